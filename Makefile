@@ -1,0 +1,79 @@
+# Makefile -- the short front door; CMakeLists.txt does the work.
+BUILD ?= build
+CC ?= cc
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+CMAKE_FLAGS ?=
+DESTDIR ?=
+PREFIX ?= /usr/local
+T ?=
+S ?= 60
+MAKEFLAGS += --no-print-directory
+
+# What `make demo` shows: one training step, priced before it runs.
+DEMO = estimate resnet50 --batch 32 --optimizer sgd,momentum=0.9 --gpu rtx4090
+
+cmake = mkdir -p $(1) && cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2) $(CMAKE_FLAGS) \
+	>$(1)/configure.log 2>&1 || { cat $(1)/configure.log; exit 1; }
+ctest = ctest --test-dir $(1) --output-on-failure -j$(JOBS)
+formatted = $(wildcard include/*.h src/*/*.[ch] cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
+
+.PHONY: all help deps deps-check demo check asan fuzz bench golden wasm fmt fmt-check \
+	lint install clean
+
+all: deps ## build the library and build/plimsoll (the default)
+	@$(call cmake,$(BUILD),)
+	@cmake --build $(BUILD) -j$(JOBS)
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: all ## build, then predict one training step of ResNet-50
+	@echo '$$ $(BUILD)/plimsoll $(DEMO)'
+	@$(BUILD)/plimsoll $(DEMO)
+
+check: deps-check all ## build and run every test (the last line counts them)
+	@$(call ctest,$(BUILD))
+
+asan: deps-check ## the tests under address and undefined-behaviour sanitizers
+	@$(call cmake,build-asan,-DPLIM_SANITIZE=ON -DPLIM_DEBUG=ON)
+	@cmake --build build-asan -j$(JOBS)
+	@$(call ctest,build-asan)
+
+fuzz: ## fuzz for S seconds each: make fuzz T=tape S=60 (no T: every target)
+	@tools/deps.sh fuzz
+	@$(call cmake,build-fuzz,-DCMAKE_C_COMPILER=clang -DPLIM_FUZZ=ON -DPLIM_DEBUG=ON)
+	@cmake --build build-fuzz -j$(JOBS) --target fuzzers
+	@tools/fuzz.sh build-fuzz $(S) $(T)
+
+bench: all ## time the library on this machine
+	@for b in $(BUILD)/bench_*; do [ ! -x "$$b" ] || "$$b" || exit 1; done
+
+golden: ## record again what the golden files hold (needs python3 with PyTorch)
+	@tools/golden.sh
+
+wasm: ## compile the library for wasm32-wasi (proves that it can be)
+	@tools/wasm.sh build-wasm
+
+fmt: ## lay the sources out as .clang-format says
+	@tools/deps.sh lint
+	@clang-format -i $(formatted)
+
+fmt-check: ## say which sources clang-format would change
+	@tools/deps.sh lint
+	@clang-format --dry-run -Werror $(formatted)
+
+lint: fmt-check ## clang-format and clang-tidy, nothing is changed
+	@$(call cmake,build-tidy,-DCMAKE_C_COMPILER=clang -DPLIM_TESTS=OFF)
+	@ls src/*/*.c cli/*.c 2>/dev/null | xargs -P$(JOBS) -n1 clang-tidy -p build-tidy --quiet
+
+install: all ## install below PREFIX (and DESTDIR)
+	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
+
+clean: ## remove what was built
+	rm -rf build build-asan build-fuzz build-tidy build-wasm build-werror-*
+
+deps: ## install what building needs and this machine lacks
+	@tools/deps.sh build
+
+deps-check: ## likewise for the tests
+	@tools/deps.sh build check

@@ -1,0 +1,93 @@
+# tests.cmake -- everything ctest counts: unit tests, fuzz corpora, command
+# line transcripts, documentation examples, the rules of the tree.
+
+function(plim_test_program name)
+    cmake_parse_arguments(arg "" "" "SOURCES;LIBS" ${ARGN})
+    add_executable(${name} ${arg_SOURCES})
+    target_include_directories(${name} PRIVATE include src)
+    target_compile_definitions(${name} PRIVATE PLIM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    target_link_libraries(${name} PRIVATE plim_flags plimsoll_static ${arg_LIBS})
+endfunction()
+
+# ---- tests/unit: each test_*.c a program, the other .c files helpers -------
+
+find_path(CMOCKA_INCLUDE cmocka.h)
+find_library(CMOCKA_LIBRARY cmocka)
+file(GLOB unit_sources CONFIGURE_DEPENDS tests/unit/test_*.c)
+file(GLOB unit_helpers CONFIGURE_DEPENDS tests/unit/*.c)
+list(FILTER unit_helpers EXCLUDE REGEX "/test_[^/]*$")
+if(CMOCKA_INCLUDE AND CMOCKA_LIBRARY)
+    foreach(source ${unit_sources})
+        get_filename_component(name ${source} NAME_WE)
+        plim_test_program(${name} SOURCES ${source} ${unit_helpers} LIBS ${CMOCKA_LIBRARY})
+        target_include_directories(${name} SYSTEM PRIVATE ${CMOCKA_INCLUDE})
+        target_include_directories(${name} PRIVATE tests/unit)
+        string(REGEX REPLACE "^test_" "unit." test ${name})
+        add_test(NAME ${test} COMMAND ${name})
+    endforeach()
+else()
+    message(WARNING "cmocka was not found: the unit tests are left out "
+                    "(tools/deps.sh check installs it)")
+endif()
+
+# ---- tests/fuzz: the fuzzer, or the same target over its corpus -------------
+
+file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+add_custom_target(fuzzers)
+foreach(source ${fuzz_sources})
+    get_filename_component(name ${source} NAME_WE)
+    string(REGEX REPLACE "^fuzz_" "" target ${name})
+    if(PLIM_FUZZ)
+        plim_test_program(${name} SOURCES ${source})
+        target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    else()
+        plim_test_program(${name} SOURCES ${source} tests/fuzz/driver.c)
+        add_test(NAME fuzz.${target}
+                 COMMAND ${name} ${CMAKE_SOURCE_DIR}/tests/fuzz/corpus/${target})
+    endif()
+    add_dependencies(fuzzers ${name})
+endforeach()
+
+# ---- bench: built so that they do not rot, run by `make bench` --------------
+
+file(GLOB bench_sources CONFIGURE_DEPENDS bench/bench_*.c)
+foreach(source ${bench_sources})
+    get_filename_component(name ${source} NAME_WE)
+    plim_test_program(${name} SOURCES ${source})
+endforeach()
+
+# ---- transcripts, documentation, rules of the tree --------------------------
+
+find_package(Python3 COMPONENTS Interpreter)
+if(NOT Python3_FOUND)
+    message(WARNING "python3 was not found: transcripts, documentation examples and the "
+                    "rules of the tree are left out (tools/deps.sh check installs it)")
+    return()
+endif()
+add_test(NAME tree.layers
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_layers.py)
+add_test(NAME tree.headers
+         COMMAND ${CMAKE_SOURCE_DIR}/tools/check_headers.sh ${CMAKE_C_COMPILER})
+add_test(NAME tree.check_docs
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py --self-test)
+
+if(TARGET plimsoll)
+    file(GLOB transcripts RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tests/cli/*.txt)
+    file(GLOB_RECURSE docs RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS README.md docs/*.md)
+    foreach(page ${transcripts} ${docs})
+        if(page MATCHES "^tests/cli/(.*)\\.txt$")
+            set(test cli.${CMAKE_MATCH_1})
+        else()
+            # A page without an example is not a test.
+            file(STRINGS ${page} blocks REGEX "^ *```console")
+            if(NOT blocks)
+                continue()
+            endif()
+            string(REPLACE "/" "." test ${page})
+            string(REGEX REPLACE "^docs\\.|\\.md$" "" test docs.${test})
+        endif()
+        add_test(NAME ${test}
+                 COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py
+                         --program $<TARGET_FILE:plimsoll> ${CMAKE_SOURCE_DIR}/${page})
+    endforeach()
+endif()

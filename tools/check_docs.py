@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""check_docs.py -- runs the examples and compares what they print.
+
+    tools/check_docs.py [--program build/plimsoll] [--update] FILE...
+
+In a page (.md) the examples are the fenced blocks marked ```console; a
+transcript (.txt) is one such block from its first line to its last.  In a
+block
+
+    $ plimsoll ...   is run (a shell runs the line: pipes and > work; a
+                     backslash at its end continues it on the next line)
+    $ anything else  is not run, and what follows it is not compared
+    # exit N         after a command: it must exit with N (without it: 0)
+    ...              alone on a line: any lines, or none
+    ## text          in a transcript only: a comment, kept as it is
+
+and everything else is what the command prints, stdout and stderr together.
+Trailing spaces and empty lines at the end of an answer do not count.
+
+Each file runs in a fresh directory where tests/data can be seen: what lies at
+tests/data/vgg.onnx is called vgg.onnx.  A command may write there.
+
+--update writes what the commands print into the file instead of comparing;
+answers that already match (with their "...") are left as they are.
+Read the diff.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+EXIT = re.compile(r"# exit (\d+)$")
+TIMEOUT_S = 120
+
+
+@dataclass
+class Item:
+    """A command and its answer, or lines that are kept as they are."""
+    line: int
+    command: list = field(default_factory=list)  # source lines, with "$ "
+    answer: list = field(default_factory=list)   # without "# exit N"
+    exit: int = 0
+
+    def is_run(self):
+        return bool(self.command) and self.shell().split(None, 1)[0] == "plimsoll"
+
+    def shell(self):
+        return "\n".join(self.command)[2:]
+
+
+def split_items(lines, first_line, comments):
+    """Cuts a block into items."""
+    items, i = [], 0
+    while i < len(lines):
+        item = Item(first_line + i)
+        if lines[i].startswith("$ "):
+            item.command.append(lines[i])
+            while lines[i].endswith("\\") and i + 1 < len(lines):
+                i += 1
+                item.command.append(lines[i])
+            i += 1
+        while i < len(lines) and not lines[i].startswith("$ "):
+            if comments and lines[i].startswith("##") and item.command:
+                break
+            match = EXIT.match(lines[i]) if item.command else None
+            if match:
+                item.exit = int(match.group(1))
+            else:
+                item.answer.append(lines[i])
+            i += 1
+        items.append(item)
+    return items
+
+
+def trimmed(lines):
+    lines = [line.rstrip() for line in lines]
+    while lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def matches(want, got):
+    """Lines against lines, "..." standing for any number of them."""
+    reach = {0}  # indices into got that the lines of want so far can end at
+    for line in want:
+        if line == "...":
+            reach = set(range(min(reach), len(got) + 1)) if reach else reach
+        else:
+            reach = {i + 1 for i in reach if i < len(got) and got[i] == line}
+    return len(got) in reach
+
+
+def run(item, program, directory):
+    env = {
+        "PATH": f"{program.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+        "HOME": str(directory), "LC_ALL": "C", "TERM": "dumb", "COLUMNS": "80", "NO_COLOR": "1",
+    }
+    # The sanitizers' own settings are part of a build, not of an example.
+    env.update({k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")})
+    done = subprocess.run(["/bin/sh", "-c", item.shell()], cwd=directory, env=env,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False)
+    return trimmed(done.stdout.decode("utf-8", "replace").split("\n")), done.returncode
+
+
+def show(path, item, got, code):
+    print(f"{path}:{item.line}: {item.command[0]}")
+    if code != item.exit:
+        print(f"    exit {code}, expected {item.exit}")
+    want = trimmed(item.answer)
+    if not matches(want, got):
+        print("    expected:")
+        for line in want:
+            print(f"    | {line}")
+        print("    printed:")
+        for line in got:
+            print(f"    | {line}")
+
+
+def check_block(path, lines, first_line, comments, program, directory, update):
+    """Returns (number of failures, the block's lines as they should be)."""
+    failed, out = 0, []
+    for item in split_items(lines, first_line, comments):
+        answer = list(item.answer)
+        code = item.exit
+        if item.is_run():
+            got, code = run(item, program, directory)
+            same = matches(trimmed(answer), got)
+            if not same or code != item.exit:
+                if update:
+                    if not same:
+                        tail = answer[len(trimmed(answer)):]
+                        answer = got + tail
+                else:
+                    failed += 1
+                    show(path, item, got, code)
+                    code = item.exit
+        out += item.command
+        kept = len(trimmed(answer))
+        out += answer[:kept]
+        if code:
+            out.append(f"# exit {code}")
+        out += answer[kept:]
+    return failed, out
+
+
+def blocks(path, lines):
+    """Yields (first, end) of each block, as indices into lines."""
+    if path.suffix == ".txt":
+        yield 0, len(lines)
+        return
+    start, fence = None, None
+    for i, line in enumerate(lines):
+        match = re.match(r"(`{3,}|~{3,})\s*(\S*)", line)
+        if start is None and fence is None and match:
+            fence = match.group(1)
+            start = i + 1 if match.group(2) == "console" else None
+        elif fence is not None and line.startswith(fence) and not line[len(fence):].strip("`~ "):
+            if start is not None:
+                yield start, i
+            start, fence = None, None
+
+
+def check_file(path, program, update):
+    lines = path.read_text(encoding="utf-8").split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    failed, out, at = 0, [], 0
+    with tempfile.TemporaryDirectory() as tmp:
+        directory = pathlib.Path(tmp)
+        data = ROOT / "tests" / "data"
+        if data.is_dir():
+            for entry in data.iterdir():
+                (directory / entry.name).symlink_to(entry)
+        for first, end in blocks(path, lines):
+            n, block = check_block(path, lines[first:end], first + 1, path.suffix == ".txt",
+                                   program, directory, update)
+            failed += n
+            out += lines[at:first] + block
+            at = end
+    out += lines[at:]
+    if update and out != lines:
+        path.write_text("\n".join(out) + "\n", encoding="utf-8")
+        print(f"updated {path}")
+    return failed
+
+
+def self_test():
+    """The checker checked: it must see a difference, and only a difference."""
+    table = [
+        (["a", "b"], ["a", "b"], True), (["a"], ["a", "b"], False), (["a", "b"], ["a"], False),
+        ([], [], True), (["..."], [], True), (["...", "b"], ["a", "a", "b"], True),
+        (["a", "...", "c"], ["a", "c"], True), (["a", "...", "c"], ["a", "c", "d"], False),
+        (["...", "b", "..."], ["b", "x", "b"], True), (["...", "z"], ["a", "b"], False),
+    ]
+    for want, got, expected in table:
+        assert matches(want, got) == expected, (want, got)
+    with tempfile.TemporaryDirectory() as tmp:
+        program = pathlib.Path(tmp) / "plimsoll"
+        program.write_text("#!/bin/sh\necho \"$@\"\n[ \"$1\" != no ] || exit 3\n", encoding="utf-8")
+        program.chmod(0o755)
+        page = pathlib.Path(tmp) / "page.md"
+        good = ("text\n```c\n$ plimsoll not run\n```\n```console\n$ make\nmore\n$ plimsoll a  b\na b\n\n"
+                "$ plimsoll no\n...\n# exit 3\n```\n")
+        page.write_text(good, encoding="utf-8")
+        assert check_file(page, program, False) == 0
+        bad = good.replace("a b\n", "a c\n").replace("# exit 3\n", "")
+        page.write_text(bad, encoding="utf-8")
+        with open(os.devnull, "w", encoding="utf-8") as null:
+            stdout, sys.stdout = sys.stdout, null
+            try:
+                assert check_file(page, program, False) == 2
+                check_file(page, program, True)
+            finally:
+                sys.stdout = stdout
+        assert page.read_text(encoding="utf-8") == good, page.read_text(encoding="utf-8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description="runs the examples and compares")
+    parser.add_argument("--program", default=str(ROOT / "build" / "plimsoll"))
+    parser.add_argument("--update", action="store_true")
+    parser.add_argument("--self-test", action="store_true")
+    parser.add_argument("files", nargs="*")
+    args = parser.parse_args()
+    if args.self_test:
+        self_test()
+        return 0
+    program = pathlib.Path(args.program).resolve()
+    if not program.is_file():
+        print(f"there is no program at '{args.program}': run make first", file=sys.stderr)
+        return 2
+    files = [pathlib.Path(f) for f in args.files]
+    if not files:
+        files = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")),
+                 *sorted((ROOT / "tests" / "cli").glob("*.txt"))]
+    failed = sum(check_file(f, program, args.update) for f in files)
+    if failed:
+        print(f"{failed} examples differ (tools/check_docs.py --update FILE rewrites them)")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""check_layers.py -- the rules of the tree that a compiler does not know.
+
+ * a room of src/ includes only the rooms it may (ROOMS below, which is
+   docs/architecture.md in one table);
+ * cli/ includes plimsoll.h and its own headers, nothing else of ours;
+ * a file name occurs once, so that every source can be one amalgamation;
+ * memory comes from arenas: malloc and its kin are called in src/base only.
+
+Prints one line a violation, with the edge that is new; exit 1 if there is one.
+"""
+
+import pathlib
+import re
+import sys
+
+# room: the rooms whose headers it may include, besides its own
+ROOMS = {
+    "base": set(),
+    "core": {"base"},
+    "gpu": {"base", "core"},
+    "torch": {"base", "core"},
+    "op": {"base", "core"},
+    "optim": {"base", "core", "op", "torch"},  # steps run on op's machine, by version
+    "import": {"base", "core", "op", "optim", "gpu", "torch"},
+    "zoo": {"base", "core", "op", "optim", "gpu", "torch"},
+    "step": {"base", "core", "op", "optim", "gpu", "torch", "import", "zoo"},
+    "alloc": {"base", "core"},
+    "fit": {"base", "core", "op", "optim", "gpu", "torch", "import", "zoo", "step", "alloc"},
+    "report": {"base", "core", "op", "optim", "gpu", "torch", "import", "zoo", "step", "alloc",
+               "fit"},
+    "live": {"base", "core", "op", "optim", "gpu", "torch", "import", "zoo", "step", "alloc",
+             "fit", "report"},
+}
+PUBLIC = "plimsoll.h"
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
+HEAP = re.compile(r"(?<![\w.>])(malloc|calloc|realloc|reallocarray|strdup|strndup|free)\s*\(")
+COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
+
+
+def blank(match):
+    """Comments and strings become spaces; line numbers stay."""
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def includes(path):
+    text = path.read_text(encoding="utf-8")
+    for m in INCLUDE.finditer(text):
+        yield text.count("\n", 0, m.start(2)) + 1, m.group(1) == '"', m.group(2)
+
+
+def check_room(root, path, room):
+    for line, quoted, name in includes(path):
+        if not quoted or name == PUBLIC:
+            continue
+        where = f"{path.relative_to(root)}:{line}"
+        target = name.split("/")[0] if "/" in name else None
+        if target is None or target not in ROOMS:
+            yield f"{where}: '{name}' names no room: write \"room/file.h\""
+        elif target != room and target not in ROOMS[room]:
+            yield f"{where}: new edge {room} -> {target} ('{name}')"
+        elif not (root / "src" / name).is_file():
+            yield f"{where}: '{name}' does not exist"
+
+
+def check_cli(root, path):
+    for line, quoted, name in includes(path):
+        if quoted and name != PUBLIC and not (root / "cli" / name).is_file():
+            yield f"{path.relative_to(root)}:{line}: new edge cli -> '{name}' (only {PUBLIC})"
+
+
+def check_heap(root, path):
+    text = COMMENT.sub(blank, path.read_text(encoding="utf-8"))
+    for m in HEAP.finditer(text):
+        line = text.count("\n", 0, m.start()) + 1
+        yield f"{path.relative_to(root)}:{line}: '{m.group(1)}' outside src/base: use an arena"
+
+
+def check(root):
+    seen = {}
+    sources = [p for d in ("include", "src", "cli") for p in sorted((root / d).rglob("*"))
+               if p.suffix in (".c", ".h", ".def")]
+    for path in sources:
+        parts = path.relative_to(root).parts
+        if path.name in seen:
+            yield f"{path.relative_to(root)}: the name is taken by {seen[path.name]}"
+        seen[path.name] = path.relative_to(root)
+        if parts[0] == "src":
+            if len(parts) != 3 or parts[1] not in ROOMS:
+                yield f"{path.relative_to(root)}: not in a room (tools/check_layers.py has the list)"
+                continue
+            yield from check_room(root, path, parts[1])
+            if parts[1] == "base":
+                continue
+        elif parts[0] == "cli":
+            yield from check_cli(root, path)
+        yield from check_heap(root, path)
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else __file__).resolve()
+    if root.is_file():
+        root = root.parent.parent
+    problems = list(check(root))
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+#!/bin/sh
+# deps.sh -- installs what a job needs and the machine lacks, and nothing else.
+#
+#     tools/deps.sh [build] [check] [fuzz] [lint] [wasm]
+#
+# It looks for the thing itself (a program, a header), not for a package, so a
+# compiler from elsewhere counts; only what is missing is asked of apt.
+set -eu
+
+missing=
+need() # need PACKAGE PROGRAM...: one of the programs
+{
+    package=$1
+    shift
+    for program; do
+        command -v "$program" >/dev/null 2>&1 && return
+    done
+    missing="$missing $package"
+}
+need_header() # need_header PACKAGE HEADER
+{
+    echo "#include <$2>" | ${CC:-cc} -E - >/dev/null 2>&1 || missing="$missing $1"
+}
+need_file() # need_file PACKAGE GLOB
+{
+    # shellcheck disable=SC2086 # the glob is meant to expand
+    ls $2 >/dev/null 2>&1 || missing="$missing $1"
+}
+
+for job in "${@:-build}"; do
+    case $job in
+    build)
+        need gcc "${CC:-cc}" cc
+        need cmake cmake
+        need_header libc6-dev stdio.h
+        need_header zlib1g-dev zlib.h
+        ;;
+    check)
+        need python3 python3
+        need_header libcmocka-dev cmocka.h
+        ;;
+    fuzz)
+        need cmake cmake
+        need clang clang
+        need_header libc6-dev stdio.h
+        need_header zlib1g-dev zlib.h
+        need_file libclang-rt-14-dev "/usr/lib/llvm-*/lib/clang/*/lib/linux/*fuzzer*"
+        ;;
+    lint)
+        need clang clang
+        need clang-format clang-format
+        need clang-tidy clang-tidy
+        ;;
+    wasm)
+        need clang clang
+        need lld wasm-ld wasm-ld-14 wasm-ld-15 wasm-ld-16 wasm-ld-18
+        need_file wasi-libc "/usr/include/wasm32-wasi/stdio.h"
+        need_header zlib1g-dev zlib.h
+        ;;
+    *)
+        echo "deps.sh: unknown job '$job'" >&2
+        exit 2
+        ;;
+    esac
+done
+[ -n "$missing" ] || exit 0
+
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "please install:$missing (there is no apt-get here to do it)" >&2
+    exit 1
+fi
+sudo=
+if [ "$(id -u)" != 0 ]; then
+    if ! command -v sudo >/dev/null 2>&1; then
+        echo "please install:$missing (this is not root and there is no sudo)" >&2
+        exit 1
+    fi
+    sudo=sudo
+fi
+
+echo "installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# shellcheck disable=SC2086 # a list of words
+apt_install()
+{
+    $sudo apt-get install -y --no-install-recommends $missing >"$log" 2>&1
+}
+# Package lists may be absent (a fresh container) or stale: then once more.
+if ! apt_install && ! { $sudo apt-get update >"$log" 2>&1 && apt_install; }; then
+    tail -n 5 "$log" >&2
+    echo "could not install:$missing (the lines above are apt's)" >&2
+    exit 1
+fi
