@@ -1,0 +1,231 @@
+/* base.c -- errors, arena, map, files: see base.h. */
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- errors ------------------------------------------------------------ */
+
+plim_status plim_fail(plim_err *err, plim_status code, uint64_t at, const char *fmt, ...)
+{
+    if (err && err->code == PLIM_OK) {
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+        va_end(ap);
+        err->code = code;
+        err->at = at;
+    }
+    return code;
+}
+
+void plim_err_prefix(plim_err *err, const char *fmt, ...)
+{
+    if (!err || err->code == PLIM_OK)
+        return;
+    char old[sizeof err->msg];
+    memcpy(old, err->msg, sizeof old);
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(err->msg, sizeof err->msg, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof err->msg)
+        snprintf(err->msg + n, sizeof err->msg - (size_t)n, "%s", old);
+}
+
+plim_status plim_oom(plim_err *err)
+{
+    return plim_fail(err, PLIM_ENOMEM, 0, "out of memory for plimsoll's own tables");
+}
+
+const char *plim_status_name(plim_status st)
+{
+    switch (st) {
+#define X(id, value, text)                                                                    \
+    case PLIM_##id: return text;
+        PLIM_STATUS_MAP(X)
+#undef X
+    }
+    return "unknown status";
+}
+
+/* ---- arena ------------------------------------------------------------- */
+
+struct plim_arena_chunk {
+    plim_arena_chunk *next;
+    uint64_t used, cap;
+    /* the bytes follow, 16-aligned */
+};
+
+#define CHUNK_HEAD ((sizeof(plim_arena_chunk) + 15) / 16 * 16)
+#define CHUNK_MIN (64u << 10)
+
+static void *chunk_take(plim_arena_chunk *c, uint64_t bytes)
+{
+    void *p = (uint8_t *)c + CHUNK_HEAD + c->used;
+    c->used += bytes;
+    return p;
+}
+
+void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size)
+{
+    uint64_t bytes, limit = a->limit ? a->limit : PLIM_ARENA_DEFAULT_LIMIT;
+    a->calls++;
+    if (a->fail_after && a->calls >= a->fail_after)
+        return NULL;
+    if (!plim_mul(n, size, &bytes) || bytes > limit)
+        return NULL;
+    bytes = PLIM_MAX((bytes + 15) & ~15ull, 16);
+    if (bytes > limit - PLIM_MIN(a->used, limit))
+        return NULL;
+    if (!a->head || bytes > a->head->cap - a->head->used) {
+        /* chunks double with use, so a big result costs few mallocs and a
+         * small one little memory */
+        uint64_t cap = PLIM_MIN(PLIM_MAX((uint64_t)CHUNK_MIN, a->used), (uint64_t)1 << 20);
+        cap = PLIM_MAX(cap, bytes);
+        if (cap > SIZE_MAX - CHUNK_HEAD)
+            return NULL;
+        plim_arena_chunk *c = calloc(1, (size_t)cap + CHUNK_HEAD);
+        if (!c)
+            return NULL;
+        c->next = a->head;
+        c->cap = cap;
+        a->head = c;
+    }
+    a->used += bytes;
+    return chunk_take(a->head, bytes);
+}
+
+void plim_arena_free(plim_arena *a)
+{
+    for (plim_arena_chunk *c = a->head, *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+    a->head = NULL;
+    a->used = 0;
+}
+
+plim_str plim_arena_str(plim_arena *a, plim_str s)
+{
+    char *p = s.n < SIZE_MAX ? plim_arena_new(a, s.n + 1, 1) : NULL;
+    if (!p)
+        return (plim_str){NULL, 0};
+    if (s.n)
+        memcpy(p, s.p, s.n);
+    return (plim_str){p, s.n};
+}
+
+plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...)
+{
+    char buf[512];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(buf, sizeof buf, fmt, ap);
+    va_end(ap);
+    if (n < 0)
+        return (plim_str){NULL, 0};
+    return plim_arena_str(a, (plim_str){buf, PLIM_MIN((size_t)n, sizeof buf - 1)});
+}
+
+bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size)
+{
+    uint64_t want = *cap ? (uint64_t)*cap * 2 : 16;
+    if (want > UINT32_MAX)
+        return false;
+    void *p = plim_arena_new(a, want, size);
+    if (!p)
+        return false;
+    if (n)
+        memcpy(p, *items, (size_t)(n * size));
+    *items = p;
+    *cap = (uint32_t)want;
+    return true;
+}
+
+/* ---- map --------------------------------------------------------------- */
+
+uint64_t plim_hash(plim_str s)
+{
+    uint64_t h = 14695981039346656037ull;
+    for (size_t i = 0; i < s.n; i++)
+        h = (h ^ (uint8_t)s.p[i]) * 1099511628211ull;
+    h ^= h >> 32; /* FNV's low bits alone cluster on names like 'conv2d_17' */
+    return h * 0x9e3779b97f4a7c15ull;
+}
+
+static plim_map_slot *map_slot(plim_map_slot *slots, uint32_t cap, plim_str key)
+{
+    uint32_t i = (uint32_t)(plim_hash(key) >> 32) & (cap - 1);
+    while (slots[i].used && !plim_str_eq(slots[i].key, key))
+        i = (i + 1) & (cap - 1);
+    return &slots[i];
+}
+
+bool plim_map_put(plim_arena *a, plim_map *m, plim_str key, uint32_t value)
+{
+    if (m->n * 2 >= m->cap) {
+        uint64_t cap = m->cap ? (uint64_t)m->cap * 2 : 64;
+        plim_map_slot *fresh = cap <= 1u << 30 ? PLIM_NEW_N(a, plim_map_slot, cap) : NULL;
+        if (!fresh)
+            return false;
+        for (uint32_t i = 0; i < m->cap; i++)
+            if (m->slots[i].used)
+                *map_slot(fresh, (uint32_t)cap, m->slots[i].key) = m->slots[i];
+        m->slots = fresh;
+        m->cap = (uint32_t)cap;
+    }
+    plim_map_slot *s = map_slot(m->slots, m->cap, key);
+    if (!s->used)
+        m->n++;
+    *s = (plim_map_slot){key, value, 1};
+    return true;
+}
+
+bool plim_map_get(const plim_map *m, plim_str key, uint32_t *value)
+{
+    if (!m->cap)
+        return false;
+    const plim_map_slot *s = map_slot(m->slots, m->cap, key);
+    if (s->used)
+        *value = s->value;
+    return s->used;
+}
+
+/* ---- files ------------------------------------------------------------- */
+
+plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return plim_fail(err, PLIM_EIO, 0, "cannot open '%s': %s", path, strerror(errno));
+    struct stat sb;
+    plim_status st = PLIM_OK;
+    if (fstat(fd, &sb) != 0)
+        st = plim_fail(err, PLIM_EIO, 0, "cannot stat '%s': %s", path, strerror(errno));
+    else if (S_ISDIR(sb.st_mode))
+        st = plim_fail(err, PLIM_EIO, 0, "cannot read '%s': is a directory", path);
+    else if (sb.st_size > 0) {
+        void *p = mmap(NULL, (size_t)sb.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (p == MAP_FAILED)
+            st = plim_fail(err, PLIM_EIO, 0, "cannot map '%s': %s", path, strerror(errno));
+        else
+            *out = (plim_bytes){p, (uint64_t)sb.st_size};
+    } else {
+        *out = (plim_bytes){NULL, 0};
+    }
+    close(fd);
+    return st;
+}
+
+void plim_file_unmap(plim_bytes *b)
+{
+    if (b->p)
+        munmap((void *)(uintptr_t)b->p, (size_t)b->n);
+    *b = (plim_bytes){NULL, 0};
+}

@@ -1,0 +1,160 @@
+/* base.h -- what every room stands on: slices, checked sizes, the error
+ * helper, the arena.  Nothing here knows what a tensor is.
+ *
+ * Modelled quantities (bytes of a tensor, elements) are uint64_t or int64_t,
+ * never size_t: in the browser size_t has 32 bits and every interesting answer
+ * is above 4 GB. */
+#ifndef PLIM_BASE_H
+#define PLIM_BASE_H
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "plimsoll.h"
+
+#define PLIM_COUNT(a) (sizeof(a) / sizeof((a)[0]))
+#define PLIM_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define PLIM_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#if defined(__GNUC__)
+#define PLIM_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#else
+#define PLIM_PRINTF(f, a)
+#endif
+
+#ifdef PLIM_DEBUG
+#include <assert.h>
+#define plim_assert(x) assert(x) /* we are wrong; never for input */
+#else
+#define plim_assert(x) ((void)0)
+#endif
+
+/* ---- slices: borrowed bytes, not terminated ---------------------------- */
+
+typedef struct plim_str {
+    const char *p;
+    size_t n;
+} plim_str;
+
+#define PLIM_STR(lit) ((plim_str){(lit), sizeof(lit) - 1})
+#define PLIM_STR_FMT "%.*s"
+#define PLIM_STR_ARG(s) (int)(s).n, (s).p
+
+static inline plim_str plim_str_of(const char *z) { return (plim_str){z, z ? strlen(z) : 0}; }
+static inline bool plim_str_eq(plim_str a, plim_str b)
+{
+    return a.n == b.n && (a.n == 0 || memcmp(a.p, b.p, a.n) == 0);
+}
+static inline bool plim_str_is(plim_str a, const char *z)
+{
+    return plim_str_eq(a, plim_str_of(z));
+}
+static inline bool plim_str_starts(plim_str a, const char *z)
+{
+    size_t n = strlen(z);
+    return a.n >= n && memcmp(a.p, z, n) == 0;
+}
+
+/* ---- checked 64-bit sizes ---------------------------------------------- */
+
+/* *out = a op b; false (and *out untouched) if the result does not fit. */
+static inline bool plim_mul(uint64_t a, uint64_t b, uint64_t *out)
+{
+    if (b && a > UINT64_MAX / b)
+        return false;
+    *out = a * b;
+    return true;
+}
+static inline bool plim_add(uint64_t a, uint64_t b, uint64_t *out)
+{
+    if (a > UINT64_MAX - b)
+        return false;
+    *out = a + b;
+    return true;
+}
+
+/* ---- errors ------------------------------------------------------------ */
+
+/* Records the first error and returns `code`, so a call site stays one line.
+ * Grammar: lower case, problem first, subject in single quotes, both numbers
+ * of a violated bound, no full stop.  `at` is a byte offset or an index. */
+plim_status plim_fail(plim_err *err, plim_status code, uint64_t at, const char *fmt, ...)
+    PLIM_PRINTF(4, 5);
+
+/* Puts context before an error already recorded: "cannot load 'm.pt2': ..." */
+void plim_err_prefix(plim_err *err, const char *fmt, ...) PLIM_PRINTF(2, 3);
+
+plim_status plim_oom(plim_err *err); /* our own memory, not the modelled GPU */
+
+/* ---- arena: an owner for a result, with a hard cap --------------------- */
+
+typedef struct plim_arena_chunk plim_arena_chunk;
+typedef struct plim_arena {
+    plim_arena_chunk *head;
+    uint64_t used;       /* bytes handed out */
+    uint64_t limit;      /* 0: PLIM_ARENA_DEFAULT_LIMIT */
+    uint64_t fail_after; /* tests: allocation number that fails; 0: none */
+    uint64_t calls;
+} plim_arena;
+
+#define PLIM_ARENA_INIT                                                                       \
+    {                                                                                         \
+        0                                                                                     \
+    }
+#define PLIM_ARENA_DEFAULT_LIMIT (4ull << 30)
+
+/* Zeroed, 16-aligned memory that lives until the arena is freed; NULL when
+ * the limit would be passed or malloc says no.  n * size is checked here and
+ * nowhere else. */
+void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size);
+void plim_arena_free(plim_arena *a); /* harmless on PLIM_ARENA_INIT, twice */
+plim_str plim_arena_str(plim_arena *a,
+                        plim_str s); /* a copy, NUL after it; {NULL,0} on failure */
+plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...) PLIM_PRINTF(2, 3);
+
+#define PLIM_NEW_N(a, T, n) ((T *)plim_arena_new((a), (uint64_t)(n), sizeof(T)))
+#define PLIM_NEW(a, T) PLIM_NEW_N(a, T, 1)
+
+/* A growing array whose items live in the arena (old copies stay there until
+ * it is freed: at most as much again).  Makes room for one more item:
+ *     if (!PLIM_PUSH_ROOM(a, v.items, v.n, v.cap)) return plim_oom(err);
+ *     v.items[v.n++] = x; */
+#define PLIM_PUSH_ROOM(a, items, n, cap)                                                      \
+    ((n) < (cap)                                                                              \
+         ? true                                                                               \
+         : (plim_arena_grow_to((a), (void **)&(items), (n), &(cap), sizeof *(items))))
+bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size);
+
+/* ---- string -> u32 map (names to ids) ---------------------------------- */
+
+typedef struct plim_map_slot {
+    plim_str key; /* borrowed: must outlive the map */
+    uint32_t value;
+    uint32_t used;
+} plim_map_slot;
+typedef struct plim_map {
+    plim_map_slot *slots;
+    uint32_t n, cap;
+} plim_map;
+
+uint64_t plim_hash(plim_str s); /* FNV-1a with a finalizer; same on every machine */
+bool plim_map_put(plim_arena *a, plim_map *m, plim_str key,
+                  uint32_t value); /* false: no memory */
+bool plim_map_get(const plim_map *m, plim_str key, uint32_t *value);
+
+/* ---- files ------------------------------------------------------------- */
+
+typedef struct plim_bytes {
+    const uint8_t *p;
+    uint64_t n;
+} plim_bytes;
+
+/* Maps a file read-only.  PLIM_EIO names the file and the reason. */
+plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err);
+void plim_file_unmap(plim_bytes *b); /* harmless on {0} */
+
+#endif

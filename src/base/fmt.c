@@ -1,0 +1,431 @@
+/* fmt.c -- text from numbers and numbers from text: see fmt.h. */
+#include "base/fmt.h"
+
+#include <stdio.h>
+
+/* ---- numbers ------------------------------------------------------------- */
+
+/* n in units of step^k with two decimals, rounded half up: "1.50 G".  The unit
+ * is the largest that n reaches after rounding, so 1023.999 MiB is 1.00 GiB. */
+static plim_text fmt_scaled(uint64_t n, uint64_t step, const char *const *units, int n_units)
+{
+    plim_text t;
+    uint64_t unit = 1;
+    int k = 0;
+    while (k + 1 < n_units && n / unit >= step) {
+        unit *= step;
+        k++;
+    }
+    if (k == 0) {
+        snprintf(t.s, sizeof t.s, "%" PRIu64 "%s%s", n, *units[0] ? " " : "", units[0]);
+        return t;
+    }
+    uint64_t whole = n / unit, rest = n % unit, scale = unit;
+    if (scale > UINT64_MAX / 200) { /* rest * 100 must fit */
+        rest /= step;
+        scale /= step;
+    }
+    uint64_t cents = (rest * 100 + scale / 2) / scale;
+    if (cents == 100) {
+        whole++;
+        cents = 0;
+    }
+    if (whole == step && k + 1 < n_units) {
+        whole = 1;
+        k++;
+    }
+    snprintf(t.s, sizeof t.s, "%" PRIu64 ".%02" PRIu64 " %s", whole, cents, units[k]);
+    return t;
+}
+
+plim_text plim_fmt_bytes(uint64_t bytes, bool si)
+{
+    static const char *const iec[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    static const char *const dec[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};
+    return si ? fmt_scaled(bytes, 1000, dec, PLIM_COUNT(dec))
+              : fmt_scaled(bytes, 1024, iec, PLIM_COUNT(iec));
+}
+
+plim_text plim_fmt_metric(uint64_t n)
+{
+    static const char *const units[] = {"", "K", "M", "G", "T", "P", "E"};
+    return fmt_scaled(n, 1000, units, PLIM_COUNT(units));
+}
+
+plim_text plim_fmt_count(uint64_t n)
+{
+    plim_text t;
+    char digits[24];
+    int len = snprintf(digits, sizeof digits, "%" PRIu64, n), at = 0;
+    for (int i = 0; i < len; i++) {
+        if (i > 0 && (len - i) % 3 == 0)
+            t.s[at++] = ',';
+        t.s[at++] = digits[i];
+    }
+    t.s[at] = '\0';
+    return t;
+}
+
+plim_text plim_fmt_percent(uint64_t part, uint64_t whole)
+{
+    plim_text t = {"-"};
+    double tenths = whole ? (double)part / (double)whole * 1000 + 0.5 : 1e18;
+    if (tenths < 1e15) {
+        uint64_t n = (uint64_t)tenths;
+        snprintf(t.s, sizeof t.s, "%" PRIu64 ".%" PRIu64 " %%", n / 10, n % 10);
+    }
+    return t;
+}
+
+plim_text plim_fmt_fixed(double v, int decimals)
+{
+    plim_text t = {"-"};
+    if (!(v >= 0 && v <= 1e12))
+        return t;
+    uint64_t scale = 1;
+    for (int i = 0; i < PLIM_MIN(decimals, 6); i++)
+        scale *= 10;
+    uint64_t n = (uint64_t)(v * (double)scale + 0.5);
+    int len = snprintf(t.s, sizeof t.s, "%" PRIu64, n / scale);
+    if (n % scale == 0)
+        return t;
+    t.s[len++] = '.';
+    for (uint64_t rest = n % scale; rest; rest %= scale) {
+        scale /= 10;
+        t.s[len++] = (char)('0' + rest / scale);
+    }
+    t.s[len] = '\0';
+    return t;
+}
+
+/* ---- text that grows ----------------------------------------------------- */
+
+void plim_buf_init(plim_buf *b, plim_arena *a) { *b = (plim_buf){.arena = a}; }
+
+/* Room for `more` bytes and the NUL. */
+static bool buf_room(plim_buf *b, uint64_t more)
+{
+    uint64_t need, cap;
+    if (b->bad || !plim_add(b->n, more, &need) || !plim_add(need, 1, &need)) {
+        b->bad = true;
+        return false;
+    }
+    if (need <= b->cap)
+        return true;
+    cap = PLIM_MAX(need, b->cap <= UINT64_MAX / 2 ? b->cap * 2 : need);
+    cap = PLIM_MAX(cap, 256);
+    char *p = plim_arena_new(b->arena, cap, 1);
+    if (!p) {
+        b->bad = true;
+        return false;
+    }
+    if (b->n)
+        memcpy(p, b->p, (size_t)b->n);
+    b->p = p;
+    b->cap = cap;
+    return true;
+}
+
+void plim_buf_add(plim_buf *b, plim_str s)
+{
+    if (!s.n || !buf_room(b, s.n))
+        return;
+    memcpy(b->p + b->n, s.p, s.n);
+    b->n += s.n;
+    b->p[b->n] = '\0';
+}
+
+void plim_buf_puts(plim_buf *b, const char *z) { plim_buf_add(b, plim_str_of(z)); }
+
+void plim_buf_repeat(plim_buf *b, const char *z, uint64_t times)
+{
+    for (uint64_t i = 0; i < times && !b->bad; i++)
+        plim_buf_puts(b, z);
+}
+
+void plim_buf_printf(plim_buf *b, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    if (n < 0)
+        b->bad = true;
+    else if (buf_room(b, (uint64_t)n)) {
+        vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
+        b->n += (uint64_t)n;
+    }
+    va_end(again);
+    va_end(ap);
+}
+
+plim_str plim_buf_str(const plim_buf *b)
+{
+    return b->n ? (plim_str){b->p, (size_t)b->n} : (plim_str){"", 0};
+}
+
+/* ---- width of text ------------------------------------------------------- */
+
+/* The next code point, or the byte itself with *len 1 if it is no UTF-8. */
+static uint32_t utf8_next(plim_str s, size_t i, size_t *len)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    const uint8_t *p = (const uint8_t *)s.p + i;
+    size_t n = p[0] >= 0xf0 && p[0] < 0xf8   ? 4
+               : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+               : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+                                             : 1;
+    *len = 1;
+    if (n == 1 || n > s.n - i)
+        return p[0];
+    uint32_t c = p[0] & (0xffu >> (n + 1));
+    for (size_t k = 1; k < n; k++) {
+        if ((p[k] & 0xc0) != 0x80)
+            return p[0];
+        c = c << 6 | (p[k] & 0x3f);
+    }
+    if (c < least[n] || c > 0x10ffff)
+        return p[0];
+    *len = n;
+    return c;
+}
+
+/* The blocks that matter, not the whole of Unicode's table.
+ * src: Unicode 15 EastAsianWidth.txt (W and F), combining blocks. */
+static const struct {
+    uint32_t first, last, width;
+} widths[] = {
+    {0x0300, 0x036f, 0},   {0x1100, 0x115f, 2},   {0x1ab0, 0x1aff, 0},   {0x1dc0, 0x1dff, 0},
+    {0x200b, 0x200f, 0},   {0x20d0, 0x20ff, 0},   {0x2e80, 0x303e, 2},   {0x3041, 0xa4cf, 2},
+    {0xac00, 0xd7a3, 2},   {0xf900, 0xfaff, 2},   {0xfe00, 0xfe0f, 0},   {0xfe30, 0xfe6f, 2},
+    {0xff00, 0xff60, 2},   {0xffe0, 0xffe6, 2},   {0x1f300, 0x1f64f, 2}, {0x1f680, 0x1f6ff, 2},
+    {0x1f900, 0x1f9ff, 2}, {0x20000, 0x3fffd, 2},
+};
+
+uint32_t plim_text_width(plim_str s)
+{
+    uint32_t columns = 0;
+    for (size_t i = 0, len; i < s.n; i += len) {
+        uint32_t c = utf8_next(s, i, &len), width = 1;
+        for (size_t k = 0; c >= 0x300 && k < PLIM_COUNT(widths); k++)
+            if (c >= widths[k].first && c <= widths[k].last)
+                width = widths[k].width;
+        columns += width;
+    }
+    return columns;
+}
+
+/* ---- tables -------------------------------------------------------------- */
+
+void plim_table_init(plim_table *t, plim_arena *a, const char *align)
+{
+    *t = (plim_table){.arena = a};
+    while (t->columns < PLIM_TABLE_COLUMNS && align[t->columns]) {
+        t->align[t->columns] = align[t->columns];
+        t->columns++;
+    }
+    plim_assert(t->columns && !align[t->columns]);
+}
+
+void plim_table_str(plim_table *t, plim_str s)
+{
+    if (t->bad || !PLIM_PUSH_ROOM(t->arena, t->cells, t->n_cells, t->cap_cells)) {
+        t->bad = true;
+        return;
+    }
+    if (!s.p)
+        s = PLIM_STR("");
+    t->cells[t->n_cells++] = s;
+}
+
+void plim_table_cell(plim_table *t, const char *fmt, ...)
+{
+    char z[256];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(z, sizeof z, fmt, ap);
+    va_end(ap);
+    plim_str s =
+        plim_arena_str(t->arena, (plim_str){z, n < 0 ? 0 : PLIM_MIN((size_t)n, sizeof z - 1)});
+    if (!s.p)
+        t->bad = true;
+    plim_table_str(t, s);
+}
+
+void plim_table_end_row(plim_table *t)
+{
+    while (!t->bad && t->n_cells % t->columns)
+        plim_table_str(t, PLIM_STR(""));
+}
+
+void plim_table_rule(plim_table *t)
+{
+    plim_table_end_row(t);
+    for (uint32_t c = 0; c < t->columns && !t->bad; c++)
+        plim_table_str(t, PLIM_STR(""));
+    if (!t->bad)
+        t->cells[t->n_cells - t->columns] = (plim_str){NULL, 0};
+}
+
+static void table_row(const plim_table *t, const plim_str *row, const uint32_t *width,
+                      plim_buf *out)
+{
+    uint64_t owed = t->indent; /* spaces, written only before something */
+    for (uint32_t c = 0; c < t->columns; c++) {
+        uint32_t pad = width[c] - plim_text_width(row[c]);
+        if (t->align[c] == 'r')
+            owed += pad;
+        if (row[c].n) {
+            plim_buf_repeat(out, " ", owed);
+            plim_buf_add(out, row[c]);
+            owed = 0;
+        }
+        owed += (t->align[c] == 'r' ? 0 : pad) + 2;
+    }
+    plim_buf_puts(out, "\n");
+}
+
+plim_status plim_table_write(plim_table *t, plim_buf *out, plim_err *err)
+{
+    uint32_t width[PLIM_TABLE_COLUMNS] = {0};
+    uint64_t total = 0;
+    plim_table_end_row(t);
+    if (t->bad)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < t->n_cells; i++) {
+        uint32_t c = i % t->columns;
+        width[c] = PLIM_MAX(width[c], plim_text_width(t->cells[i]));
+    }
+    for (uint32_t c = 0; c < t->columns; c++)
+        total += width[c] + (c ? 2 : 0);
+    for (uint32_t i = 0; i < t->n_cells; i += t->columns) {
+        if (t->cells[i].p) {
+            table_row(t, &t->cells[i], width, out);
+            continue;
+        }
+        plim_buf_repeat(out, " ", t->indent);
+        plim_buf_repeat(out, t->ascii ? "-" : "\xe2\x94\x80", total);
+        plim_buf_puts(out, "\n");
+    }
+    return out->bad ? plim_oom(err) : PLIM_OK;
+}
+
+/* ---- from text ----------------------------------------------------------- */
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+static plim_str trim(plim_str s)
+{
+    while (s.n && (s.p[0] == ' ' || s.p[0] == '\t'))
+        s = (plim_str){s.p + 1, s.n - 1};
+    while (s.n && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
+        s.n--;
+    return s;
+}
+
+/* "", "b", "k", "kb", "kib" and so on; 0: no such unit. */
+static uint64_t parse_unit(plim_str s)
+{
+    static const char prefixes[] = "kmgtpe";
+    char z[4] = {0};
+    if (s.n >= sizeof z)
+        return 0;
+    for (size_t i = 0; i < s.n; i++)
+        z[i] = lower(s.p[i]);
+    if (s.n == 0 || strcmp(z, "b") == 0)
+        return 1;
+    const char *prefix = strchr(prefixes, z[0]);
+    bool si = strcmp(z + 1, "b") == 0;
+    if (!prefix || (z[1] && !si && strcmp(z + 1, "ib") != 0))
+        return 0;
+    uint64_t unit = 1;
+    for (long k = prefix - prefixes; k >= 0; k--)
+        unit *= si ? 1000 : 1024;
+    return unit;
+}
+
+plim_status plim_parse_size(plim_str s, uint64_t *bytes, plim_err *err)
+{
+    plim_str t = trim(s);
+    size_t i = 0, point, end;
+    uint64_t whole = 0, part = 0;
+    bool fits = true;
+    for (; i < t.n && is_digit(t.p[i]); i++)
+        fits = fits && plim_mul(whole, 10, &whole) &&
+               plim_add(whole, (uint64_t)(t.p[i] - '0'), &whole);
+    point = end = i;
+    if (i < t.n && t.p[i] == '.')
+        for (end = i + 1; end < t.n && is_digit(t.p[end]);)
+            end++;
+    uint64_t unit = parse_unit(trim((plim_str){t.p + end, t.n - end}));
+    bool digits = point > 0 || end > point + 1;
+    if (!digits || !unit)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'" PLIM_STR_FMT
+                         "' is not a size: write a number and B, KiB, MiB, GiB, "
+                         "KB, MB or GB",
+                         (int)PLIM_MIN(s.n, 60), s.p);
+    /* Horner from the last decimal: below `unit` at every step, so it fits. */
+    for (size_t k = end; k > point + 1; k--)
+        part = (part + (uint64_t)(t.p[k - 1] - '0') * unit) / 10;
+    if (!fits || !plim_mul(whole, unit, &whole) || !plim_add(whole, part, &whole))
+        return plim_fail(err, PLIM_ERANGE, 0,
+                         "size '" PLIM_STR_FMT "' is over the limit of %" PRIu64 " bytes",
+                         (int)PLIM_MIN(s.n, 60), s.p, UINT64_MAX);
+    *bytes = whole;
+    return PLIM_OK;
+}
+
+/* Length of a separator of dimensions at p: x X * , or the sign U+00D7. */
+static size_t shape_separator(plim_str s)
+{
+    if (s.n && (s.p[0] == 'x' || s.p[0] == 'X' || s.p[0] == '*' || s.p[0] == ','))
+        return 1;
+    return s.n > 1 && memcmp(s.p, "\xc3\x97", 2) == 0 ? 2 : 0;
+}
+
+static plim_str after(plim_str s, size_t n) { return trim((plim_str){s.p + n, s.n - n}); }
+
+plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *rank,
+                             plim_err *err)
+{
+    plim_str t = trim(s);
+    int32_t n = 0;
+    int shown = (int)PLIM_MIN(s.n, 60);
+    bool tuple = t.n > 1 && ((t.p[0] == '(' && t.p[t.n - 1] == ')') ||
+                             (t.p[0] == '[' && t.p[t.n - 1] == ']'));
+    if (tuple)
+        t = trim((plim_str){t.p + 1, t.n - 2});
+    bool more = !tuple || t.n > 0; /* "" is no shape, "()" is a scalar */
+    while (more) {
+        uint64_t v = 0;
+        size_t i = 0;
+        bool fits = true;
+        for (; i < t.n && is_digit(t.p[i]); i++)
+            fits = fits && plim_mul(v, 10, &v) && plim_add(v, (uint64_t)(t.p[i] - '0'), &v);
+        if (i == 0)
+            return plim_fail(err, PLIM_EUSAGE, (uint64_t)(t.p - s.p),
+                             "'%.*s' is not a shape: write 1,3,224,224 or 500x500x3", shown,
+                             s.p);
+        if (!fits || v > INT64_MAX)
+            return plim_fail(err, PLIM_ERANGE, (uint64_t)(t.p - s.p),
+                             "a dimension of '%.*s' is over the limit of %" PRId64, shown, s.p,
+                             INT64_MAX);
+        if (n == max)
+            return plim_fail(err, PLIM_ERANGE, (uint64_t)(t.p - s.p),
+                             "'%.*s' has more dimensions than the limit of %d", shown, s.p,
+                             (int)max);
+        dim[n++] = (int64_t)v;
+        t = after(t, i);
+        size_t gap = shape_separator(t);
+        if (!gap && t.n)
+            return plim_fail(err, PLIM_EUSAGE, (uint64_t)(t.p - s.p),
+                             "'%.*s' is not a shape: write 1,3,224,224 or 500x500x3", shown,
+                             s.p);
+        t = after(t, gap);
+        more = gap && !(tuple && t.n == 0); /* "(3,)" as Python writes it */
+    }
+    *rank = n;
+    return PLIM_OK;
+}

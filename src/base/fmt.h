@@ -1,0 +1,91 @@
+/* fmt.h -- numbers, sizes and tables as text, and sizes and shapes from text.
+ *
+ * No locale and no float formatting: the same bytes on every machine.  Nothing
+ * here prints; text goes into a plim_buf, which lives in an arena. */
+#ifndef PLIM_FMT_H
+#define PLIM_FMT_H
+
+#include "base/base.h"
+
+/* ---- numbers: returned by value, so a call can stand in a printf --------- */
+
+typedef struct plim_text {
+    char s[32];
+} plim_text;
+
+/* 1.50 GiB (1024) or, with si, 1.61 GB (1000); below one K: 512 B. */
+plim_text plim_fmt_bytes(uint64_t bytes, bool si);
+plim_text plim_fmt_count(uint64_t n);  /* 25,557,032 */
+plim_text plim_fmt_metric(uint64_t n); /* 25.56 M, 4.09 G, 999 */
+/* "12.5 %"; "-" if there is no whole to be part of. */
+plim_text plim_fmt_percent(uint64_t part, uint64_t whole);
+/* 1008.3: at most `decimals` (0..6) digits after the point, zeros cut off;
+ * "-" below zero or above 10^12.  For rates read from tables. */
+plim_text plim_fmt_fixed(double v, int decimals);
+
+/* ---- text that grows ----------------------------------------------------- */
+
+typedef struct plim_buf {
+    plim_arena *arena;
+    char *p; /* NUL after the last byte, once there is one */
+    uint64_t n;
+    uint64_t cap;
+    bool bad; /* the arena was full: what follows is dropped */
+} plim_buf;
+
+void plim_buf_init(plim_buf *b, plim_arena *a);
+void plim_buf_add(plim_buf *b, plim_str s);
+void plim_buf_puts(plim_buf *b, const char *z);
+void plim_buf_repeat(plim_buf *b, const char *z, uint64_t times);
+void plim_buf_printf(plim_buf *b, const char *fmt, ...) PLIM_PRINTF(2, 3);
+plim_str plim_buf_str(const plim_buf *b); /* never NULL: "" if nothing was added */
+
+/* ---- tables -------------------------------------------------------------- */
+
+/* Columns two spaces apart, as wide as their widest cell on a terminal.
+ *
+ *     plim_table_init(&t, a, "lrr");          left, right, right
+ *     plim_table_cell(&t, "layer");           cells row by row, then
+ *     ...                                     plim_table_rule(&t) after a row
+ *     plim_table_write(&t, &buf);
+ */
+enum { PLIM_TABLE_COLUMNS = 16 };
+
+typedef struct plim_table {
+    plim_arena *arena;
+    char align[PLIM_TABLE_COLUMNS]; /* 'l' or 'r' */
+    uint32_t columns;
+    uint32_t indent; /* spaces before each line */
+    bool ascii;      /* rules of '-', not of U+2500 */
+    plim_str *cells; /* p == NULL: a rule, in column 0 */
+    uint32_t n_cells, cap_cells;
+    bool bad;
+} plim_table;
+
+void plim_table_init(plim_table *t, plim_arena *a, const char *align);
+void plim_table_cell(plim_table *t, const char *fmt, ...) PLIM_PRINTF(2, 3);
+void plim_table_str(plim_table *t, plim_str s); /* borrowed */
+/* A line across; a row that is not full is filled with empty cells first. */
+void plim_table_rule(plim_table *t);
+void plim_table_end_row(plim_table *t); /* fills the row up */
+/* PLIM_ENOMEM if the arena was full at any time. */
+plim_status plim_table_write(plim_table *t, plim_buf *out, plim_err *err);
+
+/* Columns that UTF-8 text takes on a terminal: combining marks none, East
+ * Asian wide characters two, a byte that is no UTF-8 one. */
+uint32_t plim_text_width(plim_str s);
+
+/* ---- from text ----------------------------------------------------------- */
+
+/* "24GiB", "24 gib", "24g" = 24 * 2^30; "24GB" = 24 * 10^9; "1.5M", "512",
+ * "512B".  A fraction of a byte is dropped.  PLIM_EUSAGE: not a size;
+ * PLIM_ERANGE: does not fit 64 bits. */
+plim_status plim_parse_size(plim_str s, uint64_t *bytes, plim_err *err);
+
+/* "500x500x3", "1,3,224,224", "(32, 10)", "[3]"; "()" is a scalar.  Dimensions
+ * are 0 or more.  PLIM_EUSAGE: not a shape; PLIM_ERANGE: more than `max`
+ * dimensions or one beyond 64 bits. */
+plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *rank,
+                             plim_err *err);
+
+#endif

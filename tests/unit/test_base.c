@@ -1,0 +1,197 @@
+/* test_base.c -- errors, checked sizes, arena, map, files: src/base/base.h. */
+#include "base/base.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "unit.h"
+
+static void test_errors(void **state)
+{
+    (void)state;
+    plim_err err = PLIM_ERR_INIT;
+    plim_err_prefix(&err, "nothing: ");
+    CHECK_STR("no error, no prefix", err.msg, "");
+    CHECK("the code comes back",
+          plim_fail(&err, PLIM_ERANGE, 7, "%d is over the limit of %d", 5, 4) == PLIM_ERANGE);
+    CHECK("also the second time", plim_fail(&err, PLIM_EIO, 8, "later") == PLIM_EIO);
+    CHECK("the first error wins", err.code == PLIM_ERANGE && err.at == 7);
+    plim_err_prefix(&err, "cannot load '%s': ", "m.pt2");
+    CHECK_STR("context goes before", err.msg, "cannot load 'm.pt2': 5 is over the limit of 4");
+    CHECK("NULL is allowed", plim_fail(NULL, PLIM_EIO, 0, "x") == PLIM_EIO);
+    plim_err_prefix(NULL, "x");
+    CHECK("our own memory", plim_oom(NULL) == PLIM_ENOMEM);
+
+    char longest[400];
+    memset(longest, 'a', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    plim_err cut = PLIM_ERR_INIT;
+    plim_fail(&cut, PLIM_EIO, 0, "%s", longest);
+    CHECK("a long message is cut", strlen(cut.msg) == sizeof cut.msg - 1);
+    plim_err_prefix(&cut, "%s", longest);
+    CHECK("a long prefix too", strlen(cut.msg) == sizeof cut.msg - 1);
+}
+
+static void test_status(void **state)
+{
+    (void)state;
+#define X(id, value, text)                                                                    \
+    CHECK(#id, PLIM_##id == (value));                                                         \
+    CHECK_STR(#id, plim_status_name(PLIM_##id), text);
+    PLIM_STATUS_MAP(X)
+#undef X
+    CHECK("a stranger has a name too", plim_status_name((plim_status)-99) != NULL);
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    uint64_t n = 77;
+    CHECK("product", plim_mul(3, 4, &n) && n == 12);
+    CHECK("nothing times much", plim_mul(0, UINT64_MAX, &n) && n == 0);
+    CHECK("much times nothing", plim_mul(UINT64_MAX, 0, &n) && n == 0);
+    CHECK("the last that fits", plim_mul(UINT64_MAX, 1, &n) && n == UINT64_MAX);
+    n = 77;
+    CHECK("2^64 does not fit", !plim_mul(1ull << 32, 1ull << 32, &n) && n == 77);
+    CHECK("sum", plim_add(UINT64_MAX - 1, 1, &n) && n == UINT64_MAX);
+    n = 77;
+    CHECK("one too many", !plim_add(UINT64_MAX, 1, &n) && n == 77);
+}
+
+static void test_strings(void **state)
+{
+    (void)state;
+    CHECK("NULL is empty", plim_str_of(NULL).n == 0);
+    CHECK("equal", plim_str_eq(PLIM_STR("ab"), plim_str_of("ab")));
+    CHECK("empty ones are equal", plim_str_eq(PLIM_STR(""), (plim_str){NULL, 0}));
+    CHECK("length counts", !plim_str_is(PLIM_STR("ab"), "abc"));
+    CHECK("prefix", plim_str_starts(PLIM_STR("abc"), "ab"));
+    CHECK("longer than the text", !plim_str_starts(PLIM_STR("a"), "ab"));
+}
+
+static void test_arena(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    uint8_t *first = plim_arena_new(&a, 3, 5);
+    uint8_t *second = plim_arena_new(&a, 1, 1);
+    CHECK("memory", first && second);
+    CHECK("aligned", (uintptr_t)first % 16 == 0 && (uintptr_t)second % 16 == 0);
+    for (int i = 0; i < 15; i++)
+        CHECK("zeroed", first[i] == 0);
+    CHECK("no item is no reason for NULL", plim_arena_new(&a, 0, 8) != NULL);
+    CHECK("n * size wraps", plim_arena_new(&a, UINT64_MAX / 2, 4) == NULL);
+    CHECK("over the default limit", plim_arena_new(&a, 5, 1ull << 30) == NULL);
+    uint8_t *big = plim_arena_new(&a, 1, 5u << 20);
+    CHECK("larger than a chunk", big != NULL);
+    memset(big, 0xaa, 5u << 20);
+    CHECK("the limit is counted", a.used >= 5u << 20);
+
+    plim_str s = plim_arena_str(&a, (plim_str){"hello!", 5});
+    CHECK("a copy, with a NUL", plim_str_is(s, "hello") && s.p[5] == '\0');
+    CHECK("an empty copy is not NULL", plim_arena_str(&a, (plim_str){NULL, 0}).p != NULL);
+    CHECK("formatted", plim_str_is(plim_arena_printf(&a, "%d.%s", 3, "weight"), "3.weight"));
+    plim_arena_free(&a);
+    plim_arena_free(&a);
+
+    a = (plim_arena){.limit = 100};
+    CHECK("below the limit", plim_arena_new(&a, 1, 96) != NULL);
+    CHECK("above it", plim_arena_new(&a, 1, 16) == NULL);
+    CHECK("strings too", plim_arena_str(&a, PLIM_STR("x")).p == NULL);
+    plim_arena_free(&a);
+
+    a = (plim_arena){.fail_after = 3};
+    CHECK("one", plim_arena_new(&a, 1, 1) != NULL);
+    CHECK("two", plim_arena_new(&a, 1, 1) != NULL);
+    CHECK("the third fails", plim_arena_new(&a, 1, 1) == NULL);
+    CHECK("and all after it", plim_arena_new(&a, 1, 1) == NULL);
+    plim_arena_free(&a);
+}
+
+static void test_push(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    struct {
+        uint32_t *items;
+        uint32_t n, cap;
+    } v = {0};
+    for (uint32_t i = 0; i < 10000; i++) {
+        CHECK("room", PLIM_PUSH_ROOM(&a, v.items, v.n, v.cap));
+        v.items[v.n++] = i;
+    }
+    for (uint32_t i = 0; i < 10000; i++)
+        CHECK("kept in order", v.items[i] == i);
+    plim_arena_free(&a);
+
+    a = (plim_arena){.limit = 256};
+    v.items = NULL;
+    v.n = v.cap = 0;
+    while (v.n < 1000 && PLIM_PUSH_ROOM(&a, v.items, v.n, v.cap))
+        v.items[v.n++] = 1;
+    CHECK("stops at the limit", v.n > 0 && v.n < 1000);
+    plim_arena_free(&a);
+}
+
+static void test_map(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_map m = {0};
+    uint32_t got = 77;
+    CHECK("an empty map holds nothing", !plim_map_get(&m, PLIM_STR("x"), &got) && got == 77);
+    for (uint32_t i = 0; i < 5000; i++)
+        CHECK("put", plim_map_put(&a, &m, plim_arena_printf(&a, "conv2d_%u", i), i));
+    for (uint32_t i = 0; i < 5000; i++) {
+        plim_str key = plim_arena_printf(&a, "conv2d_%u", i);
+        CHECK("found by its letters", plim_map_get(&m, key, &got) && got == i);
+    }
+    CHECK("not there", !plim_map_get(&m, PLIM_STR("conv2d_5000"), &got));
+    CHECK("a key put again", plim_map_put(&a, &m, PLIM_STR("conv2d_7"), 70) && m.n == 5000);
+    CHECK("has the new value", plim_map_get(&m, PLIM_STR("conv2d_7"), &got) && got == 70);
+    CHECK("the empty key is a key", plim_map_put(&a, &m, PLIM_STR(""), 9) &&
+                                        plim_map_get(&m, PLIM_STR(""), &got) && got == 9);
+    plim_arena_free(&a);
+
+    a = (plim_arena){.fail_after = 1};
+    m = (plim_map){0};
+    CHECK("no memory", !plim_map_put(&a, &m, PLIM_STR("x"), 1));
+    plim_arena_free(&a);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    plim_err err = PLIM_ERR_INIT;
+    plim_bytes b = {0};
+    CHECK("no such file", plim_file_map(&b, "/no/such/file", &err) == PLIM_EIO);
+    CHECK_STR("says which and why", err.msg,
+              "cannot open '/no/such/file': No such file or directory");
+    CHECK("a folder is no file", plim_file_map(&b, "/", NULL) == PLIM_EIO);
+    plim_file_unmap(&b);
+
+    char path[] = "plimsoll-test-XXXXXX";
+    int fd = mkstemp(path);
+    CHECK("a file of our own", fd >= 0);
+    CHECK("an empty file is no error", plim_file_map(&b, path, NULL) == PLIM_OK && b.n == 0);
+    plim_file_unmap(&b);
+    CHECK("written", write(fd, "hello", 5) == 5);
+    CHECK("mapped", plim_file_map(&b, path, NULL) == PLIM_OK && b.n == 5);
+    CHECK("its bytes", memcmp(b.p, "hello", 5) == 0);
+    plim_file_unmap(&b);
+    CHECK("given back", b.p == NULL && b.n == 0);
+    close(fd);
+    remove(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_errors), cmocka_unit_test(test_status),
+        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_arena),  cmocka_unit_test(test_push),
+        cmocka_unit_test(test_map),    cmocka_unit_test(test_files),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
