@@ -1,0 +1,137 @@
+/* graph.c -- see graph.h. */
+#include "core/graph.h"
+
+plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err)
+{
+    *g = (plim_graph){.arena = a};
+    if (plim_graph_add_scope(g, PLIM_NONE, PLIM_STR(""), PLIM_STR("")) == PLIM_NONE)
+        return plim_oom(err);
+    return PLIM_OK;
+}
+
+uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v)
+{
+    if (!PLIM_PUSH_ROOM(g->arena, g->values, g->n_values, g->cap_values))
+        return PLIM_NONE;
+    g->values[g->n_values] = *v;
+    return g->n_values++;
+}
+
+uint32_t plim_graph_add_node(plim_graph *g, const plim_node *n)
+{
+    if (!PLIM_PUSH_ROOM(g->arena, g->nodes, g->n_nodes, g->cap_nodes))
+        return PLIM_NONE;
+    g->nodes[g->n_nodes] = *n;
+    for (uint32_t i = 0; i < n->n_outs; i++)
+        if (n->outs[i] < g->n_values)
+            g->values[n->outs[i]].node = g->n_nodes;
+    return g->n_nodes++;
+}
+
+uint32_t plim_graph_add_scope(plim_graph *g, uint32_t parent, plim_str path, plim_str type)
+{
+    if (!PLIM_PUSH_ROOM(g->arena, g->scopes, g->n_scopes, g->cap_scopes))
+        return PLIM_NONE;
+    g->scopes[g->n_scopes] = (plim_scope){parent, path, type};
+    return g->n_scopes++;
+}
+
+bool plim_graph_add_input(plim_graph *g, uint32_t value)
+{
+    if (!PLIM_PUSH_ROOM(g->arena, g->inputs, g->n_inputs, g->cap_inputs))
+        return false;
+    g->inputs[g->n_inputs++] = value;
+    return true;
+}
+
+bool plim_graph_add_output(plim_graph *g, uint32_t value)
+{
+    if (!PLIM_PUSH_ROOM(g->arena, g->outputs, g->n_outputs, g->cap_outputs))
+        return false;
+    g->outputs[g->n_outputs++] = value;
+    return true;
+}
+
+/* ---- soundness ---------------------------------------------------------- */
+
+static bool value_ready(const plim_graph *g, uint32_t id, uint32_t node)
+{
+    if (id >= g->n_values)
+        return false;
+    const plim_value *v = &g->values[id];
+    return v->kind != PLIM_VALUE_NODE || (v->node != PLIM_NONE && v->node < node);
+}
+
+static bool args_ready(const plim_graph *g, uint32_t node)
+{
+    const plim_node *n = &g->nodes[node];
+    for (uint32_t i = 0; i < n->n_args; i++) {
+        const plim_arg *a = &n->args[i];
+        if (a->kind == PLIM_ARG_VALUE && !value_ready(g, a->id, node))
+            return false;
+        if (a->kind == PLIM_ARG_VALUES)
+            for (uint32_t k = 0; k < a->n; k++)
+                if (a->ids[k] != PLIM_NONE && !value_ready(g, a->ids[k], node))
+                    return false;
+    }
+    return true;
+}
+
+const char *plim_graph_check(const plim_graph *g)
+{
+    uint64_t bytes;
+    for (uint32_t i = 0; i < g->n_scopes; i++)
+        if (i == 0 ? g->scopes[0].parent != PLIM_NONE : g->scopes[i].parent >= i)
+            return "a scope's parent does not come before it";
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->meta.rank < 0 || v->meta.rank > PLIM_MAX_RANK ||
+            v->meta.dtype >= PLIM_DTYPE_COUNT)
+            return "a value's rank or dtype is out of range";
+        if (!plim_meta_bytes(&v->meta, &bytes))
+            return "a value's size overflows";
+        if (v->kind == PLIM_VALUE_NODE && v->node >= g->n_nodes)
+            return "a value has no maker";
+        if (v->tied_to != PLIM_NONE && v->tied_to >= g->n_values)
+            return "a tie points outside the graph";
+    }
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        if (g->nodes[i].scope >= g->n_scopes)
+            return "a node's scope is out of range";
+        if (!args_ready(g, i))
+            return "a node uses a value before it is made";
+        for (uint32_t k = 0; k < g->nodes[i].n_outs; k++)
+            if (g->nodes[i].outs[k] >= g->n_values || g->values[g->nodes[i].outs[k]].node != i)
+                return "a node's output is not its own";
+    }
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (g->inputs[i] >= g->n_values)
+            return "an input is out of range";
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (!value_ready(g, g->outputs[i], g->n_nodes))
+            return "an output is never made";
+    return NULL;
+}
+
+plim_status plim_graph_count(const plim_graph *g, plim_graph_counts *out, plim_err *err)
+{
+    plim_graph_counts c = {0};
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        uint64_t n, bytes;
+        bool param = v->kind == PLIM_VALUE_PARAMETER;
+        if ((!param && v->kind != PLIM_VALUE_BUFFER) || v->tied_to != PLIM_NONE)
+            continue;
+        if (!plim_meta_numel(&v->meta, &n) || !plim_meta_bytes(&v->meta, &bytes) ||
+            !plim_add(param ? c.parameters : c.buffers, n,
+                      param ? &c.parameters : &c.buffers) ||
+            !plim_add(param ? c.parameter_bytes : c.buffer_bytes, bytes,
+                      param ? &c.parameter_bytes : &c.buffer_bytes))
+            return plim_fail(err, PLIM_ERANGE, i, "size of '" PLIM_STR_FMT "' overflows",
+                             PLIM_STR_ARG(v->name));
+        if (param && v->requires_grad)
+            c.trainable += n;
+    }
+    *out = c;
+    return PLIM_OK;
+}

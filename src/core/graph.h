@@ -1,0 +1,114 @@
+/* graph.h -- the first waist: a model as ops over values.
+ *
+ * Everything that describes a model makes one of these (importers, the zoo);
+ * everything that analyses a model reads one.  Plain arrays and 32-bit ids:
+ * value 0 and scope 0 are real (scope 0 is the model itself), "none" is
+ * PLIM_NONE.  All memory belongs to graph->arena.
+ *
+ * Nodes stand in execution order.  A node's arguments are bound to the slots
+ * of its op's schema: args[i] is schema argument i, ARG_NONE where the caller
+ * gave none and the schema has no default. */
+#ifndef PLIM_GRAPH_H
+#define PLIM_GRAPH_H
+
+#include "core/shape.h"
+
+typedef enum plim_value_kind {
+    PLIM_VALUE_NODE, /* made by a node */
+    PLIM_VALUE_PARAMETER,
+    PLIM_VALUE_BUFFER,
+    PLIM_VALUE_CONSTANT, /* a tensor stored with the model, neither of the two above */
+    PLIM_VALUE_INPUT,    /* what the caller of the model brings */
+} plim_value_kind;
+
+typedef struct plim_value {
+    plim_str name; /* "layer1.0.conv1.weight" for parameters, the export's name else */
+    plim_meta meta;
+    plim_value_kind kind;
+    bool requires_grad; /* parameters only: what the model says */
+    bool persistent;    /* buffers: part of the state dict */
+    uint32_t tied_to;   /* parameters: same storage as this value, or PLIM_NONE */
+    uint32_t node;      /* maker, or PLIM_NONE */
+} plim_value;
+
+typedef enum plim_arg_kind {
+    PLIM_ARG_NONE,
+    PLIM_ARG_VALUE,  /* .id */
+    PLIM_ARG_VALUES, /* .ids, .n; an id may be PLIM_NONE (optional tensor) */
+    PLIM_ARG_INT,    /* .i: also bool, dtype (plim_dtype), memory format */
+    PLIM_ARG_INTS,   /* .ints, .n */
+    PLIM_ARG_FLOAT,  /* .f */
+    PLIM_ARG_FLOATS, /* .floats, .n */
+    PLIM_ARG_STR,    /* .str */
+} plim_arg_kind;
+
+typedef struct plim_arg {
+    plim_arg_kind kind;
+    uint32_t n;
+    union {
+        uint32_t id;
+        const uint32_t *ids;
+        int64_t i;
+        const int64_t *ints;
+        double f;
+        const double *floats;
+        plim_str str;
+    };
+} plim_arg;
+
+struct plim_op;
+
+typedef struct plim_node {
+    const struct plim_op *op; /* NULL: no rule; lowers to a bounded estimate */
+    plim_str target;          /* as the file wrote it: "aten.conv2d.default" */
+    bool inplace;             /* target's name ends in '_': writes its first argument */
+    uint32_t scope;           /* innermost module call */
+    uint32_t n_args, n_outs;
+    const plim_arg *args;
+    const uint32_t *outs; /* value ids */
+} plim_node;
+
+/* One call of one module.  The chain of parents is the call stack; calling a
+ * shared module twice makes two scopes of the same path. */
+typedef struct plim_scope {
+    uint32_t parent; /* PLIM_NONE for scope 0 */
+    plim_str path;   /* "layer1.0.conv1"; "" for the model */
+    plim_str type;   /* "Conv2d" */
+} plim_scope;
+
+typedef struct plim_graph {
+    plim_arena *arena;
+    plim_str name, format, producer;
+    plim_value *values;
+    plim_node *nodes;
+    plim_scope *scopes;
+    uint32_t n_values, n_nodes, n_scopes;
+    uint32_t cap_values, cap_nodes, cap_scopes;
+    uint32_t *inputs, *outputs; /* value ids, in the model's order */
+    uint32_t n_inputs, n_outputs, cap_inputs, cap_outputs;
+    int64_t batch;    /* what the batch dimension was bound to; 0: there is none */
+    bool batch_fixed; /* the file holds one batch size only */
+} plim_graph;
+
+plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* makes scope 0 */
+
+/* Builders copy nothing: strings and arrays must live in g->arena.  Each
+ * returns the new id, or PLIM_NONE when the arena is full. */
+uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v);
+uint32_t plim_graph_add_node(plim_graph *g, const plim_node *n); /* sets outs' .node */
+uint32_t plim_graph_add_scope(plim_graph *g, uint32_t parent, plim_str path, plim_str type);
+bool plim_graph_add_input(plim_graph *g, uint32_t value);
+bool plim_graph_add_output(plim_graph *g, uint32_t value);
+
+/* NULL if the graph is sound, else what is wrong: ids in range, each value
+ * made before it is used, scopes acyclic, sizes that do not overflow. */
+const char *plim_graph_check(const plim_graph *g);
+
+/* Sums over parameters and buffers; tied ones count once.  Checked sums. */
+typedef struct plim_graph_counts {
+    uint64_t parameters, trainable, buffers; /* elements */
+    uint64_t parameter_bytes, buffer_bytes;
+} plim_graph_counts;
+plim_status plim_graph_count(const plim_graph *g, plim_graph_counts *out, plim_err *err);
+
+#endif
