@@ -1,0 +1,180 @@
+/* cost.c -- what an op computes and moves: MACs, FLOPs, bytes.
+ * MACs as torchvision's table counts them: convolutions, linear and matrix
+ * products (src: torchvision weight metas "_ops", fvcore's rules); everything
+ * else costs FLOPs only. */
+#include "op/rules.h"
+
+const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot)
+{
+    if (slot >= c->node->n_args || c->node->args[slot].kind != PLIM_ARG_VALUE)
+        return NULL;
+    return &c->g->values[c->node->args[slot].id].meta;
+}
+
+int64_t plim_cost_int(const plim_cost_call *c, uint32_t slot, int64_t def)
+{
+    return slot < c->node->n_args && c->node->args[slot].kind == PLIM_ARG_INT
+               ? c->node->args[slot].i
+               : def;
+}
+
+/* Costs saturate: a count that does not fit is shown as the largest. */
+static uint64_t sat_mul(uint64_t a, uint64_t b)
+{
+    uint64_t r;
+    return plim_mul(a, b, &r) ? r : UINT64_MAX;
+}
+
+static uint64_t numel(const plim_meta *m)
+{
+    uint64_t n = 0;
+    return m && plim_meta_numel(m, &n) ? n : 0;
+}
+
+static void set_macs(plim_cost *out, uint64_t macs)
+{
+    out->macs = macs;
+    out->flops = sat_mul(macs, 2);
+}
+
+void plim_cost_none(const plim_cost_call *c, plim_cost *out) { (void)c, (void)out; }
+
+void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out)
+{
+    out->flops = c->out_numel;
+}
+
+void plim_cost_reduce(const plim_cost_call *c, plim_cost *out)
+{
+    out->flops = numel(plim_cost_in(c, 0));
+}
+
+/* mean, variance, scale and shift: about five operations an element */
+void plim_cost_norm(const plim_cost_call *c, plim_cost *out)
+{
+    out->flops = sat_mul(numel(plim_cost_in(c, 0)), 5);
+}
+
+/* Each output takes Cin/groups * k inputs: the weight's numel over Cout. */
+void plim_cost_conv(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_meta *w = plim_cost_in(c, 1);
+    if (w && w->rank > 2 && w->dim[0] > 0)
+        set_macs(out, sat_mul(c->out_numel, numel(w) / (uint64_t)w->dim[0]));
+}
+
+/* Transposed: each input feeds Cout/groups * k outputs. */
+void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_meta *x = plim_cost_in(c, 0), *w = plim_cost_in(c, 1);
+    if (x && w && w->rank > 2 && w->dim[0] > 0)
+        set_macs(out, sat_mul(numel(x), numel(w) / (uint64_t)w->dim[0]));
+}
+
+static void cost_inner(const plim_cost_call *c, const plim_meta *a, plim_cost *out)
+{
+    if (a && a->rank > 0)
+        set_macs(out, sat_mul(c->out_numel, (uint64_t)PLIM_MAX(a->dim[a->rank - 1], 0)));
+}
+void plim_cost_linear(const plim_cost_call *c, plim_cost *out)
+{
+    cost_inner(c, plim_cost_in(c, 0), out);
+}
+void plim_cost_matmul(const plim_cost_call *c, plim_cost *out)
+{
+    cost_inner(c, plim_cost_in(c, 0), out);
+}
+void plim_cost_addmm(const plim_cost_call *c, plim_cost *out)
+{
+    cost_inner(c, plim_cost_in(c, 1), out);
+}
+
+/* One operation an element of the window. */
+void plim_cost_pool(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_arg *k = c->node->n_args > 1 ? &c->node->args[1] : NULL;
+    uint64_t window = 1;
+    for (uint32_t i = 0; k && k->kind == PLIM_ARG_INTS && i < k->n; i++)
+        window = sat_mul(window, (uint64_t)PLIM_MAX(k->ints[i], 1));
+    if (k && k->kind == PLIM_ARG_INT)
+        window = sat_mul((uint64_t)PLIM_MAX(k->i, 1), (uint64_t)PLIM_MAX(k->i, 1));
+    out->flops = sat_mul(c->out_numel, window);
+}
+
+/* q k^T and p v: B H Sq Sk (D + Dv) */
+void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_meta *q = plim_cost_in(c, 0), *k = plim_cost_in(c, 1), *v = plim_cost_in(c, 2);
+    if (!q || !k || !v || q->rank < 3 || k->rank < 3 || v->rank < 3)
+        return;
+    uint64_t rows = numel(q) / (uint64_t)PLIM_MAX(q->dim[q->rank - 1], 1);
+    uint64_t width = (uint64_t)PLIM_MAX(q->dim[q->rank - 1], 0) +
+                     (uint64_t)PLIM_MAX(v->dim[v->rank - 1], 0);
+    set_macs(out, sat_mul(sat_mul(rows, (uint64_t)PLIM_MAX(k->dim[k->rank - 2], 0)), width));
+}
+
+/* Every operand touched once; views touch nothing. */
+static void cost_bytes(const plim_graph *g, const plim_node *n, plim_cost *out)
+{
+    uint64_t b;
+    for (uint32_t i = 0; i < n->n_args; i++) {
+        const plim_arg *a = &n->args[i];
+        uint32_t k = a->kind == PLIM_ARG_VALUES ? a->n : a->kind == PLIM_ARG_VALUE ? 1 : 0;
+        const uint32_t *ids = a->kind == PLIM_ARG_VALUES ? a->ids : &a->id;
+        for (uint32_t j = 0; j < k; j++)
+            if (ids[j] != PLIM_NONE && plim_meta_bytes(&g->values[ids[j]].meta, &b))
+                out->read = out->read > UINT64_MAX - b ? UINT64_MAX : out->read + b;
+    }
+    for (uint32_t i = 0; i < n->n_outs; i++)
+        if (plim_meta_bytes(&g->values[n->outs[i]].meta, &b))
+            out->written = out->written > UINT64_MAX - b ? UINT64_MAX : out->written + b;
+}
+
+/* Views and no-ops move nothing; a reshape that copied has other strides. */
+static bool moves_nothing(const plim_graph *g, const plim_node *n)
+{
+    static const char *const copies[] = {"clone",
+                                         "cat",
+                                         "concat",
+                                         "stack",
+                                         "repeat",
+                                         "roll",
+                                         "flip",
+                                         "tril",
+                                         "triu",
+                                         "constant_pad_nd",
+                                         "pad",
+                                         "pixel_shuffle",
+                                         "channel_shuffle",
+                                         "to",
+                                         "_to_copy"};
+    if (strcmp(n->op->family, "view") != 0)
+        return false;
+    for (size_t i = 0; i < PLIM_COUNT(copies); i++)
+        if (!strcmp(n->op->name, copies[i]))
+            return false;
+    if (!n->n_args || n->args[0].kind != PLIM_ARG_VALUE || !n->n_outs)
+        return true;
+    const plim_meta *x = &g->values[n->args[0].id].meta, *y = &g->values[n->outs[0]].meta;
+    int64_t stride[PLIM_MAX_RANK];
+    return strcmp(n->op->name, "reshape") && strcmp(n->op->name, "flatten") &&
+                   strcmp(n->op->name, "contiguous")
+               ? true
+               : plim_view_strides(x, y->rank, y->dim, stride) &&
+                     (n->op->name[0] != 'c' || plim_is_contiguous(x));
+}
+
+plim_status plim_op_cost(const plim_graph *g, const plim_node *n, plim_cost *out)
+{
+    *out = (plim_cost){0};
+    plim_cost_call c = {.g = g, .node = n};
+    if (n->n_outs) {
+        c.out = &g->values[n->outs[0]].meta;
+        c.out_numel = numel(c.out);
+    }
+    if (n->op && n->op->cost)
+        n->op->cost(&c, out);
+    if (!n->op || !moves_nothing(g, n))
+        cost_bytes(g, n, out);
+    return PLIM_OK;
+}

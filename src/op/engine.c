@@ -1,0 +1,231 @@
+/* engine.c -- loss.backward(): PyTorch's autograd engine, event for event.
+ * src: torch/csrc/autograd/{engine,input_buffer}.cpp, functions/accumulate_grad.h
+ * as described in facts: training-step.md section 2. */
+#include "op/machine_priv.h"
+#include "op/rules.h"
+
+enum { MAX_INPUTS = 256 };
+
+typedef struct ready_queue { /* a heap: the largest sequence number runs first */
+    uint32_t *ids;
+    uint32_t n, cap;
+} ready_queue;
+
+static bool queue_push(plim_machine *m, ready_queue *q, uint32_t id)
+{
+    if (!PLIM_PUSH_ROOM(m->arena, q->ids, q->n, q->cap))
+        return false;
+    uint32_t i = q->n++;
+    while (i && m_n(m, q->ids[(i - 1) / 2])->pub.seq < m_n(m, id)->pub.seq) {
+        q->ids[i] = q->ids[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    q->ids[i] = id;
+    return true;
+}
+
+static uint32_t queue_pop(plim_machine *m, ready_queue *q)
+{
+    uint32_t top = q->ids[0], last = q->ids[--q->n], i = 0;
+    for (;;) {
+        uint32_t k = 2 * i + 1;
+        if (k >= q->n)
+            break;
+        if (k + 1 < q->n && m_n(m, q->ids[k + 1])->pub.seq > m_n(m, q->ids[k])->pub.seq)
+            k++;
+        if (m_n(m, q->ids[k])->pub.seq <= m_n(m, last)->pub.seq)
+            break;
+        q->ids[i] = q->ids[k];
+        i = k;
+    }
+    q->ids[i] = last;
+    return top;
+}
+
+/* Counts, for every node that the root reaches, how many consumers will send
+ * it a gradient; makes its inbox. */
+static bool count_dependencies(plim_machine *m, uint32_t root, uint32_t stamp)
+{
+    uint32_t *todo = NULL, n = 0, cap = 0;
+    if (!PLIM_PUSH_ROOM(m->arena, todo, n, cap))
+        return false;
+    todo[n++] = root;
+    m_n(m, root)->pub.stamp = stamp;
+    m_n(m, root)->pub.deps = 0;
+    for (uint32_t k = 0; k < n; k++) {
+        plim_gnode *g = &m_n(m, todo[k])->pub;
+        g->inbox = PLIM_NEW_N(m->arena, plim_t, g->n_out);
+        if (!g->inbox)
+            return false;
+        for (uint32_t i = 0; i < g->n_in; i++) {
+            uint32_t id = g->next[i].node;
+            if (id == PLIM_NONE)
+                continue;
+            plim_gnode *to = &m_n(m, id)->pub;
+            if (to->stamp != stamp) {
+                to->stamp = stamp;
+                to->deps = 0;
+                if (!PLIM_PUSH_ROOM(m->arena, todo, n, cap))
+                    return false;
+                todo[n++] = id;
+            }
+            to->deps++;
+        }
+    }
+    return true;
+}
+
+/* src: input_buffer.cpp can_accumulate_inplace (2.0 on): nobody else may hold
+ * the older gradient or its storage. */
+static bool can_add_inplace(const plim_machine *m, plim_t t)
+{
+    const m_tensor *x = m_t(m, t);
+    return m->world.torch >= 200 && x->refs == 1 && x->storage != PLIM_NONE &&
+           m->storages[x->storage].refs == 1 && plim_is_dense(&x->meta);
+}
+
+static void inbox_add(plim_machine *m, plim_t *slot, plim_t g)
+{
+    if (!*slot) {
+        *slot = g;
+        return;
+    }
+    if (!can_add_inplace(m, *slot)) {
+        plim_t sum = plim_m_empty_like(m, *slot);
+        plim_m_drop(m, *slot);
+        *slot = sum;
+    }
+    plim_m_drop(m, g);
+}
+
+/* utils::obeys_layout_contract: a dense parameter wants its own strides, any
+ * other a contiguous gradient. */
+static bool layout_ok(const plim_meta *g, const plim_meta *p)
+{
+    if (!plim_is_dense(p))
+        return plim_is_contiguous(g);
+    if (!plim_same_size(g, p))
+        return false;
+    for (int32_t i = 0; i < g->rank; i++)
+        if (g->dim[i] != 1 && g->stride[i] != p->stride[i])
+            return false;
+    return true;
+}
+
+/* AccumulateGrad: steal the gradient if nobody else looks at it, clone it
+ * into the parameter's layout otherwise, add in place if there is one. */
+static void accumulate_grad(plim_machine *m, plim_t leaf, plim_t g)
+{
+    m_tensor *p = m_t(m, leaf);
+    if (p->grad) {
+        plim_m_drop(m, g);
+        return;
+    }
+    if (m_t(m, g)->refs == 1 && layout_ok(&m_t(m, g)->meta, &p->meta)) {
+        p->grad = g;
+    } else {
+        plim_meta meta = plim_meta_like(&p->meta, p->meta.dtype);
+        p->grad = plim_m_empty(m, &meta);
+        plim_m_drop(m, g);
+    }
+    plim__set_category(m, p->grad, PLIM_CAT_GRADIENT);
+    plim__rename(m, p->grad, leaf);
+}
+
+/* validate_outputs: a gradient comes back in the size and dtype of its input. */
+static plim_t validated(plim_machine *m, plim_t g, const plim_meta *want)
+{
+    if (!g)
+        return 0;
+    if (!plim_same_size(plim_m_meta(m, g), want)) {
+        plim_t r = plim_at_sum_to(m, g, want);
+        plim_m_drop(m, g);
+        g = r;
+    }
+    const plim_meta *have = plim_m_meta(m, g);
+    if (have->dtype != want->dtype && plim_is_float(want->dtype)) {
+        plim_meta cast = plim_meta_like(have, want->dtype);
+        plim_t r = plim_m_empty(m, &cast);
+        plim_m_drop(m, g);
+        g = r;
+    }
+    return g;
+}
+
+static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
+{
+    plim_gnode *g = &n->pub;
+    bool any = false;
+    for (uint32_t i = 0; i < g->n_out; i++)
+        any |= g->inbox[i] != 0;
+    if (any) {
+        g->fn->backward(m, g, g->inbox, dx);
+        for (uint32_t i = 0; i < g->n_in; i++)
+            dx[i] = validated(m, dx[i], &g->in_meta[i]);
+    }
+    for (uint32_t i = 0; i < g->n_out; i++) {
+        plim_m_drop(m, g->inbox[i]);
+        g->inbox[i] = 0;
+    }
+    plim__gnode_release(m, n);
+}
+
+void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud)
+{
+    if (m->st)
+        return;
+    uint32_t id = m_t(m, root)->gnode;
+    if (id == PLIM_NONE) {
+        plim_m_fail(m, PLIM_ESHAPE, "the loss does not depend on any parameter");
+        return;
+    }
+    ready_queue q = {NULL, 0, 0};
+    if (!count_dependencies(m, id, ++m->stamp)) {
+        m->st = plim_oom(m->err);
+        return;
+    }
+    bool mode = m->grad_mode;
+    m->grad_mode = false;
+    plim_m_place(m, PLIM_NONE, PLIM_STR("loss"), "grad", PLIM_CAT_TEMPORARY);
+    plim_t ones = plim_m_empty_like(m, root); /* held by Python until backward returns */
+    m->autograd_thread = true;
+    m_n(m, id)->pub.inbox[m_t(m, root)->gslot] = plim_m_ref(m, ones);
+    if (!queue_push(m, &q, id))
+        m->st = plim_oom(m->err);
+    while (q.n && !m->st) {
+        plim_t dx[MAX_INPUTS] = {0};
+        id = queue_pop(m, &q);
+        m_gnode *n = m_n(m, id);
+        plim_gnode *g = &n->pub;
+        m->where = g->where;
+        if (!g->fn) {
+            if (g->inbox[0])
+                accumulate_grad(m, g->leaf, g->inbox[0]);
+            g->inbox[0] = 0;
+            continue;
+        }
+        visit(ud, g->where, g->fn->name);
+        if (n->released || g->n_in > MAX_INPUTS) {
+            plim_m_fail(m, PLIM_EUNSUPPORTED,
+                        "backward of '%s' with %u inputs is over the limit of %d", g->fn->name,
+                        (unsigned)g->n_in, MAX_INPUTS);
+            break;
+        }
+        run_node(m, n, dx);
+        for (uint32_t i = 0; i < g->n_in; i++) {
+            plim_edge e = g->next[i];
+            if (e.node == PLIM_NONE) {
+                plim_m_drop(m, dx[i]);
+                continue;
+            }
+            plim_gnode *to = &m_n(m, e.node)->pub;
+            if (dx[i])
+                inbox_add(m, &to->inbox[e.slot], dx[i]);
+            if (--to->deps == 0 && !queue_push(m, &q, e.node))
+                m->st = plim_oom(m->err);
+        }
+    }
+    m->autograd_thread = false;
+    plim_m_drop(m, ones);
+    m->grad_mode = mode;
+}

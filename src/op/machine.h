@@ -1,0 +1,186 @@
+/* machine.h -- the abstract machine that op rules run on: eager PyTorch on one
+ * CUDA device, without kernels and without bytes.
+ *
+ * It has storages with a size and a reference count, tensors (a meta on a
+ * storage), and autograd nodes that keep tensors alive.  Creating a storage
+ * writes an alloc event to the tape, dropping its last reference a free event;
+ * so the order of a rule's calls *is* the order of PyTorch's requests.
+ *
+ * Ownership: a function that returns a plim_t gives the caller one reference;
+ * plim_m_drop gives it back.  Arguments are borrowed.  Handle 0 is "undefined"
+ * (an absent optional tensor, a gradient nobody wants); every function takes
+ * it and does nothing with it.
+ *
+ * Errors are sticky: after the first plim_m_fail nothing more is written to
+ * the tape and handles come back 0, so rules need not check each call. */
+#ifndef PLIM_MACHINE_H
+#define PLIM_MACHINE_H
+
+#include "core/tape.h"
+#include "op/op.h"
+
+typedef uint32_t plim_t;
+
+struct plim_machine;
+typedef struct plim_machine plim_machine;
+
+/* ---- what the outside world is like (src/torch, src/gpu fill it) -------- */
+
+typedef struct plim_world {
+    int torch;               /* 100 * major + minor: 113, 206, 215 */
+    int cc;                  /* compute capability * 10: 80, 89, 90 */
+    int sms, threads_per_sm; /* 0: no card chosen, sm_80 with 108 SMs is assumed */
+    bool workspace;          /* count library workspaces and kernel scratch */
+    uint64_t cublas_ws;      /* persistent (or, if temporary, per call) bytes; 0: none */
+    bool cublas_ws_temporary;
+    uint64_t lt_ws; /* cuBLASLt workspace; 0: shared with the above or none */
+    bool lt_ws_temporary;
+    int conv_ws; /* 0 none, 1 expected, 2 upper bound: cuDNN's is never known */
+} plim_world;
+
+/* ---- autograd nodes ----------------------------------------------------- */
+
+enum { PLIM_MAX_SAVED = 10, PLIM_MAX_GRADS = 8 };
+
+struct plim_gnode;
+
+/* A kind of autograd node.  `backward` gets the gradients of the outputs
+ * (g[i] may be 0), and leaves gradients of the inputs in dx[i] (0: none);
+ * it owns what it puts there and only borrows g. Saved tensors: plim_m_saved.
+ * It must not compute dx[i] where !plim_m_wants(m, n, i). */
+typedef struct plim_grad_fn {
+    const char *name; /* "ConvolutionBackward0" */
+    void (*backward)(plim_machine *m, struct plim_gnode *n, const plim_t *g, plim_t *dx);
+} plim_grad_fn;
+
+typedef struct plim_edge {
+    uint32_t node; /* gnode id, or PLIM_NONE: this input wants no gradient */
+    uint32_t slot; /* which output of that node */
+} plim_edge;
+
+typedef struct plim_gnode {
+    const plim_grad_fn *fn; /* NULL: AccumulateGrad */
+    uint32_t seq;           /* larger runs first; AccumulateGrad: UINT32_MAX */
+    uint32_t where;         /* graph node that made it: names the events */
+    uint32_t n_in, n_out;   /* differentiable inputs; outputs */
+    plim_edge *next;        /* [n_in] */
+    plim_meta *in_meta;     /* [n_in] size and dtype the gradient must come back in */
+    plim_t saved[PLIM_MAX_SAVED];
+    int64_t i[12];  /* whatever the rule needs back: sizes, flags */
+    plim_meta meta; /* likewise: one meta */
+    plim_t leaf;    /* AccumulateGrad: the parameter */
+    /* the engine's own: */
+    uint32_t deps, stamp;
+    plim_t *inbox; /* [n_out] */
+} plim_gnode;
+
+/* ---- tensors ------------------------------------------------------------ */
+
+const plim_meta *plim_m_meta(const plim_machine *m, plim_t t);
+bool plim_m_requires_grad(const plim_machine *m, plim_t t);
+bool plim_m_grad_mode(const plim_machine *m);
+const plim_world *plim_m_world(const plim_machine *m);
+
+plim_t plim_m_ref(plim_machine *m, plim_t t); /* one more reference to the same tensor */
+void plim_m_drop(plim_machine *m, plim_t t);
+
+/* A fresh tensor on a fresh storage.  An empty one makes no request.  The name
+ * is the op now running.  Strides as in meta. */
+plim_t plim_m_empty(plim_machine *m, const plim_meta *meta);
+plim_t plim_m_empty_contig(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim);
+plim_t plim_m_empty_like(plim_machine *m, plim_t t); /* strides preserved if dense */
+/* Raw scratch of so many bytes, marked workspace. */
+plim_t plim_m_scratch(plim_machine *m, uint64_t bytes, plim_certainty certainty);
+
+/* Another tensor on the same storage (no request, no autograd). */
+plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta);
+
+/* A Python number wrapped as a 0-dim CPU tensor: no bytes, promotes weakly. */
+plim_t plim_m_wrapped(plim_machine *m, bool is_float);
+bool plim_m_is_wrapped(const plim_machine *m, plim_t t);
+bool plim_m_same_storage(const plim_machine *m, plim_t a, plim_t b);
+
+/* ---- recording ---------------------------------------------------------- */
+
+/* An autograd node over these inputs, or NULL where none is recorded (grad
+ * mode off, or no input requires grad).  Valid until the next call of this
+ * function.  `inputs` are the differentiable ones, in the order in which their
+ * gradients are delivered. */
+plim_gnode *plim_m_node(plim_machine *m, const plim_grad_fn *fn, uint32_t n,
+                        const plim_t *inputs);
+/* n may be NULL in all of these. */
+void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t);
+void plim_m_output(plim_machine *m, plim_gnode *n, uint32_t slot,
+                   plim_t t); /* t.grad_fn = n */
+/* In-place: t (already aliased by the caller) becomes output 0 of n. */
+void plim_m_rebase(plim_machine *m, plim_gnode *n, plim_t t);
+bool plim_m_wants(const plim_machine *m, const plim_gnode *n, uint32_t input);
+plim_t plim_m_saved(const plim_machine *m, const plim_gnode *n, uint32_t slot); /* borrowed */
+bool plim_m_would_record(const plim_machine *m, uint32_t n, const plim_t *inputs);
+
+/* ---- errors ------------------------------------------------------------- */
+
+void plim_m_fail(plim_machine *m, plim_status code, const char *fmt, ...) PLIM_PRINTF(3, 4);
+bool plim_m_bad(const plim_machine *m);
+
+/* ---- a call of a rule --------------------------------------------------- */
+
+typedef struct plim_call {
+    plim_machine *m;
+    const plim_node *node;
+    const plim_arg *args;
+    uint32_t n_args;
+    const plim_t *value; /* tensor handles by value id: args refer to these */
+    plim_t *out;         /* [node->n_outs]: the rule puts its outputs here (owned) */
+    uint32_t n_out;
+    bool inplace;
+} plim_call;
+
+/* Argument access by slot; a missing one gives 0 / the default given. */
+plim_t plim_arg_tensor(const plim_call *c, uint32_t slot); /* borrowed */
+uint32_t plim_arg_tensors(const plim_call *c, uint32_t slot, plim_t *out, uint32_t max);
+bool plim_arg_given(const plim_call *c, uint32_t slot);
+int64_t plim_arg_int(const plim_call *c, uint32_t slot, int64_t def);
+double plim_arg_float(const plim_call *c, uint32_t slot, double def);
+/* Up to max ints; a single int is repeated `want` times (stride=2 -> 2,2). */
+uint32_t plim_arg_ints(const plim_call *c, uint32_t slot, int64_t *out, uint32_t max,
+                       uint32_t want);
+plim_str plim_arg_string(const plim_call *c, uint32_t slot);
+
+/* ---- driving it (src/step) ---------------------------------------------- */
+
+/* A machine over caller-owned memory.  tape NULL: shapes only, no events. */
+plim_machine *plim_m_new(plim_arena *a, plim_tape *tape, const plim_world *w, plim_err *err);
+plim_status plim_m_status(const plim_machine *m);
+/* What the next storages are called and count as. */
+void plim_m_place(plim_machine *m, uint32_t where, plim_str name, const char *role,
+                  plim_category c);
+void plim_m_set_grad_mode(plim_machine *m, bool on);
+/* A leaf (parameter, buffer, input): alloc event now. */
+plim_t plim_m_leaf(plim_machine *m, const plim_meta *meta, bool requires_grad);
+plim_t plim_m_grad(const plim_machine *m, plim_t leaf); /* its .grad, borrowed; 0: None */
+void plim_m_set_grad(plim_machine *m, plim_t leaf, plim_t grad); /* takes the reference */
+void plim_m_set_category(plim_machine *m, plim_t t, plim_category c);
+/* Runs one graph node.  value[]: handles by value id; the node's outputs are
+ * put there.  Nodes without a rule get fresh outputs of the file's metas. */
+void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *value);
+/* loss.backward().  `name_of` says what layer a graph node belongs to; the
+ * tape gets a mark for each autograd node. */
+typedef void (*plim_m_visit)(void *ud, uint32_t where, const char *fn);
+void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud);
+uint32_t plim_m_unknown_ops(const plim_machine *m);
+
+/* A gemm on cuBLAS (lt: cuBLASLt) is about to run: its workspace, by profile. */
+void plim_m_gemm(plim_machine *m, bool lt);
+
+/* What a cost function sees: metas only. */
+typedef struct plim_cost_call {
+    const plim_graph *g;
+    const plim_node *node;
+    const plim_meta *out; /* output 0 */
+    uint64_t out_numel;
+} plim_cost_call;
+const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot); /* NULL: absent */
+int64_t plim_cost_int(const plim_cost_call *c, uint32_t slot, int64_t def);
+
+#endif

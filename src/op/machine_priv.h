@@ -1,0 +1,78 @@
+/* machine_priv.h -- the machine's insides, for machine.c and engine.c only. */
+#ifndef PLIM_MACHINE_PRIV_H
+#define PLIM_MACHINE_PRIV_H
+
+#include "op/machine.h"
+
+enum { TENSOR_PAGE = 64, GNODE_PAGE = 64, MAX_PAGES = 1 << 16 };
+
+typedef struct m_tensor {
+    plim_meta meta;
+    uint32_t storage; /* PLIM_NONE: empty, or on the CPU */
+    uint32_t refs;
+    uint32_t gnode, gslot; /* grad_fn; PLIM_NONE: a leaf */
+    uint32_t acc;          /* leaf: its AccumulateGrad node; or next free tensor */
+    plim_t grad;           /* leaf: .grad */
+    bool requires_grad, wrapped, is_view;
+} m_tensor;
+
+typedef struct m_storage {
+    uint32_t refs; /* tensors on it */
+    uint32_t tape; /* its storage there */
+} m_storage;
+
+/* A node's record lives as long as tensors or other nodes point to it, as
+ * PyTorch's shared_ptr does; then what it saved goes too. */
+typedef struct m_gnode {
+    plim_gnode pub;
+    uint32_t refs, next_free;
+    uint32_t edge_cap; /* what the arrays behind pub can hold, for reuse */
+    bool released;     /* backward has run: saved tensors are gone */
+} m_gnode;
+
+struct plim_machine {
+    plim_arena *arena;
+    plim_tape *tape; /* NULL: shapes only */
+    plim_world world;
+    plim_status st;
+    plim_err *err;
+
+    m_tensor **tpage;
+    uint32_t n_tensors, tpages, tpages_cap, free_tensor;
+    m_storage *storages;
+    uint32_t n_storages, cap_storages, free_storage;
+    m_gnode **npage;
+    uint32_t n_gnodes, npages, npages_cap, free_gnode;
+    uint32_t *dying; /* work list of gnodes whose last reference went */
+    uint32_t n_dying, cap_dying;
+
+    uint32_t seq;   /* next sequence number */
+    uint32_t stamp; /* counts backwards */
+    uint32_t where; /* graph node now running */
+    plim_str name;  /* its layer: names new storages */
+    const char *role;
+    uint8_t category;
+    bool grad_mode, autograd_thread;
+    plim_t blas_ws[2], lt_ws[2]; /* persistent workspaces: main thread, autograd thread */
+    uint32_t n_unknown;
+
+    m_tensor *first_tpage[1];
+    m_tensor inline_page[TENSOR_PAGE];
+};
+
+static inline m_tensor *m_t(const plim_machine *m, plim_t t)
+{
+    return &m->tpage[t / TENSOR_PAGE][t % TENSOR_PAGE];
+}
+static inline m_gnode *m_n(const plim_machine *m, uint32_t n)
+{
+    return &m->npage[n / GNODE_PAGE][n % GNODE_PAGE];
+}
+
+void plim__gnode_unref(plim_machine *m, uint32_t id);
+void plim__gnode_release(plim_machine *m, m_gnode *n); /* drops what it saved */
+void plim__rename(plim_machine *m, plim_t t,
+                  plim_t leaf); /* t's storage is called after leaf's */
+void plim__set_category(plim_machine *m, plim_t t, plim_category c);
+
+#endif

@@ -1,0 +1,148 @@
+/* op.c -- the table of op rules: look-up, schema binding.  The only place that
+ * knows the columns of ops.def. */
+#include "op/op.h"
+
+#include <stdlib.h>
+
+#include "op/rules.h"
+
+static const plim_op op_rows[] = {
+#define PLIM_OP(name, family, run, cost, schema, doc, src)                                    \
+    {name, schema, #family, run, cost, doc, src},
+#include "op/ops.def"
+#undef PLIM_OP
+};
+
+uint32_t plim_op_count(void) { return PLIM_COUNT(op_rows); }
+const plim_op *plim_op_at(uint32_t i) { return i < PLIM_COUNT(op_rows) ? &op_rows[i] : NULL; }
+
+/* row->name is "base" or "base.overload" */
+static bool op_is(const plim_op *row, plim_str base, plim_str overload)
+{
+    const char *n = row->name;
+    if (n[0] != base.p[0] || strncmp(n, base.p, base.n) != 0)
+        return false;
+    if (!overload.n)
+        return n[base.n] == 0;
+    return n[base.n] == '.' && strncmp(n + base.n + 1, overload.p, overload.n) == 0 &&
+           n[base.n + 1 + overload.n] == 0;
+}
+
+static const plim_op *op_search(plim_str base, plim_str overload)
+{
+    const plim_op *plain = NULL;
+    for (size_t i = 0; i < PLIM_COUNT(op_rows); i++) {
+        if (overload.n && op_is(&op_rows[i], base, overload))
+            return &op_rows[i];
+        if (!plain && op_is(&op_rows[i], base, (plim_str){NULL, 0}))
+            plain = &op_rows[i];
+    }
+    return plain;
+}
+
+const plim_op *plim_op_find(plim_str base, plim_str overload, bool *inplace)
+{
+    *inplace = false;
+    if (!base.n)
+        return NULL;
+    const plim_op *op = op_search(base, overload);
+    if (!op && base.n > 1 && base.p[base.n - 1] == '_' && base.p[base.n - 2] != '_') {
+        base.n--;
+        op = op_search(base, overload);
+        *inplace = true;
+    } else if (op && base.p[base.n - 1] == '_') {
+        *inplace = true; /* an in-place row of its own: fill_, copy_ */
+    }
+    return op;
+}
+
+/* ---- schemas: "input, weight, bias=None, stride=1, mode='mean'" ---------- */
+
+typedef struct schema_slot {
+    plim_str name, def; /* def.n == 0: required */
+} schema_slot;
+
+static plim_str trim(plim_str s)
+{
+    while (s.n && (*s.p == ' ' || *s.p == '*'))
+        s.p++, s.n--;
+    while (s.n && s.p[s.n - 1] == ' ')
+        s.n--;
+    return s;
+}
+
+/* Takes the next slot off *rest; false at the end. */
+static bool schema_next(plim_str *rest, schema_slot *out)
+{
+    if (!rest->n)
+        return false;
+    size_t end = 0, eq = SIZE_MAX;
+    while (end < rest->n && rest->p[end] != ',') {
+        if (rest->p[end] == '=' && eq == SIZE_MAX)
+            eq = end;
+        end++;
+    }
+    plim_str item = {rest->p, end};
+    out->name = trim((plim_str){item.p, PLIM_MIN(eq, end)});
+    out->def =
+        eq < end ? trim((plim_str){item.p + eq + 1, end - eq - 1}) : (plim_str){NULL, 0};
+    size_t skip = PLIM_MIN(end + 1, rest->n);
+    rest->p += skip;
+    rest->n -= skip;
+    return true;
+}
+
+/* Defaults are None, True, False, numbers or 'text'. */
+static plim_arg schema_default(plim_str d)
+{
+    plim_arg a = {.kind = PLIM_ARG_NONE};
+    char buf[32];
+    if (!d.n || plim_str_is(d, "None") || d.n >= sizeof buf)
+        return a;
+    memcpy(buf, d.p, d.n);
+    buf[d.n] = 0;
+    if (plim_str_is(d, "True") || plim_str_is(d, "False")) {
+        a.kind = PLIM_ARG_INT;
+        a.i = d.p[0] == 'T';
+    } else if (d.p[0] == '\'') {
+        a.kind = PLIM_ARG_STR;
+        a.str = (plim_str){d.p + 1, d.n - 2};
+    } else if (strpbrk(buf, ".e")) {
+        a.kind = PLIM_ARG_FLOAT;
+        a.f = strtod(buf, NULL);
+    } else {
+        a.kind = PLIM_ARG_INT;
+        a.i = strtoll(buf, NULL, 10);
+    }
+    return a;
+}
+
+plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg *given,
+                         uint32_t n_given, const plim_arg **args, uint32_t *n_args,
+                         plim_err *err)
+{
+    plim_arg slot[32];
+    uint32_t n = 0, used = 0;
+    plim_str rest = plim_str_of(op->schema);
+    schema_slot s;
+    while (n < PLIM_COUNT(slot) && schema_next(&rest, &s)) {
+        slot[n] = schema_default(s.def);
+        for (uint32_t i = 0; i < n_given; i++)
+            if (plim_str_eq(given[i].name, s.name)) {
+                slot[n] = given[i].arg;
+                used++;
+            }
+        n++;
+    }
+    if (used < n_given)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "op '%s' is called with %u arguments, %u of which its rule knows",
+                         op->name, (unsigned)n_given, (unsigned)used);
+    plim_arg *out = PLIM_NEW_N(a, plim_arg, n);
+    if (!out)
+        return plim_oom(err);
+    memcpy(out, slot, n * sizeof *out);
+    *args = out;
+    *n_args = n;
+    return PLIM_OK;
+}

@@ -1,0 +1,60 @@
+/* op.h -- an op rule: one row of ops.def and the function it names.
+ *
+ * A rule is written as PyTorch executes the op on CUDA in eager mode: it makes
+ * the outputs on the abstract machine (machine.h), records the autograd node
+ * and what that saves.  Shapes, saved tensors, temporaries and their order all
+ * follow from running it; nothing is said twice.  What it costs (MACs, bytes
+ * moved) is a second small function, because it is asked for separately. */
+#ifndef PLIM_OP_H
+#define PLIM_OP_H
+
+#include "core/graph.h"
+
+struct plim_call;
+struct plim_cost_call;
+
+typedef struct plim_cost {
+    uint64_t macs;  /* multiply-accumulates of matmul-like work, as torchvision counts */
+    uint64_t flops; /* 2 * macs, or one per elementary operation */
+    uint64_t read, written; /* bytes moved if every operand is touched once */
+} plim_cost;
+
+typedef struct plim_op {
+    const char *name;   /* "conv2d", or "mean.dim" for one overload only */
+    const char *schema; /* "input, weight, bias=None, stride=1, ..." */
+    const char *family; /* rules_<family>.c */
+    void (*run)(struct plim_call *c);
+    void (*cost)(const struct plim_cost_call *c, plim_cost *out);
+    const char *doc, *src;
+} plim_op;
+
+uint32_t plim_op_count(void);
+const plim_op *plim_op_at(uint32_t i);
+
+/* "conv2d", "default" / "add_", "Tensor": the row for this overload if there is
+ * one, else the row of the base name; a trailing '_' sets *inplace.  NULL: no
+ * rule. */
+const plim_op *plim_op_find(plim_str base, plim_str overload, bool *inplace);
+
+typedef struct plim_named_arg {
+    plim_str name;
+    plim_arg arg;
+} plim_named_arg;
+
+/* Puts arguments into the slots of the op's schema and fills in defaults.
+ * Names that the schema lacks are refused (PLIM_EUNSUPPORTED): the caller then
+ * lowers the node without a rule.  *args lives in `a`. */
+plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg *given,
+                         uint32_t n_given, const plim_arg **args, uint32_t *n_args,
+                         plim_err *err);
+
+/* Runs a node's rule on metas alone and writes sizes, strides and dtypes into
+ * its output values.  The way the zoo gets its shapes; importers that carry
+ * shapes use it as a check.  PLIM_ESHAPE says what does not fit. */
+plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err);
+
+/* Cost of a node from the metas in its graph.  Nodes without a rule: only the
+ * bytes of their operands. */
+plim_status plim_op_cost(const plim_graph *g, const plim_node *n, plim_cost *out);
+
+#endif

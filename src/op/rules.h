@@ -1,0 +1,92 @@
+/* rules.h -- the ops as functions, for rules that are made of other ops.
+ *
+ * plim_at_x(m, ...) is at::x of eager PyTorch on CUDA: it allocates what that
+ * allocates, records the autograd node and returns an owned tensor.  run_x
+ * reads a graph node's arguments and calls it.  Each family lives in
+ * rules_<family>.c. */
+#ifndef PLIM_RULES_H
+#define PLIM_RULES_H
+
+#include "op/machine.h"
+
+/* ---- shared helpers ----------------------------------------------------- */
+
+/* What TensorIterator makes of two operands: broadcast size, and the strides
+ * of the first operand that has that size.  Fails the machine if they clash. */
+plim_meta plim_iter_meta(plim_machine *m, plim_t a, plim_t b, plim_dtype t);
+/* A fresh result of an elementwise kernel over a and b (b may be 0). */
+plim_t plim_iter_out(plim_machine *m, plim_t a, plim_t b);
+plim_dtype plim_result_type(const plim_machine *m, plim_t a, plim_t b);
+int32_t plim_wrap_dim(plim_machine *m, int64_t dim, int32_t rank);
+/* t, or a contiguous copy of it without autograd (as kernels make): owned. */
+plim_t plim_contiguous_tmp(plim_machine *m, plim_t t);
+/* Returns out[0] = t, for one-output rules. */
+static inline void plim_ret(plim_call *c, plim_t t)
+{
+    if (c->n_out)
+        c->out[0] = t;
+    else
+        plim_m_drop(c->m, t);
+}
+
+/* ---- view --------------------------------------------------------------- */
+plim_t plim_at_view(plim_machine *m, plim_t x, int32_t rank,
+                    const int64_t *dim); /* must be viewable */
+plim_t plim_at_reshape(plim_machine *m, plim_t x, int32_t rank,
+                       const int64_t *dim); /* copies if it must */
+plim_t plim_at_reshape_unsafe(plim_machine *m, plim_t x, int32_t rank,
+                              const int64_t *dim); /* _unsafe_view */
+plim_t plim_at_transpose(plim_machine *m, plim_t x, int32_t a, int32_t b);
+plim_t plim_at_t(plim_machine *m, plim_t x);
+plim_t plim_at_permute(plim_machine *m, plim_t x, const int64_t *perm);
+plim_t plim_at_expand(plim_machine *m, plim_t x, int32_t rank, const int64_t *dim);
+plim_t plim_at_unsqueeze(plim_machine *m, plim_t x, int32_t dim);
+plim_t plim_at_squeeze(plim_machine *m, plim_t x, int32_t dim);
+plim_t plim_at_contiguous(plim_machine *m, plim_t x);
+plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout);
+plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t);
+/* g.reshape(dims) inside a backward: a view, or a copy where none exists. */
+plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like);
+
+/* ---- pointwise ---------------------------------------------------------- */
+plim_t plim_at_add(plim_machine *m, plim_t a, plim_t b, bool inplace);
+plim_t plim_at_mul(plim_machine *m, plim_t a, plim_t b, bool inplace);
+
+/* ---- reduce ------------------------------------------------------------- */
+plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want);
+/* The buffer that a reduction of x over `mask` dims takes on the card, freed at once. */
+void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask);
+
+/* ---- matmul ------------------------------------------------------------- */
+plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b);
+plim_t plim_at_bmm(plim_machine *m, plim_t a, plim_t b);
+
+/* ---- softmax ------------------------------------------------------------ */
+plim_t plim_at_softmax(plim_machine *m, plim_t x, bool is_log);
+plim_t plim_at_dropout(plim_machine *m, plim_t x, double p, bool train, bool inplace);
+
+/* ---- loss: over the mean (reduce), or element by element ------------------- */
+plim_t plim_at_cross_entropy(plim_machine *m, plim_t x, plim_t target, plim_t weight,
+                             bool reduce);
+plim_t plim_at_mse(plim_machine *m, plim_t x, plim_t target, bool reduce);
+plim_t plim_at_bce_logits(plim_machine *m, plim_t x, plim_t target, bool reduce);
+plim_t plim_at_sum_all(plim_machine *m, plim_t x);
+
+/* ---- run and cost functions named in ops.def ----------------------------- */
+#define PLIM_OP(name, family, run, cost, schema, doc, src) void run(plim_call *c);
+#include "op/ops.def"
+#undef PLIM_OP
+
+void plim_cost_none(const plim_cost_call *c, plim_cost *out);      /* views */
+void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out); /* one flop an output */
+void plim_cost_reduce(const plim_cost_call *c, plim_cost *out);    /* one flop an input */
+void plim_cost_norm(const plim_cost_call *c, plim_cost *out);
+void plim_cost_conv(const plim_cost_call *c, plim_cost *out);
+void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out);
+void plim_cost_linear(const plim_cost_call *c, plim_cost *out);
+void plim_cost_matmul(const plim_cost_call *c, plim_cost *out);
+void plim_cost_addmm(const plim_cost_call *c, plim_cost *out);
+void plim_cost_pool(const plim_cost_call *c, plim_cost *out);
+void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out);
+
+#endif

@@ -1,0 +1,114 @@
+/* rules_activation.c -- activations: one kernel each way.
+ * src: facts training-step.md 3.2; derivatives.yaml; gen_variable_type.py for
+ * the clone that an in-place form saves when its formula wants the input. */
+#include "op/rules.h"
+
+typedef struct activation_row {
+    const char *name;
+    char save;         /* out of place: 'x' input, 'y' result */
+    char save_inplace; /* in place: 'y' result, 'c' a clone of the input */
+} activation_row;
+
+static const activation_row activation_rows[] = {
+    /* name          out  in-place */
+    {"relu", 'y', 'y'},        {"sigmoid", 'y', 'y'},    {"tanh", 'y', 'y'},
+    {"leaky_relu", 'x', 'y'},  {"elu", 'x', 'y'},        {"selu", 'x', 'y'},
+    {"celu", 'x', 'y'},        {"threshold", 'x', 'y'},  {"gelu", 'x', 'c'},
+    {"silu", 'x', 'c'},        {"mish", 'x', 'c'},       {"relu6", 'x', 'c'},
+    {"hardtanh", 'x', 'c'},    {"hardswish", 'x', 'c'},  {"hardsigmoid", 'x', 'c'},
+    {"softplus", 'x', 'c'},    {"softshrink", 'x', 'c'}, {"hardshrink", 'x', 'c'},
+    {"log_sigmoid", 'x', 'c'},
+};
+
+static void activation_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = plim_iter_out(m, g[0], plim_m_saved(m, n, 0));
+}
+static const plim_grad_fn activation_fn = {"ActivationBackward0", activation_backward};
+
+void plim_run_activation(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    const activation_row *row = activation_rows;
+    for (size_t i = 0; i < PLIM_COUNT(activation_rows); i++)
+        if (!strcmp(activation_rows[i].name, c->node->op->name))
+            row = &activation_rows[i];
+    plim_gnode *n = plim_m_node(m, &activation_fn, 1, &x);
+    if (!c->inplace) {
+        if (row->save == 'x')
+            plim_m_save(m, n, 0, x);
+        plim_t y = plim_m_empty_like(m, x);
+        plim_m_output(m, n, 0, y);
+        if (row->save == 'y')
+            plim_m_save(m, n, 0, y);
+        plim_ret(c, y);
+        return;
+    }
+    if (n && row->save_inplace == 'c') { /* before the kernel overwrites it */
+        plim_t copy = plim_m_empty_like(m, x);
+        plim_m_save(m, n, 0, copy);
+        plim_m_drop(m, copy);
+    }
+    plim_t y = plim_m_ref(m, x);
+    plim_m_rebase(m, n, y);
+    if (row->save_inplace == 'y')
+        plim_m_save(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- glu ------------------------------------------------------------------ */
+
+static void glu_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)g;
+    dx[0] = plim_m_empty_like(m, plim_m_saved(m, n, 0));
+}
+static const plim_grad_fn glu_fn = {"GluBackward0", glu_backward};
+
+void plim_run_glu(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_meta out = *plim_m_meta(m, x);
+    int32_t d = plim_wrap_dim(m, plim_arg_int(c, 1, -1), out.rank);
+    if (!out.rank || out.dim[d] % 2) {
+        plim_m_fail(m, PLIM_ESHAPE, "glu needs an even dim, has %" PRId64,
+                    out.rank ? out.dim[d] : 0);
+        return;
+    }
+    out.dim[d] /= 2;
+    plim_meta_contiguous(&out);
+    plim_gnode *n = plim_m_node(m, &glu_fn, 1, &x);
+    plim_m_save(m, n, 0, x);
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- prelu: one kernel makes dx and a full-size dw, then dw is reduced ------ */
+
+static void prelu_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t x = plim_m_saved(m, n, 0), w = plim_m_saved(m, n, 1);
+    plim_t dxf = plim_iter_out(m, x, g[0]), dwf = plim_iter_out(m, x, g[0]);
+    const plim_meta *wm = plim_m_meta(m, w);
+    const plim_meta *xm = plim_m_meta(m, x);
+    uint32_t keep = wm->rank && wm->dim[0] > 1 && xm->rank > 1 ? 1u << 1 : 0;
+    dx[1] = plim_m_empty(m, wm);
+    plim_reduce_scratch(m, xm, ((1u << xm->rank) - 1) & ~keep);
+    plim_m_drop(m, dwf);
+    dx[0] = dxf;
+}
+static const plim_grad_fn prelu_fn = {"PreluKernelBackward0", prelu_backward};
+
+void plim_run_prelu(plim_call *c)
+{
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    plim_gnode *n = plim_m_node(c->m, &prelu_fn, 2, in);
+    plim_m_save(c->m, n, 0, in[0]);
+    plim_m_save(c->m, n, 1, in[1]);
+    plim_t y = plim_m_empty_like(c->m, in[0]);
+    plim_m_output(c->m, n, 0, y);
+    plim_ret(c, y);
+}

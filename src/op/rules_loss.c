@@ -1,0 +1,206 @@
+/* rules_loss.c -- losses.
+ * src: facts training-step.md 3.7; native/LossNLL.cpp, Loss.cpp, cuda/Loss.cu. */
+#include "op/rules.h"
+
+enum { REDUCTION_NONE = 0 };
+
+static plim_t loss_scalar(plim_machine *m, plim_t like)
+{
+    return plim_m_empty_contig(m, plim_m_meta(m, like)->dtype, 0, NULL);
+}
+
+/* ---- nll_loss --------------------------------------------------------------------- */
+
+/* saved: x, target, weight, total_weight.  dx is zero-filled. */
+static void nll_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)g;
+    plim_t x = plim_m_saved(m, n, 0);
+    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, x)->dtype, plim_m_meta(m, x)->rank,
+                                plim_m_meta(m, x)->dim);
+}
+static const plim_grad_fn nll_fn = {"NllLossBackward0", nll_backward};
+
+static plim_t nll(plim_machine *m, plim_t x, plim_t target, plim_t weight, bool reduce)
+{
+    const plim_meta *xm = plim_m_meta(m, x), *tm = plim_m_meta(m, target);
+    char a[96], b[96];
+    bool fits = xm->rank >= 1 && tm->rank == xm->rank - 1 &&
+                (xm->rank < 2 || tm->dim[0] == xm->dim[0]);
+    if (!fits) {
+        plim_m_fail(m, PLIM_ESHAPE, "nll_loss of %s with a target of %s",
+                    plim_meta_str(xm, a, sizeof a), plim_meta_str(tm, b, sizeof b));
+        return 0;
+    }
+    plim_gnode *n = plim_m_node(m, &nll_fn, 1, &x);
+    plim_m_save(m, n, 0, x);
+    plim_m_save(m, n, 1, target);
+    plim_m_save(m, n, 2, weight);
+    plim_t y =
+        reduce ? loss_scalar(m, x) : plim_m_empty_contig(m, xm->dtype, tm->rank, tm->dim);
+    plim_t total = loss_scalar(m, x);
+    plim_m_save(m, n, 3, total);
+    plim_m_drop(m, total);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+void plim_run_nll(plim_call *c)
+{
+    plim_ret(c, nll(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), plim_arg_tensor(c, 2),
+                    plim_arg_int(c, 3, 1) != REDUCTION_NONE));
+}
+
+/* ---- cross_entropy ------------------------------------------------------------------- */
+
+/* Probabilities as target: log_softmax, times target (saves the target), sum. */
+static plim_t cross_entropy_soft(plim_machine *m, plim_t logp, plim_t target)
+{
+    plim_t prod = plim_at_mul(m, logp, target, false);
+    plim_t y = loss_scalar(m, logp);
+    plim_m_drop(m, prod);
+    return y;
+}
+
+plim_t plim_at_cross_entropy(plim_machine *m, plim_t x, plim_t target, plim_t weight,
+                             bool reduce)
+{
+    plim_t logp = plim_at_softmax(m, x, true);
+    bool soft = plim_is_float(plim_m_meta(m, target)->dtype);
+    plim_t y =
+        soft ? cross_entropy_soft(m, logp, target) : nll(m, logp, target, weight, reduce);
+    plim_m_drop(m, logp);
+    return y;
+}
+
+void plim_run_cross_entropy(plim_call *c)
+{
+    plim_ret(c, plim_at_cross_entropy(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                                      plim_arg_tensor(c, 2),
+                                      plim_arg_int(c, 3, 1) != REDUCTION_NONE));
+}
+
+/* ---- elementwise losses: result first, then a full-size temporary, then mean ------------ */
+
+static void pair_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    for (uint32_t i = 0; i < 2; i++)
+        if (plim_m_wants(m, n, i))
+            dx[i] = plim_m_empty_like(m, plim_m_saved(m, n, i));
+    (void)g;
+}
+static const plim_grad_fn pair_fn = {"MseLossBackward0", pair_backward};
+
+plim_t plim_at_mse(plim_machine *m, plim_t x, plim_t target, bool reduce)
+{
+    plim_t in[2] = {x, target};
+    plim_gnode *n = plim_m_node(m, &pair_fn, 2, in);
+    plim_m_save(m, n, 0, x);
+    plim_m_save(m, n, 1, target);
+    plim_t y = reduce ? loss_scalar(m, x) : 0;
+    plim_t tmp = plim_iter_out(m, x, target);
+    if (reduce) {
+        plim_reduce_scratch(m, plim_m_meta(m, tmp), (1u << plim_m_meta(m, tmp)->rank) - 1);
+        plim_m_drop(m, tmp);
+    } else {
+        y = tmp;
+    }
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+void plim_run_pair_loss(plim_call *c)
+{
+    plim_ret(c, plim_at_mse(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                            plim_arg_int(c, 2, 1) != REDUCTION_NONE));
+}
+
+/* ---- l1: (x - t).abs().mean() -------------------------------------------------------------- */
+
+static void abs_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t sgn = plim_m_empty_like(m, plim_m_saved(m, n, 0));
+    dx[0] = plim_iter_out(m, sgn, g[0]);
+    plim_m_drop(m, sgn);
+}
+static const plim_grad_fn abs_fn = {"AbsBackward0", abs_backward};
+static void l1_sub_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    if (plim_m_wants(m, n, 1))
+        dx[1] = plim_iter_out(m, g[0], 0);
+    if (plim_m_wants(m, n, 0))
+        dx[0] = plim_m_ref(m, g[0]);
+}
+static const plim_grad_fn l1_sub_fn = {"SubBackward0", l1_sub_backward};
+static void l1_mean_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
+                                n->in_meta[0].dim);
+}
+static const plim_grad_fn l1_mean_fn = {"MeanBackward0", l1_mean_backward};
+
+void plim_run_l1(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    plim_gnode *n = plim_m_node(m, &l1_sub_fn, 2, in);
+    plim_t diff = plim_iter_out(m, in[0], in[1]);
+    plim_m_output(m, n, 0, diff);
+    n = plim_m_node(m, &abs_fn, 1, &diff);
+    plim_m_save(m, n, 0, diff);
+    plim_t mag = plim_m_empty_like(m, diff);
+    plim_m_output(m, n, 0, mag);
+    plim_t y = mag;
+    if (plim_arg_int(c, 2, 1) != REDUCTION_NONE) {
+        n = plim_m_node(m, &l1_mean_fn, 1, &mag);
+        y = loss_scalar(m, mag);
+        plim_reduce_scratch(m, plim_m_meta(m, mag), (1u << plim_m_meta(m, mag)->rank) - 1);
+        plim_m_output(m, n, 0, y);
+        plim_m_drop(m, mag);
+    }
+    plim_m_drop(m, diff);
+    plim_ret(c, y);
+}
+
+/* ---- binary cross entropy -------------------------------------------------------------------- */
+
+static void bce_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)g;
+    dx[0] = plim_m_empty_like(m, plim_m_saved(m, n, 0));
+}
+static const plim_grad_fn bce_fn = {"BinaryCrossEntropyBackward0", bce_backward};
+
+/* n full-size temporaries that are all alive until the mean is taken */
+static plim_t bce(plim_machine *m, plim_t x, plim_t target, int tmps, bool reduce)
+{
+    plim_t tmp[5] = {0}, in[1] = {x};
+    plim_gnode *n = plim_m_node(m, &bce_fn, 1, in);
+    plim_m_save(m, n, 0, x);
+    plim_m_save(m, n, 1, target);
+    for (int i = 0; i < tmps; i++)
+        tmp[i] = plim_m_empty_like(m, x);
+    plim_t y = reduce ? loss_scalar(m, x) : plim_m_ref(m, tmp[0]);
+    if (reduce)
+        plim_reduce_scratch(m, plim_m_meta(m, x), (1u << plim_m_meta(m, x)->rank) - 1);
+    for (int i = tmps - 1; i >= 0; i--)
+        plim_m_drop(m, tmp[i]);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+plim_t plim_at_bce_logits(plim_machine *m, plim_t x, plim_t target, bool reduce)
+{
+    /* 2.4 on: log_sigmoid(x) and (1 - t); before: five temporaries */
+    return bce(m, x, target, plim_m_world(m)->torch >= 204 ? 2 : 5, reduce);
+}
+void plim_run_bce(plim_call *c)
+{
+    plim_ret(c, bce(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), 1,
+                    plim_arg_int(c, 3, 1) != REDUCTION_NONE));
+}
+void plim_run_bce_logits(plim_call *c)
+{
+    plim_ret(c, plim_at_bce_logits(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                                   plim_arg_int(c, 4, 1) != REDUCTION_NONE));
+}
