@@ -1,0 +1,66 @@
+/* optim.h -- optimizers: their state and what a step() allocates.
+ *
+ * An optimizer runs on the same abstract machine as the op rules, so that its
+ * requests come in PyTorch's order.
+ * src: facts training-step.md 6; torch/optim/<name>.py */
+#ifndef PLIM_OPTIM_H
+#define PLIM_OPTIM_H
+
+#include "op/machine.h"
+#include "torch/torch.h"
+
+enum { PLIM_OPTIM_MAX_STATES = 4 };
+
+typedef enum plim_optim_impl {
+    PLIM_IMPL_DEFAULT,
+    PLIM_IMPL_FOREACH,
+    PLIM_IMPL_FORLOOP,
+    PLIM_IMPL_FUSED
+} plim_optim_impl;
+
+/* One parameter as an optimizer sees it. */
+typedef struct plim_optim_param {
+    plim_t leaf;
+    plim_str name;
+    plim_t state[PLIM_OPTIM_MAX_STATES]; /* owned; 0: not made yet */
+    plim_t tmp[2];                       /* within one step */
+} plim_optim_param;
+
+struct plim_optim_run;
+
+typedef struct plim_optim {
+    const char *name;
+    void (*step)(struct plim_optim_run *r);
+    bool at_start;        /* state is made by the constructor */
+    const char *defaults; /* "momentum=0, ..." */
+    const char *doc, *src;
+} plim_optim;
+
+uint32_t plim_optim_count(void);
+const plim_optim *plim_optim_at(uint32_t i);
+
+typedef struct plim_optim_spec {
+    const plim_optim *optim;
+    plim_optim_impl impl;
+    plim_str text; /* as given: "sgd,momentum=0.9" */
+} plim_optim_spec;
+
+/* Reads "sgd,momentum=0.9,impl=foreach".  PLIM_EUSAGE names the unknown word
+ * and what is known. `text` is borrowed. */
+plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err);
+/* An option's value, as given or by default. */
+double plim_optim_option(const plim_optim_spec *spec, const char *name);
+
+typedef struct plim_optim_run {
+    plim_machine *m;
+    const plim_torch *torch;
+    const plim_optim_spec *spec;
+    plim_optim_param *params; /* every trainable one, in order */
+    uint32_t n;
+    bool starting; /* the constructor's call, not a step */
+} plim_optim_run;
+
+void plim_optim_start(plim_optim_run *r); /* constructor */
+void plim_optim_step(plim_optim_run *r);  /* parameters without gradient are passed over */
+
+#endif

@@ -1,0 +1,334 @@
+/* step.c -- the training loop: see step.h.
+ *
+ *     for x, y in loader:            x, y of the last iteration go when rebound
+ *         optimizer.zero_grad()
+ *         out = model(x)             the old out lives until here,
+ *         loss = criterion(out, y)   the old loss until here
+ *         loss.backward()
+ *         optimizer.step()
+ */
+#include "step/step.h"
+
+#include "op/rules.h"
+
+enum { MAX_IO = 64 };
+
+typedef struct run {
+    plim_arena *a;
+    const plim_graph *g;
+    const plim_step_settings *s;
+    plim_machine *m;
+    plim_tape *tape;
+    plim_err *err;
+    plim_t *value; /* by value id */
+    plim_release plan;
+    plim_optim_run optim;
+    plim_t x[MAX_IO]; /* what the loop's names hold */
+    plim_t y[MAX_IO], out[MAX_IO], loss;
+    uint32_t n_out; /* outputs that the loss looks at */
+    plim_loss_kind loss_kind;
+    int step;
+} run;
+
+static plim_str str_of(const char *z) { return plim_str_of(z); }
+
+static void mark(run *r, plim_phase phase, plim_str op)
+{
+    if (!plim_tape_mark(r->tape, r->step, phase, op))
+        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+}
+
+/* ---- load -------------------------------------------------------------------------- */
+
+/* Parameters and floating buffers take the chosen dtype, as model.half() does. */
+static plim_meta loaded_meta(const run *r, const plim_meta *m)
+{
+    return plim_is_float(m->dtype) ? plim_meta_like(m, r->s->dtype) : *m;
+}
+
+static void load_model(run *r)
+{
+    const plim_graph *g = r->g;
+    uint32_t *order = NULL, n = plim_step_load_order(r->a, g, &order);
+    if (n == PLIM_NONE) {
+        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
+    r->step = -1;
+    mark(r, PLIM_PHASE_LOAD, str_of(""));
+    for (uint32_t i = 0; i < n; i++) {
+        const plim_value *v = &g->values[order[i]];
+        bool param = v->kind == PLIM_VALUE_PARAMETER;
+        plim_meta meta = loaded_meta(r, &v->meta);
+        plim_m_place(r->m, PLIM_NONE, v->name, NULL,
+                     param ? PLIM_CAT_PARAMETER : PLIM_CAT_BUFFER);
+        r->value[order[i]] =
+            plim_m_leaf(r->m, &meta, param && v->requires_grad && !r->s->infer);
+    }
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].tied_to != PLIM_NONE)
+            r->value[i] = r->value[g->values[i].tied_to];
+}
+
+static void make_optimizer(run *r)
+{
+    const plim_graph *g = r->g;
+    plim_optim_run *o = &r->optim;
+    *o = (plim_optim_run){.m = r->m, .torch = r->s->torch, .spec = &r->s->optim};
+    o->params = PLIM_NEW_N(r->a, plim_optim_param, g->n_values);
+    if (!o->params) {
+        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].kind == PLIM_VALUE_PARAMETER && g->values[i].tied_to == PLIM_NONE &&
+            g->values[i].requires_grad)
+            o->params[o->n++] =
+                (plim_optim_param){.leaf = r->value[i], .name = g->values[i].name};
+    plim_optim_start(o);
+}
+
+/* ---- inputs and targets ---------------------------------------------------------------- */
+
+static bool looks_like_logits(const plim_meta *m)
+{
+    return plim_is_float(m->dtype) && m->rank >= 2 && m->dim[1] > 1;
+}
+
+static void choose_loss(run *r)
+{
+    const plim_graph *g = r->g;
+    r->loss_kind = r->s->loss;
+    r->n_out = g->n_outputs ? 1 : 0;
+    if (!g->n_outputs) {
+        plim_m_fail(r->m, PLIM_ESHAPE, "the model has no output");
+        return;
+    }
+    const plim_meta *first = &g->values[g->outputs[0]].meta;
+    if (r->loss_kind == PLIM_LOSS_DEFAULT)
+        r->loss_kind = looks_like_logits(first) ? PLIM_LOSS_CROSS_ENTROPY : PLIM_LOSS_SUM;
+    if (r->loss_kind == PLIM_LOSS_CROSS_ENTROPY && !looks_like_logits(first))
+        plim_m_fail(r->m, PLIM_ESHAPE,
+                    "cross_entropy needs logits of rank 2 or more: choose another --loss");
+    /* auxiliary heads give outputs of the same size: they take part */
+    while (r->n_out < g->n_outputs && r->n_out < MAX_IO &&
+           plim_same_size(first, &g->values[g->outputs[r->n_out]].meta))
+        r->n_out++;
+}
+
+/* One target serves all heads. Class indices for cross_entropy (a rank-3
+ * output [B, T, V] is scored token by token), values like the output else. */
+static plim_t make_target(run *r)
+{
+    plim_meta t = loaded_meta(r, &r->g->values[r->g->outputs[0]].meta);
+    if (r->loss_kind == PLIM_LOSS_SUM)
+        return 0;
+    if (r->loss_kind == PLIM_LOSS_CROSS_ENTROPY) {
+        int32_t cls = t.rank == 3 ? 2 : 1;
+        t.dtype = PLIM_I64;
+        for (int32_t i = cls; i + 1 < t.rank; i++)
+            t.dim[i] = t.dim[i + 1];
+        t.rank--;
+    }
+    plim_meta_contiguous(&t);
+    return plim_m_leaf(r->m, &t, false);
+}
+
+/* The new batch is on the device before the old one is let go. */
+static void next_batch(run *r)
+{
+    const plim_graph *g = r->g;
+    plim_t x[MAX_IO] = {0}, y = 0;
+    mark(r, PLIM_PHASE_INPUTS, str_of(""));
+    for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++) {
+        const plim_value *v = &g->values[g->inputs[i]];
+        plim_meta meta = loaded_meta(r, &v->meta);
+        plim_m_place(r->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
+        x[i] = plim_m_leaf(r->m, &meta, false);
+    }
+    plim_m_place(r->m, PLIM_NONE, str_of("target"), NULL, PLIM_CAT_INPUT);
+    if (!r->s->infer)
+        y = make_target(r);
+    for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++) {
+        plim_m_drop(r->m, r->x[i]);
+        r->x[i] = x[i];
+    }
+    plim_m_drop(r->m, r->y[0]);
+    r->y[0] = y;
+}
+
+static void zero_grad(run *r)
+{
+    mark(r, PLIM_PHASE_ZERO_GRAD, str_of(""));
+    if (!r->s->torch->zero_grad_to_none)
+        return;
+    for (uint32_t i = 0; i < r->optim.n; i++)
+        plim_m_set_grad(r->m, r->optim.params[i].leaf, 0);
+}
+
+/* ---- forward ------------------------------------------------------------------------------ */
+
+static plim_str node_name(const plim_graph *g, uint32_t node)
+{
+    const plim_node *n = &g->nodes[node];
+    plim_str path = g->scopes[n->scope].path;
+    return path.n ? path : n->target;
+}
+
+static void forward(run *r)
+{
+    const plim_graph *g = r->g;
+    for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++)
+        r->value[g->inputs[i]] = r->x[i];
+    uint32_t scope = PLIM_NONE;
+    for (uint32_t i = 0; i < g->n_nodes && !plim_m_bad(r->m); i++) {
+        plim_str name = node_name(g, i);
+        if (g->nodes[i].scope != scope || !g->nodes[i].scope)
+            mark(r, PLIM_PHASE_FORWARD, name);
+        scope = g->nodes[i].scope;
+        plim_m_place(r->m, i, name, "out", PLIM_CAT_TEMPORARY);
+        plim_m_run(r->m, g, i, r->value);
+        for (uint32_t k = r->plan.first[i]; k < r->plan.first[i + 1]; k++) {
+            uint32_t v = r->plan.ids[k];
+            plim_m_drop(r->m, r->value[v]);
+            r->value[v] = 0;
+        }
+    }
+    /* out is bound: the last iteration's goes */
+    for (uint32_t i = 0; i < g->n_outputs && i < MAX_IO; i++) {
+        plim_t t = r->value[g->outputs[i]];
+        const plim_value *v = &g->values[g->outputs[i]];
+        plim_m_drop(r->m, r->out[i]);
+        r->out[i] = v->kind == PLIM_VALUE_NODE ? t : plim_m_ref(r->m, t);
+        if (v->kind == PLIM_VALUE_NODE)
+            plim_m_set_category(r->m, t, PLIM_CAT_OUTPUT);
+        r->value[g->outputs[i]] = v->kind == PLIM_VALUE_NODE ? 0 : t;
+        for (uint32_t k = 0; k < i; k++) /* returned twice: one more holder */
+            if (g->outputs[k] == g->outputs[i])
+                r->out[i] = plim_m_ref(r->m, r->out[k]);
+    }
+}
+
+/* ---- loss ----------------------------------------------------------------------------------- */
+
+static plim_t one_loss(run *r, plim_t out)
+{
+    plim_machine *m = r->m;
+    const plim_meta *om = plim_m_meta(m, out);
+    if (r->loss_kind == PLIM_LOSS_MSE)
+        return plim_at_mse(m, out, r->y[0], true);
+    if (r->loss_kind == PLIM_LOSS_BCE)
+        return plim_at_bce_logits(m, out, r->y[0], true);
+    if (r->loss_kind == PLIM_LOSS_SUM)
+        return plim_at_sum_all(m, out);
+    if (om->rank != 3)
+        return plim_at_cross_entropy(m, out, r->y[0], 0, true);
+    plim_t flat = plim_at_reshape(m, out, 2, (int64_t[]){-1, om->dim[2]});
+    plim_t target = plim_at_reshape(m, r->y[0], 1, (int64_t[]){-1});
+    plim_t loss = plim_at_cross_entropy(m, flat, target, 0, true);
+    plim_m_drop(m, target);
+    plim_m_drop(m, flat);
+    return loss;
+}
+
+/* loss1 + 0.4 * (loss2 + ...), as models with auxiliary heads are trained */
+static void loss(run *r)
+{
+    mark(r, PLIM_PHASE_LOSS, str_of("loss"));
+    plim_m_place(r->m, PLIM_NONE, str_of("loss"), "out", PLIM_CAT_TEMPORARY);
+    plim_t total = one_loss(r, r->out[0]);
+    for (uint32_t i = 1; i < r->n_out && !plim_m_bad(r->m); i++) {
+        plim_t aux = one_loss(r, r->out[i]), weight = plim_m_wrapped(r->m, true);
+        plim_t part = plim_at_mul(r->m, aux, weight, false);
+        plim_t sum = plim_at_add(r->m, total, part, false);
+        plim_t done[] = {part, weight, aux, total};
+        for (size_t k = 0; k < PLIM_COUNT(done); k++)
+            plim_m_drop(r->m, done[k]);
+        total = sum;
+    }
+    plim_m_set_category(r->m, total, PLIM_CAT_OUTPUT);
+    plim_m_drop(r->m, r->loss);
+    r->loss = total;
+}
+
+/* ---- backward and step ------------------------------------------------------------------------ */
+
+static void visit_backward(void *ud, uint32_t where, const char *fn)
+{
+    run *r = ud;
+    plim_str name = where == PLIM_NONE ? str_of("loss") : node_name(r->g, where);
+    const plim_mark *last = &r->tape->marks[r->tape->n_marks - 1];
+    (void)fn;
+    if (last->phase != PLIM_PHASE_BACKWARD || last->op.p != name.p)
+        mark(r, PLIM_PHASE_BACKWARD, name);
+    plim_m_place(r->m, where, name, "grad", PLIM_CAT_TEMPORARY);
+}
+
+static void let_go(run *r, plim_t *held, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        plim_m_drop(r->m, held[i]);
+        held[i] = 0;
+    }
+}
+
+static void train_step(run *r)
+{
+    next_batch(r);
+    if (!r->s->tight)
+        zero_grad(r);
+    plim_m_set_grad_mode(r->m, true);
+    forward(r);
+    loss(r);
+    if (r->s->tight)
+        let_go(r, r->out, MAX_IO);
+    mark(r, PLIM_PHASE_BACKWARD, str_of("loss"));
+    plim_m_backward(r->m, r->loss, visit_backward, r);
+    plim_m_set_grad_mode(r->m, false);
+    if (r->s->tight) {
+        let_go(r, &r->loss, 1);
+        let_go(r, r->x, MAX_IO);
+        let_go(r, r->y, 1);
+    }
+    mark(r, PLIM_PHASE_OPTIMIZER, str_of(r->s->optim.optim->name));
+    plim_optim_step(&r->optim);
+    if (r->s->tight)
+        zero_grad(r);
+}
+
+static void infer_step(run *r)
+{
+    next_batch(r);
+    forward(r);
+    if (r->s->tight)
+        let_go(r, r->out, MAX_IO);
+}
+
+plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
+                          plim_tape *tape, plim_step_info *info, plim_err *err)
+{
+    run r = {.a = a, .g = g, .s = s, .tape = tape, .err = err};
+    if (g->n_inputs > MAX_IO || g->n_outputs > MAX_IO)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "%u inputs and %u outputs are over the limit of %d each",
+                         (unsigned)g->n_inputs, (unsigned)g->n_outputs, MAX_IO);
+    r.m = plim_m_new(a, tape, &s->world, err);
+    r.value = PLIM_NEW_N(a, plim_t, g->n_values);
+    if (!r.m || !r.value || !plim_step_release_plan(a, g, &r.plan))
+        return plim_oom(err);
+    load_model(&r);
+    if (!s->infer) {
+        choose_loss(&r);
+        make_optimizer(&r);
+    }
+    for (r.step = 0; r.step < s->steps && !plim_m_bad(r.m); r.step++)
+        if (s->infer)
+            infer_step(&r);
+        else
+            train_step(&r);
+    if (info) {
+        info->unknown_ops = plim_m_unknown_ops(r.m);
+        info->loss = r.loss_kind;
+    }
+    return plim_m_status(r.m);
+}

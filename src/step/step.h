@@ -1,0 +1,53 @@
+/* step.h -- a graph and settings into a tape: load, then the usual training
+ * loop (or inference) as PyTorch runs it, event by event.
+ * src: facts training-step.md 1, 2, 6. */
+#ifndef PLIM_STEP_H
+#define PLIM_STEP_H
+
+#include "core/graph.h"
+#include "op/machine.h"
+#include "optim/optim.h"
+#include "torch/torch.h"
+
+typedef enum plim_loss_kind {
+    PLIM_LOSS_DEFAULT, /* cross_entropy where the output looks like logits, else sum */
+    PLIM_LOSS_CROSS_ENTROPY,
+    PLIM_LOSS_MSE,
+    PLIM_LOSS_BCE,
+    PLIM_LOSS_SUM,
+} plim_loss_kind;
+
+typedef struct plim_step_settings {
+    bool infer;
+    bool tight; /* loop: delete what is no longer needed at once */
+    int steps;
+    plim_dtype dtype; /* of parameters and floating inputs */
+    plim_loss_kind loss;
+    plim_optim_spec optim;
+    const plim_torch *torch;
+    plim_world world;
+} plim_step_settings;
+
+typedef struct plim_step_info {
+    uint32_t unknown_ops; /* nodes that were run without a rule, in all steps */
+    plim_loss_kind loss;  /* what PLIM_LOSS_DEFAULT became */
+} plim_step_info;
+
+/* Appends the whole run to the tape, which lives in `a` as all else does.
+ * PLIM_ESHAPE names the layer whose shapes do not fit. */
+plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
+                          plim_tape *tape, plim_step_info *info, plim_err *err);
+
+/* The order in which model.to(device) moves parameters and buffers: children
+ * first, then a module's own parameters, then its buffers.  n ids into out. */
+uint32_t plim_step_load_order(plim_arena *a, const plim_graph *g, uint32_t **out);
+
+/* For each node, the values whose last holder lets go right after it: their
+ * last use, or the return of the module call that got them as an argument. */
+typedef struct plim_release {
+    uint32_t *first; /* [n_nodes + 1] into ids */
+    uint32_t *ids;
+} plim_release;
+bool plim_step_release_plan(plim_arena *a, const plim_graph *g, plim_release *out);
+
+#endif

@@ -1,0 +1,35 @@
+/* torch.h -- PyTorch versions as data: see torch.def. */
+#ifndef PLIM_TORCH_H
+#define PLIM_TORCH_H
+
+#include "base/base.h"
+
+typedef enum plim_ws_life {
+    PLIM_WS_OUT,
+    PLIM_WS_KEPT,
+    PLIM_WS_TEMP,
+    PLIM_WS_NONE
+} plim_ws_life;
+
+typedef struct plim_torch {
+    int version;      /* 100 * major + minor */
+    const char *name; /* "2.13" */
+    bool zero_grad_to_none, foreach_default;
+    int adam_lists;
+    plim_ws_life blas, lt;
+    bool blackwell_32mib;
+    const char *doc, *src;
+} plim_torch;
+
+uint32_t plim_torch_count(void);
+const plim_torch *plim_torch_at(uint32_t i);
+const plim_torch *plim_torch_newest(void);
+/* "2.13", "2.13.0", "2.13.1+cu128": the row of that release.  PLIM_EUSAGE lists
+ * what is known. */
+plim_status plim_torch_find(plim_str version, const plim_torch **out, plim_err *err);
+
+/* Bytes of one cuBLAS workspace on a card of this capability (cc * 10). */
+uint64_t plim_torch_cublas_bytes(const plim_torch *t, int cc);
+#define PLIM_LT_WORKSPACE_BYTES 1048576u /* src: CUBLASLT_WORKSPACE_SIZE default, 1024 KiB */
+
+#endif
