@@ -1,0 +1,235 @@
+/* gpu.c -- looking cards up: see gpu.h. */
+#include "gpu/gpu.h"
+
+#include <stdio.h>
+
+#include "base/fmt.h"
+
+static const plim_gpu gpus[] = {
+#define GPU(name, aliases, vendor, klass, arch, year, gb, bytes, kind, bw, fp32, tf32, fp16,  \
+            bf16, fp8, cc, sms, src)                                                          \
+    {name, aliases, vendor, klass, arch, year, gb, bytes, PLIM_GPU_##kind,                    \
+     bw,   fp32,    tf32,   fp16,  bf16, fp8,  cc, sms,   src},
+#include "gpu/gpus.def"
+#undef GPU
+};
+
+uint32_t plim_gpu_count(void) { return PLIM_COUNT(gpus); }
+
+const plim_gpu *plim_gpu_at(uint32_t i) { return i < PLIM_COUNT(gpus) ? &gpus[i] : NULL; }
+
+/* ---- names --------------------------------------------------------------- */
+
+enum { KEY_MAX = 64 };
+
+/* A name as it is compared: lower case letters and digits. */
+typedef struct gpu_key {
+    char s[KEY_MAX];
+    size_t n;
+} gpu_key;
+
+static gpu_key key_of(plim_str name)
+{
+    static const char *const silent[] = {"nvidia", "geforce"};
+    gpu_key k = {{0}, 0};
+    size_t word = 0; /* where the word now read starts in k.s */
+    for (size_t i = 0; i <= name.n; i++) {
+        char c = i < name.n ? name.p[i] : ' ';
+        if (c >= 'A' && c <= 'Z')
+            c = (char)(c - 'A' + 'a');
+        bool part = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+        if (part && k.n < sizeof k.s)
+            k.s[k.n++] = c;
+        if (part)
+            continue;
+        for (size_t w = 0; w < PLIM_COUNT(silent); w++)
+            if (plim_str_is((plim_str){k.s + word, k.n - word}, silent[w]))
+                k.n = word;
+        word = k.n;
+    }
+    return k;
+}
+
+static bool key_eq(const gpu_key *a, const gpu_key *b)
+{
+    return a->n == b->n && memcmp(a->s, b->s, a->n) == 0;
+}
+
+/* The next alias of a list "a, b"; false after the last. */
+static bool next_alias(const char **list, plim_str *alias)
+{
+    while (**list == ',' || **list == ' ')
+        ++*list;
+    size_t n = strcspn(*list, ",");
+    *alias = (plim_str){*list, n};
+    *list += n;
+    return n > 0;
+}
+
+/* How unlike two keys are: letters to add, drop or change to get from a to b,
+ * and among equals the one that starts alike for longer is nearer. */
+static size_t key_distance(const gpu_key *a, const gpu_key *b)
+{
+    size_t row[KEY_MAX + 1];
+    for (size_t j = 0; j <= b->n; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= a->n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b->n; j++) {
+            size_t change = diagonal + (a->s[i - 1] != b->s[j - 1]);
+            diagonal = row[j];
+            row[j] = PLIM_MIN(PLIM_MIN(row[j], row[j - 1]) + 1, change);
+        }
+    }
+    size_t alike = 0;
+    while (alike < a->n && alike < b->n && a->s[alike] == b->s[alike])
+        alike++;
+    return (row[b->n] + 1) * KEY_MAX - alike;
+}
+
+enum { NEAREST = 3 };
+
+typedef struct gpu_near {
+    plim_str name[NEAREST];
+    size_t distance[NEAREST];
+    uint32_t card[NEAREST];
+    size_t n;
+} gpu_near;
+
+/* Keeps the nearest few, one name a card, in order; the first of equals stays. */
+static void near_offer(gpu_near *near, plim_str name, size_t distance, uint32_t card)
+{
+    size_t at = 0, end = near->n;
+    for (size_t i = 0; i < near->n; i++)
+        if (near->card[i] == card) {
+            if (near->distance[i] <= distance)
+                return;
+            end = i; /* its worse name makes way */
+            break;
+        }
+    while (at < end && near->distance[at] <= distance)
+        at++;
+    if (at == NEAREST)
+        return;
+    if (end == near->n && near->n < NEAREST)
+        near->n++;
+    for (size_t i = PLIM_MIN(end, NEAREST - 1); i > at; i--) {
+        near->name[i] = near->name[i - 1];
+        near->distance[i] = near->distance[i - 1];
+        near->card[i] = near->card[i - 1];
+    }
+    near->name[at] = name;
+    near->distance[at] = distance;
+    near->card[at] = card;
+}
+
+static plim_status gpu_unknown(plim_str name, const gpu_key *k, plim_err *err)
+{
+    gpu_near near = {.n = 0};
+    for (uint32_t i = 0; i < PLIM_COUNT(gpus); i++) {
+        const char *list = gpus[i].aliases;
+        for (plim_str alias; next_alias(&list, &alias);) {
+            gpu_key other = key_of(alias);
+            near_offer(&near, alias, key_distance(k, &other), i);
+        }
+    }
+    /* A name that shares hardly a letter is no help. */
+    while (near.n && near.distance[near.n - 1] > (PLIM_MAX(2, k->n / 2) + 1) * KEY_MAX)
+        near.n--;
+    char list[160] = "";
+    for (size_t i = 0, at = 0; i < near.n && at < sizeof list; i++)
+        at += (size_t)snprintf(list + at, sizeof list - at, "%s'" PLIM_STR_FMT "'",
+                               i ? ", " : ": nearest are ", PLIM_STR_ARG(near.name[i]));
+    return plim_fail(err, PLIM_EUSAGE, 0, "unknown gpu '%.*s'%s", (int)PLIM_MIN(name.n, 60),
+                     name.p, list);
+}
+
+plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err)
+{
+    gpu_key k = key_of(name);
+    for (uint32_t i = 0; k.n && i < PLIM_COUNT(gpus); i++) {
+        const char *list = gpus[i].aliases;
+        plim_str alias = plim_str_of(gpus[i].name);
+        do {
+            gpu_key other = key_of(alias);
+            if (key_eq(&k, &other)) {
+                *out = &gpus[i];
+                return PLIM_OK;
+            }
+        } while (next_alias(&list, &alias));
+    }
+    return gpu_unknown(name, &k, err);
+}
+
+plim_status plim_gpu_generic(plim_arena *a, plim_str size, plim_gpu *out, plim_err *err)
+{
+    uint64_t bytes;
+    plim_status st = plim_parse_size(size, &bytes, err);
+    if (st)
+        return st;
+    plim_str name = plim_arena_printf(a, "a card of %s", plim_fmt_bytes(bytes, false).s);
+    if (!name.p)
+        return plim_oom(err);
+    *out = (plim_gpu){
+        .name = name.p,
+        .aliases = "",
+        .vendor = "",
+        .klass = "",
+        .arch = "",
+        .memory_bytes = bytes,
+        .memory_kind = PLIM_GPU_GIVEN,
+        .src = "--vram",
+    };
+    return PLIM_OK;
+}
+
+/* ---- facts that follow from the generation -------------------------------- */
+
+int plim_gpu_threads_per_sm(int cc)
+{
+    if (cc <= 0)
+        return 0;
+    if (cc == 75)
+        return 1024;
+    return (cc > 80 && cc < 90) || cc >= 110 ? 1536 : 2048;
+}
+
+/* Context sizes that were measured, by PyTorch version and generation.  Eager:
+ * every kernel of the libraries is loaded at once; lazy (CUDA 11.7 on, which
+ * PyTorch switches on itself since 1.13): each when it first runs, so the range
+ * starts at little more than an import and ends at what eager loading takes.
+ *
+ * src: eager, up to Turing: pytorch issue 20532 (V100, torch 1.1: 300 MB), HF
+ *      train-memory docs (V100, January 2022: 1343 MiB);
+ *      eager, Ampere: pytorch PR 86509 (666632192 bytes, card not named),
+ *      ml-engineering (A100-80, torch 1.10.2: 1.78 GiB);
+ *      lazy: PR 86509 (287047680 bytes); between them 426 MiB (RTX 6000 Ada, torch
+ *      2.10), 0.47 GiB (A100-80, torch 2.1.1, lazy); 0.92 GiB (the same, eager) */
+static const struct {
+    int torch_from, torch_to; /* inclusive */
+    int cc_from, cc_to;       /* inclusive; 0 (unknown) is in both */
+    uint64_t low, high;
+} contexts[] = {
+    {0, 112, 0, 79, 300000000, 1343ull << 20},
+    {0, 112, 80, 999, 666632192, 1911260446},  /* 1.78 * 2^30 */
+    {113, 9999, 0, 999, 287047680, 987842478}, /* 0.92 * 2^30 */
+};
+
+void plim_gpu_context(const plim_gpu *gpu, int torch_version, uint64_t *low, uint64_t *high)
+{
+    int cc = gpu ? gpu->cc : 0;
+    *low = *high = 0;
+    /* A vendor that is named and is not NVIDIA has no CUDA context. */
+    if (gpu && *gpu->vendor && strcmp(gpu->vendor, "NVIDIA") != 0)
+        return;
+    for (size_t i = 0; i < PLIM_COUNT(contexts); i++) {
+        bool version =
+            torch_version >= contexts[i].torch_from && torch_version <= contexts[i].torch_to;
+        bool card = cc == 0 || (cc >= contexts[i].cc_from && cc <= contexts[i].cc_to);
+        if (!version || !card)
+            continue;
+        *low = *high ? PLIM_MIN(*low, contexts[i].low) : contexts[i].low;
+        *high = PLIM_MAX(*high, contexts[i].high);
+    }
+}

@@ -1,0 +1,56 @@
+/* gpu.h -- the cards, as data: gpus.def, one row a device.
+ *
+ * A device is what a framework sees as one: half of a dual-chip card, one
+ * memory option of a laptop chip.  0 in a number means that nobody told us; it
+ * is never a measurement. */
+#ifndef PLIM_GPU_H
+#define PLIM_GPU_H
+
+#include "base/base.h"
+
+typedef enum plim_gpu_memory {
+    PLIM_GPU_MARKETED, /* estimated from the size on the box */
+    PLIM_GPU_PRINTED,  /* as an out-of-memory message gives it: to 0.01 GiB */
+    PLIM_GPU_DRIVER,   /* the byte count that a driver reported */
+    PLIM_GPU_GIVEN     /* by the user: --vram */
+} plim_gpu_memory;
+
+typedef struct plim_gpu {
+    const char *name;    /* "NVIDIA GeForce RTX 4090" */
+    const char *aliases; /* "rtx4090, 4090"; the first is the short name */
+    const char *vendor;  /* "NVIDIA", "AMD", "Intel", "Apple"; "": generic */
+    const char *klass;   /* "consumer", "workstation", "datacenter", "jetson", "soc" */
+    const char *arch;    /* "Ada"; "" unknown */
+    int year;
+    double marketed_gb;
+    uint64_t memory_bytes; /* total that a process is told, context not yet taken */
+    plim_gpu_memory memory_kind;
+    double bandwidth_gbs;               /* 10^9 bytes a second */
+    double fp32, tf32, fp16, bf16, fp8; /* dense TFLOPS */
+    int cc;                             /* compute capability * 10: 89; not NVIDIA: 0 */
+    int sms;
+    const char *src;
+} plim_gpu;
+
+uint32_t plim_gpu_count(void);
+const plim_gpu *plim_gpu_at(uint32_t i); /* NULL beyond the last */
+
+/* By name or alias; case, spaces, dashes and the words NVIDIA and GeForce do
+ * not matter.  PLIM_EUSAGE names the nearest. */
+plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err);
+
+/* A card of so much memory and nothing else known: `size` as plim_parse_size. */
+plim_status plim_gpu_generic(plim_arena *a, plim_str size, plim_gpu *out, plim_err *err);
+
+/* Threads that an SM holds; 0 where cc is unknown.
+ * src: CUDA C++ Programming Guide 12.9, technical specifications per compute
+ * capability, "maximum number of resident threads per SM". */
+int plim_gpu_threads_per_sm(int cc);
+
+/* What a process takes before its first tensor: context and loaded kernels, in
+ * bytes.  It depends on driver, libraries and what has run, so this is the range
+ * that people measured, not a prediction.  gpu NULL: any NVIDIA card.  torch as
+ * in plim_world (113, 206, 215).  0 and 0: unknown (no NVIDIA card). */
+void plim_gpu_context(const plim_gpu *gpu, int torch_version, uint64_t *low, uint64_t *high);
+
+#endif

@@ -1,0 +1,227 @@
+/* test_gpu.c -- the cards: names, facts against each other, contexts. */
+#include "gpu/gpu.h"
+
+#include <stdio.h>
+
+#include "unit.h"
+
+static const plim_gpu *card(const char *name)
+{
+    const plim_gpu *g = NULL;
+    plim_err err = PLIM_ERR_INIT;
+    plim_gpu_find(plim_str_of(name), &g, &err);
+    CHECK(err.msg[0] ? err.msg : name, g != NULL);
+    return g;
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *asked, *name;
+    } rows[] = {
+        {"rtx4090", "NVIDIA GeForce RTX 4090"},
+        {"RTX 4090", "NVIDIA GeForce RTX 4090"},
+        {"GeForce-RTX-4090", "NVIDIA GeForce RTX 4090"},
+        {"NVIDIA GeForce RTX 4090", "NVIDIA GeForce RTX 4090"},
+        {"4090", "NVIDIA GeForce RTX 4090"},
+        {"3090", "NVIDIA GeForce RTX 3090"},
+        {"rtx3060", "NVIDIA GeForce RTX 3060 12GB"},
+        {"rtx3060-8g", "NVIDIA GeForce RTX 3060 8GB"},
+        {"rtx4070 ti super", "NVIDIA GeForce RTX 4070 Ti Super"},
+        {"gtx1080ti", "NVIDIA GeForce GTX 1080 Ti"},
+        {"a100", "NVIDIA A100 SXM4 80GB"},
+        {"a100-80g", "NVIDIA A100 SXM4 80GB"},
+        {"a100-40g", "NVIDIA A100 SXM4 40GB"},
+        {"h100", "NVIDIA H100 SXM5 80GB"},
+        {"NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB"}, /* as its driver calls it */
+        {"h100-pcie", "NVIDIA H100 PCIe 80GB"},
+        {"h200", "NVIDIA H200 SXM 141GB"},
+        {"b200", "NVIDIA B200 SXM"},
+        {"v100", "NVIDIA V100 SXM2 16GB"},
+        {"v100-32g", "NVIDIA V100 SXM2 32GB"},
+        {"t4", "NVIDIA T4"},
+        {"Tesla T4", "NVIDIA T4"},
+        {"l4", "NVIDIA L4"},
+        {"l40s", "NVIDIA L40S"},
+        {"rtx a6000", "NVIDIA RTX A6000"},
+        {"mi300x", "AMD Instinct MI300X"},
+        {"7900xtx", "AMD Radeon RX 7900 XTX"},
+        {"a770", "Intel Arc A770 16GB"},
+        {"m4-max-128g", "Apple M4 Max 128GB"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        CHECK_STR(rows[i].asked, card(rows[i].asked)->name, rows[i].name);
+}
+
+static void test_unknown(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *asked, *msg;
+    } rows[] = {
+        {"rtx4091", "unknown gpu 'rtx4091': nearest are 'rtx4090', 'rtx4090d', 'rtx4060'"},
+        {"a1000", "unknown gpu 'a1000': nearest are"},
+        {"xyzzy-plugh-gnu", "unknown gpu 'xyzzy-plugh-gnu'"},
+        {"", "unknown gpu ''"},
+        {"nvidia", "unknown gpu 'nvidia'"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_gpu *g = NULL;
+        plim_err err = PLIM_ERR_INIT;
+        CHECK(rows[i].asked,
+              plim_gpu_find(plim_str_of(rows[i].asked), &g, &err) == PLIM_EUSAGE);
+        CHECK("out is untouched", g == NULL);
+        if (strncmp(err.msg, rows[i].msg, strlen(rows[i].msg)) != 0)
+            CHECK_STR(rows[i].asked, err.msg, rows[i].msg);
+    }
+    char longest[500];
+    memset(longest, 'r', sizeof longest);
+    const plim_gpu *g;
+    CHECK("a very long name",
+          plim_gpu_find((plim_str){longest, sizeof longest}, &g, NULL) == PLIM_EUSAGE);
+}
+
+/* Every name and alias leads to its own row: so none is there twice. */
+static void test_aliases(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < plim_gpu_count(); i++) {
+        const plim_gpu *g = plim_gpu_at(i);
+        CHECK(g->name, card(g->name) == g);
+        char list[256];
+        CHECK(g->name, strlen(g->aliases) < sizeof list && g->aliases[0]);
+        strcpy(list, g->aliases);
+        for (char *alias = strtok(list, ", "); alias; alias = strtok(NULL, ", "))
+            CHECK(alias, card(alias) == g);
+    }
+    CHECK("beyond the last", plim_gpu_at(plim_gpu_count()) == NULL);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    const uint64_t gib = 1ull << 30;
+    CHECK("every card of the table", plim_gpu_count() >= 195);
+    for (uint32_t i = 0; i < plim_gpu_count(); i++) {
+        const plim_gpu *g = plim_gpu_at(i);
+        double gb = (double)g->memory_bytes / (double)gib;
+        CHECK(g->name, g->src[0] && g->vendor[0] && g->klass[0]);
+        CHECK(g->name, g->year >= 2012 && g->year <= 2026);
+        /* Less than the box says (in GiB), and not by much. */
+        CHECK(g->name, gb <= g->marketed_gb && gb > 0.87 * g->marketed_gb);
+        CHECK(g->name, g->bandwidth_gbs >= 0 && g->bandwidth_gbs <= 8000);
+        bool nvidia = strcmp(g->vendor, "NVIDIA") == 0;
+        CHECK(g->name, nvidia ? g->cc >= 35 && g->cc <= 121 : g->cc == 0);
+        /* A faster type is not slower. */
+        CHECK(g->name, g->tf32 <= 0 || (g->tf32 >= g->fp32 && g->fp16 > 1.95 * g->tf32));
+        CHECK(g->name, g->bf16 <= 0 ||
+                           (g->bf16 > 0.99 * g->fp16 && g->bf16 < 1.01 * g->fp16) ||
+                           g->fp16 <= 0);
+        CHECK(g->name, g->fp8 <= 0 || g->fp16 <= 0 || g->fp8 >= 1.9 * g->fp16);
+    }
+}
+
+/* Totals that drivers reported, from another place than gpus.def's table where
+ * there is one: nvidia-smi's MiB are an upper bound (they hold what the driver
+ * keeps to itself).
+ * src: github modal-labs/modal-client#2797 (nvidia-smi totals). */
+static void test_totals(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint64_t exact, at_most_mib;
+    } rows[] = {
+        {"rtx3060", 12622168064ull, 12288},
+        {"a100-40g", 42474471424ull, 40960},
+        {"v100", 16160ull << 20, 16384},
+        {"orin-nx", 15189422080ull, 16384},
+        {"a100-80g", 0, 81920},
+        {"h100", 0, 81559},
+        {"a10", 0, 23028},
+        {"l40s", 0, 46068},
+        {"l4", 0, 23034},
+        {"t4", 0, 15360},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_gpu *g = card(rows[i].name);
+        uint64_t most = rows[i].at_most_mib << 20;
+        CHECK(rows[i].name, !rows[i].exact || g->memory_bytes == rows[i].exact);
+        CHECK(rows[i].name, g->memory_bytes <= most && g->memory_bytes > most / 100 * 88);
+        CHECK(rows[i].name, !rows[i].exact || g->memory_kind == PLIM_GPU_DRIVER);
+    }
+    CHECK("B200", card("b200")->memory_kind == PLIM_GPU_PRINTED);
+    CHECK("nobody's driver", card("rtx4060")->memory_kind == PLIM_GPU_MARKETED);
+}
+
+static void test_generic(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_gpu g;
+    CHECK("a size", plim_gpu_generic(&a, PLIM_STR("24g"), &g, NULL) == PLIM_OK);
+    CHECK("its bytes", g.memory_bytes == 24ull << 30 && g.memory_kind == PLIM_GPU_GIVEN);
+    CHECK_STR("its name", g.name, "a card of 24.00 GiB");
+    CHECK("nothing else is known", g.cc == 0 && g.sms == 0 && g.fp32 <= 0);
+    CHECK("no size", plim_gpu_generic(&a, PLIM_STR("much"), &g, NULL) == PLIM_EUSAGE);
+    plim_arena_free(&a);
+}
+
+static void test_generation(void **state)
+{
+    (void)state;
+    static const struct {
+        int cc, threads;
+    } rows[] = {
+        {0, 0},     {35, 2048}, {61, 2048}, {70, 2048},  {75, 1024},  {80, 2048},  {86, 1536},
+        {87, 1536}, {89, 1536}, {90, 2048}, {100, 2048}, {103, 2048}, {120, 1536}, {121, 1536},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        CHECK("threads an SM holds", plim_gpu_threads_per_sm(rows[i].cc) == rows[i].threads);
+}
+
+/* Every context that was measured lies in the range given for it. */
+static void test_contexts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *card;
+        int torch;
+        uint64_t bytes;
+        const char *src;
+    } rows[] = {
+        {"titanv", 103, 1006 * 1000000ull, "pytorch issue 28394"},
+        {"v100", 101, 300 * 1000000ull, "pytorch issue 20532"},
+        {"v100", 110, 1343ull << 20, "HF docs, January 2022"},
+        {"a100", 110, 1911260446ull, "ml-engineering: 1.78 GiB"},
+        {"a100", 113, 966367641ull, "ml-engineering: 0.90 GiB"},
+        {"a100", 201, 504658657ull, "ml-engineering: 0.47 GiB, lazy"},
+        {"rtx6000ada", 210, 426ull << 20, "unsloth issue 1053"},
+        {NULL, 113, 287047680, "pytorch PR 86509"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        uint64_t low, high;
+        plim_gpu_context(rows[i].card ? card(rows[i].card) : NULL, rows[i].torch, &low, &high);
+        CHECK(rows[i].src, low <= rows[i].bytes && rows[i].bytes <= high);
+    }
+    uint64_t low, high, any_low, any_high;
+    plim_gpu_context(NULL, 215, &low, &high);
+    CHECK("no card chosen has a range", low > 0 && high > low);
+    plim_gpu_context(NULL, 112, &any_low, &any_high);
+    plim_gpu_context(card("a100"), 112, &low, &high);
+    CHECK("no card is as wide as every card", any_low <= low && any_high >= high);
+    plim_gpu_context(card("mi300x"), 215, &low, &high);
+    CHECK("no CUDA, no number", low == 0 && high == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_aliases),    cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_totals),     cmocka_unit_test(test_generic),
+        cmocka_unit_test(test_generation), cmocka_unit_test(test_contexts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
