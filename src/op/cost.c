@@ -38,6 +38,8 @@ static void set_macs(plim_cost *out, uint64_t macs)
 }
 
 void plim_cost_none(const plim_cost_call *c, plim_cost *out) { (void)c, (void)out; }
+void plim_cost_view(const plim_cost_call *c, plim_cost *out) { (void)c, (void)out; }
+void plim_cost_maybe_copy(const plim_cost_call *c, plim_cost *out) { (void)c, (void)out; }
 
 void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out)
 {
@@ -113,7 +115,14 @@ void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out)
     set_macs(out, sat_mul(sat_mul(rows, (uint64_t)PLIM_MAX(k->dim[k->rank - 2], 0)), width));
 }
 
-/* Every operand touched once; views touch nothing. */
+/* ---- bytes moved ----------------------------------------------------------- */
+
+static uint64_t sat_add(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+/* Every operand is touched once. */
 static void cost_bytes(const plim_graph *g, const plim_node *n, plim_cost *out)
 {
     uint64_t b;
@@ -123,45 +132,25 @@ static void cost_bytes(const plim_graph *g, const plim_node *n, plim_cost *out)
         const uint32_t *ids = a->kind == PLIM_ARG_VALUES ? a->ids : &a->id;
         for (uint32_t j = 0; j < k; j++)
             if (ids[j] != PLIM_NONE && plim_meta_bytes(&g->values[ids[j]].meta, &b))
-                out->read = out->read > UINT64_MAX - b ? UINT64_MAX : out->read + b;
+                out->read = sat_add(out->read, b);
     }
     for (uint32_t i = 0; i < n->n_outs; i++)
         if (plim_meta_bytes(&g->values[n->outs[i]].meta, &b))
-            out->written = out->written > UINT64_MAX - b ? UINT64_MAX : out->written + b;
+            out->written = sat_add(out->written, b);
 }
 
-/* Views and no-ops move nothing; a reshape that copied has other strides. */
-static bool moves_nothing(const plim_graph *g, const plim_node *n)
+/* Is the result the argument's own bytes?  It is when the strides it would have
+ * as a view exist and are those it has, and nothing was converted. */
+static bool is_view(const plim_cost_call *c)
 {
-    static const char *const copies[] = {"clone",
-                                         "cat",
-                                         "concat",
-                                         "stack",
-                                         "repeat",
-                                         "roll",
-                                         "flip",
-                                         "tril",
-                                         "triu",
-                                         "constant_pad_nd",
-                                         "pad",
-                                         "pixel_shuffle",
-                                         "channel_shuffle",
-                                         "to",
-                                         "_to_copy"};
-    if (strcmp(n->op->family, "view") != 0)
-        return false;
-    for (size_t i = 0; i < PLIM_COUNT(copies); i++)
-        if (!strcmp(n->op->name, copies[i]))
-            return false;
-    if (!n->n_args || n->args[0].kind != PLIM_ARG_VALUE || !n->n_outs)
-        return true;
-    const plim_meta *x = &g->values[n->args[0].id].meta, *y = &g->values[n->outs[0]].meta;
+    const plim_meta *x = plim_cost_in(c, 0), *y = c->out;
     int64_t stride[PLIM_MAX_RANK];
-    return strcmp(n->op->name, "reshape") && strcmp(n->op->name, "flatten") &&
-                   strcmp(n->op->name, "contiguous")
-               ? true
-               : plim_view_strides(x, y->rank, y->dim, stride) &&
-                     (n->op->name[0] != 'c' || plim_is_contiguous(x));
+    if (!x || !y || x->dtype != y->dtype || !plim_view_strides(x, y->rank, y->dim, stride))
+        return false;
+    for (int32_t i = 0; i < y->rank; i++)
+        if (y->dim[i] != 1 && y->stride[i] != stride[i])
+            return false;
+    return true;
 }
 
 plim_status plim_op_cost(const plim_graph *g, const plim_node *n, plim_cost *out)
@@ -172,9 +161,11 @@ plim_status plim_op_cost(const plim_graph *g, const plim_node *n, plim_cost *out
         c.out = &g->values[n->outs[0]].meta;
         c.out_numel = numel(c.out);
     }
-    if (n->op && n->op->cost)
+    if (n->op)
         n->op->cost(&c, out);
-    if (!n->op || !moves_nothing(g, n))
+    bool view = n->op && (n->op->cost == plim_cost_view ||
+                          (n->op->cost == plim_cost_maybe_copy && is_view(&c)));
+    if (!view)
         cost_bytes(g, n, out);
     return PLIM_OK;
 }

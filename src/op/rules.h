@@ -77,7 +77,11 @@ plim_t plim_at_sum_all(plim_machine *m, plim_t x);
 #include "op/ops.def"
 #undef PLIM_OP
 
-void plim_cost_none(const plim_cost_call *c, plim_cost *out);      /* views */
+void plim_cost_none(const plim_cost_call *c,
+                    plim_cost *out); /* moves bytes, computes nothing */
+void plim_cost_view(const plim_cost_call *c, plim_cost *out); /* not even that */
+void plim_cost_maybe_copy(const plim_cost_call *c,
+                          plim_cost *out); /* a view where one exists */
 void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out); /* one flop an output */
 void plim_cost_reduce(const plim_cost_call *c, plim_cost *out);    /* one flop an input */
 void plim_cost_norm(const plim_cost_call *c, plim_cost *out);
