@@ -23,7 +23,7 @@ ROOMS = {
     "op": {"base", "core"},
     "optim": {"base", "core", "op", "torch"},  # steps run on op's machine, by version
     "import": {"base", "core", "op", "optim", "gpu", "torch"},
-    "zoo": {"base", "core", "op", "optim", "gpu", "torch"},
+    "zoo": {"base", "core", "op", "optim", "gpu", "torch", "import"},
     "step": {"base", "core", "op", "optim", "gpu", "torch", "import", "zoo"},
     "alloc": {"base", "core"},
     "fit": {"base", "core", "op", "optim", "gpu", "torch", "import", "zoo", "step", "alloc"},
@@ -31,6 +31,8 @@ ROOMS = {
                "fit"},
     "live": {"base", "core", "op", "optim", "gpu", "torch", "import", "zoo", "step", "alloc",
              "fit", "report"},
+    "api": {"base", "core", "op", "optim", "gpu", "torch", "import", "zoo", "step", "alloc",
+            "fit", "report", "live"},
 }
 PUBLIC = "plimsoll.h"
 

@@ -162,12 +162,8 @@ plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err)
     return gpu_unknown(name, &k, err);
 }
 
-plim_status plim_gpu_generic(plim_arena *a, plim_str size, plim_gpu *out, plim_err *err)
+plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err)
 {
-    uint64_t bytes;
-    plim_status st = plim_parse_size(size, &bytes, err);
-    if (st)
-        return st;
     plim_str name = plim_arena_printf(a, "a card of %s", plim_fmt_bytes(bytes, false).s);
     if (!name.p)
         return plim_oom(err);

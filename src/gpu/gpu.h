@@ -39,8 +39,8 @@ const plim_gpu *plim_gpu_at(uint32_t i); /* NULL beyond the last */
  * not matter.  PLIM_EUSAGE names the nearest. */
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err);
 
-/* A card of so much memory and nothing else known: `size` as plim_parse_size. */
-plim_status plim_gpu_generic(plim_arena *a, plim_str size, plim_gpu *out, plim_err *err);
+/* A card of so much memory and nothing else known. */
+plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err);
 
 /* Threads that an SM holds; 0 where cc is unknown.
  * src: CUDA C++ Programming Guide 12.9, technical specifications per compute

@@ -19,6 +19,7 @@ typedef struct plim_binding {
         int64_t dim[PLIM_MAX_RANK];
     } *inputs;
     uint32_t n_inputs;
+    bool infer;                /* built-in models: the graph of model.eval() */
 } plim_binding;
 
 typedef struct plim_importer {

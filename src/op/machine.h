@@ -29,6 +29,7 @@ typedef struct plim_machine plim_machine;
 typedef struct plim_world {
     int torch;               /* 100 * major + minor: 113, 206, 215 */
     int cc;                  /* compute capability * 10: 80, 89, 90 */
+    bool eval;               /* dropout and batch norm as after model.eval() */
     int sms, threads_per_sm; /* 0: no card chosen, sm_80 with 108 SMs is assumed */
     bool workspace;          /* count library workspaces and kernel scratch */
     uint64_t cublas_ws;      /* persistent (or, if temporary, per call) bytes; 0: none */

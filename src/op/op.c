@@ -127,8 +127,10 @@ plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg 
     schema_slot s;
     while (n < PLIM_COUNT(slot) && schema_next(&rest, &s)) {
         slot[n] = schema_default(s.def);
-        for (uint32_t i = 0; i < n_given; i++)
-            if (plim_str_eq(given[i].name, s.name)) {
+        for (uint32_t i = 0; i < n_given; i++) /* dropout's input is dropout_'s self */
+            if (plim_str_eq(given[i].name, s.name) ||
+                (n == 0 && plim_str_is(s.name, "input") &&
+                 plim_str_is(given[i].name, "self"))) {
                 slot[n] = given[i].arg;
                 used++;
             }

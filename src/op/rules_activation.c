@@ -13,7 +13,7 @@ static const activation_row activation_rows[] = {
     /* name          out  in-place */
     {"relu", 'y', 'y'},        {"sigmoid", 'y', 'y'},    {"tanh", 'y', 'y'},
     {"leaky_relu", 'x', 'y'},  {"elu", 'x', 'y'},        {"selu", 'x', 'y'},
-    {"celu", 'x', 'y'},        {"threshold", 'x', 'y'},  {"gelu", 'x', 'c'},
+    {"celu", 'x', 'y'},        {"threshold", 'x', 'c'},  {"gelu", 'x', 'c'},
     {"silu", 'x', 'c'},        {"mish", 'x', 'c'},       {"relu6", 'x', 'c'},
     {"hardtanh", 'x', 'c'},    {"hardswish", 'x', 'c'},  {"hardsigmoid", 'x', 'c'},
     {"softplus", 'x', 'c'},    {"softshrink", 'x', 'c'}, {"hardshrink", 'x', 'c'},

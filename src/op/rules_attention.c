@@ -246,7 +246,7 @@ void plim_run_sdpa(plim_call *c)
     }
     int backend =
         qm->rank == 4 ? sdpa_backend(m, q, k, v, mask, plim_arg_int(c, 5, 0)) : SDPA_MATH;
-    double p = plim_arg_float(c, 4, 0.0);
+    double p = plim_m_world(c->m)->eval ? 0.0 : plim_arg_float(c, 4, 0.0);
     if (backend == SDPA_FLASH)
         plim_ret(c, sdpa_flash(m, q, k, v));
     else if (backend == SDPA_EFFICIENT)

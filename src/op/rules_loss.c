@@ -80,7 +80,25 @@ void plim_run_cross_entropy(plim_call *c)
                                       plim_arg_int(c, 3, 1) != REDUCTION_NONE));
 }
 
-/* ---- elementwise losses: result first, then a full-size temporary, then mean ------------ */
+/* ---- elementwise losses ------------------------------------------------------------------ */
+
+/* A 0-dim result on a storage of full size: mse_loss, smooth_l1_loss and
+ * binary_cross_entropy make their result as large as the elementwise loss and
+ * then resize it, which never shrinks a storage.
+ * src: Loss.cpp TORCH_META_FUNC(mse_loss), cuda/Loss.cu binary_cross_entropy_out_cuda;
+ * seen in the recordings of tests/golden/torch */
+static plim_t shrunk_scalar(plim_machine *m, plim_t full)
+{
+    plim_meta scalar = plim_meta_make(plim_m_meta(m, full)->dtype, 0, NULL);
+    plim_t y = plim_m_alias(m, full, &scalar);
+    plim_m_drop(m, full);
+    return y;
+}
+
+static void loss_mean_scratch(plim_machine *m, plim_t full)
+{
+    plim_reduce_scratch(m, plim_m_meta(m, full), (1u << plim_m_meta(m, full)->rank) - 1);
+}
 
 static void pair_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -91,28 +109,37 @@ static void pair_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_
 }
 static const plim_grad_fn pair_fn = {"MseLossBackward0", pair_backward};
 
-plim_t plim_at_mse(plim_machine *m, plim_t x, plim_t target, bool reduce)
+/* The result, of full size, then the elementwise loss; Huber's is not a
+ * structured kernel: the elementwise loss, then its mean. */
+static plim_t pair_loss(plim_machine *m, plim_t x, plim_t target, bool reduce, bool structured)
 {
     plim_t in[2] = {x, target};
     plim_gnode *n = plim_m_node(m, &pair_fn, 2, in);
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, target);
-    plim_t y = reduce ? loss_scalar(m, x) : 0;
-    plim_t tmp = plim_iter_out(m, x, target);
+    plim_t y = structured ? plim_iter_out(m, x, target) : 0;
+    plim_t each = reduce || !structured ? plim_iter_out(m, x, target) : 0;
     if (reduce) {
-        plim_reduce_scratch(m, plim_m_meta(m, tmp), (1u << plim_m_meta(m, tmp)->rank) - 1);
-        plim_m_drop(m, tmp);
-    } else {
-        y = tmp;
+        y = structured ? shrunk_scalar(m, y) : loss_scalar(m, each);
+        loss_mean_scratch(m, each);
+        plim_m_drop(m, each);
+    } else if (!structured) {
+        y = each;
     }
     plim_m_output(m, n, 0, y);
     return y;
 }
 
+plim_t plim_at_mse(plim_machine *m, plim_t x, plim_t target, bool reduce)
+{
+    return pair_loss(m, x, target, reduce, true);
+}
+
 void plim_run_pair_loss(plim_call *c)
 {
-    plim_ret(c, plim_at_mse(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
-                            plim_arg_int(c, 2, 1) != REDUCTION_NONE));
+    plim_ret(c, pair_loss(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                          plim_arg_int(c, 2, 1) != REDUCTION_NONE,
+                          strcmp(c->node->op->name, "huber_loss") != 0));
 }
 
 /* ---- l1: (x - t).abs().mean() -------------------------------------------------------------- */
@@ -171,34 +198,48 @@ static void bce_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 }
 static const plim_grad_fn bce_fn = {"BinaryCrossEntropyBackward0", bce_backward};
 
-/* n full-size temporaries that are all alive until the mean is taken */
-static plim_t bce(plim_machine *m, plim_t x, plim_t target, int tmps, bool reduce)
+static plim_gnode *bce_node(plim_machine *m, plim_t x, plim_t target)
 {
-    plim_t tmp[5] = {0}, in[1] = {x};
-    plim_gnode *n = plim_m_node(m, &bce_fn, 1, in);
+    plim_gnode *n = plim_m_node(m, &bce_fn, 1, &x);
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, target);
+    return n;
+}
+
+void plim_run_bce(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_gnode *n = bce_node(m, x, plim_arg_tensor(c, 1));
+    plim_t y = plim_m_empty_like(m, x);
+    if (plim_arg_int(c, 3, 1) != REDUCTION_NONE) {
+        plim_t mean = loss_scalar(m, x); /* copied into the result */
+        loss_mean_scratch(m, x);
+        y = shrunk_scalar(m, y);
+        plim_m_drop(m, mean);
+    }
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* Full-size temporaries that are all alive until the mean is taken: log_sigmoid(x)
+ * and (1 - t) from 2.4 on, five before. */
+plim_t plim_at_bce_logits(plim_machine *m, plim_t x, plim_t target, bool reduce)
+{
+    plim_t tmp[5] = {0};
+    int tmps = plim_m_world(m)->torch >= 204 ? 2 : 5;
+    plim_gnode *n = bce_node(m, x, target);
     for (int i = 0; i < tmps; i++)
         tmp[i] = plim_m_empty_like(m, x);
     plim_t y = reduce ? loss_scalar(m, x) : plim_m_ref(m, tmp[0]);
     if (reduce)
-        plim_reduce_scratch(m, plim_m_meta(m, x), (1u << plim_m_meta(m, x)->rank) - 1);
+        loss_mean_scratch(m, x);
     for (int i = tmps - 1; i >= 0; i--)
         plim_m_drop(m, tmp[i]);
     plim_m_output(m, n, 0, y);
     return y;
 }
 
-plim_t plim_at_bce_logits(plim_machine *m, plim_t x, plim_t target, bool reduce)
-{
-    /* 2.4 on: log_sigmoid(x) and (1 - t); before: five temporaries */
-    return bce(m, x, target, plim_m_world(m)->torch >= 204 ? 2 : 5, reduce);
-}
-void plim_run_bce(plim_call *c)
-{
-    plim_ret(c, bce(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), 1,
-                    plim_arg_int(c, 3, 1) != REDUCTION_NONE));
-}
 void plim_run_bce_logits(plim_call *c)
 {
     plim_ret(c, plim_at_bce_logits(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),

@@ -129,6 +129,38 @@ void plim_run_bmm(plim_call *c)
     plim_ret(c, plim_at_bmm(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)));
 }
 
+/* ---- mv, dot ------------------------------------------------------------------- */
+
+/* self: g vec^T, an outer product; vec: self^T g */
+static void mv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_dtype t = plim_m_meta(m, g[0])->dtype;
+    for (uint32_t i = 0; i < 2; i++)
+        if (plim_m_wants(m, n, i))
+            dx[i] = plim_m_empty_contig(m, t, n->in_meta[i].rank, n->in_meta[i].dim);
+}
+static const plim_grad_fn mv_fn = {"MvBackward0", mv_backward};
+static const plim_grad_fn dot_fn = {"DotBackward0", mv_backward};
+
+/* A matrix or vector a, times a vector. */
+static plim_t times_vector(plim_machine *m, plim_t a, plim_t vec)
+{
+    plim_t in[2] = {a, vec};
+    const plim_meta *x = plim_m_meta(m, a), *v = plim_m_meta(m, vec);
+    if (x->dim[x->rank - 1] != v->dim[0]) {
+        char sx[96], sv[96];
+        plim_m_fail(m, PLIM_ESHAPE, "%s x %s do not chain", plim_meta_str(x, sx, sizeof sx),
+                    plim_meta_str(v, sv, sizeof sv));
+        return 0;
+    }
+    plim_gnode *n = plim_m_node(m, x->rank == 2 ? &mv_fn : &dot_fn, 2, in);
+    save_operands(m, n, 0, a, vec);
+    plim_t y = plim_m_empty_contig(m, x->dtype, x->rank - 1, x->dim);
+    plim_m_gemm(m, false);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
 /* ---- addmm: mat1 (dx), mat2 (dW), self (bias) ------------------------------------- */
 
 static void addmm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
@@ -196,14 +228,13 @@ static plim_t matmul_folded(plim_machine *m, plim_t a, plim_t b)
     bool a_larger = plim_m_meta(m, a)->rank >= plim_m_meta(m, b)->rank;
     int32_t ra = plim_m_meta(m, a)->rank, rb = plim_m_meta(m, b)->rank;
     plim_t big = a_larger ? plim_m_ref(m, a) : plim_at_transpose(m, b, rb - 2, rb - 1);
-    plim_t small = a_larger ? plim_m_ref(m, b) : plim_at_t(m, a);
+    plim_t small = a_larger || ra == 1 ? plim_m_ref(m, a_larger ? b : a) : plim_at_t(m, a);
     plim_meta bm = *plim_m_meta(m, big);
     bool matrix = plim_m_meta(m, small)->rank == 2;
-    plim_t small2 = matrix ? plim_m_ref(m, small) : plim_at_unsqueeze(m, small, 1);
     int64_t fold[2] = {-1, bm.dim[bm.rank - 1]};
     plim_t flat = plim_at_reshape(m, big, 2, fold);
-    plim_t y = product(m, &mm_fn, flat, small2);
-    bm.dim[bm.rank - 1] = plim_m_meta(m, small2)->dim[1];
+    plim_t y = matrix ? product(m, &mm_fn, flat, small) : times_vector(m, flat, small);
+    bm.dim[bm.rank - 1] = plim_m_meta(m, small)->dim[1];
     plim_t out = plim_at_reshape_unsafe(m, y, matrix ? bm.rank : bm.rank - 1, bm.dim);
     if (!a_larger && matrix) {
         plim_t t = plim_at_transpose(m, out, bm.rank - 2, bm.rank - 1);
@@ -211,10 +242,8 @@ static plim_t matmul_folded(plim_machine *m, plim_t a, plim_t b)
         out = plim_at_contiguous(m, t);
         plim_m_drop(m, t);
     }
-    (void)ra;
     plim_m_drop(m, y);
     plim_m_drop(m, flat);
-    plim_m_drop(m, small2);
     plim_m_drop(m, small);
     plim_m_drop(m, big);
     return out;
@@ -299,10 +328,14 @@ plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b)
         plim_m_fail(m, PLIM_ESHAPE, "a matrix product of a scalar");
         return 0;
     }
+    if (rb == 1 && ra <= 2)
+        return times_vector(m, a, b);
     if (ra == 2 && rb == 2)
         return product(m, &mm_fn, a, b);
+    if (matmul_folds(m, a, b))
+        return matmul_folded(m, a, b);
     if (ra >= 2 && rb >= 2)
-        return matmul_folds(m, a, b) ? matmul_folded(m, a, b) : matmul_batched(m, a, b);
+        return matmul_batched(m, a, b);
     return matmul_vector(m, a, b);
 }
 void plim_run_matmul(plim_call *c)

@@ -61,7 +61,7 @@ void plim_run_batch_norm(plim_call *c)
 {
     plim_ret(c, batch_norm(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
                            plim_arg_tensor(c, 2), plim_arg_tensor(c, 3), plim_arg_tensor(c, 4),
-                           plim_arg_int(c, 5, 0)));
+                           plim_arg_int(c, 5, 0) && !plim_m_world(c->m)->eval));
 }
 
 /* instance_norm: batch_norm over a view [1, N*C, ...], weight and bias repeated

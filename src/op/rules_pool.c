@@ -112,11 +112,17 @@ void plim_run_avg_pool(plim_call *c)
     plim_ret(c, y);
 }
 
+static int32_t adaptive_rank(const plim_call *c)
+{
+    const char *name = c->node->op->name;
+    return strstr(name, "1d") ? 1 : strstr(name, "3d") ? 3 : 2;
+}
+
 static bool adaptive_meta(plim_call *c, plim_meta *out)
 {
     const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
     const char *name = c->node->op->name;
-    int32_t n = strstr(name, "1d") ? 1 : strstr(name, "3d") ? 3 : 2;
+    int32_t n = adaptive_rank(c);
     int64_t size[3];
     if (plim_arg_ints(c, 1, size, 3, (uint32_t)n) != (uint32_t)n || x->rank < n + 1) {
         plim_m_fail(c->m, PLIM_ESHAPE, "%s of a tensor of rank %d", name, (int)x->rank);
@@ -132,8 +138,8 @@ static bool adaptive_meta(plim_call *c, plim_meta *out)
     return true;
 }
 
-/* Output 1x1 is a mean over H and W, which saves nothing from 2.0 on and whose
- * gradient is an expanded g divided by the count. */
+/* One output a channel is a mean over the window's dims, which saves nothing
+ * from 2.0 on and whose gradient is an expanded g divided by the count. */
 void plim_run_adaptive_avg(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -141,14 +147,16 @@ void plim_run_adaptive_avg(plim_call *c)
     plim_meta out;
     if (!adaptive_meta(c, &out))
         return;
-    bool mean = strstr(c->node->op->name, "2d") && out.dim[out.rank - 1] == 1 &&
-                out.dim[out.rank - 2] == 1;
+    int32_t window = adaptive_rank(c);
+    bool mean = true;
+    for (int32_t i = 0; i < window; i++)
+        mean &= out.dim[out.rank - 1 - i] == 1;
     plim_gnode *n = plim_m_node(m, &adaptive_fn, 1, &x);
     if (!mean || plim_m_world(m)->torch < 200)
         plim_m_save(m, n, 0, x);
     plim_t y = plim_m_empty(m, &out);
     if (mean)
-        plim_reduce_scratch(m, plim_m_meta(m, x), 3u << (out.rank - 2));
+        plim_reduce_scratch(m, plim_m_meta(m, x), ((1u << window) - 1) << (out.rank - window));
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }

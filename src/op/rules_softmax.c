@@ -54,7 +54,7 @@ static const plim_grad_fn dropout_fn = {"NativeDropoutBackward0", dropout_backwa
  * goes the composite way: noise of the input's dtype, mul_. */
 plim_t plim_at_dropout(plim_machine *m, plim_t x, double p, bool train, bool inplace)
 {
-    if (!train || !(p > 0.0))
+    if (!train || !(p > 0.0) || plim_m_world(m)->eval)
         return plim_m_ref(m, x);
     if (inplace || !(p < 1.0)) {
         plim_t noise = plim_m_empty_like(m, x);
@@ -84,7 +84,7 @@ void plim_run_feature_dropout(plim_call *c)
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
     double p = plim_arg_float(c, 1, 0.5);
-    if (!plim_arg_int(c, 2, 0) || !(p > 0.0)) {
+    if (!plim_arg_int(c, 2, 0) || !(p > 0.0) || plim_m_world(m)->eval) {
         plim_ret(c, plim_m_ref(m, x));
         return;
     }

@@ -43,7 +43,8 @@ static void mark(run *r, plim_phase phase, plim_str op)
 /* Parameters and floating buffers take the chosen dtype, as model.half() does. */
 static plim_meta loaded_meta(const run *r, const plim_meta *m)
 {
-    return plim_is_float(m->dtype) ? plim_meta_like(m, r->s->dtype) : *m;
+    bool cast = plim_is_float(m->dtype) && r->s->dtype != PLIM_DTYPE_COUNT;
+    return plim_meta_like(m, cast ? r->s->dtype : m->dtype);
 }
 
 static void load_model(run *r)
@@ -312,7 +313,9 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "%u inputs and %u outputs are over the limit of %d each",
                          (unsigned)g->n_inputs, (unsigned)g->n_outputs, MAX_IO);
-    r.m = plim_m_new(a, tape, &s->world, err);
+    plim_world world = s->world;
+    world.eval = s->infer;
+    r.m = plim_m_new(a, tape, &world, err);
     r.value = PLIM_NEW_N(a, plim_t, g->n_values);
     if (!r.m || !r.value || !plim_step_release_plan(a, g, &r.plan))
         return plim_oom(err);

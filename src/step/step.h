@@ -21,7 +21,8 @@ typedef struct plim_step_settings {
     bool infer;
     bool tight; /* loop: delete what is no longer needed at once */
     int steps;
-    plim_dtype dtype; /* of parameters and floating inputs */
+    plim_dtype
+        dtype; /* of parameters and floating inputs; PLIM_DTYPE_COUNT: as in the graph */
     plim_loss_kind loss;
     plim_optim_spec optim;
     const plim_torch *torch;

@@ -1,0 +1,103 @@
+/* api.c -- see api.h. */
+#include "api/api.h"
+
+#include "base/fmt.h"
+
+const char *plim_version(void) { return PLIM_VERSION; }
+
+void *plim__result_new(size_t size, size_t arena_at)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    char *r = plim_arena_new(&a, 1, size);
+    if (r)
+        memcpy(r + arena_at, &a, sizeof a); /* from here on the arena owns itself */
+    return r;
+}
+
+void plim__result_free(void *result, size_t arena_at)
+{
+    plim_arena a;
+    if (!result)
+        return;
+    memcpy(&a, (char *)result + arena_at, sizeof a); /* it frees the struct it stands in */
+    plim_arena_free(&a);
+}
+
+const char *plim__cstr(plim_arena *a, plim_str s) { return plim_arena_str(a, s).p; }
+
+/* ---- model ---------------------------------------------------------------------- */
+
+plim_status plim__unknown_targets(plim_arena *a, const plim_graph *g, const char *const **out,
+                                  uint32_t *n, plim_err *err)
+{
+    plim_map seen = {0};
+    const char **list = NULL;
+    uint32_t cap = 0, found;
+    *n = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        plim_str target = g->nodes[i].target;
+        if (g->nodes[i].op || plim_map_get(&seen, target, &found))
+            continue;
+        if (!plim_map_put(a, &seen, target, *n) || !PLIM_PUSH_ROOM(a, list, *n, cap) ||
+            !(list[*n] = plim__cstr(a, target)))
+            return plim_oom(err);
+        ++*n;
+    }
+    *out = list;
+    return PLIM_OK;
+}
+
+plim_status plim__model_info(plim_arena *a, const plim_graph *g, plim_model_info *out,
+                             plim_err *err)
+{
+    plim_graph_counts c;
+    plim_status st = plim_graph_count(g, &c, err);
+    if (st)
+        return st;
+    *out = (plim_model_info){.name = plim__cstr(a, g->name),
+                             .format = plim__cstr(a, g->format),
+                             .producer = plim__cstr(a, g->producer),
+                             .parameters = c.parameters,
+                             .trainable_parameters = c.trainable,
+                             .buffers = c.buffers,
+                             .parameter_bytes = c.parameter_bytes,
+                             .buffer_bytes = c.buffer_bytes,
+                             .batch = g->batch,
+                             .ops = g->n_nodes};
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        out->unknown_ops += g->nodes[i].op == NULL;
+    return out->name && out->format && out->producer ? PLIM_OK : plim_oom(err);
+}
+
+/* ---- small helpers of the public header -------------------------------------------- */
+
+plim_status plim_size_parse(const char *text, uint64_t *bytes, plim_err *err)
+{
+    return plim_parse_size(plim_str_of(text), bytes, err);
+}
+
+plim_status plim_shape_parse(const char *text, int64_t *dim, int max, int *rank, plim_err *err)
+{
+    int32_t r = 0;
+    plim_status st = plim_parse_shape(plim_str_of(text), dim, max, &r, err);
+    if (!st)
+        *rank = r;
+    return st;
+}
+
+plim_status plim_tensor_bytes(plim_dtype t, int rank, const int64_t *dim, uint64_t *bytes,
+                              plim_err *err)
+{
+    if ((unsigned)t >= PLIM_DTYPE_COUNT || rank < 0 || rank > PLIM_MAX_RANK)
+        return plim_fail(err, PLIM_EUSAGE, 0, "no such dtype, or rank %d is not in 0..%d",
+                         rank, PLIM_MAX_RANK);
+    plim_meta m = plim_meta_make(t, rank, dim);
+    if (!plim_meta_bytes(&m, bytes))
+        return plim_fail(err, PLIM_ERANGE, 0, "the size of this tensor does not fit 64 bits");
+    return PLIM_OK;
+}
+
+const char *plim_dtype_name(plim_dtype t)
+{
+    return (unsigned)t < PLIM_DTYPE_COUNT ? plim_dtype_rows[t].name : "unknown";
+}

@@ -1,0 +1,322 @@
+/* estimate.c -- plim_estimate_run: the whole road, from a name to the picture of
+ * a peak. */
+#include <stdlib.h>
+
+#include "api/api.h"
+#include "fit/advice.h"
+#include "fit/fit.h"
+
+typedef struct estimate_result {
+    plim_estimate pub;
+    plim_arena arena;
+} estimate_result;
+
+typedef struct work {
+    plim_job *job;
+    plim_arena *a;
+    plim_estimate *e;
+    plim_err *err;
+    plim_graph g;
+    plim_tape tape; /* with the usual workspaces */
+    plim_sim sim;
+} work;
+
+/* ---- on the card ------------------------------------------------------------------ */
+
+/* Runs a tape on the card less `context`; where that is too small, says so in
+ * *oom and runs it once more without bound, for the figures. */
+static plim_status run_on_card(work *w, const plim_tape *t, uint64_t context, unsigned what,
+                               plim_sim *out, bool *oom, plim_err *err)
+{
+    plim_status st = plim_fit_simulate(w->job, t, context, true, what | PLIM_SIM_STOP_AT_OOM,
+                                       w->a, out, err);
+    *oom = !st && out->oom;
+    if (!*oom)
+        return st;
+    plim_str text = out->oom_text;
+    st = plim_fit_simulate(w->job, t, 0, false, what, w->a, out, err);
+    out->oom_text = text;
+    return st;
+}
+
+/* A bound of what it reserves: only what is estimated differs from the usual. */
+static plim_status run_bound(work *w, plim_conv_ws ws, uint64_t context, uint64_t *reserved,
+                             bool *oom)
+{
+    plim_tape t = w->tape;
+    plim_sim sim;
+    plim_status st = PLIM_OK;
+    if (ws != w->job->conv_ws)
+        st = plim_job_tape(w->job, &w->g, ws, w->a, &t, NULL, w->err);
+    if (!st)
+        st = run_on_card(w, &t, context, 0, &sim, oom, w->err);
+    if (!st)
+        *reserved = sim.peak_reserved;
+    return st;
+}
+
+static plim_status simulate(work *w)
+{
+    plim_estimate *e = w->e;
+    const plim_gpu *gpu = w->job->gpu;
+    plim_conv_ws low, high;
+    bool oom_low = false, oom_high = false;
+    plim_fit_bounds(w->job, &low, &high);
+    plim_gpu_context(gpu, w->job->step.torch->version, &e->context_low, &e->context_high);
+    e->context_known = e->context_high > 0;
+    plim_status st =
+        run_on_card(w, &w->tape, e->context_high, PLIM_SIM_ALL, &w->sim, &e->oom, w->err);
+    if (!st)
+        st = run_bound(w, low, e->context_low, &e->reserved_low, &oom_low);
+    if (!st)
+        st = run_bound(w, high, e->context_high, &e->reserved_high, &oom_high);
+    if (st)
+        return st;
+    e->oom_text = e->oom ? w->sim.oom_text.p : NULL;
+    e->gpu_bytes = gpu ? gpu->memory_bytes : 0;
+    e->fits = !gpu ? -2 : !oom_high ? 1 : oom_low ? 0 : -1;
+    e->peak_requested = w->sim.peak_requested;
+    e->peak_allocated = w->sim.peak_allocated;
+    e->peak_reserved = w->sim.peak_reserved;
+    e->device_low = e->reserved_low + e->context_low;
+    e->device_high = e->reserved_high + e->context_high;
+    return PLIM_OK;
+}
+
+/* ---- what is live at the peak -------------------------------------------------------- */
+
+typedef struct by_size {
+    uint64_t bytes;
+    uint32_t id;
+} by_size;
+
+static int larger_first(const void *a, const void *b)
+{
+    const by_size *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return x->id > y->id ? 1 : -1;
+}
+
+static void describe(const plim_storage *s, plim_live *out)
+{
+    *out = (plim_live){.role = s->role ? s->role : "",
+                       .category = (plim_category)s->category,
+                       .certainty = (plim_certainty)s->certainty,
+                       .bytes = s->bytes};
+    if (!s->meta)
+        return;
+    out->dtype = s->meta->dtype;
+    out->rank = s->meta->rank;
+    memcpy(out->dim, s->meta->dim, sizeof out->dim);
+}
+
+static plim_status list_live(work *w)
+{
+    uint32_t n = w->sim.n_live;
+    by_size *order = PLIM_NEW_N(w->a, by_size, n);
+    plim_live *live = PLIM_NEW_N(w->a, plim_live, n);
+    if (!order || !live)
+        return plim_oom(w->err);
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = (by_size){w->tape.storages[w->sim.live[i]].bytes, w->sim.live[i]};
+    qsort(order, n, sizeof *order, larger_first);
+    for (uint32_t i = 0; i < n; i++) {
+        const plim_storage *s = &w->tape.storages[order[i].id];
+        describe(s, &live[i]);
+        if (!(live[i].name = plim__cstr(w->a, s->name)))
+            return plim_oom(w->err);
+        w->e->category[live[i].category] += s->bytes;
+        w->e->certainty[live[i].certainty] += s->bytes;
+        w->e->peak_live_requested += s->bytes;
+    }
+    w->e->live = live;
+    w->e->n_live = n;
+    return PLIM_OK;
+}
+
+/* ---- phases and timeline ---------------------------------------------------------------- */
+
+/* zero_grad stands between phases: it counts as the start of the forward that
+ * follows, or else (loop=tight) as the end of what was before. */
+static uint8_t shown_phase(const plim_tape *t, uint32_t mark)
+{
+    const plim_mark *m = &t->marks[mark];
+    if (m->phase != PLIM_PHASE_ZERO_GRAD)
+        return m->phase;
+    bool before = mark + 1 < t->n_marks && m[1].phase == PLIM_PHASE_FORWARD;
+    return before || !mark ? (uint8_t)PLIM_PHASE_FORWARD : m[-1].phase;
+}
+
+static plim_status list_phases(work *w)
+{
+    const plim_tape *t = &w->tape;
+    plim_phase_row *rows = NULL;
+    uint32_t n = 0, cap = 0;
+    for (uint32_t i = 0; i < w->sim.n_rows; i++) {
+        plim_phase_row r = w->sim.rows[i];
+        r.phase = (plim_phase)shown_phase(t, i);
+        plim_phase_row *last = n ? &rows[n - 1] : NULL;
+        if (last && last->step == r.step && last->phase == r.phase) {
+            r.peak_requested = PLIM_MAX(r.peak_requested, last->peak_requested);
+            r.peak_allocated = PLIM_MAX(r.peak_allocated, last->peak_allocated);
+            r.peak_reserved = PLIM_MAX(r.peak_reserved, last->peak_reserved);
+            *last = r;
+            continue;
+        }
+        if (!PLIM_PUSH_ROOM(w->a, rows, n, cap))
+            return plim_oom(w->err);
+        rows[n++] = r;
+    }
+    w->e->phases = rows;
+    w->e->n_phases = n;
+    w->e->n_buckets = w->sim.n_buckets;
+    w->e->peak_bucket = w->sim.peak_bucket;
+    if (w->sim.n_buckets)
+        memcpy(w->e->timeline, w->sim.buckets, w->sim.n_buckets * sizeof w->e->timeline[0]);
+    return PLIM_OK;
+}
+
+static plim_status name_peak(work *w)
+{
+    const plim_tape *t = &w->tape;
+    uint32_t mark = 0;
+    while (mark + 1 < t->n_marks && t->marks[mark + 1].first <= w->sim.peak_allocated_event)
+        mark++;
+    if (t->n_marks) {
+        w->e->peak_step = t->marks[mark].step;
+        w->e->peak_phase = (plim_phase)shown_phase(t, mark);
+    }
+    w->e->peak_op = plim__cstr(w->a, t->n_marks ? t->marks[mark].op : PLIM_STR(""));
+    return w->e->peak_op ? PLIM_OK : plim_oom(w->err);
+}
+
+/* ---- arithmetic -------------------------------------------------------------------------- */
+
+static uint64_t sat(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+/* Does a gradient flow to an argument?  From parameters on, forwards. */
+static uint32_t flows(const plim_arg *a, const bool *wants)
+{
+    uint32_t n = 0;
+    if (a->kind == PLIM_ARG_VALUE)
+        return wants[a->id];
+    for (uint32_t i = 0; a->kind == PLIM_ARG_VALUES && i < a->n; i++)
+        n += a->ids[i] != PLIM_NONE && wants[a->ids[i]];
+    return n;
+}
+
+/* Backward of a product is one product of the same size for each operand that
+ * wants a gradient; anything else costs about what its forward did. */
+static plim_status count_flops(work *w)
+{
+    const plim_graph *g = &w->g;
+    bool *wants = PLIM_NEW_N(w->a, bool, g->n_values);
+    if (!wants)
+        return plim_oom(w->err);
+    for (uint32_t i = 0; i < g->n_values; i++)
+        wants[i] = g->values[i].kind == PLIM_VALUE_PARAMETER && g->values[i].requires_grad;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const plim_node *n = &g->nodes[i];
+        plim_cost c;
+        uint32_t operands = 0, all = 0;
+        plim_op_cost(g, n, &c);
+        for (uint32_t k = 0; k < n->n_args; k++) {
+            all += flows(&n->args[k], wants);
+            operands += k < 2 ? flows(&n->args[k], wants) : 0;
+        }
+        for (uint32_t k = 0; k < n->n_outs; k++)
+            wants[n->outs[k]] = all > 0;
+        w->e->forward_macs = sat(w->e->forward_macs, c.macs);
+        w->e->forward_flops = sat(w->e->forward_flops, c.flops);
+        for (uint32_t k = 0; !w->job->step.infer && k < (c.macs ? operands : all > 0); k++)
+            w->e->backward_flops = sat(w->e->backward_flops, c.flops);
+    }
+    return PLIM_OK;
+}
+
+/* ---- settings after defaults ---------------------------------------------------------------- */
+
+static const char *model_dtype(const plim_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].kind == PLIM_VALUE_PARAMETER)
+            return plim_dtype_name(g->values[i].meta.dtype);
+    return plim_dtype_name(PLIM_F32);
+}
+
+static const char *loss_name(plim_loss_kind k)
+{
+    static const char *const names[] = {"", "cross_entropy", "mse", "bce", "sum"};
+    return names[k];
+}
+
+static plim_status say_settings(work *w, const plim_step_info *info)
+{
+    const plim_job *j = w->job;
+    const plim_settings *s = j->given;
+    plim_estimate *e = w->e;
+    e->mode = s->infer ? "infer" : "train";
+    e->dtype = j->dtype ? j->dtype : model_dtype(&w->g);
+    e->optimizer = plim__cstr(w->a, j->step.optim.text);
+    e->loss = loss_name(s->infer ? PLIM_LOSS_DEFAULT : info->loss);
+    e->loop = j->loop;
+    e->torch = j->step.torch->name;
+    e->workspace = j->workspace;
+    e->alloc_conf = plim__cstr(w->a, plim_str_of(s->alloc_conf ? s->alloc_conf : ""));
+    e->gpu = j->gpu ? plim__cstr(w->a, plim_str_of(j->gpu->name)) : NULL;
+    e->steps = j->step.steps;
+    return e->optimizer && e->alloc_conf && (e->gpu || !j->gpu) ? PLIM_OK : plim_oom(w->err);
+}
+
+static plim_status estimate(work *w)
+{
+    plim_step_info info;
+    plim_status st = plim_job_graph(w->job, 0, w->a, &w->g, w->err);
+    if (!st)
+        st = plim__model_info(w->a, &w->g, &w->e->model, w->err);
+    if (!st)
+        st = plim__unknown_targets(w->a, &w->g, &w->e->unknown_targets,
+                                   &w->e->n_unknown_targets, w->err);
+    if (!st)
+        st = plim_job_tape(w->job, &w->g, w->job->conv_ws, w->a, &w->tape, &info, w->err);
+    if (!st)
+        st = say_settings(w, &info);
+    if (!st)
+        st = simulate(w);
+    if (!st)
+        st = list_live(w);
+    if (!st)
+        st = list_phases(w);
+    if (!st)
+        st = name_peak(w);
+    if (!st)
+        st = count_flops(w);
+    if (!st && !(w->e->advice = plim_advice(w->a, w->e).p))
+        st = plim_oom(w->err);
+    return st;
+}
+
+plim_status plim_estimate_run(const char *model, const plim_settings *s, plim_estimate **out,
+                              plim_err *err)
+{
+    estimate_result *r = plim__result_new(sizeof *r, offsetof(estimate_result, arena));
+    plim_job job = {0};
+    if (!r)
+        return plim_oom(err);
+    work w = {.job = &job, .a = &r->arena, .e = &r->pub, .err = err};
+    plim_status st = plim_job_open(&job, &r->arena, model, s, err);
+    if (!st)
+        st = estimate(&w);
+    plim_job_close(&job);
+    if (st)
+        plim_estimate_free(&r->pub);
+    else
+        *out = &r->pub;
+    return st;
+}
+
+void plim_estimate_free(plim_estimate *e)
+{
+    plim__result_free(e, offsetof(estimate_result, arena));
+}

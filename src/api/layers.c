@@ -1,0 +1,197 @@
+/* layers.c -- plim_layers_run: what each module call computes, holds and moves. */
+#include "api/api.h"
+
+typedef struct layers_result {
+    plim_layers pub;
+    plim_arena arena;
+} layers_result;
+
+typedef struct builder {
+    const plim_graph *g;
+    plim_arena *a;
+    plim_layer *row; /* by scope */
+} builder;
+
+static uint64_t sat(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
+
+/* ---- costs: a node counts for its module and for all around it ---------------- */
+
+static void set_output(plim_layer *l, const plim_meta *m)
+{
+    l->dtype = m->dtype;
+    l->rank = m->rank;
+    memcpy(l->dim, m->dim, sizeof l->dim);
+    if (!plim_meta_numel(m, &l->output_elements) || !plim_meta_bytes(m, &l->output_bytes))
+        l->output_elements = l->output_bytes = UINT64_MAX;
+}
+
+static void add_node(builder *b, const plim_node *n)
+{
+    plim_cost c;
+    plim_op_cost(b->g, n, &c);
+    for (uint32_t s = n->scope; s != PLIM_NONE; s = b->g->scopes[s].parent) {
+        plim_layer *l = &b->row[s];
+        l->macs = sat(l->macs, c.macs);
+        l->flops = sat(l->flops, c.flops);
+        l->read = sat(l->read, c.read);
+        l->written = sat(l->written, c.written);
+        if (!n->n_outs)
+            continue;
+        set_output(
+            l, &b->g->values[n->outs[0]].meta); /* a module returns what its last op made */
+        l->inplace = n->inplace;
+    }
+}
+
+/* ---- parameters: a module has those whose names begin with its path ------------ */
+
+static bool is_bias(plim_str name)
+{
+    return name.n >= 4 && memcmp(name.p + name.n - 4, "bias", 4) == 0;
+}
+
+static void add_parameter(plim_layer *l, const plim_value *v)
+{
+    uint64_t numel, bytes;
+    if (!plim_meta_numel(&v->meta, &numel) || !plim_meta_bytes(&v->meta, &bytes))
+        return;
+    l->parameters = sat(l->parameters, numel);
+    l->parameter_bytes = sat(l->parameter_bytes, bytes);
+    if (!is_bias(v->name))
+        l->weights = sat(l->weights, numel);
+}
+
+/* Each dotted prefix of a parameter's name is looked up among the paths; a
+ * module that was called twice has a row for each call. */
+static bool add_parameters(builder *b)
+{
+    const plim_graph *g = b->g;
+    plim_map paths = {0};
+    uint32_t *earlier = PLIM_NEW_N(b->a, uint32_t, g->n_scopes);
+    if (!earlier)
+        return false;
+    for (uint32_t s = 0; s < g->n_scopes; s++) {
+        earlier[s] = PLIM_NONE;
+        plim_map_get(&paths, g->scopes[s].path, &earlier[s]);
+        if (!plim_map_put(b->a, &paths, g->scopes[s].path, s))
+            return false;
+    }
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->kind != PLIM_VALUE_PARAMETER || v->tied_to != PLIM_NONE)
+            continue;
+        for (size_t n = v->name.n; n-- > 0;) {
+            uint32_t s = PLIM_NONE;
+            if (n && v->name.p[n] != '.')
+                continue;
+            plim_map_get(&paths, (plim_str){v->name.p, n}, &s);
+            for (; s != PLIM_NONE; s = earlier[s])
+                add_parameter(&b->row[s], v);
+        }
+    }
+    return true;
+}
+
+/* ---- rows ------------------------------------------------------------------------ */
+
+static bool name_row(builder *b, plim_layer *l, plim_str path, plim_str type, int depth)
+{
+    l->path = plim__cstr(b->a, path);
+    l->type = plim__cstr(b->a, type);
+    l->depth = depth;
+    l->rank = -1;
+    l->leaf = true;
+    return l->path && l->type;
+}
+
+static bool start_rows(builder *b)
+{
+    const plim_graph *g = b->g;
+    for (uint32_t s = 0; s < g->n_scopes; s++) {
+        uint32_t up = g->scopes[s].parent;
+        if (!name_row(b, &b->row[s], g->scopes[s].path, g->scopes[s].type,
+                      up == PLIM_NONE ? 0 : b->row[up].depth + 1))
+            return false;
+        if (up != PLIM_NONE)
+            b->row[up].leaf = false;
+    }
+    return true;
+}
+
+/* The model, what goes into it, its modules; totals over leaves that made
+ * something new. */
+static bool finish_rows(builder *b, plim_layers *out)
+{
+    const plim_graph *g = b->g;
+    plim_layer *rows = PLIM_NEW_N(b->a, plim_layer, (uint64_t)g->n_scopes + g->n_inputs);
+    if (!rows)
+        return false;
+    rows[out->n++] = b->row[0];
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
+        const plim_value *v = &g->values[g->inputs[i]];
+        if (!name_row(b, &rows[out->n], v->name, PLIM_STR("Input"), 1))
+            return false;
+        set_output(&rows[out->n++], &v->meta);
+    }
+    memcpy(rows + out->n, b->row + 1, (g->n_scopes - 1) * sizeof *rows);
+    out->n += g->n_scopes - 1;
+    for (uint32_t i = 0; i < out->n; i++) {
+        if (!rows[i].leaf || rows[i].inplace || rows[i].rank < 0)
+            continue;
+        out->output_elements = sat(out->output_elements, rows[i].output_elements);
+        out->output_bytes = sat(out->output_bytes, rows[i].output_bytes);
+    }
+    out->macs = rows[0].macs;
+    out->flops = rows[0].flops;
+    out->read = rows[0].read;
+    out->written = rows[0].written;
+    out->rows = rows;
+    return true;
+}
+
+static void cast_graph(plim_graph *g, plim_dtype t)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (plim_is_float(g->values[i].meta.dtype))
+            g->values[i].meta.dtype = t;
+}
+
+static plim_status fill(plim_job *job, plim_arena *a, plim_layers *out, plim_err *err)
+{
+    plim_graph g;
+    plim_status st = plim_job_graph(job, 0, a, &g, err);
+    if (st)
+        return st;
+    if ((st = plim__model_info(a, &g, &out->model, err)))
+        return st;
+    if (job->step.dtype != PLIM_DTYPE_COUNT)
+        cast_graph(&g, job->step.dtype);
+    builder b = {&g, a, PLIM_NEW_N(a, plim_layer, g.n_scopes)};
+    if (!b.row || !start_rows(&b))
+        return plim_oom(err);
+    for (uint32_t i = 0; i < g.n_nodes; i++)
+        add_node(&b, &g.nodes[i]);
+    if (g.n_outputs)
+        set_output(&b.row[0], &g.values[g.outputs[0]].meta);
+    return add_parameters(&b) && finish_rows(&b, out) ? PLIM_OK : plim_oom(err);
+}
+
+plim_status plim_layers_run(const char *model, const plim_settings *s, plim_layers **out,
+                            plim_err *err)
+{
+    layers_result *r = plim__result_new(sizeof *r, offsetof(layers_result, arena));
+    plim_job job = {0};
+    if (!r)
+        return plim_oom(err);
+    plim_status st = plim_job_open(&job, &r->arena, model, s, err);
+    if (!st)
+        st = fill(&job, &r->arena, &r->pub, err);
+    plim_job_close(&job);
+    if (st)
+        plim_layers_free(&r->pub);
+    else
+        *out = &r->pub;
+    return st;
+}
+
+void plim_layers_free(plim_layers *l) { plim__result_free(l, offsetof(layers_result, arena)); }

@@ -1,0 +1,109 @@
+/* replay.c -- plim_replay_run: a tape from a file through an allocator. */
+#include "alloc/sim.h"
+#include "api/api.h"
+
+typedef struct replay_result {
+    plim_replay pub;
+    plim_arena arena;
+} replay_result;
+
+static plim_status read_options(const plim_replay_options *o, plim_alloc_options *out,
+                                plim_err *err)
+{
+    const plim_torch *torch = plim_torch_newest();
+    const plim_gpu *gpu = NULL;
+    plim_status st = PLIM_OK;
+    *out = (plim_alloc_options){.conf = plim_str_of(o->alloc_conf ? o->alloc_conf : ""),
+                                .capacity = o->capacity,
+                                .fraction = o->fraction};
+    if (o->torch)
+        st = plim_torch_find(plim_str_of(o->torch), &torch, err);
+    if (!st)
+        st = plim_allocator_find(plim_str_of(o->allocator ? o->allocator : ""),
+                                 &out->allocator, err);
+    if (!st && o->gpu)
+        st = plim_gpu_find(plim_str_of(o->gpu), &gpu, err);
+    if (gpu && !o->capacity)
+        out->capacity = gpu->memory_bytes;
+    out->torch = torch->version;
+    return st;
+}
+
+static plim_status copy_rows(plim_arena *a, const plim_tape *t, const plim_sim *sim,
+                             plim_replay *out, plim_err *err)
+{
+    const char **ops = PLIM_NEW_N(a, const char *, sim->n_rows);
+    if (!ops && sim->n_rows)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < sim->n_rows; i++)
+        if (!(ops[i] = plim__cstr(a, t->marks[i].op)))
+            return plim_oom(err);
+    out->rows = sim->rows;
+    out->row_ops = ops;
+    out->n_rows = sim->n_rows;
+    return PLIM_OK;
+}
+
+static void copy_stats(const plim_alloc_stats *s, plim_replay *out)
+{
+    out->allocation = s->allocation;
+    out->segment = s->segment;
+    out->active = s->active;
+    out->inactive_split = s->inactive_split;
+    out->requested_bytes = s->requested_bytes;
+    out->allocated_bytes = s->allocated_bytes;
+    out->reserved_bytes = s->reserved_bytes;
+    out->active_bytes = s->active_bytes;
+    out->inactive_split_bytes = s->inactive_split_bytes;
+    out->num_alloc_retries = s->num_alloc_retries;
+    out->num_ooms = s->num_ooms;
+    out->num_device_alloc = s->num_device_alloc;
+    out->num_device_free = s->num_device_free;
+}
+
+static plim_status replay(const char *path, plim_bytes file, const plim_replay_options *o,
+                          plim_arena *a, plim_replay *out, plim_err *err)
+{
+    plim_alloc_options options;
+    plim_tape t;
+    plim_sim sim;
+    plim_status st = read_options(o, &options, err);
+    plim_tape_init(&t, a);
+    if (!st && (st = plim_tape_parse(&t, file, err)))
+        plim_err_prefix(err, "'%s': ", path);
+    if (!st)
+        st = plim_sim_run(a, &t, &options,
+                          PLIM_SIM_ROWS | (o->stop_at_oom ? PLIM_SIM_STOP_AT_OOM : 0), &sim,
+                          err);
+    if (!st)
+        st = copy_rows(a, &t, &sim, out, err);
+    if (st)
+        return st;
+    copy_stats(&sim.stats, out);
+    out->events = sim.n_events;
+    out->storages = t.n_storages;
+    out->oom = sim.oom;
+    out->oom_text = sim.oom_text.p;
+    out->oom_event = sim.oom ? sim.oom_event : 0;
+    return PLIM_OK;
+}
+
+plim_status plim_replay_run(const char *path, const plim_replay_options *o, plim_replay **out,
+                            plim_err *err)
+{
+    replay_result *r = plim__result_new(sizeof *r, offsetof(replay_result, arena));
+    plim_bytes file = {0};
+    if (!r)
+        return plim_oom(err);
+    plim_status st = plim_file_map(&file, path, err);
+    if (!st)
+        st = replay(path, file, o, &r->arena, &r->pub, err);
+    plim_file_unmap(&file);
+    if (st)
+        plim_replay_free(&r->pub);
+    else
+        *out = &r->pub;
+    return st;
+}
+
+void plim_replay_free(plim_replay *r) { plim__result_free(r, offsetof(replay_result, arena)); }

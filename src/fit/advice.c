@@ -1,0 +1,136 @@
+/* advice.c -- see advice.h.
+ *
+ * What a change would save is worked out from the bytes live at the peak and
+ * from the peaks of the other phases, which become the next obstacle.  It is
+ * not simulated, so it is said with "about". */
+#include "fit/advice.h"
+
+#include "base/fmt.h"
+
+/* What can be done about a group of categories. */
+typedef enum part {
+    PART_SAMPLES, /* grows with the batch */
+    PART_WEIGHTS, /* parameters, gradients, buffers */
+    PART_STATE,
+    PART_STEP, /* what the optimizer makes while it steps */
+    PART_WORKSPACE,
+    PART_COUNT
+} part;
+
+static part part_of(plim_category c, plim_phase peak)
+{
+    switch (c) {
+    case PLIM_CAT_PARAMETER:
+    case PLIM_CAT_BUFFER:
+    case PLIM_CAT_GRADIENT: return PART_WEIGHTS;
+    case PLIM_CAT_OPTIMIZER_STATE: return PART_STATE;
+    case PLIM_CAT_TEMPORARY: return peak == PLIM_PHASE_OPTIMIZER ? PART_STEP : PART_SAMPLES;
+    case PLIM_CAT_WORKSPACE: return PART_WORKSPACE;
+    default: return PART_SAMPLES;
+    }
+}
+
+/* The highest that the run stands in any other phase (or, with `same`, in this). */
+static uint64_t peak_of(const plim_estimate *e, plim_phase phase, bool same)
+{
+    uint64_t top = 0;
+    for (uint32_t i = 0; i < e->n_phases; i++)
+        if ((e->phases[i].phase == phase) == same)
+            top = PLIM_MAX(top, e->phases[i].peak_requested);
+    return top;
+}
+
+/* No more can be saved than lies above the next peak. */
+static uint64_t above(const plim_estimate *e, uint64_t saved, uint64_t next)
+{
+    return e->peak_requested > next ? PLIM_MIN(saved, e->peak_requested - next) : 0;
+}
+
+static plim_str say_samples(plim_arena *a, const plim_estimate *e, uint64_t bytes,
+                            plim_text share)
+{
+    bool infer = !strcmp(e->mode, "infer");
+    const char *what = infer ? "inputs and results of layers" : "activations";
+    if (e->model.batch < 2)
+        return plim_arena_printf(
+            a,
+            "%s are %s of the peak; 16-bit ones (--dtype bf16) would take "
+            "about %s less.",
+            infer ? "Inputs and results of layers" : "Activations", share.s,
+            plim_fmt_bytes(bytes / 2, false).s);
+    uint64_t next = infer ? 0 : peak_of(e, PLIM_PHASE_OPTIMIZER, true);
+    return plim_arena_printf(
+        a,
+        "What grows with the batch, mostly %s, is %s of the peak; half the "
+        "batch (%" PRId64 ") would save about %s.",
+        what, share.s, e->model.batch / 2, plim_fmt_bytes(above(e, bytes / 2, next), false).s);
+}
+
+static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t bytes,
+                            plim_text share)
+{
+    const char *what =
+        strcmp(e->mode, "infer") ? "Parameters and their gradients" : "Parameters";
+    if (strcmp(e->dtype, "fp32") != 0)
+        return plim_arena_printf(
+            a, "%s are %s of the peak: a smaller model is what would help.", what, share.s);
+    return plim_arena_printf(
+        a,
+        "%s are %s of the peak; 16-bit ones (--dtype bf16) would take about "
+        "%s less.",
+        what, share.s, plim_fmt_bytes(bytes / 2, false).s);
+}
+
+static plim_str say_state(plim_arena *a, const plim_estimate *e, uint64_t bytes,
+                          plim_text share)
+{
+    return plim_arena_printf(a,
+                             "The state of %.*s is %s of the peak; plain sgd keeps none and "
+                             "would save about %s.",
+                             (int)strcspn(e->optimizer, ","), e->optimizer, share.s,
+                             plim_fmt_bytes(bytes, false).s);
+}
+
+static plim_str say_step(plim_arena *a, const plim_estimate *e, uint64_t bytes,
+                         plim_text share)
+{
+    static const char *const fused[] = {"sgd", "adam", "adamw"};
+    int name = (int)strcspn(e->optimizer, ",");
+    const char *impl = "forloop makes them one parameter at a time";
+    for (size_t i = 0; i < PLIM_COUNT(fused); i++)
+        if (plim_str_is((plim_str){e->optimizer, (size_t)name}, fused[i]))
+            impl = "fused makes none";
+    uint64_t next = peak_of(e, PLIM_PHASE_OPTIMIZER, false);
+    return plim_arena_printf(a,
+                             "Temporaries of the optimizer's step are %s of the peak; "
+                             "%.*s,impl=%s and would save about %s.",
+                             share.s, name, e->optimizer, impl,
+                             plim_fmt_bytes(above(e, bytes, next), false).s);
+}
+
+static plim_str say_workspace(plim_arena *a, const plim_estimate *e, uint64_t bytes,
+                              plim_text share)
+{
+    (void)e;
+    return plim_arena_printf(a,
+                             "Library workspaces are %s of the peak (%s): they do not shrink "
+                             "with the model, only with the batch.",
+                             share.s, plim_fmt_bytes(bytes, false).s);
+}
+
+plim_str plim_advice(plim_arena *a, const plim_estimate *e)
+{
+    static plim_str (*const say[PART_COUNT])(plim_arena *, const plim_estimate *, uint64_t,
+                                             plim_text) = {say_samples, say_weights, say_state,
+                                                           say_step, say_workspace};
+    uint64_t bytes[PART_COUNT] = {0};
+    int top = 0;
+    for (int c = 0; c < PLIM_CAT_COUNT; c++)
+        bytes[part_of((plim_category)c, e->peak_phase)] += e->category[c];
+    for (int p = 1; p < PART_COUNT; p++)
+        if (bytes[p] > bytes[top])
+            top = p;
+    if (!e->peak_live_requested)
+        return PLIM_STR("Nothing is allocated.");
+    return say[top](a, e, bytes[top], plim_fmt_percent(bytes[top], e->peak_live_requested));
+}

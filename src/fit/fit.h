@@ -1,0 +1,32 @@
+/* fit.h -- what a run needs on a card, whether it fits, how large a batch does. */
+#ifndef PLIM_FIT_H
+#define PLIM_FIT_H
+
+#include "alloc/sim.h"
+#include "fit/job.h"
+
+/* The workspaces between which the truth lies, as --workspace says. */
+void plim_fit_bounds(const plim_job *job, plim_conv_ws *low, plim_conv_ws *high);
+
+/* A tape on the job's card, of which `context` bytes are taken: on one without
+ * bound if there is no card. */
+plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t context,
+                              bool bounded, unsigned what, plim_arena *a, plim_sim *out,
+                              plim_err *err);
+
+/* The whole way from a batch to its peaks, keeping nothing.  *huge: the sizes
+ * pass 64 bits (and *out says nothing); NULL: that is PLIM_ERANGE. */
+plim_status plim_fit_batch(const plim_job *job, int64_t batch, plim_conv_ws ws,
+                           uint64_t context, bool bounded, plim_sim *out, bool *huge,
+                           plim_err *err);
+
+enum { PLIM_FIT_MAX_BATCH = 1 << 24 };
+
+/* The largest batch that surely fits the job's card, and the rest of the row.
+ * Cards may be asked one after the other: what was simulated is remembered. */
+typedef struct plim_fit_search plim_fit_search;
+plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job); /* NULL: no memory */
+plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row *row,
+                          plim_err *err);
+
+#endif

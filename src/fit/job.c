@@ -1,0 +1,187 @@
+/* job.c -- see job.h. */
+#include "fit/job.h"
+
+#include <stdio.h>
+
+/* ---- words to values -------------------------------------------------------- */
+
+typedef struct word {
+    const char *name;
+    int value;
+} word;
+
+static const word losses[] = {{"cross_entropy", PLIM_LOSS_CROSS_ENTROPY},
+                              {"mse", PLIM_LOSS_MSE},
+                              {"bce", PLIM_LOSS_BCE},
+                              {"sum", PLIM_LOSS_SUM}};
+static const word loops[] = {{"typical", false}, {"tight", true}};
+static const word workspaces[] = {{"auto", PLIM_CONV_WS_USUAL},
+                                  {"off", -1},
+                                  {"low", PLIM_CONV_WS_LOW},
+                                  {"high", PLIM_CONV_WS_HIGH}};
+
+/* Leaves *out alone where nothing was given; *name is the table's own string. */
+static plim_status word_find(const char *what, const char *given, const word *table, size_t n,
+                             int *out, const char **name, plim_err *err)
+{
+    char list[128] = "";
+    if (!given)
+        return PLIM_OK;
+    for (size_t i = 0; i < n; i++) {
+        if (!strcmp(given, table[i].name)) {
+            *out = table[i].value;
+            *name = table[i].name;
+            return PLIM_OK;
+        }
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", table[i].name);
+    }
+    return plim_fail(err, PLIM_EUSAGE, 0, "unknown %s '%s': known are %s", what, given, list);
+}
+
+static plim_status read_dtype(plim_job *job, const char *given, plim_err *err)
+{
+    plim_dtype t;
+    job->step.dtype = PLIM_DTYPE_COUNT;
+    if (!given)
+        return PLIM_OK;
+    if (!plim_dtype_find(plim_str_of(given), &t) ||
+        (t != PLIM_F32 && t != PLIM_F16 && t != PLIM_BF16 && t != PLIM_F64))
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "unknown dtype '%s': known are fp32, fp16, bf16, fp64", given);
+    job->step.dtype = t;
+    job->dtype = plim_dtype_rows[t].name;
+    return PLIM_OK;
+}
+
+/* Said here, so that nobody takes a figure without it for one with it. */
+static plim_status refuse(const plim_settings *s, plim_err *err)
+{
+    if (s->autocast)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "autocast is not simulated yet");
+    if (s->checkpoint && strcmp(s->checkpoint, "none") != 0)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "checkpointing is not simulated yet");
+    return PLIM_OK;
+}
+
+static plim_status in_range(const char *what, int64_t v, int64_t max, plim_err *err)
+{
+    if (v >= 0 && v <= max)
+        return PLIM_OK;
+    return plim_fail(err, PLIM_EUSAGE, 0, "%s %" PRId64 " is not in 1..%" PRId64, what, v,
+                     max);
+}
+
+enum { MAX_STEPS = 1000 };
+#define MAX_BATCH ((int64_t)1 << 32)
+
+static plim_status read_numbers(plim_job *job, const plim_settings *s, plim_err *err)
+{
+    plim_status st = in_range("batch", s->batch, MAX_BATCH, err);
+    if (!st)
+        st = in_range("seq", s->seq, MAX_BATCH, err);
+    if (!st)
+        st = in_range("steps", s->steps, MAX_STEPS, err);
+    job->bind.batch = s->batch;
+    job->bind.seq = s->seq;
+    job->bind.infer = s->infer;
+    job->step.infer = s->infer;
+    job->step.steps = s->steps ? s->steps : 2;
+    return st;
+}
+
+static plim_status read_card(plim_job *job, const plim_settings *s, plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    const plim_gpu *gpu = NULL;
+    if (s->gpu)
+        st = plim_gpu_find(plim_str_of(s->gpu), &gpu, err);
+    if (!st && s->vram && gpu) { /* that card with another memory */
+        job->generic = *gpu;
+        job->generic.memory_bytes = s->vram;
+        job->generic.memory_kind = PLIM_GPU_GIVEN;
+    } else if (!st && s->vram) {
+        st = plim_gpu_generic(job->arena, s->vram, &job->generic, err);
+    }
+    if (s->vram)
+        gpu = &job->generic;
+    plim_job_on(job, gpu);
+    return st;
+}
+
+plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
+                          const plim_settings *s, plim_err *err)
+{
+    int loss = PLIM_LOSS_DEFAULT, tight = false, ws = PLIM_CONV_WS_USUAL;
+    const char *loss_name = NULL;
+    *job = (plim_job){.arena = a, .given = s, .loop = "typical", .workspace = "auto"};
+    plim_step_settings *step = &job->step;
+    plim_status st = refuse(s, err);
+    if (!st)
+        st = read_numbers(job, s, err);
+    if (!st)
+        st = read_dtype(job, s->dtype, err);
+    if (!st)
+        st = word_find("loss", s->loss, losses, PLIM_COUNT(losses), &loss, &loss_name, err);
+    if (!st)
+        st = word_find("loop", s->loop, loops, PLIM_COUNT(loops), &tight, &job->loop, err);
+    if (!st)
+        st = word_find("workspace", s->workspace, workspaces, PLIM_COUNT(workspaces), &ws,
+                       &job->workspace, err);
+    if (!st)
+        st = plim_optim_parse(plim_str_of(s->optimizer ? s->optimizer : "sgd"), &step->optim,
+                              err);
+    step->torch = plim_torch_newest();
+    if (!st && s->torch)
+        st = plim_torch_find(plim_str_of(s->torch), &step->torch, err);
+    if (!st)
+        st = plim_binding_inputs(a, s->input, &job->bind, err);
+    step->loss = (plim_loss_kind)loss;
+    step->tight = tight;
+    step->world.workspace = ws >= 0;
+    job->conv_ws = ws < 0 ? PLIM_CONV_WS_LOW : (plim_conv_ws)ws;
+    if (!st)
+        st = read_card(job, s, err);
+    job->alloc.torch = step->torch->version;
+    job->alloc.conf = plim_str_of(s->alloc_conf ? s->alloc_conf : "");
+    if (!st)
+        st = plim_model_open(&job->model, model, err);
+    return st;
+}
+
+void plim_job_close(plim_job *job) { plim_model_close(&job->model); }
+
+/* ---- running ------------------------------------------------------------------ */
+
+void plim_job_on(plim_job *job, const plim_gpu *gpu)
+{
+    const plim_torch *torch = job->step.torch;
+    plim_world *w = &job->step.world;
+    job->gpu = gpu;
+    w->torch = torch->version;
+    w->cc = gpu && gpu->cc ? gpu->cc : 80;
+    w->sms = gpu ? gpu->sms : 0;
+    w->threads_per_sm = gpu ? plim_gpu_threads_per_sm(gpu->cc) : 0;
+    w->cublas_ws = plim_torch_cublas_bytes(torch, w->cc);
+    w->cublas_ws_temporary = torch->blas == PLIM_WS_TEMP;
+    w->lt_ws = torch->lt == PLIM_WS_NONE ? 0 : PLIM_LT_WORKSPACE_BYTES;
+    w->lt_ws_temporary = torch->lt == PLIM_WS_TEMP;
+}
+
+plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,
+                           plim_err *err)
+{
+    plim_binding bind = job->bind;
+    if (batch)
+        bind.batch = batch;
+    return plim_model_graph(&job->model, &bind, a, g, err);
+}
+
+plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_conv_ws ws,
+                          plim_arena *a, plim_tape *t, plim_step_info *info, plim_err *err)
+{
+    plim_step_settings s = job->step;
+    s.world.conv_ws = s.world.workspace ? (int)ws : 0;
+    plim_tape_init(t, a);
+    return plim_step_run(a, g, &s, t, info, err);
+}

@@ -1,0 +1,30 @@
+/* model.h -- what the user calls a model: a built-in name or a file.  Opened
+ * once, made into a graph for as many sizes as are asked for. */
+#ifndef PLIM_MODEL_H
+#define PLIM_MODEL_H
+
+#include "import/import.h"
+
+typedef struct plim_model {
+    plim_str text; /* as given: borrowed */
+    plim_str name; /* built-in: the text; a file: its name without folder and suffix */
+    const plim_importer *importer; /* NULL: built in */
+    plim_bytes file;               /* mapped while the model is open */
+} plim_model;
+
+/* A name that the zoo has is that model; everything else is a path.  PLIM_EIO
+ * and PLIM_EFORMAT name the file. */
+plim_status plim_model_open(plim_model *m, const char *text, plim_err *err);
+void plim_model_close(plim_model *m); /* harmless on {0} */
+
+/* The graph for these sizes, in `a`.  Rules that disagree with the shapes that
+ * a file gives are dropped from their nodes: such an op counts as unknown. */
+plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim_arena *a,
+                             plim_graph *g, plim_err *err);
+
+/* "32,3,224,224" (the first input) or "NAME=32,10;NAME2=32,20" into bind->inputs,
+ * in `a`; text NULL: none. */
+plim_status plim_binding_inputs(plim_arena *a, const char *text, plim_binding *bind,
+                                plim_err *err);
+
+#endif

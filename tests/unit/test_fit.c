@@ -1,0 +1,146 @@
+/* test_fit.c -- for whatever fit names, B fits by estimate and B + 1 does not. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "unit.h"
+
+static uint64_t seed = 0x9e3779b97f4a7c15u;
+static uint32_t dice(uint32_t n)
+{
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    return (uint32_t)((seed >> 32) % n);
+}
+#define PICK(table) (table)[dice(PLIM_COUNT(table))]
+
+static int fits(const char *model, plim_settings s, const char *gpu, int64_t batch)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_estimate *e = NULL;
+    s.gpu = gpu;
+    s.batch = batch;
+    if (plim_estimate_run(model, &s, &e, &err))
+        fail_msg("%s on %s: %s", model, gpu, err.msg);
+    int f = e->fits;
+    plim_estimate_free(e);
+    return f;
+}
+
+static void check_row(const char *model, const plim_settings *s, const plim_fit_row *r)
+{
+    if (r->batch && fits(model, *s, r->gpu, r->batch) != 1)
+        fail_msg("%s: batch %lld does not fit %s", model, (long long)r->batch, r->gpu);
+    if (!r->limited && fits(model, *s, r->gpu, r->batch + 1) == 1)
+        fail_msg("%s: batch %lld fits %s too", model, (long long)r->batch + 1, r->gpu);
+    CHECK(model, !r->batch || r->device_high <= r->gpu_bytes);
+    CHECK(model, r->device_low <= r->device_high);
+}
+
+static void test_property(void **state)
+{
+    (void)state;
+    static const char *const models[] = {"resnet18",     "alexnet",
+                                         "mobilenet_v2", "squeezenet1_1",
+                                         "vgg11",        "mlp:1024,4096,4096,1000:relu",
+                                         "lenet5",       "vit_b_16"};
+    static const char *const optimizers[] = {"sgd", "sgd,momentum=0.9", "adam",
+                                             "adamw,impl=fused", "rmsprop"};
+    static const char *const torches[] = {NULL, "1.13", "2.1", "2.8"};
+    static const char *const workspaces[] = {NULL, "off", "high"};
+    static const char *const confs[] = {NULL, NULL, "expandable_segments:True",
+                                        "max_split_size_mb:128",
+                                        "garbage_collection_threshold:0.8"};
+    for (int round = 0; round < 24; round++) {
+        plim_settings s = {.optimizer = PICK(optimizers),
+                           .torch = PICK(torches),
+                           .workspace = PICK(workspaces),
+                           .infer = dice(4) == 0};
+        const char *model = PICK(models), *conf = PICK(confs);
+        if (!s.torch || strcmp(s.torch, "1.13") != 0)
+            s.alloc_conf = conf;
+        plim_gpu_info gpu;
+        plim_err err = PLIM_ERR_INIT;
+        plim_fit *f = NULL;
+        plim_gpu_info_at(dice(plim_registry_count(PLIM_REG_GPUS)), &gpu);
+        if (plim_fit_run(model, &s, gpu.name, &f, &err))
+            fail_msg("%s on %s: %s", model, gpu.name, err.msg);
+        assert_int_equal(f->n, 1);
+        check_row(model, &s, &f->rows[0]);
+        plim_fit_free(f);
+    }
+}
+
+/* What is remembered from card to card does not change an answer. */
+static void test_all_is_each(void **state)
+{
+    (void)state;
+    plim_settings s = {.optimizer = "sgd,momentum=0.9"};
+    plim_err err = PLIM_ERR_INIT;
+    plim_fit *all = NULL;
+    if (plim_fit_run("resnet18", &s, "all", &all, &err))
+        fail_msg("%s", err.msg);
+    assert_int_equal(all->n, plim_registry_count(PLIM_REG_GPUS));
+    for (uint32_t i = 0; i < all->n; i++) {
+        CHECK(all->rows[i].gpu, all->rows[i].batch || all->rows[i].gpu_bytes < 2ull << 30);
+        if (i % 16 == 0)
+            check_row("resnet18", &s, &all->rows[i]);
+    }
+    plim_fit_free(all);
+}
+
+static void test_own_card(void **state)
+{
+    (void)state;
+    plim_settings s = {.vram = 6ull << 30};
+    plim_fit *f = NULL;
+    assert_int_equal(plim_fit_run("resnet18", &s, NULL, &f, NULL), PLIM_OK);
+    assert_int_equal(f->n, 1);
+    CHECK("its size is ours", f->rows[0].gpu_bytes == 6ull << 30 && f->rows[0].gpu_exact);
+    CHECK("something fits", f->rows[0].batch > 1);
+    plim_fit_free(f);
+    s.vram = 1000;
+    f = NULL;
+    assert_int_equal(plim_fit_run("resnet18", &s, NULL, &f, NULL), PLIM_OK);
+    assert_int_equal(f->rows[0].batch, 0);
+    plim_fit_free(f);
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    plim_settings s = {0};
+    plim_err err = PLIM_ERR_INIT;
+    plim_fit *f = NULL;
+    assert_int_equal(plim_fit_run("resnet18", &s, "rtx4090,nope", &f, &err), PLIM_EUSAGE);
+    CHECK("it names the card", strstr(err.msg, "nope"));
+    assert_int_equal(plim_fit_run("resnet18", &s, NULL, &f, NULL), PLIM_EUSAGE);
+    assert_null(f);
+}
+
+/* memory = model + batch x sample: where activations decide, the line is exact
+ * up to the reduction scratch that depends on the batch. */
+static void test_explain(void **state)
+{
+    (void)state;
+    plim_settings s = {.optimizer = "sgd", .workspace = "off"};
+    plim_batches *b = NULL;
+    assert_int_equal(plim_batches_run("vgg16", &s, &b, NULL), PLIM_OK);
+    assert_int_equal(b->rows[0].batch, 1);
+    assert_int_equal(b->rows[b->n - 1].batch, 64);
+    CHECK("the line goes through the last",
+          b->rows[b->n - 1].line == b->rows[b->n - 1].peak_requested);
+    for (uint32_t i = b->n - 3; i < b->n; i++)
+        CHECK("a straight line", b->rows[i].line == b->rows[i].peak_requested);
+    CHECK("the model itself", b->fixed >= 138357544ull * 4);
+    plim_batches_free(b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_property), cmocka_unit_test(test_all_is_each),
+        cmocka_unit_test(test_own_card), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_explain),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
