@@ -89,6 +89,10 @@ plim_dtype plim_promote(plim_dtype a, plim_dtype b)
     const plim_dtype_row *ra = &plim_dtype_rows[a], *rb = &plim_dtype_rows[b];
     int ca = ra->is_complex ? 3 : ra->is_float ? 2 : a == PLIM_BOOL ? 0 : 1;
     int cb = rb->is_complex ? 3 : rb->is_float ? 2 : b == PLIM_BOOL ? 0 : 1;
+    if (ca == 3 && cb == 2 && rb->bits > ra->bits / 2) /* complex of so wide parts */
+        return rb->bits == 64 ? PLIM_C128 : PLIM_C64;
+    if (cb == 3 && ca == 2)
+        return plim_promote(b, a);
     if (ca != cb)
         return ca > cb ? a : b;
     if (ca == 2 && ra->bits == 16 && rb->bits == 16)
@@ -260,25 +264,44 @@ bool plim_same_size(const plim_meta *a, const plim_meta *b)
            memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]) == 0;
 }
 
+/* Does dim a belong further out than dim b?  1 yes, -1 no, 0 cannot be told. */
+static int outer(const plim_meta *m, int32_t a, int32_t b)
+{
+    if (m->stride[a] == 0 || m->stride[b] == 0)
+        return 0;
+    if (m->stride[a] != m->stride[b])
+        return m->stride[a] > m->stride[b] ? 1 : -1;
+    return m->dim[a] > m->dim[b];
+}
+
+/* src: c10 infer_dense_strides: dims sorted by stride by an insertion sort that
+ * steps over what it cannot compare (expanded dims), gaps closed. */
 plim_meta plim_meta_like(const plim_meta *m, plim_dtype t)
 {
     plim_meta out = *m;
     int32_t perm[PLIM_MAX_RANK];
+    int64_t step = 1;
     out.dtype = t;
     if (plim_is_dense(m))
         return out;
-    bool expanded = false; /* src: infer_dense_strides; stride 0 loses its place */
-    for (int32_t i = 0; i < m->rank; i++)
-        expanded |= m->stride[i] == 0 && m->dim[i] > 1;
-    if (expanded) {
-        plim_meta_contiguous(&out);
-        return out;
+    for (int32_t i = 0; i < m->rank; i++) {
+        int32_t at = i;
+        perm[i] = m->rank - 1 - i; /* innermost first */
+        for (int32_t j = i - 1; j >= 0; j--) {
+            int cmp = outer(m, perm[j], perm[at]);
+            if (cmp < 0)
+                break;
+            if (cmp == 0)
+                continue;
+            int32_t d = perm[j];
+            perm[j] = perm[at];
+            perm[at] = d;
+            at = j;
+        }
     }
-    stride_order(m, perm);
-    int64_t s = 1;
     for (int32_t k = 0; k < m->rank; k++) {
-        out.stride[perm[k]] = s;
-        s = wrap_mul(s, PLIM_MAX(m->dim[perm[k]], 1));
+        out.stride[perm[k]] = step;
+        step = wrap_mul(step, PLIM_MAX(m->dim[perm[k]], 1));
     }
     return out;
 }

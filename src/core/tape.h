@@ -8,12 +8,15 @@
  *     plimsoll-tape 1
  *     @ 0 forward features.0      step, phase, op: holds until the next @
  *     + 17 3211264 activation features.0.out
- *     + 18 512 workspace stream=1
+ *     + 18 512 workspace stream=1 certainty=estimated
  *     - 12
- *     ! empty_cache               also: reset_peak, sync, config KEY:VALUE,...
  *     r 17 stream=1               record_stream
+ *     ! empty_cache               also: reset_peak, config KEY:VALUE,...,
+ *     ! sync stream=1             without stream=: of all of them
  *
- * Ids are unique for the life of a storage. */
+ * Ids are unique for the life of a storage.  In names, ops and configs a space,
+ * a control character, '#', '%' and '=' stand as %XX.  Whole grammar:
+ * docs/formats/tape.md. */
 #ifndef PLIM_TAPE_H
 #define PLIM_TAPE_H
 
@@ -28,6 +31,9 @@ typedef enum plim_event_kind {
     PLIM_EVENT_RESET_PEAK,
     PLIM_EVENT_CONFIG, /* .id: index into tape->configs */
 } plim_event_kind;
+
+/* .stream of a STREAM_DONE that is about all of them; no stream's own number. */
+#define PLIM_ALL_STREAMS UINT16_MAX
 
 typedef struct plim_event {
     uint32_t id; /* storage index */
@@ -65,18 +71,38 @@ typedef struct plim_tape {
 
 void plim_tape_init(plim_tape *t, plim_arena *a);
 
-/* Each returns false when the arena is full. */
+/* Each returns false when the arena is full.  Strings are borrowed: they must
+ * live as long as the tape. */
 bool plim_tape_mark(plim_tape *t, int32_t step, plim_phase phase, plim_str op);
-uint32_t plim_tape_alloc(plim_tape *t, const plim_storage *s); /* PLIM_NONE: full */
+/* Storages are numbered in the order of their allocs: the new one's index, or
+ * PLIM_NONE when the arena is full.  Sets ext_id to index + 1; a reader whose
+ * file has ids of its own writes them over that. */
+uint32_t plim_tape_alloc(plim_tape *t, const plim_storage *s);
 bool plim_tape_free_storage(plim_tape *t, uint32_t storage);
+bool plim_tape_config(plim_tape *t, plim_str conf);
 bool plim_tape_event(plim_tape *t, plim_event e);
 
-/* Reads the text form.  Errors name the line and what is wrong with it:
- * freeing what is not live, an id that is live already, a bad number. */
+/* Reads the text form into a tape that was initialised; keeps nothing of
+ * `text`.  PLIM_EFORMAT names the line and what is wrong with it (freeing what
+ * is not live, an id that is live already, a bad number); err->at is the byte
+ * where that line begins. */
 plim_status plim_tape_parse(plim_tape *t, plim_bytes text, plim_err *err);
+bool plim_tape_probe(plim_bytes text); /* does it look like one? */
 
-/* NULL if sound: each storage allocated once, freed at most once and after
- * its alloc, marks ascending. */
+/* The text form, line by line; what it writes parses back to the same tape,
+ * save that a name and its role become one name.  PLIM_ENOMEM: t's arena. */
+plim_status plim_tape_write(const plim_tape *t, plim_put put, void *ud, plim_err *err);
+
+/* The same as JSON, one object a line:
+ *     {"event":"alloc","id":17,"bytes":512,"category":"activation",
+ *      "certainty":"exact","name":"fc.out","stream":0,
+ *      "step":0,"phase":"forward","op":"fc"}
+ * Other events are "free" (id, bytes), "record_stream" (id, stream), "sync"
+ * (stream, if it is one), "empty_cache", "reset_peak" and "config" (config). */
+plim_status plim_tape_write_json(const plim_tape *t, plim_put put, void *ud, plim_err *err);
+
+/* NULL if sound: each storage allocated once, in their order, freed at most
+ * once and after its alloc, marks ascending, everything in its range. */
 const char *plim_tape_check(const plim_tape *t);
 
 #endif

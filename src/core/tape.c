@@ -1,0 +1,723 @@
+/* tape.c -- building, reading, writing and checking tapes: see tape.h. */
+#include "core/tape.h"
+
+#include "base/json.h"
+
+/* ---- words --------------------------------------------------------------- */
+
+static const char *const phase_names[PLIM_PHASE_COUNT] = {
+    [PLIM_PHASE_LOAD] = "load",           [PLIM_PHASE_INPUTS] = "inputs",
+    [PLIM_PHASE_ZERO_GRAD] = "zero_grad", [PLIM_PHASE_FORWARD] = "forward",
+    [PLIM_PHASE_LOSS] = "loss",           [PLIM_PHASE_BACKWARD] = "backward",
+    [PLIM_PHASE_OPTIMIZER] = "optimizer",
+};
+
+static const char *const category_names[PLIM_CAT_COUNT] = {
+    [PLIM_CAT_PARAMETER] = "parameter", [PLIM_CAT_BUFFER] = "buffer",
+    [PLIM_CAT_GRADIENT] = "gradient",   [PLIM_CAT_OPTIMIZER_STATE] = "optimizer_state",
+    [PLIM_CAT_INPUT] = "input",         [PLIM_CAT_ACTIVATION] = "activation",
+    [PLIM_CAT_TEMPORARY] = "temporary", [PLIM_CAT_WORKSPACE] = "workspace",
+    [PLIM_CAT_OUTPUT] = "output",
+};
+
+static const char *const certainty_names[PLIM_CERTAINTY_COUNT] = {
+    [PLIM_EXACT] = "exact",
+    [PLIM_ESTIMATED] = "estimated",
+    [PLIM_UNKNOWN_BYTES] = "unknown",
+};
+
+static const char *const event_names[] = {
+    [PLIM_EVENT_ALLOC] = "alloc",
+    [PLIM_EVENT_FREE] = "free",
+    [PLIM_EVENT_RECORD_STREAM] = "record_stream",
+    [PLIM_EVENT_STREAM_DONE] = "sync",
+    [PLIM_EVENT_EMPTY_CACHE] = "empty_cache",
+    [PLIM_EVENT_RESET_PEAK] = "reset_peak",
+    [PLIM_EVENT_CONFIG] = "config",
+};
+
+static const char *word(const char *const *names, uint32_t count, uint32_t i)
+{
+    return i < count ? names[i] : "?";
+}
+
+const char *plim_phase_name(plim_phase p)
+{
+    return word(phase_names, PLIM_PHASE_COUNT, (uint32_t)p);
+}
+const char *plim_category_name(plim_category c)
+{
+    return word(category_names, PLIM_CAT_COUNT, (uint32_t)c);
+}
+const char *plim_certainty_name(plim_certainty c)
+{
+    return word(certainty_names, PLIM_CERTAINTY_COUNT, (uint32_t)c);
+}
+
+/* ---- builder ------------------------------------------------------------- */
+
+void plim_tape_init(plim_tape *t, plim_arena *a) { *t = (plim_tape){.arena = a}; }
+
+bool plim_tape_mark(plim_tape *t, int32_t step, plim_phase phase, plim_str op)
+{
+    if (!PLIM_PUSH_ROOM(t->arena, t->marks, t->n_marks, t->cap_marks))
+        return false;
+    t->marks[t->n_marks++] =
+        (plim_mark){.first = t->n_events, .step = step, .phase = (uint8_t)phase, .op = op};
+    return true;
+}
+
+bool plim_tape_event(plim_tape *t, plim_event e)
+{
+    if (!PLIM_PUSH_ROOM(t->arena, t->events, t->n_events, t->cap_events))
+        return false;
+    t->events[t->n_events++] = e;
+    return true;
+}
+
+uint32_t plim_tape_alloc(plim_tape *t, const plim_storage *s)
+{
+    uint32_t id = t->n_storages;
+    if (!PLIM_PUSH_ROOM(t->arena, t->storages, t->n_storages, t->cap_storages) ||
+        !plim_tape_event(t, (plim_event){.id = id, .kind = PLIM_EVENT_ALLOC}))
+        return PLIM_NONE;
+    t->storages[id] = *s;
+    t->storages[id].ext_id = (uint64_t)id + 1;
+    t->n_storages++;
+    return id;
+}
+
+bool plim_tape_free_storage(plim_tape *t, uint32_t storage)
+{
+    return plim_tape_event(t, (plim_event){.id = storage, .kind = PLIM_EVENT_FREE});
+}
+
+bool plim_tape_config(plim_tape *t, plim_str conf)
+{
+    if (!PLIM_PUSH_ROOM(t->arena, t->configs, t->n_configs, t->cap_configs) ||
+        !plim_tape_event(t, (plim_event){.id = t->n_configs, .kind = PLIM_EVENT_CONFIG}))
+        return false;
+    t->configs[t->n_configs++] = conf;
+    return true;
+}
+
+/* ---- reader: ids --------------------------------------------------------- */
+
+/* The id of the file -> the last storage that had it. */
+typedef struct id_slot {
+    uint64_t id;
+    uint32_t storage;
+    bool used, live;
+} id_slot;
+
+typedef struct id_map {
+    id_slot *slots;
+    uint32_t n, cap; /* a power of two, at most half full */
+} id_map;
+
+static id_slot *id_find(id_slot *slots, uint32_t cap, uint64_t id)
+{
+    uint32_t i = (uint32_t)((id * 0x9e3779b97f4a7c15ull) >> 32) & (cap - 1);
+    while (slots[i].used && slots[i].id != id)
+        i = (i + 1) & (cap - 1);
+    return &slots[i];
+}
+
+static bool id_room(plim_arena *a, id_map *m)
+{
+    if (m->n * 2ull < m->cap)
+        return true;
+    uint64_t cap = m->cap ? (uint64_t)m->cap * 2 : 256;
+    id_slot *fresh = cap <= 1u << 31 ? PLIM_NEW_N(a, id_slot, cap) : NULL;
+    if (!fresh)
+        return false;
+    for (uint32_t i = 0; i < m->cap; i++)
+        if (m->slots[i].used)
+            *id_find(fresh, (uint32_t)cap, m->slots[i].id) = m->slots[i];
+    m->slots = fresh;
+    m->cap = (uint32_t)cap;
+    return true;
+}
+
+/* ---- reader: one line ---------------------------------------------------- */
+
+typedef struct reader {
+    plim_tape *t;
+    plim_err *err;
+    plim_str text, line; /* what is left of the line */
+    size_t at;           /* where the line begins */
+    uint32_t number;
+    id_map ids;
+} reader;
+
+/* So that a binary file passed for a tape makes no message of a megabyte. */
+#define SHOWN(s) (int)PLIM_MIN((s).n, 40), (s).p
+
+#define READER_FAIL(r, ...)                                                                   \
+    (plim_fail((r)->err, PLIM_EFORMAT, (r)->at, __VA_ARGS__),                                 \
+     plim_err_prefix((r)->err, "line %" PRIu32 ": ", (r)->number), PLIM_EFORMAT)
+
+static bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+/* The next word of the line; n == 0 at its end or at a comment. */
+static plim_str next_word(reader *r)
+{
+    plim_str *s = &r->line;
+    while (s->n && is_space(*s->p))
+        *s = (plim_str){s->p + 1, s->n - 1};
+    plim_str w = {s->p, 0};
+    while (w.n < s->n && !is_space(s->p[w.n]) && s->p[w.n] != '#')
+        w.n++;
+    *s = (plim_str){s->p + w.n, s->n - w.n};
+    if (!w.n)
+        s->n = 0;
+    return w;
+}
+
+static bool next_line(reader *r)
+{
+    if (r->at >= r->text.n)
+        return false;
+    const char *p = r->text.p + r->at;
+    const char *end = memchr(p, '\n', r->text.n - r->at);
+    r->line = (plim_str){p, end ? (size_t)(end - p) : r->text.n - r->at};
+    r->number++;
+    return true;
+}
+
+static bool all_digits(plim_str w, uint64_t *out)
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < w.n; i++)
+        if (w.p[i] < '0' || w.p[i] > '9' || !plim_mul(v, 10, &v) ||
+            !plim_add(v, (uint64_t)(w.p[i] - '0'), &v))
+            return false;
+    *out = v;
+    return w.n > 0;
+}
+
+/* A number up to `max`; `what` names it in the error. */
+static plim_status read_number(reader *r, plim_str w, const char *what, uint64_t max,
+                               uint64_t *out)
+{
+    if (!w.n)
+        return READER_FAIL(r, "no %s", what);
+    if (!all_digits(w, out))
+        return READER_FAIL(r, "'%.*s' is not a %s", SHOWN(w), what);
+    if (*out > max)
+        return READER_FAIL(r, "%s %" PRIu64 " is over the limit of %" PRIu64, what, *out, max);
+    return PLIM_OK;
+}
+
+static plim_status read_word(reader *r, plim_str w, const char *what, const char *const *names,
+                             uint32_t count, uint8_t *out)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (plim_str_is(w, names[i])) {
+            *out = (uint8_t)i;
+            return PLIM_OK;
+        }
+    if (!w.n)
+        return READER_FAIL(r, "no %s", what);
+    return READER_FAIL(r, "unknown %s '%.*s'", what, SHOWN(w));
+}
+
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* A copy with %XX undone. */
+static plim_status read_name(reader *r, plim_str w, plim_str *out)
+{
+    char *p = plim_arena_new(r->t->arena, (uint64_t)w.n + 1, 1);
+    if (!p)
+        return plim_oom(r->err);
+    *out = (plim_str){p, 0};
+    for (size_t i = 0; i < w.n; i++) {
+        char c = w.p[i];
+        if (c == '%') {
+            int hi = i + 2 < w.n ? hex_digit(w.p[i + 1]) : -1;
+            int lo = hi >= 0 ? hex_digit(w.p[i + 2]) : -1;
+            if (i + 2 < w.n && lo < 0)
+                hi = -1;
+            if (hi < 0)
+                return READER_FAIL(r, "'%.*s' has a '%%' that no two hex digits follow",
+                                   SHOWN(w));
+            c = (char)(hi << 4 | lo);
+            i += 2;
+        }
+        p[out->n++] = c;
+    }
+    return PLIM_OK;
+}
+
+static plim_status read_end(reader *r)
+{
+    plim_str w = next_word(r);
+    return w.n ? READER_FAIL(r, "'%.*s' is too much", SHOWN(w)) : PLIM_OK;
+}
+
+/* "stream=3"; true if w is KEY=..., with what stands after it in *value. */
+static bool is_attribute(plim_str w, const char *key, plim_str *value)
+{
+    size_t n = strlen(key);
+    if (!plim_str_starts(w, key) || w.n <= n || w.p[n] != '=')
+        return false;
+    *value = (plim_str){w.p + n + 1, w.n - n - 1};
+    return true;
+}
+
+static plim_status read_stream(reader *r, plim_str w, uint16_t *out)
+{
+    uint64_t v = 0;
+    plim_status st = read_number(r, w, "stream", PLIM_ALL_STREAMS - 1, &v);
+    if (!st)
+        *out = (uint16_t)v;
+    return st;
+}
+
+/* ---- reader: lines ------------------------------------------------------- */
+
+/* + ID BYTES [CATEGORY [NAME]] [stream=N] [certainty=WORD] */
+static plim_status read_alloc(reader *r)
+{
+    plim_storage s = {.category = PLIM_CAT_TEMPORARY};
+    uint64_t id = 0;
+    uint16_t stream = 0;
+    int bare = 0;
+    plim_status st = read_number(r, next_word(r), "id", UINT64_MAX, &id);
+    if (st)
+        return st;
+    plim_str w = next_word(r), value;
+    if (!all_digits(w, &s.bytes)) { /* "4MiB" for what people write */
+        plim_err why = PLIM_ERR_INIT;
+        if (!w.n)
+            return READER_FAIL(r, "no size");
+        if (plim_parse_size(w, &s.bytes, &why))
+            return READER_FAIL(r, "%s", why.msg);
+    }
+    for (w = next_word(r); w.n && !st; w = next_word(r)) {
+        if (is_attribute(w, "stream", &value))
+            st = read_stream(r, value, &stream);
+        else if (is_attribute(w, "certainty", &value))
+            st = read_word(r, value, "certainty", certainty_names, PLIM_CERTAINTY_COUNT,
+                           &s.certainty);
+        else if (memchr(w.p, '=', w.n) || bare == 2)
+            st = READER_FAIL(r, "'%.*s' is too much", SHOWN(w));
+        else if (bare++ == 0)
+            st = read_word(r, w, "category", category_names, PLIM_CAT_COUNT, &s.category);
+        else
+            st = read_name(r, w, &s.name);
+    }
+    if (st)
+        return st;
+    if (!id_room(r->t->arena, &r->ids))
+        return plim_oom(r->err);
+    id_slot *slot = id_find(r->ids.slots, r->ids.cap, id);
+    if (slot->used && slot->live)
+        return READER_FAIL(r, "'%" PRIu64 "' is live already", id);
+    uint32_t storage = plim_tape_alloc(r->t, &s);
+    if (storage == PLIM_NONE)
+        return plim_oom(r->err);
+    r->t->storages[storage].ext_id = id;
+    r->t->events[r->t->n_events - 1].stream = stream;
+    if (!slot->used)
+        r->ids.n++;
+    *slot = (id_slot){.id = id, .storage = storage, .used = true, .live = true};
+    return PLIM_OK;
+}
+
+/* A live id; its slot in *slot. */
+static plim_status read_live(reader *r, const char *verb, id_slot **slot)
+{
+    uint64_t id = 0;
+    plim_status st = read_number(r, next_word(r), "id", UINT64_MAX, &id);
+    if (st)
+        return st;
+    *slot = r->ids.cap ? id_find(r->ids.slots, r->ids.cap, id) : NULL;
+    if (!*slot || !(*slot)->used)
+        return READER_FAIL(r, "%s of '%" PRIu64 "', which was never allocated", verb, id);
+    if (!(*slot)->live)
+        return READER_FAIL(r, "%s of '%" PRIu64 "', which is free already", verb, id);
+    return PLIM_OK;
+}
+
+/* - ID */
+static plim_status read_free(reader *r)
+{
+    id_slot *slot = NULL;
+    plim_status st = read_live(r, "free", &slot);
+    if (st)
+        return st;
+    slot->live = false;
+    return plim_tape_free_storage(r->t, slot->storage) ? read_end(r) : plim_oom(r->err);
+}
+
+/* r ID stream=N */
+static plim_status read_record(reader *r)
+{
+    id_slot *slot = NULL;
+    plim_event e = {.kind = PLIM_EVENT_RECORD_STREAM};
+    plim_str value = {NULL, 0};
+    plim_status st = read_live(r, "record_stream", &slot);
+    if (st)
+        return st;
+    if (!is_attribute(next_word(r), "stream", &value))
+        return READER_FAIL(r, "no stream=N");
+    st = read_stream(r, value, &e.stream);
+    if (st)
+        return st;
+    e.id = slot->storage;
+    return plim_tape_event(r->t, e) ? read_end(r) : plim_oom(r->err);
+}
+
+/* ! empty_cache | reset_peak | sync [stream=N] | config KEY:VALUE,... */
+static plim_status read_bang(reader *r)
+{
+    plim_str w = next_word(r), value, conf;
+    plim_event e = {.kind = PLIM_EVENT_EMPTY_CACHE};
+    plim_status st = PLIM_OK;
+    if (plim_str_is(w, "config")) {
+        st = read_name(r, next_word(r), &conf);
+        if (!st && !plim_tape_config(r->t, conf))
+            st = plim_oom(r->err);
+        return st ? st : read_end(r);
+    }
+    if (plim_str_is(w, "reset_peak")) {
+        e.kind = PLIM_EVENT_RESET_PEAK;
+    } else if (plim_str_is(w, "sync")) {
+        e = (plim_event){.kind = PLIM_EVENT_STREAM_DONE, .stream = PLIM_ALL_STREAMS};
+        reader ahead = *r;
+        if (is_attribute(next_word(&ahead), "stream", &value)) {
+            st = read_stream(r, value, &e.stream);
+            next_word(r);
+        }
+    } else if (!plim_str_is(w, "empty_cache")) {
+        return READER_FAIL(r, "unknown event '%.*s'", SHOWN(w));
+    }
+    if (!st && !plim_tape_event(r->t, e))
+        st = plim_oom(r->err);
+    return st ? st : read_end(r);
+}
+
+/* @ STEP PHASE [OP], STEP being a number, or -1 or "load" for what comes before
+ * step 0 */
+static plim_status read_mark(reader *r)
+{
+    plim_str w = next_word(r), op = {NULL, 0};
+    uint64_t step = 0;
+    uint8_t phase = 0;
+    bool load = plim_str_is(w, "load") || plim_str_is(w, "-1");
+    plim_status st = load ? PLIM_OK : read_number(r, w, "step", INT32_MAX, &step);
+    if (!st)
+        st = read_word(r, next_word(r), "phase", phase_names, PLIM_PHASE_COUNT, &phase);
+    if (st)
+        return st;
+    w = next_word(r);
+    if (w.n)
+        st = read_name(r, w, &op);
+    if (!st && !plim_tape_mark(r->t, load ? -1 : (int32_t)step, (plim_phase)phase, op))
+        st = plim_oom(r->err);
+    return st ? st : read_end(r);
+}
+
+static plim_status read_line(reader *r)
+{
+    static const struct {
+        char sign;
+        plim_status (*read)(reader *r);
+    } lines[] = {
+        {'+', read_alloc}, {'-', read_free},   {'@', read_mark},
+        {'!', read_bang},  {'r', read_record},
+    };
+    plim_str w = next_word(r);
+    if (!w.n)
+        return PLIM_OK;
+    for (size_t i = 0; i < PLIM_COUNT(lines); i++)
+        if (w.n == 1 && w.p[0] == lines[i].sign)
+            return lines[i].read(r);
+    return READER_FAIL(r, "'%.*s' begins no tape line: want + - @ ! or r", SHOWN(w));
+}
+
+static plim_status read_header(reader *r)
+{
+    plim_str name = next_word(r), version = next_word(r);
+    if (!plim_str_is(name, "plimsoll-tape"))
+        return READER_FAIL(r, "no tape: its first line is 'plimsoll-tape 1'");
+    if (!plim_str_is(version, "1"))
+        return READER_FAIL(r, "tape version '%.*s' is not the known one, 1", SHOWN(version));
+    return read_end(r);
+}
+
+bool plim_tape_probe(plim_bytes text)
+{
+    plim_str s = {(const char *)text.p, (size_t)PLIM_MIN(text.n, (uint64_t)SIZE_MAX)};
+    return plim_str_starts(s, "plimsoll-tape");
+}
+
+plim_status plim_tape_parse(plim_tape *t, plim_bytes text, plim_err *err)
+{
+    reader r = {.t = t, .err = err, .text = {(const char *)text.p, (size_t)text.n}};
+    plim_status st = PLIM_OK;
+    bool header = false;
+    if (text.n > SIZE_MAX)
+        return plim_oom(err);
+    while (!st && next_line(&r)) {
+        size_t next = r.at + r.line.n + 1;
+        reader ahead = r;
+        if (!next_word(&ahead).n) {
+            r.at = next;
+            continue;
+        }
+        st = header ? read_line(&r) : read_header(&r);
+        header = true;
+        r.at = next;
+    }
+    if (!st && !header)
+        st = plim_fail(err, PLIM_EFORMAT, 0, "no tape: its first line is 'plimsoll-tape 1'");
+    return st;
+}
+
+/* ---- writer: text -------------------------------------------------------- */
+
+/* Lines are made in one buffer of the tape's arena and handed on one by one. */
+typedef struct writer {
+    const plim_tape *t;
+    plim_buf line;
+    plim_put put;
+    void *ud;
+} writer;
+
+static void writer_flush(writer *w)
+{
+    plim_str s = plim_buf_str(&w->line);
+    if (!w->line.bad)
+        w->put(w->ud, s.p, s.n);
+    w->line.n = 0;
+}
+
+/* What would break the line grammar goes as %XX: spaces, control characters,
+ * '#', '%' and '='. */
+static void put_name(plim_buf *b, plim_str s)
+{
+    size_t plain = 0;
+    for (size_t i = 0; i < s.n; i++) {
+        uint8_t c = (uint8_t)s.p[i];
+        if (c > 0x20 && c != 0x7f && c != '#' && c != '%' && c != '=')
+            continue;
+        plim_buf_add(b, (plim_str){s.p + plain, i - plain});
+        plim_buf_printf(b, "%%%02x", c);
+        plain = i + 1;
+    }
+    plim_buf_add(b, (plim_str){s.p + plain, s.n - plain});
+}
+
+/* NAME.ROLE, either of which may be missing. */
+static void put_storage_name(plim_buf *b, const plim_storage *s, bool escape)
+{
+    if (escape)
+        put_name(b, s->name);
+    else
+        plim_buf_add(b, s->name);
+    if (s->role && *s->role) {
+        plim_buf_puts(b, s->name.n ? "." : "");
+        plim_buf_puts(b, s->role);
+    }
+}
+
+static void write_alloc(plim_buf *b, const plim_storage *s, uint16_t stream)
+{
+    plim_buf_printf(b, "+ %" PRIu64 " %" PRIu64 " %s", s->ext_id, s->bytes,
+                    plim_category_name((plim_category)s->category));
+    if (s->name.n || s->role) {
+        plim_buf_puts(b, " ");
+        put_storage_name(b, s, true);
+    }
+    if (stream)
+        plim_buf_printf(b, " stream=%u", stream);
+    if (s->certainty != PLIM_EXACT)
+        plim_buf_printf(b, " certainty=%s", plim_certainty_name((plim_certainty)s->certainty));
+}
+
+static void write_event(writer *w, const plim_event *e)
+{
+    plim_buf *b = &w->line;
+    switch ((plim_event_kind)e->kind) {
+    case PLIM_EVENT_ALLOC: write_alloc(b, &w->t->storages[e->id], e->stream); break;
+    case PLIM_EVENT_FREE:
+        plim_buf_printf(b, "- %" PRIu64, w->t->storages[e->id].ext_id);
+        break;
+    case PLIM_EVENT_RECORD_STREAM:
+        plim_buf_printf(b, "r %" PRIu64 " stream=%u", w->t->storages[e->id].ext_id, e->stream);
+        break;
+    case PLIM_EVENT_STREAM_DONE:
+        plim_buf_puts(b, "! sync");
+        if (e->stream != PLIM_ALL_STREAMS)
+            plim_buf_printf(b, " stream=%u", e->stream);
+        break;
+    case PLIM_EVENT_EMPTY_CACHE:
+    case PLIM_EVENT_RESET_PEAK: plim_buf_printf(b, "! %s", event_names[e->kind]); break;
+    case PLIM_EVENT_CONFIG:
+        plim_buf_puts(b, "! config ");
+        put_name(b, w->t->configs[e->id]);
+        break;
+    }
+    plim_buf_puts(b, "\n");
+    writer_flush(w);
+}
+
+static void write_mark(writer *w, const plim_mark *m)
+{
+    plim_buf_printf(&w->line, "@ %" PRId32 " %s", m->step,
+                    plim_phase_name((plim_phase)m->phase));
+    if (m->op.n) {
+        plim_buf_puts(&w->line, " ");
+        put_name(&w->line, m->op);
+    }
+    plim_buf_puts(&w->line, "\n");
+    writer_flush(w);
+}
+
+plim_status plim_tape_write(const plim_tape *t, plim_put put, void *ud, plim_err *err)
+{
+    writer w = {.t = t, .put = put, .ud = ud};
+    uint32_t mark = 0;
+    plim_buf_init(&w.line, t->arena);
+    plim_buf_puts(&w.line, "plimsoll-tape 1\n");
+    writer_flush(&w);
+    for (uint32_t i = 0; i <= t->n_events && !w.line.bad; i++) {
+        while (mark < t->n_marks && t->marks[mark].first <= i)
+            write_mark(&w, &t->marks[mark++]);
+        if (i < t->n_events)
+            write_event(&w, &t->events[i]);
+    }
+    return w.line.bad ? plim_oom(err) : PLIM_OK;
+}
+
+/* ---- writer: JSON lines -------------------------------------------------- */
+
+static void json_storage(writer *w, plim_jw *j, plim_buf *name, const plim_event *e)
+{
+    const plim_storage *s = &w->t->storages[e->id];
+    plim_jw_key(j, "id");
+    plim_jw_u64(j, s->ext_id);
+    if (e->kind == PLIM_EVENT_RECORD_STREAM)
+        return;
+    plim_jw_key(j, "bytes");
+    plim_jw_u64(j, s->bytes);
+    if (e->kind == PLIM_EVENT_FREE)
+        return;
+    name->n = 0;
+    put_storage_name(name, s, false);
+    plim_jw_key(j, "category");
+    plim_jw_cstr(j, plim_category_name((plim_category)s->category));
+    plim_jw_key(j, "certainty");
+    plim_jw_cstr(j, plim_certainty_name((plim_certainty)s->certainty));
+    plim_jw_key(j, "name");
+    plim_jw_str(j, plim_buf_str(name));
+}
+
+static void json_event(writer *w, plim_buf *name, const plim_mark *m, const plim_event *e)
+{
+    plim_jw j;
+    plim_jw_init(&j, &w->line);
+    plim_jw_object(&j);
+    plim_jw_key(&j, "event");
+    plim_jw_cstr(&j, event_names[e->kind]);
+    if (e->kind <= PLIM_EVENT_RECORD_STREAM)
+        json_storage(w, &j, name, e);
+    if (e->kind == PLIM_EVENT_CONFIG) {
+        plim_jw_key(&j, "config");
+        plim_jw_str(&j, w->t->configs[e->id]);
+    }
+    bool one_stream = e->kind == PLIM_EVENT_ALLOC || e->kind == PLIM_EVENT_RECORD_STREAM ||
+                      (e->kind == PLIM_EVENT_STREAM_DONE && e->stream != PLIM_ALL_STREAMS);
+    if (one_stream) {
+        plim_jw_key(&j, "stream");
+        plim_jw_u64(&j, e->stream);
+    }
+    plim_jw_key(&j, "step");
+    plim_jw_i64(&j, m->step);
+    plim_jw_key(&j, "phase");
+    plim_jw_cstr(&j, plim_phase_name((plim_phase)m->phase));
+    plim_jw_key(&j, "op");
+    plim_jw_str(&j, m->op);
+    plim_jw_end(&j);
+    plim_buf_puts(&w->line, "\n");
+    writer_flush(w);
+}
+
+plim_status plim_tape_write_json(const plim_tape *t, plim_put put, void *ud, plim_err *err)
+{
+    writer w = {.t = t, .put = put, .ud = ud};
+    plim_mark before = {.step = -1, .phase = PLIM_PHASE_LOAD};
+    const plim_mark *at = &before;
+    plim_buf name;
+    uint32_t mark = 0;
+    plim_buf_init(&w.line, t->arena);
+    plim_buf_init(&name, t->arena);
+    for (uint32_t i = 0; i < t->n_events && !w.line.bad; i++) {
+        while (mark < t->n_marks && t->marks[mark].first <= i)
+            at = &t->marks[mark++];
+        json_event(&w, &name, at, &t->events[i]);
+    }
+    return w.line.bad || name.bad ? plim_oom(err) : PLIM_OK;
+}
+
+/* ---- checker ------------------------------------------------------------- */
+
+static const char *check_marks(const plim_tape *t)
+{
+    for (uint32_t i = 0; i < t->n_marks; i++) {
+        const plim_mark *m = &t->marks[i];
+        if (m->first > t->n_events || (i && m->first < m[-1].first))
+            return "marks do not ascend";
+        if (m->phase >= PLIM_PHASE_COUNT || m->step < -1)
+            return "a mark has a step or phase that does not exist";
+    }
+    return NULL;
+}
+
+/* Storages are numbered in the order of their allocs, so "allocated once"
+ * needs no table; "freed once" does. */
+static const char *check_event(const plim_tape *t, const plim_event *e, uint8_t *freed,
+                               uint32_t *allocs)
+{
+    switch ((plim_event_kind)e->kind) {
+    case PLIM_EVENT_ALLOC:
+        if (e->stream == PLIM_ALL_STREAMS)
+            return "an alloc on a stream that does not exist";
+        return e->id == (*allocs)++ ? NULL : "storages are not in the order of their allocs";
+    case PLIM_EVENT_FREE:
+    case PLIM_EVENT_RECORD_STREAM:
+        if (e->id >= *allocs)
+            return "a storage is used before its alloc";
+        if (freed[e->id])
+            return "a storage is used after its free";
+        freed[e->id] = e->kind == PLIM_EVENT_FREE;
+        return NULL;
+    case PLIM_EVENT_CONFIG: return e->id < t->n_configs ? NULL : "a config does not exist";
+    case PLIM_EVENT_STREAM_DONE:
+    case PLIM_EVENT_EMPTY_CACHE:
+    case PLIM_EVENT_RESET_PEAK: return NULL;
+    }
+    return "an event of no known kind";
+}
+
+const char *plim_tape_check(const plim_tape *t)
+{
+    uint8_t *freed = PLIM_NEW_N(t->arena, uint8_t, t->n_storages);
+    const char *wrong = freed ? check_marks(t) : "out of memory for plimsoll's own tables";
+    uint32_t allocs = 0;
+    for (uint32_t i = 0; i < t->n_storages && !wrong; i++)
+        if (t->storages[i].category >= PLIM_CAT_COUNT ||
+            t->storages[i].certainty >= PLIM_CERTAINTY_COUNT)
+            wrong = "a storage has a category or certainty that does not exist";
+    for (uint32_t i = 0; i < t->n_events && !wrong; i++)
+        wrong = check_event(t, &t->events[i], freed, &allocs);
+    return !wrong && allocs != t->n_storages ? "a storage is never allocated" : wrong;
+}
