@@ -204,6 +204,21 @@ static void local_set(plim_optim_run *r, plim_t *local, plim_t value)
     *local = value;
 }
 
+/* grad = grads[i], which lets the last parameter's temporary go; then
+ * grad = -grad and grad = grad.add(param), as far as asked for.  sgd and adam
+ * write -grads[i] in the first place: there the last one goes later. */
+static void local_grad(plim_optim_run *r, const plim_optim_param *p, bool negated_first,
+                       bool decay, plim_t *grad)
+{
+    bool maximize = on(r, "maximize");
+    if (!maximize || !negated_first)
+        local_set(r, grad, 0);
+    if (maximize)
+        local_set(r, grad, like_param(r, p, "negated grad", PLIM_CAT_TEMPORARY));
+    if (decay)
+        local_set(r, grad, like_param(r, p, "grad + weight decay", PLIM_CAT_TEMPORARY));
+}
+
 /* ---- sgd --------------------------------------------------------------------------------- */
 
 static void sgd_foreach(plim_optim_run *r)
@@ -220,14 +235,12 @@ static void sgd_foreach(plim_optim_run *r)
 
 static void sgd_forloop(plim_optim_run *r)
 {
-    bool copies = on(r, "weight_decay") || on(r, "maximize");
     plim_t grad = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         plim_optim_param *p = &r->params[i];
         if (!has_grad(r, i))
             continue;
-        if (copies)
-            local_set(r, &grad, like_param(r, p, "grad + weight decay", PLIM_CAT_TEMPORARY));
+        local_grad(r, p, true, on(r, "weight_decay"), &grad);
         if (on(r, "momentum"))
             make_state(r, p, 0, "momentum_buffer");
         if (on(r, "momentum")) { /* grad = buf, or grad.add(buf) for nesterov */
@@ -269,15 +282,14 @@ static void adam_state(plim_optim_run *r)
     }
 }
 
-static void adam_forloop(plim_optim_run *r, bool copies)
+static void adam_forloop(plim_optim_run *r, bool decay)
 {
     plim_t grad = 0, denom = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         plim_optim_param *p = &r->params[i];
         if (!has_grad(r, i))
             continue;
-        if (copies)
-            local_set(r, &grad, like_param(r, p, "grad + weight decay", PLIM_CAT_TEMPORARY));
+        local_grad(r, p, true, decay, &grad);
         plim_t root = like_param(r, p, "sqrt", PLIM_CAT_TEMPORARY);
         plim_t next = like_param(r, p, "denom", PLIM_CAT_TEMPORARY);
         plim_m_drop(r->m, root);
@@ -289,12 +301,12 @@ static void adam_forloop(plim_optim_run *r, bool copies)
 
 static void adam(plim_optim_run *r, bool decoupled)
 {
-    bool copies = on(r, "maximize") || (!decoupled && on(r, "weight_decay"));
+    bool decay = !decoupled && on(r, "weight_decay");
     adam_state(r);
     if (impl_of(r) == PLIM_IMPL_FORLOOP) {
-        adam_forloop(r, copies);
+        adam_forloop(r, decay);
     } else if (impl_of(r) == PLIM_IMPL_FOREACH) {
-        if (copies)
+        if (decay || on(r, "maximize"))
             list_make(r, 0, "grad + weight decay");
         list_free(r, 0); /* del device_grads, before the square roots */
         list_make(r, 0, "sqrt");
@@ -309,17 +321,15 @@ static void optim_adamw(plim_optim_run *r) { adam(r, true); }
 
 /* ---- rmsprop, adagrad ------------------------------------------------------------------------ */
 
-/* One temporary a parameter for the root (kept until the next one exists), and
- * one for a gradient with weight decay; `second`: another after the root. */
-static void root_forloop(plim_optim_run *r, bool copies)
+/* One temporary a parameter for the root, kept until the next one exists. */
+static void root_forloop(plim_optim_run *r)
 {
     plim_t grad = 0, root = 0;
     for (uint32_t i = 0; i < r->n; i++) {
         plim_optim_param *p = &r->params[i];
         if (!has_grad(r, i))
             continue;
-        if (copies)
-            local_set(r, &grad, like_param(r, p, "grad + weight decay", PLIM_CAT_TEMPORARY));
+        local_grad(r, p, false, on(r, "weight_decay"), &grad);
         local_set(r, &root, like_param(r, p, "sqrt", PLIM_CAT_TEMPORARY));
     }
     plim_m_drop(r->m, grad);
@@ -339,7 +349,7 @@ static void optim_rmsprop(plim_optim_run *r)
             make_state(r, &r->params[i], 2, "grad_avg");
     }
     if (impl_of(r) == PLIM_IMPL_FORLOOP) {
-        root_forloop(r, copies);
+        root_forloop(r);
         return;
     }
     if (copies)
@@ -361,7 +371,7 @@ static void optim_adagrad(plim_optim_run *r)
     if (impl_of(r) == PLIM_IMPL_FUSED)
         return;
     if (impl_of(r) == PLIM_IMPL_FORLOOP) {
-        root_forloop(r, copies);
+        root_forloop(r);
         return;
     }
     if (copies)

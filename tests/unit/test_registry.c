@@ -1,0 +1,140 @@
+/* test_registry.c -- every row of every list says what it is and where its facts
+ * come from; ops bind their arguments as native_functions.yaml says. */
+#include <stdio.h>
+#include <string.h>
+
+#include "op/machine.h"
+#include "op/op.h"
+#include "optim/optim.h"
+#include "torch/torch.h"
+#include "unit.h"
+
+static void test_rows(void **state)
+{
+    (void)state;
+    for (int r = 0; r < PLIM_REG_COUNT; r++) {
+        plim_entry a, b;
+        uint32_t n = plim_registry_count((plim_registry)r);
+        CHECK("a list is not empty", n > 0);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_true(plim_registry_at((plim_registry)r, i, &a));
+            CHECK(a.name, *a.name && a.group && *a.doc && *a.src);
+            for (uint32_t k = 0; k < i; k++) {
+                plim_registry_at((plim_registry)r, k, &b);
+                CHECK(a.name, strcmp(a.name, b.name) != 0);
+            }
+        }
+        CHECK("past the end", !plim_registry_at((plim_registry)r, n, &a));
+    }
+}
+
+static void test_op_rows(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < plim_op_count(); i++) {
+        const plim_op *o = plim_op_at(i);
+        bool inplace = false;
+        CHECK(o->name, o->run && o->cost && *o->schema && *o->family);
+        /* a row with an overload is found by it, any other by its base */
+        const char *dot = strchr(o->name, '.');
+        plim_str base = {o->name, dot ? (size_t)(dot - o->name) : strlen(o->name)};
+        plim_str overload = plim_str_of(dot ? dot + 1 : "default");
+        CHECK(o->name, plim_op_find(base, overload, &inplace) == o && !inplace);
+    }
+    bool inplace = false;
+    CHECK("relu_ is relu in place",
+          plim_op_find(PLIM_STR("relu_"), PLIM_STR("default"), &inplace) ==
+                  plim_op_find(PLIM_STR("relu"), PLIM_STR("default"), &inplace) ||
+              inplace);
+    CHECK("no rule", !plim_op_find(PLIM_STR("frobnicate"), PLIM_STR("default"), &inplace));
+}
+
+static void test_binding(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    bool inplace;
+    const plim_op *conv = plim_op_find(PLIM_STR("conv2d"), PLIM_STR("default"), &inplace);
+    const plim_arg *args = NULL;
+    uint32_t n = 0;
+    plim_named_arg given[] = {
+        {PLIM_STR("weight"), {.kind = PLIM_ARG_VALUE, .id = 4}},
+        {PLIM_STR("input"), {.kind = PLIM_ARG_VALUE, .id = 3}},
+        {PLIM_STR("groups"), {.kind = PLIM_ARG_INT, .i = 2}},
+    };
+    assert_int_equal(plim_op_bind(&a, conv, given, 3, &args, &n, NULL), PLIM_OK);
+    assert_int_equal(n, 7);
+    CHECK("in the schema's order", args[0].id == 3 && args[1].id == 4);
+    CHECK("no bias", args[2].kind == PLIM_ARG_NONE);
+    CHECK("stride by default", args[3].kind == PLIM_ARG_INT && args[3].i == 1);
+    CHECK("groups as given", args[6].i == 2);
+    plim_named_arg wrong = {PLIM_STR("colour"), {.kind = PLIM_ARG_INT, .i = 1}};
+    plim_err err = PLIM_ERR_INIT;
+    assert_int_equal(plim_op_bind(&a, conv, &wrong, 1, &args, &n, &err), PLIM_EUNSUPPORTED);
+    CHECK("it names the argument", strstr(err.msg, "colour"));
+    plim_arena_free(&a);
+}
+
+static void test_profiles(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *asked, *row;
+    } rows[] = {
+        {"2.13", "2.13"}, {"2.13.1+cu128", "2.13"}, {"1.13.1", "1.13"}, {"2.0", "2.0"}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_torch *t = NULL;
+        assert_int_equal(plim_torch_find(plim_str_of(rows[i].asked), &t, NULL), PLIM_OK);
+        assert_string_equal(t->name, rows[i].row);
+    }
+    static const char *const bad[] = {"", "2", "two", "1.12", "2.999", "2..3", "99.1"};
+    for (size_t i = 0; i < PLIM_COUNT(bad); i++) {
+        const plim_torch *t = NULL;
+        assert_int_equal(plim_torch_find(plim_str_of(bad[i]), &t, NULL), PLIM_EUSAGE);
+    }
+    /* src: CUDA docs and PyTorch, 8519680 and 33554432 bytes */
+    const plim_torch *t = plim_torch_newest();
+    assert_int_equal(plim_torch_cublas_bytes(t, 80), 8519680);
+    assert_int_equal(plim_torch_cublas_bytes(t, 90), 33554432);
+    assert_int_equal(plim_torch_cublas_bytes(t, 100), 33554432);
+    plim_torch_find(PLIM_STR("2.8"), &t, NULL);
+    assert_int_equal(plim_torch_cublas_bytes(t, 100), 8519680);
+    plim_torch_find(PLIM_STR("1.13"), &t, NULL);
+    assert_int_equal(plim_torch_cublas_bytes(t, 80), 0);
+}
+
+static void test_optimizer_options(void **state)
+{
+    (void)state;
+    plim_optim_spec s;
+    plim_err err = PLIM_ERR_INIT;
+    assert_int_equal(plim_optim_parse(PLIM_STR("sgd,momentum=0.9,impl=forloop"), &s, &err), 0);
+    CHECK("momentum", plim_optim_option(&s, "momentum") > 0.89);
+    CHECK("impl", s.impl == PLIM_IMPL_FORLOOP);
+    CHECK("by default", plim_optim_option(&s, "lr") > 0);
+    static const char *const bad[] = {"",
+                                      "sdg",
+                                      "sgd,",
+                                      "sgd,momentum",
+                                      "sgd,momentum=",
+                                      "sgd,momentum=x",
+                                      "sgd,impl=quick",
+                                      "adam,momentum=1"};
+    for (size_t i = 0; i < PLIM_COUNT(bad); i++) {
+        err = (plim_err)PLIM_ERR_INIT;
+        if (plim_optim_parse(plim_str_of(bad[i]), &s, &err) != PLIM_EUSAGE || !err.msg[0])
+            fail_msg("'%s' was taken", bad[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_op_rows),
+        cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_profiles),
+        cmocka_unit_test(test_optimizer_options),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
