@@ -1,0 +1,635 @@
+/* json.c -- see json.h. */
+#include "base/json.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ======================================================================== */
+/* Reader                                                                    */
+/* ======================================================================== */
+
+void plim_json_init(plim_json *j, plim_str text, plim_err *err)
+{
+    *j = (plim_json){.p = text.p, .n = text.n, .err = err};
+}
+
+void plim_json_fail(plim_json *j, plim_status code, const char *fmt, ...)
+{
+    if (j->bad)
+        return;
+    char what[160];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(what, sizeof what, fmt, ap);
+    va_end(ap);
+    j->bad =
+        plim_fail(j->err, code, j->base + j->at, "%s at byte %" PRIu64, what, j->base + j->at);
+}
+
+static void json_want(plim_json *j, const char *what)
+{
+    if (j->at >= j->n)
+        plim_json_fail(j, PLIM_EFORMAT, "JSON ends where %s should be", what);
+    else
+        plim_json_fail(j, PLIM_EFORMAT, "JSON lacks %s", what);
+}
+
+/* The next byte that is not space, or 0 at the end and after an error. */
+static inline char json_next(plim_json *j)
+{
+    while (j->at < j->n) {
+        char c = j->p[j->at];
+        if (c != ' ' && c != '\n' && c != '\r' && c != '\t')
+            return j->bad ? 0 : c;
+        j->at++;
+    }
+    return 0;
+}
+
+plim_status plim_json_end(plim_json *j)
+{
+    json_next(j);
+    if (!j->bad && j->at < j->n)
+        json_want(j, "its end");
+    return j->bad;
+}
+
+plim_json_kind plim_json_peek(plim_json *j)
+{
+    char c = json_next(j);
+    switch (c) {
+    case '{': return PLIM_JSON_OBJECT;
+    case '[': return PLIM_JSON_ARRAY;
+    case '"': return PLIM_JSON_STRING;
+    case 't':
+    case 'f': return PLIM_JSON_BOOL;
+    case 'n': return PLIM_JSON_NULL;
+    case 'N':
+    case 'I': return j->lax ? PLIM_JSON_NUMBER : PLIM_JSON_BAD;
+    default: return c == '-' || (c >= '0' && c <= '9') ? PLIM_JSON_NUMBER : PLIM_JSON_BAD;
+    }
+}
+
+/* ---- objects and arrays --------------------------------------------------- */
+
+static bool json_open(plim_json *j, char c, const char *what)
+{
+    if (json_next(j) != c) {
+        json_want(j, what);
+        return false;
+    }
+    if (j->depth >= PLIM_JSON_MAX_DEPTH) {
+        plim_json_fail(j, PLIM_EFORMAT, "JSON is nested deeper than %d levels",
+                       PLIM_JSON_MAX_DEPTH);
+        return false;
+    }
+    j->at++;
+    j->depth++;
+    j->fresh = true;
+    return true;
+}
+
+bool plim_json_object(plim_json *j) { return json_open(j, '{', "an object"); }
+bool plim_json_array(plim_json *j) { return json_open(j, '[', "an array"); }
+
+/* To the next item: over the comma, or out of the object or array. */
+static bool json_more(plim_json *j, char close)
+{
+    char c = json_next(j);
+    if (c == close) {
+        j->at++;
+        j->depth--;
+        j->fresh = false;
+        return false;
+    }
+    if (!j->fresh) {
+        if (c != ',') {
+            json_want(j, close == '}' ? "a ',' or '}'" : "a ',' or ']'");
+            return false;
+        }
+        j->at++;
+    }
+    j->fresh = false;
+    return !j->bad;
+}
+
+bool plim_json_item(plim_json *j) { return json_more(j, ']'); }
+
+bool plim_json_member(plim_json *j, plim_str *key)
+{
+    if (!json_more(j, '}'))
+        return false;
+    *key = plim_json_str(j);
+    if (!j->bad && json_next(j) != ':')
+        json_want(j, "a ':'");
+    if (j->bad)
+        return false;
+    j->at++;
+    return true;
+}
+
+/* ---- strings -------------------------------------------------------------- */
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Four hex digits, or -1. */
+static int32_t hex4(const char *p)
+{
+    int32_t v = 0;
+    for (int i = 0; i < 4; i++) {
+        int d = hex_digit(p[i]);
+        if (d < 0)
+            return -1;
+        v = v * 16 + d;
+    }
+    return v;
+}
+
+/* Bytes of the escape at s (after its backslash), 0 if it is none. */
+static uint64_t escape_len(const char *s, uint64_t n)
+{
+    if (n && s[0] && strchr("\"\\/bfnrt", s[0]))
+        return 1;
+    return n >= 5 && s[0] == 'u' && hex4(s + 1) >= 0 ? 5 : 0;
+}
+
+/* True if one of the eight bytes is '"', '\\' or below 0x20 (or, harmlessly,
+ * above 0x7f).  src: "determine if a word has a byte less than n", Bit
+ * Twiddling Hacks */
+static inline bool json_special8(const char *s)
+{
+    const uint64_t ones = ~0ull / 255, high = ones * 128;
+    uint64_t w;
+    memcpy(&w, s, sizeof w);
+    uint64_t quote = w ^ (ones * '"'), slash = w ^ (ones * '\\');
+    return (((w - ones * 0x20) | (quote - ones) | (slash - ones) | w) & high) != 0;
+}
+
+static inline bool json_plain(char c) { return (uint8_t)c >= 0x20 && c != '"' && c != '\\'; }
+
+plim_str plim_json_str(plim_json *j)
+{
+    if (json_next(j) != '"') {
+        json_want(j, "a string");
+        return (plim_str){NULL, 0};
+    }
+    uint64_t start = ++j->at;
+    for (;;) {
+        while (j->n - j->at >= 8 && !json_special8(j->p + j->at))
+            j->at += 8;
+        while (j->at < j->n && json_plain(j->p[j->at]))
+            j->at++;
+        if (j->at < j->n && j->p[j->at] == '"')
+            return (plim_str){j->p + start, (size_t)(j->at++ - start)};
+        uint64_t len = 0;
+        if (j->at < j->n && j->p[j->at] == '\\')
+            len = escape_len(j->p + j->at + 1, j->n - j->at - 1);
+        if (!len) {
+            json_want(j, j->at < j->n ? "a valid escape" : "the end of a string");
+            return (plim_str){NULL, 0};
+        }
+        j->at += 1 + len;
+    }
+}
+
+static char *utf8_put(char *o, uint32_t c)
+{
+    if (c < 0x80) {
+        *o++ = (char)c;
+        return o;
+    }
+    if (c < 0x800) {
+        *o++ = (char)(0xc0 | (c >> 6));
+    } else {
+        if (c < 0x10000) {
+            *o++ = (char)(0xe0 | (c >> 12));
+        } else {
+            *o++ = (char)(0xf0 | (c >> 18));
+            *o++ = (char)(0x80 | ((c >> 12) & 63));
+        }
+        *o++ = (char)(0x80 | ((c >> 6) & 63));
+    }
+    *o++ = (char)(0x80 | (c & 63));
+    return o;
+}
+
+/* Decodes \uXXXX at s[0] == 'u', with its second half if it has one; bytes
+ * taken in *len. */
+static uint32_t unescape_u(const char *s, size_t n, size_t *len)
+{
+    uint32_t hi = (uint32_t)hex4(s + 1);
+    *len = 5;
+    if (hi < 0xd800 || hi > 0xdfff)
+        return hi;
+    if (hi < 0xdc00 && n >= 11 && s[5] == '\\' && s[6] == 'u') {
+        uint32_t lo = (uint32_t)hex4(s + 7);
+        if (lo >= 0xdc00 && lo <= 0xdfff) {
+            *len = 11;
+            return 0x10000 + ((hi - 0xd800) << 10) + (lo - 0xdc00);
+        }
+    }
+    return 0xfffd;
+}
+
+plim_str plim_json_unescape(plim_arena *a, plim_str raw)
+{
+    /* never longer: \uXXXX is 6 bytes for at most 3, a pair 12 for 4 */
+    char *out = PLIM_NEW_N(a, char, (uint64_t)raw.n + 1), *o = out;
+    if (!out)
+        return (plim_str){NULL, 0};
+    for (size_t i = 0; i < raw.n; i++) {
+        if (raw.p[i] != '\\' || i + 1 >= raw.n) {
+            *o++ = raw.p[i];
+            continue;
+        }
+        static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
+        const char *e = raw.p + ++i, *k = strchr(from, *e);
+        size_t len = 1;
+        if (*e == 'u' && escape_len(e, raw.n - i))
+            o = utf8_put(o, unescape_u(e, raw.n - i, &len));
+        else
+            *o++ = k && *k ? to[k - from] : *e;
+        i += len - 1;
+    }
+    return (plim_str){out, (size_t)(o - out)};
+}
+
+/* ---- numbers and words ------------------------------------------------------ */
+
+static bool json_word(plim_json *j, const char *word)
+{
+    size_t n = strlen(word);
+    if (j->n - j->at < n || memcmp(j->p + j->at, word, n) != 0)
+        return false;
+    j->at += n;
+    return true;
+}
+
+static uint64_t json_digits(plim_json *j)
+{
+    uint64_t from = j->at;
+    while (j->at < j->n && j->p[j->at] >= '0' && j->p[j->at] <= '9')
+        j->at++;
+    return j->at - from;
+}
+
+typedef struct json_number {
+    plim_str text;
+    bool integer; /* neither point nor exponent */
+} json_number;
+
+/* Moves over a number, checked against the grammar. */
+static bool json_scan_number(plim_json *j, json_number *out)
+{
+    char c = json_next(j);
+    uint64_t start = j->at;
+    if (c != '-' && !(c >= '0' && c <= '9')) {
+        if (!(j->lax && c && (json_word(j, "NaN") || json_word(j, "Infinity")))) {
+            json_want(j, "a number");
+            return false;
+        }
+        *out = (json_number){{j->p + start, (size_t)(j->at - start)}, false};
+        return true;
+    }
+    out->integer = true;
+    if (c == '-')
+        j->at++;
+    if (j->lax && json_word(j, "Infinity")) {
+        *out = (json_number){{j->p + start, (size_t)(j->at - start)}, false};
+        return true;
+    }
+    bool zero = j->at < j->n && j->p[j->at] == '0';
+    uint64_t digits = json_digits(j);
+    if (!digits || (zero && digits > 1))
+        json_want(j, zero ? "a number without leading zeros" : "a digit");
+    if (j->at < j->n && j->p[j->at] == '.') {
+        out->integer = false;
+        j->at++;
+        if (!json_digits(j))
+            json_want(j, "a digit");
+    }
+    if (j->at < j->n && (j->p[j->at] == 'e' || j->p[j->at] == 'E')) {
+        out->integer = false;
+        j->at++;
+        if (j->at < j->n && (j->p[j->at] == '+' || j->p[j->at] == '-'))
+            j->at++;
+        if (!json_digits(j))
+            json_want(j, "a digit");
+    }
+    out->text = (plim_str){j->p + start, (size_t)(j->at - start)};
+    return !j->bad;
+}
+
+/* m * 10^e, exact where both are small (Clinger's fast path).  Not strtod: that
+ * follows the locale and needs a NUL. */
+static double scale10(uint64_t m, int64_t e)
+{
+    static const double ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
+                                 1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+                                 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    double v = (double)m;
+    int64_t left = m ? PLIM_MIN(e < 0 ? -e : e, 400) : 0;
+    for (; left > 0; left -= 22)
+        v = e < 0 ? v / ten[PLIM_MIN(left, 22)] : v * ten[PLIM_MIN(left, 22)];
+    return v;
+}
+
+static double number_f64(plim_str s)
+{
+    bool minus = s.n && s.p[0] == '-', point = false;
+    size_t i = minus;
+    uint64_t m = 0;
+    int64_t e = 0, ex = 0;
+    if (i < s.n && s.p[i] == 'N')
+        return (double)NAN;
+    if (i < s.n && s.p[i] == 'I')
+        return minus ? -(double)INFINITY : (double)INFINITY;
+    for (; i < s.n && (s.p[i] == '.' || (s.p[i] >= '0' && s.p[i] <= '9')); i++) {
+        if (s.p[i] == '.')
+            point = true;
+        else if (m < UINT64_MAX / 10 - 1) { /* 19 digits; further ones only scale */
+            m = m * 10 + (uint64_t)(s.p[i] - '0');
+            e -= point;
+        } else {
+            e += !point;
+        }
+    }
+    if (i < s.n) {
+        bool neg = s.p[++i] == '-';
+        for (i += neg || s.p[i] == '+'; i < s.n; i++)
+            ex = PLIM_MIN(ex * 10 + (s.p[i] - '0'), 1 << 30);
+        e += neg ? -ex : ex;
+    }
+    double v = scale10(m, e);
+    return minus ? -v : v;
+}
+
+/* Sign and magnitude of an integer; false: none, or beyond 64 bits. */
+static bool number_int(json_number n, bool *minus, uint64_t *v)
+{
+    *minus = n.text.p[0] == '-';
+    *v = 0;
+    if (!n.integer) {
+        double d = fabs(number_f64(n.text));
+        if (!(d <= 9007199254740992.0) || floor(d) < d) /* 2^53 */
+            return false;
+        *v = (uint64_t)d;
+        return true;
+    }
+    for (size_t i = *minus; i < n.text.n; i++)
+        if (!plim_mul(*v, 10, v) || !plim_add(*v, (uint64_t)(n.text.p[i] - '0'), v))
+            return false;
+    return true;
+}
+
+int64_t plim_json_i64(plim_json *j)
+{
+    json_number n;
+    bool minus;
+    uint64_t v;
+    if (!json_scan_number(j, &n))
+        return 0;
+    if (!number_int(n, &minus, &v) || v > (uint64_t)INT64_MAX + minus) {
+        plim_json_fail(j, PLIM_ERANGE, "'%.*s' is not a 64-bit integer",
+                       (int)PLIM_MIN(n.text.n, 40), n.text.p);
+        return 0;
+    }
+    return minus ? (int64_t)(0 - v) : (int64_t)v;
+}
+
+uint64_t plim_json_u64(plim_json *j)
+{
+    json_number n;
+    bool minus;
+    uint64_t v;
+    if (!json_scan_number(j, &n))
+        return 0;
+    if (!number_int(n, &minus, &v) || (minus && v)) {
+        plim_json_fail(j, PLIM_ERANGE, "'%.*s' is not an unsigned 64-bit integer",
+                       (int)PLIM_MIN(n.text.n, 40), n.text.p);
+        return 0;
+    }
+    return v;
+}
+
+double plim_json_f64(plim_json *j)
+{
+    json_number n;
+    return json_scan_number(j, &n) ? number_f64(n.text) : 0;
+}
+
+bool plim_json_bool(plim_json *j)
+{
+    char c = json_next(j);
+    if (c == 't' && json_word(j, "true"))
+        return true;
+    if (!(c == 'f' && json_word(j, "false")))
+        json_want(j, "true or false");
+    return false;
+}
+
+void plim_json_null(plim_json *j)
+{
+    if (!(json_next(j) == 'n' && json_word(j, "null")))
+        json_want(j, "null");
+}
+
+/* ---- any value -------------------------------------------------------------- */
+
+static void json_skip_scalar(plim_json *j, plim_json_kind kind)
+{
+    json_number n;
+    switch (kind) {
+    case PLIM_JSON_NULL: plim_json_null(j); break;
+    case PLIM_JSON_BOOL: plim_json_bool(j); break;
+    case PLIM_JSON_STRING: plim_json_str(j); break;
+    case PLIM_JSON_NUMBER: json_scan_number(j, &n); break;
+    default: json_want(j, "a value"); break;
+    }
+}
+
+void plim_json_skip(plim_json *j)
+{
+    uint64_t arrays[PLIM_JSON_MAX_DEPTH / 64 + 1] = {0}; /* bit d: level d is one */
+    uint32_t base = j->depth;
+    plim_str key;
+    do {
+        plim_json_kind kind = plim_json_peek(j);
+        if (kind == PLIM_JSON_OBJECT) {
+            plim_json_object(j);
+            arrays[j->depth / 64] &= ~(1ull << j->depth % 64);
+        } else if (kind == PLIM_JSON_ARRAY) {
+            plim_json_array(j);
+            arrays[j->depth / 64] |= 1ull << j->depth % 64;
+        } else {
+            json_skip_scalar(j, kind);
+        }
+        while (!j->bad && j->depth > base &&
+               !(arrays[j->depth / 64] >> j->depth % 64 & 1 ? plim_json_item(j)
+                                                            : plim_json_member(j, &key)))
+            ;
+    } while (!j->bad && j->depth > base);
+}
+
+plim_str plim_json_raw(plim_json *j)
+{
+    json_next(j);
+    uint64_t from = j->at;
+    plim_json_skip(j);
+    return j->bad ? (plim_str){NULL, 0} : (plim_str){j->p + from, (size_t)(j->at - from)};
+}
+
+/* ======================================================================== */
+/* Writer                                                                    */
+/* ======================================================================== */
+
+void plim_jw_init(plim_jw *w, plim_buf *out) { *w = (plim_jw){.out = out}; }
+
+static void jw_comma(plim_jw *w)
+{
+    if (w->comma)
+        plim_buf_puts(w->out, ",");
+    w->comma = true;
+}
+
+static void jw_open(plim_jw *w, bool array)
+{
+    jw_comma(w);
+    plim_assert(w->depth < PLIM_JW_MAX_DEPTH);
+    uint64_t bit = 1ull << w->depth % 64;
+    w->arrays = array ? w->arrays | bit : w->arrays & ~bit;
+    w->depth++;
+    w->comma = false;
+    plim_buf_puts(w->out, array ? "[" : "{");
+}
+
+void plim_jw_object(plim_jw *w) { jw_open(w, false); }
+void plim_jw_array(plim_jw *w) { jw_open(w, true); }
+
+void plim_jw_end(plim_jw *w)
+{
+    plim_assert(w->depth > 0);
+    w->depth--;
+    w->comma = true;
+    plim_buf_puts(w->out, w->arrays >> w->depth % 64 & 1 ? "]" : "}");
+}
+
+/* Length of the UTF-8 sequence at s, 0 if it is none.
+ * src: Unicode 15, table 3-7 "Well-Formed UTF-8 Byte Sequences" */
+static size_t utf8_len(const char *s, size_t n)
+{
+    uint8_t a = (uint8_t)s[0], b = n > 1 ? (uint8_t)s[1] : 0;
+    size_t len = a < 0x80 ? 1 : a < 0xc2 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf5 ? 4 : 0;
+    if (len > n)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if (((uint8_t)s[i] & 0xc0) != 0x80)
+            return 0;
+    bool overlong = (a == 0xe0 && b < 0xa0) || (a == 0xf0 && b < 0x90);
+    bool outside = (a == 0xed && b > 0x9f) || (a == 0xf4 && b > 0x8f);
+    return overlong || outside ? 0 : len;
+}
+
+static void jw_quoted(plim_buf *out, plim_str s)
+{
+    size_t from = 0, i = 0;
+    plim_buf_puts(out, "\"");
+    while (i < s.n) {
+        uint8_t c = (uint8_t)s.p[i];
+        size_t len = utf8_len(s.p + i, s.n - i);
+        if (len && c >= 0x20 && c != '"' && c != '\\') {
+            i += len;
+            continue;
+        }
+        plim_buf_add(out, (plim_str){s.p + from, i - from});
+        if (!len)
+            plim_buf_puts(out, "\xef\xbf\xbd");
+        else if (c == '\n')
+            plim_buf_puts(out, "\\n");
+        else if (c == '\t')
+            plim_buf_puts(out, "\\t");
+        else if (c < 0x20)
+            plim_buf_printf(out, "\\u%04x", c);
+        else
+            plim_buf_printf(out, "\\%c", c);
+        from = ++i;
+    }
+    plim_buf_add(out, (plim_str){s.p + from, i - from});
+    plim_buf_puts(out, "\"");
+}
+
+void plim_jw_key(plim_jw *w, const char *name)
+{
+    jw_comma(w);
+    jw_quoted(w->out, plim_str_of(name));
+    plim_buf_puts(w->out, ":");
+    w->comma = false;
+}
+
+void plim_jw_str(plim_jw *w, plim_str s)
+{
+    jw_comma(w);
+    jw_quoted(w->out, s);
+}
+
+void plim_jw_cstr(plim_jw *w, const char *z)
+{
+    if (z)
+        plim_jw_str(w, plim_str_of(z));
+    else
+        plim_jw_null(w);
+}
+
+void plim_jw_u64(plim_jw *w, uint64_t v)
+{
+    jw_comma(w);
+    plim_buf_printf(w->out, "%" PRIu64, v);
+}
+
+void plim_jw_i64(plim_jw *w, int64_t v)
+{
+    jw_comma(w);
+    plim_buf_printf(w->out, "%" PRId64, v);
+}
+
+void plim_jw_bool(plim_jw *w, bool v)
+{
+    jw_comma(w);
+    plim_buf_puts(w->out, v ? "true" : "false");
+}
+
+void plim_jw_null(plim_jw *w)
+{
+    jw_comma(w);
+    plim_buf_puts(w->out, "null");
+}
+
+void plim_jw_f64(plim_jw *w, double v)
+{
+    char s[40];
+    if (!isfinite(v)) {
+        plim_jw_null(w);
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(s, sizeof s, "%.*g", digits, v);
+        if (!(strtod(s, NULL) < v || strtod(s, NULL) > v))
+            break;
+    }
+    jw_comma(w);
+    for (size_t i = 0; s[i]; i++) {
+        /* whatever the locale has for a point, be it several bytes */
+        bool plain = s[i] > 0 && strchr("0123456789+-e", s[i]) != NULL;
+        if (plain)
+            plim_buf_add(w->out, (plim_str){s + i, 1});
+        else if (i && s[i - 1] > 0 && strchr("0123456789", s[i - 1]))
+            plim_buf_puts(w->out, ".");
+    }
+}

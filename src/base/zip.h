@@ -1,0 +1,44 @@
+/* zip.h -- members of a zip archive that is in memory.
+ *
+ * Only the central directory is believed; a local header must agree with it in
+ * name and method and else only says where the data starts (with streamed
+ * archives, such as torch writes, its sizes are zero).  Every offset and length
+ * is checked against the file.  Not read: encryption, several disks, bytes put
+ * before the first member, methods other than stored and deflated.
+ * src: APPNOTE.TXT 6.3.10, PKWARE */
+#ifndef PLIM_ZIP_H
+#define PLIM_ZIP_H
+
+#include "base/base.h"
+
+typedef struct plim_zip_entry {
+    plim_str name;         /* borrowed from the file, not checked for ".." */
+    uint64_t header;       /* offset of the local header */
+    uint64_t packed, size; /* bytes in the file; bytes of the member */
+    uint32_t crc;
+    uint16_t flags, method;
+} plim_zip_entry;
+
+typedef struct plim_zip {
+    plim_bytes file;
+    uint64_t at, end; /* the central directory; members lie before it */
+} plim_zip;
+
+bool plim_zip_is(plim_bytes file); /* begins like an archive with members */
+
+/* Finds the directory and checks all of it; allocates nothing. */
+plim_status plim_zip_open(plim_zip *z, plim_bytes file, plim_err *err);
+
+/* Members in the directory's order: *cursor starts at 0; false after the last. */
+bool plim_zip_next(const plim_zip *z, uint64_t *cursor, plim_zip_entry *out);
+
+/* The member of this name, or of this name in a folder ("model/data.pkl" is
+ * "data.pkl"): the one least deep, the first of equals. */
+bool plim_zip_find(const plim_zip *z, const char *name, plim_zip_entry *out);
+
+/* The bytes of a member: a slice of the file if stored, in `a` if deflated.  Its
+ * checksum is checked.  PLIM_EUNSUPPORTED if it has more than `limit` bytes. */
+plim_status plim_zip_read(const plim_zip *z, const plim_zip_entry *e, plim_arena *a,
+                          uint64_t limit, plim_bytes *out, plim_err *err);
+
+#endif
