@@ -1,0 +1,269 @@
+/* alloc.c -- what all allocators share: see alloc.h and alloc_base.h. */
+#include "alloc/alloc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "alloc/alloc_base.h"
+
+/* ---- the device ---------------------------------------------------------- */
+
+bool plim_device_allows(const plim_device *d, uint64_t bytes)
+{
+    return d->limit == UINT64_MAX || (bytes <= d->limit && d->used <= d->limit - bytes);
+}
+
+bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr)
+{
+    *addr = d->next;
+    return plim_add(d->next, bytes, &d->next);
+}
+
+bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr)
+{
+    if (bytes > d->capacity - d->used || (addr && !plim_device_reserve(d, bytes, addr)))
+        return false;
+    d->used += bytes;
+    return true;
+}
+
+/* ---- options ------------------------------------------------------------- */
+
+/* src: facts caching-allocator.md 12 */
+static uint64_t fraction_limit(int torch, double fraction, uint64_t total)
+{
+    bool nearest = plim_alloc_rules_of(torch)->fraction_nearest;
+    if (fraction <= 0 || (nearest && fraction >= 1))
+        return UINT64_MAX;
+    return (uint64_t)(fraction * (double)total + (nearest ? 0.5 : 0));
+}
+
+static plim_status check_options(const plim_alloc_options *o, plim_err *err)
+{
+    if (o->capacity > PLIM_ALLOC_MAX || o->total > PLIM_ALLOC_MAX)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "capacity %" PRIu64 " is over the limit of %llu bytes",
+                         PLIM_MAX(o->capacity, o->total), PLIM_ALLOC_MAX);
+    if (o->total && o->total < o->capacity)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "capacity %" PRIu64 " is over the device's total of %" PRIu64,
+                         o->capacity, o->total);
+    if (!(o->fraction >= 0 && o->fraction <= 1))
+        return plim_fail(err, PLIM_EUSAGE, 0, "memory fraction is not between 0 and 1");
+    return PLIM_OK;
+}
+
+plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_options *o,
+                                 const plim_allocator *ops, plim_err *err)
+{
+    plim_status st = check_options(o, err);
+    *h = (plim_alloc){.ops = ops, .arena = a, .torch = o->torch, .number = o->device};
+    plim_alloc_conf_init(&h->conf);
+    if (!st)
+        st = plim_alloc_conf_parse(&h->conf, o->conf, o->torch, err);
+    if (st)
+        return st;
+    double fraction = o->fraction > 0 ? o->fraction : h->conf.fraction;
+    if (fraction > 0 && fraction < 1 && !o->capacity)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "a memory fraction needs the capacity of a device");
+    uint64_t capacity = o->capacity ? o->capacity : 2 * PLIM_ALLOC_MAX;
+    uint64_t total = o->total ? o->total : capacity;
+    h->device = (plim_device){.capacity = capacity,
+                              .total = total,
+                              .limit = fraction_limit(o->torch, fraction, total),
+                              .next = 0x7f0000000000};
+    return PLIM_OK;
+}
+
+/* ---- calls --------------------------------------------------------------- */
+
+plim_status plim_alloc_new(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
+                           plim_err *err)
+{
+    const plim_allocator *ops = o->allocator ? o->allocator : plim_allocator_at(0);
+    return ops->create(a, o, out, err);
+}
+
+plim_status plim_alloc_malloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,
+                              plim_err *err)
+{
+    *block = PLIM_NONE;
+    if (!bytes)
+        return PLIM_OK;
+    if (bytes >= PLIM_ALLOC_MAX) {
+        h->oom = (plim_oom_record){.any = true, .absurd = true};
+        return PLIM_OK;
+    }
+    return h->ops->alloc(h, bytes, stream, block, err);
+}
+
+plim_status plim_alloc_free(plim_alloc *h, uint32_t block, plim_err *err)
+{
+    return block == PLIM_NONE ? PLIM_OK : h->ops->release(h, block, err);
+}
+
+plim_status plim_alloc_record_stream(plim_alloc *h, uint32_t block, uint16_t stream,
+                                     plim_err *err)
+{
+    return block == PLIM_NONE ? PLIM_OK : h->ops->record_stream(h, block, stream, err);
+}
+
+void plim_alloc_stream_done(plim_alloc *h, uint16_t stream) { h->ops->stream_done(h, stream); }
+
+plim_status plim_alloc_empty_cache(plim_alloc *h, plim_err *err)
+{
+    return h->ops->empty_cache(h, err);
+}
+
+plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err)
+{
+    return plim_alloc_conf_parse(&h->conf, conf, h->torch, err);
+}
+
+/* ---- statistics ---------------------------------------------------------- */
+
+/* Every plim_stat of plim_alloc_stats. */
+#define EACH_STAT(s, DO)                                                                      \
+    DO((s)->allocation)                                                                       \
+    DO((s)->segment)                                                                          \
+    DO((s)->active)                                                                           \
+    DO((s)->inactive_split)                                                                   \
+    DO((s)->requested_bytes)                                                                  \
+    DO((s)->allocated_bytes)                                                                  \
+    DO((s)->active_bytes)                                                                     \
+    DO((s)->reserved_bytes)                                                                   \
+    DO((s)->inactive_split_bytes)                                                             \
+    DO((s)->oversize_allocations)                                                             \
+    DO((s)->oversize_segments)
+
+void plim_alloc_reset_peak(plim_alloc *h)
+{
+#define RESET(stat) (stat).peak = (stat).current;
+    EACH_STAT(&h->stats, RESET)
+#undef RESET
+}
+
+void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out)
+{
+    *out = h->stats;
+#define FREED(stat) (stat).total_freed = (stat).total_allocated - (stat).current;
+    EACH_STAT(out, FREED)
+#undef FREED
+}
+
+static int compare_addr(const void *a, const void *b)
+{
+    const plim_alloc_block *x = a, *y = b;
+    return (x->addr > y->addr) - (x->addr < y->addr);
+}
+
+void plim_alloc_sort_blocks(plim_alloc_block *blocks, uint32_t n)
+{
+    if (n)
+        qsort(blocks, n, sizeof *blocks, compare_addr);
+}
+
+uint32_t plim_alloc_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_t max)
+{
+    return h->ops->blocks(h, out, max);
+}
+
+/* ---- out of memory ------------------------------------------------------- */
+
+void plim_alloc_note_oom(plim_alloc *h, uint64_t tried)
+{
+    h->stats.num_ooms++;
+    h->oom = (plim_oom_record){.any = true,
+                               .tried = tried,
+                               .free = h->device.capacity - h->device.used,
+                               .allocated = h->stats.allocated_bytes.current,
+                               .reserved = h->stats.reserved_bytes.current};
+}
+
+/* As PyTorch prints sizes: a unit begins above its bound, so 1 MiB is "1024.00
+ * KiB".  Two decimals, ties to even as printf has them.
+ * src: facts caching-allocator.md 17 */
+static plim_text oom_size(uint64_t n)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB"};
+    plim_text t;
+    if (n <= 1024) {
+        snprintf(t.s, sizeof t.s, "%" PRIu64 " bytes", n);
+        return t;
+    }
+    uint32_t k = n <= 1ull << 20 ? 0 : n <= 1ull << 30 ? 1 : 2;
+    uint64_t unit = 1024ull << (10 * k), whole = n / unit, part = n % unit * 100;
+    uint64_t cents = part / unit, rest = part % unit;
+    if (rest * 2 > unit || (rest * 2 == unit && cents % 2))
+        cents++;
+    snprintf(t.s, sizeof t.s, "%" PRIu64 ".%02" PRIu64 " %s", whole + cents / 100, cents % 100,
+             units[k]);
+    return t;
+}
+
+static void oom_text_old(const plim_alloc *h, plim_buf *b)
+{
+    const plim_oom_record *o = &h->oom;
+    plim_buf_printf(b, "(GPU %" PRIu32 "; %s total capacity; %s already allocated; %s free; ",
+                    h->number, oom_size(h->device.total).s, oom_size(o->allocated).s,
+                    oom_size(o->free).s);
+    if (h->device.limit != UINT64_MAX)
+        plim_buf_printf(b, "%s allowed; ", oom_size(h->device.limit).s);
+    plim_buf_printf(b,
+                    "%s reserved in total by PyTorch) If reserved memory is >> allocated "
+                    "memory try setting max_split_size_mb to avoid fragmentation.  See "
+                    "documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF",
+                    oom_size(o->reserved).s);
+}
+
+static void oom_text_new(const plim_alloc *h, plim_oom_style style, plim_buf *b)
+{
+    static const char expandable[] =
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
+        "documentation for Memory Management  ";
+    const plim_oom_record *o = &h->oom;
+    plim_buf_printf(b, "GPU %" PRIu32 " has a total %s of %s of which %s is free. ", h->number,
+                    style == PLIM_OOM_CAPACTY ? "capacty" : "capacity",
+                    oom_size(h->device.total).s, oom_size(o->free).s);
+    if (h->device.total > h->device.capacity)
+        plim_buf_printf(b, "Including non-PyTorch memory, this process has %s memory in use. ",
+                        oom_size(h->device.total - o->free).s);
+    if (h->device.limit != UINT64_MAX)
+        plim_buf_printf(b, "%s allowed; ", oom_size(h->device.limit).s);
+    plim_buf_printf(b,
+                    "Of the allocated memory %s is allocated by PyTorch, and %s is reserved "
+                    "by PyTorch but unallocated. If reserved but unallocated memory is large "
+                    "try setting ",
+                    oom_size(o->allocated).s, oom_size(o->reserved - o->allocated).s);
+    if (style == PLIM_OOM_CAPACTY)
+        plim_buf_puts(b, "max_split_size_mb to avoid fragmentation.  See documentation for "
+                         "Memory Management and PYTORCH_CUDA_ALLOC_CONF");
+    else
+        plim_buf_printf(
+            b, "%s(https://%s)", expandable,
+            style == PLIM_OOM_EXPANDABLE
+                ? "pytorch.org/docs/stable/notes/cuda.html#environment-variables"
+                : "docs.pytorch.org/docs/stable/notes/"
+                  "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf");
+}
+
+plim_str plim_alloc_oom_text(const plim_alloc *h, plim_arena *a)
+{
+    plim_oom_style style = plim_alloc_rules_of(h->torch)->oom;
+    plim_buf b;
+    if (!h->oom.any)
+        return (plim_str){NULL, 0};
+    plim_buf_init(&b, a);
+    if (h->oom.absurd) {
+        plim_buf_puts(&b, "CUDA out of memory. Tried to allocate more than 1EB memory.");
+    } else {
+        plim_buf_printf(&b, "CUDA out of memory. Tried to allocate %s%s ",
+                        oom_size(h->oom.tried).s, style == PLIM_OOM_OLD ? "" : ".");
+        if (style == PLIM_OOM_OLD)
+            oom_text_old(h, &b);
+        else
+            oom_text_new(h, style, &b);
+    }
+    return b.bad ? (plim_str){NULL, 0} : plim_buf_str(&b);
+}

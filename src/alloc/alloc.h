@@ -1,0 +1,124 @@
+/* alloc.h -- simulated GPU allocators: what becomes of the memory a tape asks
+ * for.
+ *
+ * An allocator is a row of allocs.c: it serves requests one by one from a
+ * device that does not exist and keeps the counters of torch.cuda.memory_stats.
+ * Most callers want sim.h, which runs a whole tape through one.
+ *
+ * Out of memory on the *modelled* device is an answer, not an error: the block
+ * is PLIM_NONE, stats.num_ooms has grown and plim_alloc_oom_text says what
+ * PyTorch would have said.  A plim_status is about plimsoll itself. */
+#ifndef PLIM_ALLOC_H
+#define PLIM_ALLOC_H
+
+#include "core/tape.h"
+
+struct plim_allocator;
+
+/* Zero means "the default" everywhere. */
+typedef struct plim_alloc_options {
+    const struct plim_allocator *allocator; /* NULL: the first row */
+    int torch;                              /* 100 * major + minor; 0: the newest known */
+    plim_str conf;     /* as PYTORCH_CUDA_ALLOC_CONF; borrowed during the call only */
+    uint64_t capacity; /* bytes the allocator can get from the device; 0: no limit */
+    uint64_t total;    /* of the device; 0: capacity.  The rest is the context */
+    double fraction;   /* set_per_process_memory_fraction, (0, 1]; 0: never called */
+    uint32_t device;   /* N of "GPU N" in the out-of-memory text */
+} plim_alloc_options;
+#define PLIM_ALLOC_OPTIONS_INIT                                                               \
+    {                                                                                         \
+        0                                                                                     \
+    }
+
+/* src: torch.cuda.memory_stats, in its names, columns "all".  A peak moves only
+ * when its counter rises; reset_peak sets it to the counter. */
+typedef struct plim_alloc_stats {
+    plim_stat allocation, segment, active, inactive_split; /* counts */
+    plim_stat requested_bytes;                             /* as asked for */
+    plim_stat allocated_bytes;      /* whole blocks; falls when free() is called */
+    plim_stat active_bytes;         /* falls when other streams are done too */
+    plim_stat reserved_bytes;       /* obtained from CUDA */
+    plim_stat inactive_split_bytes; /* free, but in a segment that is partly used */
+    plim_stat oversize_allocations, oversize_segments; /* max_split_size_mb and above */
+    uint64_t num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc,
+        num_device_free;
+} plim_alloc_stats;
+
+typedef enum plim_block_state {
+    PLIM_BLOCK_FREE,
+    PLIM_BLOCK_ALLOCATED,
+    PLIM_BLOCK_PENDING,  /* freed, another stream may still use it */
+    PLIM_BLOCK_UNMAPPED, /* address space of an expandable segment, no memory */
+} plim_block_state;
+
+/* One piece of a segment, for who looks inside. */
+typedef struct plim_alloc_block {
+    uint64_t addr, bytes;
+    uint64_t requested; /* 0 unless allocated or pending */
+    uint32_t block;     /* the handle that malloc gave; meaningless if free */
+    uint16_t stream;
+    uint8_t state; /* plim_block_state */
+    bool small;    /* of the pool for requests up to 1 MiB */
+    bool expandable;
+    bool first; /* a segment begins here */
+} plim_alloc_block;
+
+typedef struct plim_alloc plim_alloc;
+
+/* A new allocator on an empty device; it lives in `a` and dies with it.
+ * PLIM_EUSAGE names the option, or the key of `conf`, and what it may be. */
+plim_status plim_alloc_new(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
+                           plim_err *err);
+
+/* The calls of a program, in their order.  A block handle is valid until it is
+ * freed and not one call longer; handles are used again.  PLIM_ENOMEM: the
+ * arena is full, the allocator must not be used any more.
+ *
+ * malloc of 0 bytes is no block (PLIM_NONE) and no counter moves; freeing
+ * PLIM_NONE is nothing.  Streams are 0..PLIM_ALL_STREAMS - 1. */
+plim_status plim_alloc_malloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,
+                              plim_err *err);
+plim_status plim_alloc_free(plim_alloc *h, uint32_t block, plim_err *err);
+plim_status plim_alloc_record_stream(plim_alloc *h, uint32_t block, uint16_t stream,
+                                     plim_err *err);
+/* All that was queued on the stream (or on PLIM_ALL_STREAMS) has finished; the
+ * next malloc notices. */
+void plim_alloc_stream_done(plim_alloc *h, uint16_t stream);
+plim_status plim_alloc_empty_cache(plim_alloc *h, plim_err *err);
+void plim_alloc_reset_peak(plim_alloc *h);
+/* torch.cuda.memory._set_allocator_settings: PLIM_EUSAGE as for new, and then
+ * nothing has changed. */
+plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err);
+
+void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out);
+
+/* What the last failed malloc would have printed; {NULL, 0} if none failed or
+ * the arena is full. */
+plim_str plim_alloc_oom_text(const plim_alloc *h, plim_arena *a);
+
+/* Up to `max` blocks in the order of their addresses; returns how many there
+ * are. */
+uint32_t plim_alloc_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_t max);
+
+/* ---- the list of allocators ------------------------------------------------ */
+
+typedef struct plim_allocator {
+    const char *name, *doc, *src;
+    plim_status (*create)(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
+                          plim_err *err);
+    plim_status (*alloc)(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,
+                         plim_err *err);
+    plim_status (*release)(plim_alloc *h, uint32_t block, plim_err *err);
+    plim_status (*record_stream)(plim_alloc *h, uint32_t block, uint16_t stream,
+                                 plim_err *err);
+    void (*stream_done)(plim_alloc *h, uint16_t stream);
+    plim_status (*empty_cache)(plim_alloc *h, plim_err *err);
+    uint32_t (*blocks)(const plim_alloc *h, plim_alloc_block *out, uint32_t max);
+} plim_allocator;
+
+uint32_t plim_allocator_count(void);
+const plim_allocator *plim_allocator_at(uint32_t i);
+/* PLIM_EUSAGE lists what there is; "" is the first row. */
+plim_status plim_allocator_find(plim_str name, const plim_allocator **out, plim_err *err);
+
+#endif

@@ -1,0 +1,73 @@
+/* alloc_base.h -- what every simulated allocator has: the counters, the device
+ * it stands on, and how it ran out of memory.  For the files of this room. */
+#ifndef PLIM_ALLOC_BASE_H
+#define PLIM_ALLOC_BASE_H
+
+#include "alloc/alloc.h"
+#include "alloc/alloc_conf.h"
+#include "base/fmt.h"
+
+/* Sizes stay below this, sums below four times that: nothing here can wrap.
+ * src: CUDACachingAllocator.cpp refuses 1 EiB and above */
+#define PLIM_ALLOC_MAX (1ull << 60)
+
+/* A device that only counts. */
+typedef struct plim_device {
+    uint64_t capacity; /* never 0 */
+    uint64_t total;    /* what cudaMemGetInfo calls total */
+    uint64_t used;     /* got by the allocator */
+    uint64_t limit;    /* of set_per_process_memory_fraction; UINT64_MAX: none */
+    uint64_t next;     /* address of the next reservation; addresses only grow */
+} plim_device;
+
+/* The numbers in an out-of-memory text, as they stood. */
+typedef struct plim_oom_record {
+    bool any, absurd; /* absurd: 1 EiB or more was asked for */
+    uint64_t tried, free, allocated, reserved;
+} plim_oom_record;
+
+struct plim_alloc {
+    const plim_allocator *ops;
+    plim_arena *arena;
+    int torch;
+    uint32_t number; /* of the device */
+    plim_alloc_conf conf;
+    plim_device device;
+    plim_alloc_stats stats; /* total_freed is filled in when asked for */
+    plim_oom_record oom;
+    bool full; /* our own memory */
+};
+
+/* Options checked, conf parsed, an empty device. */
+plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_options *o,
+                                 const plim_allocator *ops, plim_err *err);
+
+/* Within set_per_process_memory_fraction?  Asked before the device is. */
+bool plim_device_allows(const plim_device *d, uint64_t bytes);
+/* False: out of memory.  addr NULL: memory without addresses of its own. */
+bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr);
+bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr); /* addresses only */
+
+/* The malloc that just failed; `tried` is what the text names. */
+void plim_alloc_note_oom(plim_alloc *h, uint64_t tried);
+
+void plim_alloc_sort_blocks(plim_alloc_block *blocks, uint32_t n); /* by address */
+
+static inline void plim_stat_up(plim_stat *s, uint64_t n)
+{
+    s->current += n;
+    s->total_allocated += n;
+    if (s->total_allocated < n) /* 16 EiB in all: stays there */
+        s->total_allocated = UINT64_MAX;
+    if (s->current > s->peak)
+        s->peak = s->current;
+}
+static inline void plim_stat_down(plim_stat *s, uint64_t n)
+{
+    plim_assert(s->current >= n);
+    s->current -= n;
+}
+
+extern const plim_allocator plim_allocator_caching, plim_allocator_none;
+
+#endif

@@ -1,0 +1,338 @@
+/* alloc_conf.c -- see alloc_conf.h.
+ * src: facts caching-allocator.md 18, 20 (c10/cuda/CUDAAllocatorConfig.cpp,
+ * c10/core/AllocatorConfig.cpp, several versions) */
+#include "alloc/alloc_conf.h"
+
+#include "base/fmt.h"
+
+/* ---- versions ------------------------------------------------------------ */
+
+enum { NEWEST = 99 * 100 };
+
+// clang-format off
+static const plim_alloc_rules rules[] = {
+    /* since  split div  '>'    nearest text                 */
+    {  100,   21,   1,   false, false,  PLIM_OOM_OLD,        "one division for all sizes, no expandable segments"},
+    {  201,   21,   2,   true,  false,  PLIM_OOM_CAPACTY,    "expandable segments, lists of divisions, new out-of-memory text"},
+    {  202,   21,   2,   true,  false,  PLIM_OOM_EXPANDABLE, "out-of-memory text recommends expandable segments"},
+    {  209,   20,   2,   false, false,  PLIM_OOM_EXPANDABLE, "max_split_size_mb:20 is allowed, '>' of a list fixed"},
+    {  210,   20,   2,   false, true,   PLIM_OOM_EXPANDABLE, "memory fraction to the nearest byte, 1.0 is no limit"},
+    {  211,   20,   2,   false, true,   PLIM_OOM_DOCS,       "large_segment_size_mb"},
+};
+// clang-format on
+
+const plim_alloc_rules *plim_alloc_rules_of(int torch)
+{
+    const plim_alloc_rules *r = &rules[0];
+    for (size_t i = 0; i < PLIM_COUNT(rules); i++)
+        if (rules[i].since <= (torch ? torch : NEWEST))
+            r = &rules[i];
+    return r;
+}
+
+/* ---- values -------------------------------------------------------------- */
+
+typedef struct conf_reader {
+    plim_alloc_conf c;
+    const plim_alloc_rules *rules;
+    bool slack_given;
+    plim_str key, value;
+    plim_err *err;
+} conf_reader;
+
+#define SHOWN(s) (int)PLIM_MIN((s).n, 40), (s).p
+
+static plim_str trimmed(plim_str s)
+{
+    while (s.n && (s.p[0] == ' ' || s.p[0] == '\t'))
+        s = (plim_str){s.p + 1, s.n - 1};
+    while (s.n && (s.p[s.n - 1] == ' ' || s.p[s.n - 1] == '\t'))
+        s.n--;
+    return s;
+}
+
+/* Cuts *s at the first `c`: what stands before it, *s is what comes after. */
+static plim_str cut(plim_str *s, char c)
+{
+    const char *end = s->n ? memchr(s->p, c, s->n) : NULL;
+    plim_str head = {s->p, end ? (size_t)(end - s->p) : s->n};
+    *s = end ? (plim_str){end + 1, s->n - head.n - 1} : (plim_str){s->p + s->n, 0};
+    return trimmed(head);
+}
+
+static bool digits(plim_str s, uint64_t *out)
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] < '0' || s.p[i] > '9' || !plim_mul(v, 10, &v) ||
+            !plim_add(v, (uint64_t)(s.p[i] - '0'), &v))
+            return false;
+    *out = v;
+    return s.n > 0;
+}
+
+static plim_status bad_value(conf_reader *r, const char *want)
+{
+    return plim_fail(r->err, PLIM_EUSAGE, 0, "allocator setting '%.*s' is '%.*s', not %s",
+                     SHOWN(r->key), SHOWN(r->value), want);
+}
+
+/* A number of MiB, at least `least`, in bytes. */
+static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
+{
+    uint64_t v = 0, bytes = 0;
+    if (!digits(r->value, &v) || !plim_mul(v, PLIM_MIB, &bytes))
+        return bad_value(r, "a number of MiB");
+    if (v < least)
+        return plim_fail(r->err, PLIM_EUSAGE, 0,
+                         "allocator setting '%.*s' is %" PRIu64
+                         ", below its least value of %" PRIu64,
+                         SHOWN(r->key), v, least);
+    *out = bytes;
+    return PLIM_OK;
+}
+
+static plim_status read_bool(conf_reader *r, bool *out)
+{
+    if (!plim_str_is(r->value, "True") && !plim_str_is(r->value, "False"))
+        return bad_value(r, "True or False");
+    *out = r->value.p[0] == 'T';
+    return PLIM_OK;
+}
+
+/* "0.8", ".8", "1": digits with at most one point; false else. */
+static bool decimal(plim_str s, double *out)
+{
+    double v = 0, unit = 1;
+    bool point = false, any = false;
+    for (size_t i = 0; i < s.n; i++) {
+        if (s.p[i] == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (s.p[i] < '0' || s.p[i] > '9' || i > 17)
+            return false;
+        any = true;
+        v = v * 10 + (s.p[i] - '0');
+        unit *= point ? 10 : 1;
+    }
+    *out = v / unit;
+    return any;
+}
+
+/* ---- keys ---------------------------------------------------------------- */
+
+static plim_status key_max_split(conf_reader *r)
+{
+    uint64_t least = PLIM_MAX((uint64_t)r->rules->min_split_mb, r->c.large_segment / PLIM_MIB);
+    return read_mib(r, r->rules->since < 211 ? r->rules->min_split_mb : least,
+                    &r->c.max_split);
+}
+
+static plim_status key_non_split(conf_reader *r)
+{
+    r->slack_given = true;
+    return read_mib(r, r->c.large_segment / PLIM_MIB, &r->c.max_non_split_slack);
+}
+
+static plim_status key_large_segment(conf_reader *r)
+{
+    return read_mib(r, 11, &r->c.large_segment);
+}
+
+static plim_status key_bypass(conf_reader *r) { return read_mib(r, 1, &r->c.bypass); }
+
+static plim_status key_gc(conf_reader *r)
+{
+    if (!decimal(r->value, &r->c.gc) || r->c.gc <= 0 || r->c.gc >= 1)
+        return bad_value(r, "between 0 and 1");
+    return PLIM_OK;
+}
+
+static plim_status key_fraction(conf_reader *r)
+{
+    if (!decimal(r->value, &r->c.fraction) || r->c.fraction <= 0 || r->c.fraction > 1)
+        return bad_value(r, "above 0 and at most 1");
+    return PLIM_OK;
+}
+
+static plim_status key_expandable(conf_reader *r) { return read_bool(r, &r->c.expandable); }
+
+static bool power_of_two(uint64_t v) { return v && !(v & (v - 1)); }
+
+static uint32_t log2_of(uint64_t v)
+{
+    uint32_t n = 0;
+    while (v >>= 1)
+        n++;
+    return n;
+}
+
+static void fill(uint32_t *division, uint32_t from, uint32_t to, uint64_t v)
+{
+    for (uint32_t i = from; i < to; i++)
+        division[i] = (uint32_t)v;
+}
+
+/* One "KEY:VALUE" of a list, KEY in MiB or ">"; *last is the interval that the
+ * one before named, PLIM_DIVISIONS if there was none. */
+static plim_status read_interval(conf_reader *r, plim_str item, uint32_t *last)
+{
+    uint64_t v = 0, mb = 0;
+    plim_str key = cut(&item, ':');
+    if (!digits(trimmed(item), &v) || (v && !power_of_two(v)) || v > 1u << 30)
+        return bad_value(r, "a list like [256:1,512:2,>:4] of powers of two");
+    if (plim_str_is(key, ">")) {
+        uint32_t from = *last == PLIM_DIVISIONS ? 0 : *last + !r->rules->gt_overwrites;
+        fill(r->c.division, from, PLIM_DIVISIONS, v);
+        return PLIM_OK;
+    }
+    if (!digits(key, &mb) || !power_of_two(mb))
+        return bad_value(r, "a list like [256:1,512:2,>:4] of powers of two");
+    uint32_t i = PLIM_MIN(log2_of(mb), PLIM_DIVISIONS - 1);
+    fill(r->c.division, *last == PLIM_DIVISIONS ? 0 : i, i + 1, v);
+    *last = i;
+    return PLIM_OK;
+}
+
+static plim_status key_divisions(conf_reader *r)
+{
+    plim_str list = r->value;
+    uint64_t v = 0;
+    uint32_t last = PLIM_DIVISIONS;
+    plim_status st = PLIM_OK;
+    if (list.n && list.p[0] == '[' && r->rules->since >= 201) {
+        if (list.p[list.n - 1] != ']')
+            return bad_value(r, "a list that ends in ']'");
+        list = (plim_str){list.p + 1, list.n - 2};
+        while (!st && list.n)
+            st = read_interval(r, cut(&list, ','), &last);
+        return st;
+    }
+    if (!digits(list, &v) || !power_of_two(v) || v > 1u << 30)
+        return bad_value(r, "a power of two");
+    fill(r->c.division, 0, PLIM_DIVISIONS, v);
+    return PLIM_OK;
+}
+
+static plim_status key_backend(conf_reader *r)
+{
+    if (plim_str_is(r->value, "native"))
+        return PLIM_OK;
+    if (!plim_str_is(r->value, "cudaMallocAsync"))
+        return bad_value(r, "native or cudaMallocAsync");
+    return plim_fail(r->err, PLIM_EUNSUPPORTED, 0,
+                     "backend 'cudaMallocAsync' is not simulated: its pools are the driver's");
+}
+
+static plim_status key_refused(conf_reader *r)
+{
+    bool on = false;
+    plim_status st = read_bool(r, &on);
+    return st || !on ? st
+                     : plim_fail(r->err, PLIM_EUNSUPPORTED, 0,
+                                 "allocator setting '%.*s' is not simulated", SHOWN(r->key));
+}
+
+/* About pinned memory, locks or graph capture: no byte on the device moves. */
+static plim_status key_ignored(conf_reader *r)
+{
+    return r->value.n ? PLIM_OK : bad_value(r, "empty");
+}
+
+// clang-format off
+static const struct {
+    const char *key;
+    int since, until;
+    plim_status (*read)(conf_reader *r);
+} keys[] = {
+    {"max_split_size_mb",                 100, NEWEST, key_max_split},
+    {"garbage_collection_threshold",      100, NEWEST, key_gc},
+    {"roundup_power2_divisions",          100, NEWEST, key_divisions},
+    {"roundup_bypass_threshold_mb",       113, 200,    key_bypass},
+    {"backend",                           200, NEWEST, key_backend},
+    {"expandable_segments",               201, NEWEST, key_expandable},
+    {"max_non_split_rounding_mb",         206, NEWEST, key_non_split},
+    {"per_process_memory_fraction",       210, NEWEST, key_fraction},
+    {"large_segment_size_mb",             211, NEWEST, key_large_segment},
+    {"throw_on_cudamalloc_oom",           211, NEWEST, key_refused},
+    {"release_lock_on_cudamalloc",        201, NEWEST, key_ignored},
+    {"pinned_use_cuda_host_register",     201, NEWEST, key_ignored},
+    {"pinned_num_register_threads",       201, NEWEST, key_ignored},
+    {"pinned_use_background_threads",     201, NEWEST, key_ignored},
+    {"pinned_reserve_segment_size_mb",    201, NEWEST, key_ignored},
+    {"graph_capture_record_stream_reuse", 201, NEWEST, key_ignored},
+};
+// clang-format on
+
+static plim_status read_pair(conf_reader *r, int torch)
+{
+    for (size_t i = 0; i < PLIM_COUNT(keys); i++) {
+        if (!plim_str_is(r->key, keys[i].key))
+            continue;
+        if (torch >= keys[i].since && torch <= keys[i].until)
+            return keys[i].read(r);
+        int known = torch < keys[i].since ? keys[i].since : keys[i].until;
+        return plim_fail(r->err, PLIM_EUSAGE, 0,
+                         "allocator setting '%s' %s PyTorch %d.%d; this is %d.%d", keys[i].key,
+                         torch < keys[i].since ? "came with" : "went after", known / 100,
+                         known % 100, torch / 100, torch % 100);
+    }
+    return plim_fail(r->err, PLIM_EUSAGE, 0, "unknown allocator setting '%.*s'",
+                     SHOWN(r->key));
+}
+
+/* Cuts "key:value" off *text; a value may be a list in brackets. */
+static plim_status next_pair(conf_reader *r, plim_str *text)
+{
+    plim_str whole = *text;
+    r->key = cut(text, ':');
+    const char *bracket = text->n ? memchr(text->p, '[', text->n) : NULL;
+    const char *comma = text->n ? memchr(text->p, ',', text->n) : NULL;
+    if (bracket && (!comma || bracket < comma)) {
+        const char *end = memchr(text->p, ']', text->n);
+        size_t n = end ? (size_t)(end - text->p) + 1 : text->n;
+        r->value = trimmed((plim_str){text->p, n});
+        *text = (plim_str){text->p + n, text->n - n};
+        if (cut(text, ',').n)
+            return bad_value(r, "followed by a comma");
+    } else {
+        r->value = cut(text, ',');
+    }
+    if (!r->key.n || !r->value.n)
+        return plim_fail(r->err, PLIM_EUSAGE, 0,
+                         "allocator settings '%.*s' are not key:value,key:value",
+                         SHOWN(whole));
+    return PLIM_OK;
+}
+
+void plim_alloc_conf_init(plim_alloc_conf *c)
+{
+    *c = (plim_alloc_conf){.max_split = UINT64_MAX,
+                           .max_non_split_slack = 20 * PLIM_MIB,
+                           .large_segment = 20 * PLIM_MIB,
+                           .bypass = UINT64_MAX};
+}
+
+plim_status plim_alloc_conf_parse(plim_alloc_conf *c, plim_str text, int torch, plim_err *err)
+{
+    conf_reader r = {.rules = plim_alloc_rules_of(torch), .err = err};
+    plim_status st = PLIM_OK;
+    plim_alloc_conf_init(&r.c);
+    r.c.expandable = c->expandable;
+    text = trimmed(text);
+    while (!st && text.n) {
+        st = next_pair(&r, &text);
+        if (!st)
+            st = read_pair(&r, torch ? torch : NEWEST);
+    }
+    if (st)
+        return st;
+    if (!r.slack_given)
+        r.c.max_non_split_slack = r.c.large_segment;
+    r.c.min_division = r.rules->min_division;
+    for (uint32_t i = 0; i < PLIM_DIVISIONS; i++)
+        r.c.divides |= r.c.division[i] >= r.rules->min_division;
+    *c = r.c;
+    return PLIM_OK;
+}

@@ -1,0 +1,56 @@
+/* alloc_conf.h -- PYTORCH_CUDA_ALLOC_CONF, and what each PyTorch version makes
+ * of it. */
+#ifndef PLIM_ALLOC_CONF_H
+#define PLIM_ALLOC_CONF_H
+
+#include "base/base.h"
+
+#define PLIM_MIB (1ull << 20)
+
+/* What an out-of-memory error says, by version. */
+typedef enum plim_oom_style {
+    PLIM_OOM_OLD,     /* ... (GPU 0; 4.00 GiB total capacity; ... */
+    PLIM_OOM_CAPACTY, /* the new words, with a famous misspelling */
+    PLIM_OOM_EXPANDABLE,
+    PLIM_OOM_DOCS, /* the address of the documentation changed */
+} plim_oom_style;
+
+/* How a version's caching allocator differs from the newest: each row holds
+ * from its version to the next row. */
+typedef struct plim_alloc_rules {
+    int since;             /* 100 * major + minor */
+    uint32_t min_split_mb; /* the least max_split_size_mb */
+    uint32_t min_division; /* least roundup_power2_divisions that acts */
+    bool gt_overwrites;    /* '>' of a list takes the last named interval too */
+    bool fraction_nearest; /* limit rounded to nearest; 1.0 is no limit */
+    plim_oom_style oom;
+    const char *doc;
+} plim_alloc_rules;
+
+const plim_alloc_rules *plim_alloc_rules_of(int torch); /* 0: the newest */
+
+enum { PLIM_DIVISIONS = 16 };
+
+typedef struct plim_alloc_conf {
+    uint64_t max_split;                /* UINT64_MAX: no limit */
+    uint64_t max_non_split_slack;      /* max_non_split_rounding_mb, in bytes */
+    uint64_t large_segment;            /* bytes */
+    uint64_t bypass;                   /* roundup_bypass_threshold_mb; UINT64_MAX: none */
+    uint32_t division[PLIM_DIVISIONS]; /* for sizes below 2 MiB, 4 MiB, ... */
+    uint32_t min_division;             /* least division that acts */
+    bool divides;                      /* some division acts */
+    bool expandable;
+    double gc;       /* garbage_collection_threshold; 0: off */
+    double fraction; /* per_process_memory_fraction; 0: not given */
+} plim_alloc_conf;
+
+/* The defaults, before the first parse. */
+void plim_alloc_conf_init(plim_alloc_conf *c);
+
+/* Reads "key:value,key:value" over *c.  As in PyTorch, all but
+ * expandable_segments returns to its default first.  PLIM_EUSAGE: a key that
+ * the version does not know, a value out of its range; PLIM_EUNSUPPORTED: known
+ * to PyTorch and not simulated; *c is untouched then. */
+plim_status plim_alloc_conf_parse(plim_alloc_conf *c, plim_str text, int torch, plim_err *err);
+
+#endif

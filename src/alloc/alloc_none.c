@@ -1,0 +1,127 @@
+/* alloc_none.c -- no allocator at all: each request is memory of its own, to
+ * the byte, and goes back when it is freed.  The floor under every allocator:
+ * what reserves more than this does so by rounding, caching or fragmentation. */
+#include "alloc/alloc_base.h"
+
+typedef struct piece {
+    uint64_t bytes, addr;
+    uint32_t next_unused;
+    uint16_t stream;
+    bool live;
+} piece;
+
+typedef struct none {
+    plim_alloc base;
+    piece *pieces;
+    uint32_t n, cap, unused;
+} none;
+
+/* One piece more or less in every counter. */
+static void none_count(plim_alloc_stats *s, uint64_t bytes,
+                       void (*move)(plim_stat *stat, uint64_t n))
+{
+    move(&s->allocation, 1);
+    move(&s->active, 1);
+    move(&s->segment, 1);
+    move(&s->requested_bytes, bytes);
+    move(&s->allocated_bytes, bytes);
+    move(&s->active_bytes, bytes);
+    move(&s->reserved_bytes, bytes);
+}
+
+static plim_status none_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *out,
+                              plim_err *err)
+{
+    none *c = (none *)h;
+    uint64_t addr = 0;
+    uint32_t p = c->unused;
+    if (p == PLIM_NONE && !PLIM_PUSH_ROOM(h->arena, c->pieces, c->n, c->cap))
+        return plim_oom(err);
+    if (!plim_device_allows(&h->device, bytes) ||
+        !plim_device_take(&h->device, bytes, &addr)) {
+        plim_alloc_note_oom(h, bytes);
+        return PLIM_OK;
+    }
+    if (p == PLIM_NONE)
+        p = c->n++;
+    else
+        c->unused = c->pieces[p].next_unused;
+    c->pieces[p] = (piece){.bytes = bytes, .addr = addr, .stream = stream, .live = true};
+    none_count(&h->stats, bytes, plim_stat_up);
+    h->stats.num_device_alloc++;
+    *out = p;
+    return PLIM_OK;
+}
+
+static plim_status none_release(plim_alloc *h, uint32_t p, plim_err *err)
+{
+    none *c = (none *)h;
+    uint64_t bytes = c->pieces[p].bytes;
+    (void)err;
+    c->pieces[p] = (piece){.next_unused = c->unused};
+    c->unused = p;
+    h->device.used -= bytes;
+    none_count(&h->stats, bytes, plim_stat_down);
+    h->stats.num_device_free++;
+    return PLIM_OK;
+}
+
+/* Nothing waits, nothing is kept: cudaFree waits for the device itself. */
+static plim_status none_record_stream(plim_alloc *h, uint32_t p, uint16_t stream,
+                                      plim_err *err)
+{
+    (void)h, (void)p, (void)stream, (void)err;
+    return PLIM_OK;
+}
+static void none_stream_done(plim_alloc *h, uint16_t stream) { (void)h, (void)stream; }
+static plim_status none_empty_cache(plim_alloc *h, plim_err *err)
+{
+    (void)h, (void)err;
+    return PLIM_OK;
+}
+
+static uint32_t none_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_t max)
+{
+    const none *c = (const none *)h;
+    uint32_t n = 0;
+    for (uint32_t p = 0; p < c->n; p++) {
+        const piece *x = &c->pieces[p];
+        if (x->live && n++ < max)
+            out[n - 1] = (plim_alloc_block){.addr = x->addr,
+                                            .bytes = x->bytes,
+                                            .requested = x->bytes,
+                                            .block = p,
+                                            .stream = x->stream,
+                                            .state = PLIM_BLOCK_ALLOCATED,
+                                            .first = true};
+    }
+    plim_alloc_sort_blocks(out, PLIM_MIN(n, max));
+    return n;
+}
+
+static plim_status none_create(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
+                               plim_err *err)
+{
+    none *c = PLIM_NEW(a, none);
+    if (!c)
+        return plim_oom(err);
+    plim_status st = plim_alloc_base_init(&c->base, a, o, &plim_allocator_none, err);
+    if (st)
+        return st;
+    c->unused = PLIM_NONE;
+    *out = &c->base;
+    return PLIM_OK;
+}
+
+const plim_allocator plim_allocator_none = {
+    .name = "none",
+    .doc = "every request on its own, to the byte: the floor under any allocator",
+    .src = "what PYTORCH_NO_CUDA_MEMORY_CACHING=1 asks of the driver, before its pages",
+    .create = none_create,
+    .alloc = none_alloc,
+    .release = none_release,
+    .record_stream = none_record_stream,
+    .stream_done = none_stream_done,
+    .empty_cache = none_empty_cache,
+    .blocks = none_blocks,
+};

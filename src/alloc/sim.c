@@ -1,0 +1,277 @@
+/* sim.c -- see sim.h.
+ *
+ * The counters that rows and buckets need are the same maxima over different
+ * stretches of the tape.  So one stretch at a time is watched, up to the next
+ * mark or bucket edge, and its maxima are folded into both; a run without
+ * either has one stretch, its whole length. */
+#include "alloc/sim.h"
+
+#include "alloc/alloc_base.h"
+
+/* In place of a block: the storage was never allocated. */
+#define FAILED (PLIM_NONE - 1)
+
+typedef struct levels {
+    uint64_t requested, allocated, reserved;
+} levels;
+
+typedef struct run {
+    plim_arena *a;
+    const plim_tape *t;
+    plim_alloc *h;
+    unsigned what;
+    plim_sim *out;
+    plim_err *err;
+    uint32_t *block;  /* of each storage: PLIM_NONE before its alloc and for 0 bytes */
+    levels now, high; /* high: of this stretch */
+    uint32_t mark;    /* the next one */
+} run;
+
+static void raise_to(levels *high, const levels *now)
+{
+    high->requested = PLIM_MAX(high->requested, now->requested);
+    high->allocated = PLIM_MAX(high->allocated, now->allocated);
+    high->reserved = PLIM_MAX(high->reserved, now->reserved);
+}
+
+/* ---- events -------------------------------------------------------------- */
+
+static plim_status run_oom(run *r, uint32_t i)
+{
+    plim_sim *o = r->out;
+    r->block[r->t->events[i].id] = FAILED;
+    if (o->oom)
+        return PLIM_OK;
+    o->oom = true;
+    o->oom_event = i;
+    o->oom_text = plim_alloc_oom_text(r->h, r->a);
+    return o->oom_text.p ? PLIM_OK : plim_oom(r->err);
+}
+
+static plim_status run_alloc(run *r, uint32_t i)
+{
+    const plim_event *e = &r->t->events[i];
+    uint64_t bytes = r->t->storages[e->id].bytes;
+    uint32_t *block = &r->block[e->id];
+    plim_status st = plim_alloc_malloc(r->h, bytes, e->stream, block, r->err);
+    if (st || *block == PLIM_NONE)
+        return st || !bytes ? st : run_oom(r, i);
+    r->now.requested += bytes;
+    r->now.allocated = r->h->stats.allocated_bytes.current;
+    r->now.reserved = r->h->stats.reserved_bytes.current;
+    /* counters rise here only, so peaks are looked for here only */
+    raise_to(&r->high, &r->now);
+    if (r->now.requested > r->out->peak_requested) {
+        r->out->peak_requested = r->now.requested;
+        r->out->peak_requested_event = i;
+    }
+    if (r->now.allocated > r->out->peak_allocated) {
+        r->out->peak_allocated = r->now.allocated;
+        r->out->peak_allocated_event = i;
+    }
+    r->out->peak_reserved = PLIM_MAX(r->out->peak_reserved, r->now.reserved);
+    r->out->peak_active = PLIM_MAX(r->out->peak_active, r->h->stats.active_bytes.current);
+    return PLIM_OK;
+}
+
+static plim_status run_free(run *r, uint32_t i)
+{
+    uint32_t id = r->t->events[i].id, block = r->block[id];
+    if (block >= FAILED)
+        return PLIM_OK;
+    r->now.requested -= r->t->storages[id].bytes;
+    plim_status st = plim_alloc_free(r->h, block, r->err);
+    r->now.allocated = r->h->stats.allocated_bytes.current;
+    return st;
+}
+
+static plim_status run_event(run *r, uint32_t i)
+{
+    const plim_event *e = &r->t->events[i];
+    plim_status st = PLIM_OK;
+    switch ((plim_event_kind)e->kind) {
+    case PLIM_EVENT_ALLOC: return run_alloc(r, i);
+    case PLIM_EVENT_FREE: return run_free(r, i);
+    case PLIM_EVENT_RECORD_STREAM:
+        if (r->block[e->id] < FAILED)
+            st = plim_alloc_record_stream(r->h, r->block[e->id], e->stream, r->err);
+        break;
+    case PLIM_EVENT_STREAM_DONE: plim_alloc_stream_done(r->h, e->stream); break;
+    case PLIM_EVENT_EMPTY_CACHE:
+        st = plim_alloc_empty_cache(r->h, r->err);
+        r->now.reserved = r->h->stats.reserved_bytes.current;
+        break;
+    case PLIM_EVENT_RESET_PEAK: plim_alloc_reset_peak(r->h); break;
+    case PLIM_EVENT_CONFIG:
+        st = plim_alloc_config(r->h, r->t->configs[e->id], r->err);
+        if (st)
+            plim_err_prefix(r->err, "event %" PRIu32 ": ", i);
+        break;
+    }
+    return st;
+}
+
+/* ---- stretches ----------------------------------------------------------- */
+
+/* The bucket of an event, and the event where a bucket begins. */
+static uint32_t bucket_of(const run *r, uint32_t event)
+{
+    return (uint32_t)((uint64_t)event * r->out->n_buckets / r->t->n_events);
+}
+static uint32_t bucket_begin(const run *r, uint32_t bucket)
+{
+    uint64_t n = r->out->n_buckets;
+    return (uint32_t)((bucket * (uint64_t)r->t->n_events + n - 1) / n);
+}
+
+/* Rows and buckets that begin at this event. */
+static void enter(run *r, uint32_t event)
+{
+    const plim_tape *t = r->t;
+    plim_sim *o = r->out;
+    while (r->mark < t->n_marks && t->marks[r->mark].first <= event) {
+        const plim_mark *m = &t->marks[r->mark++];
+        if (o->rows)
+            o->rows[o->n_rows++] = (plim_phase_row){.step = m->step,
+                                                    .phase = (plim_phase)m->phase,
+                                                    .requested = r->now.requested,
+                                                    .allocated = r->now.allocated,
+                                                    .reserved = r->now.reserved,
+                                                    .peak_requested = r->now.requested,
+                                                    .peak_allocated = r->now.allocated,
+                                                    .peak_reserved = r->now.reserved};
+    }
+    r->high = r->now;
+    if (!o->buckets || event >= t->n_events)
+        return;
+    uint32_t b = bucket_of(r, event);
+    if (bucket_begin(r, b) == event) {
+        const plim_mark *m = r->mark ? &t->marks[r->mark - 1] : NULL;
+        o->buckets[b].step = m ? m->step : -1;
+        o->buckets[b].phase = m ? (plim_phase)m->phase : PLIM_PHASE_LOAD;
+    }
+}
+
+/* The stretch that ends before `end` goes into its row and its bucket. */
+static void leave(run *r, uint32_t end)
+{
+    plim_sim *o = r->out;
+    if (o->n_rows) {
+        plim_phase_row *row = &o->rows[o->n_rows - 1];
+        row->requested = r->now.requested;
+        row->allocated = r->now.allocated;
+        row->reserved = r->now.reserved;
+        row->peak_requested = PLIM_MAX(row->peak_requested, r->high.requested);
+        row->peak_allocated = PLIM_MAX(row->peak_allocated, r->high.allocated);
+        row->peak_reserved = PLIM_MAX(row->peak_reserved, r->high.reserved);
+    }
+    if (o->buckets && end) {
+        plim_bucket *b = &o->buckets[bucket_of(r, end - 1)];
+        b->requested = PLIM_MAX(b->requested, r->high.requested);
+        b->allocated = PLIM_MAX(b->allocated, r->high.allocated);
+        b->reserved = PLIM_MAX(b->reserved, r->high.reserved);
+    }
+}
+
+/* Where the stretch that begins at `event` ends. */
+static uint32_t stretch_end(const run *r, uint32_t event)
+{
+    uint32_t end = r->t->n_events;
+    if (r->out->rows && r->mark < r->t->n_marks)
+        end = PLIM_MIN(end, r->t->marks[r->mark].first);
+    if (r->out->buckets)
+        end = PLIM_MIN(end, bucket_begin(r, bucket_of(r, event) + 1));
+    return end;
+}
+
+static plim_status run_all(run *r)
+{
+    plim_status st = PLIM_OK;
+    uint32_t i = 0, n = r->t->n_events;
+    bool stop = false;
+    enter(r, 0);
+    while (i < n && !st && !stop) {
+        uint32_t end = stretch_end(r, i);
+        for (; i < end && !st && !stop; i++) {
+            st = run_event(r, i);
+            stop = r->out->oom && (r->what & PLIM_SIM_STOP_AT_OOM);
+        }
+        leave(r, i);
+        if (!stop)
+            enter(r, i);
+    }
+    r->out->n_events = i;
+    return st;
+}
+
+/* ---- after the run ------------------------------------------------------- */
+
+/* Storages that live after the event of the peak. */
+static plim_status find_live(run *r)
+{
+    plim_sim *o = r->out;
+    const plim_tape *t = r->t;
+    uint8_t *live = PLIM_NEW_N(r->a, uint8_t, t->n_storages);
+    if (!live)
+        return plim_oom(r->err);
+    for (uint32_t i = 0; o->peak_allocated_event != PLIM_NONE && i <= o->peak_allocated_event;
+         i++) {
+        const plim_event *e = &t->events[i];
+        if (e->kind == PLIM_EVENT_ALLOC && r->block[e->id] < FAILED) {
+            live[e->id] = true;
+            o->n_live++;
+        } else if (e->kind == PLIM_EVENT_FREE && live[e->id]) {
+            live[e->id] = false;
+            o->n_live--;
+        }
+    }
+    o->live = PLIM_NEW_N(r->a, uint32_t, o->n_live);
+    if (!o->live)
+        return plim_oom(r->err);
+    for (uint32_t id = 0, n = 0; id < t->n_storages; id++)
+        if (live[id])
+            o->live[n++] = id;
+    return PLIM_OK;
+}
+
+static plim_status make_room(run *r)
+{
+    plim_sim *o = r->out;
+    r->block = PLIM_NEW_N(r->a, uint32_t, r->t->n_storages);
+    if (r->what & PLIM_SIM_ROWS)
+        o->rows = PLIM_NEW_N(r->a, plim_phase_row, r->t->n_marks);
+    if (r->what & PLIM_SIM_TIMELINE) {
+        o->n_buckets = PLIM_MIN(r->t->n_events, (uint32_t)PLIM_BUCKETS);
+        o->buckets = PLIM_NEW_N(r->a, plim_bucket, o->n_buckets);
+    }
+    if (!r->block || (r->what & PLIM_SIM_ROWS && !o->rows) ||
+        (r->what & PLIM_SIM_TIMELINE && !o->buckets))
+        return plim_oom(r->err);
+    for (uint32_t i = 0; i < r->t->n_storages; i++)
+        r->block[i] = PLIM_NONE;
+    return PLIM_OK;
+}
+
+plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_options *o,
+                         unsigned what, plim_sim *out, plim_err *err)
+{
+    plim_sim sim = {.peak_requested_event = PLIM_NONE,
+                    .peak_allocated_event = PLIM_NONE,
+                    .oom_event = PLIM_NONE};
+    run r = {.a = a, .t = tape, .what = what, .out = &sim, .err = err};
+    plim_status st = make_room(&r);
+    if (!st)
+        st = plim_alloc_new(a, o, &r.h, err);
+    if (!st)
+        st = run_all(&r);
+    if (!st && what & PLIM_SIM_LIVE)
+        st = find_live(&r);
+    if (st)
+        return st;
+    plim_alloc_get_stats(r.h, &sim.stats);
+    sim.requested = r.now.requested;
+    if (sim.buckets && sim.peak_allocated_event != PLIM_NONE)
+        sim.peak_bucket = bucket_of(&r, sim.peak_allocated_event);
+    *out = sim;
+    return PLIM_OK;
+}

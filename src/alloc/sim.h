@@ -1,0 +1,48 @@
+/* sim.h -- a whole tape through a simulated allocator: peaks, the timeline, what
+ * is live at the peak, out of memory. */
+#ifndef PLIM_SIM_H
+#define PLIM_SIM_H
+
+#include "alloc/alloc.h"
+#include "core/tape.h"
+
+/* What is wanted beside peaks, statistics and out-of-memory; 0 is the fastest. */
+enum {
+    PLIM_SIM_ROWS = 1 << 0,     /* counters at the end of each mark */
+    PLIM_SIM_LIVE = 1 << 1,     /* storages that are live at the allocated peak */
+    PLIM_SIM_TIMELINE = 1 << 2, /* buckets over the events */
+    PLIM_SIM_ALL = PLIM_SIM_ROWS | PLIM_SIM_LIVE | PLIM_SIM_TIMELINE,
+    PLIM_SIM_STOP_AT_OOM = 1 << 3, /* else the storage is left out and the run goes on */
+};
+
+/* Events are indices into tape->events; PLIM_NONE: no event.  A peak's event is
+ * the first at which the counter stood there. */
+typedef struct plim_sim {
+    /* each its own maximum over the run; reset_peak does not touch them */
+    uint64_t peak_requested; /* bytes of live storages, as asked for */
+    uint64_t peak_allocated, peak_reserved, peak_active;
+    uint32_t peak_requested_event, peak_allocated_event;
+
+    plim_alloc_stats stats; /* at the end of the run */
+    uint64_t requested;     /* live at the end */
+    uint32_t n_events;      /* that were run: all, or up to and with the one that failed */
+
+    bool oom;           /* the device was out of memory, at least once */
+    uint32_t oom_event; /* the first time */
+    plim_str oom_text;  /* and what PyTorch would have said; NUL after it */
+
+    plim_phase_row *rows; /* one a mark, in the tape's order */
+    uint32_t n_rows;
+    uint32_t *live; /* storages, in the order of their allocs */
+    uint32_t n_live;
+    plim_bucket *buckets;            /* PLIM_BUCKETS, fewer if the tape has fewer events */
+    uint32_t n_buckets, peak_bucket; /* where allocated peaks */
+} plim_sim;
+
+/* Runs `tape`, which must be sound (plim_tape_check), on an empty device.
+ * Everything in *out lives in `a`.  PLIM_EUSAGE: an option, or a config of the
+ * tape; PLIM_ENOMEM: `a` is full. */
+plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_options *o,
+                         unsigned what, plim_sim *out, plim_err *err);
+
+#endif
