@@ -11,22 +11,22 @@
 
 /* What the user fixes of a model whose sizes are symbols.  All optional. */
 typedef struct plim_binding {
-    int64_t batch;             /* 0: the file's own hint */
-    int64_t seq;               /* 0: likewise */
+    int64_t batch; /* 0: the file's own hint */
+    int64_t seq;   /* 0: likewise */
     const struct plim_input_shape {
-        plim_str name;         /* "": the first input */
+        plim_str name; /* "": the first input */
         int32_t rank;
         int64_t dim[PLIM_MAX_RANK];
-    } *inputs;
+    } * inputs;
     uint32_t n_inputs;
-    bool infer;                /* built-in models: the graph of model.eval() */
+    bool infer; /* built-in models: the graph of model.eval() */
 } plim_binding;
 
 typedef struct plim_importer {
     const char *name;
     const char *doc;
     const char *src;
-    const char *gives;         /* "graph, parameters, training" */
+    const char *gives;          /* "graph, parameters, training" */
     int (*probe)(plim_bytes b); /* 0..100 from the first bytes; no allocation */
     plim_status (*read)(plim_graph *g, plim_bytes b, const plim_binding *bind, plim_err *err);
 } plim_importer;

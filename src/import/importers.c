@@ -1,0 +1,30 @@
+/* importers.c -- the only list of file formats.  The highest probe wins; on a
+ * tie, the earlier row. */
+#include "import/import.h"
+
+extern const plim_importer plim_importer_pt2;
+
+static const plim_importer *const importers[] = {
+    &plim_importer_pt2,
+};
+
+uint32_t plim_importer_count(void) { return PLIM_COUNT(importers); }
+
+const plim_importer *plim_importer_at(uint32_t i)
+{
+    return i < PLIM_COUNT(importers) ? importers[i] : NULL;
+}
+
+const plim_importer *plim_importer_probe(plim_bytes b)
+{
+    const plim_importer *best = NULL;
+    int score = 0;
+    for (size_t i = 0; i < PLIM_COUNT(importers); i++) {
+        int s = importers[i]->probe(b);
+        if (s > score) {
+            score = s;
+            best = importers[i];
+        }
+    }
+    return best;
+}
