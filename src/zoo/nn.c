@@ -1,0 +1,575 @@
+/* nn.c -- see nn.h. */
+#include "zoo/nn.h"
+
+#include <stdio.h>
+
+void plim_nn_init(plim_nn *n, plim_graph *g, plim_err *err)
+{
+    *n = (plim_nn){.g = g, .err = err};
+}
+
+void plim_nn_fail(plim_nn *n, plim_status st, const char *fmt, ...)
+{
+    char msg[192];
+    va_list ap;
+    if (n->st)
+        return;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    n->st = plim_fail(n->err, st, 0, "%s", msg);
+}
+
+static void nn_oom(plim_nn *n)
+{
+    if (!n->st)
+        n->st = plim_oom(n->err);
+}
+
+/* ---- names and scopes ---------------------------------------------------------- */
+
+/* stem and number in the arena, NUL after; the number alone without a stem. */
+const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number)
+{
+    char text[64], digits[20];
+    size_t len = strlen(stem), d = 0;
+    uint64_t v = number > 0 ? (uint64_t)number : 0;
+    do
+        digits[d++] = (char)('0' + v % 10);
+    while (v /= 10);
+    len = PLIM_MIN(len, sizeof text - sizeof digits);
+    memcpy(text, stem, len);
+    while (d)
+        text[len++] = digits[--d];
+    plim_str s =
+        n->st ? (plim_str){NULL, 0} : plim_arena_str(n->g->arena, (plim_str){text, len});
+    if (!s.p)
+        nn_oom(n);
+    return s.p ? s.p : "";
+}
+
+/* parent.path + "." + name */
+static plim_str nn_path(plim_nn *n, const char *name)
+{
+    plim_str up = n->g->scopes[n->scope].path;
+    size_t len = strlen(name), at = up.n ? up.n + 1 : 0;
+    char *p = PLIM_NEW_N(n->g->arena, char, at + len + 1);
+    if (!p) {
+        nn_oom(n);
+        return PLIM_STR("");
+    }
+    if (up.n) {
+        memcpy(p, up.p, up.n);
+        p[up.n] = '.';
+    }
+    memcpy(p + at, name, len);
+    return (plim_str){p, at + len};
+}
+
+void plim_nn_root(plim_nn *n, const char *type) { n->g->scopes[0].type = plim_str_of(type); }
+
+void plim_nn_enter(plim_nn *n, const char *name, const char *type)
+{
+    if (n->st)
+        return;
+    plim_assert(n->depth + 1 < PLIM_NN_DEPTH);
+    if (!name)
+        name = plim_nn_name(n, "", n->next[n->depth]++);
+    plim_str path = nn_path(n, name);
+    uint32_t s = plim_graph_add_scope(n->g, n->scope, path, plim_str_of(type));
+    if (s == PLIM_NONE) {
+        nn_oom(n);
+        return;
+    }
+    n->scope = s;
+    n->next[++n->depth] = 0;
+}
+
+void plim_nn_leave(plim_nn *n)
+{
+    if (n->st)
+        return;
+    n->scope = n->g->scopes[n->scope].parent;
+    n->depth--;
+}
+
+/* ---- values --------------------------------------------------------------------- */
+
+int64_t plim_nn_dim(const plim_nn *n, uint32_t x, int32_t dim)
+{
+    if (n->st)
+        return 1;
+    const plim_meta *m = &n->g->values[x].meta;
+    if (dim < 0)
+        dim += m->rank;
+    return dim >= 0 && dim < m->rank ? m->dim[dim] : 1;
+}
+
+static uint32_t nn_leaf(plim_nn *n, const char *name, plim_value v, plim_ints dim)
+{
+    uint64_t bytes;
+    if (n->st)
+        return PLIM_NONE;
+    v.name = nn_path(n, name);
+    v.meta = plim_meta_make(v.meta.dtype, (int32_t)dim.n, dim.p);
+    v.tied_to = v.node = PLIM_NONE;
+    if (!plim_meta_bytes(&v.meta, &bytes)) {
+        plim_nn_fail(n, PLIM_ERANGE, "size of '" PLIM_STR_FMT "' overflows",
+                     PLIM_STR_ARG(v.name));
+        return PLIM_NONE;
+    }
+    uint32_t id = plim_graph_add_value(n->g, &v);
+    if (id == PLIM_NONE)
+        nn_oom(n);
+    return id;
+}
+
+uint32_t plim_nn_param(plim_nn *n, const char *name, plim_ints dim)
+{
+    plim_value v = {.kind = PLIM_VALUE_PARAMETER, .requires_grad = true};
+    v.meta.dtype = PLIM_F32;
+    return nn_leaf(n, name, v, dim);
+}
+
+uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints dim)
+{
+    plim_value v = {.kind = PLIM_VALUE_BUFFER, .persistent = true};
+    v.meta.dtype = t;
+    return nn_leaf(n, name, v, dim);
+}
+
+/* ---- nodes ------------------------------------------------------------------------ */
+
+/* "aten.relu_.default" to its parts. */
+static const plim_op *nn_find(plim_nn *n, const char *target, bool *inplace)
+{
+    uint32_t at = (uint32_t)(((uintptr_t)target >> 3) % PLIM_NN_CACHE);
+    if (n->cache[at].target != target) {
+        const char *base = strchr(target, '.') + 1, *overload = strchr(base, '.') + 1;
+        n->cache[at].target = target;
+        n->cache[at].op = plim_op_find((plim_str){base, (size_t)(overload - base) - 1},
+                                       plim_str_of(overload), &n->cache[at].inplace);
+    }
+    *inplace = n->cache[at].inplace;
+    return n->cache[at].op;
+}
+
+/* Lists come from the caller's stack: the graph wants them in its arena. */
+static bool nn_keep_lists(plim_nn *n, plim_arg *args, uint32_t n_args)
+{
+    for (uint32_t i = 0; i < n_args; i++) {
+        uint64_t size = args[i].kind == PLIM_ARG_INTS     ? sizeof(int64_t)
+                        : args[i].kind == PLIM_ARG_VALUES ? sizeof(uint32_t)
+                                                          : 0;
+        if (!size || !args[i].n)
+            continue;
+        void *p = plim_arena_new(n->g->arena, args[i].n, size);
+        if (!p)
+            return false;
+        memcpy(p, args[i].ints, args[i].n * size);
+        args[i].ints = p;
+    }
+    return true;
+}
+
+static uint32_t nn_result(plim_nn *n, plim_str name)
+{
+    plim_value v = {
+        .name = name, .kind = PLIM_VALUE_NODE, .tied_to = PLIM_NONE, .node = PLIM_NONE};
+    return plim_graph_add_value(n->g, &v);
+}
+
+static void nn_check_sizes(plim_nn *n, const plim_node *node)
+{
+    uint64_t bytes;
+    for (uint32_t i = 0; i < node->n_outs; i++)
+        if (!plim_meta_bytes(&n->g->values[node->outs[i]].meta, &bytes))
+            plim_nn_fail(n, PLIM_ERANGE, "size of the output of '" PLIM_STR_FMT "' overflows",
+                         PLIM_STR_ARG(n->g->scopes[n->scope].path));
+}
+
+void plim_nn_node(plim_nn *n, const char *target, const plim_named_arg *args, uint32_t n_args,
+                  uint32_t *out, uint32_t n_out)
+{
+    for (uint32_t i = 0; i < n_out; i++)
+        out[i] = PLIM_NONE;
+    if (n->st)
+        return;
+    plim_graph *g = n->g;
+    plim_node node = {.target = plim_str_of(target), .scope = n->scope, .n_outs = n_out};
+    const plim_arg *bound;
+    plim_arg *kept;
+    node.op = nn_find(n, target, &node.inplace);
+    if (!node.op) {
+        plim_nn_fail(n, PLIM_EUNSUPPORTED, "op '%s' has no rule", target);
+        return;
+    }
+    n->st = plim_op_bind(g->arena, node.op, args, n_args, &bound, &node.n_args, n->err);
+    if (n->st)
+        return;
+    kept = PLIM_NEW_N(g->arena, plim_arg, node.n_args);
+    uint32_t *outs = PLIM_NEW_N(g->arena, uint32_t, n_out);
+    if (!kept || !outs) {
+        nn_oom(n);
+        return;
+    }
+    memcpy(kept, bound, node.n_args * sizeof *kept);
+    if (!nn_keep_lists(n, kept, node.n_args)) {
+        nn_oom(n);
+        return;
+    }
+    node.args = kept;
+    node.outs = outs;
+    for (uint32_t i = 0; i < n_out; i++) {
+        outs[i] = nn_result(n, plim_str_of(node.op->name));
+        if (outs[i] == PLIM_NONE) {
+            nn_oom(n);
+            return;
+        }
+    }
+    n->st = plim_op_infer(g, &node, n->err);
+    if (!n->st)
+        nn_check_sizes(n, &node);
+    if (!n->st && plim_graph_add_node(g, &node) == PLIM_NONE)
+        nn_oom(n);
+    if (!n->st)
+        memcpy(out, outs, n_out * sizeof *out);
+}
+
+uint32_t plim_nn_op(plim_nn *n, const char *target, const plim_named_arg *args,
+                    uint32_t n_args)
+{
+    uint32_t out;
+    plim_nn_node(n, target, args, n_args, &out, 1);
+    return out;
+}
+
+uint32_t plim_nn_unary(plim_nn *n, const char *target, uint32_t x)
+{
+    return NN_OP(n, target, ARG_T("self", x));
+}
+
+uint32_t plim_nn_binary(plim_nn *n, const char *target, uint32_t a, uint32_t b)
+{
+    return NN_OP(n, target, ARG_T("self", a), ARG_T("other", b));
+}
+
+uint32_t plim_nn_cat(plim_nn *n, const uint32_t *x, uint32_t count, int64_t dim)
+{
+    return NN_OP(n, "aten.cat.default", ARG_TS("tensors", x, count), ARG_I("dim", dim));
+}
+
+uint32_t plim_nn_flatten1(plim_nn *n, uint32_t x)
+{
+    return NN_OP(n, "aten.flatten.using_ints", ARG_T("self", x), ARG_I("start_dim", 1));
+}
+
+uint32_t plim_nn_view(plim_nn *n, uint32_t x, plim_ints size)
+{
+    return NN_OP(n, "aten.view.default", ARG_T("self", x), ARG_IS("size", size));
+}
+
+uint32_t plim_nn_reshape(plim_nn *n, uint32_t x, plim_ints shape)
+{
+    return NN_OP(n, "aten.reshape.default", ARG_T("self", x), ARG_IS("shape", shape));
+}
+
+uint32_t plim_nn_permute(plim_nn *n, uint32_t x, plim_ints dims)
+{
+    return NN_OP(n, "aten.permute.default", ARG_T("self", x), ARG_IS("dims", dims));
+}
+
+uint32_t plim_nn_transpose(plim_nn *n, uint32_t x, int64_t dim0, int64_t dim1)
+{
+    return NN_OP(n, "aten.transpose.int", ARG_T("self", x), ARG_I("dim0", dim0),
+                 ARG_I("dim1", dim1));
+}
+
+/* Python's .contiguous() of a contiguous tensor never reaches the dispatcher. */
+uint32_t plim_nn_contiguous(plim_nn *n, uint32_t x)
+{
+    if (n->st || plim_is_contiguous(&n->g->values[x].meta))
+        return x;
+    return plim_nn_unary(n, "aten.contiguous.default", x);
+}
+
+uint32_t plim_nn_unsqueeze(plim_nn *n, uint32_t x, int64_t dim)
+{
+    return NN_OP(n, "aten.unsqueeze.default", ARG_T("self", x), ARG_I("dim", dim));
+}
+
+uint32_t plim_nn_select(plim_nn *n, uint32_t x, int64_t dim, int64_t index)
+{
+    return NN_OP(n, "aten.select.int", ARG_T("self", x), ARG_I("dim", dim),
+                 ARG_I("index", index));
+}
+
+uint32_t plim_nn_slice(plim_nn *n, uint32_t x, int64_t dim, int64_t start, int64_t end,
+                       int64_t step)
+{
+    return NN_OP(n, "aten.slice.Tensor", ARG_T("self", x), ARG_I("dim", dim),
+                 ARG_I("start", start), ARG_I("end", end), ARG_I("step", step));
+}
+
+uint32_t plim_nn_pad(plim_nn *n, uint32_t x, plim_ints pad)
+{
+    return NN_OP(n, "aten.pad.default", ARG_T("self", x), ARG_IS("pad", pad));
+}
+
+uint32_t plim_nn_mean_hw(plim_nn *n, uint32_t x)
+{
+    return NN_OP(n, "aten.mean.dim", ARG_T("self", x), ARG_IS("dim", INTS(2, 3)));
+}
+
+uint32_t plim_nn_linear_op(plim_nn *n, uint32_t x, uint32_t weight, uint32_t bias)
+{
+    if (bias == PLIM_NONE)
+        return NN_OP(n, "aten.linear.default", ARG_T("input", x), ARG_T("weight", weight));
+    return NN_OP(n, "aten.linear.default", ARG_T("input", x), ARG_T("weight", weight),
+                 ARG_T("bias", bias));
+}
+
+uint32_t plim_nn_dropout_op(plim_nn *n, uint32_t x, double p)
+{
+    return NN_OP(n, "aten.dropout.default", ARG_T("input", x), ARG_F("p", p),
+                 ARG_I("train", 1));
+}
+
+uint32_t plim_nn_layer_norm_op(plim_nn *n, uint32_t x, double eps)
+{
+    plim_ints dim = INTS(plim_nn_dim(n, x, -1));
+    uint32_t w = plim_nn_param(n, "weight", dim), b = plim_nn_param(n, "bias", dim);
+    return NN_OP(n, "aten.layer_norm.default", ARG_T("input", x),
+                 ARG_IS("normalized_shape", dim), ARG_T("weight", w), ARG_T("bias", b),
+                 ARG_F("eps", eps));
+}
+
+uint32_t plim_nn_avg_pool_op(plim_nn *n, uint32_t x, int64_t kernel, int64_t stride,
+                             int64_t pad)
+{
+    return NN_OP(n, "aten.avg_pool2d.default", ARG_T("self", x),
+                 ARG_IS("kernel_size", INTS(kernel, kernel)),
+                 ARG_IS("stride", INTS(stride, stride)), ARG_IS("padding", INTS(pad, pad)));
+}
+
+uint32_t plim_nn_max_pool_op(plim_nn *n, uint32_t x, int64_t kernel, int64_t stride,
+                             int64_t pad, bool ceil)
+{
+    return NN_OP(n, "aten.max_pool2d.default", ARG_T("self", x),
+                 ARG_IS("kernel_size", INTS(kernel, kernel)),
+                 ARG_IS("stride", INTS(stride, stride)), ARG_IS("padding", INTS(pad, pad)),
+                 ARG_I("ceil_mode", ceil));
+}
+
+uint32_t plim_nn_adaptive_avg_op(plim_nn *n, uint32_t x, int64_t size)
+{
+    return NN_OP(n, "aten.adaptive_avg_pool2d.default", ARG_T("self", x),
+                 ARG_IS("output_size", INTS(size, size)));
+}
+
+/* ---- modules ------------------------------------------------------------------------ */
+
+static plim_conv conv_defaults(plim_conv c)
+{
+    c.kernel = c.kernel ? c.kernel : 1;
+    c.stride = c.stride ? c.stride : 1;
+    c.groups = c.groups ? c.groups : 1;
+    c.pad_w = c.kernel_w ? c.pad_w : c.pad;
+    c.kernel_w = c.kernel_w ? c.kernel_w : c.kernel;
+    return c;
+}
+
+uint32_t plim_nn_conv2d(plim_nn *n, const char *name, uint32_t x, plim_conv c)
+{
+    c = conv_defaults(c);
+    plim_nn_enter(n, name, "Conv2d");
+    uint32_t w = plim_nn_param(
+        n, "weight", INTS(c.out, plim_nn_dim(n, x, 1) / c.groups, c.kernel, c.kernel_w));
+    uint32_t b = c.bias ? plim_nn_param(n, "bias", INTS(c.out)) : PLIM_NONE;
+    plim_ints stride = INTS(c.stride, c.stride), pad = INTS(c.pad, c.pad_w);
+    plim_named_arg a[6] = {ARG_T("input", x),         ARG_T("weight", w),
+                           ARG_IS("stride", stride),  ARG_IS("padding", pad),
+                           ARG_I("groups", c.groups), ARG_T("bias", b)};
+    x = plim_nn_op(n, "aten.conv2d.default", a, c.bias ? 6 : 5);
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_conv_transpose2d(plim_nn *n, const char *name, uint32_t x, plim_conv c)
+{
+    c = conv_defaults(c);
+    plim_nn_enter(n, name, "ConvTranspose2d");
+    uint32_t w =
+        plim_nn_param(n, "weight", INTS(plim_nn_dim(n, x, 1), c.out, c.kernel, c.kernel_w));
+    uint32_t b = plim_nn_param(n, "bias", INTS(c.out));
+    x = NN_OP(n, "aten.conv_transpose2d.input", ARG_T("input", x), ARG_T("weight", w),
+              ARG_T("bias", b), ARG_IS("stride", INTS(c.stride, c.stride)));
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_batch_norm2d(plim_nn *n, const char *name, uint32_t x, plim_norm norm)
+{
+    plim_nn_enter(n, name, "BatchNorm2d");
+    plim_ints c = INTS(plim_nn_dim(n, x, 1));
+    uint32_t w = plim_nn_param(n, "weight", c), b = plim_nn_param(n, "bias", c);
+    uint32_t mean = plim_nn_buffer(n, "running_mean", PLIM_F32, c);
+    uint32_t var = plim_nn_buffer(n, "running_var", PLIM_F32, c);
+    uint32_t count = plim_nn_buffer(n, "num_batches_tracked", PLIM_I64, (plim_ints){NULL, 0});
+    NN_OP(n, "aten.add_.Tensor", ARG_T("self", count), ARG_I("other", 1));
+    x = NN_OP(n, "aten.batch_norm.default", ARG_T("input", x), ARG_T("weight", w),
+              ARG_T("bias", b), ARG_T("running_mean", mean), ARG_T("running_var", var),
+              ARG_I("training", 1), ARG_F("momentum", norm.momentum), ARG_F("eps", norm.eps));
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_layer_norm(plim_nn *n, const char *name, uint32_t x, double eps)
+{
+    plim_nn_enter(n, name, "LayerNorm");
+    x = plim_nn_layer_norm_op(n, x, eps);
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_linear(plim_nn *n, const char *name, uint32_t x, int64_t out, bool bias)
+{
+    plim_nn_enter(n, name, "Linear");
+    uint32_t w = plim_nn_param(n, "weight", INTS(out, plim_nn_dim(n, x, -1)));
+    uint32_t b = bias ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
+    x = plim_nn_linear_op(n, x, w, b);
+    plim_nn_leave(n);
+    return x;
+}
+
+/* clang-format off */
+static const struct {
+    const char *type, *target;
+} act_rows[] = {
+    [PLIM_RELU]        = {"ReLU",        "aten.relu.default"},
+    [PLIM_RELU_]       = {"ReLU",        "aten.relu_.default"},
+    [PLIM_RELU6_]      = {"ReLU6",       "aten.hardtanh_.default"},
+    [PLIM_SILU_]       = {"SiLU",        "aten.silu_.default"},
+    [PLIM_HARDSWISH_]  = {"Hardswish",   "aten.hardswish_.default"},
+    [PLIM_GELU]        = {"GELU",        "aten.gelu.default"},
+    [PLIM_TANH]        = {"Tanh",        "aten.tanh.default"},
+    [PLIM_SIGMOID]     = {"Sigmoid",     "aten.sigmoid.default"},
+    [PLIM_HARDSIGMOID] = {"Hardsigmoid", "aten.hardsigmoid.default"},
+};
+/* clang-format on */
+
+uint32_t plim_nn_act(plim_nn *n, const char *name, uint32_t x, plim_act a)
+{
+    plim_nn_enter(n, name, act_rows[a].type);
+    if (a == PLIM_RELU6_) /* F.hardtanh(x, 0, 6) */
+        x = NN_OP(n, act_rows[a].target, ARG_T("self", x), ARG_F("min_val", 0),
+                  ARG_F("max_val", 6));
+    else
+        x = plim_nn_unary(n, act_rows[a].target, x);
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_max_pool2d(plim_nn *n, const char *name, uint32_t x, int64_t kernel,
+                            int64_t stride, int64_t pad, bool ceil)
+{
+    plim_nn_enter(n, name, "MaxPool2d");
+    x = plim_nn_max_pool_op(n, x, kernel, stride, pad, ceil);
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_avg_pool2d(plim_nn *n, const char *name, uint32_t x, int64_t kernel)
+{
+    plim_nn_enter(n, name, "AvgPool2d");
+    x = plim_nn_avg_pool_op(n, x, kernel, kernel, 0);
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_adaptive_avg_pool2d(plim_nn *n, const char *name, uint32_t x, int64_t size)
+{
+    plim_nn_enter(n, name, "AdaptiveAvgPool2d");
+    x = plim_nn_adaptive_avg_op(n, x, size);
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_dropout(plim_nn *n, const char *name, uint32_t x, double p)
+{
+    plim_nn_enter(n, name, "Dropout");
+    x = plim_nn_dropout_op(n, x, p);
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_dropout_(plim_nn *n, const char *name, uint32_t x, double p)
+{
+    plim_nn_enter(n, name, "Dropout");
+    x = NN_OP(n, "aten.dropout_.default", ARG_T("self", x), ARG_F("p", p), ARG_I("train", 1));
+    plim_nn_leave(n);
+    return x;
+}
+
+/* ---- torchvision.ops ------------------------------------------------------------------ */
+
+/* src: torchvision/ops/misc.py ConvNormActivation */
+uint32_t plim_nn_conv_norm_act(plim_nn *n, const char *name, uint32_t x, plim_conv c,
+                               plim_norm norm, plim_act act)
+{
+    c.pad = c.kernel ? (c.kernel - 1) / 2 : 0;
+    plim_nn_enter(n, name, "Conv2dNormActivation");
+    x = plim_nn_conv2d(n, NULL, x, c);
+    x = plim_nn_batch_norm2d(n, NULL, x, norm);
+    if (act != PLIM_ACT_NONE)
+        x = plim_nn_act(n, NULL, x, act);
+    plim_nn_leave(n);
+    return x;
+}
+
+/* src: torchvision/ops/misc.py SqueezeExcitation */
+uint32_t plim_nn_squeeze_excite(plim_nn *n, const char *name, uint32_t x, int64_t squeeze,
+                                plim_act act, plim_act scale)
+{
+    int64_t in = plim_nn_dim(n, x, 1);
+    plim_nn_enter(n, name, "SqueezeExcitation");
+    uint32_t s = plim_nn_adaptive_avg_pool2d(n, "avgpool", x, 1);
+    s = plim_nn_conv2d(n, "fc1", s, (plim_conv){.out = squeeze, .bias = true});
+    s = plim_nn_act(n, "activation", s, act);
+    s = plim_nn_conv2d(n, "fc2", s, (plim_conv){.out = in, .bias = true});
+    s = plim_nn_act(n, "scale_activation", s, scale);
+    x = plim_nn_binary(n, "aten.mul.Tensor", s, x);
+    plim_nn_leave(n);
+    return x;
+}
+
+/* src: torchvision/ops/stochastic_depth.py */
+uint32_t plim_nn_stochastic_depth(plim_nn *n, uint32_t x, double p)
+{
+    if (p == 0)
+        return x;
+    double survival = 1.0 - p;
+    plim_nn_enter(n, "stochastic_depth", "StochasticDepth");
+    uint32_t noise = NN_OP(n, "aten.empty.memory_format",
+                           ARG_IS("size", INTS(plim_nn_dim(n, x, 0), 1, 1, 1)));
+    noise = NN_OP(n, "aten.bernoulli_.float", ARG_T("self", noise), ARG_F("p", survival));
+    noise = NN_OP(n, "aten.div_.Tensor", ARG_T("self", noise), ARG_F("other", survival));
+    x = plim_nn_binary(n, "aten.mul.Tensor", x, noise);
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_permute_module(plim_nn *n, const char *name, uint32_t x, plim_ints dims)
+{
+    plim_nn_enter(n, name, "Permute");
+    x = plim_nn_permute(n, x, dims);
+    plim_nn_leave(n);
+    return x;
+}
+
+int64_t plim_nn_make_divisible8(double v)
+{
+    int64_t r = (int64_t)(v + 4) / 8 * 8;
+    r = PLIM_MAX(r, 8);
+    return (double)r < 0.9 * v ? r + 8 : r;
+}

@@ -1,0 +1,174 @@
+/* nn.h -- modules as torch.nn has them, writing a graph: each call makes the
+ * scope, the parameters, the buffers and the nodes that an export in train mode
+ * of the same module shows.  Model code then reads like the original's.
+ *
+ * The builder's error is sticky: after the first one every function returns
+ * PLIM_NONE and does nothing, so model code checks nothing.
+ *
+ * `name` NULL: the next index, as in a Sequential.  Parameters take the dotted
+ * path of the modules that are open. */
+#ifndef PLIM_NN_H
+#define PLIM_NN_H
+
+#include "op/op.h"
+
+enum { PLIM_NN_DEPTH = 16, PLIM_NN_CACHE = 64 };
+
+typedef struct plim_nn {
+    plim_graph *g;
+    plim_err *err;
+    plim_status st;
+    uint32_t scope, depth;
+    uint32_t next[PLIM_NN_DEPTH]; /* index of the next nameless child */
+    /* ops looked up so far, by the address of the target's text: a model names
+     * the same few ops hundreds of times */
+    struct {
+        const char *target;
+        const plim_op *op;
+        bool inplace;
+    } cache[PLIM_NN_CACHE];
+} plim_nn;
+
+void plim_nn_init(plim_nn *n, plim_graph *g, plim_err *err);
+void plim_nn_fail(plim_nn *n, plim_status st, const char *fmt, ...) PLIM_PRINTF(3, 4);
+
+/* ---- modules: enter, do, leave --------------------------------------------- */
+
+void plim_nn_root(plim_nn *n, const char *type); /* the model's own class */
+void plim_nn_enter(plim_nn *n, const char *name, const char *type);
+void plim_nn_leave(plim_nn *n);
+/* "denselayer", 3: the text "denselayer3" in the graph's arena. */
+const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number);
+
+/* ---- sizes, and lists of them ---------------------------------------------- */
+
+typedef struct plim_ints {
+    const int64_t *p;
+    uint32_t n;
+} plim_ints;
+#define INTS(...)                                                                             \
+    ((plim_ints){(const int64_t[]){__VA_ARGS__},                                              \
+                 sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)})
+
+int64_t plim_nn_dim(const plim_nn *n, uint32_t x,
+                    int32_t dim); /* from the end if < 0; 1 after an error */
+
+/* ---- leaves ------------------------------------------------------------------ */
+
+uint32_t plim_nn_param(plim_nn *n, const char *name, plim_ints dim);
+uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
+
+/* ---- ops ----------------------------------------------------------------------- */
+
+#define ARG_T(slot, x)                                                                        \
+    {                                                                                         \
+        PLIM_STR(slot), { .kind = PLIM_ARG_VALUE, .id = (x) }                                 \
+    }
+#define ARG_TS(slot, list, count)                                                             \
+    {                                                                                         \
+        PLIM_STR(slot), { .kind = PLIM_ARG_VALUES, .n = (count), .ids = (list) }              \
+    }
+#define ARG_I(slot, x)                                                                        \
+    {                                                                                         \
+        PLIM_STR(slot), { .kind = PLIM_ARG_INT, .i = (x) }                                    \
+    }
+#define ARG_F(slot, x)                                                                        \
+    {                                                                                         \
+        PLIM_STR(slot), { .kind = PLIM_ARG_FLOAT, .f = (x) }                                  \
+    }
+#define ARG_IS(slot, list)                                                                    \
+    {                                                                                         \
+        PLIM_STR(slot), { .kind = PLIM_ARG_INTS, .n = (list).n, .ints = (list).p }            \
+    }
+
+/* One node of `target` with n_out results into out; lists are copied.
+ * NN_OP(n, "aten.relu.default", ARG_T("self", x)) gives its only result. */
+void plim_nn_node(plim_nn *n, const char *target, const plim_named_arg *args, uint32_t n_args,
+                  uint32_t *out, uint32_t n_out);
+uint32_t plim_nn_op(plim_nn *n, const char *target, const plim_named_arg *args,
+                    uint32_t n_args);
+#define NN_OP(n, target, ...)                                                                 \
+    plim_nn_op((n), (target), (const plim_named_arg[]){__VA_ARGS__},                          \
+               sizeof((const plim_named_arg[]){__VA_ARGS__}) / sizeof(plim_named_arg))
+
+/* torch.flatten(x, 1), F.relu(x), a + b ... : nodes in the module that is open. */
+uint32_t plim_nn_unary(plim_nn *n, const char *target, uint32_t x);
+uint32_t plim_nn_binary(plim_nn *n, const char *target, uint32_t a, uint32_t b);
+uint32_t plim_nn_cat(plim_nn *n, const uint32_t *x, uint32_t count, int64_t dim);
+uint32_t plim_nn_flatten1(plim_nn *n, uint32_t x);
+uint32_t plim_nn_view(plim_nn *n, uint32_t x, plim_ints size);
+uint32_t plim_nn_reshape(plim_nn *n, uint32_t x, plim_ints shape);
+uint32_t plim_nn_permute(plim_nn *n, uint32_t x, plim_ints dims);
+uint32_t plim_nn_transpose(plim_nn *n, uint32_t x, int64_t dim0, int64_t dim1);
+uint32_t plim_nn_contiguous(plim_nn *n, uint32_t x); /* no node if x is */
+uint32_t plim_nn_unsqueeze(plim_nn *n, uint32_t x, int64_t dim);
+uint32_t plim_nn_select(plim_nn *n, uint32_t x, int64_t dim, int64_t index);
+uint32_t plim_nn_slice(plim_nn *n, uint32_t x, int64_t dim, int64_t start, int64_t end,
+                       int64_t step);
+uint32_t plim_nn_pad(plim_nn *n, uint32_t x, plim_ints pad);
+uint32_t plim_nn_mean_hw(plim_nn *n, uint32_t x);
+uint32_t plim_nn_linear_op(plim_nn *n, uint32_t x, uint32_t weight,
+                           uint32_t bias); /* F.linear */
+uint32_t plim_nn_dropout_op(plim_nn *n, uint32_t x, double p);
+uint32_t plim_nn_layer_norm_op(plim_nn *n, uint32_t x, double eps);
+uint32_t plim_nn_avg_pool_op(plim_nn *n, uint32_t x, int64_t kernel, int64_t stride,
+                             int64_t pad);
+uint32_t plim_nn_max_pool_op(plim_nn *n, uint32_t x, int64_t kernel, int64_t stride,
+                             int64_t pad, bool ceil);
+uint32_t plim_nn_adaptive_avg_op(plim_nn *n, uint32_t x, int64_t size);
+
+/* ---- modules ------------------------------------------------------------------- */
+
+/* Zero means the module's own default: kernel, stride, groups 1, padding 0. */
+typedef struct plim_conv {
+    int64_t out, kernel, stride, pad, groups;
+    int64_t kernel_w, pad_w; /* where they differ from kernel and pad: kernel_w > 0 */
+    bool bias;
+} plim_conv;
+uint32_t plim_nn_conv2d(plim_nn *n, const char *name, uint32_t x, plim_conv c);
+uint32_t plim_nn_conv_transpose2d(plim_nn *n, const char *name, uint32_t x, plim_conv c);
+
+typedef struct plim_norm {
+    double eps, momentum;
+} plim_norm;
+#define PLIM_NORM ((plim_norm){1e-5, 0.1}) /* BatchNorm2d's defaults */
+uint32_t plim_nn_batch_norm2d(plim_nn *n, const char *name, uint32_t x, plim_norm norm);
+uint32_t plim_nn_layer_norm(plim_nn *n, const char *name, uint32_t x, double eps);
+uint32_t plim_nn_linear(plim_nn *n, const char *name, uint32_t x, int64_t out, bool bias);
+
+typedef enum plim_act {
+    PLIM_ACT_NONE,
+    PLIM_RELU,
+    PLIM_RELU_, /* _: inplace=True */
+    PLIM_RELU6_,
+    PLIM_SILU_,
+    PLIM_HARDSWISH_,
+    PLIM_GELU,
+    PLIM_TANH,
+    PLIM_SIGMOID,
+    PLIM_HARDSIGMOID,
+} plim_act;
+uint32_t plim_nn_act(plim_nn *n, const char *name, uint32_t x, plim_act a);
+
+uint32_t plim_nn_max_pool2d(plim_nn *n, const char *name, uint32_t x, int64_t kernel,
+                            int64_t stride, int64_t pad, bool ceil);
+uint32_t plim_nn_avg_pool2d(plim_nn *n, const char *name, uint32_t x, int64_t kernel);
+uint32_t plim_nn_adaptive_avg_pool2d(plim_nn *n, const char *name, uint32_t x, int64_t size);
+uint32_t plim_nn_dropout(plim_nn *n, const char *name, uint32_t x, double p);
+uint32_t plim_nn_dropout_(plim_nn *n, const char *name, uint32_t x, double p);
+
+/* ---- torchvision.ops ------------------------------------------------------------ */
+
+/* Conv2dNormActivation: padding (kernel - 1) / 2, no bias. */
+uint32_t plim_nn_conv_norm_act(plim_nn *n, const char *name, uint32_t x, plim_conv c,
+                               plim_norm norm, plim_act act);
+/* SqueezeExcitation as module `name`. */
+uint32_t plim_nn_squeeze_excite(plim_nn *n, const char *name, uint32_t x, int64_t squeeze,
+                                plim_act act, plim_act scale);
+/* StochasticDepth(p, "row") as module "stochastic_depth"; x itself if p is 0. */
+uint32_t plim_nn_stochastic_depth(plim_nn *n, uint32_t x, double p);
+uint32_t plim_nn_permute_module(plim_nn *n, const char *name, uint32_t x, plim_ints dims);
+/* _make_divisible(v, 8) of torchvision/models/_utils.py */
+int64_t plim_nn_make_divisible8(double v);
+
+#endif
