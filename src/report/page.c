@@ -1,0 +1,379 @@
+/* page.c -- the sheet that a report is written on: see report.h. */
+#include "report/report.h"
+
+#include <stdio.h>
+
+void plim_page_open(plim_page *p, const plim_style *st)
+{
+    *p = (plim_page){.arena = PLIM_ARENA_INIT};
+    if (st)
+        p->style = *st;
+    int width = p->style.width > 0 ? p->style.width : 80;
+    p->width = (uint32_t)PLIM_MIN(PLIM_MAX(width, PLIM_PAGE_LEAST), PLIM_PAGE_MOST);
+    if (p->style.top <= 0)
+        p->style.top = 10;
+    plim_buf_init(&p->buf, &p->arena);
+}
+
+plim_status plim_page_send(plim_page *p, plim_status st, plim_put put, void *ud, plim_err *err)
+{
+    if (!st && p->buf.bad)
+        st = plim_oom(err);
+    plim_str text = plim_buf_str(&p->buf);
+    if (!st && text.n)
+        put(ud, text.p, text.n);
+    plim_arena_free(&p->arena);
+    return st;
+}
+
+void plim_page_paint(plim_page *p, uint32_t paint)
+{
+    static const char *const codes[PLIM_PAINT_COUNT] = {
+        [PLIM_PAINT_PLAIN] = "0",
+        [PLIM_PAINT_BOLD] = "1",
+        [PLIM_PAINT_DIM] = "2",
+        [PLIM_PAINT_GOOD] = "1;32",
+        [PLIM_PAINT_WARN] = "1;33",
+        [PLIM_PAINT_BAD] = "1;31",
+        [PLIM_PAINT_CATEGORY + PLIM_CAT_PARAMETER] = "38;5;39",
+        [PLIM_PAINT_CATEGORY + PLIM_CAT_BUFFER] = "38;5;67",
+        [PLIM_PAINT_CATEGORY + PLIM_CAT_GRADIENT] = "38;5;208",
+        [PLIM_PAINT_CATEGORY + PLIM_CAT_OPTIMIZER_STATE] = "38;5;135",
+        [PLIM_PAINT_CATEGORY + PLIM_CAT_INPUT] = "38;5;109",
+        [PLIM_PAINT_CATEGORY + PLIM_CAT_ACTIVATION] = "38;5;72",
+        [PLIM_PAINT_CATEGORY + PLIM_CAT_TEMPORARY] = "38;5;179",
+        [PLIM_PAINT_CATEGORY + PLIM_CAT_WORKSPACE] = "38;5;245",
+        [PLIM_PAINT_CATEGORY + PLIM_CAT_OUTPUT] = "38;5;174",
+        [PLIM_PAINT_PHASE + PLIM_PHASE_LOAD] = "38;5;39",
+        [PLIM_PAINT_PHASE + PLIM_PHASE_INPUTS] = "38;5;109",
+        [PLIM_PAINT_PHASE + PLIM_PHASE_ZERO_GRAD] = "38;5;67",
+        [PLIM_PAINT_PHASE + PLIM_PHASE_FORWARD] = "38;5;72",
+        [PLIM_PAINT_PHASE + PLIM_PHASE_LOSS] = "38;5;174",
+        [PLIM_PAINT_PHASE + PLIM_PHASE_BACKWARD] = "38;5;208",
+        [PLIM_PAINT_PHASE + PLIM_PHASE_OPTIMIZER] = "38;5;135",
+    };
+    if (p->style.color && paint < PLIM_PAINT_COUNT)
+        plim_buf_printf(&p->buf, "\x1b[%sm", codes[paint]);
+}
+
+/* ---- text from elsewhere ------------------------------------------------- */
+
+/* The code point at s (n bytes, one at least) and its length; 0 with *len 1 if
+ * it is no UTF-8. */
+static uint32_t page_decode(const uint8_t *s, size_t n, size_t *len)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    size_t k = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+    *len = 1;
+    if (k == 1)
+        return s[0];
+    if (s[0] < 0xc0 || s[0] > 0xf7 || k > n)
+        return 0;
+    uint32_t c = s[0] & (0xffu >> (k + 1));
+    for (size_t i = 1; i < k; i++) {
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+        c = c << 6 | (s[i] & 0x3f);
+    }
+    if (c < least[k] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
+        return 0;
+    *len = k;
+    return c;
+}
+
+/* Characters that steer a terminal or hide text instead of showing it.
+ * src: Unicode 15 categories Cc, Zl, Zp and the format characters (Cf) of
+ * bidirectional text and of no width. */
+static bool page_shows(uint32_t c)
+{
+    static const struct {
+        uint32_t first, last;
+    } hidden[] = {{0x0000, 0x001f}, {0x007f, 0x009f},  {0x00ad, 0x00ad}, {0x061c, 0x061c},
+                  {0x200b, 0x200f}, {0x2028, 0x202e},  {0x2060, 0x206f}, {0xfeff, 0xfeff},
+                  {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+    for (size_t i = 0; i < PLIM_COUNT(hidden); i++)
+        if (c >= hidden[i].first && c <= hidden[i].last)
+            return false;
+    return true;
+}
+
+plim_str plim_page_clean(plim_page *p, const char *z)
+{
+    plim_str in = plim_str_of(z);
+    char *out = plim_arena_new(&p->arena, in.n + 1, 1);
+    size_t n = 0;
+    if (!out) {
+        p->buf.bad = true;
+        return PLIM_STR("");
+    }
+    for (size_t i = 0, len; i < in.n; i += len) {
+        uint32_t c = page_decode((const uint8_t *)in.p + i, in.n - i, &len);
+        if (page_shows(c)) {
+            memcpy(out + n, in.p + i, len);
+            n += len;
+        } else {
+            out[n++] = c == '\n' || c == '\t' || c == '\r' ? ' ' : '?';
+        }
+    }
+    return (plim_str){out, n};
+}
+
+/* Length of the character at i of clean text. */
+static size_t page_char(plim_str s, size_t i)
+{
+    size_t n = 1;
+    while (i + n < s.n && ((uint8_t)s.p[i + n] & 0xc0) == 0x80)
+        n++;
+    return n;
+}
+
+/* The longest beginning of clean text within so many columns. */
+static plim_str page_head(plim_str s, uint32_t columns)
+{
+    size_t i = 0;
+    for (uint32_t used = 0; i < s.n;) {
+        size_t len = page_char(s, i);
+        used += plim_text_width((plim_str){s.p + i, len});
+        if (used > columns)
+            break;
+        i += len;
+    }
+    return (plim_str){s.p, i};
+}
+
+/* The longest end of it. */
+static plim_str page_tail(plim_str s, uint32_t columns)
+{
+    size_t from = s.n;
+    for (uint32_t used = 0; from > 0;) {
+        size_t i = from - 1;
+        while (i > 0 && ((uint8_t)s.p[i] & 0xc0) == 0x80)
+            i--;
+        used += plim_text_width((plim_str){s.p + i, from - i});
+        if (used > columns)
+            break;
+        from = i;
+    }
+    return (plim_str){s.p + from, s.n - from};
+}
+
+plim_str plim_page_cut(plim_page *p, plim_str s, uint32_t columns, bool head)
+{
+    if (plim_text_width(s) <= columns)
+        return s;
+    plim_str dots = plim_str_of(plim_page_glyph(p, "\xe2\x80\xa6", ".."));
+    uint32_t wide = plim_text_width(dots);
+    if (columns < wide)
+        return page_head(s, columns);
+    plim_str kept = head ? page_tail(s, columns - wide) : page_head(s, columns - wide);
+    plim_str a = head ? dots : kept, b = head ? kept : dots;
+    plim_str cut = plim_arena_printf(&p->arena, "%.*s%.*s", PLIM_STR_ARG(a), PLIM_STR_ARG(b));
+    if (!cut.p)
+        p->buf.bad = true;
+    return cut.p ? cut : PLIM_STR("");
+}
+
+void plim_page_field(plim_page *p, plim_str s, uint32_t columns, bool right)
+{
+    s = plim_page_cut(p, s, columns, false);
+    uint32_t pad = columns - PLIM_MIN(columns, plim_text_width(s));
+    plim_buf_repeat(&p->buf, " ", right ? pad : 0);
+    plim_buf_add(&p->buf, s);
+    plim_buf_repeat(&p->buf, " ", right ? 0 : pad);
+}
+
+/* ---- lines --------------------------------------------------------------- */
+
+plim_flow plim_flow_open(plim_page *p, const char *gap, uint32_t indent)
+{
+    return (plim_flow){.page = p, .gap = gap, .indent = indent};
+}
+
+static void flow_line(plim_flow *f)
+{
+    if (f->column)
+        plim_page_puts(f->page, "\n");
+    plim_buf_repeat(&f->page->buf, " ", f->indent);
+    f->column = f->indent;
+}
+
+void plim_flow_add(plim_flow *f, plim_str s)
+{
+    uint32_t wide = plim_text_width(s), gap = plim_text_width(plim_str_of(f->gap));
+    if (!s.n)
+        return;
+    if (f->column > f->indent && f->column + gap + wide <= f->page->width) {
+        plim_page_puts(f->page, f->gap);
+        f->column += gap;
+    } else {
+        flow_line(f);
+    }
+    while (f->column + wide > f->page->width) { /* longer than a line */
+        plim_str part = page_head(s, f->page->width - f->column);
+        plim_buf_add(&f->page->buf, part);
+        s = (plim_str){s.p + part.n, s.n - part.n};
+        wide = plim_text_width(s);
+        f->column += 1; /* the line is not empty */
+        flow_line(f);
+    }
+    plim_buf_add(&f->page->buf, s);
+    f->column += wide;
+}
+
+void plim_flow_printf(plim_flow *f, const char *fmt, ...)
+{
+    plim_buf b;
+    char z[256];
+    va_list ap, again;
+    plim_buf_init(&b, &f->page->arena);
+    va_start(ap, fmt);
+    va_copy(again, ap);
+    int n = vsnprintf(z, sizeof z, fmt, ap);
+    va_end(ap);
+    char *p = n < 0 ? NULL : plim_arena_new(&f->page->arena, (uint64_t)n + 1, 1);
+    if (p) {
+        vsnprintf(p, (size_t)n + 1, fmt, again);
+        plim_flow_add(f, plim_page_clean(f->page, p));
+    } else {
+        f->page->buf.bad = true;
+    }
+    va_end(again);
+}
+
+void plim_flow_end(plim_flow *f)
+{
+    if (f->column)
+        plim_page_puts(f->page, "\n");
+}
+
+void plim_page_wrap(plim_page *p, const char *text, uint32_t indent)
+{
+    plim_flow f = plim_flow_open(p, " ", indent);
+    plim_str s = plim_page_clean(p, text);
+    for (size_t i = 0; i < s.n;) {
+        size_t from = i;
+        while (i < s.n && s.p[i] != ' ')
+            i++;
+        plim_flow_add(&f, (plim_str){s.p + from, i - from});
+        while (i < s.n && s.p[i] == ' ')
+            i++;
+    }
+    plim_flow_end(&f);
+}
+
+plim_str plim_page_range(plim_page *p, uint64_t low, uint64_t high)
+{
+    plim_text a = plim_fmt_bytes(low, p->style.si), b = plim_fmt_bytes(high, p->style.si);
+    const char *unit_a = strchr(a.s, ' '), *unit_b = strchr(b.s, ' ');
+    plim_str z;
+    if (strcmp(a.s, b.s) == 0)
+        z = plim_arena_printf(&p->arena, "%s", a.s);
+    else if (unit_a && unit_b && strcmp(unit_a, unit_b) == 0)
+        z = plim_arena_printf(&p->arena, "%.*s-%s", (int)(unit_a - a.s), a.s, b.s);
+    else
+        z = plim_arena_printf(&p->arena, "%s - %s", a.s, b.s);
+    if (!z.p)
+        p->buf.bad = true;
+    return z.p ? z : PLIM_STR("");
+}
+
+/* ---- shared lines -------------------------------------------------------- */
+
+uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps)
+{
+    while (whole >> 40) { /* part * steps must fit */
+        whole >>= 1;
+        part = part >> 1 | (part & 1);
+    }
+    if (!whole || part >= whole)
+        return part ? steps : 0;
+    uint64_t n = (part * steps + whole / 2) / whole;
+    return n || !part ? (uint32_t)n : 1;
+}
+
+/* The words that all cards of a vendor share say nothing in a list. */
+const char *plim_report_card(const char *gpu)
+{
+    static const char *const words[] = {"NVIDIA ", "GeForce "};
+    for (size_t i = 0; i < PLIM_COUNT(words); i++)
+        if (gpu && strncmp(gpu, words[i], strlen(words[i])) == 0)
+            gpu += strlen(words[i]);
+    return gpu;
+}
+
+void plim_report_unknowns(plim_page *p)
+{
+    if (!p->unknowns)
+        return;
+    plim_page_paint(p, PLIM_PAINT_DIM);
+    plim_page_puts(p, "- unknown\n");
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+}
+
+void plim_report_model_line(plim_page *p, const plim_model_info *m)
+{
+    plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
+    plim_page_paint(p, PLIM_PAINT_BOLD);
+    plim_flow_add(&f, plim_page_clean(p, m->name));
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_flow_printf(&f, "%s parameters", plim_fmt_metric(m->parameters).s);
+    if (m->format && *m->format)
+        plim_flow_printf(&f, "%s", m->format);
+    plim_flow_end(&f);
+}
+
+void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
+                           const plim_model_info *m)
+{
+    plim_jw_init(w, &p->buf);
+    plim_jw_object(w);
+    plim_jw_key(w, "schema");
+    plim_jw_cstr(w, schema);
+    if (!m)
+        return;
+    const struct {
+        const char *key;
+        uint64_t n;
+    } counts[] = {
+        {"parameters", m->parameters},     {"trainable_parameters", m->trainable_parameters},
+        {"buffers", m->buffers},           {"parameter_bytes", m->parameter_bytes},
+        {"buffer_bytes", m->buffer_bytes}, {"ops", m->ops},
+        {"unknown_ops", m->unknown_ops}};
+    plim_jw_key(w, "model");
+    plim_jw_object(w);
+    plim_jw_key(w, "name");
+    plim_jw_cstr(w, m->name);
+    plim_jw_key(w, "format");
+    plim_jw_cstr(w, m->format);
+    plim_jw_key(w, "producer");
+    plim_jw_cstr(w, m->producer);
+    for (size_t i = 0; i < PLIM_COUNT(counts); i++) {
+        plim_jw_key(w, counts[i].key);
+        plim_jw_u64(w, counts[i].n);
+    }
+    plim_jw_end(w);
+}
+
+void plim_report_json_close(plim_jw *w)
+{
+    plim_jw_end(w);
+    plim_buf_puts(w->out, "\n");
+}
+
+plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
+                              const plim_style *st, plim_put put, void *ud, plim_err *err)
+{
+    static const char *const names[] = {
+        [PLIM_TEXT] = "text", [PLIM_JSON] = "JSON", [PLIM_CSV] = "CSV"};
+    const plim_report_fn fns[] = {
+        [PLIM_TEXT] = report->text, [PLIM_JSON] = report->json, [PLIM_CSV] = report->csv};
+    plim_page p;
+    if ((size_t)how >= PLIM_COUNT(fns))
+        return plim_fail(err, PLIM_EUSAGE, 0, "no rendering %d: the last is %d", (int)how,
+                         (int)PLIM_COUNT(fns) - 1);
+    if (!fns[how])
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no %s rendering", report->name,
+                         names[how]);
+    plim_page_open(&p, st);
+    return plim_page_send(&p, fns[how](&p, subject, err), put, ud, err);
+}

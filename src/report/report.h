@@ -1,0 +1,191 @@
+/* report.h -- rows first, then renderers.  Private to the room.
+ *
+ * A report is a list of rows (structs in an array) and a const table of
+ * columns; a column turns a row into a cell, and a cell knows how it looks in
+ * text, in JSON and in CSV.  So the three renderings are loops over one list
+ * and cannot say different things.
+ *
+ * Everything is put together on a page and handed out in one piece at the end:
+ * whoever gets text gets all of it. */
+#ifndef PLIM_REPORT_H
+#define PLIM_REPORT_H
+
+#include "base/fmt.h"
+#include "base/json.h"
+
+/* ---- the page ------------------------------------------------------------ */
+
+typedef struct plim_page {
+    plim_arena arena;
+    plim_buf buf;
+    plim_style style; /* defaults filled in */
+    uint32_t width;   /* columns; text never passes it */
+    bool unknowns;    /* a "-" stands somewhere and owes an explanation */
+} plim_page;
+
+enum { PLIM_PAGE_LEAST = 40, PLIM_PAGE_MOST = 1000 }; /* widths that are taken as given */
+
+void plim_page_open(plim_page *p, const plim_style *st); /* NULL: the defaults */
+/* Hands the text to `put` if `st` is PLIM_OK and nothing was lost; closes the
+ * page in any case. */
+plim_status plim_page_send(plim_page *p, plim_status st, plim_put put, void *ud,
+                           plim_err *err);
+
+typedef enum plim_paint {
+    PLIM_PAINT_PLAIN,
+    PLIM_PAINT_BOLD,
+    PLIM_PAINT_DIM,
+    PLIM_PAINT_GOOD,
+    PLIM_PAINT_WARN,
+    PLIM_PAINT_BAD,
+    PLIM_PAINT_CATEGORY,                                     /* + plim_category */
+    PLIM_PAINT_PHASE = PLIM_PAINT_CATEGORY + PLIM_CAT_COUNT, /* + plim_phase */
+    PLIM_PAINT_COUNT = PLIM_PAINT_PHASE + PLIM_PHASE_COUNT
+} plim_paint;
+/* Everything from here on; PLIM_PAINT_PLAIN ends it.  Nothing without colour. */
+void plim_page_paint(plim_page *p, uint32_t paint);
+
+static inline void plim_page_puts(plim_page *p, const char *z) { plim_buf_puts(&p->buf, z); }
+/* The block characters, or what stands for them in ASCII. */
+static inline const char *plim_page_glyph(const plim_page *p, const char *utf8,
+                                          const char *ascii)
+{
+    return p->style.ascii ? ascii : utf8;
+}
+
+/* A copy that may be shown on a terminal: controls, format characters and what
+ * is no UTF-8 become '?', line ends and tabs a space.  NULL is "". */
+plim_str plim_page_clean(plim_page *p, const char *z);
+/* At most `columns` wide, an ellipsis where something is left out: at the end,
+ * or (head) at the beginning, for paths. */
+plim_str plim_page_cut(plim_page *p, plim_str clean, uint32_t columns, bool head);
+/* Clean text in so many columns, cut or filled with spaces. */
+void plim_page_field(plim_page *p, plim_str clean, uint32_t columns, bool right);
+
+/* Pieces one after the other, a gap between them, a new line where the next
+ * would not fit. */
+typedef struct plim_flow {
+    plim_page *page;
+    const char *gap;
+    uint32_t indent, column;
+} plim_flow;
+plim_flow plim_flow_open(plim_page *p, const char *gap, uint32_t indent);
+void plim_flow_add(plim_flow *f, plim_str clean);
+void plim_flow_printf(plim_flow *f, const char *fmt, ...) PLIM_PRINTF(2, 3); /* cleaned */
+void plim_flow_end(plim_flow *f);                                     /* the last line end */
+void plim_page_wrap(plim_page *p, const char *text, uint32_t indent); /* a paragraph */
+
+/* "3.85-4.02 GiB"; one figure if both look the same. */
+plim_str plim_page_range(plim_page *p, uint64_t low, uint64_t high);
+
+/* ---- cells --------------------------------------------------------------- */
+
+typedef enum plim_cell_kind {
+    PLIM_CELL_UNKNOWN, /* text "-", JSON null, CSV empty */
+    PLIM_CELL_TEXT,
+    PLIM_CELL_BYTES,
+    PLIM_CELL_COUNT,  /* 25,557,032 */
+    PLIM_CELL_METRIC, /* 25.56 M */
+    PLIM_CELL_INT,    /* signed */
+    PLIM_CELL_DELTA,  /* bytes with a sign: text only */
+    PLIM_CELL_RANGE,  /* n to high: text only */
+    PLIM_CELL_BOOL,
+    PLIM_CELL_REAL,
+    PLIM_CELL_TENTHS, /* 89 is 8.9 */
+    PLIM_CELL_SHAPE
+} plim_cell_kind;
+
+typedef struct plim_cell {
+    plim_cell_kind kind;
+    const char *text;
+    const char *mark; /* before the text rendering, "~" or ">="; NULL: none */
+    uint64_t n, high;
+    bool negative;
+    double real;
+    const int64_t *dim;
+    int rank; /* below 0: there is no shape */
+} plim_cell;
+
+plim_cell plim_cell_text(const char *z);
+plim_cell plim_cell_u64(plim_cell_kind kind, uint64_t n);
+plim_cell plim_cell_known(plim_cell_kind kind, uint64_t n); /* 0: unknown */
+plim_cell plim_cell_int(int64_t v);
+plim_cell plim_cell_delta(uint64_t a, uint64_t b); /* a - b */
+plim_cell plim_cell_range(uint64_t low, uint64_t high);
+plim_cell plim_cell_bool(bool v);
+plim_cell plim_cell_rate(double v); /* 0 or less: unknown */
+plim_cell plim_cell_shape(int rank, const int64_t *dim);
+plim_str plim_cell_show(plim_page *p, const plim_cell *c); /* as it stands in text */
+
+/* A column's getter: what it says of the row r. */
+#define PLIM_GETTER(fn, T, cell)                                                              \
+    static plim_cell fn(const void *row)                                                      \
+    {                                                                                         \
+        const T *r = row;                                                                     \
+        return cell;                                                                          \
+    }
+
+/* ---- columns and rows ---------------------------------------------------- */
+
+typedef enum plim_align {
+    PLIM_LEFT,
+    PLIM_RIGHT,
+    PLIM_CUT_TAIL, /* left; gives way down to `least` columns, high `drop` first */
+    PLIM_CUT_HEAD  /* likewise, for paths: their end says more */
+} plim_align;
+
+enum { PLIM_IN_TEXT = 1, PLIM_IN_DATA = 2, PLIM_IN_BOTH = 3 }; /* data: JSON and CSV */
+enum { PLIM_ON_REQUEST = 100 }; /* `drop` of a column that --columns must name */
+
+typedef struct plim_column {
+    const char *name;  /* in JSON, CSV and --columns */
+    const char *title; /* above it in text */
+    uint8_t in;
+    uint8_t align;
+    uint8_t least;
+    uint8_t drop; /* 0: always shown; if the table is too wide the highest goes first */
+    plim_cell (*get)(const void *row);
+} plim_column;
+enum { PLIM_COLUMNS_MAX = 32 };
+
+typedef struct plim_rows {
+    const plim_column *columns;
+    size_t n_columns;
+    const void *items;
+    size_t size; /* of an item */
+    uint64_t n;
+    const char *only; /* "type,shape": columns of the text and CSV; NULL: the usual */
+} plim_rows;
+
+/* PLIM_EUSAGE: `only` names a column that is not there. */
+plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err);
+plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err);
+void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r); /* an array of objects */
+void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i); /* one of them */
+
+/* ---- what several reports share ------------------------------------------ */
+
+/* What a report can do with its subject; NULL: no such rendering. */
+typedef plim_status (*plim_report_fn)(plim_page *p, const void *subject, plim_err *err);
+typedef struct plim_report {
+    const char *name;
+    plim_report_fn text, json, csv;
+} plim_report;
+plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
+                              const plim_style *st, plim_put put, void *ud, plim_err *err);
+
+/* Opens {"schema":...,"model":{...}; without a model only the schema. */
+void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
+                           const plim_model_info *m);
+void plim_report_json_close(plim_jw *w);                             /* and the line end */
+void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, parameters */
+const char *plim_report_card(const char *gpu); /* "RTX 4090": without NVIDIA and GeForce */
+void plim_report_unknowns(plim_page *p);       /* "-: unknown", if there was one */
+/* part of whole in `steps` steps, rounded; at least 1 if part is not 0. */
+uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps);
+
+/* Bars and the timeline: chart.c */
+void plim_chart_bar(plim_page *p, uint64_t part, uint64_t whole, uint32_t columns);
+void plim_chart_timeline(plim_page *p, const plim_estimate *e);
+
+#endif

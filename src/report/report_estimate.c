@@ -1,0 +1,539 @@
+/* report_estimate.c -- what a step takes, as a picture and as data. */
+#include "report/report.h"
+
+/* ---- the tensors that are live at the peak ------------------------------- */
+
+typedef struct live_row {
+    const plim_live *live;
+    const char *tensor; /* name.role */
+} live_row;
+
+static plim_cell live_size(const plim_live *l)
+{
+    plim_cell c = plim_cell_u64(PLIM_CELL_BYTES, l->bytes);
+    c.mark = l->certainty == PLIM_EXACT ? NULL : "~";
+    return c;
+}
+
+/* clang-format off */
+PLIM_GETTER(live_tensor, live_row, plim_cell_text(r->tensor))
+PLIM_GETTER(live_name, live_row, plim_cell_text(r->live->name))
+PLIM_GETTER(live_role, live_row, plim_cell_text(r->live->role))
+PLIM_GETTER(live_category, live_row, plim_cell_text(plim_category_name(r->live->category)))
+PLIM_GETTER(live_dtype, live_row, plim_cell_text(plim_dtype_name(r->live->dtype)))
+PLIM_GETTER(live_shape, live_row, plim_cell_shape(r->live->rank, r->live->dim))
+PLIM_GETTER(live_bytes, live_row, live_size(r->live))
+PLIM_GETTER(live_certainty, live_row, plim_cell_text(plim_certainty_name(r->live->certainty)))
+
+static const plim_column live_columns[] = {
+    /* name         title       in            align          least drop get */
+    {"name",        "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_name},
+    {"role",        "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_role},
+    {"tensor",      "tensor",   PLIM_IN_TEXT, PLIM_CUT_HEAD, 30,   0,   live_tensor},
+    {"category",    "category", PLIM_IN_BOTH, PLIM_LEFT,     0,    2,   live_category},
+    {"dtype",       "dtype",    PLIM_IN_BOTH, PLIM_LEFT,     0,    3,   live_dtype},
+    {"shape",       "shape",    PLIM_IN_BOTH, PLIM_CUT_TAIL, 14,   1,   live_shape},
+    {"bytes",       "bytes",    PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   live_bytes},
+    {"certainty",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,    0,   live_certainty},
+};
+/* clang-format on */
+
+/* The first n of them, as rows. */
+static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
+{
+    live_row *rows = PLIM_NEW_N(&p->arena, live_row, n);
+    n = rows ? n : 0;
+    p->buf.bad |= !rows;
+    for (uint32_t i = 0; i < n; i++) {
+        const plim_live *l = &e->live[i];
+        const char *name = l->name ? l->name : "", *role = l->role ? l->role : "";
+        rows[i].live = l;
+        rows[i].tensor =
+            plim_arena_printf(&p->arena, "%s%s%s", name, *name && *role ? "." : "", role).p;
+    }
+    return (plim_rows){.columns = live_columns,
+                       .n_columns = PLIM_COUNT(live_columns),
+                       .items = rows,
+                       .size = sizeof *rows,
+                       .n = n};
+}
+
+/* ---- text: what was asked ------------------------------------------------ */
+
+static void estimate_header(plim_page *p, const plim_estimate *e)
+{
+    plim_report_model_line(p, &e->model);
+    plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
+    plim_page_paint(p, PLIM_PAINT_DIM);
+    plim_flow_printf(&f, "%s", e->mode ? e->mode : "train");
+    if (e->model.batch)
+        plim_flow_printf(&f, "batch %" PRId64, e->model.batch);
+    if (e->dtype)
+        plim_flow_printf(&f, "%s", e->dtype);
+    if (e->optimizer)
+        plim_flow_printf(&f, "%s", e->optimizer);
+    if (e->loss)
+        plim_flow_printf(&f, "loss %s", e->loss);
+    if (e->torch)
+        plim_flow_printf(&f, "torch %s", e->torch);
+    if (e->gpu)
+        plim_flow_printf(&f, "%s", e->gpu);
+    if (e->alloc_conf && *e->alloc_conf)
+        plim_flow_printf(&f, "%s", e->alloc_conf);
+    plim_flow_end(&f);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+}
+
+/* ---- text: what is live at the peak -------------------------------------- */
+
+static void estimate_bars(plim_page *p, const plim_estimate *e)
+{
+    enum { NAME = 17, BYTES = 11, PERCENT = 9, BEFORE = 2 + NAME + BYTES + PERCENT + 2 };
+    uint64_t most = 0;
+    for (int c = 0; c < PLIM_CAT_COUNT; c++)
+        most = PLIM_MAX(most, e->category[c]);
+    for (uint32_t c = 0; c < PLIM_CAT_COUNT; c++) {
+        if (!e->category[c])
+            continue;
+        plim_page_puts(p, "  ");
+        plim_page_field(p, plim_str_of(plim_category_name((plim_category)c)), NAME, false);
+        plim_page_field(p, plim_str_of(plim_fmt_bytes(e->category[c], p->style.si).s), BYTES,
+                        true);
+        plim_page_field(
+            p, plim_str_of(plim_fmt_percent(e->category[c], e->peak_live_requested).s),
+            PERCENT, true);
+        if (p->width > BEFORE) {
+            plim_page_puts(p, "  ");
+            plim_page_paint(p, PLIM_PAINT_CATEGORY + c);
+            plim_chart_bar(p, e->category[c], most, p->width - BEFORE);
+            plim_page_paint(p, PLIM_PAINT_PLAIN);
+        }
+        plim_page_puts(p, "\n");
+    }
+}
+
+static void estimate_peak(plim_page *p, const plim_estimate *e)
+{
+    plim_flow f = plim_flow_open(p, " ", 0);
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, PLIM_PAINT_BOLD);
+    plim_flow_printf(&f, "Live at the peak:");
+    plim_flow_printf(&f, "%s", plim_fmt_bytes(e->peak_live_requested, p->style.si).s);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_flow_printf(&f, "in");
+    if (e->peak_step >= 0)
+        plim_flow_printf(&f, "step %d,", e->peak_step);
+    plim_flow_printf(&f, "%s", plim_phase_name(e->peak_phase));
+    if (e->peak_op && *e->peak_op)
+        plim_flow_printf(&f, "at %s", e->peak_op);
+    plim_flow_end(&f);
+    estimate_bars(p, e);
+}
+
+/* ---- text: the four figures ---------------------------------------------- */
+
+static plim_str estimate_bytes(plim_page *p, uint64_t n) { return plim_page_range(p, n, n); }
+
+/* What the reserved figure is when library workspaces are as small or as large
+ * as they may be. */
+static plim_str estimate_reserved_note(plim_page *p, const plim_estimate *e)
+{
+    if (e->reserved_low == e->reserved_high)
+        return PLIM_STR("taken from CUDA");
+    plim_str range = plim_page_range(p, e->reserved_low, e->reserved_high);
+    plim_str s =
+        plim_arena_printf(&p->arena, "from CUDA; %.*s by workspaces", PLIM_STR_ARG(range));
+    return s.p ? s : range;
+}
+
+static void estimate_figures(plim_page *p, const plim_estimate *e)
+{
+    enum { NAME = 12 };
+    const struct {
+        const char *name;
+        plim_str value, note;
+    } rows[] = {
+        {"requested", estimate_bytes(p, e->peak_requested), PLIM_STR("asked for by tensors")},
+        {"allocated", estimate_bytes(p, e->peak_allocated), PLIM_STR("in allocator blocks")},
+        {"reserved", estimate_bytes(p, e->peak_reserved), estimate_reserved_note(p, e)},
+        {"device",
+         e->context_known ? plim_page_range(p, e->device_low, e->device_high)
+                          : PLIM_STR("unknown"),
+         e->context_known ? PLIM_STR("with the CUDA context")
+                          : PLIM_STR("nobody measured this card's context")},
+    };
+    uint32_t wide = 0;
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        wide = PLIM_MAX(wide, plim_text_width(rows[i].value));
+    plim_page_puts(p, "\n");
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        bool room = 2 + NAME + wide + 2 + plim_text_width(rows[i].note) <= p->width;
+        plim_page_puts(p, "  ");
+        plim_page_field(p, plim_str_of(rows[i].name), NAME, false);
+        plim_page_paint(p, PLIM_PAINT_BOLD);
+        plim_page_field(p, rows[i].value, room ? wide + 2 : plim_text_width(rows[i].value),
+                        false);
+        plim_page_paint(p, PLIM_PAINT_DIM);
+        plim_buf_add(&p->buf, room ? rows[i].note : PLIM_STR(""));
+        plim_page_paint(p, PLIM_PAINT_PLAIN);
+        plim_page_puts(p, "\n");
+    }
+}
+
+static void estimate_certainty(plim_page *p, const plim_estimate *e)
+{
+    if (!e->certainty[PLIM_ESTIMATED] && !e->certainty[PLIM_UNKNOWN_BYTES])
+        return;
+    plim_flow f = plim_flow_open(p, ", ", 2);
+    for (int c = 0; c < PLIM_CERTAINTY_COUNT; c++)
+        if (e->certainty[c])
+            plim_flow_printf(&f, "%s %s", plim_fmt_bytes(e->certainty[c], p->style.si).s,
+                             plim_certainty_name((plim_certainty)c));
+    plim_flow_end(&f);
+}
+
+static void estimate_fit(plim_page *p, const plim_estimate *e)
+{
+    static const struct {
+        int fits;
+        plim_paint paint;
+        const char *say;
+    } rows[] = {{1, PLIM_PAINT_GOOD, "fits on"},
+                {0, PLIM_PAINT_BAD, "does not fit on"},
+                {-1, PLIM_PAINT_WARN, "may fit on"}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        if (e->fits != rows[i].fits)
+            continue;
+        plim_flow f = plim_flow_open(p, " ", 2);
+        plim_page_paint(p, rows[i].paint);
+        plim_flow_printf(&f, "%s", rows[i].say);
+        plim_page_paint(p, PLIM_PAINT_PLAIN);
+        plim_flow_printf(&f, "%s", e->gpu ? e->gpu : "the card");
+        plim_flow_printf(&f, "(%s)", plim_fmt_bytes(e->gpu_bytes, p->style.si).s);
+        if (!e->context_known)
+            plim_flow_printf(&f, "if its context leaves room");
+        plim_flow_end(&f);
+    }
+}
+
+/* ---- quiet: name and value ----------------------------------------------- */
+
+static const char *estimate_fits(const plim_estimate *e)
+{
+    return e->fits == 1 ? "yes" : e->fits == 0 ? "no" : e->fits == -1 ? "maybe" : NULL;
+}
+
+static void estimate_quiet(plim_page *p, const plim_estimate *e)
+{
+    const struct {
+        const char *name;
+        uint64_t n;
+        bool known;
+    } rows[] = {{"requested", e->peak_requested, true},
+                {"allocated", e->peak_allocated, true},
+                {"reserved", e->peak_reserved, true},
+                {"device_low", e->device_low, e->context_known},
+                {"device_high", e->device_high, e->context_known}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        if (rows[i].known)
+            plim_buf_printf(&p->buf, "%s %" PRIu64 "\n", rows[i].name, rows[i].n);
+        else
+            plim_buf_printf(&p->buf, "%s unknown\n", rows[i].name);
+    if (estimate_fits(e))
+        plim_buf_printf(&p->buf, "fits %s\n", estimate_fits(e));
+}
+
+/* ---- text: the rest ------------------------------------------------------ */
+
+static void estimate_timeline(plim_page *p, const plim_estimate *e)
+{
+    if (!e->n_buckets)
+        return;
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, PLIM_PAINT_BOLD);
+    plim_page_puts(p, "Timeline");
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_page_puts(p, plim_page_glyph(p, " (\xe2\x96\x88 allocated, \xc2\xb7 reserved)\n",
+                                      " (# allocated, . reserved)\n"));
+    plim_chart_timeline(p, e);
+}
+
+static plim_status estimate_live(plim_page *p, const plim_estimate *e, plim_err *err)
+{
+    uint32_t n = PLIM_MIN(e->n_live, (uint32_t)p->style.top);
+    plim_rows r = live_rows(p, e, n);
+    if (!n)
+        return PLIM_OK;
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, PLIM_PAINT_BOLD);
+    plim_page_puts(p, n == 1 ? "Largest tensor" : "Largest tensors");
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_buf_printf(&p->buf, " live at the peak (%" PRIu32 " of %" PRIu32 ")\n", n, e->n_live);
+    return plim_rows_text(p, &r, 2, err);
+}
+
+static void estimate_unknown_ops(plim_page *p, const plim_estimate *e)
+{
+    if (!e->n_unknown_targets)
+        return;
+    plim_flow f = plim_flow_open(p, " ", 2);
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, PLIM_PAINT_WARN);
+    plim_page_puts(p,
+                   e->n_unknown_targets == 1 ? "An op without a rule" : "Ops without a rule");
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_page_puts(p, ", bounded by their shapes:\n");
+    for (uint32_t i = 0; i < e->n_unknown_targets; i++)
+        plim_flow_add(&f, plim_page_clean(p, e->unknown_targets[i]));
+    plim_flow_end(&f);
+}
+
+static void estimate_paragraph(plim_page *p, plim_paint paint, const char *text)
+{
+    if (!text || !*text)
+        return;
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, paint);
+    plim_page_wrap(p, text, 0);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+}
+
+static plim_status estimate_text(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_estimate *e = subject;
+    if (p->style.quiet) {
+        estimate_quiet(p, e);
+        return PLIM_OK;
+    }
+    estimate_header(p, e);
+    estimate_peak(p, e);
+    estimate_figures(p, e);
+    estimate_certainty(p, e);
+    estimate_fit(p, e);
+    estimate_timeline(p, e);
+    plim_status st = estimate_live(p, e, err);
+    if (st)
+        return st;
+    estimate_unknown_ops(p, e);
+    if (e->oom)
+        estimate_paragraph(p, PLIM_PAINT_BAD, e->oom_text);
+    estimate_paragraph(p, PLIM_PAINT_BOLD, e->advice);
+    return PLIM_OK;
+}
+
+/* ---- JSON: docs/json.md -------------------------------------------------- */
+
+typedef struct estimate_number {
+    const char *key;
+    uint64_t n;
+    bool known; /* else null */
+} estimate_number;
+
+static void json_numbers(plim_jw *w, const char *key, const estimate_number *v, size_t n)
+{
+    plim_jw_key(w, key);
+    plim_jw_object(w);
+    for (size_t i = 0; i < n; i++) {
+        plim_jw_key(w, v[i].key);
+        if (v[i].known)
+            plim_jw_u64(w, v[i].n);
+        else
+            plim_jw_null(w);
+    }
+    plim_jw_end(w);
+}
+
+static void json_text(plim_jw *w, const char *key, const char *z)
+{
+    plim_jw_key(w, key);
+    plim_jw_cstr(w, z);
+}
+
+static void json_settings(plim_jw *w, const plim_estimate *e)
+{
+    plim_jw_key(w, "settings");
+    plim_jw_object(w);
+    json_text(w, "mode", e->mode);
+    plim_jw_key(w, "batch");
+    if (e->model.batch)
+        plim_jw_i64(w, e->model.batch);
+    else
+        plim_jw_null(w);
+    json_text(w, "dtype", e->dtype);
+    json_text(w, "autocast", NULL);
+    json_text(w, "optimizer", e->optimizer);
+    json_text(w, "checkpoint", "none");
+    json_text(w, "torch", e->torch);
+    json_text(w, "gpu", e->gpu);
+    json_text(w, "alloc_conf", e->alloc_conf ? e->alloc_conf : "");
+    json_text(w, "loss", e->loss);
+    json_text(w, "loop", e->loop);
+    json_text(w, "workspace", e->workspace);
+    plim_jw_key(w, "steps");
+    plim_jw_i64(w, e->steps);
+    plim_jw_end(w);
+}
+
+static void json_memory(plim_jw *w, const plim_estimate *e)
+{
+    const estimate_number rows[] = {
+        {"parameters", e->category[PLIM_CAT_PARAMETER], true},
+        {"buffers", e->category[PLIM_CAT_BUFFER], true},
+        {"gradients", e->category[PLIM_CAT_GRADIENT], true},
+        {"optimizer_state", e->category[PLIM_CAT_OPTIMIZER_STATE], true},
+        {"inputs", e->category[PLIM_CAT_INPUT], true},
+        {"activations", e->category[PLIM_CAT_ACTIVATION], true},
+        {"temporaries", e->category[PLIM_CAT_TEMPORARY], true},
+        {"workspace", e->category[PLIM_CAT_WORKSPACE], true},
+        {"outputs", e->category[PLIM_CAT_OUTPUT], true},
+        {"peak_live_requested", e->peak_live_requested, true},
+        {"peak_requested", e->peak_requested, true},
+        {"peak_allocated", e->peak_allocated, true},
+        {"peak_reserved", e->peak_reserved, true},
+        {"reserved_low", e->reserved_low, true},
+        {"reserved_high", e->reserved_high, true},
+        {"context_low", e->context_low, e->context_known},
+        {"context_high", e->context_high, e->context_known},
+        {"device_low", e->device_low, e->context_known},
+        {"device_high", e->device_high, e->context_known},
+    };
+    json_numbers(w, "memory", rows, PLIM_COUNT(rows));
+}
+
+/* clang-format off */
+PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(r->step))
+PLIM_GETTER(phase_phase, plim_phase_row, plim_cell_text(plim_phase_name(r->phase)))
+PLIM_GETTER(phase_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->requested))
+PLIM_GETTER(phase_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))
+PLIM_GETTER(phase_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
+PLIM_GETTER(phase_peak_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
+PLIM_GETTER(phase_peak_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
+PLIM_GETTER(phase_peak_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
+
+static const plim_column phase_columns[] = {
+    {"step",           "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_step},
+    {"phase",          "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_phase},
+    {"requested",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_requested},
+    {"allocated",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_allocated},
+    {"reserved",       "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_reserved},
+    {"peak_requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_peak_requested},
+    {"peak_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_peak_allocated},
+    {"peak_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_peak_reserved},
+};
+/* clang-format on */
+
+static void json_phases(plim_jw *w, const plim_estimate *e)
+{
+    const plim_rows r = {.columns = phase_columns,
+                         .n_columns = PLIM_COUNT(phase_columns),
+                         .items = e->phases,
+                         .size = sizeof *e->phases,
+                         .n = e->n_phases};
+    plim_rows_json(w, "phases", &r);
+}
+
+static void json_peak(plim_jw *w, plim_page *p, const plim_estimate *e)
+{
+    plim_rows r = live_rows(p, e, e->n_live);
+    plim_jw_key(w, "peak");
+    plim_jw_object(w);
+    plim_jw_key(w, "step");
+    plim_jw_i64(w, e->peak_step);
+    json_text(w, "phase", plim_phase_name(e->peak_phase));
+    json_text(w, "op", e->peak_op ? e->peak_op : "");
+    plim_rows_json(w, "live", &r);
+    plim_jw_end(w);
+}
+
+static void json_certainty(plim_jw *w, const plim_estimate *e)
+{
+    plim_jw_key(w, "certainty");
+    plim_jw_object(w);
+    for (int c = 0; c < PLIM_CERTAINTY_COUNT; c++) {
+        plim_jw_key(w, plim_certainty_name((plim_certainty)c));
+        plim_jw_u64(w, e->certainty[c]);
+    }
+    plim_jw_key(w, "unknown_ops");
+    plim_jw_array(w);
+    for (uint32_t i = 0; i < e->n_unknown_targets; i++)
+        plim_jw_cstr(w, e->unknown_targets[i]);
+    plim_jw_end(w);
+    plim_jw_end(w);
+}
+
+static void json_fit(plim_jw *w, const plim_estimate *e)
+{
+    plim_jw_key(w, "fit");
+    plim_jw_object(w);
+    json_text(w, "gpu", e->gpu);
+    plim_jw_key(w, "gpu_bytes");
+    if (e->gpu_bytes)
+        plim_jw_u64(w, e->gpu_bytes);
+    else
+        plim_jw_null(w);
+    json_text(w, "fits", estimate_fits(e));
+    plim_jw_key(w, "oom");
+    plim_jw_bool(w, e->oom);
+    json_text(w, "oom_text", e->oom ? e->oom_text : NULL);
+    plim_jw_end(w);
+}
+
+/* clang-format off */
+PLIM_GETTER(bucket_step, plim_bucket, plim_cell_int(r->step))
+PLIM_GETTER(bucket_phase, plim_bucket, plim_cell_text(plim_phase_name(r->phase)))
+PLIM_GETTER(bucket_requested, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->requested))
+PLIM_GETTER(bucket_allocated, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))
+PLIM_GETTER(bucket_reserved, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
+
+static const plim_column bucket_columns[] = {
+    {"step",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_step},
+    {"phase",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_phase},
+    {"requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_requested},
+    {"allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_allocated},
+    {"reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, bucket_reserved},
+};
+/* clang-format on */
+
+static void json_timeline(plim_jw *w, const plim_estimate *e)
+{
+    const plim_rows r = {.columns = bucket_columns,
+                         .n_columns = PLIM_COUNT(bucket_columns),
+                         .items = e->timeline,
+                         .size = sizeof *e->timeline,
+                         .n = PLIM_MIN(e->n_buckets, (uint32_t)PLIM_BUCKETS)};
+    plim_jw_key(w, "timeline");
+    plim_jw_object(w);
+    plim_jw_key(w, "peak_bucket");
+    plim_jw_u64(w, e->peak_bucket);
+    plim_rows_json(w, "buckets", &r);
+    plim_jw_end(w);
+}
+
+static plim_status estimate_json(plim_page *p, const void *subject, plim_err *err)
+{
+    (void)err;
+    const plim_estimate *e = subject;
+    const estimate_number flops[] = {{"forward", e->forward_flops, true},
+                                     {"backward", e->backward_flops, true},
+                                     {"forward_macs", e->forward_macs, true}};
+    plim_jw w;
+    plim_report_json_open(&w, p, "plimsoll/estimate/1", &e->model);
+    json_settings(&w, e);
+    json_memory(&w, e);
+    json_phases(&w, e);
+    json_peak(&w, p, e);
+    json_certainty(&w, e);
+    json_numbers(&w, "flops", flops, PLIM_COUNT(flops));
+    json_fit(&w, e);
+    json_timeline(&w, e);
+    json_text(&w, "advice", e->advice);
+    plim_report_json_close(&w);
+    return PLIM_OK;
+}
+
+plim_status plim_estimate_print(const plim_estimate *e, plim_render r, const plim_style *st,
+                                plim_put put, void *ud, plim_err *err)
+{
+    static const plim_report report = {"estimate", estimate_text, estimate_json, NULL};
+    return plim_report_print(&report, e, r, st, put, ud, err);
+}

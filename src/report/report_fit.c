@@ -1,0 +1,219 @@
+/* report_fit.c -- the largest batch for each card, and memory by batch. */
+#include "report/report.h"
+
+/* ---- fit ----------------------------------------------------------------- */
+
+static plim_cell fit_memory(const plim_fit_row *r)
+{
+    plim_cell c = plim_cell_u64(PLIM_CELL_BYTES, r->gpu_bytes);
+    c.mark = r->gpu_exact ? NULL : "~";
+    return c;
+}
+
+static plim_cell fit_batch(const plim_fit_row *r)
+{
+    plim_cell c = r->batch ? plim_cell_int(r->batch) : plim_cell_text("none");
+    c.mark = r->limited ? ">=" : NULL;
+    return c;
+}
+
+static plim_cell fit_device(const plim_fit_row *r)
+{
+    return r->context_known ? plim_cell_range(r->device_low, r->device_high)
+                            : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
+}
+
+static plim_cell fit_bound(const plim_fit_row *r, uint64_t n)
+{
+    return plim_cell_u64(r->context_known ? PLIM_CELL_BYTES : PLIM_CELL_UNKNOWN, n);
+}
+
+/* What surely stays free: nothing can be said where the context is unknown. */
+static plim_cell fit_free(const plim_fit_row *r)
+{
+    if (!r->batch)
+        return plim_cell_text("");
+    return fit_bound(r, r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->device_high));
+}
+
+/* clang-format off */
+PLIM_GETTER(fit_get_card, plim_fit_row, plim_cell_text(plim_report_card(r->gpu)))
+PLIM_GETTER(fit_get_gpu, plim_fit_row, plim_cell_text(r->gpu))
+PLIM_GETTER(fit_get_memory, plim_fit_row, fit_memory(r))
+PLIM_GETTER(fit_get_exact, plim_fit_row, plim_cell_bool(r->gpu_exact))
+PLIM_GETTER(fit_get_batch, plim_fit_row, fit_batch(r))
+PLIM_GETTER(fit_get_number, plim_fit_row, plim_cell_int(r->batch))
+PLIM_GETTER(fit_get_limited, plim_fit_row, plim_cell_bool(r->limited))
+PLIM_GETTER(fit_get_reserved, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
+PLIM_GETTER(fit_get_device, plim_fit_row, fit_device(r))
+PLIM_GETTER(fit_get_low, plim_fit_row, fit_bound(r, r->device_low))
+PLIM_GETTER(fit_get_high, plim_fit_row, fit_bound(r, r->device_high))
+PLIM_GETTER(fit_get_free, plim_fit_row, fit_free(r))
+
+static const plim_column fit_columns[] = {
+    /* name         title      in            align         least drop get */
+    {"gpu",         "card",     PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, fit_get_card},
+    {"gpu",         "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_gpu},
+    {"gpu_bytes",   "memory",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, fit_get_memory},
+    {"gpu_exact",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_exact},
+    {"batch",       "batch",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_batch},
+    {"batch",       "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_number},
+    {"limited",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_limited},
+    {"reserved",    "reserved", PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, fit_get_reserved},
+    {"device",      "device",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_device},
+    {"device_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_low},
+    {"device_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_high},
+    {"free",        "free",     PLIM_IN_TEXT, PLIM_RIGHT,    0,  3, fit_get_free},
+};
+/* clang-format on */
+
+static void fit_notes(plim_page *p, const plim_fit *f)
+{
+    bool none = false, limited = false, boxed = false;
+    for (uint32_t i = 0; i < f->n; i++) {
+        none |= !f->rows[i].batch;
+        limited |= f->rows[i].limited;
+        boxed |= !f->rows[i].gpu_exact;
+    }
+    const struct {
+        bool say;
+        const char *what;
+    } notes[] = {
+        {none, "none: not even batch 1 fits; the figures are those of batch 1"},
+        {limited, ">= the search stopped here, not the card"},
+        {boxed, "~ memory by the box, not as a driver reported it"},
+        {p->unknowns, "- unknown: nobody measured the context of such a card"},
+    };
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, PLIM_PAINT_DIM);
+    plim_page_wrap(p,
+                   "device: reserved by the allocator and the CUDA context, low to high; the "
+                   "batch fits with both at their high",
+                   0);
+    for (size_t i = 0; i < PLIM_COUNT(notes); i++)
+        if (notes[i].say)
+            plim_page_wrap(p, notes[i].what, 0);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+}
+
+static plim_rows fit_rows(const plim_fit *f)
+{
+    return (plim_rows){.columns = fit_columns,
+                       .n_columns = PLIM_COUNT(fit_columns),
+                       .items = f->rows,
+                       .size = sizeof *f->rows,
+                       .n = f->n};
+}
+
+static plim_status fit_text(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_fit *f = subject;
+    const plim_rows r = fit_rows(f);
+    if (!p->style.quiet) {
+        plim_report_model_line(p, &f->model);
+        plim_page_puts(p, "\n");
+    }
+    plim_status st = plim_rows_text(p, &r, 0, err);
+    if (!st && !p->style.quiet)
+        fit_notes(p, f);
+    return st;
+}
+
+static plim_status fit_json(plim_page *p, const void *subject, plim_err *err)
+{
+    (void)err;
+    const plim_fit *f = subject;
+    const plim_rows r = fit_rows(f);
+    plim_jw w;
+    plim_report_json_open(&w, p, "plimsoll/fit/1", &f->model);
+    plim_rows_json(&w, "cards", &r);
+    plim_report_json_close(&w);
+    return PLIM_OK;
+}
+
+static plim_status fit_csv(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_rows r = fit_rows(subject);
+    return plim_rows_csv(p, &r, err);
+}
+
+plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,
+                           plim_put put, void *ud, plim_err *err)
+{
+    static const plim_report report = {"fit", fit_text, fit_json, fit_csv};
+    return plim_report_print(&report, f, r, st, put, ud, err);
+}
+
+/* ---- batches ------------------------------------------------------------- */
+
+/* clang-format off */
+PLIM_GETTER(batch_batch, plim_batch_row, plim_cell_int(r->batch))
+PLIM_GETTER(batch_requested, plim_batch_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
+PLIM_GETTER(batch_allocated, plim_batch_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
+PLIM_GETTER(batch_reserved, plim_batch_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
+PLIM_GETTER(batch_line, plim_batch_row, plim_cell_u64(PLIM_CELL_BYTES, r->line))
+PLIM_GETTER(batch_off, plim_batch_row, plim_cell_delta(r->peak_requested, r->line))
+
+static const plim_column batch_columns[] = {
+    /* name            title        in            align     least drop get */
+    {"batch",          "batch",      PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, batch_batch},
+    {"peak_requested", "requested",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, batch_requested},
+    {"line",           "line",       PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, batch_line},
+    {"difference",     "difference", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, batch_off},
+    {"peak_allocated", "allocated",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, batch_allocated},
+    {"peak_reserved",  "reserved",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 2, batch_reserved},
+};
+/* clang-format on */
+
+static plim_rows batch_rows(const plim_batches *b)
+{
+    return (plim_rows){.columns = batch_columns,
+                       .n_columns = PLIM_COUNT(batch_columns),
+                       .items = b->rows,
+                       .size = sizeof *b->rows,
+                       .n = b->n};
+}
+
+static plim_status batches_text(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_batches *b = subject;
+    const plim_rows r = batch_rows(b);
+    plim_flow f = plim_flow_open(p, " ", 0);
+    plim_report_model_line(p, &b->model);
+    plim_page_puts(p, "\n");
+    plim_flow_printf(&f, "peak(batch) =");
+    plim_flow_printf(&f, "%s", plim_fmt_bytes(b->fixed, p->style.si).s);
+    plim_flow_printf(&f, "+ batch x %s", plim_fmt_bytes(b->per_sample, p->style.si).s);
+    plim_flow_end(&f);
+    plim_page_puts(p, "\n");
+    return plim_rows_text(p, &r, 0, err);
+}
+
+static plim_status batches_json(plim_page *p, const void *subject, plim_err *err)
+{
+    (void)err;
+    const plim_batches *b = subject;
+    const plim_rows r = batch_rows(b);
+    plim_jw w;
+    plim_report_json_open(&w, p, "plimsoll/batches/1", &b->model);
+    plim_jw_key(&w, "fixed");
+    plim_jw_u64(&w, b->fixed);
+    plim_jw_key(&w, "per_sample");
+    plim_jw_u64(&w, b->per_sample);
+    plim_rows_json(&w, "batches", &r);
+    plim_report_json_close(&w);
+    return PLIM_OK;
+}
+
+static plim_status batches_csv(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_rows r = batch_rows(subject);
+    return plim_rows_csv(p, &r, err);
+}
+
+plim_status plim_batches_print(const plim_batches *b, plim_render r, const plim_style *st,
+                               plim_put put, void *ud, plim_err *err)
+{
+    static const plim_report report = {"batches", batches_text, batches_json, batches_csv};
+    return plim_report_print(&report, b, r, st, put, ud, err);
+}

@@ -1,0 +1,194 @@
+/* report_layers.c -- the model layer by layer, as a tree and as a table. */
+#include "report/report.h"
+
+typedef struct layer_row {
+    const plim_layer *layer;
+    const char *tree; /* indented, without what the line above says already */
+} layer_row;
+
+static plim_cell layer_inplace(const plim_layer *l)
+{
+    plim_cell c = plim_cell_u64(PLIM_CELL_BYTES, l->output_bytes);
+    c.mark = l->inplace ? "=" : NULL;
+    return c;
+}
+
+/* clang-format off */
+PLIM_GETTER(layer_tree, layer_row, plim_cell_text(r->tree))
+PLIM_GETTER(layer_path, layer_row, plim_cell_text(r->layer->path))
+PLIM_GETTER(layer_type, layer_row, plim_cell_text(r->layer->type))
+PLIM_GETTER(layer_depth, layer_row, plim_cell_int(r->layer->depth))
+PLIM_GETTER(layer_leaf, layer_row, plim_cell_bool(r->layer->leaf))
+PLIM_GETTER(layer_in_place, layer_row, plim_cell_bool(r->layer->inplace))
+PLIM_GETTER(layer_dtype, layer_row, plim_cell_text(plim_dtype_name(r->layer->dtype)))
+PLIM_GETTER(layer_shape, layer_row, plim_cell_shape(r->layer->rank, r->layer->dim))
+PLIM_GETTER(layer_params, layer_row, plim_cell_u64(PLIM_CELL_COUNT, r->layer->parameters))
+PLIM_GETTER(layer_parameter_bytes, layer_row, plim_cell_u64(PLIM_CELL_BYTES, r->layer->parameter_bytes))
+PLIM_GETTER(layer_weights, layer_row, plim_cell_u64(PLIM_CELL_COUNT, r->layer->weights))
+PLIM_GETTER(layer_values, layer_row, plim_cell_u64(PLIM_CELL_COUNT, r->layer->output_elements))
+PLIM_GETTER(layer_bytes, layer_row, layer_inplace(r->layer))
+PLIM_GETTER(layer_macs, layer_row, plim_cell_u64(PLIM_CELL_METRIC, r->layer->macs))
+PLIM_GETTER(layer_flops, layer_row, plim_cell_u64(PLIM_CELL_METRIC, r->layer->flops))
+PLIM_GETTER(layer_read, layer_row, plim_cell_u64(PLIM_CELL_BYTES, r->layer->read))
+PLIM_GETTER(layer_written, layer_row, plim_cell_u64(PLIM_CELL_BYTES, r->layer->written))
+
+static const plim_column layer_columns[] = {
+    /* name             title         in            align          least drop             get */
+    {"name",            "layer",        PLIM_IN_TEXT, PLIM_CUT_HEAD, 12, 0,               layer_tree},
+    {"name",            "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_path},
+    {"type",            "type",         PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 1,               layer_type},
+    {"depth",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_depth},
+    {"leaf",            "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_leaf},
+    {"inplace",         "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_in_place},
+    {"dtype",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_dtype},
+    {"shape",           "output shape", PLIM_IN_BOTH, PLIM_CUT_TAIL, 14, 0,               layer_shape},
+    {"params",          "parameters",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  0,               layer_params},
+    {"parameter_bytes", "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_parameter_bytes},
+    {"weights",         "weights",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_weights},
+    {"values",          "values",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_values},
+    {"bytes",           "output",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  2,               layer_bytes},
+    {"macs",            "MACs",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  0,               layer_macs},
+    {"flops",           "FLOPs",        PLIM_IN_BOTH, PLIM_RIGHT,    0,  PLIM_ON_REQUEST, layer_flops},
+    {"read",            "read",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  3,               layer_read},
+    {"written",         "written",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  4,               layer_written},
+};
+/* clang-format on */
+
+/* ---- the tree ------------------------------------------------------------ */
+
+enum { LAYER_INDENTS = 16 }; /* deeper levels stand no further to the right */
+
+/* The path without that of the nearest row above that contains it. */
+static const char *layer_short(const char *path, const char *const *above, int depth)
+{
+    for (int d = PLIM_MIN(depth, LAYER_INDENTS) - 1; d >= 0; d--) {
+        size_t n = above[d] ? strlen(above[d]) : 0;
+        if (n && strncmp(path, above[d], n) == 0 && path[n] == '.')
+            return path + n + 1;
+    }
+    return path;
+}
+
+/* The rows down to the depth that is to be shown. */
+static plim_rows layer_rows(plim_page *p, const plim_layers *l)
+{
+    const char *above[LAYER_INDENTS] = {0};
+    layer_row *rows = PLIM_NEW_N(&p->arena, layer_row, l->n);
+    uint64_t n = 0;
+    p->buf.bad |= !rows;
+    for (uint32_t i = 0; rows && i < l->n; i++) {
+        const plim_layer *at = &l->rows[i];
+        const char *path = at->path ? at->path : "";
+        int depth = PLIM_MAX(at->depth, 0), indent = PLIM_MIN(depth, LAYER_INDENTS);
+        if (p->style.depth > 0 && depth > p->style.depth)
+            continue;
+        const char *name = *path ? layer_short(path, above, depth) : l->model.name;
+        rows[n].layer = at;
+        rows[n++].tree =
+            plim_arena_printf(&p->arena, "%*s%s", indent * 2, "", name ? name : "").p;
+        for (int d = depth; d < LAYER_INDENTS; d++)
+            above[d] = d == depth ? path : NULL;
+    }
+    return (plim_rows){.columns = layer_columns,
+                       .n_columns = PLIM_COUNT(layer_columns),
+                       .items = rows,
+                       .size = sizeof *rows,
+                       .n = n,
+                       .only = p->style.columns};
+}
+
+/* ---- renderings ---------------------------------------------------------- */
+
+static void layers_total(plim_page *p, const char *name, plim_text value, const char *note)
+{
+    plim_page_field(p, plim_str_of(name), 18, false);
+    plim_page_field(p, plim_str_of(value.s), 16, true);
+    if (*note)
+        plim_buf_printf(&p->buf, "  %s", note);
+    plim_page_puts(p, "\n");
+}
+
+static void layers_totals(plim_page *p, const plim_layers *l)
+{
+    bool si = p->style.si;
+    const plim_model_info *m = &l->model;
+    plim_page_puts(p, "\n");
+    layers_total(p, "parameters", plim_fmt_count(m->parameters),
+                 plim_fmt_bytes(m->parameter_bytes, si).s);
+    layers_total(p, "trainable", plim_fmt_count(m->trainable_parameters), "");
+    layers_total(p, "buffers", plim_fmt_count(m->buffers),
+                 plim_fmt_bytes(m->buffer_bytes, si).s);
+    layers_total(p, "forward values", plim_fmt_count(l->output_elements),
+                 plim_fmt_bytes(l->output_bytes, si).s);
+    layers_total(p, "MACs", plim_fmt_metric(l->macs), "");
+    layers_total(p, "FLOPs", plim_fmt_metric(l->flops), "");
+    layers_total(p, "read", plim_fmt_bytes(l->read, si), "");
+    layers_total(p, "written", plim_fmt_bytes(l->written, si), "");
+}
+
+static bool layers_inplace(const plim_rows *r)
+{
+    const layer_row *rows = r->items;
+    for (uint64_t i = 0; i < r->n; i++)
+        if (rows[i].layer->inplace)
+            return true;
+    return false;
+}
+
+static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_layers *l = subject;
+    plim_status st = PLIM_OK;
+    if (!p->style.quiet) {
+        plim_rows r = layer_rows(p, l);
+        plim_report_model_line(p, &l->model);
+        plim_page_puts(p, "\n");
+        st = plim_rows_text(p, &r, 0, err);
+        if (!st && layers_inplace(&r))
+            plim_page_puts(p, "= in place: the input, overwritten\n");
+    }
+    if (!st)
+        layers_totals(p, l);
+    return st;
+}
+
+static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
+{
+    plim_rows r = layer_rows(p, subject);
+    return plim_rows_csv(p, &r, err);
+}
+
+static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
+{
+    (void)err;
+    const plim_layers *l = subject;
+    const struct {
+        const char *key;
+        uint64_t n;
+    } totals[] = {{"values", l->output_elements},
+                  {"bytes", l->output_bytes},
+                  {"macs", l->macs},
+                  {"flops", l->flops},
+                  {"read", l->read},
+                  {"written", l->written}};
+    plim_rows r = layer_rows(p, l);
+    plim_jw w;
+    plim_report_json_open(&w, p, "plimsoll/layers/1", &l->model);
+    plim_rows_json(&w, "layers", &r);
+    plim_jw_key(&w, "total");
+    plim_jw_object(&w);
+    for (size_t i = 0; i < PLIM_COUNT(totals); i++) {
+        plim_jw_key(&w, totals[i].key);
+        plim_jw_u64(&w, totals[i].n);
+    }
+    plim_jw_end(&w);
+    plim_report_json_close(&w);
+    return PLIM_OK;
+}
+
+plim_status plim_layers_print(const plim_layers *l, plim_render r, const plim_style *st,
+                              plim_put put, void *ud, plim_err *err)
+{
+    static const plim_report report = {"layers", layers_text, layers_json, layers_csv};
+    return plim_report_print(&report, l, r, st, put, ud, err);
+}

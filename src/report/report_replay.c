@@ -1,0 +1,243 @@
+/* report_replay.c -- what became of a tape, as torch.cuda.memory_summary says it. */
+#include "report/report.h"
+
+#include <stdlib.h>
+
+typedef struct stat_row {
+    const char *name; /* in torch.cuda.memory_stats, without ".all" */
+    const char *title;
+    plim_cell_kind kind;
+    const plim_stat *stat;
+} stat_row;
+
+typedef struct mark_row {
+    const plim_phase_row *at;
+    const char *op;
+    uint32_t index;
+} mark_row;
+
+/* clang-format off */
+PLIM_GETTER(stat_title, stat_row, plim_cell_text(r->title))
+PLIM_GETTER(stat_current, stat_row, plim_cell_u64(r->kind, r->stat->current))
+PLIM_GETTER(stat_peak, stat_row, plim_cell_u64(r->kind, r->stat->peak))
+PLIM_GETTER(stat_in, stat_row, plim_cell_u64(r->kind, r->stat->total_allocated))
+PLIM_GETTER(stat_out, stat_row, plim_cell_u64(r->kind, r->stat->total_freed))
+
+static const plim_column stat_columns[] = {
+    /* name      title        in            align       least drop get */
+    {"stat",      "",         PLIM_IN_TEXT, PLIM_CUT_TAIL, 16, 0, stat_title},
+    {"current",   "current",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, stat_current},
+    {"peak",      "peak",     PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, stat_peak},
+    {"allocated", "total in", PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, stat_in},
+    {"freed",     "out",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, stat_out},
+};
+
+PLIM_GETTER(mark_step, mark_row, plim_cell_int(r->at->step))
+PLIM_GETTER(mark_phase, mark_row, plim_cell_text(plim_phase_name(r->at->phase)))
+PLIM_GETTER(mark_op, mark_row, plim_cell_text(r->op))
+PLIM_GETTER(mark_requested, mark_row, plim_cell_u64(PLIM_CELL_BYTES, r->at->requested))
+PLIM_GETTER(mark_allocated, mark_row, plim_cell_u64(PLIM_CELL_BYTES, r->at->allocated))
+PLIM_GETTER(mark_reserved, mark_row, plim_cell_u64(PLIM_CELL_BYTES, r->at->reserved))
+PLIM_GETTER(mark_peak_requested, mark_row, plim_cell_u64(PLIM_CELL_BYTES, r->at->peak_requested))
+PLIM_GETTER(mark_peak_allocated, mark_row, plim_cell_u64(PLIM_CELL_BYTES, r->at->peak_allocated))
+PLIM_GETTER(mark_peak_reserved, mark_row, plim_cell_u64(PLIM_CELL_BYTES, r->at->peak_reserved))
+
+static const plim_column mark_columns[] = {
+    /* name            title        in            align       least drop get */
+    {"step",           "step",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, mark_step},
+    {"phase",          "phase",     PLIM_IN_BOTH, PLIM_LEFT,     0,  0, mark_phase},
+    {"op",             "op",        PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, mark_op},
+    {"requested",      "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_requested},
+    {"allocated",      "allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, mark_allocated},
+    {"reserved",       "reserved",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, mark_reserved},
+    {"peak_requested", "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_peak_requested},
+    {"peak_allocated", "peak",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, mark_peak_allocated},
+    {"peak_reserved",  "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_peak_reserved},
+};
+/* clang-format on */
+
+enum { STAT_ROWS = 9 };
+
+static void stat_fill(stat_row row[STAT_ROWS], const plim_replay *r)
+{
+    /* clang-format off */
+    const stat_row rows[STAT_ROWS] = {
+        {"requested_bytes",      "requested",             PLIM_CELL_BYTES, &r->requested_bytes},
+        {"allocated_bytes",      "allocated",             PLIM_CELL_BYTES, &r->allocated_bytes},
+        {"active_bytes",         "active",                PLIM_CELL_BYTES, &r->active_bytes},
+        {"reserved_bytes",       "reserved",              PLIM_CELL_BYTES, &r->reserved_bytes},
+        {"inactive_split_bytes", "inactive split",        PLIM_CELL_BYTES, &r->inactive_split_bytes},
+        {"allocation",           "allocations",           PLIM_CELL_COUNT, &r->allocation},
+        {"active",               "active blocks",         PLIM_CELL_COUNT, &r->active},
+        {"segment",              "segments",              PLIM_CELL_COUNT, &r->segment},
+        {"inactive_split",       "inactive split blocks", PLIM_CELL_COUNT, &r->inactive_split},
+    };
+    /* clang-format on */
+    memcpy(row, rows, sizeof rows);
+}
+
+static plim_rows stat_rows(const stat_row *rows, uint32_t n)
+{
+    return (plim_rows){.columns = stat_columns,
+                       .n_columns = PLIM_COUNT(stat_columns),
+                       .items = rows,
+                       .size = sizeof *rows,
+                       .n = n};
+}
+
+static plim_rows mark_rows(plim_page *p, const plim_replay *r)
+{
+    mark_row *rows = PLIM_NEW_N(&p->arena, mark_row, r->n_rows);
+    p->buf.bad |= !rows;
+    for (uint32_t i = 0; rows && i < r->n_rows; i++)
+        rows[i] = (mark_row){&r->rows[i], r->row_ops ? r->row_ops[i] : "", i};
+    return (plim_rows){.columns = mark_columns,
+                       .n_columns = PLIM_COUNT(mark_columns),
+                       .items = rows,
+                       .size = sizeof *rows,
+                       .n = rows ? r->n_rows : 0};
+}
+
+/* ---- text ---------------------------------------------------------------- */
+
+static int mark_higher(const void *a, const void *b)
+{
+    const mark_row *x = a, *y = b;
+    if (x->at->peak_allocated != y->at->peak_allocated)
+        return x->at->peak_allocated > y->at->peak_allocated ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
+}
+
+static int mark_earlier(const void *a, const void *b)
+{
+    const mark_row *x = a, *y = b;
+    return x->index < y->index ? -1 : 1;
+}
+
+/* The marks with the highest peaks, in their order. */
+static plim_status replay_marks(plim_page *p, const plim_replay *r, plim_err *err)
+{
+    plim_rows rows = mark_rows(p, r);
+    uint64_t all = rows.n;
+    if (all < 2)
+        return PLIM_OK;
+    mark_row *items = (mark_row *)(uintptr_t)rows.items;
+    if (all > (uint64_t)p->style.top) {
+        qsort(items, (size_t)all, sizeof *items, mark_higher);
+        rows.n = (uint64_t)p->style.top;
+        qsort(items, (size_t)rows.n, sizeof *items, mark_earlier);
+        plim_buf_printf(&p->buf, "\nThe %" PRIu64 " highest of %" PRIu64 " marks\n", rows.n,
+                        all);
+    } else {
+        plim_page_puts(p, "\nMarks\n");
+    }
+    return plim_rows_text(p, &rows, 2, err);
+}
+
+static void replay_counts(plim_page *p, const plim_replay *r)
+{
+    const struct {
+        const char *name;
+        uint64_t n;
+    } counts[] = {{"device allocations", r->num_device_alloc},
+                  {"device frees", r->num_device_free},
+                  {"retries", r->num_alloc_retries},
+                  {"out of memory", r->num_ooms}};
+    plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
+    plim_page_puts(p, "\n");
+    for (size_t i = 0; i < PLIM_COUNT(counts); i++)
+        plim_flow_printf(&f, "%s %s", counts[i].name, plim_fmt_count(counts[i].n).s);
+    plim_flow_end(&f);
+}
+
+static void replay_oom(plim_page *p, const plim_replay *r)
+{
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, PLIM_PAINT_BAD);
+    plim_buf_printf(&p->buf, "Out of memory at event %s\n", plim_fmt_count(r->oom_event).s);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_page_wrap(p, r->oom_text, 0);
+}
+
+static void replay_quiet(plim_page *p, const stat_row *rows)
+{
+    for (size_t i = 0; i < STAT_ROWS; i++)
+        plim_buf_printf(&p->buf, "%s.current %" PRIu64 "\n%s.peak %" PRIu64 "\n", rows[i].name,
+                        rows[i].stat->current, rows[i].name, rows[i].stat->peak);
+}
+
+static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_replay *r = subject;
+    stat_row rows[STAT_ROWS];
+    stat_fill(rows, r);
+    if (p->style.quiet) {
+        replay_quiet(p, rows);
+        return PLIM_OK;
+    }
+    const plim_rows stats = stat_rows(rows, STAT_ROWS);
+    plim_buf_printf(&p->buf, "%s events, %s storages\n\n", plim_fmt_count(r->events).s,
+                    plim_fmt_count(r->storages).s);
+    plim_status st = plim_rows_text(p, &stats, 0, err);
+    if (st)
+        return st;
+    replay_counts(p, r);
+    if ((st = replay_marks(p, r, err)))
+        return st;
+    if (r->oom)
+        replay_oom(p, r);
+    return PLIM_OK;
+}
+
+/* ---- JSON ---------------------------------------------------------------- */
+
+static plim_status replay_json(plim_page *p, const void *subject, plim_err *err)
+{
+    (void)err;
+    const plim_replay *r = subject;
+    const struct {
+        const char *key;
+        uint64_t n;
+    } counts[] = {{"events", r->events},
+                  {"storages", r->storages},
+                  {"num_alloc_retries", r->num_alloc_retries},
+                  {"num_ooms", r->num_ooms},
+                  {"num_device_alloc", r->num_device_alloc},
+                  {"num_device_free", r->num_device_free}};
+    stat_row rows[STAT_ROWS];
+    plim_jw w;
+    plim_rows marks = mark_rows(p, r);
+    stat_fill(rows, r);
+    plim_report_json_open(&w, p, "plimsoll/replay/1", NULL);
+    for (size_t i = 0; i < PLIM_COUNT(counts); i++) {
+        plim_jw_key(&w, counts[i].key);
+        plim_jw_u64(&w, counts[i].n);
+    }
+    plim_jw_key(&w, "stats");
+    plim_jw_object(&w);
+    for (size_t i = 0; i < STAT_ROWS; i++) {
+        const plim_rows one = stat_rows(&rows[i], 1);
+        plim_jw_key(&w, rows[i].name);
+        plim_rows_json_item(&w, &one, 0);
+    }
+    plim_jw_end(&w);
+    plim_rows_json(&w, "marks", &marks);
+    plim_jw_key(&w, "oom");
+    plim_jw_bool(&w, r->oom);
+    plim_jw_key(&w, "oom_event");
+    if (r->oom)
+        plim_jw_u64(&w, r->oom_event);
+    else
+        plim_jw_null(&w);
+    plim_jw_key(&w, "oom_text");
+    plim_jw_cstr(&w, r->oom ? r->oom_text : NULL);
+    plim_report_json_close(&w);
+    return PLIM_OK;
+}
+
+plim_status plim_replay_print(const plim_replay *r, plim_render how, const plim_style *st,
+                              plim_put put, void *ud, plim_err *err)
+{
+    static const plim_report report = {"replay", replay_text, replay_json, NULL};
+    return plim_report_print(&report, r, how, st, put, ud, err);
+}

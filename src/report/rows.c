@@ -1,0 +1,420 @@
+/* rows.c -- one list of rows as text, JSON and CSV: see report.h. */
+#include "report/report.h"
+
+#include <stdio.h>
+
+/* ---- cells --------------------------------------------------------------- */
+
+plim_cell plim_cell_text(const char *z)
+{
+    return (plim_cell){.kind = PLIM_CELL_TEXT, .text = z ? z : ""};
+}
+
+plim_cell plim_cell_u64(plim_cell_kind kind, uint64_t n)
+{
+    return (plim_cell){.kind = kind, .n = n};
+}
+
+plim_cell plim_cell_known(plim_cell_kind kind, uint64_t n)
+{
+    return plim_cell_u64(n ? kind : PLIM_CELL_UNKNOWN, n);
+}
+
+plim_cell plim_cell_int(int64_t v)
+{
+    uint64_t n = v < 0 ? -(uint64_t)v : (uint64_t)v;
+    return (plim_cell){.kind = PLIM_CELL_INT, .n = n, .negative = v < 0};
+}
+
+plim_cell plim_cell_delta(uint64_t a, uint64_t b)
+{
+    return (plim_cell){.kind = PLIM_CELL_DELTA, .n = a < b ? b - a : a - b, .negative = a < b};
+}
+
+plim_cell plim_cell_range(uint64_t low, uint64_t high)
+{
+    return (plim_cell){.kind = PLIM_CELL_RANGE, .n = low, .high = high};
+}
+
+plim_cell plim_cell_bool(bool v) { return (plim_cell){.kind = PLIM_CELL_BOOL, .n = v}; }
+
+plim_cell plim_cell_rate(double v)
+{
+    return (plim_cell){.kind = v > 0 ? PLIM_CELL_REAL : PLIM_CELL_UNKNOWN, .real = v};
+}
+
+plim_cell plim_cell_shape(int rank, const int64_t *dim)
+{
+    return (plim_cell){.kind = PLIM_CELL_SHAPE, .dim = dim, .rank = PLIM_MIN(rank, 8)};
+}
+
+/* "32x3x224x224", "()" for a scalar: as plim_parse_shape reads them. */
+static plim_str cell_shape(plim_page *p, const plim_cell *c)
+{
+    plim_buf b;
+    plim_buf_init(&b, &p->arena);
+    for (int i = 0; i < c->rank; i++)
+        plim_buf_printf(&b, "%s%" PRId64, i ? "x" : "", c->dim[i]);
+    p->buf.bad |= b.bad;
+    return c->rank < 0 ? PLIM_STR("-") : c->rank ? plim_buf_str(&b) : PLIM_STR("()");
+}
+
+static plim_text cell_tenths(uint64_t n)
+{
+    plim_text t;
+    snprintf(t.s, sizeof t.s, "%" PRIu64 ".%" PRIu64, n / 10, n % 10);
+    return t;
+}
+
+/* tight: long counts rounded, because the whole ones make the table too wide. */
+static plim_text cell_number(const plim_page *p, const plim_cell *c, bool tight)
+{
+    switch (c->kind) {
+    case PLIM_CELL_BYTES:
+    case PLIM_CELL_DELTA: return plim_fmt_bytes(c->n, p->style.si);
+    case PLIM_CELL_METRIC: return plim_fmt_metric(c->n);
+    case PLIM_CELL_REAL: return plim_fmt_fixed(c->real, 1);
+    case PLIM_CELL_TENTHS: return cell_tenths(c->n);
+    default: return tight && c->n >= 1000000 ? plim_fmt_metric(c->n) : plim_fmt_count(c->n);
+    }
+}
+
+static plim_str cell_show(plim_page *p, const plim_cell *c, bool tight)
+{
+    const char *sign = c->negative ? "-" : c->kind == PLIM_CELL_DELTA && c->n ? "+" : "";
+    plim_str s;
+    switch (c->kind) {
+    case PLIM_CELL_UNKNOWN: p->unknowns = true; return PLIM_STR("-");
+    case PLIM_CELL_TEXT: s = plim_page_clean(p, c->text); break;
+    case PLIM_CELL_RANGE: s = plim_page_range(p, c->n, c->high); break;
+    case PLIM_CELL_SHAPE: s = cell_shape(p, c); break;
+    case PLIM_CELL_BOOL: s = plim_str_of(c->n ? "yes" : "no"); break;
+    default: s = plim_arena_printf(&p->arena, "%s%s", sign, cell_number(p, c, tight).s);
+    }
+    if (c->mark && s.p)
+        s = plim_arena_printf(&p->arena, "%s%.*s", c->mark, PLIM_STR_ARG(s));
+    p->buf.bad |= !s.p;
+    return s.p ? s : PLIM_STR("");
+}
+
+plim_str plim_cell_show(plim_page *p, const plim_cell *c) { return cell_show(p, c, false); }
+
+static void cell_json(plim_jw *w, const plim_cell *c)
+{
+    switch (c->kind) {
+    case PLIM_CELL_TEXT: plim_jw_cstr(w, c->text); break;
+    case PLIM_CELL_BYTES:
+    case PLIM_CELL_COUNT:
+    case PLIM_CELL_METRIC: plim_jw_u64(w, c->n); break;
+    case PLIM_CELL_INT: plim_jw_i64(w, (int64_t)(c->negative ? -c->n : c->n)); break;
+    case PLIM_CELL_BOOL: plim_jw_bool(w, c->n); break;
+    case PLIM_CELL_REAL: plim_jw_f64(w, c->real); break;
+    case PLIM_CELL_TENTHS: plim_jw_f64(w, (double)c->n / 10); break;
+    case PLIM_CELL_SHAPE:
+        if (c->rank < 0) {
+            plim_jw_null(w);
+            break;
+        }
+        plim_jw_array(w);
+        for (int i = 0; i < c->rank; i++)
+            plim_jw_i64(w, c->dim[i]);
+        plim_jw_end(w);
+        break;
+    default: plim_jw_null(w);
+    }
+}
+
+/* src: RFC 4180 section 2: quotes around what holds a comma, a quote or a line
+ * end; a quote is doubled. */
+static void csv_text(plim_page *p, plim_str s)
+{
+    bool plain = true;
+    for (size_t i = 0; i < s.n; i++)
+        plain = plain && s.p[i] != ',' && s.p[i] != '"';
+    if (plain) {
+        plim_buf_add(&p->buf, s);
+        return;
+    }
+    plim_page_puts(p, "\"");
+    for (size_t i = 0; i < s.n; i++)
+        plim_buf_repeat(&p->buf, s.p[i] == '"' ? "\"\"" : (char[2]){s.p[i], 0}, 1);
+    plim_page_puts(p, "\"");
+}
+
+static void cell_csv(plim_page *p, const plim_cell *c)
+{
+    switch (c->kind) {
+    case PLIM_CELL_TEXT: csv_text(p, plim_page_clean(p, c->text)); break;
+    case PLIM_CELL_SHAPE:
+        if (c->rank >= 0)
+            plim_buf_add(&p->buf, cell_shape(p, c));
+        break;
+    case PLIM_CELL_BYTES:
+    case PLIM_CELL_COUNT:
+    case PLIM_CELL_METRIC:
+    case PLIM_CELL_INT:
+        plim_buf_printf(&p->buf, "%s%" PRIu64, c->negative ? "-" : "", c->n);
+        break;
+    case PLIM_CELL_BOOL: plim_page_puts(p, c->n ? "true" : "false"); break;
+    case PLIM_CELL_REAL: plim_page_puts(p, plim_fmt_fixed(c->real, 6).s); break;
+    case PLIM_CELL_TENTHS: plim_page_puts(p, cell_tenths(c->n).s); break;
+    default: break;
+    }
+}
+
+/* ---- which columns ------------------------------------------------------- */
+
+typedef struct rows_pick {
+    const plim_column *column[PLIM_COLUMNS_MAX];
+    size_t n;
+} rows_pick;
+
+static const plim_column *rows_find(const plim_rows *r, plim_str name, uint8_t in)
+{
+    for (size_t i = 0; i < r->n_columns; i++)
+        if ((r->columns[i].in & in) && plim_str_is(name, r->columns[i].name))
+            return &r->columns[i];
+    return NULL;
+}
+
+static plim_status rows_no_column(const plim_rows *r, plim_str name, uint8_t in, uint64_t at,
+                                  plim_err *err)
+{
+    char all[160];
+    size_t n = 0;
+    for (size_t i = 0; i < r->n_columns; i++) {
+        const plim_column *c = &r->columns[i];
+        size_t len = strlen(c->name);
+        if (!(c->in & in) || len + 2 > sizeof all - n)
+            continue;
+        if (n)
+            all[n++] = ',';
+        memcpy(all + n, c->name, len);
+        n += len;
+    }
+    return plim_fail(err, PLIM_EUSAGE, at, "no column '%.*s': there are %.*s",
+                     (int)PLIM_MIN(name.n, 40), name.p, (int)n, all);
+}
+
+/* The columns that were asked for, else the usual ones of this rendering. */
+static plim_status rows_choose(const plim_rows *r, uint8_t in, rows_pick *pick, plim_err *err)
+{
+    pick->n = 0;
+    if (!r->only || !*r->only) {
+        for (size_t i = 0; i < r->n_columns; i++) {
+            const plim_column *c = &r->columns[i];
+            if ((c->in & in) && (in == PLIM_IN_DATA || c->drop != PLIM_ON_REQUEST))
+                pick->column[pick->n++] = c;
+        }
+        return PLIM_OK;
+    }
+    for (const char *z = r->only; *z;) {
+        plim_str name = {z, strcspn(z, ",")};
+        const plim_column *c = rows_find(r, name, in);
+        uint64_t at = (uint64_t)(z - r->only);
+        if (!c)
+            return rows_no_column(r, name, in, at, err);
+        if (pick->n == PLIM_COLUMNS_MAX)
+            return plim_fail(err, PLIM_EUSAGE, at, "more columns than the limit of %d",
+                             PLIM_COLUMNS_MAX);
+        pick->column[pick->n++] = c;
+        z += name.n + (z[name.n] == ',');
+    }
+    return PLIM_OK;
+}
+
+static const void *rows_at(const plim_rows *r, uint64_t i)
+{
+    return (const char *)r->items + i * r->size;
+}
+
+/* ---- text ---------------------------------------------------------------- */
+
+typedef struct rows_grid {
+    plim_str *cells; /* titles first, then row by row */
+    uint32_t width[PLIM_COLUMNS_MAX];
+} rows_grid;
+
+static bool rows_fill(plim_page *p, const plim_rows *r, const rows_pick *pick, bool tight,
+                      rows_grid *g)
+{
+    uint64_t cells;
+    if (!plim_mul(r->n + 1, pick->n, &cells) ||
+        !(g->cells = PLIM_NEW_N(&p->arena, plim_str, cells)))
+        return false;
+    for (size_t k = 0; k < pick->n; k++) {
+        g->cells[k] = plim_str_of(pick->column[k]->title);
+        g->width[k] = plim_text_width(g->cells[k]);
+        for (uint64_t i = 0; i < r->n; i++) {
+            plim_cell c = pick->column[k]->get(rows_at(r, i));
+            plim_str s = cell_show(p, &c, tight);
+            g->cells[(i + 1) * pick->n + k] = s;
+            g->width[k] = PLIM_MAX(g->width[k], plim_text_width(s));
+        }
+    }
+    return true;
+}
+
+static bool column_gives(const plim_column *c) { return c->align >= PLIM_CUT_TAIL; }
+static uint32_t column_least(const plim_column *c, uint32_t width)
+{
+    uint32_t title = plim_text_width(plim_str_of(c->title));
+    return column_gives(c) ? PLIM_MIN(width, PLIM_MAX(c->least, title)) : width;
+}
+
+/* Does a matter less than b?  Among equals the wider one gives. */
+static bool column_yields(const plim_column *a, uint32_t width_a, const plim_column *b,
+                          uint32_t width_b)
+{
+    return a->drop != b->drop ? a->drop > b->drop : width_a > width_b;
+}
+
+/* Narrows the columns that may give until all fit; false if they do not.
+ * hidden: columns that are left out. */
+static bool rows_squeeze(const rows_pick *pick, const bool *hidden, uint32_t room,
+                         uint32_t *width)
+{
+    uint32_t total = 0, least = 0;
+    for (size_t k = 0; k < pick->n; k++) {
+        if (hidden[k])
+            continue;
+        uint32_t gap = total ? 2 : 0;
+        total += width[k] + gap;
+        least += column_least(pick->column[k], width[k]) + gap;
+    }
+    bool fits = least <= room;
+    while (total > room && total > least) {
+        size_t first = pick->n;
+        for (size_t k = 0; k < pick->n; k++)
+            if (!hidden[k] && width[k] > column_least(pick->column[k], width[k]) &&
+                (first == pick->n ||
+                 column_yields(pick->column[k], width[k], pick->column[first], width[first])))
+                first = k;
+        width[first]--;
+        total--;
+    }
+    return fits;
+}
+
+/* Hides the column that matters least; false if all others must stay. */
+static bool rows_drop(const rows_pick *pick, bool *hidden)
+{
+    size_t worst = pick->n;
+    for (size_t k = 0; k < pick->n; k++)
+        if (!hidden[k] && pick->column[k]->drop &&
+            (worst == pick->n || pick->column[k]->drop > pick->column[worst]->drop))
+            worst = k;
+    if (worst == pick->n)
+        return false;
+    hidden[worst] = true;
+    return true;
+}
+
+/* Widths for the page: columns give way, then leave; false if even the last
+ * ones do not fit.  Those that were asked for by name stay. */
+static bool rows_layout(const plim_rows *r, const rows_pick *pick, uint32_t room, rows_grid *g,
+                        bool *hidden)
+{
+    uint32_t want[PLIM_COLUMNS_MAX];
+    memset(hidden, 0, PLIM_COLUMNS_MAX * sizeof *hidden);
+    for (size_t k = 0; k < pick->n; k++) /* a cell wider than the page cannot stay so */
+        want[k] = column_gives(pick->column[k]) ? PLIM_MIN(g->width[k], room) : g->width[k];
+    for (;;) {
+        memcpy(g->width, want, sizeof want);
+        if (rows_squeeze(pick, hidden, room, g->width))
+            return true;
+        if ((r->only && *r->only) || !rows_drop(pick, hidden))
+            return false;
+    }
+}
+
+static void rows_line(plim_page *p, const rows_pick *pick, const rows_grid *g,
+                      const bool *hidden, const plim_str *cells, uint32_t indent)
+{
+    uint64_t owed = indent; /* spaces, written only before something */
+    for (size_t k = 0; k < pick->n; k++) {
+        if (hidden[k])
+            continue;
+        const plim_column *c = pick->column[k];
+        plim_str s = column_gives(c)
+                         ? plim_page_cut(p, cells[k], g->width[k], c->align == PLIM_CUT_HEAD)
+                         : cells[k];
+        uint64_t pad = g->width[k] - PLIM_MIN(g->width[k], plim_text_width(s));
+        if (c->align == PLIM_RIGHT)
+            owed += pad;
+        if (s.n) {
+            plim_buf_repeat(&p->buf, " ", owed);
+            plim_buf_add(&p->buf, s);
+            owed = 0;
+        }
+        owed += (c->align == PLIM_RIGHT ? 0 : pad) + 2;
+    }
+    plim_page_puts(p, "\n");
+}
+
+plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err)
+{
+    rows_pick pick;
+    rows_grid g = {0};
+    bool hidden[PLIM_COLUMNS_MAX];
+    plim_status st = rows_choose(r, PLIM_IN_TEXT, &pick, err);
+    if (st)
+        return st;
+    if (!rows_fill(p, r, &pick, false, &g))
+        return plim_oom(err);
+    if (!rows_layout(r, &pick, p->width - indent, &g, hidden)) {
+        if (!rows_fill(p, r, &pick, true, &g))
+            return plim_oom(err);
+        rows_layout(r, &pick, p->width - indent, &g, hidden);
+    }
+    plim_page_paint(p, PLIM_PAINT_DIM);
+    rows_line(p, &pick, &g, hidden, g.cells, indent);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    for (uint64_t i = 0; i < r->n; i++)
+        rows_line(p, &pick, &g, hidden, g.cells + (i + 1) * pick.n, indent);
+    return PLIM_OK;
+}
+
+/* ---- data ---------------------------------------------------------------- */
+
+plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err)
+{
+    rows_pick pick;
+    plim_status st = rows_choose(r, PLIM_IN_DATA, &pick, err);
+    if (st)
+        return st;
+    for (size_t k = 0; k < pick.n; k++)
+        plim_buf_printf(&p->buf, "%s%s", k ? "," : "", pick.column[k]->name);
+    plim_page_puts(p, "\n");
+    for (uint64_t i = 0; i < r->n; i++) {
+        for (size_t k = 0; k < pick.n; k++) {
+            plim_cell c = pick.column[k]->get(rows_at(r, i));
+            plim_page_puts(p, k ? "," : "");
+            cell_csv(p, &c);
+        }
+        plim_page_puts(p, "\n");
+    }
+    return PLIM_OK;
+}
+
+void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i)
+{
+    plim_jw_object(w);
+    for (size_t k = 0; k < r->n_columns; k++) {
+        if (!(r->columns[k].in & PLIM_IN_DATA))
+            continue;
+        plim_cell c = r->columns[k].get(rows_at(r, i));
+        plim_jw_key(w, r->columns[k].name);
+        cell_json(w, &c);
+    }
+    plim_jw_end(w);
+}
+
+void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r)
+{
+    plim_jw_key(w, key);
+    plim_jw_array(w);
+    for (uint64_t i = 0; i < r->n; i++)
+        plim_rows_json_item(w, r, i);
+    plim_jw_end(w);
+}
