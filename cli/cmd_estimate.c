@@ -1,0 +1,48 @@
+/* cmd_estimate.c -- plimsoll estimate MODEL: how much memory, of what, and why. */
+#include "cmds.h"
+
+#include <string.h>
+
+static int estimate_explain(plim_args *a)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_batches *b = NULL;
+    if (strcmp(a->explain, "batch") != 0)
+        return plim_console_usage("'--explain' is '%s', what can be explained is: batch",
+                                  a->explain);
+    if (plim_batches_run(a->operand, &a->settings, &b, &err))
+        return plim_console_error(&err);
+    plim_status st =
+        plim_batches_print(b, a->render, &a->style, plim_console_put, &a->console, &err);
+    plim_batches_free(b);
+    return st ? plim_console_error(&err) : PLIM_EXIT_DONE;
+}
+
+static int estimate_run(plim_args *a)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_estimate *e = NULL;
+    if (a->settings.gpu && a->settings.vram)
+        return plim_console_usage("'--gpu' and '--vram' are two cards: give one");
+    if (a->explain)
+        return estimate_explain(a);
+    if (plim_estimate_run(a->operand, &a->settings, &e, &err))
+        return plim_console_error(&err);
+    plim_status st =
+        plim_estimate_print(e, a->render, &a->style, plim_console_put, &a->console, &err);
+    bool no = e->fits == 0 || e->oom;
+    plim_estimate_free(e);
+    if (st)
+        return plim_console_error(&err);
+    return no ? PLIM_EXIT_NO : PLIM_EXIT_DONE;
+}
+
+const plim_cmd plim_cmd_estimate = {
+    .name = "estimate",
+    .usage = "MODEL",
+    .doc = "how much memory, of what, and what is live at the peak",
+    .options = PLIM_USE_BATCH | PLIM_USE_FORWARD | PLIM_USE_STEP | PLIM_USE_CARD |
+               PLIM_USE_MEMORY | PLIM_USE_POOL | PLIM_USE_EXPLAIN | PLIM_USE_JSON |
+               PLIM_USE_TEXT | PLIM_USE_LIVE,
+    .run = estimate_run,
+};

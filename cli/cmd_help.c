@@ -1,0 +1,22 @@
+/* cmd_help.c -- plimsoll help [COMMAND] */
+#include "cmds.h"
+
+static int help_run(plim_args *a)
+{
+    const plim_cmd *cmd = NULL;
+    if (!a->operand) {
+        plim_cmd_print_all(&a->console);
+        return PLIM_EXIT_DONE;
+    }
+    if (!(cmd = plim_cmd_find(a->operand)))
+        return PLIM_EXIT_USAGE;
+    plim_cmd_print(&a->console, cmd);
+    return PLIM_EXIT_DONE;
+}
+
+const plim_cmd plim_cmd_help = {
+    .name = "help",
+    .usage = "[COMMAND]",
+    .doc = "the commands, or one command's options",
+    .run = help_run,
+};

@@ -1,0 +1,31 @@
+/* cmd_lists.c -- plimsoll models, ops, optimizers ...: what plimsoll knows. */
+#include "cmds.h"
+
+static int lists_print(plim_args *a, plim_registry r)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_status st = plim_registry_print(r, a->operand, a->render, &a->style, plim_console_put,
+                                         &a->console, &err);
+    return st ? plim_console_error(&err) : PLIM_EXIT_DONE;
+}
+
+/* name, registry, doc */
+#define LISTS(X)                                                                              \
+    X(models, MODELS, "the built-in models")                                                  \
+    X(gpus, GPUS, "the cards, with where each number is from")                                \
+    X(ops, OPS, "the operators that have a rule")                                             \
+    X(optimizers, OPTIMIZERS, "the optimizers, with the memory they keep")                    \
+    X(profiles, PROFILES, "the PyTorch versions that can be simulated")                       \
+    X(formats, FORMATS, "the model files that can be read")
+
+#define X(id, registry, text)                                                                 \
+    static int lists_##id(plim_args *a) { return lists_print(a, PLIM_REG_##registry); }       \
+    const plim_cmd plim_cmd_##id = {                                                          \
+        .name = #id,                                                                          \
+        .usage = "[FILTER]",                                                                  \
+        .doc = text,                                                                          \
+        .options = PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,                              \
+        .run = lists_##id,                                                                    \
+    };
+LISTS(X)
+#undef X

@@ -1,0 +1,28 @@
+/* cmds.h -- what a command is, and the one list of them.
+ *
+ * A command is a file cmd_NAME.c that ends in its descriptor. */
+#ifndef PLIM_CMDS_H
+#define PLIM_CMDS_H
+
+#include "opt.h"
+
+typedef struct plim_cmd {
+    const char *name;
+    const char *usage; /* its operand, as plim_opt_parse wants it */
+    const char *doc;   /* one line */
+    unsigned options;  /* PLIM_USE_... */
+    int (*run)(plim_args *a);
+} plim_cmd;
+
+extern const plim_cmd plim_cmd_estimate, plim_cmd_layers, plim_cmd_fit, plim_cmd_tape,
+    plim_cmd_replay, plim_cmd_size, plim_cmd_models, plim_cmd_ops, plim_cmd_optimizers,
+    plim_cmd_profiles, plim_cmd_formats, plim_cmd_gpus, plim_cmd_help;
+
+const plim_cmd *plim_cmd_at(size_t i);           /* NULL: past the end */
+const plim_cmd *plim_cmd_find(const char *name); /* NULL: unknown, and stderr says so */
+
+/* `plimsoll help`, and for one command. */
+void plim_cmd_print_all(plim_console *c);
+void plim_cmd_print(plim_console *c, const plim_cmd *cmd);
+
+#endif

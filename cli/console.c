@@ -1,0 +1,126 @@
+/* console.c -- see console.h */
+#include "console.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static const struct {
+    plim_status status;
+    int code;
+} console_exits[] = {
+    {PLIM_EUSAGE, PLIM_EXIT_USAGE}, {PLIM_EFORMAT, PLIM_EXIT_INPUT},
+    {PLIM_ESHAPE, PLIM_EXIT_INPUT}, {PLIM_ERANGE, PLIM_EXIT_INPUT},
+    {PLIM_EIO, PLIM_EXIT_HOST},     {PLIM_EUNSUPPORTED, PLIM_EXIT_INPUT},
+    {PLIM_ENOMEM, PLIM_EXIT_HOST},  {PLIM_EDRIVER, PLIM_EXIT_HOST},
+};
+
+/* ---- complaints ----------------------------------------------------------- */
+
+/* A name out of a hostile file must not be able to command the terminal: no
+ * control characters, neither ASCII's nor, in UTF-8, those of Latin 1. */
+static void console_complain(char *text)
+{
+    for (unsigned char *p = (unsigned char *)text; *p; p++)
+        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
+            *p = '?';
+    fflush(stdout); /* in the order in which it was said, if both go to one place */
+    fprintf(stderr, "plimsoll: %s\n", text);
+}
+
+int plim_console_usage(const char *fmt, ...)
+{
+    char text[512];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    console_complain(text);
+    return PLIM_EXIT_USAGE;
+}
+
+int plim_console_error(const plim_err *err)
+{
+    char text[sizeof err->msg];
+    snprintf(text, sizeof text, "%s", err->msg[0] ? err->msg : plim_status_name(err->code));
+    console_complain(text);
+    for (size_t i = 0; i < sizeof console_exits / sizeof *console_exits; i++)
+        if (console_exits[i].status == err->code)
+            return console_exits[i].code;
+    return PLIM_EXIT_HOST;
+}
+
+/* ---- answers -------------------------------------------------------------- */
+
+void plim_console_put(void *console, const char *text, size_t n)
+{
+    plim_console *c = console;
+    if (!c->error && fwrite(text, 1, n, stdout) < n)
+        c->error = errno ? errno : EIO;
+}
+
+void plim_console_puts(plim_console *c, const char *text)
+{
+    plim_console_put(c, text, strlen(text));
+}
+
+int plim_console_close(plim_console *c, int code)
+{
+    if (fclose(stdout) && !c->error)
+        c->error = errno;
+    if (!c->error || c->error == EPIPE)
+        return code;
+    fprintf(stderr, "plimsoll: cannot write: %s\n", strerror(c->error));
+    return PLIM_EXIT_HOST;
+}
+
+/* ---- the terminal --------------------------------------------------------- */
+
+/* NULL: not set, or empty, which is the same. */
+static const char *console_variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+static int console_width(bool terminal)
+{
+    struct winsize size;
+    if (terminal && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col)
+        return size.ws_col;
+    const char *columns = console_variable("COLUMNS");
+    long n = columns ? strtol(columns, NULL, 10) : 0;
+    return n > 0 && n <= 10000 ? (int)n : 80;
+}
+
+/* Whether the locale names a character set other than UTF-8.  None named is
+ * taken for UTF-8: so are terminals today. */
+static bool console_locale_is_ascii(void)
+{
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE",
+                                        "LANG"}; /* the first one counts */
+    const char *locale = NULL;
+    for (int i = 0; i < 3 && !locale; i++)
+        locale = console_variable(names[i]);
+    const char *set = locale ? strchr(locale, '.') : NULL;
+    return locale && (!set || strncasecmp(set, ".utf", 4) != 0);
+}
+
+void plim_console_style(plim_style *st, plim_color color)
+{
+    bool terminal = isatty(STDOUT_FILENO);
+    const char *term = console_variable("TERM");
+    bool dumb = !term || !strcmp(term, "dumb");
+
+    if (!st->width)
+        st->width = console_width(terminal);
+    if (terminal && console_locale_is_ascii())
+        st->ascii = true;
+    st->color = color == PLIM_COLOR_ALWAYS || (color == PLIM_COLOR_AUTO && terminal && !dumb &&
+                                               !console_variable("NO_COLOR"));
+}
