@@ -39,7 +39,7 @@ static plim_status run_on_card(work *w, const plim_tape *t, uint64_t context, un
     return st;
 }
 
-/* A bound of what it reserves: only what is estimated differs from the usual. */
+/* The same with other workspaces: only what is estimated differs. */
 static plim_status run_bound(work *w, plim_conv_ws ws, uint64_t context, uint64_t *reserved,
                              bool *oom)
 {
@@ -55,29 +55,47 @@ static plim_status run_bound(work *w, plim_conv_ws ws, uint64_t context, uint64_
     return st;
 }
 
+/* 1, 0 or -1: whatever happens, whatever happens not, in between. */
+static plim_status decide(work *w, plim_conv_ws low, bool oom_high, int *fits)
+{
+    uint64_t reserved;
+    bool oom_low = false;
+    plim_status st = PLIM_OK;
+    if (oom_high)
+        st = run_bound(w, low, w->e->context_low, &reserved, &oom_low);
+    *fits = !w->job->gpu ? -2 : !oom_high ? 1 : oom_low ? 0 : -1;
+    return st;
+}
+
+/* Bounds are over all three runs: with less workspace there can be more holes. */
 static plim_status simulate(work *w)
 {
     plim_estimate *e = w->e;
-    const plim_gpu *gpu = w->job->gpu;
     plim_conv_ws low, high;
-    bool oom_low = false, oom_high = false;
+    bool oom, oom_low, oom_high;
+    uint64_t at_low = 0, at_high = 0;
     plim_fit_bounds(w->job, &low, &high);
-    plim_gpu_context(gpu, w->job->step.torch->version, &e->context_low, &e->context_high);
-    e->context_known = e->context_high > 0;
+    plim_gpu_context(w->job->gpu, w->job->step.torch->version, &e->context_low,
+                     &e->context_high);
     plim_status st =
-        run_on_card(w, &w->tape, e->context_high, PLIM_SIM_ALL, &w->sim, &e->oom, w->err);
+        run_on_card(w, &w->tape, e->context_high, PLIM_SIM_ALL, &w->sim, &oom, w->err);
     if (!st)
-        st = run_bound(w, low, e->context_low, &e->reserved_low, &oom_low);
+        st = run_bound(w, low, e->context_high, &at_low, &oom_low);
     if (!st)
-        st = run_bound(w, high, e->context_high, &e->reserved_high, &oom_high);
+        st = run_bound(w, high, e->context_high, &at_high, &oom_high);
+    if (!st)
+        st = decide(w, low, oom_high, &e->fits);
     if (st)
         return st;
+    e->oom = oom && e->fits != 1;
     e->oom_text = e->oom ? w->sim.oom_text.p : NULL;
-    e->gpu_bytes = gpu ? gpu->memory_bytes : 0;
-    e->fits = !gpu ? -2 : !oom_high ? 1 : oom_low ? 0 : -1;
+    e->gpu_bytes = w->job->gpu ? w->job->gpu->memory_bytes : 0;
     e->peak_requested = w->sim.peak_requested;
     e->peak_allocated = w->sim.peak_allocated;
     e->peak_reserved = w->sim.peak_reserved;
+    e->reserved_low = PLIM_MIN(e->peak_reserved, PLIM_MIN(at_low, at_high));
+    e->reserved_high = PLIM_MAX(e->peak_reserved, PLIM_MAX(at_low, at_high));
+    e->context_known = e->context_high > 0;
     e->device_low = e->reserved_low + e->context_low;
     e->device_high = e->reserved_high + e->context_high;
     return PLIM_OK;

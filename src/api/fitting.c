@@ -86,6 +86,7 @@ static plim_status fill_fit(plim_job *job, const char *names, plim_arena *a, pli
         return plim_oom(err);
     for (uint32_t i = 0; i < n && !st; i++)
         st = plim_fit_card(search, list[i], &rows[i], err);
+    plim_fit_search_free(search);
     out->rows = rows;
     out->n = n;
     return st;
@@ -116,13 +117,14 @@ void plim_fit_free(plim_fit *f) { plim__result_free(f, offsetof(fit_result, aren
 static plim_status batch_row(const plim_job *job, int64_t batch, plim_batch_row *row,
                              plim_err *err)
 {
-    plim_sim sim;
-    plim_status st = plim_fit_batch(job, batch, job->conv_ws, 0, false, &sim, NULL, err);
-    if (!st)
-        *row = (plim_batch_row){.batch = batch,
-                                .peak_requested = sim.peak_requested,
-                                .peak_allocated = sim.peak_allocated,
-                                .peak_reserved = sim.peak_reserved};
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_peaks p;
+    plim_status st = plim_fit_batch(job, &scratch, batch, job->conv_ws, 0, false, &p, err);
+    plim_arena_free(&scratch);
+    *row = (plim_batch_row){.batch = batch,
+                            .peak_requested = p.requested,
+                            .peak_allocated = p.allocated,
+                            .peak_reserved = p.reserved};
     return st;
 }
 

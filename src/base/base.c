@@ -72,6 +72,25 @@ static void *chunk_take(plim_arena_chunk *c, uint64_t bytes)
     return p;
 }
 
+/* A chunk with room for so many bytes: a spare one, or a new one.  Chunks double
+ * with use, so a big result costs few mallocs and a small one little memory. */
+static bool chunk_push(plim_arena *a, uint64_t bytes)
+{
+    plim_arena_chunk *c = a->spare;
+    if (c && c->cap >= bytes) {
+        a->spare = c->next;
+    } else {
+        uint64_t cap = PLIM_MIN(PLIM_MAX((uint64_t)CHUNK_MIN, a->used), (uint64_t)1 << 20);
+        cap = PLIM_MAX(cap, bytes);
+        if (cap > SIZE_MAX - CHUNK_HEAD || !(c = calloc(1, (size_t)cap + CHUNK_HEAD)))
+            return false;
+        c->cap = cap;
+    }
+    c->next = a->head;
+    a->head = c;
+    return true;
+}
+
 void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size)
 {
     uint64_t bytes, limit = a->limit ? a->limit : PLIM_ARENA_DEFAULT_LIMIT;
@@ -83,29 +102,36 @@ void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size)
     bytes = PLIM_MAX((bytes + 15) & ~15ull, 16);
     if (bytes > limit - PLIM_MIN(a->used, limit))
         return NULL;
-    if (!a->head || bytes > a->head->cap - a->head->used) {
-        /* chunks double with use, so a big result costs few mallocs and a
-         * small one little memory */
-        uint64_t cap = PLIM_MIN(PLIM_MAX((uint64_t)CHUNK_MIN, a->used), (uint64_t)1 << 20);
-        cap = PLIM_MAX(cap, bytes);
-        if (cap > SIZE_MAX - CHUNK_HEAD)
-            return NULL;
-        plim_arena_chunk *c = calloc(1, (size_t)cap + CHUNK_HEAD);
-        if (!c)
-            return NULL;
-        c->next = a->head;
-        c->cap = cap;
-        a->head = c;
-    }
+    if ((!a->head || bytes > a->head->cap - a->head->used) && !chunk_push(a, bytes))
+        return NULL;
     a->used += bytes;
     return chunk_take(a->head, bytes);
 }
 
+static void chunks_free(plim_arena_chunk *c)
+{
+    for (plim_arena_chunk *next; c; c = next) {
+        next = c->next;
+        free(c);
+    }
+}
+
 void plim_arena_free(plim_arena *a)
+{
+    chunks_free(a->head);
+    chunks_free(a->spare);
+    a->head = a->spare = NULL;
+    a->used = 0;
+}
+
+void plim_arena_reset(plim_arena *a)
 {
     for (plim_arena_chunk *c = a->head, *next; c; c = next) {
         next = c->next;
-        free(c);
+        memset((uint8_t *)c + CHUNK_HEAD, 0, (size_t)c->used);
+        c->used = 0;
+        c->next = a->spare;
+        a->spare = c;
     }
     a->head = NULL;
     a->used = 0;

@@ -95,9 +95,10 @@ plim_status plim_oom(plim_err *err); /* our own memory, not the modelled GPU */
 typedef struct plim_arena_chunk plim_arena_chunk;
 typedef struct plim_arena {
     plim_arena_chunk *head;
-    uint64_t used;       /* bytes handed out */
-    uint64_t limit;      /* 0: PLIM_ARENA_DEFAULT_LIMIT */
-    uint64_t fail_after; /* tests: allocation number that fails; 0: none */
+    plim_arena_chunk *spare; /* empty chunks that a reset left */
+    uint64_t used;           /* bytes handed out */
+    uint64_t limit;          /* 0: PLIM_ARENA_DEFAULT_LIMIT */
+    uint64_t fail_after;     /* tests: allocation number that fails; 0: none */
     uint64_t calls;
 } plim_arena;
 
@@ -112,6 +113,8 @@ typedef struct plim_arena {
  * nowhere else. */
 void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size);
 void plim_arena_free(plim_arena *a); /* harmless on PLIM_ARENA_INIT, twice */
+/* Forgets everything handed out but keeps the memory for what comes next. */
+void plim_arena_reset(plim_arena *a);
 plim_str plim_arena_str(plim_arena *a,
                         plim_str s); /* a copy, NUL after it; {NULL,0} on failure */
 plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...) PLIM_PRINTF(2, 3);

@@ -207,11 +207,11 @@ bool plim_zip_find(const plim_zip *z, const char *name, plim_zip_entry *out)
 static plim_status find_data(const plim_zip *z, const plim_zip_entry *e, plim_bytes *out,
                              plim_err *err)
 {
-    const uint8_t *p = z->file.p + e->header;
     if (e->header >= z->at || !has_mark(z->file, e->header, LOCAL_SIZE, 3, 4))
         return plim_fail(err, PLIM_EFORMAT, e->header,
                          "zip member '%.*s' has no header at byte %" PRIu64, ENTRY_ARG(e),
                          e->header);
+    const uint8_t *p = z->file.p + e->header;
     uint64_t name = get16(p + 26), extra = get16(p + 28);
     uint64_t left = z->at - e->header, skip = LOCAL_SIZE + name + extra;
     if (skip > left || e->packed > left - skip)

@@ -1,11 +1,9 @@
 /* fit.c -- see fit.h.
  *
  * A batch fits when the run, simulated on what the card leaves beside its
- * context, never is out of memory.  Most answers come without that simulation:
- * on a card without bound the same run reserves `reserved` and has `allocated`
- * in use at most, so it fits wherever the first fits and nowhere that the second
- * does not; between them the allocator gives cached memory back and tries again,
- * which only a simulation on exactly that card can tell. */
+ * context, never is out of memory.  Nothing short of that will do: near the end
+ * the allocator gives cached memory back and tries again, so more fits than what
+ * the run would reserve on a card without bound. */
 #include "fit/fit.h"
 
 void plim_fit_bounds(const plim_job *job, plim_conv_ws *low, plim_conv_ws *high)
@@ -15,60 +13,73 @@ void plim_fit_bounds(const plim_job *job, plim_conv_ws *low, plim_conv_ws *high)
     *high = bounds ? PLIM_CONV_WS_HIGH : job->conv_ws;
 }
 
+static uint64_t room_of(const plim_gpu *gpu, uint64_t context)
+{
+    return gpu->memory_bytes > context ? gpu->memory_bytes - context : 0;
+}
+
 plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t context,
                               bool bounded, unsigned what, plim_arena *a, plim_sim *out,
                               plim_err *err)
 {
     plim_alloc_options o = job->alloc;
     if (bounded && job->gpu) {
-        uint64_t total = job->gpu->memory_bytes;
-        o.total = total;
-        o.capacity = total > context ? total - context : 1; /* 0 would be: no limit */
+        o.total = job->gpu->memory_bytes;
+        o.capacity = PLIM_MAX(room_of(job->gpu, context), 1); /* 0 would be: no limit */
     }
     return plim_sim_run(a, t, &o, what, out, err);
 }
 
-plim_status plim_fit_batch(const plim_job *job, int64_t batch, plim_conv_ws ws,
-                           uint64_t context, bool bounded, plim_sim *out, bool *huge,
+plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
+                           plim_conv_ws ws, uint64_t context, bool bounded, plim_peaks *out,
                            plim_err *err)
 {
-    plim_arena a = PLIM_ARENA_INIT;
     plim_graph g;
     plim_tape t;
+    plim_sim sim;
+    plim_step_info info;
     plim_err why = PLIM_ERR_INIT;
-    plim_status st = plim_job_graph(job, batch, &a, &g, &why);
+    plim_arena_reset(scratch);
+    *out = (plim_peaks){0};
+    plim_status st = plim_job_graph(job, batch, scratch, &g, &why);
     if (!st)
-        st = plim_job_tape(job, &g, ws, &a, &t, NULL, &why);
+        st = plim_job_tape(job, &g, ws, scratch, &t, &info, &why);
     if (!st)
-        st = plim_fit_simulate(job, &t, context, bounded, PLIM_SIM_STOP_AT_OOM, &a, out, &why);
-    plim_arena_free(&a);
-    out->oom_text = (plim_str){NULL, 0}; /* it lived there */
-    if (huge)
-        *huge = st == PLIM_ERANGE;
-    if (!st || (huge && *huge))
+        st = plim_fit_simulate(job, &t, context, bounded, PLIM_SIM_STOP_AT_OOM, scratch, &sim,
+                               &why);
+    if (st == PLIM_ERANGE) { /* sizes beyond 64 bits: an answer too */
+        out->oom = true;
+        out->requested = out->allocated = out->reserved = UINT64_MAX;
         return PLIM_OK;
-    return plim_fail(err, why.code, why.at, "%s", why.msg);
+    }
+    if (st)
+        return plim_fail(err, why.code, why.at, "%s", why.msg);
+    *out = (plim_peaks){.requested = sim.peak_requested,
+                        .allocated = sim.peak_allocated,
+                        .reserved = sim.peak_reserved,
+                        .oom = sim.oom,
+                        .sms_matter = info.sms_matter};
+    return PLIM_OK;
 }
 
-/* ---- what a batch needs without bound, remembered ------------------------------ */
+/* ---- the search ------------------------------------------------------------------ */
 
-/* Cards on which every request is the same. */
-typedef struct class_key {
+/* A card that has its answer. */
+typedef struct solved {
     int cc, sms;
-} class_key;
-
-typedef struct point {
-    class_key on;
-    int64_t batch;
-    uint64_t reserved, allocated; /* UINT64_MAX: too large to be counted */
-} point;
+    bool sms_matter; /* in any run that led to the answer */
+    uint64_t bytes, room;
+    plim_fit_row row;
+} solved;
 
 struct plim_fit_search {
     plim_arena *arena;
+    plim_arena scratch;
     plim_job *job;
     plim_conv_ws low, high;
-    point *points; /* of the upper bound */
+    solved *done;
     uint32_t n, cap;
+    bool sms_matter; /* in the search under way */
 };
 
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job)
@@ -82,104 +93,69 @@ plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job)
     return s;
 }
 
-static class_key class_of(const plim_gpu *g) { return (class_key){g->cc, g->sms}; }
-
-static plim_status unbounded(plim_fit_search *s, int64_t batch, const point **out,
-                             plim_err *err)
+void plim_fit_search_free(plim_fit_search *s)
 {
-    class_key key = class_of(s->job->gpu);
-    for (uint32_t i = 0; i < s->n; i++) {
-        const point *p = &s->points[i];
-        if (p->batch == batch && p->on.cc == key.cc && p->on.sms == key.sms) {
-            *out = p;
-            return PLIM_OK;
-        }
-    }
-    plim_sim sim;
-    bool huge;
-    plim_status st = plim_fit_batch(s->job, batch, s->high, 0, false, &sim, &huge, err);
-    if (st)
-        return st;
-    if (!PLIM_PUSH_ROOM(s->arena, s->points, s->n, s->cap))
-        return plim_oom(err);
-    s->points[s->n] = (point){key, batch, huge ? UINT64_MAX : sim.peak_reserved,
-                              huge ? UINT64_MAX : sim.peak_allocated};
-    *out = &s->points[s->n++];
-    return PLIM_OK;
+    if (s)
+        plim_arena_free(&s->scratch);
 }
 
-/* ---- the search ------------------------------------------------------------------ */
-
-typedef struct answer {
-    bool fits;
-    uint64_t reserved; /* what it takes there; without bound where it does not fit */
-} answer;
-
-static plim_status try_batch(plim_fit_search *s, int64_t batch, uint64_t context, answer *out,
-                             plim_err *err)
+static plim_status try_batch(plim_fit_search *s, int64_t batch, plim_conv_ws ws,
+                             uint64_t context, bool bounded, plim_peaks *out, plim_err *err)
 {
-    uint64_t total = s->job->gpu->memory_bytes, room = total > context ? total - context : 0;
-    const point *p = NULL;
-    plim_status st = unbounded(s, batch, &p, err);
-    if (st)
-        return st;
-    *out = (answer){p->reserved <= room, p->reserved};
-    if (out->fits || p->allocated > room)
-        return PLIM_OK;
-    plim_sim sim;
-    bool huge;
-    st = plim_fit_batch(s->job, batch, s->high, context, true, &sim, &huge, err);
-    if (!st && !huge && !sim.oom)
-        *out = (answer){true, sim.peak_reserved};
+    plim_status st =
+        plim_fit_batch(s->job, &s->scratch, batch, ws, context, bounded, out, err);
+    s->sms_matter |= out->sms_matter;
     return st;
 }
 
-/* Memory is nearly a straight line over the batch: the line through the two
- * points that lie closest around `room`, or the two last ones below it. */
+/* Batches lie nearly on a straight line over memory: the one through the two
+ * answers next to this room, on both sides of it if there are. */
 static int64_t guess(const plim_fit_search *s, uint64_t room)
 {
-    const point *a = NULL, *b = NULL; /* a below b */
+    const solved *below = NULL, *above = NULL;
     for (uint32_t i = 0; i < s->n; i++) {
-        const point *p = &s->points[i];
-        if (p->reserved <= room && (!a || p->reserved > a->reserved))
-            a = p;
-        if (p->reserved > room && p->reserved != UINT64_MAX &&
-            (!b || p->reserved < b->reserved))
-            b = p;
+        const solved *p = &s->done[i];
+        if (p->room <= room && (!below || p->room > below->room))
+            below = p;
+        if (p->room > room && (!above || p->room < above->room))
+            above = p;
     }
-    for (uint32_t i = 0; a && !b && i < s->n; i++) /* none above: another one below */
-        if (s->points[i].batch < a->batch && (!b || s->points[i].batch > b->batch))
-            b = &s->points[i];
-    if (!a || !b || a->batch == b->batch || a->reserved == b->reserved)
-        return a ? a->batch * 2 : 1;
-    double slope = ((double)b->reserved - (double)a->reserved) / (double)(b->batch - a->batch);
-    double at = (double)a->batch + ((double)room - (double)a->reserved) / slope;
-    if (!(at > 1.0))
-        return 1;
-    return at < (double)PLIM_FIT_MAX_BATCH ? (int64_t)at : PLIM_FIT_MAX_BATCH;
+    const solved *a = below ? below : above, *b = below && above ? above : NULL;
+    for (uint32_t i = 0; a && !b && i < s->n; i++)
+        if (s->done[i].room != a->room)
+            b = &s->done[i];
+    if (!a)
+        return 2;
+    double slope = (double)a->row.batch / (double)PLIM_MAX(a->room, 1);
+    if (b)
+        slope = ((double)a->row.batch - (double)b->row.batch) /
+                ((double)a->room - (double)b->room);
+    double at = (double)a->row.batch + slope * ((double)room - (double)a->room);
+    return !(at > 1.0)                       ? 1
+           : at < (double)PLIM_FIT_MAX_BATCH ? (int64_t)at
+                                             : PLIM_FIT_MAX_BATCH;
 }
 
-/* Between lo, which fits, and hi, which does not: from where the line points
- * outwards in doubling steps until both are near, then by halves. */
-static plim_status search(plim_fit_search *s, uint64_t context, int64_t *lo, answer *at_lo,
-                          int64_t *hi, plim_err *err)
+/* Between lo, which fits, and hi, which does not: from the guess outwards in
+ * doubling steps until it lies between two tries, then by halves. */
+static plim_status search(plim_fit_search *s, uint64_t context, int64_t *lo,
+                          uint64_t *reserved, int64_t *hi, plim_err *err)
 {
-    uint64_t total = s->job->gpu->memory_bytes;
-    int64_t at = guess(s, total > context ? total - context : 0), stride = 1;
+    int64_t at = guess(s, room_of(s->job->gpu, context)), stride = 1;
     bool up = false, down = false;
     while (*hi - *lo > 1) {
-        answer a;
+        plim_peaks p;
         at = PLIM_MAX(*lo + 1, PLIM_MIN(at, *hi - 1));
-        plim_status st = try_batch(s, at, context, &a, err);
+        plim_status st = try_batch(s, at, s->high, context, true, &p, err);
         if (st)
             return st;
-        if (a.fits) {
-            *lo = at;
-            *at_lo = a;
-            up = true;
-        } else {
+        if (p.oom) {
             *hi = at;
             down = true;
+        } else {
+            *lo = at;
+            *reserved = p.reserved;
+            up = true;
         }
         at = up && down ? *lo + (*hi - *lo) / 2 : up ? *lo + stride : *hi - stride;
         stride *= 2;
@@ -187,42 +163,68 @@ static plim_status search(plim_fit_search *s, uint64_t context, int64_t *lo, ans
     return PLIM_OK;
 }
 
-/* The lower end of what the device gives: no cuDNN workspace, lowest context. */
-static plim_status low_end(const plim_fit_search *s, int64_t batch, uint64_t context,
-                           uint64_t *out, plim_err *err)
+static uint64_t add_context(uint64_t reserved, uint64_t context)
 {
-    plim_sim sim;
-    bool huge;
-    plim_status st = plim_fit_batch(s->job, batch, s->low, 0, false, &sim, &huge, err);
+    return reserved > UINT64_MAX - context ? UINT64_MAX : reserved + context;
+}
+
+/* What the device gives at the batch that was found, or at 1 if none was. */
+static plim_status measure(plim_fit_search *s, uint64_t low, uint64_t high, plim_fit_row *row,
+                           plim_err *err)
+{
+    plim_peaks p;
+    bool bounded = row->batch > 0;
+    int64_t batch = PLIM_MAX(row->batch, 1);
+    plim_status st = PLIM_OK;
+    if (!bounded && !(st = try_batch(s, batch, s->high, 0, false, &p, err)))
+        row->reserved = p.reserved;
+    row->device_high = add_context(row->reserved, high);
     if (!st)
-        *out = huge ? UINT64_MAX : sim.peak_reserved + context;
+        st = try_batch(s, batch, s->low, high, bounded, &p, err);
+    if (!st) /* less workspace can leave more holes: the lower of both */
+        row->device_low =
+            add_context(p.oom ? row->reserved : PLIM_MIN(p.reserved, row->reserved), low);
     return st;
+}
+
+static const solved *find_solved(const plim_fit_search *s, const plim_gpu *gpu, uint64_t room)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const solved *p = &s->done[i];
+        if (p->cc == gpu->cc && p->room == room && p->bytes == gpu->memory_bytes &&
+            (p->sms == gpu->sms || !p->sms_matter))
+            return p;
+    }
+    return NULL;
 }
 
 plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row *row,
                           plim_err *err)
 {
     uint64_t low, high;
-    answer at = {false, 0};
-    int64_t lo = 0, hi = 2;
+    int64_t lo = 0, hi = PLIM_FIT_MAX_BATCH + 1;
     plim_job_on(s->job, gpu);
     plim_gpu_context(gpu, s->job->step.torch->version, &low, &high);
-    *row = (plim_fit_row){.gpu = gpu->name,
-                          .gpu_bytes = gpu->memory_bytes,
-                          .gpu_exact = gpu->memory_kind == PLIM_GPU_DRIVER ||
-                                       gpu->memory_kind == PLIM_GPU_GIVEN,
-                          .context_known = high > 0};
-    plim_status st = try_batch(s, 1, high, &at, err);
-    if (!st && at.fits) {
-        lo = 1;
-        hi = PLIM_FIT_MAX_BATCH + 1;
-        st = search(s, high, &lo, &at, &hi, err);
-    }
-    if (st)
-        return st;
+    *row = (plim_fit_row){.gpu_bytes = gpu->memory_bytes};
+    const solved *known = find_solved(s, gpu, room_of(gpu, high));
+    if (known)
+        *row = known->row;
+    row->gpu = gpu->name;
+    row->gpu_exact = gpu->memory_kind == PLIM_GPU_DRIVER || gpu->memory_kind == PLIM_GPU_GIVEN;
+    row->context_known = high > 0;
+    if (known)
+        return PLIM_OK;
+    s->sms_matter = false;
+    plim_status st = search(s, high, &lo, &row->reserved, &hi, err);
     row->batch = lo;
     row->limited = lo == PLIM_FIT_MAX_BATCH;
-    row->reserved = at.reserved;
-    row->device_high = at.reserved > UINT64_MAX - high ? UINT64_MAX : at.reserved + high;
-    return low_end(s, PLIM_MAX(lo, 1), low, &row->device_low, err);
+    if (!st)
+        st = measure(s, low, high, row, err);
+    if (st)
+        return st;
+    if (!PLIM_PUSH_ROOM(s->arena, s->done, s->n, s->cap))
+        return plim_oom(err);
+    s->done[s->n++] = (solved){gpu->cc,           gpu->sms,           s->sms_matter,
+                               gpu->memory_bytes, room_of(gpu, high), *row};
+    return PLIM_OK;
 }

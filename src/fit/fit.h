@@ -14,19 +14,25 @@ plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t 
                               bool bounded, unsigned what, plim_arena *a, plim_sim *out,
                               plim_err *err);
 
-/* The whole way from a batch to its peaks, keeping nothing.  *huge: the sizes
- * pass 64 bits (and *out says nothing); NULL: that is PLIM_ERANGE. */
-plim_status plim_fit_batch(const plim_job *job, int64_t batch, plim_conv_ws ws,
-                           uint64_t context, bool bounded, plim_sim *out, bool *huge,
+typedef struct plim_peaks {
+    uint64_t requested, allocated, reserved; /* UINT64_MAX: beyond 64 bits */
+    bool oom;
+    bool sms_matter; /* another number of SMs might change it */
+} plim_peaks;
+
+/* The whole way from a batch to its peaks.  Empties `scratch` and works there. */
+plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
+                           plim_conv_ws ws, uint64_t context, bool bounded, plim_peaks *out,
                            plim_err *err);
 
 enum { PLIM_FIT_MAX_BATCH = 1 << 24 };
 
 /* The largest batch that surely fits the job's card, and the rest of the row.
- * Cards may be asked one after the other: what was simulated is remembered. */
+ * Cards may be asked one after the other: answers help each other. */
 typedef struct plim_fit_search plim_fit_search;
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job); /* NULL: no memory */
 plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row *row,
                           plim_err *err);
+void plim_fit_search_free(plim_fit_search *s); /* takes NULL */
 
 #endif

@@ -152,6 +152,15 @@ const plim_meta *plim_m_meta(const plim_machine *m, plim_t t) { return &m_t(m, t
 bool plim_m_requires_grad(const plim_machine *m, plim_t t) { return m_t(m, t)->requires_grad; }
 bool plim_m_grad_mode(const plim_machine *m) { return m->grad_mode; }
 const plim_world *plim_m_world(const plim_machine *m) { return &m->world; }
+
+int plim_m_sms(plim_machine *m, int *threads_per_sm)
+{
+    m->sms_matter = true;
+    if (threads_per_sm)
+        *threads_per_sm = m->world.threads_per_sm ? m->world.threads_per_sm : 2048;
+    return m->world.sms ? m->world.sms : 108;
+}
+bool plim_m_sms_matter(const plim_machine *m) { return m->sms_matter; }
 bool plim_m_is_wrapped(const plim_machine *m, plim_t t) { return m_t(m, t)->wrapped; }
 
 bool plim_m_same_storage(const plim_machine *m, plim_t a, plim_t b)

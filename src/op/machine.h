@@ -81,6 +81,10 @@ const plim_meta *plim_m_meta(const plim_machine *m, plim_t t);
 bool plim_m_requires_grad(const plim_machine *m, plim_t t);
 bool plim_m_grad_mode(const plim_machine *m);
 const plim_world *plim_m_world(const plim_machine *m);
+/* The card's SMs and the threads of one.  Asking is remembered: where nobody
+ * asked, cards of different size see the same tape. */
+int plim_m_sms(plim_machine *m, int *threads_per_sm);
+bool plim_m_sms_matter(const plim_machine *m);
 
 plim_t plim_m_ref(plim_machine *m, plim_t t); /* one more reference to the same tensor */
 void plim_m_drop(plim_machine *m, plim_t t);

@@ -52,7 +52,7 @@ struct plim_machine {
     plim_str name;  /* its layer: names new storages */
     const char *role;
     uint8_t category;
-    bool grad_mode, autograd_thread;
+    bool grad_mode, autograd_thread, sms_matter;
     plim_t blas_ws[2], lt_ws[2]; /* persistent workspaces: main thread, autograd thread */
     uint32_t n_unknown;
 

@@ -122,7 +122,11 @@ plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg 
                          plim_err *err)
 {
     plim_arg slot[32];
-    uint32_t n = 0, used = 0;
+    if (n_given > 64)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "%u arguments are over the limit of 64",
+                         (unsigned)n_given);
+    uint32_t n = 0;
+    uint64_t used = 0; /* bit i: given[i] has its slot */
     plim_str rest = plim_str_of(op->schema);
     schema_slot s;
     while (n < PLIM_COUNT(slot) && schema_next(&rest, &s)) {
@@ -132,14 +136,15 @@ plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg 
                 (n == 0 && plim_str_is(s.name, "input") &&
                  plim_str_is(given[i].name, "self"))) {
                 slot[n] = given[i].arg;
-                used++;
+                used |= 1ull << i;
             }
         n++;
     }
-    if (used < n_given)
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                         "op '%s' is called with %u arguments, %u of which its rule knows",
-                         op->name, (unsigned)n_given, (unsigned)used);
+    for (uint32_t i = 0; i < n_given; i++)
+        if (!(used >> i & 1))
+            return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "op '%s' has no argument '" PLIM_STR_FMT "'", op->name,
+                             PLIM_STR_ARG(given[i].name));
     plim_arg *out = PLIM_NEW_N(a, plim_arg, n);
     if (!out)
         return plim_oom(err);

@@ -105,7 +105,7 @@ static plim_status optim_impl(plim_str v, plim_optim_impl *out, plim_err *err)
 
 plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err)
 {
-    plim_str rest = text, key, value, known;
+    plim_str rest = text, key = {"", 0}, value, known;
     plim_optim_spec s = {.text = text};
     double d;
     optim_item(&rest, &key, &value);

@@ -332,6 +332,7 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
     if (info) {
         info->unknown_ops = plim_m_unknown_ops(r.m);
         info->loss = r.loss_kind;
+        info->sms_matter = plim_m_sms_matter(r.m);
     }
     return plim_m_status(r.m);
 }

@@ -32,6 +32,7 @@ typedef struct plim_step_settings {
 typedef struct plim_step_info {
     uint32_t unknown_ops; /* nodes that were run without a rule, in all steps */
     plim_loss_kind loss;  /* what PLIM_LOSS_DEFAULT became */
+    bool sms_matter;      /* with another number of SMs the tape might be another */
 } plim_step_info;
 
 /* Appends the whole run to the tape, which lives in `a` as all else does.
