@@ -30,7 +30,7 @@ static int estimate_run(plim_args *a)
         return plim_console_error(&err);
     plim_status st =
         plim_estimate_print(e, a->render, &a->style, plim_console_put, &a->console, &err);
-    bool no = e->fits == 0 || e->oom;
+    bool no = e->fits == 0 || e->fits == -1; /* only a sure yes is a yes */
     plim_estimate_free(e);
     if (st)
         return plim_console_error(&err);

@@ -102,8 +102,8 @@ static int console_width(bool terminal)
  * taken for UTF-8: so are terminals today. */
 static bool console_locale_is_ascii(void)
 {
-    static const char *const names[] = {"LC_ALL", "LC_CTYPE",
-                                        "LANG"}; /* the first one counts */
+    /* the first that is set counts */
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
     const char *locale = NULL;
     for (int i = 0; i < 3 && !locale; i++)
         locale = console_variable(names[i]);

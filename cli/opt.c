@@ -218,6 +218,8 @@ static const plim_opt opt_table[] = {
  "deepest level of modules shown; default: all"},
 {"columns", "LIST", PLIM_USE_LAYERS, take_text, STYLE(columns), 0,
  "columns of the table, as type,shape,params,macs"},
+{"types", "LIST", PLIM_USE_LAYERS, take_text, STYLE(types), 0,
+ "rows of these types only, as Input,Conv2d,Linear, and their sum"},
 {"quiet", NULL, TEXT, take_bool, STYLE(quiet), 1,
  "the figures only"},
 {"ascii", NULL, TEXT, take_bool, STYLE(ascii), 1,

@@ -476,6 +476,7 @@ typedef struct plim_style {
     int depth;           /* layers: deepest level shown; 0: all */
     bool quiet;          /* the figures only */
     const char *columns; /* layers: "type,shape,params,macs"; NULL: the usual */
+    const char *types;   /* layers: rows of these types only, "Input,Conv2d"; NULL: all */
 } plim_style;
 #define PLIM_STYLE_INIT                                                                       \
     {                                                                                         \

@@ -18,7 +18,8 @@ and everything else is what the command prints, stdout and stderr together.
 Trailing spaces and empty lines at the end of an answer do not count.
 
 Each file runs in a fresh directory where tests/data can be seen: what lies at
-tests/data/vgg.onnx is called vgg.onnx.  A command may write there.
+tests/data/vgg.onnx is called vgg.onnx.  A command may write there.  $SOURCE is
+the tree.
 
 --update writes what the commands print into the file instead of comparing;
 answers that already match (with their "...") are left as they are.
@@ -100,6 +101,7 @@ def run(item, program, directory):
     env = {
         "PATH": f"{program.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         "HOME": str(directory), "LC_ALL": "C", "TERM": "dumb", "COLUMNS": "80", "NO_COLOR": "1",
+        "SOURCE": str(ROOT),  # for what compares the program with a file of the tree
     }
     # The sanitizers' own settings are part of a build, not of an example.
     env.update({k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")})

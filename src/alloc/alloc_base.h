@@ -33,7 +33,8 @@ struct plim_alloc {
     uint32_t number; /* of the device */
     plim_alloc_conf conf;
     plim_device device;
-    plim_alloc_stats stats; /* total_freed is filled in when asked for */
+    plim_alloc_stats stats;  /* total_freed is filled in when asked for */
+    uint64_t live_requested; /* requested_bytes, but falls when free() is called */
     plim_oom_record oom;
     bool full; /* our own memory */
 };

@@ -1,179 +1,15 @@
 /* alloc_caching.c -- PyTorch's CUDA caching allocator.
  *
- * A segment is what one cudaMalloc gave (or one reserved address range, for
- * expandable segments): a chain of blocks in address order that covers it.
- *
- *     segment   | allocated | free | allocated |      free      |
- *                 <- prev                next ->
- *
- * Free blocks are also in an ordered set, one for each stream and pool (small,
- * large); a request takes the best fit of its own set, split if that leaves
- * enough, and freeing merges neighbours at once.  When nothing fits, memory
- * comes from the device; when the device has none, cached segments go back to
- * it in a fixed order and it is tried again.
+ * A request takes the best fit of its stream and pool, cut if that leaves
+ * enough; freeing merges neighbours at once.  When nothing fits, memory comes
+ * from the device; when the device has none, cached segments go back to it in a
+ * fixed order and it is tried again.
  *
  * PyTorch breaks ties of equal sizes by the order in which segments were made,
  * older versions by address; addresses only grow here, so both are one.
  *
- * Not simulated: private pools (CUDA graphs, MemPool) and free-memory callbacks.
- *
- * src: facts caching-allocator.md 1-13, 15 (c10/cuda/CUDACachingAllocator.cpp,
- * five versions from 1.8 to main of 2026) */
-#include "alloc/alloc_base.h"
-#include "alloc/free_set.h"
-
-/* src: CUDACachingAllocator.cpp, the same in every version read */
-#define MIN_BLOCK 512u         /* sizes are multiples of it */
-#define SMALL_MAX (1ull << 20) /* the largest block of the small pool */
-#define SMALL_SEGMENT (2ull << 20)
-#define LARGE_MIN (10ull << 20)  /* from here on a segment of its own, */
-#define LARGE_ROUND (2ull << 20) /* rounded up to this */
-
-enum { SMALL, LARGE, POOLS };
-
-typedef enum state { UNUSED, FREE, ALLOCATED, PENDING, UNMAPPED } state;
-
-typedef struct block { /* address and order are in the node of the same number */
-    uint64_t size, requested;
-    uint32_t prev, next; /* in the segment */
-    uint32_t uses;       /* other streams that use it: a list of links */
-    uint32_t events;     /* of those, still running after the free */
-    uint32_t born;       /* the pool's request count when it became free */
-    uint32_t virt;       /* expandable segment, or PLIM_NONE */
-    uint16_t stream;
-    uint8_t state, pool;
-} block;
-
-typedef struct link { /* of a block's uses (a stream) or a stream's queue (a block) */
-    uint32_t value, next;
-} link;
-
-typedef struct stream {
-    uint32_t free[POOLS], unmapped[POOLS]; /* sets */
-    uint32_t head, tail;                   /* frees that wait for this stream, in order */
-    uint32_t queued, done;                 /* of the queue; the first `done` are over */
-} stream;
-
-typedef struct virt { /* an expandable segment */
-    uint64_t base, page;
-    uint32_t next_unused;
-} virt;
-
-typedef struct caching {
-    plim_alloc base;
-    block *blocks;
-    plim_fs_node *nodes;
-    stream *streams;
-    link *links;
-    virt *virts;
-    uint32_t n_blocks, cap_blocks, cap_nodes, unused_block;
-    uint32_t n_streams, cap_streams; /* numbers seen, plus one */
-    uint32_t n_links, cap_links, unused_link;
-    uint32_t n_virts, cap_virts, unused_virt;
-    uint32_t n_queued; /* in all queues */
-    bool any_done;
-    uint32_t requests[POOLS]; /* for the age of free blocks */
-} caching;
-
-typedef struct request {
-    uint64_t bytes, size, segment; /* asked for, rounded, to get from the device */
-    uint16_t stream;
-    uint8_t pool;
-} request;
-
-/* ---- blocks -------------------------------------------------------------- */
-
-/* A new block like `like`; PLIM_NONE and base.full when there is no memory. */
-static uint32_t block_new(caching *c, const block *like, uint64_t addr)
-{
-    block copy = *like; /* it may lie in the array that grows */
-    uint32_t b = c->unused_block;
-    if (b != PLIM_NONE) {
-        c->unused_block = c->blocks[b].next;
-    } else {
-        if (!PLIM_PUSH_ROOM(c->base.arena, c->blocks, c->n_blocks, c->cap_blocks) ||
-            !PLIM_PUSH_ROOM(c->base.arena, c->nodes, c->n_blocks, c->cap_nodes)) {
-            c->base.full = true;
-            return PLIM_NONE;
-        }
-        b = c->n_blocks++;
-    }
-    c->blocks[b] = copy;
-    c->nodes[b] = (plim_fs_node){.addr = addr, .left = PLIM_NONE, .right = PLIM_NONE};
-    return b;
-}
-
-static void block_drop(caching *c, uint32_t b)
-{
-    c->blocks[b].state = UNUSED;
-    c->blocks[b].next = c->unused_block;
-    c->unused_block = b;
-}
-
-static bool is_split(const block *b) { return b->prev != PLIM_NONE || b->next != PLIM_NONE; }
-
-static uint32_t *set_of(caching *c, const block *b)
-{
-    stream *s = &c->streams[b->stream];
-    return b->state == UNMAPPED ? &s->unmapped[b->pool] : &s->free[b->pool];
-}
-
-/* Into the set of its state: free blocks by size, unmapped ones by address. */
-static void set_insert(caching *c, uint32_t b, state st)
-{
-    block *x = &c->blocks[b];
-    x->state = (uint8_t)st;
-    x->born = c->requests[x->pool];
-    c->nodes[b].key = st == UNMAPPED ? 0 : x->size;
-    plim_fs_insert(c->nodes, set_of(c, x), b);
-}
-
-static void set_erase(caching *c, uint32_t b)
-{
-    plim_fs_erase(c->nodes, set_of(c, &c->blocks[b]), b);
-}
-
-/* Makes `src`, if it is a neighbour in the given state, part of `dst`, which is
- * in no set.  Returns the bytes gained. */
-static uint64_t block_absorb(caching *c, uint32_t dst, uint32_t src, state st)
-{
-    if (src == PLIM_NONE || c->blocks[src].state != st)
-        return 0;
-    block *d = &c->blocks[dst], *s = &c->blocks[src];
-    set_erase(c, src);
-    if (d->prev == src) {
-        c->nodes[dst].addr = c->nodes[src].addr;
-        d->prev = s->prev;
-        if (d->prev != PLIM_NONE)
-            c->blocks[d->prev].next = dst;
-    } else {
-        d->next = s->next;
-        if (d->next != PLIM_NONE)
-            c->blocks[d->next].prev = dst;
-    }
-    uint64_t gained = s->size;
-    d->size += gained;
-    block_drop(c, src);
-    return gained;
-}
-
-/* Cuts a block that is in no set: it keeps the first `size` bytes.  The rest, a
- * new block after it, is in no set either.  PLIM_NONE: no memory. */
-static uint32_t block_cut(caching *c, uint32_t b, uint64_t size)
-{
-    uint32_t rest = block_new(c, &c->blocks[b], c->nodes[b].addr + size);
-    if (rest == PLIM_NONE)
-        return PLIM_NONE;
-    block *x = &c->blocks[b], *r = &c->blocks[rest];
-    r->size -= size;
-    r->requested = 0;
-    r->prev = b;
-    if (r->next != PLIM_NONE)
-        c->blocks[r->next].prev = rest;
-    x->size = size;
-    x->next = rest;
-    return rest;
-}
+ * Not simulated: private pools (CUDA graphs, MemPool) and free-memory callbacks. */
+#include "alloc/caching.h"
 
 /* ---- sizes --------------------------------------------------------------- */
 
@@ -184,8 +20,6 @@ static uint32_t log2_floor(uint64_t n)
         l++;
     return l;
 }
-
-static uint64_t round_up(uint64_t n, uint64_t step) { return (n + step - 1) / step * step; }
 
 /* n to a multiple of the d-th part of the power of two below it. */
 static uint64_t round_division(uint64_t n, uint32_t d)
@@ -232,7 +66,7 @@ static uint64_t extent(const caching *c, uint32_t b)
 
 /* The best fit lies in an expandable segment.  With expandable segments on, a
  * block that can still grow is taken last; with them off, none is taken. */
-static uint32_t fit_expandable(const caching *c, uint32_t set, uint32_t b)
+static uint32_t fit_expandable(const caching *c, const plim_fs *set, uint32_t b)
 {
     uint32_t next;
     if (!c->base.conf.expandable) {
@@ -251,7 +85,7 @@ static uint32_t fit_expandable(const caching *c, uint32_t set, uint32_t b)
 static uint32_t take_cached(caching *c, const request *r)
 {
     const plim_alloc_conf *f = &c->base.conf;
-    uint32_t set = c->streams[r->stream].free[r->pool];
+    const plim_fs *set = c->streams[r->stream].free[r->pool];
     if (gc_active(c))
         c->requests[r->pool]++;
     uint32_t b = plim_fs_lower_bound(c->nodes, set, r->size, 0);
@@ -263,7 +97,7 @@ static uint32_t take_cached(caching *c, const request *r)
     bool oversize = r->size >= f->max_split;
     if (oversize ? size - r->size >= f->max_non_split_slack : size >= f->max_split)
         return PLIM_NONE;
-    set_erase(c, b);
+    plim__set_erase(c, b);
     return b;
 }
 
@@ -292,269 +126,10 @@ static uint32_t cuda_malloc(caching *c, const request *r)
                    .pool = r->pool};
     if (!plim_device_take(&c->base.device, r->segment, &addr))
         return PLIM_NONE;
-    uint32_t b = block_new(c, &fresh, addr);
+    uint32_t b = plim__block_new(c, &fresh, addr);
     if (b != PLIM_NONE)
         count_segment(c, r->segment);
     return b;
-}
-
-/* cudaFree of a segment that is one free block. */
-static void cuda_free(caching *c, uint32_t b)
-{
-    plim_alloc_stats *s = &c->base.stats;
-    uint64_t size = c->blocks[b].size;
-    set_erase(c, b);
-    block_drop(c, b);
-    c->base.device.used -= size;
-    plim_stat_down(&s->segment, 1);
-    plim_stat_down(&s->reserved_bytes, size);
-    if (size >= c->base.conf.max_split && s->oversize_segments.current)
-        plim_stat_down(&s->oversize_segments, 1);
-    s->num_device_free++;
-}
-
-/* ---- expandable segments ------------------------------------------------- */
-
-/* Address space for one more: nine eighths of the device, in whole pages, all
- * of it unmapped.  PLIM_NONE: even that is too small. */
-static uint32_t virt_new(caching *c, const request *r)
-{
-    /* 64 TiB stand for a device without limit */
-    uint64_t total =
-        c->base.device.capacity > PLIM_ALLOC_MAX ? 1ull << 46 : c->base.device.total;
-    uint64_t page = r->pool == SMALL ? SMALL_SEGMENT : c->base.conf.large_segment, addr = 0;
-    uint64_t size = round_up(total + total / 8, page);
-    if (c->base.device.capacity > PLIM_ALLOC_MAX)
-        size = PLIM_MAX(size, round_up(r->size, page));
-    if (size < r->size || !plim_device_reserve(&c->base.device, size, &addr))
-        return PLIM_NONE;
-    uint32_t v = c->unused_virt;
-    if (v != PLIM_NONE) {
-        c->unused_virt = c->virts[v].next_unused;
-    } else {
-        if (!PLIM_PUSH_ROOM(c->base.arena, c->virts, c->n_virts, c->cap_virts)) {
-            c->base.full = true;
-            return PLIM_NONE;
-        }
-        v = c->n_virts++;
-    }
-    c->virts[v] = (virt){.base = addr, .page = page};
-    block fresh = {.size = size,
-                   .prev = PLIM_NONE,
-                   .next = PLIM_NONE,
-                   .uses = PLIM_NONE,
-                   .virt = v,
-                   .stream = r->stream,
-                   .pool = r->pool};
-    uint32_t b = block_new(c, &fresh, addr);
-    if (b != PLIM_NONE)
-        set_insert(c, b, UNMAPPED);
-    return b;
-}
-
-static bool is_room(const block *b) { return b->state == FREE || b->state == UNMAPPED; }
-
-/* Are there `size` bytes of free and unmapped blocks from b on? */
-static bool has_room(const caching *c, uint32_t b, uint64_t size)
-{
-    uint64_t bytes = 0;
-    for (; bytes < size && b != PLIM_NONE && is_room(&c->blocks[b]); b = c->blocks[b].next)
-        bytes += c->blocks[b].size;
-    return bytes >= size;
-}
-
-/* The lowest such place, beginning with the free block before unmapped space. */
-static uint32_t find_room(caching *c, const request *r)
-{
-    uint32_t set = c->streams[r->stream].unmapped[r->pool];
-    for (uint32_t u = plim_fs_lower_bound(c->nodes, set, 0, 0); u != PLIM_NONE;
-         u = plim_fs_next(c->nodes, set, u)) {
-        uint32_t prev = c->blocks[u].prev;
-        uint32_t b = prev != PLIM_NONE && is_room(&c->blocks[prev]) ? prev : u;
-        if (has_room(c, b, r->size))
-            return b;
-    }
-    return virt_new(c, r);
-}
-
-/* Gives memory to the first whole pages of an unmapped block that hold `size`
- * bytes; it becomes a free block, merged with its neighbours. */
-static bool map_block(caching *c, uint32_t b, uint64_t size)
-{
-    uint64_t bytes = round_up(size, c->virts[c->blocks[b].virt].page);
-    if (!plim_device_take(&c->base.device, bytes, NULL))
-        return false;
-    set_erase(c, b);
-    if (bytes < c->blocks[b].size) {
-        uint32_t rest = block_cut(c, b, bytes);
-        if (rest == PLIM_NONE)
-            return false;
-        set_insert(c, rest, UNMAPPED);
-    }
-    block_absorb(c, b, c->blocks[b].prev, FREE);
-    block_absorb(c, b, c->blocks[b].next, FREE);
-    set_insert(c, b, FREE);
-    plim_stat_up(&c->base.stats.reserved_bytes, bytes);
-    c->base.stats.num_device_alloc++;
-    return true;
-}
-
-/* What was mapped before a failure stays, as free memory. */
-static uint32_t expand(caching *c, const request *r)
-{
-    uint32_t b = find_room(c, r);
-    if (b == PLIM_NONE)
-        return PLIM_NONE;
-    if (c->blocks[b].state == UNMAPPED &&
-        !map_block(c, b, PLIM_MIN(c->blocks[b].size, r->size)))
-        return PLIM_NONE;
-    while (c->blocks[b].size < r->size) {
-        uint64_t missing = r->size - c->blocks[b].size;
-        b = c->blocks[b].next; /* unmapped: the free block before it joins it */
-        if (!map_block(c, b, PLIM_MIN(missing, c->blocks[b].size)))
-            return PLIM_NONE;
-    }
-    set_erase(c, b);
-    return b;
-}
-
-/* Takes the memory from the whole pages inside a free block. */
-static void unmap_block(caching *c, uint32_t b)
-{
-    uint32_t v = c->blocks[b].virt;
-    uint64_t page = c->virts[v].page, base = c->virts[v].base;
-    uint64_t at = c->nodes[b].addr - base, end = at + c->blocks[b].size;
-    uint64_t first = round_up(at, page), last = end / page * page;
-    if (last <= first)
-        return;
-    set_erase(c, b);
-    if (last < end) {
-        uint32_t rest = block_cut(c, b, last - at);
-        if (rest == PLIM_NONE)
-            return;
-        set_insert(c, rest, FREE);
-    }
-    if (first > at) {
-        uint32_t head = b;
-        b = block_cut(c, head, first - at);
-        if (b == PLIM_NONE)
-            return;
-        set_insert(c, head, FREE);
-    }
-    block_absorb(c, b, c->blocks[b].prev, UNMAPPED);
-    block_absorb(c, b, c->blocks[b].next, UNMAPPED);
-    c->base.device.used -= last - first;
-    plim_stat_down(&c->base.stats.reserved_bytes, last - first);
-    c->base.stats.num_device_free++;
-    if (is_split(&c->blocks[b])) {
-        set_insert(c, b, UNMAPPED);
-    } else { /* the whole segment: its addresses go too */
-        c->virts[v].next_unused = c->unused_virt;
-        c->unused_virt = v;
-        block_drop(c, b);
-    }
-}
-
-/* ---- giving back --------------------------------------------------------- */
-
-static bool is_whole_segment(const block *b) { return b->virt == PLIM_NONE && !is_split(b); }
-
-/* With max_split_size_mb only: one large enough segment of this stream and
- * pool, else several from the largest down.  True if that made room. */
-static bool release_oversize(caching *c, const request *r)
-{
-    uint64_t split = c->base.conf.max_split, want = PLIM_MAX(r->size, split), got = 0;
-    const uint32_t *set = &c->streams[r->stream].free[r->pool];
-    if (split == UINT64_MAX)
-        return false;
-    uint32_t b = plim_fs_lower_bound(c->nodes, *set, want, 0), prev;
-    if (b != PLIM_NONE && is_whole_segment(&c->blocks[b])) {
-        cuda_free(c, b);
-        return true;
-    }
-    b = b != PLIM_NONE ? plim_fs_prev(c->nodes, *set, b)
-                       : plim_fs_before(c->nodes, *set, UINT64_MAX, UINT64_MAX);
-    for (; b != PLIM_NONE && got < want && c->blocks[b].size >= split; b = prev) {
-        prev = plim_fs_prev(c->nodes, *set, b);
-        if (is_whole_segment(&c->blocks[b])) {
-            got += c->blocks[b].size;
-            cuda_free(c, b);
-        }
-    }
-    return got >= want;
-}
-
-/* Every free block of a pool for which `pick` is true, in set order.  What
- * `act` puts back is smaller, so it is not met again. */
-static void each_free(caching *c, int pool, bool (*pick)(const block *b),
-                      void (*act)(caching *c, uint32_t b))
-{
-    for (uint32_t s = 0; s < c->n_streams; s++) {
-        uint32_t b = plim_fs_lower_bound(c->nodes, c->streams[s].free[pool], 0, 0);
-        while (b != PLIM_NONE && !c->base.full) {
-            uint64_t key = c->nodes[b].key, addr = c->nodes[b].addr;
-            if (pick(&c->blocks[b]))
-                act(c, b);
-            b = plim_fs_lower_bound(c->nodes, c->streams[s].free[pool], key, addr + 1);
-        }
-    }
-}
-
-static bool is_expandable(const block *b) { return b->virt != PLIM_NONE; }
-
-static void process_events(caching *c);
-
-static void release_cached(caching *c)
-{
-    for (uint32_t s = 0; s < c->n_streams; s++)
-        c->streams[s].done = c->streams[s].queued;
-    process_events(c);
-    c->base.stats.num_sync_all_streams++;
-    for (int pool = LARGE; pool >= SMALL; pool--) {
-        each_free(c, pool, is_whole_segment, cuda_free);
-        if (c->n_virts)
-            each_free(c, pool, is_expandable, unmap_block);
-    }
-}
-
-/* Frees unsplit large segments that have not been asked for long: those of at
- * least average age, again and again until enough was freed.  Expandable ones
- * count for the average and stay, as in PyTorch. */
-static void collect_garbage(caching *c)
-{
-    const plim_device *d = &c->base.device;
-    uint64_t floor = (uint64_t)(c->base.conf.gc * (double)d->limit);
-    uint64_t total_age = 0, count = 0, target = d->used - PLIM_MIN(floor, d->used), got = 0;
-    if (d->used <= floor)
-        return;
-    for (uint32_t s = 0; s < c->n_streams; s++) {
-        uint32_t set = c->streams[s].free[LARGE];
-        for (uint32_t b = plim_fs_lower_bound(c->nodes, set, 0, 0); b != PLIM_NONE;
-             b = plim_fs_next(c->nodes, set, b))
-            if (!is_split(&c->blocks[b])) {
-                total_age += c->requests[LARGE] - c->blocks[b].born;
-                count++;
-            }
-    }
-    for (bool freed = true; freed && got < target && count;) {
-        double average = (double)total_age / (double)count;
-        freed = false;
-        for (uint32_t s = 0; s < c->n_streams; s++) {
-            uint32_t set = c->streams[s].free[LARGE], next;
-            for (uint32_t b = plim_fs_lower_bound(c->nodes, set, 0, 0); b != PLIM_NONE;
-                 b = next) {
-                uint32_t age = c->requests[LARGE] - c->blocks[b].born;
-                next = plim_fs_next(c->nodes, c->streams[s].free[LARGE], b);
-                if (!is_whole_segment(&c->blocks[b]) || (double)age < average)
-                    continue;
-                freed = true;
-                got += c->blocks[b].size;
-                total_age -= age;
-                count--;
-                cuda_free(c, b);
-            }
-        }
-    }
 }
 
 /* ---- malloc -------------------------------------------------------------- */
@@ -563,18 +138,18 @@ static uint32_t try_device(caching *c, const request *r)
 {
     if (!plim_device_allows(&c->base.device, r->segment)) /* expandable or not */
         return PLIM_NONE;
-    return c->base.conf.expandable ? expand(c, r) : cuda_malloc(c, r);
+    return c->base.conf.expandable ? plim__expand(c, r) : cuda_malloc(c, r);
 }
 
 static uint32_t take_new(caching *c, const request *r)
 {
     if (gc_active(c))
-        collect_garbage(c);
+        plim__collect_garbage(c);
     uint32_t b = try_device(c, r);
-    if (b == PLIM_NONE && !c->base.full && release_oversize(c, r))
+    if (b == PLIM_NONE && !c->base.full && plim__release_oversize(c, r))
         b = try_device(c, r);
     if (b == PLIM_NONE && !c->base.full) {
-        release_cached(c);
+        plim__release_cached(c);
         c->base.stats.num_alloc_retries++;
         b = try_device(c, r);
     }
@@ -594,10 +169,10 @@ static void serve(caching *c, const request *r, uint32_t b)
     plim_alloc_stats *s = &c->base.stats;
     bool counts = c->blocks[b].virt == PLIM_NONE, was_split = is_split(&c->blocks[b]);
     if (should_split(c, r, c->blocks[b].size - r->size)) {
-        uint32_t rest = block_cut(c, b, r->size);
+        uint32_t rest = plim__block_cut(c, b, r->size);
         if (rest == PLIM_NONE)
             return;
-        set_insert(c, rest, FREE);
+        plim__set_insert(c, rest, FREE);
         if (counts && was_split) {
             plim_stat_down(&s->inactive_split_bytes, r->size);
         } else if (counts) {
@@ -616,6 +191,7 @@ static void serve(caching *c, const request *r, uint32_t b)
     plim_stat_up(&s->active, 1);
     plim_stat_up(&s->active_bytes, x->size);
     plim_stat_up(&s->requested_bytes, r->bytes);
+    c->base.live_requested += r->bytes;
     if (x->size >= c->base.conf.max_split)
         plim_stat_up(&s->oversize_allocations, 1);
 }
@@ -626,10 +202,7 @@ static bool stream_room(caching *c, uint16_t number)
     while (c->n_streams <= number) {
         if (!PLIM_PUSH_ROOM(c->base.arena, c->streams, c->n_streams, c->cap_streams))
             return false;
-        c->streams[c->n_streams++] = (stream){.free = {PLIM_NONE, PLIM_NONE},
-                                              .unmapped = {PLIM_NONE, PLIM_NONE},
-                                              .head = PLIM_NONE,
-                                              .tail = PLIM_NONE};
+        c->streams[c->n_streams++] = (stream){.head = PLIM_NONE, .tail = PLIM_NONE};
     }
     return true;
 }
@@ -641,9 +214,11 @@ static plim_status caching_alloc(plim_alloc *h, uint64_t bytes, uint16_t number,
     if (number >= c->n_streams && !stream_room(c, number))
         return plim_oom(err);
     if (c->any_done)
-        process_events(c);
+        plim__process_events(c);
     request r = {.bytes = bytes, .size = round_size(&h->conf, bytes), .stream = number};
     r.pool = r.size <= SMALL_MAX ? SMALL : LARGE;
+    if (!plim__set_ready(c, &c->streams[number].free[r.pool]))
+        return plim_oom(err);
     uint32_t b = take_cached(c, &r);
     if (b == PLIM_NONE) {
         r.segment = segment_size(&h->conf, r.size);
@@ -674,10 +249,10 @@ static void put_back(caching *c, uint32_t b)
 {
     plim_alloc_stats *s = &c->base.stats;
     uint64_t size = c->blocks[b].size, requested = c->blocks[b].requested;
-    uint64_t before = block_absorb(c, b, c->blocks[b].prev, FREE);
-    uint64_t after = block_absorb(c, b, c->blocks[b].next, FREE);
+    uint64_t before = plim__block_absorb(c, b, c->blocks[b].prev, FREE);
+    uint64_t after = plim__block_absorb(c, b, c->blocks[b].next, FREE);
     const block *x = &c->blocks[b];
-    set_insert(c, b, FREE);
+    plim__set_insert(c, b, FREE);
     if (x->virt == PLIM_NONE) { /* one net change, as peaks see it */
         bool split = is_split(x);
         move_stat(&s->inactive_split, (before ? 1u : 0u) + (after ? 1u : 0u), split);
@@ -709,7 +284,7 @@ static void queue_events(caching *c, uint32_t b)
     x->uses = PLIM_NONE;
 }
 
-static void process_events(caching *c)
+void plim__process_events(caching *c)
 {
     for (uint32_t i = 0; i < c->n_streams && c->n_queued; i++) {
         stream *s = &c->streams[i];
@@ -736,6 +311,7 @@ static plim_status caching_release(plim_alloc *h, uint32_t b, plim_err *err)
     plim_assert(b < c->n_blocks && x->state == ALLOCATED);
     plim_stat_down(&s->allocation, 1);
     plim_stat_down(&s->allocated_bytes, x->size);
+    h->live_requested -= x->requested;
     if (x->size >= h->conf.max_split && s->oversize_allocations.current)
         plim_stat_down(&s->oversize_allocations, 1);
     if (x->uses == PLIM_NONE)
@@ -784,7 +360,7 @@ static void caching_stream_done(plim_alloc *h, uint16_t number)
 
 static plim_status caching_empty_cache(plim_alloc *h, plim_err *err)
 {
-    release_cached((caching *)h);
+    plim__release_cached((caching *)h);
     return h->full ? plim_oom(err) : PLIM_OK;
 }
 

@@ -49,6 +49,7 @@ static plim_status none_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, ui
     c->pieces[p] = (piece){.bytes = bytes, .addr = addr, .stream = stream, .live = true};
     none_count(&h->stats, bytes, plim_stat_up);
     h->stats.num_device_alloc++;
+    h->live_requested += bytes;
     *out = p;
     return PLIM_OK;
 }
@@ -63,6 +64,7 @@ static plim_status none_release(plim_alloc *h, uint32_t p, plim_err *err)
     h->device.used -= bytes;
     none_count(&h->stats, bytes, plim_stat_down);
     h->stats.num_device_free++;
+    h->live_requested -= bytes;
     return PLIM_OK;
 }
 

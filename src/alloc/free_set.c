@@ -1,6 +1,52 @@
 /* free_set.c -- see free_set.h. */
 #include "alloc/free_set.h"
 
+/* ---- bins ---------------------------------------------------------------- */
+
+#if defined(__GNUC__)
+static uint32_t log2_floor(uint64_t v) { return 63u - (uint32_t)__builtin_clzll(v); }
+static uint32_t lowest_bit(uint64_t v) { return (uint32_t)__builtin_ctzll(v); }
+#else
+static uint32_t log2_floor(uint64_t v)
+{
+    uint32_t n = 0;
+    while (v >>= 1)
+        n++;
+    return n;
+}
+static uint32_t lowest_bit(uint64_t v) { return log2_floor(v & (~v + 1)); }
+#endif
+
+/* Never falls as the key rises. */
+static uint32_t bin_of(uint64_t key)
+{
+    uint64_t units = key >> 9;
+    if (units < 8)
+        return (uint32_t)units;
+    uint32_t l = log2_floor(units);
+    return (l - 2) * 8 + (uint32_t)(units >> (l - 3) & 7);
+}
+
+/* The first bin from `bin` on that is not empty; PLIM_NONE: all are. */
+static uint32_t used_from(const plim_fs *set, uint32_t bin)
+{
+    uint64_t mask = ~0ull << bin % 64;
+    for (uint32_t w = bin / 64; w < PLIM_COUNT(set->used); w++, mask = ~0ull)
+        if (set->used[w] & mask)
+            return w * 64 + lowest_bit(set->used[w] & mask);
+    return PLIM_NONE;
+}
+
+plim_fs *plim_fs_new(plim_arena *a)
+{
+    plim_fs *set = PLIM_NEW(a, plim_fs);
+    for (uint32_t i = 0; set && i < PLIM_FS_BINS; i++)
+        set->root[i] = PLIM_NONE;
+    return set;
+}
+
+/* ---- one treap ----------------------------------------------------------- */
+
 static uint32_t priority(uint32_t id)
 {
     id = (id ^ id >> 16) * 0x7feb352du;
@@ -12,40 +58,13 @@ static bool before(const plim_fs_node *a, uint64_t key, uint64_t addr)
     return a->key < key || (a->key == key && a->addr < addr);
 }
 
-uint32_t plim_fs_lower_bound(const plim_fs_node *n, uint32_t root, uint64_t key, uint64_t addr)
-{
-    uint32_t best = PLIM_NONE;
-    while (root != PLIM_NONE) {
-        if (before(&n[root], key, addr)) {
-            root = n[root].right;
-        } else {
-            best = root;
-            root = n[root].left;
-        }
-    }
-    return best;
-}
-
-uint32_t plim_fs_before(const plim_fs_node *n, uint32_t root, uint64_t key, uint64_t addr)
-{
-    uint32_t best = PLIM_NONE;
-    while (root != PLIM_NONE) {
-        if (before(&n[root], key, addr)) {
-            best = root;
-            root = n[root].right;
-        } else {
-            root = n[root].left;
-        }
-    }
-    return best;
-}
-
 /* Goes down to where the new node's priority puts it, then splits the subtree
  * that stands there into what comes before and after it. */
-void plim_fs_insert(plim_fs_node *n, uint32_t *root, uint32_t id)
+void plim_fs_insert(plim_fs_node *n, plim_fs *set, uint32_t id)
 {
     uint64_t key = n[id].key, addr = n[id].addr;
-    uint32_t *link = root, p = priority(id);
+    uint32_t bin = bin_of(key), p = priority(id), *link = &set->root[bin];
+    set->used[bin / 64] |= 1ull << bin % 64;
     while (*link != PLIM_NONE && priority(*link) >= p)
         link = before(&n[*link], key, addr) ? &n[*link].right : &n[*link].left;
     uint32_t rest = *link, *less = &n[id].left, *more = &n[id].right;
@@ -65,9 +84,9 @@ void plim_fs_insert(plim_fs_node *n, uint32_t *root, uint32_t id)
 }
 
 /* Puts the merged children of the node where it stood. */
-void plim_fs_erase(plim_fs_node *n, uint32_t *root, uint32_t id)
+void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id)
 {
-    uint32_t *link = root;
+    uint32_t bin = bin_of(n[id].key), *link = &set->root[bin];
     while (*link != id) {
         plim_assert(*link != PLIM_NONE);
         link = before(&n[*link], n[id].key, n[id].addr) ? &n[*link].right : &n[*link].left;
@@ -85,4 +104,44 @@ void plim_fs_erase(plim_fs_node *n, uint32_t *root, uint32_t id)
         }
     }
     *link = less != PLIM_NONE ? less : more;
+    if (set->root[bin] == PLIM_NONE)
+        set->used[bin / 64] &= ~(1ull << bin % 64);
+}
+
+/* ---- searches ------------------------------------------------------------ */
+
+uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, uint64_t key,
+                             uint64_t addr)
+{
+    uint32_t best = PLIM_NONE, bin = bin_of(key);
+    if (!set)
+        return PLIM_NONE;
+    for (uint32_t at = set->root[bin]; at != PLIM_NONE;) {
+        if (before(&n[at], key, addr)) {
+            at = n[at].right;
+        } else {
+            best = at;
+            at = n[at].left;
+        }
+    }
+    if (best != PLIM_NONE || (bin = used_from(set, bin + 1)) == PLIM_NONE)
+        return best;
+    for (best = set->root[bin]; n[best].left != PLIM_NONE;)
+        best = n[best].left;
+    return best;
+}
+
+uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, uint64_t key, uint64_t addr)
+{
+    uint32_t best = PLIM_NONE;
+    for (uint32_t bin = bin_of(key) + 1; set && bin-- > 0 && best == PLIM_NONE;)
+        for (uint32_t at = set->root[bin]; at != PLIM_NONE;) {
+            if (before(&n[at], key, addr)) {
+                best = at;
+                at = n[at].right;
+            } else {
+                at = n[at].left;
+            }
+        }
+    return best;
 }

@@ -1,9 +1,10 @@
 /* free_set.h -- an ordered set of blocks: by key, then by address.
  *
- * A treap over an array of nodes that the caller owns.  A node's number stands
- * for the block, its priority is a hash of that number: nothing is allocated
- * here, and the same calls give the same tree on every machine.  A set is the
- * number of its root, PLIM_NONE when it is empty; a node is in one set at most. */
+ * Keys are sorted into bins, eight for each power of two (the search for a fit
+ * is then mostly one look at a bitmap), and each bin is a treap over an array of
+ * nodes that the caller owns.  A node's number stands for the block, its
+ * priority is a hash of that number, so that the same calls give the same tree
+ * on every machine.  A node is in one set at most. */
 #ifndef PLIM_FREE_SET_H
 #define PLIM_FREE_SET_H
 
@@ -15,23 +16,38 @@ typedef struct plim_fs_node {
     uint32_t left, right;
 } plim_fs_node;
 
+/* Below 4 KiB a bin each 512 bytes, above it eight for a power of two. */
+enum { PLIM_FS_BINS = (54 - 2) * 8 + 8 };
+
+typedef struct plim_fs {
+    uint32_t root[PLIM_FS_BINS]; /* PLIM_NONE: empty */
+    uint64_t used[(PLIM_FS_BINS + 63) / 64];
+} plim_fs;
+
+plim_fs *plim_fs_new(plim_arena *a); /* empty; NULL: no memory */
+
 /* key and addr must be set before, and stay until the node is erased. */
-void plim_fs_insert(plim_fs_node *n, uint32_t *root, uint32_t id);
-void plim_fs_erase(plim_fs_node *n, uint32_t *root, uint32_t id); /* must be in */
+void plim_fs_insert(plim_fs_node *n, plim_fs *set, uint32_t id);
+void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id); /* must be in */
 
 /* The least member that is not before (key, addr); the greatest that is before
- * it.  PLIM_NONE: none.  The one after `id` is lower_bound(key, addr + 1). */
-uint32_t plim_fs_lower_bound(const plim_fs_node *n, uint32_t root, uint64_t key,
+ * it.  PLIM_NONE: none, as in a set that is NULL. */
+uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, uint64_t key,
                              uint64_t addr);
-uint32_t plim_fs_before(const plim_fs_node *n, uint32_t root, uint64_t key, uint64_t addr);
+uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, uint64_t key,
+                        uint64_t addr);
 
-static inline uint32_t plim_fs_next(const plim_fs_node *n, uint32_t root, uint32_t id)
+static inline uint32_t plim_fs_first(const plim_fs_node *n, const plim_fs *set)
 {
-    return plim_fs_lower_bound(n, root, n[id].key, n[id].addr + 1);
+    return plim_fs_lower_bound(n, set, 0, 0);
 }
-static inline uint32_t plim_fs_prev(const plim_fs_node *n, uint32_t root, uint32_t id)
+static inline uint32_t plim_fs_next(const plim_fs_node *n, const plim_fs *set, uint32_t id)
 {
-    return plim_fs_before(n, root, n[id].key, n[id].addr);
+    return plim_fs_lower_bound(n, set, n[id].key, n[id].addr + 1);
+}
+static inline uint32_t plim_fs_prev(const plim_fs_node *n, const plim_fs *set, uint32_t id)
+{
+    return plim_fs_before(n, set, n[id].key, n[id].addr);
 }
 
 #endif

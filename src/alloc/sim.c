@@ -56,7 +56,7 @@ static plim_status run_alloc(run *r, uint32_t i)
     plim_status st = plim_alloc_malloc(r->h, bytes, e->stream, block, r->err);
     if (st || *block == PLIM_NONE)
         return st || !bytes ? st : run_oom(r, i);
-    r->now.requested += bytes;
+    r->now.requested = r->h->live_requested;
     r->now.allocated = r->h->stats.allocated_bytes.current;
     r->now.reserved = r->h->stats.reserved_bytes.current;
     /* counters rise here only, so peaks are looked for here only */
@@ -76,11 +76,11 @@ static plim_status run_alloc(run *r, uint32_t i)
 
 static plim_status run_free(run *r, uint32_t i)
 {
-    uint32_t id = r->t->events[i].id, block = r->block[id];
+    uint32_t block = r->block[r->t->events[i].id];
     if (block >= FAILED)
         return PLIM_OK;
-    r->now.requested -= r->t->storages[id].bytes;
     plim_status st = plim_alloc_free(r->h, block, r->err);
+    r->now.requested = r->h->live_requested;
     r->now.allocated = r->h->stats.allocated_bytes.current;
     return st;
 }

@@ -19,6 +19,7 @@ typedef struct work {
     plim_graph g;
     plim_tape tape; /* with the usual workspaces */
     plim_sim sim;
+    plim_arena scratch; /* of one bound at a time */
 } work;
 
 /* ---- on the card ------------------------------------------------------------------ */
@@ -26,15 +27,15 @@ typedef struct work {
 /* Runs a tape on the card less `context`; where that is too small, says so in
  * *oom and runs it once more without bound, for the figures. */
 static plim_status run_on_card(work *w, const plim_tape *t, uint64_t context, unsigned what,
-                               plim_sim *out, bool *oom, plim_err *err)
+                               plim_arena *a, plim_sim *out, bool *oom)
 {
     plim_status st = plim_fit_simulate(w->job, t, context, true, what | PLIM_SIM_STOP_AT_OOM,
-                                       w->a, out, err);
+                                       a, out, w->err);
     *oom = !st && out->oom;
     if (!*oom)
         return st;
     plim_str text = out->oom_text;
-    st = plim_fit_simulate(w->job, t, 0, false, what, w->a, out, err);
+    st = plim_fit_simulate(w->job, t, 0, false, what, a, out, w->err);
     out->oom_text = text;
     return st;
 }
@@ -46,10 +47,11 @@ static plim_status run_bound(work *w, plim_conv_ws ws, uint64_t context, uint64_
     plim_tape t = w->tape;
     plim_sim sim;
     plim_status st = PLIM_OK;
+    plim_arena_reset(&w->scratch);
     if (ws != w->job->conv_ws)
-        st = plim_job_tape(w->job, &w->g, ws, w->a, &t, NULL, w->err);
+        st = plim_job_tape(w->job, &w->g, ws, &w->scratch, &t, NULL, w->err);
     if (!st)
-        st = run_on_card(w, &t, context, 0, &sim, oom, w->err);
+        st = run_on_card(w, &t, context, 0, &w->scratch, &sim, oom);
     if (!st)
         *reserved = sim.peak_reserved;
     return st;
@@ -78,7 +80,7 @@ static plim_status simulate(work *w)
     plim_gpu_context(w->job->gpu, w->job->step.torch->version, &e->context_low,
                      &e->context_high);
     plim_status st =
-        run_on_card(w, &w->tape, e->context_high, PLIM_SIM_ALL, &w->sim, &oom, w->err);
+        run_on_card(w, &w->tape, e->context_high, PLIM_SIM_ALL, w->a, &w->sim, &oom);
     if (!st)
         st = run_bound(w, low, e->context_high, &at_low, &oom_low);
     if (!st)
@@ -327,6 +329,7 @@ plim_status plim_estimate_run(const char *model, const plim_settings *s, plim_es
     if (!st)
         st = estimate(&w);
     plim_job_close(&job);
+    plim_arena_free(&w.scratch);
     if (st)
         plim_estimate_free(&r->pub);
     else

@@ -54,6 +54,9 @@ static plim_status cards(const plim_job *job, const char *names, plim_arena *a,
     }
     for (const char *rest = names; !all && rest && *rest;) {
         plim_str name = next_name(&rest);
+        if (!name.n)
+            return plim_fail(err, PLIM_EUSAGE, 0, "an empty name in the list of cards '%s'",
+                             names);
         if (!PLIM_PUSH_ROOM(a, list, *n, cap))
             return plim_oom(err);
         plim_status st = plim_gpu_find(name, &list[*n], err);

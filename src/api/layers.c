@@ -136,6 +136,7 @@ static bool finish_rows(builder *b, plim_layers *out)
     memcpy(rows + out->n, b->row + 1, (g->n_scopes - 1) * sizeof *rows);
     out->n += g->n_scopes - 1;
     for (uint32_t i = 0; i < out->n; i++) {
+        rows[i].inplace &= rows[i].leaf;
         if (!rows[i].leaf || rows[i].inplace || rows[i].rank < 0)
             continue;
         out->output_elements = sat(out->output_elements, rows[i].output_elements);

@@ -519,13 +519,12 @@ static void put_name(plim_buf *b, plim_str s)
 /* NAME.ROLE, either of which may be missing. */
 static void put_storage_name(plim_buf *b, const plim_storage *s, bool escape)
 {
-    if (escape)
-        put_name(b, s->name);
-    else
-        plim_buf_add(b, s->name);
-    if (s->role && *s->role) {
+    plim_str role = plim_str_of(s->role ? s->role : "");
+    void (*put)(plim_buf *, plim_str) = escape ? put_name : plim_buf_add;
+    put(b, s->name);
+    if (role.n) {
         plim_buf_puts(b, s->name.n ? "." : "");
-        plim_buf_puts(b, s->role);
+        put(b, role);
     }
 }
 

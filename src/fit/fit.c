@@ -80,6 +80,8 @@ struct plim_fit_search {
     solved *done;
     uint32_t n, cap;
     bool sms_matter; /* in the search under way */
+    bool drawn;
+    double fixed, per_sample; /* the line over the batch, in bytes */
 };
 
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job)
@@ -108,29 +110,35 @@ static plim_status try_batch(plim_fit_search *s, int64_t batch, plim_conv_ws ws,
     return st;
 }
 
-/* Batches lie nearly on a straight line over memory: the one through the two
- * answers next to this room, on both sides of it if there are. */
+/* Memory is nearly a straight line over the batch: one through two batches that
+ * need some gigabytes, on a card of no size.  It depends on the model and the
+ * settings alone, so that a card has the same answer in whatever company. */
+static plim_status draw_line(plim_fit_search *s, plim_err *err)
+{
+    enum { ENOUGH = 32 };
+    const uint64_t large = 8ull << 30;
+    const plim_gpu *gpu = s->job->gpu;
+    plim_status st = PLIM_OK;
+    int64_t batch = 1;
+    plim_peaks p = {0}, q = {0};
+    plim_job_on(s->job, NULL);
+    for (; !st && batch < PLIM_FIT_MAX_BATCH && (batch <= ENOUGH || q.allocated < large);
+         batch *= 4) {
+        p = q;
+        st = try_batch(s, batch, s->high, 0, false, &q, err);
+    }
+    plim_job_on(s->job, gpu);
+    int64_t last = batch / 4;
+    if (q.allocated != UINT64_MAX && q.allocated > p.allocated)
+        s->per_sample = (double)(q.allocated - p.allocated) / (double)(last - last / 4);
+    s->fixed = (double)q.allocated - s->per_sample * (double)last;
+    s->drawn = true;
+    return st;
+}
+
 static int64_t guess(const plim_fit_search *s, uint64_t room)
 {
-    const solved *below = NULL, *above = NULL;
-    for (uint32_t i = 0; i < s->n; i++) {
-        const solved *p = &s->done[i];
-        if (p->room <= room && (!below || p->room > below->room))
-            below = p;
-        if (p->room > room && (!above || p->room < above->room))
-            above = p;
-    }
-    const solved *a = below ? below : above, *b = below && above ? above : NULL;
-    for (uint32_t i = 0; a && !b && i < s->n; i++)
-        if (s->done[i].room != a->room)
-            b = &s->done[i];
-    if (!a)
-        return 2;
-    double slope = (double)a->row.batch / (double)PLIM_MAX(a->room, 1);
-    if (b)
-        slope = ((double)a->row.batch - (double)b->row.batch) /
-                ((double)a->room - (double)b->room);
-    double at = (double)a->row.batch + slope * ((double)room - (double)a->room);
+    double at = s->per_sample > 0 ? ((double)room - s->fixed) / s->per_sample : 1;
     return !(at > 1.0)                       ? 1
            : at < (double)PLIM_FIT_MAX_BATCH ? (int64_t)at
                                              : PLIM_FIT_MAX_BATCH;
@@ -214,8 +222,10 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     row->context_known = high > 0;
     if (known)
         return PLIM_OK;
+    plim_status st = s->drawn ? PLIM_OK : draw_line(s, err);
     s->sms_matter = false;
-    plim_status st = search(s, high, &lo, &row->reserved, &hi, err);
+    if (!st)
+        st = search(s, high, &lo, &row->reserved, &hi, err);
     row->batch = lo;
     row->limited = lo == PLIM_FIT_MAX_BATCH;
     if (!st)

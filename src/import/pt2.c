@@ -1220,15 +1220,18 @@ static void read_node(plim_json *j, pt2_node *n)
         plim_json_fail(j, PLIM_EFORMAT, "a node without target, inputs or outputs");
 }
 
-static bool push_name(pt2 *f, pt2_names *names, plim_str name)
+static plim_status read_output_name(pt2 *f, plim_json *j, pt2_names *names)
 {
+    plim_str name = read_name(j);
+    if (j->bad)
+        return j->bad;
     names->gaps |= !name.n;
     if (!name.n)
-        return true;
+        return PLIM_OK;
     if (!PLIM_PUSH_ROOM(f->a, names->items, names->n, names->cap))
-        return false;
+        return plim_oom(f->err);
     names->items[names->n++] = name;
-    return true;
+    return PLIM_OK;
 }
 
 /* Tensors that a node makes, lists among them laid flat.  Symbols are left out:
@@ -1236,25 +1239,27 @@ static bool push_name(pt2 *f, pt2_names *names, plim_str name)
 static plim_status read_outputs(pt2 *f, plim_json j, pt2_names *names)
 {
     plim_str tag;
-    bool room = true;
+    plim_status st = PLIM_OK;
     *names = (pt2_names){0};
     plim_json_array(&j);
-    while (room && plim_json_item(&j)) {
+    while (plim_json_item(&j)) {
         if (!enter_union(&j, &tag))
             continue;
         if (plim_str_is(tag, "as_tensors") || plim_str_is(tag, "as_optional_tensors")) {
             plim_json_array(&j);
-            while (room && plim_json_item(&j))
-                room = push_name(f, names, read_name(&j));
+            while (!st && plim_json_item(&j))
+                st = read_output_name(f, &j, names);
         } else if (plim_str_is(tag, "as_tensor") || plim_str_is(tag, "as_optional_tensor")) {
-            room = push_name(f, names, read_name(&j));
+            st = read_output_name(f, &j, names);
         } else {
             names->gaps |= plim_str_is(tag, "as_none");
             plim_json_skip(&j);
         }
+        if (st)
+            return st;
         leave_union(&j);
     }
-    return j.bad ? j.bad : room ? PLIM_OK : plim_oom(f->err);
+    return j.bad;
 }
 
 /* "aten.conv2d.default": namespace, name, overload. */

@@ -76,11 +76,13 @@ static bool count_dependencies(plim_machine *m, uint32_t root, uint32_t stamp)
 }
 
 /* src: input_buffer.cpp can_accumulate_inplace (2.0 on): nobody else may hold
- * the older gradient or its storage. */
+ * the older gradient or its storage; a view holds its base, hence the storage
+ * twice.  A weight that two linear layers share is such a case: its gradients
+ * are transposed views. */
 static bool can_add_inplace(const plim_machine *m, plim_t t)
 {
     const m_tensor *x = m_t(m, t);
-    return m->world.torch >= 200 && x->refs == 1 && x->storage != PLIM_NONE &&
+    return m->world.torch >= 200 && x->refs == 1 && !x->is_view && x->storage != PLIM_NONE &&
            m->storages[x->storage].refs == 1 && plim_is_dense(&x->meta);
 }
 

@@ -36,9 +36,11 @@ static plim_t nll(plim_machine *m, plim_t x, plim_t target, plim_t weight, bool 
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, target);
     plim_m_save(m, n, 2, weight);
+    /* the kernel for images sizes its total_weight first, the other one last */
+    plim_t total = xm->rank > 2 ? loss_scalar(m, x) : 0;
     plim_t y =
         reduce ? loss_scalar(m, x) : plim_m_empty_contig(m, xm->dtype, tm->rank, tm->dim);
-    plim_t total = loss_scalar(m, x);
+    total = total ? total : loss_scalar(m, x);
     plim_m_save(m, n, 3, total);
     plim_m_drop(m, total);
     plim_m_output(m, n, 0, y);

@@ -94,30 +94,34 @@ static plim_t grad_mat2(plim_machine *m, plim_t g, plim_t mat1, const plim_meta 
 
 /* ---- mm, bmm: mat2 first, then self (alphabetical) ------------------------------ */
 
+/* Saved tensors are released in the order of their names, too. */
+enum { MM_MAT2, MM_SELF };
+
 static void mm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     if (plim_m_wants(m, n, 1))
-        dx[1] = grad_mat2(m, g[0], plim_m_saved(m, n, 0), &n->in_meta[1]);
+        dx[1] = grad_mat2(m, g[0], plim_m_saved(m, n, MM_SELF), &n->in_meta[1]);
     if (plim_m_wants(m, n, 0))
-        dx[0] = grad_mat1(m, g[0], plim_m_saved(m, n, 1), &n->in_meta[0]);
+        dx[0] = grad_mat1(m, g[0], plim_m_saved(m, n, MM_MAT2), &n->in_meta[0]);
 }
 static const plim_grad_fn mm_fn = {"MmBackward0", mm_backward};
 static const plim_grad_fn bmm_fn = {"BmmBackward0", mm_backward};
 
 /* Saves are guarded: an operand is kept only for the other one's gradient. */
-static void save_operands(plim_machine *m, plim_gnode *n, uint32_t first, plim_t a, plim_t b)
+static void save_operands(plim_machine *m, plim_gnode *n, uint32_t first, plim_t a,
+                          uint32_t slot_a, plim_t b, uint32_t slot_b)
 {
     if (n && plim_m_wants(m, n, first + 1))
-        plim_m_save(m, n, 0, a);
+        plim_m_save(m, n, slot_a, a);
     if (n && plim_m_wants(m, n, first))
-        plim_m_save(m, n, 1, b);
+        plim_m_save(m, n, slot_b, b);
 }
 
 static plim_t product(plim_machine *m, const plim_grad_fn *fn, plim_t a, plim_t b)
 {
     plim_t in[2] = {a, b};
     plim_gnode *n = plim_m_node(m, fn, 2, in);
-    save_operands(m, n, 0, a, b);
+    save_operands(m, n, 0, a, MM_SELF, b, MM_MAT2);
     plim_t y = gemm(m, a, b, false);
     plim_m_output(m, n, 0, y);
     return y;
@@ -154,7 +158,7 @@ static plim_t times_vector(plim_machine *m, plim_t a, plim_t vec)
         return 0;
     }
     plim_gnode *n = plim_m_node(m, x->rank == 2 ? &mv_fn : &dot_fn, 2, in);
-    save_operands(m, n, 0, a, vec);
+    save_operands(m, n, 0, a, 0, vec, 1);
     plim_t y = plim_m_empty_contig(m, x->dtype, x->rank - 1, x->dim);
     plim_m_gemm(m, false);
     plim_m_output(m, n, 0, y);
@@ -187,7 +191,7 @@ static plim_t addmm(plim_machine *m, const plim_grad_fn *fn, plim_t bias, plim_t
 {
     plim_t in[3] = {bias, a, b};
     plim_gnode *n = plim_m_node(m, fn, 3, in);
-    save_operands(m, n, 1, a, b);
+    save_operands(m, n, 1, a, 0, b, 1);
     plim_t y = gemm(m, a, b, addmm_uses_lt(plim_m_meta(m, bias), plim_m_meta(m, b)));
     plim_m_output(m, n, 0, y);
     return y;

@@ -123,8 +123,8 @@ static void layer_norm_partials(plim_machine *m, const plim_gnode *n, plim_dtype
 {
     const plim_world *w = plim_m_world(m);
     int64_t rows = n->i[NORM_ROWS], cols = n->i[NORM_COLS];
-    int64_t sms = w->sms ? w->sms : 108, blocks = (cols + 31) / 32;
-    if (w->torch < 208 || rows <= 65536 || cols / 32 >= sms / 2 || cols < 1)
+    int64_t blocks = (cols + 31) / 32;
+    if (w->torch < 208 || rows <= 65536 || cols < 1 || cols / 32 >= plim_m_sms(m, NULL) / 2)
         return;
     uint64_t parts = (uint64_t)PLIM_MIN((rows + 31) / 32, 32768 / blocks);
     uint64_t bytes = parts * (uint64_t)cols * plim_dtype_bytes(t);
@@ -134,19 +134,21 @@ static void layer_norm_partials(plim_machine *m, const plim_gnode *n, plim_dtype
     plim_m_drop(m, a);
 }
 
-/* saved: x (contiguous), weight, bias, mean, rstd */
+/* saved: x, weight, bias, mean, rstd.  Contiguous copies of x and g are the
+ * kernel's own, in forward and in backward. */
 static void layer_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t x = plim_m_saved(m, n, 0);
-    plim_t gc = plim_contiguous_tmp(m, g[0]);
+    plim_t x = plim_contiguous_tmp(m, plim_m_saved(m, n, 0));
     if (plim_m_wants(m, n, 0))
         dx[0] = plim_m_empty_like(m, x);
     for (uint32_t i = 1; i <= 2; i++)
         if (plim_m_wants(m, n, i))
             dx[i] = plim_m_empty(m, &n->in_meta[i]);
+    plim_t gc = plim_contiguous_tmp(m, g[0]);
     if (dx[1])
         layer_norm_partials(m, n, n->in_meta[1].dtype);
     plim_m_drop(m, gc);
+    plim_m_drop(m, x);
 }
 static const plim_grad_fn layer_norm_fn = {"NativeLayerNormBackward0", layer_norm_backward};
 
@@ -173,7 +175,7 @@ void plim_run_layer_norm(plim_call *c)
             cols *= (uint64_t)xm.dim[i];
     plim_gnode *n = plim_m_node(m, &layer_norm_fn, 3, in);
     plim_t xc = plim_contiguous_tmp(m, x);
-    plim_m_save(m, n, 0, xc);
+    plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, w);
     plim_m_save(m, n, 2, b);
     plim_t y = plim_m_empty_contig(m, xm.dtype, xm.rank, xm.dim);

@@ -161,12 +161,15 @@ void plim_run_rsub(plim_call *c) { run_additive(c, &sub_fn, true); }
 
 /* ---- mul, div ---------------------------------------------------------------- */
 
+/* Saved tensors go in the order of their names. */
+enum { SAVED_OTHER, SAVED_SELF };
+
 static void mul_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     if (plim_m_wants(m, n, 1))
-        dx[1] = plim_iter_out(m, g[0], plim_m_saved(m, n, 0));
+        dx[1] = plim_iter_out(m, g[0], plim_m_saved(m, n, SAVED_SELF));
     if (plim_m_wants(m, n, 0))
-        dx[0] = plim_iter_out(m, g[0], plim_m_saved(m, n, 1));
+        dx[0] = plim_iter_out(m, g[0], plim_m_saved(m, n, SAVED_OTHER));
 }
 static const plim_grad_fn mul_fn = {"MulBackward0", mul_backward};
 
@@ -179,13 +182,13 @@ plim_t plim_at_mul(plim_machine *m, plim_t a, plim_t b, bool inplace)
     bool save_a = n && plim_m_wants(m, n, 1);
     if (save_a && inplace) { /* the original is about to be overwritten */
         plim_t copy = plim_m_empty_like(m, a);
-        plim_m_save(m, n, 0, copy);
+        plim_m_save(m, n, SAVED_SELF, copy);
         plim_m_drop(m, copy);
     } else if (save_a) {
-        plim_m_save(m, n, 0, a);
+        plim_m_save(m, n, SAVED_SELF, a);
     }
     if (n && plim_m_wants(m, n, 0))
-        plim_m_save(m, n, 1, b);
+        plim_m_save(m, n, SAVED_OTHER, b);
     if (inplace)
         return pointwise_inplace(m, n, a);
     plim_t y = plim_iter_out(m, a, b);
@@ -201,17 +204,18 @@ void plim_run_mul(plim_call *c)
     plim_m_drop(c->m, b);
 }
 
-/* other: -grad * ((self / other) / other), all four alive together */
+/* other: -grad * ((self / other) / other), all four alive together, the right
+ * side of the product first */
 static void div_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t a = plim_m_saved(m, n, 0), b = plim_m_saved(m, n, 1);
+    plim_t a = plim_m_saved(m, n, SAVED_SELF), b = plim_m_saved(m, n, SAVED_OTHER);
     if (plim_m_wants(m, n, 1)) {
-        plim_t neg = plim_iter_out(m, g[0], 0);
         plim_t q1 = plim_iter_out(m, a, b), q2 = plim_iter_out(m, q1, b);
+        plim_t neg = plim_iter_out(m, g[0], 0);
         dx[1] = plim_iter_out(m, neg, q2);
+        plim_m_drop(m, neg);
         plim_m_drop(m, q2);
         plim_m_drop(m, q1);
-        plim_m_drop(m, neg);
     }
     if (plim_m_wants(m, n, 0))
         dx[0] = plim_iter_out(m, g[0], b);
@@ -227,8 +231,8 @@ void plim_run_div(plim_call *c)
         pointwise_check_inplace(m, a, b);
     plim_gnode *n = plim_m_node(m, &div_fn, 2, in);
     if (n && plim_m_wants(m, n, 1))
-        plim_m_save(m, n, 0, a);
-    plim_m_save(m, n, 1, b);
+        plim_m_save(m, n, SAVED_SELF, a);
+    plim_m_save(m, n, SAVED_OTHER, b);
     plim_t y;
     if (c->inplace) {
         y = pointwise_inplace(m, n, a);
@@ -337,17 +341,17 @@ void plim_run_pow(plim_call *c)
     plim_ret(c, unary_apply(c->m, n, x, 'x', c->inplace));
 }
 
-/* clamp: a bool mask a bound, joined into a third, then where(mask, g, 0) */
+/* clamp: a zero, a bool mask a bound, joined in place, then where(mask, g, 0) */
 static void clamp_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_meta mask = plim_meta_like(plim_m_meta(m, plim_m_saved(m, n, 0)), PLIM_BOOL);
+    plim_t zero = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, 0, NULL);
     plim_t lo = plim_m_empty(m, &mask);
     plim_t hi = n->i[0] == 2 ? plim_m_empty(m, &mask) : 0;
-    plim_t zero = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, 0, NULL);
     dx[0] = plim_iter_out(m, g[0], 0);
-    plim_m_drop(m, zero);
     plim_m_drop(m, hi);
     plim_m_drop(m, lo);
+    plim_m_drop(m, zero);
 }
 static const plim_grad_fn clamp_fn = {"ClampBackward1", clamp_backward};
 
@@ -362,21 +366,20 @@ void plim_run_clamp(plim_call *c)
 
 /* ---- two tensors, one chosen ------------------------------------------------------ */
 
-/* per input: eq mask, g/2, where, lt mask, masked_fill in place */
+/* where(a == b, g / 2, g).masked_fill_(a < b, 0): the arguments from the right */
 static plim_t maximum_side(plim_machine *m, plim_t a, plim_t b, plim_t g)
 {
     plim_meta mask = plim_iter_meta(m, a, b, PLIM_BOOL);
-    plim_t eq = plim_m_empty(m, &mask), half = plim_iter_out(m, g, 0);
-    plim_t r = plim_iter_out(m, g, 0);
-    plim_t lt = plim_m_empty(m, &mask);
-    plim_m_drop(m, lt);
-    plim_m_drop(m, half);
+    plim_t lt = plim_m_empty(m, &mask), half = plim_iter_out(m, g, 0);
+    plim_t eq = plim_m_empty(m, &mask), r = plim_iter_out(m, g, 0);
     plim_m_drop(m, eq);
+    plim_m_drop(m, half);
+    plim_m_drop(m, lt);
     return r;
 }
 static void maximum_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t a = plim_m_saved(m, n, 0), b = plim_m_saved(m, n, 1);
+    plim_t a = plim_m_saved(m, n, SAVED_SELF), b = plim_m_saved(m, n, SAVED_OTHER);
     if (plim_m_wants(m, n, 1))
         dx[1] = maximum_side(m, a, b, g[0]);
     if (plim_m_wants(m, n, 0))
@@ -389,8 +392,8 @@ void plim_run_maximum(plim_call *c)
     plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
     plim_gnode *n = plim_m_node(c->m, &maximum_fn, 2, in);
     plim_t y = plim_iter_out(c->m, in[0], in[1]);
-    plim_m_save(c->m, n, 0, in[0]);
-    plim_m_save(c->m, n, 1, in[1]);
+    plim_m_save(c->m, n, SAVED_SELF, in[0]);
+    plim_m_save(c->m, n, SAVED_OTHER, in[1]);
     plim_m_output(c->m, n, 0, y);
     plim_ret(c, y);
 }

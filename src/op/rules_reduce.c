@@ -15,11 +15,9 @@ static uint64_t ceil_div(uint64_t a, uint64_t b) { return b ? (a + b - 1) / b : 
 
 /* Bytes of the buffer and the semaphores for O outputs of R inputs each.
  * fast: the reduced dim moves fastest.  src: setReduceConfig in Reduce.cuh */
-static void reduce_buffer(const plim_world *w, uint64_t O, uint64_t R, bool fast, bool quarter,
+static void reduce_buffer(plim_machine *m, uint64_t O, uint64_t R, bool fast, bool quarter,
                           uint64_t acc, uint64_t *buffer, uint64_t *semaphores)
 {
-    uint64_t sms = w->sms ? (uint64_t)w->sms : 108,
-             threads = w->threads_per_sm ? (uint64_t)w->threads_per_sm : 2048;
     uint64_t dim0 = fast ? R : O, dim1 = fast ? O : R, vec = 1;
     *buffer = *semaphores = 0;
     if (!O || !R)
@@ -46,8 +44,12 @@ static void reduce_buffer(const plim_world *w, uint64_t O, uint64_t R, bool fast
     else
         step_out *= bh;
     v = ceil_div(R, step_in);
-    uint64_t gx = ceil_div(O / vec, step_out), target = sms * (threads / nt);
-    if (!by_y || v < 256 || gx > target)
+    if (!by_y || v < 256)
+        return;
+    int threads;
+    uint64_t sms = (uint64_t)plim_m_sms(m, &threads);
+    uint64_t gx = ceil_div(O / vec, step_out), target = sms * ((uint64_t)threads / nt);
+    if (gx > target)
         return;
     uint64_t c = PLIM_MAX(PLIM_MIN(ceil_div(target, gx), ceil_div(v, 16)), ceil_div(v, 256));
     if (c <= 1)
@@ -78,7 +80,7 @@ void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
             min_out = PLIM_MIN(min_out, x->stride[i]);
         }
     }
-    reduce_buffer(plim_m_world(m), O, R, min_in <= min_out, reduced == 1 && min_in == 1,
+    reduce_buffer(m, O, R, min_in <= min_out, reduced == 1 && min_in == 1,
                   x->dtype == PLIM_F64 ? 8 : 4, &buffer, &semaphores);
     plim_t b = plim_m_scratch(m, buffer, PLIM_ESTIMATED),
            s = plim_m_scratch(m, semaphores, PLIM_ESTIMATED);
@@ -113,7 +115,11 @@ plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want)
         return plim_m_alias(m, g, &out);
     plim_t r = plim_m_empty(m, &out);
     plim_reduce_scratch(m, gm, mask);
-    return r;
+    if (!lead)
+        return r;
+    plim_t y = plim_m_alias(m, r, &out); /* keepdim, then a view without the leading dims */
+    plim_m_drop(m, r);
+    return y;
 }
 
 /* ---- the rules ---------------------------------------------------------------------- */
@@ -224,23 +230,27 @@ void plim_run_sum_dim(plim_call *c) { run_sum_like(c, &sum_fn, 1, 2, 3); }
 void plim_run_mean(plim_call *c) { run_sum_like(c, &mean_fn, 0, 0, 1); }
 void plim_run_mean_dim(plim_call *c) { run_sum_like(c, &mean_fn, 1, 2, 3); }
 
-/* var: (2/(n-1) g) * (x - mean(x)); std divides g by its result first */
+/* var: (2/(n-1) g) * (x - mean(x)), the right side first; std divides g by
+ * twice its result, where that is not 0, before */
 static void var_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t x = plim_m_saved(m, n, 0);
     plim_t gs = 0;
-    if (plim_m_saved(m, n, 1)) { /* std: g / (2 result), masked */
+    if (plim_m_saved(m, n, 1)) {
         plim_t twice = plim_iter_out(m, g[0], 0);
         gs = plim_iter_out(m, g[0], 0);
+        plim_meta zero = plim_meta_like(plim_m_meta(m, g[0]), PLIM_BOOL);
+        plim_t mask = plim_m_empty(m, &zero);
+        plim_m_drop(m, mask);
         plim_m_drop(m, twice);
     }
-    plim_t scaled = plim_iter_out(m, g[0], 0);
     plim_t mean = plim_iter_out(m, g[0], 0);
     plim_t diff = plim_m_empty_like(m, x);
+    plim_t scaled = plim_iter_out(m, g[0], 0);
     dx[0] = plim_m_empty_like(m, x);
+    plim_m_drop(m, scaled);
     plim_m_drop(m, diff);
     plim_m_drop(m, mean);
-    plim_m_drop(m, scaled);
     plim_m_drop(m, gs);
 }
 static const plim_grad_fn var_fn = {"VarBackward0", var_backward};
@@ -287,6 +297,41 @@ void plim_run_max_dim(plim_call *c)
         c->out[1] = i;
     else
         plim_m_drop(m, i);
+}
+
+/* amax: g / count * mask, where count = (y == x).sum(): the mask is cast to
+ * int64 to be counted */
+static void amax_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t x = plim_m_saved(m, n, 0);
+    plim_meta mask = plim_meta_like(plim_m_meta(m, x), PLIM_BOOL);
+    plim_meta wide = plim_meta_like(&mask, PLIM_I64),
+              few = plim_meta_like(plim_m_meta(m, g[0]), PLIM_I64);
+    plim_t eq = plim_m_empty(m, &mask), count = plim_m_empty(m, &few);
+    plim_t cast = plim_m_empty(m, &wide);
+    plim_reduce_scratch(m, &wide, (uint32_t)n->i[0]);
+    plim_m_drop(m, cast);
+    plim_t share = plim_iter_out(m, g[0], 0);
+    dx[0] = plim_m_empty_like(m, x);
+    plim_m_drop(m, share);
+    plim_m_drop(m, count);
+    plim_m_drop(m, eq);
+}
+static const plim_grad_fn amax_fn = {"AmaxBackward0", amax_backward};
+
+void plim_run_amax(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    reduce_dims r = reduce_args(c, 1, 2);
+    plim_gnode *n = plim_m_node(m, &amax_fn, 1, &x);
+    plim_m_save(m, n, 0, x);
+    plim_t y = reduce_out(m, x, r, plim_m_meta(m, x)->dtype);
+    plim_m_save(m, n, 1, y);
+    if (n)
+        n->i[0] = r.mask;
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
 }
 
 void plim_run_argmax(plim_call *c)

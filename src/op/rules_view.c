@@ -382,6 +382,24 @@ void plim_run_expand_as(plim_call *c)
     plim_ret(c, plim_at_expand(c->m, plim_arg_tensor(c, 0), like->rank, like->dim));
 }
 
+/* Each input expanded to the size that all broadcast to; one that has it is
+ * passed on.  src: ExpandUtils.h expand_outplace */
+void plim_run_broadcast_tensors(plim_call *c)
+{
+    plim_t in[64];
+    uint32_t n = plim_arg_tensors(c, 0, in, PLIM_COUNT(in));
+    plim_meta all = {.dtype = PLIM_F32};
+    for (uint32_t i = 0; i < n; i++)
+        if (!plim_broadcast(&all, plim_m_meta(c->m, in[i]), &all)) {
+            plim_m_fail(c->m, PLIM_ESHAPE, "tensor %u does not broadcast", (unsigned)i);
+            return;
+        }
+    for (uint32_t i = 0; i < PLIM_MIN(n, c->n_out); i++)
+        c->out[i] = plim_same_size(plim_m_meta(c->m, in[i]), &all)
+                        ? plim_m_ref(c->m, in[i])
+                        : plim_at_expand(c->m, in[i], all.rank, all.dim);
+}
+
 void plim_run_slice(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);

@@ -197,8 +197,16 @@ static void flow_line(plim_flow *f)
     f->column = f->indent;
 }
 
+static plim_str flow_trim(plim_str s) /* no line ends in a space */
+{
+    while (s.n && s.p[s.n - 1] == ' ')
+        s.n--;
+    return s;
+}
+
 void plim_flow_add(plim_flow *f, plim_str s)
 {
+    s = flow_trim(s);
     uint32_t wide = plim_text_width(s), gap = plim_text_width(plim_str_of(f->gap));
     if (!s.n)
         return;
@@ -210,7 +218,7 @@ void plim_flow_add(plim_flow *f, plim_str s)
     }
     while (f->column + wide > f->page->width) { /* longer than a line */
         plim_str part = page_head(s, f->page->width - f->column);
-        plim_buf_add(&f->page->buf, part);
+        plim_buf_add(&f->page->buf, flow_trim(part));
         s = (plim_str){s.p + part.n, s.n - part.n};
         wide = plim_text_width(s);
         f->column += 1; /* the line is not empty */
@@ -261,9 +269,10 @@ void plim_page_wrap(plim_page *p, const char *text, uint32_t indent)
     plim_flow_end(&f);
 }
 
-plim_str plim_page_range(plim_page *p, uint64_t low, uint64_t high)
+plim_str plim_page_range(plim_page *p, uint64_t one, uint64_t other)
 {
-    plim_text a = plim_fmt_bytes(low, p->style.si), b = plim_fmt_bytes(high, p->style.si);
+    plim_text a = plim_fmt_bytes(PLIM_MIN(one, other), p->style.si),
+              b = plim_fmt_bytes(PLIM_MAX(one, other), p->style.si);
     const char *unit_a = strchr(a.s, ' '), *unit_b = strchr(b.s, ' ');
     plim_str z;
     if (strcmp(a.s, b.s) == 0)
@@ -368,6 +377,8 @@ plim_status plim_report_print(const plim_report *report, const void *subject, pl
     const plim_report_fn fns[] = {
         [PLIM_TEXT] = report->text, [PLIM_JSON] = report->json, [PLIM_CSV] = report->csv};
     plim_page p;
+    if (!subject)
+        return plim_fail(err, PLIM_EUSAGE, 0, "'%s' has no result to show", report->name);
     if ((size_t)how >= PLIM_COUNT(fns))
         return plim_fail(err, PLIM_EUSAGE, 0, "no rendering %d: the last is %d", (int)how,
                          (int)PLIM_COUNT(fns) - 1);

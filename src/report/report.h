@@ -75,8 +75,9 @@ void plim_flow_printf(plim_flow *f, const char *fmt, ...) PLIM_PRINTF(2, 3); /* 
 void plim_flow_end(plim_flow *f);                                     /* the last line end */
 void plim_page_wrap(plim_page *p, const char *text, uint32_t indent); /* a paragraph */
 
-/* "3.85-4.02 GiB"; one figure if both look the same. */
-plim_str plim_page_range(plim_page *p, uint64_t low, uint64_t high);
+/* "3.85-4.02 GiB", the lower first; one figure if both look the same.  (Larger
+ * workspaces may reserve less: blocks then fit better into segments.) */
+plim_str plim_page_range(plim_page *p, uint64_t one, uint64_t other);
 
 /* ---- cells --------------------------------------------------------------- */
 

@@ -60,26 +60,37 @@ static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
 
 /* ---- text: what was asked ------------------------------------------------ */
 
+/* Settings that an inference has no use for are not named. */
+static const char *estimate_trains(const plim_estimate *e, const char *setting)
+{
+    bool infer = e->mode && strcmp(e->mode, "infer") == 0;
+    return infer || !setting || !*setting ? NULL : setting;
+}
+
+static void header_item(plim_flow *f, const char *before, const char *text)
+{
+    if (text && *text)
+        plim_flow_printf(f, "%s%s", before, text);
+}
+
 static void estimate_header(plim_page *p, const plim_estimate *e)
 {
+    const struct {
+        const char *before, *text;
+    } items[] = {{"", e->dtype},
+                 {"", estimate_trains(e, e->optimizer)},
+                 {"loss ", estimate_trains(e, e->loss)},
+                 {"torch ", e->torch},
+                 {"", e->gpu},
+                 {"", e->alloc_conf}};
     plim_report_model_line(p, &e->model);
     plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
     plim_page_paint(p, PLIM_PAINT_DIM);
-    plim_flow_printf(&f, "%s", e->mode ? e->mode : "train");
+    header_item(&f, "", e->mode);
     if (e->model.batch)
         plim_flow_printf(&f, "batch %" PRId64, e->model.batch);
-    if (e->dtype)
-        plim_flow_printf(&f, "%s", e->dtype);
-    if (e->optimizer)
-        plim_flow_printf(&f, "%s", e->optimizer);
-    if (e->loss)
-        plim_flow_printf(&f, "loss %s", e->loss);
-    if (e->torch)
-        plim_flow_printf(&f, "torch %s", e->torch);
-    if (e->gpu)
-        plim_flow_printf(&f, "%s", e->gpu);
-    if (e->alloc_conf && *e->alloc_conf)
-        plim_flow_printf(&f, "%s", e->alloc_conf);
+    for (size_t i = 0; i < PLIM_COUNT(items); i++)
+        header_item(&f, items[i].before, items[i].text);
     plim_flow_end(&f);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
 }
@@ -200,7 +211,7 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
         const char *say;
     } rows[] = {{1, PLIM_PAINT_GOOD, "fits on"},
                 {0, PLIM_PAINT_BAD, "does not fit on"},
-                {-1, PLIM_PAINT_WARN, "may fit on"}};
+                {-1, PLIM_PAINT_WARN, "may not fit on"}};
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         if (e->fits != rows[i].fits)
             continue;
@@ -208,8 +219,10 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
         plim_page_paint(p, rows[i].paint);
         plim_flow_printf(&f, "%s", rows[i].say);
         plim_page_paint(p, PLIM_PAINT_PLAIN);
+        plim_text bytes = plim_fmt_bytes(e->gpu_bytes, p->style.si);
         plim_flow_printf(&f, "%s", e->gpu ? e->gpu : "the card");
-        plim_flow_printf(&f, "(%s)", plim_fmt_bytes(e->gpu_bytes, p->style.si).s);
+        if (!e->gpu || !strstr(e->gpu, bytes.s)) /* "a card of 2.00 GiB" says it */
+            plim_flow_printf(&f, "(%s)", bytes.s);
         if (!e->context_known)
             plim_flow_printf(&f, "if its context leaves room");
         plim_flow_end(&f);
@@ -307,8 +320,8 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     }
     estimate_header(p, e);
     estimate_peak(p, e);
-    estimate_figures(p, e);
     estimate_certainty(p, e);
+    estimate_figures(p, e);
     estimate_fit(p, e);
     estimate_timeline(p, e);
     plim_status st = estimate_live(p, e, err);
@@ -361,12 +374,12 @@ static void json_settings(plim_jw *w, const plim_estimate *e)
         plim_jw_null(w);
     json_text(w, "dtype", e->dtype);
     json_text(w, "autocast", NULL);
-    json_text(w, "optimizer", e->optimizer);
+    json_text(w, "optimizer", estimate_trains(e, e->optimizer));
     json_text(w, "checkpoint", "none");
     json_text(w, "torch", e->torch);
     json_text(w, "gpu", e->gpu);
     json_text(w, "alloc_conf", e->alloc_conf ? e->alloc_conf : "");
-    json_text(w, "loss", e->loss);
+    json_text(w, "loss", estimate_trains(e, e->loss));
     json_text(w, "loop", e->loop);
     json_text(w, "workspace", e->workspace);
     plim_jw_key(w, "steps");
@@ -401,7 +414,7 @@ static void json_memory(plim_jw *w, const plim_estimate *e)
 }
 
 /* clang-format off */
-PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(r->step))
+PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(PLIM_MAX(r->step, 0)))
 PLIM_GETTER(phase_phase, plim_phase_row, plim_cell_text(plim_phase_name(r->phase)))
 PLIM_GETTER(phase_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->requested))
 PLIM_GETTER(phase_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))
@@ -438,7 +451,7 @@ static void json_peak(plim_jw *w, plim_page *p, const plim_estimate *e)
     plim_jw_key(w, "peak");
     plim_jw_object(w);
     plim_jw_key(w, "step");
-    plim_jw_i64(w, e->peak_step);
+    plim_jw_i64(w, PLIM_MAX(e->peak_step, 0));
     json_text(w, "phase", plim_phase_name(e->peak_phase));
     json_text(w, "op", e->peak_op ? e->peak_op : "");
     plim_rows_json(w, "live", &r);
@@ -479,7 +492,7 @@ static void json_fit(plim_jw *w, const plim_estimate *e)
 }
 
 /* clang-format off */
-PLIM_GETTER(bucket_step, plim_bucket, plim_cell_int(r->step))
+PLIM_GETTER(bucket_step, plim_bucket, plim_cell_int(PLIM_MAX(r->step, 0)))
 PLIM_GETTER(bucket_phase, plim_bucket, plim_cell_text(plim_phase_name(r->phase)))
 PLIM_GETTER(bucket_requested, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->requested))
 PLIM_GETTER(bucket_allocated, plim_bucket, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))

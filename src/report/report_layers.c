@@ -69,7 +69,18 @@ static const char *layer_short(const char *path, const char *const *above, int d
     return path;
 }
 
-/* The rows down to the depth that is to be shown. */
+/* Is the type in a list "Input,Conv2d"?  Every type is in none. */
+static bool layer_listed(const char *list, const char *type)
+{
+    size_t n = strlen(type ? type : "");
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL)
+        if (strcspn(at, ",") == n && !memcmp(at, type ? type : "", n))
+            return true;
+    return !list;
+}
+
+/* The rows of the types and down to the depth that are to be shown.  A list of
+ * types is no tree: then names are whole paths. */
 static plim_rows layer_rows(plim_page *p, const plim_layers *l)
 {
     const char *above[LAYER_INDENTS] = {0};
@@ -79,14 +90,17 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
     for (uint32_t i = 0; rows && i < l->n; i++) {
         const plim_layer *at = &l->rows[i];
         const char *path = at->path ? at->path : "";
-        int depth = PLIM_MAX(at->depth, 0), indent = PLIM_MIN(depth, LAYER_INDENTS);
+        int depth = PLIM_MAX(at->depth, 0);
+        int indent = p->style.types ? 0 : PLIM_MIN(depth, LAYER_INDENTS);
         if (p->style.depth > 0 && depth > p->style.depth)
+            continue;
+        if (!layer_listed(p->style.types, at->type))
             continue;
         const char *name = *path ? layer_short(path, above, depth) : l->model.name;
         rows[n].layer = at;
         rows[n++].tree =
             plim_arena_printf(&p->arena, "%*s%s", indent * 2, "", name ? name : "").p;
-        for (int d = depth; d < LAYER_INDENTS; d++)
+        for (int d = depth; d < LAYER_INDENTS && !p->style.types; d++)
             above[d] = d == depth ? path : NULL;
     }
     return (plim_rows){.columns = layer_columns,
@@ -108,7 +122,22 @@ static void layers_total(plim_page *p, const char *name, plim_text value, const 
     plim_page_puts(p, "\n");
 }
 
-static void layers_totals(plim_page *p, const plim_layers *l)
+/* What the rows shown hold that is not in place. */
+static void layers_shown(plim_page *p, const plim_rows *r)
+{
+    const layer_row *rows = r->items;
+    uint64_t values = 0, bytes = 0;
+    bool fits = true;
+    for (uint64_t i = 0; i < r->n; i++)
+        if (!rows[i].layer->inplace && rows[i].layer->rank >= 0)
+            fits = fits && plim_add(values, rows[i].layer->output_elements, &values) &&
+                   plim_add(bytes, rows[i].layer->output_bytes, &bytes);
+    if (fits)
+        layers_total(p, "values of these", plim_fmt_count(values),
+                     plim_fmt_bytes(bytes, p->style.si).s);
+}
+
+static void layers_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
 {
     bool si = p->style.si;
     const plim_model_info *m = &l->model;
@@ -118,6 +147,8 @@ static void layers_totals(plim_page *p, const plim_layers *l)
     layers_total(p, "trainable", plim_fmt_count(m->trainable_parameters), "");
     layers_total(p, "buffers", plim_fmt_count(m->buffers),
                  plim_fmt_bytes(m->buffer_bytes, si).s);
+    if (p->style.types)
+        layers_shown(p, r);
     layers_total(p, "forward values", plim_fmt_count(l->output_elements),
                  plim_fmt_bytes(l->output_bytes, si).s);
     layers_total(p, "MACs", plim_fmt_metric(l->macs), "");
@@ -139,8 +170,8 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_layers *l = subject;
     plim_status st = PLIM_OK;
+    plim_rows r = layer_rows(p, l);
     if (!p->style.quiet) {
-        plim_rows r = layer_rows(p, l);
         plim_report_model_line(p, &l->model);
         plim_page_puts(p, "\n");
         st = plim_rows_text(p, &r, 0, err);
@@ -148,7 +179,7 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
             plim_page_puts(p, "= in place: the input, overwritten\n");
     }
     if (!st)
-        layers_totals(p, l);
+        layers_totals(p, l, &r);
     return st;
 }
 

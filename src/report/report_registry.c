@@ -13,18 +13,18 @@ PLIM_GETTER(entry_src, plim_entry, plim_cell_text(r->src))
 
 #define ENTRY_NAME {"name", "name", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_name}
 #define ENTRY_DOC {"doc", "what it is", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_doc}
-#define ENTRY_SRC {"src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 9, entry_src}
+#define ENTRY_SRC {"src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 2, entry_src}
 
 static const plim_column plain_columns[] = {ENTRY_NAME, ENTRY_DOC, ENTRY_SRC};
 static const plim_column op_columns[] = {
     ENTRY_NAME,
-    {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group},
+    {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group},
     ENTRY_DOC, ENTRY_SRC,
 };
 static const plim_column model_columns[] = {
     ENTRY_NAME,
-    {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group},
-    {"parameters", "parameters", PLIM_IN_BOTH, PLIM_RIGHT, 0, 2, entry_params},
+    {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group},
+    {"parameters", "parameters", PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, entry_params},
     ENTRY_DOC, ENTRY_SRC,
 };
 static const plim_column dtype_columns[] = {

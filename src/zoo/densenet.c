@@ -40,9 +40,7 @@ static uint32_t transition(plim_nn *n, int index, uint32_t x)
     x = plim_nn_batch_norm2d(n, "norm", x, PLIM_NORM);
     x = plim_nn_act(n, "relu", x, PLIM_RELU_);
     x = plim_nn_conv2d(n, "conv", x, (plim_conv){.out = plim_nn_dim(n, x, 1) / 2});
-    plim_nn_enter(n, "pool", "AvgPool2d");
-    x = plim_nn_avg_pool_op(n, x, 2, 2, 0);
-    plim_nn_leave(n);
+    x = plim_nn_avg_pool2d(n, "pool", x, 2);
     plim_nn_leave(n);
     return x;
 }

@@ -6,8 +6,11 @@
 
 static void lenet_build(plim_nn *n, const void *row, uint32_t x)
 {
-    int64_t pad = plim_nn_dim(n, x, 2) < 32 ? 2 : 0;
+    int64_t h = plim_nn_dim(n, x, 2), w = plim_nn_dim(n, x, 3), pad = h == 28 ? 2 : 0;
     (void)row;
+    if (h != w || (h != 28 && h != 32))
+        plim_nn_fail(n, PLIM_ESHAPE,
+                     "the image must be 28x28 or 32x32, not %" PRId64 "x%" PRId64, h, w);
     plim_nn_root(n, "LeNet5");
     plim_nn_enter(n, "features", "Sequential");
     x = plim_nn_conv2d(n, NULL, x,
@@ -18,8 +21,6 @@ static void lenet_build(plim_nn *n, const void *row, uint32_t x)
     x = plim_nn_act(n, NULL, x, PLIM_TANH);
     x = plim_nn_avg_pool2d(n, NULL, x, 2);
     plim_nn_leave(n);
-    if (!n->st && (plim_nn_dim(n, x, 2) != 5 || plim_nn_dim(n, x, 3) != 5))
-        plim_nn_fail(n, PLIM_ESHAPE, "the image must be 28x28 or 32x32");
     x = plim_nn_flatten1(n, x);
     plim_nn_enter(n, "classifier", "Sequential");
     x = plim_nn_linear(n, NULL, x, 120, true);

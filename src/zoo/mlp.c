@@ -71,7 +71,6 @@ static const plim_zoo_model mlp_models[] = {
     {.name = "mlp",
      .doc = "linear layers: mlp:3,300,300,400,300,100 or, with ReLU, mlp:784,512,10:relu",
      .src = "torch.nn Sequential of Linear",
-     .parameters = 362300,
      .input = {3},
      .build = mlp_build,
      .row = &(const mlp_row){6, false, (const int64_t[]){3, 300, 300, 400, 300, 100}},

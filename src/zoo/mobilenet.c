@@ -71,6 +71,7 @@ static uint32_t v3_block(plim_nn *n, uint32_t x, const v3_block_row *b)
 {
     uint32_t input = x;
     int64_t in = plim_nn_dim(n, x, 1);
+    int64_t quarter = b->expanded / 4;
     plim_act act = b->hs ? PLIM_HARDSWISH_ : PLIM_RELU_;
     plim_nn_enter(n, NULL, "InvertedResidual");
     plim_nn_enter(n, "block", "Sequential");
@@ -83,8 +84,7 @@ static uint32_t v3_block(plim_nn *n, uint32_t x, const v3_block_row *b)
                                           .groups = b->expanded},
                               v3_norm, act);
     if (b->se)
-        x = plim_nn_squeeze_excite(n, NULL, x,
-                                   plim_nn_make_divisible8((double)(b->expanded / 4)),
+        x = plim_nn_squeeze_excite(n, NULL, x, plim_nn_make_divisible8((double)quarter),
                                    PLIM_RELU, PLIM_HARDSIGMOID);
     x = plim_nn_conv_norm_act(n, NULL, x, (plim_conv){.out = b->out}, v3_norm, PLIM_ACT_NONE);
     plim_nn_leave(n);

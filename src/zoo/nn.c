@@ -28,42 +28,48 @@ static void nn_oom(plim_nn *n)
 
 /* ---- names and scopes ---------------------------------------------------------- */
 
-/* stem and number in the arena, NUL after; the number alone without a stem. */
-const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number)
+/* Number as text, ending before `end`; returns its first digit. */
+static char *nn_digits(char *end, uint64_t v)
 {
-    char text[64], digits[20];
-    size_t len = strlen(stem), d = 0;
-    uint64_t v = number > 0 ? (uint64_t)number : 0;
     do
-        digits[d++] = (char)('0' + v % 10);
+        *--end = (char)('0' + v % 10);
     while (v /= 10);
-    len = PLIM_MIN(len, sizeof text - sizeof digits);
-    memcpy(text, stem, len);
-    while (d)
-        text[len++] = digits[--d];
-    plim_str s =
-        n->st ? (plim_str){NULL, 0} : plim_arena_str(n->g->arena, (plim_str){text, len});
-    if (!s.p)
-        nn_oom(n);
-    return s.p ? s.p : "";
+    return end;
 }
 
-/* parent.path + "." + name */
-static plim_str nn_path(plim_nn *n, const char *name)
+/* a, b and c side by side in the arena, NUL after. */
+static plim_str nn_join(plim_nn *n, plim_str a, plim_str b, plim_str c)
 {
-    plim_str up = n->g->scopes[n->scope].path;
-    size_t len = strlen(name), at = up.n ? up.n + 1 : 0;
-    char *p = PLIM_NEW_N(n->g->arena, char, at + len + 1);
+    const plim_str part[3] = {a, b, c};
+    plim_str s = {NULL, a.n + b.n + c.n};
+    char *p = n->st ? NULL : PLIM_NEW_N(n->g->arena, char, s.n + 1);
     if (!p) {
         nn_oom(n);
         return PLIM_STR("");
     }
-    if (up.n) {
-        memcpy(p, up.p, up.n);
-        p[up.n] = '.';
+    s.p = p;
+    for (int i = 0; i < 3; i++) {
+        for (size_t k = 0; k < part[i].n; k++)
+            p[k] = part[i].p[k];
+        p += part[i].n;
     }
-    memcpy(p + at, name, len);
-    return (plim_str){p, at + len};
+    return s;
+}
+
+const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number)
+{
+    char text[20], *end = text + sizeof text;
+    const char *first = nn_digits(end, number > 0 ? (uint64_t)number : 0);
+    return nn_join(n, plim_str_of(stem), (plim_str){first, (size_t)(end - first)},
+                   PLIM_STR(""))
+        .p;
+}
+
+/* "layer1.0" and "conv1" to "layer1.0.conv1" */
+static plim_str nn_path(plim_nn *n, const char *name)
+{
+    plim_str up = n->g->scopes[n->scope].path;
+    return nn_join(n, up, up.n ? PLIM_STR(".") : PLIM_STR(""), plim_str_of(name));
 }
 
 void plim_nn_root(plim_nn *n, const char *type) { n->g->scopes[0].type = plim_str_of(type); }

@@ -124,43 +124,53 @@ plim_status plim_zoo_unknown(plim_str name, plim_err *err)
 
 enum { MAX_SIZE = INT32_MAX };
 
-/* The input's sizes: batch and one sample, or what the user binds. */
-static void zoo_shape(plim_nn *n, const plim_zoo_model *m, const int64_t *sample,
-                      const plim_binding *bind, int32_t *rank, int64_t *dim)
+/* The shape that the user binds, or NULL: then the model's own is taken. */
+static const struct plim_input_shape *zoo_given(plim_nn *n, const plim_zoo_model *m,
+                                                const plim_binding *bind, int32_t rank,
+                                                int64_t channels)
 {
-    const struct plim_input_shape *in = NULL;
-    *rank = 1;
-    dim[0] = 1;
-    for (int32_t i = 0; i < 3 && sample[i]; i++)
-        dim[(*rank)++] = sample[i];
-    if (bind && bind->seq)
+    if (bind->seq)
         plim_nn_fail(n, PLIM_EUSAGE, "'%s' has no sequence length to set", m->name);
-    if (bind && bind->n_inputs > 1)
+    if (bind->n_inputs > 1)
         plim_nn_fail(n, PLIM_EUSAGE, "'%s' has 1 input, shapes are given for %u", m->name,
                      (unsigned)bind->n_inputs);
-    if (bind && bind->n_inputs == 1)
-        in = &bind->inputs[0];
-    if (in && in->name.n && !plim_str_is(in->name, "x"))
+    if (n->st || !bind->n_inputs)
+        return NULL;
+    const struct plim_input_shape *in = &bind->inputs[0];
+    if (in->name.n && !plim_str_is(in->name, "x"))
         plim_nn_fail(n, PLIM_EUSAGE, "'%s' has no input '" PLIM_STR_FMT "', only 'x'", m->name,
                      PLIM_STR_ARG(in->name));
-    if (in && in->rank != *rank)
+    else if (in->rank != rank)
         plim_nn_fail(n, PLIM_EUSAGE, "the input of '%s' has %d dimensions, the shape given %d",
-                     m->name, (int)*rank, (int)in->rank);
-    if (n->st)
-        return;
-    if (in) {
-        if (in->dim[1] != dim[1])
-            plim_nn_fail(n, PLIM_ESHAPE,
-                         "'%s' takes %" PRId64 " channels, the shape given has %" PRId64,
-                         m->name, dim[1], in->dim[1]);
-        memcpy(dim, in->dim, (size_t)*rank * sizeof *dim);
-    }
-    if (bind && bind->batch)
+                     m->name, (int)rank, (int)in->rank);
+    else if (in->dim[1] != channels)
+        plim_nn_fail(n, PLIM_ESHAPE,
+                     "'%s' takes %" PRId64 " channels, the shape given has %" PRId64, m->name,
+                     channels, in->dim[1]);
+    return n->st ? NULL : in;
+}
+
+/* The input's sizes: batch and one sample, or what the user binds.  The batch
+ * goes before the shape's first size.  Returns the rank. */
+static int32_t zoo_shape(plim_nn *n, const plim_zoo_model *m, const int64_t *sample,
+                         const plim_binding *bind, int64_t dim[4])
+{
+    static const plim_binding nothing = {0};
+    int32_t rank = 1;
+    bind = bind ? bind : &nothing;
+    dim[0] = 1;
+    for (int i = 0; i < 3 && sample[i]; i++)
+        dim[rank++] = sample[i];
+    const struct plim_input_shape *in = zoo_given(n, m, bind, rank, sample[0]);
+    for (int32_t i = 0; in && i < rank; i++)
+        dim[i] = in->dim[i];
+    if (bind->batch)
         dim[0] = bind->batch;
-    for (int32_t i = 0; i < *rank; i++)
+    for (int32_t i = 0; i < rank; i++)
         if (dim[i] < 1 || dim[i] > MAX_SIZE)
             plim_nn_fail(n, PLIM_ERANGE, "size %" PRId64 " of dimension %d is not in 1..%d",
                          dim[i], (int)i, (int)MAX_SIZE);
+    return rank;
 }
 
 static uint32_t zoo_input(plim_nn *n, int32_t rank, const int64_t *dim)
@@ -194,8 +204,7 @@ plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bin
 {
     plim_str arg;
     const plim_zoo_model *m = zoo_find(name, &arg);
-    int64_t sample[3], dim[4];
-    int32_t rank;
+    int64_t sample[3], dim[4] = {0};
     plim_nn n;
     if (!m)
         return plim_zoo_unknown(name, err);
@@ -210,8 +219,7 @@ plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bin
     g->producer = plim_str_of(m->src);
     if (!g->name.p)
         n.st = plim_oom(err);
-    if (!n.st)
-        zoo_shape(&n, m, sample, bind, &rank, dim);
+    int32_t rank = n.st ? 0 : zoo_shape(&n, m, sample, bind, dim);
     if (!n.st) {
         g->batch = dim[0];
         m->build(&n, row, zoo_input(&n, rank, dim));

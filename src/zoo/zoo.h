@@ -13,7 +13,7 @@ typedef struct plim_zoo_model {
     const char *name;  /* "resnet50" */
     const char *alias; /* a second name, or NULL */
     const char *doc, *src;
-    uint64_t parameters; /* as published; the tests hold the graph against it */
+    uint64_t parameters; /* as published; 0: the argument decides */
     int64_t input[3];    /* one sample: channels, height, width; or features, 0, 0 */
     /* Writes the model over input x and ends in plim_zoo_output. */
     void (*build)(plim_nn *n, const void *row, uint32_t x);

@@ -98,9 +98,9 @@ static void put_arg(plim_buf *b, const plim_graph *g, const plim_arg *a)
 
 static bool ignored(plim_str name)
 {
-    static const char *const names[] = {"cudnn_enabled", "cudnn_enable",  "dtype",
-                                        "layout",        "device",        "pin_memory",
-                                        "memory_format", "generator",     "names"};
+    static const char *const names[] = {"cudnn_enabled", "cudnn_enable", "dtype",
+                                        "layout",        "device",       "pin_memory",
+                                        "memory_format", "generator",    "names"};
     for (size_t i = 0; i < PLIM_COUNT(names); i++)
         if (plim_str_is(name, names[i]))
             return true;
@@ -277,10 +277,350 @@ static void test_nodes(void **state)
     CHECK("every model and some sizes more", models >= plim_zoo_count());
 }
 
+/* ---- layers.txt: leaf by leaf --------------------------------------------------------- */
+
+static uint64_t own_parameters(const plim_graph *g, plim_str path)
+{
+    uint64_t sum = 0, n;
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->kind == PLIM_VALUE_PARAMETER && v->name.n > path.n + 1 &&
+            memcmp(v->name.p, path.p, path.n) == 0 && v->name.p[path.n] == '.' &&
+            plim_meta_numel(&v->meta, &n))
+            sum += n;
+    }
+    return sum;
+}
+
+static void test_layers(void **state)
+{
+    (void)state;
+    FILE *f = fopen(GOLDEN("layers.txt"), "r");
+    char line[512];
+    plim_graph g = {0};
+    uint32_t at = 0, rows = 0; /* node after the leaf read last */
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        char first[64], second[64], shape[64];
+        uint64_t params, macs;
+        line[strcspn(line, "\n")] = 0;
+        if (sscanf(line, "model %63s", second) == 1) {
+            CHECK("all nodes but flatten and add belong to leaves", !g.n_nodes || at > 0);
+            plim_arena_free(&arena);
+            plim_binding one = with_batch(1);
+            build(&g, second, &one);
+            at = 0;
+            continue;
+        }
+        if (sscanf(line, "%63s %63s %63s %" SCNu64 " %" SCNu64, first, second, shape, &params,
+                   &macs) != 5)
+            continue;
+        while (at < g.n_nodes && !plim_str_is(g.scopes[g.nodes[at].scope].path, first))
+            at++;
+        CHECK(line, at < g.n_nodes);
+        uint32_t scope = g.nodes[at].scope, begin = at;
+        while (at < g.n_nodes && g.nodes[at].scope == scope)
+            at++;
+        plim_buf got;
+        plim_meta out = g.values[g.nodes[at - 1].outs[0]].meta;
+        memmove(out.dim, out.dim + 1, sizeof out.dim - sizeof out.dim[0]);
+        out.rank--;
+        plim_buf_init(&got, &arena);
+        put_sizes(&got, &out);
+        CHECK_STR(line, plim_buf_str(&got).p, shape);
+        CHECK(line, plim_str_is(g.scopes[scope].type, second));
+        CHECK(line, own_parameters(&g, g.scopes[scope].path) == params);
+        CHECK(line, macs_of(&g, begin, at) == macs);
+        rows++;
+    }
+    fclose(f);
+    plim_arena_free(&arena);
+    assert_int_equal(rows, 21 + 39 + 158 + 141);
+}
+
+/* ---- torchvision.txt: totals ------------------------------------------------------------ */
+
+/* torchvision counted in eval mode: without inception_v3's auxiliary head. */
+static uint64_t eval_macs(const plim_graph *g)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (!plim_str_starts(g->scopes[g->nodes[i].scope].path, "AuxLogits"))
+            sum += macs_of(g, i, i + 1);
+    return sum;
+}
+
+static void test_published(void **state)
+{
+    (void)state;
+    FILE *f = fopen(GOLDEN("torchvision.txt"), "r");
+    char line[256];
+    uint32_t rows = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        char name[64], gmacs[32];
+        unsigned whole, milli;
+        uint64_t params;
+        int64_t crop;
+        plim_graph g;
+        plim_graph_counts c;
+        if (sscanf(line, "%63s %" SCNu64 " %31s %" SCNd64, name, &params, gmacs, &crop) != 4)
+            continue;
+        plim_binding one = with_batch(1);
+        build(&g, name, &one);
+        assert_int_equal(plim_graph_count(&g, &c, NULL), PLIM_OK);
+        CHECK(name, c.parameters == params && c.trainable == params);
+        CHECK(name, g.values[g.inputs[0]].meta.dim[2] == crop);
+        assert_int_equal(sscanf(gmacs, "%u.%u", &whole, &milli), 2);
+        uint64_t got = (eval_macs(&g) + 500000) / 1000000;
+        if (got != whole * 1000ull + milli)
+            fail_msg("%s: %" PRIu64 " million MACs, torchvision says %s thousand", name, got,
+                     gmacs);
+        plim_arena_free(&arena);
+        rows++;
+    }
+    fclose(f);
+    CHECK("torchvision publishes all but lenet5, mlp and unet", rows + 3 == plim_zoo_count());
+}
+
+/* ---- every model ------------------------------------------------------------------------- */
+
+static void test_all(void **state)
+{
+    (void)state;
+    const char *family;
+    const plim_zoo_model *m;
+    for (uint32_t i = 0; (m = plim_zoo_at(i, &family)); i++) {
+        plim_graph one, five;
+        plim_graph_counts c1, c5;
+        plim_binding b1 = with_batch(1), b5 = with_batch(5);
+        CHECK(m->name, m->doc[0] && m->src[0] && family[0]);
+        CHECK(m->name, plim_zoo_has(plim_str_of(m->name)));
+        CHECK(m->name, !m->alias || plim_zoo_has(plim_str_of(m->alias)));
+        build(&one, m->name, &b1);
+        build(&five, m->name, &b5);
+        CHECK(m->name, one.batch == 1 && five.batch == 5 && !one.batch_fixed);
+        CHECK(m->name, plim_str_is(one.name, m->name));
+        CHECK(m->name, plim_str_is(one.format, "built-in"));
+        CHECK(m->name, one.n_nodes == five.n_nodes);
+        for (uint32_t k = 0; k < one.n_nodes; k++)
+            CHECK(m->name, one.nodes[k].op != NULL);
+        assert_int_equal(plim_graph_count(&one, &c1, NULL), PLIM_OK);
+        assert_int_equal(plim_graph_count(&five, &c5, NULL), PLIM_OK);
+        CHECK(m->name, m->parse ? !m->parameters : c1.parameters == m->parameters);
+        CHECK(m->name, c5.parameters == c1.parameters);
+        CHECK(m->name, c1.parameter_bytes == 4 * c1.parameters);
+        CHECK(m->name, macs_of(&five, 0, five.n_nodes) == 5 * macs_of(&one, 0, one.n_nodes));
+        CHECK(m->name, five.values[five.outputs[0]].meta.dim[0] == 5);
+        plim_arena_free(&arena);
+    }
+    CHECK("past the end", plim_zoo_at(plim_zoo_count(), NULL) == NULL);
+}
+
+static void test_names_are_unique(void **state)
+{
+    (void)state;
+    const plim_zoo_model *a, *b;
+    for (uint32_t i = 0; (a = plim_zoo_at(i, NULL)); i++)
+        for (uint32_t k = 0; (b = plim_zoo_at(k, NULL)); k++) {
+            CHECK(a->name, i == k || strcmp(a->name, b->name) != 0);
+            CHECK(a->name, !b->alias || strcmp(a->name, b->alias) != 0);
+        }
+}
+
+/* inception_v3 trains with two heads, the main one first. */
+static void test_two_heads(void **state)
+{
+    (void)state;
+    plim_graph g;
+    build(&g, "inception_v3", NULL);
+    assert_int_equal(g.n_outputs, 2);
+    const plim_node *main_head = &g.nodes[g.values[g.outputs[0]].node];
+    const plim_node *aux = &g.nodes[g.values[g.outputs[1]].node];
+    CHECK("main head", plim_str_is(g.scopes[main_head->scope].path, "fc"));
+    CHECK("auxiliary head", plim_str_is(g.scopes[aux->scope].path, "AuxLogits.fc"));
+    plim_arena_free(&arena);
+}
+
+/* ---- names, sizes, refusals ----------------------------------------------------------------- */
+
+static void test_mlp(void **state)
+{
+    (void)state;
+    plim_graph g;
+    plim_graph_counts c;
+    build(&g, "mlp:3,300,300,400,300,100", NULL);
+    assert_int_equal(plim_graph_count(&g, &c, NULL), PLIM_OK);
+    CHECK("measured on a card: 1449200 bytes", c.parameter_bytes == 1449200);
+    CHECK("five layers", g.n_nodes == 5);
+    CHECK("its name is what was asked for", plim_str_is(g.name, "mlp:3,300,300,400,300,100"));
+    build(&g, "mlp:4,2:relu", NULL);
+    CHECK("nothing to put a ReLU between", g.n_nodes == 1);
+    build(&g, "mlp:4,3,2:relu", NULL);
+    CHECK("one ReLU", g.n_nodes == 3 && plim_str_is(g.scopes[2].type, "ReLU"));
+    plim_arena_free(&arena);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *shape;
+        int64_t batch, seq;
+        plim_status want;
+        const char *says;
+    } rows[] = {
+        {"resnet5", NULL, 0, 0, PLIM_EUSAGE,
+         "no built-in model 'resnet5'; the nearest are 'resnet50', 'lenet5', 'resnet18'"},
+        {"", NULL, 0, 0, PLIM_EUSAGE, "no built-in model ''"},
+        {"resnet50:3", NULL, 0, 0, PLIM_EUSAGE, "no built-in model 'resnet50:3'"},
+        {"mlp:", NULL, 0, 0, PLIM_EUSAGE, "layer sizes are numbers"},
+        {"mlp:3", NULL, 0, 0, PLIM_EUSAGE, "two or more layer sizes"},
+        {"mlp:3,", NULL, 0, 0, PLIM_EUSAGE, "layer sizes are numbers"},
+        {"mlp:3,0", NULL, 0, 0, PLIM_EUSAGE, "layer sizes are numbers"},
+        {"mlp:3,-4", NULL, 0, 0, PLIM_EUSAGE, "layer sizes are numbers"},
+        {"mlp:3,4:tanh", NULL, 0, 0, PLIM_EUSAGE, "':relu'"},
+        {"mlp:3,99999999999999999999", NULL, 0, 0, PLIM_EUSAGE, "1..2147483647"},
+        {"mlp:2147483647,2147483647", NULL, 0, 0, PLIM_ERANGE, "size of '0.weight' overflows"},
+        {"resnet50", NULL, 0, 128, PLIM_EUSAGE, "no sequence length"},
+        {"resnet50", NULL, -1, 0, PLIM_ERANGE, "size -1 of dimension 0"},
+        {"resnet50", "1,1,224,224", 0, 0, PLIM_ESHAPE,
+         "takes 3 channels, the shape given has 1"},
+        {"resnet50", "3,224,224", 0, 0, PLIM_EUSAGE, "has 4 dimensions, the shape given 3"},
+        {"resnet50", "1,3,0,224", 0, 0, PLIM_ERANGE, "size 0 of dimension 2"},
+        {"resnet50", "2147483647,3,2147483647,2147483647", 0, 0, PLIM_ERANGE, "overflow"},
+        {"resnet50", "1,3,2147483647,2147483647", 0, 0, PLIM_ERANGE, "overflow"},
+        {"alexnet", "1,3,20,20", 0, 0, PLIM_ESHAPE, "features."},
+        {"vit_b_16", "1,3,100,100", 0, 0, PLIM_ESHAPE, "100x100"},
+        {"vit_b_16", "1,3,224,240", 0, 0, PLIM_ESHAPE, "224x240"},
+        {"lenet5", "1,1,30,30", 0, 0, PLIM_ESHAPE, "28x28 or 32x32"},
+        {"lenet5", "1,1,4,4", 0, 0, PLIM_ESHAPE, "'lenet5'"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        struct plim_input_shape in;
+        plim_err err = PLIM_ERR_INIT;
+        plim_graph g = {.arena = &arena};
+        plim_binding bind = {0};
+        if (rows[i].shape) {
+            bind = bind_shape(&in, rows[i].shape);
+            in.name = PLIM_STR("");
+        }
+        bind.batch = rows[i].batch;
+        bind.seq = rows[i].seq;
+        plim_status st = plim_zoo_build(&g, plim_str_of(rows[i].name), &bind, &err);
+        if (st != rows[i].want || !strstr(err.msg, rows[i].says))
+            fail_msg("%s %s: %d \"%s\"", rows[i].name, rows[i].shape ? rows[i].shape : "", st,
+                     err.msg);
+        CHECK(rows[i].name, err.code == st);
+        plim_arena_free(&arena);
+    }
+    plim_graph g = {.arena = &arena};
+    struct plim_input_shape two[2];
+    plim_binding bind = bind_shape(two, "1,3,224,224");
+    bind.n_inputs = 2;
+    CHECK("one input only",
+          plim_zoo_build(&g, PLIM_STR("alexnet"), &bind, NULL) == PLIM_EUSAGE);
+    bind.n_inputs = 1;
+    two[0].name = PLIM_STR("y");
+    CHECK("it is called x",
+          plim_zoo_build(&g, PLIM_STR("alexnet"), &bind, NULL) == PLIM_EUSAGE);
+    plim_arena_free(&arena);
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    struct plim_input_shape in;
+    plim_binding bind = bind_shape(&in, "4,3,192,256");
+    plim_graph g;
+    build(&g, "resnet50", &bind);
+    CHECK("the shape's own batch", g.batch == 4);
+    bind.batch = 7;
+    build(&g, "resnet50", &bind);
+    CHECK("--batch goes before the shape's", g.batch == 7);
+    CHECK("logits", g.values[g.outputs[0]].meta.dim[0] == 7);
+    bind = bind_shape(&in, "3,1,32,32");
+    build(&g, "lenet5", &bind);
+    bind = bind_shape(&in, "1,3,384,384"); /* as torchvision's own 384 weights: 86,859,496 */
+    plim_graph_counts c;
+    build(&g, "vit_b_16", &bind);
+    assert_int_equal(plim_graph_count(&g, &c, NULL), PLIM_OK);
+    CHECK("positions for 24 x 24 patches", c.parameters == 86859496);
+    plim_arena_free(&arena);
+}
+
+/* The n-th allocation fails, for n = 1, 2, ... until the build goes through. */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"mlp:3,4,5:relu", "shufflenet_v2_x0_5"};
+    for (size_t i = 0; i < PLIM_COUNT(names); i++) {
+        bool done = false;
+        for (uint64_t n = 1; !done; n++) {
+            plim_arena a = PLIM_ARENA_INIT;
+            plim_err err = PLIM_ERR_INIT;
+            plim_graph g = {.arena = &a};
+            a.fail_after = n;
+            plim_status st = plim_zoo_build(&g, plim_str_of(names[i]), NULL, &err);
+            done = st == PLIM_OK;
+            CHECK(err.msg, done || st == PLIM_ENOMEM);
+            CHECK("all allocations were tried", !done || a.calls < n);
+            plim_arena_free(&a);
+        }
+    }
+}
+
+/* ---- docs/models.md: a row a model, with these figures --------------------------------------- */
+
+static void put_row(plim_buf *b, const plim_zoo_model *m, const char *family)
+{
+    plim_graph g;
+    plim_graph_counts c;
+    build(&g, m->name, NULL);
+    assert_int_equal(plim_graph_count(&g, &c, NULL), PLIM_OK);
+    uint64_t million = (macs_of(&g, 0, g.n_nodes) + 500000) / 1000000;
+    plim_buf_printf(b, "| `%s` | %s | %s | %s | %" PRIu64 ".%03u | ", m->name,
+                    m->alias ? m->alias : "", family, plim_fmt_count(c.parameters).s,
+                    million / 1000, (unsigned)(million % 1000));
+    for (int k = 0; k < 3 && m->input[k]; k++)
+        plim_buf_printf(b, k ? "x%" PRId64 : "%" PRId64, m->input[k]);
+    plim_buf_printf(b, " | %s |\n", m->src);
+}
+
+static void test_documented(void **state)
+{
+    (void)state;
+    plim_bytes page;
+    plim_err err = PLIM_ERR_INIT;
+    const plim_zoo_model *m;
+    const char *family;
+    assert_int_equal(plim_file_map(&page, PLIM_SOURCE_DIR "/docs/models.md", &err), PLIM_OK);
+    plim_str text = plim_arena_str(&arena, (plim_str){(const char *)page.p, page.n});
+    plim_file_unmap(&page);
+    for (uint32_t i = 0; (m = plim_zoo_at(i, &family)); i++) {
+        plim_buf row;
+        plim_buf_init(&row, &arena);
+        put_row(&row, m, family);
+        if (!strstr(text.p, plim_buf_str(&row).p))
+            fail_msg("docs/models.md lacks the row %s", plim_buf_str(&row).p);
+    }
+    plim_arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_published),
+        cmocka_unit_test(test_all),
+        cmocka_unit_test(test_names_are_unique),
+        cmocka_unit_test(test_two_heads),
+        cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_documented),
     };
     return cmocka_run_group_tests_name("zoo", tests, NULL, NULL);
 }

@@ -175,7 +175,7 @@ class Lines:
         for n in ep.graph.nodes:
             if n.op == "placeholder":
                 self.at[n] = (self.sig.inputs_to_parameters.get(n.name)
-                              or self.sig.inputs_to_buffers.get(n.name) or n.name)
+                              or self.sig.inputs_to_buffers.get(n.name) or "x")
             elif n.op == "call_function" and "getitem" in str(n.target):
                 self.at[n] = f"{self.at[n.args[0]]}.{n.args[1]}"
             elif n.op == "call_function":

@@ -1,0 +1,92 @@
+/* bench_estimate.c -- what a user waits for: whole processes of the program,
+ * start to answer, and the memory they took.
+ *
+ *     bench_estimate PROGRAM [RUNS] */
+#include <errno.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MAX_RUNS = 1000, MAX_WORDS = 12 };
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* One run with its output thrown away; *rss in KiB; below 0: it failed. */
+static double run(char *const *argv, long *rss)
+{
+    extern char **environ;
+    posix_spawn_file_actions_t files;
+    struct rusage use;
+    pid_t pid;
+    int status = 0;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    double start = now_ms();
+    int rc = posix_spawn(&pid, argv[0], &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (rc || wait4(pid, &status, 0, &use) != pid || !WIFEXITED(status) || WEXITSTATUS(status))
+        return -1;
+    *rss = use.ru_maxrss;
+    return now_ms() - start;
+}
+
+static int bench(const char *program, const char *line, int runs)
+{
+    static double took[MAX_RUNS];
+    char words[256], *argv[MAX_WORDS] = {(char *)(uintptr_t)program};
+    int n = 1;
+    long rss = 0, most = 0;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *w = strtok(words, " "); w && n < MAX_WORDS - 1; w = strtok(NULL, " "))
+        argv[n++] = w;
+    for (int i = 0; i < runs; i++) {
+        if ((took[i] = run(argv, &rss)) < 0) {
+            fprintf(stderr, "bench_estimate: '%s %s' failed\n", program, line);
+            return 1;
+        }
+        most = rss > most ? rss : most;
+    }
+    qsort(took, (size_t)runs, sizeof took[0], by_value);
+    printf("%-58s %8.2f ms median %8.2f ms best %7.2f MiB resident\n", line, took[runs / 2],
+           took[0], (double)most / 1024);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const lines[] = {
+        "--version",
+        "estimate resnet50 --batch 32",
+        "estimate resnet50 --batch 32 --gpu rtx4090 --json",
+        "estimate vit_b_16 --batch 32 --optimizer adamw",
+        "estimate mlp:1024,4096,4096,1000:relu --batch 256",
+        "layers resnet50",
+    };
+    int runs = argc > 2 ? atoi(argv[2]) : 200, failed = 0;
+    if (argc < 2 || runs < 1 || runs > MAX_RUNS) {
+        fprintf(stderr, "usage: bench_estimate PROGRAM [RUNS]\n");
+        return 2;
+    }
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        failed |= bench(argv[1], lines[i], runs);
+    failed |= bench(argv[1], "fit resnet50 --gpu all --optimizer sgd,momentum=0.9", 5);
+    return failed;
+}

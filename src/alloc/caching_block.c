@@ -1,0 +1,107 @@
+/* caching_block.c -- blocks and the sets of the free ones: see caching.h. */
+#include "alloc/caching.h"
+
+uint32_t plim__block_new(caching *c, const block *like, uint64_t addr)
+{
+    block copy = *like; /* it may lie in the array that grows */
+    uint32_t b = c->unused_block;
+    if (b != PLIM_NONE) {
+        c->unused_block = c->blocks[b].next;
+    } else {
+        if (!PLIM_PUSH_ROOM(c->base.arena, c->blocks, c->n_blocks, c->cap_blocks) ||
+            !PLIM_PUSH_ROOM(c->base.arena, c->nodes, c->n_blocks, c->cap_nodes)) {
+            c->base.full = true;
+            return PLIM_NONE;
+        }
+        b = c->n_blocks++;
+    }
+    c->blocks[b] = copy;
+    c->nodes[b] = (plim_fs_node){.addr = addr, .left = PLIM_NONE, .right = PLIM_NONE};
+    return b;
+}
+
+void plim__block_drop(caching *c, uint32_t b)
+{
+    c->blocks[b].state = UNUSED;
+    c->blocks[b].next = c->unused_block;
+    c->unused_block = b;
+}
+
+bool plim__set_ready(caching *c, plim_fs **set)
+{
+    if (!*set && !(*set = plim_fs_new(c->base.arena)))
+        c->base.full = true;
+    return *set != NULL;
+}
+
+static plim_fs *set_of(const caching *c, const block *b)
+{
+    const stream *s = &c->streams[b->stream];
+    return b->state == UNMAPPED ? s->unmapped[b->pool] : s->free[b->pool];
+}
+
+void plim__set_insert(caching *c, uint32_t b, state st)
+{
+    block *x = &c->blocks[b];
+    x->state = (uint8_t)st;
+    x->born = c->requests[x->pool];
+    c->nodes[b].key = st == UNMAPPED ? 0 : x->size;
+    plim_fs_insert(c->nodes, set_of(c, x), b);
+}
+
+void plim__set_erase(caching *c, uint32_t b)
+{
+    plim_fs_erase(c->nodes, set_of(c, &c->blocks[b]), b);
+}
+
+uint64_t plim__block_absorb(caching *c, uint32_t dst, uint32_t src, state st)
+{
+    if (src == PLIM_NONE || c->blocks[src].state != st)
+        return 0;
+    block *d = &c->blocks[dst], *s = &c->blocks[src];
+    plim__set_erase(c, src);
+    if (d->prev == src) {
+        c->nodes[dst].addr = c->nodes[src].addr;
+        d->prev = s->prev;
+        if (d->prev != PLIM_NONE)
+            c->blocks[d->prev].next = dst;
+    } else {
+        d->next = s->next;
+        if (d->next != PLIM_NONE)
+            c->blocks[d->next].prev = dst;
+    }
+    uint64_t gained = s->size;
+    d->size += gained;
+    plim__block_drop(c, src);
+    return gained;
+}
+
+uint32_t plim__block_cut(caching *c, uint32_t b, uint64_t size)
+{
+    uint32_t rest = plim__block_new(c, &c->blocks[b], c->nodes[b].addr + size);
+    if (rest == PLIM_NONE)
+        return PLIM_NONE;
+    block *x = &c->blocks[b], *r = &c->blocks[rest];
+    r->size -= size;
+    r->requested = 0;
+    r->prev = b;
+    if (r->next != PLIM_NONE)
+        c->blocks[r->next].prev = rest;
+    x->size = size;
+    x->next = rest;
+    return rest;
+}
+
+void plim__cuda_free(caching *c, uint32_t b)
+{
+    plim_alloc_stats *s = &c->base.stats;
+    uint64_t size = c->blocks[b].size;
+    plim__set_erase(c, b);
+    plim__block_drop(c, b);
+    c->base.device.used -= size;
+    plim_stat_down(&s->segment, 1);
+    plim_stat_down(&s->reserved_bytes, size);
+    if (size >= c->base.conf.max_split && s->oversize_segments.current)
+        plim_stat_down(&s->oversize_segments, 1);
+    s->num_device_free++;
+}

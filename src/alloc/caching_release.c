@@ -1,0 +1,97 @@
+/* caching_release.c -- what goes back to the device, and in which order: see
+ * caching.h.
+ * src: facts caching-allocator.md 10, 11 */
+#include "alloc/caching.h"
+
+bool plim__release_oversize(caching *c, const request *r)
+{
+    uint64_t split = c->base.conf.max_split, want = PLIM_MAX(r->size, split), got = 0;
+    const plim_fs *set = c->streams[r->stream].free[r->pool];
+    if (split == UINT64_MAX)
+        return false;
+    uint32_t b = plim_fs_lower_bound(c->nodes, set, want, 0), prev;
+    if (b != PLIM_NONE && is_whole_segment(&c->blocks[b])) {
+        plim__cuda_free(c, b);
+        return true;
+    }
+    b = b != PLIM_NONE ? plim_fs_prev(c->nodes, set, b)
+                       : plim_fs_before(c->nodes, set, UINT64_MAX, UINT64_MAX);
+    for (; b != PLIM_NONE && got < want && c->blocks[b].size >= split; b = prev) {
+        prev = plim_fs_prev(c->nodes, set, b);
+        if (is_whole_segment(&c->blocks[b])) {
+            got += c->blocks[b].size;
+            plim__cuda_free(c, b);
+        }
+    }
+    return got >= want;
+}
+
+/* Every free block of a pool for which `pick` is true, in set order.  What
+ * `act` puts back is smaller, so it is not met again. */
+static void each_free(caching *c, int pool, bool (*pick)(const block *b),
+                      void (*act)(caching *c, uint32_t b))
+{
+    for (uint32_t s = 0; s < c->n_streams; s++) {
+        uint32_t b = plim_fs_first(c->nodes, c->streams[s].free[pool]);
+        while (b != PLIM_NONE && !c->base.full) {
+            uint64_t key = c->nodes[b].key, addr = c->nodes[b].addr;
+            if (pick(&c->blocks[b]))
+                act(c, b);
+            b = plim_fs_lower_bound(c->nodes, c->streams[s].free[pool], key, addr + 1);
+        }
+    }
+}
+
+static bool is_expandable(const block *b) { return b->virt != PLIM_NONE; }
+
+void plim__release_cached(caching *c)
+{
+    for (uint32_t s = 0; s < c->n_streams; s++)
+        c->streams[s].done = c->streams[s].queued;
+    plim__process_events(c);
+    c->base.stats.num_sync_all_streams++;
+    for (int pool = LARGE; pool >= SMALL; pool--) {
+        each_free(c, pool, is_whole_segment, plim__cuda_free);
+        if (c->n_virts)
+            each_free(c, pool, is_expandable, plim__unmap_block);
+    }
+}
+
+/* Those of at least average age go, again and again until enough is freed.
+ * Expandable ones count for the average and stay, as in PyTorch. */
+void plim__collect_garbage(caching *c)
+{
+    const plim_device *d = &c->base.device;
+    uint64_t floor = (uint64_t)(c->base.conf.gc * (double)d->limit);
+    uint64_t total_age = 0, count = 0, target = d->used - PLIM_MIN(floor, d->used), got = 0;
+    if (d->used <= floor)
+        return;
+    for (uint32_t s = 0; s < c->n_streams; s++) {
+        const plim_fs *set = c->streams[s].free[LARGE];
+        for (uint32_t b = plim_fs_first(c->nodes, set); b != PLIM_NONE;
+             b = plim_fs_next(c->nodes, set, b))
+            if (!is_split(&c->blocks[b])) {
+                total_age += c->requests[LARGE] - c->blocks[b].born;
+                count++;
+            }
+    }
+    for (bool freed = true; freed && got < target && count;) {
+        double average = (double)total_age / (double)count;
+        freed = false;
+        for (uint32_t s = 0; s < c->n_streams; s++) {
+            const plim_fs *set = c->streams[s].free[LARGE];
+            uint32_t next;
+            for (uint32_t b = plim_fs_first(c->nodes, set); b != PLIM_NONE; b = next) {
+                uint32_t age = c->requests[LARGE] - c->blocks[b].born;
+                next = plim_fs_next(c->nodes, set, b);
+                if (!is_whole_segment(&c->blocks[b]) || (double)age < average)
+                    continue;
+                freed = true;
+                got += c->blocks[b].size;
+                total_age -= age;
+                count--;
+                plim__cuda_free(c, b);
+            }
+        }
+    }
+}

@@ -1,0 +1,560 @@
+"""The nets of the differential check: small, one family of ops each.
+
+A net is written as its author would write it, with one habit: a name is bound again (x = op(x)) rather than a new one
+invented, so that what Python holds is what the data flow says. What PyTorch does when locals linger until a function
+returns is seen in the whole models at the end.
+
+NETS: name -> (make(), inputs, loss). Inputs are tensors; loss is one of record.LOSSES.
+"""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+B = 4
+
+
+def f(*size):
+    return torch.rand(*size) + 0.5
+
+
+def ids(high, *size):
+    return torch.randint(high, size)
+
+
+class Fn(nn.Module):
+    """A net that is one function over parameters a, b, c ... of given sizes."""
+
+    def __init__(self, fn, *sizes):
+        super().__init__()
+        self.fn = fn
+        for name, size in zip("abcdefgh", sizes):
+            setattr(self, name, nn.Parameter(torch.rand(*size) + 0.5))
+
+    def forward(self, *x):
+        return self.fn(self, *x)
+
+
+# ---- convolution ---------------------------------------------------------------------------------------------------
+
+
+def conv2d():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=4, bias=False),
+        nn.ReLU(inplace=True), nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.Conv2d(16, 16, 3, padding=2, dilation=2),
+        nn.ReLU(inplace=True), nn.Conv2d(16, 8, 1), nn.Conv2d(8, 8, 5, padding="same"), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+
+
+def conv_transpose():
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 4, stride=2, padding=1), nn.ReLU(), nn.ConvTranspose2d(8, 8, 4, stride=2, padding=1),
+        nn.ReLU(inplace=True), nn.ConvTranspose2d(8, 4, 3, stride=2, padding=1, output_padding=1, groups=2, bias=False), nn.Tanh())
+
+
+def conv1d():
+    return nn.Sequential(nn.Conv1d(3, 8, 3, padding=1), nn.ReLU(), nn.ConvTranspose1d(8, 4, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 32, 10))
+
+
+def conv3d():
+    return nn.Sequential(nn.Conv3d(2, 4, 3, padding=1), nn.ReLU(), nn.ConvTranspose3d(4, 2, 2, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 8 * 8 * 8, 10))
+
+
+# ---- matrix products -------------------------------------------------------------------------------------------------
+
+
+def linear():
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 32, bias=False), nn.ReLU(), nn.Linear(32, 10))
+
+
+def linear3(s, x):  # [B, T, 8] contiguous, then not
+    x = F.linear(x, s.a, s.b)
+    x = F.linear(x.transpose(1, 2), s.c, s.d)
+    x = F.linear(x, s.e)
+    return x
+
+
+def products(s, x):  # [B, 6, 8]
+    x = torch.matmul(x, s.a)
+    x = torch.matmul(s.b, x)
+    x = torch.bmm(x, x.transpose(1, 2))
+    x = torch.matmul(x, s.c)
+    x = torch.baddbmm(s.d, x, x)
+    x = x.flatten(1)
+    x = torch.mm(x, s.e)
+    x = torch.addmm(s.f, x, s.g)
+    return torch.matmul(x, s.h)
+
+
+def heads(s, x):  # q k^T v by hand over 4-d operands, both copied by reshape
+    x = F.linear(x, s.a).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+    x = torch.matmul(torch.softmax(torch.matmul(x[0], x[1].transpose(-2, -1)) * 0.35, -1), x[2])
+    x = x.transpose(1, 2).reshape(-1, 6, 16)
+    return F.linear(x, s.b)
+
+
+# ---- normalisation ------------------------------------------------------------------------------------------------------
+
+
+def batch_norm():
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8),
+                         nn.Flatten(), nn.Linear(8 * 64, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 10))
+
+
+def layer_norm():
+    return nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.LayerNorm([6, 16]), nn.Linear(16, 8), nn.LayerNorm(8, elementwise_affine=False), nn.Linear(8, 8))
+
+
+def group_norm():
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.InstanceNorm2d(8, affine=True), nn.ReLU(),
+                         nn.Conv2d(8, 4, 1), nn.InstanceNorm2d(4))
+
+
+# ---- activations ---------------------------------------------------------------------------------------------------------
+
+
+def activations(inplace):
+    acts = [nn.ReLU(inplace), nn.ReLU6(inplace), nn.Hardtanh(-2, 2, inplace), nn.LeakyReLU(0.1, inplace), nn.ELU(1.0, inplace), nn.SELU(inplace), nn.CELU(1.0, inplace),
+            nn.SiLU(inplace), nn.Mish(inplace), nn.Hardswish(inplace), nn.Hardsigmoid(inplace), nn.Threshold(0.1, 0.2, inplace)]
+    if not inplace:
+        acts += [nn.GELU(), nn.GELU(approximate="tanh"), nn.Sigmoid(), nn.Tanh(), nn.Softplus(), nn.Softshrink(), nn.Hardshrink(), nn.LogSigmoid(), nn.PReLU(16), nn.PReLU()]
+    layers = [nn.Linear(16, 16)]
+    for a in acts:
+        layers += [a, nn.Linear(16, 16)] if inplace else [a]
+    if not inplace:
+        layers += [nn.Linear(16, 16), nn.GLU(), nn.Linear(8, 8)]
+    return nn.Sequential(*layers)
+
+
+def inplace_functions(s, x):
+    x = F.linear(x, s.a)
+    x.sigmoid_()
+    x = F.linear(x, s.b)
+    x.tanh_()
+    x = F.linear(x, s.c)
+    x.add_(1.5).mul_(2.0)
+    x.mul_(s.d)
+    x.add_(s.d).sub_(0.5).div_(4.0)
+    return x
+
+
+# ---- pools -----------------------------------------------------------------------------------------------------------------
+
+
+def pools():
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3, padding=1), nn.AvgPool2d(3, stride=1, padding=1), nn.Conv2d(4, 4, 3, padding=1),
+                         nn.AdaptiveAvgPool2d(4), nn.Conv2d(4, 4, 3, padding=1), nn.AdaptiveMaxPool2d(2), nn.Conv2d(4, 4, 1), nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(), nn.Linear(4, 10))
+
+
+def pools1d():
+    return nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.MaxPool1d(2), nn.Conv1d(4, 4, 1), nn.AvgPool1d(2), nn.Conv1d(4, 4, 1), nn.AdaptiveAvgPool1d(2), nn.Conv1d(4, 4, 1),
+                         nn.AdaptiveMaxPool1d(1), nn.Flatten(), nn.Linear(4, 4))
+
+
+def pools3d():
+    return nn.Sequential(nn.Conv3d(2, 4, 3, padding=1), nn.MaxPool3d(2), nn.Conv3d(4, 4, 1), nn.AvgPool3d(2), nn.Conv3d(4, 4, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 4))
+
+
+# ---- dropout, softmax ----------------------------------------------------------------------------------------------------------
+
+
+def dropout():
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Dropout2d(0.5), nn.Conv2d(8, 8, 3, padding=1), nn.Dropout(0.5), nn.Flatten(), nn.Linear(8 * 64, 16), nn.Dropout(0.2),
+                         nn.Linear(16, 16), nn.Dropout(0.2, inplace=True), nn.Linear(16, 10), nn.Dropout(0.0))
+
+
+def softmax(s, x):
+    x = torch.softmax(F.linear(x, s.a), 1)
+    x = F.log_softmax(F.linear(x, s.b), dim=-1)
+    return x
+
+
+# ---- arithmetic ---------------------------------------------------------------------------------------------------------------
+
+
+def arithmetic(s, x):  # x and a..c are [B, 8] and [8] and [1]: broadcasting on either side
+    x = x * s.a
+    x = x + s.b
+    x = x - s.a
+    x = s.b - x
+    x = x / s.a
+    x = s.b / x
+    x = x * s.c
+    x = x * 2.0
+    x = x + 1
+    x = x - 0.5
+    x = 3.0 - x
+    x = x / 4.0
+    x = (x * x).reciprocal() * 2.0
+    x = torch.add(x, s.a, alpha=2)
+    return x
+
+
+def functions(s, x):
+    x = x * s.a
+    x = x.pow(2)
+    x = x.sqrt()
+    x = x.exp()
+    x = x.log()
+    x = x.abs()
+    x = x.rsqrt()
+    x = x.reciprocal()
+    x = x.sin()
+    x = x.cos()
+    x = -x
+    x = x.square()
+    x = x.floor()
+    x = x * 0.5
+    return x
+
+
+def choices(s, x, y):
+    x = x * s.a
+    x = x.clamp(0.1, 5.0)
+    x = x.clamp(min=0.2)
+    x = torch.maximum(x, s.a)
+    x = torch.minimum(x, s.a)
+    x = torch.where(y > 0.9, x, s.a)
+    x = x.masked_fill(y > 1.4, 0.0)
+    return x
+
+
+def reductions(s, x):  # [B, 6, 8]
+    x = x * s.a
+    x = x - x.mean(1, keepdim=True)
+    x = x / (x.var(2, keepdim=True) + 1.0)
+    x = x * x.amax(2, keepdim=True)
+    x = x + x.std(1, keepdim=True)
+    x = x.sum(1)
+    x = x * x.max(1, keepdim=True)[0]
+    x = x * x.mean()
+    x = x * x.sum()
+    return x
+
+
+# ---- joins, views, copies --------------------------------------------------------------------------------------------------------
+
+
+def joins(s, x):  # [B, 8]
+    x = F.linear(x, s.a)
+    x = torch.cat(x.split(2, 1)[1:], 1)
+    x = F.linear(x, s.b)
+    x = torch.cat([x, F.linear(x, s.a)], 1)
+    x = torch.stack(x.chunk(2, 1), 1)
+    x = torch.stack(x.unbind(1), 2)
+    return x
+
+
+def views(s, x):  # [B, 6, 8]
+    x = F.linear(x, s.a)
+    x = x.permute(2, 0, 1).permute(1, 2, 0)
+    x = x.view(-1, 2, 3, 8).transpose(1, 2).reshape(-1, 6, 8)
+    x = F.linear(x, s.a)
+    x = x.unsqueeze(1).squeeze(1).transpose(1, 2).contiguous()
+    x = x.transpose(1, 2).flatten(1).unflatten(1, (8, 6))
+    x = F.linear(x, s.b)
+    x = x[:, 1:5] * 2.0
+    x = x.narrow(1, 1, 3) * 2.0
+    x = x.select(1, 1)
+    x = x.unsqueeze(1).expand(-1, 3, -1) * 2.0
+    x = x.clone().view_as(x).detach() + x
+    return x.reshape(-1, 18)
+
+
+def copies():
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ZeroPad2d(1), nn.Conv2d(4, 4, 3), nn.ReflectionPad2d(1), nn.Conv2d(4, 4, 3), nn.ReplicationPad2d((1, 2, 1, 2)), nn.Conv2d(4, 4, 3),
+                         nn.Upsample(scale_factor=2), nn.Conv2d(4, 4, 3, stride=2, padding=1), nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(4, 4, 3, padding=1),
+                         nn.Upsample(size=(10, 10), mode="bicubic", align_corners=True), nn.Conv2d(4, 4, 3, padding=1), nn.PixelShuffle(2))
+
+
+def moved(s, x):  # [B, 6, 8]
+    x = F.linear(x, s.a)
+    x = x.roll(2, 1)
+    x = x.flip(1)
+    x = x.repeat(1, 2, 1)
+    x = F.linear(x, s.a)
+    x = x.tril()
+    x = x.triu(-2)
+    x = F.pad(x, (1, 1))
+    return x
+
+
+# ---- indexing --------------------------------------------------------------------------------------------------------------------
+
+
+def embedding(s, t):
+    x = F.embedding(t, s.a)
+    x = F.linear(x, s.b)
+    return x
+
+
+def indexing(s, x, t):
+    x = F.linear(x, s.a)
+    x = x.index_select(1, t)
+    x = F.linear(x, s.b)
+    return x
+
+
+def gathering(s, x, t):
+    x = F.linear(x, s.a)
+    x = x.gather(1, t)
+    x = x[:, :, None] * 2.0
+    return x
+
+
+def advanced(s, x, t):
+    x = F.linear(x, s.a)
+    x = x[:, t]
+    x = F.linear(x, s.b)
+    x = x[t]
+    return x
+
+
+# ---- the rest of ops.def -----------------------------------------------------------------------------------------------------------
+
+
+def made(s, x):  # tensors out of nothing, comparisons, casts
+    x = x * s.a
+    x = x + torch.zeros(8)
+    x = x * torch.full_like(x, 2.0)
+    x = x + torch.ones_like(x)
+    x = x - x.new_zeros(8)
+    x = x * (x > 0.5).to(torch.float32)
+    x = x.to(torch.float64)
+    x = x * 2.0
+    x = x.to(torch.float32)
+    x = x.clamp_min(0.1)
+    x = x.clamp_max(50.0)
+    return x
+
+
+def more_reductions(s, x):  # [B, 6, 8]
+    x = x * s.a
+    x = x + x.amin((1, 2), keepdim=True)
+    x = x * x.min(2, keepdim=True)[0]
+    x = x - x.var()
+    x = x - x.std()
+    x = x.gather(1, x.argmax(1, keepdim=True))
+    x = x.squeeze(1) + x.mean((0, 1))
+    return x
+
+
+def more_joins(s, x):  # [B, 8]
+    x = F.linear(x, s.a)
+    x = torch.concat(x.split([1, 2, 5], 1), 1)
+    x = x + F.linear(x[:, :1].expand_as(x), s.a)
+    x = torch.cat([x, x], 0)
+    x = x.view(-1, 2, 2, 2)
+    x = F.channel_shuffle(x, 2)
+    x = F.relu6(x.flatten(1))
+    return x
+
+
+def more_products(s, x):  # [B, 6, 8]
+    x = torch.matmul(x.transpose(1, 2), s.a)
+    x = torch.matmul(s.b, x)
+    x = torch.matmul(x.unsqueeze(1), s.c)
+    x = torch.matmul(s.d, x)
+    x = torch.matmul(x, s.e)
+    x = torch.matmul(s.f, x)
+    return x
+
+
+def vectors(s, x):  # [B, 8]
+    x = F.linear(x, s.a)
+    x = x.sum(0)
+    x = F.linear(x, s.a, s.b)
+    x = torch.matmul(x, s.a)
+    return torch.matmul(x, s.b)
+
+
+def resizes():
+    return nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.Upsample(scale_factor=2), nn.Conv1d(4, 4, 1), nn.Unflatten(1, (2, 2)), nn.Unflatten(3, (4, 8)), nn.Conv3d(2, 2, 1),
+                         nn.Upsample(scale_factor=2), nn.Conv3d(2, 2, 1), nn.Upsample(scale_factor=0.5, mode="trilinear"))
+
+
+def softmaxes(s, x):  # [B, 6, 8]
+    x = F.linear(x, s.a)
+    x = torch.softmax(x, 1)
+    x = F.linear(x, s.a)
+    x = torch.log_softmax(x.transpose(1, 2), 2)
+    x = torch.softmax(x * 2.0, 0, dtype=torch.float64)
+    return x.to(torch.float32)
+
+
+# ---- who holds what --------------------------------------------------------------------------------------------------------------------
+
+
+class Shared(nn.Module):
+    """One weight in three places: its gradients meet."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(20, 8)
+        self.mix = nn.Linear(8, 8)
+        self.head = nn.Linear(8, 20, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, t):
+        x = self.table(t)
+        x = self.mix(x)
+        x = self.mix(x)
+        return self.head(x).flatten(0, 1)
+
+
+def frozen():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(512, 10))
+    for p in list(net[0].parameters()) + list(net[1].parameters()) + [net[5].weight, net[8].weight]:
+        p.requires_grad_(False)
+    return net
+
+
+def channels_last(s, x):
+    x = x.contiguous(memory_format=torch.channels_last)
+    x = F.conv2d(x, s.a, s.b, padding=1)
+    x = F.relu(x)
+    x = F.max_pool2d(x, 2)
+    x = F.conv2d(x, s.c, None, padding=1)
+    x = F.avg_pool2d(x, 2)
+    return x.flatten(1)
+
+
+# ---- losses ------------------------------------------------------------------------------------------------------------------------
+
+
+def loss_of(fn, before=None):
+    def forward(s, x, y):
+        x = F.linear(x, s.a)
+        if before:
+            x = before(x)
+        return fn(x, y)
+
+    return lambda: Fn(forward, (10, 10))
+
+
+def both_l1(x, y):
+    return F.l1_loss(x, y) + F.smooth_l1_loss(x, y)
+
+
+# ---- attention and blocks -------------------------------------------------------------------------------------------------------------
+
+
+def masked_attention(s, x, m):
+    x = F.linear(x, s.a, s.b).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+    x = F.scaled_dot_product_attention(x[0], x[1], x[2], attn_mask=m)
+    x = x.transpose(1, 2).reshape(-1, 6, 16)
+    return F.linear(x, s.c, s.d)
+
+
+def causal_attention(s, x):
+    x = F.linear(x, s.a, s.b).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+    x = F.scaled_dot_product_attention(x[0], x[1], x[2], is_causal=True)
+    x = x.transpose(1, 2).reshape(-1, 6, 16)
+    return F.linear(x, s.c, s.d)
+
+
+def attention(s, x):  # [B, 6, 16], two heads
+    x = F.linear(x, s.a, s.b).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+    x = F.scaled_dot_product_attention(x[0], x[1], x[2])
+    x = x.transpose(1, 2).reshape(-1, 6, 16)
+    return F.linear(x, s.c, s.d)
+
+
+class Residual(nn.Module):
+    def __init__(self, c, stride=1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(c, c, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(c)
+        self.conv2 = nn.Conv2d(c, c, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(c)
+        self.relu = nn.ReLU(inplace=True)
+        self.down = nn.Conv2d(c, c, 1, stride) if stride > 1 else None
+
+    def forward(self, x):
+        identity = x
+        out = self.conv1(x)
+        out = self.bn1(out)
+        out = self.relu(out)
+        out = self.conv2(out)
+        out = self.bn2(out)
+        if self.down is not None:
+            identity = self.down(x)
+        out += identity
+        out = self.relu(out)
+        return out
+
+
+def residual():
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Residual(8), Residual(8, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
+
+
+def whole(name, **kw):
+    def make():
+        import torchvision
+
+        return getattr(torchvision.models, name)(weights=None, **kw)
+
+    return make
+
+
+def fn(function, *sizes):
+    return lambda: Fn(function, *sizes)
+
+
+NETS = {
+    "conv2d": (conv2d, [f(B, 3, 16, 16)], "cross_entropy"),
+    "conv_transpose": (conv_transpose, [f(B, 3, 8, 8)], "mse"),
+    "conv1d": (conv1d, [f(B, 3, 16)], "cross_entropy"),
+    "conv3d": (conv3d, [f(B, 2, 4, 4, 4)], "cross_entropy"),
+    "linear": (linear, [f(B, 16)], "cross_entropy"),
+    "linear3": (fn(linear3, (8, 8), (8,), (8, 6), (8,), (5, 8)), [f(B, 6, 8)], "mse"),
+    "products": (fn(products, (8, 8), (6, 6), (6, 6), (6, 6), (36, 8), (8,), (8, 8), (8,)), [f(B, 6, 8)], "sum"),
+    "heads": (fn(heads, (48, 16), (16, 16)), [f(B, 6, 16)], "mse"),
+    "batch_norm": (batch_norm, [f(B, 3, 8, 8)], "cross_entropy"),
+    "layer_norm": (layer_norm, [f(B, 6, 16)], "mse"),
+    "group_norm": (group_norm, [f(B, 3, 8, 8)], "mse"),
+    "activations": (lambda: activations(False), [f(B, 16)], "mse"),
+    "activations_inplace": (lambda: activations(True), [f(B, 16)], "mse"),
+    "inplace_functions": (fn(inplace_functions, (8, 8), (8, 8), (8, 8), (8,)), [f(B, 8)], "mse"),
+    "pools": (pools, [f(B, 3, 16, 16)], "cross_entropy"),
+    "pools1d": (pools1d, [f(B, 3, 16)], "cross_entropy"),
+    "pools3d": (pools3d, [f(B, 2, 8, 8, 8)], "cross_entropy"),
+    "dropout": (dropout, [f(B, 3, 8, 8)], "cross_entropy"),
+    "softmax": (fn(softmax, (8, 8), (8, 8)), [f(B, 8)], "mse"),
+    "arithmetic": (fn(arithmetic, (8,), (1, 8), (1,)), [f(B, 8)], "mse"),
+    "functions": (fn(functions, (8,)), [f(B, 8)], "mse"),
+    "choices": (fn(choices, (8,)), [f(B, 8), f(B, 8)], "mse"),
+    "reductions": (fn(reductions, (8,)), [f(B, 6, 8)], "mse"),
+    "joins": (fn(joins, (8, 8), (8, 6)), [f(B, 8)], "mse"),
+    "views": (fn(views, (8, 8), (6, 6)), [f(B, 6, 8)], "mse"),
+    "copies": (copies, [f(B, 3, 8, 8)], "mse"),
+    "moved": (fn(moved, (8, 8)), [f(B, 6, 8)], "mse"),
+    "embedding": (fn(embedding, (50, 8), (8, 8)), [ids(50, B, 6)], "mse"),
+    "indexing": (fn(indexing, (8, 8), (5, 5)), [f(B, 8), ids(8, 5)], "mse"),
+    "gathering": (fn(gathering, (8, 8)), [f(B, 8), ids(8, B, 5)], "mse"),
+    "loss_nll": (loss_of(F.nll_loss, lambda x: F.log_softmax(x, 1)), [f(B, 10), ids(10, B)], "sum"),
+    "loss_cross_entropy": (loss_of(F.cross_entropy), [f(B, 10), ids(10, B)], "sum"),
+    "loss_mse": (loss_of(F.mse_loss), [f(B, 10), f(B, 10)], "sum"),
+    "loss_bce": (loss_of(F.binary_cross_entropy, torch.sigmoid), [f(B, 10), f(B, 10) / 2], "sum"),
+    "loss_bce_logits": (loss_of(F.binary_cross_entropy_with_logits), [f(B, 10), f(B, 10)], "sum"),
+    "loss_l1": (loss_of(both_l1), [f(B, 10), f(B, 10)], "sum"),
+    "loss_huber": (loss_of(F.huber_loss), [f(B, 10), f(B, 10)], "sum"),
+    "logits_bce": (linear, [f(B, 16)], "bce"),
+    "segmentation": (lambda: nn.Sequential(nn.Conv2d(3, 5, 3, padding=1)), [f(B, 3, 8, 8)], "cross_entropy"),
+    "attention": (fn(attention, (48, 16), (48,), (16, 16), (16,)), [f(B, 6, 16)], "mse"),
+    "causal_attention": (fn(causal_attention, (48, 16), (48,), (16, 16), (16,)), [f(B, 6, 16)], "mse"),
+    "masked_attention": (fn(masked_attention, (48, 16), (48,), (16, 16), (16,)), [f(B, 6, 16), torch.zeros(6, 6)], "mse"),
+    "advanced": (fn(advanced, (8, 8), (5, 5)), [f(B, 8), ids(3, 5)], "mse"),
+    "made": (fn(made, (8,)), [f(B, 8)], "mse"),
+    "more_reductions": (fn(more_reductions, (8,)), [f(B, 6, 8)], "mse"),
+    "more_joins": (fn(more_joins, (8, 8)), [f(B, 8)], "mse"),
+    "more_products": (fn(more_products, (6, 5), (8, 8), (2, 5, 5), (B, 2, 3, 8), (5,), (2,)), [f(B, 6, 8)], "mse"),
+    "vectors": (fn(vectors, (8, 8), (8,)), [f(B, 8)], "sum"),
+    "resizes": (resizes, [f(B, 3, 16)], "mse"),
+    "softmaxes": (fn(softmaxes, (8, 8)), [f(B, 6, 8)], "mse"),
+    "shared": (Shared, [ids(20, B, 6)], "cross_entropy"),
+    "frozen": (frozen, [f(B, 3, 8, 8)], "cross_entropy"),
+    "channels_last": (fn(channels_last, (8, 3, 3, 3), (8,), (8, 8, 3, 3)), [f(B, 3, 8, 8)], "mse"),
+    "residual": (residual, [f(B, 3, 8, 8)], "cross_entropy"),
+    "resnet18": (whole("resnet18"), [f(2, 3, 64, 64)], "cross_entropy"),
+    "mobilenet_v2": (whole("mobilenet_v2"), [f(2, 3, 64, 64)], "cross_entropy"),
+    "vit_b_16": (whole("vit_b_16", image_size=32), [f(2, 3, 32, 32)], "cross_entropy"),
+}

@@ -1,0 +1,658 @@
+/* test_golden_torch.c -- every request of a real PyTorch step, beside ours.
+ *
+ * tests/golden/torch holds, for each net of nets.py, its torch.export archive
+ * and what PyTorch did with the net on the CPU (record.py says how, README.md
+ * what the CPU does otherwise and why).  Three things are compared:
+ *
+ *     shapes     each gradient is as large as its parameter or value here
+ *     saved      what autograd keeps, node by node, and whose storage it is
+ *     events     requests and releases of two iterations, one by one, in order
+ *
+ * A difference is an error unless a row of `otherwise` names the op that made
+ * the request; rows of `otherwise` that no recording needs are errors too. */
+#include "core/tape.h"
+#include "import/import.h"
+#include "op/machine_priv.h"
+#include "step/step.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "unit.h"
+
+#define GOLDEN PLIM_SOURCE_DIR "/tests/golden/torch"
+enum { FEWEST_NETS = 50 };
+
+/* ---- what the CPU does otherwise --------------------------------------------------- */
+
+typedef enum difference {
+    CPU_SCRATCH, /* its kernel's own room, given back before it returns: no such request here */
+    CPU_LAST,    /* likewise, but only the last request of the call */
+    CPU_NUMBER, /* a Python number, 0-dim: on the CPU an allocation, on the card an argument */
+    CPU_ORDER,  /* the results of this node, requested in another order */
+    CPU_SECOND, /* a second result that the card's kernel leaves empty */
+    CPU_MASK,   /* a mask of the input's dtype, not of bool */
+    CPU_HOST,   /* a tensor that is on the CPU on every device */
+    CARD_SCRATCH, /* room that only the card's kernel takes */
+} difference;
+
+static const struct exception {
+    const char *op;
+    difference is;
+} otherwise[] = {
+    {"aten::mkldnn_convolution", CPU_SCRATCH},
+    {"aten::convolution_backward", CPU_SCRATCH},
+    {"ConvolutionBackward0", CPU_ORDER},
+    {"aten::_convolution", CPU_SCRATCH},
+    {"aten::native_batch_norm", CPU_SCRATCH},
+    {"NativeBatchNormBackward0", CPU_ORDER},
+    {"aten::native_group_norm_backward", CPU_SCRATCH},
+    {"aten::native_layer_norm_backward", CPU_SCRATCH},
+    {"aten::upsample_nearest2d:copy", CPU_SCRATCH},
+    {"aten::upsample_bilinear2d:copy", CPU_SCRATCH},
+    {"aten::upsample_bicubic2d", CPU_SCRATCH},
+    {"aten::div.Tensor", CPU_SCRATCH},
+    {"aten::mul.Tensor", CPU_SCRATCH},
+    {"aten.group_norm.default", CARD_SCRATCH},
+    {"aten::log_sigmoid_forward", CPU_SECOND},
+    {"aten.log_sigmoid.default", CPU_SECOND},
+    {"aten::dropout", CPU_MASK},
+    {"aten.dropout.default", CPU_MASK},
+    {"aten::repeat:index", CPU_HOST},
+    {"aten::native_batch_norm_backward", CPU_SCRATCH},
+    {"python", CPU_NUMBER},
+    {"aten::div_.Scalar", CPU_NUMBER},
+    {"aten::div_.Tensor", CPU_NUMBER},
+    {"aten::div.Scalar", CPU_NUMBER},
+    {"aten::div.Tensor", CPU_NUMBER},
+    {"aten::mul.Scalar", CPU_NUMBER},
+    {"aten::mul.Tensor", CPU_NUMBER},
+    {"aten::add_.Tensor", CPU_NUMBER},
+    {"aten::sub_.Tensor", CPU_NUMBER},
+    {"aten::mul_.Tensor", CPU_NUMBER},
+    {"aten::where.ScalarSelf", CPU_NUMBER},
+    {"aten::where.ScalarOther", CPU_NUMBER},
+    {"aten::add.Tensor", CPU_NUMBER},
+    {"aten::sub.Tensor", CPU_NUMBER},
+    {"aten::rsub.Scalar", CPU_NUMBER},
+    {"aten::gt.Scalar", CPU_NUMBER},
+    {"aten::lt.Scalar", CPU_NUMBER},
+    {"aten::eq.Scalar", CPU_NUMBER},
+};
+
+static bool excepted(plim_str op, difference is, bool *used)
+{
+    for (size_t i = 0; i < PLIM_COUNT(otherwise); i++)
+        if (otherwise[i].is == is && plim_str_is(op, otherwise[i].op)) {
+            used[i] = true;
+            return true;
+        }
+    return false;
+}
+
+/* ---- a recording -------------------------------------------------------------------- */
+
+enum { MAX_WORDS = 5 };
+
+typedef struct line {
+    plim_str word[MAX_WORDS];
+    uint32_t n;
+} line;
+
+typedef struct event {
+    bool alloc, scratch;
+    uint32_t section; /* step and phase */
+    uint32_t id;
+    uint64_t bytes;
+    plim_str op, top;
+} event;
+
+typedef struct stream {
+    event *ev;
+    uint32_t n, cap, max_id;
+} stream;
+
+typedef struct net {
+    const char *name;
+    plim_arena a;
+    plim_graph g;
+    plim_bytes text, archive;
+    line *lines;
+    uint32_t n_lines, cap_lines;
+    plim_loss_kind loss;
+    int64_t batch;
+    bool *used; /* rows of `otherwise` */
+} net;
+
+static uint64_t number(plim_str s)
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < s.n && s.p[i] >= '0' && s.p[i] <= '9'; i++)
+        v = v * 10 + (uint64_t)(s.p[i] - '0');
+    return v;
+}
+
+static line split_line(const char *p, const char *end)
+{
+    line l = {.n = 0};
+    while (p < end && l.n < MAX_WORDS) {
+        const char *stop = p;
+        while (stop < end && *stop != ' ')
+            stop++;
+        l.word[l.n++] = (plim_str){p, (size_t)(stop - p)};
+        p = stop < end ? stop + 1 : end;
+    }
+    return l;
+}
+
+static void read_lines(net *t)
+{
+    const char *p = (const char *)t->text.p, *end = p + t->text.n;
+    while (p < end) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
+        nl = nl ? nl : end;
+        CHECK(t->name, PLIM_PUSH_ROOM(&t->a, t->lines, t->n_lines, t->cap_lines));
+        t->lines[t->n_lines++] = split_line(p, nl);
+        p = nl < end ? nl + 1 : end;
+    }
+}
+
+static void read_head(net *t)
+{
+    static const char *const names[] = {[PLIM_LOSS_CROSS_ENTROPY] = "cross_entropy",
+                                        [PLIM_LOSS_MSE] = "mse",
+                                        [PLIM_LOSS_BCE] = "bce",
+                                        [PLIM_LOSS_SUM] = "sum"};
+    for (uint32_t i = 0; i < t->n_lines && t->lines[i].n >= 2; i++) {
+        const line *l = &t->lines[i];
+        if (plim_str_is(l->word[0], "batch"))
+            t->batch = (int64_t)number(l->word[1]);
+        for (size_t k = PLIM_LOSS_CROSS_ENTROPY;
+             plim_str_is(l->word[0], "loss") && k < PLIM_COUNT(names); k++)
+            if (plim_str_is(l->word[1], names[k]))
+                t->loss = (plim_loss_kind)k;
+    }
+}
+
+static void net_open(net *t, const char *name, bool *used)
+{
+    char path[512];
+    plim_err err = PLIM_ERR_INIT;
+    *t = (net){.name = name, .a = PLIM_ARENA_INIT, .used = used};
+    snprintf(path, sizeof path, GOLDEN "/%s.txt", name);
+    CHECK(path, plim_file_map(&t->text, path, &err) == PLIM_OK);
+    read_lines(t);
+    read_head(t);
+    snprintf(path, sizeof path, GOLDEN "/%s.pt2", name);
+    CHECK(path, plim_file_map(&t->archive, path, &err) == PLIM_OK);
+    const plim_importer *im = plim_importer_probe(t->archive);
+    CHECK(path, im != NULL);
+    plim_binding bind = {.batch = t->batch};
+    CHECK(path, plim_graph_init(&t->g, &t->a, &err) == PLIM_OK);
+    if (im->read(&t->g, t->archive, &bind, &err))
+        fail_msg("%s: %s", name, err.msg);
+    for (uint32_t i = 0; i < t->g.n_nodes; i++)
+        if (!t->g.nodes[i].op)
+            fail_msg("%s: no rule for '" PLIM_STR_FMT "'", name,
+                     PLIM_STR_ARG(t->g.nodes[i].target));
+}
+
+static void net_close(net *t)
+{
+    plim_file_unmap(&t->text);
+    plim_file_unmap(&t->archive);
+    plim_arena_free(&t->a);
+}
+
+static plim_world plain_world(void)
+{
+    return (plim_world){.torch = plim_torch_newest()->version, .cc = 80};
+}
+
+/* ---- shapes ---------------------------------------------------------------------------- */
+
+static uint32_t value_named(const net *t, plim_str name)
+{
+    for (uint32_t i = 0; i < t->g.n_values; i++)
+        if (plim_str_eq(t->g.values[i].name, name))
+            return i;
+    return PLIM_NONE;
+}
+
+static int check_shapes(net *t)
+{
+    int bad = 0;
+    for (uint32_t i = 0; i < t->n_lines; i++) {
+        const line *l = &t->lines[i];
+        uint64_t bytes = 0;
+        if (!plim_str_is(l->word[0], "grad"))
+            continue;
+        uint32_t v = value_named(t, l->word[1]);
+        if (v != PLIM_NONE)
+            plim_meta_bytes(&t->g.values[v].meta, &bytes);
+        if (number(l->word[2]) && bytes != number(l->word[2])) {
+            print_error("%s: gradient of '" PLIM_STR_FMT "' has " PLIM_STR_FMT
+                        " bytes, here %" PRIu64 "\n",
+                        t->name, PLIM_STR_ARG(l->word[1]), PLIM_STR_ARG(l->word[2]), bytes);
+            bad++;
+        }
+    }
+    return bad;
+}
+
+/* ---- saved ------------------------------------------------------------------------------- */
+
+/* Runs the forward as step.c does, but lets go of nothing. */
+typedef struct drive {
+    net *t;
+    plim_machine *m;
+    plim_tape tape;
+    plim_t *value;
+    plim_str *owner; /* by tape storage: the first value on it */
+} drive;
+
+static void drive_own(drive *d, plim_t t, plim_str name)
+{
+    uint32_t s = m_t(d->m, t)->storage;
+    if (t && s != PLIM_NONE && !d->owner[d->m->storages[s].tape].n)
+        d->owner[d->m->storages[s].tape] = name;
+}
+
+static void drive_leaves(drive *d)
+{
+    const plim_graph *g = &d->t->g;
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->kind == PLIM_VALUE_NODE)
+            continue;
+        plim_m_place(d->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
+        d->value[i] =
+            plim_m_leaf(d->m, &v->meta, v->kind == PLIM_VALUE_PARAMETER && v->requires_grad);
+        drive_own(d, d->value[i], v->name);
+    }
+}
+
+static int by_text(const void *a, const void *b)
+{
+    const plim_str *x = a, *y = b;
+    size_t n = PLIM_MIN(x->n, y->n);
+    int c = n ? memcmp(x->p, y->p, n) : 0;
+    return c ? c : (x->n > y->n) - (x->n < y->n);
+}
+
+/* "conv1.weight 864, ..." sorted */
+static plim_str sorted_list(net *t, plim_str *item, uint32_t n)
+{
+    plim_str all = PLIM_STR("");
+    if (n)
+        qsort(item, n, sizeof *item, by_text);
+    for (uint32_t i = 0; i < n; i++)
+        all = plim_arena_printf(&t->a, PLIM_STR_FMT "%s" PLIM_STR_FMT, PLIM_STR_ARG(all),
+                                i ? ", " : "", PLIM_STR_ARG(item[i]));
+    return all;
+}
+
+enum { MAX_SAVED_OF_NODE = 128, FLOAT_BYTES = 4 };
+
+static plim_str saved_here(drive *d, uint32_t node)
+{
+    plim_str item[MAX_SAVED_OF_NODE];
+    uint32_t n = 0;
+    for (uint32_t id = 0; id < d->m->n_gnodes; id++) {
+        const m_gnode *gn = m_n(d->m, id);
+        if (!gn->refs || !gn->pub.fn || gn->pub.where != node)
+            continue;
+        for (uint32_t k = 0; k < PLIM_MAX_SAVED && n < MAX_SAVED_OF_NODE; k++) {
+            plim_t s = gn->pub.saved[k];
+            uint32_t storage = s ? m_t(d->m, s)->storage : PLIM_NONE;
+            if (storage == PLIM_NONE)
+                continue;
+            uint32_t at = d->m->storages[storage].tape;
+            plim_str who = d->owner[at].n ? d->owner[at] : PLIM_STR("-");
+            item[n++] = plim_arena_printf(&d->t->a, PLIM_STR_FMT " %" PRIu64,
+                                          PLIM_STR_ARG(who), d->tape.storages[at].bytes);
+        }
+    }
+    return sorted_list(d->t, item, n);
+}
+
+static plim_str saved_there(net *t, plim_str node, plim_str target)
+{
+    plim_str item[MAX_SAVED_OF_NODE];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_lines && n < MAX_SAVED_OF_NODE; i++) {
+        const line *l = &t->lines[i];
+        if (!plim_str_is(l->word[0], "saved") || !plim_str_eq(l->word[1], node))
+            continue;
+        uint64_t bytes = number(l->word[3]);
+        bool own = plim_str_is(l->word[2], "-"); /* nobody else's storage */
+        if (own && excepted(target, CPU_MASK, t->used))
+            bytes /= FLOAT_BYTES;
+        if (!bytes || plim_str_is(l->word[2], "number") ||
+            (own && excepted(target, CPU_SECOND, t->used)))
+            continue;
+        item[n++] = plim_arena_printf(&t->a, PLIM_STR_FMT " %" PRIu64,
+                                      PLIM_STR_ARG(l->word[2]), bytes);
+    }
+    return sorted_list(t, item, n);
+}
+
+static int check_saved(net *t)
+{
+    int bad = 0;
+    plim_err err = PLIM_ERR_INIT;
+    plim_world w = plain_world();
+    drive d = {.t = t};
+    plim_tape_init(&d.tape, &t->a);
+    d.m = plim_m_new(&t->a, &d.tape, &w, &err);
+    d.value = PLIM_NEW_N(&t->a, plim_t, t->g.n_values);
+    d.owner = PLIM_NEW_N(&t->a, plim_str, 1 << 16);
+    plim_m_set_grad_mode(d.m, true);
+    drive_leaves(&d);
+    for (uint32_t i = 0; i < t->g.n_nodes; i++) {
+        const plim_node *n = &t->g.nodes[i];
+        plim_m_place(d.m, i, n->target, "out", PLIM_CAT_TEMPORARY);
+        plim_m_run(d.m, &t->g, i, d.value);
+        if (plim_m_bad(d.m))
+            fail_msg("%s: %s", t->name, err.msg);
+        for (uint32_t k = 0; k < n->n_outs; k++)
+            drive_own(&d, d.value[n->outs[k]], t->g.values[n->outs[k]].name);
+        plim_str node = t->g.values[n->outs[0]].name, here = saved_here(&d, i),
+                 there = saved_there(t, node, n->target);
+        if (!plim_str_eq(here, there)) {
+            print_error("%s: saved by '" PLIM_STR_FMT "' (" PLIM_STR_FMT
+                        "):\n  torch " PLIM_STR_FMT "\n  here  " PLIM_STR_FMT "\n",
+                        t->name, PLIM_STR_ARG(node), PLIM_STR_ARG(n->target),
+                        PLIM_STR_ARG(there), PLIM_STR_ARG(here));
+            bad++;
+        }
+    }
+    return bad;
+}
+
+/* ---- events --------------------------------------------------------------------------------- */
+
+static uint32_t phase_named(plim_str s)
+{
+    static const char *const names[] = {
+        [PLIM_PHASE_INPUTS] = "inputs",     [PLIM_PHASE_ZERO_GRAD] = "zero_grad",
+        [PLIM_PHASE_FORWARD] = "forward",   [PLIM_PHASE_LOSS] = "loss",
+        [PLIM_PHASE_BACKWARD] = "backward", [PLIM_PHASE_OPTIMIZER] = "optimizer"};
+    for (uint32_t i = 0; i < PLIM_COUNT(names); i++)
+        if (names[i] && plim_str_is(s, names[i]))
+            return i;
+    return 15;
+}
+
+static void push(net *t, stream *s, event e)
+{
+    CHECK(t->name, PLIM_PUSH_ROOM(&t->a, s->ev, s->n, s->cap));
+    s->max_id = PLIM_MAX(s->max_id, e.id);
+    s->ev[s->n++] = e;
+}
+
+static bool is_number(const event *e, bool *used)
+{
+    return e->bytes <= 8 && (e->scratch || plim_str_is(e->op, "python")) &&
+           excepted(e->op, CPU_NUMBER, used);
+}
+
+static bool is_second(const net *t, uint32_t i)
+{
+    const line *l = &t->lines[i], *before = l - 1;
+    return before->n > 3 && plim_str_is(before->word[0], "+") &&
+           plim_str_eq(before->word[3], l->word[3]) &&
+           excepted(l->word[3], CPU_SECOND, t->used);
+}
+
+/* The recording, without what only the CPU asks for. */
+static stream recorded(net *t)
+{
+    stream s = {0};
+    uint32_t section = 0;
+    plim_str top = PLIM_STR("python");
+    bool *gone = PLIM_NEW_N(&t->a, bool, t->n_lines);
+    for (uint32_t i = 0; i < t->n_lines; i++) {
+        const line *l = &t->lines[i];
+        event e = {.section = section, .top = top, .id = (uint32_t)number(l->word[1])};
+        if (plim_str_is(l->word[0], "phase"))
+            section = (uint32_t)number(l->word[1]) * 16 + phase_named(l->word[2]);
+        if (plim_str_is(l->word[0], "phase"))
+            top = PLIM_STR("python");
+        if (plim_str_is(l->word[0], "@"))
+            top = l->word[1];
+        if (plim_str_is(l->word[0], "+")) {
+            e.alloc = true;
+            e.bytes = number(l->word[2]);
+            e.op = l->word[3];
+            e.scratch = l->n > 4;
+            if (excepted(e.op, CPU_MASK, t->used))
+                e.bytes /= FLOAT_BYTES;
+            gone[e.id] = is_number(&e, t->used) ||
+                         (e.scratch && excepted(e.op, CPU_SCRATCH, t->used)) ||
+                         excepted(e.op, CPU_HOST, t->used) || is_second(t, i);
+        }
+        if ((e.alloc || plim_str_is(l->word[0], "-")) && !gone[e.id])
+            push(t, &s, e);
+    }
+    return s;
+}
+
+/* The op of the layer that a mark names. */
+static plim_str mark_target(const plim_graph *g, plim_str name)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        plim_str path = g->scopes[g->nodes[i].scope].path;
+        if (plim_str_eq(path.n ? path : g->nodes[i].target, name))
+            return g->nodes[i].target;
+    }
+    return name;
+}
+
+/* Requests of an op that only the card's kernel makes: given back under the
+ * same mark. */
+static bool *card_scratch(net *t, const plim_tape *tape)
+{
+    bool *gone = PLIM_NEW_N(&t->a, bool, tape->n_storages);
+    uint32_t *born = PLIM_NEW_N(&t->a, uint32_t, tape->n_storages);
+    for (uint32_t i = 0, mark = 0; i < tape->n_events; i++) {
+        while (mark + 1 < tape->n_marks && tape->marks[mark + 1].first <= i)
+            mark++;
+        if (tape->events[i].kind == PLIM_EVENT_ALLOC)
+            born[tape->events[i].id] = mark;
+        else if (born[tape->events[i].id] == mark)
+            gone[tape->events[i].id] =
+                excepted(mark_target(&t->g, tape->marks[mark].op), CARD_SCRATCH, t->used);
+    }
+    return gone;
+}
+
+static stream simulated(net *t)
+{
+    stream s = {0};
+    plim_tape tape;
+    plim_step_info info;
+    plim_err err = PLIM_ERR_INIT;
+    plim_step_settings set = {.steps = 2,
+                              .dtype = PLIM_F32,
+                              .loss = t->loss,
+                              .torch = plim_torch_newest(),
+                              .world = plain_world()};
+    CHECK(t->name, plim_optim_parse(PLIM_STR("sgd"), &set.optim, &err) == PLIM_OK);
+    plim_tape_init(&tape, &t->a);
+    if (plim_step_run(&t->a, &t->g, &set, &tape, &info, &err))
+        fail_msg("%s: %s", t->name, err.msg);
+    bool *gone = card_scratch(t, &tape);
+    for (uint32_t i = 0, mark = 0; i < tape.n_events; i++) {
+        while (mark + 1 < tape.n_marks && tape.marks[mark + 1].first <= i)
+            mark++;
+        const plim_mark *k = &tape.marks[mark];
+        const plim_storage *row = &tape.storages[tape.events[i].id];
+        if (k->step < 0 || gone[tape.events[i].id])
+            continue;
+        push(t, &s,
+             (event){.alloc = tape.events[i].kind == PLIM_EVENT_ALLOC,
+                     .id = tape.events[i].id,
+                     .section = (uint32_t)k->step * 16 + k->phase,
+                     .bytes = row->bytes,
+                     .op = row->name,
+                     .top = k->op});
+    }
+    return s;
+}
+
+static void show(const char *side, const stream *s, uint32_t at)
+{
+    for (uint32_t i = at > 6 ? at - 6 : 0; i < s->n && i < at + 8; i++) {
+        const event *e = &s->ev[i];
+        print_error(
+            "  %s %s step %u phase %u %c %u %" PRIu64 " " PLIM_STR_FMT " (" PLIM_STR_FMT ")\n",
+            side, i == at ? ">" : " ", e->section / 16, e->section % 16, e->alloc ? '+' : '-',
+            e->id, e->bytes, PLIM_STR_ARG(e->op), PLIM_STR_ARG(e->top));
+    }
+}
+
+static uint32_t run_of(const stream *s, uint32_t at, bool same_op)
+{
+    uint32_t n = 0;
+    while (at + n < s->n && s->ev[at + n].alloc &&
+           s->ev[at + n].section == s->ev[at].section &&
+           (!same_op || plim_str_eq(s->ev[at + n].top, s->ev[at].top)))
+        n++;
+    return n;
+}
+
+/* Pairs the storages of a run of requests by size; false if sizes differ. */
+static bool pair_run(stream *a, stream *b, uint32_t i, uint32_t k, uint32_t n,
+                     uint32_t *partner)
+{
+    bool taken[8] = {0};
+    for (uint32_t x = 0; x < n; x++) {
+        uint32_t y = 0;
+        while (y < n && (taken[y] || a->ev[i + x].bytes != b->ev[k + y].bytes))
+            y++;
+        if (y == n)
+            return false;
+        taken[y] = true;
+        partner[b->ev[k + y].id] = a->ev[i + x].id;
+    }
+    return true;
+}
+
+/* Releases with no request between them: no allocator can tell their order, and
+ * of two temporaries of one Python expression the graph does not say it. */
+static uint32_t releases(const stream *s, uint32_t at)
+{
+    uint32_t n = 0;
+    while (at + n < s->n && !s->ev[at + n].alloc && s->ev[at + n].section == s->ev[at].section)
+        n++;
+    return n;
+}
+
+static bool same_releases(const stream *a, const stream *b, uint32_t i, uint32_t k, uint32_t n,
+                          const uint32_t *partner)
+{
+    for (uint32_t x = 0; x < n; x++) {
+        uint32_t y = 0;
+        while (y < n && partner[b->ev[k + y].id] != a->ev[i + x].id)
+            y++;
+        if (y == n)
+            return false;
+    }
+    return true;
+}
+
+/* How many events agree from here on; 0: none. */
+static uint32_t agreeing(net *t, stream *real, stream *ours, uint32_t i, uint32_t k,
+                         uint32_t *partner)
+{
+    const event *a = &real->ev[i], *b = &ours->ev[k];
+    if (a->alloc != b->alloc || a->section != b->section)
+        return 0;
+    if (!a->alloc) {
+        uint32_t n = releases(real, i);
+        return releases(ours, k) == n && same_releases(real, ours, i, k, n, partner) ? n : 0;
+    }
+    if (a->bytes == b->bytes) {
+        partner[b->id] = a->id;
+        return 1;
+    }
+    uint32_t n = excepted(a->top, CPU_ORDER, t->used) ? run_of(real, i, true) : 0;
+    return n > 1 && n <= 8 && run_of(ours, k, false) >= n &&
+                   pair_run(real, ours, i, k, n, partner)
+               ? n
+               : 0;
+}
+
+static int check_events(net *t)
+{
+    stream real = recorded(t), ours = simulated(t);
+    uint32_t *partner = PLIM_NEW_N(&t->a, uint32_t, ours.max_id + 1), i = 0, k = 0, n = 1;
+    while (i < real.n && k < ours.n && n) {
+        n = agreeing(t, &real, &ours, i, k, partner);
+        i += n, k += n;
+    }
+    if (i == real.n && k == ours.n)
+        return 0;
+    print_error("%s: event %u of %u (here %u of %u) differs\n", t->name, i, real.n, k, ours.n);
+    show("torch", &real, i);
+    show("here ", &ours, k);
+    return 1;
+}
+
+/* ---- the tests --------------------------------------------------------------------------------- */
+
+static int is_recording(const struct dirent *e)
+{
+    size_t n = strlen(e->d_name);
+    return n > 4 && !strcmp(e->d_name + n - 4, ".txt");
+}
+
+/* Every recording there is, by name. */
+static void over_nets(bool *used, int (*check)(net *))
+{
+    struct dirent **file = NULL;
+    int n = scandir(GOLDEN, &file, is_recording, alphasort), bad = 0;
+    CHECK("the recordings are there", n >= FEWEST_NETS);
+    for (int i = 0; i < n; i++) {
+        net t;
+        file[i]->d_name[strlen(file[i]->d_name) - 4] = 0;
+        net_open(&t, file[i]->d_name, used);
+        bad += check(&t);
+        net_close(&t);
+        free(file[i]);
+    }
+    free(file);
+    CHECK("as PyTorch does it", bad == 0);
+}
+
+static void test_shapes(void **state) { over_nets(*state, check_shapes); }
+static void test_saved(void **state) { over_nets(*state, check_saved); }
+static void test_events(void **state) { over_nets(*state, check_events); }
+
+/* After the others: an exception that nothing needs hides the next mistake. */
+static void test_exceptions_needed(void **state)
+{
+    const bool *used = *state;
+    int idle = 0;
+    for (size_t i = 0; i < PLIM_COUNT(otherwise); i++)
+        if (!used[i]) {
+            print_error("no recording needs the exception for '%s' (row %zu)\n",
+                        otherwise[i].op, i);
+            idle++;
+        }
+    CHECK("each exception is needed", idle == 0);
+}
+
+int main(void)
+{
+    bool used[PLIM_COUNT(otherwise)] = {0};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(test_shapes, used),
+        cmocka_unit_test_prestate(test_saved, used),
+        cmocka_unit_test_prestate(test_events, used),
+        cmocka_unit_test_prestate(test_exceptions_needed, used),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
