@@ -160,6 +160,7 @@ static void cast_graph(plim_graph *g, plim_dtype t)
 static plim_status fill(plim_job *job, plim_arena *a, plim_layers *out, plim_err *err)
 {
     plim_graph g;
+    job->bind.infer = true; /* auxiliary heads are no part of what a model computes */
     plim_status st = plim_job_graph(job, 0, a, &g, err);
     if (st)
         return st;

@@ -131,6 +131,7 @@ static uint32_t inception_e(plim_nn *n, const char *name, uint32_t x)
 
 static uint32_t inception_aux(plim_nn *n, uint32_t x)
 {
+    uint32_t first = n->g->n_nodes;
     plim_nn_enter(n, "AuxLogits", "InceptionAux");
     x = plim_nn_avg_pool_op(n, x, 5, 3, 0);
     x = basic_conv(n, x, K1("conv0", 128));
@@ -139,6 +140,8 @@ static uint32_t inception_aux(plim_nn *n, uint32_t x)
     x = plim_nn_flatten1(n, x);
     x = plim_nn_linear(n, "fc", x, 1000, true);
     plim_nn_leave(n);
+    if (n->infer)
+        plim_nn_forget(n, first);
     return x;
 }
 
@@ -169,7 +172,8 @@ static void inception_build(plim_nn *n, const void *row, uint32_t x)
     x = plim_nn_dropout(n, "dropout", x, 0.5);
     x = plim_nn_flatten1(n, x);
     plim_zoo_output(n, plim_nn_linear(n, "fc", x, 1000, true));
-    plim_zoo_output(n, aux);
+    if (!n->infer)
+        plim_zoo_output(n, aux);
 }
 
 static const plim_zoo_model inception_models[] = {

@@ -130,6 +130,17 @@ static uint32_t nn_leaf(plim_nn *n, const char *name, plim_value v, plim_ints di
     return id;
 }
 
+void plim_nn_forget(plim_nn *n, uint32_t first)
+{
+    plim_graph *g = n->g;
+    if (n->st)
+        return;
+    for (uint32_t i = first; i < g->n_nodes; i++)
+        for (uint32_t k = 0; k < g->nodes[i].n_outs; k++)
+            g->values[g->nodes[i].outs[k]].node = PLIM_NONE;
+    g->n_nodes = first;
+}
+
 uint32_t plim_nn_param(plim_nn *n, const char *name, plim_ints dim)
 {
     plim_value v = {.kind = PLIM_VALUE_PARAMETER, .requires_grad = true};
@@ -552,7 +563,7 @@ uint32_t plim_nn_squeeze_excite(plim_nn *n, const char *name, uint32_t x, int64_
 /* src: torchvision/ops/stochastic_depth.py */
 uint32_t plim_nn_stochastic_depth(plim_nn *n, uint32_t x, double p)
 {
-    if (p == 0)
+    if (p == 0 || n->infer)
         return x;
     double survival = 1.0 - p;
     plim_nn_enter(n, "stochastic_depth", "StochasticDepth");

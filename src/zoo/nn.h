@@ -18,6 +18,7 @@ typedef struct plim_nn {
     plim_graph *g;
     plim_err *err;
     plim_status st;
+    bool infer; /* as after model.eval(): no stochastic depth, no auxiliary heads */
     uint32_t scope, depth;
     uint32_t next[PLIM_NN_DEPTH]; /* index of the next nameless child */
     /* ops looked up so far, by the address of the target's text: a model names
@@ -55,6 +56,8 @@ int64_t plim_nn_dim(const plim_nn *n, uint32_t x,
 
 /* ---- leaves ------------------------------------------------------------------ */
 
+/* Takes back the nodes from `first` on: their modules exist but do not run. */
+void plim_nn_forget(plim_nn *n, uint32_t first);
 uint32_t plim_nn_param(plim_nn *n, const char *name, plim_ints dim);
 uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
 
@@ -165,7 +168,8 @@ uint32_t plim_nn_conv_norm_act(plim_nn *n, const char *name, uint32_t x, plim_co
 /* SqueezeExcitation as module `name`. */
 uint32_t plim_nn_squeeze_excite(plim_nn *n, const char *name, uint32_t x, int64_t squeeze,
                                 plim_act act, plim_act scale);
-/* StochasticDepth(p, "row") as module "stochastic_depth"; x itself if p is 0. */
+/* StochasticDepth(p, "row") as module "stochastic_depth"; x itself if p is 0, or
+ * for inference. */
 uint32_t plim_nn_stochastic_depth(plim_nn *n, uint32_t x, double p);
 uint32_t plim_nn_permute_module(plim_nn *n, const char *name, uint32_t x, plim_ints dims);
 /* _make_divisible(v, 8) of torchvision/models/_utils.py */

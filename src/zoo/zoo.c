@@ -212,6 +212,7 @@ plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bin
     if (st)
         return st;
     plim_nn_init(&n, g, err);
+    n.infer = bind && bind->infer;
     memcpy(sample, m->input, sizeof sample);
     const void *row = arg.p ? m->parse(&n, arg, &sample[0]) : m->row;
     g->name = arg.p ? plim_arena_str(g->arena, name) : plim_str_of(m->name);

@@ -230,7 +230,7 @@ static void test_estimate_text(void **state)
               "  allocated   4.00 MiB           in allocator blocks\n"
               "  reserved    6.00 MiB           taken from CUDA\n"
               "  device      106.00-206.00 MiB  with the CUDA context\n"
-              "  may fit on Some Card (150.00 MiB)\n"
+              "  may not fit on Some Card (150.00 MiB)\n"
               "\n"
               "Timeline (# allocated, . reserved)\n"
               "                                             peak 4.00 MiB v\n"
