@@ -1,7 +1,7 @@
 /* bench_estimate.c -- what a user waits for: whole processes of the program,
  * start to answer, and the memory they took.
  *
- *     bench_estimate PROGRAM [RUNS] */
+ *     bench_estimate [RUNS [PROGRAM]]     default: 200, the plimsoll beside it */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -80,13 +80,17 @@ int main(int argc, char **argv)
         "estimate mlp:1024,4096,4096,1000:relu --batch 256",
         "layers resnet50",
     };
-    int runs = argc > 2 ? atoi(argv[2]) : 200, failed = 0;
-    if (argc < 2 || runs < 1 || runs > MAX_RUNS) {
-        fprintf(stderr, "usage: bench_estimate PROGRAM [RUNS]\n");
+    char beside[4096];
+    const char *slash = strrchr(argv[0], '/'), *program = argc > 2 ? argv[2] : beside;
+    int runs = argc > 1 ? atoi(argv[1]) : 200, failed = 0;
+    snprintf(beside, sizeof beside, "%.*splimsoll", slash ? (int)(slash - argv[0]) + 1 : 0,
+             argv[0]);
+    if (runs < 1 || runs > MAX_RUNS) {
+        fprintf(stderr, "usage: bench_estimate [RUNS [PROGRAM]]\n");
         return 2;
     }
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
-        failed |= bench(argv[1], lines[i], runs);
-    failed |= bench(argv[1], "fit resnet50 --gpu all --optimizer sgd,momentum=0.9", 5);
+        failed |= bench(program, lines[i], runs);
+    failed |= bench(program, "fit resnet50 --gpu all --optimizer sgd,momentum=0.9", 5);
     return failed;
 }

@@ -294,7 +294,7 @@ void plim_m_set_category(plim_machine *m, plim_t t, plim_category c)
 static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
 {
     uint32_t id = m->free_gnode;
-    if (id != PLIM_NONE && m_n(m, id)->edge_cap >= n_in) {
+    if (id != PLIM_NONE) {
         m->free_gnode = m_n(m, id)->next_free;
     } else {
         if (m->n_gnodes == m->npages * GNODE_PAGE &&
@@ -304,11 +304,10 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
         id = m->n_gnodes++;
     }
     m_gnode *n = m_n(m, id);
-    if (n->edge_cap < n_in || !n->pub.next) {
-        uint32_t cap = PLIM_MAX(n_in, 3);
-        n->pub.next = PLIM_NEW_N(m->arena, plim_edge, cap);
-        n->pub.in_meta = PLIM_NEW_N(m->arena, plim_meta, cap);
-        n->edge_cap = cap;
+    if (n->edge_cap < n_in) {
+        n->pub.next = PLIM_NEW_N(m->arena, plim_edge, n_in);
+        n->pub.in_meta = PLIM_NEW_N(m->arena, plim_meta, n_in);
+        n->edge_cap = n_in;
         if (!n->pub.next || !n->pub.in_meta) {
             n->edge_cap = 0;
             return m_oom(m), PLIM_NONE;
