@@ -80,15 +80,19 @@ static plim_status bad_value(conf_reader *r, const char *want)
 /* A number of MiB, at least `least`, in bytes. */
 static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
 {
-    uint64_t v = 0, bytes = 0;
-    if (!digits(r->value, &v) || !plim_mul(v, PLIM_MIB, &bytes))
+    uint64_t v = 0, most = 1ull << 40; /* 1 EiB, where PyTorch's own sizes end */
+    if (!digits(r->value, &v))
         return bad_value(r, "a number of MiB");
     if (v < least)
         return plim_fail(r->err, PLIM_EUSAGE, 0,
                          "allocator setting '%.*s' is %" PRIu64
                          ", below its least value of %" PRIu64,
                          SHOWN(r->key), v, least);
-    *out = bytes;
+    if (v > most)
+        return plim_fail(r->err, PLIM_EUSAGE, 0,
+                         "allocator setting '%.*s' is %" PRIu64 ", over the limit of %" PRIu64,
+                         SHOWN(r->key), v, most);
+    *out = v * PLIM_MIB;
     return PLIM_OK;
 }
 

@@ -561,7 +561,8 @@ static void jw_quoted(plim_buf *out, plim_str s)
             plim_buf_printf(out, "\\%c", c);
         from = ++i;
     }
-    plim_buf_add(out, (plim_str){s.p + from, i - from});
+    if (i > from) /* an empty name may have no address */
+        plim_buf_add(out, (plim_str){s.p + from, i - from});
     plim_buf_puts(out, "\"");
 }
 

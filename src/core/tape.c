@@ -203,7 +203,7 @@ static plim_status read_number(reader *r, plim_str w, const char *what, uint64_t
     if (!w.n)
         return READER_FAIL(r, "no %s", what);
     if (!all_digits(w, out))
-        return READER_FAIL(r, "'%.*s' is not a %s", SHOWN(w), what);
+        return READER_FAIL(r, "'%.*s' is no %s", SHOWN(w), what);
     if (*out > max)
         return READER_FAIL(r, "%s %" PRIu64 " is over the limit of %" PRIu64, what, *out, max);
     return PLIM_OK;
@@ -513,7 +513,8 @@ static void put_name(plim_buf *b, plim_str s)
         plim_buf_printf(b, "%%%02x", c);
         plain = i + 1;
     }
-    plim_buf_add(b, (plim_str){s.p + plain, s.n - plain});
+    if (s.n > plain)
+        plim_buf_add(b, (plim_str){s.p + plain, s.n - plain});
 }
 
 /* NAME.ROLE, either of which may be missing. */
@@ -561,7 +562,7 @@ static void write_event(writer *w, const plim_event *e)
     case PLIM_EVENT_EMPTY_CACHE:
     case PLIM_EVENT_RESET_PEAK: plim_buf_printf(b, "! %s", event_names[e->kind]); break;
     case PLIM_EVENT_CONFIG:
-        plim_buf_puts(b, "! config ");
+        plim_buf_puts(b, w->t->configs[e->id].n ? "! config " : "! config");
         put_name(b, w->t->configs[e->id]);
         break;
     }

@@ -389,6 +389,8 @@ plim_status plim_symexpr_eval(const plim_symbols *s, plim_str text, int64_t *out
 {
     *missing = (plim_str){NULL, 0};
     symexpr x = {.syms = s, .text = text, .missing = missing, .err = err};
+    if (!text.p)
+        x.text = PLIM_STR("");
     frac v = {0, 1};
     if (parse_sum(&x, &v) && sym_next(&x))
         sym_fail(&x, PLIM_EFORMAT, "syntax error");

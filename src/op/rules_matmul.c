@@ -350,7 +350,7 @@ void plim_run_matmul(plim_call *c)
 /* ---- linear -------------------------------------------------------------------------- */
 
 /* src: Linear.cpp.  Bias is fused into addmm for 2-D input and for contiguous
- * input of more dims (3-D only before 2.4); otherwise matmul, then add_. */
+ * input of any other rank (3-D only before 2.4); otherwise matmul, then add_. */
 void plim_run_linear(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -368,7 +368,7 @@ void plim_run_linear(plim_call *c)
         plim_t wt = plim_at_t(m, w);
         y = addmm(m, &addmm_fn, b, x, wt);
         plim_m_drop(m, wt);
-    } else if (b && wm->rank == 2 && xm->rank > 2 && plim_is_contiguous(xm) &&
+    } else if (b && wm->rank == 2 && plim_is_contiguous(xm) &&
                (xm->rank == 3 || plim_m_world(m)->torch >= 204)) {
         plim_t flat = plim_at_reshape(m, x, 2, (int64_t[]){-1, in});
         plim_t wt = plim_at_t(m, w);

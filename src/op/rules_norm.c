@@ -46,13 +46,13 @@ static plim_t batch_norm(plim_machine *m, plim_t x, plim_t w, plim_t b, plim_t r
     plim_m_save(m, n, 2, rm);
     plim_m_save(m, n, 3, rv);
     plim_t y = plim_m_empty_like(m, x);
-    if (training) { /* eval keeps no statistics */
-        for (uint32_t i = 4; i <= 5; i++) {
-            plim_t stat = norm_vector(m, norm_acc(xm->dtype), xm->dim[1]);
-            plim_m_save(m, n, i, stat);
-            plim_m_drop(m, stat);
-        }
+    plim_t stat[2] = {0};
+    for (uint32_t i = 0; training && i < 2; i++) { /* eval keeps no statistics */
+        stat[i] = norm_vector(m, norm_acc(xm->dtype), xm->dim[1]);
+        plim_m_save(m, n, 4 + i, stat[i]);
     }
+    plim_m_drop(m, stat[0]);
+    plim_m_drop(m, stat[1]);
     plim_m_output(m, n, 0, y);
     return y;
 }
@@ -179,14 +179,16 @@ void plim_run_layer_norm(plim_call *c)
     plim_m_save(m, n, 1, w);
     plim_m_save(m, n, 2, b);
     plim_t y = plim_m_empty_contig(m, xm.dtype, xm.rank, xm.dim);
-    for (uint32_t i = 3; i <= 4; i++) {
-        plim_meta stat = xm;
-        for (int32_t d = xm.rank - k; d < xm.rank; d++)
-            stat.dim[d] = 1;
-        plim_t s = plim_m_empty_contig(m, norm_acc(xm.dtype), stat.rank, stat.dim);
-        plim_m_save(m, n, i, s);
-        plim_m_drop(m, s);
+    plim_meta one = xm;
+    for (int32_t d = xm.rank - k; d < xm.rank; d++)
+        one.dim[d] = 1;
+    plim_t stat[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        stat[i] = plim_m_empty_contig(m, norm_acc(xm.dtype), one.rank, one.dim);
+        plim_m_save(m, n, 3 + i, stat[i]);
     }
+    plim_m_drop(m, stat[0]);
+    plim_m_drop(m, stat[1]);
     if (n) {
         n->i[NORM_ROWS] = (int64_t)rows;
         n->i[NORM_COLS] = (int64_t)cols;

@@ -3,7 +3,8 @@
  * AdaptiveAveragePooling.cpp, UpSample.cpp. */
 #include "op/rules.h"
 
-/* dx of the input's size, zero-filled, in the layout of x */
+/* dx of the input's size, zero-filled, in the layout of x; then, within the
+ * kernel, g in that layout */
 static void pool_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_meta out =
@@ -13,8 +14,8 @@ static void pool_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_
         plim_meta_channels_last(&out);
     const plim_meta *gm = plim_m_meta(m, g[0]);
     bool fits = cl ? plim_is_channels_last(gm) : plim_is_contiguous(gm);
-    plim_t gc = fits ? 0 : plim_m_empty_contig(m, gm->dtype, gm->rank, gm->dim);
     dx[0] = plim_m_empty(m, &out);
+    plim_t gc = fits ? 0 : plim_m_empty_contig(m, gm->dtype, gm->rank, gm->dim);
     plim_m_drop(m, gc);
 }
 static const plim_grad_fn max_pool_fn = {"MaxPool2DWithIndicesBackward0", pool_backward};
@@ -138,8 +139,33 @@ static bool adaptive_meta(plim_call *c, plim_meta *out)
     return true;
 }
 
-/* One output a channel is a mean over the window's dims, which saves nothing
- * from 2.0 on and whose gradient is an expanded g divided by the count. */
+/* One output a channel is a mean over the window's dims: it saves nothing from
+ * 2.0 on, and its gradient is an expanded g divided by the count, which is
+ * contiguous whatever the layout of x. */
+static void window_mean_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
+                                n->in_meta[0].dim);
+}
+static const plim_grad_fn window_mean_fn = {"MeanBackward1", window_mean_backward};
+
+/* A channels_last mean is given its strides by as_strided_, whose backward
+ * makes a gradient of its own. */
+static const plim_grad_fn as_strided_fn = {"AsStridedBackward1", window_mean_backward};
+
+static plim_t window_mean(plim_machine *m, plim_t x, const plim_meta *out, int32_t window)
+{
+    plim_gnode *n = plim_m_node(m, &window_mean_fn, 1, &x);
+    if (plim_m_world(m)->torch < 200)
+        plim_m_save(m, n, 0, x);
+    plim_t y = plim_m_empty(m, out);
+    plim_reduce_scratch(m, plim_m_meta(m, x), ((1u << window) - 1) << (out->rank - window));
+    plim_m_output(m, n, 0, y);
+    if (plim_suggests_channels_last(plim_m_meta(m, x)))
+        plim_m_rebase(m, plim_m_node(m, &as_strided_fn, 1, &y), y);
+    return y;
+}
+
 void plim_run_adaptive_avg(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -151,12 +177,13 @@ void plim_run_adaptive_avg(plim_call *c)
     bool mean = true;
     for (int32_t i = 0; i < window; i++)
         mean &= out.dim[out.rank - 1 - i] == 1;
+    if (mean) {
+        plim_ret(c, window_mean(m, x, &out, window));
+        return;
+    }
     plim_gnode *n = plim_m_node(m, &adaptive_fn, 1, &x);
-    if (!mean || plim_m_world(m)->torch < 200)
-        plim_m_save(m, n, 0, x);
+    plim_m_save(m, n, 0, x);
     plim_t y = plim_m_empty(m, &out);
-    if (mean)
-        plim_reduce_scratch(m, plim_m_meta(m, x), ((1u << window) - 1) << (out.rank - window));
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }

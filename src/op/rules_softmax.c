@@ -4,13 +4,15 @@
 
 /* ---- softmax: the result is saved ------------------------------------------------- */
 
+/* The kernels are structured: the result comes first, contiguous copies of
+ * their operands after it. */
 static void softmax_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t y = plim_m_saved(m, n, 0);
+    const plim_meta *ym = plim_m_meta(m, y);
+    dx[0] = plim_m_empty_contig(m, ym->dtype, ym->rank, ym->dim);
     plim_t gc = plim_contiguous_tmp(m, g[0]);
     plim_t yc = plim_contiguous_tmp(m, y);
-    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, y)->dtype, plim_m_meta(m, y)->rank,
-                                plim_m_meta(m, y)->dim);
     plim_m_drop(m, yc);
     plim_m_drop(m, gc);
 }
@@ -20,9 +22,9 @@ static const plim_grad_fn log_softmax_fn = {"LogSoftmaxBackward0", softmax_backw
 plim_t plim_at_softmax(plim_machine *m, plim_t x, bool is_log)
 {
     plim_gnode *n = plim_m_node(m, is_log ? &log_softmax_fn : &softmax_fn, 1, &x);
-    plim_t xc = plim_contiguous_tmp(m, x);
     plim_t y = plim_m_empty_contig(m, plim_m_meta(m, x)->dtype, plim_m_meta(m, x)->rank,
                                    plim_m_meta(m, x)->dim);
+    plim_t xc = plim_contiguous_tmp(m, x);
     plim_m_drop(m, xc);
     plim_m_output(m, n, 0, y);
     plim_m_save(m, n, 0, y);

@@ -53,7 +53,7 @@ void plim_page_paint(plim_page *p, uint32_t paint)
         [PLIM_PAINT_PHASE + PLIM_PHASE_OPTIMIZER] = "38;5;135",
     };
     if (p->style.color && paint < PLIM_PAINT_COUNT)
-        plim_buf_printf(&p->buf, "\x1b[%sm", codes[paint]);
+        plim_buf_printf(&p->buf, paint ? "\x1b[0;%sm" : "\x1b[%sm", codes[paint]);
 }
 
 /* ---- text from elsewhere ------------------------------------------------- */

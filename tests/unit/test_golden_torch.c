@@ -28,68 +28,62 @@ enum { FEWEST_NETS = 50 };
 
 typedef enum difference {
     CPU_SCRATCH, /* its kernel's own room, given back before it returns: no such request here */
-    CPU_LAST,    /* likewise, but only the last request of the call */
     CPU_NUMBER, /* a Python number, 0-dim: on the CPU an allocation, on the card an argument */
+    CPU_HOST,   /* a tensor that is on the CPU whatever the device */
     CPU_ORDER,  /* the results of this node, requested in another order */
     CPU_SECOND, /* a second result that the card's kernel leaves empty */
     CPU_MASK,   /* a mask of the input's dtype, not of bool */
-    CPU_HOST,   /* a tensor that is on the CPU on every device */
-    CARD_SCRATCH, /* room that only the card's kernel takes */
+    CARD_SCRATCH, /* room that only the card's kernel takes, under this layer's mark */
 } difference;
 
+/* README.md has the reason for each.  `net`: there only; NULL: everywhere. */
 static const struct exception {
     const char *op;
     difference is;
+    const char *net;
 } otherwise[] = {
-    {"aten::mkldnn_convolution", CPU_SCRATCH},
-    {"aten::convolution_backward", CPU_SCRATCH},
-    {"ConvolutionBackward0", CPU_ORDER},
-    {"aten::_convolution", CPU_SCRATCH},
-    {"aten::native_batch_norm", CPU_SCRATCH},
-    {"NativeBatchNormBackward0", CPU_ORDER},
-    {"aten::native_group_norm_backward", CPU_SCRATCH},
-    {"aten::native_layer_norm_backward", CPU_SCRATCH},
-    {"aten::upsample_nearest2d:copy", CPU_SCRATCH},
-    {"aten::upsample_bilinear2d:copy", CPU_SCRATCH},
-    {"aten::upsample_bicubic2d", CPU_SCRATCH},
-    {"aten::div.Tensor", CPU_SCRATCH},
-    {"aten::mul.Tensor", CPU_SCRATCH},
-    {"aten.group_norm.default", CARD_SCRATCH},
-    {"aten::log_sigmoid_forward", CPU_SECOND},
-    {"aten.log_sigmoid.default", CPU_SECOND},
-    {"aten::dropout", CPU_MASK},
-    {"aten.dropout.default", CPU_MASK},
-    {"aten::repeat:index", CPU_HOST},
-    {"aten::native_batch_norm_backward", CPU_SCRATCH},
-    {"python", CPU_NUMBER},
-    {"aten::div_.Scalar", CPU_NUMBER},
-    {"aten::div_.Tensor", CPU_NUMBER},
-    {"aten::div.Scalar", CPU_NUMBER},
-    {"aten::div.Tensor", CPU_NUMBER},
-    {"aten::mul.Scalar", CPU_NUMBER},
-    {"aten::mul.Tensor", CPU_NUMBER},
-    {"aten::add_.Tensor", CPU_NUMBER},
-    {"aten::sub_.Tensor", CPU_NUMBER},
-    {"aten::mul_.Tensor", CPU_NUMBER},
-    {"aten::where.ScalarSelf", CPU_NUMBER},
-    {"aten::where.ScalarOther", CPU_NUMBER},
-    {"aten::add.Tensor", CPU_NUMBER},
-    {"aten::sub.Tensor", CPU_NUMBER},
-    {"aten::rsub.Scalar", CPU_NUMBER},
-    {"aten::gt.Scalar", CPU_NUMBER},
-    {"aten::lt.Scalar", CPU_NUMBER},
-    {"aten::eq.Scalar", CPU_NUMBER},
+    {"aten::mkldnn_convolution", CPU_SCRATCH, NULL},
+    {"aten::convolution_backward", CPU_SCRATCH, NULL},
+    {"aten::_convolution", CPU_SCRATCH, NULL},
+    {"ConvolutionBackward0", CPU_ORDER, NULL},
+    {"aten::native_batch_norm", CPU_SCRATCH, NULL},
+    {"aten::native_batch_norm_backward", CPU_SCRATCH, NULL},
+    {"NativeBatchNormBackward0", CPU_ORDER, NULL},
+    {"aten::native_layer_norm_backward", CPU_SCRATCH, NULL},
+    {"aten::native_group_norm_backward", CPU_SCRATCH, NULL},
+    {"aten.group_norm.default", CARD_SCRATCH, NULL},
+    {"aten::upsample_nearest1d", CPU_SCRATCH, NULL},
+    {"aten::upsample_nearest2d:copy", CPU_SCRATCH, NULL},
+    {"aten::upsample_nearest3d", CPU_SCRATCH, NULL},
+    {"aten::upsample_bilinear2d:copy", CPU_SCRATCH, NULL},
+    {"aten::upsample_bicubic2d", CPU_SCRATCH, NULL},
+    {"aten::upsample_trilinear3d", CPU_SCRATCH, NULL},
+    {"aten::log_sigmoid_forward", CPU_SECOND, NULL},
+    {"aten.log_sigmoid.default", CPU_SECOND, NULL}, /* the same, as saved */
+    {"aten::dropout", CPU_MASK, NULL},
+    {"aten.dropout.default", CPU_MASK, NULL}, /* the same, as saved */
+    {"aten::repeat:index", CPU_HOST, NULL},
+    {"aten::div.Tensor", CPU_SCRATCH, NULL}, /* operands of another dtype, cast */
+    {"aten::mul.Tensor", CPU_SCRATCH, NULL},
+    {"python", CPU_NUMBER, NULL},
+    {"aten::add.Tensor", CPU_NUMBER, NULL},
+    {"aten::add_.Tensor", CPU_NUMBER, NULL},
+    {"aten::sub.Tensor", CPU_NUMBER, NULL},
+    {"aten::sub_.Tensor", CPU_NUMBER, NULL},
+    {"aten::rsub.Scalar", CPU_NUMBER, NULL},
+    {"aten::mul.Scalar", CPU_NUMBER, NULL},
+    {"aten::mul.Tensor", CPU_NUMBER, NULL},
+    {"aten::mul_.Tensor", CPU_NUMBER, NULL},
+    {"aten::div.Scalar", CPU_NUMBER, NULL},
+    {"aten::div.Tensor", CPU_NUMBER, NULL},
+    {"aten::div_.Scalar", CPU_NUMBER, NULL},
+    {"aten::div_.Tensor", CPU_NUMBER, NULL},
+    {"aten::where.ScalarSelf", CPU_NUMBER, NULL},
+    {"aten::where.ScalarOther", CPU_NUMBER, NULL},
+    {"aten::gt.Scalar", CPU_NUMBER, NULL},
+    {"aten::lt.Scalar", CPU_NUMBER, NULL},
+    {"aten::eq.Scalar", CPU_NUMBER, NULL},
 };
-
-static bool excepted(plim_str op, difference is, bool *used)
-{
-    for (size_t i = 0; i < PLIM_COUNT(otherwise); i++)
-        if (otherwise[i].is == is && plim_str_is(op, otherwise[i].op)) {
-            used[i] = true;
-            return true;
-        }
-    return false;
-}
 
 /* ---- a recording -------------------------------------------------------------------- */
 
@@ -124,6 +118,18 @@ typedef struct net {
     int64_t batch;
     bool *used; /* rows of `otherwise` */
 } net;
+
+static bool excepted(net *t, plim_str op, difference is)
+{
+    for (size_t i = 0; i < PLIM_COUNT(otherwise); i++) {
+        const struct exception *x = &otherwise[i];
+        if (x->is == is && plim_str_is(op, x->op) && (!x->net || !strcmp(x->net, t->name))) {
+            t->used[i] = true;
+            return true;
+        }
+    }
+    return false;
+}
 
 static uint64_t number(plim_str s)
 {
@@ -266,11 +272,15 @@ static void drive_leaves(drive *d)
         const plim_value *v = &g->values[i];
         if (v->kind == PLIM_VALUE_NODE)
             continue;
+        bool wants = v->kind == PLIM_VALUE_PARAMETER && v->requires_grad;
         plim_m_place(d->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
-        d->value[i] =
-            plim_m_leaf(d->m, &v->meta, v->kind == PLIM_VALUE_PARAMETER && v->requires_grad);
+        if (v->tied_to == PLIM_NONE)
+            d->value[i] = plim_m_leaf(d->m, &v->meta, wants);
         drive_own(d, d->value[i], v->name);
     }
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].tied_to != PLIM_NONE)
+            d->value[i] = d->value[g->values[i].tied_to];
 }
 
 static int by_text(const void *a, const void *b)
@@ -317,6 +327,14 @@ static plim_str saved_here(drive *d, uint32_t node)
     return sorted_list(d->t, item, n);
 }
 
+/* The name of a storage: that of the parameter which others are tied to. */
+static plim_str untied(const net *t, plim_str name)
+{
+    uint32_t v = value_named(t, name);
+    bool tied = v != PLIM_NONE && t->g.values[v].tied_to != PLIM_NONE;
+    return tied ? t->g.values[t->g.values[v].tied_to].name : name;
+}
+
 static plim_str saved_there(net *t, plim_str node, plim_str target)
 {
     plim_str item[MAX_SAVED_OF_NODE];
@@ -326,14 +344,15 @@ static plim_str saved_there(net *t, plim_str node, plim_str target)
         if (!plim_str_is(l->word[0], "saved") || !plim_str_eq(l->word[1], node))
             continue;
         uint64_t bytes = number(l->word[3]);
+        plim_str owner = untied(t, l->word[2]);
         bool own = plim_str_is(l->word[2], "-"); /* nobody else's storage */
-        if (own && excepted(target, CPU_MASK, t->used))
+        if (own && excepted(t, target, CPU_MASK))
             bytes /= FLOAT_BYTES;
         if (!bytes || plim_str_is(l->word[2], "number") ||
-            (own && excepted(target, CPU_SECOND, t->used)))
+            (own && excepted(t, target, CPU_SECOND)))
             continue;
-        item[n++] = plim_arena_printf(&t->a, PLIM_STR_FMT " %" PRIu64,
-                                      PLIM_STR_ARG(l->word[2]), bytes);
+        item[n++] =
+            plim_arena_printf(&t->a, PLIM_STR_FMT " %" PRIu64, PLIM_STR_ARG(owner), bytes);
     }
     return sorted_list(t, item, n);
 }
@@ -392,18 +411,17 @@ static void push(net *t, stream *s, event e)
     s->ev[s->n++] = e;
 }
 
-static bool is_number(const event *e, bool *used)
+static bool is_number(net *t, const event *e)
 {
     return e->bytes <= 8 && (e->scratch || plim_str_is(e->op, "python")) &&
-           excepted(e->op, CPU_NUMBER, used);
+           excepted(t, e->op, CPU_NUMBER);
 }
 
-static bool is_second(const net *t, uint32_t i)
+static bool is_second(net *t, uint32_t i)
 {
     const line *l = &t->lines[i], *before = l - 1;
     return before->n > 3 && plim_str_is(before->word[0], "+") &&
-           plim_str_eq(before->word[3], l->word[3]) &&
-           excepted(l->word[3], CPU_SECOND, t->used);
+           plim_str_eq(before->word[3], l->word[3]) && excepted(t, l->word[3], CPU_SECOND);
 }
 
 /* The recording, without what only the CPU asks for. */
@@ -427,11 +445,10 @@ static stream recorded(net *t)
             e.bytes = number(l->word[2]);
             e.op = l->word[3];
             e.scratch = l->n > 4;
-            if (excepted(e.op, CPU_MASK, t->used))
+            if (excepted(t, e.op, CPU_MASK))
                 e.bytes /= FLOAT_BYTES;
-            gone[e.id] = is_number(&e, t->used) ||
-                         (e.scratch && excepted(e.op, CPU_SCRATCH, t->used)) ||
-                         excepted(e.op, CPU_HOST, t->used) || is_second(t, i);
+            gone[e.id] = is_number(t, &e) || (e.scratch && excepted(t, e.op, CPU_SCRATCH)) ||
+                         excepted(t, e.op, CPU_HOST) || is_second(t, i);
         }
         if ((e.alloc || plim_str_is(l->word[0], "-")) && !gone[e.id])
             push(t, &s, e);
@@ -463,7 +480,7 @@ static bool *card_scratch(net *t, const plim_tape *tape)
             born[tape->events[i].id] = mark;
         else if (born[tape->events[i].id] == mark)
             gone[tape->events[i].id] =
-                excepted(mark_target(&t->g, tape->marks[mark].op), CARD_SCRATCH, t->used);
+                excepted(t, mark_target(&t->g, tape->marks[mark].op), CARD_SCRATCH);
     }
     return gone;
 }
@@ -578,7 +595,7 @@ static uint32_t agreeing(net *t, stream *real, stream *ours, uint32_t i, uint32_
         partner[b->id] = a->id;
         return 1;
     }
-    uint32_t n = excepted(a->top, CPU_ORDER, t->used) ? run_of(real, i, true) : 0;
+    uint32_t n = excepted(t, a->top, CPU_ORDER) ? run_of(real, i, true) : 0;
     return n > 1 && n <= 8 && run_of(ours, k, false) >= n &&
                    pair_run(real, ours, i, k, n, partner)
                ? n

@@ -511,6 +511,84 @@ static void test_hand_made(void **state)
     plim_arena_free(&a);
 }
 
+/* Two inputs with a symbol each, and ops that hold subgraphs. */
+#define S1                                                                                    \
+    "{\"as_expr\":{\"expr_str\":\"Symbol('s1', integer=True)\",\"hint\":{\"as_int\":2}}}"
+#define S2                                                                                    \
+    "{\"as_expr\":{\"expr_str\":\"Symbol('s2', integer=True)\",\"hint\":{\"as_int\":3}}}"
+#define USER(n) "{\"user_input\":{\"arg\":" TENSOR(n) "}}"
+#define INNER                                                                                       \
+    "{\"as_graph\":{\"name\":\"sub\",\"graph\":{\"inputs\":[" TENSOR("x") "],\"outputs\":[" TENSOR( \
+        "y") "],\"nodes\":[" RELU("x", "y") "],\"tensor_values\":{\"x\":" ROW ",\"y\":" ROW         \
+                                            "}}}}"
+static const char wrapped[] =
+    "{\"graph_module\":{\"graph\":{\"inputs\":[" TENSOR("a") "," TENSOR("b") "," TENSOR("c") "],\"outputs\":[" TENSOR("q") "," TENSOR("z") "],\"nodes\":[" NODE(
+        "torch.ops.higher_order.wrap_with_autocast",
+        ARG("", "{\"as_string\":\"cuda\"}") "," ARG("", "{\"as_none\":true}") "," ARG(
+            "",
+            "{\"as_bool\":false}") "," ARG("",
+                                           "{\"as_none\":true}") "," ARG("",
+                                                                         INNER) "," ARG("",
+                                                                                        TENSOR(
+                                                                                            "a")),
+        "{\"as_tensors\":[{\"name\":\"q\"}]}") "," NODE("torch.ops.higher_order.scan",
+                                                        ARG("", INNER) "," ARG("",
+                                                                               TENSOR("b")),
+                                                        "{\"as_none\":true}," TENSOR(
+                                                            "z")) "],\"tensor_values\":{\"a\":" ROW
+                                                                  ",\"b\":" META(S1, SIZE(1)) ",\"c\":" META(
+                                                                      S2,
+                                                                      SIZE(
+                                                                          1)) ",\"q\":" ROW
+                                                                              ",\"z\":" META(S1, SIZE(1)) "},\"sym_int_values\":{}},\"signature\":{\"input_specs\":[" USER(
+                                                                                  "a") "," USER("b") "," USER("c") ",{\"token\":{\"arg\":{\"name\":\"t\"}}},"
+                                                                                                                   "{\"constant_input\":{\"name\":\"k\",\"value\":{\"as_int\":3}}},{\"user_input\":{\"arg\":{\"as_none\":true}}}],"
+                                                                                                                   "\"output_specs\":[{\"buffer_mutation\":{\"arg\":{\"name\":\"a\"},\"buffer_name\":\"n\"}},"
+                                                                                                                   "{\"user_output\":{\"arg\":" TENSOR(
+                                                                                                                       "q") "}},{\"user_output\":{\"arg\":{\"as_none\":true}}},"
+                                                                                                                            "{\"loss_output\":{\"arg\":{\"name\":\"z\"}}}]}}}";
+
+static void test_wrapped(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph g;
+    load_text(&g, &a, wrapped);
+    assert_int_equal(g.n_inputs, 3);
+    check_shape("the batch", &g, g.inputs[0], "[6, 4]");
+    check_shape("a symbol with the same hint follows", &g, g.inputs[1], "[6]");
+    check_shape("another one does not", &g, g.inputs[2], "[3]");
+    assert_int_equal(g.n_nodes, 2);
+    assert_string_equal(g.nodes[0].target.p, "aten.relu.default");
+    CHECK("the subgraph reads the outer tensor", g.nodes[0].args[0].id == g.inputs[0]);
+    assert_string_equal(g.nodes[1].target.p, "higher_order.scan");
+    assert_null(g.nodes[1].op);
+    CHECK("mutations are no outputs, the loss is one", g.n_outputs == 2);
+    CHECK("the subgraph's output", g.outputs[0] == g.nodes[0].outs[0]);
+    CHECK("None is left out", g.nodes[1].n_outs == 1 && g.outputs[1] == g.nodes[1].outs[0]);
+    plim_arena_free(&a);
+}
+
+/* Flat, as torch 2.1 to 2.7 wrote it, and deflated, as another tool may. */
+static void test_flat_archive(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_bytes b, nested = map("small_nograd");
+    plim_err err = PLIM_ERR_INIT;
+    plim_graph flat, want;
+    if (plim_file_map(&b, PLIM_SOURCE_DIR "/tests/fuzz/corpus/pt2/flat", &err) ||
+        load(&flat, &a, b, NULL, &err) || load(&want, &a, nested, NULL, &err))
+        fail_msg("%s", err.msg);
+    assert_int_equal(flat.n_nodes, want.n_nodes);
+    assert_int_equal(flat.n_values, want.n_values);
+    assert_string_equal(flat.producer.p, "torch 2.15.0");
+    assert_int_equal(flat.name.n, 0);
+    plim_arena_free(&a);
+    plim_file_unmap(&b);
+    plim_file_unmap(&nested);
+}
+
 /* As torch 2.1 wrote it.  src: torch v2.1 torch/_export/serde/schema.py */
 static const char old_style[] =
     "{\"graph_module\":{\"graph\":{\"inputs\":[" TENSOR("arg0_1") "," TENSOR("arg1_1") "],\"outputs\":[" TENSOR(
@@ -589,7 +667,10 @@ static void test_bad_programs(void **state)
                  ""),
          PLIM_EUNSUPPORTED, "more than 8 dimensions"},
         {"a negative size", PROGRAM(RELU("x", "y"), ",\"y\":" META(SIZE(-2), SIZE(1)), ""),
-         PLIM_ERANGE, "tensor 'y' of [-2] is too large"},
+         PLIM_EFORMAT, "tensor 'y' has a negative size or stride"},
+        {"a stride that reaches too far",
+         PROGRAM(RELU("x", "y"), ",\"y\":" META(SIZE(4), SIZE(4611686018427387904)), ""),
+         PLIM_ERANGE, "tensor 'y' of [4] is too large"},
         {"a huge size",
          PROGRAM(RELU("x", "y"),
                  ",\"y\":" META(SIZE(4611686018427387904) "," SIZE(9), SIZE(9) "," SIZE(1)),
@@ -888,7 +969,8 @@ int main(void)
         cmocka_unit_test(test_scopes),         cmocka_unit_test(test_repeated_calls),
         cmocka_unit_test(test_ties),           cmocka_unit_test(test_no_grad),
         cmocka_unit_test(test_binding),        cmocka_unit_test(test_huge_batch),
-        cmocka_unit_test(test_hand_made),      cmocka_unit_test(test_old_style),
+        cmocka_unit_test(test_hand_made),      cmocka_unit_test(test_wrapped),
+        cmocka_unit_test(test_flat_archive),   cmocka_unit_test(test_old_style),
         cmocka_unit_test(test_bad_programs),   cmocka_unit_test(test_expressions),
         cmocka_unit_test(test_solve),          cmocka_unit_test(test_cut_off),
         cmocka_unit_test(test_bit_flips),      cmocka_unit_test(test_no_memory),

@@ -1,0 +1,669 @@
+/* pt2_node.c -- see pt2_priv.h. */
+#include "import/pt2_priv.h"
+#include "op/op.h"
+
+enum { PT2_MAX_INLINE = 16 };
+
+/* ---- scopes ------------------------------------------------------------------------ */
+
+/* "L['self'].layer1@2" is "layer1", as torch 2.1 wrote it and for a second call. */
+static plim_str clean_path(plim_str s)
+{
+    static const char self[] = "L['self']";
+    if (plim_str_starts(s, self)) {
+        size_t n = sizeof self - 1;
+        n += s.n > n && s.p[n] == '.';
+        s = (plim_str){s.p + n, s.n - n};
+    }
+    size_t digits = 0;
+    while (digits < s.n && s.p[s.n - 1 - digits] >= '0' && s.p[s.n - 1 - digits] <= '9')
+        digits++;
+    if (digits && digits < s.n && s.p[s.n - 1 - digits] == '@')
+        s.n -= digits + 1;
+    return s;
+}
+
+/* entry: "key,path,type" */
+static uint32_t open_scope(pt2 *f, plim_str entry, uint32_t parent)
+{
+    plim_str rest = entry;
+    plim_pt2_upto(&rest, ',');
+    plim_str raw_type = plim_pt2_after_last(rest, ',');
+    plim_str path = clean_path((plim_str){rest.p, rest.n - raw_type.n});
+    if (path.n && path.p[path.n - 1] == ',')
+        path = clean_path((plim_str){path.p, path.n - 1});
+    plim_str type = plim_json_unescape(f->a, plim_pt2_after_last(raw_type, '.'));
+    path = plim_json_unescape(f->a, path);
+    if (!type.p || !path.p)
+        return PLIM_NONE;
+    if (path.n)
+        return plim_graph_add_scope(f->g, parent, path, type);
+    if (!f->g->scopes[0].type.n)
+        f->g->scopes[0].type = type;
+    return 0;
+}
+
+/* Scope of a node with this "nn_module_stack".  What it has in common with the
+ * node before is the same call of the same modules; the rest are new calls. */
+static plim_status find_scope(pt2 *f, plim_str text, uint32_t *out)
+{
+    uint32_t depth = 0, parent = 0;
+    bool same = true;
+    *out = 0;
+    if (!text.n || plim_str_starts(text, "_empty_nn_module_stack"))
+        return PLIM_OK; /* made by no module */
+    while (text.n && depth < PT2_MAX_STACK) {
+        plim_str entry = plim_pt2_upto(&text, ';');
+        same = same && depth < f->n_stack && plim_str_eq(entry, f->stack[depth]);
+        if (!same) {
+            f->stack[depth] = entry;
+            f->stack_scope[depth] = open_scope(f, entry, parent);
+            if (f->stack_scope[depth] == PLIM_NONE)
+                return plim_oom(f->err);
+        }
+        parent = f->stack_scope[depth++];
+    }
+    f->n_stack = depth;
+    *out = parent;
+    return PLIM_OK;
+}
+
+/* ---- arguments --------------------------------------------------------------------- */
+
+/* What an argument may hold, its tag in the file and what it becomes.  src:
+ * torch/_export/serde/schema.py, Argument.  A tag that is not here leaves the
+ * node without a rule. */
+typedef enum pt2_as {
+    AS_NONE,
+    AS_TENSOR,
+    AS_TENSORS,
+    AS_INT,
+    AS_INTS,
+    AS_BOOL,
+    AS_BOOLS,
+    AS_FLOAT,
+    AS_FLOATS,
+    AS_STRING,
+    AS_SCALAR_TYPE,
+    AS_DEVICE
+} pt2_as;
+
+static const struct {
+    const char *tag;
+    pt2_as as;
+} arg_tags[] = {
+    {"as_tensor", AS_TENSOR},
+    {"as_int", AS_INT},
+    {"as_ints", AS_INTS},
+    {"as_bool", AS_BOOL},
+    {"as_float", AS_FLOAT},
+    {"as_none", AS_NONE},
+    {"as_sym_ints", AS_INTS},
+    {"as_tensors", AS_TENSORS},
+    {"as_sym_int", AS_INT},
+    {"as_scalar_type", AS_SCALAR_TYPE},
+    {"as_memory_format", AS_INT},
+    {"as_layout", AS_INT},
+    {"as_device", AS_DEVICE},
+    {"as_string", AS_STRING},
+    {"as_optional_tensor", AS_TENSOR},
+    {"as_optional_tensors", AS_TENSORS},
+    {"as_bools", AS_BOOLS},
+    {"as_floats", AS_FLOATS},
+    {"as_sym_bool", AS_BOOL},
+    {"as_sym_float", AS_FLOAT},
+    {"as_sym_floats", AS_FLOATS},
+};
+
+/* A number, or {"as_name": symbol} or {"as_int": number}. */
+static plim_status read_int(pt2 *f, const pt2_env *env, plim_json *j, int64_t *out)
+{
+    plim_str tag;
+    plim_status st = PLIM_OK;
+    if (plim_json_peek(j) != PLIM_JSON_OBJECT) {
+        *out = plim_json_i64(j);
+        return j->bad;
+    }
+    if (!plim_pt2_enter_union(j, &tag))
+        return j->bad;
+    if (plim_str_is(tag, "as_name")) {
+        uint32_t at;
+        plim_str name = plim_json_str(j);
+        if (!j->bad && !plim_map_get(&env->syms, name, &at))
+            plim_json_fail(j, PLIM_EFORMAT, "symbol '" PLIM_STR_FMT "' has no value",
+                           PLIM_STR_ARG(name));
+        if (!j->bad) {
+            plim_json where = plim_pt2_json_at(f, at);
+            pt2_size s = plim_pt2_read_size(&where);
+            st = where.bad ? where.bad : plim_pt2_eval_size(f, &s, out);
+        }
+    } else {
+        *out = plim_json_i64(j);
+    }
+    plim_pt2_leave_union(j);
+    return st ? st : j->bad;
+}
+
+/* A number, "Infinity" as torch writes it, or {"as_float": number}; false for a
+ * name: floats that are computed from sizes are not followed. */
+static bool read_float(plim_json *j, double *out)
+{
+    plim_str tag;
+    bool known = true;
+    if (plim_json_peek(j) == PLIM_JSON_STRING) {
+        plim_json word = *j;
+        plim_str s = plim_json_str(j);
+        word.n = word.at + 1 + s.n; /* up to the closing quote */
+        word.at++;
+        word.lax = true;
+        word.err = NULL;
+        *out = plim_json_f64(&word);
+        return !word.bad;
+    }
+    if (plim_json_peek(j) != PLIM_JSON_OBJECT) {
+        *out = plim_json_f64(j);
+        return true;
+    }
+    if (plim_pt2_enter_union(j, &tag)) {
+        known = plim_str_is(tag, "as_float");
+        if (known)
+            *out = plim_json_f64(j);
+        else
+            plim_json_skip(j);
+        plim_pt2_leave_union(j);
+    }
+    return known;
+}
+
+static bool read_bool(plim_json *j, int64_t *out)
+{
+    plim_str tag;
+    bool known = true;
+    if (plim_json_peek(j) != PLIM_JSON_OBJECT) {
+        *out = plim_json_bool(j);
+        return true;
+    }
+    if (plim_pt2_enter_union(j, &tag)) {
+        known = plim_str_is(tag, "as_bool");
+        if (known)
+            *out = plim_json_bool(j);
+        else
+            plim_json_skip(j);
+        plim_pt2_leave_union(j);
+    }
+    return known;
+}
+
+/* A tensor that may be missing: {"name": ..}, {"as_tensor": ..}, {"as_none": ..}. */
+static plim_status read_value(pt2 *f, const pt2_env *env, plim_json *j, uint32_t *id)
+{
+    plim_str name = plim_pt2_read_name(j);
+    *id = PLIM_NONE;
+    return j->bad ? j->bad : name.n ? plim_pt2_get_value(f, env, name, id) : PLIM_OK;
+}
+
+/* The items of a list argument.  *known: false if one is not. */
+static plim_status read_list(pt2 *f, const pt2_env *env, plim_json *j, pt2_as as,
+                             plim_arg *out, bool *known)
+{
+    uint32_t *ids = NULL, n = 0, cap = 0;
+    int64_t *ints = NULL;
+    double *floats = NULL;
+    plim_status st = PLIM_OK;
+    plim_json_array(j);
+    while (!st && plim_json_item(j)) {
+        bool room = as == AS_TENSORS  ? PLIM_PUSH_ROOM(f->a, ids, n, cap)
+                    : as == AS_FLOATS ? PLIM_PUSH_ROOM(f->a, floats, n, cap)
+                                      : PLIM_PUSH_ROOM(f->a, ints, n, cap);
+        if (!room)
+            return plim_oom(f->err);
+        if (as == AS_TENSORS)
+            st = read_value(f, env, j, &ids[n]);
+        else if (as == AS_INTS)
+            st = read_int(f, env, j, &ints[n]);
+        else
+            *known &= as == AS_FLOATS ? read_float(j, &floats[n]) : read_bool(j, &ints[n]);
+        n++;
+    }
+    out->n = n;
+    if (as == AS_TENSORS) {
+        out->kind = PLIM_ARG_VALUES;
+        out->ids = ids;
+    } else if (as == AS_FLOATS) {
+        out->kind = PLIM_ARG_FLOATS;
+        out->floats = floats;
+    } else {
+        out->kind = PLIM_ARG_INTS;
+        out->ints = ints;
+    }
+    return st ? st : j->bad;
+}
+
+static plim_status read_text(pt2 *f, plim_json *j, plim_arg *out)
+{
+    plim_str s = plim_json_str(j);
+    if (j->bad)
+        return j->bad;
+    out->kind = PLIM_ARG_STR;
+    out->str = plim_json_unescape(f->a, s);
+    return out->str.p ? PLIM_OK : plim_oom(f->err);
+}
+
+static plim_status read_device(pt2 *f, plim_json *j, plim_arg *out)
+{
+    plim_str key;
+    plim_status st = PLIM_OK;
+    plim_json_object(j);
+    while (!st && plim_json_member(j, &key))
+        if (plim_str_is(key, "type"))
+            st = read_text(f, j, out);
+        else
+            plim_json_skip(j);
+    return st ? st : j->bad;
+}
+
+/* An Argument: {"as_...": ...}. */
+static plim_status read_arg(pt2 *f, const pt2_env *env, plim_json *j, plim_arg *out,
+                            bool *known)
+{
+    plim_str tag;
+    plim_status st = PLIM_OK;
+    plim_dtype dtype;
+    *out = (plim_arg){.kind = PLIM_ARG_NONE};
+    if (!plim_pt2_enter_union(j, &tag))
+        return j->bad;
+    size_t i = 0;
+    while (i < PLIM_COUNT(arg_tags) && !plim_str_is(tag, arg_tags[i].tag))
+        i++;
+    if (i == PLIM_COUNT(arg_tags)) {
+        *known = false;
+        plim_json_skip(j);
+        plim_pt2_leave_union(j);
+        return j->bad;
+    }
+    switch (arg_tags[i].as) {
+    case AS_NONE: plim_json_skip(j); break;
+    case AS_TENSOR:
+        st = read_value(f, env, j, &out->id);
+        out->kind = out->id == PLIM_NONE ? PLIM_ARG_NONE : PLIM_ARG_VALUE;
+        break;
+    case AS_INT:
+        out->kind = PLIM_ARG_INT;
+        st = read_int(f, env, j, &out->i);
+        break;
+    case AS_BOOL:
+        out->kind = PLIM_ARG_INT;
+        *known &= read_bool(j, &out->i);
+        break;
+    case AS_FLOAT:
+        out->kind = PLIM_ARG_FLOAT;
+        *known &= read_float(j, &out->f);
+        break;
+    case AS_SCALAR_TYPE:
+        out->kind = PLIM_ARG_INT;
+        if (plim_pt2_read_scalar_type(j, &dtype))
+            out->i = dtype;
+        else
+            *known = false;
+        break;
+    case AS_STRING: st = read_text(f, j, out); break;
+    case AS_DEVICE: st = read_device(f, j, out); break;
+    case AS_TENSORS:
+    case AS_INTS:
+    case AS_BOOLS:
+    case AS_FLOATS: st = read_list(f, env, j, arg_tags[i].as, out, known); break;
+    }
+    plim_pt2_leave_union(j);
+    return st ? st : j->bad;
+}
+
+typedef struct pt2_args {
+    plim_named_arg *items;
+    uint32_t n, cap;
+    bool known;      /* each is something that a rule can read */
+    plim_json graph; /* the subgraph of a higher-order op: .p is NULL if none */
+    uint32_t graph_at;
+} pt2_args;
+
+/* Remembers where a subgraph stands instead of reading it. */
+static bool take_graph(plim_json *j, pt2_args *args)
+{
+    plim_json ahead = *j;
+    plim_str tag, key;
+    if (!plim_pt2_enter_union(&ahead, &tag) || !plim_str_is(tag, "as_graph"))
+        return false;
+    plim_json_object(&ahead);
+    while (plim_json_member(&ahead, &key)) {
+        if (plim_str_is(key, "graph")) {
+            args->graph = ahead;
+            args->graph_at = args->n;
+        }
+        plim_json_skip(&ahead);
+    }
+    return !ahead.bad;
+}
+
+/* A node's "inputs": [{"name": .., "arg": ..}, ...]. */
+static plim_status read_args(pt2 *f, const pt2_env *env, plim_json j, pt2_args *args)
+{
+    plim_str key;
+    plim_status st = PLIM_OK;
+    *args = (pt2_args){.known = true};
+    plim_json_array(&j);
+    while (!st && plim_json_item(&j)) {
+        plim_named_arg one = {{NULL, 0}, {.kind = PLIM_ARG_NONE}};
+        plim_json_object(&j);
+        while (!st && plim_json_member(&j, &key))
+            if (plim_str_is(key, "name"))
+                one.name = plim_json_str(&j);
+            else if (plim_str_is(key, "arg") && take_graph(&j, args))
+                plim_json_skip(&j);
+            else if (plim_str_is(key, "arg"))
+                st = read_arg(f, env, &j, &one.arg, &args->known);
+            else
+                plim_json_skip(&j);
+        if (!PLIM_PUSH_ROOM(f->a, args->items, args->n, args->cap))
+            return plim_oom(f->err);
+        args->items[args->n++] = one;
+    }
+    return st ? st : j.bad;
+}
+
+/* ---- nodes ----------------------------------------------------------------------------- */
+
+typedef struct pt2_node {
+    plim_str target, stack;
+    plim_json inputs, outputs; /* .p is NULL if there are none */
+} pt2_node;
+
+typedef struct pt2_names {
+    plim_str *items;
+    uint32_t n, cap;
+    bool gaps; /* an output that is None stood among them */
+} pt2_names;
+
+plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env);
+
+static void read_metadata(plim_json *j, pt2_node *n)
+{
+    plim_str key;
+    plim_json_object(j);
+    while (plim_json_member(j, &key))
+        if (plim_str_is(key, "nn_module_stack") && plim_json_peek(j) == PLIM_JSON_STRING)
+            n->stack = plim_json_str(j);
+        else
+            plim_json_skip(j);
+}
+
+static void read_node(plim_json *j, pt2_node *n)
+{
+    plim_str key;
+    *n = (pt2_node){0};
+    plim_json_object(j);
+    while (plim_json_member(j, &key)) {
+        if (plim_str_is(key, "target")) {
+            n->target = plim_json_str(j);
+        } else if (plim_str_is(key, "metadata") && plim_json_peek(j) == PLIM_JSON_OBJECT) {
+            read_metadata(j, n);
+        } else {
+            if (plim_str_is(key, "inputs"))
+                n->inputs = *j;
+            else if (plim_str_is(key, "outputs"))
+                n->outputs = *j;
+            plim_json_skip(j);
+        }
+    }
+    if (!j->bad && (!n->target.n || !n->inputs.p || !n->outputs.p))
+        plim_json_fail(j, PLIM_EFORMAT, "a node without target, inputs or outputs");
+}
+
+static plim_status read_output_name(pt2 *f, plim_json *j, pt2_names *names)
+{
+    plim_str name = plim_pt2_read_name(j);
+    if (j->bad)
+        return j->bad;
+    names->gaps |= !name.n;
+    if (!name.n)
+        return PLIM_OK;
+    if (!PLIM_PUSH_ROOM(f->a, names->items, names->n, names->cap))
+        return plim_oom(f->err);
+    names->items[names->n++] = name;
+    return PLIM_OK;
+}
+
+/* Tensors that a node makes, lists among them laid flat.  Symbols are left out:
+ * the file has their values. */
+static plim_status read_outputs(pt2 *f, plim_json j, pt2_names *names)
+{
+    plim_str tag;
+    plim_status st = PLIM_OK;
+    *names = (pt2_names){0};
+    plim_json_array(&j);
+    while (plim_json_item(&j)) {
+        if (!plim_pt2_enter_union(&j, &tag))
+            continue;
+        if (plim_str_is(tag, "as_tensors") || plim_str_is(tag, "as_optional_tensors")) {
+            plim_json_array(&j);
+            while (!st && plim_json_item(&j))
+                st = read_output_name(f, &j, names);
+        } else if (plim_str_is(tag, "as_tensor") || plim_str_is(tag, "as_optional_tensor")) {
+            st = read_output_name(f, &j, names);
+        } else {
+            names->gaps |= plim_str_is(tag, "as_none");
+            plim_json_skip(&j);
+        }
+        if (st)
+            return st;
+        plim_pt2_leave_union(&j);
+    }
+    return j.bad;
+}
+
+/* "aten.conv2d.default": namespace, name, overload. */
+static const plim_op *find_op(plim_str target, bool *inplace)
+{
+    plim_str rest = target, space = plim_pt2_upto(&rest, '.'),
+             overload = plim_pt2_after_last(rest, '.');
+    plim_str base = {rest.p, rest.n - overload.n};
+    if (base.n)
+        base.n--; /* the dot */
+    else
+        base = overload, overload = (plim_str){NULL, 0};
+    *inplace = base.n > 1 && base.p[base.n - 1] == '_' && base.p[base.n - 2] != '_';
+    return plim_str_is(space, "aten") ? plim_op_find(base, overload, inplace) : NULL;
+}
+
+/* Arguments into the slots of the rule; without one, as they stand. */
+static plim_status bind_args(pt2 *f, plim_node *n, const pt2_args *args)
+{
+    if (n->op) {
+        plim_status st =
+            plim_op_bind(f->a, n->op, args->items, args->n, &n->args, &n->n_args, NULL);
+        if (st == PLIM_OK || st == PLIM_ENOMEM)
+            return st ? plim_oom(f->err) : st;
+        n->op = NULL;
+    }
+    plim_arg *plain = PLIM_NEW_N(f->a, plim_arg, args->n);
+    if (!plain)
+        return plim_oom(f->err);
+    for (uint32_t i = 0; i < args->n; i++)
+        plain[i] = args->items[i].arg;
+    n->args = plain;
+    n->n_args = args->n;
+    return PLIM_OK;
+}
+
+static plim_status add_node(pt2 *f, plim_str target, uint32_t scope, const pt2_args *args,
+                            const uint32_t *outs, uint32_t n_outs, bool rule)
+{
+    plim_node n = {.target = target, .scope = scope, .outs = outs, .n_outs = n_outs};
+    n.op = find_op(target, &n.inplace);
+    if (!rule)
+        n.op = NULL;
+    plim_status st = bind_args(f, &n, args);
+    if (!st && plim_graph_add_node(f->g, &n) == PLIM_NONE)
+        return plim_oom(f->err);
+    return st;
+}
+
+/* ---- higher-order ops ---------------------------------------------------------- */
+
+/* Those that only set a mode around a subgraph; its nodes stand in for them.
+ * `mode` is the argument that says whether gradients are on. */
+static const struct {
+    const char *target;
+    int mode;
+} wrappers[] = {
+    {"torch.ops.higher_order.wrap_with_set_grad_enabled", 0},
+    {"torch.ops.higher_order.wrap_with_autocast", -1},
+};
+
+static int find_wrapper(plim_str target)
+{
+    for (size_t i = 0; i < PLIM_COUNT(wrappers); i++)
+        if (plim_str_is(target, wrappers[i].target))
+            return (int)i;
+    return -1;
+}
+
+/* No gradients inside: the same as detached inputs, which take no memory. */
+static plim_status detach(pt2 *f, uint32_t scope, uint32_t *id)
+{
+    plim_named_arg self = {PLIM_STR("self"), {.kind = PLIM_ARG_VALUE, .id = *id}};
+    pt2_args args = {.items = &self, .n = 1};
+    plim_value v = f->g->values[*id];
+    if (!plim_is_float(v.meta.dtype))
+        return PLIM_OK;
+    v.kind = PLIM_VALUE_NODE;
+    v.requires_grad = false;
+    v.tied_to = v.node = PLIM_NONE;
+    uint32_t *out = PLIM_NEW(f->a, uint32_t);
+    if (!out || (*out = plim_graph_add_value(f->g, &v)) == PLIM_NONE)
+        return plim_oom(f->err);
+    *id = *out;
+    return add_node(f, PLIM_STR("aten.detach.default"), scope, &args, out, 1, true);
+}
+
+static plim_status enter_graph(pt2 *f, pt2_env *env, const pt2_args *args, bool no_grad,
+                               uint32_t scope)
+{
+    plim_json j = args->graph;
+    plim_status st = plim_pt2_index_graph(f, &j, env);
+    uint32_t i = args->graph_at;
+    if (st)
+        return st;
+    j = env->inputs;
+    plim_json_array(&j);
+    while (!st && plim_json_item(&j)) {
+        plim_str name = plim_pt2_read_name(&j);
+        const plim_arg *a = ++i < args->n ? &args->items[i].arg : NULL;
+        if (j.bad || !name.n)
+            continue;
+        if (!a || a->kind != PLIM_ARG_VALUE)
+            return plim_fail(f->err, PLIM_EFORMAT, j.at,
+                             "input '" PLIM_STR_FMT "' of a subgraph is given no tensor",
+                             PLIM_STR_ARG(name));
+        uint32_t id = a->id;
+        if (no_grad)
+            st = detach(f, scope, &id);
+        if (!st && !plim_map_put(f->a, &env->ids, name, id))
+            return plim_oom(f->err);
+    }
+    return st ? st : j.bad;
+}
+
+static plim_status leave_graph(pt2 *f, const pt2_env *inner, pt2_env *env,
+                               const pt2_names *names)
+{
+    plim_json j = inner->outputs;
+    plim_status st = PLIM_OK;
+    uint32_t k = 0, id;
+    plim_json_array(&j);
+    while (!st && plim_json_item(&j)) {
+        plim_str name = plim_pt2_read_name(&j);
+        if (j.bad || !name.n)
+            continue;
+        st = plim_pt2_get_value(f, inner, name, &id);
+        if (!st && k < names->n && !plim_map_put(f->a, &env->ids, names->items[k++], id))
+            return plim_oom(f->err);
+    }
+    if (!st && !j.bad && k < names->n)
+        return plim_fail(f->err, PLIM_EFORMAT, j.at,
+                         "a subgraph has %u outputs where %u are used", (unsigned)k,
+                         (unsigned)names->n);
+    return st ? st : j.bad;
+}
+
+static plim_status inline_graph(pt2 *f, pt2_env *env, const pt2_args *args,
+                                const pt2_names *names, bool no_grad, uint32_t scope)
+{
+    pt2_env inner = {0};
+    if (f->inlined >= PT2_MAX_INLINE)
+        return plim_fail(f->err, PLIM_EUNSUPPORTED, args->graph.at,
+                         "subgraphs are nested deeper than %d", PT2_MAX_INLINE);
+    f->inlined++;
+    plim_status st = enter_graph(f, &inner, args, no_grad, scope);
+    if (!st)
+        st = plim_pt2_run_nodes(f, &inner);
+    if (!st)
+        st = leave_graph(f, &inner, env, names);
+    f->inlined--;
+    return st;
+}
+
+/* ---- in order -------------------------------------------------------------------- */
+
+static plim_str short_target(plim_str t)
+{
+    const char *prefix = "torch.ops.";
+    size_t n = strlen(prefix);
+    return plim_str_starts(t, prefix) ? (plim_str){t.p + n, t.n - n} : t;
+}
+
+static plim_status run_node(pt2 *f, pt2_env *env, const pt2_node *n)
+{
+    pt2_names names;
+    pt2_args args;
+    uint32_t scope;
+    plim_status st = read_outputs(f, n->outputs, &names);
+    if (st || !names.n) /* sizes and checks of sizes: the file has the results */
+        return st;
+    if ((st = find_scope(f, n->stack, &scope)) != 0 ||
+        (st = read_args(f, env, n->inputs, &args)) != 0)
+        return st;
+    int w = args.graph.p ? find_wrapper(n->target) : -1;
+    if (w >= 0) {
+        int mode = wrappers[w].mode;
+        bool no_grad = mode >= 0 && (uint32_t)mode < args.n &&
+                       args.items[mode].arg.kind == PLIM_ARG_INT && !args.items[mode].arg.i;
+        return inline_graph(f, env, &args, &names, no_grad, scope);
+    }
+    uint32_t *outs = PLIM_NEW_N(f->a, uint32_t, names.n);
+    plim_str target = plim_json_unescape(f->a, short_target(n->target));
+    if (!outs || !target.p)
+        return plim_oom(f->err);
+    for (uint32_t i = 0; i < names.n && !st; i++) {
+        plim_value v = {.name = names.items[i], .kind = PLIM_VALUE_NODE};
+        st = plim_pt2_add_value(f, env, names.items[i], v, &outs[i]);
+    }
+    return st ? st
+              : add_node(f, target, scope, &args, outs, names.n, args.known && !names.gaps);
+}
+
+plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env)
+{
+    plim_json j = env->nodes;
+    plim_status st = PLIM_OK;
+    pt2_node n;
+    plim_json_array(&j);
+    while (!st && plim_json_item(&j)) {
+        read_node(&j, &n);
+        if (j.bad)
+            return j.bad;
+        st = run_node(f, env, &n);
+        if (st)
+            plim_err_prefix(f->err, "node '%.*s': ", (int)PLIM_MIN(n.target.n, 80),
+                            n.target.p);
+    }
+    return st ? st : j.bad;
+}

@@ -1,0 +1,131 @@
+/* pt2_priv.h -- between the files that read torch.export archives.
+ *
+ *     pt2.c         the archive, the program's parts, tied weights
+ *     pt2_tensor.c  pieces of JSON, sizes, tensors
+ *     pt2_bind.c    what the caller asks of sizes
+ *     pt2_node.c    nodes: arguments, scopes, subgraphs
+ *
+ * The JSON is walked in place: a first pass notes where the parts of the graph
+ * are, then nodes are read in order and sizes evaluated where they are met. */
+#ifndef PLIM_PT2_PRIV_H
+#define PLIM_PT2_PRIV_H
+
+#include "base/json.h"
+#include "import/import.h"
+#include "import/symexpr.h"
+
+enum { PT2_MAX_STACK = 64 };
+
+/* Names of one graph of the file; subgraphs have their own. */
+typedef struct pt2_env {
+    plim_map metas; /* tensor name: place of its TensorMeta in the JSON */
+    plim_map syms;  /* symbolic int, float or bool: place of its value */
+    plim_map ids;   /* tensor name: value id */
+    plim_json inputs, outputs, nodes;
+} pt2_env;
+
+typedef struct pt2_size {
+    bool is_expr;
+    int64_t value; /* or hint */
+    bool has_hint;
+    plim_str expr;
+} pt2_size;
+
+/* A tensor that comes into the graph. */
+typedef struct pt2_input {
+    plim_value_kind kind;
+    plim_str arg, name; /* as in the graph; as in the model */
+    bool persistent;
+} pt2_input;
+
+typedef struct pt2_range {
+    plim_str expr;
+    int64_t min, max;
+} pt2_range;
+
+typedef struct pt2 {
+    plim_graph *g;
+    plim_arena *a;
+    plim_err *err;
+    const plim_binding *bind;
+    plim_json text; /* of the whole JSON, at its start */
+    plim_str producer;
+    plim_symbols syms;
+    pt2_input *inputs;
+    plim_str *outputs;
+    pt2_range *ranges;
+    uint32_t n_inputs, cap_inputs, n_outputs, cap_outputs, n_ranges, cap_ranges;
+    plim_str stack[PT2_MAX_STACK]; /* module stack of the last node, entry by entry */
+    uint32_t stack_scope[PT2_MAX_STACK];
+    uint32_t n_stack;
+    int inlined;
+} pt2;
+
+#define PT2_PUSH(f, list, n, cap, item)                                                       \
+    (PLIM_PUSH_ROOM((f)->a, (f)->list, (f)->n, (f)->cap)                                      \
+         ? ((f)->list[(f)->n++] = (item), true)                                               \
+         : false)
+
+/* ---- pt2_tensor.c: each plim_pt2_* without a status leaves errors in j -------- */
+
+typedef struct pt2_tensor {
+    plim_dtype dtype;
+    bool requires_grad, sparse, has_strides;
+    int32_t rank, n_strides;
+    pt2_size size[PLIM_MAX_RANK], stride[PLIM_MAX_RANK];
+} pt2_tensor;
+
+plim_json plim_pt2_json_at(const pt2 *f, uint32_t at);
+
+/* Into a one-key object, {"as_int": 3}; false if it is empty.  Out of it:
+ * whatever else it may hold is skipped. */
+bool plim_pt2_enter_union(plim_json *j, plim_str *tag);
+void plim_pt2_leave_union(plim_json *j);
+
+/* A tensor's name: "x", {"name": "x"} or {"as_tensor": {"name": "x"}}; {NULL, 0}
+ * for anything else (constants, None). */
+plim_str plim_pt2_read_name(plim_json *j);
+
+pt2_size plim_pt2_read_size(plim_json *j);
+/* The size as a number; a symbol that nothing bound takes the file's hint. */
+plim_status plim_pt2_eval_size(pt2 *f, const pt2_size *s, int64_t *out);
+bool plim_pt2_read_scalar_type(plim_json *j, plim_dtype *out); /* false: not known */
+
+/* Notes where the parts of a Graph are. */
+plim_status plim_pt2_index_graph(pt2 *f, plim_json *j, pt2_env *env);
+/* A tensor of the graph, its sizes not evaluated yet. */
+plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_tensor *t);
+/* A new value under this name of the graph; one that is there. */
+plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, plim_str arg, plim_value v, uint32_t *id);
+plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32_t *id);
+
+/* ---- pt2_bind.c: symbols get their values, the graph its batch ------------- */
+
+plim_status plim_pt2_bind_sizes(pt2 *f, const pt2_env *env);
+
+/* ---- pt2_node.c ------------------------------------------------------------- */
+
+plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env);
+
+/* ---- strings: up to and after a separator ------------------------------------------------------------------ */
+
+static inline plim_str plim_pt2_upto(plim_str *rest, char sep)
+{
+    plim_str head = *rest;
+    const char *p = rest->n ? memchr(rest->p, sep, rest->n) : NULL;
+    if (p)
+        head.n = (size_t)(p - head.p);
+    size_t skip = head.n + (p != NULL);
+    *rest = skip ? (plim_str){rest->p + skip, rest->n - skip} : head;
+    return head;
+}
+
+static inline plim_str plim_pt2_after_last(plim_str s, char sep)
+{
+    for (size_t i = s.n; i-- > 0;)
+        if (s.p[i] == sep)
+            return (plim_str){s.p + i + 1, s.n - i - 1};
+    return s;
+}
+
+#endif
