@@ -217,40 +217,43 @@ static void oom_text_old(const plim_alloc *h, plim_buf *b)
                     oom_size(o->reserved).s);
 }
 
-static void oom_text_new(const plim_alloc *h, plim_oom_style style, plim_buf *b)
+static void oom_text_new(const plim_alloc *h, const plim_alloc_rules *r, plim_buf *b)
 {
-    static const char expandable[] =
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
-        "documentation for Memory Management  ";
+    static const char hint[] =
+        "expandable_segments:True to avoid fragmentation.  See documentation for "
+        "Memory Management  (https://";
+    static const char new_page[] =
+        "docs.pytorch.org/docs/stable/notes/"
+        "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)";
+    static const char old_page[] =
+        "pytorch.org/docs/stable/notes/cuda.html#environment-variables)";
     const plim_oom_record *o = &h->oom;
     plim_buf_printf(b, "GPU %" PRIu32 " has a total %s of %s of which %s is free. ", h->number,
-                    style == PLIM_OOM_CAPACTY ? "capacty" : "capacity",
+                    r->oom == PLIM_OOM_CAPACTY ? "capacty" : "capacity",
                     oom_size(h->device.total).s, oom_size(o->free).s);
     if (h->device.total > h->device.capacity)
         plim_buf_printf(b, "Including non-PyTorch memory, this process has %s memory in use. ",
                         oom_size(h->device.total - o->free).s);
-    if (h->device.limit != UINT64_MAX)
+    if (h->device.limit != UINT64_MAX && r->says_allowed)
         plim_buf_printf(b, "%s allowed; ", oom_size(h->device.limit).s);
     plim_buf_printf(b,
                     "Of the allocated memory %s is allocated by PyTorch, and %s is reserved "
                     "by PyTorch but unallocated. If reserved but unallocated memory is large "
                     "try setting ",
                     oom_size(o->allocated).s, oom_size(o->reserved - o->allocated).s);
-    if (style == PLIM_OOM_CAPACTY)
+    if (r->oom == PLIM_OOM_CAPACTY) {
         plim_buf_puts(b, "max_split_size_mb to avoid fragmentation.  See documentation for "
                          "Memory Management and PYTORCH_CUDA_ALLOC_CONF");
-    else
-        plim_buf_printf(
-            b, "%s(https://%s)", expandable,
-            style == PLIM_OOM_EXPANDABLE
-                ? "pytorch.org/docs/stable/notes/cuda.html#environment-variables"
-                : "docs.pytorch.org/docs/stable/notes/"
-                  "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf");
+        return;
+    }
+    plim_buf_printf(b, "PYTORCH_%sALLOC_CONF=%s", r->oom == PLIM_OOM_ALLOC_CONF ? "" : "CUDA_",
+                    hint);
+    plim_buf_puts(b, r->oom == PLIM_OOM_DOCS ? new_page : old_page);
 }
 
 plim_str plim_alloc_oom_text(const plim_alloc *h, plim_arena *a)
 {
-    plim_oom_style style = plim_alloc_rules_of(h->torch)->oom;
+    const plim_alloc_rules *r = plim_alloc_rules_of(h->torch);
     plim_buf b;
     if (!h->oom.any)
         return (plim_str){NULL, 0};
@@ -259,11 +262,11 @@ plim_str plim_alloc_oom_text(const plim_alloc *h, plim_arena *a)
         plim_buf_puts(&b, "CUDA out of memory. Tried to allocate more than 1EB memory.");
     } else {
         plim_buf_printf(&b, "CUDA out of memory. Tried to allocate %s%s ",
-                        oom_size(h->oom.tried).s, style == PLIM_OOM_OLD ? "" : ".");
-        if (style == PLIM_OOM_OLD)
+                        oom_size(h->oom.tried).s, r->oom == PLIM_OOM_OLD ? "" : ".");
+        if (r->oom == PLIM_OOM_OLD)
             oom_text_old(h, &b);
         else
-            oom_text_new(h, style, &b);
+            oom_text_new(h, r, &b);
     }
     return b.bad ? (plim_str){NULL, 0} : plim_buf_str(&b);
 }

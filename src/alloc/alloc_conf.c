@@ -1,6 +1,7 @@
 /* alloc_conf.c -- see alloc_conf.h.
  * src: facts caching-allocator.md 18, 20 (c10/cuda/CUDAAllocatorConfig.cpp,
- * c10/core/AllocatorConfig.cpp, several versions) */
+ * c10/core/AllocatorConfig.cpp, several versions); texts from 2.5 on: messages in
+ * public reports, pytorch/pytorch pull request 172327 (January 2026) */
 #include "alloc/alloc_conf.h"
 
 #include "base/fmt.h"
@@ -11,13 +12,14 @@ enum { NEWEST = 99 * 100 };
 
 // clang-format off
 static const plim_alloc_rules rules[] = {
-    /* since  split div  '>'    nearest text                 */
-    {  100,   21,   1,   false, false,  PLIM_OOM_OLD,        "one division for all sizes, no expandable segments"},
-    {  201,   21,   2,   true,  false,  PLIM_OOM_CAPACTY,    "expandable segments, lists of divisions, new out-of-memory text"},
-    {  202,   21,   2,   true,  false,  PLIM_OOM_EXPANDABLE, "out-of-memory text recommends expandable segments"},
-    {  209,   20,   2,   false, false,  PLIM_OOM_EXPANDABLE, "max_split_size_mb:20 is allowed, '>' of a list fixed"},
-    {  210,   20,   2,   false, true,   PLIM_OOM_EXPANDABLE, "memory fraction to the nearest byte, 1.0 is no limit"},
-    {  211,   20,   2,   false, true,   PLIM_OOM_DOCS,       "large_segment_size_mb"},
+    /* since  split div  '>'    nearest allowed text                */
+    {  100,   21,   1,   false, false,  true,  PLIM_OOM_OLD,        "one division for all sizes, no expandable segments"},
+    {  201,   21,   2,   true,  false,  false, PLIM_OOM_CAPACTY,    "expandable segments, lists of divisions, new out-of-memory text"},
+    {  202,   21,   2,   true,  false,  false, PLIM_OOM_EXPANDABLE, "out-of-memory text recommends expandable segments"},
+    {  205,   21,   2,   true,  false,  true,  PLIM_OOM_EXPANDABLE, "out-of-memory text names the memory fraction's limit"},
+    {  209,   20,   2,   false, false,  true,  PLIM_OOM_ALLOC_CONF, "max_split_size_mb:20 is allowed, '>' of a list fixed"},
+    {  210,   20,   2,   false, true,   true,  PLIM_OOM_ALLOC_CONF, "memory fraction to the nearest byte, 1.0 is no limit"},
+    {  211,   20,   2,   false, true,   true,  PLIM_OOM_DOCS,       "large_segment_size_mb"},
 };
 // clang-format on
 

@@ -9,10 +9,11 @@
 
 /* What an out-of-memory error says, by version. */
 typedef enum plim_oom_style {
-    PLIM_OOM_OLD,     /* ... (GPU 0; 4.00 GiB total capacity; ... */
-    PLIM_OOM_CAPACTY, /* the new words, with a famous misspelling */
-    PLIM_OOM_EXPANDABLE,
-    PLIM_OOM_DOCS, /* the address of the documentation changed */
+    PLIM_OOM_OLD,        /* ... (GPU 0; 4.00 GiB total capacity; ... */
+    PLIM_OOM_CAPACTY,    /* the new words, with a famous misspelling */
+    PLIM_OOM_EXPANDABLE, /* recommends expandable segments */
+    PLIM_OOM_ALLOC_CONF, /* ... by the variable's new name */
+    PLIM_OOM_DOCS,       /* ... by the old one, with another address */
 } plim_oom_style;
 
 /* How a version's caching allocator differs from the newest: each row holds
@@ -23,6 +24,7 @@ typedef struct plim_alloc_rules {
     uint32_t min_division; /* least roundup_power2_divisions that acts */
     bool gt_overwrites;    /* '>' of a list takes the last named interval too */
     bool fraction_nearest; /* limit rounded to nearest; 1.0 is no limit */
+    bool says_allowed;     /* the error names the memory fraction's limit */
     plim_oom_style oom;
     const char *doc;
 } plim_alloc_rules;

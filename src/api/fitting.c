@@ -70,7 +70,7 @@ static plim_status cards(const plim_job *job, const char *names, plim_arena *a,
         list[(*n)++] = job->gpu;
     }
     *out = list;
-    return *n ? PLIM_OK : plim_fail(err, PLIM_EUSAGE, 0, "no card is named");
+    return list ? PLIM_OK : plim_fail(err, PLIM_EUSAGE, 0, "no card is named");
 }
 
 static plim_status fill_fit(plim_job *job, const char *names, plim_arena *a, plim_fit *out,
@@ -81,7 +81,7 @@ static plim_status fill_fit(plim_job *job, const char *names, plim_arena *a, pli
     plim_status st = cards(job, names, a, &list, &n, err);
     if (!st)
         st = info_at(job, 1, a, &out->model, err);
-    if (st)
+    if (st || !list)
         return st;
     plim_fit_search *search = plim_fit_search_new(a, job);
     plim_fit_row *rows = PLIM_NEW_N(a, plim_fit_row, n);

@@ -11,7 +11,7 @@
 
 /* ---- errors ------------------------------------------------------------ */
 
-plim_status plim_fail(plim_err *err, plim_status code, uint64_t at, const char *fmt, ...)
+plim_status(plim_fail)(plim_err *err, plim_status code, uint64_t at, const char *fmt, ...)
 {
     if (err && err->code == PLIM_OK) {
         va_list ap;

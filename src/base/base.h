@@ -84,6 +84,9 @@ static inline bool plim_add(uint64_t a, uint64_t b, uint64_t *out)
  * of a violated bound, no full stop.  `at` is a byte offset or an index. */
 plim_status plim_fail(plim_err *err, plim_status code, uint64_t at, const char *fmt, ...)
     PLIM_PRINTF(4, 5);
+#ifdef __clang_analyzer__ /* does not see that a failure is never PLIM_OK */
+#define plim_fail(err, code, ...) (plim_fail((err), (code), __VA_ARGS__), (code))
+#endif
 
 /* Puts context before an error already recorded: "cannot load 'm.pt2': ..." */
 void plim_err_prefix(plim_err *err, const char *fmt, ...) PLIM_PRINTF(2, 3);

@@ -242,7 +242,7 @@ static plim_status zip_inflate(plim_arena *a, plim_bytes in, uint8_t *out, uint6
         return PLIM_ENOMEM;
     const uint64_t step = 1u << 30; /* zlib counts in 32 bits */
     uint64_t in_left = in.n, out_left = n;
-    uint8_t none;
+    uint8_t none = 0;
     int rc = Z_OK;
     s.next_in = (z_const Bytef *)(uintptr_t)in.p; /* not written, but not const everywhere */
     s.next_out = out_left ? out : &none;

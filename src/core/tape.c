@@ -241,10 +241,8 @@ static plim_status read_name(reader *r, plim_str w, plim_str *out)
         char c = w.p[i];
         if (c == '%') {
             int hi = i + 2 < w.n ? hex_digit(w.p[i + 1]) : -1;
-            int lo = hi >= 0 ? hex_digit(w.p[i + 2]) : -1;
-            if (i + 2 < w.n && lo < 0)
-                hi = -1;
-            if (hi < 0)
+            int lo = i + 2 < w.n ? hex_digit(w.p[i + 2]) : -1;
+            if (hi < 0 || lo < 0)
                 return READER_FAIL(r, "'%.*s' has a '%%' that no two hex digits follow",
                                    SHOWN(w));
             c = (char)(hi << 4 | lo);
@@ -434,9 +432,7 @@ static plim_status read_line(reader *r)
         {'+', read_alloc}, {'-', read_free},   {'@', read_mark},
         {'!', read_bang},  {'r', read_record},
     };
-    plim_str w = next_word(r);
-    if (!w.n)
-        return PLIM_OK;
+    plim_str w = next_word(r); /* there is one: empty lines do not come here */
     for (size_t i = 0; i < PLIM_COUNT(lines); i++)
         if (w.n == 1 && w.p[0] == lines[i].sign)
             return lines[i].read(r);

@@ -9,10 +9,9 @@
 
 /* What can be done about a group of categories. */
 typedef enum part {
-    PART_SAMPLES, /* grows with the batch */
-    PART_WEIGHTS, /* parameters, gradients, buffers */
-    PART_STATE,
-    PART_STEP, /* what the optimizer makes while it steps */
+    PART_SAMPLES,   /* grows with the batch */
+    PART_WEIGHTS,   /* parameters, gradients, buffers */
+    PART_OPTIMIZER, /* its state, and what it makes while it steps */
     PART_WORKSPACE,
     PART_COUNT
 } part;
@@ -23,8 +22,9 @@ static part part_of(plim_category c, plim_phase peak)
     case PLIM_CAT_PARAMETER:
     case PLIM_CAT_BUFFER:
     case PLIM_CAT_GRADIENT: return PART_WEIGHTS;
-    case PLIM_CAT_OPTIMIZER_STATE: return PART_STATE;
-    case PLIM_CAT_TEMPORARY: return peak == PLIM_PHASE_OPTIMIZER ? PART_STEP : PART_SAMPLES;
+    case PLIM_CAT_OPTIMIZER_STATE: return PART_OPTIMIZER;
+    case PLIM_CAT_TEMPORARY:
+        return peak == PLIM_PHASE_OPTIMIZER ? PART_OPTIMIZER : PART_SAMPLES;
     case PLIM_CAT_WORKSPACE: return PART_WORKSPACE;
     default: return PART_SAMPLES;
     }
@@ -81,31 +81,38 @@ static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t byte
         what, share.s, plim_fmt_bytes(bytes / 2, false).s);
 }
 
-static plim_str say_state(plim_arena *a, const plim_estimate *e, uint64_t bytes,
-                          plim_text share)
-{
-    return plim_arena_printf(a,
-                             "The state of %.*s is %s of the peak; plain sgd keeps none and "
-                             "would save about %s.",
-                             (int)strcspn(e->optimizer, ","), e->optimizer, share.s,
-                             plim_fmt_bytes(bytes, false).s);
-}
-
-static plim_str say_step(plim_arena *a, const plim_estimate *e, uint64_t bytes,
-                         plim_text share)
+/* Without its state every phase stands lower, without its temporaries only the
+ * optimizer's. */
+static plim_str say_optimizer(plim_arena *a, const plim_estimate *e, uint64_t bytes,
+                              plim_text share)
 {
     static const char *const fused[] = {"sgd", "adam", "adamw"};
-    int name = (int)strcspn(e->optimizer, ",");
-    const char *impl = "forloop makes them one parameter at a time";
-    for (size_t i = 0; i < PLIM_COUNT(fused); i++)
-        if (plim_str_is((plim_str){e->optimizer, (size_t)name}, fused[i]))
-            impl = "fused makes none";
+    plim_str name = {e->optimizer, strcspn(e->optimizer, ",")};
     uint64_t next = peak_of(e, PLIM_PHASE_OPTIMIZER, false);
+    uint64_t state = e->category[PLIM_CAT_OPTIMIZER_STATE], made = bytes - state;
+    uint64_t without = above(e, bytes, next - PLIM_MIN(next, state));
+    const char *impl = "forloop";
+    for (size_t i = 0; i < PLIM_COUNT(fused); i++)
+        if (plim_str_is(name, fused[i]))
+            impl = "fused";
+    if (!made)
+        return plim_arena_printf(a,
+                                 "The state of " PLIM_STR_FMT " is %s of the peak; plain sgd "
+                                 "keeps none and would save about %s.",
+                                 PLIM_STR_ARG(name), share.s,
+                                 plim_fmt_bytes(without, false).s);
+    if (!state)
+        return plim_arena_printf(
+            a,
+            "What " PLIM_STR_FMT " makes while it steps is %s of the peak; "
+            "impl=%s would save about %s.",
+            PLIM_STR_ARG(name), share.s, impl, plim_fmt_bytes(above(e, made, next), false).s);
     return plim_arena_printf(a,
-                             "Temporaries of the optimizer's step are %s of the peak; "
-                             "%.*s,impl=%s and would save about %s.",
-                             share.s, name, e->optimizer, impl,
-                             plim_fmt_bytes(above(e, bytes, next), false).s);
+                             "What " PLIM_STR_FMT " keeps, and makes while it steps, is %s of "
+                             "the peak; impl=%s would save about %s, plain sgd about %s.",
+                             PLIM_STR_ARG(name), share.s, impl,
+                             plim_fmt_bytes(above(e, made, next), false).s,
+                             plim_fmt_bytes(without, false).s);
 }
 
 static plim_str say_workspace(plim_arena *a, const plim_estimate *e, uint64_t bytes,
@@ -121,8 +128,8 @@ static plim_str say_workspace(plim_arena *a, const plim_estimate *e, uint64_t by
 plim_str plim_advice(plim_arena *a, const plim_estimate *e)
 {
     static plim_str (*const say[PART_COUNT])(plim_arena *, const plim_estimate *, uint64_t,
-                                             plim_text) = {say_samples, say_weights, say_state,
-                                                           say_step, say_workspace};
+                                             plim_text) = {say_samples, say_weights,
+                                                           say_optimizer, say_workspace};
     uint64_t bytes[PART_COUNT] = {0};
     int top = 0;
     for (int c = 0; c < PLIM_CAT_COUNT; c++)

@@ -128,9 +128,9 @@ static plim_status draw_line(plim_fit_search *s, plim_err *err)
         st = try_batch(s, batch, s->high, 0, false, &q, err);
     }
     plim_job_on(s->job, gpu);
-    int64_t last = batch / 4;
+    int64_t last = batch / 4, before = last / 4;
     if (q.allocated != UINT64_MAX && q.allocated > p.allocated)
-        s->per_sample = (double)(q.allocated - p.allocated) / (double)(last - last / 4);
+        s->per_sample = (double)(q.allocated - p.allocated) / (double)(last - before);
     s->fixed = (double)q.allocated - s->per_sample * (double)last;
     s->drawn = true;
     return st;

@@ -290,20 +290,32 @@ static uint32_t find_models(pt2_file *p)
     return n;
 }
 
+/* "root/data/aotinductor/...": kernels, made from a graph that is not kept. */
+static bool has_compiled(const plim_zip *z)
+{
+    plim_zip_entry e;
+    for (uint64_t cursor = 0; plim_zip_next(z, &cursor, &e);)
+        for (plim_str rest = e.name; rest.n;)
+            if (plim_str_is(plim_pt2_upto(&rest, '/'), "aotinductor"))
+                return true;
+    return false;
+}
+
 static plim_status open_archive(pt2_file *p, plim_bytes b, plim_arena *a, plim_bytes *json,
                                 plim_err *err)
 {
-    plim_zip_entry e;
     plim_status st = plim_zip_open(&p->zip, b, err);
     if (st)
         return st;
     uint32_t n = find_models(p);
-    if (!n && plim_zip_find(&p->zip, "archive_format", &e))
+    if (!n && has_compiled(&p->zip))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "a compiled package without a graph: save the model with "
                          "torch.export.save");
     if (!n)
-        return plim_fail(err, PLIM_EFORMAT, 0, "a zip archive without an exported program");
+        return plim_fail(err, PLIM_EFORMAT, 0,
+                         "an archive without an exported program: torch.export.save did not "
+                         "finish, or another program wrote it");
     if (n > 1 && !plim_str_is(p->model, "model"))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "a package of %u models: save one model a file", (unsigned)n);

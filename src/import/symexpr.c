@@ -309,7 +309,8 @@ static bool parse_atom(symexpr *x, frac *out)
 /* Signs bind less than a power: -2**2 is -4. */
 static bool parse_power(symexpr *x, frac *out)
 {
-    frac e;
+    frac e = {0, 1};
+    *out = e;
     if (x->depth >= SYMEXPR_MAX_DEPTH)
         return sym_fail(x, PLIM_EFORMAT, "too deep nesting");
     x->depth++;

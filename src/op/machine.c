@@ -98,7 +98,7 @@ static plim_t tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storag
     x->refs = 1;
     x->gnode = x->acc = PLIM_NONE;
     x->gslot = 0;
-    x->grad = 0;
+    x->grad = x->base = 0;
     x->requires_grad = x->wrapped = x->is_view = false;
     if (storage != PLIM_NONE)
         m->storages[storage].refs++;
@@ -184,7 +184,7 @@ void plim_m_drop(plim_machine *m, plim_t t)
     if (--x->refs)
         return;
     uint32_t gnode = x->gnode, storage = x->storage;
-    plim_t grad = x->grad;
+    plim_t grad = x->grad, base = x->base;
     x->acc = m->free_tensor;
     x->gnode = x->storage = PLIM_NONE;
     m->free_tensor = t;
@@ -192,6 +192,7 @@ void plim_m_drop(plim_machine *m, plim_t t)
     plim__gnode_unref(m, gnode);
     plim_m_drop(m, grad);
     storage_unref(m, storage);
+    plim_m_drop(m, base); /* no view itself: one level deep */
 }
 
 static plim_t fresh(plim_machine *m, const plim_meta *meta, plim_category cat,
@@ -318,6 +319,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
     n->pub = (plim_gnode){
         .next = next, .in_meta = in_meta, .where = m->where, .n_in = n_in, .n_out = 1};
     n->refs = 0;
+    n->inner = PLIM_NONE;
     n->released = false;
     return id;
 }
@@ -330,6 +332,9 @@ void plim__gnode_release(plim_machine *m, m_gnode *n)
         n->pub.saved[i] = 0;
         plim_m_drop(m, t);
     }
+    uint32_t inner = n->inner;
+    n->inner = PLIM_NONE;
+    plim__gnode_unref(m, inner);
 }
 
 /* Chains are as long as the model is deep, so no recursion along them. */
@@ -452,7 +457,82 @@ void plim_m_output(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
         attach(m, n, slot, t);
 }
 
-void plim_m_rebase(plim_machine *m, plim_gnode *n, plim_t t) { plim_m_output(m, n, 0, t); }
+/* ---- writing into a view -------------------------------------------------- */
+
+void plim_m_view_of(plim_machine *m, plim_t t, plim_t of)
+{
+    if (!m->grad_mode || m->st || !t || !of || m_t(m, t)->base)
+        return;
+    plim_t base = m_t(m, of)->base;
+    m_t(m, t)->base = plim_m_ref(m, base ? base : of);
+}
+
+/* The gradient of the whole base: a copy of g, in which the written part is
+ * replaced by what the op makes of a copy of that part.
+ * src: torch/csrc/autograd/functions/tensor.cpp CopySlices::apply */
+static void copy_slices_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_gnode *op = &m_n(m, ((m_gnode *)n)->inner)->pub;
+    plim_meta base = plim_meta_like(&n->in_meta[0], plim_m_meta(m, g[0])->dtype);
+    plim_t whole = plim_m_empty(m, &base);
+    plim_t part = plim_m_empty(m, &n->meta);
+    op->fn->backward(m, op, &part, dx);
+    plim_m_drop(m, part);
+    plim_m_drop(m, dx[0]);
+    dx[0] = whole;
+}
+static const plim_grad_fn copy_slices_fn = {"CopySlices", copy_slices_backward};
+
+/* The view's own gradient: its place in zeros of the base's size. */
+static void as_strided_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_meta base = plim_meta_like(&n->in_meta[0], plim_m_meta(m, g[0])->dtype);
+    dx[0] = plim_m_empty(m, &base);
+}
+static const plim_grad_fn as_strided_fn = {"AsStridedBackward0", as_strided_backward};
+
+/* The op that wrote into view t becomes part of the history of its base, and t
+ * a strided view of that.  src: variable.cpp rebase_history, grad_fn */
+static void rebase_view(plim_machine *m, plim_gnode *n, plim_t t)
+{
+    plim_t base = m_t(m, t)->base;
+    uint32_t op = gnode_id(m, n), n_in = n->n_in, id = gnode_new(m, n_in);
+    if (id == PLIM_NONE)
+        return;
+    m_gnode *slices = m_n(m, id);
+    m_tensor *b = m_t(m, base);
+    slices->pub.fn = &copy_slices_fn;
+    slices->pub.seq = m->seq++;
+    slices->pub.meta = plim_meta_like(plim_m_meta(m, t), plim_m_meta(m, t)->dtype);
+    slices->inner = op;
+    m_n(m, op)->refs++;
+    for (uint32_t i = 0; i < n_in; i++) {
+        plim_edge e = n->next[i];
+        if (!i && b->requires_grad)
+            e = b->gnode != PLIM_NONE ? (plim_edge){b->gnode, b->gslot}
+                                      : (plim_edge){accumulate_node(m, base), 0};
+        else if (!i)
+            e.node = PLIM_NONE;
+        if (e.node != PLIM_NONE)
+            m_n(m, e.node)->refs++;
+        slices->pub.next[i] = e;
+        slices->pub.in_meta[i] = i ? n->in_meta[i] : b->meta;
+    }
+    attach(m, &slices->pub, 0, base);
+    plim_gnode *strided = plim_m_node(m, &as_strided_fn, 1, &base);
+    if (strided)
+        attach(m, strided, 0, t);
+}
+
+void plim_m_rebase(plim_machine *m, plim_gnode *n, plim_t t)
+{
+    if (!n || !t || m->st)
+        return;
+    if (m_t(m, t)->base)
+        rebase_view(m, n, t);
+    else
+        attach(m, n, 0, t);
+}
 
 bool plim_m_wants(const plim_machine *m, const plim_gnode *n, uint32_t input)
 {

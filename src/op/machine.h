@@ -117,6 +117,8 @@ plim_gnode *plim_m_node(plim_machine *m, const plim_grad_fn *fn, uint32_t n,
 void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t);
 void plim_m_output(plim_machine *m, plim_gnode *n, uint32_t slot,
                    plim_t t); /* t.grad_fn = n */
+/* t is a view of `of` for autograd: writing into it changes the history of both. */
+void plim_m_view_of(plim_machine *m, plim_t t, plim_t of);
 /* In-place: t (already aliased by the caller) becomes output 0 of n. */
 void plim_m_rebase(plim_machine *m, plim_gnode *n, plim_t t);
 bool plim_m_wants(const plim_machine *m, const plim_gnode *n, uint32_t input);

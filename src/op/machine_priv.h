@@ -13,6 +13,7 @@ typedef struct m_tensor {
     uint32_t gnode, gslot; /* grad_fn; PLIM_NONE: a leaf */
     uint32_t acc;          /* leaf: its AccumulateGrad node; or next free tensor */
     plim_t grad;           /* leaf: .grad */
+    plim_t base;           /* what autograd sees this as a view of; 0: nothing */
     bool requires_grad, wrapped, is_view;
 } m_tensor;
 
@@ -27,6 +28,7 @@ typedef struct m_gnode {
     plim_gnode pub;
     uint32_t refs, next_free;
     uint32_t edge_cap; /* what the arrays behind pub can hold, for reuse */
+    uint32_t inner;    /* CopySlices: the node of the op that wrote into the view */
     bool released;     /* backward has run: saved tensors are gone */
 } m_gnode;
 

@@ -375,7 +375,7 @@ void plim_run_linear(plim_call *c)
         plim_t p = addmm(m, &addmm_fn, b, flat, wt);
         plim_meta size = *xm;
         size.dim[size.rank - 1] = out;
-        y = plim_at_view(m, p, size.rank, size.dim);
+        y = plim_at_reshape_unsafe(m, p, size.rank, size.dim);
         plim_m_drop(m, p);
         plim_m_drop(m, wt);
         plim_m_drop(m, flat);

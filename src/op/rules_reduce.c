@@ -46,9 +46,9 @@ static void reduce_buffer(plim_machine *m, uint64_t O, uint64_t R, bool fast, bo
     v = ceil_div(R, step_in);
     if (!by_y || v < 256)
         return;
-    int threads;
+    int threads = 0;
     uint64_t sms = (uint64_t)plim_m_sms(m, &threads);
-    uint64_t gx = ceil_div(O / vec, step_out), target = sms * ((uint64_t)threads / nt);
+    uint64_t gx = ceil_div(O / vec, step_out), target = sms * ((uint64_t)threads / PLIM_MAX(nt, 1));
     if (gx > target)
         return;
     uint64_t c = PLIM_MAX(PLIM_MIN(ceil_div(target, gx), ceil_div(v, 16)), ceil_div(v, 256));

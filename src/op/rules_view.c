@@ -85,12 +85,22 @@ static const plim_grad_fn alias_fn = {"AliasBackward0", pass_backward};
 
 /* ---- making views ------------------------------------------------------------ */
 
-static plim_t view_as_meta(plim_machine *m, const plim_grad_fn *fn, plim_t x,
-                           const plim_meta *out)
+/* The same bytes, but no view to autograd: writing into the result leaves the
+ * history of x alone. */
+static plim_t alias_as_meta(plim_machine *m, const plim_grad_fn *fn, plim_t x,
+                            const plim_meta *out)
 {
     plim_gnode *n = plim_m_node(m, fn, 1, &x);
     plim_t y = plim_m_alias(m, x, out);
     plim_m_output(m, n, 0, y);
+    return y;
+}
+
+static plim_t view_as_meta(plim_machine *m, const plim_grad_fn *fn, plim_t x,
+                           const plim_meta *out)
+{
+    plim_t y = alias_as_meta(m, fn, x, out);
+    plim_m_view_of(m, y, x);
     return y;
 }
 
@@ -108,8 +118,10 @@ static bool view_size(plim_machine *m, const plim_meta *x, int32_t rank, int64_t
     return false;
 }
 
+typedef enum reshape_kind { RESHAPE_VIEW, RESHAPE_COPY, RESHAPE_UNSAFE } reshape_kind;
+
 static plim_t reshape_with(plim_machine *m, plim_t x, int32_t rank, const int64_t *dim,
-                           bool may_copy)
+                           reshape_kind kind)
 {
     plim_meta out = *plim_m_meta(m, x);
     int64_t size[PLIM_MAX_RANK] = {0};
@@ -120,8 +132,9 @@ static plim_t reshape_with(plim_machine *m, plim_t x, int32_t rank, const int64_
     out.rank = rank;
     memcpy(out.dim, size, sizeof size);
     if (plim_view_strides(&from, rank, size, out.stride))
-        return view_as_meta(m, &view_fn, x, &out);
-    if (!may_copy) {
+        return kind == RESHAPE_UNSAFE ? alias_as_meta(m, &view_fn, x, &out)
+                                      : view_as_meta(m, &view_fn, x, &out);
+    if (kind != RESHAPE_COPY) {
         char buf[96];
         plim_m_fail(m, PLIM_ESHAPE, "%s has no view of this shape without a copy",
                     plim_meta_str(&from, buf, sizeof buf));
@@ -135,15 +148,15 @@ static plim_t reshape_with(plim_machine *m, plim_t x, int32_t rank, const int64_
 
 plim_t plim_at_view(plim_machine *m, plim_t x, int32_t rank, const int64_t *dim)
 {
-    return reshape_with(m, x, rank, dim, false);
+    return reshape_with(m, x, rank, dim, RESHAPE_VIEW);
 }
 plim_t plim_at_reshape(plim_machine *m, plim_t x, int32_t rank, const int64_t *dim)
 {
-    return reshape_with(m, x, rank, dim, true);
+    return reshape_with(m, x, rank, dim, RESHAPE_COPY);
 }
 plim_t plim_at_reshape_unsafe(plim_machine *m, plim_t x, int32_t rank, const int64_t *dim)
 {
-    return reshape_with(m, x, rank, dim, false);
+    return reshape_with(m, x, rank, dim, RESHAPE_UNSAFE);
 }
 
 plim_t plim_at_permute(plim_machine *m, plim_t x, const int64_t *perm)
@@ -160,12 +173,13 @@ plim_t plim_at_permute(plim_machine *m, plim_t x, const int64_t *perm)
         n->i[i] = perm[i] < 0 ? perm[i] + xm->rank : perm[i];
     plim_t y = plim_m_alias(m, x, &out);
     plim_m_output(m, n, 0, y);
+    plim_m_view_of(m, y, x);
     return y;
 }
 
 plim_t plim_at_transpose(plim_machine *m, plim_t x, int32_t a, int32_t b)
 {
-    int64_t perm[PLIM_MAX_RANK];
+    int64_t perm[PLIM_MAX_RANK] = {0};
     int32_t rank = plim_m_meta(m, x)->rank;
     for (int32_t i = 0; i < rank; i++)
         perm[i] = i == a ? b : i == b ? a : i;
@@ -174,7 +188,7 @@ plim_t plim_at_transpose(plim_machine *m, plim_t x, int32_t a, int32_t b)
 
 plim_t plim_at_t(plim_machine *m, plim_t x)
 {
-    return plim_m_meta(m, x)->rank < 2 ? plim_at_permute(m, x, (int64_t[]){0})
+    return plim_m_meta(m, x)->rank < 2 ? plim_at_permute(m, x, (int64_t[PLIM_MAX_RANK]){0})
                                        : plim_at_transpose(m, x, 0, 1);
 }
 
@@ -283,7 +297,12 @@ void plim_run_view(plim_call *c)
     int32_t rank = view_ints(c, 1, dim);
     plim_ret(c, plim_at_view(c->m, plim_arg_tensor(c, 0), rank, dim));
 }
-void plim_run_unsafe_view(plim_call *c) { plim_run_view(c); }
+void plim_run_unsafe_view(plim_call *c)
+{
+    int64_t dim[PLIM_MAX_RANK];
+    int32_t rank = view_ints(c, 1, dim);
+    plim_ret(c, plim_at_reshape_unsafe(c->m, plim_arg_tensor(c, 0), rank, dim));
+}
 void plim_run_view_as(plim_call *c)
 {
     const plim_meta *like = plim_m_meta(c->m, plim_arg_tensor(c, 1));

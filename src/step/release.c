@@ -172,7 +172,7 @@ uint32_t plim_step_load_order(plim_arena *a, const plim_graph *g, uint32_t **out
     /* values by module: parameters before buffers, file order within */
     uint32_t *head = PLIM_NEW_N(a, uint32_t, t.n),
              *link = PLIM_NEW_N(a, uint32_t, g->n_values);
-    if (!head || !link)
+    if (!head || !link || !t.mods)
         return PLIM_NONE;
     memset(head, 0xff, t.n * sizeof *head);
     for (int pass = 0; pass < 2; pass++)

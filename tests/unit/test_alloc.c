@@ -278,7 +278,7 @@ static int run_file(const char *name)
         number++;
         if (argument(line, "case")) {
             case_end(&c);
-            snprintf(title, sizeof title, "%s", argument(line, "case"));
+            snprintf(title, sizeof title, "%.70s", argument(line, "case"));
             cases++;
         }
         snprintf(c.where, sizeof c.where, "%s:%d: %s", name, number, title);

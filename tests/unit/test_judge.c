@@ -7,7 +7,7 @@
 #include "alloc/sim.h"
 #include "unit.h"
 
-enum { TAPES = 10000, EVENTS = 60, MOST = 512, STREAMS = 3 };
+enum { TAPES = 10000, FAULTS = 300, EVENTS = 120, MOST = 512, STREAMS = 3 };
 #define MIB (1ull << 20)
 
 /* ---- random tapes -------------------------------------------------------- */
@@ -477,6 +477,22 @@ static void judge_sim(const judge *j, plim_arena *a, const plim_alloc_options *o
           !sim.peak_allocated || sim.buckets[sim.peak_bucket].allocated == sim.peak_allocated);
 }
 
+/* Our own memory runs out at the n-th request, for each n until it does not: an
+ * error, and nothing else. */
+static void judge_faults(const judge *j, const plim_alloc_options *o)
+{
+    plim_status st = PLIM_ENOMEM;
+    for (uint64_t n = 1; st == PLIM_ENOMEM; n++) {
+        plim_arena a = {.fail_after = n};
+        plim_err err = PLIM_ERR_INIT;
+        plim_sim sim;
+        st = plim_sim_run(&a, j->tape, o, PLIM_SIM_ALL, &sim, &err);
+        CHECK(j->where, st == err.code && n < 1000);
+        plim_arena_free(&a);
+    }
+    assert_int_equal(st, PLIM_OK);
+}
+
 static void judge_tape(judge *j, int number)
 {
     static const uint64_t capacities[] = {0, 0, 64 * MIB, 100 * MIB, 150 * MIB, 400 * MIB};
@@ -513,6 +529,8 @@ static void judge_tape(judge *j, int number)
         judge_counters(j);
     }
     judge_sim(j, &a, &o);
+    if (number < FAULTS)
+        judge_faults(j, &o);
     judge_end(j);
     plim_arena_free(&a);
 }

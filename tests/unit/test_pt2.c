@@ -884,6 +884,37 @@ static void test_cut_off(void **state)
     }
 }
 
+static void test_packages(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file;
+        plim_status code;
+        const char *says;
+    } T[] = {
+        {"compiled", PLIM_EUNSUPPORTED, "a compiled package without a graph"},
+        {"several", PLIM_EUNSUPPORTED, "a package of 2 models: save one model a file"},
+        {"named", PLIM_OK, ""},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(T); i++) {
+        char path[1024];
+        plim_bytes b = {0};
+        plim_err err = PLIM_ERR_INIT;
+        snprintf(path, sizeof path, PLIM_SOURCE_DIR "/tests/fuzz/corpus/pt2/%s", T[i].file);
+        if (plim_file_map(&b, path, &err))
+            fail_msg("%s", err.msg);
+        expect(T[i].file, b, NULL, T[i].code, T[i].says);
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_graph g;
+        if (!T[i].code) {
+            assert_int_equal(load(&g, &a, b, NULL, NULL), PLIM_OK);
+            assert_string_equal(g.name.p, "encoder");
+        }
+        plim_arena_free(&a);
+        plim_file_unmap(&b);
+    }
+}
+
 static uint64_t next_random(uint64_t *s) /* xorshift64* */
 {
     *s ^= *s >> 12;
@@ -956,6 +987,16 @@ static void test_other_archives(void **state)
     assert_null(plim_importer_probe(text_bytes("{\"model_type\":\"llama\"}")));
     assert_null(plim_importer_probe(text_bytes("plimsoll-tape 1\n")));
     assert_null(plim_importer_probe((plim_bytes){NULL, 0}));
+    /* the end record of an archive of nothing, behind the start of a member */
+    static const uint8_t none[] = "PK\3\4PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\4\0\0\0\0\0";
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_err err = PLIM_ERR_INIT;
+    plim_graph g;
+    plim_bytes half = {none, 4 + 22};
+    assert_int_equal(plim_graph_init(&g, &a, NULL), PLIM_OK);
+    assert_int_equal(plim_importer_at(0)->read(&g, half, NULL, &err), PLIM_EFORMAT);
+    assert_non_null(strstr(err.msg, "an archive without an exported program"));
+    plim_arena_free(&a);
     plim_bytes b = map("seed_mlp");
     assert_string_equal(plim_importer_probe(b)->name, "pt2");
     plim_file_unmap(&b);
@@ -965,16 +1006,16 @@ static void test_other_archives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples),        cmocka_unit_test(test_bare_json),
-        cmocka_unit_test(test_scopes),         cmocka_unit_test(test_repeated_calls),
-        cmocka_unit_test(test_ties),           cmocka_unit_test(test_no_grad),
-        cmocka_unit_test(test_binding),        cmocka_unit_test(test_huge_batch),
-        cmocka_unit_test(test_hand_made),      cmocka_unit_test(test_wrapped),
-        cmocka_unit_test(test_flat_archive),   cmocka_unit_test(test_old_style),
-        cmocka_unit_test(test_bad_programs),   cmocka_unit_test(test_expressions),
-        cmocka_unit_test(test_solve),          cmocka_unit_test(test_cut_off),
-        cmocka_unit_test(test_bit_flips),      cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_other_archives),
+        cmocka_unit_test(test_samples),      cmocka_unit_test(test_bare_json),
+        cmocka_unit_test(test_scopes),       cmocka_unit_test(test_repeated_calls),
+        cmocka_unit_test(test_ties),         cmocka_unit_test(test_no_grad),
+        cmocka_unit_test(test_binding),      cmocka_unit_test(test_huge_batch),
+        cmocka_unit_test(test_hand_made),    cmocka_unit_test(test_wrapped),
+        cmocka_unit_test(test_flat_archive), cmocka_unit_test(test_old_style),
+        cmocka_unit_test(test_bad_programs), cmocka_unit_test(test_expressions),
+        cmocka_unit_test(test_solve),        cmocka_unit_test(test_cut_off),
+        cmocka_unit_test(test_packages),     cmocka_unit_test(test_bit_flips),
+        cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_other_archives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,6 +134,8 @@ static void test_errors(void **state)
         {"plimsoll-tape 1\n+ 1 5 input x=y", "line 2: 'x=y' is too much", 16},
         {"plimsoll-tape 1\n+ 1 5 input a%2",
          "line 2: 'a%2' has a '%' that no two hex digits follow", 16},
+        {"plimsoll-tape 1\n+ 1 5 input a%2g",
+         "line 2: 'a%2g' has a '%' that no two hex digits follow", 16},
         {"plimsoll-tape 1\n+ 1 5 stream=65535",
          "line 2: stream 65535 is over the limit of 65534", 16},
         {"plimsoll-tape 1\n+ 1 5 certainty=", "line 2: no certainty", 16},
@@ -312,6 +314,32 @@ static void test_faults(void **state)
     assert_true(n > 8);
 }
 
+/* Sparse ids, freed in another order, used again. */
+static void test_many(void **state)
+{
+    (void)state;
+    enum { N = 3000 };
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_buf b;
+    plim_buf_init(&b, &a);
+    plim_buf_puts(&b, "plimsoll-tape 1\n");
+    for (int round = 0; round < 2; round++) {
+        for (uint64_t i = 0; i < N; i++)
+            plim_buf_printf(&b, "+ %" PRIu64 " %" PRIu64 "\n", i * i * i * 1000003, i);
+        for (uint64_t i = N; i-- > 0;)
+            plim_buf_printf(&b, "- %" PRIu64 "\n", i * i * i * 1000003);
+    }
+    plim_tape t = tape_of(&a, plim_buf_str(&b).p);
+    assert_int_equal(t.n_storages, 2 * N);
+    assert_int_equal(t.n_events, 4 * N);
+    for (uint32_t i = 0; i < N; i++) {
+        assert_int_equal(t.events[N + i].id, N - 1 - i);
+        assert_int_equal(t.events[3 * N + i].id, 2 * N - 1 - i);
+        assert_int_equal(t.storages[N + i].bytes, i);
+    }
+    plim_arena_free(&a);
+}
+
 static void test_words(void **state)
 {
     (void)state;
@@ -334,7 +362,7 @@ int main(void)
         cmocka_unit_test(test_errors), cmocka_unit_test(test_names),
         cmocka_unit_test(test_json),   cmocka_unit_test(test_build),
         cmocka_unit_test(test_check),  cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_many),   cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

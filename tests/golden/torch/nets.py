@@ -136,6 +136,18 @@ def inplace_functions(s, x):
     return x
 
 
+def inplace_views(s, x):  # writing into a view rewrites the history of its base
+    x = F.linear(x, s.a, s.b)  # 3-d: itself a view
+    x = F.relu(x, inplace=True)
+    x = F.linear(x, s.a)
+    x = x.flatten(1)
+    x.mul_(s.c)
+    x = F.linear(x, s.d)
+    x[:, :3].mul_(s.e)
+    x = F.silu(x, inplace=True)
+    return x
+
+
 # ---- pools -----------------------------------------------------------------------------------------------------------------
 
 
@@ -510,6 +522,7 @@ NETS = {
     "activations": (lambda: activations(False), [f(B, 16)], "mse"),
     "activations_inplace": (lambda: activations(True), [f(B, 16)], "mse"),
     "inplace_functions": (fn(inplace_functions, (8, 8), (8, 8), (8, 8), (8,)), [f(B, 8)], "mse"),
+    "inplace_views": (fn(inplace_views, (8, 8), (8,), (48,), (6, 48), (3,)), [f(B, 6, 8)], "mse"),
     "pools": (pools, [f(B, 3, 16, 16)], "cross_entropy"),
     "pools1d": (pools1d, [f(B, 3, 16)], "cross_entropy"),
     "pools3d": (pools3d, [f(B, 2, 8, 8, 8)], "cross_entropy"),
