@@ -67,7 +67,7 @@ plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_
     if (fraction > 0 && fraction < 1 && !o->capacity)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "a memory fraction needs the capacity of a device");
-    uint64_t capacity = o->capacity ? o->capacity : 2 * PLIM_ALLOC_MAX;
+    uint64_t capacity = o->capacity ? o->capacity : PLIM_DEVICE_UNLIMITED;
     uint64_t total = o->total ? o->total : capacity;
     h->device = (plim_device){.capacity = capacity,
                               .total = total,

@@ -10,6 +10,7 @@
 /* Sizes stay below this, sums below four times that: nothing here can wrap.
  * src: CUDACachingAllocator.cpp refuses 1 EiB and above */
 #define PLIM_ALLOC_MAX (1ull << 60)
+#define PLIM_DEVICE_UNLIMITED (2 * PLIM_ALLOC_MAX) /* a capacity that nobody asked for */
 
 /* A device that only counts. */
 typedef struct plim_device {

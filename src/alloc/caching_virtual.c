@@ -7,12 +7,12 @@
  * of it unmapped.  PLIM_NONE: even that is too small. */
 static uint32_t virt_new(caching *c, const request *r)
 {
-    /* 64 TiB stand for a device without limit */
-    uint64_t total =
-        c->base.device.capacity > PLIM_ALLOC_MAX ? 1ull << 46 : c->base.device.total;
+    const plim_device *d = &c->base.device;
+    bool unlimited = d->capacity == PLIM_DEVICE_UNLIMITED;
+    uint64_t total = unlimited ? 1ull << 46 : d->total; /* 64 TiB stand for no limit */
     uint64_t page = r->pool == SMALL ? SMALL_SEGMENT : c->base.conf.large_segment, addr = 0;
     uint64_t size = round_up(total + total / 8, page);
-    if (c->base.device.capacity > PLIM_ALLOC_MAX)
+    if (unlimited)
         size = PLIM_MAX(size, round_up(r->size, page));
     if (size < r->size || !plim_device_reserve(&c->base.device, size, &addr) ||
         !plim__set_ready(c, &c->streams[r->stream].unmapped[r->pool]))

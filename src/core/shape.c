@@ -264,31 +264,37 @@ bool plim_same_size(const plim_meta *a, const plim_meta *b)
            memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]) == 0;
 }
 
-/* Does dim a belong further out than dim b?  1 yes, -1 no, 0 cannot be told. */
-static int outer(const plim_meta *m, int32_t a, int32_t b)
+/* ---- the order that TensorIterator gives a fresh result --------------------------- */
+
+/* Does dim i belong further out than dim k?  1 yes, -1 no, 0 cannot be told:
+ * the first operand decides in which neither dim is expanded and which is not
+ * indifferent. */
+static int outer(const plim_meta *const *m, int n, int32_t i, int32_t k)
 {
-    if (m->stride[a] == 0 || m->stride[b] == 0)
-        return 0;
-    if (m->stride[a] != m->stride[b])
-        return m->stride[a] > m->stride[b] ? 1 : -1;
-    return m->dim[a] > m->dim[b];
+    for (int o = 0; o < n; o++) {
+        int64_t si = m[o]->stride[i], sk = m[o]->stride[k];
+        if (si == 0 || sk == 0)
+            continue;
+        if (si != sk)
+            return si > sk ? 1 : -1;
+        if (m[o]->dim[i] > m[o]->dim[k]) /* equal strides: the smaller one inside */
+            return 1;
+    }
+    return 0;
 }
 
-/* src: c10 infer_dense_strides: dims sorted by stride by an insertion sort that
- * steps over what it cannot compare (expanded dims), gaps closed. */
-plim_meta plim_meta_like(const plim_meta *m, plim_dtype t)
+/* Strides of a dense tensor of out's size whose dims stand in the order of the
+ * operands' strides: an insertion sort that steps over what it cannot compare.
+ * src: c10 infer_dense_strides, TensorIterator::reorder_dimensions */
+static void dense_strides(const plim_meta *const *m, int n, plim_meta *out)
 {
-    plim_meta out = *m;
     int32_t perm[PLIM_MAX_RANK];
     int64_t step = 1;
-    out.dtype = t;
-    if (plim_is_dense(m))
-        return out;
-    for (int32_t i = 0; i < m->rank; i++) {
+    for (int32_t i = 0; i < out->rank; i++) {
         int32_t at = i;
-        perm[i] = m->rank - 1 - i; /* innermost first */
+        perm[i] = out->rank - 1 - i; /* innermost first */
         for (int32_t j = i - 1; j >= 0; j--) {
-            int cmp = outer(m, perm[j], perm[at]);
+            int cmp = outer(m, n, perm[j], perm[at]);
             if (cmp < 0)
                 break;
             if (cmp == 0)
@@ -299,11 +305,45 @@ plim_meta plim_meta_like(const plim_meta *m, plim_dtype t)
             at = j;
         }
     }
-    for (int32_t k = 0; k < m->rank; k++) {
-        out.stride[perm[k]] = step;
-        step = wrap_mul(step, PLIM_MAX(m->dim[perm[k]], 1));
+    for (int32_t k = 0; k < out->rank; k++) {
+        out->stride[perm[k]] = step;
+        step = wrap_mul(step, PLIM_MAX(out->dim[perm[k]], 1));
     }
+}
+
+plim_meta plim_meta_like(const plim_meta *m, plim_dtype t)
+{
+    plim_meta out = *m;
+    out.dtype = t;
+    if (!plim_is_dense(m))
+        dense_strides(&m, 1, &out);
     return out;
+}
+
+/* m as it looks when it is expanded to out's size. */
+static plim_meta expanded(const plim_meta *m, const plim_meta *out)
+{
+    plim_meta e = *out;
+    for (int32_t i = 0; i < out->rank; i++) {
+        int32_t from = i - (out->rank - m->rank);
+        bool here = from >= 0 && (m->dim[from] == out->dim[i]);
+        e.stride[i] = here ? m->stride[from] : 0;
+    }
+    return e;
+}
+
+bool plim_elementwise(const plim_meta *a, const plim_meta *b, plim_meta *out)
+{
+    if (!plim_broadcast(a, b, out))
+        return false;
+    if (plim_same_size(a, b) && plim_is_contiguous(a) && plim_is_contiguous(b)) {
+        plim_meta_contiguous(out);
+        return true;
+    }
+    plim_meta ea = expanded(a, out), eb = expanded(b, out);
+    const plim_meta *m[] = {&ea, &eb};
+    dense_strides(m, 2, out);
+    return true;
 }
 
 /* src: aten/src/ATen/TensorUtils.cpp computeStride_impl: walk the old dims

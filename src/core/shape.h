@@ -69,6 +69,10 @@ bool plim_infer_size(const plim_meta *m, int32_t rank, int64_t *dim);
 /* Broadcast of two sizes into *out (rank and dim only); false if they clash. */
 bool plim_broadcast(const plim_meta *a, const plim_meta *b, plim_meta *out);
 
+/* Size and strides of a fresh result of an elementwise op over a and b; dtype is
+ * left alone.  False if they clash.  src: TensorIterator::reorder_dimensions */
+bool plim_elementwise(const plim_meta *a, const plim_meta *b, plim_meta *out);
+
 /* "[64, 3, 7, 7]" into buf; returns buf. */
 char *plim_meta_str(const plim_meta *m, char *buf, size_t n);
 

@@ -449,12 +449,6 @@ static plim_status read_header(reader *r)
     return read_end(r);
 }
 
-bool plim_tape_probe(plim_bytes text)
-{
-    plim_str s = {(const char *)text.p, (size_t)PLIM_MIN(text.n, (uint64_t)SIZE_MAX)};
-    return plim_str_starts(s, "plimsoll-tape");
-}
-
 plim_status plim_tape_parse(plim_tape *t, plim_bytes text, plim_err *err)
 {
     reader r = {.t = t, .err = err, .text = {(const char *)text.p, (size_t)text.n}};

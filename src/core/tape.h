@@ -87,7 +87,6 @@ bool plim_tape_event(plim_tape *t, plim_event e);
  * is not live, an id that is live already, a bad number); err->at is the byte
  * where that line begins. */
 plim_status plim_tape_parse(plim_tape *t, plim_bytes text, plim_err *err);
-bool plim_tape_probe(plim_bytes text); /* does it look like one? */
 
 /* The text form, line by line; what it writes parses back to the same tape,
  * save that a name and its role become one name.  PLIM_ENOMEM: t's arena. */

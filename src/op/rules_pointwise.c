@@ -30,17 +30,12 @@ plim_meta plim_iter_meta(plim_machine *m, plim_t a, plim_t b, plim_dtype t)
         return plim_meta_like(x, t);
     const plim_meta *y = plim_m_meta(m, b);
     plim_meta out = {.dtype = t};
-    if (!plim_broadcast(x, y, &out)) {
+    if (!plim_elementwise(x, y, &out)) {
         char sx[96], sy[96];
         plim_m_fail(m, PLIM_ESHAPE, "%s and %s do not broadcast",
                     plim_meta_str(x, sx, sizeof sx), plim_meta_str(y, sy, sizeof sy));
         return plim_meta_make(t, 0, NULL);
     }
-    if (plim_same_size(x, &out))
-        return plim_meta_like(x, t);
-    if (plim_same_size(y, &out))
-        return plim_meta_like(y, t);
-    plim_meta_contiguous(&out);
     return out;
 }
 

@@ -305,7 +305,7 @@ static void test_cases(void **state)
     }
     free(entries);
     print_message("%d cases in %d files\n", cases, files);
-    assert_true(files >= 3 && cases >= 60);
+    assert_true(files >= 5 && cases >= 85);
 }
 
 int main(void)

@@ -67,6 +67,18 @@ static bool check_broadcast(char **w)
     return ok && numbers(w[4], want) == out.rank && same(out.dim, want, out.rank);
 }
 
+static bool check_binary(char **w)
+{
+    plim_meta a = tensor(w[1], w[2]), b = tensor(w[3], w[4]), out = {.dtype = PLIM_F32};
+    int64_t want[PLIM_MAX_RANK];
+    if (!plim_elementwise(&a, &b, &out) || numbers(w[6], want) != out.rank)
+        return false;
+    for (int32_t i = 0; i < out.rank; i++) /* the stride of one element says nothing */
+        if (out.dim[i] > 1 && out.stride[i] != want[i])
+            return false;
+    return true;
+}
+
 static bool check_promote(char **w)
 {
     plim_dtype a, b, want;
@@ -84,6 +96,7 @@ static void test_recorded(void **state)
     } kinds[] = {{"like", check_like, 7, 300},
                  {"view", check_view, 6, 400},
                  {"broadcast", check_broadcast, 5, 200},
+                 {"binary", check_binary, 7, 300},
                  {"promote", check_promote, 5, 144}};
     int seen[PLIM_COUNT(kinds)] = {0}, number = 0;
     char line[256], copy[256];

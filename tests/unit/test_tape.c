@@ -351,8 +351,6 @@ static void test_words(void **state)
     assert_string_equal(plim_category_name(PLIM_CAT_OPTIMIZER_STATE), "optimizer_state");
     assert_string_equal(plim_phase_name(PLIM_PHASE_ZERO_GRAD), "zero_grad");
     assert_string_equal(plim_phase_name(PLIM_PHASE_COUNT), "?");
-    assert_true(plim_tape_probe(bytes_of("plimsoll-tape 1\n")));
-    assert_false(plim_tape_probe(bytes_of("plimsoll")));
 }
 
 int main(void)

@@ -5,6 +5,7 @@ line.  Run: python3 record.py >shapes.txt  (any torch; no GPU)
     like DIMS STRIDES            -> strides of empty_like, contiguous?, channels last?
     view DIMS STRIDES NEWDIMS    -> strides of the view, or "copy"
     broadcast A B                -> size, or "clash"
+    binary DIMS STRIDES DIMS STRIDES -> strides of the sum
     promote A B                  -> dtype of two tensors of rank 1
 """
 import random
@@ -73,6 +74,18 @@ for _ in range(200):
     except RuntimeError:
         out = "clash"
     print("broadcast", s(a), s(b), "->", out)
+for _ in range(500):
+    a = tensor()
+    b = tensor() if random.random() < 0.2 else torch.empty([d if random.random() < 0.7 else 1 for d in a.shape])
+    if b.dim() > 1 and random.random() < 0.5:
+        perm = random.sample(range(b.dim()), b.dim())
+        b = b.permute(perm).contiguous().permute([perm.index(i) for i in range(b.dim())])
+    b = b[(0,) * random.randint(0, min(2, b.dim()))] if random.random() < 0.3 else b
+    try:
+        out = s((a + b).stride())
+    except RuntimeError:
+        continue
+    print("binary", s(a.shape), s(a.stride()), s(b.shape), s(b.stride()), "->", out)
 names = ["float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool",
          "complex64", "complex128"]
 for a in names:

@@ -490,6 +490,22 @@ class Residual(nn.Module):
         return out
 
 
+class Auxiliary(nn.Module):
+    """Two heads that both go into the loss."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(16, 16)
+        self.side = nn.Linear(16, 10)
+        self.main = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.body(x)
+        side = self.side(x)
+        x = F.relu(x)
+        return self.main(x), side
+
+
 def residual():
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Residual(8), Residual(8, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
 
@@ -562,6 +578,7 @@ NETS = {
     "shared": (Shared, [ids(20, B, 6)], "cross_entropy"),
     "frozen": (frozen, [f(B, 3, 8, 8)], "cross_entropy"),
     "channels_last": (channels_last, [f(B, 3, 8, 8).contiguous(memory_format=torch.channels_last)], "cross_entropy"),
+    "auxiliary": (Auxiliary, [f(B, 16)], "cross_entropy"),
     "residual": (residual, [f(B, 3, 8, 8)], "cross_entropy"),
     "resnet18": (whole("resnet18"), [f(2, 3, 64, 64)], "cross_entropy"),
     "mobilenet_v2": (whole("mobilenet_v2"), [f(2, 3, 64, 64)], "cross_entropy"),

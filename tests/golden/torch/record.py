@@ -57,6 +57,22 @@ LOSSES = {
 }
 
 
+def score(fn, out, y):
+    """The loss; auxiliary heads count 0.4 each, as the models that have them are trained."""
+    if isinstance(out, torch.Tensor):
+        return fn(out, y)
+    total = fn(out[0], y)
+    for o in out[1:]:
+        aux = fn(o, y)
+        total = total + aux * 0.4
+        del aux
+    return total
+
+
+def main_head(out):
+    return (out if isinstance(out, torch.Tensor) else out[0]).detach()
+
+
 # ---- export ------------------------------------------------------------------------------------------------------------
 
 
@@ -150,9 +166,9 @@ def watch(program, inputs, loss):
     args, names = bind(program, inputs)
     w = Watcher(program)
     with torch.autograd.graph.saved_tensors_hooks(w.pack, lambda t: t):
-        out = w.run(*args)[-1]
+        out = w.run(*args)[-len(program.graph_signature.user_outputs) :]
     target, fn = LOSSES[loss]
-    fn(out, target(out.detach())).backward()
+    score(fn, out, target(main_head(out))).backward()
     rows = []
     for name, target in program.graph_signature.inputs_to_parameters.items():
         g = program.state_dict[target].grad
@@ -231,7 +247,7 @@ def say(text):
 
 def events(model, inputs, loss):
     make_target, fn = LOSSES[loss]
-    target = make_target(model(*inputs).detach())
+    target = make_target(main_head(model(*inputs)))
     opt = torch.optim.SGD(model.parameters(), lr=1e-6)
     xs, y, out = [None] * len(inputs), None, None
     tracer.tr_clear()
@@ -248,7 +264,7 @@ def events(model, inputs, loss):
         say(f"M {step} forward")
         out = model(*xs)
         say(f"M {step} loss")
-        total = fn(out, y)
+        total = score(fn, out, y)
         say(f"M {step} backward")
         total.backward()
         say(f"M {step} optimizer")
