@@ -48,7 +48,8 @@ static void reduce_buffer(plim_machine *m, uint64_t O, uint64_t R, bool fast, bo
         return;
     int threads = 0;
     uint64_t sms = (uint64_t)plim_m_sms(m, &threads);
-    uint64_t gx = ceil_div(O / vec, step_out), target = sms * ((uint64_t)threads / PLIM_MAX(nt, 1));
+    uint64_t gx = ceil_div(O / vec, step_out),
+             target = sms * ((uint64_t)threads / PLIM_MAX(nt, 1));
     if (gx > target)
         return;
     uint64_t c = PLIM_MAX(PLIM_MIN(ceil_div(target, gx), ceil_div(v, 16)), ceil_div(v, 256));

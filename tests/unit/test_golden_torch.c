@@ -63,10 +63,14 @@ static const struct exception {
     {"aten::dropout", CPU_MASK, NULL},
     {"aten.dropout.default", CPU_MASK, NULL}, /* the same, as saved */
     {"aten::repeat:index", CPU_HOST, NULL},
+    {"optimizer:step", CPU_HOST, NULL},
     {"aten::div.Tensor", CPU_SCRATCH, NULL}, /* operands of another dtype, cast */
     {"aten::mul.Tensor", CPU_SCRATCH, NULL},
     {"python", CPU_NUMBER, NULL},
     {"aten::add.Tensor", CPU_NUMBER, NULL},
+    {"aten::add_.Scalar", CPU_NUMBER, NULL},
+    {"aten::mul_.Scalar", CPU_NUMBER, NULL},
+    {"aten::mul.out", CPU_NUMBER, NULL},
     {"aten::add_.Tensor", CPU_NUMBER, NULL},
     {"aten::sub.Tensor", CPU_NUMBER, NULL},
     {"aten::sub_.Tensor", CPU_NUMBER, NULL},
@@ -115,6 +119,7 @@ typedef struct net {
     line *lines;
     uint32_t n_lines, cap_lines;
     plim_loss_kind loss;
+    plim_str optimizer;
     int64_t batch;
     bool *used; /* rows of `otherwise` */
 } net;
@@ -174,6 +179,8 @@ static void read_head(net *t)
         const line *l = &t->lines[i];
         if (plim_str_is(l->word[0], "batch"))
             t->batch = (int64_t)number(l->word[1]);
+        if (plim_str_is(l->word[0], "optimizer"))
+            t->optimizer = l->word[1];
         for (size_t k = PLIM_LOSS_CROSS_ENTROPY;
              plim_str_is(l->word[0], "loss") && k < PLIM_COUNT(names); k++)
             if (plim_str_is(l->word[1], names[k]))
@@ -496,7 +503,7 @@ static stream simulated(net *t)
                               .loss = t->loss,
                               .torch = plim_torch_newest(),
                               .world = plain_world()};
-    CHECK(t->name, plim_optim_parse(PLIM_STR("sgd"), &set.optim, &err) == PLIM_OK);
+    CHECK(t->name, plim_optim_parse(t->optimizer, &set.optim, &err) == PLIM_OK);
     plim_tape_init(&tape, &t->a);
     if (plim_step_run(&t->a, &t->g, &set, &tape, &info, &err))
         fail_msg("%s: %s", t->name, err.msg);

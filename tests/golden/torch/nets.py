@@ -4,7 +4,8 @@ A net is written as its author would write it, with one habit: a name is bound a
 invented, so that what Python holds is what the data flow says. What PyTorch does when locals linger until a function
 returns is seen in the whole models at the end.
 
-NETS: name -> (make(), inputs, loss). Inputs are tensors; loss is one of record.LOSSES.
+NETS: name -> (make(), inputs, loss) or (..., optimizer). Inputs are tensors; the loss is one of record.LOSSES, the optimizer
+one of record.OPTIMIZERS (tests/golden/optim has the others).
 """
 import torch
 import torch.nn.functional as F
@@ -579,6 +580,8 @@ NETS = {
     "frozen": (frozen, [f(B, 3, 8, 8)], "cross_entropy"),
     "channels_last": (channels_last, [f(B, 3, 8, 8).contiguous(memory_format=torch.channels_last)], "cross_entropy"),
     "auxiliary": (Auxiliary, [f(B, 16)], "cross_entropy"),
+    "adam_foreach": (linear, [f(B, 16)], "cross_entropy", "adam,impl=foreach"),
+    "momentum_forloop": (linear, [f(B, 16)], "cross_entropy", "sgd,momentum=0.9,impl=forloop"),
     "residual": (residual, [f(B, 3, 8, 8)], "cross_entropy"),
     "resnet18": (whole("resnet18"), [f(2, 3, 64, 64)], "cross_entropy"),
     "mobilenet_v2": (whole("mobilenet_v2"), [f(2, 3, 64, 64)], "cross_entropy"),

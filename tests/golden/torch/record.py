@@ -6,7 +6,7 @@
 Needs torch (any build; everything runs on the CPU), torchvision for the whole models, and g++ for tracer.cpp. For each net
 it writes NET.pt2 (torch.export in train mode, batch dynamic, weights taken out) and NET.txt:
 
-    torch VERSION, loss KIND, batch N
+    torch VERSION, loss KIND, optimizer SPEC, batch N
     grad NAME BYTES              a parameter's .grad, or the gradient that arrived at a value of the graph
     saved NODE ORIGIN BYTES      what autograd kept for a node of the exported graph; ORIGIN is the value whose storage it is
                                  ("-": nobody else's, "number": a Python number, 0-dim and on the CPU everywhere)
@@ -55,6 +55,19 @@ LOSSES = {
     "bce": (torch.rand_like, F.binary_cross_entropy_with_logits),
     "sum": (lambda out: None, lambda out, y: out.sum()),
 }
+
+
+OPTIMIZERS = {
+    "sgd": lambda p, **kw: torch.optim.SGD(p, lr=1e-6, **kw),
+    "sgd,momentum=0.9": lambda p, **kw: torch.optim.SGD(p, lr=1e-6, momentum=0.9, **kw),
+    "adam": lambda p, **kw: torch.optim.Adam(p, lr=1e-6, **kw),
+}
+
+
+def optimizer_of(spec, params):
+    """"adam,impl=foreach" as Plimsoll reads it."""
+    name, _, impl = spec.partition(",impl=")
+    return OPTIMIZERS[name](params, foreach=impl != "forloop")
 
 
 def score(fn, out, y):
@@ -185,13 +198,15 @@ FACTORY = re.compile(r"aten::(ones|empty|empty_like|empty_strided|new_empty|new_
 
 
 def asks(stack):
-    names = [s for s in stack if not s.startswith("autograd::engine")]
+    names = [s for s in stack if not s.startswith(("autograd::engine", "Optimizer."))]
     if "aten::repeat" in names[:-1] and not names[-1] == "aten::empty.memory_format":
         return "aten::repeat:index"  # the order of dims, as int64 tensors on the CPU whatever the device
     copy = any(s in ("aten::clone", "aten::contiguous") for s in names[1:])
     for s in reversed(names):
         if not FACTORY.match(s):
             return s + ":copy" if copy else s
+    if names and any(s.startswith("Optimizer.") for s in stack) and names[0] in ("aten::empty.memory_format", "aten::zeros"):
+        return "optimizer:step"  # the count of steps, a 0-dim tensor on the CPU whatever the device
     return names[0] if names else "python"
 
 
@@ -207,7 +222,7 @@ def rows_of(log):
     for line in log.splitlines():
         kind, _, rest = line.partition(" ")
         if kind == "E":
-            stack.append(rest.split(" ", 2)[2])
+            stack.append(rest)
         elif kind == "X":
             stack.pop()
             depth_row = [(d, i) for d, i in depth_row if d < len(stack) + 1]
@@ -219,7 +234,7 @@ def rows_of(log):
                 here = top(stack)
                 rows.append(["@ " + here])
             if kind == "A":
-                ident, size, _ = rest.split()
+                ident, size = rest.split()
                 who = asks(stack)
                 name = who.removesuffix(":copy")
                 depth = len(stack) - stack[::-1].index(name) if name in stack else 0
@@ -245,10 +260,10 @@ def say(text):
     tracer.tr_say(text.encode())
 
 
-def events(model, inputs, loss):
+def events(model, inputs, loss, optimizer):
     make_target, fn = LOSSES[loss]
     target = make_target(main_head(model(*inputs)))
-    opt = torch.optim.SGD(model.parameters(), lr=1e-6)
+    opt = optimizer_of(optimizer, [p for p in model.parameters() if p.requires_grad])
     xs, y, out = [None] * len(inputs), None, None
     tracer.tr_clear()
     tracer.tr_on(1)
@@ -276,13 +291,14 @@ def events(model, inputs, loss):
 
 def record(name):
     torch.manual_seed(0)
-    make, inputs, loss = nets.NETS[name]
+    make, inputs, loss, *rest = nets.NETS[name]
+    optimizer = rest[0] if rest else "sgd"
     model = make().train()
     program = export(model, inputs, HERE / f"{name}.pt2")
     batch = inputs[0].shape[0]
-    head = [f"# recorded {datetime.date.today()} by: python3 tests/golden/torch/record.py {name}", f"torch {torch.__version__}", f"loss {loss}", f"batch {batch}"]
+    head = [f"# recorded {datetime.date.today()} by: python3 tests/golden/torch/record.py {name}", f"torch {torch.__version__}", f"loss {loss}", f"optimizer {optimizer}", f"batch {batch}"]
     fresh = make().train()
-    rows = head + watch(program, inputs, loss) + events(fresh, inputs, loss)
+    rows = head + watch(program, inputs, loss) + events(fresh, inputs, loss, optimizer)
     (HERE / f"{name}.txt").write_text("\n".join(rows) + "\n")
     print(f"{name}: {len(rows)} rows")
 
@@ -320,6 +336,6 @@ def card_attention():
 if __name__ == "__main__":
     overrides = card_attention()
     torch.set_num_threads(1)
-    tracer.tr_setup(0)
+    tracer.tr_setup()
     for name in sys.argv[1:] or nets.NETS:
         record(name)
