@@ -69,6 +69,7 @@ typedef struct caching {
     uint32_t n_queued; /* in all queues */
     bool any_done;
     uint32_t requests[POOLS]; /* for the age of free blocks */
+    uint32_t n_big[POOLS];    /* free blocks that is_big() is true of */
 } caching;
 
 typedef struct request {
@@ -81,6 +82,13 @@ static inline bool is_split(const block *b)
 {
     return b->prev != PLIM_NONE || b->next != PLIM_NONE;
 }
+/* Could it go back to the device?  Every segment and every page, in whatever
+ * settings, has at least this size. */
+static inline uint64_t big_size(uint32_t pool)
+{
+    return pool == SMALL ? SMALL_SEGMENT : LARGE_MIN;
+}
+static inline bool is_big(const block *b) { return b->size >= big_size(b->pool); }
 static inline bool is_room(const block *b) { return b->state == FREE || b->state == UNMAPPED; }
 static inline bool is_whole_segment(const block *b)
 {

@@ -46,12 +46,15 @@ void plim__set_insert(caching *c, uint32_t b, state st)
     x->state = (uint8_t)st;
     x->born = c->requests[x->pool];
     c->nodes[b].key = st == UNMAPPED ? 0 : x->size;
+    c->n_big[x->pool] += st == FREE && is_big(x);
     plim_fs_insert(c->nodes, set_of(c, x), b);
 }
 
 void plim__set_erase(caching *c, uint32_t b)
 {
-    plim_fs_erase(c->nodes, set_of(c, &c->blocks[b]), b);
+    const block *x = &c->blocks[b];
+    c->n_big[x->pool] -= x->state == FREE && is_big(x);
+    plim_fs_erase(c->nodes, set_of(c, x), b);
 }
 
 uint64_t plim__block_absorb(caching *c, uint32_t dst, uint32_t src, state st)

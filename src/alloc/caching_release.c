@@ -26,13 +26,19 @@ bool plim__release_oversize(caching *c, const request *r)
     return got >= want;
 }
 
-/* Every free block of a pool for which `pick` is true, in set order.  What
- * `act` puts back is smaller, so it is not met again. */
-static void each_free(caching *c, int pool, bool (*pick)(const block *b),
-                      void (*act)(caching *c, uint32_t b))
+/* The first free block of a set that is_big(). */
+static uint32_t first_big(const caching *c, uint32_t number, uint32_t pool)
 {
-    for (uint32_t s = 0; s < c->n_streams; s++) {
-        uint32_t b = plim_fs_first(c->nodes, c->streams[s].free[pool]);
+    return plim_fs_lower_bound(c->nodes, c->streams[number].free[pool], big_size(pool), 0);
+}
+
+/* Every big free block of a pool for which `pick` is true, in set order.  What
+ * `act` puts back is smaller, so it is not met again. */
+static void each_big(caching *c, uint32_t pool, bool (*pick)(const block *b),
+                     void (*act)(caching *c, uint32_t b))
+{
+    for (uint32_t s = 0; s < c->n_streams && c->n_big[pool]; s++) {
+        uint32_t b = first_big(c, s, pool);
         while (b != PLIM_NONE && !c->base.full) {
             uint64_t key = c->nodes[b].key, addr = c->nodes[b].addr;
             if (pick(&c->blocks[b]))
@@ -46,14 +52,15 @@ static bool is_expandable(const block *b) { return b->virt != PLIM_NONE; }
 
 void plim__release_cached(caching *c)
 {
-    for (uint32_t s = 0; s < c->n_streams; s++)
+    static const uint32_t pools[] = {LARGE, SMALL};
+    for (uint32_t s = 0; s < c->n_streams && c->n_queued; s++)
         c->streams[s].done = c->streams[s].queued;
     plim__process_events(c);
     c->base.stats.num_sync_all_streams++;
-    for (int pool = LARGE; pool >= SMALL; pool--) {
-        each_free(c, pool, is_whole_segment, plim__cuda_free);
+    for (size_t i = 0; i < PLIM_COUNT(pools); i++) {
+        each_big(c, pools[i], is_whole_segment, plim__cuda_free);
         if (c->n_virts)
-            each_free(c, pool, is_expandable, plim__unmap_block);
+            each_big(c, pools[i], is_expandable, plim__unmap_block);
     }
 }
 
@@ -66,9 +73,9 @@ void plim__collect_garbage(caching *c)
     uint64_t total_age = 0, count = 0, target = d->used - PLIM_MIN(floor, d->used), got = 0;
     if (d->used <= floor)
         return;
-    for (uint32_t s = 0; s < c->n_streams; s++) {
+    for (uint32_t s = 0; s < c->n_streams && c->n_big[LARGE]; s++) {
         const plim_fs *set = c->streams[s].free[LARGE];
-        for (uint32_t b = plim_fs_first(c->nodes, set); b != PLIM_NONE;
+        for (uint32_t b = first_big(c, s, LARGE); b != PLIM_NONE;
              b = plim_fs_next(c->nodes, set, b))
             if (!is_split(&c->blocks[b])) {
                 total_age += c->requests[LARGE] - c->blocks[b].born;
@@ -81,7 +88,7 @@ void plim__collect_garbage(caching *c)
         for (uint32_t s = 0; s < c->n_streams; s++) {
             const plim_fs *set = c->streams[s].free[LARGE];
             uint32_t next;
-            for (uint32_t b = plim_fs_first(c->nodes, set); b != PLIM_NONE; b = next) {
+            for (uint32_t b = first_big(c, s, LARGE); b != PLIM_NONE; b = next) {
                 uint32_t age = c->requests[LARGE] - c->blocks[b].born;
                 next = plim_fs_next(c->nodes, set, b);
                 if (!is_whole_segment(&c->blocks[b]) || (double)age < average)

@@ -20,6 +20,7 @@ typedef struct run {
     const plim_tape *t;
     plim_alloc *h;
     unsigned what;
+    plim_bound bound;
     plim_sim *out;
     plim_err *err;
     uint32_t *block;  /* of each storage: PLIM_NONE before its alloc and for 0 bytes */
@@ -51,7 +52,7 @@ static plim_status run_oom(run *r, uint32_t i)
 static plim_status run_alloc(run *r, uint32_t i)
 {
     const plim_event *e = &r->t->events[i];
-    uint64_t bytes = r->t->storages[e->id].bytes;
+    uint64_t bytes = plim_storage_bytes(&r->t->storages[e->id], r->bound);
     uint32_t *block = &r->block[e->id];
     plim_status st = plim_alloc_malloc(r->h, bytes, e->stream, block, r->err);
     if (st || *block == PLIM_NONE)
@@ -259,6 +260,9 @@ plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_
                     .peak_allocated_event = PLIM_NONE,
                     .oom_event = PLIM_NONE};
     run r = {.a = a, .t = tape, .what = what, .out = &sim, .err = err};
+    r.bound = what & PLIM_SIM_LOW    ? PLIM_BOUND_LOW
+              : what & PLIM_SIM_HIGH ? PLIM_BOUND_HIGH
+                                     : PLIM_BOUND_USUAL;
     plim_status st = make_room(&r);
     if (!st)
         st = plim_alloc_new(a, o, &r.h, err);

@@ -13,6 +13,8 @@ enum {
     PLIM_SIM_TIMELINE = 1 << 2, /* buckets over the events */
     PLIM_SIM_ALL = PLIM_SIM_ROWS | PLIM_SIM_LIVE | PLIM_SIM_TIMELINE,
     PLIM_SIM_STOP_AT_OOM = 1 << 3, /* else the storage is left out and the run goes on */
+    PLIM_SIM_LOW = 1 << 4,         /* what is not exact at its lower bound */
+    PLIM_SIM_HIGH = 1 << 5,        /* or at its upper one */
 };
 
 /* Events are indices into tape->events; PLIM_NONE: no event.  A peak's event is

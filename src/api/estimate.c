@@ -24,47 +24,42 @@ typedef struct work {
 
 /* ---- on the card ------------------------------------------------------------------ */
 
-/* Runs a tape on the card less `context`; where that is too small, says so in
+/* Runs the tape on the card less `context`; where that is too small, says so in
  * *oom and runs it once more without bound, for the figures. */
-static plim_status run_on_card(work *w, const plim_tape *t, uint64_t context, unsigned what,
-                               plim_arena *a, plim_sim *out, bool *oom)
+static plim_status run_on_card(work *w, uint64_t context, unsigned what, plim_arena *a,
+                               plim_sim *out, bool *oom)
 {
-    plim_status st = plim_fit_simulate(w->job, t, context, true, what | PLIM_SIM_STOP_AT_OOM,
-                                       a, out, w->err);
+    plim_status st = plim_fit_simulate(w->job, &w->tape, context, true,
+                                       what | PLIM_SIM_STOP_AT_OOM, a, out, w->err);
     *oom = !st && out->oom;
     if (!*oom)
         return st;
     plim_str text = out->oom_text;
-    st = plim_fit_simulate(w->job, t, 0, false, what, a, out, w->err);
+    st = plim_fit_simulate(w->job, &w->tape, 0, false, what, a, out, w->err);
     out->oom_text = text;
     return st;
 }
 
-/* The same with other workspaces: only what is estimated differs. */
-static plim_status run_bound(work *w, plim_conv_ws ws, uint64_t context, uint64_t *reserved,
+/* The same at a bound of what is estimated. */
+static plim_status run_bound(work *w, unsigned bound, uint64_t context, uint64_t *reserved,
                              bool *oom)
 {
-    plim_tape t = w->tape;
     plim_sim sim;
-    plim_status st = PLIM_OK;
     plim_arena_reset(&w->scratch);
-    if (ws != w->job->conv_ws)
-        st = plim_job_tape(w->job, &w->g, ws, &w->scratch, &t, NULL, w->err);
-    if (!st)
-        st = run_on_card(w, &t, context, 0, &w->scratch, &sim, oom);
+    plim_status st = run_on_card(w, context, bound, &w->scratch, &sim, oom);
     if (!st)
         *reserved = sim.peak_reserved;
     return st;
 }
 
 /* 1, 0 or -1: whatever happens, whatever happens not, in between. */
-static plim_status decide(work *w, plim_conv_ws low, bool oom_high, int *fits)
+static plim_status decide(work *w, bool oom_high, int *fits)
 {
     uint64_t reserved;
     bool oom_low = false;
     plim_status st = PLIM_OK;
     if (oom_high)
-        st = run_bound(w, low, w->e->context_low, &reserved, &oom_low);
+        st = run_bound(w, PLIM_SIM_LOW, w->e->context_low, &reserved, &oom_low);
     *fits = !w->job->gpu ? -2 : !oom_high ? 1 : oom_low ? 0 : -1;
     return st;
 }
@@ -73,20 +68,17 @@ static plim_status decide(work *w, plim_conv_ws low, bool oom_high, int *fits)
 static plim_status simulate(work *w)
 {
     plim_estimate *e = w->e;
-    plim_conv_ws low, high;
     bool oom, oom_low, oom_high;
     uint64_t at_low = 0, at_high = 0;
-    plim_fit_bounds(w->job, &low, &high);
     plim_gpu_context(w->job->gpu, w->job->step.torch->version, &e->context_low,
                      &e->context_high);
-    plim_status st =
-        run_on_card(w, &w->tape, e->context_high, PLIM_SIM_ALL, w->a, &w->sim, &oom);
+    plim_status st = run_on_card(w, e->context_high, PLIM_SIM_ALL, w->a, &w->sim, &oom);
     if (!st)
-        st = run_bound(w, low, e->context_high, &at_low, &oom_low);
+        st = run_bound(w, PLIM_SIM_LOW, e->context_high, &at_low, &oom_low);
     if (!st)
-        st = run_bound(w, high, e->context_high, &at_high, &oom_high);
+        st = run_bound(w, PLIM_SIM_HIGH, e->context_high, &at_high, &oom_high);
     if (!st)
-        st = decide(w, low, oom_high, &e->fits);
+        st = decide(w, oom_high, &e->fits);
     if (st)
         return st;
     e->oom = oom && e->fits != 1;
@@ -299,7 +291,7 @@ static plim_status estimate(work *w)
         st = plim__unknown_targets(w->a, &w->g, &w->e->unknown_targets,
                                    &w->e->n_unknown_targets, w->err);
     if (!st)
-        st = plim_job_tape(w->job, &w->g, w->job->conv_ws, w->a, &w->tape, &info, w->err);
+        st = plim_job_tape(w->job, &w->g, w->a, &w->tape, &info, w->err);
     if (!st)
         st = say_settings(w, &info);
     if (!st)

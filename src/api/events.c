@@ -12,7 +12,7 @@ plim_status plim_tape_print(const char *model, const plim_settings *s, bool json
     if (!st)
         st = plim_job_graph(&job, 0, &a, &g, err);
     if (!st)
-        st = plim_job_tape(&job, &g, job.conv_ws, &a, &t, NULL, err);
+        st = plim_job_tape(&job, &g, &a, &t, NULL, err);
     if (!st)
         st = (json ? plim_tape_write_json : plim_tape_write)(&t, put, ud, err);
     plim_job_close(&job);

@@ -122,7 +122,7 @@ static plim_status batch_row(const plim_job *job, int64_t batch, plim_batch_row 
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_peaks p;
-    plim_status st = plim_fit_batch(job, &scratch, batch, job->conv_ws, 0, false, &p, err);
+    plim_status st = plim_fit_batch(job, &scratch, batch, 0, 0, false, &p, err);
     plim_arena_free(&scratch);
     *row = (plim_batch_row){.batch = batch,
                             .peak_requested = p.requested,

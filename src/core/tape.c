@@ -280,7 +280,7 @@ static plim_status read_stream(reader *r, plim_str w, uint16_t *out)
 
 /* ---- reader: lines ------------------------------------------------------- */
 
-/* + ID BYTES [CATEGORY [NAME]] [stream=N] [certainty=WORD] */
+/* + ID BYTES [CATEGORY [NAME]] [stream=N] [certainty=WORD] [low=N] [high=N] */
 static plim_status read_alloc(reader *r)
 {
     plim_storage s = {.category = PLIM_CAT_TEMPORARY};
@@ -304,6 +304,10 @@ static plim_status read_alloc(reader *r)
         else if (is_attribute(w, "certainty", &value))
             st = read_word(r, value, "certainty", certainty_names, PLIM_CERTAINTY_COUNT,
                            &s.certainty);
+        else if (is_attribute(w, "low", &value))
+            st = read_number(r, value, "low", UINT64_MAX, &s.low);
+        else if (is_attribute(w, "high", &value))
+            st = read_number(r, value, "high", UINT64_MAX, &s.high);
         else if (memchr(w.p, '=', w.n) || bare == 2)
             st = READER_FAIL(r, "'%.*s' is too much", SHOWN(w));
         else if (bare++ == 0)
@@ -313,6 +317,10 @@ static plim_status read_alloc(reader *r)
     }
     if (st)
         return st;
+    if ((s.low || s.high) && (s.low > s.bytes || s.bytes > s.high))
+        return READER_FAIL(
+            r, "%" PRIu64 " bytes are not between low=%" PRIu64 " and high=%" PRIu64, s.bytes,
+            s.low, s.high);
     if (!id_room(r->t->arena, &r->ids))
         return plim_oom(r->err);
     id_slot *slot = id_find(r->ids.slots, r->ids.cap, id);
@@ -531,6 +539,8 @@ static void write_alloc(plim_buf *b, const plim_storage *s, uint16_t stream)
         plim_buf_printf(b, " stream=%u", stream);
     if (s->certainty != PLIM_EXACT)
         plim_buf_printf(b, " certainty=%s", plim_certainty_name((plim_certainty)s->certainty));
+    if (s->high)
+        plim_buf_printf(b, " low=%" PRIu64 " high=%" PRIu64, s->low, s->high);
 }
 
 static void write_event(writer *w, const plim_event *e)
@@ -607,6 +617,12 @@ static void json_storage(writer *w, plim_jw *j, plim_buf *name, const plim_event
     plim_jw_cstr(j, plim_category_name((plim_category)s->category));
     plim_jw_key(j, "certainty");
     plim_jw_cstr(j, plim_certainty_name((plim_certainty)s->certainty));
+    if (s->high) {
+        plim_jw_key(j, "low");
+        plim_jw_u64(j, s->low);
+        plim_jw_key(j, "high");
+        plim_jw_u64(j, s->high);
+    }
     plim_jw_key(j, "name");
     plim_jw_str(j, plim_buf_str(name));
 }

@@ -41,15 +41,27 @@ typedef struct plim_event {
     uint8_t kind;
 } plim_event;
 
+/* Bytes that nobody knows exactly lie between two bounds; a tape carries all
+ * three figures, and who runs it chooses. */
+typedef enum plim_bound { PLIM_BOUND_USUAL, PLIM_BOUND_LOW, PLIM_BOUND_HIGH } plim_bound;
+
 typedef struct plim_storage {
-    uint64_t bytes;   /* as requested */
-    plim_str name;    /* "layer1.0.conv1.weight", "layer1.0.bn1"; may be empty */
-    const char *role; /* printed after the name with a dot: "out", "grad"; NULL: nothing */
-    uint64_t ext_id;  /* the id in a text tape */
+    uint64_t bytes;     /* as requested */
+    uint64_t low, high; /* bounds of it where it is not exact; high 0: as bytes */
+    plim_str name;      /* "layer1.0.conv1.weight", "layer1.0.bn1"; may be empty */
+    const char *role;   /* printed after the name with a dot: "out", "grad"; NULL: nothing */
+    uint64_t ext_id;    /* the id in a text tape */
     const plim_meta *meta; /* the first tensor on it; NULL if not known */
     uint8_t category;      /* plim_category */
     uint8_t certainty;     /* plim_certainty */
 } plim_storage;
+
+static inline uint64_t plim_storage_bytes(const plim_storage *s, plim_bound b)
+{
+    return !s->high || b == PLIM_BOUND_USUAL ? s->bytes
+           : b == PLIM_BOUND_LOW             ? s->low
+                                             : s->high;
+}
 
 /* Where we are: holds from event `first` to the next mark. */
 typedef struct plim_mark {

@@ -6,13 +6,6 @@
  * the run would reserve on a card without bound. */
 #include "fit/fit.h"
 
-void plim_fit_bounds(const plim_job *job, plim_conv_ws *low, plim_conv_ws *high)
-{
-    bool bounds = job->conv_ws == PLIM_CONV_WS_USUAL;
-    *low = bounds ? PLIM_CONV_WS_LOW : job->conv_ws;
-    *high = bounds ? PLIM_CONV_WS_HIGH : job->conv_ws;
-}
-
 static uint64_t room_of(const plim_gpu *gpu, uint64_t context)
 {
     return gpu->memory_bytes > context ? gpu->memory_bytes - context : 0;
@@ -31,7 +24,7 @@ plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t 
 }
 
 plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
-                           plim_conv_ws ws, uint64_t context, bool bounded, plim_peaks *out,
+                           unsigned what, uint64_t context, bool bounded, plim_peaks *out,
                            plim_err *err)
 {
     plim_graph g;
@@ -43,10 +36,10 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
     *out = (plim_peaks){0};
     plim_status st = plim_job_graph(job, batch, scratch, &g, &why);
     if (!st)
-        st = plim_job_tape(job, &g, ws, scratch, &t, &info, &why);
+        st = plim_job_tape(job, &g, scratch, &t, &info, &why);
     if (!st)
-        st = plim_fit_simulate(job, &t, context, bounded, PLIM_SIM_STOP_AT_OOM, scratch, &sim,
-                               &why);
+        st = plim_fit_simulate(job, &t, context, bounded, what | PLIM_SIM_STOP_AT_OOM, scratch,
+                               &sim, &why);
     if (st == PLIM_ERANGE) { /* sizes beyond 64 bits: an answer too */
         out->oom = true;
         out->requested = out->allocated = out->reserved = UINT64_MAX;
@@ -76,7 +69,6 @@ struct plim_fit_search {
     plim_arena *arena;
     plim_arena scratch;
     plim_job *job;
-    plim_conv_ws low, high;
     solved *done;
     uint32_t n, cap;
     bool sms_matter; /* in the search under way */
@@ -91,7 +83,6 @@ plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job)
         return NULL;
     s->arena = a;
     s->job = job;
-    plim_fit_bounds(job, &s->low, &s->high);
     return s;
 }
 
@@ -101,11 +92,11 @@ void plim_fit_search_free(plim_fit_search *s)
         plim_arena_free(&s->scratch);
 }
 
-static plim_status try_batch(plim_fit_search *s, int64_t batch, plim_conv_ws ws,
+static plim_status try_batch(plim_fit_search *s, int64_t batch, unsigned what,
                              uint64_t context, bool bounded, plim_peaks *out, plim_err *err)
 {
     plim_status st =
-        plim_fit_batch(s->job, &s->scratch, batch, ws, context, bounded, out, err);
+        plim_fit_batch(s->job, &s->scratch, batch, what, context, bounded, out, err);
     s->sms_matter |= out->sms_matter;
     return st;
 }
@@ -125,7 +116,7 @@ static plim_status draw_line(plim_fit_search *s, plim_err *err)
     for (; !st && batch < PLIM_FIT_MAX_BATCH && (batch <= ENOUGH || q.allocated < large);
          batch *= 4) {
         p = q;
-        st = try_batch(s, batch, s->high, 0, false, &q, err);
+        st = try_batch(s, batch, PLIM_SIM_HIGH, 0, false, &q, err);
     }
     plim_job_on(s->job, gpu);
     int64_t last = batch / 4, before = last / 4;
@@ -154,7 +145,7 @@ static plim_status search(plim_fit_search *s, uint64_t context, int64_t *lo,
     while (*hi - *lo > 1) {
         plim_peaks p;
         at = PLIM_MAX(*lo + 1, PLIM_MIN(at, *hi - 1));
-        plim_status st = try_batch(s, at, s->high, context, true, &p, err);
+        plim_status st = try_batch(s, at, PLIM_SIM_HIGH, context, true, &p, err);
         if (st)
             return st;
         if (p.oom) {
@@ -184,11 +175,11 @@ static plim_status measure(plim_fit_search *s, uint64_t low, uint64_t high, plim
     bool bounded = row->batch > 0;
     int64_t batch = PLIM_MAX(row->batch, 1);
     plim_status st = PLIM_OK;
-    if (!bounded && !(st = try_batch(s, batch, s->high, 0, false, &p, err)))
+    if (!bounded && !(st = try_batch(s, batch, PLIM_SIM_HIGH, 0, false, &p, err)))
         row->reserved = p.reserved;
     row->device_high = add_context(row->reserved, high);
     if (!st)
-        st = try_batch(s, batch, s->low, high, bounded, &p, err);
+        st = try_batch(s, batch, PLIM_SIM_LOW, high, bounded, &p, err);
     if (!st) /* less workspace can leave more holes: the lower of both */
         row->device_low =
             add_context(p.oom ? row->reserved : PLIM_MIN(p.reserved, row->reserved), low);

@@ -5,9 +5,6 @@
 #include "alloc/sim.h"
 #include "fit/job.h"
 
-/* The workspaces between which the truth lies, as --workspace says. */
-void plim_fit_bounds(const plim_job *job, plim_conv_ws *low, plim_conv_ws *high);
-
 /* A tape on the job's card, of which `context` bytes are taken: on one without
  * bound if there is no card. */
 plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t context,
@@ -20,9 +17,10 @@ typedef struct plim_peaks {
     bool sms_matter; /* another number of SMs might change it */
 } plim_peaks;
 
-/* The whole way from a batch to its peaks.  Empties `scratch` and works there. */
+/* The whole way from a batch to its peaks; `what` is 0, PLIM_SIM_LOW or _HIGH.
+ * Empties `scratch` and works there. */
 plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
-                           plim_conv_ws ws, uint64_t context, bool bounded, plim_peaks *out,
+                           unsigned what, uint64_t context, bool bounded, plim_peaks *out,
                            plim_err *err);
 
 enum { PLIM_FIT_MAX_BATCH = 1 << 24 };

@@ -15,10 +15,10 @@ static const word losses[] = {{"cross_entropy", PLIM_LOSS_CROSS_ENTROPY},
                               {"bce", PLIM_LOSS_BCE},
                               {"sum", PLIM_LOSS_SUM}};
 static const word loops[] = {{"typical", false}, {"tight", true}};
-static const word workspaces[] = {{"auto", PLIM_CONV_WS_USUAL},
+static const word workspaces[] = {{"auto", PLIM_BOUND_USUAL},
                                   {"off", -1},
-                                  {"low", PLIM_CONV_WS_LOW},
-                                  {"high", PLIM_CONV_WS_HIGH}};
+                                  {"low", PLIM_BOUND_LOW},
+                                  {"high", PLIM_BOUND_HIGH}};
 
 /* Leaves *out alone where nothing was given; *name is the table's own string. */
 static plim_status word_find(const char *what, const char *given, const word *table, size_t n,
@@ -112,7 +112,7 @@ static plim_status read_card(plim_job *job, const plim_settings *s, plim_err *er
 plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
                           const plim_settings *s, plim_err *err)
 {
-    int loss = PLIM_LOSS_DEFAULT, tight = false, ws = PLIM_CONV_WS_USUAL;
+    int loss = PLIM_LOSS_DEFAULT, tight = false, ws = PLIM_BOUND_USUAL;
     const char *loss_name = NULL;
     *job = (plim_job){.arena = a, .given = s, .loop = "typical", .workspace = "auto"};
     plim_step_settings *step = &job->step;
@@ -139,7 +139,7 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     step->loss = (plim_loss_kind)loss;
     step->tight = tight;
     step->world.workspace = ws >= 0;
-    job->conv_ws = ws < 0 ? PLIM_CONV_WS_LOW : (plim_conv_ws)ws;
+    job->bound = ws < 0 ? PLIM_BOUND_USUAL : (plim_bound)ws;
     if (!st)
         st = read_card(job, s, err);
     job->alloc.torch = step->torch->version;
@@ -177,11 +177,20 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
     return plim_model_graph(&job->model, &bind, a, g, err);
 }
 
-plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_conv_ws ws,
-                          plim_arena *a, plim_tape *t, plim_step_info *info, plim_err *err)
+static void settle(plim_tape *t, plim_bound b)
 {
-    plim_step_settings s = job->step;
-    s.world.conv_ws = s.world.workspace ? (int)ws : 0;
+    for (uint32_t i = 0; i < t->n_storages; i++) {
+        t->storages[i].bytes = plim_storage_bytes(&t->storages[i], b);
+        t->storages[i].low = t->storages[i].high = 0;
+    }
+}
+
+plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *a,
+                          plim_tape *t, plim_step_info *info, plim_err *err)
+{
     plim_tape_init(t, a);
-    return plim_step_run(a, g, &s, t, info, err);
+    plim_status st = plim_step_run(a, g, &job->step, t, info, err);
+    if (!st && job->bound != PLIM_BOUND_USUAL)
+        settle(t, job->bound);
+    return st;
 }

@@ -8,14 +8,6 @@
 #include "step/model.h"
 #include "step/step.h"
 
-/* cuDNN chooses its workspaces at run time: without them, the usual ones, the
- * largest that are plausible. */
-typedef enum plim_conv_ws {
-    PLIM_CONV_WS_LOW,
-    PLIM_CONV_WS_USUAL,
-    PLIM_CONV_WS_HIGH
-} plim_conv_ws;
-
 typedef struct plim_job {
     plim_arena *arena;
     const plim_settings *given;
@@ -23,9 +15,9 @@ typedef struct plim_job {
     plim_binding bind;
     plim_step_settings step;
     const char *dtype, *loop, *workspace; /* after defaults */
-    plim_conv_ws conv_ws; /* as --workspace says; USUAL: the others are bounds */
-    const plim_gpu *gpu;  /* NULL: none chosen */
-    plim_gpu generic;     /* of --vram */
+    plim_bound bound;                     /* as --workspace says: what estimated bytes are */
+    const plim_gpu *gpu;                  /* NULL: none chosen */
+    plim_gpu generic;                     /* of --vram */
     plim_alloc_options alloc;
 } plim_job;
 
@@ -42,8 +34,9 @@ void plim_job_on(plim_job *job, const plim_gpu *gpu);
 plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,
                            plim_err *err);
 
-/* The events of the run. */
-plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_conv_ws ws,
-                          plim_arena *a, plim_tape *t, plim_step_info *info, plim_err *err);
+/* The events of the run.  With --workspace low or high nothing is left open:
+ * what is estimated has that size and no bounds. */
+plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *a,
+                          plim_tape *t, plim_step_info *info, plim_err *err);
 
 #endif

@@ -105,8 +105,8 @@ static plim_t tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storag
     return t;
 }
 
-static uint32_t storage_new(plim_machine *m, uint64_t bytes, const plim_meta *meta,
-                            plim_category cat, plim_certainty certainty)
+/* `row` says what it is; the name is the op now running. */
+static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage row)
 {
     uint32_t s = m->free_storage;
     if (s != PLIM_NONE) {
@@ -121,16 +121,13 @@ static uint32_t storage_new(plim_machine *m, uint64_t bytes, const plim_meta *me
     m->storages[s] = (m_storage){.refs = 0, .tape = PLIM_NONE};
     if (m->tape) {
         plim_meta *copy = NULL;
-        if (meta && (copy = PLIM_NEW(m->arena, plim_meta)))
+        if ((copy = PLIM_NEW(m->arena, plim_meta)))
             *copy = *meta;
-        plim_storage row = {.bytes = bytes,
-                            .name = m->name,
-                            .role = m->role,
-                            .meta = copy,
-                            .category = (uint8_t)cat,
-                            .certainty = (uint8_t)certainty};
+        row.name = m->name;
+        row.role = m->role;
+        row.meta = copy;
         m->storages[s].tape = plim_tape_alloc(m->tape, &row);
-        if (m->storages[s].tape == PLIM_NONE || (meta && !copy))
+        if (m->storages[s].tape == PLIM_NONE || !copy)
             m_oom(m);
     }
     return s;
@@ -195,21 +192,19 @@ void plim_m_drop(plim_machine *m, plim_t t)
     plim_m_drop(m, base); /* no view itself: one level deep */
 }
 
-static plim_t fresh(plim_machine *m, const plim_meta *meta, plim_category cat,
-                    plim_certainty certainty)
+static plim_t fresh(plim_machine *m, const plim_meta *meta, plim_storage row)
 {
-    uint64_t bytes;
     if (m->st)
         return 0;
-    if (!plim_meta_bytes(meta, &bytes)) {
+    if (!plim_meta_bytes(meta, &row.bytes)) {
         char buf[128];
         plim_m_fail(m, PLIM_ERANGE, "a tensor of %s elements overflows 64 bits",
                     plim_meta_str(meta, buf, sizeof buf));
         return 0;
     }
     uint32_t s = PLIM_NONE;
-    if (bytes) {
-        s = storage_new(m, bytes, meta, cat, certainty);
+    if (row.bytes || row.high) {
+        s = storage_new(m, meta, row);
         if (s == PLIM_NONE)
             return 0;
     }
@@ -218,7 +213,7 @@ static plim_t fresh(plim_machine *m, const plim_meta *meta, plim_category cat,
 
 plim_t plim_m_empty(plim_machine *m, const plim_meta *meta)
 {
-    return fresh(m, meta, (plim_category)m->category, PLIM_EXACT);
+    return fresh(m, meta, (plim_storage){.category = m->category});
 }
 
 plim_t plim_m_empty_contig(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim)
@@ -238,7 +233,21 @@ plim_t plim_m_scratch(plim_machine *m, uint64_t bytes, plim_certainty certainty)
     if (!m->world.workspace || !bytes || bytes > (uint64_t)1 << 60)
         return 0;
     plim_meta meta = plim_meta_make(PLIM_U8, 1, (int64_t[]){(int64_t)bytes});
-    return fresh(m, &meta, PLIM_CAT_WORKSPACE, certainty);
+    return fresh(
+        m, &meta,
+        (plim_storage){.category = PLIM_CAT_WORKSPACE, .certainty = (uint8_t)certainty});
+}
+
+plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high)
+{
+    if (!m->world.workspace || !high || high > (uint64_t)1 << 60)
+        return 0;
+    plim_meta meta = plim_meta_make(PLIM_U8, 1, (int64_t[]){(int64_t)usual});
+    return fresh(m, &meta,
+                 (plim_storage){.low = low,
+                                .high = high,
+                                .category = PLIM_CAT_WORKSPACE,
+                                .certainty = PLIM_ESTIMATED});
 }
 
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta)
@@ -638,8 +647,9 @@ static void run_unknown(plim_machine *m, const plim_graph *g, const plim_node *n
     plim_t out[4];
     uint32_t n_out = PLIM_MIN(n->n_outs, PLIM_COUNT(out));
     for (uint32_t i = 0; i < n->n_outs; i++) {
-        plim_t t = fresh(m, &g->values[n->outs[i]].meta, (plim_category)m->category,
-                         PLIM_UNKNOWN_BYTES);
+        plim_t t =
+            fresh(m, &g->values[n->outs[i]].meta,
+                  (plim_storage){.category = m->category, .certainty = PLIM_UNKNOWN_BYTES});
         value[n->outs[i]] = t;
         if (i < n_out)
             out[i] = t;

@@ -36,7 +36,6 @@ typedef struct plim_world {
     bool cublas_ws_temporary;
     uint64_t lt_ws; /* cuBLASLt workspace; 0: shared with the above or none */
     bool lt_ws_temporary;
-    int conv_ws; /* 0 none, 1 expected, 2 upper bound: cuDNN's is never known */
 } plim_world;
 
 /* ---- autograd nodes ----------------------------------------------------- */
@@ -96,6 +95,8 @@ plim_t plim_m_empty_contig(plim_machine *m, plim_dtype t, int32_t rank, const in
 plim_t plim_m_empty_like(plim_machine *m, plim_t t); /* strides preserved if dense */
 /* Raw scratch of so many bytes, marked workspace. */
 plim_t plim_m_scratch(plim_machine *m, uint64_t bytes, plim_certainty certainty);
+/* Estimated scratch: usually so many bytes (perhaps none), between low and high. */
+plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high);
 
 /* Another tensor on the same storage (no request, no autograd). */
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta);

@@ -104,7 +104,7 @@ static plim_t conv_formatted(plim_machine *m, plim_t t, bool channels_last)
 /* cuDNN chooses an algorithm and its workspace at run time; there is no
  * formula.  Tensor-core kernels work on NHWC, so NCHW operands are transposed
  * in workspace: as many bytes as the operands.  Marked estimated; the upper
- * bound takes twice that, the lower none. */
+ * bound is twice that, the lower one none. */
 static void conv_workspace(plim_machine *m, plim_t x, plim_t w, const plim_meta *out)
 {
     const plim_world *world = plim_m_world(m);
@@ -112,14 +112,13 @@ static void conv_workspace(plim_machine *m, plim_t x, plim_t w, const plim_meta 
     uint64_t a = 0, b = 0, y = 0, sum = 0;
     bool half = xm->dtype == PLIM_F16 || xm->dtype == PLIM_BF16;
     bool tensor_cores = half ? world->cc >= 70 : xm->dtype == PLIM_F32 && world->cc >= 80;
-    if (!world->conv_ws || !plim_meta_bytes(xm, &a) ||
-        !plim_meta_bytes(plim_m_meta(m, w), &b) || !plim_meta_bytes(out, &y))
+    if (!plim_meta_bytes(xm, &a) || !plim_meta_bytes(plim_m_meta(m, w), &b) ||
+        !plim_meta_bytes(out, &y))
         return;
     sum = a + b + y;
-    if (plim_suggests_channels_last(xm) || (world->conv_ws == 1 && !tensor_cores))
+    if (plim_suggests_channels_last(xm))
         return;
-    plim_t ws = plim_m_scratch(m, world->conv_ws == 2 ? 2 * sum : sum, PLIM_ESTIMATED);
-    plim_m_drop(m, ws);
+    plim_m_drop(m, plim_m_scratch_range(m, 0, tensor_cores ? sum : 0, 2 * sum));
 }
 
 /* Depthwise NCHW convolutions run PyTorch's own kernel: no workspace.

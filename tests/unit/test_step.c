@@ -22,7 +22,7 @@ static void trace(traced *t, const char *model, const plim_settings *s)
     *t = (traced){.arena = PLIM_ARENA_INIT};
     if (plim_job_open(&job, &t->arena, model, s, &err) ||
         plim_job_graph(&job, 0, &t->arena, &t->g, &err) ||
-        plim_job_tape(&job, &t->g, job.conv_ws, &t->arena, &t->tape, NULL, &err))
+        plim_job_tape(&job, &t->g, &t->arena, &t->tape, NULL, &err))
         fail_msg("%s: %s", model, err.msg);
     plim_job_close(&job);
     const char *bad = plim_tape_check(&t->tape);
