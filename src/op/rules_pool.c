@@ -77,14 +77,11 @@ static bool pool_meta(plim_call *c, pool_slots at, plim_meta *out)
     return true;
 }
 
-/* y, then int64 indices; both kernels always make them */
-void plim_run_max_pool(plim_call *c)
+/* y, then int64 indices; both kernels always make them. */
+static void max_pool(plim_call *c, plim_meta out)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
-    plim_meta out;
-    if (!pool_meta(c, (pool_slots){4, 5}, &out))
-        return;
     plim_gnode *n = plim_m_node(m, &max_pool_fn, 1, &x);
     plim_m_save(m, n, 0, x);
     plim_t y = plim_m_empty(m, &out);
@@ -97,6 +94,13 @@ void plim_run_max_pool(plim_call *c)
         c->out[1] = idx;
     else
         plim_m_drop(m, idx);
+}
+
+void plim_run_max_pool(plim_call *c)
+{
+    plim_meta out;
+    if (pool_meta(c, (pool_slots){4, 5}, &out))
+        max_pool(c, out);
 }
 
 void plim_run_avg_pool(plim_call *c)
@@ -190,23 +194,9 @@ void plim_run_adaptive_avg(plim_call *c)
 
 void plim_run_adaptive_max(plim_call *c)
 {
-    plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0);
     plim_meta out;
-    if (!adaptive_meta(c, &out))
-        return;
-    plim_gnode *n = plim_m_node(m, &max_pool_fn, 1, &x);
-    plim_m_save(m, n, 0, x);
-    plim_t y = plim_m_empty(m, &out);
-    out.dtype = PLIM_I64;
-    plim_t idx = plim_m_empty(m, &out);
-    plim_m_save(m, n, 1, idx);
-    plim_m_output(m, n, 0, y);
-    plim_ret(c, y);
-    if (c->n_out > 1)
-        c->out[1] = idx;
-    else
-        plim_m_drop(m, idx);
+    if (adaptive_meta(c, &out))
+        max_pool(c, out);
 }
 
 /* ---- resize: sizes only are kept ----------------------------------------------------- */

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Records what the constructor and three steps of each optimizer ask for, for tests/unit/test_golden_optim.c.
 
-    python3 tests/golden/optim/record.py >tests/golden/optim/events.txt
+    python3 tests/golden/optim/record.py                 (writes events.txt beside it)
 
 Needs what tests/golden/torch/record.py needs, whose tracer it uses; runs on the CPU. Three parameters of different sizes have
 gradients from the start. Requests below 64 bytes (step counters, learning rates: CPU tensors unless fused) are left out.
@@ -13,6 +13,7 @@ gradients from the start. Requests below 64 bytes (step counters, learning rates
 """
 import importlib.util
 import pathlib
+import sys
 
 spec = importlib.util.spec_from_file_location("record", pathlib.Path(__file__).resolve().parents[1] / "torch" / "record.py")
 rec = importlib.util.module_from_spec(spec)
@@ -47,7 +48,7 @@ def events():
         if kind == "M":
             yield rest
         elif kind == "A":
-            ident, size, _ = rest.split()
+            ident, size = rest.split()
             if int(size) >= 64:
                 born[ident] = size
                 yield f"+ {size}"
@@ -73,8 +74,9 @@ def record(name, cls, text, impl):
     print("\n".join(events()))
 
 
+sys.stdout = open(pathlib.Path(__file__).with_name("events.txt"), "w")
 torch.set_num_threads(1)
-rec.tracer.tr_setup(0)
+rec.tracer.tr_setup()
 print(f"# recorded by record.py\ntorch {torch.__version__}")
 for name, (cls, variants) in VARIANTS.items():
     impls = [("foreach", {"foreach": True}), ("forloop", {"foreach": False})]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Records what PyTorch says of sizes and strides: random tensors, one question a
-line.  Run: python3 record.py >shapes.txt  (any torch; no GPU)
+line, into shapes.txt.  Run: python3 tests/golden/shape/record.py  (any torch; no GPU)
 
     like DIMS STRIDES            -> strides of empty_like, contiguous?, channels last?
     view DIMS STRIDES NEWDIMS    -> strides of the view, or "copy"
@@ -8,10 +8,14 @@ line.  Run: python3 record.py >shapes.txt  (any torch; no GPU)
     binary DIMS STRIDES DIMS STRIDES -> strides of the sum
     promote A B                  -> dtype of two tensors of rank 1
 """
+import pathlib
 import random
+import sys
+
 import torch
 
 random.seed(7)
+sys.stdout = open(pathlib.Path(__file__).with_name("shapes.txt"), "w")
 
 
 def s(xs):
