@@ -311,6 +311,27 @@ plim_status plim_table_write(plim_table *t, plim_buf *out, plim_err *err)
     return out->bad ? plim_oom(err) : PLIM_OK;
 }
 
+/* ---- names that are nearly right -------------------------------------------- */
+
+uint32_t plim_edit_distance(plim_str a, plim_str b)
+{
+    uint32_t row[PLIM_NAME_MAX + 1]; /* row[j]: from the letters of a so far to j of b */
+    if (a.n > PLIM_NAME_MAX || b.n > PLIM_NAME_MAX)
+        return PLIM_NAME_MAX;
+    for (uint32_t j = 0; j <= b.n; j++)
+        row[j] = j;
+    for (uint32_t i = 1; i <= a.n; i++) {
+        uint32_t diagonal = row[0];
+        row[0] = i;
+        for (uint32_t j = 1; j <= b.n; j++) {
+            uint32_t change = diagonal + (a.p[i - 1] != b.p[j - 1]);
+            diagonal = row[j];
+            row[j] = PLIM_MIN(change, PLIM_MIN(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[b.n];
+}
+
 /* ---- from text ----------------------------------------------------------- */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }

@@ -75,6 +75,14 @@ plim_status plim_table_write(plim_table *t, plim_buf *out, plim_err *err);
  * Asian wide characters two, a byte that is no UTF-8 one. */
 uint32_t plim_text_width(plim_str s);
 
+/* ---- names that are nearly right -------------------------------------------- */
+
+enum { PLIM_NAME_MAX = 64 };
+
+/* Letters to add, drop or change to get from a to b; PLIM_NAME_MAX if one of
+ * them is longer than that. */
+uint32_t plim_edit_distance(plim_str a, plim_str b);
+
 /* ---- from text ----------------------------------------------------------- */
 
 /* "24GiB", "24 gib", "24g" = 24 * 2^30; "24GB" = 24 * 10^9; "1.5M", "512",

@@ -20,7 +20,7 @@ const plim_gpu *plim_gpu_at(uint32_t i) { return i < PLIM_COUNT(gpus) ? &gpus[i]
 
 /* ---- names --------------------------------------------------------------- */
 
-enum { KEY_MAX = 64 };
+enum { KEY_MAX = PLIM_NAME_MAX };
 
 /* A name as it is compared: lower case letters and digits. */
 typedef struct gpu_key {
@@ -66,26 +66,15 @@ static bool next_alias(const char **list, plim_str *alias)
     return n > 0;
 }
 
-/* How unlike two keys are: letters to add, drop or change to get from a to b,
- * and among equals the one that starts alike for longer is nearer. */
+/* How unlike two keys are; among equals the one that starts alike for longer is
+ * nearer. */
 static size_t key_distance(const gpu_key *a, const gpu_key *b)
 {
-    size_t row[KEY_MAX + 1];
-    for (size_t j = 0; j <= b->n; j++)
-        row[j] = j;
-    for (size_t i = 1; i <= a->n; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= b->n; j++) {
-            size_t change = diagonal + (a->s[i - 1] != b->s[j - 1]);
-            diagonal = row[j];
-            row[j] = PLIM_MIN(PLIM_MIN(row[j], row[j - 1]) + 1, change);
-        }
-    }
-    size_t alike = 0;
+    size_t edits = plim_edit_distance((plim_str){a->s, a->n}, (plim_str){b->s, b->n}),
+           alike = 0;
     while (alike < a->n && alike < b->n && a->s[alike] == b->s[alike])
         alike++;
-    return (row[b->n] + 1) * KEY_MAX - alike;
+    return (edits + 1) * KEY_MAX - alike;
 }
 
 enum { NEAREST = 3 };

@@ -1,6 +1,8 @@
 /* zoo.c -- the list of built-in models, and how one is made.  See zoo.h. */
 #include "zoo/zoo.h"
 
+#include "base/fmt.h"
+
 #define FAMILIES(X)                                                                           \
     X(alexnet)                                                                                \
     X(convnext)                                                                               \
@@ -74,27 +76,7 @@ bool plim_zoo_has(plim_str name)
 
 /* ---- names that are nearly right ------------------------------------------------- */
 
-enum { LONGEST = 40, NEAREST = 3 };
-
-/* Insertions, deletions and changes that make b of a. */
-static uint32_t edit_distance(plim_str a, plim_str b)
-{
-    uint32_t row[LONGEST + 1];
-    if (a.n > LONGEST || b.n > LONGEST)
-        return LONGEST;
-    for (uint32_t j = 0; j <= b.n; j++)
-        row[j] = j;
-    for (uint32_t i = 1; i <= a.n; i++) {
-        uint32_t diagonal = row[0];
-        row[0] = i;
-        for (uint32_t j = 1; j <= b.n; j++) {
-            uint32_t change = diagonal + (a.p[i - 1] != b.p[j - 1]);
-            diagonal = row[j];
-            row[j] = PLIM_MIN(change, PLIM_MIN(row[j], row[j - 1]) + 1);
-        }
-    }
-    return row[b.n];
-}
+enum { NEAREST = 3 };
 
 plim_status plim_zoo_unknown(plim_str name, plim_err *err)
 {
@@ -102,7 +84,7 @@ plim_status plim_zoo_unknown(plim_str name, plim_err *err)
     uint32_t far[NEAREST] = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
     const plim_zoo_model *m;
     for (uint32_t i = 0; (m = plim_zoo_at(i, NULL)); i++) {
-        uint32_t d = edit_distance(name, plim_str_of(m->name)), at = NEAREST;
+        uint32_t d = plim_edit_distance(name, plim_str_of(m->name)), at = NEAREST;
         while (at > 0 && d < far[at - 1])
             at--;
         for (uint32_t k = NEAREST - 1; k > at; k--) {
@@ -116,8 +98,8 @@ plim_status plim_zoo_unknown(plim_str name, plim_err *err)
     }
     return plim_fail(err, PLIM_EUSAGE, 0,
                      "no built-in model '" PLIM_STR_FMT "'; the nearest are '%s', '%s', '%s'",
-                     (int)PLIM_MIN(name.n, (size_t)LONGEST), name.p ? name.p : "", best[0],
-                     best[1], best[2]);
+                     (int)PLIM_MIN(name.n, (size_t)PLIM_NAME_MAX), name.p ? name.p : "",
+                     best[0], best[1], best[2]);
 }
 
 /* ---- building one ------------------------------------------------------------------ */
@@ -227,6 +209,6 @@ plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bin
     }
     if (n.st)
         plim_err_prefix(err, "cannot build '" PLIM_STR_FMT "': ",
-                        (int)PLIM_MIN(name.n, (size_t)LONGEST), name.p);
+                        (int)PLIM_MIN(name.n, (size_t)PLIM_NAME_MAX), name.p);
     return n.st;
 }

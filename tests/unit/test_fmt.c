@@ -235,13 +235,37 @@ static void test_buf(void **state)
     plim_arena_free(&a);
 }
 
+static void test_edit_distance(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *a, *b;
+        uint32_t n;
+    } rows[] = {{"", "", 0},
+                {"a", "", 1},
+                {"", "abc", 3},
+                {"kitten", "sitting", 3},
+                {"resnet50", "resnet50", 0},
+                {"flaw", "lawn", 2},
+                {"resnet5o", "resnet50", 1}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_str a = plim_str_of(rows[i].a), b = plim_str_of(rows[i].b);
+        assert_int_equal(plim_edit_distance(a, b), rows[i].n);
+        assert_int_equal(plim_edit_distance(b, a), rows[i].n);
+    }
+    char tail[80];
+    memset(tail, 'x', sizeof tail);
+    CHECK("too long to compare",
+          plim_edit_distance((plim_str){tail, sizeof tail}, PLIM_STR("x")) == PLIM_NAME_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),      cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_parse_size), cmocka_unit_test(test_parse_shape),
-        cmocka_unit_test(test_width),      cmocka_unit_test(test_table),
-        cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_edit_distance), cmocka_unit_test(test_bytes),
+        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_parse_size),
+        cmocka_unit_test(test_parse_shape),   cmocka_unit_test(test_width),
+        cmocka_unit_test(test_table),         cmocka_unit_test(test_buf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
