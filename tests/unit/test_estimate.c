@@ -174,6 +174,32 @@ static void test_out_of_memory(void **state)
     plim_estimate_free(e);
 }
 
+/* What is estimated lies between its bounds, and each bound can be asked for. */
+static void test_workspaces(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"off", "low", "auto", "high"};
+    uint64_t requested[4], reserved[4], estimated[4];
+    plim_estimate *e = NULL;
+    for (int i = 0; i < 4; i++) {
+        plim_settings s = {.batch = 16, .workspace = names[i], .gpu = "a100"};
+        e = estimate("resnet18", &s);
+        requested[i] = e->peak_requested;
+        reserved[i] = e->peak_reserved;
+        estimated[i] = e->certainty[PLIM_ESTIMATED];
+        if (i == 2) {
+            CHECK("auto has bounds", e->reserved_low < e->reserved_high);
+            CHECK("low is within", e->reserved_low <= reserved[1]);
+        } else {
+            CHECK("nothing is left open", e->reserved_low == e->reserved_high);
+        }
+        plim_estimate_free(e);
+        CHECK("more and more", !i || requested[i - 1] <= requested[i]);
+    }
+    CHECK("off has nothing estimated", estimated[0] == 0);
+    CHECK("high has the most", requested[3] > requested[1] && reserved[3] > reserved[0]);
+}
+
 /* ---- refusals ------------------------------------------------------------------------------ */
 
 static void test_refusals(void **state)
@@ -219,9 +245,10 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seed),          cmocka_unit_test(test_twins),
-        cmocka_unit_test(test_sums),          cmocka_unit_test(test_same_input_same_answer),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_seed),       cmocka_unit_test(test_twins),
+        cmocka_unit_test(test_sums),       cmocka_unit_test(test_same_input_same_answer),
+        cmocka_unit_test(test_workspaces), cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
