@@ -68,6 +68,8 @@ add_test(NAME tree.layers
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_layers.py)
 add_test(NAME tree.headers
          COMMAND ${CMAKE_SOURCE_DIR}/tools/check_headers.sh ${CMAKE_C_COMPILER})
+add_test(NAME tree.ops
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_ops.py)
 add_test(NAME tree.check_docs
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py --self-test)
 

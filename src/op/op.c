@@ -50,8 +50,8 @@ const plim_op *plim_op_find(plim_str base, plim_str overload, bool *inplace)
         base.n--;
         op = op_search(base, overload);
         *inplace = true;
-    } else if (op && base.p[base.n - 1] == '_') {
-        *inplace = true; /* an in-place row of its own: fill_, copy_ */
+    } else if (op && base.p[base.n - 1] == '_' && base.p[0] != '_') {
+        *inplace = true; /* an in-place row of its own: fill_, copy_; not __or__ */
     }
     return op;
 }

@@ -453,9 +453,33 @@ void plim_run_compare(plim_call *c)
     plim_ret(c, c->inplace ? plim_m_ref(c->m, a) : plim_m_empty(c->m, &meta));
 }
 
+void plim_run_bitwise(plim_call *c)
+{
+    plim_t a = plim_arg_tensor(c, 0), b = pointwise_operand(c, 1);
+    plim_ret(c, c->inplace ? plim_m_ref(c->m, a) : plim_iter_out(c->m, a, b));
+    plim_m_drop(c->m, b);
+}
+
 void plim_run_random(plim_call *c)
 {
     plim_ret(c, plim_m_empty_like(c->m, plim_arg_tensor(c, 0)));
+}
+
+/* What was there before gets no gradient, but a tensor of zeros is made for it. */
+static void copy_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    if (plim_m_wants(m, n, 0))
+        dx[0] = plim_m_empty_like(m, g[0]);
+    if (plim_m_wants(m, n, 1))
+        dx[1] = plim_m_ref(m, g[0]);
+}
+static const plim_grad_fn copy_fn = {"CopyBackwards", copy_backward};
+
+void plim_run_copy(plim_call *c)
+{
+    plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    pointwise_check_inplace(c->m, in[0], in[1]);
+    plim_ret(c, pointwise_inplace(c->m, plim_m_node(c->m, &copy_fn, 2, in), in[0]));
 }
 
 /* Writes into its argument: no request.  (Gradients through slices that are

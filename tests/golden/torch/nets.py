@@ -507,6 +507,64 @@ class Auxiliary(nn.Module):
         return self.main(x), side
 
 
+def bits(m):
+    n = m & m
+    n = n ^ m
+    n = n.long()
+    n = torch.bitwise_and(n, n)
+    n = torch.bitwise_xor(n, n)
+    n = torch.bitwise_or(n, n)
+    return n.float()
+
+
+def comparisons(s, x, y):  # bool results, and where they are used
+    m = (x == y) | (x != y)
+    m = torch.logical_or(m, torch.logical_and(x < y, x <= y))
+    m = torch.logical_and(m, torch.logical_not(x >= y))
+    x = x + bits(m)
+    x = x * s.a
+    x = torch.where(m, x, x + 1)
+    return torch.where(x.argmin(1, keepdim=True) == 0, x, x * 2)
+
+
+def factories(s, x):
+    x = x + torch.ones(8)
+    x = x + torch.full((8,), 2.0)
+    x = x + torch.rand(8)
+    x = x + torch.randn(8)
+    x = x * torch.zeros_like(x).fill_(3.0)
+    x = x + torch.rand_like(x)
+    x = x + torch.randn_like(x)
+    x = x + x.new_ones(8)
+    x = x + x.new_full((8,), 4.0)
+    x = x + x.new_empty(8).zero_()
+    x = x + torch.empty(8).copy_(s.b)
+    x = x + (x * 2).copy_(s.b)
+    x = x + torch.empty_like(x).bernoulli_(0.5)
+    x = x * torch.bernoulli(torch.zeros_like(x))
+    return x * s.a
+
+
+aten = torch.ops.aten
+
+
+def core(s, x):  # as a decomposed export has it
+    x = aten.constant_pad_nd.default(x, [1, 1, 1, 1], 0.5)
+    x = aten.max_pool2d_with_indices.default(x * s.a, [2, 2], [2, 2])[0]
+    x = aten.alias.default(x)
+    x = aten._unsafe_view.default(x * 2, [x.shape[0], 75])
+    x = aten.addmm.default(s.c, x, aten.t.default(s.b))
+    x = x + aten.var.correction(x, [1], correction=1, keepdim=True)
+    x = x * aten.std.correction(x, [1], correction=0, keepdim=True)
+    x = aten._to_copy.default(x, dtype=torch.float64)
+    return aten._to_copy.default(x, dtype=torch.float32)
+
+
+def both_nll(x, y):
+    flat = aten.nll_loss.default(x, y)
+    return flat + aten.nll_loss2d.default(x[:, :, None, None] * 1, y[:, None, None])
+
+
 def residual():
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Residual(8), Residual(8, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
 
@@ -580,6 +638,10 @@ NETS = {
     "frozen": (frozen, [f(B, 3, 8, 8)], "cross_entropy"),
     "channels_last": (channels_last, [f(B, 3, 8, 8).contiguous(memory_format=torch.channels_last)], "cross_entropy"),
     "auxiliary": (Auxiliary, [f(B, 16)], "cross_entropy"),
+    "comparisons": (fn(comparisons, (8,)), [f(B, 8), f(B, 8)], "mse"),
+    "factories": (fn(factories, (8,), (8,)), [f(B, 8)], "mse"),
+    "core": (fn(core, (1,), (8, 75), (8,)), [f(B, 3, 8, 8)], "mse"),
+    "loss_core": (loss_of(both_nll, lambda x: F.log_softmax(x, 1)), [f(B, 10), ids(10, B)], "sum"),
     "adam_foreach": (linear, [f(B, 16)], "cross_entropy", "adam,impl=foreach"),
     "momentum_forloop": (linear, [f(B, 16)], "cross_entropy", "sgd,momentum=0.9,impl=forloop"),
     "residual": (residual, [f(B, 3, 8, 8)], "cross_entropy"),

@@ -306,9 +306,9 @@ def record(name):
 # ---- attention with the card's layout ----------------------------------------------------------------------------------------
 #
 # The CPU's fused kernel lays its result and its gradients out as q, k and v are; the card's memory-efficient kernel always
-# makes [B, S, H, D], rounds the rows of its log-sum-exp up to 32 and takes row sums as scratch. Which copies follow in the rest
-# of the model depends on it, so the recording runs with kernels of the card's layout. Everything around them (choice, autograd node, lifetimes) is
-# PyTorch's own.
+# makes [B, S, H, D], rounds the rows of its log-sum-exp up to 32, and its backward wants g in that order and the row sums of
+# g * out. Which copies follow in the rest of the model depends on it, so the recording runs with kernels of the card's layout.
+# Everything around them (choice, autograd node, lifetimes) is PyTorch's own.
 
 
 def bshd(t):
@@ -321,8 +321,12 @@ def attention(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=
 
 
 def attention_backward(g, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
+    g = g.transpose(1, 2).contiguous()
     grads = bshd(q), bshd(k), bshd(v)
-    torch.ones(q.shape[:3])  # the card's kernel keeps the row sums of g * out while it runs
+    product = g * out.transpose(1, 2)  # one expression in C++: what it makes on the way lives to its end
+    sums = product.sum(-1)
+    delta = sums.transpose(-2, -1).contiguous()
+    del product, sums, delta
     return grads
 
 

@@ -1,0 +1,38 @@
+#!/usr/bin/env python3
+"""check_ops.py -- every row of ops.def is held by a recording of real PyTorch.
+
+An op counts as held if a net of tests/golden/torch, whose steps are compared event by event, calls it (in place or not), or
+an export in tests/data or tests/golden/zoo/nodes.txt does, whose shapes are compared. Prints the rows that nothing calls.
+"""
+import pathlib
+import re
+import sys
+import zipfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TARGET = re.compile(rb"aten\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
+
+
+def texts():
+    for path in sorted(ROOT.glob("tests/golden/torch/*.pt2")) + sorted(ROOT.glob("tests/data/*.pt2")):
+        with zipfile.ZipFile(path) as z:
+            for name in z.namelist():
+                if name.endswith(".json"):
+                    yield z.read(name)
+    yield (ROOT / "tests/golden/zoo/nodes.txt").read_bytes()
+
+
+def main():
+    called = {tuple(x.decode() for x in m.groups()) for text in texts() for m in TARGET.finditer(text)}
+    rows = re.findall(r'^PLIM_OP\("([^"]+)"', (ROOT / "src/op/ops.def").read_text(), re.M)
+    bad = [row for row in rows for base, _, overload in [row.partition(".")]
+           if not any(b in (base, base + "_") and (not overload or v == overload) for b, v in called)]
+    for row in bad:
+        print(f"src/op/ops.def: no recording calls '{row}': add it to a net in tests/golden/torch/nets.py")
+    if not rows or not called:
+        print("nothing was read")
+    return 1 if bad or not rows or not called else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
