@@ -207,7 +207,8 @@ void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud)
             continue;
         }
         visit(ud, g->where, g->fn->name);
-        if (n->released || g->n_in > MAX_INPUTS) {
+        plim_assert(!n->released); /* a graph runs once: the loop makes a new one */
+        if (g->n_in > MAX_INPUTS) {
             plim_m_fail(m, PLIM_EUNSUPPORTED,
                         "backward of '%s' with %u inputs is over the limit of %d", g->fn->name,
                         (unsigned)g->n_in, MAX_INPUTS);

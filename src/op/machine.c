@@ -1,6 +1,7 @@
 /* machine.c -- storages, tensors and autograd nodes: see machine.h. */
 #include "op/machine_priv.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 /* ---- errors ------------------------------------------------------------- */
@@ -228,26 +229,40 @@ plim_t plim_m_empty_like(plim_machine *m, plim_t t)
     return plim_m_empty(m, &meta);
 }
 
-plim_t plim_m_scratch(plim_machine *m, uint64_t bytes, plim_certainty certainty)
+static plim_t scratch(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high,
+                      plim_certainty certainty)
 {
-    if (!m->world.workspace || !bytes || bytes > (uint64_t)1 << 60)
-        return 0;
-    plim_meta meta = plim_meta_make(PLIM_U8, 1, (int64_t[]){(int64_t)bytes});
-    return fresh(
-        m, &meta,
-        (plim_storage){.category = PLIM_CAT_WORKSPACE, .certainty = (uint8_t)certainty});
-}
-
-plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high)
-{
-    if (!m->world.workspace || !high || high > (uint64_t)1 << 60)
+    if (!m->world.workspace || !PLIM_MAX(usual, high) ||
+        PLIM_MAX(usual, high) > (uint64_t)1 << 60)
         return 0;
     plim_meta meta = plim_meta_make(PLIM_U8, 1, (int64_t[]){(int64_t)usual});
     return fresh(m, &meta,
                  (plim_storage){.low = low,
                                 .high = high,
                                 .category = PLIM_CAT_WORKSPACE,
-                                .certainty = PLIM_ESTIMATED});
+                                .certainty = (uint8_t)certainty});
+}
+
+plim_t plim_m_scratch(plim_machine *m, uint64_t bytes)
+{
+    return scratch(m, 0, bytes, 0, PLIM_EXACT);
+}
+
+plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim)
+{
+    plim_meta meta = plim_meta_make(t, rank, dim);
+    return m->world.workspace ? fresh(m, &meta, (plim_storage){.category = PLIM_CAT_WORKSPACE})
+                              : 0;
+}
+
+plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high)
+{
+    return scratch(m, low, usual, high, PLIM_ESTIMATED);
+}
+
+plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes)
+{
+    return plim_m_scratch_range(m, 0, bytes, bytes > UINT64_MAX / 2 ? bytes : 2 * bytes);
 }
 
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta)
@@ -596,7 +611,7 @@ static void workspace_take(plim_machine *m, plim_t *held, uint64_t bytes, bool t
         return;
     m->name = PLIM_STR("cublas");
     m->role = m->autograd_thread ? "workspace of the autograd thread" : "workspace";
-    plim_t t = plim_m_scratch(m, bytes, PLIM_EXACT);
+    plim_t t = plim_m_scratch(m, bytes);
     if (temporary)
         plim_m_drop(m, t);
     else
@@ -732,7 +747,7 @@ plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err)
     if (!n->op || n->n_outs > PLIM_COUNT(out) || n->n_args > PLIM_COUNT(f.args))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "op '" PLIM_STR_FMT "' has no rule",
                          PLIM_STR_ARG(n->target));
-    machine_init(&m, &scratch, NULL, &(plim_world){.torch = 215, .cc = 80}, err);
+    machine_init(&m, &scratch, NULL, &(plim_world){.torch = INT_MAX, .cc = 80}, err);
     if (!renumber(&m, g, n, &f))
         plim_m_fail(&m, PLIM_EUNSUPPORTED, "more than %zu tensors", PLIM_COUNT(f.ids));
     plim_call c = {.m = &m,

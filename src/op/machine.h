@@ -93,10 +93,14 @@ void plim_m_drop(plim_machine *m, plim_t t);
 plim_t plim_m_empty(plim_machine *m, const plim_meta *meta);
 plim_t plim_m_empty_contig(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim);
 plim_t plim_m_empty_like(plim_machine *m, plim_t t); /* strides preserved if dense */
-/* Raw scratch of so many bytes, marked workspace. */
-plim_t plim_m_scratch(plim_machine *m, uint64_t bytes, plim_certainty certainty);
-/* Estimated scratch: usually so many bytes (perhaps none), between low and high. */
+/* What a kernel or a library takes for itself: marked workspace, and nothing at
+ * all with workspace=off.  So many bytes, or a tensor's worth. */
+plim_t plim_m_scratch(plim_machine *m, uint64_t bytes);
+plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim);
+/* The same where nobody knows exactly: usually so many bytes (perhaps none),
+ * between low and high; or about so many, from a formula never measured. */
 plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high);
+plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
 
 /* Another tensor on the same storage (no request, no autograd). */
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta);

@@ -45,6 +45,9 @@ plim_t plim_at_squeeze(plim_machine *m, plim_t x, int32_t dim);
 plim_t plim_at_contiguous(plim_machine *m, plim_t x);
 plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout);
 plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t);
+/* The backward of ops whose gradient is a fresh contiguous tensor of the input's
+ * size in g's dtype: zeros that a part is written into, or g spread out. */
+void plim_backward_fresh(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx);
 /* g.reshape(dims) inside a backward: a view, or a copy where none exists. */
 plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like);
 
@@ -56,6 +59,11 @@ plim_t plim_at_mul(plim_machine *m, plim_t a, plim_t b, bool inplace);
 plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want);
 /* The buffer that a reduction of x over `mask` dims takes on the card, freed at once. */
 void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask);
+
+/* ---- conv --------------------------------------------------------------- */
+/* What cuDNN takes for a convolution of x by w to y, freed at once. */
+void plim_conv_scratch(plim_machine *m, const plim_meta *x, const plim_meta *w,
+                       const plim_meta *y);
 
 /* ---- matmul ------------------------------------------------------------- */
 plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b);

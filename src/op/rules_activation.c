@@ -30,10 +30,15 @@ void plim_run_activation(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
-    const activation_row *row = activation_rows;
+    const activation_row *row = NULL;
     for (size_t i = 0; i < PLIM_COUNT(activation_rows); i++)
         if (!strcmp(activation_rows[i].name, c->node->op->name))
             row = &activation_rows[i];
+    if (!row) {
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "'%s' has no row among the activations",
+                    c->node->op->name);
+        return;
+    }
     plim_gnode *n = plim_m_node(m, &activation_fn, 1, &x);
     if (!c->inplace) {
         if (row->save == 'x')

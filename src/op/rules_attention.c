@@ -23,7 +23,7 @@ static sdpa_dims sdpa_dims_of(plim_machine *m, plim_t q, plim_t k, plim_t v)
 }
 
 /* src: sdp_utils.cpp.  flash: 16-bit, sm80 on, no mask, equal head sizes up to
- * 256; efficient: sm50 on, aligned head size. */
+ * 256; efficient: sm50 on (bf16: sm80), aligned head size, a mask from 2.1 on. */
 static int sdpa_backend(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t mask,
                         bool causal)
 {
@@ -32,16 +32,30 @@ static int sdpa_backend(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t ma
     int cc = w->cc ? w->cc : 80;
     bool half = qm->dtype == PLIM_F16 || qm->dtype == PLIM_BF16;
     int64_t align = half ? 8 : 4;
-    if (w->torch < 200)
+    if (w->torch < 200 || (mask && w->torch < 201))
         return SDPA_MATH;
     bool unit = qm->stride[3] == 1 && km->stride[3] == 1 && vm->stride[3] == 1;
     if (half && cc >= 80 && !mask && qm->dim[3] <= 256 && qm->dim[3] == vm->dim[3] && unit &&
         !(causal && qm->dim[2] != km->dim[2]))
         return SDPA_FLASH;
-    if ((half || qm->dtype == PLIM_F32) && qm->dim[3] % align == 0 &&
-        vm->dim[3] % align == 0 && unit && qm->dim[1] == km->dim[1])
+    bool efficient = qm->dtype == PLIM_F32 || (qm->dtype == PLIM_BF16 ? cc >= 80 : half);
+    if (efficient && qm->dim[3] % align == 0 && vm->dim[3] % align == 0 && unit &&
+        qm->dim[1] == km->dim[1])
         return SDPA_EFFICIENT;
     return SDPA_MATH;
+}
+
+/* A [B, H, S, D] tensor in the memory order [B, S, H, D] that the backward
+ * kernels want: itself or a copy, owned.
+ * src: attention_backward.cu, grad_out.contiguous() after transpose(1, 2) */
+static plim_t sdpa_bshd(plim_machine *m, plim_t t)
+{
+    plim_meta x = *plim_m_meta(m, t);
+    int64_t d = x.dim[1], s = x.stride[1];
+    x.dim[1] = x.dim[2], x.stride[1] = x.stride[2];
+    x.dim[2] = d, x.stride[2] = s;
+    return plim_is_contiguous(&x) ? plim_m_ref(m, t)
+                                  : plim_m_empty_contig(m, x.dtype, x.rank, x.dim);
 }
 
 /* ---- flash ------------------------------------------------------------------------- */
@@ -51,25 +65,25 @@ static void flash_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
     plim_t q = plim_m_saved(m, n, S_Q), k = plim_m_saved(m, n, S_K),
            v = plim_m_saved(m, n, S_V);
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
-    plim_t out = plim_m_saved(m, n, S_OUT);
     int64_t rows = round_up(d.Sq, 128),
             width = d.D <= 128 ? round_up(d.D, 32) : round_up(d.D, 64);
-    const plim_meta *gm = plim_m_meta(m, g[0]);
-    plim_t gc = gm->stride[3] == 1 ? 0 : plim_m_empty_like(m, out);
+    plim_dtype t = plim_m_meta(m, g[0])->dtype;
+    plim_t gc = sdpa_bshd(m, g[0]), oc = sdpa_bshd(m, plim_m_saved(m, n, S_OUT));
     dx[0] = plim_m_empty_like(m, q);
     dx[1] = plim_m_empty_like(m, k);
     dx[2] = plim_m_empty_like(m, v);
-    plim_t softmax_d = plim_m_empty_contig(m, PLIM_F32, 3, (int64_t[]){d.B, d.H, rows});
-    plim_t acc = plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d.B, rows, d.H, width});
+    plim_t softmax_d = plim_m_scratch_of(m, PLIM_F32, 3, (int64_t[]){d.B, d.H, rows});
+    plim_t acc = plim_m_scratch_of(m, PLIM_F32, 4, (int64_t[]){d.B, rows, d.H, width});
     plim_t ek = 0, ev = 0;
     if (d.Hk != d.H) {
-        ek = plim_m_empty_contig(m, gm->dtype, 4, (int64_t[]){d.B, d.Sk, d.H, d.D});
-        ev = plim_m_empty_contig(m, gm->dtype, 4, (int64_t[]){d.B, d.Sk, d.H, d.Dv});
+        ek = plim_m_scratch_of(m, t, 4, (int64_t[]){d.B, d.Sk, d.H, d.D});
+        ev = plim_m_scratch_of(m, t, 4, (int64_t[]){d.B, d.Sk, d.H, d.Dv});
     }
     plim_m_drop(m, ev);
     plim_m_drop(m, ek);
     plim_m_drop(m, acc);
     plim_m_drop(m, softmax_d);
+    plim_m_drop(m, oc);
     plim_m_drop(m, gc);
 }
 static const plim_grad_fn flash_fn = {"ScaledDotProductFlashAttentionBackward0",
@@ -113,24 +127,44 @@ static plim_t efficient_tensor(plim_machine *m, plim_dtype t, int64_t B, int64_t
     return plim_m_empty(m, &x);
 }
 
+/* Row sums of g times out.  The 16-bit kernels take them themselves; in fp32
+ * they are one expression, (g * out).sum(-1).transpose(-2, -1).contiguous(),
+ * whose temporaries live to its end.  src: kernel_backward.h
+ * kKernelComputesDelta */
+static plim_t efficient_delta(plim_machine *m, plim_dtype t, const sdpa_dims *d)
+{
+    int64_t rows[3] = {d->B, d->H, d->Sq};
+    if (plim_dtype_bytes(t) == 2)
+        return plim_m_empty_contig(m, PLIM_F32, 3, rows);
+    plim_t product =
+        plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d->B, d->Sq, d->H, d->Dv});
+    plim_t sums = plim_m_empty_contig(m, PLIM_F32, 3, (int64_t[]){d->B, d->Sq, d->H});
+    bool fits = d->H == 1 || d->Sq == 1;
+    plim_t delta = fits ? plim_m_ref(m, sums) : plim_m_empty_contig(m, PLIM_F32, 3, rows);
+    plim_m_drop(m, sums);
+    plim_m_drop(m, product);
+    return delta;
+}
+
 static void efficient_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t q = plim_m_saved(m, n, S_Q), k = plim_m_saved(m, n, S_K),
            v = plim_m_saved(m, n, S_V);
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
     plim_dtype t = plim_m_meta(m, g[0])->dtype;
-    const plim_meta *gm = plim_m_meta(m, g[0]);
-    plim_t gc = gm->stride[3] == 1 ? 0 : efficient_tensor(m, t, d.B, d.H, d.Sq, d.Dv);
+    plim_t gc = sdpa_bshd(m, g[0]);
     dx[0] = efficient_tensor(m, t, d.B, d.H, d.Sq, d.D);
     dx[1] = efficient_tensor(m, t, d.B, d.H, d.Sk, d.D);
     dx[2] = efficient_tensor(m, t, d.B, d.H, d.Sk, d.Dv);
-    plim_t delta = plim_m_empty_contig(m, PLIM_F32, 3, (int64_t[]){d.B, d.H, d.Sq});
+    plim_t delta = efficient_delta(m, t, &d);
     plim_t ws = 0;
     if (plim_dtype_bytes(t) == 2) { /* fp32 accumulators of dq; of dk, dv for wide heads */
         int64_t elems = round_up(d.Sq, 64) * round_up(d.D, 32);
         if (d.D > 64)
             elems += round_up(d.Sk, 64) * (round_up(d.D, 32) + round_up(d.Dv, 32));
-        ws = plim_m_scratch(m, (uint64_t)(d.B * d.H * elems) * 4, PLIM_ESTIMATED);
+        uint64_t bytes;
+        plim_meta floats = plim_meta_make(PLIM_F32, 3, (int64_t[]){d.B, d.H, elems});
+        ws = plim_meta_bytes(&floats, &bytes) ? plim_m_scratch_about(m, bytes) : 0;
     }
     plim_m_drop(m, ws);
     plim_m_drop(m, delta);
@@ -139,28 +173,34 @@ static void efficient_backward(plim_machine *m, plim_gnode *n, const plim_t *g, 
 static const plim_grad_fn efficient_fn = {"ScaledDotProductEfficientAttentionBackward0",
                                           efficient_backward};
 
-/* A bool mask becomes an additive one; its last dim is padded to 16 bytes. */
+/* A bool mask becomes an additive one.
+ * src: attention.cpp convert_boolean_attn_mask */
+static plim_t additive_mask(plim_machine *m, plim_t mask, plim_dtype t)
+{
+    const plim_meta *x = plim_m_meta(m, mask);
+    if (!mask || x->dtype != PLIM_BOOL)
+        return plim_m_ref(m, mask);
+    plim_t add = plim_m_empty_contig(m, t, x->rank, x->dim);
+    plim_m_drop(m, plim_m_empty_contig(m, PLIM_BOOL, x->rank, x->dim)); /* logical_not */
+    return add;
+}
+
+/* Where a row of the mask does not start at a multiple of 8 elements, the last
+ * dim is padded to one.  src: attention.cpp preprocess_mask, pad_bias */
 static plim_t efficient_mask(plim_machine *m, plim_t mask, plim_dtype t)
 {
-    if (!mask)
-        return 0;
-    plim_meta x = *plim_m_meta(m, mask);
-    plim_t add = plim_m_ref(m, mask);
-    if (x.dtype == PLIM_BOOL) {
-        plim_m_drop(m, add);
-        add = plim_m_empty_contig(m, t, x.rank, x.dim);
-        plim_t flipped = plim_m_empty_contig(m, PLIM_BOOL, x.rank, x.dim);
-        plim_m_drop(m, flipped);
-        x = *plim_m_meta(m, add);
-    }
-    int64_t align = (int64_t)(16 / plim_dtype_bytes(t));
-    if (x.rank && x.dim[x.rank - 1] % align) {
-        x.dim[x.rank - 1] = round_up(x.dim[x.rank - 1], align);
-        plim_t padded = plim_m_empty_contig(m, t, x.rank, x.dim);
-        plim_m_drop(m, add);
-        add = padded;
-    }
-    return add;
+    enum { ALIGN = 8 };
+    plim_t add = additive_mask(m, mask, t);
+    plim_meta x = *plim_m_meta(m, add);
+    bool aligned = !x.rank || x.stride[x.rank - 1] == 1;
+    for (int32_t i = 0; i + 1 < x.rank; i++)
+        aligned = aligned && x.stride[i] % ALIGN == 0;
+    if (aligned)
+        return add;
+    x.dim[x.rank - 1] += ALIGN - x.dim[x.rank - 1] % ALIGN;
+    plim_t padded = plim_m_empty_contig(m, x.dtype, x.rank, x.dim);
+    plim_m_drop(m, add);
+    return padded;
 }
 
 static plim_t sdpa_efficient(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t mask)
@@ -180,6 +220,8 @@ static plim_t sdpa_efficient(plim_machine *m, plim_t q, plim_t k, plim_t v, plim
         plim_m_save(m, n, S_LSE, lse);
     }
     plim_m_save(m, n, S_OUT, out);
+    if (plim_dtype_bytes(t) == 2 && PLIM_MAX(d.D, d.Dv) > 128) /* accumulated in memory */
+        plim_m_drop(m, plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d.B, d.Sq, d.H, d.Dv}));
     plim_m_drop(m, lse);
     plim_m_drop(m, bias);
     plim_m_output(m, n, 0, out);
@@ -188,30 +230,42 @@ static plim_t sdpa_efficient(plim_machine *m, plim_t q, plim_t k, plim_t v, plim
 
 /* ---- math ------------------------------------------------------------------------------ */
 
+/* ones(Sq, Sk).tril(), as an additive mask */
+static plim_t causal_mask(plim_machine *m, plim_t q, plim_t k)
+{
+    const plim_meta *a = plim_m_meta(m, q), *b = plim_m_meta(m, k);
+    int64_t dim[2] = {a->dim[a->rank - 2], b->dim[b->rank - 2]};
+    plim_t ones = plim_m_empty_contig(m, PLIM_BOOL, 2, dim);
+    plim_t tril = plim_m_empty_contig(m, PLIM_BOOL, 2, dim);
+    plim_m_drop(m, ones);
+    plim_t add = additive_mask(m, tril, a->dtype);
+    plim_m_drop(m, tril);
+    return add;
+}
+
 /* q and k scaled, scores, softmax, dropout, times v.  2.5 on: 16-bit operands
- * are computed in fp32. */
-static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t mask,
-                        double p)
+ * are computed in fp32, and the probabilities are cast back although nobody
+ * asks for them.  src: attention.cpp _scaled_dot_product_attention_math */
+static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t mask0,
+                        bool causal, double p)
 {
     plim_dtype t = plim_m_meta(m, q0)->dtype;
     plim_dtype calc = plim_dtype_bytes(t) == 2 && plim_m_world(m)->torch >= 205 ? PLIM_F32 : t;
+    int32_t rank = plim_m_meta(m, k0)->rank;
+    plim_t mask = additive_mask(m, mask0, t);
     plim_t q = plim_at_to(m, q0, calc), k = plim_at_to(m, k0, calc),
            v = plim_at_to(m, v0, calc);
     plim_t scale = plim_m_wrapped(m, true);
     plim_t qs = plim_at_mul(m, q, scale, false);
-    plim_t kt =
-        plim_at_transpose(m, k, plim_m_meta(m, k)->rank - 2, plim_m_meta(m, k)->rank - 1);
+    if (causal && !mask)
+        mask = causal_mask(m, q, k);
+    plim_t kt = plim_at_transpose(m, k, rank - 2, rank - 1);
     plim_t ks = plim_at_mul(m, kt, scale, false);
     plim_t scores = plim_at_matmul(m, qs, ks);
     if (mask) {
-        plim_t a = plim_m_meta(m, mask)->dtype == PLIM_BOOL
-                       ? plim_m_empty_contig(m, calc, plim_m_meta(m, mask)->rank,
-                                             plim_m_meta(m, mask)->dim)
-                       : plim_m_ref(m, mask);
-        plim_t s = plim_at_add(m, scores, a, true);
-        plim_m_drop(m, a);
+        plim_t masked = plim_at_add(m, scores, mask, true);
         plim_m_drop(m, scores);
-        scores = s;
+        scores = masked;
     }
     plim_t attn = plim_at_softmax(m, scores, false);
     plim_m_drop(m, scores);
@@ -220,9 +274,10 @@ static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t
         plim_m_drop(m, attn);
         attn = dropped;
     }
+    plim_t probabilities = plim_at_to(m, attn, t);
     plim_t y = plim_at_matmul(m, attn, v);
     plim_t out = plim_at_to(m, y, t);
-    plim_t all[] = {y, attn, ks, kt, qs, scale, v, k, q};
+    plim_t all[] = {y, probabilities, attn, ks, kt, qs, scale, mask, v, k, q};
     for (size_t i = 0; i < PLIM_COUNT(all); i++)
         plim_m_drop(m, all[i]);
     return out;
@@ -244,13 +299,13 @@ void plim_run_sdpa(plim_call *c)
                     plim_meta_str(km, b, sizeof b));
         return;
     }
-    int backend =
-        qm->rank == 4 ? sdpa_backend(m, q, k, v, mask, plim_arg_int(c, 5, 0)) : SDPA_MATH;
+    bool causal = plim_arg_int(c, 5, 0);
+    int backend = qm->rank == 4 ? sdpa_backend(m, q, k, v, mask, causal) : SDPA_MATH;
     double p = plim_m_world(c->m)->eval ? 0.0 : plim_arg_float(c, 4, 0.0);
     if (backend == SDPA_FLASH)
         plim_ret(c, sdpa_flash(m, q, k, v));
     else if (backend == SDPA_EFFICIENT)
         plim_ret(c, sdpa_efficient(m, q, k, v, mask));
     else
-        plim_ret(c, sdpa_math(m, q, k, v, mask, p));
+        plim_ret(c, sdpa_math(m, q, k, v, mask, causal, p));
 }

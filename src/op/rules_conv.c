@@ -105,20 +105,24 @@ static plim_t conv_formatted(plim_machine *m, plim_t t, bool channels_last)
  * formula.  Tensor-core kernels work on NHWC, so NCHW operands are transposed
  * in workspace: as many bytes as the operands.  Marked estimated; the upper
  * bound is twice that, the lower one none. */
-static void conv_workspace(plim_machine *m, plim_t x, plim_t w, const plim_meta *out)
+void plim_conv_scratch(plim_machine *m, const plim_meta *x, const plim_meta *w,
+                       const plim_meta *y)
 {
     const plim_world *world = plim_m_world(m);
-    const plim_meta *xm = plim_m_meta(m, x);
-    uint64_t a = 0, b = 0, y = 0, sum = 0;
-    bool half = xm->dtype == PLIM_F16 || xm->dtype == PLIM_BF16;
-    bool tensor_cores = half ? world->cc >= 70 : xm->dtype == PLIM_F32 && world->cc >= 80;
-    if (!plim_meta_bytes(xm, &a) || !plim_meta_bytes(plim_m_meta(m, w), &b) ||
-        !plim_meta_bytes(out, &y))
+    uint64_t a = 0, b = 0, c = 0, sum = 0;
+    bool half = x->dtype == PLIM_F16 || x->dtype == PLIM_BF16;
+    bool tensor_cores = half ? world->cc >= 70 : x->dtype == PLIM_F32 && world->cc >= 80;
+    if (!plim_meta_bytes(x, &a) || !plim_meta_bytes(w, &b) || !plim_meta_bytes(y, &c))
         return;
-    sum = a + b + y;
-    if (plim_suggests_channels_last(xm))
+    sum = a + b + c;
+    if (plim_suggests_channels_last(x))
         return;
     plim_m_drop(m, plim_m_scratch_range(m, 0, tensor_cores ? sum : 0, 2 * sum));
+}
+
+static void conv_workspace(plim_machine *m, plim_t x, plim_t w, const plim_meta *out)
+{
+    plim_conv_scratch(m, plim_m_meta(m, x), plim_m_meta(m, w), out);
 }
 
 /* Depthwise NCHW convolutions run PyTorch's own kernel: no workspace.
@@ -127,7 +131,7 @@ static void conv_workspace(plim_machine *m, plim_t x, plim_t w, const plim_meta 
 static bool conv_is_native_depthwise(const conv_geometry *q, const plim_meta *x,
                                      const plim_meta *w, bool channels_last)
 {
-    return !q->transposed && q->spatial == 2 && q->groups > 1 && q->groups == x->dim[1] &&
+    return !q->transposed && q->groups > 1 && q->groups == x->dim[1] &&
            w->dim[0] % x->dim[1] == 0 && !channels_last && x->dtype != PLIM_F16;
 }
 

@@ -6,37 +6,37 @@
 /* Up to this many indices the backward is one kernel that adds atomically;
  * above, indices are sorted.  src: Embedding.cu embedding_dense_backward_cuda */
 enum { EMBEDDING_SORT_ABOVE = 3072, EMBEDDING_ROWS_PER_THREAD = 10 };
+enum { EMBEDDING_BY_FREQ }; /* in gnode.i: scale_grad_by_freq */
 
-static plim_t index_ids(plim_machine *m, uint64_t n)
+static plim_t index_ids(plim_machine *m, uint64_t n) { return plim_m_scratch(m, n * 8); }
+
+/* n keys and their places sorted: the places 0..n-1, and room for the passes in
+ * between, since cub may not overwrite what it reads.  src: cub-RadixSortPairs.cuh */
+static void index_sort(plim_machine *m, uint64_t n)
 {
-    return plim_m_scratch(m, n * 8, PLIM_EXACT);
+    plim_t range = index_ids(m, n);
+    plim_m_drop(m, plim_m_scratch_about(m, n * 16));
+    plim_m_drop(m, range);
 }
 
 /* The sorted path, in order; everything but dW is gone at the end. */
-static plim_t embedding_sorted(plim_machine *m, plim_t g, uint64_t n, const plim_meta *w)
+static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, bool by_freq)
 {
     uint64_t V = (uint64_t)w->dim[0], D = (uint64_t)w->dim[1];
-    plim_t gc = plim_contiguous_tmp(m, g);
-    plim_t sorted = index_ids(m, n), orig = index_ids(m, n), range = index_ids(m, n);
-    plim_t cub = plim_m_scratch(
-        m, n * 16 / 10, PLIM_ESTIMATED); /* sort temporaries: 1-10 % of keys and values */
-    plim_m_drop(m, cub);
-    plim_m_drop(m, range);
-    plim_t dw = plim_m_empty(m, w);
+    plim_t sorted = index_ids(m, n), orig = index_ids(m, n);
+    index_sort(m, n);
+    plim_t count = by_freq ? index_ids(m, n) : 0, dw = plim_m_empty(m, w);
     uint64_t segs = PLIM_MIN(n, V), parts = n / EMBEDDING_ROWS_PER_THREAD + segs;
     uint64_t acc = plim_dtype_bytes(w->dtype) == 2 ? 4 : plim_dtype_bytes(w->dtype);
-    plim_t offsets = index_ids(m, n), partials = index_ids(m, segs),
-           part_offsets = index_ids(m, segs);
+    plim_t offsets = index_ids(m, n), n_segs = index_ids(m, 1), partials = index_ids(m, segs),
+           part_offsets = index_ids(m, segs), n_parts = index_ids(m, 1);
     plim_t segment = index_ids(m, parts);
-    plim_t per_segment = plim_m_scratch(m, parts * D * acc, PLIM_EXACT);
+    plim_t per_segment = plim_m_scratch(m, parts * D * acc);
     plim_m_drop(m, per_segment);
-    plim_m_drop(m, segment);
-    plim_m_drop(m, part_offsets);
-    plim_m_drop(m, partials);
-    plim_m_drop(m, offsets);
-    plim_m_drop(m, orig);
-    plim_m_drop(m, sorted);
-    plim_m_drop(m, gc);
+    plim_t all[] = {segment, n_parts, part_offsets, partials, n_segs,
+                    offsets, count,   orig,         sorted};
+    for (size_t i = 0; i < PLIM_COUNT(all); i++)
+        plim_m_drop(m, all[i]);
     return dw;
 }
 
@@ -47,10 +47,12 @@ static void embedding_backward(plim_machine *m, plim_gnode *n, const plim_t *g, 
     w.dtype = plim_m_meta(m, g[0])->dtype;
     plim_meta_contiguous(&w);
     plim_meta_numel(plim_m_meta(m, plim_m_saved(m, n, 0)), &count);
-    if (count <= EMBEDDING_SORT_ABOVE || !plim_m_world(m)->workspace)
-        dx[0] = plim_m_empty(m, &w);
-    else
-        dx[0] = embedding_sorted(m, g[0], count, &w);
+    plim_t gc = plim_contiguous_tmp(m, g[0]);
+    bool by_freq = n->i[EMBEDDING_BY_FREQ];
+    dx[0] = count <= EMBEDDING_SORT_ABOVE && !by_freq
+                ? plim_m_empty(m, &w)
+                : embedding_sorted(m, count, &w, by_freq);
+    plim_m_drop(m, gc);
 }
 static const plim_grad_fn embedding_fn = {"EmbeddingBackward0", embedding_backward};
 
@@ -68,7 +70,11 @@ void plim_run_embedding(plim_call *c)
     out.dtype = wm->dtype;
     out.dim[out.rank++] = wm->dim[1];
     plim_meta_contiguous(&out);
+    if (plim_arg_int(c, 4, 0))
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "a sparse gradient has no rule");
     plim_gnode *n = plim_m_node(m, &embedding_fn, 1, &w);
+    if (n)
+        n->i[EMBEDDING_BY_FREQ] = plim_arg_int(c, 3, 0);
     plim_m_save(m, n, 0, idx);
     plim_t y = plim_m_empty(m, &out);
     plim_m_output(m, n, 0, y);
@@ -77,13 +83,8 @@ void plim_run_embedding(plim_call *c)
 
 /* ---- zeros of the input, then the part added in place --------------------------------- */
 
-static void zeros_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
-                                n->in_meta[0].dim);
-}
-static const plim_grad_fn index_select_fn = {"IndexSelectBackward0", zeros_backward};
-static const plim_grad_fn gather_fn = {"GatherBackward0", zeros_backward};
+static const plim_grad_fn index_select_fn = {"IndexSelectBackward0", plim_backward_fresh};
+static const plim_grad_fn gather_fn = {"GatherBackward0", plim_backward_fresh};
 
 void plim_run_index_select(plim_call *c)
 {
@@ -121,8 +122,8 @@ static void index_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
                                 n->in_meta[0].dim);
     plim_meta_numel(plim_m_meta(m, plim_m_saved(m, n, 0)), &count);
     plim_t linear = index_ids(m, count), sorted = index_ids(m, count),
-           orig = index_ids(m, count), range = index_ids(m, count);
-    plim_m_drop(m, range);
+           orig = index_ids(m, count);
+    index_sort(m, count);
     plim_m_drop(m, orig);
     plim_m_drop(m, sorted);
     plim_m_drop(m, linear);
@@ -167,7 +168,9 @@ void plim_run_index(plim_call *c)
     }
     plim_meta_contiguous(&out);
     plim_gnode *n = plim_m_node(m, &index_fn, 1, &x);
-    plim_m_save(m, n, 0, idx[first]);
+    for (uint32_t i = (uint32_t)first, slot = 0; i < k && slot < PLIM_MAX_SAVED; i++)
+        if (idx[i])
+            plim_m_save(m, n, slot++, idx[i]);
     plim_t y = plim_m_empty(m, &out);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);

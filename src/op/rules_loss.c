@@ -11,7 +11,7 @@ static plim_t loss_scalar(plim_machine *m, plim_t like)
 
 /* ---- nll_loss --------------------------------------------------------------------- */
 
-/* saved: x, target, weight, total_weight.  dx is zero-filled. */
+/* saved: x, target, weight, total_weight */
 static void nll_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     (void)g;
@@ -77,6 +77,8 @@ plim_t plim_at_cross_entropy(plim_machine *m, plim_t x, plim_t target, plim_t we
 
 void plim_run_cross_entropy(plim_call *c)
 {
+    if (plim_arg_float(c, 5, 0.0) > 0.0)
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "label smoothing has no rule");
     plim_ret(c, plim_at_cross_entropy(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
                                       plim_arg_tensor(c, 2),
                                       plim_arg_int(c, 3, 1) != REDUCTION_NONE));
@@ -161,12 +163,7 @@ static void l1_sub_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pli
         dx[0] = plim_m_ref(m, g[0]);
 }
 static const plim_grad_fn l1_sub_fn = {"SubBackward0", l1_sub_backward};
-static void l1_mean_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
-                                n->in_meta[0].dim);
-}
-static const plim_grad_fn l1_mean_fn = {"MeanBackward0", l1_mean_backward};
+static const plim_grad_fn l1_mean_fn = {"MeanBackward0", plim_backward_fresh};
 
 void plim_run_l1(plim_call *c)
 {
@@ -233,7 +230,7 @@ plim_t plim_at_bce_logits(plim_machine *m, plim_t x, plim_t target, bool reduce)
     plim_gnode *n = bce_node(m, x, target);
     for (int i = 0; i < tmps; i++)
         tmp[i] = plim_m_empty_like(m, x);
-    plim_t y = reduce ? loss_scalar(m, x) : plim_m_ref(m, tmp[0]);
+    plim_t y = reduce ? loss_scalar(m, x) : plim_m_ref(m, tmp[1]); /* (1 - t), in place */
     if (reduce)
         loss_mean_scratch(m, x);
     for (int i = tmps - 1; i >= 0; i--)

@@ -135,13 +135,15 @@ void plim_run_bmm(plim_call *c)
 
 /* ---- mv, dot ------------------------------------------------------------------- */
 
-/* self: g vec^T, an outer product; vec: self^T g */
+/* self: g vec^T, an outer product; vec: self^T g, a gemv where self is a matrix */
 static void mv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_dtype t = plim_m_meta(m, g[0])->dtype;
     for (uint32_t i = 0; i < 2; i++)
         if (plim_m_wants(m, n, i))
             dx[i] = plim_m_empty_contig(m, t, n->in_meta[i].rank, n->in_meta[i].dim);
+    if (dx[1] && n->in_meta[0].rank == 2)
+        plim_m_gemm(m, false);
 }
 static const plim_grad_fn mv_fn = {"MvBackward0", mv_backward};
 static const plim_grad_fn dot_fn = {"DotBackward0", mv_backward};

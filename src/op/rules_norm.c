@@ -117,21 +117,31 @@ void plim_run_instance_norm(plim_call *c)
 
 enum { NORM_ROWS, NORM_COLS, NORM_GROUPS };
 
-/* Two partial sums for each of dgamma and dbeta when rows are many and columns
- * few.  src: facts 3.6 (read in the newest source, about 2.8 on) */
-static void layer_norm_partials(plim_machine *m, const plim_gnode *n, plim_dtype t)
+/* Partial sums for each of dgamma and dbeta when rows are many and columns
+ * few; their sums take the place of the results made before.
+ * src: facts 3.6 (read in the newest source, about 2.8 on) */
+static void layer_norm_partials(plim_machine *m, const plim_gnode *n, plim_t *dx)
 {
     const plim_world *w = plim_m_world(m);
     int64_t rows = n->i[NORM_ROWS], cols = n->i[NORM_COLS];
     int64_t blocks = (cols + 31) / 32;
     if (w->torch < 208 || rows <= 65536 || cols < 1 || cols / 32 >= plim_m_sms(m, NULL) / 2)
         return;
-    uint64_t parts = (uint64_t)PLIM_MIN((rows + 31) / 32, 32768 / blocks);
-    uint64_t bytes = parts * (uint64_t)cols * plim_dtype_bytes(t);
-    plim_t a = plim_m_scratch(m, bytes, PLIM_ESTIMATED),
-           b = plim_m_scratch(m, bytes, PLIM_ESTIMATED);
-    plim_m_drop(m, b);
-    plim_m_drop(m, a);
+    int64_t parts = PLIM_MIN((rows + 31) / 32, 32768 / blocks);
+    plim_meta part = plim_meta_make(n->in_meta[1].dtype, 2, (int64_t[]){parts, cols});
+    uint64_t bytes = (uint64_t)parts * (uint64_t)cols * plim_dtype_bytes(part.dtype);
+    plim_t partial[3] = {0};
+    for (uint32_t i = 1; i <= 2; i++)
+        partial[i] = dx[i] ? plim_m_scratch_about(m, bytes) : 0;
+    for (uint32_t i = 1; i <= 2; i++) {
+        plim_t sum = dx[i] ? plim_m_empty(m, &n->in_meta[i]) : 0;
+        if (sum)
+            plim_reduce_scratch(m, &part, 1);
+        plim_m_drop(m, dx[i]);
+        dx[i] = sum;
+    }
+    plim_m_drop(m, partial[2]);
+    plim_m_drop(m, partial[1]);
 }
 
 /* saved: x, weight, bias, mean, rstd.  Contiguous copies of x and g are the
@@ -146,7 +156,7 @@ static void layer_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
             dx[i] = plim_m_empty(m, &n->in_meta[i]);
     plim_t gc = plim_contiguous_tmp(m, g[0]);
     if (dx[1])
-        layer_norm_partials(m, n, n->in_meta[1].dtype);
+        layer_norm_partials(m, n, dx);
     plim_m_drop(m, gc);
     plim_m_drop(m, x);
 }
@@ -200,6 +210,15 @@ void plim_run_layer_norm(plim_call *c)
 
 /* ---- group_norm ------------------------------------------------------------------------ */
 
+/* One pixel a channel: the 1-d kernels keep neither a and b nor ds and db. */
+static bool group_norm_1d(const plim_meta *x)
+{
+    for (int32_t i = 2; i < x->rank; i++)
+        if (x->dim[i] != 1)
+            return false;
+    return true;
+}
+
 /* saved: x, weight, mean, rstd; ds, db [N,C] and c2, c3 [N,G], c1 [N,C] are
  * kernel temporaries of the backward */
 static void group_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
@@ -214,12 +233,16 @@ static void group_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
     for (uint32_t i = 1; i <= 2; i++)
         if (plim_m_wants(m, n, i))
             dx[i] = plim_m_empty(m, &n->in_meta[i]);
-    plim_t tmp[5] = {plim_m_empty_contig(m, acc, 2, nc), plim_m_empty_contig(m, acc, 2, nc), 0,
-                     0, 0};
+    plim_t tmp[5] = {0};
+    bool flat = group_norm_1d(&xm), affine = plim_m_saved(m, n, 1) != 0;
+    if (!flat) {
+        tmp[0] = plim_m_scratch_of(m, acc, 2, nc);
+        tmp[1] = plim_m_scratch_of(m, acc, 2, nc);
+    }
     if (dx[0]) {
-        tmp[2] = plim_m_empty_contig(m, acc, 2, nc);
-        tmp[3] = plim_m_empty_contig(m, acc, 2, ng);
-        tmp[4] = plim_m_empty_contig(m, acc, 2, ng);
+        tmp[2] = plim_m_scratch_of(m, acc, 2, ng);
+        tmp[3] = plim_m_scratch_of(m, acc, 2, ng);
+        tmp[4] = flat || !affine ? 0 : plim_m_scratch_of(m, acc, 2, nc);
     }
     for (int i = 4; i >= 0; i--)
         plim_m_drop(m, tmp[i]);
@@ -253,9 +276,11 @@ void plim_run_group_norm(plim_call *c)
         plim_m_save(m, n, i, s);
         plim_m_drop(m, s);
     }
-    plim_t ta = plim_m_empty_contig(m, acc, 2, nc), tb = plim_m_empty_contig(m, acc, 2, nc);
-    plim_m_drop(m, tb);
-    plim_m_drop(m, ta);
+    if ((w || b) && !group_norm_1d(&xm)) { /* y = a x + b */
+        plim_t ta = plim_m_scratch_of(m, acc, 2, nc), tb = plim_m_scratch_of(m, acc, 2, nc);
+        plim_m_drop(m, tb);
+        plim_m_drop(m, ta);
+    }
     if (n)
         n->i[NORM_GROUPS] = groups;
     plim_m_output(m, n, 0, y);

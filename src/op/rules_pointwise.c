@@ -245,9 +245,7 @@ void plim_run_div(plim_call *c)
 
 /* ---- unary --------------------------------------------------------------------- */
 
-/* Backward formulas as chains of full-size temporaries.  A step is one fresh
- * result; the digits after it say which earlier steps die before the next.
- * The last step is the gradient. */
+/* Backward formulas as chains of full-size results; the last is the gradient. */
 typedef struct unary_row {
     const char *name;
     char save;        /* 'x' input, 'y' output, 0 nothing */
@@ -301,10 +299,15 @@ static plim_t unary_apply(plim_machine *m, plim_gnode *n, plim_t x, char save, b
 void plim_run_unary(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
-    const unary_row *row = unary_rows;
+    const unary_row *row = NULL;
     for (size_t i = 0; i < PLIM_COUNT(unary_rows); i++)
         if (!strcmp(unary_rows[i].name, c->node->op->name))
             row = &unary_rows[i];
+    if (!row) {
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "'%s' has no row among the unary ops",
+                    c->node->op->name);
+        return;
+    }
     plim_gnode *n = plim_m_node(c->m, &unary_fn, 1, &x);
     if (n)
         n->i[0] = row->steps;

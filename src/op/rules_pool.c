@@ -146,16 +146,11 @@ static bool adaptive_meta(plim_call *c, plim_meta *out)
 /* One output a channel is a mean over the window's dims: it saves nothing from
  * 2.0 on, and its gradient is an expanded g divided by the count, which is
  * contiguous whatever the layout of x. */
-static void window_mean_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
-                                n->in_meta[0].dim);
-}
-static const plim_grad_fn window_mean_fn = {"MeanBackward1", window_mean_backward};
+static const plim_grad_fn window_mean_fn = {"MeanBackward1", plim_backward_fresh};
 
 /* A channels_last mean is given its strides by as_strided_, whose backward
  * makes a gradient of its own. */
-static const plim_grad_fn as_strided_fn = {"AsStridedBackward1", window_mean_backward};
+static const plim_grad_fn as_strided_fn = {"AsStridedBackward1", plim_backward_fresh};
 
 static plim_t window_mean(plim_machine *m, plim_t x, const plim_meta *out, int32_t window)
 {

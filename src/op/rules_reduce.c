@@ -82,9 +82,8 @@ void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
         }
     }
     reduce_buffer(m, O, R, min_in <= min_out, reduced == 1 && min_in == 1,
-                  x->dtype == PLIM_F64 ? 8 : 4, &buffer, &semaphores);
-    plim_t b = plim_m_scratch(m, buffer, PLIM_ESTIMATED),
-           s = plim_m_scratch(m, semaphores, PLIM_ESTIMATED);
+                  plim_dtype_bytes(x->dtype) == 8 ? 8 : 4, &buffer, &semaphores);
+    plim_t b = plim_m_scratch_about(m, buffer), s = plim_m_scratch_about(m, semaphores);
     plim_m_drop(m, s);
     plim_m_drop(m, b);
 }
@@ -186,12 +185,7 @@ static void sum_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 static const plim_grad_fn sum_fn = {"SumBackward1", sum_backward};
 
 /* mean: that view divided by the count, a dense result */
-static void mean_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
-                                n->in_meta[0].dim);
-}
-static const plim_grad_fn mean_fn = {"MeanBackward1", mean_backward};
+static const plim_grad_fn mean_fn = {"MeanBackward1", plim_backward_fresh};
 
 static void run_sum_like(plim_call *c, const plim_grad_fn *fn, uint32_t dim_slot,
                          uint32_t keep_slot, uint32_t dtype_slot)
@@ -275,12 +269,7 @@ void plim_run_var(plim_call *c) { run_var_like(c, 0, 0); }
 void plim_run_var_dim(plim_call *c) { run_var_like(c, 1, 3); }
 
 /* max over a dim: values and int64 indices; backward scatters into zeros */
-static void max_dim_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
-                                n->in_meta[0].dim);
-}
-static const plim_grad_fn max_dim_fn = {"MaxBackward0", max_dim_backward};
+static const plim_grad_fn max_dim_fn = {"MaxBackward0", plim_backward_fresh};
 
 void plim_run_max_dim(plim_call *c)
 {

@@ -10,7 +10,7 @@ static void softmax_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pl
 {
     plim_t y = plim_m_saved(m, n, 0);
     const plim_meta *ym = plim_m_meta(m, y);
-    dx[0] = plim_m_empty_contig(m, ym->dtype, ym->rank, ym->dim);
+    dx[0] = plim_m_empty_contig(m, n->in_meta[0].dtype, ym->rank, ym->dim);
     plim_t gc = plim_contiguous_tmp(m, g[0]);
     plim_t yc = plim_contiguous_tmp(m, y);
     plim_m_drop(m, yc);
@@ -19,11 +19,10 @@ static void softmax_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pl
 static const plim_grad_fn softmax_fn = {"SoftmaxBackward0", softmax_backward};
 static const plim_grad_fn log_softmax_fn = {"LogSoftmaxBackward0", softmax_backward};
 
-plim_t plim_at_softmax(plim_machine *m, plim_t x, bool is_log)
+static plim_t softmax_into(plim_machine *m, plim_t x, plim_dtype t, bool is_log)
 {
     plim_gnode *n = plim_m_node(m, is_log ? &log_softmax_fn : &softmax_fn, 1, &x);
-    plim_t y = plim_m_empty_contig(m, plim_m_meta(m, x)->dtype, plim_m_meta(m, x)->rank,
-                                   plim_m_meta(m, x)->dim);
+    plim_t y = plim_m_empty_contig(m, t, plim_m_meta(m, x)->rank, plim_m_meta(m, x)->dim);
     plim_t xc = plim_contiguous_tmp(m, x);
     plim_m_drop(m, xc);
     plim_m_output(m, n, 0, y);
@@ -31,24 +30,38 @@ plim_t plim_at_softmax(plim_machine *m, plim_t x, bool is_log)
     return y;
 }
 
+plim_t plim_at_softmax(plim_machine *m, plim_t x, bool is_log)
+{
+    return softmax_into(m, x, plim_m_meta(m, x)->dtype, is_log);
+}
+
+/* fp16 to fp32 is one kernel on the card; other casts come before it.
+ * src: SoftMax.cpp softmax, half_to_float */
 void plim_run_softmax(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
-    int64_t t = plim_arg_int(c, 2, plim_m_meta(m, x)->dtype);
+    int64_t arg = plim_arg_int(c, 2, plim_m_meta(m, x)->dtype);
+    plim_dtype t = arg >= 0 && arg < PLIM_DTYPE_COUNT ? (plim_dtype)arg : PLIM_F32;
     plim_wrap_dim(m, plim_arg_int(c, 1, -1), plim_m_meta(m, x)->rank);
-    plim_t xt = plim_at_to(m, x, t >= 0 && t < PLIM_DTYPE_COUNT ? (plim_dtype)t : PLIM_F32);
-    plim_ret(c, plim_at_softmax(m, xt, c->node->op->name[0] == 'l'));
+    bool fused = plim_m_meta(m, x)->dtype == PLIM_F16 && t == PLIM_F32;
+    plim_t xt = fused ? plim_m_ref(m, x) : plim_at_to(m, x, t);
+    plim_ret(c, softmax_into(m, xt, t, c->node->op->name[0] == 'l'));
     plim_m_drop(m, xt);
 }
 
 /* ---- dropout ------------------------------------------------------------------------ */
 
+/* src: Dropout.cu dropout_backward_cuda, empty_like(grad, suggested format) */
 static void dropout_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    dx[0] = plim_iter_out(m, g[0], plim_m_saved(m, n, 0));
-    if (dx[0] && plim_m_meta(m, dx[0])->dtype == PLIM_BOOL)
-        plim_m_fail(m, PLIM_ESHAPE, "dropout of a bool tensor");
+    (void)n;
+    plim_meta out = *plim_m_meta(m, g[0]);
+    if (plim_suggests_channels_last(&out))
+        plim_meta_channels_last(&out);
+    else
+        plim_meta_contiguous(&out);
+    dx[0] = plim_m_empty(m, &out);
 }
 static const plim_grad_fn dropout_fn = {"NativeDropoutBackward0", dropout_backward};
 
@@ -58,8 +71,9 @@ plim_t plim_at_dropout(plim_machine *m, plim_t x, double p, bool train, bool inp
 {
     if (!train || !(p > 0.0) || plim_m_world(m)->eval)
         return plim_m_ref(m, x);
-    if (inplace || !(p < 1.0)) {
-        plim_t noise = plim_m_empty_like(m, x);
+    if (inplace || !(p < 1.0)) { /* p of 1: a zero of no dims is multiplied in */
+        plim_t noise = p < 1.0 ? plim_m_empty_like(m, x)
+                               : plim_m_empty_contig(m, plim_m_meta(m, x)->dtype, 0, NULL);
         plim_t y = plim_at_mul(m, x, noise, inplace);
         plim_m_drop(m, noise);
         return y;

@@ -43,15 +43,15 @@ static void expand_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pli
 }
 static const plim_grad_fn expand_fn = {"ExpandBackward0", expand_backward};
 
-/* slice, select, narrow: zeros of the whole input, the part copied in */
-static void part_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+void plim_backward_fresh(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_meta out =
-        plim_meta_make(plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank, n->in_meta[0].dim);
-    dx[0] = plim_m_empty(m, &out);
+    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
+                                n->in_meta[0].dim);
 }
-static const plim_grad_fn slice_fn = {"SliceBackward0", part_backward};
-static const plim_grad_fn select_fn = {"SelectBackward0", part_backward};
+
+/* slice, select, narrow: zeros of the whole input, the part copied in */
+static const plim_grad_fn slice_fn = {"SliceBackward0", plim_backward_fresh};
+static const plim_grad_fn select_fn = {"SelectBackward0", plim_backward_fresh};
 
 /* split, chunk, unbind: missing gradients become zeros, then one cat */
 static void split_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)

@@ -19,18 +19,15 @@ typedef struct run {
     const plim_step_settings *s;
     plim_machine *m;
     plim_tape *tape;
-    plim_err *err;
     plim_t *value; /* by value id */
     plim_release plan;
     plim_optim_run optim;
     plim_t x[MAX_IO]; /* what the loop's names hold */
-    plim_t y[MAX_IO], out[MAX_IO], loss;
+    plim_t out[MAX_IO], y, loss;
     uint32_t n_out; /* outputs that the loss looks at */
     plim_loss_kind loss_kind;
     int step;
 } run;
-
-static plim_str str_of(const char *z) { return plim_str_of(z); }
 
 static void mark(run *r, plim_phase phase, plim_str op)
 {
@@ -56,15 +53,14 @@ static void load_model(run *r)
         return;
     }
     r->step = -1;
-    mark(r, PLIM_PHASE_LOAD, str_of(""));
+    mark(r, PLIM_PHASE_LOAD, PLIM_STR(""));
     for (uint32_t i = 0; i < n; i++) {
         const plim_value *v = &g->values[order[i]];
         bool param = v->kind == PLIM_VALUE_PARAMETER;
         plim_meta meta = loaded_meta(r, &v->meta);
         plim_m_place(r->m, PLIM_NONE, v->name, NULL,
                      param ? PLIM_CAT_PARAMETER : PLIM_CAT_BUFFER);
-        r->value[order[i]] =
-            plim_m_leaf(r->m, &meta, param && v->requires_grad && !r->s->infer);
+        r->value[order[i]] = plim_m_leaf(r->m, &meta, param && v->requires_grad);
     }
     for (uint32_t i = 0; i < g->n_values; i++)
         if (g->values[i].tied_to != PLIM_NONE)
@@ -108,9 +104,11 @@ static void choose_loss(run *r)
     const plim_meta *first = &g->values[g->outputs[0]].meta;
     if (r->loss_kind == PLIM_LOSS_DEFAULT)
         r->loss_kind = looks_like_logits(first) ? PLIM_LOSS_CROSS_ENTROPY : PLIM_LOSS_SUM;
-    if (r->loss_kind == PLIM_LOSS_CROSS_ENTROPY && !looks_like_logits(first))
-        plim_m_fail(r->m, PLIM_ESHAPE,
-                    "cross_entropy needs logits of rank 2 or more: choose another --loss");
+    if (r->loss_kind == PLIM_LOSS_CROSS_ENTROPY &&
+        (!plim_is_float(first->dtype) || first->rank < 2))
+        plim_m_fail(
+            r->m, PLIM_ESHAPE,
+            "cross_entropy needs float logits of rank 2 or more: choose another --loss");
     /* auxiliary heads give outputs of the same size: they take part */
     while (r->n_out < g->n_outputs && r->n_out < MAX_IO &&
            plim_same_size(first, &g->values[g->outputs[r->n_out]].meta))
@@ -140,27 +138,27 @@ static void next_batch(run *r)
 {
     const plim_graph *g = r->g;
     plim_t x[MAX_IO] = {0}, y = 0;
-    mark(r, PLIM_PHASE_INPUTS, str_of(""));
+    mark(r, PLIM_PHASE_INPUTS, PLIM_STR(""));
     for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++) {
         const plim_value *v = &g->values[g->inputs[i]];
         plim_meta meta = loaded_meta(r, &v->meta);
         plim_m_place(r->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
         x[i] = plim_m_leaf(r->m, &meta, false);
     }
-    plim_m_place(r->m, PLIM_NONE, str_of("target"), NULL, PLIM_CAT_INPUT);
+    plim_m_place(r->m, PLIM_NONE, PLIM_STR("target"), NULL, PLIM_CAT_INPUT);
     if (!r->s->infer)
         y = make_target(r);
     for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++) {
         plim_m_drop(r->m, r->x[i]);
         r->x[i] = x[i];
     }
-    plim_m_drop(r->m, r->y[0]);
-    r->y[0] = y;
+    plim_m_drop(r->m, r->y);
+    r->y = y;
 }
 
 static void zero_grad(run *r)
 {
-    mark(r, PLIM_PHASE_ZERO_GRAD, str_of(""));
+    mark(r, PLIM_PHASE_ZERO_GRAD, PLIM_STR(""));
     if (!r->s->torch->zero_grad_to_none)
         return;
     for (uint32_t i = 0; i < r->optim.n; i++)
@@ -217,15 +215,15 @@ static plim_t one_loss(run *r, plim_t out)
     plim_machine *m = r->m;
     const plim_meta *om = plim_m_meta(m, out);
     if (r->loss_kind == PLIM_LOSS_MSE)
-        return plim_at_mse(m, out, r->y[0], true);
+        return plim_at_mse(m, out, r->y, true);
     if (r->loss_kind == PLIM_LOSS_BCE)
-        return plim_at_bce_logits(m, out, r->y[0], true);
+        return plim_at_bce_logits(m, out, r->y, true);
     if (r->loss_kind == PLIM_LOSS_SUM)
         return plim_at_sum_all(m, out);
     if (om->rank != 3)
-        return plim_at_cross_entropy(m, out, r->y[0], 0, true);
+        return plim_at_cross_entropy(m, out, r->y, 0, true);
     plim_t flat = plim_at_reshape(m, out, 2, (int64_t[]){-1, om->dim[2]});
-    plim_t target = plim_at_reshape(m, r->y[0], 1, (int64_t[]){-1});
+    plim_t target = plim_at_reshape(m, r->y, 1, (int64_t[]){-1});
     plim_t loss = plim_at_cross_entropy(m, flat, target, 0, true);
     plim_m_drop(m, target);
     plim_m_drop(m, flat);
@@ -235,8 +233,8 @@ static plim_t one_loss(run *r, plim_t out)
 /* loss1 + 0.4 * (loss2 + ...), as models with auxiliary heads are trained */
 static void loss(run *r)
 {
-    mark(r, PLIM_PHASE_LOSS, str_of("loss"));
-    plim_m_place(r->m, PLIM_NONE, str_of("loss"), "out", PLIM_CAT_TEMPORARY);
+    mark(r, PLIM_PHASE_LOSS, PLIM_STR("loss"));
+    plim_m_place(r->m, PLIM_NONE, PLIM_STR("loss"), "out", PLIM_CAT_TEMPORARY);
     plim_t total = one_loss(r, r->out[0]);
     for (uint32_t i = 1; i < r->n_out && !plim_m_bad(r->m); i++) {
         plim_t aux = one_loss(r, r->out[i]), weight = plim_m_wrapped(r->m, true);
@@ -257,7 +255,7 @@ static void loss(run *r)
 static void visit_backward(void *ud, uint32_t where, const char *fn)
 {
     run *r = ud;
-    plim_str name = where == PLIM_NONE ? str_of("loss") : node_name(r->g, where);
+    plim_str name = where == PLIM_NONE ? PLIM_STR("loss") : node_name(r->g, where);
     const plim_mark *last = &r->tape->marks[r->tape->n_marks - 1];
     (void)fn;
     if (last->phase != PLIM_PHASE_BACKWARD || last->op.p != name.p)
@@ -283,15 +281,15 @@ static void train_step(run *r)
     loss(r);
     if (r->s->tight)
         let_go(r, r->out, MAX_IO);
-    mark(r, PLIM_PHASE_BACKWARD, str_of("loss"));
+    mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
     plim_m_backward(r->m, r->loss, visit_backward, r);
     plim_m_set_grad_mode(r->m, false);
     if (r->s->tight) {
         let_go(r, &r->loss, 1);
         let_go(r, r->x, MAX_IO);
-        let_go(r, r->y, 1);
+        let_go(r, &r->y, 1);
     }
-    mark(r, PLIM_PHASE_OPTIMIZER, str_of(r->s->optim.optim->name));
+    mark(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
     plim_optim_step(&r->optim);
     if (r->s->tight)
         zero_grad(r);
@@ -308,7 +306,7 @@ static void infer_step(run *r)
 plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
                           plim_tape *tape, plim_step_info *info, plim_err *err)
 {
-    run r = {.a = a, .g = g, .s = s, .tape = tape, .err = err};
+    run r = {.a = a, .g = g, .s = s, .tape = tape};
     if (g->n_inputs > MAX_IO || g->n_outputs > MAX_IO)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "%u inputs and %u outputs are over the limit of %d each",

@@ -33,7 +33,6 @@ typedef enum difference {
     CPU_ORDER,  /* the results of this node, requested in another order */
     CPU_SECOND, /* a second result that the card's kernel leaves empty */
     CPU_MASK,   /* a mask of the input's dtype, not of bool */
-    CARD_SCRATCH, /* room that only the card's kernel takes, under this layer's mark */
 } difference;
 
 /* README.md has the reason for each.  `net`: there only; NULL: everywhere. */
@@ -51,7 +50,6 @@ static const struct exception {
     {"NativeBatchNormBackward0", CPU_ORDER, NULL},
     {"aten::native_layer_norm_backward", CPU_SCRATCH, NULL},
     {"aten::native_group_norm_backward", CPU_SCRATCH, NULL},
-    {"aten.group_norm.default", CARD_SCRATCH, NULL},
     {"aten::upsample_nearest1d", CPU_SCRATCH, NULL},
     {"aten::upsample_nearest2d:copy", CPU_SCRATCH, NULL},
     {"aten::upsample_nearest3d", CPU_SCRATCH, NULL},
@@ -463,35 +461,6 @@ static stream recorded(net *t)
     return s;
 }
 
-/* The op of the layer that a mark names. */
-static plim_str mark_target(const plim_graph *g, plim_str name)
-{
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        plim_str path = g->scopes[g->nodes[i].scope].path;
-        if (plim_str_eq(path.n ? path : g->nodes[i].target, name))
-            return g->nodes[i].target;
-    }
-    return name;
-}
-
-/* Requests of an op that only the card's kernel makes: given back under the
- * same mark. */
-static bool *card_scratch(net *t, const plim_tape *tape)
-{
-    bool *gone = PLIM_NEW_N(&t->a, bool, tape->n_storages);
-    uint32_t *born = PLIM_NEW_N(&t->a, uint32_t, tape->n_storages);
-    for (uint32_t i = 0, mark = 0; i < tape->n_events; i++) {
-        while (mark + 1 < tape->n_marks && tape->marks[mark + 1].first <= i)
-            mark++;
-        if (tape->events[i].kind == PLIM_EVENT_ALLOC)
-            born[tape->events[i].id] = mark;
-        else if (born[tape->events[i].id] == mark)
-            gone[tape->events[i].id] =
-                excepted(t, mark_target(&t->g, tape->marks[mark].op), CARD_SCRATCH);
-    }
-    return gone;
-}
-
 static stream simulated(net *t)
 {
     stream s = {0};
@@ -507,13 +476,12 @@ static stream simulated(net *t)
     plim_tape_init(&tape, &t->a);
     if (plim_step_run(&t->a, &t->g, &set, &tape, &info, &err))
         fail_msg("%s: %s", t->name, err.msg);
-    bool *gone = card_scratch(t, &tape);
     for (uint32_t i = 0, mark = 0; i < tape.n_events; i++) {
         while (mark + 1 < tape.n_marks && tape.marks[mark + 1].first <= i)
             mark++;
         const plim_mark *k = &tape.marks[mark];
         const plim_storage *row = &tape.storages[tape.events[i].id];
-        if (k->step < 0 || gone[tape.events[i].id])
+        if (k->step < 0)
             continue;
         push(t, &s,
              (event){.alloc = tape.events[i].kind == PLIM_EVENT_ALLOC,
