@@ -135,7 +135,7 @@ static plim_status batch_row(const plim_job *job, int64_t batch, plim_batch_row 
  * fixed takes over (an optimizer's step) the truth lies above it. */
 static void draw_line(plim_batches *b, plim_batch_row *rows, uint32_t n)
 {
-    const plim_batch_row *p = &rows[n - 2], *q = &rows[n - 1];
+    const plim_batch_row *q = &rows[n - 1], *p = n > 1 ? q - 1 : q;
     if (q->peak_requested > p->peak_requested)
         b->per_sample =
             (q->peak_requested - p->peak_requested) / (uint64_t)(q->batch - p->batch);
@@ -155,10 +155,17 @@ static plim_status fill_batches(const plim_job *job, plim_arena *a, plim_batches
     plim_batch_row *rows = PLIM_NEW_N(a, plim_batch_row, EXPLAIN_ROWS);
     if (!rows)
         return plim_oom(err);
-    for (int64_t batch = 1; !st && batch < last; batch *= 2)
-        st = batch_row(job, batch, &rows[out->n++], err);
-    if (!st)
-        st = batch_row(job, last, &rows[out->n++], err);
+    for (int64_t batch = 1, before = 0; !st && batch > before;) {
+        plim_batch_row *row = &rows[out->n];
+        st = batch_row(job, batch, row, err);
+        if (row->peak_requested == UINT64_MAX) /* the export, or 64 bits, end below it */
+            break;
+        out->n++;
+        before = batch;
+        batch = PLIM_MIN(batch * 2, last);
+    }
+    if (!st && !out->n)
+        st = plim_fail(err, PLIM_ERANGE, 0, "batch 1 takes more than 2^64 bytes");
     if (st)
         return st;
     draw_line(out, rows, out->n);

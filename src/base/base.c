@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -225,6 +226,50 @@ bool plim_map_get(const plim_map *m, plim_str key, uint32_t *value)
 
 /* ---- files ------------------------------------------------------------- */
 
+/* A pipe has no size and cannot be mapped: what comes out of it is collected. */
+static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_err *err)
+{
+    const size_t least = (size_t)1 << 20, most = (size_t)1 << 28;
+    size_t cap = 0, n = 0;
+    uint8_t *p = NULL;
+    ssize_t got = 1;
+    plim_status st = PLIM_OK;
+    while (!st && got) {
+        if (n == cap) {
+            size_t more = cap ? cap * 2 : least;
+            void *q = more > most ? NULL
+                                  : mmap(NULL, more, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (!q)
+                st = plim_fail(err, PLIM_EIO, 0,
+                               "'%s' is no plain file and over the limit of %zu bytes", path,
+                               most);
+            else if (q == MAP_FAILED)
+                st = plim_oom(err);
+            if (st)
+                break;
+            if (p) {
+                memcpy(q, p, n);
+                munmap(p, cap);
+            }
+            p = q;
+            cap = more;
+        }
+        got = read(fd, p + n, cap - n);
+        if (got > 0)
+            n += (size_t)got;
+        else if (got < 0 && errno != EINTR)
+            st = plim_fail(err, PLIM_EIO, 0, "cannot read '%s': %s", path, strerror(errno));
+    }
+    /* plim_file_unmap knows n only: give back what lies behind it */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t used = st ? 0 : (n + page - 1) / page * page;
+    if (used < cap)
+        munmap(p + used, cap - used);
+    *out = st || !n ? (plim_bytes){NULL, 0} : (plim_bytes){p, n};
+    return st;
+}
+
 plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -236,14 +281,14 @@ plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err)
         st = plim_fail(err, PLIM_EIO, 0, "cannot stat '%s': %s", path, strerror(errno));
     else if (S_ISDIR(sb.st_mode))
         st = plim_fail(err, PLIM_EIO, 0, "cannot read '%s': is a directory", path);
-    else if (sb.st_size > 0) {
+    else if (!S_ISREG(sb.st_mode) || !sb.st_size)
+        st = read_to_end(out, fd, path, err);
+    else {
         void *p = mmap(NULL, (size_t)sb.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED)
             st = plim_fail(err, PLIM_EIO, 0, "cannot map '%s': %s", path, strerror(errno));
         else
             *out = (plim_bytes){p, (uint64_t)sb.st_size};
-    } else {
-        *out = (plim_bytes){NULL, 0};
     }
     close(fd);
     return st;

@@ -174,13 +174,18 @@ static plim_str next_word(reader *r)
     return w;
 }
 
+/* A binary file may be gigabytes without a line's end: do not look for it. */
+enum { LONGEST_LINE = 1 << 20 };
+
+/* A longer line is cut, one byte above the limit. */
 static bool next_line(reader *r)
 {
     if (r->at >= r->text.n)
         return false;
     const char *p = r->text.p + r->at;
-    const char *end = memchr(p, '\n', r->text.n - r->at);
-    r->line = (plim_str){p, end ? (size_t)(end - p) : r->text.n - r->at};
+    size_t n = PLIM_MIN(r->text.n - r->at, (size_t)LONGEST_LINE + 1);
+    const char *end = memchr(p, '\n', n);
+    r->line = (plim_str){p, end ? (size_t)(end - p) : n};
     r->number++;
     return true;
 }
@@ -466,12 +471,15 @@ plim_status plim_tape_parse(plim_tape *t, plim_bytes text, plim_err *err)
         return plim_oom(err);
     while (!st && next_line(&r)) {
         size_t next = r.at + r.line.n + 1;
+        bool cut = r.line.n > LONGEST_LINE;
         reader ahead = r;
-        if (!next_word(&ahead).n) {
+        if (!cut && !next_word(&ahead).n) {
             r.at = next;
             continue;
         }
         st = header ? read_line(&r) : read_header(&r);
+        if (!st && cut)
+            st = READER_FAIL(&r, "the line is over the limit of %d bytes", LONGEST_LINE);
         header = true;
         r.at = next;
     }

@@ -119,10 +119,11 @@ static plim_str say_workspace(plim_arena *a, const plim_estimate *e, uint64_t by
                               plim_text share)
 {
     (void)e;
-    return plim_arena_printf(a,
-                             "Library workspaces are %s of the peak (%s): they do not shrink "
-                             "with the model, only with the batch.",
-                             share.s, plim_fmt_bytes(bytes, false).s);
+    return plim_arena_printf(
+        a,
+        "Library workspaces are %s of the peak (%s): cuBLAS takes its own "
+        "for any model, cuDNN's grow with the batch.",
+        share.s, plim_fmt_bytes(bytes, false).s);
 }
 
 plim_str plim_advice(plim_arena *a, const plim_estimate *e)

@@ -35,6 +35,7 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
     plim_arena_reset(scratch);
     *out = (plim_peaks){0};
     plim_status st = plim_job_graph(job, batch, scratch, &g, &why);
+    out->refused = st == PLIM_ERANGE;
     if (!st)
         st = plim_job_tape(job, &g, scratch, &t, &info, &why);
     if (!st)
@@ -138,7 +139,7 @@ static int64_t guess(const plim_fit_search *s, uint64_t room)
 /* Between lo, which fits, and hi, which does not: from the guess outwards in
  * doubling steps until it lies between two tries, then by halves. */
 static plim_status search(plim_fit_search *s, uint64_t context, int64_t *lo,
-                          uint64_t *reserved, int64_t *hi, plim_err *err)
+                          uint64_t *reserved, int64_t *hi, bool *refused, plim_err *err)
 {
     int64_t at = guess(s, room_of(s->job->gpu, context)), stride = 1;
     bool up = false, down = false;
@@ -150,6 +151,7 @@ static plim_status search(plim_fit_search *s, uint64_t context, int64_t *lo,
             return st;
         if (p.oom) {
             *hi = at;
+            *refused = p.refused;
             down = true;
         } else {
             *lo = at;
@@ -202,6 +204,7 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
 {
     uint64_t low, high;
     int64_t lo = 0, hi = PLIM_FIT_MAX_BATCH + 1;
+    bool refused = false;
     plim_job_on(s->job, gpu);
     plim_gpu_context(gpu, s->job->step.torch->version, &low, &high);
     *row = (plim_fit_row){.gpu_bytes = gpu->memory_bytes};
@@ -216,9 +219,9 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     plim_status st = s->drawn ? PLIM_OK : draw_line(s, err);
     s->sms_matter = false;
     if (!st)
-        st = search(s, high, &lo, &row->reserved, &hi, err);
+        st = search(s, high, &lo, &row->reserved, &hi, &refused, err);
     row->batch = lo;
-    row->limited = lo == PLIM_FIT_MAX_BATCH;
+    row->limited = lo == PLIM_FIT_MAX_BATCH || refused;
     if (!st)
         st = measure(s, low, high, row, err);
     if (st)

@@ -14,6 +14,7 @@ plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t 
 typedef struct plim_peaks {
     uint64_t requested, allocated, reserved; /* UINT64_MAX: beyond 64 bits */
     bool oom;
+    bool refused;    /* not by memory: the model takes no such batch */
     bool sms_matter; /* another number of SMs might change it */
 } plim_peaks;
 

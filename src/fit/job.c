@@ -172,6 +172,17 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
                            plim_err *err)
 {
     plim_binding bind = job->bind;
+    if (batch && bind.n_inputs) { /* of the shapes given, the batch alone is another */
+        struct plim_input_shape *in = PLIM_NEW_N(a, struct plim_input_shape, bind.n_inputs);
+        if (!in)
+            return plim_oom(err);
+        for (uint32_t i = 0; i < bind.n_inputs; i++) {
+            in[i] = bind.inputs[i];
+            if (in[i].rank && in[i].dim[0] == bind.inputs[0].dim[0])
+                in[i].dim[0] = batch;
+        }
+        bind.inputs = in;
+    }
     if (batch)
         bind.batch = batch;
     return plim_model_graph(&job->model, &bind, a, g, err);

@@ -2,6 +2,7 @@
 #include "step/model.h"
 
 #include "base/fmt.h"
+#include "base/zip.h"
 #include "op/op.h"
 #include "zoo/zoo.h"
 
@@ -35,8 +36,15 @@ plim_status plim_model_open(plim_model *m, const char *text, plim_err *err)
         m->name = stem_of(m->text);
         return PLIM_OK;
     }
+    /* an archive that broke on its way, most often? then say what is wrong with it */
+    plim_zip zip;
+    plim_status st = PLIM_OK;
+    if (plim_zip_is(m->file) && plim_zip_open(&zip, m->file, &why))
+        st = plim_fail(err, why.code, why.at, "'%s': %s", text, why.msg);
     plim_model_close(m);
-    return plim_fail(err, PLIM_EFORMAT, 0, "'%s' is in no format that plimsoll reads", text);
+    return st ? st
+              : plim_fail(err, PLIM_EFORMAT, 0, "'%s' is in no format that plimsoll reads",
+                          text);
 }
 
 void plim_model_close(plim_model *m)

@@ -183,6 +183,24 @@ static void test_files(void **state)
     CHECK("given back", b.p == NULL && b.n == 0);
     close(fd);
     remove(path);
+
+    /* more than one reading, and more than a page beyond the end to give back */
+    static char text[60000];
+    int ends[2];
+    memset(text, 'p', sizeof text);
+    CHECK("a pipe", pipe(ends) == 0);
+    CHECK("filled", write(ends[1], text, sizeof text) == sizeof text);
+    close(ends[1]);
+    snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
+    CHECK("read to its end", plim_file_map(&b, path, NULL) == PLIM_OK && b.n == sizeof text);
+    CHECK("its bytes", memcmp(b.p, text, sizeof text) == 0);
+    plim_file_unmap(&b);
+    CHECK("at its end it is empty", plim_file_map(&b, path, NULL) == PLIM_OK && b.n == 0);
+    close(ends[0]);
+    err = (plim_err)PLIM_ERR_INIT;
+    CHECK("no end", plim_file_map(&b, "/dev/zero", &err) == PLIM_EIO && b.p == NULL);
+    CHECK_STR("says the limit", err.msg,
+              "'/dev/zero' is no plain file and over the limit of 268435456 bytes");
 }
 
 int main(void)

@@ -177,6 +177,38 @@ static void test_errors(void **state)
     }
 }
 
+/* A file that is one endless line is refused by its beginning. */
+static void test_long_line(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *start, *msg;
+        char fill;
+    } rows[] = {
+        {"a name", "plimsoll-tape 1\n+ 1 5 input ",
+         "line 2: the line is over the limit of 1048576 bytes", 'x'},
+        {"a comment behind the header", "plimsoll-tape 1 # ",
+         "line 1: the line is over the limit of 1048576 bytes", 'x'},
+        {"blanks", "plimsoll-tape 1\n", "line 2: '' begins no tape line: want + - @ ! or r",
+         ' '},
+        {"no tape at all", "", "line 1: no tape: its first line is 'plimsoll-tape 1'", 0},
+    };
+    static char text[(1 << 20) + 100];
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_tape t;
+        plim_err err = PLIM_ERR_INIT;
+        memset(text, rows[i].fill, sizeof text);
+        memcpy(text, rows[i].start, strlen(rows[i].start));
+        plim_tape_init(&t, &a);
+        plim_status st =
+            plim_tape_parse(&t, (plim_bytes){(const uint8_t *)text, sizeof text}, &err);
+        CHECK(rows[i].why, st == PLIM_EFORMAT);
+        CHECK_STR(rows[i].why, err.msg, rows[i].msg);
+        plim_arena_free(&a);
+    }
+}
+
 /* No byte in a name, an op or a config breaks the grammar. */
 static void test_names(void **state)
 {
@@ -365,10 +397,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read),   cmocka_unit_test(test_forms),
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_json),   cmocka_unit_test(test_build),
-        cmocka_unit_test(test_check),  cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_many),   cmocka_unit_test(test_words),
+        cmocka_unit_test(test_errors), cmocka_unit_test(test_long_line),
+        cmocka_unit_test(test_names),  cmocka_unit_test(test_json),
+        cmocka_unit_test(test_build),  cmocka_unit_test(test_check),
+        cmocka_unit_test(test_faults), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
