@@ -1,4 +1,6 @@
 /* cmd_replay.c -- plimsoll replay FILE: a tape through an allocator. */
+#include <string.h>
+
 #include "cmds.h"
 
 static int replay_run(plim_args *a)
@@ -11,7 +13,8 @@ static int replay_run(plim_args *a)
     a->replay.alloc_conf = a->settings.alloc_conf;
     a->replay.gpu = a->settings.gpu;
     a->replay.capacity = a->settings.vram;
-    if (plim_replay_run(a->operand, &a->replay, &r, &err))
+    const char *path = strcmp(a->operand, "-") ? a->operand : "/dev/stdin";
+    if (plim_replay_run(path, &a->replay, &r, &err))
         return plim_console_error(&err);
     plim_status st =
         plim_replay_print(r, a->render, &a->style, plim_console_put, &a->console, &err);

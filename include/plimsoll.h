@@ -342,8 +342,9 @@ typedef struct plim_fit_row {
     const char *gpu; /* full name */
     uint64_t gpu_bytes;
     bool gpu_exact; /* capacity as a driver reported it, not from the box */
-    int64_t
-        batch;    /* the largest that surely fits (upper context, upper workspaces); 0: none */
+    /* the largest that surely fits, with context and workspaces at their upper
+     * bounds; 0: none.  Where the context is not known: it may be less, never more */
+    int64_t batch;
     bool limited; /* the search stopped at its own limit, not at the card's */
     uint64_t reserved; /* at that batch; at batch 1 if none fits */
     uint64_t device_low, device_high;

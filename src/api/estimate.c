@@ -40,27 +40,33 @@ static plim_status run_on_card(work *w, uint64_t context, unsigned what, plim_ar
     return st;
 }
 
-/* The same at a bound of what is estimated. */
+/* The same at a bound of what is estimated; *text: what PyTorch would say. */
 static plim_status run_bound(work *w, unsigned bound, uint64_t context, uint64_t *reserved,
-                             bool *oom)
+                             bool *oom, const char **text)
 {
     plim_sim sim;
     plim_arena_reset(&w->scratch);
     plim_status st = run_on_card(w, context, bound, &w->scratch, &sim, oom);
-    if (!st)
-        *reserved = sim.peak_reserved;
-    return st;
+    if (st)
+        return st;
+    *reserved = sim.peak_reserved;
+    if (*oom && text && !(*text = plim__cstr(w->a, sim.oom_text)))
+        return plim_oom(w->err);
+    return PLIM_OK;
 }
 
-/* 1, 0 or -1: whatever happens, whatever happens not, in between. */
-static plim_status decide(work *w, bool oom_high, int *fits)
+/* 1, 0 or -1: whatever happens, whatever happens not, in between.  The text is
+ * of the run with the least of everything: a workspace for which there is no
+ * room makes cuDNN choose another algorithm, not the script end. */
+static plim_status decide(work *w, bool oom_high)
 {
+    plim_estimate *e = w->e;
     uint64_t reserved;
-    bool oom_low = false;
     plim_status st = PLIM_OK;
     if (oom_high)
-        st = run_bound(w, PLIM_SIM_LOW, w->e->context_low, &reserved, &oom_low);
-    *fits = !w->job->gpu ? -2 : !oom_high ? 1 : oom_low ? 0 : -1;
+        st = run_bound(w, PLIM_SIM_LOW, e->context_low, &reserved, &e->oom, &e->oom_text);
+    e->context_known = e->context_high > 0;
+    e->fits = !w->job->gpu ? -2 : e->oom ? 0 : oom_high || !e->context_known ? -1 : 1;
     return st;
 }
 
@@ -74,22 +80,19 @@ static plim_status simulate(work *w)
                      &e->context_high);
     plim_status st = run_on_card(w, e->context_high, PLIM_SIM_ALL, w->a, &w->sim, &oom);
     if (!st)
-        st = run_bound(w, PLIM_SIM_LOW, e->context_high, &at_low, &oom_low);
+        st = run_bound(w, PLIM_SIM_LOW, e->context_high, &at_low, &oom_low, NULL);
     if (!st)
-        st = run_bound(w, PLIM_SIM_HIGH, e->context_high, &at_high, &oom_high);
+        st = run_bound(w, PLIM_SIM_HIGH, e->context_high, &at_high, &oom_high, NULL);
     if (!st)
-        st = decide(w, oom_high, &e->fits);
+        st = decide(w, oom_high);
     if (st)
         return st;
-    e->oom = oom && e->fits != 1;
-    e->oom_text = e->oom ? w->sim.oom_text.p : NULL;
     e->gpu_bytes = w->job->gpu ? w->job->gpu->memory_bytes : 0;
     e->peak_requested = w->sim.peak_requested;
     e->peak_allocated = w->sim.peak_allocated;
     e->peak_reserved = w->sim.peak_reserved;
     e->reserved_low = PLIM_MIN(e->peak_reserved, PLIM_MIN(at_low, at_high));
     e->reserved_high = PLIM_MAX(e->peak_reserved, PLIM_MAX(at_low, at_high));
-    e->context_known = e->context_high > 0;
     e->device_low = e->reserved_low + e->context_low;
     e->device_high = e->reserved_high + e->context_high;
     return PLIM_OK;

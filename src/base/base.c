@@ -294,6 +294,12 @@ plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err)
     return st;
 }
 
+bool plim_file_exists(const char *path)
+{
+    struct stat s;
+    return lstat(path, &s) == 0;
+}
+
 void plim_file_unmap(plim_bytes *b)
 {
     if (b->p)

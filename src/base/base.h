@@ -162,6 +162,7 @@ typedef struct plim_bytes {
 /* Maps a file read-only; a pipe is read to its end, up to 256 MiB.  PLIM_EIO names
  * the file and the reason. */
 plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err);
-void plim_file_unmap(plim_bytes *b); /* harmless on {0} */
+bool plim_file_exists(const char *path); /* or a folder, or what cannot be read */
+void plim_file_unmap(plim_bytes *b);     /* harmless on {0} */
 
 #endif

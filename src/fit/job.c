@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "base/fmt.h"
+
 /* ---- words to values -------------------------------------------------------- */
 
 typedef struct word {
@@ -90,10 +92,26 @@ static plim_status read_numbers(plim_job *job, const plim_settings *s, plim_err 
     return st;
 }
 
+static plim_status one_batch(const plim_binding *b, plim_err *err)
+{
+    bool first = b->n_inputs && !b->inputs[0].name.n && b->inputs[0].rank;
+    int64_t given = first ? b->inputs[0].dim[0] : b->batch;
+    if (!b->batch || given == b->batch)
+        return PLIM_OK;
+    return plim_fail(err, PLIM_EUSAGE, 0,
+                     "batch is %" PRId64 " and the first size of the input %" PRId64
+                     ": give one",
+                     b->batch, given);
+}
+
 static plim_status read_card(plim_job *job, const plim_settings *s, plim_err *err)
 {
+    enum { SMALLEST = 1 << 20 };
     plim_status st = PLIM_OK;
     const plim_gpu *gpu = NULL;
+    if (s->vram && s->vram < SMALLEST)
+        return plim_fail(err, PLIM_EUSAGE, 0, "a card of %s: write 24GiB, not 24",
+                         plim_fmt_bytes(s->vram, false).s);
     if (s->gpu)
         st = plim_gpu_find(plim_str_of(s->gpu), &gpu, err);
     if (!st && s->vram && gpu) { /* that card with another memory */
@@ -136,6 +154,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
         st = plim_torch_find(plim_str_of(s->torch), &step->torch, err);
     if (!st)
         st = plim_binding_inputs(a, s->input, &job->bind, err);
+    if (!st)
+        st = one_batch(&job->bind, err);
     step->loss = (plim_loss_kind)loss;
     step->tight = tight;
     step->world.workspace = ws >= 0;

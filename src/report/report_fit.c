@@ -13,7 +13,7 @@ static plim_cell fit_memory(const plim_fit_row *r)
 static plim_cell fit_batch(const plim_fit_row *r)
 {
     plim_cell c = r->batch ? plim_cell_int(r->batch) : plim_cell_text("none");
-    c.mark = r->limited ? ">=" : NULL;
+    c.mark = r->limited ? ">=" : r->batch && !r->context_known ? "<=" : NULL;
     return c;
 }
 
@@ -44,6 +44,7 @@ PLIM_GETTER(fit_get_exact, plim_fit_row, plim_cell_bool(r->gpu_exact))
 PLIM_GETTER(fit_get_batch, plim_fit_row, fit_batch(r))
 PLIM_GETTER(fit_get_number, plim_fit_row, plim_cell_int(r->batch))
 PLIM_GETTER(fit_get_limited, plim_fit_row, plim_cell_bool(r->limited))
+PLIM_GETTER(fit_get_at_most, plim_fit_row, plim_cell_bool(!r->context_known))
 PLIM_GETTER(fit_get_reserved, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
 PLIM_GETTER(fit_get_device, plim_fit_row, fit_device(r))
 PLIM_GETTER(fit_get_low, plim_fit_row, fit_bound(r, r->device_low))
@@ -59,6 +60,7 @@ static const plim_column fit_columns[] = {
     {"batch",       "batch",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_batch},
     {"batch",       "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_number},
     {"limited",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_limited},
+    {"at_most",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_at_most},
     {"reserved",    "reserved", PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, fit_get_reserved},
     {"device",      "device",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_device},
     {"device_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_low},
@@ -69,27 +71,33 @@ static const plim_column fit_columns[] = {
 
 static void fit_notes(plim_page *p, const plim_fit *f)
 {
-    bool none = false, limited = false, boxed = false;
+    bool none = false, limited = false, boxed = false, known = false, unknown = false;
     for (uint32_t i = 0; i < f->n; i++) {
         none |= !f->rows[i].batch;
         limited |= f->rows[i].limited;
         boxed |= !f->rows[i].gpu_exact;
+        known |= f->rows[i].context_known;
+        unknown |= !f->rows[i].context_known;
     }
     const struct {
         bool say;
         const char *what;
     } notes[] = {
         {none, "none: not even batch 1 fits; the figures are those of batch 1"},
-        {limited, ">= the search stopped here, not the card"},
+        {limited, ">= the search stopped here, or the model, not the card"},
+        {unknown,
+         "<= perhaps less: the context of such a card, which is not in it, is not known"},
         {boxed, "~ memory by the box, not as a driver reported it"},
-        {p->unknowns, "- unknown: nobody measured the context of such a card"},
+        {p->unknowns, "- unknown"},
     };
     plim_page_puts(p, "\n");
     plim_page_paint(p, PLIM_PAINT_DIM);
-    plim_page_wrap(p,
-                   "device: reserved by the allocator and the CUDA context, low to high; the "
-                   "batch fits with both at their high",
-                   0);
+    if (known)
+        plim_page_wrap(
+            p,
+            "device: reserved by the allocator and the CUDA context, low to high; the "
+            "batch fits with both at their high",
+            0);
     for (size_t i = 0; i < PLIM_COUNT(notes); i++)
         if (notes[i].say)
             plim_page_wrap(p, notes[i].what, 0);

@@ -166,12 +166,20 @@ static bool layers_inplace(const plim_rows *r)
     return false;
 }
 
+static plim_status layers_checked(const plim_page *p, const plim_rows *r, plim_err *err)
+{
+    if (r->n || !p->style.types)
+        return PLIM_OK;
+    return plim_fail(err, PLIM_EUSAGE, 0, "no layer has one of the types '%s'",
+                     p->style.types);
+}
+
 static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_layers *l = subject;
-    plim_status st = PLIM_OK;
     plim_rows r = layer_rows(p, l);
-    if (!p->style.quiet) {
+    plim_status st = layers_checked(p, &r, err);
+    if (!st && !p->style.quiet) {
         plim_report_model_line(p, &l->model);
         plim_page_puts(p, "\n");
         st = plim_rows_text(p, &r, 0, err);
@@ -186,12 +194,12 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
 static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
 {
     plim_rows r = layer_rows(p, subject);
-    return plim_rows_csv(p, &r, err);
+    plim_status st = layers_checked(p, &r, err);
+    return st ? st : plim_rows_csv(p, &r, err);
 }
 
 static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
 {
-    (void)err;
     const plim_layers *l = subject;
     const struct {
         const char *key;
@@ -203,6 +211,9 @@ static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
                   {"read", l->read},
                   {"written", l->written}};
     plim_rows r = layer_rows(p, l);
+    plim_status st = layers_checked(p, &r, err);
+    if (st)
+        return st;
     plim_jw w;
     plim_report_json_open(&w, p, "plimsoll/layers/1", &l->model);
     plim_rows_json(&w, "layers", &r);

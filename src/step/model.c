@@ -26,8 +26,9 @@ plim_status plim_model_open(plim_model *m, const char *text, plim_err *err)
         return PLIM_OK;
     plim_err why = PLIM_ERR_INIT;
     if (plim_file_map(&m->file, text, &why)) {
-        /* more likely a misspelt name than a path? then say which are near */
-        if (!memchr(text, '/', m->text.n) && !memchr(text, '.', m->text.n))
+        /* no such file, and more likely a misspelt name than a path: what is near? */
+        if (!plim_file_exists(text) && !memchr(text, '/', m->text.n) &&
+            !memchr(text, '.', m->text.n))
             return plim_zoo_unknown(m->text, err);
         return plim_fail(err, why.code, why.at, "%s", why.msg);
     }
