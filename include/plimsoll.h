@@ -345,7 +345,7 @@ typedef struct plim_fit_row {
     /* the largest that surely fits, with context and workspaces at their upper
      * bounds; 0: none.  Where the context is not known: it may be less, never more */
     int64_t batch;
-    bool limited; /* the search stopped at its own limit, not at the card's */
+    bool limited;      /* the search stopped at its own limit, not at the card's */
     uint64_t reserved; /* at that batch; at batch 1 if none fits */
     uint64_t device_low, device_high;
     bool context_known;

@@ -513,12 +513,13 @@ static void test_fit(void **state)
         "- unknown\n");
     text_free(&t);
     assert_int_equal(plim_fit_print(&f, PLIM_CSV, NULL, text_put, &t, NULL), PLIM_OK);
-    CHECK_STR("fit as CSV", t.p,
-              "gpu,gpu_bytes,gpu_exact,batch,limited,at_most,reserved,device_low,device_high\n"
-              "NVIDIA GeForce RTX 4090,25769803776,true,231,false,false,21474836480,22548578304,"
-              "23622320128\n"
-              "NVIDIA A2,8589934592,false,0,false,false,9663676416,10737418240,11811160064\n"
-              "Other,206158430208,true,1024,true,true,9663676416,,\n");
+    CHECK_STR(
+        "fit as CSV", t.p,
+        "gpu,gpu_bytes,gpu_exact,batch,limited,at_most,reserved,device_low,device_high\n"
+        "NVIDIA GeForce RTX 4090,25769803776,true,231,false,false,21474836480,22548578304,"
+        "23622320128\n"
+        "NVIDIA A2,8589934592,false,0,false,false,9663676416,10737418240,11811160064\n"
+        "Other,206158430208,true,1024,true,true,9663676416,,\n");
     text_free(&t);
     assert_int_equal(plim_fit_print(&f, PLIM_JSON, NULL, text_put, &t, NULL), PLIM_OK);
     check_json("fit", &t, "plimsoll/fit/1");
