@@ -509,6 +509,178 @@ PLIM_API plim_status plim_registry_print(plim_registry r, const char *filter, pl
 PLIM_API plim_status plim_size_print(const char *shape, plim_render how, const plim_style *st,
                                      plim_put put, void *ud, plim_err *err);
 
+/* ======================================================================== */
+/* A pretend GPU                                                             */
+/* ======================================================================== */
+
+/* A card that does not exist, for a front end that runs a program instead of a
+ * model: it asks for memory as the program does, the simulated allocator answers,
+ * and what happened is kept as a tape.  `plimsoll run` puts one under PyTorch.
+ *
+ * Unlike everything else here a device may be used from several threads at once. */
+typedef struct plim_pretend plim_pretend;
+
+/* Zero means "the default" everywhere; strings are borrowed during the call. */
+typedef struct plim_pretend_options {
+    const char *gpu;        /* a card by name or alias */
+    uint64_t vram;          /* its bytes; alone: a card of which only that is known */
+    const char *torch;      /* PyTorch version; default the newest known */
+    const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF */
+    const char *workspace;  /* "auto" (default), "off", "low", "high" */
+} plim_pretend_options;
+#define PLIM_PRETEND_OPTIONS_INIT                                                             \
+    {                                                                                         \
+        0                                                                                     \
+    }
+
+PLIM_API plim_status plim_pretend_open(const plim_pretend_options *o, plim_pretend **out,
+                                       plim_err *err);
+PLIM_API void plim_pretend_close(plim_pretend *d);
+
+/* What the card would say of itself. */
+typedef struct plim_pretend_card {
+    const char *name, *torch;
+    int cc, sms, threads_per_sm; /* 80, 108, 2048 where the card does not say */
+    uint64_t total, context;     /* bytes; context: taken before the first tensor */
+    bool workspace;              /* what kernels take inside is counted */
+} plim_pretend_card;
+PLIM_API void plim_pretend_card_get(const plim_pretend *d, plim_pretend_card *out);
+
+/* ---- memory ---------------------------------------------------------------- */
+
+/* What a request is for: names end up in the tape and the report. */
+typedef struct plim_pretend_tag {
+    const char *line; /* of the user's code, "train.py:12"; NULL: not known */
+    const char *op;   /* "aten::addmm"; NULL: not known */
+    int dtype;        /* a plim_dtype; below 0: shape not known */
+    int rank;
+    const int64_t *dim;
+    plim_category category;
+    plim_certainty certainty;
+} plim_pretend_tag;
+
+#define PLIM_PRETEND_NONE UINT32_MAX
+
+/* A block for `bytes`: its handle, for the calls below, and an address that
+ * nothing lies behind.  Out of memory on the card is an answer, not an error:
+ * the handle is PLIM_PRETEND_NONE and plim_pretend_oom_text says what PyTorch
+ * would have said. */
+PLIM_API plim_status plim_pretend_malloc(plim_pretend *d, uint64_t bytes, uint16_t stream,
+                                         const plim_pretend_tag *tag, uint32_t *block,
+                                         uint64_t *addr, plim_err *err);
+PLIM_API plim_status plim_pretend_free(plim_pretend *d, uint32_t block, plim_err *err);
+PLIM_API plim_status plim_pretend_record_stream(plim_pretend *d, uint32_t block,
+                                                uint16_t stream, plim_err *err);
+/* All work of the stream, or of UINT16_MAX: all of them, has finished. */
+PLIM_API plim_status plim_pretend_sync(plim_pretend *d, uint16_t stream, plim_err *err);
+PLIM_API plim_status plim_pretend_empty_cache(plim_pretend *d, plim_err *err);
+PLIM_API plim_status plim_pretend_reset_peak(plim_pretend *d, plim_err *err);
+PLIM_API plim_status plim_pretend_config(plim_pretend *d, const char *alloc_conf,
+                                         plim_err *err);
+/* torch.cuda.set_per_process_memory_fraction */
+PLIM_API plim_status plim_pretend_fraction(plim_pretend *d, double fraction, plim_err *err);
+PLIM_API void plim_pretend_mem_info(plim_pretend *d, uint64_t *free_bytes, uint64_t *total);
+/* Of the last request that failed; "" if none did. Valid until the next one. */
+PLIM_API const char *plim_pretend_oom_text(const plim_pretend *d);
+
+/* What kernels take inside, by the rules that predictions use.  *oom: the card
+ * is full. */
+PLIM_API plim_status plim_pretend_gemm(plim_pretend *d, bool autograd_thread, bool lt,
+                                       const plim_pretend_tag *tag, bool *oom, plim_err *err);
+/* A reduction of a tensor of this shape and stride over the dims in `mask`. */
+PLIM_API plim_status plim_pretend_reduce(plim_pretend *d, plim_dtype dtype, int rank,
+                                         const int64_t *dim, const int64_t *stride,
+                                         uint32_t mask, const plim_pretend_tag *tag, bool *oom,
+                                         plim_err *err);
+/* A convolution of x by w to y through cuDNN: its workspace, which is estimated. */
+PLIM_API plim_status plim_pretend_conv(plim_pretend *d, plim_dtype dtype, int rank,
+                                       const int64_t *x, const int64_t *x_stride,
+                                       const int64_t *w, const int64_t *y,
+                                       const plim_pretend_tag *tag, bool *oom, plim_err *err);
+
+/* Counters under the names of torch.cuda.memory_stats ("allocated_bytes"); all
+ * pools together.  Returns how many there are. */
+typedef struct plim_pretend_stat {
+    const char *name;
+    bool plain; /* one number, in value.current: "num_ooms" */
+    plim_stat value;
+} plim_pretend_stat;
+PLIM_API uint32_t plim_pretend_stats(plim_pretend *d, plim_pretend_stat *out, uint32_t max);
+
+/* What lies where: the pieces of the segments in the order of their addresses. */
+typedef struct plim_pretend_block {
+    uint64_t addr, bytes, requested;
+    uint16_t stream;
+    uint8_t state; /* 0 free, 1 allocated, 2 freed but another stream may use it, 3 unmapped */
+    bool first, small, expandable;
+    const char *line, *op; /* of who asked for it; "" if free */
+} plim_pretend_block;
+PLIM_API uint32_t plim_pretend_blocks(plim_pretend *d, plim_pretend_block *out, uint32_t max);
+
+/* ---- the story ------------------------------------------------------------- */
+
+/* From here on this happens. */
+PLIM_API plim_status plim_pretend_mark(plim_pretend *d, int step, plim_phase phase,
+                                       const char *op, plim_err *err);
+/* Says later what a block turned out to be; name NULL: only the category. */
+PLIM_API plim_status plim_pretend_label(plim_pretend *d, uint32_t block,
+                                        plim_category category, const char *name,
+                                        plim_err *err);
+/* Something on this line that the report must mention: "loss.item() read 0". */
+PLIM_API plim_status plim_pretend_note(plim_pretend *d, const char *line, const char *what,
+                                       plim_err *err);
+/* The tape so far, as `plimsoll replay` reads it; names hold the lines. */
+PLIM_API plim_status plim_pretend_save(plim_pretend *d, const char *path, plim_err *err);
+
+typedef struct plim_pretend_tensors { /* of one line, live at the peak, of one shape */
+    uint32_t line, count;             /* line: index into lines */
+    plim_category category;
+    int dtype, rank; /* dtype below 0: shape not known */
+    int64_t dim[8];
+    uint64_t bytes; /* requested, all of them */
+} plim_pretend_tensors;
+
+typedef struct plim_pretend_line {
+    const char *line;
+    uint64_t allocations, requested; /* over the whole run */
+    uint64_t live;                   /* requested bytes that are live at the peak */
+} plim_pretend_line;
+
+typedef struct plim_pretend_caveat {
+    const char *line, *what;
+    uint64_t count;
+} plim_pretend_caveat;
+
+typedef struct plim_pretend_report {
+    plim_pretend_card card;
+    uint64_t context_low, context_high;
+    bool context_known;
+    uint64_t peak_requested, peak_allocated, peak_reserved; /* each its own maximum */
+    uint64_t events, storages;
+    bool truncated; /* no memory of our own for more events: the tape is a beginning */
+    int peak_step;
+    plim_phase peak_phase;
+    const char *peak_op, *peak_line;
+    uint64_t category[PLIM_CAT_COUNT]; /* requested, live at the peak */
+    const plim_phase_row *phases;
+    uint32_t n_phases;
+    const plim_pretend_line *lines; /* by live, largest first */
+    uint32_t n_lines;
+    const plim_pretend_tensors *tensors; /* likewise by line, then by bytes */
+    uint32_t n_tensors;
+    const plim_pretend_caveat *caveats;
+    uint32_t n_caveats;
+    uint64_t num_ooms, num_alloc_retries;
+    const char *oom_text, *oom_line; /* of the first; NULL: none */
+} plim_pretend_report;
+
+PLIM_API plim_status plim_pretend_report_make(plim_pretend *d, plim_pretend_report **out,
+                                              plim_err *err);
+PLIM_API void plim_pretend_report_free(plim_pretend_report *r);
+PLIM_API plim_status plim_pretend_report_print(const plim_pretend_report *r, plim_render how,
+                                               const plim_style *st, plim_put put, void *ud,
+                                               plim_err *err);
+
 #ifdef __cplusplus
 }
 #endif

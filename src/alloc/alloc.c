@@ -121,6 +121,14 @@ plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err)
     return plim_alloc_conf_parse(&h->conf, conf, h->torch, err);
 }
 
+plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *err)
+{
+    if (!(fraction > 0 && fraction <= 1))
+        return plim_fail(err, PLIM_EUSAGE, 0, "memory fraction is not between 0 and 1");
+    h->device.limit = fraction_limit(h->torch, fraction, h->device.total);
+    return PLIM_OK;
+}
+
 /* ---- statistics ---------------------------------------------------------- */
 
 /* Every plim_stat of plim_alloc_stats. */

@@ -89,6 +89,8 @@ void plim_alloc_reset_peak(plim_alloc *h);
 /* torch.cuda.memory._set_allocator_settings: PLIM_EUSAGE as for new, and then
  * nothing has changed. */
 plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err);
+/* torch.cuda.set_per_process_memory_fraction: of the device's total. */
+plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *err);
 
 void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out);
 

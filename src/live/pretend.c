@@ -1,0 +1,1031 @@
+/* pretend.c -- a card that does not exist: plim_pretend_* of plimsoll.h.
+ *
+ * A thin ledger over the simulated allocator.  Each request goes to it, and into
+ * a tape with the line of the user's code that made it; what the report says is
+ * read from that tape afterwards, so that nothing is kept twice. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "alloc/alloc.h"
+#include "gpu/gpu.h"
+#include "op/rules.h"
+#include "torch/torch.h"
+
+/* Addresses that no machine maps: above what user space gets on x86-64 (47 or,
+ * if asked for, 56 bits from the top) and arm64 (52 bits), below the byte that
+ * arm64 ignores.  What reads through one stops at once. */
+#define ADDR_FIRST (1ull << 53)
+#define ADDR_END (1ull << 55)
+
+/* Of our own memory, for the story; the allocator has an arena for itself. */
+#define STORY_LIMIT (2ull << 30)
+
+typedef struct slot { /* what a handle stands for */
+    uint32_t block;   /* the allocator's */
+    uint32_t storage; /* on the tape; PLIM_NONE: it was not written down */
+    uint32_t line;
+    uint32_t next_free;
+    uint64_t bytes;
+    const char *op;
+} slot;
+
+typedef struct line_row {
+    const char *text;
+    uint64_t allocations, requested;
+} line_row;
+
+struct plim_pretend {
+    pthread_mutex_t lock;
+    plim_arena arena;   /* of the allocator, the slots and this struct */
+    plim_arena story;   /* the tape, words, rows */
+    plim_arena kernels; /* the machines below */
+    plim_arena text;    /* of the last out-of-memory text */
+    plim_arena scratch; /* of one call */
+
+    plim_pretend_card card;
+    uint64_t context_low, context_high, capacity;
+    plim_bound bound;
+    plim_alloc *h;
+
+    slot *slots;
+    uint32_t n_slots, cap_slots, free_slot;
+    uint64_t next_addr;
+
+    plim_tape tape;
+    bool truncated;
+    uint32_t *storage_line; /* of each storage */
+    uint32_t n_storage_line, cap_storage_line;
+    plim_mark at; /* becomes a mark when something happens */
+    bool at_new;
+
+    plim_map words, lines_by_text, metas_by_key, caveats_by_key;
+    const char **word;
+    uint32_t n_words, cap_words;
+    line_row *lines;
+    uint32_t n_lines, cap_lines;
+    plim_meta **metas;
+    uint32_t n_metas, cap_metas;
+    plim_pretend_caveat *caveats;
+    uint32_t n_caveats, cap_caveats;
+    plim_phase_row *rows;
+    uint32_t n_rows, cap_rows;
+
+    uint64_t requested; /* live */
+    uint64_t peak_requested, peak_allocated, peak_reserved;
+    uint32_t peak_event, peak_line;
+    plim_mark peak_at;
+
+    uint32_t ooms;
+    const char *oom_text; /* the last */
+    const char *first_oom_text, *first_oom_line;
+
+    plim_machine *kernel[2]; /* main thread, autograd thread: what kernels take inside */
+    plim_tape inside;        /* their events, until they are served */
+    plim_err kernel_err;
+};
+
+/* ---- opening ------------------------------------------------------------------- */
+
+static plim_status read_workspace(const char *given, bool *on, plim_bound *bound,
+                                  plim_err *err)
+{
+    static const struct {
+        const char *name;
+        bool on;
+        plim_bound bound;
+    } words[] = {{"auto", true, PLIM_BOUND_USUAL},
+                 {"off", false, PLIM_BOUND_USUAL},
+                 {"low", true, PLIM_BOUND_LOW},
+                 {"high", true, PLIM_BOUND_HIGH}};
+    for (size_t i = 0; i < PLIM_COUNT(words); i++)
+        if (!strcmp(given ? given : "auto", words[i].name)) {
+            *on = words[i].on;
+            *bound = words[i].bound;
+            return PLIM_OK;
+        }
+    return plim_fail(err, PLIM_EUSAGE, 0,
+                     "unknown workspace '%s': known are auto, off, low, high", given);
+}
+
+static plim_status open_card(plim_pretend *d, const plim_pretend_options *o, plim_gpu *gpu,
+                             const plim_torch *torch, plim_err *err)
+{
+    const plim_gpu *found = NULL;
+    plim_status st = PLIM_OK;
+    if (!o->gpu && !o->vram)
+        return plim_fail(err, PLIM_EUSAGE, 0, "no card: neither a name nor a size is given");
+    if (o->gpu)
+        st = plim_gpu_find(plim_str_of(o->gpu), &found, err);
+    else
+        st = plim_gpu_generic(&d->arena, o->vram, gpu, err);
+    if (st)
+        return st;
+    if (found)
+        *gpu = *found;
+    if (o->vram)
+        gpu->memory_bytes = o->vram;
+    plim_gpu_context(gpu, torch->version, &d->context_low, &d->context_high);
+    /* As fit counts: the upper context.  A card smaller than that has nothing. */
+    d->capacity =
+        gpu->memory_bytes > d->context_high ? gpu->memory_bytes - d->context_high : 1;
+    d->card = (plim_pretend_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,
+                                  .torch = torch->name,
+                                  .cc = gpu->cc ? gpu->cc : 80,
+                                  .sms = gpu->sms ? gpu->sms : 108,
+                                  .total = gpu->memory_bytes,
+                                  .context = gpu->memory_bytes - d->capacity};
+    int threads = plim_gpu_threads_per_sm(d->card.cc);
+    d->card.threads_per_sm = threads ? threads : 2048;
+    return d->card.name ? PLIM_OK : plim_oom(err);
+}
+
+/* The worlds of the two threads are one; their workspaces are not. */
+static plim_status open_kernels(plim_pretend *d, const plim_torch *torch, bool workspace,
+                                plim_err *err)
+{
+    const plim_world world = {.torch = torch->version,
+                              .cc = d->card.cc,
+                              .sms = d->card.sms,
+                              .threads_per_sm = d->card.threads_per_sm,
+                              .workspace = workspace,
+                              .cublas_ws = plim_torch_cublas_bytes(torch, d->card.cc),
+                              .cublas_ws_temporary = torch->blas == PLIM_WS_TEMP,
+                              .lt_ws = torch->lt == PLIM_WS_NONE ? 0 : PLIM_LT_WORKSPACE_BYTES,
+                              .lt_ws_temporary = torch->lt == PLIM_WS_TEMP};
+    plim_tape_init(&d->inside, &d->kernels);
+    for (int i = 0; i < 2; i++)
+        if (!(d->kernel[i] = plim_m_new(&d->kernels, &d->inside, &world, &d->kernel_err)))
+            return plim_oom(err);
+    return PLIM_OK;
+}
+
+static plim_status pretend_open(plim_pretend *d, const plim_pretend_options *o, plim_err *err)
+{
+    const plim_torch *torch = plim_torch_newest();
+    plim_gpu gpu = {0};
+    bool workspace = true;
+    plim_status st = read_workspace(o->workspace, &workspace, &d->bound, err);
+    if (!st && o->torch)
+        st = plim_torch_find(plim_str_of(o->torch), &torch, err);
+    if (!st)
+        st = open_card(d, o, &gpu, torch, err);
+    if (st)
+        return st;
+    d->story.limit = STORY_LIMIT;
+    plim_tape_init(&d->tape, &d->story);
+    d->card.workspace = workspace;
+    plim_alloc_options alloc = {.torch = torch->version,
+                                .conf = plim_str_of(o->alloc_conf ? o->alloc_conf : ""),
+                                .capacity = d->capacity,
+                                .total = d->card.total};
+    st = plim_alloc_new(&d->arena, &alloc, &d->h, err);
+    return st ? st : open_kernels(d, torch, workspace, err);
+}
+
+plim_status plim_pretend_open(const plim_pretend_options *o, plim_pretend **out, plim_err *err)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_pretend *d = PLIM_NEW(&a, plim_pretend);
+    if (!d)
+        return plim_oom(err);
+    d->arena = a; /* from here on the arena owns itself */
+    d->free_slot = PLIM_NONE;
+    d->next_addr = ADDR_FIRST;
+    d->peak_event = d->peak_line = PLIM_NONE;
+    d->at = d->peak_at = (plim_mark){.step = -1, .phase = PLIM_PHASE_LOAD};
+    d->at_new = true;
+    plim_status st = pretend_open(d, o, err);
+    if (!st && pthread_mutex_init(&d->lock, NULL))
+        st = plim_fail(err, PLIM_ENOMEM, 0, "no lock");
+    if (!st) {
+        *out = d;
+        return PLIM_OK;
+    }
+    plim_arena_free(&d->story);
+    plim_arena_free(&d->kernels);
+    a = d->arena;
+    plim_arena_free(&a);
+    return st;
+}
+
+void plim_pretend_close(plim_pretend *d)
+{
+    if (!d)
+        return;
+    pthread_mutex_destroy(&d->lock);
+    plim_arena_free(&d->story);
+    plim_arena_free(&d->kernels);
+    plim_arena_free(&d->text);
+    plim_arena_free(&d->scratch);
+    plim_arena a = d->arena; /* it frees the struct it stands in */
+    plim_arena_free(&a);
+}
+
+void plim_pretend_card_get(const plim_pretend *d, plim_pretend_card *out) { *out = d->card; }
+
+/* ---- words --------------------------------------------------------------------- */
+
+/* Each string once.  NULL: the story is full. */
+static const char *word_of(plim_pretend *d, const char *z)
+{
+    uint32_t i;
+    plim_str key = plim_str_of(z ? z : "");
+    if (plim_map_get(&d->words, key, &i))
+        return d->word[i];
+    key = plim_arena_str(&d->story, key);
+    if (!key.p || !PLIM_PUSH_ROOM(&d->story, d->word, d->n_words, d->cap_words) ||
+        !plim_map_put(&d->story, &d->words, key, d->n_words))
+        return NULL;
+    d->word[d->n_words] = key.p;
+    return d->word[d->n_words++];
+}
+
+static uint32_t line_of(plim_pretend *d, const char *z)
+{
+    uint32_t i;
+    if (plim_map_get(&d->lines_by_text, plim_str_of(z ? z : ""), &i))
+        return i;
+    const char *text = word_of(d, z);
+    if (!text || !PLIM_PUSH_ROOM(&d->story, d->lines, d->n_lines, d->cap_lines) ||
+        !plim_map_put(&d->story, &d->lines_by_text, plim_str_of(text), d->n_lines))
+        return PLIM_NONE;
+    d->lines[d->n_lines] = (line_row){.text = text};
+    return d->n_lines++;
+}
+
+/* Shapes come again and again: each is kept once. NULL: not known, or no room. */
+static const plim_meta *meta_of(plim_pretend *d, const plim_pretend_tag *tag)
+{
+    uint32_t i;
+    if (!tag || tag->dtype < 0 || tag->dtype >= PLIM_DTYPE_COUNT || tag->rank < 0 ||
+        tag->rank > PLIM_MAX_RANK)
+        return NULL;
+    plim_meta m = plim_meta_make((plim_dtype)tag->dtype, tag->rank, tag->dim);
+    int64_t key[2 + PLIM_MAX_RANK] = {tag->dtype, tag->rank};
+    if (tag->rank)
+        memcpy(key + 2, tag->dim, (size_t)tag->rank * sizeof *key);
+    plim_str bytes = {(const char *)key, sizeof *key * (size_t)(2 + tag->rank)};
+    if (plim_map_get(&d->metas_by_key, bytes, &i))
+        return d->metas[i];
+    bytes = plim_arena_str(&d->story, bytes);
+    plim_meta *own = PLIM_NEW(&d->story, plim_meta);
+    if (!bytes.p || !own || !PLIM_PUSH_ROOM(&d->story, d->metas, d->n_metas, d->cap_metas) ||
+        !plim_map_put(&d->story, &d->metas_by_key, bytes, d->n_metas))
+        return NULL;
+    *own = m;
+    return d->metas[d->n_metas++] = own;
+}
+
+/* ---- the tape ------------------------------------------------------------------ */
+
+static bool story_begin(plim_pretend *d)
+{
+    if (!d->truncated && d->at_new) {
+        d->truncated =
+            !plim_tape_mark(&d->tape, d->at.step, (plim_phase)d->at.phase, d->at.op);
+        d->at_new = d->truncated;
+    }
+    return !d->truncated;
+}
+
+static void story_event(plim_pretend *d, plim_event e)
+{
+    if (story_begin(d) && !plim_tape_event(&d->tape, e))
+        d->truncated = true;
+}
+
+/* What nobody has said, the phase suggests. */
+static plim_category category_of(const plim_pretend *d, const plim_pretend_tag *tag)
+{
+    static const plim_category usual[PLIM_PHASE_COUNT] = {
+        [PLIM_PHASE_LOAD] = PLIM_CAT_INPUT,
+        [PLIM_PHASE_INPUTS] = PLIM_CAT_INPUT,
+        [PLIM_PHASE_ZERO_GRAD] = PLIM_CAT_TEMPORARY,
+        [PLIM_PHASE_FORWARD] = PLIM_CAT_ACTIVATION,
+        [PLIM_PHASE_LOSS] = PLIM_CAT_ACTIVATION,
+        [PLIM_PHASE_BACKWARD] = PLIM_CAT_TEMPORARY,
+        [PLIM_PHASE_OPTIMIZER] = PLIM_CAT_TEMPORARY,
+    };
+    if (tag && (unsigned)tag->category < PLIM_CAT_COUNT)
+        return tag->category;
+    return usual[d->at.phase];
+}
+
+/* The new storage's number on the tape. */
+static uint32_t story_alloc(plim_pretend *d, const plim_storage *like, uint16_t stream,
+                            const plim_pretend_tag *tag, uint32_t line)
+{
+    plim_storage s = *like;
+    s.name = plim_str_of(line == PLIM_NONE ? "" : d->lines[line].text);
+    s.role = like->role ? like->role : tag && tag->op ? word_of(d, tag->op) : NULL;
+    if (!story_begin(d) || line == PLIM_NONE ||
+        !PLIM_PUSH_ROOM(&d->story, d->storage_line, d->n_storage_line, d->cap_storage_line)) {
+        d->truncated = true;
+        return PLIM_NONE;
+    }
+    uint32_t id = plim_tape_alloc(&d->tape, &s);
+    if (id == PLIM_NONE) {
+        d->truncated = true;
+        return PLIM_NONE;
+    }
+    d->tape.events[d->tape.n_events - 1].stream = stream;
+    d->storage_line[d->n_storage_line++] = line;
+    return id;
+}
+
+/* ---- counters ------------------------------------------------------------------ */
+
+static plim_phase_row *row_now(plim_pretend *d)
+{
+    plim_phase_row *last = d->n_rows ? &d->rows[d->n_rows - 1] : NULL;
+    if (last && last->step == d->at.step && last->phase == (plim_phase)d->at.phase)
+        return last;
+    plim_phase_row row = {.step = d->at.step, .phase = (plim_phase)d->at.phase};
+    if (last) {
+        row.requested = row.peak_requested = last->requested;
+        row.allocated = row.peak_allocated = last->allocated;
+        row.reserved = row.peak_reserved = last->reserved;
+    }
+    if (!PLIM_PUSH_ROOM(&d->story, d->rows, d->n_rows, d->cap_rows) || !d->rows)
+        return NULL;
+    d->rows[d->n_rows] = row;
+    return &d->rows[d->n_rows++];
+}
+
+static void count(plim_pretend *d, uint32_t line)
+{
+    plim_alloc_stats s;
+    plim_alloc_get_stats(d->h, &s);
+    plim_phase_row *row = row_now(d);
+    uint64_t allocated = s.allocated_bytes.current, reserved = s.reserved_bytes.current;
+    if (row) {
+        row->requested = d->requested;
+        row->allocated = allocated;
+        row->reserved = reserved;
+        row->peak_requested = PLIM_MAX(row->peak_requested, d->requested);
+        row->peak_allocated = PLIM_MAX(row->peak_allocated, allocated);
+        row->peak_reserved = PLIM_MAX(row->peak_reserved, reserved);
+    }
+    d->peak_requested = PLIM_MAX(d->peak_requested, d->requested);
+    d->peak_reserved = PLIM_MAX(d->peak_reserved, reserved);
+    if (allocated > d->peak_allocated) {
+        d->peak_allocated = allocated;
+        d->peak_line = line;
+        d->peak_at = d->at;
+        if (!d->truncated)
+            d->peak_event = d->tape.n_events - 1;
+    }
+}
+
+/* ---- memory -------------------------------------------------------------------- */
+
+static uint64_t next_address(plim_pretend *d, uint64_t bytes)
+{
+    uint64_t step = (bytes + 511) / 512 * 512;
+    if (step >= ADDR_END - d->next_addr)
+        d->next_addr = ADDR_FIRST; /* 27 PB were handed out: begin again */
+    uint64_t addr = d->next_addr;
+    d->next_addr += step;
+    return addr;
+}
+
+static plim_status slot_take(plim_pretend *d, uint32_t *out, plim_err *err)
+{
+    if (d->free_slot != PLIM_NONE) {
+        *out = d->free_slot;
+        d->free_slot = d->slots[*out].next_free;
+        return PLIM_OK;
+    }
+    if (!PLIM_PUSH_ROOM(&d->arena, d->slots, d->n_slots, d->cap_slots))
+        return plim_oom(err);
+    *out = d->n_slots++;
+    return PLIM_OK;
+}
+
+static void slot_give(plim_pretend *d, uint32_t i)
+{
+    d->slots[i] = (slot){.block = PLIM_NONE, .storage = PLIM_NONE, .next_free = d->free_slot};
+    d->free_slot = i;
+}
+
+/* The request stays on the tape, dead at once, so that a replay meets it too. */
+static void note_oom(plim_pretend *d, uint32_t line, uint32_t storage)
+{
+    if (storage != PLIM_NONE && !plim_tape_free_storage(&d->tape, storage))
+        d->truncated = true;
+    plim_arena_reset(&d->text);
+    plim_str text = plim_alloc_oom_text(d->h, &d->text);
+    d->oom_text = text.p ? text.p : "CUDA out of memory.";
+    if (!d->ooms++) {
+        d->first_oom_text = word_of(d, d->oom_text);
+        d->first_oom_line = line == PLIM_NONE ? "" : d->lines[line].text;
+    }
+}
+
+static plim_status serve(plim_pretend *d, const plim_storage *what, uint16_t stream,
+                         const plim_pretend_tag *tag, uint32_t *out, plim_err *err)
+{
+    uint32_t block, i = PLIM_NONE, line = line_of(d, tag ? tag->line : NULL);
+    uint64_t bytes = plim_storage_bytes(what, d->bound);
+    *out = PLIM_PRETEND_NONE;
+    plim_status st = plim_alloc_malloc(d->h, bytes, stream, &block, err);
+    if (!st && block != PLIM_NONE)
+        st = slot_take(d, &i, err);
+    if (st)
+        return st;
+    plim_storage settled = *what;
+    if (d->bound != PLIM_BOUND_USUAL) { /* nothing is left open */
+        settled.bytes = bytes;
+        settled.low = settled.high = 0;
+    }
+    uint32_t storage = story_alloc(d, &settled, stream, tag, line);
+    if (line != PLIM_NONE && i != PLIM_NONE) {
+        d->lines[line].allocations++;
+        d->lines[line].requested += bytes;
+    }
+    if (i == PLIM_NONE) {
+        note_oom(d, line, storage);
+        return PLIM_OK;
+    }
+    const char *op = tag && tag->op ? word_of(d, tag->op) : "";
+    d->slots[i] = (slot){.block = block,
+                         .storage = storage,
+                         .line = line,
+                         .bytes = bytes,
+                         .op = op ? op : "",
+                         .next_free = PLIM_NONE};
+    d->requested += bytes;
+    count(d, line);
+    *out = i;
+    return PLIM_OK;
+}
+
+static plim_status take_back(plim_pretend *d, uint32_t i, plim_err *err)
+{
+    if (i >= d->n_slots || d->slots[i].block == PLIM_NONE)
+        return plim_fail(err, PLIM_EUSAGE, i, "block %" PRIu32 " is not live", i);
+    slot s = d->slots[i];
+    plim_status st = plim_alloc_free(d->h, s.block, err);
+    if (st)
+        return st;
+    if (s.storage != PLIM_NONE && story_begin(d) &&
+        !plim_tape_free_storage(&d->tape, s.storage))
+        d->truncated = true;
+    d->requested -= s.bytes;
+    slot_give(d, i);
+    count(d, PLIM_NONE);
+    return PLIM_OK;
+}
+
+plim_status plim_pretend_malloc(plim_pretend *d, uint64_t bytes, uint16_t stream,
+                                const plim_pretend_tag *tag, uint32_t *block, uint64_t *addr,
+                                plim_err *err)
+{
+    *block = PLIM_PRETEND_NONE;
+    *addr = 0;
+    if (!bytes)
+        return plim_fail(err, PLIM_EUSAGE, 0, "a request of 0 bytes");
+    if (stream == PLIM_ALL_STREAMS)
+        return plim_fail(err, PLIM_EUSAGE, 0, "stream %u is over the limit of %u", stream,
+                         PLIM_ALL_STREAMS - 1u);
+    pthread_mutex_lock(&d->lock);
+    plim_storage s = {.bytes = bytes,
+                      .meta = meta_of(d, tag),
+                      .category = (uint8_t)category_of(d, tag),
+                      .certainty = (uint8_t)(tag ? tag->certainty : PLIM_EXACT)};
+    plim_status st = serve(d, &s, stream, tag, block, err);
+    if (!st && *block != PLIM_PRETEND_NONE)
+        *addr = next_address(d, bytes);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_pretend_free(plim_pretend *d, uint32_t block, plim_err *err)
+{
+    pthread_mutex_lock(&d->lock);
+    plim_status st = take_back(d, block, err);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_pretend_record_stream(plim_pretend *d, uint32_t block, uint16_t stream,
+                                       plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    pthread_mutex_lock(&d->lock);
+    if (block >= d->n_slots || d->slots[block].block == PLIM_NONE)
+        st = plim_fail(err, PLIM_EUSAGE, block, "block %" PRIu32 " is not live", block);
+    if (!st)
+        st = plim_alloc_record_stream(d->h, d->slots[block].block, stream, err);
+    if (!st && d->slots[block].storage != PLIM_NONE)
+        story_event(d, (plim_event){.id = d->slots[block].storage,
+                                    .stream = stream,
+                                    .kind = PLIM_EVENT_RECORD_STREAM});
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_pretend_sync(plim_pretend *d, uint16_t stream, plim_err *err)
+{
+    (void)err;
+    pthread_mutex_lock(&d->lock);
+    plim_alloc_stream_done(d->h, stream);
+    story_event(d, (plim_event){.stream = stream, .kind = PLIM_EVENT_STREAM_DONE});
+    pthread_mutex_unlock(&d->lock);
+    return PLIM_OK;
+}
+
+plim_status plim_pretend_empty_cache(plim_pretend *d, plim_err *err)
+{
+    pthread_mutex_lock(&d->lock);
+    plim_status st = plim_alloc_empty_cache(d->h, err);
+    story_event(d, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE});
+    count(d, PLIM_NONE);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_pretend_reset_peak(plim_pretend *d, plim_err *err)
+{
+    (void)err;
+    pthread_mutex_lock(&d->lock);
+    plim_alloc_reset_peak(d->h);
+    story_event(d, (plim_event){.kind = PLIM_EVENT_RESET_PEAK});
+    pthread_mutex_unlock(&d->lock);
+    return PLIM_OK;
+}
+
+plim_status plim_pretend_config(plim_pretend *d, const char *alloc_conf, plim_err *err)
+{
+    pthread_mutex_lock(&d->lock);
+    plim_status st = plim_alloc_config(d->h, plim_str_of(alloc_conf), err);
+    const char *own = st ? NULL : word_of(d, alloc_conf);
+    if (!st && (!own || !story_begin(d) || !plim_tape_config(&d->tape, plim_str_of(own))))
+        d->truncated = true;
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_pretend_fraction(plim_pretend *d, double fraction, plim_err *err)
+{
+    pthread_mutex_lock(&d->lock);
+    plim_status st = plim_alloc_set_fraction(d->h, fraction, err);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+void plim_pretend_mem_info(plim_pretend *d, uint64_t *free_bytes, uint64_t *total)
+{
+    plim_alloc_stats s;
+    pthread_mutex_lock(&d->lock);
+    plim_alloc_get_stats(d->h, &s);
+    *free_bytes = d->capacity - s.reserved_bytes.current;
+    *total = d->card.total;
+    pthread_mutex_unlock(&d->lock);
+}
+
+const char *plim_pretend_oom_text(const plim_pretend *d)
+{
+    return d->oom_text ? d->oom_text : "";
+}
+
+/* ---- what kernels take inside ---------------------------------------------------- */
+
+/* Serves what a machine has written, and leaves its tape empty.  What it keeps
+ * is never freed, so old numbers are not met again. */
+static plim_status serve_inside(plim_pretend *d, plim_machine *m, const plim_pretend_tag *tag,
+                                bool *oom, plim_err *err)
+{
+    plim_status st = plim_m_status(m);
+    plim_arena_reset(&d->scratch);
+    uint32_t *block = PLIM_NEW_N(&d->scratch, uint32_t, (uint64_t)d->inside.n_storages + 1);
+    *oom = false;
+    if (st || !block) {
+        if (st && err)
+            *err = d->kernel_err;
+        return st ? st : plim_oom(err);
+    }
+    for (uint32_t i = 0; i < d->inside.n_events && !st && !*oom; i++) {
+        plim_event e = d->inside.events[i];
+        if (e.kind == PLIM_EVENT_FREE) {
+            if (block[e.id] != PLIM_PRETEND_NONE)
+                st = take_back(d, block[e.id], err);
+        } else if (e.kind == PLIM_EVENT_ALLOC) {
+            plim_storage s = d->inside.storages[e.id];
+            block[e.id] = PLIM_PRETEND_NONE;
+            s.category = PLIM_CAT_WORKSPACE;
+            if (!plim_storage_bytes(&s, d->bound))
+                continue;
+            st = serve(d, &s, 0, tag, &block[e.id], err);
+            *oom = !st && block[e.id] == PLIM_PRETEND_NONE;
+        }
+    }
+    /* what was served before the card was full goes back */
+    for (uint32_t i = 0; *oom && i < d->inside.n_events; i++) {
+        plim_event e = d->inside.events[i];
+        if (e.kind == PLIM_EVENT_FREE && block[e.id] != PLIM_PRETEND_NONE &&
+            d->slots[block[e.id]].block != PLIM_NONE)
+            take_back(d, block[e.id], NULL);
+    }
+    d->inside.n_events = d->inside.n_storages = d->inside.n_marks = 0;
+    return st;
+}
+
+plim_status plim_pretend_gemm(plim_pretend *d, bool autograd_thread, bool lt,
+                              const plim_pretend_tag *tag, bool *oom, plim_err *err)
+{
+    pthread_mutex_lock(&d->lock);
+    plim_machine *m = d->kernel[autograd_thread];
+    plim_m_gemm(m, lt);
+    plim_status st = serve_inside(d, m, tag, oom, err);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_pretend_reduce(plim_pretend *d, plim_dtype dtype, int rank,
+                                const int64_t *dim, const int64_t *stride, uint32_t mask,
+                                const plim_pretend_tag *tag, bool *oom, plim_err *err)
+{
+    *oom = false;
+    if (rank < 0 || rank > PLIM_MAX_RANK || (unsigned)dtype >= PLIM_DTYPE_COUNT)
+        return PLIM_OK; /* no rule: such a reduction counts for nothing */
+    plim_meta x = plim_meta_make(dtype, rank, dim);
+    for (int i = 0; i < rank; i++)
+        x.stride[i] = stride[i];
+    pthread_mutex_lock(&d->lock);
+    plim_reduce_scratch(d->kernel[0], &x, mask);
+    plim_status st = serve_inside(d, d->kernel[0], tag, oom, err);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_pretend_conv(plim_pretend *d, plim_dtype dtype, int rank, const int64_t *x,
+                              const int64_t *x_stride, const int64_t *w, const int64_t *y,
+                              const plim_pretend_tag *tag, bool *oom, plim_err *err)
+{
+    *oom = false;
+    if (rank < 0 || rank > PLIM_MAX_RANK || (unsigned)dtype >= PLIM_DTYPE_COUNT)
+        return PLIM_OK;
+    plim_meta xm = plim_meta_make(dtype, rank, x), wm = plim_meta_make(dtype, rank, w),
+              ym = plim_meta_make(dtype, rank, y);
+    for (int i = 0; i < rank; i++)
+        xm.stride[i] = x_stride[i];
+    pthread_mutex_lock(&d->lock);
+    plim_conv_scratch(d->kernel[0], &xm, &wm, &ym);
+    plim_status st = serve_inside(d, d->kernel[0], tag, oom, err);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+/* ---- looking inside -------------------------------------------------------------- */
+
+uint32_t plim_pretend_stats(plim_pretend *d, plim_pretend_stat *out, uint32_t max)
+{
+    plim_alloc_stats s;
+    pthread_mutex_lock(&d->lock);
+    plim_alloc_get_stats(d->h, &s);
+    pthread_mutex_unlock(&d->lock);
+    const plim_pretend_stat rows[] = {
+        {"allocation", false, s.allocation},
+        {"segment", false, s.segment},
+        {"active", false, s.active},
+        {"inactive_split", false, s.inactive_split},
+        {"allocated_bytes", false, s.allocated_bytes},
+        {"reserved_bytes", false, s.reserved_bytes},
+        {"active_bytes", false, s.active_bytes},
+        {"inactive_split_bytes", false, s.inactive_split_bytes},
+        {"requested_bytes", false, s.requested_bytes},
+        {"oversize_allocations", false, s.oversize_allocations},
+        {"oversize_segments", false, s.oversize_segments},
+        {"num_alloc_retries", true, {.current = s.num_alloc_retries}},
+        {"num_ooms", true, {.current = s.num_ooms}},
+        {"num_sync_all_streams", true, {.current = s.num_sync_all_streams}},
+        {"num_device_alloc", true, {.current = s.num_device_alloc}},
+        {"num_device_free", true, {.current = s.num_device_free}},
+    };
+    for (uint32_t i = 0; i < PLIM_COUNT(rows) && i < max; i++)
+        out[i] = rows[i];
+    return PLIM_COUNT(rows);
+}
+
+uint32_t plim_pretend_blocks(plim_pretend *d, plim_pretend_block *out, uint32_t max)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    pthread_mutex_lock(&d->lock);
+    uint32_t n = plim_alloc_blocks(d->h, NULL, 0), highest = 0;
+    plim_alloc_block *b = PLIM_NEW_N(&a, plim_alloc_block, n);
+    if (b && max)
+        plim_alloc_blocks(d->h, b, n);
+    for (uint32_t i = 0; i < d->n_slots; i++)
+        if (d->slots[i].block != PLIM_NONE)
+            highest = PLIM_MAX(highest, d->slots[i].block);
+    uint32_t *owner = PLIM_NEW_N(&a, uint32_t, (uint64_t)highest + 1);
+    for (uint32_t i = 0; owner && i < d->n_slots; i++)
+        if (d->slots[i].block != PLIM_NONE)
+            owner[d->slots[i].block] = i + 1;
+    for (uint32_t i = 0; b && owner && i < n && i < max; i++) {
+        bool live = b[i].state == PLIM_BLOCK_ALLOCATED && b[i].block <= highest;
+        const slot *s = live && owner[b[i].block] ? &d->slots[owner[b[i].block] - 1] : NULL;
+        out[i] = (plim_pretend_block){
+            .addr = b[i].addr,
+            .bytes = b[i].bytes,
+            .requested = b[i].requested,
+            .stream = b[i].stream,
+            .state = b[i].state,
+            .first = b[i].first,
+            .small = b[i].small,
+            .expandable = b[i].expandable,
+            .line = s && s->line != PLIM_NONE ? d->lines[s->line].text : "",
+            .op = s ? s->op : ""};
+    }
+    pthread_mutex_unlock(&d->lock);
+    plim_arena_free(&a);
+    return b && owner ? n : 0;
+}
+
+/* ---- the story ------------------------------------------------------------------- */
+
+plim_status plim_pretend_mark(plim_pretend *d, int step, plim_phase phase, const char *op,
+                              plim_err *err)
+{
+    if ((unsigned)phase >= PLIM_PHASE_COUNT || step < -1)
+        return plim_fail(err, PLIM_EUSAGE, 0, "no such phase, or step %d is below -1", step);
+    pthread_mutex_lock(&d->lock);
+    const char *own = word_of(d, op);
+    d->at =
+        (plim_mark){.step = step, .phase = (uint8_t)phase, .op = plim_str_of(own ? own : "")};
+    d->at_new = true;
+    pthread_mutex_unlock(&d->lock);
+    return PLIM_OK;
+}
+
+plim_status plim_pretend_label(plim_pretend *d, uint32_t block, plim_category category,
+                               const char *name, plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    pthread_mutex_lock(&d->lock);
+    if (block >= d->n_slots || d->slots[block].block == PLIM_NONE ||
+        (unsigned)category >= PLIM_CAT_COUNT)
+        st = plim_fail(err, PLIM_EUSAGE, block, "block %" PRIu32 " is not live", block);
+    if (!st && d->slots[block].storage != PLIM_NONE) {
+        plim_storage *s = &d->tape.storages[d->slots[block].storage];
+        const char *own = name && *name ? word_of(d, name) : NULL;
+        s->category = (uint8_t)category;
+        if (own)
+            s->role = own;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_pretend_note(plim_pretend *d, const char *line, const char *what,
+                              plim_err *err)
+{
+    uint32_t i;
+    plim_status st = PLIM_OK;
+    pthread_mutex_lock(&d->lock);
+    const char *l = word_of(d, line), *w = word_of(d, what);
+    plim_str key = l && w ? plim_arena_printf(&d->story, "%s\n%s", l, w) : (plim_str){NULL, 0};
+    if (!key.p)
+        st = plim_oom(err);
+    else if (plim_map_get(&d->caveats_by_key, key, &i))
+        d->caveats[i].count++;
+    else if (!PLIM_PUSH_ROOM(&d->story, d->caveats, d->n_caveats, d->cap_caveats) ||
+             !plim_map_put(&d->story, &d->caveats_by_key, key, d->n_caveats))
+        st = plim_oom(err);
+    else
+        d->caveats[d->n_caveats++] = (plim_pretend_caveat){.line = l, .what = w, .count = 1};
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+static void put_file(void *ud, const char *text, size_t n) { fwrite(text, 1, n, ud); }
+
+plim_status plim_pretend_save(plim_pretend *d, const char *path, plim_err *err)
+{
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return plim_fail(err, PLIM_EIO, 0, "cannot write '%s': %s", path, strerror(errno));
+    pthread_mutex_lock(&d->lock);
+    plim_status st = plim_tape_write(&d->tape, put_file, f, err);
+    pthread_mutex_unlock(&d->lock);
+    bool bad = ferror(f) != 0;
+    bad |= fclose(f) != 0;
+    if (!st && bad)
+        st = plim_fail(err, PLIM_EIO, 0, "cannot write '%s': %s", path, strerror(errno));
+    return st;
+}
+
+/* ---- the report ------------------------------------------------------------------ */
+
+typedef struct report_result {
+    plim_pretend_report pub;
+    plim_arena arena;
+} report_result;
+
+typedef struct live_row {
+    const plim_storage *s;
+    uint32_t line;
+    uint64_t bytes;
+} live_row;
+
+static int compare_u64(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
+
+static int compare_dims(const plim_meta *a, const plim_meta *b)
+{
+    if (!a || !b)
+        return (a != NULL) - (b != NULL);
+    int c = (int)a->dtype - (int)b->dtype;
+    c = c ? c : a->rank - b->rank;
+    for (int32_t i = 0; !c && i < a->rank; i++)
+        c = compare_u64((uint64_t)a->dim[i], (uint64_t)b->dim[i]);
+    return c;
+}
+
+/* Of one line, of one kind, of one shape: one group. */
+static int compare_group(const void *x, const void *y)
+{
+    const live_row *a = x, *b = y;
+    int c = compare_u64(a->line, b->line);
+    c = c ? c : (int)a->s->category - (int)b->s->category;
+    c = c ? c : compare_dims(a->s->meta, b->s->meta);
+    return c || a->s->meta ? c : compare_u64(a->bytes, b->bytes);
+}
+
+static int compare_live(const void *x, const void *y)
+{
+    const plim_pretend_line *a = x, *b = y;
+    int c = compare_u64(b->live, a->live);
+    return c ? c : strcmp(a->line, b->line);
+}
+
+static int compare_tensors(const void *x, const void *y)
+{
+    const plim_pretend_tensors *a = x, *b = y;
+    int c = compare_u64(a->line, b->line);
+    return c ? c : compare_u64(b->bytes, a->bytes);
+}
+
+static live_row *find_live(plim_pretend *d, plim_arena *a, uint32_t *n)
+{
+    uint8_t *live = PLIM_NEW_N(a, uint8_t, (uint64_t)d->tape.n_storages + 1);
+    live_row *rows = PLIM_NEW_N(a, live_row, (uint64_t)d->tape.n_storages + 1);
+    *n = 0;
+    if (!live || !rows || d->peak_event == PLIM_NONE)
+        return rows;
+    for (uint32_t i = 0; i <= d->peak_event; i++) {
+        const plim_event *e = &d->tape.events[i];
+        if (e->kind == PLIM_EVENT_ALLOC || e->kind == PLIM_EVENT_FREE)
+            live[e->id] = e->kind == PLIM_EVENT_ALLOC;
+    }
+    for (uint32_t i = 0; i < d->tape.n_storages; i++)
+        if (live[i])
+            rows[(*n)++] =
+                (live_row){.s = &d->tape.storages[i],
+                           .line = d->storage_line[i],
+                           .bytes = plim_storage_bytes(&d->tape.storages[i], d->bound)};
+    qsort(rows, *n, sizeof *rows, compare_group);
+    return rows;
+}
+
+static void group_live(const live_row *rows, uint32_t n, plim_pretend_report *r,
+                       plim_pretend_tensors *t, plim_pretend_line *lines)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const plim_meta *m = rows[i].s->meta;
+        r->category[rows[i].s->category] += rows[i].bytes;
+        lines[rows[i].line].live += rows[i].bytes;
+        if (!i || compare_group(&rows[i - 1], &rows[i])) {
+            plim_pretend_tensors *fresh = &t[r->n_tensors++];
+            *fresh = (plim_pretend_tensors){.line = rows[i].line,
+                                            .category = (plim_category)rows[i].s->category,
+                                            .dtype = m ? (int)m->dtype : -1,
+                                            .rank = m ? m->rank : -1};
+            if (m)
+                memcpy(fresh->dim, m->dim, sizeof m->dim);
+        }
+        t[r->n_tensors - 1].count++;
+        t[r->n_tensors - 1].bytes += rows[i].bytes;
+    }
+}
+
+/* Lines by what they hold; the groups follow their lines. */
+static bool order_lines(plim_arena *a, plim_pretend_report *r, plim_pretend_line *lines,
+                        plim_pretend_tensors *t)
+{
+    uint32_t *place = PLIM_NEW_N(a, uint32_t, (uint64_t)r->n_lines + 1);
+    plim_map by_text = {0};
+    if (!place)
+        return false;
+    for (uint32_t i = 0; i < r->n_lines; i++)
+        if (!plim_map_put(a, &by_text, plim_str_of(lines[i].line), i))
+            return false;
+    qsort(lines, r->n_lines, sizeof *lines, compare_live);
+    for (uint32_t i = 0; i < r->n_lines; i++) {
+        uint32_t old = 0;
+        plim_map_get(&by_text, plim_str_of(lines[i].line), &old);
+        place[old] = i;
+    }
+    for (uint32_t i = 0; i < r->n_tensors; i++)
+        t[i].line = place[t[i].line];
+    qsort(t, r->n_tensors, sizeof *t, compare_tensors);
+    return true;
+}
+
+static const char *copy_text(plim_arena *a, const char *z, bool *ok)
+{
+    const char *own = plim_arena_str(a, plim_str_of(z ? z : "")).p;
+    *ok &= own != NULL;
+    return own;
+}
+
+static bool report_lists(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
+{
+    uint32_t n = 0;
+    bool ok = true;
+    live_row *live = find_live(d, a, &n);
+    plim_pretend_tensors *t = PLIM_NEW_N(a, plim_pretend_tensors, (uint64_t)n + 1);
+    plim_pretend_line *lines = PLIM_NEW_N(a, plim_pretend_line, (uint64_t)d->n_lines + 1);
+    plim_phase_row *rows = PLIM_NEW_N(a, plim_phase_row, (uint64_t)d->n_rows + 1);
+    plim_pretend_caveat *caveats =
+        PLIM_NEW_N(a, plim_pretend_caveat, (uint64_t)d->n_caveats + 1);
+    if (!live || !t || !lines || !rows || !caveats)
+        return false;
+    for (uint32_t i = 0; i < d->n_lines; i++)
+        lines[i] = (plim_pretend_line){.line = copy_text(a, d->lines[i].text, &ok),
+                                       .allocations = d->lines[i].allocations,
+                                       .requested = d->lines[i].requested};
+    for (uint32_t i = 0; i < d->n_caveats; i++)
+        caveats[i] = (plim_pretend_caveat){.line = copy_text(a, d->caveats[i].line, &ok),
+                                           .what = copy_text(a, d->caveats[i].what, &ok),
+                                           .count = d->caveats[i].count};
+    if (d->n_rows)
+        memcpy(rows, d->rows, d->n_rows * sizeof *rows);
+    r->n_lines = d->n_lines;
+    group_live(live, n, r, t, lines);
+    r->lines = lines;
+    r->tensors = t;
+    r->phases = rows;
+    r->n_phases = d->n_rows;
+    r->caveats = caveats;
+    r->n_caveats = d->n_caveats;
+    return ok && order_lines(a, r, lines, t);
+}
+
+static bool report_fill(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
+{
+    plim_alloc_stats s;
+    bool ok = true;
+    plim_alloc_get_stats(d->h, &s);
+    *r = (plim_pretend_report){.card = d->card,
+                               .context_low = d->context_low,
+                               .context_high = d->context_high,
+                               .context_known = d->context_high > 0,
+                               .peak_requested = d->peak_requested,
+                               .peak_allocated = d->peak_allocated,
+                               .peak_reserved = d->peak_reserved,
+                               .events = d->tape.n_events,
+                               .storages = d->tape.n_storages,
+                               .truncated = d->truncated,
+                               .peak_step = d->peak_at.step,
+                               .peak_phase = (plim_phase)d->peak_at.phase,
+                               .num_ooms = s.num_ooms,
+                               .num_alloc_retries = s.num_alloc_retries};
+    r->card.name = copy_text(a, d->card.name, &ok);
+    r->peak_op = copy_text(a, d->peak_at.op.p, &ok);
+    r->peak_line =
+        copy_text(a, d->peak_line == PLIM_NONE ? "" : d->lines[d->peak_line].text, &ok);
+    if (d->ooms) {
+        r->oom_text = copy_text(a, d->first_oom_text, &ok);
+        r->oom_line = copy_text(a, d->first_oom_line, &ok);
+    }
+    return report_lists(d, a, r) && ok;
+}
+
+plim_status plim_pretend_report_make(plim_pretend *d, plim_pretend_report **out, plim_err *err)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    report_result *r = PLIM_NEW(&a, report_result);
+    if (!r)
+        return plim_oom(err);
+    r->arena = a;
+    pthread_mutex_lock(&d->lock);
+    bool ok = report_fill(d, &r->arena, &r->pub);
+    pthread_mutex_unlock(&d->lock);
+    if (ok) {
+        *out = &r->pub;
+        return PLIM_OK;
+    }
+    plim_pretend_report_free(&r->pub);
+    return plim_oom(err);
+}
+
+void plim_pretend_report_free(plim_pretend_report *r)
+{
+    if (!r)
+        return;
+    plim_arena a = ((report_result *)(void *)r)->arena; /* it frees the struct it stands in */
+    plim_arena_free(&a);
+}
