@@ -120,6 +120,19 @@ static int take_input(const plim_opt *o, plim_args *a, const char *value)
     return PLIM_EXIT_DONE;
 }
 
+static int take_scalar(const plim_opt *o, plim_args *a, const char *value)
+{
+    static const char *const words[] = {"0", "1", "nan"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        if (!strcmp(value, words[i])) {
+            a->scalar = words[i];
+            return PLIM_EXIT_DONE;
+        }
+    }
+    return plim_console_usage("'--%s' is '%s', which is not one of %s", o->name, value,
+                              o->arg);
+}
+
 static int take_color(const plim_opt *o, plim_args *a, const char *value)
 {
     static const struct {
@@ -146,6 +159,7 @@ enum {
     POOL = PLIM_USE_POOL,
     REPLAY = PLIM_USE_REPLAY,
     TEXT = PLIM_USE_TEXT,
+    RUN = PLIM_USE_RUN,
 };
 
 #define SETTING(field) offsetof(plim_args, settings.field)
@@ -184,7 +198,7 @@ static const plim_opt opt_table[] = {
  "tight: they are deleted at once"},
 {"steps", "N", STEP, take_int, SETTING(steps), 1,
  "iterations simulated (2: the first has no optimizer state yet)"},
-{"workspace", "HOW", STEP, take_text, SETTING(workspace), 0,
+{"workspace", "HOW", STEP | RUN, take_text, SETTING(workspace), 0,
  "workspaces of libraries: auto (default), off, or at their bounds: low, high"},
 
 {.doc = "The card"},
@@ -192,7 +206,7 @@ static const plim_opt opt_table[] = {
  "a card by name or alias ('plimsoll gpus'); fit takes a list, as t4,a100, or all"},
 {"vram", "SIZE", PLIM_USE_MEMORY, take_size, SETTING(vram), 0,
  "a card of which only the memory is known, as 24GiB"},
-{"alloc-conf", "TEXT", POOL, take_any_text, SETTING(alloc_conf), 0,
+{"alloc-conf", "TEXT", POOL | RUN, take_any_text, SETTING(alloc_conf), 0,
  "settings of the allocator, as in PYTORCH_CUDA_ALLOC_CONF"},
 
 {.doc = "Replay"},
@@ -202,6 +216,18 @@ static const plim_opt opt_table[] = {
  "as torch.cuda.set_per_process_memory_fraction(X)"},
 {"stop-at-oom", NULL, REPLAY, take_bool, offsetof(plim_args, replay.stop_at_oom), 1,
  "end at the first allocation that fails, instead of leaving it out"},
+
+{.doc = "Running a script"},
+{"steps", "N", RUN, take_int, SETTING(steps), 1,
+ "end the script after N optimizer steps; default: let it run"},
+{"limit", "SECONDS", RUN, take_int, offsetof(plim_args, limit), 1,
+ "end the script after so long"},
+{"scalar", "0|1|nan", RUN, take_scalar, 0, 0,
+ "what a value read from the card is, as in loss.item(): 0 (default)"},
+{"mask-fraction", "X", RUN, take_fraction, offsetof(plim_args, mask_fraction), 0,
+ "how much of what it could a mask on the card selects: 1 (default, the worst case)"},
+{"save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,
+ "write the tape, with lines, for 'plimsoll replay'"},
 
 {.doc = "Output"},
 {"explain", "WHAT", PLIM_USE_EXPLAIN, take_text, offsetof(plim_args, explain), 0,
@@ -234,14 +260,19 @@ static const plim_opt opt_table[] = {
 /* clang-format on */
 enum { OPT_COUNT = sizeof opt_table / sizeof *opt_table };
 
-static const plim_opt *opt_find(const char *name, size_t n)
+/* Two rows may share a name if no command uses both. */
+static const plim_opt *opt_find(const char *name, size_t n, unsigned uses)
 {
+    const plim_opt *other = NULL;
     for (int i = 0; i < OPT_COUNT; i++) {
-        const char *have = opt_table[i].name;
-        if (have && !strncmp(have, name, n) && !have[n])
-            return &opt_table[i];
+        const plim_opt *o = &opt_table[i];
+        if (!o->name || strncmp(o->name, name, n) != 0 || o->name[n])
+            continue;
+        if (o->uses & uses)
+            return o;
+        other = o;
     }
-    return NULL;
+    return other;
 }
 
 /* ---- mistakes ------------------------------------------------------------- */
@@ -275,7 +306,7 @@ static int opt_unknown(const char *command, unsigned uses, const char *name, siz
     char typed[64];
     snprintf(typed, sizeof typed, "%.*s", (int)(n < sizeof typed ? n : sizeof typed - 1),
              name);
-    if (opt_find(name, n))
+    if (opt_find(name, n, uses))
         return plim_console_usage("'%s' has no option '--%s' (see 'plimsoll help %s')",
                                   command, typed, command);
     for (int i = 0; i < OPT_COUNT; i++) {
@@ -299,7 +330,7 @@ static int opt_take(plim_args *a, const char *command, unsigned uses, int argc, 
     const char *name = argv[*i] + 2;
     size_t n = strcspn(name, "=");
     const char *value = name[n] ? name + n + 1 : NULL;
-    const plim_opt *o = opt_find(name, n);
+    const plim_opt *o = opt_find(name, n, uses);
     if (!o || !(o->uses & uses))
         return opt_unknown(command, uses, name, n);
     if (!o->arg && value)
@@ -340,7 +371,11 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
         else if (options && argv[i][0] == '-' && argv[i][1])
             code = plim_console_usage("unknown option '%s' (see 'plimsoll help %s')", argv[i],
                                       command);
-        else
+        else if (uses & PLIM_USE_RUN) {
+            a->operand = argv[i];
+            a->command = argv + i; /* to the end: argv ends in NULL */
+            break;
+        } else
             code = opt_operand(a, command, usage, argv[i]);
         if (code)
             return code;

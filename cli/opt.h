@@ -3,7 +3,8 @@
  *
  * --name VALUE and --name=VALUE are the same; options and operands may be
  * mixed; after -- everything is an operand; of an option that is given twice
- * the last one counts (--input adds up). */
+ * the last one counts (--input adds up).  The operands of `run` are a command:
+ * from its first word on nothing is an option of ours. */
 #ifndef PLIM_OPT_H
 #define PLIM_OPT_H
 
@@ -25,6 +26,7 @@ enum {
     PLIM_USE_LIVE = 1 << 11,   /* the table of what is live */
     PLIM_USE_LAYERS = 1 << 12, /* the table of layers */
     PLIM_USE_HELP = 1 << 13,   /* every command */
+    PLIM_USE_RUN = 1 << 14,    /* a command of its own follows: run */
 };
 
 /* A command line, read. */
@@ -35,6 +37,10 @@ typedef struct plim_args {
     plim_render render;
     plim_color color;
     const char *explain;
+    const char *scalar, *save; /* run */
+    double mask_fraction;
+    int limit;
+    char **command;      /* NULL-terminated; NULL: none */
     const char *operand; /* NULL: none */
     bool help;
     plim_console console;

@@ -1,0 +1,265 @@
+/* cmd_run.c -- plimsoll run -- COMMAND: a training script on a card that does not
+ * exist.
+ *
+ * The work is done inside the script's own Python: PYTHONPATH leads it to
+ * sitecustomize.py, and that to front.py, which reads the PLIMSOLL_RUN_*
+ * variables set here.  Each process that used the card leaves a report in a
+ * folder; this end prints them when the command is over. */
+#include "cmds.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef PLIM_LIBDIR
+#define PLIM_LIBDIR "lib"
+#endif
+
+typedef struct run_places {
+    char data[PATH_MAX]; /* shim.cpp, front.py, sitecustomize.py, plimsoll.h */
+    char lib[PATH_MAX];
+    char report[PATH_MAX];
+} run_places;
+
+/* ---- where things are ------------------------------------------------------- */
+
+/* The folder of this program, with a slash; "" if the system does not say. */
+static void run_home(char *out, size_t n)
+{
+    ssize_t got = readlink("/proc/self/exe", out, n - 1);
+    out[got > 0 ? (size_t)got : 0] = '\0';
+    char *slash = strrchr(out, '/');
+    if (slash)
+        slash[1] = '\0';
+}
+
+/* dir, then the first of two places that exists; false: neither. */
+static bool run_find(char *out, size_t n, const char *home, const char *installed,
+                     const char *built)
+{
+    const char *const places[] = {installed, built};
+    for (int i = 0; i < 2; i++) {
+        int used = snprintf(out, n, "%s%s", home, places[i]);
+        if (used > 0 && (size_t)used < n && !access(out, R_OK))
+            return true;
+    }
+    return false;
+}
+
+static int run_locate(run_places *p)
+{
+    char home[PATH_MAX / 2];
+    const char *tmp = getenv("TMPDIR");
+    run_home(home, sizeof home);
+    if (!run_find(p->data, sizeof p->data, home, "../share/plimsoll/front.py",
+                  "share/plimsoll/front.py") ||
+        !run_find(p->lib, sizeof p->lib, home, "../" PLIM_LIBDIR "/libplimsoll.so",
+                  "libplimsoll.so")) {
+        plim_err err = {.code = PLIM_EIO};
+        snprintf(err.msg, sizeof err.msg,
+                 "'front.py' or 'libplimsoll.so' is not where the installation puts it");
+        return plim_console_error(&err);
+    }
+    *strrchr(p->data, '/') = '\0';
+    snprintf(p->report, sizeof p->report, "%s/plimsoll-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(p->report)) {
+        plim_err err = {.code = PLIM_EIO};
+        snprintf(err.msg, sizeof err.msg, "cannot make a folder for the report: %s",
+                 strerror(errno));
+        return plim_console_error(&err);
+    }
+    return PLIM_EXIT_DONE;
+}
+
+/* ---- what the script's Python is told ----------------------------------------- */
+
+static void run_set(const char *name, const char *value)
+{
+    char variable[64];
+    snprintf(variable, sizeof variable, "PLIMSOLL_RUN_%s", name);
+    if (value)
+        setenv(variable, value, 1);
+    else
+        unsetenv(variable);
+}
+
+static void run_set_number(const char *name, long long value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%lld", value);
+    run_set(name, text);
+}
+
+static void run_environment(const plim_args *a, const run_places *p)
+{
+    const char *path = getenv("PYTHONPATH");
+    char both[2 * PATH_MAX];
+    snprintf(both, sizeof both, "%s%s%s", p->data, path && *path ? ":" : "", path ? path : "");
+    setenv("PYTHONPATH", both, 1);
+    run_set("REPORT", p->report);
+    run_set("LIB", p->lib);
+    run_set("GPU", a->settings.gpu);
+    run_set("ALLOC_CONF", a->settings.alloc_conf         ? a->settings.alloc_conf
+                          : getenv("PYTORCH_ALLOC_CONF") ? getenv("PYTORCH_ALLOC_CONF")
+                                                         : getenv("PYTORCH_CUDA_ALLOC_CONF"));
+    run_set("WORKSPACE", a->settings.workspace);
+    run_set("SCALAR", a->scalar);
+    run_set("SAVE", a->save);
+    run_set_number("VRAM", (long long)a->settings.vram);
+    run_set_number("STEPS", a->settings.steps);
+    run_set_number("LIMIT", a->limit);
+    run_set_number("JSON", a->render == PLIM_JSON);
+    run_set_number("SI", a->style.si);
+    run_set_number("COLOR", a->style.color);
+    run_set_number("ASCII", a->style.ascii);
+    run_set_number("WIDTH", a->style.width);
+    run_set_number("TOP", a->style.top);
+    run_set_number("QUIET", a->style.quiet);
+    char fraction[32];
+    snprintf(fraction, sizeof fraction, "%.9g", a->mask_fraction > 0 ? a->mask_fraction : 1.0);
+    run_set("MASK_FRACTION", fraction);
+}
+
+/* ---- the command ---------------------------------------------------------------- */
+
+/* The command's exit status as a shell would have it; -1: it could not be begun. */
+static int run_command(const plim_args *a)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (!pid) {
+        if (a->render == PLIM_JSON) /* stdout is the report's alone */
+            dup2(STDERR_FILENO, STDOUT_FILENO);
+        execvp(a->command[0], a->command);
+        fprintf(stderr, "plimsoll: cannot run '%s': %s\n", a->command[0], strerror(errno));
+        _exit(PLIM_EXIT_HOST);
+    }
+    if (pid < 0)
+        return -1;
+    signal(SIGINT, SIG_IGN); /* is the script's; its report still comes */
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    signal(SIGINT, SIG_DFL);
+    if (WIFSIGNALED(status)) {
+        fprintf(stderr, "plimsoll: '%s' was ended by signal %d\n", a->command[0],
+                WTERMSIG(status));
+        return 128 + WTERMSIG(status);
+    }
+    return WEXITSTATUS(status);
+}
+
+static void run_print(plim_console *c, const char *path)
+{
+    char piece[4096];
+    FILE *f = fopen(path, "r");
+    if (!f)
+        return;
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;)
+        plim_console_put(c, piece, n);
+    fclose(f);
+}
+
+/* Prints the reports whose names end in `end`; returns how many there were. */
+static int run_print_all(plim_console *c, const char *folder, char end)
+{
+    int n = 0;
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[PATH_MAX + 256];
+        if (e->d_name[0] == '.')
+            continue;
+        if (e->d_name[strlen(e->d_name) - 1] != end)
+            continue; /* of the other kind, or not finished */
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        run_print(c, path);
+        n++;
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void run_remove(const char *folder)
+{
+    DIR *d = opendir(folder);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[PATH_MAX + 256];
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (e->d_name[0] != '.')
+            unlink(path);
+    }
+    if (d)
+        closedir(d);
+    rmdir(folder);
+}
+
+/* A process that had PyTorch and asked nothing of the card, as a launcher, is
+ * heard only if no other was there. */
+static int run_collect(plim_console *c, const char *folder)
+{
+    int n = run_print_all(c, folder, '+');
+    if (!n)
+        n = run_print_all(c, folder, '-');
+    run_remove(folder);
+    return n;
+}
+
+/* A card or setting that is wrong is said before anything runs. */
+static int run_check(const plim_args *a)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_pretend *d = NULL;
+    const plim_pretend_options o = {.gpu = a->settings.gpu,
+                                    .vram = a->settings.vram,
+                                    .alloc_conf = a->settings.alloc_conf,
+                                    .workspace = a->settings.workspace};
+    if (!a->settings.gpu && !a->settings.vram)
+        return plim_console_usage("'run' needs a card: --gpu CARD or --vram SIZE");
+    if (plim_pretend_open(&o, &d, &err))
+        return plim_console_error(&err);
+    plim_pretend_close(d);
+    return PLIM_EXIT_DONE;
+}
+
+static int run_run(plim_args *a)
+{
+    static run_places places;
+    int code = run_check(a);
+    if (!code)
+        code = run_locate(&places);
+    if (code)
+        return code;
+    run_environment(a, &places);
+    code = run_command(a);
+    int reports = run_collect(&a->console, places.report);
+    if (code < 0) {
+        plim_err err = {.code = PLIM_ENOMEM};
+        snprintf(err.msg, sizeof err.msg, "cannot start '%s'", a->command[0]);
+        return plim_console_error(&err);
+    }
+    if (!code && !reports) {
+        plim_err err = {.code = PLIM_EUNSUPPORTED};
+        snprintf(
+            err.msg, sizeof err.msg,
+            "'%.100s' used no PyTorch of a Python that reads PYTHONPATH: nothing to report",
+            a->command[0]);
+        return plim_console_error(&err);
+    }
+    return code;
+}
+
+const plim_cmd plim_cmd_run = {
+    .name = "run",
+    .usage = "COMMAND",
+    .doc = "a PyTorch script on a card that is not there",
+    .options = PLIM_USE_RUN | PLIM_USE_CARD | PLIM_USE_MEMORY | PLIM_USE_LIVE | PLIM_USE_JSON |
+               PLIM_USE_TEXT,
+    .run = run_run,
+};

@@ -1,0 +1,870 @@
+"""front.py -- makes torch.cuda answer as a card that does not exist.
+
+Loaded by sitecustomize.py in a Python that `plimsoll run` started.  When the
+script imports torch this file
+
+ 1. builds shim.cpp against that torch (once; the result is kept) and loads it
+    before torch looks for a GPU;
+ 2. gives torch._C the functions that a CUDA build has, written here, so that
+    torch.cuda itself stays PyTorch's own code;
+ 3. watches modules, backward passes and optimizers, to say what memory is for;
+ 4. writes the report when the script ends.
+
+Settings come in variables PLIMSOLL_RUN_*, from cli/cmd_run.c.
+"""
+
+import atexit
+import ctypes
+import functools
+import hashlib
+import importlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+import time
+import warnings
+import weakref
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CUDA_VERSION, CUDNN_VERSION = "12.8", 91000  # what a wheel of these days says
+
+LOAD, INPUTS, ZERO_GRAD, FORWARD, LOSS, BACKWARD, OPTIMIZER = range(7)  # plim_phase
+PARAMETER, BUFFER, GRADIENT, OPTIMIZER_STATE, INPUT = range(5)  # plim_category
+
+
+def fail(text, code=3):
+    """Ends the script with one line; 3 and 4 as in cli/console.h."""
+    sys.stdout.flush()
+    sys.stderr.write(f"plimsoll: {text}\n")
+    sys.stderr.flush()
+    os._exit(code)
+
+
+# ---- libplimsoll ----------------------------------------------------------------
+
+c_u64, c_u32, c_int, c_str, c_ptr = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_int,
+                                     ctypes.c_char_p, ctypes.c_void_p)
+
+
+class Err(ctypes.Structure):
+    _fields_ = [("code", c_int), ("at", c_u64), ("msg", ctypes.c_char * 256)]
+
+
+class Options(ctypes.Structure):
+    _fields_ = [("gpu", c_str), ("vram", c_u64), ("torch", c_str), ("alloc_conf", c_str),
+                ("workspace", c_str)]
+
+
+class Card(ctypes.Structure):
+    _fields_ = [("name", c_str), ("torch", c_str), ("cc", c_int), ("sms", c_int),
+                ("threads_per_sm", c_int), ("total", c_u64), ("context", c_u64),
+                ("workspace", ctypes.c_bool)]
+
+
+class Stat(ctypes.Structure):
+    _fields_ = [("name", c_str), ("plain", ctypes.c_bool), ("current", c_u64), ("peak", c_u64),
+                ("allocated", c_u64), ("freed", c_u64)]
+
+
+class Block(ctypes.Structure):
+    _fields_ = [("addr", c_u64), ("bytes", c_u64), ("requested", c_u64),
+                ("stream", ctypes.c_uint16), ("state", ctypes.c_uint8),
+                ("first", ctypes.c_bool), ("small", ctypes.c_bool),
+                ("expandable", ctypes.c_bool), ("line", c_str), ("op", c_str)]
+
+
+class Style(ctypes.Structure):
+    _fields_ = [("si", ctypes.c_bool), ("color", ctypes.c_bool), ("ascii", ctypes.c_bool),
+                ("width", c_int), ("top", c_int), ("depth", c_int), ("quiet", ctypes.c_bool),
+                ("columns", c_str), ("types", c_str)]
+
+
+PUT = ctypes.CFUNCTYPE(None, c_ptr, c_ptr, ctypes.c_size_t)
+
+
+def text(z):
+    return z.encode() if z is not None else None
+
+
+class Device:
+    """The C functions of a plim_pretend, as methods."""
+
+    def __init__(self, run, torch_version):
+        self.lib = ctypes.CDLL(run["lib"], mode=ctypes.RTLD_GLOBAL)
+        self.handle = c_ptr()
+        self.lib.plim_pretend_oom_text.restype = c_str
+        self.fraction = 1.0
+        self.note = ""
+        options = Options(text(run["gpu"]), run["vram"], text(torch_version),
+                          text(run["alloc_conf"]), text(run["workspace"]))
+        err = Err()
+        st = self.lib.plim_pretend_open(ctypes.byref(options), ctypes.byref(self.handle),
+                                        ctypes.byref(err))
+        if st and b"PyTorch version" in err.msg:  # newer than we know: as the newest
+            options.torch, err = None, Err()
+            st = self.lib.plim_pretend_open(ctypes.byref(options), ctypes.byref(self.handle),
+                                            ctypes.byref(err))
+            self.note = f"PyTorch {torch_version} is not known: counted as the newest that is"
+        if st:
+            fail(err.msg.decode(), 2)
+        self.card = Card()
+        self.lib.plim_pretend_card_get(self.handle, ctypes.byref(self.card))
+
+    def call(self, name, *args):
+        err = Err()
+        if getattr(self.lib, "plim_pretend_" + name)(self.handle, *args, ctypes.byref(err)):
+            raise RuntimeError(err.msg.decode())
+
+    def failed(self):
+        return bool(self.lib.plim_pretend_oom_text(self.handle))
+
+    def mem_info(self):
+        free, total = c_u64(), c_u64()
+        self.lib.plim_pretend_mem_info(self.handle, ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def stats(self):
+        rows = (Stat * 64)()
+        n = self.lib.plim_pretend_stats(self.handle, rows, 64)
+        return rows[:min(n, 64)]
+
+    def blocks(self):
+        n = self.lib.plim_pretend_blocks(self.handle, None, 0)
+        rows = (Block * (n + 64))()
+        n = self.lib.plim_pretend_blocks(self.handle, rows, n + 64)
+        return rows[:min(n, len(rows))]
+
+    def report(self, run):
+        pieces = []
+        put = PUT(lambda _, p, n: pieces.append(ctypes.string_at(p, n)))
+        report, err = c_ptr(), Err()
+        style = Style(**{k: run[k] for k in ("si", "color", "ascii", "width", "top", "quiet")})
+        st = self.lib.plim_pretend_report_make(self.handle, ctypes.byref(report),
+                                               ctypes.byref(err))
+        if not st:
+            st = self.lib.plim_pretend_report_print(report, 1 if run["json"] else 0,
+                                                    ctypes.byref(style), put, None,
+                                                    ctypes.byref(err))
+            self.lib.plim_pretend_report_free(report)
+        return f"plimsoll: {err.msg.decode()}\n".encode() if st else b"".join(pieces)
+
+
+# ---- the shim: built once for a torch, then loaded ---------------------------------
+
+
+def torch_version(root):
+    spec = importlib.util.spec_from_file_location("_torch_version",
+                                                  os.path.join(root, "version.py"))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return str(module.__version__)
+
+
+def has_new_abi(lib):
+    with open(os.path.join(lib, "libc10.so"), "rb") as f:
+        return b"__cxx1112basic_string" in f.read()
+
+
+def compiler():
+    for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
+        if name and shutil.which(name):
+            return name
+    fail("no C++ compiler: 'plimsoll run' builds a small library for your PyTorch once; "
+         "install g++ or clang++, or set CXX", 4)
+
+
+def build_command(run, root, version, out):
+    lib, include = os.path.join(root, "lib"), os.path.join(root, "include")
+    number = tuple(int(x) for x in version.split("+")[0].split(".")[:2])
+    home = os.path.dirname(run["lib"])
+    return [compiler(), "-std=c++20" if number >= (2, 9) else "-std=c++17", "-O1", "-fPIC",
+            "-shared", "-w", "-fvisibility=hidden",
+            f"-D_GLIBCXX_USE_CXX11_ABI={int(has_new_abi(lib))}", f"-I{run['include']}",
+            f"-I{include}", f"-I{include}/torch/csrc/api/include",
+            os.path.join(HERE, "shim.cpp"), "-o", out, run["lib"], f"-L{lib}", "-ltorch_cpu",
+            "-lc10", f"-Wl,-rpath,{lib}", f"-Wl,-rpath,{home}"]
+
+
+def shim_path(run, root, version):
+    """Where the shim for this torch lies; it is built if it is not there."""
+    key = hashlib.sha256(repr(build_command(run, root, version, "")).encode())
+    for name in (os.path.join(HERE, "shim.cpp"), os.path.join(run["include"], "plimsoll.h")):
+        with open(name, "rb") as f:
+            key.update(f.read())
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
+                         "plimsoll")
+    path = os.path.join(cache, f"shim-{version}-{key.hexdigest()[:12]}.so")
+    if os.path.exists(path):
+        return path
+    os.makedirs(cache, exist_ok=True)
+    sys.stderr.write(f"plimsoll: building the shim for PyTorch {version} (once)\n")
+    fd, made = tempfile.mkstemp(suffix=".so", dir=cache)
+    os.close(fd)
+    done = subprocess.run(build_command(run, root, version, made), capture_output=True, text=True,
+                          env={k: v for k, v in os.environ.items() if k != "PLIMSOLL_RUN_LIB"})
+    if done.returncode:
+        os.unlink(made)
+        errors = [line for line in done.stderr.splitlines() if "error" in line][:5]
+        fail(f"cannot build the shim for PyTorch {version}:\n" +
+             "\n".join(errors or done.stderr.splitlines()[-5:]), 4)
+    os.replace(made, path)
+    return path
+
+
+# ---- what a CUDA build has in torch._C ------------------------------------------------
+
+
+class Properties:
+    """torch.cuda.get_device_properties()"""
+
+    def __init__(self, card):
+        self.name = card.name.decode()
+        self.major, self.minor = divmod(card.cc, 10)
+        self.total_memory = card.total
+        self.multi_processor_count = card.sms
+        self.max_threads_per_multi_processor = card.threads_per_sm
+        self.regs_per_multiprocessor = 65536
+        self.warp_size = 32
+        self.is_integrated = self.is_multi_gpu_board = 0
+        self.shared_memory_per_block = 49152
+        self.shared_memory_per_block_optin = 101376
+        self.shared_memory_per_multiprocessor = 102400
+        self.L2_cache_size = 50 << 20
+        self.gcnArchName = self.name
+        self.uuid = "00000000-0000-0000-0000-000000000000"
+        self.pci_bus_id = self.pci_device_id = self.pci_domain_id = 0
+        self.clock_rate = self.memory_clock_rate = self.memory_bus_width = 0
+
+    def __repr__(self):
+        return (f"_CudaDeviceProperties(name='{self.name}', major={self.major}, "
+                f"minor={self.minor}, total_memory={self.total_memory >> 20}MB, "
+                f"multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
+                f"L2_cache_size={self.L2_cache_size >> 20}MB)")
+
+
+class Event:
+    """Over as soon as it is recorded; times are those of the Python program."""
+
+    def __new__(cls, enable_timing=False, blocking=False, interprocess=False, external=False):
+        self = super().__new__(cls)
+        self.when = None
+        return self
+
+    device, cuda_event = None, 0
+
+    def record(self, stream=None):
+        self.when = time.perf_counter()
+
+    def wait(self, stream=None):
+        pass
+
+    def query(self):
+        return True
+
+    def synchronize(self):
+        pass
+
+    def elapsed_time(self, other):
+        if self.when is None or other.when is None:
+            raise ValueError("both events must be recorded before their times are compared")
+        return (other.when - self.when) * 1000
+
+    def ipc_handle(self):
+        raise RuntimeError("plimsoll: a pretend GPU is not shared between processes")
+
+
+class Graph:
+    def __new__(cls, *args, **kwargs):
+        raise NotImplementedError("plimsoll: CUDA graphs are not simulated")
+
+
+class Cudart:
+    """torch.cuda.cudart()"""
+
+    class cudaError(int):
+        success = 0
+
+    def __init__(self, device):
+        self.device = device
+
+    def cudaMemGetInfo(self, index=0):
+        return self.device.mem_info()
+
+    def cudaGetErrorString(self, code):
+        return "no error" if not code else "unknown error"
+
+    def __getattr__(self, name):
+        if not name.startswith("cuda"):
+            raise AttributeError(name)
+        return lambda *args, **kwargs: 0  # profiler, host registration: nothing to do
+
+
+class Cudnn:
+    """torch._C._cudnn"""
+
+    is_cuda = True
+
+    class RNNMode:
+        rnn_relu, rnn_tanh, lstm, gru = range(4)
+
+    getVersionInt = staticmethod(lambda: CUDNN_VERSION)
+    getRuntimeVersion = getCompileVersion = staticmethod(lambda: (9, 10, 0))
+
+
+class Pretend:
+    """The functions themselves; `names` are what torch._C gets."""
+
+    def __init__(self, device, shim, torch_c):
+        self.device, self.shim, self.c = device, shim, torch_c
+
+    def _cuda_init(self):
+        import torch
+        cuda = torch.cuda
+        cuda.default_generators = (torch.Generator(),)
+        cuda.has_half = True
+        cuda._get_device_properties = lambda index: Properties(self.device.card)
+
+    def _cuda_getDeviceCount(self):
+        return 1
+
+    def _cuda_getDevice(self):
+        return 0
+
+    def _cuda_setDevice(self, index):
+        if index > 0:
+            raise RuntimeError("CUDA error: invalid device ordinal: this pretend machine has "
+                               f"one GPU, cuda:{index} is asked for")
+
+    def _cuda_exchangeDevice(self, index):
+        self._cuda_setDevice(index)
+        return 0
+
+    _cuda_maybeExchangeDevice = _cuda_exchangeDevice
+
+    def _cuda_synchronize(self):
+        self.device.call("sync", ctypes.c_uint16(0xffff))
+
+    def _cuda_getCurrentStream(self, index):
+        return self.shim.plimsoll_shim_stream(), 0, 1
+
+    def _cuda_getDefaultStream(self, index):
+        return 0, 0, 1
+
+    def _cuda_getCurrentRawStream(self, index):
+        return self.shim.plimsoll_shim_stream()
+
+    def _cuda_setStream(self, stream_id, device_index, device_type):
+        self.shim.plimsoll_shim_set_stream(stream_id)
+
+    def _cuda_emptyCache(self):
+        self.device.call("empty_cache")
+
+    def _cuda_memoryStats(self, index):
+        out = {}
+        none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
+        for s in self.device.stats():
+            name = s.name.decode()
+            every = {"current": s.current, "peak": s.peak, "allocated": s.allocated,
+                     "freed": s.freed}
+            if s.plain:
+                out[name] = s.current
+            elif name.startswith("oversize"):
+                out[name] = every
+            else:  # pools are not told apart
+                out[name] = {"all": every, "small_pool": dict(none), "large_pool": dict(none)}
+        out["max_split_size"] = -1
+        return out
+
+    def _cuda_resetPeakMemoryStats(self, index):
+        self.device.call("reset_peak")
+
+    def _cuda_resetAccumulatedMemoryStats(self, index):
+        pass
+
+    def _cuda_hostMemoryStats(self):
+        return {}
+
+    def _cuda_resetPeakHostMemoryStats(self):
+        pass
+
+    _cuda_resetAccumulatedHostMemoryStats = _cuda_resetPeakHostMemoryStats
+
+    def _cuda_setMemoryFraction(self, fraction, index):
+        self.device.call("fraction", ctypes.c_double(fraction))
+        self.device.fraction = fraction
+
+    def _cuda_getMemoryFraction(self, index):
+        return self.device.fraction
+
+    def _cuda_getAllocatorBackend(self):
+        return "native"
+
+    def _accelerator_setAllocatorSettings(self, settings):
+        self.device.call("config", text(settings))
+
+    _cuda_cudaCachingAllocator_set_allocator_settings = _accelerator_setAllocatorSettings
+
+    def _cuda_memorySnapshot(self, *args):
+        segments = []
+        states = ("inactive", "active_allocated", "active_pending_free", "inactive")
+        for b in self.device.blocks():
+            if b.first:
+                segments.append({
+                    "device": 0, "address": b.addr, "total_size": 0, "allocated_size": 0,
+                    "active_size": 0, "requested_size": 0, "stream": b.stream,
+                    "segment_type": "small" if b.small else "large", "segment_pool_id": (0, 0),
+                    "is_expandable": b.expandable, "frames": [], "blocks": []})
+            s = segments[-1]
+            s["total_size"] += b.bytes
+            s["allocated_size"] += b.bytes if b.state == 1 else 0
+            s["active_size"] += b.bytes if b.state in (1, 2) else 0
+            s["requested_size"] += b.requested
+            file, _, line = b.line.decode().rpartition(":")
+            frames = [{"filename": file, "line": int(line), "name": b.op.decode()}] if file else []
+            s["blocks"].append({"address": b.addr, "size": b.bytes,
+                                "requested_size": b.requested, "state": states[b.state],
+                                "frames": frames})
+        return {"segments": segments, "device_traces": [[]], "allocator_settings": {},
+                "external_annotations": []}
+
+    def _cuda_record_memory_history(self, *args, **kwargs):
+        pass  # lines are always recorded
+
+    _cuda_record_memory_history_legacy = _cuda_record_memory_history
+
+    def _cuda_isHistoryEnabled(self):
+        return True
+
+    def _cuda_canDeviceAccessPeer(self, a, b):
+        return False
+
+    def _cuda_getArchFlags(self):
+        return f"sm_{self.device.card.cc}"
+
+    def _cuda_getCompiledVersion(self):
+        return 12080
+
+    def _cuda_isInBadFork(self):
+        return os.getpid() != self.device.pid
+
+    def _cuda_isCurrentStreamCapturing(self):
+        return False
+
+    def _graph_pool_handle(self):
+        return 0, 0
+
+    def _cuda_ipc_collect(self):
+        pass
+
+    _cuda_clearCublasWorkspaces = _cuda_sleep = _cuda_lock_mutex = _cuda_unlock_mutex = \
+        lambda self, *args: None
+
+    def _cuda_set_sync_debug_mode(self, level):
+        pass
+
+    def _cuda_get_sync_debug_mode(self):
+        return 0
+
+    def _cuda_getCurrentBlasHandle(self):
+        return 0
+
+    def _cuda_get_cudnn_benchmark_limit(self):
+        return 10
+
+    def _cuda_set_cudnn_benchmark_limit(self, n):
+        pass
+
+    def _nccl_version(self):
+        raise RuntimeError("plimsoll: NCCL is not simulated; one GPU, one process")
+
+
+def stream_class(torch_c):
+    class CudaStreamBase(torch_c.Stream):
+        def __new__(cls, priority=0, stream_id=None, device_index=0, device_type=1, **kwargs):
+            if stream_id is None:
+                return torch_c.Stream.__new__(cls, device="cuda")
+            return torch_c.Stream.__new__(cls, stream_id=stream_id, device_index=device_index,
+                                          device_type=device_type)
+
+        @property
+        def cuda_stream(self):
+            return self.stream_id
+
+        @staticmethod
+        def priority_range():
+            return 0, -1
+
+    return CudaStreamBase
+
+
+def give_torch_c(device, shim):
+    torch_c = sys.modules["torch._C"]
+    pretend = Pretend(device, shim, torch_c)
+    for name in dir(Pretend):
+        if name.startswith(("_cuda_", "_graph", "_nccl", "_accelerator")):
+            if name != "_accelerator_setAllocatorSettings" or hasattr(torch_c, name):
+                setattr(torch_c, name, getattr(pretend, name))
+    torch_c._CudaDeviceProperties = Properties
+    torch_c._CudaStreamBase = stream_class(torch_c)
+    torch_c._CudaEventBase = Event
+    torch_c._CUDAGraph = Graph
+    torch_c._cudart = Cudart(device)
+    torch_c._cudnn = Cudnn
+    torch_c._has_cuda = torch_c._has_cudnn = True
+
+
+# ---- what happens in the script -----------------------------------------------------------
+
+
+class Story:
+    """Follows the training step, and names tensors for what they are."""
+
+    def __init__(self, run, device, shim):
+        self.run, self.device, self.shim = run, device, shim
+        self.step, self.phase, self.op = -1, LOAD, ""
+        self.depth, self.applying, self.stack = 0, 0, []
+        self.names = {}  # id of a module: its path
+        self.roots = weakref.WeakSet()
+        self.parameter_names = {}  # id of a parameter: its name
+        self.parameters = {}  # id: weak reference
+        self.optimizers = weakref.WeakSet()
+        self.done, self.why = False, ""
+        self.main = threading.get_ident()
+
+    # -- marks
+
+    def mark(self, phase=None, op=""):
+        if self.done or os.getpid() != self.device.pid:
+            return
+        if phase is not None:
+            self.phase = phase
+            if phase != LOAD and self.step < 0:
+                self.step = 0
+        if (self.step, self.phase, op) != self.op:
+            self.op = (self.step, self.phase, op)
+            self.device.call("mark", self.step, self.phase, op.encode())
+
+    # -- names
+
+    def label(self, tensor, category, name=""):
+        try:
+            if tensor.is_cuda and not tensor.is_sparse:
+                self.shim.plimsoll_shim_label(tensor.untyped_storage().data_ptr(), category,
+                                              name.encode())
+        except (RuntimeError, NotImplementedError):
+            pass  # a tensor without a storage of its own
+
+    def label_parameter(self, p):
+        self.parameters[id(p)] = weakref.ref(p)
+        name = self.parameter_names.get(id(p), "")
+        self.label(p.data, PARAMETER, name)
+        if p.grad is not None:
+            self.label(p.grad, GRADIENT, name + ".grad" if name else "")
+
+    def label_module(self, module):
+        for name, p in module.named_parameters():
+            self.parameter_names.setdefault(id(p), name)
+            self.label_parameter(p)
+        for name, b in module.named_buffers():
+            self.label(b, BUFFER, name)
+
+    def label_gradients(self):
+        for key, ref in list(self.parameters.items()):
+            p = ref()
+            if p is None:
+                self.parameters.pop(key, None)
+            elif p.grad is not None:
+                name = self.parameter_names.get(key, "")
+                self.label(p.grad, GRADIENT, name + ".grad" if name else "")
+
+    def label_optimizer(self, optimizer):
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                self.label_parameter(p)
+        for p, state in optimizer.state.items():
+            if isinstance(state, dict):
+                name = self.parameter_names.get(id(p), "")
+                for key, value in state.items():
+                    if isinstance(value, self.torch.Tensor):
+                        self.label(value, OPTIMIZER_STATE, f"{name}.{key}" if name else str(key))
+
+    def sweep(self):
+        self.label_gradients()
+        for optimizer in list(self.optimizers):
+            self.label_optimizer(optimizer)
+
+    # -- modules
+
+    def enter_module(self, module, args):
+        if self.done or threading.get_ident() != self.main or self.phase == BACKWARD:
+            return
+        self.depth += 1
+        if self.depth == 1:
+            if module not in self.roots:
+                self.roots.add(module)
+                self.names.update((id(m), n) for n, m in module.named_modules())
+                self.label_module(module)
+            for a in args if isinstance(args, tuple) else ():
+                if isinstance(a, self.torch.Tensor) and a.is_cuda and not a.requires_grad \
+                        and self.phase != LOSS:
+                    self.label(a, INPUT)
+            loss = "loss" in type(module).__module__.rsplit(".", 1)[-1]
+            self.phase = LOSS if loss else FORWARD
+            self.step = max(self.step, 0)
+        self.stack.append(self.names.get(id(module), ""))
+        self.mark(op=self.stack[-1])
+
+    def leave_module(self, module, args, result):
+        if not self.depth or threading.get_ident() != self.main or self.phase == BACKWARD:
+            return
+        self.depth -= 1
+        if self.stack:
+            self.stack.pop()
+        if self.depth == 0:
+            self.mark(LOSS)
+        else:
+            self.mark(op=self.stack[-1] if self.stack else "")
+
+    # -- backward, optimizer
+
+    def backward(self, f):
+        @functools.wraps(f)
+        def run(*args, **kwargs):
+            if self.phase == BACKWARD or self.done:
+                return f(*args, **kwargs)
+            self.depth, self.stack = 0, []  # an exception may have left a module open
+            self.mark(BACKWARD)
+            try:
+                return f(*args, **kwargs)
+            finally:
+                self.label_gradients()
+                self.phase = LOSS
+        return run
+
+    def zero_grad(self, f):
+        @functools.wraps(f)
+        def run(*args, **kwargs):
+            before = self.phase
+            self.mark(ZERO_GRAD)
+            try:
+                return f(*args, **kwargs)
+            finally:
+                self.mark(INPUTS if before in (LOAD, ZERO_GRAD) else before)
+        return run
+
+    def before_step(self, optimizer, args, kwargs):
+        self.optimizers.add(optimizer)
+        self.label_optimizer(optimizer)
+        self.mark(OPTIMIZER)
+
+    def after_step(self, optimizer, args, kwargs):
+        self.label_optimizer(optimizer)
+        self.step += 1
+        self.mark(INPUTS)
+        if self.run["steps"] and self.step >= self.run["steps"]:
+            raise SystemExit(0)
+
+    def apply(self, f):
+        @functools.wraps(f)
+        def run(module, *args, **kwargs):
+            self.applying += 1
+            try:
+                return f(module, *args, **kwargs)
+            finally:
+                self.applying -= 1
+                if not self.applying and not self.done:
+                    self.label_module(module)
+        return run
+
+    def follow(self, torch):
+        self.torch = torch
+        module = importlib.import_module("torch.nn.modules.module")
+        optim = importlib.import_module("torch.optim.optimizer")
+        module.register_module_forward_pre_hook(self.enter_module)
+        module.register_module_forward_hook(self.leave_module, always_call=True)
+        torch.nn.Module._apply = self.apply(torch.nn.Module._apply)
+        torch.nn.Module.zero_grad = self.zero_grad(torch.nn.Module.zero_grad)
+        torch.optim.Optimizer.zero_grad = self.zero_grad(torch.optim.Optimizer.zero_grad)
+        torch.Tensor.backward = self.backward(torch.Tensor.backward)
+        torch.autograd.backward = self.backward(torch.autograd.backward)
+        torch.autograd.grad = self.backward(torch.autograd.grad)
+        optim.register_optimizer_step_pre_hook(self.before_step)
+        optim.register_optimizer_step_post_hook(self.after_step)
+
+    # -- the end
+
+    def finish(self, why=""):
+        if self.done or os.getpid() != self.device.pid:
+            return
+        self.sweep()
+        self.done = True
+        for note in filter(None, (self.device.note, why or self.why)):
+            self.device.call("note", b"", note.encode())
+        if self.run["save"]:
+            try:
+                self.device.call("save", text(self.run["save"]))
+            except RuntimeError as e:
+                sys.stderr.write(f"plimsoll: {e}\n")
+        used = any(s.name == b"allocation" and s.allocated for s in self.device.stats())
+        used = used or self.device.failed()
+        path = os.path.join(self.run["report"], f"{os.getpid()}{'+' if used else '-'}")
+        with open(path + ".new", "wb") as f:
+            f.write(self.device.report(self.run))
+        os.replace(path + ".new", path)
+        self.shim.plimsoll_shim_close()
+
+    def watch_errors(self):
+        before = sys.excepthook
+
+        def hook(kind, error, trace):
+            if "OutOfMemoryError" not in kind.__name__:
+                self.why = f"the script was ended by {kind.__name__}: this is what came before"
+            before(kind, error, trace)
+        sys.excepthook = hook
+
+    def limit(self, seconds):
+        def stop():
+            self.finish(f"stopped after {seconds} s, as --limit says")
+            sys.stdout.flush()
+            os._exit(0)
+        timer = threading.Timer(seconds, stop)
+        timer.daemon = True
+        timer.start()
+
+
+# ---- putting it together -------------------------------------------------------------------
+
+
+def no_compile(story):
+    def compile(model=None, **kwargs):
+        """torch.compile, which has no GPU to compile for."""
+        line = story.shim.plimsoll_shim_line()
+        story.device.call("note", line, b"torch.compile was left out: eager code ran")
+        return model if model is not None else lambda m: m
+    return compile
+
+
+def storage_to(torch, to):
+    """UntypedStorage.to, which in a CPU build cannot make storages elsewhere."""
+    @functools.wraps(to)
+    def run(self, *, device, non_blocking=False):
+        if torch.device(device).type != "cuda" or self.device.type == "cuda":
+            return to(self, device=device, non_blocking=non_blocking)
+        host = torch.empty(0, dtype=torch.uint8).set_(self)
+        return host.to(device).untyped_storage()
+    return run
+
+
+class Run:
+    def __init__(self, run):
+        self.run = run
+        self.device = self.shim = self.story = None
+
+    def before_torch(self, spec):
+        root = os.path.dirname(spec.origin)
+        version = torch_version(root)
+        if tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 6):
+            fail(f"PyTorch {version} is too old: 'plimsoll run' needs 2.6 or newer")
+        if os.path.exists(os.path.join(root, "lib", "libtorch_cuda.so")):
+            fail(f"PyTorch {version} is a CUDA build: 'plimsoll run' needs a CPU build for now, "
+                 "in a virtual environment of its own for instance")
+        path = shim_path(self.run, root, version)
+        self.device = Device(self.run, version)
+        self.device.pid = os.getpid()
+        try:
+            self.shim = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as e:
+            fail(f"cannot load '{path}': {e}", 4)
+        self.shim.plimsoll_shim_line.restype = c_str
+        self.shim.plimsoll_shim_label.argtypes = [c_u64, c_int, c_str]
+        self.shim.plimsoll_shim_stream.restype = ctypes.c_int64
+        self.shim.plimsoll_shim_set_stream.argtypes = [ctypes.c_int64]
+        number = version.split("+")[0].split(".")
+        skip = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), HERE]
+        self.shim.plimsoll_shim_open(
+            self.device.handle, int(number[0]) * 100 + int(number[1]),
+            ctypes.c_double(float(self.run["scalar"])),
+            ctypes.c_double(self.run["mask_fraction"]),
+            "\n".join(p for p in skip if p).encode(), os.getcwd().encode())
+
+    def before_cuda(self):
+        give_torch_c(self.device, self.shim)
+
+    def after_torch(self, torch):
+        torch.version.cuda = CUDA_VERSION
+        torch.cuda._lazy_init()
+        warnings.filterwarnings("ignore", message=".*pin_memory.*")
+        self.story = Story(self.run, self.device, self.shim)
+        self.story.follow(torch)
+        torch.compile = no_compile(self.story)
+        storage = torch.UntypedStorage
+        storage.to = storage_to(torch, storage.to)
+        storage.cuda = lambda self, device=None, non_blocking=False: self.to(device="cuda")
+        self.story.watch_errors()
+        atexit.register(self.story.finish)
+        if self.run["limit"]:
+            self.story.limit(self.run["limit"])
+
+
+class Loader:
+    """A module's own loader, with something done before and after it."""
+
+    def __init__(self, loader, before, after=None):
+        self.loader, self.before, self.after = loader, before, after
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        self.before()
+        self.loader.exec_module(module)
+        if self.after:
+            self.after(module)
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+
+class Finder:
+    def __init__(self, run):
+        self.run = run
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in ("torch", "torch.cuda"):
+            return None
+        spec = None
+        for finder in [f for f in sys.meta_path if f is not self]:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                break
+        if spec is None or spec.loader is None or spec.origin is None:
+            if name == "torch":
+                fail("this Python has no PyTorch: install it, a CPU build is enough "
+                     "('pip install torch')")
+            return spec
+        if name == "torch":
+            spec.loader = Loader(spec.loader, lambda: self.run.before_torch(spec),
+                                 self.run.after_torch)
+        else:
+            spec.loader = Loader(spec.loader, self.run.before_cuda)
+        return spec
+
+
+def settings():
+    words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib")
+    numbers = ("vram", "steps", "limit", "json", "si", "color", "ascii", "width", "top", "quiet")
+    run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}
+    run.update((k, int(os.environ.get("PLIMSOLL_RUN_" + k.upper()) or 0)) for k in numbers)
+    run["mask_fraction"] = float(os.environ.get("PLIMSOLL_RUN_MASK_FRACTION") or 1)
+    run["scalar"] = run["scalar"] or "0"
+    run["include"] = HERE  # plimsoll.h lies beside this file
+    return run
+
+
+def start():
+    sys.meta_path.insert(0, Finder(Run(settings())))
