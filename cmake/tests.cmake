@@ -73,6 +73,20 @@ add_test(NAME tree.ops
 add_test(NAME tree.check_docs
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py --self-test)
 
+# ---- tests/run: scripts on a pretend GPU; skipped without a CPU build of PyTorch ----
+
+# A library with sanitizers cannot be loaded into a Python without them.
+if(TARGET plimsoll AND NOT sanitize)
+    foreach(part figures examples fits tapes cases)
+        add_test(NAME run.${part}
+                 COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/run/check.py
+                         $<TARGET_FILE:plimsoll> ${part})
+        # One at a time: the first builds the shim for them all.
+        set_tests_properties(run.${part} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
+                             RESOURCE_LOCK torch_shim)
+    endforeach()
+endif()
+
 if(TARGET plimsoll)
     file(GLOB transcripts RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS tests/cli/*.txt)
     file(GLOB_RECURSE docs RELATIVE ${CMAKE_SOURCE_DIR} CONFIGURE_DEPENDS README.md docs/*.md)

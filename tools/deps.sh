@@ -1,7 +1,7 @@
 #!/bin/sh
 # deps.sh -- installs what a job needs and the machine lacks, and nothing else.
 #
-#     tools/deps.sh [build] [check] [fuzz] [lint] [wasm]
+#     tools/deps.sh [build] [check] [run] [fuzz] [lint] [wasm]
 #
 # It looks for the thing itself (a program, a header), not for a package, so a
 # compiler from elsewhere counts; only what is missing is asked of apt.
@@ -38,6 +38,11 @@ for job in "${@:-build}"; do
     check)
         need python3 python3
         need_header libcmocka-dev cmocka.h
+        ;;
+    run)
+        need g++ "${CXX:-c++}" c++
+        need python3 python3
+        need_file python3-venv "/usr/lib/python3*/ensurepip/__init__.py"
         ;;
     fuzz)
         need cmake cmake
