@@ -7,7 +7,7 @@
 enum { SDPA_MATH, SDPA_FLASH, SDPA_EFFICIENT };
 
 /* saved slots */
-enum { S_Q, S_K, S_V, S_MASK, S_OUT, S_LSE, S_SEED, S_OFFSET };
+enum { S_Q, S_K, S_V, S_MASK, S_LSE, S_OUT, S_SEED, S_OFFSET };
 
 typedef struct sdpa_dims {
     int64_t B, H, Hk, Sq, Sk, D, Dv;
