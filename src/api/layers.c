@@ -12,8 +12,6 @@ typedef struct builder {
     plim_layer *row; /* by scope */
 } builder;
 
-static uint64_t sat(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
-
 /* ---- costs: a node counts for its module and for all around it ---------------- */
 
 static void set_output(plim_layer *l, const plim_meta *m)
@@ -31,10 +29,10 @@ static void add_node(builder *b, const plim_node *n)
     plim_op_cost(b->g, n, &c);
     for (uint32_t s = n->scope; s != PLIM_NONE; s = b->g->scopes[s].parent) {
         plim_layer *l = &b->row[s];
-        l->macs = sat(l->macs, c.macs);
-        l->flops = sat(l->flops, c.flops);
-        l->read = sat(l->read, c.read);
-        l->written = sat(l->written, c.written);
+        l->macs = plim_sat_add(l->macs, c.macs);
+        l->flops = plim_sat_add(l->flops, c.flops);
+        l->read = plim_sat_add(l->read, c.read);
+        l->written = plim_sat_add(l->written, c.written);
         if (!n->n_outs)
             continue;
         set_output(
@@ -55,10 +53,10 @@ static void add_parameter(plim_layer *l, const plim_value *v)
     uint64_t numel, bytes;
     if (!plim_meta_numel(&v->meta, &numel) || !plim_meta_bytes(&v->meta, &bytes))
         return;
-    l->parameters = sat(l->parameters, numel);
-    l->parameter_bytes = sat(l->parameter_bytes, bytes);
+    l->parameters = plim_sat_add(l->parameters, numel);
+    l->parameter_bytes = plim_sat_add(l->parameter_bytes, bytes);
     if (!is_bias(v->name))
-        l->weights = sat(l->weights, numel);
+        l->weights = plim_sat_add(l->weights, numel);
 }
 
 /* Each dotted prefix of a parameter's name is looked up among the paths; a
@@ -139,8 +137,8 @@ static bool finish_rows(builder *b, plim_layers *out)
         rows[i].inplace &= rows[i].leaf;
         if (!rows[i].leaf || rows[i].inplace || rows[i].rank < 0)
             continue;
-        out->output_elements = sat(out->output_elements, rows[i].output_elements);
-        out->output_bytes = sat(out->output_bytes, rows[i].output_bytes);
+        out->output_elements = plim_sat_add(out->output_elements, rows[i].output_elements);
+        out->output_bytes = plim_sat_add(out->output_bytes, rows[i].output_bytes);
     }
     out->macs = rows[0].macs;
     out->flops = rows[0].flops;

@@ -77,6 +77,17 @@ static inline bool plim_add(uint64_t a, uint64_t b, uint64_t *out)
     return true;
 }
 
+/* For counts that are only shown: what does not fit is the largest. */
+static inline uint64_t plim_sat_add(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+static inline uint64_t plim_sat_mul(uint64_t a, uint64_t b)
+{
+    uint64_t r;
+    return plim_mul(a, b, &r) ? r : UINT64_MAX;
+}
+
 /* ---- errors ------------------------------------------------------------ */
 
 /* Records the first error and returns `code`, so a call site stays one line.

@@ -164,11 +164,6 @@ static plim_status search(plim_fit_search *s, uint64_t context, int64_t *lo,
     return PLIM_OK;
 }
 
-static uint64_t add_context(uint64_t reserved, uint64_t context)
-{
-    return reserved > UINT64_MAX - context ? UINT64_MAX : reserved + context;
-}
-
 /* What the device gives at the batch that was found, or at 1 if none was. */
 static plim_status measure(plim_fit_search *s, uint64_t low, uint64_t high, plim_fit_row *row,
                            plim_err *err)
@@ -179,12 +174,12 @@ static plim_status measure(plim_fit_search *s, uint64_t low, uint64_t high, plim
     plim_status st = PLIM_OK;
     if (!bounded && !(st = try_batch(s, batch, PLIM_SIM_HIGH, 0, false, &p, err)))
         row->reserved = p.reserved;
-    row->device_high = add_context(row->reserved, high);
+    row->device_high = plim_sat_add(row->reserved, high);
     if (!st)
         st = try_batch(s, batch, PLIM_SIM_LOW, high, bounded, &p, err);
     if (!st) /* less workspace can leave more holes: the lower of both */
         row->device_low =
-            add_context(p.oom ? row->reserved : PLIM_MIN(p.reserved, row->reserved), low);
+            plim_sat_add(p.oom ? row->reserved : PLIM_MIN(p.reserved, row->reserved), low);
     return st;
 }
 

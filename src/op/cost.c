@@ -11,20 +11,6 @@ const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot)
     return &c->g->values[c->node->args[slot].id].meta;
 }
 
-int64_t plim_cost_int(const plim_cost_call *c, uint32_t slot, int64_t def)
-{
-    return slot < c->node->n_args && c->node->args[slot].kind == PLIM_ARG_INT
-               ? c->node->args[slot].i
-               : def;
-}
-
-/* Costs saturate: a count that does not fit is shown as the largest. */
-static uint64_t sat_mul(uint64_t a, uint64_t b)
-{
-    uint64_t r;
-    return plim_mul(a, b, &r) ? r : UINT64_MAX;
-}
-
 static uint64_t numel(const plim_meta *m)
 {
     uint64_t n = 0;
@@ -34,7 +20,7 @@ static uint64_t numel(const plim_meta *m)
 static void set_macs(plim_cost *out, uint64_t macs)
 {
     out->macs = macs;
-    out->flops = sat_mul(macs, 2);
+    out->flops = plim_sat_mul(macs, 2);
 }
 
 void plim_cost_none(const plim_cost_call *c, plim_cost *out) { (void)c, (void)out; }
@@ -54,7 +40,7 @@ void plim_cost_reduce(const plim_cost_call *c, plim_cost *out)
 /* mean, variance, scale and shift: about five operations an element */
 void plim_cost_norm(const plim_cost_call *c, plim_cost *out)
 {
-    out->flops = sat_mul(numel(plim_cost_in(c, 0)), 5);
+    out->flops = plim_sat_mul(numel(plim_cost_in(c, 0)), 5);
 }
 
 /* Each output takes Cin/groups * k inputs: the weight's numel over Cout. */
@@ -62,7 +48,7 @@ void plim_cost_conv(const plim_cost_call *c, plim_cost *out)
 {
     const plim_meta *w = plim_cost_in(c, 1);
     if (w && w->rank > 2 && w->dim[0] > 0)
-        set_macs(out, sat_mul(c->out_numel, numel(w) / (uint64_t)w->dim[0]));
+        set_macs(out, plim_sat_mul(c->out_numel, numel(w) / (uint64_t)w->dim[0]));
 }
 
 /* Transposed: each input feeds Cout/groups * k outputs. */
@@ -70,13 +56,13 @@ void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out)
 {
     const plim_meta *x = plim_cost_in(c, 0), *w = plim_cost_in(c, 1);
     if (x && w && w->rank > 2 && w->dim[0] > 0)
-        set_macs(out, sat_mul(numel(x), numel(w) / (uint64_t)w->dim[0]));
+        set_macs(out, plim_sat_mul(numel(x), numel(w) / (uint64_t)w->dim[0]));
 }
 
 static void cost_inner(const plim_cost_call *c, const plim_meta *a, plim_cost *out)
 {
     if (a && a->rank > 0)
-        set_macs(out, sat_mul(c->out_numel, (uint64_t)PLIM_MAX(a->dim[a->rank - 1], 0)));
+        set_macs(out, plim_sat_mul(c->out_numel, (uint64_t)PLIM_MAX(a->dim[a->rank - 1], 0)));
 }
 void plim_cost_linear(const plim_cost_call *c, plim_cost *out)
 {
@@ -97,10 +83,10 @@ void plim_cost_pool(const plim_cost_call *c, plim_cost *out)
     const plim_arg *k = c->node->n_args > 1 ? &c->node->args[1] : NULL;
     uint64_t window = 1;
     for (uint32_t i = 0; k && k->kind == PLIM_ARG_INTS && i < k->n; i++)
-        window = sat_mul(window, (uint64_t)PLIM_MAX(k->ints[i], 1));
+        window = plim_sat_mul(window, (uint64_t)PLIM_MAX(k->ints[i], 1));
     if (k && k->kind == PLIM_ARG_INT)
-        window = sat_mul((uint64_t)PLIM_MAX(k->i, 1), (uint64_t)PLIM_MAX(k->i, 1));
-    out->flops = sat_mul(c->out_numel, window);
+        window = plim_sat_mul((uint64_t)PLIM_MAX(k->i, 1), (uint64_t)PLIM_MAX(k->i, 1));
+    out->flops = plim_sat_mul(c->out_numel, window);
 }
 
 /* q k^T and p v: B H Sq Sk (D + Dv) */
@@ -112,15 +98,11 @@ void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out)
     uint64_t rows = numel(q) / (uint64_t)PLIM_MAX(q->dim[q->rank - 1], 1);
     uint64_t width = (uint64_t)PLIM_MAX(q->dim[q->rank - 1], 0) +
                      (uint64_t)PLIM_MAX(v->dim[v->rank - 1], 0);
-    set_macs(out, sat_mul(sat_mul(rows, (uint64_t)PLIM_MAX(k->dim[k->rank - 2], 0)), width));
+    set_macs(out, plim_sat_mul(plim_sat_mul(rows, (uint64_t)PLIM_MAX(k->dim[k->rank - 2], 0)),
+                               width));
 }
 
 /* ---- bytes moved ----------------------------------------------------------- */
-
-static uint64_t sat_add(uint64_t a, uint64_t b)
-{
-    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
-}
 
 /* Every operand is touched once. */
 static void cost_bytes(const plim_graph *g, const plim_node *n, plim_cost *out)
@@ -132,11 +114,11 @@ static void cost_bytes(const plim_graph *g, const plim_node *n, plim_cost *out)
         const uint32_t *ids = a->kind == PLIM_ARG_VALUES ? a->ids : &a->id;
         for (uint32_t j = 0; j < k; j++)
             if (ids[j] != PLIM_NONE && plim_meta_bytes(&g->values[ids[j]].meta, &b))
-                out->read = sat_add(out->read, b);
+                out->read = plim_sat_add(out->read, b);
     }
     for (uint32_t i = 0; i < n->n_outs; i++)
         if (plim_meta_bytes(&g->values[n->outs[i]].meta, &b))
-            out->written = sat_add(out->written, b);
+            out->written = plim_sat_add(out->written, b);
 }
 
 /* Is the result the argument's own bytes?  It is when the strides it would have

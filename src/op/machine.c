@@ -148,7 +148,6 @@ static void storage_unref(plim_machine *m, uint32_t s)
 
 const plim_meta *plim_m_meta(const plim_machine *m, plim_t t) { return &m_t(m, t)->meta; }
 bool plim_m_requires_grad(const plim_machine *m, plim_t t) { return m_t(m, t)->requires_grad; }
-bool plim_m_grad_mode(const plim_machine *m) { return m->grad_mode; }
 const plim_world *plim_m_world(const plim_machine *m) { return &m->world; }
 
 int plim_m_sms(plim_machine *m, int *threads_per_sm)
@@ -160,11 +159,6 @@ int plim_m_sms(plim_machine *m, int *threads_per_sm)
 }
 bool plim_m_sms_matter(const plim_machine *m) { return m->sms_matter; }
 bool plim_m_is_wrapped(const plim_machine *m, plim_t t) { return m_t(m, t)->wrapped; }
-
-bool plim_m_same_storage(const plim_machine *m, plim_t a, plim_t b)
-{
-    return m_t(m, a)->storage == m_t(m, b)->storage && m_t(m, a)->storage != PLIM_NONE;
-}
 
 plim_t plim_m_ref(plim_machine *m, plim_t t)
 {

@@ -78,7 +78,6 @@ typedef struct plim_gnode {
 
 const plim_meta *plim_m_meta(const plim_machine *m, plim_t t);
 bool plim_m_requires_grad(const plim_machine *m, plim_t t);
-bool plim_m_grad_mode(const plim_machine *m);
 const plim_world *plim_m_world(const plim_machine *m);
 /* The card's SMs and the threads of one.  Asking is remembered: where nobody
  * asked, cards of different size see the same tape. */
@@ -108,7 +107,6 @@ plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta);
 /* A Python number wrapped as a 0-dim CPU tensor: no bytes, promotes weakly. */
 plim_t plim_m_wrapped(plim_machine *m, bool is_float);
 bool plim_m_is_wrapped(const plim_machine *m, plim_t t);
-bool plim_m_same_storage(const plim_machine *m, plim_t a, plim_t b);
 
 /* ---- recording ---------------------------------------------------------- */
 
@@ -193,6 +191,5 @@ typedef struct plim_cost_call {
     uint64_t out_numel;
 } plim_cost_call;
 const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot); /* NULL: absent */
-int64_t plim_cost_int(const plim_cost_call *c, uint32_t slot, int64_t def);
 
 #endif

@@ -53,6 +53,7 @@ plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like);
 
 /* ---- pointwise ---------------------------------------------------------- */
 plim_t plim_at_add(plim_machine *m, plim_t a, plim_t b, bool inplace);
+plim_t plim_at_sub(plim_machine *m, plim_t a, plim_t b);
 plim_t plim_at_mul(plim_machine *m, plim_t a, plim_t b, bool inplace);
 
 /* ---- reduce ------------------------------------------------------------- */

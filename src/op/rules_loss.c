@@ -155,24 +155,13 @@ static void abs_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
     plim_m_drop(m, sgn);
 }
 static const plim_grad_fn abs_fn = {"AbsBackward0", abs_backward};
-static void l1_sub_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    if (plim_m_wants(m, n, 1))
-        dx[1] = plim_iter_out(m, g[0], 0);
-    if (plim_m_wants(m, n, 0))
-        dx[0] = plim_m_ref(m, g[0]);
-}
-static const plim_grad_fn l1_sub_fn = {"SubBackward0", l1_sub_backward};
 static const plim_grad_fn l1_mean_fn = {"MeanBackward0", plim_backward_fresh};
 
 void plim_run_l1(plim_call *c)
 {
     plim_machine *m = c->m;
-    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
-    plim_gnode *n = plim_m_node(m, &l1_sub_fn, 2, in);
-    plim_t diff = plim_iter_out(m, in[0], in[1]);
-    plim_m_output(m, n, 0, diff);
-    n = plim_m_node(m, &abs_fn, 1, &diff);
+    plim_t diff = plim_at_sub(m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1));
+    plim_gnode *n = plim_m_node(m, &abs_fn, 1, &diff);
     plim_m_save(m, n, 0, diff);
     plim_t mag = plim_m_empty_like(m, diff);
     plim_m_output(m, n, 0, mag);

@@ -55,21 +55,24 @@ static bool column_major(const plim_meta *t)
     return t->rank == 2 && t->stride[0] == 1 && t->stride[1] == t->dim[0];
 }
 
-/* mm_mat1_backward: g mat2^T, laid out as mat1 was (like.rank 2). */
+/* a b, laid out as `like`: column-major comes from b^T a^T. */
+static plim_t gemm_like(plim_machine *m, plim_t a, plim_t b, const plim_meta *like)
+{
+    if (!column_major(like))
+        return gemm(m, a, b, false);
+    plim_t at = flipped(m, a), bt = flipped(m, b);
+    plim_t r = gemm(m, bt, at, false), y = flipped(m, r);
+    plim_m_drop(m, r);
+    plim_m_drop(m, bt);
+    plim_m_drop(m, at);
+    return y;
+}
+
+/* mm_mat1_backward: g mat2^T, laid out as mat1 was. */
 static plim_t grad_mat1(plim_machine *m, plim_t g, plim_t mat2, const plim_meta *mat1)
 {
-    plim_t r, gt, bt;
-    if (column_major(mat1)) {
-        gt = flipped(m, g);
-        r = gemm(m, mat2, gt, false);
-        plim_m_drop(m, gt);
-        bt = flipped(m, r);
-        plim_m_drop(m, r);
-        return bt;
-    }
-    bt = flipped(m, mat2);
-    r = gemm(m, g, bt, false);
-    plim_m_drop(m, bt);
+    plim_t t = flipped(m, mat2), r = gemm_like(m, g, t, mat1);
+    plim_m_drop(m, t);
     return r;
 }
 
@@ -77,17 +80,7 @@ static plim_t grad_mat1(plim_machine *m, plim_t g, plim_t mat2, const plim_meta 
  * that is contiguous after the transpose's own backward. */
 static plim_t grad_mat2(plim_machine *m, plim_t g, plim_t mat1, const plim_meta *mat2)
 {
-    plim_t r, t;
-    if (column_major(mat2)) {
-        t = flipped(m, g);
-        r = gemm(m, t, mat1, false);
-        plim_m_drop(m, t);
-        t = flipped(m, r);
-        plim_m_drop(m, r);
-        return t;
-    }
-    t = flipped(m, mat1);
-    r = gemm(m, t, g, false);
+    plim_t t = flipped(m, mat1), r = gemm_like(m, t, g, mat2);
     plim_m_drop(m, t);
     return r;
 }

@@ -139,6 +139,11 @@ plim_t plim_at_add(plim_machine *m, plim_t a, plim_t b, bool inplace)
     return additive(m, &add_fn, a, b, false, inplace);
 }
 
+plim_t plim_at_sub(plim_machine *m, plim_t a, plim_t b)
+{
+    return additive(m, &sub_fn, a, b, false, false);
+}
+
 static void run_additive(plim_call *c, const plim_grad_fn *fn, bool swap)
 {
     plim_t a = plim_m_ref(c->m, plim_arg_tensor(c, 0)), b = pointwise_operand(c, 1);

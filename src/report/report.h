@@ -119,12 +119,22 @@ plim_cell plim_cell_shape(int rank, const int64_t *dim);
 plim_str plim_cell_show(plim_page *p, const plim_cell *c); /* as it stands in text */
 
 /* A column's getter: what it says of the row r. */
-#define PLIM_GETTER(fn, T, cell)                                                              \
-    static plim_cell fn(const void *row)                                                      \
+#define PLIM_GETTER(fn, T, cell) static PLIM_GETTER_SHARED(fn, T, cell)
+#define PLIM_GETTER_SHARED(fn, T, cell)                                                       \
+    plim_cell fn(const void *row)                                                             \
     {                                                                                         \
         const T *r = row;                                                                     \
         return cell;                                                                          \
     }
+
+/* Of a plim_phase_row, for whoever shows phases; only steps are shown differently. */
+plim_cell plim_phase_get_phase(const void *row);
+plim_cell plim_phase_get_requested(const void *row);
+plim_cell plim_phase_get_allocated(const void *row);
+plim_cell plim_phase_get_reserved(const void *row);
+plim_cell plim_phase_get_peak_requested(const void *row);
+plim_cell plim_phase_get_peak_allocated(const void *row);
+plim_cell plim_phase_get_peak_reserved(const void *row);
 
 /* ---- columns and rows ---------------------------------------------------- */
 

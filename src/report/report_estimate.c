@@ -415,23 +415,23 @@ static void json_memory(plim_jw *w, const plim_estimate *e)
 
 /* clang-format off */
 PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(PLIM_MAX(r->step, 0)))
-PLIM_GETTER(phase_phase, plim_phase_row, plim_cell_text(plim_phase_name(r->phase)))
-PLIM_GETTER(phase_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->requested))
-PLIM_GETTER(phase_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))
-PLIM_GETTER(phase_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
-PLIM_GETTER(phase_peak_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
-PLIM_GETTER(phase_peak_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
-PLIM_GETTER(phase_peak_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
+PLIM_GETTER_SHARED(plim_phase_get_phase, plim_phase_row, plim_cell_text(plim_phase_name(r->phase)))
+PLIM_GETTER_SHARED(plim_phase_get_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->requested))
+PLIM_GETTER_SHARED(plim_phase_get_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))
+PLIM_GETTER_SHARED(plim_phase_get_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
+PLIM_GETTER_SHARED(plim_phase_get_peak_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
+PLIM_GETTER_SHARED(plim_phase_get_peak_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
+PLIM_GETTER_SHARED(plim_phase_get_peak_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
 
 static const plim_column phase_columns[] = {
     {"step",           "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_step},
-    {"phase",          "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_phase},
-    {"requested",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_requested},
-    {"allocated",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_allocated},
-    {"reserved",       "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_reserved},
-    {"peak_requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_peak_requested},
-    {"peak_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_peak_allocated},
-    {"peak_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, phase_peak_reserved},
+    {"phase",          "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_phase},
+    {"requested",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_requested},
+    {"allocated",      "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_allocated},
+    {"reserved",       "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_reserved},
+    {"peak_requested", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_requested},
+    {"peak_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_allocated},
+    {"peak_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, plim_phase_get_peak_reserved},
 };
 /* clang-format on */
 

@@ -17,24 +17,17 @@ static const char *const kinds[PLIM_CAT_COUNT] = {
 
 /* clang-format off */
 PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(r->step))
-PLIM_GETTER(phase_name, plim_phase_row, plim_cell_text(plim_phase_name(r->phase)))
-PLIM_GETTER(phase_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->requested))
-PLIM_GETTER(phase_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))
-PLIM_GETTER(phase_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
-PLIM_GETTER(phase_peak_requested, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
-PLIM_GETTER(phase_peak_allocated, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
-PLIM_GETTER(phase_peak_reserved, plim_phase_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
 
 static const plim_column phase_columns[] = {
     /* name            title            in            align       least drop get */
     {"step",           "step",          PLIM_IN_BOTH, PLIM_RIGHT, 0, 2, phase_step},
-    {"phase",          "phase",         PLIM_IN_BOTH, PLIM_LEFT,  0, 0, phase_name},
-    {"requested",      "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, phase_requested},
-    {"allocated",      "allocated",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, phase_allocated},
-    {"reserved",       "reserved",      PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, phase_reserved},
-    {"peak_requested", "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, phase_peak_requested},
-    {"peak_allocated", "peak allocated", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, phase_peak_allocated},
-    {"peak_reserved",  "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, phase_peak_reserved},
+    {"phase",          "phase",         PLIM_IN_BOTH, PLIM_LEFT,  0, 0, plim_phase_get_phase},
+    {"requested",      "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_requested},
+    {"allocated",      "allocated",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, plim_phase_get_allocated},
+    {"reserved",       "reserved",      PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, plim_phase_get_reserved},
+    {"peak_requested", "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_peak_requested},
+    {"peak_allocated", "peak allocated", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, plim_phase_get_peak_allocated},
+    {"peak_reserved",  "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_peak_reserved},
 };
 /* clang-format on */
 
