@@ -70,18 +70,28 @@ static plim_status decide(work *w, bool oom_high)
     return st;
 }
 
-/* Bounds are over all three runs: with less workspace there can be more holes. */
+static bool has_bounds(const plim_tape *t)
+{
+    for (uint32_t i = 0; i < t->n_storages; i++)
+        if (t->storages[i].high)
+            return true;
+    return false;
+}
+
+/* Bounds are over all three runs: with less workspace there can be more holes.
+ * A tape without bounds (workspace off, low, high) would run the same each time. */
 static plim_status simulate(work *w)
 {
     plim_estimate *e = w->e;
-    bool oom, oom_low, oom_high;
-    uint64_t at_low = 0, at_high = 0;
+    bool oom, oom_low, oom_high, open = has_bounds(&w->tape);
     plim_gpu_context(w->job->gpu, w->job->step.torch->version, &e->context_low,
                      &e->context_high);
     plim_status st = run_on_card(w, e->context_high, PLIM_SIM_ALL, w->a, &w->sim, &oom);
-    if (!st)
+    uint64_t at_low = w->sim.peak_reserved, at_high = at_low;
+    oom_high = oom;
+    if (!st && open)
         st = run_bound(w, PLIM_SIM_LOW, e->context_high, &at_low, &oom_low, NULL);
-    if (!st)
+    if (!st && open)
         st = run_bound(w, PLIM_SIM_HIGH, e->context_high, &at_high, &oom_high, NULL);
     if (!st)
         st = decide(w, oom_high);
@@ -208,8 +218,6 @@ static plim_status name_peak(work *w)
 
 /* ---- arithmetic -------------------------------------------------------------------------- */
 
-static uint64_t sat(uint64_t a, uint64_t b) { return a > UINT64_MAX - b ? UINT64_MAX : a + b; }
-
 /* Does a gradient flow to an argument?  From parameters on, forwards. */
 static uint32_t flows(const plim_arg *a, const bool *wants)
 {
@@ -242,10 +250,10 @@ static plim_status count_flops(work *w)
         }
         for (uint32_t k = 0; k < n->n_outs; k++)
             wants[n->outs[k]] = all > 0;
-        w->e->forward_macs = sat(w->e->forward_macs, c.macs);
-        w->e->forward_flops = sat(w->e->forward_flops, c.flops);
+        w->e->forward_macs = plim_sat_add(w->e->forward_macs, c.macs);
+        w->e->forward_flops = plim_sat_add(w->e->forward_flops, c.flops);
         for (uint32_t k = 0; !w->job->step.infer && k < (c.macs ? operands : all > 0); k++)
-            w->e->backward_flops = sat(w->e->backward_flops, c.flops);
+            w->e->backward_flops = plim_sat_add(w->e->backward_flops, c.flops);
     }
     return PLIM_OK;
 }
