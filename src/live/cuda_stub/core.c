@@ -1,0 +1,479 @@
+/* core.c -- the card and the ledger of its memory: libplimsoll_stub.so. */
+#include "stub.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plimsoll.h"
+
+/* As in pretend.c: above what user space gets, below the byte that arm64 ignores. */
+#define ADDR_FIRST (1ull << 53)
+#define ADDR_END (1ull << 55)
+#define SMALL_ALIGN 512
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_once_t once;
+    bool present;
+    plim_stub_card card;
+
+    plim_stub_range *ranges; /* by begin */
+    size_t n, cap;
+    uint64_t used; /* bytes of the card, whole pages */
+    uint64_t next; /* addresses are used once */
+    uint64_t small, small_end;
+
+    atomic_uintptr_t handle;
+    _Atomic(void (*)(uint64_t)) read;
+} device = {.lock = PTHREAD_MUTEX_INITIALIZER,
+            .once = PTHREAD_ONCE_INIT,
+            .next = ADDR_FIRST,
+            .handle = 0x1000};
+
+/* ---- the card --------------------------------------------------------------- */
+
+/* What the runtime tells of an architecture.
+ * src: CUDA C++ programming guide, tables "technical specifications per compute
+ * capability"; l2: the largest card of that architecture. */
+static const struct arch {
+    int cc, blocks_per_sm, shared_per_sm, shared_per_block, l2_mb;
+} archs[] = {
+    {60, 32, 64, 48, 4},      {61, 32, 96, 48, 3},      {70, 32, 96, 96, 6},
+    {75, 16, 64, 64, 6},      {80, 32, 164, 163, 40},   {86, 16, 100, 99, 6},
+    {87, 16, 164, 163, 4},    {89, 24, 100, 99, 72},    {90, 32, 228, 227, 50},
+    {100, 32, 228, 227, 126}, {103, 32, 228, 227, 126}, {120, 24, 100, 99, 96},
+};
+
+/* The newest architecture in "75,80,86,90" that runs on cc: of the same
+ * generation, not newer; 0: none. */
+static int best_binary(const char *list, int cc)
+{
+    int best = 0;
+    for (char *end; list && *list; list = *end ? end + 1 : end) {
+        int arch = (int)strtol(list, &end, 10);
+        if (arch / 10 == cc / 10 && arch <= cc && arch > best)
+            best = arch;
+        end += strcspn(end, ",");
+    }
+    return best;
+}
+
+static void card_open(void)
+{
+    const char *gpu = getenv("PLIMSOLL_RUN_GPU");
+    uint64_t vram = (uint64_t)plim_stub_setting("PLIMSOLL_RUN_VRAM", 0);
+    plim_pretend_options o = {.gpu = gpu && *gpu ? gpu : NULL, .vram = vram};
+    plim_pretend *d = NULL;
+    plim_err err = PLIM_ERR_INIT;
+    plim_pretend_card told;
+    if (!o.gpu && !o.vram)
+        return;
+    if (plim_pretend_open(&o, &d, &err)) {
+        fprintf(stderr, "plimsoll: %s\n", err.msg);
+        return;
+    }
+    plim_pretend_card_get(d, &told);
+    plim_stub_card *c = &device.card;
+    *c = (plim_stub_card){.cc = told.cc,
+                          .major = told.cc / 10,
+                          .minor = told.cc % 10,
+                          .clusters = told.cc >= 90,
+                          .sms = told.sms,
+                          .threads_per_sm = told.threads_per_sm,
+                          .total = told.total,
+                          .context = told.context};
+    snprintf(c->name, sizeof c->name, "%s", told.name);
+    plim_pretend_close(d);
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++)
+        if (!i || archs[i].cc <= c->cc) {
+            c->blocks_per_sm = archs[i].blocks_per_sm;
+            c->shared_per_sm = archs[i].shared_per_sm << 10;
+            c->shared_per_block = archs[i].shared_per_block << 10;
+            c->l2 = archs[i].l2_mb << 20;
+        }
+    c->binary = best_binary(getenv("PLIMSOLL_STUB_ARCHS"), c->cc);
+    if (!c->binary)
+        c->binary = c->cc;
+    device.present = true;
+}
+
+const plim_stub_card *plim_stub_card_get(void)
+{
+    pthread_once(&device.once, card_open);
+    return device.present ? &device.card : NULL;
+}
+
+/* An attribute is the same everywhere, or lies in the card. */
+#define SAME(number, value)                                                                   \
+    {                                                                                         \
+        number, -1, value                                                                     \
+    }
+#define CARD(number, field)                                                                   \
+    {                                                                                         \
+        number, (int)offsetof(plim_stub_card, field), 0                                       \
+    }
+
+static const struct attribute {
+    int number, offset, value;
+} attributes[] = {
+    SAME(1, 1024), /* threads of a block, and of it in x, y, z */
+    SAME(2, 1024),
+    SAME(3, 1024),
+    SAME(4, 64),
+    SAME(5, INT32_MAX), /* blocks in x, y, z */
+    SAME(6, 65535),
+    SAME(7, 65535),
+    SAME(8, 48 << 10), /* shared memory of a block that does not opt in */
+    SAME(9, 64 << 10), /* constant memory */
+    SAME(10, 32),      /* threads of a warp */
+    SAME(11, INT32_MAX),
+    SAME(12, 65536),   /* registers of a block */
+    SAME(13, 1500000), /* kHz */
+    SAME(14, 512),     /* alignment of textures */
+    SAME(15, 1),       /* copies beside kernels */
+    CARD(16, sms),
+    SAME(19, 1), /* maps host memory */
+    SAME(30, 512),
+    SAME(31, 1), /* kernels side by side */
+    SAME(33, 1), /* PCI bus */
+    SAME(36, 1000000),
+    SAME(37, 256), /* bits of the memory bus */
+    CARD(38, l2),
+    CARD(39, threads_per_sm),
+    SAME(40, 2), /* copy engines */
+    SAME(41, 1), /* one address space with the host */
+    SAME(51, 32),
+    CARD(75, major),
+    CARD(76, minor),
+    SAME(78, 1), /* stream priorities */
+    SAME(79, 1),
+    SAME(80, 1),
+    CARD(81, shared_per_sm),
+    SAME(82, 65536), /* registers of an SM */
+    SAME(83, 1),     /* managed memory, from both sides at once */
+    SAME(89, 1),
+    SAME(87, 32), /* float operations in the time of one double */
+    SAME(90, 1),  /* preemption */
+    SAME(95, 1),  /* cooperative launch */
+    CARD(97, shared_per_block),
+    SAME(99, 1),  /* registers host memory */
+    SAME(102, 1), /* virtual memory, its handles as file descriptors */
+    SAME(103, 1),
+    CARD(106, blocks_per_sm),
+    SAME(111, 1024), /* shared memory that the system takes of a block */
+    CARD(120, clusters),
+};
+
+int plim_stub_attribute(const plim_stub_card *c, int number)
+{
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
+        const struct attribute *a = &attributes[i];
+        if (a->number == number)
+            return a->offset < 0 ? a->value : *(const int *)((const char *)c + a->offset);
+    }
+    return 0;
+}
+
+int plim_stub_occupancy(const plim_stub_card *c, int threads, size_t shared)
+{
+    int warps = threads > 0 ? (threads + 31) / 32 : 1;
+    int n = c->threads_per_sm / 32 / warps;
+    size_t by_shared = (size_t)c->shared_per_sm / (shared + 1024);
+    if (n > c->blocks_per_sm)
+        n = c->blocks_per_sm;
+    return (size_t)n < by_shared ? n : (int)by_shared;
+}
+
+/* ---- the ledger --------------------------------------------------------------- */
+
+static uint64_t round_up(uint64_t x, uint64_t to) { return (x + to - 1) / to * to; }
+
+static uint64_t page_of(uint64_t addr) { return addr / PLIM_STUB_PAGE; }
+
+/* The first range that begins at addr or later. */
+static size_t lower(uint64_t addr)
+{
+    size_t low = 0, high = device.n;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (device.ranges[middle].begin < addr)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static bool insert(plim_stub_range r)
+{
+    if (device.n == device.cap) {
+        size_t cap = device.cap ? 2 * device.cap : 256;
+        plim_stub_range *more = realloc(device.ranges, cap * sizeof *more);
+        if (!more)
+            return false;
+        device.ranges = more;
+        device.cap = cap;
+    }
+    size_t i = lower(r.begin);
+    memmove(device.ranges + i + 1, device.ranges + i, (device.n - i) * sizeof r);
+    device.ranges[i] = r;
+    device.n++;
+    return true;
+}
+
+static void erase(size_t i)
+{
+    device.n--;
+    memmove(device.ranges + i, device.ranges + i + 1, (device.n - i) * sizeof *device.ranges);
+}
+
+/* The index of the range that begins at addr; n: none does. */
+static size_t exactly(uint64_t addr)
+{
+    size_t i = lower(addr);
+    return i < device.n && device.ranges[i].begin == addr ? i : device.n;
+}
+
+static bool take(uint64_t bytes)
+{
+    const plim_stub_card *c = plim_stub_card_get();
+    if (!c || bytes > c->total - c->context || device.used > c->total - c->context - bytes)
+        return false;
+    device.used += bytes;
+    return true;
+}
+
+/* New addresses; the gap stops what runs past the end. */
+static uint64_t addresses(uint64_t bytes, uint64_t align)
+{
+    uint64_t begin = round_up(device.next, align > PLIM_STUB_PAGE ? align : PLIM_STUB_PAGE);
+    if (bytes > ADDR_END - ADDR_FIRST || begin > ADDR_END - bytes - PLIM_STUB_PAGE)
+        return 0;
+    device.next = begin + round_up(bytes, PLIM_STUB_PAGE) + PLIM_STUB_PAGE;
+    return begin;
+}
+
+static uint64_t new_range(uint64_t bytes, enum plim_stub_kind kind)
+{
+    uint64_t whole = round_up(bytes, PLIM_STUB_PAGE);
+    if (bytes > ADDR_END || !take(whole))
+        return 0;
+    uint64_t begin = addresses(whole, 0);
+    plim_stub_range r = {.begin = begin, .bytes = bytes, .refs = 1, .kind = kind};
+    if (begin && insert(r))
+        return begin;
+    device.used -= whole;
+    return 0;
+}
+
+/* Less than a page: beside the small ones before it, if there is room. */
+static uint64_t new_small(uint64_t bytes)
+{
+    uint64_t begin = device.small, n = round_up(bytes, SMALL_ALIGN);
+    plim_stub_range r = {.begin = begin, .bytes = bytes, .kind = PLIM_STUB_DEVICE};
+    if (device.small_end - begin < n) {
+        begin = new_range(bytes, PLIM_STUB_DEVICE);
+        device.small_end = begin ? begin + PLIM_STUB_PAGE : 0;
+    } else if (!insert(r))
+        return 0;
+    device.small = begin ? begin + n : 0;
+    return begin;
+}
+
+/* A small range gives its page back when it was the last one there. */
+static bool shares_page(size_t i)
+{
+    uint64_t page = page_of(device.ranges[i].begin);
+    return (i && page_of(device.ranges[i - 1].begin) == page) ||
+           (i + 1 < device.n && page_of(device.ranges[i + 1].begin) == page);
+}
+
+static void give(size_t i)
+{
+    const plim_stub_range r = device.ranges[i];
+    if (!shares_page(i)) {
+        device.used -= round_up(r.bytes, PLIM_STUB_PAGE);
+        if (device.small_end && page_of(r.begin) == page_of(device.small_end - 1))
+            device.small = device.small_end = 0;
+    }
+    erase(i);
+}
+
+static void release(uint64_t physical)
+{
+    size_t i = exactly(physical);
+    if (i < device.n && device.ranges[i].kind == PLIM_STUB_PHYSICAL &&
+        !--device.ranges[i].refs)
+        give(i);
+}
+
+/* ---- the same, for everybody ----------------------------------------------------- */
+
+static void lock(void) { pthread_mutex_lock(&device.lock); }
+static void unlock(void) { pthread_mutex_unlock(&device.lock); }
+
+uint64_t plim_stub_malloc(uint64_t bytes)
+{
+    lock();
+    uint64_t begin =
+        bytes < PLIM_STUB_PAGE ? new_small(bytes) : new_range(bytes, PLIM_STUB_DEVICE);
+    unlock();
+    return begin;
+}
+
+uint64_t plim_stub_physical(uint64_t bytes)
+{
+    lock();
+    uint64_t begin = new_range(bytes, PLIM_STUB_PHYSICAL);
+    unlock();
+    return begin;
+}
+
+uint64_t plim_stub_reserve(uint64_t bytes, uint64_t align)
+{
+    lock();
+    uint64_t begin = addresses(bytes, align);
+    unlock();
+    return begin;
+}
+
+bool plim_stub_map(uint64_t begin, uint64_t bytes, uint64_t physical)
+{
+    lock();
+    size_t i = exactly(physical);
+    bool ok = i < device.n && device.ranges[i].kind == PLIM_STUB_PHYSICAL;
+    if (ok)
+        device.ranges[i].refs++;
+    ok = ok && insert((plim_stub_range){
+                   .begin = begin, .bytes = bytes, .of = physical, .kind = PLIM_STUB_MAPPED});
+    unlock();
+    return ok;
+}
+
+bool plim_stub_unmap(uint64_t begin, uint64_t bytes)
+{
+    bool any = false;
+    lock();
+    for (size_t i; (i = lower(begin)) < device.n && device.ranges[i].begin - begin < bytes;) {
+        uint64_t of = device.ranges[i].of;
+        if (device.ranges[i].kind != PLIM_STUB_MAPPED)
+            break;
+        erase(i);
+        release(of);
+        any = true;
+    }
+    unlock();
+    return any;
+}
+
+bool plim_stub_host_register(uint64_t begin, uint64_t bytes)
+{
+    lock();
+    bool ok =
+        insert((plim_stub_range){.begin = begin, .bytes = bytes, .kind = PLIM_STUB_HOST});
+    unlock();
+    return ok;
+}
+
+uint64_t plim_stub_host_malloc(uint64_t bytes)
+{
+    void *p = NULL;
+    if (posix_memalign(&p, 4096, bytes ? bytes : 1))
+        return 0;
+    if (!plim_stub_host_register((uint64_t)(uintptr_t)p, bytes)) {
+        free(p);
+        return 0;
+    }
+    return (uint64_t)(uintptr_t)p;
+}
+
+bool plim_stub_free(uint64_t begin)
+{
+    lock();
+    size_t i = exactly(begin);
+    bool found = i < device.n;
+    enum plim_stub_kind kind = found ? device.ranges[i].kind : PLIM_STUB_NONE;
+    if (kind == PLIM_STUB_DEVICE)
+        give(i);
+    else if (kind == PLIM_STUB_PHYSICAL)
+        release(begin);
+    else if (found)
+        erase(i);
+    unlock();
+    return found;
+}
+
+void plim_stub_mem_info(uint64_t *free_bytes, uint64_t *total)
+{
+    const plim_stub_card *c = plim_stub_card_get();
+    lock();
+    *total = c ? c->total : 0;
+    *free_bytes = c ? c->total - c->context - device.used : 0;
+    unlock();
+}
+
+plim_stub_range plim_stub_find(uint64_t addr)
+{
+    plim_stub_range r = {.kind = PLIM_STUB_NONE};
+    lock();
+    size_t i = lower(addr);
+    if (i == device.n || device.ranges[i].begin > addr)
+        i = i ? i - 1 : device.n;
+    if (i < device.n && addr - device.ranges[i].begin < device.ranges[i].bytes)
+        r = device.ranges[i];
+    unlock();
+    return r;
+}
+
+static bool on_card(const void *p)
+{
+    return (uintptr_t)p >= ADDR_FIRST && (uintptr_t)p < ADDR_END;
+}
+
+void plim_stub_copy(void *to, const void *from, uint64_t bytes)
+{
+    if (on_card(to) || !bytes)
+        return;
+    if (!on_card(from)) {
+        memmove(to, from, bytes);
+        return;
+    }
+    memset(to, 0, bytes);
+    void (*call)(uint64_t) = atomic_load(&device.read);
+    if (call)
+        call(bytes);
+}
+
+void plim_stub_on_read(void (*call)(uint64_t)) { atomic_store(&device.read, call); }
+
+/* ---- the rest ----------------------------------------------------------------------- */
+
+void *plim_stub_handle(void) { return (void *)atomic_fetch_add(&device.handle, 0x10); }
+
+int64_t plim_stub_setting(const char *name, int64_t otherwise)
+{
+    const char *z = getenv(name);
+    return z && *z ? strtoll(z, NULL, 10) : otherwise;
+}
+
+int plim_stub_missing(const char *name, atomic_bool *said, int code)
+{
+    if (!atomic_exchange(said, true) && getenv("PLIMSOLL_STUB_LOG"))
+        fprintf(stderr, "plimsoll: stub: '%s' is not implemented\n", name);
+    return code;
+}
+
+/* Where an interface has two generations, the newer one goes by the plain name. */
+void *plim_stub_driver(const char *name)
+{
+    char newer[128];
+    void *lib = dlopen("libcuda.so.1", RTLD_LAZY), *f = NULL;
+    if (!lib)
+        return NULL;
+    if (snprintf(newer, sizeof newer, "%s_v2", name) < (int)sizeof newer)
+        f = dlsym(lib, newer);
+    return f ? f : dlsym(lib, name);
+}

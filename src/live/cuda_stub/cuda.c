@@ -1,0 +1,278 @@
+/* cuda.c -- libcuda.so.1: the driver interface, as far as programs that link the
+ * runtime ask for it.  Its private tables (cuGetExportTable) are not there. */
+#include "stub.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    OK = 0,
+    INVALID = 1,
+    OUT_OF_MEMORY = 2,
+    NO_DEVICE = 100,
+    BAD_DEVICE = 101,
+    NOT_FOUND = 500
+};
+
+#define CUDA(name, ...) PLIM_STUB(int, name, __VA_ARGS__)
+
+static const plim_stub_card *card(void) { return plim_stub_card_get(); }
+
+/* ---- the device -------------------------------------------------------------- */
+
+CUDA(cuInit, unsigned flags)
+{
+    (void)flags;
+    return card() ? OK : NO_DEVICE;
+}
+
+CUDA(cuDriverGetVersion, int *version)
+{
+    *version = (int)plim_stub_setting("PLIMSOLL_STUB_CUDA_VERSION", 13020);
+    return OK;
+}
+
+CUDA(cuDeviceGetCount, int *n)
+{
+    *n = card() != NULL;
+    return OK;
+}
+
+CUDA(cuDeviceGet, int *device, int index)
+{
+    *device = 0;
+    return index || !card() ? BAD_DEVICE : OK;
+}
+
+CUDA(cuDeviceGetName, char *name, int n, int device)
+{
+    if (device || !card() || n < 1)
+        return BAD_DEVICE;
+    snprintf(name, (size_t)n, "%s", card()->name);
+    return OK;
+}
+
+CUDA(cuDeviceTotalMem_v2, size_t *bytes, int device)
+{
+    if (device || !card())
+        return BAD_DEVICE;
+    *bytes = card()->total;
+    return OK;
+}
+
+CUDA(cuDeviceGetAttribute, int *value, int number, int device)
+{
+    if (device || !card())
+        return BAD_DEVICE;
+    *value = plim_stub_attribute(card(), number);
+    return OK;
+}
+
+CUDA(cuDeviceComputeCapability, int *major, int *minor, int device)
+{
+    if (device || !card())
+        return BAD_DEVICE;
+    *major = card()->major;
+    *minor = card()->minor;
+    return OK;
+}
+
+CUDA(cuDeviceGetUuid_v2, unsigned char *uuid, int device)
+{
+    memset(uuid, 0, 16);
+    return device ? BAD_DEVICE : OK;
+}
+
+CUDA(cuDeviceGetPCIBusId, char *id, int n, int device)
+{
+    snprintf(id, (size_t)n, "00000000:01:00.0");
+    return device ? BAD_DEVICE : OK;
+}
+
+CUDA(cuGetErrorString, int code, const char **text)
+{
+    *text = code == OUT_OF_MEMORY ? "out of memory"
+            : code                ? "error of a pretend GPU"
+                                  : "no error";
+    return OK;
+}
+
+CUDA(cuGetErrorName, int code, const char **text)
+{
+    *text = code == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : code                ? "CUDA_ERROR_UNKNOWN"
+                                  : "CUDA_SUCCESS";
+    return OK;
+}
+
+CUDA(cuGetProcAddress_v2, const char *name, void **f, int version, uint64_t flags, int *found)
+{
+    (void)version, (void)flags;
+    *f = plim_stub_driver(name);
+    if (found)
+        *found = *f ? 0 : 1;
+    return *f ? OK : NOT_FOUND;
+}
+
+CUDA(cuGetExportTable, const void **table, const void *id)
+{
+    (void)id;
+    *table = NULL;
+    return NOT_FOUND;
+}
+
+/* ---- contexts: one, always current --------------------------------------------- */
+
+static void *const context = (void *)0x100;
+
+CUDA(cuCtxGetCurrent, void **out)
+{
+    *out = context;
+    return OK;
+}
+
+CUDA(cuDevicePrimaryCtxRetain, void **out, int device)
+{
+    *out = context;
+    return device ? BAD_DEVICE : OK;
+}
+
+CUDA(cuCtxPopCurrent_v2, void **out)
+{
+    if (out)
+        *out = context;
+    return OK;
+}
+
+CUDA(cuDevicePrimaryCtxGetState, int device, unsigned *flags, int *active)
+{
+    *flags = 0;
+    *active = 1;
+    return device ? BAD_DEVICE : OK;
+}
+
+CUDA(cuCtxGetDevice, int *device)
+{
+    *device = 0;
+    return OK;
+}
+
+/* ---- memory ------------------------------------------------------------------- */
+
+CUDA(cuMemGetInfo_v2, size_t *free_bytes, size_t *total)
+{
+    uint64_t f, t;
+    plim_stub_mem_info(&f, &t);
+    *free_bytes = f;
+    *total = t;
+    return OK;
+}
+
+CUDA(cuMemAlloc_v2, uint64_t *addr, size_t bytes)
+{
+    if (!bytes)
+        return INVALID;
+    *addr = plim_stub_malloc(bytes);
+    return *addr ? OK : OUT_OF_MEMORY;
+}
+
+CUDA(cuMemFree_v2, uint64_t addr) { return !addr || plim_stub_free(addr) ? OK : INVALID; }
+
+CUDA(cuMemGetAddressRange_v2, uint64_t *begin, size_t *bytes, uint64_t addr)
+{
+    plim_stub_range r = plim_stub_find(addr);
+    if (begin)
+        *begin = r.begin;
+    if (bytes)
+        *bytes = r.bytes;
+    return r.kind ? OK : INVALID;
+}
+
+CUDA(cuMemGetAllocationGranularity, size_t *bytes, const void *what, int option)
+{
+    (void)what, (void)option;
+    *bytes = PLIM_STUB_PAGE;
+    return OK;
+}
+
+CUDA(cuMemAddressReserve, uint64_t *addr, size_t bytes, size_t align, uint64_t at,
+     uint64_t flags)
+{
+    (void)at, (void)flags;
+    *addr = plim_stub_reserve(bytes, align);
+    return *addr ? OK : OUT_OF_MEMORY;
+}
+
+CUDA(cuMemCreate, uint64_t *handle, size_t bytes, const void *what, uint64_t flags)
+{
+    (void)what, (void)flags;
+    if (!bytes || bytes % PLIM_STUB_PAGE)
+        return INVALID;
+    *handle = plim_stub_physical(bytes);
+    return *handle ? OK : OUT_OF_MEMORY;
+}
+
+CUDA(cuMemRelease, uint64_t handle) { return plim_stub_free(handle) ? OK : INVALID; }
+
+CUDA(cuMemMap, uint64_t addr, size_t bytes, size_t offset, uint64_t handle, uint64_t flags)
+{
+    (void)flags;
+    return !offset && plim_stub_map(addr, bytes, handle) ? OK : INVALID;
+}
+
+CUDA(cuMemUnmap, uint64_t addr, size_t bytes)
+{
+    return plim_stub_unmap(addr, bytes) ? OK : INVALID;
+}
+
+static int copy(const void *to, const void *from, size_t bytes)
+{
+    plim_stub_copy((void *)(uintptr_t)to, from, bytes);
+    return OK;
+}
+
+CUDA(cuMemcpyDtoH_v2, void *to, const void *from, size_t n) { return copy(to, from, n); }
+CUDA(cuMemcpyDtoHAsync_v2, void *to, const void *from, size_t n) { return copy(to, from, n); }
+CUDA(cuMemcpy, void *to, const void *from, size_t n) { return copy(to, from, n); }
+CUDA(cuMemcpyAsync, void *to, const void *from, size_t n) { return copy(to, from, n); }
+
+CUDA(cuPointerGetAttribute, void *value, int what, uint64_t addr)
+{
+    enum { CONTEXT = 1, MEMORY_TYPE, DEVICE_POINTER, HOST_POINTER, DEVICE_ORDINAL = 9 };
+    plim_stub_range r = plim_stub_find(addr);
+    bool host = r.kind == PLIM_STUB_HOST;
+    if (!r.kind)
+        return INVALID;
+    switch (what) {
+    case CONTEXT: *(void **)value = context; return OK;
+    case MEMORY_TYPE: *(unsigned *)value = host ? 1 : 2; return OK;
+    case DEVICE_POINTER: *(uint64_t *)value = addr; return OK;
+    case HOST_POINTER: *(uint64_t *)value = host ? addr : 0; return OK;
+    case DEVICE_ORDINAL: *(int *)value = 0; return OK;
+    default: return INVALID;
+    }
+}
+
+/* ---- kernels -------------------------------------------------------------------- */
+
+CUDA(cuModuleGetFunction, void **f, void *module, const char *name)
+{
+    (void)module, (void)name;
+    *f = plim_stub_handle();
+    return OK;
+}
+
+CUDA(cuFuncGetAttribute, int *value, int what, void *f)
+{
+    enum { MAX_THREADS, PTX = 5, BINARY = 6 };
+    (void)f;
+    *value = what == MAX_THREADS ? 1024 : what == PTX || what == BINARY ? card()->binary : 0;
+    return OK;
+}
+
+CUDA(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *n, void *f, int threads, size_t shared)
+{
+    (void)f;
+    *n = plim_stub_occupancy(card(), threads, shared);
+    return OK;
+}

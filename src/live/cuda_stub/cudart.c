@@ -1,0 +1,487 @@
+/* cudart.c -- libcudart.so.12 and .13: the runtime, over the ledger of core.c. */
+#include "stub.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    OK = 0,
+    INVALID = 1,
+    OUT_OF_MEMORY = 2,
+    NO_DEVICE = 100,
+    BAD_DEVICE = 101,
+    BAD_HANDLE = 400,
+    NOT_READY = 600,
+    NOT_SUPPORTED = 801
+};
+
+typedef struct dim3 {
+    unsigned x, y, z;
+} dim3;
+
+#define CUDART(name, ...) PLIM_STUB(int, name, __VA_ARGS__)
+
+/* ---- errors ------------------------------------------------------------------- */
+
+static _Thread_local int last_error;
+
+static int answer(int code)
+{
+    if (code)
+        last_error = code;
+    return code;
+}
+
+CUDART(cudaPeekAtLastError, void) { return last_error; }
+
+CUDART(cudaGetLastError, void)
+{
+    int code = last_error;
+    last_error = OK;
+    return code;
+}
+
+static const struct {
+    int code;
+    const char *name, *text;
+} errors[] = {
+    {OK, "cudaSuccess", "no error"},
+    {INVALID, "cudaErrorInvalidValue", "invalid argument"},
+    {OUT_OF_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
+    {NO_DEVICE, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
+    {BAD_DEVICE, "cudaErrorInvalidDevice", "invalid device ordinal"},
+    {BAD_HANDLE, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
+    {NOT_READY, "cudaErrorNotReady", "device not ready"},
+    {NOT_SUPPORTED, "cudaErrorNotSupported", "operation not supported"},
+};
+
+PLIM_STUB(const char *, cudaGetErrorName, int code)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].code == code)
+            return errors[i].name;
+    return "cudaErrorUnknown";
+}
+
+PLIM_STUB(const char *, cudaGetErrorString, int code)
+{
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (errors[i].code == code)
+            return errors[i].text;
+    return "unknown error";
+}
+
+/* ---- the device ---------------------------------------------------------------- */
+
+static const plim_stub_card *card(void) { return plim_stub_card_get(); }
+
+CUDART(cudaGetDeviceCount, int *n)
+{
+    *n = card() != NULL;
+    return answer(*n ? OK : NO_DEVICE);
+}
+
+CUDART(cudaGetDevice, int *device)
+{
+    *device = 0;
+    return answer(card() ? OK : NO_DEVICE);
+}
+
+CUDART(cudaSetDevice, int device) { return answer(device || !card() ? BAD_DEVICE : OK); }
+
+CUDART(cudaDeviceGetAttribute, int *value, int number, int device)
+{
+    if (device || !card())
+        return answer(BAD_DEVICE);
+    *value = plim_stub_attribute(card(), number);
+    return OK;
+}
+
+CUDART(cudaDriverGetVersion, int *version)
+{
+    *version =
+        (int)plim_stub_setting("PLIMSOLL_STUB_CUDA_VERSION", PLIM_STUB_MAJOR * 1000 + 20);
+    return OK;
+}
+
+CUDART(cudaRuntimeGetVersion, int *version)
+{
+    *version =
+        (int)plim_stub_setting("PLIMSOLL_STUB_CUDA_VERSION", PLIM_STUB_MAJOR * 1000 + 20);
+    return OK;
+}
+
+CUDART(cudaDeviceGetPCIBusId, char *id, int n, int device)
+{
+    snprintf(id, (size_t)n, "00000000:01:00.0");
+    return answer(device ? BAD_DEVICE : OK);
+}
+
+CUDART(cudaDeviceGetStreamPriorityRange, int *least, int *greatest)
+{
+    *least = 0;
+    *greatest = -5;
+    return OK;
+}
+
+CUDART(cudaDeviceCanAccessPeer, int *can, int device, int peer)
+{
+    (void)device, (void)peer;
+    *can = 0;
+    return OK;
+}
+
+/* Where the fields of cudaDeviceProp lie, which differs from one major version of
+ * the runtime to the next.  Each is an attribute of the device, so one table fills
+ * the struct; wide fields are size_t.
+ * src: offsets in the documented struct, CUDA 12.8 and 13.2. */
+typedef struct prop {
+    int attribute;
+    uint16_t at12, at13;
+    bool wide;
+} prop;
+
+enum { PROP_BYTES_12 = 1032, PROP_BYTES_13 = 1008, PROP_TOTAL = 288 };
+
+static const prop props[] = {
+    {8, 296, 296, true},    /* sharedMemPerBlock */
+    {12, 304, 304, false},  /* regsPerBlock */
+    {10, 308, 308, false},  /* warpSize */
+    {11, 312, 312, true},   /* memPitch */
+    {1, 320, 320, false},   /* maxThreadsPerBlock */
+    {2, 324, 324, false},   /* maxThreadsDim[0] */
+    {3, 328, 328, false},   /* maxThreadsDim[1] */
+    {4, 332, 332, false},   /* maxThreadsDim[2] */
+    {5, 336, 336, false},   /* maxGridSize[0] */
+    {6, 340, 340, false},   /* maxGridSize[1] */
+    {7, 344, 344, false},   /* maxGridSize[2] */
+    {9, 352, 352, true},    /* totalConstMem */
+    {75, 360, 360, false},  /* major */
+    {76, 364, 364, false},  /* minor */
+    {14, 368, 368, true},   /* textureAlignment */
+    {51, 376, 376, true},   /* texturePitchAlignment */
+    {16, 388, 384, false},  /* multiProcessorCount */
+    {19, 400, 392, false},  /* canMapHostMemory */
+    {31, 576, 560, false},  /* concurrentKernels */
+    {33, 584, 568, false},  /* pciBusID */
+    {40, 600, 584, false},  /* asyncEngineCount */
+    {41, 604, 588, false},  /* unifiedAddressing */
+    {37, 612, 592, false},  /* memoryBusWidth */
+    {38, 616, 596, false},  /* l2CacheSize */
+    {39, 624, 604, false},  /* maxThreadsPerMultiProcessor */
+    {78, 628, 608, false},  /* streamPrioritiesSupported */
+    {79, 632, 612, false},  /* globalL1CacheSupported */
+    {80, 636, 616, false},  /* localL1CacheSupported */
+    {81, 640, 624, true},   /* sharedMemPerMultiprocessor */
+    {82, 648, 632, false},  /* regsPerMultiprocessor */
+    {83, 652, 636, false},  /* managedMemory */
+    {89, 676, 656, false},  /* concurrentManagedAccess */
+    {90, 680, 660, false},  /* computePreemptionSupported */
+    {95, 688, 668, false},  /* cooperativeLaunch */
+    {97, 696, 672, true},   /* sharedMemPerBlockOptin */
+    {106, 712, 688, false}, /* maxBlocksPerMultiProcessor */
+    {111, 720, 696, true},  /* reservedSharedMemPerBlock */
+    {99, 728, 704, false},  /* hostRegisterSupported */
+    {120, 772, 748, false}, /* clusterLaunch */
+};
+
+#if PLIM_STUB_MAJOR < 13
+#define PROP_BYTES PROP_BYTES_12
+#define PROP_AT at12
+#else
+#define PROP_BYTES PROP_BYTES_13
+#define PROP_AT at13
+#endif
+
+CUDART(cudaGetDeviceProperties, char *out, int device)
+{
+    const plim_stub_card *c = card();
+    if (device || !c)
+        return answer(BAD_DEVICE);
+    memset(out, 0, PROP_BYTES);
+    snprintf(out, 256, "%s", c->name);
+    memcpy(out + PROP_TOTAL, &c->total, sizeof c->total);
+    for (size_t i = 0; i < sizeof props / sizeof props[0]; i++) {
+        int value = plim_stub_attribute(c, props[i].attribute);
+        size_t wide = (size_t)value;
+        if (props[i].wide)
+            memcpy(out + props[i].PROP_AT, &wide, sizeof wide);
+        else
+            memcpy(out + props[i].PROP_AT, &value, sizeof value);
+    }
+    return OK;
+}
+
+CUDART(cudaGetDeviceProperties_v2, char *out, int device)
+{
+    return cudaGetDeviceProperties(out, device);
+}
+
+/* ---- memory --------------------------------------------------------------------- */
+
+CUDART(cudaMalloc, uint64_t *addr, size_t bytes)
+{
+    *addr = bytes ? plim_stub_malloc(bytes) : 0;
+    return answer(*addr || !bytes ? OK : OUT_OF_MEMORY);
+}
+
+CUDART(cudaMallocAsync, uint64_t *addr, size_t bytes, void *stream)
+{
+    (void)stream;
+    return cudaMalloc(addr, bytes);
+}
+
+CUDART(cudaMallocFromPoolAsync, uint64_t *addr, size_t bytes, void *pool, void *stream)
+{
+    (void)pool, (void)stream;
+    return cudaMalloc(addr, bytes);
+}
+
+CUDART(cudaFree, uint64_t addr)
+{
+    return answer(!addr || plim_stub_free(addr) ? OK : INVALID);
+}
+
+CUDART(cudaFreeAsync, uint64_t addr, void *stream)
+{
+    (void)stream;
+    return cudaFree(addr);
+}
+
+CUDART(cudaMemGetInfo, size_t *free_bytes, size_t *total)
+{
+    uint64_t f, t;
+    plim_stub_mem_info(&f, &t);
+    *free_bytes = f;
+    *total = t;
+    return answer(t ? OK : NO_DEVICE);
+}
+
+CUDART(cudaMallocHost, uint64_t *addr, size_t bytes)
+{
+    *addr = plim_stub_host_malloc(bytes);
+    return answer(*addr ? OK : OUT_OF_MEMORY);
+}
+
+CUDART(cudaHostAlloc, uint64_t *addr, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return cudaMallocHost(addr, bytes);
+}
+
+CUDART(cudaFreeHost, void *p)
+{
+    if (!p)
+        return OK;
+    if (!plim_stub_free((uintptr_t)p))
+        return answer(INVALID);
+    free(p);
+    return OK;
+}
+
+CUDART(cudaHostRegister, void *p, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return answer(plim_stub_host_register((uintptr_t)p, bytes) ? OK : OUT_OF_MEMORY);
+}
+
+CUDART(cudaHostUnregister, void *p)
+{
+    return answer(plim_stub_free((uintptr_t)p) ? OK : INVALID);
+}
+
+CUDART(cudaHostGetDevicePointer, void **addr, void *p, unsigned flags)
+{
+    (void)flags;
+    *addr = p;
+    return OK;
+}
+
+CUDART(cudaPointerGetAttributes, unsigned char *out, uint64_t addr)
+{
+    enum { HOST = 1, DEVICE = 2, BYTES_12 = 24, BYTES_13 = 88 };
+    plim_stub_range r = plim_stub_find(addr);
+    int what[2] = {r.kind == PLIM_STUB_HOST ? HOST : r.kind ? DEVICE : 0, 0};
+    uint64_t pointers[2] = {r.kind ? addr : 0, what[0] == HOST || !what[0] ? addr : 0};
+    memset(out, 0, PLIM_STUB_MAJOR < 13 ? BYTES_12 : BYTES_13);
+    memcpy(out, what, sizeof what);
+    memcpy(out + sizeof what, pointers, sizeof pointers);
+    return OK;
+}
+
+static int copy(void *to, const void *from, size_t bytes)
+{
+    plim_stub_copy(to, from, bytes);
+    return OK;
+}
+
+CUDART(cudaMemcpy, void *to, const void *from, size_t n) { return copy(to, from, n); }
+CUDART(cudaMemcpyAsync, void *to, const void *from, size_t n) { return copy(to, from, n); }
+
+CUDART(cudaMemcpy2DAsync, char *to, size_t to_pitch, const char *from, size_t from_pitch,
+       size_t width, size_t height)
+{
+    for (size_t row = 0; row < height; row++)
+        plim_stub_copy(to + row * to_pitch, from + row * from_pitch, width);
+    return OK;
+}
+
+CUDART(cudaMemcpy2D, char *to, size_t to_pitch, const char *from, size_t from_pitch,
+       size_t width, size_t height)
+{
+    return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height);
+}
+
+/* ---- streams and events: all work is done at once ----------------------------------- */
+
+typedef struct event {
+    double ms;
+} event;
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+CUDART(cudaEventCreateWithFlags, event **e, unsigned flags)
+{
+    (void)flags;
+    *e = calloc(1, sizeof **e);
+    return answer(*e ? OK : OUT_OF_MEMORY);
+}
+
+CUDART(cudaEventCreate, event **e) { return cudaEventCreateWithFlags(e, 0); }
+
+CUDART(cudaEventDestroy, event *e)
+{
+    free(e);
+    return OK;
+}
+
+CUDART(cudaEventRecordWithFlags, event *e, void *stream, unsigned flags)
+{
+    (void)stream, (void)flags;
+    if (!e)
+        return answer(BAD_HANDLE);
+    e->ms = now_ms();
+    return OK;
+}
+
+CUDART(cudaEventRecord, event *e, void *stream)
+{
+    return cudaEventRecordWithFlags(e, stream, 0);
+}
+
+CUDART(cudaEventElapsedTime, float *ms, const event *from, const event *to)
+{
+    *ms = (float)(to->ms - from->ms);
+    return OK;
+}
+
+CUDART(cudaLaunchHostFunc, void *stream, void (*call)(void *), void *data)
+{
+    (void)stream;
+    call(data);
+    return OK;
+}
+
+CUDART(cudaStreamAddCallback, void *stream, void (*call)(void *, int, void *), void *data)
+{
+    call(stream, OK, data);
+    return OK;
+}
+
+/* ---- kernels -------------------------------------------------------------------------- */
+
+/* The compiler's launch in two halves: what the first is given the second takes. */
+static _Thread_local struct {
+    dim3 grid, block;
+    size_t shared;
+    void *stream;
+} launch;
+
+CUDART(__cudaPushCallConfiguration, dim3 grid, dim3 block, size_t shared, void *stream)
+{
+    launch.grid = grid;
+    launch.block = block;
+    launch.shared = shared;
+    launch.stream = stream;
+    return OK;
+}
+
+CUDART(__cudaPopCallConfiguration, dim3 *grid, dim3 *block, size_t *shared, void **stream)
+{
+    *grid = launch.grid;
+    *block = launch.block;
+    *shared = launch.shared;
+    *stream = launch.stream;
+    return OK;
+}
+
+PLIM_STUB(void *, __cudaRegisterFatBinary, void *binary)
+{
+    (void)binary;
+    return plim_stub_handle();
+}
+
+CUDART(__cudaGetKernel, const void **kernel, const void *f)
+{
+    *kernel = f;
+    return OK;
+}
+
+CUDART(cudaFuncGetAttributes, char *out, const void *f)
+{
+    enum { MAX_THREADS = 24, REGISTERS = 28, PTX = 32, BINARY = 36, BYTES = 144 };
+    static const int threads = 1024, registers = 32;
+    (void)f;
+    if (!card())
+        return answer(NO_DEVICE);
+    memset(out, 0, BYTES);
+    memcpy(out + MAX_THREADS, &threads, sizeof threads);
+    memcpy(out + REGISTERS, &registers, sizeof registers);
+    memcpy(out + PTX, &card()->binary, sizeof(int));
+    memcpy(out + BINARY, &card()->binary, sizeof(int));
+    return OK;
+}
+
+CUDART(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *n, const void *f,
+       int threads, size_t shared, unsigned flags)
+{
+    (void)f, (void)flags;
+    *n = card() ? plim_stub_occupancy(card(), threads, shared) : 0;
+    return OK;
+}
+
+CUDART(cudaOccupancyMaxActiveBlocksPerMultiprocessor, int *n, const void *f, int threads,
+       size_t shared)
+{
+    return cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(n, f, threads, shared, 0);
+}
+
+/* A variable on the card that a program declares: an address, and no memory. */
+CUDART(cudaGetSymbolAddress, uint64_t *addr, const void *symbol)
+{
+    (void)symbol;
+    *addr = plim_stub_reserve(PLIM_STUB_PAGE, 0);
+    return answer(*addr ? OK : OUT_OF_MEMORY);
+}
+
+CUDART(cudaGetDriverEntryPointByVersion, const char *name, void **f, unsigned version,
+       uint64_t flags, int *found)
+{
+    (void)version, (void)flags;
+    *f = plim_stub_driver(name);
+    if (found)
+        *found = *f ? 0 : 1;
+    return OK;
+}
+
+CUDART(cudaGetDriverEntryPoint, const char *name, void **f, uint64_t flags, int *found)
+{
+    return cudaGetDriverEntryPointByVersion(name, f, 0, flags, found);
+}

@@ -1,0 +1,461 @@
+/* cudnn.c -- libcudnn.so: descriptors remember what they are told, plans are always
+ * found, and how much memory one takes is a setting: cuDNN's own choice is not
+ * documented. */
+#include "stub.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { OK = 0, BAD_PARAM = 2000, ALLOC_FAILED = 1003 };
+
+#define CUDNN(name, ...) PLIM_STUB(int, name, __VA_ARGS__)
+
+static size_t workspace(void)
+{
+    int64_t n = plim_stub_setting("PLIMSOLL_STUB_CUDNN_WORKSPACE", 0);
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* ---- the library ------------------------------------------------------------- */
+
+PLIM_STUB(size_t, cudnnGetVersion, void)
+{
+    return (size_t)plim_stub_setting("PLIMSOLL_STUB_CUDNN_VERSION", 91000);
+}
+
+PLIM_STUB(size_t, cudnnGetCudartVersion, void)
+{
+    return (size_t)plim_stub_setting("PLIMSOLL_STUB_CUDA_VERSION", 13020);
+}
+
+CUDNN(cudnnGetProperty, int what, int *value)
+{
+    int version = (int)cudnnGetVersion();
+    const int part[] = {version / 10000, version / 100 % 100, version % 100};
+    if (what < 0 || what > 2)
+        return BAD_PARAM;
+    *value = part[what];
+    return OK;
+}
+
+PLIM_STUB(const char *, cudnnGetErrorString, int code)
+{
+    return code ? "error of a pretend GPU" : "CUDNN_STATUS_SUCCESS";
+}
+
+PLIM_STUB(void, cudnnGetLastErrorString, char *text, size_t n)
+{
+    if (n)
+        text[0] = '\0';
+}
+
+CUDNN(cudnnGetStream, void *handle, void **stream)
+{
+    (void)handle;
+    *stream = NULL;
+    return OK;
+}
+
+/* ---- backend descriptors: a list of attributes ----------------------------------- */
+
+typedef struct attribute {
+    struct attribute *next;
+    int name, type;
+    int64_t n;
+    unsigned char bytes[];
+} attribute;
+
+typedef struct descriptor {
+    attribute *first;
+} descriptor;
+
+enum { TYPE_DESCRIPTOR = 15 };
+
+static size_t size_of(int type)
+{
+    enum { BOOLEAN = 2, CHAR = 24, FRACTION = 26 };
+    static const unsigned wide = 1u << 0 | 1u << 3 | 1u << 5 | 1u << 6 | 1u << TYPE_DESCRIPTOR;
+    if (type == BOOLEAN || type == CHAR)
+        return 1;
+    if (type == FRACTION)
+        return 16;
+    return type >= 0 && type < 32 && (wide >> type & 1) ? 8 : 4;
+}
+
+static attribute *find(const descriptor *d, int name)
+{
+    attribute *a = d->first;
+    while (a && a->name != name)
+        a = a->next;
+    return a;
+}
+
+static void clear(descriptor *d)
+{
+    for (attribute *a = d->first, *next; a; a = next) {
+        next = a->next;
+        free(a);
+    }
+    d->first = NULL;
+}
+
+static int put(descriptor *d, int name, int type, int64_t n, const void *bytes)
+{
+    size_t size = (size_t)n * size_of(type);
+    attribute *a = malloc(sizeof *a + size), **at = &d->first;
+    if (!a)
+        return ALLOC_FAILED;
+    while (*at && (*at)->name != name)
+        at = &(*at)->next;
+    attribute *old = *at;
+    *a = (attribute){.next = old ? old->next : NULL, .name = name, .type = type, .n = n};
+    if (size)
+        memcpy(a->bytes, bytes, size);
+    *at = a;
+    free(old);
+    return OK;
+}
+
+static int copy(descriptor *to, const descriptor *from)
+{
+    int code = OK;
+    clear(to);
+    for (const attribute *a = from->first; a && !code; a = a->next)
+        code = put(to, a->name, a->type, a->n, a->bytes);
+    return code;
+}
+
+CUDNN(cudnnBackendCreateDescriptor, int type, descriptor **out)
+{
+    (void)type;
+    *out = calloc(1, sizeof **out);
+    return *out ? OK : ALLOC_FAILED;
+}
+
+CUDNN(cudnnBackendDestroyDescriptor, descriptor *d)
+{
+    if (d)
+        clear(d);
+    free(d);
+    return OK;
+}
+
+CUDNN(cudnnBackendSetAttribute, descriptor *d, int name, int type, int64_t n,
+      const void *bytes)
+{
+    return d && n >= 0 ? put(d, name, type, n, bytes) : BAD_PARAM;
+}
+
+/* What nobody set and is asked for: each heuristic finds one engine, the first of
+ * one.  Everything else is an empty list. */
+static int64_t answer(int name, int64_t *value)
+{
+    enum {
+        HEURISTIC_RESULTS = 202,
+        CONFIG_ENGINE = 300,
+        CONFIG_WORKSPACE = 303,
+        CONFIG_SHARED_MEMORY = 304,
+        PLAN_WORKSPACE = 402,
+        ENGINE_COUNT = 802,
+        ENGINE_INDEX = 1301
+    };
+    const struct {
+        int name;
+        int64_t value;
+    } answers[] = {{HEURISTIC_RESULTS, 0},    {CONFIG_ENGINE, 0},
+                   {CONFIG_SHARED_MEMORY, 0}, {CONFIG_WORKSPACE, (int64_t)workspace()},
+                   {ENGINE_COUNT, 1},         {PLAN_WORKSPACE, (int64_t)workspace()},
+                   {ENGINE_INDEX, 0}};
+    for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
+        if (answers[i].name == name) {
+            *value = answers[i].value;
+            return 1;
+        }
+    return 0;
+}
+
+CUDNN(cudnnBackendGetAttribute, const descriptor *d, int name, int type, int64_t asked,
+      int64_t *n, void *out)
+{
+    int64_t value, there;
+    const attribute *a = find(d, name);
+    there = a ? a->n : answer(name, &value);
+    if (n)
+        *n = there;
+    if (!out || asked < 1 || there < 1)
+        return OK;
+    if (type == TYPE_DESCRIPTOR) { /* the caller's own descriptors are filled */
+        int code = OK;
+        for (int64_t i = 0; a && i < there && i < asked && !code; i++)
+            code = copy(((descriptor **)out)[i],
+                        ((descriptor *const *)(const void *)a->bytes)[i]);
+        return code;
+    }
+    size_t size = size_of(type);
+    if (a)
+        memcpy(out, a->bytes, size * (size_t)(there < asked ? there : asked));
+    else
+        memcpy(out, &value, size < sizeof value ? size : sizeof value);
+    return OK;
+}
+
+CUDNN(cudnnBackendFinalize, descriptor *d) { return d ? OK : BAD_PARAM; }
+
+/* ---- tensors ------------------------------------------------------------------------ */
+
+typedef struct tensor {
+    int type, format, rank, dim[8], stride[8];
+} tensor;
+
+static int new_zeroed(void **out, size_t bytes)
+{
+    *out = calloc(1, bytes);
+    return *out ? OK : ALLOC_FAILED;
+}
+
+static int delete (void *p)
+{
+    free(p);
+    return OK;
+}
+
+CUDNN(cudnnCreateTensorDescriptor, void **out) { return new_zeroed(out, sizeof(tensor)); }
+CUDNN(cudnnCreateFilterDescriptor, void **out) { return new_zeroed(out, sizeof(tensor)); }
+CUDNN(cudnnDestroyTensorDescriptor, void *t) { return delete (t); }
+CUDNN(cudnnDestroyFilterDescriptor, void *t) { return delete (t); }
+
+static int fill(tensor *t, int type, int rank, const int *dim, const int *stride)
+{
+    if (!t)
+        return OK;
+    if (rank < 0 || rank > 8)
+        return BAD_PARAM;
+    t->type = type;
+    t->rank = rank;
+    for (int i = 0; i < rank; i++) {
+        t->dim[i] = dim[i];
+        t->stride[i] = stride ? stride[i] : 0;
+    }
+    return OK;
+}
+
+CUDNN(cudnnSetTensorNdDescriptor, tensor *t, int type, int rank, const int *dim,
+      const int *stride)
+{
+    return fill(t, type, rank, dim, stride);
+}
+
+CUDNN(cudnnSetFilterNdDescriptor, tensor *t, int type, int format, int rank, const int *dim)
+{
+    t->format = format;
+    return fill(t, type, rank, dim, NULL);
+}
+
+CUDNN(cudnnGetTensorNdDescriptor, const tensor *t, int asked, int *type, int *rank, int *dim,
+      int *stride)
+{
+    *type = t->type;
+    *rank = t->rank;
+    for (int i = 0; i < asked && i < t->rank; i++) {
+        dim[i] = t->dim[i];
+        stride[i] = t->stride[i];
+    }
+    return OK;
+}
+
+CUDNN(cudnnGetFilterNdDescriptor, const tensor *t, int asked, int *type, int *format,
+      int *rank, int *dim)
+{
+    *type = t->type;
+    *format = t->format;
+    *rank = t->rank;
+    for (int i = 0; i < asked && i < t->rank; i++)
+        dim[i] = t->dim[i];
+    return OK;
+}
+
+static size_t bytes_of(int type)
+{
+    enum { DOUBLE = 1, HALF = 2, BFLOAT16 = 9 };
+    return type == DOUBLE ? 8 : type == HALF || type == BFLOAT16 ? 2 : 4;
+}
+
+/* ---- normalization, dropout: estimated --------------------------------------------- */
+
+CUDNN(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, void *handle, int mode,
+      int ops, void *x, void *z, void *y, void *scale, void *activation, size_t *bytes)
+{
+    (void)handle, (void)mode, (void)ops, (void)x, (void)z, (void)y, (void)scale;
+    (void)activation;
+    *bytes = workspace();
+    return OK;
+}
+
+CUDNN(cudnnGetBatchNormalizationBackwardExWorkspaceSize, void *handle, int mode, int ops,
+      void *x, void *y, void *dy, void *dz, void *dx, void *dscale, void *activation,
+      size_t *bytes)
+{
+    (void)handle, (void)mode, (void)ops, (void)x, (void)y, (void)dy, (void)dz, (void)dx;
+    (void)dscale, (void)activation;
+    *bytes = workspace();
+    return OK;
+}
+
+CUDNN(cudnnGetBatchNormalizationTrainingExReserveSpaceSize, void *handle, int mode, int ops,
+      void *activation, void *x, size_t *bytes)
+{
+    (void)handle, (void)mode, (void)ops, (void)activation, (void)x;
+    *bytes = 0;
+    return OK;
+}
+
+/* The states of a generator for each thread that a card can run. */
+CUDNN(cudnnDropoutGetStatesSize, void *handle, size_t *bytes)
+{
+    enum { STATE = 24 };
+    const plim_stub_card *c = plim_stub_card_get();
+    (void)handle;
+    *bytes = c ? (size_t)c->sms * (size_t)c->threads_per_sm * STATE : 0;
+    return OK;
+}
+
+CUDNN(cudnnGetCTCLossWorkspaceSize_v8, void *handle, int algorithm, void *loss, void *probs,
+      void *gradients, size_t *bytes)
+{
+    (void)handle, (void)algorithm, (void)loss, (void)probs, (void)gradients;
+    *bytes = workspace();
+    return OK;
+}
+
+/* ---- recurrent nets ------------------------------------------------------------------- */
+
+typedef struct rnn {
+    int cell, bias, directions, type, input, hidden, projection, layers;
+} rnn;
+
+typedef struct rnn_data {
+    int steps, batch;
+} rnn_data;
+
+CUDNN(cudnnCreateRNNDescriptor, void **out) { return new_zeroed(out, sizeof(rnn)); }
+CUDNN(cudnnCreateRNNDataDescriptor, void **out) { return new_zeroed(out, sizeof(rnn_data)); }
+CUDNN(cudnnDestroyRNNDescriptor, void *r) { return delete (r); }
+CUDNN(cudnnDestroyRNNDataDescriptor, void *d) { return delete (d); }
+
+CUDNN(cudnnSetRNNDescriptor_v8, rnn *r, int algorithm, int cell, int bias, int direction,
+      int input_mode, int type, int precision, int math, int input, int hidden, int projection,
+      int layers, void *dropout, unsigned flags)
+{
+    (void)algorithm, (void)input_mode, (void)precision, (void)math, (void)dropout, (void)flags;
+    *r = (rnn){.cell = cell,
+               .bias = bias,
+               .directions = direction ? 2 : 1,
+               .type = type,
+               .input = input,
+               .hidden = hidden,
+               .projection = projection && projection != hidden ? projection : 0,
+               .layers = layers};
+    return OK;
+}
+
+CUDNN(cudnnSetRNNDataDescriptor, rnn_data *d, int type, int layout, int steps, int batch,
+      int vector, const int *lengths, void *padding)
+{
+    (void)type, (void)layout, (void)vector, (void)lengths, (void)padding;
+    d->steps = steps;
+    d->batch = batch;
+    return OK;
+}
+
+static size_t gates(const rnn *r)
+{
+    enum { LSTM = 2, GRU = 3 };
+    return r->cell == LSTM ? 4 : r->cell == GRU ? 3 : 1;
+}
+
+static size_t output(const rnn *r)
+{
+    return (size_t)(r->projection ? r->projection : r->hidden);
+}
+
+/* Matrix `id` of a layer in one direction: first those for the input, then those for
+ * the state, then the projection. */
+static void matrix(const rnn *r, int pseudo, size_t id, size_t *rows, size_t *columns)
+{
+    size_t layer = (size_t)pseudo / (size_t)r->directions;
+    *rows = (size_t)r->hidden;
+    *columns = id >= gates(r) ? output(r)
+               : layer        ? output(r) * (size_t)r->directions
+                              : (size_t)r->input;
+    if (id == 2 * gates(r)) {
+        *rows = (size_t)r->projection;
+        *columns = (size_t)r->hidden;
+    }
+}
+
+static size_t matrices(const rnn *r) { return 2 * gates(r) + (r->projection != 0); }
+
+/* Elements before matrix `id` of this layer: all matrices, then all biases. */
+static size_t before_matrix(const rnn *r, int pseudo, size_t id)
+{
+    size_t n = 0, rows, columns;
+    for (int p = 0; p <= pseudo; p++)
+        for (size_t i = 0; i < (p < pseudo ? matrices(r) : id); i++) {
+            matrix(r, p, i, &rows, &columns);
+            n += rows * columns;
+        }
+    return n;
+}
+
+static size_t biases(const rnn *r)
+{
+    return r->bias == 2 ? 2 * gates(r) : r->bias ? gates(r) : 0;
+}
+
+static size_t weights(const rnn *r)
+{
+    int all = r->layers * r->directions;
+    return before_matrix(r, all, 0) + (size_t)all * biases(r) * (size_t)r->hidden;
+}
+
+CUDNN(cudnnGetRNNWeightSpaceSize, void *handle, const rnn *r, size_t *bytes)
+{
+    (void)handle;
+    *bytes = weights(r) * bytes_of(r->type);
+    return OK;
+}
+
+CUDNN(cudnnGetRNNWeightParams, void *handle, const rnn *r, int pseudo, size_t bytes,
+      uint64_t space, int id, tensor *m, uint64_t *matrix_at, tensor *b, uint64_t *bias_at)
+{
+    size_t rows, columns, item = bytes_of(r->type);
+    size_t bias = before_matrix(r, r->layers * r->directions, 0) +
+                  ((size_t)pseudo * biases(r) + (size_t)id) * (size_t)r->hidden;
+    bool has_bias = (size_t)id < biases(r), has_matrix = (size_t)id < matrices(r);
+    (void)handle, (void)bytes;
+    if (matrix_at)
+        *matrix_at = has_matrix ? space + before_matrix(r, pseudo, (size_t)id) * item : 0;
+    if (bias_at)
+        *bias_at = has_bias ? space + bias * item : 0;
+    matrix(r, pseudo, (size_t)id, &rows, &columns);
+    const int dim[] = {1, (int)rows, (int)columns}, stride[] = {1, (int)columns, 1};
+    const int bdim[] = {1, r->hidden, 1}, bstride[] = {1, 1, 1};
+    fill(m, r->type, has_matrix ? 3 : 0, dim, stride);
+    return fill(b, r->type, has_bias ? 3 : 0, bdim, bstride);
+}
+
+/* What backward needs of every step, layer and direction: gates, output and, of an
+ * LSTM, the cell.  An estimate, the same as that of the shim for CPU builds. */
+CUDNN(cudnnGetRNNTempSpaceSizes, void *handle, const rnn *r, int training, const rnn_data *x,
+      size_t *work, size_t *reserve)
+{
+    size_t each = gates(r) + (gates(r) == 4 ? 2 : 1);
+    (void)handle;
+    *work = workspace();
+    if (reserve)
+        *reserve = training
+                       ? (size_t)x->steps * (size_t)x->batch * (size_t)r->hidden *
+                             (size_t)(r->layers * r->directions) * each * bytes_of(r->type)
+                       : 0;
+    return OK;
+}

@@ -1,0 +1,306 @@
+"""front_cuda.py -- `plimsoll run` with a CUDA build of PyTorch (experimental).
+
+front.py calls start() when it finds such a build.  Stub libraries, loaded before
+torch, stand in for CUDA; everything above them is PyTorch's own code, its allocator
+too.  That allocator's history is what happened.  When the script ends it is told to
+the simulated one, request by request, so the report is the same as with a CPU build,
+and both allocators are compared: they must agree to the byte.
+"""
+
+import atexit
+import ctypes
+import os
+import sys
+import sysconfig
+
+import plimsoll_front as front
+
+STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
+         "libcudnn.so.9", "libnvidia-ml.so.1")
+NONE = 0xffffffff  # PLIM_PRETEND_NONE
+CATEGORY_GUESS = 9  # PLIM_CAT_COUNT: by the phase
+READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+
+
+class Tag(ctypes.Structure):  # plim_pretend_tag
+    _fields_ = [("line", ctypes.c_char_p), ("op", ctypes.c_char_p), ("dtype", ctypes.c_int),
+                ("rank", ctypes.c_int), ("dim", ctypes.c_void_p), ("category", ctypes.c_int),
+                ("certainty", ctypes.c_int)]
+
+
+def cuda_major(root):
+    """Of the runtime that this torch is linked with: "13"."""
+    with open(os.path.join(root, "lib", "libc10_cuda.so"), "rb") as f:
+        at = f.read().partition(b"libcudart.so.")[2][:4]
+    return at.split(b"\0")[0].decode()
+
+
+def load_stubs(run, root):
+    """Libraries that are looked for by these names afterwards are ours."""
+    home = os.path.dirname(run["lib"])
+    for folder in (os.path.join(home, "plimsoll", "stub"), os.path.join(home, "stub")):
+        if os.path.isdir(folder):
+            break
+    else:
+        front.fail("no stub libraries for CUDA: they are not where the installation puts them")
+    for name in STUBS:
+        path = os.path.join(folder, name.format(cuda_major(root)))
+        if not os.path.exists(path):
+            front.fail(f"PyTorch for CUDA {cuda_major(root)} is not known: no '{path}'")
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    return ctypes.CDLL(os.path.join(folder, "libplimsoll_stub.so"))
+
+
+class Lines:
+    """The innermost line that is the user's."""
+
+    def __init__(self):
+        skip = [sysconfig.get_path(k) for k in ("stdlib", "platstdlib", "purelib", "platlib")]
+        self.skip = tuple(p + os.sep for p in skip if p)
+        self.here = os.getcwd() + os.sep
+        self.known = {}
+
+    def of_file(self, file):
+        if file not in self.known:
+            mine = file and file[0] != "<" and not file.startswith(self.skip) \
+                and "/site-packages/" not in file and os.path.dirname(file) != front.HERE
+            self.known[file] = file.removeprefix(self.here) if mine else None
+        return self.known[file]
+
+    def of(self, frames):
+        for file, line in frames:
+            name = self.of_file(file)
+            if name:
+                return f"{name}:{line}".encode()
+        return None
+
+    def here_now(self):
+        frame = sys._getframe(1)
+        while frame is not None:
+            name = self.of_file(frame.f_code.co_filename)
+            if name:
+                return f"{name}:{frame.f_lineno}".encode()
+            frame = frame.f_back
+        return None
+
+
+class Log:
+    """Stands in for the device and the shim while the script runs: keeps what front's
+    Story says, with its place among the requests."""
+
+    def __init__(self, device, torch_c, lines):
+        self.device, self.c, self.lines = device, torch_c, lines
+        self.pid, self.rows, self.at = os.getpid(), [], 0
+        self.lib, self.handle = self, None
+
+    def place(self):
+        """How many requests and releases there were."""
+        stats = self.c._cuda_memoryStats(0)["allocation"]["all"]
+        self.at = max(self.at, stats["allocated"] + stats["freed"])
+        return self.at
+
+    def add(self, what, *args):
+        self.rows.append((self.place(), what, args))
+
+    def call(self, what, *args):
+        if what == "mark":
+            self.add("line", self.lines.here_now())
+        self.add(what, *args)
+
+    def plim_pretend_gave_up(self, handle):
+        self.gave_up = True
+
+    gave_up = False
+
+    def plimsoll_shim_label(self, address, category, name):
+        self.add("label", address, category, name)
+
+    def plimsoll_shim_line(self):
+        return self.lines.here_now() or b""
+
+
+class Replay:
+    """Tells the simulated allocator what the real one was asked for."""
+
+    def __init__(self, device, lines):
+        self.device, self.lines = device, lines
+        self.blocks, self.streams, self.line = {}, {0: 0}, None
+        self.failed = []
+
+    def tell(self, row):
+        _, what, args = row
+        if what == "line":
+            self.line = args[0]
+        elif what == "label":
+            address, category, name = args
+            if address in self.blocks:
+                self.device.call("label", ctypes.c_uint32(self.blocks[address]), category, name)
+        else:
+            self.device.call(what, *args)
+
+    def malloc(self, entry):
+        line = self.lines.of((f["filename"], f["line"]) for f in entry["frames"])
+        tag = Tag(line or self.line, None, -1, 0, None, CATEGORY_GUESS, 0)
+        stream = self.streams.setdefault(entry["stream"], len(self.streams))
+        block, addr = ctypes.c_uint32(), ctypes.c_uint64()
+        self.device.call("malloc", ctypes.c_uint64(entry["size"]), ctypes.c_uint16(stream),
+                         ctypes.byref(tag), ctypes.byref(block), ctypes.byref(addr))
+        return block.value
+
+    def event(self, entry):
+        """Returns how far it moves the place."""
+        action = entry["action"]
+        if action == "alloc":
+            block = self.malloc(entry)
+            if block == NONE:
+                self.failed.append(entry["size"])
+            else:
+                self.blocks[entry["addr"]] = block
+            return 1
+        if action == "oom":
+            if self.malloc(entry) != NONE:
+                self.failed.append(entry["size"])
+        elif action == "free_completed":
+            block = self.blocks.pop(entry["addr"], None)
+            if block is not None:
+                self.device.call("free", ctypes.c_uint32(block))
+        return action == "free_requested"
+
+    def run(self, trace, rows):
+        rows = sorted(rows, key=lambda row: row[0])
+        told = place = 0
+        for entry in trace:
+            if entry["action"] in ("alloc", "oom", "free_requested"):
+                while told < len(rows) and rows[told][0] <= place:
+                    self.tell(rows[told])
+                    told += 1
+            place += self.event(entry)
+        for row in rows[told:]:
+            self.tell(row)
+
+
+def differences(theirs, device):
+    """Counters of PyTorch's allocator and ours that are not equal."""
+    for stat in device.stats():
+        name = stat.name.decode()
+        want, have = theirs.get(name), stat.value()
+        if isinstance(want, dict) and want != have:
+            for pool, counters in want.items():
+                if counters != have.get(pool):
+                    yield f"{name}.{pool}: PyTorch {counters}, simulated {have.get(pool)}"
+
+
+class Cuda:
+    """What front.Run does for a CPU build, for a CUDA build."""
+
+    def __init__(self, run, version):
+        self.run, self.lines = run, Lines()
+        self.device = front.Device(run, version)
+        self.device.pid = os.getpid()
+
+    def after_torch(self, torch):
+        number = torch._C._cudnn.getCompileVersion()
+        os.environ["PLIMSOLL_STUB_CUDNN_VERSION"] = str(
+            number[0] * 10000 + number[1] * 100 + number[2])
+        os.environ["PLIMSOLL_STUB_ARCHS"] = ",".join(
+            name.partition("_")[2] for name in torch._C._cuda_getArchFlags().split()
+            if name.startswith("sm_"))
+        torch.cuda._lazy_init()
+        torch.cuda.memory._record_memory_history(max_entries=sys.maxsize, stacks="python")
+        # The script may ask for a history too: it has this one.
+        torch.cuda.memory._record_memory_history = lambda *args, **kwargs: None
+        self.torch = torch
+        self.log = Log(self.device, torch._C, self.lines)
+        self.follow_allocator(torch._C)
+        self.story = Story(self)
+        self.story.follow(torch)
+        front.no_nccl()
+        self.story.watch_errors()
+        self.story.watch_exit()
+        atexit.register(self.story.finish)
+        if self.run["limit"]:
+            self.story.limit(self.run["limit"])
+
+    def follow_allocator(self, c):
+        """What is asked of the allocator besides memory."""
+        def wrap(name, what, *kinds):
+            inner = getattr(c, name, None)
+            if inner is None:  # of another version of PyTorch
+                return
+
+            def outer(*args):
+                self.log.add(what, *[kind(a) for kind, a in zip(kinds, args)])
+                return inner(*args)
+            setattr(c, name, outer)
+        wrap("_cuda_emptyCache", "empty_cache")
+        wrap("_cuda_resetPeakMemoryStats", "reset_peak")
+        wrap("_cuda_setMemoryFraction", "fraction", ctypes.c_double)
+        wrap("_accelerator_setAllocatorSettings", "config", front.text)
+        wrap("_cuda_cudaCachingAllocator_set_allocator_settings", "config", front.text)
+
+    def watch_reads(self, stub):
+        def read(size):
+            line = self.lines.here_now()
+            if line and self.story and not self.story.done:
+                self.log.add("note", line, b"a value was read from the card: it is 0")
+        self.read = READ(read)  # kept: C holds it
+        stub.plim_stub_on_read(self.read)
+
+    story = None
+
+
+class Story(front.Story):
+    """front's, told to the log; when it is over the replay is made."""
+
+    def __init__(self, cuda):
+        super().__init__(cuda.run, cuda.log, cuda.log)
+        self.cuda = cuda
+
+    def finish(self, why=""):
+        if self.done or os.getpid() != self.device.pid:
+            return
+        self.sweep()
+        cuda, log = self.cuda, self.device
+        theirs = cuda.torch._C._cuda_memoryStats(0)
+        trace = cuda.torch.cuda.memory._snapshot()["device_traces"][0]
+        replay = Replay(cuda.device, cuda.lines)
+        replay.run(trace, log.rows)
+        if log.gave_up:
+            cuda.device.lib.plim_pretend_gave_up(cuda.device.handle)
+        self.compare(theirs, replay)
+        self.device = cuda.device
+        self.shim = Closed()
+        super().finish(why)
+
+    def sweep(self):
+        if isinstance(self.device, Log):
+            super().sweep()
+
+    def compare(self, theirs, replay):
+        """PyTorch's own allocator against ours, which was asked for the same."""
+        peak = {k: theirs[k]["all"]["peak"] for k in ("allocated_bytes", "reserved_bytes")}
+        note = (f"PyTorch's own allocator: peak {peak['allocated_bytes']} bytes allocated, "
+                f"{peak['reserved_bytes']} reserved")
+        wrong = list(differences(theirs, self.cuda.device))
+        wrong += [f"a request for {size} bytes fails in one of them only"
+                  for size in replay.failed]
+        notes = [note + ("; the simulated one differs" if wrong else ": the simulated one agrees")]
+        for text in notes + wrong[:8]:
+            self.cuda.device.call("note", b"", text.encode())
+
+
+class Closed:
+    def plimsoll_shim_close(self):
+        pass
+
+
+def start(run, spec, version):
+    """Takes the place of what front.Run (`run`) would do for this torch."""
+    root = os.path.dirname(spec.origin)
+    if run.run["alloc_conf"]:
+        os.environ["PYTORCH_ALLOC_CONF"] = run.run["alloc_conf"]
+    stub = load_stubs(run.run, root)
+    cuda = Cuda(run.run, version)
+    cuda.watch_reads(stub)
+    run.before_cuda = lambda: None
+    spec.loader.after = cuda.after_torch

@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""`plimsoll run` with a CUDA build of PyTorch, on the stub libraries.
+
+    run.py PLIMSOLL
+
+PLIMSOLL_TEST_CUDA_PYTHON names a Python that has one; without it the test is skipped (77).
+In each run the simulated allocator must agree with PyTorch's own to the byte.
+"""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+AGREES = "the simulated one agrees"
+
+STREAMS = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+data = TensorDataset(torch.randn(64, 10), torch.randint(3, (64,)))
+net = torch.nn.Linear(10, 3).cuda()
+for x, y in DataLoader(data, 8, pin_memory=True, num_workers=1):
+    assert x.is_pinned()
+    torch.nn.functional.cross_entropy(net(x.cuda(non_blocking=True)), y.cuda()).backward()
+side = torch.cuda.Stream()
+with torch.cuda.stream(side):
+    z = torch.randn(1000, 1000, device="cuda")
+    z.record_stream(torch.cuda.current_stream())
+w = torch.randn(1000, 1000, device="cuda")
+w.record_stream(side)
+del w, z
+torch.cuda.empty_cache()
+torch.cuda.reset_peak_memory_stats()
+print("value", torch.ones(3, device="cuda").sum().item())
+"""
+
+RANDOM = """
+import random
+import sys
+import torch
+random.seed(int(sys.argv[1]))
+torch.cuda.set_per_process_memory_fraction(0.8)
+streams = [torch.cuda.current_stream(), torch.cuda.Stream()]
+held, failed = [], 0
+for i in range(1500):
+    r = random.random()
+    if r < 0.55:
+        size = random.randrange(1, random.choice([4096, 1 << 20, 12 << 20, 128 << 20]))
+        try:
+            with torch.cuda.stream(random.choice(streams)):
+                held.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        except torch.OutOfMemoryError:
+            failed += 1
+            random.shuffle(held)
+            del held[len(held) // 2:]
+    elif r < 0.985 and held:
+        del held[random.randrange(len(held))]
+    elif r < 0.99:
+        torch.cuda.empty_cache()
+print("failed", failed)
+"""
+
+CARD = """
+import torch
+p = torch.cuda.get_device_properties(0)
+free, total = torch.cuda.mem_get_info()
+x = torch.empty(5 * 1024 * 1024, device="cuda")
+print(p.name, p.major * 10 + p.minor, p.multi_processor_count, total > free > 0,
+      torch.cuda.memory_allocated(), torch.cuda.memory_reserved())
+"""
+
+ERROR = """
+import torch
+x = torch.ones(3, device="cuda")
+raise KeyError("mine")
+"""
+
+
+def run(program, *options, script, arguments=(), conf=None):
+    env = dict(os.environ)
+    env.pop("PYTORCH_CUDA_ALLOC_CONF", None)
+    if conf:
+        env["PYTORCH_CUDA_ALLOC_CONF"] = conf
+    command = [program, "run", *options, "--", os.environ["PLIMSOLL_TEST_CUDA_PYTHON"], script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+
+
+def check(what, good, done):
+    print(("ok   " if good else "FAIL ") + what, flush=True)
+    if not good:
+        print(done.stdout[-1000:], done.stderr[-1000:])
+    return not good
+
+
+def script_of(folder, name, text):
+    path = pathlib.Path(folder) / name
+    path.write_text(text)
+    return str(path)
+
+
+def same_error(done):
+    """PyTorch's own text and the simulated one; what follows the figures is advice."""
+    figures = re.search(r"(CUDA out of memory.*? reserved by PyTorch but unallocated\.)", done.stderr)
+    report = json.loads(done.stdout)
+    agrees = any(AGREES in c["what"] for c in report["caveats"])
+    return done.returncode == 1 and agrees and bool(figures) and report["oom_text"].startswith(figures.group(1))
+
+
+def main(program):
+    bad = 0
+    for name in ("mlp", "resnet18_plain", "gpt2_124m", "lstm_lm"):
+        done = run(program, "--gpu", "a100-40g", script=str(EXAMPLES / f"{name}.py"))
+        bad += check(name, done.returncode == 0 and AGREES in done.stdout, done)
+
+    gpt = str(EXAMPLES / "gpt2_124m.py")
+    for conf in (None, "expandable_segments:True", "garbage_collection_threshold:0.6,max_split_size_mb:64"):
+        done = run(program, "--vram", "11GiB", script=gpt, conf=conf)
+        bad += check(f"a card that is just large enough, {conf}", done.returncode == 0 and AGREES in done.stdout, done)
+        done = run(program, "--vram", "6GiB", "--json", script=gpt, conf=conf)
+        bad += check(f"one that is not, and the text of the error, {conf}", same_error(done), done)
+
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(program, "--gpu", "rtx4090", script=script_of(folder, "card.py", CARD))
+        bad += check("the card", "RTX 4090 89 128 True 20971520 20971520" in done.stdout, done)
+        path = script_of(folder, "by_chance.py", RANDOM)
+        for seed, conf in enumerate((None, "max_split_size_mb:40,garbage_collection_threshold:0.5", "roundup_power2_divisions:4", "expandable_segments:True,garbage_collection_threshold:0.6")):
+            done = run(program, "--vram", "3GiB", script=path, arguments=(str(seed),), conf=conf)
+            good = done.returncode == 0 and AGREES in done.stdout and not "failed 0\n" in done.stdout
+            bad += check(f"requests at random until it is full, {conf}", good, done)
+        done = run(program, "--gpu", "rtx4090", script=script_of(folder, "streams.py", STREAMS))
+        good = done.returncode == 0 and AGREES in done.stdout and "value 0.0" in done.stdout
+        bad += check("streams, pinned memory, workers", good and "streams.py:18  a value was read" in done.stdout, done)
+        done = run(program, "--gpu", "rtx4090", script=script_of(folder, "error.py", ERROR))
+        bad += check("a script that raises", done.returncode == 1 and "KeyError: 'mine'" in done.stderr, done)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    if not os.environ.get("PLIMSOLL_TEST_CUDA_PYTHON"):
+        print("skipped: PLIMSOLL_TEST_CUDA_PYTHON names no Python with a CUDA build of PyTorch")
+        sys.exit(77)
+    sys.exit(main(sys.argv[1]))

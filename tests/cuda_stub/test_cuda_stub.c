@@ -1,0 +1,520 @@
+/* test_cuda_stub.c -- the stub libraries, as a program finds them: by dlopen.
+ *
+ *     test_cuda_stub FOLDER NAMES    where they and the lists of names lie */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MIB (1ull << 20)
+#define PAGE (2 * MIB)
+#define TOTAL (4ull << 30)
+
+static const char *folder, *names;
+
+static void *lib(const char *soname)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, soname);
+    void *handle = dlopen(path, RTLD_NOW);
+    if (!handle)
+        fail_msg("%s", dlerror());
+    return handle;
+}
+
+/* A function of a library, to be called as its interface says. */
+static void *function(const char *soname, const char *name)
+{
+    void *f = dlsym(lib(soname), name);
+    if (!f)
+        fail_msg("%s has no %s", soname, name);
+    return f;
+}
+
+#define RT "libcudart.so.13"
+#define CALL(soname, name, types, ...) (((int(*) types)function(soname, name))(__VA_ARGS__))
+#define CUDA(name, types, ...) CALL(RT, name, types, __VA_ARGS__)
+#define DRIVER(name, types, ...) CALL("libcuda.so.1", name, types, __VA_ARGS__)
+
+static size_t free_bytes(void)
+{
+    size_t f = 0, total = 0;
+    assert_int_equal(CUDA("cudaMemGetInfo", (size_t *, size_t *), &f, &total), 0);
+    assert_int_equal(total, TOTAL);
+    return f;
+}
+
+static uint64_t take(size_t bytes)
+{
+    uint64_t addr = 0;
+    assert_int_equal(CUDA("cudaMalloc", (uint64_t *, size_t), &addr, bytes), 0);
+    return addr;
+}
+
+static int give(uint64_t addr) { return CUDA("cudaFree", (uint64_t), addr); }
+
+/* ---- names -------------------------------------------------------------------- */
+
+static void exports_of(const char *list, const char *soname, const char *version)
+{
+    char path[4096], line[256];
+    void *handle = lib(soname);
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s.txt", names, list);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, " \n")] = '\0';
+        if (!(version ? dlvsym(handle, line, version) : dlsym(handle, line)))
+            fail_msg("%s has no %s of version %s", soname, line, version ? version : "none");
+        n++;
+    }
+    fclose(f);
+    assert_true(n > 50);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    exports_of("cuda", "libcuda.so.1", NULL);
+    exports_of("nvml", "libnvidia-ml.so.1", NULL);
+    exports_of("cudart", "libcudart.so.12", "libcudart.so.12");
+    exports_of("cudart", "libcudart.so.13", "libcudart.so.13");
+    exports_of("cublas", "libcublas.so.12", "libcublas.so.12");
+    exports_of("cublas", "libcublas.so.13", "libcublas.so.13");
+    exports_of("cublasLt", "libcublasLt.so.13", "libcublasLt.so.13");
+    exports_of("cudnn", "libcudnn.so.9", "libcudnn.so.9");
+    assert_null(dlsym(lib(RT), "plim_pretend_open")); /* nothing of ours shows */
+}
+
+/* What is only a name says so, once, and only if asked to. */
+static void test_missing(void **state)
+{
+    char said[256] = "";
+    int pipes[2], before = dup(STDERR_FILENO);
+    (void)state;
+    assert_int_equal(pipe(pipes), 0);
+    dup2(pipes[1], STDERR_FILENO);
+    int code = CUDA("cudaArrayGetInfo", (void));
+    setenv("PLIMSOLL_STUB_LOG", "1", 1);
+    code += CUDA("cudaCreateTextureObject", (void));
+    code += CUDA("cudaCreateTextureObject", (void));
+    unsetenv("PLIMSOLL_STUB_LOG");
+    dup2(before, STDERR_FILENO);
+    close(before);
+    close(pipes[1]);
+    assert_true(read(pipes[0], said, sizeof said - 1) > 0);
+    close(pipes[0]);
+    assert_int_equal(code, 3 * 801);
+    assert_string_equal(said,
+                        "plimsoll: stub: 'cudaCreateTextureObject' is not implemented\n");
+}
+
+/* ---- the card -------------------------------------------------------------------- */
+
+static int attribute(int number)
+{
+    int value = -1;
+    assert_int_equal(CUDA("cudaDeviceGetAttribute", (int *, int, int), &value, number, 0), 0);
+    return value;
+}
+
+static int int_at(const char *p, size_t at)
+{
+    int value;
+    memcpy(&value, p + at, sizeof value);
+    return value;
+}
+
+static void test_card(void **state)
+{
+    char p[2048];
+    uint64_t total;
+    int n = 0;
+    (void)state;
+    assert_int_equal(CUDA("cudaGetDeviceCount", (int *), &n), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(CUDA("cudaSetDevice", (int), 1), 101);
+    assert_int_equal(CUDA("cudaGetLastError", (void)), 101);
+    assert_int_equal(attribute(75) * 10 + attribute(76), 80); /* what --vram alone is */
+    assert_int_equal(attribute(16), 108);
+    assert_int_equal(attribute(39), 2048);
+    for (int major = 12; major <= 13; major++) { /* a field that moved between the two */
+        memset(p, 0x55, sizeof p);
+        const char *soname = major == 12 ? "libcudart.so.12" : "libcudart.so.13";
+        assert_int_equal(CALL(soname, "cudaGetDeviceProperties", (void *, int), p, 0), 0);
+        memcpy(&total, p + 288, sizeof total);
+        assert_int_equal(total, TOTAL);
+        assert_int_equal(int_at(p, 360), 8);
+        assert_int_equal(int_at(p, major == 12 ? 388 : 384), 108);
+        assert_int_equal(int_at(p, major == 12 ? 624 : 604), 2048);
+        assert_int_equal((unsigned char)p[major == 12 ? 1032 : 1008],
+                         0x55); /* and no further */
+    }
+    assert_int_equal(CALL("libnvidia-ml.so.1", "nvmlDeviceGetName", (void *, char *, unsigned),
+                          NULL, p, sizeof p),
+                     0);
+    assert_true(strlen(p) > 0);
+}
+
+static void test_no_card(void **state)
+{
+    (void)state;
+    pid_t pid = fork(); /* before this process opened any */
+    if (!pid) {
+        int n = -1;
+        unsetenv("PLIMSOLL_RUN_VRAM");
+        bool ok = CUDA("cudaGetDeviceCount", (int *), &n) == 100 && !n &&
+                  DRIVER("cuInit", (unsigned), 0) == 100;
+        _exit(ok ? 0 : 1);
+    }
+    int status = 1;
+    waitpid(pid, &status, 0);
+    assert_int_equal(status, 0);
+}
+
+/* ---- the ledger -------------------------------------------------------------------- */
+
+static void test_pages(void **state)
+{
+    size_t all = free_bytes();
+    (void)state;
+    uint64_t a = take(1), b = take(MIB);
+    assert_int_equal(free_bytes(), all - PAGE); /* small ones share a page */
+    uint64_t c = take(MIB);
+    assert_int_equal(free_bytes(), all - 2 * PAGE);
+    uint64_t d = take(PAGE), e = take(PAGE + 1);
+    assert_int_equal(free_bytes(), all - 5 * PAGE);
+    assert_true(b >= a + 512 && b % 512 == 0);
+    assert_int_equal(give(a), 0);
+    assert_int_equal(free_bytes(), all - 5 * PAGE);
+    assert_int_equal(give(b), 0);
+    assert_int_equal(free_bytes(), all - 4 * PAGE);
+    assert_int_equal(give(a), 1); /* not there any more */
+    CUDA("cudaGetLastError", (void));
+    assert_int_equal(give(c) + give(d) + give(e), 0);
+    assert_int_equal(free_bytes(), all);
+    assert_int_equal(take(0), 0);
+    assert_int_equal(give(0), 0);
+}
+
+static void test_full(void **state)
+{
+    uint64_t addr = 1;
+    size_t all = free_bytes();
+    (void)state;
+    assert_true(all < TOTAL); /* the context has its part */
+    assert_int_equal(CUDA("cudaMalloc", (uint64_t *, size_t), &addr, all + PAGE), 2);
+    assert_int_equal(addr, 0);
+    assert_int_equal(CUDA("cudaPeekAtLastError", (void)), 2);
+    assert_int_equal(CUDA("cudaGetLastError", (void)), 2);
+    assert_int_equal(CUDA("cudaGetLastError", (void)), 0);
+    assert_int_equal(CUDA("cudaMalloc", (uint64_t *, size_t), &addr, SIZE_MAX), 2);
+    CUDA("cudaGetLastError", (void));
+    addr = take(all / PAGE * PAGE);
+    assert_true(free_bytes() < PAGE);
+    assert_int_equal(give(addr), 0);
+    assert_int_equal(free_bytes(), all);
+    assert_string_equal(((const char *(*)(int))function(RT, "cudaGetErrorName"))(2),
+                        "cudaErrorMemoryAllocation");
+}
+
+/* Nothing lies behind an address. */
+static void test_unbacked(void **state)
+{
+    uint64_t addr = take(4096);
+    int status = 0;
+    (void)state;
+    pid_t pid = fork();
+    if (!pid) {
+        signal(SIGSEGV, SIG_DFL);
+        _exit(*(volatile char *)(uintptr_t)addr);
+    }
+    waitpid(pid, &status, 0);
+    assert_true(WIFSIGNALED(status));
+    assert_int_equal(give(addr), 0);
+}
+
+static void test_copies(void **state)
+{
+    char host[8] = "1234567", other[8] = "";
+    uint64_t addr = take(8);
+    (void)state;
+#define COPY(to, from)                                                                        \
+    CUDA("cudaMemcpy", (const void *, const void *, size_t, int), (const void *)(to),         \
+         (const void *)(from), (size_t)8, 4)
+    assert_int_equal(COPY(other, host), 0);
+    assert_string_equal(other, "1234567");
+    assert_int_equal(COPY(addr, host), 0);
+    assert_int_equal(COPY(addr, addr), 0);
+    assert_int_equal(COPY(other, addr), 0);
+    assert_memory_equal(other, "\0\0\0\0\0\0\0\0", 8);
+    assert_int_equal(give(addr), 0);
+}
+
+static int type_of(const void *p)
+{
+    char out[88];
+    assert_int_equal(CUDA("cudaPointerGetAttributes", (void *, const void *), out, p), 0);
+    return int_at(out, 0);
+}
+
+static void test_host(void **state)
+{
+    char *p = NULL, own[64];
+    uint64_t addr = take(100);
+    (void)state;
+    assert_int_equal(CUDA("cudaHostAlloc", (char **, size_t, unsigned), &p, 100, 0), 0);
+    memset(p, 1, 100);
+    assert_int_equal(type_of(p + 99), 1);
+    assert_int_equal(type_of((void *)(uintptr_t)(addr + 99)), 2);
+    assert_int_equal(type_of(own), 0);
+    assert_int_equal(CUDA("cudaHostRegister", (void *, size_t, unsigned), own, 64, 0), 0);
+    assert_int_equal(type_of(own), 1);
+    assert_int_equal(CUDA("cudaHostUnregister", (void *), own), 0);
+    assert_int_equal(type_of(own), 0);
+    assert_int_equal(CUDA("cudaFreeHost", (void *), p), 0);
+    assert_int_equal(give(addr), 0);
+}
+
+static void test_virtual(void **state)
+{
+    uint64_t at = 0, handle[2] = {0};
+    size_t all = free_bytes(), page = 0;
+    (void)state;
+    assert_int_equal(
+        DRIVER("cuMemGetAllocationGranularity", (size_t *, const void *, int), &page, NULL, 0),
+        0);
+    assert_int_equal(page, PAGE);
+    assert_int_equal(DRIVER("cuMemAddressReserve",
+                            (uint64_t *, size_t, size_t, uint64_t, uint64_t), &at, 64 * PAGE,
+                            0, 0, 0),
+                     0);
+    assert_int_equal(free_bytes(), all); /* addresses cost nothing */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(DRIVER("cuMemCreate", (uint64_t *, size_t, const void *, uint64_t),
+                                &handle[i], PAGE, NULL, 0),
+                         0);
+        assert_int_equal(DRIVER("cuMemMap", (uint64_t, size_t, size_t, uint64_t, uint64_t),
+                                at + (uint64_t)i * PAGE, PAGE, 0, handle[i], 0),
+                         0);
+    }
+    assert_int_equal(DRIVER("cuMemCreate", (uint64_t *, size_t, const void *, uint64_t), &at,
+                            PAGE + 1, NULL, 0),
+                     1);
+    assert_int_equal(free_bytes(), all - 2 * PAGE);
+    at = handle[0];
+    assert_int_equal(DRIVER("cuMemRelease", (uint64_t), handle[0]), 0);
+    assert_int_equal(free_bytes(), all - 2 * PAGE); /* it is still mapped */
+    assert_int_equal(DRIVER("cuMemRelease", (uint64_t), handle[1]), 0);
+}
+
+static void test_virtual_unmap(void **state)
+{
+    uint64_t at = 0, handle = 0;
+    size_t all = free_bytes();
+    (void)state;
+    DRIVER("cuMemAddressReserve", (uint64_t *, size_t, size_t, uint64_t, uint64_t), &at,
+           4 * PAGE, 0, 0, 0);
+    DRIVER("cuMemCreate", (uint64_t *, size_t, const void *, uint64_t), &handle, 2 * PAGE,
+           NULL, 0);
+    DRIVER("cuMemMap", (uint64_t, size_t, size_t, uint64_t, uint64_t), at, 2 * PAGE, 0, handle,
+           0);
+    DRIVER("cuMemRelease", (uint64_t), handle);
+    assert_int_equal(free_bytes(), all - 2 * PAGE);
+    assert_int_equal(DRIVER("cuMemUnmap", (uint64_t, size_t), at, 2 * PAGE), 0);
+    assert_int_equal(free_bytes(), all);
+    assert_int_equal(DRIVER("cuMemUnmap", (uint64_t, size_t), at, 2 * PAGE), 1);
+}
+
+static void *churn(void *seed)
+{
+    uint64_t held[32] = {0};
+    uint32_t x = (uint32_t)(uintptr_t)seed;
+    for (int i = 0; i < 2000; i++) {
+        uint64_t *h = &held[(x = x * 1664525 + 1013904223) >> 27];
+        if (*h && CUDA("cudaFree", (uint64_t), *h))
+            return (void *)1;
+        *h = 0;
+        if (CUDA("cudaMalloc", (uint64_t *, size_t), h, 1 + (x >> 12) % (3 * MIB)))
+            return (void *)1;
+    }
+    for (int i = 0; i < 32; i++)
+        CUDA("cudaFree", (uint64_t), held[i]);
+    return NULL;
+}
+
+static void test_threads(void **state)
+{
+    pthread_t thread[4];
+    void *failed = NULL;
+    size_t all = free_bytes();
+    (void)state;
+    for (uintptr_t i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, churn, (void *)(i + 1)), 0);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(thread[i], &failed);
+        assert_null(failed);
+    }
+    assert_int_equal(free_bytes(), all);
+}
+
+/* ---- the driver's doors -------------------------------------------------------------- */
+
+static void test_entry_points(void **state)
+{
+    void *f = NULL;
+    const void *table = &f;
+    int found = -1;
+    (void)state;
+    assert_int_equal(CUDA("cudaGetDriverEntryPointByVersion",
+                          (const char *, void **, unsigned, uint64_t, int *), "cuMemAlloc", &f,
+                          13000, 0, &found),
+                     0);
+    assert_int_equal(found, 0);
+    assert_ptr_equal(f, function("libcuda.so.1", "cuMemAlloc_v2"));
+    CUDA("cudaGetDriverEntryPointByVersion",
+         (const char *, void **, unsigned, uint64_t, int *), "cuNoSuchThing", &f, 13000, 0,
+         &found);
+    assert_int_equal(found, 1);
+    assert_null(f);
+    assert_int_equal(DRIVER("cuGetExportTable", (const void **, const void *), &table, "any"),
+                     500);
+    assert_null(table);
+}
+
+/* ---- libraries ------------------------------------------------------------------------- */
+
+#define DNN(name, types, ...) CALL("libcudnn.so.9", name, types, __VA_ARGS__)
+
+static void test_cudnn(void **state)
+{
+    enum {
+        TYPE_INT64 = 3,
+        TYPE_DESCRIPTOR = 15,
+        PLAN = 5,
+        WORKSPACE = 402,
+        RESULTS = 202,
+        DIMENSIONS = 902
+    };
+    void *a = NULL, *b = NULL;
+    int64_t dims[3] = {2, 3, 4}, out[3] = {0}, n = -1;
+    (void)state;
+#define SET(d, name, type, count, data)                                                       \
+    DNN("cudnnBackendSetAttribute", (void *, int, int, int64_t, const void *), d, name, type, \
+        (int64_t)(count), data)
+#define GET(d, name, type, count, data)                                                       \
+    DNN("cudnnBackendGetAttribute", (void *, int, int, int64_t, int64_t *, void *), d, name,  \
+        type, (int64_t)(count), &n, data)
+    assert_int_equal(DNN("cudnnBackendCreateDescriptor", (int, void **), PLAN, &a), 0);
+    assert_int_equal(DNN("cudnnBackendCreateDescriptor", (int, void **), PLAN, &b), 0);
+    assert_int_equal(SET(b, DIMENSIONS, TYPE_INT64, 3, dims), 0);
+    assert_int_equal(SET(b, DIMENSIONS, TYPE_INT64, 2, dims + 1), 0); /* takes its place */
+    assert_int_equal(GET(b, DIMENSIONS, TYPE_INT64, 3, out), 0);
+    assert_int_equal(n, 2);
+    assert_true(out[0] == 3 && out[1] == 4 && out[2] == 0);
+    assert_int_equal(SET(a, RESULTS + 1, TYPE_DESCRIPTOR, 1, &b), 0); /* one in another */
+    void *copy = NULL;
+    assert_int_equal(DNN("cudnnBackendCreateDescriptor", (int, void **), PLAN, &copy), 0);
+    assert_int_equal(GET(a, RESULTS + 1, TYPE_DESCRIPTOR, 1, &copy), 0);
+    memset(out, 0, sizeof out);
+    assert_int_equal(GET(copy, DIMENSIONS, TYPE_INT64, 3, out), 0);
+    assert_int_equal(out[1], 4);
+    assert_int_equal(GET(a, RESULTS, TYPE_DESCRIPTOR, 1, &copy), 0);
+    assert_int_equal(n, 1); /* a heuristic finds one engine */
+    assert_int_equal(GET(a, WORKSPACE, TYPE_INT64, 1, out), 0);
+    assert_int_equal(out[0], 0);
+    setenv("PLIMSOLL_STUB_CUDNN_WORKSPACE", "4096", 1);
+    assert_int_equal(GET(a, WORKSPACE, TYPE_INT64, 1, out), 0);
+    unsetenv("PLIMSOLL_STUB_CUDNN_WORKSPACE");
+    assert_int_equal(out[0], 4096);
+    void *const all[] = {a, b, copy};
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(DNN("cudnnBackendDestroyDescriptor", (void *), all[i]), 0);
+}
+
+/* An LSTM of 2 layers, 5 -> 7: 4 gates of 7 x (in + 7) and two biases of 4 x 7. */
+static void test_rnn(void **state)
+{
+    void *r = NULL, *m = NULL, *b = NULL;
+    size_t bytes = 0;
+    uint64_t matrix = 0, bias = 0;
+    (void)state;
+    assert_int_equal(DNN("cudnnCreateRNNDescriptor", (void **), &r), 0);
+    assert_int_equal(DNN("cudnnSetRNNDescriptor_v8",
+                         (void *, int, int, int, int, int, int, int, int, int, int, int, int,
+                          void *, unsigned),
+                         r, 0, 2, 2, 0, 0, 0, 0, 0, 5, 7, 7, 2, NULL, 0),
+                     0);
+    assert_int_equal(
+        DNN("cudnnGetRNNWeightSpaceSize", (void *, void *, size_t *), NULL, r, &bytes), 0);
+    enum { FIRST = 4 * 7 * (5 + 7), SECOND = 4 * 7 * (7 + 7), BIASES = 2 * 4 * 7 };
+    assert_int_equal(bytes, 4 * (FIRST + SECOND + 2 * BIASES));
+    DNN("cudnnCreateTensorDescriptor", (void **), &m);
+    DNN("cudnnCreateTensorDescriptor", (void **), &b);
+    assert_int_equal(DNN("cudnnGetRNNWeightParams",
+                         (void *, void *, int, size_t, uint64_t, int, void *, uint64_t *,
+                          void *, uint64_t *),
+                         NULL, r, 1, bytes, 1000, 4, m, &matrix, b, &bias),
+                     0);
+    assert_int_equal(matrix, 1000 + 4 * (FIRST + 4 * 7 * 7));
+    assert_int_equal(bias, 1000 + 4 * (FIRST + SECOND + BIASES + 4 * 7));
+    DNN("cudnnDestroyTensorDescriptor", (void *), m);
+    DNN("cudnnDestroyTensorDescriptor", (void *), b);
+    DNN("cudnnDestroyRNNDescriptor", (void *), r);
+}
+
+static void test_work_is_done(void **state)
+{
+    void *handle = NULL, *e[2] = {0};
+    float ms = -1;
+    (void)state;
+    assert_int_equal(CALL("libcublas.so.13", "cublasCreate_v2", (void **), &handle), 0);
+    assert_non_null(handle);
+    assert_int_equal(CALL("libcublas.so.13", "cublasSgemm_v2", (void *), handle), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(CUDA("cudaEventCreate", (void **), &e[i]), 0);
+        assert_int_equal(CUDA("cudaEventRecord", (void *, void *), e[i], NULL), 0);
+        assert_int_equal(CUDA("cudaEventQuery", (void *), e[i]), 0);
+    }
+    assert_int_equal(CUDA("cudaEventElapsedTime", (float *, void *, void *), &ms, e[0], e[1]),
+                     0);
+    assert_true(ms >= 0);
+    for (int i = 0; i < 2; i++)
+        CUDA("cudaEventDestroy", (void *), e[i]);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_no_card), /* first: it needs a process that has none yet */
+        cmocka_unit_test(test_names),         cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_card),          cmocka_unit_test(test_pages),
+        cmocka_unit_test(test_full),          cmocka_unit_test(test_unbacked),
+        cmocka_unit_test(test_copies),        cmocka_unit_test(test_host),
+        cmocka_unit_test(test_virtual_unmap), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_entry_points),  cmocka_unit_test(test_cudnn),
+        cmocka_unit_test(test_rnn),           cmocka_unit_test(test_work_is_done),
+        cmocka_unit_test(test_virtual),
+    };
+    if (argc < 3) {
+        fprintf(stderr, "usage: %s FOLDER NAMES\n", argv[0]);
+        return 2;
+    }
+    folder = argv[1];
+    names = argv[2];
+    unsetenv("PLIMSOLL_RUN_GPU");
+    setenv("PLIMSOLL_RUN_VRAM", "4294967296", 1);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
