@@ -72,7 +72,7 @@ plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_
     h->device = (plim_device){.capacity = capacity,
                               .total = total,
                               .limit = fraction_limit(o->torch, fraction, total),
-                              .next = 0x7f0000000000};
+                              .next = o->first_address ? o->first_address : 0x7f0000000000};
     return PLIM_OK;
 }
 
@@ -149,15 +149,39 @@ void plim_alloc_reset_peak(plim_alloc *h)
 {
 #define RESET(stat) (stat).peak = (stat).current;
     EACH_STAT(&h->stats, RESET)
+    for (int i = 0; i < PLIM_POOLS; i++) {
+        EACH_STAT(&h->pool[i], RESET)
+    }
 #undef RESET
+}
+
+static void get_stats(const plim_alloc_stats *s, plim_alloc_stats *out)
+{
+    *out = *s;
+#define FREED(stat) (stat).total_freed = (stat).total_allocated - (stat).current;
+    EACH_STAT(out, FREED)
+#undef FREED
 }
 
 void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out)
 {
-    *out = h->stats;
-#define FREED(stat) (stat).total_freed = (stat).total_allocated - (stat).current;
-    EACH_STAT(out, FREED)
-#undef FREED
+    get_stats(&h->stats, out);
+}
+
+void plim_alloc_get_pool_stats(const plim_alloc *h, bool small, plim_alloc_stats *out)
+{
+    get_stats(&h->pool[small ? 0 : 1], out);
+}
+
+void plim_alloc_set_watch(plim_alloc *h, plim_alloc_watch watch, void *ud)
+{
+    h->watch = watch;
+    h->watch_ud = ud;
+}
+
+uint64_t plim_alloc_address(const plim_alloc *h, uint32_t block)
+{
+    return h->ops->address(h, block);
 }
 
 static int compare_addr(const void *a, const void *b)

@@ -14,16 +14,18 @@
 #include "core/tape.h"
 
 struct plim_allocator;
+enum { PLIM_POOLS = 2 }; /* for requests up to 1 MiB, and above */
 
 /* Zero means "the default" everywhere. */
 typedef struct plim_alloc_options {
     const struct plim_allocator *allocator; /* NULL: the first row */
     int torch;                              /* 100 * major + minor; 0: the newest known */
-    plim_str conf;     /* as PYTORCH_CUDA_ALLOC_CONF; borrowed during the call only */
-    uint64_t capacity; /* bytes the allocator can get from the device; 0: no limit */
-    uint64_t total;    /* of the device; 0: capacity.  The rest is the context */
-    double fraction;   /* set_per_process_memory_fraction, (0, 1]; 0: never called */
-    uint32_t device;   /* N of "GPU N" in the out-of-memory text */
+    plim_str conf;          /* as PYTORCH_CUDA_ALLOC_CONF; borrowed during the call only */
+    uint64_t capacity;      /* bytes the allocator can get from the device; 0: no limit */
+    uint64_t total;         /* of the device; 0: capacity.  The rest is the context */
+    double fraction;        /* set_per_process_memory_fraction, (0, 1]; 0: never called */
+    uint32_t device;        /* N of "GPU N" in the out-of-memory text */
+    uint64_t first_address; /* where addresses begin; 0: at a usual place */
 } plim_alloc_options;
 #define PLIM_ALLOC_OPTIONS_INIT                                                               \
     {                                                                                         \
@@ -93,6 +95,30 @@ plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err);
 plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *err);
 
 void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out);
+/* As above, of requests up to 1 MiB or of those above: columns "small_pool" and
+ * "large_pool", which the oversize_ and num_ counters do not have. */
+void plim_alloc_get_pool_stats(const plim_alloc *h, bool small, plim_alloc_stats *out);
+
+/* What happens inside, to whoever wants to hear of it: an address and bytes,
+ * for blocks the requested ones.  OOM has what the device has free instead of an
+ * address, and rounded bytes.  src: facts caching-allocator.md 16.1 */
+typedef enum plim_trace_action {
+    PLIM_TRACE_ALLOC,
+    PLIM_TRACE_FREE_REQUESTED, /* free() is called */
+    PLIM_TRACE_FREE_COMPLETED, /* and other streams are done too */
+    PLIM_TRACE_SEGMENT_ALLOC,
+    PLIM_TRACE_SEGMENT_FREE,
+    PLIM_TRACE_SEGMENT_MAP, /* pages of an expandable segment */
+    PLIM_TRACE_SEGMENT_UNMAP,
+    PLIM_TRACE_OOM,
+} plim_trace_action;
+typedef void (*plim_alloc_watch)(void *ud, plim_trace_action action, uint64_t addr,
+                                 uint64_t bytes, uint16_t stream);
+/* From now on; NULL: no more.  The caching allocator's actions only. */
+void plim_alloc_set_watch(plim_alloc *h, plim_alloc_watch watch, void *ud);
+
+/* Of a live block. */
+uint64_t plim_alloc_address(const plim_alloc *h, uint32_t block);
 
 /* What the last failed malloc would have printed; {NULL, 0} if none failed or
  * the arena is full. */
@@ -116,6 +142,7 @@ typedef struct plim_allocator {
     void (*stream_done)(plim_alloc *h, uint16_t stream);
     plim_status (*empty_cache)(plim_alloc *h, plim_err *err);
     uint32_t (*blocks)(const plim_alloc *h, plim_alloc_block *out, uint32_t max);
+    uint64_t (*address)(const plim_alloc *h, uint32_t block);
 } plim_allocator;
 
 uint32_t plim_allocator_count(void);

@@ -34,7 +34,10 @@ struct plim_alloc {
     uint32_t number; /* of the device */
     plim_alloc_conf conf;
     plim_device device;
-    plim_alloc_stats stats;  /* total_freed is filled in when asked for */
+    plim_alloc_stats stats;            /* total_freed is filled in when asked for */
+    plim_alloc_stats pool[PLIM_POOLS]; /* small, large; only what a pool has */
+    plim_alloc_watch watch;            /* NULL: nobody does */
+    void *watch_ud;
     uint64_t live_requested; /* requested_bytes, but falls when free() is called */
     plim_oom_record oom;
     bool full; /* our own memory */

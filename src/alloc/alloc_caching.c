@@ -103,14 +103,13 @@ static uint32_t take_cached(caching *c, const request *r)
 
 /* ---- from the device ----------------------------------------------------- */
 
-static void count_segment(caching *c, uint64_t bytes)
+static void count_segment(caching *c, uint32_t pool, uint64_t bytes)
 {
-    plim_alloc_stats *s = &c->base.stats;
-    plim_stat_up(&s->segment, 1);
-    plim_stat_up(&s->reserved_bytes, bytes);
+    STAT_UP(c, pool, segment, 1);
+    STAT_UP(c, pool, reserved_bytes, bytes);
     if (bytes >= c->base.conf.max_split)
-        plim_stat_up(&s->oversize_segments, 1);
-    s->num_device_alloc++;
+        plim_stat_up(&c->base.stats.oversize_segments, 1);
+    c->base.stats.num_device_alloc++;
 }
 
 static uint32_t cuda_malloc(caching *c, const request *r)
@@ -127,8 +126,10 @@ static uint32_t cuda_malloc(caching *c, const request *r)
     if (!plim_device_take(&c->base.device, r->segment, &addr))
         return PLIM_NONE;
     uint32_t b = plim__block_new(c, &fresh, addr);
-    if (b != PLIM_NONE)
-        count_segment(c, r->segment);
+    if (b != PLIM_NONE) {
+        count_segment(c, r->pool, r->segment);
+        plim__tell(c, PLIM_TRACE_SEGMENT_ALLOC, addr, r->segment, r->stream);
+    }
     return b;
 }
 
@@ -166,7 +167,6 @@ static bool should_split(const caching *c, const request *r, uint64_t rest)
 /* Hands out a block that fits, what is too much of it goes back. */
 static void serve(caching *c, const request *r, uint32_t b)
 {
-    plim_alloc_stats *s = &c->base.stats;
     bool counts = c->blocks[b].virt == PLIM_NONE, was_split = is_split(&c->blocks[b]);
     if (should_split(c, r, c->blocks[b].size - r->size)) {
         uint32_t rest = plim__block_cut(c, b, r->size);
@@ -174,26 +174,27 @@ static void serve(caching *c, const request *r, uint32_t b)
             return;
         plim__set_insert(c, rest, FREE);
         if (counts && was_split) {
-            plim_stat_down(&s->inactive_split_bytes, r->size);
+            STAT_DOWN(c, r->pool, inactive_split_bytes, r->size);
         } else if (counts) {
-            plim_stat_up(&s->inactive_split_bytes, c->blocks[rest].size);
-            plim_stat_up(&s->inactive_split, 1);
+            STAT_UP(c, r->pool, inactive_split_bytes, c->blocks[rest].size);
+            STAT_UP(c, r->pool, inactive_split, 1);
         }
     } else if (counts && was_split) {
-        plim_stat_down(&s->inactive_split_bytes, c->blocks[b].size);
-        plim_stat_down(&s->inactive_split, 1);
+        STAT_DOWN(c, r->pool, inactive_split_bytes, c->blocks[b].size);
+        STAT_DOWN(c, r->pool, inactive_split, 1);
     }
     block *x = &c->blocks[b];
     x->state = ALLOCATED;
     x->requested = r->bytes;
-    plim_stat_up(&s->allocation, 1);
-    plim_stat_up(&s->allocated_bytes, x->size);
-    plim_stat_up(&s->active, 1);
-    plim_stat_up(&s->active_bytes, x->size);
-    plim_stat_up(&s->requested_bytes, r->bytes);
+    STAT_UP(c, r->pool, allocation, 1);
+    STAT_UP(c, r->pool, allocated_bytes, x->size);
+    STAT_UP(c, r->pool, active, 1);
+    STAT_UP(c, r->pool, active_bytes, x->size);
+    STAT_UP(c, r->pool, requested_bytes, r->bytes);
     c->base.live_requested += r->bytes;
     if (x->size >= c->base.conf.max_split)
-        plim_stat_up(&s->oversize_allocations, 1);
+        plim_stat_up(&c->base.stats.oversize_allocations, 1);
+    plim__tell(c, PLIM_TRACE_ALLOC, c->nodes[b].addr, r->bytes, r->stream);
 }
 
 /* Makes the stream known; false: no memory. */
@@ -228,39 +229,40 @@ static plim_status caching_alloc(plim_alloc *h, uint64_t bytes, uint16_t number,
         serve(c, &r, b);
     if (h->full)
         return plim_oom(err);
-    if (b == PLIM_NONE)
+    if (b == PLIM_NONE) {
         plim_alloc_note_oom(h, r.segment);
+        plim__tell(c, PLIM_TRACE_OOM, h->oom.free, r.size, number);
+    }
     *out = b;
     return PLIM_OK;
 }
 
 /* ---- free ---------------------------------------------------------------- */
 
-static void move_stat(plim_stat *s, uint64_t less, uint64_t more)
-{
-    if (more > less)
-        plim_stat_up(s, more - less);
-    else
-        plim_stat_down(s, less - more);
-}
+/* One net change, as peaks see it. */
+#define STAT_MOVE(c, p, stat, less, more)                                                     \
+    ((more) > (less) ? STAT_UP(c, p, stat, (more) - (less))                                   \
+                     : STAT_DOWN(c, p, stat, (less) - (more)))
 
 /* Back into its pool, merged with its neighbours. */
 static void put_back(caching *c, uint32_t b)
 {
-    plim_alloc_stats *s = &c->base.stats;
     uint64_t size = c->blocks[b].size, requested = c->blocks[b].requested;
+    uint32_t pool = c->blocks[b].pool;
+    plim__tell(c, PLIM_TRACE_FREE_COMPLETED, c->nodes[b].addr, requested, c->blocks[b].stream);
     uint64_t before = plim__block_absorb(c, b, c->blocks[b].prev, FREE);
     uint64_t after = plim__block_absorb(c, b, c->blocks[b].next, FREE);
     const block *x = &c->blocks[b];
     plim__set_insert(c, b, FREE);
-    if (x->virt == PLIM_NONE) { /* one net change, as peaks see it */
-        bool split = is_split(x);
-        move_stat(&s->inactive_split, (before ? 1u : 0u) + (after ? 1u : 0u), split);
-        move_stat(&s->inactive_split_bytes, before + after, split ? x->size : 0);
+    if (x->virt == PLIM_NONE) {
+        uint64_t joined = (before ? 1u : 0u) + (after ? 1u : 0u), split = is_split(x);
+        uint64_t bytes = split ? x->size : 0;
+        STAT_MOVE(c, pool, inactive_split, joined, split);
+        STAT_MOVE(c, pool, inactive_split_bytes, before + after, bytes);
     }
-    plim_stat_down(&s->active, 1);
-    plim_stat_down(&s->active_bytes, size);
-    plim_stat_down(&s->requested_bytes, requested);
+    STAT_DOWN(c, pool, active, 1);
+    STAT_DOWN(c, pool, active_bytes, size);
+    STAT_DOWN(c, pool, requested_bytes, requested);
 }
 
 /* One event in the queue of each stream that used the block. */
@@ -309,11 +311,12 @@ static plim_status caching_release(plim_alloc *h, uint32_t b, plim_err *err)
     const block *x = &c->blocks[b];
     (void)err;
     plim_assert(b < c->n_blocks && x->state == ALLOCATED);
-    plim_stat_down(&s->allocation, 1);
-    plim_stat_down(&s->allocated_bytes, x->size);
+    STAT_DOWN(c, x->pool, allocation, 1);
+    STAT_DOWN(c, x->pool, allocated_bytes, x->size);
     h->live_requested -= x->requested;
     if (x->size >= h->conf.max_split && s->oversize_allocations.current)
         plim_stat_down(&s->oversize_allocations, 1);
+    plim__tell(c, PLIM_TRACE_FREE_REQUESTED, c->nodes[b].addr, x->requested, x->stream);
     if (x->uses == PLIM_NONE)
         put_back(c, b);
     else
@@ -366,6 +369,11 @@ static plim_status caching_empty_cache(plim_alloc *h, plim_err *err)
 
 /* ---- looking inside ------------------------------------------------------ */
 
+static uint64_t caching_address(const plim_alloc *h, uint32_t b)
+{
+    return ((const caching *)h)->nodes[b].addr;
+}
+
 static uint32_t caching_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_t max)
 {
     static const uint8_t states[] = {[FREE] = PLIM_BLOCK_FREE,
@@ -417,4 +425,5 @@ const plim_allocator plim_allocator_caching = {
     .stream_done = caching_stream_done,
     .empty_cache = caching_empty_cache,
     .blocks = caching_blocks,
+    .address = caching_address,
 };

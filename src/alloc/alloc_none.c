@@ -82,6 +82,11 @@ static plim_status none_empty_cache(plim_alloc *h, plim_err *err)
     return PLIM_OK;
 }
 
+static uint64_t none_address(const plim_alloc *h, uint32_t p)
+{
+    return ((const none *)h)->pieces[p].addr;
+}
+
 static uint32_t none_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_t max)
 {
     const none *c = (const none *)h;
@@ -126,4 +131,5 @@ const plim_allocator plim_allocator_none = {
     .stream_done = none_stream_done,
     .empty_cache = none_empty_cache,
     .blocks = none_blocks,
+    .address = none_address,
 };

@@ -25,7 +25,7 @@
 #define LARGE_MIN (10ull << 20)  /* from here on a segment of its own, */
 #define LARGE_ROUND (2ull << 20) /* rounded up to this */
 
-enum { SMALL, LARGE, POOLS };
+enum { SMALL, LARGE, POOLS = PLIM_POOLS };
 
 typedef enum state { UNUSED, FREE, ALLOCATED, PENDING, UNMAPPED } state;
 
@@ -77,6 +77,20 @@ typedef struct request {
     uint16_t stream;
     uint8_t pool;
 } request;
+
+/* A counter of a pool, and of all together. */
+#define STAT_UP(c, p, stat, n)                                                                \
+    (plim_stat_up(&(c)->base.stats.stat, n), plim_stat_up(&(c)->base.pool[p].stat, n))
+#define STAT_DOWN(c, p, stat, n)                                                              \
+    (plim_stat_down(&(c)->base.stats.stat, n), plim_stat_down(&(c)->base.pool[p].stat, n))
+
+/* Whoever watches hears of it. */
+static inline void plim__tell(const caching *c, plim_trace_action what, uint64_t addr,
+                              uint64_t bytes, uint16_t number)
+{
+    if (c->base.watch)
+        c->base.watch(c->base.watch_ud, what, addr, bytes, number);
+}
 
 static inline bool is_split(const block *b)
 {

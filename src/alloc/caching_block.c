@@ -99,11 +99,13 @@ void plim__cuda_free(caching *c, uint32_t b)
 {
     plim_alloc_stats *s = &c->base.stats;
     uint64_t size = c->blocks[b].size;
+    uint32_t pool = c->blocks[b].pool;
+    plim__tell(c, PLIM_TRACE_SEGMENT_FREE, c->nodes[b].addr, size, c->blocks[b].stream);
     plim__set_erase(c, b);
     plim__block_drop(c, b);
     c->base.device.used -= size;
-    plim_stat_down(&s->segment, 1);
-    plim_stat_down(&s->reserved_bytes, size);
+    STAT_DOWN(c, pool, segment, 1);
+    STAT_DOWN(c, pool, reserved_bytes, size);
     if (size >= c->base.conf.max_split && s->oversize_segments.current)
         plim_stat_down(&s->oversize_segments, 1);
     s->num_device_free++;

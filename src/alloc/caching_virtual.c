@@ -71,6 +71,7 @@ static bool map_block(caching *c, uint32_t b, uint64_t size)
     uint64_t bytes = round_up(size, c->virts[c->blocks[b].virt].page);
     if (!plim_device_take(&c->base.device, bytes, NULL))
         return false;
+    plim__tell(c, PLIM_TRACE_SEGMENT_MAP, c->nodes[b].addr, bytes, c->blocks[b].stream);
     plim__set_erase(c, b);
     if (bytes < c->blocks[b].size) {
         uint32_t rest = plim__block_cut(c, b, bytes);
@@ -81,7 +82,7 @@ static bool map_block(caching *c, uint32_t b, uint64_t size)
     plim__block_absorb(c, b, c->blocks[b].prev, FREE);
     plim__block_absorb(c, b, c->blocks[b].next, FREE);
     plim__set_insert(c, b, FREE);
-    plim_stat_up(&c->base.stats.reserved_bytes, bytes);
+    STAT_UP(c, c->blocks[b].pool, reserved_bytes, bytes);
     c->base.stats.num_device_alloc++;
     return true;
 }
@@ -112,6 +113,7 @@ void plim__unmap_block(caching *c, uint32_t b)
     uint64_t first = round_up(at, page), last = end / page * page;
     if (last <= first)
         return;
+    plim__tell(c, PLIM_TRACE_SEGMENT_UNMAP, base + first, last - first, c->blocks[b].stream);
     plim__set_erase(c, b);
     if (last < end) {
         uint32_t rest = plim__block_cut(c, b, last - at);
@@ -129,7 +131,7 @@ void plim__unmap_block(caching *c, uint32_t b)
     plim__block_absorb(c, b, c->blocks[b].prev, UNMAPPED);
     plim__block_absorb(c, b, c->blocks[b].next, UNMAPPED);
     c->base.device.used -= last - first;
-    plim_stat_down(&c->base.stats.reserved_bytes, last - first);
+    STAT_DOWN(c, c->blocks[b].pool, reserved_bytes, last - first);
     c->base.stats.num_device_free++;
     if (is_split(&c->blocks[b])) {
         plim__set_insert(c, b, UNMAPPED);

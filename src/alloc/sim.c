@@ -103,6 +103,9 @@ static plim_status run_event(run *r, uint32_t i)
         r->now.reserved = r->h->stats.reserved_bytes.current;
         break;
     case PLIM_EVENT_RESET_PEAK: plim_alloc_reset_peak(r->h); break;
+    case PLIM_EVENT_FRACTION:
+        st = plim_alloc_set_fraction(r->h, (double)e->id / PLIM_FRACTION_ONE, r->err);
+        break;
     case PLIM_EVENT_CONFIG:
         st = plim_alloc_config(r->h, r->t->configs[e->id], r->err);
         if (st)

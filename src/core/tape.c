@@ -34,6 +34,7 @@ static const char *const event_names[] = {
     [PLIM_EVENT_EMPTY_CACHE] = "empty_cache",
     [PLIM_EVENT_RESET_PEAK] = "reset_peak",
     [PLIM_EVENT_CONFIG] = "config",
+    [PLIM_EVENT_FRACTION] = "fraction",
 };
 
 static const char *word(const char *const *names, uint32_t count, uint32_t i)
@@ -386,7 +387,29 @@ static plim_status read_record(reader *r)
     return plim_tape_event(r->t, e) ? read_end(r) : plim_oom(r->err);
 }
 
-/* ! empty_cache | reset_peak | sync [stream=N] | config KEY:VALUE,... */
+/* "0.25", "1", in parts of PLIM_FRACTION_ONE; 0 and what is above 1 is refused. */
+static plim_status read_fraction(reader *r, plim_str w, uint32_t *out)
+{
+    uint64_t v = 0, unit = PLIM_FRACTION_ONE;
+    bool point = false, ok = w.n > 0;
+    for (size_t i = 0; i < w.n && ok; i++) {
+        bool digit = w.p[i] >= '0' && w.p[i] <= '9';
+        ok = digit || (w.p[i] == '.' && !point);
+        if (!digit) {
+            point = true;
+            continue;
+        }
+        unit /= point ? 10 : 1;
+        v = (point ? v : v * 10) + (uint64_t)(w.p[i] - '0') * unit;
+        ok = ok && v <= PLIM_FRACTION_ONE;
+    }
+    if (!ok || !v)
+        return READER_FAIL(r, "'%.*s' is no number above 0 and up to 1", SHOWN(w));
+    *out = (uint32_t)v;
+    return PLIM_OK;
+}
+
+/* ! empty_cache | reset_peak | sync [stream=N] | fraction X | config KEY:VALUE,... */
 static plim_status read_bang(reader *r)
 {
     plim_str w = next_word(r), value, conf;
@@ -407,6 +430,9 @@ static plim_status read_bang(reader *r)
             st = read_stream(r, value, &e.stream);
             next_word(r);
         }
+    } else if (plim_str_is(w, "fraction")) {
+        e.kind = PLIM_EVENT_FRACTION;
+        st = read_fraction(r, next_word(r), &e.id);
     } else if (!plim_str_is(w, "empty_cache")) {
         return READER_FAIL(r, "unknown event '%.*s'", SHOWN(w));
     }
@@ -573,6 +599,9 @@ static void write_event(writer *w, const plim_event *e)
         plim_buf_puts(b, w->t->configs[e->id].n ? "! config " : "! config");
         put_name(b, w->t->configs[e->id]);
         break;
+    case PLIM_EVENT_FRACTION:
+        plim_buf_printf(b, "! fraction %.9g", (double)e->id / PLIM_FRACTION_ONE);
+        break;
     }
     plim_buf_puts(b, "\n");
     writer_flush(w);
@@ -647,6 +676,9 @@ static void json_event(writer *w, plim_buf *name, const plim_mark *m, const plim
     if (e->kind == PLIM_EVENT_CONFIG) {
         plim_jw_key(&j, "config");
         plim_jw_str(&j, w->t->configs[e->id]);
+    } else if (e->kind == PLIM_EVENT_FRACTION) {
+        plim_jw_key(&j, "fraction");
+        plim_jw_f64(&j, (double)e->id / PLIM_FRACTION_ONE);
     }
     bool one_stream = e->kind == PLIM_EVENT_ALLOC || e->kind == PLIM_EVENT_RECORD_STREAM ||
                       (e->kind == PLIM_EVENT_STREAM_DONE && e->stream != PLIM_ALL_STREAMS);
@@ -715,6 +747,8 @@ static const char *check_event(const plim_tape *t, const plim_event *e, uint8_t 
         freed[e->id] = e->kind == PLIM_EVENT_FREE;
         return NULL;
     case PLIM_EVENT_CONFIG: return e->id < t->n_configs ? NULL : "a config does not exist";
+    case PLIM_EVENT_FRACTION:
+        return e->id && e->id <= PLIM_FRACTION_ONE ? NULL : "a fraction is not in (0, 1]";
     case PLIM_EVENT_STREAM_DONE:
     case PLIM_EVENT_EMPTY_CACHE:
     case PLIM_EVENT_RESET_PEAK: return NULL;

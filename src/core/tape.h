@@ -11,7 +11,7 @@
  *     + 18 512 workspace stream=1 certainty=estimated
  *     - 12
  *     r 17 stream=1               record_stream
- *     ! empty_cache               also: reset_peak, config KEY:VALUE,...,
+ *     ! empty_cache               also: reset_peak, fraction X, config KEY:VALUE,...,
  *     ! sync stream=1             without stream=: of all of them
  *
  * Ids are unique for the life of a storage.  In names, ops and configs a space,
@@ -29,8 +29,11 @@ typedef enum plim_event_kind {
     PLIM_EVENT_STREAM_DONE,   /* all work queued on .stream has finished */
     PLIM_EVENT_EMPTY_CACHE,
     PLIM_EVENT_RESET_PEAK,
-    PLIM_EVENT_CONFIG, /* .id: index into tape->configs */
+    PLIM_EVENT_CONFIG,   /* .id: index into tape->configs */
+    PLIM_EVENT_FRACTION, /* .id: of PLIM_FRACTION_ONE, what may be taken of the device */
 } plim_event_kind;
+
+#define PLIM_FRACTION_ONE 1000000000u
 
 /* .stream of a STREAM_DONE that is about all of them; no stream's own number. */
 #define PLIM_ALL_STREAMS UINT16_MAX
@@ -109,7 +112,8 @@ plim_status plim_tape_write(const plim_tape *t, plim_put put, void *ud, plim_err
  *      "certainty":"exact","name":"fc.out","stream":0,
  *      "step":0,"phase":"forward","op":"fc"}
  * Other events are "free" (id, bytes), "record_stream" (id, stream), "sync"
- * (stream, if it is one), "empty_cache", "reset_peak" and "config" (config). */
+ * (stream, if it is one), "empty_cache", "reset_peak", "fraction" (fraction) and
+ * "config" (config). */
 plim_status plim_tape_write_json(const plim_tape *t, plim_put put, void *ud, plim_err *err);
 
 /* NULL if sound: each storage allocated once, in their order, freed at most

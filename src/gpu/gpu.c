@@ -151,6 +151,41 @@ plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err)
     return gpu_unknown(name, &k, err);
 }
 
+static plim_status list_push(plim_arena *a, const plim_gpu *gpu, const plim_gpu ***list,
+                             uint32_t *n, uint32_t *cap, plim_err *err)
+{
+    if (!PLIM_PUSH_ROOM(a, *list, *n, *cap))
+        return plim_oom(err);
+    (*list)[(*n)++] = gpu;
+    return PLIM_OK;
+}
+
+plim_status plim_gpu_list(plim_arena *a, const char *names, const plim_gpu ***out, uint32_t *n,
+                          plim_err *err)
+{
+    const plim_gpu **list = NULL, *gpu = NULL;
+    uint32_t count = 0, cap = 0;
+    plim_status st = PLIM_OK;
+    bool all = !strcmp(names, "all");
+    for (uint32_t i = 0; all && i < plim_gpu_count() && !st; i++)
+        st = list_push(a, plim_gpu_at(i), &list, &count, &cap, err);
+    for (const char *rest = names; !all && !st;) {
+        plim_str name = {rest, strcspn(rest, ",")};
+        rest += name.n;
+        if (!name.n)
+            return plim_fail(err, PLIM_EUSAGE, 0, "an empty name in the list of cards '%s'",
+                             names);
+        st = plim_gpu_find(name, &gpu, err);
+        if (!st)
+            st = list_push(a, gpu, &list, &count, &cap, err);
+        if (!*rest++)
+            break;
+    }
+    *out = list;
+    *n = count;
+    return st;
+}
+
 plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err)
 {
     plim_str name = plim_arena_printf(a, "a card of %s", plim_fmt_bytes(bytes, false).s);

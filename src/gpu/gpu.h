@@ -39,6 +39,10 @@ const plim_gpu *plim_gpu_at(uint32_t i); /* NULL beyond the last */
  * not matter.  PLIM_EUSAGE names the nearest. */
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err);
 
+/* "rtx4090,a100", or "all": the cards that are meant, in an array in `a`. */
+plim_status plim_gpu_list(plim_arena *a, const char *names, const plim_gpu ***out, uint32_t *n,
+                          plim_err *err);
+
 /* A card of so much memory and nothing else known. */
 plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err);
 
