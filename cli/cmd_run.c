@@ -148,9 +148,11 @@ static int run_command(const plim_args *a)
         ;
     signal(SIGINT, SIG_DFL);
     if (WIFSIGNALED(status)) {
-        fprintf(stderr, "plimsoll: '%s' was ended by signal %d\n", a->command[0],
-                WTERMSIG(status));
-        return 128 + WTERMSIG(status);
+        int number = WTERMSIG(status);
+        bool address = number == SIGSEGV || number == SIGBUS;
+        fprintf(stderr, "plimsoll: '%s' was ended by signal %d%s\n", a->command[0], number,
+                address ? ": it may have read the card's memory, which is not there" : "");
+        return 128 + number;
     }
     return WEXITSTATUS(status);
 }
@@ -166,23 +168,35 @@ static void run_print(plim_console *c, const char *path)
     fclose(f);
 }
 
-/* Prints the reports whose names end in `end`; returns how many there were. */
-static int run_print_all(plim_console *c, const char *folder, char end)
+/* The reports of a folder are PID+ if the process used the card, else PID-.  The
+ * smallest PID above `pid` with this end; INT_MAX: no more. */
+static int run_next(const char *folder, char end, int pid)
 {
-    int n = 0;
+    int next = INT_MAX;
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
-        char path[PATH_MAX + 256];
-        if (e->d_name[0] == '.')
-            continue;
-        if (e->d_name[strlen(e->d_name) - 1] != end)
-            continue; /* of the other kind, or not finished */
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        run_print(c, path);
-        n++;
+        int n = atoi(e->d_name);
+        if (e->d_name[strlen(e->d_name) - 1] == end && n > pid && n < next)
+            next = n;
     }
     if (d)
         closedir(d);
+    return next;
+}
+
+/* Prints those reports; returns how many there were. */
+static int run_print_all(plim_args *a, const char *folder, char end)
+{
+    int first = run_next(folder, end, 0), n = 0;
+    bool several = run_next(folder, end, first) != INT_MAX && a->render != PLIM_JSON;
+    for (int pid = first; pid != INT_MAX; pid = run_next(folder, end, pid), n++) {
+        char text[PATH_MAX + 32];
+        snprintf(text, sizeof text, "%sProcess %d\n", n ? "\n" : "", pid);
+        if (several)
+            plim_console_puts(&a->console, text);
+        snprintf(text, sizeof text, "%s/%d%c", folder, pid, end);
+        run_print(&a->console, text);
+    }
     return n;
 }
 
@@ -192,7 +206,7 @@ static void run_remove(const char *folder)
     for (struct dirent *e; d && (e = readdir(d));) {
         char path[PATH_MAX + 256];
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (e->d_name[0] != '.')
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
             unlink(path);
     }
     if (d)
@@ -202,11 +216,13 @@ static void run_remove(const char *folder)
 
 /* A process that had PyTorch and asked nothing of the card, as a launcher, is
  * heard only if no other was there. */
-static int run_collect(plim_console *c, const char *folder)
+static int run_collect(plim_args *a, const char *folder)
 {
-    int n = run_print_all(c, folder, '+');
+    int n = run_print_all(a, folder, '+');
+    if (n > 1)
+        fprintf(stderr, "plimsoll: %d processes used the card, each as if it were alone\n", n);
     if (!n)
-        n = run_print_all(c, folder, '-');
+        n = run_print_all(a, folder, '-');
     run_remove(folder);
     return n;
 }
@@ -238,7 +254,7 @@ static int run_run(plim_args *a)
         return code;
     run_environment(a, &places);
     code = run_command(a);
-    int reports = run_collect(&a->console, places.report);
+    int reports = run_collect(a, places.report);
     if (code < 0) {
         plim_err err = {.code = PLIM_ENOMEM};
         snprintf(err.msg, sizeof err.msg, "cannot start '%s'", a->command[0]);

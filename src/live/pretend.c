@@ -8,18 +8,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "alloc/alloc.h"
+#include "alloc/sim.h"
 #include "gpu/gpu.h"
+#include "op/kernel.h"
 #include "op/rules.h"
 #include "torch/torch.h"
 
 /* Addresses that no machine maps: above what user space gets on x86-64 (47 or,
  * if asked for, 56 bits from the top) and arm64 (52 bits), below the byte that
  * arm64 ignores.  What reads through one stops at once. */
-#define ADDR_FIRST (1ull << 53)
-#define ADDR_END (1ull << 55)
+#define FIRST_ADDRESS (1ull << 53)
 
-/* Of our own memory, for the story; the allocator has an arena for itself. */
+/* Of our own memory, for the story and for the history; the allocator has an
+ * arena for itself. */
 #define STORY_LIMIT (2ull << 30)
 
 typedef struct slot { /* what a handle stands for */
@@ -32,7 +33,7 @@ typedef struct slot { /* what a handle stands for */
 } slot;
 
 typedef struct line_row {
-    const char *text;
+    const char *text, *source;
     uint64_t allocations, requested;
 } line_row;
 
@@ -42,16 +43,21 @@ struct plim_pretend {
     plim_arena story;   /* the tape, words, rows */
     plim_arena kernels; /* the machines below */
     plim_arena text;    /* of the last out-of-memory text */
+    plim_arena history; /* the allocator's actions */
     plim_arena scratch; /* of one call */
 
     plim_pretend_card card;
-    uint64_t context_low, context_high, capacity;
+    uint64_t context_low, context_high;
+    const plim_torch *torch;
+    plim_alloc_options options; /* of h; others are like it but for the card */
     plim_bound bound;
     plim_alloc *h;
+    const plim_gpu **cards; /* as they were named; NULL: none was */
+    uint32_t n_cards;
+    bool *other_way; /* of each: the run would have gone another way there */
 
     slot *slots;
     uint32_t n_slots, cap_slots, free_slot;
-    uint64_t next_addr;
 
     plim_tape tape;
     bool truncated;
@@ -80,6 +86,14 @@ struct plim_pretend {
     uint32_t ooms;
     const char *oom_text; /* the last */
     const char *first_oom_text, *first_oom_line;
+    plim_pretend_end end;
+
+    plim_alloc_stats zero[3];   /* all, small, large: what counts as nothing went in and out */
+    plim_pretend_trace *traces; /* a ring of max_traces once it is full */
+    uint32_t n_traces, cap_traces, max_traces, asked_traces;
+    uint64_t traced;
+    uint32_t line_now; /* whose request or block the allocator has in hand */
+    const char *op_now;
 
     plim_machine *kernel[2]; /* main thread, autograd thread: what kernels take inside */
     plim_tape inside;        /* their events, until they are served */
@@ -109,33 +123,62 @@ static plim_status read_workspace(const char *given, bool *on, plim_bound *bound
                      "unknown workspace '%s': known are auto, off, low, high", given);
 }
 
-static plim_status open_card(plim_pretend *d, const plim_pretend_options *o, plim_gpu *gpu,
-                             const plim_torch *torch, plim_err *err)
+/* Before others: CUDA's own, and then the one with the most memory, since who gets
+ * on with less gets on with that. */
+static bool better_card(const plim_gpu *a, const plim_gpu *b)
 {
-    const plim_gpu *found = NULL;
-    plim_status st = PLIM_OK;
+    return !a->cc != !b->cc ? a->cc != 0 : a->memory_bytes > b->memory_bytes;
+}
+
+static plim_status find_card(plim_pretend *d, const plim_pretend_options *o, plim_gpu *out,
+                             plim_err *err)
+{
     if (!o->gpu && !o->vram)
         return plim_fail(err, PLIM_EUSAGE, 0, "no card: neither a name nor a size is given");
-    if (o->gpu)
-        st = plim_gpu_find(plim_str_of(o->gpu), &found, err);
-    else
-        st = plim_gpu_generic(&d->arena, o->vram, gpu, err);
+    if (!o->gpu)
+        return plim_gpu_generic(&d->arena, o->vram, out, err);
+    plim_status st = plim_gpu_list(&d->arena, o->gpu, &d->cards, &d->n_cards, err);
     if (st)
         return st;
-    if (found)
-        *gpu = *found;
+    d->other_way = PLIM_NEW_N(&d->arena, bool, d->n_cards);
+    if (!d->other_way)
+        return plim_oom(err);
+    if (o->vram && d->n_cards > 1)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "one size of memory is given for %" PRIu32 " cards", d->n_cards);
+    *out = *d->cards[0];
+    for (uint32_t i = 1; i < d->n_cards; i++)
+        if (better_card(d->cards[i], out))
+            *out = *d->cards[i];
     if (o->vram)
-        gpu->memory_bytes = o->vram;
+        out->memory_bytes = o->vram;
+    return PLIM_OK;
+}
+
+/* As fit counts: the upper context.  A card smaller than that has nothing. */
+static uint64_t capacity_of(const plim_gpu *gpu, const plim_torch *torch)
+{
+    uint64_t low, high;
+    plim_gpu_context(gpu, torch->version, &low, &high);
+    return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
+}
+
+static plim_status open_card(plim_pretend *d, const plim_pretend_options *o, plim_err *err)
+{
+    const plim_torch *torch = d->torch;
+    plim_gpu card = {0}, *gpu = &card;
+    plim_status st = find_card(d, o, gpu, err);
+    if (st)
+        return st;
     plim_gpu_context(gpu, torch->version, &d->context_low, &d->context_high);
-    /* As fit counts: the upper context.  A card smaller than that has nothing. */
-    d->capacity =
-        gpu->memory_bytes > d->context_high ? gpu->memory_bytes - d->context_high : 1;
+    d->options.capacity = capacity_of(gpu, torch);
+    d->options.total = gpu->memory_bytes;
     d->card = (plim_pretend_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,
                                   .torch = torch->name,
                                   .cc = gpu->cc ? gpu->cc : 80,
                                   .sms = gpu->sms ? gpu->sms : 108,
                                   .total = gpu->memory_bytes,
-                                  .context = gpu->memory_bytes - d->capacity};
+                                  .context = gpu->memory_bytes - d->options.capacity};
     int threads = plim_gpu_threads_per_sm(d->card.cc);
     d->card.threads_per_sm = threads ? threads : 2048;
     return d->card.name ? PLIM_OK : plim_oom(err);
@@ -163,25 +206,26 @@ static plim_status open_kernels(plim_pretend *d, const plim_torch *torch, bool w
 
 static plim_status pretend_open(plim_pretend *d, const plim_pretend_options *o, plim_err *err)
 {
-    const plim_torch *torch = plim_torch_newest();
-    plim_gpu gpu = {0};
     bool workspace = true;
     plim_status st = read_workspace(o->workspace, &workspace, &d->bound, err);
+    d->torch = plim_torch_newest();
     if (!st && o->torch)
-        st = plim_torch_find(plim_str_of(o->torch), &torch, err);
+        st = plim_torch_find(plim_str_of(o->torch), &d->torch, err);
     if (!st)
-        st = open_card(d, o, &gpu, torch, err);
+        st = open_card(d, o, err);
     if (st)
         return st;
-    d->story.limit = STORY_LIMIT;
+    d->story.limit = d->history.limit = STORY_LIMIT;
     plim_tape_init(&d->tape, &d->story);
     d->card.workspace = workspace;
-    plim_alloc_options alloc = {.torch = torch->version,
-                                .conf = plim_str_of(o->alloc_conf ? o->alloc_conf : ""),
-                                .capacity = d->capacity,
-                                .total = d->card.total};
-    st = plim_alloc_new(&d->arena, &alloc, &d->h, err);
-    return st ? st : open_kernels(d, torch, workspace, err);
+    d->options.torch = d->torch->version;
+    d->options.conf =
+        plim_arena_str(&d->arena, plim_str_of(o->alloc_conf ? o->alloc_conf : ""));
+    d->options.first_address = FIRST_ADDRESS;
+    if (!d->options.conf.p)
+        return plim_oom(err);
+    st = plim_alloc_new(&d->arena, &d->options, &d->h, err);
+    return st ? st : open_kernels(d, d->torch, workspace, err);
 }
 
 plim_status plim_pretend_open(const plim_pretend_options *o, plim_pretend **out, plim_err *err)
@@ -192,8 +236,7 @@ plim_status plim_pretend_open(const plim_pretend_options *o, plim_pretend **out,
         return plim_oom(err);
     d->arena = a; /* from here on the arena owns itself */
     d->free_slot = PLIM_NONE;
-    d->next_addr = ADDR_FIRST;
-    d->peak_event = d->peak_line = PLIM_NONE;
+    d->peak_event = d->peak_line = d->line_now = PLIM_NONE;
     d->at = d->peak_at = (plim_mark){.step = -1, .phase = PLIM_PHASE_LOAD};
     d->at_new = true;
     plim_status st = pretend_open(d, o, err);
@@ -218,6 +261,7 @@ void plim_pretend_close(plim_pretend *d)
     plim_arena_free(&d->story);
     plim_arena_free(&d->kernels);
     plim_arena_free(&d->text);
+    plim_arena_free(&d->history);
     plim_arena_free(&d->scratch);
     plim_arena a = d->arena; /* it frees the struct it stands in */
     plim_arena_free(&a);
@@ -251,7 +295,7 @@ static uint32_t line_of(plim_pretend *d, const char *z)
     if (!text || !PLIM_PUSH_ROOM(&d->story, d->lines, d->n_lines, d->cap_lines) ||
         !plim_map_put(&d->story, &d->lines_by_text, plim_str_of(text), d->n_lines))
         return PLIM_NONE;
-    d->lines[d->n_lines] = (line_row){.text = text};
+    d->lines[d->n_lines] = (line_row){.text = text, .source = ""};
     return d->n_lines++;
 }
 
@@ -381,16 +425,6 @@ static void count(plim_pretend *d, uint32_t line)
 
 /* ---- memory -------------------------------------------------------------------- */
 
-static uint64_t next_address(plim_pretend *d, uint64_t bytes)
-{
-    uint64_t step = (bytes + 511) / 512 * 512;
-    if (step >= ADDR_END - d->next_addr)
-        d->next_addr = ADDR_FIRST; /* 27 PB were handed out: begin again */
-    uint64_t addr = d->next_addr;
-    d->next_addr += step;
-    return addr;
-}
-
 static plim_status slot_take(plim_pretend *d, uint32_t *out, plim_err *err)
 {
     if (d->free_slot != PLIM_NONE) {
@@ -429,7 +463,10 @@ static plim_status serve(plim_pretend *d, const plim_storage *what, uint16_t str
 {
     uint32_t block, i = PLIM_NONE, line = line_of(d, tag ? tag->line : NULL);
     uint64_t bytes = plim_storage_bytes(what, d->bound);
+    const char *op = tag && tag->op ? word_of(d, tag->op) : "";
     *out = PLIM_PRETEND_NONE;
+    d->line_now = line;
+    d->op_now = op ? op : "";
     plim_status st = plim_alloc_malloc(d->h, bytes, stream, &block, err);
     if (!st && block != PLIM_NONE)
         st = slot_take(d, &i, err);
@@ -449,12 +486,11 @@ static plim_status serve(plim_pretend *d, const plim_storage *what, uint16_t str
         note_oom(d, line, storage);
         return PLIM_OK;
     }
-    const char *op = tag && tag->op ? word_of(d, tag->op) : "";
     d->slots[i] = (slot){.block = block,
                          .storage = storage,
                          .line = line,
                          .bytes = bytes,
-                         .op = op ? op : "",
+                         .op = d->op_now,
                          .next_free = PLIM_NONE};
     d->requested += bytes;
     count(d, line);
@@ -467,6 +503,8 @@ static plim_status take_back(plim_pretend *d, uint32_t i, plim_err *err)
     if (i >= d->n_slots || d->slots[i].block == PLIM_NONE)
         return plim_fail(err, PLIM_EUSAGE, i, "block %" PRIu32 " is not live", i);
     slot s = d->slots[i];
+    d->line_now = s.line;
+    d->op_now = s.op;
     plim_status st = plim_alloc_free(d->h, s.block, err);
     if (st)
         return st;
@@ -497,7 +535,7 @@ plim_status plim_pretend_malloc(plim_pretend *d, uint64_t bytes, uint16_t stream
                       .certainty = (uint8_t)(tag ? tag->certainty : PLIM_EXACT)};
     plim_status st = serve(d, &s, stream, tag, block, err);
     if (!st && *block != PLIM_PRETEND_NONE)
-        *addr = next_address(d, bytes);
+        *addr = plim_alloc_address(d->h, d->slots[*block].block);
     pthread_mutex_unlock(&d->lock);
     return st;
 }
@@ -572,6 +610,11 @@ plim_status plim_pretend_fraction(plim_pretend *d, double fraction, plim_err *er
 {
     pthread_mutex_lock(&d->lock);
     plim_status st = plim_alloc_set_fraction(d->h, fraction, err);
+    if (!st) {
+        double parts = fraction * PLIM_FRACTION_ONE + 0.5;
+        story_event(d, (plim_event){.id = parts < 1 ? 1 : (uint32_t)parts,
+                                    .kind = PLIM_EVENT_FRACTION});
+    }
     pthread_mutex_unlock(&d->lock);
     return st;
 }
@@ -581,7 +624,7 @@ void plim_pretend_mem_info(plim_pretend *d, uint64_t *free_bytes, uint64_t *tota
     plim_alloc_stats s;
     pthread_mutex_lock(&d->lock);
     plim_alloc_get_stats(d->h, &s);
-    *free_bytes = d->capacity - s.reserved_bytes.current;
+    *free_bytes = d->options.capacity - s.reserved_bytes.current;
     *total = d->card.total;
     pthread_mutex_unlock(&d->lock);
 }
@@ -591,123 +634,337 @@ const char *plim_pretend_oom_text(const plim_pretend *d)
     return d->oom_text ? d->oom_text : "";
 }
 
-/* ---- what kernels take inside ---------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------- */
 
-/* Serves what a machine has written, and leaves its tape empty.  What it keeps
- * is never freed, so old numbers are not met again. */
-static plim_status serve_inside(plim_pretend *d, plim_machine *m, const plim_pretend_tag *tag,
-                                bool *oom, plim_err *err)
+/* One call: arguments as the machine wants them, then what it made. */
+typedef struct kernel_call {
+    plim_machine *m;
+    plim_named_arg *args;
+    plim_t *value, *out;
+    uint32_t n_values, n_out;
+    uint32_t *block; /* of each storage on d->inside */
+} kernel_call;
+
+static bool kernel_meta(const plim_pretend_tensor *t, plim_meta *out)
 {
-    plim_status st = plim_m_status(m);
-    plim_arena_reset(&d->scratch);
-    uint32_t *block = PLIM_NEW_N(&d->scratch, uint32_t, (uint64_t)d->inside.n_storages + 1);
-    *oom = false;
-    if (st || !block) {
-        if (st && err)
-            *err = d->kernel_err;
-        return st ? st : plim_oom(err);
+    if (t->rank < 0 || t->rank > PLIM_MAX_RANK || (unsigned)t->dtype >= PLIM_DTYPE_COUNT)
+        return false;
+    *out = plim_meta_make((plim_dtype)t->dtype, t->rank, t->dim);
+    for (int i = 0; i < t->rank; i++)
+        out->stride[i] = t->stride[i];
+    return true;
+}
+
+/* ids[i]: the value that stands for tensor i; PLIM_NONE: None */
+static plim_status kernel_tensors(kernel_call *k, const plim_pretend_arg *a, uint32_t *ids,
+                                  plim_err *err)
+{
+    for (uint32_t i = 0; i < a->n; i++) {
+        plim_meta meta;
+        ids[i] = PLIM_NONE;
+        k->value[k->n_values] = 0;
+        if (a->tensors[i].dtype < 0) {
+            k->n_values++; /* so that the caller's count and ours agree */
+            continue;
+        }
+        if (!kernel_meta(&a->tensors[i], &meta))
+            return plim_fail(err, PLIM_ERANGE, 0,
+                             "argument '%s': rank %d is over %d, or %d is "
+                             "no data type",
+                             a->name, a->tensors[i].rank, PLIM_MAX_RANK, a->tensors[i].dtype);
+        ids[i] = k->n_values;
+        k->value[k->n_values++] = plim_m_outside(k->m, &meta);
     }
-    for (uint32_t i = 0; i < d->inside.n_events && !st && !*oom; i++) {
+    return PLIM_OK;
+}
+
+static plim_status kernel_args(plim_pretend *d, kernel_call *k, const plim_pretend_arg *args,
+                               uint32_t n, plim_err *err)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n; i++)
+        total += args[i].kind == PLIM_PRETEND_TENSOR || args[i].kind == PLIM_PRETEND_TENSORS
+                     ? args[i].n
+                     : 0;
+    k->n_out = (uint32_t)PLIM_MIN(total + PLIM_KERNEL_OUTS, 1u << 24);
+    k->args = PLIM_NEW_N(&d->scratch, plim_named_arg, (uint64_t)n + 1);
+    k->value = PLIM_NEW_N(&d->scratch, plim_t, total + 1);
+    k->out = PLIM_NEW_N(&d->scratch, plim_t, k->n_out);
+    uint32_t *ids = PLIM_NEW_N(&d->scratch, uint32_t, total + 1);
+    if (!k->args || !k->value || !k->out || !ids)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < n; i++) {
+        const plim_pretend_arg *from = &args[i];
+        plim_arg a = {.kind = PLIM_ARG_NONE, .n = from->n};
+        uint32_t *first = ids + k->n_values;
+        plim_status st = PLIM_OK;
+        switch (from->kind) {
+        case PLIM_PRETEND_NOTHING: break;
+        case PLIM_PRETEND_TENSOR:
+        case PLIM_PRETEND_TENSORS:
+            st = kernel_tensors(k, from, first, err);
+            a.kind = PLIM_ARG_VALUES;
+            a.ids = first;
+            if (!st && from->kind == PLIM_PRETEND_TENSOR) {
+                a.kind = *first == PLIM_NONE ? PLIM_ARG_NONE : PLIM_ARG_VALUE;
+                a.id = *first;
+            }
+            break;
+        case PLIM_PRETEND_INT:
+            a.kind = PLIM_ARG_INT;
+            a.i = from->ints[0];
+            break;
+        case PLIM_PRETEND_INTS:
+            a.kind = PLIM_ARG_INTS;
+            a.ints = from->ints;
+            break;
+        case PLIM_PRETEND_FLOAT:
+            a.kind = PLIM_ARG_FLOAT;
+            a.f = from->number;
+            break;
+        }
+        if (st)
+            return st;
+        k->args[i] = (plim_named_arg){plim_str_of(from->name), a};
+    }
+    return PLIM_OK;
+}
+
+/* Serves the first n events that a kernel has written. */
+static plim_status kernel_serve(plim_pretend *d, kernel_call *k, uint32_t n, uint16_t stream,
+                                const plim_pretend_tag *tag, bool *oom, plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    for (uint32_t i = 0; i < d->inside.n_storages; i++)
+        k->block[i] = PLIM_PRETEND_NONE;
+    for (uint32_t i = 0; i < n && !st && !*oom; i++) {
         plim_event e = d->inside.events[i];
         if (e.kind == PLIM_EVENT_FREE) {
-            if (block[e.id] != PLIM_PRETEND_NONE)
-                st = take_back(d, block[e.id], err);
+            if (k->block[e.id] != PLIM_PRETEND_NONE)
+                st = take_back(d, k->block[e.id], err);
+            k->block[e.id] = PLIM_PRETEND_NONE;
         } else if (e.kind == PLIM_EVENT_ALLOC) {
             plim_storage s = d->inside.storages[e.id];
-            block[e.id] = PLIM_PRETEND_NONE;
-            s.category = PLIM_CAT_WORKSPACE;
             if (!plim_storage_bytes(&s, d->bound))
                 continue;
-            st = serve(d, &s, 0, tag, &block[e.id], err);
-            *oom = !st && block[e.id] == PLIM_PRETEND_NONE;
+            if (s.category != PLIM_CAT_WORKSPACE)
+                s.category = (uint8_t)category_of(d, tag);
+            st = serve(d, &s, stream, tag, &k->block[e.id], err);
+            *oom = !st && k->block[e.id] == PLIM_PRETEND_NONE;
         }
     }
     /* what was served before the card was full goes back */
-    for (uint32_t i = 0; *oom && i < d->inside.n_events; i++) {
-        plim_event e = d->inside.events[i];
-        if (e.kind == PLIM_EVENT_FREE && block[e.id] != PLIM_PRETEND_NONE &&
-            d->slots[block[e.id]].block != PLIM_NONE)
-            take_back(d, block[e.id], NULL);
+    for (uint32_t i = 0; *oom && i < d->inside.n_storages; i++)
+        if (k->block[i] != PLIM_PRETEND_NONE)
+            take_back(d, k->block[i], NULL);
+    return st;
+}
+
+static void kernel_result(plim_pretend *d, const kernel_call *k, uint32_t i,
+                          plim_pretend_result *r)
+{
+    const plim_t t = k->out[i];
+    const plim_meta *x = plim_m_meta(k->m, t);
+    uint32_t s = plim_m_tape_storage(k->m, t);
+    *r = (plim_pretend_result){.tensor = {.dtype = -1},
+                               .block = PLIM_PRETEND_NONE,
+                               .shares = PLIM_PRETEND_NONE,
+                               .argument = PLIM_PRETEND_NONE};
+    if (!t)
+        return;
+    r->tensor.dtype = (int)x->dtype;
+    r->tensor.rank = x->rank;
+    for (int32_t j = 0; j < x->rank; j++) {
+        r->tensor.dim[j] = x->dim[j];
+        r->tensor.stride[j] = x->stride[j];
     }
+    for (uint32_t j = 0; j < k->n_values; j++)
+        if (k->value[j] == t)
+            r->argument = j;
+    for (uint32_t j = i; s != PLIM_NONE && j-- > 0;)
+        if (k->out[j] && plim_m_tape_storage(k->m, k->out[j]) == s)
+            r->shares = j;
+    if (s == PLIM_NONE || r->shares != PLIM_PRETEND_NONE || k->block[s] == PLIM_PRETEND_NONE)
+        return;
+    r->block = k->block[s];
+    r->bytes = d->slots[r->block].bytes;
+    r->addr = plim_alloc_address(d->h, d->slots[r->block].block);
+}
+
+/* The machine forgets the results: their blocks are the caller's.  What it keeps
+ * for itself (workspaces) is never freed, so old numbers are not met again. */
+static void kernel_end(plim_pretend *d, kernel_call *k)
+{
+    for (uint32_t i = 0; i < k->n_out; i++)
+        plim_m_drop(k->m, k->out[i]);
+    for (uint32_t i = 0; i < k->n_values; i++)
+        plim_m_drop(k->m, k->value[i]);
+    plim_m_forgive(k->m);
     d->inside.n_events = d->inside.n_storages = d->inside.n_marks = 0;
+}
+
+static plim_status kernel_run(plim_pretend *d, kernel_call *k, const plim_kernel *kernel,
+                              const plim_pretend_kernel_call *call, plim_pretend_result *out,
+                              uint32_t max, uint32_t *n_out, bool *oom, plim_err *err)
+{
+    plim_status st = kernel_args(d, k, call->args, call->n_args, err);
+    if (!st)
+        st = plim_kernel_call(k->m, &d->scratch, kernel, k->args, call->n_args, k->value,
+                              k->out, &k->n_out, &d->kernel_err);
+    if (st && st == plim_m_status(k->m) && err)
+        *err = d->kernel_err;
+    if (!st && k->n_out > max)
+        st = plim_fail(err, PLIM_ERANGE, 0,
+                       "'%s' has %u results, over the %u that there is "
+                       "room for",
+                       kernel->name, (unsigned)k->n_out, (unsigned)max);
+    if (!st &&
+        !(k->block = PLIM_NEW_N(&d->scratch, uint32_t, (uint64_t)d->inside.n_storages + 1)))
+        st = plim_oom(err);
+    if (!st)
+        st = kernel_serve(d, k, d->inside.n_events, call->stream, call->tag, oom, err);
+    *n_out = st || *oom ? 0 : k->n_out;
+    for (uint32_t i = 0; i < *n_out; i++)
+        kernel_result(d, k, i, &out[i]);
     return st;
 }
 
-plim_status plim_pretend_gemm(plim_pretend *d, bool autograd_thread, bool lt,
-                              const plim_pretend_tag *tag, bool *oom, plim_err *err)
+plim_status plim_pretend_kernel(plim_pretend *d, const char *name,
+                                const plim_pretend_kernel_call *call, plim_pretend_result *out,
+                                uint32_t max, uint32_t *n_out, bool *oom, plim_err *err)
 {
-    pthread_mutex_lock(&d->lock);
-    plim_machine *m = d->kernel[autograd_thread];
-    plim_m_gemm(m, lt);
-    plim_status st = serve_inside(d, m, tag, oom, err);
-    pthread_mutex_unlock(&d->lock);
-    return st;
-}
-
-plim_status plim_pretend_reduce(plim_pretend *d, plim_dtype dtype, int rank,
-                                const int64_t *dim, const int64_t *stride, uint32_t mask,
-                                const plim_pretend_tag *tag, bool *oom, plim_err *err)
-{
+    const plim_kernel *kernel = plim_kernel_find(plim_str_of(name));
+    *n_out = 0;
     *oom = false;
-    if (rank < 0 || rank > PLIM_MAX_RANK || (unsigned)dtype >= PLIM_DTYPE_COUNT)
-        return PLIM_OK; /* no rule: such a reduction counts for nothing */
-    plim_meta x = plim_meta_make(dtype, rank, dim);
-    for (int i = 0; i < rank; i++)
-        x.stride[i] = stride[i];
+    if (!kernel)
+        return plim_fail(err, PLIM_EUSAGE, 0, "unknown kernel '%s'", name);
     pthread_mutex_lock(&d->lock);
-    plim_reduce_scratch(d->kernel[0], &x, mask);
-    plim_status st = serve_inside(d, d->kernel[0], tag, oom, err);
+    plim_arena_reset(&d->scratch);
+    kernel_call k = {.m = d->kernel[call->autograd_thread]};
+    plim_status st = kernel_run(d, &k, kernel, call, out, max, n_out, oom, err);
+    kernel_end(d, &k);
     pthread_mutex_unlock(&d->lock);
     return st;
 }
 
-plim_status plim_pretend_conv(plim_pretend *d, plim_dtype dtype, int rank, const int64_t *x,
-                              const int64_t *x_stride, const int64_t *w, const int64_t *y,
-                              const plim_pretend_tag *tag, bool *oom, plim_err *err)
+/* Where another card would decide otherwise, the tape says nothing about it. */
+static void compare_attention(plim_pretend *d, const plim_meta *q, const plim_meta *k,
+                              const plim_meta *v, const plim_sdpa_call *call, plim_sdpa here)
 {
-    *oom = false;
-    if (rank < 0 || rank > PLIM_MAX_RANK || (unsigned)dtype >= PLIM_DTYPE_COUNT)
-        return PLIM_OK;
-    plim_meta xm = plim_meta_make(dtype, rank, x), wm = plim_meta_make(dtype, rank, w),
-              ym = plim_meta_make(dtype, rank, y);
-    for (int i = 0; i < rank; i++)
-        xm.stride[i] = x_stride[i];
-    pthread_mutex_lock(&d->lock);
-    plim_conv_scratch(d->kernel[0], &xm, &wm, &ym);
-    plim_status st = serve_inside(d, d->kernel[0], tag, oom, err);
-    pthread_mutex_unlock(&d->lock);
-    return st;
+    plim_world w = *plim_m_world(d->kernel[0]);
+    for (uint32_t i = 0; i < d->n_cards; i++) {
+        w.cc = d->cards[i]->cc ? d->cards[i]->cc : 80;
+        if (w.cc == d->card.cc || d->other_way[i] ||
+            plim_sdpa_choice(&w, q, k, v, call) == here)
+            continue;
+        char what[160];
+        snprintf(what, sizeof what,
+                 "attention takes another kernel on '%s' than here: run that card alone",
+                 d->cards[i]->name);
+        d->other_way[i] = true;
+        plim_pretend_note(d, "", what, NULL);
+    }
+}
+
+int plim_pretend_attention(plim_pretend *d, const plim_pretend_tensor *q,
+                           const plim_pretend_tensor *k, const plim_pretend_tensor *v,
+                           const plim_pretend_attention_call *call)
+{
+    plim_meta qm, km, vm;
+    if (!kernel_meta(q, &qm) || !kernel_meta(k, &km) || !kernel_meta(v, &vm))
+        return PLIM_SDPA_MATH;
+    const plim_sdpa_call c = {.mask = call->mask,
+                              .mask_grad = call->mask_grad,
+                              .causal = call->causal,
+                              .gqa = call->gqa,
+                              .dropout = call->dropout,
+                              .without = call->without};
+    plim_sdpa choice = plim_sdpa_choice(plim_m_world(d->kernel[0]), &qm, &km, &vm, &c);
+    if (d->n_cards > 1)
+        compare_attention(d, &qm, &km, &vm, &c, choice);
+    return (int)choice;
+}
+
+const char *plim_pretend_kernel_name(uint32_t i, bool *makes)
+{
+    const plim_kernel *k = plim_kernel_at(i);
+    *makes = k && k->makes;
+    return k ? k->name : NULL;
 }
 
 /* ---- looking inside -------------------------------------------------------------- */
 
+static const struct {
+    const char *name;
+    plim_stat_kind kind;
+    size_t at;
+} stat_rows[] = {
+#define ROW(field, kind)                                                                      \
+    {                                                                                         \
+#field, kind, offsetof(plim_alloc_stats, field)                                       \
+    }
+    ROW(allocation, PLIM_STAT_POOLS),
+    ROW(segment, PLIM_STAT_POOLS),
+    ROW(active, PLIM_STAT_POOLS),
+    ROW(inactive_split, PLIM_STAT_POOLS),
+    ROW(allocated_bytes, PLIM_STAT_POOLS),
+    ROW(reserved_bytes, PLIM_STAT_POOLS),
+    ROW(active_bytes, PLIM_STAT_POOLS),
+    ROW(inactive_split_bytes, PLIM_STAT_POOLS),
+    ROW(requested_bytes, PLIM_STAT_POOLS),
+    ROW(oversize_allocations, PLIM_STAT_WHOLE),
+    ROW(oversize_segments, PLIM_STAT_WHOLE),
+    ROW(num_alloc_retries, PLIM_STAT_NUMBER),
+    ROW(num_ooms, PLIM_STAT_NUMBER),
+    ROW(num_sync_all_streams, PLIM_STAT_NUMBER),
+    ROW(num_device_alloc, PLIM_STAT_NUMBER),
+    ROW(num_device_free, PLIM_STAT_NUMBER),
+#undef ROW
+};
+
+static void get_stats(const plim_pretend *d, plim_alloc_stats out[3])
+{
+    plim_alloc_get_stats(d->h, &out[0]);
+    plim_alloc_get_pool_stats(d->h, true, &out[1]);
+    plim_alloc_get_pool_stats(d->h, false, &out[2]);
+}
+
+static plim_stat stat_since(const plim_alloc_stats *now, const plim_alloc_stats *zero,
+                            size_t at, plim_stat_kind kind)
+{
+    const void *n = (const char *)now + at, *z = (const char *)zero + at;
+    if (kind == PLIM_STAT_NUMBER)
+        return (plim_stat){.current = *(const uint64_t *)n - *(const uint64_t *)z};
+    plim_stat s = *(const plim_stat *)n;
+    s.total_allocated -= ((const plim_stat *)z)->total_allocated;
+    s.total_freed -= ((const plim_stat *)z)->total_freed;
+    return s;
+}
+
 uint32_t plim_pretend_stats(plim_pretend *d, plim_pretend_stat *out, uint32_t max)
 {
-    plim_alloc_stats s;
+    plim_alloc_stats s[3];
     pthread_mutex_lock(&d->lock);
-    plim_alloc_get_stats(d->h, &s);
+    get_stats(d, s);
+    for (uint32_t i = 0; i < PLIM_COUNT(stat_rows) && i < max; i++) {
+        size_t at = stat_rows[i].at;
+        plim_stat_kind kind = stat_rows[i].kind;
+        out[i] = (plim_pretend_stat){.name = stat_rows[i].name, .kind = kind};
+        out[i].all = stat_since(&s[0], &d->zero[0], at, kind);
+        if (kind == PLIM_STAT_POOLS) {
+            out[i].small = stat_since(&s[1], &d->zero[1], at, kind);
+            out[i].large = stat_since(&s[2], &d->zero[2], at, kind);
+        }
+    }
     pthread_mutex_unlock(&d->lock);
-    const plim_pretend_stat rows[] = {
-        {"allocation", false, s.allocation},
-        {"segment", false, s.segment},
-        {"active", false, s.active},
-        {"inactive_split", false, s.inactive_split},
-        {"allocated_bytes", false, s.allocated_bytes},
-        {"reserved_bytes", false, s.reserved_bytes},
-        {"active_bytes", false, s.active_bytes},
-        {"inactive_split_bytes", false, s.inactive_split_bytes},
-        {"requested_bytes", false, s.requested_bytes},
-        {"oversize_allocations", false, s.oversize_allocations},
-        {"oversize_segments", false, s.oversize_segments},
-        {"num_alloc_retries", true, {.current = s.num_alloc_retries}},
-        {"num_ooms", true, {.current = s.num_ooms}},
-        {"num_sync_all_streams", true, {.current = s.num_sync_all_streams}},
-        {"num_device_alloc", true, {.current = s.num_device_alloc}},
-        {"num_device_free", true, {.current = s.num_device_free}},
-    };
-    for (uint32_t i = 0; i < PLIM_COUNT(rows) && i < max; i++)
-        out[i] = rows[i];
-    return PLIM_COUNT(rows);
+    return PLIM_COUNT(stat_rows);
+}
+
+void plim_pretend_reset_accumulated(plim_pretend *d)
+{
+    pthread_mutex_lock(&d->lock);
+    get_stats(d, d->zero);
+    pthread_mutex_unlock(&d->lock);
 }
 
 uint32_t plim_pretend_blocks(plim_pretend *d, plim_pretend_block *out, uint32_t max)
@@ -743,6 +1000,69 @@ uint32_t plim_pretend_blocks(plim_pretend *d, plim_pretend_block *out, uint32_t 
     pthread_mutex_unlock(&d->lock);
     plim_arena_free(&a);
     return b && owner ? n : 0;
+}
+
+/* ---- history ---------------------------------------------------------------------- */
+
+/* In PyTorch's words. */
+static const char *const action_names[] = {
+    [PLIM_TRACE_ALLOC] = "alloc",
+    [PLIM_TRACE_FREE_REQUESTED] = "free_requested",
+    [PLIM_TRACE_FREE_COMPLETED] = "free_completed",
+    [PLIM_TRACE_SEGMENT_ALLOC] = "segment_alloc",
+    [PLIM_TRACE_SEGMENT_FREE] = "segment_free",
+    [PLIM_TRACE_SEGMENT_MAP] = "segment_map",
+    [PLIM_TRACE_SEGMENT_UNMAP] = "segment_unmap",
+    [PLIM_TRACE_OOM] = "oom",
+};
+
+/* The allocator did something; the lock is held by whoever made it do so.  Action
+ * k lies at k modulo the number that are kept. */
+static void watch(void *ud, plim_trace_action action, uint64_t addr, uint64_t bytes,
+                  uint16_t stream)
+{
+    plim_pretend *d = ud;
+    bool room = d->n_traces < d->max_traces &&
+                PLIM_PUSH_ROOM(&d->history, d->traces, d->n_traces, d->cap_traces);
+    if (room)
+        d->n_traces++;
+    else
+        d->max_traces = d->n_traces;
+    if (d->n_traces)
+        d->traces[d->traced % d->n_traces] = (plim_pretend_trace){
+            .action = action_names[action],
+            .addr = addr,
+            .bytes = bytes,
+            .number = d->traced,
+            .stream = stream,
+            .line = d->line_now == PLIM_NONE ? "" : d->lines[d->line_now].text,
+            .op = d->op_now ? d->op_now : ""};
+    d->traced++;
+}
+
+void plim_pretend_history(plim_pretend *d, uint64_t entries, bool clear)
+{
+    uint32_t max = (uint32_t)PLIM_MIN(entries, UINT32_MAX);
+    pthread_mutex_lock(&d->lock);
+    if (clear || (max && max != d->asked_traces)) {
+        plim_arena_reset(&d->history);
+        d->traces = NULL;
+        d->n_traces = d->cap_traces = 0;
+        d->traced = 0;
+        d->max_traces = d->asked_traces = max;
+    }
+    plim_alloc_set_watch(d->h, max ? watch : NULL, d);
+    pthread_mutex_unlock(&d->lock);
+}
+
+uint32_t plim_pretend_traces(plim_pretend *d, plim_pretend_trace *out, uint32_t max)
+{
+    pthread_mutex_lock(&d->lock);
+    uint32_t n = d->n_traces;
+    for (uint32_t i = 0; i < n && i < max; i++)
+        out[i] = d->traces[(d->traced - n + i) % n];
+    pthread_mutex_unlock(&d->lock);
+    return n;
 }
 
 /* ---- the story ------------------------------------------------------------------- */
@@ -799,6 +1119,42 @@ plim_status plim_pretend_note(plim_pretend *d, const char *line, const char *wha
         d->caveats[d->n_caveats++] = (plim_pretend_caveat){.line = l, .what = w, .count = 1};
     pthread_mutex_unlock(&d->lock);
     return st;
+}
+
+uint32_t plim_pretend_lines(plim_pretend *d, const char **out, uint32_t max)
+{
+    pthread_mutex_lock(&d->lock);
+    uint32_t n = d->n_lines;
+    for (uint32_t i = 0; i < n && i < max; i++)
+        out[i] = d->lines[i].text;
+    pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
+plim_status plim_pretend_source(plim_pretend *d, uint32_t line, const char *text,
+                                plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    pthread_mutex_lock(&d->lock);
+    const char *own = line < d->n_lines ? word_of(d, text) : NULL;
+    if (own)
+        d->lines[line].source = own;
+    else
+        st = line < d->n_lines ? plim_oom(err)
+                               : plim_fail(err, PLIM_EUSAGE, line,
+                                           "line %" PRIu32 " of %" PRIu32, line, d->n_lines);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_pretend_ended(plim_pretend *d, plim_pretend_end how, plim_err *err)
+{
+    if ((unsigned)how >= PLIM_END_COUNT)
+        return plim_fail(err, PLIM_EUSAGE, 0, "no such end: %d", (int)how);
+    pthread_mutex_lock(&d->lock);
+    d->end = how == PLIM_END_MEMORY && !d->ooms ? PLIM_END_EARLY : how;
+    pthread_mutex_unlock(&d->lock);
+    return PLIM_OK;
 }
 
 static void put_file(void *ud, const char *text, size_t n) { fwrite(text, 1, n, ud); }
@@ -955,6 +1311,7 @@ static bool report_lists(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
         return false;
     for (uint32_t i = 0; i < d->n_lines; i++)
         lines[i] = (plim_pretend_line){.line = copy_text(a, d->lines[i].text, &ok),
+                                       .source = copy_text(a, d->lines[i].source, &ok),
                                        .allocations = d->lines[i].allocations,
                                        .requested = d->lines[i].requested};
     for (uint32_t i = 0; i < d->n_caveats; i++)
@@ -972,6 +1329,89 @@ static bool report_lists(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
     r->caveats = caveats;
     r->n_caveats = d->n_caveats;
     return ok && order_lines(a, r, lines, t);
+}
+
+/* ---- other cards ----------------------------------------------------------------- */
+
+/* The tape as it would be with a cuBLAS workspace of another size.  What else
+ * kernels take depends on the card too, by little; that stays as it is. */
+static bool tape_for(const plim_pretend *d, const plim_gpu *gpu, plim_arena *a, plim_tape *out)
+{
+    uint64_t was = plim_torch_cublas_bytes(d->torch, d->card.cc);
+    uint64_t is = plim_torch_cublas_bytes(d->torch, gpu->cc ? gpu->cc : 80);
+    *out = d->tape;
+    if (was == is || !out->n_storages)
+        return true;
+    out->storages = PLIM_NEW_N(a, plim_storage, out->n_storages);
+    for (uint32_t i = 0; out->storages && i < out->n_storages; i++) {
+        plim_storage *s = &out->storages[i];
+        *s = d->tape.storages[i];
+        if (s->category == PLIM_CAT_WORKSPACE && s->bytes == was)
+            s->bytes = is;
+    }
+    return out->storages != NULL;
+}
+
+static plim_status try_card(plim_pretend *d, const plim_gpu *gpu, plim_arena *a,
+                            plim_pretend_verdict *v, plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_alloc_options o = d->options;
+    plim_tape t;
+    plim_sim sim;
+    bool ok = tape_for(d, gpu, &scratch, &t);
+    o.total = gpu->memory_bytes;
+    o.capacity = capacity_of(gpu, d->torch);
+    plim_status st =
+        ok ? plim_sim_run(&scratch, &t, &o, PLIM_SIM_STOP_AT_OOM, &sim, err) : plim_oom(err);
+    if (!st) {
+        v->fits = sim.oom ? 0 : d->truncated || d->end == PLIM_END_MEMORY ? -1 : 1;
+        v->peak_allocated = sim.peak_allocated;
+        v->peak_reserved = sim.peak_reserved;
+        if (sim.oom) {
+            uint32_t line = d->storage_line[d->tape.events[sim.oom_event].id];
+            v->oom_line = copy_text(a, d->lines[line].text, &ok);
+            v->oom_text = copy_text(a, sim.oom_text.p, &ok);
+        }
+    }
+    plim_arena_free(&scratch);
+    return st ? st : ok ? PLIM_OK : plim_oom(err);
+}
+
+static plim_status report_cards(plim_pretend *d, plim_arena *a, plim_pretend_report *r,
+                                plim_err *err)
+{
+    uint32_t n = PLIM_MAX(d->n_cards, 1u);
+    plim_pretend_verdict *rows = PLIM_NEW_N(a, plim_pretend_verdict, n);
+    plim_status st = rows ? PLIM_OK : plim_oom(err);
+    bool own = false, ok = true;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        const plim_gpu *gpu = d->cards ? d->cards[i] : NULL;
+        plim_pretend_verdict *v = &rows[i];
+        uint64_t low = d->context_low, high = d->context_high;
+        bool this_one = !own && (n == 1 || !strcmp(gpu->name, d->card.name));
+        if (this_one) {
+            own = true;
+            *v = (plim_pretend_verdict){.gpu = r->card.name,
+                                        .gpu_bytes = d->card.total,
+                                        .fits = d->end != PLIM_END_MEMORY,
+                                        .peak_allocated = r->peak_allocated,
+                                        .peak_reserved = r->peak_reserved,
+                                        .oom_line = r->oom_line,
+                                        .oom_text = r->oom_text};
+        } else {
+            v->gpu = copy_text(a, gpu->name, &ok);
+            v->gpu_bytes = gpu->memory_bytes;
+            plim_gpu_context(gpu, d->torch->version, &low, &high);
+            st = try_card(d, gpu, a, v, err);
+            v->fits = d->other_way[i] ? -1 : v->fits;
+        }
+        v->device_low = high ? v->peak_reserved + low : 0;
+        v->device_high = high ? v->peak_reserved + high : 0;
+    }
+    r->cards = rows;
+    r->n_cards = n;
+    return st ? st : ok ? PLIM_OK : plim_oom(err);
 }
 
 static bool report_fill(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
@@ -997,6 +1437,7 @@ static bool report_fill(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
     r->peak_op = copy_text(a, d->peak_at.op.p, &ok);
     r->peak_line =
         copy_text(a, d->peak_line == PLIM_NONE ? "" : d->lines[d->peak_line].text, &ok);
+    r->end = d->end;
     if (d->ooms) {
         r->oom_text = copy_text(a, d->first_oom_text, &ok);
         r->oom_line = copy_text(a, d->first_oom_line, &ok);
@@ -1012,14 +1453,15 @@ plim_status plim_pretend_report_make(plim_pretend *d, plim_pretend_report **out,
         return plim_oom(err);
     r->arena = a;
     pthread_mutex_lock(&d->lock);
-    bool ok = report_fill(d, &r->arena, &r->pub);
+    plim_status st = report_fill(d, &r->arena, &r->pub) ? PLIM_OK : plim_oom(err);
+    if (!st)
+        st = report_cards(d, &r->arena, &r->pub, err);
     pthread_mutex_unlock(&d->lock);
-    if (ok) {
+    if (st)
+        plim_pretend_report_free(&r->pub);
+    else
         *out = &r->pub;
-        return PLIM_OK;
-    }
-    plim_pretend_report_free(&r->pub);
-    return plim_oom(err);
+    return st;
 }
 
 void plim_pretend_report_free(plim_pretend_report *r)

@@ -3,7 +3,8 @@
 
 #include <stdio.h>
 
-enum { GROUPS_SHOWN = 6 }; /* of one line */
+/* Of one line: the fewer lines there are the more of each. */
+enum { GROUPS_LEAST = 6, GROUPS_IN_ALL = 36 };
 
 static const char *const kinds[PLIM_CAT_COUNT] = {
     [PLIM_CAT_PARAMETER] = "Parameter", [PLIM_CAT_BUFFER] = "Buffer",
@@ -15,12 +16,19 @@ static const char *const kinds[PLIM_CAT_COUNT] = {
 
 /* ---- phases ---------------------------------------------------------------- */
 
+static plim_cell phase_step_shown(const plim_phase_row *r)
+{
+    return r->step < 0 ? plim_cell_text("") : plim_cell_int(r->step);
+}
+
 /* clang-format off */
-PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(r->step))
+PLIM_GETTER(phase_step_text, plim_phase_row, phase_step_shown(r))
+PLIM_GETTER(phase_step, plim_phase_row, plim_cell_int(PLIM_MAX(r->step, 0)))
 
 static const plim_column phase_columns[] = {
     /* name            title            in            align       least drop get */
-    {"step",           "step",          PLIM_IN_BOTH, PLIM_RIGHT, 0, 2, phase_step},
+    {"step",           "step",          PLIM_IN_TEXT, PLIM_RIGHT, 0, 2, phase_step_text},
+    {"step",           "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, phase_step},
     {"phase",          "phase",         PLIM_IN_BOTH, PLIM_LEFT,  0, 0, plim_phase_get_phase},
     {"requested",      "",              PLIM_IN_DATA, PLIM_RIGHT, 0, 0, plim_phase_get_requested},
     {"allocated",      "allocated",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, plim_phase_get_allocated},
@@ -38,6 +46,67 @@ static plim_rows phase_rows(const plim_pretend_report *r, uint32_t n)
                        .items = r->phases,
                        .size = sizeof *r->phases,
                        .n = PLIM_MIN(n, r->n_phases)};
+}
+
+/* ---- cards ----------------------------------------------------------------- */
+
+static plim_cell verdict_shown(const plim_pretend_verdict *r)
+{
+    return r->fits < 0 ? (plim_cell){.kind = PLIM_CELL_UNKNOWN}
+                       : plim_cell_text(r->fits ? "yes" : "no");
+}
+
+static plim_cell verdict_device(const plim_pretend_verdict *r)
+{
+    return r->device_high ? plim_cell_range(r->device_low, r->device_high)
+                          : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
+}
+
+static plim_cell verdict_text(const char *z)
+{
+    return z ? plim_cell_text(z) : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
+}
+
+/* clang-format off */
+PLIM_GETTER(verdict_get_card, plim_pretend_verdict, plim_cell_text(plim_report_card(r->gpu)))
+PLIM_GETTER(verdict_get_gpu, plim_pretend_verdict, plim_cell_text(r->gpu))
+PLIM_GETTER(verdict_get_bytes, plim_pretend_verdict, plim_cell_u64(PLIM_CELL_BYTES, r->gpu_bytes))
+PLIM_GETTER(verdict_get_fits, plim_pretend_verdict, verdict_shown(r))
+PLIM_GETTER(verdict_get_allocated, plim_pretend_verdict,
+            plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
+PLIM_GETTER(verdict_get_reserved, plim_pretend_verdict,
+            plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
+PLIM_GETTER(verdict_get_device, plim_pretend_verdict, verdict_device(r))
+PLIM_GETTER(verdict_get_low, plim_pretend_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_low))
+PLIM_GETTER(verdict_get_high, plim_pretend_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_high))
+PLIM_GETTER(verdict_get_where, plim_pretend_verdict, plim_cell_text(r->oom_line ? r->oom_line : ""))
+PLIM_GETTER(verdict_get_line, plim_pretend_verdict, verdict_text(r->oom_line))
+PLIM_GETTER(verdict_get_oom, plim_pretend_verdict, verdict_text(r->oom_text))
+
+static const plim_column verdict_columns[] = {
+    /* name            title             in            align         least drop get */
+    {"gpu",            "card",           PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, verdict_get_card},
+    {"gpu",            "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_gpu},
+    {"gpu_bytes",      "memory",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, verdict_get_bytes},
+    {"fits",           "fits",           PLIM_IN_BOTH, PLIM_LEFT,     0,  0, verdict_get_fits},
+    {"peak_allocated", "peak allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,  4, verdict_get_allocated},
+    {"peak_reserved",  "reserved",       PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, verdict_get_reserved},
+    {"device",         "device",         PLIM_IN_TEXT, PLIM_RIGHT,    0,  5, verdict_get_device},
+    {"device_low",     "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_low},
+    {"device_high",    "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_high},
+    {"oom_line",       "out of memory at", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, verdict_get_where},
+    {"oom_line",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_line},
+    {"oom_text",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_oom},
+};
+/* clang-format on */
+
+static plim_rows verdict_rows(const plim_pretend_report *r)
+{
+    return (plim_rows){.columns = verdict_columns,
+                       .n_columns = PLIM_COUNT(verdict_columns),
+                       .items = r->cards,
+                       .size = sizeof *r->cards,
+                       .n = r->n_cards};
 }
 
 /* ---- text ------------------------------------------------------------------ */
@@ -58,7 +127,8 @@ static plim_str shape_text(plim_page *p, const plim_pretend_tensors *t)
 }
 
 /* As gpu_mem_track prints them. */
-static void print_groups(plim_page *p, const plim_pretend_report *r, uint32_t line)
+static void print_groups(plim_page *p, const plim_pretend_report *r, uint32_t line,
+                         uint32_t most)
 {
     uint32_t shown = 0, more = 0;
     uint64_t rest = 0;
@@ -66,15 +136,16 @@ static void print_groups(plim_page *p, const plim_pretend_report *r, uint32_t li
         const plim_pretend_tensors *t = &r->tensors[i];
         if (t->line != line)
             continue;
-        if (++shown > GROUPS_SHOWN) {
+        if (++shown > most) {
             more++;
             rest += t->bytes;
             continue;
         }
         plim_str shape = shape_text(p, t);
-        plim_buf_printf(&p->buf, "    + | %" PRIu32 " * Size:" PLIM_STR_FMT " | %s | %s\n",
+        plim_buf_printf(&p->buf, "    + | %" PRIu32 " * Size:" PLIM_STR_FMT " | %s | %s%s%s\n",
                         t->count, PLIM_STR_ARG(shape), plim_fmt_metric(t->bytes).s,
-                        kinds[t->category]);
+                        kinds[t->category], t->dtype < 0 ? "" : " | ",
+                        t->dtype < 0 ? "" : plim_dtype_name((plim_dtype)t->dtype));
     }
     if (more)
         plim_buf_printf(&p->buf, "    + | %" PRIu32 " more | %s\n", more,
@@ -83,41 +154,65 @@ static void print_groups(plim_page *p, const plim_pretend_report *r, uint32_t li
 
 static const char *line_name(const char *line) { return *line ? line : "(no line)"; }
 
+static void print_line(plim_page *p, const plim_pretend_line *line)
+{
+    plim_str source = plim_page_clean(p, line->source);
+    plim_page_puts(p, "  ");
+    plim_page_paint(p, PLIM_PAINT_BOLD);
+    plim_buf_add(&p->buf, plim_page_clean(p, line_name(line->line)));
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_buf_printf(&p->buf, "  %s", plim_fmt_bytes(line->live, p->style.si).s);
+    if (line->requested > line->live)
+        plim_buf_printf(&p->buf, " of %s in %s allocations",
+                        plim_fmt_bytes(line->requested, p->style.si).s,
+                        plim_fmt_count(line->allocations).s);
+    plim_page_puts(p, "\n");
+    if (!source.n)
+        return;
+    plim_page_paint(p, PLIM_PAINT_DIM);
+    plim_page_puts(p, "    ");
+    plim_buf_add(&p->buf, plim_page_cut(p, source, p->width - 4, false));
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_page_puts(p, "\n");
+}
+
 static void print_lines(plim_page *p, const plim_pretend_report *r)
 {
-    uint32_t top = (uint32_t)p->style.top, n = 0;
-    plim_page_puts(p, "\nLive at the peak, by line\n");
-    for (; n < r->n_lines && n < top && r->lines[n].live; n++) {
-        plim_page_puts(p, "  ");
-        plim_page_paint(p, PLIM_PAINT_BOLD);
-        plim_buf_add(&p->buf, plim_page_clean(p, line_name(r->lines[n].line)));
-        plim_page_paint(p, PLIM_PAINT_PLAIN);
-        plim_buf_printf(&p->buf, "  %s\n", plim_fmt_bytes(r->lines[n].live, p->style.si).s);
-        print_groups(p, r, n);
-    }
+    uint32_t n = 0, shown = 0, more = 0;
     uint64_t rest = 0;
-    uint32_t more = 0;
-    for (uint32_t i = n; i < r->n_lines; i++) {
-        rest += r->lines[i].live;
-        more += r->lines[i].live > 0;
+    while (n < r->n_lines && r->lines[n].live)
+        n++;
+    shown = PLIM_MIN(n, (uint32_t)p->style.top);
+    plim_page_puts(p, "\nLive at the peak, by line\n");
+    for (uint32_t i = 0; i < shown; i++) {
+        print_line(p, &r->lines[i]);
+        print_groups(p, r, i, PLIM_MAX(GROUPS_LEAST, GROUPS_IN_ALL / shown));
     }
+    for (uint32_t i = shown; i < n; i++, more++)
+        rest += r->lines[i].live;
     if (more)
-        plim_buf_printf(&p->buf, "  and %" PRIu32 " more lines  %s\n", more,
-                        plim_fmt_bytes(rest, p->style.si).s);
+        plim_buf_printf(&p->buf, "  and %" PRIu32 " more line%s  %s\n", more,
+                        more == 1 ? "" : "s", plim_fmt_bytes(rest, p->style.si).s);
 }
 
 static void print_verdict(plim_page *p, const plim_pretend_report *r)
 {
-    bool oom = r->oom_text != NULL;
-    plim_page_paint(p, oom ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
-    if (oom)
-        plim_buf_printf(&p->buf, "Out of memory at " PLIM_STR_FMT,
-                        PLIM_STR_ARG(plim_page_clean(p, line_name(r->oom_line))));
-    else
-        plim_page_puts(p, "It fits");
+    static const char *const words[PLIM_END_COUNT] = {"It fits", "It fits, as far as it ran",
+                                                      "Out of memory at "};
+    bool died = r->end == PLIM_END_MEMORY;
+    plim_str line = plim_page_clean(p, r->oom_text ? line_name(r->oom_line) : "");
+    plim_page_paint(p, died ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
+    plim_page_puts(p, words[r->end]);
+    if (died)
+        plim_buf_add(&p->buf, line);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
+    if (r->oom_text && !died)
+        plim_buf_printf(&p->buf, ", after memory ran out at " PLIM_STR_FMT,
+                        PLIM_STR_ARG(line));
+    if (r->num_ooms > 1)
+        plim_buf_printf(&p->buf, ", the first of %s times", plim_fmt_count(r->num_ooms).s);
     plim_page_puts(p, "\n");
-    if (oom)
+    if (r->oom_text)
         plim_page_wrap(p, r->oom_text, 2);
 }
 
@@ -140,7 +235,10 @@ static void print_figures(plim_page *p, const plim_pretend_report *r)
         plim_buf_printf(&p->buf, "  %-10s %12.*s  with the CUDA context\n", "device",
                         PLIM_STR_ARG(range));
     }
-    plim_buf_printf(&p->buf, "  in step %d, %s", r->peak_step, plim_phase_name(r->peak_phase));
+    plim_page_puts(p, "  in ");
+    if (r->peak_step >= 0)
+        plim_buf_printf(&p->buf, "step %d, ", r->peak_step);
+    plim_page_puts(p, plim_phase_name(r->peak_phase));
     if (*r->peak_op)
         plim_buf_printf(&p->buf, " (" PLIM_STR_FMT ")",
                         PLIM_STR_ARG(plim_page_clean(p, r->peak_op)));
@@ -157,12 +255,15 @@ static void print_caveats(plim_page *p, const plim_pretend_report *r)
     if (!r->n_caveats)
         return;
     plim_page_puts(p, "\nRemarks\n");
-    for (uint32_t i = 0; i < r->n_caveats; i++)
-        plim_buf_printf(&p->buf, "  " PLIM_STR_FMT "%s" PLIM_STR_FMT " (%s x)\n",
-                        PLIM_STR_ARG(plim_page_clean(p, r->caveats[i].line)),
-                        *r->caveats[i].line ? "  " : "",
-                        PLIM_STR_ARG(plim_page_clean(p, r->caveats[i].what)),
-                        plim_fmt_count(r->caveats[i].count).s);
+    for (uint32_t i = 0; i < r->n_caveats; i++) {
+        const plim_pretend_caveat *c = &r->caveats[i];
+        plim_buf_printf(&p->buf, "  " PLIM_STR_FMT "%s" PLIM_STR_FMT,
+                        PLIM_STR_ARG(plim_page_clean(p, c->line)), *c->line ? "  " : "",
+                        PLIM_STR_ARG(plim_page_clean(p, c->what)));
+        if (c->count > 1)
+            plim_buf_printf(&p->buf, " (%s x)", plim_fmt_count(c->count).s);
+        plim_page_puts(p, "\n");
+    }
 }
 
 static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
@@ -182,17 +283,25 @@ static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
         plim_buf_printf(&p->buf, ", %s", plim_fmt_bytes(r->card.total, p->style.si).s);
     plim_buf_printf(&p->buf, " %s PyTorch %s\n", plim_page_glyph(p, "\xc2\xb7", "|"),
                     r->card.torch);
-    print_verdict(p, r);
-    if (!r->storages) {
-        plim_page_puts(p, "Nothing was asked of the card.\n");
+    if (r->storages)
+        print_verdict(p, r);
+    else
+        plim_page_puts(p, "Nothing was asked of the card\n");
+    if (!r->peak_requested) {
         print_caveats(p, r);
         return PLIM_OK;
     }
+    plim_rows phases = phase_rows(r, PHASES_SHOWN), cards = verdict_rows(r);
+    plim_status st = PLIM_OK;
     print_figures(p, r);
+    if (r->n_cards > 1) {
+        plim_page_puts(p, "\nCards\n");
+        st = plim_rows_text(p, &cards, 2, err);
+    }
     print_lines(p, r);
     plim_page_puts(p, r->n_phases > PHASES_SHOWN ? "\nThe first phases\n" : "\nPhases\n");
-    plim_rows phases = phase_rows(r, PHASES_SHOWN);
-    plim_status st = plim_rows_text(p, &phases, 2, err);
+    if (!st)
+        st = plim_rows_text(p, &phases, 2, err);
     if (!st)
         print_caveats(p, r);
     return st;
@@ -222,7 +331,7 @@ static void json_peak(plim_jw *w, const plim_pretend_report *r)
     plim_jw_key(w, "peak");
     plim_jw_object(w);
     plim_jw_key(w, "step");
-    plim_jw_i64(w, r->peak_step);
+    plim_jw_i64(w, PLIM_MAX(r->peak_step, 0));
     plim_jw_key(w, "phase");
     plim_jw_cstr(w, plim_phase_name(r->peak_phase));
     plim_jw_key(w, "op");
@@ -275,6 +384,8 @@ static void json_lines(plim_jw *w, const plim_pretend_report *r)
         plim_jw_object(w);
         plim_jw_key(w, "line");
         plim_jw_cstr(w, *r->lines[i].line ? r->lines[i].line : NULL);
+        plim_jw_key(w, "source");
+        plim_jw_cstr(w, *r->lines[i].source ? r->lines[i].source : NULL);
         plim_jw_key(w, "allocations");
         plim_jw_u64(w, r->lines[i].allocations);
         plim_jw_key(w, "requested");
@@ -307,6 +418,7 @@ static void json_caveats(plim_jw *w, const plim_pretend_report *r)
 static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
+    static const char *const ends[PLIM_END_COUNT] = {"done", "early", "memory"};
     const plim_pretend_report *r = subject;
     const struct {
         const char *key;
@@ -319,7 +431,7 @@ static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
                    {"num_ooms", r->num_ooms},
                    {"num_alloc_retries", r->num_alloc_retries}};
     plim_jw w;
-    plim_rows phases = phase_rows(r, r->n_phases);
+    plim_rows phases = phase_rows(r, r->n_phases), cards = verdict_rows(r);
     plim_report_json_open(&w, p, "plimsoll/run/1", NULL);
     json_card(&w, r);
     for (size_t i = 0; i < PLIM_COUNT(numbers); i++) {
@@ -331,7 +443,10 @@ static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
     json_peak(&w, r);
     json_lines(&w, r);
     plim_rows_json(&w, "phases", &phases);
+    plim_rows_json(&w, "cards", &cards);
     json_caveats(&w, r);
+    plim_jw_key(&w, "end");
+    plim_jw_cstr(&w, ends[r->end]);
     plim_jw_key(&w, "oom_line");
     plim_jw_cstr(&w, r->oom_line);
     plim_jw_key(&w, "oom_text");

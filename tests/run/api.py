@@ -1,7 +1,10 @@
 """api.py -- what a script may ask of torch.cuda, and what a pretend GPU must say."""
 import io
+import pickle
+import tempfile
 
 import torch
+from torch.cuda import _memory_viz
 
 cuda = torch.cuda
 assert cuda.is_available() and cuda.device_count() == 1 and cuda.current_device() == 0
@@ -21,14 +24,69 @@ assert x[1].item() == 0
 before = cuda.memory_allocated()
 y = torch.empty(1000, device="cuda")
 assert cuda.memory_allocated() - before == 4096
-assert cuda.memory_stats()["requested_bytes.all.current"] > 0
-assert "allocated" in cuda.memory_summary().lower()
 cuda.reset_peak_memory_stats()
 assert cuda.max_memory_allocated() == cuda.memory_allocated()
-segments = cuda.memory._snapshot()["segments"]
-assert sum(s["allocated_size"] for s in segments) == cuda.memory_allocated()
-assert any("api.py" in f["filename"] for s in segments for b in s["blocks"] for f in b["frames"])
-cuda.memory._record_memory_history()
+
+# pools: up to 1 MiB from segments of 2 MiB, above that from the other
+before = cuda.memory_stats()
+small, large = torch.empty(1 << 20, dtype=torch.uint8, device="cuda"), \
+    torch.empty((1 << 20) + 1, dtype=torch.uint8, device="cuda")
+after = cuda.memory_stats()
+gained = {k: after[k] - before[k] for k in after}
+assert gained["allocated_bytes.small_pool.current"] == 1 << 20
+assert gained["allocated_bytes.large_pool.current"] == (1 << 20) + 512
+assert gained["requested_bytes.large_pool.current"] == (1 << 20) + 1
+assert gained["reserved_bytes.large_pool.current"] == 20 << 20
+assert gained["segment.large_pool.allocated"] == 1 and gained["segment.small_pool.freed"] == 0
+assert gained["inactive_split_bytes.large_pool.current"] == (19 << 20) - 512
+for k, n in after.items():
+    if k.endswith((".all.current", ".all.allocated", ".all.freed")):
+        assert n == sum(after[k.replace(".all.", f".{pool}.")]
+                        for pool in ("small_pool", "large_pool")), k
+assert after["max_split_size"] == -1 and after["num_ooms"] == 0
+assert "from small pool" in cuda.memory_summary() and "Oversize" in cuda.memory_summary()
+cuda.reset_accumulated_memory_stats()
+assert cuda.memory_stats()["allocation.all.allocated"] == 0
+assert cuda.memory_stats()["allocation.all.current"] == after["allocation.all.current"]
+del large
+
+# snapshots, and PyTorch's own readers of them
+cuda.memory._record_memory_history(max_entries=1000)
+big = torch.empty(1 << 28, device="cuda")
+address = big.data_ptr()
+assert cuda.memory._allocation_traceback(address)[0]["filename"].endswith("api.py") \
+    if hasattr(cuda.memory, "_allocation_traceback") else True
+del big
+cuda.empty_cache()
+snapshot = cuda.memory._snapshot()
+blocks = [b for s in snapshot["segments"] for b in s["blocks"]]
+assert sum(s["allocated_size"] for s in snapshot["segments"]) == cuda.memory_allocated()
+assert sum(s["total_size"] for s in snapshot["segments"]) == cuda.memory_reserved()
+assert any("api.py" in f["filename"] for b in blocks for f in b["frames"])
+assert any(b["address"] == small.data_ptr() and b["requested_size"] == 1 << 20 for b in blocks)
+trace = snapshot["device_traces"][0]
+assert [(t["action"], t["addr"], t["size"]) for t in trace[:4]] == [
+    (action, address, 1 << 30)
+    for action in ("segment_alloc", "alloc", "free_requested", "free_completed")]
+assert {"segment_free"} == {t["action"] for t in trace[4:]}
+assert (address, 1 << 30) in [(t["addr"], t["size"]) for t in trace[4:]]
+assert trace[0]["frames"][0]["filename"].endswith("api.py") and trace[0]["stream"] == 0
+assert set(snapshot["segments"][0]) == {
+    "device", "address", "total_size", "allocated_size", "active_size", "requested_size",
+    "stream", "segment_type", "segment_pool_id", "is_expandable", "frames", "blocks"}
+told = _memory_viz.trace(snapshot)
+for line in (f"a = cudaMalloc({address}, 1.0GiB)", "b = a[0:1.0GiB]", "del b", "cudaFree(a)"):
+    assert line in told, told
+assert "total_reserved" in _memory_viz.segsum(snapshot)
+assert "<html>" in _memory_viz.trace_plot(snapshot)
+assert "<html>" in _memory_viz.segment_plot(snapshot)
+assert "api.py" in _memory_viz.memory(snapshot, format_flamegraph=lambda lines: lines)
+with tempfile.NamedTemporaryFile() as file:
+    cuda.memory._dump_snapshot(file.name)
+    assert pickle.load(file)["device_traces"][0] == trace
+cuda.memory._record_memory_history(enabled=None)
+torch.empty(1, device="cuda")
+assert cuda.memory._snapshot()["device_traces"][0] == trace
 
 # streams, events, random state
 stream, event = cuda.Stream(), cuda.Event(enable_timing=True)

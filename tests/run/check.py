@@ -5,6 +5,7 @@ Needs a Python with a CPU build of PyTorch: PLIMSOLL_TEST_PYTHON, or the one tha
 runs this file.  Without one it exits with 77, which ctest counts as skipped.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -31,9 +32,9 @@ def check(what, ok, more=""):
         print(f"not so: {what}: {str(more)[-600:]}")
 
 
-def run(script, *options, args=(), gpu=("--gpu", "rtx4090")):
+def run(script, *options, args=(), gpu=("--gpu", "rtx4090"), stdin=None):
     return subprocess.run([PROGRAM, "run", *gpu, *options, "--", PYTHON, str(script), *args],
-                          capture_output=True, text=True, cwd=HERE)
+                          capture_output=True, text=True, cwd=HERE, input=stdin)
 
 
 def report(done):
@@ -67,11 +68,16 @@ def figures():
 # ---- examples ------------------------------------------------------------------------
 
 
+def has_trainer():
+    return runs("import accelerate\n"
+                "from transformers import BertForSequenceClassification, Trainer")
+
+
 def examples():
     run(EXAMPLES / "tensors.py")  # the shim is there from here on
     cases = [("mlp", 2_000_000, "660MiB", "945MiB"), ("resnet18_plain", 64, "8GiB", "2GiB"),
              ("gpt2_124m", 8, "24GiB", "6GiB"), ("lstm_lm", 64, "8GiB", "4GiB")]
-    if runs("import accelerate; from transformers import BertForSequenceClassification, Trainer"):
+    if has_trainer():
         cases.append(("bert_trainer", 16, "8GiB", "3GiB"))
     else:
         print("bert_trainer is left out: transformers with its Trainer does not import here")
@@ -93,6 +99,14 @@ def examples():
         check(f"{name}: lines are the script's",
               all(f"{name}.py:" in line["line"] for line in r["lines"] if line["live_at_peak"]
                   and line["line"] not in (None, "(backward)")), r["lines"][:3])
+        owners = [(tensor["category"], line["source"] or "") for line in r["lines"]
+                  for tensor in line["tensors"]] if name != "bert_trainer" else []
+        check(f"{name}: optimizer state is the step's",
+              all("optimizer.step()" in source for what, source in owners
+                  if what == "optimizer_state"), owners)
+        check(f"{name}: gradients are the forward's",
+              not any("backward()" in source for what, source in owners if what == "gradient"),
+              owners)
         print(f"{name}: {r['peak_allocated']} allocated, {r['peak_reserved']} reserved, "
               f"{seconds:.1f} s")
         done = run(script, "--json", args=args, gpu=("--vram", few))
@@ -141,6 +155,64 @@ def events(path):
     return out + [sorted(frees)]
 
 
+def replay(tape, torch, *options):
+    done = subprocess.run([PROGRAM, "replay", tape, "--torch", torch, "--json", *options],
+                          capture_output=True, text=True)
+    return json.loads(done.stdout) if done.stdout else {"error": done.stderr}
+
+
+def peaks(replayed):
+    stats = replayed["stats"]
+    return stats["allocated_bytes"]["peak"], stats["reserved_bytes"]["peak"]
+
+
+# ---- halving ---------------------------------------------------------------------------
+
+# script, first batch, card
+HALVED = [("mlp", 1 << 18, "2GiB"), ("resnet18_plain", 256, "4GiB"), ("gpt2_124m", 32, "12GiB"),
+          ("lstm_lm", 256, "8GiB"), ("bert_trainer", 128, "6GiB")]
+
+
+def takes(path, batch, memory):
+    done = run(path, "--quiet", args=("--batch", str(batch)), gpu=("--vram", memory))
+    return done.returncode == 0
+
+
+@functools.lru_cache(maxsize=None)
+def room(memory):
+    """What the context leaves."""
+    card = report(run(HERE / "idle.py", "--json", gpu=("--vram", memory)))["card"]
+    return card["bytes"] - card["context_high"]
+
+
+def tape_takes(path, batch, memory, folder):
+    """The tape of a run that had all it wanted, on the card with so much memory."""
+    tape = os.path.join(folder, "tape")
+    done = run(path, "--json", "--save", tape, args=("--batch", str(batch)), gpu=("--vram", "1TiB"))
+    again = replay(tape, report(done)["torch"], "--vram", str(room(memory)))
+    return again["num_ooms"] == 0
+
+
+def halving():
+    """Halving the batch until the script runs ends where the tapes say that it does."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, batch, memory in HALVED:
+            if name == "bert_trainer" and not has_trainer():
+                continue
+            path, tried = EXAMPLES / f"{name}.py", 0
+            while batch:
+                runs_here = takes(path, batch, memory)
+                said = tape_takes(path, batch, memory, folder)
+                check(f"{name}, batch {batch} on {memory}: run and tape agree", runs_here == said,
+                      (runs_here, said))
+                tried += 1
+                if runs_here:
+                    break
+                batch //= 2
+            check(f"{name} was halved and runs", tried > 1 and batch, (tried, batch))
+            print(f"| {name} | {memory} | {batch} | {batch * 2} |")
+
+
 def tapes():
     cases = [("mlp", "sgd", "mse"), ("mlp", "adam", "mse"), ("cnn", "sgd", "cross_entropy"),
              ("cnn", "adam", "cross_entropy"), ("gpt", "adam", "cross_entropy")]
@@ -162,12 +234,30 @@ def tapes():
                   (len(one), len(other), first,
                    one[first or 0:][:6], other[first or 0:][:6]))
             print(f"{net}, {optimizer}: {len(one) // 2} allocations")
-            again = subprocess.run([PROGRAM, "replay", live, "--torch", r["torch"], "--json"],
-                                   capture_output=True, text=True)
-            stats = json.loads(again.stdout)["stats"]
             check(f"{net}, {optimizer}: replay says the same",
-                  (stats["allocated_bytes"]["peak"], stats["reserved_bytes"]["peak"]) ==
-                  (r["peak_allocated"], r["peak_reserved"]), stats)
+                  peaks(replay(live, r["torch"])) == (r["peak_allocated"], r["peak_reserved"]))
+
+
+def segments():
+    """checkpoint_sequential: the curve that is predicted is the one that runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        for net, loss in ("mlp", "mse"), ("vgg", "cross_entropy"):
+            model = os.path.join(folder, net + ".pt2")
+            subprocess.run([PYTHON, HERE / "segments.py", net, model], check=True,
+                           capture_output=True)
+            done = run(HERE / "segments.py", "--workspace", "off", args=(net,))
+            check(f"{net} runs", done.returncode == 0, done.stderr)
+            ran = [tuple(map(int, line.split())) for line in done.stdout.splitlines()
+                   if line[:1].isdigit() and len(line.split()) == 2]
+            check(f"{net}: all of them", len(ran) >= 6, done.stdout)
+            for number, peak in ran:
+                said = json.loads(subprocess.run(
+                    [PROGRAM, "estimate", model, "--loss", loss, "--torch", "2.13", "--gpu", "rtx4090",
+                     "--workspace", "off", "--checkpoint", f"segments={number}", "--json"],
+                    capture_output=True, text=True, check=True).stdout)
+                check(f"{net}: {number} segments", said["memory"]["peak_requested"] == peak,
+                      (said["memory"]["peak_requested"], peak))
+            print(f"{net}: the least of {len(ran)} is {min(ran, key=lambda r: r[1])}")
 
 
 # ---- what else may happen -------------------------------------------------------------------
@@ -179,27 +269,67 @@ def script(folder, text):
     return path
 
 
-BAD = [  # what, script, exit status, in standard error
+# what, script, exit status, in standard error
+BAD = [
     ("an error of the script's own", "import torch\n1 / 0\n", 1, "ZeroDivisionError"),
-    ("its exit status", "import torch, sys\nsys.exit(7)\n", 7, ""),
+    ("its exit status", "import torch, sys\nsys.exit(5)\n", 5, ""),
     ("a second card", "import torch\ntorch.ones(1, device='cuda:1')\n", 1, "one GPU"),
+    ("a model for a second card", "import torch\ntorch.nn.Linear(1, 1).to('cuda:1')\n", 1,
+     "one GPU"),
     ("NCCL", "import torch\ntorch.cuda.nccl.version()\n", 1, "NCCL is not simulated"),
+    ("several processes", "import torch\ntorch.distributed.init_process_group('nccl')\n", 1,
+     "plimsoll: NCCL is not simulated; one GPU, one process"),
     ("CUDA graphs", "import torch\ntorch.cuda.CUDAGraph()\n", 1, "graphs are not simulated"),
     ("a forked child that uses the card",
      "import torch, os\ntorch.ones(1, device='cuda')\npid = os.fork()\n"
      "if not pid:\n    torch.ones(1, device='cuda')\nos.waitpid(pid, 0)\n", 0,
      "in forked subprocess"),
+    ("a loader worker that uses the card",
+     "import torch\nfrom torch.utils.data import DataLoader\n"
+     "class D(list):\n    def __getitem__(self, i):\n        return torch.ones(1, device='cuda')\n"
+     "list(DataLoader(D([1, 2]), num_workers=1))\n", 1, "Cannot re-initialize CUDA in forked"),
+    ("the card's memory, read", "import torch, ctypes\n"
+     "ctypes.string_at(torch.ones(9, device='cuda').data_ptr(), 4)\n", 139,
+     "was ended by signal 11: it may have read the card's memory"),
+    ("and who read it", "import torch, ctypes\n"
+     "ctypes.string_at(torch.ones(9, device='cuda').data_ptr(), 4)\n", 139,
+     "script.py\", line 2"),
+    ("a signal", "import torch, os\nos.kill(os.getpid(), 9)\n", 137, "was ended by signal 9"),
+]
+# what, script, exit status, in the report
+ENDS = [
+    ("an early end", "import torch\ntorch.ones(9, device='cuda')\n1 / 0\n", 1,
+     "It fits, as far as it ran", "the script was ended by ZeroDivisionError"),
+    ("a key", "import torch, os, signal\ntorch.ones(9, device='cuda')\n"
+     "os.kill(os.getpid(), signal.SIGINT)\n", 130, "It fits, as far as it ran",
+     "ended by KeyboardInterrupt"),
+    ("os._exit", "import torch, os\ntorch.ones(9, device='cuda')\nos._exit(9)\n", 9, "It fits\n",
+     "script.py:2"),
+    ("no memory, in other words", "import torch\ntry:\n    torch.empty(1 << 40, device='cuda')\n"
+     "except torch.OutOfMemoryError as e:\n    raise RuntimeError('too much') from e\n", 1,
+     "Out of memory at ", "script.py:3"),
+    ("a smaller batch", "import torch\nbatch, model = 1 << 27, torch.nn.Linear(64, 64).cuda()\n"
+     "while True:\n    try:\n        x = torch.randn(batch, 64, device='cuda')\n"
+     "        model(x).sum().backward()\n        break\n"
+     "    except torch.OutOfMemoryError:\n        batch //= 2\nprint(batch)\n", 0,
+     "It fits, after memory ran out at ", "script.py:5, the first of 3 times"),
 ]
 GOOD = [
     ("torch.compile", "import torch\nm = torch.compile(torch.nn.Linear(2, 2).cuda())\n"
-     "m(torch.ones(1, 2, device='cuda'))\n", "torch.compile was left out"),
+     "m(torch.ones(1, 2, device='cuda'))\n", "script.py:2  torch.compile was left out"),
     ("loader workers", "import torch\nfrom torch.utils.data import DataLoader\n"
      "d = DataLoader(torch.randn(8, 4), 2, num_workers=2, pin_memory=True)\n"
      "n = sum(x.cuda().shape[0] for x in d)\nassert n == 8\n", ""),
+    ("workers that are processes of their own",
+     "import torch\nfrom torch.utils.data import DataLoader\n"
+     "if __name__ == '__main__':\n"
+     "    d = DataLoader(torch.randn(8, 4), 2, num_workers=2, multiprocessing_context='spawn')\n"
+     "    n = sum(x.cuda().shape[0] for x in d)\n    assert n == 8\n", ""),
     ("a value that was read", "import torch\nx = torch.ones(2, device='cuda').sum()\n"
      "assert x.item() == 0\n", "script.py:3  a value read from the card is 0"),
     ("steps", "import torch\np = torch.nn.Parameter(torch.ones(9, device='cuda'))\n"
      "o = torch.optim.SGD([p], 0.1)\nwhile True:\n    p.sum().backward()\n    o.step()\n", "fits"),
+    ("one card", "import torch\nassert torch.cuda.device_count() == 1\n", "Nothing was asked"),
 ]
 
 
@@ -209,29 +339,99 @@ def cases():
             done = run(script(folder, text))
             check(what, done.returncode == code and words in done.stderr,
                   (done.returncode, done.stderr))
+        for what, text, code, *words in ENDS:
+            done = run(script(folder, text))
+            check(what, done.returncode == code and all(w in done.stdout for w in words),
+                  (done.returncode, done.stdout))
         for what, text, words in GOOD:
             done = run(script(folder, text), "--steps", "2")
             check(what, done.returncode == 0 and words in done.stdout, done.stdout + done.stderr)
         text = "import torch\ntorch.ones(1, device='cuda')\nwhile True: pass\n"
         done = run(script(folder, text), "--limit", "2")
-        check("a limit", done.returncode == 0 and "stopped after 2 s" in done.stdout, done.stdout)
+        check("a limit", done.returncode == 0 and "stopped after 2 s" in done.stdout and
+              "as far as it ran" in done.stdout, done.stdout)
         text = "import torch\nprint(torch.ones(1, device='cuda').sum().item())\n"
         done = run(script(folder, text), "--scalar", "1", "--quiet")
         check("another scalar", done.stdout.startswith("1.0\n"), done.stdout)
-        done = subprocess.run([PROGRAM, "run", "--gpu", "t4", "--", PYTHON, "-S", "-c", ""],
-                              capture_output=True, text=True)
-        check("nothing to report", done.returncode == 3 and "nothing to report" in done.stderr,
+        text = "import sys, torch\nprint(torch.ones(int(input()), device='cuda').shape)\n"
+        done = run(script(folder, text), "--quiet", stdin="500\n")
+        check("standard input", done.stdout.startswith("torch.Size([500])"), done.stdout)
+
+
+def places():
+    """What is there to run, and what is not."""
+    def other(*command, env=None, **options):
+        return subprocess.run([PROGRAM, "run", "--gpu", "t4", *command], capture_output=True,
+                              text=True, env=env, **options)
+    done = other("--", PYTHON, "-S", "-c", "")
+    check("nothing to report", done.returncode == 3 and "nothing to report" in done.stderr,
+          done.stderr)
+    done = other("--", "/usr/bin/env", "-i", "false", env=dict(os.environ, PYTHONPATH=""))
+    check("another program's status", done.returncode == 1, done.returncode)
+    done = other("--", "ls", "/")
+    check("no Python", done.returncode == 3 and "'ls' used no PyTorch" in done.stderr, done.stderr)
+    done = other("--", "/nonexistent/python")
+    check("no program", done.returncode == 4 and "No such file" in done.stderr, done.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        fake = pathlib.Path(folder, "torch")
+        fake.mkdir()
+        (fake / "__init__.py").write_text("")
+        (fake / "version.py").write_text("__version__ = '2.5.1+cpu'\n")
+        path = script(folder, "import torch\n")
+        done = other("--", PYTHON, path)
+        check("an old PyTorch", done.returncode == 3 and
+              "PyTorch 2.5.1+cpu is too old: 'plimsoll run' needs 2.6 or newer" in done.stderr,
               done.stderr)
-        env = dict(os.environ, PYTHONPATH="")
-        done = subprocess.run([PROGRAM, "run", "--gpu", "t4", "--", "/usr/bin/env", "-i",
-                               "false"], capture_output=True, text=True, env=env)
-        check("another program's status", done.returncode == 1, done.returncode)
+        fake.rename(os.path.join(folder, "gone"))
+        bare = os.path.join(folder, "bare")
+        subprocess.run([PYTHON, "-m", "venv", "--without-pip", bare], check=True)
+        done = other("--", os.path.join(bare, "bin", "python"), path)
+        check("no PyTorch", done.returncode == 3 and "this Python has no PyTorch: install it"
+              in done.stderr, done.stderr)
+        check("in one line", len(done.stderr.splitlines()) == 1, done.stderr)
+        env = dict(os.environ, PATH=bare, XDG_CACHE_HOME=folder)
+        env.pop("CXX", None)
+        done = other("--", PYTHON, path, env=env)
+        check("no compiler", done.returncode == 4 and "no C++ compiler" in done.stderr, done.stderr)
+        done = other("--", PYTHON, path, env=dict(os.environ, XDG_CACHE_HOME=path))
+        check("no place to keep it", done.returncode == 4 and "cannot keep" in done.stderr,
+              done.stderr)
+
+
+def several():
+    """Several cards, several processes, a limit of one's own: what the tape keeps."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, args in (("resnet18_plain", ("--batch", "256")), ("lstm_lm", ("--batch", "200"))):
+            path = EXAMPLES / f"{name}.py"
+            r = report(run(path, "--json", args=args, gpu=("--gpu", "rtx3060,a100,rtx4090")))
+            check(f"{name} ran on the largest", "A100" in r["card"]["name"], r["card"])
+            for card, gpu in zip(r["cards"], ("rtx3060", "a100", "rtx4090")):
+                alone = report(run(path, "--json", args=args, gpu=("--gpu", gpu)))
+                check(f"{name} on {gpu}: as alone", alone["cards"] == [card],
+                      (card, alone["cards"]))
+        text = ("import torch\ntorch.cuda.set_per_process_memory_fraction(0.25)\n"
+                "x = torch.ones(1 << 28, device='cuda')\ny = torch.ones(1 << 30, device='cuda')\n")
+        tape = os.path.join(folder, "tape")
+        r = report(run(script(folder, text), "--json", "--save", tape, gpu=("--gpu", "t4")))
+        again = replay(tape, r["torch"], "--gpu", "t4")
+        check("a limit of one's own", r["num_ooms"] == again["num_ooms"] == 1, again)
+        check("at the same request", "Tried to allocate 4.00 GiB" in r["oom_text"] and
+              "Tried to allocate 4.00 GiB" in again["oom_text"], again["oom_text"])
+        check("with the same peaks", peaks(again) == (r["peak_allocated"], r["peak_reserved"]))
+        text = ("import subprocess, sys, torch\nx = torch.ones(1 << 20, device='cuda')\n"
+                "if len(sys.argv) < 2:\n"
+                "    subprocess.run([sys.executable, __file__, 'child'], check=True)\n")
+        done = run(script(folder, text), "--json", "--save", tape)
+        check("two processes", len([json.loads(line) for line in done.stdout.splitlines()]) == 2 and
+              "2 processes used the card" in done.stderr, done.stdout + done.stderr)
+        check("two tapes", len([f for f in os.listdir(folder) if f.startswith("tape")]) == 2)
 
 
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
-for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "cases"):
+for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "cases", "places",
+                             "several", "halving"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

@@ -15,11 +15,14 @@ Settings come in variables PLIMSOLL_RUN_*, from cli/cmd_run.c.
 
 import atexit
 import ctypes
+import faulthandler
 import functools
 import hashlib
 import importlib
 import importlib.util
+import linecache
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -34,6 +37,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CUDA_VERSION, CUDNN_VERSION = "12.8", 91000  # what a wheel of these days says
 
 LOAD, INPUTS, ZERO_GRAD, FORWARD, LOSS, BACKWARD, OPTIMIZER = range(7)  # plim_phase
+DONE, EARLY, MEMORY = range(3)  # plim_pretend_end
 PARAMETER, BUFFER, GRADIENT, OPTIMIZER_STATE, INPUT = range(5)  # plim_category
 
 
@@ -66,9 +70,23 @@ class Card(ctypes.Structure):
                 ("workspace", ctypes.c_bool)]
 
 
+class Counter(ctypes.Structure):
+    _fields_ = [(name, c_u64) for name in ("current", "peak", "allocated", "freed")]
+
+    def columns(self):
+        return {name: getattr(self, name) for name, _ in self._fields_}
+
+
 class Stat(ctypes.Structure):
-    _fields_ = [("name", c_str), ("plain", ctypes.c_bool), ("current", c_u64), ("peak", c_u64),
-                ("allocated", c_u64), ("freed", c_u64)]
+    _fields_ = [("name", c_str), ("kind", c_int), ("all", Counter), ("small", Counter),
+                ("large", Counter)]
+
+    def value(self):
+        """As torch.cuda.memory_stats_as_nested_dict has it."""
+        if self.kind == 0:
+            return {"all": self.all.columns(), "small_pool": self.small.columns(),
+                    "large_pool": self.large.columns()}
+        return self.all.columns() if self.kind == 1 else self.all.current
 
 
 class Block(ctypes.Structure):
@@ -76,6 +94,11 @@ class Block(ctypes.Structure):
                 ("stream", ctypes.c_uint16), ("state", ctypes.c_uint8),
                 ("first", ctypes.c_bool), ("small", ctypes.c_bool),
                 ("expandable", ctypes.c_bool), ("line", c_str), ("op", c_str)]
+
+
+class Trace(ctypes.Structure):
+    _fields_ = [("action", c_str), ("addr", c_u64), ("bytes", c_u64), ("number", c_u64),
+                ("stream", ctypes.c_uint16), ("line", c_str), ("op", c_str)]
 
 
 class Style(ctypes.Structure):
@@ -98,7 +121,9 @@ class Device:
         self.lib = ctypes.CDLL(run["lib"], mode=ctypes.RTLD_GLOBAL)
         self.handle = c_ptr()
         self.lib.plim_pretend_oom_text.restype = c_str
+        self.lib.plim_pretend_history.argtypes = [c_ptr, c_u64, ctypes.c_bool]
         self.fraction = 1.0
+        self.alloc_conf = run["alloc_conf"] or ""
         self.note = ""
         options = Options(text(run["gpu"]), run["vram"], text(torch_version),
                           text(run["alloc_conf"]), text(run["workspace"]))
@@ -128,16 +153,14 @@ class Device:
         self.lib.plim_pretend_mem_info(self.handle, ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
-    def stats(self):
-        rows = (Stat * 64)()
-        n = self.lib.plim_pretend_stats(self.handle, rows, 64)
-        return rows[:min(n, 64)]
+    def rows(self, name, kind):
+        """What plim_pretend_NAME lists; there may be more of it a moment later."""
+        count = getattr(self.lib, "plim_pretend_" + name)
+        rows = (kind * (count(self.handle, None, 0) + 64))()
+        return rows[:min(count(self.handle, rows, len(rows)), len(rows))]
 
-    def blocks(self):
-        n = self.lib.plim_pretend_blocks(self.handle, None, 0)
-        rows = (Block * (n + 64))()
-        n = self.lib.plim_pretend_blocks(self.handle, rows, n + 64)
-        return rows[:min(n, len(rows))]
+    def stats(self):
+        return self.rows("stats", Stat)
 
     def report(self, run):
         pieces = []
@@ -166,8 +189,9 @@ def torch_version(root):
 
 
 def has_new_abi(lib):
+    """Wheels up to 2.6 have C++ strings of before C++11: here, in Error(SourceLocation, string)."""
     with open(os.path.join(lib, "libc10.so"), "rb") as f:
-        return b"__cxx1112basic_string" in f.read()
+        return b"_ZN3c105ErrorC1ENS_14SourceLocationESs" not in f.read()
 
 
 def compiler():
@@ -201,10 +225,13 @@ def shim_path(run, root, version):
     path = os.path.join(cache, f"shim-{version}-{key.hexdigest()[:12]}.so")
     if os.path.exists(path):
         return path
-    os.makedirs(cache, exist_ok=True)
-    sys.stderr.write(f"plimsoll: building the shim for PyTorch {version} (once)\n")
-    fd, made = tempfile.mkstemp(suffix=".so", dir=cache)
+    try:
+        os.makedirs(cache, exist_ok=True)
+        fd, made = tempfile.mkstemp(suffix=".so", dir=cache)
+    except OSError as e:
+        fail(f"cannot keep the shim for PyTorch {version} in '{cache}': {e.strerror}", 4)
     os.close(fd)
+    sys.stderr.write(f"plimsoll: building the shim for PyTorch {version} (once)\n")
     done = subprocess.run(build_command(run, root, version, made), capture_output=True, text=True,
                           env={k: v for k, v in os.environ.items() if k != "PLIMSOLL_RUN_LIB"})
     if done.returncode:
@@ -214,6 +241,66 @@ def shim_path(run, root, version):
              "\n".join(errors or done.stderr.splitlines()[-5:]), 4)
     os.replace(made, path)
     return path
+
+
+# ---- snapshots, in PyTorch's own format ------------------------------------------------
+
+
+def frames(row):
+    """The one frame that is known; its function is the op."""
+    file, _, line = row.line.decode().rpartition(":")
+    return [{"filename": file, "line": int(line), "name": row.op.decode()}] if file else []
+
+
+def segments(blocks):
+    out, states = [], ("inactive", "active_allocated", "active_pending_free")
+    gap = False  # what is not mapped divides an expandable segment
+    for b in blocks:
+        if b.state == 3:
+            gap = True
+            continue
+        if b.first or gap:
+            out.append({
+                "device": 0, "address": b.addr, "total_size": 0, "allocated_size": 0,
+                "active_size": 0, "requested_size": 0, "stream": b.stream,
+                "segment_type": "small" if b.small else "large", "segment_pool_id": (0, 0),
+                "is_expandable": b.expandable, "frames": [], "blocks": []})
+        gap = False
+        s = out[-1]
+        s["total_size"] += b.bytes
+        s["allocated_size"] += b.bytes if b.state == 1 else 0
+        s["active_size"] += b.bytes if b.state else 0
+        s["requested_size"] += b.requested
+        s["blocks"].append({"address": b.addr, "size": b.bytes, "requested_size": b.requested,
+                            "state": states[b.state], "frames": frames(b)})
+    return out
+
+
+def trace_entry(t, metadata):
+    action = t.action.decode()
+    return {"action": action, "device_free" if action == "oom" else "addr": t.addr,
+            "size": t.bytes, "stream": t.stream, "time_us": t.number, "compile_context": "N/A",
+            "user_metadata": metadata, "pool_id": (0, 0), "frames": frames(t)}
+
+
+def setting(conf, key, default):
+    words = dict(pair.split(":", 1) for pair in conf.replace(" ", "").split(",") if ":" in pair)
+    return words.get(key, default)
+
+
+def max_split_size(conf):
+    mib = setting(conf, "max_split_size_mb", "")
+    return int(mib) << 20 if mib.isdigit() else -1
+
+
+def allocator_settings(conf):
+    return {"PYTORCH_CUDA_ALLOC_CONF": conf, "max_split_size": max_split_size(conf),
+            "garbage_collection_threshold": float(
+                setting(conf, "garbage_collection_threshold", "0")),
+            "expandable_segments": setting(conf, "expandable_segments", "") == "True",
+            "pinned_num_register_threads": 1, "release_lock_on_cudamalloc": False,
+            "pinned_use_cuda_host_register": False,
+            "roundup_power2_divisions": {str(1 << i): 0 for i in range(16)}}
 
 
 # ---- what a CUDA build has in torch._C ------------------------------------------------
@@ -317,10 +404,12 @@ class Cudnn:
 
 
 class Pretend:
-    """The functions themselves; `names` are what torch._C gets."""
+    """The functions themselves, under the names that they get in torch._C."""
 
     def __init__(self, device, shim, torch_c):
         self.device, self.shim, self.c = device, shim, torch_c
+        self.max_split_size = max_split_size(device.alloc_conf)  # stays what it was at start
+        self.recording, self.skipped, self.metadata = False, (), ""
 
     def _cuda_init(self):
         import torch
@@ -365,26 +454,15 @@ class Pretend:
         self.device.call("empty_cache")
 
     def _cuda_memoryStats(self, index):
-        out = {}
-        none = {"current": 0, "peak": 0, "allocated": 0, "freed": 0}
-        for s in self.device.stats():
-            name = s.name.decode()
-            every = {"current": s.current, "peak": s.peak, "allocated": s.allocated,
-                     "freed": s.freed}
-            if s.plain:
-                out[name] = s.current
-            elif name.startswith("oversize"):
-                out[name] = every
-            else:  # pools are not told apart
-                out[name] = {"all": every, "small_pool": dict(none), "large_pool": dict(none)}
-        out["max_split_size"] = -1
+        out = {s.name.decode(): s.value() for s in self.device.stats()}
+        out["max_split_size"] = self.max_split_size
         return out
 
     def _cuda_resetPeakMemoryStats(self, index):
         self.device.call("reset_peak")
 
     def _cuda_resetAccumulatedMemoryStats(self, index):
-        pass
+        self.device.lib.plim_pretend_reset_accumulated(self.device.handle)
 
     def _cuda_hostMemoryStats(self):
         return {}
@@ -406,39 +484,46 @@ class Pretend:
 
     def _accelerator_setAllocatorSettings(self, settings):
         self.device.call("config", text(settings))
+        self.device.alloc_conf = settings
 
     _cuda_cudaCachingAllocator_set_allocator_settings = _accelerator_setAllocatorSettings
 
     def _cuda_memorySnapshot(self, *args):
-        segments = []
-        states = ("inactive", "active_allocated", "active_pending_free", "inactive")
-        for b in self.device.blocks():
-            if b.first:
-                segments.append({
-                    "device": 0, "address": b.addr, "total_size": 0, "allocated_size": 0,
-                    "active_size": 0, "requested_size": 0, "stream": b.stream,
-                    "segment_type": "small" if b.small else "large", "segment_pool_id": (0, 0),
-                    "is_expandable": b.expandable, "frames": [], "blocks": []})
-            s = segments[-1]
-            s["total_size"] += b.bytes
-            s["allocated_size"] += b.bytes if b.state == 1 else 0
-            s["active_size"] += b.bytes if b.state in (1, 2) else 0
-            s["requested_size"] += b.requested
-            file, _, line = b.line.decode().rpartition(":")
-            frames = [{"filename": file, "line": int(line), "name": b.op.decode()}] if file else []
-            s["blocks"].append({"address": b.addr, "size": b.bytes,
-                                "requested_size": b.requested, "state": states[b.state],
-                                "frames": frames})
-        return {"segments": segments, "device_traces": [[]], "allocator_settings": {},
+        pool = args[0] if args else None  # and, in newer versions, whether traces are wanted
+        actions = [] if pool and pool[2:] == (False,) else self.device.rows("traces", Trace)
+        return {"segments": segments(self.device.rows("blocks", Block)),
+                "device_traces": [[trace_entry(t, self.metadata) for t in actions
+                                   if t.action.decode() not in self.skipped]],
+                "allocator_settings": allocator_settings(self.device.alloc_conf),
                 "external_annotations": []}
 
-    def _cuda_record_memory_history(self, *args, **kwargs):
-        pass  # lines are always recorded
+    def _cuda_record_memory_history(self, enabled, context="all", stacks="all",
+                                    max_entries=sys.maxsize, clear_history=False, *rest):
+        self.record(0 if enabled is None else 1 if enabled == "state" else max_entries,
+                    clear_history, rest)
 
-    _cuda_record_memory_history_legacy = _cuda_record_memory_history
+    def _cuda_record_memory_history_legacy(self, enabled, record_context=True, max_entries=1,
+                                           record_trace_context=False, cpp=False,
+                                           clear_history=False, *rest):
+        self.record(max_entries if enabled else 0, clear_history, rest)
+
+    def record(self, entries, clear, rest):
+        self.recording = bool(entries)
+        self.skipped = rest[2] if len(rest) > 2 else ()
+        self.device.lib.plim_pretend_history(self.device.handle, entries, bool(clear))
 
     def _cuda_isHistoryEnabled(self):
-        return True
+        return self.recording
+
+    def _cuda_allocationTraceback(self, address):
+        blocks = self.device.rows("blocks", Block)
+        return next((frames(b) for b in blocks if b.addr == address and b.state == 1), None)
+
+    def _cuda_setMemoryMetadata(self, text):
+        self.metadata = text
+
+    def _cuda_getMemoryMetadata(self):
+        return self.metadata
 
     def _cuda_canDeviceAccessPeer(self, a, b):
         return False
@@ -526,6 +611,7 @@ class Story:
 
     def __init__(self, run, device, shim):
         self.run, self.device, self.shim = run, device, shim
+        self.folder = os.getcwd()
         self.step, self.phase, self.op = -1, LOAD, ""
         self.depth, self.applying, self.stack = 0, 0, []
         self.names = {}  # id of a module: its path
@@ -533,7 +619,7 @@ class Story:
         self.parameter_names = {}  # id of a parameter: its name
         self.parameters = {}  # id: weak reference
         self.optimizers = weakref.WeakSet()
-        self.done, self.why = False, ""
+        self.done, self.why, self.end = False, "", DONE
         self.main = threading.get_ident()
 
     # -- marks
@@ -701,40 +787,84 @@ class Story:
     def finish(self, why=""):
         if self.done or os.getpid() != self.device.pid:
             return
+        if not os.path.isdir(self.run["report"]):
+            return  # whoever wanted to hear of it is gone
         self.sweep()
         self.done = True
+        self.device.call("ended", EARLY if why else self.end)
         for note in filter(None, (self.device.note, why or self.why)):
             self.device.call("note", b"", note.encode())
-        if self.run["save"]:
-            try:
-                self.device.call("save", text(self.run["save"]))
-            except RuntimeError as e:
-                sys.stderr.write(f"plimsoll: {e}\n")
-        used = any(s.name == b"allocation" and s.allocated for s in self.device.stats())
+        self.save()
+        self.quote()
+        used = any(s.name == b"allocation" and s.all.allocated for s in self.device.stats())
         used = used or self.device.failed()
         path = os.path.join(self.run["report"], f"{os.getpid()}{'+' if used else '-'}")
         with open(path + ".new", "wb") as f:
             f.write(self.device.report(self.run))
         os.replace(path + ".new", path)
         self.shim.plimsoll_shim_close()
+        # The engine's thread may still hold the last graph; if the interpreter were gone
+        # when it drops Python's objects in there, the process would abort.
+        time.sleep(0.03)
+
+    def save(self):
+        """To the file, or, if another process of this run has it, beside it."""
+        path = self.run["save"]
+        if not path:
+            return
+        try:
+            os.close(os.open(os.path.join(self.run["report"], ".saved"), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            path = f"{path}.{os.getpid()}"
+        try:
+            self.device.call("save", text(path))
+        except RuntimeError as e:
+            sys.stderr.write(f"plimsoll: {e}\n")
+
+    def quote(self):
+        """Puts what stands there beside each line."""
+        for i, line in enumerate(self.device.rows("lines", c_str)):
+            file, _, number = line.decode(errors="replace").rpartition(":")
+            code = linecache.getline(os.path.join(self.folder, file), int(number)) if file else ""
+            if code:
+                self.device.call("source", c_u32(i), code.strip().encode())
 
     def watch_errors(self):
         before = sys.excepthook
 
         def hook(kind, error, trace):
-            if "OutOfMemoryError" not in kind.__name__:
+            if any("OutOfMemoryError" in type(e).__name__ for e in causes(error)):
+                self.end = MEMORY
+            else:
+                self.end = EARLY
                 self.why = f"the script was ended by {kind.__name__}: this is what came before"
             before(kind, error, trace)
         sys.excepthook = hook
+
+    def watch_exit(self):
+        """os._exit leaves out what atexit would do."""
+        leave = os._exit
+
+        def exit_now(status):
+            self.finish()
+            leave(status)
+        os._exit = exit_now
 
     def limit(self, seconds):
         def stop():
             self.finish(f"stopped after {seconds} s, as --limit says")
             sys.stdout.flush()
-            os._exit(0)
+            os._exit(0)  # from this thread nothing else ends the script
         timer = threading.Timer(seconds, stop)
         timer.daemon = True
         timer.start()
+
+
+def causes(error):
+    """An error, and those that it came of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 # ---- putting it together -------------------------------------------------------------------
@@ -760,6 +890,21 @@ def storage_to(torch, to):
     return run
 
 
+def no_nccl():
+    """init_process_group would say that NCCL was not built in."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not hasattr(distributed, "init_process_group"):
+        return
+    begin = distributed.init_process_group
+
+    @functools.wraps(begin)
+    def run(backend=None, *args, **kwargs):
+        if "nccl" in str(backend).lower():
+            raise RuntimeError("plimsoll: NCCL is not simulated; one GPU, one process")
+        return begin(backend, *args, **kwargs)
+    distributed.init_process_group = distributed.distributed_c10d.init_process_group = run
+
+
 class Run:
     def __init__(self, run):
         self.run = run
@@ -771,8 +916,7 @@ class Run:
         if tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 6):
             fail(f"PyTorch {version} is too old: 'plimsoll run' needs 2.6 or newer")
         if os.path.exists(os.path.join(root, "lib", "libtorch_cuda.so")):
-            fail(f"PyTorch {version} is a CUDA build: 'plimsoll run' needs a CPU build for now, "
-                 "in a virtual environment of its own for instance")
+            return runpy.run_path(os.path.join(HERE, "front_cuda.py"))["start"](self, spec, version)
         path = shim_path(self.run, root, version)
         self.device = Device(self.run, version)
         self.device.pid = os.getpid()
@@ -802,10 +946,14 @@ class Run:
         self.story = Story(self.run, self.device, self.shim)
         self.story.follow(torch)
         torch.compile = no_compile(self.story)
+        no_nccl()
+        if not faulthandler.is_enabled():
+            faulthandler.enable()  # says who read the card's memory, which is not there
         storage = torch.UntypedStorage
         storage.to = storage_to(torch, storage.to)
         storage.cuda = lambda self, device=None, non_blocking=False: self.to(device="cuda")
         self.story.watch_errors()
+        self.story.watch_exit()
         atexit.register(self.story.finish)
         if self.run["limit"]:
             self.story.limit(self.run["limit"])

@@ -153,7 +153,7 @@ const std::string &file_of(void *code)
         py.drop(name);
     }
     py.clear();
-    bool mine = !path.empty() && path[0] != '<' &&
+    bool mine = !path.empty() && (path[0] != '<' || path == "<string>") &&
                 path.find("/site-packages/") == std::string::npos &&
                 path.find("/dist-packages/") == std::string::npos;
     for (const auto &prefix : py.skip)
@@ -199,7 +199,9 @@ const char *user_line()
         return python_line();
     uint64_t seq = node->sequence_nr();
     std::lock_guard<std::mutex> lock(g.mu);
-    const char *line = seq < g.node_line.size() ? g.node_line[seq] : nullptr;
+    const char *line = nullptr; // a view's node has none: that of the op before it
+    for (uint64_t i = std::min<uint64_t>(seq + 1, g.node_line.size()); i > 0 && !line; i--)
+        line = g.node_line[i - 1];
     return line ? line : "(backward)";
 }
 
@@ -213,7 +215,8 @@ void note_node(const char *line)
     std::lock_guard<std::mutex> lock(g.mu);
     if (g.node_line.size() < next)
         g.node_line.resize(next + next / 2, nullptr);
-    g.node_line[next - 1] = line;
+    if (!g.node_line[next - 1]) // the first op to run is the node's own
+        g.node_line[next - 1] = line;
 }
 
 // ---- the op that runs ----------------------------------------------------------
@@ -263,6 +266,9 @@ int dtype_of(ScalarType t)
     case ScalarType::Short: return PLIM_I16;
     case ScalarType::Char: return PLIM_I8;
     case ScalarType::Byte: return PLIM_U8;
+    case ScalarType::UInt16: return PLIM_U16;
+    case ScalarType::UInt32: return PLIM_U32;
+    case ScalarType::UInt64: return PLIM_U64;
     case ScalarType::Bool: return PLIM_BOOL;
     case ScalarType::ComplexFloat: return PLIM_C64;
     case ScalarType::ComplexDouble: return PLIM_C128;
@@ -345,12 +351,15 @@ struct Allocator final : c10::Allocator {
               err);
         if (block == PLIM_PRETEND_NONE)
             out_of_memory();
-        {
-            std::lock_guard<std::mutex> lock(g.mu);
-            g.blocks[addr] = block;
-        }
+        return hold(block, addr);
+    }
+    // A block that is somebody's from now on.
+    c10::DataPtr hold(uint32_t block, uint64_t addr)
+    {
+        std::lock_guard<std::mutex> lock(g.mu);
+        g.blocks[addr] = block;
         void *p = reinterpret_cast<void *>((uintptr_t)addr);
-        return {p, p, &release, where};
+        return {p, p, &release, Device(c10::kCUDA, 0)};
     }
     c10::DeleterFnPtr raw_deleter() const override { return &release; }
     void copy_data(void *, const void *, std::size_t) const override {}
@@ -490,24 +499,6 @@ Tensor contig(IntArrayRef size, ScalarType t)
     pending(size, t);
     return at::detail::empty_generic(size, &allocator, kKeys, t, std::nullopt);
 }
-Tensor format(IntArrayRef size, ScalarType t, at::MemoryFormat f)
-{
-    pending(size, t);
-    return at::detail::empty_generic(size, &allocator, kKeys, t, f);
-}
-// What a kernel takes for itself: not counted with --workspace off.
-Tensor inside(IntArrayRef size, ScalarType t)
-{
-    if (!g.workspace)
-        return Tensor();
-    Running before = now;
-    now.category = PLIM_CAT_WORKSPACE;
-    Tensor x = contig(size, t);
-    now = before;
-    return x;
-}
-Tensor inside(int64_t n) { return inside({n}, ScalarType::Byte); }
-Tensor ids(int64_t n) { return inside({n}, ScalarType::Long); }
 Tensor like(const Tensor &t, ScalarType s) // empty_like, preserving a dense layout
 {
     if (t.is_non_overlapping_and_dense())
@@ -516,18 +507,6 @@ Tensor like(const Tensor &t, ScalarType s) // empty_like, preserving a dense lay
     return strided(t.sizes(), stride, s);
 }
 Tensor like(const Tensor &t) { return like(t, t.scalar_type()); }
-Tensor contiguous(const Tensor &t) // the kernel's own copy, if one is needed
-{
-    return t.is_contiguous() ? t : contig(t.sizes(), t.scalar_type());
-}
-Tensor formatted(const Tensor &t, at::MemoryFormat f)
-{
-    return t.is_contiguous(f) ? t : format(t.sizes(), t.scalar_type(), f);
-}
-ScalarType wide(ScalarType t)
-{
-    return t == ScalarType::Half || t == ScalarType::BFloat16 ? ScalarType::Float : t;
-}
 IntList dense_strides(IntArrayRef size)
 {
     IntList out(size.size());
@@ -536,8 +515,6 @@ IntList dense_strides(IntArrayRef size)
         out[i] = n;
     return out;
 }
-int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
 size_t span(IntArrayRef size, IntArrayRef stride, const Tensor &t, int64_t offset)
 {
     return at::detail::computeStorageNbytes(size, stride, t.dtype().itemsize(),
@@ -657,25 +634,10 @@ struct Call {
         const IValue &v = at(name);
         return v.isSymInt() ? v.toSymInt().expect_int() : v.isInt() ? v.toInt() : usual;
     }
-    double real(const char *name, double usual = 0) const
-    {
-        const IValue &v = at(name);
-        return v.isDouble() ? v.toDouble() : v.isInt() ? (double)v.toInt() : usual;
-    }
     bool flag(const char *name, bool usual = false) const
     {
         const IValue &v = at(name);
         return v.isBool() ? v.toBool() : usual;
-    }
-    std::vector<bool> mask(const char *name) const
-    {
-        std::vector<bool> out;
-        const IValue &v = at(name);
-        if (v.isBoolList())
-            for (bool b : v.toBoolList())
-                out.push_back(b);
-        out.resize(4, false);
-        return out;
     }
 };
 
@@ -905,99 +867,189 @@ void after_writes(const Call &c, const std::vector<IValue> &args, bool keep)
     }
 }
 
-// ---- what kernels take inside -----------------------------------------------------------------------
+// ---- kernels that libplimsoll knows --------------------------------------------------------------------
 
-void gemm(bool lt)
+plim_pretend_tensor geometry(const Tensor &t)
 {
-    plim_err err = PLIM_ERR_INIT;
-    plim_pretend_tag tag = tag_now();
-    bool oom = false;
-    tag.category = PLIM_CAT_WORKSPACE;
-    check(plim_pretend_gemm(g.device, torch::autograd::get_current_node() != nullptr, lt, &tag,
-                            &oom, &err),
-          err);
-    if (oom)
-        out_of_memory();
-}
-
-// src: Blas.cpp prepare_matrix_for_cublas: other strides are cloned for the call
-bool gemm_ready(const Tensor &t)
-{
-    int64_t r = t.dim() - 2, k = t.dim() - 1;
-    if (r < 0)
-        return true;
-    int64_t rows = std::max<int64_t>(t.size(r), 1), cols = std::max<int64_t>(t.size(k), 1);
-    return (t.stride(r) == 1 && t.stride(k) >= rows) || (t.stride(k) == 1 && t.stride(r) >= cols);
-}
-
-void matrix_product(const Call &c, const std::string &name)
-{
-    std::vector<Tensor> copies;
-    for (const char *arg : {"mat1", "mat2", "batch1", "batch2", "self"}) {
-        Tensor t = c.tensor(arg);
-        bool operand = strcmp(arg, "self") != 0 || name == "aten::mm" || name == "aten::bmm";
-        if (operand && on(t) && !gemm_ready(t))
-            copies.push_back(contig(t.sizes(), t.scalar_type()));
+    plim_pretend_tensor out = {};
+    out.dtype = t.defined() ? dtype_of(t.scalar_type()) : -1;
+    out.rank = t.defined() ? (int)t.dim() : 0;
+    for (int i = 0; i < out.rank && i < 8; i++) {
+        out.dim[i] = t.size(i);
+        out.stride[i] = t.stride(i);
     }
-    Tensor bias = c.tensor("self"), w = c.tensor("mat2");
-    bool lt = name.compare(0, 11, "aten::addmm") == 0 && bias.dim() == 1 &&
-              bias.is_contiguous() && w.dim() == 2 && w.size(0) > 1 && w.size(1) > 1;
-    gemm(lt);
+    return out;
 }
 
-void reduce(const Tensor &x, uint32_t mask)
+// An op's arguments in the library's words.
+struct Words {
+    std::vector<plim_pretend_arg> args;
+    std::vector<std::vector<plim_pretend_tensor>> tensors;
+    std::vector<std::vector<int64_t>> ints;
+    std::vector<Tensor> given; // the tensors in order
+    bool ok = true;            // false: one is of a kind that it does not know
+
+    explicit Words(const Call &c) : Words(c.in.size())
+    {
+        for (size_t i = 0; i < c.in.size(); i++)
+            set(i, c.schema.arguments()[i].name().c_str(), c.in[i]);
+    }
+    Words(const char *name, const Tensor &t) : Words(1) { set(0, name, t); }
+    explicit Words(size_t n) : args(n), tensors(n), ints(n) {}
+    void set(size_t i, const char *name, const IValue &v)
+    {
+        args[i].name = name;
+        word(v, args[i], tensors[i], ints[i]);
+        args[i].tensors = tensors[i].data();
+        args[i].ints = ints[i].data();
+        args[i].n = (uint32_t)(ints[i].empty() ? tensors[i].size() : ints[i].size());
+        if (!strcmp(name, "dtype") && !ints[i].empty())
+            ints[i][0] = dtype_of((ScalarType)ints[i][0]);
+    }
+    void add(const Tensor &t, std::vector<plim_pretend_tensor> &list)
+    {
+        given.push_back(t);
+        list.push_back(geometry(t));
+        ok = ok && (!t.defined() || (list.back().dtype >= 0 && t.dim() <= 8));
+    }
+    void word(const IValue &v, plim_pretend_arg &a, std::vector<plim_pretend_tensor> &list,
+              std::vector<int64_t> &numbers)
+    {
+        if (v.isTensor()) {
+            a.kind = PLIM_PRETEND_TENSOR;
+            add(v.toTensor(), list);
+        } else if (v.isBool() || v.isInt() || v.isSymInt()) {
+            a.kind = PLIM_PRETEND_INT;
+            numbers.push_back(v.isBool()  ? v.toBool()
+                              : v.isInt() ? v.toInt()
+                                          : v.toSymInt().expect_int());
+        } else if (v.isDouble()) {
+            a.kind = PLIM_PRETEND_FLOAT;
+            a.number = v.toDouble();
+        } else if (v.isList()) {
+            for (const IValue &e : v.toListRef()) {
+                if (e.isTensor() || (e.isNone() && numbers.empty()))
+                    add(e.isTensor() ? e.toTensor() : Tensor(), list);
+                else if (e.isBool() || e.isInt() || e.isSymInt())
+                    numbers.push_back(e.isBool()  ? e.toBool()
+                                      : e.isInt() ? e.toInt()
+                                                  : e.toSymInt().expect_int());
+            }
+            a.kind = list.empty() ? PLIM_PRETEND_INTS : PLIM_PRETEND_TENSORS;
+        }
+    }
+};
+
+using Results = std::vector<plim_pretend_result>;
+
+bool run_kernel(const char *name, const Words &w, Results &out)
 {
-    if (!on(x) || x.dim() > 8 || dtype_of(x.scalar_type()) < 0)
-        return;
     plim_err err = PLIM_ERR_INIT;
     plim_pretend_tag tag = tag_now();
+    plim_pretend_kernel_call call = {};
+    call.args = w.args.data();
+    call.n_args = (uint32_t)w.args.size();
+    call.stream = (uint16_t)current_stream;
+    call.autograd_thread = torch::autograd::get_current_node() != nullptr;
+    call.tag = &tag;
+    out.resize(w.given.size() + 16);
+    uint32_t n = 0;
     bool oom = false;
-    tag.category = PLIM_CAT_WORKSPACE;
-    check(plim_pretend_reduce(g.device, (plim_dtype)dtype_of(x.scalar_type()), (int)x.dim(),
-                              x.sizes().data(), x.strides().data(), mask, &tag, &oom, &err),
+    check(plim_pretend_kernel(g.device, name, &call, out.data(), (uint32_t)out.size(), &n, &oom,
+                              &err),
           err);
     if (oom)
         out_of_memory();
-}
-uint32_t all_dims(const Tensor &x) { return (1u << x.dim()) - 1; }
-
-void reduction(const Call &c)
-{
-    Tensor x = c.tensor("self");
-    uint32_t mask = 0;
-    for (int64_t d : c.ints("dim"))
-        mask |= 1u << (d < 0 ? d + x.dim() : d);
-    if (on(x))
-        reduce(x, mask ? mask : all_dims(x));
+    out.resize(n);
+    return n > 0;
 }
 
-using Inside = void (*)(const Call &c, const std::string &name);
-const std::unordered_map<std::string, Inside> &insides()
+ScalarType type_of(int dtype)
 {
-    static const Inside reduce = [](const Call &c, const std::string &) { reduction(c); };
-    static const Inside softmax = [](const Call &c, const std::string &) {
-        Tensor a = c.tensor("self"), b = c.tensor("grad_output"), y = c.tensor("output");
-        Tensor copies[] = {on(a) ? contiguous(a) : a, on(b) ? contiguous(b) : b,
-                           on(y) ? contiguous(y) : y};
-    };
-    static const Inside vector = [](const Call &, const std::string &) { gemm(false); };
-    static const std::unordered_map<std::string, Inside> all = {
-        {"aten::mm", matrix_product},       {"aten::addmm", matrix_product},
-        {"aten::bmm", matrix_product},      {"aten::baddbmm", matrix_product},
-        {"aten::addmm_", matrix_product},   {"aten::baddbmm_", matrix_product},
-        {"aten::_addmm_activation", matrix_product},
-        {"aten::mv", vector},               {"aten::addmv", vector},
-        {"aten::dot", vector},              {"aten::sum.dim_IntList", reduce},
-        {"aten::sum", reduce},              {"aten::mean.dim", reduce},
-        {"aten::mean", reduce},             {"aten::amax", reduce},
-        {"aten::amin", reduce},             {"aten::prod", reduce},
-        {"aten::linalg_vector_norm", reduce}, {"aten::var.correction", reduce},
-        {"aten::std.correction", reduce},   {"aten::any", reduce},
-        {"aten::all", reduce},              {"aten::_softmax", softmax},
-        {"aten::_log_softmax", softmax},    {"aten::_softmax_backward_data", softmax},
-        {"aten::_log_softmax_backward_data", softmax},
-    };
-    return all;
+    for (int i = 0; i < (int)ScalarType::NumOptions; i++)
+        if (dtype_of((ScalarType)i) == dtype)
+            return (ScalarType)i;
+    return ScalarType::Byte; // not reached: every type that a kernel makes has a name above
+}
+
+// The results as tensors.  Several on one storage lie there one after the other.
+std::vector<Tensor> tensors_of(const Results &results, const Words &w)
+{
+    std::vector<Tensor> out;
+    std::vector<int64_t> used(results.size(), 0); // elements of each one's storage
+    for (size_t i = 0; i < results.size(); i++) {
+        const plim_pretend_result &r = results[i];
+        if (r.tensor.dtype < 0) {
+            out.emplace_back();
+            continue;
+        }
+        if (r.argument != PLIM_PRETEND_NONE) {
+            out.push_back(w.given[r.argument]);
+            continue;
+        }
+        IntArrayRef size(r.tensor.dim, (size_t)r.tensor.rank),
+            stride(r.tensor.stride, (size_t)r.tensor.rank);
+        if (r.shares != PLIM_PRETEND_NONE) {
+            Tensor t = at::native::as_strided_tensorimpl(out[r.shares], size, stride,
+                                                         used[r.shares]);
+            used[r.shares] += t.numel();
+            out.push_back(t);
+            continue;
+        }
+        caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(type_of(r.tensor.dtype));
+        c10::DataPtr data = r.block == PLIM_PRETEND_NONE ? allocator.allocate(0)
+                                                         : allocator.hold(r.block, r.addr);
+        c10::Storage storage(c10::Storage::use_byte_size_t(), r.bytes, std::move(data),
+                             &allocator, true);
+        Tensor t =
+            at::detail::make_tensor<c10::TensorImpl>(std::move(storage), kKeys, type);
+        t.unsafeGetTensorImpl()->set_sizes_and_strides(size, stride);
+        used[i] = t.numel();
+        out.push_back(t);
+    }
+    return out;
+}
+
+// Results in the order of the op's returns; a list takes what the others leave.
+void give_made(const Call &c, const std::vector<Tensor> &made, Stack *stack)
+{
+    const auto &returns = c.schema.returns();
+    size_t singles = 0, next = 0;
+    for (const auto &r : returns)
+        singles += r.type()->kind() == c10::TypeKind::TensorType;
+    for (const auto &r : returns) {
+        if (r.type()->kind() == c10::TypeKind::TensorType) {
+            Tensor t = next < made.size() ? made[next] : Tensor();
+            if (!t.defined() && r.name().compare(0, 6, "philox") == 0)
+                t = at::empty({}, at::TensorOptions(ScalarType::Long)); // it stays on the CPU
+            stack->push_back(t);
+            next++;
+        } else if (r.type()->kind() == c10::TypeKind::ListType) {
+            size_t n = made.size() > singles ? made.size() - singles : 0;
+            stack->push_back(std::vector<Tensor>(made.begin() + (int64_t)next,
+                                                 made.begin() + (int64_t)(next + n)));
+            next += n;
+        } else { // the lengths of attention's sequences
+            stack->push_back(c.tensor(r.name() == "max_q" ? "query" : "key").size(2));
+        }
+    }
+}
+
+// The name of an op's row among the kernels; nullptr: it has none.
+const char *kernel_row(const std::string &name, bool *makes)
+{
+    static const std::unordered_map<std::string, std::pair<const char *, bool>> rows = [] {
+        std::unordered_map<std::string, std::pair<const char *, bool>> all;
+        bool made;
+        for (uint32_t i = 0; const char *row = plim_pretend_kernel_name(i, &made); i++)
+            all[std::string("aten::") + row] = {row, made};
+        return all;
+    }();
+    auto it = rows.find(name);
+    if (it == rows.end())
+        return nullptr;
+    *makes = it->second.second;
+    return it->second.first;
 }
 
 const char *short_name(const c10::OperatorHandle &op)
@@ -1016,13 +1068,23 @@ void fallback(const c10::OperatorHandle &op, Stack *stack)
     Stack out;
     std::vector<IValue> args;
     std::string name = c10::toString(op.operator_name());
+    bool makes = false;
+    const char *row = kernel_row(name, &makes);
     check_devices(c, name);
+    Words words(c);
+    Results results;
+    if (row && makes && words.ok) {
+        run_kernel(row, words, results);
+        for (const char *statistic : {"running_mean", "running_var"})
+            forget(c.tensor(statistic));
+        give_made(c, tensors_of(results, words), stack);
+        return;
+    }
     run_shapes(op, c, out, args);
     after_writes(c, args, keeps_contents(name));
     give(c, out, stack);
-    auto inside = insides().find(name);
-    if (inside != insides().end())
-        inside->second(c, name);
+    if (row && words.ok)
+        run_kernel(row, words, results);
 }
 
 // ---- rules: making, viewing, copying ------------------------------------------------------------------
@@ -1205,7 +1267,6 @@ void note_selection(const char *what)
     caveat(text);
 }
 
-// src: Nonzero.cu: a count, cub's temporaries, the flat indices' 2-d result
 Tensor nonzero_of(const Tensor &t)
 {
     Tensor known = recall(t);
@@ -1215,9 +1276,9 @@ Tensor nonzero_of(const Tensor &t)
     } else {
         note_selection("a mask on the card");
     }
-    inside(8);
-    Tensor out = strided({n, t.dim()}, {1, std::max<int64_t>(n, 1)}, ScalarType::Long);
-    return out;
+    Results none;
+    run_kernel("nonzero", Words("self", t), none);
+    return strided({n, t.dim()}, {1, std::max<int64_t>(n, 1)}, ScalarType::Long);
 }
 
 void nonzero(const c10::OperatorHandle &op, Stack *stack)
@@ -1323,8 +1384,12 @@ void indexed(const c10::OperatorHandle &op, Stack *stack)
     Stack out;
     std::vector<IValue> args;
     if (only_writes(c)) { // the values may be as many as a guessed mask selects
+        bool makes;
+        Results none;
         forget(self);
         stack->push_back(self);
+        if (const char *row = kernel_row(c10::toString(op.operator_name()), &makes))
+            run_kernel(row, Words(c), none);
         return;
     }
     run_shapes(op, c, out, args);
@@ -1332,531 +1397,27 @@ void indexed(const c10::OperatorHandle &op, Stack *stack)
     give(c, out, stack);
 }
 
-// ---- rules: losses that compute every element before they reduce ----------------------------------------
-
-Tensor elements(const Tensor &x, const Tensor &y)
-{
-    return x.sizes() == y.sizes() ? like(x)
-                                  : contig(at::infer_size(x.sizes(), y.sizes()), x.scalar_type());
-}
-Tensor scalar_on(const Tensor &full)
-{
-    return at::native::as_strided_tensorimpl(full, {}, {}, 0);
-}
-
-// The result is made as large as the elementwise loss and then resized, which never
-// shrinks a storage.  src: Loss.cpp TORCH_META_FUNC(mse_loss)
-void pair_loss(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("loss");
-    Call c(op, stack);
-    Tensor x = c.tensor("self"), y = c.tensor("target"), result = elements(x, y);
-    if (c.integer("reduction", 1)) {
-        Tensor every = elements(x, y);
-        reduce(every, all_dims(every));
-        result = scalar_on(result);
-    }
-    stack->push_back(result);
-}
-
-void huber_loss(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("loss");
-    Call c(op, stack);
-    Tensor every = elements(c.tensor("self"), c.tensor("target")), result = every;
-    if (c.integer("reduction", 1)) {
-        result = contig({}, every.scalar_type());
-        reduce(every, all_dims(every));
-    }
-    stack->push_back(result);
-}
-
-// src: cuda/Loss.cu binary_cross_entropy_out_cuda
-void cross_entropy(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("loss");
-    Call c(op, stack);
-    Tensor x = c.tensor("self"), result = like(x);
-    if (c.integer("reduction", 1)) {
-        Tensor mean = contig({}, x.scalar_type());
-        reduce(result, all_dims(result));
-        result = scalar_on(result);
-    }
-    stack->push_back(result);
-}
-
-// ---- rules: convolution ---------------------------------------------------------------------------------
-
-// src: ConvUtils.h cudnn_conv_suggest_memory_format
-at::MemoryFormat conv_format(const Tensor &x, const Tensor &w)
-{
-    if (x.scalar_type() == ScalarType::Double)
-        return at::MemoryFormat::Contiguous;
-    auto a = x.suggest_memory_format(), b = w.suggest_memory_format();
-    if (x.dim() == 4 &&
-        (a == at::MemoryFormat::ChannelsLast || b == at::MemoryFormat::ChannelsLast))
-        return at::MemoryFormat::ChannelsLast;
-    if (x.dim() == 5 &&
-        (a == at::MemoryFormat::ChannelsLast3d || b == at::MemoryFormat::ChannelsLast3d))
-        return at::MemoryFormat::ChannelsLast3d;
-    return at::MemoryFormat::Contiguous;
-}
-
-// What cuDNN chooses is not known: the tape says estimated, between none and twice
-// the operands.
-void conv_inside(const Tensor &x, const Tensor &w, IntArrayRef out)
-{
-    plim_err err = PLIM_ERR_INIT;
-    plim_pretend_tag tag = tag_now();
-    bool oom = false;
-    int t = dtype_of(x.scalar_type());
-    if (t < 0 || x.dim() > 5)
-        return;
-    check(plim_pretend_conv(g.device, (plim_dtype)t, (int)x.dim(), x.sizes().data(),
-                            x.strides().data(), w.sizes().data(), out.data(), &tag, &oom, &err),
-          err);
-    if (oom)
-        out_of_memory();
-}
-
-int64_t each(const IntList &v, int64_t i) { return v.size() == 1 ? v[0] : v[i]; }
-
-IntList conv_size(const Tensor &x, const Tensor &w, const Call &c, bool transposed)
-{
-    IntList stride = c.ints("stride"), pad = c.ints("padding"), dil = c.ints("dilation"),
-            extra = c.ints("output_padding"), out;
-    int64_t groups = c.integer("groups", 1);
-    out.push_back(x.size(0));
-    out.push_back(transposed ? w.size(1) * groups : w.size(0));
-    for (int64_t i = 0; i + 2 < x.dim(); i++) {
-        int64_t k = each(dil, i) * (w.size(i + 2) - 1) + 1;
-        out.push_back(transposed
-                          ? (x.size(i + 2) - 1) * each(stride, i) - 2 * each(pad, i) + k +
-                                each(extra, i)
-                          : (x.size(i + 2) + 2 * each(pad, i) - k) / each(stride, i) + 1);
-    }
-    return out;
-}
-
-void convolve(const c10::OperatorHandle &op, Stack *stack, bool transposed)
-{
-    InOp in("convolution");
-    Call c(op, stack);
-    Tensor x = c.tensor("self"), w = c.tensor("weight");
-    auto f = conv_format(x, w);
-    IntList size = conv_size(x, w, c, transposed);
-    Tensor xc = formatted(x, f);
-    Tensor out = format(size, x.scalar_type(), f);
-    Tensor wc = formatted(w, f);
-    conv_inside(x, w, size);
-    stack->push_back(out);
-}
-void convolution(const c10::OperatorHandle &op, Stack *s) { convolve(op, s, false); }
-void convolution_transpose(const c10::OperatorHandle &op, Stack *s) { convolve(op, s, true); }
-
-// PyTorch's own kernel: nothing inside.  src: DepthwiseConv2d.cu
-void depthwise(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("convolution");
-    Call c(op, stack);
-    Tensor x = contiguous(c.tensor("self")), w = c.tensor("weight");
-    stack->push_back(contig(conv_size(x, w, c, false), x.scalar_type()));
-}
-
-// src: Convolution.cpp use_cudnn_depthwise
-bool is_native_depthwise(const Tensor &x, const Tensor &w, const Call &c, at::MemoryFormat f)
-{
-    int64_t groups = c.integer("groups", 1);
-    return !c.flag("transposed") && x.dim() == 4 && groups > 1 && groups == x.size(1) &&
-           w.size(0) % x.size(1) == 0 && f == at::MemoryFormat::Contiguous &&
-           x.scalar_type() != ScalarType::Half;
-}
-
-void convolution_backward(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("convolution_backward");
-    Call c(op, stack);
-    Tensor grad = c.tensor("grad_output"), x = c.tensor("input"), w = c.tensor("weight"), dx, dw,
-           db;
-    auto f = conv_format(x, w);
-    auto want = c.mask("output_mask");
-    bool native = is_native_depthwise(x, w, c, f);
-    Tensor gc = formatted(grad, f), xc;
-    if (want[1] && !native)
-        xc = formatted(x, f);
-    if (want[0]) {
-        dx = format(x.sizes(), x.scalar_type(), f);
-        Tensor wc = formatted(w, f);
-        if (!native)
-            conv_inside(grad, w, x.sizes());
-    }
-    if (want[1]) {
-        dw = format(w.sizes(), w.scalar_type(), f);
-        if (!native)
-            conv_inside(x, w, grad.sizes());
-    }
-    if (want[2]) {
-        db = contig({grad.size(1)}, grad.scalar_type());
-        reduce(gc, all_dims(gc) & ~2u);
-    }
-    stack->push_back(dx);
-    stack->push_back(dw);
-    stack->push_back(db);
-}
-
-// ---- rules: normalisation, dropout, embedding ---------------------------------------------------------------
-
-void cudnn_batch_norm(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("batch_norm");
-    Call c(op, stack);
-    Tensor x = c.tensor("input");
-    bool training = c.flag("training");
-    ScalarType acc = wide(x.scalar_type());
-    stack->push_back(like(x));
-    for (int i = 0; i < 2; i++)
-        stack->push_back(contig({training ? x.size(1) : 0}, acc));
-    stack->push_back(contig({0}, ScalarType::Byte));
-    forget(c.tensor("running_mean"));
-    forget(c.tensor("running_var"));
-}
-
-void native_batch_norm(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("batch_norm");
-    Call c(op, stack);
-    Tensor x = c.tensor("input");
-    bool training = c.flag("training");
-    stack->push_back(like(x));
-    for (int i = 0; i < 2; i++)
-        stack->push_back(contig({training ? x.size(1) : 0}, wide(x.scalar_type())));
-}
-
-// src: cudnn/BatchNorm.cpp, Normalization.cu
-void batch_norm_backward(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("batch_norm_backward");
-    Call c(op, stack);
-    Tensor x = c.tensor("input"), w = c.tensor("weight"),
-           grad = c.at("grad_output").isTensor() ? c.tensor("grad_output") : c.tensor("grad_out");
-    auto want = c.at("output_mask").isNone() ? std::vector<bool>{true, true, true}
-                                             : c.mask("output_mask");
-    Tensor gc = grad.is_contiguous(x.suggest_memory_format()) ? grad : like(x);
-    stack->push_back(want[0] ? like(x) : Tensor());
-    for (int i = 1; i <= 2; i++)
-        stack->push_back(want[i] && w.defined() ? contig(w.sizes(), w.scalar_type()) : Tensor());
-}
-
-void native_dropout(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("dropout");
-    Call c(op, stack);
-    Tensor x = c.tensor("input");
-    Tensor mask = like(x, ScalarType::Bool); // first, as in Dropout.cu
-    stack->push_back(like(x));
-    stack->push_back(mask);
-}
-
-void native_dropout_backward(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("dropout_backward");
-    Call c(op, stack);
-    Tensor grad = c.tensor("grad_output");
-    stack->push_back(format(grad.sizes(), grad.scalar_type(), grad.suggest_memory_format()));
-}
-
-// src: layer_norm_kernel.cu
-void layer_norm(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("layer_norm");
-    Call c(op, stack);
-    Tensor x = c.tensor("input");
-    IntList one = x.sizes().vec();
-    size_t k = c.ints("normalized_shape").size();
-    for (size_t i = one.size() - k; i < one.size(); i++)
-        one[i] = 1;
-    Tensor xc = contiguous(x);
-    stack->push_back(contig(x.sizes(), x.scalar_type()));
-    for (int i = 0; i < 2; i++)
-        stack->push_back(contig(one, wide(x.scalar_type())));
-}
-
-void layer_norm_backward(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("layer_norm_backward");
-    Call c(op, stack);
-    Tensor x = contiguous(c.tensor("input")), w = c.tensor("weight"), b = c.tensor("bias");
-    auto want = c.mask("output_mask");
-    Tensor dx = want[0] ? contig(x.sizes(), x.scalar_type()) : Tensor();
-    Tensor dw = want[1] && w.defined() ? contig(w.sizes(), w.scalar_type()) : Tensor();
-    Tensor db = want[2] && b.defined() ? contig(b.sizes(), b.scalar_type()) : Tensor();
-    Tensor gc = contiguous(c.tensor("grad_out"));
-    int64_t cols = 1;
-    for (int64_t n : c.ints("normalized_shape"))
-        cols *= n;
-    int64_t rows = cols ? x.numel() / cols : 0;
-    if (g.torch >= 208 && dw.defined() && rows > 65536 && cols && cols / 32 < g.sms / 2) {
-        // partial sums, whose sums take the place of the results made before
-        int64_t parts = std::min((rows + 31) / 32, 32768 / ((cols + 31) / 32));
-        Tensor pw = inside({parts, cols}, w.scalar_type()),
-               pb = db.defined() ? inside({parts, cols}, w.scalar_type()) : Tensor();
-        for (Tensor *t : {&dw, &db}) {
-            if (!t->defined())
-                continue;
-            Tensor sum = contig(t->sizes(), t->scalar_type());
-            reduce(pw, 1);
-            *t = sum;
-        }
-    }
-    stack->push_back(dx);
-    stack->push_back(dw);
-    stack->push_back(db);
-}
-
-bool group_norm_1d(const Tensor &x)
-{
-    for (int64_t i = 2; i < x.dim(); i++)
-        if (x.size(i) != 1)
-            return false;
-    return true;
-}
-
-// src: group_norm_kernel.cu
-void group_norm(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("group_norm");
-    Call c(op, stack);
-    Tensor x = c.tensor("input");
-    int64_t n = c.integer("N"), ch = c.integer("C"), groups = c.integer("group", 1);
-    stack->push_back(contig(x.sizes(), x.scalar_type()));
-    for (int i = 0; i < 2; i++)
-        stack->push_back(contig({n, groups}, x.scalar_type()));
-    Tensor w = c.tensor("weight"), b = c.tensor("bias");
-    if ((w.defined() || b.defined()) && !group_norm_1d(x)) // y = a x + b
-        Tensor ta = inside({n, ch}, wide(x.scalar_type())),
-               tb = inside({n, ch}, wide(x.scalar_type()));
-}
-
-void group_norm_backward(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("group_norm_backward");
-    Call c(op, stack);
-    Tensor x = c.tensor("input"), w = c.tensor("weight"), gc = contiguous(c.tensor("grad_out")),
-           xc = contiguous(x);
-    auto want = c.mask("output_mask");
-    ScalarType acc = wide(x.scalar_type());
-    int64_t n = c.integer("N"), ch = c.integer("C"), groups = c.integer("group", 1);
-    Tensor dx = want[0] ? contig(x.sizes(), x.scalar_type()) : Tensor();
-    Tensor dw = want[1] && w.defined() ? contig(w.sizes(), w.scalar_type()) : Tensor();
-    Tensor db = want[2] && w.defined() ? contig(w.sizes(), w.scalar_type()) : Tensor();
-    bool flat = group_norm_1d(x);
-    Tensor ds, sb;
-    if (!flat) {
-        ds = inside({n, ch}, acc);
-        sb = inside({n, ch}, acc);
-    }
-    if (want[0]) {
-        Tensor c2 = inside({n, groups}, acc), c3 = inside({n, groups}, acc),
-               c1 = flat || !w.defined() ? Tensor() : inside({n, ch}, acc);
-    }
-    stack->push_back(dx);
-    stack->push_back(dw);
-    stack->push_back(db);
-}
-
-// src: Embedding.cu: up to 3072 indices are added atomically, more are sorted;
-// EmbeddingBackwardKernel.cu: ten rows a partial sum
-void embedding_backward(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("embedding_backward");
-    Call c(op, stack);
-    Tensor grad = c.tensor("grad_output"), idx = c.tensor("indices");
-    int64_t v = c.integer("num_weights"), n = idx.numel(), d = grad.size(-1);
-    Tensor gc = contiguous(grad);
-    if (n <= 3072 && !c.flag("scale_grad_by_freq")) {
-        stack->push_back(contig({v, d}, grad.scalar_type()));
-        return;
-    }
-    bool by_freq = c.flag("scale_grad_by_freq");
-    Tensor sorted = ids(n), orig = ids(n);
-    {
-        Tensor range = ids(n);
-        inside(16 * n);
-    }
-    Tensor each = by_freq ? ids(n) : Tensor();
-    Tensor dw = contig({v, d}, grad.scalar_type());
-    int64_t segments = std::min(n, v), parts = n / 10 + segments;
-    Tensor offsets = ids(n), count = ids(1), partials = ids(segments), starts = ids(segments),
-           total = ids(1), segment = ids(parts),
-           sums = inside({parts, d}, wide(grad.scalar_type()));
-    stack->push_back(dw);
-}
-
-// src: ForeachReduceOp.cu: one partial for each chunk of 65536 elements of the
-// longest tensor, for every tensor
-void foreach_norm(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("_foreach_norm");
-    Call c(op, stack);
-    std::vector<Tensor> list = c.at("self").toTensorVector(), out;
-    int64_t chunks = 1;
-    for (const Tensor &t : list)
-        chunks = std::max(chunks, up(t.numel(), 65536) / 65536);
-    ScalarType t = list.empty() ? ScalarType::Float : list[0].scalar_type();
-    if (c.at("dtype").isInt())
-        t = (ScalarType)c.integer("dtype");
-    Tensor partial = inside({(int64_t)list.size() * chunks}, wide(t));
-    for (size_t i = 0; i < list.size(); i++)
-        out.push_back(contig({}, t));
-    stack->push_back(out);
-}
-
 // ---- rules: attention -----------------------------------------------------------------------------------------
 
-enum { MATH, FLASH, EFFICIENT }; // as at::SDPBackend numbers them
-
-// src: cuda/sdp_utils.cpp; the order flash, efficient, math of a card that cuDNN's
-// attention is not preferred on
 int64_t attention_backend(const Tensor &q, const Tensor &k, const Tensor &v,
-                          const std::optional<Tensor> &mask, double, bool causal,
+                          const std::optional<Tensor> &mask, double dropout, bool causal,
                           std::optional<double>, bool gqa)
 {
     auto &context = at::globalContext();
-    ScalarType t = q.scalar_type();
-    bool half = t == ScalarType::Half || t == ScalarType::BFloat16;
-    bool has_mask = mask && mask->defined();
-    if (q.dim() != 4 || (t == ScalarType::BFloat16 && g.cc < 80))
-        return MATH;
-    bool unit = q.stride(-1) == 1 && k.stride(-1) == 1 && v.stride(-1) == 1;
-    bool heads = q.size(1) == k.size(1) && k.size(1) == v.size(1);
-    if (context.userEnabledFlashSDP() && half && g.cc >= 80 && !has_mask && unit &&
-        q.size(-1) <= 256 && q.size(-1) == v.size(-1) && (heads || gqa) &&
-        !(causal && q.size(2) != k.size(2)))
-        return FLASH;
-    int64_t align = half ? 8 : 4;
-    if (context.userEnabledMemEfficientSDP() && g.cc >= 50 &&
-        (half || t == ScalarType::Float) && heads && unit && q.size(-1) % align == 0 &&
-        v.size(-1) % align == 0)
-        return EFFICIENT;
-    return MATH;
-}
-
-// [B,H,S,D] laid out as the kernels want it: itself or a copy.
-// src: attention_backward.cu, grad_out.contiguous() after transpose(1, 2)
-Tensor head_last(const Tensor &t)
-{
-    int64_t h = t.size(1), s = t.size(2), d = t.size(3);
-    IntList stride = {s * h * d, d, h * d, 1};
-    Tensor seen = as_meta(t).transpose(1, 2);
-    return seen.is_contiguous() ? t : strided(t.sizes(), stride, t.scalar_type());
-}
-
-Tensor heads_inside(IntArrayRef bhsd, ScalarType t) // [B,S,H,D] in memory, seen as [B,H,S,D]
-{
-    int64_t b = bhsd[0], h = bhsd[1], s = bhsd[2], d = bhsd[3];
-    (void)b;
-    return strided(bhsd, {s * h * d, d, h * d, 1}, t);
-}
-
-// src: transformers/cuda/attention.cu _scaled_dot_product_flash_attention_cuda
-void flash(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("scaled_dot_product_attention");
-    Call c(op, stack);
-    Tensor q = c.tensor("query"), k = c.tensor("key");
-    int64_t b = q.size(0), h = q.size(1), s = q.size(2);
-    bool on_card = g.torch >= 207; // the random state; before that on the CPU
-    Tensor out = like(q), lse = contig({b, h, s}, ScalarType::Float), seed, offset;
-    if (on_card) {
-        seed = contig({2}, ScalarType::Long);
-        offset = contig({}, ScalarType::Long);
-    } else {
-        seed = at::empty({}, at::TensorOptions(ScalarType::Long));
-        offset = at::empty({}, at::TensorOptions(ScalarType::Long));
-    }
-    IValue results[] = {out,         lse,    Tensor(), Tensor(), s,
-                        k.size(2),   seed,   offset,   contig({0}, q.scalar_type())};
-    for (IValue &v : results)
-        stack->push_back(std::move(v));
-}
-
-// src: attention_backward.cu, flash_api.cpp mha_bwd
-void flash_backward(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("scaled_dot_product_attention_backward");
-    Call c(op, stack);
-    Tensor grad = c.tensor("grad_out"), q = c.tensor("query"), k = c.tensor("key"),
-           v = c.tensor("value"), out = c.tensor("out");
-    int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3), hk = k.size(1);
-    int64_t rows = up(s, 128), width = d <= 128 ? up(d, 32) : up(d, 64);
-    Tensor gc = head_last(grad), oc = head_last(out);
-    Tensor dq = like(q), dk = like(k), dv = like(v);
-    Tensor softmax_d = inside({b, h, rows}, ScalarType::Float),
-           acc = inside({b, rows, h, width}, ScalarType::Float), ek, ev;
-    if (hk != h) {
-        ek = inside({b, k.size(2), h, d}, q.scalar_type());
-        ev = inside({b, k.size(2), h, d}, q.scalar_type());
-    }
-    stack->push_back(dq);
-    stack->push_back(dk);
-    stack->push_back(dv);
-}
-
-void efficient(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("scaled_dot_product_attention");
-    Call c(op, stack);
-    Tensor q = c.tensor("query"), v = c.tensor("value");
-    int64_t b = q.size(0), h = q.size(1), s = q.size(2);
-    Tensor out = heads_inside({b, h, s, v.size(3)}, q.scalar_type());
-    Tensor lse = contig({b, h, c.flag("compute_log_sumexp") ? up(s, 32) : 0}, ScalarType::Float);
-    if (q.scalar_type() != ScalarType::Float && std::max(q.size(3), v.size(3)) > 128)
-        contig({b, s, h, v.size(3)}, ScalarType::Float); // accumulated in memory
-    stack->push_back(out);
-    stack->push_back(lse);
-    for (int i = 0; i < 2; i++) // the random state stays on the CPU
-        stack->push_back(at::empty({}, at::TensorOptions(ScalarType::Long)));
-}
-
-// src: attention_backward.cu _efficient_attention_backward
-void efficient_backward(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("scaled_dot_product_attention_backward");
-    Call c(op, stack);
-    Tensor grad = c.tensor("grad_out_"), q = c.tensor("query"), k = c.tensor("key"),
-           v = c.tensor("value"), bias = c.tensor("attn_bias");
-    if (!grad.defined())
-        grad = c.tensor("grad_out");
-    auto want = c.mask("grad_input_mask");
-    ScalarType t = q.scalar_type();
-    int64_t b = q.size(0), h = q.size(1), s = q.size(2), d = q.size(3), sk = k.size(2),
-            dv = v.size(3);
-    Tensor gc = head_last(grad);
-    Tensor gq = heads_inside({b, h, s, d}, t), gk = heads_inside({b, h, sk, d}, t),
-           gv = heads_inside({b, h, sk, dv}, t), gb, delta, work;
-    if (want[3] && bias.defined())
-        gb = contig({b, h, s, up(sk, 16)}, t);
-    if (t != ScalarType::Float) {
-        delta = contig({b, h, s}, ScalarType::Float);
-        // fp32 accumulators of dq; of dk, dv for wide heads
-        int64_t n = up(s, 64) * up(d, 32);
-        if (d > 64)
-            n += up(sk, 64) * (up(d, 32) + up(dv, 32));
-        work = inside({b, h, n}, ScalarType::Float);
-    } else { // (g * out).sum(-1).transpose(-2, -1).contiguous()
-        Tensor product = contig({b, s, h, dv}, ScalarType::Float);
-        Tensor sums = contig({b, s, h}, ScalarType::Float);
-        delta = h == 1 || s == 1 ? sums : contig({b, h, s}, ScalarType::Float);
-    }
-    stack->push_back(gq);
-    stack->push_back(gk);
-    stack->push_back(gv);
-    stack->push_back(gb);
+    const plim_pretend_tensor query = geometry(q), key = geometry(k), value = geometry(v);
+    plim_pretend_attention_call call = {};
+    call.mask = mask && mask->defined();
+    call.causal = causal;
+    call.mask_grad = call.mask && mask->requires_grad();
+    call.gqa = gqa;
+    call.dropout = dropout > 0;
+    call.without = (context.userEnabledFlashSDP() ? 0u : 1u << 1) |
+                   (context.userEnabledMemEfficientSDP() ? 0u : 1u << 2) |
+                   (context.userEnabledCuDNNSDP() ? 0u : 1u << 3);
+    return plim_pretend_attention(g.device, &query, &key, &value, &call);
 }
 
 // ---- rules: recurrent nets ----------------------------------------------------------------------------------------
-
-int64_t rnn_gates(int64_t mode) { return mode == 2 ? 4 : mode == 3 ? 3 : 1; }
 
 int64_t rnn_weights(const std::vector<Tensor> &list)
 {
@@ -1864,82 +1425,6 @@ int64_t rnn_weights(const std::vector<Tensor> &list)
     for (const Tensor &t : list)
         n += t.numel();
     return n;
-}
-
-// Keeps what backward needs of every step and layer: cuDNN's reserve is not
-// documented; gates, cell and output of each direction is what its algorithm has to
-// keep.
-void cudnn_rnn(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("_cudnn_rnn");
-    Call c(op, stack);
-    Tensor x = c.tensor("input"), buffer = c.tensor("weight_buf"), hx = c.tensor("hx"),
-           cx = c.tensor("cx");
-    std::vector<Tensor> weights = c.at("weight").toTensorVector();
-    IntList packed = c.ints("batch_sizes"), size = x.sizes().vec();
-    int64_t mode = c.integer("mode"), hidden = c.integer("hidden_size"),
-            proj = c.integer("proj_size"), layers = c.integer("num_layers"),
-            dirs = c.flag("bidirectional") ? 2 : 1, out = proj ? proj : hidden;
-    bool train = c.flag("train"), first = c.flag("batch_first") && packed.empty();
-    Tensor xc = first ? contig({size[1], size[0], size[2]}, x.scalar_type()) : contiguous(x);
-    int64_t steps = 1;
-    for (size_t i = 0; i + 1 < size.size(); i++)
-        steps *= size[i];
-    if (!buffer.defined())
-        buffer = contig({rnn_weights(weights)}, x.scalar_type());
-    IntList y = xc.sizes().vec();
-    y.back() = out * dirs;
-    Tensor output = contig(y, x.scalar_type()), hy = contig(hx.sizes(), hx.scalar_type()),
-           cy = cx.defined() ? contig(cx.sizes(), cx.scalar_type())
-                             : contig({0}, x.scalar_type());
-    int64_t kept = steps * hidden * dirs * layers * (rnn_gates(mode) + (mode == 2 ? 2 : 1));
-    Running before = now;
-    now.category = PLIM_CAT_WORKSPACE;
-    Tensor reserve = contig({train ? kept * (int64_t)x.itemsize() : 0}, ScalarType::Byte);
-    now = before;
-    if (first) {
-        Tensor seen = as_meta(output).transpose(0, 1);
-        output = view_of(output, seen);
-    }
-    stack->push_back(output);
-    stack->push_back(hy);
-    stack->push_back(cy);
-    stack->push_back(reserve);
-    stack->push_back(buffer);
-}
-
-void cudnn_rnn_backward(const c10::OperatorHandle &op, Stack *stack)
-{
-    InOp in("_cudnn_rnn_backward");
-    Call c(op, stack);
-    Tensor x = c.tensor("input"), hx = c.tensor("hx"), cx = c.tensor("cx"),
-           grad = c.tensor("grad_output"), out = c.tensor("output");
-    std::vector<Tensor> weights = c.at("weight").toTensorVector(), dw;
-    auto want = c.mask("output_mask");
-    bool first = c.flag("batch_first") && c.ints("batch_sizes").empty();
-    Tensor gc = grad.defined() && grad.is_contiguous() && !first
-                    ? grad
-                    : contig(out.sizes(), out.scalar_type());
-    Tensor dx = contig(x.sizes(), x.scalar_type());
-    if (first) {
-        IntList s = x.sizes().vec();
-        dx = strided(s, {s[2], s[0] * s[2], 1}, x.scalar_type());
-    }
-    Tensor dhx = contig(hx.sizes(), hx.scalar_type()),
-           dcx = cx.defined() ? contig(cx.sizes(), cx.scalar_type()) : Tensor();
-    if (want[3]) { // one buffer, seen as the weights
-        Tensor all = contig({rnn_weights(weights)}, x.scalar_type());
-        int64_t at_ = 0;
-        for (const Tensor &w : weights) {
-            dw.push_back(at::native::as_strided_tensorimpl(
-                all, w.sizes(), dense_strides(w.sizes()), at_));
-            at_ += w.numel();
-        }
-    }
-    stack->push_back(dx);
-    stack->push_back(dhx);
-    stack->push_back(dcx);
-    stack->push_back(dw);
 }
 
 void cudnn_rnn_flatten(const c10::OperatorHandle &op, Stack *stack)
@@ -2077,41 +1562,10 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m)
     RULE("_unsafe_index.Tensor", indexed);
     RULE("_index_put_impl_", indexed);
 
-    RULE("mse_loss", pair_loss);
-    RULE("smooth_l1_loss", pair_loss);
-    RULE("huber_loss", huber_loss);
-    RULE("binary_cross_entropy", cross_entropy);
-
-    RULE("cudnn_convolution", convolution);
-    RULE("cudnn_convolution_transpose", convolution_transpose);
-    RULE("_conv_depthwise2d", depthwise);
-    RULE("conv_depthwise3d", depthwise);
-    RULE("convolution_backward", convolution_backward);
-
-    RULE("cudnn_batch_norm", cudnn_batch_norm);
-    RULE("cudnn_batch_norm_backward", batch_norm_backward);
-    RULE("native_batch_norm", native_batch_norm);
-    RULE("native_batch_norm_backward", batch_norm_backward);
-    RULE("native_dropout", native_dropout);
-    RULE("native_dropout_backward", native_dropout_backward);
-    RULE("native_layer_norm", layer_norm);
-    RULE("native_layer_norm_backward", layer_norm_backward);
-    RULE("native_group_norm", group_norm);
-    RULE("native_group_norm_backward", group_norm_backward);
-    RULE("embedding_dense_backward", embedding_backward);
-    RULE("_foreach_norm.Scalar", foreach_norm);
-
-    RULE("_scaled_dot_product_flash_attention", flash);
-    RULE("_scaled_dot_product_flash_attention_backward", flash_backward);
-    RULE("_scaled_dot_product_efficient_attention", efficient);
-    RULE("_scaled_dot_product_efficient_attention_backward", efficient_backward);
-
     RULE("_use_cudnn_ctc_loss", no);
     RULE("_use_cudnn_ctc_loss.Tensor", no);
     RULE("_use_miopen_ctc_loss", no);
     RULE("_use_miopen_ctc_loss.Tensor", no);
-    RULE("_cudnn_rnn", cudnn_rnn);
-    RULE("_cudnn_rnn_backward", cudnn_rnn_backward);
     RULE("_cudnn_rnn_flatten_weight", cudnn_rnn_flatten);
 }
 
@@ -2122,16 +1576,19 @@ C10_REGISTER_TYPED_CLASS(CUDAHooksRegistry, "CUDAHooks", Hooks)
 // ---- what front.py calls ---------------------------------------------------------------------------------------------
 
 // Functional and in-place forms of structured ops come with a composite kernel that
-// would allocate before the op is known: they go to the fallback too.
-static void take_structured_ops()
+// would allocate before the op is known, and some that a CUDA build has a kernel for
+// with one that would be taken here: they go to the fallback too.
+static void take_ops()
 {
     static torch::Library lib(torch::Library::IMPL, "aten", DispatchKey::CUDA, __FILE__, __LINE__);
     auto &dispatcher = c10::Dispatcher::singleton();
     for (const auto &name : dispatcher.getAllOpNames()) {
         auto op = dispatcher.findOp(name);
+        bool makes;
         if (name.name.compare(0, 6, "aten::") == 0 && op && op->hasSchema() &&
-            op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) &&
-            !op->hasKernelForDispatchKey(DispatchKey::CUDA))
+            !op->hasKernelForDispatchKey(DispatchKey::CUDA) &&
+            (op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+             kernel_row(c10::toString(name), &makes)))
             lib.impl(c10::toString(name).c_str(),
                      torch::CppFunction::makeFromBoxedFunction<&fallback>());
     }
@@ -2163,7 +1620,7 @@ __attribute__((visibility("default"))) void plimsoll_shim_open(plim_pretend *dev
     }
     c10::SetAllocator(DeviceType::CUDA, &allocator);
     static c10::impl::DeviceGuardImplRegistrar registrar(DeviceType::CUDA, &guard);
-    take_structured_ops();
+    take_ops();
     at::native::_fused_sdp_choice_stub.set_cuda_dispatch_ptr(&attention_backend);
     at::native::lstm_cudnn_stub.set_cuda_dispatch_ptr(&lstm);
     at::native::rnn_relu_cudnn_stub.set_cuda_dispatch_ptr(&plain_rnn<0>);

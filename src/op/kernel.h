@@ -1,0 +1,30 @@
+/* kernel.h -- CUDA kernels by the names of their ops: kernels.def.
+ *
+ * A kernel is what an op does below autograd: it makes results and takes memory
+ * of its own, in PyTorch's order.  Op rules call these functions in C; whoever
+ * has PyTorch's own dispatcher (the pretend GPU) calls them by name. */
+#ifndef PLIM_KERNEL_H
+#define PLIM_KERNEL_H
+
+#include "op/machine.h"
+
+typedef struct plim_kernel {
+    const char *name; /* "addmm", "sum.dim_IntList" */
+    bool makes;       /* its results too; else only what it takes once they are there */
+    void (*run)(plim_call *c);
+    const char *schema;
+} plim_kernel;
+
+uint32_t plim_kernel_count(void);
+const plim_kernel *plim_kernel_at(uint32_t i);
+const plim_kernel *plim_kernel_find(plim_str name); /* NULL: none of that name */
+
+/* Runs k on m.  Arguments that its schema does not name are not looked at; value[]
+ * are the tensors that they mean.  out[*n_out]: room for results (owned by the
+ * caller) as many as there are values, and PLIM_KERNEL_OUTS more. */
+enum { PLIM_KERNEL_OUTS = 8 };
+plim_status plim_kernel_call(plim_machine *m, plim_arena *scratch, const plim_kernel *k,
+                             const plim_named_arg *given, uint32_t n_given,
+                             const plim_t *value, plim_t *out, uint32_t *n_out, plim_err *err);
+
+#endif

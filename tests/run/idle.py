@@ -1,0 +1,4 @@
+"""A script that asks nothing of its card."""
+import torch
+
+assert torch.cuda.is_available()
