@@ -3,19 +3,38 @@
 
 #include <string.h>
 
-static int estimate_explain(plim_args *a)
+static int explain_batch(plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_batches *b = NULL;
-    if (strcmp(a->explain, "batch") != 0)
-        return plim_console_usage("'--explain' is '%s', what can be explained is: batch",
-                                  a->explain);
     if (plim_batches_run(a->operand, &a->settings, &b, &err))
         return plim_console_error(&err);
     plim_status st =
         plim_batches_print(b, a->render, &a->style, plim_console_put, &a->console, &err);
     plim_batches_free(b);
     return st ? plim_console_error(&err) : PLIM_EXIT_DONE;
+}
+
+static int explain_segments(plim_args *a)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_segments *s = NULL;
+    if (plim_segments_run(a->operand, &a->settings, &s, &err))
+        return plim_console_error(&err);
+    plim_status st =
+        plim_segments_print(s, a->render, &a->style, plim_console_put, &a->console, &err);
+    plim_segments_free(s);
+    return st ? plim_console_error(&err) : PLIM_EXIT_DONE;
+}
+
+static int estimate_explain(plim_args *a)
+{
+    if (!strcmp(a->explain, "batch"))
+        return explain_batch(a);
+    if (!strcmp(a->explain, "segments"))
+        return explain_segments(a);
+    return plim_console_usage("'--explain' is '%s', what can be explained is: batch, segments",
+                              a->explain);
 }
 
 static int estimate_run(plim_args *a)

@@ -182,7 +182,7 @@ static const plim_opt opt_table[] = {
 {"dtype", "TYPE", FORWARD, take_text, SETTING(dtype), 0,
  "type of parameters and inputs: fp32 (default), fp16, bf16, fp64"},
 {"autocast", "TYPE", FORWARD, take_text, SETTING(autocast), 0,
- "mixed precision: fp16, bf16 (not simulated yet)"},
+ "torch.autocast: fp16, bf16; parameters stay as they are"},
 {"torch", "VERSION", FORWARD | POOL, take_text, SETTING(torch), 0,
  "the PyTorch that is simulated ('plimsoll profiles'); default: the newest"},
 
@@ -190,9 +190,11 @@ static const plim_opt opt_table[] = {
 {"optimizer", "NAME[,KEY=VALUE...]", STEP, take_text, SETTING(optimizer), 0,
  "sgd (default), sgd,momentum=0.9, adamw,impl=fused ... ('plimsoll optimizers')"},
 {"loss", "NAME", STEP, take_text, SETTING(loss), 0,
- "cross_entropy, mse, bce, sum; default: by the model's output"},
+ "cross_entropy, mse, bce, sum, model: the model returns its loss first; default: "
+ "by the model's output"},
 {"checkpoint", "HOW", STEP, take_text, SETTING(checkpoint), 0,
- "activation checkpointing: none (default); others are not simulated yet"},
+ "activation checkpointing: none (default); blocks; a pattern of module paths, as "
+ "'layer*.*'; segments=N; with ',reentrant' as PyTorch's older way"},
 {"loop", "HOW", STEP, take_text, SETTING(loop), 0,
  "typical (default): outputs and loss live until the next step rebinds them; "
  "tight: they are deleted at once"},
@@ -203,7 +205,7 @@ static const plim_opt opt_table[] = {
 
 {.doc = "The card"},
 {"gpu", "CARD", CARD, take_text, SETTING(gpu), 0,
- "a card by name or alias ('plimsoll gpus'); fit takes a list, as t4,a100, or all"},
+ "a card by name or alias ('plimsoll gpus'); fit and run take a list, as t4,a100, or all"},
 {"vram", "SIZE", PLIM_USE_MEMORY, take_size, SETTING(vram), 0,
  "a card of which only the memory is known, as 24GiB"},
 {"alloc-conf", "TEXT", POOL | RUN, take_any_text, SETTING(alloc_conf), 0,
@@ -231,7 +233,8 @@ static const plim_opt opt_table[] = {
 
 {.doc = "Output"},
 {"explain", "WHAT", PLIM_USE_EXPLAIN, take_text, offsetof(plim_args, explain), 0,
- "instead of the estimate, why: batch (memory = fixed + batch x per sample)"},
+ "instead of the estimate, why: batch (memory = fixed + batch x per sample), "
+ "segments (the peak for each number of checkpoints)"},
 {"json", NULL, PLIM_USE_JSON, take_render, 0, PLIM_JSON,
  "JSON, sizes in bytes"},
 {"csv", NULL, PLIM_USE_CSV, take_render, 0, PLIM_CSV,

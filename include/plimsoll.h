@@ -172,8 +172,9 @@ typedef struct plim_settings {
     const char *input; /* "32,3,224,224" or "NAME=32,10;NAME2=..." */
     bool infer;        /* a forward under no_grad instead of a training step */
     const char *dtype; /* of parameters and inputs: "fp32" (default), "fp16", "bf16", "fp64" */
-    const char *optimizer;  /* "sgd" (default), "sgd,momentum=0.9", "adamw,impl=fused" */
-    const char *loss;       /* "cross_entropy", "mse", "bce", "sum"; default by the output */
+    const char *optimizer; /* "sgd" (default), "sgd,momentum=0.9", "adamw,impl=fused" */
+    const char
+        *loss; /* "cross_entropy", "mse", "bce", "sum", "model"; default by the output */
     const char *loop;       /* "typical" (default): out and loss live until rebound; "tight" */
     int steps;              /* simulated iterations; default 2 */
     const char *torch;      /* PyTorch version; default the newest known */
@@ -181,8 +182,9 @@ typedef struct plim_settings {
     uint64_t vram;          /* a card that is not in the table: its bytes */
     const char *workspace;  /* "auto" (default), "off", "low", "high": see docs/accuracy.md */
     const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF */
-    const char *autocast;   /* NULL; "fp16", "bf16": not simulated yet, PLIM_EUNSUPPORTED */
-    const char *checkpoint; /* NULL or "none"; else not simulated yet, PLIM_EUNSUPPORTED */
+    const char *autocast;   /* NULL: none; "fp16", "bf16" */
+    const char *checkpoint; /* NULL or "none"; "blocks", "layer*.*", "segments=4", each with
+                               ",reentrant" */
 } plim_settings;
 #define PLIM_SETTINGS_INIT                                                                    \
     {                                                                                         \
@@ -234,7 +236,8 @@ typedef struct plim_estimate {
 
     /* settings after defaults, for the report */
     const char *mode; /* "train" or "infer" */
-    const char *dtype, *optimizer, *loss, *loop, *torch, *workspace, *alloc_conf;
+    const char *dtype, *autocast, *optimizer, *checkpoint, *loss, *loop, *torch, *workspace,
+        *alloc_conf;
     const char *gpu; /* NULL: none chosen */
     int steps;
 
@@ -333,6 +336,25 @@ typedef struct plim_batches {
 PLIM_API plim_status plim_batches_run(const char *model, const plim_settings *s,
                                       plim_batches **out, plim_err *err);
 PLIM_API void plim_batches_free(plim_batches *b);
+
+/* checkpoint_sequential: the peak of a step for each number of segments. */
+typedef struct plim_segment_row {
+    uint32_t segments, calls; /* module calls in each, the last one apart */
+    uint64_t peak_requested, peak_allocated, peak_reserved;
+} plim_segment_row;
+
+typedef struct plim_segments {
+    plim_model_info model;
+    uint32_t calls;               /* of the Sequential that is cut */
+    uint32_t best;                /* the row with the lowest peak_requested */
+    const plim_segment_row *rows; /* 1 segment (no checkpoint) first; of all numbers of
+                                     segments with as many calls in each the largest */
+    uint32_t n;
+} plim_segments;
+
+PLIM_API plim_status plim_segments_run(const char *model, const plim_settings *s,
+                                       plim_segments **out, plim_err *err);
+PLIM_API void plim_segments_free(plim_segments *s);
 
 /* ======================================================================== */
 /* Fit                                                                       */
@@ -493,6 +515,9 @@ PLIM_API plim_status plim_estimate_print(const plim_estimate *e, plim_render r,
 PLIM_API plim_status plim_layers_print(const plim_layers *l, plim_render r,
                                        const plim_style *st, plim_put put, void *ud,
                                        plim_err *err);
+PLIM_API plim_status plim_segments_print(const plim_segments *s, plim_render r,
+                                         const plim_style *st, plim_put put, void *ud,
+                                         plim_err *err);
 PLIM_API plim_status plim_batches_print(const plim_batches *b, plim_render r,
                                         const plim_style *st, plim_put put, void *ud,
                                         plim_err *err);
@@ -522,7 +547,7 @@ typedef struct plim_pretend plim_pretend;
 
 /* Zero means "the default" everywhere; strings are borrowed during the call. */
 typedef struct plim_pretend_options {
-    const char *gpu;        /* a card by name or alias */
+    const char *gpu;        /* a card by name or alias; of a list "t4,a100" the largest */
     uint64_t vram;          /* its bytes; alone: a card of which only that is known */
     const char *torch;      /* PyTorch version; default the newest known */
     const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF */
@@ -583,29 +608,84 @@ PLIM_API void plim_pretend_mem_info(plim_pretend *d, uint64_t *free_bytes, uint6
 /* Of the last request that failed; "" if none did. Valid until the next one. */
 PLIM_API const char *plim_pretend_oom_text(const plim_pretend *d);
 
-/* What kernels take inside, by the rules that predictions use.  *oom: the card
- * is full. */
-PLIM_API plim_status plim_pretend_gemm(plim_pretend *d, bool autograd_thread, bool lt,
-                                       const plim_pretend_tag *tag, bool *oom, plim_err *err);
-/* A reduction of a tensor of this shape and stride over the dims in `mask`. */
-PLIM_API plim_status plim_pretend_reduce(plim_pretend *d, plim_dtype dtype, int rank,
-                                         const int64_t *dim, const int64_t *stride,
-                                         uint32_t mask, const plim_pretend_tag *tag, bool *oom,
-                                         plim_err *err);
-/* A convolution of x by w to y through cuDNN: its workspace, which is estimated. */
-PLIM_API plim_status plim_pretend_conv(plim_pretend *d, plim_dtype dtype, int rank,
-                                       const int64_t *x, const int64_t *x_stride,
-                                       const int64_t *w, const int64_t *y,
-                                       const plim_pretend_tag *tag, bool *oom, plim_err *err);
+/* ---- kernels: by the rules that predictions use --------------------------- */
 
-/* Counters under the names of torch.cuda.memory_stats ("allocated_bytes"); all
- * pools together.  Returns how many there are. */
+typedef struct plim_pretend_tensor {
+    int dtype; /* a plim_dtype; below 0: None */
+    int rank;
+    int64_t dim[8], stride[8];
+} plim_pretend_tensor;
+
+typedef enum plim_pretend_kind {
+    PLIM_PRETEND_NOTHING, /* None, or what no kernel asks for */
+    PLIM_PRETEND_TENSOR,  /* .tensors[0] */
+    PLIM_PRETEND_TENSORS, /* .tensors[n] */
+    PLIM_PRETEND_INT,     /* .ints[0]: also bool; a data type as a plim_dtype */
+    PLIM_PRETEND_INTS,    /* .ints[n] */
+    PLIM_PRETEND_FLOAT    /* .number */
+} plim_pretend_kind;
+
+typedef struct plim_pretend_arg {
+    const char *name; /* in the op's schema */
+    plim_pretend_kind kind;
+    uint32_t n;
+    const plim_pretend_tensor *tensors;
+    const int64_t *ints;
+    double number;
+} plim_pretend_arg;
+
+typedef struct plim_pretend_kernel_call {
+    const plim_pretend_arg *args;
+    uint32_t n_args;
+    uint16_t stream;
+    bool autograd_thread; /* it has a cuBLAS workspace of its own */
+    const plim_pretend_tag *tag;
+} plim_pretend_kernel_call;
+
+typedef struct plim_pretend_result {
+    plim_pretend_tensor tensor;
+    uint32_t block; /* its own, now the caller's; PLIM_PRETEND_NONE: see below */
+    uint64_t addr, bytes;
+    uint32_t shares;   /* the storage of this earlier result */
+    uint32_t argument; /* it is this one of the tensors given, counted through all args */
+} plim_pretend_result;
+
+/* The kernels there are: "addmm", "sum.dim_IntList"; NULL past the last.  *makes:
+ * it makes the op's results; else it is what the op takes once they are there. */
+PLIM_API const char *plim_pretend_kernel_name(uint32_t i, bool *makes);
+
+/* Takes what the kernel's host code takes, in its order, and gives back what it
+ * gives back.  *oom: the card is full, and nothing is held. */
+PLIM_API plim_status plim_pretend_kernel(plim_pretend *d, const char *name,
+                                         const plim_pretend_kernel_call *call,
+                                         plim_pretend_result *out, uint32_t max,
+                                         uint32_t *n_out, bool *oom, plim_err *err);
+typedef struct plim_pretend_attention_call {
+    bool mask, mask_grad, causal, gqa, dropout; /* mask_grad: it wants a gradient */
+    unsigned without; /* what the user has switched off: bit 1 flash, 2 memory-efficient,
+                         3 cuDNN */
+} plim_pretend_attention_call;
+/* Which kernel attention takes on this card: 0 math, 1 flash, 2 memory-efficient,
+ * 3 cuDNN. */
+PLIM_API int plim_pretend_attention(plim_pretend *d, const plim_pretend_tensor *q,
+                                    const plim_pretend_tensor *k, const plim_pretend_tensor *v,
+                                    const plim_pretend_attention_call *call);
+
+/* Counters under the names of torch.cuda.memory_stats ("allocated_bytes").
+ * Returns how many there are. */
+typedef enum plim_stat_kind {
+    PLIM_STAT_POOLS, /* small and large are its two parts: "allocation" */
+    PLIM_STAT_WHOLE, /* "oversize_segments" */
+    PLIM_STAT_NUMBER /* all.current alone: "num_ooms" */
+} plim_stat_kind;
 typedef struct plim_pretend_stat {
     const char *name;
-    bool plain; /* one number, in value.current: "num_ooms" */
-    plim_stat value;
+    plim_stat_kind kind;
+    plim_stat all, small, large;
 } plim_pretend_stat;
 PLIM_API uint32_t plim_pretend_stats(plim_pretend *d, plim_pretend_stat *out, uint32_t max);
+/* torch.cuda.reset_accumulated_memory_stats: what went in and out, from here on. */
+PLIM_API void plim_pretend_reset_accumulated(plim_pretend *d);
 
 /* What lies where: the pieces of the segments in the order of their addresses. */
 typedef struct plim_pretend_block {
@@ -616,6 +696,20 @@ typedef struct plim_pretend_block {
     const char *line, *op; /* of who asked for it; "" if free */
 } plim_pretend_block;
 PLIM_API uint32_t plim_pretend_blocks(plim_pretend *d, plim_pretend_block *out, uint32_t max);
+
+/* torch.cuda.memory._record_memory_history: keeps the last `entries` actions of
+ * the allocator from here on; 0: no more of them. */
+PLIM_API void plim_pretend_history(plim_pretend *d, uint64_t entries, bool clear);
+typedef struct plim_pretend_trace {
+    const char *action; /* "alloc", "segment_alloc" */
+    uint64_t addr;      /* "oom": what the device has free */
+    uint64_t bytes;
+    uint64_t number; /* of the action, from 0: there is no clock */
+    uint16_t stream;
+    const char *line, *op; /* of who asked for the block; "": not known */
+} plim_pretend_trace;
+/* The oldest first; returns how many there are. */
+PLIM_API uint32_t plim_pretend_traces(plim_pretend *d, plim_pretend_trace *out, uint32_t max);
 
 /* ---- the story ------------------------------------------------------------- */
 
@@ -629,6 +723,19 @@ PLIM_API plim_status plim_pretend_label(plim_pretend *d, uint32_t block,
 /* Something on this line that the report must mention: "loss.item() read 0". */
 PLIM_API plim_status plim_pretend_note(plim_pretend *d, const char *line, const char *what,
                                        plim_err *err);
+/* The lines that have been named so far; returns how many there are.  And what
+ * stands on one of them. */
+PLIM_API uint32_t plim_pretend_lines(plim_pretend *d, const char **out, uint32_t max);
+PLIM_API plim_status plim_pretend_source(plim_pretend *d, uint32_t line, const char *text,
+                                         plim_err *err);
+/* How the program is about to end; DONE if nobody says. */
+typedef enum plim_pretend_end {
+    PLIM_END_DONE,
+    PLIM_END_EARLY,  /* an error, or somebody stopped it: what came before counts */
+    PLIM_END_MEMORY, /* the card's ran out */
+    PLIM_END_COUNT
+} plim_pretend_end;
+PLIM_API plim_status plim_pretend_ended(plim_pretend *d, plim_pretend_end how, plim_err *err);
 /* The tape so far, as `plimsoll replay` reads it; names hold the lines. */
 PLIM_API plim_status plim_pretend_save(plim_pretend *d, const char *path, plim_err *err);
 
@@ -641,7 +748,7 @@ typedef struct plim_pretend_tensors { /* of one line, live at the peak, of one s
 } plim_pretend_tensors;
 
 typedef struct plim_pretend_line {
-    const char *line;
+    const char *line, *source;       /* source: what stands there; "" if not known */
     uint64_t allocations, requested; /* over the whole run */
     uint64_t live;                   /* requested bytes that are live at the peak */
 } plim_pretend_line;
@@ -650,6 +757,18 @@ typedef struct plim_pretend_caveat {
     const char *line, *what;
     uint64_t count;
 } plim_pretend_caveat;
+
+/* How the run would go on a card: on the one that it ran on as it did, on the
+ * others as its tape says, up to the first request that fails. */
+typedef struct plim_pretend_verdict {
+    const char *gpu;
+    uint64_t gpu_bytes;
+    int fits; /* 1 yes, 0 no, -1 not known: the tape is only a beginning, or that card
+                 would have chosen other kernels */
+    uint64_t peak_allocated, peak_reserved;
+    uint64_t device_low, device_high; /* with the context; 0 and 0: not known */
+    const char *oom_line, *oom_text;  /* NULL: none */
+} plim_pretend_verdict;
 
 typedef struct plim_pretend_report {
     plim_pretend_card card;
@@ -671,7 +790,10 @@ typedef struct plim_pretend_report {
     const plim_pretend_caveat *caveats;
     uint32_t n_caveats;
     uint64_t num_ooms, num_alloc_retries;
-    const char *oom_text, *oom_line; /* of the first; NULL: none */
+    plim_pretend_end end;
+    const char *oom_text, *oom_line;   /* of the first; NULL: none */
+    const plim_pretend_verdict *cards; /* as --gpu names them */
+    uint32_t n_cards;
 } plim_pretend_report;
 
 PLIM_API plim_status plim_pretend_report_make(plim_pretend *d, plim_pretend_report **out,

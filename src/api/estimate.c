@@ -270,7 +270,7 @@ static const char *model_dtype(const plim_graph *g)
 
 static const char *loss_name(plim_loss_kind k)
 {
-    static const char *const names[] = {"", "cross_entropy", "mse", "bce", "sum"};
+    static const char *const names[] = {"", "cross_entropy", "mse", "bce", "sum", "model"};
     return names[k];
 }
 
@@ -281,6 +281,8 @@ static plim_status say_settings(work *w, const plim_step_info *info)
     plim_estimate *e = w->e;
     e->mode = s->infer ? "infer" : "train";
     e->dtype = j->dtype ? j->dtype : model_dtype(&w->g);
+    e->autocast = j->autocast;
+    e->checkpoint = j->given->checkpoint ? j->given->checkpoint : "none";
     e->optimizer = plim__cstr(w->a, j->step.optim.text);
     e->loss = loss_name(s->infer ? PLIM_LOSS_DEFAULT : info->loss);
     e->loop = j->loop;

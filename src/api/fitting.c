@@ -1,6 +1,7 @@
 /* fitting.c -- plim_fit_run and plim_batches_run: many batches of one model. */
 #include "api/api.h"
 #include "fit/fit.h"
+#include "step/region.h"
 
 typedef struct fit_result {
     plim_fit pub;
@@ -11,6 +12,11 @@ typedef struct batches_result {
     plim_batches pub;
     plim_arena arena;
 } batches_result;
+
+typedef struct segments_result {
+    plim_segments pub;
+    plim_arena arena;
+} segments_result;
 
 /* What a row says about the model does not depend on the batch. */
 static plim_status info_at(const plim_job *job, int64_t batch, plim_arena *a,
@@ -32,45 +38,20 @@ static plim_status info_at(const plim_job *job, int64_t batch, plim_arena *a,
 
 /* ---- fit --------------------------------------------------------------------- */
 
-static plim_str next_name(const char **rest)
-{
-    size_t n = strcspn(*rest, ",");
-    plim_str s = {*rest, n};
-    *rest += n + ((*rest)[n] == ',');
-    return s;
-}
-
-/* "rtx4090,a100", "all", or NULL for the card of the settings. */
+/* The named ones, or (NULL) the card of the settings. */
 static plim_status cards(const plim_job *job, const char *names, plim_arena *a,
                          const plim_gpu ***out, uint32_t *n, plim_err *err)
 {
-    const plim_gpu **list = NULL;
-    uint32_t cap = 0;
-    bool all = names && !strcmp(names, "all");
-    for (uint32_t i = 0; all && i < plim_gpu_count(); i++) {
-        if (!PLIM_PUSH_ROOM(a, list, *n, cap))
-            return plim_oom(err);
-        list[(*n)++] = plim_gpu_at(i);
-    }
-    for (const char *rest = names; !all && rest && *rest;) {
-        plim_str name = next_name(&rest);
-        if (!name.n)
-            return plim_fail(err, PLIM_EUSAGE, 0, "an empty name in the list of cards '%s'",
-                             names);
-        if (!PLIM_PUSH_ROOM(a, list, *n, cap))
-            return plim_oom(err);
-        plim_status st = plim_gpu_find(name, &list[*n], err);
-        if (st)
-            return st;
-        ++*n;
-    }
-    if (!names && job->gpu) {
-        if (!PLIM_PUSH_ROOM(a, list, *n, cap))
-            return plim_oom(err);
-        list[(*n)++] = job->gpu;
-    }
-    *out = list;
-    return list ? PLIM_OK : plim_fail(err, PLIM_EUSAGE, 0, "no card is named");
+    if (names)
+        return plim_gpu_list(a, names, out, n, err);
+    if (!job->gpu)
+        return plim_fail(err, PLIM_EUSAGE, 0, "no card is named");
+    *out = PLIM_NEW(a, const plim_gpu *);
+    if (!*out)
+        return plim_oom(err);
+    **out = job->gpu;
+    *n = 1;
+    return PLIM_OK;
 }
 
 static plim_status fill_fit(plim_job *job, const char *names, plim_arena *a, plim_fit *out,
@@ -194,4 +175,80 @@ plim_status plim_batches_run(const char *model, const plim_settings *s, plim_bat
 void plim_batches_free(plim_batches *b)
 {
     plim__result_free(b, offsetof(batches_result, arena));
+}
+
+/* ---- segments ------------------------------------------------------------------- */
+
+static plim_status segment_row(const plim_job *job, const plim_graph *g, uint32_t segments,
+                               plim_segment_row *row, plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_job one = *job;
+    plim_tape t;
+    plim_sim sim;
+    plim_step_info info;
+    one.step.checkpoint = plim_arena_printf(&scratch, "segments=%u", (unsigned)segments);
+    plim_status st = one.step.checkpoint.p ? PLIM_OK : plim_oom(err);
+    if (!st)
+        st = plim_job_tape(&one, g, &scratch, &t, &info, err);
+    if (!st)
+        st = plim_fit_simulate(&one, &t, 0, false, 0, &scratch, &sim, err);
+    if (!st) {
+        row->segments = segments;
+        row->peak_requested = sim.peak_requested;
+        row->peak_allocated = sim.peak_allocated;
+        row->peak_reserved = sim.peak_reserved;
+    }
+    plim_arena_free(&scratch);
+    return st;
+}
+
+static plim_status fill_segments(const plim_job *job, plim_arena *a, plim_segments *out,
+                                 plim_err *err)
+{
+    plim_graph g;
+    plim_status st = plim_job_graph(job, 0, a, &g, err);
+    if (!st)
+        st = plim__model_info(a, &g, &out->model, err);
+    if (!st)
+        st = plim_regions_calls(a, &g, &out->calls, err);
+    plim_segment_row *rows = st ? NULL : PLIM_NEW_N(a, plim_segment_row, out->calls);
+    if (!rows)
+        return st ? st : plim_oom(err);
+    for (uint32_t k = 1; k <= out->calls && !st; k++) {
+        uint32_t each = out->calls / k;
+        if (k > 1 && k < out->calls && out->calls / (k + 1) == each)
+            continue; /* more segments of the same size follow */
+        plim_segment_row *row = &rows[out->n];
+        st = segment_row(job, &g, k, row, err);
+        row->calls = each;
+        if (!st && row->peak_requested < rows[out->best].peak_requested)
+            out->best = out->n;
+        out->n++;
+    }
+    out->rows = rows;
+    return st;
+}
+
+plim_status plim_segments_run(const char *model, const plim_settings *s, plim_segments **out,
+                              plim_err *err)
+{
+    segments_result *r = plim__result_new(sizeof *r, offsetof(segments_result, arena));
+    plim_job job = {0};
+    if (!r)
+        return plim_oom(err);
+    plim_status st = plim_job_open(&job, &r->arena, model, s, err);
+    if (!st)
+        st = fill_segments(&job, &r->arena, &r->pub, err);
+    plim_job_close(&job);
+    if (st)
+        plim_segments_free(&r->pub);
+    else
+        *out = &r->pub;
+    return st;
+}
+
+void plim_segments_free(plim_segments *s)
+{
+    plim__result_free(s, offsetof(segments_result, arena));
 }

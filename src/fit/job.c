@@ -15,7 +15,8 @@ typedef struct word {
 static const word losses[] = {{"cross_entropy", PLIM_LOSS_CROSS_ENTROPY},
                               {"mse", PLIM_LOSS_MSE},
                               {"bce", PLIM_LOSS_BCE},
-                              {"sum", PLIM_LOSS_SUM}};
+                              {"sum", PLIM_LOSS_SUM},
+                              {"model", PLIM_LOSS_MODEL}};
 static const word loops[] = {{"typical", false}, {"tight", true}};
 static const word workspaces[] = {{"auto", PLIM_BOUND_USUAL},
                                   {"off", -1},
@@ -56,13 +57,15 @@ static plim_status read_dtype(plim_job *job, const char *given, plim_err *err)
     return PLIM_OK;
 }
 
-/* Said here, so that nobody takes a figure without it for one with it. */
-static plim_status refuse(const plim_settings *s, plim_err *err)
+static plim_status read_autocast(plim_job *job, const char *given, plim_err *err)
 {
-    if (s->autocast)
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "autocast is not simulated yet");
-    if (s->checkpoint && strcmp(s->checkpoint, "none") != 0)
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "checkpointing is not simulated yet");
+    plim_dtype t = PLIM_F32;
+    if (given && (!plim_dtype_find(plim_str_of(given), &t) ||
+                  (t != PLIM_F16 && t != PLIM_BF16)))
+        return plim_fail(err, PLIM_EUSAGE, 0, "unknown autocast '%s': known are fp16, bf16",
+                         given);
+    job->step.autocast = t;
+    job->autocast = given ? plim_dtype_rows[t].name : NULL;
     return PLIM_OK;
 }
 
@@ -134,11 +137,11 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     const char *loss_name = NULL;
     *job = (plim_job){.arena = a, .given = s, .loop = "typical", .workspace = "auto"};
     plim_step_settings *step = &job->step;
-    plim_status st = refuse(s, err);
-    if (!st)
-        st = read_numbers(job, s, err);
+    plim_status st = read_numbers(job, s, err);
     if (!st)
         st = read_dtype(job, s->dtype, err);
+    if (!st)
+        st = read_autocast(job, s->autocast, err);
     if (!st)
         st = word_find("loss", s->loss, losses, PLIM_COUNT(losses), &loss, &loss_name, err);
     if (!st)
@@ -149,6 +152,7 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     if (!st)
         st = plim_optim_parse(plim_str_of(s->optimizer ? s->optimizer : "sgd"), &step->optim,
                               err);
+    step->checkpoint = plim_str_of(s->checkpoint ? s->checkpoint : "none");
     step->torch = plim_torch_newest();
     if (!st && s->torch)
         st = plim_torch_find(plim_str_of(s->torch), &step->torch, err);

@@ -5,6 +5,7 @@
  * docs/formats/pt2.md says what is read. */
 #include "base/zip.h"
 #include "import/pt2_priv.h"
+#include "import/casts.h"
 #include "import/ties.h"
 
 #define PT2_JSON_LIMIT (1ull << 30)
@@ -452,6 +453,9 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
     const char *wrong = plim_graph_check(f->g);
     if (wrong)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "%s", wrong);
+    st = plim_casts_undo(f->g, f->err);
+    if (st)
+        return st;
     plim_str version = plim_pt2_upto(&f->producer, '+');
     f->g->format = PLIM_STR("pt2");
     f->g->producer = version.n ? plim_arena_printf(f->a, "torch " PLIM_STR_FMT,

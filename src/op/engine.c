@@ -42,34 +42,47 @@ static uint32_t queue_pop(plim_machine *m, ready_queue *q)
     return top;
 }
 
-/* Counts, for every node that the root reaches, how many consumers will send
- * it a gradient; makes its inbox. */
-static bool count_dependencies(plim_machine *m, uint32_t root, uint32_t stamp)
+/* What a node that this run met had from a run around it: put back at the end. */
+typedef struct met {
+    uint32_t id, deps, stamp;
+    plim_t *inbox;
+} met;
+
+/* A node joins the run: what it had from a run around it is noted. */
+static bool meet(plim_machine *m, uint32_t id, uint32_t stamp, met **seen, uint32_t *n,
+                 uint32_t *cap)
 {
-    uint32_t *todo = NULL, n = 0, cap = 0;
-    if (!PLIM_PUSH_ROOM(m->arena, todo, n, cap))
+    plim_gnode *g = &m_n(m, id)->pub;
+    if (g->stamp == stamp)
+        return true;
+    if (!PLIM_PUSH_ROOM(m->arena, *seen, *n, *cap))
         return false;
-    todo[n++] = root;
-    m_n(m, root)->pub.stamp = stamp;
-    m_n(m, root)->pub.deps = 0;
-    for (uint32_t k = 0; k < n; k++) {
-        plim_gnode *g = &m_n(m, todo[k])->pub;
-        g->inbox = PLIM_NEW_N(m->arena, plim_t, g->n_out);
-        if (!g->inbox)
+    (*seen)[(*n)++] = (met){id, g->deps, g->stamp, g->inbox};
+    g->stamp = stamp;
+    g->deps = 0;
+    g->queued = false;
+    g->inbox = PLIM_NEW_N(m->arena, plim_t, g->n_out);
+    return g->inbox != NULL;
+}
+
+/* Counts, for every node that the roots reach, how many consumers will send
+ * it a gradient; makes its inbox. */
+static bool count_dependencies(plim_machine *m, const plim_t *root, uint32_t n_roots,
+                               uint32_t stamp, met **seen, uint32_t *n)
+{
+    uint32_t cap = 0;
+    for (uint32_t i = 0; i < n_roots; i++)
+        if (m_t(m, root[i])->gnode != PLIM_NONE &&
+            !meet(m, m_t(m, root[i])->gnode, stamp, seen, n, &cap))
             return false;
+    for (uint32_t k = 0; k < *n; k++) {
+        plim_gnode *g = &m_n(m, (*seen)[k].id)->pub;
         for (uint32_t i = 0; i < g->n_in; i++) {
-            uint32_t id = g->next[i].node;
-            if (id == PLIM_NONE)
+            if (g->next[i].node == PLIM_NONE)
                 continue;
-            plim_gnode *to = &m_n(m, id)->pub;
-            if (to->stamp != stamp) {
-                to->stamp = stamp;
-                to->deps = 0;
-                if (!PLIM_PUSH_ROOM(m->arena, todo, n, cap))
-                    return false;
-                todo[n++] = id;
-            }
-            to->deps++;
+            if (!meet(m, g->next[i].node, stamp, seen, n, &cap))
+                return false;
+            m_n(m, g->next[i].node)->pub.deps++;
         }
     }
     return true;
@@ -161,7 +174,10 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
     for (uint32_t i = 0; i < g->n_out; i++)
         any |= g->inbox[i] != 0;
     if (any) {
+        plim__frame_fill(m, n);
         g->fn->backward(m, g, g->inbox, dx);
+        if (n->frame != PLIM_NONE && !n->reentrant) /* unpacked for this call only */
+            plim__gnode_drop_saved(m, n);
         for (uint32_t i = 0; i < g->n_in; i++)
             dx[i] = validated(m, dx[i], &g->in_meta[i]);
     }
@@ -172,31 +188,12 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
     plim__gnode_release(m, n);
 }
 
-void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud)
+/* Runs everything that the ready nodes lead to. */
+static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *ud)
 {
-    if (m->st)
-        return;
-    uint32_t id = m_t(m, root)->gnode;
-    if (id == PLIM_NONE) {
-        plim_m_fail(m, PLIM_ESHAPE, "the loss does not depend on any parameter");
-        return;
-    }
-    ready_queue q = {NULL, 0, 0};
-    if (!count_dependencies(m, id, ++m->stamp)) {
-        m->st = plim_oom(m->err);
-        return;
-    }
-    bool mode = m->grad_mode;
-    m->grad_mode = false;
-    plim_m_place(m, PLIM_NONE, PLIM_STR("loss"), "grad", PLIM_CAT_TEMPORARY);
-    plim_t ones = plim_m_empty_like(m, root); /* held by Python until backward returns */
-    m->autograd_thread = true;
-    m_n(m, id)->pub.inbox[m_t(m, root)->gslot] = plim_m_ref(m, ones);
-    if (!queue_push(m, &q, id))
-        m->st = plim_oom(m->err);
-    while (q.n && !m->st) {
+    while (q->n && !m->st) {
         plim_t dx[MAX_INPUTS] = {0};
-        id = queue_pop(m, &q);
+        uint32_t id = queue_pop(m, q);
         m_gnode *n = m_n(m, id);
         plim_gnode *g = &n->pub;
         m->where = g->where;
@@ -224,10 +221,59 @@ void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud)
             plim_gnode *to = &m_n(m, e.node)->pub;
             if (dx[i])
                 inbox_add(m, &to->inbox[e.slot], dx[i]);
-            if (--to->deps == 0 && !queue_push(m, &q, e.node))
+            if (--to->deps == 0 && !queue_push(m, q, e.node))
                 m->st = plim_oom(m->err);
         }
     }
+}
+
+void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, uint32_t n,
+                          plim_m_visit visit, void *ud)
+{
+    ready_queue q = {NULL, 0, 0};
+    met *seen = NULL;
+    uint32_t n_seen = 0;
+    if (m->st)
+        return;
+    if (!count_dependencies(m, root, n, ++m->stamp, &seen, &n_seen)) {
+        m->st = plim_oom(m->err);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t id = m_t(m, root[i])->gnode;
+        if (id == PLIM_NONE || !g[i])
+            continue;
+        plim_gnode *node = &m_n(m, id)->pub;
+        inbox_add(m, &node->inbox[m_t(m, root[i])->gslot], plim_m_ref(m, g[i]));
+        if (!node->deps && !node->queued) {
+            node->queued = true;
+            if (!queue_push(m, &q, id))
+                m->st = plim_oom(m->err);
+        }
+    }
+    run_all(m, &q, visit, ud);
+    for (uint32_t i = 0; i < n_seen; i++) {
+        plim_gnode *node = &m_n(m, seen[i].id)->pub;
+        node->deps = seen[i].deps;
+        node->stamp = seen[i].stamp;
+        node->inbox = seen[i].inbox;
+    }
+}
+
+void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud)
+{
+    if (m->st)
+        return;
+    if (m_t(m, root)->gnode == PLIM_NONE) {
+        plim_m_fail(m, PLIM_ESHAPE, "the loss does not depend on any parameter");
+        return;
+    }
+    bool mode = m->grad_mode;
+    m->grad_mode = false;
+    plim_m_place(m, PLIM_NONE, PLIM_STR("loss"), "grad", PLIM_CAT_TEMPORARY);
+    plim_t ones = plim_m_empty_like(m, root); /* held by Python until backward returns */
+    m->autograd_thread = true;
+    plim_m_backward_from(m, &root, &ones, 1, visit, ud);
     m->autograd_thread = false;
     plim_m_drop(m, ones);
     m->grad_mode = mode;

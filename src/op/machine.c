@@ -20,6 +20,7 @@ void plim_m_fail(plim_machine *m, plim_status code, const char *fmt, ...)
 
 bool plim_m_bad(const plim_machine *m) { return m->st != PLIM_OK; }
 plim_status plim_m_status(const plim_machine *m) { return m->st; }
+void plim_m_forgive(plim_machine *m) { m->st = PLIM_OK; }
 
 static void m_oom(plim_machine *m)
 {
@@ -46,6 +47,8 @@ static void machine_init(plim_machine *m, plim_arena *a, plim_tape *tape, const 
     m->inline_page[0] = (m_tensor){.storage = PLIM_NONE, .gnode = PLIM_NONE, .acc = PLIM_NONE};
     m->free_tensor = m->free_storage = m->free_gnode = PLIM_NONE;
     m->category = PLIM_CAT_TEMPORARY;
+    m->autocast = PLIM_DTYPE_COUNT;
+    m->frame = m->recomputing = PLIM_NONE;
 }
 
 plim_machine *plim_m_new(plim_arena *a, plim_tape *tape, const plim_world *w, plim_err *err)
@@ -99,7 +102,7 @@ static plim_t tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storag
     x->refs = 1;
     x->gnode = x->acc = PLIM_NONE;
     x->gslot = 0;
-    x->grad = x->base = 0;
+    x->grad = x->base = x->cast = 0;
     x->requires_grad = x->wrapped = x->is_view = false;
     if (storage != PLIM_NONE)
         m->storages[storage].refs++;
@@ -198,7 +201,7 @@ static plim_t fresh(plim_machine *m, const plim_meta *meta, plim_storage row)
         return 0;
     }
     uint32_t s = PLIM_NONE;
-    if (row.bytes || row.high) {
+    if ((row.bytes || row.high) && !m->stopped) {
         s = storage_new(m, meta, row);
         if (s == PLIM_NONE)
             return 0;
@@ -271,10 +274,21 @@ plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta)
     return a;
 }
 
+plim_t plim_m_outside(plim_machine *m, const plim_meta *meta)
+{
+    return m->st ? 0 : tensor_new(m, meta, PLIM_NONE);
+}
+
+uint32_t plim_m_tape_storage(const plim_machine *m, plim_t t)
+{
+    uint32_t s = m_t(m, t)->storage;
+    return s == PLIM_NONE ? PLIM_NONE : m->storages[s].tape;
+}
+
 plim_t plim_m_wrapped(plim_machine *m, bool is_float)
 {
     plim_meta meta = plim_meta_make(is_float ? PLIM_F64 : PLIM_I64, 0, NULL);
-    plim_t t = m->st ? 0 : tensor_new(m, &meta, PLIM_NONE);
+    plim_t t = plim_m_outside(m, &meta);
     if (t)
         m_t(m, t)->wrapped = true;
     return t;
@@ -283,10 +297,8 @@ plim_t plim_m_wrapped(plim_machine *m, bool is_float)
 /* The tape's row for t's storage; NULL where it has none. */
 static plim_storage *tape_row(const plim_machine *m, plim_t t)
 {
-    uint32_t s = m_t(m, t)->storage;
-    if (!m->tape || s == PLIM_NONE || m->storages[s].tape == PLIM_NONE)
-        return NULL;
-    return &m->tape->storages[m->storages[s].tape];
+    uint32_t s = m->tape ? plim_m_tape_storage(m, t) : PLIM_NONE;
+    return s == PLIM_NONE ? NULL : &m->tape->storages[s];
 }
 
 void plim__set_category(plim_machine *m, plim_t t, plim_category c)
@@ -337,21 +349,27 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
     n->pub = (plim_gnode){
         .next = next, .in_meta = in_meta, .where = m->where, .n_in = n_in, .n_out = 1};
     n->refs = 0;
-    n->inner = PLIM_NONE;
-    n->released = false;
+    n->inner = n->frame = PLIM_NONE;
+    n->released = n->reentrant = false;
     return id;
 }
 
-void plim__gnode_release(plim_machine *m, m_gnode *n)
+void plim__gnode_drop_saved(plim_machine *m, m_gnode *n)
 {
-    n->released = true;
     for (uint32_t i = 0; i < PLIM_MAX_SAVED; i++) {
         plim_t t = n->pub.saved[i];
         n->pub.saved[i] = 0;
         plim_m_drop(m, t);
     }
-    uint32_t inner = n->inner;
-    n->inner = PLIM_NONE;
+}
+
+void plim__gnode_release(plim_machine *m, m_gnode *n)
+{
+    uint32_t inner = n->inner, frame = n->frame;
+    n->released = true;
+    plim__gnode_drop_saved(m, n);
+    n->inner = n->frame = PLIM_NONE;
+    plim__frame_unref(m, frame);
     plim__gnode_unref(m, inner);
 }
 
@@ -446,6 +464,12 @@ void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
     if (!n || !t || m->st)
         return;
     plim_assert(slot < PLIM_MAX_SAVED && !n->saved[slot]);
+    if (m->frame != PLIM_NONE) {
+        plim__frame_save(m, (m_gnode *)n, slot);
+        return;
+    }
+    if (m->recomputing != PLIM_NONE)
+        plim__frame_saved_again(m, t);
     plim_t s = tensor_new(m, plim_m_meta(m, t), m_t(m, t)->storage);
     if (!s)
         return;
@@ -558,6 +582,12 @@ bool plim_m_wants(const plim_machine *m, const plim_gnode *n, uint32_t input)
     return input < n->n_in && n->next[input].node != PLIM_NONE;
 }
 
+void plim_m_wanted(const plim_machine *m, const plim_gnode *n, bool *out, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = plim_m_wants(m, n, i);
+}
+
 plim_t plim_m_saved(const plim_machine *m, const plim_gnode *n, uint32_t slot)
 {
     (void)m;
@@ -582,6 +612,19 @@ plim_t plim_m_leaf(plim_machine *m, const plim_meta *meta, bool requires_grad)
     plim_t t = plim_m_empty(m, meta);
     m_t(m, t)->requires_grad = t && requires_grad;
     return t;
+}
+
+plim_t plim_m_as_leaf(plim_machine *m, plim_t t, bool requires_grad)
+{
+    m_t(m, t)->requires_grad = t && requires_grad;
+    m_t(m, t)->is_view = false;
+    return t;
+}
+
+plim_t plim_m_detached(plim_machine *m, plim_t t)
+{
+    plim_t d = plim_m_alias(m, t, plim_m_meta(m, t));
+    return plim_m_as_leaf(m, d, m_t(m, t)->requires_grad);
 }
 
 plim_t plim_m_grad(const plim_machine *m, plim_t leaf) { return m_t(m, leaf)->grad; }
@@ -618,7 +661,7 @@ void plim_m_gemm(plim_machine *m, bool lt)
 {
     const plim_world *w = &m->world;
     int thread = m->autograd_thread;
-    if (!w->workspace || m->st)
+    if (!w->workspace || m->st || m->stopped)
         return;
     if (!lt || !w->lt_ws_temporary || !w->cublas_ws_temporary)
         workspace_take(m, &m->blas_ws[thread], w->cublas_ws, w->cublas_ws_temporary);
@@ -677,6 +720,7 @@ void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *val
 {
     const plim_node *n = &g->nodes[node];
     plim_t out[64];
+    m_cast undo[16];
     if (m->st)
         return;
     if (!n->op || n->n_outs > PLIM_COUNT(out)) {
@@ -692,7 +736,9 @@ void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *val
                    .out = out,
                    .n_out = n->n_outs,
                    .inplace = n->inplace};
+    uint32_t casts = plim__autocast_args(m, n, value, undo, PLIM_COUNT(undo));
     n->op->run(&c);
+    plim__autocast_undo(m, value, undo, casts);
     for (uint32_t i = 0; i < n->n_outs; i++)
         value[n->outs[i]] = out[i];
     if (m->st && m->err)
@@ -702,33 +748,49 @@ void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *val
 
 /* The tensors of one node, renumbered: a rule sees handles by value id. */
 typedef struct few {
-    plim_t handle[64];
-    uint32_t ids[64], n_ids, n_handles;
+    plim_t *handle;
+    uint32_t *ids, n_ids, n_handles;
     plim_arg args[32];
+    plim_t some_handles[64];
+    uint32_t some_ids[64];
 } few;
 
-static bool renumber(plim_machine *m, const plim_graph *g, const plim_node *n, few *f)
+static uint32_t arg_values(const plim_arg *a)
+{
+    return a->kind == PLIM_ARG_VALUES ? a->n : a->kind == PLIM_ARG_VALUE;
+}
+
+/* Room for all of them: here, or in the machine's arena. */
+static bool few_init(plim_machine *m, const plim_node *n, few *f)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n->n_args; i++)
+        total += arg_values(&n->args[i]);
+    bool fits = total <= PLIM_COUNT(f->some_ids);
+    f->ids = fits ? f->some_ids : PLIM_NEW_N(m->arena, uint32_t, total);
+    f->handle = fits ? f->some_handles : PLIM_NEW_N(m->arena, plim_t, total);
+    f->n_ids = f->n_handles = 0;
+    return f->ids && f->handle;
+}
+
+static void renumber(plim_machine *m, const plim_graph *g, const plim_node *n, few *f)
 {
     for (uint32_t i = 0; i < n->n_args; i++) {
         const plim_arg *from = &n->args[i];
         bool list = from->kind == PLIM_ARG_VALUES;
-        uint32_t k = list ? from->n : from->kind == PLIM_ARG_VALUE ? 1 : 0, first = f->n_ids;
+        uint32_t k = arg_values(from), first = f->n_ids;
         f->args[i] = *from;
-        if (k > PLIM_COUNT(f->ids) - f->n_ids)
-            return false;
         for (uint32_t j = 0; j < k; j++) {
             uint32_t id = list ? from->ids[j] : from->id;
-            f->ids[f->n_ids] = id == PLIM_NONE ? PLIM_NONE : f->n_handles;
+            f->ids[f->n_ids++] = id == PLIM_NONE ? PLIM_NONE : f->n_handles;
             if (id != PLIM_NONE)
                 f->handle[f->n_handles++] = plim_m_empty(m, &g->values[id].meta);
-            f->n_ids++;
         }
         if (list)
             f->args[i].ids = &f->ids[first];
         else if (k)
             f->args[i].id = f->ids[first];
     }
-    return true;
 }
 
 plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err)
@@ -737,13 +799,14 @@ plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err)
     plim_machine m;
     few f;
     plim_t out[64] = {0};
-    f.n_ids = f.n_handles = 0;
     if (!n->op || n->n_outs > PLIM_COUNT(out) || n->n_args > PLIM_COUNT(f.args))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "op '" PLIM_STR_FMT "' has no rule",
                          PLIM_STR_ARG(n->target));
     machine_init(&m, &scratch, NULL, &(plim_world){.torch = INT_MAX, .cc = 80}, err);
-    if (!renumber(&m, g, n, &f))
-        plim_m_fail(&m, PLIM_EUNSUPPORTED, "more than %zu tensors", PLIM_COUNT(f.ids));
+    if (few_init(&m, n, &f))
+        renumber(&m, g, n, &f);
+    else
+        m_oom(&m);
     plim_call c = {.m = &m,
                    .node = n,
                    .args = f.args,
@@ -799,6 +862,27 @@ uint32_t plim_arg_tensors(const plim_call *c, uint32_t slot, plim_t *out, uint32
     for (uint32_t i = 0; i < a->n; i++)
         out[i] = a->ids[i] == PLIM_NONE ? 0 : c->value[a->ids[i]];
     return a->n;
+}
+
+uint32_t plim_arg_count(const plim_call *c, uint32_t slot)
+{
+    const plim_arg *a = arg_at(c, slot);
+    return a->kind == PLIM_ARG_VALUES || a->kind == PLIM_ARG_INTS ? a->n : 0;
+}
+
+plim_t plim_arg_nth(const plim_call *c, uint32_t slot, uint32_t i)
+{
+    const plim_arg *a = arg_at(c, slot);
+    bool there = a->kind == PLIM_ARG_VALUES && i < a->n && a->ids[i] != PLIM_NONE;
+    return there ? c->value[a->ids[i]] : 0;
+}
+
+void plim_arg_mask(const plim_call *c, uint32_t slot, bool *out, uint32_t n)
+{
+    const plim_arg *a = arg_at(c, slot);
+    bool given = a->kind == PLIM_ARG_INTS;
+    for (uint32_t i = 0; i < n; i++)
+        out[i] = given ? i < a->n && a->ints[i] : true;
 }
 
 int64_t plim_arg_int(const plim_call *c, uint32_t slot, int64_t def)

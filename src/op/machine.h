@@ -71,6 +71,7 @@ typedef struct plim_gnode {
     plim_t leaf;    /* AccumulateGrad: the parameter */
     /* the engine's own: */
     uint32_t deps, stamp;
+    bool queued;   /* as a root */
     plim_t *inbox; /* [n_out] */
 } plim_gnode;
 
@@ -103,6 +104,10 @@ plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
 
 /* Another tensor on the same storage (no request, no autograd). */
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta);
+/* A tensor whose storage is not this machine's to count. */
+plim_t plim_m_outside(plim_machine *m, const plim_meta *meta);
+/* t's storage on the tape; PLIM_NONE: it has none there. */
+uint32_t plim_m_tape_storage(const plim_machine *m, plim_t t);
 
 /* A Python number wrapped as a 0-dim CPU tensor: no bytes, promotes weakly. */
 plim_t plim_m_wrapped(plim_machine *m, bool is_float);
@@ -125,30 +130,67 @@ void plim_m_view_of(plim_machine *m, plim_t t, plim_t of);
 /* In-place: t (already aliased by the caller) becomes output 0 of n. */
 void plim_m_rebase(plim_machine *m, plim_gnode *n, plim_t t);
 bool plim_m_wants(const plim_machine *m, const plim_gnode *n, uint32_t input);
+void plim_m_wanted(const plim_machine *m, const plim_gnode *n, bool *out, uint32_t count);
 plim_t plim_m_saved(const plim_machine *m, const plim_gnode *n, uint32_t slot); /* borrowed */
 bool plim_m_would_record(const plim_machine *m, uint32_t n, const plim_t *inputs);
+
+/* ---- autocast ----------------------------------------------------------- */
+
+/* From here on as under torch.autocast(dtype); PLIM_DTYPE_COUNT: the region ends,
+ * and the parameters that it has cast go. */
+void plim_m_autocast(plim_machine *m, plim_dtype t);
+bool plim_m_autocasting(const plim_machine *m);
+/* t in fp32 under autocast, else t: owned.  For ops inside of others: a node's own
+ * arguments are cast before its rule runs (autocast.def). */
+plim_t plim_m_autocast_f32(plim_machine *m, plim_t t);
+/* The type that a softmax or a sum of t gives if nobody asks for another. */
+plim_dtype plim_m_autocast_out(const plim_machine *m, plim_t t);
+
+/* ---- checkpointing ------------------------------------------------------ */
+
+/* A region is a stretch of the graph whose nodes keep nothing.  It holds the tensors
+ * that come into it, and is run again, by `again`, when the first of its nodes runs
+ * backwards; or, reentrant, all of it backwards by `inner`, which is given the
+ * gradients of its outputs and leaves those of its inputs. */
+typedef void (*plim_m_again)(void *ud, uint32_t region, const plim_t *input, uint32_t n);
+typedef void (*plim_m_inner)(void *ud, uint32_t region, const plim_t *input, uint32_t n,
+                             const plim_t *g, plim_t *dx);
+void plim_m_on_recompute(plim_machine *m, plim_m_again again, plim_m_inner inner, void *ud);
+void plim_m_region_begin(plim_machine *m, uint32_t region);
+void plim_m_region_input(plim_machine *m, plim_t t);
+void plim_m_region_end(plim_machine *m);
+/* Within begin and end, after a forward without gradients: out[] come from one node. */
+void plim_m_region_reentrant(plim_machine *m, const plim_t *out, uint32_t n_out);
+/* The second forward has saved all that is needed: the rest of it does not happen. */
+bool plim_m_stopped(const plim_machine *m);
 
 /* ---- errors ------------------------------------------------------------- */
 
 void plim_m_fail(plim_machine *m, plim_status code, const char *fmt, ...) PLIM_PRINTF(3, 4);
 bool plim_m_bad(const plim_machine *m);
+/* After a kernel's failure: the next call begins anew. */
+void plim_m_forgive(plim_machine *m);
 
 /* ---- a call of a rule --------------------------------------------------- */
 
 typedef struct plim_call {
     plim_machine *m;
-    const plim_node *node;
+    const plim_node *node; /* NULL for a kernel */
     const plim_arg *args;
     uint32_t n_args;
     const plim_t *value; /* tensor handles by value id: args refer to these */
-    plim_t *out;         /* [node->n_outs]: the rule puts its outputs here (owned) */
-    uint32_t n_out;
+    plim_t *out;         /* [n_out]: the rule puts its outputs here (owned) */
+    uint32_t n_out;      /* an op's outputs; a kernel is given room and says how many */
     bool inplace;
 } plim_call;
 
 /* Argument access by slot; a missing one gives 0 / the default given. */
 plim_t plim_arg_tensor(const plim_call *c, uint32_t slot); /* borrowed */
 uint32_t plim_arg_tensors(const plim_call *c, uint32_t slot, plim_t *out, uint32_t max);
+uint32_t plim_arg_count(const plim_call *c, uint32_t slot);         /* of a list; 0: no list */
+plim_t plim_arg_nth(const plim_call *c, uint32_t slot, uint32_t i); /* of a list of tensors */
+/* A list of bools such as output_mask; all true where it is not given. */
+void plim_arg_mask(const plim_call *c, uint32_t slot, bool *out, uint32_t n);
 bool plim_arg_given(const plim_call *c, uint32_t slot);
 int64_t plim_arg_int(const plim_call *c, uint32_t slot, int64_t def);
 double plim_arg_float(const plim_call *c, uint32_t slot, double def);
@@ -168,6 +210,8 @@ void plim_m_place(plim_machine *m, uint32_t where, plim_str name, const char *ro
 void plim_m_set_grad_mode(plim_machine *m, bool on);
 /* A leaf (parameter, buffer, input): alloc event now. */
 plim_t plim_m_leaf(plim_machine *m, const plim_meta *meta, bool requires_grad);
+/* A view as a leaf of its own, as a parameter is that lies in a larger buffer: t. */
+plim_t plim_m_as_leaf(plim_machine *m, plim_t t, bool requires_grad);
 plim_t plim_m_grad(const plim_machine *m, plim_t leaf); /* its .grad, borrowed; 0: None */
 void plim_m_set_grad(plim_machine *m, plim_t leaf, plim_t grad); /* takes the reference */
 void plim_m_set_category(plim_machine *m, plim_t t, plim_category c);
@@ -178,6 +222,11 @@ void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *val
  * tape gets a mark for each autograd node. */
 typedef void (*plim_m_visit)(void *ud, uint32_t where, const char *fn);
 void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud);
+/* Within a node's backward: from several roots with these gradients (borrowed). */
+void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, uint32_t n,
+                          plim_m_visit visit, void *ud);
+/* t cut off from its history, wanting a gradient if t does: owned. */
+plim_t plim_m_detached(plim_machine *m, plim_t t);
 uint32_t plim_m_unknown_ops(const plim_machine *m);
 
 /* A gemm on cuBLAS (lt: cuBLASLt) is about to run: its workspace, by profile. */

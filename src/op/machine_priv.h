@@ -14,6 +14,7 @@ typedef struct m_tensor {
     uint32_t acc;          /* leaf: its AccumulateGrad node; or next free tensor */
     plim_t grad;           /* leaf: .grad */
     plim_t base;           /* what autograd sees this as a view of; 0: nothing */
+    plim_t cast; /* a parameter in autocast's type, while its region lasts; not owned */
     bool requires_grad, wrapped, is_view;
 } m_tensor;
 
@@ -29,8 +30,13 @@ typedef struct m_gnode {
     uint32_t refs, next_free;
     uint32_t edge_cap; /* what the arrays behind pub can hold, for reuse */
     uint32_t inner;    /* CopySlices: the node of the op that wrote into the view */
-    bool released;     /* backward has run: saved tensors are gone */
+    uint32_t frame;    /* the checkpoint that it belongs to, and which of what that */
+    uint32_t hole[PLIM_MAX_SAVED]; /* saves stands for each tensor; PLIM_NONE */
+    bool reentrant;                /* it is that checkpoint's own node */
+    bool released;                 /* backward has run: saved tensors are gone */
 } m_gnode;
+
+typedef struct m_frame m_frame; /* checkpoint.c */
 
 struct plim_machine {
     plim_arena *arena;
@@ -55,6 +61,18 @@ struct plim_machine {
     const char *role;
     uint8_t category;
     bool grad_mode, autograd_thread, sms_matter;
+    m_frame *frames; /* the checkpoints of this run */
+    uint32_t n_frames, cap_frames;
+    uint32_t frame;       /* whose forward runs; PLIM_NONE */
+    uint32_t recomputing; /* whose second forward runs; PLIM_NONE */
+    uint32_t n_again;     /* tensors that it has saved so far */
+    bool stopped;         /* it has all it needs: nothing more happens */
+    plim_m_again again;
+    plim_m_inner inner;
+    void *again_ud;
+    plim_dtype autocast;     /* PLIM_DTYPE_COUNT: no region */
+    plim_t *casts, *cast_to; /* the parameters that have a cast, and those: owned */
+    uint32_t n_casts, cap_casts;
     plim_t blas_ws[2], lt_ws[2]; /* persistent workspaces: main thread, autograd thread */
     uint32_t n_unknown;
 
@@ -71,8 +89,23 @@ static inline m_gnode *m_n(const plim_machine *m, uint32_t n)
     return &m->npage[n / GNODE_PAGE][n % GNODE_PAGE];
 }
 
+/* Autocast puts casts in the place of arguments for one op: what stood there. */
+typedef struct m_cast {
+    uint32_t id;
+    plim_t was;
+} m_cast;
+uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value, m_cast *undo,
+                             uint32_t max);
+void plim__autocast_undo(plim_machine *m, plim_t *value, const m_cast *undo, uint32_t n);
+
+void plim__frame_unref(plim_machine *m, uint32_t frame);
+void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot);
+void plim__frame_saved_again(plim_machine *m, plim_t t);
+void plim__frame_fill(plim_machine *m, m_gnode *n);
+
 void plim__gnode_unref(plim_machine *m, uint32_t id);
 void plim__gnode_release(plim_machine *m, m_gnode *n); /* drops what it saved */
+void plim__gnode_drop_saved(plim_machine *m, m_gnode *n);
 void plim__rename(plim_machine *m, plim_t t,
                   plim_t leaf); /* t's storage is called after leaf's */
 void plim__set_category(plim_machine *m, plim_t t, plim_category c);

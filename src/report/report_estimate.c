@@ -75,9 +75,12 @@ static void header_item(plim_flow *f, const char *before, const char *text)
 
 static void estimate_header(plim_page *p, const plim_estimate *e)
 {
+    bool checkpoints = e->checkpoint && strcmp(e->checkpoint, "none") != 0;
     const struct {
         const char *before, *text;
     } items[] = {{"", e->dtype},
+                 {"autocast ", e->autocast},
+                 {"checkpoint ", checkpoints ? estimate_trains(e, e->checkpoint) : NULL},
                  {"", estimate_trains(e, e->optimizer)},
                  {"loss ", estimate_trains(e, e->loss)},
                  {"torch ", e->torch},
@@ -373,9 +376,9 @@ static void json_settings(plim_jw *w, const plim_estimate *e)
     else
         plim_jw_null(w);
     json_text(w, "dtype", e->dtype);
-    json_text(w, "autocast", NULL);
+    json_text(w, "autocast", e->autocast);
     json_text(w, "optimizer", estimate_trains(e, e->optimizer));
-    json_text(w, "checkpoint", "none");
+    json_text(w, "checkpoint", estimate_trains(e, e->checkpoint));
     json_text(w, "torch", e->torch);
     json_text(w, "gpu", e->gpu);
     json_text(w, "alloc_conf", e->alloc_conf ? e->alloc_conf : "");

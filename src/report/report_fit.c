@@ -225,3 +225,77 @@ plim_status plim_batches_print(const plim_batches *b, plim_render r, const plim_
     static const plim_report report = {"batches", batches_text, batches_json, batches_csv};
     return plim_report_print(&report, b, r, st, put, ud, err);
 }
+
+/* ---- segments ------------------------------------------------------------ */
+
+/* clang-format off */
+PLIM_GETTER(segment_segments, plim_segment_row, plim_cell_int(r->segments))
+PLIM_GETTER(segment_calls, plim_segment_row, plim_cell_int(r->calls))
+PLIM_GETTER(segment_requested, plim_segment_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
+PLIM_GETTER(segment_allocated, plim_segment_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
+PLIM_GETTER(segment_reserved, plim_segment_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
+
+static const plim_column segment_columns[] = {
+    /* name            title        in            align     least drop get */
+    {"segments",       "segments",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, segment_segments},
+    {"calls",          "calls each", PLIM_IN_BOTH, PLIM_RIGHT, 0, 3, segment_calls},
+    {"peak_requested", "requested",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, segment_requested},
+    {"peak_allocated", "allocated",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, segment_allocated},
+    {"peak_reserved",  "reserved",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 2, segment_reserved},
+};
+/* clang-format on */
+
+static plim_rows segment_rows(const plim_segments *s)
+{
+    return (plim_rows){.columns = segment_columns,
+                       .n_columns = PLIM_COUNT(segment_columns),
+                       .items = s->rows,
+                       .size = sizeof *s->rows,
+                       .n = s->n};
+}
+
+static plim_status segments_text(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_segments *s = subject;
+    const plim_rows r = segment_rows(s);
+    const plim_segment_row *best = &s->rows[s->best];
+    plim_flow f = plim_flow_open(p, " ", 0);
+    plim_report_model_line(p, &s->model);
+    plim_page_puts(p, "\n");
+    plim_flow_printf(&f, "least: %s with %u segments of %u calls,",
+                     plim_fmt_bytes(best->peak_requested, p->style.si).s,
+                     (unsigned)best->segments, (unsigned)best->calls);
+    plim_flow_printf(&f, "%s without", plim_fmt_bytes(s->rows->peak_requested, p->style.si).s);
+    plim_flow_end(&f);
+    plim_page_puts(p, "\n");
+    return plim_rows_text(p, &r, 0, err);
+}
+
+static plim_status segments_json(plim_page *p, const void *subject, plim_err *err)
+{
+    (void)err;
+    const plim_segments *s = subject;
+    const plim_rows r = segment_rows(s);
+    plim_jw w;
+    plim_report_json_open(&w, p, "plimsoll/segments/1", &s->model);
+    plim_jw_key(&w, "calls");
+    plim_jw_u64(&w, s->calls);
+    plim_jw_key(&w, "best");
+    plim_jw_u64(&w, s->rows[s->best].segments);
+    plim_rows_json(&w, "segments", &r);
+    plim_report_json_close(&w);
+    return PLIM_OK;
+}
+
+static plim_status segments_csv(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_rows r = segment_rows(subject);
+    return plim_rows_csv(p, &r, err);
+}
+
+plim_status plim_segments_print(const plim_segments *s, plim_render r, const plim_style *st,
+                                plim_put put, void *ud, plim_err *err)
+{
+    static const plim_report report = {"segments", segments_text, segments_json, segments_csv};
+    return plim_report_print(&report, s, r, st, put, ud, err);
+}

@@ -10,6 +10,7 @@
 #include "step/step.h"
 
 #include "op/rules.h"
+#include "step/region.h"
 
 enum { MAX_IO = 64 };
 
@@ -21,6 +22,7 @@ typedef struct run {
     plim_tape *tape;
     plim_t *value; /* by value id */
     plim_release plan;
+    plim_regions regions;
     plim_optim_run optim;
     plim_t x[MAX_IO]; /* what the loop's names hold */
     plim_t out[MAX_IO], y, loss;
@@ -37,34 +39,11 @@ static void mark(run *r, plim_phase phase, plim_str op)
 
 /* ---- load -------------------------------------------------------------------------- */
 
-/* Parameters and floating buffers take the chosen dtype, as model.half() does. */
-static plim_meta loaded_meta(const run *r, const plim_meta *m)
-{
-    bool cast = plim_is_float(m->dtype) && r->s->dtype != PLIM_DTYPE_COUNT;
-    return plim_meta_like(m, cast ? r->s->dtype : m->dtype);
-}
-
 static void load_model(run *r)
 {
-    const plim_graph *g = r->g;
-    uint32_t *order = NULL, n = plim_step_load_order(r->a, g, &order);
-    if (n == PLIM_NONE) {
-        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
-        return;
-    }
     r->step = -1;
     mark(r, PLIM_PHASE_LOAD, PLIM_STR(""));
-    for (uint32_t i = 0; i < n; i++) {
-        const plim_value *v = &g->values[order[i]];
-        bool param = v->kind == PLIM_VALUE_PARAMETER;
-        plim_meta meta = loaded_meta(r, &v->meta);
-        plim_m_place(r->m, PLIM_NONE, v->name, NULL,
-                     param ? PLIM_CAT_PARAMETER : PLIM_CAT_BUFFER);
-        r->value[order[i]] = plim_m_leaf(r->m, &meta, param && v->requires_grad);
-    }
-    for (uint32_t i = 0; i < g->n_values; i++)
-        if (g->values[i].tied_to != PLIM_NONE)
-            r->value[i] = r->value[g->values[i].tied_to];
+    plim_step_load(r->m, r->a, r->g, r->s->dtype, r->value);
 }
 
 static void make_optimizer(run *r)
@@ -73,15 +52,24 @@ static void make_optimizer(run *r)
     plim_optim_run *o = &r->optim;
     *o = (plim_optim_run){.m = r->m, .torch = r->s->torch, .spec = &r->s->optim};
     o->params = PLIM_NEW_N(r->a, plim_optim_param, g->n_values);
-    if (!o->params) {
+    bool *shared = PLIM_NEW_N(r->a, bool, g->n_values); /* it has another name */
+    if (!o->params || !shared) {
         plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
         return;
     }
     for (uint32_t i = 0; i < g->n_values; i++)
-        if (g->values[i].kind == PLIM_VALUE_PARAMETER && g->values[i].tied_to == PLIM_NONE &&
-            g->values[i].requires_grad)
-            o->params[o->n++] =
-                (plim_optim_param){.leaf = r->value[i], .name = g->values[i].name};
+        if (g->values[i].tied_to != PLIM_NONE)
+            shared[i] = shared[g->values[i].tied_to] = true;
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->kind != PLIM_VALUE_PARAMETER || !v->requires_grad)
+            continue;
+        bool seen = false; /* one tensor of several names comes with the first */
+        for (uint32_t k = 0; !seen && k < o->n && shared[i]; k++)
+            seen = o->params[k].leaf == r->value[i];
+        if (!seen)
+            o->params[o->n++] = (plim_optim_param){.leaf = r->value[i], .name = v->name};
+    }
     plim_optim_start(o);
 }
 
@@ -103,14 +91,19 @@ static void choose_loss(run *r)
     }
     const plim_meta *first = &g->values[g->outputs[0]].meta;
     if (r->loss_kind == PLIM_LOSS_DEFAULT)
-        r->loss_kind = looks_like_logits(first) ? PLIM_LOSS_CROSS_ENTROPY : PLIM_LOSS_SUM;
+        r->loss_kind = looks_like_logits(first)                      ? PLIM_LOSS_CROSS_ENTROPY
+                       : !first->rank && plim_is_float(first->dtype) ? PLIM_LOSS_MODEL
+                                                                     : PLIM_LOSS_SUM;
+    if (r->loss_kind == PLIM_LOSS_MODEL && first->rank)
+        plim_m_fail(r->m, PLIM_ESHAPE, "the model's first output has rank %d and is no loss",
+                    (int)first->rank);
     if (r->loss_kind == PLIM_LOSS_CROSS_ENTROPY &&
         (!plim_is_float(first->dtype) || first->rank < 2))
         plim_m_fail(
             r->m, PLIM_ESHAPE,
             "cross_entropy needs float logits of rank 2 or more: choose another --loss");
     /* auxiliary heads give outputs of the same size: they take part */
-    while (r->n_out < g->n_outputs && r->n_out < MAX_IO &&
+    while (r->loss_kind != PLIM_LOSS_MODEL && r->n_out < g->n_outputs && r->n_out < MAX_IO &&
            plim_same_size(first, &g->values[g->outputs[r->n_out]].meta))
         r->n_out++;
 }
@@ -119,8 +112,8 @@ static void choose_loss(run *r)
  * output [B, T, V] is scored token by token), values like the output else. */
 static plim_t make_target(run *r)
 {
-    plim_meta t = loaded_meta(r, &r->g->values[r->g->outputs[0]].meta);
-    if (r->loss_kind == PLIM_LOSS_SUM)
+    plim_meta t = plim_step_meta(r->s->dtype, &r->g->values[r->g->outputs[0]].meta);
+    if (r->loss_kind == PLIM_LOSS_SUM || r->loss_kind == PLIM_LOSS_MODEL)
         return 0;
     if (r->loss_kind == PLIM_LOSS_CROSS_ENTROPY) {
         int32_t cls = t.rank == 3 ? 2 : 1;
@@ -141,7 +134,7 @@ static void next_batch(run *r)
     mark(r, PLIM_PHASE_INPUTS, PLIM_STR(""));
     for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++) {
         const plim_value *v = &g->values[g->inputs[i]];
-        plim_meta meta = loaded_meta(r, &v->meta);
+        plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);
         plim_m_place(r->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
         x[i] = plim_m_leaf(r->m, &meta, false);
     }
@@ -174,16 +167,15 @@ static plim_str node_name(const plim_graph *g, uint32_t node)
     return path.n ? path : n->target;
 }
 
-static void forward(run *r)
+/* The nodes [first, last), each value let go where Python does. */
+static void run_nodes(run *r, uint32_t first, uint32_t last, plim_phase phase)
 {
     const plim_graph *g = r->g;
-    for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++)
-        r->value[g->inputs[i]] = r->x[i];
     uint32_t scope = PLIM_NONE;
-    for (uint32_t i = 0; i < g->n_nodes && !plim_m_bad(r->m); i++) {
+    for (uint32_t i = first; i < last && !plim_m_bad(r->m) && !plim_m_stopped(r->m); i++) {
         plim_str name = node_name(g, i);
         if (g->nodes[i].scope != scope || !g->nodes[i].scope)
-            mark(r, PLIM_PHASE_FORWARD, name);
+            mark(r, phase, name);
         scope = g->nodes[i].scope;
         plim_m_place(r->m, i, name, "out", PLIM_CAT_TEMPORARY);
         plim_m_run(r->m, g, i, r->value);
@@ -193,6 +185,109 @@ static void forward(run *r)
             r->value[v] = 0;
         }
     }
+}
+
+/* ---- checkpoints ------------------------------------------------------------------------ */
+
+static void run_region(run *r, uint32_t i)
+{
+    const plim_region *q = &r->regions.r[i];
+    bool reentrant = r->regions.reentrant && !r->s->infer;
+    plim_m_region_begin(r->m, i);
+    for (uint32_t k = 0; k < q->n_inputs; k++)
+        plim_m_region_input(r->m, r->value[q->input[k]]);
+    if (reentrant)
+        plim_m_set_grad_mode(r->m, false);
+    run_nodes(r, q->first, q->last, PLIM_PHASE_FORWARD);
+    if (reentrant) {
+        plim_t *out = PLIM_NEW_N(r->a, plim_t, (uint64_t)q->n_outputs + 1);
+        plim_m_set_grad_mode(r->m, true);
+        for (uint32_t k = 0; out && k < q->n_outputs; k++)
+            out[k] = r->value[q->output[k]];
+        if (out)
+            plim_m_region_reentrant(r->m, out, q->n_outputs);
+    }
+    plim_m_region_end(r->m);
+}
+
+/* A value that a node made is its caller's to drop; one of the loop is not. */
+static bool owned(const run *r, uint32_t v) { return r->g->values[v].kind == PLIM_VALUE_NODE; }
+
+/* The region's nodes once more, within the backward pass.  What they leave behind
+ * in r->value is the caller's. */
+static void run_again(run *r, const plim_region *q, const plim_t *input)
+{
+    for (uint32_t k = 0; k < q->n_inputs; k++)
+        r->value[q->input[k]] = owned(r, q->input[k]) ? plim_m_ref(r->m, input[k]) : input[k];
+    run_nodes(r, q->first, q->last, PLIM_PHASE_BACKWARD);
+}
+
+static void forget(run *r, uint32_t v)
+{
+    if (owned(r, v))
+        plim_m_drop(r->m, r->value[v]);
+    r->value[v] = 0;
+}
+
+static void end_again(run *r, const plim_region *q)
+{
+    for (uint32_t i = q->first; i < q->last; i++)
+        for (uint32_t k = 0; k < r->g->nodes[i].n_outs; k++)
+            forget(r, r->g->nodes[i].outs[k]);
+    for (uint32_t k = 0; k < q->n_inputs; k++)
+        forget(r, q->input[k]);
+}
+
+static void recompute(void *ud, uint32_t region, const plim_t *input, uint32_t n)
+{
+    run *r = ud;
+    (void)n;
+    run_again(r, &r->regions.r[region], input);
+    end_again(r, &r->regions.r[region]);
+}
+
+static void visit_backward(void *ud, uint32_t where, const char *fn);
+
+static void recompute_backward(void *ud, uint32_t region, const plim_t *input, uint32_t n,
+                               const plim_t *g, plim_t *dx)
+{
+    run *r = ud;
+    const plim_region *q = &r->regions.r[region];
+    plim_t *in = PLIM_NEW_N(r->a, plim_t, (uint64_t)n + 1),
+           *out = PLIM_NEW_N(r->a, plim_t, (uint64_t)q->n_outputs + 1);
+    if (!in || !out) {
+        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
+    for (uint32_t k = 0; k < n; k++)
+        in[k] = plim_m_detached(r->m, input[k]);
+    run_again(r, q, in);
+    plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
+    for (uint32_t k = 0; k < q->n_outputs; k++)
+        out[k] = r->value[q->output[k]];
+    plim_m_set_grad_mode(r->m, false);
+    plim_m_backward_from(r->m, out, g, q->n_outputs, visit_backward, r);
+    for (uint32_t k = 0; k < n; k++)
+        dx[k] = plim_m_ref(r->m, plim_m_grad(r->m, in[k]));
+    end_again(r, q);
+    for (uint32_t k = 0; k < n; k++)
+        plim_m_drop(r->m, in[k]);
+}
+
+/* ---- the whole of it ---------------------------------------------------------------------- */
+
+static void forward(run *r)
+{
+    const plim_graph *g = r->g;
+    for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++)
+        r->value[g->inputs[i]] = r->x[i];
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < r->regions.n && !plim_m_bad(r->m); i++) {
+        run_nodes(r, at, r->regions.r[i].first, PLIM_PHASE_FORWARD);
+        run_region(r, i);
+        at = r->regions.r[i].last;
+    }
+    run_nodes(r, at, g->n_nodes, PLIM_PHASE_FORWARD);
     /* out is bound: the last iteration's goes */
     for (uint32_t i = 0; i < g->n_outputs && i < MAX_IO; i++) {
         plim_t t = r->value[g->outputs[i]];
@@ -214,6 +309,8 @@ static plim_t one_loss(run *r, plim_t out)
 {
     plim_machine *m = r->m;
     const plim_meta *om = plim_m_meta(m, out);
+    if (r->loss_kind == PLIM_LOSS_MODEL)
+        return plim_m_ref(m, out);
     if (r->loss_kind == PLIM_LOSS_MSE)
         return plim_at_mse(m, out, r->y, true);
     if (r->loss_kind == PLIM_LOSS_BCE)
@@ -271,14 +368,22 @@ static void let_go(run *r, plim_t *held, uint32_t n)
     }
 }
 
+static void enter_autocast(run *r)
+{
+    if (r->s->autocast != PLIM_F32)
+        plim_m_autocast(r->m, r->s->autocast);
+}
+
 static void train_step(run *r)
 {
     next_batch(r);
     if (!r->s->tight)
         zero_grad(r);
     plim_m_set_grad_mode(r->m, true);
+    enter_autocast(r);
     forward(r);
     loss(r);
+    plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
     if (r->s->tight)
         let_go(r, r->out, MAX_IO);
     mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
@@ -298,7 +403,9 @@ static void train_step(run *r)
 static void infer_step(run *r)
 {
     next_batch(r);
+    enter_autocast(r);
     forward(r);
+    plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
     if (r->s->tight)
         let_go(r, r->out, MAX_IO);
 }
@@ -317,6 +424,11 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
     r.value = PLIM_NEW_N(a, plim_t, g->n_values);
     if (!r.m || !r.value || !plim_step_release_plan(a, g, &r.plan))
         return plim_oom(err);
+    plim_status st =
+        s->infer ? PLIM_OK : plim_regions_find(a, g, s->checkpoint, &r.regions, err);
+    if (st)
+        return st;
+    plim_m_on_recompute(r.m, recompute, recompute_backward, &r);
     load_model(&r);
     if (!s->infer) {
         choose_loss(&r);

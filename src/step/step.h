@@ -10,11 +10,12 @@
 #include "torch/torch.h"
 
 typedef enum plim_loss_kind {
-    PLIM_LOSS_DEFAULT, /* cross_entropy where the output looks like logits, else sum */
+    PLIM_LOSS_DEFAULT, /* the model's own, cross_entropy of what looks like logits, else sum */
     PLIM_LOSS_CROSS_ENTROPY,
     PLIM_LOSS_MSE,
     PLIM_LOSS_BCE,
     PLIM_LOSS_SUM,
+    PLIM_LOSS_MODEL, /* the first output is the loss, as models called with labels return it */
 } plim_loss_kind;
 
 typedef struct plim_step_settings {
@@ -23,6 +24,8 @@ typedef struct plim_step_settings {
     int steps;
     plim_dtype
         dtype; /* of parameters and floating inputs; PLIM_DTYPE_COUNT: as in the graph */
+    plim_dtype autocast; /* torch.autocast's type; PLIM_F32: none */
+    plim_str checkpoint; /* as region.h reads it; empty: none */
     plim_loss_kind loss;
     plim_optim_spec optim;
     const plim_torch *torch;
@@ -40,9 +43,12 @@ typedef struct plim_step_info {
 plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
                           plim_tape *tape, plim_step_info *info, plim_err *err);
 
-/* The order in which model.to(device) moves parameters and buffers: children
- * first, then a module's own parameters, then its buffers.  n ids into out. */
-uint32_t plim_step_load_order(plim_arena *a, const plim_graph *g, uint32_t **out);
+/* model.to(device): parameters, buffers and constants, with handles in value[] by
+ * value id.  A dtype of PLIM_DTYPE_COUNT: as in the graph. */
+void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
+                    plim_t *value);
+/* A floating tensor takes the chosen dtype, as model.half() gives it. */
+plim_meta plim_step_meta(plim_dtype dtype, const plim_meta *m);
 
 /* For each node, the values whose last holder lets go right after it: their
  * last use, or the return of the module call that got them as an argument. */

@@ -149,6 +149,7 @@ static plim_estimate tiny_estimate(void)
                   .ops = 1},
         .mode = "train",
         .dtype = "fp32",
+        .checkpoint = "none",
         .optimizer = "sgd",
         .loss = "mse",
         .loop = "typical",

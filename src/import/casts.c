@@ -1,0 +1,171 @@
+/* casts.c -- see casts.h. */
+#include "import/casts.h"
+
+#include "op/op.h"
+
+/* The tensor that a cast to its own type was given; PLIM_NONE: no such cast. */
+static uint32_t cast_of(const plim_graph *g, const plim_node *n)
+{
+    static const char *const names[] = {"aten.to.", "aten.type_as."};
+    if (n->n_outs != 1 || !n->n_args || n->args[0].kind != PLIM_ARG_VALUE)
+        return PLIM_NONE;
+    for (size_t i = 0; i < PLIM_COUNT(names); i++) {
+        size_t k = strlen(names[i]);
+        const plim_meta *from = &g->values[n->args[0].id].meta,
+                        *to = &g->values[n->outs[0]].meta;
+        if (n->target.n > k && !strncmp(n->target.p, names[i], k) && from->dtype == to->dtype)
+            return n->args[0].id;
+    }
+    return PLIM_NONE;
+}
+
+static bool within(const plim_graph *g, uint32_t scope, uint32_t of)
+{
+    while (scope != of && scope != PLIM_NONE)
+        scope = g->scopes[scope].parent;
+    return scope == of;
+}
+
+static uint32_t scope_of(const plim_graph *g, uint32_t value)
+{
+    uint32_t node = g->values[value].node;
+    return node == PLIM_NONE ? 0 : g->nodes[node].scope;
+}
+
+/* What `user`, a scope, means by this value: the argument that it lent to a module
+ * which cast it, where the module saw it under the cast's name. */
+static uint32_t meant(const plim_graph *g, const uint32_t *cast, uint32_t v, uint32_t user)
+{
+    while (v != PLIM_NONE && cast[v] != PLIM_NONE) {
+        uint32_t module = scope_of(g, v);
+        if (within(g, user, module) || within(g, scope_of(g, cast[v]), module))
+            break;
+        v = cast[v];
+    }
+    return v;
+}
+
+/* x.to(float32) ... .to(input_dtype): the x whose cast, in the same module, value v
+ * was computed from, a few ops back. */
+enum { LOOK_BACK = 12 };
+
+static uint32_t cast_before(const plim_graph *g, const uint32_t *cast, uint32_t v,
+                            uint32_t scope, int depth)
+{
+    while (depth-- > 0 && v != PLIM_NONE && g->values[v].node != PLIM_NONE) {
+        const plim_node *n = &g->nodes[g->values[v].node];
+        if (!within(g, n->scope, scope))
+            break;
+        if (cast[v] != PLIM_NONE && n->scope == scope)
+            return cast[v];
+        v = n->n_args && n->args[0].kind == PLIM_ARG_VALUE ? n->args[0].id : PLIM_NONE;
+        for (uint32_t k = 1; k < n->n_args; k++) { /* the operand that is no parameter */
+            uint32_t other = n->args[k].kind == PLIM_ARG_VALUE ? n->args[k].id : PLIM_NONE;
+            if (other != PLIM_NONE && cast[other] != PLIM_NONE)
+                v = other;
+        }
+    }
+    return PLIM_NONE;
+}
+
+/* The cast becomes one to the type of `argument`, whatever that is. */
+static bool cast_back(plim_graph *g, plim_node *n, uint32_t argument, plim_err *err)
+{
+    static const char name[] = "type_as";
+    bool inplace;
+    const plim_op *op = plim_op_find(plim_str_of(name), (plim_str){NULL, 0}, &inplace);
+    plim_arg *args = PLIM_NEW_N(g->arena, plim_arg, 2);
+    if (!args)
+        return plim_oom(err) == PLIM_OK;
+    args[0] = n->args[0];
+    args[1] = (plim_arg){.kind = PLIM_ARG_VALUE, .id = argument};
+    if (!op)
+        return true;
+    n->op = op;
+    n->args = args;
+    n->n_args = 2;
+    return true;
+}
+
+/* ---- noise --------------------------------------------------------------------------- */
+
+/* The next node that uses v, after node i; n_nodes: none. */
+static uint32_t next_use(const plim_graph *g, uint32_t v, uint32_t i)
+{
+    while (++i < g->n_nodes)
+        for (uint32_t k = 0; k < g->nodes[i].n_args; k++)
+            if (g->nodes[i].args[k].kind == PLIM_ARG_VALUE && g->nodes[i].args[k].id == v)
+                return i;
+    return i;
+}
+
+/* empty(size, dtype=x.dtype) is exported with the type that x had.  Where it becomes
+ * noise in place and is then multiplied with an x of that type, it is x's again:
+ * new_empty(x, size). */
+static bool follow_noise(plim_graph *g, uint32_t i, plim_err *err)
+{
+    plim_node *n = &g->nodes[i];
+    bool inplace;
+    if (!n->op || strcmp(n->op->name, "empty") != 0 || !n->n_args)
+        return true;
+    uint32_t v = n->outs[0], use = next_use(g, v, i);
+    while (use < g->n_nodes && g->nodes[use].inplace && g->nodes[use].args[0].id == v) {
+        v = g->nodes[use].outs[0];
+        use = next_use(g, v, use);
+    }
+    if (use >= g->n_nodes || v == n->outs[0] || !g->nodes[use].op ||
+        strcmp(g->nodes[use].op->name, "mul") != 0)
+        return true;
+    const plim_arg *of = g->nodes[use].args;
+    uint32_t x = of[0].id == v && of[1].kind == PLIM_ARG_VALUE ? of[1].id : of[0].id;
+    bool before = g->values[x].node == PLIM_NONE || g->values[x].node < i;
+    const plim_op *op = plim_op_find(PLIM_STR("new_empty"), (plim_str){NULL, 0}, &inplace);
+    if (x == v || !before || !op || g->values[x].meta.dtype != g->values[v].meta.dtype)
+        return true;
+    plim_arg *args = PLIM_NEW_N(g->arena, plim_arg, 2);
+    if (!args)
+        return plim_oom(err) == PLIM_OK;
+    args[0] = (plim_arg){.kind = PLIM_ARG_VALUE, .id = x};
+    args[1] = n->args[0];
+    n->op = op;
+    n->args = args;
+    n->n_args = 2;
+    return true;
+}
+
+/* ---- both ---------------------------------------------------------------------------------- */
+
+plim_status plim_casts_undo(plim_graph *g, plim_err *err)
+{
+    uint32_t *cast = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)g->n_values + 1);
+    if (!cast)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < g->n_values; i++)
+        cast[i] = PLIM_NONE;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        plim_node *n = &g->nodes[i];
+        plim_arg *args = (plim_arg *)n->args; /* the reader's own, in its arena */
+        for (uint32_t k = 0; k < n->n_args; k++) {
+            if (args[k].kind == PLIM_ARG_VALUE)
+                args[k].id = meant(g, cast, args[k].id, n->scope);
+            for (uint32_t j = 0; args[k].kind == PLIM_ARG_VALUES && j < args[k].n; j++)
+                ((uint32_t *)args[k].ids)[j] = meant(g, cast, args[k].ids[j], n->scope);
+        }
+        uint32_t from = cast_of(g, n);
+        if (from == PLIM_NONE)
+            continue;
+        cast[n->outs[0]] = from;
+        uint32_t first =
+            n->scope ? cast_before(g, cast, from, n->scope, LOOK_BACK) : PLIM_NONE;
+        if (first != PLIM_NONE && !cast_back(g, n, first, err))
+            return PLIM_ENOMEM;
+    }
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (!follow_noise(g, i, err))
+            return PLIM_ENOMEM;
+    /* an output is what the last module returned, not what a loss made of it */
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        while (cast[g->outputs[i]] != PLIM_NONE)
+            g->outputs[i] = cast[g->outputs[i]];
+    return PLIM_OK;
+}

@@ -1,0 +1,169 @@
+/* checkpoint.c -- activation checkpointing: regions whose saved tensors are not
+ * kept, but made again in the backward pass.
+ * src: facts training-step.md 8; torch/utils/checkpoint.py. */
+#include "op/machine_priv.h"
+
+/* What stands for one region while its nodes live. */
+struct m_frame {
+    uint32_t region;
+    uint32_t nodes;   /* that have not released it */
+    uint32_t n_saves; /* tensors that its forward would have saved */
+    plim_t *input;    /* held for the second forward; owned */
+    uint32_t n_inputs, cap_inputs;
+    plim_t *again; /* what that saved, until a node takes it; NULL: not run yet */
+    plim_dtype autocast;
+};
+
+void plim_m_on_recompute(plim_machine *m, plim_m_again again, plim_m_inner inner, void *ud)
+{
+    m->again = again;
+    m->inner = inner;
+    m->again_ud = ud;
+}
+
+static void frame_free(plim_machine *m, m_frame *f)
+{
+    for (uint32_t i = 0; f->again && i < f->n_saves; i++)
+        plim_m_drop(m, f->again[i]);
+    for (uint32_t i = 0; i < f->n_inputs; i++)
+        plim_m_drop(m, f->input[i]);
+    f->again = NULL;
+    f->n_inputs = f->n_saves = 0;
+}
+
+void plim__frame_unref(plim_machine *m, uint32_t frame)
+{
+    if (frame != PLIM_NONE && !--m->frames[frame].nodes)
+        frame_free(m, &m->frames[frame]);
+}
+
+/* ---- forward ------------------------------------------------------------------- */
+
+void plim_m_region_begin(plim_machine *m, uint32_t region)
+{
+    if (!PLIM_PUSH_ROOM(m->arena, m->frames, m->n_frames, m->cap_frames)) {
+        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
+    m->frame = m->n_frames++;
+    m->frames[m->frame] = (m_frame){.region = region, .nodes = 1, .autocast = m->autocast};
+}
+
+void plim_m_region_input(plim_machine *m, plim_t t)
+{
+    if (m->frame == PLIM_NONE)
+        return;
+    m_frame *f = &m->frames[m->frame];
+    if (!PLIM_PUSH_ROOM(m->arena, f->input, f->n_inputs, f->cap_inputs))
+        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+    else
+        f->input[f->n_inputs++] = plim_m_ref(m, t);
+}
+
+void plim_m_region_end(plim_machine *m)
+{
+    uint32_t f = m->frame;
+    m->frame = PLIM_NONE;
+    plim__frame_unref(m, f);
+}
+
+/* A node of the region would have saved this: only its number is kept. */
+void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
+{
+    m_frame *f = &m->frames[m->frame];
+    if (n->frame == PLIM_NONE) {
+        n->frame = m->frame;
+        f->nodes++;
+        memset(n->hole, 0xff, sizeof n->hole);
+    }
+    n->hole[slot] = f->n_saves++;
+}
+
+/* ---- the second forward ----------------------------------------------------------- */
+
+/* It ends where the last tensor is saved that the first one saved. */
+void plim__frame_saved_again(plim_machine *m, plim_t t)
+{
+    m_frame *f = &m->frames[m->recomputing];
+    if (m->n_again < f->n_saves)
+        f->again[m->n_again] = plim_m_alias(m, t, plim_m_meta(m, t));
+    if (++m->n_again >= f->n_saves)
+        m->stopped = true;
+}
+
+static void recompute(plim_machine *m, uint32_t frame)
+{
+    m_frame *f = &m->frames[frame];
+    if (!(f->again = PLIM_NEW_N(m->arena, plim_t, (uint64_t)f->n_saves + 1))) {
+        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
+    bool mode = m->grad_mode;
+    uint32_t where = m->where;
+    m->grad_mode = true;
+    m->recomputing = frame;
+    m->n_again = 0;
+    if (f->autocast != PLIM_DTYPE_COUNT)
+        plim_m_autocast(m, f->autocast);
+    m->again(m->again_ud, f->region, f->input, f->n_inputs);
+    plim_m_autocast(m, PLIM_DTYPE_COUNT); /* its own region, with casts of its own */
+    m->stopped = false;
+    m->recomputing = PLIM_NONE;
+    m->grad_mode = mode;
+    m->where = where;
+}
+
+bool plim_m_stopped(const plim_machine *m) { return m->stopped; }
+
+/* Before a node runs: what it would have saved is made, and is now its own. */
+void plim__frame_fill(plim_machine *m, m_gnode *n)
+{
+    if (n->inner != PLIM_NONE)
+        plim__frame_fill(m, m_n(m, n->inner));
+    if (n->frame == PLIM_NONE || n->reentrant)
+        return;
+    if (!m->frames[n->frame].again)
+        recompute(m, n->frame);
+    m_frame *f = &m->frames[n->frame];
+    for (uint32_t i = 0; i < PLIM_MAX_SAVED && f->again; i++)
+        if (n->hole[i] != PLIM_NONE) {
+            n->pub.saved[i] = f->again[n->hole[i]];
+            f->again[n->hole[i]] = 0;
+        }
+}
+
+/* ---- reentrant ---------------------------------------------------------------------- */
+
+/* The region's forward ran without a graph; this node runs it with one, and that
+ * backwards, when its gradients come. */
+static void checkpoint_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    uint32_t frame = ((m_gnode *)n)->frame;
+    m_frame *f = &m->frames[frame];
+    bool mode = m->grad_mode;
+    m->grad_mode = true;
+    if (f->autocast != PLIM_DTYPE_COUNT)
+        plim_m_autocast(m, f->autocast);
+    m->inner(m->again_ud, f->region, f->input, f->n_inputs, g, dx);
+    m->grad_mode = mode;
+}
+static const plim_grad_fn checkpoint_fn = {"CheckpointFunctionBackward", checkpoint_backward};
+
+void plim_m_region_reentrant(plim_machine *m, const plim_t *out, uint32_t n_out)
+{
+    m_frame *f = &m->frames[m->frame];
+    plim_gnode *n = plim_m_node(m, &checkpoint_fn, f->n_inputs, f->input);
+    if (!n) {
+        plim_m_fail(m, PLIM_EUNSUPPORTED,
+                    "a reentrant checkpoint none of whose inputs needs "
+                    "a gradient trains nothing");
+        return;
+    }
+    m_gnode *g = (m_gnode *)n;
+    g->frame = m->frame;
+    g->reentrant = true;
+    f->nodes++;
+    for (uint32_t i = 0; i < n_out; i++)
+        if (plim_is_float(plim_m_meta(m, out[i])->dtype))
+            plim_m_output(m, n, i, out[i]);
+}

@@ -1,0 +1,247 @@
+/* load.c -- model.to(device): parameters, buffers and constants, in the order in which
+ * a module tree is moved.  src: facts training-step.md 1. */
+#include "step/step.h"
+
+/* ---- order -------------------------------------------------------------------------- */
+
+/* A module tree from dotted names: nodes in order of first appearance. */
+typedef struct module {
+    plim_str path;
+    uint32_t parent, first_child, last_child, next;
+} module;
+
+typedef struct module_tree {
+    module *mods;
+    uint32_t n, cap;
+    plim_map by_path;
+} module_tree;
+
+static uint32_t module_get(plim_arena *a, module_tree *t, plim_str path)
+{
+    uint32_t id;
+    if (plim_map_get(&t->by_path, path, &id))
+        return id;
+    uint32_t parent = PLIM_NONE;
+    if (path.n) {
+        size_t dot = path.n;
+        while (dot > 0 && path.p[dot - 1] != '.')
+            dot--;
+        parent = module_get(a, t, (plim_str){path.p, dot ? dot - 1 : 0});
+        if (parent == PLIM_NONE)
+            return PLIM_NONE;
+    }
+    if (!PLIM_PUSH_ROOM(a, t->mods, t->n, t->cap) || !plim_map_put(a, &t->by_path, path, t->n))
+        return PLIM_NONE;
+    id = t->n++;
+    t->mods[id] = (module){path, parent, PLIM_NONE, PLIM_NONE, PLIM_NONE};
+    if (parent != PLIM_NONE) {
+        module *p = &t->mods[parent];
+        if (p->last_child == PLIM_NONE)
+            p->first_child = id;
+        else
+            t->mods[p->last_child].next = id;
+        p->last_child = id;
+    }
+    return id;
+}
+
+static plim_str owner_path(plim_str name)
+{
+    size_t dot = name.n;
+    while (dot > 0 && name.p[dot - 1] != '.')
+        dot--;
+    return (plim_str){name.p, dot ? dot - 1 : 0};
+}
+
+static bool is_loaded(const plim_value *v)
+{
+    return v->kind == PLIM_VALUE_PARAMETER || v->kind == PLIM_VALUE_BUFFER ||
+           v->kind == PLIM_VALUE_CONSTANT;
+}
+
+enum { MAX_MODULE_DEPTH = 256 };
+
+/* src: torch/nn/modules/module.py _apply: children, parameters, buffers */
+static uint32_t load_order(plim_arena *a, const plim_graph *g, uint32_t **out)
+{
+    module_tree t = {0};
+    uint32_t *owner = PLIM_NEW_N(a, uint32_t, g->n_values), n = 0, id;
+    *out = PLIM_NEW_N(a, uint32_t, g->n_values);
+    if (!owner || !*out || module_get(a, &t, PLIM_STR("")) == PLIM_NONE)
+        return PLIM_NONE;
+    /* modules that scopes show come in call order, which is how they were
+     * registered in all but odd models; parameters give the rest */
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (is_loaded(&g->values[i])) {
+            plim_str path = owner_path(g->values[i].name);
+            uint32_t dots = 0;
+            for (size_t k = 0; k < path.n; k++)
+                dots += path.p[k] == '.';
+            owner[i] = dots < MAX_MODULE_DEPTH ? module_get(a, &t, path) : 0;
+            if (owner[i] == PLIM_NONE)
+                return PLIM_NONE;
+        }
+    /* values by module: parameters before buffers, file order within */
+    uint32_t *head = PLIM_NEW_N(a, uint32_t, t.n),
+             *link = PLIM_NEW_N(a, uint32_t, g->n_values);
+    if (!head || !link || !t.mods)
+        return PLIM_NONE;
+    memset(head, 0xff, t.n * sizeof *head);
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = g->n_values; i-- > 0;)
+            if (is_loaded(&g->values[i]) &&
+                (g->values[i].kind == PLIM_VALUE_PARAMETER) == (pass == 1)) {
+                link[i] = head[owner[i]];
+                head[owner[i]] = i;
+            }
+    for (id = 0; id != PLIM_NONE;) { /* post-order walk without a stack */
+        while (t.mods[id].first_child != PLIM_NONE)
+            id = t.mods[id].first_child;
+        for (;;) {
+            for (uint32_t v = head[id]; v != PLIM_NONE; v = link[v])
+                (*out)[n++] = v;
+            if (t.mods[id].next != PLIM_NONE) {
+                id = t.mods[id].next;
+                break;
+            }
+            id = t.mods[id].parent;
+            if (id == PLIM_NONE)
+                break;
+        }
+    }
+    return n;
+}
+
+/* ---- recurrent nets -------------------------------------------------------------------- */
+
+/* When a recurrent module has been moved it puts its weights into one buffer, whose
+ * parts they are from then on.  src: nn/modules/rnn.py flatten_parameters,
+ * cudnn/RNN.cpp _cudnn_rnn_flatten_weight */
+typedef struct flat {
+    const uint32_t *weight; /* values */
+    uint32_t n, left;       /* how many are still to be moved */
+    bool biases;
+} flat;
+
+enum { RNN_PARAMS = 2, RNN_HAS_BIASES = 3 }; /* arguments of lstm, gru, rnn */
+
+static bool flat_of(const plim_graph *g, const plim_node *n, flat *out)
+{
+    if (!n->op || strcmp(n->op->family, "rnn") != 0 || n->n_args <= RNN_HAS_BIASES ||
+        n->args[RNN_PARAMS].kind != PLIM_ARG_VALUES)
+        return false;
+    const plim_arg *params = &n->args[RNN_PARAMS];
+    *out = (flat){params->ids, params->n, params->n,
+                  n->args[RNN_HAS_BIASES].kind != PLIM_ARG_INT || n->args[RNN_HAS_BIASES].i};
+    for (uint32_t i = 0; i < params->n; i++)
+        if (params->ids[i] == PLIM_NONE ||
+            g->values[params->ids[i]].kind != PLIM_VALUE_PARAMETER)
+            return false;
+    return params->n > 0;
+}
+
+static flat *flats_of(plim_arena *a, const plim_graph *g, uint32_t *n)
+{
+    flat *list = NULL, f;
+    uint32_t cap = 0;
+    *n = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        bool known = !flat_of(g, &g->nodes[i], &f);
+        for (uint32_t k = 0; !known && k < *n; k++) /* the module is called again */
+            known = list[k].weight[0] == f.weight[0];
+        if (known)
+            continue;
+        if (!PLIM_PUSH_ROOM(a, list, *n, cap))
+            return NULL;
+        list[(*n)++] = f;
+    }
+    return list;
+}
+
+/* cuDNN counts biases even where there are none. */
+static void flatten(plim_machine *m, const flat *f, plim_t *value)
+{
+    uint64_t total = 0, numel = 0;
+    for (uint32_t i = 0; i < f->n; i++) {
+        const plim_meta *w = plim_m_meta(m, value[f->weight[i]]);
+        plim_meta_numel(w, &numel);
+        total = plim_sat_add(total, numel);
+        if (!f->biases && i % 2 == 0 && w->rank)
+            total = plim_sat_add(total, 2 * (uint64_t)w->dim[0]);
+    }
+    int64_t dim = total > INT64_MAX ? INT64_MAX : (int64_t)total;
+    plim_dtype t = plim_m_meta(m, value[f->weight[0]])->dtype;
+    plim_t all = plim_m_empty_contig(m, t, 1, &dim);
+    for (uint32_t i = 0; i < f->n; i++) {
+        plim_t was = value[f->weight[i]];
+        plim_t part = plim_m_alias(m, all, plim_m_meta(m, was));
+        value[f->weight[i]] = plim_m_as_leaf(m, part, plim_m_requires_grad(m, was));
+        plim_m_drop(m, was);
+    }
+    plim_m_drop(m, all);
+}
+
+/* ---- the whole of it ---------------------------------------------------------------------- */
+
+plim_meta plim_step_meta(plim_dtype dtype, const plim_meta *m)
+{
+    bool cast = plim_is_float(m->dtype) && dtype != PLIM_DTYPE_COUNT;
+    return plim_meta_like(m, cast ? dtype : m->dtype);
+}
+
+/* Constants that the code copies to the device whenever it comes by: they are on the
+ * CPU.  (torch.tensor([1.0]) in a forward is exported as one with lift_fresh_copy.) */
+static bool *on_host(plim_arena *a, const plim_graph *g)
+{
+    bool *host = PLIM_NEW_N(a, bool, (uint64_t)g->n_values + 1);
+    for (uint32_t i = 0; host && i < g->n_values; i++)
+        host[i] = g->values[i].kind == PLIM_VALUE_CONSTANT;
+    for (uint32_t i = 0; host && i < g->n_nodes; i++) {
+        const plim_node *n = &g->nodes[i];
+        bool lifts = n->op && !strcmp(n->op->name, "lift_fresh_copy");
+        for (uint32_t k = 0; k < n->n_args && !lifts; k++)
+            if (n->args[k].kind == PLIM_ARG_VALUE)
+                host[n->args[k].id] = false;
+    }
+    return host;
+}
+
+void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
+                    plim_t *value)
+{
+    uint32_t *order = NULL, n_flats = 0, n = load_order(a, g, &order);
+    flat *flats = flats_of(a, g, &n_flats);
+    bool *host = on_host(a, g);
+    if (n == PLIM_NONE || (n_flats && !flats) || !host) {
+        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const plim_value *v = &g->values[order[i]];
+        bool param = v->kind == PLIM_VALUE_PARAMETER;
+        if (v->tied_to != PLIM_NONE) { /* one tensor: under its first name */
+            if (value[v->tied_to]) {
+                value[order[i]] = value[v->tied_to];
+                continue;
+            }
+            order[i] = v->tied_to;
+        } else if (value[order[i]]) {
+            continue;
+        }
+        plim_meta meta = plim_step_meta(dtype, &v->meta);
+        if (host[order[i]]) {
+            value[order[i]] = plim_m_outside(m, &v->meta);
+            continue;
+        }
+        plim_m_place(m, PLIM_NONE, v->name, NULL,
+                     param ? PLIM_CAT_PARAMETER : PLIM_CAT_BUFFER);
+        value[order[i]] = plim_m_leaf(m, &meta, param && v->requires_grad);
+        for (uint32_t k = 0; k < n_flats; k++)
+            for (uint32_t j = 0; j < flats[k].n; j++)
+                if (flats[k].weight[j] == order[i] && !--flats[k].left)
+                    flatten(m, &flats[k], value);
+    }
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].tied_to != PLIM_NONE)
+            value[i] = value[g->values[i].tied_to];
+}

@@ -1,0 +1,268 @@
+/* region.c -- see region.h. */
+#include "step/region.h"
+
+#include "base/fmt.h"
+
+/* ---- stretches --------------------------------------------------------------------- */
+
+typedef struct span { /* the nodes of one module call */
+    uint32_t first, last;
+} span;
+
+/* Of every scope, with all that it calls.  An empty one: first > last. */
+static span *scope_spans(plim_arena *a, const plim_graph *g)
+{
+    span *s = PLIM_NEW_N(a, span, g->n_scopes);
+    for (uint32_t i = 0; s && i < g->n_scopes; i++)
+        s[i] = (span){UINT32_MAX, 0};
+    for (uint32_t i = 0; s && i < g->n_nodes; i++)
+        for (uint32_t k = g->nodes[i].scope; k != PLIM_NONE; k = g->scopes[k].parent) {
+            s[k].first = PLIM_MIN(s[k].first, i);
+            s[k].last = i + 1;
+        }
+    return s;
+}
+
+static bool add(plim_arena *a, plim_regions *out, uint32_t *cap, uint32_t first, uint32_t last)
+{
+    if (first >= last)
+        return true;
+    if (!PLIM_PUSH_ROOM(a, out->r, out->n, *cap))
+        return false;
+    out->r[out->n++] = (plim_region){.first = first, .last = last};
+    return true;
+}
+
+/* ---- by path ------------------------------------------------------------------------- */
+
+/* '*' stands for anything but a dot, '**' for anything. */
+static bool path_like(plim_str path, plim_str like)
+{
+    size_t i = 0, k = 0, star = SIZE_MAX, from = 0;
+    bool deep = false;
+    while (i < path.n) {
+        if (k < like.n && like.p[k] == '*') {
+            deep = k + 1 < like.n && like.p[k + 1] == '*';
+            k += deep ? 2 : 1;
+            star = k;
+            from = i;
+        } else if (k < like.n && like.p[k] == path.p[i]) {
+            i++, k++;
+        } else if (star != SIZE_MAX && (deep || path.p[from] != '.')) {
+            i = ++from;
+            k = star;
+        } else {
+            return false;
+        }
+    }
+    while (k < like.n && like.p[k] == '*')
+        k++;
+    return k == like.n;
+}
+
+static bool inside_chosen(const plim_graph *g, const bool *chosen, uint32_t scope)
+{
+    for (uint32_t k = g->scopes[scope].parent; k != PLIM_NONE; k = g->scopes[k].parent)
+        if (chosen[k])
+            return true;
+    return false;
+}
+
+/* The outermost of the chosen scopes, in the order in which they run. */
+static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
+                       const bool *chosen, plim_regions *out)
+{
+    uint32_t cap = 0;
+    for (uint32_t i = 0; i < g->n_nodes;) {
+        uint32_t top = PLIM_NONE;
+        for (uint32_t k = g->nodes[i].scope; k != PLIM_NONE; k = g->scopes[k].parent)
+            if (chosen[k] && !inside_chosen(g, chosen, k))
+                top = k;
+        if (top != PLIM_NONE && !add(a, out, &cap, i, spans[top].last))
+            return false;
+        i = top == PLIM_NONE ? i + 1 : spans[top].last;
+    }
+    return true;
+}
+
+/* ---- blocks ---------------------------------------------------------------------------- */
+
+/* One of several, by its name: "layers.3", "denselayer3". */
+static bool numbered(plim_str path)
+{
+    return path.n && path.p[path.n - 1] >= '0' && path.p[path.n - 1] <= '9';
+}
+
+static bool container(plim_str type)
+{
+    return plim_str_is(type, "Sequential") || plim_str_is(type, "ModuleList");
+}
+
+/* The numbered modules that are made of others; add_chosen takes the outermost. */
+static void choose_blocks(const plim_graph *g, bool *chosen)
+{
+    for (uint32_t i = 0; i < g->n_scopes; i++) {
+        uint32_t parent = g->scopes[i].parent;
+        if (parent != PLIM_NONE && numbered(g->scopes[parent].path) &&
+            !container(g->scopes[parent].type))
+            chosen[parent] = true;
+    }
+}
+
+/* ---- segments ----------------------------------------------------------------------------- */
+
+/* The calls that `scope` makes, in order, as stretches of nodes. */
+static uint32_t child_spans(const plim_graph *g, const span *spans, uint32_t scope, span *out)
+{
+    uint32_t n = 0;
+    for (uint32_t i = spans[scope].first; i < spans[scope].last;) {
+        uint32_t child = g->nodes[i].scope;
+        while (child != PLIM_NONE && child != scope && g->scopes[child].parent != scope)
+            child = g->scopes[child].parent;
+        uint32_t last = child == PLIM_NONE || child == scope ? i + 1 : spans[child].last;
+        out[n++] = (span){i, last};
+        i = last;
+    }
+    return n;
+}
+
+/* The Sequential with most calls, or the model itself if it is one. */
+static uint32_t sequential_of(const plim_graph *g, const span *spans, span *calls)
+{
+    uint32_t best = 0, most = 0;
+    for (uint32_t i = 0; i < g->n_scopes; i++) {
+        bool fits = !i || plim_str_is(g->scopes[i].type, "Sequential");
+        uint32_t n =
+            fits && spans[i].first < spans[i].last ? child_spans(g, spans, i, calls) : 0;
+        if (n > most) {
+            most = n;
+            best = i;
+        }
+    }
+    return best;
+}
+
+plim_status plim_regions_calls(plim_arena *a, const plim_graph *g, uint32_t *n, plim_err *err)
+{
+    span *spans = scope_spans(a, g), *calls = PLIM_NEW_N(a, span, (uint64_t)g->n_nodes + 1);
+    if (!spans || !calls)
+        return plim_oom(err);
+    *n = child_spans(g, spans, sequential_of(g, spans, calls), calls);
+    return *n ? PLIM_OK : plim_fail(err, PLIM_ESHAPE, 0, "the model calls nothing");
+}
+
+/* src: checkpoint.py checkpoint_sequential: len // segments calls each, the rest
+ * with the last, which runs as ever */
+static plim_status add_segments(plim_arena *a, const plim_graph *g, const span *spans,
+                                plim_str number, plim_regions *out, plim_err *err)
+{
+    int64_t segments;
+    int32_t rank;
+    uint32_t cap = 0;
+    span *calls = PLIM_NEW_N(a, span, (uint64_t)g->n_nodes + 1);
+    if (!calls)
+        return plim_oom(err);
+    uint32_t n = child_spans(g, spans, sequential_of(g, spans, calls), calls);
+    if (plim_parse_shape(number, &segments, 1, &rank, NULL) || segments < 1 || segments > n)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "segments '" PLIM_STR_FMT "' is not in 1..%u, the calls there are",
+                         PLIM_STR_ARG(number), (unsigned)n);
+    uint32_t each = n / (uint32_t)segments;
+    for (uint32_t i = 0; i + 1 < (uint32_t)segments; i++)
+        if (!add(a, out, &cap, calls[i * each].first, calls[(i + 1) * each - 1].last))
+            return plim_oom(err);
+    return PLIM_OK;
+}
+
+/* ---- what goes in and out ------------------------------------------------------------------ */
+
+static bool find_edges(plim_arena *a, const plim_graph *g, plim_region *r)
+{
+    bool *seen = PLIM_NEW_N(a, bool, (uint64_t)g->n_values + 1);
+    uint32_t cap_in = 0, cap_out = 0;
+    if (!seen)
+        return false;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const plim_node *n = &g->nodes[i];
+        bool here = i >= r->first && i < r->last;
+        if (i < r->first)
+            continue;
+        for (uint32_t k = 0; k < n->n_args; k++) {
+            const plim_arg *arg = &n->args[k];
+            uint32_t many =
+                arg->kind == PLIM_ARG_VALUES ? arg->n : arg->kind == PLIM_ARG_VALUE;
+            for (uint32_t j = 0; j < many; j++) {
+                uint32_t v = arg->kind == PLIM_ARG_VALUES ? arg->ids[j] : arg->id;
+                if (v == PLIM_NONE || seen[v])
+                    continue;
+                uint32_t maker = g->values[v].node;
+                bool ours = maker != PLIM_NONE && maker >= r->first && maker < r->last;
+                bool input = g->values[v].kind == PLIM_VALUE_NODE ||
+                             g->values[v].kind == PLIM_VALUE_INPUT;
+                if (here && !ours && input) {
+                    if (!PLIM_PUSH_ROOM(a, r->input, r->n_inputs, cap_in))
+                        return false;
+                    r->input[r->n_inputs++] = v;
+                    seen[v] = true;
+                } else if (!here && ours) {
+                    if (!PLIM_PUSH_ROOM(a, r->output, r->n_outputs, cap_out))
+                        return false;
+                    r->output[r->n_outputs++] = v;
+                    seen[v] = true;
+                }
+            }
+        }
+    }
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
+        uint32_t v = g->outputs[i], maker = g->values[v].node;
+        if (seen[v] || maker == PLIM_NONE || maker < r->first || maker >= r->last)
+            continue;
+        if (!PLIM_PUSH_ROOM(a, r->output, r->n_outputs, cap_out))
+            return false;
+        r->output[r->n_outputs++] = v;
+        seen[v] = true;
+    }
+    return true;
+}
+
+plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,
+                              plim_regions *out, plim_err *err)
+{
+    *out = (plim_regions){0};
+    if (!how.n || plim_str_is(how, "none"))
+        return PLIM_OK;
+    plim_str suffix = PLIM_STR(",reentrant");
+    if (how.n > suffix.n && !memcmp(how.p + how.n - suffix.n, suffix.p, suffix.n)) {
+        out->reentrant = true;
+        how.n -= suffix.n;
+    }
+    span *spans = scope_spans(a, g);
+    bool *chosen = PLIM_NEW_N(a, bool, (uint64_t)g->n_scopes + 1);
+    if (!spans || !chosen)
+        return plim_oom(err);
+    plim_str segments = PLIM_STR("segments=");
+    if (how.n > segments.n && !memcmp(how.p, segments.p, segments.n)) {
+        plim_str number = {how.p + segments.n, how.n - segments.n};
+        plim_status st = add_segments(a, g, spans, number, out, err);
+        if (st)
+            return st;
+    } else {
+        if (plim_str_is(how, "blocks"))
+            choose_blocks(g, chosen);
+        else
+            for (uint32_t i = 0; i < g->n_scopes; i++)
+                chosen[i] = path_like(g->scopes[i].path, how);
+        if (!add_chosen(a, g, spans, chosen, out))
+            return plim_oom(err);
+        if (!out->n)
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "no module of the model is what checkpoint '" PLIM_STR_FMT
+                             "' means: name modules by a pattern, as 'layers.*', or "
+                             "segments=N",
+                             PLIM_STR_ARG(how));
+    }
+    for (uint32_t i = 0; i < out->n; i++)
+        if (!find_edges(a, g, &out->r[i]))
+            return plim_oom(err);
+    return PLIM_OK;
+}

@@ -1,0 +1,326 @@
+"""models.py -- the models that differential.py compares, one line each.
+
+make(name) gives (module, positional inputs, keyword inputs) on the CPU, in training
+mode.  A model either returns logits or the like (the loop takes a loss of them) or
+a loss of its own (transformers with labels).  Small on purpose: what is compared is
+bytes and their order, not speed.
+"""
+
+import functools
+import importlib
+import sys
+import types
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+
+SEQ = 128
+
+
+# ---- torchvision ---------------------------------------------------------------
+
+VISION = {  # name: side of the picture
+    "alexnet": 96, "vgg11": 64, "vgg11_bn": 64, "vgg16": 64, "vgg16_bn": 64,
+    "resnet18": 64, "resnet34": 64, "resnet50": 64, "resnext50_32x4d": 64, "wide_resnet50_2": 64,
+    "squeezenet1_0": 64, "squeezenet1_1": 64, "densenet121": 64, "googlenet": 96,
+    "inception_v3": 299, "mobilenet_v2": 64, "mobilenet_v3_small": 64, "mobilenet_v3_large": 64,
+    "mnasnet0_5": 64, "mnasnet1_0": 64, "shufflenet_v2_x0_5": 64, "shufflenet_v2_x1_0": 64,
+    "efficientnet_b0": 64, "efficientnet_b1": 64, "efficientnet_v2_s": 64, "regnet_x_400mf": 64,
+    "regnet_y_400mf": 64, "convnext_tiny": 64, "vit_b_16": 64, "vit_b_32": 64, "swin_t": 64,
+    "swin_v2_t": 64, "maxvit_t": 224,
+}
+SEGMENTATION = {"fcn_resnet50": 64, "deeplabv3_resnet50": 64, "deeplabv3_mobilenet_v3_large": 64,
+                "lraspp_mobilenet_v3_large": 64}
+VIDEO = {"r3d_18": (4, 32), "mc3_18": (4, 32), "r2plus1d_18": (4, 32), "s3d": (16, 224),
+         "mvit_v1_b": (16, 224), "swin3d_t": (4, 64)}
+
+
+def torchvision_models():
+    """torchvision's models.  Its C++ ops are built for the PyTorch of PyPI, with CUDA, and do
+    not load into a CPU build; the models need none."""
+    sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("none"))
+    from torchvision import models
+    return models
+
+
+def vision(name, batch):
+    models = torchvision_models()
+    kwargs = {}
+    if name in ("vit_b_16", "vit_b_32"):
+        kwargs["image_size"] = VISION[name]
+    if name in ("googlenet", "inception_v3"):
+        kwargs.update(init_weights=False)
+    side = VISION[name]
+    return models.get_model(name, **kwargs), (torch.zeros(batch, 3, side, side),), {}
+
+
+def segmentation(name, batch):
+    models = torchvision_models()
+    side = SEGMENTATION[name]
+    model = models.get_model(name, weights=None, weights_backbone=None)
+    return model, (torch.zeros(batch, 3, side, side),), {}
+
+
+def video(name, batch):
+    models = torchvision_models()
+    frames, side = VIDEO[name]
+    return (models.get_model(name), (torch.zeros(batch, 3, frames, side, side),), {})
+
+
+# ---- transformers ----------------------------------------------------------------
+
+DECODER = dict(vocab_size=8192, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
+               num_attention_heads=8, num_key_value_heads=4, max_position_embeddings=512)
+ENCODER = dict(vocab_size=8192, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
+               num_attention_heads=8, max_position_embeddings=512)
+
+HF = {  # name: (class, config class, config)
+    "gpt2": ("GPT2LMHeadModel", "GPT2Config",
+             dict(vocab_size=8192, n_embd=256, n_layer=4, n_head=8, n_positions=512)),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", DECODER),
+    "mistral": ("MistralForCausalLM", "MistralConfig", DECODER),
+    "mixtral": ("MixtralForCausalLM", "MixtralConfig",
+                dict(DECODER, num_local_experts=4, num_experts_per_tok=2)),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", DECODER),
+    "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", dict(DECODER, head_dim=32)),
+    "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", dict(DECODER, head_dim=32)),
+    "gemma": ("GemmaForCausalLM", "GemmaConfig", dict(DECODER, head_dim=32)),
+    "phi3": ("Phi3ForCausalLM", "Phi3Config", dict(DECODER, pad_token_id=0)),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", ENCODER),
+    "opt": ("OPTForCausalLM", "OPTConfig",
+            dict(vocab_size=8192, hidden_size=256, ffn_dim=512, num_hidden_layers=4,
+                 num_attention_heads=8, max_position_embeddings=512, word_embed_proj_dim=256)),
+    "bert": ("BertForMaskedLM", "BertConfig", ENCODER),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", ENCODER),
+    "distilbert": ("DistilBertForMaskedLM", "DistilBertConfig",
+                   dict(vocab_size=8192, dim=256, hidden_dim=512, n_layers=4, n_heads=8,
+                        max_position_embeddings=512)),
+    "electra": ("ElectraForMaskedLM", "ElectraConfig", dict(ENCODER, embedding_size=128)),
+    "t5": ("T5ForConditionalGeneration", "T5Config",
+           dict(vocab_size=8192, d_model=256, d_kv=32, d_ff=512, num_layers=4, num_heads=8,
+                decoder_start_token_id=0)),
+    "bart": ("BartForConditionalGeneration", "BartConfig",
+             dict(vocab_size=8192, d_model=256, encoder_layers=4, decoder_layers=4,
+                  encoder_attention_heads=8, decoder_attention_heads=8, encoder_ffn_dim=512,
+                  decoder_ffn_dim=512, max_position_embeddings=512)),
+    "whisper": ("WhisperForConditionalGeneration", "WhisperConfig",
+                dict(vocab_size=8192, d_model=256, encoder_layers=4, decoder_layers=4,
+                     encoder_attention_heads=8, decoder_attention_heads=8, encoder_ffn_dim=512,
+                     decoder_ffn_dim=512, num_mel_bins=80, max_source_positions=512,
+                     max_target_positions=256, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+                     decoder_start_token_id=1)),
+    "clip": ("CLIPModel", "CLIPConfig",
+             dict(text_config=dict(ENCODER, projection_dim=128),
+                  vision_config=dict(hidden_size=256, intermediate_size=512,
+                                     num_hidden_layers=4, num_attention_heads=8, image_size=64,
+                                     patch_size=8, projection_dim=128), projection_dim=128)),
+    "vit_hf": ("ViTForImageClassification", "ViTConfig",
+               dict(hidden_size=256, intermediate_size=512, num_hidden_layers=4,
+                    num_attention_heads=8, image_size=64, patch_size=8, num_labels=1000)),
+    "mamba": ("MambaForCausalLM", "MambaConfig",
+              dict(vocab_size=8192, hidden_size=256, state_size=16, num_hidden_layers=2)),
+}
+
+
+def hf(name, batch):
+    import transformers
+    model, config, kwargs = HF[name]
+    config = getattr(transformers, config)(use_cache=False, **kwargs) \
+        if "use_cache" not in kwargs and name not in ("clip", "vit_hf") \
+        else getattr(transformers, config)(**kwargs)
+    module = getattr(transformers, model)(config)
+    ids = torch.ones(batch, SEQ, dtype=torch.long)
+    if name == "whisper":
+        return module, (), dict(input_features=torch.zeros(batch, 80, 1024), labels=ids)
+    if name == "clip":
+        return module, (), dict(input_ids=ids, pixel_values=torch.zeros(batch, 3, 64, 64),
+                                return_loss=True)
+    if name == "vit_hf":
+        return module, (), dict(pixel_values=torch.zeros(batch, 3, 64, 64),
+                                labels=torch.zeros(batch, dtype=torch.long))
+    return module, (), dict(input_ids=ids, labels=ids)
+
+
+# ---- written out here ----------------------------------------------------------------
+
+class Recurrent(nn.Module):
+    def __init__(self, kind, **kwargs):
+        super().__init__()
+        self.embed = nn.Embedding(8192, 256)
+        self.rnn = getattr(nn, kind)(256, 256, num_layers=2, batch_first=True, **kwargs)
+        self.head = nn.Linear(256 * (2 if kwargs.get("bidirectional") else 1), 8192)
+
+    def forward(self, x):
+        x, _ = self.rnn(self.embed(x))
+        return self.head(x)
+
+
+class UNet(nn.Module):
+    """Two levels, as in segmentation."""
+
+    def __init__(self, width=16):
+        super().__init__()
+        def block(a, b):
+            return nn.Sequential(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU(),
+                                 nn.Conv2d(b, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU())
+        self.down1, self.down2, self.mid = block(3, width), block(width, 2 * width), \
+            block(2 * width, 4 * width)
+        self.up2 = nn.ConvTranspose2d(4 * width, 2 * width, 2, 2)
+        self.dec2 = block(4 * width, 2 * width)
+        self.up1 = nn.ConvTranspose2d(2 * width, width, 2, 2)
+        self.dec1 = block(2 * width, width)
+        self.head = nn.Conv2d(width, 4, 1)
+        self.pool = nn.MaxPool2d(2)
+
+    def forward(self, x):
+        a = self.down1(x)
+        b = self.down2(self.pool(a))
+        x = self.mid(self.pool(b))
+        x = self.dec2(torch.cat([self.up2(x), b], 1))
+        x = self.dec1(torch.cat([self.up1(x), a], 1))
+        return self.head(x)
+
+
+class DiffusionBlock(nn.Module):
+    """A residual block with time embedding and attention, as diffusion U-Nets have."""
+
+    def __init__(self, width=32):
+        super().__init__()
+        self.inp = nn.Conv2d(4, width, 3, padding=1)
+        self.norm1, self.conv1 = nn.GroupNorm(8, width), nn.Conv2d(width, width, 3, padding=1)
+        self.time = nn.Sequential(nn.Linear(64, 128), nn.SiLU(), nn.Linear(128, width))
+        self.norm2, self.conv2 = nn.GroupNorm(8, width), nn.Conv2d(width, width, 3, padding=1)
+        self.norm3 = nn.GroupNorm(8, width)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.down = nn.Conv2d(width, width, 3, stride=2, padding=1)
+        self.up = nn.Upsample(scale_factor=2, mode="nearest")
+        self.out = nn.Conv2d(2 * width, 4, 3, padding=1)
+
+    def forward(self, x, t):
+        half = torch.exp(torch.arange(32, device=x.device) * (-9.21 / 32))
+        angle = t[:, None].float() * half[None]
+        emb = self.time(torch.cat([torch.sin(angle), torch.cos(angle)], -1))
+        x = self.inp(x)
+        h = self.conv1(nn.functional.silu(self.norm1(x))) + emb[:, :, None, None]
+        x = x + self.conv2(nn.functional.silu(self.norm2(h)))
+        b, c, hh, ww = x.shape
+        y = self.norm3(x).flatten(2).transpose(1, 2)
+        q, k, v = self.qkv(y).chunk(3, -1)
+        q, k, v = (z.view(b, hh * ww, 4, c // 4).transpose(1, 2) for z in (q, k, v))
+        y = nn.functional.scaled_dot_product_attention(q, k, v)
+        x = x + self.proj(y.transpose(1, 2).reshape(b, hh * ww, c)).transpose(1, 2).view(b, c, hh, ww)
+        return self.out(torch.cat([self.up(self.down(x)), x], 1))
+
+
+class Mlp(nn.Sequential):
+    def __init__(self, layers=8, width=1024):
+        parts = []
+        for _ in range(layers):
+            parts += [nn.Linear(width, width), nn.ReLU()]
+        super().__init__(*parts, nn.Linear(width, 10))
+
+
+OWN = {
+    "mlp": (Mlp, lambda b: (torch.zeros(b, 1024),)),
+    "lstm": (lambda: Recurrent("LSTM"), lambda b: (torch.ones(b, SEQ, dtype=torch.long),)),
+    "lstm_bidirectional": (lambda: Recurrent("LSTM", bidirectional=True),
+                           lambda b: (torch.ones(b, SEQ, dtype=torch.long),)),
+    "gru": (lambda: Recurrent("GRU"), lambda b: (torch.ones(b, SEQ, dtype=torch.long),)),
+    "rnn_tanh": (lambda: Recurrent("RNN"), lambda b: (torch.ones(b, SEQ, dtype=torch.long),)),
+    "unet": (UNet, lambda b: (torch.zeros(b, 3, 64, 64),)),
+    "diffusion_block": (DiffusionBlock,
+                        lambda b: (torch.zeros(b, 4, 16, 16), torch.zeros(b, dtype=torch.long))),
+    "transformer_encoder": (
+        lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(256, 8, 1024, batch_first=True), 4,
+            enable_nested_tensor=False),
+        lambda b: (torch.zeros(b, SEQ, 256),)),
+}
+
+
+def own(name, batch):
+    model, inputs = OWN[name]
+    return model(), inputs(batch), {}
+
+
+FAMILIES = [(VISION, vision), (SEGMENTATION, segmentation), (VIDEO, video), (HF, hf), (OWN, own)]
+NAMES = [name for table, _ in FAMILIES for name in table]
+
+
+def blocks(model):
+    """What plimsoll calls blocks: each outermost module whose name ends in a number and that
+    is made of others."""
+    found = {}
+    for path, module in model.named_modules():
+        inside = any(path.startswith(other + ".") for other in found)
+        if path[-1:].isdigit() and not inside and list(module.children()) and \
+                type(module) not in (nn.Sequential, nn.ModuleList):
+            found[path] = module
+    return list(found.values())
+
+
+def checkpoint(name, model):
+    if name in HF:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+        return
+    for module in blocks(model):
+        module.forward = functools.partial(
+            torch.utils.checkpoint.checkpoint, module.forward, use_reentrant=False)
+
+
+def has_blocks(name):
+    model = make(name)[0]
+    print("yes" if getattr(model, "supports_gradient_checkpointing", False) or
+          name not in HF and blocks(model) else "no")
+
+
+def names():
+    print(*NAMES)
+
+
+def versions():
+    torchvision_models()
+    import torchvision
+    import transformers
+    print(f"torch {torch.__version__}, torchvision {torchvision.__version__}, "
+          f"transformers {transformers.__version__}")
+
+
+def export(name, path):
+    """torch.export of a model, along the branches that eager code takes on a GPU:
+    transformers makes attention masks for an exported model that it leaves out
+    otherwise."""
+    model, args, kwargs = make(name)
+    if name in HF:
+        from transformers import masking_utils
+        find = masking_utils.find_packed_sequence_indices
+        masking_utils.is_torchdynamo_exporting = lambda: False
+        masking_utils.find_packed_sequence_indices = lambda ids: (find(ids), None)[1]
+    if name in ("googlenet", "inception_v3"):
+        model = Heads(model)
+    torch.export.save(torch.export.export(model, args, kwargs, strict=False), path)
+
+
+class Heads(nn.Module):
+    """A named tuple cannot be written to a file; a plain one can."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return tuple(self.model(x))
+
+
+def make(name, batch=16):
+    torch.manual_seed(0)
+    for table, build in FAMILIES:
+        if name in table:
+            model, args, kwargs = build(name, batch)
+            return model.train(), args, kwargs
+    if ":" in name:  # a function of the user's
+        module, function = name.split(":")
+        model, args, kwargs = getattr(importlib.import_module(module), function)()
+        return model.train(), args, kwargs
+    raise SystemExit(f"unknown model '{name}': known are {', '.join(NAMES)}")
