@@ -77,7 +77,7 @@ add_test(NAME tree.check_docs
 
 # A library with sanitizers cannot be loaded into a Python without them.
 if(TARGET plimsoll AND NOT sanitize)
-    foreach(part figures examples fits tapes cases)
+    foreach(part figures examples fits tapes segments cases places several halving)
         add_test(NAME run.${part}
                  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/run/check.py
                          $<TARGET_FILE:plimsoll> ${part})
@@ -85,6 +85,19 @@ if(TARGET plimsoll AND NOT sanitize)
         set_tests_properties(run.${part} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
                              RESOURCE_LOCK torch_shim)
     endforeach()
+endif()
+
+# ---- tests/golden/cuda: PyTorch's own requests on a card, beside predictions -----------
+
+if(TARGET plimsoll)
+    add_test(NAME golden.cuda
+             COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>
+                     ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/cuda/compare.py nets)
+    # Recorded dry runs of whole models, and what is predicted for them.
+    add_test(NAME golden.differential
+             COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>
+                     ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/differential/differential.py
+                     compare)
 endif()
 
 if(TARGET plimsoll)

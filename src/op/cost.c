@@ -77,6 +77,48 @@ void plim_cost_addmm(const plim_cost_call *c, plim_cost *out)
     cost_inner(c, plim_cost_in(c, 1), out);
 }
 
+/* The product of all letters' sizes, as if in one step. */
+void plim_cost_einsum(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_arg *text = &c->node->args[0], *in = &c->node->args[1];
+    uint64_t macs = 1, seen = 0;
+    if (c->node->n_args < 2 || text->kind != PLIM_ARG_STR || in->kind != PLIM_ARG_VALUES)
+        return;
+    uint32_t k = 0;
+    int32_t d = 0;
+    for (size_t i = 0; i < text->str.n && text->str.p[i] != '-' && k < in->n; i++) {
+        char ch = text->str.p[i];
+        bool letter = (ch | 32) >= 'a' && (ch | 32) <= 'z';
+        const plim_meta *x = &c->g->values[in->ids[k]].meta;
+        uint64_t bit = letter ? 1ull << (ch & 63) : 0;
+        if (letter && !(seen & bit) && d < x->rank)
+            macs = plim_sat_mul(macs, (uint64_t)PLIM_MAX(x->dim[d], 0));
+        seen |= bit;
+        d += letter;
+        if (ch == ',') {
+            k++;
+            d = 0;
+        }
+    }
+    set_macs(out, macs);
+}
+
+/* Each weight matrix once for each step of each sequence. */
+void plim_cost_rnn(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_meta *x = plim_cost_in(c, 0);
+    uint64_t weights = 0;
+    if (c->node->n_args < 3 || c->node->args[2].kind != PLIM_ARG_VALUES || !x || !x->rank)
+        return;
+    for (uint32_t i = 0; i < c->node->args[2].n; i++) {
+        const plim_meta *w = &c->g->values[c->node->args[2].ids[i]].meta;
+        if (w->rank == 2)
+            weights = plim_sat_add(weights, numel(w));
+    }
+    uint64_t steps = numel(x) / (uint64_t)PLIM_MAX(x->dim[x->rank - 1], 1);
+    set_macs(out, plim_sat_mul(steps, weights));
+}
+
 /* One operation an element of the window. */
 void plim_cost_pool(const plim_cost_call *c, plim_cost *out)
 {

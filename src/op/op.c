@@ -117,9 +117,9 @@ static plim_arg schema_default(plim_str d)
     return a;
 }
 
-plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg *given,
-                         uint32_t n_given, const plim_arg **args, uint32_t *n_args,
-                         plim_err *err)
+plim_status plim_schema_bind(plim_arena *a, const char *schema, const plim_named_arg *given,
+                             uint32_t n_given, const plim_arg **args, uint32_t *n_args,
+                             plim_str *unknown, plim_err *err)
 {
     plim_arg slot[32];
     if (n_given > 64)
@@ -127,7 +127,7 @@ plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg 
                          (unsigned)n_given);
     uint32_t n = 0;
     uint64_t used = 0; /* bit i: given[i] has its slot */
-    plim_str rest = plim_str_of(op->schema);
+    plim_str rest = plim_str_of(schema);
     schema_slot s;
     while (n < PLIM_COUNT(slot) && schema_next(&rest, &s)) {
         slot[n] = schema_default(s.def);
@@ -140,16 +140,27 @@ plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg 
             }
         n++;
     }
-    for (uint32_t i = 0; i < n_given; i++)
+    for (uint32_t i = n_given; unknown && i-- > 0;)
         if (!(used >> i & 1))
-            return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                             "op '%s' has no argument '" PLIM_STR_FMT "'", op->name,
-                             PLIM_STR_ARG(given[i].name));
-    plim_arg *out = PLIM_NEW_N(a, plim_arg, n);
+            *unknown = given[i].name;
+    plim_arg *out = PLIM_NEW_N(a, plim_arg, (uint64_t)n + 1);
     if (!out)
         return plim_oom(err);
     memcpy(out, slot, n * sizeof *out);
     *args = out;
     *n_args = n;
     return PLIM_OK;
+}
+
+plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg *given,
+                         uint32_t n_given, const plim_arg **args, uint32_t *n_args,
+                         plim_err *err)
+{
+    plim_str unknown = {NULL, 0};
+    plim_status st =
+        plim_schema_bind(a, op->schema, given, n_given, args, n_args, &unknown, err);
+    if (st || !unknown.p)
+        return st;
+    return plim_fail(err, PLIM_EUNSUPPORTED, 0, "op '%s' has no argument '" PLIM_STR_FMT "'",
+                     op->name, PLIM_STR_ARG(unknown));
 }

@@ -41,9 +41,13 @@ typedef struct plim_named_arg {
     plim_arg arg;
 } plim_named_arg;
 
-/* Puts arguments into the slots of the op's schema and fills in defaults.
- * Names that the schema lacks are refused (PLIM_EUNSUPPORTED): the caller then
- * lowers the node without a rule.  *args lives in `a`. */
+/* Puts arguments into the slots of a schema and fills in defaults.  *unknown (may
+ * be NULL) becomes the first name that the schema lacks.  *args lives in `a`. */
+plim_status plim_schema_bind(plim_arena *a, const char *schema, const plim_named_arg *given,
+                             uint32_t n_given, const plim_arg **args, uint32_t *n_args,
+                             plim_str *unknown, plim_err *err);
+/* To an op's schema, which must have every name (else PLIM_EUNSUPPORTED): the
+ * caller then lowers the node without a rule. */
 plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg *given,
                          uint32_t n_given, const plim_arg **args, uint32_t *n_args,
                          plim_err *err);

@@ -42,6 +42,8 @@ plim_t plim_at_permute(plim_machine *m, plim_t x, const int64_t *perm);
 plim_t plim_at_expand(plim_machine *m, plim_t x, int32_t rank, const int64_t *dim);
 plim_t plim_at_unsqueeze(plim_machine *m, plim_t x, int32_t dim);
 plim_t plim_at_squeeze(plim_machine *m, plim_t x, int32_t dim);
+plim_t plim_at_narrow(plim_machine *m, plim_t x, int32_t dim, int64_t length);
+plim_t plim_at_cat(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim);
 plim_t plim_at_contiguous(plim_machine *m, plim_t x);
 plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout);
 plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t);
@@ -57,21 +59,45 @@ plim_t plim_at_sub(plim_machine *m, plim_t a, plim_t b);
 plim_t plim_at_mul(plim_machine *m, plim_t a, plim_t b, bool inplace);
 
 /* ---- reduce ------------------------------------------------------------- */
+plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep);
 plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want);
 /* The buffer that a reduction of x over `mask` dims takes on the card, freed at once. */
 void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask);
 
-/* ---- conv --------------------------------------------------------------- */
-/* What cuDNN takes for a convolution of x by w to y, freed at once. */
-void plim_conv_scratch(plim_machine *m, const plim_meta *x, const plim_meta *w,
-                       const plim_meta *y);
+/* ---- index ------------------------------------------------------------------ */
+/* What nonzero() of n elements takes besides its result, freed at once. */
+void plim_nonzero_inside(plim_machine *m, uint64_t n);
+
+/* ---- sort --------------------------------------------------------------- */
+/* What cub's radix sort of n keys with 64-bit values takes, by so many bits of the
+ * key; with buffers for the passes, unless the caller has them.  Freed at once. */
+void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bits,
+                   bool buffers);
+/* What a running sum of n values takes. */
+void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes);
 
 /* ---- matmul ------------------------------------------------------------- */
 plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b);
 plim_t plim_at_bmm(plim_machine *m, plim_t a, plim_t b);
 
+/* ---- attention ---------------------------------------------------------- */
+typedef enum plim_sdpa { /* numbered as at::SDPBackend */
+                         PLIM_SDPA_MATH,
+                         PLIM_SDPA_FLASH,
+                         PLIM_SDPA_EFFICIENT,
+                         PLIM_SDPA_CUDNN
+} plim_sdpa;
+typedef struct plim_sdpa_call {
+    bool mask, mask_grad, causal, gqa, dropout;
+    unsigned without; /* bit of each kernel that the user has switched off */
+} plim_sdpa_call;
+/* Which kernel this card would take. */
+plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
+                           const plim_meta *v, const plim_sdpa_call *call);
+
 /* ---- softmax ------------------------------------------------------------ */
 plim_t plim_at_softmax(plim_machine *m, plim_t x, bool is_log);
+plim_t plim_at_safe_softmax(plim_machine *m, plim_t x); /* over the last dim */
 plim_t plim_at_dropout(plim_machine *m, plim_t x, double p, bool train, bool inplace);
 
 /* ---- loss: over the mean (reduce), or element by element ------------------- */
@@ -86,6 +112,11 @@ plim_t plim_at_sum_all(plim_machine *m, plim_t x);
 #include "op/ops.def"
 #undef PLIM_OP
 
+/* ---- kernels named in kernels.def ----------------------------------------- */
+#define PLIM_KERNEL(name, makes, run, schema) void plim_kernel_##run(plim_call *c);
+#include "op/kernels.def"
+#undef PLIM_KERNEL
+
 void plim_cost_none(const plim_cost_call *c,
                     plim_cost *out); /* moves bytes, computes nothing */
 void plim_cost_view(const plim_cost_call *c, plim_cost *out); /* not even that */
@@ -99,6 +130,8 @@ void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out);
 void plim_cost_linear(const plim_cost_call *c, plim_cost *out);
 void plim_cost_matmul(const plim_cost_call *c, plim_cost *out);
 void plim_cost_addmm(const plim_cost_call *c, plim_cost *out);
+void plim_cost_einsum(const plim_cost_call *c, plim_cost *out);
+void plim_cost_rnn(const plim_cost_call *c, plim_cost *out);
 void plim_cost_pool(const plim_cost_call *c, plim_cost *out);
 void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out);
 

@@ -4,8 +4,6 @@
  * cuda/attention.cu, cuda/attention_backward.cu, cuda/sdp_utils.cpp. */
 #include "op/rules.h"
 
-enum { SDPA_MATH, SDPA_FLASH, SDPA_EFFICIENT };
-
 /* saved slots */
 enum { S_Q, S_K, S_V, S_MASK, S_LSE, S_OUT, S_SEED, S_OFFSET };
 
@@ -22,27 +20,45 @@ static sdpa_dims sdpa_dims_of(plim_machine *m, plim_t q, plim_t k, plim_t v)
                        b->dim[2], a->dim[3], c->dim[3]};
 }
 
-/* src: sdp_utils.cpp.  flash: 16-bit, sm80 on, no mask, equal head sizes up to
- * 256; efficient: sm50 on (bf16: sm80), aligned head size, a mask from 2.1 on. */
-static int sdpa_backend(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t mask,
-                        bool causal)
+static bool off(const plim_sdpa_call *call, plim_sdpa backend)
 {
-    const plim_world *w = plim_m_world(m);
-    const plim_meta *qm = plim_m_meta(m, q), *km = plim_m_meta(m, k), *vm = plim_m_meta(m, v);
+    return call->without >> backend & 1;
+}
+
+/* Hopper and data-centre Blackwell take cuDNN's kernel where it can serve.
+ * src: sdp_utils.cpp check_prefer_cudnn_attention; the release is what facts 12.5
+ * says, 2.15 what tests/golden/cuda shows */
+static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_meta *v,
+                         const plim_sdpa_call *call)
+{
+    return w->torch >= 213 && (w->cc == 90 || w->cc == 100) && !call->mask_grad &&
+           !call->dropout && q->dim[2] > 1 && q->dim[3] % 8 == 0 && v->dim[3] % 8 == 0 &&
+           q->dim[3] <= 256 && v->dim[3] <= 256;
+}
+
+/* flash: 16-bit, sm80 on, no mask, equal head sizes up to 256; efficient: sm50 on
+ * (bf16: sm80), aligned head size, a mask from 2.1 on.  src: sdp_utils.cpp */
+plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
+                           const plim_meta *v, const plim_sdpa_call *call)
+{
     int cc = w->cc ? w->cc : 80;
-    bool half = qm->dtype == PLIM_F16 || qm->dtype == PLIM_BF16;
+    bool half = q->dtype == PLIM_F16 || q->dtype == PLIM_BF16;
+    if (q->rank != 4 || w->torch < 200 || (call->mask && w->torch < 201) ||
+        (q->dtype == PLIM_BF16 && cc < 80))
+        return PLIM_SDPA_MATH;
+    bool unit = q->stride[3] == 1 && k->stride[3] == 1 && v->stride[3] == 1;
+    bool heads = q->dim[1] == k->dim[1] && k->dim[1] == v->dim[1];
+    bool square = q->dim[2] == k->dim[2], grouped = heads || call->gqa;
+    if (!off(call, PLIM_SDPA_CUDNN) && half && unit && grouped && cudnn_serves(w, q, v, call))
+        return PLIM_SDPA_CUDNN;
+    if (!off(call, PLIM_SDPA_FLASH) && half && cc >= 80 && !call->mask && unit &&
+        q->dim[3] <= 256 && q->dim[3] == v->dim[3] && grouped && (square || !call->causal))
+        return PLIM_SDPA_FLASH;
     int64_t align = half ? 8 : 4;
-    if (w->torch < 200 || (mask && w->torch < 201))
-        return SDPA_MATH;
-    bool unit = qm->stride[3] == 1 && km->stride[3] == 1 && vm->stride[3] == 1;
-    if (half && cc >= 80 && !mask && qm->dim[3] <= 256 && qm->dim[3] == vm->dim[3] && unit &&
-        !(causal && qm->dim[2] != km->dim[2]))
-        return SDPA_FLASH;
-    bool efficient = qm->dtype == PLIM_F32 || (qm->dtype == PLIM_BF16 ? cc >= 80 : half);
-    if (efficient && qm->dim[3] % align == 0 && vm->dim[3] % align == 0 && unit &&
-        qm->dim[1] == km->dim[1])
-        return SDPA_EFFICIENT;
-    return SDPA_MATH;
+    if (!off(call, PLIM_SDPA_EFFICIENT) && cc >= 50 && (half || q->dtype == PLIM_F32) &&
+        heads && unit && q->dim[3] % align == 0 && v->dim[3] % align == 0)
+        return PLIM_SDPA_EFFICIENT;
+    return PLIM_SDPA_MATH;
 }
 
 /* A [B, H, S, D] tensor in the memory order [B, S, H, D] that the backward
@@ -58,22 +74,95 @@ static plim_t sdpa_bshd(plim_machine *m, plim_t t)
                                   : plim_m_empty_contig(m, x.dtype, x.rank, x.dim);
 }
 
+/* What all kernels but the plain one keep: out[0..3] as the kernel made them. */
+static plim_t sdpa_keep(plim_machine *m, plim_gnode *n, const plim_t in[3], plim_t mask,
+                        plim_t out[4])
+{
+    static const uint32_t slot[4] = {S_OUT, S_LSE, S_SEED, S_OFFSET};
+    for (uint32_t i = 0; i < 3; i++)
+        plim_m_save(m, n, S_Q + i, in[i]);
+    plim_m_save(m, n, S_MASK, mask);
+    for (uint32_t i = 4; i-- > 0;) {
+        plim_m_save(m, n, slot[i], out[i]);
+        if (i)
+            plim_m_drop(m, out[i]);
+    }
+    plim_m_drop(m, mask);
+    plim_m_output(m, n, 0, out[0]);
+    return out[0];
+}
+
 /* ---- flash ------------------------------------------------------------------------- */
 
-static void flash_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+/* Into how many parts the keys are split where there are too few rows of blocks to
+ * fill the card.  src: flash_api.cpp set_params_splitkv, num_splits_heuristic */
+static int64_t flash_splits(plim_machine *m, const sdpa_dims *d)
 {
-    plim_t q = plim_m_saved(m, n, S_Q), k = plim_m_saved(m, n, S_K),
-           v = plim_m_saved(m, n, S_V);
+    enum { MOST = 128, ROWS = 64 };
+    int64_t width = d->D <= 64 ? 256 : d->D <= 128 ? 128 : 64;
+    int64_t blocks = (d->Sk + width - 1) / width, slots = 2 * plim_m_sms(m, NULL);
+    double rows = (double)d->B * (double)d->H * (double)((d->Sq + ROWS - 1) / ROWS);
+    double eff[MOST + 1], best = 0;
+    int64_t most = PLIM_MIN(PLIM_MIN((int64_t)MOST, slots), blocks);
+    if (rows >= 0.8 * (double)slots)
+        return 1;
+    for (int64_t n = 1; n <= most; n++) {
+        bool other = n == 1 || (blocks + n - 1) / n != (blocks + n - 2) / (n - 1);
+        double waves = rows * (double)n / (double)slots;
+        int64_t whole = (int64_t)waves + ((double)(int64_t)waves < waves);
+        eff[n] = other && whole ? waves / (double)whole : 0;
+        best = PLIM_MAX(best, eff[n]);
+    }
+    for (int64_t n = 1; n <= most; n++)
+        if (eff[n] > 0 && eff[n] >= 0.85 * best)
+            return n;
+    return 1;
+}
+
+static int64_t flash_width(int64_t D) { return D <= 128 ? round_up(D, 32) : round_up(D, 64); }
+
+/* out and log-sum-exp; the random state, which is on the card since 2.7.  The
+ * result keeps q's memory order: the projections' [B, S, H, D] stays viewable. */
+enum { F_OUT, F_LSE, F_SEED, F_OFFSET, F_COUNT };
+
+static void flash_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool dropout,
+                         plim_t out[F_COUNT])
+{
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
-    int64_t rows = round_up(d.Sq, 128),
-            width = d.D <= 128 ? round_up(d.D, 32) : round_up(d.D, 64);
-    plim_dtype t = plim_m_meta(m, g[0])->dtype;
-    plim_t gc = sdpa_bshd(m, g[0]), oc = sdpa_bshd(m, plim_m_saved(m, n, S_OUT));
+    bool on_card = plim_m_world(m)->torch >= 207;
+    int64_t splits = dropout ? 1 : flash_splits(m, &d);
+    plim_t lse_acc = 0, out_acc = 0;
+    out[F_OUT] = plim_m_empty_like(m, q);
+    out[F_LSE] = plim_m_empty_contig(m, PLIM_F32, 3, (int64_t[]){d.B, d.H, d.Sq});
+    if (splits > 1) {
+        lse_acc = plim_m_scratch_of(m, PLIM_F32, 4, (int64_t[]){splits, d.B, d.H, d.Sq});
+        out_acc = plim_m_scratch_of(m, PLIM_F32, 5,
+                                    (int64_t[]){splits, d.B, d.H, d.Sq, flash_width(d.D)});
+    }
+    out[F_SEED] = on_card ? plim_m_empty_contig(m, PLIM_U64, 1, (int64_t[]){2}) : 0;
+    out[F_OFFSET] = on_card ? plim_m_empty_contig(m, PLIM_U64, 0, NULL) : 0;
+    if (on_card && dropout) { /* the state that was drawn takes its place */
+        plim_t drawn = plim_m_empty_contig(m, PLIM_U64, 1, (int64_t[]){2});
+        plim_m_drop(m, out[F_SEED]);
+        out[F_SEED] = drawn;
+    }
+    plim_m_drop(m, lse_acc);
+    plim_m_drop(m, out_acc);
+}
+
+static void flash_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_t k, plim_t v,
+                                  plim_t out, plim_t dx[3])
+{
+    sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    int64_t rows = round_up(d.Sq, 128);
+    plim_dtype t = plim_m_meta(m, g)->dtype;
+    plim_t gc = sdpa_bshd(m, g), oc = sdpa_bshd(m, out);
     dx[0] = plim_m_empty_like(m, q);
     dx[1] = plim_m_empty_like(m, k);
     dx[2] = plim_m_empty_like(m, v);
     plim_t softmax_d = plim_m_scratch_of(m, PLIM_F32, 3, (int64_t[]){d.B, d.H, rows});
-    plim_t acc = plim_m_scratch_of(m, PLIM_F32, 4, (int64_t[]){d.B, rows, d.H, width});
+    plim_t acc =
+        plim_m_scratch_of(m, PLIM_F32, 4, (int64_t[]){d.B, rows, d.H, flash_width(d.D)});
     plim_t ek = 0, ev = 0;
     if (d.Hk != d.H) {
         ek = plim_m_scratch_of(m, t, 4, (int64_t[]){d.B, d.Sk, d.H, d.D});
@@ -86,32 +175,43 @@ static void flash_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
     plim_m_drop(m, oc);
     plim_m_drop(m, gc);
 }
+
+/* output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, philox seed, offset,
+ * debug_attn_mask: those that are tensors, in their order */
+void plim_kernel_flash(plim_call *c)
+{
+    plim_t q = plim_arg_tensor(c, 0), made[F_COUNT];
+    flash_kernel(c->m, q, plim_arg_tensor(c, 1), plim_arg_tensor(c, 2),
+                 plim_arg_float(c, 3, 0.0) > 0.0, made);
+    c->out[0] = made[F_OUT];
+    c->out[1] = made[F_LSE];
+    c->out[4] = made[F_SEED];
+    c->out[5] = made[F_OFFSET];
+    c->out[6] = plim_m_empty_contig(c->m, plim_m_meta(c->m, q)->dtype, 1, (int64_t[]){0});
+    c->n_out = 7;
+}
+void plim_kernel_flash_backward(plim_call *c)
+{
+    flash_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                          plim_arg_tensor(c, 2), plim_arg_tensor(c, 3), plim_arg_tensor(c, 4),
+                          c->out);
+    c->n_out = 3;
+}
+
+static void flash_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    flash_backward_kernel(m, g[0], plim_m_saved(m, n, S_Q), plim_m_saved(m, n, S_K),
+                          plim_m_saved(m, n, S_V), plim_m_saved(m, n, S_OUT), dx);
+}
 static const plim_grad_fn flash_fn = {"ScaledDotProductFlashAttentionBackward0",
                                       flash_backward};
 
-static plim_t sdpa_flash(plim_machine *m, plim_t q, plim_t k, plim_t v)
+static plim_t sdpa_flash(plim_machine *m, plim_t q, plim_t k, plim_t v, bool dropout)
 {
-    plim_t in[3] = {q, k, v};
-    sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    plim_t in[3] = {q, k, v}, out[F_COUNT];
     plim_gnode *n = plim_m_node(m, &flash_fn, 3, in);
-    for (uint32_t i = 0; i < 3; i++)
-        plim_m_save(m, n, S_Q + i, in[i]);
-    /* out keeps q's memory order: the projections' [B, S, H, D] stays viewable */
-    plim_t out = plim_m_empty_like(m, q);
-    plim_t lse = plim_m_empty_contig(m, PLIM_F32, 3, (int64_t[]){d.B, d.H, d.Sq});
-    if (plim_m_world(m)->torch >= 207) { /* rng state on the card since 2.7 */
-        plim_t seed = plim_m_empty_contig(m, PLIM_U64, 1, (int64_t[]){2});
-        plim_t offset = plim_m_empty_contig(m, PLIM_U64, 0, NULL);
-        plim_m_save(m, n, S_SEED, seed);
-        plim_m_save(m, n, S_OFFSET, offset);
-        plim_m_drop(m, offset);
-        plim_m_drop(m, seed);
-    }
-    plim_m_save(m, n, S_OUT, out);
-    plim_m_save(m, n, S_LSE, lse);
-    plim_m_drop(m, lse);
-    plim_m_output(m, n, 0, out);
-    return out;
+    flash_kernel(m, q, k, v, dropout, out);
+    return sdpa_keep(m, n, in, 0, out);
 }
 
 /* ---- memory-efficient ------------------------------------------------------------------ */
@@ -146,42 +246,106 @@ static plim_t efficient_delta(plim_machine *m, plim_dtype t, const sdpa_dims *d)
     return delta;
 }
 
-static void efficient_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+/* fp32 accumulators of dq, in tiles with a lock each; and of dk and dv, where these
+ * are 16-bit and do not stay in registers.  The larger tiles need the shared memory
+ * of the data-centre cards.
+ * src: mem_eff_attention/kernel_backward.h workspace_elements_gq and _gk, gv;
+ * kernels/generate_kernels.py; tests/golden/cuda */
+static uint64_t efficient_workspace(plim_machine *m, plim_dtype t, const sdpa_dims *d)
 {
-    plim_t q = plim_m_saved(m, n, S_Q), k = plim_m_saved(m, n, S_K),
-           v = plim_m_saved(m, n, S_V);
+    const int cc = plim_m_world(m)->cc;
+    bool half = plim_dtype_bytes(t) == 2, roomy = cc == 80 || cc == 90 || cc == 100;
+    int64_t D = PLIM_MAX(d->D, d->Dv), rows = D > 64 && roomy ? 128 : 64;
+    bool in_registers = half && (D <= rows && D <= 128);
+    int64_t cols = in_registers && D > 64 && cc >= 80 ? 128 : 64;
+    int64_t lock = 4; /* floats */
+    int64_t per_head =
+        (d->Sq + rows - 1) / rows * ((d->D + cols - 1) / cols) * (rows * cols + lock);
+    if (half && !in_registers)
+        per_head += round_up(d->Sk, cols) * (round_up(d->D, rows) + round_up(d->Dv, rows));
+    plim_meta all = plim_meta_make(PLIM_F32, 3, (int64_t[]){d->B, d->H, per_head});
+    uint64_t bytes = 0;
+    return plim_meta_bytes(&all, &bytes) ? bytes : 0;
+}
+
+/* dx[0..2], and the mask's gradient, whose rows begin at multiples of 16 */
+static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_t k, plim_t v,
+                                      bool want_mask, plim_t dx[4])
+{
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
-    plim_dtype t = plim_m_meta(m, g[0])->dtype;
-    plim_t gc = sdpa_bshd(m, g[0]);
+    plim_dtype t = plim_m_meta(m, g)->dtype;
+    plim_t gc = sdpa_bshd(m, g);
     dx[0] = efficient_tensor(m, t, d.B, d.H, d.Sq, d.D);
     dx[1] = efficient_tensor(m, t, d.B, d.H, d.Sk, d.D);
     dx[2] = efficient_tensor(m, t, d.B, d.H, d.Sk, d.Dv);
+    if (want_mask)
+        dx[3] = plim_m_empty_contig(m, t, 4, (int64_t[]){d.B, d.H, d.Sq, round_up(d.Sk, 16)});
     plim_t delta = efficient_delta(m, t, &d);
-    plim_t ws = 0;
-    if (plim_dtype_bytes(t) == 2) { /* fp32 accumulators of dq; of dk, dv for wide heads */
-        int64_t elems = round_up(d.Sq, 64) * round_up(d.D, 32);
-        if (d.D > 64)
-            elems += round_up(d.Sk, 64) * (round_up(d.D, 32) + round_up(d.Dv, 32));
-        uint64_t bytes;
-        plim_meta floats = plim_meta_make(PLIM_F32, 3, (int64_t[]){d.B, d.H, elems});
-        ws = plim_meta_bytes(&floats, &bytes) ? plim_m_scratch_about(m, bytes) : 0;
-    }
+    plim_t ws = plim_m_scratch(m, efficient_workspace(m, t, &d));
     plim_m_drop(m, ws);
     plim_m_drop(m, delta);
     plim_m_drop(m, gc);
 }
+
+/* out, and the log-sum-exp if a backward will come; the random state, which is on
+ * the card where nothing is drawn */
+static void efficient_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
+                             bool dropout, plim_t out[4])
+{
+    sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    plim_dtype t = plim_m_meta(m, q)->dtype;
+    for (int i = 2; i < 4; i++)
+        out[i] = dropout ? 0 : plim_m_empty_contig(m, PLIM_I64, 0, NULL);
+    out[0] = efficient_tensor(m, t, d.B, d.H, d.Sq, d.Dv);
+    int64_t rows[3] = {d.B, d.H, keep_lse ? round_up(d.Sq, 32) : 0};
+    out[1] = plim_m_empty_contig(m, PLIM_F32, 3, rows);
+    if (plim_dtype_bytes(t) == 2 && PLIM_MAX(d.D, d.Dv) > 128) /* accumulated in memory */
+        plim_m_drop(m, plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d.B, d.Sq, d.H, d.Dv}));
+}
+
+/* output, log_sumexp, philox seed and offset */
+void plim_kernel_efficient(plim_call *c)
+{
+    efficient_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), plim_arg_tensor(c, 2),
+                     plim_arg_int(c, 3, 0), plim_arg_float(c, 4, 0.0) > 0.0, c->out);
+    c->n_out = 4;
+}
+void plim_kernel_efficient_backward(plim_call *c)
+{
+    bool want[4];
+    plim_arg_mask(c, 6, want, 4);
+    efficient_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                              plim_arg_tensor(c, 2), plim_arg_tensor(c, 3),
+                              want[3] && plim_arg_given(c, 4), c->out);
+    c->n_out = 4;
+}
+
+static void efficient_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    efficient_backward_kernel(m, g[0], plim_m_saved(m, n, S_Q), plim_m_saved(m, n, S_K),
+                              plim_m_saved(m, n, S_V), false, dx);
+}
 static const plim_grad_fn efficient_fn = {"ScaledDotProductEfficientAttentionBackward0",
                                           efficient_backward};
 
-/* A bool mask becomes an additive one.
+/* A bool mask becomes an additive one: where(mask, 0, -inf), the two numbers on the
+ * card; before 2.6 zeros that are filled by its opposite.
  * src: attention.cpp convert_boolean_attn_mask */
 static plim_t additive_mask(plim_machine *m, plim_t mask, plim_dtype t)
 {
     const plim_meta *x = plim_m_meta(m, mask);
     if (!mask || x->dtype != PLIM_BOOL)
         return plim_m_ref(m, mask);
+    if (plim_m_world(m)->torch < 206) {
+        plim_t zeros = plim_m_empty_contig(m, t, x->rank, x->dim);
+        plim_m_drop(m, plim_m_empty_contig(m, PLIM_BOOL, x->rank, x->dim)); /* logical_not */
+        return zeros;
+    }
+    plim_t zero = plim_m_empty_contig(m, t, 0, NULL),
+           minus = plim_m_empty_contig(m, t, 0, NULL);
     plim_t add = plim_m_empty_contig(m, t, x->rank, x->dim);
-    plim_m_drop(m, plim_m_empty_contig(m, PLIM_BOOL, x->rank, x->dim)); /* logical_not */
+    plim_m_drop(m, minus);
+    plim_m_drop(m, zero);
     return add;
 }
 
@@ -203,29 +367,81 @@ static plim_t efficient_mask(plim_machine *m, plim_t mask, plim_dtype t)
     return padded;
 }
 
-static plim_t sdpa_efficient(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t mask)
+static plim_t sdpa_efficient(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t mask,
+                             bool dropout)
 {
-    plim_t in[3] = {q, k, v};
-    sdpa_dims d = sdpa_dims_of(m, q, k, v);
-    plim_dtype t = plim_m_meta(m, q)->dtype;
-    plim_t bias = efficient_mask(m, mask, t);
+    plim_t in[3] = {q, k, v}, out[4];
+    plim_t bias = efficient_mask(m, mask, plim_m_meta(m, q)->dtype);
     plim_gnode *n = plim_m_node(m, &efficient_fn, 3, in);
-    for (uint32_t i = 0; i < 3; i++)
-        plim_m_save(m, n, S_Q + i, in[i]);
-    plim_m_save(m, n, S_MASK, bias);
-    plim_t out = efficient_tensor(m, t, d.B, d.H, d.Sq, d.Dv);
-    plim_t lse = 0;
-    if (n) { /* log-sum-exp only if a backward will come */
-        lse = plim_m_empty_contig(m, PLIM_F32, 3, (int64_t[]){d.B, d.H, round_up(d.Sq, 32)});
-        plim_m_save(m, n, S_LSE, lse);
+    efficient_kernel(m, q, k, v, n != NULL, dropout, out);
+    return sdpa_keep(m, n, in, bias, out);
+}
+
+/* ---- cuDNN ----------------------------------------------------------------------------- */
+
+/* The random state comes first; log-sum-exp [B, H, S, 1] if a backward will come.
+ * src: cudnn/MHA.cpp, transformers/cuda/attention.cu */
+static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
+                         plim_t out[4])
+{
+    sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    out[2] = plim_m_empty_contig(m, PLIM_I64, 0, NULL);
+    out[3] = plim_m_empty_contig(m, PLIM_I64, 0, NULL);
+    plim_meta y = plim_meta_like(plim_m_meta(m, q), plim_m_meta(m, q)->dtype);
+    if (d.Dv != d.D) {
+        y.dim[3] = d.Dv;
+        plim_meta_contiguous(&y);
     }
-    plim_m_save(m, n, S_OUT, out);
-    if (plim_dtype_bytes(t) == 2 && PLIM_MAX(d.D, d.Dv) > 128) /* accumulated in memory */
-        plim_m_drop(m, plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d.B, d.Sq, d.H, d.Dv}));
-    plim_m_drop(m, lse);
-    plim_m_drop(m, bias);
-    plim_m_output(m, n, 0, out);
-    return out;
+    out[0] = plim_m_empty(m, &y);
+    out[1] =
+        keep_lse ? plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d.B, d.H, d.Sq, 1}) : 0;
+}
+
+/* Accumulators of dq and row sums, in fp32: what cuDNN's front end asks for. */
+static void cudnn_backward_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t dx[3])
+{
+    sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    dx[0] = plim_m_empty_like(m, q);
+    dx[1] = plim_m_empty_like(m, k);
+    dx[2] = plim_m_empty_like(m, v);
+    plim_m_drop(m, plim_m_scratch_of(m, PLIM_F32, 4, (int64_t[]){d.B, d.H, d.Sq, d.D + 1}));
+}
+
+/* output, logsumexp, cum_seq_q, cum_seq_k, philox seed, offset, debug_attn_mask */
+void plim_kernel_cudnn_attention(plim_call *c)
+{
+    plim_t made[4];
+    cudnn_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), plim_arg_tensor(c, 2),
+                 plim_arg_int(c, 3, 0), made);
+    c->out[0] = made[0];
+    c->out[1] = made[1];
+    c->out[4] = made[2];
+    c->out[5] = made[3];
+    c->n_out = 7;
+}
+void plim_kernel_cudnn_attention_backward(plim_call *c)
+{
+    cudnn_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                          plim_arg_tensor(c, 2), c->out);
+    c->n_out = 3;
+}
+
+static void cudnn_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)g;
+    cudnn_backward_kernel(m, plim_m_saved(m, n, S_Q), plim_m_saved(m, n, S_K),
+                          plim_m_saved(m, n, S_V), dx);
+}
+static const plim_grad_fn cudnn_fn = {"ScaledDotProductCudnnAttentionBackward0",
+                                      cudnn_backward};
+
+static plim_t sdpa_cudnn(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t mask)
+{
+    plim_t in[3] = {q, k, v}, out[4];
+    plim_t bias = additive_mask(m, mask, plim_m_meta(m, q)->dtype);
+    plim_gnode *n = plim_m_node(m, &cudnn_fn, 3, in);
+    cudnn_kernel(m, q, k, v, n != NULL, out);
+    return sdpa_keep(m, n, in, bias, out);
 }
 
 /* ---- math ------------------------------------------------------------------------------ */
@@ -241,6 +457,30 @@ static plim_t causal_mask(plim_machine *m, plim_t q, plim_t k)
     plim_t add = additive_mask(m, tril, a->dtype);
     plim_m_drop(m, tril);
     return add;
+}
+
+/* Grouped queries: each head of t as many times as q has heads for it.  Takes t.
+ * src: attention.cpp pre_process_group_query_attention_input */
+static plim_t sdpa_repeat_heads(plim_machine *m, plim_t t, plim_t q)
+{
+    plim_meta x = *plim_m_meta(m, t);
+    int32_t h = x.rank - 3;
+    int64_t heads = plim_m_meta(m, q)->dim[h], dim[PLIM_MAX_RANK];
+    if (h < 0 || x.dim[h] == heads || x.rank == PLIM_MAX_RANK || x.dim[h] < 1 ||
+        heads % x.dim[h])
+        return t;
+    for (int32_t i = 0, to = 0; i < x.rank; i++) {
+        dim[to++] = x.dim[i];
+        if (i == h)
+            dim[to++] = heads / x.dim[h];
+    }
+    plim_t u = plim_at_unsqueeze(m, t, h + 1), e = plim_at_expand(m, u, x.rank + 1, dim);
+    x.dim[h] = heads;
+    plim_t y = plim_at_reshape(m, e, x.rank, x.dim);
+    plim_m_drop(m, e);
+    plim_m_drop(m, u);
+    plim_m_drop(m, t);
+    return y;
 }
 
 /* q and k scaled, scores, softmax, dropout, times v.  2.5 on: 16-bit operands
@@ -259,6 +499,8 @@ static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t
     plim_t qs = plim_at_mul(m, q, scale, false);
     if (causal && !mask)
         mask = causal_mask(m, q, k);
+    k = sdpa_repeat_heads(m, k, q);
+    v = sdpa_repeat_heads(m, v, q);
     plim_t kt = plim_at_transpose(m, k, rank - 2, rank - 1);
     plim_t ks = plim_at_mul(m, kt, scale, false);
     plim_t scores = plim_at_matmul(m, qs, ks);
@@ -267,7 +509,8 @@ static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t
         plim_m_drop(m, scores);
         scores = masked;
     }
-    plim_t attn = plim_at_softmax(m, scores, false);
+    plim_t attn = plim_m_world(m)->torch >= 205 ? plim_at_safe_softmax(m, scores)
+                                                : plim_at_softmax(m, scores, false);
     plim_m_drop(m, scores);
     if (p > 0.0) {
         plim_t dropped = plim_at_dropout(m, attn, p, true, false);
@@ -300,12 +543,18 @@ void plim_run_sdpa(plim_call *c)
         return;
     }
     bool causal = plim_arg_int(c, 5, 0);
-    int backend = qm->rank == 4 ? sdpa_backend(m, q, k, v, mask, causal) : SDPA_MATH;
     double p = plim_m_world(c->m)->eval ? 0.0 : plim_arg_float(c, 4, 0.0);
-    if (backend == SDPA_FLASH)
-        plim_ret(c, sdpa_flash(m, q, k, v));
-    else if (backend == SDPA_EFFICIENT)
-        plim_ret(c, sdpa_efficient(m, q, k, v, mask));
-    else
-        plim_ret(c, sdpa_math(m, q, k, v, mask, causal, p));
+    const plim_sdpa_call call = {.mask = mask != 0,
+                                 .mask_grad = mask && plim_m_requires_grad(m, mask),
+                                 .causal = causal,
+                                 .gqa = plim_arg_int(c, 7, 0),
+                                 .dropout = p > 0.0};
+    switch (plim_sdpa_choice(plim_m_world(m), qm, km, vm, &call)) {
+    case PLIM_SDPA_FLASH: plim_ret(c, sdpa_flash(m, q, k, v, call.dropout)); break;
+    case PLIM_SDPA_EFFICIENT:
+        plim_ret(c, sdpa_efficient(m, q, k, v, mask, call.dropout));
+        break;
+    case PLIM_SDPA_CUDNN: plim_ret(c, sdpa_cudnn(m, q, k, v, mask)); break;
+    case PLIM_SDPA_MATH: plim_ret(c, sdpa_math(m, q, k, v, mask, causal, p)); break;
+    }
 }

@@ -9,10 +9,19 @@ typedef struct conv_geometry {
     bool transposed;
 } conv_geometry;
 
-/* What the node keeps for backward, packed into gnode.i */
-enum { CONV_GROUPS, CONV_TRANSPOSED, CONV_NATIVE };
+enum { CONV_NATIVE }; /* in gnode.i: not through cuDNN */
 
 /* ---- geometry --------------------------------------------------------------- */
+
+static bool conv_rank(plim_call *c, conv_geometry *q)
+{
+    q->spatial = plim_m_meta(c->m, plim_arg_tensor(c, 1))->rank - 2;
+    if (q->spatial >= 1 && q->spatial <= 3)
+        return true;
+    plim_m_fail(c->m, PLIM_ESHAPE, "a convolution weight has rank 3 to 5, not %d",
+                (int)q->spatial + 2);
+    return false;
+}
 
 static void conv_spatial_args(plim_call *c, uint32_t slot, int32_t n, int64_t *out,
                               int64_t min, const char *what)
@@ -105,9 +114,9 @@ static plim_t conv_formatted(plim_machine *m, plim_t t, bool channels_last)
  * formula.  Tensor-core kernels work on NHWC, so NCHW operands are transposed
  * in workspace: as many bytes as the operands.  Marked estimated; the upper
  * bound is twice that, the lower one none. */
-void plim_conv_scratch(plim_machine *m, const plim_meta *x, const plim_meta *w,
-                       const plim_meta *y)
+static void conv_workspace(plim_machine *m, plim_t xt, plim_t wt, const plim_meta *y)
 {
+    const plim_meta *x = plim_m_meta(m, xt), *w = plim_m_meta(m, wt);
     const plim_world *world = plim_m_world(m);
     uint64_t a = 0, b = 0, c = 0, sum = 0;
     bool half = x->dtype == PLIM_F16 || x->dtype == PLIM_BF16;
@@ -120,11 +129,6 @@ void plim_conv_scratch(plim_machine *m, const plim_meta *x, const plim_meta *w,
     plim_m_drop(m, plim_m_scratch_range(m, 0, tensor_cores ? sum : 0, 2 * sum));
 }
 
-static void conv_workspace(plim_machine *m, plim_t x, plim_t w, const plim_meta *out)
-{
-    plim_conv_scratch(m, plim_m_meta(m, x), plim_m_meta(m, w), out);
-}
-
 /* Depthwise NCHW convolutions run PyTorch's own kernel: no workspace.
  * src: Convolution.cpp use_cudnn_depthwise: cuDNN only for channels_last, or
  * fp16 in a few shapes. */
@@ -135,45 +139,129 @@ static bool conv_is_native_depthwise(const conv_geometry *q, const plim_meta *x,
            w->dim[0] % x->dim[1] == 0 && !channels_last && x->dtype != PLIM_F16;
 }
 
-/* ---- forward and backward -------------------------------------------------------- */
+/* ---- kernels ---------------------------------------------------------------------- */
 
-static void conv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+static void conv_format(plim_meta *t, bool channels_last)
 {
-    plim_t x = plim_m_saved(m, n, 0), w = plim_m_saved(m, n, 1);
-    const plim_meta *xm = plim_m_meta(m, x), *wm = plim_m_meta(m, w);
-    bool cl = conv_channels_last(xm, wm);
-    plim_t gc = conv_formatted(m, g[0], cl), xc = 0;
-    if (plim_m_wants(m, n, 1) && n->i[CONV_NATIVE] == 0)
-        xc = conv_formatted(m, x, cl);
-    if (plim_m_wants(m, n, 0)) {
-        plim_meta out = *xm;
-        if (cl)
-            plim_meta_channels_last(&out);
-        else
-            plim_meta_contiguous(&out);
+    if (channels_last)
+        plim_meta_channels_last(t);
+    else
+        plim_meta_contiguous(t);
+}
+
+/* y, whose size is given. */
+static plim_t conv_kernel(plim_machine *m, plim_t x, plim_t w, plim_meta out, bool native)
+{
+    bool cl = conv_channels_last(plim_m_meta(m, x), plim_m_meta(m, w));
+    conv_format(&out, cl);
+    plim_t xc = conv_formatted(m, x, cl);
+    plim_t y = plim_m_empty(m, &out);
+    plim_t wc = conv_formatted(m, w, cl);
+    if (!native)
+        conv_workspace(m, x, w, &out);
+    plim_m_drop(m, wc);
+    plim_m_drop(m, xc);
+    return y;
+}
+
+/* PyTorch's own depthwise kernels: the weight's gradient first. */
+static void depthwise_backward(plim_machine *m, plim_t x, plim_t w, const bool want[3],
+                               plim_t dx[3])
+{
+    plim_meta dw = *plim_m_meta(m, w), dxm = *plim_m_meta(m, x);
+    plim_meta_contiguous(&dw);
+    plim_meta_contiguous(&dxm);
+    if (want[1])
+        dx[1] = plim_m_empty(m, &dw);
+    if (want[0])
+        dx[0] = plim_m_empty(m, &dxm);
+}
+
+static void cudnn_backward(plim_machine *m, plim_t g, plim_t x, plim_t w, bool channels_last,
+                           const bool want[3], plim_t dx[3])
+{
+    plim_t xc = want[1] ? conv_formatted(m, x, channels_last) : 0;
+    if (want[0]) {
+        plim_meta out = *plim_m_meta(m, x);
+        conv_format(&out, channels_last);
         dx[0] = plim_m_empty(m, &out);
-        plim_t wc = conv_formatted(m, w, cl);
-        if (!n->i[CONV_NATIVE])
-            conv_workspace(m, g[0], w, &out);
+        plim_t wc = conv_formatted(m, w, channels_last);
+        conv_workspace(m, g, w, &out);
         plim_m_drop(m, wc);
     }
-    if (plim_m_wants(m, n, 1)) {
-        plim_meta out = *wm;
-        if (cl)
-            plim_meta_channels_last(&out);
-        else
-            plim_meta_contiguous(&out);
+    if (want[1]) {
+        plim_meta out = *plim_m_meta(m, w);
+        conv_format(&out, channels_last);
         dx[1] = plim_m_empty(m, &out);
-        if (!n->i[CONV_NATIVE])
-            conv_workspace(m, x, w, plim_m_meta(m, g[0]));
+        conv_workspace(m, x, w, plim_m_meta(m, g));
     }
-    if (plim_m_wants(m, n, 2)) {
-        const plim_meta *gm = plim_m_meta(m, gc);
+    plim_m_drop(m, xc);
+}
+
+/* dx[0..2]: of x, w and the bias; that is a sum of its own, after the copies that
+ * the others needed are gone. */
+static void conv_backward_kernel(plim_machine *m, plim_t g, plim_t x, plim_t w, bool native,
+                                 const bool want[3], plim_t dx[3])
+{
+    const plim_meta *gm = plim_m_meta(m, g);
+    bool cl = conv_channels_last(plim_m_meta(m, x), plim_m_meta(m, w));
+    plim_t gc = conv_formatted(m, g, cl);
+    if (native)
+        depthwise_backward(m, x, w, want, dx);
+    else
+        cudnn_backward(m, g, x, w, cl, want, dx);
+    plim_m_drop(m, gc);
+    if (want[2]) {
         dx[2] = plim_m_empty_contig(m, gm->dtype, 1, &gm->dim[1]);
         plim_reduce_scratch(m, gm, ((1u << gm->rank) - 1) & ~2u);
     }
-    plim_m_drop(m, xc);
-    plim_m_drop(m, gc);
+}
+
+/* In the order of cudnn_convolution_transpose; the others lack output_padding. */
+static void kernel_conv(plim_call *c, bool transposed, bool native)
+{
+    conv_geometry q = {.transposed = transposed, .groups = plim_arg_int(c, 6, 1)};
+    plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 1);
+    plim_meta out;
+    if (native) /* their schema has no groups: one for each channel */
+        q.groups = PLIM_MAX(plim_m_meta(c->m, x)->dim[1], 1);
+    conv_rank(c, &q);
+    conv_spatial_args(c, 2, q.spatial, q.pad, 0, "padding");
+    conv_spatial_args(c, 3, q.spatial, q.out_pad, 0, "output_padding");
+    conv_spatial_args(c, 4, q.spatial, q.stride, 1, "stride");
+    conv_spatial_args(c, 5, q.spatial, q.dilation, 1, "dilation");
+    if (plim_m_bad(c->m) ||
+        !conv_out_meta(c->m, &q, plim_m_meta(c->m, x), plim_m_meta(c->m, w), &out))
+        return;
+    c->out[0] = conv_kernel(c->m, x, w, out, native);
+    c->n_out = 1;
+}
+void plim_kernel_conv(plim_call *c) { kernel_conv(c, false, false); }
+void plim_kernel_conv_transpose(plim_call *c) { kernel_conv(c, true, false); }
+void plim_kernel_conv_depthwise(plim_call *c) { kernel_conv(c, false, true); }
+
+void plim_kernel_conv_backward(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 1), w = plim_arg_tensor(c, 2);
+    const plim_meta *xm = plim_m_meta(c->m, x), *wm = plim_m_meta(c->m, w);
+    const conv_geometry q = {.transposed = plim_arg_int(c, 3, 0),
+                             .groups = plim_arg_int(c, 4, 1)};
+    bool want[3];
+    plim_arg_mask(c, 5, want, 3);
+    conv_backward_kernel(c->m, plim_arg_tensor(c, 0), x, w,
+                         conv_is_native_depthwise(&q, xm, wm, conv_channels_last(xm, wm)),
+                         want, c->out);
+    c->n_out = 3;
+}
+
+/* ---- the rules --------------------------------------------------------------------- */
+
+static void conv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    bool want[3];
+    plim_m_wanted(m, n, want, 3);
+    conv_backward_kernel(m, g[0], plim_m_saved(m, n, 0), plim_m_saved(m, n, 1),
+                         n->i[CONV_NATIVE], want, dx);
 }
 static const plim_grad_fn conv_fn = {"ConvolutionBackward0", conv_backward};
 
@@ -188,24 +276,11 @@ static void conv_apply(plim_call *c, const conv_geometry *q)
     bool cl = conv_channels_last(plim_m_meta(m, x), plim_m_meta(m, w));
     bool native = conv_is_native_depthwise(q, plim_m_meta(m, x), plim_m_meta(m, w), cl);
     plim_gnode *n = plim_m_node(m, &conv_fn, 3, in);
-    if (n) {
-        n->i[CONV_GROUPS] = q->groups;
-        n->i[CONV_TRANSPOSED] = q->transposed;
+    if (n)
         n->i[CONV_NATIVE] = native;
-    }
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, w);
-    if (cl)
-        plim_meta_channels_last(&out);
-    else
-        plim_meta_contiguous(&out);
-    plim_t xc = conv_formatted(m, x, cl);
-    plim_t y = plim_m_empty(m, &out);
-    plim_t wc = conv_formatted(m, w, cl);
-    if (!native)
-        conv_workspace(m, x, w, &out);
-    plim_m_drop(m, wc);
-    plim_m_drop(m, xc);
+    plim_t y = conv_kernel(m, x, w, out, native);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
@@ -223,12 +298,9 @@ static void conv_named_padding(plim_call *c, conv_geometry *q)
 
 void plim_run_conv(plim_call *c)
 {
-    conv_geometry q = {.spatial = plim_m_meta(c->m, plim_arg_tensor(c, 1))->rank - 2};
-    if (q.spatial < 1 || q.spatial > 3) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "a convolution weight has rank 3 to 5, not %d",
-                    (int)q.spatial + 2);
+    conv_geometry q = {0};
+    if (!conv_rank(c, &q))
         return;
-    }
     conv_spatial_args(c, 3, q.spatial, q.stride, 1, "stride");
     conv_spatial_args(c, 5, q.spatial, q.dilation, 1, "dilation");
     if (plim_arg_string(c, 4).n)
@@ -241,13 +313,9 @@ void plim_run_conv(plim_call *c)
 
 void plim_run_conv_transpose(plim_call *c)
 {
-    conv_geometry q = {.spatial = plim_m_meta(c->m, plim_arg_tensor(c, 1))->rank - 2,
-                       .transposed = true};
-    if (q.spatial < 1 || q.spatial > 3) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "a convolution weight has rank 3 to 5, not %d",
-                    (int)q.spatial + 2);
+    conv_geometry q = {.transposed = true};
+    if (!conv_rank(c, &q))
         return;
-    }
     conv_spatial_args(c, 3, q.spatial, q.stride, 1, "stride");
     conv_spatial_args(c, 4, q.spatial, q.pad, 0, "padding");
     conv_spatial_args(c, 5, q.spatial, q.out_pad, 0, "output_padding");

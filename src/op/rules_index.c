@@ -10,12 +10,15 @@ enum { EMBEDDING_BY_FREQ }; /* in gnode.i: scale_grad_by_freq */
 
 static plim_t index_ids(plim_machine *m, uint64_t n) { return plim_m_scratch(m, n * 8); }
 
-/* n keys and their places sorted: the places 0..n-1, and room for the passes in
- * between, since cub may not overwrite what it reads.  src: cub-RadixSortPairs.cuh */
-static void index_sort(plim_machine *m, uint64_t n)
+/* n keys below `most` and their places sorted: the places 0..n-1, and what cub
+ * takes.  src: cub-RadixSortPairs.cuh */
+static void index_sort(plim_machine *m, uint64_t n, uint64_t most)
 {
     plim_t range = index_ids(m, n);
-    plim_m_drop(m, plim_m_scratch_about(m, n * 16));
+    uint64_t bits = 1;
+    while (bits < 64 && most >> bits)
+        bits++;
+    plim_cub_sort(m, n, 8, bits, true);
     plim_m_drop(m, range);
 }
 
@@ -24,13 +27,19 @@ static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, 
 {
     uint64_t V = (uint64_t)w->dim[0], D = (uint64_t)w->dim[1];
     plim_t sorted = index_ids(m, n), orig = index_ids(m, n);
-    index_sort(m, n);
-    plim_t count = by_freq ? index_ids(m, n) : 0, dw = plim_m_empty(m, w);
+    index_sort(m, n, V);
+    plim_t count = by_freq ? index_ids(m, n) : 0;
+    for (int pass = 0; by_freq && pass < 2; pass++) /* from the front and back */
+        plim_cub_scan(m, n, 8);
+    plim_t dw = plim_m_empty(m, w);
     uint64_t segs = PLIM_MIN(n, V), parts = n / EMBEDDING_ROWS_PER_THREAD + segs;
     uint64_t acc = plim_dtype_bytes(w->dtype) == 2 ? 4 : plim_dtype_bytes(w->dtype);
-    plim_t offsets = index_ids(m, n), n_segs = index_ids(m, 1), partials = index_ids(m, segs),
-           part_offsets = index_ids(m, segs), n_parts = index_ids(m, 1);
-    plim_t segment = index_ids(m, parts);
+    plim_t offsets = index_ids(m, n), n_segs = index_ids(m, 1), keys = index_ids(m, n);
+    plim_cub_scan(m, n, 8);
+    plim_m_drop(m, keys);
+    plim_t partials = index_ids(m, segs), part_offsets = index_ids(m, segs);
+    plim_cub_scan(m, segs, 8);
+    plim_t n_parts = index_ids(m, 1), segment = index_ids(m, parts);
     plim_t per_segment = plim_m_scratch(m, parts * D * acc);
     plim_m_drop(m, per_segment);
     plim_t all[] = {segment, n_parts, part_offsets, partials, n_segs,
@@ -40,19 +49,32 @@ static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, 
     return dw;
 }
 
+static plim_t embedding_backward_kernel(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
+                                        bool by_freq)
+{
+    const plim_meta *gm = plim_m_meta(m, g);
+    uint64_t count = 0;
+    plim_meta w =
+        plim_meta_make(gm->dtype, 2, (int64_t[]){rows, gm->rank ? gm->dim[gm->rank - 1] : 1});
+    plim_meta_numel(plim_m_meta(m, idx), &count);
+    plim_t gc = plim_contiguous_tmp(m, g);
+    plim_t dw = count <= EMBEDDING_SORT_ABOVE && !by_freq
+                    ? plim_m_empty(m, &w)
+                    : embedding_sorted(m, count, &w, by_freq);
+    plim_m_drop(m, gc);
+    return dw;
+}
+void plim_kernel_embedding_backward(plim_call *c)
+{
+    c->out[0] = embedding_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                                          plim_arg_int(c, 2, 0), plim_arg_int(c, 3, 0));
+    c->n_out = 1;
+}
+
 static void embedding_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    uint64_t count = 0;
-    plim_meta w = n->in_meta[0];
-    w.dtype = plim_m_meta(m, g[0])->dtype;
-    plim_meta_contiguous(&w);
-    plim_meta_numel(plim_m_meta(m, plim_m_saved(m, n, 0)), &count);
-    plim_t gc = plim_contiguous_tmp(m, g[0]);
-    bool by_freq = n->i[EMBEDDING_BY_FREQ];
-    dx[0] = count <= EMBEDDING_SORT_ABOVE && !by_freq
-                ? plim_m_empty(m, &w)
-                : embedding_sorted(m, count, &w, by_freq);
-    plim_m_drop(m, gc);
+    dx[0] = embedding_backward_kernel(m, g[0], plim_m_saved(m, n, 0), n->in_meta[0].dim[0],
+                                      n->i[EMBEDDING_BY_FREQ]);
 }
 static const plim_grad_fn embedding_fn = {"EmbeddingBackward0", embedding_backward};
 
@@ -101,10 +123,10 @@ void plim_run_index_select(plim_call *c)
     plim_ret(c, y);
 }
 
-void plim_run_gather(plim_call *c)
+static void gather(plim_call *c, plim_t idx)
 {
     plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0), idx = plim_arg_tensor(c, 2);
+    plim_t x = plim_arg_tensor(c, 0);
     const plim_meta *im = plim_m_meta(m, idx);
     plim_gnode *n = plim_m_node(m, &gather_fn, 1, &x);
     plim_m_save(m, n, 0, x);
@@ -114,30 +136,96 @@ void plim_run_gather(plim_call *c)
     plim_ret(c, y);
 }
 
-/* x[idx]: index_put with accumulate sorts linear indices */
-static void index_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+void plim_run_gather(plim_call *c) { gather(c, plim_arg_tensor(c, 2)); }
+
+/* Since 2.8 a remainder makes negative indices count from the end. */
+void plim_run_take_along(plim_call *c)
 {
-    uint64_t count = 0;
-    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
-                                n->in_meta[0].dim);
-    plim_meta_numel(plim_m_meta(m, plim_m_saved(m, n, 0)), &count);
-    plim_t linear = index_ids(m, count), sorted = index_ids(m, count),
-           orig = index_ids(m, count);
-    index_sort(m, count);
+    plim_t idx = plim_arg_tensor(c, 1);
+    idx = plim_m_world(c->m)->torch >= 208 ? plim_m_empty_like(c->m, idx)
+                                           : plim_m_ref(c->m, idx);
+    gather(c, idx);
+    plim_m_drop(c->m, idx);
+}
+
+/* index_put with accumulate sorts linear indices, to which each further index
+ * tensor is added.  idx[i] (0: none) is that of dim i of x, all broadcast to one
+ * shape.  src: cuda/Indexing.cu computeLinearIndex, index_put_with_sort_kernel */
+static void index_put_inside(plim_machine *m, const plim_meta *x, const plim_t *idx,
+                             uint32_t k)
+{
+    plim_meta ix = {.dtype = PLIM_I64};
+    uint64_t count = 0, most = 1;
+    uint32_t used = 0;
+    for (uint32_t i = 0; i < k; i++)
+        if (idx[i]) {
+            plim_broadcast(&ix, plim_m_meta(m, idx[i]), &ix);
+            most = plim_sat_mul(most, (int32_t)i < x->rank ? (uint64_t)x->dim[i] : 1);
+            used++;
+        }
+    plim_meta_numel(&ix, &count);
+    plim_t scaled = index_ids(m, count), linear = index_ids(m, count);
+    plim_m_drop(m, scaled);
+    for (uint32_t i = 1; i < used; i++) {
+        plim_t wrapped = index_ids(m, count), product = index_ids(m, count);
+        plim_m_drop(m, product);
+        plim_m_drop(m, wrapped);
+    }
+    plim_t sorted = index_ids(m, count), orig = index_ids(m, count);
+    index_sort(m, count, most);
     plim_m_drop(m, orig);
     plim_m_drop(m, sorted);
     plim_m_drop(m, linear);
+}
+
+/* A count by cub, which is waited for, then the places written behind each other:
+ * what that takes was measured for short tensors, and for long ones on a few cards.
+ * src: cuda/Nonzero.cu, tests/golden/cuda */
+void plim_nonzero_inside(plim_machine *m, uint64_t n)
+{
+    enum { SHORT = 1024, COUNT = 17663, TILE = 1920, STATE = 8, LEAST = 1023 };
+    plim_t count = plim_m_scratch(m, 4);
+    if (n <= SHORT) {
+        plim_m_drop(m, plim_m_scratch(m, 1));
+        plim_m_drop(m, plim_m_scratch(m, LEAST));
+    } else {
+        plim_m_drop(m, plim_m_scratch_about(m, COUNT));
+        plim_m_drop(m, plim_m_scratch_about(m, LEAST + n / TILE * STATE));
+    }
+    plim_m_drop(m, count);
+}
+void plim_kernel_nonzero(plim_call *c)
+{
+    uint64_t n = 0;
+    plim_meta_numel(plim_m_meta(c->m, plim_arg_tensor(c, 0)), &n);
+    plim_nonzero_inside(c->m, n);
+}
+
+void plim_kernel_index_put(plim_call *c)
+{
+    plim_t idx[PLIM_MAX_RANK] = {0};
+    uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
+    if (plim_arg_int(c, 2, 0))
+        index_put_inside(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), idx, k);
+}
+
+/* Saved in the slot of its dim. */
+static void index_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t idx[PLIM_MAX_RANK];
+    for (uint32_t i = 0; i < PLIM_MAX_RANK; i++)
+        idx[i] = plim_m_saved(m, n, i);
+    plim_backward_fresh(m, n, g, dx);
+    index_put_inside(m, &n->in_meta[0], idx, PLIM_MAX_RANK);
 }
 static const plim_grad_fn index_fn = {"IndexBackward0", index_backward};
 
 /* Index tensors broadcast to one shape, which replaces the indexed dims where
  * the first stands (or goes first if they are not adjacent). */
-void plim_run_index(plim_call *c)
+static bool indexed(plim_machine *m, const plim_meta *x, const plim_t *idx, uint32_t k,
+                    plim_meta *result)
 {
-    plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0), idx[PLIM_MAX_RANK] = {0};
-    plim_meta xm = *plim_m_meta(m, x), ix = {.dtype = PLIM_I64}, out = {.dtype = xm.dtype};
-    uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
+    plim_meta ix = {.dtype = PLIM_I64}, out = {.dtype = x->dtype};
     int32_t first = -1, last = -1, used = 0;
     for (int32_t i = 0; i < (int32_t)k; i++) {
         if (!idx[i])
@@ -146,31 +234,258 @@ void plim_run_index(plim_call *c)
         if (im->dtype == PLIM_BOOL || !plim_broadcast(&ix, im, &ix)) {
             plim_m_fail(m, PLIM_EUNSUPPORTED,
                         "indexing by a mask has no size known beforehand");
-            return;
+            return false;
         }
         first = first < 0 ? i : first;
         last = i;
         used++;
     }
-    if (first < 0 || (int32_t)k > xm.rank || xm.rank - used + ix.rank > PLIM_MAX_RANK) {
-        plim_m_fail(m, PLIM_ESHAPE, "%u indices into rank %d", (unsigned)k, (int)xm.rank);
-        return;
+    if (first < 0 || (int32_t)k > x->rank || x->rank - used + ix.rank > PLIM_MAX_RANK) {
+        plim_m_fail(m, PLIM_ESHAPE, "%u indices into rank %d", (unsigned)k, (int)x->rank);
+        return false;
     }
-    int32_t at = last - first + 1 == used ? first : 0;
-    for (int32_t i = 0; i <= xm.rank; i++) {
-        if (out.rank == at && i >= (at == first ? first : 0) && used) {
+    int32_t place = last - first + 1 == used ? first : 0;
+    for (int32_t i = 0; i <= x->rank; i++) {
+        if (out.rank == place && i >= (place == first ? first : 0) && used) {
             for (int32_t d = 0; d < ix.rank; d++)
                 out.dim[out.rank++] = ix.dim[d];
             used = 0;
         }
-        if (i < xm.rank && (i >= (int32_t)k || !idx[i]))
-            out.dim[out.rank++] = xm.dim[i];
+        if (i < x->rank && (i >= (int32_t)k || !idx[i]))
+            out.dim[out.rank++] = x->dim[i];
     }
     plim_meta_contiguous(&out);
+    *result = out;
+    return true;
+}
+
+void plim_run_index(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0), idx[PLIM_MAX_RANK] = {0};
+    uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
+    plim_meta out;
+    if (!indexed(m, plim_m_meta(m, x), idx, k, &out))
+        return;
     plim_gnode *n = plim_m_node(m, &index_fn, 1, &x);
-    for (uint32_t i = (uint32_t)first, slot = 0; i < k && slot < PLIM_MAX_SAVED; i++)
-        if (idx[i])
-            plim_m_save(m, n, slot++, idx[i]);
+    for (uint32_t i = 0; i < k; i++)
+        plim_m_save(m, n, i, idx[i]);
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- a copy with some places written ---------------------------------------------------- */
+
+/* g at the places, of the size of what was written there. */
+static plim_t scattered_grad(plim_machine *m, plim_gnode *n, plim_t g)
+{
+    return plim_m_wants(m, n, 1) ? plim_m_empty_contig(m, plim_m_meta(m, g)->dtype,
+                                                       n->in_meta[1].rank, n->in_meta[1].dim)
+                                 : 0;
+}
+/* The same, expanded to that size, which it has: a view. */
+static plim_t expanded_rows(plim_machine *m, plim_gnode *n, plim_t g)
+{
+    plim_t rows = scattered_grad(m, n, g),
+           y = rows ? plim_m_alias(m, rows, plim_m_meta(m, rows)) : 0;
+    plim_m_drop(m, rows);
+    return y;
+}
+
+/* The gradient of the copy is a copy of g with zeros at the places, or g itself
+ * where the op adds. */
+static void scatter_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = plim_m_wants(m, n, 0) ? plim_m_empty_like(m, g[0]) : 0;
+    dx[1] = scattered_grad(m, n, g[0]);
+}
+static void scatter_add_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = plim_m_wants(m, n, 0) ? plim_m_ref(m, g[0]) : 0;
+    dx[1] = scattered_grad(m, n, g[0]);
+}
+static void index_copy_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = plim_m_wants(m, n, 0) ? plim_m_empty_like(m, g[0]) : 0;
+    dx[1] = expanded_rows(m, n, g[0]);
+}
+static void index_add_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = plim_m_wants(m, n, 0) ? plim_m_ref(m, g[0]) : 0;
+    dx[1] = expanded_rows(m, n, g[0]);
+}
+static const plim_grad_fn scatter_fn = {"ScatterBackward0", scatter_backward};
+static const plim_grad_fn scatter_add_fn = {"ScatterAddBackward0", scatter_add_backward};
+static const plim_grad_fn index_copy_fn = {"IndexCopyBackward0", index_copy_backward};
+static const plim_grad_fn index_add_fn = {"IndexAddBackward0", index_add_backward};
+
+/* (self, dim, index, src): src may be a number.  by_size: the formula asks for it,
+ * to expand to its size. */
+static void run_scatter(plim_call *c, const plim_grad_fn *fn, bool by_size)
+{
+    plim_machine *m = c->m;
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 3)};
+    plim_gnode *n = plim_m_node(m, fn, in[1] ? 2 : 1, in);
+    plim_m_save(m, n, 0, plim_arg_tensor(c, 2));
+    if (n && by_size && plim_m_wants(m, n, 1))
+        plim_m_save(m, n, 1, in[1]);
+    plim_t y;
+    if (c->inplace) {
+        y = plim_m_ref(m, in[0]);
+        plim_m_rebase(m, n, y);
+    } else {
+        y = plim_m_empty_like(m, in[0]);
+        plim_m_output(m, n, 0, y);
+    }
+    plim_ret(c, y);
+}
+void plim_run_scatter(plim_call *c) { run_scatter(c, &scatter_fn, false); }
+void plim_run_scatter_add(plim_call *c) { run_scatter(c, &scatter_add_fn, false); }
+
+/* self: a copy of g in which zeros of the values' size are put; values: g there */
+static void index_put_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_dtype t = plim_m_meta(m, g[0])->dtype;
+    if (plim_m_wants(m, n, 0)) {
+        const plim_meta *v = &n->in_meta[1];
+        plim_t zeros = plim_m_empty_contig(m, t, v->rank, v->dim);
+        dx[0] = plim_m_empty_like(m, g[0]);
+        plim_m_drop(m, zeros);
+    }
+    if (plim_m_wants(m, n, 1)) {
+        plim_meta part = n->meta;
+        part.dtype = t;
+        dx[1] = plim_m_empty(m, &part);
+    }
+}
+static const plim_grad_fn index_put_fn = {"IndexPutBackward0", index_put_backward};
+
+/* A bool mask says only how many places there are at most. */
+static bool has_mask(plim_machine *m, const plim_t *idx, uint32_t k)
+{
+    for (uint32_t i = 0; i < k; i++)
+        if (idx[i] && plim_m_meta(m, idx[i])->dtype == PLIM_BOOL)
+            return true;
+    return false;
+}
+
+void plim_run_index_put(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t idx[PLIM_MAX_RANK] = {0}, in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 2)};
+    uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
+    plim_meta part = {.rank = 0};
+    if (has_mask(m, idx, k)) {
+        uint64_t one = 0;
+        plim_meta_numel(plim_m_meta(m, in[1]), &one);
+        if (one != 1) {
+            plim_m_fail(m, PLIM_EUNSUPPORTED,
+                        "indexing by a mask has no size known beforehand");
+            return;
+        }
+        part = *plim_m_meta(m, in[1]); /* a masked_fill */
+    } else if (!indexed(m, plim_m_meta(m, in[0]), idx, k, &part)) {
+        return;
+    }
+    plim_gnode *n = plim_m_node(m, &index_put_fn, 2, in);
+    if (n)
+        n->meta = part;
+    for (uint32_t i = 0; i < k; i++)
+        plim_m_save(m, n, i, idx[i]);
+    plim_t y;
+    if (c->inplace) {
+        y = plim_m_ref(m, in[0]);
+        plim_m_rebase(m, n, y);
+    } else {
+        y = plim_m_empty_like(m, in[0]);
+        plim_m_output(m, n, 0, y);
+    }
+    if (plim_arg_int(c, 3, 0))
+        index_put_inside(m, plim_m_meta(m, in[0]), idx, k);
+    plim_ret(c, y);
+}
+
+void plim_run_index_add(plim_call *c) { run_scatter(c, &index_add_fn, true); }
+void plim_run_index_copy(plim_call *c) { run_scatter(c, &index_copy_fn, true); }
+
+/* A copy, and places of the source counted up.  The source's gradient is g where
+ * the mask is set, which is counted first and taken to be all of it.
+ * src: cuda/IndexKernel.cpp masked_scatter__cuda, FunctionsManual.cpp */
+static void masked_scatter_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
+                                    plim_t *dx)
+{
+    plim_meta wide = plim_meta_like(plim_m_meta(m, g[0]), PLIM_I64);
+    dx[0] = plim_m_wants(m, n, 0) ? plim_m_empty_like(m, g[0]) : 0;
+    if (!plim_m_wants(m, n, 1))
+        return;
+    plim_t count = plim_m_empty_contig(m, PLIM_I64, 0, NULL), cast = plim_m_empty(m, &wide);
+    plim_reduce_scratch(m, &wide, (1u << wide.rank) - 1);
+    plim_m_drop(m, cast);
+    plim_m_drop(m, count);
+    dx[1] = scattered_grad(m, n, g[0]);
+}
+static const plim_grad_fn masked_scatter_fn = {"MaskedScatterBackward0",
+                                               masked_scatter_backward};
+
+void plim_run_masked_scatter(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 2)},
+           mask = plim_arg_tensor(c, 1);
+    plim_meta out = plim_iter_meta(m, in[0], mask, plim_m_meta(m, in[0])->dtype);
+    plim_meta_contiguous(&out);
+    plim_gnode *n = plim_m_node(m, &masked_scatter_fn, 2, in);
+    plim_m_save(m, n, 0, mask);
+    plim_t y = c->inplace ? plim_m_ref(m, in[0]) : plim_m_empty(m, &out);
+    plim_t places = plim_m_scratch_of(m, PLIM_I64, out.rank, out.dim);
+    plim_t whole = plim_same_size(plim_m_meta(m, mask), &out)
+                       ? plim_contiguous_tmp(m, mask)
+                       : plim_m_scratch_of(m, PLIM_BOOL, out.rank, out.dim);
+    plim_t source = plim_contiguous_tmp(m, in[1]);
+    plim_m_drop(m, source);
+    plim_m_drop(m, whole);
+    plim_m_drop(m, places);
+    if (c->inplace)
+        plim_m_rebase(m, n, y);
+    else
+        plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- an image at given places --------------------------------------------------------- */
+
+/* Both gradients, zeros of the input's size first.  src: GridSampler.cpp */
+enum { GRID_GRID, GRID_INPUT };
+
+static void grid_sample_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t x = plim_m_saved(m, n, GRID_INPUT), grid = plim_m_saved(m, n, GRID_GRID);
+    (void)g;
+    if (plim_m_wants(m, n, 0))
+        dx[0] = plim_m_empty_like(m, x);
+    dx[1] = plim_m_empty_like(m, grid);
+}
+static const plim_grad_fn grid_sample_fn = {"GridSampler2DBackward0", grid_sample_backward};
+
+void plim_run_grid_sampler(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    const plim_meta *x = plim_m_meta(m, in[0]), *grid = plim_m_meta(m, in[1]);
+    plim_meta out = *x;
+    if (x->rank < 4 || x->rank > 5 || grid->rank != x->rank || x->dim[0] != grid->dim[0] ||
+        grid->dim[grid->rank - 1] != x->rank - 2) {
+        plim_m_fail(m, PLIM_ESHAPE, "an image of rank %d by a grid of rank %d", (int)x->rank,
+                    (int)grid->rank);
+        return;
+    }
+    for (int32_t i = 2; i < x->rank; i++)
+        out.dim[i] = grid->dim[i - 1];
+    plim_meta_contiguous(&out);
+    plim_gnode *n = plim_m_node(m, &grid_sample_fn, 2, in);
+    plim_m_save(m, n, GRID_INPUT, in[0]);
+    plim_m_save(m, n, GRID_GRID, in[1]);
     plim_t y = plim_m_empty(m, &out);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);

@@ -11,6 +11,24 @@ static plim_t loss_scalar(plim_machine *m, plim_t like)
 
 /* ---- nll_loss --------------------------------------------------------------------- */
 
+/* The loss and total_weight; the kernel for images sizes that first. */
+static void nll_kernel(plim_machine *m, plim_t x, plim_t target, bool reduce, plim_t out[2])
+{
+    const plim_meta *xm = plim_m_meta(m, x), *tm = plim_m_meta(m, target);
+    bool images = xm->rank > 2;
+    if (images)
+        out[1] = loss_scalar(m, x);
+    out[0] = reduce ? loss_scalar(m, x) : plim_m_empty_contig(m, xm->dtype, tm->rank, tm->dim);
+    if (!images)
+        out[1] = loss_scalar(m, x);
+}
+void plim_kernel_nll(plim_call *c)
+{
+    nll_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+               plim_arg_int(c, 2, 1) != REDUCTION_NONE, c->out);
+    c->n_out = 2;
+}
+
 /* saved: x, target, weight, total_weight */
 static void nll_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -36,15 +54,12 @@ static plim_t nll(plim_machine *m, plim_t x, plim_t target, plim_t weight, bool 
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, target);
     plim_m_save(m, n, 2, weight);
-    /* the kernel for images sizes its total_weight first, the other one last */
-    plim_t total = xm->rank > 2 ? loss_scalar(m, x) : 0;
-    plim_t y =
-        reduce ? loss_scalar(m, x) : plim_m_empty_contig(m, xm->dtype, tm->rank, tm->dim);
-    total = total ? total : loss_scalar(m, x);
-    plim_m_save(m, n, 3, total);
-    plim_m_drop(m, total);
-    plim_m_output(m, n, 0, y);
-    return y;
+    plim_t out[2];
+    nll_kernel(m, x, target, reduce, out);
+    plim_m_save(m, n, 3, out[1]);
+    plim_m_drop(m, out[1]);
+    plim_m_output(m, n, 0, out[0]);
+    return out[0];
 }
 
 void plim_run_nll(plim_call *c)
@@ -68,9 +83,14 @@ plim_t plim_at_cross_entropy(plim_machine *m, plim_t x, plim_t target, plim_t we
                              bool reduce)
 {
     plim_t logp = plim_at_softmax(m, x, true);
-    bool soft = plim_is_float(plim_m_meta(m, target)->dtype);
-    plim_t y =
-        soft ? cross_entropy_soft(m, logp, target) : nll(m, logp, target, weight, reduce);
+    plim_t y;
+    if (plim_is_float(plim_m_meta(m, target)->dtype)) {
+        y = cross_entropy_soft(m, logp, target);
+    } else {
+        plim_t wide = plim_m_autocast_f32(m, logp);
+        y = nll(m, wide, target, weight, reduce);
+        plim_m_drop(m, wide);
+    }
     plim_m_drop(m, logp);
     return y;
 }
@@ -115,28 +135,45 @@ static const plim_grad_fn pair_fn = {"MseLossBackward0", pair_backward};
 
 /* The result, of full size, then the elementwise loss; Huber's is not a
  * structured kernel: the elementwise loss, then its mean. */
+static plim_t pair_loss_kernel(plim_machine *m, plim_t x, plim_t target, bool reduce,
+                               bool structured)
+{
+    plim_t y = structured ? plim_iter_out(m, x, target) : 0;
+    plim_t each = reduce || !structured ? plim_iter_out(m, x, target) : 0;
+    if (!reduce)
+        return structured ? y : each;
+    y = structured ? shrunk_scalar(m, y) : loss_scalar(m, each);
+    loss_mean_scratch(m, each);
+    plim_m_drop(m, each);
+    return y;
+}
+static void kernel_pair_loss(plim_call *c, bool structured)
+{
+    c->out[0] = pair_loss_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                                 plim_arg_int(c, 2, 1) != REDUCTION_NONE, structured);
+    c->n_out = 1;
+}
+void plim_kernel_pair_loss(plim_call *c) { kernel_pair_loss(c, true); }
+void plim_kernel_huber_loss(plim_call *c) { kernel_pair_loss(c, false); }
+
 static plim_t pair_loss(plim_machine *m, plim_t x, plim_t target, bool reduce, bool structured)
 {
     plim_t in[2] = {x, target};
     plim_gnode *n = plim_m_node(m, &pair_fn, 2, in);
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, target);
-    plim_t y = structured ? plim_iter_out(m, x, target) : 0;
-    plim_t each = reduce || !structured ? plim_iter_out(m, x, target) : 0;
-    if (reduce) {
-        y = structured ? shrunk_scalar(m, y) : loss_scalar(m, each);
-        loss_mean_scratch(m, each);
-        plim_m_drop(m, each);
-    } else if (!structured) {
-        y = each;
-    }
+    plim_t y = pair_loss_kernel(m, x, target, reduce, structured);
     plim_m_output(m, n, 0, y);
     return y;
 }
 
 plim_t plim_at_mse(plim_machine *m, plim_t x, plim_t target, bool reduce)
 {
-    return pair_loss(m, x, target, reduce, true);
+    plim_t t = plim_m_autocast_f32(m, target), xf = plim_m_autocast_f32(m, x);
+    plim_t y = pair_loss(m, xf, t, reduce, true);
+    plim_m_drop(m, xf);
+    plim_m_drop(m, t);
+    return y;
 }
 
 void plim_run_pair_loss(plim_call *c)
@@ -194,18 +231,29 @@ static plim_gnode *bce_node(plim_machine *m, plim_t x, plim_t target)
     return n;
 }
 
+static plim_t bce_kernel(plim_machine *m, plim_t x, bool reduce)
+{
+    plim_t y = plim_m_empty_like(m, x);
+    if (!reduce)
+        return y;
+    plim_t mean = loss_scalar(m, x); /* copied into the result */
+    loss_mean_scratch(m, x);
+    plim_m_drop(m, mean);
+    return shrunk_scalar(m, y);
+}
+void plim_kernel_bce(plim_call *c)
+{
+    c->out[0] =
+        bce_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_int(c, 1, 1) != REDUCTION_NONE);
+    c->n_out = 1;
+}
+
 void plim_run_bce(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
     plim_gnode *n = bce_node(m, x, plim_arg_tensor(c, 1));
-    plim_t y = plim_m_empty_like(m, x);
-    if (plim_arg_int(c, 3, 1) != REDUCTION_NONE) {
-        plim_t mean = loss_scalar(m, x); /* copied into the result */
-        loss_mean_scratch(m, x);
-        y = shrunk_scalar(m, y);
-        plim_m_drop(m, mean);
-    }
+    plim_t y = bce_kernel(m, x, plim_arg_int(c, 3, 1) != REDUCTION_NONE);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }

@@ -15,7 +15,18 @@ static bool gemm_ready(const plim_meta *t)
            (t->stride[c] == 1 && t->stride[r] >= cols);
 }
 
-/* A fresh product of the last two dims; lt: through cuBLASLt. */
+/* What a product of a and b takes besides its result; lt: through cuBLASLt. */
+static void gemm_inside(plim_machine *m, plim_t a, plim_t b, bool lt)
+{
+    const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
+    plim_t ta = gemm_ready(x) ? 0 : plim_m_empty_contig(m, x->dtype, x->rank, x->dim);
+    plim_t tb = gemm_ready(y) ? 0 : plim_m_empty_contig(m, y->dtype, y->rank, y->dim);
+    plim_m_gemm(m, lt);
+    plim_m_drop(m, tb);
+    plim_m_drop(m, ta);
+}
+
+/* A fresh product of the last two dims. */
 static plim_t gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
 {
     const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
@@ -31,11 +42,7 @@ static plim_t gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
     out.dim[r - 1] = y->dim[r - 1];
     plim_meta_contiguous(&out);
     plim_t c = plim_m_empty(m, &out);
-    plim_t ta = gemm_ready(x) ? 0 : plim_m_empty_contig(m, x->dtype, x->rank, x->dim);
-    plim_t tb = gemm_ready(y) ? 0 : plim_m_empty_contig(m, y->dtype, y->rank, y->dim);
-    plim_m_gemm(m, lt);
-    plim_m_drop(m, tb);
-    plim_m_drop(m, ta);
+    gemm_inside(m, a, b, lt);
     return c;
 }
 
@@ -128,6 +135,17 @@ void plim_run_bmm(plim_call *c)
 
 /* ---- mv, dot ------------------------------------------------------------------- */
 
+/* A matrix times a vector, which is copied where it is one number repeated. */
+static void gemv_inside(plim_machine *m, plim_t vec)
+{
+    const plim_meta *v = plim_m_meta(m, vec);
+    bool repeated = v->rank == 1 && v->dim[0] > 1 && !v->stride[0];
+    plim_t copy = repeated ? plim_m_empty_contig(m, v->dtype, 1, v->dim) : 0;
+    plim_m_gemm(m, false);
+    plim_m_drop(m, copy);
+}
+void plim_kernel_gemv(plim_call *c) { gemv_inside(c->m, plim_arg_tensor(c, 0)); }
+
 /* self: g vec^T, an outer product; vec: self^T g, a gemv where self is a matrix */
 static void mv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -136,7 +154,7 @@ static void mv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t 
         if (plim_m_wants(m, n, i))
             dx[i] = plim_m_empty_contig(m, t, n->in_meta[i].rank, n->in_meta[i].dim);
     if (dx[1] && n->in_meta[0].rank == 2)
-        plim_m_gemm(m, false);
+        gemv_inside(m, g[0]);
 }
 static const plim_grad_fn mv_fn = {"MvBackward0", mv_backward};
 static const plim_grad_fn dot_fn = {"DotBackward0", mv_backward};
@@ -155,7 +173,10 @@ static plim_t times_vector(plim_machine *m, plim_t a, plim_t vec)
     plim_gnode *n = plim_m_node(m, x->rank == 2 ? &mv_fn : &dot_fn, 2, in);
     save_operands(m, n, 0, a, 0, vec, 1);
     plim_t y = plim_m_empty_contig(m, x->dtype, x->rank - 1, x->dim);
-    plim_m_gemm(m, false);
+    if (x->rank == 2)
+        gemv_inside(m, vec);
+    else
+        plim_m_gemm(m, false);
     plim_m_output(m, n, 0, y);
     return y;
 }
@@ -182,6 +203,16 @@ static bool addmm_uses_lt(const plim_meta *bias, const plim_meta *w)
            w->dim[1] > 1;
 }
 
+void plim_kernel_mm(plim_call *c)
+{
+    gemm_inside(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), false);
+}
+void plim_kernel_addmm(plim_call *c)
+{
+    plim_t bias = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2);
+    gemm_inside(c->m, plim_arg_tensor(c, 1), w,
+                addmm_uses_lt(plim_m_meta(c->m, bias), plim_m_meta(c->m, w)));
+}
 static plim_t addmm(plim_machine *m, const plim_grad_fn *fn, plim_t bias, plim_t a, plim_t b)
 {
     plim_t in[3] = {bias, a, b};
@@ -340,6 +371,299 @@ plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b)
 void plim_run_matmul(plim_call *c)
 {
     plim_ret(c, plim_at_matmul(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)));
+}
+
+/* ---- einsum: operands lined up by letter, contracted pair by pair ------------------- */
+
+enum { EINSUM_LABELS = 52, EINSUM_DIMS = PLIM_MAX_RANK, EINSUM_MAX = 16 };
+
+typedef struct einsum {
+    int32_t place[EINSUM_LABELS]; /* dim that a letter has in every lined-up operand */
+    int32_t times[EINSUM_LABELS]; /* how often it stands before the arrow */
+    int32_t ellipsis, ellipsis_rank;
+    int32_t rank, out_rank;     /* dims in all; the first of them are the result's */
+    int32_t count[EINSUM_DIMS]; /* operands in which a dim is not 1 */
+} einsum;
+
+static int32_t einsum_label(char ch)
+{
+    return ch >= 'A' && ch <= 'Z' ? ch - 'A' : ch >= 'a' && ch <= 'z' ? ch - 'a' + 26 : -1;
+}
+
+/* The letters of one operand; a dot stands for the ellipsis. */
+typedef struct einsum_term {
+    char letter[2 * EINSUM_DIMS];
+    int32_t n;
+    bool dots;
+} einsum_term;
+
+/* Takes one operand's letters off *rest, up to a comma or the arrow. */
+static bool einsum_next(plim_str *rest, einsum_term *t)
+{
+    *t = (einsum_term){.n = 0};
+    while (rest->n && *rest->p != ',' && *rest->p != '-') {
+        char ch = *rest->p;
+        size_t step = ch == '.' ? 3 : 1;
+        if (step > rest->n || t->n == 2 * EINSUM_DIMS ||
+            (ch != ' ' && ch != '.' && einsum_label(ch) < 0))
+            return false;
+        if (ch != ' ')
+            t->letter[t->n++] = ch;
+        t->dots |= ch == '.';
+        rest->p += step;
+        rest->n -= step;
+    }
+    if (rest->n && *rest->p == ',')
+        rest->p++, rest->n--;
+    return true;
+}
+
+/* Where each letter goes: those of the result first, the others by the alphabet.
+ * src: Linear.cpp einsum */
+static bool einsum_places(einsum *e, plim_str result, bool has_result)
+{
+    bool dots = !has_result;
+    einsum_term t;
+    if (!einsum_next(&result, &t))
+        return false;
+    for (int32_t i = 0; i < EINSUM_LABELS; i++)
+        e->place[i] = -1;
+    if (!has_result)
+        e->rank = e->ellipsis_rank;
+    for (int32_t i = 0; i < EINSUM_LABELS && !has_result; i++)
+        if (e->times[i] == 1)
+            e->place[i] = e->rank++;
+    for (int32_t i = 0; i < t.n; i++) {
+        int32_t label = einsum_label(t.letter[i]);
+        if (label >= 0) {
+            e->place[label] = e->rank++;
+            continue;
+        }
+        dots = true;
+        e->ellipsis = e->rank;
+        e->rank += e->ellipsis_rank;
+    }
+    e->out_rank = e->rank;
+    if (!dots) {
+        e->ellipsis = e->rank;
+        e->rank += e->ellipsis_rank;
+    }
+    for (int32_t i = 0; i < EINSUM_LABELS; i++)
+        if (e->times[i] && e->place[i] < 0)
+            e->place[i] = e->rank++;
+    return e->rank <= EINSUM_DIMS;
+}
+
+/* x with every letter's dim in its place, of size 1 where it has none: owned. */
+static plim_t einsum_lined_up(plim_machine *m, einsum *e, plim_t x, const einsum_term *t)
+{
+    int64_t perm[EINSUM_DIMS] = {-1, -1, -1, -1, -1, -1, -1, -1};
+    int32_t letters = t->n - (t->dots ? 1 : 0), at = 0;
+    int32_t rank = plim_m_meta(m, x)->rank, missing = e->ellipsis_rank - (rank - letters);
+    if (rank < letters || (!t->dots && rank != letters)) {
+        plim_m_fail(m, PLIM_ESHAPE, "%d letters for an operand of rank %d", (int)letters,
+                    (int)rank);
+        return 0;
+    }
+    x = plim_m_ref(m, x);
+    for (int32_t i = 0; i < t->n && !plim_m_bad(m); i++) {
+        int32_t label = einsum_label(t->letter[i]);
+        if (label >= 0 && perm[e->place[label]] >= 0) {
+            plim_m_fail(m, PLIM_EUNSUPPORTED, "a letter twice in one operand has no rule");
+        } else if (label >= 0) {
+            perm[e->place[label]] = at++;
+        } else {
+            for (int32_t k = 0; k < missing; k++) {
+                plim_t wide = plim_at_unsqueeze(m, x, at);
+                plim_m_drop(m, x);
+                x = wide;
+            }
+            for (int32_t k = 0; k < e->ellipsis_rank; k++)
+                perm[e->ellipsis + k] = at++;
+        }
+    }
+    for (int32_t i = 0; i < e->rank && !plim_m_bad(m); i++) {
+        if (perm[i] >= 0)
+            continue;
+        plim_t wide = plim_at_unsqueeze(m, x, plim_m_meta(m, x)->rank);
+        plim_m_drop(m, x);
+        x = wide;
+        perm[i] = at++;
+    }
+    plim_t y = plim_at_permute(m, x, perm);
+    plim_m_drop(m, x);
+    for (int32_t i = 0; i < e->rank; i++)
+        e->count[i] += plim_m_meta(m, y)->dim[i] != 1;
+    return y;
+}
+
+/* Replaces *t by its sum over the dims of mask, which stay as 1. */
+static void einsum_sum(plim_machine *m, plim_t *t, uint32_t mask)
+{
+    if (!mask)
+        return;
+    plim_t s = plim_at_sum(m, *t, mask, true);
+    plim_m_drop(m, *t);
+    *t = s;
+}
+
+/* Dims of a product by where they are: in both operands and the result, in one of
+ * them and the result, summed. */
+typedef enum pair_kind { PAIR_BOTH, PAIR_LEFT, PAIR_SUMMED, PAIR_RIGHT, PAIR_KINDS } pair_kind;
+
+typedef struct pair_dims {
+    int64_t dim[PAIR_KINDS][EINSUM_DIMS], size[PAIR_KINDS];
+    int32_t n[PAIR_KINDS];
+} pair_dims;
+
+/* t permuted to these kinds in order, its first three made one dim each. */
+static plim_t pair_operand(plim_machine *m, plim_t t, const pair_dims *p,
+                           const pair_kind *kinds)
+{
+    int64_t perm[EINSUM_DIMS], size[3];
+    int32_t n = 0;
+    for (int32_t k = 0; k < PAIR_KINDS; k++)
+        for (int32_t i = 0; i < p->n[kinds[k]]; i++)
+            perm[n++] = p->dim[kinds[k]][i];
+    for (int32_t k = 0; k < 3; k++)
+        size[k] = p->size[kinds[k]];
+    plim_t turned = plim_at_permute(m, t, perm), flat = plim_at_reshape(m, turned, 3, size);
+    plim_m_drop(m, turned);
+    return flat;
+}
+
+/* src: Linear.cpp sumproduct_pair, keepdim.  Takes both references. */
+static plim_t sumproduct_pair(plim_machine *m, plim_t a, plim_t b, uint32_t sum)
+{
+    if (!sum) {
+        plim_t y = plim_at_mul(m, a, b, false);
+        plim_m_drop(m, b);
+        plim_m_drop(m, a);
+        return y;
+    }
+    int32_t rank = plim_m_meta(m, a)->rank, n = 0;
+    pair_dims p = {.size = {1, 1, 1, 1}};
+    int64_t size[EINSUM_DIMS], back[EINSUM_DIMS];
+    for (int32_t i = 0; i < rank; i++) {
+        int64_t x = plim_m_meta(m, a)->dim[i], y = plim_m_meta(m, b)->dim[i];
+        bool summed = sum >> i & 1;
+        pair_kind k = summed             ? PAIR_SUMMED
+                      : x != 1 && y != 1 ? PAIR_BOTH
+                      : x != 1           ? PAIR_LEFT
+                                         : PAIR_RIGHT;
+        p.dim[k][p.n[k]++] = i;
+        p.size[k] *= k == PAIR_RIGHT ? y : x;
+    }
+    const pair_kind left[] = {PAIR_BOTH, PAIR_LEFT, PAIR_SUMMED, PAIR_RIGHT},
+                    right[] = {PAIR_BOTH, PAIR_SUMMED, PAIR_RIGHT, PAIR_LEFT};
+    for (int32_t k = 0; k < PAIR_KINDS; k++)
+        for (int32_t i = 0; i < p.n[left[k]]; i++, n++) {
+            int64_t d = p.dim[left[k]][i];
+            size[n] = left[k] == PAIR_SUMMED  ? 1
+                      : left[k] == PAIR_RIGHT ? plim_m_meta(m, b)->dim[d]
+                                              : plim_m_meta(m, a)->dim[d];
+            back[d] = n;
+        }
+    plim_t x = pair_operand(m, a, &p, left), y = pair_operand(m, b, &p, right);
+    plim_t product3 = plim_at_bmm(m, x, y), seen = plim_at_view(m, product3, rank, size);
+    plim_t r = plim_at_permute(m, seen, back);
+    plim_t all[] = {seen, product3, y, x, b, a};
+    for (size_t i = 0; i < PLIM_COUNT(all); i++)
+        plim_m_drop(m, all[i]);
+    return r;
+}
+
+/* Two operands into one: what only one of them has is summed before, what no other
+ * operand needs with the product.  Takes both references. */
+static plim_t einsum_pair(plim_machine *m, einsum *e, plim_t a, plim_t b)
+{
+    uint32_t of_a = 0, of_b = 0, both = 0;
+    for (int32_t d = e->out_rank; d < e->rank && !plim_m_bad(m); d++) {
+        bool x = plim_m_meta(m, a)->dim[d] != 1, y = plim_m_meta(m, b)->dim[d] != 1;
+        if (x && y) {
+            if (--e->count[d] == 1) {
+                both |= 1u << d;
+                e->count[d] = 0;
+            }
+        } else if (e->count[d] == 1 && (x || y)) {
+            *(x ? &of_a : &of_b) |= 1u << d;
+            e->count[d] = 0;
+        }
+    }
+    einsum_sum(m, &a, of_a);
+    einsum_sum(m, &b, of_b);
+    return plim_m_bad(m) ? 0 : sumproduct_pair(m, a, b, both);
+}
+
+static bool einsum_read(plim_call *c, einsum *e, einsum_term *term, const plim_t *in,
+                        uint32_t n)
+{
+    plim_str rest = plim_arg_string(c, 0), result = {NULL, 0};
+    for (uint32_t i = 0; i < n; i++) {
+        if (!einsum_next(&rest, &term[i]))
+            return false;
+        for (int32_t k = 0; k < term[i].n; k++)
+            if (einsum_label(term[i].letter[k]) >= 0)
+                e->times[einsum_label(term[i].letter[k])]++;
+        if (term[i].dots)
+            e->ellipsis_rank =
+                PLIM_MAX(e->ellipsis_rank, plim_m_meta(c->m, in[i])->rank - term[i].n + 1);
+    }
+    bool arrow = rest.n >= 2 && rest.p[0] == '-' && rest.p[1] == '>';
+    if (arrow)
+        result = (plim_str){rest.p + 2, rest.n - 2};
+    return (arrow || !rest.n) && einsum_places(e, result, arrow);
+}
+
+/* Replaces operands i and j (i < j) by their product, at the end; or, from left to
+ * right, in front. */
+static void einsum_contract(plim_machine *m, einsum *e, plim_t *op, uint32_t n, uint32_t i,
+                            uint32_t j, bool in_front)
+{
+    plim_t a = op[i], b = op[j];
+    memmove(&op[j], &op[j + 1], (n - j - 1) * sizeof *op);
+    memmove(&op[i], &op[i + 1], (n - i - 2) * sizeof *op);
+    if (in_front)
+        memmove(&op[1], &op[0], (n - 2) * sizeof *op);
+    op[in_front ? 0 : n - 2] = einsum_pair(m, e, a, b);
+}
+
+void plim_run_einsum(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t op[EINSUM_MAX] = {0};
+    einsum_term term[EINSUM_MAX];
+    einsum e = {.rank = 0};
+    int64_t path[2 * EINSUM_MAX];
+    uint32_t n = plim_arg_tensors(c, 1, op, EINSUM_MAX), all = n,
+             steps = plim_arg_ints(c, 2, path, PLIM_COUNT(path), 1) / 2;
+    plim_str text = plim_arg_string(c, 0);
+    if (!n || !einsum_read(c, &e, term, op, n)) {
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "einsum of '" PLIM_STR_FMT "' has no rule",
+                    PLIM_STR_ARG(text));
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        op[i] = einsum_lined_up(m, &e, op[i], &term[i]);
+    for (uint32_t k = 0; n > 1 && !plim_m_bad(m); k++) {
+        const int64_t *at = k < steps ? &path[2 * k] : NULL;
+        if (at &&
+            (at[0] == at[1] || PLIM_MIN(at[0], at[1]) < 0 || PLIM_MAX(at[0], at[1]) >= n)) {
+            plim_m_fail(m, PLIM_ESHAPE, "an einsum path that names operand %" PRId64,
+                        PLIM_MAX(at[0], at[1]));
+            return;
+        }
+        einsum_contract(m, &e, op, n--, at ? (uint32_t)PLIM_MIN(at[0], at[1]) : 0,
+                        at ? (uint32_t)PLIM_MAX(at[0], at[1]) : 1, !at);
+    }
+    plim_t y = op[0];
+    if (e.rank > e.out_rank) {
+        uint32_t rest = ((1u << e.rank) - 1) & ~((1u << e.out_rank) - 1);
+        y = all > 1 ? plim_at_view(m, op[0], e.out_rank, plim_m_meta(m, op[0])->dim)
+                    : plim_at_sum(m, op[0], rest, false);
+        plim_m_drop(m, op[0]);
+    }
+    plim_ret(c, y);
 }
 
 /* ---- linear -------------------------------------------------------------------------- */

@@ -13,48 +13,188 @@ static plim_t norm_vector(plim_machine *m, plim_dtype t, int64_t n)
 
 /* ---- batch_norm ------------------------------------------------------------------ */
 
-/* saved: x, weight, running_mean, running_var, save_mean, save_var */
-static void batch_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+/* PyTorch's own kernels over a contiguous [N, C] or channels_last tensor take the
+ * rows in blocks: where those are many, each leaves its part in a buffer, and a
+ * counter for each column of blocks.  `parts`: numbers that a block leaves for a
+ * channel.  src: Normalization.cuh flexible_launch_configs */
+typedef struct batch_norm_stage {
+    plim_t staging, counters;
+} batch_norm_stage;
+
+static bool batch_norm_by_rows(const plim_meta *x)
 {
-    plim_t x = plim_m_saved(m, n, 0);
-    const plim_meta *xm = plim_m_meta(m, x);
-    bool cl = plim_suggests_channels_last(xm);
-    const plim_meta *gm = plim_m_meta(m, g[0]);
-    bool fits = cl ? plim_is_channels_last(gm) : plim_is_contiguous(gm);
-    plim_t gc = fits ? plim_m_ref(m, g[0]) : plim_m_empty_like(m, x);
-    if (plim_m_wants(m, n, 0))
+    bool last = x->rank > 2 && !plim_is_contiguous(x) && plim_is_channels_last(x);
+    return last || (plim_is_contiguous(x) && x->stride[1] == 1);
+}
+static int64_t last_power(int64_t n, int64_t most)
+{
+    int64_t p = 1;
+    while (p * 2 <= PLIM_MIN(n, most))
+        p *= 2;
+    return p;
+}
+static batch_norm_stage batch_norm_staging(plim_machine *m, const plim_meta *x, int64_t parts)
+{
+    enum { TILE = 32, PER_THREAD = 16, BLOCK = 512, BLOCKS = 128, FEW = 8 };
+    uint64_t numel = 0;
+    int64_t channels = x->dim[1];
+    if (!batch_norm_by_rows(x) || !plim_meta_numel(x, &numel) || !numel)
+        return (batch_norm_stage){0, 0};
+    int64_t rows = (int64_t)(numel / (uint64_t)channels);
+    int64_t w = last_power(channels, TILE),
+            h = last_power((rows + PER_THREAD - 1) / PER_THREAD, BLOCK / w);
+    if (w * h != BLOCK)
+        w = last_power(channels, BLOCK / h);
+    int64_t across = (channels + w - 1) / w,
+            down = PLIM_MIN((rows + h * PER_THREAD - 1) / (h * PER_THREAD), BLOCKS);
+    if (down < FEW)
+        return (batch_norm_stage){0, 0};
+    return (batch_norm_stage){
+        plim_m_scratch_of(m, norm_acc(x->dtype), 3, (int64_t[]){parts, channels, down}),
+        plim_m_scratch_of(m, PLIM_I32, 1, &across)};
+}
+static void batch_norm_unstage(plim_machine *m, batch_norm_stage s)
+{
+    plim_m_drop(m, s.counters);
+    plim_m_drop(m, s.staging);
+}
+
+/* Which of two: cuDNN takes three dims or more and no bf16, and wants both a weight
+ * and a bias.  src: Normalization.cpp _select_batch_norm_backend */
+static bool batch_norm_by_cudnn(const plim_meta *x, const plim_meta *w, plim_t b)
+{
+    enum { MOST = 65535 };
+    return x->rank > 2 && b && x->dtype != PLIM_BF16 && w->dtype != PLIM_BF16 &&
+           (x->dtype != PLIM_F16 || w->dtype == PLIM_F32) && x->dim[0] <= MOST;
+}
+
+/* y, and the statistics; cuDNN keeps none in eval. */
+static void batch_norm_kernel(plim_machine *m, plim_t x, bool cudnn, bool training,
+                              plim_t out[3])
+{
+    const plim_meta xm = *plim_m_meta(m, x);
+    out[0] = plim_m_empty_like(m, x);
+    for (int i = 1; i <= 2; i++)
+        out[i] = norm_vector(m, norm_acc(xm.dtype), training || !cudnn ? xm.dim[1] : 0);
+    if (!cudnn && training)
+        batch_norm_unstage(m, batch_norm_staging(m, &xm, 4));
+}
+
+static void batch_norm_vectors(plim_machine *m, plim_t x, plim_t w, const bool want[3],
+                               plim_t dx[3])
+{
+    for (int i = 1; i <= 2; i++)
+        if (want[i])
+            dx[i] = norm_vector(m, plim_m_meta(m, w)->dtype, plim_m_meta(m, x)->dim[1]);
+}
+
+/* One kernel; by rows two: sums of dy and of x dy first, of which two are dw and db.
+ * src: Normalization.cu batch_norm_backward_cuda, Normalization.cuh */
+static void native_batch_norm_backward(plim_machine *m, plim_t x, plim_t w, const bool want[3],
+                                       plim_t dx[3])
+{
+    const plim_meta xm = *plim_m_meta(m, x);
+    plim_t sum[2] = {0};
+    bool by_rows = batch_norm_by_rows(&xm);
+    if (want[0] && !by_rows)
         dx[0] = plim_m_empty_like(m, x);
-    for (uint32_t i = 1; i <= 2; i++)
-        if (plim_m_wants(m, n, i))
-            dx[i] = norm_vector(m, n->in_meta[i].dtype, n->in_meta[i].dim[0]);
+    for (int i = 0; want[0] && by_rows && i < 2; i++)
+        sum[i] = norm_vector(m, norm_acc(xm.dtype), xm.dim[1]);
+    batch_norm_vectors(m, x, w, want, dx);
+    if (by_rows)
+        batch_norm_unstage(m, batch_norm_staging(m, &xm, 2));
+    if (want[0] && by_rows)
+        dx[0] = plim_m_empty_like(m, x);
+    plim_m_drop(m, sum[1]);
+    plim_m_drop(m, sum[0]);
+}
+
+static void cudnn_batch_norm_backward(plim_machine *m, plim_t g, plim_t x, plim_t w,
+                                      const bool want[3], plim_t dx[3])
+{
+    const plim_meta *xm = plim_m_meta(m, x), *gm = plim_m_meta(m, g);
+    bool fits =
+        plim_suggests_channels_last(xm) ? plim_is_channels_last(gm) : plim_is_contiguous(gm);
+    plim_t gc = fits ? plim_m_ref(m, g) : plim_m_empty_like(m, x);
+    if (want[0])
+        dx[0] = plim_m_empty_like(m, x);
+    batch_norm_vectors(m, x, w, want, dx);
     plim_m_drop(m, gc);
 }
-static const plim_grad_fn batch_norm_fn = {"CudnnBatchNormBackward0", batch_norm_backward};
+
+void plim_kernel_batch_norm(plim_call *c)
+{
+    batch_norm_kernel(c->m, plim_arg_tensor(c, 0), false, plim_arg_int(c, 1, 0), c->out);
+    c->n_out = 3;
+}
+void plim_kernel_cudnn_batch_norm(plim_call *c)
+{
+    batch_norm_kernel(c->m, plim_arg_tensor(c, 0), true, plim_arg_int(c, 1, 0), c->out);
+    c->out[3] = norm_vector(c->m, PLIM_U8, 0); /* the reserve: none, see facts 3.6 */
+    c->n_out = 4;
+}
+static plim_t batch_norm_backward_args(plim_call *c, bool want[3])
+{
+    plim_t w = plim_arg_tensor(c, 2);
+    plim_arg_mask(c, 3, want, 3);
+    want[1] = want[1] && w;
+    want[2] = want[2] && w;
+    c->n_out = 3;
+    return w;
+}
+void plim_kernel_batch_norm_backward(plim_call *c)
+{
+    bool want[3];
+    plim_t w = batch_norm_backward_args(c, want);
+    native_batch_norm_backward(c->m, plim_arg_tensor(c, 1), w, want, c->out);
+}
+void plim_kernel_cudnn_batch_norm_backward(plim_call *c)
+{
+    bool want[3];
+    plim_t w = batch_norm_backward_args(c, want);
+    cudnn_batch_norm_backward(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), w, want,
+                              c->out);
+}
+
+/* saved: x, weight, running_mean, running_var, save_mean, save_var */
+static void native_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    bool want[3];
+    (void)g;
+    plim_m_wanted(m, n, want, 3);
+    native_batch_norm_backward(m, plim_m_saved(m, n, 0), plim_m_saved(m, n, 1), want, dx);
+}
+static void cudnn_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    bool want[3];
+    plim_m_wanted(m, n, want, 3);
+    cudnn_batch_norm_backward(m, g[0], plim_m_saved(m, n, 0), plim_m_saved(m, n, 1), want, dx);
+}
+static const plim_grad_fn native_norm_fn = {"NativeBatchNormBackward0", native_norm_backward};
+static const plim_grad_fn cudnn_norm_fn = {"CudnnBatchNormBackward0", cudnn_norm_backward};
 
 static plim_t batch_norm(plim_machine *m, plim_t x, plim_t w, plim_t b, plim_t rm, plim_t rv,
                          bool training)
 {
-    const plim_meta *xm = plim_m_meta(m, x);
-    plim_t in[3] = {x, w, b};
-    if (xm->rank < 2) {
-        plim_m_fail(m, PLIM_ESHAPE, "batch_norm of a tensor of rank %d", (int)xm->rank);
+    plim_t in[3] = {x, w, b}, out[3];
+    if (plim_m_meta(m, x)->rank < 2) {
+        plim_m_fail(m, PLIM_ESHAPE, "batch_norm of a tensor of rank %d",
+                    (int)plim_m_meta(m, x)->rank);
         return 0;
     }
-    plim_gnode *n = plim_m_node(m, &batch_norm_fn, 3, in);
+    bool cudnn = w && batch_norm_by_cudnn(plim_m_meta(m, x), plim_m_meta(m, w), b);
+    plim_gnode *n = plim_m_node(m, cudnn ? &cudnn_norm_fn : &native_norm_fn, 3, in);
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, w);
     plim_m_save(m, n, 2, rm);
     plim_m_save(m, n, 3, rv);
-    plim_t y = plim_m_empty_like(m, x);
-    plim_t stat[2] = {0};
-    for (uint32_t i = 0; training && i < 2; i++) { /* eval keeps no statistics */
-        stat[i] = norm_vector(m, norm_acc(xm->dtype), xm->dim[1]);
-        plim_m_save(m, n, 4 + i, stat[i]);
+    batch_norm_kernel(m, x, cudnn, training, out);
+    for (uint32_t i = 1; i <= 2; i++) {
+        plim_m_save(m, n, 3 + i, out[i]);
+        plim_m_drop(m, out[i]);
     }
-    plim_m_drop(m, stat[0]);
-    plim_m_drop(m, stat[1]);
-    plim_m_output(m, n, 0, y);
-    return y;
+    plim_m_output(m, n, 0, out[0]);
+    return out[0];
 }
 
 void plim_run_batch_norm(plim_call *c)
@@ -115,26 +255,24 @@ void plim_run_instance_norm(plim_call *c)
 
 /* ---- layer_norm ---------------------------------------------------------------------- */
 
-enum { NORM_ROWS, NORM_COLS, NORM_GROUPS };
-
 /* Partial sums for each of dgamma and dbeta when rows are many and columns
  * few; their sums take the place of the results made before.
  * src: facts 3.6 (read in the newest source, about 2.8 on) */
-static void layer_norm_partials(plim_machine *m, const plim_gnode *n, plim_t *dx)
+static void layer_norm_partials(plim_machine *m, int64_t rows, int64_t cols, plim_t dx[3])
 {
-    const plim_world *w = plim_m_world(m);
-    int64_t rows = n->i[NORM_ROWS], cols = n->i[NORM_COLS];
+    const plim_world *world = plim_m_world(m);
     int64_t blocks = (cols + 31) / 32;
-    if (w->torch < 208 || rows <= 65536 || cols < 1 || cols / 32 >= plim_m_sms(m, NULL) / 2)
+    if (world->torch < 208 || rows <= 65536 || cols < 1 ||
+        cols / 32 >= plim_m_sms(m, NULL) / 2)
         return;
     int64_t parts = PLIM_MIN((rows + 31) / 32, 32768 / blocks);
-    plim_meta part = plim_meta_make(n->in_meta[1].dtype, 2, (int64_t[]){parts, cols});
+    plim_meta part = plim_meta_make(plim_m_meta(m, dx[1])->dtype, 2, (int64_t[]){parts, cols});
     uint64_t bytes = (uint64_t)parts * (uint64_t)cols * plim_dtype_bytes(part.dtype);
     plim_t partial[3] = {0};
-    for (uint32_t i = 1; i <= 2; i++)
+    for (int i = 1; i <= 2; i++)
         partial[i] = dx[i] ? plim_m_scratch_about(m, bytes) : 0;
-    for (uint32_t i = 1; i <= 2; i++) {
-        plim_t sum = dx[i] ? plim_m_empty(m, &n->in_meta[i]) : 0;
+    for (int i = 1; i <= 2; i++) {
+        plim_t sum = dx[i] ? plim_m_empty_like(m, dx[i]) : 0;
         if (sum)
             plim_reduce_scratch(m, &part, 1);
         plim_m_drop(m, dx[i]);
@@ -144,21 +282,97 @@ static void layer_norm_partials(plim_machine *m, const plim_gnode *n, plim_t *dx
     plim_m_drop(m, partial[1]);
 }
 
-/* saved: x, weight, bias, mean, rstd.  Contiguous copies of x and g are the
- * kernel's own, in forward and in backward. */
+/* y, mean, rstd over the last k dims; one of the two for rms_norm.  A contiguous
+ * copy of x is the kernel's own, in forward and in backward, as is that of g. */
+static void layer_norm_kernel(plim_machine *m, plim_t x, int32_t k, plim_t out[3],
+                              int statistics)
+{
+    const plim_meta xm = *plim_m_meta(m, x);
+    plim_meta one = xm;
+    for (int32_t d = xm.rank - k; d < xm.rank; d++)
+        one.dim[d] = 1;
+    plim_t xc = plim_contiguous_tmp(m, x);
+    out[0] = plim_m_empty_contig(m, xm.dtype, xm.rank, xm.dim);
+    for (int i = 1; i <= statistics; i++)
+        out[i] = plim_m_empty_contig(m, norm_acc(xm.dtype), one.rank, one.dim);
+    plim_m_drop(m, xc);
+}
+
+static void layer_norm_backward_kernel(plim_machine *m, plim_t g, plim_t x, int32_t k,
+                                       plim_t w, const bool want[3], plim_t dx[3])
+{
+    const plim_meta *xm = plim_m_meta(m, x);
+    int64_t rows = 1, cols = 1;
+    for (int32_t i = 0; i < xm->rank; i++)
+        *(i < xm->rank - k ? &rows : &cols) *= xm->dim[i];
+    plim_t xc = plim_contiguous_tmp(m, x);
+    if (want[0])
+        dx[0] = plim_m_empty_like(m, xc);
+    for (int i = 1; i <= 2; i++)
+        if (want[i]) /* weight and bias have one shape */
+            dx[i] =
+                plim_m_empty_contig(m, plim_m_meta(m, w)->dtype, k, &xm->dim[xm->rank - k]);
+    plim_t gc = plim_contiguous_tmp(m, g);
+    if (dx[1])
+        layer_norm_partials(m, rows, cols, dx);
+    plim_m_drop(m, gc);
+    plim_m_drop(m, xc);
+}
+
+static int32_t norm_dims(plim_call *c, uint32_t slot)
+{
+    int64_t shape[PLIM_MAX_RANK];
+    return (int32_t)plim_arg_ints(c, slot, shape, PLIM_MAX_RANK, 1);
+}
+
+void plim_kernel_layer_norm(plim_call *c)
+{
+    layer_norm_kernel(c->m, plim_arg_tensor(c, 0), norm_dims(c, 1), c->out, 2);
+    c->n_out = 3;
+}
+void plim_kernel_layer_norm_backward(plim_call *c)
+{
+    plim_t w = plim_arg_tensor(c, 3);
+    bool want[3];
+    plim_arg_mask(c, 5, want, 3);
+    want[1] = want[1] && w;
+    want[2] = want[2] && plim_arg_tensor(c, 4);
+    layer_norm_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                               norm_dims(c, 2), w, want, c->out);
+    c->n_out = 3;
+}
+
+/* The same kernels without a mean and without a bias. */
+void plim_kernel_rms_norm(plim_call *c)
+{
+    plim_t out[3];
+    layer_norm_kernel(c->m, plim_arg_tensor(c, 0), norm_dims(c, 1), out, 1);
+    c->out[0] = out[0];
+    c->out[1] = out[1];
+    c->n_out = 2;
+}
+void plim_kernel_rms_norm_backward(plim_call *c)
+{
+    plim_t w = plim_arg_tensor(c, 3), dx[3] = {0};
+    bool want[3] = {0};
+    plim_arg_mask(c, 4, want, 2);
+    want[1] = want[1] && w;
+    layer_norm_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                               norm_dims(c, 2), w, want, dx);
+    c->out[0] = dx[0];
+    c->out[1] = dx[1];
+    c->n_out = 2;
+}
+
+enum { NORM_DIMS, NORM_GROUPS }; /* in gnode.i */
+
+/* saved: x, weight, bias, mean, rstd */
 static void layer_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t x = plim_contiguous_tmp(m, plim_m_saved(m, n, 0));
-    if (plim_m_wants(m, n, 0))
-        dx[0] = plim_m_empty_like(m, x);
-    for (uint32_t i = 1; i <= 2; i++)
-        if (plim_m_wants(m, n, i))
-            dx[i] = plim_m_empty(m, &n->in_meta[i]);
-    plim_t gc = plim_contiguous_tmp(m, g[0]);
-    if (dx[1])
-        layer_norm_partials(m, n, dx);
-    plim_m_drop(m, gc);
-    plim_m_drop(m, x);
+    bool want[3];
+    plim_m_wanted(m, n, want, 3);
+    layer_norm_backward_kernel(m, g[0], plim_m_saved(m, n, 0), (int32_t)n->i[NORM_DIMS],
+                               plim_m_saved(m, n, 1), want, dx);
 }
 static const plim_grad_fn layer_norm_fn = {"NativeLayerNormBackward0", layer_norm_backward};
 
@@ -166,46 +380,29 @@ void plim_run_layer_norm(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2), b = plim_arg_tensor(c, 3),
-           in[3] = {x, w, b};
-    plim_meta xm = *plim_m_meta(m, x);
+           in[3] = {x, w, b}, out[3];
+    const plim_meta *xm = plim_m_meta(m, x);
     int64_t shape[PLIM_MAX_RANK];
     int32_t k = (int32_t)plim_arg_ints(c, 1, shape, PLIM_MAX_RANK, 1);
-    uint64_t cols = 1, rows = 1;
     for (int32_t i = 0; i < k; i++)
-        if (k > xm.rank || shape[i] != xm.dim[xm.rank - k + i]) {
+        if (k > xm->rank || shape[i] != xm->dim[xm->rank - k + i]) {
             char buf[96];
             plim_m_fail(m, PLIM_ESHAPE, "layer_norm over %d dims of %s: sizes differ", (int)k,
-                        plim_meta_str(&xm, buf, sizeof buf));
+                        plim_meta_str(xm, buf, sizeof buf));
             return;
         }
-    for (int32_t i = 0; i < xm.rank; i++)
-        if (i < xm.rank - k)
-            rows *= (uint64_t)xm.dim[i];
-        else
-            cols *= (uint64_t)xm.dim[i];
     plim_gnode *n = plim_m_node(m, &layer_norm_fn, 3, in);
-    plim_t xc = plim_contiguous_tmp(m, x);
-    plim_m_save(m, n, 0, x);
-    plim_m_save(m, n, 1, w);
-    plim_m_save(m, n, 2, b);
-    plim_t y = plim_m_empty_contig(m, xm.dtype, xm.rank, xm.dim);
-    plim_meta one = xm;
-    for (int32_t d = xm.rank - k; d < xm.rank; d++)
-        one.dim[d] = 1;
-    plim_t stat[2];
-    for (uint32_t i = 0; i < 2; i++) {
-        stat[i] = plim_m_empty_contig(m, norm_acc(xm.dtype), one.rank, one.dim);
-        plim_m_save(m, n, 3 + i, stat[i]);
+    for (uint32_t i = 0; i < 3; i++)
+        plim_m_save(m, n, i, in[i]);
+    layer_norm_kernel(m, x, k, out, 2);
+    for (uint32_t i = 1; i <= 2; i++) {
+        plim_m_save(m, n, 2 + i, out[i]);
+        plim_m_drop(m, out[i]);
     }
-    plim_m_drop(m, stat[0]);
-    plim_m_drop(m, stat[1]);
-    if (n) {
-        n->i[NORM_ROWS] = (int64_t)rows;
-        n->i[NORM_COLS] = (int64_t)cols;
-    }
-    plim_m_output(m, n, 0, y);
-    plim_m_drop(m, xc);
-    plim_ret(c, y);
+    if (n)
+        n->i[NORM_DIMS] = k;
+    plim_m_output(m, n, 0, out[0]);
+    plim_ret(c, out[0]);
 }
 
 /* ---- group_norm ------------------------------------------------------------------------ */
@@ -219,35 +416,101 @@ static bool group_norm_1d(const plim_meta *x)
     return true;
 }
 
-/* saved: x, weight, mean, rstd; ds, db [N,C] and c2, c3 [N,G], c1 [N,C] are
- * kernel temporaries of the backward */
-static void group_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+/* From here on the kernels take channels_last tensors as they are, and 16-bit ones
+ * have their statistics in fp32 until the end.  src: tests/golden/cuda, group_norm
+ * (2.15); group_norm_kernel.cu of 2.9 has neither */
+enum { GROUP_NORM_CHANNELS_LAST = 215, GROUP_NORM_FP32 = 213 };
+
+static bool group_norm_channels_last(const plim_machine *m, const plim_meta *x)
 {
-    plim_t x = plim_m_saved(m, n, 0);
-    plim_meta xm = *plim_m_meta(m, x);
+    return plim_m_world(m)->torch >= GROUP_NORM_CHANNELS_LAST &&
+           plim_suggests_channels_last(x) && plim_is_channels_last(x);
+}
+
+/* y, mean, rstd of a contiguous x. */
+static void group_norm_kernel(plim_machine *m, plim_t x, int64_t groups, bool affine,
+                              plim_t out[3])
+{
+    const plim_meta xm = *plim_m_meta(m, x);
     plim_dtype acc = norm_acc(xm.dtype);
-    plim_t gc = plim_contiguous_tmp(m, g[0]), xc = plim_contiguous_tmp(m, x);
-    int64_t nc[2] = {xm.dim[0], xm.dim[1]}, ng[2] = {xm.dim[0], n->i[NORM_GROUPS]};
-    if (plim_m_wants(m, n, 0))
-        dx[0] = plim_m_empty_contig(m, xm.dtype, xm.rank, xm.dim);
-    for (uint32_t i = 1; i <= 2; i++)
-        if (plim_m_wants(m, n, i))
-            dx[i] = plim_m_empty(m, &n->in_meta[i]);
+    int64_t nc[2] = {xm.dim[0], xm.dim[1]}, ng[2] = {xm.dim[0], groups};
+    plim_t own[4] = {0};
+    out[0] = plim_m_empty_like(m, x);
+    for (int i = 1; i <= 2; i++)
+        out[i] = plim_m_empty_contig(m, xm.dtype, 2, ng);
+    if (acc != xm.dtype && plim_m_world(m)->torch >= GROUP_NORM_FP32)
+        for (int i = 0; i < 2; i++)
+            own[i] = plim_m_scratch_of(m, acc, 2, ng);
+    if (affine && !group_norm_1d(&xm)) /* y = a x + b */
+        for (int i = 2; i < 4; i++)
+            own[i] = plim_m_scratch_of(m, acc, 2, nc);
+    for (int i = 3; i >= 0; i--)
+        plim_m_drop(m, own[i]);
+}
+
+static plim_t group_norm_laid_out(plim_machine *m, plim_t t, const plim_meta *x)
+{
+    if (!group_norm_channels_last(m, x))
+        return plim_contiguous_tmp(m, t);
+    return plim_is_channels_last(plim_m_meta(m, t)) ? plim_m_ref(m, t) : plim_m_empty(m, x);
+}
+
+/* ds, db [N,C] and c2, c3 [N,G], c1 [N,C] are the kernel's own. */
+static void group_norm_backward_kernel(plim_machine *m, plim_t g, plim_t x, plim_t w,
+                                       int64_t groups, const bool want[3], plim_t dx[3])
+{
+    const plim_meta xm = *plim_m_meta(m, x);
+    plim_dtype acc = norm_acc(xm.dtype);
+    plim_t gc = group_norm_laid_out(m, g, &xm), xc = group_norm_laid_out(m, x, &xm);
+    int64_t nc[2] = {xm.dim[0], xm.dim[1]}, ng[2] = {xm.dim[0], groups};
+    if (want[0])
+        dx[0] = plim_m_empty_like(m, xc);
+    for (int i = 1; i <= 2; i++)
+        if (want[i])
+            dx[i] = norm_vector(m, plim_m_meta(m, w)->dtype, xm.dim[1]);
     plim_t tmp[5] = {0};
-    bool flat = group_norm_1d(&xm), affine = plim_m_saved(m, n, 1) != 0;
+    bool flat = group_norm_1d(&xm);
     if (!flat) {
         tmp[0] = plim_m_scratch_of(m, acc, 2, nc);
         tmp[1] = plim_m_scratch_of(m, acc, 2, nc);
     }
     if (dx[0]) {
+        bool own_c1 = !flat && w && !group_norm_channels_last(m, &xm);
         tmp[2] = plim_m_scratch_of(m, acc, 2, ng);
         tmp[3] = plim_m_scratch_of(m, acc, 2, ng);
-        tmp[4] = flat || !affine ? 0 : plim_m_scratch_of(m, acc, 2, nc);
+        tmp[4] = own_c1 ? plim_m_scratch_of(m, acc, 2, nc) : 0;
     }
     for (int i = 4; i >= 0; i--)
         plim_m_drop(m, tmp[i]);
     plim_m_drop(m, xc);
     plim_m_drop(m, gc);
+}
+
+void plim_kernel_group_norm(plim_call *c)
+{
+    bool affine = plim_arg_given(c, 1) || plim_arg_given(c, 2);
+    group_norm_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_int(c, 3, 1), affine, c->out);
+    c->n_out = 3;
+}
+void plim_kernel_group_norm_backward(plim_call *c)
+{
+    plim_t w = plim_arg_tensor(c, 2);
+    bool want[3];
+    plim_arg_mask(c, 4, want, 3);
+    want[1] = want[1] && w;
+    want[2] = want[2] && w;
+    group_norm_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), w,
+                               plim_arg_int(c, 3, 1), want, c->out);
+    c->n_out = 3;
+}
+
+/* saved: x, weight, mean, rstd */
+static void group_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    bool want[3];
+    plim_m_wanted(m, n, want, 3);
+    group_norm_backward_kernel(m, g[0], plim_m_saved(m, n, 0), plim_m_saved(m, n, 1),
+                               n->i[NORM_GROUPS], want, dx);
 }
 static const plim_grad_fn group_norm_fn = {"NativeGroupNormBackward0", group_norm_backward};
 
@@ -255,35 +518,28 @@ void plim_run_group_norm(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2), b = plim_arg_tensor(c, 3),
-           in[3] = {x, w, b};
-    plim_meta xm = *plim_m_meta(m, x);
+           out[3];
+    const plim_meta *xm = plim_m_meta(m, x);
     int64_t groups = plim_arg_int(c, 1, 1);
-    if (xm.rank < 2 || groups < 1 || xm.dim[1] % groups) {
+    if (xm->rank < 2 || groups < 1 || xm->dim[1] % groups) {
         plim_m_fail(m, PLIM_ESHAPE, "group_norm of %" PRId64 " channels in %" PRId64 " groups",
-                    xm.rank < 2 ? 0 : xm.dim[1], groups);
+                    xm->rank < 2 ? 0 : xm->dim[1], groups);
         return;
     }
-    int64_t nc[2] = {xm.dim[0], xm.dim[1]}, ng[2] = {xm.dim[0], groups};
-    plim_dtype acc = norm_acc(xm.dtype);
-    plim_t xc = plim_at_contiguous(m, x); /* NCHW is forced, and recorded */
-    in[0] = xc;
+    bool as_is = group_norm_channels_last(m, xm); /* else NCHW is forced, and recorded */
+    plim_t xc = as_is ? plim_m_ref(m, x) : plim_at_contiguous(m, x);
+    plim_t in[3] = {xc, w, b};
     plim_gnode *n = plim_m_node(m, &group_norm_fn, 3, in);
     plim_m_save(m, n, 0, xc);
     plim_m_save(m, n, 1, w);
-    plim_t y = plim_m_empty_contig(m, xm.dtype, xm.rank, xm.dim);
-    for (uint32_t i = 2; i <= 3; i++) {
-        plim_t s = plim_m_empty_contig(m, xm.dtype, 2, ng);
-        plim_m_save(m, n, i, s);
-        plim_m_drop(m, s);
-    }
-    if ((w || b) && !group_norm_1d(&xm)) { /* y = a x + b */
-        plim_t ta = plim_m_scratch_of(m, acc, 2, nc), tb = plim_m_scratch_of(m, acc, 2, nc);
-        plim_m_drop(m, tb);
-        plim_m_drop(m, ta);
+    group_norm_kernel(m, xc, groups, w || b, out);
+    for (uint32_t i = 1; i <= 2; i++) {
+        plim_m_save(m, n, 1 + i, out[i]);
+        plim_m_drop(m, out[i]);
     }
     if (n)
         n->i[NORM_GROUPS] = groups;
-    plim_m_output(m, n, 0, y);
+    plim_m_output(m, n, 0, out[0]);
     plim_m_drop(m, xc);
-    plim_ret(c, y);
+    plim_ret(c, out[0]);
 }

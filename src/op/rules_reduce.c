@@ -59,7 +59,8 @@ static void reduce_buffer(plim_machine *m, uint64_t O, uint64_t R, bool fast, bo
     *semaphores = 4 * gx;
 }
 
-void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
+/* acc: bytes that a partial result takes. */
+static void reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask, uint64_t acc)
 {
     uint64_t O = 1, R = 1, buffer, semaphores;
     int reduced = 0;
@@ -81,11 +82,24 @@ void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
             min_out = PLIM_MIN(min_out, x->stride[i]);
         }
     }
-    reduce_buffer(m, O, R, min_in <= min_out, reduced == 1 && min_in == 1,
-                  plim_dtype_bytes(x->dtype) == 8 ? 8 : 4, &buffer, &semaphores);
+    reduce_buffer(m, O, R, min_in <= min_out, reduced == 1 && min_in == 1, acc, &buffer,
+                  &semaphores);
     plim_t b = plim_m_scratch_about(m, buffer), s = plim_m_scratch_about(m, semaphores);
     plim_m_drop(m, s);
     plim_m_drop(m, b);
+}
+
+/* What most keep: a number in the accumulator's dtype. */
+static uint64_t acc_plain(plim_dtype t) { return plim_dtype_bytes(t) == 8 ? 8 : 4; }
+enum {
+    ACC_FLAG = 1,    /* any, all */
+    ACC_PLACE = 16,  /* argmax, max over a dim: a value and where it stands */
+    ACC_MOMENTS = 16 /* var, std: mean, squares and counts */
+};
+
+void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
+{
+    reduce_scratch(m, x, mask, acc_plain(x->dtype));
 }
 
 /* ---- sum_to ------------------------------------------------------------------------ */
@@ -143,6 +157,53 @@ static reduce_dims reduce_args(plim_call *c, uint32_t dim_slot, uint32_t keep_sl
     return r;
 }
 
+static void reduce_kernel(plim_call *c, uint64_t acc)
+{
+    const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
+    reduce_scratch(c->m, x, reduce_args(c, 1, 0).mask, acc ? acc : acc_plain(x->dtype));
+}
+void plim_kernel_reduce(plim_call *c) { reduce_kernel(c, 0); }
+void plim_kernel_flag(plim_call *c) { reduce_kernel(c, ACC_FLAG); }
+void plim_kernel_place(plim_call *c) { reduce_kernel(c, ACC_PLACE); }
+void plim_kernel_moments(plim_call *c) { reduce_kernel(c, ACC_MOMENTS); }
+
+/* Small integers and flags are cast to the 64 bits they are added in. */
+static void sum_inside(plim_machine *m, const plim_meta *x, uint32_t mask)
+{
+    plim_meta wide = plim_meta_like(x, PLIM_I64);
+    bool narrow = !plim_is_float(x->dtype) && !plim_dtype_rows[x->dtype].is_complex &&
+                  x->dtype != PLIM_I64;
+    plim_t cast = narrow ? plim_m_empty(m, &wide) : 0;
+    plim_reduce_scratch(m, narrow ? &wide : x, mask);
+    plim_m_drop(m, cast);
+}
+void plim_kernel_sum(plim_call *c)
+{
+    sum_inside(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), reduce_args(c, 1, 0).mask);
+}
+
+/* One partial for each chunk of 65536 elements of the longest tensor, for every
+ * tensor; then a norm each.  src: ForeachReduceOp.cu */
+void plim_kernel_foreach_norm(plim_call *c)
+{
+    enum { CHUNK = 65536 };
+    uint64_t chunks = 1, n = 0;
+    plim_t *x = c->out; /* read before they are overwritten */
+    uint32_t k = plim_arg_tensors(c, 0, x, c->n_out);
+    plim_dtype t = k ? plim_m_meta(c->m, x[0])->dtype : PLIM_F32;
+    for (uint32_t i = 0; i < k; i++)
+        if (plim_meta_numel(plim_m_meta(c->m, x[i]), &n))
+            chunks = PLIM_MAX(chunks, ceil_div(n, CHUNK));
+    int64_t want = plim_arg_int(c, 1, t);
+    t = want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
+    plim_dtype acc = plim_dtype_bytes(t) == 2 ? PLIM_F32 : t;
+    plim_t partial = plim_m_scratch_of(c->m, acc, 1, (int64_t[]){(int64_t)(k * chunks)});
+    for (uint32_t i = 0; i < k; i++)
+        c->out[i] = plim_m_empty_contig(c->m, t, 0, NULL);
+    plim_m_drop(c->m, partial);
+    c->n_out = k;
+}
+
 static plim_meta reduced_meta(const plim_meta *x, reduce_dims r, plim_dtype t)
 {
     plim_meta out = {.dtype = t};
@@ -155,11 +216,25 @@ static plim_meta reduced_meta(const plim_meta *x, reduce_dims r, plim_dtype t)
     return out;
 }
 
+/* acc 0: what most keep. */
+static plim_t reduce_out_acc(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t,
+                             uint64_t acc)
+{
+    const plim_meta *xm = plim_m_meta(m, x);
+    plim_meta out = reduced_meta(xm, r, t);
+    plim_t y = plim_m_empty(m, &out);
+    reduce_scratch(m, xm, r.mask, acc ? acc : acc_plain(xm->dtype));
+    return y;
+}
 static plim_t reduce_out(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t)
+{
+    return reduce_out_acc(m, x, r, t, 0);
+}
+static plim_t sum_out(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t)
 {
     plim_meta out = reduced_meta(plim_m_meta(m, x), r, t);
     plim_t y = plim_m_empty(m, &out);
-    plim_reduce_scratch(m, plim_m_meta(m, x), r.mask);
+    sum_inside(m, plim_m_meta(m, x), r.mask);
     return y;
 }
 
@@ -205,19 +280,24 @@ static void run_sum_like(plim_call *c, const plim_grad_fn *fn, uint32_t dim_slot
         if (fn == &mean_fn && plim_m_world(m)->torch < 200 && dim_slot)
             plim_m_save(m, n, 0, x); /* 1.13's formula asked for self */
     }
-    plim_t y = reduce_out(m, x, r, t);
+    plim_t y = fn == &sum_fn ? sum_out(m, x, r, t) : reduce_out(m, x, r, t);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
-plim_t plim_at_sum_all(plim_machine *m, plim_t x)
+plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep)
 {
-    reduce_dims all = {.mask = (1u << plim_m_meta(m, x)->rank) - 1};
     plim_gnode *n = plim_m_node(m, &sum_fn, 1, &x);
-    if (n)
-        n->i[0] = all.mask;
-    plim_t y = reduce_out(m, x, all, plim_m_meta(m, x)->dtype);
+    if (n) {
+        n->i[0] = mask;
+        n->i[1] = keep;
+    }
+    plim_t y = reduce_out(m, x, (reduce_dims){mask, keep}, plim_m_meta(m, x)->dtype);
     plim_m_output(m, n, 0, y);
     return y;
+}
+plim_t plim_at_sum_all(plim_machine *m, plim_t x)
+{
+    return plim_at_sum(m, x, (1u << plim_m_meta(m, x)->rank) - 1, false);
 }
 
 void plim_run_sum(plim_call *c) { run_sum_like(c, &sum_fn, 0, 0, 1); }
@@ -259,7 +339,7 @@ static void run_var_like(plim_call *c, uint32_t dim_slot, uint32_t keep_slot)
     bool is_std = c->node->op->name[0] == 's';
     plim_gnode *n = plim_m_node(m, is_std ? &std_fn : &var_fn, 1, &x);
     plim_m_save(m, n, 0, x);
-    plim_t y = reduce_out(m, x, r, plim_m_meta(m, x)->dtype);
+    plim_t y = reduce_out_acc(m, x, r, plim_m_meta(m, x)->dtype, ACC_MOMENTS);
     if (is_std)
         plim_m_save(m, n, 1, y);
     plim_m_output(m, n, 0, y);
@@ -327,5 +407,238 @@ void plim_run_amax(plim_call *c)
 void plim_run_argmax(plim_call *c)
 {
     reduce_dims r = reduce_args(c, 1, 2);
-    plim_ret(c, reduce_out(c->m, plim_arg_tensor(c, 0), r, PLIM_I64));
+    plim_ret(c, reduce_out_acc(c->m, plim_arg_tensor(c, 0), r, PLIM_I64, ACC_PLACE));
+}
+
+/* any, all: no gradient */
+void plim_run_any(plim_call *c)
+{
+    reduce_dims r = reduce_args(c, 1, 2);
+    plim_ret(c, reduce_out_acc(c->m, plim_arg_tensor(c, 0), r, PLIM_BOOL, ACC_FLAG));
+}
+
+enum { KEPT_RESULT, KEPT_SELF }; /* saved, in the order of the names */
+
+/* max, min of all: g / (x == y).sum(), spread by that mask; x and y may be not a
+ * number, which is looked for first.
+ * src: FunctionsManual.cpp evenly_distribute_backward, the path of a card */
+static void max_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t x = plim_m_saved(m, n, KEPT_SELF);
+    plim_meta mask = plim_meta_like(plim_m_meta(m, x), PLIM_BOOL),
+              wide = plim_meta_like(&mask, PLIM_I64);
+    plim_t nan = plim_m_empty(m, &mask), nan_y = plim_m_empty_contig(m, PLIM_BOOL, 0, NULL);
+    plim_t eq = plim_m_empty(m, &mask);
+    plim_t count = plim_m_empty_contig(m, PLIM_I64, 0, NULL), cast = plim_m_empty(m, &wide);
+    plim_reduce_scratch(m, &wide, (uint32_t)n->i[0]);
+    plim_m_drop(m, cast);
+    plim_t share = plim_iter_out(m, g[0], 0);
+    dx[0] = plim_m_empty_like(m, x);
+    plim_t all[] = {share, count, eq, nan_y, nan};
+    for (size_t i = 0; i < PLIM_COUNT(all); i++)
+        plim_m_drop(m, all[i]);
+}
+static const plim_grad_fn max_fn = {"MaxBackward1", max_backward};
+
+/* x and the result, which backward compares or divides. */
+static void run_kept(plim_call *c, const plim_grad_fn *fn, reduce_dims r)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_gnode *n = plim_m_node(m, fn, 1, &x);
+    plim_m_save(m, n, KEPT_SELF, x);
+    plim_t y = reduce_out(m, x, r, plim_m_meta(m, x)->dtype);
+    plim_m_save(m, n, KEPT_RESULT, y);
+    if (n)
+        n->i[0] = r.mask;
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+void plim_run_max(plim_call *c) { run_kept(c, &max_fn, reduce_args(c, 0, 0)); }
+
+/* prod: g * (y / x), after a look for zeros, which are taken to be none; over a dim
+ * they are counted.  src: FunctionsManual.cpp prod_backward */
+static void prod_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)g;
+    plim_t x = plim_m_saved(m, n, KEPT_SELF), y = plim_m_saved(m, n, KEPT_RESULT);
+    plim_meta mask = plim_meta_like(plim_m_meta(m, x), PLIM_BOOL);
+    plim_t zero = plim_m_empty(m, &mask), count = 0;
+    if (n->i[1]) {
+        plim_meta few = reduced_meta(&mask, (reduce_dims){(uint32_t)n->i[0], true}, PLIM_I64);
+        plim_meta wide = plim_meta_like(&mask, PLIM_I64);
+        count = plim_m_empty(m, &few);
+        plim_m_drop(m, plim_m_empty(m, &wide));
+        plim_m_drop(m, plim_m_empty_contig(m, PLIM_I64, 0, NULL));
+    } else {
+        uint64_t numel = 0;
+        plim_meta_numel(&mask, &numel);
+        plim_nonzero_inside(m, numel);
+        plim_m_drop(m, zero);
+        zero = 0;
+    }
+    plim_t q = plim_iter_out(m, x, y);
+    dx[0] = plim_m_empty_like(m, q);
+    plim_m_drop(m, q);
+    plim_m_drop(m, count);
+    plim_m_drop(m, zero);
+}
+static const plim_grad_fn prod_fn = {"ProdBackward0", prod_backward};
+
+void plim_run_prod(plim_call *c) { run_kept(c, &prod_fn, reduce_args(c, 0, 0)); }
+
+/* ---- norms ------------------------------------------------------------------------------ */
+
+/* Of order 2: g * (x / norm), where the norm is not 0; of order 1: sgn(x) g.
+ * src: FunctionsManual.cpp norm_backward */
+static void norm1_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t sign = plim_m_empty_like(m, plim_m_saved(m, n, KEPT_SELF));
+    dx[0] = plim_iter_out(m, sign, g[0]);
+    plim_m_drop(m, sign);
+}
+static void norm2_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t x = plim_m_saved(m, n, KEPT_SELF);
+    plim_meta zero =
+        plim_meta_like(plim_m_meta(m, plim_m_saved(m, n, KEPT_RESULT)), PLIM_BOOL);
+    plim_t part = plim_m_empty_like(m, x), mask = plim_m_empty(m, &zero);
+    dx[0] = plim_iter_out(m, part, 0);
+    plim_m_drop(m, mask);
+    plim_m_drop(m, part);
+    (void)g;
+}
+static const plim_grad_fn norm1_fn = {"LinalgVectorNormBackward0", norm1_backward};
+static const plim_grad_fn norm2_fn = {"LinalgVectorNormBackward0", norm2_backward};
+
+static void run_norm(plim_call *c, double order, reduce_dims r)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    bool first = order >= 1 && order <= 1, second = order >= 2 && order <= 2;
+    if (first || second || !plim_m_would_record(c->m, 1, &x))
+        run_kept(c, first ? &norm1_fn : &norm2_fn, r);
+    else
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "the gradient of a norm of order %g has no rule",
+                    order);
+}
+void plim_run_vector_norm(plim_call *c)
+{
+    run_norm(c, plim_arg_float(c, 1, 2), reduce_args(c, 2, 3));
+}
+void plim_run_norm(plim_call *c)
+{
+    run_norm(c, plim_arg_float(c, 1, 2), reduce_args(c, 0, 0));
+}
+
+/* ---- log of a sum of exponentials --------------------------------------------------------- */
+
+/* g * (x - y).exp() */
+static void logsumexp_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t x = plim_m_saved(m, n, KEPT_SELF), diff = plim_m_empty_like(m, x),
+           power = plim_m_empty_like(m, x);
+    (void)g;
+    dx[0] = plim_m_empty_like(m, x);
+    plim_m_drop(m, power);
+    plim_m_drop(m, diff);
+}
+static const plim_grad_fn logsumexp_fn = {"LogsumexpBackward0", logsumexp_backward};
+
+/* The largest, with infinities made 0; exp of what is left, summed into the
+ * result.  src: ReduceOps.cpp logsumexp_out_impl */
+void plim_run_logsumexp(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    reduce_dims r = reduce_args(c, 1, 2), keep = {r.mask, true};
+    plim_gnode *n = plim_m_node(m, &logsumexp_fn, 1, &x);
+    plim_m_save(m, n, KEPT_SELF, x);
+    plim_t max = reduce_out(m, x, keep, plim_m_meta(m, x)->dtype);
+    plim_meta mask = plim_meta_like(plim_m_meta(m, max), PLIM_BOOL);
+    plim_t magnitude = plim_m_empty_like(m, max), inf = plim_m_empty(m, &mask);
+    plim_m_drop(m, inf);
+    plim_m_drop(m, magnitude);
+    plim_t power = plim_m_empty_like(m, x),
+           y = reduce_out(m, power, r, plim_m_meta(m, x)->dtype);
+    plim_m_drop(m, power);
+    plim_m_drop(m, max);
+    plim_m_save(m, n, KEPT_RESULT, y);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- variance and mean together -------------------------------------------------------------- */
+
+/* What var gives, plus the expanded g of the mean divided by the count.
+ * src: FunctionsManual.cpp var_mean_backward, std_mean_backward */
+static void var_mean_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t part = 0;
+    if (g[0])
+        var_backward(m, n, g, &part);
+    plim_t aux = g[1] ? plim_m_empty_like(m, plim_m_saved(m, n, 0)) : 0;
+    dx[0] = part && aux ? plim_m_empty_like(m, part) : plim_m_ref(m, part ? part : aux);
+    plim_m_drop(m, aux);
+    plim_m_drop(m, part);
+}
+static const plim_grad_fn var_mean_fn = {"VarMeanBackward0", var_mean_backward};
+static const plim_grad_fn std_mean_fn = {"StdMeanBackward0", var_mean_backward};
+
+void plim_run_var_mean(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    reduce_dims r = reduce_args(c, 1, 3);
+    plim_dtype t = plim_m_meta(m, x)->dtype;
+    bool is_std = c->node->op->name[0] == 's';
+    plim_gnode *n = plim_m_node(m, is_std ? &std_mean_fn : &var_mean_fn, 1, &x);
+    plim_m_save(m, n, 0, x);
+    plim_meta size = reduced_meta(plim_m_meta(m, x), r, t);
+    plim_t y = plim_m_empty(m, &size), mean = plim_m_empty(m, &size);
+    reduce_scratch(m, plim_m_meta(m, x), r.mask, ACC_MOMENTS);
+    if (is_std)
+        plim_m_save(m, n, 1, y);
+    plim_m_output(m, n, 0, y);
+    plim_m_output(m, n, 1, mean);
+    plim_ret(c, y);
+    if (c->n_out > 1)
+        c->out[1] = mean;
+    else
+        plim_m_drop(m, mean);
+}
+
+/* ---- a direction times a length ------------------------------------------------------------- */
+
+/* The gradients of v and g; the norms are kept in the accumulator's dtype.
+ * src: cuda/WeightNorm.cu */
+enum { WEIGHT_NORM_G, WEIGHT_NORM_NORMS, WEIGHT_NORM_V };
+
+static void weight_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    const plim_meta *v = plim_m_meta(m, plim_m_saved(m, n, WEIGHT_NORM_V)),
+                    *length = plim_m_meta(m, plim_m_saved(m, n, WEIGHT_NORM_G));
+    (void)g;
+    dx[0] = plim_m_empty_contig(m, v->dtype, v->rank, v->dim);
+    dx[1] = plim_m_empty_contig(m, length->dtype, length->rank, length->dim);
+}
+static const plim_grad_fn weight_norm_fn = {"WeightNormInterfaceBackward0",
+                                            weight_norm_backward};
+
+void plim_run_weight_norm(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    const plim_meta *v = plim_m_meta(m, in[0]);
+    plim_meta norms = *plim_m_meta(m, in[1]);
+    if (plim_dtype_bytes(norms.dtype) == 2)
+        norms.dtype = PLIM_F32;
+    plim_gnode *n = plim_m_node(m, &weight_norm_fn, 2, in);
+    plim_m_save(m, n, WEIGHT_NORM_V, in[0]);
+    plim_m_save(m, n, WEIGHT_NORM_G, in[1]);
+    plim_t w = plim_m_empty_contig(m, v->dtype, v->rank, v->dim),
+           kept = plim_m_empty(m, &norms);
+    plim_m_save(m, n, WEIGHT_NORM_NORMS, kept);
+    plim_m_drop(m, kept);
+    plim_m_output(m, n, 0, w);
+    plim_ret(c, w);
 }

@@ -82,6 +82,9 @@ static void case_event(bench_case *c, const plim_tape *t, const plim_event *e)
     case PLIM_EVENT_EMPTY_CACHE: st = plim_alloc_empty_cache(c->h, &err); break;
     case PLIM_EVENT_RESET_PEAK: plim_alloc_reset_peak(c->h); break;
     case PLIM_EVENT_CONFIG: st = plim_alloc_config(c->h, t->configs[e->id], &err); break;
+    case PLIM_EVENT_FRACTION:
+        st = plim_alloc_set_fraction(c->h, (double)e->id / PLIM_FRACTION_ONE, &err);
+        break;
     }
     if (st)
         fail_msg("%s: %s", c->where, err.msg);

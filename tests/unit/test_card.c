@@ -153,33 +153,34 @@ static const expected cases[] = {
      PLIM_PHASE_FORWARD,
      SDPA,
      {768, 192}},
-    /* before the Ampere cards: the memory-efficient kernels, whose 16-bit backward
-     * keeps dq in fp32: 4 * 2 * 64 * 32 * 4 */
+    /* before the Ampere cards: the memory-efficient kernels, whose backward gathers dq
+     * in tiles of 64 x 64 fp32 with 16 bytes for a lock: 4 * 2 * 16400 */
     {"efficient in 16 bits, backward",
      GOLDEN "attention.pt2",
      NULL,
      {.batch = 4, .dtype = "fp16", .loss = "mse", .gpu = "t4"},
      PLIM_PHASE_BACKWARD,
      SDPA,
-     {768, 768, 768, 192, 65536}},
+     {768, 768, 768, 192, 131200}},
     /* bf16 has no fused kernel there: q, k, v in fp32, q and k scaled, both copied to
-     * 3 dims; scores and softmax 4 * 2 * 6 * 6 * 4, the latter once more in bf16; v
-     * copied, product, result in bf16 */
+     * 3 dims; scores and softmax 4 * 2 * 6 * 6 * 4, its rows of nothing looked for; the
+     * softmax in bf16; v copied, product, result in bf16 */
     {"bf16 before Ampere, forward",
      GOLDEN "attention.pt2",
      NULL,
      {.batch = 4, .dtype = "bf16", .loss = "mse", .gpu = "t4", .workspace = "off"},
      PLIM_PHASE_FORWARD,
      SDPA,
-     {1536, 1536, 1536, 1536, 1536, 1536, 1536, 1152, 1152, 576, 1536, 1536, 768}},
-    /* 8 x 8 positions: rows of the mask start at multiples of 8, no padding */
+     {1536, 1536, 1536, 1536, 1536, 1536, 1536, 1152, 1152, 288, 48, 4, 576, 1536, 1536, 768}},
+    /* the random state, which is not drawn; 8 x 8 positions: rows of the mask start at
+     * multiples of 8, no padding */
     {"a mask, 2.1",
      GOLDEN "masked_attention.pt2",
      NULL,
      {.batch = 4, .loss = "mse", .torch = "2.1"},
      PLIM_PHASE_FORWARD,
      SDPA,
-     {2048, 1024}},
+     {8, 8, 2048, 1024}},
     /* 2.0 has no fused kernel for a mask: q and k scaled and copied to 3 dims as v
      * is, scores 4 * 2 * 8 * 8 * 4, softmax, result */
     {"a mask, 2.0",
@@ -197,16 +198,18 @@ static const expected cases[] = {
      PLIM_PHASE_FORWARD,
      SDPA,
      {1536, 36, 36, 144, 36, 1536, 1536, 1536, 1152, 1152, 1536, 1536}},
-    /* 600 * 6 = 3600 indices over a table of 50 rows of 8: sorted, original, range,
-     * cub's room for both; dW; segment offsets, a count; 50 partials, their offsets,
-     * a count; 3600 / 10 + 50 = 410 segments' offsets and fp32 rows */
+    /* 600 * 6 = 3600 indices over a table of 50 rows of 8: sorted, original, range;
+     * cub's room: both once more in steps of 256 (57856), one pass over 6 bits (2048),
+     * a counter, one tile (1024), slack; dW; segment offsets, a count, keys and their
+     * scan; 50 partials, their offsets and the scan, a count; 3600 / 10 + 50 = 410 segments' offsets and fp32 rows */
     {"embedding of many indices, backward",
      GOLDEN "embedding.pt2",
      NULL,
      {.batch = 600, .loss = "mse"},
      PLIM_PHASE_BACKWARD,
      "aten.embedding.default",
-     {28800, 28800, 28800, 57600, 1600, 28800, 8, 400, 400, 8, 3280, 13120}},
+     {28800, 28800, 28800, 61439, 1600, 28800, 8, 28800, 1279, 400, 400, 1279, 8, 3280,
+      13120}},
     {"embedding of 3072 indices, backward",
      GOLDEN "embedding.pt2",
      NULL,
@@ -308,14 +311,15 @@ static const expected cases[] = {
      PLIM_PHASE_BACKWARD,
      "0",
      {131072, 8519680, 16384}},
-    /* the gradient of the vector is a gemv: the autograd thread's first cuBLAS call */
+    /* the gradient of the vector is a gemv, the autograd thread's first cuBLAS call; g,
+     * one number for all 6, is written out for it */
     {"mv, backward",
      NULL,
      matrix_vector,
      {.loss = "sum", .torch = "2.14"},
      PLIM_PHASE_BACKWARD,
      "aten.matmul.default",
-     {32, 8519680}},
+     {32, 24, 8519680}},
     /* under no_grad a parameter still says that it requires a gradient, so the
      * product is folded: x copied to [16, 6], times w */
     {"a transposed operand, inference",

@@ -430,6 +430,7 @@ static void judge_event(judge *j, const plim_event *e)
         j->has_expandable |= j->now.expandable;
         j->mixed = true;
         break;
+    case PLIM_EVENT_FRACTION: break; /* random tapes have none */
     }
 }
 

@@ -99,6 +99,9 @@ static void test_forms(void **state)
         {"UTF-8 as it is", "+ 1 5 input caf\xc3\xa9", "+ 1 5 input caf\xc3\xa9\n"},
         {"settings back to their defaults", "! config", "! config\n"},
         {"upper case digits", "+ 1 5 input a%2Fb", "+ 1 5 input a/b\n"},
+        {"a part of the card", "! fraction .125", "! fraction 0.125\n"},
+        {"all of it", "! fraction 1.0", "! fraction 1\n"},
+        {"to nine digits", "! fraction 0.3333333339", "! fraction 0.333333333\n"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         plim_arena a = PLIM_ARENA_INIT;
@@ -158,6 +161,12 @@ static void test_errors(void **state)
         {"plimsoll-tape 1\n! sync stream=x", "line 2: 'x' is no stream", 16},
         {"plimsoll-tape 1\n! sync 3", "line 2: '3' is too much", 16},
         {"plimsoll-tape 1\n! config a:1 b:2", "line 2: 'b:2' is too much", 16},
+        {"plimsoll-tape 1\n! fraction 1.01", "line 2: '1.01' is no number above 0 and up to 1",
+         16},
+        {"plimsoll-tape 1\n! fraction 0", "line 2: '0' is no number above 0 and up to 1", 16},
+        {"plimsoll-tape 1\n! fraction", "line 2: '' is no number above 0 and up to 1", 16},
+        {"plimsoll-tape 1\n! fraction 1e-1", "line 2: '1e-1' is no number above 0 and up to 1",
+         16},
         {"plimsoll-tape 1\n@ 0", "line 2: no phase", 16},
         {"plimsoll-tape 1\n@ -2 load", "line 2: '-2' is no step", 16},
         {"plimsoll-tape 1\n@ 2147483648 load",
@@ -240,7 +249,7 @@ static void test_json(void **state)
     plim_tape t = tape_of(&a, "plimsoll-tape 1\n+ 1 5 input x\n@ 0 forward f\n"
                               "+ 2 6 activation stream=1 certainty=unknown\nr 1 stream=1\n"
                               "- 1\n! sync\n! sync stream=1\n! empty_cache\n! config a:1\n"
-                              "! reset_peak\n");
+                              "! reset_peak\n! fraction 0.25\n");
     plim_buf b;
     plim_buf_init(&b, &a);
     assert_int_equal(plim_tape_write_json(&t, put, &b, NULL), PLIM_OK);
@@ -261,7 +270,9 @@ static void test_json(void **state)
         "{\"event\":\"empty_cache\",\"step\":0,\"phase\":\"forward\",\"op\":\"f\"}\n"
         "{\"event\":\"config\",\"config\":\"a:1\","
         "\"step\":0,\"phase\":\"forward\",\"op\":\"f\"}\n"
-        "{\"event\":\"reset_peak\",\"step\":0,\"phase\":\"forward\",\"op\":\"f\"}\n");
+        "{\"event\":\"reset_peak\",\"step\":0,\"phase\":\"forward\",\"op\":\"f\"}\n"
+        "{\"event\":\"fraction\",\"fraction\":0.25,"
+        "\"step\":0,\"phase\":\"forward\",\"op\":\"f\"}\n");
     plim_arena_free(&a);
 }
 
@@ -322,6 +333,9 @@ static void test_check(void **state)
     t = tape_of(&a, base);
     t.events[2] = (plim_event){.kind = PLIM_EVENT_CONFIG};
     assert_string_equal(plim_tape_check(&t), "a config does not exist");
+    t = tape_of(&a, base);
+    t.events[2] = (plim_event){.kind = PLIM_EVENT_FRACTION};
+    assert_string_equal(plim_tape_check(&t), "a fraction is not in (0, 1]");
     t = tape_of(&a, base);
     t.events[2].kind = 99;
     assert_string_equal(plim_tape_check(&t), "an event of no known kind");

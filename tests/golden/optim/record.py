@@ -3,7 +3,7 @@
 
     python3 tests/golden/optim/record.py                 (writes events.txt beside it)
 
-Needs what tests/golden/torch/record.py needs, whose tracer it uses; runs on the CPU. Three parameters of different sizes have
+Needs torch (any build; it runs on the CPU) and g++ for tracer.cpp, which writes down what the CPU allocator is asked for. Three parameters of different sizes have
 gradients from the start. Requests below 64 bytes (step counters, learning rates: CPU tensors unless fused) are left out.
 
     torch VERSION
@@ -11,15 +11,28 @@ gradients from the start. Requests below 64 bytes (step counters, learning rates
     step N                       0: the constructor
     + BYTES | - BYTES
 """
-import importlib.util
+import ctypes
 import pathlib
+import subprocess
 import sys
+import tempfile
 
-spec = importlib.util.spec_from_file_location("record", pathlib.Path(__file__).resolve().parents[1] / "torch" / "record.py")
-rec = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(rec)
-import torch  # noqa: E402
+import torch
 
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def build_tracer():
+    root = pathlib.Path(torch.__file__).parent
+    out = pathlib.Path(tempfile.mkdtemp()) / "tracer.so"
+    subprocess.run(["g++", "-std=c++20", "-O1", "-fPIC", "-shared", HERE / "tracer.cpp", "-o", out, f"-I{root}/include",
+                    f"-I{root}/include/torch/csrc/api/include", f"-L{root}/lib", "-ltorch_cpu", "-lc10"], check=True)
+    lib = ctypes.CDLL(str(out))
+    lib.tr_text.restype = ctypes.c_char_p
+    return lib
+
+
+tracer = build_tracer()
 SIZES = [(30, 100), (100,), (77, 50)]
 VARIANTS = {
     "sgd": (torch.optim.SGD, ["", "momentum=0.9", "weight_decay=0.1", "momentum=0.9,weight_decay=0.1", "momentum=0.9,nesterov=1",
@@ -43,7 +56,7 @@ def options(text):
 
 def events():
     born = {}
-    for line in rec.tracer.tr_text().decode().splitlines():
+    for line in tracer.tr_text().decode().splitlines():
         kind, _, rest = line.partition(" ")
         if kind == "M":
             yield rest
@@ -61,22 +74,22 @@ def record(name, cls, text, impl):
     params = [torch.nn.Parameter(torch.rand(s)) for s in SIZES]
     for p in params:
         p.grad = torch.rand_like(p)
-    rec.tracer.tr_clear()
-    rec.tracer.tr_on(1)
-    rec.say("M step 0")
+    tracer.tr_clear()
+    tracer.tr_on(1)
+    tracer.tr_say(b"M step 0")
     opt = cls(params, lr=1e-3, **options(text), **impl[1])
     for k in range(1, 4):
-        rec.say(f"M step {k}")
+        tracer.tr_say(f"M step {k}".encode())
         opt.step()
-    rec.say("M end")
-    rec.tracer.tr_on(0)
+    tracer.tr_say(b"M end")
+    tracer.tr_on(0)
     print("case " + ",".join(filter(None, [name, text, f"impl={impl[0]}"])))
     print("\n".join(events()))
 
 
-sys.stdout = open(pathlib.Path(__file__).with_name("events.txt"), "w")
+sys.stdout = open(HERE / "events.txt", "w")
 torch.set_num_threads(1)
-rec.tracer.tr_setup()
+tracer.tr_setup()
 print(f"# recorded by record.py\ntorch {torch.__version__}")
 for name, (cls, variants) in VARIANTS.items():
     impls = [("foreach", {"foreach": True}), ("forloop", {"foreach": False})]

@@ -5,7 +5,7 @@ invented, so that what Python holds is what the data flow says. What PyTorch doe
 returns is seen in the whole models at the end.
 
 NETS: name -> (make(), inputs, loss) or (..., optimizer). Inputs are tensors; the loss is one of record.LOSSES, the optimizer
-one of record.OPTIMIZERS (tests/golden/optim has the others).
+one that train() of ../cuda/record.py knows (tests/golden/optim has the others).
 """
 import torch
 import torch.nn.functional as F
@@ -565,6 +565,244 @@ def both_nll(x, y):
     return flat + aten.nll_loss2d.default(x[:, :, None, None] * 1, y[:, None, None])
 
 
+def ranges(s, x):  # [B, 8]; numbers that a kernel makes up
+    x = x + torch.arange(8)
+    x = x + torch.arange(1, 9)
+    x = x + torch.arange(0.5, 4.5, 0.5)
+    x = x + torch.linspace(0, 1, 8)
+    x = x + torch.eye(8)[0]
+    x = x + torch.eye(4, 8)[1]
+    x = x + torch.randint(5, (8,))
+    x = x + torch.randint(2, 5, (8,))
+    x = x + torch.randint_like(x, 5)
+    x = x + torch.randint_like(x, 2, 5)
+    x = x + torch.tril_indices(4, 2, 1)[0, 0]
+    x = x + torch.triu_indices(3, 4)[0, :8]
+    x = x * torch.empty(8).uniform_()
+    x = x * torch.empty(8).normal_()
+    x = x * aten.scalar_tensor.default(2.0)
+    return x * s.a
+
+
+def turned(s, x):  # [B, 6, 8]
+    x = F.linear(x, s.a)
+    x = x.swapaxes(1, 2).swapdims(1, 2)
+    x = x.movedim(2, 1).moveaxis((0, 1), (1, 0))
+    x = aten.numpy_T.default(aten.numpy_T.default(x)).transpose(0, 1)
+    x = x.mT.adjoint().mT
+    x = x.reshape_as(s.b) + s.b.broadcast_to((4, 6, 8))
+    x = x.diagonal(0, 1, 2) * 2.0
+    x = F.linear(x, s.c)
+    x = x.unfold(1, 4, 2) * 2.0
+    x = x.unfold(1, 1, 1).squeeze(3) * 2.0
+    return x
+
+
+def parts(s, x):  # [B, 10]
+    x = F.linear(x, s.a)
+    x = torch.cat(x.tensor_split(3, 1)[1:], 1)
+    x = torch.cat(x.tensor_split((2, 4), 1), 1)
+    x = torch.cat(torch.unsafe_split(x, 2, 1), 1)
+    x = torch.cat(torch.unsafe_chunk(x, 3, 1), 1)
+    x = torch.hstack([x, x])
+    x = torch.vstack([x, x[0]])
+    return x.type_as(x) * 2.0
+
+
+def tiled(s, x):  # [B, 6]
+    x = F.linear(x, s.a)
+    x = x.tile(2)
+    x = x.repeat_interleave(2, 1)
+    x = F.linear(x, s.b)
+    x = x.unflatten(1, (2, 3))
+    x = x.rot90(1, (1, 2))
+    x = x.rot90(2, (1, 2))
+    x = x.flatten(1)
+    x = F.linear(x, s.a)
+    x = x.slice_scatter(s.c, 1, 1, 3)
+    x = x.select_scatter(s.d, 1, 2)
+    a, b = torch.meshgrid(x.sum(0), s.e, indexing="xy")
+    x = x + a[0] * b[0, 0]
+    return x
+
+
+def columns():
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.Unfold(2, stride=2), nn.Fold((8, 8), 2, stride=2), nn.PixelUnshuffle(2), nn.Conv2d(16, 4, 1))
+
+
+def more_functions(s, x):
+    x = x * s.a
+    x = x.exp2()
+    x = x.expm1()
+    x = x.log2()
+    x = x.log10()
+    x = x.log1p()
+    x = x.tan()
+    x = x.sinh()
+    x = x.cosh()
+    x = x.asin()
+    x = x.acos()
+    x = x.atan()
+    x = x.erf()
+    x = x.erfc()
+    x = x.ceil()
+    x = x.round()
+    x = x.trunc()
+    x = x.sign()
+    return x * 0.5
+
+
+def pairs(s, x):  # [B, 8]
+    x = x * s.a
+    x = x.remainder(s.b)
+    x = x.remainder(3.0)
+    x = x.fmod(s.b)
+    x = torch.atan2(x, s.b)
+    x = torch.addcmul(x, s.a, s.b, value=0.5)
+    x = torch.addcdiv(x, s.a, s.b)
+    x = torch.lerp(x, s.a, 0.3)
+    x = torch.lerp(x, s.c, s.b)
+    x = torch.max(x, s.a)
+    x = torch.min(x, s.a)
+    x = x.pow(s.b)
+    x = torch.pow(2.0, x)
+    x = x.diff(dim=1)
+    x = F.pad(x, (0, 1))
+    return x
+
+
+def crossed(s, x):  # [B, 3]
+    x = F.linear(x, s.a)
+    x = torch.linalg.cross(x, s.b)
+    return x
+
+
+def masks(s, x):  # no gradients
+    m = torch.logical_xor(x.isnan(), x.isinf())
+    m = torch.logical_or(m, x.isfinite())
+    m = m.bitwise_not()
+    m = m | m.any()
+    m = m | m.all()
+    m = m | m.any(1, keepdim=True)
+    m = m | m.all(1, keepdim=True)
+    m = x * m
+    m = m + torch.arange(8) // 3
+    m = m + torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
+    return m * s.a
+
+
+def norms(s, x):  # [B, 6, 8]
+    x = x * s.a
+    x = F.normalize(x, dim=2)
+    x = x * torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True)
+    x = x * aten.norm.Scalar(x, 2)
+    x = x * aten.norm.ScalarOpt_dim(x, 2, [1], True)
+    x = x * x.prod()
+    x = x - x.logsumexp(2, keepdim=True)
+    x = x * torch.var_mean(x, 2, keepdim=True)[0]
+    x = x * torch.std_mean(x, (0, 1))[1]
+    x = x * torch.cat(aten.var_mean.correction(x, [2], correction=0, keepdim=True), 2).sum()
+    x = x * torch.cat(aten.std_mean.correction(x, [2], correction=0, keepdim=True), 2).sum()
+    x = x * x.detach().max()
+    x = x * x.detach().min()
+    return x.logsumexp(1)
+
+
+def ordered(s, x):  # [B, 8]
+    x = x * s.a
+    x = x.sort(1)[0]
+    x = x.sort(dim=1, stable=True, descending=True)[0]
+    x = x * x.detach().argsort(1)
+    x = x.topk(6, 1)[0]
+    x = x.cumsum(1)
+    x = x.cumprod(1)
+    x = x * torch.ones(6, dtype=torch.int64).cumsum(0)
+    x = x * torch.histc(x.detach(), 6, 0.0, 1.0)
+    return x
+
+
+def scattered(s, x, t, i):  # [B, 8], t [B, 3], i [3]
+    x = F.linear(x, s.a)
+    x = x.scatter(1, t, s.b)
+    x = x.scatter(1, t, 0.5)
+    x = x.scatter_add(1, t, s.b)
+    x = x.take_along_dim(x.detach().argsort(1), 1)
+    x = x.index_add(1, i, s.b)
+    x = x.index_copy(1, i, s.b)
+    x = x.index_fill(1, i, 0.5)
+    x = x.index_put((s.t, i), s.c)
+    x = x * F.one_hot(i, 8).sum(0)
+    return x
+
+
+class Scattered(Fn):
+    def __init__(self):
+        super().__init__(scattered, (8, 8), (B, 3), (3,))
+        self.register_buffer("t", torch.tensor([0, 1, 2]))
+
+
+def sampled(s, x):
+    x = F.conv2d(x, s.a)
+    x = F.grid_sample(x, s.b, align_corners=False)
+    x = x * 2.0
+    return x
+
+
+def letters(s, x):  # [B, 6, 8]
+    x = torch.einsum("bth,oh->bto", x, s.a)
+    x = torch.einsum("bto,bso->bts", x, x)
+    x = torch.einsum("bij,jk->bik", x, s.b)
+    x = torch.einsum("...ij,...jk", x, x)
+    x = torch.einsum("bij,j->bi", x, s.c)
+    x = torch.einsum("bi,i->bi", x, s.c)
+    x = torch.einsum("bi,ij,j->bj", x, s.b, s.c)
+    x = torch.einsum("bi->ib", x)
+    return torch.einsum("ib,kl->b", x, s.b)
+
+
+def other_names(s, x):  # [B, 8]
+    x = torch.multiply(x, s.a)
+    x = torch.subtract(x, s.b)
+    x = torch.divide(x, s.b)
+    x = torch.true_divide(x, 2.0)
+    x = x.negative()
+    x = x.absolute()
+    x = x.clip(0.0, 9.0)
+    x = x.nan_to_num()
+    x = F.linear(x, aten._weight_norm(s.c, s.d))
+    x = x.masked_scatter(torch.ones(8) > 0.5, s.b.detach().expand(4, 8))
+    x = x + torch.empty(8).exponential_()
+    x = x * torch.bucketize(x.detach(), torch.linspace(0, 1, 4))
+    x = x.sum(0)
+    return torch.outer(x, s.b)
+
+
+def more_resizes():
+    return nn.Sequential(nn.Conv1d(3, 4, 3, padding=1), nn.Upsample(scale_factor=2, mode="linear"), nn.Conv1d(4, 4, 1), nn.Upsample(scale_factor=0.5, mode="nearest-exact"), nn.Conv1d(4, 4, 1),
+                         nn.Unflatten(2, (4, 4)), nn.Upsample(scale_factor=2, mode="nearest-exact"), nn.Conv2d(4, 4, 1), Smoothed("bilinear"), nn.Conv2d(4, 4, 1), Smoothed("bicubic"), nn.Conv2d(4, 4, 1),
+                         nn.Unflatten(3, (2, 2)), nn.Upsample(scale_factor=2, mode="nearest-exact"), nn.Conv3d(4, 4, 1), nn.AdaptiveMaxPool3d(2))
+
+
+class Smoothed(nn.Module):
+    def __init__(self, mode):
+        super().__init__()
+        self.mode = mode
+
+    def forward(self, x):
+        return F.interpolate(x, size=(4, 4), mode=self.mode, antialias=True)
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind, **kw):
+        super().__init__()
+        self.net = kind(8, 6, **kw)
+        self.head = nn.Linear(6 * (2 if kw.get("bidirectional") else 1), 8)
+
+    def forward(self, x):
+        x = self.net(x)[0]
+        return self.head(x)
+
+
 def residual():
     return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Residual(8), Residual(8, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 10))
 
@@ -644,6 +882,26 @@ NETS = {
     "loss_core": (loss_of(both_nll, lambda x: F.log_softmax(x, 1)), [f(B, 10), ids(10, B)], "sum"),
     "adam_foreach": (linear, [f(B, 16)], "cross_entropy", "adam,impl=foreach"),
     "momentum_forloop": (linear, [f(B, 16)], "cross_entropy", "sgd,momentum=0.9,impl=forloop"),
+    "ranges": (fn(ranges, (8,)), [f(B, 8)], "mse"),
+    "turned": (fn(turned, (8, 8), (B, 6, 8), (8, 6)), [f(B, 6, 8)], "mse"),
+    "parts": (fn(parts, (10, 10)), [f(B, 10)], "mse"),
+    "tiled": (fn(tiled, (6, 6), (6, 24), (B, 2), (B,), (6,)), [f(B, 6)], "mse"),
+    "columns": (columns, [f(B, 3, 8, 8)], "mse"),
+    "more_functions": (fn(more_functions, (8,)), [f(B, 8)], "mse"),
+    "pairs": (fn(pairs, (8,), (8,), (8,)), [f(B, 8)], "mse"),
+    "crossed": (fn(crossed, (3, 3), (B, 3)), [f(B, 3)], "mse"),
+    "masks": (fn(masks, (8,)), [f(B, 8)], "mse"),
+    "norms": (fn(norms, (8,)), [f(B, 6, 8)], "mse"),
+    "ordered": (fn(ordered, (8,)), [f(B, 8)], "mse"),
+    "scattered": (Scattered, [f(B, 8), ids(8, B, 3), ids(8, 3)], "mse"),
+    "sampled": (fn(sampled, (4, 3, 1, 1), (B, 5, 5, 2)), [f(B, 3, 8, 8)], "mse"),
+    "letters": (fn(letters, (8, 8), (6, 6), (6,)), [f(B, 6, 8)], "mse"),
+    "other_names": (fn(other_names, (8,), (8,), (8, 8), (8, 1)), [f(B, 8)], "mse"),
+    "more_resizes": (more_resizes, [f(B, 3, 16)], "mse"),
+    "lstm": (lambda: Recurrent(nn.LSTM), [f(5, B, 8)], "mse"),
+    "gru": (lambda: Recurrent(nn.GRU, batch_first=True), [f(B, 5, 8)], "mse"),
+    "rnn": (lambda: Recurrent(nn.RNN, bias=False), [f(5, B, 8)], "mse"),
+    "rnn_relu": (lambda: Recurrent(nn.RNN, nonlinearity="relu", bias=False, bidirectional=True), [f(5, B, 8)], "mse"),
     "residual": (residual, [f(B, 3, 8, 8)], "cross_entropy"),
     "resnet18": (whole("resnet18"), [f(2, 3, 64, 64)], "cross_entropy"),
     "mobilenet_v2": (whole("mobilenet_v2"), [f(2, 3, 64, 64)], "cross_entropy"),

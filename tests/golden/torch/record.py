@@ -1,51 +1,29 @@
 #!/usr/bin/env python3
-"""Records what a real training step of each net in nets.py asks for, for tests/unit/test_golden_torch.c.
+"""Records what autograd keeps for each net in nets.py, for tests/unit/test_golden_torch.c.
 
     python3 tests/golden/torch/record.py [NET...]      (all without a name)
 
-Needs torch (any build; everything runs on the CPU), torchvision for the whole models, and g++ for tracer.cpp. For each net
-it writes NET.pt2 (torch.export in train mode, batch dynamic, weights taken out) and NET.txt:
+Needs torch (any build; everything runs on the CPU) and torchvision for the whole models. For each net it writes NET.pt2
+(torch.export in train mode, batch dynamic, weights taken out) and NET.txt:
 
-    torch VERSION, loss KIND, optimizer SPEC, batch N
+    torch VERSION
+    loss KIND, optimizer SPEC, batch N       how it is trained; tests/golden/cuda reads these too
     grad NAME BYTES              a parameter's .grad, or the gradient that arrived at a value of the graph
     saved NODE ORIGIN BYTES      what autograd kept for a node of the exported graph; ORIGIN is the value whose storage it is
                                  ("-": nobody else's, "number": a Python number, 0-dim and on the CPU everywhere)
-    phase STEP NAME              from here: the events of two iterations of the usual loop
-    @ OP                         the op or autograd node that Python or the engine called
-    + ID BYTES OP [~]            a request, and the innermost op that made it (OP:copy: a contiguous copy that it made of an
-                                 operand); ~ given back before that op returned
-    - ID
 """
-import ctypes
 import datetime
 import io
 import operator
 import pathlib
 import re
-import subprocess
 import sys
-import tempfile
 import zipfile
 
+import torch
+import torch.nn.functional as F
+
 HERE = pathlib.Path(__file__).resolve().parent
-
-
-def build_tracer():
-    import torch
-
-    root = pathlib.Path(torch.__file__).parent
-    out = pathlib.Path(tempfile.mkdtemp()) / "tracer.so"
-    subprocess.run(["g++", "-std=c++20", "-O1", "-fPIC", "-shared", HERE / "tracer.cpp", "-o", out, f"-I{root}/include",
-                    f"-I{root}/include/torch/csrc/api/include", f"-L{root}/lib", "-ltorch_cpu", "-lc10"], check=True)
-    lib = ctypes.CDLL(str(out))
-    lib.tr_text.restype = ctypes.c_char_p
-    return lib
-
-
-tracer = build_tracer()
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-
 sys.path.insert(0, str(HERE))
 import nets  # noqa: E402
 
@@ -55,19 +33,6 @@ LOSSES = {
     "bce": (torch.rand_like, F.binary_cross_entropy_with_logits),
     "sum": (lambda out: None, lambda out, y: out.sum()),
 }
-
-
-OPTIMIZERS = {
-    "sgd": lambda p, **kw: torch.optim.SGD(p, lr=1e-6, **kw),
-    "sgd,momentum=0.9": lambda p, **kw: torch.optim.SGD(p, lr=1e-6, momentum=0.9, **kw),
-    "adam": lambda p, **kw: torch.optim.Adam(p, lr=1e-6, **kw),
-}
-
-
-def optimizer_of(spec, params):
-    """"adam,impl=foreach" as Plimsoll reads it."""
-    name, _, impl = spec.partition(",impl=")
-    return OPTIMIZERS[name](params, foreach=impl != "forloop")
 
 
 def score(fn, out, y):
@@ -191,104 +156,6 @@ def watch(program, inputs, loss):
     return rows
 
 
-# ---- events ----------------------------------------------------------------------------------------------------------------
-
-# ops that only make room, and casts: the op that called them is the one that asks
-FACTORY = re.compile(r"aten::(ones|empty|empty_like|empty_strided|new_empty|new_empty_strided|zeros|zeros_like|new_zeros|ones_like|full_like|new_full|scalar_tensor|resize_|to|_to_copy|clone|contiguous|copy_|fill_|zero_)(\..*)?$")
-
-
-def asks(stack):
-    names = [s for s in stack if not s.startswith(("autograd::engine", "Optimizer."))]
-    if "aten::repeat" in names[:-1] and not names[-1] == "aten::empty.memory_format":
-        return "aten::repeat:index"  # the order of dims, as int64 tensors on the CPU whatever the device
-    copy = any(s in ("aten::clone", "aten::contiguous") for s in names[1:])
-    for s in reversed(names):
-        if not FACTORY.match(s):
-            return s + ":copy" if copy else s
-    if names and any(s.startswith("Optimizer.") for s in stack) and names[0] in ("aten::empty.memory_format", "aten::zeros"):
-        return "optimizer:step"  # the count of steps, a 0-dim tensor on the CPU whatever the device
-    return names[0] if names else "python"
-
-
-def top(stack):
-    return stack[0].split(": ")[-1] if stack else "python"
-
-
-def rows_of(log):
-    """The tracer's lines as the file's: nesting folded into the name of the op that asks."""
-    stack, rows, born = [], [], {}
-    here = None
-    depth_row = []  # (stack depth at which the asking op stands, row index)
-    for line in log.splitlines():
-        kind, _, rest = line.partition(" ")
-        if kind == "E":
-            stack.append(rest)
-        elif kind == "X":
-            stack.pop()
-            depth_row = [(d, i) for d, i in depth_row if d < len(stack) + 1]
-        elif kind == "M":
-            rows.append(["phase " + rest])
-            here = None
-        else:
-            if top(stack) != here:
-                here = top(stack)
-                rows.append(["@ " + here])
-            if kind == "A":
-                ident, size = rest.split()
-                who = asks(stack)
-                name = who.removesuffix(":copy")
-                depth = len(stack) - stack[::-1].index(name) if name in stack else 0
-                born[ident] = (depth, len(rows))
-                depth_row.append(born[ident])
-                rows.append([f"+ {ident} {size} {who}"])
-            elif rest in born:
-                depth, i = born.pop(rest)
-                if depth and (depth, i) in depth_row:
-                    rows[i].append("~")
-                rows.append([f"- {rest}"])
-    numbers = {}
-    out = []
-    for r in rows:  # ids from 1
-        words = r[0].split(" ")
-        if words[0] in "+-":
-            words[1] = str(numbers.setdefault(words[1], len(numbers) + 1))
-        out.append(" ".join(words + r[1:]))
-    return out
-
-
-def say(text):
-    tracer.tr_say(text.encode())
-
-
-def events(model, inputs, loss, optimizer):
-    make_target, fn = LOSSES[loss]
-    target = make_target(main_head(model(*inputs)))
-    opt = optimizer_of(optimizer, [p for p in model.parameters() if p.requires_grad])
-    xs, y, out = [None] * len(inputs), None, None
-    tracer.tr_clear()
-    tracer.tr_on(1)
-    for step in range(2):
-        say(f"M {step} inputs")
-        new = [x.clone() for x in inputs]
-        new_y = target.clone() if target is not None else None
-        for i in range(len(xs)):
-            xs[i], new[i] = new[i], None
-        y, new_y = new_y, None
-        say(f"M {step} zero_grad")
-        opt.zero_grad()
-        say(f"M {step} forward")
-        out = model(*xs)
-        say(f"M {step} loss")
-        total = score(fn, out, y)
-        say(f"M {step} backward")
-        total.backward()
-        say(f"M {step} optimizer")
-        opt.step()
-    say("M 2 end")
-    tracer.tr_on(0)
-    return rows_of(tracer.tr_text().decode())
-
-
 def record(name):
     torch.manual_seed(0)
     make, inputs, loss, *rest = nets.NETS[name]
@@ -297,8 +164,7 @@ def record(name):
     program = export(model, inputs, HERE / f"{name}.pt2")
     batch = inputs[0].shape[0]
     head = [f"# recorded {datetime.date.today()} by: python3 tests/golden/torch/record.py {name}", f"torch {torch.__version__}", f"loss {loss}", f"optimizer {optimizer}", f"batch {batch}"]
-    fresh = make().train()
-    rows = head + watch(program, inputs, loss) + events(fresh, inputs, loss, optimizer)
+    rows = head + watch(program, inputs, loss)
     (HERE / f"{name}.txt").write_text("\n".join(rows) + "\n")
     print(f"{name}: {len(rows)} rows")
 
@@ -307,8 +173,8 @@ def record(name):
 #
 # The CPU's fused kernel lays its result and its gradients out as q, k and v are; the card's memory-efficient kernel always
 # makes [B, S, H, D], rounds the rows of its log-sum-exp up to 32, and its backward wants g in that order and the row sums of
-# g * out. Which copies follow in the rest of the model depends on it, so the recording runs with kernels of the card's layout.
-# Everything around them (choice, autograd node, lifetimes) is PyTorch's own.
+# g * out. What the rest of the model keeps depends on it, so the recording runs with kernels of the card's layout.
+# Everything around them is PyTorch's own.
 
 
 def bshd(t):
@@ -321,13 +187,63 @@ def attention(q, k, v, dropout_p=0.0, is_causal=False, *, attn_mask=None, scale=
 
 
 def attention_backward(g, q, k, v, out, lse, dropout_p, is_causal, *, attn_mask=None, scale=None):
-    g = g.transpose(1, 2).contiguous()
-    grads = bshd(q), bshd(k), bshd(v)
-    product = g * out.transpose(1, 2)  # one expression in C++: what it makes on the way lives to its end
-    sums = product.sum(-1)
-    delta = sums.transpose(-2, -1).contiguous()
-    del product, sums, delta
-    return grads
+    return bshd(q), bshd(k), bshd(v)
+
+
+# ---- recurrent nets as cuDNN's kernels lay them out ----------------------------------------------------------------------------
+#
+# The CPU unrolls them, a card calls one kernel. The recording runs what aten::lstm does on a card (RNN.cpp _cudnn_impl), with
+# kernels that make cuDNN's results, less its reserve. The autograd node is PyTorch's own.
+
+
+def turn(t, batch_first):
+    return t.transpose(0, 1) if batch_first else t
+
+
+def cudnn(x, weight, stride, buf, hx, cx, mode, hidden, proj, layers, batch_first, dropout, train, bidirectional, sizes, state=None):
+    x = turn(x, batch_first).contiguous()
+    out = torch.empty(*x.shape[:2], hidden * (2 if bidirectional else 1))
+    hy = torch.empty_like(hx)
+    cy = torch.empty(0) if cx is None else torch.empty_like(cx)
+    return turn(out.fill_(0.5), batch_first), hy, cy, torch.empty(0, dtype=torch.uint8), buf
+
+
+def cudnn_backward(x, weight, stride, buf, hx, cx, out, g, ghy, gcy, mode, hidden, proj, layers, batch_first, dropout, train,
+                   bidirectional, sizes, state, reserve, mask):
+    g = torch.zeros(out.shape) if g is None else g
+    ghy = torch.zeros(hx.shape) if ghy is None else ghy
+    gcy = torch.zeros(cx.shape) if cx is not None and gcy is None else gcy
+    xc, gc = turn(x, batch_first).contiguous(), turn(g, batch_first).contiguous()
+    dx = torch.empty(xc.shape)
+    dhx = torch.empty(hx.shape)
+    dcx = None if cx is None else torch.empty(cx.shape)
+    del xc, gc
+    dw = [None] * len(weight)
+    if mask[3]:
+        xc = turn(x, batch_first).contiguous()
+        biases = 0 if stride == 4 else 2 * {2: 4, 3: 3}.get(mode, 1) * hidden * layers * (2 if bidirectional else 1)
+        whole = torch.zeros(sum(w.numel() for w in weight) + biases)
+        dw = [torch.empty_like(w) for w in weight] if biases else [torch.empty(0).set_(whole.untyped_storage(), sum(w.numel() for w in weight[:i]), weight[i].shape) for i in range(len(weight))]
+    return turn(dx, batch_first), dhx, dcx, dw
+
+
+def recurrent(mode):
+    def run(x, hx, weight, biases, layers, dropout, train, bidirectional, batch_first):
+        h, c = hx if isinstance(hx, (list, tuple)) else (hx, None)
+        out = torch._cudnn_rnn(x, weight, 4 if biases else 2, torch.empty(0), h, c, mode, h.shape[2], 0, layers, batch_first, dropout, train, bidirectional, [], None)
+        return out[:3] if c is not None else out[:2]
+
+    return run
+
+
+def card_recurrent():
+    lib = torch.library.Library("aten", "IMPL")
+    lib.impl("_cudnn_rnn", cudnn, "CPU")
+    lib.impl("_cudnn_rnn_backward", cudnn_backward, "CPU")
+    for mode, name in enumerate(["rnn_relu", "rnn_tanh", "lstm", "gru"]):
+        lib.impl(f"{name}.input", recurrent(mode), "AutogradCPU")
+        lib.impl(f"{name}.input", recurrent(mode), "CPU")
+    return lib
 
 
 def card_attention():
@@ -338,8 +254,7 @@ def card_attention():
 
 
 if __name__ == "__main__":
-    overrides = card_attention()
+    overrides = card_attention(), card_recurrent()
     torch.set_num_threads(1)
-    tracer.tr_setup()
     for name in sys.argv[1:] or nets.NETS:
         record(name)

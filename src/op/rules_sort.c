@@ -1,0 +1,335 @@
+/* rules_sort.c -- sorting, running sums, counts: kernels of cub.
+ * src: cuda/Sort.cpp, cuda/TensorTopK.cu, cuda/ScanKernels.cpp, Sorting.cpp;
+ * tools/autograd/derivatives.yaml. */
+#include "op/rules.h"
+
+/* ---- values and where they stood ------------------------------------------------------- */
+
+/* Both backwards put g at its indices in zeros of the input's size. */
+static const plim_grad_fn sort_fn = {"SortBackward0", plim_backward_fresh};
+static const plim_grad_fn topk_fn = {"TopkBackward0", plim_backward_fresh};
+
+static uint64_t sort_numel(const plim_meta *x)
+{
+    uint64_t n = 0;
+    return plim_meta_numel(x, &n) ? n : 0;
+}
+static uint64_t div_up(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
+static uint64_t align_up(uint64_t n) { return div_up(n, 256) * 256; }
+
+/* One radix sort of n keys with 64-bit values: the other half of two double
+ * buffers, a histogram for each pass of 8 bits, a counter, a look-back state for
+ * each tile; a short one is sorted by one block.  Sizes of tiles: measured on
+ * sm_80, 89, 90 (tests/golden/cuda), for keys of 4 and 8 bytes.
+ * src: cub/device/dispatch/dispatch_radix_sort.cuh */
+void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bits,
+                   bool buffers)
+{
+    enum { ONE_BLOCK = 2304, PASS = 2048, COUNTER = 256, STATE = 1024, SLACK = 255 };
+    bool hopper = plim_m_world(m)->cc >= 90, wide = key_bytes > 4;
+    uint64_t tile = hopper ? (wide ? 4608 : 5376) : (wide ? 3840 : 3072);
+    uint64_t bytes = div_up(bits, 8) * PASS + COUNTER + SLACK + div_up(n, tile) * STATE;
+    if (buffers)
+        bytes += align_up(plim_sat_mul(n, key_bytes)) + align_up(plim_sat_mul(n, 8));
+    if (n <= ONE_BLOCK)
+        bytes = 1;
+    plim_m_drop(m, key_bytes == 4 || key_bytes == 8 ? plim_m_scratch(m, bytes)
+                                                    : plim_m_scratch_about(m, bytes));
+}
+
+/* A running sum of n values of so many bytes by cub, which keeps a state for each
+ * tile and for the lanes of a warp before them: measured (tests/golden/cuda).
+ * src: cub/device/dispatch/dispatch_scan.cuh */
+void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
+{
+    enum { TILE = 1920, LANES = 32, SLACK = 511 };
+    uint64_t state = align_up((div_up(n, TILE) + LANES) * 2 * bytes) + SLACK;
+    plim_m_drop(m, plim_m_scratch(m, state));
+}
+
+/* Places 0 .. n-1. */
+static plim_t sort_places(plim_machine *m, uint64_t n)
+{
+    return plim_m_empty_contig(m, PLIM_I64, 1, (int64_t[]){(int64_t)n});
+}
+
+/* What a sort of slices takes once its results are there: the places of one that
+ * fits into shared memory; else of all, and cub's buffers.
+ * src: cuda/Sort.cpp, cuda/SortStable.cu */
+static void sort_inside(plim_machine *m, const plim_meta *x, int64_t slice)
+{
+    enum { SHARED = 4096, FEW = 128, LONG = 1000000 };
+    uint64_t n = sort_numel(x), key = plim_dtype_bytes(x->dtype),
+             slices = slice > 0 ? n / (uint64_t)slice : 0;
+    if (slice <= SHARED) {
+        plim_m_drop(m, sort_places(m, (uint64_t)PLIM_MAX(slice, 0)));
+        return;
+    }
+    plim_t places = sort_places(m, n);
+    if (slices == 1 || (slices < FEW && slice >= LONG)) { /* each by itself */
+        plim_cub_sort(m, (uint64_t)slice, key, 8 * key, true);
+    } else if (slices < FEW) { /* all by value, then by slice */
+        plim_t pair = plim_m_scratch(m, 8 * n), by_value = plim_m_scratch(m, key * n);
+        plim_cub_sort(m, n, key, 8 * key, true);
+        plim_m_drop(m, by_value);
+        plim_cub_sort(m, n, 8, 8, false);
+        plim_m_drop(m, pair);
+    } else {
+        plim_m_drop(m, plim_m_scratch_about(m, plim_sat_mul(n, key + 8)));
+    }
+    plim_m_drop(m, places);
+}
+
+/* Results and the node; what the kernel takes is the caller's to say. */
+static plim_t sorted(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out,
+                     plim_t *index)
+{
+    plim_meta where = *out;
+    where.dtype = PLIM_I64;
+    plim_gnode *n = plim_m_node(m, fn, 1, &x);
+    plim_t y = plim_m_empty(m, out);
+    *index = plim_m_empty(m, &where);
+    plim_m_save(m, n, 0, *index);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+static void ret_sorted(plim_call *c, plim_t y, plim_t index)
+{
+    plim_ret(c, y);
+    if (c->n_out > 1)
+        c->out[1] = index;
+    else
+        plim_m_drop(c->m, index);
+}
+
+static int64_t dim_length(const plim_meta *x, int32_t d) { return x->rank ? x->dim[d] : 1; }
+
+static void run_sort(plim_call *c, uint32_t dim_slot, bool indices_only)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0), index;
+    const plim_meta *xm = plim_m_meta(m, x);
+    plim_meta out = plim_meta_like(xm, xm->dtype);
+    int32_t d = plim_wrap_dim(m, plim_arg_int(c, dim_slot, -1), xm->rank);
+    plim_t y = sorted(m, &sort_fn, x, &out, &index);
+    sort_inside(m, xm, dim_length(xm, d));
+    if (!indices_only) {
+        ret_sorted(c, y, index);
+        return;
+    }
+    plim_m_drop(m, y);
+    plim_ret(c, index);
+}
+void plim_run_sort(plim_call *c) { run_sort(c, 1, false); }
+void plim_run_sort_stable(plim_call *c) { run_sort(c, 2, false); }
+void plim_run_argsort(plim_call *c) { run_sort(c, 1, true); }
+
+/* Are so many slices of such a length searched by several blocks each? */
+static bool topk_uses_blocks(uint64_t slices, uint64_t slice)
+{
+    static const struct {
+        uint64_t slices, length;
+    } from[] = {{20, 20000}, {40, 10000}, {80, 8000},       {199, 5000},
+                {799, 3000}, {4000, 800}, {UINT64_MAX, 400}};
+    for (size_t i = 0; i < PLIM_COUNT(from); i++)
+        if (slices <= from[i].slices)
+            return slice >= from[i].length;
+    return false;
+}
+
+/* What the blocks tell each other: for each slice the value sought, its rank and
+ * the digits known; for each block a count of each digit; running sums of them.
+ * src: cuda/TensorTopK.cu mbtopk::launch */
+static void topk_inside(plim_machine *m, const plim_meta *x, int64_t slice)
+{
+    enum { THREADS = 256, DIGITS = 256, REGISTERS = 40, SCAN = 1279 };
+    uint64_t length = (uint64_t)slice, slices = length ? sort_numel(x) / length : 0;
+    if (!topk_uses_blocks(slices, length))
+        return;
+    uint64_t running =
+        (uint64_t)plim_m_sms(m, NULL) * (65536 / (REGISTERS * THREADS)) * THREADS;
+    uint64_t each = PLIM_MAX(PLIM_MIN(div_up(slices * length, running), 64), 4);
+    uint64_t blocks = div_up(length, each * THREADS) * slices;
+    uint64_t bytes[] = {plim_dtype_bytes(x->dtype) * slices,
+                        8 * slices,
+                        8 * slices,
+                        2 * DIGITS * blocks,
+                        4 * DIGITS * slices,
+                        4 * blocks,
+                        4 * blocks};
+    plim_t t[PLIM_COUNT(bytes)];
+    for (size_t i = 0; i < PLIM_COUNT(bytes); i++)
+        t[i] = plim_m_scratch(m, bytes[i]);
+    for (int i = 0; i < 2; i++)
+        plim_m_drop(m, plim_m_scratch_about(m, SCAN));
+    for (size_t i = PLIM_COUNT(bytes); i-- > 0;)
+        plim_m_drop(m, t[i]);
+}
+
+void plim_run_topk(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0), index;
+    plim_meta out = *plim_m_meta(m, x);
+    int32_t d = plim_wrap_dim(m, plim_arg_int(c, 2, -1), out.rank);
+    int64_t k = plim_arg_int(c, 1, 1), slice = dim_length(&out, d);
+    if (k < 0 || k > slice) {
+        plim_m_fail(m, PLIM_ESHAPE, "the %" PRId64 " largest of %" PRId64, k, slice);
+        return;
+    }
+    if (out.rank)
+        out.dim[d] = k;
+    plim_meta_contiguous(&out);
+    plim_t y = sorted(m, &topk_fn, x, &out, &index);
+    topk_inside(m, plim_m_meta(m, x), slice);
+    ret_sorted(c, y, index);
+}
+
+void plim_kernel_sort(plim_call *c)
+{
+    const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
+    int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 1, -1), x->rank);
+    sort_inside(c->m, x, dim_length(x, d));
+}
+void plim_kernel_topk(plim_call *c)
+{
+    const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
+    int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 1, -1), x->rank);
+    topk_inside(c->m, x, dim_length(x, d));
+}
+
+/* ---- running sums and products ------------------------------------------------------------ */
+
+/* One long vector is scanned by cub.  src: cuda/ScanUtils.cuh scan_dim */
+static void scan_inside(plim_machine *m, const plim_meta *x, int64_t slice, plim_dtype t)
+{
+    uint64_t n = sort_numel(x);
+    if (n && n == (uint64_t)slice)
+        plim_cub_scan(m, n, plim_dtype_bytes(t));
+}
+
+/* x is cast or made contiguous first. */
+static void scan_kernel(plim_machine *m, plim_t x, int32_t d, plim_dtype t)
+{
+    plim_meta xm = *plim_m_meta(m, x), out = plim_meta_make(t, xm.rank, xm.dim);
+    plim_t tmp = xm.dtype != t ? plim_m_empty(m, &out) : plim_contiguous_tmp(m, x);
+    scan_inside(m, &xm, dim_length(&xm, d), t);
+    plim_m_drop(m, tmp);
+}
+/* A scan of x along d. */
+static plim_t scan(plim_machine *m, plim_t x, int32_t d, plim_dtype t)
+{
+    const plim_meta *xm = plim_m_meta(m, x);
+    plim_t y = plim_m_empty_contig(m, t, xm->rank, xm->dim);
+    scan_kernel(m, x, d, t);
+    return y;
+}
+
+/* x.flip(d).cumsum(d).flip(d) */
+static plim_t reversed_scan(plim_machine *m, plim_t x, int32_t d)
+{
+    plim_t flipped = plim_m_empty_like(m, x);
+    plim_t sum = scan(m, flipped, d, plim_m_meta(m, x)->dtype), y = plim_m_empty_like(m, sum);
+    plim_m_drop(m, sum);
+    plim_m_drop(m, flipped);
+    return y;
+}
+
+static bool scan_trivial(const plim_meta *x, int32_t d)
+{
+    return sort_numel(x) <= 1 || dim_length(x, d) == 1;
+}
+
+static void cumsum_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    int32_t d = (int32_t)n->i[0];
+    dx[0] = scan_trivial(plim_m_meta(m, g[0]), d) ? plim_m_ref(m, g[0])
+                                                  : reversed_scan(m, g[0], d);
+}
+static const plim_grad_fn cumsum_fn = {"CumsumBackward0", cumsum_backward};
+
+/* g y summed from behind, divided by x, which is taken to have no zeros.
+ * src: FunctionsManual.cpp cumprod_backward */
+static void cumprod_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    int32_t d = (int32_t)n->i[0];
+    plim_t x = plim_m_saved(m, n, 1);
+    plim_meta mask = plim_meta_like(plim_m_meta(m, x), PLIM_BOOL);
+    if (scan_trivial(plim_m_meta(m, x), d)) {
+        dx[0] = plim_m_ref(m, g[0]);
+        return;
+    }
+    plim_t w = plim_iter_out(m, g[0], 0), zero = plim_m_empty(m, &mask);
+    plim_t any = plim_m_empty_contig(m, PLIM_BOOL, 0, NULL);
+    plim_reduce_scratch(m, &mask, (1u << mask.rank) - 1);
+    plim_m_drop(m, any);
+    plim_t sum = reversed_scan(m, w, d);
+    dx[0] = plim_m_empty_like(m, sum);
+    plim_m_drop(m, sum);
+    plim_m_drop(m, zero);
+    plim_m_drop(m, w);
+}
+static const plim_grad_fn cumprod_fn = {"CumprodBackward0", cumprod_backward};
+
+/* The result's dtype: integers add up in 64 bits. */
+static plim_dtype scan_dtype(plim_call *c)
+{
+    plim_dtype t = plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype;
+    t = plim_is_float(t) ? t : PLIM_I64;
+    int64_t want = plim_arg_int(c, 2, t);
+    return want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
+}
+static int32_t scan_dim(plim_call *c)
+{
+    return plim_wrap_dim(c->m, plim_arg_int(c, 1, 0),
+                         plim_m_meta(c->m, plim_arg_tensor(c, 0))->rank);
+}
+
+void plim_kernel_scan(plim_call *c)
+{
+    scan_kernel(c->m, plim_arg_tensor(c, 0), scan_dim(c), scan_dtype(c));
+}
+
+static void run_scan(plim_call *c, const plim_grad_fn *fn)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    int32_t d = scan_dim(c);
+    plim_gnode *n = plim_m_node(m, fn, 1, &x);
+    if (n)
+        n->i[0] = d;
+    if (fn == &cumprod_fn)
+        plim_m_save(m, n, 1, x);
+    plim_t y = scan(m, x, d, scan_dtype(c));
+    if (fn == &cumprod_fn)
+        plim_m_save(m, n, 0, y);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+void plim_run_cumsum(plim_call *c) { run_scan(c, &cumsum_fn); }
+void plim_run_cumprod(plim_call *c) { run_scan(c, &cumprod_fn); }
+
+/* ---- counts ------------------------------------------------------------------------------- */
+
+/* Zeros, into which a kernel adds.  src: cuda/SummaryOps.cu */
+void plim_run_histc(plim_call *c)
+{
+    plim_dtype t = plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype;
+    plim_ret(c, plim_m_empty_contig(c->m, t, 1, (int64_t[]){plim_arg_int(c, 1, 100)}));
+}
+
+/* Zeros, into which ones are scattered.  src: Onehot.cpp */
+void plim_run_one_hot(plim_call *c)
+{
+    plim_meta out = *plim_m_meta(c->m, plim_arg_tensor(c, 0));
+    int64_t classes = plim_arg_int(c, 1, -1);
+    if (classes < 0 || out.rank == PLIM_MAX_RANK) {
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED,
+                    "one_hot without a number of classes has no size known beforehand");
+        return;
+    }
+    out.dim[out.rank++] = classes;
+    plim_meta_contiguous(&out);
+    plim_ret(c, plim_m_empty(c->m, &out));
+}
