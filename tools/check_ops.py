@@ -2,7 +2,8 @@
 """check_ops.py -- every row of ops.def is held by a recording of real PyTorch.
 
 An op counts as held if a net of tests/golden/torch, whose steps are compared event by event, calls it (in place or not), or
-an export in tests/data or tests/golden/zoo/nodes.txt does, whose shapes are compared. Prints the rows that nothing calls.
+an export in tests/data or tests/golden/zoo/nodes.txt does, whose shapes are compared, or one of tests/golden/differential, whose
+peaks are. Prints the rows that nothing calls.
 """
 import pathlib
 import re
@@ -10,11 +11,12 @@ import sys
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TARGET = re.compile(rb"aten\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
+TARGET = re.compile(rb"(?:aten|transformers)\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 
 
 def texts():
-    for path in sorted(ROOT.glob("tests/golden/torch/*.pt2")) + sorted(ROOT.glob("tests/data/*.pt2")):
+    for path in [p for place in ("golden/torch", "golden/differential", "data")
+                 for p in sorted((ROOT / "tests" / place).glob("*.pt2"))]:
         with zipfile.ZipFile(path) as z:
             for name in z.namelist():
                 if name.endswith(".json"):

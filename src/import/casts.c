@@ -45,25 +45,54 @@ static uint32_t meant(const plim_graph *g, const uint32_t *cast, uint32_t v, uin
     return v;
 }
 
+/* The next node that uses v, after node i; n_nodes: none. */
+static uint32_t next_use(const plim_graph *g, uint32_t v, uint32_t i)
+{
+    while (++i < g->n_nodes)
+        for (uint32_t k = 0; k < g->nodes[i].n_args; k++)
+            if (g->nodes[i].args[k].kind == PLIM_ARG_VALUE && g->nodes[i].args[k].id == v)
+                return i;
+    return i;
+}
+
 /* x.to(float32) ... .to(input_dtype): the x whose cast, in the same module, value v
  * was computed from, a few ops back. */
 enum { LOOK_BACK = 12 };
 
-static uint32_t cast_before(const plim_graph *g, const uint32_t *cast, uint32_t v,
-                            uint32_t scope, int depth)
+static uint32_t cast_before(const plim_graph *g, const uint32_t *cast, const bool *back,
+                            uint32_t v, uint32_t scope, int depth)
 {
     while (depth-- > 0 && v != PLIM_NONE && g->values[v].node != PLIM_NONE) {
         const plim_node *n = &g->nodes[g->values[v].node];
         if (!within(g, n->scope, scope))
             break;
-        if (cast[v] != PLIM_NONE && n->scope == scope)
-            return cast[v];
+        if (cast[v] != PLIM_NONE && n->scope == scope) /* one that went back ended it */
+            return back[v] ? PLIM_NONE : cast[v];
         v = n->n_args && n->args[0].kind == PLIM_ARG_VALUE ? n->args[0].id : PLIM_NONE;
         for (uint32_t k = 1; k < n->n_args; k++) { /* the operand that is no parameter */
             uint32_t other = n->args[k].kind == PLIM_ARG_VALUE ? n->args[k].id : PLIM_NONE;
             if (other != PLIM_NONE && cast[other] != PLIM_NONE)
                 v = other;
         }
+    }
+    return PLIM_NONE;
+}
+
+/* A parameter that is cast is cast to what it then meets: p.to(x.dtype)[:, None] + x.
+ * That x; PLIM_NONE. */
+static uint32_t met_by(const plim_graph *g, const plim_node *cast, uint32_t at)
+{
+    uint32_t v = cast->outs[0], made_at = at;
+    for (int views = 0; views < 4; views++) {
+        uint32_t use = next_use(g, v, at);
+        if (use >= g->n_nodes)
+            return PLIM_NONE;
+        const plim_node *n = &g->nodes[use];
+        for (uint32_t k = 0; k < n->n_args && k < 2; k++)
+            if (n->args[k].kind == PLIM_ARG_VALUE && n->args[k].id != v)
+                return g->values[n->args[k].id].node < made_at ? n->args[k].id : PLIM_NONE;
+        v = n->outs[0];
+        at = use;
     }
     return PLIM_NONE;
 }
@@ -88,16 +117,6 @@ static bool cast_back(plim_graph *g, plim_node *n, uint32_t argument, plim_err *
 }
 
 /* ---- noise --------------------------------------------------------------------------- */
-
-/* The next node that uses v, after node i; n_nodes: none. */
-static uint32_t next_use(const plim_graph *g, uint32_t v, uint32_t i)
-{
-    while (++i < g->n_nodes)
-        for (uint32_t k = 0; k < g->nodes[i].n_args; k++)
-            if (g->nodes[i].args[k].kind == PLIM_ARG_VALUE && g->nodes[i].args[k].id == v)
-                return i;
-    return i;
-}
 
 /* empty(size, dtype=x.dtype) is exported with the type that x had.  Where it becomes
  * noise in place and is then multiplied with an x of that type, it is x's again:
@@ -138,7 +157,8 @@ static bool follow_noise(plim_graph *g, uint32_t i, plim_err *err)
 plim_status plim_casts_undo(plim_graph *g, plim_err *err)
 {
     uint32_t *cast = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)g->n_values + 1);
-    if (!cast)
+    bool *back = PLIM_NEW_N(g->arena, bool, (uint64_t)g->n_values + 1);
+    if (!cast || !back)
         return plim_oom(err);
     for (uint32_t i = 0; i < g->n_values; i++)
         cast[i] = PLIM_NONE;
@@ -155,17 +175,22 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
         if (from == PLIM_NONE)
             continue;
         cast[n->outs[0]] = from;
-        uint32_t first =
-            n->scope ? cast_before(g, cast, from, n->scope, LOOK_BACK) : PLIM_NONE;
-        if (first != PLIM_NONE && !cast_back(g, n, first, err))
+        uint32_t to = PLIM_NONE;
+        if (g->values[from].kind == PLIM_VALUE_PARAMETER)
+            to = met_by(g, n, i);
+        else if (n->scope)
+            to = cast_before(g, cast, back, from, n->scope, LOOK_BACK);
+        back[n->outs[0]] = to != PLIM_NONE;
+        if (to != PLIM_NONE && !cast_back(g, n, to, err))
             return PLIM_ENOMEM;
     }
     for (uint32_t i = 0; i < g->n_nodes; i++)
         if (!follow_noise(g, i, err))
             return PLIM_ENOMEM;
-    /* an output is what the last module returned, not what a loss made of it */
-    for (uint32_t i = 0; i < g->n_outputs; i++)
-        while (cast[g->outputs[i]] != PLIM_NONE)
+    /* logits beside a loss are what the model returned, not what the loss made of them */
+    bool loss = g->n_outputs && !g->values[g->outputs[0]].meta.rank;
+    for (uint32_t i = 1; i < g->n_outputs && loss; i++)
+        if (cast[g->outputs[i]] != PLIM_NONE)
             g->outputs[i] = cast[g->outputs[i]];
     return PLIM_OK;
 }

@@ -470,7 +470,8 @@ static const plim_op *find_op(plim_str target, bool *inplace)
     else
         base = overload, overload = (plim_str){NULL, 0};
     *inplace = base.n > 1 && base.p[base.n - 1] == '_' && base.p[base.n - 2] != '_';
-    return plim_str_is(space, "aten") ? plim_op_find(base, overload, inplace) : NULL;
+    bool known = plim_str_is(space, "aten") || plim_str_is(space, "transformers");
+    return known ? plim_op_find(base, overload, inplace) : NULL;
 }
 
 /* Arguments into the slots of the rule; without one, as they stand. */

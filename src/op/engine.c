@@ -99,18 +99,20 @@ static bool can_add_inplace(const plim_machine *m, plim_t t)
            m->storages[x->storage].refs == 1 && plim_is_dense(&x->meta);
 }
 
-static void inbox_add(plim_machine *m, plim_t *slot, plim_t g)
+/* What is left to the caller: nothing if g went in, g if it was added to another.
+ * src: input_buffer.cpp accumulate */
+static plim_t inbox_add(plim_machine *m, plim_t *slot, plim_t g)
 {
     if (!*slot) {
         *slot = g;
-        return;
+        return 0;
     }
     if (!can_add_inplace(m, *slot)) {
         plim_t sum = plim_m_empty_like(m, *slot);
         plim_m_drop(m, *slot);
         *slot = sum;
     }
-    plim_m_drop(m, g);
+    return g;
 }
 
 /* utils::obeys_layout_contract: a dense parameter wants its own strides, any
@@ -214,16 +216,16 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
         run_node(m, n, dx);
         for (uint32_t i = 0; i < g->n_in; i++) {
             plim_edge e = g->next[i];
-            if (e.node == PLIM_NONE) {
-                plim_m_drop(m, dx[i]);
+            if (e.node == PLIM_NONE)
                 continue;
-            }
             plim_gnode *to = &m_n(m, e.node)->pub;
             if (dx[i])
-                inbox_add(m, &to->inbox[e.slot], dx[i]);
+                dx[i] = inbox_add(m, &to->inbox[e.slot], dx[i]);
             if (--to->deps == 0 && !queue_push(m, q, e.node))
                 m->st = plim_oom(m->err);
         }
+        for (uint32_t i = 0; i < g->n_in; i++) /* a node's results go all at once */
+            plim_m_drop(m, dx[i]);
     }
 }
 
@@ -244,7 +246,8 @@ void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, 
         if (id == PLIM_NONE || !g[i])
             continue;
         plim_gnode *node = &m_n(m, id)->pub;
-        inbox_add(m, &node->inbox[m_t(m, root[i])->gslot], plim_m_ref(m, g[i]));
+        plim_m_drop(m,
+                    inbox_add(m, &node->inbox[m_t(m, root[i])->gslot], plim_m_ref(m, g[i])));
         if (!node->deps && !node->queued) {
             node->queued = true;
             if (!queue_push(m, &q, id))

@@ -63,6 +63,8 @@ plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep);
 plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want);
 /* The buffer that a reduction of x over `mask` dims takes on the card, freed at once. */
 void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask);
+/* The same for the least and the largest of all. */
+void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x);
 
 /* ---- index ------------------------------------------------------------------ */
 /* What nonzero() of n elements takes besides its result, freed at once. */

@@ -117,3 +117,20 @@ void plim_run_prelu(plim_call *c)
     plim_m_output(c->m, n, 0, y);
     plim_ret(c, y);
 }
+
+/* ---- kernels of their own on a card ------------------------------------------- */
+
+/* The CPU keeps a buffer for backward; a card leaves it empty. */
+void plim_kernel_log_sigmoid(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    c->out[0] = plim_m_empty_like(c->m, x);
+    c->out[1] = plim_m_empty_contig(c->m, plim_m_meta(c->m, x)->dtype, 1, (int64_t[]){0});
+    c->n_out = 2;
+}
+/* One kernel over the gradient and x, where the CPU has a formula. */
+void plim_kernel_like_second(plim_call *c)
+{
+    c->out[0] = plim_iter_out(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1));
+    c->n_out = 1;
+}

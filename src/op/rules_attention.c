@@ -278,8 +278,13 @@ static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_
     dx[0] = efficient_tensor(m, t, d.B, d.H, d.Sq, d.D);
     dx[1] = efficient_tensor(m, t, d.B, d.H, d.Sk, d.D);
     dx[2] = efficient_tensor(m, t, d.B, d.H, d.Sk, d.Dv);
-    if (want_mask)
-        dx[3] = plim_m_empty_contig(m, t, 4, (int64_t[]){d.B, d.H, d.Sq, round_up(d.Sk, 16)});
+    if (want_mask) {
+        plim_meta part = plim_meta_make(t, 4, (int64_t[]){d.B, d.H, d.Sq, round_up(d.Sk, 16)});
+        plim_t whole = plim_m_empty(m, &part);
+        part.dim[3] = d.Sk;
+        dx[3] = plim_m_alias(m, whole, &part);
+        plim_m_drop(m, whole);
+    }
     plim_t delta = efficient_delta(m, t, &d);
     plim_t ws = plim_m_scratch(m, efficient_workspace(m, t, &d));
     plim_m_drop(m, ws);

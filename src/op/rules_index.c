@@ -8,38 +8,48 @@
 enum { EMBEDDING_SORT_ABOVE = 3072, EMBEDDING_ROWS_PER_THREAD = 10 };
 enum { EMBEDDING_BY_FREQ }; /* in gnode.i: scale_grad_by_freq */
 
-static plim_t index_ids(plim_machine *m, uint64_t n) { return plim_m_scratch(m, n * 8); }
+static plim_t index_words(plim_machine *m, uint64_t n, uint64_t bytes)
+{
+    return plim_m_scratch(m, plim_sat_mul(n, bytes));
+}
+static plim_t index_ids(plim_machine *m, uint64_t n) { return index_words(m, n, 8); }
 
 /* n keys below `most` and their places sorted: the places 0..n-1, and what cub
  * takes.  src: cub-RadixSortPairs.cuh */
-static void index_sort(plim_machine *m, uint64_t n, uint64_t most)
+static void index_sort(plim_machine *m, uint64_t n, uint64_t most, uint64_t bytes)
 {
-    plim_t range = index_ids(m, n);
+    enum { ONE_BLOCK_OF_32_BITS = 4096 }; /* at least: tests/golden/cuda */
+    plim_t range = index_words(m, n, bytes);
     uint64_t bits = 1;
     while (bits < 64 && most >> bits)
         bits++;
-    plim_cub_sort(m, n, 8, bits, true);
+    if (bytes == 4 && n <= ONE_BLOCK_OF_32_BITS)
+        plim_m_drop(m, plim_m_scratch(m, 1));
+    else
+        plim_cub_sort(m, n, bytes, bits, true);
     plim_m_drop(m, range);
 }
 
 /* The sorted path, in order; everything but dW is gone at the end. */
-static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, bool by_freq)
+static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, bool by_freq,
+                               uint64_t bytes)
 {
     uint64_t V = (uint64_t)w->dim[0], D = (uint64_t)w->dim[1];
-    plim_t sorted = index_ids(m, n), orig = index_ids(m, n);
-    index_sort(m, n, V);
-    plim_t count = by_freq ? index_ids(m, n) : 0;
+    plim_t sorted = index_words(m, n, bytes), orig = index_words(m, n, bytes);
+    index_sort(m, n, V, bytes);
+    plim_t count = by_freq ? index_words(m, n, bytes) : 0;
     for (int pass = 0; by_freq && pass < 2; pass++) /* from the front and back */
         plim_cub_scan(m, n, 8);
     plim_t dw = plim_m_empty(m, w);
     uint64_t segs = PLIM_MIN(n, V), parts = n / EMBEDDING_ROWS_PER_THREAD + segs;
     uint64_t acc = plim_dtype_bytes(w->dtype) == 2 ? 4 : plim_dtype_bytes(w->dtype);
-    plim_t offsets = index_ids(m, n), n_segs = index_ids(m, 1), keys = index_ids(m, n);
+    plim_t offsets = index_words(m, n, bytes), n_segs = index_ids(m, 1),
+           keys = index_words(m, n, bytes);
     plim_cub_scan(m, n, 8);
     plim_m_drop(m, keys);
-    plim_t partials = index_ids(m, segs), part_offsets = index_ids(m, segs);
-    plim_cub_scan(m, segs, 8);
-    plim_t n_parts = index_ids(m, 1), segment = index_ids(m, parts);
+    plim_t partials = index_words(m, segs, bytes), part_offsets = index_words(m, segs, bytes);
+    plim_cub_scan(m, segs, bytes);
+    plim_t n_parts = index_ids(m, 1), segment = index_words(m, parts, bytes);
     plim_t per_segment = plim_m_scratch(m, parts * D * acc);
     plim_m_drop(m, per_segment);
     plim_t all[] = {segment, n_parts, part_offsets, partials, n_segs,
@@ -60,7 +70,8 @@ static plim_t embedding_backward_kernel(plim_machine *m, plim_t g, plim_t idx, i
     plim_t gc = plim_contiguous_tmp(m, g);
     plim_t dw = count <= EMBEDDING_SORT_ABOVE && !by_freq
                     ? plim_m_empty(m, &w)
-                    : embedding_sorted(m, count, &w, by_freq);
+                    : embedding_sorted(m, count, &w, by_freq,
+                                       plim_dtype_bytes(plim_m_meta(m, idx)->dtype));
     plim_m_drop(m, gc);
     return dw;
 }
@@ -68,6 +79,49 @@ void plim_kernel_embedding_backward(plim_call *c)
 {
     c->out[0] = embedding_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
                                           plim_arg_int(c, 2, 0), plim_arg_int(c, 3, 0));
+    c->n_out = 1;
+}
+
+/* ---- bags: output, which bag each index is in, the bags' sizes, where the largest was */
+
+enum { BAG_MAX = 2 };
+
+/* src: cuda/EmbeddingBag.cu */
+void plim_kernel_embedding_bag(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t idx = plim_arg_tensor(c, 1);
+    const plim_meta w = *plim_m_meta(m, plim_arg_tensor(c, 0)), i = *plim_m_meta(m, idx),
+                    off = *plim_m_meta(m, plim_arg_tensor(c, 2));
+    if (w.rank != 2 || i.rank < 1 || off.rank != 1) {
+        plim_m_fail(m, PLIM_ESHAPE, "embedding_bag of rank %d by indices of rank %d",
+                    (int)w.rank, (int)i.rank);
+        return;
+    }
+    int64_t bags[2] = {off.dim[0] - (plim_arg_int(c, 4, 0) != 0), w.dim[1]};
+    bool largest = plim_arg_int(c, 3, 0) == BAG_MAX;
+    c->out[2] = plim_m_empty_contig(m, i.dtype, off.rank, off.dim);
+    c->out[1] = plim_m_empty_contig(m, i.dtype, 1, i.dim);
+    c->out[0] = plim_m_empty_contig(m, w.dtype, 2, bags);
+    c->out[3] = largest ? plim_m_empty_contig(m, i.dtype, 2, bags)
+                        : plim_m_empty_contig(m, i.dtype, 1, (int64_t[]){0});
+    c->n_out = 4;
+}
+
+/* As embedding's, sorted however few; zeros of dW where only the largest count. */
+void plim_kernel_embedding_bag_backward(plim_call *c)
+{
+    plim_machine *m = c->m;
+    const plim_meta g = *plim_m_meta(m, plim_arg_tensor(c, 0)),
+                    i = *plim_m_meta(m, plim_arg_tensor(c, 1));
+    uint64_t n = 0;
+    plim_meta_numel(&i, &n);
+    plim_meta w = plim_meta_make(
+        g.dtype, 2, (int64_t[]){plim_arg_int(c, 2, 0), g.rank ? g.dim[g.rank - 1] : 1});
+    c->out[0] =
+        plim_arg_int(c, 4, 0) == BAG_MAX || !n
+            ? plim_m_empty(m, &w)
+            : embedding_sorted(m, n, &w, plim_arg_int(c, 3, 0), plim_dtype_bytes(i.dtype));
     c->n_out = 1;
 }
 
@@ -172,26 +226,31 @@ static void index_put_inside(plim_machine *m, const plim_meta *x, const plim_t *
         plim_m_drop(m, wrapped);
     }
     plim_t sorted = index_ids(m, count), orig = index_ids(m, count);
-    index_sort(m, count, most);
+    index_sort(m, count, most, 8);
     plim_m_drop(m, orig);
     plim_m_drop(m, sorted);
     plim_m_drop(m, linear);
 }
 
-/* A count by cub, which is waited for, then the places written behind each other:
- * what that takes was measured for short tensors, and for long ones on a few cards.
- * src: cuda/Nonzero.cu, tests/golden/cuda */
+/* A count by cub, which is waited for: partial counts of as many blocks of 256 as run
+ * at once, five times over.  Then the places written behind each other: a state for
+ * each tile and for the lanes of a warp before them.  Tiles were measured on three
+ * cards.  src: cuda/Nonzero.cu, tests/golden/cuda */
 void plim_nonzero_inside(plim_machine *m, uint64_t n)
 {
-    enum { SHORT = 1024, COUNT = 17663, TILE = 1920, STATE = 8, LEAST = 1023 };
+    enum { SHORT = 1024, LANES = 32, STATE = 8, BLOCK = 256, ROUNDS = 5 };
+    int cc = plim_m_world(m)->cc, threads = 0;
+    uint64_t tile = cc >= 90 ? 4224 : cc == 89 ? 640 : 2304;
     plim_t count = plim_m_scratch(m, 4);
     if (n <= SHORT) {
         plim_m_drop(m, plim_m_scratch(m, 1));
-        plim_m_drop(m, plim_m_scratch(m, LEAST));
     } else {
-        plim_m_drop(m, plim_m_scratch_about(m, COUNT));
-        plim_m_drop(m, plim_m_scratch_about(m, LEAST + n / TILE * STATE));
+        uint64_t sms = (uint64_t)plim_m_sms(m, &threads);
+        uint64_t blocks = sms * ((uint64_t)threads / BLOCK) * ROUNDS;
+        plim_m_drop(m, plim_m_scratch(m, (blocks * 4 + 255) / 256 * 256 + 255));
     }
+    uint64_t state = ((n + tile - 1) / tile + LANES) * STATE;
+    plim_m_drop(m, plim_m_scratch(m, (state + 255) / 256 * 256 + 511));
     plim_m_drop(m, count);
 }
 void plim_kernel_nonzero(plim_call *c)
@@ -201,10 +260,29 @@ void plim_kernel_nonzero(plim_call *c)
     plim_nonzero_inside(c->m, n);
 }
 
+/* Is each index within bounds?  Two numbers, compared and waited for. */
+static void index_bounds(plim_machine *m, const plim_t *idx, uint32_t k)
+{
+    for (uint32_t i = 0; i < k; i++) {
+        if (!idx[i])
+            continue;
+        const plim_meta x = *plim_m_meta(m, idx[i]);
+        plim_t low = plim_m_empty_contig(m, x.dtype, 0, NULL),
+               high = plim_m_empty_contig(m, x.dtype, 0, NULL);
+        plim_reduce_pair_scratch(m, &x);
+        for (int side = 0; side < 2; side++)
+            plim_m_drop(m, plim_m_empty_contig(m, PLIM_BOOL, 0, NULL));
+        plim_m_drop(m, high);
+        plim_m_drop(m, low);
+    }
+}
+
 void plim_kernel_index_put(plim_call *c)
 {
     plim_t idx[PLIM_MAX_RANK] = {0};
     uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
+    if (plim_arg_int(c, 2, 0) && !plim_arg_int(c, 3, 0))
+        index_bounds(c->m, idx, k);
     if (plim_arg_int(c, 2, 0))
         index_put_inside(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), idx, k);
 }

@@ -2,7 +2,7 @@
  * src: facts training-step.md 3.7; native/LossNLL.cpp, Loss.cpp, cuda/Loss.cu. */
 #include "op/rules.h"
 
-enum { REDUCTION_NONE = 0 };
+enum { REDUCTION_NONE, REDUCTION_MEAN, REDUCTION_SUM };
 
 static plim_t loss_scalar(plim_machine *m, plim_t like)
 {
@@ -70,38 +70,125 @@ void plim_run_nll(plim_call *c)
 
 /* ---- cross_entropy ------------------------------------------------------------------- */
 
-/* Probabilities as target: log_softmax, times target (saves the target), sum. */
-static plim_t cross_entropy_soft(plim_machine *m, plim_t logp, plim_t target)
+/* x times or over something that is no tensor of the graph, or its opposite; `kept`
+ * (0: nothing) is a tensor that backward needs. */
+static void scaled_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t prod = plim_at_mul(m, logp, target, false);
-    plim_t y = loss_scalar(m, logp);
-    plim_m_drop(m, prod);
+    (void)n;
+    dx[0] = plim_iter_out(m, g[0], 0);
+}
+static const plim_grad_fn scaled_fn = {"MulBackward0", scaled_backward};
+
+static plim_t scaled(plim_machine *m, plim_t x, plim_t kept)
+{
+    plim_gnode *n = plim_m_node(m, &scaled_fn, 1, &x);
+    plim_m_save(m, n, 0, kept);
+    plim_t y = plim_iter_out(m, x, 0);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+static uint32_t class_dim(const plim_machine *m, plim_t x)
+{
+    return plim_m_meta(m, x)->rank > 1 ? 1u << 1 : 1u;
+}
+
+/* Probabilities as target: -(log_softmax * target).sum() / N, one expression whose
+ * temporaries live to its end.  src: LossNLL.cpp cross_entropy_loss_prob_target */
+static plim_t cross_entropy_soft(plim_machine *m, plim_t logp, plim_t target,
+                                 int64_t reduction, bool smooth)
+{
+    plim_t given = plim_m_ref(m, target);
+    if (smooth) { /* target * (1 - smoothing) + smoothing / classes */
+        plim_t less = plim_iter_out(m, target, 0);
+        plim_m_drop(m, given);
+        given = plim_iter_out(m, less, 0);
+        plim_m_drop(m, less);
+    }
+    plim_t product = plim_at_mul(m, logp, given, false);
+    plim_t sum = reduction == REDUCTION_NONE
+                     ? plim_at_sum(m, product, class_dim(m, logp), false)
+                     : plim_at_sum_all(m, product);
+    plim_t y = scaled(m, sum, 0), all[] = {sum, product, given};
+    if (reduction == REDUCTION_MEAN) {
+        plim_t mean = scaled(m, y, 0);
+        plim_m_drop(m, y);
+        y = mean;
+    }
+    for (size_t i = 0; i < PLIM_COUNT(all); i++)
+        plim_m_drop(m, all[i]);
+    return y;
+}
+
+static void unmask_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)n;
+    dx[0] = plim_iter_out(m, g[0], 0);
+}
+static const plim_grad_fn unmask_fn = {"MaskedFillBackward0", unmask_backward};
+
+/* (1 - smoothing) * nll + what all classes give, where the target is not ignored.
+ * src: LossNLL.cpp cross_entropy_loss_label_smoothing */
+static plim_t cross_entropy_smooth(plim_machine *m, plim_t logp, plim_t target,
+                                   int64_t reduction)
+{
+    plim_t hard = nll(m, logp, target, 0, reduction != REDUCTION_NONE);
+    plim_t sum = plim_at_sum(m, logp, class_dim(m, logp), false), each = scaled(m, sum, 0);
+    plim_m_drop(m, sum);
+    plim_meta flags = plim_meta_like(plim_m_meta(m, target), PLIM_BOOL);
+    plim_t ignored = plim_m_empty(m, &flags);
+    plim_gnode *n = plim_m_node(m, &unmask_fn, 1, &each);
+    plim_m_save(m, n, 0, ignored);
+    plim_m_rebase(m, n, each);
+    plim_t all = plim_m_ref(m, each);
+    if (reduction != REDUCTION_NONE) {
+        plim_t used = reduction == REDUCTION_MEAN ? plim_m_empty(m, &flags) : 0;
+        plim_t count = used ? plim_at_sum_all(m, used) : 0, total = plim_at_sum_all(m, each);
+        plim_m_drop(m, all);
+        all = count ? scaled(m, total, count) : plim_m_ref(m, total);
+        plim_m_drop(m, total);
+        plim_m_drop(m, count);
+        plim_m_drop(m, used);
+    }
+    plim_t right = scaled(m, all, 0), left = scaled(m, hard, 0);
+    plim_t y = plim_at_add(m, left, right, false);
+    plim_t gone[] = {left, right, all, ignored, each, hard};
+    for (size_t i = 0; i < PLIM_COUNT(gone); i++)
+        plim_m_drop(m, gone[i]);
+    return y;
+}
+
+static plim_t cross_entropy(plim_machine *m, plim_t x, plim_t target, plim_t weight,
+                            int64_t reduction, bool smooth)
+{
+    plim_t logp = plim_at_softmax(m, x, true), wide = plim_m_autocast_f32(m, logp), y;
+    bool soft = plim_is_float(plim_m_meta(m, target)->dtype);
+    if (weight && (soft || smooth))
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "%s with class weights has no rule",
+                    soft ? "a target of probabilities" : "label smoothing");
+    if (soft)
+        y = cross_entropy_soft(m, logp, target, reduction, smooth);
+    else if (smooth)
+        y = cross_entropy_smooth(m, wide, target, reduction);
+    else
+        y = nll(m, wide, target, weight, reduction != REDUCTION_NONE);
+    plim_m_drop(m, wide);
+    plim_m_drop(m, logp);
     return y;
 }
 
 plim_t plim_at_cross_entropy(plim_machine *m, plim_t x, plim_t target, plim_t weight,
                              bool reduce)
 {
-    plim_t logp = plim_at_softmax(m, x, true);
-    plim_t y;
-    if (plim_is_float(plim_m_meta(m, target)->dtype)) {
-        y = cross_entropy_soft(m, logp, target);
-    } else {
-        plim_t wide = plim_m_autocast_f32(m, logp);
-        y = nll(m, wide, target, weight, reduce);
-        plim_m_drop(m, wide);
-    }
-    plim_m_drop(m, logp);
-    return y;
+    return cross_entropy(m, x, target, weight, reduce ? REDUCTION_MEAN : REDUCTION_NONE,
+                         false);
 }
 
 void plim_run_cross_entropy(plim_call *c)
 {
-    if (plim_arg_float(c, 5, 0.0) > 0.0)
-        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "label smoothing has no rule");
-    plim_ret(c, plim_at_cross_entropy(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
-                                      plim_arg_tensor(c, 2),
-                                      plim_arg_int(c, 3, 1) != REDUCTION_NONE));
+    plim_ret(c, cross_entropy(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                              plim_arg_tensor(c, 2), plim_arg_int(c, 3, REDUCTION_MEAN),
+                              plim_arg_float(c, 5, 0.0) > 0.0));
 }
 
 /* ---- elementwise losses ------------------------------------------------------------------ */
@@ -192,7 +279,25 @@ static void abs_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
     plim_m_drop(m, sgn);
 }
 static const plim_grad_fn abs_fn = {"AbsBackward0", abs_backward};
-static const plim_grad_fn l1_mean_fn = {"MeanBackward0", plim_backward_fresh};
+static const plim_grad_fn loss_mean_fn = {"MeanBackward0", plim_backward_fresh};
+
+/* The losses of the elements, or their mean or sum.  Owns what it is given. */
+static plim_t reduced(plim_machine *m, plim_t each, int64_t reduction)
+{
+    if (reduction == REDUCTION_NONE)
+        return each;
+    plim_t y;
+    if (reduction == REDUCTION_MEAN) {
+        plim_gnode *n = plim_m_node(m, &loss_mean_fn, 1, &each);
+        y = loss_scalar(m, each);
+        loss_mean_scratch(m, each);
+        plim_m_output(m, n, 0, y);
+    } else {
+        y = plim_at_sum_all(m, each);
+    }
+    plim_m_drop(m, each);
+    return y;
+}
 
 void plim_run_l1(plim_call *c)
 {
@@ -202,16 +307,28 @@ void plim_run_l1(plim_call *c)
     plim_m_save(m, n, 0, diff);
     plim_t mag = plim_m_empty_like(m, diff);
     plim_m_output(m, n, 0, mag);
-    plim_t y = mag;
-    if (plim_arg_int(c, 2, 1) != REDUCTION_NONE) {
-        n = plim_m_node(m, &l1_mean_fn, 1, &mag);
-        y = loss_scalar(m, mag);
-        plim_reduce_scratch(m, plim_m_meta(m, mag), (1u << plim_m_meta(m, mag)->rank) - 1);
-        plim_m_output(m, n, 0, y);
-        plim_m_drop(m, mag);
-    }
     plim_m_drop(m, diff);
-    plim_ret(c, y);
+    plim_ret(c, reduced(m, mag, plim_arg_int(c, 2, REDUCTION_MEAN)));
+}
+
+/* ---- kl_div: xlogy(t, t) - t * x, or exp(t) * (t - x) where t is a logarithm ---------------- */
+
+void plim_run_kl_div(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0), t = plim_arg_tensor(c, 1), a, b, each;
+    if (plim_arg_int(c, 3, 0)) {
+        a = plim_at_sub(m, t, x);
+        b = plim_m_empty_like(m, t);
+        each = plim_at_mul(m, b, a, false);
+    } else {
+        a = plim_at_mul(m, t, x, false);
+        b = plim_m_empty_like(m, t);
+        each = plim_at_sub(m, b, a);
+    }
+    plim_m_drop(m, b);
+    plim_m_drop(m, a);
+    plim_ret(c, reduced(m, each, plim_arg_int(c, 2, REDUCTION_MEAN)));
 }
 
 /* ---- binary cross entropy -------------------------------------------------------------------- */

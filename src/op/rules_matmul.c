@@ -666,6 +666,37 @@ void plim_run_einsum(plim_call *c)
     plim_ret(c, y);
 }
 
+/* ---- grouped products: rows of x, each by the matrix of its expert ------------------- */
+
+static void grouped_mm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)g;
+    for (uint32_t i = 0; i < 2; i++)
+        if (plim_m_wants(m, n, i))
+            dx[i] = plim_m_empty_contig(m, n->in_meta[i].dtype, n->in_meta[i].rank,
+                                        n->in_meta[i].dim);
+}
+static const plim_grad_fn grouped_mm_fn = {"GroupedMmBackward0", grouped_mm_backward};
+
+/* x [S, K], weight [E, K, N], offsets [E] */
+void plim_run_grouped_mm(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    const plim_meta *x = plim_m_meta(m, in[0]), *w = plim_m_meta(m, in[1]);
+    if (x->rank != 2 || w->rank != 3 || x->dim[1] != w->dim[1]) {
+        char sx[96], sw[96];
+        plim_m_fail(m, PLIM_ESHAPE, "%s x %s do not chain", plim_meta_str(x, sx, sizeof sx),
+                    plim_meta_str(w, sw, sizeof sw));
+        return;
+    }
+    plim_gnode *n = plim_m_node(m, &grouped_mm_fn, 2, in);
+    save_operands(m, n, 0, in[0], 0, in[1], 1);
+    plim_t y = plim_m_empty_contig(m, x->dtype, 2, (int64_t[]){x->dim[0], w->dim[2]});
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
 /* ---- linear -------------------------------------------------------------------------- */
 
 /* src: Linear.cpp.  Bias is fused into addmm for 2-D input and for contiguous

@@ -405,6 +405,43 @@ void plim_run_layer_norm(plim_call *c)
     plim_ret(c, out[0]);
 }
 
+/* The root of the mean square: fused from 2.9 on, where the weight is of x's type and x
+ * not channels_last.  src: layer_norm.cpp rms_norm_symint */
+static void rms_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t made[3] = {0};
+    bool want[3] = {0};
+    plim_m_wanted(m, n, want, 2);
+    layer_norm_backward_kernel(m, g[0], plim_m_saved(m, n, 0), (int32_t)n->i[NORM_DIMS],
+                               plim_m_saved(m, n, 1), want, made);
+    dx[0] = made[0];
+    dx[1] = made[1];
+}
+static const plim_grad_fn rms_norm_fn = {"FusedRmsNormBackward0", rms_norm_backward};
+
+void plim_run_rms_norm(plim_call *c)
+{
+    enum { FUSED = 209 };
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2), in[2] = {x, w}, out[3];
+    const plim_meta *xm = plim_m_meta(m, x);
+    if (plim_m_world(m)->torch < FUSED || (w && plim_m_meta(m, w)->dtype != xm->dtype) ||
+        plim_suggests_channels_last(xm)) {
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "rms_norm that is not one kernel has no rule");
+        return;
+    }
+    plim_gnode *n = plim_m_node(m, &rms_norm_fn, 2, in);
+    plim_m_save(m, n, 0, x);
+    plim_m_save(m, n, 1, w);
+    layer_norm_kernel(m, x, norm_dims(c, 1), out, 1);
+    plim_m_save(m, n, 2, out[1]);
+    plim_m_drop(m, out[1]);
+    if (n)
+        n->i[NORM_DIMS] = norm_dims(c, 1);
+    plim_m_output(m, n, 0, out[0]);
+    plim_ret(c, out[0]);
+}
+
 /* ---- group_norm ------------------------------------------------------------------------ */
 
 /* One pixel a channel: the 1-d kernels keep neither a and b nor ds and db. */

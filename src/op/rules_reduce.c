@@ -166,6 +166,15 @@ void plim_kernel_reduce(plim_call *c) { reduce_kernel(c, 0); }
 void plim_kernel_flag(plim_call *c) { reduce_kernel(c, ACC_FLAG); }
 void plim_kernel_place(plim_call *c) { reduce_kernel(c, ACC_PLACE); }
 void plim_kernel_moments(plim_call *c) { reduce_kernel(c, ACC_MOMENTS); }
+void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x)
+{
+    reduce_scratch(m, x, (1u << x->rank) - 1, 2 * acc_plain(x->dtype));
+}
+/* The least and the largest together. */
+void plim_kernel_pair(plim_call *c)
+{
+    reduce_kernel(c, 2 * acc_plain(plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype));
+}
 
 /* Small integers and flags are cast to the 64 bits they are added in. */
 static void sum_inside(plim_machine *m, const plim_meta *x, uint32_t mask)
@@ -182,25 +191,32 @@ void plim_kernel_sum(plim_call *c)
     sum_inside(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), reduce_args(c, 1, 0).mask);
 }
 
-/* One partial for each chunk of 65536 elements of the longest tensor, for every
- * tensor; then a norm each.  src: ForeachReduceOp.cu */
+/* One partial for each chunk of 65536 elements, and where each tensor's begin; before,
+ * as many for every tensor as the longest has.  Then a norm each.
+ * src: ForeachReduceOp.cu; tests/golden/cuda (2.15) */
 void plim_kernel_foreach_norm(plim_call *c)
 {
-    enum { CHUNK = 65536 };
-    uint64_t chunks = 1, n = 0;
+    enum { CHUNK = 65536, PACKED = 215 };
+    uint64_t chunks = 1, sum = 0, n = 0;
     plim_t *x = c->out; /* read before they are overwritten */
     uint32_t k = plim_arg_tensors(c, 0, x, c->n_out);
     plim_dtype t = k ? plim_m_meta(c->m, x[0])->dtype : PLIM_F32;
     for (uint32_t i = 0; i < k; i++)
-        if (plim_meta_numel(plim_m_meta(c->m, x[i]), &n))
+        if (plim_meta_numel(plim_m_meta(c->m, x[i]), &n)) {
             chunks = PLIM_MAX(chunks, ceil_div(n, CHUNK));
+            sum += ceil_div(n, CHUNK);
+        }
     int64_t want = plim_arg_int(c, 1, t);
     t = want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
     plim_dtype acc = plim_dtype_bytes(t) == 2 ? PLIM_F32 : t;
-    plim_t partial = plim_m_scratch_of(c->m, acc, 1, (int64_t[]){(int64_t)(k * chunks)});
+    bool packed = plim_m_world(c->m)->torch >= PACKED;
+    plim_t begin = packed ? plim_m_scratch_of(c->m, PLIM_I64, 1, (int64_t[]){k + 1}) : 0;
+    plim_t partial =
+        plim_m_scratch_of(c->m, acc, 1, (int64_t[]){(int64_t)(packed ? sum : k * chunks)});
     for (uint32_t i = 0; i < k; i++)
         c->out[i] = plim_m_empty_contig(c->m, t, 0, NULL);
     plim_m_drop(c->m, partial);
+    plim_m_drop(c->m, begin);
     c->n_out = k;
 }
 
@@ -291,7 +307,8 @@ plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep)
         n->i[0] = mask;
         n->i[1] = keep;
     }
-    plim_t y = reduce_out(m, x, (reduce_dims){mask, keep}, plim_m_meta(m, x)->dtype);
+    plim_dtype t = plim_m_meta(m, x)->dtype;
+    plim_t y = sum_out(m, x, (reduce_dims){mask, keep}, plim_is_float(t) ? t : PLIM_I64);
     plim_m_output(m, n, 0, y);
     return y;
 }
@@ -546,25 +563,47 @@ static const plim_grad_fn logsumexp_fn = {"LogsumexpBackward0", logsumexp_backwa
 
 /* The largest, with infinities made 0; exp of what is left, summed into the
  * result.  src: ReduceOps.cpp logsumexp_out_impl */
-void plim_run_logsumexp(plim_call *c)
+static plim_t logsumexp_kernel(plim_machine *m, plim_t x, reduce_dims r)
 {
-    plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0);
-    reduce_dims r = reduce_args(c, 1, 2), keep = {r.mask, true};
-    plim_gnode *n = plim_m_node(m, &logsumexp_fn, 1, &x);
-    plim_m_save(m, n, KEPT_SELF, x);
-    plim_t max = reduce_out(m, x, keep, plim_m_meta(m, x)->dtype);
+    reduce_dims keep = {r.mask, true};
+    plim_dtype t = plim_m_meta(m, x)->dtype;
+    plim_t max = reduce_out(m, x, keep, t);
     plim_meta mask = plim_meta_like(plim_m_meta(m, max), PLIM_BOOL);
     plim_t magnitude = plim_m_empty_like(m, max), inf = plim_m_empty(m, &mask);
     plim_m_drop(m, inf);
     plim_m_drop(m, magnitude);
-    plim_t power = plim_m_empty_like(m, x),
-           y = reduce_out(m, power, r, plim_m_meta(m, x)->dtype);
+    plim_t power = plim_m_empty_like(m, x), y = reduce_out(m, power, r, t);
     plim_m_drop(m, power);
     plim_m_drop(m, max);
+    return y;
+}
+void plim_kernel_logsumexp(plim_call *c)
+{
+    c->out[0] = logsumexp_kernel(c->m, plim_arg_tensor(c, 0), reduce_args(c, 1, 2));
+    c->n_out = 1;
+}
+
+void plim_run_logsumexp(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_gnode *n = plim_m_node(m, &logsumexp_fn, 1, &x);
+    plim_m_save(m, n, KEPT_SELF, x);
+    plim_t y = logsumexp_kernel(m, x, reduce_args(c, 1, 2));
     plim_m_save(m, n, KEPT_RESULT, y);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
+}
+
+/* (x != 0).sum() */
+void plim_kernel_count_nonzero(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_meta flags = plim_meta_like(plim_m_meta(c->m, x), PLIM_BOOL);
+    plim_t mask = plim_m_empty(c->m, &flags);
+    c->out[0] = sum_out(c->m, mask, reduce_args(c, 1, 0), PLIM_I64);
+    c->n_out = 1;
+    plim_m_drop(c->m, mask);
 }
 
 /* ---- variance and mean together -------------------------------------------------------------- */

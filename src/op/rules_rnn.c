@@ -324,3 +324,51 @@ void plim_run_lstm(plim_call *c) { run_rnn(c, RNN_LSTM); }
 void plim_run_gru(plim_call *c) { run_rnn(c, RNN_GRU); }
 void plim_run_rnn_tanh(plim_call *c) { run_rnn(c, RNN_TANH); }
 void plim_run_rnn_relu(plim_call *c) { run_rnn(c, RNN_RELU); }
+
+/* ---- cells: one step, by PyTorch's own kernels ---------------------------------------------- */
+
+/* hy, cy, and what backward needs, which is made first.  src: cuda/RNN.cu */
+void plim_kernel_lstm_cell(plim_call *c)
+{
+    c->out[2] = plim_m_empty_like(c->m, plim_arg_tensor(c, 0));
+    c->out[0] = plim_m_empty_like(c->m, plim_arg_tensor(c, 1));
+    c->out[1] = plim_m_empty_like(c->m, plim_arg_tensor(c, 1));
+    c->n_out = 3;
+}
+
+enum { GRU_GATES = 3, GRU_KEPT = 5 };
+
+void plim_kernel_gru_cell(plim_call *c)
+{
+    plim_meta kept = *plim_m_meta(c->m, plim_arg_tensor(c, 0));
+    if (kept.rank != 2) {
+        plim_m_fail(c->m, PLIM_ESHAPE, "a cell's state of rank %d", (int)kept.rank);
+        return;
+    }
+    kept.dim[1] = rnn_times(kept.dim[1], GRU_KEPT);
+    plim_meta_contiguous(&kept);
+    c->out[1] = plim_m_empty(c->m, &kept);
+    c->out[0] = plim_m_empty_like(c->m, plim_arg_tensor(c, 0));
+    c->n_out = 2;
+}
+
+/* The gradients of both gates, of hx, and of both biases: sums of the first two. */
+void plim_kernel_gru_cell_backward(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_meta gates = *plim_m_meta(m, plim_arg_tensor(c, 1));
+    if (gates.rank != 2) {
+        plim_m_fail(m, PLIM_ESHAPE, "a cell's workspace of rank %d", (int)gates.rank);
+        return;
+    }
+    gates.dim[1] = gates.dim[1] / GRU_KEPT * GRU_GATES;
+    plim_meta_contiguous(&gates);
+    for (int i = 0; i < 2; i++)
+        c->out[i] = plim_m_empty(m, &gates);
+    c->out[2] = plim_m_empty_like(m, plim_arg_tensor(c, 0));
+    for (int i = 3; i < 5 && plim_arg_int(c, 2, 0); i++) {
+        c->out[i] = plim_m_empty_contig(m, gates.dtype, 1, &gates.dim[1]);
+        plim_reduce_scratch(m, &gates, 1);
+    }
+    c->n_out = 5;
+}

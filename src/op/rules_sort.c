@@ -28,6 +28,8 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
     enum { ONE_BLOCK = 2304, PASS = 2048, COUNTER = 256, STATE = 1024, SLACK = 255 };
     bool hopper = plim_m_world(m)->cc >= 90, wide = key_bytes > 4;
     uint64_t tile = hopper ? (wide ? 4608 : 5376) : (wide ? 3840 : 3072);
+    if (hopper && !buffers) /* values of 32 bits, by their slice */
+        tile = 5760;
     uint64_t bytes = div_up(bits, 8) * PASS + COUNTER + SLACK + div_up(n, tile) * STATE;
     if (buffers)
         bytes += align_up(plim_sat_mul(n, key_bytes)) + align_up(plim_sat_mul(n, 8));
@@ -197,6 +199,49 @@ void plim_kernel_topk(plim_call *c)
     const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
     int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 1, -1), x->rank);
     topk_inside(c->m, x, dim_length(x, d));
+}
+
+/* Draws.  Without replacement: are the probabilities finite and not negative, has each
+ * row some; then the largest of noise over probability.  With: each row normalised,
+ * and its running sum.  src: Distributions.cpp multinomial_out, cuda/MultinomialKernel.cu */
+void plim_kernel_multinomial(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_meta xm = *plim_m_meta(m, x), flags = plim_meta_make(PLIM_BOOL, xm.rank - 1, xm.dim);
+    int64_t samples = plim_arg_int(c, 1, 1), classes = xm.rank ? xm.dim[xm.rank - 1] : 1;
+    if (xm.rank < 1)
+        return;
+    if (samples > 1 && plim_arg_int(c, 2, 0)) {
+        plim_t share = plim_m_empty_like(m, x), sum = plim_m_empty_like(m, x);
+        plim_m_drop(m, sum);
+        plim_m_drop(m, share);
+        return;
+    }
+    plim_t low = plim_m_empty_contig(m, xm.dtype, 0, NULL),
+           high = plim_m_empty_contig(m, xm.dtype, 0, NULL);
+    plim_reduce_pair_scratch(m, &xm);
+    plim_t less = plim_m_empty_contig(m, PLIM_BOOL, 0, NULL),
+           least = plim_m_empty_contig(m, PLIM_BOOL, 0, NULL),
+           valid = plim_m_empty_contig(m, PLIM_BOOL, 0, NULL);
+    plim_m_drop(m, least);
+    plim_m_drop(m, less);
+    plim_t sum = plim_m_empty_contig(m, xm.dtype, xm.rank - 1, xm.dim),
+           none = plim_m_empty(m, &flags), any = plim_m_empty_contig(m, PLIM_BOOL, 0, NULL);
+    plim_m_drop(m, none);
+    plim_m_drop(m, sum);
+    plim_m_drop(m, plim_m_empty_contig(m, PLIM_BOOL, 0, NULL));
+    plim_t noise = plim_m_empty_like(m, x);
+    if (samples > 1) {
+        plim_meta most = xm;
+        most.dim[xm.rank - 1] = samples;
+        plim_t values = plim_m_empty_contig(m, xm.dtype, most.rank, most.dim);
+        topk_inside(m, &xm, classes);
+        plim_m_drop(m, values);
+    }
+    plim_t all[] = {noise, any, valid, high, low};
+    for (size_t i = 0; i < PLIM_COUNT(all); i++)
+        plim_m_drop(m, all[i]);
 }
 
 /* ---- running sums and products ------------------------------------------------------------ */

@@ -9,7 +9,7 @@
 #include "op/machine.h"
 #include "torch/torch.h"
 
-enum { PLIM_OPTIM_MAX_STATES = 4 };
+enum { PLIM_OPTIM_MAX_STATES = 9, PLIM_OPTIM_MAX_LISTS = 6 };
 
 typedef enum plim_optim_impl {
     PLIM_IMPL_DEFAULT,
@@ -23,16 +23,17 @@ typedef struct plim_optim_param {
     plim_t leaf;
     plim_str name;
     plim_t state[PLIM_OPTIM_MAX_STATES]; /* owned; 0: not made yet */
-    plim_t tmp[2];                       /* within one step */
+    plim_t tmp[PLIM_OPTIM_MAX_LISTS];    /* within one step */
 } plim_optim_param;
 
 struct plim_optim_run;
 
 typedef struct plim_optim {
     const char *name;
-    void (*step)(struct plim_optim_run *r);
-    bool at_start;        /* state is made by the constructor */
-    const char *defaults; /* "momentum=0, ..." */
+    void (*step)(struct plim_optim_run *r); /* NULL: not run, doc says why */
+    bool at_start;                          /* state is made by the constructor */
+    const char *impls;                      /* "foreach, forloop": the first is usual on CUDA */
+    const char *defaults;                   /* "momentum=0, ..." */
     const char *doc, *src;
 } plim_optim;
 
@@ -57,7 +58,9 @@ typedef struct plim_optim_run {
     const plim_optim_spec *spec;
     plim_optim_param *params; /* every trainable one, in order */
     uint32_t n;
-    bool starting; /* the constructor's call, not a step */
+    bool starting;    /* the constructor's call, not a step */
+    uint64_t taken;   /* steps, this one included */
+    plim_t shared[2]; /* states that belong to no parameter */
 } plim_optim_run;
 
 void plim_optim_start(plim_optim_run *r); /* constructor */

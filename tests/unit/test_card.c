@@ -379,6 +379,7 @@ static uint32_t smoothed_loss(plim_nn *n, plim_graph *g)
 {
     uint32_t x = input_of(n, g, INTS(4, 8)), y = plim_nn_buffer(n, "y", PLIM_I64, INTS(4));
     return NN_OP(n, "aten.cross_entropy_loss.default", ARG_T("self", x), ARG_T("target", y),
+                 ARG_T("weight", plim_nn_param(n, "w", INTS(8))),
                  ARG_F("label_smoothing", 0.1));
 }
 

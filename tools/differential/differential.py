@@ -90,11 +90,12 @@ def record(names):
     everything = python("names()").split()
     versions = python("versions()").strip()
     rows = {} if not names else read_results()
-    todo = [(n, s) for n in names or everything for s in SETTINGS if s != "checkpoint" or python_blocks(n)]
-    for name in names or everything:
-        export(name, GOLDEN / f"{name}.pt2")
-        print(f"{name}: exported", flush=True)
+    chosen = names or everything
+    blocks = python("with_blocks(sys.argv[1:])", *chosen).split()
+    todo = [(n, s) for n in chosen for s in SETTINGS if s != "checkpoint" or n in blocks]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for name, _ in zip(chosen, pool.map(lambda n: export(n, GOLDEN / f"{n}.pt2"), chosen)):
+            print(f"{name}: exported", flush=True)
         reports = pool.map(lambda t: dry_run(*t), todo)
         for (name, setting), report in zip(todo, reports):
             rows[name, setting] = row_of(name, setting, report)
@@ -102,11 +103,6 @@ def record(names):
     lines = [f"# recorded {datetime.date.today()} by: tools/differential/differential.py record",
              f"# {versions}; {CARD}; model, setting, peaks of requested, allocated and reserved bytes"]
     RESULTS.write_text("\n".join(lines + [rows[k] for k in sorted(rows)]) + "\n")
-
-
-def python_blocks(name):
-    """Whether the model has blocks that can be checkpointed."""
-    return "yes" in python("has_blocks(sys.argv[1])", name)
 
 
 # ---- without ------------------------------------------------------------------------------------------

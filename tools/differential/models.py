@@ -269,10 +269,13 @@ def checkpoint(name, model):
             torch.utils.checkpoint.checkpoint, module.forward, use_reentrant=False)
 
 
-def has_blocks(name):
-    model = make(name)[0]
-    print("yes" if getattr(model, "supports_gradient_checkpointing", False) or
-          name not in HF and blocks(model) else "no")
+def with_blocks(names):
+    """Prints those that have something to checkpoint."""
+    for name in names:
+        model = make(name, 1)[0]
+        if getattr(model, "supports_gradient_checkpointing", False) or \
+                name not in HF and blocks(model):
+            print(name)
 
 
 def names():

@@ -1,100 +1,136 @@
 #!/usr/bin/env python3
-"""Records what the constructor and three steps of each optimizer ask for, for tests/unit/test_golden_optim.c.
+"""Records what the constructor and three steps of each optimizer ask CUDA's allocator for, for tests/unit/test_golden_optim.c.
 
-    python3 tests/golden/optim/record.py                 (writes events.txt beside it)
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py          (writes events.txt beside it)
 
-Needs torch (any build; it runs on the CPU) and g++ for tracer.cpp, which writes down what the CPU allocator is asked for. Three parameters of different sizes have
-gradients from the start. Requests below 64 bytes (step counters, learning rates: CPU tensors unless fused) are left out.
+Needs a CUDA build of PyTorch and no GPU, as ../cuda/record.py does. The parameters have gradients from the start; their types
+and sizes are the line `shapes`. Workspaces of cuBLAS (Muon) are left
+out: they are the machine's, not the optimizer's.
 
     torch VERSION
+    shapes TYPE DIMS ...
     case OPTIMIZER,OPTIONS       as plimsoll's --optimizer
-    step N                       0: the constructor
-    + BYTES | - BYTES
+    step N: +BYTES -BYTES ...     0: the constructor
+    end | error TEXT             what PyTorch said to it
 """
-import ctypes
+import json
+import os
 import pathlib
 import subprocess
 import sys
-import tempfile
-
-import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
+WORKSPACES = (8519680, 1048576)  # PyTorch's default for cuBLAS on the card that is pretended, for cuBLASLt
 
-
-def build_tracer():
-    root = pathlib.Path(torch.__file__).parent
-    out = pathlib.Path(tempfile.mkdtemp()) / "tracer.so"
-    subprocess.run(["g++", "-std=c++20", "-O1", "-fPIC", "-shared", HERE / "tracer.cpp", "-o", out, f"-I{root}/include",
-                    f"-I{root}/include/torch/csrc/api/include", f"-L{root}/lib", "-ltorch_cpu", "-lc10"], check=True)
-    lib = ctypes.CDLL(str(out))
-    lib.tr_text.restype = ctypes.c_char_p
-    return lib
-
-
-tracer = build_tracer()
-SIZES = [(30, 100), (100,), (77, 50)]
-VARIANTS = {
-    "sgd": (torch.optim.SGD, ["", "momentum=0.9", "weight_decay=0.1", "momentum=0.9,weight_decay=0.1", "momentum=0.9,nesterov=1",
-                              "momentum=0.9,nesterov=1,weight_decay=0.1", "maximize=1", "momentum=0.9,maximize=1"]),
-    "adam": (torch.optim.Adam, ["", "weight_decay=0.1", "amsgrad=1", "maximize=1", "amsgrad=1,weight_decay=0.1"]),
-    "adamw": (torch.optim.AdamW, ["", "amsgrad=1", "maximize=1"]),
-    "rmsprop": (torch.optim.RMSprop, ["", "momentum=0.9", "centered=1", "weight_decay=0.1", "momentum=0.9,centered=1,weight_decay=0.1"]),
-    "adagrad": (torch.optim.Adagrad, ["", "weight_decay=0.1", "maximize=1"]),
-}
-FUSED = {"sgd", "adam", "adamw"}
-FLAGS = {"nesterov", "amsgrad", "maximize", "centered"}
+MIXED = "f32 30,100 100 77,50"
+IMAGE = "f32 16,3,3,3 16 10,16 1,100"
+MATRICES = "f32 30,100 77,50 64,64"
+HALF = "bf16 30,100 77,50 64,64"
+BOTH, FUSED, ONE = ("foreach", "forloop"), ("foreach", "forloop", "fused"), ("forloop",)
+VARIANTS = [
+    ("sgd", "SGD", FUSED, MIXED, ["", "momentum=0.9", "weight_decay=0.1", "momentum=0.9,weight_decay=0.1", "momentum=0.9,nesterov=1", "momentum=0.9,nesterov=1,weight_decay=0.1",
+                                  "maximize=1", "momentum=0.9,maximize=1", "maximize=1,weight_decay=0.1", "momentum=0.9,nesterov=1,maximize=1"]),
+    ("adam", "Adam", FUSED, MIXED, ["", "weight_decay=0.1", "amsgrad=1", "maximize=1", "amsgrad=1,weight_decay=0.1", "maximize=1,weight_decay=0.1", "capturable=1", "capturable=1,amsgrad=1",
+                                    "capturable=1,weight_decay=0.1", "decoupled_weight_decay=1,weight_decay=0.1"]),
+    ("adamw", "AdamW", FUSED, MIXED, ["", "amsgrad=1", "maximize=1", "capturable=1", "capturable=1,amsgrad=1,maximize=1"]),
+    ("rmsprop", "RMSprop", BOTH, MIXED, ["", "momentum=0.9", "centered=1", "weight_decay=0.1", "momentum=0.9,centered=1,weight_decay=0.1", "maximize=1", "maximize=1,weight_decay=0.1",
+                                         "capturable=1"]),
+    ("adagrad", "Adagrad", FUSED, MIXED, ["", "weight_decay=0.1", "maximize=1", "maximize=1,weight_decay=0.1"]),
+    ("adadelta", "Adadelta", BOTH, MIXED, ["", "weight_decay=0.1", "maximize=1", "maximize=1,weight_decay=0.1", "capturable=1"]),
+    ("adamax", "Adamax", BOTH, MIXED, ["", "weight_decay=0.1", "maximize=1", "maximize=1,weight_decay=0.1", "capturable=1", "capturable=1,weight_decay=0.1"]),
+    ("nadam", "NAdam", BOTH, MIXED, ["", "weight_decay=0.1", "maximize=1", "maximize=1,weight_decay=0.1", "decoupled_weight_decay=1,weight_decay=0.1", "decoupled_weight_decay=1,maximize=1",
+                                     "capturable=1", "capturable=1,weight_decay=0.1"]),
+    ("radam", "RAdam", BOTH, MIXED, ["", "weight_decay=0.1", "maximize=1", "maximize=1,weight_decay=0.1", "decoupled_weight_decay=1,weight_decay=0.1", "capturable=1",
+                                     "capturable=1,weight_decay=0.1"]),
+    ("asgd", "ASGD", BOTH, MIXED, ["", "weight_decay=0.1", "maximize=1", "maximize=1,weight_decay=0.1", "lambd=0", "capturable=1", "capturable=1,weight_decay=0.1"]),
+    ("rprop", "Rprop", BOTH, MIXED, ["", "maximize=1", "capturable=1", "capturable=1,maximize=1"]),
+    ("adafactor", "Adafactor", BOTH, MIXED, ["", "weight_decay=0.1", "maximize=1"]),
+    ("adafactor", "Adafactor", BOTH, IMAGE, ["", "maximize=1"]),
+    ("muon", "Muon", ONE, MATRICES, ["", "momentum=0", "nesterov=0", "weight_decay=0", "ns_steps=1"]),
+    ("muon", "Muon", ONE, HALF, ["", "nesterov=0"]),
+    ("muon", "Muon", ONE, MIXED, [""]),
+    ("adam", "Adam", BOTH, HALF, ["", "weight_decay=0.1"]),
+    ("adagrad", "Adagrad", BOTH, HALF, [""]),
+    ("sparse_adam", "SparseAdam", ONE, MIXED, [""]),
+]
+FLAGS = {"nesterov", "amsgrad", "maximize", "centered", "capturable", "decoupled_weight_decay"}
+WHOLE = {"ns_steps"}
 
 
 def options(text):
     out = {}
     for part in filter(None, text.split(",")):
         key, value = part.split("=")
-        out[key] = bool(int(value)) if key in FLAGS else float(value)
+        out[key] = bool(int(value)) if key in FLAGS else int(value) if key in WHOLE else float(value)
     return out
 
 
-def events():
-    born = {}
-    for line in tracer.tr_text().decode().splitlines():
-        kind, _, rest = line.partition(" ")
-        if kind == "M":
-            yield rest
-        elif kind == "A":
-            ident, size = rest.split()
-            if int(size) >= 64:
-                born[ident] = size
-                yield f"+ {size}"
-        elif kind == "F" and rest in born:
-            yield f"- {born.pop(rest)}"
+class Recorder:
+    def __init__(self, torch):
+        self.torch, self.marks = torch, []
+
+    def say(self, line):
+        s = self.torch._C._cuda_memoryStats(0)["allocation"]["all"]
+        self.marks.append((s["allocated"] + s["freed"], line))
+
+    def lines(self):
+        trace = self.torch.cuda.memory._snapshot()["device_traces"][0]
+        events = [e for e in trace if e["action"] in ("alloc", "free_requested")]
+        ends = [at for at, _ in self.marks[1:]] + [len(events)]
+        for (at, line), end in zip(self.marks, ends):
+            if line.startswith("step"):
+                line += ":" + "".join(f" {'+' if e['action'] == 'alloc' else '-'}{e['size']}" for e in events[at:end] if e["size"] not in WORKSPACES)
+            yield line
 
 
-def record(name, cls, text, impl):
-    torch.manual_seed(0)
-    params = [torch.nn.Parameter(torch.rand(s)) for s in SIZES]
+def record(torch, rec, name, cls, shapes, text, impl):
+    kind, *dims = shapes.split()
+    dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[kind]
+    params = [torch.nn.Parameter(torch.zeros([int(d) for d in s.split(",")], dtype=dtype, device="cuda")) for s in dims]
     for p in params:
-        p.grad = torch.rand_like(p)
-    tracer.tr_clear()
-    tracer.tr_on(1)
-    tracer.tr_say(b"M step 0")
-    opt = cls(params, lr=1e-3, **options(text), **impl[1])
-    for k in range(1, 4):
-        tracer.tr_say(f"M step {k}".encode())
-        opt.step()
-    tracer.tr_say(b"M end")
-    tracer.tr_on(0)
-    print("case " + ",".join(filter(None, [name, text, f"impl={impl[0]}"])))
-    print("\n".join(events()))
+        p.grad = torch.zeros_like(p)
+    kw = options(text)
+    if len(impl) > 1:
+        kw |= {"foreach": impl[0] == "foreach"} if impl[0] != "fused" else {"fused": True}
+    if name not in ("sparse_adam", "muon", "adafactor"):
+        kw["lr"] = 1e-3
+    item = torch.Tensor.item
+    if name == "asgd":  # looks at what a kernel has computed: 1 in its first million steps
+        torch.Tensor.item = lambda t: 1.0
+    rec.say("case " + ",".join(filter(None, [name, text, f"impl={impl[0]}" if len(impl) > 1 else ""])))
+    try:
+        rec.say("step 0")
+        opt = getattr(torch.optim, cls)(params, **kw)
+        for k in range(1, 8 if name == "radam" else 4):  # RAdam changes its ways at step 6
+            rec.say(f"step {k}")
+            opt.step()
+        rec.say("end")
+    except Exception as e:
+        rec.say("error " + str(e).splitlines()[0])
+    torch.Tensor.item = item
 
 
-sys.stdout = open(HERE / "events.txt", "w")
-torch.set_num_threads(1)
-tracer.tr_setup()
-print(f"# recorded by record.py\ntorch {torch.__version__}")
-for name, (cls, variants) in VARIANTS.items():
-    impls = [("foreach", {"foreach": True}), ("forloop", {"foreach": False})]
-    if name in FUSED:
-        impls.append(("fused", {"fused": True}))
-    for text in variants:
-        for impl in impls:
-            record(name, cls, text, impl)
+def inside():
+    import torch
+
+    torch.cuda.memory._record_memory_history(max_entries=sys.maxsize)
+    rec = Recorder(torch)
+    rec.say(f"torch {torch.__version__}")
+    shapes = None
+    for name, cls, impls, sizes, variants in VARIANTS:
+        if sizes != shapes:
+            rec.say(f"shapes {sizes}")
+        shapes = sizes
+        for text in variants:
+            for impl in impls:
+                record(torch, rec, name, cls, sizes, text, (impl, *impls[1:]) if len(impls) > 1 else (impl,))
+    pathlib.Path(os.environ["PLIMSOLL_RECORD"]).write_text("# recorded by record.py\n" + "\n".join(rec.lines()) + "\n")
+
+
+def main():
+    command = [os.environ.get("PLIMSOLL", "plimsoll"), "run", "--gpu", "a100-40g", "--quiet", "--", os.environ.get("CUDA_PYTHON", "python3"), __file__]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": str(HERE / "events.txt")})
+
+
+if __name__ == "__main__":
+    inside() if "PLIMSOLL_RECORD" in os.environ else main()

@@ -7,6 +7,8 @@ returns is seen in the whole models at the end.
 NETS: name -> (make(), inputs, loss) or (..., optimizer). Inputs are tensors; the loss is one of record.LOSSES, the optimizer
 one that train() of ../cuda/record.py knows (tests/golden/optim has the others).
 """
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -427,6 +429,17 @@ def channels_last():
 
 
 # ---- losses ------------------------------------------------------------------------------------------------------------------------
+
+
+def both_kl(x, y):
+    return F.kl_div(x, y, reduction="sum") + F.kl_div(x, y.log(), log_target=True, reduction="sum")
+
+
+def rms_norm(s, x):
+    x = F.rms_norm(x, (8,), s.a)
+    x = F.rms_norm(x, (6, 8), s.b)
+    x = F.rms_norm(x, (8,))
+    return x
 
 
 def loss_of(fn, before=None):
@@ -854,6 +867,10 @@ NETS = {
     "gathering": (fn(gathering, (8, 8)), [f(B, 8), ids(8, B, 5)], "mse"),
     "loss_nll": (loss_of(F.nll_loss, lambda x: F.log_softmax(x, 1)), [f(B, 10), ids(10, B)], "sum"),
     "loss_cross_entropy": (loss_of(F.cross_entropy), [f(B, 10), ids(10, B)], "sum"),
+    "loss_smooth": (loss_of(functools.partial(F.cross_entropy, label_smoothing=0.1)), [f(B, 10), ids(10, B)], "sum"),
+    "loss_soft": (loss_of(F.cross_entropy), [f(B, 10), f(B, 10)], "sum"),
+    "loss_kl": (loss_of(both_kl, lambda x: F.log_softmax(x, 1)), [f(B, 10), f(B, 10)], "sum"),
+    "rms_norm": (fn(rms_norm, (8,), (6, 8)), [f(B, 6, 8)], "mse"),
     "loss_mse": (loss_of(F.mse_loss), [f(B, 10), f(B, 10)], "sum"),
     "loss_bce": (loss_of(F.binary_cross_entropy, torch.sigmoid), [f(B, 10), f(B, 10) / 2], "sum"),
     "loss_bce_logits": (loss_of(F.binary_cross_entropy_with_logits), [f(B, 10), f(B, 10)], "sum"),
