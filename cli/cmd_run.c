@@ -206,7 +206,7 @@ static void run_remove(const char *folder)
     for (struct dirent *e; d && (e = readdir(d));) {
         char path[PATH_MAX + 256];
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
             unlink(path);
     }
     if (d)

@@ -4,8 +4,8 @@
  * where the archive keeps its JSON and in which optional fields it writes.
  * docs/formats/pt2.md says what is read. */
 #include "base/zip.h"
-#include "import/pt2_priv.h"
 #include "import/casts.h"
+#include "import/pt2_priv.h"
 #include "import/ties.h"
 
 #define PT2_JSON_LIMIT (1ull << 30)

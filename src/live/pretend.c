@@ -1358,7 +1358,7 @@ static plim_status try_card(plim_pretend *d, const plim_gpu *gpu, plim_arena *a,
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_alloc_options o = d->options;
     plim_tape t;
-    plim_sim sim;
+    plim_sim sim = {0};
     bool ok = tape_for(d, gpu, &scratch, &t);
     o.total = gpu->memory_bytes;
     o.capacity = capacity_of(gpu, d->torch);
@@ -1389,8 +1389,8 @@ static plim_status report_cards(plim_pretend *d, plim_arena *a, plim_pretend_rep
         const plim_gpu *gpu = d->cards ? d->cards[i] : NULL;
         plim_pretend_verdict *v = &rows[i];
         uint64_t low = d->context_low, high = d->context_high;
-        bool this_one = !own && (n == 1 || !strcmp(gpu->name, d->card.name));
-        if (this_one) {
+        bool this_one = !own && (n == 1 || (gpu && !strcmp(gpu->name, d->card.name)));
+        if (this_one || !gpu) {
             own = true;
             *v = (plim_pretend_verdict){.gpu = r->card.name,
                                         .gpu_bytes = d->card.total,

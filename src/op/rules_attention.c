@@ -101,7 +101,8 @@ static int64_t flash_splits(plim_machine *m, const sdpa_dims *d)
     enum { MOST = 128, ROWS = 64 };
     int64_t width = d->D <= 64 ? 256 : d->D <= 128 ? 128 : 64;
     int64_t blocks = (d->Sk + width - 1) / width, slots = 2 * plim_m_sms(m, NULL);
-    double rows = (double)d->B * (double)d->H * (double)((d->Sq + ROWS - 1) / ROWS);
+    int64_t row_blocks = (d->Sq + ROWS - 1) / ROWS;
+    double rows = (double)d->B * (double)d->H * (double)row_blocks;
     double eff[MOST + 1], best = 0;
     int64_t most = PLIM_MIN(PLIM_MIN((int64_t)MOST, slots), blocks);
     if (rows >= 0.8 * (double)slots)
