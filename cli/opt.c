@@ -198,6 +198,12 @@ static const plim_opt opt_table[] = {
 {"loop", "HOW", STEP, take_text, SETTING(loop), 0,
  "typical (default): outputs and loss live until the next step rebinds them; "
  "tight: they are deleted at once"},
+{"accumulate", "N", STEP, take_int, SETTING(accumulate), 1,
+ "forward and backward passes for one optimizer step (1)"},
+{"clip", NULL, STEP, take_bool, SETTING(clip), 1,
+ "clip_grad_norm_ before the optimizer's step"},
+{"zero-grad", "HOW", STEP, take_text, SETTING(zero_grad), 0,
+ "what zero_grad leaves of gradients: none, zeros; default: as in that PyTorch"},
 {"steps", "N", STEP, take_int, SETTING(steps), 1,
  "iterations simulated (2: the first has no optimizer state yet)"},
 {"workspace", "HOW", STEP | RUN, take_text, SETTING(workspace), 0,

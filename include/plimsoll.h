@@ -185,6 +185,9 @@ typedef struct plim_settings {
     const char *autocast;   /* NULL: none; "fp16", "bf16" */
     const char *checkpoint; /* NULL or "none"; "blocks", "layer*.*", "segments=4", each with
                                ",reentrant" */
+    bool clip;              /* clip_grad_norm_ before each optimizer step */
+    int accumulate;         /* forward and backward passes for one of them; default 1 */
+    const char *zero_grad;  /* "none", "zeros": what zero_grad leaves; default by version */
 } plim_settings;
 #define PLIM_SETTINGS_INIT                                                                    \
     {                                                                                         \

@@ -18,6 +18,7 @@ static const word losses[] = {{"cross_entropy", PLIM_LOSS_CROSS_ENTROPY},
                               {"sum", PLIM_LOSS_SUM},
                               {"model", PLIM_LOSS_MODEL}};
 static const word loops[] = {{"typical", false}, {"tight", true}};
+static const word zero_grads[] = {{"none", false}, {"zeros", true}};
 static const word workspaces[] = {{"auto", PLIM_BOUND_USUAL},
                                   {"off", -1},
                                   {"low", PLIM_BOUND_LOW},
@@ -60,8 +61,8 @@ static plim_status read_dtype(plim_job *job, const char *given, plim_err *err)
 static plim_status read_autocast(plim_job *job, const char *given, plim_err *err)
 {
     plim_dtype t = PLIM_F32;
-    if (given && (!plim_dtype_find(plim_str_of(given), &t) ||
-                  (t != PLIM_F16 && t != PLIM_BF16)))
+    if (given &&
+        (!plim_dtype_find(plim_str_of(given), &t) || (t != PLIM_F16 && t != PLIM_BF16)))
         return plim_fail(err, PLIM_EUSAGE, 0, "unknown autocast '%s': known are fp16, bf16",
                          given);
     job->step.autocast = t;
@@ -87,11 +88,15 @@ static plim_status read_numbers(plim_job *job, const plim_settings *s, plim_err 
         st = in_range("seq", s->seq, MAX_BATCH, err);
     if (!st)
         st = in_range("steps", s->steps, MAX_STEPS, err);
+    if (!st)
+        st = in_range("accumulate", s->accumulate, MAX_STEPS, err);
     job->bind.batch = s->batch;
     job->bind.seq = s->seq;
     job->bind.infer = s->infer;
     job->step.infer = s->infer;
     job->step.steps = s->steps ? s->steps : 2;
+    job->step.accumulate = s->accumulate;
+    job->step.clip = s->clip;
     return st;
 }
 
@@ -134,7 +139,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
                           const plim_settings *s, plim_err *err)
 {
     int loss = PLIM_LOSS_DEFAULT, tight = false, ws = PLIM_BOUND_USUAL;
-    const char *loss_name = NULL;
+    const char *loss_name = NULL, *zero_grad_name = NULL;
+    int zeros = false;
     *job = (plim_job){.arena = a, .given = s, .loop = "typical", .workspace = "auto"};
     plim_step_settings *step = &job->step;
     plim_status st = read_numbers(job, s, err);
@@ -156,12 +162,17 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     step->torch = plim_torch_newest();
     if (!st && s->torch)
         st = plim_torch_find(plim_str_of(s->torch), &step->torch, err);
+    zeros = !step->torch->zero_grad_to_none;
+    if (!st)
+        st = word_find("zero_grad", s->zero_grad, zero_grads, PLIM_COUNT(zero_grads), &zeros,
+                       &zero_grad_name, err);
     if (!st)
         st = plim_binding_inputs(a, s->input, &job->bind, err);
     if (!st)
         st = one_batch(&job->bind, err);
     step->loss = (plim_loss_kind)loss;
     step->tight = tight;
+    step->zero_grad_keeps = zeros;
     step->world.workspace = ws >= 0;
     job->bound = ws < 0 ? PLIM_BOUND_USUAL : (plim_bound)ws;
     if (!st)

@@ -15,9 +15,9 @@ typedef struct plim_job {
     plim_binding bind;
     plim_step_settings step;
     const char *dtype, *autocast, *loop, *workspace; /* after defaults */
-    plim_bound bound;                     /* as --workspace says: what estimated bytes are */
-    const plim_gpu *gpu;                  /* NULL: none chosen */
-    plim_gpu generic;                     /* of --vram */
+    plim_bound bound;    /* as --workspace says: what estimated bytes are */
+    const plim_gpu *gpu; /* NULL: none chosen */
+    plim_gpu generic;    /* of --vram */
     plim_alloc_options alloc;
 } plim_job;
 

@@ -32,8 +32,8 @@ typedef struct plim_optim {
     const char *name;
     void (*step)(struct plim_optim_run *r); /* NULL: not run, doc says why */
     bool at_start;                          /* state is made by the constructor */
-    const char *impls;                      /* "foreach, forloop": the first is usual on CUDA */
-    const char *defaults;                   /* "momentum=0, ..." */
+    const char *impls;    /* "foreach, forloop": the first is usual on CUDA */
+    const char *defaults; /* "momentum=0, ..." */
     const char *doc, *src;
 } plim_optim;
 
@@ -64,6 +64,7 @@ typedef struct plim_optim_run {
 } plim_optim_run;
 
 void plim_optim_start(plim_optim_run *r); /* constructor */
+void plim_optim_clip(plim_optim_run *r);  /* clip_grad_norm_, before a step */
 void plim_optim_step(plim_optim_run *r);  /* parameters without gradient are passed over */
 
 #endif

@@ -39,7 +39,10 @@ plim_t plim_optim_scalar(plim_optim_run *r, const plim_optim_param *p, const cha
     return plim_m_empty_contig(r->m, PLIM_F32, 0, NULL);
 }
 
-void plim_optim_brief(plim_optim_run *r, plim_t t) { plim_m_drop(r->m, t); }
+void plim_optim_brief(plim_optim_run *r, const plim_optim_param *p, const char *role)
+{
+    plim_m_drop(r->m, plim_optim_like(r, p, role));
+}
 
 void plim_optim_state(plim_optim_run *r, plim_optim_param *p, uint32_t slot, const char *role)
 {

@@ -5,24 +5,24 @@
 #include "optim/optim.h"
 
 /* The steps that optims.def names. */
-void plim_step_sgd(plim_optim_run *r);
-void plim_step_adam(plim_optim_run *r);
-void plim_step_adamw(plim_optim_run *r);
-void plim_step_rmsprop(plim_optim_run *r);
-void plim_step_adagrad(plim_optim_run *r);
-void plim_step_adadelta(plim_optim_run *r);
-void plim_step_adamax(plim_optim_run *r);
-void plim_step_nadam(plim_optim_run *r);
-void plim_step_radam(plim_optim_run *r);
-void plim_step_asgd(plim_optim_run *r);
-void plim_step_rprop(plim_optim_run *r);
-void plim_step_adafactor(plim_optim_run *r);
-void plim_step_muon(plim_optim_run *r);
-void plim_step_bnb_two(plim_optim_run *r);
-void plim_step_bnb_one(plim_optim_run *r);
-void plim_step_torchao_8bit(plim_optim_run *r);
-void plim_step_torchao_4bit(plim_optim_run *r);
-void plim_step_torchao_fp8(plim_optim_run *r);
+void plim_optim_sgd(plim_optim_run *r);
+void plim_optim_adam(plim_optim_run *r);
+void plim_optim_adamw(plim_optim_run *r);
+void plim_optim_rmsprop(plim_optim_run *r);
+void plim_optim_adagrad(plim_optim_run *r);
+void plim_optim_adadelta(plim_optim_run *r);
+void plim_optim_adamax(plim_optim_run *r);
+void plim_optim_nadam(plim_optim_run *r);
+void plim_optim_radam(plim_optim_run *r);
+void plim_optim_asgd(plim_optim_run *r);
+void plim_optim_rprop(plim_optim_run *r);
+void plim_optim_adafactor(plim_optim_run *r);
+void plim_optim_muon(plim_optim_run *r);
+void plim_optim_bnb_two(plim_optim_run *r);
+void plim_optim_bnb_one(plim_optim_run *r);
+void plim_optim_torchao_8bit(plim_optim_run *r);
+void plim_optim_torchao_4bit(plim_optim_run *r);
+void plim_optim_torchao_fp8(plim_optim_run *r);
 
 bool plim_optim_on(const plim_optim_run *r, const char *option);
 plim_optim_impl plim_optim_impl_of(const plim_optim_run *r);
@@ -32,11 +32,11 @@ plim_optim_param *plim_optim_next(plim_optim_run *r, uint32_t *i);
 /* A temporary like the parameter (its strides too), and a number on the card. */
 plim_t plim_optim_like(plim_optim_run *r, const plim_optim_param *p, const char *role);
 plim_t plim_optim_scalar(plim_optim_run *r, const plim_optim_param *p, const char *role);
-void plim_optim_brief(plim_optim_run *r, plim_t t); /* used, and gone */
+/* Such a tensor, used and gone at once. */
+void plim_optim_brief(plim_optim_run *r, const plim_optim_param *p, const char *role);
 
 /* States are made once: like the parameter, or a number on the card. */
-void plim_optim_state(plim_optim_run *r, plim_optim_param *p, uint32_t slot,
-                      const char *role);
+void plim_optim_state(plim_optim_run *r, plim_optim_param *p, uint32_t slot, const char *role);
 void plim_optim_scalar_state(plim_optim_run *r, plim_optim_param *p, uint32_t slot,
                              const char *role);
 /* Fused and capturable keep their counts on the card. */

@@ -152,7 +152,7 @@ static void next_batch(run *r)
 static void zero_grad(run *r)
 {
     mark(r, PLIM_PHASE_ZERO_GRAD, PLIM_STR(""));
-    if (!r->s->torch->zero_grad_to_none)
+    if (r->s->zero_grad_keeps)
         return;
     for (uint32_t i = 0; i < r->optim.n; i++)
         plim_m_set_grad(r->m, r->optim.params[i].leaf, 0);
@@ -374,10 +374,10 @@ static void enter_autocast(run *r)
         plim_m_autocast(r->m, r->s->autocast);
 }
 
-static void train_step(run *r)
+static void forward_backward(run *r, bool first)
 {
     next_batch(r);
-    if (!r->s->tight)
+    if (first && !r->s->tight)
         zero_grad(r);
     plim_m_set_grad_mode(r->m, true);
     enter_autocast(r);
@@ -394,7 +394,15 @@ static void train_step(run *r)
         let_go(r, r->x, MAX_IO);
         let_go(r, &r->y, 1);
     }
+}
+
+static void train_step(run *r)
+{
+    for (int k = 0; k < PLIM_MAX(r->s->accumulate, 1) && !plim_m_bad(r->m); k++)
+        forward_backward(r, k == 0);
     mark(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
+    if (r->s->clip)
+        plim_optim_clip(&r->optim);
     plim_optim_step(&r->optim);
     if (r->s->tight)
         zero_grad(r);

@@ -20,7 +20,10 @@ typedef enum plim_loss_kind {
 
 typedef struct plim_step_settings {
     bool infer;
-    bool tight; /* loop: delete what is no longer needed at once */
+    bool clip;            /* clip_grad_norm_ before each optimizer step */
+    bool zero_grad_keeps; /* zero_grad(set_to_none=False): zeros, not None */
+    int accumulate;       /* forward and backward passes in a step; 0: 1 */
+    bool tight;           /* loop: delete what is no longer needed at once */
     int steps;
     plim_dtype
         dtype; /* of parameters and floating inputs; PLIM_DTYPE_COUNT: as in the graph */

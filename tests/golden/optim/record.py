@@ -9,15 +9,17 @@ out: they are the machine's, not the optimizer's.
 
     torch VERSION
     shapes TYPE DIMS ...
-    case OPTIMIZER,OPTIONS       as plimsoll's --optimizer
+    case OPTIMIZER,OPTIONS       as plimsoll's --optimizer; clip: clip_grad_norm_
     step N: +BYTES -BYTES ...     0: the constructor
     end | error TEXT             what PyTorch said to it
+    loop SETTINGS                a training loop; its step 0 is the loading
 """
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORKSPACES = (8519680, 1048576)  # PyTorch's default for cuBLAS on the card that is pretended, for cuBLASLt
@@ -53,6 +55,8 @@ VARIANTS = [
     ("adagrad", "Adagrad", BOTH, HALF, [""]),
     ("sparse_adam", "SparseAdam", ONE, MIXED, [""]),
 ]
+LOOPS = ["", "accumulate=3", "zeros=1", "clip=1", "accumulate=2,zeros=1", "accumulate=2,clip=1"]
+CLIPPED = ["f32 30,100 100 77,50", "f32 300,500 7 70000", "bf16 300,500 64", "f32 5"]
 FLAGS = {"nesterov", "amsgrad", "maximize", "centered", "capturable", "decoupled_weight_decay"}
 WHOLE = {"ns_steps"}
 
@@ -83,12 +87,17 @@ class Recorder:
             yield line
 
 
-def record(torch, rec, name, cls, shapes, text, impl):
+def parameters(torch, shapes):
     kind, *dims = shapes.split()
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[kind]
     params = [torch.nn.Parameter(torch.zeros([int(d) for d in s.split(",")], dtype=dtype, device="cuda")) for s in dims]
     for p in params:
         p.grad = torch.zeros_like(p)
+    return params
+
+
+def record(torch, rec, name, cls, shapes, text, impl):
+    params = parameters(torch, shapes)
     kw = options(text)
     if len(impl) > 1:
         kw |= {"foreach": impl[0] == "foreach"} if impl[0] != "fused" else {"fused": True}
@@ -110,6 +119,45 @@ def record(torch, rec, name, cls, shapes, text, impl):
     torch.Tensor.item = item
 
 
+def record_clip(torch, rec, shapes):
+    """clip_grad_norm_, three times; what it returns is let go."""
+    params = parameters(torch, shapes)
+    rec.say(f"shapes {shapes}")
+    rec.say("case clip")
+    for k in range(1, 4):
+        rec.say(f"step {k}")
+        torch.nn.utils.clip_grad_norm_(params, 1.0)
+    rec.say("end")
+
+
+def record_loop(torch, rec, text):
+    """Two steps of Adam on mlp:10,20,5:relu, batch 4, with so many passes for each."""
+    options = dict(part.split("=") for part in filter(None, text.split(",")))
+    nn, passes = torch.nn, int(options.get("accumulate", 1))
+    host = torch.zeros(4, 10), torch.zeros(4, dtype=torch.long)
+    rec.say("loop " + text)
+    rec.say("step 0")
+    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5)).cuda()
+    opt = torch.optim.Adam(model.parameters())
+    x = y = out = loss = None
+    for k in range(1, 3):
+        rec.say(f"step {k}")
+        for i in range(passes):
+            new = [t.cuda() for t in host]
+            x = new.pop(0)
+            y = new.pop(0)
+            if i == 0:
+                opt.zero_grad(set_to_none="zeros" not in options)
+            out = model(x)
+            loss = nn.functional.cross_entropy(out, y)
+            loss.backward()
+            time.sleep(0.01)  # for the thread of autograd, which lets go of the last tensors
+        if "clip" in options:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        opt.step()
+    rec.say("end")
+
+
 def inside():
     import torch
 
@@ -124,6 +172,10 @@ def inside():
         for text in variants:
             for impl in impls:
                 record(torch, rec, name, cls, sizes, text, (impl, *impls[1:]) if len(impls) > 1 else (impl,))
+    for text in LOOPS:
+        record_loop(torch, rec, text)
+    for sizes in CLIPPED:
+        record_clip(torch, rec, sizes)
     pathlib.Path(os.environ["PLIMSOLL_RECORD"]).write_text("# recorded by record.py\n" + "\n".join(rec.lines()) + "\n")
 
 
