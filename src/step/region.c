@@ -60,14 +60,6 @@ static bool path_like(plim_str path, plim_str like)
     return k == like.n;
 }
 
-static bool inside_chosen(const plim_graph *g, const bool *chosen, uint32_t scope)
-{
-    for (uint32_t k = g->scopes[scope].parent; k != PLIM_NONE; k = g->scopes[k].parent)
-        if (chosen[k])
-            return true;
-    return false;
-}
-
 /* The outermost of the chosen scopes, in the order in which they run. */
 static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
                        const bool *chosen, plim_regions *out)
@@ -76,8 +68,8 @@ static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
     for (uint32_t i = 0; i < g->n_nodes;) {
         uint32_t top = PLIM_NONE;
         for (uint32_t k = g->nodes[i].scope; k != PLIM_NONE; k = g->scopes[k].parent)
-            if (chosen[k] && !inside_chosen(g, chosen, k))
-                top = k;
+            if (chosen[k])
+                top = k; /* the last on the way up is the outermost */
         if (top != PLIM_NONE && !add(a, out, &cap, i, spans[top].last))
             return false;
         i = top == PLIM_NONE ? i + 1 : spans[top].last;

@@ -192,7 +192,7 @@ static void run_nodes(run *r, uint32_t first, uint32_t last, plim_phase phase)
 static void run_region(run *r, uint32_t i)
 {
     const plim_region *q = &r->regions.r[i];
-    bool reentrant = r->regions.reentrant && !r->s->infer;
+    bool reentrant = r->regions.reentrant; /* in inference there are no regions */
     plim_m_region_begin(r->m, i);
     for (uint32_t k = 0; k < q->n_inputs; k++)
         plim_m_region_input(r->m, r->value[q->input[k]]);
