@@ -43,7 +43,8 @@ int main(int argc, char **argv)
         const plim_importer *im = plim_importer_probe(file);
         if (!im)
             plim_fail(&err, PLIM_EFORMAT, 0, "no known format");
-        else if (plim_graph_init(&g, &a, &err) == PLIM_OK && !im->read(&g, file, NULL, &err))
+        else if (plim_graph_init(&g, &a, &err) == PLIM_OK &&
+                 !im->read(&g, &(plim_source){.bytes = file}, NULL, &err))
             nodes = g.n_nodes;
         ms[i] = now_ms() - from;
         plim_arena_free(&a);

@@ -148,16 +148,25 @@ plim_str plim_arena_str(plim_arena *a, plim_str s)
     return (plim_str){p, s.n};
 }
 
+plim_str plim_arena_vprintf(plim_arena *a, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    char *p = n < 0 ? NULL : plim_arena_new(a, (uint64_t)n + 1, 1);
+    if (p)
+        vsnprintf(p, (size_t)n + 1, fmt, again);
+    va_end(again);
+    return p ? (plim_str){p, (size_t)n} : (plim_str){NULL, 0};
+}
+
 plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...)
 {
-    char buf[512];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(buf, sizeof buf, fmt, ap);
+    plim_str s = plim_arena_vprintf(a, fmt, ap);
     va_end(ap);
-    if (n < 0)
-        return (plim_str){NULL, 0};
-    return plim_arena_str(a, (plim_str){buf, PLIM_MIN((size_t)n, sizeof buf - 1)});
+    return s;
 }
 
 bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size)
@@ -298,6 +307,12 @@ bool plim_file_exists(const char *path)
 {
     struct stat s;
     return lstat(path, &s) == 0;
+}
+
+bool plim_file_is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
 void plim_file_unmap(plim_bytes *b)

@@ -132,6 +132,7 @@ void plim_arena_reset(plim_arena *a);
 plim_str plim_arena_str(plim_arena *a,
                         plim_str s); /* a copy, NUL after it; {NULL,0} on failure */
 plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...) PLIM_PRINTF(2, 3);
+plim_str plim_arena_vprintf(plim_arena *a, const char *fmt, va_list ap) PLIM_PRINTF(2, 0);
 
 #define PLIM_NEW_N(a, T, n) ((T *)plim_arena_new((a), (uint64_t)(n), sizeof(T)))
 #define PLIM_NEW(a, T) PLIM_NEW_N(a, T, 1)
@@ -174,6 +175,7 @@ typedef struct plim_bytes {
  * the file and the reason. */
 plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err);
 bool plim_file_exists(const char *path); /* or a folder, or what cannot be read */
-void plim_file_unmap(plim_bytes *b);     /* harmless on {0} */
+bool plim_file_is_folder(const char *path);
+void plim_file_unmap(plim_bytes *b); /* harmless on {0} */
 
 #endif

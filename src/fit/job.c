@@ -180,7 +180,7 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     job->alloc.torch = step->torch->version;
     job->alloc.conf = plim_str_of(s->alloc_conf ? s->alloc_conf : "");
     if (!st)
-        st = plim_model_open(&job->model, model, err);
+        st = plim_model_open(&job->model, a, model, err);
     return st;
 }
 

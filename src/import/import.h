@@ -1,13 +1,15 @@
-/* import.h -- model files into graphs.  One file a format, each ending in its
- * descriptor; importers.c holds the only list.
+/* import.h -- model files: what is in them, and the graph where there is one.
+ * One file a format, each ending in its descriptor; importers.c holds the only
+ * list.
  *
- * Readers get the whole file as bytes (mapped), copy what they keep into
- * graph->arena and never touch the weights.  Any input ends in PLIM_OK or in
- * an error that names the offset or the layer; never in a crash. */
+ * Readers get the whole file as bytes (mapped), copy what they keep into the
+ * arena of what they fill and never touch the weights.  Any input ends in
+ * PLIM_OK or in an error that names the offset or the layer; never in a crash. */
 #ifndef PLIM_IMPORT_H
 #define PLIM_IMPORT_H
 
 #include "core/graph.h"
+#include "import/inventory.h"
 
 /* What the user fixes of a model whose sizes are symbols.  All optional. */
 typedef struct plim_binding {
@@ -19,8 +21,20 @@ typedef struct plim_binding {
         int64_t dim[PLIM_MAX_RANK];
     } * inputs;
     uint32_t n_inputs;
-    bool infer; /* built-in models: the graph of model.eval() */
+    const struct plim_dim_value { /* --dim NAME=VALUE */
+        plim_str name;
+        int64_t value;
+    } * dims;
+    uint32_t n_dims;
+    bool infer; /* the graph of model.eval(), for what is built here and not read */
 } plim_binding;
+
+/* What a reader is given. */
+typedef struct plim_source {
+    plim_bytes bytes;
+    const char *path; /* as it was opened, for the files beside it (shards, a
+                         configuration); NULL: nothing is beside it */
+} plim_source;
 
 typedef struct plim_importer {
     const char *name;
@@ -28,11 +42,28 @@ typedef struct plim_importer {
     const char *src;
     const char *gives;          /* "graph, parameters, training" */
     int (*probe)(plim_bytes b); /* 0..100 from the first bytes; no allocation */
-    plim_status (*read)(plim_graph *g, plim_bytes b, const plim_binding *bind, plim_err *err);
+
+    /* The model as ops.  NULL: files of this format hold none, and `without` says what
+     * to do instead (PLIM_EUNSUPPORTED). */
+    plim_status (*read)(plim_graph *g, const plim_source *s, const plim_binding *bind,
+                        plim_err *err);
+    const char *without; /* "it holds weights, no model: give the folder with config.json" */
+
+    /* What the file holds.  NULL: what its graph says. */
+    plim_status (*list)(plim_inventory *v, const plim_source *s, plim_err *err);
 } plim_importer;
 
 uint32_t plim_importer_count(void);
 const plim_importer *plim_importer_at(uint32_t i);
 const plim_importer *plim_importer_probe(plim_bytes b); /* NULL: no format is sure */
+
+/* ---- files beside the one that was opened ------------------------------------ */
+
+/* Maps the file `name` in the folder of s->path: for shards and the like.  The
+ * name comes from a file that nobody vouches for: PLIM_EFORMAT if it is more than
+ * a name ("../x", "/x", "a/b", with a NUL).  PLIM_EIO: it is not there. */
+plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *a,
+                               plim_source *out, plim_err *err);
+void plim_source_close(plim_source *s); /* harmless on {0} */
 
 #endif

@@ -468,9 +468,10 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
                : plim_oom(f->err);
 }
 
-static plim_status pt2_read(plim_graph *g, plim_bytes b, const plim_binding *bind,
+static plim_status pt2_read(plim_graph *g, const plim_source *s, const plim_binding *bind,
                             plim_err *err)
 {
+    plim_bytes b = s->bytes;
     pt2_file p = {.archive = plim_zip_is(b)};
     plim_bytes json = b;
     plim_status st = p.archive ? open_archive(&p, b, g->arena, &json, err) : PLIM_OK;

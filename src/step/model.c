@@ -19,38 +19,103 @@ static plim_str stem_of(plim_str path)
     return s.n ? s : path;
 }
 
-plim_status plim_model_open(plim_model *m, const char *text, plim_err *err)
+/* What a folder may hold under a name that all such folders use, the file that
+ * says most first. */
+static const char *const in_folder[] = {
+    "config.json",
+    "model.safetensors.index.json",
+    "model.safetensors",
+    "diffusion_pytorch_model.safetensors.index.json",
+    "diffusion_pytorch_model.safetensors",
+    "adapter_model.safetensors",
+    "pytorch_model.bin.index.json",
+    "pytorch_model.bin",
+    "saved_model.pb",
+};
+
+/* The path of the file that stands for a folder. */
+static plim_status find_in_folder(plim_arena *a, plim_str folder, const char **out,
+                                  plim_err *err)
+{
+    while (folder.n > 1 && folder.p[folder.n - 1] == '/')
+        folder.n--;
+    for (size_t i = 0; i < PLIM_COUNT(in_folder); i++) {
+        plim_str path =
+            plim_arena_printf(a, PLIM_STR_FMT "/%s", PLIM_STR_ARG(folder), in_folder[i]);
+        if (!path.p)
+            return plim_oom(err);
+        *out = path.p;
+        if (plim_file_exists(path.p))
+            return PLIM_OK;
+    }
+    return plim_fail(err, PLIM_EFORMAT, 0,
+                     "the folder '" PLIM_STR_FMT "' holds no config.json and no weights under "
+                     "a usual name: name the file",
+                     PLIM_STR_ARG(folder));
+}
+
+/* "a/llama-7b/" to "llama-7b" */
+static plim_str last_of(plim_str path)
+{
+    while (path.n > 1 && path.p[path.n - 1] == '/')
+        path.n--;
+    for (size_t i = path.n; i-- > 0;)
+        if (path.p[i] == '/' && i + 1 < path.n)
+            return (plim_str){path.p + i + 1, path.n - i - 1};
+    return path;
+}
+
+/* Called "config" a model says nothing: then its folder's name is its name. */
+static plim_str name_of(plim_str path)
+{
+    plim_str file = last_of(path);
+    for (size_t i = 0; i < PLIM_COUNT(in_folder); i++)
+        if (plim_str_is(file, in_folder[i]) && path.n > file.n)
+            return last_of((plim_str){path.p, path.n - file.n});
+    return stem_of(path);
+}
+
+static plim_status open_failed(const plim_model *m, plim_err *err)
+{
+    plim_err why = PLIM_ERR_INIT;
+    plim_zip zip;
+    /* an archive that broke on its way, most often? then say what is wrong with it */
+    if (plim_zip_is(m->source.bytes) && plim_zip_open(&zip, m->source.bytes, &why))
+        return plim_fail(err, why.code, why.at, "'%s': %s", m->source.path, why.msg);
+    return plim_fail(err, PLIM_EFORMAT, 0, "'%s' is in no format that plimsoll reads",
+                     m->source.path);
+}
+
+plim_status plim_model_open(plim_model *m, plim_arena *a, const char *text, plim_err *err)
 {
     *m = (plim_model){.text = plim_str_of(text), .name = plim_str_of(text)};
     if (plim_zoo_has(m->text))
         return PLIM_OK;
     plim_err why = PLIM_ERR_INIT;
-    if (plim_file_map(&m->file, text, &why)) {
+    m->source.path = text;
+    plim_status st =
+        plim_file_is_folder(text) ? find_in_folder(a, m->text, &m->source.path, err) : PLIM_OK;
+    if (st)
+        return st;
+    if (plim_file_map(&m->source.bytes, m->source.path, &why)) {
         /* no such file, and more likely a misspelt name than a path: what is near? */
         if (!plim_file_exists(text) && !memchr(text, '/', m->text.n) &&
             !memchr(text, '.', m->text.n))
             return plim_zoo_unknown(m->text, err);
         return plim_fail(err, why.code, why.at, "%s", why.msg);
     }
-    m->importer = plim_importer_probe(m->file);
-    if (m->importer) {
-        m->name = stem_of(m->text);
+    m->importer = plim_importer_probe(m->source.bytes);
+    m->name = name_of(plim_str_of(m->source.path));
+    if (m->importer)
         return PLIM_OK;
-    }
-    /* an archive that broke on its way, most often? then say what is wrong with it */
-    plim_zip zip;
-    plim_status st = PLIM_OK;
-    if (plim_zip_is(m->file) && plim_zip_open(&zip, m->file, &why))
-        st = plim_fail(err, why.code, why.at, "'%s': %s", text, why.msg);
+    st = open_failed(m, err);
     plim_model_close(m);
-    return st ? st
-              : plim_fail(err, PLIM_EFORMAT, 0, "'%s' is in no format that plimsoll reads",
-                          text);
+    return st;
 }
 
 void plim_model_close(plim_model *m)
 {
-    plim_file_unmap(&m->file);
+    plim_source_close(&m->source);
     m->importer = NULL;
 }
 
@@ -93,12 +158,15 @@ plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim
 {
     if (plim_graph_init(g, a, err))
         return PLIM_ENOMEM;
-    plim_status st = m->importer ? m->importer->read(g, m->file, bind, err)
+    if (m->importer && !m->importer->read)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s': %s", m->source.path,
+                         m->importer->without);
+    plim_status st = m->importer ? m->importer->read(g, &m->source, bind, err)
                                  : plim_zoo_build(g, m->text, bind, err);
     if (!st && m->importer)
         st = verify(g, err);
     if (st && err && m->importer)
-        plim_err_prefix(err, "'" PLIM_STR_FMT "': ", PLIM_STR_ARG(m->text));
+        plim_err_prefix(err, "'%s': ", m->source.path);
     if (!st && !g->name.n)
         g->name = plim_arena_str(a, m->name);
     return st;

@@ -1,5 +1,5 @@
-/* model.h -- what the user calls a model: a built-in name or a file.  Opened
- * once, made into a graph for as many sizes as are asked for. */
+/* model.h -- what the user calls a model: a built-in name, a file or a folder.
+ * Opened once, made into a graph for as many sizes as are asked for. */
 #ifndef PLIM_MODEL_H
 #define PLIM_MODEL_H
 
@@ -7,14 +7,17 @@
 
 typedef struct plim_model {
     plim_str text; /* as given: borrowed */
-    plim_str name; /* built-in: the text; a file: its name without folder and suffix */
+    plim_str name; /* built-in: the text; a file: its name without folder and suffix; what
+                      stands in a folder under a name that all such folders use: the
+                      folder's */
     const plim_importer *importer; /* NULL: built in */
-    plim_bytes file;               /* mapped while the model is open */
+    plim_source source;            /* mapped while the model is open */
 } plim_model;
 
-/* A name that the zoo has is that model; everything else is a path.  PLIM_EIO
- * and PLIM_EFORMAT name the file. */
-plim_status plim_model_open(plim_model *m, const char *text, plim_err *err);
+/* A name that the zoo has is that model; everything else is a path; in a folder the
+ * file is taken that says most (model.c has the list).  PLIM_EIO and PLIM_EFORMAT
+ * name the file.  Paths are in `a`. */
+plim_status plim_model_open(plim_model *m, plim_arena *a, const char *text, plim_err *err);
 void plim_model_close(plim_model *m); /* harmless on {0} */
 
 /* The graph for these sizes, in `a`.  Rules that disagree with the shapes that

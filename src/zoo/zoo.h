@@ -7,7 +7,7 @@
 #define PLIM_ZOO_H
 
 #include "import/import.h"
-#include "zoo/nn.h"
+#include "nn/nn.h"
 
 typedef struct plim_zoo_model {
     const char *name;  /* "resnet50" */

@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     plim_graph g;
     (void)plim_importer_probe(file);
     if (plim_graph_init(&g, &a, &err) == PLIM_OK &&
-        plim_importer_pt2.read(&g, file, &bind, &err) == PLIM_OK) {
+        plim_importer_pt2.read(&g, &(plim_source){.bytes = file}, &bind, &err) == PLIM_OK) {
         plim_assert(plim_graph_check(&g) == NULL);
         for (uint32_t i = 0; i < g.n_nodes; i++)
             if (g.nodes[i].op)

@@ -4,7 +4,7 @@
 
 #include "fit/job.h"
 #include "unit.h"
-#include "zoo/nn.h"
+#include "nn/nn.h"
 
 #define GOLDEN PLIM_SOURCE_DIR "/tests/golden/torch/"
 enum { MAX_REQUESTS = 64 };

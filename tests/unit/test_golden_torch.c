@@ -135,7 +135,7 @@ static void net_open(net *t, const char *name, bool *used)
     CHECK(path, im != NULL);
     plim_binding bind = {.batch = t->batch};
     CHECK(path, plim_graph_init(&t->g, &t->a, &err) == PLIM_OK);
-    if (im->read(&t->g, t->archive, &bind, &err))
+    if (im->read(&t->g, &(plim_source){.bytes = t->archive}, &bind, &err))
         fail_msg("%s: %s", name, err.msg);
     for (uint32_t i = 0; i < t->g.n_nodes; i++)
         if (!t->g.nodes[i].op)

@@ -29,7 +29,7 @@ static plim_status load(plim_graph *g, plim_arena *a, plim_bytes b, const plim_b
     plim_status st = plim_graph_init(g, a, err);
     const plim_importer *im = plim_importer_probe(b);
     return st   ? st
-           : im ? im->read(g, b, bind, err)
+           : im ? im->read(g, &(plim_source){.bytes = b}, bind, err)
                 : plim_fail(err, PLIM_EFORMAT, 0, "no known format");
 }
 
@@ -859,7 +859,7 @@ static void survive(plim_bytes b)
     plim_status st = plim_graph_init(&g, &a, &err);
     /* past the probe, which most damage would not pass */
     if (!st)
-        st = plim_importer_at(0)->read(&g, b, NULL, &err);
+        st = plim_importer_at(0)->read(&g, &(plim_source){.bytes = b}, NULL, &err);
     assert_int_equal(st, err.code);
     if (st)
         assert_true(err.msg[0] && st != PLIM_ENOMEM);
@@ -994,7 +994,8 @@ static void test_other_archives(void **state)
     plim_graph g;
     plim_bytes half = {none, 4 + 22};
     assert_int_equal(plim_graph_init(&g, &a, NULL), PLIM_OK);
-    assert_int_equal(plim_importer_at(0)->read(&g, half, NULL, &err), PLIM_EFORMAT);
+    assert_int_equal(plim_importer_at(0)->read(&g, &(plim_source){.bytes = half}, NULL, &err),
+                     PLIM_EFORMAT);
     assert_non_null(strstr(err.msg, "an archive without an exported program"));
     plim_arena_free(&a);
     plim_bytes b = map("seed_mlp");

@@ -1,5 +1,5 @@
 /* nn.c -- see nn.h. */
-#include "zoo/nn.h"
+#include "nn/nn.h"
 
 #include <stdio.h>
 

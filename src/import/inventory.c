@@ -1,0 +1,101 @@
+/* inventory.c -- see inventory.h. */
+#include "import/inventory.h"
+
+plim_status plim_inventory_add(plim_inventory *v, const plim_item *item, plim_err *err)
+{
+    plim_item it = *item;
+    if (it.rank < 0 || it.rank > PLIM_MAX_RANK)
+        return plim_fail(err, PLIM_ERANGE, v->n_items,
+                         "'" PLIM_STR_FMT "' has %d dimensions, the limit is %d",
+                         PLIM_STR_ARG(it.name), (int)it.rank, (int)PLIM_MAX_RANK);
+    it.elements = 1;
+    for (int32_t i = 0; i < it.rank; i++)
+        if (it.dim[i] < 0 || !plim_mul(it.elements, (uint64_t)it.dim[i], &it.elements))
+            return plim_fail(err, PLIM_ERANGE, v->n_items,
+                             "size of '" PLIM_STR_FMT "' overflows", PLIM_STR_ARG(it.name));
+    it.name = plim_arena_str(v->arena, it.name);
+    it.type = plim_arena_str(v->arena, it.type);
+    if (!it.name.p || !it.type.p ||
+        !PLIM_PUSH_ROOM(v->arena, v->items, v->n_items, v->cap_items))
+        return plim_oom(err);
+    v->items[v->n_items++] = it;
+    return PLIM_OK;
+}
+
+plim_status plim_inventory_fact(plim_inventory *v, plim_err *err, const char *key,
+                                const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    plim_note_pair f = {plim_arena_str(v->arena, plim_str_of(key)),
+                        plim_arena_vprintf(v->arena, fmt, ap)};
+    va_end(ap);
+    if (!f.key.p || !f.value.p ||
+        !PLIM_PUSH_ROOM(v->arena, v->facts, v->n_facts, v->cap_facts))
+        return plim_oom(err);
+    v->facts[v->n_facts++] = f;
+    return PLIM_OK;
+}
+
+plim_status plim_inventory_note(plim_inventory *v, plim_err *err, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    plim_str note = plim_arena_vprintf(v->arena, fmt, ap);
+    va_end(ap);
+    if (!note.p || !PLIM_PUSH_ROOM(v->arena, v->notes, v->n_notes, v->cap_notes))
+        return plim_oom(err);
+    v->notes[v->n_notes++] = note;
+    return PLIM_OK;
+}
+
+plim_status plim_inventory_dim(plim_inventory *v, plim_str name, int64_t value, plim_err *err)
+{
+    plim_open_dim d = {plim_arena_str(v->arena, name), value};
+    if (!d.name.p || !PLIM_PUSH_ROOM(v->arena, v->dims, v->n_dims, v->cap_dims))
+        return plim_oom(err);
+    v->dims[v->n_dims++] = d;
+    return PLIM_OK;
+}
+
+/* ---- of a graph ------------------------------------------------------------------ */
+
+static bool stored(const plim_value *v, plim_item_kind *kind)
+{
+    switch (v->kind) {
+    case PLIM_VALUE_PARAMETER: *kind = PLIM_ITEM_PARAMETER; return true;
+    case PLIM_VALUE_BUFFER: *kind = PLIM_ITEM_BUFFER; return true;
+    case PLIM_VALUE_CONSTANT: *kind = PLIM_ITEM_CONSTANT; return true;
+    case PLIM_VALUE_NODE:
+    case PLIM_VALUE_INPUT: break;
+    }
+    return false;
+}
+
+plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_err *err)
+{
+    uint32_t *place = PLIM_NEW_N(v->arena, uint32_t, g->n_values + 1);
+    plim_status st = PLIM_OK;
+    if (!place)
+        return plim_oom(err);
+    uint32_t first = v->n_items;
+    for (uint32_t i = 0; i < g->n_values && !st; i++) {
+        const plim_value *x = &g->values[i];
+        plim_item it = {.name = x->name,
+                        .type = plim_str_of(plim_dtype_rows[x->meta.dtype].name),
+                        .rank = x->meta.rank,
+                        .same_as = x->tied_to}; /* a value still: an item below */
+        if (!stored(x, &it.kind))
+            continue;
+        memcpy(it.dim, x->meta.dim, sizeof it.dim);
+        if (!plim_meta_bytes(&x->meta, &it.bytes))
+            return plim_fail(err, PLIM_ERANGE, i, "size of '" PLIM_STR_FMT "' overflows",
+                             PLIM_STR_ARG(x->name));
+        place[i] = v->n_items;
+        st = plim_inventory_add(v, &it, err);
+    }
+    for (uint32_t i = first; i < v->n_items && !st; i++)
+        if (v->items[i].same_as != PLIM_NONE)
+            v->items[i].same_as = place[v->items[i].same_as];
+    return st;
+}
