@@ -197,7 +197,10 @@ static const plim_opt opt_table[] = {
  "'layer*.*'; segments=N; with ',reentrant' as PyTorch's older way"},
 {"loop", "HOW", STEP, take_text, SETTING(loop), 0,
  "typical (default): outputs and loss live until the next step rebinds them; "
- "tight: they are deleted at once"},
+ "tight: they are deleted at once; trainer: as the Trainer of transformers does it"},
+{"keep", "LIST", STEP, take_text, SETTING(keep), 0,
+ "what lives until the next step rebinds it: of outputs, loss, inputs, or none; "
+ "default: by the loop"},
 {"accumulate", "N", STEP, take_int, SETTING(accumulate), 1,
  "forward and backward passes for one optimizer step (1)"},
 {"clip", NULL, STEP, take_bool, SETTING(clip), 1,

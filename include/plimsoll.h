@@ -175,7 +175,10 @@ typedef struct plim_settings {
     const char *optimizer; /* "sgd" (default), "sgd,momentum=0.9", "adamw,impl=fused" */
     const char
         *loss; /* "cross_entropy", "mse", "bce", "sum", "model"; default by the output */
-    const char *loop;       /* "typical" (default): out and loss live until rebound; "tight" */
+    const char *loop;       /* "typical" (default): out and loss live until rebound; "tight";
+                               "trainer": as transformers' Trainer */
+    const char *keep;       /* "outputs,loss,inputs" or "none": what lives until it is rebound;
+                         default by the loop */
     int steps;              /* simulated iterations; default 2 */
     const char *torch;      /* PyTorch version; default the newest known */
     const char *gpu;        /* "rtx4090"; default: none, workspaces as on sm_80 */

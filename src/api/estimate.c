@@ -163,7 +163,7 @@ static plim_status list_live(work *w)
 /* ---- phases and timeline ---------------------------------------------------------------- */
 
 /* zero_grad stands between phases: it counts as the start of the forward that
- * follows, or else (loop=tight) as the end of what was before. */
+ * follows, or else (loops that end with it) as the end of what was before. */
 static uint8_t shown_phase(const plim_tape *t, uint32_t mark)
 {
     const plim_mark *m = &t->marks[mark];
@@ -285,7 +285,7 @@ static plim_status say_settings(work *w, const plim_step_info *info)
     e->checkpoint = j->given->checkpoint ? j->given->checkpoint : "none";
     e->optimizer = plim__cstr(w->a, j->step.optim.text);
     e->loss = loss_name(s->infer ? PLIM_LOSS_DEFAULT : info->loss);
-    e->loop = j->loop;
+    e->loop = j->step.loop->name;
     e->torch = j->step.torch->name;
     e->workspace = j->workspace;
     e->alloc_conf = plim__cstr(w->a, plim_str_of(s->alloc_conf ? s->alloc_conf : ""));

@@ -17,7 +17,6 @@ static const word losses[] = {{"cross_entropy", PLIM_LOSS_CROSS_ENTROPY},
                               {"bce", PLIM_LOSS_BCE},
                               {"sum", PLIM_LOSS_SUM},
                               {"model", PLIM_LOSS_MODEL}};
-static const word loops[] = {{"typical", false}, {"tight", true}};
 static const word zero_grads[] = {{"none", false}, {"zeros", true}};
 static const word workspaces[] = {{"auto", PLIM_BOUND_USUAL},
                                   {"off", -1},
@@ -135,13 +134,21 @@ static plim_status read_card(plim_job *job, const plim_settings *s, plim_err *er
     return st;
 }
 
+static plim_status read_loop(plim_step_settings *step, const plim_settings *s, plim_err *err)
+{
+    plim_status st = plim_loop_find(s->loop, &step->loop, err);
+    if (!st)
+        step->keeps = step->loop->keeps;
+    return st || !s->keep ? st : plim_loop_keeps(s->keep, &step->keeps, err);
+}
+
 plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
                           const plim_settings *s, plim_err *err)
 {
-    int loss = PLIM_LOSS_DEFAULT, tight = false, ws = PLIM_BOUND_USUAL;
+    int loss = PLIM_LOSS_DEFAULT, ws = PLIM_BOUND_USUAL;
     const char *loss_name = NULL, *zero_grad_name = NULL;
     int zeros = false;
-    *job = (plim_job){.arena = a, .given = s, .loop = "typical", .workspace = "auto"};
+    *job = (plim_job){.arena = a, .given = s, .workspace = "auto"};
     plim_step_settings *step = &job->step;
     plim_status st = read_numbers(job, s, err);
     if (!st)
@@ -151,7 +158,7 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     if (!st)
         st = word_find("loss", s->loss, losses, PLIM_COUNT(losses), &loss, &loss_name, err);
     if (!st)
-        st = word_find("loop", s->loop, loops, PLIM_COUNT(loops), &tight, &job->loop, err);
+        st = read_loop(step, s, err);
     if (!st)
         st = word_find("workspace", s->workspace, workspaces, PLIM_COUNT(workspaces), &ws,
                        &job->workspace, err);
@@ -171,7 +178,6 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     if (!st)
         st = one_batch(&job->bind, err);
     step->loss = (plim_loss_kind)loss;
-    step->tight = tight;
     step->zero_grad_keeps = zeros;
     step->world.workspace = ws >= 0;
     job->bound = ws < 0 ? PLIM_BOUND_USUAL : (plim_bound)ws;

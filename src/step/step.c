@@ -1,4 +1,5 @@
-/* step.c -- the training loop: see step.h.
+/* step.c -- the training loop: see step.h.  The one that is written most (loop.c has
+ * the others):
  *
  *     for x, y in loader:            x, y of the last iteration go when rebound
  *         optimizer.zero_grad()
@@ -14,6 +15,10 @@
 
 enum { MAX_IO = 64 };
 
+typedef struct batch {
+    plim_t x[MAX_IO], y;
+} batch;
+
 typedef struct run {
     plim_arena *a;
     const plim_graph *g;
@@ -24,8 +29,10 @@ typedef struct run {
     plim_release plan;
     plim_regions regions;
     plim_optim_run optim;
-    plim_t x[MAX_IO]; /* what the loop's names hold */
-    plim_t out[MAX_IO], y, loss;
+    /* what the loop's names hold */
+    batch *held, *next, *now; /* those on the device, room for the next, the one in use */
+    uint32_t n_held;
+    plim_t out[MAX_IO], loss;
     uint32_t n_out; /* outputs that the loss looks at */
     plim_loss_kind loss_kind;
     int step;
@@ -126,27 +133,42 @@ static plim_t make_target(run *r)
     return plim_m_leaf(r->m, &t, false);
 }
 
-/* The new batch is on the device before the old one is let go. */
-static void next_batch(run *r)
+static void load_batch(run *r, batch *b)
 {
     const plim_graph *g = r->g;
-    plim_t x[MAX_IO] = {0}, y = 0;
-    mark(r, PLIM_PHASE_INPUTS, PLIM_STR(""));
     for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++) {
         const plim_value *v = &g->values[g->inputs[i]];
         plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);
         plim_m_place(r->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
-        x[i] = plim_m_leaf(r->m, &meta, false);
+        b->x[i] = plim_m_leaf(r->m, &meta, false);
     }
     plim_m_place(r->m, PLIM_NONE, PLIM_STR("target"), NULL, PLIM_CAT_INPUT);
     if (!r->s->infer)
-        y = make_target(r);
-    for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++) {
-        plim_m_drop(r->m, r->x[i]);
-        r->x[i] = x[i];
+        b->y = make_target(r);
+}
+
+static void let_go(run *r, plim_t *held, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        plim_m_drop(r->m, held[i]);
+        held[i] = 0;
     }
-    plim_m_drop(r->m, r->y);
-    r->y = y;
+}
+
+/* The new batches are on the device before the old ones are let go. */
+static void fetch(run *r, uint32_t n)
+{
+    batch *fresh = r->next;
+    mark(r, PLIM_PHASE_INPUTS, PLIM_STR(""));
+    for (uint32_t i = 0; i < n; i++)
+        load_batch(r, &fresh[i]);
+    for (uint32_t i = 0; i < r->n_held; i++) {
+        let_go(r, r->held[i].x, MAX_IO);
+        let_go(r, &r->held[i].y, 1);
+    }
+    r->next = r->held;
+    r->held = r->now = fresh;
+    r->n_held = n;
 }
 
 static void zero_grad(run *r)
@@ -202,10 +224,13 @@ static void run_region(run *r, uint32_t i)
     if (reentrant) {
         plim_t *out = PLIM_NEW_N(r->a, plim_t, (uint64_t)q->n_outputs + 1);
         plim_m_set_grad_mode(r->m, true);
-        for (uint32_t k = 0; out && k < q->n_outputs; k++)
+        if (!out) {
+            plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+            return;
+        }
+        for (uint32_t k = 0; k < q->n_outputs; k++)
             out[k] = r->value[q->output[k]];
-        if (out)
-            plim_m_region_reentrant(r->m, out, q->n_outputs);
+        plim_m_region_reentrant(r->m, out, q->n_outputs);
     }
     plim_m_region_end(r->m);
 }
@@ -280,7 +305,7 @@ static void forward(run *r)
 {
     const plim_graph *g = r->g;
     for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++)
-        r->value[g->inputs[i]] = r->x[i];
+        r->value[g->inputs[i]] = r->now->x[i];
     uint32_t at = 0;
     for (uint32_t i = 0; i < r->regions.n && !plim_m_bad(r->m); i++) {
         run_nodes(r, at, r->regions.r[i].first, PLIM_PHASE_FORWARD);
@@ -312,15 +337,15 @@ static plim_t one_loss(run *r, plim_t out)
     if (r->loss_kind == PLIM_LOSS_MODEL)
         return plim_m_ref(m, out);
     if (r->loss_kind == PLIM_LOSS_MSE)
-        return plim_at_mse(m, out, r->y, true);
+        return plim_at_mse(m, out, r->now->y, true);
     if (r->loss_kind == PLIM_LOSS_BCE)
-        return plim_at_bce_logits(m, out, r->y, true);
+        return plim_at_bce_logits(m, out, r->now->y, true);
     if (r->loss_kind == PLIM_LOSS_SUM)
         return plim_at_sum_all(m, out);
     if (om->rank != 3)
-        return plim_at_cross_entropy(m, out, r->y, 0, true);
+        return plim_at_cross_entropy(m, out, r->now->y, 0, true);
     plim_t flat = plim_at_reshape(m, out, 2, (int64_t[]){-1, om->dim[2]});
-    plim_t target = plim_at_reshape(m, r->y, 1, (int64_t[]){-1});
+    plim_t target = plim_at_reshape(m, r->now->y, 1, (int64_t[]){-1});
     plim_t loss = plim_at_cross_entropy(m, flat, target, 0, true);
     plim_m_drop(m, target);
     plim_m_drop(m, flat);
@@ -360,61 +385,60 @@ static void visit_backward(void *ud, uint32_t where, const char *fn)
     plim_m_place(r->m, where, name, "grad", PLIM_CAT_TEMPORARY);
 }
 
-static void let_go(run *r, plim_t *held, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        plim_m_drop(r->m, held[i]);
-        held[i] = 0;
-    }
-}
-
 static void enter_autocast(run *r)
 {
     if (r->s->autocast != PLIM_F32)
         plim_m_autocast(r->m, r->s->autocast);
 }
 
-static void forward_backward(run *r, bool first)
+static void forward_backward(run *r)
 {
-    next_batch(r);
-    if (first && !r->s->tight)
-        zero_grad(r);
     plim_m_set_grad_mode(r->m, true);
     enter_autocast(r);
     forward(r);
     loss(r);
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
-    if (r->s->tight)
+    if (!(r->s->keeps & PLIM_KEEP_OUTPUTS))
         let_go(r, r->out, MAX_IO);
     mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
     plim_m_backward(r->m, r->loss, visit_backward, r);
     plim_m_set_grad_mode(r->m, false);
-    if (r->s->tight) {
+    if (!(r->s->keeps & PLIM_KEEP_LOSS))
         let_go(r, &r->loss, 1);
-        let_go(r, r->x, MAX_IO);
-        let_go(r, &r->y, 1);
+    if (!(r->s->keeps & PLIM_KEEP_INPUTS)) {
+        let_go(r, r->now->x, MAX_IO);
+        let_go(r, &r->now->y, 1);
     }
 }
 
 static void train_step(run *r)
 {
-    for (int k = 0; k < PLIM_MAX(r->s->accumulate, 1) && !plim_m_bad(r->m); k++)
-        forward_backward(r, k == 0);
+    const plim_loop *loop = r->s->loop;
+    uint32_t passes = (uint32_t)PLIM_MAX(r->s->accumulate, 1);
+    for (uint32_t k = 0; k < passes && !plim_m_bad(r->m); k++) {
+        if (!loop->fetch_all || !k)
+            fetch(r, loop->fetch_all ? passes : 1);
+        else
+            r->now = &r->held[k];
+        if (!k && !loop->zero_grad_last)
+            zero_grad(r);
+        forward_backward(r);
+    }
     mark(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
-    if (r->s->clip)
+    if (r->s->clip || loop->clip)
         plim_optim_clip(&r->optim);
     plim_optim_step(&r->optim);
-    if (r->s->tight)
+    if (loop->zero_grad_last)
         zero_grad(r);
 }
 
 static void infer_step(run *r)
 {
-    next_batch(r);
+    fetch(r, 1);
     enter_autocast(r);
     forward(r);
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
-    if (r->s->tight)
+    if (!(r->s->keeps & PLIM_KEEP_OUTPUTS))
         let_go(r, r->out, MAX_IO);
 }
 
@@ -430,7 +454,9 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
     world.eval = s->infer;
     r.m = plim_m_new(a, tape, &world, err);
     r.value = PLIM_NEW_N(a, plim_t, g->n_values);
-    if (!r.m || !r.value || !plim_step_release_plan(a, g, &r.plan))
+    r.held = PLIM_NEW_N(a, batch, PLIM_MAX(s->accumulate, 1));
+    r.next = PLIM_NEW_N(a, batch, PLIM_MAX(s->accumulate, 1));
+    if (!r.m || !r.value || !r.held || !r.next || !plim_step_release_plan(a, g, &r.plan))
         return plim_oom(err);
     plim_status st =
         s->infer ? PLIM_OK : plim_regions_find(a, g, s->checkpoint, &r.regions, err);

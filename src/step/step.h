@@ -7,6 +7,7 @@
 #include "core/graph.h"
 #include "op/machine.h"
 #include "optim/optim.h"
+#include "step/loop.h"
 #include "torch/torch.h"
 
 typedef enum plim_loss_kind {
@@ -23,7 +24,8 @@ typedef struct plim_step_settings {
     bool clip;            /* clip_grad_norm_ before each optimizer step */
     bool zero_grad_keeps; /* zero_grad(set_to_none=False): zeros, not None */
     int accumulate;       /* forward and backward passes in a step; 0: 1 */
-    bool tight;           /* loop: delete what is no longer needed at once */
+    const plim_loop *loop;
+    unsigned keeps; /* PLIM_KEEP_...: the loop's own, or as the user says */
     int steps;
     plim_dtype
         dtype; /* of parameters and floating inputs; PLIM_DTYPE_COUNT: as in the graph */

@@ -260,6 +260,27 @@ def segments():
             print(f"{net}: the least of {len(ran)} is {min(ran, key=lambda r: r[1])}")
 
 
+def trainer():
+    """transformers' Trainer runs as --loop trainer says, but for the numbers it logs."""
+    if not has_trainer():
+        print("left out: transformers with its Trainer does not import here")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model, tape = os.path.join(folder, "bert.pt2"), os.path.join(folder, "bert.tape")
+        subprocess.run([PYTHON, "-W", "ignore", HERE / "labelled.py", model], check=True,
+                       capture_output=True)
+        done = run(EXAMPLES / "bert_trainer.py", "--save", tape)
+        check("it runs", done.returncode == 0, done.stderr)
+        ran = replay(tape, "2.13")["stats"]["requested_bytes"]["peak"]
+        said = json.loads(subprocess.run(
+            [PROGRAM, "estimate", model, "--loop", "trainer", "--optimizer", "adamw,impl=fused",
+             "--torch", "2.13", "--gpu", "rtx4090", "--json"],
+            capture_output=True, text=True, check=True).stdout)["memory"]
+        off = ran - said["peak_requested"]
+        check("its peak", 0 <= off < 64, (ran, said["peak_requested"]))
+        print(f"the Trainer: {ran}, of which {off} for what it logs")
+
+
 # ---- what else may happen -------------------------------------------------------------------
 
 
@@ -430,8 +451,8 @@ def several():
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
-for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "cases", "places",
-                             "several", "halving"):
+for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "cases",
+                             "places", "several", "halving"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

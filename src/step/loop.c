@@ -1,0 +1,67 @@
+/* loop.c -- see loop.h. */
+#include "step/loop.h"
+
+#include <stdio.h>
+
+/* The Trainer hands `outputs` back to nobody (compute_loss), takes the batches of
+ * a step at once (get_batch_samples), clips at max_grad_norm = 1 and ends a step with
+ * zero_grad.  The loss that it logs shares its storage with the one that backward
+ * used, and is held until the next. */
+static const plim_loop loops[] = {
+    {.name = "typical",
+     .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_OUTPUTS | PLIM_KEEP_LOSS,
+     .doc = "outputs and loss live until the next step rebinds them, zero_grad comes first",
+     .src = "pytorch/examples imagenet/main.py"},
+    {.name = "tight",
+     .zero_grad_last = true,
+     .doc = "everything is deleted once it has been used",
+     .src = "facts training-step.md 1"},
+    {.name = "trainer",
+     .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_LOSS,
+     .zero_grad_last = true,
+     .fetch_all = true,
+     .clip = true,
+     .doc = "the Trainer of transformers",
+     .src = "transformers 5.23 trainer.py _run_epoch, training_step, compute_loss"},
+};
+
+plim_status plim_loop_find(const char *name, const plim_loop **out, plim_err *err)
+{
+    char list[128] = "";
+    for (size_t i = 0; i < PLIM_COUNT(loops); i++) {
+        if (!name || !strcmp(name, loops[i].name)) {
+            *out = &loops[i];
+            return PLIM_OK;
+        }
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", loops[i].name);
+    }
+    return plim_fail(err, PLIM_EUSAGE, 0, "unknown loop '%s': known are %s", name, list);
+}
+
+static const struct {
+    const char *name;
+    unsigned keeps;
+} held[] = {{"none", 0},
+            {"inputs", PLIM_KEEP_INPUTS},
+            {"outputs", PLIM_KEEP_OUTPUTS},
+            {"loss", PLIM_KEEP_LOSS}};
+
+plim_status plim_loop_keeps(const char *list, unsigned *out, plim_err *err)
+{
+    unsigned keeps = 0;
+    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        plim_str word = {at, strcspn(at, ",")};
+        size_t i = 0;
+        while (i < PLIM_COUNT(held) && !plim_str_is(word, held[i].name))
+            i++;
+        if (i == PLIM_COUNT(held))
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "'" PLIM_STR_FMT "' is nothing that a loop keeps: known are "
+                             "outputs, loss, inputs, none",
+                             PLIM_STR_ARG(word));
+        keeps |= held[i].keeps;
+    }
+    *out = keeps;
+    return PLIM_OK;
+}
