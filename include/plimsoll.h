@@ -308,12 +308,28 @@ typedef struct plim_layer {
     bool inplace;                         /* its result is its input, overwritten */
 } plim_layer;
 
+/* The activations of one kind, and what inplace=True does to what training keeps. */
+typedef enum plim_inplace_gain {
+    PLIM_GAIN_MOMENT, /* nothing, but one tensor less while it runs */
+    PLIM_GAIN_NONE,   /* nothing: a copy of the input is kept instead of the input */
+    PLIM_GAIN_LESS,   /* the result is kept instead of the input */
+    PLIM_GAIN_COUNT
+} plim_inplace_gain;
+typedef struct plim_activation {
+    const char *op; /* "silu" */
+    plim_inplace_gain gain;
+    uint32_t count, inplace; /* all of them; those that are in place already */
+    uint64_t bytes; /* results of those that are not: what PLIM_GAIN_LESS can save at most */
+} plim_activation;
+
 typedef struct plim_layers {
     plim_model_info model;
     const plim_layer *rows; /* in call order, parents before children */
     uint32_t n;
     uint64_t output_elements, output_bytes; /* leaves, one sample's worth if batch is 1 */
     uint64_t macs, flops, read, written;
+    const plim_activation *activations; /* that have an in-place form, in call order */
+    uint32_t n_activations;
 } plim_layers;
 
 PLIM_API plim_status plim_layers_run(const char *model, const plim_settings *s,

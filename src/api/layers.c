@@ -148,6 +148,43 @@ static bool finish_rows(builder *b, plim_layers *out)
     return true;
 }
 
+/* ---- activations, kind by kind --------------------------------------------------- */
+
+static plim_activation *activation_of(plim_arena *a, plim_layers *out, const plim_op *op,
+                                      plim_activation *list, plim_inplace_gain gain)
+{
+    for (uint32_t i = 0; i < out->n_activations; i++)
+        if (!strcmp(list[i].op, op->name))
+            return &list[i];
+    list[out->n_activations] =
+        (plim_activation){.op = plim__cstr(a, plim_str_of(op->name)), .gain = gain};
+    return list[out->n_activations].op ? &list[out->n_activations++] : NULL;
+}
+
+static bool list_activations(const plim_graph *g, plim_arena *a, plim_layers *out)
+{
+    static const plim_inplace_gain gains[] = {[PLIM_INPLACE_MOMENT] = PLIM_GAIN_MOMENT,
+                                              [PLIM_INPLACE_COPY] = PLIM_GAIN_NONE,
+                                              [PLIM_INPLACE_LESS] = PLIM_GAIN_LESS};
+    plim_activation *list = PLIM_NEW_N(a, plim_activation, plim_op_count());
+    for (uint32_t i = 0; list && i < g->n_nodes; i++) {
+        const plim_node *n = &g->nodes[i];
+        plim_inplace kind = n->op && n->n_outs ? plim_op_inplace(n->op) : PLIM_INPLACE_NONE;
+        uint64_t bytes;
+        if (kind == PLIM_INPLACE_NONE)
+            continue;
+        plim_activation *row = activation_of(a, out, n->op, list, gains[kind]);
+        if (!row)
+            return false;
+        row->count++;
+        row->inplace += n->inplace;
+        if (!n->inplace && plim_meta_bytes(&g->values[n->outs[0]].meta, &bytes))
+            row->bytes = plim_sat_add(row->bytes, bytes);
+    }
+    out->activations = list;
+    return list != NULL;
+}
+
 static void cast_graph(plim_graph *g, plim_dtype t)
 {
     for (uint32_t i = 0; i < g->n_values; i++)
@@ -173,7 +210,9 @@ static plim_status fill(plim_job *job, plim_arena *a, plim_layers *out, plim_err
         add_node(&b, &g.nodes[i]);
     if (g.n_outputs)
         set_output(&b.row[0], &g.values[g.outputs[0]].meta);
-    return add_parameters(&b) && finish_rows(&b, out) ? PLIM_OK : plim_oom(err);
+    return add_parameters(&b) && finish_rows(&b, out) && list_activations(&g, a, out)
+               ? PLIM_OK
+               : plim_oom(err);
 }
 
 plim_status plim_layers_run(const char *model, const plim_settings *s, plim_layers **out,

@@ -57,6 +57,15 @@ plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg 
  * shapes use it as a check.  PLIM_ESHAPE says what does not fit. */
 plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err);
 
+/* What an activation's in-place module changes of what training keeps. */
+typedef enum plim_inplace {
+    PLIM_INPLACE_NONE,   /* no activation, or torch.nn has no in-place form of it */
+    PLIM_INPLACE_MOMENT, /* the result is kept either way: only while it runs is there less */
+    PLIM_INPLACE_COPY,   /* a copy of the input is kept in place of the input */
+    PLIM_INPLACE_LESS,   /* the result is kept instead of the input */
+} plim_inplace;
+plim_inplace plim_op_inplace(const plim_op *op);
+
 /* Cost of a node from the metas in its graph.  Nodes without a rule: only the
  * bytes of their operands. */
 plim_status plim_op_cost(const plim_graph *g, const plim_node *n, plim_cost *out);

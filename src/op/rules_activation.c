@@ -7,18 +7,41 @@ typedef struct activation_row {
     const char *name;
     char save;         /* out of place: 'x' input, 'y' result */
     char save_inplace; /* in place: 'y' result, 'c' a clone of the input */
+    bool module;       /* torch.nn has it with inplace=True */
 } activation_row;
 
 static const activation_row activation_rows[] = {
-    /* name          out  in-place */
-    {"relu", 'y', 'y'},        {"sigmoid", 'y', 'y'},    {"tanh", 'y', 'y'},
-    {"leaky_relu", 'x', 'y'},  {"elu", 'x', 'y'},        {"selu", 'x', 'y'},
-    {"celu", 'x', 'y'},        {"threshold", 'x', 'c'},  {"gelu", 'x', 'c'},
-    {"silu", 'x', 'c'},        {"mish", 'x', 'c'},       {"relu6", 'x', 'c'},
-    {"hardtanh", 'x', 'c'},    {"hardswish", 'x', 'c'},  {"hardsigmoid", 'x', 'c'},
-    {"softplus", 'x', 'c'},    {"softshrink", 'x', 'c'}, {"hardshrink", 'x', 'c'},
-    {"log_sigmoid", 'x', 'c'},
+    /* name         out  in-place */
+    {"relu", 'y', 'y', true},         {"sigmoid", 'y', 'y', false},
+    {"tanh", 'y', 'y', false},        {"leaky_relu", 'x', 'y', true},
+    {"elu", 'x', 'y', true},          {"selu", 'x', 'y', true},
+    {"celu", 'x', 'y', true},         {"threshold", 'x', 'c', true},
+    {"gelu", 'x', 'c', false},        {"silu", 'x', 'c', true},
+    {"mish", 'x', 'c', true},         {"relu6", 'x', 'c', true},
+    {"hardtanh", 'x', 'c', true},     {"hardswish", 'x', 'c', true},
+    {"hardsigmoid", 'x', 'c', true},  {"softplus", 'x', 'c', false},
+    {"softshrink", 'x', 'c', false},  {"hardshrink", 'x', 'c', false},
+    {"log_sigmoid", 'x', 'c', false},
 };
+
+static const activation_row *find_activation(const char *name)
+{
+    for (size_t i = 0; i < PLIM_COUNT(activation_rows); i++)
+        if (!strcmp(activation_rows[i].name, name))
+            return &activation_rows[i];
+    return NULL;
+}
+
+plim_inplace plim_op_inplace(const plim_op *op)
+{
+    const activation_row *row =
+        op->run == plim_run_activation ? find_activation(op->name) : NULL;
+    if (!row || !row->module)
+        return PLIM_INPLACE_NONE;
+    return row->save_inplace == 'c' ? PLIM_INPLACE_COPY
+           : row->save == 'y'       ? PLIM_INPLACE_MOMENT
+                                    : PLIM_INPLACE_LESS;
+}
 
 static void activation_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -30,10 +53,7 @@ void plim_run_activation(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
-    const activation_row *row = NULL;
-    for (size_t i = 0; i < PLIM_COUNT(activation_rows); i++)
-        if (!strcmp(activation_rows[i].name, c->node->op->name))
-            row = &activation_rows[i];
+    const activation_row *row = find_activation(c->node->op->name);
     if (!row) {
         plim_m_fail(m, PLIM_EUNSUPPORTED, "'%s' has no row among the activations",
                     c->node->op->name);

@@ -157,6 +157,74 @@ static void layers_totals(plim_page *p, const plim_layers *l, const plim_rows *r
     layers_total(p, "written", plim_fmt_bytes(l->written, si), "");
 }
 
+/* ---- activations in place ------------------------------------------------ */
+
+typedef struct activation_row {
+    const plim_activation *of;
+    const char *already, *says; /* "2 of 3", what in place does */
+} activation_row;
+
+static const struct {
+    const char *name, *says;
+} gains[PLIM_GAIN_COUNT] = {
+    [PLIM_GAIN_MOMENT] = {"moment", "keeps as much: one tensor less while it runs"},
+    [PLIM_GAIN_NONE] = {"none", "gains nothing: keeps a copy of the input"},
+    [PLIM_GAIN_LESS] = {"less", "keeps the result, not the input"},
+};
+
+/* clang-format off */
+PLIM_GETTER(activation_op, activation_row, plim_cell_text(r->of->op))
+PLIM_GETTER(activation_already, activation_row, plim_cell_text(r->already))
+PLIM_GETTER(activation_says, activation_row, plim_cell_text(r->says))
+PLIM_GETTER(activation_gain, activation_row, plim_cell_text(gains[r->of->gain].name))
+PLIM_GETTER(activation_count, activation_row, plim_cell_u64(PLIM_CELL_COUNT, r->of->count))
+PLIM_GETTER(activation_inplace, activation_row, plim_cell_u64(PLIM_CELL_COUNT, r->of->inplace))
+PLIM_GETTER(activation_bytes, activation_row, plim_cell_u64(PLIM_CELL_BYTES, r->of->bytes))
+
+static const plim_column activation_columns[] = {
+    /* name     title         in            align          least drop get */
+    {"op",      "activation", PLIM_IN_BOTH, PLIM_LEFT,     0,    0,   activation_op},
+    {"already", "in place",   PLIM_IN_TEXT, PLIM_LEFT,     0,    0,   activation_already},
+    {"says",    "inplace=True in training", PLIM_IN_TEXT, PLIM_CUT_TAIL, 12, 1, activation_says},
+    {"gain",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_gain},
+    {"count",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_count},
+    {"inplace", "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_inplace},
+    {"bytes",   "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   activation_bytes},
+};
+/* clang-format on */
+
+static plim_rows activation_rows(plim_page *p, const plim_layers *l)
+{
+    activation_row *rows = PLIM_NEW_N(&p->arena, activation_row, l->n_activations);
+    p->buf.bad |= !rows;
+    for (uint32_t i = 0; rows && i < l->n_activations; i++) {
+        const plim_activation *of = &l->activations[i];
+        const char *says = gains[of->gain].says;
+        if (of->gain == PLIM_GAIN_LESS && of->bytes)
+            says = plim_arena_printf(&p->arena, "%s: up to %s less", says,
+                                     plim_fmt_bytes(of->bytes, p->style.si).s)
+                       .p;
+        rows[i] = (activation_row){
+            of,
+            plim_arena_printf(&p->arena, "%" PRIu32 " of %" PRIu32, of->inplace, of->count).p,
+            says};
+    }
+    return (plim_rows){.columns = activation_columns,
+                       .n_columns = PLIM_COUNT(activation_columns),
+                       .items = rows,
+                       .size = sizeof *rows,
+                       .n = rows ? l->n_activations : 0};
+}
+
+static plim_status layers_activations(plim_page *p, const plim_layers *l, plim_err *err)
+{
+    plim_rows r = activation_rows(p, l);
+    if (!r.n)
+        return PLIM_OK;
+    plim_page_puts(p, "\n");
+    return plim_rows_text(p, &r, 0, err);
+}
+
 static bool layers_inplace(const plim_rows *r)
 {
     const layer_row *rows = r->items;
@@ -188,6 +256,8 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
     }
     if (!st)
         layers_totals(p, l, &r);
+    if (!st && !p->style.quiet)
+        st = layers_activations(p, l, err);
     return st;
 }
 
@@ -217,6 +287,8 @@ static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
     plim_jw w;
     plim_report_json_open(&w, p, "plimsoll/layers/1", &l->model);
     plim_rows_json(&w, "layers", &r);
+    plim_rows activations = activation_rows(p, l);
+    plim_rows_json(&w, "activations", &activations);
     plim_jw_key(&w, "total");
     plim_jw_object(&w);
     for (size_t i = 0; i < PLIM_COUNT(totals); i++) {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "fit/job.h"
-#include "unit.h"
 #include "nn/nn.h"
+#include "unit.h"
 
 #define GOLDEN PLIM_SOURCE_DIR "/tests/golden/torch/"
 enum { MAX_REQUESTS = 64 };

@@ -242,13 +242,52 @@ static void test_refusals(void **state)
     }
 }
 
+/* ---- activations in place: what `layers` says, and what PyTorch keeps ------------ */
+
+static plim_inplace_gain gain_of(const plim_layers *l, const char *op)
+{
+    const char *row = !strcmp(op, "relu6") ? "hardtanh" : op; /* an export calls it that */
+    for (uint32_t i = 0; i < l->n_activations; i++)
+        if (!strcmp(l->activations[i].op, row))
+            return l->activations[i].gain;
+    fail_msg("no activation '%s'", op);
+    return PLIM_GAIN_COUNT;
+}
+
+static void test_inplace(void **state)
+{
+    (void)state;
+    plim_err err = PLIM_ERR_INIT;
+    plim_settings s = PLIM_SETTINGS_INIT;
+    plim_layers *l = NULL;
+    char line[128], op[32];
+    int kept, kept_inplace, rows = 0;
+    if (plim_layers_run(PLIM_SOURCE_DIR "/tests/golden/torch/activations.pt2", &s, &l, &err))
+        fail_msg("%s", err.msg);
+    FILE *f = fopen(PLIM_SOURCE_DIR "/tests/golden/inplace/inplace.txt", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%31s %d %d", op, &kept, &kept_inplace) != 3)
+            continue;
+        plim_inplace_gain want = kept_inplace < kept ? PLIM_GAIN_LESS
+                                 : kept == 1         ? PLIM_GAIN_MOMENT
+                                                     : PLIM_GAIN_NONE;
+        CHECK(op, gain_of(l, op) == want);
+        rows++;
+    }
+    fclose(f);
+    assert_int_equal(rows, 12);
+    assert_int_equal(l->n_activations, 11); /* relu6 and hardtanh are one */
+    plim_layers_free(l);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seed),       cmocka_unit_test(test_twins),
         cmocka_unit_test(test_sums),       cmocka_unit_test(test_same_input_same_answer),
         cmocka_unit_test(test_workspaces), cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_inplace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
