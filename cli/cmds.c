@@ -4,13 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CMDS_COUNT = 14 };
+enum { CMDS_COUNT = 15 };
 
 static const plim_cmd *const cmds[CMDS_COUNT] = {
-    &plim_cmd_estimate, &plim_cmd_layers, &plim_cmd_fit,        &plim_cmd_tape,
-    &plim_cmd_replay,   &plim_cmd_run,    &plim_cmd_size,       &plim_cmd_models,
-    &plim_cmd_gpus,     &plim_cmd_ops,    &plim_cmd_optimizers, &plim_cmd_profiles,
-    &plim_cmd_formats,  &plim_cmd_help,
+    &plim_cmd_estimate, &plim_cmd_layers,  &plim_cmd_fit,  &plim_cmd_info,
+    &plim_cmd_tape,     &plim_cmd_replay,  &plim_cmd_run,  &plim_cmd_size,
+    &plim_cmd_models,   &plim_cmd_gpus,    &plim_cmd_ops,  &plim_cmd_optimizers,
+    &plim_cmd_profiles, &plim_cmd_formats, &plim_cmd_help,
 };
 
 static const char cmds_notes[] =

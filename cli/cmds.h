@@ -14,8 +14,8 @@ typedef struct plim_cmd {
     int (*run)(plim_args *a);
 } plim_cmd;
 
-extern const plim_cmd plim_cmd_estimate, plim_cmd_layers, plim_cmd_fit, plim_cmd_tape,
-    plim_cmd_replay, plim_cmd_run, plim_cmd_size, plim_cmd_models, plim_cmd_ops,
+extern const plim_cmd plim_cmd_estimate, plim_cmd_layers, plim_cmd_fit, plim_cmd_info,
+    plim_cmd_tape, plim_cmd_replay, plim_cmd_run, plim_cmd_size, plim_cmd_models, plim_cmd_ops,
     plim_cmd_optimizers, plim_cmd_profiles, plim_cmd_formats, plim_cmd_gpus, plim_cmd_help;
 
 const plim_cmd *plim_cmd_at(size_t i);           /* NULL: past the end */

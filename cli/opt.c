@@ -105,19 +105,31 @@ static int take_fraction(const plim_opt *o, plim_args *a, const char *value)
     return PLIM_EXIT_DONE;
 }
 
-static int take_input(const plim_opt *o, plim_args *a, const char *value)
+/* Adds up: the values of an option that may be given several times. */
+static int take_more(const plim_opt *o, char *list, size_t size, const char *value)
 {
-    size_t have = strlen(a->input), more = strlen(value);
+    size_t have = strlen(list), more = strlen(value);
     if (!more)
         return plim_console_usage("'--%s' is empty", o->name);
-    if (have + 1 + more >= sizeof a->input)
+    if (have + 1 + more >= size)
         return plim_console_usage("'--%s' adds up to %zu characters, the limit is %zu",
-                                  o->name, have + 1 + more, sizeof a->input - 1);
+                                  o->name, have + 1 + more, size - 1);
     if (have)
-        a->input[have++] = ';';
-    memcpy(a->input + have, value, more + 1);
-    a->settings.input = a->input;
+        list[have++] = ';';
+    memcpy(list + have, value, more + 1);
     return PLIM_EXIT_DONE;
+}
+
+static int take_input(const plim_opt *o, plim_args *a, const char *value)
+{
+    a->settings.input = a->input;
+    return take_more(o, a->input, sizeof a->input, value);
+}
+
+static int take_dim(const plim_opt *o, plim_args *a, const char *value)
+{
+    a->settings.dims = a->dims;
+    return take_more(o, a->dims, sizeof a->dims, value);
 }
 
 static int take_scalar(const plim_opt *o, plim_args *a, const char *value)
@@ -154,6 +166,7 @@ static int take_color(const plim_opt *o, plim_args *a, const char *value)
 
 enum {
     FORWARD = PLIM_USE_FORWARD,
+    SIZES = PLIM_USE_FORWARD | PLIM_USE_SIZES,
     STEP = PLIM_USE_STEP,
     CARD = PLIM_USE_CARD,
     POOL = PLIM_USE_POOL,
@@ -175,10 +188,12 @@ static const plim_opt opt_table[] = {
  "one forward pass without gradients"},
 {"batch", "N", PLIM_USE_BATCH, take_int64, SETTING(batch), 1,
  "samples in a batch; default: the file's own, 1 for built-in models"},
-{"seq", "N", FORWARD, take_int64, SETTING(seq), 1,
+{"seq", "N", SIZES, take_int64, SETTING(seq), 1,
  "sequence length; default: the file's own"},
-{"input", "SHAPE|NAME=SHAPE", FORWARD, take_input, 0, 0,
+{"input", "SHAPE|NAME=SHAPE", SIZES, take_input, 0, 0,
  "shape of an input, as 32,3,224,224; once for each input"},
+{"dim", "NAME=N", SIZES, take_dim, 0, 0,
+ "a size that the file leaves open, by its name ('plimsoll info'); once for each"},
 {"dtype", "TYPE", FORWARD, take_text, SETTING(dtype), 0,
  "type of parameters and inputs: fp32 (default), fp16, bf16, fp64"},
 {"autocast", "TYPE", FORWARD, take_text, SETTING(autocast), 0,
@@ -252,7 +267,7 @@ static const plim_opt opt_table[] = {
  "GB, MB, KB (1000) instead of GiB, MiB, KiB (1024)"},
 {"top", "N", PLIM_USE_LIVE, take_int, STYLE(top), 1,
  "rows of what is live at the peak (10)"},
-{"depth", "N", PLIM_USE_LAYERS, take_int, STYLE(depth), 1,
+{"depth", "N", PLIM_USE_LAYERS | PLIM_USE_DEPTH, take_int, STYLE(depth), 1,
  "deepest level of modules shown; default: all"},
 {"columns", "LIST", PLIM_USE_LAYERS, take_text, STYLE(columns), 0,
  "columns of the table, as type,shape,params,macs"},

@@ -27,6 +27,8 @@ enum {
     PLIM_USE_LAYERS = 1 << 12, /* the table of layers */
     PLIM_USE_HELP = 1 << 13,   /* every command */
     PLIM_USE_RUN = 1 << 14,    /* a command of its own follows: run */
+    PLIM_USE_SIZES = 1 << 15,  /* what the sizes of inputs are */
+    PLIM_USE_DEPTH = 1 << 16,  /* a tree of modules */
 };
 
 /* A command line, read. */
@@ -45,6 +47,7 @@ typedef struct plim_args {
     bool help;
     plim_console console;
     char input[4096]; /* every --input, joined with ';' */
+    char dims[1024];  /* every --dim, likewise */
 } plim_args;
 
 /* `usage` is the operand as help shows it: "MODEL" must be there, "[FILTER]"

@@ -170,6 +170,7 @@ typedef struct plim_settings {
     int64_t batch;     /* 0: the file's own, 1 for built-in models */
     int64_t seq;       /* sequence length; 0: the file's own */
     const char *input; /* "32,3,224,224" or "NAME=32,10;NAME2=..." */
+    const char *dims;  /* sizes that the file leaves open, by name: "s0=128;frames=16" */
     bool infer;        /* a forward under no_grad instead of a training step */
     const char *dtype; /* of parameters and inputs: "fp32" (default), "fp16", "bf16", "fp64" */
     const char *optimizer; /* "sgd" (default), "sgd,momentum=0.9", "adamw,impl=fused" */
@@ -287,6 +288,74 @@ typedef struct plim_estimate {
 PLIM_API plim_status plim_estimate_run(const char *model, const plim_settings *s,
                                        plim_estimate **out, plim_err *err);
 PLIM_API void plim_estimate_free(plim_estimate *e);
+
+/* ======================================================================== */
+/* What a file holds                                                         */
+/* ======================================================================== */
+
+typedef enum plim_item_kind {
+    PLIM_ITEM_PARAMETER, /* also a weight of which the file does not say what it is */
+    PLIM_ITEM_BUFFER,
+    PLIM_ITEM_CONSTANT,
+    PLIM_ITEM_OPTIMIZER_STATE,
+    PLIM_ITEM_OTHER, /* random states and the like */
+    PLIM_ITEM_KINDS
+} plim_item_kind;
+PLIM_API const char *plim_item_kind_name(plim_item_kind k); /* "parameters" */
+
+typedef struct plim_info_tensor {
+    const char *name, *type; /* "fp32", "Q4_K" */
+    plim_item_kind kind;
+    int rank;
+    int64_t dim[8];           /* the fastest last */
+    uint64_t elements, bytes; /* bytes: on the device if it is loaded as it is */
+    const char *same_as;      /* the tensor that its bytes are counted with; NULL: itself */
+} plim_info_tensor;
+
+/* Sums over the tensors that are counted for themselves. */
+typedef struct plim_info_sum {
+    const char *name; /* of the module, "" for all; of the type */
+    int depth;        /* modules: 0 is all */
+    uint64_t tensors, elements, bytes;
+} plim_info_sum;
+
+typedef struct plim_info_pair {
+    const char *key, *value;
+} plim_info_pair;
+
+typedef struct plim_info_dim {
+    const char *name;
+    int64_t value; /* 0: must be told (--dim) */
+} plim_info_dim;
+
+typedef struct plim_info {
+    const char *name, *format, *producer; /* "": not known */
+    const char *reader;                   /* name of the format; NULL: built in */
+    uint64_t file_bytes;                  /* of the file that was opened; 0: built in */
+    plim_info_sum held[PLIM_ITEM_KINDS];  /* by kind */
+    const plim_info_sum *types, *modules; /* largest first; parents before children */
+    uint32_t n_types, n_modules;
+    const plim_info_tensor *tensors; /* in the file's order */
+    uint32_t n_tensors;
+    const plim_info_pair *facts; /* what the file says of itself */
+    uint32_t n_facts;
+    const plim_info_tensor *inputs; /* of the graph */
+    uint32_t n_inputs;
+    const plim_info_dim *dims; /* sizes that are left open */
+    uint32_t n_dims;
+    bool graph;                         /* it can be estimated */
+    uint32_t ops;                       /* nodes of the graph */
+    const char *const *unknown_targets; /* ops without a rule */
+    uint32_t n_unknown_targets;
+    const char *const *notes; /* sentences: what is not known, what does not agree */
+    uint32_t n_notes;
+} plim_info;
+
+/* Of `s` only what binds sizes counts.  Errors as plim_estimate_run, but a file
+ * without a graph is none. */
+PLIM_API plim_status plim_info_run(const char *model, const plim_settings *s, plim_info **out,
+                                   plim_err *err);
+PLIM_API void plim_info_free(plim_info *i);
 
 /* ======================================================================== */
 /* Layers                                                                    */
@@ -534,6 +603,8 @@ typedef enum plim_render { PLIM_TEXT, PLIM_JSON, PLIM_CSV } plim_render;
 PLIM_API plim_status plim_estimate_print(const plim_estimate *e, plim_render r,
                                          const plim_style *st, plim_put put, void *ud,
                                          plim_err *err);
+PLIM_API plim_status plim_info_print(const plim_info *i, plim_render r, const plim_style *st,
+                                     plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_layers_print(const plim_layers *l, plim_render r,
                                        const plim_style *st, plim_put put, void *ud,
                                        plim_err *err);

@@ -52,6 +52,14 @@ bool plim_graph_add_output(plim_graph *g, uint32_t value)
     return true;
 }
 
+bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value)
+{
+    if (!PLIM_PUSH_ROOM(g->arena, g->dims, g->n_dims, g->cap_dims))
+        return false;
+    g->dims[g->n_dims++] = (plim_open_dim){name, value};
+    return true;
+}
+
 /* ---- soundness ---------------------------------------------------------- */
 
 static bool value_ready(const plim_graph *g, uint32_t id, uint32_t node)

@@ -76,6 +76,12 @@ typedef struct plim_scope {
     plim_str type;   /* "Conv2d" */
 } plim_scope;
 
+/* A size that the file leaves open. */
+typedef struct plim_open_dim {
+    plim_str name;
+    int64_t value; /* what an estimate takes unless told; 0: it must be told */
+} plim_open_dim;
+
 typedef struct plim_graph {
     plim_arena *arena;
     plim_str name, format, producer;
@@ -86,6 +92,8 @@ typedef struct plim_graph {
     uint32_t cap_values, cap_nodes, cap_scopes;
     uint32_t *inputs, *outputs; /* value ids, in the model's order */
     uint32_t n_inputs, n_outputs, cap_inputs, cap_outputs;
+    plim_open_dim *dims; /* by name, for --dim */
+    uint32_t n_dims, cap_dims;
     int64_t batch;    /* what the batch dimension was bound to; 0: there is none */
     bool batch_fixed; /* the file holds one batch size only */
 } plim_graph;
@@ -99,6 +107,7 @@ uint32_t plim_graph_add_node(plim_graph *g, const plim_node *n); /* sets outs' .
 uint32_t plim_graph_add_scope(plim_graph *g, uint32_t parent, plim_str path, plim_str type);
 bool plim_graph_add_input(plim_graph *g, uint32_t value);
 bool plim_graph_add_output(plim_graph *g, uint32_t value);
+bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value);
 
 /* NULL if the graph is sound, else what is wrong: ids in range, each value
  * made before it is used, scopes acyclic, sizes that do not overflow. */

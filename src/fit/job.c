@@ -176,6 +176,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     if (!st)
         st = plim_binding_inputs(a, s->input, &job->bind, err);
     if (!st)
+        st = plim_binding_dims(a, s->dims, &job->bind, err);
+    if (!st)
         st = one_batch(&job->bind, err);
     step->loss = (plim_loss_kind)loss;
     step->zero_grad_keeps = zeros;

@@ -8,15 +8,6 @@
 
 #include "core/graph.h"
 
-typedef enum plim_item_kind {
-    PLIM_ITEM_PARAMETER, /* also a weight of which the file does not say what it is */
-    PLIM_ITEM_BUFFER,
-    PLIM_ITEM_CONSTANT,
-    PLIM_ITEM_OPTIMIZER_STATE,
-    PLIM_ITEM_OTHER, /* random states, schedules, a tensor among a checkpoint's notes */
-    PLIM_ITEM_KINDS
-} plim_item_kind;
-
 typedef struct plim_item {
     plim_str name; /* "model.layers.0.mlp.up_proj.weight" */
     plim_str type; /* "fp32", "Q4_K" */
@@ -32,12 +23,6 @@ typedef struct plim_item {
 typedef struct plim_note_pair {
     plim_str key, value;
 } plim_note_pair;
-
-/* A size that the file leaves open. */
-typedef struct plim_open_dim {
-    plim_str name;
-    int64_t value; /* what an estimate takes unless told; 0: it must be told */
-} plim_open_dim;
 
 typedef struct plim_inventory {
     plim_arena *arena;
@@ -60,7 +45,8 @@ plim_status plim_inventory_note(plim_inventory *v, plim_err *err, const char *fm
     PLIM_PRINTF(3, 4);
 plim_status plim_inventory_dim(plim_inventory *v, plim_str name, int64_t value, plim_err *err);
 
-/* Parameters, buffers and constants of a graph; ties point at each other. */
+/* Parameters, buffers and constants of a graph, ties pointing at each other, and what
+ * it leaves open. */
 plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_err *err);
 
 #endif

@@ -156,11 +156,42 @@ static plim_status check_ranges(pt2 *f)
     return PLIM_OK;
 }
 
+/* --dim NAME=VALUE: a symbol by its name in the file. */
+static plim_status bind_named(pt2 *f, const struct plim_dim_value *dim)
+{
+    plim_str name, missing;
+    for (uint32_t i = 0; i < f->n_ranges; i++)
+        if (plim_symexpr_is_symbol(f->ranges[i].expr, &name) && plim_str_eq(name, dim->name))
+            return plim_symexpr_solve(&f->syms, name, dim->value, &missing, f->err);
+    return plim_fail(f->err, PLIM_EUSAGE, 0,
+                     "the model leaves no size '" PLIM_STR_FMT
+                     "' open ('plimsoll info' lists them)",
+                     PLIM_STR_ARG(dim->name));
+}
+
+/* What is left to choose, for whoever asks. */
+static plim_status list_open(pt2 *f)
+{
+    plim_str name, missing;
+    for (uint32_t i = 0; i < f->n_ranges; i++) {
+        int64_t v = 0;
+        if (!plim_symexpr_is_symbol(f->ranges[i].expr, &name))
+            continue;
+        (void)plim_symexpr_eval(&f->syms, name, &v, &missing, NULL);
+        name = plim_arena_str(f->a, name);
+        if (!name.p || !plim_graph_add_dim(f->g, name, v))
+            return plim_oom(f->err);
+    }
+    return PLIM_OK;
+}
+
 plim_status plim_pt2_bind_sizes(pt2 *f, const pt2_env *env)
 {
     static const plim_binding nothing = {0};
     const plim_binding *b = f->bind ? f->bind : &nothing;
     plim_status st = PLIM_OK;
+    for (uint32_t i = 0; i < b->n_dims && !st; i++)
+        st = bind_named(f, &b->dims[i]);
     for (uint32_t i = 0; i < b->n_inputs && !st; i++)
         st = bind_shape(f, env, &b->inputs[i]);
     if (!st)
@@ -171,6 +202,8 @@ plim_status plim_pt2_bind_sizes(pt2 *f, const pt2_env *env)
         st = bind_hints(f, env);
     if (!st)
         st = check_ranges(f);
+    if (!st)
+        st = list_open(f);
     pt2_size size;
     plim_str name;
     bool found = false;

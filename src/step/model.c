@@ -172,6 +172,31 @@ plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim
     return st;
 }
 
+/* ---- what it holds -------------------------------------------------------------- */
+
+plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_arena *a,
+                            plim_inventory *v, plim_graph *g, bool *graph, plim_err *err)
+{
+    const plim_importer *im = m->importer;
+    plim_err why = PLIM_ERR_INIT;
+    plim_status st = PLIM_OK;
+    *v = (plim_inventory){.arena = a};
+    *graph = plim_model_graph(m, bind, a, g, &why) == PLIM_OK;
+    if (!*graph && (!im || !im->list))
+        return plim_fail(err, why.code, why.at, "%s", why.msg);
+    if (!im || !im->list)
+        st = plim_inventory_graph(v, g, err);
+    else if ((st = im->list(v, &m->source, err)) != PLIM_OK && err)
+        plim_err_prefix(err, "'%s': ", m->source.path);
+    if (!st && !*graph && im->read)
+        st = plim_inventory_note(v, err, "no graph: %s", why.msg);
+    if (!st && !v->format.n && *graph)
+        v->format = g->format;
+    if (!st && !v->producer.n && *graph)
+        v->producer = g->producer;
+    return st;
+}
+
 /* ---- --input -------------------------------------------------------------------- */
 
 static plim_str upto(plim_str *rest, char sep)
@@ -208,5 +233,33 @@ plim_status plim_binding_inputs(plim_arena *a, const char *text, plim_binding *b
     }
     bind->inputs = list;
     bind->n_inputs = n;
+    return PLIM_OK;
+}
+
+/* ---- --dim ---------------------------------------------------------------------- */
+
+plim_status plim_binding_dims(plim_arena *a, const char *text, plim_binding *bind,
+                              plim_err *err)
+{
+    plim_str rest = plim_str_of(text);
+    struct plim_dim_value *list = NULL;
+    uint32_t n = 0, cap = 0;
+    while (text && rest.n) {
+        plim_str value = upto(&rest, ';'), name = {NULL, 0};
+        int64_t dim[1];
+        int32_t rank = 0;
+        if (memchr(value.p, '=', value.n))
+            name = upto(&value, '=');
+        if (!name.n || plim_parse_shape(value, dim, 1, &rank, NULL) || rank != 1 || dim[0] < 1)
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "'" PLIM_STR_FMT "%s" PLIM_STR_FMT
+                             "' is no size: write NAME=N, N above 0",
+                             PLIM_STR_ARG(name), name.n ? "=" : "", PLIM_STR_ARG(value));
+        if (!PLIM_PUSH_ROOM(a, list, n, cap))
+            return plim_oom(err);
+        list[n++] = (struct plim_dim_value){plim_arena_str(a, name), dim[0]};
+    }
+    bind->dims = list;
+    bind->n_dims = n;
     return PLIM_OK;
 }

@@ -113,6 +113,9 @@ static const struct plim_input_shape *zoo_given(plim_nn *n, const plim_zoo_model
 {
     if (bind->seq)
         plim_nn_fail(n, PLIM_EUSAGE, "'%s' has no sequence length to set", m->name);
+    if (bind->n_dims)
+        plim_nn_fail(n, PLIM_EUSAGE, "'%s' leaves no size '" PLIM_STR_FMT "' open", m->name,
+                     PLIM_STR_ARG(bind->dims[0].name));
     if (bind->n_inputs > 1)
         plim_nn_fail(n, PLIM_EUSAGE, "'%s' has 1 input, shapes are given for %u", m->name,
                      (unsigned)bind->n_inputs);
