@@ -1071,20 +1071,22 @@ void fallback(const c10::OperatorHandle &op, Stack *stack)
     bool makes = false;
     const char *row = kernel_row(name, &makes);
     check_devices(c, name);
-    Words words(c);
+    std::optional<Words> words; // of the arguments as they are now
     Results results;
-    if (row && makes && words.ok) {
-        run_kernel(row, words, results);
+    if (row)
+        words.emplace(c);
+    if (row && makes && words->ok) {
+        run_kernel(row, *words, results);
         for (const char *statistic : {"running_mean", "running_var"})
             forget(c.tensor(statistic));
-        give_made(c, tensors_of(results, words), stack);
+        give_made(c, tensors_of(results, *words), stack);
         return;
     }
     run_shapes(op, c, out, args);
     after_writes(c, args, keeps_contents(name));
     give(c, out, stack);
-    if (row && words.ok)
-        run_kernel(row, words, results);
+    if (row && words->ok)
+        run_kernel(row, *words, results);
 }
 
 // ---- rules: making, viewing, copying ------------------------------------------------------------------
