@@ -30,8 +30,8 @@ static void m_oom(plim_machine *m)
 
 /* ---- pools -------------------------------------------------------------- */
 
-/* The inline page is written tensor by tensor, so it needs no zeroes: a
- * machine on the stack (plim_op_infer) is cheap. */
+/* What is inline is written item by item, so it needs no zeroes: a machine on
+ * the stack (plim_op_infer) is cheap. */
 static void machine_init(plim_machine *m, plim_arena *a, plim_tape *tape, const plim_world *w,
                          plim_err *err)
 {
@@ -43,6 +43,8 @@ static void machine_init(plim_machine *m, plim_arena *a, plim_tape *tape, const 
     m->first_tpage[0] = m->inline_page;
     m->tpage = m->first_tpage;
     m->tpages = m->tpages_cap = 1;
+    m->storages = m->inline_storages;
+    m->cap_storages = TENSOR_PAGE;
     m->n_tensors = 1; /* handle 0: undefined, a harmless fp32 scalar */
     m->inline_page[0] = (m_tensor){.storage = PLIM_NONE, .gnode = PLIM_NONE, .acc = PLIM_NONE};
     m->free_tensor = m->free_storage = m->free_gnode = PLIM_NONE;

@@ -78,6 +78,7 @@ struct plim_machine {
 
     m_tensor *first_tpage[1];
     m_tensor inline_page[TENSOR_PAGE];
+    m_storage inline_storages[TENSOR_PAGE];
 };
 
 static inline m_tensor *m_t(const plim_machine *m, plim_t t)
