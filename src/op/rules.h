@@ -57,9 +57,12 @@ plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like);
 plim_t plim_at_add(plim_machine *m, plim_t a, plim_t b, bool inplace);
 plim_t plim_at_sub(plim_machine *m, plim_t a, plim_t b);
 plim_t plim_at_mul(plim_machine *m, plim_t a, plim_t b, bool inplace);
+plim_t plim_at_square(plim_machine *m, plim_t x); /* pow(x, 2), which autocast widens */
+plim_t plim_at_rsqrt(plim_machine *m, plim_t x);
 
 /* ---- reduce ------------------------------------------------------------- */
 plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep);
+plim_t plim_at_mean(plim_machine *m, plim_t x, uint32_t mask); /* the dims stay, as 1 */
 plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want);
 /* The buffer that a reduction of x over `mask` dims takes on the card, freed at once. */
 void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask);

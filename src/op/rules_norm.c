@@ -325,6 +325,22 @@ static int32_t norm_dims(plim_call *c, uint32_t slot)
     return (int32_t)plim_arg_ints(c, slot, shape, PLIM_MAX_RANK, 1);
 }
 
+/* How many dims a graph's node normalises, which must be x's last; -1: they are not. */
+static int32_t norm_dims_checked(plim_call *c)
+{
+    const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
+    int64_t shape[PLIM_MAX_RANK];
+    int32_t k = (int32_t)plim_arg_ints(c, 1, shape, PLIM_MAX_RANK, 1);
+    for (int32_t i = 0; i < k; i++)
+        if (k > x->rank || shape[i] != x->dim[x->rank - k + i]) {
+            char buf[96];
+            plim_m_fail(c->m, PLIM_ESHAPE, "%s over %d dims of %s: sizes differ",
+                        c->node->op->name, (int)k, plim_meta_str(x, buf, sizeof buf));
+            return -1;
+        }
+    return k;
+}
+
 void plim_kernel_layer_norm(plim_call *c)
 {
     layer_norm_kernel(c->m, plim_arg_tensor(c, 0), norm_dims(c, 1), c->out, 2);
@@ -381,16 +397,9 @@ void plim_run_layer_norm(plim_call *c)
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2), b = plim_arg_tensor(c, 3),
            in[3] = {x, w, b}, out[3];
-    const plim_meta *xm = plim_m_meta(m, x);
-    int64_t shape[PLIM_MAX_RANK];
-    int32_t k = (int32_t)plim_arg_ints(c, 1, shape, PLIM_MAX_RANK, 1);
-    for (int32_t i = 0; i < k; i++)
-        if (k > xm->rank || shape[i] != xm->dim[xm->rank - k + i]) {
-            char buf[96];
-            plim_m_fail(m, PLIM_ESHAPE, "layer_norm over %d dims of %s: sizes differ", (int)k,
-                        plim_meta_str(xm, buf, sizeof buf));
-            return;
-        }
+    int32_t k = norm_dims_checked(c);
+    if (k < 0)
+        return;
     plim_gnode *n = plim_m_node(m, &layer_norm_fn, 3, in);
     for (uint32_t i = 0; i < 3; i++)
         plim_m_save(m, n, i, in[i]);
@@ -405,8 +414,52 @@ void plim_run_layer_norm(plim_call *c)
     plim_ret(c, out[0]);
 }
 
-/* The root of the mean square: fused from 2.9 on, where the weight is of x's type and x
- * not channels_last.  src: layer_norm.cpp rms_norm_symint */
+/* ---- rms_norm ------------------------------------------------------------------------ */
+
+/* y in type t, where y goes */
+static plim_t rms_norm_cast(plim_machine *m, plim_t y, plim_dtype t)
+{
+    plim_t out = plim_at_to(m, y, t);
+    plim_m_drop(m, y);
+    return out;
+}
+
+/* x * rsqrt(mean(x^2) + eps) * weight, at first one expression in x's type; since UPCAST
+ * in fp32, and by steps, to the weight; since LATE with it.
+ * src: layer_norm.cpp of each; tests/golden/cuda */
+static plim_t rms_norm_composite(plim_machine *m, plim_t x0, int32_t k, plim_t w)
+{
+    enum { UPCAST = 205, LATE = 207 };
+    const plim_dtype t = plim_m_meta(m, x0)->dtype;
+    const int torch = plim_m_world(m)->torch;
+    const int32_t rank = plim_m_meta(m, x0)->rank;
+    const uint32_t dims = ((1u << k) - 1) << (rank - k);
+    plim_t x = plim_at_to(m, x0, torch >= UPCAST ? norm_acc(t) : t);
+    plim_t square = plim_at_square(m, x), mean = plim_at_mean(m, square, dims),
+           eps = plim_m_wrapped(m, true), sum = plim_at_add(m, mean, eps, true),
+           rsqrt = plim_at_rsqrt(m, sum);
+    plim_t y = torch < UPCAST ? plim_at_mul(m, x, rsqrt, false) : 0;
+    plim_t expression[] = {sum, eps, mean, square};
+    for (size_t i = 0; i < PLIM_COUNT(expression); i++)
+        plim_m_drop(m, expression[i]);
+    y = y ? y : plim_at_mul(m, x, rsqrt, false);
+    if (torch < LATE)
+        y = rms_norm_cast(m, y, t);
+    if (torch < UPCAST)
+        plim_m_drop(m, rsqrt);
+    if (w) {
+        plim_t scaled = plim_at_mul(m, y, w, false);
+        plim_m_drop(m, y);
+        y = scaled;
+    }
+    if (torch >= LATE)
+        y = rms_norm_cast(m, y, t);
+    if (torch >= UPCAST)
+        plim_m_drop(m, rsqrt);
+    plim_m_drop(m, x);
+    return y;
+}
+
 static void rms_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t made[3] = {0};
@@ -419,25 +472,35 @@ static void rms_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, p
 }
 static const plim_grad_fn rms_norm_fn = {"FusedRmsNormBackward0", rms_norm_backward};
 
+/* Since FUSED one kernel, where the weight is of x's type and x not channels_last. */
 void plim_run_rms_norm(plim_call *c)
 {
-    enum { FUSED = 209 };
+    enum { FIRST = 204, FUSED = 209 };
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2), in[2] = {x, w}, out[3];
     const plim_meta *xm = plim_m_meta(m, x);
-    if (plim_m_world(m)->torch < FUSED || (w && plim_m_meta(m, w)->dtype != xm->dtype) ||
+    const int torch = plim_m_world(m)->torch;
+    int32_t k = norm_dims_checked(c);
+    if (k < 0)
+        return;
+    if (torch < FIRST) {
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "rms_norm came with PyTorch %d.%d; this is %d.%d",
+                    FIRST / 100, FIRST % 100, torch / 100, torch % 100);
+        return;
+    }
+    if (torch < FUSED || (w && plim_m_meta(m, w)->dtype != xm->dtype) ||
         plim_suggests_channels_last(xm)) {
-        plim_m_fail(m, PLIM_EUNSUPPORTED, "rms_norm that is not one kernel has no rule");
+        plim_ret(c, rms_norm_composite(m, x, k, w));
         return;
     }
     plim_gnode *n = plim_m_node(m, &rms_norm_fn, 2, in);
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, w);
-    layer_norm_kernel(m, x, norm_dims(c, 1), out, 1);
+    layer_norm_kernel(m, x, k, out, 1);
     plim_m_save(m, n, 2, out[1]);
     plim_m_drop(m, out[1]);
     if (n)
-        n->i[NORM_DIMS] = norm_dims(c, 1);
+        n->i[NORM_DIMS] = k;
     plim_m_output(m, n, 0, out[0]);
     plim_ret(c, out[0]);
 }

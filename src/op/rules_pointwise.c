@@ -360,6 +360,14 @@ void plim_run_unary(plim_call *c)
     plim_ret(c, unary_apply(c->m, n, x, row->save, c->inplace));
 }
 
+plim_t plim_at_rsqrt(plim_machine *m, plim_t x)
+{
+    plim_gnode *n = plim_m_node(m, &unary_fn, 1, &x);
+    if (n)
+        n->i[0] = 3;
+    return unary_apply(m, n, x, 'y', false);
+}
+
 /* pow with a number: g * (p * x^(p-1)) */
 static void pow_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -375,14 +383,25 @@ static void pow_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 }
 static const plim_grad_fn pow_fn = {"PowBackward0", pow_backward};
 
-void plim_run_pow(plim_call *c)
+static plim_t pow_number(plim_machine *m, plim_t x, double p, bool inplace)
 {
-    plim_t x = plim_arg_tensor(c, 0);
-    double p = plim_arg_float(c, 1, 2.0);
-    plim_gnode *n = plim_m_node(c->m, &pow_fn, 1, &x);
+    plim_gnode *n = plim_m_node(m, &pow_fn, 1, &x);
     if (n)
         n->i[0] = p < 0.0 || p > 0.0;
-    plim_ret(c, unary_apply(c->m, n, x, 'x', c->inplace));
+    return unary_apply(m, n, x, 'x', inplace);
+}
+
+plim_t plim_at_square(plim_machine *m, plim_t x)
+{
+    plim_t wide = plim_m_autocast_f32(m, x), y = pow_number(m, wide, 2.0, false);
+    plim_m_drop(m, wide);
+    return y;
+}
+
+void plim_run_pow(plim_call *c)
+{
+    double p = plim_arg_float(c, 1, 2.0);
+    plim_ret(c, pow_number(c->m, plim_arg_tensor(c, 0), p, c->inplace));
 }
 
 /* self: where(exponent == 0, 0, g * (exponent * self^(exponent - 1)))

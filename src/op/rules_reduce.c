@@ -278,49 +278,70 @@ static const plim_grad_fn sum_fn = {"SumBackward1", sum_backward};
 /* mean: that view divided by the count, a dense result */
 static const plim_grad_fn mean_fn = {"MeanBackward1", plim_backward_fresh};
 
-static void run_sum_like(plim_call *c, const plim_grad_fn *fn, uint32_t dim_slot,
-                         uint32_t keep_slot, uint32_t dtype_slot)
+/* The type of the result that a call asks for, t where it does not. */
+static plim_dtype asked_dtype(const plim_call *c, uint32_t slot, plim_dtype t)
 {
-    plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0);
-    reduce_dims r = reduce_args(c, dim_slot, keep_slot);
-    plim_dtype t = plim_m_meta(m, x)->dtype;
-    if (!plim_is_float(t) && fn == &sum_fn)
-        t = PLIM_I64; /* integer sums are 64-bit */
-    int64_t want = plim_arg_int(c, dtype_slot, t);
-    t = want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
-    plim_gnode *n = plim_m_node(m, fn, 1, &x);
-    if (n) {
-        n->i[0] = r.mask;
-        n->i[1] = r.keep;
-        if (fn == &mean_fn && plim_m_world(m)->torch < 200 && dim_slot)
-            plim_m_save(m, n, 0, x); /* 1.13's formula asked for self */
-    }
-    plim_t y = fn == &sum_fn ? sum_out(m, x, r, t) : reduce_out(m, x, r, t);
-    plim_m_output(m, n, 0, y);
-    plim_ret(c, y);
+    int64_t want = plim_arg_int(c, slot, t);
+    return want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
 }
-plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep)
+
+/* Sums of integers are 64-bit. */
+static plim_dtype sum_dtype(plim_dtype t) { return plim_is_float(t) ? t : PLIM_I64; }
+
+static plim_t sum_of(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t)
 {
     plim_gnode *n = plim_m_node(m, &sum_fn, 1, &x);
     if (n) {
-        n->i[0] = mask;
-        n->i[1] = keep;
+        n->i[0] = r.mask;
+        n->i[1] = r.keep;
     }
-    plim_dtype t = plim_m_meta(m, x)->dtype;
-    plim_t y = sum_out(m, x, (reduce_dims){mask, keep}, plim_is_float(t) ? t : PLIM_I64);
+    plim_t y = sum_out(m, x, r, t);
     plim_m_output(m, n, 0, y);
     return y;
+}
+
+plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep)
+{
+    return sum_of(m, x, (reduce_dims){mask, keep}, sum_dtype(plim_m_meta(m, x)->dtype));
 }
 plim_t plim_at_sum_all(plim_machine *m, plim_t x)
 {
     return plim_at_sum(m, x, (1u << plim_m_meta(m, x)->rank) - 1, false);
 }
 
-void plim_run_sum(plim_call *c) { run_sum_like(c, &sum_fn, 0, 0, 1); }
-void plim_run_sum_dim(plim_call *c) { run_sum_like(c, &sum_fn, 1, 2, 3); }
-void plim_run_mean(plim_call *c) { run_sum_like(c, &mean_fn, 0, 0, 1); }
-void plim_run_mean_dim(plim_call *c) { run_sum_like(c, &mean_fn, 1, 2, 3); }
+static void run_sum_over(plim_call *c, reduce_dims r, uint32_t dtype_slot)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_dtype t = sum_dtype(plim_m_meta(c->m, x)->dtype);
+    plim_ret(c, sum_of(c->m, x, r, asked_dtype(c, dtype_slot, t)));
+}
+void plim_run_sum(plim_call *c) { run_sum_over(c, reduce_args(c, 0, 0), 1); }
+void plim_run_sum_dim(plim_call *c) { run_sum_over(c, reduce_args(c, 1, 2), 3); }
+
+/* by_dim: not of all, with a formula of its own, which asked for self until 1.13 */
+static plim_t mean_of(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t, bool by_dim)
+{
+    plim_gnode *n = plim_m_node(m, &mean_fn, 1, &x);
+    if (by_dim && plim_m_world(m)->torch < 200)
+        plim_m_save(m, n, 0, x);
+    plim_t y = reduce_out(m, x, r, t);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+plim_t plim_at_mean(plim_machine *m, plim_t x, uint32_t mask)
+{
+    return mean_of(m, x, (reduce_dims){mask, true}, plim_m_meta(m, x)->dtype, true);
+}
+
+static void run_mean_over(plim_call *c, reduce_dims r, uint32_t dtype_slot, bool by_dim)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_dtype t = asked_dtype(c, dtype_slot, plim_m_meta(c->m, x)->dtype);
+    plim_ret(c, mean_of(c->m, x, r, t, by_dim));
+}
+void plim_run_mean(plim_call *c) { run_mean_over(c, reduce_args(c, 0, 0), 1, false); }
+void plim_run_mean_dim(plim_call *c) { run_mean_over(c, reduce_args(c, 1, 2), 3, true); }
 
 /* var: (2/(n-1) g) * (x - mean(x)), the right side first; std divides g by
  * twice its result, where that is not 0, before */
