@@ -5,19 +5,21 @@
 
 enum { LOWER = 1, F32, WIDEST };
 
-static int class_of(const char *name)
+static int class_of(const char *name, int torch)
 {
     static const struct {
         const char *name;
-        int how;
+        int how, since;
     } rows[] = {
-#define PLIM_AUTOCAST(how, name) {name, how},
+#define PLIM_AUTOCAST(how, name) {name, how, 0},
+#define PLIM_AUTOCAST_SINCE(since, how, name) {name, how, since},
 #include "op/autocast.def"
+#undef PLIM_AUTOCAST_SINCE
 #undef PLIM_AUTOCAST
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
         if (rows[i].name[0] == name[0] && !strcmp(rows[i].name, name))
-            return rows[i].how;
+            return torch >= rows[i].since ? rows[i].how : 0;
     return 0;
 }
 
@@ -102,7 +104,7 @@ static uint32_t nth_value(const plim_arg *a, uint32_t k)
 uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value, m_cast *undo,
                              uint32_t max)
 {
-    int how = plim_m_autocasting(m) ? class_of(n->op->name) : 0;
+    int how = plim_m_autocasting(m) ? class_of(n->op->name, m->world.torch) : 0;
     plim_dtype to = how == LOWER ? m->autocast : how == F32 ? PLIM_F32 : PLIM_DTYPE_COUNT;
     uint32_t done = 0, id;
     for (uint32_t i = 0; how == WIDEST && i < n->n_args; i++)
