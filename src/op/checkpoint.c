@@ -81,13 +81,18 @@ void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
 
 /* ---- the second forward ----------------------------------------------------------- */
 
-/* It ends where the last tensor is saved that the first one saved. */
+/* What 2.1 rewrote: the second forward ends where the last tensor is saved that the
+ * first one saved, and what it saved goes when it is asked for; before, all of the
+ * region runs, and its tensors go with their node.
+ * src: torch/utils/checkpoint.py of 2.0.1 and 2.1.2 */
+bool plim__frame_lean(const plim_machine *m) { return m->world.torch >= 201; }
+
 void plim__frame_saved_again(plim_machine *m, plim_t t)
 {
     m_frame *f = &m->frames[m->recomputing];
     if (m->n_again < f->n_saves)
         f->again[m->n_again] = plim_m_alias(m, t, plim_m_meta(m, t));
-    if (++m->n_again >= f->n_saves)
+    if (++m->n_again >= f->n_saves && plim__frame_lean(m))
         m->stopped = true;
 }
 

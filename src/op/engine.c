@@ -178,7 +178,7 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
     if (any) {
         plim__frame_fill(m, n);
         g->fn->backward(m, g, g->inbox, dx);
-        if (n->frame != PLIM_NONE && !n->reentrant) /* unpacked for this call only */
+        if (n->frame != PLIM_NONE && !n->reentrant && plim__frame_lean(m)) /* for this call */
             plim__gnode_drop_saved(m, n);
         for (uint32_t i = 0; i < g->n_in; i++)
             dx[i] = validated(m, dx[i], &g->in_meta[i]);

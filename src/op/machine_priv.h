@@ -101,6 +101,7 @@ void plim__autocast_undo(plim_machine *m, plim_t *value, const m_cast *undo, uin
 
 void plim__frame_unref(plim_machine *m, uint32_t frame);
 void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot);
+bool plim__frame_lean(const plim_machine *m);
 void plim__frame_saved_again(plim_machine *m, plim_t t);
 void plim__frame_fill(plim_machine *m, m_gnode *n);
 
