@@ -33,18 +33,21 @@ static void adam_forloop(plim_optim_run *r, bool decay)
     plim_m_drop(r->m, denom);
 }
 
+/* slots: 0 grads, 1 square roots, 2 and 3 bias corrections, 4 denominators */
 static void adam_foreach(plim_optim_run *r, bool decay)
 {
+    bool lean = r->torch->adam_lists == 1;
     plim_optim_grad_list(r, 0, decay);
-    plim_optim_list_free(r, 0); /* del device_grads, before the square roots */
+    if (lean) /* del device_grads, before the square roots */
+        plim_optim_list_free(r, 0);
     if (plim_optim_on(r, "capturable")) {
         plim_optim_scalars(r, 2, "bias_correction1");
         plim_optim_scalars(r, 3, "bias_correction2");
     }
-    plim_optim_list(r, 0, "sqrt");
-    if (r->torch->adam_lists > 1)
-        plim_optim_list(r, 1, "denom");
-    for (int slot = 3; slot >= 0; slot--)
+    plim_optim_list(r, 1, "sqrt");
+    if (!lean)
+        plim_optim_list(r, 4, "denom");
+    for (int slot = 4; slot >= 0; slot--)
         plim_optim_list_free(r, slot);
 }
 
