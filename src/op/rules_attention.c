@@ -25,13 +25,13 @@ static bool off(const plim_sdpa_call *call, plim_sdpa backend)
     return call->without >> backend & 1;
 }
 
-/* Hopper and data-centre Blackwell take cuDNN's kernel where it can serve.
- * src: sdp_utils.cpp check_prefer_cudnn_attention; the release is what facts 12.5
- * says, 2.15 what tests/golden/cuda shows */
+/* Hopper and data-centre Blackwell take cuDNN's kernel where it can serve, with a cuDNN
+ * that the wheels have since 2.11.
+ * src: sdp_utils.cpp check_prefer_cudnn_attention; tests/golden/cuda, 2.11 to 2.15 */
 static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_meta *v,
                          const plim_sdpa_call *call)
 {
-    return w->torch >= 213 && (w->cc == 90 || w->cc == 100) && !call->mask_grad &&
+    return w->torch >= 211 && (w->cc == 90 || w->cc == 100) && !call->mask_grad &&
            !call->dropout && q->dim[2] > 1 && q->dim[3] % 8 == 0 && v->dim[3] % 8 == 0 &&
            q->dim[3] <= 256 && v->dim[3] <= 256;
 }
@@ -294,14 +294,15 @@ static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_
 }
 
 /* out, and the log-sum-exp if a backward will come; the random state, which is on
- * the card where nothing is drawn */
+ * the card since 2.13 where nothing is drawn */
 static void efficient_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
                              bool dropout, plim_t out[4])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
     plim_dtype t = plim_m_meta(m, q)->dtype;
+    bool on_card = !dropout && plim_m_world(m)->torch >= 213;
     for (int i = 2; i < 4; i++)
-        out[i] = dropout ? 0 : plim_m_empty_contig(m, PLIM_I64, 0, NULL);
+        out[i] = on_card ? plim_m_empty_contig(m, PLIM_I64, 0, NULL) : 0;
     out[0] = efficient_tensor(m, t, d.B, d.H, d.Sq, d.Dv);
     int64_t rows[3] = {d.B, d.H, keep_lse ? round_up(d.Sq, 32) : 0};
     out[1] = plim_m_empty_contig(m, PLIM_F32, 3, rows);

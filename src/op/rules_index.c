@@ -192,11 +192,11 @@ static void gather(plim_call *c, plim_t idx)
 
 void plim_run_gather(plim_call *c) { gather(c, plim_arg_tensor(c, 2)); }
 
-/* Since 2.8 a remainder makes negative indices count from the end. */
+/* Since 2.10 a remainder makes negative indices count from the end. */
 void plim_run_take_along(plim_call *c)
 {
     plim_t idx = plim_arg_tensor(c, 1);
-    idx = plim_m_world(c->m)->torch >= 208 ? plim_m_empty_like(c->m, idx)
+    idx = plim_m_world(c->m)->torch >= 210 ? plim_m_empty_like(c->m, idx)
                                            : plim_m_ref(c->m, idx);
     gather(c, idx);
     plim_m_drop(c->m, idx);

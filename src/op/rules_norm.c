@@ -429,7 +429,7 @@ static plim_t rms_norm_cast(plim_machine *m, plim_t y, plim_dtype t)
  * src: layer_norm.cpp of each; tests/golden/cuda */
 static plim_t rms_norm_composite(plim_machine *m, plim_t x0, int32_t k, plim_t w)
 {
-    enum { UPCAST = 205, LATE = 207 };
+    enum { UPCAST = 206, LATE = 207 };
     const plim_dtype t = plim_m_meta(m, x0)->dtype;
     const int torch = plim_m_world(m)->torch;
     const int32_t rank = plim_m_meta(m, x0)->rank;

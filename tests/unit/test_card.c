@@ -172,12 +172,20 @@ static const expected cases[] = {
      PLIM_PHASE_FORWARD,
      SDPA,
      {1536, 1536, 1536, 1536, 1536, 1536, 1536, 1152, 1152, 288, 48, 4, 576, 1536, 1536, 768}},
-    /* the random state, which is not drawn; 8 x 8 positions: rows of the mask start at
-     * multiples of 8, no padding */
+    /* result and row sums; the random state, which is not drawn, is on the CPU; 8 x 8
+     * positions: rows of the mask start at multiples of 8, no padding */
     {"a mask, 2.1",
      GOLDEN "masked_attention.pt2",
      NULL,
      {.batch = 4, .loss = "mse", .torch = "2.1"},
+     PLIM_PHASE_FORWARD,
+     SDPA,
+     {2048, 1024}},
+    /* there it is on the card, and comes first: recorded in tests/golden/cuda */
+    {"a mask, 2.14",
+     GOLDEN "masked_attention.pt2",
+     NULL,
+     {.batch = 4, .loss = "mse", .torch = "2.14"},
      PLIM_PHASE_FORWARD,
      SDPA,
      {8, 8, 2048, 1024}},
