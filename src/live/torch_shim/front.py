@@ -913,9 +913,12 @@ class Run:
     def before_torch(self, spec):
         root = os.path.dirname(spec.origin)
         version = torch_version(root)
-        if tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < (2, 6):
-            fail(f"PyTorch {version} is too old: 'plimsoll run' needs 2.6 or newer")
-        if os.path.exists(os.path.join(root, "lib", "libtorch_cuda.so")):
+        cuda = os.path.exists(os.path.join(root, "lib", "libtorch_cuda.so"))
+        oldest = (2, 4) if cuda else (2, 6)
+        if tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < oldest:
+            fail(f"PyTorch {version} is too old: 'plimsoll run' needs "
+                 f"{oldest[0]}.{oldest[1]} or newer")
+        if cuda:
             return runpy.run_path(os.path.join(HERE, "front_cuda.py"))["start"](self, spec, version)
         path = shim_path(self.run, root, version)
         self.device = Device(self.run, version)
