@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Records what the CUDA host code of PyTorch asks its allocator for, op by op and net by net.
 
-    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/cuda/record.py
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/cuda/record.py                    ops.txt, nets.txt
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/cuda/record.py nets-2.4.txt CARD  the nets alone
 
 Needs a CUDA build of PyTorch and no GPU: each card is a pretend one, under the stub libraries of
 src/live/cuda_stub. Everything above CUDA is PyTorch's own code, its allocator too; cuDNN's workspaces
@@ -208,7 +209,7 @@ def cublas(rows):
 def merge(by_card, key):
     """The same events once, with the cards that have them."""
     phases = collections.OrderedDict()
-    for card in CARDS:
+    for card in by_card:
         for phase, events in by_card[card].get(key, []):
             phases.setdefault(phase, {})[card] = events
     for phase, rows in phases.items():
@@ -216,12 +217,12 @@ def merge(by_card, key):
         for card, events in cublas(rows).items():
             cards.setdefault(events, []).append(card)
         for events, names in cards.items():
-            yield phase, "all" if len(names) == len(CARDS) else ",".join(names), events
+            yield phase, "all" if len(names) == len(by_card) else ",".join(names), events
 
 
 def write(path, by_card, version):
-    lines = [f"# recorded {datetime.date.today()} by: tests/golden/cuda/record.py", f"# torch {version}, cards {', '.join(CARDS)}"]
-    keys = list(collections.OrderedDict.fromkeys(k for card in CARDS for k in by_card[card]))
+    lines = [f"# recorded {datetime.date.today()} by: tests/golden/cuda/record.py", f"# torch {version}, cards {', '.join(by_card)}"]
+    keys = list(collections.OrderedDict.fromkeys(k for card in by_card for k in by_card[card]))
     for key in keys:
         lines.append(f"= {key}")
         lines += [f"{phase} {cards}: {events}".rstrip() for phase, cards, events in merge(by_card, key)]
@@ -238,18 +239,18 @@ def inside():
     pathlib.Path(os.environ["PLIMSOLL_RECORD"]).write_text(json.dumps(result))
 
 
-def main():
-    results = {}
-    for card in CARDS:
+def main(nets=None, *cards):
+    results, cards = {}, cards or CARDS
+    for card in cards:
         path = f"/tmp/plimsoll-record-{os.getpid()}-{card}.json"
         command = [os.environ.get("PLIMSOLL", "plimsoll"), "run", "--gpu", card, "--quiet", "--", os.environ.get("CUDA_PYTHON", "python3"), __file__]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": path})
         results[card] = json.loads(pathlib.Path(path).read_text())
         os.unlink(path)
-    version = results[CARDS[0]]["version"]
-    for what in ("ops", "nets"):
-        write(HERE / f"{what}.txt", {c: r[what] for c, r in results.items()}, version)
+    files = {nets: "nets"} if nets else {"ops.txt": "ops", "nets.txt": "nets"}
+    for file, what in files.items():
+        write(HERE / file, {c: r[what] for c, r in results.items()}, results[cards[0]]["version"])
 
 
 if __name__ == "__main__":
-    inside() if "PLIMSOLL_RECORD" in os.environ else main()
+    inside() if "PLIMSOLL_RECORD" in os.environ else main(*sys.argv[1:])
