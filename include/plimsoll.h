@@ -245,8 +245,10 @@ typedef struct plim_estimate {
     const char *mode; /* "train" or "infer" */
     const char *dtype, *autocast, *optimizer, *checkpoint, *loss, *loop, *torch, *workspace,
         *alloc_conf;
-    const char *gpu; /* NULL: none chosen */
-    int steps;
+    const char *zero_grad; /* "none", "zeros" */
+    const char *gpu;       /* NULL: none chosen */
+    int steps, accumulate;
+    bool clip;
 
     /* at the peak of allocated bytes, by category (block sizes are not in it:
      * requested bytes); sums to peak_live_requested */

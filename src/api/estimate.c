@@ -291,6 +291,9 @@ static plim_status say_settings(work *w, const plim_step_info *info)
     e->alloc_conf = plim__cstr(w->a, plim_str_of(s->alloc_conf ? s->alloc_conf : ""));
     e->gpu = j->gpu ? plim__cstr(w->a, plim_str_of(j->gpu->name)) : NULL;
     e->steps = j->step.steps;
+    e->zero_grad = j->zero_grad;
+    e->accumulate = j->step.accumulate;
+    e->clip = j->step.clip;
     return e->optimizer && e->alloc_conf && (e->gpu || !j->gpu) ? PLIM_OK : plim_oom(w->err);
 }
 

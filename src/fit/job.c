@@ -94,7 +94,7 @@ static plim_status read_numbers(plim_job *job, const plim_settings *s, plim_err 
     job->bind.infer = s->infer;
     job->step.infer = s->infer;
     job->step.steps = s->steps ? s->steps : 2;
-    job->step.accumulate = s->accumulate;
+    job->step.accumulate = s->accumulate ? s->accumulate : 1;
     job->step.clip = s->clip;
     return st;
 }
@@ -137,16 +137,18 @@ static plim_status read_card(plim_job *job, const plim_settings *s, plim_err *er
 static plim_status read_loop(plim_step_settings *step, const plim_settings *s, plim_err *err)
 {
     plim_status st = plim_loop_find(s->loop, &step->loop, err);
-    if (!st)
-        step->keeps = step->loop->keeps;
-    return st || !s->keep ? st : plim_loop_keeps(s->keep, &step->keeps, err);
+    if (st)
+        return st;
+    step->keeps = step->loop->keeps;
+    step->clip |= step->loop->clip;
+    return s->keep ? plim_loop_keeps(s->keep, &step->keeps, err) : PLIM_OK;
 }
 
 plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
                           const plim_settings *s, plim_err *err)
 {
     int loss = PLIM_LOSS_DEFAULT, ws = PLIM_BOUND_USUAL;
-    const char *loss_name = NULL, *zero_grad_name = NULL;
+    const char *loss_name = NULL;
     int zeros = false;
     *job = (plim_job){.arena = a, .given = s, .workspace = "auto"};
     plim_step_settings *step = &job->step;
@@ -170,9 +172,10 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     if (!st && s->torch)
         st = plim_torch_find(plim_str_of(s->torch), &step->torch, err);
     zeros = !step->torch->zero_grad_to_none;
+    job->zero_grad = zero_grads[zeros].name;
     if (!st)
         st = word_find("zero_grad", s->zero_grad, zero_grads, PLIM_COUNT(zero_grads), &zeros,
-                       &zero_grad_name, err);
+                       &job->zero_grad, err);
     if (!st)
         st = plim_binding_inputs(a, s->input, &job->bind, err);
     if (!st)

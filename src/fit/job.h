@@ -14,7 +14,7 @@ typedef struct plim_job {
     plim_model model;
     plim_binding bind;
     plim_step_settings step;
-    const char *dtype, *autocast, *workspace; /* after defaults */
+    const char *dtype, *autocast, *workspace, *zero_grad; /* after defaults */
     plim_bound bound;    /* as --workspace says: what estimated bytes are */
     const plim_gpu *gpu; /* NULL: none chosen */
     plim_gpu generic;    /* of --vram */

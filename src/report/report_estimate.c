@@ -76,6 +76,8 @@ static void header_item(plim_flow *f, const char *before, const char *text)
 static void estimate_header(plim_page *p, const plim_estimate *e)
 {
     bool checkpoints = e->checkpoint && strcmp(e->checkpoint, "none") != 0;
+    bool zeros = e->zero_grad && strcmp(e->zero_grad, "zeros") == 0;
+    plim_text passes = plim_fmt_count((uint64_t)e->accumulate);
     const struct {
         const char *before, *text;
     } items[] = {{"", e->dtype},
@@ -83,6 +85,9 @@ static void estimate_header(plim_page *p, const plim_estimate *e)
                  {"checkpoint ", checkpoints ? estimate_trains(e, e->checkpoint) : NULL},
                  {"", estimate_trains(e, e->optimizer)},
                  {"loss ", estimate_trains(e, e->loss)},
+                 {"accumulate ", e->accumulate > 1 ? estimate_trains(e, passes.s) : NULL},
+                 {"", e->clip ? estimate_trains(e, "clip") : NULL},
+                 {"zero_grad ", zeros ? estimate_trains(e, e->zero_grad) : NULL},
                  {"torch ", e->torch},
                  {"", e->gpu},
                  {"", e->alloc_conf}};
@@ -365,6 +370,23 @@ static void json_text(plim_jw *w, const char *key, const char *z)
     plim_jw_cstr(w, z);
 }
 
+/* What stands around the optimizer's step: null for an inference. */
+static void json_step(plim_jw *w, const plim_estimate *e)
+{
+    bool trains = estimate_trains(e, e->mode);
+    json_text(w, "zero_grad", estimate_trains(e, e->zero_grad));
+    plim_jw_key(w, "accumulate");
+    if (trains)
+        plim_jw_i64(w, e->accumulate);
+    else
+        plim_jw_null(w);
+    plim_jw_key(w, "clip");
+    if (trains)
+        plim_jw_bool(w, e->clip);
+    else
+        plim_jw_null(w);
+}
+
 static void json_settings(plim_jw *w, const plim_estimate *e)
 {
     plim_jw_key(w, "settings");
@@ -387,6 +409,7 @@ static void json_settings(plim_jw *w, const plim_estimate *e)
     json_text(w, "workspace", e->workspace);
     plim_jw_key(w, "steps");
     plim_jw_i64(w, e->steps);
+    json_step(w, e);
     plim_jw_end(w);
 }
 

@@ -414,7 +414,7 @@ static void forward_backward(run *r)
 static void train_step(run *r)
 {
     const plim_loop *loop = r->s->loop;
-    uint32_t passes = (uint32_t)PLIM_MAX(r->s->accumulate, 1);
+    uint32_t passes = (uint32_t)r->s->accumulate;
     for (uint32_t k = 0; k < passes && !plim_m_bad(r->m); k++) {
         if (!loop->fetch_all || !k)
             fetch(r, loop->fetch_all ? passes : 1);
@@ -425,7 +425,7 @@ static void train_step(run *r)
         forward_backward(r);
     }
     mark(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
-    if (r->s->clip || loop->clip)
+    if (r->s->clip)
         plim_optim_clip(&r->optim);
     plim_optim_step(&r->optim);
     if (loop->zero_grad_last)
@@ -454,8 +454,8 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
     world.eval = s->infer;
     r.m = plim_m_new(a, tape, &world, err);
     r.value = PLIM_NEW_N(a, plim_t, g->n_values);
-    r.held = PLIM_NEW_N(a, batch, PLIM_MAX(s->accumulate, 1));
-    r.next = PLIM_NEW_N(a, batch, PLIM_MAX(s->accumulate, 1));
+    r.held = PLIM_NEW_N(a, batch, s->accumulate);
+    r.next = PLIM_NEW_N(a, batch, s->accumulate);
     if (!r.m || !r.value || !r.held || !r.next || !plim_step_release_plan(a, g, &r.plan))
         return plim_oom(err);
     plim_status st =

@@ -23,7 +23,7 @@ typedef struct plim_step_settings {
     bool infer;
     bool clip;            /* clip_grad_norm_ before each optimizer step */
     bool zero_grad_keeps; /* zero_grad(set_to_none=False): zeros, not None */
-    int accumulate;       /* forward and backward passes in a step; 0: 1 */
+    int accumulate;       /* forward and backward passes in a step */
     const plim_loop *loop;
     unsigned keeps; /* PLIM_KEEP_...: the loop's own, or as the user says */
     int steps;
