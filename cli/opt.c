@@ -222,6 +222,9 @@ static const plim_opt opt_table[] = {
  "clip_grad_norm_ before the optimizer's step"},
 {"zero-grad", "HOW", STEP, take_text, SETTING(zero_grad), 0,
  "what zero_grad leaves of gradients: none, zeros; default: as in that PyTorch"},
+{"ema", "NAME[,KEY=VALUE...]", STEP, take_text, SETTING(ema), 0,
+ "an average of the model, kept beside it: none (default), averaged (AveragedModel), "
+ "lerp, timm_v2, diffusers"},
 {"steps", "N", STEP, take_int, SETTING(steps), 1,
  "iterations simulated (2: the first has no optimizer state yet)"},
 {"workspace", "HOW", STEP | RUN, take_text, SETTING(workspace), 0,

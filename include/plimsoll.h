@@ -192,6 +192,8 @@ typedef struct plim_settings {
     bool clip;              /* clip_grad_norm_ before each optimizer step */
     int accumulate;         /* forward and backward passes for one of them; default 1 */
     const char *zero_grad;  /* "none", "zeros": what zero_grad leaves; default by version */
+    const char *ema; /* NULL or "none"; "averaged", "lerp", "timm_v2", "diffusers": an average
+                        of the model, as "averaged,use_buffers=1" */
 } plim_settings;
 #define PLIM_SETTINGS_INIT                                                                    \
     {                                                                                         \
@@ -245,8 +247,8 @@ typedef struct plim_estimate {
     const char *mode; /* "train" or "infer" */
     const char *dtype, *autocast, *optimizer, *checkpoint, *loss, *loop, *torch, *workspace,
         *alloc_conf;
-    const char *zero_grad; /* "none", "zeros" */
-    const char *gpu;       /* NULL: none chosen */
+    const char *zero_grad, *ema; /* ema: "none" if there is none */
+    const char *gpu;             /* NULL: none chosen */
     int steps, accumulate;
     bool clip;
 
@@ -255,6 +257,7 @@ typedef struct plim_estimate {
     uint64_t category[PLIM_CAT_COUNT];
     uint64_t certainty[PLIM_CERTAINTY_COUNT];
     uint64_t peak_live_requested;
+    uint64_t ema_bytes; /* what of the optimizer's state is the average of the model */
 
     uint64_t peak_requested, peak_allocated, peak_reserved; /* each its own maximum */
     /* with library workspaces at their lower and upper bounds */

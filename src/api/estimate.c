@@ -154,6 +154,7 @@ static plim_status list_live(work *w)
         w->e->category[live[i].category] += s->bytes;
         w->e->certainty[live[i].certainty] += s->bytes;
         w->e->peak_live_requested += s->bytes;
+        w->e->ema_bytes += strcmp(live[i].role, PLIM_EMA_ROLE) ? 0 : s->bytes;
     }
     w->e->live = live;
     w->e->n_live = n;
@@ -294,7 +295,9 @@ static plim_status say_settings(work *w, const plim_step_info *info)
     e->zero_grad = j->zero_grad;
     e->accumulate = j->step.accumulate;
     e->clip = j->step.clip;
-    return e->optimizer && e->alloc_conf && (e->gpu || !j->gpu) ? PLIM_OK : plim_oom(w->err);
+    e->ema = plim__cstr(w->a, j->step.ema.text);
+    return e->optimizer && e->ema && e->alloc_conf && (e->gpu || !j->gpu) ? PLIM_OK
+                                                                          : plim_oom(w->err);
 }
 
 static plim_status estimate(work *w)

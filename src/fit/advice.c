@@ -10,7 +10,7 @@
 /* What can be done about a group of categories. */
 typedef enum part {
     PART_SAMPLES,   /* grows with the batch */
-    PART_WEIGHTS,   /* parameters, gradients, buffers */
+    PART_WEIGHTS,   /* parameters, gradients, buffers, averages of them */
     PART_OPTIMIZER, /* its state, and what it makes while it steps */
     PART_WORKSPACE,
     PART_COUNT
@@ -69,8 +69,9 @@ static plim_str say_samples(plim_arena *a, const plim_estimate *e, uint64_t byte
 static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t bytes,
                             plim_text share)
 {
-    const char *what =
-        strcmp(e->mode, "infer") ? "Parameters and their gradients" : "Parameters";
+    const char *what = !strcmp(e->mode, "infer") ? "Parameters"
+                       : e->ema_bytes ? "Parameters, their gradients and their average"
+                                      : "Parameters and their gradients";
     if (strcmp(e->dtype, "fp32") != 0)
         return plim_arena_printf(
             a, "%s are %s of the peak: a smaller model is what would help.", what, share.s);
@@ -89,7 +90,8 @@ static plim_str say_optimizer(plim_arena *a, const plim_estimate *e, uint64_t by
     static const char *const fused[] = {"sgd", "adam", "adamw"};
     plim_str name = {e->optimizer, strcspn(e->optimizer, ",")};
     uint64_t next = peak_of(e, PLIM_PHASE_OPTIMIZER, false);
-    uint64_t state = e->category[PLIM_CAT_OPTIMIZER_STATE], made = bytes - state;
+    uint64_t state = e->category[PLIM_CAT_OPTIMIZER_STATE] - e->ema_bytes;
+    uint64_t made = bytes - state;
     uint64_t without = above(e, bytes, next - PLIM_MIN(next, state));
     const char *impl = "forloop";
     for (size_t i = 0; i < PLIM_COUNT(fused); i++)
@@ -135,6 +137,8 @@ plim_str plim_advice(plim_arena *a, const plim_estimate *e)
     int top = 0;
     for (int c = 0; c < PLIM_CAT_COUNT; c++)
         bytes[part_of((plim_category)c, e->peak_phase)] += e->category[c];
+    bytes[PART_OPTIMIZER] -= e->ema_bytes;
+    bytes[PART_WEIGHTS] += e->ema_bytes;
     for (int p = 1; p < PART_COUNT; p++)
         if (bytes[p] > bytes[top])
             top = p;

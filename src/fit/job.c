@@ -167,6 +167,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
     if (!st)
         st = plim_optim_parse(plim_str_of(s->optimizer ? s->optimizer : "sgd"), &step->optim,
                               err);
+    if (!st)
+        st = plim_ema_parse(plim_str_of(s->ema ? s->ema : "none"), &step->ema, err);
     step->checkpoint = plim_str_of(s->checkpoint ? s->checkpoint : "none");
     step->torch = plim_torch_newest();
     if (!st && s->torch)

@@ -1,4 +1,5 @@
 /* optim.c -- see optim.h. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "optim/part.h"
@@ -10,10 +11,23 @@ static const plim_optim optim_rows[] = {
 #undef PLIM_OPTIM
 };
 
+static const plim_optim ema_rows[] = {
+#define PLIM_EMA(name, step, impls, defaults, doc, src)                                       \
+    {name, step, true, impls, defaults, doc, src},
+#include "optim/emas.def"
+#undef PLIM_EMA
+};
+
 uint32_t plim_optim_count(void) { return PLIM_COUNT(optim_rows); }
 const plim_optim *plim_optim_at(uint32_t i)
 {
     return i < PLIM_COUNT(optim_rows) ? &optim_rows[i] : NULL;
+}
+
+uint32_t plim_ema_count(void) { return PLIM_COUNT(ema_rows); }
+const plim_optim *plim_ema_at(uint32_t i)
+{
+    return i < PLIM_COUNT(ema_rows) ? &ema_rows[i] : NULL;
 }
 
 /* ---- "name,key=value,..." ----------------------------------------------------- */
@@ -84,8 +98,9 @@ double plim_optim_option(const plim_optim_spec *spec, const char *name)
     return d;
 }
 
-static plim_status optim_impl(const plim_optim *o, plim_str v, plim_optim_impl *out,
-                              plim_err *err)
+/* `what`: an optimizer or an ema. */
+static plim_status optim_impl(const char *what, const plim_optim *o, plim_str v,
+                              plim_optim_impl *out, plim_err *err)
 {
     static const char *const names[] = {"default", "foreach", "forloop", "fused"};
     plim_str rest = plim_str_of(o->impls), key, value;
@@ -95,47 +110,77 @@ static plim_status optim_impl(const plim_optim *o, plim_str v, plim_optim_impl *
                 *out = (plim_optim_impl)i;
                 return PLIM_OK;
             }
-    return plim_fail(err, PLIM_EUSAGE, 0,
-                     "optimizer '%s' has no impl '" PLIM_STR_FMT "': it has %s", o->name,
-                     PLIM_STR_ARG(v), o->impls);
+    return plim_fail(err, PLIM_EUSAGE, 0, "%s '%s' has no impl '" PLIM_STR_FMT "': it has %s",
+                     what, o->name, PLIM_STR_ARG(v), o->impls);
+}
+
+/* The items after the name, `rest`, by the row that s->optim is. */
+static plim_status optim_options(const char *what, plim_str rest, plim_optim_spec *s,
+                                 plim_err *err)
+{
+    plim_str defaults = plim_str_of(s->optim->defaults), key, value, known;
+    plim_status st = PLIM_OK;
+    double d;
+    while (!st && optim_item(&rest, &key, &value)) {
+        if (plim_str_is(key, "impl"))
+            st = optim_impl(what, s->optim, value, &s->impl, err);
+        else if (!optim_lookup(defaults, key, &known))
+            st = plim_fail(err, PLIM_EUSAGE, 0,
+                           "%s '%s' has no option '" PLIM_STR_FMT "': it has %s, impl", what,
+                           s->optim->name, PLIM_STR_ARG(key), s->optim->defaults);
+        else if (!optim_number(value, &d))
+            st = plim_fail(err, PLIM_EUSAGE, 0,
+                           "%s option '" PLIM_STR_FMT "' is not a number: '" PLIM_STR_FMT "'",
+                           what, PLIM_STR_ARG(key), PLIM_STR_ARG(value));
+    }
+    return st;
+}
+
+/* The row of that name; NULL: none has it. */
+static const plim_optim *optim_find(const plim_optim *rows, size_t n, plim_str name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (plim_str_is(name, rows[i].name))
+            return &rows[i];
+    return NULL;
 }
 
 plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err)
 {
-    plim_str rest = text, key = {"", 0}, value, known;
+    plim_str rest = text, name = {"", 0}, value;
     plim_optim_spec s = {.text = text};
-    double d;
-    optim_item(&rest, &key, &value);
-    for (size_t i = 0; i < PLIM_COUNT(optim_rows); i++)
-        if (plim_str_is(key, optim_rows[i].name))
-            s.optim = &optim_rows[i];
+    optim_item(&rest, &name, &value);
+    s.optim = optim_find(optim_rows, PLIM_COUNT(optim_rows), name);
     if (!s.optim)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "unknown optimizer '" PLIM_STR_FMT "': see plimsoll optimizers",
-                         PLIM_STR_ARG(key));
+                         PLIM_STR_ARG(name));
     if (!s.optim->step)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "optimizer '%s' cannot be run: %s",
                          s.optim->name, s.optim->doc);
-    while (optim_item(&rest, &key, &value)) {
-        if (plim_str_is(key, "impl")) {
-            plim_status st = optim_impl(s.optim, value, &s.impl, err);
-            if (st)
-                return st;
-            continue;
-        }
-        if (!optim_lookup(plim_str_of(s.optim->defaults), key, &known))
-            return plim_fail(err, PLIM_EUSAGE, 0,
-                             "optimizer '%s' has no option '" PLIM_STR_FMT
-                             "': it has %s, impl",
-                             s.optim->name, PLIM_STR_ARG(key), s.optim->defaults);
-        if (!optim_number(value, &d))
-            return plim_fail(err, PLIM_EUSAGE, 0,
-                             "optimizer option '" PLIM_STR_FMT
-                             "' is not a number: '" PLIM_STR_FMT "'",
-                             PLIM_STR_ARG(key), PLIM_STR_ARG(value));
-    }
-    *out = s;
-    return PLIM_OK;
+    plim_status st = optim_options("optimizer", rest, &s, err);
+    if (!st)
+        *out = s;
+    return st;
+}
+
+plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err)
+{
+    plim_str rest = text, name = {"", 0}, value;
+    plim_optim_spec s = {.text = text};
+    char known[128] = "none";
+    optim_item(&rest, &name, &value);
+    s.optim = optim_find(ema_rows, PLIM_COUNT(ema_rows), name);
+    for (size_t i = 0; i < PLIM_COUNT(ema_rows); i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), ", %s",
+                 ema_rows[i].name);
+    if (!s.optim && !plim_str_is(text, "none"))
+        return plim_fail(err, PLIM_EUSAGE, 0, "unknown ema '" PLIM_STR_FMT "': known are %s",
+                         PLIM_STR_ARG(name), known);
+    plim_status st = s.optim ? optim_options("ema", rest, &s, err) : PLIM_OK;
+    if (!st)
+        *out = s;
+    return st;
 }
 
 /* ---- entry -------------------------------------------------------------------------------------- */

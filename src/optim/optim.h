@@ -18,10 +18,11 @@ typedef enum plim_optim_impl {
     PLIM_IMPL_FUSED
 } plim_optim_impl;
 
-/* One parameter as an optimizer sees it. */
+/* One parameter as an optimizer sees it; to an average, one tensor of the model. */
 typedef struct plim_optim_param {
     plim_t leaf;
     plim_str name;
+    bool buffer, transient;              /* transient: not in the state dict */
     plim_t state[PLIM_OPTIM_MAX_STATES]; /* owned; 0: not made yet */
     plim_t tmp[PLIM_OPTIM_MAX_LISTS];    /* within one step */
 } plim_optim_param;
@@ -39,6 +40,11 @@ typedef struct plim_optim {
 
 uint32_t plim_optim_count(void);
 const plim_optim *plim_optim_at(uint32_t i);
+/* Averages of the model (emas.def) are rows of the same kind, run after each step.
+ * What they keep counts as optimizer state, in this role. */
+#define PLIM_EMA_ROLE "ema"
+uint32_t plim_ema_count(void);
+const plim_optim *plim_ema_at(uint32_t i);
 
 typedef struct plim_optim_spec {
     const plim_optim *optim;
@@ -49,6 +55,8 @@ typedef struct plim_optim_spec {
 /* Reads "sgd,momentum=0.9,impl=foreach".  PLIM_EUSAGE names the unknown word
  * and what is known. `text` is borrowed. */
 plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err);
+/* "averaged,use_buffers=1"; "none" leaves out->optim NULL. */
+plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err);
 /* An option's value, as given or by default. */
 double plim_optim_option(const plim_optim_spec *spec, const char *name);
 
@@ -56,7 +64,7 @@ typedef struct plim_optim_run {
     plim_machine *m;
     const plim_torch *torch;
     const plim_optim_spec *spec;
-    plim_optim_param *params; /* every trainable one, in order */
+    plim_optim_param *params; /* every trainable one, in order; an average: all tensors */
     uint32_t n;
     bool starting;    /* the constructor's call, not a step */
     uint64_t taken;   /* steps, this one included */

@@ -23,6 +23,11 @@ void plim_optim_bnb_one(plim_optim_run *r);
 void plim_optim_torchao_8bit(plim_optim_run *r);
 void plim_optim_torchao_4bit(plim_optim_run *r);
 void plim_optim_torchao_fp8(plim_optim_run *r);
+/* And those of emas.def. */
+void plim_ema_averaged(plim_optim_run *r);
+void plim_ema_lerp(plim_optim_run *r);
+void plim_ema_timm_v2(plim_optim_run *r);
+void plim_ema_diffusers(plim_optim_run *r);
 
 bool plim_optim_on(const plim_optim_run *r, const char *option);
 plim_optim_impl plim_optim_impl_of(const plim_optim_run *r);

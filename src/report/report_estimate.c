@@ -76,6 +76,7 @@ static void header_item(plim_flow *f, const char *before, const char *text)
 static void estimate_header(plim_page *p, const plim_estimate *e)
 {
     bool checkpoints = e->checkpoint && strcmp(e->checkpoint, "none") != 0;
+    bool ema = e->ema && strcmp(e->ema, "none") != 0;
     bool zeros = e->zero_grad && strcmp(e->zero_grad, "zeros") == 0;
     plim_text passes = plim_fmt_count((uint64_t)e->accumulate);
     const struct {
@@ -87,6 +88,7 @@ static void estimate_header(plim_page *p, const plim_estimate *e)
                  {"loss ", estimate_trains(e, e->loss)},
                  {"accumulate ", e->accumulate > 1 ? estimate_trains(e, passes.s) : NULL},
                  {"", e->clip ? estimate_trains(e, "clip") : NULL},
+                 {"ema ", ema ? estimate_trains(e, e->ema) : NULL},
                  {"zero_grad ", zeros ? estimate_trains(e, e->zero_grad) : NULL},
                  {"torch ", e->torch},
                  {"", e->gpu},
@@ -374,6 +376,7 @@ static void json_text(plim_jw *w, const char *key, const char *z)
 static void json_step(plim_jw *w, const plim_estimate *e)
 {
     bool trains = estimate_trains(e, e->mode);
+    json_text(w, "ema", estimate_trains(e, e->ema));
     json_text(w, "zero_grad", estimate_trains(e, e->zero_grad));
     plim_jw_key(w, "accumulate");
     if (trains)
@@ -435,6 +438,7 @@ static void json_memory(plim_jw *w, const plim_estimate *e)
         {"context_high", e->context_high, e->context_known},
         {"device_low", e->device_low, e->context_known},
         {"device_high", e->device_high, e->context_known},
+        {"ema", e->ema_bytes, true},
     };
     json_numbers(w, "memory", rows, PLIM_COUNT(rows));
 }

@@ -1,5 +1,5 @@
 /* load.c -- model.to(device): parameters, buffers and constants, in the order in which
- * a module tree is moved.  src: facts training-step.md 1. */
+ * a module tree is walked.  src: facts training-step.md 1. */
 #include "step/step.h"
 
 /* ---- order -------------------------------------------------------------------------- */
@@ -61,8 +61,17 @@ static bool is_loaded(const plim_value *v)
 
 enum { MAX_MODULE_DEPTH = 256 };
 
-/* src: torch/nn/modules/module.py _apply: children, parameters, buffers */
-static uint32_t load_order(plim_arena *a, const plim_graph *g, uint32_t **out)
+/* A module's own values, after the n that out[] has. */
+static uint32_t emit(const uint32_t *head, const uint32_t *link, uint32_t mod, uint32_t *out,
+                     uint32_t n)
+{
+    for (uint32_t v = head[mod]; v != PLIM_NONE; v = link[v])
+        out[n++] = v;
+    return n;
+}
+
+uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
+                         uint32_t **out)
 {
     module_tree t = {0};
     uint32_t *owner = PLIM_NEW_N(a, uint32_t, g->n_values), n = 0, id;
@@ -94,12 +103,16 @@ static uint32_t load_order(plim_arena *a, const plim_graph *g, uint32_t **out)
                 link[i] = head[owner[i]];
                 head[owner[i]] = i;
             }
-    for (id = 0; id != PLIM_NONE;) { /* post-order walk without a stack */
-        while (t.mods[id].first_child != PLIM_NONE)
+    for (id = 0; id != PLIM_NONE;) { /* a walk without a stack */
+        if (parents_first)
+            n = emit(head, link, id, *out, n);
+        if (t.mods[id].first_child != PLIM_NONE) {
             id = t.mods[id].first_child;
+            continue;
+        }
         for (;;) {
-            for (uint32_t v = head[id]; v != PLIM_NONE; v = link[v])
-                (*out)[n++] = v;
+            if (!parents_first)
+                n = emit(head, link, id, *out, n);
             if (t.mods[id].next != PLIM_NONE) {
                 id = t.mods[id].next;
                 break;
@@ -209,7 +222,7 @@ static bool *on_host(plim_arena *a, const plim_graph *g)
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
                     plim_t *value)
 {
-    uint32_t *order = NULL, n_flats = 0, n = load_order(a, g, &order);
+    uint32_t *order = NULL, n_flats = 0, n = plim_step_order(a, g, false, &order);
     flat *flats = flats_of(a, g, &n_flats);
     bool *host = on_host(a, g);
     if (n == PLIM_NONE || (n_flats && !flats) || !host) {

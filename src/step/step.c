@@ -7,6 +7,7 @@
  *         loss = criterion(out, y)   the old loss until here
  *         loss.backward()
  *         optimizer.step()
+ *         ema.update(model)      if there is one
  */
 #include "step/step.h"
 
@@ -28,7 +29,7 @@ typedef struct run {
     plim_t *value; /* by value id */
     plim_release plan;
     plim_regions regions;
-    plim_optim_run optim;
+    plim_optim_run optim, ema;
     /* what the loop's names hold */
     batch *held, *next, *now; /* those on the device, room for the next, the one in use */
     uint32_t n_held;
@@ -76,6 +77,35 @@ static void make_optimizer(run *r)
             seen = o->params[k].leaf == r->value[i];
         if (!seen)
             o->params[o->n++] = (plim_optim_param){.leaf = r->value[i], .name = v->name};
+    }
+    plim_optim_start(o);
+}
+
+/* All tensors of the model that are on the card, each once. */
+static void make_ema(run *r)
+{
+    const plim_graph *g = r->g;
+    plim_optim_run *o = &r->ema;
+    uint32_t *order, n = plim_step_order(r->a, g, true, &order);
+    *o = (plim_optim_run){.m = r->m, .torch = r->s->torch, .spec = &r->s->ema};
+    o->params = PLIM_NEW_N(r->a, plim_optim_param, g->n_values);
+    bool *seen = PLIM_NEW_N(r->a, bool, g->n_values);
+    if (n == PLIM_NONE || !o->params || !seen) {
+        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t id = g->values[order[i]].tied_to;
+        id = id == PLIM_NONE ? order[i] : id;
+        const plim_value *v = &g->values[id];
+        if (seen[id] || plim_m_tape_storage(r->m, r->value[id]) == PLIM_NONE)
+            continue;
+        seen[id] = true;
+        o->params[o->n++] =
+            (plim_optim_param){.leaf = r->value[id],
+                               .name = v->name,
+                               .buffer = v->kind != PLIM_VALUE_PARAMETER,
+                               .transient = v->kind != PLIM_VALUE_PARAMETER && !v->persistent};
     }
     plim_optim_start(o);
 }
@@ -428,6 +458,10 @@ static void train_step(run *r)
     if (r->s->clip)
         plim_optim_clip(&r->optim);
     plim_optim_step(&r->optim);
+    if (r->s->ema.optim) {
+        mark(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
+        plim_optim_step(&r->ema);
+    }
     if (loop->zero_grad_last)
         zero_grad(r);
 }
@@ -466,6 +500,8 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
     load_model(&r);
     if (!s->infer) {
         choose_loss(&r);
+        if (s->ema.optim)
+            make_ema(&r);
         make_optimizer(&r);
     }
     for (r.step = 0; r.step < s->steps && !plim_m_bad(r.m); r.step++)

@@ -32,7 +32,7 @@ typedef struct plim_step_settings {
     plim_dtype autocast; /* torch.autocast's type; PLIM_F32: none */
     plim_str checkpoint; /* as region.h reads it; empty: none */
     plim_loss_kind loss;
-    plim_optim_spec optim;
+    plim_optim_spec optim, ema; /* ema.optim NULL: none */
     const plim_torch *torch;
     plim_world world;
 } plim_step_settings;
@@ -52,6 +52,12 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
  * value id.  A dtype of PLIM_DTYPE_COUNT: as in the graph. */
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
                     plim_t *value);
+/* Parameters, buffers and constants in the order of the module tree, each module's
+ * parameters before its buffers: children first, as model.to() comes to them
+ * (torch/nn/modules/module.py _apply), or parents first, as deepcopy does.
+ * PLIM_NONE: no memory. */
+uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
+                         uint32_t **out);
 /* A floating tensor takes the chosen dtype, as model.half() gives it. */
 plim_meta plim_step_meta(plim_dtype dtype, const plim_meta *m);
 

@@ -132,18 +132,28 @@ static void test_events(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* "accumulate=2,clip=1" */
+/* "accumulate=2,clip=1,ema=averaged,use_buffers=1": the last takes the rest */
 static void run_loop(const char *text, bench *b)
 {
-    const char *passes = strstr(text, "accumulate=");
-    plim_settings s = {.batch = 4, .optimizer = "adam", .workspace = "off"};
+    const char *passes = strstr(text, "accumulate="), *net = strstr(text, "net=");
+    char model[160] = "mlp:10,20,5:relu";
+    plim_settings s = {.batch = 4, .optimizer = "adam", .workspace = "off", .steps = 3};
     plim_job job;
     plim_graph g;
     s.accumulate = passes ? atoi(passes + strlen("accumulate=")) : 0;
     s.clip = strstr(text, "clip");
     s.zero_grad = strstr(text, "zeros") ? "zeros" : NULL;
+    s.ema = strstr(text, "ema=");
+    if (s.ema)
+        s.ema += strlen("ema=");
+    if (net) {
+        net += strlen("net=");
+        s.batch = strstr(text, "vit") || strstr(text, "lstm") ? 2 : 4;
+        snprintf(model, sizeof model, PLIM_SOURCE_DIR "/tests/golden/torch/%.*s.pt2",
+                 (int)strcspn(net, ","), net);
+    }
     memset(b, 0, sizeof *b);
-    if (plim_job_open(&job, &b->a, "mlp:10,20,5:relu", &s, &b->err) ||
+    if (plim_job_open(&job, &b->a, model, &s, &b->err) ||
         plim_job_graph(&job, 0, &b->a, &g, &b->err) ||
         plim_job_tape(&job, &g, &b->a, &b->t, NULL, &b->err))
         fail_msg("%s: %s", text, b->err.msg);
@@ -164,7 +174,7 @@ static void loop_step(const bench *b, int step, char *out)
     }
 }
 
-/* Gradients that stay, accumulation and clipping, within the whole loop. */
+/* Gradients that stay, accumulation, clipping and averages, within the whole loop. */
 static void test_loops(void **state)
 {
     (void)state;
@@ -195,7 +205,7 @@ static void test_loops(void **state)
         }
     }
     fclose(f);
-    CHECK("some loops", loops >= 6);
+    CHECK("some loops", loops >= 20);
     assert_int_equal(wrong, 0);
 }
 
@@ -240,6 +250,21 @@ static void test_refusals(void **state)
         {"rmsprop,impl=fused", "has no impl 'fused': it has foreach, forloop"},
         {"rprop,weight_decay=1", "has no option 'weight_decay'"},
     };
+    static const struct {
+        const char *spec, *message;
+    } emas[] = {
+        {"", "unknown ema '': known are none, averaged, lerp, timm_v2, diffusers"},
+        {"swa", "unknown ema 'swa': known are none, averaged"},
+        {"averaged,impl=fused", "ema 'averaged' has no impl 'fused': it has foreach, forloop"},
+        {"lerp,use_buffers=1", "ema 'lerp' has no option 'use_buffers': it has decay=0.999, "},
+        {"lerp,buffers=all", "ema option 'buffers' is not a number: 'all'"},
+    };
+    for (size_t i = 0; i < sizeof emas / sizeof *emas; i++) {
+        plim_err err = PLIM_ERR_INIT;
+        plim_optim_spec spec;
+        assert_int_equal(plim_ema_parse(plim_str_of(emas[i].spec), &spec, &err), PLIM_EUSAGE);
+        assert_non_null(strstr(err.msg, emas[i].message));
+    }
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         plim_err err = PLIM_ERR_INIT;
         plim_optim_spec spec;

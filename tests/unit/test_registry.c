@@ -28,6 +28,19 @@ static void test_rows(void **state)
     }
 }
 
+static void test_ema_rows(void **state)
+{
+    (void)state;
+    assert_null(plim_ema_at(plim_ema_count()));
+    for (uint32_t i = 0; i < plim_ema_count(); i++) {
+        const plim_optim *o = plim_ema_at(i);
+        plim_optim_spec s;
+        CHECK(o->name,
+              o->step && o->at_start && *o->impls && *o->defaults && *o->doc && *o->src);
+        CHECK(o->name, !plim_ema_parse(plim_str_of(o->name), &s, NULL) && s.optim == o);
+    }
+}
+
 static void test_op_rows(void **state)
 {
     (void)state;
@@ -131,11 +144,9 @@ static void test_optimizer_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_op_rows),
-        cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_profiles),
-        cmocka_unit_test(test_optimizer_options),
+        cmocka_unit_test(test_rows),     cmocka_unit_test(test_ema_rows),
+        cmocka_unit_test(test_op_rows),  cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_profiles), cmocka_unit_test(test_optimizer_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 
     PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py          (writes events.txt beside it)
 
-Needs a CUDA build of PyTorch and no GPU, as ../cuda/record.py does. The parameters have gradients from the start; their types
+Needs a CUDA build of PyTorch and no GPU, as ../cuda/record.py does, and timm and diffusers for their averages. The parameters have gradients from the start; their types
 and sizes are the line `shapes`. Workspaces of cuBLAS (Muon) are left
 out: they are the machine's, not the optimizer's.
 
@@ -12,7 +12,7 @@ out: they are the machine's, not the optimizer's.
     case OPTIMIZER,OPTIONS       as plimsoll's --optimizer; clip: clip_grad_norm_
     step N: +BYTES -BYTES ...     0: the constructor
     end | error TEXT             what PyTorch said to it
-    loop SETTINGS                a training loop; its step 0 is the loading
+    loop SETTINGS                a training loop; its step 0 is the loading. net: of ../torch/nets.py; ema: as plimsoll's --ema, last
 """
 import json
 import os
@@ -22,6 +22,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "torch"))
 WORKSPACES = (8519680, 1048576)  # PyTorch's default for cuBLAS on the card that is pretended, for cuBLASLt
 
 MIXED = "f32 30,100 100 77,50"
@@ -56,6 +57,10 @@ VARIANTS = [
     ("sparse_adam", "SparseAdam", ONE, MIXED, [""]),
 ]
 LOOPS = ["", "accumulate=3", "zeros=1", "clip=1", "accumulate=2,zeros=1", "accumulate=2,clip=1"]
+LOOPS += [f"net=frozen,ema={e}" for e in (
+    "averaged", "averaged,use_buffers=1", "averaged,impl=forloop", "averaged,use_buffers=1,impl=forloop", "lerp", "lerp,buffers=1", "timm_v2", "diffusers", "diffusers,impl=foreach")]
+LOOPS += ["ema=averaged", "accumulate=2,clip=1,ema=diffusers", "net=shared,ema=averaged", "net=shared,ema=lerp", "net=lstm,steps=0,ema=averaged", "net=scattered,steps=0,ema=averaged",
+          "net=vit_b_16,steps=0,ema=averaged", "net=vit_b_16,steps=0,ema=lerp"]
 CLIPPED = ["f32 30,100 100 77,50", "f32 300,500 7 70000", "bf16 300,500 64", "f32 5"]
 FLAGS = {"nesterov", "amsgrad", "maximize", "centered", "capturable", "decoupled_weight_decay"}
 WHOLE = {"ns_steps"}
@@ -130,17 +135,61 @@ def record_clip(torch, rec, shapes):
     rec.say("end")
 
 
+def make_ema(torch, model, text):
+    """The average of the model as its library makes it, and how it follows the model."""
+    from torch.optim import swa_utils
+
+    name, *rest = text.split(",")
+    opt = dict(part.split("=") for part in rest)
+    if name == "averaged":
+        fn = {"avg_fn": swa_utils.get_ema_avg_fn()} if opt.get("impl") == "forloop" else {"multi_avg_fn": swa_utils.get_ema_multi_avg_fn()}
+        ema = swa_utils.AveragedModel(model, use_buffers="use_buffers" in opt, **fn)
+        return lambda: ema.update_parameters(model)
+    if name == "timm_v2":
+        from timm.utils import ModelEmaV2
+
+        ema = ModelEmaV2(model)
+        return lambda: ema.update(model)
+    if name == "diffusers":
+        from diffusers.training_utils import EMAModel
+
+        ema = EMAModel(model.parameters(), foreach=opt.get("impl") == "foreach")
+        return lambda: ema.step(model.parameters())
+    if "buffers" in opt:
+        from timm.utils import ModelEmaV3
+
+        ema = ModelEmaV3(model)
+        return lambda: ema.update(model)
+    copies = [p.detach().clone() for p in model.parameters()]
+
+    @torch.no_grad()
+    def update():
+        for e, p in zip(copies, model.parameters()):
+            e.lerp_(p, 0.001)
+
+    return update
+
+
 def record_loop(torch, rec, text):
-    """Two steps of Adam on mlp:10,20,5:relu, batch 4, with so many passes for each."""
-    options = dict(part.split("=") for part in filter(None, text.split(",")))
+    """Three steps of Adam on a net, by default mlp:10,20,5:relu, with so many passes for each."""
+    import nets
+
+    settings, _, ema = text.partition("ema=")
+    options = dict(part.split("=") for part in filter(None, settings.split(",")))
     nn, passes = torch.nn, int(options.get("accumulate", 1))
-    host = torch.zeros(4, 10), torch.zeros(4, dtype=torch.long)
+    if "net" in options:
+        make, (host, *_), *_ = nets.NETS[options["net"]]
+    else:
+        make, host = lambda: nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5)), torch.zeros(4, 10)
+    host = host, torch.zeros(24 if options.get("net") == "shared" else 4, dtype=torch.long)
+    model = make().train()
     rec.say("loop " + text)
     rec.say("step 0")
-    model = nn.Sequential(nn.Linear(10, 20), nn.ReLU(), nn.Linear(20, 5)).cuda()
-    opt = torch.optim.Adam(model.parameters())
+    model = model.cuda()
+    follow = make_ema(torch, model, ema) if ema else lambda: None
+    opt = torch.optim.Adam([p for p in model.parameters() if p.requires_grad])
     x = y = out = loss = None
-    for k in range(1, 3):
+    for k in range(1, 1 + int(options.get("steps", 3))):
         rec.say(f"step {k}")
         for i in range(passes):
             new = [t.cuda() for t in host]
@@ -155,6 +204,7 @@ def record_loop(torch, rec, text):
         if "clip" in options:
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         opt.step()
+        follow()
     rec.say("end")
 
 
