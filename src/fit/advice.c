@@ -6,6 +6,7 @@
 #include "fit/advice.h"
 
 #include "base/fmt.h"
+#include "optim/optim.h"
 
 /* What can be done about a group of categories. */
 typedef enum part {
@@ -82,39 +83,45 @@ static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t byte
         what, share.s, plim_fmt_bytes(bytes / 2, false).s);
 }
 
+/* The implementation that makes least while it steps; NULL: it is that. */
+static const char *better_impl(const plim_estimate *e)
+{
+    plim_optim_spec s;
+    if (plim_optim_parse(plim_str_of(e->optimizer), &s, NULL) || s.impl == PLIM_IMPL_FUSED)
+        return NULL;
+    if (strstr(s.optim->impls, "fused"))
+        return "fused";
+    return strstr(s.optim->impls, "foreach") && s.impl != PLIM_IMPL_FORLOOP ? "forloop" : NULL;
+}
+
 /* Without its state every phase stands lower, without its temporaries only the
  * optimizer's. */
 static plim_str say_optimizer(plim_arena *a, const plim_estimate *e, uint64_t bytes,
                               plim_text share)
 {
-    static const char *const fused[] = {"sgd", "adam", "adamw"};
     plim_str name = {e->optimizer, strcspn(e->optimizer, ",")};
     uint64_t next = peak_of(e, PLIM_PHASE_OPTIMIZER, false);
     uint64_t state = e->category[PLIM_CAT_OPTIMIZER_STATE] - e->ema_bytes;
     uint64_t made = bytes - state;
-    uint64_t without = above(e, bytes, next - PLIM_MIN(next, state));
-    const char *impl = "forloop";
-    for (size_t i = 0; i < PLIM_COUNT(fused); i++)
-        if (plim_str_is(name, fused[i]))
-            impl = "fused";
+    plim_text sgd = plim_fmt_bytes(above(e, bytes, next - PLIM_MIN(next, state)), false),
+              other = plim_fmt_bytes(above(e, made, next), false);
+    const char *impl = better_impl(e);
     if (!made)
         return plim_arena_printf(a,
                                  "The state of " PLIM_STR_FMT " is %s of the peak; plain sgd "
                                  "keeps none and would save about %s.",
-                                 PLIM_STR_ARG(name), share.s,
-                                 plim_fmt_bytes(without, false).s);
-    if (!state)
-        return plim_arena_printf(
-            a,
-            "What " PLIM_STR_FMT " makes while it steps is %s of the peak; "
-            "impl=%s would save about %s.",
-            PLIM_STR_ARG(name), share.s, impl, plim_fmt_bytes(above(e, made, next), false).s);
-    return plim_arena_printf(a,
-                             "What " PLIM_STR_FMT " keeps, and makes while it steps, is %s of "
-                             "the peak; impl=%s would save about %s, plain sgd about %s.",
-                             PLIM_STR_ARG(name), share.s, impl,
-                             plim_fmt_bytes(above(e, made, next), false).s,
-                             plim_fmt_bytes(without, false).s);
+                                 PLIM_STR_ARG(name), share.s, sgd.s);
+    plim_str does = plim_arena_printf(
+        a, "What " PLIM_STR_FMT " %smakes while it steps%s is %s of the peak",
+        PLIM_STR_ARG(name), state ? "keeps, and " : "", state ? "," : "", share.s);
+    if (!does.p)
+        return does;
+    if (!impl)
+        return plim_arena_printf(a, PLIM_STR_FMT "; plain sgd would save about %s.",
+                                 PLIM_STR_ARG(does), sgd.s);
+    return plim_arena_printf(a, PLIM_STR_FMT "; impl=%s would save about %s%s%s.",
+                             PLIM_STR_ARG(does), impl, other.s,
+                             state ? ", plain sgd about " : "", state ? sgd.s : "");
 }
 
 static plim_str say_workspace(plim_arena *a, const plim_estimate *e, uint64_t bytes,
