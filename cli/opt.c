@@ -226,7 +226,8 @@ static const plim_opt opt_table[] = {
  "an average of the model, kept beside it: none (default), averaged (AveragedModel), "
  "lerp, timm_v2, diffusers"},
 {"steps", "N", STEP, take_int, SETTING(steps), 1,
- "iterations simulated (2: the first has no optimizer state yet)"},
+ "iterations simulated (2: the first has no optimizer state yet; lbfgs: until its "
+ "history is full)"},
 {"workspace", "HOW", STEP | RUN, take_text, SETTING(workspace), 0,
  "workspaces of libraries: auto (default), off, or at their bounds: low, high"},
 

@@ -180,7 +180,7 @@ typedef struct plim_settings {
                                "trainer": as transformers' Trainer */
     const char *keep;       /* "outputs,loss,inputs" or "none": what lives until it is rebound;
                          default by the loop */
-    int steps;              /* simulated iterations; default 2 */
+    int steps;              /* simulated iterations; default 2, lbfgs: to fill its history */
     const char *torch;      /* PyTorch version; default the newest known */
     const char *gpu;        /* "rtx4090"; default: none, workspaces as on sm_80 */
     uint64_t vram;          /* a card that is not in the table: its bytes */

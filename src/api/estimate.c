@@ -154,7 +154,8 @@ static plim_status list_live(work *w)
         w->e->category[live[i].category] += s->bytes;
         w->e->certainty[live[i].certainty] += s->bytes;
         w->e->peak_live_requested += s->bytes;
-        w->e->ema_bytes += strcmp(live[i].role, PLIM_EMA_ROLE) ? 0 : s->bytes;
+        if (s->category == PLIM_CAT_OPTIMIZER_STATE && !strcmp(live[i].role, PLIM_EMA_ROLE))
+            w->e->ema_bytes += s->bytes;
     }
     w->e->live = live;
     w->e->n_live = n;

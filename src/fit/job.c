@@ -93,10 +93,24 @@ static plim_status read_numbers(plim_job *job, const plim_settings *s, plim_err 
     job->bind.seq = s->seq;
     job->bind.infer = s->infer;
     job->step.infer = s->infer;
-    job->step.steps = s->steps ? s->steps : 2;
+    job->step.steps = s->steps;
     job->step.accumulate = s->accumulate ? s->accumulate : 1;
     job->step.clip = s->clip;
     return st;
+}
+
+/* What the optimizer says about the loop around it. */
+static plim_status fit_optimizer(plim_step_settings *step, plim_err *err)
+{
+    const plim_optim *o = step->optim.optim;
+    if (!step->steps)
+        step->steps =
+            step->infer ? 2 : PLIM_MIN(plim_optim_steady_steps(&step->optim), MAX_STEPS);
+    if (o->flags & PLIM_OPTIM_RUNS_MODEL && step->accumulate > 1)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'%s' runs the model within its step: 'accumulate' cannot be %d",
+                         o->name, step->accumulate);
+    return PLIM_OK;
 }
 
 static plim_status one_batch(const plim_binding *b, plim_err *err)
@@ -169,6 +183,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
                               err);
     if (!st)
         st = plim_ema_parse(plim_str_of(s->ema ? s->ema : "none"), &step->ema, err);
+    if (!st)
+        st = fit_optimizer(step, err);
     step->checkpoint = plim_str_of(s->checkpoint ? s->checkpoint : "none");
     step->torch = plim_torch_newest();
     if (!st && s->torch)

@@ -228,6 +228,15 @@ plim_t plim_m_empty_like(plim_machine *m, plim_t t)
     return plim_m_empty(m, &meta);
 }
 
+plim_t plim_m_empty_maybe(plim_machine *m, const plim_meta *meta)
+{
+    uint64_t bytes = 0;
+    plim_meta_bytes(meta, &bytes); /* or else fresh() says so */
+    return fresh(
+        m, meta,
+        (plim_storage){.high = bytes, .category = m->category, .certainty = PLIM_ESTIMATED});
+}
+
 static plim_t scratch(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high,
                       plim_certainty certainty)
 {

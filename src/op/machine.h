@@ -93,6 +93,8 @@ void plim_m_drop(plim_machine *m, plim_t t);
 plim_t plim_m_empty(plim_machine *m, const plim_meta *meta);
 plim_t plim_m_empty_contig(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim);
 plim_t plim_m_empty_like(plim_machine *m, plim_t t); /* strides preserved if dense */
+/* One that may not come to be: the numbers decide.  Estimated, between nothing and its size. */
+plim_t plim_m_empty_maybe(plim_machine *m, const plim_meta *meta);
 /* What a kernel or a library takes for itself: marked workspace, and nothing at
  * all with workspace=off.  So many bytes, or a tensor's worth. */
 plim_t plim_m_scratch(plim_machine *m, uint64_t bytes);

@@ -46,7 +46,7 @@ static plim_t scaled(plim_optim_run *r, const plim_optim_param *p, const char *r
 static void mixed(plim_optim_run *r, const plim_optim_param *p)
 {
     plim_t old = scaled(r, p, "decay * ema"), new = scaled(r, p, "(1 - decay) * param");
-    plim_t sum = scaled(r, p, "ema");
+    plim_t sum = scaled(r, p, "average");
     plim_m_drop(r->m, old);
     plim_m_drop(r->m, new);
     plim_m_drop(r->m, sum);

@@ -5,15 +5,15 @@
 #include "optim/part.h"
 
 static const plim_optim optim_rows[] = {
-#define PLIM_OPTIM(name, step, at_start, impls, defaults, doc, src)                           \
-    {name, step, at_start, impls, defaults, doc, src},
+#define PLIM_OPTIM(name, step, flags, impls, defaults, doc, src)                              \
+    {name, step, flags, impls, defaults, doc, src},
 #include "optim/optims.def"
 #undef PLIM_OPTIM
 };
 
 static const plim_optim ema_rows[] = {
 #define PLIM_EMA(name, step, impls, defaults, doc, src)                                       \
-    {name, step, true, impls, defaults, doc, src},
+    {name, step, PLIM_OPTIM_AT_START, impls, defaults, doc, src},
 #include "optim/emas.def"
 #undef PLIM_EMA
 };
@@ -185,9 +185,17 @@ plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err)
 
 /* ---- entry -------------------------------------------------------------------------------------- */
 
+/* The first step makes what the others find. */
+int plim_optim_steady_steps(const plim_optim_spec *spec)
+{
+    enum { USUAL = 2 };
+    bool grows = spec->optim->flags & PLIM_OPTIM_RUNS_MODEL;
+    return grows ? PLIM_MAX(plim_optim_lbfgs_steps(spec), USUAL) : USUAL;
+}
+
 void plim_optim_start(plim_optim_run *r)
 {
-    if (!r->spec->optim->at_start)
+    if (!(r->spec->optim->flags & PLIM_OPTIM_AT_START))
         return;
     r->starting = true;
     r->spec->optim->step(r);

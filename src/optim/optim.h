@@ -29,10 +29,15 @@ typedef struct plim_optim_param {
 
 struct plim_optim_run;
 
+enum {
+    PLIM_OPTIM_AT_START = 1,   /* state is made by the constructor */
+    PLIM_OPTIM_RUNS_MODEL = 2, /* step(closure): see plim_optim_run */
+};
+
 typedef struct plim_optim {
     const char *name;
     void (*step)(struct plim_optim_run *r); /* NULL: not run, doc says why */
-    bool at_start;                          /* state is made by the constructor */
+    unsigned flags;
     const char *impls;    /* "foreach, forloop": the first is usual on CUDA */
     const char *defaults; /* "momentum=0, ..." */
     const char *doc, *src;
@@ -60,6 +65,9 @@ plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err);
 /* An option's value, as given or by default. */
 double plim_optim_option(const plim_optim_spec *spec, const char *name);
 
+/* How many steps until nothing grows any more. */
+int plim_optim_steady_steps(const plim_optim_spec *spec);
+
 typedef struct plim_optim_run {
     plim_machine *m;
     const plim_torch *torch;
@@ -69,6 +77,11 @@ typedef struct plim_optim_run {
     bool starting;    /* the constructor's call, not a step */
     uint64_t taken;   /* steps, this one included */
     plim_t shared[2]; /* states that belong to no parameter */
+    /* for one that runs the model: zero_grad, forward, loss and backward; the loss, owned */
+    plim_t (*closure)(void *ud);
+    void *ud;
+    plim_arena *arena; /* of what it keeps itself: */
+    void *own;
 } plim_optim_run;
 
 void plim_optim_start(plim_optim_run *r); /* constructor */

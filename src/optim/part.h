@@ -18,6 +18,8 @@ void plim_optim_asgd(plim_optim_run *r);
 void plim_optim_rprop(plim_optim_run *r);
 void plim_optim_adafactor(plim_optim_run *r);
 void plim_optim_muon(plim_optim_run *r);
+void plim_optim_lbfgs(plim_optim_run *r);
+int plim_optim_lbfgs_steps(const plim_optim_spec *s);
 void plim_optim_bnb_two(plim_optim_run *r);
 void plim_optim_bnb_one(plim_optim_run *r);
 void plim_optim_torchao_8bit(plim_optim_run *r);

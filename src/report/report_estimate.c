@@ -155,15 +155,25 @@ static void estimate_peak(plim_page *p, const plim_estimate *e)
 
 static plim_str estimate_bytes(plim_page *p, uint64_t n) { return plim_page_range(p, n, n); }
 
-/* What the reserved figure is when library workspaces are as small or as large
- * as they may be. */
+/* What, at the peak, is known within bounds only. */
+static const char *estimate_open(const plim_estimate *e)
+{
+    for (uint32_t i = 0; i < e->n_live; i++)
+        if (e->live[i].certainty == PLIM_ESTIMATED &&
+            e->live[i].category != PLIM_CAT_WORKSPACE)
+            return "estimates";
+    return "workspaces";
+}
+
+/* What the reserved figure is when all that is estimated is as small or as large as
+ * it may be. */
 static plim_str estimate_reserved_note(plim_page *p, const plim_estimate *e)
 {
     if (e->reserved_low == e->reserved_high)
         return PLIM_STR("taken from CUDA");
     plim_str range = plim_page_range(p, e->reserved_low, e->reserved_high);
-    plim_str s =
-        plim_arena_printf(&p->arena, "from CUDA; %.*s by workspaces", PLIM_STR_ARG(range));
+    plim_str s = plim_arena_printf(&p->arena, "from CUDA; %.*s by %s", PLIM_STR_ARG(range),
+                                   estimate_open(e));
     return s.p ? s : range;
 }
 

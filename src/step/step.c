@@ -54,11 +54,18 @@ static void load_model(run *r)
     plim_step_load(r->m, r->a, r->g, r->s->dtype, r->value);
 }
 
+static plim_t closure(void *ud);
+
 static void make_optimizer(run *r)
 {
     const plim_graph *g = r->g;
     plim_optim_run *o = &r->optim;
-    *o = (plim_optim_run){.m = r->m, .torch = r->s->torch, .spec = &r->s->optim};
+    *o = (plim_optim_run){.m = r->m,
+                          .torch = r->s->torch,
+                          .spec = &r->s->optim,
+                          .closure = closure,
+                          .ud = r,
+                          .arena = r->a};
     o->params = PLIM_NEW_N(r->a, plim_optim_param, g->n_values);
     bool *shared = PLIM_NEW_N(r->a, bool, g->n_values); /* it has another name */
     if (!o->params || !shared) {
@@ -433,37 +440,74 @@ static void forward_backward(run *r)
     mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
     plim_m_backward(r->m, r->loss, visit_backward, r);
     plim_m_set_grad_mode(r->m, false);
-    if (!(r->s->keeps & PLIM_KEEP_LOSS))
-        let_go(r, &r->loss, 1);
-    if (!(r->s->keeps & PLIM_KEEP_INPUTS)) {
-        let_go(r, r->now->x, MAX_IO);
-        let_go(r, &r->now->y, 1);
-    }
 }
 
-static void train_step(run *r)
+static void let_batch_go(run *r)
+{
+    if (r->s->keeps & PLIM_KEEP_INPUTS)
+        return;
+    let_go(r, r->now->x, MAX_IO);
+    let_go(r, &r->now->y, 1);
+}
+
+static void mark_optimizer(run *r)
+{
+    mark(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
+}
+
+/* What such an optimizer is given; its locals go when it returns. */
+static plim_t closure(void *ud)
+{
+    run *r = ud;
+    zero_grad(r);
+    forward_backward(r);
+    mark_optimizer(r);
+    if (r->s->clip)
+        plim_optim_clip(&r->optim);
+    let_go(r, r->out, MAX_IO);
+    plim_t got = r->loss;
+    r->loss = 0;
+    return got;
+}
+
+/* Gradients, by one batch or several, clipped if so asked. */
+static void passes(run *r)
 {
     const plim_loop *loop = r->s->loop;
-    uint32_t passes = (uint32_t)r->s->accumulate;
-    for (uint32_t k = 0; k < passes && !plim_m_bad(r->m); k++) {
+    uint32_t n = (uint32_t)r->s->accumulate;
+    for (uint32_t k = 0; k < n && !plim_m_bad(r->m); k++) {
         if (!loop->fetch_all || !k)
-            fetch(r, loop->fetch_all ? passes : 1);
+            fetch(r, loop->fetch_all ? n : 1);
         else
             r->now = &r->held[k];
         if (!k && !loop->zero_grad_last)
             zero_grad(r);
         forward_backward(r);
+        if (!(r->s->keeps & PLIM_KEEP_LOSS))
+            let_go(r, &r->loss, 1);
+        let_batch_go(r);
     }
-    mark(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
+    mark_optimizer(r);
     if (r->s->clip)
         plim_optim_clip(&r->optim);
+}
+
+static void train_step(run *r)
+{
+    bool runs_model = r->s->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL;
+    if (runs_model)
+        fetch(r, 1);
+    else
+        passes(r);
     plim_optim_step(&r->optim);
     if (r->s->ema.optim) {
         mark(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
         plim_optim_step(&r->ema);
     }
-    if (loop->zero_grad_last)
+    if (r->s->loop->zero_grad_last)
         zero_grad(r);
+    if (runs_model)
+        let_batch_go(r);
 }
 
 static void infer_step(run *r)

@@ -35,8 +35,7 @@ static void test_ema_rows(void **state)
     for (uint32_t i = 0; i < plim_ema_count(); i++) {
         const plim_optim *o = plim_ema_at(i);
         plim_optim_spec s;
-        CHECK(o->name,
-              o->step && o->at_start && *o->impls && *o->defaults && *o->doc && *o->src);
+        CHECK(o->name, o->step && o->flags && *o->impls && *o->defaults && *o->doc && *o->src);
         CHECK(o->name, !plim_ema_parse(plim_str_of(o->name), &s, NULL) && s.optim == o);
     }
 }

@@ -12,9 +12,13 @@ out: they are the machine's, not the optimizer's.
     case OPTIMIZER,OPTIONS       as plimsoll's --optimizer; clip: clip_grad_norm_
     step N: +BYTES -BYTES ...     0: the constructor
     end | error TEXT             what PyTorch said to it
+    held OPTIMIZER,OPTIONS: N    pairs of vectors that L-BFGS remembers after each step, with real numbers
     loop SETTINGS                a training loop; its step 0 is the loading. net: of ../torch/nets.py; ema: as plimsoll's --ema, last
 """
+import contextlib
+import itertools
 import json
+import linecache
 import os
 import pathlib
 import subprocess
@@ -55,15 +59,20 @@ VARIANTS = [
     ("adam", "Adam", BOTH, HALF, ["", "weight_decay=0.1"]),
     ("adagrad", "Adagrad", BOTH, HALF, [""]),
     ("sparse_adam", "SparseAdam", ONE, MIXED, [""]),
+    ("lbfgs", "LBFGS", ONE, MIXED, ["max_iter=4", "max_iter=4,history_size=5", "max_iter=2", "max_iter=5,max_eval=3", "max_iter=1,history_size=1", "max_iter=4,strong_wolfe=1", "max_iter=4,maximize=1",
+                                    "max_iter=3,strong_wolfe=1,history_size=2"]),
+    ("lbfgs", "LBFGS", ONE, MATRICES, ["max_iter=6,history_size=3"]),
 ]
 LOOPS = ["", "accumulate=3", "zeros=1", "clip=1", "accumulate=2,zeros=1", "accumulate=2,clip=1"]
 LOOPS += [f"net=frozen,ema={e}" for e in (
     "averaged", "averaged,use_buffers=1", "averaged,impl=forloop", "averaged,use_buffers=1,impl=forloop", "lerp", "lerp,buffers=1", "timm_v2", "diffusers", "diffusers,impl=foreach")]
 LOOPS += ["ema=averaged", "accumulate=2,clip=1,ema=diffusers", "net=shared,ema=averaged", "net=shared,ema=lerp", "net=lstm,steps=0,ema=averaged", "net=scattered,steps=0,ema=averaged",
           "net=vit_b_16,steps=0,ema=averaged", "net=vit_b_16,steps=0,ema=lerp"]
+LOOPS += ["lbfgs=3", "lbfgs=4,clip=1", "lbfgs=3,strong_wolfe=1,ema=lerp", "net=frozen,lbfgs=4,zeros=1"]
+HELD = ["strong_wolfe=1,max_iter=4,max_eval=20", "strong_wolfe=1,max_iter=4,max_eval=20,history_size=5", "lr=0.001,max_iter=4", "lr=0.001,max_iter=2", "lr=0.001,max_iter=5,max_eval=3,history_size=3"]
 CLIPPED = ["f32 30,100 100 77,50", "f32 300,500 7 70000", "bf16 300,500 64", "f32 5"]
-FLAGS = {"nesterov", "amsgrad", "maximize", "centered", "capturable", "decoupled_weight_decay"}
-WHOLE = {"ns_steps"}
+FLAGS = {"strong_wolfe", "nesterov", "amsgrad", "maximize", "centered", "capturable", "decoupled_weight_decay"}
+WHOLE = {"ns_steps", "max_iter", "max_eval", "history_size"}
 
 
 def options(text):
@@ -72,6 +81,26 @@ def options(text):
         key, value = part.split("=")
         out[key] = bool(int(value)) if key in FLAGS else int(value) if key in WHOLE else float(value)
     return out
+
+
+@contextlib.contextmanager
+def looked_at(torch, name):
+    """What Python sees of numbers on the card, where no kernel has computed them."""
+    old = {k: getattr(torch.Tensor, k) for k in ("item", "__bool__", "__float__")}
+    losses = itertools.count()
+    if name == "asgd":  # 1 in its first million steps
+        torch.Tensor.item = lambda t: 1.0
+    if name == "lbfgs":  # curvature enough for the history, each condition for stopping unmet, the first trial of a line search good
+        def condition(t):
+            frame = sys._getframe(1)
+            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+            return "ys >" in line or "abs(gtd_new) <=" in line
+
+        torch.Tensor.__bool__ = condition
+        torch.Tensor.__float__ = lambda t: -float(next(losses))
+    yield
+    for k, f in old.items():
+        setattr(torch.Tensor, k, f)
 
 
 class Recorder:
@@ -108,20 +137,21 @@ def record(torch, rec, name, cls, shapes, text, impl):
         kw |= {"foreach": impl[0] == "foreach"} if impl[0] != "fused" else {"fused": True}
     if name not in ("sparse_adam", "muon", "adafactor"):
         kw["lr"] = 1e-3
-    item = torch.Tensor.item
-    if name == "asgd":  # looks at what a kernel has computed: 1 in its first million steps
-        torch.Tensor.item = lambda t: 1.0
+    if kw.pop("strong_wolfe", False):
+        kw["line_search_fn"] = "strong_wolfe"
+    loss = torch.zeros((), device="cuda")
+    closure = [lambda: loss] if name == "lbfgs" else []
     rec.say("case " + ",".join(filter(None, [name, text, f"impl={impl[0]}" if len(impl) > 1 else ""])))
-    try:
-        rec.say("step 0")
-        opt = getattr(torch.optim, cls)(params, **kw)
-        for k in range(1, 8 if name == "radam" else 4):  # RAdam changes its ways at step 6
-            rec.say(f"step {k}")
-            opt.step()
-        rec.say("end")
-    except Exception as e:
-        rec.say("error " + str(e).splitlines()[0])
-    torch.Tensor.item = item
+    with looked_at(torch, name):
+        try:
+            rec.say("step 0")
+            opt = getattr(torch.optim, cls)(params, **kw)
+            for k in range(1, 8 if name == "radam" else 4):  # RAdam changes its ways at step 6
+                rec.say(f"step {k}")
+                opt.step(*closure)
+            rec.say("end")
+        except Exception as e:
+            rec.say("error " + str(e).splitlines()[0])
 
 
 def record_clip(torch, rec, shapes):
@@ -170,6 +200,32 @@ def make_ema(torch, model, text):
     return update
 
 
+def record_closures(torch, rec, options, model, follow, params, host):
+    """The same with LBFGS: its step runs the model."""
+    nn = torch.nn
+    opt = torch.optim.LBFGS(params, max_iter=int(options["lbfgs"]), line_search_fn="strong_wolfe" if "strong_wolfe" in options else None)
+
+    def closure():
+        opt.zero_grad(set_to_none="zeros" not in options)
+        out = model(x)
+        loss = nn.functional.cross_entropy(out, y)
+        loss.backward()
+        time.sleep(0.01)
+        if "clip" in options:
+            nn.utils.clip_grad_norm_(params, 1.0)
+        return loss
+
+    x = y = None
+    for k in range(1, 4):
+        rec.say(f"step {k}")
+        new = [t.cuda() for t in host]
+        x = new.pop(0)
+        y = new.pop(0)
+        opt.step(closure)
+        follow()
+    rec.say("end")
+
+
 def record_loop(torch, rec, text):
     """Three steps of Adam on a net, by default mlp:10,20,5:relu, with so many passes for each."""
     import nets
@@ -187,7 +243,12 @@ def record_loop(torch, rec, text):
     rec.say("step 0")
     model = model.cuda()
     follow = make_ema(torch, model, ema) if ema else lambda: None
-    opt = torch.optim.Adam([p for p in model.parameters() if p.requires_grad])
+    params = [p for p in model.parameters() if p.requires_grad]
+    if "lbfgs" in options:
+        with looked_at(torch, "lbfgs"):
+            record_closures(torch, rec, options, model, follow, params, host)
+        return
+    opt = torch.optim.Adam(params)
     x = y = out = loss = None
     for k in range(1, 1 + int(options.get("steps", 3))):
         rec.say(f"step {k}")
@@ -208,6 +269,33 @@ def record_loop(torch, rec, text):
     rec.say("end")
 
 
+def rosenbrock(x):
+    return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+
+def record_held(torch, text):
+    """How much LBFGS remembers after each of five steps, on a CPU, of a function that it can improve for long."""
+    kw = options(text)
+    if kw.pop("strong_wolfe", False):
+        kw["line_search_fn"] = "strong_wolfe"
+    x = torch.nn.Parameter(torch.linspace(-1.2, 0.5, 40))
+    opt = torch.optim.LBFGS([x], **kw)
+
+    def closure():
+        opt.zero_grad()
+        loss = rosenbrock(x)
+        loss.backward()
+        return loss
+
+    counts = []
+    for _ in range(5):
+        opt.step(closure)
+        state = opt.state[x]
+        assert len(state["old_dirs"]) == len(state["old_stps"]) == len(state["ro"]) and all(v.numel() == 40 for v in state["old_dirs"] + state["old_stps"])
+        counts.append(len(state["old_dirs"]))
+    return f"held lbfgs,{text}: " + " ".join(map(str, counts))
+
+
 def inside():
     import torch
 
@@ -226,7 +314,8 @@ def inside():
         record_loop(torch, rec, text)
     for sizes in CLIPPED:
         record_clip(torch, rec, sizes)
-    pathlib.Path(os.environ["PLIMSOLL_RECORD"]).write_text("# recorded by record.py\n" + "\n".join(rec.lines()) + "\n")
+    held = [record_held(torch, text) for text in HELD]
+    pathlib.Path(os.environ["PLIMSOLL_RECORD"]).write_text("# recorded by record.py\n" + "\n".join([*rec.lines(), *held]) + "\n")
 
 
 def main():

@@ -1,0 +1,225 @@
+/* lbfgs.c -- L-BFGS, which runs the model within its step.
+ *
+ * How many iterations a step takes, and which of them are remembered, depends on the
+ * numbers.  Here it takes as many as it may, each is remembered and, with
+ * strong_wolfe, each line search ends with its first trial.  What is remembered is
+ * estimated: one pair at least, all of them at most.  Single numbers on the card that
+ * are gone within an iteration are left out.
+ * src: torch/optim/lbfgs.py */
+#include "op/rules.h"
+#include "optim/part.h"
+
+enum { MAX_ITERATIONS = 1000, MAX_HISTORY = 1000 };
+enum { X_INIT = 1, X_NEXT, ZEROS }; /* lists; clipping within the closure has 0 */
+
+typedef struct memory {
+    plim_t dir, stp, ro;
+} memory;
+
+/* What is kept from step to step. */
+typedef struct lbfgs {
+    plim_meta flat; /* all parameters, one after the other */
+    plim_t d, prev; /* direction, gradient before */
+    memory *old;    /* [history] the oldest first */
+    plim_t *al;     /* [history] */
+    uint32_t n, history, max_iter, max_eval;
+} lbfgs;
+
+/* ---- options -------------------------------------------------------------------------- */
+
+static uint32_t whole(plim_optim_run *r, const char *option, uint32_t most)
+{
+    double v = plim_optim_option(r->spec, option);
+    if (v >= 1 && v <= most)
+        return (uint32_t)v;
+    plim_m_fail(r->m, PLIM_EUSAGE, "optimizer option '%s' is %g, not in 1..%u", option, v,
+                (unsigned)most);
+    return 1;
+}
+
+static void flat_meta(plim_optim_run *r, plim_meta *out)
+{
+    uint64_t total = 0, n;
+    plim_dtype t = r->n ? plim_m_meta(r->m, r->params[0].leaf)->dtype : PLIM_F32;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const plim_meta *m = plim_m_meta(r->m, r->params[i].leaf);
+        if (m->dtype != t)
+            plim_m_fail(r->m, PLIM_EUNSUPPORTED,
+                        "lbfgs is followed for parameters of one type only, '" PLIM_STR_FMT
+                        "' has another",
+                        PLIM_STR_ARG(r->params[i].name));
+        if (plim_meta_numel(m, &n))
+            total = plim_sat_add(total, n);
+    }
+    *out = plim_meta_make(t, 1, (int64_t[]){(int64_t)PLIM_MIN(total, (uint64_t)INT64_MAX)});
+}
+
+static lbfgs *begin(plim_optim_run *r)
+{
+    lbfgs *l = PLIM_NEW(r->arena, lbfgs);
+    if (l) {
+        l->history = whole(r, "history_size", MAX_HISTORY);
+        l->max_iter = whole(r, "max_iter", MAX_ITERATIONS);
+        l->max_eval = plim_optim_on(r, "max_eval") ? whole(r, "max_eval", MAX_ITERATIONS)
+                                                   : l->max_iter * 5 / 4;
+        l->old = PLIM_NEW_N(r->arena, memory, l->history);
+        l->al = PLIM_NEW_N(r->arena, plim_t, l->history);
+        flat_meta(r, &l->flat);
+    }
+    if (!l || !l->old || !l->al) {
+        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return NULL;
+    }
+    return l;
+}
+
+/* ---- flat vectors ------------------------------------------------------------------------ */
+
+static plim_t flat(plim_optim_run *r, const lbfgs *l, const char *role, plim_category c)
+{
+    plim_m_place(r->m, PLIM_NONE, PLIM_STR(""), role, c);
+    return plim_m_empty(r->m, &l->flat);
+}
+
+static plim_t temporary(plim_optim_run *r, const lbfgs *l, const char *role)
+{
+    return flat(r, l, role, PLIM_CAT_TEMPORARY);
+}
+
+/* The first is exact: an iteration has its own pair, remembered or not. */
+static plim_t remembered(plim_optim_run *r, const lbfgs *l, const plim_meta *meta,
+                         const char *role)
+{
+    plim_m_place(r->m, PLIM_NONE, PLIM_STR(""), role, PLIM_CAT_OPTIMIZER_STATE);
+    return l->n ? plim_m_empty_maybe(r->m, meta) : plim_m_empty(r->m, meta);
+}
+
+/* x.abs().max(), of which the result is one of the numbers left out */
+static void largest(plim_optim_run *r, const lbfgs *l)
+{
+    plim_t t = temporary(r, l, "abs");
+    plim_reduce_scratch(r->m, &l->flat, 1);
+    plim_m_drop(r->m, t);
+}
+
+/* _gather_flat_grad: zeros stand for a gradient that is not there */
+static plim_t gathered(plim_optim_run *r, const lbfgs *l)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!plim_m_grad(r->m, r->params[i].leaf))
+            r->params[i].tmp[ZEROS] = plim_optim_like(r, &r->params[i], "zeros");
+    plim_t t = temporary(r, l, "flat_grad");
+    plim_optim_list_free(r, ZEROS);
+    return t;
+}
+
+static void closure(plim_optim_run *r) { plim_m_drop(r->m, r->closure(r->ud)); }
+
+/* ---- an iteration ------------------------------------------------------------------------- */
+
+/* y and s join what is remembered; q, and the direction that follows from it all. */
+static plim_t direction(plim_optim_run *r, lbfgs *l, plim_t *q)
+{
+    plim_meta number = plim_meta_make(l->flat.dtype, 0, NULL);
+    memory fresh = {.dir = remembered(r, l, &l->flat, "old_dirs"),
+                    .stp = remembered(r, l, &l->flat, "old_stps")};
+    if (l->n == l->history) {
+        plim_m_drop(r->m, l->old[0].dir);
+        plim_m_drop(r->m, l->old[0].stp);
+        plim_m_drop(r->m, l->old[0].ro);
+        memmove(l->old, l->old + 1, --l->n * sizeof *l->old);
+    }
+    l->old[l->n++] = fresh;
+    l->old[l->n - 1].ro = remembered(r, l, &number, "ro");
+    plim_optim_set(r, q, temporary(r, l, "q"));
+    if (!l->al[l->n - 1])
+        l->al[l->n - 1] = remembered(r, l, &number, "al");
+    return flat(r, l, "d", PLIM_CAT_OPTIMIZER_STATE);
+}
+
+static void copy_parameters(plim_optim_run *r)
+{
+    for (uint32_t i = 0; i < r->n; i++)
+        r->params[i].tmp[X_NEXT] = plim_optim_like(r, &r->params[i], "x_init");
+    plim_optim_list_free(r, X_INIT);
+    for (uint32_t i = 0; i < r->n; i++) {
+        r->params[i].tmp[X_INIT] = r->params[i].tmp[X_NEXT];
+        r->params[i].tmp[X_NEXT] = 0;
+    }
+}
+
+/* _strong_wolfe */
+static void search(plim_optim_run *r, const lbfgs *l, plim_t *grad)
+{
+    copy_parameters(r);
+    largest(r, l);
+    plim_t g = temporary(r, l, "g");
+    closure(r);
+    plim_t next = gathered(r, l);
+    plim_m_drop(r->m, g);
+    plim_optim_set(r, grad, next);
+    largest(r, l);
+}
+
+/* d.mul(t).abs().max() */
+static void progress(plim_optim_run *r, const lbfgs *l)
+{
+    plim_t product = temporary(r, l, "d * t"), t = temporary(r, l, "abs");
+    plim_m_drop(r->m, product);
+    plim_reduce_scratch(r->m, &l->flat, 1);
+    plim_m_drop(r->m, t);
+}
+
+static void iterate(plim_optim_run *r, lbfgs *l, plim_t *grad, plim_t *d, plim_t *q)
+{
+    bool wolfe = plim_optim_on(r, "strong_wolfe");
+    for (uint32_t i = 1, evals = 1; !plim_m_bad(r->m); i++, evals++) {
+        plim_optim_set(
+            r, d, l->prev ? direction(r, l, q) : flat(r, l, "d", PLIM_CAT_OPTIMIZER_STATE));
+        if (!l->prev) {
+            l->prev = flat(r, l, "prev_flat_grad", PLIM_CAT_OPTIMIZER_STATE);
+            largest(r, l); /* flat_grad.abs().sum() */
+        }
+        if (wolfe) {
+            search(r, l, grad);
+        } else if (i < l->max_iter) {
+            closure(r);
+            plim_optim_set(r, grad, gathered(r, l));
+            largest(r, l);
+        }
+        if (i >= l->max_iter || evals + 1 >= l->max_eval)
+            return;
+        progress(r, l);
+    }
+}
+
+void plim_optim_lbfgs(plim_optim_run *r)
+{
+    lbfgs *l = r->own ? r->own : begin(r);
+    if (!(r->own = l) || plim_m_bad(r->m))
+        return;
+    plim_t loss = r->closure(r->ud), grad = gathered(r, l), q = 0;
+    plim_t d = plim_m_ref(r->m, l->d); /* the state has it until the step ends */
+    largest(r, l);
+    iterate(r, l, &grad, &d, &q);
+    plim_optim_set(r, &l->d, d);
+    plim_m_drop(r->m, grad);
+    plim_m_drop(r->m, q);
+    plim_optim_list_free(r, X_INIT);
+    plim_m_drop(r->m, loss);
+}
+
+/* Until what is remembered grows no more. */
+int plim_optim_lbfgs_steps(const plim_optim_spec *s)
+{
+    double history = plim_optim_option(s, "history_size"), most = 1,
+           iterations = plim_optim_option(s, "max_iter"),
+           evals = plim_optim_option(s, "max_eval");
+    if (!(history >= 1 && history <= MAX_HISTORY && iterations >= 1 &&
+          iterations <= MAX_ITERATIONS))
+        return 1; /* the step will say so */
+    if (!(evals >= 1))
+        evals = (double)((int)iterations * 5 / 4);
+    most = PLIM_MAX(1, PLIM_MIN(iterations, evals - 1));
+    return (int)((history + most) / most) + 1;
+}
