@@ -1,4 +1,5 @@
 """api.py -- what a script may ask of torch.cuda, and what a pretend GPU must say."""
+import copy
 import io
 import pickle
 import tempfile
@@ -125,6 +126,14 @@ file = io.BytesIO()
 torch.save(torch.nn.Linear(2, 2).cuda().state_dict(), file)
 file.seek(0)
 assert torch.load(file)["weight"].is_cuda
+
+# copies: of a buffer, its storage
+before = cuda.memory_stats()["requested_bytes.all.current"]
+norm = torch.nn.BatchNorm1d(100).cuda()
+copied = copy.deepcopy(norm)
+assert copied.running_mean.is_cuda and copied.running_mean.data_ptr() != norm.running_mean.data_ptr()
+assert copied.running_var.tolist() == [1.0] * 100
+assert cuda.memory_stats()["requested_bytes.all.current"] - before == 2 * (4 * 400 + 8)
 
 # modules whose arguments are no tensors
 packed = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 3, 8, device="cuda"), [5, 3, 2])

@@ -890,6 +890,17 @@ def storage_to(torch, to):
     return run
 
 
+def storage_clone(torch, clone):
+    """UntypedStorage.clone, for the same reason: deepcopy of a buffer asks for one."""
+    @functools.wraps(clone)
+    def run(self):
+        if self.device.type != "cuda":
+            return clone(self)
+        whole = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
+        return whole.clone().untyped_storage()
+    return run
+
+
 def no_nccl():
     """init_process_group would say that NCCL was not built in."""
     distributed = sys.modules.get("torch.distributed")
@@ -954,6 +965,7 @@ class Run:
             faulthandler.enable()  # says who read the card's memory, which is not there
         storage = torch.UntypedStorage
         storage.to = storage_to(torch, storage.to)
+        storage.clone = storage_clone(torch, storage.clone)
         storage.cuda = lambda self, device=None, non_blocking=False: self.to(device="cuda")
         self.story.watch_errors()
         self.story.watch_exit()
