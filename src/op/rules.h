@@ -60,6 +60,13 @@ plim_t plim_at_mul(plim_machine *m, plim_t a, plim_t b, bool inplace);
 plim_t plim_at_square(plim_machine *m, plim_t x); /* pow(x, 2), which autocast widens */
 plim_t plim_at_rsqrt(plim_machine *m, plim_t x);
 
+/* ---- complex ------------------------------------------------------------ */
+bool plim_is_complex(const plim_machine *m, plim_t t);
+/* conj(t) as an op gets it that does not know the conjugate bit: a copy; t, if real. */
+plim_t plim_resolved_conj(plim_machine *m, plim_t t);
+/* at::real of a complex t, without autograd: a view. */
+plim_t plim_real_part(plim_machine *m, plim_t t);
+
 /* ---- reduce ------------------------------------------------------------- */
 plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep);
 plim_t plim_at_mean(plim_machine *m, plim_t x, uint32_t mask); /* the dims stay, as 1 */

@@ -190,12 +190,24 @@ void plim_run_diff(plim_call *c)
 /* Saved tensors go in the order of their names. */
 enum { SAVED_OTHER, SAVED_SELF };
 
+/* g * conj(factor); for a real input of a complex product the real part of that */
+static plim_t mul_grad(plim_machine *m, plim_t g, plim_t factor, plim_dtype want)
+{
+    plim_t conj = plim_resolved_conj(m, factor), product = plim_iter_out(m, g, conj);
+    plim_m_drop(m, conj);
+    if (plim_dtype_rows[want].is_complex || !plim_is_complex(m, product))
+        return product;
+    plim_t real = plim_real_part(m, product);
+    plim_m_drop(m, product);
+    return real;
+}
+
 static void mul_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     if (plim_m_wants(m, n, 1))
-        dx[1] = plim_iter_out(m, g[0], plim_m_saved(m, n, SAVED_SELF));
+        dx[1] = mul_grad(m, g[0], plim_m_saved(m, n, SAVED_SELF), n->in_meta[1].dtype);
     if (plim_m_wants(m, n, 0))
-        dx[0] = plim_iter_out(m, g[0], plim_m_saved(m, n, SAVED_OTHER));
+        dx[0] = mul_grad(m, g[0], plim_m_saved(m, n, SAVED_OTHER), n->in_meta[0].dtype);
 }
 static const plim_grad_fn mul_fn = {"MulBackward0", mul_backward};
 
