@@ -43,6 +43,7 @@ plim_t plim_at_expand(plim_machine *m, plim_t x, int32_t rank, const int64_t *di
 plim_t plim_at_unsqueeze(plim_machine *m, plim_t x, int32_t dim);
 plim_t plim_at_squeeze(plim_machine *m, plim_t x, int32_t dim);
 plim_t plim_at_narrow(plim_machine *m, plim_t x, int32_t dim, int64_t length);
+plim_t plim_at_pad(plim_machine *m, plim_t x, uint32_t n, const int64_t *pad); /* constant */
 plim_t plim_at_cat(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim);
 plim_t plim_at_contiguous(plim_machine *m, plim_t x);
 plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout);

@@ -75,7 +75,7 @@ static plim_t sdpa_bshd(plim_machine *m, plim_t t)
 }
 
 /* What all kernels but the plain one keep: out[0..3] as the kernel made them. */
-static plim_t sdpa_keep(plim_machine *m, plim_gnode *n, const plim_t in[3], plim_t mask,
+static plim_t sdpa_keep(plim_machine *m, plim_gnode *n, const plim_t *in, plim_t mask,
                         plim_t out[4])
 {
     static const uint32_t slot[4] = {S_OUT, S_LSE, S_SEED, S_OFFSET};
@@ -330,7 +330,7 @@ void plim_kernel_efficient_backward(plim_call *c)
 static void efficient_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     efficient_backward_kernel(m, g[0], plim_m_saved(m, n, S_Q), plim_m_saved(m, n, S_K),
-                              plim_m_saved(m, n, S_V), false, dx);
+                              plim_m_saved(m, n, S_V), plim_m_wants(m, n, S_MASK), dx);
 }
 static const plim_grad_fn efficient_fn = {"ScaledDotProductEfficientAttentionBackward0",
                                           efficient_backward};
@@ -356,30 +356,37 @@ static plim_t additive_mask(plim_machine *m, plim_t mask, plim_dtype t)
     return add;
 }
 
-/* Where a row of the mask does not start at a multiple of 8 elements, the last
- * dim is padded to one.  src: attention.cpp preprocess_mask, pad_bias */
-static plim_t efficient_mask(plim_machine *m, plim_t mask, plim_dtype t)
+/* Where a row of the mask does not start at a multiple of 8 elements, the last dim is
+ * padded to one; then a mask for each head.
+ * src: attention.cpp preprocess_mask, pad_bias */
+static plim_t efficient_mask(plim_machine *m, plim_t mask, plim_t q, plim_t k, plim_t v)
 {
     enum { ALIGN = 8 };
-    plim_t add = additive_mask(m, mask, t);
+    if (!mask)
+        return 0;
+    sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    plim_t add = additive_mask(m, mask, plim_m_meta(m, q)->dtype);
     plim_meta x = *plim_m_meta(m, add);
     bool aligned = !x.rank || x.stride[x.rank - 1] == 1;
     for (int32_t i = 0; i + 1 < x.rank; i++)
         aligned = aligned && x.stride[i] % ALIGN == 0;
-    if (aligned)
-        return add;
-    x.dim[x.rank - 1] += ALIGN - x.dim[x.rank - 1] % ALIGN;
-    plim_t padded = plim_m_empty_contig(m, x.dtype, x.rank, x.dim);
+    if (!aligned) {
+        int64_t last = x.dim[x.rank - 1], pad[2] = {0, ALIGN - last % ALIGN};
+        plim_t padded = plim_at_pad(m, add, 2, pad);
+        plim_m_drop(m, add);
+        add = plim_at_narrow(m, padded, x.rank - 1, last);
+        plim_m_drop(m, padded);
+    }
+    plim_t each = plim_at_expand(m, add, 4, (int64_t[]){d.B, d.H, d.Sq, d.Sk});
     plim_m_drop(m, add);
-    return padded;
+    return each;
 }
 
 static plim_t sdpa_efficient(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t mask,
                              bool dropout)
 {
-    plim_t in[3] = {q, k, v}, out[4];
-    plim_t bias = efficient_mask(m, mask, plim_m_meta(m, q)->dtype);
-    plim_gnode *n = plim_m_node(m, &efficient_fn, 3, in);
+    plim_t bias = efficient_mask(m, mask, q, k, v), in[4] = {q, k, v, bias}, out[4];
+    plim_gnode *n = plim_m_node(m, &efficient_fn, 4, in);
     efficient_kernel(m, q, k, v, n != NULL, dropout, out);
     return sdpa_keep(m, n, in, bias, out);
 }

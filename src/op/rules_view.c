@@ -1027,18 +1027,14 @@ void plim_run_channel_shuffle(plim_call *c)
 /* reflect and replicate save x for its size; constant saves nothing */
 static const plim_grad_fn pad_fn = {"ConstantPadNdBackward0", copy_backward};
 
-void plim_run_pad(plim_call *c)
+static plim_t pad_with(plim_machine *m, plim_t x, uint32_t n, const int64_t *pad, bool keep)
 {
-    plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0);
     const plim_meta *xm = plim_m_meta(m, x);
     plim_meta out = *xm;
-    int64_t pad[2 * PLIM_MAX_RANK];
-    uint32_t n = plim_arg_ints(c, 1, pad, PLIM_COUNT(pad), 1);
     if (n % 2 || (int32_t)n / 2 > xm->rank) {
         plim_m_fail(m, PLIM_ESHAPE, "pad has %u numbers for rank %d", (unsigned)n,
                     (int)xm->rank);
-        return;
+        return 0;
     }
     for (uint32_t i = 0; i < n / 2; i++) /* pairs from the last dim backwards */
         out.dim[xm->rank - 1 - (int32_t)i] += pad[2 * i] + pad[2 * i + 1];
@@ -1046,13 +1042,26 @@ void plim_run_pad(plim_call *c)
         plim_meta_channels_last(&out);
     else
         plim_meta_contiguous(&out);
-    plim_str mode = plim_arg_string(c, 2);
     plim_gnode *node = plim_m_node(m, &pad_fn, 1, &x);
-    if (mode.n && !plim_str_is(mode, "constant"))
+    if (keep)
         plim_m_save(m, node, 0, x);
     plim_t y = plim_m_empty(m, &out);
     plim_m_output(m, node, 0, y);
-    plim_ret(c, y);
+    return y;
+}
+
+plim_t plim_at_pad(plim_machine *m, plim_t x, uint32_t n, const int64_t *pad)
+{
+    return pad_with(m, x, n, pad, false);
+}
+
+void plim_run_pad(plim_call *c)
+{
+    int64_t pad[2 * PLIM_MAX_RANK];
+    uint32_t n = plim_arg_ints(c, 1, pad, PLIM_COUNT(pad), 1);
+    plim_str mode = plim_arg_string(c, 2);
+    plim_ret(c, pad_with(c->m, plim_arg_tensor(c, 0), n, pad,
+                         mode.n && !plim_str_is(mode, "constant")));
 }
 
 /* Part of a copy replaced.  self: g with zeros there; src: that part of g.

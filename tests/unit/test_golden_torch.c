@@ -39,13 +39,15 @@ typedef enum difference {
 static const struct exception {
     const char *op;
     difference is;
+    const char *net; /* NULL: in any */
 } otherwise[] = {
-    {"aten.log_sigmoid.default", CPU_SECOND},
-    {"aten.dropout.default", CPU_MASK},
-    {"aten.channel_shuffle.default", CPU_COPY},
-    {"aten.scaled_dot_product_attention.default", NUMBERS},
-    {"aten.cross_entropy_loss.default", NUMBERS},
-    {"aten.rms_norm.default", CARD_KERNEL},
+    {"aten.log_sigmoid.default", CPU_SECOND, NULL},
+    {"aten.dropout.default", CPU_MASK, NULL},
+    {"aten.channel_shuffle.default", CPU_COPY, NULL},
+    {"aten.scaled_dot_product_attention.default", NUMBERS, NULL},
+    {"aten.cross_entropy_loss.default", NUMBERS, NULL},
+    {"aten.rms_norm.default", CARD_KERNEL, NULL},
+    {"aten.scaled_dot_product_attention.default", CARD_KERNEL, "biased_attention"},
 };
 
 /* ---- a recording -------------------------------------------------------------------- */
@@ -72,7 +74,7 @@ static bool excepted(net *t, plim_str op, difference is)
 {
     for (size_t i = 0; i < PLIM_COUNT(otherwise); i++) {
         const struct exception *x = &otherwise[i];
-        if (x->is == is && plim_str_is(op, x->op)) {
+        if (x->is == is && plim_str_is(op, x->op) && (!x->net || !strcmp(x->net, t->name))) {
             t->used[i] = true;
             return true;
         }
