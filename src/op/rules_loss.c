@@ -88,14 +88,24 @@ static plim_t scaled(plim_machine *m, plim_t x, plim_t kept)
     return y;
 }
 
+/* The weight of each class, beside x's other dims. */
+static plim_t weight_along(plim_machine *m, plim_t weight, plim_t x)
+{
+    int32_t rank = plim_m_meta(m, x)->rank;
+    int64_t dim[PLIM_MAX_RANK];
+    for (int32_t i = 0; i < rank; i++)
+        dim[i] = i == (rank > 1) ? -1 : 1;
+    return plim_at_view(m, weight, rank, dim);
+}
+
 static uint32_t class_dim(const plim_machine *m, plim_t x)
 {
     return plim_m_meta(m, x)->rank > 1 ? 1u << 1 : 1u;
 }
 
-/* Probabilities as target: -(log_softmax * target).sum() / N, one expression whose
- * temporaries live to its end.  src: LossNLL.cpp cross_entropy_loss_prob_target */
-static plim_t cross_entropy_soft(plim_machine *m, plim_t logp, plim_t target,
+/* Probabilities as target: -(log_softmax * target * weight).sum() / N, one expression
+ * whose temporaries live to its end.  src: LossNLL.cpp cross_entropy_loss_prob_target */
+static plim_t cross_entropy_soft(plim_machine *m, plim_t logp, plim_t target, plim_t weight,
                                  int64_t reduction, bool smooth)
 {
     plim_t given = plim_m_ref(m, target);
@@ -105,11 +115,17 @@ static plim_t cross_entropy_soft(plim_machine *m, plim_t logp, plim_t target,
         given = plim_iter_out(m, less, 0);
         plim_m_drop(m, less);
     }
-    plim_t product = plim_at_mul(m, logp, given, false);
+    plim_t part = plim_at_mul(m, logp, given, false), product = plim_m_ref(m, part);
+    if (weight) {
+        plim_t along = weight_along(m, weight, logp);
+        plim_m_drop(m, product);
+        product = plim_at_mul(m, part, along, false);
+        plim_m_drop(m, along);
+    }
     plim_t sum = reduction == REDUCTION_NONE
                      ? plim_at_sum(m, product, class_dim(m, logp), false)
                      : plim_at_sum_all(m, product);
-    plim_t y = scaled(m, sum, 0), all[] = {sum, product, given};
+    plim_t y = scaled(m, sum, 0), all[] = {sum, product, part, given};
     if (reduction == REDUCTION_MEAN) {
         plim_t mean = scaled(m, y, 0);
         plim_m_drop(m, y);
@@ -127,28 +143,66 @@ static void unmask_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pli
 }
 static const plim_grad_fn unmask_fn = {"MaskedFillBackward0", unmask_backward};
 
+/* -(logp * weight).sum(classes) */
+static plim_t smooth_each(plim_machine *m, plim_t logp, plim_t weight)
+{
+    plim_t x = plim_m_ref(m, logp);
+    if (weight) {
+        plim_t along = weight_along(m, weight, logp);
+        plim_m_drop(m, x);
+        x = plim_at_mul(m, logp, along, false);
+        plim_m_drop(m, along);
+    }
+    plim_t sum = plim_at_sum(m, x, class_dim(m, logp), false), y = scaled(m, sum, 0);
+    plim_m_drop(m, sum);
+    plim_m_drop(m, x);
+    return y;
+}
+
+/* What the mean is over, where no target is ignored: the targets' number, or their
+ * weights' sum; out[] is what lives to the end of the expression. */
+enum { OVER_SUM, OVER_WEIGHTS, OVER_TARGETS, OVER_USED, OVER_COUNT };
+
+static void smooth_over(plim_machine *m, plim_t target, plim_t weight, plim_t out[OVER_COUNT])
+{
+    plim_meta flags = plim_meta_like(plim_m_meta(m, target), PLIM_BOOL);
+    uint64_t n = 0;
+    plim_meta_numel(&flags, &n);
+    out[OVER_USED] = plim_m_empty(m, &flags);
+    out[OVER_TARGETS] = out[OVER_WEIGHTS] = 0;
+    if (weight) { /* weight.gather(0, target.masked_select(used)).sum() */
+        plim_nonzero_inside(m, n);
+        plim_t where = plim_m_empty_contig(m, PLIM_I64, 1, (int64_t[]){(int64_t)n});
+        out[OVER_TARGETS] = plim_m_empty_contig(m, PLIM_I64, 1, (int64_t[]){(int64_t)n});
+        plim_m_drop(m, where);
+        out[OVER_WEIGHTS] =
+            plim_m_empty_contig(m, plim_m_meta(m, weight)->dtype, 1, (int64_t[]){(int64_t)n});
+    }
+    out[OVER_SUM] = plim_at_sum_all(m, out[weight ? OVER_WEIGHTS : OVER_USED]);
+}
+
 /* (1 - smoothing) * nll + what all classes give, where the target is not ignored.
  * src: LossNLL.cpp cross_entropy_loss_label_smoothing */
-static plim_t cross_entropy_smooth(plim_machine *m, plim_t logp, plim_t target,
+static plim_t cross_entropy_smooth(plim_machine *m, plim_t logp, plim_t target, plim_t weight,
                                    int64_t reduction)
 {
-    plim_t hard = nll(m, logp, target, 0, reduction != REDUCTION_NONE);
-    plim_t sum = plim_at_sum(m, logp, class_dim(m, logp), false), each = scaled(m, sum, 0);
-    plim_m_drop(m, sum);
+    plim_t hard = nll(m, logp, target, weight, reduction != REDUCTION_NONE);
+    plim_t each = smooth_each(m, logp, weight);
     plim_meta flags = plim_meta_like(plim_m_meta(m, target), PLIM_BOOL);
-    plim_t ignored = plim_m_empty(m, &flags);
+    plim_t ignored = plim_m_empty(m, &flags), all = plim_m_ref(m, each);
     plim_gnode *n = plim_m_node(m, &unmask_fn, 1, &each);
     plim_m_save(m, n, 0, ignored);
     plim_m_rebase(m, n, each);
-    plim_t all = plim_m_ref(m, each);
     if (reduction != REDUCTION_NONE) {
-        plim_t used = reduction == REDUCTION_MEAN ? plim_m_empty(m, &flags) : 0;
-        plim_t count = used ? plim_at_sum_all(m, used) : 0, total = plim_at_sum_all(m, each);
+        plim_t over[OVER_COUNT] = {0};
+        if (reduction == REDUCTION_MEAN)
+            smooth_over(m, target, weight, over);
+        plim_t total = plim_at_sum_all(m, each);
         plim_m_drop(m, all);
-        all = count ? scaled(m, total, count) : plim_m_ref(m, total);
+        all = over[OVER_SUM] ? scaled(m, total, over[OVER_SUM]) : plim_m_ref(m, total);
         plim_m_drop(m, total);
-        plim_m_drop(m, count);
-        plim_m_drop(m, used);
+        for (int i = 0; i < OVER_COUNT; i++)
+            plim_m_drop(m, over[i]);
     }
     plim_t right = scaled(m, all, 0), left = scaled(m, hard, 0);
     plim_t y = plim_at_add(m, left, right, false);
@@ -163,13 +217,10 @@ static plim_t cross_entropy(plim_machine *m, plim_t x, plim_t target, plim_t wei
 {
     plim_t logp = plim_at_softmax(m, x, true), wide = plim_m_autocast_f32(m, logp), y;
     bool soft = plim_is_float(plim_m_meta(m, target)->dtype);
-    if (weight && (soft || smooth))
-        plim_m_fail(m, PLIM_EUNSUPPORTED, "%s with class weights has no rule",
-                    soft ? "a target of probabilities" : "label smoothing");
     if (soft)
-        y = cross_entropy_soft(m, logp, target, reduction, smooth);
+        y = cross_entropy_soft(m, logp, target, weight, reduction, smooth);
     else if (smooth)
-        y = cross_entropy_smooth(m, wide, target, reduction);
+        y = cross_entropy_smooth(m, wide, target, weight, reduction);
     else
         y = nll(m, wide, target, weight, reduction != REDUCTION_NONE);
     plim_m_drop(m, wide);
