@@ -183,24 +183,48 @@ static plim_t times_vector(plim_machine *m, plim_t a, plim_t vec)
 
 /* ---- addmm: mat1 (dx), mat2 (dW), self (bias) ------------------------------------- */
 
+enum { ADDMM_BETA, ADDMM_ALPHA }; /* in gnode.i: not 1 */
+
+/* maybe_multiply(t, number): t, or its product with a number that is not 1. */
+static plim_t times_number(plim_machine *m, plim_t t, bool number)
+{
+    if (!number)
+        return t;
+    plim_t product = plim_iter_out(m, t, 0);
+    plim_m_drop(m, t);
+    return product;
+}
+
 static void addmm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    if (plim_m_wants(m, n, 1))
-        dx[1] = grad_mat1(m, g[0], plim_m_saved(m, n, 1), &n->in_meta[1]);
-    if (plim_m_wants(m, n, 2))
-        dx[2] = grad_mat2(m, g[0], plim_m_saved(m, n, 0), &n->in_meta[2]);
-    if (plim_m_wants(m, n, 0))
-        dx[0] = plim_m_ref(m, g[0]); /* the engine sums it to the bias */
+    bool alpha = n->i[ADDMM_ALPHA] != 0;
+    if (plim_m_wants(m, n, 1)) {
+        plim_t product = grad_mat1(m, g[0], plim_m_saved(m, n, 1), &n->in_meta[1]);
+        dx[1] = times_number(m, product, alpha);
+    }
+    if (plim_m_wants(m, n, 2)) {
+        plim_t product = grad_mat2(m, g[0], plim_m_saved(m, n, 0), &n->in_meta[2]);
+        dx[2] = times_number(m, product, alpha);
+    }
+    if (plim_m_wants(m, n, 0)) /* the engine sums it to the bias */
+        dx[0] = times_number(m, plim_m_ref(m, g[0]), n->i[ADDMM_BETA]);
 }
 static const plim_grad_fn addmm_fn = {"AddmmBackward0", addmm_backward};
 static const plim_grad_fn baddbmm_fn = {"BaddbmmBackward0", addmm_backward};
 
-/* cuBLASLt serves a 1-d bias when both dims of the weight exceed 1.
- * src: facts caching-allocator.md 19.2 */
-static bool addmm_uses_lt(const plim_meta *bias, const plim_meta *w)
+/* A factor that is given and not 1. */
+static bool not_one(const plim_call *c, uint32_t slot)
 {
-    return bias->rank == 1 && plim_is_contiguous(bias) && w->rank == 2 && w->dim[0] > 1 &&
-           w->dim[1] > 1;
+    double factor = plim_arg_float(c, slot, 1.0);
+    return factor < 1.0 || factor > 1.0;
+}
+
+/* cuBLASLt serves a 1-d bias, times 1, when both dims of the weight exceed 1.
+ * src: facts caching-allocator.md 19.2 */
+static bool addmm_uses_lt(const plim_meta *bias, const plim_meta *w, bool beta)
+{
+    return !beta && bias->rank == 1 && plim_is_contiguous(bias) && w->rank == 2 &&
+           w->dim[0] > 1 && w->dim[1] > 1;
 }
 
 void plim_kernel_mm(plim_call *c)
@@ -211,27 +235,30 @@ void plim_kernel_addmm(plim_call *c)
 {
     plim_t bias = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2);
     gemm_inside(c->m, plim_arg_tensor(c, 1), w,
-                addmm_uses_lt(plim_m_meta(c->m, bias), plim_m_meta(c->m, w)));
+                addmm_uses_lt(plim_m_meta(c->m, bias), plim_m_meta(c->m, w), not_one(c, 3)));
 }
-static plim_t addmm(plim_machine *m, const plim_grad_fn *fn, plim_t bias, plim_t a, plim_t b)
+static plim_t addmm(plim_machine *m, const plim_grad_fn *fn, plim_t bias, plim_t a, plim_t b,
+                    bool beta, bool alpha)
 {
     plim_t in[3] = {bias, a, b};
     plim_gnode *n = plim_m_node(m, fn, 3, in);
     save_operands(m, n, 1, a, 0, b, 1);
-    plim_t y = gemm(m, a, b, addmm_uses_lt(plim_m_meta(m, bias), plim_m_meta(m, b)));
+    if (n) {
+        n->i[ADDMM_BETA] = beta;
+        n->i[ADDMM_ALPHA] = alpha;
+    }
+    plim_t y = gemm(m, a, b, addmm_uses_lt(plim_m_meta(m, bias), plim_m_meta(m, b), beta));
     plim_m_output(m, n, 0, y);
     return y;
 }
-void plim_run_addmm(plim_call *c)
+
+static void run_addmm(plim_call *c, const plim_grad_fn *fn)
 {
-    plim_ret(c, addmm(c->m, &addmm_fn, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
-                      plim_arg_tensor(c, 2)));
+    plim_ret(c, addmm(c->m, fn, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                      plim_arg_tensor(c, 2), not_one(c, 3), not_one(c, 4)));
 }
-void plim_run_baddbmm(plim_call *c)
-{
-    plim_ret(c, addmm(c->m, &baddbmm_fn, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
-                      plim_arg_tensor(c, 2)));
-}
+void plim_run_addmm(plim_call *c) { run_addmm(c, &addmm_fn); }
+void plim_run_baddbmm(plim_call *c) { run_addmm(c, &baddbmm_fn); }
 
 /* ---- matmul: fold to mm, or expand to bmm ------------------------------------------ */
 
@@ -668,31 +695,109 @@ void plim_run_einsum(plim_call *c)
 
 /* ---- grouped products: rows of x, each by the matrix of its expert ------------------- */
 
+enum { GROUPED_MAT2, GROUPED_OFFS, GROUPED_SELF };
+
+/* CUTLASS for bf16 on sm_90: sizes, pointers and strides of the groups, and four tensor
+ * maps for each SM.  src: GroupMM.cu bf16bf16_grouped_gemm_impl_sm90_sm100;
+ * tests/golden/cuda */
+static void grouped_inside(plim_machine *m, plim_t a, plim_t b, plim_t offs)
+{
+    enum { SHAPE = 12, POINTER = 8, OPERANDS = 3, MAPS = 4 * 128 };
+    if (plim_m_world(m)->cc != 90 || plim_m_meta(m, a)->dtype != PLIM_BF16 ||
+        plim_m_meta(m, b)->dtype != PLIM_BF16)
+        return;
+    uint64_t groups = (uint64_t)plim_m_meta(m, offs)->dim[0], even = groups + groups % 2;
+    plim_t sizes =
+        plim_m_scratch(m, even * OPERANDS * POINTER + groups * (OPERANDS * POINTER + SHAPE));
+    plim_m_drop(m, plim_m_scratch(m, (uint64_t)plim_m_sms(m, NULL) * MAPS));
+    plim_m_drop(m, sizes);
+}
+void plim_kernel_grouped_mm(plim_call *c)
+{
+    if (plim_arg_tensor(c, 2))
+        grouped_inside(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                       plim_arg_tensor(c, 2));
+}
+
+/* a [S, K] by a matrix for each group [E, K, N], or [K, S] by [S, N] into one for each;
+ * rows begin at multiples of 16 bytes.
+ * src: GroupedMMUtils.h create_grouped_gemm_output_tensor */
+static plim_t grouped_product(plim_machine *m, plim_t a, plim_t b, plim_t offs)
+{
+    const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b), *o = plim_m_meta(m, offs);
+    bool many = y->rank == 3;
+    bool fits = x->rank == 2 && (many || y->rank == 2) && offs && o->rank == 1 &&
+                x->dim[1] == y->dim[y->rank - 2];
+    if (!fits) {
+        char sx[96], sy[96];
+        plim_m_fail(m, PLIM_ESHAPE, "%s x %s in groups has no rule",
+                    plim_meta_str(x, sx, sizeof sx), plim_meta_str(y, sy, sizeof sy));
+        return 0;
+    }
+    int64_t part = 128 / (int64_t)plim_dtype_rows[x->dtype].bits, width = y->dim[y->rank - 1];
+    plim_meta out =
+        plim_meta_make(x->dtype, many ? 2 : 3, (int64_t[]){o->dim[0], x->dim[0], 1});
+    if (many)
+        out.dim[0] = x->dim[0];
+    out.dim[out.rank - 1] = (width + part - 1) / part * part;
+    plim_meta_contiguous(&out);
+    plim_t whole = plim_m_empty(m, &out);
+    out.dim[out.rank - 1] = width;
+    plim_t r = plim_m_alias(m, whole, &out);
+    plim_m_drop(m, whole);
+    grouped_inside(m, a, b, offs);
+    return r;
+}
+
+/* a b in groups; where the result should be laid out column by column, b^T a^T */
+static plim_t grouped_like(plim_machine *m, plim_t a, plim_t b, plim_t offs,
+                           const plim_meta *like)
+{
+    int32_t r = like->rank;
+    if (like->stride[r - 2] != 1 || like->stride[r - 1] != like->dim[r - 2])
+        return grouped_product(m, a, b, offs);
+    plim_t at = flipped(m, a), bt = flipped(m, b), y = grouped_product(m, bt, at, offs);
+    plim_t turned = flipped(m, y), all[] = {y, bt, at};
+    for (size_t i = 0; i < PLIM_COUNT(all); i++)
+        plim_m_drop(m, all[i]);
+    return turned;
+}
+
 static void grouped_mm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    (void)g;
-    for (uint32_t i = 0; i < 2; i++)
-        if (plim_m_wants(m, n, i))
-            dx[i] = plim_m_empty_contig(m, n->in_meta[i].dtype, n->in_meta[i].rank,
-                                        n->in_meta[i].dim);
+    plim_t offs = plim_m_saved(m, n, GROUPED_OFFS);
+    if (plim_m_wants(m, n, 1)) {
+        plim_t xt = flipped(m, plim_m_saved(m, n, GROUPED_SELF));
+        dx[1] = grouped_like(m, xt, g[0], offs, &n->meta);
+        plim_m_drop(m, xt);
+    }
+    if (plim_m_wants(m, n, 0)) {
+        plim_t wt = flipped(m, plim_m_saved(m, n, GROUPED_MAT2));
+        dx[0] = grouped_product(m, g[0], wt, offs);
+        plim_m_drop(m, wt);
+    }
 }
 static const plim_grad_fn grouped_mm_fn = {"GroupedMmBackward0", grouped_mm_backward};
 
-/* x [S, K], weight [E, K, N], offsets [E] */
+/* x [S, K], weight [E, K, N], where each expert's rows end [E].  An export of transformers
+ * has an op of its own in its place, for it counts as compiling; on a card this one runs.
+ * src: derivatives.yaml; FunctionsManual.cpp _grouped_mm_mat2_backward;
+ * transformers/integrations/moe.py _can_use_grouped_mm */
 void plim_run_grouped_mm(plim_call *c)
 {
     plim_machine *m = c->m;
-    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
-    const plim_meta *x = plim_m_meta(m, in[0]), *w = plim_m_meta(m, in[1]);
-    if (x->rank != 2 || w->rank != 3 || x->dim[1] != w->dim[1]) {
-        char sx[96], sw[96];
-        plim_m_fail(m, PLIM_ESHAPE, "%s x %s do not chain", plim_meta_str(x, sx, sizeof sx),
-                    plim_meta_str(w, sw, sizeof sw));
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)},
+           offs = plim_arg_tensor(c, 2);
+    if (plim_m_meta(m, in[1])->rank != 3) {
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "a grouped product without a matrix for each group");
         return;
     }
     plim_gnode *n = plim_m_node(m, &grouped_mm_fn, 2, in);
-    save_operands(m, n, 0, in[0], 0, in[1], 1);
-    plim_t y = plim_m_empty_contig(m, x->dtype, 2, (int64_t[]){x->dim[0], w->dim[2]});
+    save_operands(m, n, 0, in[0], GROUPED_SELF, in[1], GROUPED_MAT2);
+    plim_m_save(m, n, GROUPED_OFFS, offs);
+    if (n)
+        n->meta = *plim_m_meta(m, in[1]);
+    plim_t y = grouped_product(m, in[0], in[1], offs);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
@@ -716,13 +821,13 @@ void plim_run_linear(plim_call *c)
     plim_t y;
     if (b && wm->rank == 2 && xm->rank == 2) {
         plim_t wt = plim_at_t(m, w);
-        y = addmm(m, &addmm_fn, b, x, wt);
+        y = addmm(m, &addmm_fn, b, x, wt, false, false);
         plim_m_drop(m, wt);
     } else if (b && wm->rank == 2 && plim_is_contiguous(xm) &&
                (xm->rank == 3 || plim_m_world(m)->torch >= 204)) {
         plim_t flat = plim_at_reshape(m, x, 2, (int64_t[]){-1, in});
         plim_t wt = plim_at_t(m, w);
-        plim_t p = addmm(m, &addmm_fn, b, flat, wt);
+        plim_t p = addmm(m, &addmm_fn, b, flat, wt, false, false);
         plim_meta size = *xm;
         size.dim[size.rank - 1] = out;
         y = plim_at_reshape_unsafe(m, p, size.rank, size.dim);
