@@ -363,6 +363,12 @@ def more_joins(s, x):  # [B, 8]
     return x
 
 
+def scaled_products(p, x):
+    y = torch.addmm(p.a, x.flatten(1), p.b, beta=0.5, alpha=2).unflatten(1, (6, 8))
+    y = torch.baddbmm(y, x, p.c, alpha=0.5)
+    return torch.baddbmm(p.d, y, p.c, beta=3)
+
+
 def more_products(s, x):  # [B, 6, 8]
     x = torch.matmul(x.transpose(1, 2), s.a)
     x = torch.matmul(s.b, x)
@@ -452,6 +458,13 @@ def loss_of(fn, before=None):
     return lambda: Fn(forward, (10, 10))
 
 
+def weighted(p, x, y):
+    """Class weights with smoothing, and with probabilities as targets."""
+    x, w = F.linear(x, p.a), p.b.detach()
+    soft = F.cross_entropy(x, x.detach(), weight=w)
+    return soft + F.cross_entropy(x, y, weight=w, label_smoothing=0.1) + F.cross_entropy(x, y, weight=w, label_smoothing=0.1, reduction="sum")
+
+
 def both_l1(x, y):
     return F.l1_loss(x, y) + F.smooth_l1_loss(x, y)
 
@@ -464,6 +477,22 @@ def masked_attention(s, x, m):
     x = F.scaled_dot_product_attention(x[0], x[1], x[2], attn_mask=m)
     x = x.transpose(1, 2).reshape(-1, 8, 16)
     return F.linear(x, s.c, s.d)
+
+
+def experts(p, x):
+    """Rows by the matrices of their experts: weights as linear layers have them, and as products have."""
+    ends = torch.arange(1, 3, dtype=torch.int32, device=x.device) * (x.shape[0] * 3)
+    y = F.grouped_mm(x.flatten(0, 1).bfloat16(), p.a.bfloat16().transpose(1, 2), offs=ends)
+    return F.grouped_mm(F.silu(y), p.b.bfloat16(), offs=ends).view(x.shape).float()
+
+
+def biased_attention(p, x):
+    """Masks that are learned, as relative position biases are: rows of 8, and of 6."""
+    x = F.linear(x, p.a).unflatten(2, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(x[0], x[1], x[2], attn_mask=p.b)
+    x = x[:, :, :, :6]
+    x = F.scaled_dot_product_attention(x[0], x[1], x[2], attn_mask=p.c)
+    return torch.cat([y, x], 2).transpose(1, 2).reshape(-1, 14, 16)
 
 
 def causal_attention(s, x):
@@ -761,6 +790,16 @@ def sampled(s, x):
     return x
 
 
+def rotated(p, x):
+    """Rotary embedding by complex numbers; lengths and angles that are learned; a real factor of a complex number."""
+    turn = torch.polar(torch.ones_like(p.c), p.c.detach())
+    z = torch.view_as_complex(x.transpose(1, 2).contiguous().view(-1, 8, 3, 2) * p.a)
+    z = z * turn
+    z = z * torch.polar(p.c, p.b)
+    z = z * p.b
+    return torch.view_as_real(z.transpose(1, 2)).flatten(2)
+
+
 def letters(s, x):  # [B, 6, 8]
     x = torch.einsum("bth,oh->bto", x, s.a)
     x = torch.einsum("bto,bso->bts", x, x)
@@ -868,6 +907,7 @@ NETS = {
     "loss_nll": (loss_of(F.nll_loss, lambda x: F.log_softmax(x, 1)), [f(B, 10), ids(10, B)], "sum"),
     "loss_cross_entropy": (loss_of(F.cross_entropy), [f(B, 10), ids(10, B)], "sum"),
     "loss_smooth": (loss_of(functools.partial(F.cross_entropy, label_smoothing=0.1)), [f(B, 10), ids(10, B)], "sum"),
+    "loss_weighted": (fn(weighted, (10, 10), (10,)), [f(B, 10), ids(10, B)], "sum"),
     "loss_soft": (loss_of(F.cross_entropy), [f(B, 10), f(B, 10)], "sum"),
     "loss_kl": (loss_of(both_kl, lambda x: F.log_softmax(x, 1)), [f(B, 10), f(B, 10)], "sum"),
     "rms_norm": (fn(rms_norm, (8,), (6, 8)), [f(B, 6, 8)], "mse"),
@@ -881,11 +921,14 @@ NETS = {
     "attention": (fn(attention, (48, 16), (48,), (16, 16), (16,)), [f(B, 6, 16)], "mse"),
     "causal_attention": (fn(causal_attention, (48, 16), (48,), (16, 16), (16,)), [f(B, 6, 16)], "mse"),
     "masked_attention": (fn(masked_attention, (48, 16), (48,), (16, 16), (16,)), [f(B, 8, 16), torch.zeros(8, 8)], "mse"),
+    "biased_attention": (fn(biased_attention, (48, 16), (1, 2, 8, 8), (2, 6, 6)), [f(B, 8, 16)], "mse"),
     "advanced": (fn(advanced, (8, 8), (5, 5)), [f(B, 8), ids(3, 5)], "mse"),
     "made": (fn(made, (8,)), [f(B, 8)], "mse"),
     "more_reductions": (fn(more_reductions, (8,)), [f(B, 6, 8)], "mse"),
     "more_joins": (fn(more_joins, (8, 8)), [f(B, 8)], "mse"),
     "more_products": (fn(more_products, (6, 5), (8, 8), (2, 5, 5), (B, 2, 3, 8), (5,), (2,)), [f(B, 6, 8)], "mse"),
+    "scaled_products": (fn(scaled_products, (48,), (48, 48), (B, 8, 8), (B, 6, 8)), [f(B, 6, 8)], "mse"),
+    "experts": (fn(experts, (2, 16, 8), (2, 16, 8)), [f(B, 6, 8)], "mse"),
     "vectors": (fn(vectors, (8, 8), (8,)), [f(B, 8)], "sum"),
     "resizes": (resizes, [f(B, 3, 16)], "mse"),
     "softmaxes": (fn(softmaxes, (8, 8)), [f(B, 6, 8)], "mse"),
@@ -912,6 +955,7 @@ NETS = {
     "ordered": (fn(ordered, (8,)), [f(B, 8)], "mse"),
     "scattered": (Scattered, [f(B, 8), ids(8, B, 3), ids(8, 3)], "mse"),
     "sampled": (fn(sampled, (4, 3, 1, 1), (B, 5, 5, 2)), [f(B, 3, 8, 8)], "mse"),
+    "rotated": (fn(rotated, (2,), (3,), (8, 3)), [f(B, 6, 8)], "mse"),
     "letters": (fn(letters, (8, 8), (6, 6), (6,)), [f(B, 6, 8)], "mse"),
     "other_names": (fn(other_names, (8,), (8,), (8, 8), (8, 1)), [f(B, 8)], "mse"),
     "more_resizes": (more_resizes, [f(B, 3, 16)], "mse"),
