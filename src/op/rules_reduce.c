@@ -312,7 +312,7 @@ plim_t plim_at_sum_all(plim_machine *m, plim_t x)
 static void run_sum_over(plim_call *c, reduce_dims r, uint32_t dtype_slot)
 {
     plim_t x = plim_arg_tensor(c, 0);
-    plim_dtype t = sum_dtype(plim_m_meta(c->m, x)->dtype);
+    plim_dtype t = sum_dtype(plim_m_autocast_out(c->m, x));
     plim_ret(c, sum_of(c->m, x, r, asked_dtype(c, dtype_slot, t)));
 }
 void plim_run_sum(plim_call *c) { run_sum_over(c, reduce_args(c, 0, 0), 1); }
@@ -479,20 +479,24 @@ static void max_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 static const plim_grad_fn max_fn = {"MaxBackward1", max_backward};
 
 /* x and the result, which backward compares or divides. */
-static void run_kept(plim_call *c, const plim_grad_fn *fn, reduce_dims r)
+static void run_kept(plim_call *c, const plim_grad_fn *fn, reduce_dims r, plim_dtype t)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
     plim_gnode *n = plim_m_node(m, fn, 1, &x);
     plim_m_save(m, n, KEPT_SELF, x);
-    plim_t y = reduce_out(m, x, r, plim_m_meta(m, x)->dtype);
+    plim_t y = reduce_out(m, x, r, t);
     plim_m_save(m, n, KEPT_RESULT, y);
     if (n)
         n->i[0] = r.mask;
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
-void plim_run_max(plim_call *c) { run_kept(c, &max_fn, reduce_args(c, 0, 0)); }
+void plim_run_max(plim_call *c)
+{
+    run_kept(c, &max_fn, reduce_args(c, 0, 0),
+             plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype);
+}
 
 /* prod: g * (y / x), after a look for zeros, which are taken to be none; over a dim
  * they are counted.  src: FunctionsManual.cpp prod_backward */
@@ -523,7 +527,11 @@ static void prod_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_
 }
 static const plim_grad_fn prod_fn = {"ProdBackward0", prod_backward};
 
-void plim_run_prod(plim_call *c) { run_kept(c, &prod_fn, reduce_args(c, 0, 0)); }
+void plim_run_prod(plim_call *c)
+{
+    run_kept(c, &prod_fn, reduce_args(c, 0, 0),
+             plim_m_autocast_out(c->m, plim_arg_tensor(c, 0)));
+}
 
 /* ---- norms ------------------------------------------------------------------------------ */
 
@@ -540,7 +548,8 @@ static void norm2_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
     plim_t x = plim_m_saved(m, n, KEPT_SELF);
     plim_meta zero =
         plim_meta_like(plim_m_meta(m, plim_m_saved(m, n, KEPT_RESULT)), PLIM_BOOL);
-    plim_t part = plim_m_empty_like(m, x), mask = plim_m_empty(m, &zero);
+    plim_t part = plim_iter_out(m, x, plim_m_saved(m, n, KEPT_RESULT)),
+           mask = plim_m_empty(m, &zero);
     dx[0] = plim_iter_out(m, part, 0);
     plim_m_drop(m, mask);
     plim_m_drop(m, part);
@@ -554,7 +563,7 @@ static void run_norm(plim_call *c, double order, reduce_dims r)
     plim_t x = plim_arg_tensor(c, 0);
     bool first = order >= 1 && order <= 1, second = order >= 2 && order <= 2;
     if (first || second || !plim_m_would_record(c->m, 1, &x))
-        run_kept(c, first ? &norm1_fn : &norm2_fn, r);
+        run_kept(c, first ? &norm1_fn : &norm2_fn, r, plim_m_autocast_out(c->m, x));
     else
         plim_m_fail(c->m, PLIM_EUNSUPPORTED, "the gradient of a norm of order %g has no rule",
                     order);

@@ -320,8 +320,9 @@ static const plim_grad_fn cumprod_fn = {"CumprodBackward0", cumprod_backward};
 /* The result's dtype: integers add up in 64 bits. */
 static plim_dtype scan_dtype(plim_call *c)
 {
-    plim_dtype t = plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype;
-    t = plim_is_float(t) ? t : PLIM_I64;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_dtype t =
+        plim_is_float(plim_m_meta(c->m, x)->dtype) ? plim_m_autocast_out(c->m, x) : PLIM_I64;
     int64_t want = plim_arg_int(c, 2, t);
     return want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
 }
