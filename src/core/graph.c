@@ -32,7 +32,7 @@ uint32_t plim_graph_add_scope(plim_graph *g, uint32_t parent, plim_str path, pli
 {
     if (!PLIM_PUSH_ROOM(g->arena, g->scopes, g->n_scopes, g->cap_scopes))
         return PLIM_NONE;
-    g->scopes[g->n_scopes] = (plim_scope){parent, path, type};
+    g->scopes[g->n_scopes] = (plim_scope){.parent = parent, .path = path, .type = type};
     return g->n_scopes++;
 }
 
@@ -91,6 +91,10 @@ const char *plim_graph_check(const plim_graph *g)
     for (uint32_t i = 0; i < g->n_scopes; i++)
         if (i == 0 ? g->scopes[0].parent != PLIM_NONE : g->scopes[i].parent >= i)
             return "a scope's parent does not come before it";
+    for (uint32_t i = 0; i < g->n_scopes; i++)
+        for (uint32_t k = 0; k < g->scopes[i].n_args; k++)
+            if (g->scopes[i].args[k] >= g->n_values)
+                return "a call's argument is out of range";
     for (uint32_t i = 0; i < g->n_values; i++) {
         const plim_value *v = &g->values[i];
         if (v->meta.rank < 0 || v->meta.rank > PLIM_MAX_RANK ||

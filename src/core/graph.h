@@ -74,6 +74,8 @@ typedef struct plim_scope {
     uint32_t parent; /* PLIM_NONE for scope 0 */
     plim_str path;   /* "layer1.0.conv1"; "" for the model */
     plim_str type;   /* "Conv2d" */
+    const uint32_t *args; /* value ids of the tensors it was called with, where known */
+    uint32_t n_args;
 } plim_scope;
 
 /* A size that the file leaves open. */

@@ -175,6 +175,8 @@ static plim_status read_module(pt2 *f, plim_json *j, pt2_env *env)
             signature = true;
             st = read_signature(f, j);
         } else {
+            if (plim_str_is(key, "module_call_graph") && plim_json_peek(j) == PLIM_JSON_ARRAY)
+                f->calls = (uint32_t)j->at;
             plim_json_skip(j);
         }
     if (!st && !j->bad && (!graph || !signature))
@@ -232,6 +234,65 @@ static plim_status add_outputs(pt2 *f, const pt2_env *env)
     return st;
 }
 
+/* ---- what modules were called with ------------------------------------------------ */
+
+/* {"inputs": [{"as_tensor": {"name": "x"}}, {"as_none": true}, ..], ..} */
+static bool read_call_args(pt2 *f, const pt2_env *env, plim_json *j, uint32_t **ids,
+                           uint32_t *n)
+{
+    plim_str key;
+    uint32_t cap = 0, id;
+    plim_json_object(j);
+    while (plim_json_member(j, &key)) {
+        if (!plim_str_is(key, "inputs") || plim_json_peek(j) != PLIM_JSON_ARRAY) {
+            plim_json_skip(j);
+            continue;
+        }
+        plim_json_array(j);
+        while (plim_json_item(j)) {
+            plim_str name = plim_pt2_read_name(j);
+            if (!name.n || !plim_map_get(&env->ids, name, &id))
+                continue;
+            if (!PLIM_PUSH_ROOM(f->a, *ids, *n, cap))
+                return false;
+            (*ids)[(*n)++] = id;
+        }
+    }
+    return true;
+}
+
+/* The arguments of the modules whose signature the export kept
+ * (preserve_module_call_signature), for the first call of each: later ones are
+ * called "path@1". */
+static plim_status read_calls(pt2 *f, const pt2_env *env)
+{
+    plim_json j = plim_pt2_json_at(f, f->calls);
+    plim_map scopes = {0};
+    uint32_t seen;
+    for (uint32_t i = 0; i < f->g->n_scopes; i++)
+        if (!plim_map_get(&scopes, f->g->scopes[i].path, &seen) &&
+            !plim_map_put(f->a, &scopes, f->g->scopes[i].path, i))
+            return plim_oom(f->err);
+    plim_json_array(&j);
+    while (plim_json_item(&j)) {
+        plim_str key, path = {NULL, 0};
+        uint32_t *ids = NULL, n = 0, scope;
+        plim_json_object(&j);
+        while (plim_json_member(&j, &key))
+            if (plim_str_is(key, "fqn") && plim_json_peek(&j) == PLIM_JSON_STRING)
+                path = plim_json_str(&j);
+            else if (!plim_str_is(key, "signature") || plim_json_peek(&j) != PLIM_JSON_OBJECT)
+                plim_json_skip(&j);
+            else if (!read_call_args(f, env, &j, &ids, &n))
+                return plim_oom(f->err);
+        if (n && plim_map_get(&scopes, path, &scope)) {
+            f->g->scopes[scope].args = ids;
+            f->g->scopes[scope].n_args = n;
+        }
+    }
+    return j.bad;
+}
+
 static plim_status read_graph(pt2 *f)
 {
     pt2_env env = {0};
@@ -243,6 +304,8 @@ static plim_status read_graph(pt2 *f)
         st = add_inputs(f, &env);
     if (!st)
         st = plim_pt2_run_nodes(f, &env);
+    if (!st && f->calls)
+        st = read_calls(f, &env);
     return st ? st : add_outputs(f, &env);
 }
 

@@ -58,6 +58,7 @@ typedef struct pt2 {
     plim_str stack[PT2_MAX_STACK]; /* module stack of the last node, entry by entry */
     uint32_t stack_scope[PT2_MAX_STACK];
     uint32_t n_stack;
+    uint32_t calls; /* where "module_call_graph" is; 0: there is none */
     int inlined;
 } pt2;
 

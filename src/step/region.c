@@ -23,13 +23,14 @@ static span *scope_spans(plim_arena *a, const plim_graph *g)
     return s;
 }
 
-static bool add(plim_arena *a, plim_regions *out, uint32_t *cap, uint32_t first, uint32_t last)
+static bool add(plim_arena *a, plim_regions *out, uint32_t *cap, uint32_t first, uint32_t last,
+                uint32_t scope)
 {
     if (first >= last)
         return true;
     if (!PLIM_PUSH_ROOM(a, out->r, out->n, *cap))
         return false;
-    out->r[out->n++] = (plim_region){.first = first, .last = last};
+    out->r[out->n++] = (plim_region){.first = first, .last = last, .scope = scope};
     return true;
 }
 
@@ -70,7 +71,7 @@ static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
         for (uint32_t k = g->nodes[i].scope; k != PLIM_NONE; k = g->scopes[k].parent)
             if (chosen[k])
                 top = k; /* the last on the way up is the outermost */
-        if (top != PLIM_NONE && !add(a, out, &cap, i, spans[top].last))
+        if (top != PLIM_NONE && !add(a, out, &cap, i, spans[top].last, top))
             return false;
         i = top == PLIM_NONE ? i + 1 : spans[top].last;
     }
@@ -161,60 +162,77 @@ static plim_status add_segments(plim_arena *a, const plim_graph *g, const span *
                          PLIM_STR_ARG(number), (unsigned)n);
     uint32_t each = n / (uint32_t)segments;
     for (uint32_t i = 0; i + 1 < (uint32_t)segments; i++)
-        if (!add(a, out, &cap, calls[i * each].first, calls[(i + 1) * each - 1].last))
+        if (!add(a, out, &cap, calls[i * each].first, calls[(i + 1) * each - 1].last,
+                 PLIM_NONE))
             return plim_oom(err);
     return PLIM_OK;
 }
 
 /* ---- what goes in and out ------------------------------------------------------------------ */
 
+typedef struct edges {
+    plim_arena *a;
+    const plim_graph *g;
+    plim_region *r;
+    bool *seen; /* values that are among inputs or outputs */
+    uint32_t cap_in, cap_out;
+} edges;
+
+static bool made_before(const plim_graph *g, uint32_t v, uint32_t node)
+{
+    plim_value_kind kind = g->values[v].kind;
+    return kind == PLIM_VALUE_INPUT || (kind == PLIM_VALUE_NODE && g->values[v].node < node);
+}
+
+static bool made_within(const edges *e, uint32_t v)
+{
+    uint32_t maker = e->g->values[v].node;
+    return maker != PLIM_NONE && maker >= e->r->first && maker < e->r->last;
+}
+
+static bool edge_in(edges *e, uint32_t v)
+{
+    if (v == PLIM_NONE || e->seen[v] || !made_before(e->g, v, e->r->first))
+        return true;
+    if (!PLIM_PUSH_ROOM(e->a, e->r->input, e->r->n_inputs, e->cap_in))
+        return false;
+    e->r->input[e->r->n_inputs++] = v;
+    return e->seen[v] = true;
+}
+
+static bool edge_out(edges *e, uint32_t v)
+{
+    if (v == PLIM_NONE || e->seen[v] || !made_within(e, v))
+        return true;
+    if (!PLIM_PUSH_ROOM(e->a, e->r->output, e->r->n_outputs, e->cap_out))
+        return false;
+    e->r->output[e->r->n_outputs++] = v;
+    return e->seen[v] = true;
+}
+
+/* What comes in is what its nodes use, and what the call was given besides. */
 static bool find_edges(plim_arena *a, const plim_graph *g, plim_region *r)
 {
-    bool *seen = PLIM_NEW_N(a, bool, (uint64_t)g->n_values + 1);
-    uint32_t cap_in = 0, cap_out = 0;
-    if (!seen)
-        return false;
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
+    edges e = {.a = a, .g = g, .r = r, .seen = PLIM_NEW_N(a, bool, (uint64_t)g->n_values + 1)};
+    bool ok = e.seen != NULL;
+    for (uint32_t i = r->first; ok && i < g->n_nodes; i++) {
         const plim_node *n = &g->nodes[i];
-        bool here = i >= r->first && i < r->last;
-        if (i < r->first)
-            continue;
-        for (uint32_t k = 0; k < n->n_args; k++) {
+        for (uint32_t k = 0; ok && k < n->n_args; k++) {
             const plim_arg *arg = &n->args[k];
-            uint32_t many =
-                arg->kind == PLIM_ARG_VALUES ? arg->n : arg->kind == PLIM_ARG_VALUE;
-            for (uint32_t j = 0; j < many; j++) {
-                uint32_t v = arg->kind == PLIM_ARG_VALUES ? arg->ids[j] : arg->id;
-                if (v == PLIM_NONE || seen[v])
-                    continue;
-                uint32_t maker = g->values[v].node;
-                bool ours = maker != PLIM_NONE && maker >= r->first && maker < r->last;
-                bool input = g->values[v].kind == PLIM_VALUE_NODE ||
-                             g->values[v].kind == PLIM_VALUE_INPUT;
-                if (here && !ours && input) {
-                    if (!PLIM_PUSH_ROOM(a, r->input, r->n_inputs, cap_in))
-                        return false;
-                    r->input[r->n_inputs++] = v;
-                    seen[v] = true;
-                } else if (!here && ours) {
-                    if (!PLIM_PUSH_ROOM(a, r->output, r->n_outputs, cap_out))
-                        return false;
-                    r->output[r->n_outputs++] = v;
-                    seen[v] = true;
-                }
+            bool list = arg->kind == PLIM_ARG_VALUES;
+            uint32_t many = list ? arg->n : arg->kind == PLIM_ARG_VALUE;
+            for (uint32_t j = 0; ok && j < many; j++) {
+                uint32_t v = list ? arg->ids[j] : arg->id;
+                ok = i < r->last ? edge_in(&e, v) : edge_out(&e, v);
             }
         }
     }
-    for (uint32_t i = 0; i < g->n_outputs; i++) {
-        uint32_t v = g->outputs[i], maker = g->values[v].node;
-        if (seen[v] || maker == PLIM_NONE || maker < r->first || maker >= r->last)
-            continue;
-        if (!PLIM_PUSH_ROOM(a, r->output, r->n_outputs, cap_out))
-            return false;
-        r->output[r->n_outputs++] = v;
-        seen[v] = true;
-    }
-    return true;
+    const plim_scope *call = r->scope == PLIM_NONE ? NULL : &g->scopes[r->scope];
+    for (uint32_t i = 0; ok && call && i < call->n_args; i++)
+        ok = edge_in(&e, call->args[i]);
+    for (uint32_t i = 0; ok && i < g->n_outputs; i++)
+        ok = edge_out(&e, g->outputs[i]);
+    return ok;
 }
 
 plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,

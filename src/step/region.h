@@ -14,6 +14,7 @@
 
 typedef struct plim_region {
     uint32_t first, last; /* nodes [first, last) */
+    uint32_t scope;       /* the call they are; PLIM_NONE: several */
     uint32_t *input;      /* values that come from outside, parameters apart */
     uint32_t *output;     /* values that are used outside */
     uint32_t n_inputs, n_outputs;

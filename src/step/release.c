@@ -46,6 +46,14 @@ static void note_use(const plim_graph *g, const uint32_t *depth, const uint32_t 
         until[value] = n;
 }
 
+/* A running call holds what it was called with, used or not. */
+static void note_call(const plim_graph *g, uint32_t last, uint32_t *until, uint32_t value)
+{
+    uint32_t maker = g->values[value].node;
+    if (maker != PLIM_NONE && maker < last)
+        until[value] = PLIM_MAX(until[value], last);
+}
+
 bool plim_step_release_plan(plim_arena *a, const plim_graph *g, plim_release *out)
 {
     uint32_t *depth = PLIM_NEW_N(a, uint32_t, g->n_scopes),
@@ -71,6 +79,9 @@ bool plim_step_release_plan(plim_arena *a, const plim_graph *g, plim_release *ou
                 note_use(g, depth, last, until, n->args[k].ids[j], i);
         }
     }
+    for (uint32_t i = 0; i < g->n_scopes; i++)
+        for (uint32_t k = 0; k < g->scopes[i].n_args; k++)
+            note_call(g, last[i], until, g->scopes[i].args[k]);
     for (uint32_t i = 0; i < g->n_outputs; i++)
         until[g->outputs[i]] = PLIM_NONE; /* the loop holds them */
     for (uint32_t i = 0; i < g->n_values; i++)

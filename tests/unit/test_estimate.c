@@ -44,6 +44,18 @@ static void test_seed(void **state)
     }
 }
 
+/* A checkpointed layer keeps the ids of positions, 1 x 128 of 8 bytes, because they
+ * were an argument.  src: dry run, tests/golden/differential/results.txt */
+static void test_arguments_kept(void **state)
+{
+    (void)state;
+    plim_settings s = {
+        .optimizer = "sgd", .checkpoint = "blocks", .torch = "2.13", .gpu = "h100"};
+    plim_estimate *e = estimate(PLIM_SOURCE_DIR "/tests/golden/differential/llama.pt2", &s);
+    assert_int_equal(e->peak_requested, 376522888);
+    plim_estimate_free(e);
+}
+
 /* ---- an export and its built-in twin --------------------------------------------- */
 
 static void test_twins(void **state)
@@ -284,10 +296,15 @@ static void test_inplace(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_seed),       cmocka_unit_test(test_twins),
-        cmocka_unit_test(test_sums),       cmocka_unit_test(test_same_input_same_answer),
-        cmocka_unit_test(test_workspaces), cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_inplace),
+        cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_arguments_kept),
+        cmocka_unit_test(test_twins),
+        cmocka_unit_test(test_sums),
+        cmocka_unit_test(test_same_input_same_answer),
+        cmocka_unit_test(test_workspaces),
+        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_inplace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

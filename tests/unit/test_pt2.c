@@ -589,6 +589,38 @@ static void test_flat_archive(void **state)
     plim_file_unmap(&nested);
 }
 
+/* src: torch.export(..., preserve_module_call_signature=..) of the transformer's
+ * layers, and what it prints: hidden states, cos and sin, the ids of positions that
+ * no node of a layer uses. */
+static void test_call_arguments(void **state)
+{
+    (void)state;
+    static const char *const args[] = {"add_6", "to_2", "to_3", "unsqueeze"};
+    plim_bytes b = {0};
+    plim_err err = PLIM_ERR_INIT;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph g;
+    plim_binding none = {0};
+    uint32_t found = 0;
+    if (plim_file_map(&b, PLIM_SOURCE_DIR "/tests/golden/differential/llama.pt2", &err) ||
+        load(&g, &a, b, &none, &err))
+        fail_msg("%s", err.msg);
+    for (uint32_t i = 0; i < g.n_scopes; i++) {
+        const plim_scope *s = &g.scopes[i];
+        if (plim_str_is(s->path, "model.layers.1.mlp"))
+            CHECK("no signature was kept", !s->n_args);
+        if (!plim_str_is(s->path, "model.layers.1"))
+            continue;
+        found++;
+        assert_int_equal(s->n_args, PLIM_COUNT(args));
+        for (uint32_t k = 0; k < s->n_args; k++)
+            CHECK_STR("in order", g.values[s->args[k]].name.p, args[k]);
+    }
+    assert_int_equal(found, 1);
+    plim_arena_free(&a);
+    plim_file_unmap(&b);
+}
+
 /* As torch 2.1 wrote it.  src: torch v2.1 torch/_export/serde/schema.py */
 static const char old_style[] =
     "{\"graph_module\":{\"graph\":{\"inputs\":[" TENSOR("arg0_1") "," TENSOR("arg1_1") "],\"outputs\":[" TENSOR(
@@ -1007,16 +1039,17 @@ static void test_other_archives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_samples),      cmocka_unit_test(test_bare_json),
-        cmocka_unit_test(test_scopes),       cmocka_unit_test(test_repeated_calls),
-        cmocka_unit_test(test_ties),         cmocka_unit_test(test_no_grad),
-        cmocka_unit_test(test_binding),      cmocka_unit_test(test_huge_batch),
-        cmocka_unit_test(test_hand_made),    cmocka_unit_test(test_wrapped),
-        cmocka_unit_test(test_flat_archive), cmocka_unit_test(test_old_style),
-        cmocka_unit_test(test_bad_programs), cmocka_unit_test(test_expressions),
-        cmocka_unit_test(test_solve),        cmocka_unit_test(test_cut_off),
-        cmocka_unit_test(test_packages),     cmocka_unit_test(test_bit_flips),
-        cmocka_unit_test(test_no_memory),    cmocka_unit_test(test_other_archives),
+        cmocka_unit_test(test_samples),        cmocka_unit_test(test_bare_json),
+        cmocka_unit_test(test_scopes),         cmocka_unit_test(test_repeated_calls),
+        cmocka_unit_test(test_ties),           cmocka_unit_test(test_no_grad),
+        cmocka_unit_test(test_binding),        cmocka_unit_test(test_huge_batch),
+        cmocka_unit_test(test_hand_made),      cmocka_unit_test(test_wrapped),
+        cmocka_unit_test(test_flat_archive),   cmocka_unit_test(test_call_arguments),
+        cmocka_unit_test(test_old_style),      cmocka_unit_test(test_bad_programs),
+        cmocka_unit_test(test_expressions),    cmocka_unit_test(test_solve),
+        cmocka_unit_test(test_cut_off),        cmocka_unit_test(test_packages),
+        cmocka_unit_test(test_bit_flips),      cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_other_archives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
