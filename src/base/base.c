@@ -10,6 +10,30 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* ---- slices ------------------------------------------------------------ */
+
+int plim_str_compare(plim_str a, plim_str b)
+{
+    size_t n = PLIM_MIN(a.n, b.n);
+    int by_bytes = n ? memcmp(a.p, b.p, n) : 0;
+    return by_bytes ? by_bytes : (a.n > b.n) - (a.n < b.n);
+}
+
+static int compare_str(const void *a, const void *b)
+{
+    return plim_str_compare(*(const plim_str *)a, *(const plim_str *)b);
+}
+
+plim_str plim_str_twice(plim_str *list, uint64_t n)
+{
+    if (n)
+        qsort(list, (size_t)n, sizeof *list, compare_str);
+    for (uint64_t i = 1; i < n; i++)
+        if (plim_str_eq(list[i - 1], list[i]))
+            return list[i];
+    return (plim_str){NULL, 0};
+}
+
 /* ---- errors ------------------------------------------------------------ */
 
 plim_status(plim_fail)(plim_err *err, plim_status code, uint64_t at, const char *fmt, ...)

@@ -43,6 +43,7 @@ typedef struct plim_str {
 #define PLIM_STR(lit) ((plim_str){(lit), sizeof(lit) - 1})
 #define PLIM_STR_FMT "%.*s"
 #define PLIM_STR_ARG(s) (int)(s).n, (s).p
+#define PLIM_STR_CUT(s) (int)PLIM_MIN((s).n, (size_t)80), (s).p /* for names in errors */
 
 static inline plim_str plim_str_of(const char *z) { return (plim_str){z, z ? strlen(z) : 0}; }
 static inline bool plim_str_eq(plim_str a, plim_str b)
@@ -58,6 +59,12 @@ static inline bool plim_str_starts(plim_str a, const char *z)
     size_t n = strlen(z);
     return a.n >= n && memcmp(a.p, z, n) == 0;
 }
+
+int plim_str_compare(plim_str a, plim_str b); /* by bytes, as for qsort */
+
+/* Sorts the list; what is in it twice, the first in that order, or {NULL, 0}.  Unlike a
+ * map it takes no longer for names that were made to collide. */
+plim_str plim_str_twice(plim_str *list, uint64_t n);
 
 /* ---- checked 64-bit sizes ---------------------------------------------- */
 

@@ -537,6 +537,14 @@ static size_t utf8_len(const char *s, size_t n)
     return overlong || outside ? 0 : len;
 }
 
+size_t plim_json_utf8(plim_str s)
+{
+    size_t i = 0;
+    for (size_t len = 1; i < s.n && len; i += len)
+        len = utf8_len(s.p + i, s.n - i);
+    return i;
+}
+
 static void jw_quoted(plim_buf *out, plim_str s)
 {
     size_t from = 0, i = 0;

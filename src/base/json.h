@@ -79,6 +79,10 @@ void plim_json_fail(plim_json *j, plim_status code, const char *fmt, ...) PLIM_P
  * {NULL, 0}: no memory. */
 plim_str plim_json_unescape(plim_arena *a, plim_str raw);
 
+/* Offset of the first byte that is no UTF-8; s.n: there is none.  RFC 8259 asks for
+ * UTF-8, and some formats hold to it. */
+size_t plim_json_utf8(plim_str s);
+
 /* ---- writer -------------------------------------------------------------- */
 
 /* Commas and colons come by themselves:
