@@ -3,9 +3,13 @@
 #include "import/import.h"
 
 extern const plim_importer plim_importer_pt2;
+extern const plim_importer plim_importer_safetensors;
+extern const plim_importer plim_importer_index;
 
 static const plim_importer *const importers[] = {
     &plim_importer_pt2,
+    &plim_importer_safetensors,
+    &plim_importer_index,
 };
 
 uint32_t plim_importer_count(void) { return PLIM_COUNT(importers); }

@@ -1,0 +1,29 @@
+/* listing.h -- for tests of what files hold. */
+#ifndef PLIM_LISTING_H
+#define PLIM_LISTING_H
+
+#include "import/import.h"
+#include "unit.h"
+
+#define LISTING_DATA PLIM_SOURCE_DIR "/tests/data/"
+
+/* Lists tests/data/NAME through its probe into a fresh inventory in `a`. */
+plim_status listing_file(plim_inventory *v, plim_arena *a, const char *name, plim_err *err);
+/* The same of bytes, by this importer whatever the probe says. */
+plim_status listing_bytes(plim_inventory *v, plim_arena *a, const plim_importer *im,
+                          plim_bytes b, plim_err *err);
+
+/* All items against tests/golden/weights/NAME.txt. */
+void listing_check_golden(const plim_inventory *v, const char *name);
+
+/* "" if there is no such fact. */
+const char *listing_fact(const plim_inventory *v, const char *key);
+bool listing_noted(const plim_inventory *v, const char *part);
+
+/* The file cut off after each byte, then with each byte changed in three ways: it is
+ * listed or refused with a message. */
+void listing_survive(const plim_importer *im, const char *name);
+/* With the n-th allocation failing, for all n. */
+void listing_starve(const char *name);
+
+#endif
