@@ -5,11 +5,13 @@
 extern const plim_importer plim_importer_pt2;
 extern const plim_importer plim_importer_safetensors;
 extern const plim_importer plim_importer_index;
+extern const plim_importer plim_importer_gguf;
 
 static const plim_importer *const importers[] = {
     &plim_importer_pt2,
     &plim_importer_safetensors,
     &plim_importer_index,
+    &plim_importer_gguf,
 };
 
 uint32_t plim_importer_count(void) { return PLIM_COUNT(importers); }

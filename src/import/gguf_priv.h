@@ -1,0 +1,67 @@
+/* gguf_priv.h -- between the files that read GGUF.
+ *
+ *     gguf.c        the container: metadata, tensors, parts
+ *     gguf_facts.c  what the metadata says of the model
+ *
+ * A file is walked once, front to back, up to the data of its tensors. */
+#ifndef PLIM_GGUF_PRIV_H
+#define PLIM_GGUF_PRIV_H
+
+#include "import/import.h"
+
+/* src: gguf.h enum gguf_type */
+typedef enum gguf_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64,
+    GGUF_TYPES
+} gguf_type;
+
+typedef struct gguf_kv {
+    plim_str key; /* borrowed from the file */
+    gguf_type type;
+    bool array;     /* of `type` */
+    uint64_t at, n; /* where the (first) value is; how many */
+} gguf_kv;
+
+typedef struct gguf {
+    plim_bytes b;
+    uint64_t at, limit; /* limit: nothing is read from there on */
+    bool big;           /* big-endian */
+    plim_status bad;    /* the first error, and then all reads give 0 */
+    plim_err *err;
+    uint32_t version;
+    uint64_t n_tensors;
+    plim_str arch; /* "llama"; "": not said */
+    gguf_kv *kvs;
+    uint32_t n_kvs, cap_kvs;
+} gguf;
+
+/* ---- gguf.c ------------------------------------------------------------------------- */
+
+/* NULL: it is not there.  The second form takes "block_count" for "llama.block_count". */
+const gguf_kv *plim_gguf_find(const gguf *f, const char *key);
+const gguf_kv *plim_gguf_of_model(const gguf *f, const char *key);
+
+/* Value i as a number; of a single value, whatever i is.  false: there is none, it is
+ * no whole number, or it is negative. */
+bool plim_gguf_number(const gguf *f, const gguf_kv *kv, uint64_t i, uint64_t *out);
+/* A single string. */
+bool plim_gguf_string(const gguf *f, const gguf_kv *kv, plim_str *out);
+
+/* ---- gguf_facts.c -------------------------------------------------------------------- */
+
+/* Once all tensors, the items from `first` on, are known. */
+plim_status plim_gguf_facts(const gguf *f, plim_inventory *v, uint32_t first, plim_err *err);
+
+#endif
