@@ -131,16 +131,17 @@ static plim_status compare_shard(shard_index *f, const shard_entry *e, uint32_t 
     }
     if (absent)
         return plim_fail(f->err, PLIM_EFORMAT, 0,
-                         "'" PLIM_STR_FMT "' does not hold '" PLIM_STR_FMT
-                         "' and %u others that the index names",
-                         PLIM_STR_CUT(e->file), PLIM_STR_CUT(one_absent->name),
-                         (unsigned)absent - 1);
+                         "'" PLIM_STR_FMT "' lacks %u tensor%s that the index places there: "
+                         "'" PLIM_STR_FMT "'%s",
+                         PLIM_STR_CUT(e->file), (unsigned)absent, absent == 1 ? "" : "s",
+                         PLIM_STR_CUT(one_absent->name), absent == 1 ? "" : ", ...");
     if (extra)
-        st = plim_inventory_note(v, f->err,
-                                 "'" PLIM_STR_FMT "' also holds '" PLIM_STR_FMT
-                                 "' and %u others that the index does not name: counted",
-                                 PLIM_STR_CUT(e->file), PLIM_STR_CUT(one_extra->name),
-                                 (unsigned)extra - 1);
+        st =
+            plim_inventory_note(v, f->err,
+                                "'" PLIM_STR_FMT "' holds %u tensor%s that the index does not "
+                                "name: '" PLIM_STR_FMT "'%s; counted",
+                                PLIM_STR_CUT(e->file), (unsigned)extra, extra == 1 ? "" : "s",
+                                PLIM_STR_CUT(one_extra->name), extra == 1 ? "" : ", ...");
     return st;
 }
 
@@ -187,9 +188,8 @@ static plim_status list_shard(shard_index *f, const shard_entry *e, uint32_t n, 
     plim_source_close(&shard);
     if (st)
         return plim_fail(f->err, st, why.at,
-                         "shard '" PLIM_STR_FMT "' of '" PLIM_STR_FMT "' and %u others: %s",
-                         PLIM_STR_CUT(e->file), (int)PLIM_MIN(e->name.n, 60), e->name.p,
-                         (unsigned)n - 1, why.msg);
+                         "shard '" PLIM_STR_FMT "' with '" PLIM_STR_FMT "': %s",
+                         PLIM_STR_CUT(e->file), PLIM_STR_CUT(e->name), why.msg);
     drop_repeated(v, first, n_facts, n_notes);
     return compare_shard(f, e, n, n_items);
 }
