@@ -2,6 +2,7 @@
 #include "alloc/alloc.h"
 #include "api/api.h"
 #include "gpu/gpu.h"
+#include "import/foreign.h"
 #include "import/import.h"
 #include "op/op.h"
 #include "optim/optim.h"
@@ -39,10 +40,17 @@ static void torch_entry(uint32_t i, plim_entry *out)
     *out = (plim_entry){t->name, "", t->doc, t->src, 0};
 }
 
+/* What is read, then what is only recognised. */
+static uint32_t format_count(void) { return plim_importer_count() + plim_foreign_count(); }
 static void format_entry(uint32_t i, plim_entry *out)
 {
     const plim_importer *f = plim_importer_at(i);
-    *out = (plim_entry){f->name, f->gives, f->doc, f->src, 0};
+    if (f) {
+        *out = (plim_entry){f->name, f->gives, f->doc, f->src, 0};
+        return;
+    }
+    const plim_foreign *o = plim_foreign_at(i - plim_importer_count());
+    *out = (plim_entry){o->name, "not read", o->doc, o->src, 0};
 }
 
 static void gpu_entry(uint32_t i, plim_entry *out)
@@ -69,7 +77,7 @@ static const list lists[PLIM_REG_COUNT] = {
     [PLIM_REG_OPS] = {plim_op_count, op_entry},
     [PLIM_REG_OPTIMIZERS] = {plim_optim_count, optim_entry},
     [PLIM_REG_PROFILES] = {plim_torch_count, torch_entry},
-    [PLIM_REG_FORMATS] = {plim_importer_count, format_entry},
+    [PLIM_REG_FORMATS] = {format_count, format_entry},
     [PLIM_REG_GPUS] = {plim_gpu_count, gpu_entry},
     [PLIM_REG_DTYPES] = {dtype_count, dtype_entry},
     [PLIM_REG_ALLOCATORS] = {plim_allocator_count, allocator_entry},

@@ -504,7 +504,7 @@ const plim_importer plim_importer_gguf = {
     .name = "gguf",
     .doc = "llama.cpp and its kin, versions 2 and 3, in one file or in parts",
     .src = "https://github.com/ggml-org/ggml/blob/master/docs/gguf.md",
-    .gives = "parameters, KV cache",
+    .gives = "parameters, cache",
     .probe = gguf_probe,
     .without = "it holds weights for llama.cpp, no model that PyTorch runs: name the folder "
                "with the model's config.json",

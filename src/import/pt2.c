@@ -582,7 +582,7 @@ const plim_importer plim_importer_pt2 = {
     .name = "pt2",
     .doc = "torch.export archive, torch 2.1 to 2.15, or the model JSON out of one",
     .src = "https://docs.pytorch.org/docs/stable/export/pt2_archive.html",
-    .gives = "graph, parameters, shapes, scopes",
+    .gives = "graph, parameters",
     .probe = pt2_probe,
     .read = pt2_read,
 };

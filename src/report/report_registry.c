@@ -21,6 +21,11 @@ static const plim_column op_columns[] = {
     {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group},
     ENTRY_DOC, ENTRY_SRC,
 };
+static const plim_column format_columns[] = {
+    ENTRY_NAME,
+    {"gives", "gives", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group},
+    ENTRY_DOC, ENTRY_SRC,
+};
 static const plim_column model_columns[] = {
     ENTRY_NAME,
     {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group},
@@ -107,7 +112,7 @@ static const struct registry_list {
     [PLIM_REG_OPS] = {"ops", "plimsoll/ops/1", COLUMNS(op_columns)},
     [PLIM_REG_OPTIMIZERS] = {"optimizers", "plimsoll/optimizers/1", COLUMNS(plain_columns)},
     [PLIM_REG_PROFILES] = {"profiles", "plimsoll/profiles/1", COLUMNS(plain_columns)},
-    [PLIM_REG_FORMATS] = {"formats", "plimsoll/formats/1", COLUMNS(plain_columns)},
+    [PLIM_REG_FORMATS] = {"formats", "plimsoll/formats/1", COLUMNS(format_columns)},
     [PLIM_REG_GPUS] = {"gpus", "plimsoll/gpus/1", COLUMNS(gpu_columns)},
     [PLIM_REG_DTYPES] = {"dtypes", "plimsoll/dtypes/1", COLUMNS(dtype_columns)},
     [PLIM_REG_ALLOCATORS] = {"allocators", "plimsoll/allocators/1", COLUMNS(plain_columns)},

@@ -3,6 +3,7 @@
 
 #include "base/fmt.h"
 #include "base/zip.h"
+#include "import/foreign.h"
 #include "op/op.h"
 #include "zoo/zoo.h"
 
@@ -82,6 +83,10 @@ static plim_status open_failed(const plim_model *m, plim_err *err)
     /* an archive that broke on its way, most often? then say what is wrong with it */
     if (plim_zip_is(m->source.bytes) && plim_zip_open(&zip, m->source.bytes, &why))
         return plim_fail(err, why.code, why.at, "'%s': %s", m->source.path, why.msg);
+    const plim_foreign *f = plim_foreign_probe(m->source.bytes);
+    if (f)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' is %s, which is not read: %s",
+                         m->source.path, f->what, f->instead);
     return plim_fail(err, PLIM_EFORMAT, 0, "'%s' is in no format that plimsoll reads",
                      m->source.path);
 }
