@@ -203,13 +203,42 @@ static void test_files(void **state)
               "'/dev/zero' is no plain file and over the limit of 268435456 bytes");
 }
 
+static void test_twice(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *list[4], *twice;
+    } T[] = {
+        {"nothing", {NULL}, NULL},
+        {"one", {"a"}, NULL},
+        {"all different", {"b", "a", "ab", ""}, NULL},
+        {"far apart", {"b", "a", "c", "b"}, "b"},
+        {"the first of two", {"z", "y", "z", "y"}, "y"},
+        {"empty ones", {"", "a", ""}, ""},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(T); i++) {
+        plim_str list[4];
+        uint64_t n = 0;
+        for (; n < 4 && T[i].list[n]; n++)
+            list[n] = plim_str_of(T[i].list[n]);
+        plim_str got = plim_str_twice(list, n);
+        CHECK(T[i].why, !got.p == !T[i].twice);
+        CHECK(T[i].why, !got.p || plim_str_is(got, T[i].twice));
+    }
+    assert_true(plim_str_compare(PLIM_STR("a"), PLIM_STR("ab")) < 0);
+    assert_true(plim_str_compare(PLIM_STR("b"), PLIM_STR("ab")) > 0);
+    assert_true(plim_str_compare(PLIM_STR("\xff"), PLIM_STR("a")) > 0); /* bytes, not char */
+    assert_int_equal(plim_str_compare(PLIM_STR("ab"), PLIM_STR("ab")), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_status),
-        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_arena),  cmocka_unit_test(test_push),
-        cmocka_unit_test(test_map),    cmocka_unit_test(test_files),
+        cmocka_unit_test(test_twice),   cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_status),  cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_strings), cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_push),    cmocka_unit_test(test_map),
+        cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

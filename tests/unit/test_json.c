@@ -347,14 +347,37 @@ static void test_writer_doubles(void **state)
     plim_arena_free(&a);
 }
 
+/* src: Unicode 15, table 3-7 */
+static void test_utf8(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t good;
+    } T[] = {
+        {"", 0},
+        {"abc", 3},
+        {"gr\xc3\xb6\xc3\x9f", 6},
+        {"\xf0\x9f\x98\x80", 4}, /* U+1F600 */
+        {"a\x80", 1},
+        {"ab\xc3", 2},
+        {"\xc0\xaf", 0},         /* '/' in two bytes */
+        {"\xed\xa0\x80", 0},     /* half of a surrogate pair */
+        {"\xf4\x90\x80\x80", 0}, /* beyond U+10FFFF */
+    };
+    for (size_t i = 0; i < PLIM_COUNT(T); i++)
+        assert_int_equal(plim_json_utf8(plim_str_of(T[i].text)), T[i].good);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grammar),     cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_error_place), cmocka_unit_test(test_walk),
-        cmocka_unit_test(test_unescape),    cmocka_unit_test(test_integers),
-        cmocka_unit_test(test_doubles),     cmocka_unit_test(test_writer),
-        cmocka_unit_test(test_writer_text), cmocka_unit_test(test_writer_doubles),
+        cmocka_unit_test(test_utf8),           cmocka_unit_test(test_grammar),
+        cmocka_unit_test(test_depth),          cmocka_unit_test(test_error_place),
+        cmocka_unit_test(test_walk),           cmocka_unit_test(test_unescape),
+        cmocka_unit_test(test_integers),       cmocka_unit_test(test_doubles),
+        cmocka_unit_test(test_writer),         cmocka_unit_test(test_writer_text),
+        cmocka_unit_test(test_writer_doubles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
