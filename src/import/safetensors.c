@@ -304,13 +304,13 @@ static plim_status st_list(plim_inventory *v, const plim_source *s, plim_err *er
     plim_str text = {(const char *)b.p + 8, (size_t)n};
     if (!n || text.p[0] != '{')
         return plim_fail(err, PLIM_EFORMAT, 8, "the header does not begin with '{'");
-    size_t good = plim_json_utf8(text);
-    if (good < text.n)
-        return plim_fail(err, PLIM_EFORMAT, 8 + good,
-                         "the header is no UTF-8 at byte %" PRIu64, 8 + (uint64_t)good);
     plim_json_init(&f.j, text, err);
     f.j.base = 8;
     plim_status st = read_header(&f);
+    size_t good = st ? text.n : plim_json_utf8(text);
+    if (good < text.n)
+        st = plim_fail(err, PLIM_EFORMAT, 8 + good, "the header is no UTF-8 at byte %" PRIu64,
+                       8 + (uint64_t)good);
     if (!st)
         st = check_spans(&f, 8 + n, b.n);
     if (!st)

@@ -166,7 +166,8 @@ static void test_rules(void **state)
          "metadata 'k' is there twice"},
         {"metadata are strings", "{'__metadata__':{'k':1}}", 0, PLIM_EFORMAT,
          "JSON lacks a string at byte 29"},
-        {"no UTF-8", "{'\xff':1}", 0, PLIM_EFORMAT, "the header is no UTF-8 at byte 10"},
+        {"no UTF-8", "{'\xff':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1,
+         PLIM_EFORMAT, "the header is no UTF-8 at byte 10"},
     };
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
         plim_arena a = PLIM_ARENA_INIT;
