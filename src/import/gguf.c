@@ -79,18 +79,10 @@ static plim_str gguf_str(gguf *f, const char *what)
 
 static void skip_values(gguf *f, plim_str key, uint64_t type, uint64_t n, int depth);
 
-/* Into an array: what is in it, and how many. */
-static uint32_t enter_array(gguf *f, uint64_t *n)
-{
-    uint32_t type = gguf_u32(f, "an array");
-    *n = gguf_uint(f, 8, "an array");
-    return type;
-}
-
 static void skip_array(gguf *f, plim_str key, int depth)
 {
-    uint64_t n;
-    uint32_t type = enter_array(f, &n);
+    uint32_t type = gguf_u32(f, "an array");
+    uint64_t n = gguf_uint(f, 8, "an array");
     if (!f->bad && depth >= GGUF_MAX_NESTING)
         f->bad = plim_fail(f->err, PLIM_EUNSUPPORTED, f->at,
                            "metadata '" PLIM_STR_FMT "' has arrays nested deeper than %d",
