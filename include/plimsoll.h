@@ -247,8 +247,8 @@ typedef struct plim_estimate {
     const char *mode; /* "train" or "infer" */
     const char *dtype, *autocast, *optimizer, *checkpoint, *loss, *loop, *torch, *workspace,
         *alloc_conf;
-    const char *zero_grad, *ema; /* ema: "none" if there is none */
-    const char *gpu;             /* NULL: none chosen */
+    const char *zero_grad, *ema, *keep; /* ema, keep: "none" if there is none */
+    const char *gpu;                    /* NULL: none chosen */
     int steps, accumulate;
     bool clip;
 

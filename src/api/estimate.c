@@ -294,11 +294,13 @@ static plim_status say_settings(work *w, const plim_step_info *info)
     e->gpu = j->gpu ? plim__cstr(w->a, plim_str_of(j->gpu->name)) : NULL;
     e->steps = j->step.steps;
     e->zero_grad = j->zero_grad;
+    e->keep = plim_loop_keeps_text(w->a, j->step.keeps).p;
     e->accumulate = j->step.accumulate;
     e->clip = j->step.clip;
     e->ema = plim__cstr(w->a, j->step.ema.text);
-    return e->optimizer && e->ema && e->alloc_conf && (e->gpu || !j->gpu) ? PLIM_OK
-                                                                          : plim_oom(w->err);
+    return e->optimizer && e->ema && e->keep && e->alloc_conf && (e->gpu || !j->gpu)
+               ? PLIM_OK
+               : plim_oom(w->err);
 }
 
 static plim_status estimate(work *w)

@@ -77,6 +77,7 @@ static void estimate_header(plim_page *p, const plim_estimate *e)
 {
     bool checkpoints = e->checkpoint && strcmp(e->checkpoint, "none") != 0;
     bool ema = e->ema && strcmp(e->ema, "none") != 0;
+    bool typical = !e->loop || strcmp(e->loop, "typical") == 0;
     bool zeros = e->zero_grad && strcmp(e->zero_grad, "zeros") == 0;
     plim_text passes = plim_fmt_count((uint64_t)e->accumulate);
     const struct {
@@ -86,6 +87,7 @@ static void estimate_header(plim_page *p, const plim_estimate *e)
                  {"checkpoint ", checkpoints ? estimate_trains(e, e->checkpoint) : NULL},
                  {"", estimate_trains(e, e->optimizer)},
                  {"loss ", estimate_trains(e, e->loss)},
+                 {"loop ", typical ? NULL : estimate_trains(e, e->loop)},
                  {"accumulate ", e->accumulate > 1 ? estimate_trains(e, passes.s) : NULL},
                  {"", e->clip ? estimate_trains(e, "clip") : NULL},
                  {"ema ", ema ? estimate_trains(e, e->ema) : NULL},
@@ -388,6 +390,7 @@ static void json_step(plim_jw *w, const plim_estimate *e)
     bool trains = estimate_trains(e, e->mode);
     json_text(w, "ema", estimate_trains(e, e->ema));
     json_text(w, "zero_grad", estimate_trains(e, e->zero_grad));
+    json_text(w, "keep", estimate_trains(e, e->keep));
     plim_jw_key(w, "accumulate");
     if (trains)
         plim_jw_i64(w, e->accumulate);

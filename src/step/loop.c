@@ -65,3 +65,13 @@ plim_status plim_loop_keeps(const char *list, unsigned *out, plim_err *err)
     *out = keeps;
     return PLIM_OK;
 }
+
+plim_str plim_loop_keeps_text(plim_arena *a, unsigned keeps)
+{
+    plim_str text = {"", 0};
+    for (size_t i = 0; i < PLIM_COUNT(held) && text.p; i++)
+        if (keeps & held[i].keeps)
+            text = plim_arena_printf(a, PLIM_STR_FMT "%s%s", PLIM_STR_ARG(text),
+                                     text.n ? "," : "", held[i].name);
+    return text.p && !text.n ? plim_arena_printf(a, "none") : text;
+}

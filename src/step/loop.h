@@ -26,5 +26,7 @@ plim_status plim_loop_find(const char *name, const plim_loop **out, plim_err *er
 
 /* "outputs,loss", "inputs", "none" into PLIM_KEEP_...  PLIM_EUSAGE. */
 plim_status plim_loop_keeps(const char *list, unsigned *out, plim_err *err);
+/* And back, in `a`; {NULL, 0}: no memory. */
+plim_str plim_loop_keeps_text(plim_arena *a, unsigned keeps);
 
 #endif
