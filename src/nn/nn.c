@@ -65,6 +65,11 @@ const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number)
         .p;
 }
 
+const char *plim_nn_join(plim_nn *n, const char *a, const char *b)
+{
+    return nn_join(n, plim_str_of(a), plim_str_of(b), PLIM_STR("")).p;
+}
+
 /* "layer1.0" and "conv1" to "layer1.0.conv1" */
 static plim_str nn_path(plim_nn *n, const char *name)
 {
@@ -125,8 +130,10 @@ static uint32_t nn_leaf(plim_nn *n, const char *name, plim_value v, plim_ints di
         return PLIM_NONE;
     }
     uint32_t id = plim_graph_add_value(n->g, &v);
-    if (id == PLIM_NONE)
+    if (id == PLIM_NONE || !PLIM_PUSH_ROOM(n->g->arena, n->leaves, n->n_leaves, n->cap_leaves))
         nn_oom(n);
+    else
+        n->leaves[n->n_leaves++] = (struct plim_nn_leaf){id, n->scope};
     return id;
 }
 
@@ -144,7 +151,7 @@ void plim_nn_forget(plim_nn *n, uint32_t first)
 uint32_t plim_nn_param(plim_nn *n, const char *name, plim_ints dim)
 {
     plim_value v = {.kind = PLIM_VALUE_PARAMETER, .requires_grad = true};
-    v.meta.dtype = PLIM_F32;
+    v.meta.dtype = n->dtype;
     return nn_leaf(n, name, v, dim);
 }
 
@@ -153,6 +160,178 @@ uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints di
     plim_value v = {.kind = PLIM_VALUE_BUFFER, .persistent = true};
     v.meta.dtype = t;
     return nn_leaf(n, name, v, dim);
+}
+
+uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints dim)
+{
+    plim_value v = {.kind = PLIM_VALUE_BUFFER};
+    v.meta.dtype = t;
+    return nn_leaf(n, name, v, dim);
+}
+
+uint32_t plim_nn_tie(plim_nn *n, const char *name, uint32_t param)
+{
+    if (n->st)
+        return PLIM_NONE;
+    plim_meta m = n->g->values[param].meta;
+    uint32_t id = plim_nn_param(n, name, (plim_ints){m.dim, (uint32_t)m.rank});
+    if (!n->st)
+        n->g->values[id].tied_to = param;
+    return id;
+}
+
+uint32_t plim_nn_input(plim_nn *n, const char *name, plim_dtype t, plim_ints dim)
+{
+    plim_value v = {.name = plim_str_of(name),
+                    .kind = PLIM_VALUE_INPUT,
+                    .meta = plim_meta_make(t, (int32_t)dim.n, dim.p),
+                    .tied_to = PLIM_NONE,
+                    .node = PLIM_NONE};
+    uint64_t bytes;
+    if (n->st)
+        return PLIM_NONE;
+    if (!plim_meta_bytes(&v.meta, &bytes)) {
+        plim_nn_fail(n, PLIM_ERANGE, "size of the input '%s' overflows", name);
+        return PLIM_NONE;
+    }
+    uint32_t id = plim_graph_add_value(n->g, &v);
+    if (id == PLIM_NONE || !plim_graph_add_input(n->g, id))
+        nn_oom(n);
+    return id;
+}
+
+void plim_nn_output(plim_nn *n, uint32_t x)
+{
+    if (!n->st && !plim_graph_add_output(n->g, x))
+        nn_oom(n);
+}
+
+/* ---- the order of registration ---------------------------------------------------- */
+
+void plim_nn_order(plim_nn *n, const char *children)
+{
+    if (n->st)
+        return;
+    if (!PLIM_PUSH_ROOM(n->g->arena, n->orders, n->n_orders, n->cap_orders)) {
+        nn_oom(n);
+        return;
+    }
+    n->orders[n->n_orders++] = (struct plim_nn_order){n->scope, children};
+}
+
+/* The tree of scopes with the leaves of each, and the leaves in their new order. */
+typedef struct settling {
+    const plim_graph *g;
+    uint32_t *child, *sibling; /* by scope */
+    uint32_t *leaf, *next;     /* by scope; by leaf: into `leaves` */
+    const char **order;        /* by scope */
+    const struct plim_nn_leaf *leaves;
+    uint32_t *out; /* value ids */
+    uint32_t n_out;
+} settling;
+
+/* "model.layers.0" is "0" to the module that it belongs to. */
+static bool scope_is(const plim_graph *g, uint32_t scope, const char *name, size_t n)
+{
+    plim_str path = g->scopes[scope].path;
+    return path.n >= n && memcmp(path.p + path.n - n, name, n) == 0 &&
+           (path.n == n || path.p[path.n - n - 1] == '.');
+}
+
+/* Is the child one of the names in "q_proj k_proj"? */
+static bool is_named(const settling *s, uint32_t child, const char *names)
+{
+    for (size_t len; *names; names += len + (names[len] == ' ')) {
+        len = strcspn(names, " ");
+        if (scope_is(s->g, child, names, len))
+            return true;
+    }
+    return false;
+}
+
+static void settle_scope(settling *s, uint32_t scope)
+{
+    const char *all = s->order[scope] ? s->order[scope] : "", *name = all;
+    for (uint32_t l = s->leaf[scope]; l != PLIM_NONE; l = s->next[l])
+        s->out[s->n_out++] = s->leaves[l].value;
+    for (size_t len; *name; name += len + (name[len] == ' ')) {
+        len = strcspn(name, " ");
+        for (uint32_t c = s->child[scope]; c != PLIM_NONE; c = s->sibling[c])
+            if (*name == '*' ? !is_named(s, c, all) : scope_is(s->g, c, name, len))
+                settle_scope(s, c);
+    }
+    for (uint32_t c = s->child[scope]; c != PLIM_NONE && !*all; c = s->sibling[c])
+        settle_scope(s, c);
+}
+
+static bool settle_tree(plim_nn *n, settling *s)
+{
+    plim_arena *a = n->g->arena;
+    uint32_t scopes = n->g->n_scopes;
+    *s = (settling){.g = n->g, .leaves = n->leaves};
+    s->child = PLIM_NEW_N(a, uint32_t, scopes);
+    s->sibling = PLIM_NEW_N(a, uint32_t, scopes);
+    s->leaf = PLIM_NEW_N(a, uint32_t, scopes);
+    s->order = PLIM_NEW_N(a, const char *, scopes);
+    s->next = PLIM_NEW_N(a, uint32_t, n->n_leaves);
+    s->out = PLIM_NEW_N(a, uint32_t, n->n_leaves);
+    if (!s->child || !s->sibling || !s->leaf || !s->order || !s->next || !s->out)
+        return false;
+    for (uint32_t i = 0; i < scopes; i++)
+        s->child[i] = s->sibling[i] = s->leaf[i] = PLIM_NONE;
+    for (uint32_t i = scopes; i-- > 1;) { /* backwards: each goes to the front */
+        uint32_t up = n->g->scopes[i].parent;
+        s->sibling[i] = s->child[up];
+        s->child[up] = i;
+    }
+    for (uint32_t i = n->n_leaves; i-- > 0;) {
+        s->next[i] = s->leaf[n->leaves[i].scope];
+        s->leaf[n->leaves[i].scope] = i;
+    }
+    for (uint32_t i = 0; i < n->n_orders; i++)
+        s->order[n->orders[i].scope] = n->orders[i].children;
+    return true;
+}
+
+/* Gives every use of a value its new id; arguments are in the builder's own arena. */
+static void nn_rename(plim_graph *g, const uint32_t *id)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].tied_to != PLIM_NONE)
+            g->values[i].tied_to = id[g->values[i].tied_to];
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t k = 0; k < g->nodes[i].n_args; k++) {
+            plim_arg *a = (plim_arg *)&g->nodes[i].args[k];
+            if (a->kind == PLIM_ARG_VALUE && a->id != PLIM_NONE)
+                a->id = id[a->id];
+            for (uint32_t j = 0; a->kind == PLIM_ARG_VALUES && j < a->n; j++)
+                if (a->ids[j] != PLIM_NONE)
+                    ((uint32_t *)a->ids)[j] = id[a->ids[j]];
+        }
+}
+
+void plim_nn_settle(plim_nn *n)
+{
+    plim_graph *g = n->g;
+    settling s;
+    if (n->st || !n->n_orders)
+        return;
+    uint32_t *id = PLIM_NEW_N(g->arena, uint32_t, g->n_values);
+    plim_value *moved = PLIM_NEW_N(g->arena, plim_value, n->n_leaves);
+    if (!id || !moved || !settle_tree(n, &s)) {
+        nn_oom(n);
+        return;
+    }
+    settle_scope(&s, 0);
+    for (uint32_t i = 0; i < g->n_values; i++)
+        id[i] = i;
+    for (uint32_t i = 0; i < n->n_leaves; i++) {
+        moved[i] = g->values[s.out[i]];
+        id[s.out[i]] = n->leaves[i].value;
+    }
+    for (uint32_t i = 0; i < n->n_leaves; i++)
+        g->values[n->leaves[i].value] = moved[i];
+    nn_rename(g, id);
 }
 
 /* ---- nodes ------------------------------------------------------------------------ */
@@ -269,6 +448,51 @@ uint32_t plim_nn_unary(plim_nn *n, const char *target, uint32_t x)
 uint32_t plim_nn_binary(plim_nn *n, const char *target, uint32_t a, uint32_t b)
 {
     return NN_OP(n, target, ARG_T("self", a), ARG_T("other", b));
+}
+
+uint32_t plim_nn_scalar(plim_nn *n, const char *target, uint32_t x, double other)
+{
+    if (!n->st && !plim_is_float(n->g->values[x].meta.dtype))
+        return NN_OP(n, target, ARG_T("self", x), ARG_I("other", (int64_t)other));
+    return NN_OP(n, target, ARG_T("self", x), ARG_F("other", other));
+}
+
+uint32_t plim_nn_to(plim_nn *n, uint32_t x, plim_dtype t)
+{
+    return NN_OP(n, "aten.to.dtype", ARG_T("self", x), ARG_I("dtype", t));
+}
+
+uint32_t plim_nn_to_like(plim_nn *n, uint32_t x, uint32_t of)
+{
+    return plim_nn_binary(n, "aten.type_as.default", x, of);
+}
+
+uint32_t plim_nn_expand(plim_nn *n, uint32_t x, plim_ints size)
+{
+    return NN_OP(n, "aten.expand.default", ARG_T("self", x), ARG_IS("size", size));
+}
+
+void plim_nn_chunk(plim_nn *n, uint32_t x, uint32_t count, int64_t dim, uint32_t *out)
+{
+    const plim_named_arg a[] = {ARG_T("self", x), ARG_I("chunks", count), ARG_I("dim", dim)};
+    plim_nn_node(n, "aten.chunk.default", a, PLIM_COUNT(a), out, count);
+}
+
+void plim_nn_split(plim_nn *n, uint32_t x, plim_ints sizes, int64_t dim, uint32_t *out)
+{
+    const plim_named_arg a[] = {ARG_T("self", x), ARG_IS("split_sizes", sizes),
+                                ARG_I("dim", dim)};
+    plim_nn_node(n, "aten.split_with_sizes.default", a, PLIM_COUNT(a), out, sizes.n);
+}
+
+uint32_t plim_nn_arange(plim_nn *n, int64_t end)
+{
+    return NN_OP(n, "aten.arange.default", ARG_I("end", end));
+}
+
+uint32_t plim_nn_softmax(plim_nn *n, uint32_t x, int64_t dim)
+{
+    return NN_OP(n, "aten.softmax.int", ARG_T("self", x), ARG_I("dim", dim));
 }
 
 uint32_t plim_nn_cat(plim_nn *n, const uint32_t *x, uint32_t count, int64_t dim)
@@ -456,6 +680,23 @@ uint32_t plim_nn_linear(plim_nn *n, const char *name, uint32_t x, int64_t out, b
     uint32_t b = bias ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
     x = plim_nn_linear_op(n, x, w, b);
     plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_nn_embedding_op(plim_nn *n, uint32_t ids, uint32_t weight)
+{
+    return NN_OP(n, "aten.embedding.default", ARG_T("weight", weight), ARG_T("indices", ids));
+}
+
+uint32_t plim_nn_embedding(plim_nn *n, const char *name, uint32_t ids, int64_t rows,
+                           int64_t width, uint32_t *weight)
+{
+    plim_nn_enter(n, name, "Embedding");
+    uint32_t w = plim_nn_param(n, "weight", INTS(rows, width));
+    uint32_t x = plim_nn_embedding_op(n, ids, w);
+    plim_nn_leave(n);
+    if (weight)
+        *weight = w;
     return x;
 }
 

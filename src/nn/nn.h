@@ -18,7 +18,8 @@ typedef struct plim_nn {
     plim_graph *g;
     plim_err *err;
     plim_status st;
-    bool infer; /* as after model.eval(): no stochastic depth, no auxiliary heads */
+    bool infer;       /* as after model.eval(): no stochastic depth, no auxiliary heads */
+    plim_dtype dtype; /* of parameters; fp32 unless set */
     uint32_t scope, depth;
     uint32_t next[PLIM_NN_DEPTH]; /* index of the next nameless child */
     /* ops looked up so far, by the address of the target's text: a model names
@@ -28,6 +29,14 @@ typedef struct plim_nn {
         const plim_op *op;
         bool inplace;
     } cache[PLIM_NN_CACHE];
+    struct plim_nn_leaf { /* parameters and buffers, and whose they are */
+        uint32_t value, scope;
+    } * leaves;
+    struct plim_nn_order {
+        uint32_t scope;
+        const char *children;
+    } * orders;
+    uint32_t n_leaves, cap_leaves, n_orders, cap_orders;
 } plim_nn;
 
 void plim_nn_init(plim_nn *n, plim_graph *g, plim_err *err);
@@ -40,6 +49,15 @@ void plim_nn_enter(plim_nn *n, const char *name, const char *type);
 void plim_nn_leave(plim_nn *n);
 /* "denselayer", 3: the text "denselayer3" in the graph's arena. */
 const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number);
+/* "Llama", "RMSNorm": the text "LlamaRMSNorm" likewise. */
+const char *plim_nn_join(plim_nn *n, const char *a, const char *b);
+
+/* Where a module registers its children in another order than it calls them: their names,
+ * "self_attn mlp *", with a star for all others.  Parameters are loaded and optimized
+ * as they were registered, so the model ends in plim_nn_settle, which puts them into
+ * that order (ids of values change). */
+void plim_nn_order(plim_nn *n, const char *children);
+void plim_nn_settle(plim_nn *n);
 
 /* ---- sizes, and lists of them ---------------------------------------------- */
 
@@ -60,6 +78,12 @@ int64_t plim_nn_dim(const plim_nn *n, uint32_t x,
 void plim_nn_forget(plim_nn *n, uint32_t first);
 uint32_t plim_nn_param(plim_nn *n, const char *name, plim_ints dim);
 uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
+uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t,
+                                  plim_ints dim); /* persistent=False */
+/* A second name of a parameter: the same storage. */
+uint32_t plim_nn_tie(plim_nn *n, const char *name, uint32_t param);
+uint32_t plim_nn_input(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
+void plim_nn_output(plim_nn *n, uint32_t x);
 
 /* ---- ops ----------------------------------------------------------------------- */
 
@@ -97,6 +121,16 @@ uint32_t plim_nn_op(plim_nn *n, const char *target, const plim_named_arg *args,
 /* torch.flatten(x, 1), F.relu(x), a + b ... : nodes in the module that is open. */
 uint32_t plim_nn_unary(plim_nn *n, const char *target, uint32_t x);
 uint32_t plim_nn_binary(plim_nn *n, const char *target, uint32_t a, uint32_t b);
+/* x * 0.5, x + 1 ...: a whole number where x has them */
+uint32_t plim_nn_scalar(plim_nn *n, const char *target, uint32_t x, double other);
+uint32_t plim_nn_to(plim_nn *n, uint32_t x, plim_dtype t);     /* x.to(t): x itself if it is */
+uint32_t plim_nn_to_like(plim_nn *n, uint32_t x, uint32_t of); /* x.to(of.dtype) */
+uint32_t plim_nn_expand(plim_nn *n, uint32_t x, plim_ints size);
+void plim_nn_chunk(plim_nn *n, uint32_t x, uint32_t count, int64_t dim, uint32_t *out);
+/* torch.split(x, sizes, dim): sizes.n results */
+void plim_nn_split(plim_nn *n, uint32_t x, plim_ints sizes, int64_t dim, uint32_t *out);
+uint32_t plim_nn_arange(plim_nn *n, int64_t end);
+uint32_t plim_nn_softmax(plim_nn *n, uint32_t x, int64_t dim);
 uint32_t plim_nn_cat(plim_nn *n, const uint32_t *x, uint32_t count, int64_t dim);
 uint32_t plim_nn_flatten1(plim_nn *n, uint32_t x);
 uint32_t plim_nn_view(plim_nn *n, uint32_t x, plim_ints size);
@@ -138,6 +172,10 @@ typedef struct plim_norm {
 uint32_t plim_nn_batch_norm2d(plim_nn *n, const char *name, uint32_t x, plim_norm norm);
 uint32_t plim_nn_layer_norm(plim_nn *n, const char *name, uint32_t x, double eps);
 uint32_t plim_nn_linear(plim_nn *n, const char *name, uint32_t x, int64_t out, bool bias);
+/* `weight` (may be NULL) becomes the table, for what is tied to it */
+uint32_t plim_nn_embedding(plim_nn *n, const char *name, uint32_t ids, int64_t rows,
+                           int64_t width, uint32_t *weight);
+uint32_t plim_nn_embedding_op(plim_nn *n, uint32_t ids, uint32_t weight);
 
 typedef enum plim_act {
     PLIM_ACT_NONE,

@@ -65,7 +65,7 @@ static void densenet_build(plim_nn *n, const void *row, uint32_t x)
     x = plim_nn_unary(n, "aten.relu_.default", x);
     x = plim_nn_adaptive_avg_op(n, x, 1);
     x = plim_nn_flatten1(n, x);
-    plim_zoo_output(n, plim_nn_linear(n, "classifier", x, 1000, true));
+    plim_nn_output(n, plim_nn_linear(n, "classifier", x, 1000, true));
 }
 
 /* clang-format off */

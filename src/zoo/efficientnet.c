@@ -78,7 +78,7 @@ static void efficientnet_build(plim_nn *n, const void *row, uint32_t x)
     x = plim_nn_dropout_(n, NULL, x, r->dropout);
     x = plim_nn_linear(n, NULL, x, 1000, true);
     plim_nn_leave(n);
-    plim_zoo_output(n, x);
+    plim_nn_output(n, x);
 }
 
 /* clang-format off */

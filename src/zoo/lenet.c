@@ -29,7 +29,7 @@ static void lenet_build(plim_nn *n, const void *row, uint32_t x)
     x = plim_nn_act(n, NULL, x, PLIM_TANH);
     x = plim_nn_linear(n, NULL, x, 10, true);
     plim_nn_leave(n);
-    plim_zoo_output(n, x);
+    plim_nn_output(n, x);
 }
 
 static const plim_zoo_model lenet_models[] = {

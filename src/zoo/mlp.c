@@ -64,7 +64,7 @@ static void mlp_build(plim_nn *n, const void *row, uint32_t x)
         if (r->relu && i + 1 < r->n)
             x = plim_nn_act(n, NULL, x, PLIM_RELU);
     }
-    plim_zoo_output(n, x);
+    plim_nn_output(n, x);
 }
 
 static const plim_zoo_model mlp_models[] = {

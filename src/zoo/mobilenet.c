@@ -48,7 +48,7 @@ static void v2_build(plim_nn *n, const void *row, uint32_t x)
     x = plim_nn_dropout(n, NULL, x, 0.2);
     x = plim_nn_linear(n, NULL, x, 1000, true);
     plim_nn_leave(n);
-    plim_zoo_output(n, x);
+    plim_nn_output(n, x);
 }
 
 /* ---- V3 -------------------------------------------------------------------------- */
@@ -114,7 +114,7 @@ static void v3_build(plim_nn *n, const void *row, uint32_t x)
     x = plim_nn_dropout_(n, NULL, x, 0.2);
     x = plim_nn_linear(n, NULL, x, 1000, true);
     plim_nn_leave(n);
-    plim_zoo_output(n, x);
+    plim_nn_output(n, x);
 }
 
 /* clang-format off */

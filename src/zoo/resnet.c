@@ -72,7 +72,7 @@ static void resnet_build(plim_nn *n, const void *row, uint32_t x)
     }
     x = plim_nn_adaptive_avg_pool2d(n, "avgpool", x, 1);
     x = plim_nn_flatten1(n, x);
-    plim_zoo_output(n, plim_nn_linear(n, "fc", x, 1000, true));
+    plim_nn_output(n, plim_nn_linear(n, "fc", x, 1000, true));
 }
 
 /* clang-format off */

@@ -72,7 +72,7 @@ static void shufflenet_build(plim_nn *n, const void *row, uint32_t x)
     x = conv_bn(n, x, (plim_conv){.out = r->out[4]}, true);
     plim_nn_leave(n);
     x = plim_nn_mean_hw(n, x);
-    plim_zoo_output(n, plim_nn_linear(n, "fc", x, 1000, true));
+    plim_nn_output(n, plim_nn_linear(n, "fc", x, 1000, true));
 }
 
 /* clang-format off */

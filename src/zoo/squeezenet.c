@@ -49,7 +49,7 @@ static void squeezenet_build(plim_nn *n, const void *row, uint32_t x)
     x = plim_nn_act(n, NULL, x, PLIM_RELU_);
     x = plim_nn_adaptive_avg_pool2d(n, NULL, x, 1);
     plim_nn_leave(n);
-    plim_zoo_output(n, plim_nn_flatten1(n, x));
+    plim_nn_output(n, plim_nn_flatten1(n, x));
 }
 
 /* clang-format off */

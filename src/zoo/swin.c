@@ -214,7 +214,7 @@ static void swin_build(plim_nn *n, const void *row, uint32_t x)
     plim_nn_enter(n, "flatten", "Flatten");
     x = plim_nn_flatten1(n, x);
     plim_nn_leave(n);
-    plim_zoo_output(n, plim_nn_linear(n, "head", x, 1000, true));
+    plim_nn_output(n, plim_nn_linear(n, "head", x, 1000, true));
 }
 
 static const plim_zoo_model swin_models[] = {

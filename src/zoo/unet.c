@@ -59,7 +59,7 @@ static void unet_build(plim_nn *n, const void *row, uint32_t x)
     plim_nn_enter(n, "outc", "OutConv");
     x = plim_nn_conv2d(n, "conv", x, (plim_conv){.out = 2, .bias = true});
     plim_nn_leave(n);
-    plim_zoo_output(n, x);
+    plim_nn_output(n, x);
 }
 
 static const plim_zoo_model unet_models[] = {

@@ -106,7 +106,7 @@ static void vit_build(plim_nn *n, const void *row, uint32_t x)
     plim_nn_enter(n, "heads", "Sequential");
     x = plim_nn_linear(n, "head", x, 1000, true);
     plim_nn_leave(n);
-    plim_zoo_output(n, x);
+    plim_nn_output(n, x);
 }
 
 /* clang-format off */

@@ -158,32 +158,6 @@ static int32_t zoo_shape(plim_nn *n, const plim_zoo_model *m, const int64_t *sam
     return rank;
 }
 
-static uint32_t zoo_input(plim_nn *n, int32_t rank, const int64_t *dim)
-{
-    plim_value v = {.name = PLIM_STR("x"),
-                    .kind = PLIM_VALUE_INPUT,
-                    .tied_to = PLIM_NONE,
-                    .node = PLIM_NONE};
-    uint64_t bytes;
-    if (n->st)
-        return PLIM_NONE;
-    v.meta = plim_meta_make(PLIM_F32, rank, dim);
-    if (!plim_meta_bytes(&v.meta, &bytes)) {
-        plim_nn_fail(n, PLIM_ERANGE, "size of the input overflows");
-        return PLIM_NONE;
-    }
-    uint32_t id = plim_graph_add_value(n->g, &v);
-    if (id == PLIM_NONE || !plim_graph_add_input(n->g, id))
-        n->st = plim_oom(n->err);
-    return id;
-}
-
-void plim_zoo_output(plim_nn *n, uint32_t x)
-{
-    if (!n->st && !plim_graph_add_output(n->g, x))
-        n->st = plim_oom(n->err);
-}
-
 plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bind,
                            plim_err *err)
 {
@@ -208,7 +182,7 @@ plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bin
     int32_t rank = n.st ? 0 : zoo_shape(&n, m, sample, bind, dim);
     if (!n.st) {
         g->batch = dim[0];
-        m->build(&n, row, zoo_input(&n, rank, dim));
+        m->build(&n, row, plim_nn_input(&n, "x", PLIM_F32, (plim_ints){dim, (uint32_t)rank}));
     }
     if (n.st)
         plim_err_prefix(err, "cannot build '" PLIM_STR_FMT "': ",

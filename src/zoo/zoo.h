@@ -15,7 +15,7 @@ typedef struct plim_zoo_model {
     const char *doc, *src;
     uint64_t parameters; /* as published; 0: the argument decides */
     int64_t input[3];    /* one sample: channels, height, width; or features, 0, 0 */
-    /* Writes the model over input x and ends in plim_zoo_output. */
+    /* Writes the model over input x and ends in plim_nn_output. */
     void (*build)(plim_nn *n, const void *row, uint32_t x);
     const void *row; /* what this model's size is; the family's own type */
     /* "NAME:ARG": ARG into a row and input; NULL: the name takes no argument. */
@@ -43,10 +43,6 @@ plim_status plim_zoo_unknown(plim_str name, plim_err *err);
  * the model cannot take; PLIM_ERANGE: sizes that overflow. */
 plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bind,
                            plim_err *err);
-
-/* ---- for the families ------------------------------------------------------- */
-
-void plim_zoo_output(plim_nn *n, uint32_t x);
 
 #define PLIM_ZOO_FAMILY(sym, family)                                                          \
     const plim_zoo_family plim_zoo_##sym = {family, sym##_models, PLIM_COUNT(sym##_models)}
