@@ -2,6 +2,7 @@
  * tie, the earlier row. */
 #include "import/import.h"
 
+extern const plim_importer plim_importer_hf;
 extern const plim_importer plim_importer_pt2;
 extern const plim_importer plim_importer_safetensors;
 extern const plim_importer plim_importer_index;
@@ -12,6 +13,7 @@ static const plim_importer *const importers[] = {
     &plim_importer_safetensors,
     &plim_importer_index,
     &plim_importer_gguf,
+    &plim_importer_hf,
 };
 
 uint32_t plim_importer_count(void) { return PLIM_COUNT(importers); }

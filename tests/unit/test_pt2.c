@@ -1016,7 +1016,7 @@ static void test_other_archives(void **state)
     (void)state;
     static const uint8_t empty[] = "PK\3\4";
     assert_null(plim_importer_probe((plim_bytes){empty, 4}));
-    assert_null(plim_importer_probe(text_bytes("{\"model_type\":\"llama\"}")));
+    assert_null(plim_importer_probe(text_bytes("{\"name\":\"llama\"}")));
     assert_null(plim_importer_probe(text_bytes("plimsoll-tape 1\n")));
     assert_null(plim_importer_probe((plim_bytes){NULL, 0}));
     /* the end record of an archive of nothing, behind the start of a member */

@@ -75,6 +75,10 @@ DECODER = dict(vocab_size=8192, hidden_size=256, intermediate_size=512, num_hidd
 ENCODER = dict(vocab_size=8192, hidden_size=256, intermediate_size=512, num_hidden_layers=4,
                num_attention_heads=8, max_position_embeddings=512)
 
+MLA = dict(DECODER, num_key_value_heads=8, q_lora_rank=64, kv_lora_rank=32, qk_nope_head_dim=32,
+           qk_rope_head_dim=16, v_head_dim=32, n_routed_experts=4, n_shared_experts=1,
+           num_experts_per_tok=2, moe_intermediate_size=128)
+
 HF = {  # name: (class, config class, config)
     "gpt2": ("GPT2LMHeadModel", "GPT2Config",
              dict(vocab_size=8192, n_embd=256, n_layer=4, n_head=8, n_positions=512)),
@@ -120,6 +124,36 @@ HF = {  # name: (class, config class, config)
                     num_attention_heads=8, image_size=64, patch_size=8, num_labels=1000)),
     "mamba": ("MambaForCausalLM", "MambaConfig",
               dict(vocab_size=8192, hidden_size=256, state_size=16, num_hidden_layers=2)),
+    "mamba2": ("Mamba2ForCausalLM", "Mamba2Config",
+               dict(vocab_size=8192, hidden_size=256, state_size=16, num_hidden_layers=2,
+                    num_heads=16, head_dim=32, n_groups=2, chunk_size=32)),
+    "mistral_window": ("MistralForCausalLM", "MistralConfig", dict(DECODER, sliding_window=64)),
+    "gemma3_text": ("Gemma3ForCausalLM", "Gemma3TextConfig",
+                    dict(DECODER, head_dim=32, sliding_window=64, num_hidden_layers=7)),
+    "phi": ("PhiForCausalLM", "PhiConfig", dict(DECODER, num_key_value_heads=8)),
+    "gptj": ("GPTJForCausalLM", "GPTJConfig",
+             dict(vocab_size=8192, n_embd=256, n_layer=4, n_head=8, n_positions=512,
+                  rotary_dim=16)),
+    "bloom": ("BloomForCausalLM", "BloomConfig",
+              dict(vocab_size=8192, hidden_size=256, n_layer=4, n_head=8)),
+    "falcon": ("FalconForCausalLM", "FalconConfig",
+               dict(vocab_size=8192, hidden_size=256, num_hidden_layers=4,
+                    num_attention_heads=8)),
+    "falcon_new": ("FalconForCausalLM", "FalconConfig",
+                   dict(vocab_size=8192, hidden_size=256, num_hidden_layers=4,
+                        num_attention_heads=8, num_kv_heads=2, new_decoder_architecture=True)),
+    "qwen2_moe": ("Qwen2MoeForCausalLM", "Qwen2MoeConfig",
+                  dict(DECODER, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=128,
+                       shared_expert_intermediate_size=256, mlp_only_layers=[1])),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig",
+                  dict(DECODER, head_dim=32, num_experts=4, num_experts_per_tok=2,
+                       moe_intermediate_size=128)),
+    "deepseek_v2": ("DeepseekV2ForCausalLM", "DeepseekV2Config", dict(MLA, first_k_dense_replace=1)),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config",
+                    dict(MLA, first_k_dense_replace=1, n_group=2, topk_group=1)),
+    "gpt_oss": ("GptOssForCausalLM", "GptOssConfig",
+                dict(DECODER, head_dim=32, num_local_experts=4, num_experts_per_tok=2,
+                     sliding_window=64)),
 }
 
 

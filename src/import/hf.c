@@ -1,0 +1,537 @@
+/* hf.c -- see hf.h. */
+#include "import/hf.h"
+
+#include "base/json.h"
+
+/* ---- what every file says ------------------------------------------------------- */
+
+typedef struct head {
+    plim_str model_type, architecture, dtype, quantization;
+    plim_str inner; /* the model_type of a text_config, or "" */
+} head;
+
+static plim_json reader(plim_bytes b, plim_err *err)
+{
+    plim_json j;
+    plim_str text = {(const char *)b.p, (size_t)b.n};
+    if (text.n >= 3 && !memcmp(text.p, "\xef\xbb\xbf", 3)) /* a byte order mark */
+        text = (plim_str){text.p + 3, text.n - 3};
+    plim_json_init(&j, text, err);
+    j.lax = true;
+    return j;
+}
+
+/* A string; anything else gives "". */
+static plim_str word_or_none(plim_json *j)
+{
+    if (plim_json_peek(j) == PLIM_JSON_STRING)
+        return plim_json_str(j);
+    plim_json_skip(j);
+    return PLIM_STR("");
+}
+
+static plim_str first_word(plim_json *j)
+{
+    plim_str first = PLIM_STR("");
+    if (plim_json_peek(j) != PLIM_JSON_ARRAY) {
+        plim_json_skip(j);
+        return first;
+    }
+    plim_json_array(j);
+    for (uint32_t i = 0; plim_json_item(j); i++) {
+        plim_str w = word_or_none(j);
+        first = i ? first : w;
+    }
+    return first;
+}
+
+/* The word under `name` in an object; "" if there is none. */
+static plim_str word_in(plim_json *j, const char *name)
+{
+    plim_str key, found = PLIM_STR("");
+    if (plim_json_peek(j) != PLIM_JSON_OBJECT) {
+        plim_json_skip(j);
+        return found;
+    }
+    plim_json_object(j);
+    while (plim_json_member(j, &key)) {
+        plim_str w = word_or_none(j);
+        found = plim_str_is(key, name) ? w : found;
+    }
+    return found;
+}
+
+static plim_status read_head(plim_bytes b, head *out, plim_err *err)
+{
+    plim_json j = reader(b, err);
+    plim_str key;
+    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}};
+    plim_json_object(&j);
+    while (plim_json_member(&j, &key)) {
+        if (plim_str_is(key, "model_type"))
+            out->model_type = word_or_none(&j);
+        else if (plim_str_is(key, "architectures"))
+            out->architecture = first_word(&j);
+        else if (plim_str_is(key, "dtype") || plim_str_is(key, "torch_dtype"))
+            out->dtype = word_or_none(&j);
+        else if (plim_str_is(key, "quantization_config"))
+            out->quantization = word_in(&j, "quant_method");
+        else if (plim_str_is(key, "text_config"))
+            out->inner = word_in(&j, "model_type");
+        else
+            plim_json_skip(&j);
+    }
+    return plim_json_end(&j);
+}
+
+/* ---- keys into fields ------------------------------------------------------------- */
+
+/* One of the names in "n_embd hidden_size"? */
+static bool names_have(const char *names, plim_str word)
+{
+    for (size_t len; *names; names += len + (names[len] == ' ')) {
+        len = strcspn(names, " ");
+        if (plim_str_eq(word, (plim_str){names, len}))
+            return true;
+    }
+    return false;
+}
+
+static bool first_name_is(const plim_hf_key *k, const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(k->names, name, n) && (!k->names[n] || k->names[n] == ' ');
+}
+
+static void put_number(const plim_hf_key *k, void *config, double v)
+{
+    char *field = (char *)config + k->at;
+    switch (k->kind) {
+    case PLIM_HF_SIZE:
+    case PLIM_HF_OPTION: *(int64_t *)(void *)field = (int64_t)v; break;
+    case PLIM_HF_REAL: *(double *)(void *)field = v; break;
+    case PLIM_HF_BOOL: *(bool *)(void *)field = v != 0; break;
+    case PLIM_HF_WORD:
+    case PLIM_HF_RAW: break;
+    }
+}
+
+static void put_word(const plim_hf_key *k, void *config, plim_str v)
+{
+    if (k->kind == PLIM_HF_WORD || k->kind == PLIM_HF_RAW)
+        *(plim_str *)(void *)((char *)config + k->at) = v;
+}
+
+static void put_defaults(const plim_hf_group *g, const plim_hf_family *f, void *config)
+{
+    for (size_t i = 0; i < g->n_keys; i++) {
+        const plim_hf_key *k = &g->keys[i];
+        double number = k->number;
+        const char *word = k->word;
+        for (const plim_hf_default *d = f->defaults; d && d->name; d++)
+            if (first_name_is(k, d->name)) {
+                number = d->number;
+                word = d->word;
+            }
+        put_number(k, config, number);
+        put_word(k, config, plim_str_of(word ? word : ""));
+    }
+}
+
+/* The value at j, which is not null. */
+static void read_value(plim_json *j, const plim_hf_key *k, void *config)
+{
+    char *field = (char *)config + k->at;
+    switch (k->kind) {
+    case PLIM_HF_SIZE:
+    case PLIM_HF_OPTION: *(int64_t *)(void *)field = plim_json_i64(j); break;
+    case PLIM_HF_REAL: *(double *)(void *)field = plim_json_f64(j); break;
+    case PLIM_HF_BOOL: *(bool *)(void *)field = plim_json_bool(j); break;
+    case PLIM_HF_WORD: *(plim_str *)(void *)field = plim_json_str(j); break;
+    case PLIM_HF_RAW: *(plim_str *)(void *)field = plim_json_raw(j); break;
+    }
+}
+
+static bool read_key(plim_json *j, const plim_hf_group *g, plim_str name, void *config)
+{
+    for (size_t i = 0; i < g->n_keys; i++) {
+        const plim_hf_key *k = &g->keys[i];
+        if (!names_have(k->names, name))
+            continue;
+        if (plim_json_peek(j) == PLIM_JSON_NULL) {
+            plim_json_null(j);
+            put_number(k, config, 0);
+            put_word(k, config, PLIM_STR(""));
+        } else {
+            read_value(j, k, config);
+        }
+        return true;
+    }
+    return false;
+}
+
+/* The members of an object: keys "b", or "a.b" inside of another. */
+static void read_members(plim_json *j, const plim_hf_group *g, plim_str outer, void *config)
+{
+    plim_str key;
+    char name[96];
+    plim_json_object(j);
+    while (plim_json_member(j, &key)) {
+        plim_str full = key;
+        if (outer.n + key.n + 1 > sizeof name) {
+            plim_json_skip(j);
+            continue;
+        }
+        if (outer.n) {
+            memcpy(name, outer.p, outer.n);
+            name[outer.n] = '.';
+            memcpy(name + outer.n + 1, key.p, key.n);
+            full = (plim_str){name, outer.n + 1 + key.n};
+        }
+        if (read_key(j, g, full, config))
+            continue;
+        if (!outer.n && plim_json_peek(j) == PLIM_JSON_OBJECT)
+            read_members(j, g, key, config);
+        else
+            plim_json_skip(j);
+    }
+}
+
+static void check_sizes(plim_hf *h, const plim_hf_group *g, const void *config)
+{
+    for (size_t i = 0; i < g->n_keys; i++) {
+        const plim_hf_key *k = &g->keys[i];
+        if (k->kind != PLIM_HF_SIZE && k->kind != PLIM_HF_OPTION)
+            continue;
+        int64_t v = *(const int64_t *)(const void *)((const char *)config + k->at);
+        int64_t min = k->kind == PLIM_HF_SIZE, max = k->max ? k->max : INT32_MAX;
+        if (v < min || v > max)
+            plim_nn_fail(&h->n, PLIM_ERANGE,
+                         "'%.*s' is %" PRId64 ", not in %" PRId64 "..%" PRId64,
+                         (int)strcspn(k->names, " "), k->names, v, min, max);
+    }
+}
+
+/* ---- for the groups ------------------------------------------------------------------ */
+
+void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
+{
+    const plim_binding *b = h->bind;
+    h->batch = b->batch ? b->batch : 1;
+    h->seq = b->seq ? b->seq : PLIM_MIN(positions, PLIM_HF_SEQ);
+    for (uint32_t i = 0; i < b->n_inputs; i++) {
+        const struct plim_input_shape *in = &b->inputs[i];
+        if (in->name.n && !plim_str_is(in->name, name))
+            continue;
+        if (in->rank != 2) {
+            plim_nn_fail(&h->n, PLIM_EUSAGE,
+                         "input '%s' has 2 dimensions (batch, tokens), the shape given %d",
+                         name, (int)in->rank);
+            return;
+        }
+        h->batch = in->dim[0];
+        h->seq = in->dim[1];
+    }
+    if (h->batch < 1 || h->batch > INT32_MAX)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "batch %" PRId64 " is not in 1..%d", h->batch,
+                     (int)INT32_MAX);
+    if (h->seq < 1 || h->seq > INT32_MAX)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "a sequence of %" PRId64 " tokens is not in 1..%d",
+                     h->seq, (int)INT32_MAX);
+    if (hard && h->seq > positions)
+        plim_nn_fail(&h->n, PLIM_ERANGE,
+                     "a sequence of %" PRId64 " tokens, the table of positions has %" PRId64,
+                     h->seq, positions);
+}
+
+/* One flag a layer, and a reader inside of the array; NULL: no array, or no memory. */
+static bool *layer_flags(plim_hf *h, plim_str raw, int64_t layers, plim_json *j)
+{
+    plim_json_init(j, raw, NULL); /* it was read once already: there are no errors */
+    j->lax = true;
+    if (h->n.st || !raw.n || plim_json_peek(j) != PLIM_JSON_ARRAY)
+        return NULL;
+    plim_json_array(j);
+    bool *flags = PLIM_NEW_N(h->n.g->arena, bool, layers);
+    if (!flags)
+        plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+    return flags;
+}
+
+const bool *plim_hf_layers_called(plim_hf *h, plim_str raw, const char *word, int64_t layers)
+{
+    plim_json j;
+    bool *flags = layer_flags(h, raw, layers, &j);
+    for (int64_t i = 0; flags && i < layers && plim_json_item(&j); i++)
+        flags[i] = plim_str_is(word_or_none(&j), word);
+    return flags;
+}
+
+const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers)
+{
+    plim_json j;
+    bool *flags = layer_flags(h, raw, layers, &j);
+    while (flags && plim_json_item(&j)) {
+        bool number = plim_json_peek(&j) == PLIM_JSON_NUMBER;
+        double i = number ? plim_json_f64(&j) : -1;
+        if (!number)
+            plim_json_skip(&j);
+        else if (i >= 0 && i < (double)layers)
+            flags[(int64_t)i] = true;
+    }
+    return flags;
+}
+
+void plim_hf_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim)
+{
+    if (heads % kv_heads)
+        plim_nn_fail(&h->n, PLIM_ESHAPE,
+                     "%" PRId64 " heads do not share %" PRId64 " heads of keys and values",
+                     heads, kv_heads);
+    if (dim < 1 || dim > INT32_MAX / heads)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "a head of %" PRId64 " is not in 1..%" PRId64, dim,
+                     INT32_MAX / heads);
+}
+
+void plim_hf_only(plim_hf *h, const char *key, plim_str value, const char *known)
+{
+    if (!names_have(known, value))
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "'%s' is '" PLIM_STR_FMT "': plimsoll builds %s only", key,
+                     (int)PLIM_MIN(value.n, (size_t)40), value.p, known);
+}
+
+/* ---- finding the family --------------------------------------------------------------- */
+
+const plim_hf_family *plim_hf_find(plim_str model_type, const plim_hf_group **group)
+{
+    for (uint32_t i = 0; (*group = plim_hf_group_at(i)) != NULL; i++)
+        for (size_t k = 0; k < (*group)->n_families; k++)
+            if (plim_str_is(model_type, (*group)->families[k].model_type))
+                return &(*group)->families[k];
+    return NULL;
+}
+
+/* "LlamaForCausalLM" without a model_type: the family that builds that class. */
+static const plim_hf_family *find_class(plim_str class, const plim_hf_group **group)
+{
+    for (uint32_t i = 0; (*group = plim_hf_group_at(i)) != NULL; i++)
+        for (size_t k = 0; k < (*group)->n_families; k++)
+            if (class.n && names_have((*group)->families[k].classes, class))
+                return &(*group)->families[k];
+    return NULL;
+}
+
+static plim_status unknown_type(const head *hd, plim_err *err)
+{
+    const plim_hf_group *g;
+    plim_str type = hd->model_type.n ? hd->model_type : hd->architecture;
+    if (plim_hf_find(hd->inner, &g))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "model_type '" PLIM_STR_FMT
+                         "' is not known, but that of its text_config is: '" PLIM_STR_FMT
+                         "' (write that object into a file of its own)",
+                         (int)PLIM_MIN(type.n, (size_t)40), type.p,
+                         (int)PLIM_MIN(hd->inner.n, (size_t)40), hd->inner.p);
+    return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                     "model_type '" PLIM_STR_FMT
+                     "' is not known (docs/formats/huggingface.md names those that are)",
+                     (int)PLIM_MIN(type.n, (size_t)40), type.p);
+}
+
+/* The names of all model types, with spaces between. */
+static plim_str known_types(plim_arena *a)
+{
+    plim_buf list;
+    const plim_hf_group *g;
+    plim_buf_init(&list, a);
+    for (uint32_t i = 0; (g = plim_hf_group_at(i)) != NULL; i++)
+        for (size_t k = 0; k < g->n_families; k++)
+            plim_buf_printf(&list, "%s%s", i || k ? ", " : "", g->families[k].model_type);
+    return plim_buf_str(&list);
+}
+
+/* ---- the model ---------------------------------------------------------------------------- */
+
+static void check_head(plim_hf *h, const head *hd)
+{
+    plim_dtype t;
+    if (hd->architecture.n && !names_have(h->family->classes, hd->architecture))
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "architectures has '" PLIM_STR_FMT "': of this model plimsoll builds %s",
+                     (int)PLIM_MIN(hd->architecture.n, (size_t)60), hd->architecture.p,
+                     h->family->classes);
+    if (hd->dtype.n && !plim_str_is(hd->dtype, "auto")) {
+        if (!plim_dtype_find(hd->dtype, &t) || !plim_is_float(t))
+            plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                         "dtype '" PLIM_STR_FMT "' is no type of parameters",
+                         (int)PLIM_MIN(hd->dtype.n, (size_t)40), hd->dtype.p);
+        else
+            h->n.dtype = t;
+    }
+}
+
+/* A shape given for an input that the model does not have. */
+static void check_inputs(plim_hf *h)
+{
+    const plim_graph *g = h->n.g;
+    for (uint32_t i = 0; i < h->bind->n_inputs && !h->n.st; i++) {
+        plim_str name = h->bind->inputs[i].name;
+        bool known = !name.n;
+        for (uint32_t k = 0; k < g->n_inputs; k++)
+            known |= plim_str_eq(name, g->values[g->inputs[k]].name);
+        if (!known)
+            plim_nn_fail(&h->n, PLIM_EUSAGE, "the model has no input '" PLIM_STR_FMT "'",
+                         (int)PLIM_MIN(name.n, (size_t)PLIM_NAME_MAX), name.p);
+    }
+}
+
+static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim_binding *bind,
+                         plim_err *err)
+{
+    static const plim_binding nothing = {0};
+    const plim_hf_group *group;
+    plim_hf h = {.family = plim_hf_find(hd->model_type, &group),
+                 .bind = bind ? bind : &nothing,
+                 .architecture = hd->architecture,
+                 .quantization = hd->quantization};
+    if (!h.family && !hd->model_type.n)
+        h.family = find_class(hd->architecture, &group);
+    if (!h.family)
+        return unknown_type(hd, err);
+    plim_status st = plim_graph_init(g, g->arena, err);
+    void *config = st ? NULL : plim_arena_new(g->arena, 1, group->size);
+    if (!config)
+        return st ? st : plim_oom(err);
+    plim_nn_init(&h.n, g, err);
+    h.n.infer = h.bind->infer;
+    put_defaults(group, h.family, config);
+    plim_json j = reader(b, err);
+    read_members(&j, group, PLIM_STR(""), config);
+    if ((st = plim_json_end(&j)) != 0)
+        return st;
+    check_sizes(&h, group, config);
+    check_head(&h, hd);
+    if (!h.n.st)
+        group->build(&h, config);
+    check_inputs(&h);
+    plim_nn_settle(&h.n);
+    g->batch = h.batch;
+    g->format = PLIM_STR("Hugging Face config");
+    g->producer = plim_str_of(group->src);
+    return h.n.st;
+}
+
+static plim_status hf_read(plim_graph *g, const plim_source *s, const plim_binding *bind,
+                           plim_err *err)
+{
+    head hd;
+    plim_status st = read_head(s->bytes, &hd, err);
+    if (!st && hd.quantization.n)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "the weights are quantized ('" PLIM_STR_FMT
+                         "'): take quantization_config out of the file to see the model "
+                         "without",
+                         (int)PLIM_MIN(hd.quantization.n, (size_t)40), hd.quantization.p);
+    return st ? st : build(g, s->bytes, &hd, bind, err);
+}
+
+/* ---- what the file holds -------------------------------------------------------------------- */
+
+static plim_status list_facts(plim_inventory *v, const head *hd, plim_err *err)
+{
+    const struct {
+        const char *key;
+        plim_str value;
+    } facts[] = {{"model type", hd->model_type},
+                 {"class", hd->architecture},
+                 {"dtype", hd->dtype},
+                 {"quantization", hd->quantization}};
+    plim_status st = PLIM_OK;
+    for (size_t i = 0; i < PLIM_COUNT(facts) && !st; i++)
+        if (facts[i].value.n)
+            st = plim_inventory_fact(v, err, facts[i].key, PLIM_STR_FMT,
+                                     (int)PLIM_MIN(facts[i].value.n, (size_t)PLIM_NAME_MAX),
+                                     facts[i].value.p);
+    return st;
+}
+
+static plim_status list_graph(plim_inventory *v, const plim_graph *g, plim_err *err)
+{
+    plim_status st = plim_inventory_graph(v, g, err);
+    if (!st && g->n_inputs)
+        st = plim_inventory_dim(v, PLIM_STR("batch"), g->batch, err);
+    const plim_meta *first = g->n_inputs ? &g->values[g->inputs[0]].meta : NULL;
+    if (!st && first && first->rank == 2)
+        st = plim_inventory_dim(v, PLIM_STR("seq"), first->dim[1], err);
+    return st;
+}
+
+/* Why there are no parameters, and which models would have some. */
+static plim_status list_refusal(plim_inventory *v, const plim_err *why, plim_err *err)
+{
+    plim_status st = plim_inventory_note(v, err, "no parameters: %s", why->msg);
+    if (st)
+        return st;
+    plim_str known = known_types(v->arena);
+    return plim_inventory_note(v, err, "model types that are known: " PLIM_STR_FMT,
+                               PLIM_STR_ARG(known));
+}
+
+static plim_status hf_list(plim_inventory *v, const plim_source *s, plim_err *err)
+{
+    head hd;
+    plim_graph g = {.arena = v->arena};
+    plim_err why = PLIM_ERR_INIT;
+    plim_status st = read_head(s->bytes, &hd, err);
+    if (st)
+        return st;
+    v->format = PLIM_STR("Hugging Face config");
+    v->producer = PLIM_STR("");
+    if ((st = list_facts(v, &hd, err)) != 0)
+        return st;
+    st = build(&g, s->bytes, &hd, NULL, &why);
+    if (!st)
+        st = list_graph(v, &g, err);
+    else if (st == PLIM_EUNSUPPORTED)
+        st = list_refusal(v, &why, err);
+    else
+        return plim_fail(err, why.code, why.at, "%s", why.msg);
+    if (!st && hd.quantization.n && v->n_items)
+        st = plim_inventory_note(v, err,
+                                 "parameters are as the model has them before quantization");
+    return st;
+}
+
+/* ---- descriptor -------------------------------------------------------------------------------- */
+
+/* A JSON object with the keys that all configurations have. */
+static int hf_probe(plim_bytes b)
+{
+    enum { FAR = 1 << 16 };
+    plim_err none = PLIM_ERR_INIT;
+    plim_json j = reader((plim_bytes){b.p, b.n}, &none);
+    plim_str key;
+    int score = 0;
+    if (!b.n || plim_json_peek(&j) != PLIM_JSON_OBJECT)
+        return 0;
+    plim_json_object(&j);
+    while (j.at < FAR && plim_json_member(&j, &key)) {
+        if (plim_str_is(key, "model_type"))
+            return 90;
+        if (plim_str_is(key, "architectures") || plim_str_is(key, "transformers_version"))
+            score = 60;
+        plim_json_skip(&j);
+    }
+    return score;
+}
+
+const plim_importer plim_importer_hf = {
+    .name = "hf",
+    .doc = "Hugging Face config.json, or the folder with it: the model of transformers",
+    .src = "transformers 5.23, models/*/modeling_*.py; docs/formats/huggingface.md",
+    .gives = "graph, parameters, training",
+    .probe = hf_probe,
+    .read = hf_read,
+    .list = hf_list,
+};

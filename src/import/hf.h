@@ -1,0 +1,146 @@
+/* hf.h -- Hugging Face: a config.json becomes the model that transformers builds of it.
+ *
+ * The graph is written module by module in the words of modeling_*.py, as its classes
+ * run in eager mode with their default attention: so names of parameters are those of
+ * the class, and the ops are those of an export.
+ *
+ *     hf.c           the file: keys, sizes, the importer
+ *     hf_parts.c     what many models share: norms, rotary tables, masks, attention, loss
+ *     hf_families.c  the only list of model types
+ *     hf_NAME.c      a group of model types, ending in its descriptor
+ *
+ * What is built: the class with a head that the group names, called with labels in
+ * training, without in inference, no padding, use_cache=False. */
+#ifndef PLIM_HF_H
+#define PLIM_HF_H
+
+#include "import/import.h"
+#include "nn/nn.h"
+
+/* ---- keys --------------------------------------------------------------------- */
+
+typedef enum plim_hf_kind {
+    PLIM_HF_SIZE,   /* int64_t, 1..max */
+    PLIM_HF_OPTION, /* int64_t, 0..max; 0: null, or absent where that is the default */
+    PLIM_HF_REAL,   /* double; null: 0 */
+    PLIM_HF_BOOL,   /* bool; null: false */
+    PLIM_HF_WORD,   /* plim_str; null: "" */
+    PLIM_HF_RAW,    /* plim_str: the value as written; null: "" */
+} plim_hf_kind;
+
+/* A key of config.json and the field that it fills. */
+typedef struct plim_hf_key {
+    const char *names; /* the class's own, then aliases: "n_embd hidden_size"; "a.b" is
+                          key b of the object a */
+    plim_hf_kind kind;
+    size_t at;        /* offset of the field in the group's configuration */
+    double number;    /* the class's default */
+    const char *word; /* likewise, of words; NULL: "" */
+    int64_t max;      /* of a size; 0: 2^31-1 */
+} plim_hf_key;
+
+enum { PLIM_HF_MAX_LAYERS = 1024 };
+
+/* Rows of such a table; each group calls its configuration `config`. */
+#define HF_ROW(field, names_, kind_)                                                          \
+    .names = names_, .kind = PLIM_HF_##kind_, .at = offsetof(config, field)
+#define HF_SIZE(field, names, def)                                                            \
+    {                                                                                         \
+        HF_ROW(field, names, SIZE), .number = def                                             \
+    }
+#define HF_LAYERS(field, names, def)                                                          \
+    {                                                                                         \
+        HF_ROW(field, names, SIZE), .number = def, .max = PLIM_HF_MAX_LAYERS                  \
+    }
+#define HF_OPTION(field, names, def)                                                          \
+    {                                                                                         \
+        HF_ROW(field, names, OPTION), .number = def                                           \
+    }
+#define HF_REAL(field, names, def)                                                            \
+    {                                                                                         \
+        HF_ROW(field, names, REAL), .number = def                                             \
+    }
+#define HF_BOOL(field, names, def)                                                            \
+    {                                                                                         \
+        HF_ROW(field, names, BOOL), .number = def                                             \
+    }
+#define HF_WORD(field, names, def)                                                            \
+    {                                                                                         \
+        HF_ROW(field, names, WORD), .word = def                                               \
+    }
+#define HF_RAW(field, names)                                                                  \
+    {                                                                                         \
+        HF_ROW(field, names, RAW)                                                             \
+    }
+
+/* A default that one model type of a group has for itself. */
+typedef struct plim_hf_default {
+    const char *name; /* the first of the key's names; NULL: the end */
+    double number;
+    const char *word;
+} plim_hf_default;
+
+#define HF_IS(key, value)                                                                     \
+    {                                                                                         \
+        .name = key, .number = value                                                          \
+    }
+#define HF_SAYS(key, value)                                                                   \
+    {                                                                                         \
+        .name = key, .word = value                                                            \
+    }
+#define HF_DEFAULTS(sym, ...)                                                                 \
+    static const plim_hf_default sym[] = {__VA_ARGS__, {.name = NULL}}
+
+/* ---- model types ----------------------------------------------------------------- */
+
+typedef struct plim_hf {
+    plim_nn n;
+    const struct plim_hf_family *family;
+    const plim_binding *bind;
+    plim_str architecture; /* the class that the file names, or "" */
+    plim_str quantization; /* its quant_method, or "" */
+    int64_t batch, seq;    /* once plim_hf_tokens was called */
+} plim_hf;
+
+typedef struct plim_hf_family {
+    const char *model_type;
+    const char *classes;             /* what is built, and what else comes to the same:
+                            "LlamaForCausalLM"; other heads are refused */
+    const plim_hf_default *defaults; /* ended by a NULL name; NULL: none */
+    const void *row;                 /* what sets it apart in its group */
+} plim_hf_family;
+
+typedef struct plim_hf_group {
+    const char *doc, *src;
+    const plim_hf_family *families;
+    const plim_hf_key *keys;
+    size_t n_families, n_keys;
+    size_t size; /* of the configuration */
+    /* Writes the model and ends in plim_nn_output.  `config` is the group's own type. */
+    void (*build)(plim_hf *h, const void *config);
+} plim_hf_group;
+
+const plim_hf_group *plim_hf_group_at(uint32_t i); /* NULL: past the end */
+/* NULL: not known. */
+const plim_hf_family *plim_hf_find(plim_str model_type, const plim_hf_group **group);
+
+/* ---- for the groups ---------------------------------------------------------------- */
+
+/* Sizes of [batch, seq] inputs into h->batch and h->seq: what the user binds, or batch 1
+ * and min(positions, PLIM_HF_SEQ) tokens.  `hard`: more positions than `positions` do not
+ * exist (a table of them).  `name`: of the first input. */
+enum { PLIM_HF_SEQ = 1024 };
+void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard);
+
+/* For each layer: is that item of a raw array of words `word`?  NULL: there is no array. */
+const bool *plim_hf_layers_called(plim_hf *h, plim_str raw, const char *word, int64_t layers);
+/* For each layer: is its number in a raw array of numbers? */
+const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers);
+
+/* Fails unless heads * dim is a size and kv_heads divide heads. */
+void plim_hf_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim);
+
+/* PLIM_EUNSUPPORTED unless `value` is one of the words of `known`. */
+void plim_hf_only(plim_hf *h, const char *key, plim_str value, const char *known);
+
+#endif

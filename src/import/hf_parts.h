@@ -1,0 +1,76 @@
+/* hf_parts.h -- what models of transformers share, as modules and as functions.
+ * src: transformers 5.23: modeling_rope_utils.py, masking_utils.py,
+ * integrations/{sdpa_attention,moe}.py, loss/loss_utils.py, activations.py */
+#ifndef PLIM_HF_PARTS_H
+#define PLIM_HF_PARTS_H
+
+#include "import/hf.h"
+
+/* ---- tokens and where they stand ------------------------------------------------- */
+
+/* input_ids [batch, seq], after plim_hf_tokens */
+uint32_t plim_hf_ids(plim_hf *h);
+/* arange(seq) + past, [1, seq] */
+uint32_t plim_hf_positions(plim_hf *h);
+
+/* ---- masks -------------------------------------------------------------------------- */
+
+/* create_causal_mask and its like: the check for packed sequences always; a mask
+ * where attention does not do without. */
+typedef struct plim_hf_mask {
+    uint32_t positions;
+    int64_t window; /* sliding; 0: none */
+    bool eager;     /* additive, for attention written out ... */
+    uint32_t like;  /* ... of the dtype of this */
+} plim_hf_mask;
+/* [batch, 1, seq, seq], or PLIM_NONE: is_causal does */
+uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m);
+
+/* ---- modules ---------------------------------------------------------------------------- */
+
+/* LlamaRMSNorm and the like, as module `name` of class `type` */
+uint32_t plim_hf_rms_norm(plim_nn *n, const char *name, const char *type, uint32_t x,
+                          double eps);
+/* Gemma's: all in fp32, by 1 + weight */
+uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uint32_t x,
+                             double eps);
+/* An activation of activations.py ("silu", "gelu_new") as module `name`. */
+uint32_t plim_hf_act(plim_hf *h, const char *name, plim_str act, uint32_t x);
+
+/* ---- rotary positions ---------------------------------------------------------------------- */
+
+typedef struct plim_hf_rope {
+    uint32_t cos, sin; /* [1, seq, dim] */
+} plim_hf_rope;
+/* Module "rotary_emb" of class `type`; of x's dtype.  `kind`: before the names of its
+ * buffers, where there is a table for each kind of layer; else "". */
+plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint32_t x,
+                            uint32_t positions, int64_t dim);
+/* apply_rotary_pos_emb: cos and sin get a dimension for the heads. */
+plim_hf_rope plim_hf_rope_heads(plim_nn *n, plim_hf_rope r);
+/* x cos + rotate_half(x) sin */
+uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r);
+
+/* ---- attention ------------------------------------------------------------------------------- */
+
+typedef struct plim_hf_attention {
+    uint32_t q, k, v; /* [batch, heads, seq, dim]; k and v may have fewer heads */
+    uint32_t mask;    /* or PLIM_NONE */
+    bool causal;      /* if there is no mask */
+    double scale, dropout;
+    double softcap; /* of eager attention; 0: none */
+    uint32_t sinks; /* of eager attention; PLIM_NONE: none */
+} plim_hf_attention;
+/* [batch, seq, heads, dim], contiguous */
+uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a);
+uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a);
+
+/* ---- heads -------------------------------------------------------------------------------------- */
+
+/* lm_head over hidden states, tied to `embedding` unless that is PLIM_NONE. */
+uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embedding, bool bias);
+/* Training: ForCausalLMLoss of the logits against an input "labels"; loss and logits
+ * become the outputs.  Inference: the logits. */
+void plim_hf_causal_outputs(plim_hf *h, uint32_t logits);
+
+#endif
