@@ -214,6 +214,8 @@ static void check_sizes(plim_hf *h, const plim_hf_group *g, const void *config)
 
 /* ---- for the groups ------------------------------------------------------------------ */
 
+#define MAX_TOKENS ((int64_t)1 << 40)
+
 void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
 {
     const plim_binding *b = h->bind;
@@ -238,6 +240,11 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
     if (h->seq < 1 || h->seq > INT32_MAX)
         plim_nn_fail(&h->n, PLIM_ERANGE, "a sequence of %" PRId64 " tokens is not in 1..%d",
                      h->seq, (int)INT32_MAX);
+    if (!h->n.st && h->batch > MAX_TOKENS / h->seq)
+        plim_nn_fail(&h->n, PLIM_ERANGE,
+                     "%" PRId64 " sequences of %" PRId64
+                     " tokens are over the limit of %" PRId64 " tokens",
+                     h->batch, h->seq, MAX_TOKENS);
     if (hard && h->seq > positions)
         plim_nn_fail(&h->n, PLIM_ERANGE,
                      "a sequence of %" PRId64 " tokens, the table of positions has %" PRId64,
@@ -293,12 +300,10 @@ void plim_hf_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim)
                      INT32_MAX / heads);
 }
 
-void plim_hf_only(plim_hf *h, const char *key, plim_str value, const char *known)
+void plim_hf_refuse(plim_hf *h, bool set, const char *key)
 {
-    if (!names_have(known, value))
-        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
-                     "'%s' is '" PLIM_STR_FMT "': plimsoll builds %s only", key,
-                     (int)PLIM_MIN(value.n, (size_t)40), value.p, known);
+    if (set)
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'%s' is set: that variant is not built", key);
 }
 
 /* ---- finding the family --------------------------------------------------------------- */

@@ -140,7 +140,7 @@ const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers);
 /* Fails unless heads * dim is a size and kv_heads divide heads. */
 void plim_hf_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim);
 
-/* PLIM_EUNSUPPORTED unless `value` is one of the words of `known`. */
-void plim_hf_only(plim_hf *h, const char *key, plim_str value, const char *known);
+/* PLIM_EUNSUPPORTED if the file sets a key that is not built. */
+void plim_hf_refuse(plim_hf *h, bool set, const char *key);
 
 #endif

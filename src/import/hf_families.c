@@ -1,7 +1,14 @@
 /* hf_families.c -- the only list of model types that are built from a config.json. */
 #include "import/hf.h"
 
-#define GROUPS(X) X(llama)
+#define GROUPS(X)                                                                             \
+    X(llama)                                                                                  \
+    X(gpt2)                                                                                   \
+    X(neox)                                                                                   \
+    X(gptj)                                                                                   \
+    X(opt)                                                                                    \
+    X(bloom)                                                                                  \
+    X(falcon)
 
 #define X(name) extern const plim_hf_group plim_hf_##name;
 GROUPS(X)

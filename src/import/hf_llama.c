@@ -3,23 +3,40 @@
  * src: transformers 5.23 models/{llama,mistral,qwen2,qwen3,gemma,gemma2,gemma3}/ */
 #include <math.h>
 
-#include "import/hf_parts.h"
+#include "import/hf_moe.h"
 
 typedef struct config {
     int64_t vocab, hidden, ffn, layers, heads, kv_heads, head_dim, positions;
     int64_t window, pattern, max_window_layers;
     double eps, dropout, query_scalar, softcap, final_softcap;
+    double resid_dropout, partial; /* the part of a head that is rotated */
     bool tie, attention_bias, mlp_bias, use_window;
     plim_str act, layer_types;
+    int64_t experts, top_k, expert_ffn, shared_ffn, sparse_step;
+    bool norm_topk;
+    plim_str dense_layers;
 } config;
 
-/* Which layers look no further back than `window`. */
+/* Which layers look no further back than `window`; where the file has layer_types, those say. */
 typedef enum windows {
     WINDOW_NONE,
-    WINDOW_ALL,     /* all of them, if there is a window */
-    WINDOW_SOME,    /* layer_types, else all but each `pattern`-th */
-    WINDOW_HIGHEST, /* layer_types, else from max_window_layers on; if use_sliding_window */
+    WINDOW_ALL,         /* all of them, if there is a window */
+    WINDOW_ALL_IF_USED, /* likewise, with use_sliding_window */
+    WINDOW_PATTERN,     /* all but each `pattern`-th */
+    WINDOW_HIGHEST,     /* with use_sliding_window: from max_window_layers on */
+    WINDOW_LOWEST,      /* with use_sliding_window: each second below max_window_layers */
 } windows;
+
+struct llama;
+
+/* How a model type chooses among experts. */
+typedef struct moe {
+    const char *block, *router; /* "SparseMoeBlock", "gate" */
+    const char *order;          /* of registration in the block */
+    plim_hf_routes (*route)(const struct llama *l, uint32_t x);
+    bool own_ffn; /* moe_intermediate_size, not intermediate_size */
+    bool shared;  /* and one expert that all tokens go through */
+} moe;
 
 /* What a model type does in its own way. */
 typedef struct row {
@@ -34,6 +51,9 @@ typedef struct row {
     bool eager;        /* attention written out, for its soft cap */
     bool two_tables;   /* of rotary positions: layers with a window have their own */
     const char *model; /* class of the decoder; NULL: "Model" */
+    bool fused;        /* Phi-3: one product for q, k and v, one for gate and up */
+    bool oss;          /* gpt-oss: sinks, and cos and sin of half a head */
+    const moe *moe;    /* experts in layers; NULL: none */
 } row;
 
 typedef struct llama {
@@ -42,7 +62,7 @@ typedef struct llama {
     const config *c;
     const row *r;
     const char *norm, *decoder, *attention, *mlp; /* names of classes */
-    const bool *windowed;                         /* by layer */
+    const bool *windowed, *dense;                 /* by layer; NULL: none */
     plim_hf_rope rope, window_rope;
     uint32_t mask, window_mask;
 } llama;
@@ -58,7 +78,7 @@ static uint32_t norm(const llama *l, const char *name, uint32_t x)
                                                                   l->c->eps);
 }
 
-/* ---- a layer ------------------------------------------------------------------------ */
+/* ---- attention ------------------------------------------------------------------------ */
 
 /* [batch, heads, seq, head_dim] */
 static uint32_t project(const llama *l, const char *name, const char *norm_name, uint32_t x,
@@ -73,29 +93,66 @@ static uint32_t project(const llama *l, const char *name, const char *norm_name,
     return plim_nn_transpose(l->n, x, 1, 2);
 }
 
+static void project_all(const llama *l, uint32_t x, plim_hf_attention *a)
+{
+    const config *c = l->c;
+    a->q = project(l, "q_proj", "q_norm", x, c->heads);
+    a->k = project(l, "k_proj", "k_norm", x, c->kv_heads);
+    a->v = project(l, "v_proj", NULL, x, c->kv_heads);
+    if (l->r->late_qk_norm) {
+        a->q = norm(l, "q_norm", a->q);
+        a->k = norm(l, "k_norm", a->k);
+    }
+}
+
+/* Phi-3: three parts of one product */
+static void project_fused(const llama *l, uint32_t x, plim_hf_attention *a)
+{
+    const config *c = l->c;
+    plim_nn *n = l->n;
+    int64_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+    plim_ints heads = INTS(l->h->batch, l->h->seq, -1, c->head_dim);
+    x = plim_nn_linear(n, "qkv_proj", x, q + 2 * kv, false);
+    a->q = plim_nn_slice(n, x, 2, 0, q, 1);
+    a->k = plim_nn_slice(n, x, 2, q, q + kv, 1);
+    a->v = plim_nn_slice(n, x, 2, q + kv, INT64_MAX, 1);
+    a->q = plim_nn_transpose(n, plim_nn_view(n, a->q, heads), 1, 2);
+    a->k = plim_nn_transpose(n, plim_nn_view(n, a->k, heads), 1, 2);
+    a->v = plim_nn_transpose(n, plim_nn_view(n, a->v, heads), 1, 2);
+}
+
+static void rotate(const llama *l, bool windowed, plim_hf_attention *a)
+{
+    plim_hf_rope rope = plim_hf_rope_heads(l->n, windowed ? l->window_rope : l->rope);
+    uint32_t rest[2];
+    if (!l->r->fused) {
+        uint32_t (*turn)(plim_nn *, uint32_t, plim_hf_rope) =
+            l->r->oss ? plim_hf_rotate_halves : plim_hf_rotate;
+        a->q = turn(l->n, a->q, rope);
+        a->k = turn(l->n, a->k, rope);
+        return;
+    }
+    a->q = plim_hf_rotated_part(l->n, a->q, rope, &rest[0]);
+    a->k = plim_hf_rotated_part(l->n, a->k, rope, &rest[1]);
+    a->q = plim_nn_cat(l->n, (uint32_t[]){plim_hf_rotate(l->n, a->q, rope), rest[0]}, 2, -1);
+    a->k = plim_nn_cat(l->n, (uint32_t[]){plim_hf_rotate(l->n, a->k, rope), rest[1]}, 2, -1);
+}
+
 static uint32_t attention(const llama *l, uint32_t x, bool windowed)
 {
     const config *c = l->c;
     plim_nn *n = l->n;
     plim_nn_enter(n, "self_attn", l->attention);
-    plim_nn_order(n, "q_proj k_proj v_proj o_proj *");
+    plim_nn_order(n, l->r->fused ? "o_proj *" : "q_proj k_proj v_proj o_proj *");
     plim_hf_attention a = {
         .causal = true,
         .scale = 1 / sqrt(l->r->query_scalar ? c->query_scalar : (double)c->head_dim),
         .dropout = c->dropout,
         .softcap = c->softcap,
-        .sinks = PLIM_NONE,
+        .sinks = l->r->oss ? plim_nn_param(n, "sinks", INTS(c->heads)) : PLIM_NONE,
         .mask = windowed ? l->window_mask : l->mask};
-    a.q = project(l, "q_proj", "q_norm", x, c->heads);
-    a.k = project(l, "k_proj", "k_norm", x, c->kv_heads);
-    a.v = project(l, "v_proj", NULL, x, c->kv_heads);
-    if (l->r->late_qk_norm) {
-        a.q = norm(l, "q_norm", a.q);
-        a.k = norm(l, "k_norm", a.k);
-    }
-    plim_hf_rope rope = plim_hf_rope_heads(n, windowed ? l->window_rope : l->rope);
-    a.q = plim_hf_rotate(n, a.q, rope);
-    a.k = plim_hf_rotate(n, a.k, rope);
+    (l->r->fused ? project_fused : project_all)(l, x, &a);
+    rotate(l, windowed, &a);
     x = l->r->eager ? plim_hf_eager(n, a) : plim_hf_sdpa(n, a);
     x = plim_nn_reshape(n, x, INTS(l->h->batch, l->h->seq, -1));
     x = plim_nn_linear(n, "o_proj", x, c->hidden, c->attention_bias);
@@ -103,19 +160,129 @@ static uint32_t attention(const llama *l, uint32_t x, bool windowed)
     return x;
 }
 
-static uint32_t mlp(const llama *l, uint32_t x)
+/* ---- the MLP ------------------------------------------------------------------------ */
+
+static uint32_t mlp(const llama *l, const char *name, int64_t ffn, uint32_t x)
 {
     const config *c = l->c;
     plim_nn *n = l->n;
-    plim_nn_enter(n, "mlp", l->mlp);
-    uint32_t gate = plim_nn_linear(n, "gate_proj", x, c->ffn, c->mlp_bias);
+    plim_nn_enter(n, name, l->mlp);
+    uint32_t gate = plim_nn_linear(n, "gate_proj", x, ffn, c->mlp_bias);
     gate = plim_hf_act(l->h, "act_fn", c->act, gate);
-    uint32_t up = plim_nn_linear(n, "up_proj", x, c->ffn, c->mlp_bias);
+    uint32_t up = plim_nn_linear(n, "up_proj", x, ffn, c->mlp_bias);
     x = plim_nn_binary(n, "aten.mul.Tensor", gate, up);
     x = plim_nn_linear(n, "down_proj", x, c->hidden, c->mlp_bias);
     plim_nn_leave(n);
     return x;
 }
+
+static uint32_t fused_mlp(const llama *l, uint32_t x)
+{
+    plim_nn *n = l->n;
+    uint32_t half[2];
+    plim_nn_enter(n, "mlp", l->mlp);
+    x = plim_nn_linear(n, "gate_up_proj", x, 2 * l->c->ffn, false);
+    plim_nn_chunk(n, x, 2, -1, half);
+    half[0] = plim_hf_act(l->h, "activation_fn", l->c->act, half[0]);
+    x = plim_nn_binary(n, "aten.mul.Tensor", half[1], half[0]);
+    x = plim_nn_linear(n, "down_proj", x, l->c->hidden, false);
+    plim_nn_leave(n);
+    return x;
+}
+
+/* ---- experts ------------------------------------------------------------------------- */
+
+static uint32_t router_logits(const llama *l, uint32_t x)
+{
+    const config *c = l->c;
+    uint32_t w = plim_nn_param(l->n, "weight", INTS(c->experts, c->hidden));
+    x = plim_nn_reshape(l->n, x, INTS(-1, c->hidden));
+    return plim_nn_linear_op(l->n, x, w, PLIM_NONE);
+}
+
+static uint32_t normalize_topk(plim_nn *n, uint32_t weights)
+{
+    return plim_nn_binary(n, "aten.div_.Tensor", weights, plim_hf_sum(n, weights, -1, true));
+}
+
+static plim_hf_routes route_mixtral(const llama *l, uint32_t x)
+{
+    uint32_t top[2], logits = router_logits(l, x);
+    logits = plim_nn_softmax(l->n, plim_nn_to(l->n, logits, PLIM_F32), -1);
+    plim_hf_topk(l->n, logits, l->c->top_k, top);
+    top[0] = normalize_topk(l->n, top[0]);
+    return (plim_hf_routes){top[0], top[1]};
+}
+
+static plim_hf_routes route_qwen(const llama *l, uint32_t x)
+{
+    uint32_t top[2], logits = router_logits(l, x);
+    plim_hf_topk(l->n, plim_hf_softmax32(l->n, logits, -1), l->c->top_k, top);
+    if (l->c->norm_topk)
+        top[0] = normalize_topk(l->n, top[0]);
+    return (plim_hf_routes){plim_nn_to_like(l->n, top[0], logits), top[1]};
+}
+
+static plim_hf_routes route_oss(const llama *l, uint32_t x)
+{
+    const config *c = l->c;
+    uint32_t top[2];
+    uint32_t w = plim_nn_param(l->n, "weight", INTS(c->experts, c->hidden));
+    uint32_t b = plim_nn_param(l->n, "bias", INTS(c->experts));
+    plim_hf_topk(l->n, plim_nn_linear_op(l->n, x, w, b), c->top_k, top);
+    return (plim_hf_routes){plim_nn_softmax(l->n, top[0], 1), top[1]};
+}
+
+/* Each token also goes through one expert that all share. */
+static uint32_t add_shared(const llama *l, uint32_t x, uint32_t shared, uint32_t y)
+{
+    uint32_t gate = plim_nn_linear(l->n, "shared_expert_gate", x, 1, false);
+    gate = plim_nn_unary(l->n, "aten.sigmoid.default", gate);
+    shared = plim_nn_binary(l->n, "aten.mul.Tensor", gate, shared);
+    return plim_nn_binary(l->n, "aten.add.Tensor", y, shared);
+}
+
+static uint32_t sparse_mlp(const llama *l, uint32_t x)
+{
+    const config *c = l->c;
+    const moe *m = l->r->moe;
+    plim_nn *n = l->n;
+    const plim_hf_experts e = {.type = class_of(l, "Experts"),
+                               .experts = c->experts,
+                               .ffn = m->own_ffn ? c->expert_ffn : c->ffn,
+                               .act = c->act,
+                               .oss = l->r->oss};
+    uint32_t shared = PLIM_NONE;
+    plim_nn_enter(n, "mlp", class_of(l, m->block));
+    plim_nn_order(n, m->order);
+    x = plim_nn_view(n, x, INTS(-1, c->hidden));
+    if (m->shared)
+        shared = mlp(l, "shared_expert", c->shared_ffn, x);
+    plim_nn_enter(n, m->router, class_of(l, "TopKRouter"));
+    plim_hf_routes r = m->route(l, x);
+    plim_nn_leave(n);
+    uint32_t y = plim_hf_run_experts(l->h, &e, x, r);
+    if (m->shared)
+        y = add_shared(l, x, shared, y);
+    y = plim_nn_reshape(n, y, INTS(l->h->batch, l->h->seq, c->hidden));
+    plim_nn_leave(n);
+    return y;
+}
+
+static bool is_sparse(const llama *l, int64_t i)
+{
+    return l->r->moe && l->c->experts > 0 && !(l->dense && l->dense[i]) &&
+           (i + 1) % l->c->sparse_step == 0;
+}
+
+static uint32_t feed_forward(const llama *l, int64_t i, uint32_t x)
+{
+    return is_sparse(l, i) ? sparse_mlp(l, x)
+           : l->r->fused   ? fused_mlp(l, x)
+                           : mlp(l, "mlp", l->c->ffn, x);
+}
+
+/* ---- a layer -------------------------------------------------------------------------- */
 
 static uint32_t layer(const llama *l, int64_t i, uint32_t x)
 {
@@ -127,11 +294,15 @@ static uint32_t layer(const llama *l, int64_t i, uint32_t x)
     y = attention(l, y, l->windowed && l->windowed[i]);
     if (post)
         y = norm(l, "post_attention_layernorm", y);
+    if (l->r->fused)
+        y = plim_nn_dropout(n, "resid_attn_dropout", y, l->c->resid_dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     y = norm(l, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", x);
-    y = mlp(l, y);
+    y = feed_forward(l, i, y);
     if (post)
         y = norm(l, "post_feedforward_layernorm", y);
+    if (l->r->fused)
+        y = plim_nn_dropout(n, "resid_mlp_dropout", y, l->c->resid_dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     plim_nn_leave(n);
     return x;
@@ -166,21 +337,29 @@ static bool any_layer(const llama *l, bool windowed)
 
 static void make_masks(llama *l, uint32_t positions, uint32_t embedded)
 {
-    const config *c = l->c;
-    plim_hf_mask full = {.positions = positions, .eager = l->r->eager, .like = embedded};
+    plim_hf_mask full = {.positions = l->r->oss ? PLIM_NONE : positions,
+                         .eager = l->r->eager,
+                         .like = embedded};
     plim_hf_mask window = full;
+    windows w = l->r->windows;
     bool some = any_layer(l, true);
-    window.window = c->window;
-    if (l->r->windows != WINDOW_ALL || !some)
+    window.sliding = true;
+    window.window = w == WINDOW_LOWEST && !l->c->use_window ? 0 : l->c->window;
+    if (w >= WINDOW_PATTERN || !some)
         l->mask = plim_hf_causal_mask(l->h, full);
-    if (l->r->windows == WINDOW_SOME || some)
+    if (some || w == WINDOW_PATTERN || w == WINDOW_LOWEST) /* those two make it, used or not */
         l->window_mask = plim_hf_causal_mask(l->h, window);
 }
 
 static void make_ropes(llama *l, uint32_t positions, uint32_t embedded)
 {
     const char *class = class_of(l, "RotaryEmbedding");
-    int64_t dim = l->c->head_dim;
+    int64_t dim = (int64_t)((double)l->c->head_dim * l->c->partial);
+    if (l->r->oss) {
+        l->window_rope = l->rope =
+            plim_hf_rotary_halves(l->h, class, embedded, positions, dim);
+        return;
+    }
     if (!l->r->two_tables) {
         l->rope = plim_hf_rotary(l->h, class, "", embedded, positions, dim);
         l->window_rope = l->rope;
@@ -211,19 +390,31 @@ static uint32_t decoder(llama *l, uint32_t *embedding)
     return x;
 }
 
+static bool has_window(const config *c, windows w, int64_t i)
+{
+    switch (w) {
+    case WINDOW_NONE: return false;
+    case WINDOW_ALL: return true;
+    case WINDOW_ALL_IF_USED: return c->use_window;
+    case WINDOW_PATTERN: return (i + 1) % c->pattern != 0;
+    case WINDOW_HIGHEST: return c->use_window && i >= c->max_window_layers;
+    case WINDOW_LOWEST: return c->use_window && i % 2 == 0 && i < c->max_window_layers;
+    }
+    return false;
+}
+
 /* By layer; NULL: none has a window. */
 static const bool *find_windows(plim_hf *h, const config *c, windows w)
 {
-    bool has = w == WINDOW_HIGHEST ? c->use_window && c->window > 0 : c->window > 0;
-    if (w == WINDOW_NONE || !has)
+    bool *out = PLIM_NEW_N(h->n.g->arena, bool, c->layers);
+    if (!c->window)
         return NULL;
-    const bool *told = plim_hf_layers_called(
-        h, w == WINDOW_ALL ? PLIM_STR("") : c->layer_types, "sliding_attention", c->layers);
-    bool *out = told ? NULL : PLIM_NEW_N(h->n.g->arena, bool, c->layers);
     for (int64_t i = 0; out && i < c->layers; i++)
-        out[i] = w == WINDOW_ALL    ? true
-                 : w == WINDOW_SOME ? (i + 1) % c->pattern != 0
-                                    : i >= c->max_window_layers;
+        out[i] = has_window(c, w, i);
+    if (w < WINDOW_PATTERN)
+        return out;
+    const bool *told =
+        plim_hf_layers_called(h, c->layer_types, "sliding_attention", c->layers);
     return told ? told : out;
 }
 
@@ -247,6 +438,7 @@ static void llama_build(plim_hf *h, const void *p)
     l.attention = class_of(&l, "Attention");
     l.mlp = class_of(&l, "MLP");
     l.windowed = find_windows(h, &c, l.r->windows);
+    l.dense = plim_hf_layers_in(h, c.dense_layers, c.layers);
     plim_nn_root(&h->n, class_of(&l, "ForCausalLM"));
     plim_hf_heads(h, c.heads, c.kv_heads, c.head_dim);
     plim_hf_tokens(h, "input_ids", c.positions, false);
@@ -283,6 +475,15 @@ static const plim_hf_key llama_keys[] = {
     HF_BOOL(attention_bias, "attention_bias", 0),
     HF_BOOL(mlp_bias, "mlp_bias", 0),
     HF_WORD(act, "hidden_act hidden_activation", "silu"),
+    HF_REAL(resid_dropout, "resid_pdrop", 0),
+    HF_REAL(partial, "rope_parameters.partial_rotary_factor partial_rotary_factor", 1),
+    HF_OPTION(experts, "num_local_experts num_experts", 0),
+    {HF_ROW(top_k, "num_experts_per_tok", SIZE), .number = 2, .max = 1024},
+    HF_SIZE(expert_ffn, "moe_intermediate_size", 1408),
+    HF_SIZE(shared_ffn, "shared_expert_intermediate_size", 5632),
+    HF_SIZE(sparse_step, "decoder_sparse_step", 1),
+    HF_BOOL(norm_topk, "norm_topk_prob", 0),
+    HF_RAW(dense_layers, "mlp_only_layers"),
 };
 
 HF_DEFAULTS(mistral_defaults, HF_IS("intermediate_size", 14336), HF_IS("num_key_value_heads", 8),
@@ -303,6 +504,29 @@ HF_DEFAULTS(gemma2_defaults, HF_IS("vocab_size", 256000), HF_IS("max_position_em
 HF_DEFAULTS(gemma3_defaults, HF_IS("vocab_size", 262208), HF_IS("max_position_embeddings", 131072), GEMMA2,
          HF_IS("sliding_window_pattern", 6));
 
+HF_DEFAULTS(phi3_defaults, HF_IS("vocab_size", 32064), HF_IS("hidden_size", 3072), HF_IS("intermediate_size", 8192),
+         HF_IS("max_position_embeddings", 4096), HF_IS("rms_norm_eps", 1e-5));
+HF_DEFAULTS(mixtral_defaults, HF_IS("intermediate_size", 14336), HF_IS("num_key_value_heads", 8),
+         HF_IS("max_position_embeddings", 131072), HF_IS("rms_norm_eps", 1e-5), HF_IS("num_local_experts", 8));
+HF_DEFAULTS(qwen2_moe_defaults, HF_IS("vocab_size", 151936), HF_IS("hidden_size", 2048), HF_IS("intermediate_size", 5632),
+         HF_IS("num_hidden_layers", 24), HF_IS("num_attention_heads", 16), HF_IS("num_key_value_heads", 16),
+         HF_IS("max_position_embeddings", 32768), HF_IS("sliding_window", 4096), HF_IS("num_local_experts", 60),
+         HF_IS("num_experts_per_tok", 4));
+HF_DEFAULTS(qwen3_moe_defaults, HF_IS("vocab_size", 151936), HF_IS("hidden_size", 2048), HF_IS("intermediate_size", 6144),
+         HF_IS("num_hidden_layers", 24), HF_IS("num_key_value_heads", 4), HF_IS("max_position_embeddings", 32768),
+         HF_IS("sliding_window", 4096), HF_IS("num_local_experts", 128), HF_IS("num_experts_per_tok", 8),
+         HF_IS("moe_intermediate_size", 768));
+HF_DEFAULTS(gpt_oss_defaults, HF_IS("vocab_size", 201088), HF_IS("hidden_size", 2880), HF_IS("intermediate_size", 2880),
+         HF_IS("num_hidden_layers", 36), HF_IS("num_attention_heads", 64), HF_IS("num_key_value_heads", 8),
+         HF_IS("head_dim", 64), HF_IS("max_position_embeddings", 131072), HF_IS("sliding_window", 128),
+         HF_IS("rms_norm_eps", 1e-5), HF_IS("attention_bias", 1), HF_IS("num_local_experts", 128),
+         HF_IS("num_experts_per_tok", 4));
+
+static const moe mixtral_moe = {"SparseMoeBlock", "gate", "gate experts", route_mixtral, false, false};
+static const moe qwen2_moe = {"SparseMoeBlock", "gate", "gate experts shared_expert shared_expert_gate", route_qwen, true, true};
+static const moe qwen3_moe = {"SparseMoeBlock", "gate", "experts gate", route_qwen, true, false};
+static const moe oss_moe = {"MLP", "router", "router experts", route_oss, false, false};
+
 #define ROW(...) .row = &(const row){__VA_ARGS__}
 static const plim_hf_family llama_families[] = {
     {"llama",   "LlamaForCausalLM", NULL, ROW(.prefix = "Llama")},
@@ -311,10 +535,18 @@ static const plim_hf_family llama_families[] = {
     {"qwen3",   "Qwen3ForCausalLM", qwen3_defaults, ROW(.prefix = "Qwen3", .windows = WINDOW_HIGHEST, .qk_norm = true)},
     {"gemma",   "GemmaForCausalLM", gemma_defaults, ROW(.prefix = "Gemma", .gemma = true)},
     {"gemma2",  "Gemma2ForCausalLM", gemma2_defaults,
-     ROW(.prefix = "Gemma2", .windows = WINDOW_SOME, .gemma = true, .post_norms = true, .query_scalar = true, .eager = true)},
+     ROW(.prefix = "Gemma2", .windows = WINDOW_PATTERN, .gemma = true, .post_norms = true, .query_scalar = true, .eager = true)},
     {"gemma3_text", "Gemma3ForCausalLM", gemma3_defaults,
-     ROW(.prefix = "Gemma3", .windows = WINDOW_SOME, .gemma = true, .post_norms = true,
+     ROW(.prefix = "Gemma3", .windows = WINDOW_PATTERN, .gemma = true, .post_norms = true,
          .query_scalar = true, .late_qk_norm = true, .two_tables = true, .model = "TextModel")},
+    {"phi3", "Phi3ForCausalLM", phi3_defaults, ROW(.prefix = "Phi3", .windows = WINDOW_ALL, .fused = true)},
+    {"mixtral", "MixtralForCausalLM", mixtral_defaults, ROW(.prefix = "Mixtral", .windows = WINDOW_ALL, .moe = &mixtral_moe)},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", qwen2_moe_defaults,
+     ROW(.prefix = "Qwen2Moe", .windows = WINDOW_LOWEST, .qkv_bias = true, .moe = &qwen2_moe)},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", qwen3_moe_defaults,
+     ROW(.prefix = "Qwen3Moe", .windows = WINDOW_ALL_IF_USED, .qk_norm = true, .moe = &qwen3_moe)},
+    {"gpt_oss", "GptOssForCausalLM", gpt_oss_defaults,
+     ROW(.prefix = "GptOss", .windows = WINDOW_PATTERN, .eager = true, .oss = true, .moe = &oss_moe)},
 };
 /* clang-format on */
 

@@ -61,7 +61,7 @@ static uint32_t bool_mask(plim_hf *h, plim_hf_mask m)
     q = spread(n, q, 2);
     k = spread(n, k, 3);
     uint32_t mask;
-    if (m.window) {
+    if (m.sliding) {
         const plim_named_arg scalar[] = {ARG_T("self", q), ARG_IS("size", no_dims),
                                          ARG_I("dtype", PLIM_BOOL)};
         mask = plim_nn_op(n, "aten.new_ones.default", scalar, PLIM_COUNT(scalar));
@@ -77,8 +77,9 @@ static uint32_t bool_mask(plim_hf *h, plim_hf_mask m)
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
 {
     plim_nn *n = &h->n;
-    look_for_packing(h, m.positions);
-    if (!m.eager && !(m.window && h->seq >= m.window))
+    if (m.positions != PLIM_NONE)
+        look_for_packing(h, m.positions);
+    if (!m.eager && !m.always && !(m.sliding && h->seq >= m.window))
         return PLIM_NONE; /* src: _ignore_causal_mask_sdpa */
     uint32_t mask = bool_mask(h, m);
     if (!m.eager)
@@ -177,26 +178,54 @@ uint32_t plim_hf_act(plim_hf *h, const char *name, plim_str act, uint32_t x)
     return PLIM_NONE;
 }
 
+uint32_t plim_hf_softmax32(plim_nn *n, uint32_t x, int64_t dim)
+{
+    return NN_OP(n, "aten.softmax.int", ARG_T("self", x), ARG_I("dim", dim),
+                 ARG_I("dtype", PLIM_F32));
+}
+
 /* ---- rotary positions --------------------------------------------------------------------- */
+
+/* positions times frequencies, [1, seq, dim / 2]; in module "rotary_emb" */
+static uint32_t angles(plim_nn *n, const char *kind, uint32_t positions, int64_t dim)
+{
+    uint32_t freq = plim_nn_temporary_buffer(n, plim_nn_join(n, kind, "inv_freq"), PLIM_F32,
+                                             INTS(dim / 2));
+    plim_nn_temporary_buffer(n, plim_nn_join(n, kind, "original_inv_freq"), PLIM_F32,
+                             INTS(dim / 2));
+    uint32_t p = plim_nn_to(n, plim_nn_unsqueeze(n, positions, 2), PLIM_F32);
+    return plim_nn_binary(n, "aten.mul.Tensor", p, plim_nn_to(n, freq, PLIM_F32));
+}
+
+static plim_hf_rope tables(plim_nn *n, uint32_t angle, uint32_t x)
+{
+    plim_hf_rope r;
+    r.cos = plim_nn_unary(n, "aten.cos.default", angle);
+    r.cos = plim_nn_scalar(n, "aten.mul.Tensor", r.cos, 1);
+    r.sin = plim_nn_unary(n, "aten.sin.default", angle);
+    r.sin = plim_nn_scalar(n, "aten.mul.Tensor", r.sin, 1);
+    r.cos = plim_nn_to_like(n, r.cos, x);
+    r.sin = plim_nn_to_like(n, r.sin, x);
+    return r;
+}
 
 plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint32_t x,
                             uint32_t positions, int64_t dim)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "rotary_emb", type);
-    uint32_t freq = plim_nn_temporary_buffer(n, plim_nn_join(n, kind, "inv_freq"), PLIM_F32,
-                                             INTS(dim / 2));
-    plim_nn_temporary_buffer(n, plim_nn_join(n, kind, "original_inv_freq"), PLIM_F32,
-                             INTS(dim / 2));
-    uint32_t p = plim_nn_to(n, plim_nn_unsqueeze(n, positions, 2), PLIM_F32);
-    p = plim_nn_binary(n, "aten.mul.Tensor", p, plim_nn_to(n, freq, PLIM_F32));
-    p = plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1);
-    plim_hf_rope r;
-    r.cos = plim_nn_scalar(n, "aten.mul.Tensor", plim_nn_unary(n, "aten.cos.default", p), 1);
-    r.sin = plim_nn_scalar(n, "aten.mul.Tensor", plim_nn_unary(n, "aten.sin.default", p), 1);
-    r.cos = plim_nn_to_like(n, r.cos, x);
-    r.sin = plim_nn_to_like(n, r.sin, x);
+    uint32_t p = angles(n, kind, positions, dim);
+    plim_hf_rope r = tables(n, plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1), x);
     plim_nn_leave(n);
+    return r;
+}
+
+plim_hf_rope plim_hf_rotary_halves(plim_hf *h, const char *type, uint32_t x,
+                                   uint32_t positions, int64_t dim)
+{
+    plim_nn_enter(&h->n, "rotary_emb", type);
+    plim_hf_rope r = tables(&h->n, angles(&h->n, "", positions, dim), x);
+    plim_nn_leave(&h->n);
     return r;
 }
 
@@ -205,6 +234,16 @@ plim_hf_rope plim_hf_rope_heads(plim_nn *n, plim_hf_rope r)
     r.cos = plim_nn_unsqueeze(n, r.cos, 1);
     r.sin = plim_nn_unsqueeze(n, r.sin, 1);
     return r;
+}
+
+void plim_hf_turn(plim_nn *n, uint32_t a, uint32_t b, plim_hf_rope r, uint32_t out[2])
+{
+    uint32_t ac = plim_nn_binary(n, "aten.mul.Tensor", a, r.cos);
+    uint32_t bs = plim_nn_binary(n, "aten.mul.Tensor", b, r.sin);
+    out[0] = plim_nn_binary(n, "aten.sub.Tensor", ac, bs);
+    uint32_t bc = plim_nn_binary(n, "aten.mul.Tensor", b, r.cos);
+    uint32_t as = plim_nn_binary(n, "aten.mul.Tensor", a, r.sin);
+    out[1] = plim_nn_binary(n, "aten.add.Tensor", bc, as);
 }
 
 uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r)
@@ -217,6 +256,35 @@ uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r)
     b = plim_nn_cat(n, (uint32_t[]){b, a}, 2, -1);
     b = plim_nn_binary(n, "aten.mul.Tensor", b, r.sin);
     return plim_nn_binary(n, "aten.add.Tensor", y, b);
+}
+
+uint32_t plim_hf_rotated_part(plim_nn *n, uint32_t x, plim_hf_rope r, uint32_t *rest)
+{
+    int64_t dim = plim_nn_dim(n, r.cos, -1);
+    uint32_t part = dim == plim_nn_dim(n, x, -1) /* [..., :dim] of all is no slice */
+                        ? plim_nn_unary(n, "aten.alias.default", x)
+                        : plim_nn_slice(n, x, 3, 0, dim, 1);
+    *rest = plim_nn_slice(n, x, 3, dim, INT64_MAX, 1);
+    return part;
+}
+
+void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r)
+{
+    uint32_t rest[2];
+    *q = plim_hf_rotated_part(n, *q, r, &rest[0]);
+    *k = plim_hf_rotated_part(n, *k, r, &rest[1]);
+    *q = plim_hf_rotate(n, *q, r);
+    *k = plim_hf_rotate(n, *k, r);
+    *q = plim_nn_cat(n, (uint32_t[]){*q, rest[0]}, 2, -1);
+    *k = plim_nn_cat(n, (uint32_t[]){*k, rest[1]}, 2, -1);
+}
+
+uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r)
+{
+    uint32_t half[2], turned[2];
+    plim_nn_chunk(n, x, 2, -1, half);
+    plim_hf_turn(n, half[0], half[1], r, turned);
+    return plim_nn_cat(n, turned, 2, -1);
 }
 
 /* ---- attention ---------------------------------------------------------------------------------- */
@@ -264,6 +332,21 @@ uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a)
     return tokens_first(n, x);
 }
 
+/* gpt-oss: one more column, which takes part in the sum only */
+static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks)
+{
+    uint32_t top[2];
+    int64_t b = plim_nn_dim(n, w, 0), s = plim_nn_dim(n, w, 2);
+    sinks = plim_nn_reshape(n, sinks, INTS(1, -1, 1, 1));
+    sinks = plim_nn_expand(n, sinks, INTS(b, -1, s, -1));
+    w = plim_nn_cat(n, (uint32_t[]){w, sinks}, 2, -1);
+    const plim_named_arg a[] = {ARG_T("self", w), ARG_I("dim", -1), ARG_I("keepdim", 1)};
+    plim_nn_node(n, "aten.max.dim", a, PLIM_COUNT(a), top, 2);
+    w = plim_nn_binary(n, "aten.sub.Tensor", w, top[0]);
+    w = plim_nn_softmax(n, w, -1);
+    return plim_nn_slice(n, w, 3, 0, -1, 1);
+}
+
 /* eager_attention_forward */
 uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
 {
@@ -280,10 +363,15 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
     }
     if (a.mask != PLIM_NONE)
         w = plim_nn_binary(n, "aten.add.Tensor", w, a.mask);
-    w = NN_OP(n, "aten.softmax.int", ARG_T("self", w), ARG_I("dim", -1),
-              ARG_I("dtype", PLIM_F32));
-    w = plim_nn_to_like(n, w, a.v); /* of the dtype of q, which is let go earlier */
-    w = plim_nn_dropout_op(n, w, a.dropout);
+    if (a.sinks != PLIM_NONE) {
+        w = sink_softmax(n, w, a.sinks);
+        w = plim_nn_dropout_op(n, w, a.dropout);
+        w = plim_nn_to_like(n, w, a.v);
+    } else {
+        w = plim_hf_softmax32(n, w, -1);
+        w = plim_nn_to_like(n, w, a.v); /* of the dtype of q, which is let go earlier */
+        w = plim_nn_dropout_op(n, w, a.dropout);
+    }
     return tokens_first(n, plim_nn_binary(n, "aten.matmul.default", w, a.v));
 }
 

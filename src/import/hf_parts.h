@@ -15,13 +15,15 @@ uint32_t plim_hf_positions(plim_hf *h);
 
 /* ---- masks -------------------------------------------------------------------------- */
 
-/* create_causal_mask and its like: the check for packed sequences always; a mask
- * where attention does not do without. */
+/* create_causal_mask and its like: a check for packed sequences, and a mask where
+ * attention does not do without. */
 typedef struct plim_hf_mask {
-    uint32_t positions;
-    int64_t window; /* sliding; 0: none */
+    uint32_t positions; /* for the check; PLIM_NONE: the model does not pass them on */
+    bool sliding;
+    int64_t window; /* of a sliding mask */
     bool eager;     /* additive, for attention written out ... */
     uint32_t like;  /* ... of the dtype of this */
+    bool always;    /* where is_causal would do, too */
 } plim_hf_mask;
 /* [batch, 1, seq, seq], or PLIM_NONE: is_causal does */
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m);
@@ -37,6 +39,9 @@ uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uin
 /* An activation of activations.py ("silu", "gelu_new") as module `name`. */
 uint32_t plim_hf_act(plim_hf *h, const char *name, plim_str act, uint32_t x);
 
+/* x.softmax(dim, dtype=float32) */
+uint32_t plim_hf_softmax32(plim_nn *n, uint32_t x, int64_t dim);
+
 /* ---- rotary positions ---------------------------------------------------------------------- */
 
 typedef struct plim_hf_rope {
@@ -50,6 +55,16 @@ plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint
 plim_hf_rope plim_hf_rope_heads(plim_nn *n, plim_hf_rope r);
 /* x cos + rotate_half(x) sin */
 uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r);
+/* a cos - b sin and b cos + a sin */
+void plim_hf_turn(plim_nn *n, uint32_t a, uint32_t b, plim_hf_rope r, uint32_t out[2]);
+/* The part of each head that is rotated, as wide as cos; *rest: what is not. */
+uint32_t plim_hf_rotated_part(plim_nn *n, uint32_t x, plim_hf_rope r, uint32_t *rest);
+/* Of q and k that part, and the rest put behind it again. */
+void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r);
+/* gpt-oss: tables of half a head, and a head as two halves */
+plim_hf_rope plim_hf_rotary_halves(plim_hf *h, const char *type, uint32_t x,
+                                   uint32_t positions, int64_t dim);
+uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r);
 
 /* ---- attention ------------------------------------------------------------------------------- */
 
