@@ -8,7 +8,9 @@
     X(gptj)                                                                                   \
     X(opt)                                                                                    \
     X(bloom)                                                                                  \
-    X(falcon)
+    X(falcon)                                                                                 \
+    X(deepseek)                                                                               \
+    X(mamba)
 
 #define X(name) extern const plim_hf_group plim_hf_##name;
 GROUPS(X)

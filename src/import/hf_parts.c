@@ -92,8 +92,7 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
 
 /* ---- modules ----------------------------------------------------------------------------- */
 
-/* x / sqrt(mean(x^2) + eps) of x in fp32 */
-static uint32_t normalized(plim_nn *n, uint32_t x, double eps)
+uint32_t plim_hf_normalized(plim_nn *n, uint32_t x, double eps)
 {
     uint32_t v = NN_OP(n, "aten.pow.Tensor_Scalar", ARG_T("self", x), ARG_I("exponent", 2));
     v = NN_OP(n, "aten.mean.dim", ARG_T("self", v), ARG_IS("dim", INTS(-1)),
@@ -108,7 +107,7 @@ uint32_t plim_hf_rms_norm(plim_nn *n, const char *name, const char *type, uint32
 {
     plim_nn_enter(n, name, type);
     uint32_t w = plim_nn_param(n, "weight", INTS(plim_nn_dim(n, x, -1)));
-    uint32_t y = normalized(n, plim_nn_to(n, x, PLIM_F32), eps);
+    uint32_t y = plim_hf_normalized(n, plim_nn_to(n, x, PLIM_F32), eps);
     y = plim_nn_to_like(n, y, x);
     y = plim_nn_binary(n, "aten.mul.Tensor", w, y);
     plim_nn_leave(n);
@@ -120,7 +119,7 @@ uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uin
 {
     plim_nn_enter(n, name, type);
     uint32_t w = plim_nn_param(n, "weight", INTS(plim_nn_dim(n, x, -1)));
-    uint32_t y = normalized(n, plim_nn_to(n, x, PLIM_F32), eps);
+    uint32_t y = plim_hf_normalized(n, plim_nn_to(n, x, PLIM_F32), eps);
     w = plim_nn_scalar(n, "aten.add.Tensor", plim_nn_to_like(n, w, y), 1);
     y = plim_nn_binary(n, "aten.mul.Tensor", y, w);
     y = plim_nn_to_like(n, y, x);
@@ -187,7 +186,7 @@ uint32_t plim_hf_softmax32(plim_nn *n, uint32_t x, int64_t dim)
 /* ---- rotary positions --------------------------------------------------------------------- */
 
 /* positions times frequencies, [1, seq, dim / 2]; in module "rotary_emb" */
-static uint32_t angles(plim_nn *n, const char *kind, uint32_t positions, int64_t dim)
+uint32_t plim_hf_angles(plim_nn *n, const char *kind, uint32_t positions, int64_t dim)
 {
     uint32_t freq = plim_nn_temporary_buffer(n, plim_nn_join(n, kind, "inv_freq"), PLIM_F32,
                                              INTS(dim / 2));
@@ -214,7 +213,7 @@ plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "rotary_emb", type);
-    uint32_t p = angles(n, kind, positions, dim);
+    uint32_t p = plim_hf_angles(n, kind, positions, dim);
     plim_hf_rope r = tables(n, plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1), x);
     plim_nn_leave(n);
     return r;
@@ -224,7 +223,7 @@ plim_hf_rope plim_hf_rotary_halves(plim_hf *h, const char *type, uint32_t x,
                                    uint32_t positions, int64_t dim)
 {
     plim_nn_enter(&h->n, "rotary_emb", type);
-    plim_hf_rope r = tables(&h->n, angles(&h->n, "", positions, dim), x);
+    plim_hf_rope r = tables(&h->n, plim_hf_angles(&h->n, "", positions, dim), x);
     plim_nn_leave(&h->n);
     return r;
 }

@@ -36,6 +36,8 @@ uint32_t plim_hf_rms_norm(plim_nn *n, const char *name, const char *type, uint32
 /* Gemma's: all in fp32, by 1 + weight */
 uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uint32_t x,
                              double eps);
+/* x / sqrt(mean(x^2) + eps) of x in fp32 */
+uint32_t plim_hf_normalized(plim_nn *n, uint32_t x, double eps);
 /* An activation of activations.py ("silu", "gelu_new") as module `name`. */
 uint32_t plim_hf_act(plim_hf *h, const char *name, plim_str act, uint32_t x);
 
@@ -51,6 +53,8 @@ typedef struct plim_hf_rope {
  * buffers, where there is a table for each kind of layer; else "". */
 plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint32_t x,
                             uint32_t positions, int64_t dim);
+/* positions times frequencies, [1, seq, dim / 2], with the buffers of such a module */
+uint32_t plim_hf_angles(plim_nn *n, const char *kind, uint32_t positions, int64_t dim);
 /* apply_rotary_pos_emb: cos and sin get a dimension for the heads. */
 plim_hf_rope plim_hf_rope_heads(plim_nn *n, plim_hf_rope r);
 /* x cos + rotate_half(x) sin */

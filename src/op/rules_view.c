@@ -386,6 +386,114 @@ void plim_run_reverse_dims(plim_call *c)
         perm[i] = rank - 1 - i;
     plim_ret(c, plim_at_permute(c->m, x, perm));
 }
+
+/* ---- pairs of numbers as complex ones ---------------------------------------------- */
+
+static plim_dtype complex_of(plim_dtype t)
+{
+    return t == PLIM_F16 ? PLIM_C32 : t == PLIM_F64 ? PLIM_C128 : PLIM_C64;
+}
+
+static plim_dtype part_of(plim_dtype t)
+{
+    return t == PLIM_C32 ? PLIM_F16 : t == PLIM_C128 ? PLIM_F64 : PLIM_F32;
+}
+
+static plim_meta real_meta(const plim_meta *x)
+{
+    plim_meta out = *x;
+    out.dtype = part_of(x->dtype);
+    for (int32_t i = 0; i < x->rank; i++)
+        out.stride[i] *= 2;
+    out.dim[out.rank] = 2;
+    out.stride[out.rank++] = 1;
+    return out;
+}
+
+/* False: the last dim is not a pair that lies together. */
+static bool complex_meta(const plim_meta *x, plim_meta *out)
+{
+    *out = *x;
+    bool pairs = x->rank > 0 && x->dim[x->rank - 1] == 2 && x->stride[x->rank - 1] == 1;
+    out->rank -= pairs;
+    out->dtype = complex_of(x->dtype);
+    for (int32_t i = 0; i < out->rank; i++) {
+        pairs = pairs && x->stride[i] % 2 == 0;
+        out->stride[i] /= 2;
+    }
+    return pairs;
+}
+
+static void as_complex_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_meta out = real_meta(plim_m_meta(m, g[0]));
+    (void)n;
+    dx[0] = plim_m_alias(m, g[0], &out);
+}
+static const plim_grad_fn as_complex_fn = {"ViewAsComplexBackward0", as_complex_backward};
+
+static void as_real_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t whole = plim_contiguous_tmp(m, g[0]);
+    plim_meta out;
+    (void)n;
+    if (complex_meta(plim_m_meta(m, whole), &out))
+        dx[0] = plim_m_alias(m, whole, &out);
+    plim_m_drop(m, whole);
+}
+static const plim_grad_fn as_real_fn = {"ViewAsRealBackward0", as_real_backward};
+
+void plim_run_view_as_complex(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_meta out;
+    if (!plim_is_float(plim_m_meta(c->m, x)->dtype) ||
+        !complex_meta(plim_m_meta(c->m, x), &out))
+        plim_m_fail(c->m, PLIM_ESHAPE, "the last dimension holds no pairs of real numbers");
+    else
+        plim_ret(c, view_as_meta(c->m, &as_complex_fn, x, &out));
+}
+
+void plim_run_view_as_real(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    const plim_meta *xm = plim_m_meta(c->m, x);
+    if (!plim_dtype_rows[xm->dtype].is_complex || xm->rank == PLIM_MAX_RANK) {
+        plim_m_fail(c->m, PLIM_ESHAPE, "no complex numbers, or too many dimensions");
+        return;
+    }
+    plim_meta out = real_meta(xm);
+    plim_ret(c, view_as_meta(c->m, &as_real_fn, x, &out));
+}
+
+static void polar_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_dtype t = part_of(plim_m_meta(m, g[0])->dtype);
+    for (uint32_t i = 0; i < 2; i++)
+        if (plim_m_wants(m, n, i))
+            dx[i] = plim_m_empty_contig(m, t, n->in_meta[i].rank, n->in_meta[i].dim);
+}
+static const plim_grad_fn polar_fn = {"PolarBackward0", polar_backward};
+
+/* abs and angle into complex numbers */
+void plim_run_polar(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    plim_meta out;
+    if (!plim_elementwise(plim_m_meta(m, in[0]), plim_m_meta(m, in[1]), &out) ||
+        !plim_is_float(plim_m_meta(m, in[0])->dtype)) {
+        plim_m_fail(m, PLIM_ESHAPE, "polar of sizes that do not fit, or not of real numbers");
+        return;
+    }
+    out.dtype = complex_of(plim_m_meta(m, in[0])->dtype);
+    plim_gnode *n = plim_m_node(m, &polar_fn, 2, in);
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_save(m, n, 0, y);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
 void plim_run_matrix_t(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
