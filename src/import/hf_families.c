@@ -10,7 +10,10 @@
     X(bloom)                                                                                  \
     X(falcon)                                                                                 \
     X(deepseek)                                                                               \
-    X(mamba)
+    X(mamba)                                                                                  \
+    X(bert)                                                                                   \
+    X(distilbert)                                                                             \
+    X(vit)
 
 #define X(name) extern const plim_hf_group plim_hf_##name;
 GROUPS(X)

@@ -45,9 +45,18 @@ static const struct {
     {"deepseek_v3", NULL},
     {"mamba", "with checkpoints the state of the token before goes one op later"},
     {"mamba2", NULL},
+    {"bert", NULL},
+    {"bert_classifier", NULL},
+    {"roberta", NULL},
+    {"roberta_tokens", NULL},
+    {"electra", NULL},
+    {"electra_pretraining", NULL},
+    {"distilbert", NULL},
+    {"distilbert_answers", NULL},
+    {"vit_hf", NULL},
 };
 
-enum { BATCH = 16, SEQ = 128, MODELS_KNOWN = 24, TOTALS = 85 };
+enum { BATCH = 16, SEQ = 128, MODELS_KNOWN = 29, TOTALS = 85 };
 
 static const struct {
     const char *name; /* as in results.txt */

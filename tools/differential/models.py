@@ -101,6 +101,15 @@ HF = {  # name: (class, config class, config)
                    dict(vocab_size=8192, dim=256, hidden_dim=512, n_layers=4, n_heads=8,
                         max_position_embeddings=512)),
     "electra": ("ElectraForMaskedLM", "ElectraConfig", dict(ENCODER, embedding_size=128)),
+    "bert_classifier": ("BertForSequenceClassification", "BertConfig",
+                        dict(ENCODER, num_labels=3)),
+    "roberta_tokens": ("RobertaForTokenClassification", "RobertaConfig",
+                       dict(ENCODER, num_labels=3)),
+    "distilbert_answers": ("DistilBertForQuestionAnswering", "DistilBertConfig",
+                           dict(vocab_size=8192, dim=256, hidden_dim=512, n_layers=4, n_heads=8,
+                                max_position_embeddings=512)),
+    "electra_pretraining": ("ElectraForPreTraining", "ElectraConfig",
+                            dict(ENCODER, embedding_size=128)),
     "t5": ("T5ForConditionalGeneration", "T5Config",
            dict(vocab_size=8192, d_model=256, d_kv=32, d_ff=512, num_layers=4, num_heads=8,
                 decoder_start_token_id=0)),
@@ -173,7 +182,17 @@ def hf(name, batch):
     if name == "vit_hf":
         return module, (), dict(pixel_values=torch.zeros(batch, 3, 64, 64),
                                 labels=torch.zeros(batch, dtype=torch.long))
-    return module, (), dict(input_ids=ids, labels=ids)
+    return module, (), dict(input_ids=ids, **answers(model, ids))
+
+
+def answers(model, ids):
+    """What a class of transformers is trained against."""
+    first, last = torch.zeros(len(ids), dtype=torch.long), torch.ones(len(ids), dtype=torch.long)
+    if model.endswith("SequenceClassification"):
+        return dict(labels=first)
+    if model.endswith("QuestionAnswering"):
+        return dict(start_positions=first, end_positions=last)
+    return dict(labels=ids)
 
 
 # ---- written out here ----------------------------------------------------------------
