@@ -48,6 +48,12 @@ foreach(source ${fuzz_sources})
     add_dependencies(fuzzers ${name})
 endforeach()
 
+# ---- ONNX: a file an operator, where Debian's package of them is installed ----
+
+plim_test_program(onnx_testdata SOURCES tests/onnx_testdata.c)
+add_test(NAME onnx.testdata COMMAND onnx_testdata /usr/share/libonnx-testdata/data)
+set_tests_properties(onnx.testdata PROPERTIES SKIP_RETURN_CODE 77)
+
 # ---- bench: built so that they do not rot, run by `make bench` --------------
 
 file(GLOB bench_sources CONFIGURE_DEPENDS bench/bench_*.c)

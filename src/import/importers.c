@@ -3,6 +3,7 @@
 #include "import/import.h"
 
 extern const plim_importer plim_importer_hf;
+extern const plim_importer plim_importer_onnx;
 extern const plim_importer plim_importer_pt2;
 extern const plim_importer plim_importer_safetensors;
 extern const plim_importer plim_importer_index;
@@ -14,6 +15,7 @@ static const plim_importer *const importers[] = {
     &plim_importer_index,
     &plim_importer_gguf,
     &plim_importer_hf,
+    &plim_importer_onnx,
 };
 
 uint32_t plim_importer_count(void) { return PLIM_COUNT(importers); }
