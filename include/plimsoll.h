@@ -210,6 +210,7 @@ typedef struct plim_model_info {
     uint64_t parameter_bytes, buffer_bytes;             /* as in the file: before --dtype */
     int64_t batch;                                      /* 0: the model has none */
     uint32_t ops, unknown_ops;                          /* graph nodes; those without a rule */
+    const char *note; /* what the file leaves out or changes; "" if nothing */
 } plim_model_info;
 
 /* A storage that is live at the peak. */

@@ -57,6 +57,7 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, plim_model_info
     *out = (plim_model_info){.name = plim__cstr(a, g->name),
                              .format = plim__cstr(a, g->format),
                              .producer = plim__cstr(a, g->producer),
+                             .note = plim__cstr(a, g->note),
                              .parameters = c.parameters,
                              .trainable_parameters = c.trainable,
                              .buffers = c.buffers,
@@ -66,7 +67,7 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, plim_model_info
                              .ops = g->n_nodes};
     for (uint32_t i = 0; i < g->n_nodes; i++)
         out->unknown_ops += g->nodes[i].op == NULL;
-    return out->name && out->format && out->producer ? PLIM_OK : plim_oom(err);
+    return out->name && out->format && out->producer && out->note ? PLIM_OK : plim_oom(err);
 }
 
 /* ---- small helpers of the public header -------------------------------------------- */

@@ -87,6 +87,7 @@ typedef struct plim_open_dim {
 typedef struct plim_graph {
     plim_arena *arena;
     plim_str name, format, producer;
+    plim_str note; /* what a reader should know of figures from this graph; may be empty */
     plim_value *values;
     plim_node *nodes;
     plim_scope *scopes;

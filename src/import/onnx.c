@@ -32,7 +32,11 @@ plim_status plim_onnx_bind_name(onnx *f, onnx_env *env, plim_str name, uint32_t 
 
 static uint32_t no_val(onnx *f, onnx_val_kind kind)
 {
-    onnx_val v = {.kind = kind, .name = PLIM_STR(""), .id = PLIM_NONE, .turned = PLIM_NONE};
+    onnx_val v = {.kind = kind,
+                  .name = PLIM_STR(""),
+                  .id = PLIM_NONE,
+                  .turned = PLIM_NONE,
+                  .viewed = PLIM_NONE};
     return plim_onnx_add_val(f, &v);
 }
 
@@ -45,6 +49,7 @@ uint32_t plim_onnx_stored_val(onnx *f, const onnx_tensor *t, plim_str name, bool
                   .meta = plim_meta_make(type->dtype, t->rank, t->dim),
                   .id = PLIM_NONE,
                   .turned = PLIM_NONE,
+                  .viewed = PLIM_NONE,
                   .from = t};
     return plim_onnx_add_val(f, &v);
 }
@@ -108,7 +113,8 @@ static bool declared(const onnx_call *c, uint32_t k, plim_meta *out)
 {
     const onnx_graph *g = c->env->graph;
     uint32_t at;
-    if (!plim_map_get(&g->info_of, c->node->out[k], &at))
+    plim_str name = c->n_fused ? g->nodes[c->fused[c->n_fused - 1]].out[0] : c->node->out[k];
+    if (!plim_map_get(&g->info_of, name, &at))
         return false;
     const onnx_info *info = at < g->n_infos ? &g->infos[at] : &g->outputs[at - g->n_infos];
     return plim_onnx_shape(c->f, info, out);
@@ -166,14 +172,21 @@ static plim_status add_opaque(onnx_call *c)
     return plim_graph_add_node(f->g, &n) == PLIM_NONE ? plim_oom(f->err) : PLIM_OK;
 }
 
-/* Takes back what a rule that failed has written. */
-static void undo(onnx *f, uint32_t n_nodes, uint32_t n_values)
+/* Where the graph was before a node. */
+typedef struct place {
+    uint32_t n_nodes, n_values, n_fresh;
+} place;
+
+/* Takes back what a rule that failed has written, in graphs inside of it as well. */
+static void undo(onnx *f, place from)
 {
-    for (uint32_t i = 0; i < f->n_fresh; i++)
-        f->vals[f->fresh[i]].id = PLIM_NONE;
-    f->n_fresh = 0;
-    f->g->n_nodes = n_nodes;
-    f->g->n_values = n_values;
+    while (f->n_fresh > from.n_fresh) {
+        onnx_val *v = &f->vals[f->fresh[--f->n_fresh]];
+        v->id = PLIM_NONE;
+        v->flipped = false;
+    }
+    f->g->n_nodes = from.n_nodes;
+    f->g->n_values = from.n_values;
     f->nn.st = PLIM_OK;
 }
 
@@ -227,6 +240,7 @@ static bool disagrees(onnx_call *c)
 
 static void forget_results(onnx_call *c)
 {
+    c->n_fused = 0;
     for (uint32_t k = 0; k < c->node->n_out; k++) {
         c->out[k] = PLIM_NONE;
         c->is_opaque[k] = false;
@@ -251,20 +265,19 @@ static plim_status lower(onnx_call *c)
     onnx *f = c->f;
     plim_err why = PLIM_ERR_INIT;
     plim_status st = plim_onnx_scope(f, c->node, &f->nn.scope);
-    uint32_t n_nodes = f->g->n_nodes, n_values = f->g->n_values;
+    place from = {f->g->n_nodes, f->g->n_values, f->n_fresh};
     if (st)
         return st;
     f->nn.err = &why;
     if (c->op)
         c->op->lower(c);
     if (f->nn.st) {
-        undo(f, n_nodes, n_values);
+        undo(f, from);
         forget_results(c);
         st = rule_failed(c, &why);
     } else if (!c->st && disagrees(c)) {
-        undo(f, n_nodes, n_values);
+        undo(f, from);
         forget_results(c);
-        f->n_disagree++;
     }
     f->nn.err = f->err;
     return st ? st : c->st ? c->st : complete(c);
@@ -273,7 +286,6 @@ static plim_status lower(onnx_call *c)
 static plim_status run_op(onnx_call *c)
 {
     onnx *f = c->f;
-    f->n_fresh = 0;
     f->nn.st = PLIM_OK;
     return plim_onnx_fold(c) || c->st ? c->st : lower(c);
 }
@@ -343,7 +355,6 @@ static plim_status run_node(onnx *f, onnx_env *env, onnx_node *n)
     onnx_call c = {.f = f,
                    .env = env,
                    .node = n,
-                   .fused = PLIM_NONE,
                    .opset = opset_of(env, n->domain),
                    .in = PLIM_NEW_N(f->a, uint32_t, n->n_in + 1),
                    .out = PLIM_NEW_N(f->a, uint32_t, n->n_out + 1),
@@ -365,9 +376,10 @@ static plim_status run_node(onnx *f, onnx_env *env, onnx_node *n)
         st = fn ? call_function(&c, fn) : run_op(&c);
     for (uint32_t k = 0; k < n->n_out && !st; k++)
         st = name_output(&c, n->out[k], c.out[k]);
-    if (!st && c.fused != PLIM_NONE) {
-        env->graph->nodes[c.fused].done = true;
-        st = name_output(&c, env->graph->nodes[c.fused].out[0], c.out[0]);
+    for (uint32_t i = 0; i < c.n_fused && !st; i++) {
+        onnx_node *also = &env->graph->nodes[c.fused[i]];
+        also->done = true;
+        st = name_output(&c, also->out[0], c.out[0]); /* the last one's is the result */
     }
     return st;
 }
@@ -392,13 +404,22 @@ plim_status plim_onnx_run_graph(onnx *f, onnx_env *env)
 
 /* ---- the model ---------------------------------------------------------------------------- */
 
+static bool known_type(const onnx_info *in)
+{
+    const onnx_type *t = plim_onnx_type(in->type);
+    return t && t->known;
+}
+
 static plim_status add_inputs(onnx *f, onnx_env *env)
 {
     onnx_graph *g = &f->m.graph;
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const onnx_info *in = &g->inputs[i];
-        onnx_val val = {
-            .kind = ONNX_UNKNOWN, .name = in->name, .id = PLIM_NONE, .turned = PLIM_NONE};
+        onnx_val val = {.kind = ONNX_UNKNOWN,
+                        .name = in->name,
+                        .id = PLIM_NONE,
+                        .turned = PLIM_NONE,
+                        .viewed = PLIM_NONE};
         uint32_t at;
         if (plim_map_get(&env->vals, in->name, &at))
             continue;
@@ -412,6 +433,11 @@ static plim_status add_inputs(onnx *f, onnx_env *env)
             val.id = v.name.p ? plim_graph_add_value(f->g, &v) : PLIM_NONE;
             if (val.id == PLIM_NONE || !plim_graph_add_input(f->g, val.id))
                 return plim_oom(f->err);
+        } else if (in->tensor && in->has_shape && known_type(in)) {
+            plim_str name =
+                plim_onnx_clean(f->a, (plim_str){in->name.p, PLIM_MIN(in->name.n, 80)});
+            return plim_fail(f->err, PLIM_ERANGE, in->at,
+                             "size of input '" PLIM_STR_FMT "' overflows", PLIM_STR_ARG(name));
         }
         at = plim_onnx_add_val(f, &val);
         if (at == PLIM_NONE || !plim_map_put(f->a, &env->vals, in->name, at))
@@ -436,7 +462,7 @@ static plim_status add_outputs(onnx *f, onnx_env *env)
 {
     const onnx_graph *g = &f->m.graph;
     onnx_node none = {.name = PLIM_STR(""), .op = PLIM_STR("")};
-    onnx_call c = {.f = f, .env = env, .node = &none, .fused = PLIM_NONE};
+    onnx_call c = {.f = f, .env = env, .node = &none};
     if (!g->n_outputs)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "a graph without outputs");
     f->nn.scope = 0;
@@ -509,6 +535,21 @@ plim_str plim_onnx_producer(plim_arena *a, const onnx_model *m)
     return p.p ? plim_onnx_clean(a, p) : p;
 }
 
+static plim_str note_of(onnx *f)
+{
+    plim_str name = plim_onnx_clean(f->a, (plim_str){f->lost.p, PLIM_MIN(f->lost.n, 80)});
+    plim_str op = plim_onnx_clean(f->a, (plim_str){f->lost_op.p, PLIM_MIN(f->lost_op.n, 40)});
+    plim_str mode = plim_str_of(plim_onnx_mode_note(&f->m));
+    if (!f->n_lost || !name.p || !op.p)
+        return mode;
+    return plim_arena_printf(
+        f->a,
+        PLIM_STR_FMT "%sThe size of what node '" PLIM_STR_FMT "' (" PLIM_STR_FMT
+                     ") gives is not known, nor of what is made "
+                     "of it: the figures are without it.",
+        PLIM_STR_ARG(mode), mode.n ? " " : "", PLIM_STR_ARG(name), PLIM_STR_ARG(op));
+}
+
 /* ---- the importer ---------------------------------------------------------------------------- */
 
 static plim_status read_into(onnx *f, plim_bytes file)
@@ -525,7 +566,9 @@ static plim_status read_into(onnx *f, plim_bytes file)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "%s", wrong);
     f->g->format = PLIM_STR("onnx");
     f->g->producer = plim_onnx_producer(f->a, &f->m);
-    return f->g->producer.p ? PLIM_OK : plim_oom(f->err);
+    f->g->note = note_of(f);
+    plim_onnx_name_types(f);
+    return f->g->producer.p && f->g->note.p ? PLIM_OK : plim_oom(f->err);
 }
 
 static plim_status onnx_read(plim_graph *g, const plim_source *s, const plim_binding *bind,

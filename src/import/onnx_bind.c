@@ -153,10 +153,31 @@ static onnx_info *leading(onnx *f, int32_t d)
     return found;
 }
 
-/* --batch is dimension 0, --seq dimension 1. */
-static plim_status bind_leading(onnx *f, int32_t d, int64_t want, const char *what)
+static bool sounds_like_batch(plim_str param)
 {
-    onnx_info *in = leading(f, d);
+    for (size_t i = 0; i + 5 <= param.n; i++)
+        if ((param.p[i] | 0x20) == 'b' && !memcmp(param.p + i + 1, "atch", 4))
+            return true;
+    return plim_str_is(param, "N");
+}
+
+/* Dimension 0 is the batch, unless it is fixed and another is called so. */
+static onnx_info *find_batch(onnx *f, int32_t *dim)
+{
+    onnx_info *in = leading(f, 0);
+    *dim = 0;
+    for (uint32_t i = 0; i < f->m.graph.n_inputs && in && in->dim[0].known; i++)
+        for (int32_t d = 0; d < f->m.graph.inputs[i].rank; d++)
+            if (sounds_like_batch(f->m.graph.inputs[i].dim[d].param)) {
+                *dim = d;
+                return &f->m.graph.inputs[i];
+            }
+    return in;
+}
+
+static plim_status bind_leading(onnx *f, onnx_info *in, int32_t d, int64_t want,
+                                const char *what)
+{
     bool fixed;
     if (!want)
         return PLIM_OK;
@@ -176,14 +197,6 @@ static plim_status bind_leading(onnx *f, int32_t d, int64_t want, const char *wh
 }
 
 /* ---- what nobody asked for ---------------------------------------------------------- */
-
-static bool sounds_like_batch(plim_str param)
-{
-    for (size_t i = 0; i + 5 <= param.n; i++)
-        if ((param.p[i] | 0x20) == 'b' && !memcmp(param.p + i + 1, "atch", 4))
-            return true;
-    return plim_str_is(param, "N");
-}
 
 bool plim_onnx_is_batch(const onnx_graph *g, const onnx_info *in, int32_t d)
 {
@@ -239,21 +252,22 @@ plim_status plim_onnx_bind_sizes(onnx *f)
     static const plim_binding nothing = {0};
     const plim_binding *b = f->bind ? f->bind : &nothing;
     plim_status st = PLIM_OK;
-    const onnx_info *lead = leading(f, 0);
-    f->g->batch_fixed = !lead || lead->dim[0].known;
+    int32_t dim;
+    onnx_info *lead = find_batch(f, &dim);
+    f->g->batch_fixed = !lead || lead->dim[dim].known;
     for (uint32_t i = 0; i < b->n_inputs && !st; i++)
         st = bind_input(f, &b->inputs[i]);
     for (uint32_t i = 0; i < b->n_dims && !st; i++)
         st = bind_named(f, &b->dims[i]);
     if (!st)
-        st = bind_leading(f, 0, b->batch, "batch");
+        st = bind_leading(f, lead, dim, b->batch, "batch");
     if (!st)
-        st = bind_leading(f, 1, b->seq, "seq");
+        st = bind_leading(f, leading(f, 1), 1, b->seq, "seq");
     for (uint32_t i = 0; i < f->m.graph.n_inputs && !st; i++)
         if (is_input(f, &f->m.graph.inputs[i]) && f->m.graph.inputs[i].has_shape)
             st = bind_rest(f, &f->m.graph.inputs[i], b->batch ? b->batch : 1);
-    if (!st && lead && lead->dim[0].known)
-        f->g->batch = lead->dim[0].value;
+    if (!st && lead && lead->dim[dim].known)
+        f->g->batch = lead->dim[dim].value;
     return st;
 }
 

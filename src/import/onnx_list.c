@@ -133,7 +133,7 @@ plim_status plim_onnx_list(plim_inventory *v, const plim_source *s, plim_err *er
         st = list_dims(v, &m.graph, err);
     if (!st)
         st = list_external(v, &m.graph, err);
-    if (!st && plim_onnx_is_folded(&m))
-        st = plim_inventory_note(v, err, "%s", plim_onnx_folded_note);
+    if (!st && *plim_onnx_mode_note(&m))
+        st = plim_inventory_note(v, err, "%s", plim_onnx_mode_note(&m));
     return st;
 }

@@ -192,16 +192,17 @@ bool plim_onnx_scalar(const onnx_call *c, uint32_t i, double *out)
     return true;
 }
 
-onnx_node *plim_onnx_only_user(const onnx_call *c, const char *op, uint32_t *at)
+onnx_node *plim_onnx_only_user(const onnx_call *c, const onnx_node *by, const char *op,
+                               uint32_t *at)
 {
     const onnx_graph *g = c->env->graph;
     uint32_t use;
-    if (g->nested || !c->node->n_out || !plim_map_get(&g->use_of, c->node->out[0], &use) ||
+    if (!by || g->nested || !by->n_out || !plim_map_get(&g->use_of, by->out[0], &use) ||
         g->uses[use].n != 1 || g->uses[use].node == PLIM_NONE)
         return NULL;
     *at = g->uses[use].node;
     onnx_node *n = &g->nodes[*at];
-    return n > c->node && n->n_out == 1 && plim_str_is(n->op, op) &&
+    return n > by && n->n_out == 1 && plim_str_is(n->op, op) &&
                    plim_onnx_domain_is(n->domain, "")
                ? n
                : NULL;
@@ -217,7 +218,8 @@ uint32_t plim_onnx_graph_val(onnx_call *c, uint32_t id)
                   .name = PLIM_STR(""),
                   .meta = c->f->g->values[id].meta,
                   .id = id,
-                  .turned = PLIM_NONE};
+                  .turned = PLIM_NONE,
+                  .viewed = PLIM_NONE};
     uint32_t at = plim_onnx_add_val(c->f, &v);
     if (at == PLIM_NONE && !c->st)
         c->st = plim_oom(c->f->err);
@@ -248,6 +250,7 @@ void plim_onnx_out_data(onnx_call *c, uint32_t k, const plim_meta *m, const onnx
                   .meta = *m,
                   .id = PLIM_NONE,
                   .turned = PLIM_NONE,
+                  .viewed = PLIM_NONE,
                   .data = d};
     if (k >= c->node->n_out || !c->node->out[k].n || !d)
         return;

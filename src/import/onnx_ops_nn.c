@@ -31,7 +31,7 @@ static uint32_t linear_weight(onnx_call *c, uint32_t i)
 static uint32_t linear_bias(onnx_call *c, int64_t out)
 {
     uint32_t at, val;
-    const onnx_node *add = plim_onnx_only_user(c, "Add", &at);
+    const onnx_node *add = plim_onnx_only_user(c, c->node, "Add", &at);
     if (!add || add->n_in != 2)
         return PLIM_NONE;
     plim_str other = add->in[plim_str_eq(add->in[0], c->node->out[0])];
@@ -40,7 +40,7 @@ static uint32_t linear_bias(onnx_call *c, int64_t out)
     const onnx_val *v = &c->f->vals[val];
     if (v->kind != ONNX_TENSOR || !v->from || v->meta.rank != 1 || v->meta.dim[0] != out)
         return PLIM_NONE;
-    c->fused = at;
+    c->fused[c->n_fused++] = at;
     return plim_onnx_id(c, val);
 }
 
@@ -161,9 +161,69 @@ void plim_onnx_batch_norm(onnx_call *c)
         plim_onnx_out_val(c, k, c->in[k + 2]);
 }
 
+/* The stored tensor behind a name, seen in other dims or not; nodes up to `end` may
+ * still have to run. */
+static uint32_t stored_behind(const onnx_call *c, plim_str name, const onnx_node *end)
+{
+    uint32_t val;
+    for (const onnx_node *n = c->node; n < end; n++)
+        if (n->n_out && n->n_in && plim_str_eq(n->out[0], name) &&
+            (plim_str_is(n->op, "Unsqueeze") || plim_str_is(n->op, "Reshape")))
+            name = n->in[0];
+    if (!plim_onnx_find(c->env, name, &val) || val == PLIM_NONE)
+        return PLIM_NONE;
+    if (!c->f->vals[val].from && c->f->vals[val].viewed != PLIM_NONE)
+        val = c->f->vals[val].viewed;
+    return c->f->vals[val].from && c->f->vals[val].kind == ONNX_TENSOR ? val : PLIM_NONE;
+}
+
+static uint32_t group_weight(onnx_call *c, const onnx_node *n, plim_str with, int64_t channels)
+{
+    uint64_t numel;
+    uint32_t val =
+        n->n_in == 2 ? stored_behind(c, n->in[plim_str_eq(n->in[0], with)], n) : PLIM_NONE;
+    if (val == PLIM_NONE || !plim_meta_numel(&c->f->vals[val].meta, &numel) ||
+        numel != (uint64_t)channels)
+        return PLIM_NONE;
+    uint32_t id = plim_onnx_id(c, val);
+    return id == PLIM_NONE || c->f->vals[val].meta.rank == 1
+               ? id
+               : plim_nn_reshape(NN, id, INTS(channels));
+}
+
+/* A GroupNorm, which exporters write as an instance norm of groups: Reshape,
+ * InstanceNormalization, Reshape, Mul, Add. */
+static bool as_group_norm(onnx_call *c)
+{
+    onnx *f = c->f;
+    uint32_t at[3], val = c->in[0];
+    const onnx_node *back = plim_onnx_only_user(c, c->node, "Reshape", &at[0]),
+                    *mul = plim_onnx_only_user(c, back, "Mul", &at[1]),
+                    *add = plim_onnx_only_user(c, mul, "Add", &at[2]);
+    if (!add || f->vals[val].viewed == PLIM_NONE || f->vals[val].meta.rank != 3)
+        return false;
+    int64_t groups = f->vals[val].meta.dim[1];
+    uint32_t x = f->vals[val].viewed;
+    if (f->vals[x].meta.rank < 3)
+        return false;
+    int64_t channels = f->vals[x].meta.dim[1];
+    uint32_t w = group_weight(c, mul, back->out[0], channels),
+             b = group_weight(c, add, mul->out[0], channels);
+    if (w == PLIM_NONE || b == PLIM_NONE || (x = plim_onnx_id(c, x)) == PLIM_NONE)
+        return false;
+    memcpy(c->fused, at, sizeof at);
+    c->n_fused = 3;
+    plim_onnx_out(c, 0,
+                  NN_OP(NN, "aten.group_norm.default", ARG_T("input", x),
+                        ARG_I("num_groups", groups), ARG_T("weight", w), ARG_T("bias", b)));
+    return true;
+}
+
 void plim_onnx_instance_norm(onnx_call *c)
 {
     uint32_t x[3];
+    if (plim_onnx_in_meta(c, 0) && as_group_norm(c))
+        return;
     if (plim_onnx_need(c, 3, x))
         plim_onnx_out(c, 0,
                       NN_OP(NN, c->op->target, ARG_T("input", x[0]), ARG_T("weight", x[1]),

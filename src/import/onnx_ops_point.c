@@ -19,14 +19,14 @@ void plim_onnx_like(onnx_call *c)
 void plim_onnx_sigmoid(onnx_call *c)
 {
     uint32_t x, at;
-    const onnx_node *mul = plim_onnx_only_user(c, "Mul", &at);
+    const onnx_node *mul = plim_onnx_only_user(c, c->node, "Mul", &at);
     bool silu =
         mul && mul->n_in == 2 && c->node->n_in == 1 &&
         (plim_str_eq(mul->in[0], c->node->in[0]) || plim_str_eq(mul->in[1], c->node->in[0]));
     if (!plim_onnx_need(c, 1, &x))
         return;
     if (silu)
-        c->fused = at;
+        c->fused[c->n_fused++] = at;
     plim_onnx_out(c, 0, plim_nn_unary(NN, silu ? "aten.silu.default" : c->op->target, x));
 }
 

@@ -12,6 +12,8 @@ void plim_onnx_reshape(onnx_call *c)
         return;
     plim_ints shape = {m.dim, (uint32_t)m.rank};
     plim_onnx_out(c, 0, plim_nn_reshape(NN, id, shape));
+    if (c->out[0] != PLIM_NONE)
+        c->f->vals[c->out[0]].viewed = c->in[0];
 }
 
 void plim_onnx_transpose(onnx_call *c)
@@ -339,7 +341,7 @@ void plim_onnx_range(onnx_call *c)
     for (uint32_t i = 0; i < 3; i++)
         if (!plim_onnx_scalar(c, i, &v[i]))
             return;
-    double n = v[2] ? (v[1] - v[0]) / v[2] : -1;
+    double n = (v[1] - v[0]) / v[2]; /* by 0: no number, or none below the bound */
     if (!m || !(n < 1e15))
         return;
     int64_t whole = n > 0 ? (int64_t)n : 0;

@@ -140,9 +140,8 @@ plim_item_kind plim_onnx_item_kind(const onnx_tensor *t, bool initializer);
 /* Text of the file for people: what is no UTF-8 or would control a terminal is '?'. */
 plim_str plim_onnx_clean(plim_arena *a, plim_str s);
 
-/* Exported in eval mode with batch norms put into the convolutions before them? */
-bool plim_onnx_is_folded(const onnx_model *m);
-extern const char plim_onnx_folded_note[];
+/* What an export for inference lacks of the model; "" if it lacks nothing. */
+const char *plim_onnx_mode_note(const onnx_model *m);
 plim_str plim_onnx_producer(plim_arena *a, const onnx_model *m); /* "" if not known */
 plim_status plim_onnx_list(plim_inventory *v, const plim_source *s, plim_err *err);
 
@@ -167,6 +166,7 @@ typedef struct onnx_val {
     plim_meta meta;          /* of a tensor */
     uint32_t id;             /* in the graph, or PLIM_NONE so far */
     uint32_t turned;         /* the matrix that this is the transpose of, or PLIM_NONE */
+    uint32_t viewed;         /* what this has the elements of, in other dims, likewise */
     const onnx_tensor *from; /* stored in the file */
     const onnx_data *data;   /* its numbers, where they are known */
     const uint32_t *items;   /* of a list */
@@ -199,11 +199,11 @@ typedef struct onnx {
     uint32_t stack_scope[ONNX_MAX_STACK], n_stack;
     uint32_t n_run;
     int calls;
-    uint32_t *fresh; /* vals that became values of the graph with this node */
+    uint32_t *fresh; /* vals in the order in which they became values of the graph */
     uint32_t n_fresh, cap_fresh;
     plim_str lost; /* the first node of which nothing is known, and its op */
     plim_str lost_op;
-    uint32_t n_lost, n_disagree;
+    uint32_t n_lost;
 } onnx;
 
 plim_status plim_onnx_run_graph(onnx *f, onnx_env *env);
@@ -232,7 +232,7 @@ typedef struct onnx_call {
     uint32_t *out;     /* likewise, set by the op */
     plim_meta *opaque; /* sizes of results that come from no rule */
     bool *is_opaque;
-    uint32_t fused; /* a later node that is done with this one, or PLIM_NONE */
+    uint32_t fused[4], n_fused; /* later nodes that are done with this one */
     plim_status st;
 } onnx_call;
 
@@ -268,8 +268,9 @@ const onnx_data *plim_onnx_data(onnx *f, uint32_t val);
 bool plim_onnx_need(onnx_call *c, uint32_t n, uint32_t *id);
 /* A single number that PyTorch would have in Python, not a tensor. */
 bool plim_onnx_scalar(const onnx_call *c, uint32_t i, double *out);
-/* The node that alone uses this one's result, if it is an `op` that can be done with it. */
-onnx_node *plim_onnx_only_user(const onnx_call *c, const char *op, uint32_t *at);
+/* The node that alone uses the result of `n`, if it is an `op` that can be done with c's. */
+onnx_node *plim_onnx_only_user(const onnx_call *c, const onnx_node *n, const char *op,
+                               uint32_t *at);
 
 /* Results. */
 uint32_t plim_onnx_graph_val(onnx_call *c, uint32_t id);
@@ -310,5 +311,6 @@ const onnx_data *plim_onnx_read_data(onnx *f, const onnx_tensor *t);
 /* ---- onnx_scope.c: modules from the names of nodes ----------------------------------- */
 
 plim_status plim_onnx_scope(onnx *f, const onnx_node *n, uint32_t *out);
+void plim_onnx_name_types(onnx *f);
 
 #endif

@@ -241,16 +241,18 @@ plim_item_kind plim_onnx_item_kind(const onnx_tensor *t, bool initializer)
         return PLIM_ITEM_PARAMETER;
     if (plim_str_is(t->role, "BUFFER"))
         return PLIM_ITEM_BUFFER;
-    if (!initializer || t->role.n || !type->known)
+    bool temporary = plim_str_starts(t->name, "val_") && t->rank < 2; /* of torch's exporter */
+    if (!initializer || temporary || t->role.n || !type->known)
         return PLIM_ITEM_CONSTANT;
     for (size_t i = 0; i < PLIM_COUNT(buffers); i++)
         if (ends_with(t->name, buffers[i]))
             return PLIM_ITEM_BUFFER;
     if (plim_is_float(type->dtype))
         return t->rank ? PLIM_ITEM_PARAMETER : PLIM_ITEM_CONSTANT;
-    /* indices and shapes are wide and few, quantised weights are neither */
-    return type->bits >= 32 && t->numel <= ONNX_MAX_DATA ? PLIM_ITEM_CONSTANT
-                                                         : PLIM_ITEM_BUFFER;
+    /* indices and masks are few, quantised weights are neither wide nor few */
+    bool wide = type->bits >= 32 || type->dtype == PLIM_BOOL;
+    return t->numel <= 1 || (wide && t->numel <= ONNX_MAX_DATA) ? PLIM_ITEM_CONSTANT
+                                                                : PLIM_ITEM_BUFFER;
 }
 
 /* ---- types ----------------------------------------------------------------------------- */
@@ -596,22 +598,50 @@ plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_
     return st ? st : w.bad ? w.bad : found ? PLIM_OK : PLIM_EFORMAT;
 }
 
-/* src: torch/onnx: an export for inference puts batch norms into the convolutions
- * before them, whose weights are new constants then, "onnx::Conv_123" */
-bool plim_onnx_is_folded(const onnx_model *m)
+static bool has_text(plim_str s, const char *part)
+{
+    size_t n = strlen(part);
+    for (size_t i = 0; i + n <= s.n; i++)
+        if (!memcmp(s.p + i, part, n))
+            return true;
+    return false;
+}
+
+/* Batch norms that are part of the convolutions before them: the one exporter gives such
+ * weights new names, "onnx::Conv_123", the other leaves the name of the norm beside the
+ * convolution.  src: torch/onnx, read in what 2.13 writes */
+static bool is_folded(const onnx_model *m)
 {
     bool folded = false;
     for (uint32_t i = 0; i < m->graph.n_nodes; i++) {
         const onnx_node *n = &m->graph.nodes[i];
         if (plim_str_is(n->op, "BatchNormalization"))
             return false;
-        folded |= plim_str_is(n->op, "Conv") && n->n_in == 3 &&
-                  plim_str_starts(n->in[1], "onnx::Conv_");
+        if (plim_str_is(n->op, "Conv") && n->n_in > 1)
+            folded |=
+                plim_str_starts(n->in[1], "onnx::Conv_") || has_text(n->types, "batch_norm");
     }
-    return folded && plim_str_is(m->producer, "pytorch");
+    return folded;
 }
 
-const char plim_onnx_folded_note[] =
-    "exported for inference: batch norms are part of the convolutions, so a training step "
-    "of this graph takes less memory than one of the model; export with "
-    "training=TrainingMode.TRAINING, do_constant_folding=False";
+/* A batch norm that takes its statistics from training: PyTorch's eval mode. */
+static bool is_eval_norm(const onnx_node *n)
+{
+    bool norm = plim_str_is(n->op, "BatchNormalization");
+    for (uint32_t i = 0; i < n->n_attrs; i++)
+        if (plim_str_is(n->attrs[i].name, "training_mode") && n->attrs[i].i)
+            norm = false;
+    return norm;
+}
+
+const char *plim_onnx_mode_note(const onnx_model *m)
+{
+    if (is_folded(m))
+        return "The file was exported for inference: batch norms are part of the convolutions, "
+               "so a training step of the model itself takes more than one of this graph.";
+    for (uint32_t i = 0; i < m->graph.n_nodes; i++)
+        if (is_eval_norm(&m->graph.nodes[i]))
+            return "The file was exported for inference: batch norms keep their statistics and "
+                   "dropouts are left out, which a training step of the model has.";
+    return "";
+}

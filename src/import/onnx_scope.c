@@ -112,10 +112,7 @@ static plim_status scope_of_name(onnx *f, const onnx_node *n, uint32_t *depth)
         up = join_path(f, up, last, part);
         if (!up.p)
             return plim_oom(f->err);
-        /* the last module of the path is called by what it does */
-        plim_str inner = rest;
-        bool leaf = !more || (!inner.n && plim_str_starts(after, ""));
-        st = descend(f, depth, &same, up, leaf ? n->op : PLIM_STR(""));
+        st = descend(f, depth, &same, up, PLIM_STR(""));
         alone = false;
         last = part;
         part = after;
@@ -130,4 +127,63 @@ plim_status plim_onnx_scope(onnx *f, const onnx_node *n, uint32_t *out)
     f->n_stack = depth;
     *out = depth ? f->stack_scope[depth - 1] : 0;
     return st;
+}
+
+/* ---- types, where the file has none --------------------------------------------------- */
+
+/* Modules by the one op that makes them. */
+static const struct {
+    const char *op, *type;
+} types[] = {
+    {"conv1d", "Conv1d"},
+    {"conv2d", "Conv2d"},
+    {"conv3d", "Conv3d"},
+    {"conv_transpose1d", "ConvTranspose1d"},
+    {"conv_transpose2d", "ConvTranspose2d"},
+    {"conv_transpose3d", "ConvTranspose3d"},
+    {"linear", "Linear"},
+    {"embedding", "Embedding"},
+    {"batch_norm", "BatchNorm"},
+    {"layer_norm", "LayerNorm"},
+    {"group_norm", "GroupNorm"},
+    {"instance_norm", "InstanceNorm"},
+    {"rms_norm", "RMSNorm"},
+    {"dropout", "Dropout"},
+    {"relu", "ReLU"},
+    {"gelu", "GELU"},
+    {"silu", "SiLU"},
+    {"sigmoid", "Sigmoid"},
+    {"tanh", "Tanh"},
+    {"softmax", "Softmax"},
+    {"max_pool2d", "MaxPool2d"},
+    {"avg_pool2d", "AvgPool2d"},
+    {"adaptive_avg_pool2d", "AdaptiveAvgPool2d"},
+    {"lstm.input", "LSTM"},
+    {"gru.input", "GRU"},
+};
+
+static const char *type_of(const plim_node *n)
+{
+    for (size_t i = 0; n->op && i < PLIM_COUNT(types); i++)
+        if (!strcmp(n->op->name, types[i].op))
+            return types[i].type;
+    return NULL;
+}
+
+/* A scope without scopes in it is called by the first of its ops that is a module. */
+void plim_onnx_name_types(onnx *f)
+{
+    plim_graph *g = f->g;
+    for (uint32_t i = g->n_scopes; i-- > 1;) /* who has children is none of these */
+        if (g->scopes[i].parent && !g->scopes[g->scopes[i].parent].type.n)
+            g->scopes[g->scopes[i].parent].type = PLIM_STR(" ");
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        plim_scope *s = &g->scopes[g->nodes[i].scope];
+        const char *type = g->nodes[i].scope ? type_of(&g->nodes[i]) : NULL;
+        if (type && !s->type.n)
+            s->type = plim_str_of(type);
+    }
+    for (uint32_t i = 1; i < g->n_scopes; i++)
+        if (plim_str_is(g->scopes[i].type, " "))
+            g->scopes[i].type = PLIM_STR("");
 }

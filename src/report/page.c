@@ -360,6 +360,10 @@ void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
         plim_jw_key(w, counts[i].key);
         plim_jw_u64(w, counts[i].n);
     }
+    if (m->note && *m->note) {
+        plim_jw_key(w, "note");
+        plim_jw_cstr(w, m->note);
+    }
     plim_jw_end(w);
 }
 

@@ -350,6 +350,7 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     if (st)
         return st;
     estimate_unknown_ops(p, e);
+    estimate_paragraph(p, PLIM_PAINT_WARN, e->model.note);
     if (e->oom)
         estimate_paragraph(p, PLIM_PAINT_BAD, e->oom_text);
     estimate_paragraph(p, PLIM_PAINT_BOLD, e->advice);
