@@ -2,21 +2,21 @@
  * tie, the earlier row. */
 #include "import/import.h"
 
-extern const plim_importer plim_importer_hf;
-extern const plim_importer plim_importer_onnx;
-extern const plim_importer plim_importer_pt2;
-extern const plim_importer plim_importer_safetensors;
-extern const plim_importer plim_importer_index;
-extern const plim_importer plim_importer_gguf;
+#define IMPORTERS(X)                                                                          \
+    X(pt2)                                                                                    \
+    X(onnx)                                                                                   \
+    X(hf)                                                                                     \
+    X(safetensors)                                                                            \
+    X(index)                                                                                  \
+    X(gguf)
 
-static const plim_importer *const importers[] = {
-    &plim_importer_pt2,
-    &plim_importer_safetensors,
-    &plim_importer_index,
-    &plim_importer_gguf,
-    &plim_importer_hf,
-    &plim_importer_onnx,
-};
+#define X(name) extern const plim_importer plim_importer_##name;
+IMPORTERS(X)
+#undef X
+
+#define X(name) &plim_importer_##name,
+static const plim_importer *const importers[] = {IMPORTERS(X)};
+#undef X
 
 uint32_t plim_importer_count(void) { return PLIM_COUNT(importers); }
 
