@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """differential.py -- the same training steps predicted and run dry, and where they differ.
 
-    differential.py record [NAME...]        exports models.py, runs each under `plimsoll run`, writes
-                                            tests/golden/differential (with PyTorch, torchvision, transformers)
+    differential.py names                   the models of models.py
+    differential.py record [NAME...]        exports models (those that are recorded, if none is named), runs each
+                                            under `plimsoll run` (with PyTorch, torchvision, transformers)
     differential.py compare [NAME...]       predictions beside those recordings: needs no PyTorch
     differential.py show NAME SETTING       both tapes of one, and where they first differ
     differential.py table                   docs/accuracy.md, the part on dry runs
 
-PLIMSOLL names the program (default build/plimsoll), PYTHON the Python that has PyTorch.
+PLIMSOLL names the program (default build/plimsoll), PYTHON the Python that has PyTorch, GOLDEN the folder of
+recordings (default tests/golden/differential, which holds some of the models and is what the tests compare).
 NAME may also be MODULE:FUNCTION, for show: a function that returns a module, its inputs as a tuple and its
 keyword inputs as a dict.
 
@@ -26,7 +28,7 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-GOLDEN = ROOT / "tests" / "golden" / "differential"
+GOLDEN = pathlib.Path(os.environ.get("GOLDEN", ROOT / "tests" / "golden" / "differential"))
 RESULTS = GOLDEN / "results.txt"
 PLIMSOLL = os.environ.get("PLIMSOLL", str(ROOT / "build" / "plimsoll"))
 PYTHON = os.environ.get("PYTHON", sys.executable)
@@ -87,10 +89,9 @@ def row_of(name, setting, report):
 
 def record(names):
     GOLDEN.mkdir(exist_ok=True)
-    everything = python("names()").split()
     versions = python("versions()").strip()
-    rows = {} if not names else read_results()
-    chosen = names or everything
+    rows = read_results()
+    chosen = names or sorted({name for name, _ in rows})
     blocks = python("with_blocks(sys.argv[1:])", *chosen).split()
     todo = [(n, s) for n in chosen for s in SETTINGS if s != "checkpoint" or n in blocks]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -110,7 +111,7 @@ def record(names):
 
 def read_results():
     rows = {}
-    for line in RESULTS.read_text().splitlines():
+    for line in RESULTS.read_text().splitlines() if RESULTS.exists() else []:
         if not line.startswith("#"):
             rows[tuple(line.split()[:2])] = line
     return rows
@@ -204,7 +205,9 @@ def show(name, setting):
 
 
 def main(what="", *names):
-    if what == "record":
+    if what == "names":
+        print(*python("names()").split(), sep="\n")
+    elif what == "record":
         record(list(names))
     elif what == "compare":
         return judge(*compare(names))

@@ -17,29 +17,35 @@ from torch import nn
 
 SEQ = 128
 
+# torchvision's C++ ops are built for the PyTorch of PyPI, with CUDA, and do not load into a
+# CPU build; the models (and transformers, which imports it) need none.
+sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("none"))
+
 
 # ---- torchvision ---------------------------------------------------------------
 
-VISION = {  # name: side of the picture
-    "alexnet": 96, "vgg11": 64, "vgg11_bn": 64, "vgg16": 64, "vgg16_bn": 64,
-    "resnet18": 64, "resnet34": 64, "resnet50": 64, "resnext50_32x4d": 64, "wide_resnet50_2": 64,
-    "squeezenet1_0": 64, "squeezenet1_1": 64, "densenet121": 64, "googlenet": 96,
-    "inception_v3": 299, "mobilenet_v2": 64, "mobilenet_v3_small": 64, "mobilenet_v3_large": 64,
-    "mnasnet0_5": 64, "mnasnet1_0": 64, "shufflenet_v2_x0_5": 64, "shufflenet_v2_x1_0": 64,
-    "efficientnet_b0": 64, "efficientnet_b1": 64, "efficientnet_v2_s": 64, "regnet_x_400mf": 64,
-    "regnet_y_400mf": 64, "convnext_tiny": 64, "vit_b_16": 64, "vit_b_32": 64, "swin_t": 64,
-    "swin_v2_t": 64, "maxvit_t": 224,
-}
-SEGMENTATION = {"fcn_resnet50": 64, "deeplabv3_resnet50": 64, "deeplabv3_mobilenet_v3_large": 64,
-                "lraspp_mobilenet_v3_large": 64}
+SIDE = {"alexnet": 96, "googlenet": 96, "inception_v3": 299, "maxvit_t": 224, "vit_h_14": 56}
+VISION = {name: SIDE.get(name, 64) for name in """
+    alexnet convnext_base convnext_large convnext_small convnext_tiny densenet121 densenet161 densenet169
+    densenet201 efficientnet_b0 efficientnet_b1 efficientnet_b2 efficientnet_b3 efficientnet_b4
+    efficientnet_b5 efficientnet_b6 efficientnet_b7 efficientnet_v2_l efficientnet_v2_m efficientnet_v2_s
+    googlenet inception_v3 maxvit_t mnasnet0_5 mnasnet0_75 mnasnet1_0 mnasnet1_3 mobilenet_v2
+    mobilenet_v3_large mobilenet_v3_small regnet_x_16gf regnet_x_1_6gf regnet_x_32gf regnet_x_3_2gf
+    regnet_x_400mf regnet_x_800mf regnet_x_8gf regnet_y_128gf regnet_y_16gf regnet_y_1_6gf regnet_y_32gf
+    regnet_y_3_2gf regnet_y_400mf regnet_y_800mf regnet_y_8gf resnet101 resnet152 resnet18 resnet34 resnet50
+    resnext101_32x8d resnext101_64x4d resnext50_32x4d shufflenet_v2_x0_5 shufflenet_v2_x1_0
+    shufflenet_v2_x1_5 shufflenet_v2_x2_0 squeezenet1_0 squeezenet1_1 swin_b swin_s swin_t swin_v2_b
+    swin_v2_s swin_v2_t vgg11 vgg11_bn vgg13 vgg13_bn vgg16 vgg16_bn vgg19 vgg19_bn vit_b_16 vit_b_32
+    vit_h_14 vit_l_16 vit_l_32 wide_resnet101_2 wide_resnet50_2""".split()}  # name: side of the picture
+SEGMENTATION = {name: 64 for name in """
+    fcn_resnet50 fcn_resnet101 deeplabv3_resnet50 deeplabv3_resnet101 deeplabv3_mobilenet_v3_large
+    lraspp_mobilenet_v3_large""".split()}
 VIDEO = {"r3d_18": (4, 32), "mc3_18": (4, 32), "r2plus1d_18": (4, 32), "s3d": (16, 224),
-         "mvit_v1_b": (16, 224), "swin3d_t": (4, 64)}
+         "mvit_v1_b": (16, 224), "mvit_v2_s": (16, 224), "swin3d_t": (4, 64), "swin3d_s": (4, 64),
+         "swin3d_b": (4, 64)}  # frames, side
 
 
 def torchvision_models():
-    """torchvision's models.  Its C++ ops are built for the PyTorch of PyPI, with CUDA, and do
-    not load into a CPU build; the models need none."""
-    sys.modules.setdefault("torchvision._meta_registrations", types.ModuleType("none"))
     from torchvision import models
     return models
 
@@ -47,7 +53,7 @@ def torchvision_models():
 def vision(name, batch):
     models = torchvision_models()
     kwargs = {}
-    if name in ("vit_b_16", "vit_b_32"):
+    if name.startswith("vit_"):
         kwargs["image_size"] = VISION[name]
     if name in ("googlenet", "inception_v3"):
         kwargs.update(init_weights=False)
@@ -88,10 +94,33 @@ HF = {  # name: (class, config class, config)
                 dict(DECODER, num_local_experts=4, num_experts_per_tok=2)),
     "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", DECODER),
     "qwen3": ("Qwen3ForCausalLM", "Qwen3Config", dict(DECODER, head_dim=32)),
+    "qwen2_moe": ("Qwen2MoeForCausalLM", "Qwen2MoeConfig",
+                  dict(DECODER, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=128,
+                       shared_expert_intermediate_size=256, mlp_only_layers=[1])),
+    "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig",
+                  dict(DECODER, head_dim=32, num_experts=4, num_experts_per_tok=2,
+                       moe_intermediate_size=128)),
     "gemma2": ("Gemma2ForCausalLM", "Gemma2Config", dict(DECODER, head_dim=32)),
     "gemma": ("GemmaForCausalLM", "GemmaConfig", dict(DECODER, head_dim=32)),
+    "gemma3_text": ("Gemma3ForCausalLM", "Gemma3TextConfig",
+                    dict(DECODER, head_dim=32, sliding_window=64, num_hidden_layers=7)),
+    "phi": ("PhiForCausalLM", "PhiConfig", dict(DECODER, num_key_value_heads=8)),
     "phi3": ("Phi3ForCausalLM", "Phi3Config", dict(DECODER, pad_token_id=0)),
     "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", ENCODER),
+    "gptj": ("GPTJForCausalLM", "GPTJConfig",
+             dict(vocab_size=8192, n_embd=256, n_layer=4, n_head=8, n_positions=512,
+                  rotary_dim=16)),
+    "bloom": ("BloomForCausalLM", "BloomConfig",
+              dict(vocab_size=8192, hidden_size=256, n_layer=4, n_head=8)),
+    "falcon": ("FalconForCausalLM", "FalconConfig",
+               dict(vocab_size=8192, hidden_size=256, num_hidden_layers=4,
+                    num_attention_heads=8)),
+    "deepseek_v2": ("DeepseekV2ForCausalLM", "DeepseekV2Config", dict(MLA, first_k_dense_replace=1)),
+    "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config",
+                    dict(MLA, first_k_dense_replace=1, n_group=2, topk_group=1)),
+    "gpt_oss": ("GptOssForCausalLM", "GptOssConfig",
+                dict(DECODER, head_dim=32, num_local_experts=4, num_experts_per_tok=2,
+                     sliding_window=64)),
     "opt": ("OPTForCausalLM", "OPTConfig",
             dict(vocab_size=8192, hidden_size=256, ffn_dim=512, num_hidden_layers=4,
                  num_attention_heads=8, max_position_embeddings=512, word_embed_proj_dim=256)),
@@ -101,15 +130,6 @@ HF = {  # name: (class, config class, config)
                    dict(vocab_size=8192, dim=256, hidden_dim=512, n_layers=4, n_heads=8,
                         max_position_embeddings=512)),
     "electra": ("ElectraForMaskedLM", "ElectraConfig", dict(ENCODER, embedding_size=128)),
-    "bert_classifier": ("BertForSequenceClassification", "BertConfig",
-                        dict(ENCODER, num_labels=3)),
-    "roberta_tokens": ("RobertaForTokenClassification", "RobertaConfig",
-                       dict(ENCODER, num_labels=3)),
-    "distilbert_answers": ("DistilBertForQuestionAnswering", "DistilBertConfig",
-                           dict(vocab_size=8192, dim=256, hidden_dim=512, n_layers=4, n_heads=8,
-                                max_position_embeddings=512)),
-    "electra_pretraining": ("ElectraForPreTraining", "ElectraConfig",
-                            dict(ENCODER, embedding_size=128)),
     "t5": ("T5ForConditionalGeneration", "T5Config",
            dict(vocab_size=8192, d_model=256, d_kv=32, d_ff=512, num_layers=4, num_heads=8,
                 decoder_start_token_id=0)),
@@ -131,55 +151,49 @@ HF = {  # name: (class, config class, config)
     "vit_hf": ("ViTForImageClassification", "ViTConfig",
                dict(hidden_size=256, intermediate_size=512, num_hidden_layers=4,
                     num_attention_heads=8, image_size=64, patch_size=8, num_labels=1000)),
+    "swin": ("SwinForImageClassification", "SwinConfig",
+             dict(image_size=64, embed_dim=48, depths=(2, 2, 2), num_heads=(3, 6, 12), window_size=4,
+                  num_labels=1000)),
     "mamba": ("MambaForCausalLM", "MambaConfig",
               dict(vocab_size=8192, hidden_size=256, state_size=16, num_hidden_layers=2)),
     "mamba2": ("Mamba2ForCausalLM", "Mamba2Config",
                dict(vocab_size=8192, hidden_size=256, state_size=16, num_hidden_layers=2,
                     num_heads=16, head_dim=32, n_groups=2, chunk_size=32)),
+    "bert_classifier": ("BertForSequenceClassification", "BertConfig",
+                        dict(ENCODER, num_labels=3)),
+    "roberta_tokens": ("RobertaForTokenClassification", "RobertaConfig",
+                       dict(ENCODER, num_labels=3)),
+    "distilbert_answers": ("DistilBertForQuestionAnswering", "DistilBertConfig",
+                           dict(vocab_size=8192, dim=256, hidden_dim=512, n_layers=4, n_heads=8,
+                                max_position_embeddings=512)),
+    "electra_pretraining": ("ElectraForPreTraining", "ElectraConfig",
+                            dict(ENCODER, embedding_size=128)),
     "mistral_window": ("MistralForCausalLM", "MistralConfig", dict(DECODER, sliding_window=64)),
-    "gemma3_text": ("Gemma3ForCausalLM", "Gemma3TextConfig",
-                    dict(DECODER, head_dim=32, sliding_window=64, num_hidden_layers=7)),
-    "phi": ("PhiForCausalLM", "PhiConfig", dict(DECODER, num_key_value_heads=8)),
-    "gptj": ("GPTJForCausalLM", "GPTJConfig",
-             dict(vocab_size=8192, n_embd=256, n_layer=4, n_head=8, n_positions=512,
-                  rotary_dim=16)),
-    "bloom": ("BloomForCausalLM", "BloomConfig",
-              dict(vocab_size=8192, hidden_size=256, n_layer=4, n_head=8)),
-    "falcon": ("FalconForCausalLM", "FalconConfig",
-               dict(vocab_size=8192, hidden_size=256, num_hidden_layers=4,
-                    num_attention_heads=8)),
     "falcon_new": ("FalconForCausalLM", "FalconConfig",
                    dict(vocab_size=8192, hidden_size=256, num_hidden_layers=4,
                         num_attention_heads=8, num_kv_heads=2, new_decoder_architecture=True)),
-    "qwen2_moe": ("Qwen2MoeForCausalLM", "Qwen2MoeConfig",
-                  dict(DECODER, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=128,
-                       shared_expert_intermediate_size=256, mlp_only_layers=[1])),
-    "qwen3_moe": ("Qwen3MoeForCausalLM", "Qwen3MoeConfig",
-                  dict(DECODER, head_dim=32, num_experts=4, num_experts_per_tok=2,
-                       moe_intermediate_size=128)),
-    "deepseek_v2": ("DeepseekV2ForCausalLM", "DeepseekV2Config", dict(MLA, first_k_dense_replace=1)),
-    "deepseek_v3": ("DeepseekV3ForCausalLM", "DeepseekV3Config",
-                    dict(MLA, first_k_dense_replace=1, n_group=2, topk_group=1)),
-    "gpt_oss": ("GptOssForCausalLM", "GptOssConfig",
-                dict(DECODER, head_dim=32, num_local_experts=4, num_experts_per_tok=2,
-                     sliding_window=64)),
 }
+EAGER = "_eager"  # NAME_eager: the same with attention written out
+HF.update({name + EAGER: HF[name] for name in HF if name not in ("mamba", "mamba2", "gpt_oss")})
+PICTURES = ("vit_hf", "swin")
 
 
 def hf(name, batch):
     import transformers
     model, config, kwargs = HF[name]
-    config = getattr(transformers, config)(use_cache=False, **kwargs) \
-        if "use_cache" not in kwargs and name not in ("clip", "vit_hf") \
-        else getattr(transformers, config)(**kwargs)
-    module = getattr(transformers, model)(config)
+    if name.endswith(EAGER):
+        name = name[:-len(EAGER)]
+        kwargs = dict(kwargs, attn_implementation="eager")
+    if name not in ("clip", *PICTURES):
+        kwargs = dict(kwargs, use_cache=False)
+    module = getattr(transformers, model)(getattr(transformers, config)(**kwargs))
     ids = torch.ones(batch, SEQ, dtype=torch.long)
     if name == "whisper":
         return module, (), dict(input_features=torch.zeros(batch, 80, 1024), labels=ids)
     if name == "clip":
         return module, (), dict(input_ids=ids, pixel_values=torch.zeros(batch, 3, 64, 64),
                                 return_loss=True)
-    if name == "vit_hf":
+    if name in PICTURES:
         return module, (), dict(pixel_values=torch.zeros(batch, 3, 64, 64),
                                 labels=torch.zeros(batch, dtype=torch.long))
     return module, (), dict(input_ids=ids, **answers(model, ids))
@@ -314,7 +328,7 @@ def blocks(model):
 
 
 def checkpoint(name, model):
-    if name in HF:
+    if name in HF and HF[name][0] != "SwinForImageClassification":  # that one nests its checkpoints
         model.gradient_checkpointing_enable({"use_reentrant": False})
         return
     for module in blocks(model):
@@ -355,7 +369,10 @@ def export(name, path):
         masking_utils.find_packed_sequence_indices = lambda ids: (find(ids), None)[1]
     if name in ("googlenet", "inception_v3"):
         model = Heads(model)
-    torch.export.save(torch.export.export(model, args, kwargs, strict=False), path)
+    inner = blocks(model) if name in HF else []  # a checkpoint keeps all that a block is called with
+    calls = tuple(path for path, module in model.named_modules() if module in inner)
+    graph = torch.export.export(model, args, kwargs, strict=False, preserve_module_call_signature=calls)
+    torch.export.save(graph, path)
 
 
 class Heads(nn.Module):
