@@ -294,7 +294,7 @@ static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_
 }
 
 /* out, and the log-sum-exp if a backward will come; the random state, which is on
- * the card since 2.13 where nothing is drawn */
+ * the card where nothing is drawn, since 2.13 (2.14: docs/versions.md, at its end) */
 static void efficient_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
                              bool dropout, plim_t out[4])
 {
