@@ -294,13 +294,13 @@ static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_
 }
 
 /* out, and the log-sum-exp if a backward will come; the random state, which is on
- * the card where nothing is drawn, since 2.13 (2.14: docs/versions.md, at its end) */
+ * the card where nothing is drawn, since 2.14 */
 static void efficient_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
                              bool dropout, plim_t out[4])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
     plim_dtype t = plim_m_meta(m, q)->dtype;
-    bool on_card = !dropout && plim_m_world(m)->torch >= 213;
+    bool on_card = !dropout && plim_m_world(m)->torch >= 214;
     for (int i = 2; i < 4; i++)
         out[i] = on_card ? plim_m_empty_contig(m, PLIM_I64, 0, NULL) : 0;
     out[0] = efficient_tensor(m, t, d.B, d.H, d.Sq, d.Dv);
