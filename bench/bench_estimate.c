@@ -1,7 +1,8 @@
 /* bench_estimate.c -- what a user waits for: whole processes of the program,
  * start to answer, and the memory they took.
  *
- *     bench_estimate [RUNS [PROGRAM]]     default: 200, the plimsoll beside it */
+ *     bench_estimate [RUNS [PROGRAM]]      default: 200, the plimsoll beside it
+ *     bench_estimate RUNS PROGRAM WORD...  this one command, whatever it is */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -48,26 +49,32 @@ static double run(char *const *argv, long *rss)
     return now_ms() - start;
 }
 
-static int bench(const char *program, const char *line, int runs)
+/* argv ends in a NULL. */
+static int bench(const char *label, char *const *argv, int runs)
 {
     static double took[MAX_RUNS];
-    char words[256], *argv[MAX_WORDS] = {(char *)(uintptr_t)program};
-    int n = 1;
     long rss = 0, most = 0;
-    snprintf(words, sizeof words, "%s", line);
-    for (char *w = strtok(words, " "); w && n < MAX_WORDS - 1; w = strtok(NULL, " "))
-        argv[n++] = w;
     for (int i = 0; i < runs; i++) {
         if ((took[i] = run(argv, &rss)) < 0) {
-            fprintf(stderr, "bench_estimate: '%s %s' failed\n", program, line);
+            fprintf(stderr, "bench_estimate: '%s %s' failed\n", argv[0], label);
             return 1;
         }
         most = rss > most ? rss : most;
     }
     qsort(took, (size_t)runs, sizeof took[0], by_value);
-    printf("%-58s %8.2f ms median %8.2f ms best %7.2f MiB resident\n", line, took[runs / 2],
+    printf("%-58s %8.2f ms median %8.2f ms best %7.2f MiB resident\n", label, took[runs / 2],
            took[0], (double)most / 1024);
     return 0;
+}
+
+static int bench_line(const char *program, const char *line, int runs)
+{
+    char words[256], *argv[MAX_WORDS] = {(char *)(uintptr_t)program};
+    int n = 1;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *w = strtok(words, " "); w && n < MAX_WORDS - 1; w = strtok(NULL, " "))
+        argv[n++] = w;
+    return bench(line, argv, runs);
 }
 
 int main(int argc, char **argv)
@@ -86,11 +93,13 @@ int main(int argc, char **argv)
     snprintf(beside, sizeof beside, "%.*splimsoll", slash ? (int)(slash - argv[0]) + 1 : 0,
              argv[0]);
     if (runs < 1 || runs > MAX_RUNS) {
-        fprintf(stderr, "usage: bench_estimate [RUNS [PROGRAM]]\n");
+        fprintf(stderr, "usage: bench_estimate [RUNS [PROGRAM [WORD...]]]\n");
         return 2;
     }
+    if (argc > 3)
+        return bench(argv[argc - 1], argv + 2, runs);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
-        failed |= bench(program, lines[i], runs);
-    failed |= bench(program, "fit resnet50 --gpu all --optimizer sgd,momentum=0.9", 5);
+        failed |= bench_line(program, lines[i], runs);
+    failed |= bench_line(program, "fit resnet50 --gpu all --optimizer sgd,momentum=0.9", 5);
     return failed;
 }

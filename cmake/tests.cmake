@@ -79,6 +79,15 @@ add_test(NAME tree.ops
 add_test(NAME tree.check_docs
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py --self-test)
 
+# ---- files with holes, as large as large models: opened, and hardly any of it is resident ----
+
+if(TARGET plimsoll AND NOT sanitize)
+    add_test(NAME files.sparse
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/bench/files.py
+                     ${CMAKE_BINARY_DIR} --check)
+    set_tests_properties(files.sparse PROPERTIES SKIP_RETURN_CODE 77)
+endif()
+
 # ---- tests/run: scripts on a pretend GPU; skipped without a CPU build of PyTorch ----
 
 # A library with sanitizers cannot be loaded into a Python without them.
