@@ -47,7 +47,7 @@ fuzz: ## fuzz for S seconds each: make fuzz T=tape S=60 (no T: every target)
 
 bench: all ## time the library on this machine
 	@for b in $(BUILD)/bench_*; do [ ! -x "$$b" ] || "$$b" || exit 1; done
-	@python3 bench/files.py $(BUILD)
+	@! command -v python3 >/dev/null || python3 bench/files.py $(BUILD)
 
 golden: ## record again what the golden files hold (needs python3 with PyTorch)
 	@tools/golden.sh
