@@ -538,5 +538,6 @@ const plim_importer plim_importer_hf = {
     .gives = "graph, parameters",
     .probe = hf_probe,
     .read = hf_read,
+    .built = true,
     .list = hf_list,
 };

@@ -21,8 +21,8 @@ typedef struct mamba {
     uint32_t embedding;
 } mamba;
 
-/* The token loop is written out: so many tokens, times layers. */
-#define MAX_LOOP ((int64_t)1 << 17)
+/* The loop over tokens is written out, and its results are joined in one op. */
+enum { MAX_LOOP = 256 };
 
 /* ---- both ------------------------------------------------------------------------------ */
 
@@ -409,11 +409,10 @@ static void check(plim_hf *h, const mamba *m, const row *r)
     if (m->inner > INT32_MAX)
         plim_nn_fail(&h->n, PLIM_ERANGE, "a width of %" PRId64 " is not in 1..%d", m->inner,
                      (int)INT32_MAX);
-    if (r->loop && h->seq > MAX_LOOP / c->layers)
+    if (r->loop && h->seq > MAX_LOOP)
         plim_nn_fail(&h->n, PLIM_ERANGE,
-                     "a loop over %" PRId64 " tokens in %" PRId64
-                     " layers is over the limit of %" PRId64 " steps",
-                     h->seq, c->layers, MAX_LOOP);
+                     "a loop over %" PRId64 " tokens is over the limit of %d: give --seq",
+                     h->seq, (int)MAX_LOOP);
     if (r->loop)
         return;
     plim_hf_heads(h, c->heads, c->groups, c->head_dim);
@@ -430,7 +429,7 @@ static void mamba_build(plim_hf *h, const void *p)
     plim_nn *n = &h->n;
     mamba m = {.h = h, .n = n, .c = c, .prefix = r->prefix, .inner = c->expand * c->hidden};
     m.rank = dt_rank(h, c);
-    plim_hf_tokens(h, "input_ids", INT32_MAX, false);
+    plim_hf_tokens(h, "input_ids", r->loop ? MAX_LOOP : INT32_MAX, false);
     check(h, &m, r);
     if (n->st)
         return;

@@ -47,6 +47,7 @@ typedef struct plim_importer {
      * to do instead (PLIM_EUNSUPPORTED). */
     plim_status (*read)(plim_graph *g, const plim_source *s, const plim_binding *bind,
                         plim_err *err);
+    bool built;          /* written by the op rules, so that these need not be tried on it */
     const char *without; /* "it holds weights, no model: give the folder with config.json" */
 
     /* What the file holds.  NULL: what its graph says. */

@@ -168,7 +168,7 @@ plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim
                          m->importer->without);
     plim_status st = m->importer ? m->importer->read(g, &m->source, bind, err)
                                  : plim_zoo_build(g, m->text, bind, err);
-    if (!st && m->importer)
+    if (!st && m->importer && !m->importer->built)
         st = verify(g, err);
     if (st && err && m->importer)
         plim_err_prefix(err, "'%s': ", m->source.path);

@@ -316,10 +316,283 @@ static void test_totals(void **state)
     assert_true(seen >= TOTALS);
 }
 
+/* ---- what a file may say ----------------------------------------------------------------------- */
+
+#define LLAMA                                                                                 \
+    "\"model_type\":\"llama\",\"vocab_size\":32,\"hidden_size\":8,\"intermediate_size\":16,"  \
+    "\"num_hidden_layers\":1,\"num_attention_heads\":2"
+
+static plim_graph_counts count_of(plim_arena *a, const char *text)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_graph g;
+    plim_graph_counts c = {0};
+    if (build_text(a, &g, plim_str_of(text), &err) || plim_graph_count(&g, &c, &err))
+        fail_msg("%s: %s", text, err.msg);
+    return c;
+}
+
+/* 32 * 8 twice, 4 * 8 * 8 + 3 * 8 * 16 + 2 * 8 in the layer, 8 */
+enum { LLAMA_PARAMETERS = 512 + 656 + 8 };
+
+static const struct {
+    const char *why, *text;
+    uint64_t parameters, bytes;
+} accepted[] = {
+    {"plain", "{" LLAMA "}", LLAMA_PARAMETERS, 4 * LLAMA_PARAMETERS},
+    {"tied", "{" LLAMA ",\"tie_word_embeddings\":true}", LLAMA_PARAMETERS - 256,
+     4 * (LLAMA_PARAMETERS - 256)},
+    {"dtype as transformers 5 writes it", "{" LLAMA ",\"dtype\":\"bfloat16\"}",
+     LLAMA_PARAMETERS, 2 * LLAMA_PARAMETERS},
+    {"dtype as before", "{" LLAMA ",\"torch_dtype\":\"float16\"}", LLAMA_PARAMETERS,
+     2 * LLAMA_PARAMETERS},
+    {"a null is what is not there", "{" LLAMA ",\"num_key_value_heads\":null}",
+     LLAMA_PARAMETERS, 4 * LLAMA_PARAMETERS},
+    {"one head of keys and values for both", "{" LLAMA ",\"num_key_value_heads\":1}",
+     LLAMA_PARAMETERS - 64, 4 * (LLAMA_PARAMETERS - 64)},
+    {"biases", "{" LLAMA ",\"attention_bias\":true,\"mlp_bias\":true}",
+     LLAMA_PARAMETERS + 4 * 8 + 16 + 16 + 8, 4 * (LLAMA_PARAMETERS + 72)},
+    {"sizes as floats, a byte order mark, bare infinities",
+     "\xef\xbb\xbf{" LLAMA ",\"head_dim\":4.0,\"limit\":[0.0,Infinity,NaN]}", LLAMA_PARAMETERS,
+     4 * LLAMA_PARAMETERS},
+    {"the class alone says the type",
+     "{\"architectures\":[\"LlamaForCausalLM\"],\"vocab_size\":32,\"hidden_size\":8,"
+     "\"intermediate_size\":16,\"num_hidden_layers\":1,\"num_attention_heads\":2}",
+     LLAMA_PARAMETERS, 4 * LLAMA_PARAMETERS},
+};
+
+static void test_accepted(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(accepted); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_graph_counts c = count_of(&a, accepted[i].text);
+        if (c.parameters != accepted[i].parameters || c.parameter_bytes != accepted[i].bytes)
+            fail_msg("%s: %" PRIu64 " parameters, %" PRIu64 " bytes", accepted[i].why,
+                     c.parameters, c.parameter_bytes);
+        plim_arena_free(&a);
+    }
+}
+
+static const struct {
+    const char *why, *text, *message;
+} refused[] = {
+    {"unknown type", "{\"model_type\":\"vision3\"}",
+     "model_type 'vision3' is not known (docs/formats/huggingface.md names those that are)"},
+    {"its text model is known",
+     "{\"model_type\":\"vision3\",\"text_config\":{\"model_type\":\"llama\"}}",
+     "model_type 'vision3' is not known, but that of its text_config is: 'llama' (write that "
+     "object into a file of its own)"},
+    {"another head", "{" LLAMA ",\"architectures\":[\"LlamaForTokenClassification\"]}",
+     "architectures has 'LlamaForTokenClassification': of this model plimsoll builds "
+     "LlamaForCausalLM"},
+    {"quantized", "{" LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}}",
+     "the weights are quantized ('gptq'): take quantization_config out of the file to see the "
+     "model without"},
+    {"no type of parameters", "{" LLAMA ",\"dtype\":\"int4\"}",
+     "dtype 'int4' is no type of parameters"},
+    {"no layers", "{" LLAMA ",\"num_hidden_layers\":0}",
+     "'num_hidden_layers' is 0, not in 1..1024"},
+    {"too many", "{" LLAMA ",\"num_hidden_layers\":1000000000}",
+     "'num_hidden_layers' is 1000000000, not in 1..1024"},
+    {"a tensor of 2^63", "{" LLAMA ",\"vocab_size\":9223372036854775807}",
+     "'vocab_size' is 9223372036854775807, not in 1..2147483647"},
+    {"too large together", "{" LLAMA ",\"vocab_size\":2147483647,\"hidden_size\":2147483646}",
+     "size of 'model.embed_tokens.weight' overflows"},
+    {"heads that do not share", "{" LLAMA ",\"num_key_value_heads\":3}",
+     "2 heads do not share 3 heads of keys and values"},
+    {"an activation", "{" LLAMA ",\"hidden_act\":\"quick\"}",
+     "activation 'quick' is not known"},
+    {"a word for a number", "{" LLAMA ",\"head_dim\":\"four\"}", NULL},
+    {"no object", "[]", NULL},
+    {"its end is missing", "{" LLAMA, NULL},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(refused); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_err err = PLIM_ERR_INIT;
+        plim_graph g;
+        plim_status st = build_text(&a, &g, plim_str_of(refused[i].text), &err);
+        CHECK(refused[i].why, st != PLIM_OK && err.code == st && err.msg[0]);
+        if (refused[i].message)
+            CHECK_STR(refused[i].why, err.msg, refused[i].message);
+        plim_arena_free(&a);
+    }
+}
+
+static void test_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *text;
+        plim_binding bind;
+        const char *got; /* of input_ids; or the error */
+    } cases[] = {
+        {"as many tokens as it was made for",
+         "{" LLAMA ",\"max_position_embeddings\":64}",
+         {0},
+         "[1, 64]"},
+        {"but no more than 1024", "{" LLAMA "}", {0}, "[1, 1024]"},
+        {"told", "{" LLAMA "}", {.batch = 3, .seq = 5}, "[3, 5]"},
+        {"rotary positions have no end", "{" LLAMA "}", {.seq = 4096}, "[1, 4096]"},
+        {"a table of positions has",
+         "{\"model_type\":\"gpt2\"}",
+         {.seq = 1025},
+         "a sequence of 1025 tokens, the table of positions has 1024"},
+        {"more than there are",
+         "{" LLAMA "}",
+         {.batch = 1 << 30, .seq = 1 << 30},
+         "1073741824 sequences of 1073741824 tokens are over the limit of 1099511627776 "
+         "tokens"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(cases); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_err err = PLIM_ERR_INIT;
+        plim_graph g = {.arena = &a};
+        plim_source s = {{(const uint8_t *)cases[i].text, strlen(cases[i].text)}, NULL};
+        char buf[96];
+        plim_status st = plim_importer_hf.read(&g, &s, &cases[i].bind, &err);
+        const char *got =
+            st ? err.msg : plim_meta_str(&g.values[g.inputs[0]].meta, buf, sizeof buf);
+        CHECK_STR(cases[i].why, got, cases[i].got);
+        plim_arena_free(&a);
+    }
+}
+
+static void test_inference(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_err err = PLIM_ERR_INIT;
+    plim_graph g = {.arena = &a};
+    const char *text = "{" LLAMA "}";
+    const plim_binding bind = {.infer = true, .seq = 16};
+    plim_source s = {{(const uint8_t *)text, strlen(text)}, NULL};
+    assert_int_equal(plim_importer_hf.read(&g, &s, &bind, &err), PLIM_OK);
+    assert_int_equal(g.n_inputs, 1); /* no labels, no loss */
+    assert_int_equal(g.n_outputs, 1);
+    char buf[96];
+    CHECK_STR("the logits", plim_meta_str(&g.values[g.outputs[0]].meta, buf, sizeof buf),
+              "[1, 16, 32]");
+    plim_arena_free(&a);
+}
+
+/* ---- the list of what it holds ----------------------------------------------------------------------- */
+
+static void list(plim_arena *a, plim_inventory *v, const char *text)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_source s = {{(const uint8_t *)text, strlen(text)}, NULL};
+    *v = (plim_inventory){.arena = a};
+    if (plim_importer_hf.list(v, &s, &err))
+        fail_msg("%s", err.msg);
+}
+
+static void test_list(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_inventory v;
+    list(&a, &v, "{" LLAMA ",\"tie_word_embeddings\":true,\"dtype\":\"bfloat16\"}");
+    assert_int_equal(v.n_notes, 0);
+    assert_int_equal(v.n_items, 14); /* 12 parameters, 2 buffers */
+    CHECK_STR("in the order of registration", v.items[0].name.p, "model.embed_tokens.weight");
+    CHECK_STR("the head is", v.items[v.n_items - 1].name.p, "lm_head.weight");
+    assert_int_equal(v.items[v.n_items - 1].same_as, 0);
+    assert_true(plim_str_is(v.items[0].type, "bf16") && v.items[0].bytes == 512);
+    assert_int_equal(v.n_dims, 2);
+    assert_true(plim_str_is(v.dims[1].name, "seq") && v.dims[1].value == 1024);
+    assert_true(plim_str_is(v.facts[0].value, "llama"));
+
+    list(&a, &v, "{" LLAMA ",\"quantization_config\":{\"quant_method\":\"awq\"}}");
+    assert_true(v.n_items && v.n_notes == 1);
+    CHECK_STR("says so", v.notes[0].p,
+              "parameters are as the model has them before quantization");
+
+    list(&a, &v, "{\"model_type\":\"vision3\"}");
+    assert_int_equal(v.n_items, 0);
+    assert_int_equal(v.n_notes, 2);
+    assert_non_null(strstr(v.notes[1].p, "llama, mistral"));
+    plim_arena_free(&a);
+}
+
+/* ---- broken files, no memory ---------------------------------------------------------------------------- */
+
+static void try_bytes(const char *text, size_t n)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_err err = PLIM_ERR_INIT;
+    plim_graph g;
+    plim_inventory v = {.arena = &a};
+    plim_source s = {{(const uint8_t *)text, n}, NULL};
+    plim_status st = build_text(&a, &g, (plim_str){text, n}, &err);
+    if (st)
+        assert_true(err.code == st && err.msg[0]);
+    else
+        assert_null(plim_graph_check(&g));
+    (void)plim_importer_hf.list(&v, &s, NULL);
+    plim_arena_free(&a);
+}
+
+static void test_survives(void **state)
+{
+    (void)state;
+    char text[] = "{" LLAMA ",\"layer_types\":[\"full_attention\"],\"rope_parameters\":"
+                  "{\"partial_rotary_factor\":0.5},\"dtype\":\"bfloat16\"}";
+    size_t n = strlen(text);
+    for (size_t i = 0; i < n; i++) {
+        char kept = text[i];
+        try_bytes(text, i);
+        text[i] = (char)(kept ^ 0xff);
+        try_bytes(text, n);
+        text[i] = (char)(kept ^ 1);
+        try_bytes(text, n);
+        text[i] = kept;
+    }
+}
+
+static void test_no_memory(void **state)
+{
+    (void)state;
+    plim_status st = PLIM_ENOMEM;
+    uint64_t n = 1;
+    for (; st; n++) {
+        plim_arena a = {.fail_after = n};
+        plim_err err = PLIM_ERR_INIT;
+        plim_graph g;
+        st = build_text(&a, &g, PLIM_STR("{" LLAMA "}"), &err);
+        CHECK("it says so", (st == PLIM_OK || st == PLIM_ENOMEM) && err.code == st);
+        plim_arena_free(&a);
+    }
+    CHECK("it takes more than a few", n > 30);
+}
+
+/* Each row of each group: what the registries' readers rely on. */
+static void test_registry(void **state)
+{
+    (void)state;
+    const plim_hf_group *g, *found;
+    for (uint32_t i = 0; (g = plim_hf_group_at(i)) != NULL; i++) {
+        assert_true(g->doc[0] && g->src[0] && g->n_families && g->n_keys && g->size);
+        for (size_t k = 0; k < g->n_families; k++) {
+            const plim_hf_family *f = &g->families[k];
+            CHECK(f->model_type, plim_hf_find(plim_str_of(f->model_type), &found) == f);
+            CHECK(f->model_type, f->classes[0] && found == g);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exports), cmocka_unit_test(test_dry_runs),
-        cmocka_unit_test(test_parameters), cmocka_unit_test(test_totals)};
+        cmocka_unit_test(test_exports),    cmocka_unit_test(test_dry_runs),
+        cmocka_unit_test(test_parameters), cmocka_unit_test(test_totals),
+        cmocka_unit_test(test_accepted),   cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_list),       cmocka_unit_test(test_survives),
+        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_registry)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }
