@@ -570,19 +570,26 @@ static void test_no_memory(void **state)
     CHECK("it takes more than a few", n > 30);
 }
 
-/* Each row of each group: what the registries' readers rely on. */
+/* Each row of each group: what readers of the registry rely on, and that the page
+ * which errors point at names it. */
 static void test_registry(void **state)
 {
     (void)state;
     const plim_hf_group *g, *found;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_str page = read_whole(&a, PLIM_SOURCE_DIR "/docs/formats/huggingface.md");
+    char quoted[64];
     for (uint32_t i = 0; (g = plim_hf_group_at(i)) != NULL; i++) {
         assert_true(g->doc[0] && g->src[0] && g->n_families && g->n_keys && g->size);
         for (size_t k = 0; k < g->n_families; k++) {
             const plim_hf_family *f = &g->families[k];
             CHECK(f->model_type, plim_hf_find(plim_str_of(f->model_type), &found) == f);
             CHECK(f->model_type, f->classes[0] && found == g);
+            snprintf(quoted, sizeof quoted, "`%s`", f->model_type);
+            CHECK(f->model_type, strstr(page.p, quoted));
         }
     }
+    plim_arena_free(&a);
 }
 
 int main(void)
