@@ -214,7 +214,8 @@ static uint32_t electra_masked_lm(const bert *b, uint32_t x, uint32_t table)
 static void masked_lm(const bert *b)
 {
     uint32_t table, x = base(b, false, &table);
-    plim_hf_class_outputs(b->h, b->r->masked_lm(b, x, b->c->tie ? table : PLIM_NONE));
+    x = b->r->masked_lm(b, x, b->c->tie ? table : PLIM_NONE);
+    plim_hf_class_outputs(b->h, x, PLIM_NONE);
 }
 
 static uint32_t classification_head(const bert *b, uint32_t x, int64_t labels)
@@ -251,7 +252,7 @@ static void token_classification(const bert *b)
     uint32_t x = base(b, false, NULL);
     x = plim_nn_dropout(b->n, "dropout", x, classifier_dropout(b));
     x = plim_nn_linear(b->n, "classifier", x, plim_hf_n_labels(b->h, &b->c->labels), true);
-    plim_hf_class_outputs(b->h, x);
+    plim_hf_class_outputs(b->h, x, PLIM_NONE);
 }
 
 static void question_answering(const bert *b)

@@ -98,7 +98,7 @@ static void masked_lm(plim_hf *h, const config *c)
     x = plim_nn_layer_norm(n, "vocab_layer_norm", x, eps);
     x = plim_hf_tied_linear(n, "vocab_projector", x, c->vocab, c->tie ? table : PLIM_NONE,
                             PLIM_NONE);
-    plim_hf_class_outputs(h, x);
+    plim_hf_class_outputs(h, x, PLIM_NONE);
 }
 
 static void sequence_classification(plim_hf *h, const config *c)
@@ -118,7 +118,7 @@ static void token_classification(plim_hf *h, const config *c)
     uint32_t x = base(h, c, NULL);
     x = plim_nn_dropout(&h->n, "dropout", x, c->dropout);
     x = plim_nn_linear(&h->n, "classifier", x, plim_hf_n_labels(h, &c->labels), true);
-    plim_hf_class_outputs(h, x);
+    plim_hf_class_outputs(h, x, PLIM_NONE);
 }
 
 static void question_answering(plim_hf *h, const config *c)

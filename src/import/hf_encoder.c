@@ -33,35 +33,46 @@ double plim_hf_real_or(plim_str raw, double other)
     return raw.n && plim_json_peek(&j) == PLIM_JSON_NUMBER ? plim_json_f64(&j) : other;
 }
 
-/* ---- pictures ------------------------------------------------------------------------------ */
+/* ---- inputs -------------------------------------------------------------------------------- */
+
+static const struct plim_input_shape *bound(const plim_hf *h, const char *name, bool first)
+{
+    for (uint32_t i = 0; i < h->bind->n_inputs; i++) {
+        plim_str s = h->bind->inputs[i].name;
+        if (plim_str_is(s, name) || (first && !s.n))
+            return &h->bind->inputs[i];
+    }
+    return NULL;
+}
+
+void plim_hf_batch(plim_hf *h, const char *first_input)
+{
+    const struct plim_input_shape *in = bound(h, first_input, true);
+    h->batch = in && in->rank ? in->dim[0] : h->bind->batch ? h->bind->batch : 1;
+    if (h->batch < 1 || h->batch > INT32_MAX)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "batch %" PRId64 " is not in 1..%d", h->batch,
+                     (int)INT32_MAX);
+}
+
+uint32_t plim_hf_input(plim_hf *h, const char *name, plim_ints dim)
+{
+    plim_nn *n = &h->n;
+    const struct plim_input_shape *in = bound(h, name, n->g->n_inputs == 0);
+    if (in && in->rank != (int32_t)dim.n)
+        plim_nn_fail(n, PLIM_EUSAGE, "input '%s' has %u dimensions, the shape given %d", name,
+                     (unsigned)dim.n, (int)in->rank);
+    for (uint32_t i = 0; in && i < dim.n && !n->st; i++)
+        if (in->dim[i] != dim.p[i])
+            plim_nn_fail(n, PLIM_EUSAGE,
+                         "input '%s' has %" PRId64
+                         " in dimension %u, the shape given %" PRId64,
+                         name, dim.p[i], (unsigned)i, in->dim[i]);
+    return plim_nn_input(n, name, PLIM_F32, dim);
+}
 
 uint32_t plim_hf_pixels(plim_hf *h, int64_t channels, const int64_t size[2])
 {
-    plim_nn *n = &h->n;
-    static const char name[] = "pixel_values";
-    const int64_t want[4] = {0, channels, size[0], size[1]};
-    h->batch = h->bind->batch ? h->bind->batch : 1;
-    for (uint32_t i = 0; i < h->bind->n_inputs; i++) {
-        const struct plim_input_shape *in = &h->bind->inputs[i];
-        if (in->name.n && !plim_str_is(in->name, name))
-            continue;
-        if (in->rank != 4)
-            plim_nn_fail(n, PLIM_EUSAGE,
-                         "input '%s' has 4 dimensions (batch, channels, height, width), the "
-                         "shape given %d",
-                         name, (int)in->rank);
-        for (int k = 1; k < 4 && !n->st; k++)
-            if (in->dim[k] != want[k])
-                plim_nn_fail(n, PLIM_EUSAGE,
-                             "input '%s' is [batch, %" PRId64 ", %" PRId64 ", %" PRId64
-                             "], the shape given has %" PRId64 " at dimension %d",
-                             name, want[1], want[2], want[3], in->dim[k], k);
-        h->batch = in->dim[0];
-    }
-    if (h->batch < 1 || h->batch > INT32_MAX)
-        plim_nn_fail(n, PLIM_ERANGE, "batch %" PRId64 " is not in 1..%d", h->batch,
-                     (int)INT32_MAX);
-    return plim_nn_input(n, name, PLIM_F32, INTS(h->batch, channels, size[0], size[1]));
+    return plim_hf_input(h, "pixel_values", INTS(h->batch, channels, size[0], size[1]));
 }
 
 void plim_hf_pair(plim_hf *h, const char *key, plim_str raw, int64_t other, int64_t size[2])
@@ -175,23 +186,40 @@ static uint32_t cross_entropy(plim_nn *n, uint32_t logits, uint32_t labels, int6
                  ARG_I("ignore_index", ignore));
 }
 
-void plim_hf_class_outputs(plim_hf *h, uint32_t logits)
+void plim_hf_class_outputs(plim_hf *h, uint32_t logits, uint32_t labels)
 {
     plim_nn *n = &h->n;
     if (n->infer) {
         plim_nn_output(n, logits);
         return;
     }
-    int64_t classes = plim_nn_dim(n, logits, -1);
     bool each_token = !n->st && n->g->values[logits].meta.rank == 3;
-    uint32_t labels =
-        plim_nn_input(n, "labels", PLIM_I64,
-                      each_token ? INTS(plim_nn_dim(n, logits, 0), plim_nn_dim(n, logits, 1))
-                                 : INTS(h->batch));
-    uint32_t x = plim_nn_view(n, logits, INTS(-1, classes));
+    if (labels == PLIM_NONE)
+        labels = plim_nn_input(n, "labels", PLIM_I64,
+                               each_token ? INTS(h->batch, h->seq) : INTS(h->batch));
+    uint32_t x = plim_nn_view(n, logits, INTS(-1, plim_nn_dim(n, logits, -1)));
     labels = plim_nn_view(n, labels, INTS(-1));
     plim_nn_output(n, cross_entropy(n, x, labels, -100));
     plim_nn_output(n, logits);
+}
+
+uint32_t plim_hf_shift_right(plim_hf *h, uint32_t labels)
+{
+    plim_nn *n = &h->n;
+    plim_ints size = INTS(h->batch, h->seq);
+    if (n->infer)
+        return plim_nn_input(n, "decoder_input_ids", PLIM_I64, size);
+    uint32_t x =
+        NN_OP(n, "aten.new_zeros.default", ARG_T("self", labels), ARG_IS("size", size));
+    uint32_t from = plim_nn_slice(n, labels, 1, 0, -1, 1);
+    from = plim_nn_unary(n, "aten.clone.default", from);
+    uint32_t to = plim_nn_slice(n, x, 1, 1, INT64_MAX, 1);
+    NN_OP(n, "aten.copy_.default", ARG_T("self", to), ARG_T("src", from));
+    to = plim_nn_select(n, x, 1, 0);
+    NN_OP(n, "aten.fill_.Scalar", ARG_T("self", to), ARG_I("value", 0));
+    uint32_t hidden = NN_OP(n, "aten.eq.Scalar", ARG_T("self", x), ARG_I("other", -100));
+    return NN_OP(n, "aten.masked_fill_.Scalar", ARG_T("self", x), ARG_T("mask", hidden),
+                 ARG_I("value", 0));
 }
 
 static uint32_t squeezed(plim_nn *n, uint32_t x)
@@ -226,7 +254,7 @@ void plim_hf_sequence_outputs(plim_hf *h, uint32_t logits, const plim_hf_labels 
             n, "aten.binary_cross_entropy_with_logits.default", ARG_T("self", logits),
             ARG_T("target", plim_nn_input(n, "labels", n->dtype, INTS(h->batch, count))));
     if (loss == PLIM_NONE) {
-        plim_hf_class_outputs(h, logits);
+        plim_hf_class_outputs(h, logits, PLIM_NONE);
         return;
     }
     plim_nn_output(n, loss);

@@ -16,9 +16,13 @@ void plim_hf_root(plim_hf *h, const char *prefix);
 /* The number in a raw value; `other` where there is none. */
 double plim_hf_real_or(plim_str raw, double other);
 
-/* ---- pictures ------------------------------------------------------------------------ */
+/* ---- inputs -------------------------------------------------------------------------- */
 
-/* pixel_values [batch, channels, height, width]: the batch that the user binds, or 1 */
+/* The batch that the user binds, or 1, into h->batch: for models without tokens. */
+void plim_hf_batch(plim_hf *h, const char *first_input);
+/* Of floating point, and of these sizes whatever the user binds: else an error. */
+uint32_t plim_hf_input(plim_hf *h, const char *name, plim_ints dim);
+/* pixel_values [batch, channels, height, width], after plim_hf_batch */
 uint32_t plim_hf_pixels(plim_hf *h, int64_t channels, const int64_t size[2]);
 /* 224 or [224, 224], the value of `key`, into two sizes; `other` where there is none. */
 void plim_hf_pair(plim_hf *h, const char *key, plim_str raw, int64_t other, int64_t size[2]);
@@ -54,10 +58,13 @@ int64_t plim_hf_n_labels(plim_hf *h, const plim_hf_labels *l);
 
 /* The loss of each against an input of labels, and what it is taken of, become the
  * outputs; in inference only the latter. */
-/* cross entropy of the last dimension */
-void plim_hf_class_outputs(plim_hf *h, uint32_t logits);
+/* cross entropy of the last dimension; `labels` PLIM_NONE: makes that input */
+void plim_hf_class_outputs(plim_hf *h, uint32_t logits, uint32_t labels);
 /* one row an item of the batch: by problem_type, which the number of labels decides if null */
 void plim_hf_sequence_outputs(plim_hf *h, uint32_t logits, const plim_hf_labels *l);
+/* What a decoder reads: in training `labels`, shifted; in inference an input of its own.
+ * Both [batch, seq]. */
+uint32_t plim_hf_shift_right(plim_hf *h, uint32_t labels);
 /* [batch, seq, 2]: where an answer begins and ends */
 void plim_hf_answer_outputs(plim_hf *h, uint32_t logits);
 

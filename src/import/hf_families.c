@@ -13,7 +13,8 @@
     X(mamba)                                                                                  \
     X(bert)                                                                                   \
     X(distilbert)                                                                             \
-    X(vit)
+    X(vit)                                                                                    \
+    X(t5)
 
 #define X(name) extern const plim_hf_group plim_hf_##name;
 GROUPS(X)

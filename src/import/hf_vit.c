@@ -113,6 +113,7 @@ static void vit_build(plim_hf *h, const void *p)
     plim_hf_whole_heads(h, c.hidden, c.heads);
     plim_hf_pair(h, "image_size", c.image_size, 224, c.image);
     c.patch = plim_hf_patch(h, c.patch_size, 16, c.image);
+    plim_hf_batch(h, "pixel_values");
     plim_hf_root(h, "ViT");
     if (plim_str_is(plim_hf_head(h, "ViT"), "Model"))
         bare(h, &c);
