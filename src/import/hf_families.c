@@ -14,7 +14,8 @@
     X(bert)                                                                                   \
     X(distilbert)                                                                             \
     X(vit)                                                                                    \
-    X(t5)
+    X(t5)                                                                                     \
+    X(bart)
 
 #define X(name) extern const plim_hf_group plim_hf_##name;
 GROUPS(X)

@@ -243,7 +243,7 @@ static void t5_build(plim_hf *h, const void *p)
     stack s = {.h = h, .n = n, .c = &c, .bias = {PLIM_NONE, PLIM_NONE}};
     c.decoder_layers = c.decoder_layers ? c.decoder_layers : c.layers;
     plim_hf_heads(h, c.heads, c.heads, c.dim);
-    plim_hf_refuse(h, n->dtype == PLIM_F16, "dtype");
+    plim_hf_refuse(h, n->dtype == PLIM_F16, "dtype float16");
     plim_hf_tokens(h, "input_ids", PLIM_HF_SEQ, false);
     plim_nn_root(n, "T5ForConditionalGeneration");
     uint32_t ids = plim_hf_ids(h), labels = PLIM_NONE;

@@ -169,6 +169,12 @@ uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t, pl
     return nn_leaf(n, name, v, dim);
 }
 
+void plim_nn_freeze(plim_nn *n, uint32_t param)
+{
+    if (!n->st)
+        n->g->values[param].requires_grad = false;
+}
+
 uint32_t plim_nn_tie(plim_nn *n, const char *name, uint32_t param)
 {
     if (n->st)

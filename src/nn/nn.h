@@ -80,6 +80,8 @@ uint32_t plim_nn_param(plim_nn *n, const char *name, plim_ints dim);
 uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
 uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t,
                                   plim_ints dim); /* persistent=False */
+/* requires_grad_(False) */
+void plim_nn_freeze(plim_nn *n, uint32_t param);
 /* A second name of a parameter: the same storage. */
 uint32_t plim_nn_tie(plim_nn *n, const char *name, uint32_t param);
 uint32_t plim_nn_input(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
