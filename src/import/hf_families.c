@@ -15,7 +15,8 @@
     X(distilbert)                                                                             \
     X(vit)                                                                                    \
     X(t5)                                                                                     \
-    X(bart)
+    X(bart)                                                                                   \
+    X(clip)
 
 #define X(name) extern const plim_hf_group plim_hf_##name;
 GROUPS(X)

@@ -148,6 +148,13 @@ static uint32_t gelu_tanh(plim_nn *n, uint32_t x)
     return plim_nn_op(n, "aten.gelu.default", a, PLIM_COUNT(a));
 }
 
+static uint32_t quick_gelu(plim_nn *n, uint32_t x)
+{
+    uint32_t y = plim_nn_scalar(n, "aten.mul.Tensor", x, 1.702);
+    return plim_nn_binary(n, "aten.mul.Tensor", x,
+                          plim_nn_unary(n, "aten.sigmoid.default", y));
+}
+
 static const struct {
     const char *name, *type, *target;
     uint32_t (*run)(plim_nn *n, uint32_t x); /* where it is not one op */
@@ -157,6 +164,7 @@ static const struct {
     {"gelu", "GELUActivation", "aten.gelu.default", NULL},
     {"gelu_pytorch_tanh", "GELUTanh", NULL, gelu_tanh},
     {"gelu_new", "NewGELUActivation", NULL, new_gelu},
+    {"quick_gelu", "QuickGELUActivation", NULL, quick_gelu},
     {"relu", "ReLU", "aten.relu.default", NULL},
     {"tanh", "Tanh", "aten.tanh.default", NULL},
 };
