@@ -15,7 +15,7 @@ typedef struct pickle_vm {
     plim_pickle_value *stack, *memo;
     uint32_t *marks;
     uint32_t n_stack, cap_stack, n_memo, cap_memo, n_marks, cap_marks;
-    uint32_t n_puts;
+    uint32_t n_puts; /* entries of the memo that there are */
 } pickle_vm;
 
 /* ---- the stack ------------------------------------------------------------------ */
@@ -388,8 +388,8 @@ static plim_status op_put(pickle_vm *vm, const pickle_arg *arg, int how)
             return plim_oom(vm->err);
         vm->memo[vm->n_memo++] = (plim_pickle_value){0};
     }
+    vm->n_puts += vm->memo[id].kind == PLIM_PICKLE_ABSENT;
     vm->memo[id] = vm->stack[vm->n_stack - 1];
-    vm->n_puts++;
     return PLIM_OK;
 }
 
@@ -433,7 +433,17 @@ static plim_status op_global(pickle_vm *vm, const pickle_arg *arg, int how)
 static plim_status op_persistent(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     const plim_pickle_value *v = how ? pickle_pop(vm, 1) : &arg->s;
-    return v ? pickle_push_made(vm, PLIM_PICKLE_PERSISTENT, 1, v) : pickle_underflow(vm);
+    plim_pickle *p = vm->out;
+    plim_pickle_value id;
+    if (!v)
+        return pickle_underflow(vm);
+    plim_status st = pickle_make(vm, PLIM_PICKLE_PERSISTENT, 1, v, &id);
+    if (st)
+        return st;
+    if (!PLIM_PUSH_ROOM(vm->arena, p->persistents, p->n_persistents, p->cap_persistents))
+        return plim_oom(vm->err);
+    p->persistents[p->n_persistents++] = id;
+    return pickle_push(vm, id);
 }
 
 /* fn, args -> call; with how == 3 also keywords, kept as if they were its state. */

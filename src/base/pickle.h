@@ -68,8 +68,9 @@ struct plim_pickle_node {
 
 typedef struct plim_pickle {
     plim_pickle_value root;
-    plim_pickle_value *globals; /* every name in the order of the file, also twice */
-    uint32_t n_globals, cap_globals;
+    plim_pickle_value *globals;     /* every name in the order of the file, also twice */
+    plim_pickle_value *persistents; /* likewise */
+    uint32_t n_globals, cap_globals, n_persistents, cap_persistents;
     uint64_t end; /* behind the pickle */
 } plim_pickle;
 

@@ -159,7 +159,7 @@ static plim_status check_storages(torchfile *f, plim_pickle_value keys, plim_byt
         uint32_t id;
         if (!key.p || !plim_map_get(&f->storage_ids, key, &id))
             return plim_fail(f->err, PLIM_EFORMAT, at,
-                             "storage '%.*s' is in the file but of no tensor",
+                             "storage '%.*s' is in the file, but nothing says what it is",
                              (int)PLIM_MIN(key.n, (size_t)40), key.p ? key.p : "");
         need = plim_sat_add(need, plim_sat_add(f->storages[id].bytes, 8));
     }

@@ -58,6 +58,8 @@ static const struct {
     {"asyncio", true},
 };
 
+enum { LONG_NAME = 500 }; /* no module has such; but a path with dots may be as long */
+
 /* Single names of modules that also have others. */
 static const struct {
     const char *module, *name;
@@ -119,6 +121,8 @@ static bool uses_module(plim_str module, plim_str name, const char *want, bool p
 
 static bool is_program(plim_str module, plim_str name)
 {
+    if (module.n + name.n > LONG_NAME)
+        return true;
     for (size_t i = 0; i < PLIM_COUNT(modules); i++)
         if (uses_module(module, name, modules[i].name, modules[i].package))
             return true;

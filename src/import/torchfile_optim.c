@@ -36,11 +36,14 @@ static const struct {
     {"Lion", {"betas"}, {"exp_avg"}},
 };
 
+enum { OPTIONS_MAX = 64 }; /* that a group of parameters has */
+
 bool plim_torch_is_optimizer(plim_pickle_value v)
 {
-    plim_pickle_value state = plim_pickle_get(v, "state");
-    return plim_pickle_get(v, "param_groups").kind == PLIM_PICKLE_LIST &&
-           plim_torch_is_dict(state);
+    plim_pickle_value groups = plim_pickle_get(v, "param_groups");
+    return groups.kind == PLIM_PICKLE_LIST &&
+           plim_torch_pairs(plim_pickle_at(groups, 0)) <= OPTIONS_MAX &&
+           plim_torch_is_dict(plim_pickle_get(v, "state"));
 }
 
 /* ---- which one ------------------------------------------------------------------------- */
@@ -110,19 +113,22 @@ static bool put_option(plim_buf *out, plim_pickle_value key, plim_pickle_value v
 static plim_status say_optimizer(torchfile *f, plim_pickle_value groups,
                                  plim_pickle_value state)
 {
-    enum { OPTIONS = 16 };
+    enum { SHOWN = 16 };
     plim_buf text;
     plim_pickle_value key, first = plim_pickle_at(groups, 0), none;
     uint64_t parameters = 0;
     plim_buf_init(&text, f->a);
     plim_buf_puts(&text, guess(first, plim_torch_pair(state, 0, &none)));
-    for (uint32_t i = 0, n = 0; i < plim_torch_pairs(first) && n < OPTIONS; i++) {
+    for (uint32_t i = 0, n = 0; i < plim_torch_pairs(first) && n < SHOWN; i++) {
         plim_pickle_value v = plim_torch_pair(first, i, &key);
         n += put_option(&text, key, v);
     }
     uint32_t n = plim_pickle_count(groups);
-    for (uint32_t i = 0; i < n; i++)
-        parameters += plim_pickle_count(plim_pickle_get(groups.node->items[i], "params"));
+    for (uint32_t i = 0; i < n; i++) {
+        plim_pickle_value group = groups.node->items[i];
+        f->steps += 1 + plim_pickle_count(group);
+        parameters += plim_pickle_count(plim_pickle_get(group, "params"));
+    }
     plim_buf_printf(&text, "; %" PRIu32 " group%s, %" PRIu64 " parameter%s", n,
                     n == 1 ? "" : "s", parameters, parameters == 1 ? "" : "s");
     if (text.bad)

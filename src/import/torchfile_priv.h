@@ -67,7 +67,8 @@ typedef struct torchfile {
 
     char name[TORCH_NAME_MAX];
     uint32_t n_name, n_top;
-    uint64_t steps, most;   /* of the walk */
+    uint64_t steps, most; /* of the walk */
+    uint32_t level;
     bool too_deep, grouped; /* grouped: the top is a dict */
     uint32_t n_unread, n_sparse, n_modules, n_optimizers;
     plim_str unread, module; /* the first of each */

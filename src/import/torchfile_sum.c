@@ -205,13 +205,25 @@ static plim_status say_flat_prefix(torchfile *f)
                               : say_prefix(f, item_of(f, &f->entries[first])->name, 0, skip);
 }
 
-/* Beside "model" and "optimizer", a tensor by itself is no weight. */
-static void find_others(torchfile *f)
+static bool is_single(const torchfile *f, const torch_entry *e)
 {
+    return is_weight(f, e) && e->at.depth == 1 && !e->at.in_module;
+}
+
+/* Beside "model" and "optimizer", a tensor by itself is no weight; false if there is more
+ * of such than of the model. */
+static bool find_others(torchfile *f, const group *main)
+{
+    uint64_t bytes = 0;
     for (uint32_t i = 0; i < f->n_entries; i++)
-        if (is_weight(f, &f->entries[i]) && f->entries[i].at.depth == 1 &&
-            !f->entries[i].at.in_module)
+        if (is_single(f, &f->entries[i]))
+            bytes = plim_sat_add(bytes, f->entries[i].bytes);
+    if (bytes > main->bytes)
+        return false;
+    for (uint32_t i = 0; i < f->n_entries; i++)
+        if (is_single(f, &f->entries[i]))
             item_of(f, &f->entries[i])->kind = PLIM_ITEM_OTHER;
+    return true;
 }
 
 /* "model", or "G, D": where the parameters are. */
@@ -238,9 +250,8 @@ static plim_status sort_groups(torchfile *f)
     uint32_t n;
     plim_status st = find_groups(f, &groups, &n);
     const group *main = st ? NULL : main_group(groups, n);
-    if (st || !main)
+    if (st || !main || !find_others(f, main))
         return st ? st : say_flat_prefix(f);
-    find_others(f);
     st = find_copies(f, groups, n, main);
     if (!st && !f->part)
         st = say_groups(f, groups, n);
@@ -354,7 +365,7 @@ static plim_status tally_say(torchfile *f, const tally *t, const char *key)
 /* What a training that goes on from here has on its card before its first step. */
 static plim_status say_resume(torchfile *f)
 {
-    uint64_t part[PLIM_ITEM_KINDS] = {0}, total = 0;
+    uint64_t card[PLIM_ITEM_KINDS] = {0}, host = 0;
     tally states = {.n = 0};
     for (uint32_t i = 0; i < f->n_entries; i++) {
         const torch_entry *e = &f->entries[i];
@@ -363,29 +374,19 @@ static plim_status say_resume(torchfile *f)
             continue;
         if (it->kind == PLIM_ITEM_OPTIMIZER_STATE)
             tally_add(&states, e->at.state.n ? e->at.state : PLIM_STR("others"), it->bytes);
-        if (!e->at.on_host)
-            part[it->kind] = plim_sat_add(part[it->kind], it->bytes);
+        uint64_t *sum = e->at.on_host ? &host : &card[it->kind];
+        *sum = plim_sat_add(*sum, it->bytes);
     }
-    static const plim_item_kind kinds[] = {PLIM_ITEM_PARAMETER, PLIM_ITEM_BUFFER,
-                                           PLIM_ITEM_OPTIMIZER_STATE};
-    for (size_t i = 0; i < PLIM_COUNT(kinds); i++)
-        total = plim_sat_add(total, part[kinds[i]]);
     if (!f->n_optimizers || f->part)
         return PLIM_OK;
     plim_status st = tally_say(f, &states, "optimizer state");
     if (st)
         return st;
-    if (!part[PLIM_ITEM_PARAMETER])
-        return plim_inventory_fact(f->v, f->err, "resume memory",
-                                   "%" PRIu64 " bytes of optimizer state on the card, beside "
-                                   "parameters that are not in this file",
-                                   part[PLIM_ITEM_OPTIMIZER_STATE]);
+    uint64_t weights = plim_sat_add(card[PLIM_ITEM_PARAMETER], card[PLIM_ITEM_BUFFER]);
     return plim_inventory_fact(f->v, f->err, "resume memory",
-                               "%" PRIu64 " bytes on the card before the first step: "
-                               "parameters %" PRIu64 ", buffers %" PRIu64
-                               ", optimizer state %" PRIu64,
-                               total, part[PLIM_ITEM_PARAMETER], part[PLIM_ITEM_BUFFER],
-                               part[PLIM_ITEM_OPTIMIZER_STATE]);
+                               "%" PRIu64 " bytes on the card, %" PRIu64 " in host memory%s",
+                               plim_sat_add(weights, card[PLIM_ITEM_OPTIMIZER_STATE]), host,
+                               weights ? "" : "; without weights");
 }
 
 static plim_status say_locations(torchfile *f)

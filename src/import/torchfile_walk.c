@@ -225,23 +225,28 @@ static void see_module(torchfile *f, plim_pickle_value fn)
  * was made of. */
 static plim_status walk_call(torchfile *f, plim_pickle_value v, torch_place at)
 {
-    const plim_pickle_call *call = v.node->call;
-    plim_str name = plim_pickle_text(plim_pickle_at(call->fn, 1));
-    bool is_module = plim_pickle_get(call->state, "_modules").kind &&
-                     plim_pickle_get(call->state, "_parameters").kind;
-    if (plim_pickle_is_global(call->fn, "torch._utils", "_rebuild_sparse_tensor"))
-        return walk_sparse(f, call->args, at);
-    if (is_module) {
-        see_module(f, call->fn);
-        return walk_module(f, call->state, at);
+    plim_pickle_call call = *v.node->call;
+    if (plim_pickle_is_global(call.fn, "torch._tensor", "_rebuild_from_type_v2"))
+        call = (plim_pickle_call){
+            .fn = plim_pickle_at(call.args, 0), /* (fn, class, args, state) */
+            .args = plim_pickle_at(call.args, 2),
+            .state = plim_pickle_at(call.args, 3)};
+    if (plim_pickle_is_global(call.fn, "torch._utils", "_rebuild_sparse_tensor"))
+        return walk_sparse(f, call.args, at);
+    f->steps += plim_pickle_count(call.state);
+    if (plim_pickle_get(call.state, "_modules").kind &&
+        plim_pickle_get(call.state, "_parameters").kind) {
+        see_module(f, call.fn);
+        return walk_module(f, call.state, at);
     }
-    if (plim_str_is(plim_pickle_text(plim_pickle_at(call->fn, 0)), "torch._utils") &&
+    plim_str name = plim_pickle_text(plim_pickle_at(call.fn, 1));
+    if (plim_str_is(plim_pickle_text(plim_pickle_at(call.fn, 0)), "torch._utils") &&
         plim_str_starts(name, "_rebuild_") && !f->n_unread++)
         f->unread = name;
     plim_status st = plim_torch_is_dict(v) ? walk_dict(f, v, at) : walk_list(f, v, at);
     if (!st)
-        st = plim_torch_walk(f, call->state, at);
-    return st || list_of_pairs(v).kind ? st : plim_torch_walk(f, call->args, at);
+        st = plim_torch_walk(f, call.state, at);
+    return st || list_of_pairs(v).kind ? st : plim_torch_walk(f, call.args, at);
 }
 
 static plim_status walk_tensor(torchfile *f, plim_pickle_value v, const torch_tensor *t,
@@ -259,6 +264,13 @@ static plim_status walk_tensor(torchfile *f, plim_pickle_value v, const torch_te
 
 static plim_status walk_open(torchfile *f, plim_pickle_value v, torch_place at)
 {
+    torch_tensor t;
+    bool is;
+    plim_status st = plim_torch_tensor(f, v, &t, &is);
+    if (!st && !is)
+        st = plim_torch_storage(f, v, &t, &is);
+    if (st || is)
+        return st ? st : walk_tensor(f, v, &t, at);
     if (plim_torch_is_optimizer(v))
         return plim_torch_walk_optimizer(f, v, at);
     switch (v.kind) {
@@ -273,26 +285,22 @@ static plim_status walk_open(torchfile *f, plim_pickle_value v, torch_place at)
 
 plim_status plim_torch_walk(torchfile *f, plim_pickle_value v, torch_place at)
 {
-    torch_tensor t;
-    bool is;
     if (f->steps++ >= f->most)
         return plim_fail(
             f->err, PLIM_EUNSUPPORTED, f->n_entries,
             "the file uses its objects again and again: more than %" PRIu64 " steps", f->most);
     if (!plim_pickle_has_node(v) || v.node->open)
         return PLIM_OK;
-    plim_status st = plim_torch_tensor(f, v, &t, &is);
-    if (!st && !is)
-        st = plim_torch_storage(f, v, &t, &is);
-    if (st || is)
-        return st ? st : walk_tensor(f, v, &t, at);
-    if (at.depth >= TORCH_DEPTH_MAX) {
+    if (f->level == TORCH_DEPTH_MAX) {
         f->too_deep = true;
         return PLIM_OK;
     }
+    f->steps += plim_pickle_count(v); /* its keys are looked at */
+    f->level++;
     v.node->open = true;
-    st = walk_open(f, v, at);
+    plim_status st = walk_open(f, v, at);
     v.node->open = false;
+    f->level--;
     return st;
 }
 
@@ -345,5 +353,10 @@ plim_status plim_torch_walk_root(torchfile *f, const plim_pickle *p, plim_item_k
     f->most = f->steps + STEPS_PER_BYTE * p->end + 4096;
     f->grouped = plim_torch_is_dict(p->root);
     plim_status st = plim_torch_walk(f, p->root, at);
+    for (uint32_t i = 0; i < p->n_persistents && !st; i++) { /* also those it did not meet */
+        torch_tensor t;
+        bool is;
+        st = plim_torch_storage(f, p->persistents[i], &t, &is);
+    }
     return st || f->part || !f->grouped ? st : say_scalars(f, p->root);
 }

@@ -215,9 +215,11 @@ def plain():
     save("meta.pth", nn.Linear(3, 4, device="meta").state_dict())
     tag = torch.ones(2).as_subclass(Tagged)
     with_attribute = torch.ones(3)
-    with_attribute.note = "an attribute"
-    torch.save({"tag": tag, "plain": with_attribute}, OUT / "subclass.pt")
-    say("subclass.pt", [("tag", torch.ones(2), "p"), ("plain", torch.ones(3), "p")])
+    with_attribute.note = torch.ones(7)  # not listed, but it has a storage
+    for file, options in (("subclass.pt", {}), ("subclass_legacy.pt",
+                                                {"_use_new_zipfile_serialization": False})):
+        torch.save({"tag": tag, "plain": with_attribute}, OUT / file, **options)
+        say(file, [("tag", torch.ones(2), "p"), ("plain", torch.ones(3), "p")])
 
 
 def views():
@@ -278,6 +280,7 @@ def checkpoints():
     save("optimizer.pt", opt.state_dict())
     save("generator.pt", {"G": nn.Linear(2, 2).state_dict(), "D": nn.Linear(2, 1).state_dict(),
                           "nested": {"text": {"embed": {"weight": torch.ones(2, 2)}}}})
+    save("extra.pt", {**nn.Linear(3, 2).state_dict(), "extra": {"scale": torch.ones(1)}})
     twin = nn.Linear(3, 1)
     save("target.pt", {"target_q": twin.state_dict(), "q": copy.deepcopy(twin).state_dict(),
                        "q2": nn.Linear(3, 1).state_dict()}, also=("target_q",))
@@ -407,12 +410,12 @@ def legacy():
     save("legacy_module.pt", nn.Linear(2, 1), **old)
 
 
-def pickle_archive(file, data, records=()):
+def pickle_archive(file, data, records=(), method=zipfile.ZIP_STORED):
     """An archive of exactly this pickle."""
     with zipfile.ZipFile(OUT / file, "w") as z:
         stem = file.split(".")[0]
         for name, content in [("data.pkl", data), ("version", b"3\n"), *records]:
-            z.writestr(zipfile.ZipInfo(f"{stem}/{name}"), content)
+            z.writestr(zipfile.ZipInfo(f"{stem}/{name}"), content, method)
 
 
 def tensor_pickle(numel, offset, size, stride, key=b"0", put=b""):
@@ -456,6 +459,17 @@ def broken():
     pickle_archive("cycle.pth", b"\x80\x02}q\0(X\1\0\0\0aX\1\0\0\0bX\1\0\0\0ch\0X\1\0\0\0w"
                    + two + b"u.", four)
     pickle_archive("deep.pth", b"\x80\x02" + b"](" * 200 + two + b"e" * 200 + b".", four)
+    # objects whose state is an object; scales of scales
+    pickle_archive("deep_state.pth", b"\x80\x02" + b"cm\nn\n)R" * 100000 + b"b" * 99999 + b".",
+                   method=zipfile.ZIP_DEFLATED)
+    scaled = b"ctorch._utils\n_rebuild_qtensor\n((" + two[two.index(b"X\7"):two.index(b"Q") + 1]
+    scaled += b"K\0K\4\x85K\1\x85(N"
+    pickle_archive("deep_scales.pth", b"\x80\x02" + scaled * 3000 + two
+                   + b"NNt\x89}tR" * 3000 + b".", four, zipfile.ZIP_DEFLATED)
+    # 10,000 times an object with 10,000 keys, at a depth where it is no longer looked into
+    pickle_archive("wide.pth", b"\x80\x02cm\nn\n)R}(" + b"K\1N" * 10000 + b"ubq\0" + b"](" * 63
+                   + b"h\0" * 10000 + b"e" * 63 + b".", method=zipfile.ZIP_DEFLATED)
+    pickle_archive("long_name.pth", b"\x80\x02ctorch\n" + b"a." * 300 + b"b\n.")
     pickle_archive("memo.pth", b"\x80\x02]r\xff\xff\xff\xff.", four)
     pickle_archive("underflow.pth", b"\x80\x02(0e.", four)
 
