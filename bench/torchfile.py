@@ -4,10 +4,10 @@
     python bench/torchfile.py build/plimsoll [GIB]       (needs torch and GNU time; writes GIB, 1
                                                          unless told)
 
-Each row is a whole process, as a user waits for it: the median of 5, and the largest resident
-memory that one of them had (by GNU time, since a process of Python's starts with Python's).  The file is a checkpoint of a transformer with Adam; its bytes
-are in the page cache.  A second one of 40 GB has holes instead of bytes; torch.load has to
-have that much memory for it, mapped or not.
+Each row is a whole process, as a user waits for it: the median of 5, the best, and the largest
+resident memory that one of them had (by GNU time, since what Python starts begins with Python's).
+The file is a checkpoint of a transformer with Adam; its bytes are in the page cache.  A second
+one of 40 GB has holes instead of bytes.
 """
 
 import os

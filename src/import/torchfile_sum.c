@@ -24,17 +24,25 @@ static bool ends_with(plim_str s, plim_str ending)
            (s.n == ending.n || s.p[s.n - ending.n - 1] == '.');
 }
 
-/* A state dict does not tell buffers from parameters; these names are always buffers.
- * src: torch/nn/modules/batchnorm.py, _NormBase */
+/* A state dict does not tell buffers from parameters.  These names are always buffers, and
+ * a parameter that is trained has no type without fractions; int32 and narrower are left,
+ * quantized weights being of such.
+ * src: torch/nn/modules/batchnorm.py, _NormBase; torch/nn/parameter.py */
+static bool is_buffer(const plim_item *it)
+{
+    static const char *const names[] = {"running_mean", "running_var"};
+    for (size_t i = 0; i < PLIM_COUNT(names); i++)
+        if (ends_with(it->name, plim_str_of(names[i])))
+            return true;
+    return plim_str_is(it->type, "int64") || plim_str_is(it->type, "bool");
+}
+
 static void find_buffers(torchfile *f)
 {
-    static const char *const names[] = {"running_mean", "running_var", "num_batches_tracked"};
     for (uint32_t i = 0; i < f->n_entries; i++) {
         plim_item *it = item_of(f, &f->entries[i]);
-        for (size_t k = 0; k < PLIM_COUNT(names); k++)
-            if (it->kind == PLIM_ITEM_PARAMETER && !f->entries[i].at.in_module &&
-                ends_with(it->name, plim_str_of(names[k])))
-                it->kind = PLIM_ITEM_BUFFER;
+        if (it->kind == PLIM_ITEM_PARAMETER && !f->entries[i].at.in_module && is_buffer(it))
+            it->kind = PLIM_ITEM_BUFFER;
     }
 }
 

@@ -35,7 +35,7 @@ TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "f
          "float8_e4m3fn": "fp8_e4m3fn", "float8_e5m2": "fp8_e5m2",
          "float8_e4m3fnuz": "fp8_e4m3fnuz", "float8_e5m2fnuz": "fp8_e5m2fnuz",
          "float8_e8m0fnu": "fp8_e8m0fnu"}
-BATCH_NORM = ("running_mean", "running_var", "num_batches_tracked")
+BUFFERS = ("running_mean", "running_var")
 SEEDS = ("flat.pth flat_legacy.pth flat_legacy_proto4.pth views_legacy.pth quantized.pth sparse.pth "
          "sgd.pt target.pt meta.pth subclass.pt python2.pth script_constant.pt cuda.pt evil_legacy.pth "
          "evil_0.pkl evil_dotted.pkl doubling.pth cycle.pth deep.pth huge.pth old.tar "
@@ -69,8 +69,6 @@ def find(value, name, kind, out):
         return f"{name}.{key}" if name else str(key)
 
     if isinstance(value, torch.Tensor):
-        if kind == "p" and name.rsplit(".", 1)[-1] in BATCH_NORM:
-            kind = "b"
         out += parts_of(name or "tensor", value, kind)
     elif isinstance(value, (torch.storage.TypedStorage, torch.UntypedStorage)):
         if isinstance(value, torch.UntypedStorage):
@@ -96,6 +94,10 @@ def find(value, name, kind, out):
     elif isinstance(value, (list, tuple)):
         for i, item in enumerate(value):
             find(item, under(i), kind, out)
+
+
+def is_buffer(name, t):
+    return name.rsplit(".", 1)[-1] in BUFFERS or t.dtype in (torch.int64, torch.bool)
 
 
 def span(t):
@@ -125,8 +127,8 @@ def names(file):
 
 
 def say(file, tensors):
-    rows = [(kind, name, t, *(span(t) if t.device.type != "meta" else (0, 0)))
-            for name, t, kind in tensors]
+    rows = [("b" if kind == "p" and is_buffer(name, t) else kind, name, t,
+             *(span(t) if t.device.type != "meta" else (0, 0))) for name, t, kind in tensors]
     marks, owner, own = {}, {}, {}
     order = sorted(range(len(rows)), key=lambda i: (rows[i][3], -rows[i][4],
                                                     "pbcox".index(rows[i][0]), i))
@@ -314,8 +316,7 @@ def whole_models():
     script = torch.jit.script(small())
     script.save(str(OUT / "script.pt"))
     without_paths("script.pt")
-    say("script.pt", [(n, t, "b" if n.endswith(BATCH_NORM) else "p")
-                      for n, t in script.state_dict().items()])
+    say("script.pt", [(n, t, "p") for n, t in script.state_dict().items()])
     constant = torch.arange(3.0)
     traced = torch.jit.trace(lambda x: x + constant, torch.zeros(3))
     traced.save(str(OUT / "script_constant.pt"))
