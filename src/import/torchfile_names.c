@@ -126,8 +126,10 @@ static bool is_program(plim_str module, plim_str name)
     for (size_t i = 0; i < PLIM_COUNT(modules); i++)
         if (uses_module(module, name, modules[i].name, modules[i].package))
             return true;
+    const char *dot = name.n ? memchr(name.p, '.', name.n) : NULL; /* "eval.__call__" */
+    plim_str head = {name.p, dot ? (size_t)(dot - name.p) : name.n};
     for (size_t i = 0; i < PLIM_COUNT(programs); i++)
-        if (fits(module, programs[i].module) && fits(name, programs[i].name))
+        if (fits(module, programs[i].module) && fits(head, programs[i].name))
             return true;
     return false;
 }

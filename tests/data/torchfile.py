@@ -392,6 +392,8 @@ def evil():
     torch.save(Runs(eval, "1"), OUT / "evil_eval.pth")
     (OUT / "evil_dotted.pkl").write_bytes(
         b"\x80\x04\x8c\x05torch\x8c\x17serialization.os.system\x93\x8c\x04true\x85R.")
+    (OUT / "evil_call.pkl").write_bytes(
+        b"\x80\x04\x8c\x08builtins\x8c\x0deval.__call__\x93\x8c\x011\x85R.")
     (OUT / "evil_named.pkl").write_bytes(b"\x80\x02]cposix\nsystem\na.")
     (OUT / "evil_inst.pkl").write_bytes(b"(S'true'\nios\nsystem\n.")
     (OUT / "plain.pkl").write_bytes(pickle.dumps({"a": [1, 2]}, protocol=4))

@@ -295,6 +295,7 @@ static const struct {
     {"evil_named.pkl", PLIM_EUNSUPPORTED, EVIL("posix.system")}, /* and does not call */
     {"evil_inst.pkl", PLIM_EUNSUPPORTED, EVIL("os.system")},
     {"evil_eval.pth", PLIM_EUNSUPPORTED, EVIL("__builtin__.eval")},
+    {"evil_call.pkl", PLIM_EUNSUPPORTED, EVIL("builtins.eval.__call__")},
     {"evil_dotted.pkl", PLIM_EUNSUPPORTED, EVIL("torch.serialization.os.system")},
     {"plain.pkl", PLIM_EUNSUPPORTED, "a pickle that torch.save did not write"},
     {"old.tar", PLIM_EUNSUPPORTED,
