@@ -79,27 +79,25 @@ static plim_pickle_value pickle_int(int64_t i)
     return (plim_pickle_value){.kind = PLIM_PICKLE_INT, .i = i};
 }
 
-/* A value with these items; their array is its own. */
-static plim_status pickle_make(pickle_vm *vm, plim_pickle_kind kind, uint32_t n,
-                               const plim_pickle_value *items, plim_pickle_value *out)
+/* A value with these items; their array is its own.  Absent: no memory. */
+static plim_pickle_value pickle_make(pickle_vm *vm, plim_pickle_kind kind, uint32_t n,
+                                     const plim_pickle_value *items)
 {
     plim_pickle_node *node = PLIM_NEW(vm->arena, plim_pickle_node);
     if (!node || (n && !(node->items = PLIM_NEW_N(vm->arena, plim_pickle_value, n))))
-        return plim_oom(vm->err);
+        return (plim_pickle_value){0};
     if (n)
         memcpy(node->items, items, n * sizeof *items);
     node->n = node->cap = n;
     node->pairs = kind == PLIM_PICKLE_DICT;
-    *out = (plim_pickle_value){.kind = kind, .node = node};
-    return PLIM_OK;
+    return (plim_pickle_value){.kind = kind, .node = node};
 }
 
 static plim_status pickle_push_made(pickle_vm *vm, plim_pickle_kind kind, uint32_t n,
                                     const plim_pickle_value *items)
 {
-    plim_pickle_value v;
-    plim_status st = pickle_make(vm, kind, n, items, &v);
-    return st ? st : pickle_push(vm, v);
+    plim_pickle_value v = pickle_make(vm, kind, n, items);
+    return v.kind ? pickle_push(vm, v) : plim_oom(vm->err);
 }
 
 /* Puts items into a list, a set, a dict, or what a call is to give. */
@@ -129,10 +127,8 @@ static plim_status pickle_make_global(pickle_vm *vm, plim_pickle_value module,
     plim_pickle *p = vm->out;
     if (module.kind != PLIM_PICKLE_STR || name.kind != PLIM_PICKLE_STR)
         return pickle_misfit(vm, "the names of a module and of something in it");
-    plim_status st = pickle_make(vm, PLIM_PICKLE_GLOBAL, 2, names, out);
-    if (st)
-        return st;
-    if (!PLIM_PUSH_ROOM(vm->arena, p->globals, p->n_globals, p->cap_globals))
+    *out = pickle_make(vm, PLIM_PICKLE_GLOBAL, 2, names);
+    if (!out->kind || !PLIM_PUSH_ROOM(vm->arena, p->globals, p->n_globals, p->cap_globals))
         return plim_oom(vm->err);
     p->globals[p->n_globals++] = *out;
     return PLIM_OK;
@@ -141,7 +137,7 @@ static plim_status pickle_make_global(pickle_vm *vm, plim_pickle_value module,
 static plim_status pickle_push_global(pickle_vm *vm, plim_pickle_value module,
                                       plim_pickle_value name)
 {
-    plim_pickle_value v;
+    plim_pickle_value v = {0};
     plim_status st = pickle_make_global(vm, module, name, &v);
     return st ? st : pickle_push(vm, v);
 }
@@ -149,16 +145,14 @@ static plim_status pickle_push_global(pickle_vm *vm, plim_pickle_value module,
 static plim_status pickle_push_call(pickle_vm *vm, plim_pickle_value fn,
                                     plim_pickle_value args, plim_pickle_value state)
 {
-    plim_pickle_value v;
     if (args.kind != PLIM_PICKLE_TUPLE)
         return pickle_misfit(vm, "a tuple of arguments");
-    plim_status st = pickle_make(vm, PLIM_PICKLE_CALL, 0, NULL, &v);
-    if (st)
-        return st;
-    v.node->call = PLIM_NEW(vm->arena, plim_pickle_call);
-    if (!v.node->call)
+    plim_pickle_value v = pickle_make(vm, PLIM_PICKLE_CALL, 0, NULL);
+    plim_pickle_call *call = PLIM_NEW(vm->arena, plim_pickle_call);
+    if (!v.kind || !call)
         return plim_oom(vm->err);
-    *v.node->call = (plim_pickle_call){fn, args, state};
+    *call = (plim_pickle_call){fn, args, state};
+    v.node->call = call;
     return pickle_push(vm, v);
 }
 
@@ -434,13 +428,11 @@ static plim_status op_persistent(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     const plim_pickle_value *v = how ? pickle_pop(vm, 1) : &arg->s;
     plim_pickle *p = vm->out;
-    plim_pickle_value id;
     if (!v)
         return pickle_underflow(vm);
-    plim_status st = pickle_make(vm, PLIM_PICKLE_PERSISTENT, 1, v, &id);
-    if (st)
-        return st;
-    if (!PLIM_PUSH_ROOM(vm->arena, p->persistents, p->n_persistents, p->cap_persistents))
+    plim_pickle_value id = pickle_make(vm, PLIM_PICKLE_PERSISTENT, 1, v);
+    if (!id.kind ||
+        !PLIM_PUSH_ROOM(vm->arena, p->persistents, p->n_persistents, p->cap_persistents))
         return plim_oom(vm->err);
     p->persistents[p->n_persistents++] = id;
     return pickle_push(vm, id);
@@ -460,20 +452,16 @@ static plim_status op_instance(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     uint32_t n = 0;
     const plim_pickle_value *v = pickle_pop_mark(vm, &n);
-    plim_pickle_value fn, args;
     if (!v || n < (uint32_t)how)
         return pickle_underflow(vm);
-    plim_status st = pickle_make(vm, PLIM_PICKLE_TUPLE, n - (uint32_t)how, v + how, &args);
-    if (st)
-        return st;
-    if (how) {
+    plim_pickle_value fn = {0},
+                      args = pickle_make(vm, PLIM_PICKLE_TUPLE, n - (uint32_t)how, v + how);
+    plim_status st = args.kind ? PLIM_OK : plim_oom(vm->err);
+    if (how)
         fn = *v;
-    } else {
+    else if (!st)
         st = pickle_make_global(vm, arg->s, arg->s2, &fn);
-        if (st)
-            return st;
-    }
-    return pickle_push_call(vm, fn, args, (plim_pickle_value){0});
+    return st ? st : pickle_push_call(vm, fn, args, (plim_pickle_value){0});
 }
 
 static plim_status op_build(pickle_vm *vm, const pickle_arg *arg, int how)

@@ -95,6 +95,8 @@ static const struct {
 static bool fits(plim_str s, const char *want)
 {
     plim_str w = plim_str_of(want);
+    if (!s.n)
+        return plim_str_is(w, "*");
     if (w.n && w.p[0] == '*')
         return s.n >= w.n - 1 && memcmp(s.p + s.n - (w.n - 1), w.p + 1, w.n - 1) == 0;
     if (w.n && w.p[w.n - 1] == '*')

@@ -253,8 +253,8 @@ static plim_status read_dtype(const torchfile *f, plim_pickle_value v, plim_dtyp
 static plim_status read_tensor(torchfile *f, plim_pickle_value args, size_t row,
                                torch_tensor *t)
 {
-    layout l;
-    plim_dtype dtype;
+    layout l = {.rank = 0};
+    plim_dtype dtype = PLIM_U8;
     uint64_t first = 0;
     plim_status st = read_layout(f, plim_pickle_at(args, (uint32_t)rebuilds[row].size),
                                  plim_pickle_at(args, (uint32_t)rebuilds[row].stride), &l);
