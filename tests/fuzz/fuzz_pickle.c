@@ -8,8 +8,7 @@ static uint64_t look(plim_pickle_value v, int depth)
 {
     plim_assert(v.kind > PLIM_PICKLE_ABSENT && v.kind <= PLIM_PICKLE_CALL);
     uint64_t sum = v.kind;
-    if (v.kind == PLIM_PICKLE_STR || v.kind == PLIM_PICKLE_BYTES ||
-        v.kind == PLIM_PICKLE_LONG)
+    if (v.kind == PLIM_PICKLE_STR || v.kind == PLIM_PICKLE_BYTES || v.kind == PLIM_PICKLE_LONG)
         for (uint32_t i = 0; i < v.n; i++)
             sum += (uint8_t)v.p[i];
     if (!plim_pickle_has_node(v) || depth > 4)
