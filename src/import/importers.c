@@ -8,7 +8,8 @@
     X(hf)                                                                                     \
     X(safetensors)                                                                            \
     X(index)                                                                                  \
-    X(gguf)
+    X(gguf)                                                                                   \
+    X(torch)
 
 #define X(name) extern const plim_importer plim_importer_##name;
 IMPORTERS(X)

@@ -183,6 +183,7 @@ static plim_status list_shard(shard_index *f, const shard_entry *e, uint32_t n, 
     plim_err why = PLIM_ERR_INIT;
     uint32_t n_items = v->n_items, n_facts = v->n_facts, n_notes = v->n_notes;
     plim_status st = plim_source_beside(f->s, e->file, v->arena, &shard, &why);
+    shard.part = true;
     if (!st)
         st = list_opened(f, &shard, &why);
     plim_source_close(&shard);

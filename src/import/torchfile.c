@@ -4,7 +4,6 @@
  * Tensors are found by reading the pickle as data (base/pickle.h); their bytes are never
  * looked at.  docs/formats/torch.md says what is read. */
 #include "base/zip.h"
-#include "import/shards.h"
 #include "import/torchfile_priv.h"
 
 #define SMALL_LIMIT 64u
@@ -224,17 +223,9 @@ static plim_status list_file(torchfile *f, plim_bytes b)
     return st ? st : plim_torch_sum_up(f);
 }
 
-static plim_status list_shard(plim_inventory *v, const plim_source *s, plim_err *err)
-{
-    torchfile f = {.v = v, .a = v->arena, .err = err, .part = true};
-    return list_file(&f, s->bytes);
-}
-
 static plim_status torch_list(plim_inventory *v, const plim_source *s, plim_err *err)
 {
-    if (plim_shards_is(s->bytes, ".bin"))
-        return plim_shards_list(v, s, "PyTorch checkpoint", list_shard, err);
-    torchfile f = {.v = v, .a = v->arena, .err = err};
+    torchfile f = {.v = v, .a = v->arena, .err = err, .part = s->part};
     return list_file(&f, s->bytes);
 }
 
@@ -265,14 +256,14 @@ static int torch_probe(plim_bytes b)
         return open_archive(&z, b, NULL) ? 0 : 80;
     if (is_legacy(b))
         return 95;
-    return is_tar(b) || plim_shards_is(b, ".bin") ? 90 : is_pickle(b) ? 10 : 0;
+    return is_tar(b) ? 90 : is_pickle(b) ? 10 : 0;
 }
 
 const plim_importer plim_importer_torch = {
     .name = "torch",
-    .doc = "PyTorch checkpoint (.pt, .pth, .bin) of any version, also in shards; TorchScript",
+    .doc = "PyTorch checkpoint (.pt, .pth, .bin) of any version; TorchScript",
     .src = "torch/serialization.py, torch/_utils.py of 2.13",
-    .gives = "weights, optimizer state",
+    .gives = "parameters, optimizer state",
     .probe = torch_probe,
     .without = "it holds weights, not the model that uses them: export that with "
                "torch.export.save, or give the folder with its config.json",
