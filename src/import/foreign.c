@@ -40,11 +40,6 @@ static bool is_ggml(plim_bytes b)
     return has_at(b, 0, "lmgg", 4) || has_at(b, 0, "fmgg", 4) || has_at(b, 0, "tjgg", 4);
 }
 
-static bool is_pickle(plim_bytes b)
-{
-    return b.n > 2 && b.p[0] == 0x80 && b.p[1] >= 2 && b.p[1] <= 5 && b.p[b.n - 1] == '.';
-}
-
 /* ---- text ------------------------------------------------------------------------------- */
 
 /* The beginning, which says what it is; "" if it is no text. */
@@ -215,22 +210,6 @@ static bool is_zip(plim_bytes b)
 {
     plim_zip z;
     return open_zip(b, &z);
-}
-
-/* A member of this name among the first of a tar file. */
-static bool is_torch_tar(plim_bytes b)
-{
-    enum { BLOCK = 512, MEMBERS = 8, SIZE_AT = 124, SIZE_DIGITS = 11 };
-    uint64_t at = 0;
-    for (int i = 0; i < MEMBERS && at + BLOCK <= b.n && has_at(b, at + 257, "ustar", 5); i++) {
-        uint64_t size = 0;
-        if (has_at(b, at, "storages", 9) || has_at(b, at, "tensors", 8))
-            return true;
-        for (uint64_t k = 0; k < SIZE_DIGITS; k++)
-            size = size * 8 + (b.p[at + SIZE_AT + k] & 7u);
-        at += BLOCK + (size + BLOCK - 1) / BLOCK * BLOCK;
-    }
-    return false;
 }
 
 /* ---- the list --------------------------------------------------------------------------------- */

@@ -434,7 +434,7 @@ static plim_status list_parts(plim_inventory *v, const plim_source *s, const ggu
     for (want.no = 0; want.no < want.count && !st; want.no++) {
         char tail[64];
         plim_err why = PLIM_ERR_INIT;
-        plim_source other = {{NULL, 0}, NULL}, *part = want.no ? &other : head;
+        plim_source other = {.path = NULL}, *part = want.no ? &other : head;
         gguf other_f;
         snprintf(tail, sizeof tail, split_format, (unsigned)want.no + 1, (unsigned)want.count);
         plim_str name =
@@ -471,7 +471,7 @@ static plim_status gguf_list(plim_inventory *v, const plim_source *s, plim_err *
 {
     gguf f;
     uint32_t first = v->n_items;
-    plim_source head = {{NULL, 0}, NULL};
+    plim_source head = {.path = NULL};
     plim_status st = read_metadata(&f, s->bytes, v->arena, err);
     if (st)
         return st;

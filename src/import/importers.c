@@ -45,7 +45,7 @@ const plim_importer *plim_importer_probe(plim_bytes b)
 plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *a,
                                plim_source *out, plim_err *err)
 {
-    *out = (plim_source){{NULL, 0}, NULL};
+    *out = (plim_source){.path = NULL};
     if (!name.n || memchr(name.p, '/', name.n) || memchr(name.p, '\\', name.n) ||
         memchr(name.p, 0, name.n) || plim_str_is(name, ".."))
         return plim_fail(err, PLIM_EFORMAT, 0,

@@ -25,7 +25,7 @@ plim_status listing_file(plim_inventory *v, plim_arena *a, const char *name, pli
     snprintf(path, sizeof path, LISTING_DATA "%s", name);
     *v = (plim_inventory){.arena = a};
     CHECK(name, im && im->list);
-    plim_status st = im->list(v, &(plim_source){b, path}, err);
+    plim_status st = im->list(v, &(plim_source){.bytes = b, .path = path}, err);
     plim_file_unmap(&b); /* nothing of it may be in v */
     return st;
 }

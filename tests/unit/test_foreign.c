@@ -39,7 +39,6 @@ static const struct {
     {"ggml", BYTES("lmgg\0\x7d")},
     {"ggml", BYTES("tjgg\3\0\0\0")},
     {"numpy", BYTES("\x93NUMPY\x01\0")},
-    {"pickle", BYTES("\x80\x04N.")},
     {"", BYTES("\x80\x06N.")},
     {"lfs", BYTES("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 3\n")},
     {"html", BYTES("<!DOCTYPE html>\n<html>\n")},
@@ -79,30 +78,6 @@ static void test_samples(void **state)
 }
 
 /* Members of a tar file, 512 bytes each with as much data. */
-static void put_member(char *at, const char *name)
-{
-    memset(at, 0, 1024);
-    strcpy(at, name);
-    memcpy(at + 124, "00000001000", 11); /* octal: 512 */
-    memcpy(at + 257, "ustar", 5);
-}
-
-static void test_tar(void **state)
-{
-    (void)state;
-    char file[3 * 1024];
-    plim_bytes b = {(const uint8_t *)file, sizeof file};
-    put_member(file, "sys_info");
-    put_member(file + 1024, "pickle");
-    put_member(file + 2048, "tensors");
-    assert_string_equal(found(b), "torch_tar");
-    put_member(file + 2048, "weights");
-    assert_string_equal(found(b), "tar");
-    memset(file + 1024 + 124, '7', 11); /* a member larger than the file */
-    put_member(file + 2048, "tensors");
-    assert_string_equal(found(b), "tar");
-}
-
 /* A stored member of no bytes, and its entry in the directory. */
 static size_t put_zip(char *out, const char *const *names, size_t n)
 {
@@ -182,7 +157,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_samples),
-        cmocka_unit_test(test_tar),
         cmocka_unit_test(test_zip),
         cmocka_unit_test(test_rows),
     };

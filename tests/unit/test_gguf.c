@@ -746,7 +746,7 @@ static void test_parts(void **state)
         put_u32(&b, "split.count", T[i].count);
         put_u32(&b, "split.tensors.count", T[i].tensors);
         snprintf(path, sizeof path, LISTING_DATA "%s", T[i].path ? T[i].path : "");
-        plim_source s = {bytes_of(&b), T[i].path ? path : NULL};
+        plim_source s = {.bytes = bytes_of(&b), .path = T[i].path ? path : NULL};
         plim_status st = plim_importer_gguf.list(&v, &s, &err);
         if (st != T[i].code || strncmp(err.msg, T[i].says, strlen(T[i].says)) != 0)
             fail_msg("%s: %d '%s'", T[i].why, st, err.msg);

@@ -325,7 +325,8 @@ static void test_indexes(void **state)
         plim_inventory v = {.arena = &a};
         plim_bytes b = {(const uint8_t *)T[i].index, strlen(T[i].index)};
         CHECK(T[i].why, plim_importer_probe(b) == &plim_importer_index);
-        plim_status st = plim_importer_index.list(&v, &(plim_source){b, path}, &err);
+        plim_status st =
+            plim_importer_index.list(&v, &(plim_source){.bytes = b, .path = path}, &err);
         if (st != T[i].code || (st && !strstr(err.msg, T[i].says)))
             fail_msg("%s: %d '%s'", T[i].why, st, err.msg);
         if (!st)
