@@ -396,7 +396,8 @@ static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim
 {
     static const plim_binding nothing = {0};
     const plim_hf_group *group;
-    plim_hf h = {.family = plim_hf_find(hd->model_type, &group),
+    plim_hf h = {.positions = PLIM_NONE,
+                 .family = plim_hf_find(hd->model_type, &group),
                  .bind = bind ? bind : &nothing,
                  .architecture = hd->architecture,
                  .quantization = hd->quantization};

@@ -100,6 +100,7 @@ typedef struct plim_hf {
     plim_str architecture; /* the class that the file names, or "" */
     plim_str quantization; /* its quant_method, or "" */
     int64_t batch, seq;    /* once plim_hf_tokens was called */
+    uint32_t positions;    /* once plim_hf_positions was */
 } plim_hf;
 
 typedef struct plim_hf_family {

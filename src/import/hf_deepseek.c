@@ -298,7 +298,7 @@ static uint32_t layer(const deepseek *d, int64_t i, uint32_t x)
 {
     const config *c = d->c;
     plim_nn *n = d->n;
-    plim_nn_enter(n, plim_nn_name(n, "layers.", i), class_of(d, "DecoderLayer"));
+    plim_hf_layer(d->h, plim_nn_name(n, "layers.", i), class_of(d, "DecoderLayer"), x);
     plim_nn_order(n, "self_attn mlp *");
     uint32_t y = attention(d, norm(d, "input_layernorm", x, c->eps));
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);

@@ -135,7 +135,7 @@ static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x, plim_h
     plim_nn *n = &h->n;
     bool two = c->new_decoder && c->norms == 2;
     uint32_t before, into_mlp;
-    plim_nn_enter(n, plim_nn_name(n, "h.", i), "FalconDecoderLayer");
+    plim_hf_layer(h, plim_nn_name(n, "h.", i), "FalconDecoderLayer", x);
     plim_nn_order(n, "self_attention mlp post_attention_layernorm *");
     before = into_mlp = plim_nn_layer_norm(n, two ? "ln_attn" : "input_layernorm", x, c->eps);
     if (two)

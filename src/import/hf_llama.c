@@ -288,7 +288,7 @@ static uint32_t layer(const llama *l, int64_t i, uint32_t x)
 {
     plim_nn *n = l->n;
     bool post = l->r->post_norms;
-    plim_nn_enter(n, plim_nn_name(n, "layers.", i), l->decoder);
+    plim_hf_layer(l->h, plim_nn_name(n, "layers.", i), l->decoder, x);
     plim_nn_order(n, "self_attn mlp *");
     uint32_t y = norm(l, "input_layernorm", x);
     y = attention(l, y, l->windowed && l->windowed[i]);

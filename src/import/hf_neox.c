@@ -61,7 +61,7 @@ static uint32_t neox_layer(plim_hf *h, const config *c, int64_t i, uint32_t x,
                            plim_hf_rope rope)
 {
     plim_nn *n = &h->n;
-    plim_nn_enter(n, plim_nn_name(n, "layers.", i), "GPTNeoXLayer");
+    plim_hf_layer(h, plim_nn_name(n, "layers.", i), "GPTNeoXLayer", x);
     plim_nn_order(n, "input_layernorm post_attention_layernorm attention *");
     uint32_t y = plim_nn_layer_norm(n, "input_layernorm", x, c->eps);
     y = neox_attention(h, c, y, rope);
@@ -110,7 +110,7 @@ static uint32_t phi_layer(plim_hf *h, const config *c, int64_t i, uint32_t x,
                           plim_hf_rope rope)
 {
     plim_nn *n = &h->n;
-    plim_nn_enter(n, plim_nn_name(n, "layers.", i), "PhiDecoderLayer");
+    plim_hf_layer(h, plim_nn_name(n, "layers.", i), "PhiDecoderLayer", x);
     plim_nn_order(n, "self_attn mlp *");
     uint32_t y = plim_nn_layer_norm(n, "input_layernorm", x, c->eps);
     uint32_t a = phi_attention(h, c, y, rope);

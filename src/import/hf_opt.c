@@ -44,7 +44,7 @@ static uint32_t attention(plim_hf *h, const config *c, uint32_t x)
 static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
-    plim_nn_enter(n, plim_nn_name(n, "layers.", i), "OPTDecoderLayer");
+    plim_hf_layer(h, plim_nn_name(n, "layers.", i), "OPTDecoderLayer", x);
     plim_nn_order(n, "self_attn self_attn_layer_norm fc1 fc2 *");
     uint32_t y = c->norm_first ? plim_nn_layer_norm(n, "self_attn_layer_norm", x, eps) : x;
     y = plim_nn_dropout_op(n, attention(h, c, y), c->dropout);
@@ -73,7 +73,7 @@ static uint32_t positions(plim_hf *h, const config *c)
     uint32_t p = NN_OP(n, "aten.cumsum.default", ARG_T("self", ones), ARG_I("dim", 1));
     p = plim_nn_binary(n, "aten.mul.Tensor", p, ones);
     p = plim_nn_scalar(n, "aten.sub.Tensor", p, 1);
-    p = plim_nn_to(n, p, PLIM_I64);
+    p = h->positions = plim_nn_to(n, p, PLIM_I64);
     plim_nn_enter(n, "embed_positions", "OPTLearnedPositionalEmbedding");
     uint32_t w = plim_nn_param(n, "weight", INTS(c->positions + 2, c->hidden));
     p = plim_nn_embedding_op(n, plim_nn_scalar(n, "aten.add.Tensor", p, 2), w);

@@ -14,7 +14,13 @@ uint32_t plim_hf_positions(plim_hf *h)
 {
     uint32_t p = plim_nn_arange(&h->n, h->seq);
     p = plim_nn_scalar(&h->n, "aten.add.Tensor", p, 0); /* the cache holds none */
-    return plim_nn_unsqueeze(&h->n, p, 0);
+    return h->positions = plim_nn_unsqueeze(&h->n, p, 0);
+}
+
+void plim_hf_layer(plim_hf *h, const char *name, const char *type, uint32_t x)
+{
+    plim_nn_enter(&h->n, name, type);
+    plim_nn_called(&h->n, (uint32_t[]){x, h->positions}, 2);
 }
 
 /* ---- masks --------------------------------------------------------------------------- */

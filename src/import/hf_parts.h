@@ -12,6 +12,8 @@
 uint32_t plim_hf_ids(plim_hf *h);
 /* arange(seq) + past, [1, seq] */
 uint32_t plim_hf_positions(plim_hf *h);
+/* Enters a layer that is called with x and those positions. */
+void plim_hf_layer(plim_hf *h, const char *name, const char *type, uint32_t x);
 
 /* ---- masks -------------------------------------------------------------------------- */
 

@@ -96,6 +96,21 @@ void plim_nn_enter(plim_nn *n, const char *name, const char *type)
     n->next[++n->depth] = 0;
 }
 
+void plim_nn_called(plim_nn *n, const uint32_t *args, uint32_t count)
+{
+    uint32_t *ids = n->st ? NULL : PLIM_NEW_N(n->g->arena, uint32_t, (uint64_t)count + 1),
+             k = 0;
+    if (!ids) {
+        n->st = n->st ? n->st : plim_oom(n->err);
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        if (args[i] != PLIM_NONE)
+            ids[k++] = args[i];
+    n->g->scopes[n->scope].args = ids;
+    n->g->scopes[n->scope].n_args = k;
+}
+
 void plim_nn_leave(plim_nn *n)
 {
     if (n->st)

@@ -47,6 +47,9 @@ void plim_nn_fail(plim_nn *n, plim_status st, const char *fmt, ...) PLIM_PRINTF(
 void plim_nn_root(plim_nn *n, const char *type); /* the model's own class */
 void plim_nn_enter(plim_nn *n, const char *name, const char *type);
 void plim_nn_leave(plim_nn *n);
+/* The module that is open was called with these tensors, used or not: its call holds
+ * them.  PLIM_NONE among them is passed over. */
+void plim_nn_called(plim_nn *n, const uint32_t *args, uint32_t count);
 /* "denselayer", 3: the text "denselayer3" in the graph's arena. */
 const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number);
 /* "Llama", "RMSNorm": the text "LlamaRMSNorm" likewise. */
