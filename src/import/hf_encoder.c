@@ -75,27 +75,49 @@ uint32_t plim_hf_pixels(plim_hf *h, int64_t channels, const int64_t size[2])
     return plim_hf_input(h, "pixel_values", INTS(h->batch, channels, size[0], size[1]));
 }
 
-void plim_hf_pair(plim_hf *h, const char *key, plim_str raw, int64_t other, int64_t size[2])
+static void check_size(plim_hf *h, const char *key, int64_t v)
+{
+    if (v < 1 || v > INT32_MAX)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'%s' is %" PRId64 ", not in 1..%d", key, v,
+                     (int)INT32_MAX);
+}
+
+uint32_t plim_hf_list(plim_hf *h, const char *key, plim_str raw, int64_t *out, uint32_t room)
 {
     plim_json j;
     uint32_t count = 0;
     plim_json_init(&j, raw, NULL); /* it was read once already: there are no errors */
     j.lax = true;
-    size[0] = size[1] = other;
-    if (raw.n && plim_json_peek(&j) == PLIM_JSON_NUMBER) {
-        size[0] = size[1] = plim_json_i64(&j);
-    } else if (raw.n && plim_json_peek(&j) == PLIM_JSON_ARRAY) {
-        plim_json_array(&j);
-        for (; plim_json_item(&j); count++)
-            if (count < 2 && plim_json_peek(&j) == PLIM_JSON_NUMBER)
-                size[count] = plim_json_i64(&j);
-            else
-                plim_json_skip(&j);
+    if (!raw.n)
+        return 0;
+    if (plim_json_peek(&j) != PLIM_JSON_ARRAY) {
+        plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' is no list of numbers", key);
+        return 0;
     }
-    for (int i = 0; i < 2; i++)
-        if (size[i] < 1 || size[i] > INT32_MAX)
-            plim_nn_fail(&h->n, PLIM_ERANGE, "'%s' is %" PRId64 ", not in 1..%d", key, size[i],
-                         (int)INT32_MAX);
+    plim_json_array(&j);
+    for (; plim_json_item(&j) && !h->n.st; count++) {
+        if (count == room)
+            plim_nn_fail(&h->n, PLIM_ERANGE, "'%s' has over %u items", key, (unsigned)room);
+        else if (plim_json_peek(&j) != PLIM_JSON_NUMBER)
+            plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' has an item that is no number", key);
+        else
+            check_size(h, key, out[count] = plim_json_i64(&j));
+    }
+    return h->n.st ? 0 : count;
+}
+
+void plim_hf_pair(plim_hf *h, const char *key, plim_str raw, int64_t other, int64_t size[2])
+{
+    plim_json j;
+    plim_json_init(&j, raw, NULL);
+    j.lax = true;
+    size[0] = size[1] = other;
+    if (raw.n && plim_json_peek(&j) == PLIM_JSON_NUMBER)
+        size[0] = size[1] = plim_json_i64(&j);
+    else if (plim_hf_list(h, key, raw, size, 2) == 1)
+        size[1] = size[0];
+    check_size(h, key, size[0]);
+    check_size(h, key, size[1]);
 }
 
 int64_t plim_hf_patch(plim_hf *h, plim_str raw, int64_t other, const int64_t image[2])

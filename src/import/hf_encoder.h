@@ -26,6 +26,9 @@ uint32_t plim_hf_input(plim_hf *h, const char *name, plim_ints dim);
 uint32_t plim_hf_pixels(plim_hf *h, int64_t channels, const int64_t size[2]);
 /* 224 or [224, 224], the value of `key`, into two sizes; `other` where there is none. */
 void plim_hf_pair(plim_hf *h, const char *key, plim_str raw, int64_t other, int64_t size[2]);
+/* [2, 2, 6, 2], the value of `key`, into at most `room` sizes; how many: 0 where there is
+ * none. */
+uint32_t plim_hf_list(plim_hf *h, const char *key, plim_str raw, int64_t *out, uint32_t room);
 /* The side of square patches, of which a picture holds at least one. */
 int64_t plim_hf_patch(plim_hf *h, plim_str raw, int64_t other, const int64_t image[2]);
 

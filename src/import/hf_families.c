@@ -16,7 +16,8 @@
     X(vit)                                                                                    \
     X(t5)                                                                                     \
     X(bart)                                                                                   \
-    X(clip)
+    X(clip)                                                                                   \
+    X(swin)
 
 #define X(name) extern const plim_hf_group plim_hf_##name;
 GROUPS(X)
