@@ -54,8 +54,20 @@ uint32_t plim_onnx_stored_val(onnx *f, const onnx_tensor *t, plim_str name, bool
     return plim_onnx_add_val(f, &v);
 }
 
+static plim_status count_run(onnx *f, uint64_t n, uint64_t at)
+{
+    if (n > ONNX_MAX_NODES - f->n_run)
+        return plim_fail(f->err, PLIM_EUNSUPPORTED, at,
+                         "more than %d nodes when functions and loops are written out",
+                         ONNX_MAX_NODES);
+    f->n_run += (uint32_t)n;
+    return PLIM_OK;
+}
+
 plim_status plim_onnx_enter(onnx *f, onnx_env *env)
 {
+    if (env->up && count_run(f, env->graph->n_inits, 0))
+        return PLIM_EUNSUPPORTED;
     for (uint32_t i = 0; i < env->graph->n_inits; i++) {
         const onnx_tensor *t = &env->graph->inits[i];
         uint32_t val = plim_onnx_stored_val(f, t, t->name, false);
@@ -292,18 +304,6 @@ static plim_status run_op(onnx_call *c)
 
 /* ---- functions ------------------------------------------------------------------------ */
 
-static onnx_function *find_function(onnx *f, const onnx_node *n)
-{
-    for (uint32_t i = 0; i < f->m.n_functions; i++) {
-        onnx_function *fn = &f->m.functions[i];
-        if (plim_str_eq(fn->name, n->op) && plim_str_eq(fn->overload, n->overload) &&
-            (plim_str_eq(fn->domain, n->domain) ||
-             (plim_onnx_domain_is(fn->domain, "") && plim_onnx_domain_is(n->domain, ""))))
-            return fn;
-    }
-    return NULL;
-}
-
 static plim_status call_function(onnx_call *c, onnx_function *fn)
 {
     onnx *f = c->f;
@@ -364,12 +364,14 @@ static plim_status run_node(onnx *f, onnx_env *env, onnx_node *n)
         return plim_oom(f->err);
     for (uint32_t k = 0; k < n->n_out; k++)
         c.out[k] = PLIM_NONE;
-    if (++f->n_run > ONNX_MAX_NODES)
-        return plim_fail(f->err, PLIM_EUNSUPPORTED, n->at,
-                         "more than %d nodes when functions and loops are written out",
-                         ONNX_MAX_NODES);
-    plim_status st = find_inputs(&c);
-    onnx_function *fn = st ? NULL : find_function(f, n);
+    if (!n->n_out)
+        return plim_fail(f->err, PLIM_EFORMAT, n->at, "it has no output");
+    plim_status st = count_run(f, 1, n->at);
+    if (!st)
+        st = find_inputs(&c);
+    onnx_function *fn = NULL;
+    if (!st)
+        st = plim_onnx_function(&f->m, n, &fn);
     if (!fn)
         c.op = plim_onnx_op_find(f, n->domain, n->op);
     if (!st)
@@ -489,7 +491,7 @@ static plim_status add_unused(onnx *f, uint32_t n_stored)
     onnx_node none = {.name = PLIM_STR(""), .op = PLIM_STR("")};
     onnx_call c = {.f = f, .node = &none};
     for (uint32_t i = 0; i < n_stored && !c.st; i++)
-        if (f->vals[i].from && f->vals[i].id == PLIM_NONE && !f->vals[i].read)
+        if (f->vals[i].from && f->vals[i].id == PLIM_NONE && !f->vals[i].used)
             (void)plim_onnx_id(&c, i);
     return c.st;
 }

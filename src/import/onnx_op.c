@@ -83,6 +83,7 @@ const onnx_data *plim_onnx_data(onnx *f, uint32_t val)
         v->data = plim_onnx_read_data(f, v->from);
         v->read = true;
     }
+    v->used |= v->data != NULL;
     return v->data;
 }
 
@@ -182,8 +183,9 @@ bool plim_onnx_need(onnx_call *c, uint32_t n, uint32_t *id)
 bool plim_onnx_scalar(const onnx_call *c, uint32_t i, double *out)
 {
     const onnx_val *v = plim_onnx_in(c, i);
-    if (!v || v->kind != ONNX_TENSOR || v->id != PLIM_NONE ||
-        (v->from && plim_str_is(v->from->role, "PARAMETER")))
+    uint64_t n;
+    if (!v || v->kind != ONNX_TENSOR || v->id != PLIM_NONE || !plim_meta_numel(&v->meta, &n) ||
+        n != 1 || (v->from && plim_str_is(v->from->role, "PARAMETER")))
         return false;
     const onnx_data *d = plim_onnx_in_data(c, i);
     if (!d || d->n != 1)

@@ -134,6 +134,8 @@ void plim_onnx_loop(onnx_call *c)
         (plim_onnx_in(c, 1) && !truth(c, c->in[1], &go)))
         return;
     uint32_t width = g->n_outputs, n = 0, max = (uint32_t)PLIM_MAX(trips.p[0], 0);
+    if ((uint64_t)width * max > ONNX_MAX_NODES)
+        return;
     uint32_t *in = room(c, carried + 2), *out = room(c, (uint64_t)width * (max + 1));
     if (!in || !out)
         return;

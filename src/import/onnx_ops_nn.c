@@ -195,12 +195,14 @@ static uint32_t group_weight(onnx_call *c, const onnx_node *n, plim_str with, in
  * InstanceNormalization, Reshape, Mul, Add. */
 static bool as_group_norm(onnx_call *c)
 {
+    enum { MAX_APART = 64 };
     onnx *f = c->f;
     uint32_t at[3], val = c->in[0];
     const onnx_node *back = plim_onnx_only_user(c, c->node, "Reshape", &at[0]),
                     *mul = plim_onnx_only_user(c, back, "Mul", &at[1]),
                     *add = plim_onnx_only_user(c, mul, "Add", &at[2]);
-    if (!add || f->vals[val].viewed == PLIM_NONE || f->vals[val].meta.rank != 3)
+    if (!add || add - c->node > MAX_APART || f->vals[val].viewed == PLIM_NONE ||
+        f->vals[val].meta.rank != 3)
         return false;
     int64_t groups = f->vals[val].meta.dim[1];
     uint32_t x = f->vals[val].viewed;
@@ -527,7 +529,7 @@ static void rnn_run(onnx_call *c, const rnn *r, bool lstm)
     }
     for (uint32_t i = 1; i < 4; i++) /* known by their parts */
         if (plim_onnx_in(c, i))
-            plim_onnx_in(c, i)->read = true;
+            plim_onnx_in(c, i)->used = true;
     for (uint32_t i = 0; i < 1u + lstm; i++)
         state[i] = rnn_state(c, 5 + i, r);
     if (c->st || NN->st)

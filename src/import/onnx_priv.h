@@ -129,9 +129,12 @@ typedef struct onnx_model {
     onnx_opset *opsets;
     onnx_function *functions;
     uint32_t n_opsets, n_functions, cap_opsets, cap_functions;
+    plim_map function_of; /* by domain, name and overload */
 } onnx_model;
 
 plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_err *err);
+/* NULL: the node is none of a function.  PLIM_ENOMEM. */
+plim_status plim_onnx_function(onnx_model *m, const onnx_node *n, onnx_function **out);
 plim_status plim_onnx_parse_graph(onnx_model *m, onnx_wire w, onnx_graph *g);
 plim_status plim_onnx_parse_tensor(onnx_model *m, onnx_wire w, onnx_tensor *t);
 bool plim_onnx_domain_is(plim_str domain, const char *name); /* "" and "ai.onnx" are one */
@@ -160,7 +163,8 @@ typedef struct onnx_val {
     plim_str name;
     onnx_val_kind kind;
     bool constant;           /* a Constant node's, not an initializer */
-    bool read;               /* its numbers were asked for */
+    bool read;               /* its numbers were looked for */
+    bool used;               /* as numbers, or part by part: it is no tensor of its own */
     bool buffer;             /* what the op that uses it says: statistics, not a weight */
     bool flipped;            /* a matrix stored as its transpose, as a Linear has it */
     plim_meta meta;          /* of a tensor */

@@ -537,6 +537,30 @@ static plim_status read_port(onnx_model *m, onnx_wire *w, const onnx_field *f,
     return PLIM_OK;
 }
 
+static plim_str function_key(plim_arena *a, plim_str domain, plim_str name, plim_str overload)
+{
+    enum { MAX = 1024 };
+    if (plim_onnx_domain_is(domain, ""))
+        domain = PLIM_STR("");
+    return plim_arena_printf(
+        a, "%zu %zu %.*s%.*s%.*s", domain.n, name.n, (int)PLIM_MIN(domain.n, MAX), domain.p,
+        (int)PLIM_MIN(name.n, MAX), name.p, (int)PLIM_MIN(overload.n, MAX), overload.p);
+}
+
+plim_status plim_onnx_function(onnx_model *m, const onnx_node *n, onnx_function **out)
+{
+    uint32_t at;
+    *out = NULL;
+    if (!m->n_functions)
+        return PLIM_OK;
+    plim_str key = function_key(m->a, n->domain, n->op, n->overload);
+    if (!key.p)
+        return plim_oom(m->err);
+    if (plim_map_get(&m->function_of, key, &at))
+        *out = &m->functions[at];
+    return PLIM_OK;
+}
+
 static plim_status read_function(onnx_model *m, onnx_wire *w, const onnx_field *f)
 {
     plim_str none = PLIM_STR("");
@@ -562,11 +586,14 @@ static plim_status read_function(onnx_model *m, onnx_wire *w, const onnx_field *
         }
     }
     st = st ? st : s.bad ? s.bad : index_graph(m, b);
-    if (!st && !PUSH(m, m->functions, m->n_functions, m->cap_functions))
+    if (st)
+        return st;
+    plim_str key = function_key(m->a, fn.domain, fn.name, fn.overload);
+    if (!key.p || !PUSH(m, m->functions, m->n_functions, m->cap_functions) ||
+        !plim_map_put(m->a, &m->function_of, key, m->n_functions))
         return plim_oom(m->err);
-    if (!st)
-        m->functions[m->n_functions++] = fn;
-    return st;
+    m->functions[m->n_functions++] = fn;
+    return PLIM_OK;
 }
 
 plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_err *err)

@@ -456,6 +456,13 @@ static void test_hostile(void **state)
     refuse("a cycle", &m, PLIM_EFORMAT,
            "node 'a' (Add): nothing before it makes its input 'b'");
 
+    t.n = g.n = 0;
+    pb_str(&t, 3, "n");
+    pb_str(&t, 4, "Constant");
+    pb_msg(&g, 1, &t);
+    pb_model(&m, &g, 18, NULL);
+    refuse("a node for nothing", &m, PLIM_EFORMAT, "node 'n' (Constant): it has no output");
+
     g.n = 0;
     pb_info(&g, 11, "x", two, 2);
     pb_node(&g, "Relu", "x", NULL, "y", NULL);
