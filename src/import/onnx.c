@@ -36,7 +36,8 @@ static uint32_t no_val(onnx *f, onnx_val_kind kind)
                   .name = PLIM_STR(""),
                   .id = PLIM_NONE,
                   .turned = PLIM_NONE,
-                  .viewed = PLIM_NONE};
+                  .viewed = PLIM_NONE,
+                  .permuted = PLIM_NONE};
     return plim_onnx_add_val(f, &v);
 }
 
@@ -50,6 +51,7 @@ uint32_t plim_onnx_stored_val(onnx *f, const onnx_tensor *t, plim_str name, bool
                   .id = PLIM_NONE,
                   .turned = PLIM_NONE,
                   .viewed = PLIM_NONE,
+                  .permuted = PLIM_NONE,
                   .from = t};
     return plim_onnx_add_val(f, &v);
 }
@@ -207,13 +209,12 @@ static plim_status complete(onnx_call *c)
 {
     onnx *f = c->f;
     bool opaque = false, lost = false, some = false;
-    uint32_t use;
     for (uint32_t k = 0; k < c->node->n_out; k++)
         some |= c->out[k] != PLIM_NONE;
     for (uint32_t k = 0; k < c->node->n_out; k++) {
         if (!c->node->out[k].n || c->out[k] != PLIM_NONE)
             continue;
-        if (some && !plim_map_get(&c->env->graph->use_of, c->node->out[k], &use)) {
+        if (some && !plim_onnx_wanted(c, k)) {
             if ((c->out[k] = no_val(f, ONNX_ABSENT)) == PLIM_NONE) /* nobody asks for it */
                 return plim_oom(f->err);
             continue;
@@ -421,7 +422,8 @@ static plim_status add_inputs(onnx *f, onnx_env *env)
                         .name = in->name,
                         .id = PLIM_NONE,
                         .turned = PLIM_NONE,
-                        .viewed = PLIM_NONE};
+                        .viewed = PLIM_NONE,
+                        .permuted = PLIM_NONE};
         uint32_t at;
         if (plim_map_get(&env->vals, in->name, &at))
             continue;

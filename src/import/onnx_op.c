@@ -194,6 +194,13 @@ bool plim_onnx_scalar(const onnx_call *c, uint32_t i, double *out)
     return true;
 }
 
+bool plim_onnx_wanted(const onnx_call *c, uint32_t k)
+{
+    uint32_t use;
+    return k < c->node->n_out && c->node->out[k].n &&
+           plim_map_get(&c->env->graph->use_of, c->node->out[k], &use);
+}
+
 onnx_node *plim_onnx_only_user(const onnx_call *c, const onnx_node *by, const char *op,
                                uint32_t *at)
 {
@@ -221,7 +228,8 @@ uint32_t plim_onnx_graph_val(onnx_call *c, uint32_t id)
                   .meta = c->f->g->values[id].meta,
                   .id = id,
                   .turned = PLIM_NONE,
-                  .viewed = PLIM_NONE};
+                  .viewed = PLIM_NONE,
+                  .permuted = PLIM_NONE};
     uint32_t at = plim_onnx_add_val(c->f, &v);
     if (at == PLIM_NONE && !c->st)
         c->st = plim_oom(c->f->err);
@@ -253,6 +261,7 @@ void plim_onnx_out_data(onnx_call *c, uint32_t k, const plim_meta *m, const onnx
                   .id = PLIM_NONE,
                   .turned = PLIM_NONE,
                   .viewed = PLIM_NONE,
+                  .permuted = PLIM_NONE,
                   .data = d};
     if (k >= c->node->n_out || !c->node->out[k].n || !d)
         return;

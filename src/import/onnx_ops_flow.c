@@ -83,7 +83,8 @@ static uint32_t int_val(onnx_call *c, plim_dtype t, int64_t v)
                     .meta = plim_meta_make(t, 0, NULL),
                     .id = PLIM_NONE,
                     .turned = PLIM_NONE,
-                    .viewed = PLIM_NONE};
+                    .viewed = PLIM_NONE,
+                    .permuted = PLIM_NONE};
     onnx_data *d = plim_onnx_new_data(c, false, 1);
     if (d)
         d->i[0] = v;
@@ -101,6 +102,7 @@ static uint32_t list_val(onnx_call *c, const uint32_t *items, uint32_t n)
                   .id = PLIM_NONE,
                   .turned = PLIM_NONE,
                   .viewed = PLIM_NONE,
+                  .permuted = PLIM_NONE,
                   .items = items,
                   .n_items = n};
     uint32_t id = plim_onnx_add_val(c->f, &v);

@@ -264,9 +264,8 @@ void plim_onnx_layer_norm(onnx_call *c)
     plim_meta m = c->f->g->values[x].meta;
     for (int32_t i = (int32_t)(axis < 0 ? axis + m.rank : axis); i >= 0 && i < m.rank; i++)
         m.dim[i] = 1;
-    uint32_t use;
-    for (uint32_t k = 1; k < c->node->n_out && k < 3; k++) /* statistics */
-        if (plim_map_get(&c->env->graph->use_of, c->node->out[k], &use))
+    for (uint32_t k = 1; k < 3; k++) /* statistics */
+        if (plim_onnx_wanted(c, k))
             plim_onnx_out_opaque(c, k, &m);
 }
 
@@ -371,33 +370,199 @@ static uint32_t sdpa(onnx_call *c, uint32_t q, uint32_t k, uint32_t v, uint32_t 
                       mask == PLIM_NONE ? 5 : 6);
 }
 
-/* src: onnx/defs/nn/defs.cc Attention-23 */
+/* src: onnx/defs/nn/defs.cc Attention-23: queries, keys and values with or without a
+ * dimension of heads */
+typedef struct attn {
+    bool flat;
+    int64_t n, kv, batch, q_len, k_len, v_size;
+} attn;
+
+static bool heads_read(const onnx_call *c, attn *h)
+{
+    const plim_meta *q = plim_onnx_in_meta(c, 0), *k = plim_onnx_in_meta(c, 1),
+                    *v = plim_onnx_in_meta(c, 2);
+    if (!q || !k || !v || q->rank != v->rank || k->rank != v->rank ||
+        (q->rank != 3 && q->rank != 4))
+        return false;
+    h->flat = q->rank == 3;
+    h->n = h->flat ? plim_onnx_attr_int(c, "q_num_heads", 0) : q->dim[1];
+    h->kv = h->flat ? plim_onnx_attr_int(c, "kv_num_heads", h->n) : v->dim[1];
+    if (h->n < 1 || h->kv < 1 || h->n > INT32_MAX || h->kv > INT32_MAX)
+        return false;
+    h->batch = q->dim[0];
+    h->q_len = q->dim[q->rank - 2];
+    h->k_len = k->dim[k->rank - 2];
+    h->v_size = h->flat ? v->dim[2] / h->kv : v->dim[3];
+    return h->v_size <= INT32_MAX && h->k_len <= INT32_MAX;
+}
+
+/* With a cache of keys and values nothing of ours: sizes alone. */
+static void attention_sizes(onnx_call *c, const attn *h)
+{
+    int64_t all = h->k_len;
+    const plim_meta *q = plim_onnx_in_meta(c, 0);
+    plim_meta m = *q;
+    m.dim[m.rank - 1] = h->flat ? h->v_size * h->n : h->v_size;
+    plim_onnx_out_opaque(c, 0, &m);
+    for (uint32_t i = 0; i < 2; i++) {
+        const plim_meta *past = plim_onnx_in_meta(c, 4 + i);
+        if (!past || past->rank != 4 || past->dim[2] > INT32_MAX)
+            continue;
+        m = *past;
+        m.dim[2] += h->k_len;
+        all = m.dim[2];
+        plim_onnx_out_opaque(c, 1 + i, &m);
+    }
+    int64_t scores[] = {h->batch, h->n, h->q_len, all};
+    m = plim_meta_make(q->dtype, 4, scores);
+    plim_onnx_out_opaque(c, 3, &m);
+}
+
 void plim_onnx_attention(onnx_call *c)
 {
-    const plim_meta *q = plim_onnx_in_meta(c, 0), *v = plim_onnx_in_meta(c, 2);
-    int64_t heads = plim_onnx_attr_int(c, "q_num_heads", 0),
-            kv = plim_onnx_attr_int(c, "kv_num_heads", heads);
+    attn h;
     uint32_t x[3], mask;
-    if (!q || !v || q->rank != v->rank || (q->rank != 3 && q->rank != 4))
+    if (!heads_read(c, &h))
         return;
-    bool flat = q->rank == 3;
-    plim_meta m = *q;
-    if (flat && heads > 0 && kv > 0)
-        m.dim[2] = v->dim[2] / kv * heads;
-    else if (!flat)
-        m.dim[3] = v->dim[3];
-    if (plim_onnx_in(c, 4) || c->node->n_out > 1 ||
-        plim_onnx_attr_float(c, "softcap", 0) > 0) { /* with a cache: nothing of ours */
-        plim_onnx_out_opaque(c, 0, &m);
+    const plim_meta *m = plim_onnx_in_meta(c, 3);
+    bool padded = m && m->rank && m->dim[m->rank - 1] != h.k_len;
+    if (plim_onnx_in(c, 4) || padded || plim_onnx_wanted(c, 1) || plim_onnx_wanted(c, 2) ||
+        plim_onnx_wanted(c, 3) || plim_onnx_attr_float(c, "softcap", 0) > 0) {
+        attention_sizes(c, &h);
         return;
     }
     if (!plim_onnx_need(c, 3, x))
         return;
     mask = plim_onnx_in_id(c, 3);
-    for (uint32_t i = 0; i < 3 && flat; i++)
-        x[i] = to_heads(c, x[i], i ? kv : heads);
+    for (uint32_t i = 0; i < 3 && h.flat; i++)
+        x[i] = to_heads(c, x[i], i ? h.kv : h.n);
     uint32_t r = sdpa(c, x[0], x[1], x[2], mask, plim_onnx_attr_int(c, "is_causal", 0) != 0);
-    plim_onnx_out(c, 0, flat ? from_heads(c, r) : r);
+    plim_onnx_out(c, 0, h.flat ? from_heads(c, r) : r);
+}
+
+/* ---- attention that the exporter wrote out ---------------------------------------------- */
+
+/* Below operator set 23 both of torch's exporters write F.scaled_dot_product_attention as
+ *
+ *     MatMul(Softmax(MatMul(Mul(q, r), Mul(k transposed, r)) [+ mask]), v)
+ *
+ * with r the root of the scale, which nobody does by hand.
+ * src: torch/onnx/symbolic_opset14.py, onnxscript/function_libs/torch_lib/ops/nn.py */
+typedef struct written_out {
+    uint32_t k, v, mask; /* vals */
+    bool turned;         /* k is still the transpose */
+} written_out;
+
+static bool known_tensor(const onnx_call *c, plim_str name, int32_t rank, uint32_t *val)
+{
+    return plim_onnx_find(c->env, name, val) && *val != PLIM_NONE &&
+           c->f->vals[*val].kind == ONNX_TENSOR && c->f->vals[*val].meta.rank == rank;
+}
+
+/* Keys before they were transposed: what the matrix was made of by views, if that is a
+ * tensor of this size. */
+static uint32_t keys_behind(const onnx_call *c, uint32_t val)
+{
+    plim_meta want = c->f->vals[val].meta;
+    int64_t last = want.dim[3];
+    want.dim[3] = want.dim[2];
+    want.dim[2] = last;
+    for (int i = 0; i < 4 && val != PLIM_NONE; i++) {
+        const onnx_val *v = &c->f->vals[val];
+        if (plim_same_size(&v->meta, &want))
+            return val;
+        val = v->permuted != PLIM_NONE ? v->permuted : v->viewed;
+    }
+    return PLIM_NONE;
+}
+
+/* The scaled keys, by a node after this one. */
+static bool find_keys(onnx_call *c, plim_str product, uint32_t upto, uint32_t *at,
+                      written_out *w)
+{
+    const onnx_graph *g = c->env->graph;
+    uint32_t i = (uint32_t)(c->node - g->nodes), val;
+    while (++i < upto && !(g->nodes[i].n_out && plim_str_eq(g->nodes[i].out[0], product)))
+        ;
+    const onnx_node *mul = &g->nodes[i];
+    *at = i;
+    if (i == upto || !plim_str_is(mul->op, "Mul") || mul->n_in != 2 || mul->n_out != 1 ||
+        !known_tensor(c, mul->in[0], 4, &val))
+        return false;
+    w->k = keys_behind(c, val);
+    w->turned = w->k == PLIM_NONE && c->f->vals[val].permuted != PLIM_NONE;
+    w->k = w->turned ? val : w->k;
+    return w->k != PLIM_NONE;
+}
+
+static bool find_attention(onnx_call *c, written_out *w, uint32_t *at, uint32_t *n)
+{
+    enum { MAX_APART = 64 };
+    const plim_meta *q = plim_onnx_in_meta(c, 0);
+    double scale;
+    *n = 1; /* at[0] is that of the keys */
+    const onnx_node *scores = plim_onnx_only_user(c, c->node, "MatMul", &at[(*n)++]),
+                    *sum = plim_onnx_only_user(c, scores, "Add", &at[*n]);
+    *n += sum != NULL;
+    const onnx_node *soft = plim_onnx_only_user(c, sum ? sum : scores, "Softmax", &at[(*n)++]),
+                    *last = plim_onnx_only_user(c, soft, "MatMul", &at[(*n)++]);
+    w->mask = PLIM_NONE;
+    if (!last || last - c->node > MAX_APART || !q || q->rank != 4 ||
+        !plim_onnx_scalar(c, 1, &scale) || !plim_str_eq(scores->in[0], c->node->out[0]) ||
+        !plim_str_eq(last->in[0], soft->out[0]) || !known_tensor(c, last->in[1], 4, &w->v) ||
+        !find_keys(c, scores->in[1], at[1], &at[0], w))
+        return false;
+    plim_str mask = sum ? sum->in[plim_str_eq(sum->in[0], scores->out[0])] : PLIM_STR("");
+    if (!sum)
+        return true;
+    return plim_onnx_find(c->env, mask, &w->mask) && w->mask != PLIM_NONE &&
+           c->f->vals[w->mask].kind == ONNX_TENSOR;
+}
+
+static const plim_node *maker(const onnx_call *c, uint32_t id)
+{
+    uint32_t node = c->f->g->values[id].node;
+    return node == PLIM_NONE ? NULL : &c->f->g->nodes[node];
+}
+
+/* is_causal, written out: where(eq(tril(ones), ..)). */
+static bool is_causal_mask(const onnx_call *c, uint32_t id)
+{
+    static const char *const made[] = {"where", "eq", "tril"};
+    for (size_t i = 0; i < PLIM_COUNT(made); i++) {
+        const plim_node *n = maker(c, id);
+        if (!n || !n->op || strcmp(n->op->name, made[i]) != 0 ||
+            n->args[0].kind != PLIM_ARG_VALUE)
+            return false;
+        id = n->args[0].id;
+    }
+    return true;
+}
+
+static bool as_attention(onnx_call *c)
+{
+    written_out w;
+    uint32_t at[PLIM_COUNT(c->fused)], n, mask = PLIM_NONE, q, k, v;
+    if (c->node->n_in != 2 || !find_attention(c, &w, at, &n))
+        return false;
+    q = plim_onnx_in_id(c, 0);
+    k = plim_onnx_id(c, w.k);
+    v = plim_onnx_id(c, w.v);
+    mask = w.mask == PLIM_NONE ? PLIM_NONE : plim_onnx_id(c, w.mask);
+    if (q == PLIM_NONE || k == PLIM_NONE || v == PLIM_NONE || c->st)
+        return false;
+    bool causal = mask != PLIM_NONE && is_causal_mask(c, mask);
+    k = w.turned ? plim_nn_transpose(NN, k, 2, 3) : k;
+    memcpy(c->fused, at, n * sizeof *at);
+    c->n_fused = n;
+    plim_onnx_out(c, 0, sdpa(c, q, k, v, causal ? PLIM_NONE : mask, causal));
+    return true;
+}
+
+void plim_onnx_mul(onnx_call *c)
+{
+    if (!as_attention(c))
+        plim_onnx_binary(c);
 }
 
 /* com.microsoft: the projection to queries, keys and values is part of it */
@@ -444,6 +609,15 @@ void plim_onnx_grouped_attention(onnx_call *c)
     if (!plim_onnx_in(c, 1)) /* packed: queries, keys and values in one */
         m.dim[2] = q->dim[2] / (heads + 2 * kv) * heads;
     plim_onnx_out_opaque(c, 0, &m);
+    plim_ints all;
+    for (uint32_t i = 0; i < 2; i++) {
+        const plim_meta *past = plim_onnx_in_meta(c, 3 + i);
+        if (!past || past->rank != 4 || !plim_onnx_in_ints(c, 6, &all) || all.n != 1)
+            continue;
+        m = *past; /* a buffer for all that is to come, or as long as it is now */
+        m.dim[2] = PLIM_MAX(m.dim[2], all.p[0]);
+        plim_onnx_out_opaque(c, 1 + i, &m);
+    }
 }
 
 /* ---- recurrent nets -------------------------------------------------------------------- */

@@ -28,7 +28,10 @@ void plim_onnx_transpose(onnx_call *c)
     if (!plim_onnx_need(c, 1, &id))
         return;
     plim_onnx_out(c, 0, plim_nn_permute(NN, id, dims));
-    if (turned && c->out[0] != PLIM_NONE)
+    if (c->out[0] == PLIM_NONE)
+        return;
+    c->f->vals[c->out[0]].permuted = c->in[0];
+    if (turned)
         c->f->vals[c->out[0]].turned = c->in[0];
 }
 

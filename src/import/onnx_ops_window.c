@@ -192,17 +192,9 @@ void plim_onnx_fused_conv(onnx_call *c)
 
 /* ---- pooling ---------------------------------------------------------------------------- */
 
-static const char *const max_pools[] = {"aten.max_pool1d.default", "aten.max_pool2d.default",
-                                        "aten.max_pool3d.default"};
-static const char *const avg_pools[] = {"aten.avg_pool1d.default", "aten.avg_pool2d.default",
-                                        "aten.avg_pool3d.default"};
-
-static bool wanted(const onnx_call *c, uint32_t k)
-{
-    uint32_t use;
-    return k < c->node->n_out && c->node->out[k].n &&
-           plim_map_get(&c->env->graph->use_of, c->node->out[k], &use);
-}
+static const char *const pools[2][MAX_SPATIAL] = {
+    {"aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default"},
+    {"aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default"}};
 
 static uint32_t run_pool(onnx_call *c, uint32_t x, const window *win, bool max, bool ceil_mode)
 {
@@ -218,7 +210,7 @@ static uint32_t run_pool(onnx_call *c, uint32_t x, const window *win, bool max, 
     if (!max)
         a[5] = (plim_named_arg)ARG_I("count_include_pad",
                                      plim_onnx_attr_int(c, "count_include_pad", 0));
-    return plim_nn_op(NN, (max ? max_pools : avg_pools)[w.n - 1], a, 6);
+    return plim_nn_op(NN, pools[max][w.n - 1], a, 6);
 }
 
 /* Where PyTorch counts windows otherwise, or cannot do it at all, the size is ONNX's. */
@@ -235,7 +227,7 @@ void plim_onnx_pool(onnx_call *c)
     window_dims(&w, x, ceil_mode, &m);
     for (int32_t i = 0; i < w.n; i++)
         fits = fits && w.before[i] <= w.k[i] / 2 && (max || w.dilation[i] == 1);
-    if ((!max && !average) || !fits || (w.lopsided && ceil_mode) || wanted(c, 1)) {
+    if ((!max && !average) || !fits || (w.lopsided && ceil_mode) || plim_onnx_wanted(c, 1)) {
         plim_onnx_out_opaque(c, 0, &m);
         m.dtype = PLIM_I64;
         plim_onnx_out_opaque(c, 1, &m);

@@ -171,6 +171,7 @@ typedef struct onnx_val {
     uint32_t id;             /* in the graph, or PLIM_NONE so far */
     uint32_t turned;         /* the matrix that this is the transpose of, or PLIM_NONE */
     uint32_t viewed;         /* what this has the elements of, in other dims, likewise */
+    uint32_t permuted;       /* what this has the dims of, in another order, likewise */
     const onnx_tensor *from; /* stored in the file */
     const onnx_data *data;   /* its numbers, where they are known */
     const uint32_t *items;   /* of a list */
@@ -236,7 +237,7 @@ typedef struct onnx_call {
     uint32_t *out;     /* likewise, set by the op */
     plim_meta *opaque; /* sizes of results that come from no rule */
     bool *is_opaque;
-    uint32_t fused[4], n_fused; /* later nodes that are done with this one */
+    uint32_t fused[6], n_fused; /* later nodes that are done with this one */
     plim_status st;
 } onnx_call;
 
@@ -272,6 +273,7 @@ const onnx_data *plim_onnx_data(onnx *f, uint32_t val);
 bool plim_onnx_need(onnx_call *c, uint32_t n, uint32_t *id);
 /* A single number that PyTorch would have in Python, not a tensor. */
 bool plim_onnx_scalar(const onnx_call *c, uint32_t i, double *out);
+bool plim_onnx_wanted(const onnx_call *c, uint32_t k); /* does a node use result k? */
 /* The node that alone uses the result of `n`, if it is an `op` that can be done with c's. */
 onnx_node *plim_onnx_only_user(const onnx_call *c, const onnx_node *n, const char *op,
                                uint32_t *at);

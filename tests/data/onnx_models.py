@@ -96,7 +96,7 @@ class Vit(nn.Module):
         self.patch = nn.Conv2d(3, 192, 8, 8)
         self.token = nn.Parameter(torch.zeros(1, 1, 192))
         self.position = nn.Parameter(torch.zeros(1, 65, 192))
-        self.layers = nn.ModuleList(Layer(192, 3, False, True, 0.0) for _ in range(2))
+        self.layers = nn.ModuleList(Layer(192, 3, True, True, 0.0) for _ in range(2))
         self.norm = nn.LayerNorm(192)
         self.head = nn.Linear(192, 100)
 

@@ -17,7 +17,9 @@ sys.path.insert(0, str(HERE.parent.parent.parent / "tools" / "differential"))
 import models  # noqa: E402
 
 for name, (model, config, settings) in models.HF.items():
-    kept = {} if name in ("clip", "vit_hf", "swin") else {"use_cache": False}
+    if name.endswith(models.EAGER):
+        continue  # from the same configuration
+    kept = {} if name in ("clip", *models.PICTURES) else {"use_cache": False}
     config = getattr(transformers, config)(**{**kept, **settings})
     config.architectures = [model]
     (HERE / f"{name}.json").write_text(config.to_json_string())
