@@ -273,26 +273,36 @@ static plim_status rule_failed(onnx_call *c, const plim_err *why)
     return plim_fail(c->f->err, why->code, c->node->at, "%s", why->msg);
 }
 
-static plim_status lower(onnx_call *c)
+/* One try; false: the graph is as it was, and *why may say why. */
+static bool lowered(onnx_call *c, plim_err *why)
 {
     onnx *f = c->f;
-    plim_err why = PLIM_ERR_INIT;
-    plim_status st = plim_onnx_scope(f, c->node, &f->nn.scope);
     place from = {f->g->n_nodes, f->g->n_values, f->n_fresh};
-    if (st)
-        return st;
-    f->nn.err = &why;
+    *why = (plim_err)PLIM_ERR_INIT;
+    f->nn.err = why;
     if (c->op)
         c->op->lower(c);
-    if (f->nn.st) {
-        undo(f, from);
-        forget_results(c);
-        st = rule_failed(c, &why);
-    } else if (!c->st && disagrees(c)) {
-        undo(f, from);
-        forget_results(c);
-    }
     f->nn.err = f->err;
+    if (!f->nn.st && (c->st || !disagrees(c)))
+        return true;
+    undo(f, from);
+    c->plain |= c->n_fused > 0;
+    forget_results(c);
+    return false;
+}
+
+/* Together with others that follow, by itself, or without a rule. */
+static plim_status lower(onnx_call *c)
+{
+    plim_err why;
+    plim_status st = plim_onnx_scope(c->f, c->node, &c->f->nn.scope);
+    if (st)
+        return st;
+    bool ok = lowered(c, &why);
+    if (!ok && c->plain)
+        ok = lowered(c, &why);
+    if (!ok && why.code)
+        st = rule_failed(c, &why);
     return st ? st : c->st ? c->st : complete(c);
 }
 

@@ -206,8 +206,9 @@ onnx_node *plim_onnx_only_user(const onnx_call *c, const onnx_node *by, const ch
 {
     const onnx_graph *g = c->env->graph;
     uint32_t use;
-    if (!by || g->nested || !by->n_out || !plim_map_get(&g->use_of, by->out[0], &use) ||
-        g->uses[use].n != 1 || g->uses[use].node == PLIM_NONE)
+    if (!by || c->plain || g->nested || !by->n_out ||
+        !plim_map_get(&g->use_of, by->out[0], &use) || g->uses[use].n != 1 ||
+        g->uses[use].node == PLIM_NONE)
         return NULL;
     *at = g->uses[use].node;
     onnx_node *n = &g->nodes[*at];

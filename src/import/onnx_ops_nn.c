@@ -495,6 +495,13 @@ static bool find_keys(onnx_call *c, plim_str product, uint32_t upto, uint32_t *a
     return w->k != PLIM_NONE;
 }
 
+/* Batch and heads are those of the queries. */
+static bool same_heads(const onnx_call *c, const plim_meta *q, uint32_t val)
+{
+    const plim_meta *m = &c->f->vals[val].meta;
+    return m->dim[0] == q->dim[0] && m->dim[1] == q->dim[1];
+}
+
 static bool find_attention(onnx_call *c, written_out *w, uint32_t *at, uint32_t *n)
 {
     enum { MAX_APART = 64 };
@@ -510,7 +517,8 @@ static bool find_attention(onnx_call *c, written_out *w, uint32_t *at, uint32_t 
     if (!last || last - c->node > MAX_APART || !q || q->rank != 4 ||
         !plim_onnx_scalar(c, 1, &scale) || !plim_str_eq(scores->in[0], c->node->out[0]) ||
         !plim_str_eq(last->in[0], soft->out[0]) || !known_tensor(c, last->in[1], 4, &w->v) ||
-        !find_keys(c, scores->in[1], at[1], &at[0], w))
+        !find_keys(c, scores->in[1], at[1], &at[0], w) || !same_heads(c, q, w->k) ||
+        !same_heads(c, q, w->v))
         return false;
     plim_str mask = sum ? sum->in[plim_str_eq(sum->in[0], scores->out[0])] : PLIM_STR("");
     if (!sum)

@@ -238,6 +238,7 @@ typedef struct onnx_call {
     plim_meta *opaque; /* sizes of results that come from no rule */
     bool *is_opaque;
     uint32_t fused[6], n_fused; /* later nodes that are done with this one */
+    bool plain;                 /* none shall be */
     plim_status st;
 } onnx_call;
 

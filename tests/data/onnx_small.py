@@ -107,6 +107,13 @@ save("attention23", [node("Attention", "q k v", "y", q_num_heads=6, kv_num_heads
                           is_causal=1), node("RMSNormalization", "y g", "z")],
      [value("q", ["batch", 10, 48]), value("k", ["batch", 12, 16]), value("v", ["batch", 12, 16])],
      [value("z", ["batch", 10, 48])], [f("g", 48)], opset=23, ir=11)
+for name, heads in (("attention_written", 4), ("attention_shared", 1)):
+    save(name, [node("Transpose", "k", "kt", perm=[0, 1, 3, 2]), node("Mul", "q r", "qs"),
+                node("Mul", "kt r", "ks"), node("MatMul", "qs ks", "s"), node("Add", "s m", "sm"),
+                node("Softmax", "sm", "p", axis=-1), node("MatMul", "p v", "y")],
+         [value("q", ["batch", 4, 6, 8]), value("k", ["batch", 4, 7, 8]),
+          value("v", ["batch", heads, 7, 8]), value("m", [6, 7])],
+         [value("y", ["batch", 4, 6, 8])], [one("r", 0.5, np.float32)])
 save("group_norm", [node("Reshape", "x three", "a"), node("InstanceNormalization", "a ones zeros", "b"),
                     node("Shape", "x", "s"), node("Reshape", "b s", "c"),
                     node("Unsqueeze", "w axes", "w1"), node("Mul", "c w1", "d"),

@@ -57,6 +57,10 @@ static const struct {
      "view transpose view transpose view transpose scaled_dot_product_attention transpose "
      "reshape rms_norm",
      48, 0, 0},
+    {"small_attention_written", "[5, 4, 6, 8]", "permute scaled_dot_product_attention", 0, 0,
+     0},
+    {"small_attention_shared", "[5, 4, 6, 8]", "permute mul mul matmul add softmax matmul", 0,
+     0, 0},
     {"small_group_norm", "[5, 8, 5, 5]", "reshape group_norm reshape reshape", 16 + 8, 0, 0},
     {"small_norm_train", "[5, 4, 3, 3]", "batch_norm dropout", 8, 8, 0},
     {"small_qdq", "[5, 4, 6, 6]", "to.dtype to.dtype to.dtype conv2d", 0, 108, 0},
