@@ -130,6 +130,39 @@ void plim_onnx_binary(onnx_call *c)
     plim_onnx_out(c, 0, r);
 }
 
+/* Is one of a node's two operands this name? */
+static bool takes(const onnx_node *n, plim_str name)
+{
+    return n->n_in == 2 && (plim_str_eq(n->in[0], name) || plim_str_eq(n->in[1], name));
+}
+
+/* x (1 + erf(x / sqrt 2)) / 2, which exporters write below operator set 20, the half last
+ * or x last. */
+static bool as_gelu(onnx_call *c)
+{
+    uint32_t at[4], x;
+    double root;
+    const onnx_node *erf = plim_onnx_only_user(c, c->node, "Erf", &at[0]),
+                    *add = plim_onnx_only_user(c, erf, "Add", &at[1]),
+                    *mul = plim_onnx_only_user(c, add, "Mul", &at[2]),
+                    *half = plim_onnx_only_user(c, mul, "Mul", &at[3]);
+    if (!half || mul->n_in != 2 || half->n_in != 2 ||
+        !(takes(mul, c->node->in[0]) || takes(half, c->node->in[0])) ||
+        !plim_onnx_scalar(c, 1, &root) || root < 1.414 || root > 1.415 ||
+        !plim_onnx_need(c, 1, &x))
+        return false;
+    memcpy(c->fused, at, sizeof at);
+    c->n_fused = PLIM_COUNT(at);
+    plim_onnx_out(c, 0, plim_nn_unary(NN, "aten.gelu.default", x));
+    return true;
+}
+
+void plim_onnx_div(onnx_call *c)
+{
+    if (!as_gelu(c))
+        plim_onnx_binary(c);
+}
+
 void plim_onnx_many(onnx_call *c)
 {
     uint32_t r = plim_onnx_in_id(c, 0), x;

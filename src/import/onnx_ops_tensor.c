@@ -309,10 +309,11 @@ void plim_onnx_one_hot(onnx_call *c)
         !plim_onnx_axis(plim_onnx_attr_int(c, "axis", -1), x->rank + 1, &axis))
         return;
     plim_meta m = {.dtype = values->dtype};
+    double classes = depth->is_float ? depth->f[0] : (double)depth->i[0];
+    if (!(classes >= 0 && classes < 1e15))
+        return;
     for (int32_t i = 0; i <= x->rank; i++)
-        m.dim[m.rank++] = i == axis  ? (depth->is_float ? (int64_t)depth->f[0] : depth->i[0])
-                          : i < axis ? x->dim[i]
-                                     : x->dim[i - 1];
+        m.dim[m.rank++] = i == axis ? (int64_t)classes : i < axis ? x->dim[i] : x->dim[i - 1];
     plim_onnx_out_opaque(c, 0, &m);
 }
 

@@ -97,6 +97,13 @@ save("linear", [node("MatMul", "x w", "a"), node("Add", "a b", "c"), node("Sigmo
                 node("Mul", "c s", "d"), node("Gemm", "d v", "y", transB=1)],
      [value("x", ["batch", 8])], [value("y", ["batch", 5])],
      [f("w", 8, 16), f("b", 16), f("v", 5, 16)])
+save("gelu", [node("Div", "x root", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"),
+              node("Mul", "x c", "d"), node("Mul", "d half", "y")],
+     [value("x", ["batch", 8])], [value("y", ["batch", 8])],
+     [one(n, v, np.float32) for n, v in (("root", 2 ** 0.5), ("one", 1), ("half", 0.5))])
+save("shared", [node("Identity", "w", "w2"), node("MatMul", "x w", "a"),
+                node("MatMul", "a w2", "b"), node("Transpose", "w", "t"), node("MatMul", "b t", "y")],
+     [value("x", ["batch", 8])], [value("y", ["batch", 8])], [f("w", 8, 8)])
 save("lstm", [node("LSTM", "x w r b", "y h c", hidden_size=6, direction="bidirectional")],
      [value("x", [7, "batch", 4])],
      [value("y", [7, 2, "batch", 6]), value("h", [2, "batch", 6]), value("c", [2, "batch", 6])],

@@ -50,6 +50,8 @@ static const struct {
     {"small_conv_transpose", "[1, 6, 10, 10]", "conv_transpose2d", 4 * 6 * 9, 0, 0},
     {"small_resize", "[1, 2, 5, 7]", "upsample_bilinear2d upsample_nearest2d", 0, 0, 0},
     {"small_linear", "[5, 5]", "linear silu linear", 8 * 16 + 16 + 5 * 16, 0, 0},
+    {"small_gelu", "[5, 8]", "gelu", 0, 0, 0},
+    {"small_shared", "[5, 8]", "linear linear t permute t linear", 64, 0, 0},
     {"small_lstm", "[7, 2, 5, 6]", "zeros zeros lstm.input view transpose",
      2 * (24 * 4 + 24 * 6 + 48), 0, 0},
     {"small_gru", "[7, 1, 3, 6]", "zeros gru.input view transpose", 18 * 4 + 18 * 6, 0, 0},
