@@ -108,6 +108,9 @@ if(TARGET plimsoll)
     add_test(NAME golden.cuda
              COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>
                      ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/cuda/compare.py nets)
+    add_test(NAME golden.blocks
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/blocks/check.py
+                     $<TARGET_FILE:plimsoll>)
     # Recorded dry runs of whole models, and what is predicted for them.
     add_test(NAME golden.differential
              COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>
