@@ -71,9 +71,9 @@ typedef struct plim_node {
 /* One call of one module.  The chain of parents is the call stack; calling a
  * shared module twice makes two scopes of the same path. */
 typedef struct plim_scope {
-    uint32_t parent; /* PLIM_NONE for scope 0 */
-    plim_str path;   /* "layer1.0.conv1"; "" for the model */
-    plim_str type;   /* "Conv2d" */
+    uint32_t parent;      /* PLIM_NONE for scope 0 */
+    plim_str path;        /* "layer1.0.conv1"; "" for the model */
+    plim_str type;        /* "Conv2d" */
     const uint32_t *args; /* value ids of the tensors it was called with, where known */
     uint32_t n_args;
 } plim_scope;
