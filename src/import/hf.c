@@ -506,7 +506,7 @@ static plim_status hf_list(plim_inventory *v, const plim_source *s, plim_err *er
     if (!st && hd.quantization.n && v->n_items)
         st = plim_inventory_note(v, err,
                                  "parameters are as the model has them before quantization");
-    return st;
+    return st ? st : plim_hf_weights(v, s, err);
 }
 
 /* ---- descriptor -------------------------------------------------------------------------------- */

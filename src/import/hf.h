@@ -6,6 +6,7 @@
  *
  *     hf.c           the file: keys, sizes, the importer
  *     hf_parts.c     what many models share: norms, rotary tables, masks, attention, loss
+ *     hf_weights.c   the weights beside it
  *     hf_families.c  the only list of model types
  *     hf_NAME.c      a group of model types, ending in its descriptor
  *
@@ -143,5 +144,11 @@ void plim_hf_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim);
 
 /* PLIM_EUNSUPPORTED if the file sets a key that is not built. */
 void plim_hf_refuse(plim_hf *h, bool set, const char *key);
+
+/* ---- hf_weights.c ----------------------------------------------------------------- */
+
+/* Weights in the same folder, under a usual name: notes where they and the items
+ * listed do not agree; if nothing is listed, they are. */
+plim_status plim_hf_weights(plim_inventory *v, const plim_source *s, plim_err *err);
 
 #endif

@@ -545,6 +545,56 @@ static void test_list(void **state)
     plim_arena_free(&a);
 }
 
+/* tests/data/hf_folders.py made these */
+static void list_folder(plim_arena *a, plim_inventory *v, const char *name)
+{
+    char path[256];
+    plim_err err = PLIM_ERR_INIT;
+    plim_source s = {.path = path};
+    snprintf(path, sizeof path, PLIM_SOURCE_DIR "/tests/data/%s/config.json", name);
+    *v = (plim_inventory){.arena = a};
+    if (plim_file_map(&s.bytes, path, &err) || plim_importer_hf.list(v, &s, &err))
+        fail_msg("%s", err.msg);
+    plim_file_unmap(&s.bytes);
+}
+
+static void test_weights(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_inventory v;
+    list_folder(&a, &v, "llama-tiny"); /* all there, in the type that the file says */
+    assert_int_equal(v.n_notes, 0);
+    assert_int_equal(v.n_items, 14);
+
+    list_folder(&a, &v, "llama-other");
+    assert_int_equal(v.n_items, 14);
+    assert_int_equal(v.n_notes, 4);
+    CHECK_STR("missing", v.notes[0].p,
+              "parameters of the class that are not in 'model.safetensors': 1, the first is "
+              "'model.norm.weight'");
+    CHECK_STR("more", v.notes[1].p,
+              "tensors that the class does not have, in 'model.safetensors': 1, the first is "
+              "'model.extra'");
+    CHECK_STR("shape", v.notes[2].p,
+              "parameters of another shape in 'model.safetensors': 1, the first is "
+              "'model.embed_tokens.weight'");
+    CHECK_STR("type", v.notes[3].p,
+              "parameters of another type in 'model.safetensors': 1, the first is "
+              "'model.layers.0.self_attn.q_proj.weight'");
+
+    list_folder(&a, &v, "unknown-tiny");
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < v.n_items; i++)
+        elements += v.items[i].elements;
+    assert_int_equal(elements, LLAMA_PARAMETERS);
+    assert_int_equal(v.n_notes, 3);
+    CHECK_STR("what is not known", v.notes[2].p,
+              "what is listed is what 'model.safetensors' holds: the weights are known to the "
+              "byte, what runs over them is not");
+    plim_arena_free(&a);
+}
+
 /* ---- broken files, no memory ---------------------------------------------------------------------------- */
 
 static void try_bytes(const char *text, size_t n)
@@ -625,7 +675,8 @@ int main(void)
         cmocka_unit_test(test_parameters), cmocka_unit_test(test_totals),
         cmocka_unit_test(test_accepted),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_sizes),      cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_list),       cmocka_unit_test(test_survives),
-        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_registry)};
+        cmocka_unit_test(test_list),       cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_survives),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_registry)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }
