@@ -708,6 +708,7 @@ static void run_unknown(plim_machine *m, const plim_graph *g, const plim_node *n
                 in[n_in++] = value[ids[j]];
     }
     plim_t out[4];
+    bool wanted = false;
     uint32_t n_out = PLIM_MIN(n->n_outs, PLIM_COUNT(out));
     for (uint32_t i = 0; i < n->n_outs; i++) {
         plim_t t =
@@ -716,8 +717,10 @@ static void run_unknown(plim_machine *m, const plim_graph *g, const plim_node *n
         value[n->outs[i]] = t;
         if (i < n_out)
             out[i] = t;
+        wanted |= i < n_out && plim_is_float(g->values[n->outs[i]].meta.dtype);
     }
-    plim_gnode *node = plim_m_node(m, &unknown_fn, n_in, in);
+    /* nobody would ever let go of what a node has saved that leads to no gradient */
+    plim_gnode *node = wanted ? plim_m_node(m, &unknown_fn, n_in, in) : NULL;
     for (uint32_t i = 0; node && i < n_in && i < 6; i++)
         plim_m_save(m, node, i, in[i]);
     for (uint32_t i = 0; node && i < n_out; i++) {

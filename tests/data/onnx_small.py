@@ -181,6 +181,12 @@ open(f"{out}/small_lost.onnx", "wb").write(m.SerializeToString())
 m.graph.output[0].CopyFrom(value("y", [2, 7]))
 m.graph.value_info.append(value("a", [2, 7]))
 open(f"{out}/small_unknown.onnx", "wb").write(m.SerializeToString())
+save("beside", [node("Gemm", "x w", "h"), node("Mystery", "h", "a", domain="own"),
+                node("Relu", "a", "b"), node("Relu", "h", "y")],
+     [value("x", ["batch", 8])], [value("y", ["batch", 8]), value("b", None)], [f("w", 8, 8)])
+m = onnx.load(f"{out}/small_beside.onnx")
+m.opset_import.append(h.make_opsetid("own", 1))
+open(f"{out}/small_beside.onnx", "wb").write(m.SerializeToString())
 # weights beside the file; one of them says that it is elsewhere
 w = onnx.TensorProto(name="w", data_type=F, dims=[1000, 8])
 w.data_location = T.EXTERNAL

@@ -229,6 +229,25 @@ static void test_folded(void **state)
     plim_estimate_free(e);
 }
 
+/* A part of which nothing is known is left out, and said so; what goes into it does not
+ * stay for good. */
+static void test_beside(void **state)
+{
+    (void)state;
+    plim_estimate *e;
+    uint64_t end[2] = {0, 0};
+    (void)peak_of("small_beside", "onnx", false, &e);
+    CHECK_STR("a note", e->model.note,
+              "The size of what node 'a' (Mystery) gives is not known, nor of what is made of "
+              "it: the figures are without it.");
+    CHECK("both are named", e->model.unknown_ops == 2);
+    for (uint32_t i = 0; i < e->n_phases; i++)
+        if (e->phases[i].phase == PLIM_PHASE_OPTIMIZER && e->phases[i].step >= 0)
+            end[e->phases[i].step] = e->phases[i].requested;
+    CHECK("each step ends as the one before", end[0] == end[1] && end[0]);
+    plim_estimate_free(e);
+}
+
 /* ======================================================================== */
 /* Sizes that are left open                                                  */
 /* ======================================================================== */
@@ -651,11 +670,12 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small),   cmocka_unit_test(test_scopes),
-        cmocka_unit_test(test_exports), cmocka_unit_test(test_folded),
-        cmocka_unit_test(test_binding), cmocka_unit_test(test_list),
-        cmocka_unit_test(test_hostile), cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_damage),  cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_small),     cmocka_unit_test(test_scopes),
+        cmocka_unit_test(test_exports),   cmocka_unit_test(test_folded),
+        cmocka_unit_test(test_beside),    cmocka_unit_test(test_binding),
+        cmocka_unit_test(test_list),      cmocka_unit_test(test_hostile),
+        cmocka_unit_test(test_deep),      cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
