@@ -616,9 +616,7 @@ static int onnx_probe(plim_bytes b)
         graph |= f.number == 7;
         opset |= f.number == 8;
     }
-    return version && graph              ? (opset && !w.bad ? 85 : 70)
-           : version && b.n > 2 && opset ? 40
-                                         : 0;
+    return version && graph ? (opset && !w.bad ? 85 : 70) : version && opset ? 40 : 0;
 }
 
 const plim_importer plim_importer_onnx = {

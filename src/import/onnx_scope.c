@@ -76,7 +76,7 @@ static plim_status scope_of_list(onnx *f, const onnx_node *n, uint32_t *depth)
             break;
         if (path.n)
             st = descend(f, depth, &same, path, after_dot(type));
-        else if (!f->g->scopes[0].type.n && !f->calls)
+        else if (!f->g->scopes[0].type.n && f->calls == 1)
             f->g->scopes[0].type = plim_onnx_clean(f->a, after_dot(type));
         path = after;
     }
@@ -103,7 +103,9 @@ static plim_status scope_of_name(onnx *f, const onnx_node *n, uint32_t *depth)
     enum { MAX_NAME = 400 };
     plim_str rest = {n->name.p, PLIM_MIN(n->name.n, MAX_NAME)};
     plim_str part, after, up = PLIM_STR(""), last = PLIM_STR("");
-    bool same = true, more = next_part(&rest, &part), alone = true;
+    /* "/Relu" is the model's own, "Relu_12" a module by itself */
+    bool alone = n->name.n && n->name.p[0] != '/';
+    bool same = true, more = next_part(&rest, &part);
     plim_status st = PLIM_OK;
     while (more && !st) {
         more = next_part(&rest, &after);

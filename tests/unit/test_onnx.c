@@ -130,6 +130,7 @@ static void test_scopes(void **state)
         const char *file, *path, *type;
     } T[] = {{"vit.script", "layers.0.attention.q", "Linear"},
              {"vit.dynamo", "layers.0.attention.q", "Linear"},
+             {"vit.dynamo", "", "Vit"},
              {"cnn.script", "layers.1.down.0", "Conv2d"},
              {"cnn.plain", "layers.1.down.0", "Conv2d"}};
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
@@ -144,6 +145,8 @@ static void test_scopes(void **state)
             k++;
         CHECK(T[i].file, k < g.n_scopes);
         CHECK_STR(T[i].file, g.scopes[k].type.p, T[i].type);
+        for (k = 0; k < g.n_scopes; k++) /* the model's own ops are no modules */
+            CHECK(T[i].file, !plim_str_is(g.scopes[k].path, "Add"));
         plim_arena_free(&a);
         plim_file_unmap(&b);
     }
