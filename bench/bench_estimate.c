@@ -67,13 +67,19 @@ static int bench(const char *label, char *const *argv, int runs)
     return 0;
 }
 
+/* "@x" is tests/data/x. */
 static int bench_line(const char *program, const char *line, int runs)
 {
-    char words[256], *argv[MAX_WORDS] = {(char *)(uintptr_t)program};
+    char words[256], path[1024], *argv[MAX_WORDS] = {(char *)(uintptr_t)program};
     int n = 1;
     snprintf(words, sizeof words, "%s", line);
-    for (char *w = strtok(words, " "); w && n < MAX_WORDS - 1; w = strtok(NULL, " "))
-        argv[n++] = w;
+    for (char *w = strtok(words, " "); w && n < MAX_WORDS - 1; w = strtok(NULL, " "), n++) {
+        argv[n] = w;
+        if (*w != '@')
+            continue;
+        snprintf(path, sizeof path, PLIM_SOURCE_DIR "/tests/data/%s", w + 1);
+        argv[n] = path;
+    }
     return bench(line, argv, runs);
 }
 
@@ -84,6 +90,7 @@ int main(int argc, char **argv)
         "estimate resnet50 --batch 32",
         "estimate resnet50 --batch 32 --gpu rtx4090 --json",
         "estimate vit_b_16 --batch 32 --optimizer adamw",
+        "estimate @llama-70b --dtype bf16 --seq 2048 --optimizer adamw",
         "estimate mlp:1024,4096,4096,1000:relu --batch 256",
         "layers resnet50",
     };

@@ -1,6 +1,7 @@
 #!/bin/sh
 # fuzz.sh -- runs fuzz targets: tools/fuzz.sh BUILD SECONDS [TARGET...]
-# New inputs go to BUILD/corpus/<target>; what crashes is left in BUILD.
+# As many at a time as there are cores. New inputs go to BUILD/corpus/<target>;
+# what crashes is left in BUILD.
 set -eu
 build=$1 seconds=$2
 shift 2
@@ -15,15 +16,17 @@ fi
 cd "$build"
 for target; do
     [ -x "fuzz_$target" ] || { echo "there is no fuzz target '$target'" >&2; exit 2; }
+done
+export source seconds
+# shellcheck disable=SC2016 # for the inner shell
+printf '%s\n' "$@" | xargs -P "$(nproc)" -I '{}' sh -eu -c '
+    target=$1 seeds=$source/tests/fuzz/corpus/$1
     mkdir -p "corpus/$target"
-    seeds="$source/tests/fuzz/corpus/$target"
     [ -d "$seeds" ] || seeds=
-    echo "fuzz $target, $seconds s"
     # shellcheck disable=SC2086 # no seeds: no argument
     if ! "./fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 \
         -artifact_prefix="crash-$target-" "corpus/$target" $seeds >"fuzz_$target.log" 2>&1; then
         tail -n 60 "fuzz_$target.log"
         exit 1
     fi
-    tail -n 1 "fuzz_$target.log"
-done
+    echo "fuzz $target, $seconds s: $(tail -n 1 "fuzz_$target.log")"' fuzz '{}'

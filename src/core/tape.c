@@ -59,6 +59,20 @@ const char *plim_certainty_name(plim_certainty c)
 
 void plim_tape_init(plim_tape *t, plim_arena *a) { *t = (plim_tape){.arena = a}; }
 
+void plim_tape_expect(plim_tape *t, uint32_t storages)
+{
+    if (t->n_storages || t->n_events || storages > UINT32_MAX / 2)
+        return;
+    plim_storage *s = PLIM_NEW_N(t->arena, plim_storage, storages);
+    plim_event *e = PLIM_NEW_N(t->arena, plim_event, storages * 2);
+    if (!s || !e)
+        return;
+    t->storages = s;
+    t->cap_storages = storages;
+    t->events = e;
+    t->cap_events = storages * 2;
+}
+
 bool plim_tape_mark(plim_tape *t, int32_t step, plim_phase phase, plim_str op)
 {
     if (!PLIM_PUSH_ROOM(t->arena, t->marks, t->n_marks, t->cap_marks))

@@ -85,6 +85,9 @@ typedef struct plim_tape {
 } plim_tape;
 
 void plim_tape_init(plim_tape *t, plim_arena *a);
+/* Room for so many storages, each with two events, so that lists need not be moved as
+ * they grow.  A guess: no harm if it is wrong, or if there is no memory for it. */
+void plim_tape_expect(plim_tape *t, uint32_t storages);
 
 /* Each returns false when the arena is full.  Strings are borrowed: they must
  * live as long as the tape. */

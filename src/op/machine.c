@@ -111,6 +111,22 @@ static plim_t tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storag
     return t;
 }
 
+/* A copy that lives as long as the tape, the same for the same. */
+static const plim_meta *meta_kept(plim_machine *m, const plim_meta *meta)
+{
+    uint64_t h = (uint64_t)meta->dtype;
+    for (int32_t i = 0; i < meta->rank; i++)
+        h = (h ^ (uint64_t)meta->dim[i] ^ (uint64_t)meta->stride[i] << 20) *
+            0x9e3779b97f4a7c15u;
+    const plim_meta **slot = &m->metas[h >> 58];
+    if (*slot && memcmp(*slot, meta, sizeof *meta) == 0)
+        return *slot;
+    plim_meta *copy = PLIM_NEW(m->arena, plim_meta);
+    if (copy)
+        *copy = *meta;
+    return *slot = copy;
+}
+
 /* `row` says what it is; the name is the op now running. */
 static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage row)
 {
@@ -126,14 +142,11 @@ static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage
     }
     m->storages[s] = (m_storage){.refs = 0, .tape = PLIM_NONE};
     if (m->tape) {
-        plim_meta *copy = NULL;
-        if ((copy = PLIM_NEW(m->arena, plim_meta)))
-            *copy = *meta;
         row.name = m->name;
         row.role = m->role;
-        row.meta = copy;
+        row.meta = meta_kept(m, meta);
         m->storages[s].tape = plim_tape_alloc(m->tape, &row);
-        if (m->storages[s].tape == PLIM_NONE || !copy)
+        if (m->storages[s].tape == PLIM_NONE || !row.meta)
             m_oom(m);
     }
     return s;

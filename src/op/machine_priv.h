@@ -75,6 +75,7 @@ struct plim_machine {
     uint32_t n_casts, cap_casts;
     plim_t blas_ws[2], lt_ws[2]; /* persistent workspaces: main thread, autograd thread */
     uint32_t n_unknown;
+    const plim_meta *metas[64]; /* of storages, by a hash: most are of a few shapes */
 
     m_tensor *first_tpage[1];
     m_tensor inline_page[TENSOR_PAGE];

@@ -14,7 +14,7 @@
 #include "op/rules.h"
 #include "step/region.h"
 
-enum { MAX_IO = 64 };
+enum { MAX_IO = 64, PER_NODE = 4 }; /* storages, forward and backward */
 
 typedef struct batch {
     plim_t x[MAX_IO], y;
@@ -540,6 +540,8 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         s->infer ? PLIM_OK : plim_regions_find(a, g, s->checkpoint, &r.regions, err);
     if (st)
         return st;
+    plim_tape_expect(tape,
+                     g->n_values + PER_NODE * g->n_nodes * (uint32_t)PLIM_MIN(s->steps, 2));
     plim_m_on_recompute(r.m, recompute, recompute_backward, &r);
     load_model(&r);
     if (!s->infer) {
