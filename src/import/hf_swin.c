@@ -333,12 +333,12 @@ static void make_stages(swin *m)
                          "stage %u has a grid of %" PRId64 " x %" PRId64
                          ", its windows are of %" PRId64,
                          (unsigned)i, s.height, s.across, s.window);
-        if (s.depth > PLIM_HF_MAX_LAYERS)
-            plim_nn_fail(&h->n, PLIM_ERANGE, "'depths' has %" PRId64 ", over %d", s.depth,
-                         (int)PLIM_HF_MAX_LAYERS);
         plim_hf_whole_heads(h, s.width, s.heads);
         m->stages[i] = s;
         m->blocks += s.depth;
+        if (m->blocks > PLIM_HF_MAX_LAYERS)
+            plim_nn_fail(&h->n, PLIM_ERANGE, "'depths' sums to over %d",
+                         (int)PLIM_HF_MAX_LAYERS);
         s.width *= 2;
         s.height = (s.height + 1) / 2;
         s.across = (s.across + 1) / 2;

@@ -145,6 +145,7 @@ static const struct {
     {"stages", "{" SWIN ",\"depths\":[2,2,2]}", "'depths' has 3 items, 'num_heads' 2"},
     {"too many stages", "{" SWIN ",\"depths\":[1,1,1,1,1,1,1,1,1]}",
      "'depths' has over 8 items"},
+    {"too many blocks", "{" SWIN ",\"depths\":[1000,1000]}", "'depths' sums to over 1024"},
     {"windows", "{" SWIN ",\"window_size\":4}",
      "stage 1 has a grid of 3 x 3, its windows are of 4"},
     {"too large together", "{" T5 ",\"vocab_size\":2147483647,\"d_model\":2147483646}",
