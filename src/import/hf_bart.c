@@ -275,8 +275,8 @@ static void whisper_lm(const bart *b)
     plim_nn *n = b->n;
     uint32_t table = PLIM_NONE;
     plim_hf_tokens(b->h, n->infer ? "decoder_input_ids" : "labels", c->targets, true);
-    uint32_t sound =
-        plim_hf_input(b->h, "input_features", INTS(b->h->batch, c->mels, 2 * c->frames));
+    uint32_t sound = plim_hf_input(b->h, "input_features", n->dtype,
+                                   INTS(b->h->batch, c->mels, 2 * c->frames));
     uint32_t labels = labels_of(b), shifted = plim_hf_shift_right(b->h, labels);
     enter(b, "model", "Model");
     uint32_t memory = whisper_encoder(b, sound);

@@ -86,7 +86,7 @@ static uint32_t vision_embeddings(plim_hf *h, const config *c, uint32_t x)
     plim_nn_enter(n, "embeddings", "CLIPVisionEmbeddings");
     uint32_t first = plim_nn_param(n, "class_embedding", INTS(width));
     uint32_t where = plim_nn_temporary_buffer(n, "position_ids", PLIM_I64, INTS(1, count));
-    x = plim_nn_to(n, x, n->dtype);
+    x = plim_hf_to_parameters(n, x);
     x = plim_nn_conv2d(n, "patch_embedding", x,
                        (plim_conv){.out = width, .kernel = c->patch, .stride = c->patch});
     x = NN_OP(n, "aten.flatten.using_ints", ARG_T("self", x), ARG_I("start_dim", 2));
@@ -199,7 +199,7 @@ static void clip_build(plim_hf *h, const void *p)
     plim_hf_tokens(h, "input_ids", c.positions, true);
     plim_nn_root(n, "CLIPModel");
     plim_nn_order(n, "text_model vision_model visual_projection text_projection");
-    uint32_t ids = plim_hf_ids(h), pixels = plim_hf_pixels(h, c.channels, c.image);
+    uint32_t ids = plim_hf_ids(h), pixels = plim_hf_pixels(h, PLIM_F32, c.channels, c.image);
     uint32_t scale = plim_nn_param(n, "logit_scale", (plim_ints){NULL, 0});
     seen picture = vision(h, &c, pixels);
     picture.one = plim_nn_linear(n, "visual_projection", picture.one, c.width, false);

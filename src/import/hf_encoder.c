@@ -54,7 +54,7 @@ void plim_hf_batch(plim_hf *h, const char *first_input)
                      (int)INT32_MAX);
 }
 
-uint32_t plim_hf_input(plim_hf *h, const char *name, plim_ints dim)
+uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim)
 {
     plim_nn *n = &h->n;
     const struct plim_input_shape *in = bound(h, name, n->g->n_inputs == 0);
@@ -67,12 +67,17 @@ uint32_t plim_hf_input(plim_hf *h, const char *name, plim_ints dim)
                          "input '%s' has %" PRId64
                          " in dimension %u, the shape given %" PRId64,
                          name, dim.p[i], (unsigned)i, in->dim[i]);
-    return plim_nn_input(n, name, PLIM_F32, dim);
+    return plim_nn_input(n, name, t, dim);
 }
 
-uint32_t plim_hf_pixels(plim_hf *h, int64_t channels, const int64_t size[2])
+uint32_t plim_hf_pixels(plim_hf *h, plim_dtype t, int64_t channels, const int64_t size[2])
 {
-    return plim_hf_input(h, "pixel_values", INTS(h->batch, channels, size[0], size[1]));
+    return plim_hf_input(h, "pixel_values", t, INTS(h->batch, channels, size[0], size[1]));
+}
+
+uint32_t plim_hf_to_parameters(plim_nn *n, uint32_t x)
+{
+    return n->st ? PLIM_NONE : plim_nn_to_like(n, x, n->leaves[0].value);
 }
 
 static void check_size(plim_hf *h, const char *key, int64_t v)

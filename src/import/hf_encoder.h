@@ -20,10 +20,12 @@ double plim_hf_real_or(plim_str raw, double other);
 
 /* The batch that the user binds, or 1, into h->batch: for models without tokens. */
 void plim_hf_batch(plim_hf *h, const char *first_input);
-/* Of floating point, and of these sizes whatever the user binds: else an error. */
-uint32_t plim_hf_input(plim_hf *h, const char *name, plim_ints dim);
+/* Of these sizes; an error if the user binds others. */
+uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim);
 /* pixel_values [batch, channels, height, width], after plim_hf_batch */
-uint32_t plim_hf_pixels(plim_hf *h, int64_t channels, const int64_t size[2]);
+uint32_t plim_hf_pixels(plim_hf *h, plim_dtype t, int64_t channels, const int64_t size[2]);
+/* x.to(the type of parameters), of which there is one already */
+uint32_t plim_hf_to_parameters(plim_nn *n, uint32_t x);
 /* 224 or [224, 224], the value of `key`, into two sizes; `other` where there is none. */
 void plim_hf_pair(plim_hf *h, const char *key, plim_str raw, int64_t other, int64_t size[2]);
 /* [2, 2, 6, 2], the value of `key`, into at most `room` sizes; how many: 0 where there is

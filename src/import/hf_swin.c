@@ -89,7 +89,7 @@ static uint32_t rolled_mask(const swin *m, const stage *s, int64_t height, int64
     y = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, y, 0), 2), 3);
     y = plim_nn_scalar(n, "aten.mul.Tensor", y, 3);
     x = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, x, 0), 1), 3);
-    x = plim_nn_to(n, plim_nn_binary(n, "aten.add.Tensor", y, x), n->dtype);
+    x = plim_hf_to_parameters(n, plim_nn_binary(n, "aten.add.Tensor", y, x));
     x = plim_nn_view(n, partition(n, x, s->window), INTS(-1, s->window * s->window));
     x = plim_nn_binary(n, "aten.sub.Tensor", plim_nn_unsqueeze(n, x, 1),
                        plim_nn_unsqueeze(n, x, 2));
@@ -296,7 +296,7 @@ static uint32_t embeddings(const swin *m, uint32_t x)
 static uint32_t backbone(const swin *m, uint32_t *mean)
 {
     plim_nn *n = m->n;
-    uint32_t x = embeddings(m, plim_hf_pixels(m->h, m->c->channels, m->image));
+    uint32_t x = embeddings(m, plim_hf_pixels(m->h, n->dtype, m->c->channels, m->image));
     x = plim_nn_layer_norm(n, "layernorm", encoder(m, x), m->c->eps);
     uint32_t y = plim_nn_transpose(n, x, 1, 2);
     plim_nn_enter(n, "pooler", "AdaptiveAvgPool1d");

@@ -33,8 +33,7 @@ static uint32_t norm(const stack *s, const char *name, uint32_t x)
     v = plim_nn_scalar(n, "aten.add.Tensor", v, s->c->eps);
     v = plim_nn_unary(n, "aten.rsqrt.default", v);
     x = plim_nn_binary(n, "aten.mul.Tensor", x, v);
-    if (n->dtype != PLIM_F32)
-        x = plim_nn_to_like(n, x, w);
+    x = plim_nn_to_like(n, x, w); /* of weights of 16 bits; others are of its type */
     x = plim_nn_binary(n, "aten.mul.Tensor", w, x);
     plim_nn_leave(n);
     return x;

@@ -14,11 +14,12 @@ typedef struct config {
 static uint32_t embeddings(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;
-    uint32_t x = plim_hf_pixels(h, c->channels, c->image);
+    uint32_t x = plim_hf_pixels(h, PLIM_F32, c->channels, c->image);
     int64_t patches = (c->image[0] / c->patch) * (c->image[1] / c->patch);
     plim_nn_enter(n, "embeddings", "ViTEmbeddings");
     uint32_t first = plim_nn_param(n, "cls_token", INTS(1, 1, c->hidden));
     uint32_t where = plim_nn_param(n, "position_embeddings", INTS(1, patches + 1, c->hidden));
+    x = plim_hf_to_parameters(n, x);
     plim_nn_enter(n, "patch_embeddings", "ViTPatchEmbeddings");
     x = plim_nn_conv2d(
         n, "projection", x,
