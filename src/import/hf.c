@@ -8,6 +8,7 @@
 typedef struct head {
     plim_str model_type, architecture, dtype, quantization;
     plim_str inner; /* the model_type of a text_config, or "" */
+    plim_str text;  /* that object, as written */
 } head;
 
 static plim_json reader(plim_bytes b, plim_err *err)
@@ -65,7 +66,7 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
 {
     plim_json j = reader(b, err);
     plim_str key;
-    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}};
+    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}};
     plim_json_object(&j);
     while (plim_json_member(&j, &key)) {
         if (plim_str_is(key, "model_type"))
@@ -76,9 +77,11 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
             out->dtype = word_or_none(&j);
         else if (plim_str_is(key, "quantization_config"))
             out->quantization = word_in(&j, "quant_method");
-        else if (plim_str_is(key, "text_config"))
+        else if (plim_str_is(key, "text_config")) {
+            plim_json again = j;
             out->inner = word_in(&j, "model_type");
-        else
+            out->text = j.bad ? PLIM_STR("") : plim_json_raw(&again);
+        } else
             plim_json_skip(&j);
     }
     return plim_json_end(&j);
@@ -329,15 +332,7 @@ static const plim_hf_family *find_class(plim_str class, const plim_hf_group **gr
 
 static plim_status unknown_type(const head *hd, plim_err *err)
 {
-    const plim_hf_group *g;
     plim_str type = hd->model_type.n ? hd->model_type : hd->architecture;
-    if (plim_hf_find(hd->inner, &g))
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                         "model_type '" PLIM_STR_FMT
-                         "' is not known, but that of its text_config is: '" PLIM_STR_FMT
-                         "' (write that object into a file of its own)",
-                         (int)PLIM_MIN(type.n, (size_t)40), type.p,
-                         (int)PLIM_MIN(hd->inner.n, (size_t)40), hd->inner.p);
     return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                      "model_type '" PLIM_STR_FMT
                      "' is not known (docs/formats/huggingface.md names those that are)",
@@ -391,21 +386,70 @@ static void check_inputs(plim_hf *h)
     }
 }
 
+/* --dim batch=N and seq=N: the sizes that are left open. */
+static plim_status named_sizes(plim_binding *b, plim_err *err)
+{
+    for (uint32_t i = 0; i < b->n_dims; i++) {
+        plim_str name = b->dims[i].name;
+        if (plim_str_is(name, "batch"))
+            b->batch = b->dims[i].value;
+        else if (plim_str_is(name, "seq"))
+            b->seq = b->dims[i].value;
+        else
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "the model leaves no size '" PLIM_STR_FMT
+                             "' open, only 'batch' and 'seq'",
+                             (int)PLIM_MIN(name.n, (size_t)40), name.p);
+    }
+    return PLIM_OK;
+}
+
+static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim_binding *bind,
+                         plim_err *err);
+
+/* A model that also sees or hears, of which only the part that reads and writes is known. */
+static plim_status build_text(plim_graph *g, const head *outer, const plim_binding *bind,
+                              plim_err *err)
+{
+    plim_bytes b = {(const uint8_t *)outer->text.p, outer->text.n};
+    head hd;
+    plim_status st = read_head(b, &hd, err);
+    if (st)
+        return st;
+    hd.architecture = PLIM_STR("");
+    if (!hd.dtype.n)
+        hd.dtype = outer->dtype;
+    if ((st = build(g, b, &hd, bind, err)) != 0)
+        return st;
+    g->note =
+        plim_arena_printf(g->arena,
+                          "only the text model of this '" PLIM_STR_FMT
+                          "' is counted: not what sees or hears, nor what joins them",
+                          (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p);
+    return g->note.p ? PLIM_OK : plim_oom(err);
+}
+
 static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim_binding *bind,
                          plim_err *err)
 {
-    static const plim_binding nothing = {0};
     const plim_hf_group *group;
+    plim_binding sizes = {0};
+    if (bind)
+        sizes = *bind;
     plim_hf h = {.positions = PLIM_NONE,
                  .family = plim_hf_find(hd->model_type, &group),
-                 .bind = bind ? bind : &nothing,
+                 .bind = &sizes,
                  .architecture = hd->architecture,
                  .quantization = hd->quantization};
     if (!h.family && !hd->model_type.n)
         h.family = find_class(hd->architecture, &group);
+    if (!h.family && plim_hf_find(hd->inner, &group))
+        return build_text(g, hd, bind, err);
     if (!h.family)
         return unknown_type(hd, err);
     plim_status st = plim_graph_init(g, g->arena, err);
+    if (!st)
+        st = named_sizes(&sizes, err);
     void *config = st ? NULL : plim_arena_new(g->arena, 1, group->size);
     if (!config)
         return st ? st : plim_oom(err);
@@ -497,12 +541,11 @@ static plim_status hf_list(plim_inventory *v, const plim_source *s, plim_err *er
     if ((st = list_facts(v, &hd, err)) != 0)
         return st;
     st = build(&g, s->bytes, &hd, NULL, &why);
-    if (!st)
-        st = list_graph(v, &g, err);
-    else if (st == PLIM_EUNSUPPORTED)
-        st = list_refusal(v, &why, err);
-    else
+    if (st && st != PLIM_EUNSUPPORTED)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
+    st = st ? list_refusal(v, &why, err) : list_graph(v, &g, err);
+    if (!st && g.note.n)
+        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.note));
     if (!st && hd.quantization.n && v->n_items)
         st = plim_inventory_note(v, err,
                                  "parameters are as the model has them before quantization");

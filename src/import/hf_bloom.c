@@ -58,7 +58,7 @@ static uint32_t weights(plim_hf *h, const config *c, uint32_t q, uint32_t k, uin
                         uint32_t mask)
 {
     plim_nn *n = &h->n;
-    double scale = 1 / sqrt((double)(c->hidden / c->heads));
+    double scale = 1 / plim_hf_head_root(c->hidden, c->heads);
     uint32_t w = NN_OP(n, "aten.baddbmm.default", ARG_T("self", bias), ARG_T("batch1", q),
                        ARG_T("batch2", k), ARG_F("beta", 1), ARG_F("alpha", scale));
     w = plim_nn_view(n, w, INTS(h->batch, c->heads, h->seq, -1));

@@ -1,6 +1,5 @@
 /* hf_gptj.c -- GPT-J: attention beside the MLP, written out, with pairs of neighbours
  * rotated.  src: transformers 5.23 models/gptj/modeling_gptj.py */
-#include <math.h>
 
 #include "import/hf_parts.h"
 
@@ -70,7 +69,7 @@ static void rotate_both(plim_nn *n, const config *c, uint32_t *q, uint32_t *k,
 static uint32_t attend(plim_nn *n, const config *c, uint32_t q, uint32_t k, uint32_t v,
                        uint32_t mask)
 {
-    double root = sqrt((double)(c->hidden / c->heads));
+    double root = plim_hf_head_root(c->hidden, c->heads);
     q = plim_nn_to(n, q, PLIM_F32);
     k = plim_nn_to(n, k, PLIM_F32);
     uint32_t w = plim_nn_binary(n, "aten.matmul.default", q, plim_nn_transpose(n, k, -1, -2));

@@ -1,7 +1,6 @@
 /* hf_neox.c -- decoders with LayerNorm whose heads are rotated in part and whose attention
  * and MLP stand side by side: GPT-NeoX (Pythia) and Phi.
  * src: transformers 5.23 models/{gpt_neox,phi}/modeling_*.py */
-#include <math.h>
 
 #include "import/hf_parts.h"
 
@@ -24,7 +23,7 @@ static uint32_t attend(plim_hf *h, const config *c, plim_hf_attention a, plim_hf
     plim_nn *n = &h->n;
     a.mask = a.sinks = PLIM_NONE;
     a.causal = true;
-    a.scale = 1 / sqrt((double)(c->hidden / c->heads));
+    a.scale = 1 / plim_hf_head_root(c->hidden, c->heads);
     a.dropout = c->attention_dropout;
     plim_hf_rotate_parts(n, &a.q, &a.k, plim_hf_rope_heads(n, rope));
     return plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));

@@ -1,5 +1,4 @@
 /* hf_opt.c -- OPT.  src: transformers 5.23 models/opt/modeling_opt.py */
-#include <math.h>
 
 #include "import/hf_parts.h"
 
@@ -29,7 +28,7 @@ static uint32_t attention(plim_hf *h, const config *c, uint32_t x)
                            .scale = 1,
                            .dropout = c->attention_dropout};
     uint32_t q = plim_nn_linear(n, "q_proj", x, c->hidden, c->bias);
-    q = plim_nn_scalar(n, "aten.mul.Tensor", q, 1 / sqrt((double)(c->hidden / c->heads)));
+    q = plim_nn_scalar(n, "aten.mul.Tensor", q, 1 / plim_hf_head_root(c->hidden, c->heads));
     a.q = heads_of(h, c, q);
     uint32_t k = plim_nn_linear(n, "k_proj", x, c->hidden, c->bias);
     uint32_t v = plim_nn_linear(n, "v_proj", x, c->hidden, c->bias);

@@ -1,6 +1,8 @@
 /* hf_parts.c -- see hf_parts.h. */
 #include "import/hf_parts.h"
 
+#include <math.h>
+
 static const plim_ints no_dims = {NULL, 0};
 
 /* ---- tokens and where they stand -------------------------------------------------- */
@@ -8,6 +10,12 @@ static const plim_ints no_dims = {NULL, 0};
 uint32_t plim_hf_ids(plim_hf *h)
 {
     return plim_nn_input(&h->n, "input_ids", PLIM_I64, INTS(h->batch, h->seq));
+}
+
+double plim_hf_head_root(int64_t hidden, int64_t heads)
+{
+    int64_t dim = hidden / heads;
+    return sqrt((double)dim);
 }
 
 uint32_t plim_hf_positions(plim_hf *h)

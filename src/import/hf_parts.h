@@ -6,6 +6,9 @@
 
 #include "import/hf.h"
 
+/* The root of a head's size, by which scores are divided. */
+double plim_hf_head_root(int64_t hidden, int64_t heads);
+
 /* ---- tokens and where they stand ------------------------------------------------- */
 
 /* input_ids [batch, seq], after plim_hf_tokens */

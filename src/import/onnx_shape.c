@@ -16,7 +16,7 @@ bool plim_onnx_axes(const onnx_call *c, uint32_t i, int32_t rank, int32_t *axes,
     *n = 0;
     if (!list.p && plim_onnx_in(c, i) && !plim_onnx_in_ints(c, i, &list))
         return false;
-    for (uint32_t k = 0; k < list.n; k++) {
+    for (uint32_t k = 0; list.p && k < list.n; k++) {
         int32_t axis;
         if (!plim_onnx_axis(list.p[k], rank, &axis) || seen >> axis & 1)
             return false;

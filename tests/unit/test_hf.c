@@ -405,10 +405,9 @@ static const struct {
 } refused[] = {
     {"unknown type", "{\"model_type\":\"vision3\"}",
      "model_type 'vision3' is not known (docs/formats/huggingface.md names those that are)"},
-    {"its text model is known",
-     "{\"model_type\":\"vision3\",\"text_config\":{\"model_type\":\"llama\"}}",
-     "model_type 'vision3' is not known, but that of its text_config is: 'llama' (write that "
-     "object into a file of its own)"},
+    {"nor is its text model",
+     "{\"model_type\":\"vision3\",\"text_config\":{\"model_type\":\"llama9\"}}",
+     "model_type 'vision3' is not known (docs/formats/huggingface.md names those that are)"},
     {"another head", "{" LLAMA ",\"architectures\":[\"LlamaForTokenClassification\"]}",
      "architectures has 'LlamaForTokenClassification': of this model plimsoll builds "
      "LlamaForCausalLM"},
