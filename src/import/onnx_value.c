@@ -49,6 +49,14 @@ static double half(uint64_t b)
     return b >> 15 & 1 ? -v : v;
 }
 
+/* The lowest `width` bits, the highest of them with its sign. */
+static int64_t signed_of(uint64_t bits, int width)
+{
+    uint64_t sign = 1ull << (width - 1);
+    bits &= 2 * sign - 1;
+    return (int64_t)(bits ^ sign) - (int64_t)sign;
+}
+
 static bool store(onnx_data *d, uint32_t *k, const onnx_type *t, uint64_t bits)
 {
     if (*k >= d->n)
@@ -59,9 +67,9 @@ static bool store(onnx_data *d, uint32_t *k, const onnx_type *t, uint64_t bits)
     case PLIM_F64: d->f[at] = plim_onnx_f64(bits); return true;
     case PLIM_F16: d->f[at] = half(bits); return true;
     case PLIM_BF16: d->f[at] = plim_onnx_f32(bits << 16); return true;
-    case PLIM_I8: d->i[at] = (int8_t)bits; return true;
-    case PLIM_I16: d->i[at] = (int16_t)bits; return true;
-    case PLIM_I32: d->i[at] = (int32_t)bits; return true;
+    case PLIM_I8: d->i[at] = signed_of(bits, 8); return true;
+    case PLIM_I16: d->i[at] = signed_of(bits, 16); return true;
+    case PLIM_I32: d->i[at] = signed_of(bits, 32); return true;
     case PLIM_BOOL: d->i[at] = (bits & 0xff) != 0; return true;
     case PLIM_U8: d->i[at] = (uint8_t)bits; return true;
     case PLIM_U16: d->i[at] = (uint16_t)bits; return true;
