@@ -218,8 +218,9 @@ int plim_optim_lbfgs_steps(const plim_optim_spec *s)
     if (!(history >= 1 && history <= MAX_HISTORY && iterations >= 1 &&
           iterations <= MAX_ITERATIONS))
         return 1; /* the step will say so */
+    int usual = (int)iterations * 5 / 4;
     if (!(evals >= 1))
-        evals = (double)((int)iterations * 5 / 4);
+        evals = (double)usual;
     most = PLIM_MAX(1, PLIM_MIN(iterations, evals - 1));
     return (int)((history + most) / most) + 1;
 }
