@@ -224,10 +224,10 @@ static plim_status name_peak(work *w)
 static uint32_t flows(const plim_arg *a, const bool *wants)
 {
     uint32_t n = 0;
-    if (a->kind == PLIM_ARG_VALUE)
-        return wants[a->id];
-    for (uint32_t i = 0; a->kind == PLIM_ARG_VALUES && i < a->n; i++)
-        n += a->ids[i] != PLIM_NONE && wants[a->ids[i]];
+    for (uint32_t i = 0; i < plim_arg_values(a); i++) {
+        uint32_t id = plim_arg_value(a, i);
+        n += id != PLIM_NONE && wants[id];
+    }
     return n;
 }
 

@@ -75,12 +75,12 @@ static bool args_ready(const plim_graph *g, uint32_t node)
     const plim_node *n = &g->nodes[node];
     for (uint32_t i = 0; i < n->n_args; i++) {
         const plim_arg *a = &n->args[i];
-        if (a->kind == PLIM_ARG_VALUE && !value_ready(g, a->id, node))
-            return false;
-        if (a->kind == PLIM_ARG_VALUES)
-            for (uint32_t k = 0; k < a->n; k++)
-                if (a->ids[k] != PLIM_NONE && !value_ready(g, a->ids[k], node))
-                    return false;
+        for (uint32_t k = 0; k < plim_arg_values(a); k++) {
+            uint32_t id = plim_arg_value(a, k);
+            bool absent = a->kind == PLIM_ARG_VALUES && id == PLIM_NONE;
+            if (!absent && !value_ready(g, id, node))
+                return false;
+        }
     }
     return true;
 }

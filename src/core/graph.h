@@ -56,6 +56,17 @@ typedef struct plim_arg {
     };
 } plim_arg;
 
+/* The values that an argument names: how many, and the k-th, PLIM_NONE for one of a list
+ * that is not given. */
+static inline uint32_t plim_arg_values(const plim_arg *a)
+{
+    return a->kind == PLIM_ARG_VALUES ? a->n : a->kind == PLIM_ARG_VALUE;
+}
+static inline uint32_t plim_arg_value(const plim_arg *a, uint32_t k)
+{
+    return a->kind == PLIM_ARG_VALUES ? a->ids[k] : a->id;
+}
+
 struct plim_op;
 
 typedef struct plim_node {

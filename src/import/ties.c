@@ -62,11 +62,11 @@ static bool note_uses(ties *t)
         const plim_node *n = &t->g->nodes[i];
         for (uint32_t k = 0; k < n->n_args; k++) {
             const plim_arg *a = &n->args[k];
-            if (a->kind == PLIM_ARG_VALUE && !note_use(t, a->id, n->scope))
-                return false;
-            for (uint32_t m = 0; a->kind == PLIM_ARG_VALUES && m < a->n; m++)
-                if (a->ids[m] != PLIM_NONE && !note_use(t, a->ids[m], n->scope))
+            for (uint32_t m = 0; m < plim_arg_values(a); m++) {
+                uint32_t id = plim_arg_value(a, m);
+                if (id != PLIM_NONE && !note_use(t, id, n->scope))
                     return false;
+            }
         }
     }
     for (uint32_t i = 0; i < t->g->n_outputs; i++)

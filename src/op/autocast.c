@@ -92,14 +92,6 @@ static void widen(plim_machine *m, plim_dtype *widest, plim_t t)
         *widest = d;
 }
 
-/* The k-th value that argument a names, PLIM_NONE past the last. */
-static uint32_t nth_value(const plim_arg *a, uint32_t k)
-{
-    if (a->kind == PLIM_ARG_VALUE)
-        return k ? PLIM_NONE : a->id;
-    return a->kind == PLIM_ARG_VALUES && k < a->n ? a->ids[k] : PLIM_NONE;
-}
-
 /* C++ evaluates the casts of one call from the last argument to the first. */
 uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value, m_cast *undo,
                              uint32_t max)
@@ -108,12 +100,15 @@ uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value,
     plim_dtype to = how == LOWER ? m->autocast : how == F32 ? PLIM_F32 : PLIM_DTYPE_COUNT;
     uint32_t done = 0, id;
     for (uint32_t i = 0; how == WIDEST && i < n->n_args; i++)
-        for (uint32_t k = 0; (id = nth_value(&n->args[i], k)) != PLIM_NONE; k++)
-            widen(m, &to, value[id]);
+        for (uint32_t k = 0; k < plim_arg_values(&n->args[i]); k++)
+            if ((id = plim_arg_value(&n->args[i], k)) != PLIM_NONE)
+                widen(m, &to, value[id]);
     if (!how || to == PLIM_DTYPE_COUNT)
         return 0;
     for (uint32_t i = n->n_args; i-- > 0;)
-        for (uint32_t k = 0; (id = nth_value(&n->args[i], k)) != PLIM_NONE; k++) {
+        for (uint32_t k = 0; k < plim_arg_values(&n->args[i]); k++) {
+            if ((id = plim_arg_value(&n->args[i], k)) == PLIM_NONE)
+                continue;
             plim_t was = value[id];
             if (!eligible(m, was) || m_t(m, was)->meta.dtype == to || done == max)
                 continue;

@@ -152,11 +152,11 @@ static void cost_bytes(const plim_graph *g, const plim_node *n, plim_cost *out)
     uint64_t b;
     for (uint32_t i = 0; i < n->n_args; i++) {
         const plim_arg *a = &n->args[i];
-        uint32_t k = a->kind == PLIM_ARG_VALUES ? a->n : a->kind == PLIM_ARG_VALUE ? 1 : 0;
-        const uint32_t *ids = a->kind == PLIM_ARG_VALUES ? a->ids : &a->id;
-        for (uint32_t j = 0; j < k; j++)
-            if (ids[j] != PLIM_NONE && plim_meta_bytes(&g->values[ids[j]].meta, &b))
+        for (uint32_t k = 0; k < plim_arg_values(a); k++) {
+            uint32_t id = plim_arg_value(a, k);
+            if (id != PLIM_NONE && plim_meta_bytes(&g->values[id].meta, &b))
                 out->read = plim_sat_add(out->read, b);
+        }
     }
     for (uint32_t i = 0; i < n->n_outs; i++)
         if (plim_meta_bytes(&g->values[n->outs[i]].meta, &b))

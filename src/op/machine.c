@@ -714,11 +714,11 @@ static void run_unknown(plim_machine *m, const plim_graph *g, const plim_node *n
     m->n_unknown++;
     for (uint32_t i = 0; i < n->n_args; i++) {
         const plim_arg *a = &n->args[i];
-        uint32_t k = a->kind == PLIM_ARG_VALUES ? a->n : a->kind == PLIM_ARG_VALUE ? 1 : 0;
-        const uint32_t *ids = a->kind == PLIM_ARG_VALUES ? a->ids : &a->id;
-        for (uint32_t j = 0; j < k && n_in < PLIM_MAX_GRADS; j++)
-            if (ids[j] != PLIM_NONE && value[ids[j]])
-                in[n_in++] = value[ids[j]];
+        for (uint32_t k = 0; k < plim_arg_values(a) && n_in < PLIM_MAX_GRADS; k++) {
+            uint32_t id = plim_arg_value(a, k);
+            if (id != PLIM_NONE && value[id])
+                in[n_in++] = value[id];
+        }
     }
     plim_t out[4];
     bool wanted = false;
@@ -782,17 +782,12 @@ typedef struct few {
     uint32_t some_ids[64];
 } few;
 
-static uint32_t arg_values(const plim_arg *a)
-{
-    return a->kind == PLIM_ARG_VALUES ? a->n : a->kind == PLIM_ARG_VALUE;
-}
-
 /* Room for all of them: here, or in the machine's arena. */
 static bool few_init(plim_machine *m, const plim_node *n, few *f)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n->n_args; i++)
-        total += arg_values(&n->args[i]);
+        total += plim_arg_values(&n->args[i]);
     bool fits = total <= PLIM_COUNT(f->some_ids);
     f->ids = fits ? f->some_ids : PLIM_NEW_N(m->arena, uint32_t, total);
     f->handle = fits ? f->some_handles : PLIM_NEW_N(m->arena, plim_t, total);
@@ -805,10 +800,10 @@ static void renumber(plim_machine *m, const plim_graph *g, const plim_node *n, f
     for (uint32_t i = 0; i < n->n_args; i++) {
         const plim_arg *from = &n->args[i];
         bool list = from->kind == PLIM_ARG_VALUES;
-        uint32_t k = arg_values(from), first = f->n_ids;
+        uint32_t k = plim_arg_values(from), first = f->n_ids;
         f->args[i] = *from;
         for (uint32_t j = 0; j < k; j++) {
-            uint32_t id = list ? from->ids[j] : from->id;
+            uint32_t id = plim_arg_value(from, j);
             f->ids[f->n_ids++] = id == PLIM_NONE ? PLIM_NONE : f->n_handles;
             if (id != PLIM_NONE)
                 f->handle[f->n_handles++] = plim_m_empty(m, &g->values[id].meta);

@@ -219,10 +219,8 @@ static bool find_edges(plim_arena *a, const plim_graph *g, plim_region *r)
         const plim_node *n = &g->nodes[i];
         for (uint32_t k = 0; ok && k < n->n_args; k++) {
             const plim_arg *arg = &n->args[k];
-            bool list = arg->kind == PLIM_ARG_VALUES;
-            uint32_t many = list ? arg->n : arg->kind == PLIM_ARG_VALUE;
-            for (uint32_t j = 0; ok && j < many; j++) {
-                uint32_t v = list ? arg->ids[j] : arg->id;
+            for (uint32_t j = 0; ok && j < plim_arg_values(arg); j++) {
+                uint32_t v = plim_arg_value(arg, j);
                 ok = i < r->last ? edge_in(&e, v) : edge_out(&e, v);
             }
         }

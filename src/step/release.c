@@ -72,12 +72,9 @@ bool plim_step_release_plan(plim_arena *a, const plim_graph *g, plim_release *ou
         until[i] = g->values[i].node;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const plim_node *n = &g->nodes[i];
-        for (uint32_t k = 0; k < n->n_args; k++) {
-            if (n->args[k].kind == PLIM_ARG_VALUE)
-                note_use(g, depth, last, until, n->args[k].id, i);
-            for (uint32_t j = 0; n->args[k].kind == PLIM_ARG_VALUES && j < n->args[k].n; j++)
-                note_use(g, depth, last, until, n->args[k].ids[j], i);
-        }
+        for (uint32_t k = 0; k < n->n_args; k++)
+            for (uint32_t j = 0; j < plim_arg_values(&n->args[k]); j++)
+                note_use(g, depth, last, until, plim_arg_value(&n->args[k], j), i);
     }
     for (uint32_t i = 0; i < g->n_scopes; i++)
         for (uint32_t k = 0; k < g->scopes[i].n_args; k++)
