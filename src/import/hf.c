@@ -517,12 +517,9 @@ static plim_status list_graph(plim_inventory *v, const plim_graph *g, plim_err *
     return st;
 }
 
-/* Why there are no parameters, and which models would have some. */
-static plim_status list_refusal(plim_inventory *v, const plim_err *why, plim_err *err)
+/* The model is not built, as whoever asks for its graph is told: which ones are. */
+static plim_status list_refusal(plim_inventory *v, plim_err *err)
 {
-    plim_status st = plim_inventory_note(v, err, "no parameters: %s", why->msg);
-    if (st)
-        return st;
     plim_str known = known_types(v->arena);
     return plim_inventory_note(v, err, "model types that are known: " PLIM_STR_FMT,
                                PLIM_STR_ARG(known));
@@ -543,7 +540,7 @@ static plim_status hf_list(plim_inventory *v, const plim_source *s, plim_err *er
     st = build(&g, s->bytes, &hd, NULL, &why);
     if (st && st != PLIM_EUNSUPPORTED)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
-    st = st ? list_refusal(v, &why, err) : list_graph(v, &g, err);
+    st = st ? list_refusal(v, err) : list_graph(v, &g, err);
     if (!st && g.note.n)
         st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.note));
     if (!st && hd.quantization.n && v->n_items)
