@@ -97,10 +97,9 @@ static uint32_t mlp(plim_hf *h, const config *c, uint32_t x, uint32_t residual)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "BloomMLP");
-    x = plim_nn_linear(n, "dense_h_to_4h", x, 4 * c->hidden, true);
-    /* a function of its own that saves its input, as the fused one does */
-    x = plim_hf_act(h, "gelu_impl", PLIM_STR("gelu_pytorch_tanh"), x);
-    x = plim_nn_linear(n, "dense_4h_to_h", x, c->hidden, true);
+    /* its gelu is a function of its own that saves its input, as the fused one does */
+    x = plim_hf_mlp(h, (plim_hf_ffn){"dense_h_to_4h", "gelu_impl", "dense_4h_to_h"},
+                    PLIM_STR("gelu_pytorch_tanh"), x, 4 * c->hidden, true);
     x = dropout_add(n, x, residual, c->hidden_dropout);
     plim_nn_leave(n);
     return x;

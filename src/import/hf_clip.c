@@ -54,9 +54,7 @@ static uint32_t layer(plim_hf *h, const tower *t, int64_t i, uint32_t x, bool ca
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     y = plim_nn_layer_norm(n, "layer_norm2", x, t->eps);
     plim_nn_enter(n, "mlp", "CLIPMLP");
-    y = plim_nn_linear(n, "fc1", y, t->ffn, true);
-    y = plim_hf_act(h, "activation_fn", t->act, y);
-    y = plim_nn_linear(n, "fc2", y, t->hidden, true);
+    y = plim_hf_mlp(h, (plim_hf_ffn){"fc1", "activation_fn", "fc2"}, t->act, y, t->ffn, true);
     plim_nn_leave(n);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     plim_nn_leave(n);

@@ -186,16 +186,8 @@ static uint32_t attention(const deepseek *d, uint32_t x)
 
 static uint32_t mlp(const deepseek *d, const char *name, int64_t ffn, uint32_t x)
 {
-    plim_nn *n = d->n;
-    bool bias = d->c->mlp_bias;
-    plim_nn_enter(n, name, class_of(d, "MLP"));
-    uint32_t gate = plim_nn_linear(n, "gate_proj", x, ffn, bias);
-    gate = plim_hf_act(d->h, "act_fn", d->c->act, gate);
-    uint32_t up = plim_nn_linear(n, "up_proj", x, ffn, bias);
-    x = plim_nn_binary(n, "aten.mul.Tensor", gate, up);
-    x = plim_nn_linear(n, "down_proj", x, d->c->hidden, bias);
-    plim_nn_leave(n);
-    return x;
+    return plim_hf_gated_mlp(d->h, name, class_of(d, "MLP"), d->c->act, x, ffn,
+                             d->c->mlp_bias);
 }
 
 /* in fp32, weights and all */

@@ -56,9 +56,8 @@ static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
     x = plim_nn_binary(n, "aten.add.Tensor", attention(h, c, x), x);
     x = plim_nn_layer_norm(n, "sa_layer_norm", x, eps);
     plim_nn_enter(n, "ffn", "FFN");
-    uint32_t y = plim_nn_linear(n, "lin1", x, c->ffn, true);
-    y = plim_hf_act(h, "activation", c->act, y);
-    y = plim_nn_linear(n, "lin2", y, c->hidden, true);
+    uint32_t y =
+        plim_hf_mlp(h, (plim_hf_ffn){"lin1", "activation", "lin2"}, c->act, x, c->ffn, true);
     y = plim_nn_dropout(n, "dropout", y, c->dropout);
     plim_nn_leave(n);
     y = plim_nn_binary(n, "aten.add.Tensor", y, x);

@@ -111,9 +111,8 @@ static uint32_t mlp(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "GPTJMLP");
-    x = plim_nn_linear(n, "fc_in", x, c->inner ? c->inner : 4 * c->hidden, true);
-    x = plim_hf_act(h, "act", c->act, x);
-    x = plim_nn_linear(n, "fc_out", x, c->hidden, true);
+    x = plim_hf_mlp(h, (plim_hf_ffn){"fc_in", "act", "fc_out"}, c->act, x,
+                    c->inner ? c->inner : 4 * c->hidden, true);
     x = plim_nn_dropout(n, "dropout", x, c->resid_dropout);
     plim_nn_leave(n);
     return x;

@@ -164,16 +164,7 @@ static uint32_t attention(const llama *l, uint32_t x, bool windowed)
 
 static uint32_t mlp(const llama *l, const char *name, int64_t ffn, uint32_t x)
 {
-    const config *c = l->c;
-    plim_nn *n = l->n;
-    plim_nn_enter(n, name, l->mlp);
-    uint32_t gate = plim_nn_linear(n, "gate_proj", x, ffn, c->mlp_bias);
-    gate = plim_hf_act(l->h, "act_fn", c->act, gate);
-    uint32_t up = plim_nn_linear(n, "up_proj", x, ffn, c->mlp_bias);
-    x = plim_nn_binary(n, "aten.mul.Tensor", gate, up);
-    x = plim_nn_linear(n, "down_proj", x, c->hidden, c->mlp_bias);
-    plim_nn_leave(n);
-    return x;
+    return plim_hf_gated_mlp(l->h, name, l->mlp, l->c->act, x, ffn, l->c->mlp_bias);
 }
 
 static uint32_t fused_mlp(const llama *l, uint32_t x)

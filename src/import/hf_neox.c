@@ -49,9 +49,8 @@ static uint32_t neox_mlp(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "GPTNeoXMLP");
-    x = plim_nn_linear(n, "dense_h_to_4h", x, c->ffn, true);
-    x = plim_hf_act(h, "act", c->act, x);
-    x = plim_nn_linear(n, "dense_4h_to_h", x, c->hidden, true);
+    x = plim_hf_mlp(h, (plim_hf_ffn){"dense_h_to_4h", "act", "dense_4h_to_h"}, c->act, x,
+                    c->ffn, true);
     plim_nn_leave(n);
     return x;
 }
@@ -98,9 +97,7 @@ static uint32_t phi_mlp(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "PhiMLP");
-    x = plim_nn_linear(n, "fc1", x, c->ffn, true);
-    x = plim_hf_act(h, "activation_fn", c->act, x);
-    x = plim_nn_linear(n, "fc2", x, c->hidden, true);
+    x = plim_hf_mlp(h, (plim_hf_ffn){"fc1", "activation_fn", "fc2"}, c->act, x, c->ffn, true);
     plim_nn_leave(n);
     return x;
 }

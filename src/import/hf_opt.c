@@ -52,9 +52,8 @@ static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
         x = plim_nn_layer_norm(n, "self_attn_layer_norm", x, eps);
     x = plim_nn_reshape(n, x, INTS(-1, c->hidden));
     y = c->norm_first ? plim_nn_layer_norm(n, "final_layer_norm", x, eps) : x;
-    y = plim_nn_linear(n, "fc1", y, c->ffn, c->bias);
-    y = plim_hf_act(h, "activation_fn", c->act, y);
-    y = plim_nn_linear(n, "fc2", y, c->hidden, c->bias);
+    y = plim_hf_mlp(h, (plim_hf_ffn){"fc1", "activation_fn", "fc2"}, c->act, y, c->ffn,
+                    c->bias);
     y = plim_nn_dropout_op(n, y, c->dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     x = plim_nn_view(n, x, INTS(h->batch, h->seq, c->hidden));

@@ -199,6 +199,30 @@ uint32_t plim_hf_act(plim_hf *h, const char *name, plim_str act, uint32_t x)
     return PLIM_NONE;
 }
 
+uint32_t plim_hf_mlp(plim_hf *h, plim_hf_ffn names, plim_str act, uint32_t x, int64_t ffn,
+                     bool bias)
+{
+    int64_t width = plim_nn_dim(&h->n, x, -1);
+    x = plim_nn_linear(&h->n, names.in, x, ffn, bias);
+    x = plim_hf_act(h, names.act, act, x);
+    return plim_nn_linear(&h->n, names.out, x, width, bias);
+}
+
+uint32_t plim_hf_gated_mlp(plim_hf *h, const char *name, const char *type, plim_str act,
+                           uint32_t x, int64_t ffn, bool bias)
+{
+    plim_nn *n = &h->n;
+    int64_t width = plim_nn_dim(n, x, -1);
+    plim_nn_enter(n, name, type);
+    uint32_t gate = plim_nn_linear(n, "gate_proj", x, ffn, bias);
+    gate = plim_hf_act(h, "act_fn", act, gate);
+    uint32_t up = plim_nn_linear(n, "up_proj", x, ffn, bias);
+    x = plim_nn_binary(n, "aten.mul.Tensor", gate, up);
+    x = plim_nn_linear(n, "down_proj", x, width, bias);
+    plim_nn_leave(n);
+    return x;
+}
+
 uint32_t plim_hf_softmax32(plim_nn *n, uint32_t x, int64_t dim)
 {
     return NN_OP(n, "aten.softmax.int", ARG_T("self", x), ARG_I("dim", dim),

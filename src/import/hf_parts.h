@@ -46,6 +46,17 @@ uint32_t plim_hf_normalized(plim_nn *n, uint32_t x, double eps);
 /* An activation of activations.py ("silu", "gelu_new") as module `name`. */
 uint32_t plim_hf_act(plim_hf *h, const char *name, plim_str act, uint32_t x);
 
+/* Linear to `ffn`, an activation, Linear back: in the module that is open. */
+typedef struct plim_hf_ffn {
+    const char *in, *act, *out; /* names of the three */
+} plim_hf_ffn;
+uint32_t plim_hf_mlp(plim_hf *h, plim_hf_ffn names, plim_str act, uint32_t x, int64_t ffn,
+                     bool bias);
+/* LlamaMLP and the like, as module `name` of class `type`: a gate, what it lets through,
+ * and down again. */
+uint32_t plim_hf_gated_mlp(plim_hf *h, const char *name, const char *type, plim_str act,
+                           uint32_t x, int64_t ffn, bool bias);
+
 /* x.softmax(dim, dtype=float32) */
 uint32_t plim_hf_softmax32(plim_nn *n, uint32_t x, int64_t dim);
 

@@ -204,9 +204,8 @@ static uint32_t block(const swin *m, const stage *s, int64_t i, int64_t at, uint
     x = plim_nn_binary(n, "aten.add.Tensor", x, drop_path(m, y, rate));
     y = plim_nn_layer_norm(n, "layernorm_after", x, c->eps);
     plim_nn_enter(n, "mlp", "SwinMLP");
-    y = plim_nn_linear(n, "fc1", y, (int64_t)(c->ratio * (double)s->width), true);
-    y = plim_hf_act(m->h, "activation_fn", c->act, y);
-    y = plim_nn_linear(n, "fc2", y, s->width, true);
+    y = plim_hf_mlp(m->h, (plim_hf_ffn){"fc1", "activation_fn", "fc2"}, c->act, y,
+                    (int64_t)(c->ratio * (double)s->width), true);
     plim_nn_leave(n);
     y = plim_nn_dropout(n, "dropout", y, c->dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);

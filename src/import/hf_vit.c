@@ -64,9 +64,7 @@ static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);
     y = plim_nn_layer_norm(n, "layernorm_after", x, c->eps);
     plim_nn_enter(n, "mlp", "ViTMLP");
-    y = plim_nn_linear(n, "fc1", y, c->ffn, true);
-    y = plim_hf_act(h, "activation_fn", c->act, y);
-    y = plim_nn_linear(n, "fc2", y, c->hidden, true);
+    y = plim_hf_mlp(h, (plim_hf_ffn){"fc1", "activation_fn", "fc2"}, c->act, y, c->ffn, true);
     plim_nn_leave(n);
     y = plim_nn_dropout(n, "dropout", y, c->dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);
