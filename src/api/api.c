@@ -23,6 +23,26 @@ void plim__result_free(void *result, size_t arena_at)
     plim_arena_free(&a);
 }
 
+void *plim__result_of(size_t size, size_t arena_at, const char *model, const plim_settings *s,
+                      plim__fill *fill, const void *more, plim_status *st, plim_err *err)
+{
+    char *r = plim__result_new(size, arena_at);
+    plim_job job = {0};
+    if (!r) {
+        *st = plim_oom(err);
+        return NULL;
+    }
+    plim_arena *a = (plim_arena *)(void *)(r + arena_at);
+    *st = plim_job_open(&job, a, model, s, err);
+    if (!*st)
+        *st = fill(&job, a, r, more, err);
+    plim_job_close(&job);
+    if (!*st)
+        return r;
+    plim__result_free(r, arena_at);
+    return NULL;
+}
+
 const char *plim__cstr(plim_arena *a, plim_str s) { return plim_arena_str(a, s).p; }
 
 /* ---- model ---------------------------------------------------------------------- */

@@ -10,6 +10,14 @@
 void *plim__result_new(size_t size, size_t arena_at);
 void plim__result_free(void *result, size_t arena_at);
 
+/* What is done with a model, into the zeroed public part of a result; `more` is the
+ * caller's. */
+typedef plim_status plim__fill(plim_job *job, plim_arena *a, void *pub, const void *more,
+                               plim_err *err);
+/* A result of this layout, filled for the model; NULL: *st says why. */
+void *plim__result_of(size_t size, size_t arena_at, const char *model, const plim_settings *s,
+                      plim__fill *fill, const void *more, plim_status *st, plim_err *err);
+
 /* A NUL-terminated copy; NULL: no memory. */
 const char *plim__cstr(plim_arena *a, plim_str s);
 

@@ -54,9 +54,10 @@ static plim_status cards(const plim_job *job, const char *names, plim_arena *a,
     return PLIM_OK;
 }
 
-static plim_status fill_fit(plim_job *job, const char *names, plim_arena *a, plim_fit *out,
+static plim_status fill_fit(plim_job *job, plim_arena *a, void *pub, const void *names,
                             plim_err *err)
 {
+    plim_fit *out = pub;
     const plim_gpu **list = NULL;
     uint32_t n = 0;
     plim_status st = cards(job, names, a, &list, &n, err);
@@ -79,18 +80,11 @@ static plim_status fill_fit(plim_job *job, const char *names, plim_arena *a, pli
 plim_status plim_fit_run(const char *model, const plim_settings *s, const char *gpus,
                          plim_fit **out, plim_err *err)
 {
-    fit_result *r = plim__result_new(sizeof *r, offsetof(fit_result, arena));
-    plim_job job = {0};
-    if (!r)
-        return plim_oom(err);
-    plim_status st = plim_job_open(&job, &r->arena, model, s, err);
-    if (!st)
-        st = fill_fit(&job, gpus, &r->arena, &r->pub, err);
-    plim_job_close(&job);
-    if (st)
-        plim_fit_free(&r->pub);
-    else
-        *out = &r->pub;
+    plim_status st;
+    void *r = plim__result_of(sizeof(fit_result), offsetof(fit_result, arena), model, s,
+                              fill_fit, gpus, &st, err);
+    if (r)
+        *out = r;
     return st;
 }
 
@@ -128,9 +122,11 @@ static void draw_line(plim_batches *b, plim_batch_row *rows, uint32_t n)
 
 enum { EXPLAIN_LEAST = 64, EXPLAIN_ROWS = 64 };
 
-static plim_status fill_batches(const plim_job *job, plim_arena *a, plim_batches *out,
+static plim_status fill_batches(plim_job *job, plim_arena *a, void *pub, const void *more,
                                 plim_err *err)
 {
+    plim_batches *out = pub;
+    (void)more;
     int64_t last = PLIM_MAX(job->given->batch, EXPLAIN_LEAST);
     plim_status st = info_at(job, 1, a, &out->model, err);
     plim_batch_row *rows = PLIM_NEW_N(a, plim_batch_row, EXPLAIN_ROWS);
@@ -157,18 +153,11 @@ static plim_status fill_batches(const plim_job *job, plim_arena *a, plim_batches
 plim_status plim_batches_run(const char *model, const plim_settings *s, plim_batches **out,
                              plim_err *err)
 {
-    batches_result *r = plim__result_new(sizeof *r, offsetof(batches_result, arena));
-    plim_job job = {0};
-    if (!r)
-        return plim_oom(err);
-    plim_status st = plim_job_open(&job, &r->arena, model, s, err);
-    if (!st)
-        st = fill_batches(&job, &r->arena, &r->pub, err);
-    plim_job_close(&job);
-    if (st)
-        plim_batches_free(&r->pub);
-    else
-        *out = &r->pub;
+    plim_status st;
+    void *r = plim__result_of(sizeof(batches_result), offsetof(batches_result, arena), model,
+                              s, fill_batches, NULL, &st, err);
+    if (r)
+        *out = r;
     return st;
 }
 
@@ -203,9 +192,11 @@ static plim_status segment_row(const plim_job *job, const plim_graph *g, uint32_
     return st;
 }
 
-static plim_status fill_segments(const plim_job *job, plim_arena *a, plim_segments *out,
+static plim_status fill_segments(plim_job *job, plim_arena *a, void *pub, const void *more,
                                  plim_err *err)
 {
+    plim_segments *out = pub;
+    (void)more;
     plim_graph g;
     plim_status st = plim_job_graph(job, 0, a, &g, err);
     if (!st)
@@ -233,18 +224,11 @@ static plim_status fill_segments(const plim_job *job, plim_arena *a, plim_segmen
 plim_status plim_segments_run(const char *model, const plim_settings *s, plim_segments **out,
                               plim_err *err)
 {
-    segments_result *r = plim__result_new(sizeof *r, offsetof(segments_result, arena));
-    plim_job job = {0};
-    if (!r)
-        return plim_oom(err);
-    plim_status st = plim_job_open(&job, &r->arena, model, s, err);
-    if (!st)
-        st = fill_segments(&job, &r->arena, &r->pub, err);
-    plim_job_close(&job);
-    if (st)
-        plim_segments_free(&r->pub);
-    else
-        *out = &r->pub;
+    plim_status st;
+    void *r = plim__result_of(sizeof(segments_result), offsetof(segments_result, arena), model,
+                              s, fill_segments, NULL, &st, err);
+    if (r)
+        *out = r;
     return st;
 }
 

@@ -205,8 +205,11 @@ static bool copy_words(builder *b, const plim_inventory *v)
     return b->out->format && b->out->producer;
 }
 
-static plim_status fill(const plim_job *job, plim_arena *a, plim_info *out, plim_err *err)
+static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *more,
+                        plim_err *err)
 {
+    plim_info *out = pub;
+    (void)more;
     plim_inventory v;
     plim_graph g;
     plim_status st = plim_model_list(&job->model, &job->bind, a, &v, &g, &out->graph, err);
@@ -232,18 +235,11 @@ static plim_status fill(const plim_job *job, plim_arena *a, plim_info *out, plim
 plim_status plim_info_run(const char *model, const plim_settings *s, plim_info **out,
                           plim_err *err)
 {
-    info_result *r = plim__result_new(sizeof *r, offsetof(info_result, arena));
-    plim_job job = {0};
-    if (!r)
-        return plim_oom(err);
-    plim_status st = plim_job_open(&job, &r->arena, model, s, err);
-    if (!st)
-        st = fill(&job, &r->arena, &r->pub, err);
-    plim_job_close(&job);
-    if (st)
-        plim_info_free(&r->pub);
-    else
-        *out = &r->pub;
+    plim_status st;
+    void *r = plim__result_of(sizeof(info_result), offsetof(info_result, arena), model, s,
+                              fill, NULL, &st, err);
+    if (r)
+        *out = r;
     return st;
 }
 

@@ -192,8 +192,11 @@ static void cast_graph(plim_graph *g, plim_dtype t)
             g->values[i].meta.dtype = t;
 }
 
-static plim_status fill(plim_job *job, plim_arena *a, plim_layers *out, plim_err *err)
+static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *more,
+                        plim_err *err)
 {
+    plim_layers *out = pub;
+    (void)more;
     plim_graph g;
     job->bind.infer = true; /* auxiliary heads are no part of what a model computes */
     plim_status st = plim_job_graph(job, 0, a, &g, err);
@@ -218,18 +221,11 @@ static plim_status fill(plim_job *job, plim_arena *a, plim_layers *out, plim_err
 plim_status plim_layers_run(const char *model, const plim_settings *s, plim_layers **out,
                             plim_err *err)
 {
-    layers_result *r = plim__result_new(sizeof *r, offsetof(layers_result, arena));
-    plim_job job = {0};
-    if (!r)
-        return plim_oom(err);
-    plim_status st = plim_job_open(&job, &r->arena, model, s, err);
-    if (!st)
-        st = fill(&job, &r->arena, &r->pub, err);
-    plim_job_close(&job);
-    if (st)
-        plim_layers_free(&r->pub);
-    else
-        *out = &r->pub;
+    plim_status st;
+    void *r = plim__result_of(sizeof(layers_result), offsetof(layers_result, arena), model, s,
+                              fill, NULL, &st, err);
+    if (r)
+        *out = r;
     return st;
 }
 
