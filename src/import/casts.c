@@ -97,24 +97,28 @@ static uint32_t met_by(const plim_graph *g, const plim_node *cast, uint32_t at)
     return PLIM_NONE;
 }
 
-/* The cast becomes one to the type of `argument`, whatever that is. */
-static bool cast_back(plim_graph *g, plim_node *n, uint32_t argument, plim_err *err)
+/* The node becomes name(a, b); left alone if there is no such op.  false: no memory. */
+static bool rewrite(plim_graph *g, plim_node *n, const char *name, plim_arg a, plim_arg b,
+                    plim_err *err)
 {
-    static const char name[] = "type_as";
     bool inplace;
     const plim_op *op = plim_op_find(plim_str_of(name), (plim_str){NULL, 0}, &inplace);
     plim_arg *args = PLIM_NEW_N(g->arena, plim_arg, 2);
-    if (!args)
-        return plim_oom(err) == PLIM_OK;
-    args[0] = n->args[0];
-    args[1] = (plim_arg){.kind = PLIM_ARG_VALUE, .id = argument};
+    if (!args) {
+        plim_oom(err);
+        return false;
+    }
     if (!op)
         return true;
+    args[0] = a;
+    args[1] = b;
     n->op = op;
     n->args = args;
     n->n_args = 2;
     return true;
 }
+
+static plim_arg value_arg(uint32_t id) { return (plim_arg){.kind = PLIM_ARG_VALUE, .id = id}; }
 
 /* ---- noise --------------------------------------------------------------------------- */
 
@@ -124,7 +128,6 @@ static bool cast_back(plim_graph *g, plim_node *n, uint32_t argument, plim_err *
 static bool follow_noise(plim_graph *g, uint32_t i, plim_err *err)
 {
     plim_node *n = &g->nodes[i];
-    bool inplace;
     if (!n->op || strcmp(n->op->name, "empty") != 0 || !n->n_args)
         return true;
     uint32_t v = n->outs[0], use = next_use(g, v, i);
@@ -138,18 +141,9 @@ static bool follow_noise(plim_graph *g, uint32_t i, plim_err *err)
     const plim_arg *of = g->nodes[use].args;
     uint32_t x = of[0].id == v && of[1].kind == PLIM_ARG_VALUE ? of[1].id : of[0].id;
     bool before = g->values[x].node == PLIM_NONE || g->values[x].node < i;
-    const plim_op *op = plim_op_find(PLIM_STR("new_empty"), (plim_str){NULL, 0}, &inplace);
-    if (x == v || !before || !op || g->values[x].meta.dtype != g->values[v].meta.dtype)
+    if (x == v || !before || g->values[x].meta.dtype != g->values[v].meta.dtype)
         return true;
-    plim_arg *args = PLIM_NEW_N(g->arena, plim_arg, 2);
-    if (!args)
-        return plim_oom(err) == PLIM_OK;
-    args[0] = (plim_arg){.kind = PLIM_ARG_VALUE, .id = x};
-    args[1] = n->args[0];
-    n->op = op;
-    n->args = args;
-    n->n_args = 2;
-    return true;
+    return rewrite(g, n, "new_empty", value_arg(x), n->args[0], err);
 }
 
 /* ---- both ---------------------------------------------------------------------------------- */
@@ -181,7 +175,8 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
         else if (n->scope)
             to = cast_before(g, cast, back, from, n->scope, LOOK_BACK);
         back[n->outs[0]] = to != PLIM_NONE;
-        if (to != PLIM_NONE && !cast_back(g, n, to, err))
+        /* a cast to the type of that one, whatever it is */
+        if (to != PLIM_NONE && !rewrite(g, n, "type_as", n->args[0], value_arg(to), err))
             return PLIM_ENOMEM;
     }
     for (uint32_t i = 0; i < g->n_nodes; i++)
