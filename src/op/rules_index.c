@@ -371,42 +371,34 @@ static plim_t expanded_rows(plim_machine *m, plim_gnode *n, plim_t g)
     return y;
 }
 
+enum { PLACED_ADDS, PLACED_ROWS }; /* i: what is written is added; and is whole rows */
+
 /* The gradient of the copy is a copy of g with zeros at the places, or g itself
  * where the op adds. */
-static void scatter_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+static void placed_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    dx[0] = plim_m_wants(m, n, 0) ? plim_m_empty_like(m, g[0]) : 0;
-    dx[1] = scattered_grad(m, n, g[0]);
+    if (plim_m_wants(m, n, 0))
+        dx[0] = n->i[PLACED_ADDS] ? plim_m_ref(m, g[0]) : plim_m_empty_like(m, g[0]);
+    dx[1] = n->i[PLACED_ROWS] ? expanded_rows(m, n, g[0]) : scattered_grad(m, n, g[0]);
 }
-static void scatter_add_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    dx[0] = plim_m_wants(m, n, 0) ? plim_m_ref(m, g[0]) : 0;
-    dx[1] = scattered_grad(m, n, g[0]);
-}
-static void index_copy_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    dx[0] = plim_m_wants(m, n, 0) ? plim_m_empty_like(m, g[0]) : 0;
-    dx[1] = expanded_rows(m, n, g[0]);
-}
-static void index_add_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    dx[0] = plim_m_wants(m, n, 0) ? plim_m_ref(m, g[0]) : 0;
-    dx[1] = expanded_rows(m, n, g[0]);
-}
-static const plim_grad_fn scatter_fn = {"ScatterBackward0", scatter_backward};
-static const plim_grad_fn scatter_add_fn = {"ScatterAddBackward0", scatter_add_backward};
-static const plim_grad_fn index_copy_fn = {"IndexCopyBackward0", index_copy_backward};
-static const plim_grad_fn index_add_fn = {"IndexAddBackward0", index_add_backward};
+static const plim_grad_fn scatter_fn = {"ScatterBackward0", placed_backward};
+static const plim_grad_fn scatter_add_fn = {"ScatterAddBackward0", placed_backward};
+static const plim_grad_fn index_copy_fn = {"IndexCopyBackward0", placed_backward};
+static const plim_grad_fn index_add_fn = {"IndexAddBackward0", placed_backward};
 
-/* (self, dim, index, src): src may be a number.  by_size: the formula asks for it,
- * to expand to its size. */
-static void run_scatter(plim_call *c, const plim_grad_fn *fn, bool by_size)
+/* (self, dim, index, src): src may be a number.  Of rows the formula asks for it, to
+ * expand to its size. */
+static void run_placed(plim_call *c, const plim_grad_fn *fn, bool adds, bool rows)
 {
     plim_machine *m = c->m;
     plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 3)};
     plim_gnode *n = plim_m_node(m, fn, in[1] ? 2 : 1, in);
     plim_m_save(m, n, 0, plim_arg_tensor(c, 2));
-    if (n && by_size && plim_m_wants(m, n, 1))
+    if (n) {
+        n->i[PLACED_ADDS] = adds;
+        n->i[PLACED_ROWS] = rows;
+    }
+    if (n && rows && plim_m_wants(m, n, 1))
         plim_m_save(m, n, 1, in[1]);
     plim_t y;
     if (c->inplace) {
@@ -418,8 +410,8 @@ static void run_scatter(plim_call *c, const plim_grad_fn *fn, bool by_size)
     }
     plim_ret(c, y);
 }
-void plim_run_scatter(plim_call *c) { run_scatter(c, &scatter_fn, false); }
-void plim_run_scatter_add(plim_call *c) { run_scatter(c, &scatter_add_fn, false); }
+void plim_run_scatter(plim_call *c) { run_placed(c, &scatter_fn, false, false); }
+void plim_run_scatter_add(plim_call *c) { run_placed(c, &scatter_add_fn, true, false); }
 
 /* self: a copy of g in which zeros of the values' size are put; values: g there */
 static void index_put_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
@@ -484,8 +476,8 @@ void plim_run_index_put(plim_call *c)
     plim_ret(c, y);
 }
 
-void plim_run_index_add(plim_call *c) { run_scatter(c, &index_add_fn, true); }
-void plim_run_index_copy(plim_call *c) { run_scatter(c, &index_copy_fn, true); }
+void plim_run_index_add(plim_call *c) { run_placed(c, &index_add_fn, true, true); }
+void plim_run_index_copy(plim_call *c) { run_placed(c, &index_copy_fn, false, true); }
 
 /* A copy, and places of the source counted up.  The source's gradient is g where
  * the mask is set, which is counted first and taken to be all of it.
