@@ -313,6 +313,22 @@ plim_status plim_table_write(plim_table *t, plim_buf *out, plim_err *err)
 
 /* ---- names that are nearly right -------------------------------------------- */
 
+const void *plim_row_find(const char *what, const char *name, const void *rows, size_t n,
+                          size_t size, plim_err *err)
+{
+    char list[128] = "";
+    for (size_t i = 0; i < n; i++) {
+        const void *row = (const char *)rows + i * size;
+        const char *of = *(const char *const *)row;
+        if (!strcmp(name, of))
+            return row;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", of);
+    }
+    plim_fail(err, PLIM_EUSAGE, 0, "unknown %s '%s': known are %s", what, name, list);
+    return NULL;
+}
+
 uint32_t plim_edit_distance(plim_str a, plim_str b)
 {
     uint32_t row[PLIM_NAME_MAX + 1]; /* row[j]: from the letters of a so far to j of b */

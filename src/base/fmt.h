@@ -79,6 +79,11 @@ uint32_t plim_text_width(plim_str s);
 
 enum { PLIM_NAME_MAX = 64 };
 
+/* The row of this name among rows that begin with theirs (const char *); NULL: PLIM_EUSAGE
+ * with "unknown WHAT 'x': known are a, b". */
+const void *plim_row_find(const char *what, const char *name, const void *rows, size_t n,
+                          size_t size, plim_err *err);
+
 /* Letters to add, drop or change to get from a to b; PLIM_NAME_MAX if one of
  * them is longer than that. */
 uint32_t plim_edit_distance(plim_str a, plim_str b);

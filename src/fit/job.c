@@ -1,8 +1,6 @@
 /* job.c -- see job.h. */
 #include "fit/job.h"
 
-#include <stdio.h>
-
 #include "base/fmt.h"
 
 /* ---- words to values -------------------------------------------------------- */
@@ -27,19 +25,14 @@ static const word workspaces[] = {{"auto", PLIM_BOUND_USUAL},
 static plim_status word_find(const char *what, const char *given, const word *table, size_t n,
                              int *out, const char **name, plim_err *err)
 {
-    char list[128] = "";
     if (!given)
         return PLIM_OK;
-    for (size_t i = 0; i < n; i++) {
-        if (!strcmp(given, table[i].name)) {
-            *out = table[i].value;
-            *name = table[i].name;
-            return PLIM_OK;
-        }
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", table[i].name);
-    }
-    return plim_fail(err, PLIM_EUSAGE, 0, "unknown %s '%s': known are %s", what, given, list);
+    const word *w = plim_row_find(what, given, table, n, sizeof *table, err);
+    if (!w)
+        return PLIM_EUSAGE;
+    *out = w->value;
+    *name = w->name;
+    return PLIM_OK;
 }
 
 static plim_status read_dtype(plim_job *job, const char *given, plim_err *err)

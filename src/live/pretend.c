@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "alloc/sim.h"
+#include "base/fmt.h"
 #include "gpu/gpu.h"
 #include "op/kernel.h"
 #include "op/rules.h"
@@ -105,7 +106,7 @@ struct plim_pretend {
 static plim_status read_workspace(const char *given, bool *on, plim_bound *bound,
                                   plim_err *err)
 {
-    static const struct {
+    static const struct word {
         const char *name;
         bool on;
         plim_bound bound;
@@ -113,14 +114,13 @@ static plim_status read_workspace(const char *given, bool *on, plim_bound *bound
                  {"off", false, PLIM_BOUND_USUAL},
                  {"low", true, PLIM_BOUND_LOW},
                  {"high", true, PLIM_BOUND_HIGH}};
-    for (size_t i = 0; i < PLIM_COUNT(words); i++)
-        if (!strcmp(given ? given : "auto", words[i].name)) {
-            *on = words[i].on;
-            *bound = words[i].bound;
-            return PLIM_OK;
-        }
-    return plim_fail(err, PLIM_EUSAGE, 0,
-                     "unknown workspace '%s': known are auto, off, low, high", given);
+    const struct word *w = plim_row_find("workspace", given ? given : "auto", words,
+                                         PLIM_COUNT(words), sizeof *words, err);
+    if (!w)
+        return PLIM_EUSAGE;
+    *on = w->on;
+    *bound = w->bound;
+    return PLIM_OK;
 }
 
 /* Before others: CUDA's own, and then the one with the most memory, since who gets

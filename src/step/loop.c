@@ -1,7 +1,7 @@
 /* loop.c -- see loop.h. */
 #include "step/loop.h"
 
-#include <stdio.h>
+#include "base/fmt.h"
 
 /* The Trainer hands `outputs` back to nobody (compute_loss), takes the batches of
  * a step at once (get_batch_samples), clips at max_grad_norm = 1 and ends a step with
@@ -27,16 +27,9 @@ static const plim_loop loops[] = {
 
 plim_status plim_loop_find(const char *name, const plim_loop **out, plim_err *err)
 {
-    char list[128] = "";
-    for (size_t i = 0; i < PLIM_COUNT(loops); i++) {
-        if (!name || !strcmp(name, loops[i].name)) {
-            *out = &loops[i];
-            return PLIM_OK;
-        }
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", loops[i].name);
-    }
-    return plim_fail(err, PLIM_EUSAGE, 0, "unknown loop '%s': known are %s", name, list);
+    *out = name ? plim_row_find("loop", name, loops, PLIM_COUNT(loops), sizeof *loops, err)
+                : &loops[0];
+    return *out ? PLIM_OK : PLIM_EUSAGE;
 }
 
 static const struct {
