@@ -90,10 +90,21 @@ struct plim_arena_chunk {
 
 #define CHUNK_HEAD ((sizeof(plim_arena_chunk) + 15) / 16 * 16)
 #define CHUNK_MIN (64u << 10)
+#define CHUNK_GROWN (256u << 10)
 #define CHUNK_LARGE (2u << 20) /* one large page; writing its head brings all of it */
 
-/* Zeroed; NULL: no memory.  An estimate of 80 layers takes 30 MB: by pages of 4 KiB a
- * third of its time would go into the kernel's handing them out. */
+/* What the next chunk can hold: twice what there is while that is little, then whole
+ * large pages.  An estimate of 80 layers takes 30 MB: by pages of 4 KiB a third of its
+ * time would go into the kernel's handing them out. */
+static uint64_t chunk_cap(const plim_arena *a, uint64_t bytes)
+{
+    uint64_t least = PLIM_MAX(bytes, PLIM_MAX((uint64_t)CHUNK_MIN, a->used));
+    if (least < CHUNK_GROWN || least > UINT64_MAX - CHUNK_LARGE - CHUNK_HEAD)
+        return least;
+    return (bytes + CHUNK_HEAD + CHUNK_LARGE - 1) / CHUNK_LARGE * CHUNK_LARGE - CHUNK_HEAD;
+}
+
+/* Zeroed; NULL: no memory. */
 static plim_arena_chunk *chunk_new(uint64_t cap)
 {
     plim_arena_chunk *c = NULL;
@@ -130,14 +141,10 @@ static void *chunk_take(plim_arena_chunk *c, uint64_t bytes)
 static bool chunk_push(plim_arena *a, uint64_t bytes)
 {
     plim_arena_chunk *c = a->spare;
-    if (c && c->cap >= bytes) {
+    if (c && c->cap >= bytes)
         a->spare = c->next;
-    } else {
-        uint64_t cap =
-            PLIM_MIN(PLIM_MAX((uint64_t)CHUNK_MIN, a->used), CHUNK_LARGE - CHUNK_HEAD);
-        if (!(c = chunk_new(PLIM_MAX(cap, bytes))))
-            return false;
-    }
+    else if (!(c = chunk_new(chunk_cap(a, bytes))))
+        return false;
     c->next = a->head;
     a->head = c;
     return true;
