@@ -71,9 +71,16 @@ plim_str plim_str_twice(plim_str *list, uint64_t n);
 /* *out = a op b; false (and *out untouched) if the result does not fit. */
 static inline bool plim_mul(uint64_t a, uint64_t b, uint64_t *out)
 {
+#if defined(__GNUC__) /* a division takes longer than all the rest of an allocation */
+    uint64_t r;
+    if (__builtin_mul_overflow(a, b, &r))
+        return false;
+    *out = r;
+#else
     if (b && a > UINT64_MAX / b)
         return false;
     *out = a * b;
+#endif
     return true;
 }
 static inline bool plim_add(uint64_t a, uint64_t b, uint64_t *out)
