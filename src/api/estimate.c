@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "api/api.h"
+#include "base/task.h"
 #include "fit/advice.h"
 #include "fit/fit.h"
 
@@ -19,54 +20,70 @@ typedef struct work {
     plim_graph g;
     plim_tape tape; /* with the usual workspaces */
     plim_sim sim;
-    plim_arena scratch; /* of one bound at a time */
 } work;
 
 /* ---- on the card ------------------------------------------------------------------ */
 
-/* Runs the tape on the card less `context`; where that is too small, says so in
- * *oom and runs it once more without bound, for the figures. */
-static plim_status run_on_card(work *w, uint64_t context, unsigned what, plim_arena *a,
-                               plim_sim *out, bool *oom)
-{
-    plim_status st = plim_fit_simulate(w->job, &w->tape, context, true,
-                                       what | PLIM_SIM_STOP_AT_OOM, a, out, w->err);
-    *oom = !st && out->oom;
-    if (!*oom)
-        return st;
-    plim_str text = out->oom_text;
-    st = plim_fit_simulate(w->job, &w->tape, 0, false, what, a, out, w->err);
-    out->oom_text = text;
-    return st;
-}
-
-/* The same at a bound of what is estimated; *text: what PyTorch would say. */
-static plim_status run_bound(work *w, unsigned bound, uint64_t context, uint64_t *reserved,
-                             bool *oom, const char **text)
-{
+/* The tape on the card, at one bound of what is estimated. */
+typedef struct card_run {
+    const plim_job *job;
+    const plim_tape *tape;
+    uint64_t context;
+    unsigned what;
+    plim_arena *a; /* of the result */
     plim_sim sim;
-    plim_arena_reset(&w->scratch);
-    plim_status st = run_on_card(w, context, bound, &w->scratch, &sim, oom);
-    if (st)
-        return st;
-    *reserved = sim.peak_reserved;
-    if (*oom && text && !(*text = plim__cstr(w->a, sim.oom_text)))
-        return plim_oom(w->err);
-    return PLIM_OK;
+    bool oom;
+    plim_status st;
+    plim_err err;
+    plim_arena own; /* for those of which only figures are kept */
+    plim_task task;
+} card_run;
+
+/* Runs the tape on the card less the context; where that is too small, says so in
+ * r->oom and runs it once more without bound, for the figures. */
+static void run_on_card(void *run)
+{
+    card_run *r = run;
+    r->st = plim_fit_simulate(r->job, r->tape, r->context, true,
+                              r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim, &r->err);
+    r->oom = !r->st && r->sim.oom;
+    if (!r->oom)
+        return;
+    plim_str text = r->sim.oom_text;
+    r->st = plim_fit_simulate(r->job, r->tape, 0, false, r->what, r->a, &r->sim, &r->err);
+    r->sim.oom_text = text;
 }
 
-/* 1, 0 or -1: whatever happens, whatever happens not, in between.  The text is
- * of the run with the least of everything: a workspace for which there is no
- * room makes cuDNN choose another algorithm, not the script end. */
-static plim_status decide(work *w, bool oom_high)
+/* From here on a bound is worth a thread: some tenths of a millisecond. */
+enum { LONG_TAPE = 1 << 14 };
+
+/* a NULL: an arena of its own, which run_end frees. */
+static void run_start(work *w, card_run *r, plim_arena *a, uint64_t context, unsigned what)
+{
+    *r = (card_run){.job = w->job, .tape = &w->tape, .context = context, .what = what};
+    r->a = a ? a : &r->own;
+    plim_task_start(&r->task, run_on_card, r, !a && w->tape.n_events >= LONG_TAPE);
+}
+
+/* Once for each start. */
+static plim_status run_end(work *w, card_run *r)
+{
+    plim_task_wait(&r->task);
+    plim_arena_free(&r->own);
+    return r->st ? plim_fail(w->err, r->err.code, r->err.at, "%s", r->err.msg) : PLIM_OK;
+}
+
+/* Does it fit at all, with the least of everything?  The text is of that run: a workspace
+ * for which there is no room makes cuDNN choose another algorithm, not the script end. */
+static plim_status run_leanest(work *w)
 {
     plim_estimate *e = w->e;
-    uint64_t reserved;
-    plim_status st = PLIM_OK;
-    if (oom_high)
-        st = run_bound(w, PLIM_SIM_LOW, e->context_low, &reserved, &e->oom, &e->oom_text);
-    e->context_known = e->context_high > 0;
-    e->fits = !w->job->gpu ? -2 : e->oom ? 0 : oom_high || !e->context_known ? -1 : 1;
+    card_run r;
+    run_start(w, &r, w->a, e->context_low, PLIM_SIM_LOW);
+    plim_status st = run_end(w, &r);
+    e->oom = !st && r.oom;
+    if (e->oom && !(e->oom_text = plim__cstr(w->a, r.sim.oom_text)))
+        return plim_oom(w->err);
     return st;
 }
 
@@ -83,26 +100,33 @@ static bool has_bounds(const plim_tape *t)
 static plim_status simulate(work *w)
 {
     plim_estimate *e = w->e;
-    bool oom, oom_low, oom_high, open = has_bounds(&w->tape);
+    card_run runs[3];
+    uint32_t n = has_bounds(&w->tape) ? 3 : 1;
+    plim_status st = PLIM_OK;
     plim_gpu_context(w->job->gpu, w->job->step.torch->version, &e->context_low,
                      &e->context_high);
-    plim_status st = run_on_card(w, e->context_high, PLIM_SIM_ALL, w->a, &w->sim, &oom);
-    uint64_t at_low = w->sim.peak_reserved, at_high = at_low;
-    oom_high = oom;
-    if (!st && open)
-        st = run_bound(w, PLIM_SIM_LOW, e->context_high, &at_low, &oom_low, NULL);
-    if (!st && open)
-        st = run_bound(w, PLIM_SIM_HIGH, e->context_high, &at_high, &oom_high, NULL);
-    if (!st)
-        st = decide(w, oom_high);
+    for (uint32_t i = n; i-- > 1;)
+        run_start(w, &runs[i], NULL, e->context_high, i == 1 ? PLIM_SIM_LOW : PLIM_SIM_HIGH);
+    run_start(w, &runs[0], w->a, e->context_high, PLIM_SIM_ALL);
+    w->sim = runs[0].sim;
+    e->reserved_low = e->reserved_high = w->sim.peak_reserved;
+    for (uint32_t i = 0; i < n; i++) {
+        plim_status ended = run_end(w, &runs[i]);
+        st = st ? st : ended;
+        e->reserved_low = PLIM_MIN(e->reserved_low, runs[i].sim.peak_reserved);
+        e->reserved_high = PLIM_MAX(e->reserved_high, runs[i].sim.peak_reserved);
+    }
+    bool oom_high = runs[n - 1].oom;
+    if (!st && oom_high)
+        st = run_leanest(w);
     if (st)
         return st;
+    e->context_known = e->context_high > 0;
+    e->fits = !w->job->gpu ? -2 : e->oom ? 0 : oom_high || !e->context_known ? -1 : 1;
     e->gpu_bytes = w->job->gpu ? w->job->gpu->memory_bytes : 0;
     e->peak_requested = w->sim.peak_requested;
     e->peak_allocated = w->sim.peak_allocated;
     e->peak_reserved = w->sim.peak_reserved;
-    e->reserved_low = PLIM_MIN(e->peak_reserved, PLIM_MIN(at_low, at_high));
-    e->reserved_high = PLIM_MAX(e->peak_reserved, PLIM_MAX(at_low, at_high));
     e->device_low = e->reserved_low + e->context_low;
     e->device_high = e->reserved_high + e->context_high;
     return PLIM_OK;
@@ -343,7 +367,6 @@ plim_status plim_estimate_run(const char *model, const plim_settings *s, plim_es
     if (!st)
         st = estimate(&w);
     plim_job_close(&job);
-    plim_arena_free(&w.scratch);
     if (st)
         plim_estimate_free(&r->pub);
     else

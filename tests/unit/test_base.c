@@ -1,5 +1,6 @@
 /* test_base.c -- errors, checked sizes, arena, map, files: src/base/base.h. */
 #include "base/base.h"
+#include "base/task.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,14 +232,37 @@ static void test_twice(void **state)
     assert_int_equal(plim_str_compare(PLIM_STR("ab"), PLIM_STR("ab")), 0);
 }
 
+static void count_up(void *ud)
+{
+    for (int i = 0; i < 1000; i++)
+        ++*(int *)ud;
+}
+
+/* On a thread or not, the work is done once, and done when the wait is over. */
+static void test_task(void **state)
+{
+    (void)state;
+    for (int beside = 0; beside < 2; beside++) {
+        plim_task t[3];
+        int n[3] = {0};
+        for (int i = 0; i < 3; i++)
+            plim_task_start(&t[i], count_up, &n[i], beside);
+        for (int i = 0; i < 3; i++) {
+            plim_task_wait(&t[i]);
+            plim_task_wait(&t[i]); /* harmless */
+            assert_int_equal(n[i], 1000);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_twice),   cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_status),  cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_strings), cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_push),    cmocka_unit_test(test_map),
-        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_task),   cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_errors), cmocka_unit_test(test_status),
+        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_arena),  cmocka_unit_test(test_push),
+        cmocka_unit_test(test_map),    cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
