@@ -9,6 +9,17 @@ plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err)
     return PLIM_OK;
 }
 
+void plim_graph_expect(plim_graph *g, uint32_t n)
+{
+    plim_value *v = g->n_values ? NULL : PLIM_NEW_N(g->arena, plim_value, n);
+    plim_node *nodes = g->n_nodes || !v ? NULL : PLIM_NEW_N(g->arena, plim_node, n);
+    if (!nodes)
+        return;
+    g->values = v;
+    g->nodes = nodes;
+    g->cap_values = g->cap_nodes = n;
+}
+
 uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v)
 {
     if (!PLIM_PUSH_ROOM(g->arena, g->values, g->n_values, g->cap_values))

@@ -113,6 +113,9 @@ typedef struct plim_graph {
 } plim_graph;
 
 plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* makes scope 0 */
+/* Before the first value: room for so many, and as many nodes, so that lists need not be
+ * moved as they grow.  A guess: no harm if it is wrong, or if there is no memory for it. */
+void plim_graph_expect(plim_graph *g, uint32_t n);
 
 /* Builders copy nothing: strings and arrays must live in g->arena.  Each
  * returns the new id, or PLIM_NONE when the arena is full. */

@@ -61,16 +61,20 @@ void plim_tape_init(plim_tape *t, plim_arena *a) { *t = (plim_tape){.arena = a};
 
 void plim_tape_expect(plim_tape *t, uint32_t storages)
 {
-    if (t->n_storages || t->n_events || storages > UINT32_MAX / 2)
+    enum { A_MARK = 4 }; /* storages between two, or so */
+    if (t->n_storages || t->n_events || t->n_marks || storages > UINT32_MAX / 2)
         return;
     plim_storage *s = PLIM_NEW_N(t->arena, plim_storage, storages);
     plim_event *e = PLIM_NEW_N(t->arena, plim_event, storages * 2);
-    if (!s || !e)
+    plim_mark *m = PLIM_NEW_N(t->arena, plim_mark, storages / A_MARK);
+    if (!s || !e || !m)
         return;
     t->storages = s;
     t->cap_storages = storages;
     t->events = e;
     t->cap_events = storages * 2;
+    t->marks = m;
+    t->cap_marks = storages / A_MARK;
 }
 
 bool plim_tape_mark(plim_tape *t, int32_t step, plim_phase phase, plim_str op)

@@ -202,6 +202,8 @@ static void read_members(plim_json *j, const plim_hf_group *g, plim_str outer, v
 
 static void check_sizes(plim_hf *h, const plim_hf_group *g, const void *config)
 {
+    enum { A_LAYER = 64 }; /* a layer's values, or so */
+    uint32_t layers = 1;
     for (size_t i = 0; i < g->n_keys; i++) {
         const plim_hf_key *k = &g->keys[i];
         if (k->kind != PLIM_HF_SIZE && k->kind != PLIM_HF_OPTION)
@@ -212,7 +214,10 @@ static void check_sizes(plim_hf *h, const plim_hf_group *g, const void *config)
             plim_nn_fail(&h->n, PLIM_ERANGE,
                          "'%.*s' is %" PRId64 ", not in %" PRId64 "..%" PRId64,
                          (int)strcspn(k->names, " "), k->names, v, min, max);
+        else if (max == PLIM_HF_MAX_LAYERS)
+            layers += (uint32_t)v;
     }
+    plim_graph_expect(h->n.g, layers * A_LAYER);
 }
 
 /* ---- for the groups ------------------------------------------------------------------ */
