@@ -71,10 +71,14 @@ void plim_m_region_end(plim_machine *m)
 void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
 {
     m_frame *f = &m->frames[m->frame];
+    if (!n->hole && !(n->hole = PLIM_NEW_N(m->arena, uint32_t, PLIM_MAX_SAVED))) {
+        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
     if (n->frame == PLIM_NONE) {
         n->frame = m->frame;
         f->nodes++;
-        memset(n->hole, 0xff, sizeof n->hole);
+        memset(n->hole, 0xff, PLIM_MAX_SAVED * sizeof *n->hole);
     }
     n->hole[slot] = f->n_saves++;
 }

@@ -194,7 +194,7 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
 static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *ud)
 {
     while (q->n && !m->st) {
-        plim_t dx[MAX_INPUTS] = {0};
+        plim_t dx[MAX_INPUTS];
         uint32_t id = queue_pop(m, q);
         m_gnode *n = m_n(m, id);
         plim_gnode *g = &n->pub;
@@ -213,6 +213,7 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
                         (unsigned)g->n_in, MAX_INPUTS);
             break;
         }
+        memset(dx, 0, PLIM_MAX(g->n_in, PLIM_MAX_GRADS) * sizeof *dx);
         run_node(m, n, dx);
         for (uint32_t i = 0; i < g->n_in; i++) {
             plim_edge e = g->next[i];

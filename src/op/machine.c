@@ -504,6 +504,12 @@ void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
         row->category = PLIM_CAT_ACTIVATION;
 }
 
+void plim_m_note(plim_machine *m, plim_gnode *n, const plim_meta *meta)
+{
+    if (n && !m->st && !(n->meta = meta_kept(m, meta)))
+        m_oom(m);
+}
+
 static void attach(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
 {
     m_tensor *x = m_t(m, t);
@@ -541,7 +547,7 @@ static void copy_slices_backward(plim_machine *m, plim_gnode *n, const plim_t *g
     plim_gnode *op = &m_n(m, ((m_gnode *)n)->inner)->pub;
     plim_meta base = plim_meta_like(&n->in_meta[0], plim_m_meta(m, g[0])->dtype);
     plim_t whole = plim_m_empty(m, &base);
-    plim_t part = plim_m_empty(m, &n->meta);
+    plim_t part = plim_m_empty(m, n->meta);
     op->fn->backward(m, op, &part, dx);
     plim_m_drop(m, part);
     plim_m_drop(m, dx[0]);
@@ -569,7 +575,8 @@ static void rebase_view(plim_machine *m, plim_gnode *n, plim_t t)
     m_tensor *b = m_t(m, base);
     slices->pub.fn = &copy_slices_fn;
     slices->pub.seq = m->seq++;
-    slices->pub.meta = plim_meta_like(plim_m_meta(m, t), plim_m_meta(m, t)->dtype);
+    plim_meta part = plim_meta_like(plim_m_meta(m, t), plim_m_meta(m, t)->dtype);
+    plim_m_note(m, &slices->pub, &part);
     slices->inner = op;
     m_n(m, op)->refs++;
     for (uint32_t i = 0; i < n_in; i++) {

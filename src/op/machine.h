@@ -66,9 +66,9 @@ typedef struct plim_gnode {
     plim_edge *next;        /* [n_in] */
     plim_meta *in_meta;     /* [n_in] size and dtype the gradient must come back in */
     plim_t saved[PLIM_MAX_SAVED];
-    int64_t i[12];  /* whatever the rule needs back: sizes, flags */
-    plim_meta meta; /* likewise: one meta */
-    plim_t leaf;    /* AccumulateGrad: the parameter */
+    int64_t i[12];         /* whatever the rule needs back: sizes, flags */
+    const plim_meta *meta; /* likewise: what plim_m_note was given */
+    plim_t leaf;           /* AccumulateGrad: the parameter */
     /* the engine's own: */
     uint32_t deps, stamp;
     bool queued;   /* as a root */
@@ -125,6 +125,7 @@ plim_gnode *plim_m_node(plim_machine *m, const plim_grad_fn *fn, uint32_t n,
                         const plim_t *inputs);
 /* n may be NULL in all of these. */
 void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t);
+void plim_m_note(plim_machine *m, plim_gnode *n, const plim_meta *meta); /* n->meta: a copy */
 void plim_m_output(plim_machine *m, plim_gnode *n, uint32_t slot,
                    plim_t t); /* t.grad_fn = n */
 /* t is a view of `of` for autograd: writing into it changes the history of both. */

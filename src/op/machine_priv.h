@@ -31,9 +31,9 @@ typedef struct m_gnode {
     uint32_t edge_cap; /* what the arrays behind pub can hold, for reuse */
     uint32_t inner;    /* CopySlices: the node of the op that wrote into the view */
     uint32_t frame;    /* the checkpoint that it belongs to, and which of what that */
-    uint32_t hole[PLIM_MAX_SAVED]; /* saves stands for each tensor; PLIM_NONE */
-    bool reentrant;                /* it is that checkpoint's own node */
-    bool released;                 /* backward has run: saved tensors are gone */
+    uint32_t *hole;    /* [PLIM_MAX_SAVED] saves stands for each tensor; PLIM_NONE */
+    bool reentrant;    /* it is that checkpoint's own node */
+    bool released;     /* backward has run: saved tensors are gone */
 } m_gnode;
 
 typedef struct m_frame m_frame; /* checkpoint.c */

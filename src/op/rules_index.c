@@ -424,7 +424,7 @@ static void index_put_backward(plim_machine *m, plim_gnode *n, const plim_t *g, 
         plim_m_drop(m, zeros);
     }
     if (plim_m_wants(m, n, 1)) {
-        plim_meta part = n->meta;
+        plim_meta part = *n->meta;
         part.dtype = t;
         dx[1] = plim_m_empty(m, &part);
     }
@@ -459,8 +459,7 @@ void plim_run_index_put(plim_call *c)
         return;
     }
     plim_gnode *n = plim_m_node(m, &index_put_fn, 2, in);
-    if (n)
-        n->meta = part;
+    plim_m_note(m, n, &part);
     for (uint32_t i = 0; i < k; i++)
         plim_m_save(m, n, i, idx[i]);
     plim_t y;

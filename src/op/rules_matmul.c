@@ -768,7 +768,7 @@ static void grouped_mm_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
     plim_t offs = plim_m_saved(m, n, GROUPED_OFFS);
     if (plim_m_wants(m, n, 1)) {
         plim_t xt = flipped(m, plim_m_saved(m, n, GROUPED_SELF));
-        dx[1] = grouped_like(m, xt, g[0], offs, &n->meta);
+        dx[1] = grouped_like(m, xt, g[0], offs, n->meta);
         plim_m_drop(m, xt);
     }
     if (plim_m_wants(m, n, 0)) {
@@ -795,8 +795,7 @@ void plim_run_grouped_mm(plim_call *c)
     plim_gnode *n = plim_m_node(m, &grouped_mm_fn, 2, in);
     save_operands(m, n, 0, in[0], GROUPED_SELF, in[1], GROUPED_MAT2);
     plim_m_save(m, n, GROUPED_OFFS, offs);
-    if (n)
-        n->meta = *plim_m_meta(m, in[1]);
+    plim_m_note(m, n, plim_m_meta(m, in[1]));
     plim_t y = grouped_product(m, in[0], in[1], offs);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);

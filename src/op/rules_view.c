@@ -64,7 +64,7 @@ static void split_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
             any = plim_m_meta(m, g[i]);
     for (uint32_t i = 0; i < outs && any; i++)
         if (!g[i]) {
-            plim_meta z = n->meta;
+            plim_meta z = *n->meta;
             z.dtype = any->dtype;
             zero[i] = plim_m_empty(m, &z);
         }
@@ -672,9 +672,8 @@ static void view_parts(plim_call *c, plim_t x, int32_t d, const int64_t *size, u
         c->out[i] = plim_m_alias(m, x, &part);
         plim_m_output(m, node, i, c->out[i]);
     }
-    if (node) {
-        node->meta = plim_meta_make(part.dtype, part.rank, part.dim);
-    }
+    part = plim_meta_make(part.dtype, part.rank, part.dim);
+    plim_m_note(m, node, &part);
 }
 
 void plim_run_split(plim_call *c)
@@ -727,8 +726,8 @@ void plim_run_unbind(plim_call *c)
         c->out[i] = plim_m_alias(m, x, &part);
         plim_m_output(m, node, i, c->out[i]);
     }
-    if (node)
-        node->meta = plim_meta_make(part.dtype, part.rank, part.dim);
+    part = plim_meta_make(part.dtype, part.rank, part.dim);
+    plim_m_note(m, node, &part);
 }
 
 void plim_run_alias(plim_call *c)
