@@ -360,7 +360,7 @@ void plim_nn_settle(plim_nn *n)
 /* "aten.relu_.default" to its parts. */
 static const plim_op *nn_find(plim_nn *n, const char *target, bool *inplace)
 {
-    uint32_t at = (uint32_t)(((uintptr_t)target >> 3) % PLIM_NN_CACHE);
+    uint32_t at = (uint32_t)((uintptr_t)target * 0x9e3779b97f4a7c15u >> 32) % PLIM_NN_CACHE;
     if (n->cache[at].target != target) {
         const char *base = strchr(target, '.') + 1, *overload = strchr(base, '.') + 1;
         n->cache[at].target = target;

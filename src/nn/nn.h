@@ -12,7 +12,7 @@
 
 #include "op/op.h"
 
-enum { PLIM_NN_DEPTH = 16, PLIM_NN_CACHE = 64 };
+enum { PLIM_NN_DEPTH = 16, PLIM_NN_CACHE = 256 };
 
 typedef struct plim_nn {
     plim_graph *g;

@@ -80,6 +80,10 @@ typedef struct plim_optim_run {
     /* for one that runs the model: zero_grad, forward, loss and backward; the loss, owned */
     plim_t (*closure)(void *ud);
     void *ud;
+    struct {
+        const char *option; /* the literal that it was asked for by */
+        bool on;
+    } asked[8];        /* of plim_optim_on, since parameter after parameter asks the same */
     plim_arena *arena; /* of what it keeps itself: */
     void *own;
 } plim_optim_run;
