@@ -61,11 +61,8 @@ void plim_alloc_sort_blocks(plim_alloc_block *blocks, uint32_t n); /* by address
 static inline void plim_stat_up(plim_stat *s, uint64_t n)
 {
     s->current += n;
-    s->total_allocated += n;
-    if (s->total_allocated < n) /* 16 EiB in all: stays there */
-        s->total_allocated = UINT64_MAX;
-    if (s->current > s->peak)
-        s->peak = s->current;
+    s->peak = PLIM_MAX(s->peak, s->current);
+    s->total_allocated = plim_sat_add(s->total_allocated, n); /* 16 EiB in all: stays there */
 }
 static inline void plim_stat_down(plim_stat *s, uint64_t n)
 {
