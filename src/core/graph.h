@@ -27,6 +27,7 @@ typedef struct plim_value {
     plim_value_kind kind;
     bool requires_grad; /* parameters only: what the model says */
     bool persistent;    /* buffers: part of the state dict */
+    bool packed;        /* buffers: numbers of few bits, of no type that a cast changes */
     uint32_t tied_to;   /* parameters: same storage as this value, or PLIM_NONE */
     uint32_t node;      /* maker, or PLIM_NONE */
 } plim_value;

@@ -2,13 +2,15 @@
 #include "import/hf.h"
 
 #include "base/json.h"
+#include "import/hf_quant.h"
 
 /* ---- what every file says ------------------------------------------------------- */
 
 typedef struct head {
     plim_str model_type, architecture, dtype, quantization;
-    plim_str inner; /* the model_type of a text_config, or "" */
-    plim_str text;  /* that object, as written */
+    plim_str packing; /* quantization_config, as written; quantization is its method */
+    plim_str inner;   /* the model_type of a text_config, or "" */
+    plim_str text;    /* that object, as written */
 } head;
 
 static plim_json reader(plim_bytes b, plim_err *err)
@@ -46,10 +48,11 @@ static plim_str first_word(plim_json *j)
     return first;
 }
 
-/* The word under `name` in an object; "" if there is none. */
-static plim_str word_in(plim_json *j, const char *name)
+/* The word under `name` in an object; "" if there is none.  *raw: the object as written. */
+static plim_str word_in(plim_json *j, const char *name, plim_str *raw)
 {
     plim_str key, found = PLIM_STR("");
+    plim_json again = *j;
     if (plim_json_peek(j) != PLIM_JSON_OBJECT) {
         plim_json_skip(j);
         return found;
@@ -59,6 +62,7 @@ static plim_str word_in(plim_json *j, const char *name)
         plim_str w = word_or_none(j);
         found = plim_str_is(key, name) ? w : found;
     }
+    *raw = j->bad ? PLIM_STR("") : plim_json_raw(&again);
     return found;
 }
 
@@ -66,7 +70,7 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
 {
     plim_json j = reader(b, err);
     plim_str key;
-    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}};
+    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}};
     plim_json_object(&j);
     while (plim_json_member(&j, &key)) {
         if (plim_str_is(key, "model_type"))
@@ -76,12 +80,10 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
         else if (plim_str_is(key, "dtype") || plim_str_is(key, "torch_dtype"))
             out->dtype = word_or_none(&j);
         else if (plim_str_is(key, "quantization_config"))
-            out->quantization = word_in(&j, "quant_method");
-        else if (plim_str_is(key, "text_config")) {
-            plim_json again = j;
-            out->inner = word_in(&j, "model_type");
-            out->text = j.bad ? PLIM_STR("") : plim_json_raw(&again);
-        } else
+            out->quantization = word_in(&j, "quant_method", &out->packing);
+        else if (plim_str_is(key, "text_config"))
+            out->inner = word_in(&j, "model_type", &out->text);
+        else
             plim_json_skip(&j);
     }
     return plim_json_end(&j);
@@ -198,6 +200,16 @@ static void read_members(plim_json *j, const plim_hf_group *g, plim_str outer, v
         else
             plim_json_skip(j);
     }
+}
+
+void plim_hf_read(plim_hf *h, plim_str raw, const plim_hf_group *keys, void *config)
+{
+    static const plim_hf_family plain = {.defaults = NULL};
+    put_defaults(keys, &plain, config);
+    plim_json j = reader((plim_bytes){(const uint8_t *)raw.p, raw.n}, h->n.err);
+    read_members(&j, keys, PLIM_STR(""), config);
+    plim_status st = plim_json_end(&j);
+    h->n.st = h->n.st ? h->n.st : st;
 }
 
 static void check_sizes(plim_hf *h, const plim_hf_group *g, const void *config)
@@ -424,13 +436,16 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
     hd.architecture = PLIM_STR("");
     if (!hd.dtype.n)
         hd.dtype = outer->dtype;
+    if (!hd.packing.n)
+        hd.packing = outer->packing;
     if ((st = build(g, b, &hd, bind, err)) != 0)
         return st;
-    g->note =
-        plim_arena_printf(g->arena,
-                          "only the text model of this '" PLIM_STR_FMT
-                          "' is counted: not what sees or hears, nor what joins them",
-                          (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p);
+    g->note = plim_arena_printf(
+        g->arena,
+        "only the text model of this '" PLIM_STR_FMT
+        "' is counted: not what sees or hears, nor what joins them%s" PLIM_STR_FMT,
+        (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p,
+        g->note.n ? "; " : "", PLIM_STR_ARG(g->note));
     return g->note.p ? PLIM_OK : plim_oom(err);
 }
 
@@ -444,8 +459,7 @@ static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim
     plim_hf h = {.positions = PLIM_NONE,
                  .family = plim_hf_find(hd->model_type, &group),
                  .bind = &sizes,
-                 .architecture = hd->architecture,
-                 .quantization = hd->quantization};
+                 .architecture = hd->architecture};
     if (!h.family && !hd->model_type.n)
         h.family = find_class(hd->architecture, &group);
     if (!h.family && plim_hf_find(hd->inner, &group))
@@ -467,10 +481,15 @@ static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim
         return st;
     check_sizes(&h, group, config);
     check_head(&h, hd);
+    if (!h.n.st && hd->packing.n)
+        plim_hf_quant_open(&h, hd->packing);
     if (!h.n.st)
         group->build(&h, config);
     check_inputs(&h);
     plim_nn_settle(&h.n);
+    g->note = plim_hf_quant_note(&h);
+    if (!g->note.p)
+        return plim_oom(err);
     g->batch = h.batch;
     g->format = PLIM_STR("Hugging Face config");
     g->producer = plim_str_of(group->src);
@@ -482,13 +501,14 @@ static plim_status hf_read(plim_graph *g, const plim_source *s, const plim_bindi
 {
     head hd;
     plim_status st = read_head(s->bytes, &hd, err);
-    if (!st && hd.quantization.n)
+    if (!st)
+        st = build(g, s->bytes, &hd, bind, err);
+    if (!st && hd.packing.n && !(bind && bind->infer))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                         "the weights are quantized ('" PLIM_STR_FMT
-                         "'): take quantization_config out of the file to see the model "
-                         "without",
+                         "quantized weights ('" PLIM_STR_FMT
+                         "') are not trained: --infer runs them",
                          (int)PLIM_MIN(hd.quantization.n, (size_t)40), hd.quantization.p);
-    return st ? st : build(g, s->bytes, &hd, bind, err);
+    return st;
 }
 
 /* ---- what the file holds -------------------------------------------------------------------- */
@@ -530,28 +550,50 @@ static plim_status list_refusal(plim_inventory *v, plim_err *err)
                                PLIM_STR_ARG(known));
 }
 
+/* What it would be without its packing, which is not known. */
+static plim_status list_unpacked(plim_inventory *v, const plim_source *s, head hd,
+                                 plim_err *err)
+{
+    plim_graph g = {.arena = v->arena};
+    plim_err why = PLIM_ERR_INIT;
+    hd.packing = PLIM_STR("");
+    plim_status st = build(&g, s->bytes, &hd, NULL, &why);
+    if (st)
+        return st == PLIM_ENOMEM ? plim_oom(err) : list_refusal(v, err);
+    st = list_graph(v, &g, err);
+    return st ? st
+              : plim_inventory_note(
+                    v, err, "parameters are as the model has them before quantization");
+}
+
+static plim_status list_model(plim_inventory *v, const plim_source *s, const head *hd,
+                              plim_err *err)
+{
+    plim_graph g = {.arena = v->arena};
+    plim_err why = PLIM_ERR_INIT;
+    plim_status st = build(&g, s->bytes, hd, NULL, &why);
+    if (st && st != PLIM_EUNSUPPORTED)
+        return plim_fail(err, why.code, why.at, "%s", why.msg);
+    if (st && !hd->packing.n)
+        st = list_refusal(v, err);
+    else if (!st && !(st = list_graph(v, &g, err)) && g.note.n)
+        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.note));
+    st = st == PLIM_EUNSUPPORTED ? PLIM_OK : st;
+    if (!st)
+        st = plim_hf_weights(v, s, err);
+    return st || v->n_items || !hd->packing.n ? st : list_unpacked(v, s, *hd, err);
+}
+
 static plim_status hf_list(plim_inventory *v, const plim_source *s, plim_err *err)
 {
     head hd;
-    plim_graph g = {.arena = v->arena};
-    plim_err why = PLIM_ERR_INIT;
     plim_status st = read_head(s->bytes, &hd, err);
     if (st)
         return st;
     v->format = PLIM_STR("Hugging Face config");
     v->producer = PLIM_STR("");
-    if ((st = list_facts(v, &hd, err)) != 0)
-        return st;
-    st = build(&g, s->bytes, &hd, NULL, &why);
-    if (st && st != PLIM_EUNSUPPORTED)
-        return plim_fail(err, why.code, why.at, "%s", why.msg);
-    st = st ? list_refusal(v, err) : list_graph(v, &g, err);
-    if (!st && g.note.n)
-        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.note));
-    if (!st && hd.quantization.n && v->n_items)
-        st = plim_inventory_note(v, err,
-                                 "parameters are as the model has them before quantization");
-    return st ? st : plim_hf_weights(v, s, err);
+    st = list_facts(v, &hd, err);
+    return st ? st : list_model(v, s, &hd, err);
 }
 
 /* ---- descriptor -------------------------------------------------------------------------------- */

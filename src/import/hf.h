@@ -7,6 +7,7 @@
  *     hf.c           the file: keys, sizes, the importer
  *     hf_parts.c     what many models share: norms, rotary tables, masks, attention, loss
  *     hf_weights.c   the weights beside it
+ *     hf_quant.c     weights that are packed
  *     hf_families.c  the only list of model types
  *     hf_NAME.c      a group of model types, ending in its descriptor
  *
@@ -98,10 +99,10 @@ typedef struct plim_hf {
     plim_nn n;
     const struct plim_hf_family *family;
     const plim_binding *bind;
-    plim_str architecture; /* the class that the file names, or "" */
-    plim_str quantization; /* its quant_method, or "" */
-    int64_t batch, seq;    /* once plim_hf_tokens was called */
-    uint32_t positions;    /* once plim_hf_positions was */
+    plim_str architecture;       /* the class that the file names, or "" */
+    struct plim_hf_quant *quant; /* hf_quant.c; NULL: weights are as the class has them */
+    int64_t batch, seq;          /* once plim_hf_tokens was called */
+    uint32_t positions;          /* once plim_hf_positions was */
 } plim_hf;
 
 typedef struct plim_hf_family {
@@ -127,6 +128,9 @@ const plim_hf_group *plim_hf_group_at(uint32_t i); /* NULL: past the end */
 const plim_hf_family *plim_hf_find(plim_str model_type, const plim_hf_group **group);
 
 /* ---- for the groups ---------------------------------------------------------------- */
+
+/* The keys of an object of the file into a configuration, which gets their defaults first. */
+void plim_hf_read(plim_hf *h, plim_str raw, const plim_hf_group *keys, void *config);
 
 /* Sizes of [batch, seq] inputs into h->batch and h->seq: what the user binds, or batch 1
  * and min(positions, PLIM_HF_SEQ) tokens.  `hard`: more positions than `positions` do not

@@ -1,6 +1,8 @@
 /* hf_moe.c -- see hf_moe.h. */
 #include "import/hf_moe.h"
 
+#include "import/hf_quant.h"
+
 uint32_t plim_hf_index(plim_nn *n, uint32_t x, uint32_t index)
 {
     return NN_OP(n, "aten.index.Tensor", ARG_T("self", x), ARG_TS("indices", &index, 1));
@@ -48,15 +50,39 @@ static sorted sort_by_expert(plim_nn *n, const plim_hf_experts *e, uint32_t x,
     return s;
 }
 
-/* x of each row, of the dtype of `like`, times the weight of its expert */
-static uint32_t grouped(plim_nn *n, const plim_hf_experts *e, uint32_t x, uint32_t weight,
-                        uint32_t bias, uint32_t like, const sorted *s)
+/* A weight of all experts, and the bias of each */
+typedef struct weights {
+    uint32_t weight, bias;
+    plim_hf_packed packed; /* in the weight's place, if n is not 0 */
+} weights;
+
+static weights make_weights(plim_hf *h, const plim_hf_experts *e, const char *name,
+                            int64_t out, int64_t in)
 {
-    uint32_t row_bias = e->oss ? plim_hf_index(n, bias, s->expert) : PLIM_NONE;
-    uint32_t w = e->oss ? weight : plim_nn_transpose(n, weight, -2, -1);
-    x = plim_nn_to_like(n, x, like);
-    x = NN_OP(n, "transformers.grouped_mm_fallback.default", ARG_T("input", x),
-              ARG_T("weight", w), ARG_T("offs", s->ends));
+    plim_nn *n = &h->n;
+    weights w = {PLIM_NONE, PLIM_NONE, plim_hf_packed_experts(h, name, e->experts, out, in)};
+    if (!w.packed.n)
+        w.weight = plim_nn_param(
+            n, name, e->oss ? INTS(e->experts, in, out) : INTS(e->experts, out, in));
+    if (e->oss)
+        w.bias = plim_nn_param(n, plim_nn_join(n, name, "_bias"), INTS(e->experts, out));
+    return w;
+}
+
+/* x of each row, of the dtype of `like`, times the weight of its expert */
+static uint32_t grouped(plim_hf *h, const plim_hf_experts *e, uint32_t x, const weights *w,
+                        uint32_t like, const sorted *s)
+{
+    plim_nn *n = &h->n;
+    uint32_t row_bias = e->oss ? plim_hf_index(n, w->bias, s->expert) : PLIM_NONE;
+    if (w->packed.n) {
+        x = plim_hf_packed_product(h, x, &w->packed, PLIM_NONE);
+    } else {
+        uint32_t weight = e->oss ? w->weight : plim_nn_transpose(n, w->weight, -2, -1);
+        x = plim_nn_to_like(n, x, like == PLIM_NONE ? w->weight : like);
+        x = NN_OP(n, "transformers.grouped_mm_fallback.default", ARG_T("input", x),
+                  ARG_T("weight", weight), ARG_T("offs", s->ends));
+    }
     return e->oss ? plim_nn_binary(n, "aten.add_.Tensor", x, row_bias) : x;
 }
 
@@ -100,23 +126,14 @@ uint32_t plim_hf_run_experts(plim_hf *h, const plim_hf_experts *e, uint32_t x,
                              plim_hf_routes r)
 {
     plim_nn *n = &h->n;
-    int64_t tokens = plim_nn_dim(n, x, 0), hidden = plim_nn_dim(n, x, 1), wide = 2 * e->ffn;
-    uint32_t up_bias = PLIM_NONE, down_bias = PLIM_NONE;
+    int64_t tokens = plim_nn_dim(n, x, 0), hidden = plim_nn_dim(n, x, 1);
     plim_nn_enter(n, "experts", e->type);
-    uint32_t up = plim_nn_param(n, "gate_up_proj",
-                                e->oss ? INTS(e->experts, hidden, wide)
-                                       : INTS(e->experts, wide, hidden));
-    if (e->oss)
-        up_bias = plim_nn_param(n, "gate_up_proj_bias", INTS(e->experts, wide));
-    uint32_t down = plim_nn_param(n, "down_proj",
-                                  e->oss ? INTS(e->experts, e->ffn, hidden)
-                                         : INTS(e->experts, hidden, e->ffn));
-    if (e->oss)
-        down_bias = plim_nn_param(n, "down_proj_bias", INTS(e->experts, hidden));
+    weights up = make_weights(h, e, "gate_up_proj", 2 * e->ffn, hidden);
+    weights down = make_weights(h, e, "down_proj", hidden, e->ffn);
     sorted s = sort_by_expert(n, e, x, r);
-    uint32_t y = grouped(n, e, s.x, up, up_bias, up, &s);
+    uint32_t y = grouped(h, e, s.x, &up, PLIM_NONE, &s);
     y = e->oss ? gated_oss(n, y) : gated(h, e, y);
-    y = grouped(n, e, y, down, down_bias, s.x, &s);
+    y = grouped(h, e, y, &down, s.x, &s);
     y = gather_rows(n, y, &s, tokens);
     y = plim_nn_to_like(n, y, x);
     plim_nn_leave(n);

@@ -177,6 +177,13 @@ uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints di
     return nn_leaf(n, name, v, dim);
 }
 
+uint32_t plim_nn_packed(plim_nn *n, const char *name, plim_dtype t, plim_ints dim)
+{
+    plim_value v = {.kind = PLIM_VALUE_BUFFER, .persistent = true, .packed = true};
+    v.meta.dtype = t;
+    return nn_leaf(n, name, v, dim);
+}
+
 uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints dim)
 {
     plim_value v = {.kind = PLIM_VALUE_BUFFER};
@@ -694,12 +701,17 @@ uint32_t plim_nn_layer_norm(plim_nn *n, const char *name, uint32_t x, double eps
     return x;
 }
 
+uint32_t plim_nn_plain_linear(plim_nn *n, uint32_t x, int64_t out, bool bias)
+{
+    uint32_t w = plim_nn_param(n, "weight", INTS(out, plim_nn_dim(n, x, -1)));
+    uint32_t b = bias ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
+    return plim_nn_linear_op(n, x, w, b);
+}
+
 uint32_t plim_nn_linear(plim_nn *n, const char *name, uint32_t x, int64_t out, bool bias)
 {
     plim_nn_enter(n, name, "Linear");
-    uint32_t w = plim_nn_param(n, "weight", INTS(out, plim_nn_dim(n, x, -1)));
-    uint32_t b = bias ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
-    x = plim_nn_linear_op(n, x, w, b);
+    x = (n->linear ? n->linear : plim_nn_plain_linear)(n, x, out, bias);
     plim_nn_leave(n);
     return x;
 }

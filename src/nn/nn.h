@@ -20,6 +20,8 @@ typedef struct plim_nn {
     plim_status st;
     bool infer;       /* as after model.eval(): no stochastic depth, no auxiliary heads */
     plim_dtype dtype; /* of parameters; fp32 unless set */
+    /* Makes what is in a module Linear, which is open; NULL: plim_nn_plain_linear. */
+    uint32_t (*linear)(struct plim_nn *n, uint32_t x, int64_t out, bool bias);
     uint32_t scope, depth;
     uint32_t next[PLIM_NN_DEPTH]; /* index of the next nameless child */
     /* ops looked up so far, by the address of the target's text: a model names
@@ -83,6 +85,8 @@ uint32_t plim_nn_param(plim_nn *n, const char *name, plim_ints dim);
 uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
 uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t,
                                   plim_ints dim); /* persistent=False */
+/* Part of a weight that is packed: no cast of the model changes its type. */
+uint32_t plim_nn_packed(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
 /* requires_grad_(False) */
 void plim_nn_freeze(plim_nn *n, uint32_t param);
 /* A second name of a parameter: the same storage. */
@@ -177,6 +181,7 @@ typedef struct plim_norm {
 uint32_t plim_nn_batch_norm2d(plim_nn *n, const char *name, uint32_t x, plim_norm norm);
 uint32_t plim_nn_layer_norm(plim_nn *n, const char *name, uint32_t x, double eps);
 uint32_t plim_nn_linear(plim_nn *n, const char *name, uint32_t x, int64_t out, bool bias);
+uint32_t plim_nn_plain_linear(plim_nn *n, uint32_t x, int64_t out, bool bias);
 /* `weight` (may be NULL) becomes the table, for what is tied to it */
 uint32_t plim_nn_embedding(plim_nn *n, const char *name, uint32_t ids, int64_t rows,
                            int64_t width, uint32_t *weight);

@@ -805,6 +805,25 @@ void plim_run_grouped_mm(plim_call *c)
 
 /* src: Linear.cpp.  Bias is fused into addmm for 2-D input and for contiguous
  * input of any other rank (3-D only before 2.4); otherwise matmul, then add_. */
+/* A kernel of another package: no op of PyTorch, no gradients, and scratch memory that
+ * whoever makes the graph knows the bounds of. */
+void plim_run_packed_linear(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_meta y = *plim_m_meta(m, plim_arg_tensor(c, 0));
+    if (!y.rank) {
+        plim_m_fail(m, PLIM_ESHAPE, "a product with a number");
+        return;
+    }
+    y.dim[y.rank - 1] = plim_arg_int(c, 2, 0);
+    plim_meta_contiguous(&y);
+    plim_t scratch =
+        plim_m_scratch_range(m, (uint64_t)plim_arg_int(c, 3, 0),
+                             (uint64_t)plim_arg_int(c, 4, 0), (uint64_t)plim_arg_int(c, 5, 0));
+    plim_ret(c, plim_m_empty(m, &y));
+    plim_m_drop(m, scratch);
+}
+
 void plim_run_linear(plim_call *c)
 {
     plim_machine *m = c->m;

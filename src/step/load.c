@@ -241,7 +241,7 @@ void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dt
         } else if (value[order[i]]) {
             continue;
         }
-        plim_meta meta = plim_step_meta(dtype, &v->meta);
+        plim_meta meta = plim_step_meta(v->packed ? PLIM_DTYPE_COUNT : dtype, &v->meta);
         if (host[order[i]]) {
             value[order[i]] = plim_m_outside(m, &v->meta);
             continue;

@@ -412,8 +412,7 @@ static const struct {
      "architectures has 'LlamaForTokenClassification': of this model plimsoll builds "
      "LlamaForCausalLM"},
     {"quantized", "{" LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}}",
-     "the weights are quantized ('gptq'): take quantization_config out of the file to see the "
-     "model without"},
+     "quantized weights ('gptq') are not trained: --infer runs them"},
     {"no type of parameters", "{" LLAMA ",\"dtype\":\"int4\"}",
      "dtype 'int4' is no type of parameters"},
     {"no layers", "{" LLAMA ",\"num_hidden_layers\":0}",
@@ -532,7 +531,7 @@ static void test_list(void **state)
     assert_true(plim_str_is(v.dims[1].name, "seq") && v.dims[1].value == 1024);
     assert_true(plim_str_is(v.facts[0].value, "llama"));
 
-    list(&a, &v, "{" LLAMA ",\"quantization_config\":{\"quant_method\":\"awq\"}}");
+    list(&a, &v, "{" LLAMA ",\"quantization_config\":{\"quant_method\":\"aqlm\"}}");
     assert_true(v.n_items && v.n_notes == 1);
     CHECK_STR("says so", v.notes[0].p,
               "parameters are as the model has them before quantization");

@@ -1,0 +1,425 @@
+/* hf_quant.c -- see hf_quant.h.
+ *
+ * A packed weight is a few buffers, which are known to the byte.  What a product with it
+ * takes is not: kernels differ by version, card and number of tokens.  They take nothing,
+ * or the whole weight for a moment, taken apart; each method says which is usual.
+ *
+ * src: transformers 5.23 quantizers/, integrations/{bitsandbytes,finegrained_fp8,mxfp4}.py;
+ * bitsandbytes 0.49 functional.py, nn/modules.py, backends/cuda/ops.py; the layouts of
+ * qlinear modules of GPTQModel and AutoAWQ */
+#include "import/hf_quant.h"
+
+#include "base/json.h"
+
+typedef struct config {
+    plim_str method, compute, kind, storage, skip, block, scheme;
+    double bits, group;
+    bool in_8bit, in_4bit, twice, zero_point;
+} config;
+
+static const plim_hf_key keys[] = {
+    HF_WORD(method, "quant_method", ""),
+    HF_REAL(bits, "bits w_bit", 4),
+    HF_REAL(group, "group_size q_group_size", 128),
+    HF_BOOL(in_8bit, "load_in_8bit _load_in_8bit", 0),
+    HF_BOOL(in_4bit, "load_in_4bit _load_in_4bit", 0),
+    HF_BOOL(twice, "bnb_4bit_use_double_quant", 0),
+    HF_WORD(kind, "bnb_4bit_quant_type", "fp4"),
+    HF_WORD(storage, "bnb_4bit_quant_storage", "uint8"),
+    HF_WORD(scheme, "activation_scheme", "dynamic"),
+    HF_RAW(skip, "modules_to_not_convert llm_int8_skip_modules"),
+    HF_RAW(block, "weight_block_size"),
+};
+
+/* Between two figures, usually one of them: what a product takes besides its result. */
+typedef struct scratch {
+    uint64_t low, usual, high;
+} scratch;
+
+typedef struct method {
+    const char *name, *type; /* as the file has it; the class of a Linear, or NULL: none */
+    bool experts;            /* those of a mixture too */
+    /* Adds the parts of a weight [experts, out, in], experts 0: [out, in]. */
+    void (*pack)(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts);
+    scratch (*product)(const plim_hf_packed *p, uint64_t rows);
+} method;
+
+typedef struct plim_hf_quant {
+    config c;
+    const method *m;
+    plim_str *skip;
+    uint32_t n_skip, cap_skip;
+    int64_t block[2];
+    uint64_t weights, modules; /* packed so far */
+} plim_hf_quant;
+
+/* ---- parts ------------------------------------------------------------------------- */
+
+static int64_t pieces(int64_t n, int64_t of) { return n / of + (n % of != 0); }
+
+static void part(plim_hf *h, plim_hf_packed *p, const char *name, plim_dtype t, plim_ints dim)
+{
+    plim_assert(p->n < PLIM_HF_PACKED_PARTS);
+    p->part[p->n++] = plim_nn_packed(&h->n, name, t, dim);
+}
+
+/* n numbers of so many bits in words of 32; fails unless they fill them. */
+static int64_t words(plim_hf *h, int64_t n, int64_t bits)
+{
+    if (n > INT64_MAX / bits || n * bits % 32)
+        plim_nn_fail(&h->n, PLIM_ESHAPE,
+                     "%" PRId64 " weights of %" PRId64 " bits do not fill words of 32", n,
+                     bits);
+    return h->n.st ? 1 : n * bits / 32;
+}
+
+static int64_t groups(const plim_hf *h, int64_t in)
+{
+    int64_t size = (int64_t)h->quant->c.group;
+    return size > 0 ? pieces(in, size) : 1; /* -1: one for a row */
+}
+
+/* src: GPTQModel nn_modules/qlinear/__init__.py */
+static void pack_gptq(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
+{
+    int64_t bits = (int64_t)h->quant->c.bits, rows = groups(h, p->in);
+    (void)name, (void)experts;
+    part(h, p, "qweight", PLIM_I32, INTS(words(h, p->in, bits), p->out));
+    part(h, p, "qzeros", PLIM_I32, INTS(rows, words(h, p->out, bits)));
+    part(h, p, "scales", PLIM_F16, INTS(rows, p->out));
+    part(h, p, "g_idx", PLIM_I32, INTS(p->in));
+}
+
+/* src: AutoAWQ modules/linear/gemm.py */
+static void pack_awq(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
+{
+    int64_t bits = (int64_t)h->quant->c.bits, rows = groups(h, p->in);
+    int64_t row = words(h, p->out, bits);
+    (void)name, (void)experts;
+    part(h, p, "qweight", PLIM_I32, INTS(p->in, row));
+    part(h, p, "qzeros", PLIM_I32, INTS(rows, row));
+    part(h, p, "scales", PLIM_F16, INTS(rows, p->out));
+}
+
+/* Blocks of 64 weights share a maximum, of which 256 may share one again. */
+static void pack_bnb4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
+{
+    enum { BLOCK = 64, AGAIN = 256, CODES = 16, CODES_AGAIN = 256 };
+    int64_t n = (int64_t)p->elements, blocks = pieces(n, BLOCK);
+    plim_dtype storage;
+    (void)name, (void)experts;
+    if (!plim_dtype_find(h->quant->c.storage, &storage) || plim_dtype_rows[storage].bits < 8) {
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "'bnb_4bit_quant_storage' is '" PLIM_STR_FMT "', which is no data type",
+                     (int)PLIM_MIN(h->quant->c.storage.n, (size_t)40), h->quant->c.storage.p);
+        return;
+    }
+    part(h, p, "weight", storage,
+         INTS(pieces(pieces(n, 2), (int64_t)plim_dtype_bytes(storage)), 1));
+    part(h, p, "weight.quant_map", PLIM_F32, INTS(CODES));
+    part(h, p, "weight.absmax", h->quant->c.twice ? PLIM_U8 : PLIM_F32, INTS(blocks));
+    if (!h->quant->c.twice)
+        return;
+    part(h, p, "weight.nested_absmax", PLIM_F32, INTS(pieces(blocks, AGAIN)));
+    part(h, p, "weight.nested_quant_map", PLIM_F32, INTS(CODES_AGAIN));
+}
+
+static void pack_bnb8(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
+{
+    (void)name, (void)experts;
+    part(h, p, "weight", PLIM_I8, INTS(p->out, p->in));
+    part(h, p, "SCB", PLIM_F32, INTS(p->out));
+}
+
+static const char *suffixed(plim_hf *h, const char *name, const char *suffix)
+{
+    return plim_nn_join(&h->n, name, suffix);
+}
+
+static void pack_fp8(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
+{
+    const int64_t *b = h->quant->block;
+    int64_t rows = b[0] ? pieces(p->out, b[0]) : 1, cols = b[0] ? pieces(p->in, b[1]) : 1;
+    const char *scale = suffixed(h, name, "_scale_inv");
+    if (experts && !strcmp(name, "gate_up_proj")) /* both halves have their own */
+        rows = PLIM_MAX(rows, 2);
+    if (experts) {
+        part(h, p, name, PLIM_F8E4M3FN, INTS(experts, p->out, p->in));
+        part(h, p, scale, PLIM_F32, INTS(experts, rows, cols));
+    } else {
+        part(h, p, name, PLIM_F8E4M3FN, INTS(p->out, p->in));
+        part(h, p, scale, PLIM_F32, b[0] ? INTS(rows, cols) : (plim_ints){NULL, 0});
+    }
+}
+
+static void pack_mxfp4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
+{
+    enum { BLOCK = 32 };
+    if (p->in % BLOCK)
+        plim_nn_fail(&h->n, PLIM_ESHAPE, "rows of %" PRId64 " weights are not in blocks of %d",
+                     p->in, BLOCK);
+    part(h, p, suffixed(h, name, "_blocks"), PLIM_U8,
+         INTS(experts, p->out, p->in / BLOCK, BLOCK / 2));
+    part(h, p, suffixed(h, name, "_scales"), PLIM_U8, INTS(experts, p->out, p->in / BLOCK));
+}
+
+/* ---- products ------------------------------------------------------------------------ */
+
+/* A kernel that takes the weight apart as it goes (Marlin, ExLlama), or one that does not. */
+static scratch product_fused(const plim_hf_packed *p, uint64_t rows)
+{
+    (void)rows;
+    return (scratch){0, 0, p->unpacked};
+}
+
+/* src: AutoAWQ modules/linear/gemm.py: taken apart from 1024 rows on */
+static scratch product_awq(const plim_hf_packed *p, uint64_t rows)
+{
+    return (scratch){0, rows >= 1024 ? p->unpacked : 0, p->unpacked};
+}
+
+/* src: bitsandbytes backends/cuda/ops.py _gemm_4bit_use_custom_cuda: a kernel of its own
+ * for few rows, which older versions have for one alone */
+static scratch product_bnb4(const plim_hf_packed *p, uint64_t rows)
+{
+    return (scratch){rows > 1536 ? p->unpacked : 0, rows < 8 ? 0 : p->unpacked,
+                     rows == 1 ? 0 : p->unpacked};
+}
+
+/* x in int8 with a scale for each row, the result in int32.  src: MatMul8bitLt */
+static scratch product_bnb8(const plim_hf_packed *p, uint64_t rows)
+{
+    uint64_t in = (uint64_t)p->in, out = (uint64_t)p->out, x = plim_sat_mul(rows, in),
+             n = plim_sat_add(plim_sat_add(x, plim_sat_mul(4, rows)),
+                              plim_sat_mul(4, plim_sat_mul(rows, out)));
+    return (scratch){n, n, plim_sat_add(n, plim_sat_mul(2, x))};
+}
+
+/* x in fp8 with a scale for each 128 */
+static scratch product_fp8(const plim_hf_packed *p, uint64_t rows)
+{
+    uint64_t n = plim_sat_mul(rows, (uint64_t)p->in + 4 * (uint64_t)pieces(p->in, 128));
+    return (scratch){n, n, n};
+}
+
+static const method methods[] = {
+    {"gptq", "QuantLinear", false, pack_gptq, product_fused},
+    {"awq", "WQLinear_GEMM", false, pack_awq, product_awq},
+    {"bitsandbytes_4bit", "Linear4bit", false, pack_bnb4, product_bnb4},   /* NF4, FP4 */
+    {"bitsandbytes_8bit", "Linear8bitLt", false, pack_bnb8, product_bnb8}, /* LLM.int8 */
+    {"fp8", "FP8Linear", true, pack_fp8, product_fp8},
+    {"mxfp4", NULL, true, pack_mxfp4, product_fused},
+};
+
+/* ---- the modules ------------------------------------------------------------------------ */
+
+static plim_hf_packed pack(plim_hf *h, const char *name, int64_t experts, int64_t out,
+                           int64_t in)
+{
+    plim_hf_quant *q = h->quant;
+    plim_hf_packed p = {.out = out, .in = in};
+    uint64_t one = (uint64_t)plim_dtype_bytes(h->n.dtype);
+    if (!plim_mul((uint64_t)out, (uint64_t)in, &p.elements) ||
+        !plim_mul(p.elements, (uint64_t)PLIM_MAX(experts, 1), &p.elements) ||
+        p.elements > INT64_MAX / 8 || !plim_mul(p.elements, one, &p.unpacked)) {
+        plim_nn_fail(&h->n, PLIM_ERANGE, "a weight of %" PRId64 " by %" PRId64 " overflows",
+                     out, in);
+        return p;
+    }
+    q->m->pack(h, &p, name, experts);
+    q->weights = plim_sat_add(q->weights, p.elements);
+    q->modules++;
+    return p;
+}
+
+/* src: transformers quantizers/quantizers_utils.py should_convert_module, without patterns */
+static bool is_kept(const plim_hf *h)
+{
+    const plim_hf_quant *q = h->quant;
+    plim_str path = h->n.g->scopes[h->n.scope].path;
+    for (uint32_t i = 0; i < q->n_skip; i++) {
+        plim_str s = q->skip[i];
+        bool begins = path.n >= s.n && !memcmp(path.p, s.p, s.n) &&
+                      (path.n == s.n || path.p[s.n] == '.');
+        if (begins || (path.n >= s.n && !memcmp(path.p + path.n - s.n, s.p, s.n)))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t linear(plim_nn *n, uint32_t x, int64_t out, bool bias)
+{
+    plim_hf *h = (plim_hf *)n; /* n is the first member */
+    if (n->st || is_kept(h))
+        return plim_nn_plain_linear(n, x, out, bias);
+    n->g->scopes[n->scope].type = plim_str_of(h->quant->m->type);
+    plim_hf_packed p = pack(h, "weight", 0, out, plim_nn_dim(n, x, -1));
+    uint32_t b = bias ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
+    return plim_hf_packed_product(h, x, &p, b);
+}
+
+plim_hf_packed plim_hf_packed_experts(plim_hf *h, const char *name, int64_t experts,
+                                      int64_t out, int64_t in)
+{
+    if (!h->quant || h->n.st)
+        return (plim_hf_packed){.n = 0};
+    if (!h->quant->m->experts) {
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "experts that are packed by '%s' are not built",
+                     h->quant->m->name);
+        return (plim_hf_packed){.n = 0};
+    }
+    return pack(h, name, experts, out, in);
+}
+
+uint32_t plim_hf_packed_product(plim_hf *h, uint32_t x, const plim_hf_packed *p, uint32_t bias)
+{
+    plim_nn *n = &h->n;
+    uint64_t rows = 0;
+    if (n->st)
+        return PLIM_NONE;
+    if (plim_meta_numel(&n->g->values[x].meta, &rows) && p->in)
+        rows /= (uint64_t)p->in;
+    scratch s = h->quant->m->product(p, rows);
+    uint64_t most = (uint64_t)INT64_MAX;
+    const plim_named_arg a[] = {ARG_T("input", x),
+                                ARG_TS("parts", p->part, p->n),
+                                ARG_I("out", p->out),
+                                ARG_I("low", (int64_t)PLIM_MIN(s.low, most)),
+                                ARG_I("usual", (int64_t)PLIM_MIN(s.usual, most)),
+                                ARG_I("high", (int64_t)PLIM_MIN(s.high, most)),
+                                ARG_T("bias", bias)};
+    return plim_nn_op(n, "plimsoll.packed_linear.default", a,
+                      PLIM_COUNT(a) - (bias == PLIM_NONE));
+}
+
+/* ---- the configuration ---------------------------------------------------------------------- */
+
+static const method *find(const config *c)
+{
+    char name[32] = "";
+    bool bnb =
+        plim_str_is(c->method, "bitsandbytes") || (!c->method.n && (c->in_4bit || c->in_8bit));
+    if (bnb)
+        memcpy(name, c->in_8bit ? "bitsandbytes_8bit" : "bitsandbytes_4bit", 18);
+    else if (c->method.n < sizeof name)
+        memcpy(name, c->method.p, c->method.n);
+    for (size_t i = 0; i < PLIM_COUNT(methods); i++)
+        if (!strcmp(name, methods[i].name))
+            return &methods[i];
+    return NULL;
+}
+
+/* Names of modules; of the head where the file gives none, as transformers keeps it. */
+static void read_skip(plim_hf *h, plim_hf_quant *q)
+{
+    plim_json j;
+    bool given = q->c.skip.n > 0 && q->c.skip.p[0] == '[';
+    plim_json_init(&j, given ? q->c.skip : PLIM_STR("[]"),
+                   NULL); /* it was read once already */
+    j.lax = true;
+    plim_json_array(&j);
+    while (plim_json_item(&j)) {
+        if (plim_json_peek(&j) != PLIM_JSON_STRING) {
+            plim_json_skip(&j);
+            continue;
+        }
+        plim_str s = plim_json_str(&j);
+        for (size_t i = 0; i < s.n; i++)
+            if (strchr("*+?[](){}|^$\\:", s.p[i])) {
+                plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                             "'modules_to_not_convert' has the pattern '" PLIM_STR_FMT
+                             "': only plain names are read",
+                             (int)PLIM_MIN(s.n, (size_t)60), s.p);
+                return;
+            }
+        if (!PLIM_PUSH_ROOM(h->n.g->arena, q->skip, q->n_skip, q->cap_skip)) {
+            plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+            return;
+        }
+        q->skip[q->n_skip++] = s;
+    }
+    bool adds = !given || !strcmp(q->m->name, "awq"); /* AWQ keeps the head besides */
+    if (adds && PLIM_PUSH_ROOM(h->n.g->arena, q->skip, q->n_skip, q->cap_skip))
+        q->skip[q->n_skip++] = PLIM_STR("lm_head");
+}
+
+/* [128, 128]; null: one scale for a weight */
+static void read_block(plim_hf *h, plim_hf_quant *q)
+{
+    plim_json j;
+    uint32_t n = 0;
+    if (!q->c.block.n)
+        return;
+    plim_json_init(&j, q->c.block, NULL);
+    j.lax = true;
+    if (plim_json_peek(&j) == PLIM_JSON_ARRAY)
+        for (plim_json_array(&j); plim_json_item(&j); n++) {
+            double v = plim_json_peek(&j) == PLIM_JSON_NUMBER ? plim_json_f64(&j)
+                                                              : (plim_json_skip(&j), 0);
+            if (n < 2 && v >= 1 && v <= INT32_MAX)
+                q->block[n] = (int64_t)v;
+        }
+    if (n != 2 || !q->block[0] || !q->block[1])
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'weight_block_size' is not two sizes");
+}
+
+static void check(plim_hf *h, const config *c)
+{
+    static const int widths[] = {2, 3, 4, 8};
+    bool known = false;
+    for (size_t i = 0; i < PLIM_COUNT(widths); i++)
+        known |= c->bits >= widths[i] && c->bits <= widths[i];
+    if (!known)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'bits' is %g, not 2, 3, 4 or 8", c->bits);
+    if (!(c->group >= -1 && c->group <= INT32_MAX))
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'group_size' is %g, not in -1..%d", c->group,
+                     (int)INT32_MAX);
+    if (!plim_str_is(c->scheme, "dynamic"))
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "'activation_scheme' is '" PLIM_STR_FMT "': only 'dynamic' is built",
+                     (int)PLIM_MIN(c->scheme.n, (size_t)40), c->scheme.p);
+}
+
+static void unknown(plim_hf *h, plim_str name)
+{
+    plim_buf list;
+    plim_buf_init(&list, h->n.g->arena);
+    for (size_t i = 0; i < PLIM_COUNT(methods); i++)
+        plim_buf_printf(&list, "%s%s", i ? ", " : "", methods[i].name);
+    plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                 "the weights are quantized by '" PLIM_STR_FMT "': known are " PLIM_STR_FMT,
+                 (int)PLIM_MIN(name.n, (size_t)40), name.p, PLIM_STR_ARG(plim_buf_str(&list)));
+}
+
+void plim_hf_quant_open(plim_hf *h, plim_str raw)
+{
+    static const plim_hf_group group = {.keys = keys, .n_keys = PLIM_COUNT(keys)};
+    plim_hf_quant *q = PLIM_NEW(h->n.g->arena, plim_hf_quant);
+    if (!q || h->n.st) {
+        plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
+    plim_hf_read(h, raw, &group, &q->c);
+    if (!h->n.st && !(q->m = find(&q->c)))
+        unknown(h, q->c.method);
+    if (h->n.st)
+        return;
+    h->quant = q;
+    check(h, &q->c);
+    read_block(h, q);
+    if (!q->m->type)
+        return;
+    read_skip(h, q);
+    h->n.linear = linear;
+}
+
+plim_str plim_hf_quant_note(const plim_hf *h)
+{
+    const plim_hf_quant *q = h->quant;
+    if (!q || !q->modules)
+        return PLIM_STR("");
+    return plim_arena_printf(h->n.g->arena,
+                             "%" PRIu64 " weights of %" PRIu64
+                             " modules are packed (%s): they are listed as buffers",
+                             q->weights, q->modules, q->m->name);
+}

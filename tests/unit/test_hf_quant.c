@@ -1,0 +1,316 @@
+/* test_hf_quant.c -- packed weights: their tensors against those of transformers and
+ * bitsandbytes, their bytes against published ones, what a product takes, refusals. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/fmt.h"
+#include "fit/job.h"
+#include "import/hf.h"
+#include "unit.h"
+
+extern const plim_importer plim_importer_hf;
+
+static plim_status build(plim_arena *a, plim_graph *g, plim_str text, const plim_binding *b,
+                         plim_err *err)
+{
+    plim_source s = {.bytes = {(const uint8_t *)text.p, text.n}};
+    *g = (plim_graph){.arena = a};
+    return plim_importer_hf.read(g, &s, b, err);
+}
+
+static const plim_binding infer = {.batch = 1, .seq = 4, .infer = true};
+
+/* ---- against transformers -------------------------------------------------------------- */
+
+/* What is in a state dict: "NAME DTYPE SIZES" of a value, as packed.py writes it. */
+static void line_of(const plim_value *v, char *out, size_t size)
+{
+    int n = snprintf(out, size, PLIM_STR_FMT " %s ", PLIM_STR_ARG(v->name),
+                     plim_dtype_rows[v->meta.dtype].torch + strlen("torch."));
+    for (int32_t i = 0; i < v->meta.rank; i++)
+        n += snprintf(out + n, size - (size_t)n, "%s%" PRId64, i ? "x" : "", v->meta.dim[i]);
+    if (!v->meta.rank)
+        snprintf(out + n, size - (size_t)n, "scalar");
+}
+
+static bool has_line(const plim_graph *g, const char *line)
+{
+    char mine[256];
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->kind != PLIM_VALUE_PARAMETER &&
+            !(v->kind == PLIM_VALUE_BUFFER && v->persistent))
+            continue;
+        line_of(v, mine, sizeof mine);
+        if (!strcmp(mine, line))
+            return true;
+    }
+    return false;
+}
+
+static uint32_t stored(const plim_graph *g)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        n +=
+            v->kind == PLIM_VALUE_PARAMETER || (v->kind == PLIM_VALUE_BUFFER && v->persistent);
+    }
+    return n;
+}
+
+static void test_recorded(void **state)
+{
+    (void)state;
+    FILE *f = fopen(PLIM_SOURCE_DIR "/tests/golden/hf/packed.txt", "r");
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph g = {.n_values = 0};
+    char line[2048], name[64] = "";
+    uint32_t cases = 0, want = 0;
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        char *config = strchr(line, '{');
+        if (!config) {
+            want++;
+            if (!has_line(&g, line))
+                fail_msg("%s: no tensor '%s'", name, line);
+            continue;
+        }
+        assert_int_equal(want, stored(&g)); /* of the case before: no more than these */
+        plim_err err = PLIM_ERR_INIT;
+        plim_str text = plim_arena_str(&a, plim_str_of(config));
+        config[-1] = 0;
+        snprintf(name, sizeof name, "%.60s", line);
+        if (build(&a, &g, text, &infer, &err))
+            fail_msg("%s: %s", name, err.msg);
+        if (plim_graph_check(&g))
+            fail_msg("%s: %s", name, plim_graph_check(&g));
+        want = 0;
+        cases++;
+    }
+    assert_int_equal(want, stored(&g));
+    assert_int_equal(cases, 7);
+    fclose(f);
+    plim_arena_free(&a);
+}
+
+/* ---- against published sizes ---------------------------------------------------------------- */
+
+#define LLAMA_7B                                                                              \
+    "{\"model_type\":\"llama\",\"hidden_size\":4096,\"intermediate_size\":11008,"             \
+    "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"vocab_size\":32000,"               \
+    "\"torch_dtype\":\"float16\",\"quantization_config\":"
+#define GPT_OSS_20B                                                                           \
+    "{\"model_type\":\"gpt_oss\",\"hidden_size\":2880,\"intermediate_size\":2880,"            \
+    "\"num_hidden_layers\":24,\"num_attention_heads\":64,\"num_key_value_heads\":8,"          \
+    "\"head_dim\":64,\"num_local_experts\":32,\"num_experts_per_tok\":4,"                     \
+    "\"vocab_size\":201088,\"sliding_window\":128,\"attention_bias\":true,"                   \
+    "\"torch_dtype\":\"bfloat16\",\"tie_word_embeddings\":false,\"quantization_config\":"
+
+/* 6,476,005,376 weights of 224 Linears of a Llama 7B; 262,410,240 others in fp16 */
+#define PACKED 6476005376u
+#define OTHERS (2u * 262410240u)
+/* columns that each have an index: 32 layers of 6 * 4096 + 11008 */
+#define COLUMNS (32u * (6u * 4096u + 11008u))
+#define ROWS (32u * (5u * 4096u + 2u * 11008u))
+
+static const struct {
+    const char *what, *text;
+    uint64_t bytes;
+    double published; /* in GB; 0: none */
+} sizes[] = {
+    {"GPTQ, groups of 128",
+     LLAMA_7B "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":128}}",
+     OTHERS + PACKED / 2 + PACKED / 128 * 2 + PACKED / 256 + 4 * COLUMNS, 3.90},
+    {"AWQ", LLAMA_7B "{\"quant_method\":\"awq\",\"bits\":4,\"group_size\":128}}",
+     OTHERS + PACKED / 2 + PACKED / 128 * 2 + PACKED / 256, 3.89},
+    {"GPTQ, 8 bits, one group a row",
+     LLAMA_7B "{\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1}}",
+     OTHERS + PACKED + 3 * ROWS + 4 * COLUMNS, 0},
+    {"int8", LLAMA_7B "{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}}",
+     OTHERS + PACKED + 4 * ROWS, 0},
+    {"gpt-oss-20b", GPT_OSS_20B "{\"quant_method\":\"mxfp4\"}}", 13761264768u, 13.76},
+};
+
+static void test_published(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(sizes); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_err err = PLIM_ERR_INIT;
+        plim_graph g;
+        if (build(&a, &g, plim_str_of(sizes[i].text), &infer, &err))
+            fail_msg("%s: %s", sizes[i].what, err.msg);
+        uint64_t sum = 0, bytes;
+        for (uint32_t k = 0; k < g.n_values; k++) {
+            const plim_value *v = &g.values[k];
+            if (v->kind == PLIM_VALUE_PARAMETER ||
+                (v->kind == PLIM_VALUE_BUFFER && v->persistent))
+                sum += plim_meta_bytes(&v->meta, &bytes) ? bytes : 0;
+        }
+        if (sum != sizes[i].bytes)
+            fail_msg("%s: %" PRIu64 " bytes, not %" PRIu64, sizes[i].what, sum,
+                     sizes[i].bytes);
+        double off = (double)sum / 1e9 - sizes[i].published;
+        CHECK(sizes[i].what, sizes[i].published < 1 || (off < 0.01 && off > -0.01));
+        plim_arena_free(&a);
+    }
+}
+
+/* ---- running them ----------------------------------------------------------------------------- */
+
+/* A layer of 64 x 64 weights in 4 bits: bytes of scratch of its product. */
+static void scratch_of(int64_t tokens, const char *packing, uint64_t out[3])
+{
+    char text[512], path[] = "/tmp/plimsoll-quant-XXXXXX", file[64];
+    snprintf(text, sizeof text,
+             "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,"
+             "\"num_attention_heads\":1,\"num_hidden_layers\":1,\"vocab_size\":64,"
+             "\"max_position_embeddings\":4096,\"dtype\":\"bfloat16\","
+             "\"quantization_config\":%s}",
+             packing);
+    assert_non_null(mkdtemp(path));
+    snprintf(file, sizeof file, "%s/config.json", path);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_err err = PLIM_ERR_INIT;
+    plim_settings s = {.infer = true, .seq = tokens, .dtype = "fp32"};
+    plim_step_info info;
+    plim_graph g;
+    plim_tape t;
+    plim_job job;
+    if (plim_job_open(&job, &a, path, &s, &err) || plim_job_graph(&job, 0, &a, &g, &err) ||
+        plim_job_tape(&job, &g, &a, &t, &info, &err))
+        fail_msg("%s: %s", text, err.msg);
+    memset(out, 0, 3 * sizeof *out);
+    assert_int_equal(info.unknown_ops, 0);
+    for (uint32_t i = 0; i < t.n_storages; i++) {
+        const plim_storage *x = &t.storages[i];
+        if (x->category == PLIM_CAT_BUFFER) /* fp32 was asked for: not of these */
+            assert_true(!x->meta || x->meta->dtype != PLIM_F32 || x->bytes < 64 * 64 * 4);
+        if (x->category != PLIM_CAT_WORKSPACE || !strstr(x->name.p, "q_proj"))
+            continue;
+        out[0] = x->low, out[1] = x->bytes, out[2] = x->high;
+    }
+    plim_job_close(&job);
+    plim_arena_free(&a);
+    remove(file);
+    remove(path);
+}
+
+static void test_scratch(void **state)
+{
+    (void)state;
+    enum { WEIGHT = 64 * 64 * 2 }; /* taken apart into bf16 */
+    static const char nf4[] = "{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}",
+                      fp8[] = "{\"quant_method\":\"fp8\"}",
+                      int8[] = "{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}";
+    static const struct {
+        const char *packing;
+        int64_t tokens;
+        uint64_t want[3];
+    } T[] = {
+        {nf4, 1, {0, 0, 0}},
+        {nf4, 4, {0, 0, WEIGHT}},
+        {nf4, 512, {0, WEIGHT, WEIGHT}},
+        {nf4, 2048, {WEIGHT, WEIGHT, WEIGHT}},
+        {fp8, 10, {10 * 68, 10 * 68, 10 * 68}},                /* 64 and a scale of fp32 */
+        {int8, 10, {10 * 324, 10 * 324, 10 * 324 + 10 * 128}}, /* 64, 4, 4 * 64; x in fp16 */
+    };
+    for (size_t i = 0; i < PLIM_COUNT(T); i++) {
+        uint64_t got[3];
+        scratch_of(T[i].tokens, T[i].packing, got);
+        for (int k = 0; k < 3; k++)
+            if (got[k] != T[i].want[k])
+                fail_msg("%s, %d tokens: figure %d is %" PRIu64 ", not %" PRIu64, T[i].packing,
+                         (int)T[i].tokens, k, got[k], T[i].want[k]);
+    }
+}
+
+/* ---- what is not built ------------------------------------------------------------------------- */
+
+#define TINY(packing)                                                                         \
+    "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,"                  \
+    "\"num_attention_heads\":1,\"num_hidden_layers\":1,\"vocab_size\":64,"                    \
+    "\"quantization_config\":" packing "}"
+#define TINY_MIXTURE(packing)                                                                 \
+    "{\"model_type\":\"mixtral\",\"hidden_size\":64,\"intermediate_size\":64,"                \
+    "\"num_attention_heads\":1,\"num_key_value_heads\":1,\"num_hidden_layers\":1,"            \
+    "\"vocab_size\":64,\"quantization_config\":" packing "}"
+
+static const struct {
+    const char *why, *text, *message;
+} refused[] = {
+    {"unknown method", TINY("{\"quant_method\":\"aqlm\"}"),
+     "the weights are quantized by 'aqlm': known are gptq, awq, bitsandbytes_4bit, "
+     "bitsandbytes_8bit, fp8, mxfp4"},
+    {"no method", TINY("{\"bits\":4}"), NULL},
+    {"a name as long as none is",
+     TINY("{\"quant_method\":\"gptqgptqgptqgptqgptqgptqgptqgptqgptqgptq\"}"), NULL},
+    {"bits", TINY("{\"quant_method\":\"gptq\",\"bits\":5}"), "'bits' is 5, not 2, 3, 4 or 8"},
+    {"bits that are none", TINY("{\"quant_method\":\"gptq\",\"bits\":1e300}"), NULL},
+    {"group", TINY("{\"quant_method\":\"awq\",\"group_size\":-2}"),
+     "'group_size' is -2, not in -1..2147483647"},
+    {"rows that do not fill words",
+     "{\"model_type\":\"llama\",\"hidden_size\":72,\"num_attention_heads\":1,"
+     "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":3}}",
+     "72 weights of 3 bits do not fill words of 32"},
+    {"patterns", TINY("{\"quant_method\":\"awq\",\"modules_to_not_convert\":[\"re:.*gate\"]}"),
+     "'modules_to_not_convert' has the pattern 're:.*gate': only plain names are read"},
+    {"blocks", TINY("{\"quant_method\":\"fp8\",\"weight_block_size\":[128]}"),
+     "'weight_block_size' is not two sizes"},
+    {"blocks of nothing", TINY("{\"quant_method\":\"fp8\",\"weight_block_size\":[0,128]}"),
+     "'weight_block_size' is not two sizes"},
+    {"static scales", TINY("{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}"),
+     "'activation_scheme' is 'static': only 'dynamic' is built"},
+    {"storage",
+     TINY("{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true,"
+          "\"bnb_4bit_quant_storage\":\"int3\"}"),
+     "'bnb_4bit_quant_storage' is 'int3', which is no data type"},
+    {"experts by themselves", TINY_MIXTURE("{\"quant_method\":\"gptq\"}"),
+     "experts that are packed by 'gptq' are not built"},
+    {"a word for a number", TINY("{\"quant_method\":\"gptq\",\"bits\":\"four\"}"), NULL},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(refused); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_err err = PLIM_ERR_INIT;
+        plim_graph g;
+        plim_status st = build(&a, &g, plim_str_of(refused[i].text), &infer, &err);
+        CHECK(refused[i].why, st != PLIM_OK && err.code == st && err.msg[0]);
+        if (refused[i].message)
+            CHECK_STR(refused[i].why, err.msg, refused[i].message);
+        plim_arena_free(&a);
+    }
+}
+
+static void test_training(void **state)
+{
+    (void)state;
+    const plim_binding train = {.batch = 1, .seq = 4};
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_err err = PLIM_ERR_INIT;
+    plim_graph g;
+    assert_int_equal(build(&a, &g, PLIM_STR(TINY("{\"quant_method\":\"fp8\"}")), &train, &err),
+                     PLIM_EUNSUPPORTED);
+    assert_string_equal(err.msg,
+                        "quantized weights ('fp8') are not trained: --infer runs them");
+    plim_arena_free(&a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recorded), cmocka_unit_test(test_published),
+        cmocka_unit_test(test_scratch),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_training),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
