@@ -1,7 +1,7 @@
 #!/bin/sh
 # deps.sh -- installs what a job needs and the machine lacks, and nothing else.
 #
-#     tools/deps.sh [build] [check] [run] [fuzz] [lint] [wasm]
+#     tools/deps.sh [build] [check] [run] [onnx] [fuzz] [lint] [wasm]
 #
 # It looks for the thing itself (a program, a header), not for a package, so a
 # compiler from elsewhere counts; only what is missing is asked of apt.
@@ -43,6 +43,9 @@ for job in "${@:-build}"; do
         need g++ "${CXX:-c++}" c++
         need python3 python3
         need_file python3-venv "/usr/lib/python3*/ensurepip/__init__.py"
+        ;;
+    onnx)
+        need_file libonnx-testdata "/usr/share/libonnx-testdata/data/node/*"
         ;;
     fuzz)
         need cmake cmake
