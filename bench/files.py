@@ -3,7 +3,7 @@
 
 Makes the files of tools/sparse.py in a temporary folder and lists them with plimsoll and,
 where they are installed, with the Python packages that these formats have (safetensors,
-gguf), whole processes each, start to answer.  BENCH_PYTHON: a Python that has them.
+gguf, onnx), whole processes each, start to answer.  BENCH_PYTHON: a Python that has them.
 
 --check, for ctest: what is listed is what was written, and no more is resident than
 weights that were never touched allow.  Exits with 77 where files cannot have holes.
@@ -32,6 +32,9 @@ PACKAGES = {
     "gguf": "from gguf import GGUFReader\n"
             "print([(t.name, t.shape, t.tensor_type, t.n_bytes)\n"
             "       for t in GGUFReader(sys.argv[1]).tensors])\n",
+    "onnx": "import onnx\n"
+            "print([(t.name, t.dims, t.data_type)\n"
+            "       for t in onnx.load(sys.argv[1]).graph.initializer])\n",
 }
 
 

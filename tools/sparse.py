@@ -3,9 +3,9 @@
 
     tools/sparse.py FOLDER
 
-Writes FOLDER/sparse.safetensors (4 GB, a model of 27 layers in bf16) and
-FOLDER/sparse.gguf (40 GB, one of 80 layers in Q4_0, with a vocabulary of 128,000):
-headers as they would be, and holes where the weights were.  Each takes less than 8 MiB
+Writes FOLDER/sparse.safetensors (4 GB, a model of 27 layers in bf16), FOLDER/sparse.gguf
+(40 GB, one of 80 layers in Q4_0, with a vocabulary of 128,000) and FOLDER/sparse.onnx (346 MB,
+a ViT-B/16): headers and graph as they would be, and holes where the weights were.  Each takes less than 8 MiB
 of disk where the file system has holes.  Prints path, bytes, tensors and bytes of
 tensors of each.
 """
@@ -96,12 +96,78 @@ def gguf(path):
     write(path, head, data + end, len(tensors), weights)
 
 
+# ---- ONNX: protobuf fields, a number each and a length or a value -----------------------
+
+
+def varint(v):
+    out = b""
+    while v > 127:
+        out += bytes([v & 127 | 128])
+        v >>= 7
+    return out + bytes([v])
+
+
+def number(field, v):
+    return varint(field << 3) + varint(v)
+
+
+def data(field, b):
+    return varint(field << 3 | 2) + varint(len(b)) + b
+
+
+def value_info(field, name, dims):
+    shape = b"".join(data(1, number(1, d) if d else data(2, b"batch")) for d in dims)
+    return data(field, data(1, name) + data(2, data(1, number(1, 1) + data(2, shape))))
+
+
+def vit_steps(width):
+    """(operator, (weight, shape) of each operand but the first) of 12 layers."""
+    for i in range(12):
+        at = b"layers.%d." % i
+        yield b"LayerNormalization", [(at + b"ln1.weight", [width]), (at + b"ln1.bias", [width])]
+        for part in (b"q", b"k", b"v", b"out"):
+            yield b"MatMul", [(at + part + b".weight", [width, width])]
+            yield b"Add", [(at + part + b".bias", [width])]
+        yield b"LayerNormalization", [(at + b"ln2.weight", [width]), (at + b"ln2.bias", [width])]
+        yield b"MatMul", [(at + b"up.weight", [width, 4 * width])]
+        yield b"Add", [(at + b"up.bias", [4 * width])]
+        yield b"MatMul", [(at + b"down.weight", [4 * width, width])]
+        yield b"Add", [(at + b"down.bias", [width])]
+
+
+def onnx(path, width=768):
+    tensors, nodes, x = [(b"rest", [86567656 - 12 * 7087872])], b"", b"x"
+    for i, (op, weights) in enumerate(vit_steps(width)):
+        tensors += weights
+        ins = b"".join(data(1, name) for name in [x] + [w for w, _ in weights])
+        x = b"v%d" % i
+        nodes += data(1, ins + data(2, x) + data(4, op))
+    parts = []  # bytes, or the length of a hole
+    for name, shape in tensors:
+        n = 4 * product(shape)
+        head = b"".join(number(1, d) for d in shape) + number(2, 1) + data(8, name) + varint(9 << 3 | 2) + varint(n)
+        parts += [varint(5 << 3 | 2) + varint(len(head) + n) + head, n]
+    parts += [nodes + value_info(11, b"x", (0, 197, width)) + value_info(12, x, (0, 197, width))]
+    graph = sum(p if isinstance(p, int) else len(p) for p in parts)
+    with open(path, "wb") as f:
+        f.write(number(1, 8) + varint(7 << 3 | 2) + varint(graph))
+        for p in parts:
+            if isinstance(p, int):
+                f.seek(p, 1)
+            else:
+                f.write(p)
+        f.write(data(8, number(2, 17)))
+        size = f.tell()
+    print(path, size, len(tensors), 4 * sum(product(shape) for _, shape in tensors))
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     folder = pathlib.Path(sys.argv[1])
     safetensors(folder / "sparse.safetensors")
     gguf(folder / "sparse.gguf")
+    onnx(folder / "sparse.onnx")
 
 
 if __name__ == "__main__":

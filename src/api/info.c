@@ -212,6 +212,7 @@ static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *mor
     (void)more;
     plim_inventory v;
     plim_graph g;
+    a->lean = true; /* a file of 40 GB is listed in 10 MB */
     plim_status st = plim_model_list(&job->model, &job->bind, a, &v, &g, &out->graph, err);
     builder b = {.a = a, .out = out};
     if (st)

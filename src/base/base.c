@@ -99,7 +99,8 @@ struct plim_arena_chunk {
 static uint64_t chunk_cap(const plim_arena *a, uint64_t bytes)
 {
     uint64_t least = PLIM_MAX(bytes, PLIM_MAX((uint64_t)CHUNK_MIN, a->used));
-    if (least < CHUNK_GROWN || least > UINT64_MAX - CHUNK_LARGE - CHUNK_HEAD)
+    if (least < (a->lean ? CHUNK_LARGE : CHUNK_GROWN) ||
+        least > UINT64_MAX - CHUNK_LARGE - CHUNK_HEAD)
         return least;
     return (bytes + CHUNK_HEAD + CHUNK_LARGE - 1) / CHUNK_LARGE * CHUNK_LARGE - CHUNK_HEAD;
 }

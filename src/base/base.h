@@ -128,6 +128,7 @@ typedef struct plim_arena {
     uint64_t limit;          /* 0: PLIM_ARENA_DEFAULT_LIMIT */
     uint64_t fail_after;     /* tests: allocation number that fails; 0: none */
     uint64_t calls;
+    bool lean; /* large pages late: little memory counts for more than little time */
 } plim_arena;
 
 #define PLIM_ARENA_INIT                                                                       \
