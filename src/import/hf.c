@@ -91,8 +91,7 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
 
 /* ---- keys into fields ------------------------------------------------------------- */
 
-/* One of the names in "n_embd hidden_size"? */
-static bool names_have(const char *names, plim_str word)
+bool plim_hf_names_have(const char *names, plim_str word)
 {
     for (size_t len; *names; names += len + (names[len] == ' ')) {
         len = strcspn(names, " ");
@@ -161,7 +160,7 @@ static bool read_key(plim_json *j, const plim_hf_group *g, plim_str name, void *
 {
     for (size_t i = 0; i < g->n_keys; i++) {
         const plim_hf_key *k = &g->keys[i];
-        if (!names_have(k->names, name))
+        if (!plim_hf_names_have(k->names, name))
             continue;
         if (plim_json_peek(j) == PLIM_JSON_NULL) {
             plim_json_null(j);
@@ -342,9 +341,21 @@ static const plim_hf_family *find_class(plim_str class, const plim_hf_group **gr
 {
     for (uint32_t i = 0; (*group = plim_hf_group_at(i)) != NULL; i++)
         for (size_t k = 0; k < (*group)->n_families; k++)
-            if (class.n && names_have((*group)->families[k].classes, class))
+            if (class.n && plim_hf_names_have((*group)->families[k].classes, class))
                 return &(*group)->families[k];
     return NULL;
+}
+
+/* Of what is built: the file's, that of its class, or that of the text model in it; "". */
+static plim_str built_type(const head *hd)
+{
+    const plim_hf_group *group;
+    const plim_hf_family *f = plim_hf_find(hd->model_type, &group);
+    if (!f && !hd->model_type.n)
+        f = find_class(hd->architecture, &group);
+    if (!f)
+        f = plim_hf_find(hd->inner, &group);
+    return plim_str_of(f ? f->model_type : "");
 }
 
 static plim_status unknown_type(const head *hd, plim_err *err)
@@ -373,7 +384,7 @@ static plim_str known_types(plim_arena *a)
 static void check_head(plim_hf *h, const head *hd)
 {
     plim_dtype t;
-    if (hd->architecture.n && !names_have(h->family->classes, hd->architecture))
+    if (hd->architecture.n && !plim_hf_names_have(h->family->classes, hd->architecture))
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
                      "architectures has '" PLIM_STR_FMT "': of this model plimsoll builds %s",
                      (int)PLIM_MIN(hd->architecture.n, (size_t)60), hd->architecture.p,
@@ -580,7 +591,7 @@ static plim_status list_model(plim_inventory *v, const plim_source *s, const hea
         st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.note));
     st = st == PLIM_EUNSUPPORTED ? PLIM_OK : st;
     if (!st)
-        st = plim_hf_weights(v, s, err);
+        st = plim_hf_weights(v, built_type(hd), s, err);
     return st || v->n_items || !hd->packing.n ? st : list_unpacked(v, s, *hd, err);
 }
 

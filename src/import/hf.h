@@ -7,6 +7,7 @@
  *     hf.c           the file: keys, sizes, the importer
  *     hf_parts.c     what many models share: norms, rotary tables, masks, attention, loss
  *     hf_weights.c   the weights beside it
+ *     hf_names.c     their names, as from_pretrained understands them
  *     hf_quant.c     weights that are packed
  *     hf_families.c  the only list of model types
  *     hf_NAME.c      a group of model types, ending in its descriptor
@@ -40,6 +41,9 @@ typedef struct plim_hf_key {
     const char *word; /* likewise, of words; NULL: "" */
     int64_t max;      /* of a size; 0: 2^31-1 */
 } plim_hf_key;
+
+/* One of the names in "n_embd hidden_size"? */
+bool plim_hf_names_have(const char *names, plim_str word);
 
 enum { PLIM_HF_MAX_LAYERS = 1024 };
 
@@ -152,7 +156,8 @@ void plim_hf_refuse(plim_hf *h, bool set, const char *key);
 /* ---- hf_weights.c ----------------------------------------------------------------- */
 
 /* Weights in the same folder, under a usual name: notes where they and the items
- * listed do not agree; if nothing is listed, they are. */
-plim_status plim_hf_weights(plim_inventory *v, const plim_source *s, plim_err *err);
+ * listed, those of a class of `model_type`, do not agree; if nothing is listed, they are. */
+plim_status plim_hf_weights(plim_inventory *v, plim_str model_type, const plim_source *s,
+                            plim_err *err);
 
 #endif

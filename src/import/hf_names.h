@@ -1,0 +1,39 @@
+/* hf_names.h -- which tensor of a class one that a checkpoint has is, or is a part of, as
+ * from_pretrained finds it: published files have names of older versions. */
+#ifndef PLIM_HF_NAMES_H
+#define PLIM_HF_NAMES_H
+
+#include "base/base.h"
+
+typedef struct plim_hf_rule plim_hf_rule; /* a row of hf_names.def */
+
+/* The rules of a model type. */
+typedef struct plim_hf_names {
+    plim_str base; /* base_model_prefix with its dot, or "" */
+    const plim_hf_rule **rules;
+    uint32_t n_rules;
+} plim_hf_names;
+
+plim_status plim_hf_names_of(plim_hf_names *n, plim_str model_type, plim_arena *a,
+                             plim_err *err);
+
+/* The whole of a tensor of the class, or part `part` of `parts` of its item `number`. */
+typedef struct plim_hf_place {
+    uint32_t tensor; /* the map's value */
+    uint32_t number, part, parts;
+    const plim_hf_rule *rule; /* NULL: the whole */
+} plim_hf_place;
+
+/* `model`: the names of the class.  False: it has none such. */
+bool plim_hf_place_of(const plim_hf_names *n, const plim_map *model, plim_str stored,
+                      plim_hf_place *out);
+
+/* What a part would be called beside `stored`, which is another of the same tensor, at
+ * `there`; {NULL, 0}: no memory. */
+plim_str plim_hf_name_beside(plim_arena *a, plim_str stored, const plim_hf_place *there,
+                             uint64_t number, uint64_t part);
+
+/* Not of the class, and nobody is told so. */
+bool plim_hf_ignores(const plim_hf_names *n, plim_str stored);
+
+#endif
