@@ -403,6 +403,82 @@ static uint32_t nn_result(plim_nn *n, plim_str name)
     return plim_graph_add_value(n->g, &v);
 }
 
+/* ---- shapes --------------------------------------------------------------------------- */
+
+/* Calls an op with sizes that it has had before: a model is layers, each like the last.
+ * What a rule's shapes depend on is its arguments, and of tensors their metas. */
+
+static uint64_t nn_mix(uint64_t h, uint64_t v) { return (h ^ v) * 0x9e3779b97f4a7c15u; }
+
+static uint64_t nn_hash(const plim_graph *g, const plim_node *node)
+{
+    uint64_t h = nn_mix(0, (uint64_t)(uintptr_t)node->op);
+    for (uint32_t i = 0; i < node->n_args; i++) {
+        const plim_arg *a = &node->args[i];
+        h = nn_mix(h, a->kind == PLIM_ARG_INT ? (uint64_t)a->i : (uint64_t)a->kind);
+        for (uint32_t k = 0; k < plim_arg_values(a); k++) {
+            uint32_t id = plim_arg_value(a, k);
+            const plim_meta *m = id == PLIM_NONE ? NULL : &g->values[id].meta;
+            for (int32_t d = 0; m && d < m->rank; d++)
+                h = nn_mix(h, (uint64_t)m->dim[d]);
+        }
+    }
+    return h ^ h >> 32;
+}
+
+static bool nn_same_values(const plim_graph *g, const plim_arg *a, const plim_arg *b)
+{
+    for (uint32_t k = 0; k < plim_arg_values(a); k++) {
+        uint32_t x = plim_arg_value(a, k), y = plim_arg_value(b, k);
+        bool both = x != PLIM_NONE && y != PLIM_NONE;
+        if (x != y && !(both && !memcmp(&g->values[x].meta, &g->values[y].meta,
+                                        sizeof g->values[x].meta)))
+            return false;
+    }
+    return true;
+}
+
+static bool nn_same_arg(const plim_graph *g, const plim_arg *a, const plim_arg *b)
+{
+    if (a->kind != b->kind)
+        return false;
+    switch (a->kind) {
+    case PLIM_ARG_NONE: return true;
+    case PLIM_ARG_VALUE: return nn_same_values(g, a, b);
+    case PLIM_ARG_VALUES: return a->n == b->n && nn_same_values(g, a, b);
+    case PLIM_ARG_INT: return a->i == b->i;
+    case PLIM_ARG_INTS:
+        return a->n == b->n && !memcmp(a->ints, b->ints, a->n * sizeof *a->ints);
+    case PLIM_ARG_STR: return plim_str_eq(a->str, b->str);
+    case PLIM_ARG_FLOAT: return !(a->f < b->f) && !(a->f > b->f);
+    case PLIM_ARG_FLOATS: break;
+    }
+    return false;
+}
+
+static bool nn_same_call(const plim_graph *g, const plim_node *a, const plim_node *b)
+{
+    bool same = a->op == b->op && a->inplace == b->inplace && a->n_args == b->n_args &&
+                a->n_outs == b->n_outs;
+    for (uint32_t i = 0; same && i < a->n_args; i++)
+        same = nn_same_arg(g, &a->args[i], &b->args[i]);
+    return same;
+}
+
+/* The shapes of the node's outputs: by its rule, or of a call like it. */
+static plim_status nn_infer(plim_nn *n, const plim_node *node)
+{
+    plim_graph *g = n->g;
+    uint32_t *slot = &n->seen[nn_hash(g, node) % PLIM_NN_CACHE];
+    const plim_node *like = *slot && *slot <= g->n_nodes ? &g->nodes[*slot - 1] : NULL;
+    *slot = g->n_nodes + 1;
+    if (!like || !nn_same_call(g, node, like))
+        return plim_op_infer(g, node, n->err);
+    for (uint32_t i = 0; i < node->n_outs; i++)
+        g->values[node->outs[i]].meta = g->values[like->outs[i]].meta;
+    return PLIM_OK;
+}
+
 static void nn_check_sizes(plim_nn *n, const plim_node *node)
 {
     uint64_t bytes;
@@ -451,7 +527,7 @@ void plim_nn_node(plim_nn *n, const char *target, const plim_named_arg *args, ui
             return;
         }
     }
-    n->st = plim_op_infer(g, &node, n->err);
+    n->st = nn_infer(n, &node);
     if (!n->st)
         nn_check_sizes(n, &node);
     if (!n->st && plim_graph_add_node(g, &node) == PLIM_NONE)

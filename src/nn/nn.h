@@ -31,7 +31,8 @@ typedef struct plim_nn {
         const plim_op *op;
         bool inplace;
     } cache[PLIM_NN_CACHE];
-    struct plim_nn_leaf { /* parameters and buffers, and whose they are */
+    uint32_t seen[PLIM_NN_CACHE]; /* nodes whose shapes were inferred, plus 1, by a hash */
+    struct plim_nn_leaf {         /* parameters and buffers, and whose they are */
         uint32_t value, scope;
     } * leaves;
     struct plim_nn_order {
