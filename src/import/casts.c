@@ -45,15 +45,65 @@ static uint32_t meant(const plim_graph *g, const uint32_t *cast, uint32_t v, uin
     return v;
 }
 
-/* The next node that uses v, after node i; n_nodes: none. */
-static uint32_t next_use(const plim_graph *g, uint32_t v, uint32_t i)
+/* ---- who uses what ------------------------------------------------------------------- */
+
+typedef struct uses {
+    uint32_t *first; /* [n_values + 1] into node */
+    uint32_t *node;  /* users, in order */
+} uses;
+
+/* Counts each value's uses, or, with `at` given, writes them there. */
+static void each_use(const plim_graph *g, uint32_t *count, uint32_t *at, uint32_t *node)
 {
-    while (++i < g->n_nodes)
+    for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t k = 0; k < g->nodes[i].n_args; k++)
-            if (g->nodes[i].args[k].kind == PLIM_ARG_VALUE && g->nodes[i].args[k].id == v)
-                return i;
-    return i;
+            for (uint32_t j = 0; j < plim_arg_values(&g->nodes[i].args[k]); j++) {
+                uint32_t v = plim_arg_value(&g->nodes[i].args[k], j);
+                if (v == PLIM_NONE)
+                    continue;
+                if (at)
+                    node[at[v]++] = i;
+                else
+                    count[v + 1]++;
+            }
 }
+
+static bool find_uses(const plim_graph *g, uses *u)
+{
+    u->first = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)g->n_values + 1);
+    uint32_t *at = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)g->n_values + 1);
+    if (!u->first || !at)
+        return false;
+    each_use(g, u->first, NULL, NULL);
+    for (uint32_t i = 0; i < g->n_values; i++)
+        u->first[i + 1] += u->first[i];
+    memcpy(at, u->first, ((size_t)g->n_values + 1) * sizeof *at);
+    u->node = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)u->first[g->n_values] + 1);
+    if (u->node)
+        each_use(g, NULL, at, u->node);
+    return u->node != NULL;
+}
+
+/* The next node that uses v, after node i, and makes something of it; NULL: none. */
+static const plim_node *next_use(const plim_graph *g, const uses *u, uint32_t v, uint32_t i)
+{
+    uint32_t k = u->first[v], end = u->first[v + 1];
+    while (k < end && u->node[k] <= i)
+        k++;
+    return k < end && g->nodes[u->node[k]].n_outs ? &g->nodes[u->node[k]] : NULL;
+}
+
+static uint32_t number_of(const plim_graph *g, const plim_node *n)
+{
+    return (uint32_t)(n - g->nodes);
+}
+
+static bool is_value(const plim_node *n, uint32_t k)
+{
+    return k < n->n_args && n->args[k].kind == PLIM_ARG_VALUE;
+}
+
+/* ---- casts --------------------------------------------------------------------------- */
 
 /* x.to(float32) ... .to(input_dtype): the x whose cast, in the same module, value v
  * was computed from, a few ops back. */
@@ -80,19 +130,18 @@ static uint32_t cast_before(const plim_graph *g, const uint32_t *cast, const boo
 
 /* A parameter that is cast is cast to what it then meets: p.to(x.dtype)[:, None] + x.
  * That x; PLIM_NONE. */
-static uint32_t met_by(const plim_graph *g, const plim_node *cast, uint32_t at)
+static uint32_t met_by(const plim_graph *g, const uses *u, const plim_node *cast, uint32_t at)
 {
     uint32_t v = cast->outs[0], made_at = at;
     for (int views = 0; views < 4; views++) {
-        uint32_t use = next_use(g, v, at);
-        if (use >= g->n_nodes)
+        const plim_node *n = next_use(g, u, v, at);
+        if (!n)
             return PLIM_NONE;
-        const plim_node *n = &g->nodes[use];
-        for (uint32_t k = 0; k < n->n_args && k < 2; k++)
-            if (n->args[k].kind == PLIM_ARG_VALUE && n->args[k].id != v)
+        for (uint32_t k = 0; k < 2; k++)
+            if (is_value(n, k) && n->args[k].id != v)
                 return g->values[n->args[k].id].node < made_at ? n->args[k].id : PLIM_NONE;
         v = n->outs[0];
-        at = use;
+        at = number_of(g, n);
     }
     return PLIM_NONE;
 }
@@ -125,21 +174,21 @@ static plim_arg value_arg(uint32_t id) { return (plim_arg){.kind = PLIM_ARG_VALU
 /* empty(size, dtype=x.dtype) is exported with the type that x had.  Where it becomes
  * noise in place and is then multiplied with an x of that type, it is x's again:
  * new_empty(x, size). */
-static bool follow_noise(plim_graph *g, uint32_t i, plim_err *err)
+static bool follow_noise(plim_graph *g, const uses *u, uint32_t i, plim_err *err)
 {
     plim_node *n = &g->nodes[i];
-    if (!n->op || strcmp(n->op->name, "empty") != 0 || !n->n_args)
+    if (!n->op || strcmp(n->op->name, "empty") != 0 || !n->n_args || !n->n_outs)
         return true;
-    uint32_t v = n->outs[0], use = next_use(g, v, i);
-    while (use < g->n_nodes && g->nodes[use].inplace && g->nodes[use].args[0].id == v) {
-        v = g->nodes[use].outs[0];
-        use = next_use(g, v, use);
+    uint32_t v = n->outs[0];
+    const plim_node *use = next_use(g, u, v, i);
+    while (use && use->inplace && is_value(use, 0) && use->args[0].id == v) {
+        v = use->outs[0];
+        use = next_use(g, u, v, number_of(g, use));
     }
-    if (use >= g->n_nodes || v == n->outs[0] || !g->nodes[use].op ||
-        strcmp(g->nodes[use].op->name, "mul") != 0)
+    if (!use || v == n->outs[0] || !use->op || strcmp(use->op->name, "mul") != 0 ||
+        !is_value(use, 0) || !is_value(use, 1))
         return true;
-    const plim_arg *of = g->nodes[use].args;
-    uint32_t x = of[0].id == v && of[1].kind == PLIM_ARG_VALUE ? of[1].id : of[0].id;
+    uint32_t x = use->args[0].id == v ? use->args[1].id : use->args[0].id;
     bool before = g->values[x].node == PLIM_NONE || g->values[x].node < i;
     if (x == v || !before || g->values[x].meta.dtype != g->values[v].meta.dtype)
         return true;
@@ -152,7 +201,8 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
 {
     uint32_t *cast = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)g->n_values + 1);
     bool *back = PLIM_NEW_N(g->arena, bool, (uint64_t)g->n_values + 1);
-    if (!cast || !back)
+    uses u;
+    if (!cast || !back || !find_uses(g, &u))
         return plim_oom(err);
     for (uint32_t i = 0; i < g->n_values; i++)
         cast[i] = PLIM_NONE;
@@ -171,7 +221,7 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
         cast[n->outs[0]] = from;
         uint32_t to = PLIM_NONE;
         if (g->values[from].kind == PLIM_VALUE_PARAMETER)
-            to = met_by(g, n, i);
+            to = met_by(g, &u, n, i);
         else if (n->scope)
             to = cast_before(g, cast, back, from, n->scope, LOOK_BACK);
         back[n->outs[0]] = to != PLIM_NONE;
@@ -179,8 +229,10 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
         if (to != PLIM_NONE && !rewrite(g, n, "type_as", n->args[0], value_arg(to), err))
             return PLIM_ENOMEM;
     }
+    if (!find_uses(g, &u)) /* they are others now */
+        return plim_oom(err);
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        if (!follow_noise(g, i, err))
+        if (!follow_noise(g, &u, i, err))
             return PLIM_ENOMEM;
     /* logits beside a loss are what the model returned, not what the loss made of them */
     bool loss = g->n_outputs && !g->values[g->outputs[0]].meta.rank;
