@@ -4,7 +4,7 @@ A net is written as its author would write it, with one habit: a name is bound a
 invented, so that what Python holds is what the data flow says. What PyTorch does when locals linger until a function
 returns is seen in the whole models at the end.
 
-NETS: name -> (make(), inputs, loss) or (..., optimizer). Inputs are tensors; the loss is one of record.LOSSES, the optimizer
+NETS: name -> (make(), inputs, loss) or (..., optimizer). Inputs are tensors; the loss is one of LOSSES, the optimizer
 one that train() of ../cuda/record.py knows (tests/golden/optim has the others).
 """
 import functools
@@ -968,3 +968,29 @@ NETS = {
     "mobilenet_v2": (whole("mobilenet_v2"), [f(2, 3, 64, 64)], "cross_entropy"),
     "vit_b_16": (whole("vit_b_16", image_size=32), [f(2, 3, 32, 32)], "cross_entropy"),
 }
+
+
+# ---- losses --------------------------------------------------------------------------------------------------------
+
+LOSSES = {
+    "cross_entropy": (lambda out: torch.randint(out.shape[1], out.shape[:1] + out.shape[2:]), F.cross_entropy),
+    "mse": (torch.rand_like, F.mse_loss),
+    "bce": (torch.rand_like, F.binary_cross_entropy_with_logits),
+    "sum": (lambda out: None, lambda out, y: out.sum()),
+}
+
+
+def score(fn, out, y):
+    """The loss; auxiliary heads count 0.4 each, as the models that have them are trained."""
+    if isinstance(out, torch.Tensor):
+        return fn(out, y)
+    total = fn(out[0], y)
+    for o in out[1:]:
+        aux = fn(o, y)
+        total = total + aux * 0.4
+        del aux
+    return total
+
+
+def main_head(out):
+    return (out if isinstance(out, torch.Tensor) else out[0]).detach()
