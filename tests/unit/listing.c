@@ -6,11 +6,15 @@
 
 #include "base/fmt.h"
 
-static plim_bytes map_data(const char *name)
+plim_bytes listing_map(const char *fmt, ...)
 {
-    char path[1024];
+    char name[512], path[1024];
     plim_bytes b = {0};
     plim_err err = PLIM_ERR_INIT;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(name, sizeof name, fmt, ap);
+    va_end(ap);
     snprintf(path, sizeof path, LISTING_DATA "%s", name);
     if (plim_file_map(&b, path, &err))
         fail_msg("%s", err.msg);
@@ -20,7 +24,7 @@ static plim_bytes map_data(const char *name)
 plim_status listing_file(plim_inventory *v, plim_arena *a, const char *name, plim_err *err)
 {
     char path[1024];
-    plim_bytes b = map_data(name);
+    plim_bytes b = listing_map("%s", name);
     const plim_importer *im = plim_importer_probe(b);
     snprintf(path, sizeof path, LISTING_DATA "%s", name);
     *v = (plim_inventory){.arena = a};
@@ -72,6 +76,20 @@ void listing_check_golden(const plim_inventory *v, const char *name)
     plim_file_unmap(&want);
 }
 
+void listing_check_all(const listing_case *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_err err = PLIM_ERR_INIT;
+        plim_inventory v;
+        if (listing_file(&v, &a, cases[i].file, &err))
+            fail_msg("%s: %s", cases[i].file, err.msg);
+        listing_check_golden(&v, cases[i].golden);
+        CHECK(cases[i].file, plim_str_is(v.format, cases[i].format));
+        plim_arena_free(&a);
+    }
+}
+
 const char *listing_fact(const plim_inventory *v, const char *key)
 {
     for (uint32_t i = 0; i < v->n_facts; i++)
@@ -104,7 +122,7 @@ static void survive(const plim_importer *im, plim_bytes b)
 
 void listing_survive(const plim_importer *im, const char *name)
 {
-    plim_bytes b = map_data(name);
+    plim_bytes b = listing_map("%s", name);
     uint8_t *p = malloc((size_t)b.n);
     assert_non_null(p);
     memcpy(p, b.p, (size_t)b.n);

@@ -7,6 +7,9 @@
 
 #define LISTING_DATA PLIM_SOURCE_DIR "/tests/data/"
 
+/* tests/data/NAME, mapped; the test fails if it cannot be. */
+plim_bytes listing_map(const char *fmt, ...) PLIM_PRINTF(1, 2);
+
 /* Lists tests/data/NAME through its probe into a fresh inventory in `a`. */
 plim_status listing_file(plim_inventory *v, plim_arena *a, const char *name, plim_err *err);
 /* The same of bytes, by this importer whatever the probe says. */
@@ -15,6 +18,12 @@ plim_status listing_bytes(plim_inventory *v, plim_arena *a, const plim_importer 
 
 /* All items against tests/golden/weights/NAME.txt. */
 void listing_check_golden(const plim_inventory *v, const char *name);
+
+/* Of each file of tests/data: that, and what its format is called. */
+typedef struct listing_case {
+    const char *file, *golden, *format;
+} listing_case;
+void listing_check_all(const listing_case *cases, size_t n);
 
 /* "" if there is no such fact. */
 const char *listing_fact(const plim_inventory *v, const char *key);

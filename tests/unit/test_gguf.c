@@ -11,9 +11,7 @@ extern const plim_importer plim_importer_gguf;
 static void test_as_others_read(void **state)
 {
     (void)state;
-    static const struct {
-        const char *file, *golden, *format;
-    } T[] = {
+    static const listing_case T[] = {
         {"every_type.gguf", "every_type.gguf", "GGUF 3"},
         {"tiny.gguf", "tiny.gguf", "GGUF 3"},
         {"big_endian.gguf", "big_endian.gguf", "GGUF 3, big-endian"},
@@ -21,16 +19,7 @@ static void test_as_others_read(void **state)
         {"split/tiny-00002-of-00003.gguf", "split", "GGUF 3, 3 parts"},
         {"split/tiny-00003-of-00003.gguf", "split", "GGUF 3, 3 parts"},
     };
-    for (size_t i = 0; i < PLIM_COUNT(T); i++) {
-        plim_arena a = PLIM_ARENA_INIT;
-        plim_err err = PLIM_ERR_INIT;
-        plim_inventory v;
-        if (listing_file(&v, &a, T[i].file, &err))
-            fail_msg("%s: %s", T[i].file, err.msg);
-        listing_check_golden(&v, T[i].golden);
-        CHECK(T[i].file, plim_str_is(v.format, T[i].format));
-        plim_arena_free(&a);
-    }
+    listing_check_all(T, PLIM_COUNT(T));
 }
 
 /* Whichever part is named: the metadata are those of the first. */

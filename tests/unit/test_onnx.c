@@ -5,6 +5,7 @@
 
 #include "import/import.h"
 #include "import/onnx_wire.h"
+#include "listing.h"
 #include "op/op.h"
 #include "plimsoll.h"
 #include "unit.h"
@@ -13,16 +14,7 @@
 
 extern const plim_importer plim_importer_onnx;
 
-static plim_bytes map(const char *name)
-{
-    char path[1024];
-    plim_bytes b = {0};
-    plim_err err = PLIM_ERR_INIT;
-    snprintf(path, sizeof path, DATA "%s.onnx", name);
-    if (plim_file_map(&b, path, &err))
-        fail_msg("%s", err.msg);
-    return b;
-}
+static plim_bytes map(const char *name) { return listing_map("onnx/%s.onnx", name); }
 
 static plim_status load(plim_graph *g, plim_arena *a, plim_bytes b, const plim_binding *bind,
                         plim_err *err)

@@ -7,21 +7,11 @@
 #include "base/zip.h"
 #include "import/import.h"
 #include "import/symexpr.h"
+#include "listing.h"
 #include "op/op.h"
 #include "unit.h"
 
-#define DATA PLIM_SOURCE_DIR "/tests/data/"
-
-static plim_bytes map(const char *name)
-{
-    char path[1024];
-    plim_bytes b = {0};
-    plim_err err = PLIM_ERR_INIT;
-    snprintf(path, sizeof path, DATA "%s.pt2", name);
-    if (plim_file_map(&b, path, &err))
-        fail_msg("%s", err.msg);
-    return b;
-}
+static plim_bytes map(const char *name) { return listing_map("%s.pt2", name); }
 
 static plim_status load(plim_graph *g, plim_arena *a, plim_bytes b, const plim_binding *bind,
                         plim_err *err)

@@ -10,24 +10,13 @@ extern const plim_importer plim_importer_safetensors, plim_importer_index;
 static void test_as_others_read(void **state)
 {
     (void)state;
-    static const struct {
-        const char *file, *golden, *format;
-    } T[] = {
+    static const listing_case T[] = {
         {"every_type.safetensors", "every_type.safetensors", "safetensors"},
         {"gptq.safetensors", "gptq.safetensors", "safetensors"},
         {"lora/adapter_model.safetensors", "lora", "safetensors"},
         {"sharded/model.safetensors.index.json", "sharded", "safetensors, 2 shards"},
     };
-    for (size_t i = 0; i < PLIM_COUNT(T); i++) {
-        plim_arena a = PLIM_ARENA_INIT;
-        plim_err err = PLIM_ERR_INIT;
-        plim_inventory v;
-        if (listing_file(&v, &a, T[i].file, &err))
-            fail_msg("%s: %s", T[i].file, err.msg);
-        listing_check_golden(&v, T[i].golden);
-        CHECK(T[i].file, plim_str_is(v.format, T[i].format));
-        plim_arena_free(&a);
-    }
+    listing_check_all(T, PLIM_COUNT(T));
 }
 
 static void test_facts(void **state)

@@ -4,22 +4,14 @@
 
 #include <stdio.h>
 
+#include "listing.h"
 #include "unit.h"
 
 extern const plim_importer plim_importer_torch;
 
 #define FOLDER PLIM_SOURCE_DIR "/tests/data/torchfile/"
 
-static plim_bytes map(const char *name)
-{
-    char path[1024];
-    plim_bytes b = {0};
-    plim_err err = PLIM_ERR_INIT;
-    snprintf(path, sizeof path, FOLDER "%s", name);
-    if (plim_file_map(&b, path, &err))
-        fail_msg("%s", err.msg);
-    return b;
-}
+static plim_bytes map(const char *name) { return listing_map("torchfile/%s", name); }
 
 /* Which files there are is read by another, whatever format they have. */
 static bool is_index(const char *name) { return strstr(name, ".index.json") != NULL; }
