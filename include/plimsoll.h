@@ -28,7 +28,8 @@
  * error.  Results are read-only structs that own their memory; the matching
  * _free takes NULL.  Sizes are bytes in uint64_t, never size_t.  The library
  * never prints, never exits, keeps no global state and can be used from many
- * threads, one result each.  Strings in results are UTF-8 and NUL-terminated.
+ * threads, one result each; plim_estimate_run may use two more of its own, which
+ * end before it returns.  Strings in results are UTF-8 and NUL-terminated.
  */
 #ifndef PLIMSOLL_H
 #define PLIMSOLL_H
