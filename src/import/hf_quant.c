@@ -9,6 +9,7 @@
  * qlinear modules of GPTQModel and AutoAWQ */
 #include "import/hf_quant.h"
 
+#include "base/fmt.h"
 #include "base/json.h"
 
 typedef struct config {
@@ -419,7 +420,8 @@ plim_str plim_hf_quant_note(const plim_hf *h)
     if (!q || !q->modules)
         return PLIM_STR("");
     return plim_arena_printf(h->n.g->arena,
-                             "%" PRIu64 " weights of %" PRIu64
-                             " modules are packed (%s): they are listed as buffers",
-                             q->weights, q->modules, q->m->name);
+                             "%s weights of %s modules are packed (%s): they are listed as "
+                             "buffers",
+                             plim_fmt_count(q->weights).s, plim_fmt_count(q->modules).s,
+                             q->m->name);
 }
