@@ -160,16 +160,24 @@ static uint64_t escape_len(const char *s, uint64_t n)
     return n >= 5 && s[0] == 'u' && hex4(s + 1) >= 0 ? 5 : 0;
 }
 
-/* True if one of the eight bytes is '"', '\\' or below 0x20 (or, harmlessly,
- * above 0x7f).  src: "determine if a word has a byte less than n", Bit
- * Twiddling Hacks */
-static inline bool json_special8(const char *s)
+/* Of the eight bytes at s, how many there are before the first that is '"', '\\' or below
+ * 0x20 (or, harmlessly, above 0x7f); or less where the order of bytes is another.
+ * src: "determine if a word has a byte less than n", Bit Twiddling Hacks: of the bytes
+ * that it marks the lowest is right */
+static inline uint32_t json_plain8(const char *s)
 {
     const uint64_t ones = ~0ull / 255, high = ones * 128;
     uint64_t w;
     memcpy(&w, s, sizeof w);
     uint64_t quote = w ^ (ones * '"'), slash = w ^ (ones * '\\');
-    return (((w - ones * 0x20) | (quote - ones) | (slash - ones) | w) & high) != 0;
+    uint64_t marks = ((w - ones * 0x20) | (quote - ones) | (slash - ones) | w) & high;
+    if (!marks)
+        return 8;
+#if defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    return (uint32_t)__builtin_ctzll(marks) / 8;
+#else
+    return 0;
+#endif
 }
 
 static inline bool json_plain(char c) { return (uint8_t)c >= 0x20 && c != '"' && c != '\\'; }
@@ -182,8 +190,8 @@ plim_str plim_json_str(plim_json *j)
     }
     uint64_t start = ++j->at;
     for (;;) {
-        while (j->n - j->at >= 8 && !json_special8(j->p + j->at))
-            j->at += 8;
+        for (uint32_t k = 8; k == 8 && j->n - j->at >= 8; j->at += k)
+            k = json_plain8(j->p + j->at);
         while (j->at < j->n && json_plain(j->p[j->at]))
             j->at++;
         if (j->at < j->n && j->p[j->at] == '"')
