@@ -803,8 +803,6 @@ void plim_run_grouped_mm(plim_call *c)
 
 /* ---- linear -------------------------------------------------------------------------- */
 
-/* src: Linear.cpp.  Bias is fused into addmm for 2-D input and for contiguous
- * input of any other rank (3-D only before 2.4); otherwise matmul, then add_. */
 /* A kernel of another package: no op of PyTorch, no gradients, and scratch memory that
  * whoever makes the graph knows the bounds of. */
 void plim_run_packed_linear(plim_call *c)
@@ -824,6 +822,8 @@ void plim_run_packed_linear(plim_call *c)
     plim_m_drop(m, scratch);
 }
 
+/* src: Linear.cpp.  Bias is fused into addmm for 2-D input and for contiguous
+ * input of any other rank (3-D only before 2.4); otherwise matmul, then add_. */
 void plim_run_linear(plim_call *c)
 {
     plim_machine *m = c->m;
