@@ -11,6 +11,7 @@ typedef struct head {
     plim_str packing; /* quantization_config, as written; quantization is its method */
     plim_str inner;   /* the model_type of a text_config, or "" */
     plim_str text;    /* that object, as written */
+    bool unpacked;    /* built as if no quantization_config were there */
 } head;
 
 static plim_json reader(plim_bytes b, plim_err *err)
@@ -48,21 +49,23 @@ static plim_str first_word(plim_json *j)
     return first;
 }
 
-/* The word under `name` in an object; "" if there is none.  *raw: the object as written. */
+/* The word under `name` in an object; "" if there is none.  *raw: the value as written,
+ * whatever it is; "" for null. */
 static plim_str word_in(plim_json *j, const char *name, plim_str *raw)
 {
     plim_str key, found = PLIM_STR("");
     plim_json again = *j;
+    bool null = plim_json_peek(j) == PLIM_JSON_NULL;
     if (plim_json_peek(j) != PLIM_JSON_OBJECT) {
         plim_json_skip(j);
-        return found;
+    } else {
+        plim_json_object(j);
+        while (plim_json_member(j, &key)) {
+            plim_str w = word_or_none(j);
+            found = plim_str_is(key, name) ? w : found;
+        }
     }
-    plim_json_object(j);
-    while (plim_json_member(j, &key)) {
-        plim_str w = word_or_none(j);
-        found = plim_str_is(key, name) ? w : found;
-    }
-    *raw = j->bad ? PLIM_STR("") : plim_json_raw(&again);
+    *raw = null || j->bad ? PLIM_STR("") : plim_json_raw(&again);
     return found;
 }
 
@@ -70,7 +73,7 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
 {
     plim_json j = reader(b, err);
     plim_str key;
-    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}};
+    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, false};
     plim_json_object(&j);
     while (plim_json_member(&j, &key)) {
         if (plim_str_is(key, "model_type"))
@@ -449,6 +452,7 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
         hd.dtype = outer->dtype;
     if (!hd.packing.n)
         hd.packing = outer->packing;
+    hd.unpacked = outer->unpacked;
     if ((st = build(g, b, &hd, bind, err)) != 0)
         return st;
     g->note = plim_arena_printf(
@@ -492,7 +496,7 @@ static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim
         return st;
     check_sizes(&h, group, config);
     check_head(&h, hd);
-    if (!h.n.st && hd->packing.n)
+    if (!h.n.st && hd->packing.n && !hd->unpacked)
         plim_hf_quant_open(&h, hd->packing);
     if (!h.n.st)
         group->build(&h, config);
@@ -507,6 +511,18 @@ static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim
     return h.n.st;
 }
 
+/* Packed weights have no gradients. */
+static plim_status check_trained(const plim_graph *g, plim_err *err)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].packed)
+            return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "quantized weights ('" PLIM_STR_FMT
+                             "') are not trained: --infer runs them",
+                             PLIM_STR_ARG(g->values[i].name));
+    return PLIM_OK;
+}
+
 static plim_status hf_read(plim_graph *g, const plim_source *s, const plim_binding *bind,
                            plim_err *err)
 {
@@ -514,12 +530,7 @@ static plim_status hf_read(plim_graph *g, const plim_source *s, const plim_bindi
     plim_status st = read_head(s->bytes, &hd, err);
     if (!st)
         st = build(g, s->bytes, &hd, bind, err);
-    if (!st && hd.packing.n && !(bind && bind->infer))
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                         "quantized weights ('" PLIM_STR_FMT
-                         "') are not trained: --infer runs them",
-                         (int)PLIM_MIN(hd.quantization.n, (size_t)40), hd.quantization.p);
-    return st;
+    return st || (bind && bind->infer) ? st : check_trained(g, err);
 }
 
 /* ---- what the file holds -------------------------------------------------------------------- */
@@ -567,7 +578,7 @@ static plim_status list_unpacked(plim_inventory *v, const plim_source *s, head h
 {
     plim_graph g = {.arena = v->arena};
     plim_err why = PLIM_ERR_INIT;
-    hd.packing = PLIM_STR("");
+    hd.unpacked = true;
     plim_status st = build(&g, s->bytes, &hd, NULL, &why);
     if (st)
         return st == PLIM_ENOMEM ? plim_oom(err) : list_refusal(v, err);
@@ -575,6 +586,16 @@ static plim_status list_unpacked(plim_inventory *v, const plim_source *s, head h
     return st ? st
               : plim_inventory_note(
                     v, err, "parameters are as the model has them before quantization");
+}
+
+static bool is_packed(const head *hd)
+{
+    plim_err none = PLIM_ERR_INIT;
+    head inner;
+    return hd->packing.n ||
+           (hd->text.n &&
+            !read_head((plim_bytes){(const uint8_t *)hd->text.p, hd->text.n}, &inner, &none) &&
+            inner.packing.n);
 }
 
 static plim_status list_model(plim_inventory *v, const plim_source *s, const head *hd,
@@ -585,14 +606,14 @@ static plim_status list_model(plim_inventory *v, const plim_source *s, const hea
     plim_status st = build(&g, s->bytes, hd, NULL, &why);
     if (st && st != PLIM_EUNSUPPORTED)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
-    if (st && !hd->packing.n)
+    if (st && !is_packed(hd))
         st = list_refusal(v, err);
     else if (!st && !(st = list_graph(v, &g, err)) && g.note.n)
         st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.note));
     st = st == PLIM_EUNSUPPORTED ? PLIM_OK : st;
     if (!st)
         st = plim_hf_weights(v, built_type(hd), s, err);
-    return st || v->n_items || !hd->packing.n ? st : list_unpacked(v, s, *hd, err);
+    return st || v->n_items || !is_packed(hd) ? st : list_unpacked(v, s, *hd, err);
 }
 
 static plim_status hf_list(plim_inventory *v, const plim_source *s, plim_err *err)

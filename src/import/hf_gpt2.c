@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "import/hf_parts.h"
+#include "import/hf_quant.h"
 
 typedef struct config {
     int64_t vocab, positions, hidden, layers, heads, inner;
@@ -11,10 +12,16 @@ typedef struct config {
 } config;
 
 /* Conv1D: a Linear with its weight the other way round */
-static uint32_t conv1d(plim_nn *n, const char *name, uint32_t x, int64_t out)
+static uint32_t conv1d(plim_hf *h, const char *name, uint32_t x, int64_t out)
 {
+    plim_nn *n = &h->n;
     int64_t b = plim_nn_dim(n, x, 0), s = plim_nn_dim(n, x, 1), in = plim_nn_dim(n, x, 2);
     plim_nn_enter(n, name, "Conv1D");
+    uint32_t packed = plim_hf_packed_conv1d(h, x, out);
+    if (packed != PLIM_NONE) {
+        plim_nn_leave(n);
+        return packed;
+    }
     uint32_t w = plim_nn_param(n, "weight", INTS(in, out));
     uint32_t bias = plim_nn_param(n, "bias", INTS(out));
     x = plim_nn_view(n, x, INTS(-1, in));
@@ -37,7 +44,7 @@ static uint32_t attention(plim_hf *h, const config *c, int64_t i, uint32_t x)
     int64_t dim = c->hidden / c->heads;
     uint32_t part[3];
     plim_nn_enter(n, "attn", "GPT2Attention");
-    x = conv1d(n, "c_attn", x, 3 * c->hidden);
+    x = conv1d(h, "c_attn", x, 3 * c->hidden);
     plim_nn_split(n, x, INTS(c->hidden, c->hidden, c->hidden), 2, part);
     plim_hf_attention a = {.mask = PLIM_NONE,
                            .sinks = PLIM_NONE,
@@ -50,7 +57,7 @@ static uint32_t attention(plim_hf *h, const config *c, int64_t i, uint32_t x)
     a.v = heads_of(h, part[2], dim);
     a.q = heads_of(h, part[0], dim);
     x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
-    x = conv1d(n, "c_proj", x, c->hidden);
+    x = conv1d(h, "c_proj", x, c->hidden);
     x = plim_nn_dropout(n, "resid_dropout", x, c->resid_dropout);
     plim_nn_leave(n);
     return x;
@@ -60,9 +67,9 @@ static uint32_t mlp(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "GPT2MLP");
-    x = conv1d(n, "c_fc", x, c->inner ? c->inner : 4 * c->hidden);
+    x = conv1d(h, "c_fc", x, c->inner ? c->inner : 4 * c->hidden);
     x = plim_hf_act(h, "act", c->act, x);
-    x = conv1d(n, "c_proj", x, c->hidden);
+    x = conv1d(h, "c_proj", x, c->hidden);
     x = plim_nn_dropout(n, "dropout", x, c->resid_dropout);
     plim_nn_leave(n);
     return x;

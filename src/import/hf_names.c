@@ -185,6 +185,19 @@ plim_str plim_hf_name_beside(plim_arena *a, plim_str stored, const plim_hf_place
                              strchr(r->from, '*') + 1);
 }
 
+/* Rules are of names of tensors: a module's with a dot after it is the beginning of some.
+ * src: transformers quantizer_finegrained_fp8.py _normalize_modules_to_not_convert */
+plim_str plim_hf_renamed(const plim_hf_names *n, plim_str module, plim_arena *a)
+{
+    text t;
+    if (!set(&t, module))
+        return module;
+    replace(&t, t.n, 0, PLIM_STR("."));
+    rename_all(n, &t);
+    t.n -= ends(view(&t), PLIM_STR("."));
+    return plim_arena_str(a, view(&t));
+}
+
 bool plim_hf_ignores(const plim_hf_names *n, plim_str stored)
 {
     text t;

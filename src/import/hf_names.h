@@ -33,6 +33,9 @@ bool plim_hf_place_of(const plim_hf_names *n, const plim_map *model, plim_str st
 plim_str plim_hf_name_beside(plim_arena *a, plim_str stored, const plim_hf_place *there,
                              uint64_t number, uint64_t part);
 
+/* What the class calls a module that the file calls so; {NULL, 0}: no memory. */
+plim_str plim_hf_renamed(const plim_hf_names *n, plim_str module, plim_arena *a);
+
 /* Not of the class, and nobody is told so. */
 bool plim_hf_ignores(const plim_hf_names *n, plim_str stored);
 

@@ -11,25 +11,35 @@
 
 #include "base/fmt.h"
 #include "base/json.h"
+#include "import/hf_names.h"
 
 typedef struct config {
-    plim_str method, compute, kind, storage, skip, block, scheme;
-    double bits, group;
-    bool in_8bit, in_4bit, twice, zero_point;
+    plim_str method, format, storage, skip, block, scheme, scale, expert, dynamic, only, also;
+    int64_t bits, group;
+    bool in_8bit, in_4bit, twice, wide, head, unpacks;
 } config;
 
 static const plim_hf_key keys[] = {
     HF_WORD(method, "quant_method", ""),
-    HF_REAL(bits, "bits w_bit", 4),
-    HF_REAL(group, "group_size q_group_size", 128),
-    HF_BOOL(in_8bit, "load_in_8bit _load_in_8bit", 0),
-    HF_BOOL(in_4bit, "load_in_4bit _load_in_4bit", 0),
+    HF_OPTION(bits, "bits w_bit", 4),
+    HF_OPTION(group, "group_size q_group_size", 128),
+    HF_WORD(format, "checkpoint_format format version", ""),
+    HF_BOOL(in_8bit, "load_in_8bit", 0),
+    HF_BOOL(in_4bit, "load_in_4bit", 0),
     HF_BOOL(twice, "bnb_4bit_use_double_quant", 0),
-    HF_WORD(kind, "bnb_4bit_quant_type", "fp4"),
     HF_WORD(storage, "bnb_4bit_quant_storage", "uint8"),
     HF_WORD(scheme, "activation_scheme", "dynamic"),
-    HF_RAW(skip, "modules_to_not_convert llm_int8_skip_modules"),
-    HF_RAW(block, "weight_block_size"),
+    HF_WORD(scale, "scale_fmt", "float"),
+    HF_RAW(skip, "modules_to_not_convert llm_int8_skip_modules ignored_layers"),
+    {HF_ROW(block, "weight_block_size", RAW), .word = "[128, 128]"},
+    /* what makes other modules of the model, or makes them otherwise: */
+    HF_BOOL(wide, "llm_int8_has_fp16_weight", 0),
+    HF_BOOL(head, "lm_head", 0),
+    HF_BOOL(unpacks, "dequantize", 0),
+    HF_WORD(expert, "expert_dtype", "fp8"),
+    HF_RAW(dynamic, "dynamic"),
+    HF_RAW(only, "modules_in_block_to_quantize"),
+    HF_RAW(also, "modules_to_convert"),
 };
 
 /* Between two figures, usually one of them: what a product takes besides its result. */
@@ -39,7 +49,9 @@ typedef struct scratch {
 
 typedef struct method {
     const char *name, *type; /* as the file has it; the class of a Linear, or NULL: none */
+    const char *formats;     /* of words of 32 bits: those that are laid out so; or NULL */
     bool experts;            /* those of a mixture too */
+    bool conv1d;             /* GPT-2's Linear, whose weight is the other way round, too */
     /* Adds the parts of a weight [experts, out, in], experts 0: [out, in]. */
     void (*pack)(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts);
     scratch (*product)(const plim_hf_packed *p, uint64_t rows);
@@ -48,8 +60,8 @@ typedef struct method {
 typedef struct plim_hf_quant {
     config c;
     const method *m;
-    plim_str *skip;
-    uint32_t n_skip, cap_skip;
+    plim_map skip;
+    bool skips_head; /* as the class says, besides what the file names */
     int64_t block[2];
     uint64_t weights, modules; /* packed so far */
 } plim_hf_quant;
@@ -76,14 +88,14 @@ static int64_t words(plim_hf *h, int64_t n, int64_t bits)
 
 static int64_t groups(const plim_hf *h, int64_t in)
 {
-    int64_t size = (int64_t)h->quant->c.group;
+    int64_t size = h->quant->c.group;
     return size > 0 ? pieces(in, size) : 1; /* -1: one for a row */
 }
 
 /* src: GPTQModel nn_modules/qlinear/__init__.py */
 static void pack_gptq(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
 {
-    int64_t bits = (int64_t)h->quant->c.bits, rows = groups(h, p->in);
+    int64_t bits = h->quant->c.bits, rows = groups(h, p->in);
     (void)name, (void)experts;
     part(h, p, "qweight", PLIM_I32, INTS(words(h, p->in, bits), p->out));
     part(h, p, "qzeros", PLIM_I32, INTS(rows, words(h, p->out, bits)));
@@ -94,7 +106,7 @@ static void pack_gptq(plim_hf *h, plim_hf_packed *p, const char *name, int64_t e
 /* src: AutoAWQ modules/linear/gemm.py */
 static void pack_awq(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
 {
-    int64_t bits = (int64_t)h->quant->c.bits, rows = groups(h, p->in);
+    int64_t bits = h->quant->c.bits, rows = groups(h, p->in);
     int64_t row = words(h, p->out, bits);
     (void)name, (void)experts;
     part(h, p, "qweight", PLIM_I32, INTS(p->in, row));
@@ -142,14 +154,15 @@ static void pack_fp8(plim_hf *h, plim_hf_packed *p, const char *name, int64_t ex
     const int64_t *b = h->quant->block;
     int64_t rows = b[0] ? pieces(p->out, b[0]) : 1, cols = b[0] ? pieces(p->in, b[1]) : 1;
     const char *scale = suffixed(h, name, "_scale_inv");
+    plim_dtype t = plim_str_is(h->quant->c.scale, "ue8m0") ? PLIM_F8E8M0FNU : PLIM_F32;
     if (experts && !strcmp(name, "gate_up_proj")) /* both halves have their own */
         rows = PLIM_MAX(rows, 2);
     if (experts) {
         part(h, p, name, PLIM_F8E4M3FN, INTS(experts, p->out, p->in));
-        part(h, p, scale, PLIM_F32, INTS(experts, rows, cols));
+        part(h, p, scale, t, INTS(experts, rows, cols));
     } else {
         part(h, p, name, PLIM_F8E4M3FN, INTS(p->out, p->in));
-        part(h, p, scale, PLIM_F32, b[0] ? INTS(rows, cols) : (plim_ints){NULL, 0});
+        part(h, p, scale, b[0] ? t : PLIM_F32, b[0] ? INTS(rows, cols) : (plim_ints){NULL, 0});
     }
 }
 
@@ -204,12 +217,12 @@ static scratch product_fp8(const plim_hf_packed *p, uint64_t rows)
 }
 
 static const method methods[] = {
-    {"gptq", "QuantLinear", false, pack_gptq, product_fused},
-    {"awq", "WQLinear_GEMM", false, pack_awq, product_awq},
-    {"bitsandbytes_4bit", "Linear4bit", false, pack_bnb4, product_bnb4},   /* NF4, FP4 */
-    {"bitsandbytes_8bit", "Linear8bitLt", false, pack_bnb8, product_bnb8}, /* LLM.int8 */
-    {"fp8", "FP8Linear", true, pack_fp8, product_fp8},
-    {"mxfp4", NULL, true, pack_mxfp4, product_fused},
+    {"gptq", "QuantLinear", "gptq gptq_v2", false, true, pack_gptq, product_fused},
+    {"awq", "WQLinear_GEMM", "gemm GEMM", false, false, pack_awq, product_awq},
+    {"bitsandbytes_4bit", "Linear4bit", NULL, false, true, pack_bnb4, product_bnb4},
+    {"bitsandbytes_8bit", "Linear8bitLt", NULL, false, true, pack_bnb8, product_bnb8},
+    {"fp8", "FP8Linear", NULL, true, false, pack_fp8, product_fp8},
+    {"mxfp4", NULL, NULL, true, false, pack_mxfp4, product_fused},
 };
 
 /* ---- the modules ------------------------------------------------------------------------ */
@@ -233,19 +246,32 @@ static plim_hf_packed pack(plim_hf *h, const char *name, int64_t experts, int64_
     return p;
 }
 
-/* src: transformers quantizers/quantizers_utils.py should_convert_module, without patterns */
+/* src: transformers quantizers/quantizers_utils.py should_convert_module, without patterns:
+ * a name in the list begins the path, up to a dot, or ends it */
 static bool is_kept(const plim_hf *h)
 {
     const plim_hf_quant *q = h->quant;
     plim_str path = h->n.g->scopes[h->n.scope].path;
-    for (uint32_t i = 0; i < q->n_skip; i++) {
-        plim_str s = q->skip[i];
-        bool begins = path.n >= s.n && !memcmp(path.p, s.p, s.n) &&
-                      (path.n == s.n || path.p[s.n] == '.');
-        if (begins || (path.n >= s.n && !memcmp(path.p + path.n - s.n, s.p, s.n)))
+    uint32_t there;
+    if (q->skips_head &&
+        (plim_str_is(path, "lm_head") || plim_str_is(path, "text_projection")))
+        return true;
+    for (size_t i = 0; i <= path.n; i++) {
+        bool dot = i == path.n || path.p[i] == '.' || (i && path.p[i - 1] == '.');
+        if ((dot && i && plim_map_get(&q->skip, (plim_str){path.p, i}, &there)) ||
+            plim_map_get(&q->skip, (plim_str){path.p + i, path.n - i}, &there))
             return true;
     }
     return false;
+}
+
+static uint32_t packed_linear(plim_hf *h, uint32_t x, int64_t out, bool bias)
+{
+    plim_nn *n = &h->n;
+    n->g->scopes[n->scope].type = plim_str_of(h->quant->m->type);
+    plim_hf_packed p = pack(h, "weight", 0, out, plim_nn_dim(n, x, -1));
+    uint32_t b = bias ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
+    return plim_hf_packed_product(h, x, &p, b);
 }
 
 static uint32_t linear(plim_nn *n, uint32_t x, int64_t out, bool bias)
@@ -253,16 +279,21 @@ static uint32_t linear(plim_nn *n, uint32_t x, int64_t out, bool bias)
     plim_hf *h = (plim_hf *)n; /* n is the first member */
     if (n->st || is_kept(h))
         return plim_nn_plain_linear(n, x, out, bias);
-    n->g->scopes[n->scope].type = plim_str_of(h->quant->m->type);
-    plim_hf_packed p = pack(h, "weight", 0, out, plim_nn_dim(n, x, -1));
-    uint32_t b = bias ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
-    return plim_hf_packed_product(h, x, &p, b);
+    return packed_linear(h, x, out, bias);
+}
+
+uint32_t plim_hf_packed_conv1d(plim_hf *h, uint32_t x, int64_t out)
+{
+    const plim_hf_quant *q = h->quant;
+    if (!q || !q->m->conv1d || h->n.st || is_kept(h))
+        return PLIM_NONE;
+    return packed_linear(h, x, out, true);
 }
 
 plim_hf_packed plim_hf_packed_experts(plim_hf *h, const char *name, int64_t experts,
                                       int64_t out, int64_t in)
 {
-    if (!h->quant || h->n.st)
+    if (!h->quant || h->n.st || is_kept(h))
         return (plim_hf_packed){.n = 0};
     if (!h->quant->m->experts) {
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "experts that are packed by '%s' are not built",
@@ -295,53 +326,56 @@ uint32_t plim_hf_packed_product(plim_hf *h, uint32_t x, const plim_hf_packed *p,
 
 /* ---- the configuration ---------------------------------------------------------------------- */
 
+/* src: transformers quantizers/auto.py AutoQuantizationConfig.from_dict */
 static const method *find(const config *c)
 {
-    char name[32] = "";
-    bool bnb =
-        plim_str_is(c->method, "bitsandbytes") || (!c->method.n && (c->in_4bit || c->in_8bit));
-    if (bnb)
-        memcpy(name, c->in_8bit ? "bitsandbytes_8bit" : "bitsandbytes_4bit", 18);
-    else if (c->method.n < sizeof name)
-        memcpy(name, c->method.p, c->method.n);
+    plim_str name = c->in_4bit   ? PLIM_STR("bitsandbytes_4bit")
+                    : c->in_8bit ? PLIM_STR("bitsandbytes_8bit")
+                                 : c->method;
     for (size_t i = 0; i < PLIM_COUNT(methods); i++)
-        if (!strcmp(name, methods[i].name))
+        if (plim_str_is(name, methods[i].name))
             return &methods[i];
     return NULL;
+}
+
+/* A name of a module as the file has it, under which the class may not know it any more. */
+static void skip(plim_hf *h, const plim_hf_names *names, plim_str name)
+{
+    plim_arena *a = h->n.g->arena;
+    for (size_t i = 0; i < name.n; i++)
+        if (strchr("*+?[](){}|^$\\:", name.p[i])) {
+            plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                         "'modules_to_not_convert' has the pattern '" PLIM_STR_FMT
+                         "': only plain names are read",
+                         (int)PLIM_MIN(name.n, (size_t)60), name.p);
+            return;
+        }
+    plim_str now = plim_hf_renamed(names, name, a);
+    if (!now.p || !plim_map_put(a, &h->quant->skip, now, 0))
+        plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
 }
 
 /* Names of modules; of the head where the file gives none, as transformers keeps it. */
 static void read_skip(plim_hf *h, plim_hf_quant *q)
 {
     plim_json j;
+    plim_hf_names names;
     bool given = q->c.skip.n > 0 && q->c.skip.p[0] == '[';
+    q->skips_head = !given || !strcmp(q->m->name, "awq"); /* AWQ keeps the head besides */
+    if (plim_hf_names_of(&names, plim_str_of(h->family->model_type), h->n.g->arena, NULL)) {
+        plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        return;
+    }
     plim_json_init(&j, given ? q->c.skip : PLIM_STR("[]"),
                    NULL); /* it was read once already */
     j.lax = true;
     plim_json_array(&j);
-    while (plim_json_item(&j)) {
-        if (plim_json_peek(&j) != PLIM_JSON_STRING) {
+    while (!h->n.st && plim_json_item(&j)) {
+        if (plim_json_peek(&j) == PLIM_JSON_STRING)
+            skip(h, &names, plim_json_str(&j));
+        else
             plim_json_skip(&j);
-            continue;
-        }
-        plim_str s = plim_json_str(&j);
-        for (size_t i = 0; i < s.n; i++)
-            if (strchr("*+?[](){}|^$\\:", s.p[i])) {
-                plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
-                             "'modules_to_not_convert' has the pattern '" PLIM_STR_FMT
-                             "': only plain names are read",
-                             (int)PLIM_MIN(s.n, (size_t)60), s.p);
-                return;
-            }
-        if (!PLIM_PUSH_ROOM(h->n.g->arena, q->skip, q->n_skip, q->cap_skip)) {
-            plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
-            return;
-        }
-        q->skip[q->n_skip++] = s;
     }
-    bool adds = !given || !strcmp(q->m->name, "awq"); /* AWQ keeps the head besides */
-    if (adds && PLIM_PUSH_ROOM(h->n.g->arena, q->skip, q->n_skip, q->cap_skip))
-        q->skip[q->n_skip++] = PLIM_STR("lm_head");
 }
 
 /* [128, 128]; null: one scale for a weight */
@@ -364,26 +398,60 @@ static void read_block(plim_hf *h, plim_hf_quant *q)
         plim_nn_fail(&h->n, PLIM_ERANGE, "'weight_block_size' is not two sizes");
 }
 
-static void check(plim_hf *h, const config *c)
+/* Anything but null, [] and {}. */
+static bool is_filled(plim_str raw)
 {
-    static const int widths[] = {2, 3, 4, 8};
+    for (size_t i = 1; i + 1 < raw.n; i++)
+        if (!strchr(" \t\r\n", raw.p[i]))
+            return true;
+    return false;
+}
+
+static void check_word(plim_hf *h, const char *key, plim_str word, const char *known)
+{
+    if (!plim_hf_names_have(known, word))
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'%s' is '" PLIM_STR_FMT "': known are %s", key,
+                     (int)PLIM_MIN(word.n, (size_t)40), word.p, known);
+}
+
+/* Of weights in words. */
+static void check_words(plim_hf *h, const config *c, const char *formats)
+{
+    static const int64_t widths[] = {2, 3, 4, 8};
     bool known = false;
     for (size_t i = 0; i < PLIM_COUNT(widths); i++)
-        known |= c->bits >= widths[i] && c->bits <= widths[i];
+        known |= c->bits == widths[i];
     if (!known)
-        plim_nn_fail(&h->n, PLIM_ERANGE, "'bits' is %g, not 2, 3, 4 or 8", c->bits);
-    if (!(c->group >= -1 && c->group <= INT32_MAX))
-        plim_nn_fail(&h->n, PLIM_ERANGE, "'group_size' is %g, not in -1..%d", c->group,
-                     (int)INT32_MAX);
-    if (!plim_str_is(c->scheme, "dynamic"))
-        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
-                     "'activation_scheme' is '" PLIM_STR_FMT "': only 'dynamic' is built",
-                     (int)PLIM_MIN(c->scheme.n, (size_t)40), c->scheme.p);
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'bits' is %" PRId64 ", not 2, 3, 4 or 8", c->bits);
+    if (c->group != -1 && (c->group < 1 || c->group > INT32_MAX))
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'group_size' is %" PRId64 ", not -1 or in 1..%d",
+                     c->group, (int)INT32_MAX);
+    if (c->format.n)
+        check_word(h, "format", c->format, formats);
+}
+
+static void check(plim_hf *h, const config *c, const method *m)
+{
+    if (m->formats)
+        check_words(h, c, m->formats);
+    check_word(h, "activation_scheme", c->scheme, "dynamic");
+    check_word(h, "scale_fmt", c->scale, "float ue8m0");
+    check_word(h, "expert_dtype", c->expert, "fp8");
+    plim_hf_refuse(h, c->unpacks, "dequantize");
+    plim_hf_refuse(h, c->wide, "llm_int8_has_fp16_weight");
+    plim_hf_refuse(h, c->head, "lm_head");
+    plim_hf_refuse(h, is_filled(c->dynamic), "dynamic");
+    plim_hf_refuse(h, is_filled(c->only), "modules_in_block_to_quantize");
+    plim_hf_refuse(h, is_filled(c->also), "modules_to_convert");
 }
 
 static void unknown(plim_hf *h, plim_str name)
 {
     plim_buf list;
+    if (!name.n) {
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'quantization_config' has no 'quant_method'");
+        return;
+    }
     plim_buf_init(&list, h->n.g->arena);
     for (size_t i = 0; i < PLIM_COUNT(methods); i++)
         plim_buf_printf(&list, "%s%s", i ? ", " : "", methods[i].name);
@@ -400,13 +468,18 @@ void plim_hf_quant_open(plim_hf *h, plim_str raw)
         plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
         return;
     }
+    if (raw.p[0] != '{') {
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'quantization_config' is no object");
+        return;
+    }
     plim_hf_read(h, raw, &group, &q->c);
-    if (!h->n.st && !(q->m = find(&q->c)))
+    q->m = find(&q->c);
+    if (!q->m)
         unknown(h, q->c.method);
-    if (h->n.st)
+    if (!q->m || h->n.st)
         return;
     h->quant = q;
-    check(h, &q->c);
+    check(h, &q->c, q->m);
     read_block(h, q);
     if (!q->m->type)
         return;

@@ -23,6 +23,10 @@ void plim_hf_quant_open(plim_hf *h, plim_str raw);
 plim_hf_packed plim_hf_packed_experts(plim_hf *h, const char *name, int64_t experts,
                                       int64_t out, int64_t in);
 
+/* A module Conv1D, which is open, with its weight and bias packed; PLIM_NONE: this method
+ * leaves it as it is, and it is the caller's to make. */
+uint32_t plim_hf_packed_conv1d(plim_hf *h, uint32_t x, int64_t out);
+
 /* x times the weight: [.., in] to [.., out] */
 uint32_t plim_hf_packed_product(plim_hf *h, uint32_t x, const plim_hf_packed *p,
                                 uint32_t bias);

@@ -412,7 +412,8 @@ static const struct {
      "architectures has 'LlamaForTokenClassification': of this model plimsoll builds "
      "LlamaForCausalLM"},
     {"quantized", "{" LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}}",
-     "quantized weights ('gptq') are not trained: --infer runs them"},
+     "quantized weights ('model.layers.0.self_attn.q_proj.qweight') are not trained: "
+     "--infer runs them"},
     {"no type of parameters", "{" LLAMA ",\"dtype\":\"int4\"}",
      "dtype 'int4' is no type of parameters"},
     {"no layers", "{" LLAMA ",\"num_hidden_layers\":0}",

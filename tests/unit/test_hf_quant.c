@@ -95,6 +95,89 @@ static void test_recorded(void **state)
     plim_arena_free(&a);
 }
 
+/* ---- which modules -------------------------------------------------------------------------- */
+
+#define TINY_AND(more)                                                                        \
+    "{\"model_type\":\"llama\",\"hidden_size\":64,\"intermediate_size\":64,"                  \
+    "\"num_attention_heads\":1,\"num_hidden_layers\":11,\"vocab_size\":64," more "}"
+#define MIXTURE                                                                               \
+    "\"hidden_size\":64,\"intermediate_size\":64,\"num_attention_heads\":1,"                  \
+    "\"num_key_value_heads\":1,\"num_hidden_layers\":1,\"num_local_experts\":2,\"vocab_size\":64,"
+#define AWQ_WITHOUT(name)                                                                     \
+    "\"quantization_config\":{\"quant_method\":\"awq\",\"modules_to_not_convert\":[\"" name   \
+    "\"]}"
+#define FP8 "\"quantization_config\":{\"quant_method\":\"fp8\"}"
+#define INSIDE(text) "{\"model_type\":\"llava\",\"text_config\":" text "}"
+
+/* Is the value of that name there, and of how many numbers?  0: it is not. */
+static const struct {
+    const char *what, *text, *name;
+    uint64_t numbers;
+} modules[] = {
+    {"a layer", TINY_AND(AWQ_WITHOUT("model.layers.1")), "model.layers.1.mlp.up_proj.weight",
+     4096},
+    {"not another", TINY_AND(AWQ_WITHOUT("model.layers.1")),
+     "model.layers.10.mlp.up_proj.qweight", 512},
+    {"up to a dot", TINY_AND(AWQ_WITHOUT("model.layers.1.")),
+     "model.layers.1.mlp.up_proj.weight", 4096},
+    {"an end", TINY_AND(AWQ_WITHOUT("p_proj")), "model.layers.1.mlp.up_proj.weight", 4096},
+    {"nothing ends all", TINY_AND(AWQ_WITHOUT("")), "model.layers.1.mlp.up_proj.weight", 4096},
+    {"a name of the whole model", TINY_AND(AWQ_WITHOUT("model.language_model.layers.1")),
+     "model.layers.1.mlp.up_proj.weight", 4096},
+    {"an older one", TINY_AND(AWQ_WITHOUT("language_model.model.layers.1")),
+     "model.layers.1.mlp.up_proj.weight", 4096},
+    {"experts",
+     "{\"model_type\":\"mixtral\"," MIXTURE
+     "\"quantization_config\":{\"quant_method\":\"fp8\","
+     "\"modules_to_not_convert\":[\"block_sparse_moe.experts\",\"mlp.experts\"]}}",
+     "model.layers.0.mlp.experts.down_proj", 8192},
+    {"blocks where none are given", TINY_AND(FP8),
+     "model.layers.0.mlp.up_proj.weight_scale_inv", 1},
+    {"a text model's own", INSIDE(TINY_AND(FP8)),
+     "model.layers.0.mlp.up_proj.weight_scale_inv", 1},
+    {"the last null", TINY_AND(FP8 ",\"quantization_config\":null"),
+     "model.layers.0.mlp.up_proj.weight_scale_inv", 0},
+    {"4 bits before 8",
+     TINY_AND("\"quantization_config\":{\"load_in_4bit\":true,\"load_in_8bit\":true}"),
+     "model.layers.0.mlp.up_proj.weight.absmax", 64},
+    {"Conv1D",
+     "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":1,\"n_layer\":1,"
+     "\"quantization_config\":{\"load_in_8bit\":true}}",
+     "transformer.h.0.attn.c_attn.SCB", 192},
+    {"no Conv1D", "{\"model_type\":\"gpt2\",\"n_embd\":64,\"n_head\":1,\"n_layer\":1," FP8 "}",
+     "transformer.h.0.attn.c_attn.weight_scale_inv", 0},
+    {"the head's own Linear", "{\"model_type\":\"roberta\",\"num_hidden_layers\":1," FP8 "}",
+     "lm_head.dense.weight_scale_inv", 36},
+    {"the last module", "{\"model_type\":\"clip\"," FP8 "}",
+     "text_projection.weight_scale_inv", 0},
+};
+
+static uint64_t numbers_of(const plim_graph *g, const char *name)
+{
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (plim_str_is(g->values[i].name, name))
+            (void)plim_meta_numel(&g->values[i].meta, &n);
+    return n;
+}
+
+static void test_modules(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(modules); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_err err = PLIM_ERR_INIT;
+        plim_graph g;
+        if (build(&a, &g, plim_str_of(modules[i].text), &infer, &err))
+            fail_msg("%s: %s", modules[i].what, err.msg);
+        uint64_t n = numbers_of(&g, modules[i].name);
+        if (n != modules[i].numbers)
+            fail_msg("%s: '%s' has %" PRIu64 " numbers, not %" PRIu64, modules[i].what,
+                     modules[i].name, n, modules[i].numbers);
+        plim_arena_free(&a);
+    }
+}
+
 /* ---- against published sizes ---------------------------------------------------------------- */
 
 #define LLAMA_7B                                                                              \
@@ -248,13 +331,41 @@ static const struct {
     {"unknown method", TINY("{\"quant_method\":\"aqlm\"}"),
      "the weights are quantized by 'aqlm': known are gptq, awq, bitsandbytes_4bit, "
      "bitsandbytes_8bit, fp8, mxfp4"},
-    {"no method", TINY("{\"bits\":4}"), NULL},
+    {"no method", TINY("{\"bits\":4}"), "'quantization_config' has no 'quant_method'"},
+    {"nothing", TINY("{}"), "'quantization_config' has no 'quant_method'"},
+    {"a word", TINY("\"gptq\""), "'quantization_config' is no object"},
+    {"a list", TINY("[\"gptq\"]"), "'quantization_config' is no object"},
+    {"a method in a method", TINY("{\"quant_method\":{\"quant_method\":\"gptq\"}}"), NULL},
     {"a name as long as none is",
      TINY("{\"quant_method\":\"gptqgptqgptqgptqgptqgptqgptqgptqgptqgptq\"}"), NULL},
     {"bits", TINY("{\"quant_method\":\"gptq\",\"bits\":5}"), "'bits' is 5, not 2, 3, 4 or 8"},
+    {"no bits by name", TINY("{\"quant_method\":\"bitsandbytes\"}"),
+     "the weights are quantized by 'bitsandbytes': known are gptq, awq, bitsandbytes_4bit, "
+     "bitsandbytes_8bit, fp8, mxfp4"},
     {"bits that are none", TINY("{\"quant_method\":\"gptq\",\"bits\":1e300}"), NULL},
     {"group", TINY("{\"quant_method\":\"awq\",\"group_size\":-2}"),
-     "'group_size' is -2, not in -1..2147483647"},
+     "'group_size' is -2, not -1 or in 1..2147483647"},
+    {"no group", TINY("{\"quant_method\":\"gptq\",\"group_size\":0}"),
+     "'group_size' is 0, not -1 or in 1..2147483647"},
+    {"a layout", TINY("{\"quant_method\":\"awq\",\"version\":\"gemv\"}"),
+     "'format' is 'gemv': known are gemm GEMM"},
+    {"Marlin's layout", TINY("{\"quant_method\":\"gptq\",\"checkpoint_format\":\"marlin\"}"),
+     "'format' is 'marlin': known are gptq gptq_v2"},
+    {"modules by themselves",
+     TINY("{\"quant_method\":\"gptq\",\"dynamic\":{\"-:.*q_proj\":{}}}"),
+     "'dynamic' is set: that variant is not built"},
+    {"some modules",
+     TINY("{\"quant_method\":\"gptq\",\"modules_in_block_to_quantize\":[[\"mlp.up_proj\"]]}"),
+     "'modules_in_block_to_quantize' is set: that variant is not built"},
+    {"the head too", TINY("{\"quant_method\":\"gptq\",\"lm_head\":true}"),
+     "'lm_head' is set: that variant is not built"},
+    {"taken apart", TINY("{\"quant_method\":\"fp8\",\"dequantize\":true}"),
+     "'dequantize' is set: that variant is not built"},
+    {"int8 of the name alone",
+     TINY("{\"load_in_8bit\":true,\"llm_int8_has_fp16_weight\":true}"),
+     "'llm_int8_has_fp16_weight' is set: that variant is not built"},
+    {"scales of another kind", TINY("{\"quant_method\":\"fp8\",\"scale_fmt\":\"int\"}"),
+     "'scale_fmt' is 'int': known are float ue8m0"},
     {"rows that do not fill words",
      "{\"model_type\":\"llama\",\"hidden_size\":72,\"num_attention_heads\":1,"
      "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":3}}",
@@ -266,7 +377,7 @@ static const struct {
     {"blocks of nothing", TINY("{\"quant_method\":\"fp8\",\"weight_block_size\":[0,128]}"),
      "'weight_block_size' is not two sizes"},
     {"static scales", TINY("{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}"),
-     "'activation_scheme' is 'static': only 'dynamic' is built"},
+     "'activation_scheme' is 'static': known are dynamic"},
     {"storage",
      TINY("{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true,"
           "\"bnb_4bit_quant_storage\":\"int3\"}"),
@@ -291,6 +402,26 @@ static void test_refused(void **state)
     }
 }
 
+/* Its own quantization_config, of which the file around it says nothing. */
+static void test_training_inside(void **state)
+{
+    (void)state;
+    const plim_binding train = {.batch = 1, .seq = 4};
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_err err = PLIM_ERR_INIT;
+    plim_graph g;
+    assert_int_equal(build(&a, &g, PLIM_STR(INSIDE(TINY_AND(FP8))), &train, &err),
+                     PLIM_EUNSUPPORTED);
+    plim_inventory v = {.arena = &a};
+    static const char unknown[] =
+        INSIDE(TINY_AND("\"quantization_config\":{\"quant_method\":\"hqq\"}"));
+    plim_source s = {.bytes = {(const uint8_t *)unknown, sizeof unknown - 1}};
+    assert_int_equal(plim_importer_hf.list(&v, &s, &err), PLIM_OK);
+    assert_int_equal(v.n_items,
+                     3 + 2 + 11 * 9); /* before quantization; two of the rotary table */
+    plim_arena_free(&a);
+}
+
 static void test_training(void **state)
 {
     (void)state;
@@ -300,17 +431,20 @@ static void test_training(void **state)
     plim_graph g;
     assert_int_equal(build(&a, &g, PLIM_STR(TINY("{\"quant_method\":\"fp8\"}")), &train, &err),
                      PLIM_EUNSUPPORTED);
-    assert_string_equal(err.msg,
-                        "quantized weights ('fp8') are not trained: --infer runs them");
+    assert_string_equal(
+        err.msg,
+        "quantized weights ('model.layers.0.self_attn.q_proj.weight') are not trained: "
+        "--infer runs them");
     plim_arena_free(&a);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_recorded), cmocka_unit_test(test_published),
-        cmocka_unit_test(test_scratch),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_recorded),        cmocka_unit_test(test_modules),
+        cmocka_unit_test(test_published),       cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_refused),         cmocka_unit_test(test_training),
+        cmocka_unit_test(test_training_inside),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
