@@ -448,7 +448,7 @@ static bool nn_same_arg(const plim_graph *g, const plim_arg *a, const plim_arg *
     case PLIM_ARG_VALUES: return a->n == b->n && nn_same_values(g, a, b);
     case PLIM_ARG_INT: return a->i == b->i;
     case PLIM_ARG_INTS:
-        return a->n == b->n && !memcmp(a->ints, b->ints, a->n * sizeof *a->ints);
+        return a->n == b->n && (!a->n || !memcmp(a->ints, b->ints, a->n * sizeof *a->ints));
     case PLIM_ARG_STR: return plim_str_eq(a->str, b->str);
     case PLIM_ARG_FLOAT: return !(a->f < b->f) && !(a->f > b->f);
     case PLIM_ARG_FLOATS: break;
