@@ -422,6 +422,28 @@ static void test_training_inside(void **state)
     plim_arena_free(&a);
 }
 
+static void test_no_memory(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        TINY("{\"load_in_4bit\":true,\"bnb_4bit_use_double_quant\":true,"
+             "\"llm_int8_skip_modules\":[\"q_proj\",\"lm_head\"]}"),
+        TINY("{\"quant_method\":\"hqq\"}"),
+    };
+    for (size_t k = 0; k < PLIM_COUNT(texts); k++) {
+        plim_status st = PLIM_ENOMEM;
+        for (uint64_t n = 1; st == PLIM_ENOMEM; n++) {
+            plim_arena a = {.fail_after = n};
+            plim_err err = PLIM_ERR_INIT;
+            plim_graph g;
+            st = build(&a, &g, plim_str_of(texts[k]), &infer, &err);
+            CHECK(texts[k], err.code == st);
+            plim_arena_free(&a);
+        }
+        CHECK(texts[k], st == (k ? PLIM_EUNSUPPORTED : PLIM_OK));
+    }
+}
+
 static void test_training(void **state)
 {
     (void)state;
@@ -444,7 +466,7 @@ int main(void)
         cmocka_unit_test(test_recorded),        cmocka_unit_test(test_modules),
         cmocka_unit_test(test_published),       cmocka_unit_test(test_scratch),
         cmocka_unit_test(test_refused),         cmocka_unit_test(test_training),
-        cmocka_unit_test(test_training_inside),
+        cmocka_unit_test(test_training_inside), cmocka_unit_test(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
