@@ -63,6 +63,7 @@ typedef struct plim_hf_quant {
     plim_map skip;
     bool skips_head; /* as the class says, besides what the file names */
     int64_t block[2];
+    plim_dtype storage;
     uint64_t weights, modules; /* packed so far */
 } plim_hf_quant;
 
@@ -119,14 +120,8 @@ static void pack_bnb4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t e
 {
     enum { BLOCK = 64, AGAIN = 256, CODES = 16, CODES_AGAIN = 256 };
     int64_t n = (int64_t)p->elements, blocks = pieces(n, BLOCK);
-    plim_dtype storage;
+    plim_dtype storage = h->quant->storage;
     (void)name, (void)experts;
-    if (!plim_dtype_find(h->quant->c.storage, &storage) || plim_dtype_rows[storage].bits < 8) {
-        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
-                     "'bnb_4bit_quant_storage' is '" PLIM_STR_FMT "', which is no data type",
-                     (int)PLIM_MIN(h->quant->c.storage.n, (size_t)40), h->quant->c.storage.p);
-        return;
-    }
     part(h, p, "weight", storage,
          INTS(pieces(pieces(n, 2), (int64_t)plim_dtype_bytes(storage)), 1));
     part(h, p, "weight.quant_map", PLIM_F32, INTS(CODES));
@@ -235,12 +230,14 @@ static plim_hf_packed pack(plim_hf *h, const char *name, int64_t experts, int64_
     uint64_t one = (uint64_t)plim_dtype_bytes(h->n.dtype);
     if (!plim_mul((uint64_t)out, (uint64_t)in, &p.elements) ||
         !plim_mul(p.elements, (uint64_t)PLIM_MAX(experts, 1), &p.elements) ||
-        p.elements > INT64_MAX / 8 || !plim_mul(p.elements, one, &p.unpacked)) {
+        p.elements > INT64_MAX / 8 || !plim_mul(p.elements, one, &p.unpacked))
         plim_nn_fail(&h->n, PLIM_ERANGE, "a weight of %" PRId64 " by %" PRId64 " overflows",
                      out, in);
-        return p;
-    }
-    q->m->pack(h, &p, name, experts);
+    else
+        q->m->pack(h, &p, name, experts);
+    if (h->n.st && h->n.err)
+        plim_err_prefix(h->n.err,
+                        "'" PLIM_STR_FMT "': ", PLIM_STR_ARG(h->n.g->scopes[h->n.scope].path));
     q->weights = plim_sat_add(q->weights, p.elements);
     q->modules++;
     return p;
@@ -430,6 +427,15 @@ static void check_words(plim_hf *h, const config *c, const char *formats)
         check_word(h, "format", c->format, formats);
 }
 
+static void read_storage(plim_hf *h, plim_hf_quant *q)
+{
+    plim_str name = q->c.storage;
+    if (!plim_dtype_find(name, &q->storage) || plim_dtype_rows[q->storage].bits < 8)
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "'bnb_4bit_quant_storage' is '" PLIM_STR_FMT "', which is no data type",
+                     (int)PLIM_MIN(name.n, (size_t)40), name.p);
+}
+
 static void check(plim_hf *h, const config *c, const method *m)
 {
     if (m->formats)
@@ -480,6 +486,7 @@ void plim_hf_quant_open(plim_hf *h, plim_str raw)
         return;
     h->quant = q;
     check(h, &q->c, q->m);
+    read_storage(h, q);
     read_block(h, q);
     if (!q->m->type)
         return;

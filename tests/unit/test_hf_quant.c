@@ -369,7 +369,7 @@ static const struct {
     {"rows that do not fill words",
      "{\"model_type\":\"llama\",\"hidden_size\":72,\"num_attention_heads\":1,"
      "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":3}}",
-     "72 weights of 3 bits do not fill words of 32"},
+     "'model.layers.0.self_attn.q_proj': 72 weights of 3 bits do not fill words of 32"},
     {"patterns", TINY("{\"quant_method\":\"awq\",\"modules_to_not_convert\":[\"re:.*gate\"]}"),
      "'modules_to_not_convert' has the pattern 're:.*gate': only plain names are read"},
     {"blocks", TINY("{\"quant_method\":\"fp8\",\"weight_block_size\":[128]}"),
