@@ -179,6 +179,19 @@ plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim
 
 /* ---- what it holds -------------------------------------------------------------- */
 
+/* For training, or if it cannot be trained, for inference: *alone.  err: why not. */
+static bool list_graph(const plim_model *m, const plim_binding *bind, plim_arena *a,
+                       plim_graph *g, bool *alone, plim_err *err)
+{
+    plim_binding infer = *bind;
+    plim_err none = PLIM_ERR_INIT;
+    plim_status st = plim_model_graph(m, bind, a, g, err);
+    infer.infer = true;
+    *alone = st == PLIM_EUNSUPPORTED && !bind->infer &&
+             plim_model_graph(m, &infer, a, g, &none) == PLIM_OK;
+    return !st || *alone;
+}
+
 plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_arena *a,
                             plim_inventory *v, plim_graph *g, bool *graph, plim_err *err)
 {
@@ -186,14 +199,17 @@ plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_
     plim_err why = PLIM_ERR_INIT;
     plim_status st = PLIM_OK;
     *v = (plim_inventory){.arena = a};
-    *graph = plim_model_graph(m, bind, a, g, &why) == PLIM_OK;
+    bool alone;
+    *graph = list_graph(m, bind, a, g, &alone, &why);
     if (!*graph && (!im || !im->list))
         return plim_fail(err, why.code, why.at, "%s", why.msg);
     if (!im || !im->list)
         st = plim_inventory_graph(v, g, err);
     else if ((st = im->list(v, &m->source, err)) != PLIM_OK && err)
         plim_err_prefix(err, "'%s': ", m->source.path);
-    if (!st && !*graph && im->read)
+    if (!st && alone)
+        st = plim_inventory_note(v, err, "a graph for --infer alone: %s", why.msg);
+    else if (!st && !*graph && im->read)
         st = plim_inventory_note(v, err, "no graph: %s", why.msg);
     if (!st && !v->format.n && *graph)
         v->format = g->format;
