@@ -404,9 +404,10 @@ static bool is_filled(plim_str raw)
     return false;
 }
 
+/* "": null, which is the default. */
 static void check_word(plim_hf *h, const char *key, plim_str word, const char *known)
 {
-    if (!plim_hf_names_have(known, word))
+    if (word.n && !plim_hf_names_have(known, word))
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'%s' is '" PLIM_STR_FMT "': known are %s", key,
                      (int)PLIM_MIN(word.n, (size_t)40), word.p, known);
 }
@@ -423,8 +424,7 @@ static void check_words(plim_hf *h, const config *c, const char *formats)
     if (c->group != -1 && (c->group < 1 || c->group > INT32_MAX))
         plim_nn_fail(&h->n, PLIM_ERANGE, "'group_size' is %" PRId64 ", not -1 or in 1..%d",
                      c->group, (int)INT32_MAX);
-    if (c->format.n)
-        check_word(h, "format", c->format, formats);
+    check_word(h, "format", c->format, formats);
 }
 
 static void read_storage(plim_hf *h, plim_hf_quant *q)

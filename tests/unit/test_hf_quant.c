@@ -290,8 +290,9 @@ static void test_scratch(void **state)
     (void)state;
     enum { WEIGHT = 64 * 64 * 2 }; /* taken apart into bf16 */
     static const char nf4[] = "{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}",
-                      fp8[] = "{\"quant_method\":\"fp8\"}",
-                      int8[] = "{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}";
+                      fp8[] = "{\"quant_method\":\"fp8\",\"scale_fmt\":null,"
+                              "\"modules_to_not_convert\":null}", /* nulls are defaults */
+        int8[] = "{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}";
     static const struct {
         const char *packing;
         int64_t tokens;
