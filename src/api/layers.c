@@ -43,10 +43,7 @@ static void add_node(builder *b, const plim_node *n)
 
 /* ---- parameters: a module has those whose names begin with its path ------------ */
 
-static bool is_bias(plim_str name)
-{
-    return name.n >= 4 && memcmp(name.p + name.n - 4, "bias", 4) == 0;
-}
+static bool is_bias(plim_str name) { return plim_str_ends(name, PLIM_STR("bias")); }
 
 static void add_parameter(plim_layer *l, const plim_value *v)
 {

@@ -59,6 +59,10 @@ static inline bool plim_str_starts(plim_str a, const char *z)
     size_t n = strlen(z);
     return a.n >= n && memcmp(a.p, z, n) == 0;
 }
+static inline bool plim_str_ends(plim_str a, plim_str end)
+{
+    return a.n >= end.n && plim_str_eq((plim_str){a.p + (a.n - end.n), end.n}, end);
+}
 
 int plim_str_compare(plim_str a, plim_str b); /* by bytes, as for qsort */
 

@@ -48,11 +48,6 @@ typedef struct text {
     char p[2 * NAME_LIMIT];
 } text;
 
-static bool ends(plim_str s, plim_str end)
-{
-    return s.n >= end.n && memcmp(s.p + s.n - end.n, end.p, end.n) == 0;
-}
-
 static plim_str view(const text *t) { return (plim_str){t->p, t->n}; }
 
 static bool set(text *t, plim_str s)
@@ -122,13 +117,13 @@ static bool match_part(const plim_hf_rule *r, plim_str name, size_t *before, uin
 {
     const char *star = strchr(r->from, '*');
     plim_str lead = {r->from, (size_t)(star - r->from)}, tail = plim_str_of(star + 1);
-    if (!ends(name, tail))
+    if (!plim_str_ends(name, tail))
         return false;
     size_t end = name.n - tail.n, at = end;
     while (at && end - at < 9 && name.p[at - 1] >= '0' && name.p[at - 1] <= '9')
         at--;
     if (at == end || (name.p[at] == '0' && end - at > 1) ||
-        !ends((plim_str){name.p, at}, lead))
+        !plim_str_ends((plim_str){name.p, at}, lead))
         return false;
     *before = at - lead.n;
     *number = 0;
@@ -194,7 +189,7 @@ plim_str plim_hf_renamed(const plim_hf_names *n, plim_str module, plim_arena *a)
         return module;
     replace(&t, t.n, 0, PLIM_STR("."));
     rename_all(n, &t);
-    t.n -= ends(view(&t), PLIM_STR("."));
+    t.n -= plim_str_ends(view(&t), PLIM_STR("."));
     return plim_arena_str(a, view(&t));
 }
 

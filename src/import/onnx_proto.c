@@ -226,12 +226,6 @@ bool plim_onnx_tensor_bytes(const onnx_tensor *t, uint64_t *out)
     return true;
 }
 
-static bool ends_with(plim_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.n >= n && memcmp(s.p + s.n - n, tail, n) == 0;
-}
-
 plim_item_kind plim_onnx_item_kind(const onnx_tensor *t, bool initializer)
 {
     static const char *const buffers[] = {"running_mean", "running_var", "num_batches_tracked",
@@ -245,7 +239,7 @@ plim_item_kind plim_onnx_item_kind(const onnx_tensor *t, bool initializer)
     if (!initializer || temporary || t->role.n || !type->known)
         return PLIM_ITEM_CONSTANT;
     for (size_t i = 0; i < PLIM_COUNT(buffers); i++)
-        if (ends_with(t->name, buffers[i]))
+        if (plim_str_ends(t->name, plim_str_of(buffers[i])))
             return PLIM_ITEM_BUFFER;
     if (plim_is_float(type->dtype))
         return t->rank ? PLIM_ITEM_PARAMETER : PLIM_ITEM_CONSTANT;

@@ -98,7 +98,7 @@ static bool fits(plim_str s, const char *want)
     if (!s.n)
         return plim_str_is(w, "*");
     if (w.n && w.p[0] == '*')
-        return s.n >= w.n - 1 && memcmp(s.p + s.n - (w.n - 1), w.p + 1, w.n - 1) == 0;
+        return plim_str_ends(s, (plim_str){w.p + 1, w.n - 1});
     if (w.n && w.p[w.n - 1] == '*')
         return s.n >= w.n - 1 && memcmp(s.p, w.p, w.n - 1) == 0;
     return plim_str_eq(s, w);

@@ -20,8 +20,7 @@ static bool is_weight(const torchfile *f, const torch_entry *e)
 
 static bool ends_with(plim_str s, plim_str ending)
 {
-    return s.n >= ending.n && memcmp(s.p + s.n - ending.n, ending.p, ending.n) == 0 &&
-           (s.n == ending.n || s.p[s.n - ending.n - 1] == '.');
+    return plim_str_ends(s, ending) && (s.n == ending.n || s.p[s.n - ending.n - 1] == '.');
 }
 
 /* A state dict does not tell buffers from parameters.  These names are always buffers, and

@@ -3,12 +3,6 @@
 
 #include "base/json.h"
 
-static bool ends_with(plim_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.n >= n && memcmp(s.p + s.n - n, tail, n) == 0;
-}
-
 static bool contains(plim_str s, const char *part)
 {
     size_t n = strlen(part);
@@ -41,7 +35,7 @@ plim_status plim_weights_packed(plim_inventory *v, uint32_t first, plim_err *err
     plim_status st = PLIM_OK;
     for (size_t k = 0; k < PLIM_COUNT(packings) && !st; k++)
         for (uint32_t i = first; i < v->n_items; i++)
-            if (ends_with(v->items[i].name, packings[k].tail) &&
+            if (plim_str_ends(v->items[i].name, plim_str_of(packings[k].tail)) &&
                 plim_str_is(v->items[i].type, packings[k].type)) {
                 st = plim_inventory_note(v, err,
                                          "weights are packed (%s, as in '*%s'): an element "
