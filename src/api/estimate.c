@@ -327,9 +327,12 @@ static plim_status say_settings(work *w, const plim_step_info *info)
                : plim_oom(w->err);
 }
 
-static plim_status estimate(work *w)
+static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *more,
+                        plim_err *err)
 {
+    work all = {.job = job, .a = a, .e = pub, .err = err}, *w = &all;
     plim_step_info info;
+    (void)more;
     plim_status st = plim_job_graph(w->job, 0, w->a, &w->g, w->err);
     if (!st)
         st = plim__model_info(w->a, &w->g, &w->e->model, w->err);
@@ -358,19 +361,11 @@ static plim_status estimate(work *w)
 plim_status plim_estimate_run(const char *model, const plim_settings *s, plim_estimate **out,
                               plim_err *err)
 {
-    estimate_result *r = plim__result_new(sizeof *r, offsetof(estimate_result, arena));
-    plim_job job = {0};
-    if (!r)
-        return plim_oom(err);
-    work w = {.job = &job, .a = &r->arena, .e = &r->pub, .err = err};
-    plim_status st = plim_job_open(&job, &r->arena, model, s, err);
-    if (!st)
-        st = estimate(&w);
-    plim_job_close(&job);
-    if (st)
-        plim_estimate_free(&r->pub);
-    else
-        *out = &r->pub;
+    plim_status st;
+    void *r = plim__result_of(sizeof(estimate_result), offsetof(estimate_result, arena), model,
+                              s, fill, NULL, &st, err);
+    if (r)
+        *out = r;
     return st;
 }
 
