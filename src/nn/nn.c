@@ -5,7 +5,7 @@
 
 void plim_nn_init(plim_nn *n, plim_graph *g, plim_err *err)
 {
-    *n = (plim_nn){.g = g, .err = err};
+    *n = (plim_nn){.g = g, .err = err, .linear = plim_nn_plain_linear};
 }
 
 void plim_nn_fail(plim_nn *n, plim_status st, const char *fmt, ...)
@@ -787,7 +787,7 @@ uint32_t plim_nn_plain_linear(plim_nn *n, uint32_t x, int64_t out, bool bias)
 uint32_t plim_nn_linear(plim_nn *n, const char *name, uint32_t x, int64_t out, bool bias)
 {
     plim_nn_enter(n, name, "Linear");
-    x = (n->linear ? n->linear : plim_nn_plain_linear)(n, x, out, bias);
+    x = n->linear(n, x, out, bias);
     plim_nn_leave(n);
     return x;
 }

@@ -20,7 +20,7 @@ typedef struct plim_nn {
     plim_status st;
     bool infer;       /* as after model.eval(): no stochastic depth, no auxiliary heads */
     plim_dtype dtype; /* of parameters; fp32 unless set */
-    /* Makes what is in a module Linear, which is open; NULL: plim_nn_plain_linear. */
+    /* Makes what is in a module Linear, which is open: plim_nn_plain_linear, unless set. */
     uint32_t (*linear)(struct plim_nn *n, uint32_t x, int64_t out, bool bias);
     uint32_t scope, depth;
     uint32_t next[PLIM_NN_DEPTH]; /* index of the next nameless child */
