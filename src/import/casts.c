@@ -52,8 +52,8 @@ typedef struct uses {
     uint32_t *node;  /* users, in order */
 } uses;
 
-/* Counts each value's uses, or, with `at` given, writes them there. */
-static void each_use(const plim_graph *g, uint32_t *count, uint32_t *at, uint32_t *node)
+/* at[v] goes up by one for each use of v; a list gets the user where it stood. */
+static void each_use(const plim_graph *g, uint32_t *at, uint32_t *list)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t k = 0; k < g->nodes[i].n_args; k++)
@@ -61,10 +61,9 @@ static void each_use(const plim_graph *g, uint32_t *count, uint32_t *at, uint32_
                 uint32_t v = plim_arg_value(&g->nodes[i].args[k], j);
                 if (v == PLIM_NONE)
                     continue;
-                if (at)
-                    node[at[v]++] = i;
-                else
-                    count[v + 1]++;
+                if (list)
+                    list[at[v]] = i;
+                at[v]++;
             }
 }
 
@@ -74,13 +73,13 @@ static bool find_uses(const plim_graph *g, uses *u)
     uint32_t *at = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)g->n_values + 1);
     if (!u->first || !at)
         return false;
-    each_use(g, u->first, NULL, NULL);
+    each_use(g, u->first + 1, NULL);
     for (uint32_t i = 0; i < g->n_values; i++)
         u->first[i + 1] += u->first[i];
     memcpy(at, u->first, ((size_t)g->n_values + 1) * sizeof *at);
     u->node = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)u->first[g->n_values] + 1);
     if (u->node)
-        each_use(g, NULL, at, u->node);
+        each_use(g, at, u->node);
     return u->node != NULL;
 }
 
