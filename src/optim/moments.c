@@ -61,7 +61,7 @@ static void adam(plim_optim_run *r, bool decay)
 }
 
 /* Weight decay that goes into the gradient, and not straight to the parameter. */
-static bool coupled_decay(plim_optim_run *r)
+static bool coupled_decay(const plim_optim_run *r)
 {
     return plim_optim_on(r, "weight_decay") && !plim_optim_on(r, "decoupled_weight_decay");
 }

@@ -76,26 +76,29 @@ static bool optim_number(plim_str s, double *out)
     return *end == 0;
 }
 
-static bool optim_lookup(plim_str list, plim_str name, plim_str *value)
+/* Its place among the options, or n_options. */
+static uint32_t optim_place(const plim_optim_spec *spec, plim_str name)
 {
-    plim_str key, v;
-    bool found = false;
-    while (optim_item(&list, &key, &v))
-        if (plim_str_eq(key, name)) {
-            *value = v;
-            found = true; /* the last one given counts */
-        }
-    return found;
+    uint32_t i = 0;
+    while (i < spec->n_options && !plim_str_eq(spec->option[i].name, name))
+        i++;
+    return i;
 }
 
 double plim_optim_option(const plim_optim_spec *spec, const char *name)
 {
-    plim_str v;
-    double d = 0;
-    if (optim_lookup(spec->text, plim_str_of(name), &v) ||
-        optim_lookup(plim_str_of(spec->optim->defaults), plim_str_of(name), &v))
-        optim_number(v, &d);
-    return d;
+    uint32_t i = optim_place(spec, plim_str_of(name));
+    return i < spec->n_options ? spec->option[i].value : 0;
+}
+
+static void optim_defaults(plim_optim_spec *s)
+{
+    plim_str rest = plim_str_of(s->optim->defaults), key, value;
+    while (optim_item(&rest, &key, &value)) {
+        plim_assert(s->n_options < PLIM_OPTIM_OPTIONS);
+        s->option[s->n_options].name = key;
+        optim_number(value, &s->option[s->n_options++].value);
+    }
 }
 
 /* `what`: an optimizer or an ema. */
@@ -118,17 +121,18 @@ static plim_status optim_impl(const char *what, const plim_optim *o, plim_str v,
 static plim_status optim_options(const char *what, plim_str rest, plim_optim_spec *s,
                                  plim_err *err)
 {
-    plim_str defaults = plim_str_of(s->optim->defaults), key, value, known;
+    plim_str key, value;
     plim_status st = PLIM_OK;
-    double d;
+    optim_defaults(s);
     while (!st && optim_item(&rest, &key, &value)) {
+        uint32_t i = optim_place(s, key);
         if (plim_str_is(key, "impl"))
             st = optim_impl(what, s->optim, value, &s->impl, err);
-        else if (!optim_lookup(defaults, key, &known))
+        else if (i == s->n_options)
             st = plim_fail(err, PLIM_EUSAGE, 0,
                            "%s '%s' has no option '" PLIM_STR_FMT "': it has %s, impl", what,
                            s->optim->name, PLIM_STR_ARG(key), s->optim->defaults);
-        else if (!optim_number(value, &d))
+        else if (!optim_number(value, &s->option[i].value))
             st = plim_fail(err, PLIM_EUSAGE, 0,
                            "%s option '" PLIM_STR_FMT "' is not a number: '" PLIM_STR_FMT "'",
                            what, PLIM_STR_ARG(key), PLIM_STR_ARG(value));

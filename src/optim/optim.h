@@ -51,10 +51,17 @@ const plim_optim *plim_optim_at(uint32_t i);
 uint32_t plim_ema_count(void);
 const plim_optim *plim_ema_at(uint32_t i);
 
+enum { PLIM_OPTIM_OPTIONS = 16 };
+
 typedef struct plim_optim_spec {
     const plim_optim *optim;
     plim_optim_impl impl;
     plim_str text; /* as given: "sgd,momentum=0.9" */
+    struct {
+        plim_str name;
+        double value;
+    } option[PLIM_OPTIM_OPTIONS]; /* all that the row has, as given or by default */
+    uint32_t n_options;
 } plim_optim_spec;
 
 /* Reads "sgd,momentum=0.9,impl=foreach".  PLIM_EUSAGE names the unknown word
@@ -80,10 +87,6 @@ typedef struct plim_optim_run {
     /* for one that runs the model: zero_grad, forward, loss and backward; the loss, owned */
     plim_t (*closure)(void *ud);
     void *ud;
-    struct {
-        const char *option; /* the literal that it was asked for by */
-        bool on;
-    } asked[8];        /* of plim_optim_on, since parameter after parameter asks the same */
     plim_arena *arena; /* of what it keeps itself: */
     void *own;
 } plim_optim_run;

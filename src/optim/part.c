@@ -1,17 +1,10 @@
 /* part.c -- see part.h. */
 #include "optim/part.h"
 
-bool plim_optim_on(plim_optim_run *r, const char *option)
+bool plim_optim_on(const plim_optim_run *r, const char *option)
 {
-    uint32_t i = 0;
-    while (i < PLIM_COUNT(r->asked) - 1 && r->asked[i].option && r->asked[i].option != option)
-        i++;
-    if (r->asked[i].option != option) {
-        double v = plim_optim_option(r->spec, option);
-        r->asked[i].option = option;
-        r->asked[i].on = v < 0 || v > 0;
-    }
-    return r->asked[i].on;
+    double v = plim_optim_option(r->spec, option);
+    return v < 0 || v > 0;
 }
 
 plim_optim_impl plim_optim_impl_of(const plim_optim_run *r)

@@ -31,7 +31,7 @@ void plim_ema_lerp(plim_optim_run *r);
 void plim_ema_timm_v2(plim_optim_run *r);
 void plim_ema_diffusers(plim_optim_run *r);
 
-bool plim_optim_on(plim_optim_run *r, const char *option);
+bool plim_optim_on(const plim_optim_run *r, const char *option);
 plim_optim_impl plim_optim_impl_of(const plim_optim_run *r);
 /* The first parameter from *i on that has a gradient; NULL: no more. */
 plim_optim_param *plim_optim_next(plim_optim_run *r, uint32_t *i);
