@@ -139,16 +139,11 @@ static void pack_bnb8(plim_hf *h, plim_hf_packed *p, const char *name, int64_t e
     part(h, p, "SCB", PLIM_F32, INTS(p->out));
 }
 
-static const char *suffixed(plim_hf *h, const char *name, const char *suffix)
-{
-    return plim_nn_join(&h->n, name, suffix);
-}
-
 static void pack_fp8(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
 {
     const int64_t *b = h->quant->block;
     int64_t rows = b[0] ? pieces(p->out, b[0]) : 1, cols = b[0] ? pieces(p->in, b[1]) : 1;
-    const char *scale = suffixed(h, name, "_scale_inv");
+    const char *scale = plim_nn_join(&h->n, name, "_scale_inv");
     plim_dtype t = plim_str_is(h->quant->c.scale, "ue8m0") ? PLIM_F8E8M0FNU : PLIM_F32;
     if (experts && !strcmp(name, "gate_up_proj")) /* both halves have their own */
         rows = PLIM_MAX(rows, 2);
@@ -167,9 +162,10 @@ static void pack_mxfp4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t 
     if (p->in % BLOCK)
         plim_nn_fail(&h->n, PLIM_ESHAPE, "rows of %" PRId64 " weights are not in blocks of %d",
                      p->in, BLOCK);
-    part(h, p, suffixed(h, name, "_blocks"), PLIM_U8,
+    part(h, p, plim_nn_join(&h->n, name, "_blocks"), PLIM_U8,
          INTS(experts, p->out, p->in / BLOCK, BLOCK / 2));
-    part(h, p, suffixed(h, name, "_scales"), PLIM_U8, INTS(experts, p->out, p->in / BLOCK));
+    part(h, p, plim_nn_join(&h->n, name, "_scales"), PLIM_U8,
+         INTS(experts, p->out, p->in / BLOCK));
 }
 
 /* ---- products ------------------------------------------------------------------------ */
