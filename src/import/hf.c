@@ -214,23 +214,35 @@ void plim_hf_read(plim_hf *h, plim_str raw, const plim_hf_group *keys, void *con
     h->n.st = h->n.st ? h->n.st : st;
 }
 
+/* The value of a size or an option. */
+static int64_t size_in(const void *config, const plim_hf_key *k)
+{
+    return *(const int64_t *)(const void *)((const char *)config + k->at);
+}
+
 static void check_sizes(plim_hf *h, const plim_hf_group *g, const void *config)
 {
-    enum { A_LAYER = 64 }; /* a layer's values, or so */
-    uint32_t layers = 1;
     for (size_t i = 0; i < g->n_keys; i++) {
         const plim_hf_key *k = &g->keys[i];
         if (k->kind != PLIM_HF_SIZE && k->kind != PLIM_HF_OPTION)
             continue;
-        int64_t v = *(const int64_t *)(const void *)((const char *)config + k->at);
+        int64_t v = size_in(config, k);
         int64_t min = k->kind == PLIM_HF_SIZE, max = k->max ? k->max : INT32_MAX;
         if (v < min || v > max)
             plim_nn_fail(&h->n, PLIM_ERANGE,
                          "'%.*s' is %" PRId64 ", not in %" PRId64 "..%" PRId64,
                          (int)strcspn(k->names, " "), k->names, v, min, max);
-        else if (max == PLIM_HF_MAX_LAYERS)
-            layers += (uint32_t)v;
     }
+}
+
+/* Room for what the layers will be; their number was checked. */
+static void expect_layers(plim_hf *h, const plim_hf_group *g, const void *config)
+{
+    enum { A_LAYER = 64 }; /* values of one, or so */
+    uint32_t layers = 1;
+    for (size_t i = 0; i < g->n_keys; i++)
+        if (g->keys[i].max == PLIM_HF_MAX_LAYERS)
+            layers += (uint32_t)size_in(config, &g->keys[i]);
     plim_graph_expect(h->n.g, layers * A_LAYER);
 }
 
@@ -349,13 +361,18 @@ static const plim_hf_family *find_class(plim_str class, const plim_hf_group **gr
     return NULL;
 }
 
-/* Of what is built: the file's, that of its class, or that of the text model in it; "". */
+/* The file's model type, or that of its class; NULL: not known. */
+static const plim_hf_family *family_of(const head *hd, const plim_hf_group **group)
+{
+    return hd->model_type.n ? plim_hf_find(hd->model_type, group)
+                            : find_class(hd->architecture, group);
+}
+
+/* Of what is built: that, or the type of the text model in it; "". */
 static plim_str built_type(const head *hd)
 {
     const plim_hf_group *group;
-    const plim_hf_family *f = plim_hf_find(hd->model_type, &group);
-    if (!f && !hd->model_type.n)
-        f = find_class(hd->architecture, &group);
+    const plim_hf_family *f = family_of(hd, &group);
     if (!f)
         f = plim_hf_find(hd->inner, &group);
     return plim_str_of(f ? f->model_type : "");
@@ -472,11 +489,9 @@ static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim
     if (bind)
         sizes = *bind;
     plim_hf h = {.positions = PLIM_NONE,
-                 .family = plim_hf_find(hd->model_type, &group),
+                 .family = family_of(hd, &group),
                  .bind = &sizes,
                  .architecture = hd->architecture};
-    if (!h.family && !hd->model_type.n)
-        h.family = find_class(hd->architecture, &group);
     if (!h.family && plim_hf_find(hd->inner, &group))
         return build_text(g, hd, bind, err);
     if (!h.family)
@@ -498,8 +513,10 @@ static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim
     check_head(&h, hd);
     if (!h.n.st && hd->packing.n && !hd->unpacked)
         plim_hf_quant_open(&h, hd->packing);
-    if (!h.n.st)
+    if (!h.n.st) {
+        expect_layers(&h, group, config);
         group->build(&h, config);
+    }
     check_inputs(&h);
     plim_nn_settle(&h.n);
     g->note = plim_hf_quant_note(&h);
@@ -604,16 +621,15 @@ static plim_status list_model(plim_inventory *v, const plim_source *s, const hea
     plim_graph g = {.arena = v->arena};
     plim_err why = PLIM_ERR_INIT;
     plim_status st = build(&g, s->bytes, hd, NULL, &why);
+    bool built = !st, packed = is_packed(hd);
     if (st && st != PLIM_EUNSUPPORTED)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
-    if (st && !is_packed(hd))
-        st = list_refusal(v, err);
-    else if (!st && !(st = list_graph(v, &g, err)) && g.note.n)
+    st = built ? list_graph(v, &g, err) : packed ? PLIM_OK : list_refusal(v, err);
+    if (!st && built && g.note.n)
         st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.note));
-    st = st == PLIM_EUNSUPPORTED ? PLIM_OK : st;
     if (!st)
         st = plim_hf_weights(v, built_type(hd), s, err);
-    return st || v->n_items || !is_packed(hd) ? st : list_unpacked(v, s, *hd, err);
+    return st || v->n_items || !packed ? st : list_unpacked(v, s, *hd, err);
 }
 
 static plim_status hf_list(plim_inventory *v, const plim_source *s, plim_err *err)
