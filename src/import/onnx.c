@@ -32,27 +32,16 @@ plim_status plim_onnx_bind_name(onnx *f, onnx_env *env, plim_str name, uint32_t 
 
 static uint32_t no_val(onnx *f, onnx_val_kind kind)
 {
-    onnx_val v = {.kind = kind,
-                  .name = PLIM_STR(""),
-                  .id = PLIM_NONE,
-                  .turned = PLIM_NONE,
-                  .viewed = PLIM_NONE,
-                  .permuted = PLIM_NONE};
+    onnx_val v = ONNX_VAL(.kind = kind, .name = PLIM_STR(""));
     return plim_onnx_add_val(f, &v);
 }
 
 uint32_t plim_onnx_stored_val(onnx *f, const onnx_tensor *t, plim_str name, bool constant)
 {
     const onnx_type *type = plim_onnx_type(t->type);
-    onnx_val v = {.kind = type->known ? ONNX_TENSOR : ONNX_UNKNOWN,
-                  .name = name,
-                  .constant = constant,
-                  .meta = plim_meta_make(type->dtype, t->rank, t->dim),
-                  .id = PLIM_NONE,
-                  .turned = PLIM_NONE,
-                  .viewed = PLIM_NONE,
-                  .permuted = PLIM_NONE,
-                  .from = t};
+    onnx_val v = ONNX_VAL(.kind = type->known ? ONNX_TENSOR : ONNX_UNKNOWN, .name = name,
+                          .constant = constant,
+                          .meta = plim_meta_make(type->dtype, t->rank, t->dim), .from = t);
     return plim_onnx_add_val(f, &v);
 }
 
@@ -428,12 +417,7 @@ static plim_status add_inputs(onnx *f, onnx_env *env)
     onnx_graph *g = &f->m.graph;
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const onnx_info *in = &g->inputs[i];
-        onnx_val val = {.kind = ONNX_UNKNOWN,
-                        .name = in->name,
-                        .id = PLIM_NONE,
-                        .turned = PLIM_NONE,
-                        .viewed = PLIM_NONE,
-                        .permuted = PLIM_NONE};
+        onnx_val val = ONNX_VAL(.kind = ONNX_UNKNOWN, .name = in->name);
         uint32_t at;
         if (plim_map_get(&env->vals, in->name, &at))
             continue;

@@ -224,13 +224,9 @@ uint32_t plim_onnx_graph_val(onnx_call *c, uint32_t id)
 {
     if (id == PLIM_NONE)
         return PLIM_NONE;
-    onnx_val v = {.kind = ONNX_TENSOR,
-                  .name = PLIM_STR(""),
-                  .meta = c->f->g->values[id].meta,
-                  .id = id,
-                  .turned = PLIM_NONE,
-                  .viewed = PLIM_NONE,
-                  .permuted = PLIM_NONE};
+    onnx_val v =
+        ONNX_VAL(.kind = ONNX_TENSOR, .name = PLIM_STR(""), .meta = c->f->g->values[id].meta);
+    v.id = id;
     uint32_t at = plim_onnx_add_val(c->f, &v);
     if (at == PLIM_NONE && !c->st)
         c->st = plim_oom(c->f->err);
@@ -256,14 +252,7 @@ void plim_onnx_out(onnx_call *c, uint32_t k, uint32_t id)
 
 void plim_onnx_out_data(onnx_call *c, uint32_t k, const plim_meta *m, const onnx_data *d)
 {
-    onnx_val v = {.kind = ONNX_TENSOR,
-                  .name = PLIM_STR(""),
-                  .meta = *m,
-                  .id = PLIM_NONE,
-                  .turned = PLIM_NONE,
-                  .viewed = PLIM_NONE,
-                  .permuted = PLIM_NONE,
-                  .data = d};
+    onnx_val v = ONNX_VAL(.kind = ONNX_TENSOR, .name = PLIM_STR(""), .meta = *m, .data = d);
     if (k >= c->node->n_out || !c->node->out[k].n || !d)
         return;
     c->out[k] = plim_onnx_add_val(c->f, &v);

@@ -78,13 +78,8 @@ void plim_onnx_if(onnx_call *c)
 
 static uint32_t int_val(onnx_call *c, plim_dtype t, int64_t v)
 {
-    onnx_val val = {.kind = ONNX_TENSOR,
-                    .name = PLIM_STR(""),
-                    .meta = plim_meta_make(t, 0, NULL),
-                    .id = PLIM_NONE,
-                    .turned = PLIM_NONE,
-                    .viewed = PLIM_NONE,
-                    .permuted = PLIM_NONE};
+    onnx_val val = ONNX_VAL(.kind = ONNX_TENSOR, .name = PLIM_STR(""),
+                            .meta = plim_meta_make(t, 0, NULL));
     onnx_data *d = plim_onnx_new_data(c, false, 1);
     if (d)
         d->i[0] = v;
@@ -97,14 +92,8 @@ static uint32_t int_val(onnx_call *c, plim_dtype t, int64_t v)
 
 static uint32_t list_val(onnx_call *c, const uint32_t *items, uint32_t n)
 {
-    onnx_val v = {.kind = ONNX_LIST,
-                  .name = PLIM_STR(""),
-                  .id = PLIM_NONE,
-                  .turned = PLIM_NONE,
-                  .viewed = PLIM_NONE,
-                  .permuted = PLIM_NONE,
-                  .items = items,
-                  .n_items = n};
+    onnx_val v =
+        ONNX_VAL(.kind = ONNX_LIST, .name = PLIM_STR(""), .items = items, .n_items = n);
     uint32_t id = plim_onnx_add_val(c->f, &v);
     if (id == PLIM_NONE && !c->st)
         c->st = plim_oom(c->f->err);

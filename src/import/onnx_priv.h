@@ -177,6 +177,13 @@ typedef struct onnx_val {
     const uint32_t *items;   /* of a list */
     uint32_t n_items;
 } onnx_val;
+/* One with these fields, which is no value of the graph yet and made of no other. */
+#define ONNX_VAL(...)                                                                         \
+    ((onnx_val){.id = PLIM_NONE,                                                              \
+                .turned = PLIM_NONE,                                                          \
+                .viewed = PLIM_NONE,                                                          \
+                .permuted = PLIM_NONE,                                                        \
+                __VA_ARGS__})
 
 typedef struct onnx_env {
     const struct onnx_env *up; /* a subgraph sees the names outside of it */
