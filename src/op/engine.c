@@ -88,6 +88,13 @@ static bool count_dependencies(plim_machine *m, const plim_t *root, uint32_t n_r
     return true;
 }
 
+/* Does nobody else look at its storage? */
+static bool sole(const plim_machine *m, plim_t t)
+{
+    uint32_t s = m_t(m, t)->storage;
+    return s != PLIM_NONE && m->storages[s].refs == 1;
+}
+
 /* src: input_buffer.cpp can_accumulate_inplace (2.0 on): nobody else may hold
  * the older gradient or its storage; a view holds its base, hence the storage
  * twice.  A weight that two linear layers share is such a case: its gradients
@@ -95,8 +102,29 @@ static bool count_dependencies(plim_machine *m, const plim_t *root, uint32_t n_r
 static bool can_add_inplace(const plim_machine *m, plim_t t)
 {
     const m_tensor *x = m_t(m, t);
-    return m->world.torch >= 200 && x->refs == 1 && !x->is_view && x->storage != PLIM_NONE &&
-           m->storages[x->storage].refs == 1 && plim_is_dense(&x->meta);
+    return m->world.torch >= 200 && x->refs == 1 && !x->is_view && sole(m, t) &&
+           plim_is_dense(&x->meta);
+}
+
+/* a + b, both sparse: one behind the other.  src: cuda/SparseCUDATensorMath.cu */
+static plim_t sparse_sum(plim_machine *m, plim_t a, plim_t b)
+{
+    plim_meta indices = *plim_m_meta(m, plim_m_indices(m, a)),
+              values = *plim_m_meta(m, plim_m_values(m, a));
+    indices.dim[1] += plim_m_meta(m, plim_m_indices(m, b))->dim[1];
+    values.dim[0] = indices.dim[1];
+    plim_meta_contiguous(&indices);
+    plim_meta_contiguous(&values);
+    plim_t i = plim_m_empty(m, &indices), v = plim_m_empty(m, &values);
+    return plim_m_sparse(m, plim_m_meta(m, a), i, v, false);
+}
+
+/* a + b as a fresh tensor, dense if one of them is. */
+static plim_t grad_sum(plim_machine *m, plim_t a, plim_t b)
+{
+    bool sparse[2] = {plim_m_values(m, a) != 0, plim_m_values(m, b) != 0};
+    return sparse[0] && sparse[1] ? sparse_sum(m, a, b)
+                                  : plim_m_empty_like(m, sparse[0] ? b : a);
 }
 
 /* What is left to the caller: nothing if g went in, g if it was added to another.
@@ -107,8 +135,13 @@ static plim_t inbox_add(plim_machine *m, plim_t *slot, plim_t g)
         *slot = g;
         return 0;
     }
-    if (!can_add_inplace(m, *slot)) {
-        plim_t sum = plim_m_empty_like(m, *slot);
+    if (plim_m_values(m, *slot) && !plim_m_values(m, g) && can_add_inplace(m, g)) {
+        plim_m_drop(m, *slot);
+        *slot = g;
+        return 0;
+    }
+    if (plim_m_values(m, *slot) || !can_add_inplace(m, *slot)) {
+        plim_t sum = grad_sum(m, *slot, g);
         plim_m_drop(m, *slot);
         *slot = sum;
     }
@@ -129,24 +162,52 @@ static bool layout_ok(const plim_meta *g, const plim_meta *p)
     return true;
 }
 
+/* From here on t's storage is leaf's gradient. */
+static void call_gradient(plim_machine *m, plim_t t, plim_t leaf)
+{
+    plim__set_category(m, t, PLIM_CAT_GRADIENT);
+    plim__rename(m, t, leaf);
+}
+
+/* May g itself become the parameter's gradient? A sparse one is a view of what came into
+ * the embedding, and of its indices. */
+static bool can_steal(const plim_machine *m, plim_t g, const plim_meta *p)
+{
+    plim_t values = plim_m_values(m, g);
+    return m_t(m, g)->refs == 1 && (values ? plim_is_contiguous(plim_m_meta(m, values))
+                                           : layout_ok(&m_t(m, g)->meta, p));
+}
+
+/* g is owned, what comes back too. */
+static plim_t cloned_grad(plim_machine *m, plim_t g, const plim_meta *p)
+{
+    plim_meta meta = plim_meta_like(p, p->dtype);
+    plim_t copy = plim_m_values(m, g) ? plim_m_sparse_copy(m, g) : plim_m_empty(m, &meta);
+    plim_m_drop(m, g);
+    return copy;
+}
+
 /* AccumulateGrad: steal the gradient if nobody else looks at it, clone it
- * into the parameter's layout otherwise, add in place if there is one. */
+ * into the parameter's layout otherwise; if there is one, add in place to a dense one,
+ * in a new one to a sparse. */
 static void accumulate_grad(plim_machine *m, plim_t leaf, plim_t g)
 {
     m_tensor *p = m_t(m, leaf);
-    if (p->grad) {
+    if (p->grad && plim_m_values(m, p->grad)) {
+        plim_t sum = grad_sum(m, p->grad, g);
+        plim_m_drop(m, p->grad);
+        plim_m_drop(m, g);
+        p->grad = sum;
+    } else if (p->grad) {
         plim_m_drop(m, g);
         return;
-    }
-    if (m_t(m, g)->refs == 1 && layout_ok(&m_t(m, g)->meta, &p->meta)) {
-        p->grad = g;
     } else {
-        plim_meta meta = plim_meta_like(&p->meta, p->meta.dtype);
-        p->grad = plim_m_empty(m, &meta);
-        plim_m_drop(m, g);
+        p->grad = can_steal(m, g, &p->meta) ? g : cloned_grad(m, g, &p->meta);
     }
-    plim__set_category(m, p->grad, PLIM_CAT_GRADIENT);
-    plim__rename(m, p->grad, leaf);
+    plim_t values = plim_m_values(m, p->grad), indices = plim_m_indices(m, p->grad);
+    call_gradient(m, values ? values : p->grad, leaf);
+    if (sole(m, indices)) /* else the batch's */
+        call_gradient(m, indices, leaf);
 }
 
 /* validate_outputs: a gradient comes back in the size and dtype of its input. */
@@ -173,8 +234,13 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
 {
     plim_gnode *g = &n->pub;
     bool any = false;
-    for (uint32_t i = 0; i < g->n_out; i++)
+    for (uint32_t i = 0; i < g->n_out; i++) {
         any |= g->inbox[i] != 0;
+        if (plim_m_values(m, g->inbox[i]))
+            plim_m_fail(m, PLIM_EUNSUPPORTED,
+                        "a sparse gradient comes to '%s': only that of a parameter has a rule",
+                        g->fn->name);
+    }
     if (any) {
         plim__frame_fill(m, n);
         g->fn->backward(m, g, g->inbox, dx);

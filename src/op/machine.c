@@ -104,7 +104,7 @@ static plim_t tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storag
     x->refs = 1;
     x->gnode = x->acc = PLIM_NONE;
     x->gslot = 0;
-    x->grad = x->base = x->cast = 0;
+    x->grad = x->base = x->cast = x->indices = x->values = 0;
     x->requires_grad = x->wrapped = x->is_view = false;
     if (storage != PLIM_NONE)
         m->storages[storage].refs++;
@@ -194,7 +194,7 @@ void plim_m_drop(plim_machine *m, plim_t t)
     if (--x->refs)
         return;
     uint32_t gnode = x->gnode, storage = x->storage;
-    plim_t grad = x->grad, base = x->base;
+    plim_t grad = x->grad, base = x->base, values = x->values, indices = x->indices;
     x->acc = m->free_tensor;
     x->gnode = x->storage = PLIM_NONE;
     m->free_tensor = t;
@@ -202,7 +202,9 @@ void plim_m_drop(plim_machine *m, plim_t t)
     plim__gnode_unref(m, gnode);
     plim_m_drop(m, grad);
     storage_unref(m, storage);
-    plim_m_drop(m, base); /* no view itself: one level deep */
+    plim_m_drop(m, base); /* no view itself, nor are the parts sparse: one level deep */
+    plim_m_drop(m, values);
+    plim_m_drop(m, indices);
 }
 
 static plim_t fresh(plim_machine *m, const plim_meta *meta, plim_storage row)
@@ -248,6 +250,20 @@ plim_t plim_m_empty_maybe(plim_machine *m, const plim_meta *meta)
     return fresh(
         m, meta,
         (plim_storage){.high = bytes, .category = m->category, .certainty = PLIM_ESTIMATED});
+}
+
+plim_t plim_m_empty_rows(plim_machine *m, const plim_meta *meta, plim_rows n)
+{
+    plim_meta whole = *meta;
+    plim_storage row = {.category = m->category, .certainty = PLIM_ESTIMATED};
+    if (n.low == n.high)
+        return plim_m_empty(m, meta);
+    whole.dim[0] = (int64_t)n.low;
+    plim_meta_bytes(&whole, &row.low);
+    whole.dim[0] = (int64_t)n.high;
+    if (!plim_meta_bytes(&whole, &row.high))
+        return plim_m_empty(m, &whole); /* which fails */
+    return fresh(m, meta, row);
 }
 
 static plim_t scratch(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high,
@@ -301,6 +317,31 @@ plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta)
 plim_t plim_m_outside(plim_machine *m, const plim_meta *meta)
 {
     return m->st ? 0 : tensor_new(m, meta, PLIM_NONE);
+}
+
+plim_t plim_m_sparse(plim_machine *m, const plim_meta *meta, plim_t indices, plim_t values,
+                     bool coalesced)
+{
+    plim_t t = m->st ? 0 : tensor_new(m, meta, PLIM_NONE);
+    if (t) {
+        m_tensor *x = m_t(m, t);
+        x->indices = indices;
+        x->values = values;
+        x->coalesced = coalesced || plim_m_meta(m, values)->dim[0] < 2;
+    }
+    return t;
+}
+
+plim_t plim_m_indices(const plim_machine *m, plim_t t) { return m_t(m, t)->indices; }
+plim_t plim_m_values(const plim_machine *m, plim_t t) { return m_t(m, t)->values; }
+bool plim_m_coalesced(const plim_machine *m, plim_t t) { return m_t(m, t)->coalesced; }
+
+plim_t plim_m_sparse_copy(plim_machine *m, plim_t t)
+{
+    const m_tensor *x = m_t(m, t);
+    plim_t values = plim_m_empty_like(m, x->values),
+           indices = plim_m_empty_like(m, x->indices);
+    return plim_m_sparse(m, &x->meta, indices, values, x->coalesced);
 }
 
 uint32_t plim_m_tape_storage(const plim_machine *m, plim_t t)
@@ -665,6 +706,18 @@ void plim_m_set_grad(plim_machine *m, plim_t leaf, plim_t grad)
     plim_t old = m_t(m, leaf)->grad;
     m_t(m, leaf)->grad = grad;
     plim_m_drop(m, old);
+}
+
+void plim_m_clear_sparse(plim_machine *m, plim_t leaf)
+{
+    plim_t g = m_t(m, leaf)->grad;
+    if (!plim_m_values(m, g))
+        return;
+    plim_meta indices = *plim_m_meta(m, plim_m_indices(m, g)),
+              values = *plim_m_meta(m, plim_m_values(m, g));
+    indices.dim[1] = values.dim[0] = 0;
+    plim_t i = plim_m_empty(m, &indices), v = plim_m_empty(m, &values);
+    plim_m_set_grad(m, leaf, plim_m_sparse(m, plim_m_meta(m, g), i, v, true));
 }
 
 uint32_t plim_m_unknown_ops(const plim_machine *m) { return m->n_unknown; }

@@ -95,6 +95,11 @@ plim_t plim_m_empty_contig(plim_machine *m, plim_dtype t, int32_t rank, const in
 plim_t plim_m_empty_like(plim_machine *m, plim_t t); /* strides preserved if dense */
 /* One that may not come to be: the numbers decide.  Estimated, between nothing and its size. */
 plim_t plim_m_empty_maybe(plim_machine *m, const plim_meta *meta);
+/* One whose rows the numbers decide: usually meta's, between low and high of them. */
+typedef struct plim_rows {
+    uint64_t low, usual, high;
+} plim_rows;
+plim_t plim_m_empty_rows(plim_machine *m, const plim_meta *meta, plim_rows n);
 /* What a kernel or a library takes for itself: marked workspace, and nothing at
  * all with workspace=off.  So many bytes, or a tensor's worth. */
 plim_t plim_m_scratch(plim_machine *m, uint64_t bytes);
@@ -114,6 +119,16 @@ uint32_t plim_m_tape_storage(const plim_machine *m, plim_t t);
 /* A Python number wrapped as a 0-dim CPU tensor: no bytes, promotes weakly. */
 plim_t plim_m_wrapped(plim_machine *m, bool is_float);
 bool plim_m_is_wrapped(const plim_machine *m, plim_t t);
+
+/* A sparse tensor (COO) of meta's size: its indices are [1, n], its values [n, ...], and
+ * it takes both references.  Coalesced: no index comes twice.  Parts are borrowed; of a
+ * dense tensor they are 0. */
+plim_t plim_m_sparse(plim_machine *m, const plim_meta *meta, plim_t indices, plim_t values,
+                     bool coalesced);
+plim_t plim_m_indices(const plim_machine *m, plim_t t);
+plim_t plim_m_values(const plim_machine *m, plim_t t);
+bool plim_m_coalesced(const plim_machine *m, plim_t t);
+plim_t plim_m_sparse_copy(plim_machine *m, plim_t t);
 
 /* ---- recording ---------------------------------------------------------- */
 
@@ -217,6 +232,7 @@ plim_t plim_m_leaf(plim_machine *m, const plim_meta *meta, bool requires_grad);
 plim_t plim_m_as_leaf(plim_machine *m, plim_t t, bool requires_grad);
 plim_t plim_m_grad(const plim_machine *m, plim_t leaf); /* its .grad, borrowed; 0: None */
 void plim_m_set_grad(plim_machine *m, plim_t leaf, plim_t grad); /* takes the reference */
+void plim_m_clear_sparse(plim_machine *m, plim_t leaf); /* its .grad.zero_(), if sparse */
 void plim_m_set_category(plim_machine *m, plim_t t, plim_category c);
 /* Runs one graph node.  value[]: handles by value id; the node's outputs are
  * put there.  Nodes without a rule get fresh outputs of the file's metas. */

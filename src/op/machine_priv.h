@@ -15,7 +15,8 @@ typedef struct m_tensor {
     plim_t grad;           /* leaf: .grad */
     plim_t base;           /* what autograd sees this as a view of; 0: nothing */
     plim_t cast; /* a parameter in autocast's type, while its region lasts; not owned */
-    bool requires_grad, wrapped, is_view;
+    plim_t indices, values; /* of a sparse one, owned; 0: dense */
+    bool requires_grad, wrapped, is_view, coalesced;
 } m_tensor;
 
 typedef struct m_storage {

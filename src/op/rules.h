@@ -88,6 +88,9 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
                    bool buffers);
 /* What a running sum of n values takes. */
 void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes);
+/* thrust's sort of n pairs of 64 bits, and the first of each run of them. */
+void plim_cub_merge_sort(plim_machine *m, uint64_t n);
+void plim_cub_unique(plim_machine *m, uint64_t n);
 
 /* ---- matmul ------------------------------------------------------------- */
 plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b);

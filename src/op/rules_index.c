@@ -6,7 +6,8 @@
 /* Up to this many indices the backward is one kernel that adds atomically;
  * above, indices are sorted.  src: Embedding.cu embedding_dense_backward_cuda */
 enum { EMBEDDING_SORT_ABOVE = 3072, EMBEDDING_ROWS_PER_THREAD = 10 };
-enum { EMBEDDING_BY_FREQ }; /* in gnode.i: scale_grad_by_freq */
+enum { NO_PADDING = -1 };
+enum { EMBEDDING_BY_FREQ, EMBEDDING_SPARSE, EMBEDDING_PADDING }; /* in gnode.i */
 
 static plim_t index_words(plim_machine *m, uint64_t n, uint64_t bytes)
 {
@@ -82,53 +83,65 @@ void plim_kernel_embedding_backward(plim_call *c)
     c->n_out = 1;
 }
 
-/* ---- bags: output, which bag each index is in, the bags' sizes, where the largest was */
-
-enum { BAG_MAX = 2 };
-
-/* src: cuda/EmbeddingBag.cu */
-void plim_kernel_embedding_bag(plim_call *c)
+/* What a mask over all dims of `mask` lets through of x, taken to be all: [n, ...].
+ * src: IndexingUtils.h expandTensors */
+static plim_t masked_rows(plim_machine *m, plim_t x, const plim_meta *mask)
 {
-    plim_machine *m = c->m;
-    plim_t idx = plim_arg_tensor(c, 1);
-    const plim_meta w = *plim_m_meta(m, plim_arg_tensor(c, 0)), i = *plim_m_meta(m, idx),
-                    off = *plim_m_meta(m, plim_arg_tensor(c, 2));
-    if (w.rank != 2 || i.rank < 1 || off.rank != 1) {
-        plim_m_fail(m, PLIM_ESHAPE, "embedding_bag of rank %d by indices of rank %d",
-                    (int)w.rank, (int)i.rank);
-        return;
-    }
-    int64_t bags[2] = {off.dim[0] - (plim_arg_int(c, 4, 0) != 0), w.dim[1]};
-    bool largest = plim_arg_int(c, 3, 0) == BAG_MAX;
-    c->out[2] = plim_m_empty_contig(m, i.dtype, off.rank, off.dim);
-    c->out[1] = plim_m_empty_contig(m, i.dtype, 1, i.dim);
-    c->out[0] = plim_m_empty_contig(m, w.dtype, 2, bags);
-    c->out[3] = largest ? plim_m_empty_contig(m, i.dtype, 2, bags)
-                        : plim_m_empty_contig(m, i.dtype, 1, (int64_t[]){0});
-    c->n_out = 4;
+    const plim_meta *xm = plim_m_meta(m, x);
+    uint64_t n = 0;
+    plim_meta_numel(mask, &n);
+    plim_meta rows = plim_meta_make(xm->dtype, 1, (int64_t[]){(int64_t)n}),
+              places = plim_meta_make(PLIM_I64, 2, (int64_t[]){mask->rank, (int64_t)n});
+    for (int32_t i = mask->rank; i < xm->rank; i++)
+        rows.dim[rows.rank++] = xm->dim[i];
+    plim_meta_contiguous(&rows);
+    plim_t at = plim_m_empty_maybe(m, &places);
+    plim_nonzero_inside(m, n);
+    plim_t y = plim_m_empty_maybe(m, &rows);
+    plim_m_drop(m, at);
+    return y;
 }
 
-/* As embedding's, sorted however few; zeros of dW where only the largest count. */
-void plim_kernel_embedding_bag_backward(plim_call *c)
+/* A row of g for each index, nothing summed: views of both unless there is padding,
+ * whose rows are left out.  src: Embedding.cpp embedding_sparse_backward */
+static plim_t embedding_sparse(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
+                               int64_t padding)
 {
-    plim_machine *m = c->m;
-    const plim_meta g = *plim_m_meta(m, plim_arg_tensor(c, 0)),
-                    i = *plim_m_meta(m, plim_arg_tensor(c, 1));
-    uint64_t n = 0;
-    plim_meta_numel(&i, &n);
-    plim_meta w = plim_meta_make(
-        g.dtype, 2, (int64_t[]){plim_arg_int(c, 2, 0), g.rank ? g.dim[g.rank - 1] : 1});
-    c->out[0] =
-        plim_arg_int(c, 4, 0) == BAG_MAX || !n
-            ? plim_m_empty(m, &w)
-            : embedding_sorted(m, n, &w, plim_arg_int(c, 3, 0), plim_dtype_bytes(i.dtype));
-    c->n_out = 1;
+    plim_meta all = *plim_m_meta(m, idx), w = *plim_m_meta(m, g);
+    plim_t at = plim_m_ref(m, idx), from = plim_m_ref(m, g);
+    if (padding != NO_PADDING) {
+        plim_t mask = plim_m_empty_contig(m, PLIM_BOOL, all.rank, all.dim);
+        plim_m_drop(m, at);
+        plim_m_drop(m, from);
+        at = masked_rows(m, idx, &all);
+        from = masked_rows(m, g, &all);
+        plim_m_drop(m, mask);
+    }
+    w = plim_meta_make(w.dtype, 2, (int64_t[]){rows, w.dim[w.rank - 1]});
+    plim_t flat = plim_at_reshape(m, at, 2, (int64_t[]){1, -1}),
+           values = plim_at_reshape(m, from, 2, (int64_t[]){-1, w.dim[1]}),
+           indices = plim_at_to(m, flat, PLIM_I64);
+    plim_m_drop(m, flat);
+    plim_m_drop(m, from);
+    plim_m_drop(m, at);
+    return plim_m_sparse(m, &w, indices, values, false);
+}
+
+static bool sparse_ok(plim_machine *m, bool sparse, bool by_freq)
+{
+    if (sparse && by_freq)
+        plim_m_fail(m, PLIM_EUNSUPPORTED,
+                    "scale_grad_by_freq is not supported with sparse gradients");
+    return !plim_m_bad(m);
 }
 
 static void embedding_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    dx[0] = embedding_backward_kernel(m, g[0], plim_m_saved(m, n, 0), n->in_meta[0].dim[0],
-                                      n->i[EMBEDDING_BY_FREQ]);
+    int64_t rows = n->in_meta[0].dim[0];
+    plim_t idx = plim_m_saved(m, n, 0);
+    dx[0] = n->i[EMBEDDING_SPARSE]
+                ? embedding_sparse(m, g[0], idx, rows, n->i[EMBEDDING_PADDING])
+                : embedding_backward_kernel(m, g[0], idx, rows, n->i[EMBEDDING_BY_FREQ]);
 }
 static const plim_grad_fn embedding_fn = {"EmbeddingBackward0", embedding_backward};
 
@@ -138,23 +151,155 @@ void plim_run_embedding(plim_call *c)
     plim_t w = plim_arg_tensor(c, 0), idx = plim_arg_tensor(c, 1);
     const plim_meta *wm = plim_m_meta(m, w), *im = plim_m_meta(m, idx);
     plim_meta out = *im;
+    bool by_freq = plim_arg_int(c, 3, 0), sparse = plim_arg_int(c, 4, 0);
     if (wm->rank != 2 || im->rank == PLIM_MAX_RANK) {
         plim_m_fail(m, PLIM_ESHAPE, "embedding of rank %d by indices of rank %d",
                     (int)wm->rank, (int)im->rank);
         return;
     }
+    if (!sparse_ok(m, sparse, by_freq))
+        return;
     out.dtype = wm->dtype;
     out.dim[out.rank++] = wm->dim[1];
     plim_meta_contiguous(&out);
-    if (plim_arg_int(c, 4, 0))
-        plim_m_fail(m, PLIM_EUNSUPPORTED, "a sparse gradient has no rule");
     plim_gnode *n = plim_m_node(m, &embedding_fn, 1, &w);
-    if (n)
-        n->i[EMBEDDING_BY_FREQ] = plim_arg_int(c, 3, 0);
+    if (n) {
+        n->i[EMBEDDING_BY_FREQ] = by_freq;
+        n->i[EMBEDDING_SPARSE] = sparse;
+        n->i[EMBEDDING_PADDING] = plim_arg_int(c, 2, NO_PADDING);
+    }
     plim_m_save(m, n, 0, idx);
     plim_t y = plim_m_empty(m, &out);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
+}
+
+/* ---- bags: output, which bag each index is in, the bags' sizes, where the largest was */
+
+enum { BAG_SUM, BAG_MEAN, BAG_MAX }; /* mode */
+enum { BAG_OUT, BAG_OF, BAG_SIZES, BAG_LARGEST, BAG_OUTS };
+
+/* src: cuda/EmbeddingBag.cu */
+static void bag_kernel(plim_machine *m, plim_t weight, plim_t indices, plim_t offsets,
+                       int64_t mode, bool last_offset, plim_t *out)
+{
+    const plim_meta w = *plim_m_meta(m, weight), i = *plim_m_meta(m, indices),
+                    off = *plim_m_meta(m, offsets);
+    if (w.rank != 2 || i.rank < 1 || off.rank != 1) {
+        plim_m_fail(m, PLIM_ESHAPE, "embedding_bag of rank %d by indices of rank %d",
+                    (int)w.rank, (int)i.rank);
+        return;
+    }
+    int64_t bags[2] = {off.dim[0] - last_offset, w.dim[1]};
+    out[BAG_SIZES] = plim_m_empty_contig(m, i.dtype, off.rank, off.dim);
+    out[BAG_OF] = plim_m_empty_contig(m, i.dtype, 1, i.dim);
+    out[BAG_OUT] = plim_m_empty_contig(m, w.dtype, 2, bags);
+    out[BAG_LARGEST] = mode == BAG_MAX ? plim_m_empty_contig(m, i.dtype, 2, bags)
+                                       : plim_m_empty_contig(m, i.dtype, 1, (int64_t[]){0});
+}
+void plim_kernel_embedding_bag(plim_call *c)
+{
+    bag_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), plim_arg_tensor(c, 2),
+               plim_arg_int(c, 3, 0), plim_arg_int(c, 4, 0), c->out);
+    c->n_out = BAG_OUTS;
+}
+
+/* As embedding's, sorted however few; zeros of dW where only the largest count. */
+static plim_t bag_dense(plim_machine *m, plim_t g, plim_t indices, int64_t rows, bool by_freq,
+                        int64_t mode)
+{
+    const plim_meta gm = *plim_m_meta(m, g), i = *plim_m_meta(m, indices);
+    uint64_t n = 0;
+    plim_meta_numel(&i, &n);
+    plim_meta w =
+        plim_meta_make(gm.dtype, 2, (int64_t[]){rows, gm.rank ? gm.dim[gm.rank - 1] : 1});
+    return mode == BAG_MAX || !n
+               ? plim_m_empty(m, &w)
+               : embedding_sorted(m, n, &w, by_freq, plim_dtype_bytes(i.dtype));
+}
+void plim_kernel_embedding_bag_backward(plim_call *c)
+{
+    c->out[0] = bag_dense(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                          plim_arg_int(c, 2, 0), plim_arg_int(c, 3, 0), plim_arg_int(c, 4, 0));
+    c->n_out = 1;
+}
+
+enum { BAG_INDICES, BAG_SAVED_OF, BAG_SAVED_SIZES }; /* saved, the first of them */
+enum { BAG_MODE = EMBEDDING_PADDING + 1 };           /* in gnode.i, after embedding's */
+
+/* Each bag's gradient for each of its rows, less by their number in a mean.
+ * src: EmbeddingBag.cpp _embedding_bag_sparse_backward, apply_bag_size_backward */
+static plim_t bag_sparse(plim_machine *m, plim_gnode *n, plim_t g, plim_t indices)
+{
+    const plim_meta gm = *plim_m_meta(m, g), i = *plim_m_meta(m, indices),
+                    sizes = *plim_m_meta(m, plim_m_saved(m, n, BAG_SAVED_SIZES));
+    int64_t rows[2] = {i.dim[0], gm.dim[1]};
+    plim_t each = plim_m_empty_contig(m, gm.dtype, 2, rows);
+    if (n->i[BAG_MODE] == BAG_MEAN) {
+        plim_t size = plim_m_empty_contig(m, gm.dtype, 1, sizes.dim),
+               inverse = plim_m_empty_contig(m, gm.dtype, 1, sizes.dim),
+               of_each = plim_m_empty_contig(m, gm.dtype, 1, rows);
+        plim_m_drop(m, inverse);
+        plim_m_drop(m, size);
+        plim_m_drop(m, of_each);
+    }
+    plim_t dw =
+        embedding_sparse(m, each, indices, n->in_meta[0].dim[0], n->i[EMBEDDING_PADDING]);
+    plim_m_drop(m, each);
+    return dw;
+}
+
+/* Of the weights of single rows first. */
+static void bag_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t indices = plim_m_saved(m, n, BAG_INDICES);
+    int64_t rows = n->in_meta[0].dim[0];
+    if (n->n_in > 1 && plim_m_wants(m, n, 1))
+        dx[1] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, 1, n->in_meta[1].dim);
+    if (!plim_m_wants(m, n, 0))
+        return;
+    if (n->i[EMBEDDING_SPARSE]) {
+        dx[0] = bag_sparse(m, n, g[0], indices);
+    } else {
+        plim_t gc = plim_contiguous_tmp(m, g[0]);
+        dx[0] = bag_dense(m, gc, indices, rows, n->i[EMBEDDING_BY_FREQ], n->i[BAG_MODE]);
+        plim_m_drop(m, gc);
+    }
+}
+static const plim_grad_fn bag_fn = {"EmbeddingBagBackward0", bag_backward};
+
+void plim_run_embedding_bag(plim_call *c)
+{
+    enum { WEIGHT, INDICES, OFFSETS, BY_FREQ, MODE, SPARSE, PER_SAMPLE, LAST, PADDING };
+    plim_machine *m = c->m;
+    bool by_freq = plim_arg_int(c, BY_FREQ, 0), sparse = plim_arg_int(c, SPARSE, 0);
+    int64_t mode = plim_arg_int(c, MODE, BAG_SUM);
+    plim_t in[] = {plim_arg_tensor(c, WEIGHT), plim_arg_tensor(c, PER_SAMPLE)};
+    plim_t indices = plim_contiguous_tmp(m, plim_arg_tensor(c, INDICES)),
+           offsets = plim_contiguous_tmp(m, plim_arg_tensor(c, OFFSETS)), out[BAG_OUTS] = {0};
+    if (!sparse_ok(m, sparse, by_freq))
+        return;
+    plim_gnode *n = plim_m_node(m, &bag_fn, in[1] ? 2 : 1, in);
+    if (n) {
+        n->i[EMBEDDING_BY_FREQ] = by_freq;
+        n->i[EMBEDDING_SPARSE] = sparse;
+        n->i[EMBEDDING_PADDING] = plim_arg_int(c, PADDING, NO_PADDING);
+        n->i[BAG_MODE] = mode;
+    }
+    bag_kernel(m, in[0], indices, offsets, mode, plim_arg_int(c, LAST, 0), out);
+    bool for_weights = n && n->n_in > 1 && plim_m_wants(m, n, 1);
+    plim_t saved[] = {indices, out[BAG_OF], out[BAG_SIZES],         out[BAG_LARGEST],
+                      offsets, in[1],       for_weights ? in[0] : 0};
+    for (uint32_t i = 0; i < PLIM_COUNT(saved); i++)
+        plim_m_save(m, n, i, saved[i]);
+    plim_m_output(m, n, BAG_OUT, out[BAG_OUT]);
+    plim_m_drop(m, offsets);
+    plim_m_drop(m, indices);
+    for (uint32_t i = 0; i < BAG_OUTS; i++)
+        if (i < c->n_out)
+            c->out[i] = out[i];
+        else
+            plim_m_drop(m, out[i]);
 }
 
 /* ---- zeros of the input, then the part added in place --------------------------------- */
@@ -190,7 +335,12 @@ static void gather(plim_call *c, plim_t idx)
     plim_ret(c, y);
 }
 
-void plim_run_gather(plim_call *c) { gather(c, plim_arg_tensor(c, 2)); }
+void plim_run_gather(plim_call *c)
+{
+    if (plim_arg_int(c, 3, 0))
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "the sparse gradient of a gather has no rule");
+    gather(c, plim_arg_tensor(c, 2));
+}
 
 /* Since 2.10 a remainder makes negative indices count from the end. */
 void plim_run_take_along(plim_call *c)

@@ -126,6 +126,23 @@ void plim_model_close(plim_model *m)
 
 /* ---- into a graph ------------------------------------------------------------ */
 
+/* The values that a node or the caller takes; NULL without memory.  The others a kernel
+ * has for its own backward, of another size on another device. */
+static const bool *taken_values(const plim_graph *g)
+{
+    bool *taken = PLIM_NEW_N(g->arena, bool, g->n_values);
+    for (uint32_t i = 0; taken && i < g->n_nodes; i++)
+        for (uint32_t k = 0; k < g->nodes[i].n_args; k++) {
+            const plim_arg *a = &g->nodes[i].args[k];
+            for (uint32_t j = 0; j < plim_arg_values(a); j++)
+                if (plim_arg_value(a, j) != PLIM_NONE)
+                    taken[plim_arg_value(a, j)] = true;
+        }
+    for (uint32_t i = 0; taken && i < g->n_outputs; i++)
+        taken[g->outputs[i]] = true;
+    return taken;
+}
+
 /* A second opinion on each node of a file: run its rule on the file's shapes.
  * Where the two disagree the file is right and the rule not to be trusted.
  * Strides are left out: some depend on the device that the model was exported
@@ -134,6 +151,7 @@ static plim_status verify(plim_graph *g, plim_err *err)
 {
     enum { MAX_OUTS = 64 };
     plim_meta told[MAX_OUTS];
+    const bool *taken = NULL; /* asked for rarely */
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         plim_node *n = &g->nodes[i];
         plim_err why = PLIM_ERR_INIT;
@@ -148,8 +166,10 @@ static plim_status verify(plim_graph *g, plim_err *err)
         bool agree = why.code == PLIM_OK;
         for (uint32_t k = 0; k < n->n_outs; k++) {
             plim_value *v = &g->values[n->outs[k]];
-            agree =
-                agree && v->meta.dtype == told[k].dtype && plim_same_size(&v->meta, &told[k]);
+            bool same = v->meta.dtype == told[k].dtype && plim_same_size(&v->meta, &told[k]);
+            if (!same && !taken && !(taken = taken_values(g)))
+                return plim_oom(err);
+            agree = agree && (same || !taken[n->outs[k]]);
             v->meta = told[k];
         }
         if (!agree)

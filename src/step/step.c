@@ -211,10 +211,11 @@ static void fetch(run *r, uint32_t n)
 static void zero_grad(run *r)
 {
     mark(r, PLIM_PHASE_ZERO_GRAD, PLIM_STR(""));
-    if (r->s->zero_grad_keeps)
-        return;
     for (uint32_t i = 0; i < r->optim.n; i++)
-        plim_m_set_grad(r->m, r->optim.params[i].leaf, 0);
+        if (r->s->zero_grad_keeps)
+            plim_m_clear_sparse(r->m, r->optim.params[i].leaf);
+        else
+            plim_m_set_grad(r->m, r->optim.params[i].leaf, 0);
 }
 
 /* ---- forward ------------------------------------------------------------------------------ */

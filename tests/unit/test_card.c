@@ -395,7 +395,7 @@ static uint32_t sparse_embedding(plim_nn *n, plim_graph *g)
              i = plim_nn_buffer(n, "i", PLIM_I64, INTS(4));
     (void)g;
     return NN_OP(n, "aten.embedding.default", ARG_T("weight", w), ARG_T("indices", i),
-                 ARG_I("sparse", 1));
+                 ARG_I("scale_grad_by_freq", 1), ARG_I("sparse", 1));
 }
 
 static void test_no_rule_no_number(void **state)

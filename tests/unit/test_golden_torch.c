@@ -47,6 +47,7 @@ static const struct exception {
     {"aten.scaled_dot_product_attention.default", NUMBERS, NULL},
     {"aten.cross_entropy_loss.default", NUMBERS, NULL},
     {"aten.rms_norm.default", CARD_KERNEL, NULL},
+    {"aten.embedding_bag.padding_idx", CARD_KERNEL, NULL},
     {"aten.scaled_dot_product_attention.default", CARD_KERNEL, "biased_attention"},
 };
 

@@ -301,6 +301,41 @@ def embedding(s, t):
     return x
 
 
+def sparse(s, t, u):
+    """Sparse gradients: of a table looked up twice, by indices of 32 bits, of one that is also a linear layer's."""
+    x = F.embedding(t, s.a, sparse=True)
+    x = x + F.embedding(u, s.a, sparse=True).sum()
+    x = x * F.embedding(t.int(), s.b, sparse=True)
+    x = x + F.embedding(t, s.c, sparse=True)
+    x = F.linear(x, s.c)
+    return x
+
+
+def sparse_tied(s, t):
+    """The other order: the sparse gradient comes first."""
+    x = F.linear(s.b, s.a).sum()
+    x = x * F.embedding(t, s.a, sparse=True)
+    return x
+
+
+def sparse_sum(s, t):
+    """What comes into the embedding is one number expanded: no parameter can take that over."""
+    return F.embedding(t, s.a, sparse=True)
+
+
+def bags(s, t, u, w):
+    x = F.embedding_bag(t, s.a, mode="mean")
+    x = x + F.embedding_bag(t, s.a, mode="max")
+    x = x * F.embedding_bag(u.flatten(), s.b, torch.arange(0, 24, 6, device=u.device), mode="sum", per_sample_weights=s.c * w)
+    return x
+
+
+def sparse_bags(s, t, u, w):
+    x = F.embedding_bag(t, s.a, mode="mean", sparse=True)
+    x = x * F.embedding_bag(u, s.b, mode="sum", per_sample_weights=w, sparse=True)
+    return x
+
+
 def indexing(s, x, t):
     x = F.linear(x, s.a)
     x = x.index_select(1, t)
@@ -902,6 +937,11 @@ NETS = {
     "copies": (copies, [f(B, 3, 8, 8)], "mse"),
     "moved": (fn(moved, (8, 8)), [f(B, 6, 8)], "mse"),
     "embedding": (fn(embedding, (50, 8), (8, 8)), [ids(50, B, 6)], "mse"),
+    "sparse": (fn(sparse, (50, 8), (40, 8), (30, 8)), [ids(30, B, 6), ids(30, 3)], "mse"),
+    "sparse_tied": (fn(sparse_tied, (50, 8), (3, 8)), [ids(50, B, 6)], "mse"),
+    "sparse_sum": (fn(sparse_sum, (50, 8)), [ids(50, B, 6)], "sum"),
+    "bags": (fn(bags, (50, 8), (50, 8), (24,)), [ids(50, B, 6), ids(50, 4, 6), f(24)], "mse"),
+    "sparse_bags": (fn(sparse_bags, (50, 8), (50, 8)), [ids(50, B, 6), ids(50, B, 6), f(B, 6)], "mse"),
     "indexing": (fn(indexing, (8, 8), (5, 5)), [f(B, 8), ids(8, 5)], "mse"),
     "gathering": (fn(gathering, (8, 8)), [f(B, 8), ids(8, B, 5)], "mse"),
     "loss_nll": (loss_of(F.nll_loss, lambda x: F.log_softmax(x, 1)), [f(B, 10), ids(10, B)], "sum"),
