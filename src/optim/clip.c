@@ -32,17 +32,21 @@ static void clip_buffers(plim_optim_run *r, int64_t n, plim_t out[2])
     out[1] = clip_temp(r, "partial norms", PLIM_F32, 1, (int64_t)sum);
 }
 
+/* The norm of each; of a sparse one, that of its rows added up. */
 static void clip_norms(plim_optim_run *r, int64_t n)
 {
     plim_optim_param *p;
     plim_t buffer[2] = {0};
-    if (r->torch->foreach_default)
+    bool foreach = r->torch->foreach_default && !plim_optim_any_sparse(r);
+    if (foreach)
         clip_buffers(r, n, buffer);
     for (uint32_t i = 0; (p = plim_optim_next(r, &i));) {
-        const plim_meta *m = plim_m_meta(r->m, p->leaf);
+        plim_t whole = plim_optim_sparse(r, p) ? plim_optim_coalesced(r, p) : 0;
+        const plim_meta *m = plim_m_meta(r->m, whole ? plim_m_values(r->m, whole) : p->leaf);
         p->tmp[0] = clip_temp(r, "norm", m->dtype, 0, 0);
-        if (!r->torch->foreach_default)
+        if (!foreach)
             plim_reduce_scratch(r->m, m, (1u << m->rank) - 1);
+        plim_m_drop(r->m, whole);
     }
     plim_m_drop(r->m, buffer[1]);
     plim_m_drop(r->m, buffer[0]);
@@ -67,6 +71,9 @@ void plim_optim_clip(plim_optim_run *r)
     plim_m_drop(r->m, inverse);
     plim_m_drop(r->m, sum);
     plim_t clamped = clip_temp(r, "coef", t, 0, 0);
+    for (uint32_t i = 0; (p = plim_optim_next(r, &i));) /* dense ones in place */
+        if (plim_optim_sparse(r, p))
+            plim_optim_scale_sparse(r, p);
     plim_m_drop(r->m, clamped);
     plim_m_drop(r->m, coef);
     plim_m_drop(r->m, total);

@@ -13,7 +13,7 @@ static const plim_optim optim_rows[] = {
 
 static const plim_optim ema_rows[] = {
 #define PLIM_EMA(name, step, impls, defaults, doc, src)                                       \
-    {name, step, PLIM_OPTIM_AT_START, impls, defaults, doc, src},
+    {name, step, PLIM_OPTIM_AT_START | PLIM_OPTIM_SPARSE, impls, defaults, doc, src},
 #include "optim/emas.def"
 #undef PLIM_EMA
 };
@@ -159,9 +159,6 @@ plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "unknown optimizer '" PLIM_STR_FMT "': see plimsoll optimizers",
                          PLIM_STR_ARG(name));
-    if (!s.optim->step)
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "optimizer '%s' cannot be run: %s",
-                         s.optim->name, s.optim->doc);
     plim_status st = optim_options("optimizer", rest, &s, err);
     if (!st)
         *out = s;
@@ -206,8 +203,42 @@ void plim_optim_start(plim_optim_run *r)
     r->starting = false;
 }
 
+/* PyTorch's optimizers refuse the other kind too. */
+static void check_layouts(plim_optim_run *r)
+{
+    const plim_optim *o = r->spec->optim;
+    bool takes = o->flags & PLIM_OPTIM_SPARSE && r->spec->impl != PLIM_IMPL_FUSED,
+         only = o->flags & PLIM_OPTIM_NO_DENSE;
+    const plim_optim_param *p;
+    for (uint32_t i = 0; (p = plim_optim_next(r, &i)) && !plim_m_bad(r->m);) {
+        bool sparse = plim_optim_sparse(r, p);
+        if (sparse && !takes)
+            plim_m_fail(r->m, PLIM_EUNSUPPORTED,
+                        "'%s'%s does not support sparse gradients, and '" PLIM_STR_FMT
+                        "' has one: sgd, adagrad and sparse_adam do",
+                        o->name, r->spec->impl == PLIM_IMPL_FUSED ? ", fused," : "",
+                        PLIM_STR_ARG(p->name));
+        if (!sparse && only)
+            plim_m_fail(r->m, PLIM_EUNSUPPORTED,
+                        "'%s' does not support dense gradients, and '" PLIM_STR_FMT
+                        "' has one: please consider adam instead",
+                        o->name, PLIM_STR_ARG(p->name));
+        if (sparse && plim_optim_on(r, "weight_decay"))
+            plim_m_fail(r->m, PLIM_EUNSUPPORTED,
+                        "weight_decay is not compatible with the sparse gradient of "
+                        "'" PLIM_STR_FMT "'",
+                        PLIM_STR_ARG(p->name));
+        if (sparse && plim_optim_on(r, "momentum"))
+            plim_m_fail(r->m, PLIM_EUNSUPPORTED,
+                        "the momentum of a sparse gradient, that of '" PLIM_STR_FMT
+                        "', grows with every step: it has no steady size",
+                        PLIM_STR_ARG(p->name));
+    }
+}
+
 void plim_optim_step(plim_optim_run *r)
 {
     r->taken++;
+    check_layouts(r);
     r->spec->optim->step(r);
 }

@@ -32,11 +32,13 @@ struct plim_optim_run;
 enum {
     PLIM_OPTIM_AT_START = 1,   /* state is made by the constructor */
     PLIM_OPTIM_RUNS_MODEL = 2, /* step(closure): see plim_optim_run */
+    PLIM_OPTIM_SPARSE = 4,     /* takes sparse gradients too, */
+    PLIM_OPTIM_NO_DENSE = 8,   /* and no others */
 };
 
 typedef struct plim_optim {
     const char *name;
-    void (*step)(struct plim_optim_run *r); /* NULL: not run, doc says why */
+    void (*step)(struct plim_optim_run *r);
     unsigned flags;
     const char *impls;    /* "foreach, forloop": the first is usual on CUDA */
     const char *defaults; /* "momentum=0, ..." */

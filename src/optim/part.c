@@ -97,12 +97,22 @@ void plim_optim_list_free(plim_optim_run *r, int slot)
     }
 }
 
+/* -grad, or grad + weight decay, which no sparse one has. */
+static plim_t grad_copy(plim_optim_run *r, const plim_optim_param *p, const char *role)
+{
+    if (!plim_optim_sparse(r, p))
+        return plim_optim_like(r, p, role);
+    plim_m_place(r->m, PLIM_NONE, p->name, role, PLIM_CAT_TEMPORARY);
+    return plim_m_sparse_copy(r->m, plim_m_grad(r->m, p->leaf));
+}
+
 bool plim_optim_grad_list(plim_optim_run *r, int slot, bool decay)
 {
-    bool maximize = plim_optim_on(r, "maximize");
-    if (maximize || decay)
-        plim_optim_list(r, slot, decay ? "grad + weight decay" : "negated grad");
-    return maximize || decay;
+    bool copies = decay || plim_optim_on(r, "maximize");
+    plim_optim_param *p;
+    for (uint32_t i = 0; copies && (p = plim_optim_next(r, &i));)
+        p->tmp[slot] = grad_copy(r, p, decay ? "grad + weight decay" : "negated grad");
+    return copies;
 }
 
 void plim_optim_set(plim_optim_run *r, plim_t *local, plim_t value)
@@ -118,7 +128,7 @@ void plim_optim_grad(plim_optim_run *r, const plim_optim_param *p, bool negated_
     if (!maximize || !negated_first)
         plim_optim_set(r, grad, 0);
     if (maximize)
-        plim_optim_set(r, grad, plim_optim_like(r, p, "negated grad"));
+        plim_optim_set(r, grad, grad_copy(r, p, "negated grad"));
     if (decay)
-        plim_optim_set(r, grad, plim_optim_like(r, p, "grad + weight decay"));
+        plim_optim_set(r, grad, grad_copy(r, p, "grad + weight decay"));
 }

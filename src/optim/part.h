@@ -18,6 +18,8 @@ void plim_optim_asgd(plim_optim_run *r);
 void plim_optim_rprop(plim_optim_run *r);
 void plim_optim_adafactor(plim_optim_run *r);
 void plim_optim_muon(plim_optim_run *r);
+void plim_optim_sparse_adam(plim_optim_run *r);
+void plim_optim_sparse_adagrad(plim_optim_run *r);
 void plim_optim_lbfgs(plim_optim_run *r);
 int plim_optim_lbfgs_steps(const plim_optim_spec *s);
 void plim_optim_bnb_two(plim_optim_run *r);
@@ -35,6 +37,13 @@ bool plim_optim_on(const plim_optim_run *r, const char *option);
 plim_optim_impl plim_optim_impl_of(const plim_optim_run *r);
 /* The first parameter from *i on that has a gradient; NULL: no more. */
 plim_optim_param *plim_optim_next(plim_optim_run *r, uint32_t *i);
+
+/* Is its gradient sparse?  That gradient with each index once, owned; and .mul_(). */
+bool plim_optim_sparse(const plim_optim_run *r, const plim_optim_param *p);
+plim_t plim_optim_coalesced(plim_optim_run *r, const plim_optim_param *p);
+void plim_optim_scale_sparse(plim_optim_run *r, const plim_optim_param *p);
+/* Of any parameter? */
+bool plim_optim_any_sparse(plim_optim_run *r);
 
 /* A temporary like the parameter (its strides too), and a number on the card. */
 plim_t plim_optim_like(plim_optim_run *r, const plim_optim_param *p, const char *role);

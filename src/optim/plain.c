@@ -84,6 +84,10 @@ void plim_optim_adagrad(plim_optim_run *r)
     }
     if (r->starting || impl == PLIM_IMPL_FUSED)
         return;
+    if (plim_optim_any_sparse(r)) {
+        plim_optim_sparse_adagrad(r);
+        return;
+    }
     if (impl == PLIM_IMPL_FORLOOP) {
         root_forloop(r);
         return;

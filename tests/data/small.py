@@ -50,6 +50,18 @@ class Shared(nn.Module):
         return self.body(self.body(self.body(x) + 1))
 
 
+class Factors(nn.Module):
+    """Users and items, as recommenders are trained: large tables with sparse gradients."""
+
+    def __init__(self):
+        super().__init__()
+        self.user = nn.Embedding(1_000_000, 64, sparse=True)
+        self.item = nn.Embedding(200_000, 64, sparse=True)
+
+    def forward(self, user, item):
+        return (self.user(user) * self.item(item)).sum(-1)
+
+
 def save(name, model, args, dynamic, device="cpu"):
     with torch.device(device):
         model, args = model().train(), args()
@@ -66,6 +78,10 @@ seq = torch.export.Dim("seq", min=4, max=512)
 ids = lambda: (torch.zeros(3, 5, dtype=torch.int64),)
 x = lambda: (torch.zeros(3, 4),)
 
+some = lambda: (torch.zeros(3, dtype=torch.int64), torch.zeros(3, dtype=torch.int64))
+many = torch.export.Dim("batch", max=1 << 20)
+
+save("small_sparse", Factors, some, ({0: many}, {0: many}), "meta")
 save("small_tied", Tied, ids, ({0: batch, 1: seq},))
 save("small_tied_meta", Tied, ids, ({0: batch, 1: seq},), "meta")
 save("small_nograd", NoGrad, x, ({0: batch},))

@@ -13,6 +13,7 @@ out: they are the machine's, not the optimizer's.
     step N: +BYTES -BYTES ...     0: the constructor
     end | error TEXT             what PyTorch said to it
     held OPTIMIZER,OPTIONS: N    pairs of vectors that L-BFGS remembers after each step, with real numbers
+    coalesce CC N: +BYTES ...     a sparse gradient of N rows, on a card of that capability; as values are all 0, none is left
     loop SETTINGS                a training loop; its step 0 is the loading. net: of ../torch/nets.py; ema: as plimsoll's --ema, last
 """
 import contextlib
@@ -21,6 +22,7 @@ import json
 import linecache
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -33,6 +35,9 @@ MIXED = "f32 30,100 100 77,50"
 IMAGE = "f32 16,3,3,3 16 10,16 1,100"
 MATRICES = "f32 30,100 77,50 64,64"
 HALF = "bf16 30,100 77,50 64,64"
+ROWS = "f32 100,16=70 50,20=30"  # sparse gradients of so many rows: = of different ones, ~ of whichever
+MIXED_ROWS = "f32 100,16=70 30,100 50,20=30"
+LOOKED_UP = "f32 100,16~70 30,100"
 BOTH, FUSED, ONE = ("foreach", "forloop"), ("foreach", "forloop", "fused"), ("forloop",)
 VARIANTS = [
     ("sgd", "SGD", FUSED, MIXED, ["", "momentum=0.9", "weight_decay=0.1", "momentum=0.9,weight_decay=0.1", "momentum=0.9,nesterov=1", "momentum=0.9,nesterov=1,weight_decay=0.1",
@@ -59,6 +64,15 @@ VARIANTS = [
     ("adam", "Adam", BOTH, HALF, ["", "weight_decay=0.1"]),
     ("adagrad", "Adagrad", BOTH, HALF, [""]),
     ("sparse_adam", "SparseAdam", ONE, MIXED, [""]),
+    ("sparse_adam", "SparseAdam", ONE, ROWS, ["", "maximize=1"]),
+    ("sparse_adam", "SparseAdam", ONE, "bf16 100,16=70", [""]),
+    ("sparse_adam", "SparseAdam", ONE, "f32 100,16~1", ["", "maximize=1"]),
+    ("adagrad", "Adagrad", FUSED, MIXED_ROWS, ["", "maximize=1", "weight_decay=0.1"]),
+    ("sgd", "SGD", FUSED, LOOKED_UP, ["", "maximize=1", "weight_decay=0.1"]),
+    ("adam", "Adam", FUSED, LOOKED_UP, [""]),
+    ("rmsprop", "RMSprop", BOTH, LOOKED_UP, [""]),
+    ("nadam", "NAdam", BOTH, LOOKED_UP, [""]),
+    ("rprop", "Rprop", BOTH, LOOKED_UP, [""]),
     ("lbfgs", "LBFGS", ONE, MIXED, ["max_iter=4", "max_iter=4,history_size=5", "max_iter=2", "max_iter=5,max_eval=3", "max_iter=1,history_size=1", "max_iter=4,strong_wolfe=1", "max_iter=4,maximize=1",
                                     "max_iter=3,strong_wolfe=1,history_size=2"]),
     ("lbfgs", "LBFGS", ONE, MATRICES, ["max_iter=6,history_size=3"]),
@@ -70,7 +84,9 @@ LOOPS += ["ema=averaged", "accumulate=2,clip=1,ema=diffusers", "net=shared,ema=a
           "net=vit_b_16,steps=0,ema=averaged", "net=vit_b_16,steps=0,ema=lerp"]
 LOOPS += ["lbfgs=3", "lbfgs=4,clip=1", "lbfgs=3,strong_wolfe=1,ema=lerp", "net=frozen,lbfgs=4,zeros=1"]
 HELD = ["strong_wolfe=1,max_iter=4,max_eval=20", "strong_wolfe=1,max_iter=4,max_eval=20,history_size=5", "lr=0.001,max_iter=4", "lr=0.001,max_iter=2", "lr=0.001,max_iter=5,max_eval=3,history_size=3"]
-CLIPPED = ["f32 30,100 100 77,50", "f32 300,500 7 70000", "bf16 300,500 64", "f32 5"]
+CLIPPED = ["f32 30,100 100 77,50", "f32 300,500 7 70000", "bf16 300,500 64", "f32 5", MIXED_ROWS, "f32 900,60=900"]
+COALESCED = (1, 2, 700, 2689, 10241, 40961, 43009, 131000, 157697, 1000000)
+CARDS = ("t4", "a100-40g", "rtx4090", "h100-80g")
 FLAGS = {"strong_wolfe", "nesterov", "amsgrad", "maximize", "centered", "capturable", "decoupled_weight_decay"}
 WHOLE = {"ns_steps", "max_iter", "max_eval", "history_size"}
 
@@ -116,17 +132,24 @@ class Recorder:
         events = [e for e in trace if e["action"] in ("alloc", "free_requested")]
         ends = [at for at, _ in self.marks[1:]] + [len(events)]
         for (at, line), end in zip(self.marks, ends):
-            if line.startswith("step"):
+            if line.startswith(("step", "coalesce")):
                 line += ":" + "".join(f" {'+' if e['action'] == 'alloc' else '-'}{e['size']}" for e in events[at:end] if e["size"] not in WORKSPACES)
-            yield line
+            if line:
+                yield line
+
+
+def rows_of(torch, p, n, coalesced=False):
+    """A sparse gradient. Which rows they are, nobody looks at."""
+    return torch.sparse_coo_tensor(torch.zeros(1, n, dtype=torch.long, device="cuda"), torch.zeros(n, p.shape[1], dtype=p.dtype, device="cuda"), p.shape, is_coalesced=coalesced or None, check_invariants=False)
 
 
 def parameters(torch, shapes):
-    kind, *dims = shapes.split()
+    kind, *params = shapes.split()
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[kind]
-    params = [torch.nn.Parameter(torch.zeros([int(d) for d in s.split(",")], dtype=dtype, device="cuda")) for s in dims]
-    for p in params:
-        p.grad = torch.zeros_like(p)
+    for i, s in enumerate(params):
+        dims, *rows = re.split("[=~]", s)
+        params[i] = p = torch.nn.Parameter(torch.zeros([int(d) for d in dims.split(",")], dtype=dtype, device="cuda"))
+        p.grad = rows_of(torch, p, int(rows[0]), "=" in s) if rows else torch.zeros_like(p)
     return params
 
 
@@ -155,14 +178,23 @@ def record(torch, rec, name, cls, shapes, text, impl):
 
 
 def record_clip(torch, rec, shapes):
-    """clip_grad_norm_, three times; what it returns is let go."""
+    """clip_grad_norm_, three times; what it returns is let go. Sparse gradients are not coalesced afterwards: once."""
     params = parameters(torch, shapes)
     rec.say(f"shapes {shapes}")
     rec.say("case clip")
-    for k in range(1, 4):
+    for k in range(1, 2 if "=" in shapes else 4):
         rec.say(f"step {k}")
         torch.nn.utils.clip_grad_norm_(params, 1.0)
     rec.say("end")
+
+
+def record_coalesce(torch, rec):
+    major, minor = torch.cuda.get_device_capability()
+    for n in COALESCED:
+        grad = rows_of(torch, torch.empty(5, 1, device="cuda"), n)
+        rec.say(f"coalesce {major}{minor} {n}")
+        grad.coalesce()
+        rec.say("")
 
 
 def make_ema(torch, model, text):
@@ -301,6 +333,11 @@ def inside():
 
     torch.cuda.memory._record_memory_history(max_entries=sys.maxsize)
     rec = Recorder(torch)
+    if "PLIMSOLL_RECORD_COALESCE" in os.environ:
+        record_coalesce(torch, rec)
+        with open(os.environ["PLIMSOLL_RECORD"], "a") as out:
+            out.write("\n".join(rec.lines()) + "\n")
+        return
     rec.say(f"torch {torch.__version__}")
     shapes = None
     for name, cls, impls, sizes, variants in VARIANTS:
@@ -318,9 +355,15 @@ def inside():
     pathlib.Path(os.environ["PLIMSOLL_RECORD"]).write_text("# recorded by record.py\n" + "\n".join([*rec.lines(), *held]) + "\n")
 
 
+def run(card, **env):
+    command = [os.environ.get("PLIMSOLL", "plimsoll"), "run", "--gpu", card, "--quiet", "--", os.environ.get("CUDA_PYTHON", "python3"), __file__]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": str(HERE / "events.txt"), **env})
+
+
 def main():
-    command = [os.environ.get("PLIMSOLL", "plimsoll"), "run", "--gpu", "a100-40g", "--quiet", "--", os.environ.get("CUDA_PYTHON", "python3"), __file__]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": str(HERE / "events.txt")})
+    run("a100-40g")
+    for card in CARDS:
+        run(card, PLIMSOLL_RECORD_COALESCE="1")
 
 
 if __name__ == "__main__":
