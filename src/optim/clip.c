@@ -3,7 +3,7 @@
 #include "op/rules.h"
 #include "optim/part.h"
 
-enum { CHUNK = 65536 };
+enum { CHUNK = 65536, SPARSE_SINCE = 214 };
 
 static plim_t clip_temp(plim_optim_run *r, const char *role, plim_dtype t, int32_t rank,
                         int64_t n)
@@ -61,6 +61,10 @@ void plim_optim_clip(plim_optim_run *r)
         t = plim_m_meta(r->m, p->leaf)->dtype;
     if (!n)
         return;
+    if (r->torch->version < SPARSE_SINCE && plim_optim_any_sparse(r))
+        plim_m_fail(r->m, PLIM_EUNSUPPORTED,
+                    "clip_grad_norm_ takes no sparse gradients before PyTorch %d.%d",
+                    SPARSE_SINCE / 100, SPARSE_SINCE % 100);
     clip_norms(r, n);
     plim_t stack = clip_temp(r, "norms", t, 1, n), total = clip_temp(r, "norm", t, 0, 0);
     plim_reduce_scratch(r->m, plim_m_meta(r->m, stack), 1);

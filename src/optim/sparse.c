@@ -1,9 +1,9 @@
 /* sparse.c -- steps on sparse gradients, those of embedding(sparse=True): a row for each
  * index that was looked up, and which rows of the parameter they are.
  *
- * An optimizer that is not linear in them first adds up the rows of the same index.  How
- * many are left the batch decides; usual is what indices drawn at random would give.
- * src: torch/optim/_functional.py, adagrad.py; cuda/SparseCUDATensor.cu, SparseTensor.cpp */
+ * An optimizer that is not linear in them first adds up the rows of the same index: how
+ * many are left is a range (plim_distinct).
+ * src: torch/optim/_functional.py, adagrad.py; SparseTensor.cpp */
 #include "op/rules.h"
 #include "optim/part.h"
 
@@ -19,21 +19,6 @@ bool plim_optim_any_sparse(plim_optim_run *r)
         if (plim_optim_sparse(r, p))
             return true;
     return false;
-}
-
-/* Of n drawn out of `most`: most * (1 - (1 - 1/most)^n). */
-static plim_rows distinct(uint64_t n, uint64_t most)
-{
-    uint64_t high = PLIM_MIN(n, most);
-    double left = 1, base = 1 - 1 / (double)most;
-    if (high < 2)
-        return (plim_rows){high, high, high};
-    for (uint64_t k = n; k; k >>= 1) {
-        left *= k & 1 ? base : 1;
-        base *= base;
-    }
-    uint64_t usual = (uint64_t)((double)most * (1 - left) + 0.5);
-    return (plim_rows){1, PLIM_MIN(PLIM_MAX(usual, 1), high), high};
 }
 
 /* ---- tensors of the rows that are left ---------------------------------------------- */
@@ -81,29 +66,6 @@ static plim_t masked(const rows *w, const char *role, plim_t *indices)
     return values;
 }
 
-/* ---- coalesce ------------------------------------------------------------------------ */
-
-/* What is left of w->grad, in its place.  The indices keep the room of all. */
-static void coalesce(rows *w)
-{
-    plim_machine *m = w->r->m;
-    plim_t old = w->grad;
-    if (plim_m_coalesced(m, old))
-        return;
-    int64_t n = plim_m_meta(m, plim_m_values(m, old))->dim[0];
-    plim_m_place(m, PLIM_NONE, w->p->name, "coalesce", PLIM_CAT_TEMPORARY);
-    plim_t indices = plim_m_empty_contig(m, PLIM_I64, 2, (int64_t[]){1, n}),
-           origin = plim_m_empty_contig(m, PLIM_I64, 1, &n),
-           offsets = plim_m_empty_contig(m, PLIM_I64, 1, &n);
-    plim_cub_merge_sort(m, (uint64_t)n);
-    plim_cub_unique(m, (uint64_t)n);
-    plim_t values = like_values(w, "coalesced grad");
-    plim_m_drop(m, offsets);
-    plim_m_drop(m, origin);
-    w->grad = plim_m_sparse(m, plim_m_meta(m, w->p->leaf), indices, values, true);
-    plim_m_drop(m, old);
-}
-
 /* Of p's gradient from here on. */
 static void turn_to(rows *w, const plim_optim_param *p)
 {
@@ -111,8 +73,9 @@ static void turn_to(rows *w, const plim_optim_param *p)
     plim_t grad = plim_m_grad(m, p->leaf);
     uint64_t n = (uint64_t)plim_m_meta(m, plim_m_values(m, grad))->dim[0];
     w->p = p;
-    w->n = plim_m_coalesced(m, grad) ? (plim_rows){n, n, n}
-                                     : distinct(n, (uint64_t)plim_m_meta(m, grad)->dim[0]);
+    w->n = plim_m_coalesced(m, grad)
+               ? (plim_rows){n, n, n}
+               : plim_distinct(n, (uint64_t)plim_m_meta(m, grad)->dim[0]);
     w->values = *plim_m_meta(m, plim_m_values(m, grad));
     w->values.dim[0] = (int64_t)w->n.usual;
     plim_meta_contiguous(&w->values);
@@ -128,7 +91,8 @@ static void next_grad(rows *w, const plim_optim_param *p)
     plim_m_place(m, PLIM_NONE, p->name, "negated grad", PLIM_CAT_TEMPORARY);
     w->grad =
         plim_optim_on(w->r, "maximize") ? plim_m_sparse_copy(m, grad) : plim_m_ref(m, grad);
-    coalesce(w);
+    plim_m_place(m, PLIM_NONE, p->name, "coalesced grad", PLIM_CAT_TEMPORARY);
+    plim_optim_set(w->r, &w->grad, plim_at_coalesce(m, w->grad));
     plim_optim_set(w->r, &w->grad_indices, plim_m_ref(m, plim_m_indices(m, w->grad)));
     plim_optim_set(w->r, &w->grad_values, plim_m_ref(m, plim_m_values(m, w->grad)));
 }
@@ -137,10 +101,8 @@ static void next_grad(rows *w, const plim_optim_param *p)
 
 plim_t plim_optim_coalesced(plim_optim_run *r, const plim_optim_param *p)
 {
-    rows w = {.r = r, .grad = plim_m_ref(r->m, plim_m_grad(r->m, p->leaf))};
-    turn_to(&w, p);
-    coalesce(&w);
-    return w.grad;
+    plim_m_place(r->m, PLIM_NONE, p->name, "coalesced grad", PLIM_CAT_TEMPORARY);
+    return plim_at_coalesce(r->m, plim_m_grad(r->m, p->leaf));
 }
 
 void plim_optim_scale_sparse(plim_optim_run *r, const plim_optim_param *p)

@@ -215,7 +215,9 @@ def halving():
 
 def tapes():
     cases = [("mlp", "sgd", "mse"), ("mlp", "adam", "mse"), ("cnn", "sgd", "cross_entropy"),
-             ("cnn", "adam", "cross_entropy"), ("gpt", "adam", "cross_entropy")]
+             ("cnn", "adam", "cross_entropy"), ("gpt", "adam", "cross_entropy"),
+             ("factors", "sgd", "mse"), ("factors", "adagrad", "mse"),
+             ("factors", "sparse_adam", "mse")]
     with tempfile.TemporaryDirectory() as folder:
         for net, optimizer, loss in cases:
             model, live, said = (os.path.join(folder, net + end)

@@ -39,6 +39,19 @@ class GPT(nn.Module):
         return self.head(self.ln3(x)).flatten(0, 1)
 
 
+class Factors(nn.Module):
+    """Sparse gradients only, of a table looked up once and one twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.users, self.items = nn.Embedding(1000, 64, sparse=True), nn.Embedding(300, 64, sparse=True)
+
+    def forward(self, ids):
+        x = self.users(ids) * self.items(ids)
+        x = x * self.items(ids)
+        return x.sum(-1)
+
+
 def mlp():
     return nn.Sequential(
         nn.Linear(3, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 400),
@@ -52,6 +65,9 @@ NETS = {
             "cross_entropy"),
     "gpt": (GPT, lambda: torch.randint(500, (4, 32)), lambda: torch.randint(500, (128,)),
             "cross_entropy"),
+    "factors": (Factors, lambda: torch.randint(300, (64, 5)), lambda: torch.randn(64, 5), "mse"),
 }
 OPTIMIZERS = {"sgd": lambda p: torch.optim.SGD(p, lr=0.1),
-              "adam": lambda p: torch.optim.Adam(p)}
+              "adam": lambda p: torch.optim.Adam(p),
+              "adagrad": lambda p: torch.optim.Adagrad(p),
+              "sparse_adam": lambda p: torch.optim.SparseAdam(p)}
