@@ -185,9 +185,10 @@ static void bag_kernel(plim_machine *m, plim_t weight, plim_t indices, plim_t of
 {
     const plim_meta w = *plim_m_meta(m, weight), i = *plim_m_meta(m, indices),
                     off = *plim_m_meta(m, offsets);
-    if (w.rank != 2 || i.rank < 1 || off.rank != 1) {
-        plim_m_fail(m, PLIM_ESHAPE, "embedding_bag of rank %d by indices of rank %d",
-                    (int)w.rank, (int)i.rank);
+    if (w.rank != 2 || i.rank != 1 || off.rank != 1 || off.dim[0] < last_offset) {
+        plim_m_fail(m, PLIM_ESHAPE,
+                    "embedding_bag of rank %d by indices of rank %d, offsets of rank %d",
+                    (int)w.rank, (int)i.rank, (int)off.rank);
         return;
     }
     int64_t bags[2] = {off.dim[0] - last_offset, w.dim[1]};
