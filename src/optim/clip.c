@@ -3,7 +3,7 @@
 #include "op/rules.h"
 #include "optim/part.h"
 
-enum { CHUNK = 65536, SPARSE_SINCE = 214 };
+enum { CHUNK = 65536, SPLIT_SINCE = 206, SPARSE_SINCE = 214 };
 
 static plim_t clip_temp(plim_optim_run *r, const char *role, plim_dtype t, int32_t rank,
                         int64_t n)
@@ -69,7 +69,8 @@ void plim_optim_clip(plim_optim_run *r)
     plim_t stack = clip_temp(r, "norms", t, 1, n), total = clip_temp(r, "norm", t, 0, 0);
     plim_reduce_scratch(r->m, plim_m_meta(r->m, stack), 1);
     plim_m_drop(r->m, stack);
-    plim_optim_list_free(r, 0);
+    if (r->torch->version >= SPLIT_SINCE) /* before, the norms are a local of the whole */
+        plim_optim_list_free(r, 0);
     plim_t sum = clip_temp(r, "coef", t, 0, 0), inverse = clip_temp(r, "coef", t, 0, 0),
            coef = clip_temp(r, "coef", t, 0, 0);
     plim_m_drop(r->m, inverse);
@@ -79,6 +80,7 @@ void plim_optim_clip(plim_optim_run *r)
         if (plim_optim_sparse(r, p))
             plim_optim_scale_sparse(r, p);
     plim_m_drop(r->m, clamped);
+    plim_optim_list_free(r, 0);
     plim_m_drop(r->m, coef);
     plim_m_drop(r->m, total);
 }

@@ -5,15 +5,15 @@
 #include "optim/part.h"
 
 static const plim_optim optim_rows[] = {
-#define PLIM_OPTIM(name, step, flags, impls, defaults, doc, src)                              \
-    {name, step, flags, impls, defaults, doc, src},
+#define PLIM_OPTIM(name, step, flags, impls, defaults, since, doc, src)                       \
+    {name, step, flags, impls, defaults, since, doc, src},
 #include "optim/optims.def"
 #undef PLIM_OPTIM
 };
 
 static const plim_optim ema_rows[] = {
 #define PLIM_EMA(name, step, impls, defaults, doc, src)                                       \
-    {name, step, PLIM_OPTIM_AT_START | PLIM_OPTIM_SPARSE, impls, defaults, doc, src},
+    {name, step, PLIM_OPTIM_AT_START | PLIM_OPTIM_SPARSE, impls, defaults, "", doc, src},
 #include "optim/emas.def"
 #undef PLIM_EMA
 };
@@ -194,8 +194,35 @@ int plim_optim_steady_steps(const plim_optim_spec *spec)
     return grows ? PLIM_MAX(plim_optim_lbfgs_steps(spec), USUAL) : USUAL;
 }
 
+/* Is what a row's `since` names made use of? */
+static bool asked_for(const plim_optim_spec *s, plim_str name)
+{
+    if (plim_str_is(name, "fused"))
+        return s->impl == PLIM_IMPL_FUSED;
+    uint32_t i = optim_place(s, name);
+    return plim_str_is(name, "all") ||
+           (i < s->n_options && (s->option[i].value < 0 || s->option[i].value > 0));
+}
+
+static void check_since(plim_optim_run *r)
+{
+    const char *name = r->spec->optim->name;
+    plim_str rest = plim_str_of(r->spec->optim->since), key, value;
+    while (optim_item(&rest, &key, &value)) {
+        double since = 0;
+        optim_number(value, &since);
+        bool all = plim_str_is(key, "all");
+        if (r->torch->version < (int)since && asked_for(r->spec, key))
+            plim_m_fail(r->m, PLIM_EUNSUPPORTED,
+                        "PyTorch has no '%s%s" PLIM_STR_FMT "' on CUDA before %d.%d", name,
+                        all ? "" : ",", PLIM_STR_ARG(all ? PLIM_STR("") : key),
+                        (int)since / 100, (int)since % 100);
+    }
+}
+
 void plim_optim_start(plim_optim_run *r)
 {
+    check_since(r);
     if (!(r->spec->optim->flags & PLIM_OPTIM_AT_START))
         return;
     r->starting = true;

@@ -42,6 +42,7 @@ typedef struct plim_optim {
     unsigned flags;
     const char *impls;    /* "foreach, forloop": the first is usual on CUDA */
     const char *defaults; /* "momentum=0, ..." */
+    const char *since;    /* "fused=203, ...": 100 * major + minor */
     const char *doc, *src;
 } plim_optim;
 

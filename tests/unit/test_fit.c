@@ -44,7 +44,7 @@ static void test_property(void **state)
                                          "vgg11",        "mlp:1024,4096,4096,1000:relu",
                                          "lenet5",       "vit_b_16"};
     static const char *const optimizers[] = {"sgd", "sgd,momentum=0.9", "adam",
-                                             "adamw,impl=fused", "rmsprop"};
+                                             "adam,impl=fused", "rmsprop"};
     static const char *const torches[] = {NULL, "1.13", "2.1", "2.8"};
     static const char *const workspaces[] = {NULL, "off", "high"};
     static const char *const confs[] = {NULL, NULL, "expandable_segments:True",

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Records what the constructor and three steps of each optimizer ask CUDA's allocator for, for tests/unit/test_golden_optim.c.
 
-    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py          (writes events.txt beside it)
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py                 (writes events.txt beside it)
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=/old/bin/python tests/golden/optim/record.py events-2.4.txt   (optimizers and clipping alone)
 
 Needs a CUDA build of PyTorch and no GPU, as ../cuda/record.py does, and timm and diffusers for their averages. The parameters have gradients from the start; their types
 and sizes are the line `shapes`. Workspaces of cuBLAS (Muon) are left
@@ -153,6 +154,16 @@ def parameters(torch, shapes):
     return params
 
 
+@contextlib.contextmanager
+def ended(rec):
+    """Of a case: its last line."""
+    try:
+        yield
+        rec.say("end")
+    except Exception as e:
+        rec.say("error " + str(e).splitlines()[0][:120])
+
+
 def record(torch, rec, name, cls, shapes, text, impl):
     params = parameters(torch, shapes)
     kw = options(text)
@@ -165,16 +176,12 @@ def record(torch, rec, name, cls, shapes, text, impl):
     loss = torch.zeros((), device="cuda")
     closure = [lambda: loss] if name == "lbfgs" else []
     rec.say("case " + ",".join(filter(None, [name, text, f"impl={impl[0]}" if len(impl) > 1 else ""])))
-    with looked_at(torch, name):
-        try:
-            rec.say("step 0")
-            opt = getattr(torch.optim, cls)(params, **kw)
-            for k in range(1, 8 if name == "radam" else 4):  # RAdam changes its ways at step 6
-                rec.say(f"step {k}")
-                opt.step(*closure)
-            rec.say("end")
-        except Exception as e:
-            rec.say("error " + str(e).splitlines()[0])
+    with looked_at(torch, name), ended(rec):
+        rec.say("step 0")
+        opt = getattr(torch.optim, cls)(params, **kw)
+        for k in range(1, 8 if name == "radam" else 4):  # RAdam changes its ways at step 6
+            rec.say(f"step {k}")
+            opt.step(*closure)
 
 
 def record_clip(torch, rec, shapes):
@@ -182,10 +189,10 @@ def record_clip(torch, rec, shapes):
     params = parameters(torch, shapes)
     rec.say(f"shapes {shapes}")
     rec.say("case clip")
-    for k in range(1, 2 if "=" in shapes else 4):
-        rec.say(f"step {k}")
-        torch.nn.utils.clip_grad_norm_(params, 1.0)
-    rec.say("end")
+    with ended(rec):
+        for k in range(1, 2 if "=" in shapes else 4):
+            rec.say(f"step {k}")
+            torch.nn.utils.clip_grad_norm_(params, 1.0)
 
 
 def record_coalesce(torch, rec):
@@ -328,43 +335,50 @@ def record_held(torch, text):
     return f"held lbfgs,{text}: " + " ".join(map(str, counts))
 
 
-def inside():
-    import torch
-
-    torch.cuda.memory._record_memory_history(max_entries=sys.maxsize)
-    rec = Recorder(torch)
-    if "PLIMSOLL_RECORD_COALESCE" in os.environ:
-        record_coalesce(torch, rec)
-        with open(os.environ["PLIMSOLL_RECORD"], "a") as out:
-            out.write("\n".join(rec.lines()) + "\n")
-        return
-    rec.say(f"torch {torch.__version__}")
+def record_optimizers(torch, rec):
     shapes = None
     for name, cls, impls, sizes, variants in VARIANTS:
+        if not hasattr(torch.optim, cls):
+            continue
         if sizes != shapes:
             rec.say(f"shapes {sizes}")
         shapes = sizes
         for text in variants:
             for impl in impls:
                 record(torch, rec, name, cls, sizes, text, (impl, *impls[1:]) if len(impls) > 1 else (impl,))
-    for text in LOOPS:
-        record_loop(torch, rec, text)
-    for sizes in CLIPPED:
-        record_clip(torch, rec, sizes)
-    held = [record_held(torch, text) for text in HELD]
-    pathlib.Path(os.environ["PLIMSOLL_RECORD"]).write_text("# recorded by record.py\n" + "\n".join([*rec.lines(), *held]) + "\n")
 
 
-def run(card, **env):
+def inside():
+    import torch
+
+    torch.cuda.memory._record_memory_history(max_entries=sys.maxsize)
+    rec, what, held = Recorder(torch), os.environ["PLIMSOLL_RECORD_WHAT"], []
+    if what == "coalesce":
+        record_coalesce(torch, rec)
+    else:
+        rec.say(f"torch {torch.__version__}")
+        record_optimizers(torch, rec)
+        for text in LOOPS if what == "all" else ():
+            record_loop(torch, rec, text)
+        for sizes in CLIPPED:
+            record_clip(torch, rec, sizes)
+        held = [record_held(torch, text) for text in HELD if what == "all"]
+    with open(os.environ["PLIMSOLL_RECORD"], "a") as out:
+        out.write("\n".join([*rec.lines(), *held]) + "\n")
+
+
+def run(path, card, what):
     command = [os.environ.get("PLIMSOLL", "plimsoll"), "run", "--gpu", card, "--quiet", "--", os.environ.get("CUDA_PYTHON", "python3"), __file__]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": str(HERE / "events.txt"), **env})
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": str(path), "PLIMSOLL_RECORD_WHAT": what})
 
 
-def main():
-    run("a100-40g")
-    for card in CARDS:
-        run(card, PLIMSOLL_RECORD_COALESCE="1")
+def main(name="events.txt"):
+    path = HERE / name
+    path.write_text("# recorded by record.py\n")
+    run(path, "a100-40g", "all" if name == "events.txt" else "optimizers")
+    for card in CARDS if name == "events.txt" else ():
+        run(path, card, "coalesce")
 
 
 if __name__ == "__main__":
-    inside() if "PLIMSOLL_RECORD" in os.environ else main()
+    inside() if "PLIMSOLL_RECORD" in os.environ else main(*sys.argv[1:])
