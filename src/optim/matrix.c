@@ -193,13 +193,16 @@ static plim_t half(plim_optim_run *r, const plim_optim_param *p, const char *rol
     return plim_m_empty_contig(r->m, PLIM_BF16, rank, (const int64_t[]){rows, cols});
 }
 
-/* Newton-Schulz, on the matrix with no more rows than columns. */
+/* Newton-Schulz, on the matrix with no more rows than columns: of a copy in bf16, which
+ * before 2.15 was what is given, if that is bf16. */
 static plim_t orthogonal(plim_optim_run *r, const plim_optim_param *p)
 {
+    enum { COPIED_SINCE = 215 };
     const plim_meta *m = plim_m_meta(r->m, p->leaf);
     int64_t rows = PLIM_MIN(m->dim[0], m->dim[1]), cols = PLIM_MAX(m->dim[0], m->dim[1]);
     plim_meta as_half = plim_meta_like(m, PLIM_BF16);
-    plim_t ortho = half(r, p, "ortho_grad", 2, rows, cols), gram = 0, update = 0;
+    bool copied = m->dtype != PLIM_BF16 || r->torch->version >= COPIED_SINCE;
+    plim_t ortho = copied ? half(r, p, "ortho_grad", 2, rows, cols) : 0, gram = 0, update = 0;
     plim_t size = half(r, p, "norm", 0, 1, 1);
     plim_reduce_scratch(r->m, &as_half, 3);
     plim_t clamped = half(r, p, "norm", 0, 1, 1);

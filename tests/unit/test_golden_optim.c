@@ -175,6 +175,7 @@ static void test_events(void **state)
     (void)state;
     compare_events(PLIM_SOURCE_DIR "/tests/golden/optim/events.txt", 200);
     compare_events(PLIM_SOURCE_DIR "/tests/golden/optim/events-2.4.txt", 150);
+    compare_events(PLIM_SOURCE_DIR "/tests/golden/optim/events-2.9.txt", 8);
 }
 
 /* What coalesce() takes on cards of every kind, as the beginning of a clip.  The recording

@@ -1358,6 +1358,24 @@ void bincount(const c10::OperatorHandle &op, Stack *stack)
                                                                    : ScalarType::Double));
 }
 
+// A number where one mask is set: masked_fill, which takes nothing.
+// src: TensorAdvancedIndexing.cpp canDispatchToMaskedFill
+bool fills_mask(const Call &c)
+{
+    Tensor values = c.tensor("values");
+    int masks = 0;
+    if (!values.defined() || on(values) || values.numel() != 1 || c.flag("accumulate"))
+        return false;
+    for (const IValue &v : c.at("indices").toListRef()) {
+        bool index = v.isTensor() && v.toTensor().scalar_type() != ScalarType::Bool &&
+                     v.toTensor().scalar_type() != ScalarType::Byte;
+        if (index)
+            return false;
+        masks += v.isTensor();
+    }
+    return masks == 1;
+}
+
 // Masks become indices and indices go to the card before the op itself.
 // src: TensorAdvancedIndexing.cpp make_info, expandTensors
 void indexed(const c10::OperatorHandle &op, Stack *stack)
@@ -1365,6 +1383,11 @@ void indexed(const c10::OperatorHandle &op, Stack *stack)
     InOp in(short_name(op));
     Call c(op, stack);
     Tensor self = c.tensor("self");
+    if (fills_mask(c)) {
+        forget(self);
+        stack->push_back(self);
+        return;
+    }
     std::vector<std::optional<Tensor>> plain;
     for (IValue v : c.at("indices").toList()) {
         Tensor t = v.isTensor() ? v.toTensor() : Tensor();

@@ -3,6 +3,7 @@
 
     PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py                 (writes events.txt beside it)
     PLIMSOLL=build/plimsoll CUDA_PYTHON=/old/bin/python tests/golden/optim/record.py events-2.4.txt   (optimizers and clipping alone)
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=/old/bin/python tests/golden/optim/record.py events-2.9.txt muon   (of these one)
 
 Needs a CUDA build of PyTorch and no GPU, as ../cuda/record.py does, and timm and diffusers for their averages. The parameters have gradients from the start; their types
 and sizes are the line `shapes`. Workspaces of cuBLAS (Muon) are left
@@ -338,7 +339,8 @@ def record_held(torch, text):
 def record_optimizers(torch, rec):
     shapes = None
     for name, cls, impls, sizes, variants in VARIANTS:
-        if not hasattr(torch.optim, cls):
+        only = os.environ.get("PLIMSOLL_RECORD_ONLY")
+        if not hasattr(torch.optim, cls) or only and name != only:
             continue
         if sizes != shapes:
             rec.say(f"shapes {sizes}")
@@ -360,7 +362,7 @@ def inside():
         record_optimizers(torch, rec)
         for text in LOOPS if what == "all" else ():
             record_loop(torch, rec, text)
-        for sizes in CLIPPED:
+        for sizes in CLIPPED if "PLIMSOLL_RECORD_ONLY" not in os.environ else ():
             record_clip(torch, rec, sizes)
         held = [record_held(torch, text) for text in HELD if what == "all"]
     with open(os.environ["PLIMSOLL_RECORD"], "a") as out:
@@ -372,8 +374,10 @@ def run(path, card, what):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": str(path), "PLIMSOLL_RECORD_WHAT": what})
 
 
-def main(name="events.txt"):
+def main(name="events.txt", *only):
     path = HERE / name
+    if only:
+        os.environ["PLIMSOLL_RECORD_ONLY"] = only[0]
     path.write_text("# recorded by record.py\n")
     run(path, "a100-40g", "all" if name == "events.txt" else "optimizers")
     for card in CARDS if name == "events.txt" else ():
