@@ -371,18 +371,11 @@ static plim_status read_args(pt2 *f, const pt2_env *env, plim_json j, pt2_args *
 
 /* ---- nodes ----------------------------------------------------------------------------- */
 
-typedef struct pt2_node {
-    plim_str target, stack;
-    plim_json inputs, outputs; /* .p is NULL if there are none */
-} pt2_node;
-
 typedef struct pt2_names {
     plim_str *items;
     uint32_t n, cap;
     bool gaps; /* an output that is None stood among them */
 } pt2_names;
-
-plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env);
 
 static void read_metadata(plim_json *j, pt2_node *n)
 {
@@ -407,14 +400,37 @@ static void read_node(plim_json *j, pt2_node *n)
             read_metadata(j, n);
         } else {
             if (plim_str_is(key, "inputs"))
-                n->inputs = *j;
+                n->inputs = (uint32_t)j->at;
             else if (plim_str_is(key, "outputs"))
-                n->outputs = *j;
+                n->outputs = (uint32_t)j->at;
             plim_json_skip(j);
         }
     }
-    if (!j->bad && (!n->target.n || !n->inputs.p || !n->outputs.p))
+    if (!j->bad && (!n->target.n || !n->inputs || !n->outputs))
         plim_json_fail(j, PLIM_EFORMAT, "a node without target, inputs or outputs");
+}
+
+plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env)
+{
+    plim_json ahead = *j;
+    pt2_node n;
+    ahead.err = &env->after_nodes;
+    env->after_nodes = (plim_err)PLIM_ERR_INIT;
+    env->n_nodes = 0;
+    plim_json_array(&ahead);
+    while (plim_json_item(&ahead)) {
+        read_node(&ahead, &n);
+        if (ahead.bad)
+            break;
+        if (!PLIM_PUSH_ROOM(f->a, env->nodes, env->n_nodes, env->cap_nodes))
+            return plim_oom(f->err);
+        env->nodes[env->n_nodes++] = n;
+    }
+    if (ahead.bad)
+        plim_json_skip(j);
+    else
+        j->at = ahead.at;
+    return j->bad;
 }
 
 static plim_status read_output_name(pt2 *f, plim_json *j, pt2_names *names)
@@ -626,11 +642,11 @@ static plim_status run_node(pt2 *f, pt2_env *env, const pt2_node *n)
     pt2_names names;
     pt2_args args;
     uint32_t scope;
-    plim_status st = read_outputs(f, n->outputs, &names);
+    plim_status st = read_outputs(f, plim_pt2_json_at(f, n->outputs), &names);
     if (st || !names.n) /* sizes and checks of sizes: the file has the results */
         return st;
     if ((st = find_scope(f, n->stack, &scope)) != 0 ||
-        (st = read_args(f, env, n->inputs, &args)) != 0)
+        (st = read_args(f, env, plim_pt2_json_at(f, n->inputs), &args)) != 0)
         return st;
     int w = args.graph.p ? find_wrapper(n->target) : -1;
     if (w >= 0) {
@@ -653,18 +669,15 @@ static plim_status run_node(pt2 *f, pt2_env *env, const pt2_node *n)
 
 plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env)
 {
-    plim_json j = env->nodes;
-    plim_status st = PLIM_OK;
-    pt2_node n;
-    plim_json_array(&j);
-    while (!st && plim_json_item(&j)) {
-        read_node(&j, &n);
-        if (j.bad)
-            return j.bad;
-        st = run_node(f, env, &n);
-        if (st)
-            plim_err_prefix(f->err, "node '%.*s': ", (int)PLIM_MIN(n.target.n, 80),
-                            n.target.p);
+    for (uint32_t i = 0; i < env->n_nodes; i++) {
+        const pt2_node *n = &env->nodes[i];
+        plim_status st = run_node(f, env, n);
+        if (st) {
+            plim_err_prefix(f->err, "node '%.*s': ", (int)PLIM_MIN(n->target.n, 80),
+                            n->target.p);
+            return st;
+        }
     }
-    return st ? st : j.bad;
+    const plim_err *after = &env->after_nodes;
+    return after->code ? plim_fail(f->err, after->code, after->at, "%s", after->msg) : PLIM_OK;
 }

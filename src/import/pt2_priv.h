@@ -6,7 +6,8 @@
  *     pt2_node.c    nodes: arguments, scopes, subgraphs
  *
  * The JSON is walked in place: a first pass notes where the parts of the graph
- * are, then nodes are read in order and sizes evaluated where they are met. */
+ * and of its nodes are, then arguments are read in order and sizes evaluated
+ * where they are met. */
 #ifndef PLIM_PT2_PRIV_H
 #define PLIM_PT2_PRIV_H
 
@@ -16,12 +17,20 @@
 
 enum { PT2_MAX_STACK = 64 };
 
+typedef struct pt2_node {
+    plim_str target, stack;
+    uint32_t inputs, outputs; /* where they are; 0: there are none */
+} pt2_node;
+
 /* Names of one graph of the file; subgraphs have their own. */
 typedef struct pt2_env {
     plim_map metas; /* tensor name: place of its TensorMeta in the JSON */
     plim_map syms;  /* symbolic int, float or bool: place of its value */
     plim_map ids;   /* tensor name: value id */
-    plim_json inputs, outputs, nodes;
+    plim_json inputs, outputs;
+    pt2_node *nodes;
+    uint32_t n_nodes, cap_nodes;
+    plim_err after_nodes; /* what is wrong with the one that comes after these */
 } pt2_env;
 
 typedef struct pt2_size {
@@ -106,6 +115,9 @@ plim_status plim_pt2_bind_sizes(pt2 *f, const pt2_env *env);
 
 /* ---- pt2_node.c ------------------------------------------------------------- */
 
+/* Notes the nodes of a Graph; what is wrong with one, though it is JSON, is said when its
+ * turn comes. */
+plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env);
 plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env);
 
 /* ---- strings: up to and after a separator ------------------------------------------------------------------ */

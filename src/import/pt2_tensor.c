@@ -314,15 +314,17 @@ plim_status plim_pt2_index_graph(pt2 *f, plim_json *j, pt2_env *env)
 {
     plim_str key;
     plim_status st = PLIM_OK;
+    bool nodes = false;
     plim_json_object(j);
     while (!st && plim_json_member(j, &key)) {
-        plim_json *part = plim_str_is(key, "inputs")    ? &env->inputs
-                          : plim_str_is(key, "outputs") ? &env->outputs
-                          : plim_str_is(key, "nodes")   ? &env->nodes
-                                                        : NULL;
-        if (part)
-            *part = *j;
-        if (plim_str_is(key, "tensor_values"))
+        if (plim_str_is(key, "inputs"))
+            env->inputs = *j;
+        else if (plim_str_is(key, "outputs"))
+            env->outputs = *j;
+        if (plim_str_is(key, "nodes")) {
+            nodes = true;
+            st = plim_pt2_note_nodes(f, j, env);
+        } else if (plim_str_is(key, "tensor_values"))
             st = index_names(f, j, &env->metas);
         else if (plim_str_is(key, "sym_int_values") || plim_str_is(key, "sym_float_values") ||
                  plim_str_is(key, "sym_bool_values"))
@@ -330,7 +332,7 @@ plim_status plim_pt2_index_graph(pt2 *f, plim_json *j, pt2_env *env)
         else
             plim_json_skip(j);
     }
-    if (!st && !j->bad && (!env->nodes.p || !env->inputs.p || !env->outputs.p))
+    if (!st && !j->bad && (!nodes || !env->inputs.p || !env->outputs.p))
         plim_json_fail(j, PLIM_EFORMAT, "a graph without inputs, outputs or nodes");
     return st ? st : j->bad;
 }
