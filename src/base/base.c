@@ -248,51 +248,78 @@ bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, 
 
 /* ---- map --------------------------------------------------------------- */
 
-uint64_t plim_hash(plim_str s)
+/* Never 0.  Eight bytes at a time: names of tensors have forty. */
+static uint32_t map_hash(plim_str s)
 {
-    uint64_t h = 14695981039346656037ull;
-    for (size_t i = 0; i < s.n; i++)
-        h = (h ^ (uint8_t)s.p[i]) * 1099511628211ull;
-    h ^= h >> 32; /* FNV's low bits alone cluster on names like 'conv2d_17' */
-    return h * 0x9e3779b97f4a7c15ull;
+    uint64_t h = s.n, w = 0;
+    for (; s.n >= sizeof w; s.p += sizeof w, s.n -= sizeof w) {
+        memcpy(&w, s.p, sizeof w);
+        h = (h ^ w) * 0x9e3779b97f4a7c15ull;
+        h ^= h >> 32;
+    }
+    for (; s.n; s.p++, s.n--)
+        h = (h ^ (uint8_t)*s.p) * 1099511628211ull;
+    return (uint32_t)((h * 0x9e3779b97f4a7c15ull) >> 32) | 1;
 }
 
-static plim_map_slot *map_slot(plim_map_slot *slots, uint32_t cap, plim_str key)
+static plim_map_slot *map_slot(const plim_map *m, plim_str key, uint32_t hash)
 {
-    uint32_t i = (uint32_t)(plim_hash(key) >> 32) & (cap - 1);
-    while (slots[i].used && !plim_str_eq(slots[i].key, key))
-        i = (i + 1) & (cap - 1);
-    return &slots[i];
+    uint32_t i = hash >> 1 & (m->cap - 1);
+    while (m->slots[i].hash &&
+           (m->slots[i].hash != hash || !plim_str_eq(m->slots[i].key, key)))
+        i = (i + 1) & (m->cap - 1);
+    return &m->slots[i];
+}
+
+static bool map_grow(plim_arena *a, plim_map *m)
+{
+    uint64_t cap = m->cap ? (uint64_t)m->cap * 2 : 64;
+    plim_map_slot *fresh = cap <= 1u << 30 ? PLIM_NEW_N(a, plim_map_slot, cap) : NULL;
+    if (!fresh)
+        return false;
+    uint32_t last = (uint32_t)cap - 1;
+    for (uint32_t i = 0; i < m->cap; i++) {
+        uint32_t k = m->slots[i].hash >> 1 & last;
+        if (!m->slots[i].hash)
+            continue;
+        while (fresh[k].hash)
+            k = (k + 1) & last;
+        fresh[k] = m->slots[i];
+    }
+    m->slots = fresh;
+    m->cap = (uint32_t)cap;
+    return true;
+}
+
+uint32_t *plim_map_at(plim_arena *a, plim_map *m, plim_str key)
+{
+    if (m->n * 2 >= m->cap && !map_grow(a, m))
+        return NULL;
+    uint32_t hash = map_hash(key);
+    plim_map_slot *s = map_slot(m, key, hash);
+    if (!s->hash) {
+        m->n++;
+        *s = (plim_map_slot){key, 0, hash};
+    }
+    return &s->value;
 }
 
 bool plim_map_put(plim_arena *a, plim_map *m, plim_str key, uint32_t value)
 {
-    if (m->n * 2 >= m->cap) {
-        uint64_t cap = m->cap ? (uint64_t)m->cap * 2 : 64;
-        plim_map_slot *fresh = cap <= 1u << 30 ? PLIM_NEW_N(a, plim_map_slot, cap) : NULL;
-        if (!fresh)
-            return false;
-        for (uint32_t i = 0; i < m->cap; i++)
-            if (m->slots[i].used)
-                *map_slot(fresh, (uint32_t)cap, m->slots[i].key) = m->slots[i];
-        m->slots = fresh;
-        m->cap = (uint32_t)cap;
-    }
-    plim_map_slot *s = map_slot(m->slots, m->cap, key);
-    if (!s->used)
-        m->n++;
-    *s = (plim_map_slot){key, value, 1};
-    return true;
+    uint32_t *at = plim_map_at(a, m, key);
+    if (at)
+        *at = value;
+    return at != NULL;
 }
 
 bool plim_map_get(const plim_map *m, plim_str key, uint32_t *value)
 {
     if (!m->cap)
         return false;
-    const plim_map_slot *s = map_slot(m->slots, m->cap, key);
-    if (s->used)
+    const plim_map_slot *s = map_slot(m, key, map_hash(key));
+    if (s->hash)
         *value = s->value;
-    return s->used;
+    return s->hash != 0;
 }
 
 /* ---- files ------------------------------------------------------------- */

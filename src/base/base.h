@@ -171,14 +171,15 @@ bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, 
 typedef struct plim_map_slot {
     plim_str key; /* borrowed: must outlive the map */
     uint32_t value;
-    uint32_t used;
+    uint32_t hash; /* 0: the slot is free */
 } plim_map_slot;
 typedef struct plim_map {
     plim_map_slot *slots;
     uint32_t n, cap;
 } plim_map;
 
-uint64_t plim_hash(plim_str s); /* FNV-1a with a finalizer; same on every machine */
+/* The value of a key, 0 if it is new; NULL: no memory.  Valid until the next call. */
+uint32_t *plim_map_at(plim_arena *a, plim_map *m, plim_str key);
 bool plim_map_put(plim_arena *a, plim_map *m, plim_str key,
                   uint32_t value); /* false: no memory */
 bool plim_map_get(const plim_map *m, plim_str key, uint32_t *value);
