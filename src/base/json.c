@@ -486,6 +486,14 @@ void plim_json_skip(plim_json *j)
     } while (!j->bad && j->depth > base);
 }
 
+bool plim_json_again(plim_json *j, plim_str raw)
+{
+    if (json_next(j) != '{' || j->n - j->at < raw.n || memcmp(j->p + j->at, raw.p, raw.n) != 0)
+        return false;
+    j->at += raw.n;
+    return true;
+}
+
 plim_str plim_json_raw(plim_json *j)
 {
     json_next(j);

@@ -241,7 +241,7 @@ static bool read_call_args(pt2 *f, const pt2_env *env, plim_json *j, uint32_t **
                            uint32_t *n)
 {
     plim_str key;
-    uint32_t cap = 0, id;
+    uint32_t cap = 0;
     plim_json_object(j);
     while (plim_json_member(j, &key)) {
         if (!plim_str_is(key, "inputs") || plim_json_peek(j) != PLIM_JSON_ARRAY) {
@@ -251,7 +251,8 @@ static bool read_call_args(pt2 *f, const pt2_env *env, plim_json *j, uint32_t **
         plim_json_array(j);
         while (plim_json_item(j)) {
             plim_str name = plim_pt2_read_name(j);
-            if (!name.n || !plim_map_get(&env->ids, name, &id))
+            uint32_t id = name.n ? plim_pt2_find_value(env, name) : PLIM_NONE;
+            if (id == PLIM_NONE)
                 continue;
             if (!PLIM_PUSH_ROOM(f->a, *ids, *n, cap))
                 return false;
@@ -544,7 +545,7 @@ static plim_status pt2_read(plim_graph *g, const plim_source *s, const plim_bind
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "a model JSON of %" PRIu64 " bytes, more than %llu", json.n,
                          PT2_JSON_LIMIT);
-    pt2 f = {.g = g, .a = g->arena, .err = err, .bind = bind};
+    pt2 f = {.g = g, .a = g->arena, .err = err, .bind = bind, .bound = 1};
     f.syms.arena = g->arena;
     plim_json_init(&f.text, (plim_str){(const char *)json.p, (size_t)json.n}, err);
     if (p.archive && p.entry.method == 0)

@@ -583,7 +583,7 @@ static plim_status enter_graph(pt2 *f, pt2_env *env, const pt2_args *args, bool 
         uint32_t id = a->id;
         if (no_grad)
             st = detach(f, scope, &id);
-        if (!st && !plim_map_put(f->a, &env->ids, name, id))
+        if (!st && !plim_pt2_name_value(f, env, name, id))
             return plim_oom(f->err);
     }
     return st ? st : j.bad;
@@ -601,7 +601,7 @@ static plim_status leave_graph(pt2 *f, const pt2_env *inner, pt2_env *env,
         if (j.bad || !name.n)
             continue;
         st = plim_pt2_get_value(f, inner, name, &id);
-        if (!st && k < names->n && !plim_map_put(f->a, &env->ids, names->items[k++], id))
+        if (!st && k < names->n && !plim_pt2_name_value(f, env, names->items[k++], id))
             return plim_oom(f->err);
     }
     if (!st && !j.bad && k < names->n)

@@ -22,11 +22,28 @@ typedef struct pt2_node {
     uint32_t inputs, outputs; /* where they are; 0: there are none */
 } pt2_node;
 
+/* A TensorMeta as it is written.  Layers are alike, so that thousands of tensors share a
+ * few dozen; each is looked at once. */
+typedef struct pt2_text {
+    plim_str raw;
+    uint32_t read; /* f.bound when meta was made; 0: not yet */
+    bool requires_grad;
+    plim_meta meta;
+} pt2_text;
+
+typedef struct pt2_name {
+    uint32_t at;   /* its TensorMeta; 0: it has none */
+    uint32_t text; /* that, in env.texts */
+    uint32_t id;   /* its value, or PLIM_NONE */
+} pt2_name;
+
 /* Names of one graph of the file; subgraphs have their own. */
 typedef struct pt2_env {
-    plim_map metas; /* tensor name: place of its TensorMeta in the JSON */
-    plim_map syms;  /* symbolic int, float or bool: place of its value */
-    plim_map ids;   /* tensor name: value id */
+    plim_map tensors; /* name: place in names, plus one */
+    plim_map syms;    /* symbolic int, float or bool: place of its value */
+    pt2_name *names;
+    pt2_text *texts;
+    uint32_t n_names, cap_names, n_texts, cap_texts;
     plim_json inputs, outputs;
     pt2_node *nodes;
     uint32_t n_nodes, cap_nodes;
@@ -67,6 +84,7 @@ typedef struct pt2 {
     plim_str stack[PT2_MAX_STACK]; /* module stack of the last node, entry by entry */
     uint32_t stack_scope[PT2_MAX_STACK];
     uint32_t n_stack;
+    uint32_t bound; /* grows when a symbol gets a value on the way */
     uint32_t calls; /* where "module_call_graph" is; 0: there is none */
     int inlined;
 } pt2;
@@ -108,6 +126,9 @@ plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_
 /* A new value under this name of the graph; one that is there. */
 plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, plim_str arg, plim_value v, uint32_t *id);
 plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32_t *id);
+uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name); /* PLIM_NONE: there is none */
+/* One that has another name outside of the graph; false: no memory. */
+bool plim_pt2_name_value(pt2 *f, pt2_env *env, plim_str name, uint32_t id);
 
 /* ---- pt2_bind.c: symbols get their values, the graph its batch ------------- */
 

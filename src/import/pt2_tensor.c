@@ -107,6 +107,7 @@ plim_status plim_pt2_eval_size(pt2 *f, const pt2_size *s, int64_t *out)
                 return plim_oom(f->err);
             sym->bound = true;
             sym->value = s->value;
+            f->bound++;
         }
         *out = s->value;
         return PLIM_OK;
@@ -203,14 +204,66 @@ static void read_tensor(plim_json *j, pt2_tensor *t)
     }
 }
 
-plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_tensor *t)
+/* ---- names ----------------------------------------------------------------------- */
+
+/* NULL: there is none. */
+static pt2_name *find_name(const pt2_env *env, plim_str name)
 {
     uint32_t at;
+    return plim_map_get(&env->tensors, name, &at) ? &env->names[at - 1] : NULL;
+}
+
+/* The name, made if new; NULL: no memory.  Valid until the next call. */
+static pt2_name *add_name(pt2 *f, pt2_env *env, plim_str name)
+{
+    uint32_t *at = plim_map_at(f->a, &env->tensors, name);
+    if (!at || !PLIM_PUSH_ROOM(f->a, env->names, env->n_names, env->cap_names))
+        return NULL;
+    if (!*at) {
+        env->names[env->n_names] = (pt2_name){.id = PLIM_NONE};
+        *at = ++env->n_names;
+    }
+    return &env->names[*at - 1];
+}
+
+uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name)
+{
+    const pt2_name *n = find_name(env, name);
+    return n ? n->id : PLIM_NONE;
+}
+
+plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32_t *id)
+{
+    *id = plim_pt2_find_value(env, name);
+    return *id != PLIM_NONE ? PLIM_OK
+                            : plim_fail(f->err, PLIM_EFORMAT, 0,
+                                        "tensor '" PLIM_STR_FMT "' is used but not made",
+                                        PLIM_STR_ARG(name));
+}
+
+bool plim_pt2_name_value(pt2 *f, pt2_env *env, plim_str name, uint32_t id)
+{
+    pt2_name *n = add_name(f, env, name);
+    if (n)
+        n->id = id;
+    return n != NULL;
+}
+
+/* ---- shapes ---------------------------------------------------------------------- */
+
+static plim_status no_shape(pt2 *f, plim_str name)
+{
+    return plim_fail(f->err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' has no shape",
+                     PLIM_STR_ARG(name));
+}
+
+plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_tensor *t)
+{
+    const pt2_name *n = find_name(env, name);
     *t = (pt2_tensor){.rank = -1};
-    if (!plim_map_get(&env->metas, name, &at))
-        return plim_fail(f->err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' has no shape",
-                         PLIM_STR_ARG(name));
-    plim_json j = plim_pt2_json_at(f, at);
+    if (!n || !n->at)
+        return no_shape(f, name);
+    plim_json j = plim_pt2_json_at(f, n->at);
     read_tensor(&j, t);
     if (!j.bad && t->rank < 0)
         plim_json_fail(&j, PLIM_EFORMAT, "tensor '" PLIM_STR_FMT "' has no sizes",
@@ -268,30 +321,29 @@ static plim_status tensor_meta(pt2 *f, const pt2_env *env, plim_str name, plim_m
 
 plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, plim_str arg, plim_value v, uint32_t *id)
 {
-    uint32_t old;
-    bool requires_grad;
-    if (plim_map_get(&env->ids, arg, &old))
+    pt2_name *n = find_name(env, arg);
+    if (n && n->id != PLIM_NONE)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' is made twice",
                          PLIM_STR_ARG(arg));
-    plim_status st = tensor_meta(f, env, arg, &v.meta, &requires_grad);
-    if (st)
-        return st;
+    if (!n || !n->at)
+        return no_shape(f, arg);
+    pt2_text *t = &env->texts[n->text];
+    if (t->read != f->bound) {
+        uint32_t bound = f->bound;
+        plim_status st = tensor_meta(f, env, arg, &t->meta, &t->requires_grad);
+        if (st)
+            return st;
+        t->read = bound;
+    }
+    v.meta = t->meta;
     v.name = plim_json_unescape(f->a, v.name);
-    v.requires_grad = v.kind == PLIM_VALUE_PARAMETER && requires_grad;
+    v.requires_grad = v.kind == PLIM_VALUE_PARAMETER && t->requires_grad;
     v.tied_to = PLIM_NONE;
     v.node = PLIM_NONE;
-    if (!v.name.p || (*id = plim_graph_add_value(f->g, &v)) == PLIM_NONE ||
-        !plim_map_put(f->a, &env->ids, arg, *id))
+    if (!v.name.p || (*id = plim_graph_add_value(f->g, &v)) == PLIM_NONE)
         return plim_oom(f->err);
+    n->id = *id;
     return PLIM_OK;
-}
-
-plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32_t *id)
-{
-    if (plim_map_get(&env->ids, name, id))
-        return PLIM_OK;
-    return plim_fail(f->err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' is used but not made",
-                     PLIM_STR_ARG(name));
 }
 
 /* ---- where the parts of a graph are ---------------------------------------------- */
@@ -306,6 +358,40 @@ static plim_status index_names(pt2 *f, plim_json *j, plim_map *map)
         if (!plim_map_put(f->a, map, key, (uint32_t)j->at))
             return plim_oom(f->err);
         plim_json_skip(j);
+    }
+    return j->bad;
+}
+
+/* Of the texts that came last, the one that stands here, moved over; else a new one.
+ * False: no memory. */
+static bool take_text(pt2 *f, plim_json *j, pt2_env *env, uint32_t *text)
+{
+    enum { BACK = 32 };
+    uint32_t last = env->n_texts - PLIM_MIN(env->n_texts, BACK);
+    for (uint32_t i = env->n_texts; i-- > last;)
+        if (plim_json_again(j, env->texts[i].raw)) {
+            *text = i;
+            return true;
+        }
+    if (!PLIM_PUSH_ROOM(f->a, env->texts, env->n_texts, env->cap_texts))
+        return false;
+    *text = env->n_texts++;
+    env->texts[*text] = (pt2_text){.raw = plim_json_raw(j)};
+    return true;
+}
+
+/* The same of tensors. */
+static plim_status index_tensors(pt2 *f, plim_json *j, pt2_env *env)
+{
+    plim_str key;
+    plim_json_object(j);
+    while (plim_json_member(j, &key)) {
+        pt2_name *n = add_name(f, env, key);
+        plim_json_peek(j);
+        uint32_t at = (uint32_t)j->at;
+        if (!n || !take_text(f, j, env, &n->text))
+            return plim_oom(f->err);
+        n->at = at;
     }
     return j->bad;
 }
@@ -325,7 +411,7 @@ plim_status plim_pt2_index_graph(pt2 *f, plim_json *j, pt2_env *env)
             nodes = true;
             st = plim_pt2_note_nodes(f, j, env);
         } else if (plim_str_is(key, "tensor_values"))
-            st = index_names(f, j, &env->metas);
+            st = index_tensors(f, j, env);
         else if (plim_str_is(key, "sym_int_values") || plim_str_is(key, "sym_float_values") ||
                  plim_str_is(key, "sym_bool_values"))
             st = index_names(f, j, &env->syms);
