@@ -52,6 +52,11 @@ static plim_status find_scope(pt2 *f, plim_str text, uint32_t *out)
     *out = 0;
     if (!text.n || plim_str_starts(text, "_empty_nn_module_stack"))
         return PLIM_OK; /* made by no module */
+    if (plim_str_eq(text, f->last_stack)) {
+        *out = f->stack_scope[f->n_stack - 1];
+        return PLIM_OK;
+    }
+    f->last_stack = text;
     while (text.n && depth < PT2_MAX_STACK) {
         plim_str entry = plim_pt2_upto(&text, ';');
         same = same && depth < f->n_stack && plim_str_eq(entry, f->stack[depth]);
@@ -475,6 +480,13 @@ static plim_status read_outputs(pt2 *f, plim_json j, pt2_names *names)
     return j.bad;
 }
 
+static plim_str short_target(plim_str t)
+{
+    const char *prefix = "torch.ops.";
+    size_t n = strlen(prefix);
+    return plim_str_starts(t, prefix) ? (plim_str){t.p + n, t.n - n} : t;
+}
+
 /* "aten.conv2d.default": namespace, name, overload. */
 static const plim_op *find_op(plim_str target, bool *inplace)
 {
@@ -488,6 +500,23 @@ static const plim_op *find_op(plim_str target, bool *inplace)
     *inplace = base.n > 1 && base.p[base.n - 1] == '_' && base.p[base.n - 2] != '_';
     bool known = plim_str_is(space, "aten") || plim_str_is(space, "transformers");
     return known ? plim_op_find(base, overload, inplace) : NULL;
+}
+
+/* NULL: no memory. */
+static const pt2_op *know_target(pt2 *f, plim_str raw)
+{
+    uint32_t *at = plim_map_at(f->a, &f->targets, raw);
+    if (!at || !PLIM_PUSH_ROOM(f->a, f->ops, f->n_ops, f->cap_ops))
+        return NULL;
+    if (!*at) {
+        pt2_op *row = &f->ops[f->n_ops];
+        row->target = plim_json_unescape(f->a, short_target(raw));
+        row->op = find_op(row->target, &row->inplace);
+        if (!row->target.p)
+            return NULL;
+        *at = ++f->n_ops;
+    }
+    return &f->ops[*at - 1];
 }
 
 /* Arguments into the slots of the rule; without one, as they stand. */
@@ -513,10 +542,15 @@ static plim_status bind_args(pt2 *f, plim_node *n, const pt2_args *args)
 static plim_status add_node(pt2 *f, plim_str target, uint32_t scope, const pt2_args *args,
                             const uint32_t *outs, uint32_t n_outs, bool rule)
 {
-    plim_node n = {.target = target, .scope = scope, .outs = outs, .n_outs = n_outs};
-    n.op = find_op(target, &n.inplace);
-    if (!rule)
-        n.op = NULL;
+    const pt2_op *known = know_target(f, target);
+    if (!known)
+        return plim_oom(f->err);
+    plim_node n = {.op = rule ? known->op : NULL,
+                   .target = known->target,
+                   .inplace = known->inplace,
+                   .scope = scope,
+                   .outs = outs,
+                   .n_outs = n_outs};
     plim_status st = bind_args(f, &n, args);
     if (!st && plim_graph_add_node(f->g, &n) == PLIM_NONE)
         return plim_oom(f->err);
@@ -630,13 +664,6 @@ static plim_status inline_graph(pt2 *f, pt2_env *env, const pt2_args *args,
 
 /* ---- in order -------------------------------------------------------------------- */
 
-static plim_str short_target(plim_str t)
-{
-    const char *prefix = "torch.ops.";
-    size_t n = strlen(prefix);
-    return plim_str_starts(t, prefix) ? (plim_str){t.p + n, t.n - n} : t;
-}
-
 static plim_status run_node(pt2 *f, pt2_env *env, const pt2_node *n)
 {
     pt2_names names;
@@ -656,15 +683,14 @@ static plim_status run_node(pt2 *f, pt2_env *env, const pt2_node *n)
         return inline_graph(f, env, &args, &names, no_grad, scope);
     }
     uint32_t *outs = PLIM_NEW_N(f->a, uint32_t, names.n);
-    plim_str target = plim_json_unescape(f->a, short_target(n->target));
-    if (!outs || !target.p)
+    if (!outs)
         return plim_oom(f->err);
     for (uint32_t i = 0; i < names.n && !st; i++) {
         plim_value v = {.name = names.items[i], .kind = PLIM_VALUE_NODE};
         st = plim_pt2_add_value(f, env, names.items[i], v, &outs[i]);
     }
     return st ? st
-              : add_node(f, target, scope, &args, outs, names.n, args.known && !names.gaps);
+              : add_node(f, n->target, scope, &args, outs, names.n, args.known && !names.gaps);
 }
 
 plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env)

@@ -69,6 +69,13 @@ typedef struct pt2_range {
     int64_t min, max;
 } pt2_range;
 
+/* What stands behind the target of a node. */
+typedef struct pt2_op {
+    plim_str target; /* a copy, without "torch.ops." */
+    const struct plim_op *op;
+    bool inplace;
+} pt2_op;
+
 typedef struct pt2 {
     plim_graph *g;
     plim_arena *a;
@@ -81,7 +88,11 @@ typedef struct pt2 {
     plim_str *outputs;
     pt2_range *ranges;
     uint32_t n_inputs, cap_inputs, n_outputs, cap_outputs, n_ranges, cap_ranges;
-    plim_str stack[PT2_MAX_STACK]; /* module stack of the last node, entry by entry */
+    plim_map targets; /* as they stand in the file: place in ops, plus one */
+    pt2_op *ops;
+    uint32_t n_ops, cap_ops;
+    plim_str last_stack;           /* module stack of the last node that has one */
+    plim_str stack[PT2_MAX_STACK]; /* its entries */
     uint32_t stack_scope[PT2_MAX_STACK];
     uint32_t n_stack;
     uint32_t bound; /* grows when a symbol gets a value on the way */
