@@ -4,6 +4,9 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /* ======================================================================== */
 /* Reader                                                                    */
@@ -155,16 +158,38 @@ static int32_t hex4(const char *p)
 /* Bytes of the escape at s (after its backslash), 0 if it is none. */
 static uint64_t escape_len(const char *s, uint64_t n)
 {
-    if (n && s[0] && strchr("\"\\/bfnrt", s[0]))
-        return 1;
-    return n >= 5 && s[0] == 'u' && hex4(s + 1) >= 0 ? 5 : 0;
+    switch (n ? s[0] : 0) {
+    case '"':
+    case '\\':
+    case '/':
+    case 'b':
+    case 'f':
+    case 'n':
+    case 'r':
+    case 't': return 1;
+    case 'u': return n >= 5 && hex4(s + 1) >= 0 ? 5 : 0;
+    default: return 0;
+    }
 }
 
-/* Of the eight bytes at s, how many there are before the first that is '"', '\\' or below
- * 0x20 (or, harmlessly, above 0x7f); or less where the order of bytes is another.
- * src: "determine if a word has a byte less than n", Bit Twiddling Hacks: of the bytes
+/* Of the STRIDE bytes at s, how many there are before the first that is '"', '\\' or below
+ * 0x20 (or, harmlessly, above 0x7f); or less where the order of bytes is another. */
+#ifdef __SSE2__
+enum { STRIDE = 16 };
+static inline uint32_t json_plain_run(const char *s)
+{
+    __m128i v = _mm_loadu_si128((const __m128i *)(const void *)s);
+    __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"'));
+    __m128i slash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
+    __m128i control = _mm_cmplt_epi8(v, _mm_set1_epi8(0x20)); /* signed */
+    int marks = _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, slash), control));
+    return marks ? (uint32_t)__builtin_ctz((unsigned)marks) : STRIDE;
+}
+#else
+/* src: "determine if a word has a byte less than n", Bit Twiddling Hacks: of the bytes
  * that it marks the lowest is right */
-static inline uint32_t json_plain8(const char *s)
+enum { STRIDE = 8 };
+static inline uint32_t json_plain_run(const char *s)
 {
     const uint64_t ones = ~0ull / 255, high = ones * 128;
     uint64_t w;
@@ -172,13 +197,14 @@ static inline uint32_t json_plain8(const char *s)
     uint64_t quote = w ^ (ones * '"'), slash = w ^ (ones * '\\');
     uint64_t marks = ((w - ones * 0x20) | (quote - ones) | (slash - ones) | w) & high;
     if (!marks)
-        return 8;
+        return STRIDE;
 #if defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     return (uint32_t)__builtin_ctzll(marks) / 8;
 #else
     return 0;
 #endif
 }
+#endif
 
 static inline bool json_plain(char c) { return (uint8_t)c >= 0x20 && c != '"' && c != '\\'; }
 
@@ -188,23 +214,24 @@ plim_str plim_json_str(plim_json *j)
         json_want(j, "a string");
         return (plim_str){NULL, 0};
     }
-    uint64_t start = ++j->at;
-    for (;;) {
-        for (uint32_t k = 8; k == 8 && j->n - j->at >= 8; j->at += k)
-            k = json_plain8(j->p + j->at);
-        while (j->at < j->n && json_plain(j->p[j->at]))
-            j->at++;
-        if (j->at < j->n && j->p[j->at] == '"')
-            return (plim_str){j->p + start, (size_t)(j->at++ - start)};
-        uint64_t len = 0;
-        if (j->at < j->n && j->p[j->at] == '\\')
-            len = escape_len(j->p + j->at + 1, j->n - j->at - 1);
-        if (!len) {
-            json_want(j, j->at < j->n ? "a valid escape" : "the end of a string");
-            return (plim_str){NULL, 0};
+    const char *p = j->p;
+    uint64_t n = j->n, start = j->at + 1, at = start;
+    for (uint64_t len;; at += 1 + len) {
+        for (uint32_t k = STRIDE; k == STRIDE && n - at >= STRIDE; at += k)
+            k = json_plain_run(p + at);
+        while (at < n && json_plain(p[at]))
+            at++;
+        if (at < n && p[at] == '"') {
+            j->at = at + 1;
+            return (plim_str){p + start, (size_t)(at - start)};
         }
-        j->at += 1 + len;
+        len = at < n && p[at] == '\\' ? escape_len(p + at + 1, n - at - 1) : 0;
+        if (!len)
+            break;
     }
+    j->at = at;
+    json_want(j, at < n ? "a valid escape" : "the end of a string");
+    return (plim_str){NULL, 0};
 }
 
 static char *utf8_put(char *o, uint32_t c)
