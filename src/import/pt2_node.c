@@ -1,6 +1,5 @@
 /* pt2_node.c -- see pt2_priv.h. */
 #include "import/pt2_priv.h"
-#include "op/op.h"
 
 enum { PT2_MAX_INLINE = 16 };
 
@@ -267,15 +266,37 @@ static plim_status read_device(pt2 *f, plim_json *j, plim_arg *out)
     return st ? st : j->bad;
 }
 
+/* Remembers where a subgraph stands instead of reading it; false: it is none. */
+static bool take_graph(plim_json ahead, pt2_args *args)
+{
+    plim_str key;
+    plim_json_object(&ahead);
+    while (plim_json_member(&ahead, &key)) {
+        if (plim_str_is(key, "graph")) {
+            args->graph = ahead;
+            args->graph_at = args->n;
+        }
+        plim_json_skip(&ahead);
+    }
+    return !ahead.bad;
+}
+
 /* An Argument: {"as_...": ...}. */
 static plim_status read_arg(pt2 *f, const pt2_env *env, plim_json *j, plim_arg *out,
-                            bool *known)
+                            pt2_args *args)
 {
     plim_str tag;
     plim_status st = PLIM_OK;
     plim_dtype dtype;
+    bool *known = &args->known;
+    bool some = plim_pt2_enter_union(j, &tag);
+    if (some && plim_str_is(tag, "as_graph") && take_graph(*j, args)) {
+        plim_json_skip(j);
+        plim_pt2_leave_union(j);
+        return j->bad;
+    }
     *out = (plim_arg){.kind = PLIM_ARG_NONE};
-    if (!plim_pt2_enter_union(j, &tag))
+    if (!some)
         return j->bad;
     size_t i = 0;
     while (i < PLIM_COUNT(arg_tags) && !plim_str_is(tag, arg_tags[i].tag))
@@ -322,38 +343,12 @@ static plim_status read_arg(pt2 *f, const pt2_env *env, plim_json *j, plim_arg *
     return st ? st : j->bad;
 }
 
-typedef struct pt2_args {
-    plim_named_arg *items;
-    uint32_t n, cap;
-    bool known;      /* each is something that a rule can read */
-    plim_json graph; /* the subgraph of a higher-order op: .p is NULL if none */
-    uint32_t graph_at;
-} pt2_args;
-
-/* Remembers where a subgraph stands instead of reading it. */
-static bool take_graph(plim_json *j, pt2_args *args)
-{
-    plim_json ahead = *j;
-    plim_str tag, key;
-    if (!plim_pt2_enter_union(&ahead, &tag) || !plim_str_is(tag, "as_graph"))
-        return false;
-    plim_json_object(&ahead);
-    while (plim_json_member(&ahead, &key)) {
-        if (plim_str_is(key, "graph")) {
-            args->graph = ahead;
-            args->graph_at = args->n;
-        }
-        plim_json_skip(&ahead);
-    }
-    return !ahead.bad;
-}
-
 /* A node's "inputs": [{"name": .., "arg": ..}, ...]. */
 static plim_status read_args(pt2 *f, const pt2_env *env, plim_json j, pt2_args *args)
 {
     plim_str key;
     plim_status st = PLIM_OK;
-    *args = (pt2_args){.known = true};
+    *args = (pt2_args){.items = args->items, .cap = args->cap, .known = true};
     plim_json_array(&j);
     while (!st && plim_json_item(&j)) {
         plim_named_arg one = {{NULL, 0}, {.kind = PLIM_ARG_NONE}};
@@ -361,10 +356,8 @@ static plim_status read_args(pt2 *f, const pt2_env *env, plim_json j, pt2_args *
         while (!st && plim_json_member(&j, &key))
             if (plim_str_is(key, "name"))
                 one.name = plim_json_str(&j);
-            else if (plim_str_is(key, "arg") && take_graph(&j, args))
-                plim_json_skip(&j);
             else if (plim_str_is(key, "arg"))
-                st = read_arg(f, env, &j, &one.arg, &args->known);
+                st = read_arg(f, env, &j, &one.arg, args);
             else
                 plim_json_skip(&j);
         if (!PLIM_PUSH_ROOM(f->a, args->items, args->n, args->cap))
@@ -375,12 +368,6 @@ static plim_status read_args(pt2 *f, const pt2_env *env, plim_json j, pt2_args *
 }
 
 /* ---- nodes ----------------------------------------------------------------------------- */
-
-typedef struct pt2_names {
-    plim_str *items;
-    uint32_t n, cap;
-    bool gaps; /* an output that is None stood among them */
-} pt2_names;
 
 static void read_metadata(plim_json *j, pt2_node *n)
 {
@@ -458,7 +445,7 @@ static plim_status read_outputs(pt2 *f, plim_json j, pt2_names *names)
 {
     plim_str tag;
     plim_status st = PLIM_OK;
-    *names = (pt2_names){0};
+    *names = (pt2_names){.items = names->items, .cap = names->cap};
     plim_json_array(&j);
     while (plim_json_item(&j)) {
         if (!plim_pt2_enter_union(&j, &tag))
@@ -666,31 +653,32 @@ static plim_status inline_graph(pt2 *f, pt2_env *env, const pt2_args *args,
 
 static plim_status run_node(pt2 *f, pt2_env *env, const pt2_node *n)
 {
-    pt2_names names;
-    pt2_args args;
+    pt2_names *names = &env->outs;
+    pt2_args *args = &env->args;
     uint32_t scope;
-    plim_status st = read_outputs(f, plim_pt2_json_at(f, n->outputs), &names);
-    if (st || !names.n) /* sizes and checks of sizes: the file has the results */
+    plim_status st = read_outputs(f, plim_pt2_json_at(f, n->outputs), names);
+    if (st || !names->n) /* sizes and checks of sizes: the file has the results */
         return st;
     if ((st = find_scope(f, n->stack, &scope)) != 0 ||
-        (st = read_args(f, env, plim_pt2_json_at(f, n->inputs), &args)) != 0)
+        (st = read_args(f, env, plim_pt2_json_at(f, n->inputs), args)) != 0)
         return st;
-    int w = args.graph.p ? find_wrapper(n->target) : -1;
+    int w = args->graph.p ? find_wrapper(n->target) : -1;
     if (w >= 0) {
         int mode = wrappers[w].mode;
-        bool no_grad = mode >= 0 && (uint32_t)mode < args.n &&
-                       args.items[mode].arg.kind == PLIM_ARG_INT && !args.items[mode].arg.i;
-        return inline_graph(f, env, &args, &names, no_grad, scope);
+        bool no_grad = mode >= 0 && (uint32_t)mode < args->n &&
+                       args->items[mode].arg.kind == PLIM_ARG_INT && !args->items[mode].arg.i;
+        return inline_graph(f, env, args, names, no_grad, scope);
     }
-    uint32_t *outs = PLIM_NEW_N(f->a, uint32_t, names.n);
+    uint32_t *outs = PLIM_NEW_N(f->a, uint32_t, names->n);
     if (!outs)
         return plim_oom(f->err);
-    for (uint32_t i = 0; i < names.n && !st; i++) {
-        plim_value v = {.name = names.items[i], .kind = PLIM_VALUE_NODE};
-        st = plim_pt2_add_value(f, env, names.items[i], v, &outs[i]);
+    for (uint32_t i = 0; i < names->n && !st; i++) {
+        plim_value v = {.name = names->items[i], .kind = PLIM_VALUE_NODE};
+        st = plim_pt2_add_value(f, env, names->items[i], v, &outs[i]);
     }
     return st ? st
-              : add_node(f, n->target, scope, &args, outs, names.n, args.known && !names.gaps);
+              : add_node(f, n->target, scope, args, outs, names->n,
+                         args->known && !names->gaps);
 }
 
 plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env)

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "import/import.h"
 #include "import/symexpr.h"
+#include "op/op.h"
 
 enum { PT2_MAX_STACK = 64 };
 
@@ -21,6 +22,21 @@ typedef struct pt2_node {
     plim_str target, stack;
     uint32_t inputs, outputs; /* where they are; 0: there are none */
 } pt2_node;
+
+/* Inputs of a node, and the tensors that it makes. */
+typedef struct pt2_args {
+    plim_named_arg *items;
+    uint32_t n, cap;
+    bool known;      /* each is something that a rule can read */
+    plim_json graph; /* the subgraph of a higher-order op: .p is NULL if none */
+    uint32_t graph_at;
+} pt2_args;
+
+typedef struct pt2_names {
+    plim_str *items;
+    uint32_t n, cap;
+    bool gaps; /* one that is None stood among them */
+} pt2_names;
 
 /* A TensorMeta as it is written.  Layers are alike, so that thousands of tensors share a
  * few dozen; each is looked at once. */
@@ -48,6 +64,8 @@ typedef struct pt2_env {
     pt2_node *nodes;
     uint32_t n_nodes, cap_nodes;
     plim_err after_nodes; /* what is wrong with the one that comes after these */
+    pt2_args args;        /* of the node that is being read */
+    pt2_names outs;
 } pt2_env;
 
 typedef struct pt2_size {
@@ -72,7 +90,7 @@ typedef struct pt2_range {
 /* What stands behind the target of a node. */
 typedef struct pt2_op {
     plim_str target; /* a copy, without "torch.ops." */
-    const struct plim_op *op;
+    const plim_op *op;
     bool inplace;
 } pt2_op;
 
