@@ -301,6 +301,8 @@ static plim_status read_graph(pt2 *f)
     plim_status st = read_program(f, &j, &env);
     if (!st)
         st = plim_pt2_bind_sizes(f, &env);
+    if (!st) /* most names are of a value, and a node makes one */
+        plim_graph_expect(f->g, env.n_names + env.n_names / 8);
     if (!st)
         st = add_inputs(f, &env);
     if (!st)
