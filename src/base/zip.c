@@ -262,8 +262,9 @@ static plim_status zip_inflate(plim_arena *a, plim_bytes in, uint8_t *out, uint6
     return whole ? PLIM_OK : rc == Z_MEM_ERROR ? PLIM_ENOMEM : PLIM_EFORMAT;
 }
 
-plim_status plim_zip_read(const plim_zip *z, const plim_zip_entry *e, plim_arena *a,
-                          uint64_t limit, plim_bytes *out, plim_err *err)
+/* The member's bytes, not checked yet. */
+static plim_status zip_take(const plim_zip *z, const plim_zip_entry *e, plim_arena *a,
+                            uint64_t limit, plim_bytes *out, plim_err *err)
 {
     plim_bytes data;
     if (e->flags & (FLAG_ENCRYPTED | FLAG_MASKED))
@@ -298,12 +299,49 @@ plim_status plim_zip_read(const plim_zip *z, const plim_zip_entry *e, plim_arena
                              ENTRY_ARG(e));
         data = (plim_bytes){p, e->size};
     }
-    uint32_t crc = (uint32_t)crc32_z(0, data.p, (z_size_t)data.n);
-    if (crc != e->crc)
-        return plim_fail(err, PLIM_EFORMAT, e->header,
-                         "zip member '%.*s' is damaged: checksum %08" PRIx32
-                         " instead of %08" PRIx32,
-                         ENTRY_ARG(e), crc, e->crc);
     *out = data;
     return PLIM_OK;
+}
+
+static void zip_sum(void *member)
+{
+    plim_zip_member *m = member;
+    m->crc = (uint32_t)crc32_z(0, m->bytes.p, (z_size_t)m->bytes.n);
+}
+
+plim_status plim_zip_begin(const plim_zip *z, const plim_zip_entry *e, plim_arena *a,
+                           uint64_t limit, plim_zip_member *m, plim_err *err)
+{
+    const uint64_t is_long = 1 << 20; /* takes longer than to start a thread */
+    *m = (plim_zip_member){.entry = e};
+    plim_status st = zip_take(z, e, a, limit, &m->bytes, err);
+    if (!st)
+        plim_task_start(&m->task, zip_sum, m, m->bytes.n >= is_long);
+    return st;
+}
+
+plim_status plim_zip_check(plim_zip_member *m, plim_err *err)
+{
+    const plim_zip_entry *e = m->entry;
+    plim_task_wait(&m->task);
+    if (m->crc == e->crc)
+        return PLIM_OK;
+    return plim_fail(err, PLIM_EFORMAT, e->header,
+                     "zip member '%.*s' is damaged: checksum %08" PRIx32
+                     " instead of %08" PRIx32,
+                     ENTRY_ARG(e), m->crc, e->crc);
+}
+
+plim_status plim_zip_read(const plim_zip *z, const plim_zip_entry *e, plim_arena *a,
+                          uint64_t limit, plim_bytes *out, plim_err *err)
+{
+    plim_zip_member m = {.entry = e};
+    plim_status st = zip_take(z, e, a, limit, &m.bytes, err);
+    if (st)
+        return st;
+    zip_sum(&m);
+    st = plim_zip_check(&m, err);
+    if (!st)
+        *out = m.bytes;
+    return st;
 }

@@ -9,7 +9,7 @@
 #ifndef PLIM_ZIP_H
 #define PLIM_ZIP_H
 
-#include "base/base.h"
+#include "base/task.h"
 
 typedef struct plim_zip_entry {
     plim_str name;         /* borrowed from the file, not checked for ".." */
@@ -40,5 +40,18 @@ bool plim_zip_find(const plim_zip *z, const char *name, plim_zip_entry *out);
  * checksum is checked.  PLIM_EUNSUPPORTED if it has more than `limit` bytes. */
 plim_status plim_zip_read(const plim_zip *z, const plim_zip_entry *e, plim_arena *a,
                           uint64_t limit, plim_bytes *out, plim_err *err);
+
+/* The same for one that is read while its checksum is taken, beside that if it is long.
+ * What was read counts if plim_zip_check, once after plim_zip_begin, says so. */
+typedef struct plim_zip_member {
+    plim_bytes bytes;
+    const plim_zip_entry *entry; /* stays where it is */
+    uint32_t crc;
+    plim_task task;
+} plim_zip_member;
+
+plim_status plim_zip_begin(const plim_zip *z, const plim_zip_entry *e, plim_arena *a,
+                           uint64_t limit, plim_zip_member *m, plim_err *err);
+plim_status plim_zip_check(plim_zip_member *m, plim_err *err);
 
 #endif

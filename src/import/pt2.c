@@ -318,6 +318,7 @@ typedef struct pt2_file {
     bool archive;
     plim_zip zip;
     plim_zip_entry entry; /* the model JSON */
+    plim_zip_member json; /* what is in it */
     plim_str model;       /* its name, "model" unless given */
 } pt2_file;
 
@@ -368,8 +369,7 @@ static bool has_compiled(const plim_zip *z)
     return false;
 }
 
-static plim_status open_archive(pt2_file *p, plim_bytes b, plim_arena *a, plim_bytes *json,
-                                plim_err *err)
+static plim_status open_archive(pt2_file *p, plim_bytes b, plim_arena *a, plim_err *err)
 {
     plim_status st = plim_zip_open(&p->zip, b, err);
     if (st)
@@ -386,7 +386,7 @@ static plim_status open_archive(pt2_file *p, plim_bytes b, plim_arena *a, plim_b
     if (n > 1 && !plim_str_is(p->model, "model"))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "a package of %u models: save one model a file", (unsigned)n);
-    return plim_zip_read(&p->zip, &p->entry, a, PT2_JSON_LIMIT, json, err);
+    return plim_zip_begin(&p->zip, &p->entry, a, PT2_JSON_LIMIT, &p->json, err);
 }
 
 /* ---- tied weights by their place in the archive ------------------------------------ */
@@ -534,25 +534,43 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
                : plim_oom(f->err);
 }
 
+static plim_status read_json(plim_graph *g, const pt2_file *p, plim_bytes json, uint64_t base,
+                             const plim_binding *bind, plim_err *err)
+{
+    pt2 f = {.g = g, .a = g->arena, .err = err, .bind = bind, .bound = 1};
+    f.syms.arena = g->arena;
+    plim_json_init(&f.text, (plim_str){(const char *)json.p, (size_t)json.n}, err);
+    f.text.base = base;
+    return pt2_import(&f, p);
+}
+
+/* The JSON is read while its checksum is taken: if that is wrong, it is what is said. */
+static plim_status read_archive(plim_graph *g, plim_bytes b, const plim_binding *bind,
+                                plim_err *err)
+{
+    pt2_file p = {.archive = true};
+    plim_status st = open_archive(&p, b, g->arena, err);
+    if (st)
+        return st;
+    plim_err why = PLIM_ERR_INIT;
+    uint64_t base = p.entry.method == 0 ? (uint64_t)(p.json.bytes.p - b.p) : 0;
+    st = read_json(g, &p, p.json.bytes, base, bind, &why);
+    plim_status damaged = plim_zip_check(&p.json, err);
+    return damaged ? damaged : st ? plim_fail(err, st, why.at, "%s", why.msg) : PLIM_OK;
+}
+
 static plim_status pt2_read(plim_graph *g, const plim_source *s, const plim_binding *bind,
                             plim_err *err)
 {
     plim_bytes b = s->bytes;
-    pt2_file p = {.archive = plim_zip_is(b)};
-    plim_bytes json = b;
-    plim_status st = p.archive ? open_archive(&p, b, g->arena, &json, err) : PLIM_OK;
-    if (st)
-        return st;
-    if (json.n > PT2_JSON_LIMIT)
+    pt2_file alone = {.archive = false};
+    if (plim_zip_is(b))
+        return read_archive(g, b, bind, err);
+    if (b.n > PT2_JSON_LIMIT)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                         "a model JSON of %" PRIu64 " bytes, more than %llu", json.n,
+                         "a model JSON of %" PRIu64 " bytes, more than %llu", b.n,
                          PT2_JSON_LIMIT);
-    pt2 f = {.g = g, .a = g->arena, .err = err, .bind = bind, .bound = 1};
-    f.syms.arena = g->arena;
-    plim_json_init(&f.text, (plim_str){(const char *)json.p, (size_t)json.n}, err);
-    if (p.archive && p.entry.method == 0)
-        f.text.base = (uint64_t)(json.p - b.p);
-    return pt2_import(&f, &p);
+    return read_json(g, &alone, b, 0, bind, err);
 }
 
 /* The model JSON by itself: an object whose "graph_module" comes early. */
