@@ -49,13 +49,13 @@ static plim_status find_scope(pt2 *f, plim_str text, uint32_t *out)
     uint32_t depth = 0, parent = 0;
     bool same = true;
     *out = 0;
-    if (!text.n || plim_str_starts(text, "_empty_nn_module_stack"))
-        return PLIM_OK; /* made by no module */
-    if (plim_str_eq(text, f->last_stack)) {
+    if (text.n && text.p == f->last_stack) {
         *out = f->stack_scope[f->n_stack - 1];
         return PLIM_OK;
     }
-    f->last_stack = text;
+    if (!text.n || plim_str_starts(text, "_empty_nn_module_stack"))
+        return PLIM_OK; /* made by no module */
+    f->last_stack = text.p;
     while (text.n && depth < PT2_MAX_STACK) {
         plim_str entry = plim_pt2_upto(&text, ';');
         same = same && depth < f->n_stack && plim_str_eq(entry, f->stack[depth]);
@@ -405,6 +405,7 @@ static void read_node(plim_json *j, pt2_node *n)
 plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env)
 {
     plim_json ahead = *j;
+    plim_str stack = {NULL, 0};
     pt2_node n;
     ahead.err = &env->after_nodes;
     env->after_nodes = (plim_err)PLIM_ERR_INIT;
@@ -414,6 +415,9 @@ plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env)
         read_node(&ahead, &n);
         if (ahead.bad)
             break;
+        if (plim_str_eq(n.stack, stack)) /* so that nobody need look there again */
+            n.stack = stack;
+        stack = n.stack;
         if (!PLIM_PUSH_ROOM(f->a, env->nodes, env->n_nodes, env->cap_nodes))
             return plim_oom(f->err);
         env->nodes[env->n_nodes++] = n;

@@ -109,7 +109,7 @@ typedef struct pt2 {
     plim_map targets; /* as they stand in the file: place in ops, plus one */
     pt2_op *ops;
     uint32_t n_ops, cap_ops;
-    plim_str last_stack;           /* module stack of the last node that has one */
+    const char *last_stack;        /* module stack of the last node that has one */
     plim_str stack[PT2_MAX_STACK]; /* its entries */
     uint32_t stack_scope[PT2_MAX_STACK];
     uint32_t n_stack;
