@@ -214,8 +214,10 @@ static plim_status add_inputs(pt2 *f, pt2_env *env)
     for (uint32_t i = 0; i < f->n_inputs && !st; i++) {
         const pt2_input *in = &f->inputs[i];
         plim_value v = {.name = in->name, .kind = in->kind, .persistent = in->persistent};
-        uint32_t id;
-        st = plim_pt2_add_value(f, env, in->arg, v, &id);
+        uint32_t id, name = plim_pt2_name(f, env, in->arg);
+        if (name == PLIM_NONE)
+            return plim_oom(f->err);
+        st = plim_pt2_add_value(f, env, name, v, &id);
         if (!st && in->kind == PLIM_VALUE_INPUT && !plim_graph_add_input(f->g, id))
             return plim_oom(f->err);
     }

@@ -120,7 +120,7 @@ static const struct {
 };
 
 /* A number, or {"as_name": symbol} or {"as_int": number}. */
-static plim_status read_int(pt2 *f, const pt2_env *env, plim_json *j, int64_t *out)
+static plim_status read_int(pt2 *f, pt2_env *env, plim_json *j, int64_t *out)
 {
     plim_str tag;
     plim_status st = PLIM_OK;
@@ -130,7 +130,10 @@ static plim_status read_int(pt2 *f, const pt2_env *env, plim_json *j, int64_t *o
     }
     if (!plim_pt2_enter_union(j, &tag))
         return j->bad;
-    if (plim_str_is(tag, "as_name")) {
+    if (plim_str_is(tag, "as_name") && !env->running) {
+        env->later = true;
+        plim_json_skip(j);
+    } else if (plim_str_is(tag, "as_name")) {
         uint32_t at;
         plim_str name = plim_json_str(j);
         if (!j->bad && !plim_map_get(&env->syms, name, &at))
@@ -199,16 +202,21 @@ static bool read_bool(plim_json *j, int64_t *out)
 }
 
 /* A tensor that may be missing: {"name": ..}, {"as_tensor": ..}, {"as_none": ..}. */
-static plim_status read_value(pt2 *f, const pt2_env *env, plim_json *j, uint32_t *id)
+static plim_status read_value(pt2 *f, pt2_env *env, plim_json *j, uint32_t *id)
 {
     plim_str name = plim_pt2_read_name(j);
     *id = PLIM_NONE;
-    return j->bad ? j->bad : name.n ? plim_pt2_get_value(f, env, name, id) : PLIM_OK;
+    if (j->bad || !name.n)
+        return j->bad;
+    if (env->running)
+        return plim_pt2_get_value(f, env, name, id);
+    *id = plim_pt2_name(f, env, name);
+    return *id != PLIM_NONE ? PLIM_OK : plim_oom(f->err);
 }
 
 /* The items of a list argument.  *known: false if one is not. */
-static plim_status read_list(pt2 *f, const pt2_env *env, plim_json *j, pt2_as as,
-                             plim_arg *out, bool *known)
+static plim_status read_list(pt2 *f, pt2_env *env, plim_json *j, pt2_as as, plim_arg *out,
+                             bool *known)
 {
     uint32_t *ids = NULL, n = 0, cap = 0;
     int64_t *ints = NULL;
@@ -267,14 +275,14 @@ static plim_status read_device(pt2 *f, plim_json *j, plim_arg *out)
 }
 
 /* Remembers where a subgraph stands instead of reading it; false: it is none. */
-static bool take_graph(plim_json ahead, pt2_args *args)
+static bool take_graph(plim_json ahead, pt2_node *n)
 {
     plim_str key;
     plim_json_object(&ahead);
     while (plim_json_member(&ahead, &key)) {
         if (plim_str_is(key, "graph")) {
-            args->graph = ahead;
-            args->graph_at = args->n;
+            n->graph = (uint32_t)ahead.at;
+            n->graph_arg = n->n_args;
         }
         plim_json_skip(&ahead);
     }
@@ -282,18 +290,19 @@ static bool take_graph(plim_json ahead, pt2_args *args)
 }
 
 /* An Argument: {"as_...": ...}. */
-static plim_status read_arg(pt2 *f, const pt2_env *env, plim_json *j, plim_arg *out,
-                            pt2_args *args)
+static plim_status read_arg(pt2 *f, pt2_env *env, plim_json *j, plim_arg *out, pt2_node *n)
 {
     plim_str tag;
     plim_status st = PLIM_OK;
     plim_dtype dtype;
-    bool *known = &args->known;
-    bool some = plim_pt2_enter_union(j, &tag);
-    if (some && plim_str_is(tag, "as_graph") && take_graph(*j, args)) {
-        plim_json_skip(j);
-        plim_pt2_leave_union(j);
-        return j->bad;
+    bool *known = &n->known, some = plim_pt2_enter_union(j, &tag);
+    if (some && plim_str_is(tag, "as_graph")) {
+        env->later = true;
+        if (env->running && take_graph(*j, n)) {
+            plim_json_skip(j);
+            plim_pt2_leave_union(j);
+            return j->bad;
+        }
     }
     *out = (plim_arg){.kind = PLIM_ARG_NONE};
     if (!some)
@@ -344,27 +353,74 @@ static plim_status read_arg(pt2 *f, const pt2_env *env, plim_json *j, plim_arg *
 }
 
 /* A node's "inputs": [{"name": .., "arg": ..}, ...]. */
-static plim_status read_args(pt2 *f, const pt2_env *env, plim_json j, pt2_args *args)
+static plim_status read_args(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n)
 {
     plim_str key;
     plim_status st = PLIM_OK;
-    *args = (pt2_args){.items = args->items, .cap = args->cap, .known = true};
-    plim_json_array(&j);
-    while (!st && plim_json_item(&j)) {
+    n->args = env->n_args;
+    n->n_args = 0;
+    plim_json_array(j);
+    while (!st && plim_json_item(j)) {
         plim_named_arg one = {{NULL, 0}, {.kind = PLIM_ARG_NONE}};
-        plim_json_object(&j);
-        while (!st && plim_json_member(&j, &key))
+        plim_json_object(j);
+        while (!st && plim_json_member(j, &key))
             if (plim_str_is(key, "name"))
-                one.name = plim_json_str(&j);
+                one.name = plim_json_str(j);
             else if (plim_str_is(key, "arg"))
-                st = read_arg(f, env, &j, &one.arg, args);
+                st = read_arg(f, env, j, &one.arg, n);
             else
-                plim_json_skip(&j);
-        if (!PLIM_PUSH_ROOM(f->a, args->items, args->n, args->cap))
+                plim_json_skip(j);
+        if (!PLIM_PUSH_ROOM(f->a, env->args, env->n_args, env->cap_args))
             return plim_oom(f->err);
-        args->items[args->n++] = one;
+        env->args[env->n_args++] = one;
+        n->n_args++;
     }
-    return st ? st : j.bad;
+    return st ? st : j->bad;
+}
+
+static plim_status read_output_name(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n)
+{
+    plim_str name = plim_pt2_read_name(j);
+    if (j->bad)
+        return j->bad;
+    n->known &= name.n != 0;
+    if (!name.n)
+        return PLIM_OK;
+    uint32_t at = plim_pt2_name(f, env, name);
+    if (at == PLIM_NONE || !PLIM_PUSH_ROOM(f->a, env->outs, env->n_outs, env->cap_outs))
+        return plim_oom(f->err);
+    env->outs[env->n_outs++] = at;
+    n->n_outs++;
+    return PLIM_OK;
+}
+
+/* Tensors that a node makes, lists among them laid flat.  Symbols are left out:
+ * the file has their values. */
+static plim_status read_outputs(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n)
+{
+    plim_str tag;
+    plim_status st = PLIM_OK;
+    n->outs = env->n_outs;
+    n->n_outs = 0;
+    plim_json_array(j);
+    while (plim_json_item(j)) {
+        if (!plim_pt2_enter_union(j, &tag))
+            continue;
+        if (plim_str_is(tag, "as_tensors") || plim_str_is(tag, "as_optional_tensors")) {
+            plim_json_array(j);
+            while (!st && plim_json_item(j))
+                st = read_output_name(f, env, j, n);
+        } else if (plim_str_is(tag, "as_tensor") || plim_str_is(tag, "as_optional_tensor")) {
+            st = read_output_name(f, env, j, n);
+        } else {
+            n->known &= !plim_str_is(tag, "as_none");
+            plim_json_skip(j);
+        }
+        if (st)
+            return st;
+        plim_pt2_leave_union(j);
+    }
+    return j->bad;
 }
 
 /* ---- nodes ----------------------------------------------------------------------------- */
@@ -380,26 +436,47 @@ static void read_metadata(plim_json *j, pt2_node *n)
             plim_json_skip(j);
 }
 
-static void read_node(plim_json *j, pt2_node *n)
+typedef plim_status pt2_reader(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n);
+
+/* Reads a part of a node, unless it has to wait for the node's turn: then it is skipped. */
+static plim_status note_part(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n, pt2_reader *read)
+{
+    plim_json ahead = *j;
+    ahead.err = NULL;
+    plim_status st = read(f, env, &ahead, n);
+    n->later |= env->later || ahead.bad;
+    env->later = false;
+    if (ahead.bad)
+        plim_json_skip(j);
+    else
+        j->at = ahead.at;
+    return ahead.bad ? PLIM_OK : st;
+}
+
+static plim_status note_node(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n)
 {
     plim_str key;
-    *n = (pt2_node){0};
+    plim_status st = PLIM_OK;
+    *n = (pt2_node){.known = true};
     plim_json_object(j);
-    while (plim_json_member(j, &key)) {
+    while (!st && plim_json_member(j, &key)) {
         if (plim_str_is(key, "target")) {
             n->target = plim_json_str(j);
+        } else if (plim_str_is(key, "inputs")) {
+            n->inputs = (uint32_t)j->at;
+            st = note_part(f, env, j, n, read_args);
+        } else if (plim_str_is(key, "outputs")) {
+            n->outputs = (uint32_t)j->at;
+            st = note_part(f, env, j, n, read_outputs);
         } else if (plim_str_is(key, "metadata") && plim_json_peek(j) == PLIM_JSON_OBJECT) {
             read_metadata(j, n);
         } else {
-            if (plim_str_is(key, "inputs"))
-                n->inputs = (uint32_t)j->at;
-            else if (plim_str_is(key, "outputs"))
-                n->outputs = (uint32_t)j->at;
             plim_json_skip(j);
         }
     }
-    if (!j->bad && (!n->target.n || !n->inputs || !n->outputs))
+    if (!st && !j->bad && (!n->target.n || !n->inputs || !n->outputs))
         plim_json_fail(j, PLIM_EFORMAT, "a node without target, inputs or outputs");
+    return st;
 }
 
 plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env)
@@ -412,7 +489,9 @@ plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env)
     env->n_nodes = 0;
     plim_json_array(&ahead);
     while (plim_json_item(&ahead)) {
-        read_node(&ahead, &n);
+        plim_status st = note_node(f, env, &ahead, &n);
+        if (st)
+            return st;
         if (ahead.bad)
             break;
         if (plim_str_eq(n.stack, stack)) /* so that nobody need look there again */
@@ -427,48 +506,6 @@ plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env)
     else
         j->at = ahead.at;
     return j->bad;
-}
-
-static plim_status read_output_name(pt2 *f, plim_json *j, pt2_names *names)
-{
-    plim_str name = plim_pt2_read_name(j);
-    if (j->bad)
-        return j->bad;
-    names->gaps |= !name.n;
-    if (!name.n)
-        return PLIM_OK;
-    if (!PLIM_PUSH_ROOM(f->a, names->items, names->n, names->cap))
-        return plim_oom(f->err);
-    names->items[names->n++] = name;
-    return PLIM_OK;
-}
-
-/* Tensors that a node makes, lists among them laid flat.  Symbols are left out:
- * the file has their values. */
-static plim_status read_outputs(pt2 *f, plim_json j, pt2_names *names)
-{
-    plim_str tag;
-    plim_status st = PLIM_OK;
-    *names = (pt2_names){.items = names->items, .cap = names->cap};
-    plim_json_array(&j);
-    while (plim_json_item(&j)) {
-        if (!plim_pt2_enter_union(&j, &tag))
-            continue;
-        if (plim_str_is(tag, "as_tensors") || plim_str_is(tag, "as_optional_tensors")) {
-            plim_json_array(&j);
-            while (!st && plim_json_item(&j))
-                st = read_output_name(f, &j, names);
-        } else if (plim_str_is(tag, "as_tensor") || plim_str_is(tag, "as_optional_tensor")) {
-            st = read_output_name(f, &j, names);
-        } else {
-            names->gaps |= plim_str_is(tag, "as_none");
-            plim_json_skip(&j);
-        }
-        if (st)
-            return st;
-        plim_pt2_leave_union(&j);
-    }
-    return j.bad;
 }
 
 static plim_str short_target(plim_str t)
@@ -511,38 +548,35 @@ static const pt2_op *know_target(pt2 *f, plim_str raw)
 }
 
 /* Arguments into the slots of the rule; without one, as they stand. */
-static plim_status bind_args(pt2 *f, plim_node *n, const pt2_args *args)
+static plim_status bind_args(pt2 *f, plim_node *n, const plim_named_arg *args, uint32_t n_args)
 {
     if (n->op) {
-        plim_status st =
-            plim_op_bind(f->a, n->op, args->items, args->n, &n->args, &n->n_args, NULL);
+        plim_status st = plim_op_bind(f->a, n->op, args, n_args, &n->args, &n->n_args, NULL);
         if (st == PLIM_OK || st == PLIM_ENOMEM)
             return st ? plim_oom(f->err) : st;
         n->op = NULL;
     }
-    plim_arg *plain = PLIM_NEW_N(f->a, plim_arg, args->n);
+    plim_arg *plain = PLIM_NEW_N(f->a, plim_arg, n_args);
     if (!plain)
         return plim_oom(f->err);
-    for (uint32_t i = 0; i < args->n; i++)
-        plain[i] = args->items[i].arg;
+    for (uint32_t i = 0; i < n_args; i++)
+        plain[i] = args[i].arg;
     n->args = plain;
-    n->n_args = args->n;
+    n->n_args = n_args;
     return PLIM_OK;
 }
 
-static plim_status add_node(pt2 *f, plim_str target, uint32_t scope, const pt2_args *args,
-                            const uint32_t *outs, uint32_t n_outs, bool rule)
+/* Adds a node of this target with its scope and outputs. */
+static plim_status add_node(pt2 *f, plim_str target, plim_node n, const plim_named_arg *args,
+                            uint32_t n_args, bool rule)
 {
     const pt2_op *known = know_target(f, target);
     if (!known)
         return plim_oom(f->err);
-    plim_node n = {.op = rule ? known->op : NULL,
-                   .target = known->target,
-                   .inplace = known->inplace,
-                   .scope = scope,
-                   .outs = outs,
-                   .n_outs = n_outs};
-    plim_status st = bind_args(f, &n, args);
+    n.op = rule ? known->op : NULL;
+    n.target = known->target;
+    n.inplace = known->inplace;
+    plim_status st = bind_args(f, &n, args, n_args);
     if (!st && plim_graph_add_node(f->g, &n) == PLIM_NONE)
         return plim_oom(f->err);
     return st;
@@ -572,7 +606,6 @@ static int find_wrapper(plim_str target)
 static plim_status detach(pt2 *f, uint32_t scope, uint32_t *id)
 {
     plim_named_arg self = {PLIM_STR("self"), {.kind = PLIM_ARG_VALUE, .id = *id}};
-    pt2_args args = {.items = &self, .n = 1};
     plim_value v = f->g->values[*id];
     if (!plim_is_float(v.meta.dtype))
         return PLIM_OK;
@@ -583,22 +616,23 @@ static plim_status detach(pt2 *f, uint32_t scope, uint32_t *id)
     if (!out || (*out = plim_graph_add_value(f->g, &v)) == PLIM_NONE)
         return plim_oom(f->err);
     *id = *out;
-    return add_node(f, PLIM_STR("aten.detach.default"), scope, &args, out, 1, true);
+    plim_node n = {.scope = scope, .outs = out, .n_outs = 1};
+    return add_node(f, PLIM_STR("aten.detach.default"), n, &self, 1, true);
 }
 
-static plim_status enter_graph(pt2 *f, pt2_env *env, const pt2_args *args, bool no_grad,
-                               uint32_t scope)
+static plim_status enter_graph(pt2 *f, pt2_env *env, const pt2_node *n,
+                               const plim_named_arg *args, bool no_grad, uint32_t scope)
 {
-    plim_json j = args->graph;
+    plim_json j = plim_pt2_json_at(f, n->graph);
     plim_status st = plim_pt2_index_graph(f, &j, env);
-    uint32_t i = args->graph_at;
+    uint32_t i = n->graph_arg;
     if (st)
         return st;
     j = env->inputs;
     plim_json_array(&j);
     while (!st && plim_json_item(&j)) {
         plim_str name = plim_pt2_read_name(&j);
-        const plim_arg *a = ++i < args->n ? &args->items[i].arg : NULL;
+        const plim_arg *a = ++i < n->n_args ? &args[i].arg : NULL;
         if (j.bad || !name.n)
             continue;
         if (!a || a->kind != PLIM_ARG_VALUE)
@@ -608,14 +642,16 @@ static plim_status enter_graph(pt2 *f, pt2_env *env, const pt2_args *args, bool 
         uint32_t id = a->id;
         if (no_grad)
             st = detach(f, scope, &id);
-        if (!st && !plim_pt2_name_value(f, env, name, id))
+        uint32_t at = plim_pt2_name(f, env, name);
+        if (at == PLIM_NONE)
             return plim_oom(f->err);
+        if (!st)
+            env->names[at].id = id;
     }
     return st ? st : j.bad;
 }
 
-static plim_status leave_graph(pt2 *f, const pt2_env *inner, pt2_env *env,
-                               const pt2_names *names)
+static plim_status leave_graph(pt2 *f, const pt2_env *inner, pt2_env *env, const pt2_node *n)
 {
     plim_json j = inner->outputs;
     plim_status st = PLIM_OK;
@@ -626,69 +662,99 @@ static plim_status leave_graph(pt2 *f, const pt2_env *inner, pt2_env *env,
         if (j.bad || !name.n)
             continue;
         st = plim_pt2_get_value(f, inner, name, &id);
-        if (!st && k < names->n && !plim_pt2_name_value(f, env, names->items[k++], id))
-            return plim_oom(f->err);
+        if (!st && k < n->n_outs)
+            env->names[env->outs[n->outs + k++]].id = id;
     }
-    if (!st && !j.bad && k < names->n)
+    if (!st && !j.bad && k < n->n_outs)
         return plim_fail(f->err, PLIM_EFORMAT, j.at,
                          "a subgraph has %u outputs where %u are used", (unsigned)k,
-                         (unsigned)names->n);
+                         (unsigned)n->n_outs);
     return st ? st : j.bad;
 }
 
-static plim_status inline_graph(pt2 *f, pt2_env *env, const pt2_args *args,
-                                const pt2_names *names, bool no_grad, uint32_t scope)
+static plim_status inline_graph(pt2 *f, pt2_env *env, const pt2_node *n,
+                                const plim_named_arg *args, bool no_grad, uint32_t scope)
 {
     pt2_env inner = {0};
     if (f->inlined >= PT2_MAX_INLINE)
-        return plim_fail(f->err, PLIM_EUNSUPPORTED, args->graph.at,
+        return plim_fail(f->err, PLIM_EUNSUPPORTED, n->graph,
                          "subgraphs are nested deeper than %d", PT2_MAX_INLINE);
     f->inlined++;
-    plim_status st = enter_graph(f, &inner, args, no_grad, scope);
+    plim_status st = enter_graph(f, &inner, n, args, no_grad, scope);
     if (!st)
         st = plim_pt2_run_nodes(f, &inner);
     if (!st)
-        st = leave_graph(f, &inner, env, names);
+        st = leave_graph(f, &inner, env, n);
     f->inlined--;
     return st;
 }
 
 /* ---- in order -------------------------------------------------------------------- */
 
-static plim_status run_node(pt2 *f, pt2_env *env, const pt2_node *n)
+/* The tensors among the arguments, which have been places of names. */
+static plim_status find_values(pt2 *f, pt2_env *env, const pt2_node *n)
 {
-    pt2_names *names = &env->outs;
-    pt2_args *args = &env->args;
+    for (uint32_t i = 0; i < n->n_args; i++) {
+        plim_arg *a = &env->args[n->args + i].arg;
+        for (uint32_t k = 0; k < plim_arg_values(a); k++) {
+            uint32_t *id =
+                a->kind == PLIM_ARG_VALUE ? &a->id : (uint32_t *)(uintptr_t)&a->ids[k];
+            const pt2_name *name = *id == PLIM_NONE ? NULL : &env->names[*id];
+            if (name && name->id == PLIM_NONE)
+                return plim_pt2_not_made(f, name->name);
+            if (name)
+                *id = name->id;
+        }
+    }
+    return PLIM_OK;
+}
+
+static plim_status run_node(pt2 *f, pt2_env *env, pt2_node *n)
+{
     uint32_t scope;
-    plim_status st = read_outputs(f, plim_pt2_json_at(f, n->outputs), names);
-    if (st || !names->n) /* sizes and checks of sizes: the file has the results */
+    plim_status st = PLIM_OK;
+    if (n->later) {
+        plim_json j = plim_pt2_json_at(f, n->outputs);
+        n->known = true;
+        st = read_outputs(f, env, &j, n);
+    }
+    if (st || !n->n_outs) /* sizes and checks of sizes: the file has the results */
         return st;
-    if ((st = find_scope(f, n->stack, &scope)) != 0 ||
-        (st = read_args(f, env, plim_pt2_json_at(f, n->inputs), args)) != 0)
+    if ((st = find_scope(f, n->stack, &scope)) != 0)
         return st;
-    int w = args->graph.p ? find_wrapper(n->target) : -1;
+    if (n->later) {
+        plim_json j = plim_pt2_json_at(f, n->inputs);
+        st = read_args(f, env, &j, n);
+    } else {
+        st = find_values(f, env, n);
+    }
+    if (st)
+        return st;
+    const plim_named_arg *args = &env->args[n->args];
+    int w = n->graph ? find_wrapper(n->target) : -1;
     if (w >= 0) {
         int mode = wrappers[w].mode;
-        bool no_grad = mode >= 0 && (uint32_t)mode < args->n &&
-                       args->items[mode].arg.kind == PLIM_ARG_INT && !args->items[mode].arg.i;
-        return inline_graph(f, env, args, names, no_grad, scope);
+        bool no_grad = mode >= 0 && (uint32_t)mode < n->n_args &&
+                       args[mode].arg.kind == PLIM_ARG_INT && !args[mode].arg.i;
+        return inline_graph(f, env, n, args, no_grad, scope);
     }
-    uint32_t *outs = PLIM_NEW_N(f->a, uint32_t, names->n);
+    uint32_t *outs = PLIM_NEW_N(f->a, uint32_t, n->n_outs);
     if (!outs)
         return plim_oom(f->err);
-    for (uint32_t i = 0; i < names->n && !st; i++) {
-        plim_value v = {.name = names->items[i], .kind = PLIM_VALUE_NODE};
-        st = plim_pt2_add_value(f, env, names->items[i], v, &outs[i]);
+    for (uint32_t i = 0; i < n->n_outs && !st; i++) {
+        uint32_t name = env->outs[n->outs + i];
+        plim_value v = {.name = env->names[name].name, .kind = PLIM_VALUE_NODE};
+        st = plim_pt2_add_value(f, env, name, v, &outs[i]);
     }
-    return st ? st
-              : add_node(f, n->target, scope, args, outs, names->n,
-                         args->known && !names->gaps);
+    plim_node node = {.scope = scope, .outs = outs, .n_outs = n->n_outs};
+    return st ? st : add_node(f, n->target, node, args, n->n_args, n->known);
 }
 
 plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env)
 {
+    env->running = true;
     for (uint32_t i = 0; i < env->n_nodes; i++) {
-        const pt2_node *n = &env->nodes[i];
+        pt2_node *n = &env->nodes[i];
         plim_status st = run_node(f, env, n);
         if (st) {
             plim_err_prefix(f->err, "node '%.*s': ", (int)PLIM_MIN(n->target.n, 80),

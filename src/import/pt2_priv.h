@@ -21,22 +21,13 @@ enum { PT2_MAX_STACK = 64 };
 typedef struct pt2_node {
     plim_str target, stack;
     uint32_t inputs, outputs; /* where they are; 0: there are none */
+    uint32_t args, n_args;    /* inputs, in env.args */
+    uint32_t outs, n_outs;    /* tensors that it makes, in env.outs */
+    uint32_t graph;           /* where the subgraph of a higher-order op is; 0: it has none */
+    uint32_t graph_arg;       /* which argument that is */
+    bool later;               /* args and outs are to be read when its turn comes */
+    bool known;               /* a rule can read each argument, and each output is a tensor */
 } pt2_node;
-
-/* Inputs of a node, and the tensors that it makes. */
-typedef struct pt2_args {
-    plim_named_arg *items;
-    uint32_t n, cap;
-    bool known;      /* each is something that a rule can read */
-    plim_json graph; /* the subgraph of a higher-order op: .p is NULL if none */
-    uint32_t graph_at;
-} pt2_args;
-
-typedef struct pt2_names {
-    plim_str *items;
-    uint32_t n, cap;
-    bool gaps; /* one that is None stood among them */
-} pt2_names;
 
 /* A TensorMeta as it is written.  Layers are alike, so that thousands of tensors share a
  * few dozen; each is looked at once. */
@@ -48,6 +39,7 @@ typedef struct pt2_text {
 } pt2_text;
 
 typedef struct pt2_name {
+    plim_str name;
     uint32_t at;   /* its TensorMeta; 0: it has none */
     uint32_t text; /* that, in env.texts */
     uint32_t id;   /* its value, or PLIM_NONE */
@@ -64,8 +56,12 @@ typedef struct pt2_env {
     pt2_node *nodes;
     uint32_t n_nodes, cap_nodes;
     plim_err after_nodes; /* what is wrong with the one that comes after these */
-    pt2_args args;        /* of the node that is being read */
-    pt2_names outs;
+    plim_named_arg
+        *args;      /* of all nodes; until its turn comes, a tensor is a place in names */
+    uint32_t *outs; /* places in names */
+    uint32_t n_args, cap_args, n_outs, cap_outs;
+    bool running; /* tensors are values, symbols have theirs */
+    bool later;   /* something was met that has to wait for that */
 } pt2_env;
 
 typedef struct pt2_size {
@@ -152,12 +148,14 @@ bool plim_pt2_read_scalar_type(plim_json *j, plim_dtype *out); /* false: not kno
 plim_status plim_pt2_index_graph(pt2 *f, plim_json *j, pt2_env *env);
 /* A tensor of the graph, its sizes not evaluated yet. */
 plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_tensor *t);
-/* A new value under this name of the graph; one that is there. */
-plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, plim_str arg, plim_value v, uint32_t *id);
+/* The place of a name in env->names, made if new; PLIM_NONE: no memory. */
+uint32_t plim_pt2_name(pt2 *f, pt2_env *env, plim_str name);
+/* A new value of this name; one that is there. */
+plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, uint32_t name, plim_value v,
+                               uint32_t *id);
 plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32_t *id);
 uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name); /* PLIM_NONE: there is none */
-/* One that has another name outside of the graph; false: no memory. */
-bool plim_pt2_name_value(pt2 *f, pt2_env *env, plim_str name, uint32_t id);
+plim_status plim_pt2_not_made(pt2 *f, plim_str name);            /* says so */
 
 /* ---- pt2_bind.c: symbols get their values, the graph its batch ------------- */
 

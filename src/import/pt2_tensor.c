@@ -207,23 +207,22 @@ static void read_tensor(plim_json *j, pt2_tensor *t)
 /* ---- names ----------------------------------------------------------------------- */
 
 /* NULL: there is none. */
-static pt2_name *find_name(const pt2_env *env, plim_str name)
+static const pt2_name *find_name(const pt2_env *env, plim_str name)
 {
     uint32_t at;
     return plim_map_get(&env->tensors, name, &at) ? &env->names[at - 1] : NULL;
 }
 
-/* The name, made if new; NULL: no memory.  Valid until the next call. */
-static pt2_name *add_name(pt2 *f, pt2_env *env, plim_str name)
+uint32_t plim_pt2_name(pt2 *f, pt2_env *env, plim_str name)
 {
     uint32_t *at = plim_map_at(f->a, &env->tensors, name);
     if (!at || !PLIM_PUSH_ROOM(f->a, env->names, env->n_names, env->cap_names))
-        return NULL;
+        return PLIM_NONE;
     if (!*at) {
-        env->names[env->n_names] = (pt2_name){.id = PLIM_NONE};
+        env->names[env->n_names] = (pt2_name){.name = name, .id = PLIM_NONE};
         *at = ++env->n_names;
     }
-    return &env->names[*at - 1];
+    return *at - 1;
 }
 
 uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name)
@@ -235,18 +234,13 @@ uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name)
 plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32_t *id)
 {
     *id = plim_pt2_find_value(env, name);
-    return *id != PLIM_NONE ? PLIM_OK
-                            : plim_fail(f->err, PLIM_EFORMAT, 0,
-                                        "tensor '" PLIM_STR_FMT "' is used but not made",
-                                        PLIM_STR_ARG(name));
+    return *id != PLIM_NONE ? PLIM_OK : plim_pt2_not_made(f, name);
 }
 
-bool plim_pt2_name_value(pt2 *f, pt2_env *env, plim_str name, uint32_t id)
+plim_status plim_pt2_not_made(pt2 *f, plim_str name)
 {
-    pt2_name *n = add_name(f, env, name);
-    if (n)
-        n->id = id;
-    return n != NULL;
+    return plim_fail(f->err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' is used but not made",
+                     PLIM_STR_ARG(name));
 }
 
 /* ---- shapes ---------------------------------------------------------------------- */
@@ -319,18 +313,18 @@ static plim_status tensor_meta(pt2 *f, const pt2_env *env, plim_str name, plim_m
     return PLIM_OK;
 }
 
-plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, plim_str arg, plim_value v, uint32_t *id)
+plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, uint32_t name, plim_value v, uint32_t *id)
 {
-    pt2_name *n = find_name(env, arg);
-    if (n && n->id != PLIM_NONE)
+    pt2_name *n = &env->names[name];
+    if (n->id != PLIM_NONE)
         return plim_fail(f->err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' is made twice",
-                         PLIM_STR_ARG(arg));
-    if (!n || !n->at)
-        return no_shape(f, arg);
+                         PLIM_STR_ARG(n->name));
+    if (!n->at)
+        return no_shape(f, n->name);
     pt2_text *t = &env->texts[n->text];
     if (t->read != f->bound) {
         uint32_t bound = f->bound;
-        plim_status st = tensor_meta(f, env, arg, &t->meta, &t->requires_grad);
+        plim_status st = tensor_meta(f, env, n->name, &t->meta, &t->requires_grad);
         if (st)
             return st;
         t->read = bound;
@@ -386,12 +380,12 @@ static plim_status index_tensors(pt2 *f, plim_json *j, pt2_env *env)
     plim_str key;
     plim_json_object(j);
     while (plim_json_member(j, &key)) {
-        pt2_name *n = add_name(f, env, key);
+        uint32_t name = plim_pt2_name(f, env, key);
         plim_json_peek(j);
         uint32_t at = (uint32_t)j->at;
-        if (!n || !take_text(f, j, env, &n->text))
+        if (name == PLIM_NONE || !take_text(f, j, env, &env->names[name].text))
             return plim_oom(f->err);
-        n->at = at;
+        env->names[name].at = at;
     }
     return j->bad;
 }
