@@ -22,8 +22,10 @@
 
 #if defined(__GNUC__)
 #define PLIM_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define PLIM_COLD __attribute__((cold, noinline)) /* kept out of what runs often */
 #else
 #define PLIM_PRINTF(f, a)
+#define PLIM_COLD
 #endif
 
 #ifdef PLIM_DEBUG

@@ -30,12 +30,13 @@ void plim_json_fail(plim_json *j, plim_status code, const char *fmt, ...)
         plim_fail(j->err, code, j->base + j->at, "%s at byte %" PRIu64, what, j->base + j->at);
 }
 
-static void json_want(plim_json *j, const char *what)
+PLIM_COLD static plim_str json_want(plim_json *j, const char *what)
 {
     if (j->at >= j->n)
         plim_json_fail(j, PLIM_EFORMAT, "JSON ends where %s should be", what);
     else
         plim_json_fail(j, PLIM_EFORMAT, "JSON lacks %s", what);
+    return (plim_str){NULL, 0};
 }
 
 /* The next byte that is not space, or 0 at the end and after an error. */
@@ -155,10 +156,12 @@ static int32_t hex4(const char *p)
     return v;
 }
 
-/* Bytes of the escape at s (after its backslash), 0 if it is none. */
-static uint64_t escape_len(const char *s, uint64_t n)
+/* Bytes of the letter or the escape at s, which has n > 0; 0: it may not stand in a string. */
+static inline uint64_t letter_len(const char *s, uint64_t n)
 {
-    switch (n ? s[0] : 0) {
+    if (*s != '\\')
+        return (uint8_t)*s >= 0x20;
+    switch (n > 1 ? s[1] : 0) {
     case '"':
     case '\\':
     case '/':
@@ -166,72 +169,70 @@ static uint64_t escape_len(const char *s, uint64_t n)
     case 'f':
     case 'n':
     case 'r':
-    case 't': return 1;
-    case 'u': return n >= 5 && hex4(s + 1) >= 0 ? 5 : 0;
+    case 't': return 2;
+    case 'u': return n >= 6 && hex4(s + 2) >= 0 ? 6 : 0;
     default: return 0;
     }
 }
 
-/* Of the STRIDE bytes at s, how many there are before the first that is '"', '\\' or below
- * 0x20 (or, harmlessly, above 0x7f); or less where the order of bytes is another. */
+/* Moves over plain letters as far as whole steps reach: less than a step before the end,
+ * or to the first that is '"', '\\' or below 0x20 (or, harmlessly, above 0x7f; or, where
+ * the order of bytes is another, to some letter before it). */
 #ifdef __SSE2__
-enum { STRIDE = 16 };
-static inline uint32_t json_plain_run(const char *s)
+static inline const char *json_plain_run(const char *s, const char *end)
 {
-    __m128i v = _mm_loadu_si128((const __m128i *)(const void *)s);
-    __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"'));
-    __m128i slash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
-    __m128i control = _mm_cmplt_epi8(v, _mm_set1_epi8(0x20)); /* signed */
-    int marks = _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, slash), control));
-    return marks ? (uint32_t)__builtin_ctz((unsigned)marks) : STRIDE;
+    const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
+    const __m128i control = _mm_set1_epi8(0x1f);
+    for (; end - s >= 16; s += 16) {
+        __m128i v = _mm_loadu_si128((const __m128i *)(const void *)s);
+        __m128i low = _mm_cmpeq_epi8(_mm_min_epu8(v, control), v);
+        __m128i marks = _mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, slash));
+        int bits = _mm_movemask_epi8(_mm_or_si128(low, marks));
+        if (bits)
+            return s + __builtin_ctz((unsigned)bits);
+    }
+    return s;
 }
 #else
 /* src: "determine if a word has a byte less than n", Bit Twiddling Hacks: of the bytes
  * that it marks the lowest is right */
-enum { STRIDE = 8 };
-static inline uint32_t json_plain_run(const char *s)
+static inline const char *json_plain_run(const char *s, const char *end)
 {
     const uint64_t ones = ~0ull / 255, high = ones * 128;
     uint64_t w;
-    memcpy(&w, s, sizeof w);
-    uint64_t quote = w ^ (ones * '"'), slash = w ^ (ones * '\\');
-    uint64_t marks = ((w - ones * 0x20) | (quote - ones) | (slash - ones) | w) & high;
-    if (!marks)
-        return STRIDE;
+    for (; end - s >= 8; s += 8) {
+        memcpy(&w, s, sizeof w);
+        uint64_t quote = w ^ (ones * '"'), slash = w ^ (ones * '\\');
+        uint64_t marks = ((w - ones * 0x20) | (quote - ones) | (slash - ones) | w) & high;
 #if defined(__GNUC__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    return (uint32_t)__builtin_ctzll(marks) / 8;
+        if (marks)
+            return s + __builtin_ctzll(marks) / 8;
 #else
-    return 0;
+        if (marks)
+            return s;
 #endif
+    }
+    return s;
 }
 #endif
 
-static inline bool json_plain(char c) { return (uint8_t)c >= 0x20 && c != '"' && c != '\\'; }
-
 plim_str plim_json_str(plim_json *j)
 {
-    if (json_next(j) != '"') {
-        json_want(j, "a string");
-        return (plim_str){NULL, 0};
-    }
-    const char *p = j->p;
-    uint64_t n = j->n, start = j->at + 1, at = start;
-    for (uint64_t len;; at += 1 + len) {
-        for (uint32_t k = STRIDE; k == STRIDE && n - at >= STRIDE; at += k)
-            k = json_plain_run(p + at);
-        while (at < n && json_plain(p[at]))
-            at++;
-        if (at < n && p[at] == '"') {
-            j->at = at + 1;
-            return (plim_str){p + start, (size_t)(at - start)};
+    if (json_next(j) != '"')
+        return json_want(j, "a string");
+    const char *start = j->p + j->at + 1, *end = j->p + j->n, *s = start;
+    for (uint64_t len;; s += len) {
+        s = json_plain_run(s, end);
+        if (s < end && *s == '"') {
+            j->at = (uint64_t)(s - j->p) + 1;
+            return (plim_str){start, (size_t)(s - start)};
         }
-        len = at < n && p[at] == '\\' ? escape_len(p + at + 1, n - at - 1) : 0;
+        len = s < end ? letter_len(s, (uint64_t)(end - s)) : 0;
         if (!len)
             break;
     }
-    j->at = at;
-    json_want(j, at < n ? "a valid escape" : "the end of a string");
-    return (plim_str){NULL, 0};
+    j->at = (uint64_t)(s - j->p);
+    return json_want(j, s < end ? "a valid escape" : "the end of a string");
 }
 
 static char *utf8_put(char *o, uint32_t c)
@@ -287,7 +288,7 @@ plim_str plim_json_unescape(plim_arena *a, plim_str raw)
         static const char from[] = "bfnrt", to[] = "\b\f\n\r\t";
         const char *e = raw.p + ++i, *k = strchr(from, *e);
         size_t len = 1;
-        if (*e == 'u' && escape_len(e, raw.n - i))
+        if (*e == 'u' && letter_len(e - 1, raw.n - i + 1))
             o = utf8_put(o, unescape_u(e, raw.n - i, &len));
         else
             *o++ = k && *k ? to[k - from] : *e;
@@ -478,13 +479,12 @@ void plim_json_null(plim_json *j)
 
 /* ---- any value -------------------------------------------------------------- */
 
-static void json_skip_scalar(plim_json *j, plim_json_kind kind)
+static void json_skip_scalar(plim_json *j)
 {
     json_number n;
-    switch (kind) {
+    switch (plim_json_peek(j)) {
     case PLIM_JSON_NULL: plim_json_null(j); break;
     case PLIM_JSON_BOOL: plim_json_bool(j); break;
-    case PLIM_JSON_STRING: plim_json_str(j); break;
     case PLIM_JSON_NUMBER: json_scan_number(j, &n); break;
     default: json_want(j, "a value"); break;
     }
@@ -496,15 +496,17 @@ void plim_json_skip(plim_json *j)
     uint32_t base = j->depth;
     plim_str key;
     do {
-        plim_json_kind kind = plim_json_peek(j);
-        if (kind == PLIM_JSON_OBJECT) {
+        char c = json_next(j);
+        if (c == '"') {
+            plim_json_str(j);
+        } else if (c == '{') {
             plim_json_object(j);
             arrays[j->depth / 64] &= ~(1ull << j->depth % 64);
-        } else if (kind == PLIM_JSON_ARRAY) {
+        } else if (c == '[') {
             plim_json_array(j);
             arrays[j->depth / 64] |= 1ull << j->depth % 64;
         } else {
-            json_skip_scalar(j, kind);
+            json_skip_scalar(j);
         }
         while (!j->bad && j->depth > base &&
                !(arrays[j->depth / 64] >> j->depth % 64 & 1 ? plim_json_item(j)
