@@ -276,6 +276,8 @@ static uint32_t unescape_u(const char *s, size_t n, size_t *len)
 
 plim_str plim_json_unescape(plim_arena *a, plim_str raw)
 {
+    if (!raw.n || !memchr(raw.p, '\\', raw.n))
+        return plim_arena_str(a, raw);
     /* never longer: \uXXXX is 6 bytes for at most 3, a pair 12 for 4 */
     char *out = PLIM_NEW_N(a, char, (uint64_t)raw.n + 1), *o = out;
     if (!out)
