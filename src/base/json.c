@@ -519,7 +519,9 @@ void plim_json_skip(plim_json *j)
 
 bool plim_json_again(plim_json *j, plim_str raw)
 {
-    if (json_next(j) != '{' || j->n - j->at < raw.n || memcmp(j->p + j->at, raw.p, raw.n) != 0)
+    char c = json_next(j);
+    if ((c != '{' && c != '[' && c != '"') || !raw.n || j->n - j->at < raw.n ||
+        memcmp(j->p + j->at, raw.p, raw.n) != 0)
         return false;
     j->at += raw.n;
     return true;

@@ -61,7 +61,8 @@ bool plim_json_array(plim_json *j);
 bool plim_json_item(plim_json *j);
 
 void plim_json_skip(plim_json *j);
-/* Skips an object that is written as one skipped before at this depth; false: it is not. */
+/* Skips an object, array or string that is written as one before at this depth, which was
+ * right; false: it is not. */
 bool plim_json_again(plim_json *j, plim_str raw);
 
 /* Exactly one value of the kind.  A number with a fraction of zero (11008.0)

@@ -425,15 +425,26 @@ static plim_status read_outputs(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n)
 
 /* ---- nodes ----------------------------------------------------------------------------- */
 
-static void read_metadata(plim_json *j, pt2_node *n)
+/* Of the modules that it was called in: often those of the node before. */
+static plim_status read_metadata(pt2 *f, plim_json *j, pt2_node *n, plim_str before)
 {
-    plim_str key;
+    plim_str key, quoted = before;
+    if (before.n) {
+        quoted.p--;
+        quoted.n += 2;
+    }
     plim_json_object(j);
     while (plim_json_member(j, &key))
-        if (plim_str_is(key, "nn_module_stack") && plim_json_peek(j) == PLIM_JSON_STRING)
-            n->stack = plim_json_str(j);
-        else
+        if (plim_str_is(key, "stack_trace")) {
+            if (!plim_pt2_skip_seen(f, j, &f->traces))
+                return plim_oom(f->err);
+        } else if (plim_str_is(key, "nn_module_stack") &&
+                   plim_json_peek(j) == PLIM_JSON_STRING) {
+            n->stack = plim_json_again(j, quoted) ? before : plim_json_str(j);
+        } else {
             plim_json_skip(j);
+        }
+    return PLIM_OK;
 }
 
 typedef plim_status pt2_reader(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n);
@@ -455,7 +466,7 @@ static plim_status note_part(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n, pt
 
 static plim_status note_node(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n)
 {
-    plim_str key;
+    plim_str key, stack = env->n_nodes ? env->nodes[env->n_nodes - 1].stack : PLIM_STR("");
     plim_status st = PLIM_OK;
     *n = (pt2_node){.known = true};
     plim_json_object(j);
@@ -469,7 +480,7 @@ static plim_status note_node(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n)
             n->outputs = (uint32_t)j->at;
             st = note_part(f, env, j, n, read_outputs);
         } else if (plim_str_is(key, "metadata") && plim_json_peek(j) == PLIM_JSON_OBJECT) {
-            read_metadata(j, n);
+            st = read_metadata(f, j, n, stack);
         } else {
             plim_json_skip(j);
         }
@@ -482,7 +493,6 @@ static plim_status note_node(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n)
 plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env)
 {
     plim_json ahead = *j;
-    plim_str stack = {NULL, 0};
     pt2_node n;
     ahead.err = &env->after_nodes;
     env->after_nodes = (plim_err)PLIM_ERR_INIT;
@@ -494,9 +504,6 @@ plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env)
             return st;
         if (ahead.bad)
             break;
-        if (plim_str_eq(n.stack, stack)) /* so that nobody need look there again */
-            n.stack = stack;
-        stack = n.stack;
         if (!PLIM_PUSH_ROOM(f->a, env->nodes, env->n_nodes, env->cap_nodes))
             return plim_oom(f->err);
         env->nodes[env->n_nodes++] = n;

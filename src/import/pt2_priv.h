@@ -29,20 +29,27 @@ typedef struct pt2_node {
     bool known;               /* a rule can read each argument, and each output is a tensor */
 } pt2_node;
 
-/* A TensorMeta as it is written.  Layers are alike, so that thousands of tensors share a
- * few dozen; each is looked at once. */
-typedef struct pt2_text {
-    plim_str raw;
-    uint32_t read; /* f.bound when meta was made; 0: not yet */
+/* Texts, each noted once.  Layers are alike, so that most come again, and in the order in
+ * which they came before. */
+typedef struct pt2_seen {
+    struct pt2_seen_row {
+        plim_str raw;
+        uint32_t next; /* the other one that came after it the last time */
+    } * rows;
+    uint32_t n, cap, last;
+} pt2_seen;
+
+typedef struct pt2_shape {
+    uint32_t read; /* f.bound when it was; 0: not yet */
     bool requires_grad;
     plim_meta meta;
-} pt2_text;
+} pt2_shape;
 
 typedef struct pt2_name {
     plim_str name;
-    uint32_t at;   /* its TensorMeta; 0: it has none */
-    uint32_t text; /* that, in env.texts */
-    uint32_t id;   /* its value, or PLIM_NONE */
+    uint32_t at;    /* its TensorMeta; 0: it has none */
+    uint32_t shape; /* what that says, in env.shapes */
+    uint32_t id;    /* its value, or PLIM_NONE */
 } pt2_name;
 
 /* Names of one graph of the file; subgraphs have their own. */
@@ -50,8 +57,9 @@ typedef struct pt2_env {
     plim_map tensors; /* name: place in names, plus one */
     plim_map syms;    /* symbolic int, float or bool: place of its value */
     pt2_name *names;
-    pt2_text *texts;
-    uint32_t n_names, cap_names, n_texts, cap_texts;
+    pt2_seen metas;    /* TensorMetas */
+    pt2_shape *shapes; /* what each of them says */
+    uint32_t n_names, cap_names, n_shapes, cap_shapes;
     plim_json inputs, outputs;
     pt2_node *nodes;
     uint32_t n_nodes, cap_nodes;
@@ -105,6 +113,7 @@ typedef struct pt2 {
     plim_map targets; /* as they stand in the file: place in ops, plus one */
     pt2_op *ops;
     uint32_t n_ops, cap_ops;
+    pt2_seen traces;               /* stack traces of nodes */
     const char *last_stack;        /* module stack of the last node that has one */
     plim_str stack[PT2_MAX_STACK]; /* its entries */
     uint32_t stack_scope[PT2_MAX_STACK];
@@ -138,6 +147,9 @@ void plim_pt2_leave_union(plim_json *j);
 /* A tensor's name: "x", {"name": "x"} or {"as_tensor": {"name": "x"}}; {NULL, 0}
  * for anything else (constants, None). */
 plim_str plim_pt2_read_name(plim_json *j);
+
+/* Skips a text, which becomes s->last; false: no memory. */
+bool plim_pt2_skip_seen(pt2 *f, plim_json *j, pt2_seen *s);
 
 pt2_size plim_pt2_read_size(plim_json *j);
 /* The size as a number; a symbol that nothing bound takes the file's hint. */

@@ -40,6 +40,25 @@ plim_str plim_pt2_read_name(plim_json *j)
     return name;
 }
 
+bool plim_pt2_skip_seen(pt2 *f, plim_json *j, pt2_seen *s)
+{
+    enum { BACK = 32 };
+    if (!PLIM_PUSH_ROOM(f->a, s->rows, s->n, s->cap))
+        return false;
+    if (plim_json_again(j, s->rows[s->last].raw))
+        return true;
+    uint32_t *next = &s->rows[s->last].next, i = s->n, end = i - PLIM_MIN(i, BACK);
+    if (!plim_json_again(j, s->rows[*next].raw)) {
+        while (i > end && !plim_json_again(j, s->rows[i - 1].raw))
+            i--;
+        *next = i > end ? i - 1 : s->n++;
+        if (i == end)
+            s->rows[*next].raw = plim_json_raw(j);
+    }
+    s->last = *next;
+    return true;
+}
+
 static int64_t read_hint(plim_json *j, bool *has)
 {
     plim_str tag;
@@ -321,7 +340,7 @@ plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, uint32_t name, plim_value v
                          PLIM_STR_ARG(n->name));
     if (!n->at)
         return no_shape(f, n->name);
-    pt2_text *t = &env->texts[n->text];
+    pt2_shape *t = &env->shapes[n->shape];
     if (t->read != f->bound) {
         uint32_t bound = f->bound;
         plim_status st = tensor_meta(f, env, n->name, &t->meta, &t->requires_grad);
@@ -356,24 +375,6 @@ static plim_status index_names(pt2 *f, plim_json *j, plim_map *map)
     return j->bad;
 }
 
-/* Of the texts that came last, the one that stands here, moved over; else a new one.
- * False: no memory. */
-static bool take_text(pt2 *f, plim_json *j, pt2_env *env, uint32_t *text)
-{
-    enum { BACK = 32 };
-    uint32_t last = env->n_texts - PLIM_MIN(env->n_texts, BACK);
-    for (uint32_t i = env->n_texts; i-- > last;)
-        if (plim_json_again(j, env->texts[i].raw)) {
-            *text = i;
-            return true;
-        }
-    if (!PLIM_PUSH_ROOM(f->a, env->texts, env->n_texts, env->cap_texts))
-        return false;
-    *text = env->n_texts++;
-    env->texts[*text] = (pt2_text){.raw = plim_json_raw(j)};
-    return true;
-}
-
 /* The same of tensors. */
 static plim_status index_tensors(pt2 *f, plim_json *j, pt2_env *env)
 {
@@ -383,9 +384,12 @@ static plim_status index_tensors(pt2 *f, plim_json *j, pt2_env *env)
         uint32_t name = plim_pt2_name(f, env, key);
         plim_json_peek(j);
         uint32_t at = (uint32_t)j->at;
-        if (name == PLIM_NONE || !take_text(f, j, env, &env->names[name].text))
+        if (name == PLIM_NONE || !plim_pt2_skip_seen(f, j, &env->metas) ||
+            !PLIM_PUSH_ROOM(f->a, env->shapes, env->n_shapes, env->cap_shapes))
             return plim_oom(f->err);
+        env->n_shapes = env->metas.n;
         env->names[name].at = at;
+        env->names[name].shape = env->metas.last;
     }
     return j->bad;
 }
