@@ -126,8 +126,8 @@ void plim_model_close(plim_model *m)
 
 /* ---- into a graph ------------------------------------------------------------ */
 
-/* The values that a node or the caller takes; NULL without memory.  The others a kernel
- * has for its own backward, of another size on another device. */
+/* The values that a node or the caller takes; NULL without memory.  Other results than the
+ * first a kernel has for its own backward, of another size on another device. */
 static const bool *taken_values(const plim_graph *g)
 {
     bool *taken = PLIM_NEW_N(g->arena, bool, g->n_values);
@@ -169,7 +169,7 @@ static plim_status verify(plim_graph *g, plim_err *err)
             bool same = v->meta.dtype == told[k].dtype && plim_same_size(&v->meta, &told[k]);
             if (!same && !taken && !(taken = taken_values(g)))
                 return plim_oom(err);
-            agree = agree && (same || !taken[n->outs[k]]);
+            agree = agree && (same || (k && !taken[n->outs[k]]));
             v->meta = told[k];
         }
         if (!agree)
