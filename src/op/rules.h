@@ -20,14 +20,16 @@ plim_dtype plim_result_type(const plim_machine *m, plim_t a, plim_t b);
 int32_t plim_wrap_dim(plim_machine *m, int64_t dim, int32_t rank);
 /* t, or a contiguous copy of it without autograd (as kernels make): owned. */
 plim_t plim_contiguous_tmp(plim_machine *m, plim_t t);
-/* Returns out[0] = t, for one-output rules. */
-static inline void plim_ret(plim_call *c, plim_t t)
+/* Returns t[]; what the node has no output for is dropped. */
+static inline void plim_rets(plim_call *c, const plim_t *t, uint32_t n)
 {
-    if (c->n_out)
-        c->out[0] = t;
-    else
-        plim_m_drop(c->m, t);
+    for (uint32_t i = 0; i < n; i++)
+        if (i < c->n_out)
+            c->out[i] = t[i];
+        else
+            plim_m_drop(c->m, t[i]);
 }
+static inline void plim_ret(plim_call *c, plim_t t) { plim_rets(c, &t, 1); }
 
 /* ---- view --------------------------------------------------------------- */
 plim_t plim_at_view(plim_machine *m, plim_t x, int32_t rank,

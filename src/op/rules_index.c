@@ -296,11 +296,7 @@ void plim_run_embedding_bag(plim_call *c)
     plim_m_output(m, n, BAG_OUT, out[BAG_OUT]);
     plim_m_drop(m, offsets);
     plim_m_drop(m, indices);
-    for (uint32_t i = 0; i < BAG_OUTS; i++)
-        if (i < c->n_out)
-            c->out[i] = out[i];
-        else
-            plim_m_drop(m, out[i]);
+    plim_rets(c, out, BAG_OUTS);
 }
 
 /* ---- zeros of the input, then the part added in place --------------------------------- */

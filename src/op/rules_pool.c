@@ -89,11 +89,7 @@ static void max_pool(plim_call *c, plim_meta out)
     plim_t idx = plim_m_empty(m, &out);
     plim_m_save(m, n, 1, idx);
     plim_m_output(m, n, 0, y);
-    plim_ret(c, y);
-    if (c->n_out > 1)
-        c->out[1] = idx;
-    else
-        plim_m_drop(m, idx);
+    plim_rets(c, (plim_t[]){y, idx}, 2);
 }
 
 void plim_run_max_pool(plim_call *c)

@@ -400,11 +400,7 @@ void plim_run_max_dim(plim_call *c)
     plim_t i = plim_m_empty(m, &index);
     plim_m_save(m, n, 0, i);
     plim_m_output(m, n, 0, y);
-    plim_ret(c, y);
-    if (c->n_out > 1)
-        c->out[1] = i;
-    else
-        plim_m_drop(m, i);
+    plim_rets(c, (plim_t[]){y, i}, 2);
 }
 
 /* amax: g / count * mask, where count = (y == x).sum(): the mask is cast to
@@ -669,11 +665,7 @@ void plim_run_var_mean(plim_call *c)
         plim_m_save(m, n, 1, y);
     plim_m_output(m, n, 0, y);
     plim_m_output(m, n, 1, mean);
-    plim_ret(c, y);
-    if (c->n_out > 1)
-        c->out[1] = mean;
-    else
-        plim_m_drop(m, mean);
+    plim_rets(c, (plim_t[]){y, mean}, 2);
 }
 
 /* ---- a direction times a length ------------------------------------------------------------- */

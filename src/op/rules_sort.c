@@ -117,15 +117,6 @@ static plim_t sorted(plim_machine *m, const plim_grad_fn *fn, plim_t x, const pl
     return y;
 }
 
-static void ret_sorted(plim_call *c, plim_t y, plim_t index)
-{
-    plim_ret(c, y);
-    if (c->n_out > 1)
-        c->out[1] = index;
-    else
-        plim_m_drop(c->m, index);
-}
-
 static int64_t dim_length(const plim_meta *x, int32_t d) { return x->rank ? x->dim[d] : 1; }
 
 static void run_sort(plim_call *c, uint32_t dim_slot, bool indices_only)
@@ -138,7 +129,7 @@ static void run_sort(plim_call *c, uint32_t dim_slot, bool indices_only)
     plim_t y = sorted(m, &sort_fn, x, &out, &index);
     sort_inside(m, xm, dim_length(xm, d));
     if (!indices_only) {
-        ret_sorted(c, y, index);
+        plim_rets(c, (plim_t[]){y, index}, 2);
         return;
     }
     plim_m_drop(m, y);
@@ -206,7 +197,7 @@ void plim_run_topk(plim_call *c)
     plim_meta_contiguous(&out);
     plim_t y = sorted(m, &topk_fn, x, &out, &index);
     topk_inside(m, plim_m_meta(m, x), slice);
-    ret_sorted(c, y, index);
+    plim_rets(c, (plim_t[]){y, index}, 2);
 }
 
 void plim_kernel_sort(plim_call *c)
