@@ -60,13 +60,17 @@ static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, 
     return dw;
 }
 
+/* The table that rows like the last dim of g come from. */
+static plim_meta table_of(const plim_meta *g, int64_t rows)
+{
+    return plim_meta_make(g->dtype, 2, (int64_t[]){rows, g->rank ? g->dim[g->rank - 1] : 1});
+}
+
 static plim_t embedding_backward_kernel(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
                                         bool by_freq)
 {
-    const plim_meta *gm = plim_m_meta(m, g);
     uint64_t count = 0;
-    plim_meta w =
-        plim_meta_make(gm->dtype, 2, (int64_t[]){rows, gm->rank ? gm->dim[gm->rank - 1] : 1});
+    plim_meta w = table_of(plim_m_meta(m, g), rows);
     plim_meta_numel(plim_m_meta(m, idx), &count);
     plim_t gc = plim_contiguous_tmp(m, g);
     plim_t dw = count <= EMBEDDING_SORT_ABOVE && !by_freq
@@ -107,17 +111,13 @@ static plim_t masked_rows(plim_machine *m, plim_t x, const plim_meta *mask)
 static plim_t embedding_sparse(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
                                int64_t padding)
 {
-    plim_meta all = *plim_m_meta(m, idx), w = *plim_m_meta(m, g);
-    plim_t at = plim_m_ref(m, idx), from = plim_m_ref(m, g);
-    if (padding != NO_PADDING) {
-        plim_t mask = plim_m_empty_contig(m, PLIM_BOOL, all.rank, all.dim);
-        plim_m_drop(m, at);
-        plim_m_drop(m, from);
-        at = masked_rows(m, idx, &all);
-        from = masked_rows(m, g, &all);
-        plim_m_drop(m, mask);
-    }
-    w = plim_meta_make(w.dtype, 2, (int64_t[]){rows, w.dim[w.rank - 1]});
+    const plim_meta *all = plim_m_meta(m, idx);
+    plim_meta w = table_of(plim_m_meta(m, g), rows);
+    bool padded = padding != NO_PADDING;
+    plim_t mask = padded ? plim_m_empty_contig(m, PLIM_BOOL, all->rank, all->dim) : 0,
+           at = padded ? masked_rows(m, idx, all) : plim_m_ref(m, idx),
+           from = padded ? masked_rows(m, g, all) : plim_m_ref(m, g);
+    plim_m_drop(m, mask);
     plim_t flat = plim_at_reshape(m, at, 2, (int64_t[]){1, -1}),
            values = plim_at_reshape(m, from, 2, (int64_t[]){-1, w.dim[1]}),
            indices = plim_at_to(m, flat, PLIM_I64);
@@ -209,14 +209,13 @@ void plim_kernel_embedding_bag(plim_call *c)
 static plim_t bag_dense(plim_machine *m, plim_t g, plim_t indices, int64_t rows, bool by_freq,
                         int64_t mode)
 {
-    const plim_meta gm = *plim_m_meta(m, g), i = *plim_m_meta(m, indices);
+    const plim_meta *i = plim_m_meta(m, indices);
+    plim_meta w = table_of(plim_m_meta(m, g), rows);
     uint64_t n = 0;
-    plim_meta_numel(&i, &n);
-    plim_meta w =
-        plim_meta_make(gm.dtype, 2, (int64_t[]){rows, gm.rank ? gm.dim[gm.rank - 1] : 1});
+    plim_meta_numel(i, &n);
     return mode == BAG_MAX || !n
                ? plim_m_empty(m, &w)
-               : embedding_sorted(m, n, &w, by_freq, plim_dtype_bytes(i.dtype));
+               : embedding_sorted(m, n, &w, by_freq, plim_dtype_bytes(i->dtype));
 }
 void plim_kernel_embedding_bag_backward(plim_call *c)
 {
