@@ -106,25 +106,20 @@ static bool can_add_inplace(const plim_machine *m, plim_t t)
            plim_is_dense(&x->meta);
 }
 
-/* a + b, both sparse: one behind the other.  src: cuda/SparseCUDATensorMath.cu */
-static plim_t sparse_sum(plim_machine *m, plim_t a, plim_t b)
+static int64_t rows_of(const plim_machine *m, plim_t sparse)
 {
-    plim_meta indices = *plim_m_meta(m, plim_m_indices(m, a)),
-              values = *plim_m_meta(m, plim_m_values(m, a));
-    indices.dim[1] += plim_m_meta(m, plim_m_indices(m, b))->dim[1];
-    values.dim[0] = indices.dim[1];
-    plim_meta_contiguous(&indices);
-    plim_meta_contiguous(&values);
-    plim_t i = plim_m_empty(m, &indices), v = plim_m_empty(m, &values);
-    return plim_m_sparse(m, plim_m_meta(m, a), i, v, false);
+    return plim_m_meta(m, plim_m_values(m, sparse))->dim[0];
 }
 
-/* a + b as a fresh tensor, dense if one of them is. */
+/* a + b as a fresh tensor: dense if one of them is, else one behind the other.
+ * src: cuda/SparseCUDATensorMath.cu */
 static plim_t grad_sum(plim_machine *m, plim_t a, plim_t b)
 {
-    bool sparse[2] = {plim_m_values(m, a) != 0, plim_m_values(m, b) != 0};
-    return sparse[0] && sparse[1] ? sparse_sum(m, a, b)
-                                  : plim_m_empty_like(m, sparse[0] ? b : a);
+    if (!plim_m_values(m, a))
+        return plim_m_empty_like(m, a);
+    if (!plim_m_values(m, b))
+        return plim_m_empty_like(m, b);
+    return plim_m_sparse_like(m, a, rows_of(m, a) + rows_of(m, b));
 }
 
 /* What is left to the caller: nothing if g went in, g if it was added to another.

@@ -344,6 +344,17 @@ plim_t plim_m_sparse_copy(plim_machine *m, plim_t t)
     return plim_m_sparse(m, &x->meta, indices, values, x->coalesced);
 }
 
+plim_t plim_m_sparse_like(plim_machine *m, plim_t t, int64_t n)
+{
+    const m_tensor *x = m_t(m, t);
+    plim_meta i = *plim_m_meta(m, x->indices), v = *plim_m_meta(m, x->values);
+    i.dim[1] = v.dim[0] = n;
+    plim_meta_contiguous(&i);
+    plim_meta_contiguous(&v);
+    plim_t indices = plim_m_empty(m, &i), values = plim_m_empty(m, &v);
+    return plim_m_sparse(m, &x->meta, indices, values, false);
+}
+
 uint32_t plim_m_tape_storage(const plim_machine *m, plim_t t)
 {
     uint32_t s = m_t(m, t)->storage;
@@ -711,13 +722,8 @@ void plim_m_set_grad(plim_machine *m, plim_t leaf, plim_t grad)
 void plim_m_clear_sparse(plim_machine *m, plim_t leaf)
 {
     plim_t g = m_t(m, leaf)->grad;
-    if (!plim_m_values(m, g))
-        return;
-    plim_meta indices = *plim_m_meta(m, plim_m_indices(m, g)),
-              values = *plim_m_meta(m, plim_m_values(m, g));
-    indices.dim[1] = values.dim[0] = 0;
-    plim_t i = plim_m_empty(m, &indices), v = plim_m_empty(m, &values);
-    plim_m_set_grad(m, leaf, plim_m_sparse(m, plim_m_meta(m, g), i, v, true));
+    if (plim_m_values(m, g))
+        plim_m_set_grad(m, leaf, plim_m_sparse_like(m, g, 0));
 }
 
 uint32_t plim_m_unknown_ops(const plim_machine *m) { return m->n_unknown; }

@@ -129,6 +129,8 @@ plim_t plim_m_indices(const plim_machine *m, plim_t t);
 plim_t plim_m_values(const plim_machine *m, plim_t t);
 bool plim_m_coalesced(const plim_machine *m, plim_t t);
 plim_t plim_m_sparse_copy(plim_machine *m, plim_t t);
+/* Another one with n rows, whichever. */
+plim_t plim_m_sparse_like(plim_machine *m, plim_t t, int64_t n);
 
 /* ---- recording ---------------------------------------------------------- */
 

@@ -95,9 +95,9 @@ void plim_cub_merge_sort(plim_machine *m, uint64_t n);
 void plim_cub_unique(plim_machine *m, uint64_t n);
 
 /* ---- sparse --------------------------------------------------------------- */
-/* How many different ones n indices below `most` are: usually as if drawn at random. */
-plim_rows plim_distinct(uint64_t n, uint64_t most);
-plim_t plim_at_coalesce(plim_machine *m, plim_t t); /* t itself if it is so */
+/* Rows of the same index added up: t itself if it is so already.  *left (may be NULL): how
+ * many there are then, usually as many as of indices drawn at random. */
+plim_t plim_at_coalesce(plim_machine *m, plim_t t, plim_rows *left);
 
 /* ---- matmul ------------------------------------------------------------- */
 plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b);

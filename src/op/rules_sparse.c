@@ -1,8 +1,9 @@
 /* rules_sparse.c -- rows of the same index added up. */
 #include "op/rules.h"
 
-/* most * (1 - (1 - 1/most)^n) */
-plim_rows plim_distinct(uint64_t n, uint64_t most)
+/* How many different ones n indices below `most` are; if drawn at random,
+ * most * (1 - (1 - 1/most)^n). */
+static plim_rows distinct(uint64_t n, uint64_t most)
 {
     uint64_t high = PLIM_MIN(n, most);
     double left = 1, base = 1 - 1 / (double)most;
@@ -18,11 +19,12 @@ plim_rows plim_distinct(uint64_t n, uint64_t most)
 
 /* By a sort of the indices.  What is left of them keeps the room of all.
  * src: cuda/SparseCUDATensor.cu _coalesce_sparse_cuda */
-static void coalesce(plim_machine *m, const plim_meta *values, int64_t most, plim_t out[2])
+static plim_rows coalesce(plim_machine *m, const plim_meta *values, int64_t most,
+                          plim_t out[2])
 {
     int64_t n = values->dim[0];
     plim_meta left = *values;
-    plim_rows rows = plim_distinct((uint64_t)n, (uint64_t)most);
+    plim_rows rows = distinct((uint64_t)n, (uint64_t)most);
     plim_t all = plim_m_empty_contig(m, PLIM_I64, 2, (int64_t[]){1, n}),
            origin = plim_m_empty_contig(m, PLIM_I64, 1, &n),
            offsets = plim_m_empty_contig(m, PLIM_I64, 1, &n);
@@ -36,15 +38,24 @@ static void coalesce(plim_machine *m, const plim_meta *values, int64_t most, pli
     plim_m_drop(m, offsets);
     plim_m_drop(m, origin);
     plim_m_drop(m, all);
+    return rows;
 }
 
-plim_t plim_at_coalesce(plim_machine *m, plim_t t)
+plim_t plim_at_coalesce(plim_machine *m, plim_t t, plim_rows *left)
 {
-    plim_t part[2] = {0};
-    if (plim_m_coalesced(m, t))
-        return plim_m_ref(m, t);
-    coalesce(m, plim_m_meta(m, plim_m_values(m, t)), plim_m_meta(m, t)->dim[0], part);
-    return plim_m_sparse(m, plim_m_meta(m, t), part[0], part[1], true);
+    const plim_meta *values = plim_m_meta(m, plim_m_values(m, t));
+    uint64_t n = (uint64_t)values->dim[0];
+    plim_rows rows = {n, n, n};
+    plim_t part[2] = {0}, done = 0;
+    if (plim_m_coalesced(m, t)) {
+        done = plim_m_ref(m, t);
+    } else {
+        rows = coalesce(m, values, plim_m_meta(m, t)->dim[0], part);
+        done = plim_m_sparse(m, plim_m_meta(m, t), part[0], part[1], true);
+    }
+    if (left)
+        *left = rows;
+    return done;
 }
 
 void plim_kernel_coalesce(plim_call *c)

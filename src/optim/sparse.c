@@ -2,7 +2,7 @@
  * index that was looked up, and which rows of the parameter they are.
  *
  * An optimizer that is not linear in them first adds up the rows of the same index: how
- * many are left is a range (plim_distinct).
+ * many are left is a range (plim_at_coalesce).
  * src: torch/optim/_functional.py, adagrad.py; SparseTensor.cpp */
 #include "op/rules.h"
 #include "optim/part.h"
@@ -66,33 +66,19 @@ static plim_t masked(const rows *w, const char *role, plim_t *indices)
     return values;
 }
 
-/* Of p's gradient from here on. */
-static void turn_to(rows *w, const plim_optim_param *p)
-{
-    plim_machine *m = w->r->m;
-    plim_t grad = plim_m_grad(m, p->leaf);
-    uint64_t n = (uint64_t)plim_m_meta(m, plim_m_values(m, grad))->dim[0];
-    w->p = p;
-    w->n = plim_m_coalesced(m, grad)
-               ? (plim_rows){n, n, n}
-               : plim_distinct(n, (uint64_t)plim_m_meta(m, grad)->dim[0]);
-    w->values = *plim_m_meta(m, plim_m_values(m, grad));
-    w->values.dim[0] = (int64_t)w->n.usual;
-    plim_meta_contiguous(&w->values);
-}
-
 /* grad = grads[i], negated if it is to grow; grad = grad.coalesce(), and its parts. */
 static void next_grad(rows *w, const plim_optim_param *p)
 {
     plim_machine *m = w->r->m;
     plim_t grad = plim_m_grad(m, p->leaf);
-    turn_to(w, p);
+    w->p = p;
     plim_optim_set(w->r, &w->grad, 0);
     plim_m_place(m, PLIM_NONE, p->name, "negated grad", PLIM_CAT_TEMPORARY);
     w->grad =
         plim_optim_on(w->r, "maximize") ? plim_m_sparse_copy(m, grad) : plim_m_ref(m, grad);
     plim_m_place(m, PLIM_NONE, p->name, "coalesced grad", PLIM_CAT_TEMPORARY);
-    plim_optim_set(w->r, &w->grad, plim_at_coalesce(m, w->grad));
+    plim_optim_set(w->r, &w->grad, plim_at_coalesce(m, w->grad, &w->n));
+    w->values = *plim_m_meta(m, plim_m_values(m, w->grad));
     plim_optim_set(w->r, &w->grad_indices, plim_m_ref(m, plim_m_indices(m, w->grad)));
     plim_optim_set(w->r, &w->grad_values, plim_m_ref(m, plim_m_values(m, w->grad)));
 }
@@ -102,18 +88,16 @@ static void next_grad(rows *w, const plim_optim_param *p)
 plim_t plim_optim_coalesced(plim_optim_run *r, const plim_optim_param *p)
 {
     plim_m_place(r->m, PLIM_NONE, p->name, "coalesced grad", PLIM_CAT_TEMPORARY);
-    return plim_at_coalesce(r->m, plim_m_grad(r->m, p->leaf));
+    return plim_at_coalesce(r->m, plim_m_grad(r->m, p->leaf), NULL);
 }
 
 void plim_optim_scale_sparse(plim_optim_run *r, const plim_optim_param *p)
 {
     plim_machine *m = r->m;
     plim_t grad = plim_m_grad(m, p->leaf);
+    int64_t n = plim_m_meta(m, plim_m_values(m, grad))->dim[0];
     plim_m_place(m, PLIM_NONE, p->name, "grad", PLIM_CAT_GRADIENT);
-    plim_t indices = plim_m_empty_like(m, plim_m_indices(m, grad)),
-           values = plim_m_empty_like(m, plim_m_values(m, grad));
-    plim_m_set_grad(m, p->leaf,
-                    plim_m_sparse(m, plim_m_meta(m, grad), indices, values, false));
+    plim_m_set_grad(m, p->leaf, plim_m_sparse_like(m, grad, n));
 }
 
 /* ---- the steps ----------------------------------------------------------------------- */
