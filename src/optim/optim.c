@@ -85,10 +85,15 @@ static uint32_t optim_place(const plim_optim_spec *spec, plim_str name)
     return i;
 }
 
+static double optim_value(const plim_optim_spec *spec, plim_str name)
+{
+    uint32_t i = optim_place(spec, name);
+    return i < spec->n_options ? spec->option[i].value : 0;
+}
+
 double plim_optim_option(const plim_optim_spec *spec, const char *name)
 {
-    uint32_t i = optim_place(spec, plim_str_of(name));
-    return i < spec->n_options ? spec->option[i].value : 0;
+    return optim_value(spec, plim_str_of(name));
 }
 
 static void optim_defaults(plim_optim_spec *s)
@@ -197,11 +202,9 @@ int plim_optim_steady_steps(const plim_optim_spec *spec)
 /* Is what a row's `since` names made use of? */
 static bool asked_for(const plim_optim_spec *s, plim_str name)
 {
-    if (plim_str_is(name, "fused"))
-        return s->impl == PLIM_IMPL_FUSED;
-    uint32_t i = optim_place(s, name);
+    double v = optim_value(s, name);
     return plim_str_is(name, "all") ||
-           (i < s->n_options && (s->option[i].value < 0 || s->option[i].value > 0));
+           (plim_str_is(name, "fused") && s->impl == PLIM_IMPL_FUSED) || v < 0 || v > 0;
 }
 
 static void check_since(plim_optim_run *r)
@@ -230,7 +233,8 @@ void plim_optim_start(plim_optim_run *r)
     r->starting = false;
 }
 
-/* PyTorch's optimizers refuse the other kind too. */
+/* PyTorch's optimizers refuse the other kind too; an average of the model looks at no
+ * gradient, so that it takes both. */
 static void check_layouts(plim_optim_run *r)
 {
     const plim_optim *o = r->spec->optim;

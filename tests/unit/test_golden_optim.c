@@ -122,18 +122,26 @@ static void large_only(char *line)
             out += sprintf(out, " %s", w);
 }
 
+static FILE *recording(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/tests/golden/optim/%s", PLIM_SOURCE_DIR, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    return f;
+}
+
 /* Did that version not have what the case asks for? */
 static bool not_there(const char *line) { return strstr(line, "unexpected keyword argument"); }
 
-static void compare_events(const char *path, int fewest)
+static void compare_events(const char *file, int fewest)
 {
     static char line[MAX_LINE], ours[MAX_LINE];
     char shapes[128] = "", name[128] = "";
     int cases = 0, wrong = 0;
     bench b = {.a = PLIM_ARENA_INIT};
     plim_world world = sm_80;
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
+    FILE *f = recording(file);
     while (fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
         if (!strncmp(line, "torch ", 6)) {
@@ -166,16 +174,16 @@ static void compare_events(const char *path, int fewest)
         }
     }
     fclose(f);
-    CHECK(path, cases >= fewest);
+    CHECK(file, cases >= fewest);
     assert_int_equal(wrong, 0);
 }
 
 static void test_events(void **state)
 {
     (void)state;
-    compare_events(PLIM_SOURCE_DIR "/tests/golden/optim/events.txt", 200);
-    compare_events(PLIM_SOURCE_DIR "/tests/golden/optim/events-2.4.txt", 150);
-    compare_events(PLIM_SOURCE_DIR "/tests/golden/optim/events-2.9.txt", 8);
+    compare_events("events.txt", 200);
+    compare_events("events-2.4.txt", 150);
+    compare_events("events-2.9.txt", 8);
 }
 
 /* What coalesce() takes on cards of every kind, as the beginning of a clip.  The recording
@@ -185,8 +193,7 @@ static void test_coalesce(void **state)
     (void)state;
     static char line[MAX_LINE], ours[MAX_LINE];
     int cases = 0;
-    FILE *f = fopen(PLIM_SOURCE_DIR "/tests/golden/optim/events.txt", "r");
-    assert_non_null(f);
+    FILE *f = recording("events.txt");
     while (fgets(line, sizeof line, f)) {
         int cc, n, at;
         char shapes[64];
@@ -262,8 +269,7 @@ static void test_loops(void **state)
     char name[128] = "";
     int loops = 0, wrong = 0;
     bench b = {.a = PLIM_ARENA_INIT};
-    FILE *f = fopen(PLIM_SOURCE_DIR "/tests/golden/optim/events.txt", "r");
-    assert_non_null(f);
+    FILE *f = recording("events.txt");
     while (fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
         if (!strncmp(line, "loop ", 5)) {
@@ -346,8 +352,7 @@ static void test_held(void **state)
     (void)state;
     static char line[MAX_LINE], ours[MAX_LINE];
     int cases = 0;
-    FILE *f = fopen(PLIM_SOURCE_DIR "/tests/golden/optim/events.txt", "r");
-    assert_non_null(f);
+    FILE *f = recording("events.txt");
     while (fgets(line, sizeof line, f)) {
         bench b;
         char *at = strchr(line, ':');

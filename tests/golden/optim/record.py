@@ -337,9 +337,8 @@ def record_held(torch, text):
 
 
 def record_optimizers(torch, rec):
-    shapes = None
+    shapes, only = None, os.environ.get("PLIMSOLL_RECORD_ONLY")
     for name, cls, impls, sizes, variants in VARIANTS:
-        only = os.environ.get("PLIMSOLL_RECORD_ONLY")
         if not hasattr(torch.optim, cls) or only and name != only:
             continue
         if sizes != shapes:
