@@ -15,7 +15,7 @@ DEMO = estimate resnet50 --batch 32 --optimizer sgd,momentum=0.9 --gpu rtx4090
 cmake = mkdir -p $(1) && cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2) $(CMAKE_FLAGS) \
 	>$(1)/configure.log 2>&1 || { cat $(1)/configure.log; exit 1; }
 ctest = ctest --test-dir $(1) --output-on-failure -j$(JOBS)
-formatted = $(wildcard include/*.h src/*/*.[ch] cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
+formatted = $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
 
 .PHONY: all help deps deps-check demo check asan fuzz bench golden wasm fmt fmt-check \
 	lint install clean
@@ -65,7 +65,7 @@ fmt-check: ## say which sources clang-format would change
 
 lint: fmt-check ## clang-format and clang-tidy, nothing is changed
 	@$(call cmake,build-tidy,-DCMAKE_C_COMPILER=clang -DPLIM_TESTS=OFF)
-	@ls src/*/*.c cli/*.c 2>/dev/null | xargs -P$(JOBS) -n1 clang-tidy -p build-tidy --quiet
+	@ls src/*/*.c src/import/*/*.c cli/*.c 2>/dev/null | xargs -P$(JOBS) -n1 clang-tidy -p build-tidy --quiet
 
 install: all ## install below PREFIX (and DESTDIR)
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)

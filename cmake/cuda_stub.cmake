@@ -6,7 +6,7 @@ if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR sanitize)
     return()
 endif()
 
-set(stub_dir ${CMAKE_SOURCE_DIR}/src/live/cuda_stub)
+set(stub_dir ${CMAKE_SOURCE_DIR}/src/vgpu/cuda_stub)
 set(stub_out ${CMAKE_BINARY_DIR}/stub)
 
 add_library(plimsoll_stub SHARED ${stub_dir}/core.c)

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "import/onnx_priv.h"
+#include "import/onnx/onnx_priv.h"
 #include "op/op.h"
 
 extern const plim_importer plim_importer_onnx;

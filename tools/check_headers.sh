@@ -4,7 +4,7 @@ set -u
 cd "$(dirname "$0")/.." || exit 1
 cc=${1:-cc}
 bad=0
-for header in include/*.h src/*/*.h cli/*.h; do
+for header in include/*.h src/*/*.h src/import/*/*.h cli/*.h; do
     [ -e "$header" ] || continue
     case $header in
     cli/*) paths="-Iinclude" ;; # not src: the program sees the public header only

@@ -30,13 +30,14 @@ ROOMS = {
     "fit": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc"},
     "report": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
                "fit"},
-    "live": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
+    "vgpu": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
              "fit", "report"},
     "api": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-            "fit", "report", "live"},
+            "fit", "report", "vgpu"},
 }
 PUBLIC = "plimsoll.h"
-APART = {"cuda_stub", "torch_shim"}  # of src/live: programs of their own, on plimsoll.h
+WINGS = {"import": {"weights", "pt2", "onnx", "hf"}}  # of a room: they do not see one another
+APART = {"cuda_stub", "torch_shim"}  # of src/vgpu: programs of their own, on plimsoll.h
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 HEAP = re.compile(r"(?<![\w.>])(malloc|calloc|realloc|reallocarray|strdup|strndup|free)\s*\(")
@@ -54,7 +55,12 @@ def includes(path):
         yield text.count("\n", 0, m.start(2)) + 1, m.group(1) == '"', m.group(2)
 
 
+def wing_of(room, parts):
+    return parts[0] if len(parts) > 1 and parts[0] in WINGS.get(room, ()) else None
+
+
 def check_room(root, path, room):
+    wing = wing_of(room, path.relative_to(root / "src" / room).parts)
     for line, quoted, name in includes(path):
         if not quoted or name == PUBLIC:
             continue
@@ -64,6 +70,8 @@ def check_room(root, path, room):
             yield f"{where}: '{name}' names no room: write \"room/file.h\""
         elif target != room and target not in ROOMS[room]:
             yield f"{where}: new edge {room} -> {target} ('{name}')"
+        elif target == room and wing_of(room, name.split("/")[1:]) not in (None, wing):
+            yield f"{where}: new edge {room}{'/' + wing if wing else ''} -> '{name}'"
         elif not (root / "src" / name).is_file():
             yield f"{where}: '{name}' does not exist"
 
@@ -87,13 +95,14 @@ def check(root):
                if p.suffix in (".c", ".h", ".def")]
     for path in sources:
         parts = path.relative_to(root).parts
-        if parts[1] == "live" and parts[2] in APART:
+        if parts[1] == "vgpu" and parts[2] in APART:
             continue
         if path.name in seen:
             yield f"{path.relative_to(root)}: the name is taken by {seen[path.name]}"
         seen[path.name] = path.relative_to(root)
         if parts[0] == "src":
-            if len(parts) != 3 or parts[1] not in ROOMS:
+            wing = wing_of(parts[1], parts[2:])
+            if len(parts) != (4 if wing else 3) or parts[1] not in ROOMS:
                 yield f"{path.relative_to(root)}: not in a room (tools/check_layers.py has the list)"
                 continue
             yield from check_room(root, path, parts[1])

@@ -2,8 +2,8 @@
 # wasm.sh -- compiles the library for wasm32-wasi: tools/wasm.sh OUT
 #
 # This proves that the code builds where size_t has 32 bits; it is not the web
-# page.  Files are read through wasi-libc's emulated mmap; src/live (drivers)
-# is left out; zlib is compiled against (its header is plain C), not linked.
+# page.  Files are read through wasi-libc's emulated mmap; src/vgpu (the
+# pretend GPU) is left out; zlib is compiled against (its header is plain C), not linked.
 set -eu
 out=$1
 cd "$(dirname "$0")/.."
@@ -20,8 +20,8 @@ for header in zlib.h zconf.h; do
     cp "$path" "$out/include/"
 done
 n=0
-for source in src/*/*.c; do
-    case $source in src/live/*) continue ;; esac
+for source in src/*/*.c src/import/*/*.c; do
+    case $source in src/vgpu/*) continue ;; esac
     clang --target=wasm32-wasi --sysroot="$sysroot" -isystem "$sysroot/include/wasm32-wasi" \
         -std=c11 -O2 -Wall -Wextra -Werror -D_WASI_EMULATED_MMAN \
         -Iinclude -Isrc -isystem "$out/include" -c "$source" -o "$out/$(basename "$source" .c).o"
@@ -29,4 +29,4 @@ for source in src/*/*.c; do
 done
 ar=$(command -v llvm-ar || ls /usr/bin/llvm-ar-* | head -n 1)
 "$ar" rcs "$out/libplimsoll.a" "$out"/*.o
-echo "$out/libplimsoll.a: $n files compiled for wasm32-wasi (live left out, zlib not linked)"
+echo "$out/libplimsoll.a: $n files compiled for wasm32-wasi (vgpu left out, zlib not linked)"

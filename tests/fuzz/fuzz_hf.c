@@ -1,6 +1,6 @@
 /* fuzz_hf.c -- a config.json into a model.  What is accepted is sound.  The same bytes as
  * the name of a tensor beside one. */
-#include "import/hf_names.h"
+#include "import/hf/hf_names.h"
 #include "import/import.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);

@@ -1,7 +1,7 @@
 /* test_hf_encoders.c -- what of encoders and of models with an encoder and a decoder the
  * exports in test_hf.c do not show: heads, inputs, refusals, broken files. */
 #include "base/fmt.h"
-#include "import/hf.h"
+#include "import/hf/hf.h"
 #include "unit.h"
 
 extern const plim_importer plim_importer_hf;

@@ -5,7 +5,7 @@
 
 #include "base/fmt.h"
 #include "fit/job.h"
-#include "import/hf.h"
+#include "import/hf/hf.h"
 #include "unit.h"
 
 extern const plim_importer plim_importer_hf;

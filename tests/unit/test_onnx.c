@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "import/import.h"
-#include "import/onnx_wire.h"
+#include "import/onnx/onnx_wire.h"
 #include "listing.h"
 #include "op/op.h"
 #include "plimsoll.h"

@@ -5,7 +5,7 @@
     PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/cuda/record.py nets-2.4.txt CARD  the nets alone
 
 Needs a CUDA build of PyTorch and no GPU: each card is a pretend one, under the stub libraries of
-src/live/cuda_stub. Everything above CUDA is PyTorch's own code, its allocator too; cuDNN's workspaces
+src/vgpu/cuda_stub. Everything above CUDA is PyTorch's own code, its allocator too; cuDNN's workspaces
 are 0 here. Written are ops.txt and nets.txt:
 
     = CASE             of ops.txt: a name and its inputs, * marks one that requires grad; of nets.txt: a net

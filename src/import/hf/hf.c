@@ -1,0 +1,679 @@
+/* hf.c -- see hf.h. */
+#include "import/hf/hf.h"
+
+#include "base/json.h"
+#include "import/hf/hf_quant.h"
+
+/* ---- what every file says ------------------------------------------------------- */
+
+typedef struct head {
+    plim_str model_type, architecture, dtype, quantization;
+    plim_str packing; /* quantization_config, as written; quantization is its method */
+    plim_str inner;   /* the model_type of a text_config, or "" */
+    plim_str text;    /* that object, as written */
+    bool unpacked;    /* built as if no quantization_config were there */
+} head;
+
+static plim_json reader(plim_bytes b, plim_err *err)
+{
+    plim_json j;
+    plim_str text = {(const char *)b.p, (size_t)b.n};
+    if (text.n >= 3 && !memcmp(text.p, "\xef\xbb\xbf", 3)) /* a byte order mark */
+        text = (plim_str){text.p + 3, text.n - 3};
+    plim_json_init(&j, text, err);
+    j.lax = true;
+    return j;
+}
+
+/* A string; anything else gives "". */
+static plim_str word_or_none(plim_json *j)
+{
+    if (plim_json_peek(j) == PLIM_JSON_STRING)
+        return plim_json_str(j);
+    plim_json_skip(j);
+    return PLIM_STR("");
+}
+
+static plim_str first_word(plim_json *j)
+{
+    plim_str first = PLIM_STR("");
+    if (plim_json_peek(j) != PLIM_JSON_ARRAY) {
+        plim_json_skip(j);
+        return first;
+    }
+    plim_json_array(j);
+    for (uint32_t i = 0; plim_json_item(j); i++) {
+        plim_str w = word_or_none(j);
+        first = i ? first : w;
+    }
+    return first;
+}
+
+/* The word under `name` in an object; "" if there is none.  *raw: the value as written,
+ * whatever it is; "" for null. */
+static plim_str word_in(plim_json *j, const char *name, plim_str *raw)
+{
+    plim_str key, found = PLIM_STR("");
+    plim_json again = *j;
+    bool null = plim_json_peek(j) == PLIM_JSON_NULL;
+    if (plim_json_peek(j) != PLIM_JSON_OBJECT) {
+        plim_json_skip(j);
+    } else {
+        plim_json_object(j);
+        while (plim_json_member(j, &key)) {
+            plim_str w = word_or_none(j);
+            found = plim_str_is(key, name) ? w : found;
+        }
+    }
+    *raw = null || j->bad ? PLIM_STR("") : plim_json_raw(&again);
+    return found;
+}
+
+static plim_status read_head(plim_bytes b, head *out, plim_err *err)
+{
+    plim_json j = reader(b, err);
+    plim_str key;
+    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, false};
+    plim_json_object(&j);
+    while (plim_json_member(&j, &key)) {
+        if (plim_str_is(key, "model_type"))
+            out->model_type = word_or_none(&j);
+        else if (plim_str_is(key, "architectures"))
+            out->architecture = first_word(&j);
+        else if (plim_str_is(key, "dtype") || plim_str_is(key, "torch_dtype"))
+            out->dtype = word_or_none(&j);
+        else if (plim_str_is(key, "quantization_config"))
+            out->quantization = word_in(&j, "quant_method", &out->packing);
+        else if (plim_str_is(key, "text_config"))
+            out->inner = word_in(&j, "model_type", &out->text);
+        else
+            plim_json_skip(&j);
+    }
+    return plim_json_end(&j);
+}
+
+/* ---- keys into fields ------------------------------------------------------------- */
+
+bool plim_hf_names_have(const char *names, plim_str word)
+{
+    for (size_t len; *names; names += len + (names[len] == ' ')) {
+        len = strcspn(names, " ");
+        if (plim_str_eq(word, (plim_str){names, len}))
+            return true;
+    }
+    return false;
+}
+
+static bool first_name_is(const plim_hf_key *k, const char *name)
+{
+    size_t n = strlen(name);
+    return !strncmp(k->names, name, n) && (!k->names[n] || k->names[n] == ' ');
+}
+
+static void put_number(const plim_hf_key *k, void *config, double v)
+{
+    char *field = (char *)config + k->at;
+    switch (k->kind) {
+    case PLIM_HF_SIZE:
+    case PLIM_HF_OPTION: *(int64_t *)(void *)field = (int64_t)v; break;
+    case PLIM_HF_REAL: *(double *)(void *)field = v; break;
+    case PLIM_HF_BOOL: *(bool *)(void *)field = v != 0; break;
+    case PLIM_HF_WORD:
+    case PLIM_HF_RAW: break;
+    }
+}
+
+static void put_word(const plim_hf_key *k, void *config, plim_str v)
+{
+    if (k->kind == PLIM_HF_WORD || k->kind == PLIM_HF_RAW)
+        *(plim_str *)(void *)((char *)config + k->at) = v;
+}
+
+static void put_defaults(const plim_hf_group *g, const plim_hf_family *f, void *config)
+{
+    for (size_t i = 0; i < g->n_keys; i++) {
+        const plim_hf_key *k = &g->keys[i];
+        double number = k->number;
+        const char *word = k->word;
+        for (const plim_hf_default *d = f->defaults; d && d->name; d++)
+            if (first_name_is(k, d->name)) {
+                number = d->number;
+                word = d->word;
+            }
+        put_number(k, config, number);
+        put_word(k, config, plim_str_of(word ? word : ""));
+    }
+}
+
+/* The value at j, which is not null. */
+static void read_value(plim_json *j, const plim_hf_key *k, void *config)
+{
+    char *field = (char *)config + k->at;
+    switch (k->kind) {
+    case PLIM_HF_SIZE:
+    case PLIM_HF_OPTION: *(int64_t *)(void *)field = plim_json_i64(j); break;
+    case PLIM_HF_REAL: *(double *)(void *)field = plim_json_f64(j); break;
+    case PLIM_HF_BOOL: *(bool *)(void *)field = plim_json_bool(j); break;
+    case PLIM_HF_WORD: *(plim_str *)(void *)field = plim_json_str(j); break;
+    case PLIM_HF_RAW: *(plim_str *)(void *)field = plim_json_raw(j); break;
+    }
+}
+
+static bool read_key(plim_json *j, const plim_hf_group *g, plim_str name, void *config)
+{
+    for (size_t i = 0; i < g->n_keys; i++) {
+        const plim_hf_key *k = &g->keys[i];
+        if (!plim_hf_names_have(k->names, name))
+            continue;
+        if (plim_json_peek(j) == PLIM_JSON_NULL) {
+            plim_json_null(j);
+            put_number(k, config, 0);
+            put_word(k, config, PLIM_STR(""));
+        } else {
+            read_value(j, k, config);
+        }
+        return true;
+    }
+    return false;
+}
+
+/* The members of an object: keys "b", or "a.b" inside of another. */
+static void read_members(plim_json *j, const plim_hf_group *g, plim_str outer, void *config)
+{
+    plim_str key;
+    char name[96];
+    plim_json_object(j);
+    while (plim_json_member(j, &key)) {
+        plim_str full = key;
+        if (outer.n + key.n + 1 > sizeof name) {
+            plim_json_skip(j);
+            continue;
+        }
+        if (outer.n) {
+            memcpy(name, outer.p, outer.n);
+            name[outer.n] = '.';
+            memcpy(name + outer.n + 1, key.p, key.n);
+            full = (plim_str){name, outer.n + 1 + key.n};
+        }
+        if (read_key(j, g, full, config))
+            continue;
+        if (!outer.n && plim_json_peek(j) == PLIM_JSON_OBJECT)
+            read_members(j, g, key, config);
+        else
+            plim_json_skip(j);
+    }
+}
+
+void plim_hf_read(plim_hf *h, plim_str raw, const plim_hf_group *keys, void *config)
+{
+    static const plim_hf_family plain = {.defaults = NULL};
+    put_defaults(keys, &plain, config);
+    plim_json j = reader((plim_bytes){(const uint8_t *)raw.p, raw.n}, h->n.err);
+    read_members(&j, keys, PLIM_STR(""), config);
+    plim_status st = plim_json_end(&j);
+    h->n.st = h->n.st ? h->n.st : st;
+}
+
+/* The value of a size or an option. */
+static int64_t size_in(const void *config, const plim_hf_key *k)
+{
+    return *(const int64_t *)(const void *)((const char *)config + k->at);
+}
+
+static void check_sizes(plim_hf *h, const plim_hf_group *g, const void *config)
+{
+    for (size_t i = 0; i < g->n_keys; i++) {
+        const plim_hf_key *k = &g->keys[i];
+        if (k->kind != PLIM_HF_SIZE && k->kind != PLIM_HF_OPTION)
+            continue;
+        int64_t v = size_in(config, k);
+        int64_t min = k->kind == PLIM_HF_SIZE, max = k->max ? k->max : INT32_MAX;
+        if (v < min || v > max)
+            plim_nn_fail(&h->n, PLIM_ERANGE,
+                         "'%.*s' is %" PRId64 ", not in %" PRId64 "..%" PRId64,
+                         (int)strcspn(k->names, " "), k->names, v, min, max);
+    }
+}
+
+/* Room for what the layers will be; their number was checked. */
+static void expect_layers(plim_hf *h, const plim_hf_group *g, const void *config)
+{
+    enum { A_LAYER = 64 }; /* values of one, or so */
+    uint32_t layers = 1;
+    for (size_t i = 0; i < g->n_keys; i++)
+        if (g->keys[i].max == PLIM_HF_MAX_LAYERS)
+            layers += (uint32_t)size_in(config, &g->keys[i]);
+    plim_graph_expect(h->n.g, layers * A_LAYER);
+}
+
+/* ---- for the groups ------------------------------------------------------------------ */
+
+#define MAX_TOKENS ((int64_t)1 << 40)
+
+void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
+{
+    const plim_binding *b = h->bind;
+    h->batch = b->batch ? b->batch : 1;
+    h->seq = b->seq ? b->seq : PLIM_MIN(positions, PLIM_HF_SEQ);
+    for (uint32_t i = 0; i < b->n_inputs; i++) {
+        const struct plim_input_shape *in = &b->inputs[i];
+        if (in->name.n && !plim_str_is(in->name, name))
+            continue;
+        if (in->rank != 2) {
+            plim_nn_fail(&h->n, PLIM_EUSAGE,
+                         "input '%s' has 2 dimensions (batch, tokens), the shape given %d",
+                         name, (int)in->rank);
+            return;
+        }
+        h->batch = in->dim[0];
+        h->seq = in->dim[1];
+    }
+    if (h->batch < 1 || h->batch > INT32_MAX)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "batch %" PRId64 " is not in 1..%d", h->batch,
+                     (int)INT32_MAX);
+    if (h->seq < 1 || h->seq > INT32_MAX)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "a sequence of %" PRId64 " tokens is not in 1..%d",
+                     h->seq, (int)INT32_MAX);
+    if (!h->n.st && h->batch > MAX_TOKENS / h->seq)
+        plim_nn_fail(&h->n, PLIM_ERANGE,
+                     "%" PRId64 " sequences of %" PRId64
+                     " tokens are over the limit of %" PRId64 " tokens",
+                     h->batch, h->seq, MAX_TOKENS);
+    if (hard && h->seq > positions)
+        plim_nn_fail(&h->n, PLIM_ERANGE,
+                     "a sequence of %" PRId64 " tokens, the table of positions has %" PRId64,
+                     h->seq, positions);
+}
+
+/* One flag a layer, and a reader inside of the array; NULL: no array, or no memory. */
+static bool *layer_flags(plim_hf *h, plim_str raw, int64_t layers, plim_json *j)
+{
+    plim_json_init(j, raw, NULL); /* it was read once already: there are no errors */
+    j->lax = true;
+    if (h->n.st || !raw.n || plim_json_peek(j) != PLIM_JSON_ARRAY)
+        return NULL;
+    plim_json_array(j);
+    bool *flags = PLIM_NEW_N(h->n.g->arena, bool, layers);
+    if (!flags)
+        plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+    return flags;
+}
+
+const bool *plim_hf_layers_called(plim_hf *h, plim_str raw, const char *word, int64_t layers)
+{
+    plim_json j;
+    bool *flags = layer_flags(h, raw, layers, &j);
+    for (int64_t i = 0; flags && i < layers && plim_json_item(&j); i++)
+        flags[i] = plim_str_is(word_or_none(&j), word);
+    return flags;
+}
+
+const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers)
+{
+    plim_json j;
+    bool *flags = layer_flags(h, raw, layers, &j);
+    while (flags && plim_json_item(&j)) {
+        bool number = plim_json_peek(&j) == PLIM_JSON_NUMBER;
+        double i = number ? plim_json_f64(&j) : -1;
+        if (!number)
+            plim_json_skip(&j);
+        else if (i >= 0 && i < (double)layers)
+            flags[(int64_t)i] = true;
+    }
+    return flags;
+}
+
+void plim_hf_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim)
+{
+    if (heads % kv_heads)
+        plim_nn_fail(&h->n, PLIM_ESHAPE,
+                     "%" PRId64 " heads do not share %" PRId64 " heads of keys and values",
+                     heads, kv_heads);
+    if (dim < 1 || dim > INT32_MAX / heads)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "a head of %" PRId64 " is not in 1..%" PRId64, dim,
+                     INT32_MAX / heads);
+}
+
+void plim_hf_refuse(plim_hf *h, bool set, const char *key)
+{
+    if (set)
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'%s' is set: that variant is not built", key);
+}
+
+/* ---- finding the family --------------------------------------------------------------- */
+
+const plim_hf_family *plim_hf_find(plim_str model_type, const plim_hf_group **group)
+{
+    for (uint32_t i = 0; (*group = plim_hf_group_at(i)) != NULL; i++)
+        for (size_t k = 0; k < (*group)->n_families; k++)
+            if (plim_str_is(model_type, (*group)->families[k].model_type))
+                return &(*group)->families[k];
+    return NULL;
+}
+
+/* "LlamaForCausalLM" without a model_type: the family that builds that class. */
+static const plim_hf_family *find_class(plim_str class, const plim_hf_group **group)
+{
+    for (uint32_t i = 0; (*group = plim_hf_group_at(i)) != NULL; i++)
+        for (size_t k = 0; k < (*group)->n_families; k++)
+            if (class.n && plim_hf_names_have((*group)->families[k].classes, class))
+                return &(*group)->families[k];
+    return NULL;
+}
+
+/* The file's model type, or that of its class; NULL: not known. */
+static const plim_hf_family *family_of(const head *hd, const plim_hf_group **group)
+{
+    return hd->model_type.n ? plim_hf_find(hd->model_type, group)
+                            : find_class(hd->architecture, group);
+}
+
+/* Of what is built: that, or the type of the text model in it; "". */
+static plim_str built_type(const head *hd)
+{
+    const plim_hf_group *group;
+    const plim_hf_family *f = family_of(hd, &group);
+    if (!f)
+        f = plim_hf_find(hd->inner, &group);
+    return plim_str_of(f ? f->model_type : "");
+}
+
+static plim_status unknown_type(const head *hd, plim_err *err)
+{
+    plim_str type = hd->model_type.n ? hd->model_type : hd->architecture;
+    return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                     "model_type '" PLIM_STR_FMT
+                     "' is not known (docs/formats/huggingface.md names those that are)",
+                     (int)PLIM_MIN(type.n, (size_t)40), type.p);
+}
+
+/* The names of all model types, with spaces between. */
+static plim_str known_types(plim_arena *a)
+{
+    plim_buf list;
+    const plim_hf_group *g;
+    plim_buf_init(&list, a);
+    for (uint32_t i = 0; (g = plim_hf_group_at(i)) != NULL; i++)
+        for (size_t k = 0; k < g->n_families; k++)
+            plim_buf_printf(&list, "%s%s", i || k ? ", " : "", g->families[k].model_type);
+    return plim_buf_str(&list);
+}
+
+/* ---- the model ---------------------------------------------------------------------------- */
+
+static void check_head(plim_hf *h, const head *hd)
+{
+    plim_dtype t;
+    if (hd->architecture.n && !plim_hf_names_have(h->family->classes, hd->architecture))
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "architectures has '" PLIM_STR_FMT "': of this model plimsoll builds %s",
+                     (int)PLIM_MIN(hd->architecture.n, (size_t)60), hd->architecture.p,
+                     h->family->classes);
+    if (hd->dtype.n && !plim_str_is(hd->dtype, "auto")) {
+        if (!plim_dtype_find(hd->dtype, &t) || !plim_is_float(t))
+            plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                         "dtype '" PLIM_STR_FMT "' is no type of parameters",
+                         (int)PLIM_MIN(hd->dtype.n, (size_t)40), hd->dtype.p);
+        else
+            h->n.dtype = t;
+    }
+}
+
+/* A shape given for an input that the model does not have. */
+static void check_inputs(plim_hf *h)
+{
+    const plim_graph *g = h->n.g;
+    for (uint32_t i = 0; i < h->bind->n_inputs && !h->n.st; i++) {
+        plim_str name = h->bind->inputs[i].name;
+        bool known = !name.n;
+        for (uint32_t k = 0; k < g->n_inputs; k++)
+            known |= plim_str_eq(name, g->values[g->inputs[k]].name);
+        if (!known)
+            plim_nn_fail(&h->n, PLIM_EUSAGE, "the model has no input '" PLIM_STR_FMT "'",
+                         (int)PLIM_MIN(name.n, (size_t)PLIM_NAME_MAX), name.p);
+    }
+}
+
+/* --dim batch=N and seq=N: the sizes that are left open. */
+static plim_status named_sizes(plim_binding *b, plim_err *err)
+{
+    for (uint32_t i = 0; i < b->n_dims; i++) {
+        plim_str name = b->dims[i].name;
+        if (plim_str_is(name, "batch"))
+            b->batch = b->dims[i].value;
+        else if (plim_str_is(name, "seq"))
+            b->seq = b->dims[i].value;
+        else
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "the model leaves no size '" PLIM_STR_FMT
+                             "' open, only 'batch' and 'seq'",
+                             (int)PLIM_MIN(name.n, (size_t)40), name.p);
+    }
+    return PLIM_OK;
+}
+
+static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim_binding *bind,
+                         plim_err *err);
+
+/* A model that also sees or hears, of which only the part that reads and writes is known. */
+static plim_status build_text(plim_graph *g, const head *outer, const plim_binding *bind,
+                              plim_err *err)
+{
+    plim_bytes b = {(const uint8_t *)outer->text.p, outer->text.n};
+    head hd;
+    plim_status st = read_head(b, &hd, err);
+    if (st)
+        return st;
+    hd.architecture = PLIM_STR("");
+    if (!hd.dtype.n)
+        hd.dtype = outer->dtype;
+    if (!hd.packing.n)
+        hd.packing = outer->packing;
+    hd.unpacked = outer->unpacked;
+    if ((st = build(g, b, &hd, bind, err)) != 0)
+        return st;
+    g->note = plim_arena_printf(
+        g->arena,
+        "only the text model of this '" PLIM_STR_FMT
+        "' is counted: not what sees or hears, nor what joins them%s" PLIM_STR_FMT,
+        (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p,
+        g->note.n ? "; " : "", PLIM_STR_ARG(g->note));
+    return g->note.p ? PLIM_OK : plim_oom(err);
+}
+
+static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim_binding *bind,
+                         plim_err *err)
+{
+    const plim_hf_group *group;
+    plim_binding sizes = {0};
+    if (bind)
+        sizes = *bind;
+    plim_hf h = {.positions = PLIM_NONE,
+                 .family = family_of(hd, &group),
+                 .bind = &sizes,
+                 .architecture = hd->architecture};
+    if (!h.family && plim_hf_find(hd->inner, &group))
+        return build_text(g, hd, bind, err);
+    if (!h.family)
+        return unknown_type(hd, err);
+    plim_status st = plim_graph_init(g, g->arena, err);
+    if (!st)
+        st = named_sizes(&sizes, err);
+    void *config = st ? NULL : plim_arena_new(g->arena, 1, group->size);
+    if (!config)
+        return st ? st : plim_oom(err);
+    plim_nn_init(&h.n, g, err);
+    h.n.infer = h.bind->infer;
+    put_defaults(group, h.family, config);
+    plim_json j = reader(b, err);
+    read_members(&j, group, PLIM_STR(""), config);
+    if ((st = plim_json_end(&j)) != 0)
+        return st;
+    check_sizes(&h, group, config);
+    check_head(&h, hd);
+    if (!h.n.st && hd->packing.n && !hd->unpacked)
+        plim_hf_quant_open(&h, hd->packing);
+    if (!h.n.st) {
+        expect_layers(&h, group, config);
+        group->build(&h, config);
+    }
+    check_inputs(&h);
+    plim_nn_settle(&h.n);
+    g->note = plim_hf_quant_note(&h);
+    if (!g->note.p)
+        return plim_oom(err);
+    g->batch = h.batch;
+    g->format = PLIM_STR("Hugging Face config");
+    g->producer = plim_str_of(group->src);
+    return h.n.st;
+}
+
+/* Packed weights have no gradients. */
+static plim_status check_trained(const plim_graph *g, plim_err *err)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].packed)
+            return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "quantized weights ('" PLIM_STR_FMT
+                             "') are not trained: --infer runs them",
+                             PLIM_STR_ARG(g->values[i].name));
+    return PLIM_OK;
+}
+
+static plim_status hf_read(plim_graph *g, const plim_source *s, const plim_binding *bind,
+                           plim_err *err)
+{
+    head hd;
+    plim_status st = read_head(s->bytes, &hd, err);
+    if (!st)
+        st = build(g, s->bytes, &hd, bind, err);
+    return st || (bind && bind->infer) ? st : check_trained(g, err);
+}
+
+/* ---- what the file holds -------------------------------------------------------------------- */
+
+static plim_status list_facts(plim_inventory *v, const head *hd, plim_err *err)
+{
+    const struct {
+        const char *key;
+        plim_str value;
+    } facts[] = {{"model type", hd->model_type},
+                 {"class", hd->architecture},
+                 {"dtype", hd->dtype},
+                 {"quantization", hd->quantization}};
+    plim_status st = PLIM_OK;
+    for (size_t i = 0; i < PLIM_COUNT(facts) && !st; i++)
+        if (facts[i].value.n)
+            st = plim_inventory_fact(v, err, facts[i].key, PLIM_STR_FMT,
+                                     (int)PLIM_MIN(facts[i].value.n, (size_t)PLIM_NAME_MAX),
+                                     facts[i].value.p);
+    return st;
+}
+
+static plim_status list_graph(plim_inventory *v, const plim_graph *g, plim_err *err)
+{
+    plim_status st = plim_inventory_graph(v, g, err);
+    if (!st && g->n_inputs)
+        st = plim_inventory_dim(v, PLIM_STR("batch"), g->batch, err);
+    const plim_meta *first = g->n_inputs ? &g->values[g->inputs[0]].meta : NULL;
+    if (!st && first && first->rank == 2)
+        st = plim_inventory_dim(v, PLIM_STR("seq"), first->dim[1], err);
+    return st;
+}
+
+/* The model is not built, as whoever asks for its graph is told: which ones are. */
+static plim_status list_refusal(plim_inventory *v, plim_err *err)
+{
+    plim_str known = known_types(v->arena);
+    return plim_inventory_note(v, err, "model types that are known: " PLIM_STR_FMT,
+                               PLIM_STR_ARG(known));
+}
+
+/* What it would be without its packing, which is not known. */
+static plim_status list_unpacked(plim_inventory *v, const plim_source *s, head hd,
+                                 plim_err *err)
+{
+    plim_graph g = {.arena = v->arena};
+    plim_err why = PLIM_ERR_INIT;
+    hd.unpacked = true;
+    plim_status st = build(&g, s->bytes, &hd, NULL, &why);
+    if (st)
+        return st == PLIM_ENOMEM ? plim_oom(err) : list_refusal(v, err);
+    st = list_graph(v, &g, err);
+    return st ? st
+              : plim_inventory_note(
+                    v, err, "parameters are as the model has them before quantization");
+}
+
+static bool is_packed(const head *hd)
+{
+    plim_err none = PLIM_ERR_INIT;
+    head inner;
+    return hd->packing.n ||
+           (hd->text.n &&
+            !read_head((plim_bytes){(const uint8_t *)hd->text.p, hd->text.n}, &inner, &none) &&
+            inner.packing.n);
+}
+
+static plim_status list_model(plim_inventory *v, const plim_source *s, const head *hd,
+                              plim_err *err)
+{
+    plim_graph g = {.arena = v->arena};
+    plim_err why = PLIM_ERR_INIT;
+    plim_status st = build(&g, s->bytes, hd, NULL, &why);
+    bool built = !st, packed = is_packed(hd);
+    if (st && st != PLIM_EUNSUPPORTED)
+        return plim_fail(err, why.code, why.at, "%s", why.msg);
+    st = built ? list_graph(v, &g, err) : packed ? PLIM_OK : list_refusal(v, err);
+    if (!st && built && g.note.n)
+        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g.note));
+    if (!st)
+        st = plim_hf_weights(v, built_type(hd), s, err);
+    return st || v->n_items || !packed ? st : list_unpacked(v, s, *hd, err);
+}
+
+static plim_status hf_list(plim_inventory *v, const plim_source *s, plim_err *err)
+{
+    head hd;
+    plim_status st = read_head(s->bytes, &hd, err);
+    if (st)
+        return st;
+    v->format = PLIM_STR("Hugging Face config");
+    v->producer = PLIM_STR("");
+    st = list_facts(v, &hd, err);
+    return st ? st : list_model(v, s, &hd, err);
+}
+
+/* ---- descriptor -------------------------------------------------------------------------------- */
+
+/* A JSON object with the keys that all configurations have. */
+static int hf_probe(plim_bytes b)
+{
+    enum { FAR = 1 << 16 };
+    plim_err none = PLIM_ERR_INIT;
+    plim_json j = reader((plim_bytes){b.p, b.n}, &none);
+    plim_str key;
+    int score = 0;
+    if (!b.n || plim_json_peek(&j) != PLIM_JSON_OBJECT)
+        return 0;
+    plim_json_object(&j);
+    while (j.at < FAR && plim_json_member(&j, &key)) {
+        if (plim_str_is(key, "model_type"))
+            return 90;
+        if (plim_str_is(key, "architectures") || plim_str_is(key, "transformers_version"))
+            score = 60;
+        plim_json_skip(&j);
+    }
+    return score;
+}
+
+const plim_importer plim_importer_hf = {
+    .name = "hf",
+    .doc = "Hugging Face config.json, or the folder with it: the model of transformers",
+    .src = "transformers 5.23, models/*/modeling_*.py; docs/formats/huggingface.md",
+    .gives = "graph, parameters",
+    .probe = hf_probe,
+    .read = hf_read,
+    .built = true,
+    .list = hf_list,
+};

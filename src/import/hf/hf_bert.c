@@ -1,0 +1,374 @@
+/* hf_bert.c -- BERT and what has its layers: RoBERTa and ELECTRA.
+ * src: transformers 5.23 models/{bert,roberta,electra}/ */
+#include "import/hf/hf_encoder.h"
+
+typedef struct config {
+    int64_t vocab, embedding, hidden, ffn, layers, heads, positions, types, pad, chunk;
+    double eps, dropout, attention_dropout;
+    bool tie, decoder, cross;
+    plim_str act, classifier_dropout;
+    plim_hf_labels labels;
+} config;
+
+typedef struct bert bert;
+
+/* What a model type does in its own way. */
+typedef struct row {
+    const char *prefix, *base; /* of its classes; the encoder inside of a class with a head */
+    bool counted;              /* positions are counted up, past the tokens of padding */
+    bool pooler;               /* the bare encoder has one */
+    bool pooled_head;          /* sequences are classified by it */
+    const char *head_act;      /* else by a head with this activation; NULL: torch.tanh */
+    uint32_t (*masked_lm)(const bert *b, uint32_t x, uint32_t table);
+} row;
+
+struct bert {
+    plim_hf *h;
+    plim_nn *n;
+    const config *c;
+    const row *r;
+};
+
+static void enter(const bert *b, const char *name, const char *type)
+{
+    plim_nn_enter(b->n, name, plim_nn_join(b->n, b->r->prefix, type));
+}
+
+/* ---- embeddings ------------------------------------------------------------------- */
+
+/* create_position_ids_from_input_ids */
+static uint32_t counted(const bert *b, uint32_t ids)
+{
+    plim_nn *n = b->n;
+    uint32_t mask = NN_OP(n, "aten.ne.Scalar", ARG_T("self", ids), ARG_I("other", b->c->pad));
+    mask = plim_nn_to(n, mask, PLIM_I32);
+    uint32_t p = NN_OP(n, "aten.cumsum.default", ARG_T("self", mask), ARG_I("dim", 1));
+    p = plim_nn_to_like(n, p, mask);
+    p = plim_nn_scalar(n, "aten.add.Tensor", p, 0);
+    p = plim_nn_binary(n, "aten.mul.Tensor", p, mask);
+    p = plim_nn_to(n, p, PLIM_I64);
+    return plim_nn_scalar(n, "aten.add.Tensor", p, (double)b->c->pad);
+}
+
+static uint32_t embeddings(const bert *b, uint32_t ids, uint32_t *table)
+{
+    const config *c = b->c;
+    plim_nn *n = b->n;
+    int64_t width = c->embedding ? c->embedding : c->hidden;
+    plim_ints all = INTS(1, c->positions);
+    enter(b, "embeddings", "Embeddings");
+    plim_nn_order(n, b->r->counted ? "word_embeddings token_type_embeddings LayerNorm *"
+                                   : "word_embeddings position_embeddings *");
+    uint32_t where = plim_nn_temporary_buffer(n, "position_ids", PLIM_I64, all);
+    uint32_t type = plim_nn_temporary_buffer(n, "token_type_ids", PLIM_I64, all);
+    where = b->r->counted ? counted(b, ids) : plim_nn_slice(n, where, 1, 0, b->h->seq, 1);
+    type = plim_nn_expand(n, type, INTS(plim_nn_dim(n, where, 0), -1));
+    type = NN_OP(n, "aten.gather.default", ARG_T("self", type), ARG_I("dim", 1),
+                 ARG_T("index", where));
+    type = plim_nn_expand(n, type, INTS(b->h->batch, b->h->seq));
+    uint32_t x = plim_nn_embedding(n, "word_embeddings", ids, c->vocab, width, table);
+    type = plim_nn_embedding(n, "token_type_embeddings", type, c->types, width, NULL);
+    x = plim_nn_binary(n, "aten.add.Tensor", x, type);
+    where = plim_nn_embedding(n, "position_embeddings", where, c->positions, width, NULL);
+    x = plim_nn_binary(n, "aten.add.Tensor", x, where);
+    x = plim_nn_layer_norm(n, "LayerNorm", x, c->eps);
+    x = plim_nn_dropout(n, "dropout", x, c->dropout);
+    plim_nn_leave(n);
+    return x;
+}
+
+/* ---- a layer ------------------------------------------------------------------------- */
+
+/* Linear, dropout, and a norm of the sum with what came in before. */
+static uint32_t output(const bert *b, const char *type, uint32_t x, uint32_t before)
+{
+    plim_nn *n = b->n;
+    enter(b, "output", type);
+    x = plim_nn_linear(n, "dense", x, b->c->hidden, true);
+    x = plim_nn_dropout(n, "dropout", x, b->c->dropout);
+    x = plim_nn_binary(n, "aten.add.Tensor", x, before);
+    x = plim_nn_layer_norm(n, "LayerNorm", x, b->c->eps);
+    plim_nn_leave(n);
+    return x;
+}
+
+static uint32_t project(const bert *b, const char *name, uint32_t x)
+{
+    x = plim_nn_linear(b->n, name, x, b->c->hidden, true);
+    return plim_hf_split_heads(b->n, x, b->c->hidden / b->c->heads);
+}
+
+static uint32_t attention(const bert *b, uint32_t x)
+{
+    plim_nn *n = b->n;
+    enter(b, "attention", "Attention");
+    enter(b, "self", "SelfAttention");
+    uint32_t q = project(b, "query", x), k = project(b, "key", x), v = project(b, "value", x);
+    uint32_t y = plim_hf_look_around(n, q, k, v, b->c->attention_dropout);
+    plim_nn_leave(n);
+    y = output(b, "SelfOutput", y, x);
+    plim_nn_leave(n);
+    return y;
+}
+
+static uint32_t layer(const bert *b, int64_t i, uint32_t x)
+{
+    plim_nn *n = b->n;
+    enter(b, plim_nn_name(n, "layer.", i), "Layer");
+    x = attention(b, x);
+    enter(b, "intermediate", "Intermediate");
+    uint32_t y = plim_nn_linear(n, "dense", x, b->c->ffn, true);
+    y = plim_hf_act(b->h, "intermediate_act_fn", b->c->act, y);
+    plim_nn_leave(n);
+    y = output(b, "Output", y, x);
+    plim_nn_leave(n);
+    return y;
+}
+
+/* ---- the encoder, in the module that is open -------------------------------------------- */
+
+static uint32_t encoder(const bert *b, uint32_t *table)
+{
+    plim_nn *n = b->n;
+    uint32_t x = embeddings(b, plim_hf_ids(b->h), table);
+    if (b->c->embedding && b->c->embedding != b->c->hidden)
+        x = plim_nn_linear(n, "embeddings_project", x, b->c->hidden, true);
+    enter(b, "encoder", "Encoder");
+    for (int64_t i = 0; i < b->c->layers && !n->st; i++)
+        x = layer(b, i, x);
+    plim_nn_leave(n);
+    return x;
+}
+
+static uint32_t pooler(const bert *b, uint32_t x)
+{
+    enter(b, "pooler", "Pooler");
+    x = plim_nn_select(b->n, x, 1, 0);
+    x = plim_nn_linear(b->n, "dense", x, b->c->hidden, true);
+    x = plim_nn_act(b->n, "activation", x, PLIM_TANH);
+    plim_nn_leave(b->n);
+    return x;
+}
+
+/* The encoder inside of a class with a head. */
+static uint32_t base(const bert *b, bool pooled, uint32_t *table)
+{
+    enter(b, b->r->base, "Model");
+    uint32_t x = encoder(b, table);
+    x = pooled ? pooler(b, x) : x;
+    plim_nn_leave(b->n);
+    return x;
+}
+
+/* ---- heads --------------------------------------------------------------------------------- */
+
+static double classifier_dropout(const bert *b)
+{
+    return plim_hf_real_or(b->c->classifier_dropout, b->c->dropout);
+}
+
+static uint32_t bert_masked_lm(const bert *b, uint32_t x, uint32_t table)
+{
+    const config *c = b->c;
+    plim_nn *n = b->n;
+    enter(b, "cls", "OnlyMLMHead");
+    enter(b, "predictions", "LMPredictionHead");
+    uint32_t bias = plim_nn_param(n, "bias", INTS(c->vocab));
+    enter(b, "transform", "PredictionHeadTransform");
+    x = plim_nn_linear(n, "dense", x, c->hidden, true);
+    x = plim_hf_act(b->h, "transform_act_fn", c->act, x);
+    x = plim_nn_layer_norm(n, "LayerNorm", x, c->eps);
+    plim_nn_leave(n);
+    x = plim_hf_tied_linear(n, "decoder", x, c->vocab, table, c->tie ? bias : PLIM_NONE);
+    plim_nn_leave(n);
+    plim_nn_leave(n);
+    return x;
+}
+
+static uint32_t roberta_masked_lm(const bert *b, uint32_t x, uint32_t table)
+{
+    const config *c = b->c;
+    plim_nn *n = b->n;
+    enter(b, "lm_head", "LMHead");
+    uint32_t bias = plim_nn_param(n, "bias", INTS(c->vocab));
+    x = plim_nn_linear(n, "dense", x, c->hidden, true);
+    x = plim_nn_unary(n, "aten.gelu.default", x);
+    x = plim_nn_layer_norm(n, "layer_norm", x, c->eps);
+    x = plim_hf_tied_linear(n, "decoder", x, c->vocab, table, c->tie ? bias : PLIM_NONE);
+    plim_nn_leave(n);
+    return x;
+}
+
+static uint32_t electra_masked_lm(const bert *b, uint32_t x, uint32_t table)
+{
+    plim_nn *n = b->n;
+    enter(b, "generator_predictions", "GeneratorPredictions");
+    plim_nn_order(n, "LayerNorm dense");
+    x = plim_nn_linear(n, "dense", x, b->c->embedding, true);
+    x = plim_hf_act(b->h, "activation", PLIM_STR("gelu"), x);
+    x = plim_nn_layer_norm(n, "LayerNorm", x, b->c->eps);
+    plim_nn_leave(n);
+    return plim_hf_tied_linear(n, "generator_lm_head", x, b->c->vocab, table, PLIM_NONE);
+}
+
+static void masked_lm(const bert *b)
+{
+    uint32_t table, x = base(b, false, &table);
+    x = b->r->masked_lm(b, x, b->c->tie ? table : PLIM_NONE);
+    plim_hf_class_outputs(b->h, x, PLIM_NONE);
+}
+
+static uint32_t classification_head(const bert *b, uint32_t x, int64_t labels)
+{
+    plim_nn *n = b->n;
+    double p = classifier_dropout(b);
+    enter(b, "classifier", "ClassificationHead");
+    x = plim_nn_select(n, x, 1, 0);
+    x = plim_nn_dropout(n, "dropout", x, p);
+    x = plim_nn_linear(n, "dense", x, b->c->hidden, true);
+    x = b->r->head_act ? plim_hf_act(b->h, "activation", plim_str_of(b->r->head_act), x)
+                       : plim_nn_unary(n, "aten.tanh.default", x);
+    x = plim_nn_dropout(n, "dropout", x, p);
+    x = plim_nn_linear(n, "out_proj", x, labels, true);
+    plim_nn_leave(n);
+    return x;
+}
+
+static void sequence_classification(const bert *b)
+{
+    int64_t labels = plim_hf_n_labels(b->h, &b->c->labels);
+    uint32_t x = base(b, b->r->pooled_head, NULL);
+    if (b->r->pooled_head) {
+        x = plim_nn_dropout(b->n, "dropout", x, classifier_dropout(b));
+        x = plim_nn_linear(b->n, "classifier", x, labels, true);
+    } else {
+        x = classification_head(b, x, labels);
+    }
+    plim_hf_sequence_outputs(b->h, x, &b->c->labels);
+}
+
+static void token_classification(const bert *b)
+{
+    uint32_t x = base(b, false, NULL);
+    x = plim_nn_dropout(b->n, "dropout", x, classifier_dropout(b));
+    x = plim_nn_linear(b->n, "classifier", x, plim_hf_n_labels(b->h, &b->c->labels), true);
+    plim_hf_class_outputs(b->h, x, PLIM_NONE);
+}
+
+static void question_answering(const bert *b)
+{
+    uint32_t x = base(b, false, NULL);
+    x = plim_nn_linear(b->n, "qa_outputs", x, plim_hf_n_labels(b->h, &b->c->labels), true);
+    plim_hf_answer_outputs(b->h, x);
+}
+
+/* ELECTRA's: was this token replaced? */
+static void pre_training(const bert *b)
+{
+    plim_nn *n = b->n;
+    uint32_t x = base(b, false, NULL);
+    enter(b, "discriminator_predictions", "DiscriminatorPredictions");
+    x = plim_nn_linear(n, "dense", x, b->c->hidden, true);
+    x = plim_hf_act(b->h, "activation", b->c->act, x);
+    x = plim_nn_linear(n, "dense_prediction", x, 1, true);
+    x = NN_OP(n, "aten.squeeze.dim", ARG_T("self", x), ARG_I("dim", -1));
+    plim_nn_leave(n);
+    if (!n->infer) {
+        uint32_t labels = plim_nn_input(n, "labels", PLIM_I64, INTS(b->h->batch, b->h->seq));
+        uint32_t y = plim_nn_view(n, x, INTS(-1, b->h->seq));
+        labels = plim_nn_to(n, labels, PLIM_F32);
+        plim_nn_output(n, NN_OP(n, "aten.binary_cross_entropy_with_logits.default",
+                                ARG_T("self", y), ARG_T("target", labels)));
+    }
+    plim_nn_output(n, x);
+}
+
+static void bare(const bert *b)
+{
+    uint32_t x = encoder(b, NULL);
+    plim_nn_output(b->n, x);
+    if (b->r->pooler)
+        plim_nn_output(b->n, pooler(b, x));
+}
+
+static const struct {
+    const char *name;
+    void (*build)(const bert *b);
+} heads[] = {
+    {"ForMaskedLM", masked_lm},
+    {"ForSequenceClassification", sequence_classification},
+    {"ForTokenClassification", token_classification},
+    {"ForQuestionAnswering", question_answering},
+    {"ForPreTraining", pre_training},
+    {"Model", bare},
+};
+
+static void bert_build(plim_hf *h, const void *p)
+{
+    const config *c = p;
+    bert b = {.h = h, .n = &h->n, .c = c, .r = h->family->row};
+    plim_str head = plim_hf_head(h, b.r->prefix);
+    plim_hf_whole_heads(h, c->hidden, c->heads);
+    plim_hf_refuse(h, c->decoder, "is_decoder");
+    plim_hf_refuse(h, c->cross, "add_cross_attention");
+    plim_hf_refuse(h, c->chunk, "chunk_size_feed_forward");
+    plim_hf_tokens(h, "input_ids", b.r->counted ? c->positions - c->pad - 1 : c->positions,
+                   true);
+    plim_hf_root(h, b.r->prefix);
+    for (size_t i = 0; i < PLIM_COUNT(heads); i++)
+        if (plim_str_is(head, heads[i].name))
+            heads[i].build(&b);
+}
+
+/* ---- configurations --------------------------------------------------------------------------- */
+
+/* clang-format off */
+static const plim_hf_key bert_keys[] = {
+    HF_SIZE(vocab, "vocab_size", 30522),
+    HF_OPTION(embedding, "embedding_size", 0),
+    HF_SIZE(hidden, "hidden_size", 768),
+    HF_SIZE(ffn, "intermediate_size", 3072),
+    HF_LAYERS(layers, "num_hidden_layers", 12),
+    HF_SIZE(heads, "num_attention_heads", 12),
+    HF_SIZE(positions, "max_position_embeddings", 512),
+    HF_SIZE(types, "type_vocab_size", 2),
+    HF_OPTION(pad, "pad_token_id", 0),
+    HF_OPTION(chunk, "chunk_size_feed_forward", 0),
+    HF_REAL(eps, "layer_norm_eps", 1e-12),
+    HF_REAL(dropout, "hidden_dropout_prob", 0.1),
+    HF_REAL(attention_dropout, "attention_probs_dropout_prob", 0.1),
+    HF_RAW(classifier_dropout, "classifier_dropout"),
+    HF_BOOL(tie, "tie_word_embeddings", 1),
+    HF_BOOL(decoder, "is_decoder", 0),
+    HF_BOOL(cross, "add_cross_attention", 0),
+    HF_WORD(act, "hidden_act", "gelu"),
+    HF_LABELS(labels),
+};
+
+HF_DEFAULTS(roberta_defaults, HF_IS("vocab_size", 50265), HF_IS("pad_token_id", 1));
+HF_DEFAULTS(electra_defaults, HF_IS("embedding_size", 128), HF_IS("hidden_size", 256), HF_IS("num_attention_heads", 4),
+            HF_IS("intermediate_size", 1024));
+
+#define HEADS(prefix) prefix "ForMaskedLM " prefix "ForSequenceClassification " prefix "ForTokenClassification " \
+    prefix "ForQuestionAnswering " prefix "Model"
+#define ROW(...) .row = &(const row){__VA_ARGS__}
+static const plim_hf_family bert_families[] = {
+    {"bert", HEADS("Bert"), NULL,
+     ROW(.prefix = "Bert", .base = "bert", .pooler = true, .pooled_head = true, .masked_lm = bert_masked_lm)},
+    {"roberta", HEADS("Roberta"), roberta_defaults,
+     ROW(.prefix = "Roberta", .base = "roberta", .counted = true, .pooler = true, .masked_lm = roberta_masked_lm)},
+    {"electra", HEADS("Electra") " ElectraForPreTraining", electra_defaults,
+     ROW(.prefix = "Electra", .base = "electra", .head_act = "gelu", .masked_lm = electra_masked_lm)},
+};
+/* clang-format on */
+
+const plim_hf_group plim_hf_bert = {
+    .doc = "BERT, RoBERTa and ELECTRA",
+    .src = "transformers 5.23 models/{bert,roberta,electra}",
+    .families = bert_families,
+    .n_families = PLIM_COUNT(bert_families),
+    .keys = bert_keys,
+    .n_keys = PLIM_COUNT(bert_keys),
+    .size = sizeof(config),
+    .build = bert_build,
+};

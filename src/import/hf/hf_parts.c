@@ -1,0 +1,458 @@
+/* hf_parts.c -- see hf_parts.h. */
+#include "import/hf/hf_parts.h"
+
+#include <math.h>
+
+static const plim_ints no_dims = {NULL, 0};
+
+/* ---- tokens and where they stand -------------------------------------------------- */
+
+uint32_t plim_hf_ids(plim_hf *h)
+{
+    return plim_nn_input(&h->n, "input_ids", PLIM_I64, INTS(h->batch, h->seq));
+}
+
+double plim_hf_head_root(int64_t hidden, int64_t heads)
+{
+    int64_t dim = hidden / heads;
+    return sqrt((double)dim);
+}
+
+uint32_t plim_hf_positions(plim_hf *h)
+{
+    uint32_t p = plim_nn_arange(&h->n, h->seq);
+    p = plim_nn_scalar(&h->n, "aten.add.Tensor", p, 0); /* the cache holds none */
+    return h->positions = plim_nn_unsqueeze(&h->n, p, 0);
+}
+
+void plim_hf_layer(plim_hf *h, const char *name, const char *type, uint32_t x)
+{
+    plim_nn_enter(&h->n, name, type);
+    plim_nn_called(&h->n, (uint32_t[]){x, h->positions}, 2);
+}
+
+/* ---- masks --------------------------------------------------------------------------- */
+
+/* find_packed_sequence_indices: do positions start again somewhere?  Not here. */
+static void look_for_packing(plim_hf *h, uint32_t positions)
+{
+    plim_nn *n = &h->n;
+    uint32_t p = plim_nn_expand(n, positions, INTS(h->batch, -1));
+    uint32_t first = plim_nn_slice(n, p, 1, 0, 1, 1);
+    first = plim_nn_scalar(n, "aten.sub.Tensor", first, 1);
+    p = NN_OP(n, "aten.diff.default", ARG_T("self", p), ARG_I("n", 1), ARG_I("dim", -1),
+              ARG_T("prepend", first));
+    p = NN_OP(n, "aten.ne.Scalar", ARG_T("self", p), ARG_I("other", 1));
+    NN_OP(n, "aten.cumsum.default", ARG_T("self", p), ARG_I("dim", -1));
+}
+
+/* arange(size) with three dimensions of one around it: it gets the i-th place. */
+static uint32_t spread(plim_nn *n, uint32_t x, int64_t place)
+{
+    for (int64_t d = 0; d < 4; d++)
+        x = d == place ? x : plim_nn_unsqueeze(n, x, d);
+    return x;
+}
+
+static uint32_t range_of(plim_nn *n, int64_t size)
+{
+    return plim_nn_scalar(n, "aten.add.Tensor", plim_nn_arange(n, size), 0);
+}
+
+static uint32_t both(plim_nn *n, uint32_t a, uint32_t b)
+{
+    return plim_nn_binary(n, "aten.__and__.Tensor", a, b);
+}
+
+/* sdpa_mask: true where a token looks */
+static uint32_t bool_mask(plim_hf *h, plim_hf_mask m)
+{
+    plim_nn *n = &h->n;
+    uint32_t batch = plim_nn_arange(n, h->batch), head = plim_nn_arange(n, 1);
+    uint32_t q = range_of(n, h->seq), k = range_of(n, h->seq);
+    spread(n, batch, 0);
+    spread(n, head, 1);
+    q = spread(n, q, 2);
+    k = spread(n, k, 3);
+    uint32_t mask;
+    if (m.sliding) {
+        const plim_named_arg scalar[] = {ARG_T("self", q), ARG_IS("size", no_dims),
+                                         ARG_I("dtype", PLIM_BOOL)};
+        mask = plim_nn_op(n, "aten.new_ones.default", scalar, PLIM_COUNT(scalar));
+        uint32_t first = plim_nn_scalar(n, "aten.sub.Tensor", q, (double)m.window);
+        mask = both(n, mask, plim_nn_binary(n, "aten.gt.Tensor", k, first));
+        mask = both(n, mask, plim_nn_binary(n, "aten.le.Tensor", k, q));
+    } else {
+        mask = plim_nn_binary(n, "aten.le.Tensor", k, q);
+    }
+    return plim_nn_expand(n, mask, INTS(h->batch, -1, h->seq, h->seq));
+}
+
+uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
+{
+    plim_nn *n = &h->n;
+    if (m.positions != PLIM_NONE)
+        look_for_packing(h, m.positions);
+    if (!m.eager && !m.always && !(m.sliding && h->seq >= m.window))
+        return PLIM_NONE; /* src: _ignore_causal_mask_sdpa */
+    uint32_t mask = bool_mask(h, m);
+    if (!m.eager)
+        return mask;
+    uint32_t zero =
+        NN_OP(n, "aten.new_zeros.default", ARG_T("self", m.like), ARG_IS("size", no_dims));
+    return NN_OP(n, "aten.where.ScalarOther", ARG_T("condition", mask), ARG_T("self", zero),
+                 ARG_F("other", -1e30));
+}
+
+/* ---- modules ----------------------------------------------------------------------------- */
+
+uint32_t plim_hf_normalized(plim_nn *n, uint32_t x, double eps)
+{
+    uint32_t v = NN_OP(n, "aten.pow.Tensor_Scalar", ARG_T("self", x), ARG_I("exponent", 2));
+    v = NN_OP(n, "aten.mean.dim", ARG_T("self", v), ARG_IS("dim", INTS(-1)),
+              ARG_I("keepdim", 1));
+    v = plim_nn_scalar(n, "aten.add.Tensor", v, eps);
+    v = plim_nn_unary(n, "aten.rsqrt.default", v);
+    return plim_nn_binary(n, "aten.mul.Tensor", x, v);
+}
+
+uint32_t plim_hf_rms_norm(plim_nn *n, const char *name, const char *type, uint32_t x,
+                          double eps)
+{
+    plim_nn_enter(n, name, type);
+    uint32_t w = plim_nn_param(n, "weight", INTS(plim_nn_dim(n, x, -1)));
+    uint32_t y = plim_hf_normalized(n, plim_nn_to(n, x, PLIM_F32), eps);
+    y = plim_nn_to_like(n, y, x);
+    y = plim_nn_binary(n, "aten.mul.Tensor", w, y);
+    plim_nn_leave(n);
+    return y;
+}
+
+uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uint32_t x,
+                             double eps)
+{
+    plim_nn_enter(n, name, type);
+    uint32_t w = plim_nn_param(n, "weight", INTS(plim_nn_dim(n, x, -1)));
+    uint32_t y = plim_hf_normalized(n, plim_nn_to(n, x, PLIM_F32), eps);
+    w = plim_nn_scalar(n, "aten.add.Tensor", plim_nn_to_like(n, w, y), 1);
+    y = plim_nn_binary(n, "aten.mul.Tensor", y, w);
+    y = plim_nn_to_like(n, y, x);
+    plim_nn_leave(n);
+    return y;
+}
+
+/* 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), op by op */
+static uint32_t new_gelu(plim_nn *n, uint32_t x)
+{
+    uint32_t half = plim_nn_scalar(n, "aten.mul.Tensor", x, 0.5);
+    uint32_t y = NN_OP(n, "aten.pow.Tensor_Scalar", ARG_T("self", x), ARG_F("exponent", 3));
+    y = plim_nn_scalar(n, "aten.mul.Tensor", y, 0.044715);
+    y = plim_nn_binary(n, "aten.add.Tensor", x, y);
+    y = plim_nn_scalar(n, "aten.mul.Tensor", y, 0.7978845608028654);
+    y = plim_nn_unary(n, "aten.tanh.default", y);
+    y = plim_nn_scalar(n, "aten.add.Tensor", y, 1);
+    return plim_nn_binary(n, "aten.mul.Tensor", half, y);
+}
+
+static uint32_t gelu_tanh(plim_nn *n, uint32_t x)
+{
+    const plim_named_arg a[] = {
+        ARG_T("self", x),
+        {PLIM_STR("approximate"), {.kind = PLIM_ARG_STR, .str = PLIM_STR("tanh")}}};
+    return plim_nn_op(n, "aten.gelu.default", a, PLIM_COUNT(a));
+}
+
+static uint32_t quick_gelu(plim_nn *n, uint32_t x)
+{
+    uint32_t y = plim_nn_scalar(n, "aten.mul.Tensor", x, 1.702);
+    return plim_nn_binary(n, "aten.mul.Tensor", x,
+                          plim_nn_unary(n, "aten.sigmoid.default", y));
+}
+
+static const struct {
+    const char *name, *type, *target;
+    uint32_t (*run)(plim_nn *n, uint32_t x); /* where it is not one op */
+} acts[] = {
+    {"silu", "SiLUActivation", "aten.silu.default", NULL},
+    {"swish", "SiLUActivation", "aten.silu.default", NULL},
+    {"gelu", "GELUActivation", "aten.gelu.default", NULL},
+    {"gelu_pytorch_tanh", "GELUTanh", NULL, gelu_tanh},
+    {"gelu_new", "NewGELUActivation", NULL, new_gelu},
+    {"quick_gelu", "QuickGELUActivation", NULL, quick_gelu},
+    {"relu", "ReLU", "aten.relu.default", NULL},
+    {"tanh", "Tanh", "aten.tanh.default", NULL},
+};
+
+uint32_t plim_hf_act(plim_hf *h, const char *name, plim_str act, uint32_t x)
+{
+    plim_nn *n = &h->n;
+    for (size_t i = 0; i < PLIM_COUNT(acts); i++) {
+        if (!plim_str_is(act, acts[i].name))
+            continue;
+        plim_nn_enter(n, name, acts[i].type);
+        x = acts[i].run ? acts[i].run(n, x) : plim_nn_unary(n, acts[i].target, x);
+        plim_nn_leave(n);
+        return x;
+    }
+    plim_nn_fail(n, PLIM_EUNSUPPORTED, "activation '" PLIM_STR_FMT "' is not known",
+                 (int)PLIM_MIN(act.n, (size_t)40), act.p);
+    return PLIM_NONE;
+}
+
+uint32_t plim_hf_mlp(plim_hf *h, plim_hf_ffn names, plim_str act, uint32_t x, int64_t ffn,
+                     bool bias)
+{
+    int64_t width = plim_nn_dim(&h->n, x, -1);
+    x = plim_nn_linear(&h->n, names.in, x, ffn, bias);
+    x = plim_hf_act(h, names.act, act, x);
+    return plim_nn_linear(&h->n, names.out, x, width, bias);
+}
+
+uint32_t plim_hf_gated_mlp(plim_hf *h, const char *name, const char *type, plim_str act,
+                           uint32_t x, int64_t ffn, bool bias)
+{
+    plim_nn *n = &h->n;
+    int64_t width = plim_nn_dim(n, x, -1);
+    plim_nn_enter(n, name, type);
+    uint32_t gate = plim_nn_linear(n, "gate_proj", x, ffn, bias);
+    gate = plim_hf_act(h, "act_fn", act, gate);
+    uint32_t up = plim_nn_linear(n, "up_proj", x, ffn, bias);
+    x = plim_nn_binary(n, "aten.mul.Tensor", gate, up);
+    x = plim_nn_linear(n, "down_proj", x, width, bias);
+    plim_nn_leave(n);
+    return x;
+}
+
+uint32_t plim_hf_softmax32(plim_nn *n, uint32_t x, int64_t dim)
+{
+    return NN_OP(n, "aten.softmax.int", ARG_T("self", x), ARG_I("dim", dim),
+                 ARG_I("dtype", PLIM_F32));
+}
+
+/* ---- rotary positions --------------------------------------------------------------------- */
+
+/* positions times frequencies, [1, seq, dim / 2]; in module "rotary_emb" */
+uint32_t plim_hf_angles(plim_nn *n, const char *kind, uint32_t positions, int64_t dim)
+{
+    uint32_t freq = plim_nn_temporary_buffer(n, plim_nn_join(n, kind, "inv_freq"), PLIM_F32,
+                                             INTS(dim / 2));
+    plim_nn_temporary_buffer(n, plim_nn_join(n, kind, "original_inv_freq"), PLIM_F32,
+                             INTS(dim / 2));
+    uint32_t p = plim_nn_to(n, plim_nn_unsqueeze(n, positions, 2), PLIM_F32);
+    return plim_nn_binary(n, "aten.mul.Tensor", p, plim_nn_to(n, freq, PLIM_F32));
+}
+
+static plim_hf_rope tables(plim_nn *n, uint32_t angle, uint32_t x)
+{
+    plim_hf_rope r;
+    r.cos = plim_nn_unary(n, "aten.cos.default", angle);
+    r.cos = plim_nn_scalar(n, "aten.mul.Tensor", r.cos, 1);
+    r.sin = plim_nn_unary(n, "aten.sin.default", angle);
+    r.sin = plim_nn_scalar(n, "aten.mul.Tensor", r.sin, 1);
+    r.cos = plim_nn_to_like(n, r.cos, x);
+    r.sin = plim_nn_to_like(n, r.sin, x);
+    return r;
+}
+
+plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint32_t x,
+                            uint32_t positions, int64_t dim)
+{
+    plim_nn *n = &h->n;
+    plim_nn_enter(n, "rotary_emb", type);
+    uint32_t p = plim_hf_angles(n, kind, positions, dim);
+    plim_hf_rope r = tables(n, plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1), x);
+    plim_nn_leave(n);
+    return r;
+}
+
+plim_hf_rope plim_hf_rotary_halves(plim_hf *h, const char *type, uint32_t x,
+                                   uint32_t positions, int64_t dim)
+{
+    plim_nn_enter(&h->n, "rotary_emb", type);
+    plim_hf_rope r = tables(&h->n, plim_hf_angles(&h->n, "", positions, dim), x);
+    plim_nn_leave(&h->n);
+    return r;
+}
+
+plim_hf_rope plim_hf_rope_heads(plim_nn *n, plim_hf_rope r)
+{
+    r.cos = plim_nn_unsqueeze(n, r.cos, 1);
+    r.sin = plim_nn_unsqueeze(n, r.sin, 1);
+    return r;
+}
+
+void plim_hf_turn(plim_nn *n, uint32_t a, uint32_t b, plim_hf_rope r, uint32_t out[2])
+{
+    uint32_t ac = plim_nn_binary(n, "aten.mul.Tensor", a, r.cos);
+    uint32_t bs = plim_nn_binary(n, "aten.mul.Tensor", b, r.sin);
+    out[0] = plim_nn_binary(n, "aten.sub.Tensor", ac, bs);
+    uint32_t bc = plim_nn_binary(n, "aten.mul.Tensor", b, r.cos);
+    uint32_t as = plim_nn_binary(n, "aten.mul.Tensor", a, r.sin);
+    out[1] = plim_nn_binary(n, "aten.add.Tensor", bc, as);
+}
+
+uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r)
+{
+    int64_t half = plim_nn_dim(n, x, -1) / 2;
+    uint32_t y = plim_nn_binary(n, "aten.mul.Tensor", x, r.cos);
+    uint32_t a = plim_nn_slice(n, x, 3, 0, half, 1);
+    uint32_t b = plim_nn_slice(n, x, 3, half, INT64_MAX, 1);
+    b = plim_nn_unary(n, "aten.neg.default", b);
+    b = plim_nn_cat(n, (uint32_t[]){b, a}, 2, -1);
+    b = plim_nn_binary(n, "aten.mul.Tensor", b, r.sin);
+    return plim_nn_binary(n, "aten.add.Tensor", y, b);
+}
+
+uint32_t plim_hf_rotated_part(plim_nn *n, uint32_t x, plim_hf_rope r, uint32_t *rest)
+{
+    int64_t dim = plim_nn_dim(n, r.cos, -1);
+    uint32_t part = dim == plim_nn_dim(n, x, -1) /* [..., :dim] of all is no slice */
+                        ? plim_nn_unary(n, "aten.alias.default", x)
+                        : plim_nn_slice(n, x, 3, 0, dim, 1);
+    *rest = plim_nn_slice(n, x, 3, dim, INT64_MAX, 1);
+    return part;
+}
+
+void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r)
+{
+    uint32_t rest[2];
+    *q = plim_hf_rotated_part(n, *q, r, &rest[0]);
+    *k = plim_hf_rotated_part(n, *k, r, &rest[1]);
+    *q = plim_hf_rotate(n, *q, r);
+    *k = plim_hf_rotate(n, *k, r);
+    *q = plim_nn_cat(n, (uint32_t[]){*q, rest[0]}, 2, -1);
+    *k = plim_nn_cat(n, (uint32_t[]){*k, rest[1]}, 2, -1);
+}
+
+uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r)
+{
+    uint32_t half[2], turned[2];
+    plim_nn_chunk(n, x, 2, -1, half);
+    plim_hf_turn(n, half[0], half[1], r, turned);
+    return plim_nn_cat(n, turned, 2, -1);
+}
+
+/* ---- attention ---------------------------------------------------------------------------------- */
+
+static uint32_t repeat_kv(plim_nn *n, uint32_t x, int64_t times)
+{
+    int64_t b = plim_nn_dim(n, x, 0), heads = plim_nn_dim(n, x, 1), s = plim_nn_dim(n, x, 2),
+            d = plim_nn_dim(n, x, 3);
+    if (times == 1)
+        return x;
+    x = plim_nn_unsqueeze(n, x, 2);
+    x = plim_nn_expand(n, x, INTS(b, heads, times, s, d));
+    return plim_nn_reshape(n, x, INTS(b, heads * times, s, d));
+}
+
+/* transpose(1, 2).contiguous() */
+static uint32_t tokens_first(plim_nn *n, uint32_t x)
+{
+    return plim_nn_contiguous(n, plim_nn_transpose(n, x, 1, 2));
+}
+
+uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a)
+{
+    int64_t b = plim_nn_dim(n, a.q, 0), heads = plim_nn_dim(n, a.q, 1),
+            s = plim_nn_dim(n, a.q, 2), groups = heads / plim_nn_dim(n, a.k, 1);
+    int64_t width = plim_nn_dim(n, a.k, 3);
+    bool gqa = groups > 1 && a.mask == PLIM_NONE && width == plim_nn_dim(n, a.v, 3) &&
+               width <= 256; /* src: use_gqa_in_sdpa */
+    if (!gqa) {
+        a.k = repeat_kv(n, a.k, groups);
+        a.v = repeat_kv(n, a.v, groups);
+    }
+    bool masked = a.mask != PLIM_NONE;
+    const plim_named_arg args[] = {ARG_T("query", a.q),
+                                   ARG_T("key", a.k),
+                                   ARG_T("value", a.v),
+                                   ARG_F("dropout_p", n->infer ? 0 : a.dropout),
+                                   ARG_I("is_causal", !masked && a.causal && s > 1),
+                                   ARG_F("scale", a.scale),
+                                   ARG_I("enable_gqa", gqa),
+                                   ARG_T("attn_mask", a.mask)};
+    uint32_t x = plim_nn_op(n, "aten.scaled_dot_product_attention.default", args,
+                            (uint32_t)PLIM_COUNT(args) - !masked);
+    x = plim_nn_reshape(n, x, INTS(b, -1, s, plim_nn_dim(n, x, 3)));
+    return tokens_first(n, x);
+}
+
+/* gpt-oss: one more column, which takes part in the sum only */
+static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks)
+{
+    uint32_t top[2];
+    int64_t b = plim_nn_dim(n, w, 0), s = plim_nn_dim(n, w, 2);
+    sinks = plim_nn_reshape(n, sinks, INTS(1, -1, 1, 1));
+    sinks = plim_nn_expand(n, sinks, INTS(b, -1, s, -1));
+    w = plim_nn_cat(n, (uint32_t[]){w, sinks}, 2, -1);
+    const plim_named_arg a[] = {ARG_T("self", w), ARG_I("dim", -1), ARG_I("keepdim", 1)};
+    plim_nn_node(n, "aten.max.dim", a, PLIM_COUNT(a), top, 2);
+    w = plim_nn_binary(n, "aten.sub.Tensor", w, top[0]);
+    w = plim_nn_softmax(n, w, -1);
+    return plim_nn_slice(n, w, 3, 0, -1, 1);
+}
+
+/* eager_attention_forward */
+uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
+{
+    int64_t groups = plim_nn_dim(n, a.q, 1) / plim_nn_dim(n, a.k, 1);
+    a.k = repeat_kv(n, a.k, groups);
+    a.v = repeat_kv(n, a.v, groups);
+    uint32_t kt = plim_nn_transpose(n, a.k, 2, 3);
+    uint32_t w = plim_nn_binary(n, "aten.matmul.default", a.q, kt);
+    w = plim_nn_scalar(n, "aten.mul.Tensor", w, a.scale);
+    if (a.softcap > 0) {
+        w = plim_nn_scalar(n, "aten.div.Tensor", w, a.softcap);
+        w = plim_nn_unary(n, "aten.tanh.default", w);
+        w = plim_nn_scalar(n, "aten.mul.Tensor", w, a.softcap);
+    }
+    if (a.mask != PLIM_NONE)
+        w = plim_nn_binary(n, "aten.add.Tensor", w, a.mask);
+    if (a.sinks != PLIM_NONE) {
+        w = sink_softmax(n, w, a.sinks);
+        w = plim_nn_dropout_op(n, w, a.dropout);
+        w = plim_nn_to_like(n, w, a.v);
+    } else {
+        w = plim_hf_softmax32(n, w, -1);
+        w = plim_nn_to_like(n, w, a.v); /* of the dtype of q, which is let go earlier */
+        w = plim_nn_dropout_op(n, w, a.dropout);
+    }
+    return tokens_first(n, plim_nn_binary(n, "aten.matmul.default", w, a.v));
+}
+
+/* ---- heads ------------------------------------------------------------------------------------------ */
+
+uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embedding, bool bias)
+{
+    plim_nn *n = &h->n;
+    x = plim_nn_unary(n, "aten.alias.default", x); /* hidden_states[:, slice_indices, :] */
+    if (embedding == PLIM_NONE)
+        return plim_nn_linear(n, "lm_head", x, vocab, bias);
+    plim_nn_enter(n, "lm_head", "Linear");
+    uint32_t w = plim_nn_tie(n, "weight", embedding);
+    uint32_t b = bias ? plim_nn_param(n, "bias", INTS(vocab)) : PLIM_NONE;
+    x = plim_nn_linear_op(n, x, w, b);
+    plim_nn_leave(n);
+    return x;
+}
+
+void plim_hf_causal_outputs(plim_hf *h, uint32_t logits)
+{
+    plim_nn *n = &h->n;
+    if (n->infer) {
+        plim_nn_output(n, logits);
+        return;
+    }
+    uint32_t labels = plim_nn_input(n, "labels", PLIM_I64, INTS(h->batch, h->seq));
+    uint32_t x = plim_nn_to(n, logits, PLIM_F32);
+    labels = NN_OP(n, "aten.pad.default", ARG_T("self", labels), ARG_IS("pad", INTS(0, 1)),
+                   ARG_F("value", -100));
+    labels = plim_nn_slice(n, labels, 1, 1, INT64_MAX, 1);
+    labels = plim_nn_contiguous(n, labels);
+    x = plim_nn_view(n, x, INTS(-1, plim_nn_dim(n, x, -1)));
+    labels = plim_nn_view(n, labels, INTS(-1));
+    plim_nn_output(n, NN_OP(n, "aten.cross_entropy_loss.default", ARG_T("self", x),
+                            ARG_T("target", labels), ARG_I("reduction", 1),
+                            ARG_I("ignore_index", -100)));
+    plim_nn_output(n, logits);
+}

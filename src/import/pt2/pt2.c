@@ -1,0 +1,611 @@
+/* pt2.c -- torch.export archives (.pt2), and the model JSON out of one.
+ *
+ * Read by what fields are there, not by version: torch 2.1 to 2.15 differ in
+ * where the archive keeps its JSON and in which optional fields it writes.
+ * docs/formats/pt2.md says what is read. */
+#include "base/zip.h"
+#include "import/pt2/casts.h"
+#include "import/pt2/pt2_priv.h"
+#include "import/pt2/ties.h"
+
+#define PT2_JSON_LIMIT (1ull << 30)
+
+/* ---- signature: what the graph's inputs and outputs are -------------------- */
+
+/* src: torch/_export/serde/schema.py, InputSpec.  What is not here (tokens,
+ * custom objects, plain numbers) is not a tensor. */
+static const struct {
+    const char *tag, *name_key;
+    plim_value_kind kind;
+} input_specs[] = {
+    {"parameter", "parameter_name", PLIM_VALUE_PARAMETER},
+    {"buffer", "buffer_name", PLIM_VALUE_BUFFER},
+    {"tensor_constant", "tensor_constant_name", PLIM_VALUE_CONSTANT},
+    {"user_input", "", PLIM_VALUE_INPUT},
+};
+
+/* The same, as torch 2.1 wrote it: {"arg": "name in the model"}. */
+static const struct {
+    const char *key;
+    plim_value_kind kind;
+} input_dicts[] = {
+    {"inputs_to_parameters", PLIM_VALUE_PARAMETER},
+    {"inputs_to_buffers", PLIM_VALUE_BUFFER},
+    {"inputs_to_lifted_tensor_constants", PLIM_VALUE_CONSTANT},
+};
+
+static bool read_input_spec(pt2 *f, plim_json *j)
+{
+    plim_str tag, key;
+    if (!plim_pt2_enter_union(j, &tag))
+        return !j->bad;
+    size_t i = 0;
+    while (i < PLIM_COUNT(input_specs) && !plim_str_is(tag, input_specs[i].tag))
+        i++;
+    if (i == PLIM_COUNT(input_specs)) {
+        plim_json_skip(j);
+        plim_pt2_leave_union(j);
+        return true;
+    }
+    pt2_input in = {.kind = input_specs[i].kind, .persistent = true};
+    plim_json_object(j);
+    while (plim_json_member(j, &key))
+        if (plim_str_is(key, "arg"))
+            in.arg = plim_pt2_read_name(j);
+        else if (plim_str_is(key, input_specs[i].name_key))
+            in.name = plim_pt2_read_name(j);
+        else if (plim_str_is(key, "persistent") && plim_json_peek(j) == PLIM_JSON_BOOL)
+            in.persistent = plim_json_bool(j);
+        else
+            plim_json_skip(j);
+    plim_pt2_leave_union(j);
+    if (!in.name.n)
+        in.name = in.arg;
+    return !in.arg.n || PT2_PUSH(f, inputs, n_inputs, cap_inputs, in);
+}
+
+static bool read_output_spec(pt2 *f, plim_json *j)
+{
+    plim_str tag, key, name = {NULL, 0};
+    if (!plim_pt2_enter_union(j, &tag))
+        return !j->bad;
+    bool wanted = plim_str_is(tag, "user_output") || plim_str_is(tag, "loss_output");
+    if (wanted) {
+        plim_json_object(j);
+        while (plim_json_member(j, &key))
+            if (plim_str_is(key, "arg"))
+                name = plim_pt2_read_name(j);
+            else
+                plim_json_skip(j);
+    } else {
+        plim_json_skip(j);
+    }
+    plim_pt2_leave_union(j);
+    return !name.n || PT2_PUSH(f, outputs, n_outputs, cap_outputs, name);
+}
+
+static bool read_input_dict(pt2 *f, plim_json *j, plim_value_kind kind)
+{
+    pt2_input in = {.kind = kind, .persistent = true};
+    plim_json_object(j);
+    while (plim_json_member(j, &in.arg)) {
+        in.name = plim_json_str(j);
+        if (!PT2_PUSH(f, inputs, n_inputs, cap_inputs, in))
+            return false;
+    }
+    return true;
+}
+
+static plim_status read_signature(pt2 *f, plim_json *j)
+{
+    plim_str key;
+    bool room = true;
+    plim_json_object(j);
+    while (room && plim_json_member(j, &key)) {
+        size_t i = 0;
+        while (i < PLIM_COUNT(input_dicts) && !plim_str_is(key, input_dicts[i].key))
+            i++;
+        if (i < PLIM_COUNT(input_dicts)) {
+            room = read_input_dict(f, j, input_dicts[i].kind);
+        } else if (plim_str_is(key, "input_specs") || plim_str_is(key, "output_specs")) {
+            bool in = key.p[0] == 'i';
+            plim_json_array(j);
+            while (room && plim_json_item(j))
+                room = in ? read_input_spec(f, j) : read_output_spec(f, j);
+        } else if (plim_str_is(key, "user_inputs") || plim_str_is(key, "user_outputs")) {
+            bool in = key.p[5] == 'i';
+            plim_json_array(j);
+            while (room && plim_json_item(j)) {
+                plim_str name = plim_pt2_read_name(j);
+                pt2_input input = {PLIM_VALUE_INPUT, name, name, true};
+                if (name.n)
+                    room = in ? PT2_PUSH(f, inputs, n_inputs, cap_inputs, input)
+                              : PT2_PUSH(f, outputs, n_outputs, cap_outputs, name);
+            }
+        } else {
+            plim_json_skip(j);
+        }
+    }
+    return j->bad ? j->bad : room ? PLIM_OK : plim_oom(f->err);
+}
+
+/* ---- the top ------------------------------------------------------------------ */
+
+static int64_t read_bound(plim_json *j, int64_t unbounded)
+{
+    if (plim_json_peek(j) == PLIM_JSON_NUMBER)
+        return plim_json_i64(j);
+    plim_json_skip(j);
+    return unbounded;
+}
+
+static plim_status read_ranges(pt2 *f, plim_json *j)
+{
+    plim_str key;
+    pt2_range r;
+    plim_json_object(j);
+    while (plim_json_member(j, &r.expr)) {
+        r.min = 0;
+        r.max = INT64_MAX;
+        plim_json_object(j);
+        while (plim_json_member(j, &key))
+            if (plim_str_is(key, "min_val"))
+                r.min = read_bound(j, 0);
+            else if (plim_str_is(key, "max_val"))
+                r.max = read_bound(j, INT64_MAX);
+            else
+                plim_json_skip(j);
+        if (!PT2_PUSH(f, ranges, n_ranges, cap_ranges, r))
+            return plim_oom(f->err);
+    }
+    return j->bad;
+}
+
+static plim_status read_module(pt2 *f, plim_json *j, pt2_env *env)
+{
+    plim_str key;
+    plim_status st = PLIM_OK;
+    bool graph = false, signature = false;
+    plim_json_object(j);
+    while (!st && plim_json_member(j, &key))
+        if (plim_str_is(key, "graph")) {
+            graph = true;
+            st = plim_pt2_index_graph(f, j, env);
+        } else if (plim_str_is(key, "signature")) {
+            signature = true;
+            st = read_signature(f, j);
+        } else {
+            if (plim_str_is(key, "module_call_graph") && plim_json_peek(j) == PLIM_JSON_ARRAY)
+                f->calls = (uint32_t)j->at;
+            plim_json_skip(j);
+        }
+    if (!st && !j->bad && (!graph || !signature))
+        plim_json_fail(j, PLIM_EFORMAT, "an exported program without %s",
+                       graph ? "signature" : "graph");
+    return st ? st : j->bad;
+}
+
+static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
+{
+    plim_str key;
+    plim_status st = PLIM_OK;
+    bool found = false;
+    plim_json_object(j);
+    while (!st && plim_json_member(j, &key))
+        if (plim_str_is(key, "graph_module")) {
+            found = true;
+            st = read_module(f, j, env);
+        } else if (plim_str_is(key, "range_constraints")) {
+            st = read_ranges(f, j);
+        } else if (plim_str_is(key, "torch_version") &&
+                   plim_json_peek(j) == PLIM_JSON_STRING) {
+            f->producer = plim_json_str(j);
+        } else {
+            plim_json_skip(j);
+        }
+    if (!st && !plim_json_end(j) && !found)
+        plim_json_fail(j, PLIM_EFORMAT, "JSON without 'graph_module'");
+    return st ? st : j->bad;
+}
+
+static plim_status add_inputs(pt2 *f, pt2_env *env)
+{
+    plim_status st = PLIM_OK;
+    for (uint32_t i = 0; i < f->n_inputs && !st; i++) {
+        const pt2_input *in = &f->inputs[i];
+        plim_value v = {.name = in->name, .kind = in->kind, .persistent = in->persistent};
+        uint32_t id, name = plim_pt2_name(f, env, in->arg);
+        if (name == PLIM_NONE)
+            return plim_oom(f->err);
+        st = plim_pt2_add_value(f, env, name, v, &id);
+        if (!st && in->kind == PLIM_VALUE_INPUT && !plim_graph_add_input(f->g, id))
+            return plim_oom(f->err);
+    }
+    return st;
+}
+
+static plim_status add_outputs(pt2 *f, const pt2_env *env)
+{
+    plim_status st = PLIM_OK;
+    for (uint32_t i = 0; i < f->n_outputs && !st; i++) {
+        uint32_t id;
+        st = plim_pt2_get_value(f, env, f->outputs[i], &id);
+        if (!st && !plim_graph_add_output(f->g, id))
+            return plim_oom(f->err);
+    }
+    return st;
+}
+
+/* ---- what modules were called with ------------------------------------------------ */
+
+/* {"inputs": [{"as_tensor": {"name": "x"}}, {"as_none": true}, ..], ..} */
+static bool read_call_args(pt2 *f, const pt2_env *env, plim_json *j, uint32_t **ids,
+                           uint32_t *n)
+{
+    plim_str key;
+    uint32_t cap = 0;
+    plim_json_object(j);
+    while (plim_json_member(j, &key)) {
+        if (!plim_str_is(key, "inputs") || plim_json_peek(j) != PLIM_JSON_ARRAY) {
+            plim_json_skip(j);
+            continue;
+        }
+        plim_json_array(j);
+        while (plim_json_item(j)) {
+            plim_str name = plim_pt2_read_name(j);
+            uint32_t id = name.n ? plim_pt2_find_value(env, name) : PLIM_NONE;
+            if (id == PLIM_NONE)
+                continue;
+            if (!PLIM_PUSH_ROOM(f->a, *ids, *n, cap))
+                return false;
+            (*ids)[(*n)++] = id;
+        }
+    }
+    return true;
+}
+
+/* The arguments of the modules whose signature the export kept
+ * (preserve_module_call_signature), for the first call of each: later ones are
+ * called "path@1". */
+static plim_status read_calls(pt2 *f, const pt2_env *env)
+{
+    plim_json j = plim_pt2_json_at(f, f->calls);
+    plim_map scopes = {0};
+    uint32_t seen;
+    for (uint32_t i = 0; i < f->g->n_scopes; i++)
+        if (!plim_map_get(&scopes, f->g->scopes[i].path, &seen) &&
+            !plim_map_put(f->a, &scopes, f->g->scopes[i].path, i))
+            return plim_oom(f->err);
+    plim_json_array(&j);
+    while (plim_json_item(&j)) {
+        plim_str key, path = {NULL, 0};
+        uint32_t *ids = NULL, n = 0, scope;
+        plim_json_object(&j);
+        while (plim_json_member(&j, &key))
+            if (plim_str_is(key, "fqn") && plim_json_peek(&j) == PLIM_JSON_STRING)
+                path = plim_json_str(&j);
+            else if (!plim_str_is(key, "signature") || plim_json_peek(&j) != PLIM_JSON_OBJECT)
+                plim_json_skip(&j);
+            else if (!read_call_args(f, env, &j, &ids, &n))
+                return plim_oom(f->err);
+        if (n && plim_map_get(&scopes, path, &scope)) {
+            f->g->scopes[scope].args = ids;
+            f->g->scopes[scope].n_args = n;
+        }
+    }
+    return j.bad;
+}
+
+static plim_status read_graph(pt2 *f)
+{
+    pt2_env env = {0};
+    plim_json j = f->text;
+    plim_status st = read_program(f, &j, &env);
+    if (!st)
+        st = plim_pt2_bind_sizes(f, &env);
+    if (!st) /* most names are of a value, and a node makes one */
+        plim_graph_expect(f->g, env.n_names + env.n_names / 8);
+    if (!st)
+        st = add_inputs(f, &env);
+    if (!st)
+        st = plim_pt2_run_nodes(f, &env);
+    if (!st && f->calls)
+        st = read_calls(f, &env);
+    return st ? st : add_outputs(f, &env);
+}
+
+/* ---- archives ---------------------------------------------------------------------- */
+
+typedef struct pt2_file {
+    bool archive;
+    plim_zip zip;
+    plim_zip_entry entry; /* the model JSON */
+    plim_zip_member json; /* what is in it */
+    plim_str model;       /* its name, "model" unless given */
+} pt2_file;
+
+/* "root/models/NAME.json", whatever the root is called: NAME. */
+static bool is_model(plim_str path, plim_str *name)
+{
+    static const char tail[] = ".json", flat[] = "serialized_exported_program.json";
+    plim_str file = plim_pt2_after_last(path, '/'), dir = {path.p, path.n - file.n};
+    size_t n = sizeof tail - 1;
+    if (plim_str_is(file, flat)) {
+        *name = PLIM_STR("model");
+        return true;
+    }
+    if (dir.n)
+        dir.n--;
+    if (!plim_str_is(plim_pt2_after_last(dir, '/'), "models") || file.n <= n ||
+        memcmp(file.p + file.n - n, tail, n) != 0)
+        return false;
+    *name = (plim_str){file.p, file.n - n};
+    return true;
+}
+
+/* The one model, or the one of several that is called "model". */
+static uint32_t find_models(pt2_file *p)
+{
+    plim_zip_entry e;
+    plim_str name;
+    uint32_t n = 0;
+    for (uint64_t cursor = 0; plim_zip_next(&p->zip, &cursor, &e);)
+        if (is_model(e.name, &name)) {
+            if (!n || plim_str_is(name, "model")) {
+                p->entry = e;
+                p->model = name;
+            }
+            n++;
+        }
+    return n;
+}
+
+/* "root/data/aotinductor/...": kernels, made from a graph that is not kept. */
+static bool has_compiled(const plim_zip *z)
+{
+    plim_zip_entry e;
+    for (uint64_t cursor = 0; plim_zip_next(z, &cursor, &e);)
+        for (plim_str rest = e.name; rest.n;)
+            if (plim_str_is(plim_pt2_upto(&rest, '/'), "aotinductor"))
+                return true;
+    return false;
+}
+
+static plim_status open_archive(pt2_file *p, plim_bytes b, plim_arena *a, plim_err *err)
+{
+    plim_status st = plim_zip_open(&p->zip, b, err);
+    if (st)
+        return st;
+    uint32_t n = find_models(p);
+    if (!n && has_compiled(&p->zip))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "a compiled package without a graph: save the model with "
+                         "torch.export.save");
+    if (!n)
+        return plim_fail(err, PLIM_EFORMAT, 0,
+                         "an archive without an exported program: torch.export.save did not "
+                         "finish, or another program wrote it");
+    if (n > 1 && !plim_str_is(p->model, "model"))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "a package of %u models: save one model a file", (unsigned)n);
+    return plim_zip_begin(&p->zip, &p->entry, a, PT2_JSON_LIMIT, &p->json, err);
+}
+
+/* ---- tied weights by their place in the archive ------------------------------------ */
+
+typedef struct pt2_payload {
+    uint32_t value;
+    plim_str place;
+} pt2_payload;
+
+/* Names of records under data/weights that hold any bytes: an export from the
+ * meta device has them empty. */
+static bool index_records(pt2 *f, const plim_zip *z, plim_map *records)
+{
+    plim_zip_entry e;
+    for (uint64_t cursor = 0; plim_zip_next(z, &cursor, &e);) {
+        plim_str file = plim_pt2_after_last(e.name, '/'), dir = {e.name.p, e.name.n - file.n};
+        if (dir.n)
+            dir.n--;
+        if (e.size && plim_str_is(plim_pt2_after_last(dir, '/'), "weights") &&
+            !plim_map_put(f->a, records, file, 1))
+            return false;
+    }
+    return true;
+}
+
+/* {"path_name": "weight_0", "tensor_meta": {"storage_offset": ..}}: a text that
+ * is the same for the same place of the same record. */
+static plim_str read_place(pt2 *f, plim_json *j, const plim_map *records)
+{
+    plim_str key, inner, path = {NULL, 0};
+    int64_t offset = 0;
+    uint32_t one;
+    plim_json_object(j);
+    while (plim_json_member(j, &key)) {
+        if (plim_str_is(key, "path_name") && plim_json_peek(j) == PLIM_JSON_STRING) {
+            path = plim_json_str(j);
+        } else if (plim_str_is(key, "tensor_meta") && plim_json_peek(j) == PLIM_JSON_OBJECT) {
+            plim_json_object(j);
+            while (plim_json_member(j, &inner))
+                if (plim_str_is(inner, "storage_offset"))
+                    offset = plim_pt2_read_size(j).value;
+                else
+                    plim_json_skip(j);
+        } else {
+            plim_json_skip(j);
+        }
+    }
+    if (j->bad || !plim_map_get(records, path, &one))
+        return (plim_str){NULL, 0};
+    return plim_arena_printf(f->a, "%" PRId64 " " PLIM_STR_FMT, offset, PLIM_STR_ARG(path));
+}
+
+/* Parameters at one place are one; torch.export gives the uses to the last. */
+static bool tie_places(pt2 *f, const pt2_payload *list, uint32_t n)
+{
+    plim_map last = {0};
+    uint32_t id;
+    for (uint32_t i = 0; i < n; i++)
+        if (!plim_map_put(f->a, &last, list[i].place, list[i].value))
+            return false;
+    for (uint32_t i = 0; i < n; i++) {
+        plim_value *v = &f->g->values[list[i].value];
+        if (plim_map_get(&last, list[i].place, &id) && id != list[i].value &&
+            v->meta.dtype == f->g->values[id].meta.dtype &&
+            plim_same_size(&v->meta, &f->g->values[id].meta))
+            v->tied_to = id;
+    }
+    return true;
+}
+
+/* *known: the archive says where each weight is. */
+static plim_status tie_by_place(pt2 *f, const pt2_file *p, bool *known)
+{
+    plim_zip_entry e;
+    plim_bytes text;
+    plim_map names = {0}, records = {0};
+    pt2_payload *list = NULL;
+    uint32_t n = 0, cap = 0;
+    plim_str key, fqn, file;
+    *known = false;
+    file = plim_arena_printf(f->a, "weights/" PLIM_STR_FMT "_weights_config.json",
+                             PLIM_STR_ARG(p->model));
+    if (!file.p)
+        return plim_oom(f->err);
+    if (!p->archive || !plim_zip_find(&p->zip, file.p, &e))
+        return PLIM_OK;
+    plim_status st = plim_zip_read(&p->zip, &e, f->a, PT2_JSON_LIMIT, &text, f->err);
+    if (st)
+        return st;
+    for (uint32_t i = 0; i < f->g->n_values; i++)
+        if (f->g->values[i].kind == PLIM_VALUE_PARAMETER &&
+            !plim_map_put(f->a, &names, f->g->values[i].name, i))
+            return plim_oom(f->err);
+    if (!index_records(f, &p->zip, &records))
+        return plim_oom(f->err);
+    plim_json j;
+    plim_json_init(&j, (plim_str){(const char *)text.p, (size_t)text.n}, f->err);
+    plim_json_object(&j);
+    while (plim_json_member(&j, &key)) {
+        if (!plim_str_is(key, "config") || plim_json_peek(&j) != PLIM_JSON_OBJECT) {
+            plim_json_skip(&j);
+            continue;
+        }
+        plim_json_object(&j);
+        while (plim_json_member(&j, &fqn)) {
+            pt2_payload one = {0, read_place(f, &j, &records)};
+            if (!one.place.p || !plim_map_get(&names, fqn, &one.value))
+                continue;
+            if (!PLIM_PUSH_ROOM(f->a, list, n, cap))
+                return plim_oom(f->err);
+            list[n++] = one;
+        }
+    }
+    *known = n > 0;
+    return j.bad ? j.bad : tie_places(f, list, n) ? PLIM_OK : plim_oom(f->err);
+}
+
+/* ---- the importer ------------------------------------------------------------------- */
+
+static plim_status pt2_import(pt2 *f, const pt2_file *p)
+{
+    bool known;
+    plim_status st = read_graph(f);
+    if (!st)
+        st = tie_by_place(f, p, &known);
+    if (!st && !known)
+        st = plim_ties_find(f->g, f->err);
+    if (st)
+        return st;
+    const char *wrong = plim_graph_check(f->g);
+    if (wrong)
+        return plim_fail(f->err, PLIM_EFORMAT, 0, "%s", wrong);
+    st = plim_casts_undo(f->g, f->err);
+    if (st)
+        return st;
+    plim_str version = plim_pt2_upto(&f->producer, '+');
+    f->g->format = PLIM_STR("pt2");
+    f->g->producer = version.n ? plim_arena_printf(f->a, "torch " PLIM_STR_FMT,
+                                                   (int)PLIM_MIN(version.n, 40), version.p)
+                               : PLIM_STR("torch");
+    if (p->archive && !plim_str_is(p->model, "model"))
+        f->g->name = plim_json_unescape(f->a, p->model);
+    return f->g->producer.p && (!p->archive || plim_str_is(p->model, "model") || f->g->name.p)
+               ? PLIM_OK
+               : plim_oom(f->err);
+}
+
+static plim_status read_json(plim_graph *g, const pt2_file *p, plim_bytes json, uint64_t base,
+                             const plim_binding *bind, plim_err *err)
+{
+    pt2 f = {.g = g, .a = g->arena, .err = err, .bind = bind, .bound = 1};
+    f.syms.arena = g->arena;
+    plim_json_init(&f.text, (plim_str){(const char *)json.p, (size_t)json.n}, err);
+    f.text.base = base;
+    return pt2_import(&f, p);
+}
+
+/* The JSON is read while its checksum is taken: if that is wrong, it is what is said. */
+static plim_status read_archive(plim_graph *g, plim_bytes b, const plim_binding *bind,
+                                plim_err *err)
+{
+    pt2_file p = {.archive = true};
+    plim_status st = open_archive(&p, b, g->arena, err);
+    if (st)
+        return st;
+    plim_err why = PLIM_ERR_INIT;
+    uint64_t base = p.entry.method == 0 ? (uint64_t)(p.json.bytes.p - b.p) : 0;
+    st = read_json(g, &p, p.json.bytes, base, bind, &why);
+    plim_status damaged = plim_zip_check(&p.json, err);
+    return damaged ? damaged : st ? plim_fail(err, st, why.at, "%s", why.msg) : PLIM_OK;
+}
+
+static plim_status pt2_read(plim_graph *g, const plim_source *s, const plim_binding *bind,
+                            plim_err *err)
+{
+    plim_bytes b = s->bytes;
+    pt2_file alone = {.archive = false};
+    if (plim_zip_is(b))
+        return read_archive(g, b, bind, err);
+    if (b.n > PT2_JSON_LIMIT)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "a model JSON of %" PRIu64 " bytes, more than %llu", b.n,
+                         PT2_JSON_LIMIT);
+    return read_json(g, &alone, b, 0, bind, err);
+}
+
+/* The model JSON by itself: an object whose "graph_module" comes early. */
+static bool is_program(plim_bytes b)
+{
+    plim_json j;
+    plim_str key;
+    plim_json_init(&j, (plim_str){(const char *)b.p, (size_t)PLIM_MIN(b.n, 1u << 16)}, NULL);
+    plim_json_object(&j);
+    while (plim_json_member(&j, &key)) {
+        if (plim_str_is(key, "graph_module"))
+            return true;
+        plim_json_skip(&j);
+    }
+    return false;
+}
+
+static int pt2_probe(plim_bytes b)
+{
+    pt2_file p = {0};
+    plim_zip_entry e;
+    if (!plim_zip_is(b))
+        return is_program(b) ? 90 : 0;
+    if (plim_zip_open(&p.zip, b, NULL))
+        return 0;
+    return find_models(&p) ? 95 : plim_zip_find(&p.zip, "archive_format", &e) ? 60 : 0;
+}
+
+const plim_importer plim_importer_pt2 = {
+    .name = "pt2",
+    .doc = "torch.export archive, torch 2.1 to 2.15, or the model JSON out of one",
+    .src = "https://docs.pytorch.org/docs/stable/export/pt2_archive.html",
+    .gives = "graph, parameters",
+    .probe = pt2_probe,
+    .read = pt2_read,
+};

@@ -1,0 +1,244 @@
+/* gguf_facts.c -- what a GGUF file's metadata says of the model: sizes, and what a token
+ * takes in the cache of keys and values. */
+#include "base/fmt.h"
+#include "import/weights/gguf_priv.h"
+
+enum { GGUF_MAX_LAYERS = 65536 };
+
+/* ---- as text ---------------------------------------------------------------------------- */
+
+/* Of what is not about the architecture, the keys that matter to memory or say what this
+ * is; the tokenizer, licences and sources do not. */
+static const char *const general_keys[] = {
+    "general.architecture", "general.type",         "general.name",
+    "general.size_label",   "general.quantized_by", "adapter.type",
+};
+
+/* "32", "true", "0 (3 times), 8, 0 (3 times), 8": equal neighbours as one.  Fractions
+ * are no sizes: {NULL, 0}. */
+static plim_str value_text(const gguf *f, const gguf_kv *kv, plim_arena *a, plim_err *err)
+{
+    enum { RUNS = 16 };
+    uint64_t x, y, n, runs = 0, end = kv->n > GGUF_MAX_LAYERS ? 0 : kv->n;
+    plim_buf b;
+    plim_buf_init(&b, a);
+    for (uint64_t i = 0; i < end; i += n, runs++) {
+        if (!plim_gguf_number(f, kv, i, &x))
+            return (plim_str){NULL, 0};
+        if (runs == RUNS) {
+            plim_buf_puts(&b, ", ...");
+            break;
+        }
+        n = 1;
+        while (i + n < end && plim_gguf_number(f, kv, i + n, &y) && y == x)
+            n++;
+        plim_buf_puts(&b, runs ? ", " : "");
+        if (kv->type == GGUF_BOOL)
+            plim_buf_puts(&b, x ? "true" : "false");
+        else
+            plim_buf_printf(&b, "%" PRIu64, x);
+        if (n > 1)
+            plim_buf_printf(&b, " (%" PRIu64 " times)", n);
+    }
+    if (b.bad)
+        plim_oom(err);
+    return b.n ? plim_buf_str(&b) : (plim_str){NULL, 0};
+}
+
+static bool is_wanted(const gguf *f, plim_str key)
+{
+    for (size_t i = 0; i < PLIM_COUNT(general_keys); i++)
+        if (plim_str_is(key, general_keys[i]))
+            return true;
+    return f->arch.n && key.n > f->arch.n && memcmp(key.p, f->arch.p, f->arch.n) == 0 &&
+           key.p[f->arch.n] == '.';
+}
+
+/* Without "general." or "llama.", which all of them have. */
+static plim_str short_key(plim_str key)
+{
+    const char *dot = memchr(key.p, '.', key.n);
+    size_t n = dot ? (size_t)(dot + 1 - key.p) : 0;
+    return (plim_str){key.p + n, key.n - n};
+}
+
+static plim_status value_fact(const gguf *f, const gguf_kv *kv, plim_inventory *v,
+                              plim_err *err)
+{
+    plim_err why = PLIM_ERR_INIT;
+    plim_str text, key = plim_arena_str(v->arena, short_key(kv->key));
+    if (!key.p)
+        return plim_oom(err);
+    if (!plim_gguf_string(f, kv, &text))
+        text = value_text(f, kv, v->arena, &why);
+    if (why.code)
+        return plim_oom(err);
+    return text.p ? plim_inventory_fact(v, err, key.p, PLIM_STR_FMT, PLIM_STR_ARG(text))
+                  : PLIM_OK;
+}
+
+static plim_status file_type_fact(const gguf *f, plim_inventory *v, plim_err *err)
+{
+    static const char *const names[] = {
+#define PLIM_GGML_TYPE(id, name, block, bytes)
+#define PLIM_GGML_FILE(id, name) [id] = name,
+#include "import/weights/ggml_types.def"
+#undef PLIM_GGML_TYPE
+#undef PLIM_GGML_FILE
+    };
+    uint64_t id;
+    if (!plim_gguf_number(f, plim_gguf_find(f, "general.file_type"), 0, &id))
+        return PLIM_OK;
+    if (id < PLIM_COUNT(names) && names[id])
+        return plim_inventory_fact(v, err, "file_type", "%s", names[id]);
+    return plim_inventory_fact(v, err, "file_type", "%" PRIu64 ", not known", id);
+}
+
+/* Where the metadata do not say it, they list the words. */
+static plim_status vocabulary_fact(const gguf *f, plim_inventory *v, plim_err *err)
+{
+    const gguf_kv *tokens = plim_gguf_find(f, "tokenizer.ggml.tokens");
+    if (plim_gguf_of_model(f, "vocab_size") || !tokens || !tokens->array)
+        return PLIM_OK;
+    return plim_inventory_fact(v, err, "vocab_size", "%" PRIu64, tokens->n);
+}
+
+/* ---- keys and values ---------------------------------------------------------------------- */
+
+/* What decides the size of a layer's cache; the arrays have a value a layer.
+ * src: llama.cpp llama-hparams.cpp, llama-kv-cache.cpp */
+typedef struct gguf_cache {
+    const gguf_kv *heads, *key, *value, *key_sliding, *value_sliding, *pattern;
+    uint64_t layers;   /* that have one of their own */
+    uint64_t interval; /* attention is in every such layer only; 0: in all */
+    uint64_t head;     /* length of a key or value that is not said; 0: not known */
+    bool latent;       /* values are read out of the keys */
+} gguf_cache;
+
+static uint64_t model_number(const gguf *f, const char *key, uint64_t otherwise)
+{
+    uint64_t x;
+    return plim_gguf_number(f, plim_gguf_of_model(f, key), 0, &x) ? x : otherwise;
+}
+
+static uint64_t less(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+/* false: the file does not say it, or has no cache. */
+static bool find_cache(const gguf *f, gguf_cache *c)
+{
+    uint64_t heads;
+    *c = (gguf_cache){
+        .heads = plim_gguf_of_model(f, "attention.head_count_kv"),
+        .key = plim_gguf_of_model(f, "attention.key_length"),
+        .value = plim_gguf_of_model(f, "attention.value_length"),
+        .key_sliding = plim_gguf_of_model(f, "attention.key_length_swa"),
+        .value_sliding = plim_gguf_of_model(f, "attention.value_length_swa"),
+        .pattern = plim_gguf_of_model(f, "attention.sliding_window_pattern"),
+        .layers = model_number(f, "block_count", 0),
+        .interval = model_number(f, "full_attention_interval", 0),
+        .latent = plim_gguf_of_model(f, "attention.key_length_mla") &&
+                  plim_gguf_of_model(f, "attention.value_length_mla"),
+    };
+    if (!plim_gguf_number(f, plim_gguf_of_model(f, "attention.head_count"), 0, &heads) ||
+        !c->layers || c->layers > GGUF_MAX_LAYERS || !model_number(f, "attention.causal", 1) ||
+        plim_gguf_of_model(f, "decoder_block_count"))
+        return false;
+    if (!c->heads)
+        c->heads = plim_gguf_of_model(f, "attention.head_count");
+    c->head = heads ? model_number(f, "embedding_length", 0) / heads : 0;
+    c->layers = less(c->layers, model_number(f, "nextn_predict_layers", 0));
+    c->layers = less(c->layers, model_number(f, "attention.shared_kv_layers", 0));
+    return true;
+}
+
+static bool is_sliding(const gguf *f, const gguf_cache *c, uint64_t layer)
+{
+    uint64_t x;
+    return c->pattern && c->pattern->array && plim_gguf_number(f, c->pattern, layer, &x) && x;
+}
+
+static bool length_of(const gguf *f, const gguf_cache *c, const gguf_kv *usual,
+                      const gguf_kv *sliding, uint64_t layer, uint64_t *out)
+{
+    if (is_sliding(f, c, layer) && plim_gguf_number(f, sliding, layer, out))
+        return true;
+    if (usual)
+        return plim_gguf_number(f, usual, layer, out);
+    *out = c->head;
+    return c->head > 0;
+}
+
+/* Bytes that a token takes in fp16; false: not known. */
+static bool layer_bytes(const gguf *f, const gguf_cache *c, uint64_t layer, uint64_t *out)
+{
+    uint64_t heads, key, value = 0;
+    *out = 0;
+    if (c->interval && (layer + 1) % c->interval)
+        return true;
+    if (!plim_gguf_number(f, c->heads, layer, &heads))
+        return false;
+    return !heads ||
+           (length_of(f, c, c->key, c->key_sliding, layer, &key) &&
+            (c->latent || length_of(f, c, c->value, c->value_sliding, layer, &value)) &&
+            plim_add(key, value, out) && plim_mul(*out, heads, out) && plim_mul(*out, 2, out));
+}
+
+static plim_status cache_facts(const gguf *f, plim_inventory *v, plim_err *err)
+{
+    gguf_cache c;
+    uint64_t all = 0, sliding = 0, one = 0, window;
+    plim_status st = PLIM_OK;
+    if (!find_cache(f, &c))
+        return PLIM_OK;
+    for (uint64_t i = 0; i < c.layers; i++) {
+        if (!layer_bytes(f, &c, i, &one) || !plim_add(all, one, &all))
+            return plim_inventory_note(v, err,
+                                       "the metadata do not say the size of the cache of "
+                                       "keys and values (layer %" PRIu64 ")",
+                                       i);
+        sliding += is_sliding(f, &c, i) ? one : 0;
+    }
+    st = plim_inventory_fact(v, err, "kv_cache_bytes_per_token", "%" PRIu64 " (fp16)", all);
+    window = model_number(f, "attention.sliding_window", 0);
+    if (st || !window)
+        return st;
+    if (sliding)
+        return plim_inventory_note(v, err,
+                                   "%" PRIu64 " of the %" PRIu64 " bytes of cache per token "
+                                   "are in layers that keep the last %" PRIu64 " tokens only",
+                                   sliding, all, window);
+    return plim_inventory_note(v, err,
+                               "layers with a sliding window keep the last %" PRIu64
+                               " tokens only: kv_cache_bytes_per_token is that of all layers",
+                               window);
+}
+
+/* ---- the output --------------------------------------------------------------------------- */
+
+static plim_status tied_note(const gguf *f, plim_inventory *v, uint32_t first, plim_err *err)
+{
+    bool embedding = false, output = false;
+    for (uint32_t i = first; i < v->n_items; i++) {
+        embedding |= plim_str_is(v->items[i].name, "token_embd.weight");
+        output |= plim_str_is(v->items[i].name, "output.weight");
+    }
+    if (!embedding || output || !model_number(f, "attention.causal", 1))
+        return PLIM_OK;
+    return plim_inventory_note(v, err,
+                               "no output.weight: the output is tied to token_embd.weight");
+}
+
+plim_status plim_gguf_facts(const gguf *f, plim_inventory *v, uint32_t first, plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    for (uint32_t i = 0; i < f->n_kvs && !st; i++)
+        if (is_wanted(f, f->kvs[i].key))
+            st = value_fact(f, &f->kvs[i], v, err);
+    if (!st)
+        st = file_type_fact(f, v, err);
+    if (!st)
+        st = vocabulary_fact(f, v, err);
+    if (!st)
+        st = cache_facts(f, v, err);
+    return st ? st : tied_note(f, v, first, err);
+}
