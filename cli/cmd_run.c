@@ -6,6 +6,7 @@
  * variables set here.  Each process that used the card leaves a report in a
  * folder; this end prints them when the command is over. */
 #include "cmds.h"
+#include <plimsoll_vgpu.h>
 
 #include <dirent.h>
 #include <errno.h>
@@ -23,7 +24,7 @@
 #endif
 
 typedef struct run_places {
-    char data[PATH_MAX]; /* shim.cpp, front.py, sitecustomize.py, plimsoll.h */
+    char data[PATH_MAX]; /* shim.cpp, front.py, sitecustomize.py, the headers */
     char lib[PATH_MAX];
     char report[PATH_MAX];
 } run_places;
@@ -231,16 +232,16 @@ static int run_collect(plim_args *a, const char *folder)
 static int run_check(const plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_pretend *d = NULL;
-    const plim_pretend_options o = {.gpu = a->settings.gpu,
-                                    .vram = a->settings.vram,
-                                    .alloc_conf = a->settings.alloc_conf,
-                                    .workspace = a->settings.workspace};
+    plim_vgpu *d = NULL;
+    const plim_vgpu_options o = {.gpu = a->settings.gpu,
+                                 .vram = a->settings.vram,
+                                 .alloc_conf = a->settings.alloc_conf,
+                                 .workspace = a->settings.workspace};
     if (!a->settings.gpu && !a->settings.vram)
         return plim_console_usage("'run' needs a card: --gpu CARD or --vram SIZE");
-    if (plim_pretend_open(&o, &d, &err))
+    if (plim_vgpu_open(&o, &d, &err))
         return plim_console_error(&err);
-    plim_pretend_close(d);
+    plim_vgpu_close(d);
     return PLIM_EXIT_DONE;
 }
 

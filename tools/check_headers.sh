@@ -15,9 +15,9 @@ for header in include/*.h src/*/*.h src/import/*/*.h cli/*.h; do
         "$cc" -std=c11 -D_DEFAULT_SOURCE -Wall -Wextra -Wstrict-prototypes -Werror \
             -fsyntax-only $paths -x c - || { echo "$header does not compile alone"; bad=1; }
 done
-# The public header is C++ too.
+# The public headers are C++ too.
 if command -v c++ >/dev/null 2>&1; then
-    echo '#include "plimsoll.h"' |
+    printf "#include <plimsoll.h>\n#include <plimsoll_vgpu.h>\n" |
         c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only -Iinclude -x c++ - || bad=1
 fi
 exit $bad

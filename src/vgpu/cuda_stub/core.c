@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plimsoll.h"
+#include "plimsoll_vgpu.h"
 
-/* As in pretend.c: above what user space gets, below the byte that arm64 ignores. */
+/* As in vgpu.c: above what user space gets, below the byte that arm64 ignores. */
 #define ADDR_FIRST (1ull << 53)
 #define ADDR_END (1ull << 55)
 #define SMALL_ALIGN 512
@@ -65,17 +65,17 @@ static void card_open(void)
 {
     const char *gpu = getenv("PLIMSOLL_RUN_GPU");
     uint64_t vram = (uint64_t)plim_stub_setting("PLIMSOLL_RUN_VRAM", 0);
-    plim_pretend_options o = {.gpu = gpu && *gpu ? gpu : NULL, .vram = vram};
-    plim_pretend *d = NULL;
+    plim_vgpu_options o = {.gpu = gpu && *gpu ? gpu : NULL, .vram = vram};
+    plim_vgpu *d = NULL;
     plim_err err = PLIM_ERR_INIT;
-    plim_pretend_card told;
+    plim_vgpu_card told;
     if (!o.gpu && !o.vram)
         return;
-    if (plim_pretend_open(&o, &d, &err)) {
+    if (plim_vgpu_open(&o, &d, &err)) {
         fprintf(stderr, "plimsoll: %s\n", err.msg);
         return;
     }
-    plim_pretend_card_get(d, &told);
+    plim_vgpu_card_get(d, &told);
     plim_stub_card *c = &device.card;
     *c = (plim_stub_card){.cc = told.cc,
                           .major = told.cc / 10,
@@ -86,7 +86,7 @@ static void card_open(void)
                           .total = told.total,
                           .context = told.context};
     snprintf(c->name, sizeof c->name, "%s", told.name);
-    plim_pretend_close(d);
+    plim_vgpu_close(d);
     for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++)
         if (!i || archs[i].cc <= c->cc) {
             c->blocks_per_sm = archs[i].blocks_per_sm;

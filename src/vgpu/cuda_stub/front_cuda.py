@@ -17,12 +17,12 @@ import plimsoll_front as front
 
 STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
          "libcudnn.so.9", "libnvidia-ml.so.1")
-NONE = 0xffffffff  # PLIM_PRETEND_NONE
+NONE = 0xffffffff  # PLIM_VGPU_NONE
 CATEGORY_GUESS = 9  # PLIM_CAT_COUNT: by the phase
 READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
 
 
-class Tag(ctypes.Structure):  # plim_pretend_tag
+class Tag(ctypes.Structure):  # plim_vgpu_tag
     _fields_ = [("line", ctypes.c_char_p), ("op", ctypes.c_char_p), ("dtype", ctypes.c_int),
                 ("rank", ctypes.c_int), ("dim", ctypes.c_void_p), ("category", ctypes.c_int),
                 ("certainty", ctypes.c_int)]
@@ -107,7 +107,7 @@ class Log:
             self.add("line", self.lines.here_now())
         self.add(what, *args)
 
-    def plim_pretend_gave_up(self, handle):
+    def plim_vgpu_gave_up(self, handle):
         self.gave_up = True
 
     gave_up = False
@@ -266,7 +266,7 @@ class Story(front.Story):
         replay = Replay(cuda.device, cuda.lines)
         replay.run(trace, log.rows)
         if log.gave_up:
-            cuda.device.lib.plim_pretend_gave_up(cuda.device.handle)
+            cuda.device.lib.plim_vgpu_gave_up(cuda.device.handle)
         self.compare(theirs, replay)
         self.device = cuda.device
         self.shim = Closed()

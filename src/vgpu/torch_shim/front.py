@@ -37,7 +37,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CUDA_VERSION, CUDNN_VERSION = "12.8", 91000  # what a wheel of these days says
 
 LOAD, INPUTS, ZERO_GRAD, FORWARD, LOSS, BACKWARD, OPTIMIZER = range(7)  # plim_phase
-DONE, EARLY, MEMORY = range(3)  # plim_pretend_end
+DONE, EARLY, MEMORY = range(3)  # plim_vgpu_end
 PARAMETER, BUFFER, GRADIENT, OPTIMIZER_STATE, INPUT = range(5)  # plim_category
 
 
@@ -115,47 +115,47 @@ def text(z):
 
 
 class Device:
-    """The C functions of a plim_pretend, as methods."""
+    """The C functions of a plim_vgpu, as methods."""
 
     def __init__(self, run, torch_version):
         self.lib = ctypes.CDLL(run["lib"], mode=ctypes.RTLD_GLOBAL)
         self.handle = c_ptr()
-        self.lib.plim_pretend_oom_text.restype = c_str
-        self.lib.plim_pretend_history.argtypes = [c_ptr, c_u64, ctypes.c_bool]
+        self.lib.plim_vgpu_oom_text.restype = c_str
+        self.lib.plim_vgpu_history.argtypes = [c_ptr, c_u64, ctypes.c_bool]
         self.fraction = 1.0
         self.alloc_conf = run["alloc_conf"] or ""
         self.note = ""
         options = Options(text(run["gpu"]), run["vram"], text(torch_version),
                           text(run["alloc_conf"]), text(run["workspace"]))
         err = Err()
-        st = self.lib.plim_pretend_open(ctypes.byref(options), ctypes.byref(self.handle),
+        st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
                                         ctypes.byref(err))
         if st and b"PyTorch version" in err.msg:  # newer than we know: as the newest
             options.torch, err = None, Err()
-            st = self.lib.plim_pretend_open(ctypes.byref(options), ctypes.byref(self.handle),
+            st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
                                             ctypes.byref(err))
             self.note = f"PyTorch {torch_version} is not known: counted as the newest that is"
         if st:
             fail(err.msg.decode(), 2)
         self.card = Card()
-        self.lib.plim_pretend_card_get(self.handle, ctypes.byref(self.card))
+        self.lib.plim_vgpu_card_get(self.handle, ctypes.byref(self.card))
 
     def call(self, name, *args):
         err = Err()
-        if getattr(self.lib, "plim_pretend_" + name)(self.handle, *args, ctypes.byref(err)):
+        if getattr(self.lib, "plim_vgpu_" + name)(self.handle, *args, ctypes.byref(err)):
             raise RuntimeError(err.msg.decode())
 
     def failed(self):
-        return bool(self.lib.plim_pretend_oom_text(self.handle))
+        return bool(self.lib.plim_vgpu_oom_text(self.handle))
 
     def mem_info(self):
         free, total = c_u64(), c_u64()
-        self.lib.plim_pretend_mem_info(self.handle, ctypes.byref(free), ctypes.byref(total))
+        self.lib.plim_vgpu_mem_info(self.handle, ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
 
     def rows(self, name, kind):
-        """What plim_pretend_NAME lists; there may be more of it a moment later."""
-        count = getattr(self.lib, "plim_pretend_" + name)
+        """What plim_vgpu_NAME lists; there may be more of it a moment later."""
+        count = getattr(self.lib, "plim_vgpu_" + name)
         rows = (kind * (count(self.handle, None, 0) + 64))()
         return rows[:min(count(self.handle, rows, len(rows)), len(rows))]
 
@@ -167,13 +167,13 @@ class Device:
         put = PUT(lambda _, p, n: pieces.append(ctypes.string_at(p, n)))
         report, err = c_ptr(), Err()
         style = Style(**{k: run[k] for k in ("si", "color", "ascii", "width", "top", "quiet")})
-        st = self.lib.plim_pretend_report_make(self.handle, ctypes.byref(report),
+        st = self.lib.plim_vgpu_report_make(self.handle, ctypes.byref(report),
                                                ctypes.byref(err))
         if not st:
-            st = self.lib.plim_pretend_report_print(report, 1 if run["json"] else 0,
+            st = self.lib.plim_vgpu_report_print(report, 1 if run["json"] else 0,
                                                     ctypes.byref(style), put, None,
                                                     ctypes.byref(err))
-            self.lib.plim_pretend_report_free(report)
+            self.lib.plim_vgpu_report_free(report)
         return f"plimsoll: {err.msg.decode()}\n".encode() if st else b"".join(pieces)
 
 
@@ -217,7 +217,8 @@ def build_command(run, root, version, out):
 def shim_path(run, root, version):
     """Where the shim for this torch lies; it is built if it is not there."""
     key = hashlib.sha256(repr(build_command(run, root, version, "")).encode())
-    for name in (os.path.join(HERE, "shim.cpp"), os.path.join(run["include"], "plimsoll.h")):
+    for name in (os.path.join(HERE, "shim.cpp"), os.path.join(run["include"], "plimsoll.h"),
+                 os.path.join(run["include"], "plimsoll_vgpu.h")):
         with open(name, "rb") as f:
             key.update(f.read())
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
@@ -462,7 +463,7 @@ class Pretend:
         self.device.call("reset_peak")
 
     def _cuda_resetAccumulatedMemoryStats(self, index):
-        self.device.lib.plim_pretend_reset_accumulated(self.device.handle)
+        self.device.lib.plim_vgpu_reset_accumulated(self.device.handle)
 
     def _cuda_hostMemoryStats(self):
         return {}
@@ -510,7 +511,7 @@ class Pretend:
     def record(self, entries, clear, rest):
         self.recording = bool(entries)
         self.skipped = rest[2] if len(rest) > 2 else ()
-        self.device.lib.plim_pretend_history(self.device.handle, entries, bool(clear))
+        self.device.lib.plim_vgpu_history(self.device.handle, entries, bool(clear))
 
     def _cuda_isHistoryEnabled(self):
         return self.recording
@@ -1025,7 +1026,7 @@ def settings():
     run.update((k, int(os.environ.get("PLIMSOLL_RUN_" + k.upper()) or 0)) for k in numbers)
     run["mask_fraction"] = float(os.environ.get("PLIMSOLL_RUN_MASK_FRACTION") or 1)
     run["scalar"] = run["scalar"] or "0"
-    run["include"] = HERE  # plimsoll.h lies beside this file
+    run["include"] = HERE  # the headers lie beside this file
     return run
 
 

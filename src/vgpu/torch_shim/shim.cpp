@@ -54,7 +54,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/library.h>
 
-#include <plimsoll.h>
+#include <plimsoll_vgpu.h>
 
 using at::IntArrayRef;
 using at::IValue;
@@ -72,7 +72,7 @@ namespace {
 constexpr size_t kKeep = 64 << 10; // uploads up to here keep their bytes
 
 struct State {
-    plim_pretend *device = nullptr;
+    plim_vgpu *device = nullptr;
     pid_t pid = 0;
     double scalar = 0;        // what a read from the device answers
     double mask_fraction = 1; // of what a mask may select
@@ -291,9 +291,9 @@ void pending(IntArrayRef size, ScalarType t)
         pending_dim[i] = size[i];
 }
 
-plim_pretend_tag tag_now()
+plim_vgpu_tag tag_now()
 {
-    plim_pretend_tag t = {};
+    plim_vgpu_tag t = {};
     t.line = line_now();
     t.op = now.op;
     t.dtype = pending_dtype;
@@ -307,7 +307,7 @@ plim_pretend_tag tag_now()
 
 [[noreturn]] void out_of_memory()
 {
-    TORCH_CHECK_WITH(OutOfMemoryError, false, plim_pretend_oom_text(g.device));
+    TORCH_CHECK_WITH(OutOfMemoryError, false, plim_vgpu_oom_text(g.device));
     abort(); // not reached
 }
 
@@ -335,7 +335,7 @@ void release(void *context)
         g.blocks.erase(it);
         g.contents.erase(addr);
     }
-    plim_pretend_free(g.device, block, nullptr);
+    plim_vgpu_free(g.device, block, nullptr);
 }
 
 struct Allocator final : c10::Allocator {
@@ -347,13 +347,13 @@ struct Allocator final : c10::Allocator {
         if (!n)
             return {nullptr, nullptr, &release, where};
         plim_err err = PLIM_ERR_INIT;
-        plim_pretend_tag tag = tag_now();
+        plim_vgpu_tag tag = tag_now();
         uint32_t block;
         uint64_t addr;
-        check(plim_pretend_malloc(g.device, n, (uint16_t)current_stream, &tag, &block, &addr,
+        check(plim_vgpu_malloc(g.device, n, (uint16_t)current_stream, &tag, &block, &addr,
                                   &err),
               err);
-        if (block == PLIM_PRETEND_NONE)
+        if (block == PLIM_VGPU_NONE)
             out_of_memory();
         return hold(block, addr);
     }
@@ -416,12 +416,12 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     void synchronizeStream(const Stream &s) const override
     {
         if (alive())
-            plim_pretend_sync(g.device, (uint16_t)s.id(), nullptr);
+            plim_vgpu_sync(g.device, (uint16_t)s.id(), nullptr);
     }
     void synchronizeDevice(const DeviceIndex) const override
     {
         if (alive())
-            plim_pretend_sync(g.device, UINT16_MAX, nullptr);
+            plim_vgpu_sync(g.device, UINT16_MAX, nullptr);
     }
     void recordDataPtrOnStream(const c10::DataPtr &p, const Stream &s) const override
     {
@@ -433,7 +433,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
                 return;
             block = it->second;
         }
-        plim_pretend_record_stream(g.device, block, (uint16_t)s.id(), nullptr);
+        plim_vgpu_record_stream(g.device, block, (uint16_t)s.id(), nullptr);
     }
 };
 Guard guard;
@@ -583,7 +583,7 @@ std::string policy_text()
 void caveat(const std::string &what)
 {
     const char *line = line_now();
-    plim_pretend_note(g.device, line ? line : "", what.c_str(), nullptr);
+    plim_vgpu_note(g.device, line ? line : "", what.c_str(), nullptr);
 }
 at::Scalar policy_scalar(ScalarType t)
 {
@@ -873,9 +873,9 @@ void after_writes(const Call &c, const std::vector<IValue> &args, bool keep)
 
 // ---- kernels that libplimsoll knows --------------------------------------------------------------------
 
-plim_pretend_tensor geometry(const Tensor &t)
+plim_vgpu_tensor geometry(const Tensor &t)
 {
-    plim_pretend_tensor out = {};
+    plim_vgpu_tensor out = {};
     out.dtype = t.defined() ? dtype_of(t.scalar_type()) : -1;
     out.rank = t.defined() ? (int)t.dim() : 0;
     for (int i = 0; i < out.rank && i < 8; i++) {
@@ -887,8 +887,8 @@ plim_pretend_tensor geometry(const Tensor &t)
 
 // An op's arguments in the library's words.
 struct Words {
-    std::vector<plim_pretend_arg> args;
-    std::vector<std::vector<plim_pretend_tensor>> tensors;
+    std::vector<plim_vgpu_arg> args;
+    std::vector<std::vector<plim_vgpu_tensor>> tensors;
     std::vector<std::vector<int64_t>> ints;
     std::vector<Tensor> given; // the tensors in order
     bool ok = true;            // false: one is of a kind that it does not know
@@ -910,25 +910,25 @@ struct Words {
         if (!strcmp(name, "dtype") && !ints[i].empty())
             ints[i][0] = dtype_of((ScalarType)ints[i][0]);
     }
-    void add(const Tensor &t, std::vector<plim_pretend_tensor> &list)
+    void add(const Tensor &t, std::vector<plim_vgpu_tensor> &list)
     {
         given.push_back(t);
         list.push_back(geometry(t));
         ok = ok && (!t.defined() || (list.back().dtype >= 0 && t.dim() <= 8));
     }
-    void word(const IValue &v, plim_pretend_arg &a, std::vector<plim_pretend_tensor> &list,
+    void word(const IValue &v, plim_vgpu_arg &a, std::vector<plim_vgpu_tensor> &list,
               std::vector<int64_t> &numbers)
     {
         if (v.isTensor()) {
-            a.kind = PLIM_PRETEND_TENSOR;
+            a.kind = PLIM_VGPU_TENSOR;
             add(v.toTensor(), list);
         } else if (v.isBool() || v.isInt() || v.isSymInt()) {
-            a.kind = PLIM_PRETEND_INT;
+            a.kind = PLIM_VGPU_INT;
             numbers.push_back(v.isBool()  ? v.toBool()
                               : v.isInt() ? v.toInt()
                                           : v.toSymInt().expect_int());
         } else if (v.isDouble()) {
-            a.kind = PLIM_PRETEND_FLOAT;
+            a.kind = PLIM_VGPU_FLOAT;
             a.number = v.toDouble();
         } else if (v.isList()) {
             for (const IValue &e : v.toListRef()) {
@@ -939,18 +939,18 @@ struct Words {
                                       : e.isInt() ? e.toInt()
                                                   : e.toSymInt().expect_int());
             }
-            a.kind = list.empty() ? PLIM_PRETEND_INTS : PLIM_PRETEND_TENSORS;
+            a.kind = list.empty() ? PLIM_VGPU_INTS : PLIM_VGPU_TENSORS;
         }
     }
 };
 
-using Results = std::vector<plim_pretend_result>;
+using Results = std::vector<plim_vgpu_result>;
 
 bool run_kernel(const char *name, const Words &w, Results &out)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_pretend_tag tag = tag_now();
-    plim_pretend_kernel_call call = {};
+    plim_vgpu_tag tag = tag_now();
+    plim_vgpu_kernel_call call = {};
     call.args = w.args.data();
     call.n_args = (uint32_t)w.args.size();
     call.stream = (uint16_t)current_stream;
@@ -959,7 +959,7 @@ bool run_kernel(const char *name, const Words &w, Results &out)
     out.resize(w.given.size() + 16);
     uint32_t n = 0;
     bool oom = false;
-    check(plim_pretend_kernel(g.device, name, &call, out.data(), (uint32_t)out.size(), &n, &oom,
+    check(plim_vgpu_kernel(g.device, name, &call, out.data(), (uint32_t)out.size(), &n, &oom,
                               &err),
           err);
     if (oom)
@@ -982,18 +982,18 @@ std::vector<Tensor> tensors_of(const Results &results, const Words &w)
     std::vector<Tensor> out;
     std::vector<int64_t> used(results.size(), 0); // elements of each one's storage
     for (size_t i = 0; i < results.size(); i++) {
-        const plim_pretend_result &r = results[i];
+        const plim_vgpu_result &r = results[i];
         if (r.tensor.dtype < 0) {
             out.emplace_back();
             continue;
         }
-        if (r.argument != PLIM_PRETEND_NONE) {
+        if (r.argument != PLIM_VGPU_NONE) {
             out.push_back(w.given[r.argument]);
             continue;
         }
         IntArrayRef size(r.tensor.dim, (size_t)r.tensor.rank),
             stride(r.tensor.stride, (size_t)r.tensor.rank);
-        if (r.shares != PLIM_PRETEND_NONE) {
+        if (r.shares != PLIM_VGPU_NONE) {
             Tensor t = at::native::as_strided_tensorimpl(out[r.shares], size, stride,
                                                          used[r.shares]);
             used[r.shares] += t.numel();
@@ -1001,7 +1001,7 @@ std::vector<Tensor> tensors_of(const Results &results, const Words &w)
             continue;
         }
         caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(type_of(r.tensor.dtype));
-        c10::DataPtr data = r.block == PLIM_PRETEND_NONE ? allocator.allocate(0)
+        c10::DataPtr data = r.block == PLIM_VGPU_NONE ? allocator.allocate(0)
                                                          : allocator.hold(r.block, r.addr);
         c10::Storage storage(c10::Storage::use_byte_size_t(), r.bytes, std::move(data),
                              &allocator, true);
@@ -1045,7 +1045,7 @@ const char *kernel_row(const std::string &name, bool *makes)
     static const std::unordered_map<std::string, std::pair<const char *, bool>> rows = [] {
         std::unordered_map<std::string, std::pair<const char *, bool>> all;
         bool made;
-        for (uint32_t i = 0; const char *row = plim_pretend_kernel_name(i, &made); i++)
+        for (uint32_t i = 0; const char *row = plim_vgpu_kernel_name(i, &made); i++)
             all[std::string("aten::") + row] = {row, made};
         return all;
     }();
@@ -1522,8 +1522,8 @@ int64_t attention_backend(const Tensor &q, const Tensor &k, const Tensor &v,
                           std::optional<double>, bool gqa)
 {
     auto &context = at::globalContext();
-    const plim_pretend_tensor query = geometry(q), key = geometry(k), value = geometry(v);
-    plim_pretend_attention_call call = {};
+    const plim_vgpu_tensor query = geometry(q), key = geometry(k), value = geometry(v);
+    plim_vgpu_attention_call call = {};
     call.mask = mask && mask->defined();
     call.causal = causal;
     call.mask_grad = call.mask && mask->requires_grad();
@@ -1532,7 +1532,7 @@ int64_t attention_backend(const Tensor &q, const Tensor &k, const Tensor &v,
     call.without = (context.userEnabledFlashSDP() ? 0u : 1u << 1) |
                    (context.userEnabledMemEfficientSDP() ? 0u : 1u << 2) |
                    (context.userEnabledCuDNNSDP() ? 0u : 1u << 3);
-    return plim_pretend_attention(g.device, &query, &key, &value, &call);
+    return plim_vgpu_attention(g.device, &query, &key, &value, &call);
 }
 
 // ---- rules: recurrent nets ----------------------------------------------------------------------------------------
@@ -1730,12 +1730,12 @@ static void take_ops()
 extern "C" {
 
 // `skip`: path prefixes that are not the user's, one a line.
-__attribute__((visibility("default"))) void plimsoll_shim_open(plim_pretend *device, int torch,
+__attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *device, int torch,
                                                                double scalar, double mask_fraction,
                                                                const char *skip, const char *cwd)
 {
-    plim_pretend_card card;
-    plim_pretend_card_get(device, &card);
+    plim_vgpu_card card;
+    plim_vgpu_card_get(device, &card);
     g.pid = getpid();
     g.torch = torch;
     g.cc = card.cc;
@@ -1787,7 +1787,7 @@ __attribute__((visibility("default"))) void plimsoll_shim_label(uint64_t addr, i
             return;
         block = it->second;
     }
-    plim_pretend_label(g.device, block, (plim_category)category, name, nullptr);
+    plim_vgpu_label(g.device, block, (plim_category)category, name, nullptr);
 }
 
 __attribute__((visibility("default"))) int64_t plimsoll_shim_stream() { return current_stream; }

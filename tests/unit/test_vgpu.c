@@ -1,4 +1,4 @@
-/* test_pretend.c -- a card that does not exist: its memory, its story. */
+/* test_vgpu.c -- a card that does not exist: its memory, its story. */
 #include "unit.h"
 
 #include <stdio.h>
@@ -6,42 +6,42 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <plimsoll.h>
+#include <plimsoll_vgpu.h>
 
 #define MIB (1ull << 20)
 
-static plim_pretend *open_card(const char *gpu, uint64_t vram, const char *torch,
-                               const char *workspace)
+static plim_vgpu *open_card(const char *gpu, uint64_t vram, const char *torch,
+                            const char *workspace)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_pretend_options o = PLIM_PRETEND_OPTIONS_INIT;
-    plim_pretend *d = NULL;
+    plim_vgpu_options o = PLIM_VGPU_OPTIONS_INIT;
+    plim_vgpu *d = NULL;
     o.gpu = gpu;
     o.vram = vram;
     o.torch = torch;
     o.workspace = workspace;
-    if (plim_pretend_open(&o, &d, &err))
+    if (plim_vgpu_open(&o, &d, &err))
         fail_msg("open: %s", err.msg);
     return d;
 }
 
-static uint32_t take(plim_pretend *d, uint64_t bytes, const char *line)
+static uint32_t take(plim_vgpu *d, uint64_t bytes, const char *line)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_pretend_tag tag = {.line = line, .op = "empty", .dtype = -1};
+    plim_vgpu_tag tag = {.line = line, .op = "empty", .dtype = -1};
     uint32_t block;
     uint64_t addr;
     tag.category = PLIM_CAT_COUNT;
-    if (plim_pretend_malloc(d, bytes, 0, &tag, &block, &addr, &err))
+    if (plim_vgpu_malloc(d, bytes, 0, &tag, &block, &addr, &err))
         fail_msg("malloc: %s", err.msg);
-    CHECK("an address comes with a block", (addr != 0) == (block != PLIM_PRETEND_NONE));
+    CHECK("an address comes with a block", (addr != 0) == (block != PLIM_VGPU_NONE));
     return block;
 }
 
-static plim_stat stat_of(plim_pretend *d, const char *name)
+static plim_stat stat_of(plim_vgpu *d, const char *name)
 {
-    plim_pretend_stat s[32];
-    uint32_t n = plim_pretend_stats(d, s, 32);
+    plim_vgpu_stat s[32];
+    uint32_t n = plim_vgpu_stats(d, s, 32);
     for (uint32_t i = 0; i < n; i++)
         if (!strcmp(s[i].name, name))
             return s[i].all;
@@ -53,44 +53,43 @@ static plim_stat stat_of(plim_pretend *d, const char *name)
  * del x: it is cached; empty_cache: it goes back.  src: issue's own figures. */
 static void test_three_lines(void **state)
 {
-    plim_pretend *d = open_card("rtx4090", 0, "2.13", NULL);
+    plim_vgpu *d = open_card("rtx4090", 0, "2.13", NULL);
     uint32_t x = take(d, 20971520, "a.py:1"), y = take(d, 512, "a.py:2");
     (void)state;
     CHECK("20 MiB", stat_of(d, "allocated_bytes").current == 20971520 + 512);
-    assert_int_equal(plim_pretend_free(d, y, NULL), PLIM_OK);
-    assert_int_equal(plim_pretend_free(d, x, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_free(d, y, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_free(d, x, NULL), PLIM_OK);
     CHECK("nothing is allocated", stat_of(d, "allocated_bytes").current == 0);
     CHECK("both segments are cached",
           stat_of(d, "reserved_bytes").current == 20971520 + 2 * MIB);
-    plim_pretend_empty_cache(d, NULL);
+    plim_vgpu_empty_cache(d, NULL);
     CHECK("nothing is reserved", stat_of(d, "reserved_bytes").current == 0);
     CHECK("a peak stays", stat_of(d, "allocated_bytes").peak == 20971520 + 512);
-    plim_pretend_reset_peak(d, NULL);
+    plim_vgpu_reset_peak(d, NULL);
     CHECK("until it is reset", stat_of(d, "allocated_bytes").peak == 0);
-    plim_pretend_close(d);
+    plim_vgpu_close(d);
 }
 
 static void test_oom(void **state)
 {
     (void)state;
-    plim_pretend *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
+    plim_vgpu *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
     uint32_t a = take(d, 512 * MIB, "a.py:1"), b = take(d, 4096 * MIB, "a.py:2");
-    plim_pretend_report *r = NULL;
-    CHECK("512 MiB fit", a != PLIM_PRETEND_NONE);
-    CHECK("4 GiB do not", b == PLIM_PRETEND_NONE);
-    CHECK("PyTorch's words", strstr(plim_pretend_oom_text(d), "Tried to allocate 4.00 GiB."));
-    CHECK("and the card's size",
-          strstr(plim_pretend_oom_text(d), "total capacity of 2.00 GiB"));
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
+    plim_vgpu_report *r = NULL;
+    CHECK("512 MiB fit", a != PLIM_VGPU_NONE);
+    CHECK("4 GiB do not", b == PLIM_VGPU_NONE);
+    CHECK("PyTorch's words", strstr(plim_vgpu_oom_text(d), "Tried to allocate 4.00 GiB."));
+    CHECK("and the card's size", strstr(plim_vgpu_oom_text(d), "total capacity of 2.00 GiB"));
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK_STR("the line", r->oom_line, "a.py:2");
     CHECK("one", r->num_ooms == 1);
     CHECK("the peak is what was served", r->peak_allocated == 512 * MIB);
-    plim_pretend_report_free(r);
-    plim_pretend_close(d);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
 }
 
 /* Saved, and replayed on `capacity` bytes. */
-static plim_replay *replay_of(plim_pretend *d, uint64_t capacity)
+static plim_replay *replay_of(plim_vgpu *d, uint64_t capacity)
 {
     char path[] = "/tmp/plimsoll-pretend-XXXXXX";
     int fd = mkstemp(path);
@@ -99,7 +98,7 @@ static plim_replay *replay_of(plim_pretend *d, uint64_t capacity)
     plim_err err = PLIM_ERR_INIT;
     CHECK("a file", fd >= 0);
     close(fd);
-    if (plim_pretend_save(d, path, &err))
+    if (plim_vgpu_save(d, path, &err))
         fail_msg("save: %s", err.msg);
     o.torch = "2.13";
     o.capacity = capacity;
@@ -112,11 +111,11 @@ static plim_replay *replay_of(plim_pretend *d, uint64_t capacity)
 static void test_fraction(void **state)
 {
     (void)state;
-    plim_pretend *d = open_card(NULL, 8192 * MIB, "2.13", NULL);
-    CHECK("1.5 is refused", plim_pretend_fraction(d, 1.5, NULL) == PLIM_EUSAGE);
-    assert_int_equal(plim_pretend_fraction(d, 0.125, NULL), PLIM_OK); /* 1 GiB */
-    CHECK("900 MiB fit", take(d, 900 * MIB, "a") != PLIM_PRETEND_NONE);
-    CHECK("200 more do not", take(d, 200 * MIB, "b") == PLIM_PRETEND_NONE);
+    plim_vgpu *d = open_card(NULL, 8192 * MIB, "2.13", NULL);
+    CHECK("1.5 is refused", plim_vgpu_fraction(d, 1.5, NULL) == PLIM_EUSAGE);
+    assert_int_equal(plim_vgpu_fraction(d, 0.125, NULL), PLIM_OK); /* 1 GiB */
+    CHECK("900 MiB fit", take(d, 900 * MIB, "a") != PLIM_VGPU_NONE);
+    CHECK("200 more do not", take(d, 200 * MIB, "b") == PLIM_VGPU_NONE);
     plim_replay *r = replay_of(d, 8192 * MIB);
     CHECK("nor on the tape", r->oom && strstr(r->oom_text, "1024.00 MiB allowed"));
     CHECK("the same one", r->num_ooms == 1 && r->reserved_bytes.peak == 900 * MIB);
@@ -124,7 +123,7 @@ static void test_fraction(void **state)
     r = replay_of(d, 16384 * MIB);
     CHECK("an eighth of 16 GiB is enough", !r->oom);
     plim_replay_free(r);
-    plim_pretend_close(d);
+    plim_vgpu_close(d);
 }
 
 /* PyTorch's two pools: their parts add up, in both kinds of segments. */
@@ -133,20 +132,20 @@ static void test_pools(void **state)
     static const char *const confs[] = {"", "expandable_segments:True"};
     (void)state;
     for (int k = 0; k < 2; k++) {
-        plim_pretend_options o = PLIM_PRETEND_OPTIONS_INIT;
-        plim_pretend *d = NULL;
+        plim_vgpu_options o = PLIM_VGPU_OPTIONS_INIT;
+        plim_vgpu *d = NULL;
         uint32_t held[64], n = 0;
         o.gpu = "t4";
         o.alloc_conf = confs[k];
-        assert_int_equal(plim_pretend_open(&o, &d, NULL), PLIM_OK);
+        assert_int_equal(plim_vgpu_open(&o, &d, NULL), PLIM_OK);
         for (uint64_t i = 0; i < 200; i++) {
             if (n == 64 || i % 3 == 2)
-                plim_pretend_free(d, held[--n], NULL);
+                plim_vgpu_free(d, held[--n], NULL);
             else
                 held[n++] = take(d, 1 + i * i * i * 37 % (8 * MIB), "a");
         }
-        plim_pretend_stat s[32];
-        uint32_t rows = plim_pretend_stats(d, s, 32);
+        plim_vgpu_stat s[32];
+        uint32_t rows = plim_vgpu_stats(d, s, 32);
         uint64_t large = 0;
         for (uint32_t i = 0; i < rows; i++) {
             if (s[i].kind != PLIM_STAT_POOLS)
@@ -159,12 +158,12 @@ static void test_pools(void **state)
                                  s[i].all.peak <= s[i].small.peak + s[i].large.peak);
         }
         CHECK("there are large ones", large > 0);
-        plim_pretend_reset_accumulated(d);
+        plim_vgpu_reset_accumulated(d);
         plim_stat now = stat_of(d, "allocation");
         CHECK("counting begins anew", now.total_allocated == 0 && now.total_freed == 0);
         CHECK("what there is stays", now.current == n);
         CHECK("so does the peak", now.peak >= n);
-        plim_pretend_close(d);
+        plim_vgpu_close(d);
     }
 }
 
@@ -173,33 +172,33 @@ static void test_history(void **state)
 {
     static const char *const want[] = {"free_completed", "segment_free", "oom"};
     (void)state;
-    plim_pretend *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
-    plim_pretend_trace t[8];
+    plim_vgpu *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
+    plim_vgpu_trace t[8];
     take(d, 100, "before");
-    plim_pretend_history(d, 3, false);
-    CHECK("nothing yet", plim_pretend_traces(d, t, 8) == 0);
+    plim_vgpu_history(d, 3, false);
+    CHECK("nothing yet", plim_vgpu_traces(d, t, 8) == 0);
     uint32_t block = take(d, 20 * MIB, "a.py:1");
-    CHECK("a segment and a block", plim_pretend_traces(d, t, 8) == 2);
+    CHECK("a segment and a block", plim_vgpu_traces(d, t, 8) == 2);
     CHECK_STR("first", t[0].action, "segment_alloc");
     CHECK("the block begins it", t[1].addr == t[0].addr && t[1].bytes == 20 * MIB);
     CHECK_STR("whose", t[0].line, "a.py:1");
-    plim_pretend_free(d, block, NULL);
+    plim_vgpu_free(d, block, NULL);
     take(d, 4096 * MIB, "a.py:2");
-    CHECK("three are kept", plim_pretend_traces(d, t, 8) == 3);
+    CHECK("three are kept", plim_vgpu_traces(d, t, 8) == 3);
     for (uint32_t i = 0; i < 3; i++) {
         CHECK_STR("the last ones", t[i].action, want[i]);
         CHECK("numbered", t[i].number == 3 + i);
     }
     CHECK("what was asked for", t[2].bytes == 4096 * MIB);
-    plim_pretend_history(d, 0, false);
+    plim_vgpu_history(d, 0, false);
     take(d, 30 * MIB, "a.py:3");
-    CHECK("no more", plim_pretend_traces(d, t, 8) == 3 && t[2].number == 5);
-    plim_pretend_history(d, 5, true);
-    CHECK("cleared", plim_pretend_traces(d, t, 8) == 0);
-    plim_pretend_close(d);
+    CHECK("no more", plim_vgpu_traces(d, t, 8) == 3 && t[2].number == 5);
+    plim_vgpu_history(d, 5, true);
+    CHECK("cleared", plim_vgpu_traces(d, t, 8) == 0);
+    plim_vgpu_close(d);
 }
 
-static const plim_pretend_verdict *verdict_of(const plim_pretend_report *r, const char *gpu)
+static const plim_vgpu_verdict *verdict_of(const plim_vgpu_report *r, const char *gpu)
 {
     for (uint32_t i = 0; i < r->n_cards; i++)
         if (strstr(r->cards[i].gpu, gpu))
@@ -209,18 +208,17 @@ static const plim_pretend_verdict *verdict_of(const plim_pretend_report *r, cons
 }
 
 /* A product of two 4x4 matrices; lt: with a bias, through cuBLASLt. */
-static plim_status gemm(plim_pretend *d, bool autograd_thread, bool lt, bool *oom)
+static plim_status gemm(plim_vgpu *d, bool autograd_thread, bool lt, bool *oom)
 {
-    const plim_pretend_tensor x = {PLIM_F32, 2, {4, 4}, {4, 1}},
-                              bias = {PLIM_F32, 1, {4}, {1}};
-    const plim_pretend_arg args[] = {
-        {.name = "self", .kind = PLIM_PRETEND_TENSOR, .n = 1, .tensors = lt ? &bias : &x},
-        {.name = "mat1", .kind = PLIM_PRETEND_TENSOR, .n = 1, .tensors = &x},
-        {.name = "mat2", .kind = PLIM_PRETEND_TENSOR, .n = 1, .tensors = &x}};
-    const plim_pretend_kernel_call call = {
+    const plim_vgpu_tensor x = {PLIM_F32, 2, {4, 4}, {4, 1}}, bias = {PLIM_F32, 1, {4}, {1}};
+    const plim_vgpu_arg args[] = {
+        {.name = "self", .kind = PLIM_VGPU_TENSOR, .n = 1, .tensors = lt ? &bias : &x},
+        {.name = "mat1", .kind = PLIM_VGPU_TENSOR, .n = 1, .tensors = &x},
+        {.name = "mat2", .kind = PLIM_VGPU_TENSOR, .n = 1, .tensors = &x}};
+    const plim_vgpu_kernel_call call = {
         .args = args, .n_args = 3, .autograd_thread = autograd_thread};
     uint32_t n;
-    return plim_pretend_kernel(d, lt ? "addmm" : "mm", &call, NULL, 0, &n, oom, NULL);
+    return plim_vgpu_kernel(d, lt ? "addmm" : "mm", &call, NULL, 0, &n, oom, NULL);
 }
 
 /* src: facts caching-allocator.md 19: 8519680 kept per thread on sm_89, 32 MiB
@@ -239,7 +237,7 @@ static void test_workspace(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        plim_pretend *d = open_card(cases[i].gpu, 0, cases[i].torch, cases[i].workspace);
+        plim_vgpu *d = open_card(cases[i].gpu, 0, cases[i].torch, cases[i].workspace);
         bool oom = true;
         for (int k = 0; k < 3; k++)
             assert_int_equal(gemm(d, false, false, &oom), PLIM_OK);
@@ -248,18 +246,18 @@ static void test_workspace(void **state)
         CHECK(cases[i].why, stat_of(d, "allocated_bytes").peak == cases[i].peak);
         assert_int_equal(gemm(d, true, false, &oom), PLIM_OK);
         CHECK(cases[i].why, stat_of(d, "allocated_bytes").current == 2 * cases[i].kept);
-        plim_pretend_close(d);
+        plim_vgpu_close(d);
     }
 }
 
 static void test_full_workspace(void **state)
 {
     (void)state;
-    plim_pretend *d = open_card(NULL, 1, "2.13", NULL);
+    plim_vgpu *d = open_card(NULL, 1, "2.13", NULL);
     bool oom = false;
     assert_int_equal(gemm(d, false, false, &oom), PLIM_OK);
     CHECK("no room for a workspace", oom);
-    plim_pretend_close(d);
+    plim_vgpu_close(d);
 }
 
 /* Seven tensors of one shape and a smaller one on a line; one freed before the
@@ -267,33 +265,33 @@ static void test_full_workspace(void **state)
 static void test_report(void **state)
 {
     (void)state;
-    plim_pretend *d = open_card("rtx4090", 0, "2.13", NULL);
+    plim_vgpu *d = open_card("rtx4090", 0, "2.13", NULL);
     const int64_t dim[4] = {512, 512, 3, 3};
-    plim_pretend_tag tag = {.line = "net.py:7",
-                            .op = "empty",
-                            .dtype = PLIM_F32,
-                            .rank = 4,
-                            .dim = dim,
-                            .category = PLIM_CAT_COUNT};
+    plim_vgpu_tag tag = {.line = "net.py:7",
+                         .op = "empty",
+                         .dtype = PLIM_F32,
+                         .rank = 4,
+                         .dim = dim,
+                         .category = PLIM_CAT_COUNT};
     uint32_t block[7];
     uint64_t addr, last = 0;
-    plim_pretend_report *r = NULL;
-    assert_int_equal(plim_pretend_free(d, take(d, 1000, "net.py:1"), NULL), PLIM_OK);
+    plim_vgpu_report *r = NULL;
+    assert_int_equal(plim_vgpu_free(d, take(d, 1000, "net.py:1"), NULL), PLIM_OK);
     for (int i = 0; i < 7; i++) {
-        assert_int_equal(plim_pretend_malloc(d, 9437184, 0, &tag, &block[i], &addr, NULL),
+        assert_int_equal(plim_vgpu_malloc(d, 9437184, 0, &tag, &block[i], &addr, NULL),
                          PLIM_OK);
         CHECK("addresses differ", addr != last);
         last = addr;
-        assert_int_equal(plim_pretend_label(d, block[i], PLIM_CAT_PARAMETER, "weight", NULL),
+        assert_int_equal(plim_vgpu_label(d, block[i], PLIM_CAT_PARAMETER, "weight", NULL),
                          PLIM_OK);
     }
-    plim_pretend_mark(d, 0, PLIM_PHASE_FORWARD, "fc", NULL);
+    plim_vgpu_mark(d, 0, PLIM_PHASE_FORWARD, "fc", NULL);
     take(d, 100, "net.py:9");
-    assert_int_equal(plim_pretend_free(d, block[6], NULL), PLIM_OK);
-    CHECK("twice", plim_pretend_free(d, block[6], NULL) == PLIM_EUSAGE);
-    plim_pretend_note(d, "net.py:20", "item() read 0", NULL);
-    plim_pretend_note(d, "net.py:20", "item() read 0", NULL);
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_free(d, block[6], NULL), PLIM_OK);
+    CHECK("twice", plim_vgpu_free(d, block[6], NULL) == PLIM_EUSAGE);
+    plim_vgpu_note(d, "net.py:20", "item() read 0", NULL);
+    plim_vgpu_note(d, "net.py:20", "item() read 0", NULL);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("requested", r->peak_requested == 7ull * 9437184 + 100);
     CHECK("the peak is in the forward",
           r->peak_step == 0 && r->peak_phase == PLIM_PHASE_FORWARD);
@@ -307,8 +305,8 @@ static void test_report(void **state)
     CHECK("what phases suggest", r->category[PLIM_CAT_ACTIVATION] == 100);
     CHECK("one caveat, twice", r->n_caveats == 1 && r->caveats[0].count == 2);
     CHECK("load and forward", r->n_phases == 2 && r->phases[0].step == -1);
-    plim_pretend_report_free(r);
-    plim_pretend_close(d);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
 }
 
 /* One run, three cards: each as if it had run there. */
@@ -316,37 +314,37 @@ static void test_cards(void **state)
 {
     static const char *const names[] = {"t4", "h100", "rtx4090"};
     (void)state;
-    plim_pretend *d = open_card("t4,h100,rtx4090", 0, "2.13", NULL);
-    plim_pretend_report *r = NULL, *alone = NULL;
-    plim_pretend_card card;
+    plim_vgpu *d = open_card("t4,h100,rtx4090", 0, "2.13", NULL);
+    plim_vgpu_report *r = NULL, *alone = NULL;
+    plim_vgpu_card card;
     bool oom;
-    plim_pretend_card_get(d, &card);
+    plim_vgpu_card_get(d, &card);
     CHECK("it is the largest", strstr(card.name, "H100"));
     gemm(d, false, false, &oom);
     take(d, 10000 * MIB, "a.py:1");
     take(d, 9000 * MIB, "a.py:2");
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("in their order", r->n_cards == 3 && strstr(r->cards[0].gpu, "T4"));
     CHECK("the last two take it", r->cards[1].fits == 1 && r->cards[2].fits == 1);
     CHECK("the first does not", r->cards[0].fits == 0);
     CHECK_STR("from this line on", r->cards[0].oom_line, "a.py:2");
     CHECK("the run itself went well", !r->oom_text && !r->num_ooms);
     for (int i = 0; i < 3; i++) {
-        plim_pretend *one = open_card(names[i], 0, "2.13", NULL);
+        plim_vgpu *one = open_card(names[i], 0, "2.13", NULL);
         gemm(one, false, false, &oom);
         take(one, 10000 * MIB, "a.py:1");
         take(one, 9000 * MIB, "a.py:2");
-        assert_int_equal(plim_pretend_report_make(one, &alone, NULL), PLIM_OK);
+        assert_int_equal(plim_vgpu_report_make(one, &alone, NULL), PLIM_OK);
         CHECK(names[i], alone->peak_reserved == r->cards[i].peak_reserved);
         CHECK(names[i], alone->peak_allocated == r->cards[i].peak_allocated);
         CHECK(names[i], !alone->oom_text == !r->cards[i].oom_text);
         if (alone->oom_text)
             CHECK_STR(names[i], r->cards[i].oom_text, alone->oom_text);
-        plim_pretend_report_free(alone);
-        plim_pretend_close(one);
+        plim_vgpu_report_free(alone);
+        plim_vgpu_close(one);
     }
-    plim_pretend_report_free(r);
-    plim_pretend_close(d);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
 }
 
 static void add_text(void *ud, const char *text, size_t n)
@@ -378,113 +376,111 @@ static void test_print(void **state)
         "\"source\":\"self.conv = nn.Conv2d(512, 512, 3)\""};
     static char out[16384];
     (void)state;
-    plim_pretend *d = open_card("t4,h100", 0, "2.13", NULL);
-    plim_pretend_report *r = NULL;
+    plim_vgpu *d = open_card("t4,h100", 0, "2.13", NULL);
+    plim_vgpu_report *r = NULL;
     const int64_t dim[4] = {512, 512, 3, 3};
-    plim_pretend_tag tag = {.line = "net.py:7", .dtype = PLIM_F32, .rank = 4, .dim = dim};
+    plim_vgpu_tag tag = {.line = "net.py:7", .dtype = PLIM_F32, .rank = 4, .dim = dim};
     uint32_t block;
     uint64_t addr;
     tag.category = PLIM_CAT_PARAMETER;
     for (int i = 0; i < 7; i++)
-        plim_pretend_malloc(d, 9437184, 0, &tag, &block, &addr, NULL);
-    plim_pretend_source(d, 0, "self.conv = nn.Conv2d(512, 512, 3)", NULL);
-    plim_pretend_mark(d, 0, PLIM_PHASE_FORWARD, "", NULL);
-    plim_pretend_free(d, take(d, 20000 * MIB, "net.py:9"), NULL);
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
-    assert_int_equal(plim_pretend_report_print(r, PLIM_TEXT, NULL, add_text, out, NULL),
-                     PLIM_OK);
+        plim_vgpu_malloc(d, 9437184, 0, &tag, &block, &addr, NULL);
+    plim_vgpu_source(d, 0, "self.conv = nn.Conv2d(512, 512, 3)", NULL);
+    plim_vgpu_mark(d, 0, PLIM_PHASE_FORWARD, "", NULL);
+    plim_vgpu_free(d, take(d, 20000 * MIB, "net.py:9"), NULL);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_report_print(r, PLIM_TEXT, NULL, add_text, out, NULL), PLIM_OK);
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
         CHECK(said[i], strstr(out, said[i]));
     out[0] = '\0';
-    assert_int_equal(plim_pretend_report_print(r, PLIM_JSON, NULL, add_text, out, NULL),
-                     PLIM_OK);
+    assert_int_equal(plim_vgpu_report_print(r, PLIM_JSON, NULL, add_text, out, NULL), PLIM_OK);
     for (size_t i = 0; i < sizeof told / sizeof *told; i++)
         CHECK(told[i], strstr(out, told[i]));
-    plim_pretend_report_free(r);
-    plim_pretend_close(d);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
 }
 
 /* Flash attention begins with sm_80: what a T4 does is not on the tape. */
 static void test_other_way(void **state)
 {
     (void)state;
-    plim_pretend *d = open_card("t4,a100,rtx4090", 0, "2.13", NULL);
-    const plim_pretend_tensor q = {PLIM_F16, 4, {2, 4, 128, 64}, {32768, 8192, 64, 1}};
-    const plim_pretend_attention_call call = {.causal = true};
-    plim_pretend_report *r = NULL;
-    plim_pretend_attention(d, &q, &q, &q, &call);
-    plim_pretend_attention(d, &q, &q, &q, &call);
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
+    plim_vgpu *d = open_card("t4,a100,rtx4090", 0, "2.13", NULL);
+    const plim_vgpu_tensor q = {PLIM_F16, 4, {2, 4, 128, 64}, {32768, 8192, 64, 1}};
+    const plim_vgpu_attention_call call = {.causal = true};
+    plim_vgpu_report *r = NULL;
+    plim_vgpu_attention(d, &q, &q, &q, &call);
+    plim_vgpu_attention(d, &q, &q, &q, &call);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("not known", verdict_of(r, "T4")->fits == -1);
     CHECK("as here", verdict_of(r, "4090")->fits == 1 && verdict_of(r, "A100")->fits == 1);
     CHECK("and said, once", r->n_caveats == 1 && r->caveats[0].count == 1 &&
                                 strstr(r->caveats[0].what, "NVIDIA T4"));
-    plim_pretend_report_free(r);
-    plim_pretend_close(d);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
 }
 
 /* What is no CUDA card does not run anything, however large it is. */
 static void test_other_vendors(void **state)
 {
     (void)state;
-    plim_pretend *d = open_card("mi300x,t4", 0, "2.13", NULL);
-    plim_pretend_card card;
-    plim_pretend_report *r = NULL;
-    plim_pretend_card_get(d, &card);
+    plim_vgpu *d = open_card("mi300x,t4", 0, "2.13", NULL);
+    plim_vgpu_card card;
+    plim_vgpu_report *r = NULL;
+    plim_vgpu_card_get(d, &card);
     CHECK("the T4", strstr(card.name, "T4"));
     take(d, 100 * MIB, "a.py:1");
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("fits both", r->cards[0].fits == 1 && r->cards[1].fits == 1);
     CHECK("no CUDA context", !r->cards[0].device_high && r->cards[1].device_high);
-    plim_pretend_report_free(r);
+    plim_vgpu_report_free(r);
     take(d, 20000 * MIB, "a.py:2");
-    plim_pretend_ended(d, PLIM_END_MEMORY, NULL);
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
+    plim_vgpu_ended(d, PLIM_VGPU_END_MEMORY, NULL);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("what would come there is not known",
           r->cards[0].fits == -1 && r->cards[1].fits == 0);
-    plim_pretend_report_free(r);
-    plim_pretend_close(d);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
 }
 
 static void test_end(void **state)
 {
     (void)state;
-    plim_pretend *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
-    plim_pretend_report *r = NULL;
+    plim_vgpu *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
+    plim_vgpu_report *r = NULL;
     const char *lines[4];
-    CHECK("no such end", plim_pretend_ended(d, PLIM_END_COUNT, NULL) == PLIM_EUSAGE);
-    assert_int_equal(plim_pretend_ended(d, PLIM_END_MEMORY, NULL), PLIM_OK);
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("memory did not run out", r->end == PLIM_END_EARLY && r->cards[0].fits == 1);
-    plim_pretend_report_free(r);
-    plim_pretend_ended(d, PLIM_END_DONE, NULL);
+    CHECK("no such end", plim_vgpu_ended(d, PLIM_VGPU_END_COUNT, NULL) == PLIM_EUSAGE);
+    assert_int_equal(plim_vgpu_ended(d, PLIM_VGPU_END_MEMORY, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("memory did not run out", r->end == PLIM_VGPU_END_EARLY && r->cards[0].fits == 1);
+    plim_vgpu_report_free(r);
+    plim_vgpu_ended(d, PLIM_VGPU_END_DONE, NULL);
     take(d, 4096 * MIB, "a.py:2");
     take(d, MIB, "a.py:3");
-    CHECK("two lines", plim_pretend_lines(d, lines, 4) == 2);
+    CHECK("two lines", plim_vgpu_lines(d, lines, 4) == 2);
     CHECK_STR("as named", lines[1], "a.py:3");
-    assert_int_equal(plim_pretend_source(d, 1, "x = y", NULL), PLIM_OK);
-    CHECK("no third", plim_pretend_source(d, 2, "", NULL) == PLIM_EUSAGE);
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("it went on", r->end == PLIM_END_DONE && r->oom_text && r->cards[0].fits == 1);
+    assert_int_equal(plim_vgpu_source(d, 1, "x = y", NULL), PLIM_OK);
+    CHECK("no third", plim_vgpu_source(d, 2, "", NULL) == PLIM_EUSAGE);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("it went on", r->end == PLIM_VGPU_END_DONE && r->oom_text && r->cards[0].fits == 1);
     CHECK_STR("what stands there", r->lines[0].source, "x = y");
-    plim_pretend_report_free(r);
-    plim_pretend_ended(d, PLIM_END_MEMORY, NULL);
-    assert_int_equal(plim_pretend_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("it did not", r->end == PLIM_END_MEMORY && r->cards[0].fits == 0);
-    plim_pretend_report_free(r);
-    plim_pretend_close(d);
+    plim_vgpu_report_free(r);
+    plim_vgpu_ended(d, PLIM_VGPU_END_MEMORY, NULL);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("it did not", r->end == PLIM_VGPU_END_MEMORY && r->cards[0].fits == 0);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
 }
 
 /* What a device saves, replay reads: the same peaks from the other side. */
 static void test_tape(void **state)
 {
     (void)state;
-    plim_pretend *d = open_card("rtx4090", 0, "2.13", NULL);
+    plim_vgpu *d = open_card("rtx4090", 0, "2.13", NULL);
     bool oom;
     for (int i = 0; i < 40; i++) {
         uint32_t b = take(d, 1000003ull * (uint64_t)(i + 1), "x y.py:1");
         if (i % 3)
-            plim_pretend_free(d, b, NULL);
+            plim_vgpu_free(d, b, NULL);
         else if (i % 2)
             gemm(d, i % 4 == 1, i % 5 == 0, &oom);
     }
@@ -493,49 +489,49 @@ static void test_tape(void **state)
     CHECK("allocated", r->allocated_bytes.peak == stat_of(d, "allocated_bytes").peak);
     CHECK("requested", r->requested_bytes.current == stat_of(d, "requested_bytes").current);
     plim_replay_free(r);
-    plim_pretend_close(d);
+    plim_vgpu_close(d);
 }
 
 static void test_blocks(void **state)
 {
     (void)state;
-    plim_pretend *d = open_card("rtx4090", 0, "2.13", NULL);
-    plim_pretend_block b[8];
+    plim_vgpu *d = open_card("rtx4090", 0, "2.13", NULL);
+    plim_vgpu_block b[8];
     take(d, 1000, "s.py:3");
-    uint32_t n = plim_pretend_blocks(d, b, 8);
+    uint32_t n = plim_vgpu_blocks(d, b, 8);
     assert_int_equal(n, 2); /* 1024 bytes taken of a segment of 2 MiB, and the rest */
     CHECK_STR("whose", b[0].line, "s.py:3");
     CHECK("how much", b[0].bytes == 1024 && b[0].requested == 1000 && b[0].state == 1);
     CHECK("the rest is free", b[1].state == 0 && b[1].bytes == 2 * MIB - 1024);
-    plim_pretend_close(d);
+    plim_vgpu_close(d);
 }
 
 static void test_refused(void **state)
 {
-    plim_pretend_options o = PLIM_PRETEND_OPTIONS_INIT;
-    plim_pretend *d = NULL;
+    plim_vgpu_options o = PLIM_VGPU_OPTIONS_INIT;
+    plim_vgpu *d = NULL;
     plim_err err = PLIM_ERR_INIT;
     uint32_t block;
     uint64_t addr;
     (void)state;
-    CHECK("no card", plim_pretend_open(&o, &d, NULL) == PLIM_EUSAGE);
+    CHECK("no card", plim_vgpu_open(&o, &d, NULL) == PLIM_EUSAGE);
     o.gpu = "rtx9999";
-    CHECK("no such card", plim_pretend_open(&o, &d, &err) == PLIM_EUSAGE);
+    CHECK("no such card", plim_vgpu_open(&o, &d, &err) == PLIM_EUSAGE);
     o.gpu = "t4,,h100";
-    CHECK("an empty name", plim_pretend_open(&o, &d, NULL) == PLIM_EUSAGE);
-    o = (plim_pretend_options){.gpu = "t4,h100", .vram = MIB};
-    CHECK("one size", plim_pretend_open(&o, &d, NULL) == PLIM_EUSAGE);
-    o = (plim_pretend_options){.gpu = "t4", .workspace = "huge"};
-    CHECK("no such workspace", plim_pretend_open(&o, &d, NULL) == PLIM_EUSAGE);
-    o = (plim_pretend_options){.gpu = "t4", .alloc_conf = "nonsense:1"};
-    CHECK("no such setting", plim_pretend_open(&o, &d, NULL) == PLIM_EUSAGE);
-    o = (plim_pretend_options){.gpu = "t4", .torch = "9.9"};
-    CHECK("no such PyTorch", plim_pretend_open(&o, &d, NULL) == PLIM_EUSAGE);
+    CHECK("an empty name", plim_vgpu_open(&o, &d, NULL) == PLIM_EUSAGE);
+    o = (plim_vgpu_options){.gpu = "t4,h100", .vram = MIB};
+    CHECK("one size", plim_vgpu_open(&o, &d, NULL) == PLIM_EUSAGE);
+    o = (plim_vgpu_options){.gpu = "t4", .workspace = "huge"};
+    CHECK("no such workspace", plim_vgpu_open(&o, &d, NULL) == PLIM_EUSAGE);
+    o = (plim_vgpu_options){.gpu = "t4", .alloc_conf = "nonsense:1"};
+    CHECK("no such setting", plim_vgpu_open(&o, &d, NULL) == PLIM_EUSAGE);
+    o = (plim_vgpu_options){.gpu = "t4", .torch = "9.9"};
+    CHECK("no such PyTorch", plim_vgpu_open(&o, &d, NULL) == PLIM_EUSAGE);
     d = open_card("t4", 0, NULL, NULL);
-    CHECK("0 bytes", plim_pretend_malloc(d, 0, 0, NULL, &block, &addr, NULL) == PLIM_EUSAGE);
-    CHECK("no such block", plim_pretend_free(d, 7, NULL) == PLIM_EUSAGE);
-    CHECK("no such phase", plim_pretend_mark(d, 0, PLIM_PHASE_COUNT, "", NULL) == PLIM_EUSAGE);
-    plim_pretend_close(d);
+    CHECK("0 bytes", plim_vgpu_malloc(d, 0, 0, NULL, &block, &addr, NULL) == PLIM_EUSAGE);
+    CHECK("no such block", plim_vgpu_free(d, 7, NULL) == PLIM_EUSAGE);
+    CHECK("no such phase", plim_vgpu_mark(d, 0, PLIM_PHASE_COUNT, "", NULL) == PLIM_EUSAGE);
+    plim_vgpu_close(d);
 }
 
 int main(void)

@@ -1,4 +1,5 @@
-/* report_pretend.c -- what a program did to a card that does not exist. */
+/* report_vgpu.c -- what a program did to a card that does not exist. */
+#include "plimsoll_vgpu.h"
 #include "report/report.h"
 
 #include <stdio.h>
@@ -39,7 +40,7 @@ static const plim_column phase_columns[] = {
 };
 /* clang-format on */
 
-static plim_rows phase_rows(const plim_pretend_report *r, uint32_t n)
+static plim_rows phase_rows(const plim_vgpu_report *r, uint32_t n)
 {
     return (plim_rows){.columns = phase_columns,
                        .n_columns = PLIM_COUNT(phase_columns),
@@ -50,13 +51,13 @@ static plim_rows phase_rows(const plim_pretend_report *r, uint32_t n)
 
 /* ---- cards ----------------------------------------------------------------- */
 
-static plim_cell verdict_shown(const plim_pretend_verdict *r)
+static plim_cell verdict_shown(const plim_vgpu_verdict *r)
 {
     return r->fits < 0 ? (plim_cell){.kind = PLIM_CELL_UNKNOWN}
                        : plim_cell_text(r->fits ? "yes" : "no");
 }
 
-static plim_cell verdict_device(const plim_pretend_verdict *r)
+static plim_cell verdict_device(const plim_vgpu_verdict *r)
 {
     return r->device_high ? plim_cell_range(r->device_low, r->device_high)
                           : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
@@ -68,20 +69,20 @@ static plim_cell verdict_text(const char *z)
 }
 
 /* clang-format off */
-PLIM_GETTER(verdict_get_card, plim_pretend_verdict, plim_cell_text(plim_report_card(r->gpu)))
-PLIM_GETTER(verdict_get_gpu, plim_pretend_verdict, plim_cell_text(r->gpu))
-PLIM_GETTER(verdict_get_bytes, plim_pretend_verdict, plim_cell_u64(PLIM_CELL_BYTES, r->gpu_bytes))
-PLIM_GETTER(verdict_get_fits, plim_pretend_verdict, verdict_shown(r))
-PLIM_GETTER(verdict_get_allocated, plim_pretend_verdict,
+PLIM_GETTER(verdict_get_card, plim_vgpu_verdict, plim_cell_text(plim_report_card(r->gpu)))
+PLIM_GETTER(verdict_get_gpu, plim_vgpu_verdict, plim_cell_text(r->gpu))
+PLIM_GETTER(verdict_get_bytes, plim_vgpu_verdict, plim_cell_u64(PLIM_CELL_BYTES, r->gpu_bytes))
+PLIM_GETTER(verdict_get_fits, plim_vgpu_verdict, verdict_shown(r))
+PLIM_GETTER(verdict_get_allocated, plim_vgpu_verdict,
             plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
-PLIM_GETTER(verdict_get_reserved, plim_pretend_verdict,
+PLIM_GETTER(verdict_get_reserved, plim_vgpu_verdict,
             plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
-PLIM_GETTER(verdict_get_device, plim_pretend_verdict, verdict_device(r))
-PLIM_GETTER(verdict_get_low, plim_pretend_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_low))
-PLIM_GETTER(verdict_get_high, plim_pretend_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_high))
-PLIM_GETTER(verdict_get_where, plim_pretend_verdict, plim_cell_text(r->oom_line ? r->oom_line : ""))
-PLIM_GETTER(verdict_get_line, plim_pretend_verdict, verdict_text(r->oom_line))
-PLIM_GETTER(verdict_get_oom, plim_pretend_verdict, verdict_text(r->oom_text))
+PLIM_GETTER(verdict_get_device, plim_vgpu_verdict, verdict_device(r))
+PLIM_GETTER(verdict_get_low, plim_vgpu_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_low))
+PLIM_GETTER(verdict_get_high, plim_vgpu_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_high))
+PLIM_GETTER(verdict_get_where, plim_vgpu_verdict, plim_cell_text(r->oom_line ? r->oom_line : ""))
+PLIM_GETTER(verdict_get_line, plim_vgpu_verdict, verdict_text(r->oom_line))
+PLIM_GETTER(verdict_get_oom, plim_vgpu_verdict, verdict_text(r->oom_text))
 
 static const plim_column verdict_columns[] = {
     /* name            title             in            align         least drop get */
@@ -100,7 +101,7 @@ static const plim_column verdict_columns[] = {
 };
 /* clang-format on */
 
-static plim_rows verdict_rows(const plim_pretend_report *r)
+static plim_rows verdict_rows(const plim_vgpu_report *r)
 {
     return (plim_rows){.columns = verdict_columns,
                        .n_columns = PLIM_COUNT(verdict_columns),
@@ -111,7 +112,7 @@ static plim_rows verdict_rows(const plim_pretend_report *r)
 
 /* ---- text ------------------------------------------------------------------ */
 
-static plim_str shape_text(plim_page *p, const plim_pretend_tensors *t)
+static plim_str shape_text(plim_page *p, const plim_vgpu_tensors *t)
 {
     plim_buf b;
     plim_buf_init(&b, &p->arena);
@@ -127,13 +128,12 @@ static plim_str shape_text(plim_page *p, const plim_pretend_tensors *t)
 }
 
 /* As gpu_mem_track prints them. */
-static void print_groups(plim_page *p, const plim_pretend_report *r, uint32_t line,
-                         uint32_t most)
+static void print_groups(plim_page *p, const plim_vgpu_report *r, uint32_t line, uint32_t most)
 {
     uint32_t shown = 0, more = 0;
     uint64_t rest = 0;
     for (uint32_t i = 0; i < r->n_tensors; i++) {
-        const plim_pretend_tensors *t = &r->tensors[i];
+        const plim_vgpu_tensors *t = &r->tensors[i];
         if (t->line != line)
             continue;
         if (++shown > most) {
@@ -154,7 +154,7 @@ static void print_groups(plim_page *p, const plim_pretend_report *r, uint32_t li
 
 static const char *line_name(const char *line) { return *line ? line : "(no line)"; }
 
-static void print_line(plim_page *p, const plim_pretend_line *line)
+static void print_line(plim_page *p, const plim_vgpu_line *line)
 {
     plim_str source = plim_page_clean(p, line->source);
     plim_page_puts(p, "  ");
@@ -176,7 +176,7 @@ static void print_line(plim_page *p, const plim_pretend_line *line)
     plim_page_puts(p, "\n");
 }
 
-static void print_lines(plim_page *p, const plim_pretend_report *r)
+static void print_lines(plim_page *p, const plim_vgpu_report *r)
 {
     uint32_t n = 0, shown = 0, more = 0;
     uint64_t rest = 0;
@@ -195,11 +195,11 @@ static void print_lines(plim_page *p, const plim_pretend_report *r)
                         more == 1 ? "" : "s", plim_fmt_bytes(rest, p->style.si).s);
 }
 
-static void print_verdict(plim_page *p, const plim_pretend_report *r)
+static void print_verdict(plim_page *p, const plim_vgpu_report *r)
 {
-    static const char *const words[PLIM_END_COUNT] = {"It fits", "It fits, as far as it ran",
-                                                      "Out of memory at "};
-    bool died = r->end == PLIM_END_MEMORY;
+    static const char *const words[PLIM_VGPU_END_COUNT] = {
+        "It fits", "It fits, as far as it ran", "Out of memory at "};
+    bool died = r->end == PLIM_VGPU_END_MEMORY;
     plim_str line = plim_page_clean(p, r->oom_text ? line_name(r->oom_line) : "");
     plim_page_paint(p, died ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
     plim_page_puts(p, words[r->end]);
@@ -216,7 +216,7 @@ static void print_verdict(plim_page *p, const plim_pretend_report *r)
         plim_page_wrap(p, r->oom_text, 2);
 }
 
-static void print_figures(plim_page *p, const plim_pretend_report *r)
+static void print_figures(plim_page *p, const plim_vgpu_report *r)
 {
     const struct {
         const char *name;
@@ -245,7 +245,7 @@ static void print_figures(plim_page *p, const plim_pretend_report *r)
     plim_buf_printf(&p->buf, ", %s\n", line_name(r->peak_line));
 }
 
-static void print_caveats(plim_page *p, const plim_pretend_report *r)
+static void print_caveats(plim_page *p, const plim_vgpu_report *r)
 {
     if (r->truncated)
         plim_page_wrap(p,
@@ -256,7 +256,7 @@ static void print_caveats(plim_page *p, const plim_pretend_report *r)
         return;
     plim_page_puts(p, "\nRemarks\n");
     for (uint32_t i = 0; i < r->n_caveats; i++) {
-        const plim_pretend_caveat *c = &r->caveats[i];
+        const plim_vgpu_caveat *c = &r->caveats[i];
         plim_buf_printf(&p->buf, "  " PLIM_STR_FMT "%s" PLIM_STR_FMT,
                         PLIM_STR_ARG(plim_page_clean(p, c->line)), *c->line ? "  " : "",
                         PLIM_STR_ARG(plim_page_clean(p, c->what)));
@@ -268,7 +268,7 @@ static void print_caveats(plim_page *p, const plim_pretend_report *r)
 
 static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
 {
-    const plim_pretend_report *r = subject;
+    const plim_vgpu_report *r = subject;
     enum { PHASES_SHOWN = 24 };
     if (p->style.quiet) {
         plim_buf_printf(&p->buf,
@@ -309,7 +309,7 @@ static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
 
 /* ---- JSON ------------------------------------------------------------------ */
 
-static void json_card(plim_jw *w, const plim_pretend_report *r)
+static void json_card(plim_jw *w, const plim_vgpu_report *r)
 {
     plim_jw_key(w, "card");
     plim_jw_object(w);
@@ -326,7 +326,7 @@ static void json_card(plim_jw *w, const plim_pretend_report *r)
     plim_jw_cstr(w, r->card.torch);
 }
 
-static void json_peak(plim_jw *w, const plim_pretend_report *r)
+static void json_peak(plim_jw *w, const plim_vgpu_report *r)
 {
     plim_jw_key(w, "peak");
     plim_jw_object(w);
@@ -345,12 +345,12 @@ static void json_peak(plim_jw *w, const plim_pretend_report *r)
     plim_jw_end(w);
 }
 
-static void json_tensors(plim_jw *w, const plim_pretend_report *r, uint32_t line)
+static void json_tensors(plim_jw *w, const plim_vgpu_report *r, uint32_t line)
 {
     plim_jw_key(w, "tensors");
     plim_jw_array(w);
     for (uint32_t i = 0; i < r->n_tensors; i++) {
-        const plim_pretend_tensors *t = &r->tensors[i];
+        const plim_vgpu_tensors *t = &r->tensors[i];
         if (t->line != line)
             continue;
         plim_jw_object(w);
@@ -376,7 +376,7 @@ static void json_tensors(plim_jw *w, const plim_pretend_report *r, uint32_t line
     plim_jw_end(w);
 }
 
-static void json_lines(plim_jw *w, const plim_pretend_report *r)
+static void json_lines(plim_jw *w, const plim_vgpu_report *r)
 {
     plim_jw_key(w, "lines");
     plim_jw_array(w);
@@ -398,7 +398,7 @@ static void json_lines(plim_jw *w, const plim_pretend_report *r)
     plim_jw_end(w);
 }
 
-static void json_caveats(plim_jw *w, const plim_pretend_report *r)
+static void json_caveats(plim_jw *w, const plim_vgpu_report *r)
 {
     plim_jw_key(w, "caveats");
     plim_jw_array(w);
@@ -418,8 +418,8 @@ static void json_caveats(plim_jw *w, const plim_pretend_report *r)
 static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
-    static const char *const ends[PLIM_END_COUNT] = {"done", "early", "memory"};
-    const plim_pretend_report *r = subject;
+    static const char *const ends[PLIM_VGPU_END_COUNT] = {"done", "early", "memory"};
+    const plim_vgpu_report *r = subject;
     const struct {
         const char *key;
         uint64_t n;
@@ -455,9 +455,8 @@ static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
     return PLIM_OK;
 }
 
-plim_status plim_pretend_report_print(const plim_pretend_report *r, plim_render how,
-                                      const plim_style *st, plim_put put, void *ud,
-                                      plim_err *err)
+plim_status plim_vgpu_report_print(const plim_vgpu_report *r, plim_render how,
+                                   const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
     static const plim_report report = {"run", run_text, run_json, NULL};
     return plim_report_print(&report, r, how, st, put, ud, err);

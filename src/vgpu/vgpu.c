@@ -1,4 +1,4 @@
-/* pretend.c -- a card that does not exist: plim_pretend_* of plimsoll.h.
+/* vgpu.c -- a card that does not exist: plim_vgpu_* of plimsoll_vgpu.h.
  *
  * A thin ledger over the simulated allocator.  Each request goes to it, and into
  * a tape with the line of the user's code that made it; what the report says is
@@ -13,6 +13,7 @@
 #include "gpu/gpu.h"
 #include "op/kernel.h"
 #include "op/rules.h"
+#include "plimsoll_vgpu.h"
 #include "torch/torch.h"
 
 /* Addresses that no machine maps: above what user space gets on x86-64 (47 or,
@@ -38,7 +39,7 @@ typedef struct line_row {
     uint64_t allocations, requested;
 } line_row;
 
-struct plim_pretend {
+struct plim_vgpu {
     pthread_mutex_t lock;
     plim_arena arena;   /* of the allocator, the slots and this struct */
     plim_arena story;   /* the tape, words, rows */
@@ -47,7 +48,7 @@ struct plim_pretend {
     plim_arena history; /* the allocator's actions */
     plim_arena scratch; /* of one call */
 
-    plim_pretend_card card;
+    plim_vgpu_card card;
     uint64_t context_low, context_high;
     const plim_torch *torch;
     plim_alloc_options options; /* of h; others are like it but for the card */
@@ -74,7 +75,7 @@ struct plim_pretend {
     uint32_t n_lines, cap_lines;
     plim_meta **metas;
     uint32_t n_metas, cap_metas;
-    plim_pretend_caveat *caveats;
+    plim_vgpu_caveat *caveats;
     uint32_t n_caveats, cap_caveats;
     plim_phase_row *rows;
     uint32_t n_rows, cap_rows;
@@ -87,10 +88,10 @@ struct plim_pretend {
     uint32_t ooms;
     const char *oom_text; /* the last */
     const char *first_oom_text, *first_oom_line;
-    plim_pretend_end end;
+    plim_vgpu_end end;
 
-    plim_alloc_stats zero[3];   /* all, small, large: what counts as nothing went in and out */
-    plim_pretend_trace *traces; /* a ring of max_traces once it is full */
+    plim_alloc_stats zero[3]; /* all, small, large: what counts as nothing went in and out */
+    plim_vgpu_trace *traces;  /* a ring of max_traces once it is full */
     uint32_t n_traces, cap_traces, max_traces, asked_traces;
     uint64_t traced;
     uint32_t line_now; /* whose request or block the allocator has in hand */
@@ -130,7 +131,7 @@ static bool better_card(const plim_gpu *a, const plim_gpu *b)
     return !a->cc != !b->cc ? a->cc != 0 : a->memory_bytes > b->memory_bytes;
 }
 
-static plim_status find_card(plim_pretend *d, const plim_pretend_options *o, plim_gpu *out,
+static plim_status find_card(plim_vgpu *d, const plim_vgpu_options *o, plim_gpu *out,
                              plim_err *err)
 {
     if (!o->gpu && !o->vram)
@@ -163,7 +164,7 @@ static uint64_t capacity_of(const plim_gpu *gpu, const plim_torch *torch)
     return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
 }
 
-static plim_status open_card(plim_pretend *d, const plim_pretend_options *o, plim_err *err)
+static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, plim_err *err)
 {
     const plim_torch *torch = d->torch;
     plim_gpu card = {0}, *gpu = &card;
@@ -173,19 +174,19 @@ static plim_status open_card(plim_pretend *d, const plim_pretend_options *o, pli
     plim_gpu_context(gpu, torch->version, &d->context_low, &d->context_high);
     d->options.capacity = capacity_of(gpu, torch);
     d->options.total = gpu->memory_bytes;
-    d->card = (plim_pretend_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,
-                                  .torch = torch->name,
-                                  .cc = gpu->cc ? gpu->cc : 80,
-                                  .sms = gpu->sms ? gpu->sms : 108,
-                                  .total = gpu->memory_bytes,
-                                  .context = gpu->memory_bytes - d->options.capacity};
+    d->card = (plim_vgpu_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,
+                               .torch = torch->name,
+                               .cc = gpu->cc ? gpu->cc : 80,
+                               .sms = gpu->sms ? gpu->sms : 108,
+                               .total = gpu->memory_bytes,
+                               .context = gpu->memory_bytes - d->options.capacity};
     int threads = plim_gpu_threads_per_sm(d->card.cc);
     d->card.threads_per_sm = threads ? threads : 2048;
     return d->card.name ? PLIM_OK : plim_oom(err);
 }
 
 /* The worlds of the two threads are one; their workspaces are not. */
-static plim_status open_kernels(plim_pretend *d, const plim_torch *torch, bool workspace,
+static plim_status open_kernels(plim_vgpu *d, const plim_torch *torch, bool workspace,
                                 plim_err *err)
 {
     const plim_world world = {.torch = torch->version,
@@ -204,7 +205,7 @@ static plim_status open_kernels(plim_pretend *d, const plim_torch *torch, bool w
     return PLIM_OK;
 }
 
-static plim_status pretend_open(plim_pretend *d, const plim_pretend_options *o, plim_err *err)
+static plim_status vgpu_open(plim_vgpu *d, const plim_vgpu_options *o, plim_err *err)
 {
     bool workspace = true;
     plim_status st = read_workspace(o->workspace, &workspace, &d->bound, err);
@@ -228,10 +229,10 @@ static plim_status pretend_open(plim_pretend *d, const plim_pretend_options *o, 
     return st ? st : open_kernels(d, d->torch, workspace, err);
 }
 
-plim_status plim_pretend_open(const plim_pretend_options *o, plim_pretend **out, plim_err *err)
+plim_status plim_vgpu_open(const plim_vgpu_options *o, plim_vgpu **out, plim_err *err)
 {
     plim_arena a = PLIM_ARENA_INIT;
-    plim_pretend *d = PLIM_NEW(&a, plim_pretend);
+    plim_vgpu *d = PLIM_NEW(&a, plim_vgpu);
     if (!d)
         return plim_oom(err);
     d->arena = a; /* from here on the arena owns itself */
@@ -239,7 +240,7 @@ plim_status plim_pretend_open(const plim_pretend_options *o, plim_pretend **out,
     d->peak_event = d->peak_line = d->line_now = PLIM_NONE;
     d->at = d->peak_at = (plim_mark){.step = -1, .phase = PLIM_PHASE_LOAD};
     d->at_new = true;
-    plim_status st = pretend_open(d, o, err);
+    plim_status st = vgpu_open(d, o, err);
     if (!st && pthread_mutex_init(&d->lock, NULL))
         st = plim_fail(err, PLIM_ENOMEM, 0, "no lock");
     if (!st) {
@@ -253,7 +254,7 @@ plim_status plim_pretend_open(const plim_pretend_options *o, plim_pretend **out,
     return st;
 }
 
-void plim_pretend_close(plim_pretend *d)
+void plim_vgpu_close(plim_vgpu *d)
 {
     if (!d)
         return;
@@ -267,12 +268,12 @@ void plim_pretend_close(plim_pretend *d)
     plim_arena_free(&a);
 }
 
-void plim_pretend_card_get(const plim_pretend *d, plim_pretend_card *out) { *out = d->card; }
+void plim_vgpu_card_get(const plim_vgpu *d, plim_vgpu_card *out) { *out = d->card; }
 
 /* ---- words --------------------------------------------------------------------- */
 
 /* Each string once.  NULL: the story is full. */
-static const char *word_of(plim_pretend *d, const char *z)
+static const char *word_of(plim_vgpu *d, const char *z)
 {
     uint32_t i;
     plim_str key = plim_str_of(z ? z : "");
@@ -286,7 +287,7 @@ static const char *word_of(plim_pretend *d, const char *z)
     return d->word[d->n_words++];
 }
 
-static uint32_t line_of(plim_pretend *d, const char *z)
+static uint32_t line_of(plim_vgpu *d, const char *z)
 {
     uint32_t i;
     if (plim_map_get(&d->lines_by_text, plim_str_of(z ? z : ""), &i))
@@ -300,7 +301,7 @@ static uint32_t line_of(plim_pretend *d, const char *z)
 }
 
 /* Shapes come again and again: each is kept once. NULL: not known, or no room. */
-static const plim_meta *meta_of(plim_pretend *d, const plim_pretend_tag *tag)
+static const plim_meta *meta_of(plim_vgpu *d, const plim_vgpu_tag *tag)
 {
     uint32_t i;
     if (!tag || tag->dtype < 0 || tag->dtype >= PLIM_DTYPE_COUNT || tag->rank < 0 ||
@@ -324,7 +325,7 @@ static const plim_meta *meta_of(plim_pretend *d, const plim_pretend_tag *tag)
 
 /* ---- the tape ------------------------------------------------------------------ */
 
-static bool story_begin(plim_pretend *d)
+static bool story_begin(plim_vgpu *d)
 {
     if (!d->truncated && d->at_new) {
         d->truncated =
@@ -334,14 +335,14 @@ static bool story_begin(plim_pretend *d)
     return !d->truncated;
 }
 
-static void story_event(plim_pretend *d, plim_event e)
+static void story_event(plim_vgpu *d, plim_event e)
 {
     if (story_begin(d) && !plim_tape_event(&d->tape, e))
         d->truncated = true;
 }
 
 /* What nobody has said, the phase suggests. */
-static plim_category category_of(const plim_pretend *d, const plim_pretend_tag *tag)
+static plim_category category_of(const plim_vgpu *d, const plim_vgpu_tag *tag)
 {
     static const plim_category usual[PLIM_PHASE_COUNT] = {
         [PLIM_PHASE_LOAD] = PLIM_CAT_INPUT,
@@ -358,8 +359,8 @@ static plim_category category_of(const plim_pretend *d, const plim_pretend_tag *
 }
 
 /* The new storage's number on the tape. */
-static uint32_t story_alloc(plim_pretend *d, const plim_storage *like, uint16_t stream,
-                            const plim_pretend_tag *tag, uint32_t line)
+static uint32_t story_alloc(plim_vgpu *d, const plim_storage *like, uint16_t stream,
+                            const plim_vgpu_tag *tag, uint32_t line)
 {
     plim_storage s = *like;
     s.name = plim_str_of(line == PLIM_NONE ? "" : d->lines[line].text);
@@ -381,7 +382,7 @@ static uint32_t story_alloc(plim_pretend *d, const plim_storage *like, uint16_t 
 
 /* ---- counters ------------------------------------------------------------------ */
 
-static plim_phase_row *row_now(plim_pretend *d)
+static plim_phase_row *row_now(plim_vgpu *d)
 {
     plim_phase_row *last = d->n_rows ? &d->rows[d->n_rows - 1] : NULL;
     if (last && last->step == d->at.step && last->phase == (plim_phase)d->at.phase)
@@ -398,7 +399,7 @@ static plim_phase_row *row_now(plim_pretend *d)
     return &d->rows[d->n_rows++];
 }
 
-static void count(plim_pretend *d, uint32_t line)
+static void count(plim_vgpu *d, uint32_t line)
 {
     plim_alloc_stats s;
     plim_alloc_get_stats(d->h, &s);
@@ -425,7 +426,7 @@ static void count(plim_pretend *d, uint32_t line)
 
 /* ---- memory -------------------------------------------------------------------- */
 
-static plim_status slot_take(plim_pretend *d, uint32_t *out, plim_err *err)
+static plim_status slot_take(plim_vgpu *d, uint32_t *out, plim_err *err)
 {
     if (d->free_slot != PLIM_NONE) {
         *out = d->free_slot;
@@ -438,14 +439,14 @@ static plim_status slot_take(plim_pretend *d, uint32_t *out, plim_err *err)
     return PLIM_OK;
 }
 
-static void slot_give(plim_pretend *d, uint32_t i)
+static void slot_give(plim_vgpu *d, uint32_t i)
 {
     d->slots[i] = (slot){.block = PLIM_NONE, .storage = PLIM_NONE, .next_free = d->free_slot};
     d->free_slot = i;
 }
 
 /* The request stays on the tape, dead at once, so that a replay meets it too. */
-static void note_oom(plim_pretend *d, uint32_t line, uint32_t storage)
+static void note_oom(plim_vgpu *d, uint32_t line, uint32_t storage)
 {
     if (storage != PLIM_NONE && !plim_tape_free_storage(&d->tape, storage))
         d->truncated = true;
@@ -458,13 +459,13 @@ static void note_oom(plim_pretend *d, uint32_t line, uint32_t storage)
     }
 }
 
-static plim_status serve(plim_pretend *d, const plim_storage *what, uint16_t stream,
-                         const plim_pretend_tag *tag, uint32_t *out, plim_err *err)
+static plim_status serve(plim_vgpu *d, const plim_storage *what, uint16_t stream,
+                         const plim_vgpu_tag *tag, uint32_t *out, plim_err *err)
 {
     uint32_t block, i = PLIM_NONE, line = line_of(d, tag ? tag->line : NULL);
     uint64_t bytes = plim_storage_bytes(what, d->bound);
     const char *op = tag && tag->op ? word_of(d, tag->op) : "";
-    *out = PLIM_PRETEND_NONE;
+    *out = PLIM_VGPU_NONE;
     d->line_now = line;
     d->op_now = op ? op : "";
     plim_status st = plim_alloc_malloc(d->h, bytes, stream, &block, err);
@@ -498,7 +499,7 @@ static plim_status serve(plim_pretend *d, const plim_storage *what, uint16_t str
     return PLIM_OK;
 }
 
-static plim_status take_back(plim_pretend *d, uint32_t i, plim_err *err)
+static plim_status take_back(plim_vgpu *d, uint32_t i, plim_err *err)
 {
     if (i >= d->n_slots || d->slots[i].block == PLIM_NONE)
         return plim_fail(err, PLIM_EUSAGE, i, "block %" PRIu32 " is not live", i);
@@ -517,11 +518,11 @@ static plim_status take_back(plim_pretend *d, uint32_t i, plim_err *err)
     return PLIM_OK;
 }
 
-plim_status plim_pretend_malloc(plim_pretend *d, uint64_t bytes, uint16_t stream,
-                                const plim_pretend_tag *tag, uint32_t *block, uint64_t *addr,
-                                plim_err *err)
+plim_status plim_vgpu_malloc(plim_vgpu *d, uint64_t bytes, uint16_t stream,
+                             const plim_vgpu_tag *tag, uint32_t *block, uint64_t *addr,
+                             plim_err *err)
 {
-    *block = PLIM_PRETEND_NONE;
+    *block = PLIM_VGPU_NONE;
     *addr = 0;
     if (!bytes)
         return plim_fail(err, PLIM_EUSAGE, 0, "a request of 0 bytes");
@@ -534,13 +535,13 @@ plim_status plim_pretend_malloc(plim_pretend *d, uint64_t bytes, uint16_t stream
                       .category = (uint8_t)category_of(d, tag),
                       .certainty = (uint8_t)(tag ? tag->certainty : PLIM_EXACT)};
     plim_status st = serve(d, &s, stream, tag, block, err);
-    if (!st && *block != PLIM_PRETEND_NONE)
+    if (!st && *block != PLIM_VGPU_NONE)
         *addr = plim_alloc_address(d->h, d->slots[*block].block);
     pthread_mutex_unlock(&d->lock);
     return st;
 }
 
-plim_status plim_pretend_free(plim_pretend *d, uint32_t block, plim_err *err)
+plim_status plim_vgpu_free(plim_vgpu *d, uint32_t block, plim_err *err)
 {
     pthread_mutex_lock(&d->lock);
     plim_status st = take_back(d, block, err);
@@ -548,8 +549,8 @@ plim_status plim_pretend_free(plim_pretend *d, uint32_t block, plim_err *err)
     return st;
 }
 
-plim_status plim_pretend_record_stream(plim_pretend *d, uint32_t block, uint16_t stream,
-                                       plim_err *err)
+plim_status plim_vgpu_record_stream(plim_vgpu *d, uint32_t block, uint16_t stream,
+                                    plim_err *err)
 {
     plim_status st = PLIM_OK;
     pthread_mutex_lock(&d->lock);
@@ -565,7 +566,7 @@ plim_status plim_pretend_record_stream(plim_pretend *d, uint32_t block, uint16_t
     return st;
 }
 
-plim_status plim_pretend_sync(plim_pretend *d, uint16_t stream, plim_err *err)
+plim_status plim_vgpu_sync(plim_vgpu *d, uint16_t stream, plim_err *err)
 {
     (void)err;
     pthread_mutex_lock(&d->lock);
@@ -575,7 +576,7 @@ plim_status plim_pretend_sync(plim_pretend *d, uint16_t stream, plim_err *err)
     return PLIM_OK;
 }
 
-plim_status plim_pretend_empty_cache(plim_pretend *d, plim_err *err)
+plim_status plim_vgpu_empty_cache(plim_vgpu *d, plim_err *err)
 {
     pthread_mutex_lock(&d->lock);
     plim_status st = plim_alloc_empty_cache(d->h, err);
@@ -585,7 +586,7 @@ plim_status plim_pretend_empty_cache(plim_pretend *d, plim_err *err)
     return st;
 }
 
-plim_status plim_pretend_reset_peak(plim_pretend *d, plim_err *err)
+plim_status plim_vgpu_reset_peak(plim_vgpu *d, plim_err *err)
 {
     (void)err;
     pthread_mutex_lock(&d->lock);
@@ -595,7 +596,7 @@ plim_status plim_pretend_reset_peak(plim_pretend *d, plim_err *err)
     return PLIM_OK;
 }
 
-plim_status plim_pretend_config(plim_pretend *d, const char *alloc_conf, plim_err *err)
+plim_status plim_vgpu_config(plim_vgpu *d, const char *alloc_conf, plim_err *err)
 {
     pthread_mutex_lock(&d->lock);
     plim_status st = plim_alloc_config(d->h, plim_str_of(alloc_conf), err);
@@ -606,7 +607,7 @@ plim_status plim_pretend_config(plim_pretend *d, const char *alloc_conf, plim_er
     return st;
 }
 
-plim_status plim_pretend_fraction(plim_pretend *d, double fraction, plim_err *err)
+plim_status plim_vgpu_fraction(plim_vgpu *d, double fraction, plim_err *err)
 {
     pthread_mutex_lock(&d->lock);
     plim_status st = plim_alloc_set_fraction(d->h, fraction, err);
@@ -619,7 +620,7 @@ plim_status plim_pretend_fraction(plim_pretend *d, double fraction, plim_err *er
     return st;
 }
 
-void plim_pretend_mem_info(plim_pretend *d, uint64_t *free_bytes, uint64_t *total)
+void plim_vgpu_mem_info(plim_vgpu *d, uint64_t *free_bytes, uint64_t *total)
 {
     plim_alloc_stats s;
     pthread_mutex_lock(&d->lock);
@@ -629,10 +630,7 @@ void plim_pretend_mem_info(plim_pretend *d, uint64_t *free_bytes, uint64_t *tota
     pthread_mutex_unlock(&d->lock);
 }
 
-const char *plim_pretend_oom_text(const plim_pretend *d)
-{
-    return d->oom_text ? d->oom_text : "";
-}
+const char *plim_vgpu_oom_text(const plim_vgpu *d) { return d->oom_text ? d->oom_text : ""; }
 
 /* ---- kernels --------------------------------------------------------------------- */
 
@@ -645,7 +643,7 @@ typedef struct kernel_call {
     uint32_t *block; /* of each storage on d->inside */
 } kernel_call;
 
-static bool kernel_meta(const plim_pretend_tensor *t, plim_meta *out)
+static bool kernel_meta(const plim_vgpu_tensor *t, plim_meta *out)
 {
     if (t->rank < 0 || t->rank > PLIM_MAX_RANK || (unsigned)t->dtype >= PLIM_DTYPE_COUNT)
         return false;
@@ -656,7 +654,7 @@ static bool kernel_meta(const plim_pretend_tensor *t, plim_meta *out)
 }
 
 /* ids[i]: the value that stands for tensor i; PLIM_NONE: None */
-static plim_status kernel_tensors(kernel_call *k, const plim_pretend_arg *a, uint32_t *ids,
+static plim_status kernel_tensors(kernel_call *k, const plim_vgpu_arg *a, uint32_t *ids,
                                   plim_err *err)
 {
     for (uint32_t i = 0; i < a->n; i++) {
@@ -678,12 +676,12 @@ static plim_status kernel_tensors(kernel_call *k, const plim_pretend_arg *a, uin
     return PLIM_OK;
 }
 
-static plim_status kernel_args(plim_pretend *d, kernel_call *k, const plim_pretend_arg *args,
+static plim_status kernel_args(plim_vgpu *d, kernel_call *k, const plim_vgpu_arg *args,
                                uint32_t n, plim_err *err)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n; i++)
-        total += args[i].kind == PLIM_PRETEND_TENSOR || args[i].kind == PLIM_PRETEND_TENSORS
+        total += args[i].kind == PLIM_VGPU_TENSOR || args[i].kind == PLIM_VGPU_TENSORS
                      ? args[i].n
                      : 0;
     k->n_out = (uint32_t)PLIM_MIN(total + PLIM_KERNEL_OUTS, 1u << 24);
@@ -694,31 +692,31 @@ static plim_status kernel_args(plim_pretend *d, kernel_call *k, const plim_prete
     if (!k->args || !k->value || !k->out || !ids)
         return plim_oom(err);
     for (uint32_t i = 0; i < n; i++) {
-        const plim_pretend_arg *from = &args[i];
+        const plim_vgpu_arg *from = &args[i];
         plim_arg a = {.kind = PLIM_ARG_NONE, .n = from->n};
         uint32_t *first = ids + k->n_values;
         plim_status st = PLIM_OK;
         switch (from->kind) {
-        case PLIM_PRETEND_NOTHING: break;
-        case PLIM_PRETEND_TENSOR:
-        case PLIM_PRETEND_TENSORS:
+        case PLIM_VGPU_NOTHING: break;
+        case PLIM_VGPU_TENSOR:
+        case PLIM_VGPU_TENSORS:
             st = kernel_tensors(k, from, first, err);
             a.kind = PLIM_ARG_VALUES;
             a.ids = first;
-            if (!st && from->kind == PLIM_PRETEND_TENSOR) {
+            if (!st && from->kind == PLIM_VGPU_TENSOR) {
                 a.kind = *first == PLIM_NONE ? PLIM_ARG_NONE : PLIM_ARG_VALUE;
                 a.id = *first;
             }
             break;
-        case PLIM_PRETEND_INT:
+        case PLIM_VGPU_INT:
             a.kind = PLIM_ARG_INT;
             a.i = from->ints[0];
             break;
-        case PLIM_PRETEND_INTS:
+        case PLIM_VGPU_INTS:
             a.kind = PLIM_ARG_INTS;
             a.ints = from->ints;
             break;
-        case PLIM_PRETEND_FLOAT:
+        case PLIM_VGPU_FLOAT:
             a.kind = PLIM_ARG_FLOAT;
             a.f = from->number;
             break;
@@ -731,18 +729,18 @@ static plim_status kernel_args(plim_pretend *d, kernel_call *k, const plim_prete
 }
 
 /* Serves the first n events that a kernel has written. */
-static plim_status kernel_serve(plim_pretend *d, kernel_call *k, uint32_t n, uint16_t stream,
-                                const plim_pretend_tag *tag, bool *oom, plim_err *err)
+static plim_status kernel_serve(plim_vgpu *d, kernel_call *k, uint32_t n, uint16_t stream,
+                                const plim_vgpu_tag *tag, bool *oom, plim_err *err)
 {
     plim_status st = PLIM_OK;
     for (uint32_t i = 0; i < d->inside.n_storages; i++)
-        k->block[i] = PLIM_PRETEND_NONE;
+        k->block[i] = PLIM_VGPU_NONE;
     for (uint32_t i = 0; i < n && !st && !*oom; i++) {
         plim_event e = d->inside.events[i];
         if (e.kind == PLIM_EVENT_FREE) {
-            if (k->block[e.id] != PLIM_PRETEND_NONE)
+            if (k->block[e.id] != PLIM_VGPU_NONE)
                 st = take_back(d, k->block[e.id], err);
-            k->block[e.id] = PLIM_PRETEND_NONE;
+            k->block[e.id] = PLIM_VGPU_NONE;
         } else if (e.kind == PLIM_EVENT_ALLOC) {
             plim_storage s = d->inside.storages[e.id];
             if (!plim_storage_bytes(&s, d->bound))
@@ -750,26 +748,25 @@ static plim_status kernel_serve(plim_pretend *d, kernel_call *k, uint32_t n, uin
             if (s.category != PLIM_CAT_WORKSPACE)
                 s.category = (uint8_t)category_of(d, tag);
             st = serve(d, &s, stream, tag, &k->block[e.id], err);
-            *oom = !st && k->block[e.id] == PLIM_PRETEND_NONE;
+            *oom = !st && k->block[e.id] == PLIM_VGPU_NONE;
         }
     }
     /* what was served before the card was full goes back */
     for (uint32_t i = 0; *oom && i < d->inside.n_storages; i++)
-        if (k->block[i] != PLIM_PRETEND_NONE)
+        if (k->block[i] != PLIM_VGPU_NONE)
             take_back(d, k->block[i], NULL);
     return st;
 }
 
-static void kernel_result(plim_pretend *d, const kernel_call *k, uint32_t i,
-                          plim_pretend_result *r)
+static void kernel_result(plim_vgpu *d, const kernel_call *k, uint32_t i, plim_vgpu_result *r)
 {
     const plim_t t = k->out[i];
     const plim_meta *x = plim_m_meta(k->m, t);
     uint32_t s = plim_m_tape_storage(k->m, t);
-    *r = (plim_pretend_result){.tensor = {.dtype = -1},
-                               .block = PLIM_PRETEND_NONE,
-                               .shares = PLIM_PRETEND_NONE,
-                               .argument = PLIM_PRETEND_NONE};
+    *r = (plim_vgpu_result){.tensor = {.dtype = -1},
+                            .block = PLIM_VGPU_NONE,
+                            .shares = PLIM_VGPU_NONE,
+                            .argument = PLIM_VGPU_NONE};
     if (!t)
         return;
     r->tensor.dtype = (int)x->dtype;
@@ -784,7 +781,7 @@ static void kernel_result(plim_pretend *d, const kernel_call *k, uint32_t i,
     for (uint32_t j = i; s != PLIM_NONE && j-- > 0;)
         if (k->out[j] && plim_m_tape_storage(k->m, k->out[j]) == s)
             r->shares = j;
-    if (s == PLIM_NONE || r->shares != PLIM_PRETEND_NONE || k->block[s] == PLIM_PRETEND_NONE)
+    if (s == PLIM_NONE || r->shares != PLIM_VGPU_NONE || k->block[s] == PLIM_VGPU_NONE)
         return;
     r->block = k->block[s];
     r->bytes = d->slots[r->block].bytes;
@@ -793,7 +790,7 @@ static void kernel_result(plim_pretend *d, const kernel_call *k, uint32_t i,
 
 /* The machine forgets the results: their blocks are the caller's.  What it keeps
  * for itself (workspaces) is never freed, so old numbers are not met again. */
-static void kernel_end(plim_pretend *d, kernel_call *k)
+static void kernel_end(plim_vgpu *d, kernel_call *k)
 {
     for (uint32_t i = 0; i < k->n_out; i++)
         plim_m_drop(k->m, k->out[i]);
@@ -803,8 +800,8 @@ static void kernel_end(plim_pretend *d, kernel_call *k)
     d->inside.n_events = d->inside.n_storages = d->inside.n_marks = 0;
 }
 
-static plim_status kernel_run(plim_pretend *d, kernel_call *k, const plim_kernel *kernel,
-                              const plim_pretend_kernel_call *call, plim_pretend_result *out,
+static plim_status kernel_run(plim_vgpu *d, kernel_call *k, const plim_kernel *kernel,
+                              const plim_vgpu_kernel_call *call, plim_vgpu_result *out,
                               uint32_t max, uint32_t *n_out, bool *oom, plim_err *err)
 {
     plim_status st = kernel_args(d, k, call->args, call->n_args, err);
@@ -829,9 +826,9 @@ static plim_status kernel_run(plim_pretend *d, kernel_call *k, const plim_kernel
     return st;
 }
 
-plim_status plim_pretend_kernel(plim_pretend *d, const char *name,
-                                const plim_pretend_kernel_call *call, plim_pretend_result *out,
-                                uint32_t max, uint32_t *n_out, bool *oom, plim_err *err)
+plim_status plim_vgpu_kernel(plim_vgpu *d, const char *name, const plim_vgpu_kernel_call *call,
+                             plim_vgpu_result *out, uint32_t max, uint32_t *n_out, bool *oom,
+                             plim_err *err)
 {
     const plim_kernel *kernel = plim_kernel_find(plim_str_of(name));
     *n_out = 0;
@@ -848,7 +845,7 @@ plim_status plim_pretend_kernel(plim_pretend *d, const char *name,
 }
 
 /* Where another card would decide otherwise, the tape says nothing about it. */
-static void compare_attention(plim_pretend *d, const plim_meta *q, const plim_meta *k,
+static void compare_attention(plim_vgpu *d, const plim_meta *q, const plim_meta *k,
                               const plim_meta *v, const plim_sdpa_call *call, plim_sdpa here)
 {
     plim_world w = *plim_m_world(d->kernel[0]);
@@ -862,13 +859,12 @@ static void compare_attention(plim_pretend *d, const plim_meta *q, const plim_me
                  "attention takes another kernel on '%s' than here: run that card alone",
                  d->cards[i]->name);
         d->other_way[i] = true;
-        plim_pretend_note(d, "", what, NULL);
+        plim_vgpu_note(d, "", what, NULL);
     }
 }
 
-int plim_pretend_attention(plim_pretend *d, const plim_pretend_tensor *q,
-                           const plim_pretend_tensor *k, const plim_pretend_tensor *v,
-                           const plim_pretend_attention_call *call)
+int plim_vgpu_attention(plim_vgpu *d, const plim_vgpu_tensor *q, const plim_vgpu_tensor *k,
+                        const plim_vgpu_tensor *v, const plim_vgpu_attention_call *call)
 {
     plim_meta qm, km, vm;
     if (!kernel_meta(q, &qm) || !kernel_meta(k, &km) || !kernel_meta(v, &vm))
@@ -885,7 +881,7 @@ int plim_pretend_attention(plim_pretend *d, const plim_pretend_tensor *q,
     return (int)choice;
 }
 
-const char *plim_pretend_kernel_name(uint32_t i, bool *makes)
+const char *plim_vgpu_kernel_name(uint32_t i, bool *makes)
 {
     const plim_kernel *k = plim_kernel_at(i);
     *makes = k && k->makes;
@@ -922,7 +918,7 @@ static const struct {
 #undef ROW
 };
 
-static void get_stats(const plim_pretend *d, plim_alloc_stats out[3])
+static void get_stats(const plim_vgpu *d, plim_alloc_stats out[3])
 {
     plim_alloc_get_stats(d->h, &out[0]);
     plim_alloc_get_pool_stats(d->h, true, &out[1]);
@@ -941,7 +937,7 @@ static plim_stat stat_since(const plim_alloc_stats *now, const plim_alloc_stats 
     return s;
 }
 
-uint32_t plim_pretend_stats(plim_pretend *d, plim_pretend_stat *out, uint32_t max)
+uint32_t plim_vgpu_stats(plim_vgpu *d, plim_vgpu_stat *out, uint32_t max)
 {
     plim_alloc_stats s[3];
     pthread_mutex_lock(&d->lock);
@@ -949,7 +945,7 @@ uint32_t plim_pretend_stats(plim_pretend *d, plim_pretend_stat *out, uint32_t ma
     for (uint32_t i = 0; i < PLIM_COUNT(stat_rows) && i < max; i++) {
         size_t at = stat_rows[i].at;
         plim_stat_kind kind = stat_rows[i].kind;
-        out[i] = (plim_pretend_stat){.name = stat_rows[i].name, .kind = kind};
+        out[i] = (plim_vgpu_stat){.name = stat_rows[i].name, .kind = kind};
         out[i].all = stat_since(&s[0], &d->zero[0], at, kind);
         if (kind == PLIM_STAT_POOLS) {
             out[i].small = stat_since(&s[1], &d->zero[1], at, kind);
@@ -960,14 +956,14 @@ uint32_t plim_pretend_stats(plim_pretend *d, plim_pretend_stat *out, uint32_t ma
     return PLIM_COUNT(stat_rows);
 }
 
-void plim_pretend_reset_accumulated(plim_pretend *d)
+void plim_vgpu_reset_accumulated(plim_vgpu *d)
 {
     pthread_mutex_lock(&d->lock);
     get_stats(d, d->zero);
     pthread_mutex_unlock(&d->lock);
 }
 
-uint32_t plim_pretend_blocks(plim_pretend *d, plim_pretend_block *out, uint32_t max)
+uint32_t plim_vgpu_blocks(plim_vgpu *d, plim_vgpu_block *out, uint32_t max)
 {
     plim_arena a = PLIM_ARENA_INIT;
     pthread_mutex_lock(&d->lock);
@@ -985,17 +981,17 @@ uint32_t plim_pretend_blocks(plim_pretend *d, plim_pretend_block *out, uint32_t 
     for (uint32_t i = 0; b && owner && i < n && i < max; i++) {
         bool live = b[i].state == PLIM_BLOCK_ALLOCATED && b[i].block <= highest;
         const slot *s = live && owner[b[i].block] ? &d->slots[owner[b[i].block] - 1] : NULL;
-        out[i] = (plim_pretend_block){
-            .addr = b[i].addr,
-            .bytes = b[i].bytes,
-            .requested = b[i].requested,
-            .stream = b[i].stream,
-            .state = b[i].state,
-            .first = b[i].first,
-            .small = b[i].small,
-            .expandable = b[i].expandable,
-            .line = s && s->line != PLIM_NONE ? d->lines[s->line].text : "",
-            .op = s ? s->op : ""};
+        out[i] =
+            (plim_vgpu_block){.addr = b[i].addr,
+                              .bytes = b[i].bytes,
+                              .requested = b[i].requested,
+                              .stream = b[i].stream,
+                              .state = b[i].state,
+                              .first = b[i].first,
+                              .small = b[i].small,
+                              .expandable = b[i].expandable,
+                              .line = s && s->line != PLIM_NONE ? d->lines[s->line].text : "",
+                              .op = s ? s->op : ""};
     }
     pthread_mutex_unlock(&d->lock);
     plim_arena_free(&a);
@@ -1021,7 +1017,7 @@ static const char *const action_names[] = {
 static void watch(void *ud, plim_trace_action action, uint64_t addr, uint64_t bytes,
                   uint16_t stream)
 {
-    plim_pretend *d = ud;
+    plim_vgpu *d = ud;
     bool room = d->n_traces < d->max_traces &&
                 PLIM_PUSH_ROOM(&d->history, d->traces, d->n_traces, d->cap_traces);
     if (room)
@@ -1029,7 +1025,7 @@ static void watch(void *ud, plim_trace_action action, uint64_t addr, uint64_t by
     else
         d->max_traces = d->n_traces;
     if (d->n_traces)
-        d->traces[d->traced % d->n_traces] = (plim_pretend_trace){
+        d->traces[d->traced % d->n_traces] = (plim_vgpu_trace){
             .action = action_names[action],
             .addr = addr,
             .bytes = bytes,
@@ -1040,7 +1036,7 @@ static void watch(void *ud, plim_trace_action action, uint64_t addr, uint64_t by
     d->traced++;
 }
 
-void plim_pretend_history(plim_pretend *d, uint64_t entries, bool clear)
+void plim_vgpu_history(plim_vgpu *d, uint64_t entries, bool clear)
 {
     uint32_t max = (uint32_t)PLIM_MIN(entries, UINT32_MAX);
     pthread_mutex_lock(&d->lock);
@@ -1055,7 +1051,7 @@ void plim_pretend_history(plim_pretend *d, uint64_t entries, bool clear)
     pthread_mutex_unlock(&d->lock);
 }
 
-uint32_t plim_pretend_traces(plim_pretend *d, plim_pretend_trace *out, uint32_t max)
+uint32_t plim_vgpu_traces(plim_vgpu *d, plim_vgpu_trace *out, uint32_t max)
 {
     pthread_mutex_lock(&d->lock);
     uint32_t n = d->n_traces;
@@ -1067,8 +1063,8 @@ uint32_t plim_pretend_traces(plim_pretend *d, plim_pretend_trace *out, uint32_t 
 
 /* ---- the story ------------------------------------------------------------------- */
 
-plim_status plim_pretend_mark(plim_pretend *d, int step, plim_phase phase, const char *op,
-                              plim_err *err)
+plim_status plim_vgpu_mark(plim_vgpu *d, int step, plim_phase phase, const char *op,
+                           plim_err *err)
 {
     if ((unsigned)phase >= PLIM_PHASE_COUNT || step < -1)
         return plim_fail(err, PLIM_EUSAGE, 0, "no such phase, or step %d is below -1", step);
@@ -1081,8 +1077,8 @@ plim_status plim_pretend_mark(plim_pretend *d, int step, plim_phase phase, const
     return PLIM_OK;
 }
 
-plim_status plim_pretend_label(plim_pretend *d, uint32_t block, plim_category category,
-                               const char *name, plim_err *err)
+plim_status plim_vgpu_label(plim_vgpu *d, uint32_t block, plim_category category,
+                            const char *name, plim_err *err)
 {
     plim_status st = PLIM_OK;
     pthread_mutex_lock(&d->lock);
@@ -1100,8 +1096,7 @@ plim_status plim_pretend_label(plim_pretend *d, uint32_t block, plim_category ca
     return st;
 }
 
-plim_status plim_pretend_note(plim_pretend *d, const char *line, const char *what,
-                              plim_err *err)
+plim_status plim_vgpu_note(plim_vgpu *d, const char *line, const char *what, plim_err *err)
 {
     uint32_t i;
     plim_status st = PLIM_OK;
@@ -1116,12 +1111,12 @@ plim_status plim_pretend_note(plim_pretend *d, const char *line, const char *wha
              !plim_map_put(&d->story, &d->caveats_by_key, key, d->n_caveats))
         st = plim_oom(err);
     else
-        d->caveats[d->n_caveats++] = (plim_pretend_caveat){.line = l, .what = w, .count = 1};
+        d->caveats[d->n_caveats++] = (plim_vgpu_caveat){.line = l, .what = w, .count = 1};
     pthread_mutex_unlock(&d->lock);
     return st;
 }
 
-uint32_t plim_pretend_lines(plim_pretend *d, const char **out, uint32_t max)
+uint32_t plim_vgpu_lines(plim_vgpu *d, const char **out, uint32_t max)
 {
     pthread_mutex_lock(&d->lock);
     uint32_t n = d->n_lines;
@@ -1131,8 +1126,7 @@ uint32_t plim_pretend_lines(plim_pretend *d, const char **out, uint32_t max)
     return n;
 }
 
-plim_status plim_pretend_source(plim_pretend *d, uint32_t line, const char *text,
-                                plim_err *err)
+plim_status plim_vgpu_source(plim_vgpu *d, uint32_t line, const char *text, plim_err *err)
 {
     plim_status st = PLIM_OK;
     pthread_mutex_lock(&d->lock);
@@ -1147,19 +1141,19 @@ plim_status plim_pretend_source(plim_pretend *d, uint32_t line, const char *text
     return st;
 }
 
-plim_status plim_pretend_ended(plim_pretend *d, plim_pretend_end how, plim_err *err)
+plim_status plim_vgpu_ended(plim_vgpu *d, plim_vgpu_end how, plim_err *err)
 {
-    if ((unsigned)how >= PLIM_END_COUNT)
+    if ((unsigned)how >= PLIM_VGPU_END_COUNT)
         return plim_fail(err, PLIM_EUSAGE, 0, "no such end: %d", (int)how);
     pthread_mutex_lock(&d->lock);
-    d->end = how == PLIM_END_MEMORY && !d->ooms ? PLIM_END_EARLY : how;
+    d->end = how == PLIM_VGPU_END_MEMORY && !d->ooms ? PLIM_VGPU_END_EARLY : how;
     pthread_mutex_unlock(&d->lock);
     return PLIM_OK;
 }
 
 static void put_file(void *ud, const char *text, size_t n) { fwrite(text, 1, n, ud); }
 
-plim_status plim_pretend_save(plim_pretend *d, const char *path, plim_err *err)
+plim_status plim_vgpu_save(plim_vgpu *d, const char *path, plim_err *err)
 {
     FILE *f = fopen(path, "w");
     if (!f)
@@ -1177,7 +1171,7 @@ plim_status plim_pretend_save(plim_pretend *d, const char *path, plim_err *err)
 /* ---- the report ------------------------------------------------------------------ */
 
 typedef struct report_result {
-    plim_pretend_report pub;
+    plim_vgpu_report pub;
     plim_arena arena;
 } report_result;
 
@@ -1212,19 +1206,19 @@ static int compare_group(const void *x, const void *y)
 
 static int compare_live(const void *x, const void *y)
 {
-    const plim_pretend_line *a = x, *b = y;
+    const plim_vgpu_line *a = x, *b = y;
     int c = compare_u64(b->live, a->live);
     return c ? c : strcmp(a->line, b->line);
 }
 
 static int compare_tensors(const void *x, const void *y)
 {
-    const plim_pretend_tensors *a = x, *b = y;
+    const plim_vgpu_tensors *a = x, *b = y;
     int c = compare_u64(a->line, b->line);
     return c ? c : compare_u64(b->bytes, a->bytes);
 }
 
-static live_row *find_live(plim_pretend *d, plim_arena *a, uint32_t *n)
+static live_row *find_live(plim_vgpu *d, plim_arena *a, uint32_t *n)
 {
     uint8_t *live = PLIM_NEW_N(a, uint8_t, (uint64_t)d->tape.n_storages + 1);
     live_row *rows = PLIM_NEW_N(a, live_row, (uint64_t)d->tape.n_storages + 1);
@@ -1246,19 +1240,19 @@ static live_row *find_live(plim_pretend *d, plim_arena *a, uint32_t *n)
     return rows;
 }
 
-static void group_live(const live_row *rows, uint32_t n, plim_pretend_report *r,
-                       plim_pretend_tensors *t, plim_pretend_line *lines)
+static void group_live(const live_row *rows, uint32_t n, plim_vgpu_report *r,
+                       plim_vgpu_tensors *t, plim_vgpu_line *lines)
 {
     for (uint32_t i = 0; i < n; i++) {
         const plim_meta *m = rows[i].s->meta;
         r->category[rows[i].s->category] += rows[i].bytes;
         lines[rows[i].line].live += rows[i].bytes;
         if (!i || compare_group(&rows[i - 1], &rows[i])) {
-            plim_pretend_tensors *fresh = &t[r->n_tensors++];
-            *fresh = (plim_pretend_tensors){.line = rows[i].line,
-                                            .category = (plim_category)rows[i].s->category,
-                                            .dtype = m ? (int)m->dtype : -1,
-                                            .rank = m ? m->rank : -1};
+            plim_vgpu_tensors *fresh = &t[r->n_tensors++];
+            *fresh = (plim_vgpu_tensors){.line = rows[i].line,
+                                         .category = (plim_category)rows[i].s->category,
+                                         .dtype = m ? (int)m->dtype : -1,
+                                         .rank = m ? m->rank : -1};
             if (m)
                 memcpy(fresh->dim, m->dim, sizeof m->dim);
         }
@@ -1268,8 +1262,8 @@ static void group_live(const live_row *rows, uint32_t n, plim_pretend_report *r,
 }
 
 /* Lines by what they hold; the groups follow their lines. */
-static bool order_lines(plim_arena *a, plim_pretend_report *r, plim_pretend_line *lines,
-                        plim_pretend_tensors *t)
+static bool order_lines(plim_arena *a, plim_vgpu_report *r, plim_vgpu_line *lines,
+                        plim_vgpu_tensors *t)
 {
     uint32_t *place = PLIM_NEW_N(a, uint32_t, (uint64_t)r->n_lines + 1);
     plim_map by_text = {0};
@@ -1297,27 +1291,26 @@ static const char *copy_text(plim_arena *a, const char *z, bool *ok)
     return own;
 }
 
-static bool report_lists(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
+static bool report_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
     uint32_t n = 0;
     bool ok = true;
     live_row *live = find_live(d, a, &n);
-    plim_pretend_tensors *t = PLIM_NEW_N(a, plim_pretend_tensors, (uint64_t)n + 1);
-    plim_pretend_line *lines = PLIM_NEW_N(a, plim_pretend_line, (uint64_t)d->n_lines + 1);
+    plim_vgpu_tensors *t = PLIM_NEW_N(a, plim_vgpu_tensors, (uint64_t)n + 1);
+    plim_vgpu_line *lines = PLIM_NEW_N(a, plim_vgpu_line, (uint64_t)d->n_lines + 1);
     plim_phase_row *rows = PLIM_NEW_N(a, plim_phase_row, (uint64_t)d->n_rows + 1);
-    plim_pretend_caveat *caveats =
-        PLIM_NEW_N(a, plim_pretend_caveat, (uint64_t)d->n_caveats + 1);
+    plim_vgpu_caveat *caveats = PLIM_NEW_N(a, plim_vgpu_caveat, (uint64_t)d->n_caveats + 1);
     if (!live || !t || !lines || !rows || !caveats)
         return false;
     for (uint32_t i = 0; i < d->n_lines; i++)
-        lines[i] = (plim_pretend_line){.line = copy_text(a, d->lines[i].text, &ok),
-                                       .source = copy_text(a, d->lines[i].source, &ok),
-                                       .allocations = d->lines[i].allocations,
-                                       .requested = d->lines[i].requested};
+        lines[i] = (plim_vgpu_line){.line = copy_text(a, d->lines[i].text, &ok),
+                                    .source = copy_text(a, d->lines[i].source, &ok),
+                                    .allocations = d->lines[i].allocations,
+                                    .requested = d->lines[i].requested};
     for (uint32_t i = 0; i < d->n_caveats; i++)
-        caveats[i] = (plim_pretend_caveat){.line = copy_text(a, d->caveats[i].line, &ok),
-                                           .what = copy_text(a, d->caveats[i].what, &ok),
-                                           .count = d->caveats[i].count};
+        caveats[i] = (plim_vgpu_caveat){.line = copy_text(a, d->caveats[i].line, &ok),
+                                        .what = copy_text(a, d->caveats[i].what, &ok),
+                                        .count = d->caveats[i].count};
     if (d->n_rows)
         memcpy(rows, d->rows, d->n_rows * sizeof *rows);
     r->n_lines = d->n_lines;
@@ -1335,7 +1328,7 @@ static bool report_lists(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
 
 /* The tape as it would be with a cuBLAS workspace of another size.  What else
  * kernels take depends on the card too, by little; that stays as it is. */
-static bool tape_for(const plim_pretend *d, const plim_gpu *gpu, plim_arena *a, plim_tape *out)
+static bool tape_for(const plim_vgpu *d, const plim_gpu *gpu, plim_arena *a, plim_tape *out)
 {
     uint64_t was = plim_torch_cublas_bytes(d->torch, d->card.cc);
     uint64_t is = plim_torch_cublas_bytes(d->torch, gpu->cc ? gpu->cc : 80);
@@ -1352,8 +1345,8 @@ static bool tape_for(const plim_pretend *d, const plim_gpu *gpu, plim_arena *a, 
     return out->storages != NULL;
 }
 
-static plim_status try_card(plim_pretend *d, const plim_gpu *gpu, plim_arena *a,
-                            plim_pretend_verdict *v, plim_err *err)
+static plim_status try_card(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
+                            plim_vgpu_verdict *v, plim_err *err)
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_alloc_options o = d->options;
@@ -1365,7 +1358,7 @@ static plim_status try_card(plim_pretend *d, const plim_gpu *gpu, plim_arena *a,
     plim_status st =
         ok ? plim_sim_run(&scratch, &t, &o, PLIM_SIM_STOP_AT_OOM, &sim, err) : plim_oom(err);
     if (!st) {
-        v->fits = sim.oom ? 0 : d->truncated || d->end == PLIM_END_MEMORY ? -1 : 1;
+        v->fits = sim.oom ? 0 : d->truncated || d->end == PLIM_VGPU_END_MEMORY ? -1 : 1;
         v->peak_allocated = sim.peak_allocated;
         v->peak_reserved = sim.peak_reserved;
         if (sim.oom) {
@@ -1378,27 +1371,27 @@ static plim_status try_card(plim_pretend *d, const plim_gpu *gpu, plim_arena *a,
     return st ? st : ok ? PLIM_OK : plim_oom(err);
 }
 
-static plim_status report_cards(plim_pretend *d, plim_arena *a, plim_pretend_report *r,
+static plim_status report_cards(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r,
                                 plim_err *err)
 {
     uint32_t n = PLIM_MAX(d->n_cards, 1u);
-    plim_pretend_verdict *rows = PLIM_NEW_N(a, plim_pretend_verdict, n);
+    plim_vgpu_verdict *rows = PLIM_NEW_N(a, plim_vgpu_verdict, n);
     plim_status st = rows ? PLIM_OK : plim_oom(err);
     bool own = false, ok = true;
     for (uint32_t i = 0; i < n && !st; i++) {
         const plim_gpu *gpu = d->cards ? d->cards[i] : NULL;
-        plim_pretend_verdict *v = &rows[i];
+        plim_vgpu_verdict *v = &rows[i];
         uint64_t low = d->context_low, high = d->context_high;
         bool this_one = !own && (n == 1 || (gpu && !strcmp(gpu->name, d->card.name)));
         if (this_one || !gpu) {
             own = true;
-            *v = (plim_pretend_verdict){.gpu = r->card.name,
-                                        .gpu_bytes = d->card.total,
-                                        .fits = d->end != PLIM_END_MEMORY,
-                                        .peak_allocated = r->peak_allocated,
-                                        .peak_reserved = r->peak_reserved,
-                                        .oom_line = r->oom_line,
-                                        .oom_text = r->oom_text};
+            *v = (plim_vgpu_verdict){.gpu = r->card.name,
+                                     .gpu_bytes = d->card.total,
+                                     .fits = d->end != PLIM_VGPU_END_MEMORY,
+                                     .peak_allocated = r->peak_allocated,
+                                     .peak_reserved = r->peak_reserved,
+                                     .oom_line = r->oom_line,
+                                     .oom_text = r->oom_text};
         } else {
             v->gpu = copy_text(a, gpu->name, &ok);
             v->gpu_bytes = gpu->memory_bytes;
@@ -1414,25 +1407,25 @@ static plim_status report_cards(plim_pretend *d, plim_arena *a, plim_pretend_rep
     return st ? st : ok ? PLIM_OK : plim_oom(err);
 }
 
-static bool report_fill(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
+static bool report_fill(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
     plim_alloc_stats s;
     bool ok = true;
     plim_alloc_get_stats(d->h, &s);
-    *r = (plim_pretend_report){.card = d->card,
-                               .context_low = d->context_low,
-                               .context_high = d->context_high,
-                               .context_known = d->context_high > 0,
-                               .peak_requested = d->peak_requested,
-                               .peak_allocated = d->peak_allocated,
-                               .peak_reserved = d->peak_reserved,
-                               .events = d->tape.n_events,
-                               .storages = d->tape.n_storages,
-                               .truncated = d->truncated,
-                               .peak_step = d->peak_at.step,
-                               .peak_phase = (plim_phase)d->peak_at.phase,
-                               .num_ooms = s.num_ooms,
-                               .num_alloc_retries = s.num_alloc_retries};
+    *r = (plim_vgpu_report){.card = d->card,
+                            .context_low = d->context_low,
+                            .context_high = d->context_high,
+                            .context_known = d->context_high > 0,
+                            .peak_requested = d->peak_requested,
+                            .peak_allocated = d->peak_allocated,
+                            .peak_reserved = d->peak_reserved,
+                            .events = d->tape.n_events,
+                            .storages = d->tape.n_storages,
+                            .truncated = d->truncated,
+                            .peak_step = d->peak_at.step,
+                            .peak_phase = (plim_phase)d->peak_at.phase,
+                            .num_ooms = s.num_ooms,
+                            .num_alloc_retries = s.num_alloc_retries};
     r->card.name = copy_text(a, d->card.name, &ok);
     r->peak_op = copy_text(a, d->peak_at.op.p, &ok);
     r->peak_line =
@@ -1445,7 +1438,7 @@ static bool report_fill(plim_pretend *d, plim_arena *a, plim_pretend_report *r)
     return report_lists(d, a, r) && ok;
 }
 
-plim_status plim_pretend_report_make(plim_pretend *d, plim_pretend_report **out, plim_err *err)
+plim_status plim_vgpu_report_make(plim_vgpu *d, plim_vgpu_report **out, plim_err *err)
 {
     plim_arena a = PLIM_ARENA_INIT;
     report_result *r = PLIM_NEW(&a, report_result);
@@ -1458,13 +1451,13 @@ plim_status plim_pretend_report_make(plim_pretend *d, plim_pretend_report **out,
         st = report_cards(d, &r->arena, &r->pub, err);
     pthread_mutex_unlock(&d->lock);
     if (st)
-        plim_pretend_report_free(&r->pub);
+        plim_vgpu_report_free(&r->pub);
     else
         *out = &r->pub;
     return st;
 }
 
-void plim_pretend_report_free(plim_pretend_report *r)
+void plim_vgpu_report_free(plim_vgpu_report *r)
 {
     if (!r)
         return;
