@@ -106,26 +106,6 @@ static plim_status read_bool(conf_reader *r, bool *out)
     return PLIM_OK;
 }
 
-/* "0.8", ".8", "1": digits with at most one point; false else. */
-static bool decimal(plim_str s, double *out)
-{
-    double v = 0, unit = 1;
-    bool point = false, any = false;
-    for (size_t i = 0; i < s.n; i++) {
-        if (s.p[i] == '.' && !point) {
-            point = true;
-            continue;
-        }
-        if (s.p[i] < '0' || s.p[i] > '9' || i > 17)
-            return false;
-        any = true;
-        v = v * 10 + (s.p[i] - '0');
-        unit *= point ? 10 : 1;
-    }
-    *out = v / unit;
-    return any;
-}
-
 /* ---- keys ---------------------------------------------------------------- */
 
 static plim_status key_max_split(conf_reader *r)
@@ -150,14 +130,15 @@ static plim_status key_bypass(conf_reader *r) { return read_mib(r, 1, &r->c.bypa
 
 static plim_status key_gc(conf_reader *r)
 {
-    if (!decimal(r->value, &r->c.gc) || r->c.gc <= 0 || r->c.gc >= 1)
+    if (!plim_parse_double(r->value, &r->c.gc) || !(r->c.gc > 0 && r->c.gc < 1))
         return bad_value(r, "between 0 and 1");
     return PLIM_OK;
 }
 
 static plim_status key_fraction(conf_reader *r)
 {
-    if (!decimal(r->value, &r->c.fraction) || r->c.fraction <= 0 || r->c.fraction > 1)
+    if (!plim_parse_double(r->value, &r->c.fraction) ||
+        !(r->c.fraction > 0 && r->c.fraction <= 1))
         return bad_value(r, "above 0 and at most 1");
     return PLIM_OK;
 }

@@ -1,7 +1,6 @@
 /* fmt.h -- numbers, sizes and tables as text, and sizes and shapes from text.
  *
- * No locale and no float formatting: the same bytes on every machine.  Nothing
- * here prints; text goes into a plim_buf, which lives in an arena. */
+ * No locale: the same bytes on every machine and in every program.  Nothing here prints; text goes into a plim_buf, which lives in an arena. */
 #ifndef PLIM_FMT_H
 #define PLIM_FMT_H
 
@@ -19,6 +18,8 @@ plim_text plim_fmt_count(uint64_t n);  /* 25,557,032 */
 plim_text plim_fmt_metric(uint64_t n); /* 25.56 M, 4.09 G, 999 */
 /* "12.5 %"; "-" if there is no whole to be part of. */
 plim_text plim_fmt_percent(uint64_t part, uint64_t whole);
+/* "0.9", "1e-05", "inf": the shortest of 15 to 17 digits that reads back as v. */
+plim_text plim_fmt_double(double v);
 /* 1008.3: at most `decimals` (0..6) digits after the point, zeros cut off;
  * "-" below zero or above 10^12.  For rates read from tables. */
 plim_text plim_fmt_fixed(double v, int decimals);
@@ -89,6 +90,10 @@ const void *plim_row_find(const char *what, const char *name, const void *rows, 
 uint32_t plim_edit_distance(plim_str a, plim_str b);
 
 /* ---- from text ----------------------------------------------------------- */
+
+/* A decimal number as C and JSON write it, "inf" or "nan", correctly rounded; false if
+ * that is not all of s.  Neither it nor plim_fmt_double follows the locale. */
+bool plim_parse_double(plim_str s, double *out);
 
 /* "24GiB", "24 gib", "24g" = 24 * 2^30; "24GB" = 24 * 10^9; "1.5M", "512",
  * "512B".  A fraction of a byte is dropped.  PLIM_EUSAGE: not a size;

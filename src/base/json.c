@@ -3,7 +3,6 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
@@ -365,57 +364,15 @@ static bool json_scan_number(plim_json *j, json_number *out)
     return !j->bad;
 }
 
-/* m * 10^e, exact where both are small (Clinger's fast path).  Not strtod: that
- * follows the locale and needs a NUL. */
-static double scale10(uint64_t m, int64_t e)
-{
-    static const double ten[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                 1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
-    double v = (double)m;
-    int64_t left = m ? PLIM_MIN(e < 0 ? -e : e, 400) : 0;
-    for (; left > 0; left -= 22)
-        v = e < 0 ? v / ten[PLIM_MIN(left, 22)] : v * ten[PLIM_MIN(left, 22)];
-    return v;
-}
-
-static double number_f64(plim_str s)
-{
-    bool minus = s.n && s.p[0] == '-', point = false;
-    size_t i = minus;
-    uint64_t m = 0;
-    int64_t e = 0, ex = 0;
-    if (i < s.n && s.p[i] == 'N')
-        return (double)NAN;
-    if (i < s.n && s.p[i] == 'I')
-        return minus ? -(double)INFINITY : (double)INFINITY;
-    for (; i < s.n && (s.p[i] == '.' || (s.p[i] >= '0' && s.p[i] <= '9')); i++) {
-        if (s.p[i] == '.')
-            point = true;
-        else if (m < UINT64_MAX / 10 - 1) { /* 19 digits; further ones only scale */
-            m = m * 10 + (uint64_t)(s.p[i] - '0');
-            e -= point;
-        } else {
-            e += !point;
-        }
-    }
-    if (i < s.n) {
-        bool neg = s.p[++i] == '-';
-        for (i += neg || s.p[i] == '+'; i < s.n; i++)
-            ex = PLIM_MIN(ex * 10 + (s.p[i] - '0'), 1 << 30);
-        e += neg ? -ex : ex;
-    }
-    double v = scale10(m, e);
-    return minus ? -v : v;
-}
-
 /* Sign and magnitude of an integer; false: none, or beyond 64 bits. */
 static bool number_int(json_number n, bool *minus, uint64_t *v)
 {
     *minus = n.text.p[0] == '-';
     *v = 0;
     if (!n.integer) {
-        double d = fabs(number_f64(n.text));
+        double d = 0;
+        plim_parse_double(n.text, &d);
+        d = fabs(d);
         if (!(d <= 9007199254740992.0) || floor(d) < d) /* 2^53 */
             return false;
         *v = (uint64_t)d;
@@ -460,7 +417,10 @@ uint64_t plim_json_u64(plim_json *j)
 double plim_json_f64(plim_json *j)
 {
     json_number n;
-    return json_scan_number(j, &n) ? number_f64(n.text) : 0;
+    double v = 0;
+    if (json_scan_number(j, &n))
+        plim_parse_double(n.text, &v);
+    return v;
 }
 
 bool plim_json_bool(plim_json *j)
@@ -671,23 +631,10 @@ void plim_jw_null(plim_jw *w)
 
 void plim_jw_f64(plim_jw *w, double v)
 {
-    char s[40];
     if (!isfinite(v)) {
         plim_jw_null(w);
         return;
     }
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(s, sizeof s, "%.*g", digits, v);
-        if (!(strtod(s, NULL) < v || strtod(s, NULL) > v))
-            break;
-    }
     jw_comma(w);
-    for (size_t i = 0; s[i]; i++) {
-        /* whatever the locale has for a point, be it several bytes */
-        bool plain = s[i] > 0 && strchr("0123456789+-e", s[i]) != NULL;
-        if (plain)
-            plim_buf_add(w->out, (plim_str){s + i, 1});
-        else if (i && s[i - 1] > 0 && strchr("0123456789", s[i - 1]))
-            plim_buf_puts(w->out, ".");
-    }
+    plim_buf_puts(w->out, plim_fmt_double(v).s);
 }

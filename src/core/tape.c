@@ -408,22 +408,10 @@ static plim_status read_record(reader *r)
 /* "0.25", "1", in parts of PLIM_FRACTION_ONE; 0 and what is above 1 is refused. */
 static plim_status read_fraction(reader *r, plim_str w, uint32_t *out)
 {
-    uint64_t v = 0, unit = PLIM_FRACTION_ONE;
-    bool point = false, ok = w.n > 0;
-    for (size_t i = 0; i < w.n && ok; i++) {
-        bool digit = w.p[i] >= '0' && w.p[i] <= '9';
-        ok = digit || (w.p[i] == '.' && !point);
-        if (!digit) {
-            point = true;
-            continue;
-        }
-        unit /= point ? 10 : 1;
-        v = (point ? v : v * 10) + (uint64_t)(w.p[i] - '0') * unit;
-        ok = ok && v <= PLIM_FRACTION_ONE;
-    }
-    if (!ok || !v)
-        return READER_FAIL(r, "'%.*s' is no number above 0 and up to 1", SHOWN(w));
-    *out = (uint32_t)v;
+    double v;
+    if (!plim_parse_double(w, &v) || !(v > 0 && v <= 1))
+        return READER_FAIL(r, "'%.*s' is not a number above 0 and at most 1", SHOWN(w));
+    *out = PLIM_MAX((uint32_t)(v * PLIM_FRACTION_ONE + 0.5), 1);
     return PLIM_OK;
 }
 
@@ -618,7 +606,8 @@ static void write_event(writer *w, const plim_event *e)
         put_name(b, w->t->configs[e->id]);
         break;
     case PLIM_EVENT_FRACTION:
-        plim_buf_printf(b, "! fraction %.9g", (double)e->id / PLIM_FRACTION_ONE);
+        plim_buf_printf(b, "! fraction %s",
+                        plim_fmt_double((double)e->id / PLIM_FRACTION_ONE).s);
         break;
     }
     plim_buf_puts(b, "\n");

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/fmt.h"
 #include "op/rules.h"
 
 static const plim_op op_rows[] = {
@@ -109,7 +110,7 @@ static plim_arg schema_default(plim_str d)
         a.str = (plim_str){d.p + 1, d.n - 2};
     } else if (strpbrk(buf, ".e")) {
         a.kind = PLIM_ARG_FLOAT;
-        a.f = strtod(buf, NULL);
+        plim_parse_double(d, &a.f);
     } else {
         a.kind = PLIM_ARG_INT;
         a.i = strtoll(buf, NULL, 10);

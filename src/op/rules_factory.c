@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/fmt.h"
+
 static plim_dtype factory_dtype(plim_call *c, uint32_t slot, plim_dtype def)
 {
     int64_t t = plim_arg_int(c, slot, def);
@@ -45,8 +47,8 @@ static void arange(plim_call *c, double start, double end, double step, uint32_t
         f |= factory_is_float(c, i);
     double n = step > 0 || step < 0 ? ceil((end - start) / step) : -1;
     if (!(n >= 0 && n < 1e15)) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "a range from %g to %g has no step of %g", start, end,
-                    step);
+        plim_m_fail(c->m, PLIM_ESHAPE, "a range from %s to %s has no step of %s",
+                    plim_fmt_double(start).s, plim_fmt_double(end).s, plim_fmt_double(step).s);
         return;
     }
     plim_dtype t = factory_dtype(c, dtype_slot, f ? PLIM_F32 : PLIM_I64);

@@ -2,6 +2,8 @@
  * src: facts training-step.md 3.9, 4.3; aten/src/ATen/native/cuda/Reduce.cuh. */
 #include "op/rules.h"
 
+#include "base/fmt.h"
+
 /* ---- the global buffer of a reduction ------------------------------------------- */
 
 static uint64_t pow2_below(uint64_t v, uint64_t cap)
@@ -561,8 +563,8 @@ static void run_norm(plim_call *c, double order, reduce_dims r)
     if (first || second || !plim_m_would_record(c->m, 1, &x))
         run_kept(c, first ? &norm1_fn : &norm2_fn, r, plim_m_autocast_out(c->m, x));
     else
-        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "the gradient of a norm of order %g has no rule",
-                    order);
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "the gradient of a norm of order %s has no rule",
+                    plim_fmt_double(order).s);
 }
 void plim_run_vector_norm(plim_call *c)
 {

@@ -6,6 +6,7 @@
  * estimated: one pair at least, all of them at most.  Single numbers on the card that
  * are gone within an iteration are left out.
  * src: torch/optim/lbfgs.py */
+#include "base/fmt.h"
 #include "op/rules.h"
 #include "optim/part.h"
 
@@ -32,8 +33,8 @@ static uint32_t whole(plim_optim_run *r, const char *option, uint32_t most)
     double v = plim_optim_option(r->spec, option);
     if (v >= 1 && v <= most)
         return (uint32_t)v;
-    plim_m_fail(r->m, PLIM_EUSAGE, "optimizer option '%s' is %g, not in 1..%u", option, v,
-                (unsigned)most);
+    plim_m_fail(r->m, PLIM_EUSAGE, "optimizer option '%s' is %s, not in 1..%u", option,
+                plim_fmt_double(v).s, (unsigned)most);
     return 1;
 }
 

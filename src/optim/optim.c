@@ -1,7 +1,7 @@
 /* optim.c -- see optim.h. */
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "base/fmt.h"
 #include "optim/part.h"
 
 static const plim_optim optim_rows[] = {
@@ -62,18 +62,12 @@ static bool optim_item(plim_str *rest, plim_str *key, plim_str *value)
 /* "0.9", "True", "false"; false if it is no number. */
 static bool optim_number(plim_str s, double *out)
 {
-    char buf[32], *end;
-    if (!s.n || s.n >= sizeof buf)
-        return false;
-    memcpy(buf, s.p, s.n);
-    buf[s.n] = 0;
     if (plim_str_is(s, "True") || plim_str_is(s, "true") || plim_str_is(s, "False") ||
         plim_str_is(s, "false")) {
         *out = s.p[0] == 'T' || s.p[0] == 't';
         return true;
     }
-    *out = strtod(buf, &end);
-    return *end == 0;
+    return plim_parse_double(s, out);
 }
 
 /* Its place among the options, or n_options. */

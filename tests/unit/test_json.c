@@ -244,13 +244,6 @@ static void test_doubles(void **state)
                                         "1e-3"};
     for (size_t i = 0; i < PLIM_COUNT(exact); i++)
         CHECK(exact[i], !(fabs(read_f64(exact[i], false) - strtod(exact[i], NULL)) > 0));
-    static const char *const near[] = {"1.7976931348623157e308", "2.2250738585072014e-308",
-                                       "12345678901234567890123", "1e-300",
-                                       "0.000000000000000000000000000012345"};
-    for (size_t i = 0; i < PLIM_COUNT(near); i++) {
-        double want = strtod(near[i], NULL);
-        CHECK(near[i], fabs(read_f64(near[i], false) / want - 1) < 1e-14);
-    }
     assert_true(isinf(read_f64("1e999", false)));
     assert_true(fabs(read_f64("1e-999", false)) <= 0);
     assert_true(isnan(read_f64("NaN", true)));
