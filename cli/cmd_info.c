@@ -1,23 +1,25 @@
 /* cmd_info.c -- plimsoll info FILE: what a file holds. */
 #include "cmds.h"
 
-static int info_run(plim_args *a)
+static int info_model(plim_args *a, const plim_model *m)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_info *i = NULL;
-    if (plim_info_run(a->operand, &a->settings, &i, &err))
+    plim_info *r = NULL;
+    if (plim_info_run(m, a->settings, &r, &err))
         return plim_console_error(&err);
     plim_status st =
-        plim_info_print(i, a->render, &a->style, plim_console_put, &a->console, &err);
-    plim_info_free(i);
-    return st ? plim_console_error(&err) : PLIM_EXIT_DONE;
+        plim_info_print(r, a->render, &a->style, plim_console_put, &a->console, &err);
+    plim_info_free(r);
+    return plim_console_result(&a->console, st, &err);
 }
+
+static int info_run(plim_args *a) { return plim_cmd_with_model(a, info_model); }
 
 const plim_cmd plim_cmd_info = {
     .name = "info",
     .usage = "FILE",
     .doc = "what a file holds: tensors, types, sizes left open",
-    .options = PLIM_USE_BATCH | PLIM_USE_SIZES | PLIM_USE_DEPTH | PLIM_USE_JSON |
-               PLIM_USE_CSV | PLIM_USE_TEXT,
+    .options =
+        PLIM_USE_SETTINGS | PLIM_USE_DEPTH | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = info_run,
 };

@@ -106,15 +106,15 @@ static void run_environment(const plim_args *a, const run_places *p)
     setenv("PYTHONPATH", both, 1);
     run_set("REPORT", p->report);
     run_set("LIB", p->lib);
-    run_set("GPU", a->settings.gpu);
-    run_set("ALLOC_CONF", a->settings.alloc_conf         ? a->settings.alloc_conf
+    run_set("GPU", plim_args_get(a, "gpu"));
+    run_set("ALLOC_CONF", plim_args_get(a, "alloc_conf") ? plim_args_get(a, "alloc_conf")
                           : getenv("PYTORCH_ALLOC_CONF") ? getenv("PYTORCH_ALLOC_CONF")
                                                          : getenv("PYTORCH_CUDA_ALLOC_CONF"));
-    run_set("WORKSPACE", a->settings.workspace);
+    run_set("WORKSPACE", plim_args_get(a, "workspace"));
     run_set("SCALAR", a->scalar);
     run_set("SAVE", a->save);
-    run_set_number("VRAM", (long long)a->settings.vram);
-    run_set_number("STEPS", a->settings.steps);
+    run_set("VRAM", plim_args_get(a, "vram") ? plim_args_get(a, "vram") : "0");
+    run_set_number("STEPS", a->run_steps);
     run_set_number("LIMIT", a->limit);
     run_set_number("JSON", a->render == PLIM_JSON);
     run_set_number("SI", a->style.si);
@@ -233,11 +233,13 @@ static int run_check(const plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_vgpu *d = NULL;
-    const plim_vgpu_options o = {.gpu = a->settings.gpu,
-                                 .vram = a->settings.vram,
-                                 .alloc_conf = a->settings.alloc_conf,
-                                 .workspace = a->settings.workspace};
-    if (!a->settings.gpu && !a->settings.vram)
+    const char *vram = plim_args_get(a, "vram");
+    plim_vgpu_options o = {.gpu = plim_args_get(a, "gpu"),
+                           .alloc_conf = plim_args_get(a, "alloc_conf"),
+                           .workspace = plim_args_get(a, "workspace")};
+    if (vram && plim_size_parse(vram, &o.vram, &err))
+        return plim_console_error(&err);
+    if (!o.gpu && !vram)
         return plim_console_usage("'run' needs a card: --gpu CARD or --vram SIZE");
     if (plim_vgpu_open(&o, &d, &err))
         return plim_console_error(&err);
@@ -276,7 +278,6 @@ const plim_cmd plim_cmd_run = {
     .name = "run",
     .usage = "COMMAND",
     .doc = "a PyTorch script on a card that is not there",
-    .options = PLIM_USE_RUN | PLIM_USE_CARD | PLIM_USE_MEMORY | PLIM_USE_LIVE | PLIM_USE_JSON |
-               PLIM_USE_TEXT,
+    .options = PLIM_USE_RUN | PLIM_USE_LIVE | PLIM_USE_JSON | PLIM_USE_TEXT,
     .run = run_run,
 };

@@ -6,7 +6,7 @@ static int size_run(plim_args *a)
     plim_err err = PLIM_ERR_INIT;
     plim_status st =
         plim_size_print(a->operand, a->render, &a->style, plim_console_put, &a->console, &err);
-    return st ? plim_console_error(&err) : PLIM_EXIT_DONE;
+    return plim_console_result(&a->console, st, &err);
 }
 
 const plim_cmd plim_cmd_size = {

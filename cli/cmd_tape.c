@@ -1,20 +1,20 @@
 /* cmd_tape.c -- plimsoll tape MODEL: the allocations and frees themselves. */
 #include "cmds.h"
 
-static int tape_run(plim_args *a)
+static int tape_model(plim_args *a, const plim_model *m)
 {
     plim_err err = PLIM_ERR_INIT;
-    if (plim_tape_print(a->operand, &a->settings, a->render == PLIM_JSON, plim_console_put,
-                        &a->console, &err))
-        return plim_console_error(&err);
-    return PLIM_EXIT_DONE;
+    plim_status st = plim_tape_print(m, a->settings, a->render == PLIM_JSON, plim_console_put,
+                                     &a->console, &err);
+    return plim_console_result(&a->console, st, &err);
 }
+
+static int tape_run(plim_args *a) { return plim_cmd_with_model(a, tape_model); }
 
 const plim_cmd plim_cmd_tape = {
     .name = "tape",
     .usage = "MODEL",
     .doc = "the allocations and frees of the run, in order",
-    .options =
-        PLIM_USE_BATCH | PLIM_USE_FORWARD | PLIM_USE_STEP | PLIM_USE_CARD | PLIM_USE_JSON,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON,
     .run = tape_run,
 };

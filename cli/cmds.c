@@ -19,11 +19,21 @@ static const char cmds_notes[] =
     "its content ('plimsoll formats').\n"
     "\n"
     "'plimsoll help COMMAND' lists the options of a command; 'plimsoll --version'\n"
-    "says which version this is.\n"
+    "prints the version.\n"
     "\n"
-    "Exit status: 0 done; 1 the answer is no: it does not fit; 2 a mistake on the\n"
-    "command line; 3 a file or a model that is not right; 4 the machine said no: a\n"
-    "file that cannot be read, no memory, a full disk.\n";
+    "Exit status: 0 done; 1 the answer is no: it does not fit; 2 a usage error; 3 an\n"
+    "invalid file or model; 4 a system error (I/O, out of memory).\n";
+
+int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model *m))
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_model *m = NULL;
+    if (plim_model_open(a->operand, &m, &err))
+        return plim_console_error(&err);
+    int code = with(a, m);
+    plim_model_free(m);
+    return code;
+}
 
 const plim_cmd *plim_cmd_at(size_t i) { return i < CMDS_COUNT ? cmds[i] : NULL; }
 
@@ -65,5 +75,5 @@ void plim_cmd_print(plim_console *c, const plim_cmd *cmd)
              *cmd->usage ? " " : "", cmd->usage);
     plim_console_puts(c, line);
     plim_opt_wrap(c, cmd->doc, 0, 0);
-    plim_opt_help(c, cmd->options);
+    plim_opt_help(c, cmd->name, cmd->options);
 }

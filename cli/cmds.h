@@ -18,6 +18,9 @@ extern const plim_cmd plim_cmd_estimate, plim_cmd_layers, plim_cmd_fit, plim_cmd
     plim_cmd_tape, plim_cmd_replay, plim_cmd_run, plim_cmd_size, plim_cmd_models, plim_cmd_ops,
     plim_cmd_optimizers, plim_cmd_profiles, plim_cmd_formats, plim_cmd_gpus, plim_cmd_help;
 
+/* Opens the command's operand, does it, and closes; the exit code. */
+int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model *m));
+
 const plim_cmd *plim_cmd_at(size_t i);           /* NULL: past the end */
 const plim_cmd *plim_cmd_find(const char *name); /* NULL: unknown, and stderr says so */
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 static const struct {
@@ -20,6 +21,43 @@ static const struct {
     {PLIM_ENOMEM, PLIM_EXIT_HOST},  {PLIM_EDRIVER, PLIM_EXIT_HOST},
 };
 
+/* ---- progress ------------------------------------------------------------- */
+
+static bool progress_shown;
+
+static void progress_clear(void)
+{
+    if (progress_shown)
+        fputs("\r\x1b[K", stderr);
+    progress_shown = false;
+}
+
+static double progress_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+int plim_console_progress(void *console, uint32_t done, uint32_t total, const char *what)
+{
+    static double start, last;
+    double now = progress_now();
+    (void)console;
+    if (start <= 0)
+        start = now;
+    if (now - start < 1 || now - last < 0.1 || !isatty(STDERR_FILENO))
+        return 0;
+    last = now;
+    progress_shown = true;
+    if (total)
+        fprintf(stderr, "\r%u of %u: %.60s\x1b[K", (unsigned)done + 1, (unsigned)total, what);
+    else
+        fprintf(stderr, "\r%.60s: %u\x1b[K", what, (unsigned)done);
+    fflush(stderr);
+    return 0;
+}
+
 /* ---- complaints ----------------------------------------------------------- */
 
 /* A name out of a hostile file must not be able to command the terminal: no
@@ -29,6 +67,7 @@ static void console_complain(char *text)
     for (unsigned char *p = (unsigned char *)text; *p; p++)
         if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
             *p = '?';
+    progress_clear();
     fflush(stdout); /* in the order in which it was said, if both go to one place */
     fprintf(stderr, "plimsoll: %s\n", text);
 }
@@ -57,11 +96,18 @@ int plim_console_error(const plim_err *err)
 
 /* ---- answers -------------------------------------------------------------- */
 
-void plim_console_put(void *console, const char *text, size_t n)
+int plim_console_put(void *console, const char *text, size_t n)
 {
     plim_console *c = console;
+    progress_clear();
     if (!c->error && fwrite(text, 1, n, stdout) < n)
         c->error = errno ? errno : EIO;
+    return c->error;
+}
+
+int plim_console_result(const plim_console *c, plim_status st, const plim_err *err)
+{
+    return !st || c->error ? PLIM_EXIT_DONE : plim_console_error(err);
 }
 
 void plim_console_puts(plim_console *c, const char *text)

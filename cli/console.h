@@ -13,7 +13,7 @@ enum {
     PLIM_EXIT_NO = 1,    /* the answer is no: it does not fit */
     PLIM_EXIT_USAGE = 2, /* the command line */
     PLIM_EXIT_INPUT = 3, /* the file or the model */
-    PLIM_EXIT_HOST = 4   /* the machine: no memory, no disk, no driver */
+    PLIM_EXIT_HOST = 4   /* a system error: I/O, out of memory, a driver */
 };
 
 #if defined(__GNUC__)
@@ -33,7 +33,13 @@ typedef struct plim_console {
 } plim_console;
 
 /* A plim_put; `console` is a plim_console. */
-void plim_console_put(void *console, const char *text, size_t n);
+int plim_console_put(void *console, const char *text, size_t n);
+/* The exit code after the library has printed through it.  A write that failed is no
+ * error of the library's: plim_console_close reports it. */
+int plim_console_result(const plim_console *c, plim_status st, const plim_err *err);
+/* A plim_progress: on a terminal, from the second second on, one line on stderr, which
+ * disappears with the first output; `console` is not used. */
+int plim_console_progress(void *console, uint32_t done, uint32_t total, const char *what);
 void plim_console_puts(plim_console *c, const char *text);
 /* Writes what is still buffered.  Returns `code`, or PLIM_EXIT_HOST if a write
  * failed; a reader that went away (head, less) is no failure. */

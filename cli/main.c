@@ -19,8 +19,10 @@ static int main_command(plim_args *a, int argc, char **argv)
 
 static int main_run(plim_args *a, int argc, char **argv)
 {
-    if (argc < 2)
-        return plim_console_usage("which command? (see 'plimsoll help')");
+    if (argc < 2) { /* as git does */
+        plim_cmd_print_all(&a->console);
+        return PLIM_EXIT_USAGE;
+    }
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
         plim_cmd_print_all(&a->console);
         return PLIM_EXIT_DONE;
@@ -36,9 +38,12 @@ static int main_run(plim_args *a, int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    plim_args a = {.settings = PLIM_SETTINGS_INIT,
-                   .style = PLIM_STYLE_INIT,
-                   .replay = PLIM_REPLAY_OPTIONS_INIT};
+    plim_args a = {.style = PLIM_STYLE_INIT};
+    plim_err err = PLIM_ERR_INIT;
+    if (plim_settings_new(&a.settings, &err))
+        return plim_console_error(&err);
+    plim_settings_on_progress(a.settings, plim_console_progress, NULL);
     int code = main_run(&a, argc, argv);
+    plim_settings_free(a.settings);
     return plim_console_close(&a.console, code);
 }

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { NAME = 32, MOST_OPTIONS = 96 };
+
 typedef struct plim_opt plim_opt;
 struct plim_opt {
     const char *name; /* NULL: a heading for those below, in doc */
@@ -17,11 +19,34 @@ struct plim_opt {
     size_t at;     /* where in plim_args */
     int64_t value; /* what a flag sets; the least of a number */
     const char *doc;
+    size_t doc_n;     /* of doc; 0: all of it */
+    const char *word; /* what a setting becomes by an option without a value */
+    const char *key;  /* that setting, where the option is one of its words */
+    bool mine;        /* this command takes it */
+    char spelt[NAME]; /* the name of a setting's option */
 };
+
+/* All options there are, in the order of help. */
+typedef struct opt_list {
+    plim_opt at[MOST_OPTIONS];
+    int n;
+} opt_list;
 
 /* ---- one function a kind of value ----------------------------------------- */
 
 static void *opt_field(const plim_opt *o, plim_args *a) { return (char *)a + o->at; }
+
+/* A setting: the library knows what it may be. */
+static int take_setting(const plim_opt *o, plim_args *a, const char *value)
+{
+    plim_err err = PLIM_ERR_INIT;
+    char option[NAME + 2];
+    snprintf(option, sizeof option, "--%s", o->spelt);
+    if (!plim_settings_add(a->settings, o->key ? o->key : option, o->word ? o->word : value,
+                           &err))
+        return PLIM_EXIT_DONE;
+    return plim_console_error(&err);
+}
 
 static int take_bool(const plim_opt *o, plim_args *a, const char *value)
 {
@@ -40,29 +65,8 @@ static int take_render(const plim_opt *o, plim_args *a, const char *value)
 static int take_text(const plim_opt *o, plim_args *a, const char *value)
 {
     if (!*value)
-        return plim_console_usage("'--%s' is empty", o->name);
+        return plim_console_usage("'--%s': the value is empty", o->name);
     *(const char **)opt_field(o, a) = value;
-    return PLIM_EXIT_DONE;
-}
-
-/* Like take_text, but nothing is also a value. */
-static int take_any_text(const plim_opt *o, plim_args *a, const char *value)
-{
-    *(const char **)opt_field(o, a) = value;
-    return PLIM_EXIT_DONE;
-}
-
-static int take_int64(const plim_opt *o, plim_args *a, const char *value)
-{
-    char *end = NULL;
-    errno = 0;
-    long long n = strtoll(value, &end, 10);
-    if (end == value || *end)
-        return plim_console_usage("'--%s' is '%s', which is no whole number", o->name, value);
-    if (errno || n < o->value)
-        return plim_console_usage("'--%s' is %s, the least is %lld, the most %lld", o->name,
-                                  value, (long long)o->value, (long long)INT64_MAX);
-    *(int64_t *)opt_field(o, a) = n;
     return PLIM_EXIT_DONE;
 }
 
@@ -74,23 +78,11 @@ static int take_int(const plim_opt *o, plim_args *a, const char *value)
     errno = 0;
     long n = strtol(value, &end, 10);
     if (end == value || *end)
-        return plim_console_usage("'--%s' is '%s', which is no whole number", o->name, value);
+        return plim_console_usage("'--%s': expected an integer, got '%s'", o->name, value);
     if (errno || n < o->value || n > MOST)
-        return plim_console_usage("'--%s' is %s, the least is %d, the most %d", o->name, value,
-                                  (int)o->value, MOST);
+        return plim_console_usage("'--%s': %s is not in %d..%d", o->name, value, (int)o->value,
+                                  MOST);
     *(int *)opt_field(o, a) = (int)n;
-    return PLIM_EXIT_DONE;
-}
-
-static int take_size(const plim_opt *o, plim_args *a, const char *value)
-{
-    plim_err err = PLIM_ERR_INIT;
-    uint64_t bytes = 0;
-    if (plim_size_parse(value, &bytes, &err))
-        return plim_console_usage("'--%s': %s", o->name, err.msg);
-    if (!bytes)
-        return plim_console_usage("'--%s' is 0 bytes, the least is 1", o->name);
-    *(uint64_t *)opt_field(o, a) = bytes;
     return PLIM_EXIT_DONE;
 }
 
@@ -99,37 +91,20 @@ static int take_fraction(const plim_opt *o, plim_args *a, const char *value)
     char *end = NULL;
     double x = strtod(value, &end);
     if (end == value || *end || !(x > 0 && x <= 1))
-        return plim_console_usage("'--%s' is '%s', which is no number above 0 and up to 1",
+        return plim_console_usage("'--%s': expected a number above 0 and up to 1, got '%s'",
                                   o->name, value);
     *(double *)opt_field(o, a) = x;
     return PLIM_EXIT_DONE;
 }
 
-/* Adds up: the values of an option that may be given several times. */
-static int take_more(const plim_opt *o, char *list, size_t size, const char *value)
+/* Settings from a file, "-": from stdin; options that follow override them. */
+static int take_settings(const plim_opt *o, plim_args *a, const char *value)
 {
-    size_t have = strlen(list), more = strlen(value);
-    if (!more)
-        return plim_console_usage("'--%s' is empty", o->name);
-    if (have + 1 + more >= size)
-        return plim_console_usage("'--%s' adds up to %zu characters, the limit is %zu",
-                                  o->name, have + 1 + more, size - 1);
-    if (have)
-        list[have++] = ';';
-    memcpy(list + have, value, more + 1);
-    return PLIM_EXIT_DONE;
-}
-
-static int take_input(const plim_opt *o, plim_args *a, const char *value)
-{
-    a->settings.input = a->input;
-    return take_more(o, a->input, sizeof a->input, value);
-}
-
-static int take_dim(const plim_opt *o, plim_args *a, const char *value)
-{
-    a->settings.dims = a->dims;
-    return take_more(o, a->dims, sizeof a->dims, value);
+    plim_err err = PLIM_ERR_INIT;
+    (void)o;
+    if (!plim_settings_load(a->settings, strcmp(value, "-") ? value : "/dev/stdin", &err))
+        return PLIM_EXIT_DONE;
+    return plim_console_error(&err);
 }
 
 static int take_scalar(const plim_opt *o, plim_args *a, const char *value)
@@ -141,8 +116,8 @@ static int take_scalar(const plim_opt *o, plim_args *a, const char *value)
             return PLIM_EXIT_DONE;
         }
     }
-    return plim_console_usage("'--%s' is '%s', which is not one of %s", o->name, value,
-                              o->arg);
+    return plim_console_usage("'--%s': unknown value '%s' (expected one of %s)", o->name,
+                              value, o->arg);
 }
 
 static int take_color(const plim_opt *o, plim_args *a, const char *value)
@@ -158,148 +133,166 @@ static int take_color(const plim_opt *o, plim_args *a, const char *value)
             return PLIM_EXIT_DONE;
         }
     }
-    return plim_console_usage("'--%s' is '%s', which is not one of %s", o->name, value,
-                              o->arg);
+    return plim_console_usage("'--%s': unknown value '%s' (expected one of %s)", o->name,
+                              value, o->arg);
 }
 
 /* ---- the table ------------------------------------------------------------ */
 
 enum {
-    FORWARD = PLIM_USE_FORWARD,
-    SIZES = PLIM_USE_FORWARD | PLIM_USE_SIZES,
-    STEP = PLIM_USE_STEP,
-    CARD = PLIM_USE_CARD,
-    POOL = PLIM_USE_POOL,
-    REPLAY = PLIM_USE_REPLAY,
     TEXT = PLIM_USE_TEXT,
     RUN = PLIM_USE_RUN,
 };
 
-#define SETTING(field) offsetof(plim_args, settings.field)
 #define STYLE(field) offsetof(plim_args, style.field)
+
+#define OPT(name_, arg_, uses_, take_, at_, value_, doc_)                                     \
+    {.name = (name_),                                                                         \
+     .arg = (arg_),                                                                           \
+     .uses = (uses_),                                                                         \
+     .take = (take_),                                                                         \
+     .at = (at_),                                                                             \
+     .value = (value_),                                                                       \
+     .doc = doc_},
 
 /* name, argument, users, kind, where, flag's value or number's least, doc */
 /* clang-format off */
 static const plim_opt opt_table[] = {
-{.doc = "What is run"},
-{"train", NULL, FORWARD, take_bool, SETTING(infer), 0,
- "a training step (the default)"},
-{"infer", NULL, FORWARD, take_bool, SETTING(infer), 1,
- "one forward pass without gradients"},
-{"batch", "N", PLIM_USE_BATCH, take_int64, SETTING(batch), 1,
- "samples in a batch; default: the file's own, 1 for built-in models"},
-{"seq", "N", SIZES, take_int64, SETTING(seq), 1,
- "sequence length; default: the file's own"},
-{"input", "SHAPE|NAME=SHAPE", SIZES, take_input, 0, 0,
- "shape of an input, as 32,3,224,224; once for each input"},
-{"dim", "NAME=N", SIZES, take_dim, 0, 0,
- "a size that the file leaves open, by its name ('plimsoll info'); once for each"},
-{"dtype", "TYPE", FORWARD, take_text, SETTING(dtype), 0,
- "type of parameters and inputs: fp32 (default), fp16, bf16, fp64"},
-{"autocast", "TYPE", FORWARD, take_text, SETTING(autocast), 0,
- "torch.autocast: fp16, bf16; parameters stay as they are"},
-{"torch", "VERSION", FORWARD | POOL, take_text, SETTING(torch), 0,
- "the PyTorch that is simulated ('plimsoll profiles'); default: the newest"},
-
-{.doc = "The training step"},
-{"optimizer", "NAME[,KEY=VALUE...]", STEP, take_text, SETTING(optimizer), 0,
- "sgd (default), sgd,momentum=0.9, adamw,impl=fused ... ('plimsoll optimizers')"},
-{"loss", "NAME", STEP, take_text, SETTING(loss), 0,
- "cross_entropy, mse, bce, sum, model: the model returns its loss first; default: "
- "by the model's output"},
-{"checkpoint", "HOW", STEP, take_text, SETTING(checkpoint), 0,
- "activation checkpointing: none (default); blocks; a pattern of module paths, as "
- "'layer*.*'; segments=N; with ',reentrant' as PyTorch's older way"},
-{"loop", "HOW", STEP, take_text, SETTING(loop), 0,
- "typical (default): outputs and loss live until the next step rebinds them; "
- "tight: they are deleted at once; trainer: as the Trainer of transformers does it"},
-{"keep", "LIST", STEP, take_text, SETTING(keep), 0,
- "what lives until the next step rebinds it: of outputs, loss, inputs, or none; "
- "default: by the loop"},
-{"accumulate", "N", STEP, take_int, SETTING(accumulate), 1,
- "forward and backward passes for one optimizer step (1)"},
-{"clip", NULL, STEP, take_bool, SETTING(clip), 1,
- "clip_grad_norm_ before the optimizer's step"},
-{"zero-grad", "HOW", STEP, take_text, SETTING(zero_grad), 0,
- "what zero_grad leaves of gradients: none, zeros; default: as in that PyTorch"},
-{"ema", "NAME[,KEY=VALUE...]", STEP, take_text, SETTING(ema), 0,
- "an average of the model, kept beside it: none (default), averaged (AveragedModel), "
- "lerp, timm_v2, diffusers"},
-{"steps", "N", STEP, take_int, SETTING(steps), 1,
- "iterations simulated (2: the first has no optimizer state yet; lbfgs: until its "
- "history is full)"},
-{"workspace", "HOW", STEP | RUN, take_text, SETTING(workspace), 0,
- "workspaces of libraries: auto (default), off, or at their bounds: low, high"},
-
-{.doc = "The card"},
-{"gpu", "CARD", CARD, take_text, SETTING(gpu), 0,
- "a card by name or alias ('plimsoll gpus'); fit and run take a list, as t4,a100, or all"},
-{"vram", "SIZE", PLIM_USE_MEMORY, take_size, SETTING(vram), 0,
- "a card of which only the memory is known, as 24GiB"},
-{"alloc-conf", "TEXT", POOL | RUN, take_any_text, SETTING(alloc_conf), 0,
- "settings of the allocator, as in PYTORCH_CUDA_ALLOC_CONF"},
-
-{.doc = "Replay"},
-{"allocator", "NAME", REPLAY, take_text, offsetof(plim_args, replay.allocator), 0,
- "which allocator serves the tape: caching (default), none"},
-{"fraction", "X", REPLAY, take_fraction, offsetof(plim_args, replay.fraction), 0,
- "as torch.cuda.set_per_process_memory_fraction(X)"},
-{"stop-at-oom", NULL, REPLAY, take_bool, offsetof(plim_args, replay.stop_at_oom), 1,
- "end at the first allocation that fails, instead of leaving it out"},
-
 {.doc = "Running a script"},
-{"steps", "N", RUN, take_int, SETTING(steps), 1,
- "end the script after N optimizer steps; default: let it run"},
-{"limit", "SECONDS", RUN, take_int, offsetof(plim_args, limit), 1,
- "end the script after so long"},
-{"scalar", "0|1|nan", RUN, take_scalar, 0, 0,
- "what a value read from the card is, as in loss.item(): 0 (default)"},
-{"mask-fraction", "X", RUN, take_fraction, offsetof(plim_args, mask_fraction), 0,
- "how much of what it could a mask on the card selects: 1 (default, the worst case)"},
-{"save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,
- "write the tape, with lines, for 'plimsoll replay'"},
+OPT("steps", "N", RUN, take_int, offsetof(plim_args, run_steps), 1,
+ "end the script after N optimizer steps; default: let it run")
+OPT("limit", "SECONDS", RUN, take_int, offsetof(plim_args, limit), 1,
+ "end the script after so many seconds")
+OPT("scalar", "0|1|nan", RUN, take_scalar, 0, 0,
+ "what a value that the script reads from the card is, as by loss.item(): 0 (default)")
+OPT("mask-fraction", "X", RUN, take_fraction, offsetof(plim_args, mask_fraction), 0,
+ "fraction of elements that a device-side mask is assumed to select: 1 (default, the worst case)")
+OPT("save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,
+ "write the tape, with the script's lines, for 'plimsoll replay'")
+
+{.doc = "Settings"},
+OPT("settings", "FILE", PLIM_USE_SETTINGS, take_settings, 0, 0,
+ "settings as JSON, or the JSON of an earlier answer, whose settings are used again; "
+ "options that follow override them")
 
 {.doc = "Output"},
-{"explain", "WHAT", PLIM_USE_EXPLAIN, take_text, offsetof(plim_args, explain), 0,
+OPT("explain", "WHAT", PLIM_USE_EXPLAIN, take_text, offsetof(plim_args, explain), 0,
  "instead of the estimate, why: batch (memory = fixed + batch x per sample), "
- "segments (the peak for each number of checkpoints)"},
-{"json", NULL, PLIM_USE_JSON, take_render, 0, PLIM_JSON,
- "JSON, sizes in bytes"},
-{"csv", NULL, PLIM_USE_CSV, take_render, 0, PLIM_CSV,
- "comma-separated values, sizes in bytes"},
-{"si", NULL, TEXT, take_bool, STYLE(si), 1,
- "GB, MB, KB (1000) instead of GiB, MiB, KiB (1024)"},
-{"top", "N", PLIM_USE_LIVE, take_int, STYLE(top), 1,
- "rows of what is live at the peak (10)"},
-{"depth", "N", PLIM_USE_LAYERS | PLIM_USE_DEPTH, take_int, STYLE(depth), 1,
- "deepest level of modules shown; default: all"},
-{"columns", "LIST", PLIM_USE_LAYERS, take_text, STYLE(columns), 0,
- "columns of the table, as type,shape,params,macs"},
-{"types", "LIST", PLIM_USE_LAYERS, take_text, STYLE(types), 0,
- "rows of these types only, as Input,Conv2d,Linear, and their sum"},
-{"quiet", NULL, TEXT, take_bool, STYLE(quiet), 1,
- "the figures only"},
-{"ascii", NULL, TEXT, take_bool, STYLE(ascii), 1,
- "no box drawing, no blocks; default on a terminal that is not UTF-8"},
-{"color", "auto|always|never", TEXT, take_color, 0, 0,
- "colours; auto (default): on a terminal, unless NO_COLOR is set"},
-{"width", "N", TEXT, take_int, STYLE(width), 40,
- "columns of the output; default: the terminal's, else COLUMNS, else 80"},
-{"help", NULL, PLIM_USE_HELP, take_bool, offsetof(plim_args, help), 1,
- "this list"},
+ "segments (the peak for each number of checkpoints)")
+OPT("json", NULL, PLIM_USE_JSON, take_render, 0, PLIM_JSON,
+ "JSON, sizes in bytes")
+OPT("csv", NULL, PLIM_USE_CSV, take_render, 0, PLIM_CSV,
+ "comma-separated values, sizes in bytes")
+OPT("si", NULL, TEXT, take_bool, STYLE(si), 1,
+ "GB, MB, KB (1000) instead of GiB, MiB, KiB (1024)")
+OPT("top", "N", PLIM_USE_LIVE, take_int, STYLE(top), 1,
+ "rows of what is live at the peak (10)")
+OPT("depth", "N", PLIM_USE_LAYERS | PLIM_USE_DEPTH, take_int, STYLE(depth), 1,
+ "deepest level of modules shown; default: all")
+OPT("columns", "LIST", PLIM_USE_LAYERS, take_text, STYLE(columns), 0,
+ "columns of the table, as type,shape,params,macs")
+OPT("types", "LIST", PLIM_USE_LAYERS, take_text, STYLE(types), 0,
+ "rows of these types only, as Input,Conv2d,Linear, and their sum")
+OPT("quiet", NULL, TEXT, take_bool, STYLE(quiet), 1,
+ "the figures only")
+OPT("ascii", NULL, TEXT, take_bool, STYLE(ascii), 1,
+ "no box drawing, no blocks; default on a terminal that is not UTF-8")
+OPT("color", "auto|always|never", TEXT, take_color, 0, 0,
+ "colours; auto (default): on a terminal, unless NO_COLOR is set")
+OPT("width", "N", TEXT, take_int, STYLE(width), 40,
+ "columns of the output; default: the terminal's, else COLUMNS, else 80")
+OPT("help", NULL, PLIM_USE_HELP, take_bool, offsetof(plim_args, help), 1,
+ "this list")
 };
 /* clang-format on */
-enum { OPT_COUNT = sizeof opt_table / sizeof *opt_table };
 
-/* Two rows may share a name if no command uses both. */
-static const plim_opt *opt_find(const char *name, size_t n, unsigned uses)
+/* ---- all options ---------------------------------------------------------- */
+
+static bool opt_listed(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *at = words; at; at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL)
+        if (strcspn(at, " ") == n && !memcmp(at, word, n))
+            return true;
+    return false;
+}
+
+static plim_opt *opt_push(opt_list *l, plim_opt o)
+{
+    static const plim_opt none = {0};
+    if (l->n == MOST_OPTIONS)
+        return NULL;
+    l->at[l->n] = none;
+    l->at[l->n] = o;
+    return &l->at[l->n++];
+}
+
+static void opt_spell(plim_opt *o, const char *key, size_t n)
+{
+    if (!o)
+        return;
+    snprintf(o->spelt, sizeof o->spelt, "%.*s", (int)n, key);
+    for (char *c = o->spelt; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    o->name = o->spelt;
+}
+
+/* The option of a setting; of one whose words are options (--train, --infer) each. */
+static void opt_add_setting(opt_list *l, const plim_setting_info *s, bool mine)
+{
+    const plim_opt one = {.take = take_setting, .arg = s->arg, .doc = s->doc, .mine = mine};
+    if (s->kind == PLIM_SETTING_FLAG || s->arg) {
+        plim_opt *o = opt_push(l, one);
+        opt_spell(o, s->key, strlen(s->key));
+        if (o && s->kind == PLIM_SETTING_FLAG)
+            o->word = "true";
+        return;
+    }
+    const char *doc = s->doc;
+    for (const char *word = s->words; word && *word;) {
+        size_t n = strcspn(word, " ");
+        plim_opt *o = opt_push(l, one);
+        opt_spell(o, word, n);
+        if (o) {
+            o->word = o->spelt;
+            o->key = s->key;
+            o->doc = doc;
+            o->doc_n = strcspn(doc, "|");
+        }
+        doc += strcspn(doc, "|");
+        doc += *doc == '|';
+        word += n + (word[n] == ' ');
+    }
+}
+
+/* The settings group by group, then the program's own. */
+static void opt_list_all(opt_list *l, const char *command, unsigned uses)
+{
+    plim_setting_info s = PLIM_SETTING_INFO_INIT;
+    const char *group = "";
+    l->n = 0;
+    for (uint32_t i = 0; plim_setting_at(i, &s); i++) {
+        if (strcmp(group, s.group) != 0)
+            opt_push(l, (plim_opt){.doc = s.group});
+        group = s.group;
+        opt_add_setting(l, &s, opt_listed(s.commands, command));
+    }
+    for (size_t i = 0; i < sizeof opt_table / sizeof *opt_table; i++) {
+        plim_opt *o = opt_push(l, opt_table[i]);
+        if (o)
+            o->mine = (o->uses & uses) != 0;
+    }
+}
+
+/* Two may share a name if no command takes both. */
+static const plim_opt *opt_find(const opt_list *l, const char *name, size_t n)
 {
     const plim_opt *other = NULL;
-    for (int i = 0; i < OPT_COUNT; i++) {
-        const plim_opt *o = &opt_table[i];
+    for (int i = 0; i < l->n; i++) {
+        const plim_opt *o = &l->at[i];
         if (!o->name || strncmp(o->name, name, n) != 0 || o->name[n])
             continue;
-        if (o->uses & uses)
+        if (o->mine)
             return o;
         other = o;
     }
@@ -331,18 +324,18 @@ int plim_opt_near(const char *typed, const char *name)
     return row[m] <= (m <= 4 ? 1 : 2) ? row[m] : 0;
 }
 
-static int opt_unknown(const char *command, unsigned uses, const char *name, size_t n)
+static int opt_unknown(const opt_list *l, const char *command, const char *name, size_t n)
 {
     const char *near = NULL;
     char typed[64];
     snprintf(typed, sizeof typed, "%.*s", (int)(n < sizeof typed ? n : sizeof typed - 1),
              name);
-    if (opt_find(name, n, uses))
+    if (opt_find(l, name, n))
         return plim_console_usage("'%s' has no option '--%s' (see 'plimsoll help %s')",
                                   command, typed, command);
-    for (int i = 0; i < OPT_COUNT; i++) {
-        const plim_opt *o = &opt_table[i];
-        int distance = o->name && o->uses & uses ? plim_opt_near(typed, o->name) : 0;
+    for (int i = 0; i < l->n; i++) {
+        const plim_opt *o = &l->at[i];
+        int distance = o->name && o->mine ? plim_opt_near(typed, o->name) : 0;
         if (distance && (!near || distance < plim_opt_near(typed, near)))
             near = o->name;
     }
@@ -355,15 +348,15 @@ static int opt_unknown(const char *command, unsigned uses, const char *name, siz
 /* ---- reading a command line ----------------------------------------------- */
 
 /* argv[*i] begins with "--"; moves *i over a value that stands apart. */
-static int opt_take(plim_args *a, const char *command, unsigned uses, int argc, char **argv,
-                    int *i)
+static int opt_take(plim_args *a, const opt_list *l, const char *command, int argc,
+                    char **argv, int *i)
 {
     const char *name = argv[*i] + 2;
     size_t n = strcspn(name, "=");
     const char *value = name[n] ? name + n + 1 : NULL;
-    const plim_opt *o = opt_find(name, n, uses);
-    if (!o || !(o->uses & uses))
-        return opt_unknown(command, uses, name, n);
+    const plim_opt *o = opt_find(l, name, n);
+    if (!o || !o->mine)
+        return opt_unknown(l, command, name, n);
     if (!o->arg && value)
         return plim_console_usage("'--%s' takes no value, not '%s'", o->name, value);
     if (o->arg && !value) {
@@ -389,8 +382,9 @@ static int opt_operand(plim_args *a, const char *command, const char *usage, con
 int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigned uses,
                    int argc, char **argv)
 {
+    static opt_list list;
     bool options = true;
-    uses |= PLIM_USE_HELP;
+    opt_list_all(&list, command, uses | PLIM_USE_HELP);
     for (int i = 0; i < argc; i++) {
         int code = PLIM_EXIT_DONE;
         if (options && !strcmp(argv[i], "--"))
@@ -398,7 +392,7 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
         else if (options && !strcmp(argv[i], "-h"))
             a->help = true;
         else if (options && !strncmp(argv[i], "--", 2))
-            code = opt_take(a, command, uses, argc, argv, &i);
+            code = opt_take(a, &list, command, argc, argv, &i);
         else if (options && argv[i][0] == '-' && argv[i][1])
             code = plim_console_usage("unknown option '%s' (see 'plimsoll help %s')", argv[i],
                                       command);
@@ -418,13 +412,21 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
     return PLIM_EXIT_DONE;
 }
 
+int plim_args_one_card(const plim_args *a)
+{
+    if (plim_args_get(a, "gpu") && plim_args_get(a, "vram"))
+        return plim_console_usage("use either --gpu or --vram, not both");
+    return PLIM_EXIT_DONE;
+}
+
 /* ---- help ----------------------------------------------------------------- */
 
-void plim_opt_wrap(plim_console *c, const char *text, size_t indent, size_t at)
+static void opt_wrap(plim_console *c, const char *text, size_t n, size_t indent, size_t at)
 {
     enum { COLUMNS = 80 };
-    while (*text) {
+    for (const char *end = text + n; text < end;) {
         size_t word = strcspn(text, " ");
+        word = word < (size_t)(end - text) ? word : (size_t)(end - text);
         if (at > indent && at + 1 + word > COLUMNS) {
             plim_console_puts(c, "\n");
             at = 0;
@@ -442,17 +444,23 @@ void plim_opt_wrap(plim_console *c, const char *text, size_t indent, size_t at)
     plim_console_puts(c, "\n");
 }
 
-void plim_opt_help(plim_console *c, unsigned uses)
+void plim_opt_wrap(plim_console *c, const char *text, size_t indent, size_t at)
+{
+    opt_wrap(c, text, strlen(text), indent, at);
+}
+
+void plim_opt_help(plim_console *c, const char *command, unsigned uses)
 {
     enum { DOC = 26 }; /* the column where docs begin */
+    static opt_list list;
     const plim_opt *heading = NULL;
-    uses |= PLIM_USE_HELP;
-    for (int i = 0; i < OPT_COUNT; i++) {
-        const plim_opt *o = &opt_table[i];
+    opt_list_all(&list, command, uses | PLIM_USE_HELP);
+    for (int i = 0; i < list.n; i++) {
+        const plim_opt *o = &list.at[i];
         char left[64];
         if (!o->name)
             heading = o;
-        if (!o->name || !(o->uses & uses))
+        if (!o->name || !o->mine)
             continue;
         if (heading) {
             plim_console_puts(c, "\n");
@@ -467,6 +475,6 @@ void plim_opt_help(plim_console *c, unsigned uses)
             plim_console_puts(c, "\n");
             n = 0;
         }
-        plim_opt_wrap(c, o->doc, DOC, (size_t)n);
+        opt_wrap(c, o->doc, o->doc_n ? o->doc_n : strlen(o->doc), DOC, (size_t)n);
     }
 }

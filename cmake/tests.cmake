@@ -79,6 +79,18 @@ add_test(NAME tree.ops
 add_test(NAME tree.check_docs
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py --self-test)
 
+# ---- the library from programs that are not ours, and what it says of its settings ----
+
+if(NOT sanitize)
+    add_test(NAME docs.library
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_library.py
+                     ${CMAKE_BINARY_DIR})
+    set_tests_properties(docs.library PROPERTIES SKIP_RETURN_CODE 77)
+    add_test(NAME docs.settings_table
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/settings_table.py
+                     $<TARGET_FILE:plimsoll_shared>)
+endif()
+
 # ---- files with holes, as large as large models: opened, and hardly any of it is resident ----
 
 if(TARGET plimsoll AND NOT sanitize)

@@ -26,14 +26,16 @@ ROOMS = {
     "import": {"base", "core", "op", "optim", "gpu", "torch", "nn"},
     "zoo": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import"},
     "step": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo"},
+    "settings": {"base", "core"},
     "alloc": {"base", "core"},
-    "fit": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc"},
+    "fit": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
+            "settings"},
     "report": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-               "fit"},
+               "settings", "fit"},
     "vgpu": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-             "fit", "report"},
+             "settings", "fit", "report"},
     "api": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-            "fit", "report", "vgpu"},
+            "settings", "fit", "report", "vgpu"},
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h")
 WINGS = {"import": {"weights", "pt2", "onnx", "hf"}}  # of a room: they do not see one another

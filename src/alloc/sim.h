@@ -19,6 +19,8 @@ enum {
 
 /* Events are indices into tape->events; PLIM_NONE: no event.  A peak's event is
  * the first at which the counter stood there. */
+enum { PLIM_BUCKETS = 240 }; /* of the timeline, at most */
+
 typedef struct plim_sim {
     /* each its own maximum over the run; reset_peak does not touch them */
     uint64_t peak_requested; /* bytes of live storages, as asked for */

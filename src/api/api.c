@@ -5,6 +5,8 @@
 
 const char *plim_version(void) { return PLIM_VERSION; }
 
+uint32_t plim_version_number(void) { return PLIM_VERSION_NUMBER; }
+
 void *plim__result_new(size_t size, size_t arena_at)
 {
     plim_arena a = PLIM_ARENA_INIT;
@@ -23,8 +25,8 @@ void plim__result_free(void *result, size_t arena_at)
     plim_arena_free(&a);
 }
 
-void *plim__result_of(size_t size, size_t arena_at, const char *model, const plim_settings *s,
-                      plim__fill *fill, const void *more, plim_status *st, plim_err *err)
+void *plim__result_of(size_t size, size_t arena_at, const plim_model *model,
+                      const plim_settings *s, plim__fill *fill, plim_status *st, plim_err *err)
 {
     char *r = plim__result_new(size, arena_at);
     plim_job job = {0};
@@ -35,8 +37,7 @@ void *plim__result_of(size_t size, size_t arena_at, const char *model, const pli
     plim_arena *a = (plim_arena *)(void *)(r + arena_at);
     *st = plim_job_open(&job, a, model, s, err);
     if (!*st)
-        *st = fill(&job, a, r, more, err);
-    plim_job_close(&job);
+        *st = fill(&job, a, r, err);
     if (!*st)
         return r;
     plim__result_free(r, arena_at);
@@ -67,39 +68,47 @@ plim_status plim__unknown_targets(plim_arena *a, const plim_graph *g, const char
     return PLIM_OK;
 }
 
-plim_status plim__model_info(plim_arena *a, const plim_graph *g, plim_model_info *out,
+plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_model_info **out,
                              plim_err *err)
 {
     plim_graph_counts c;
-    plim_status st = plim_graph_count(g, &c, err);
+    plim_model_info *m = PLIM_NEW(a, plim_model_info);
+    plim_status st = m ? plim_graph_count(g, &c, err) : plim_oom(err);
     if (st)
         return st;
-    *out = (plim_model_info){.name = plim__cstr(a, g->name),
-                             .format = plim__cstr(a, g->format),
-                             .producer = plim__cstr(a, g->producer),
-                             .note = plim__cstr(a, g->note),
-                             .parameters = c.parameters,
-                             .trainable_parameters = c.trainable,
-                             .buffers = c.buffers,
-                             .parameter_bytes = c.parameter_bytes,
-                             .buffer_bytes = c.buffer_bytes,
-                             .batch = g->batch,
-                             .ops = g->n_nodes};
+    *m = (plim_model_info){.size = sizeof *m,
+                           .name = plim__cstr(a, g->name),
+                           .format = plim__cstr(a, g->format),
+                           .producer = plim__cstr(a, g->producer),
+                           .note = plim__cstr(a, g->note),
+                           .parameters = c.parameters,
+                           .trainable_parameters = c.trainable,
+                           .buffers = c.buffers,
+                           .parameter_bytes = c.parameter_bytes,
+                           .buffer_bytes = c.buffer_bytes,
+                           .batch = g->batch,
+                           .ops = g->n_nodes};
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        out->unknown_ops += g->nodes[i].op == NULL;
-    return out->name && out->format && out->producer && out->note ? PLIM_OK : plim_oom(err);
+        m->unknown_ops += g->nodes[i].op == NULL;
+    *out = m;
+    return m->name && m->format && m->producer && m->note ? PLIM_OK : plim_oom(err);
 }
 
 /* ---- small helpers of the public header -------------------------------------------- */
 
 plim_status plim_size_parse(const char *text, uint64_t *bytes, plim_err *err)
 {
+    PLIM_REQUIRE(text, err);
+    PLIM_REQUIRE(bytes, err);
     return plim_parse_size(plim_str_of(text), bytes, err);
 }
 
 plim_status plim_shape_parse(const char *text, int64_t *dim, int max, int *rank, plim_err *err)
 {
     int32_t r = 0;
+    PLIM_REQUIRE(text, err);
+    PLIM_REQUIRE(dim || max <= 0, err);
+    PLIM_REQUIRE(rank, err);
     plim_status st = plim_parse_shape(plim_str_of(text), dim, max, &r, err);
     if (!st)
         *rank = r;
@@ -109,6 +118,8 @@ plim_status plim_shape_parse(const char *text, int64_t *dim, int max, int *rank,
 plim_status plim_tensor_bytes(plim_dtype t, int rank, const int64_t *dim, uint64_t *bytes,
                               plim_err *err)
 {
+    PLIM_REQUIRE(dim || rank <= 0, err);
+    PLIM_REQUIRE(bytes, err);
     if ((unsigned)t >= PLIM_DTYPE_COUNT || rank < 0 || rank > PLIM_MAX_RANK)
         return plim_fail(err, PLIM_EUSAGE, 0, "no such dtype, or rank %d is not in 0..%d",
                          rank, PLIM_MAX_RANK);

@@ -122,8 +122,13 @@ static plim_status simulate(work *w)
     if (st)
         return st;
     e->context_known = e->context_high > 0;
-    e->fits = !w->job->gpu ? -2 : e->oom ? 0 : oom_high || !e->context_known ? -1 : 1;
+    e->fits = !w->job->gpu                    ? PLIM_FITS_NO_CARD
+              : e->oom                        ? PLIM_FITS_NO
+              : oom_high || !e->context_known ? PLIM_FITS_MAYBE
+                                              : PLIM_FITS_YES;
     e->gpu_bytes = w->job->gpu ? w->job->gpu->memory_bytes : 0;
+    if (w->job->gpu && !(e->gpu = plim__cstr(w->a, plim_str_of(w->job->gpu->name))))
+        return plim_oom(w->err);
     e->peak_requested = w->sim.peak_requested;
     e->peak_allocated = w->sim.peak_allocated;
     e->peak_reserved = w->sim.peak_reserved;
@@ -160,12 +165,18 @@ static void describe(const plim_storage *s, plim_live *out)
     memcpy(out->dim, s->meta->dim, sizeof out->dim);
 }
 
+PLIM__LIST(live_list, plim_live)
+PLIM__LIST(phase_list, plim_phase_row)
+PLIM__LIST(bucket_list, plim_bucket)
+
 static plim_status list_live(work *w)
 {
     uint32_t n = w->sim.n_live;
+    uint64_t *category = PLIM_NEW_N(w->a, uint64_t, PLIM_CAT_COUNT);
+    uint64_t *certainty = PLIM_NEW_N(w->a, uint64_t, PLIM_CERTAINTY_COUNT);
     by_size *order = PLIM_NEW_N(w->a, by_size, n);
     plim_live *live = PLIM_NEW_N(w->a, plim_live, n);
-    if (!order || !live)
+    if (!order || !live || !category || !certainty)
         return plim_oom(w->err);
     for (uint32_t i = 0; i < n; i++)
         order[i] = (by_size){w->tape.storages[w->sim.live[i]].bytes, w->sim.live[i]};
@@ -175,15 +186,19 @@ static plim_status list_live(work *w)
         describe(s, &live[i]);
         if (!(live[i].name = plim__cstr(w->a, s->name)))
             return plim_oom(w->err);
-        w->e->category[live[i].category] += s->bytes;
-        w->e->certainty[live[i].certainty] += s->bytes;
+        category[live[i].category] += s->bytes;
+        certainty[live[i].certainty] += s->bytes;
         w->e->peak_live_requested += s->bytes;
         if (s->category == PLIM_CAT_OPTIMIZER_STATE && !strcmp(live[i].role, PLIM_EMA_ROLE))
             w->e->ema_bytes += s->bytes;
     }
-    w->e->live = live;
+    w->e->category = category;
+    w->e->n_categories = PLIM_CAT_COUNT;
+    w->e->certainty = certainty;
+    w->e->n_certainties = PLIM_CERTAINTY_COUNT;
+    w->e->live = live_list(w->a, live, n);
     w->e->n_live = n;
-    return PLIM_OK;
+    return w->e->live ? PLIM_OK : plim_oom(w->err);
 }
 
 /* ---- phases and timeline ---------------------------------------------------------------- */
@@ -219,13 +234,23 @@ static plim_status list_phases(work *w)
             return plim_oom(w->err);
         rows[n++] = r;
     }
-    w->e->phases = rows;
+    w->e->phases = phase_list(w->a, rows, n);
     w->e->n_phases = n;
-    w->e->n_buckets = w->sim.n_buckets;
+    return w->e->phases ? PLIM_OK : plim_oom(w->err);
+}
+
+static plim_status list_timeline(work *w)
+{
+    uint32_t n = w->sim.n_buckets;
+    plim_bucket *buckets = PLIM_NEW_N(w->a, plim_bucket, n + 1u);
+    if (!buckets)
+        return plim_oom(w->err);
+    if (n)
+        memcpy(buckets, w->sim.buckets, n * sizeof *buckets);
+    w->e->timeline = bucket_list(w->a, buckets, n);
+    w->e->n_buckets = n;
     w->e->peak_bucket = w->sim.peak_bucket;
-    if (w->sim.n_buckets)
-        memcpy(w->e->timeline, w->sim.buckets, w->sim.n_buckets * sizeof w->e->timeline[0]);
-    return PLIM_OK;
+    return w->e->timeline ? PLIM_OK : plim_oom(w->err);
 }
 
 static plim_status name_peak(work *w)
@@ -284,65 +309,28 @@ static plim_status count_flops(work *w)
     return PLIM_OK;
 }
 
-/* ---- settings after defaults ---------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------- */
 
-static const char *model_dtype(const plim_graph *g)
-{
-    for (uint32_t i = 0; i < g->n_values; i++)
-        if (g->values[i].kind == PLIM_VALUE_PARAMETER)
-            return plim_dtype_name(g->values[i].meta.dtype);
-    return plim_dtype_name(PLIM_F32);
-}
-
-static const char *loss_name(plim_loss_kind k)
-{
-    static const char *const names[] = {"", "cross_entropy", "mse", "bce", "sum", "model"};
-    return names[k];
-}
-
-static plim_status say_settings(work *w, const plim_step_info *info)
-{
-    const plim_job *j = w->job;
-    const plim_settings *s = j->given;
-    plim_estimate *e = w->e;
-    e->mode = s->infer ? "infer" : "train";
-    e->dtype = j->dtype ? j->dtype : model_dtype(&w->g);
-    e->autocast = j->autocast;
-    e->checkpoint = j->given->checkpoint ? j->given->checkpoint : "none";
-    e->optimizer = plim__cstr(w->a, j->step.optim.text);
-    e->loss = loss_name(s->infer ? PLIM_LOSS_DEFAULT : info->loss);
-    e->loop = j->step.loop->name;
-    e->torch = j->step.torch->name;
-    e->workspace = j->workspace;
-    e->alloc_conf = plim__cstr(w->a, plim_str_of(s->alloc_conf ? s->alloc_conf : ""));
-    e->gpu = j->gpu ? plim__cstr(w->a, plim_str_of(j->gpu->name)) : NULL;
-    e->steps = j->step.steps;
-    e->zero_grad = j->zero_grad;
-    e->keep = plim_loop_keeps_text(w->a, j->step.keeps).p;
-    e->accumulate = j->step.accumulate;
-    e->clip = j->step.clip;
-    e->ema = plim__cstr(w->a, j->step.ema.text);
-    return e->optimizer && e->ema && e->keep && e->alloc_conf && (e->gpu || !j->gpu)
-               ? PLIM_OK
-               : plim_oom(w->err);
-}
-
-static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *more,
-                        plim_err *err)
+static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
     work all = {.job = job, .a = a, .e = pub, .err = err}, *w = &all;
     plim_step_info info;
-    (void)more;
-    plim_status st = plim_job_graph(w->job, 0, w->a, &w->g, w->err);
+    w->e->size = sizeof *w->e;
+    plim_status st = plim_job_card(job, err);
     if (!st)
-        st = plim__model_info(w->a, &w->g, &w->e->model, w->err);
+        st = plim_job_graph(job, 0, a, &w->g, err);
     if (!st)
-        st = plim__unknown_targets(w->a, &w->g, &w->e->unknown_targets,
-                                   &w->e->n_unknown_targets, w->err);
+        st = plim__model_info(a, &w->g, &w->e->model, err);
     if (!st)
-        st = plim_job_tape(w->job, &w->g, w->a, &w->tape, &info, w->err);
+        st = plim__unknown_targets(a, &w->g, &w->e->unknown_targets, &w->e->n_unknown_targets,
+                                   err);
     if (!st)
-        st = say_settings(w, &info);
+        st = plim_job_tape(job, &w->g, a, &w->tape, &info, err);
+    if (!st)
+        st = plim_job_settle(job, &w->g, &info, err);
+    if (!st && job->settings->gpu) /* an alias, perhaps */
+        st = plim_settings_put(job->settings, PLIM_SET_gpu, job->gpu->name, err);
+    w->e->settings = job->settings;
     if (!st)
         st = simulate(w);
     if (!st)
@@ -350,20 +338,24 @@ static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *mor
     if (!st)
         st = list_phases(w);
     if (!st)
+        st = list_timeline(w);
+    if (!st)
         st = name_peak(w);
     if (!st)
         st = count_flops(w);
-    if (!st && !(w->e->advice = plim_advice(w->a, w->e).p))
-        st = plim_oom(w->err);
+    if (!st && !(w->e->advice = plim_advice(a, w->e).p))
+        st = plim_oom(err);
     return st;
 }
 
-plim_status plim_estimate_run(const char *model, const plim_settings *s, plim_estimate **out,
+plim_status plim_estimate_run(const plim_model *m, const plim_settings *s, plim_estimate **out,
                               plim_err *err)
 {
     plim_status st;
-    void *r = plim__result_of(sizeof(estimate_result), offsetof(estimate_result, arena), model,
-                              s, fill, NULL, &st, err);
+    PLIM_REQUIRE(m, err);
+    PLIM_REQUIRE(out, err);
+    void *r = plim__result_of(sizeof(estimate_result), offsetof(estimate_result, arena), m, s,
+                              estimate_fill, &st, err);
     if (r)
         *out = r;
     return st;

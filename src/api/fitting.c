@@ -19,33 +19,36 @@ typedef struct segments_result {
 } segments_result;
 
 /* What a row says about the model does not depend on the batch. */
-static plim_status info_at(const plim_job *job, int64_t batch, plim_arena *a,
-                           plim_model_info *out, plim_err *err)
+static plim_status info_at(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,
+                           const plim_model_info **out, plim_err *err)
 {
-    plim_graph g;
-    plim_status st = plim_job_graph(job, batch, a, &g, err);
+    plim_status st = plim_job_graph(job, batch, a, g, err);
     if (!st)
-        st = plim__model_info(a, &g, out, err);
-    if (!st && g.batch_fixed)
+        st = plim__model_info(a, g, out, err);
+    if (!st && g->batch_fixed)
         st = plim_fail(err, PLIM_EUNSUPPORTED, 0,
                        "'%s' holds one batch size only (%" PRId64
                        "): export it again with a dynamic batch dimension",
-                       out->name, g.batch);
-    if (!st && !g.batch)
-        st = plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no batch dimension", out->name);
+                       (*out)->name, g->batch);
+    if (!st && !g->batch)
+        st = plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no batch dimension", (*out)->name);
     return st;
 }
 
 /* ---- fit --------------------------------------------------------------------- */
 
-/* The named ones, or (NULL) the card of the settings. */
-static plim_status cards(const plim_job *job, const char *names, plim_arena *a,
-                         const plim_gpu ***out, uint32_t *n, plim_err *err)
+/* Those that the setting names, or the one that it describes, or all. */
+static plim_status list_cards(plim_job *job, plim_arena *a, const plim_gpu ***out, uint32_t *n,
+                              plim_err *err)
 {
-    if (names)
-        return plim_gpu_list(a, names, out, n, err);
-    if (!job->gpu)
-        return plim_fail(err, PLIM_EUSAGE, 0, "no card is named");
+    const plim_settings *s = job->settings;
+    if (s->gpu && s->vram)
+        return plim_fail(err, PLIM_EUSAGE, 0, "use either 'gpu' or 'vram', not both");
+    if (!s->vram)
+        return plim_gpu_list(a, s->gpu ? s->gpu : "all", out, n, err);
+    plim_status st = plim_job_card(job, err);
+    if (st)
+        return st;
     *out = PLIM_NEW(a, const plim_gpu *);
     if (!*out)
         return plim_oom(err);
@@ -54,35 +57,48 @@ static plim_status cards(const plim_job *job, const char *names, plim_arena *a,
     return PLIM_OK;
 }
 
-static plim_status fill_fit(plim_job *job, plim_arena *a, void *pub, const void *names,
-                            plim_err *err)
+PLIM__LIST(fit_list, plim_fit_row)
+
+static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
     plim_fit *out = pub;
-    const plim_gpu **list = NULL;
+    const plim_gpu **cards = NULL;
     uint32_t n = 0;
-    plim_status st = cards(job, names, a, &list, &n, err);
+    plim_graph g;
+    out->size = sizeof *out;
+    out->settings = job->settings;
+    plim_status st = list_cards(job, a, &cards, &n, err);
     if (!st)
-        st = info_at(job, 1, a, &out->model, err);
-    if (st || !list)
+        st = info_at(job, 1, a, &g, &out->model, err);
+    if (st || !cards)
         return st;
     plim_fit_search *search = plim_fit_search_new(a, job);
     plim_fit_row *rows = PLIM_NEW_N(a, plim_fit_row, n);
     if (!search || !rows)
         return plim_oom(err);
-    for (uint32_t i = 0; i < n && !st; i++)
-        st = plim_fit_card(search, list[i], &rows[i], err);
+    for (uint32_t i = 0; i < n && !st; i++) {
+        st = plim_job_progress(job, i, n, cards[i]->name, err);
+        if (!st)
+            st = plim_fit_card(search, cards[i], &rows[i], err);
+    }
     plim_fit_search_free(search);
-    out->rows = rows;
+    if (!st)
+        st = plim_job_settle(job, &g, NULL, err);
+    if (!st) /* which was searched for */
+        st = plim_settings_put(job->settings, PLIM_SET_batch, NULL, err);
+    out->rows = fit_list(a, rows, n);
     out->n = n;
-    return st;
+    return st ? st : out->rows ? PLIM_OK : plim_oom(err);
 }
 
-plim_status plim_fit_run(const char *model, const plim_settings *s, const char *gpus,
-                         plim_fit **out, plim_err *err)
+plim_status plim_fit_run(const plim_model *m, const plim_settings *s, plim_fit **out,
+                         plim_err *err)
 {
     plim_status st;
-    void *r = plim__result_of(sizeof(fit_result), offsetof(fit_result, arena), model, s,
-                              fill_fit, gpus, &st, err);
+    PLIM_REQUIRE(m, err);
+    PLIM_REQUIRE(out, err);
+    void *r = plim__result_of(sizeof(fit_result), offsetof(fit_result, arena), m, s, fit_fill,
+                              &st, err);
     if (r)
         *out = r;
     return st;
@@ -122,19 +138,27 @@ static void draw_line(plim_batches *b, plim_batch_row *rows, uint32_t n)
 
 enum { EXPLAIN_LEAST = 64, EXPLAIN_ROWS = 64 };
 
-static plim_status fill_batches(plim_job *job, plim_arena *a, void *pub, const void *more,
-                                plim_err *err)
+PLIM__LIST(batch_list, plim_batch_row)
+
+static plim_status batches_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
     plim_batches *out = pub;
-    (void)more;
-    int64_t last = PLIM_MAX(job->given->batch, EXPLAIN_LEAST);
-    plim_status st = info_at(job, 1, a, &out->model, err);
+    plim_graph g;
+    out->size = sizeof *out;
+    int64_t last = PLIM_MAX(job->settings->batch, EXPLAIN_LEAST);
+    plim_status st = plim_job_card(job, err);
+    if (!st)
+        st = info_at(job, 1, a, &g, &out->model, err);
     plim_batch_row *rows = PLIM_NEW_N(a, plim_batch_row, EXPLAIN_ROWS);
     if (!rows)
         return plim_oom(err);
     for (int64_t batch = 1, before = 0; !st && batch > before;) {
         plim_batch_row *row = &rows[out->n];
-        st = batch_row(job, batch, row, err);
+        st = plim_job_progress(job, out->n, 0, "batches", err);
+        if (!st)
+            st = batch_row(job, batch, row, err);
+        if (st)
+            break;
         if (row->peak_requested == UINT64_MAX) /* the export, or 64 bits, end below it */
             break;
         out->n++;
@@ -146,16 +170,18 @@ static plim_status fill_batches(plim_job *job, plim_arena *a, void *pub, const v
     if (st)
         return st;
     draw_line(out, rows, out->n);
-    out->rows = rows;
-    return PLIM_OK;
+    out->rows = batch_list(a, rows, out->n);
+    return out->rows ? PLIM_OK : plim_oom(err);
 }
 
-plim_status plim_batches_run(const char *model, const plim_settings *s, plim_batches **out,
+plim_status plim_batches_run(const plim_model *m, const plim_settings *s, plim_batches **out,
                              plim_err *err)
 {
     plim_status st;
-    void *r = plim__result_of(sizeof(batches_result), offsetof(batches_result, arena), model,
-                              s, fill_batches, NULL, &st, err);
+    PLIM_REQUIRE(m, err);
+    PLIM_REQUIRE(out, err);
+    void *r = plim__result_of(sizeof(batches_result), offsetof(batches_result, arena), m, s,
+                              batches_fill, &st, err);
     if (r)
         *out = r;
     return st;
@@ -192,13 +218,16 @@ static plim_status segment_row(const plim_job *job, const plim_graph *g, uint32_
     return st;
 }
 
-static plim_status fill_segments(plim_job *job, plim_arena *a, void *pub, const void *more,
-                                 plim_err *err)
+PLIM__LIST(segment_list, plim_segment_row)
+
+static plim_status segments_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
     plim_segments *out = pub;
-    (void)more;
     plim_graph g;
-    plim_status st = plim_job_graph(job, 0, a, &g, err);
+    out->size = sizeof *out;
+    plim_status st = plim_job_card(job, err);
+    if (!st)
+        st = plim_job_graph(job, 0, a, &g, err);
     if (!st)
         st = plim__model_info(a, &g, &out->model, err);
     if (!st)
@@ -211,22 +240,26 @@ static plim_status fill_segments(plim_job *job, plim_arena *a, void *pub, const 
         if (k > 1 && k < out->calls && out->calls / (k + 1) == each)
             continue; /* more segments of the same size follow */
         plim_segment_row *row = &rows[out->n];
-        st = segment_row(job, &g, k, row, err);
+        st = plim_job_progress(job, k - 1, out->calls, "segments", err);
+        if (!st)
+            st = segment_row(job, &g, k, row, err);
         row->calls = each;
         if (!st && row->peak_requested < rows[out->best].peak_requested)
             out->best = out->n;
         out->n++;
     }
-    out->rows = rows;
-    return st;
+    out->rows = segment_list(a, rows, out->n);
+    return st ? st : out->rows ? PLIM_OK : plim_oom(err);
 }
 
-plim_status plim_segments_run(const char *model, const plim_settings *s, plim_segments **out,
+plim_status plim_segments_run(const plim_model *m, const plim_settings *s, plim_segments **out,
                               plim_err *err)
 {
     plim_status st;
-    void *r = plim__result_of(sizeof(segments_result), offsetof(segments_result, arena), model,
-                              s, fill_segments, NULL, &st, err);
+    PLIM_REQUIRE(m, err);
+    PLIM_REQUIRE(out, err);
+    void *r = plim__result_of(sizeof(segments_result), offsetof(segments_result, arena), m, s,
+                              segments_fill, &st, err);
     if (r)
         *out = r;
     return st;

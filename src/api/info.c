@@ -16,12 +16,18 @@ typedef struct module {
 typedef struct builder {
     plim_arena *a;
     plim_info *out;
+    plim_info_sum *held;  /* by kind */
     plim_info_sum *types; /* room for as many as there are tensors */
     plim_map type_ids;
     module *modules;
     uint32_t n_modules, cap_modules;
     plim_map module_ids;
 } builder;
+
+PLIM__LIST(tensor_list, plim_info_tensor)
+PLIM__LIST(sum_list, plim_info_sum)
+PLIM__LIST(pair_list, plim_info_pair)
+PLIM__LIST(dim_list, plim_info_dim)
 
 /* ---- tensors ---------------------------------------------------------------------- */
 
@@ -55,14 +61,14 @@ static bool copy_inputs(builder *b, const plim_graph *g)
             !plim_meta_bytes(&v->meta, &list[i].bytes))
             return false;
     }
-    b->out->inputs = list;
+    b->out->inputs = list ? tensor_list(b->a, list, g->n_inputs) : NULL;
     b->out->n_inputs = g->n_inputs;
-    return list != NULL;
+    return b->out->inputs != NULL;
 }
 
 /* ---- sums --------------------------------------------------------------------------- */
 
-static void add(plim_info_sum *s, const plim_item *it)
+static void add_item(plim_info_sum *s, const plim_item *it)
 {
     s->tensors++;
     s->elements = plim_sat_add(s->elements, it->elements);
@@ -78,7 +84,7 @@ static bool add_type(builder *b, const plim_item *it)
             return false;
         b->out->n_types++;
     }
-    add(&b->types[at], it);
+    add_item(&b->types[at], it);
     return true;
 }
 
@@ -117,14 +123,14 @@ static bool add_module(builder *b, const plim_item *it)
 {
     uint32_t id, up = 0;
     int depth = 1;
-    add(&b->modules[0].sum, it);
+    add_item(&b->modules[0].sum, it);
     for (size_t n = 1; n < it->name.n && depth <= MODULE_DEPTH; n++) {
         plim_str path = {it->name.p, n};
         if (it->name.p[n] != '.')
             continue;
         if (!plim_map_get(&b->module_ids, path, &id) && !new_module(b, path, depth, up, &id))
             return false;
-        add(&b->modules[id].sum, it);
+        add_item(&b->modules[id].sum, it);
         up = id;
         depth++;
     }
@@ -150,8 +156,8 @@ static bool list_modules(builder *b)
             stack[k] = keep;
         }
     }
-    b->out->modules = rows;
-    return true;
+    b->out->modules = sum_list(b->a, rows, b->out->n_modules);
+    return b->out->modules != NULL;
 }
 
 /* ---- all of it ------------------------------------------------------------------------ */
@@ -169,15 +175,15 @@ static bool sum_items(builder *b, const plim_inventory *v)
             return false;
         if (it->same_as != PLIM_NONE)
             continue;
-        add(&b->out->held[it->kind], it);
+        add_item(&b->held[it->kind], it);
         if (!add_type(b, it) || !add_module(b, it))
             return false;
     }
     qsort(b->types, b->out->n_types, sizeof *b->types, by_bytes);
-    b->out->types = b->types;
-    b->out->tensors = list;
+    b->out->types = sum_list(b->a, b->types, b->out->n_types);
+    b->out->tensors = tensor_list(b->a, list, v->n_items);
     b->out->n_tensors = v->n_items;
-    return list_modules(b);
+    return b->out->types && b->out->tensors && list_modules(b);
 }
 
 static bool copy_words(builder *b, const plim_inventory *v)
@@ -194,26 +200,34 @@ static bool copy_words(builder *b, const plim_inventory *v)
         dims[i] = (plim_info_dim){plim__cstr(b->a, v->dims[i].name), v->dims[i].value};
     for (uint32_t i = 0; i < v->n_notes; i++)
         notes[i] = plim__cstr(b->a, v->notes[i]);
-    b->out->facts = facts;
+    b->out->facts = pair_list(b->a, facts, v->n_facts);
     b->out->n_facts = v->n_facts;
-    b->out->dims = dims;
+    b->out->dims = dim_list(b->a, dims, v->n_dims);
     b->out->n_dims = v->n_dims;
     b->out->notes = notes;
     b->out->n_notes = v->n_notes;
     b->out->format = plim__cstr(b->a, v->format);
     b->out->producer = plim__cstr(b->a, v->producer);
-    return b->out->format && b->out->producer;
+    return b->out->facts && b->out->dims && b->out->format && b->out->producer;
 }
 
-static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *more,
-                        plim_err *err)
+static bool name_kinds(builder *b)
+{
+    b->held = PLIM_NEW_N(b->a, plim_info_sum, PLIM_ITEM_KINDS);
+    for (int k = 0; b->held && k < PLIM_ITEM_KINDS; k++)
+        b->held[k].name = plim_item_kind_name((plim_item_kind)k);
+    b->out->held = b->held ? sum_list(b->a, b->held, PLIM_ITEM_KINDS) : NULL;
+    b->out->n_held = PLIM_ITEM_KINDS;
+    return b->out->held != NULL;
+}
+
+static plim_status info_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
     plim_info *out = pub;
-    (void)more;
     plim_inventory v;
     plim_graph g;
     a->lean = true; /* a file of 40 GB is listed in 10 MB */
-    plim_status st = plim_model_list(&job->model, &job->bind, a, &v, &g, &out->graph, err);
+    plim_status st = plim_model_list(job->model, &job->bind, a, &v, &g, &out->graph, err);
     builder b = {.a = a, .out = out};
     if (st)
         return st;
@@ -223,22 +237,23 @@ static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *mor
         if (!st && !copy_inputs(&b, &g))
             st = plim_oom(err);
     }
-    out->name = plim__cstr(a, out->graph && g.name.n ? g.name : job->model.name);
-    out->reader = job->model.importer ? job->model.importer->name : NULL;
-    out->file_bytes = job->model.source.bytes.n;
-    for (int k = 0; k < PLIM_ITEM_KINDS; k++)
-        out->held[k].name = plim_item_kind_name((plim_item_kind)k);
-    if (!st && (!out->name || !copy_words(&b, &v) || !sum_items(&b, &v)))
+    out->name = plim__cstr(a, out->graph && g.name.n ? g.name : job->model->name);
+    out->reader = job->model->importer ? job->model->importer->name : NULL;
+    out->file_bytes = job->model->source.bytes.n;
+    out->size = sizeof *out;
+    if (!st && (!out->name || !name_kinds(&b) || !copy_words(&b, &v) || !sum_items(&b, &v)))
         st = plim_oom(err);
     return st;
 }
 
-plim_status plim_info_run(const char *model, const plim_settings *s, plim_info **out,
+plim_status plim_info_run(const plim_model *m, const plim_settings *s, plim_info **out,
                           plim_err *err)
 {
     plim_status st;
-    void *r = plim__result_of(sizeof(info_result), offsetof(info_result, arena), model, s,
-                              fill, NULL, &st, err);
+    PLIM_REQUIRE(m, err);
+    PLIM_REQUIRE(out, err);
+    void *r = plim__result_of(sizeof(info_result), offsetof(info_result, arena), m, s,
+                              info_fill, &st, err);
     if (r)
         *out = r;
     return st;

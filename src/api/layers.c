@@ -115,6 +115,9 @@ static bool start_rows(builder *b)
 
 /* The model, what goes into it, its modules; totals over leaves that made
  * something new. */
+PLIM__LIST(layer_list, plim_layer)
+PLIM__LIST(activation_list, plim_activation)
+
 static bool finish_rows(builder *b, plim_layers *out)
 {
     const plim_graph *g = b->g;
@@ -141,8 +144,8 @@ static bool finish_rows(builder *b, plim_layers *out)
     out->flops = rows[0].flops;
     out->read = rows[0].read;
     out->written = rows[0].written;
-    out->rows = rows;
-    return true;
+    out->rows = layer_list(b->a, rows, out->n);
+    return out->rows != NULL;
 }
 
 /* ---- activations, kind by kind --------------------------------------------------- */
@@ -178,8 +181,8 @@ static bool list_activations(const plim_graph *g, plim_arena *a, plim_layers *ou
         if (!n->inplace && plim_meta_bytes(&g->values[n->outs[0]].meta, &bytes))
             row->bytes = plim_sat_add(row->bytes, bytes);
     }
-    out->activations = list;
-    return list != NULL;
+    out->activations = list ? activation_list(a, list, out->n_activations) : NULL;
+    return out->activations != NULL;
 }
 
 static void cast_graph(plim_graph *g, plim_dtype t)
@@ -189,17 +192,20 @@ static void cast_graph(plim_graph *g, plim_dtype t)
             g->values[i].meta.dtype = t;
 }
 
-static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *more,
-                        plim_err *err)
+static plim_status layers_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
     plim_layers *out = pub;
-    (void)more;
     plim_graph g;
+    out->size = sizeof *out;
+    out->settings = job->settings;
     job->bind.infer = true; /* auxiliary heads are no part of what a model computes */
     plim_status st = plim_job_graph(job, 0, a, &g, err);
     if (st)
         return st;
-    if ((st = plim__model_info(a, &g, &out->model, err)))
+    st = plim__model_info(a, &g, &out->model, err);
+    if (!st)
+        st = plim_job_settle(job, &g, NULL, err);
+    if (st)
         return st;
     if (job->step.dtype != PLIM_DTYPE_COUNT)
         cast_graph(&g, job->step.dtype);
@@ -215,12 +221,14 @@ static plim_status fill(plim_job *job, plim_arena *a, void *pub, const void *mor
                : plim_oom(err);
 }
 
-plim_status plim_layers_run(const char *model, const plim_settings *s, plim_layers **out,
+plim_status plim_layers_run(const plim_model *m, const plim_settings *s, plim_layers **out,
                             plim_err *err)
 {
     plim_status st;
-    void *r = plim__result_of(sizeof(layers_result), offsetof(layers_result, arena), model, s,
-                              fill, NULL, &st, err);
+    PLIM_REQUIRE(m, err);
+    PLIM_REQUIRE(out, err);
+    void *r = plim__result_of(sizeof(layers_result), offsetof(layers_result, arena), m, s,
+                              layers_fill, &st, err);
     if (r)
         *out = r;
     return st;

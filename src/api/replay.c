@@ -7,27 +7,28 @@ typedef struct replay_result {
     plim_arena arena;
 } replay_result;
 
-static plim_status read_options(const plim_replay_options *o, plim_alloc_options *out,
-                                plim_err *err)
+static plim_status read_options(const plim_settings *s, plim_alloc_options *out, plim_err *err)
 {
     const plim_torch *torch = plim_torch_newest();
     const plim_gpu *gpu = NULL;
     plim_status st = PLIM_OK;
-    *out = (plim_alloc_options){.conf = plim_str_of(o->alloc_conf ? o->alloc_conf : ""),
-                                .capacity = o->capacity,
-                                .fraction = o->fraction};
-    if (o->torch)
-        st = plim_torch_find(plim_str_of(o->torch), &torch, err);
+    *out = (plim_alloc_options){.conf = plim_str_of(s->alloc_conf ? s->alloc_conf : ""),
+                                .capacity = s->vram,
+                                .fraction = s->fraction};
+    if (s->torch)
+        st = plim_torch_find(plim_str_of(s->torch), &torch, err);
     if (!st)
-        st = plim_allocator_find(plim_str_of(o->allocator ? o->allocator : ""),
+        st = plim_allocator_find(plim_str_of(s->allocator ? s->allocator : ""),
                                  &out->allocator, err);
-    if (!st && o->gpu)
-        st = plim_gpu_find(plim_str_of(o->gpu), &gpu, err);
-    if (gpu && !o->capacity)
+    if (!st && s->gpu)
+        st = plim_gpu_find(plim_str_of(s->gpu), &gpu, err);
+    if (gpu && !s->vram)
         out->capacity = gpu->memory_bytes;
     out->torch = torch->version;
     return st;
 }
+
+PLIM__LIST(row_list, plim_phase_row)
 
 static plim_status copy_rows(plim_arena *a, const plim_tape *t, const plim_sim *sim,
                              plim_replay *out, plim_err *err)
@@ -38,7 +39,8 @@ static plim_status copy_rows(plim_arena *a, const plim_tape *t, const plim_sim *
     for (uint32_t i = 0; i < sim->n_rows; i++)
         if (!(ops[i] = plim__cstr(a, t->marks[i].op)))
             return plim_oom(err);
-    out->rows = sim->rows;
+    if (!(out->rows = row_list(a, sim->rows, sim->n_rows)))
+        return plim_oom(err);
     out->row_ops = ops;
     out->n_rows = sim->n_rows;
     return PLIM_OK;
@@ -61,24 +63,25 @@ static void copy_stats(const plim_alloc_stats *s, plim_replay *out)
     out->num_device_free = s->num_device_free;
 }
 
-static plim_status replay(const char *path, plim_bytes file, const plim_replay_options *o,
-                          plim_arena *a, plim_replay *out, plim_err *err)
+static plim_status replay_fill(const char *path, plim_bytes file, const plim_settings *s,
+                               plim_arena *a, plim_replay *out, plim_err *err)
 {
     plim_alloc_options options;
     plim_tape t;
     plim_sim sim;
-    plim_status st = read_options(o, &options, err);
+    plim_status st = read_options(s, &options, err);
     plim_tape_init(&t, a);
     if (!st && (st = plim_tape_parse(&t, file, err)))
         plim_err_prefix(err, "'%s': ", path);
     if (!st)
         st = plim_sim_run(a, &t, &options,
-                          PLIM_SIM_ROWS | (o->stop_at_oom ? PLIM_SIM_STOP_AT_OOM : 0), &sim,
+                          PLIM_SIM_ROWS | (s->stop_at_oom ? PLIM_SIM_STOP_AT_OOM : 0), &sim,
                           err);
     if (!st)
         st = copy_rows(a, &t, &sim, out, err);
     if (st)
         return st;
+    out->size = sizeof *out;
     copy_stats(&sim.stats, out);
     out->events = sim.n_events;
     out->storages = t.n_storages;
@@ -88,16 +91,20 @@ static plim_status replay(const char *path, plim_bytes file, const plim_replay_o
     return PLIM_OK;
 }
 
-plim_status plim_replay_run(const char *path, const plim_replay_options *o, plim_replay **out,
+plim_status plim_replay_run(const char *path, const plim_settings *s, plim_replay **out,
                             plim_err *err)
 {
+    PLIM_REQUIRE(path, err);
+    PLIM_REQUIRE(out, err);
     replay_result *r = plim__result_new(sizeof *r, offsetof(replay_result, arena));
     plim_bytes file = {0};
     if (!r)
         return plim_oom(err);
-    plim_status st = plim_file_map(&file, path, err);
+    if (!s)
+        s = plim_settings_in(&r->arena, NULL);
+    plim_status st = s ? plim_file_map(&file, path, err) : plim_oom(err);
     if (!st)
-        st = replay(path, file, o, &r->arena, &r->pub, err);
+        st = replay_fill(path, file, s, &r->arena, &r->pub, err);
     plim_file_unmap(&file);
     if (st)
         plim_replay_free(&r->pub);

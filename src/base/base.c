@@ -68,6 +68,22 @@ plim_status plim_oom(plim_err *err)
     return plim_fail(err, PLIM_ENOMEM, 0, "out of memory for plimsoll's own tables");
 }
 
+plim_status plim_put_out(plim_put put, void *ud, plim_str text, plim_err *err)
+{
+    if (!text.n || put(ud, text.p, text.n) == 0)
+        return PLIM_OK;
+    return plim_fail(err, PLIM_EIO, 0, "the output could not be written");
+}
+
+void plim_copy_out(void *to, const void *from, size_t size)
+{
+    size_t room;
+    memcpy(&room, to, sizeof room);
+    size = PLIM_MIN(size, room);
+    if (size > sizeof room)
+        memcpy((char *)to + sizeof room, (const char *)from + sizeof room, size - sizeof room);
+}
+
 const char *plim_status_name(plim_status st)
 {
     switch (st) {

@@ -124,6 +124,20 @@ void plim_err_prefix(plim_err *err, const char *fmt, ...) PLIM_PRINTF(2, 3);
 
 plim_status plim_oom(plim_err *err); /* our own memory, not the modelled GPU */
 
+/* At the start of a public function: an argument that must not be NULL. */
+#define PLIM_REQUIRE(arg, err)                                                                \
+    do {                                                                                      \
+        if (!(arg))                                                                           \
+            return plim_fail((err), PLIM_EUSAGE, 0, "argument '%s' is NULL", #arg);           \
+    } while (0)
+
+/* Hands text to the caller; PLIM_EIO if the caller's function reports a failure. */
+plim_status plim_put_out(plim_put put, void *ud, plim_str text, plim_err *err);
+
+/* Into a struct that the caller made and that begins with its size: as much of `from` as it
+ * has room for.  Its size stays as it is. */
+void plim_copy_out(void *to, const void *from, size_t size);
+
 /* ---- arena: an owner for a result, with a hard cap --------------------- */
 
 typedef struct plim_arena_chunk plim_arena_chunk;

@@ -528,13 +528,16 @@ typedef struct writer {
     plim_buf line;
     plim_put put;
     void *ud;
+    plim_status st; /* of the first failure: what follows is not written */
+    plim_err *err;
 } writer;
 
 static void writer_flush(writer *w)
 {
-    plim_str s = plim_buf_str(&w->line);
-    if (!w->line.bad)
-        w->put(w->ud, s.p, s.n);
+    if (!w->st && w->line.bad)
+        w->st = plim_oom(w->err);
+    if (!w->st)
+        w->st = plim_put_out(w->put, w->ud, plim_buf_str(&w->line), w->err);
     w->line.n = 0;
 }
 
@@ -628,18 +631,18 @@ static void write_mark(writer *w, const plim_mark *m)
 
 plim_status plim_tape_write(const plim_tape *t, plim_put put, void *ud, plim_err *err)
 {
-    writer w = {.t = t, .put = put, .ud = ud};
+    writer w = {.t = t, .put = put, .ud = ud, .err = err};
     uint32_t mark = 0;
     plim_buf_init(&w.line, t->arena);
     plim_buf_puts(&w.line, "plimsoll-tape 1\n");
     writer_flush(&w);
-    for (uint32_t i = 0; i <= t->n_events && !w.line.bad; i++) {
+    for (uint32_t i = 0; i <= t->n_events && !w.st; i++) {
         while (mark < t->n_marks && t->marks[mark].first <= i)
             write_mark(&w, &t->marks[mark++]);
         if (i < t->n_events)
             write_event(&w, &t->events[i]);
     }
-    return w.line.bad ? plim_oom(err) : PLIM_OK;
+    return w.st;
 }
 
 /* ---- writer: JSON lines -------------------------------------------------- */
@@ -706,19 +709,19 @@ static void json_event(writer *w, plim_buf *name, const plim_mark *m, const plim
 
 plim_status plim_tape_write_json(const plim_tape *t, plim_put put, void *ud, plim_err *err)
 {
-    writer w = {.t = t, .put = put, .ud = ud};
+    writer w = {.t = t, .put = put, .ud = ud, .err = err};
     plim_mark before = {.step = -1, .phase = PLIM_PHASE_LOAD};
     const plim_mark *at = &before;
     plim_buf name;
     uint32_t mark = 0;
     plim_buf_init(&w.line, t->arena);
     plim_buf_init(&name, t->arena);
-    for (uint32_t i = 0; i < t->n_events && !w.line.bad; i++) {
+    for (uint32_t i = 0; i < t->n_events && !w.st; i++) {
         while (mark < t->n_marks && t->marks[mark].first <= i)
             at = &t->marks[mark++];
         json_event(&w, &name, at, &t->events[i]);
     }
-    return w.line.bad || name.bad ? plim_oom(err) : PLIM_OK;
+    return w.st ? w.st : name.bad ? plim_oom(err) : PLIM_OK;
 }
 
 /* ---- checker ------------------------------------------------------------- */

@@ -7,6 +7,7 @@
 
 #include "base/fmt.h"
 #include "optim/optim.h"
+#include "settings/settings.h"
 
 /* What can be done about a group of categories. */
 typedef enum part {
@@ -31,13 +32,18 @@ static part part_of(plim_category c, plim_phase peak)
     }
 }
 
+static bool is_inference(const plim_estimate *e)
+{
+    return !strcmp(e->settings->text[PLIM_SET_mode].p, "infer");
+}
+
 /* The highest that the run stands in any other phase (or, with `same`, in this). */
 static uint64_t peak_of(const plim_estimate *e, plim_phase phase, bool same)
 {
     uint64_t top = 0;
     for (uint32_t i = 0; i < e->n_phases; i++)
-        if ((e->phases[i].phase == phase) == same)
-            top = PLIM_MAX(top, e->phases[i].peak_requested);
+        if ((e->phases[i]->phase == phase) == same)
+            top = PLIM_MAX(top, e->phases[i]->peak_requested);
     return top;
 }
 
@@ -50,9 +56,9 @@ static uint64_t above(const plim_estimate *e, uint64_t saved, uint64_t next)
 static plim_str say_samples(plim_arena *a, const plim_estimate *e, uint64_t bytes,
                             plim_text share)
 {
-    bool infer = !strcmp(e->mode, "infer");
+    bool infer = is_inference(e);
     const char *what = infer ? "inputs and results of layers" : "activations";
-    if (e->model.batch < 2)
+    if (e->model->batch < 2)
         return plim_arena_printf(
             a,
             "%s are %s of the peak; 16-bit ones (--dtype bf16) would take "
@@ -64,16 +70,17 @@ static plim_str say_samples(plim_arena *a, const plim_estimate *e, uint64_t byte
         a,
         "What grows with the batch, mostly %s, is %s of the peak; half the "
         "batch (%" PRId64 ") would save about %s.",
-        what, share.s, e->model.batch / 2, plim_fmt_bytes(above(e, bytes / 2, next), false).s);
+        what, share.s, e->model->batch / 2,
+        plim_fmt_bytes(above(e, bytes / 2, next), false).s);
 }
 
 static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t bytes,
                             plim_text share)
 {
-    const char *what = !strcmp(e->mode, "infer") ? "Parameters"
-                       : e->ema_bytes ? "Parameters, their gradients and their average"
-                                      : "Parameters and their gradients";
-    if (strcmp(e->dtype, "fp32") != 0)
+    const char *what = is_inference(e) ? "Parameters"
+                       : e->ema_bytes  ? "Parameters, their gradients and their average"
+                                       : "Parameters and their gradients";
+    if (strcmp(e->settings->text[PLIM_SET_dtype].p, "fp32") != 0)
         return plim_arena_printf(
             a, "%s are %s of the peak: a smaller model is what would help.", what, share.s);
     return plim_arena_printf(
@@ -87,7 +94,8 @@ static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t byte
 static const char *better_impl(const plim_estimate *e)
 {
     plim_optim_spec s;
-    if (plim_optim_parse(plim_str_of(e->optimizer), &s, NULL) || s.impl == PLIM_IMPL_FUSED)
+    if (plim_optim_parse(plim_str_of(e->settings->optimizer), &s, NULL) ||
+        s.impl == PLIM_IMPL_FUSED)
         return NULL;
     if (strstr(s.optim->impls, "fused"))
         return "fused";
@@ -99,7 +107,7 @@ static const char *better_impl(const plim_estimate *e)
 static plim_str say_optimizer(plim_arena *a, const plim_estimate *e, uint64_t bytes,
                               plim_text share)
 {
-    plim_str name = {e->optimizer, strcspn(e->optimizer, ",")};
+    plim_str name = {e->settings->optimizer, strcspn(e->settings->optimizer, ",")};
     uint64_t next = peak_of(e, PLIM_PHASE_OPTIMIZER, false);
     uint64_t state = e->category[PLIM_CAT_OPTIMIZER_STATE] - e->ema_bytes;
     uint64_t made = bytes - state;

@@ -1,95 +1,37 @@
 /* job.c -- see job.h. */
 #include "fit/job.h"
 
+#include <stdio.h>
+
 #include "base/fmt.h"
 
-/* ---- words to values -------------------------------------------------------- */
+/* ---- settings to what is run ------------------------------------------------- */
 
-typedef struct word {
-    const char *name;
-    int value;
-} word;
-
-static const word losses[] = {{"cross_entropy", PLIM_LOSS_CROSS_ENTROPY},
-                              {"mse", PLIM_LOSS_MSE},
-                              {"bce", PLIM_LOSS_BCE},
-                              {"sum", PLIM_LOSS_SUM},
-                              {"model", PLIM_LOSS_MODEL}};
-static const word zero_grads[] = {{"none", false}, {"zeros", true}};
-static const word workspaces[] = {{"auto", PLIM_BOUND_USUAL},
-                                  {"off", -1},
-                                  {"low", PLIM_BOUND_LOW},
-                                  {"high", PLIM_BOUND_HIGH}};
-
-/* Leaves *out alone where nothing was given; *name is the table's own string. */
-static plim_status word_find(const char *what, const char *given, const word *table, size_t n,
-                             int *out, const char **name, plim_err *err)
+static plim_status settle_text(plim_job *job, plim_setting_id id, const char *text,
+                               plim_err *err)
 {
-    if (!given)
-        return PLIM_OK;
-    const word *w = plim_row_find(what, given, table, n, sizeof *table, err);
-    if (!w)
-        return PLIM_EUSAGE;
-    *out = w->value;
-    *name = w->name;
-    return PLIM_OK;
+    return plim_settings_put(job->settings, id, text, err);
 }
 
-static plim_status read_dtype(plim_job *job, const char *given, plim_err *err)
+static plim_status settle_int(plim_job *job, plim_setting_id id, int64_t n, plim_err *err)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%" PRId64, n);
+    return plim_settings_put(job->settings, id, n ? text : NULL, err);
+}
+
+/* The setting's n-th word. */
+static plim_status settle_word(plim_job *job, plim_setting_id id, int n, plim_err *err)
+{
+    plim_str word = plim_arena_str(job->arena, plim_setting_word(id, n));
+    return word.p ? plim_settings_put(job->settings, id, word.p, err) : plim_oom(err);
+}
+
+/* A dtype by the setting's word; `none` if it is not set. */
+static plim_dtype dtype_of(const plim_settings *s, plim_setting_id id, plim_dtype none)
 {
     plim_dtype t;
-    job->step.dtype = PLIM_DTYPE_COUNT;
-    if (!given)
-        return PLIM_OK;
-    if (!plim_dtype_find(plim_str_of(given), &t) ||
-        (t != PLIM_F32 && t != PLIM_F16 && t != PLIM_BF16 && t != PLIM_F64))
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "unknown dtype '%s': known are fp32, fp16, bf16, fp64", given);
-    job->step.dtype = t;
-    job->dtype = plim_dtype_rows[t].name;
-    return PLIM_OK;
-}
-
-static plim_status read_autocast(plim_job *job, const char *given, plim_err *err)
-{
-    plim_dtype t = PLIM_F32;
-    if (given &&
-        (!plim_dtype_find(plim_str_of(given), &t) || (t != PLIM_F16 && t != PLIM_BF16)))
-        return plim_fail(err, PLIM_EUSAGE, 0, "unknown autocast '%s': known are fp16, bf16",
-                         given);
-    job->step.autocast = t;
-    job->autocast = given ? plim_dtype_rows[t].name : NULL;
-    return PLIM_OK;
-}
-
-static plim_status in_range(const char *what, int64_t v, int64_t max, plim_err *err)
-{
-    if (v >= 0 && v <= max)
-        return PLIM_OK;
-    return plim_fail(err, PLIM_EUSAGE, 0, "%s %" PRId64 " is not in 1..%" PRId64, what, v,
-                     max);
-}
-
-enum { MAX_STEPS = 1000 };
-#define MAX_BATCH ((int64_t)1 << 32)
-
-static plim_status read_numbers(plim_job *job, const plim_settings *s, plim_err *err)
-{
-    plim_status st = in_range("batch", s->batch, MAX_BATCH, err);
-    if (!st)
-        st = in_range("seq", s->seq, MAX_BATCH, err);
-    if (!st)
-        st = in_range("steps", s->steps, MAX_STEPS, err);
-    if (!st)
-        st = in_range("accumulate", s->accumulate, MAX_STEPS, err);
-    job->bind.batch = s->batch;
-    job->bind.seq = s->seq;
-    job->bind.infer = s->infer;
-    job->step.infer = s->infer;
-    job->step.steps = s->steps;
-    job->step.accumulate = s->accumulate ? s->accumulate : 1;
-    job->step.clip = s->clip;
-    return st;
+    return s->text[id].p && plim_dtype_find(plim_str_of(s->text[id].p), &t) ? t : none;
 }
 
 /* What the optimizer says about the loop around it. */
@@ -97,8 +39,9 @@ static plim_status fit_optimizer(plim_step_settings *step, plim_err *err)
 {
     const plim_optim *o = step->optim.optim;
     if (!step->steps)
-        step->steps =
-            step->infer ? 2 : PLIM_MIN(plim_optim_steady_steps(&step->optim), MAX_STEPS);
+        step->steps = step->infer ? 2
+                                  : PLIM_MIN(plim_optim_steady_steps(&step->optim),
+                                             (int)plim_setting_rows[PLIM_SET_steps].most);
     if (o->flags & PLIM_OPTIM_RUNS_MODEL && step->accumulate > 1)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'%s' runs the model within its step: 'accumulate' cannot be %d",
@@ -118,14 +61,11 @@ static plim_status one_batch(const plim_binding *b, plim_err *err)
                      b->batch, given);
 }
 
-static plim_status read_card(plim_job *job, const plim_settings *s, plim_err *err)
+plim_status plim_job_card(plim_job *job, plim_err *err)
 {
-    enum { SMALLEST = 1 << 20 };
-    plim_status st = PLIM_OK;
+    const plim_settings *s = job->settings;
     const plim_gpu *gpu = NULL;
-    if (s->vram && s->vram < SMALLEST)
-        return plim_fail(err, PLIM_EUSAGE, 0, "a card of %s: write 24GiB, not 24",
-                         plim_fmt_bytes(s->vram, false).s);
+    plim_status st = PLIM_OK;
     if (s->gpu)
         st = plim_gpu_find(plim_str_of(s->gpu), &gpu, err);
     if (!st && s->vram && gpu) { /* that card with another memory */
@@ -143,7 +83,7 @@ static plim_status read_card(plim_job *job, const plim_settings *s, plim_err *er
 
 static plim_status read_loop(plim_step_settings *step, const plim_settings *s, plim_err *err)
 {
-    plim_status st = plim_loop_find(s->loop, &step->loop, err);
+    plim_status st = plim_loop_find(s->text[PLIM_SET_loop].p, &step->loop, err);
     if (st)
         return st;
     step->keeps = step->loop->keeps;
@@ -151,62 +91,121 @@ static plim_status read_loop(plim_step_settings *step, const plim_settings *s, p
     return s->keep ? plim_loop_keeps(s->keep, &step->keeps, err) : PLIM_OK;
 }
 
-plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
-                          const plim_settings *s, plim_err *err)
+/* The words of settings.def are those of the enumerators, in their order. */
+static plim_status read_step(plim_step_settings *step, const plim_settings *s, plim_err *err)
 {
-    int loss = PLIM_LOSS_DEFAULT, ws = PLIM_BOUND_USUAL;
-    const char *loss_name = NULL;
-    int zeros = false;
-    *job = (plim_job){.arena = a, .given = s, .workspace = "auto"};
-    plim_step_settings *step = &job->step;
-    plim_status st = read_numbers(job, s, err);
+    enum { TRAIN = 1, INFER }; /* mode */
+    enum { NONE = 1, ZEROS };  /* zero_grad */
+    step->infer = s->mode == INFER;
+    step->steps = (int)s->steps;
+    step->accumulate = (int)s->accumulate;
+    step->clip = s->clip;
+    step->dtype = dtype_of(s, PLIM_SET_dtype, PLIM_DTYPE_COUNT);
+    step->autocast = dtype_of(s, PLIM_SET_autocast, PLIM_F32);
+    step->loss = (plim_loss_kind)s->loss;
+    step->checkpoint = plim_str_of(s->checkpoint);
+    plim_status st = read_loop(step, s, err);
     if (!st)
-        st = read_dtype(job, s->dtype, err);
+        st = plim_optim_parse(plim_str_of(s->optimizer), &step->optim, err);
     if (!st)
-        st = read_autocast(job, s->autocast, err);
-    if (!st)
-        st = word_find("loss", s->loss, losses, PLIM_COUNT(losses), &loss, &loss_name, err);
-    if (!st)
-        st = read_loop(step, s, err);
-    if (!st)
-        st = word_find("workspace", s->workspace, workspaces, PLIM_COUNT(workspaces), &ws,
-                       &job->workspace, err);
-    if (!st)
-        st = plim_optim_parse(plim_str_of(s->optimizer ? s->optimizer : "sgd"), &step->optim,
-                              err);
-    if (!st)
-        st = plim_ema_parse(plim_str_of(s->ema ? s->ema : "none"), &step->ema, err);
+        st = plim_ema_parse(plim_str_of(s->ema), &step->ema, err);
     if (!st)
         st = fit_optimizer(step, err);
-    step->checkpoint = plim_str_of(s->checkpoint ? s->checkpoint : "none");
     step->torch = plim_torch_newest();
     if (!st && s->torch)
         st = plim_torch_find(plim_str_of(s->torch), &step->torch, err);
-    zeros = !step->torch->zero_grad_to_none;
-    job->zero_grad = zero_grads[zeros].name;
-    if (!st)
-        st = word_find("zero_grad", s->zero_grad, zero_grads, PLIM_COUNT(zero_grads), &zeros,
-                       &job->zero_grad, err);
-    if (!st)
-        st = plim_binding_inputs(a, s->input, &job->bind, err);
-    if (!st)
-        st = plim_binding_dims(a, s->dims, &job->bind, err);
-    if (!st)
-        st = one_batch(&job->bind, err);
-    step->loss = (plim_loss_kind)loss;
-    step->zero_grad_keeps = zeros;
-    step->world.workspace = ws >= 0;
-    job->bound = ws < 0 ? PLIM_BOUND_USUAL : (plim_bound)ws;
-    if (!st)
-        st = read_card(job, s, err);
-    job->alloc.torch = step->torch->version;
-    job->alloc.conf = plim_str_of(s->alloc_conf ? s->alloc_conf : "");
-    if (!st)
-        st = plim_model_open(&job->model, a, model, err);
+    step->zero_grad_keeps =
+        s->zero_grad ? s->zero_grad == ZEROS : !step->torch->zero_grad_to_none;
     return st;
 }
 
-void plim_job_close(plim_job *job) { plim_model_close(&job->model); }
+static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *err)
+{
+    job->bind.batch = s->batch;
+    job->bind.seq = s->seq;
+    job->bind.infer = job->step.infer;
+    plim_status st = plim_binding_inputs(job->arena, s->input, &job->bind, err);
+    if (!st)
+        st = plim_binding_dims(job->arena, s->dim, &job->bind, err);
+    return st ? st : one_batch(&job->bind, err);
+}
+
+static void read_workspace(plim_job *job, const plim_settings *s)
+{
+    static const plim_bound bounds[] = {PLIM_BOUND_USUAL, PLIM_BOUND_USUAL, PLIM_BOUND_USUAL,
+                                        PLIM_BOUND_LOW, PLIM_BOUND_HIGH};
+    enum { OFF = 2 };
+    job->bound = bounds[s->workspace];
+    job->step.world.workspace = s->workspace != OFF;
+}
+
+plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
+                          const plim_settings *s, plim_err *err)
+{
+    *job = (plim_job){.arena = a, .model = model, .settings = plim_settings_in(a, s)};
+    if (!job->settings)
+        return plim_oom(err);
+    plim_status st = plim_settings_preset(job->settings, err);
+    if (!st)
+        st = read_step(&job->step, job->settings, err);
+    if (!st)
+        st = read_sizes(job, job->settings, err);
+    if (st)
+        return st;
+    read_workspace(job, job->settings);
+    job->alloc.torch = job->step.torch->version;
+    job->alloc.conf = plim_str_of(job->settings->alloc_conf);
+    plim_job_on(job, NULL);
+    return PLIM_OK;
+}
+
+static const char *model_dtype(const plim_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].kind == PLIM_VALUE_PARAMETER)
+            return plim_dtype_name(g->values[i].meta.dtype);
+    return plim_dtype_name(PLIM_F32);
+}
+
+plim_status plim_job_settle(plim_job *job, const plim_graph *g, const plim_step_info *info,
+                            plim_err *err)
+{
+    const plim_step_settings *step = &job->step;
+    const plim_settings *s = job->settings;
+    plim_str keeps = plim_loop_keeps_text(job->arena, step->keeps);
+    const struct {
+        plim_setting_id id;
+        const char *text;
+    } texts[] = {
+        {PLIM_SET_dtype, s->dtype ? s->text[PLIM_SET_dtype].p : model_dtype(g)},
+        {PLIM_SET_autocast,
+         step->autocast == PLIM_F32 ? NULL : plim_dtype_name(step->autocast)},
+        {PLIM_SET_optimizer, plim_arena_str(job->arena, step->optim.text).p},
+        {PLIM_SET_ema, plim_arena_str(job->arena, step->ema.text).p},
+        {PLIM_SET_keep, keeps.p},
+        {PLIM_SET_clip, step->clip ? "true" : "false"},
+        {PLIM_SET_zero_grad, step->zero_grad_keeps ? "zeros" : "none"},
+        {PLIM_SET_torch, step->torch->name},
+    };
+    plim_status st = settle_int(job, PLIM_SET_batch, g->batch, err);
+    if (!st)
+        st = settle_int(job, PLIM_SET_steps, step->steps, err);
+    if (!st && info && !step->infer)
+        st = settle_word(job, PLIM_SET_loss, (int)info->loss, err);
+    for (size_t i = 0; i < PLIM_COUNT(texts) && !st; i++)
+        st = settle_text(job, texts[i].id, texts[i].text, err);
+    return st || !step->infer ? st : plim_settings_drop_training(job->settings, err);
+}
+
+plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total,
+                              const char *what, plim_err *err)
+{
+    const plim_settings *s = job->settings;
+    if (s->progress && s->progress(s->progress_ud, done, total, what))
+        return plim_fail(err, PLIM_ECANCELED, done, "canceled at %" PRIu32 " of %" PRIu32,
+                         done, total);
+    return PLIM_OK;
+}
 
 /* ---- running ------------------------------------------------------------------ */
 
@@ -242,7 +241,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
     }
     if (batch)
         bind.batch = batch;
-    return plim_model_graph(&job->model, &bind, a, g, err);
+    return plim_model_graph(job->model, &bind, a, g, err);
 }
 
 static void settle(plim_tape *t, plim_bound b)

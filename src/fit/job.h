@@ -5,26 +5,35 @@
 
 #include "alloc/alloc.h"
 #include "gpu/gpu.h"
+#include "settings/settings.h"
 #include "step/model.h"
 #include "step/step.h"
 
 typedef struct plim_job {
     plim_arena *arena;
-    const plim_settings *given;
-    plim_model model;
+    plim_settings *settings; /* as they are used: with their defaults */
+    const plim_model *model;
     plim_binding bind;
     plim_step_settings step;
-    const char *dtype, *autocast, *workspace, *zero_grad; /* after defaults */
-    plim_bound bound;    /* as --workspace says: what estimated bytes are */
+    plim_bound bound;    /* as the setting workspace says: what estimated bytes are */
     const plim_gpu *gpu; /* NULL: none chosen */
     plim_gpu generic;    /* of --vram */
     plim_alloc_options alloc;
 } plim_job;
 
-/* Opens the model and reads every setting.  PLIM_EUSAGE names the setting. */
-plim_status plim_job_open(plim_job *job, plim_arena *a, const char *model,
+/* Reads every setting (NULL: none is set).  PLIM_EUSAGE names the setting.  All that the
+ * job has lives in `a`; the model is borrowed. */
+plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
                           const plim_settings *s, plim_err *err);
-void plim_job_close(plim_job *job); /* harmless on {0} */
+/* On the card that the settings name, if they name one. */
+plim_status plim_job_card(plim_job *job, plim_err *err);
+/* Tells the settings what the run of this graph made of those that depend on the model. */
+plim_status plim_job_settle(plim_job *job, const plim_graph *g, const plim_step_info *info,
+                            plim_err *err);
+
+/* Tells whoever wants to know; PLIM_ECANCELED: that was enough. */
+plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total,
+                              const char *what, plim_err *err);
 
 /* From now on the job runs on this card; NULL: as on sm_80 with 108 SMs, and
  * of any size. */

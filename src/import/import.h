@@ -34,6 +34,7 @@ typedef struct plim_source {
     plim_bytes bytes;
     const char *path; /* as it was opened, for the files beside it (shards, a
                          configuration); NULL: nothing is beside it */
+    bool in_memory;   /* the bytes are the caller's, and nothing is beside them */
     bool part;        /* one of several that make up a whole: what is true of that only is left
                   to who reads them all */
 } plim_source;

@@ -51,7 +51,7 @@ plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *
         return plim_fail(err, PLIM_EFORMAT, 0,
                          "'" PLIM_STR_FMT "' is not the name of a file in the same folder",
                          (int)PLIM_MIN(name.n, (size_t)80), name.p ? name.p : "");
-    if (!s->path)
+    if (!s->path || s->in_memory)
         return plim_fail(err, PLIM_EIO, 0, "'" PLIM_STR_FMT "' is not there",
                          PLIM_STR_ARG(name));
     const char *slash = strrchr(s->path, '/');
@@ -66,6 +66,7 @@ plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *
 
 void plim_source_close(plim_source *s)
 {
-    plim_file_unmap(&s->bytes);
+    if (!s->in_memory)
+        plim_file_unmap(&s->bytes);
     s->path = NULL;
 }

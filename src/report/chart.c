@@ -37,7 +37,7 @@ void plim_chart_bar(plim_page *p, uint64_t part, uint64_t whole, uint32_t column
 
 /* ---- timeline ------------------------------------------------------------ */
 
-enum { CHART_ROWS = 6, CHART_LABEL = 12, CHART_MOST = PLIM_BUCKETS };
+enum { CHART_ROWS = 6, CHART_LABEL = 12, CHART_MOST = 240 };
 
 typedef struct chart {
     uint32_t n; /* columns */
@@ -54,16 +54,16 @@ typedef struct chart {
  * is lost; its phase is that of its first. */
 static void chart_resample(chart *c, const plim_estimate *e, uint32_t columns)
 {
-    uint32_t n = PLIM_MIN(e->n_buckets, (uint32_t)PLIM_BUCKETS);
+    uint32_t n = e->n_buckets;
     *c = (chart){.n = PLIM_MIN(columns, (uint32_t)CHART_MOST)};
     uint32_t peak = PLIM_MIN(e->peak_bucket, n - 1);
     c->peak = ((peak + 1) * c->n - 1) / n; /* the last column that shows it */
     for (uint32_t i = 0; i < c->n; i++) {
         uint32_t from = i * n / c->n, to = PLIM_MAX((i + 1) * n / c->n, from + 1);
-        c->at[i].phase = e->timeline[from].phase;
-        c->at[i].step = e->timeline[from].step;
+        c->at[i].phase = e->timeline[from]->phase;
+        c->at[i].step = e->timeline[from]->step;
         for (uint32_t k = from; k < to; k++) {
-            const plim_bucket *b = &e->timeline[k];
+            const plim_bucket *b = e->timeline[k];
             c->at[i].allocated = PLIM_MAX(c->at[i].allocated, b->allocated);
             c->at[i].reserved = PLIM_MAX(c->at[i].reserved, b->reserved);
         }

@@ -6,8 +6,9 @@
 void plim_page_open(plim_page *p, const plim_style *st)
 {
     *p = (plim_page){.arena = PLIM_ARENA_INIT};
+    p->style.size = sizeof p->style;
     if (st)
-        p->style = *st;
+        plim_copy_out(&p->style, st, PLIM_MIN(st->size, sizeof *st));
     int width = p->style.width > 0 ? p->style.width : 80;
     p->width = (uint32_t)PLIM_MIN(PLIM_MAX(width, PLIM_PAGE_LEAST), PLIM_PAGE_MOST);
     if (p->style.top <= 0)
@@ -20,8 +21,8 @@ plim_status plim_page_send(plim_page *p, plim_status st, plim_put put, void *ud,
     if (!st && p->buf.bad)
         st = plim_oom(err);
     plim_str text = plim_buf_str(&p->buf);
-    if (!st && text.n)
-        put(ud, text.p, text.n);
+    if (!st)
+        st = plim_put_out(put, ud, text, err);
     plim_arena_free(&p->arena);
     return st;
 }
@@ -382,7 +383,12 @@ plim_status plim_report_print(const plim_report *report, const void *subject, pl
         [PLIM_TEXT] = report->text, [PLIM_JSON] = report->json, [PLIM_CSV] = report->csv};
     plim_page p;
     if (!subject)
-        return plim_fail(err, PLIM_EUSAGE, 0, "'%s' has no result to show", report->name);
+        return plim_fail(err, PLIM_EUSAGE, 0, "the result of '%s' is NULL", report->name);
+    PLIM_REQUIRE(put, err);
+    if (st && st->size <= sizeof st->size)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "the style says that it has %zu bytes: begin with PLIM_STYLE_INIT",
+                         st->size);
     if ((size_t)how >= PLIM_COUNT(fns))
         return plim_fail(err, PLIM_EUSAGE, 0, "no rendering %d: the last is %d", (int)how,
                          (int)PLIM_COUNT(fns) - 1);

@@ -12,6 +12,7 @@
 
 #include "base/fmt.h"
 #include "base/json.h"
+#include "settings/settings.h"
 
 /* ---- the page ------------------------------------------------------------ */
 
@@ -163,10 +164,17 @@ typedef struct plim_rows {
     const plim_column *columns;
     size_t n_columns;
     const void *items;
-    size_t size; /* of an item */
+    size_t size; /* of an item; 0: items is an array of pointers to them */
     uint64_t n;
     const char *only; /* "type,shape": columns of the text and CSV; NULL: the usual */
 } plim_rows;
+
+/* Of a result's list of pointers. */
+#define PLIM_ROWS_OF(cols, list, count)                                                       \
+    (plim_rows)                                                                               \
+    {                                                                                         \
+        .columns = (cols), .n_columns = PLIM_COUNT(cols), .items = (list), .n = (count)       \
+    }
 
 /* PLIM_EUSAGE: `only` names a column that is not there. */
 plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err);

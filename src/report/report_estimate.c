@@ -45,7 +45,7 @@ static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
     n = rows ? n : 0;
     p->buf.bad |= !rows;
     for (uint32_t i = 0; i < n; i++) {
-        const plim_live *l = &e->live[i];
+        const plim_live *l = e->live[i];
         const char *name = l->name ? l->name : "", *role = l->role ? l->role : "";
         rows[i].live = l;
         rows[i].tensor =
@@ -60,49 +60,31 @@ static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
 
 /* ---- text: what was asked ------------------------------------------------ */
 
-/* Settings that an inference has no use for are not named. */
-static const char *estimate_trains(const plim_estimate *e, const char *setting)
+/* As a setting stands in the header of a report; "": not at all. */
+static const char *header_value(const plim_settings *s, plim_setting_id id)
 {
-    bool infer = e->mode && strcmp(e->mode, "infer") == 0;
-    return infer || !setting || !*setting ? NULL : setting;
-}
-
-static void header_item(plim_flow *f, const char *before, const char *text)
-{
-    if (text && *text)
-        plim_flow_printf(f, "%s%s", before, text);
+    const plim_setting_row *row = &plim_setting_rows[id];
+    const char *text = s->text[id].p;
+    return !row->header || !text || (row->hidden && !strcmp(text, row->hidden)) ? "" : text;
 }
 
 static void estimate_header(plim_page *p, const plim_estimate *e)
 {
-    bool checkpoints = e->checkpoint && strcmp(e->checkpoint, "none") != 0;
-    bool ema = e->ema && strcmp(e->ema, "none") != 0;
-    bool typical = !e->loop || strcmp(e->loop, "typical") == 0;
-    bool zeros = e->zero_grad && strcmp(e->zero_grad, "zeros") == 0;
-    plim_text passes = plim_fmt_count((uint64_t)e->accumulate);
-    const struct {
-        const char *before, *text;
-    } items[] = {{"", e->dtype},
-                 {"autocast ", e->autocast},
-                 {"checkpoint ", checkpoints ? estimate_trains(e, e->checkpoint) : NULL},
-                 {"", estimate_trains(e, e->optimizer)},
-                 {"loss ", estimate_trains(e, e->loss)},
-                 {"loop ", typical ? NULL : estimate_trains(e, e->loop)},
-                 {"accumulate ", e->accumulate > 1 ? estimate_trains(e, passes.s) : NULL},
-                 {"", e->clip ? estimate_trains(e, "clip") : NULL},
-                 {"ema ", ema ? estimate_trains(e, e->ema) : NULL},
-                 {"zero_grad ", zeros ? estimate_trains(e, e->zero_grad) : NULL},
-                 {"torch ", e->torch},
-                 {"", e->gpu},
-                 {"", e->alloc_conf}};
-    plim_report_model_line(p, &e->model);
+    plim_report_model_line(p, e->model);
     plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
     plim_page_paint(p, PLIM_PAINT_DIM);
-    header_item(&f, "", e->mode);
-    if (e->model.batch)
-        plim_flow_printf(&f, "batch %" PRId64, e->model.batch);
-    for (size_t i = 0; i < PLIM_COUNT(items); i++)
-        header_item(&f, items[i].before, items[i].text);
+    for (int i = 0; i < PLIM_SETTING_COUNT; i++) {
+        const plim_setting_row *row = &plim_setting_rows[i];
+        const char *value = header_value(e->settings, (plim_setting_id)i);
+        if (!*value)
+            continue;
+        if (row->kind == PLIM_SETTING_SIZE)
+            plim_flow_printf(&f, "%s%s", row->header,
+                             plim_fmt_bytes(e->gpu_bytes, p->style.si).s);
+        else
+            plim_flow_printf(&f, "%s%s", row->header,
+                             row->kind == PLIM_SETTING_FLAG ? "" : value);
+    }
     plim_flow_end(&f);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
 }
@@ -113,9 +95,9 @@ static void estimate_bars(plim_page *p, const plim_estimate *e)
 {
     enum { NAME = 17, BYTES = 11, PERCENT = 9, BEFORE = 2 + NAME + BYTES + PERCENT + 2 };
     uint64_t most = 0;
-    for (int c = 0; c < PLIM_CAT_COUNT; c++)
+    for (uint32_t c = 0; c < e->n_categories; c++)
         most = PLIM_MAX(most, e->category[c]);
-    for (uint32_t c = 0; c < PLIM_CAT_COUNT; c++) {
+    for (uint32_t c = 0; c < e->n_categories; c++) {
         if (!e->category[c])
             continue;
         plim_page_puts(p, "  ");
@@ -161,8 +143,8 @@ static plim_str estimate_bytes(plim_page *p, uint64_t n) { return plim_page_rang
 static const char *estimate_open(const plim_estimate *e)
 {
     for (uint32_t i = 0; i < e->n_live; i++)
-        if (e->live[i].certainty == PLIM_ESTIMATED &&
-            e->live[i].category != PLIM_CAT_WORKSPACE)
+        if (e->live[i]->certainty == PLIM_ESTIMATED &&
+            e->live[i]->category != PLIM_CAT_WORKSPACE)
             return "estimates";
     return "workspaces";
 }
@@ -218,7 +200,7 @@ static void estimate_certainty(plim_page *p, const plim_estimate *e)
     if (!e->certainty[PLIM_ESTIMATED] && !e->certainty[PLIM_UNKNOWN_BYTES])
         return;
     plim_flow f = plim_flow_open(p, ", ", 2);
-    for (int c = 0; c < PLIM_CERTAINTY_COUNT; c++)
+    for (uint32_t c = 0; c < e->n_certainties; c++)
         if (e->certainty[c])
             plim_flow_printf(&f, "%s %s", plim_fmt_bytes(e->certainty[c], p->style.si).s,
                              plim_certainty_name((plim_certainty)c));
@@ -228,12 +210,12 @@ static void estimate_certainty(plim_page *p, const plim_estimate *e)
 static void estimate_fit(plim_page *p, const plim_estimate *e)
 {
     static const struct {
-        int fits;
+        plim_fits fits;
         plim_paint paint;
         const char *say;
-    } rows[] = {{1, PLIM_PAINT_GOOD, "fits on"},
-                {0, PLIM_PAINT_BAD, "does not fit on"},
-                {-1, PLIM_PAINT_WARN, "may not fit on"}};
+    } rows[] = {{PLIM_FITS_YES, PLIM_PAINT_GOOD, "fits on"},
+                {PLIM_FITS_NO, PLIM_PAINT_BAD, "does not fit on"},
+                {PLIM_FITS_MAYBE, PLIM_PAINT_WARN, "may not fit on"}};
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         if (e->fits != rows[i].fits)
             continue;
@@ -255,7 +237,13 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
 
 static const char *estimate_fits(const plim_estimate *e)
 {
-    return e->fits == 1 ? "yes" : e->fits == 0 ? "no" : e->fits == -1 ? "maybe" : NULL;
+    switch (e->fits) {
+    case PLIM_FITS_YES: return "yes";
+    case PLIM_FITS_NO: return "no";
+    case PLIM_FITS_MAYBE: return "maybe";
+    case PLIM_FITS_NO_CARD: break;
+    }
+    return NULL;
 }
 
 static void estimate_quiet(plim_page *p, const plim_estimate *e)
@@ -350,7 +338,7 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     if (st)
         return st;
     estimate_unknown_ops(p, e);
-    estimate_paragraph(p, PLIM_PAINT_WARN, e->model.note);
+    estimate_paragraph(p, PLIM_PAINT_WARN, e->model->note);
     if (e->oom)
         estimate_paragraph(p, PLIM_PAINT_BAD, e->oom_text);
     estimate_paragraph(p, PLIM_PAINT_BOLD, e->advice);
@@ -383,51 +371,6 @@ static void json_text(plim_jw *w, const char *key, const char *z)
 {
     plim_jw_key(w, key);
     plim_jw_cstr(w, z);
-}
-
-/* What stands around the optimizer's step: null for an inference. */
-static void json_step(plim_jw *w, const plim_estimate *e)
-{
-    bool trains = estimate_trains(e, e->mode);
-    json_text(w, "ema", estimate_trains(e, e->ema));
-    json_text(w, "zero_grad", estimate_trains(e, e->zero_grad));
-    json_text(w, "keep", estimate_trains(e, e->keep));
-    plim_jw_key(w, "accumulate");
-    if (trains)
-        plim_jw_i64(w, e->accumulate);
-    else
-        plim_jw_null(w);
-    plim_jw_key(w, "clip");
-    if (trains)
-        plim_jw_bool(w, e->clip);
-    else
-        plim_jw_null(w);
-}
-
-static void json_settings(plim_jw *w, const plim_estimate *e)
-{
-    plim_jw_key(w, "settings");
-    plim_jw_object(w);
-    json_text(w, "mode", e->mode);
-    plim_jw_key(w, "batch");
-    if (e->model.batch)
-        plim_jw_i64(w, e->model.batch);
-    else
-        plim_jw_null(w);
-    json_text(w, "dtype", e->dtype);
-    json_text(w, "autocast", e->autocast);
-    json_text(w, "optimizer", estimate_trains(e, e->optimizer));
-    json_text(w, "checkpoint", estimate_trains(e, e->checkpoint));
-    json_text(w, "torch", e->torch);
-    json_text(w, "gpu", e->gpu);
-    json_text(w, "alloc_conf", e->alloc_conf ? e->alloc_conf : "");
-    json_text(w, "loss", estimate_trains(e, e->loss));
-    json_text(w, "loop", e->loop);
-    json_text(w, "workspace", e->workspace);
-    plim_jw_key(w, "steps");
-    plim_jw_i64(w, e->steps);
-    json_step(w, e);
-    plim_jw_end(w);
 }
 
 static void json_memory(plim_jw *w, const plim_estimate *e)
@@ -481,11 +424,7 @@ static const plim_column phase_columns[] = {
 
 static void json_phases(plim_jw *w, const plim_estimate *e)
 {
-    const plim_rows r = {.columns = phase_columns,
-                         .n_columns = PLIM_COUNT(phase_columns),
-                         .items = e->phases,
-                         .size = sizeof *e->phases,
-                         .n = e->n_phases};
+    const plim_rows r = PLIM_ROWS_OF(phase_columns, e->phases, e->n_phases);
     plim_rows_json(w, "phases", &r);
 }
 
@@ -506,7 +445,7 @@ static void json_certainty(plim_jw *w, const plim_estimate *e)
 {
     plim_jw_key(w, "certainty");
     plim_jw_object(w);
-    for (int c = 0; c < PLIM_CERTAINTY_COUNT; c++) {
+    for (uint32_t c = 0; c < e->n_certainties; c++) {
         plim_jw_key(w, plim_certainty_name((plim_certainty)c));
         plim_jw_u64(w, e->certainty[c]);
     }
@@ -553,11 +492,7 @@ static const plim_column bucket_columns[] = {
 
 static void json_timeline(plim_jw *w, const plim_estimate *e)
 {
-    const plim_rows r = {.columns = bucket_columns,
-                         .n_columns = PLIM_COUNT(bucket_columns),
-                         .items = e->timeline,
-                         .size = sizeof *e->timeline,
-                         .n = PLIM_MIN(e->n_buckets, (uint32_t)PLIM_BUCKETS)};
+    const plim_rows r = PLIM_ROWS_OF(bucket_columns, e->timeline, e->n_buckets);
     plim_jw_key(w, "timeline");
     plim_jw_object(w);
     plim_jw_key(w, "peak_bucket");
@@ -574,8 +509,9 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
                                      {"backward", e->backward_flops, true},
                                      {"forward_macs", e->forward_macs, true}};
     plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/estimate/1", &e->model);
-    json_settings(&w, e);
+    plim_report_json_open(&w, p, "plimsoll/estimate/1", e->model);
+    plim_jw_key(&w, "settings");
+    plim_settings_write(&w, e->settings, "estimate");
     json_memory(&w, e);
     json_phases(&w, e);
     json_peak(&w, p, e);
@@ -593,4 +529,9 @@ plim_status plim_estimate_print(const plim_estimate *e, plim_render r, const pli
 {
     static const plim_report report = {"estimate", estimate_text, estimate_json, NULL};
     return plim_report_print(&report, e, r, st, put, ud, err);
+}
+
+plim_status plim_estimate_json(const plim_estimate *e, plim_put put, void *ud, plim_err *err)
+{
+    return plim_estimate_print(e, PLIM_JSON, NULL, put, ud, err);
 }

@@ -73,11 +73,11 @@ static void fit_notes(plim_page *p, const plim_fit *f)
 {
     bool none = false, limited = false, boxed = false, known = false, unknown = false;
     for (uint32_t i = 0; i < f->n; i++) {
-        none |= !f->rows[i].batch;
-        limited |= f->rows[i].limited;
-        boxed |= !f->rows[i].gpu_exact;
-        known |= f->rows[i].context_known;
-        unknown |= !f->rows[i].context_known;
+        none |= !f->rows[i]->batch;
+        limited |= f->rows[i]->limited;
+        boxed |= !f->rows[i]->gpu_exact;
+        known |= f->rows[i]->context_known;
+        unknown |= !f->rows[i]->context_known;
     }
     const struct {
         bool say;
@@ -106,11 +106,7 @@ static void fit_notes(plim_page *p, const plim_fit *f)
 
 static plim_rows fit_rows(const plim_fit *f)
 {
-    return (plim_rows){.columns = fit_columns,
-                       .n_columns = PLIM_COUNT(fit_columns),
-                       .items = f->rows,
-                       .size = sizeof *f->rows,
-                       .n = f->n};
+    return PLIM_ROWS_OF(fit_columns, f->rows, f->n);
 }
 
 static plim_status fit_text(plim_page *p, const void *subject, plim_err *err)
@@ -118,7 +114,7 @@ static plim_status fit_text(plim_page *p, const void *subject, plim_err *err)
     const plim_fit *f = subject;
     const plim_rows r = fit_rows(f);
     if (!p->style.quiet) {
-        plim_report_model_line(p, &f->model);
+        plim_report_model_line(p, f->model);
         plim_page_puts(p, "\n");
     }
     plim_status st = plim_rows_text(p, &r, 0, err);
@@ -133,7 +129,9 @@ static plim_status fit_json(plim_page *p, const void *subject, plim_err *err)
     const plim_fit *f = subject;
     const plim_rows r = fit_rows(f);
     plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/fit/1", &f->model);
+    plim_report_json_open(&w, p, "plimsoll/fit/1", f->model);
+    plim_jw_key(&w, "settings");
+    plim_settings_write(&w, f->settings, "fit");
     plim_rows_json(&w, "cards", &r);
     plim_report_json_close(&w);
     return PLIM_OK;
@@ -150,6 +148,11 @@ plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *s
 {
     static const plim_report report = {"fit", fit_text, fit_json, fit_csv};
     return plim_report_print(&report, f, r, st, put, ud, err);
+}
+
+plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, plim_err *err)
+{
+    return plim_fit_print(f, PLIM_JSON, NULL, put, ud, err);
 }
 
 /* ---- batches ------------------------------------------------------------- */
@@ -175,11 +178,7 @@ static const plim_column batch_columns[] = {
 
 static plim_rows batch_rows(const plim_batches *b)
 {
-    return (plim_rows){.columns = batch_columns,
-                       .n_columns = PLIM_COUNT(batch_columns),
-                       .items = b->rows,
-                       .size = sizeof *b->rows,
-                       .n = b->n};
+    return PLIM_ROWS_OF(batch_columns, b->rows, b->n);
 }
 
 static plim_status batches_text(plim_page *p, const void *subject, plim_err *err)
@@ -187,7 +186,7 @@ static plim_status batches_text(plim_page *p, const void *subject, plim_err *err
     const plim_batches *b = subject;
     const plim_rows r = batch_rows(b);
     plim_flow f = plim_flow_open(p, " ", 0);
-    plim_report_model_line(p, &b->model);
+    plim_report_model_line(p, b->model);
     plim_page_puts(p, "\n");
     plim_flow_printf(&f, "peak(batch) =");
     plim_flow_printf(&f, "%s", plim_fmt_bytes(b->fixed, p->style.si).s);
@@ -203,7 +202,7 @@ static plim_status batches_json(plim_page *p, const void *subject, plim_err *err
     const plim_batches *b = subject;
     const plim_rows r = batch_rows(b);
     plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/batches/1", &b->model);
+    plim_report_json_open(&w, p, "plimsoll/batches/1", b->model);
     plim_jw_key(&w, "fixed");
     plim_jw_u64(&w, b->fixed);
     plim_jw_key(&w, "per_sample");
@@ -224,6 +223,11 @@ plim_status plim_batches_print(const plim_batches *b, plim_render r, const plim_
 {
     static const plim_report report = {"batches", batches_text, batches_json, batches_csv};
     return plim_report_print(&report, b, r, st, put, ud, err);
+}
+
+plim_status plim_batches_json(const plim_batches *b, plim_put put, void *ud, plim_err *err)
+{
+    return plim_batches_print(b, PLIM_JSON, NULL, put, ud, err);
 }
 
 /* ---- segments ------------------------------------------------------------ */
@@ -247,25 +251,22 @@ static const plim_column segment_columns[] = {
 
 static plim_rows segment_rows(const plim_segments *s)
 {
-    return (plim_rows){.columns = segment_columns,
-                       .n_columns = PLIM_COUNT(segment_columns),
-                       .items = s->rows,
-                       .size = sizeof *s->rows,
-                       .n = s->n};
+    return PLIM_ROWS_OF(segment_columns, s->rows, s->n);
 }
 
 static plim_status segments_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_segments *s = subject;
     const plim_rows r = segment_rows(s);
-    const plim_segment_row *best = &s->rows[s->best];
+    const plim_segment_row *best = s->rows[s->best];
     plim_flow f = plim_flow_open(p, " ", 0);
-    plim_report_model_line(p, &s->model);
+    plim_report_model_line(p, s->model);
     plim_page_puts(p, "\n");
     plim_flow_printf(&f, "least: %s with %u segments of %u calls,",
                      plim_fmt_bytes(best->peak_requested, p->style.si).s,
                      (unsigned)best->segments, (unsigned)best->calls);
-    plim_flow_printf(&f, "%s without", plim_fmt_bytes(s->rows->peak_requested, p->style.si).s);
+    plim_flow_printf(&f, "%s without",
+                     plim_fmt_bytes(s->rows[0]->peak_requested, p->style.si).s);
     plim_flow_end(&f);
     plim_page_puts(p, "\n");
     return plim_rows_text(p, &r, 0, err);
@@ -277,11 +278,11 @@ static plim_status segments_json(plim_page *p, const void *subject, plim_err *er
     const plim_segments *s = subject;
     const plim_rows r = segment_rows(s);
     plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/segments/1", &s->model);
+    plim_report_json_open(&w, p, "plimsoll/segments/1", s->model);
     plim_jw_key(&w, "calls");
     plim_jw_u64(&w, s->calls);
     plim_jw_key(&w, "best");
-    plim_jw_u64(&w, s->rows[s->best].segments);
+    plim_jw_u64(&w, s->rows[s->best]->segments);
     plim_rows_json(&w, "segments", &r);
     plim_report_json_close(&w);
     return PLIM_OK;
@@ -298,4 +299,9 @@ plim_status plim_segments_print(const plim_segments *s, plim_render r, const pli
 {
     static const plim_report report = {"segments", segments_text, segments_json, segments_csv};
     return plim_report_print(&report, s, r, st, put, ud, err);
+}
+
+plim_status plim_segments_json(const plim_segments *s, plim_put put, void *ud, plim_err *err)
+{
+    return plim_segments_print(s, PLIM_JSON, NULL, put, ud, err);
 }

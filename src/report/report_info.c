@@ -58,38 +58,31 @@ static const plim_column dim_columns[] = {
 };
 /* clang-format on */
 
-#define INFO_ROWS(cols, list, count)                                                          \
-    (plim_rows)                                                                               \
-    {                                                                                         \
-        .columns = (cols), .n_columns = PLIM_COUNT(cols), .items = (list),                    \
-        .size = sizeof *(list), .n = (count)                                                  \
-    }
-
 /* ---- what is left out of text ---------------------------------------------- */
 
 /* The kinds that there are. */
 static plim_rows info_kinds(plim_page *p, const plim_info *i)
 {
-    plim_info_sum *rows = PLIM_NEW_N(&p->arena, plim_info_sum, PLIM_ITEM_KINDS);
+    const plim_info_sum **rows = PLIM_NEW_N(&p->arena, const plim_info_sum *, i->n_held);
     uint64_t n = 0;
     p->buf.bad |= !rows;
-    for (int k = 0; rows && k < PLIM_ITEM_KINDS; k++)
-        if (i->held[k].tensors || k == PLIM_ITEM_PARAMETER)
+    for (uint32_t k = 0; rows && k < i->n_held; k++)
+        if (i->held[k]->tensors || k == PLIM_ITEM_PARAMETER)
             rows[n++] = i->held[k];
-    return INFO_ROWS(kind_columns, rows, n);
+    return PLIM_ROWS_OF(kind_columns, rows, n);
 }
 
 /* Modules down to the depth that is asked for, without the row of all. */
 static plim_rows info_modules(plim_page *p, const plim_info *i)
 {
-    plim_info_sum *rows = PLIM_NEW_N(&p->arena, plim_info_sum, i->n_modules);
+    const plim_info_sum **rows = PLIM_NEW_N(&p->arena, const plim_info_sum *, i->n_modules);
     int depth = p->style.depth > 0 ? p->style.depth : INFO_DEPTH;
     uint64_t n = 0;
     p->buf.bad |= !rows;
     for (uint32_t k = 0; rows && k < i->n_modules; k++)
-        if (i->modules[k].depth && i->modules[k].depth <= depth)
+        if (i->modules[k]->depth && i->modules[k]->depth <= depth)
             rows[n++] = i->modules[k];
-    return INFO_ROWS(module_columns, rows, n);
+    return PLIM_ROWS_OF(module_columns, rows, n);
 }
 
 /* ---- text -------------------------------------------------------------------- */
@@ -112,14 +105,14 @@ static void info_facts(plim_page *p, const plim_info *i)
 {
     uint32_t wide = 0;
     for (uint32_t k = 0; k < i->n_facts; k++)
-        wide = PLIM_MAX(wide, (uint32_t)strlen(i->facts[k].key));
+        wide = PLIM_MAX(wide, (uint32_t)strlen(i->facts[k]->key));
     wide = PLIM_MIN(wide, p->width / 2);
     if (i->n_facts)
         plim_page_puts(p, "\n");
     for (uint32_t k = 0; k < i->n_facts; k++) {
-        plim_page_field(p, plim_page_clean(p, i->facts[k].key), wide, false);
+        plim_page_field(p, plim_page_clean(p, i->facts[k]->key), wide, false);
         plim_page_puts(p, "  ");
-        plim_str value = plim_page_clean(p, i->facts[k].value);
+        plim_str value = plim_page_clean(p, i->facts[k]->value);
         value = plim_page_cut(p, value, p->width - wide - 2, false);
         plim_buf_add(&p->buf, value);
         plim_page_puts(p, "\n");
@@ -143,11 +136,11 @@ static void info_dims(plim_page *p, const plim_info *i)
     plim_page_puts(p, "\n");
     plim_flow f = plim_flow_open(p, ", ", 2);
     for (uint32_t k = 0; k < i->n_dims; k++, before = "")
-        if (i->dims[k].value)
-            plim_flow_printf(&f, "%s%s (%" PRId64 ")", before, i->dims[k].name,
-                             i->dims[k].value);
+        if (i->dims[k]->value)
+            plim_flow_printf(&f, "%s%s (%" PRId64 ")", before, i->dims[k]->name,
+                             i->dims[k]->value);
         else
-            plim_flow_printf(&f, "%s%s (must be given)", before, i->dims[k].name);
+            plim_flow_printf(&f, "%s%s (must be given)", before, i->dims[k]->name);
     plim_flow_end(&f);
 }
 
@@ -169,8 +162,8 @@ static plim_status info_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_info *i = subject;
     plim_rows kinds = info_kinds(p, i), modules = info_modules(p, i),
-              types = INFO_ROWS(type_columns, i->types, i->n_types),
-              inputs = INFO_ROWS(input_columns, i->inputs, i->n_inputs);
+              types = PLIM_ROWS_OF(type_columns, i->types, i->n_types),
+              inputs = PLIM_ROWS_OF(input_columns, i->inputs, i->n_inputs);
     if (!p->style.quiet) {
         info_head(p, i);
         info_facts(p, i);
@@ -179,7 +172,7 @@ static plim_status info_text(plim_page *p, const void *subject, plim_err *err)
         p->style.quiet ? plim_rows_text(p, &kinds, 0, err) : info_table(p, &kinds, err);
     if (st || p->style.quiet)
         return st;
-    if (i->n_types > 1 || i->held[PLIM_ITEM_PARAMETER].tensors)
+    if (i->n_types > 1 || i->held[PLIM_ITEM_PARAMETER]->tensors)
         st = info_table(p, &types, err);
     if (!st)
         st = info_table(p, &modules, err);
@@ -205,11 +198,11 @@ static plim_status info_json(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_info *i = subject;
     plim_rows kinds = info_kinds(p, i);
-    plim_rows types = INFO_ROWS(type_columns, i->types, i->n_types),
-              modules = INFO_ROWS(module_columns, i->modules, i->n_modules),
-              tensors = INFO_ROWS(tensor_columns, i->tensors, i->n_tensors),
-              inputs = INFO_ROWS(input_columns, i->inputs, i->n_inputs),
-              dims = INFO_ROWS(dim_columns, i->dims, i->n_dims);
+    plim_rows types = PLIM_ROWS_OF(type_columns, i->types, i->n_types),
+              modules = PLIM_ROWS_OF(module_columns, i->modules, i->n_modules),
+              tensors = PLIM_ROWS_OF(tensor_columns, i->tensors, i->n_tensors),
+              inputs = PLIM_ROWS_OF(input_columns, i->inputs, i->n_inputs),
+              dims = PLIM_ROWS_OF(dim_columns, i->dims, i->n_dims);
     plim_jw w;
     (void)err;
     plim_report_json_open(&w, p, "plimsoll/info/1", NULL);
@@ -233,8 +226,8 @@ static plim_status info_json(plim_page *p, const void *subject, plim_err *err)
     plim_jw_key(&w, "facts");
     plim_jw_object(&w);
     for (uint32_t k = 0; k < i->n_facts; k++) {
-        plim_jw_key(&w, i->facts[k].key);
-        plim_jw_cstr(&w, i->facts[k].value);
+        plim_jw_key(&w, i->facts[k]->key);
+        plim_jw_cstr(&w, i->facts[k]->value);
     }
     plim_jw_end(&w);
     plim_rows_json(&w, "holds", &kinds);
@@ -251,7 +244,7 @@ static plim_status info_json(plim_page *p, const void *subject, plim_err *err)
 static plim_status info_csv(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_info *i = subject;
-    plim_rows tensors = INFO_ROWS(tensor_columns, i->tensors, i->n_tensors);
+    plim_rows tensors = PLIM_ROWS_OF(tensor_columns, i->tensors, i->n_tensors);
     return plim_rows_csv(p, &tensors, err);
 }
 
@@ -260,4 +253,9 @@ plim_status plim_info_print(const plim_info *i, plim_render r, const plim_style 
 {
     static const plim_report report = {"info", info_text, info_json, info_csv};
     return plim_report_print(&report, i, r, st, put, ud, err);
+}
+
+plim_status plim_info_json(const plim_info *i, plim_put put, void *ud, plim_err *err)
+{
+    return plim_info_print(i, PLIM_JSON, NULL, put, ud, err);
 }

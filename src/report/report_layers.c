@@ -88,7 +88,7 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
     uint64_t n = 0;
     p->buf.bad |= !rows;
     for (uint32_t i = 0; rows && i < l->n; i++) {
-        const plim_layer *at = &l->rows[i];
+        const plim_layer *at = l->rows[i];
         const char *path = at->path ? at->path : "";
         int depth = PLIM_MAX(at->depth, 0);
         int indent = p->style.types ? 0 : PLIM_MIN(depth, LAYER_INDENTS);
@@ -96,7 +96,7 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
             continue;
         if (!layer_listed(p->style.types, at->type))
             continue;
-        const char *name = *path ? layer_short(path, above, depth) : l->model.name;
+        const char *name = *path ? layer_short(path, above, depth) : l->model->name;
         rows[n].layer = at;
         rows[n++].tree =
             plim_arena_printf(&p->arena, "%*s%s", indent * 2, "", name ? name : "").p;
@@ -140,7 +140,7 @@ static void layers_shown(plim_page *p, const plim_rows *r)
 static void layers_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
 {
     bool si = p->style.si;
-    const plim_model_info *m = &l->model;
+    const plim_model_info *m = l->model;
     plim_page_puts(p, "\n");
     layers_total(p, "parameters", plim_fmt_count(m->parameters),
                  plim_fmt_bytes(m->parameter_bytes, si).s);
@@ -198,7 +198,7 @@ static plim_rows activation_rows(plim_page *p, const plim_layers *l)
     activation_row *rows = PLIM_NEW_N(&p->arena, activation_row, l->n_activations);
     p->buf.bad |= !rows;
     for (uint32_t i = 0; rows && i < l->n_activations; i++) {
-        const plim_activation *of = &l->activations[i];
+        const plim_activation *of = l->activations[i];
         const char *says = gains[of->gain].says;
         if (of->gain == PLIM_GAIN_LESS && of->bytes)
             says = plim_arena_printf(&p->arena, "%s: up to %s less", says,
@@ -248,7 +248,7 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
     plim_rows r = layer_rows(p, l);
     plim_status st = layers_checked(p, &r, err);
     if (!st && !p->style.quiet) {
-        plim_report_model_line(p, &l->model);
+        plim_report_model_line(p, l->model);
         plim_page_puts(p, "\n");
         st = plim_rows_text(p, &r, 0, err);
         if (!st && layers_inplace(&r))
@@ -285,7 +285,9 @@ static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
     if (st)
         return st;
     plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/layers/1", &l->model);
+    plim_report_json_open(&w, p, "plimsoll/layers/1", l->model);
+    plim_jw_key(&w, "settings");
+    plim_settings_write(&w, l->settings, "layers");
     plim_rows_json(&w, "layers", &r);
     plim_rows activations = activation_rows(p, l);
     plim_rows_json(&w, "activations", &activations);
@@ -305,4 +307,9 @@ plim_status plim_layers_print(const plim_layers *l, plim_render r, const plim_st
 {
     static const plim_report report = {"layers", layers_text, layers_json, layers_csv};
     return plim_report_print(&report, l, r, st, put, ud, err);
+}
+
+plim_status plim_layers_json(const plim_layers *l, plim_put put, void *ud, plim_err *err)
+{
+    return plim_layers_print(l, PLIM_JSON, NULL, put, ud, err);
 }

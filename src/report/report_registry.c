@@ -168,8 +168,8 @@ static plim_rows registry_rows(plim_page *p, const registry_ask *ask)
     uint64_t size = cards ? sizeof(plim_gpu_info) : sizeof(plim_entry), n = 0;
     uint32_t count = plim_registry_count(ask->reg);
     char *items = plim_arena_new(&p->arena, count, size);
-    plim_entry e;
-    plim_gpu_info g;
+    plim_entry e = PLIM_ENTRY_INIT;
+    plim_gpu_info g = PLIM_GPU_INFO_INIT;
     p->buf.bad |= !items;
     for (uint32_t i = 0; items && i < count; i++)
         if (cards ? plim_gpu_info_at(i, &g) && gpu_matches(&g, ask->filter)

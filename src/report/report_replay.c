@@ -90,7 +90,7 @@ static plim_rows mark_rows(plim_page *p, const plim_replay *r)
     mark_row *rows = PLIM_NEW_N(&p->arena, mark_row, r->n_rows);
     p->buf.bad |= !rows;
     for (uint32_t i = 0; rows && i < r->n_rows; i++)
-        rows[i] = (mark_row){&r->rows[i], r->row_ops ? r->row_ops[i] : "", i};
+        rows[i] = (mark_row){r->rows[i], r->row_ops ? r->row_ops[i] : "", i};
     return (plim_rows){.columns = mark_columns,
                        .n_columns = PLIM_COUNT(mark_columns),
                        .items = rows,
@@ -240,4 +240,9 @@ plim_status plim_replay_print(const plim_replay *r, plim_render how, const plim_
 {
     static const plim_report report = {"replay", replay_text, replay_json, NULL};
     return plim_report_print(&report, r, how, st, put, ud, err);
+}
+
+plim_status plim_replay_json(const plim_replay *r, plim_put put, void *ud, plim_err *err)
+{
+    return plim_replay_print(r, PLIM_JSON, NULL, put, ud, err);
 }

@@ -225,6 +225,8 @@ static plim_status rows_choose(const plim_rows *r, uint8_t in, rows_pick *pick, 
 
 static const void *rows_at(const plim_rows *r, uint64_t i)
 {
+    if (!r->size)
+        return ((const void *const *)r->items)[i];
     return (const char *)r->items + i * r->size;
 }
 

@@ -91,9 +91,29 @@ static plim_status open_failed(const plim_model *m, plim_err *err)
                      m->source.path);
 }
 
-plim_status plim_model_open(plim_model *m, plim_arena *a, const char *text, plim_err *err)
+/* The bytes of the source are there: who reads them? */
+static plim_status probe_source(plim_model *m, plim_err *err)
 {
-    *m = (plim_model){.text = plim_str_of(text), .name = plim_str_of(text)};
+    m->importer = plim_importer_probe(m->source.bytes);
+    m->name = name_of(plim_str_of(m->source.path));
+    if (m->importer)
+        return PLIM_OK;
+    plim_status st = open_failed(m, err);
+    plim_model_close(m);
+    return st;
+}
+
+plim_status plim_model_of_bytes(plim_model *m, const char *name, plim_bytes bytes,
+                                plim_err *err)
+{
+    m->text = plim_str_of(name);
+    m->source = (plim_source){.path = name, .bytes = bytes, .in_memory = true};
+    return probe_source(m, err);
+}
+
+plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim_err *err)
+{
+    m->text = m->name = plim_str_of(text);
     if (plim_zoo_has(m->text))
         return PLIM_OK;
     plim_err why = PLIM_ERR_INIT;
@@ -109,13 +129,7 @@ plim_status plim_model_open(plim_model *m, plim_arena *a, const char *text, plim
             return plim_zoo_unknown(m->text, err);
         return plim_fail(err, why.code, why.at, "%s", why.msg);
     }
-    m->importer = plim_importer_probe(m->source.bytes);
-    m->name = name_of(plim_str_of(m->source.path));
-    if (m->importer)
-        return PLIM_OK;
-    st = open_failed(m, err);
-    plim_model_close(m);
-    return st;
+    return probe_source(m, err);
 }
 
 void plim_model_close(plim_model *m)

@@ -5,19 +5,24 @@
 
 #include "import/import.h"
 
-typedef struct plim_model {
-    plim_str text; /* as given: borrowed */
-    plim_str name; /* built-in: the text; a file: its name without folder and suffix; what
+struct plim_model {   /* plim_model of plimsoll.h */
+    plim_arena arena; /* of a handle: it stands in it itself */
+    plim_str text;    /* as given */
+    plim_str name;    /* built-in: the text; a file: its name without folder and suffix; what
                       stands in a folder under a name that all such folders use: the
                       folder's */
+    plim_str shown;   /* name, NUL-terminated, of a handle */
     const plim_importer *importer; /* NULL: built in */
     plim_source source;            /* mapped while the model is open */
-} plim_model;
+};
 
 /* A name that the zoo has is that model; everything else is a path; in a folder the
  * file is taken that says most (model.c has the list).  PLIM_EIO and PLIM_EFORMAT
  * name the file.  Paths are in `a`. */
-plim_status plim_model_open(plim_model *m, plim_arena *a, const char *text, plim_err *err);
+plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim_err *err);
+/* The bytes of a file, which is called `name`; both are borrowed. */
+plim_status plim_model_of_bytes(plim_model *m, const char *name, plim_bytes bytes,
+                                plim_err *err);
 void plim_model_close(plim_model *m); /* harmless on {0} */
 
 /* The graph for these sizes, in `a`.  Rules that disagree with the shapes that

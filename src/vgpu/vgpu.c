@@ -1151,7 +1151,10 @@ plim_status plim_vgpu_ended(plim_vgpu *d, plim_vgpu_end how, plim_err *err)
     return PLIM_OK;
 }
 
-static void put_file(void *ud, const char *text, size_t n) { fwrite(text, 1, n, ud); }
+static int put_file(void *ud, const char *text, size_t n)
+{
+    return fwrite(text, 1, n, ud) != n;
+}
 
 plim_status plim_vgpu_save(plim_vgpu *d, const char *path, plim_err *err)
 {

@@ -1,0 +1,70 @@
+/* handle.c -- plim_model_open and its kin: the handle of a model. */
+#include "api/api.h"
+
+/* A handle in an arena of its own, with a copy of the name. */
+static plim_model *new_handle(const char *name, plim_err *err)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_model *m = PLIM_NEW(&a, plim_model);
+    plim_str text = plim_arena_str(&a, plim_str_of(name));
+    if (m && text.p) {
+        m->text = text;
+        m->arena = a; /* from here on the arena owns itself */
+        return m;
+    }
+    plim_arena_free(&a);
+    plim_oom(err);
+    return NULL;
+}
+
+/* What was opened, if it was. */
+static plim_status give_handle(plim_model *m, plim_status st, plim_model **out, plim_err *err)
+{
+    if (!st && !(m->shown = plim_arena_str(&m->arena, m->name)).p)
+        st = plim_oom(err);
+    if (st)
+        plim_model_free(m);
+    else
+        *out = m;
+    return st;
+}
+
+plim_status plim_model_open(const char *name, plim_model **out, plim_err *err)
+{
+    PLIM_REQUIRE(name, err);
+    PLIM_REQUIRE(out, err);
+    plim_model *m = new_handle(name, err);
+    if (!m)
+        return PLIM_ENOMEM;
+    plim_status st = plim_model_find(m, &m->arena, m->text.p, err);
+    return give_handle(m, st, out, err);
+}
+
+plim_status plim_model_open_bytes(const char *name, const void *bytes, uint64_t n,
+                                  plim_model **out, plim_err *err)
+{
+    PLIM_REQUIRE(name, err);
+    PLIM_REQUIRE(bytes || !n, err);
+    PLIM_REQUIRE(out, err);
+    plim_model *m = new_handle(name, err);
+    if (!m)
+        return PLIM_ENOMEM;
+    plim_status st = plim_model_of_bytes(m, m->text.p, (plim_bytes){bytes, n}, err);
+    return give_handle(m, st, out, err);
+}
+
+void plim_model_free(plim_model *m)
+{
+    if (!m)
+        return;
+    plim_model_close(m);
+    plim_arena a = m->arena; /* it frees the struct it stands in */
+    plim_arena_free(&a);
+}
+
+const char *plim_model_name(const plim_model *m) { return m ? m->shown.p : NULL; }
+
+const char *plim_model_format(const plim_model *m)
+{
+    return !m ? NULL : m->importer ? m->importer->name : "built-in";
+}

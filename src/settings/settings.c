@@ -1,0 +1,488 @@
+/* settings.c -- see settings.h and, for users, plimsoll.h. */
+#include "settings/settings.h"
+
+#include <stdio.h>
+
+#include "base/fmt.h"
+
+const plim_setting_row plim_setting_rows[PLIM_SETTING_COUNT] = {
+#define SETTING(name, KIND, ...)                                                              \
+    [PLIM_SET_##name] = {.key = #name, .kind = PLIM_SETTING_##KIND, __VA_ARGS__},
+#include "settings/settings.def"
+#undef SETTING
+};
+
+/* Where each field stands. */
+static const size_t field_at[PLIM_SETTING_COUNT] = {
+#define SETTING(name, KIND, ...) [PLIM_SET_##name] = offsetof(struct plim_settings, name),
+#include "settings/settings.def"
+#undef SETTING
+};
+
+enum { TEXT_LIMIT = 1 << 16 }; /* of one value */
+
+/* ---- rows ------------------------------------------------------------------------ */
+
+/* Is this one of the words of a list like "train infer"?  Its number from 1; 0: no. */
+static int find_word(const char *words, plim_str word)
+{
+    for (int i = 1; words && *words; i++) {
+        size_t n = strcspn(words, " ");
+        if (plim_str_eq(word, (plim_str){words, n}))
+            return i;
+        words += n + strspn(words + n, " ");
+    }
+    return 0;
+}
+
+plim_str plim_setting_word(plim_setting_id id, int n)
+{
+    const char *word = plim_setting_rows[id].words;
+    for (int i = 1; word && *word && i < n; i++) {
+        word += strcspn(word, " ");
+        word += strspn(word, " ");
+    }
+    return n < 1 || !word || !*word ? (plim_str){NULL, 0}
+                                    : (plim_str){word, strcspn(word, " ")};
+}
+
+bool plim_setting_of(const plim_setting_row *row, const char *command)
+{
+    return find_word(row->commands, plim_str_of(command)) > 0;
+}
+
+/* "zero_grad", "zero-grad" and "--zero-grad" are the same. */
+static bool same_key(const char *key, const char *name)
+{
+    name += strncmp(name, "--", 2) == 0 ? 2 : 0;
+    for (; *key && *name; key++, name++)
+        if (*key != (*name == '-' ? '_' : *name))
+            return false;
+    return !*key && !*name;
+}
+
+static plim_status find_setting(const char *name, plim_setting_id *id, plim_err *err)
+{
+    const char *near = NULL;
+    uint32_t best = 3; /* letters that may differ */
+    for (int i = 0; i < PLIM_SETTING_COUNT; i++) {
+        const char *key = plim_setting_rows[i].key;
+        uint32_t distance = plim_edit_distance(plim_str_of(name), plim_str_of(key));
+        if (same_key(key, name)) {
+            *id = (plim_setting_id)i;
+            return PLIM_OK;
+        }
+        near = distance < best ? key : near;
+        best = PLIM_MIN(best, distance);
+    }
+    return plim_fail(err, PLIM_EUSAGE, 0, "unknown setting '%.80s'%s%s%s", name,
+                     near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+}
+
+bool plim_setting_at(uint32_t i, plim_setting_info *out)
+{
+    if (i >= PLIM_SETTING_COUNT)
+        return false;
+    const plim_setting_row *r = &plim_setting_rows[i];
+    const plim_setting_info info = {.size = sizeof info,
+                                    .key = r->key,
+                                    .kind = r->kind,
+                                    .arg = r->arg,
+                                    .words = r->words,
+                                    .least = r->least,
+                                    .most = r->most,
+                                    .preset = r->preset,
+                                    .group = r->group,
+                                    .commands = r->commands,
+                                    .doc = r->doc};
+    plim_copy_out(out, &info, sizeof info);
+    return true;
+}
+
+/* ---- settings -------------------------------------------------------------------- */
+
+plim_settings *plim_settings_in(plim_arena *a, const plim_settings *from)
+{
+    plim_settings *s = PLIM_NEW(a, plim_settings);
+    if (!s)
+        return NULL;
+    s->arena = a;
+    if (!from)
+        return s;
+    s->progress = from->progress;
+    s->progress_ud = from->progress_ud;
+    for (int i = 0; i < PLIM_SETTING_COUNT; i++)
+        if (from->text[i].p && plim_settings_put(s, (plim_setting_id)i, from->text[i].p, NULL))
+            return NULL;
+    return s;
+}
+
+plim_status plim_settings_new(plim_settings **out, plim_err *err)
+{
+    PLIM_REQUIRE(out, err);
+    return plim_settings_copy(NULL, out, err);
+}
+
+plim_status plim_settings_copy(const plim_settings *from, plim_settings **out, plim_err *err)
+{
+    PLIM_REQUIRE(out, err);
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_settings *s = plim_settings_in(&a, from);
+    if (!s) {
+        plim_arena_free(&a);
+        return plim_oom(err);
+    }
+    s->own = a; /* from here on the arena owns itself */
+    s->arena = &s->own;
+    *out = s;
+    return PLIM_OK;
+}
+
+void plim_settings_free(plim_settings *s)
+{
+    if (!s)
+        return;
+    plim_arena a = s->own; /* it frees the struct it stands in */
+    plim_arena_free(&a);
+}
+
+void plim_settings_on_progress(plim_settings *s, plim_progress progress, void *ud)
+{
+    if (!s)
+        return;
+    s->progress = progress;
+    s->progress_ud = ud;
+}
+
+/* ---- values from text ------------------------------------------------------------ */
+
+/* What a value is, and its normal form. */
+typedef struct setting_value {
+    union {
+        bool flag;
+        int64_t i;
+        uint64_t size;
+        double fraction;
+        int word;
+    };
+    plim_str text;
+    char room[32];
+} setting_value;
+
+static plim_status read_flag(const plim_setting_row *r, setting_value *v, plim_err *err)
+{
+    (void)r;
+    if (find_word("true 1 yes on", v->text))
+        v->flag = true;
+    else if (!find_word("false 0 no off", v->text))
+        return plim_fail(err, PLIM_EUSAGE, 0, "expected true or false, got '" PLIM_STR_FMT "'",
+                         PLIM_STR_CUT(v->text));
+    v->text = v->flag ? PLIM_STR("true") : PLIM_STR("false");
+    return PLIM_OK;
+}
+
+static plim_status read_int(const plim_setting_row *r, setting_value *v, plim_err *err)
+{
+    bool minus = v->text.n && v->text.p[0] == '-';
+    int64_t n = 0;
+    bool large = false;
+    for (size_t i = minus; i < v->text.n; i++) {
+        int digit = v->text.p[i] - '0';
+        if (digit < 0 || digit > 9)
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "expected an integer, got '" PLIM_STR_FMT "'",
+                             PLIM_STR_CUT(v->text));
+        large |= n > (INT64_MAX - digit) / 10;
+        n = large ? n : n * 10 + digit;
+    }
+    if (v->text.n == minus)
+        return plim_fail(err, PLIM_EUSAGE, 0, "expected an integer, got '" PLIM_STR_FMT "'",
+                         PLIM_STR_CUT(v->text));
+    if (large || minus || n < r->least || n > r->most)
+        return plim_fail(err, PLIM_EUSAGE, 0, PLIM_STR_FMT " is not in %" PRId64 "..%" PRId64,
+                         PLIM_STR_CUT(v->text), r->least, r->most);
+    v->i = n;
+    snprintf(v->room, sizeof v->room, "%" PRId64, n);
+    v->text = plim_str_of(v->room);
+    return PLIM_OK;
+}
+
+static plim_status read_size(const plim_setting_row *r, setting_value *v, plim_err *err)
+{
+    plim_status st = plim_parse_size(v->text, &v->size, err);
+    if (st)
+        return PLIM_EUSAGE;
+    if (v->size < (uint64_t)r->least)
+        return plim_fail(err, PLIM_EUSAGE, 0, "%s is less than %s: give a unit, such as 24GiB",
+                         plim_fmt_bytes(v->size, false).s,
+                         plim_fmt_bytes((uint64_t)r->least, false).s);
+    snprintf(v->room, sizeof v->room, "%" PRIu64, v->size);
+    v->text = plim_str_of(v->room);
+    return PLIM_OK;
+}
+
+static plim_status read_fraction(const plim_setting_row *r, setting_value *v, plim_err *err)
+{
+    (void)r;
+    if (!plim_parse_double(v->text, &v->fraction) || !(v->fraction > 0 && v->fraction <= 1))
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "expected a number above 0 and up to 1, got '" PLIM_STR_FMT "'",
+                         PLIM_STR_CUT(v->text));
+    return PLIM_OK;
+}
+
+static plim_status read_word(const plim_setting_row *r, setting_value *v, plim_err *err)
+{
+    plim_buf known;
+    plim_arena a = PLIM_ARENA_INIT;
+    if ((v->word = find_word(r->words, v->text)))
+        return PLIM_OK;
+    plim_buf_init(&known, &a);
+    for (const char *w = r->words; *w; w++)
+        plim_buf_add(&known, *w == ' ' ? PLIM_STR(", ") : (plim_str){w, 1});
+    plim_fail(err, PLIM_EUSAGE, 0,
+              "unknown value '" PLIM_STR_FMT "' (expected one of " PLIM_STR_FMT ")",
+              PLIM_STR_CUT(v->text), PLIM_STR_ARG(plim_buf_str(&known)));
+    plim_arena_free(&a);
+    return PLIM_EUSAGE;
+}
+
+static plim_status read_text(const plim_setting_row *r, setting_value *v, plim_err *err)
+{
+    bool may_be_empty = r->preset && !*r->preset;
+    return v->text.n || may_be_empty ? PLIM_OK
+                                     : plim_fail(err, PLIM_EUSAGE, 0, "the value is empty");
+}
+
+typedef plim_status read_fn(const plim_setting_row *r, setting_value *v, plim_err *err);
+static read_fn *const readers[] = {
+    [PLIM_SETTING_FLAG] = read_flag, [PLIM_SETTING_INT] = read_int,
+    [PLIM_SETTING_SIZE] = read_size, [PLIM_SETTING_FRACTION] = read_fraction,
+    [PLIM_SETTING_WORD] = read_word, [PLIM_SETTING_TEXT] = read_text,
+    [PLIM_SETTING_LIST] = read_text,
+};
+
+/* ---- values into fields ---------------------------------------------------------- */
+
+static void set_field(plim_settings *s, plim_setting_id id, const setting_value *v)
+{
+    void *field = (char *)s + field_at[id];
+    const char *text = s->text[id].p;
+    switch (plim_setting_rows[id].kind) {
+    case PLIM_SETTING_FLAG: *(bool *)field = v->flag; break;
+    case PLIM_SETTING_INT: *(int64_t *)field = v->i; break;
+    case PLIM_SETTING_SIZE: *(uint64_t *)field = v->size; break;
+    case PLIM_SETTING_FRACTION: *(double *)field = v->fraction; break;
+    case PLIM_SETTING_WORD: *(int *)field = v->word; break;
+    case PLIM_SETTING_TEXT:
+    case PLIM_SETTING_LIST: *(const char **)field = text; break;
+    }
+}
+
+/* Setting one value again and again takes no more memory than its longest text. */
+static plim_status keep_text(plim_settings *s, plim_setting_id id, plim_str text,
+                             plim_err *err)
+{
+    plim_setting_text *t = &s->text[id];
+    if (t->p == text.p && t->p)
+        return PLIM_OK;
+    if (!t->p || t->room <= text.n) {
+        size_t room = PLIM_MAX(t->p ? 2 * t->room : 0, text.n + 1);
+        char *p = PLIM_NEW_N(s->arena, char, room);
+        if (!p)
+            return plim_oom(err);
+        *t = (plim_setting_text){p, room};
+    }
+    if (text.n)
+        memmove(t->p, text.p, text.n);
+    t->p[text.n] = '\0';
+    return PLIM_OK;
+}
+
+plim_status plim_settings_put(plim_settings *s, plim_setting_id id, const char *value,
+                              plim_err *err)
+{
+    const plim_setting_row *r = &plim_setting_rows[id];
+    setting_value v = {.i = 0, .text = plim_str_of(value)};
+    plim_status st = PLIM_OK;
+    if (v.text.n > TEXT_LIMIT)
+        return plim_fail(err, PLIM_EUSAGE, 0, "the value has %zu characters, the limit is %d",
+                         v.text.n, TEXT_LIMIT);
+    if (value && !(st = readers[r->kind](r, &v, err)))
+        st = keep_text(s, id, v.text, err);
+    if (st)
+        return st;
+    if (!value)
+        s->text[id].p = NULL;
+    set_field(s, id, &v);
+    return PLIM_OK;
+}
+
+plim_status plim_settings_set(plim_settings *s, const char *key, const char *value,
+                              plim_err *err)
+{
+    plim_setting_id id;
+    PLIM_REQUIRE(s, err);
+    PLIM_REQUIRE(key, err);
+    plim_status st = find_setting(key, &id, err);
+    if (st)
+        return st;
+    if ((st = plim_settings_put(s, id, value, err)) != PLIM_OK)
+        plim_err_prefix(err, "'%s': ", key);
+    return st;
+}
+
+plim_status plim_settings_add(plim_settings *s, const char *key, const char *value,
+                              plim_err *err)
+{
+    plim_setting_id id;
+    PLIM_REQUIRE(s, err);
+    PLIM_REQUIRE(key, err);
+    plim_status st = find_setting(key, &id, err);
+    if (st)
+        return st;
+    const char *have = s->text[id].p;
+    if (plim_setting_rows[id].kind != PLIM_SETTING_LIST || !have || !value || !*value)
+        return plim_settings_set(s, key, value, err);
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_str both = plim_arena_printf(&a, "%s;%s", have, value);
+    st = both.p ? plim_settings_set(s, key, both.p, err) : plim_oom(err);
+    plim_arena_free(&a);
+    return st;
+}
+
+const char *plim_settings_get(const plim_settings *s, const char *key)
+{
+    plim_setting_id id;
+    return s && key && !find_setting(key, &id, NULL) ? s->text[id].p : NULL;
+}
+
+plim_status plim_settings_preset(plim_settings *s, plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    for (int i = 0; i < PLIM_SETTING_COUNT && !st; i++)
+        if (!s->text[i].p && plim_setting_rows[i].preset)
+            st = plim_settings_put(s, (plim_setting_id)i, plim_setting_rows[i].preset, err);
+    return st;
+}
+
+plim_status plim_settings_drop_training(plim_settings *s, plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    for (int i = 0; i < PLIM_SETTING_COUNT && !st; i++)
+        if (plim_setting_rows[i].training)
+            st = plim_settings_put(s, (plim_setting_id)i, NULL, err);
+    return st;
+}
+
+/* ---- JSON ------------------------------------------------------------------------ */
+
+/* A value as settings_write writes it, or as anybody else would: a number or a string. */
+static plim_status read_member(plim_settings *s, plim_json *j, plim_str key, plim_arena *a,
+                               plim_err *err)
+{
+    plim_str name = plim_json_unescape(a, key), value = {NULL, 0};
+    if (!name.p)
+        return plim_oom(err);
+    switch (plim_json_peek(j)) {
+    case PLIM_JSON_NULL: plim_json_null(j); break;
+    case PLIM_JSON_STRING: value = plim_json_unescape(a, plim_json_str(j)); break;
+    case PLIM_JSON_ARRAY:
+    case PLIM_JSON_OBJECT:
+        plim_json_fail(j, PLIM_EUSAGE, "setting '%s' is not a single value", name.p);
+        break;
+    default: value = plim_arena_str(a, plim_json_raw(j)); break;
+    }
+    return j->bad ? j->bad : plim_settings_set(s, name.p, value.p, err);
+}
+
+/* The object itself, or (of a report in JSON) its member "settings". */
+static plim_status find_settings(plim_json *j)
+{
+    plim_str key;
+    plim_json whole = *j;
+    for (plim_json_object(&whole); plim_json_member(&whole, &key);) {
+        if (plim_str_is(key, "settings") && plim_json_peek(&whole) == PLIM_JSON_OBJECT) {
+            *j = whole;
+            break;
+        }
+        plim_json_skip(&whole);
+    }
+    return whole.bad;
+}
+
+plim_status plim_settings_set_json(plim_settings *s, const char *json, size_t n, plim_err *err)
+{
+    PLIM_REQUIRE(s, err);
+    PLIM_REQUIRE(json, err);
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_json j;
+    plim_str key;
+    plim_json_init(&j, (plim_str){json, n}, err);
+    plim_status st = find_settings(&j);
+    plim_json_object(&j);
+    while (!st && plim_json_member(&j, &key))
+        st = read_member(s, &j, key, &a, err);
+    plim_arena_free(&a);
+    return st ? st : j.bad;
+}
+
+plim_status plim_settings_load(plim_settings *s, const char *path, plim_err *err)
+{
+    plim_bytes file = {0};
+    PLIM_REQUIRE(s, err);
+    PLIM_REQUIRE(path, err);
+    plim_status st = plim_file_map(&file, path, err);
+    if (st)
+        return st;
+    st = plim_settings_set_json(s, file.n ? (const char *)file.p : "", (size_t)file.n, err);
+    if (st)
+        plim_err_prefix(err, "'%s': ", path);
+    plim_file_unmap(&file);
+    return st;
+}
+
+static void write_value(plim_jw *w, const plim_settings *s, plim_setting_id id)
+{
+    const char *text = s->text[id].p;
+    const void *field = (const char *)s + field_at[id];
+    if (!text) {
+        plim_jw_null(w);
+        return;
+    }
+    switch (plim_setting_rows[id].kind) {
+    case PLIM_SETTING_FLAG: plim_jw_bool(w, *(const bool *)field); break;
+    case PLIM_SETTING_INT: plim_jw_i64(w, *(const int64_t *)field); break;
+    case PLIM_SETTING_SIZE: plim_jw_u64(w, *(const uint64_t *)field); break;
+    case PLIM_SETTING_FRACTION: plim_jw_f64(w, *(const double *)field); break;
+    default: plim_jw_cstr(w, text); break;
+    }
+}
+
+void plim_settings_write(plim_jw *w, const plim_settings *s, const char *command)
+{
+    plim_jw_object(w);
+    for (int i = 0; i < PLIM_SETTING_COUNT; i++) {
+        if (command && !plim_setting_of(&plim_setting_rows[i], command))
+            continue;
+        plim_jw_key(w, plim_setting_rows[i].key);
+        write_value(w, s, (plim_setting_id)i);
+    }
+    plim_jw_end(w);
+}
+
+plim_status plim_settings_json(const plim_settings *s, plim_put put, void *ud, plim_err *err)
+{
+    PLIM_REQUIRE(s, err);
+    PLIM_REQUIRE(put, err);
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_buf b;
+    plim_jw w;
+    plim_buf_init(&b, &a);
+    plim_jw_init(&w, &b);
+    plim_settings_write(&w, s, NULL);
+    plim_buf_puts(&b, "\n");
+    plim_status st = b.bad ? plim_oom(err) : plim_put_out(put, ud, plim_buf_str(&b), err);
+    plim_arena_free(&a);
+    return st;
+}
