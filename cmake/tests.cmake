@@ -76,6 +76,8 @@ add_test(NAME tree.headers
          COMMAND ${CMAKE_SOURCE_DIR}/tools/check_headers.sh ${CMAKE_C_COMPILER})
 add_test(NAME tree.ops
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_ops.py)
+add_test(NAME tree.gpus
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/gpus_from_csv.py --check)
 add_test(NAME tree.check_docs
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py --self-test)
 

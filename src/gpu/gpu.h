@@ -1,15 +1,15 @@
 /* gpu.h -- the cards, as data: gpus.def, one row a device.
  *
  * A device is what a framework sees as one: half of a dual-chip card, one
- * memory option of a laptop chip.  0 in a number means that nobody told us; it
- * is never a measurement. */
+ * memory option of a laptop chip.  0 in a number means unknown;
+ * it is never a measurement. */
 #ifndef PLIM_GPU_H
 #define PLIM_GPU_H
 
 #include "base/base.h"
 
 typedef enum plim_gpu_memory {
-    PLIM_GPU_MARKETED, /* estimated from the size on the box */
+    PLIM_GPU_MARKETED, /* estimated from the size sold */
     PLIM_GPU_PRINTED,  /* as an out-of-memory message gives it: to 0.01 GiB */
     PLIM_GPU_DRIVER,   /* the byte count that a driver reported */
     PLIM_GPU_GIVEN     /* by the user: --vram */
