@@ -175,7 +175,7 @@ static void estimate_figures(plim_page *p, const plim_estimate *e)
          e->context_known ? plim_page_range(p, e->device_low, e->device_high)
                           : PLIM_STR("unknown"),
          e->context_known ? PLIM_STR("with the CUDA context")
-                          : PLIM_STR("nobody measured this card's context")},
+                          : PLIM_STR("CUDA context size unknown for this card")},
     };
     uint32_t wide = 0;
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
