@@ -78,6 +78,11 @@ add_test(NAME tree.ops
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_ops.py)
 add_test(NAME tree.gpus
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/gpus_from_csv.py --check)
+if(TARGET plimsoll)
+    add_test(NAME tree.sources
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_sources.py
+                     --program $<TARGET_FILE:plimsoll>)
+endif()
 add_test(NAME tree.check_docs
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py --self-test)
 
