@@ -4,7 +4,7 @@
  * a room of src/ includes only the rooms it may (ROOMS below, which is
    docs/architecture.md in one table);
  * cli/ includes plimsoll.h and its own headers, nothing else of ours;
- * a file name occurs once, so that every source can be one amalgamation;
+ * a file name occurs once, so that a stack trace or a grep names one file;
  * memory comes from arenas: malloc and its kin are called in src/base only.
 
 Prints one line a violation, with the edge that is new; exit 1 if there is one.
