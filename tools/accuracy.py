@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""accuracy.py -- lays predictions beside what others measured, for docs/accuracy.md.
+"""accuracy.py -- compares predictions with published measurements, for docs/accuracy.md.
 
     tools/accuracy.py timm_measured_gpu_memory.csv FOLDER [PROGRAM]
                       [--assume OPTIONS] [--results FILE] [--table N]
 
 FOLDER holds the models of the table as timm_export.py wrote them. The table of the GPUMemNet
 study (model, batch_size, measured_max_gpu_memory_mib, faketensor_last_value) is not part of
-this project. Where memory does not grow with the batch, the run had ended for want of memory,
-unnoticed: that row and what follows it is left out.
+this project. Where memory does not grow with the batch, the run had ended out of memory without
+being noticed: that row and those after it are left out.
 """
 
 import argparse
@@ -129,13 +129,13 @@ def summary(rows):
     line(f"with one best constant, {constant:+d} MiB", rows, constant)
     fit = [r for r in rows if r.low <= CARD_MIB]
     constant = best_constant(fit)
-    line("as predicted, rows that can have fitted", fit)
-    line(f"these with one best constant, {constant:+d} MiB", fit, constant)
+    line("as predicted, rows that can fit in 40 GiB", fit)
+    line(f"the same with one best constant, {constant:+d} MiB", fit, constant)
     known = set(sorted({r.model for r in fit})[::2])
     found = best_constant([r for r in fit if r.model in known])
     others = [r for r in fit if r.model not in known]
-    line(f"every second model, constant of the others: {found:+d} MiB", others, found)
-    line("what the largest batch takes more than the smallest", growth(fit), 0.0, False)
+    line(f"every second model, constant from the others: {found:+d} MiB", others, found)
+    line("growth from the smallest to the largest batch", growth(fit), 0.0, False)
     fake = [r._replace(low=r.fake, high=r.fake) for r in rows]
     found = best_constant(fake)
     line("FakeTensor, all rows", fake, 0.0, False)
@@ -160,7 +160,7 @@ def misses(rows, constant, beyond=20.0):
         if abs(error(r, constant)) > beyond:
             far[r.model].append(f"{r.batch}: {error(r, constant):+.0f} %")
     number = sum(len(said) for said in far.values())
-    print(f"\nOff by more than {beyond:.0f} % with the constant: {number} rows,", end=" ")
+    print(f"\nErrors above {beyond:.0f} % with the constant: {number} rows,", end=" ")
     print(f"{len(far)} models")
     print("; ".join(f"{model} ({', '.join(said)})" for model, said in far.items()))
 
