@@ -1,18 +1,19 @@
 #!/usr/bin/env python3
-"""check.py PROGRAM [--table] -- what one block of a transformer keeps for backward, beside a formula.
+"""check.py PROGRAM [--table] -- compares what a transformer block saves for backward with a formula.
 
-The formulas are those that measurements of transformers' modules gave, in bytes for each token. Ours is what more is
-allocated when the third block begins than when the second began. A row is a configuration, or (attention written out)
-an export of tests/golden/differential. --table prints the table of docs/blocks.md.
+The formulas, in bytes per token, were fitted to measurements of transformers' modules. The simulated figure is the
+growth of allocated bytes from the start of the second block to the start of the third. A row is a configuration, or
+(eager attention) an export of tests/golden/differential. --table prints the table of docs/blocks.md.
 
     e bytes of an element     H hidden size     nh, nkv heads of queries, of keys and values     hd size of a head
     rq, rkv, nope, rope, v: the ranks and the parts of heads of latent attention
     Q = nh hd   K = nkv hd    I intermediate size    S sequence length    T = B S tokens    W elements of a block's matrices
 
-Since these were measured, transformers 5 takes T5's softmax in bf16 (5 nh S, not 7), and with padding each layer's
-additive mask is kept (2 S). On a Hopper card DeepSeek's attention is cuDNN's, whose result is copied once more.
-What a block has beside: fp32 constants of its norms, cast weights under autocast, and the state of the generator: 16 bytes on
-the card, 24 where the flash kernel drops out, none where the memory-efficient one does, for then it is in the CPU's memory.
+Since these were measured, transformers 5 computes T5's softmax in bf16 (5 nh S, not 7), and with padding each layer
+saves its additive mask (2 S). On a Hopper card DeepSeek's attention runs in cuDNN, whose result is copied once more.
+In addition a block holds fp32 constants of its norms, weights cast by autocast, and the state of the random number
+generator: 16 bytes on the card, 24 where the flash kernel applies dropout, none where the memory-efficient kernel does,
+because it is then in the CPU's memory.
 """
 import json
 import os
@@ -48,7 +49,7 @@ ROWS = [
     ("Mistral, bf16", "mistral", dict(LLAMA, sliding_window=None), BF16, LLAMA_BF16, "16"),
     ("Qwen2, bf16", "qwen2", LLAMA, BF16, LLAMA_BF16, "16"),
     ("Llama with padding, bf16", "llama_padded.pt2", EXPORT, [], "16 H + 8 Q + 8 I + 4 nh + 8 + 2 S", "16"),
-    ("Llama, attention written out, bf16", "llama_eager.pt2", EXPORT, [], "16 H + 8 Q + 8 I + 8 + 6 nh S", "0"),
+    ("Llama, eager attention, bf16", "llama_eager.pt2", EXPORT, [], "16 H + 8 Q + 8 I + 8 + 6 nh S", "0"),
     ("Llama, fp32, nkv = nh", "llama", WIDE, FP32, "24 H + 8 Q + 8 K + 16 I + 4 nh + 8", "16"),
     ("Llama, fp32 under bf16 autocast", "llama", LLAMA, AMP, "26 H + 4 Q + 4 K + 8 I + 4 nh + 8",
      "2 W + 16"),
@@ -58,16 +59,16 @@ ROWS = [
     ("GPT-2, fp32", "gpt2", GPT2, FP32, GPT2_TOKEN, "0"),
     ("GPT-2, bf16", "gpt2", GPT2, BF16, GPT2_TOKEN, "24"),
     ("GPT-2 with the fused gelu, bf16", "gpt2", dict(GPT2, activation_function="gelu"), BF16, BERT_TOKEN, "24"),
-    ("GPT-2, attention written out, bf16", "gpt2_eager.pt2", dict(EXPORT, intermediate_size=1024), [],
+    ("GPT-2, eager attention, bf16", "gpt2_eager.pt2", dict(EXPORT, intermediate_size=1024), [],
      "e 8 H + e 5 I + 2 H + 16 + 2 e nh S + nh S", "0"),
     ("BERT, fp32", "bert", BERT, FP32, BERT_TOKEN, "0"),
     ("BERT, bf16", "bert", BERT, BF16, BERT_TOKEN, "24"),
-    ("BERT, attention written out, bf16", "bert_eager.pt2", EXPORT, [],
+    ("BERT, eager attention, bf16", "bert_eager.pt2", EXPORT, [],
      "e 8 H + e 2 I + 2 H + 16 + 2 e nh S + nh S", "0"),
     ("ViT, bf16", "vit", VIT, BF16, "e 8 H + e 2 I + 4 nh + 16", "16"),
-    ("T5 encoder, attention written out, bf16", "t5_eager.pt2", EXPORT, [],
+    ("T5 encoder, eager attention, bf16", "t5_eager.pt2", EXPORT, [],
      "20 H + 8 + 8 Q + 2 H + 5 I + 5 nh S", "0"),
-    ("T5 v1.1 encoder, attention written out, bf16", "t5_gated.pt2", EXPORT, [],
+    ("T5 v1.1 encoder, eager attention, bf16", "t5_gated.pt2", EXPORT, [],
      "20 H + 8 + 8 Q + 2 H + e 6 I + e I + I + 5 nh S", "0"),
     ("DeepSeek-V3, a dense block, bf16 (A100)", "deepseek_v3", MLA, [*BF16, "--gpu", "a100-80g"],
      "16 H + 8 I + 4 + 8 rq + 8 rkv + 12 + 4 nh nope + 4 nh rope + 2 nh nope + 4 nh v + 4 nh", "16"),
@@ -136,7 +137,7 @@ def kept(folder, what, config, options):
 
 wrong, table = 0, "--table" in sys.argv
 if table:
-    print("| block | bytes a token | and a block |\n| --- | --- | --- |")
+    print("| block | bytes per token | plus, per block |\n| --- | --- | --- |")
 with tempfile.TemporaryDirectory() as folder:
     for name, what, config, options, token, block in ROWS:
         letters = sizes(what, config, options)
