@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""ansi_svg.py -- coloured terminal output as an SVG picture.
+"""ansi_svg.py -- converts coloured terminal output to an SVG image.
 
     plimsoll estimate resnet50 --color always | tools/ansi_svg.py 'plimsoll estimate resnet50' >docs/img/estimate.svg
 
-Knows what plimsoll prints: SGR codes for bold, dim, the 16 colours and 38;5;N. Block characters are drawn as
+Supports what plimsoll prints: SGR codes for bold, dim, the 16 colours and 38;5;N. Block characters are drawn as
 rectangles, so that bars have no gaps in any font.
 """
 import html

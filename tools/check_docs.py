@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_docs.py -- runs the examples and compares what they print.
+"""check_docs.py -- runs the examples of the documentation and compares their output.
 
     tools/check_docs.py [--program build/plimsoll] [--update] FILE...
 
@@ -9,20 +9,20 @@ block
 
     $ plimsoll ...   is run (a shell runs the line: pipes and > work; a
                      backslash at its end continues it on the next line)
-    $ anything else  is not run, and what follows it is not compared
+    $ anything else  is not run, and its output is not compared
     # exit N         after a command: it must exit with N (without it: 0)
     ...              alone on a line: any lines, or none
-    ## text          in a transcript only: a comment, kept as it is
+    ## text          only in a transcript: a comment, kept unchanged
 
-and everything else is what the command prints, stdout and stderr together.
-Trailing spaces and empty lines at the end of an answer do not count.
+and everything else is the output of the command, stdout and stderr together.
+Trailing spaces and empty lines at the end of an output are ignored.
 
-Each file runs in a fresh directory where tests/data can be seen: what lies at
-tests/data/vgg.onnx is called vgg.onnx.  A command may write there.  $SOURCE is
-the tree.
+Each file runs in a new directory with the contents of tests/data:
+tests/data/vgg.onnx is called vgg.onnx there.  A command may write to it.
+$SOURCE is the source tree.
 
---update writes what the commands print into the file instead of comparing;
-answers that already match (with their "...") are left as they are.
+--update writes the output of the commands into the file instead of comparing;
+outputs that already match (including "...") are left unchanged.
 Read the diff.
 """
 

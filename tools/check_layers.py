@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""check_layers.py -- the rules of the tree that a compiler does not know.
+"""check_layers.py -- checks rules of the source tree that a compiler does not.
 
- * a room of src/ includes only the rooms it may (ROOMS below, which is
-   docs/architecture.md in one table);
+ * a room of src/ includes only the rooms listed for it (ROOMS below, the table
+   of docs/architecture.md);
  * cli/ includes plimsoll.h and its own headers, nothing else of ours;
  * a file name occurs once, so that a stack trace or a grep names one file;
- * memory comes from arenas: malloc and its kin are called in src/base only.
+ * memory comes from arenas: malloc and related functions are called only in
+   src/base.
 
-Prints one line a violation, with the edge that is new; exit 1 if there is one.
+Prints one line per violation, with the new dependency; exit status 1 if there
+is one.
 """
 
 import pathlib

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""check_ops.py -- every row of ops.def is held by a recording of real PyTorch.
+"""check_ops.py -- checks that a recording of real PyTorch covers every row of ops.def.
 
-An op counts as held if a net of tests/golden/torch, whose steps are compared event by event, calls it (in place or not), or
+An op counts as covered if a network of tests/golden/torch, whose steps are compared event by event, calls it (in place or not), or
 an export in tests/data or tests/golden/zoo/nodes.txt does, whose shapes are compared, or one of tests/golden/differential, whose
 peaks are. Prints the rows that nothing calls.
 """

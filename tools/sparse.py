@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""sparse.py -- weights as large as a large model's, on a disk that need not hold them.
+"""sparse.py -- writes weight files of the size of a large model, without using the disk space.
 
     tools/sparse.py FOLDER
 
 Writes FOLDER/sparse.safetensors (4 GB, a model of 27 layers in bf16), FOLDER/sparse.gguf
 (40 GB, one of 80 layers in Q4_0, with a vocabulary of 128,000) and FOLDER/sparse.onnx (346 MB,
-a ViT-B/16): headers and graph as they would be, and holes where the weights were.  Each takes less than 8 MiB
-of disk where the file system has holes.  Prints path, bytes, tensors and bytes of
+a ViT-B/16): with real headers and graphs, and holes in place of the weights.  Each takes less than 8 MiB
+of disk where the file system supports holes.  Prints path, bytes, tensors and bytes of
 tensors of each.
 """
 

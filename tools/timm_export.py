@@ -5,10 +5,10 @@
 
 Needs PyTorch and timm. Each model of the table (or NAME) is built on the meta device at its
 own resolution, in training mode, and exported to FOLDER/NAME.pt2 with any batch size; with
-batch 8 only, if the code does not take any. What is there already is not exported again.
+batch 8 only, if the code does not support other sizes. Existing files are not exported again.
 FOLDER/log.txt holds a line per model: how long it took, or why there is no file. Those that
-needed little memory at their smallest batch come first, until N seconds are over; one that
-takes longer than --each (120) is given up.
+needed little memory at their smallest batch come first, until N seconds have passed; an export
+that takes longer than --each (120) seconds is abandoned.
 """
 
 import argparse

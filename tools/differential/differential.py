@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""differential.py -- the same training steps predicted and run dry, and where they differ.
+"""differential.py -- compares predictions of training steps with dry runs of the same steps.
 
     differential.py names                   the models of models.py
     differential.py record [NAME...]        exports models (those that are recorded, if none is named), runs each
                                             under `plimsoll run` (with PyTorch, torchvision, transformers)
-    differential.py compare [NAME...]       predictions beside those recordings: needs no PyTorch
-    differential.py show NAME SETTING       both tapes of one, and where they first differ
-    differential.py table                   docs/accuracy.md, the part on dry runs
+    differential.py compare [NAME...]       compares predictions with the recordings: needs no PyTorch
+    differential.py show NAME SETTING       both tapes of one model, and where they first differ
+    differential.py table                   the section of docs/accuracy.md on dry runs
 
-PLIMSOLL names the program (default build/plimsoll), PYTHON the Python that has PyTorch, GOLDEN the folder of
-recordings (default tests/golden/differential, which holds some of the models and is what the tests compare).
+PLIMSOLL names the program (default build/plimsoll), PYTHON a Python with PyTorch, GOLDEN the folder of recordings
+(default tests/golden/differential, which has some of the models and is what the tests compare).
 NAME may also be MODULE:FUNCTION, for show: a function that returns a module, its inputs as a tuple and its
 keyword inputs as a dict.
 
@@ -177,7 +177,7 @@ def table():
     head = RESULTS.read_text().splitlines()[1].lstrip("# ").split(";")[0]
     exact, near, most = shares(rows)
     lines = [BEGIN, "", f"{len(names)} models, two steps each, batch 16 (`tools/differential`): {head}, pretend H100. Of "
-             f"{len(rows)} peaks of requested bytes {exact:.1f} % are equal to the byte, {near:.1f} % within 0.5 %, "
+             f"{len(rows)} peaks of requested bytes, {exact:.1f} % are equal to the byte, {near:.1f} % within 0.5 %, "
              f"{most:.1f} % within 3 %.", "",
              "| model | " + " | ".join(SAYS[s] for s in SETTINGS) + " |", "| --- |" + " --- |" * len(SETTINGS)]
     for name in names:

@@ -2,8 +2,8 @@
 
 make(name) gives (module, positional inputs, keyword inputs) on the CPU, in training
 mode.  A model either returns logits or the like (the loop takes a loss of them) or
-a loss of its own (transformers with labels).  Small on purpose: what is compared is
-bytes and their order, not speed.
+a loss of its own (transformers with labels).  The models are small on purpose: only
+bytes and their order are compared, not speed.
 """
 
 import functools

@@ -1,7 +1,7 @@
-"""tapes.py A B -- where two tapes of the same run differ, allocation by allocation.
+"""tapes.py A B -- shows where two tapes of the same run differ, allocation by allocation.
 
-Frees between two allocations are compared as a set: in which order a function lets
-go of its locals is nobody's promise."""
+Frees between two allocations are compared as a set: the order in
+which a function releases its local variables is unspecified."""
 
 import difflib
 import sys
