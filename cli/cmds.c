@@ -4,14 +4,32 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CMDS_COUNT = 15 };
+/* The only list of commands, in the order of help. */
+#define CMDS(X)                                                                               \
+    X(estimate)                                                                               \
+    X(layers)                                                                                 \
+    X(fit)                                                                                    \
+    X(info)                                                                                   \
+    X(tape)                                                                                   \
+    X(replay)                                                                                 \
+    X(run)                                                                                    \
+    X(size)                                                                                   \
+    X(models)                                                                                 \
+    X(gpus)                                                                                   \
+    X(ops)                                                                                    \
+    X(optimizers)                                                                             \
+    X(profiles)                                                                               \
+    X(formats)                                                                                \
+    X(help)
 
-static const plim_cmd *const cmds[CMDS_COUNT] = {
-    &plim_cmd_estimate, &plim_cmd_layers,  &plim_cmd_fit,  &plim_cmd_info,
-    &plim_cmd_tape,     &plim_cmd_replay,  &plim_cmd_run,  &plim_cmd_size,
-    &plim_cmd_models,   &plim_cmd_gpus,    &plim_cmd_ops,  &plim_cmd_optimizers,
-    &plim_cmd_profiles, &plim_cmd_formats, &plim_cmd_help,
-};
+#define X(name) extern const plim_cmd plim_cmd_##name;
+CMDS(X)
+#undef X
+
+#define X(name) &plim_cmd_##name,
+static const plim_cmd *const cmds[] = {CMDS(X)};
+#undef X
+enum { CMDS_COUNT = sizeof cmds / sizeof *cmds };
 
 static const char cmds_notes[] =
     "\n"

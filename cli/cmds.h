@@ -1,6 +1,7 @@
 /* cmds.h -- what a command is, and the one list of them.
  *
- * A command is a file cmd_NAME.c that ends in its descriptor. */
+ * A command is a file cmd_NAME.c that ends in its descriptor, plim_cmd_NAME, and a line
+ * of the list in cmds.c. */
 #ifndef PLIM_CMDS_H
 #define PLIM_CMDS_H
 
@@ -13,10 +14,6 @@ typedef struct plim_cmd {
     unsigned options;  /* PLIM_USE_... */
     int (*run)(plim_args *a);
 } plim_cmd;
-
-extern const plim_cmd plim_cmd_estimate, plim_cmd_layers, plim_cmd_fit, plim_cmd_info,
-    plim_cmd_tape, plim_cmd_replay, plim_cmd_run, plim_cmd_size, plim_cmd_models, plim_cmd_ops,
-    plim_cmd_optimizers, plim_cmd_profiles, plim_cmd_formats, plim_cmd_gpus, plim_cmd_help;
 
 /* Opens the command's operand, does it, and closes; the exit code. */
 int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model *m));
