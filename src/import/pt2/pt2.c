@@ -170,7 +170,7 @@ static plim_status read_module(pt2 *f, plim_json *j, pt2_env *env)
     while (!st && plim_json_member(j, &key))
         if (plim_str_is(key, "graph")) {
             graph = true;
-            st = plim_pt2_index_graph(f, j, env);
+            st = plim_pt2_note_graph(f, j, env);
         } else if (plim_str_is(key, "signature")) {
             signature = true;
             st = read_signature(f, j);

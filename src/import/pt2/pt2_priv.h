@@ -1,13 +1,46 @@
-/* pt2_priv.h -- between the files that read torch.export archives.
+/* pt2_priv.h -- between the files that read torch.export archives; each calls only
+ * those above it:
  *
+ *     pt2_tensor.c  pieces of JSON, sizes, tensors, names
+ *     pt2_note.c    first phase: where the parts of a graph are, what its nodes say
+ *     pt2_bind.c    between them: symbols get the values that the caller asks for
+ *     pt2_run.c     second phase: nodes in order, scopes, subgraphs
  *     pt2.c         the archive, the program's parts, tied weights
- *     pt2_tensor.c  pieces of JSON, sizes, tensors
- *     pt2_bind.c    what the caller asks of sizes
- *     pt2_node.c    nodes: arguments, scopes, subgraphs
  *
- * The JSON is walked in place: a first pass notes where the parts of the graph
- * and of its nodes are, then arguments are read in order and sizes evaluated
- * where they are met. */
+ * The model is one JSON text, which is walked in place and never copied.  Of a model that
+ * computes relu(x) with a batch s0, which the example inputs had as 8:
+ *
+ *     {"graph_module": {
+ *        "graph": {
+ *          "inputs": [{"as_tensor": {"name": "x"}}],
+ *          "nodes": [{"target": "torch.ops.aten.relu.default",
+ *                     "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}}],
+ *                     "outputs": [{"as_tensor": {"name": "y"}}]}],
+ *          "tensor_values": {
+ *            "x": {"dtype": 7, "sizes": [{"as_expr": {"expr_str": "s0",
+ *                  "hint": {"as_int": 8}}}, {"as_int": 4}], ..},
+ *            "y": {the same}},
+ *          "outputs": [{"as_tensor": {"name": "y"}}]},
+ *        "signature": {"input_specs": [{"user_input": {"arg": .. "x" ..}}], ..}}}
+ *
+ * Phase one (plim_pt2_note_graph) goes through it once.  No size has a value yet and no
+ * tensor exists, so it makes rows of tables:
+ *
+ *     env.names   [0] "x": its TensorMeta is at byte 310, shapes[0]; no value
+ *                 [1] "y": its TensorMeta is at byte 420, shapes[0] (the same text); no value
+ *     env.nodes   [0] aten.relu.default: args[0..1), outs[0..1)
+ *     env.args    [0] self = the tensor names[0]
+ *     env.outs    [0] names[1]
+ *
+ * A node of which a part cannot be read so early (an argument is a symbol or a subgraph)
+ * is marked `later`: only the place of its inputs and outputs is noted.
+ *
+ * Then plim_pt2_bind_sizes gives s0 its value: --batch, or else the hint, 8.
+ *
+ * Phase two (plim_pt2_run_nodes) goes through env.nodes in order and adds to the graph.
+ * The signature made x an input, value 0: names[0].id = 0.  relu's argument, names[0],
+ * becomes value 0; its result is value 1, whose shape is evaluated now, [8, 4]; and
+ * names[1].id = 1 is what later nodes and the outputs find under "y". */
 #ifndef PLIM_PT2_PRIV_H
 #define PLIM_PT2_PRIV_H
 
@@ -156,8 +189,6 @@ pt2_size plim_pt2_read_size(plim_json *j);
 plim_status plim_pt2_eval_size(pt2 *f, const pt2_size *s, int64_t *out);
 bool plim_pt2_read_scalar_type(plim_json *j, plim_dtype *out); /* false: not known */
 
-/* Notes where the parts of a Graph are. */
-plim_status plim_pt2_index_graph(pt2 *f, plim_json *j, pt2_env *env);
 /* A tensor of the graph, its sizes not evaluated yet. */
 plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_tensor *t);
 /* The place of a name in env->names, made if new; PLIM_NONE: no memory. */
@@ -169,15 +200,23 @@ plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32
 uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name); /* PLIM_NONE: there is none */
 plim_status plim_pt2_not_made(pt2 *f, plim_str name);            /* says so */
 
+/* ---- pt2_note.c --------------------------------------------------------------- */
+
+/* Notes the parts of a Graph and its nodes; what is wrong with a node, though it is JSON,
+ * is said when its turn comes. */
+plim_status plim_pt2_note_graph(pt2 *f, plim_json *j, pt2_env *env);
+
+/* A node's "inputs" and "outputs"; again, once the graph is running, of one that had to
+ * wait.  Symbols among the outputs are left out: the file has their values. */
+plim_status plim_pt2_read_args(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n);
+plim_status plim_pt2_read_outputs(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n);
+
 /* ---- pt2_bind.c: symbols get their values, the graph its batch ------------- */
 
 plim_status plim_pt2_bind_sizes(pt2 *f, const pt2_env *env);
 
-/* ---- pt2_node.c ------------------------------------------------------------- */
+/* ---- pt2_run.c ----------------------------------------------------------------- */
 
-/* Notes the nodes of a Graph; what is wrong with one, though it is JSON, is said when its
- * turn comes. */
-plim_status plim_pt2_note_nodes(pt2 *f, plim_json *j, pt2_env *env);
 plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env);
 
 /* ---- strings: up to and after a separator ------------------------------------------------------------------ */
