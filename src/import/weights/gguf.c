@@ -5,11 +5,7 @@
 
 #include "import/weights/gguf_priv.h"
 
-/* Nothing real comes near; what claims more would have us walk through its zeros. */
-#define GGUF_HEADER_LIMIT (256ull << 20)
-#define GGUF_MAX_KVS 65536u
-#define GGUF_MAX_TENSORS (1u << 20)
-enum { GGUF_MAX_NAME = 64, GGUF_MAX_DIMS = 4, GGUF_MAX_NESTING = 4, GGUF_ALIGNMENT = 32 };
+enum { GGUF_MAX_NAME = 64, GGUF_MAX_DIMS = 4, GGUF_ALIGNMENT = 32 };
 
 static const struct {
     const char *name;
@@ -21,223 +17,6 @@ static const struct {
 #undef PLIM_GGML_TYPE
 #undef PLIM_GGML_FILE
 };
-
-/* Bytes of a value; 0: it says itself. */
-static const uint8_t widths[GGUF_TYPES] = {
-    [GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_U16] = 2, [GGUF_I16] = 2,
-    [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_BOOL] = 1,
-    [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,
-};
-
-/* ---- bytes --------------------------------------------------------------------------- */
-
-static bool gguf_room(gguf *f, uint64_t n, const char *what)
-{
-    if (f->bad || n <= f->limit - f->at)
-        return !f->bad;
-    if (f->limit < f->b.n)
-        f->bad = plim_fail(f->err, PLIM_EUNSUPPORTED, f->at,
-                           "%s of %" PRIu64 " bytes at byte %" PRIu64
-                           " goes beyond the first %llu, the limit of what is read",
-                           what, n, f->at, GGUF_HEADER_LIMIT);
-    else
-        f->bad = plim_fail(f->err, PLIM_EFORMAT, f->at,
-                           "%s of %" PRIu64 " bytes at byte %" PRIu64 ", the file has %" PRIu64
-                           ": it is cut off",
-                           what, n, f->at, f->b.n);
-    return false;
-}
-
-static uint64_t uint_at(const gguf *f, uint64_t at, uint32_t width)
-{
-    uint64_t x = 0;
-    for (uint32_t i = 0; i < width; i++)
-        x = x << 8 | f->b.p[at + (f->big ? i : width - 1 - i)];
-    return x;
-}
-
-static uint64_t gguf_uint(gguf *f, uint32_t width, const char *what)
-{
-    if (!gguf_room(f, width, what))
-        return 0;
-    f->at += width;
-    return uint_at(f, f->at - width, width);
-}
-
-static uint32_t gguf_u32(gguf *f, const char *what) { return (uint32_t)gguf_uint(f, 4, what); }
-
-static plim_str gguf_str(gguf *f, const char *what)
-{
-    uint64_t n = gguf_uint(f, 8, what);
-    if (!gguf_room(f, n, what))
-        return (plim_str){"", 0};
-    f->at += n;
-    return (plim_str){(const char *)f->b.p + f->at - n, (size_t)n};
-}
-
-/* ---- metadata ------------------------------------------------------------------------ */
-
-static void skip_values(gguf *f, plim_str key, uint64_t type, uint64_t n, int depth);
-
-static void skip_array(gguf *f, plim_str key, int depth)
-{
-    uint32_t type = gguf_u32(f, "an array");
-    uint64_t n = gguf_uint(f, 8, "an array");
-    if (!f->bad && depth >= GGUF_MAX_NESTING)
-        f->bad = plim_fail(f->err, PLIM_EUNSUPPORTED, f->at,
-                           "metadata '" PLIM_STR_FMT "' has arrays nested deeper than %d",
-                           PLIM_STR_CUT(key), GGUF_MAX_NESTING);
-    skip_values(f, key, type, n, depth + 1);
-}
-
-/* Strings and arrays begin with their length, so that none is less than 8 bytes. */
-static void skip_values(gguf *f, plim_str key, uint64_t type, uint64_t n, int depth)
-{
-    uint64_t bytes;
-    if (!f->bad && type >= GGUF_TYPES)
-        f->bad = plim_fail(f->err, PLIM_EFORMAT, f->at,
-                           "metadata '" PLIM_STR_FMT "' has type %" PRIu64 ", the last is %d",
-                           PLIM_STR_CUT(key), type, GGUF_TYPES - 1);
-    if (f->bad)
-        return;
-    if (!plim_mul(n, widths[type] ? widths[type] : 8, &bytes))
-        bytes = UINT64_MAX;
-    if (!gguf_room(f, bytes, n == 1 ? "a value" : "an array"))
-        return;
-    if (widths[type])
-        f->at += bytes;
-    else
-        for (uint64_t i = 0; i < n && !f->bad; i++)
-            if (type == GGUF_STRING)
-                gguf_str(f, "a string");
-            else
-                skip_array(f, key, depth);
-}
-
-static void read_kv(gguf *f, gguf_kv *kv)
-{
-    *kv = (gguf_kv){.key = gguf_str(f, "a key"), .n = 1};
-    uint32_t type = gguf_u32(f, "a type");
-    if (!f->bad && !kv->key.n)
-        f->bad = plim_fail(f->err, PLIM_EFORMAT, f->at,
-                           "metadata without a name before byte %" PRIu64, f->at);
-    kv->at = f->at;
-    skip_values(f, kv->key, type, 1, 0);
-    if (f->bad)
-        return;
-    kv->array = type == GGUF_ARRAY;
-    if (kv->array) {
-        type = (uint32_t)uint_at(f, kv->at, 4);
-        kv->n = uint_at(f, kv->at + 4, 8);
-        kv->at += 12;
-    }
-    kv->type = (gguf_type)type;
-}
-
-const gguf_kv *plim_gguf_find(const gguf *f, const char *key)
-{
-    for (uint32_t i = 0; i < f->n_kvs; i++)
-        if (plim_str_is(f->kvs[i].key, key))
-            return &f->kvs[i];
-    return NULL;
-}
-
-const gguf_kv *plim_gguf_of_model(const gguf *f, const char *key)
-{
-    size_t n = f->arch.n, m = strlen(key);
-    for (uint32_t i = 0; n && i < f->n_kvs; i++) {
-        plim_str k = f->kvs[i].key;
-        if (k.n == n + 1 + m && memcmp(k.p, f->arch.p, n) == 0 && k.p[n] == '.' &&
-            memcmp(k.p + n + 1, key, m) == 0)
-            return &f->kvs[i];
-    }
-    return NULL;
-}
-
-bool plim_gguf_number(const gguf *f, const gguf_kv *kv, uint64_t i, uint64_t *out)
-{
-    if (!kv || (kv->array && i >= kv->n))
-        return false;
-    uint32_t width = widths[kv->type];
-    bool is_signed = kv->type == GGUF_I8 || kv->type == GGUF_I16 || kv->type == GGUF_I32 ||
-                     kv->type == GGUF_I64;
-    if (!width || kv->type == GGUF_F32 || kv->type == GGUF_F64)
-        return false;
-    uint64_t x = uint_at(f, kv->at + (kv->array ? i * width : 0), width);
-    if (is_signed && x >> (width * 8 - 1))
-        return false;
-    *out = x;
-    return true;
-}
-
-bool plim_gguf_string(const gguf *f, const gguf_kv *kv, plim_str *out)
-{
-    if (!kv || kv->array || kv->type != GGUF_STRING)
-        return false;
-    *out = (plim_str){(const char *)f->b.p + kv->at + 8, (size_t)uint_at(f, kv->at, 8)};
-    return true;
-}
-
-/* ---- up to the tensors ---------------------------------------------------------------- */
-
-static plim_status read_version(gguf *f)
-{
-    gguf_u32(f, "GGUF");
-    f->version = gguf_u32(f, "the version");
-    f->big = !f->bad && f->version && !(f->version & 0xffff);
-    if (f->big)
-        f->version = (uint32_t)uint_at(f, 4, 4);
-    if (f->bad)
-        return f->bad;
-    if (f->version == 1)
-        return plim_fail(f->err, PLIM_EUNSUPPORTED, 4,
-                         "GGUF version 1, of which few were made in 2023: convert the model "
-                         "again with a current llama.cpp");
-    if (f->version != 2 && f->version != 3)
-        return plim_fail(f->err, PLIM_EUNSUPPORTED, 4,
-                         "GGUF version %u, the newest known is 3", (unsigned)f->version);
-    return PLIM_OK;
-}
-
-static plim_status check_keys(const gguf *f, plim_arena *a)
-{
-    plim_str *keys = PLIM_NEW_N(a, plim_str, (uint64_t)f->n_kvs + 1);
-    if (!keys)
-        return plim_oom(f->err);
-    for (uint32_t i = 0; i < f->n_kvs; i++)
-        keys[i] = f->kvs[i].key;
-    plim_str twice = plim_str_twice(keys, f->n_kvs);
-    return twice.p
-               ? plim_fail(f->err, PLIM_EFORMAT, 0,
-                           "metadata '" PLIM_STR_FMT "' is there twice", PLIM_STR_CUT(twice))
-               : PLIM_OK;
-}
-
-/* Opens b; what is left to read are its tensors. */
-static plim_status read_metadata(gguf *f, plim_bytes b, plim_arena *a, plim_err *err)
-{
-    *f = (gguf){.b = b, .limit = PLIM_MIN(b.n, GGUF_HEADER_LIMIT), .err = err};
-    plim_status st = read_version(f);
-    f->n_tensors = gguf_uint(f, 8, "the number of tensors");
-    uint64_t n = gguf_uint(f, 8, "the number of metadata");
-    if (st || f->bad)
-        return st ? st : f->bad;
-    if (n > GGUF_MAX_KVS || f->n_tensors > GGUF_MAX_TENSORS)
-        return plim_fail(err, PLIM_EUNSUPPORTED, 8,
-                         "%" PRIu64 " tensors and %" PRIu64 " metadata, the limits are %u "
-                         "and %u",
-                         f->n_tensors, n, GGUF_MAX_TENSORS, GGUF_MAX_KVS);
-    while (f->n_kvs < n && !f->bad) {
-        if (!PLIM_PUSH_ROOM(a, f->kvs, f->n_kvs, f->cap_kvs))
-            return plim_oom(err);
-        read_kv(f, &f->kvs[f->n_kvs]);
-        f->n_kvs++;
-    }
-    if (f->bad)
-        return f->bad;
-    plim_gguf_string(f, plim_gguf_find(f, "general.architecture"), &f->arch);
-    return check_keys(f, a);
-}
 
 /* ---- tensors --------------------------------------------------------------------------- */
 
@@ -279,8 +58,8 @@ static plim_status check_size(gguf *f, plim_item *it, uint32_t type)
 static plim_status read_tensor(gguf *f, plim_item *it, uint64_t *offset)
 {
     *it = (plim_item){.kind = PLIM_ITEM_PARAMETER, .same_as = PLIM_NONE};
-    it->name = gguf_str(f, "a tensor's name");
-    uint32_t rank = gguf_u32(f, "a tensor");
+    it->name = plim_gguf_read_str(f, "a tensor's name");
+    uint32_t rank = plim_gguf_read_u32(f, "a tensor");
     if (!f->bad && it->name.n > GGUF_MAX_NAME)
         return plim_fail(f->err, PLIM_EFORMAT, f->at,
                          "a tensor's name of %zu bytes, the limit is %d", it->name.n,
@@ -290,15 +69,15 @@ static plim_status read_tensor(gguf *f, plim_item *it, uint64_t *offset)
                          "'" PLIM_STR_FMT "' has %u dimensions, the limit is %d",
                          PLIM_STR_CUT(it->name), (unsigned)rank, GGUF_MAX_DIMS);
     for (uint32_t i = rank; i-- > 0 && !f->bad;) { /* the fastest first, ours last */
-        uint64_t dim = gguf_uint(f, 8, "a tensor");
+        uint64_t dim = plim_gguf_read_uint(f, 8, "a tensor");
         if (dim > INT64_MAX)
             return plim_fail(f->err, PLIM_ERANGE, f->at,
                              "size of '" PLIM_STR_FMT "' overflows", PLIM_STR_CUT(it->name));
         it->dim[i] = (int64_t)dim;
     }
     it->rank = (int32_t)rank;
-    uint32_t type = gguf_u32(f, "a tensor");
-    *offset = gguf_uint(f, 8, "a tensor");
+    uint32_t type = plim_gguf_read_u32(f, "a tensor");
+    *offset = plim_gguf_read_uint(f, 8, "a tensor");
     plim_status st = f->bad ? f->bad : check_type(f, it, type);
     if (!st)
         st = check_size(f, it, type);
@@ -413,7 +192,7 @@ static plim_status list_part(plim_inventory *v, const plim_source *s, plim_str n
 {
     plim_status st = plim_source_beside(s, name, v->arena, part, err);
     if (!st)
-        st = read_metadata(f, part->bytes, v->arena, err);
+        st = plim_gguf_read_metadata(f, part->bytes, v->arena, err);
     if (st)
         return st;
     gguf_split is = split_of(f);
@@ -472,7 +251,7 @@ static plim_status gguf_list(plim_inventory *v, const plim_source *s, plim_err *
     gguf f;
     uint32_t first = v->n_items;
     plim_source head = {.path = NULL};
-    plim_status st = read_metadata(&f, s->bytes, v->arena, err);
+    plim_status st = plim_gguf_read_metadata(&f, s->bytes, v->arena, err);
     if (st)
         return st;
     gguf_split split = split_of(&f);

@@ -1,7 +1,8 @@
-/* gguf_priv.h -- between the files that read GGUF.
+/* gguf_priv.h -- between the files that read GGUF; each calls only those above it:
  *
- *     gguf.c        the container: metadata, tensors, parts
+ *     gguf_meta.c   bytes and metadata
  *     gguf_facts.c  what the metadata says of the model
+ *     gguf.c        tensors, models in several files, the importer
  *
  * A file is walked once, front to back, up to the data of its tensors. */
 #ifndef PLIM_GGUF_PRIV_H
@@ -47,7 +48,15 @@ typedef struct gguf {
     uint32_t n_kvs, cap_kvs;
 } gguf;
 
-/* ---- gguf.c ------------------------------------------------------------------------- */
+/* ---- gguf_meta.c -------------------------------------------------------------------- */
+
+/* Opens b and reads its metadata; what is left to read are its tensors. */
+plim_status plim_gguf_read_metadata(gguf *f, plim_bytes b, plim_arena *a, plim_err *err);
+
+/* The next bytes of the file, of `what` ("a tensor", for the message if it is cut off). */
+uint64_t plim_gguf_read_uint(gguf *f, uint32_t width, const char *what);
+uint32_t plim_gguf_read_u32(gguf *f, const char *what);
+plim_str plim_gguf_read_str(gguf *f, const char *what);
 
 /* NULL: it is not there.  The second form takes "block_count" for "llama.block_count". */
 const gguf_kv *plim_gguf_find(const gguf *f, const char *key);

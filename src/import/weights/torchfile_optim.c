@@ -110,8 +110,8 @@ static bool put_option(plim_buf *out, plim_pickle_value key, plim_pickle_value v
 }
 
 /* "AdamW, lr 0.001, betas 0.9 0.999; 2 groups, 62 parameters": options of the first group */
-static plim_status say_optimizer(torchfile *f, plim_pickle_value groups,
-                                 plim_pickle_value state)
+plim_status plim_torch_say_optimizer(torchfile *f, plim_pickle_value groups,
+                                     plim_pickle_value state)
 {
     enum { SHOWN = 16 };
     plim_buf text;
@@ -137,60 +137,12 @@ static plim_status say_optimizer(torchfile *f, plim_pickle_value groups,
                                PLIM_STR_ARG(plim_buf_str(&text)));
 }
 
-/* ---- its state ------------------------------------------------------------------------------ */
-
 /* "step" is a tensor in the host's memory, but for two implementations that read it on the
  * card.  src: torch/optim/optimizer.py, _process_value_according_to_param_policy */
-static bool step_on_card(plim_pickle_value groups)
+bool plim_torch_step_on_card(plim_pickle_value groups)
 {
     for (uint32_t i = 0; i < plim_pickle_count(groups); i++)
         if (has(groups.node->items[i], "capturable!") || has(groups.node->items[i], "fused!"))
             return true;
     return false;
-}
-
-static plim_status walk_state(torchfile *f, plim_pickle_value state, bool host_step,
-                              torch_place at)
-{
-    plim_status st = PLIM_OK;
-    plim_pickle_value key, name;
-    at.kind = PLIM_ITEM_OPTIMIZER_STATE;
-    at.depth += 2;
-    for (uint32_t i = 0; i < plim_torch_pairs(state) && !st; i++) {
-        plim_pickle_value of = plim_torch_pair(state, i, &key);
-        uint32_t before = plim_torch_enter(f, key, i);
-        for (uint32_t k = 0; k < plim_torch_pairs(of) && !st; k++) {
-            torch_place in = at;
-            plim_pickle_value v = plim_torch_pair(of, k, &name);
-            in.state = plim_pickle_text(name);
-            in.on_host = host_step && plim_str_is(in.state, "step");
-            uint32_t inner = plim_torch_enter(f, name, k);
-            st = plim_torch_walk(f, v, in);
-            plim_torch_leave(f, inner);
-        }
-        if (!st && !plim_torch_is_dict(of))
-            st = plim_torch_walk(f, of, at);
-        plim_torch_leave(f, before);
-    }
-    return st;
-}
-
-plim_status plim_torch_walk_optimizer(torchfile *f, plim_pickle_value v, torch_place at)
-{
-    plim_pickle_value groups = plim_pickle_get(v, "param_groups"),
-                      state = plim_pickle_get(v, "state"), key;
-    plim_status st = f->part ? PLIM_OK : say_optimizer(f, groups, state);
-    f->n_optimizers++;
-    at.depth++;
-    for (uint32_t i = 0; i < plim_torch_pairs(v) && !st; i++) {
-        torch_place in = at;
-        plim_pickle_value one = plim_torch_pair(v, i, &key);
-        bool is_state = plim_str_is(plim_pickle_text(key), "state");
-        uint32_t before = plim_torch_enter(f, key, i);
-        in.kind = PLIM_ITEM_OTHER; /* parameters, learning rates */
-        st = is_state ? walk_state(f, one, !step_on_card(groups), in)
-                      : plim_torch_walk(f, one, in);
-        plim_torch_leave(f, before);
-    }
-    return st;
 }

@@ -1,12 +1,31 @@
-/* torchfile_priv.h -- between the files that read what torch.save writes.
+/* torchfile_priv.h -- between the files that read what torch.save writes; each calls
+ * only those above it:
  *
- *     torchfile.c         the zip and the legacy container
  *     torchfile_names.c   what the pickle would import and call
  *     torchfile_tensor.c  storages and tensors
- *     torchfile_walk.c    the objects that hold them: names, kinds, modules
- *     torchfile_optim.c   optimizers
+ *     torchfile_object.c  names of objects, dicts, single values
+ *     torchfile_optim.c   which optimizer a state dict is of
+ *     torchfile_walk.c    the objects that hold tensors: names, kinds, modules
  *     torchfile_sum.c     what follows from all of it: copies, shared bytes, facts
- */
+ *     torchfile.c         the zip and the legacy container
+ *
+ * base/pickle.h gives what a pickle would build, as a tree of values; no call in it is
+ * made.  Of torch.save({"model": net.state_dict(), "epoch": 3}) with one weight:
+ *
+ *     DICT "model": CALL collections.OrderedDict(), filled with
+ *                     "fc.weight": CALL torch._utils._rebuild_tensor_v2(
+ *                                    PERSISTENT ("storage", torch.FloatStorage,
+ *                                                "0", "cuda:0", 12),
+ *                                    0, (3, 4), (4, 1), False, ..)
+ *          "epoch": INT 3
+ *
+ * The walk goes down this tree and joins the keys on its way, so that it is at
+ * "model.fc.weight" when it meets the call.  plim_torch_tensor knows it by its name: the
+ * storage "0" has 12 elements of 4 bytes, which the record data/0 of the archive must
+ * have; offset 0, size (3, 4) and stride (4, 1) span bytes 0 to 48 of it.  That becomes an
+ * item of the inventory (fp32, [3, 4], 48 bytes) and an entry here (storage 0, 0..48),
+ * from which torchfile_sum.c tells later whose bytes are shared.  3 under "epoch" is no
+ * tensor; as it stands at the top, it becomes a fact. */
 #ifndef PLIM_TORCHFILE_PRIV_H
 #define PLIM_TORCHFILE_PRIV_H
 
@@ -85,11 +104,7 @@ plim_status plim_torch_check_names(torchfile *f, const plim_pickle *p);
 plim_status plim_torch_tensor(torchfile *f, plim_pickle_value v, torch_tensor *t, bool *is);
 plim_status plim_torch_storage(torchfile *f, plim_pickle_value v, torch_tensor *t, bool *is);
 
-/* ---- torchfile_walk.c ------------------------------------------------------------ */
-
-plim_status plim_torch_walk(torchfile *f, plim_pickle_value v, torch_place at);
-/* The top object of a file. */
-plim_status plim_torch_walk_root(torchfile *f, const plim_pickle *p, plim_item_kind kind);
+/* ---- torchfile_object.c ---------------------------------------------------------- */
 
 /* Into and out of the item of this name; keys that are no text go by their place. */
 uint32_t plim_torch_enter(torchfile *f, plim_pickle_value key, uint32_t place);
@@ -100,6 +115,8 @@ void plim_torch_leave(torchfile *f, uint32_t before);
 bool plim_torch_is_dict(plim_pickle_value v);
 uint32_t plim_torch_pairs(plim_pickle_value v);
 plim_pickle_value plim_torch_pair(plim_pickle_value v, uint32_t i, plim_pickle_value *key);
+/* The list in OrderedDict([[key, value], ...]), as Python 2 wrote it; of another kind: none. */
+plim_pickle_value plim_torch_pair_list(plim_pickle_value v);
 
 /* A number, a text or a bool, as a person would write it; false: it is something else. */
 bool plim_torch_put_scalar(plim_buf *out, plim_pickle_value v);
@@ -107,7 +124,16 @@ bool plim_torch_put_scalar(plim_buf *out, plim_pickle_value v);
 /* ---- torchfile_optim.c ------------------------------------------------------------ */
 
 bool plim_torch_is_optimizer(plim_pickle_value v);
-plim_status plim_torch_walk_optimizer(torchfile *f, plim_pickle_value v, torch_place at);
+/* A fact: which optimizer it is, its options, how many parameters it has. */
+plim_status plim_torch_say_optimizer(torchfile *f, plim_pickle_value groups,
+                                     plim_pickle_value state);
+/* Is the "step" of its states on the card? */
+bool plim_torch_step_on_card(plim_pickle_value groups);
+
+/* ---- torchfile_walk.c ------------------------------------------------------------ */
+
+/* The top object of a file. */
+plim_status plim_torch_walk_root(torchfile *f, const plim_pickle *p, plim_item_kind kind);
 
 /* ---- torchfile_sum.c --------------------------------------------------------------- */
 

@@ -6,88 +6,7 @@
  * steps are counted. */
 #include "import/weights/torchfile_priv.h"
 
-#include <stdio.h>
-
-#include "base/json.h"
-
-enum { STEPS_PER_BYTE = 8, KEY_MAX = 255 };
-
-/* ---- names ------------------------------------------------------------------------- */
-
-static void put_name(torchfile *f, plim_str s)
-{
-    size_t n = PLIM_MIN(PLIM_MIN(s.n, (size_t)KEY_MAX), sizeof f->name - 1 - f->n_name);
-    if (n)
-        memcpy(f->name + f->n_name, s.p, n);
-    f->n_name += (uint32_t)n;
-    f->name[f->n_name] = 0;
-}
-
-uint32_t plim_torch_enter(torchfile *f, plim_pickle_value key, uint32_t place)
-{
-    uint32_t before = f->n_name;
-    plim_text digits;
-    f->steps++;
-    plim_str s = plim_pickle_text(key);
-    if (!s.p) {
-        int64_t i = key.kind == PLIM_PICKLE_INT ? key.i : place;
-        s.p = digits.s;
-        s.n = (size_t)snprintf(digits.s, sizeof digits.s, "%" PRId64, i);
-    }
-    if (f->n_name)
-        put_name(f, PLIM_STR("."));
-    put_name(f, s);
-    return before;
-}
-
-void plim_torch_leave(torchfile *f, uint32_t before)
-{
-    f->n_name = before;
-    f->name[before] = 0;
-}
-
-plim_pickle_value plim_torch_key(const char *z)
-{
-    return (plim_pickle_value){.kind = PLIM_PICKLE_STR, .n = (uint32_t)strlen(z), .p = z};
-}
-
-/* ---- dicts -------------------------------------------------------------------------- */
-
-/* OrderedDict([[key, value], ...]), as Python 2 wrote it. */
-static plim_pickle_value list_of_pairs(plim_pickle_value v)
-{
-    if (v.kind == PLIM_PICKLE_CALL && !v.node->n &&
-        plim_pickle_is_global(v.node->call->fn, "collections", "OrderedDict"))
-        return plim_pickle_at(v.node->call->args, 0);
-    return (plim_pickle_value){0};
-}
-
-bool plim_torch_is_dict(plim_pickle_value v)
-{
-    return v.kind == PLIM_PICKLE_DICT ||
-           (v.kind == PLIM_PICKLE_CALL &&
-            ((v.node->n && v.node->pairs) ||
-             plim_pickle_is_global(v.node->call->fn, "collections", "OrderedDict")));
-}
-
-uint32_t plim_torch_pairs(plim_pickle_value v)
-{
-    plim_pickle_value list = list_of_pairs(v);
-    if (list.kind == PLIM_PICKLE_LIST)
-        return plim_pickle_count(list);
-    return plim_pickle_has_node(v) && v.node->pairs ? v.node->n / 2 : 0;
-}
-
-plim_pickle_value plim_torch_pair(plim_pickle_value v, uint32_t i, plim_pickle_value *key)
-{
-    plim_pickle_value list = list_of_pairs(v), pair = plim_pickle_at(list, i);
-    if (list.kind == PLIM_PICKLE_LIST) {
-        *key = plim_pickle_at(pair, 0);
-        return plim_pickle_at(pair, 1);
-    }
-    *key = plim_pickle_at(v, 2 * i);
-    return plim_pickle_at(v, 2 * i + 1);
-}
+enum { STEPS_PER_BYTE = 8 };
 
 /* ---- items --------------------------------------------------------------------------- */
 
@@ -118,6 +37,8 @@ static plim_status add_item(torchfile *f, const torch_tensor *t, torch_place at)
     return PLIM_OK;
 }
 
+static plim_status walk_value(torchfile *f, plim_pickle_value v, torch_place at);
+
 static plim_status walk_named(torchfile *f, plim_pickle_value v, plim_pickle_value key,
                               uint32_t place, torch_place at)
 {
@@ -127,7 +48,7 @@ static plim_status walk_named(torchfile *f, plim_pickle_value v, plim_pickle_val
         at.group = place;
     }
     at.depth++;
-    plim_status st = plim_torch_walk(f, v, at);
+    plim_status st = walk_value(f, v, at);
     plim_torch_leave(f, before);
     return st;
 }
@@ -139,7 +60,7 @@ static plim_status walk_parts(torchfile *f, plim_pickle_value from, uint32_t fir
     plim_status st = PLIM_OK;
     for (uint32_t i = 0; names[i] && !st; i++) {
         uint32_t before = plim_torch_enter(f, plim_torch_key(names[i]), i);
-        st = plim_torch_walk(f, plim_pickle_at(from, first + i), at);
+        st = walk_value(f, plim_pickle_at(from, first + i), at);
         plim_torch_leave(f, before);
     }
     return st;
@@ -245,8 +166,8 @@ static plim_status walk_call(torchfile *f, plim_pickle_value v, torch_place at)
         f->unread = name;
     plim_status st = plim_torch_is_dict(v) ? walk_dict(f, v, at) : walk_list(f, v, at);
     if (!st)
-        st = plim_torch_walk(f, call.state, at);
-    return st || list_of_pairs(v).kind ? st : plim_torch_walk(f, call.args, at);
+        st = walk_value(f, call.state, at);
+    return st || plim_torch_pair_list(v).kind ? st : walk_value(f, call.args, at);
 }
 
 static plim_status walk_tensor(torchfile *f, plim_pickle_value v, const torch_tensor *t,
@@ -262,6 +183,56 @@ static plim_status walk_tensor(torchfile *f, plim_pickle_value v, const torch_te
     return walk_quantizer(f, call->args, at);
 }
 
+/* ---- optimizers -------------------------------------------------------------------- */
+
+static plim_status walk_state(torchfile *f, plim_pickle_value state, bool host_step,
+                              torch_place at)
+{
+    plim_status st = PLIM_OK;
+    plim_pickle_value key, name;
+    at.kind = PLIM_ITEM_OPTIMIZER_STATE;
+    at.depth += 2;
+    for (uint32_t i = 0; i < plim_torch_pairs(state) && !st; i++) {
+        plim_pickle_value of = plim_torch_pair(state, i, &key);
+        uint32_t before = plim_torch_enter(f, key, i);
+        for (uint32_t k = 0; k < plim_torch_pairs(of) && !st; k++) {
+            torch_place in = at;
+            plim_pickle_value v = plim_torch_pair(of, k, &name);
+            in.state = plim_pickle_text(name);
+            in.on_host = host_step && plim_str_is(in.state, "step");
+            uint32_t inner = plim_torch_enter(f, name, k);
+            st = walk_value(f, v, in);
+            plim_torch_leave(f, inner);
+        }
+        if (!st && !plim_torch_is_dict(of))
+            st = walk_value(f, of, at);
+        plim_torch_leave(f, before);
+    }
+    return st;
+}
+
+static plim_status walk_optimizer(torchfile *f, plim_pickle_value v, torch_place at)
+{
+    plim_pickle_value groups = plim_pickle_get(v, "param_groups"),
+                      state = plim_pickle_get(v, "state"), key;
+    plim_status st = f->part ? PLIM_OK : plim_torch_say_optimizer(f, groups, state);
+    f->n_optimizers++;
+    at.depth++;
+    for (uint32_t i = 0; i < plim_torch_pairs(v) && !st; i++) {
+        torch_place in = at;
+        plim_pickle_value one = plim_torch_pair(v, i, &key);
+        bool is_state = plim_str_is(plim_pickle_text(key), "state");
+        uint32_t before = plim_torch_enter(f, key, i);
+        in.kind = PLIM_ITEM_OTHER; /* parameters, learning rates */
+        st = is_state ? walk_state(f, one, !plim_torch_step_on_card(groups), in)
+                      : walk_value(f, one, in);
+        plim_torch_leave(f, before);
+    }
+    return st;
+}
+
+/* ---- anything ----------------------------------------------------------------------- */
+
 static plim_status walk_open(torchfile *f, plim_pickle_value v, torch_place at)
 {
     torch_tensor t;
@@ -272,7 +243,7 @@ static plim_status walk_open(torchfile *f, plim_pickle_value v, torch_place at)
     if (st || is)
         return st ? st : walk_tensor(f, v, &t, at);
     if (plim_torch_is_optimizer(v))
-        return plim_torch_walk_optimizer(f, v, at);
+        return walk_optimizer(f, v, at);
     switch (v.kind) {
     case PLIM_PICKLE_DICT: return walk_dict(f, v, at);
     case PLIM_PICKLE_CALL: return walk_call(f, v, at);
@@ -283,7 +254,7 @@ static plim_status walk_open(torchfile *f, plim_pickle_value v, torch_place at)
     }
 }
 
-plim_status plim_torch_walk(torchfile *f, plim_pickle_value v, torch_place at)
+static plim_status walk_value(torchfile *f, plim_pickle_value v, torch_place at)
 {
     if (f->steps++ >= f->most)
         return plim_fail(
@@ -305,24 +276,6 @@ plim_status plim_torch_walk(torchfile *f, plim_pickle_value v, torch_place at)
 }
 
 /* ---- the top --------------------------------------------------------------------------- */
-
-bool plim_torch_put_scalar(plim_buf *out, plim_pickle_value v)
-{
-    plim_jw w;
-    plim_jw_init(&w, out);
-    switch (v.kind) {
-    case PLIM_PICKLE_BOOL: plim_buf_puts(out, v.i ? "True" : "False"); return true;
-    case PLIM_PICKLE_INT: plim_buf_printf(out, "%" PRId64, v.i); return true;
-    case PLIM_PICKLE_FLOAT: plim_jw_f64(&w, v.f); return true;
-    case PLIM_PICKLE_STR:
-        for (uint32_t i = 0; i < v.n; i++)
-            if ((uint8_t)v.p[i] < ' ' || v.n > 80)
-                return false;
-        plim_buf_add(out, plim_pickle_text(v));
-        return v.n > 0;
-    default: return false;
-    }
-}
 
 /* "epoch", "best_acc": what stands at the top beside the tensors. */
 static plim_status say_scalars(torchfile *f, plim_pickle_value v)
@@ -352,7 +305,7 @@ plim_status plim_torch_walk_root(torchfile *f, const plim_pickle *p, plim_item_k
     torch_place at = {.kind = kind, .group = PLIM_NONE};
     f->most = f->steps + STEPS_PER_BYTE * p->end + 4096;
     f->grouped = plim_torch_is_dict(p->root);
-    plim_status st = plim_torch_walk(f, p->root, at);
+    plim_status st = walk_value(f, p->root, at);
     for (uint32_t i = 0; i < p->n_persistents && !st; i++) { /* also those it did not meet */
         torch_tensor t;
         bool is;
