@@ -4,19 +4,32 @@
  * run in eager mode with their default attention: so names of parameters are those of
  * the class, and the ops are those of an export.
  *
- *     hf.c           the file: keys, sizes, the importer
- *     hf_parts.c     what many models share: norms, rotary tables, masks, attention, loss
- *     hf_weights.c   the weights beside it
- *     hf_names.c     their names, as from_pretrained understands them
+ *     hf_config.c    keys of the file into a configuration; sizes of inputs
+ *     hf_names.c     names of stored weights, as from_pretrained understands them
  *     hf_quant.c     weights that are packed
- *     hf_families.c  the only list of model types
+ *     hf_parts.c     what many models share: norms, rotary tables, masks, attention, loss
+ *     hf_encoder.c, hf_moe.c    what encoders share, and mixtures of experts
  *     hf_NAME.c      a group of model types, ending in its descriptor
+ *     hf_families.c  the only list of them
+ *     hf_weights.c   the weights beside the file
+ *     hf.c           the importer
+ *
+ * Each calls only those above it.
+ *
+ * How a file becomes a graph, {"model_type": "llama", "num_hidden_layers": 2, ..}:
+ * plim_hf_find gives the row of "llama" and its group, in hf_llama.c.  plim_hf_read_model
+ * fills the group's `config` struct: first with the defaults of the class and of the row,
+ * then, key by key, from the file; the group's table of plim_hf_key says which key goes to
+ * which field.  The group's build() then calls plim_nn_* and plim_hf_* for each module in
+ * the order of the class's forward(), and each of these adds its parameters, its scope and
+ * the nodes of its forward() to the graph.
  *
  * What is built: the class with a head that the group names, called with labels in
  * training, without in inference, no padding, use_cache=False. */
 #ifndef PLIM_HF_H
 #define PLIM_HF_H
 
+#include "base/json.h"
 #include "import/import.h"
 #include "nn/nn.h"
 
@@ -41,6 +54,11 @@ typedef struct plim_hf_key {
     const char *word; /* likewise, of words; NULL: "" */
     int64_t max;      /* of a size; 0: 2^31-1 */
 } plim_hf_key;
+
+/* A configuration is read leniently: a byte order mark, NaN, comments. */
+plim_json plim_hf_json(plim_bytes b, plim_err *err);
+/* The string at j; anything else is skipped and gives "". */
+plim_str plim_hf_word(plim_json *j);
 
 /* One of the names in "n_embd hidden_size"? */
 bool plim_hf_names_have(const char *names, plim_str word);
@@ -130,6 +148,14 @@ typedef struct plim_hf_group {
 const plim_hf_group *plim_hf_group_at(uint32_t i); /* NULL: past the end */
 /* NULL: not known. */
 const plim_hf_family *plim_hf_find(plim_str model_type, const plim_hf_group **group);
+/* "LlamaForCausalLM" without a model_type: the family that builds that class, or NULL. */
+const plim_hf_family *plim_hf_find_class(plim_str class, const plim_hf_group **group);
+plim_str plim_hf_known_types(plim_arena *a); /* "llama, mistral, ..."; {NULL, 0}: no memory */
+
+/* The keys of the file into the configuration of h->family's group, its sizes checked. */
+void plim_hf_read_model(plim_hf *h, plim_str text, const plim_hf_group *g, void *config);
+/* Room in the graph for what the layers will be; their number was checked. */
+void plim_hf_expect_layers(plim_hf *h, const plim_hf_group *g, const void *config);
 
 /* ---- for the groups ---------------------------------------------------------------- */
 

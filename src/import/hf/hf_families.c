@@ -31,3 +31,33 @@ const plim_hf_group *plim_hf_group_at(uint32_t i)
 {
     return i < PLIM_COUNT(groups) ? groups[i] : NULL;
 }
+
+const plim_hf_family *plim_hf_find(plim_str model_type, const plim_hf_group **group)
+{
+    for (uint32_t i = 0; (*group = plim_hf_group_at(i)) != NULL; i++)
+        for (size_t k = 0; k < (*group)->n_families; k++)
+            if (plim_str_is(model_type, (*group)->families[k].model_type))
+                return &(*group)->families[k];
+    return NULL;
+}
+
+/* "LlamaForCausalLM" without a model_type: the family that builds that class. */
+const plim_hf_family *plim_hf_find_class(plim_str class, const plim_hf_group **group)
+{
+    for (uint32_t i = 0; (*group = plim_hf_group_at(i)) != NULL; i++)
+        for (size_t k = 0; k < (*group)->n_families; k++)
+            if (class.n && plim_hf_names_have((*group)->families[k].classes, class))
+                return &(*group)->families[k];
+    return NULL;
+}
+
+plim_str plim_hf_known_types(plim_arena *a)
+{
+    plim_buf list;
+    const plim_hf_group *g;
+    plim_buf_init(&list, a);
+    for (uint32_t i = 0; (g = plim_hf_group_at(i)) != NULL; i++)
+        for (size_t k = 0; k < g->n_families; k++)
+            plim_buf_printf(&list, "%s%s", i || k ? ", " : "", g->families[k].model_type);
+    return plim_buf_str(&list);
+}
