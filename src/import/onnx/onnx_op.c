@@ -1,4 +1,4 @@
-/* onnx_op.c -- see onnx_priv.h: the table of ops, and what they share. */
+/* onnx_op.c -- see onnx_priv.h: what ops share. */
 #include "import/onnx/onnx_priv.h"
 
 /* ---- attributes -------------------------------------------------------------------- */
@@ -74,17 +74,6 @@ const plim_meta *plim_onnx_in_meta(const onnx_call *c, uint32_t i)
 {
     const onnx_val *v = plim_onnx_in(c, i);
     return v && v->kind == ONNX_TENSOR ? &v->meta : NULL;
-}
-
-const onnx_data *plim_onnx_data(onnx *f, uint32_t val)
-{
-    onnx_val *v = &f->vals[val];
-    if (!v->read && !v->data && v->from && v->from->numel <= ONNX_MAX_DATA) {
-        v->data = plim_onnx_read_data(f, v->from);
-        v->read = true;
-    }
-    v->used |= v->data != NULL;
-    return v->data;
 }
 
 const onnx_data *plim_onnx_in_data(const onnx_call *c, uint32_t i)
@@ -271,43 +260,4 @@ void plim_onnx_out_opaque(onnx_call *c, uint32_t k, const plim_meta *m)
     }
     c->opaque[k] = plim_meta_make(m->dtype, m->rank, m->dim);
     c->is_opaque[k] = true;
-}
-
-/* ---- the table ------------------------------------------------------------------------ */
-
-#define ONNX_OP(name, domain, lower, target, doc) void plim_onnx_##lower(onnx_call *c);
-#include "import/onnx/onnx_ops.def"
-#undef ONNX_OP
-
-static const onnx_op rows[] = {
-#define ONNX_OP(name, domain, lower, target, doc)                                             \
-    {name, domain, plim_onnx_##lower, target, doc},
-#include "import/onnx/onnx_ops.def"
-#undef ONNX_OP
-};
-
-uint32_t plim_onnx_op_count(void) { return PLIM_COUNT(rows); }
-const onnx_op *plim_onnx_op_at(uint32_t i) { return i < PLIM_COUNT(rows) ? &rows[i] : NULL; }
-
-bool plim_onnx_index_ops(onnx *f)
-{
-    uint32_t first;
-    for (uint32_t i = 0; i < PLIM_COUNT(rows); i++) {
-        plim_str name = plim_str_of(rows[i].name);
-        if (!plim_map_get(&f->ops, name, &first) && !plim_map_put(f->a, &f->ops, name, i))
-            return false;
-    }
-    return true;
-}
-
-/* Rows of one name stand together. */
-const onnx_op *plim_onnx_op_find(const onnx *f, plim_str domain, plim_str name)
-{
-    uint32_t i;
-    if (!plim_map_get(&f->ops, name, &i))
-        return NULL;
-    for (; i < PLIM_COUNT(rows) && plim_str_is(name, rows[i].name); i++)
-        if (plim_onnx_domain_is(domain, rows[i].domain))
-            return &rows[i];
-    return NULL;
 }

@@ -36,7 +36,7 @@ static bool run_body(onnx_call *c, onnx_graph *g, const uint32_t *in, uint32_t n
     for (uint32_t i = 0; i < g->n_inputs && i < n_in && !c->st; i++)
         c->st = plim_onnx_bind_name(f, &env, g->inputs[i].name, in[i]);
     if (!c->st)
-        c->st = plim_onnx_run_graph(f, &env);
+        c->st = f->run_graph(f, &env);
     for (uint32_t i = 0; i < g->n_outputs && !c->st; i++)
         if (!plim_onnx_find(&env, g->outputs[i].name, &out[i]))
             c->st = plim_fail(f->err, PLIM_EFORMAT, c->node->at,
@@ -80,7 +80,7 @@ static uint32_t int_val(onnx_call *c, plim_dtype t, int64_t v)
 {
     onnx_val val = ONNX_VAL(.kind = ONNX_TENSOR, .name = PLIM_STR(""),
                             .meta = plim_meta_make(t, 0, NULL));
-    onnx_data *d = plim_onnx_new_data(c, false, 1);
+    onnx_data *d = plim_onnx_new_data(c->f, false, 1);
     if (d)
         d->i[0] = v;
     val.data = d;

@@ -3,10 +3,19 @@
  *     onnx_wire.c   protobuf's wire format
  *     onnx_proto.c  messages: tensors, types, nodes, graphs, functions
  *     onnx_bind.c   sizes that the file leaves open
- *     onnx.c        the importer: names to values, nodes in order, what a file holds
- *     onnx_value.c  ops on small tensors whose numbers are known: shapes, most often
+ *     onnx_list.c   what a file holds, without running anything of it
+ *     onnx_scope.c  modules from the names of nodes
+ *     onnx_val.c    what names stand for, numbers of small tensors
  *     onnx_op.c     what ops share: operands, attributes, results
- *     onnx_ops.def  the table of ops; onnx_ops_<family>.c: into nodes of our own
+ *     onnx_shape.c  what an op makes of sizes
+ *     onnx_fold.c   ops on small tensors whose numbers are known: shapes, most often
+ *     onnx_ops_<family>.c   ops into nodes of our own
+ *     onnx_ops.c    the table of them, onnx_ops.def
+ *     onnx_run.c    nodes in order
+ *     onnx.c        the importer: inputs and outputs, versions
+ *
+ * Each calls only those above it; If and Loop run the graphs that they hold through
+ * onnx.run_graph.
  *
  * A name of the file stands for an onnx_val.  It becomes a value of the graph when an
  * op uses it as a tensor; what is only a shape never does. */
@@ -196,7 +205,8 @@ typedef struct onnx_env {
     const onnx_function *function;
 } onnx_env;
 
-typedef struct onnx {
+typedef struct onnx onnx;
+struct onnx {
     onnx_model m;
     plim_graph *g;
     plim_arena *a;
@@ -216,14 +226,24 @@ typedef struct onnx {
     plim_str lost; /* the first node of which nothing is known, and its op */
     plim_str lost_op;
     uint32_t n_lost;
-} onnx;
+    /* plim_onnx_run_graph, for ops that hold graphs */
+    plim_status (*run_graph)(onnx *f, onnx_env *env);
+};
 
-plim_status plim_onnx_run_graph(onnx *f, onnx_env *env);
-plim_status plim_onnx_enter(onnx *f, onnx_env *env); /* its initializers */
+/* ---- onnx_val.c ---------------------------------------------------------------------- */
+
 uint32_t plim_onnx_add_val(onnx *f, const onnx_val *v);
 bool plim_onnx_find(const onnx_env *env, plim_str name, uint32_t *val);
 uint32_t plim_onnx_stored_val(onnx *f, const onnx_tensor *t, plim_str name, bool constant);
 plim_status plim_onnx_bind_name(onnx *f, onnx_env *env, plim_str name, uint32_t val);
+plim_status plim_onnx_enter(onnx *f, onnx_env *env); /* its initializers */
+/* n more nodes or initializers are run; PLIM_EUNSUPPORTED: too many. */
+plim_status plim_onnx_count_run(onnx *f, uint64_t n, uint64_t at);
+
+/* Room for n numbers; NULL: more than ONNX_MAX_DATA, or no memory. */
+onnx_data *plim_onnx_new_data(onnx *f, bool is_float, uint64_t n);
+const onnx_data *plim_onnx_read_data(onnx *f, const onnx_tensor *t); /* NULL: not known */
+const onnx_data *plim_onnx_data(onnx *f, uint32_t val);              /* likewise */
 
 /* ---- onnx_bind.c -------------------------------------------------------------------- */
 
@@ -256,11 +276,6 @@ typedef struct onnx_op {
     const char *doc;
 } onnx_op;
 
-uint32_t plim_onnx_op_count(void);
-const onnx_op *plim_onnx_op_at(uint32_t i);
-bool plim_onnx_index_ops(onnx *f); /* false: no memory */
-const onnx_op *plim_onnx_op_find(const onnx *f, plim_str domain, plim_str name);
-
 /* Attributes; of a function's body with the caller's values. */
 const onnx_attr *plim_onnx_attr(const onnx_call *c, const char *name);
 int64_t plim_onnx_attr_int(const onnx_call *c, const char *name, int64_t def);
@@ -275,7 +290,6 @@ const onnx_data *plim_onnx_in_data(const onnx_call *c, uint32_t i);
 bool plim_onnx_in_ints(const onnx_call *c, uint32_t i, plim_ints *out);
 uint32_t plim_onnx_in_id(onnx_call *c, uint32_t i); /* as a value of the graph */
 uint32_t plim_onnx_id(onnx_call *c, uint32_t val);
-const onnx_data *plim_onnx_data(onnx *f, uint32_t val);
 
 /* The first n operands; false: one of them is missing or unknown. */
 bool plim_onnx_need(onnx_call *c, uint32_t n, uint32_t *id);
@@ -315,16 +329,25 @@ bool plim_onnx_expand(const onnx_call *c, const plim_meta *x, plim_meta *out);
 /* Dims that operand i, a list of numbers, gives; false: not known, too many, negative. */
 bool plim_onnx_dims(const onnx_call *c, uint32_t i, plim_meta *out);
 
-/* ---- onnx_value.c ------------------------------------------------------------------- */
+/* ---- onnx_fold.c -------------------------------------------------------------------- */
 
 /* Computes the node if all that it needs is known numbers. */
 bool plim_onnx_fold(onnx_call *c);
-onnx_data *plim_onnx_new_data(onnx_call *c, bool is_float, uint64_t n);
-const onnx_data *plim_onnx_read_data(onnx *f, const onnx_tensor *t);
 
 /* ---- onnx_scope.c: modules from the names of nodes ----------------------------------- */
 
 plim_status plim_onnx_scope(onnx *f, const onnx_node *n, uint32_t *out);
 void plim_onnx_name_types(onnx *f);
+
+/* ---- onnx_ops.c ---------------------------------------------------------------------- */
+
+uint32_t plim_onnx_op_count(void);
+const onnx_op *plim_onnx_op_at(uint32_t i);
+bool plim_onnx_index_ops(onnx *f); /* false: no memory */
+const onnx_op *plim_onnx_op_find(const onnx *f, plim_str domain, plim_str name);
+
+/* ---- onnx_run.c ---------------------------------------------------------------------- */
+
+plim_status plim_onnx_run_graph(onnx *f, onnx_env *env);
 
 #endif

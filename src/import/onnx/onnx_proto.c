@@ -666,3 +666,12 @@ const char *plim_onnx_mode_note(const onnx_model *m)
                    "dropouts are left out, which a training step of the model has.";
     return "";
 }
+
+plim_str plim_onnx_producer(plim_arena *a, const onnx_model *m)
+{
+    plim_str p = {m->producer.p, PLIM_MIN(m->producer.n, 40)};
+    plim_str v = {m->version.p, PLIM_MIN(m->version.n, 40)};
+    p = plim_arena_printf(a, PLIM_STR_FMT "%s" PLIM_STR_FMT, PLIM_STR_ARG(p), v.n ? " " : "",
+                          PLIM_STR_ARG(v));
+    return p.p ? plim_onnx_clean(a, p) : p;
+}

@@ -1,4 +1,4 @@
-/* onnx_value.c -- see onnx_priv.h.
+/* onnx_fold.c -- see onnx_priv.h.
  *
  * An export with dynamic sizes computes them in the graph: Shape, Gather, Concat,
  * Reshape.  With sizes bound all of it is numbers, which PyTorch had in Python; they
@@ -8,20 +8,6 @@
 #include <math.h>
 
 /* ---- numbers ------------------------------------------------------------------------- */
-
-onnx_data *plim_onnx_new_data(onnx_call *c, bool is_float, uint64_t n)
-{
-    onnx_data *d = n <= ONNX_MAX_DATA ? PLIM_NEW(c->f->a, onnx_data) : NULL;
-    if (!d)
-        return NULL;
-    d->is_float = is_float;
-    d->n = (uint32_t)n;
-    if (is_float)
-        d->f = PLIM_NEW_N(c->f->a, double, n + 1);
-    else
-        d->i = PLIM_NEW_N(c->f->a, int64_t, n + 1);
-    return d->f || d->i ? d : NULL;
-}
 
 static double data_num(const onnx_data *d, uint32_t k)
 {
@@ -40,83 +26,6 @@ static void data_copy(onnx_data *to, uint32_t k, const onnx_data *from, uint64_t
 static int64_t to_int(double v)
 {
     return v != v ? 0 : v >= 9.2e18 ? INT64_MAX : v <= -9.2e18 ? INT64_MIN : (int64_t)v;
-}
-
-static double half(uint64_t b)
-{
-    int e = (int)(b >> 10 & 31), m = (int)(b & 1023);
-    double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
-    return b >> 15 & 1 ? -v : v;
-}
-
-/* The lowest `width` bits, the highest of them with its sign. */
-static int64_t signed_of(uint64_t bits, int width)
-{
-    uint64_t sign = 1ull << (width - 1);
-    bits &= 2 * sign - 1;
-    return (int64_t)(bits ^ sign) - (int64_t)sign;
-}
-
-static bool store(onnx_data *d, uint32_t *k, const onnx_type *t, uint64_t bits)
-{
-    if (*k >= d->n)
-        return false;
-    uint32_t at = (*k)++;
-    switch (t->dtype) {
-    case PLIM_F32: d->f[at] = plim_onnx_f32(bits); return true;
-    case PLIM_F64: d->f[at] = plim_onnx_f64(bits); return true;
-    case PLIM_F16: d->f[at] = half(bits); return true;
-    case PLIM_BF16: d->f[at] = plim_onnx_f32(bits << 16); return true;
-    case PLIM_I8: d->i[at] = signed_of(bits, 8); return true;
-    case PLIM_I16: d->i[at] = signed_of(bits, 16); return true;
-    case PLIM_I32: d->i[at] = signed_of(bits, 32); return true;
-    case PLIM_BOOL: d->i[at] = (bits & 0xff) != 0; return true;
-    case PLIM_U8: d->i[at] = (uint8_t)bits; return true;
-    case PLIM_U16: d->i[at] = (uint16_t)bits; return true;
-    case PLIM_U32: d->i[at] = (uint32_t)bits; return true;
-    default: d->i[at] = (int64_t)bits; return true;
-    }
-}
-
-static bool read_raw(onnx_data *d, uint32_t *k, const onnx_type *t, const uint8_t *p,
-                     uint64_t n)
-{
-    uint32_t size = t->bits / 8;
-    for (uint64_t at = 0; at + size <= n; at += size) {
-        uint64_t bits = 0;
-        for (uint32_t i = 0; i < size; i++)
-            bits |= (uint64_t)p[at + i] << (8 * i);
-        if (!store(d, k, t, bits))
-            return false;
-    }
-    return n % size == 0;
-}
-
-const onnx_data *plim_onnx_read_data(onnx *f, const onnx_tensor *t)
-{
-    const onnx_type *type = plim_onnx_type(t->type);
-    onnx_call c = {.f = f};
-    onnx_wire w = t->body;
-    onnx_field e;
-    uint32_t k = 0;
-    bool ok = type->known && type->bits >= 8 && type->bits <= 64 && type->dtype != PLIM_C64 &&
-              (!plim_is_float(type->dtype) || type->bits >= 16) && !t->external && !t->sparse;
-    onnx_data *d = ok ? plim_onnx_new_data(&c, plim_is_float(type->dtype), t->numel) : NULL;
-    w.err = NULL;
-    while (d && ok && plim_onnx_next(&w, &e)) {
-        onnx_wire part = {0};
-        int64_t v;
-        uint64_t bits;
-        if (e.number == 9)
-            ok = e.type == ONNX_BYTES && read_raw(d, &k, type, w.p + e.from, e.size);
-        else if (e.number == 5 || e.number == 7 || e.number == 11)
-            while (ok && plim_onnx_next_int(&w, &e, &part, &v))
-                ok = store(d, &k, type, (uint64_t)v);
-        else if (e.number == 4 || e.number == 10)
-            while (ok && plim_onnx_next_bits(&w, &e, &part, e.number == 4 ? 4 : 8, &bits))
-                ok = store(d, &k, type, bits);
-    }
-    return d && ok && !w.bad && k == d->n ? d : NULL;
 }
 
 /* ---- operands -------------------------------------------------------------------------- */
@@ -147,7 +56,7 @@ static bool fold_view(onnx_call *c, uint32_t k, const onnx_data *d, const plim_m
     plim_meta out = plim_meta_make(m->dtype, m->rank, m->dim);
     if (!plim_meta_numel(m, &n))
         return false;
-    onnx_data *to = plim_onnx_new_data(c, d->is_float, n);
+    onnx_data *to = plim_onnx_new_data(c->f, d->is_float, n);
     if (!to)
         return false;
     int64_t index[PLIM_MAX_RANK] = {0}, at = offset;
@@ -171,7 +80,7 @@ static bool fold_ints(onnx_call *c, const int64_t *p, uint32_t n, int32_t rank)
 {
     int64_t dim = n;
     plim_meta m = plim_meta_make(PLIM_I64, rank, &dim);
-    onnx_data *d = plim_onnx_new_data(c, false, n);
+    onnx_data *d = plim_onnx_new_data(c->f, false, n);
     if (!d)
         return false;
     if (n)
@@ -184,7 +93,7 @@ static bool fold_floats(onnx_call *c, const double *p, uint32_t n, int32_t rank)
 {
     int64_t dim = n;
     plim_meta m = plim_meta_make(PLIM_F32, rank, &dim);
-    onnx_data *d = plim_onnx_new_data(c, true, n);
+    onnx_data *d = plim_onnx_new_data(c->f, true, n);
     if (!d)
         return false;
     if (n)
@@ -261,7 +170,7 @@ static bool fold_filled(onnx_call *c)
     }
     if (!plim_onnx_dims(c, 0, &m) || !plim_meta_numel(&m, &n))
         return false;
-    onnx_data *d = plim_onnx_new_data(c, plim_is_float(m.dtype), n);
+    onnx_data *d = plim_onnx_new_data(c->f, plim_is_float(m.dtype), n);
     for (uint32_t i = 0; d && value && i < d->n; i++)
         data_copy(d, i, value, 0);
     plim_onnx_out_data(c, 0, &m, d);
@@ -280,7 +189,7 @@ static bool fold_range(onnx_call *c)
         return false;
     int64_t n = count > 0 ? (int64_t)count : 0;
     plim_meta m = plim_meta_make(x[0].m->dtype, 1, &n);
-    onnx_data *d = plim_onnx_new_data(c, x[0].d->is_float, (uint64_t)n);
+    onnx_data *d = plim_onnx_new_data(c->f, x[0].d->is_float, (uint64_t)n);
     for (uint32_t i = 0; d && i < d->n; i++)
         if (d->is_float)
             d->f[i] = from + step * i;
@@ -382,7 +291,7 @@ static bool fold_gather(onnx_call *c)
     for (int32_t i = axis + 1; i < x.m->rank; i++)
         m.dim[m.rank++] = x.m->dim[i];
     plim_meta_contiguous(&m);
-    onnx_data *d = plim_meta_numel(&m, &n) ? plim_onnx_new_data(c, x.d->is_float, n) : NULL;
+    onnx_data *d = plim_meta_numel(&m, &n) ? plim_onnx_new_data(c->f, x.d->is_float, n) : NULL;
     if (!d)
         return false;
     uint64_t inner = 1, size = (uint64_t)x.m->dim[axis];
@@ -422,7 +331,7 @@ static bool fold_concat(onnx_call *c)
             return false;
     }
     plim_meta_contiguous(&m);
-    onnx_data *d = plim_meta_numel(&m, &n) ? plim_onnx_new_data(c, x.d->is_float, n) : NULL;
+    onnx_data *d = plim_meta_numel(&m, &n) ? plim_onnx_new_data(c->f, x.d->is_float, n) : NULL;
     uint64_t row = 0, outer = 1, before = 0;
     for (int32_t r = 0; r < axis; r++)
         outer *= (uint64_t)m.dim[r];
@@ -530,7 +439,7 @@ static bool fold_two(onnx_call *c, char op, math_kind kind, const folded *a, con
     bool is_float = a->d->is_float;
     m->dtype = kind == M_BOOL ? PLIM_BOOL : a->m->dtype;
     plim_meta_contiguous(m);
-    onnx_data *d = plim_onnx_new_data(c, is_float && kind == M_SAME, n);
+    onnx_data *d = plim_onnx_new_data(c->f, is_float && kind == M_SAME, n);
     for (uint32_t i = 0; d && i < d->n; i++) {
         uint32_t p = broadcast_at(m, a->m, i), q = broadcast_at(m, b->m, i);
         if (!is_float)
@@ -582,7 +491,7 @@ static bool fold_where(onnx_call *c)
         return false;
     all.dtype = x[1].m->dtype;
     plim_meta_contiguous(&all);
-    onnx_data *d = plim_onnx_new_data(c, x[1].d->is_float, n);
+    onnx_data *d = plim_onnx_new_data(c->f, x[1].d->is_float, n);
     for (uint32_t i = 0; d && i < d->n; i++) {
         int which = x[0].d->i[broadcast_at(&all, x[0].m, i)] ? 1 : 2;
         data_copy(d, i, x[which].d, broadcast_at(&all, x[which].m, i));
@@ -624,7 +533,7 @@ static bool fold_unary(onnx_call *c)
     if (!fold_in(c, 0, &x) || (!x.d->is_float && !strchr("na!", sign)))
         return false;
     plim_meta m = *x.m;
-    onnx_data *d = plim_onnx_new_data(c, x.d->is_float, x.d->n);
+    onnx_data *d = plim_onnx_new_data(c->f, x.d->is_float, x.d->n);
     for (uint32_t i = 0; d && i < d->n; i++) {
         int64_t v = d->is_float ? 0 : x.d->i[i];
         if (d->is_float)
@@ -644,7 +553,7 @@ static bool fold_cast(onnx_call *c)
         t->dtype == PLIM_C128)
         return false;
     plim_meta m = plim_meta_make(t->dtype, x.m->rank, x.m->dim);
-    onnx_data *d = plim_onnx_new_data(c, plim_is_float(t->dtype), x.d->n);
+    onnx_data *d = plim_onnx_new_data(c->f, plim_is_float(t->dtype), x.d->n);
     for (uint32_t i = 0; d && i < d->n; i++) {
         if (d->is_float)
             d->f[i] = data_num(x.d, i);
@@ -682,7 +591,7 @@ static bool fold_reduce(onnx_call *c)
         for (m.rank = 0; m.rank < x.m->rank; m.rank++)
             m.dim[m.rank] = 1;
     plim_meta_contiguous(&m);
-    onnx_data *d = plim_onnx_new_data(c, x.d->is_float, 1);
+    onnx_data *d = plim_onnx_new_data(c->f, x.d->is_float, 1);
     if (!d)
         return false;
     data_copy(d, 0, x.d, 0);
@@ -706,7 +615,7 @@ static bool fold_nonzero(onnx_call *c)
         n += data_num(x.d, i) != 0;
     int64_t dim[2] = {rank, n};
     plim_meta m = plim_meta_make(PLIM_I64, 2, dim);
-    onnx_data *d = plim_onnx_new_data(c, false, (uint64_t)rank * n);
+    onnx_data *d = plim_onnx_new_data(c->f, false, (uint64_t)rank * n);
     for (uint32_t i = 0; d && i < x.d->n; i++) {
         uint64_t rest = i;
         if (data_num(x.d, i) == 0)
