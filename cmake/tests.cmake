@@ -72,6 +72,10 @@ if(NOT Python3_FOUND)
 endif()
 add_test(NAME tree.layers
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_layers.py)
+add_test(NAME tree.symbols
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_symbols.py
+                 ${CMAKE_BINARY_DIR})
+set_tests_properties(tree.symbols PROPERTIES SKIP_RETURN_CODE 77)
 add_test(NAME tree.headers
          COMMAND ${CMAKE_SOURCE_DIR}/tools/check_headers.sh ${CMAKE_C_COMPILER})
 add_test(NAME tree.ops
