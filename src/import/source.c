@@ -11,7 +11,7 @@ plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *
                          "'" PLIM_STR_FMT "' is not the name of a file in the same folder",
                          (int)PLIM_MIN(name.n, (size_t)80), name.p ? name.p : "");
     if (!s->path || s->in_memory)
-        return plim_fail(err, PLIM_EIO, 0, "'" PLIM_STR_FMT "' is not there",
+        return plim_fail(err, PLIM_EIO, 0, "'" PLIM_STR_FMT "' was not found",
                          PLIM_STR_ARG(name));
     const char *slash = strrchr(s->path, '/');
     int folder = slash ? (int)(slash + 1 - s->path) : 0;

@@ -222,9 +222,9 @@ static bool parse_number(symexpr *x, frac *out)
             continue;
         else if (!mul64(n, 10, &n) || __builtin_add_overflow(n, c - '0', &n) ||
                  (point && !mul64(d, 10, &d)))
-            return sym_fail(x, PLIM_ERANGE, "a number beyond 64 bits");
+            return sym_fail(x, PLIM_ERANGE, "a number that overflows 64 bits");
     }
-    return frac_make(n, d, out) || sym_fail(x, PLIM_ERANGE, "a number beyond 64 bits");
+    return frac_make(n, d, out) || sym_fail(x, PLIM_ERANGE, "a number that overflows 64 bits");
 }
 
 /* 'text', returned without its quotes. */
@@ -253,7 +253,7 @@ static bool look_up(symexpr *x, plim_str name, frac *out)
     uint32_t i;
     if (plim_map_get(&x->syms->ids, name, &i) && x->syms->rows[i].bound)
         return frac_make(x->syms->rows[i].value, 1, out) ||
-               sym_fail(x, PLIM_ERANGE, "a number beyond 64 bits");
+               sym_fail(x, PLIM_ERANGE, "a number that overflows 64 bits");
     if (!x->bad)
         *x->missing = name;
     return sym_fail(x, PLIM_ESHAPE, "unbound symbol");
@@ -271,25 +271,25 @@ static bool parse_call(symexpr *x, plim_str name, frac *out)
         number.text = inner;
         number.at = 0;
         bool ok = parse_number(&number, out) && !sym_next(&number);
-        return ok || sym_fail(x, PLIM_EUNSUPPORTED, "a number that is no fraction");
+        return ok || sym_fail(x, PLIM_EUNSUPPORTED, "an unsupported number");
     }
     size_t f = 0;
     while (f < PLIM_COUNT(functions) && !plim_str_is(name, functions[f].name))
         f++;
     if (f == PLIM_COUNT(functions))
-        return sym_fail(x, PLIM_EUNSUPPORTED, "a function that is not known");
+        return sym_fail(x, PLIM_EUNSUPPORTED, "an unknown function");
     int n = 0;
     frac arg;
     do {
         if (!parse_sum(x, n ? &arg : out))
             return false;
         if (n++ && !functions[f].fold(*out, arg, out))
-            return sym_fail(x, PLIM_ERANGE, "division by zero, or a number beyond 64 bits,");
+            return sym_fail(x, PLIM_ERANGE, "division by zero or overflow of 64 bits");
     } while (sym_take(x, ","));
     if (n < functions[f].least || n > functions[f].most)
-        return sym_fail(x, PLIM_EFORMAT, "a function with a wrong number of arguments");
+        return sym_fail(x, PLIM_EFORMAT, "a function with the wrong number of arguments");
     if (functions[f].most == 1 && !functions[f].fold(*out, *out, out))
-        return sym_fail(x, PLIM_ERANGE, "a number beyond 64 bits");
+        return sym_fail(x, PLIM_ERANGE, "a number that overflows 64 bits");
     return sym_want(x, ")");
 }
 
@@ -312,7 +312,7 @@ static bool parse_power(symexpr *x, frac *out)
     frac e = {0, 1};
     *out = e;
     if (x->depth >= SYMEXPR_MAX_DEPTH)
-        return sym_fail(x, PLIM_EFORMAT, "too deep nesting");
+        return sym_fail(x, PLIM_EFORMAT, "too many nested parentheses");
     x->depth++;
     bool minus = sym_take(x, "-"), ok;
     if (minus) {
@@ -321,8 +321,8 @@ static bool parse_power(symexpr *x, frac *out)
     } else {
         ok = parse_atom(x, out);
         if (ok && sym_take(x, "**"))
-            ok = parse_power(x, &e) &&
-                 (frac_pow(*out, e, out) || sym_fail(x, PLIM_ERANGE, "a power out of range"));
+            ok = parse_power(x, &e) && (frac_pow(*out, e, out) ||
+                                        sym_fail(x, PLIM_ERANGE, "an exponent out of range"));
     }
     x->depth--;
     return ok;
@@ -349,7 +349,7 @@ static bool parse_chain(symexpr *x, const operator_row *ops, size_t n,
         if (!inner(x, &b))
             return false;
         if (!ops[i].apply(*out, b, out))
-            return sym_fail(x, PLIM_ERANGE, "division by zero, or a number beyond 64 bits,");
+            return sym_fail(x, PLIM_ERANGE, "division by zero or overflow of 64 bits");
     }
 }
 
@@ -364,7 +364,7 @@ static bool parse_sum(symexpr *x, frac *out)
 {
     static const operator_row ops[] = {{"+", frac_add}, {"-", frac_sub}};
     if (x->depth >= SYMEXPR_MAX_DEPTH)
-        return sym_fail(x, PLIM_EFORMAT, "too deep nesting");
+        return sym_fail(x, PLIM_EFORMAT, "too many nested parentheses");
     x->depth++;
     bool ok = parse_chain(x, ops, PLIM_COUNT(ops), parse_product, out);
     x->depth--;
@@ -430,7 +430,8 @@ plim_status plim_symexpr_solve(plim_symbols *s, plim_str text, int64_t value,
         return PLIM_OK;
     sym->bound = false;
     *missing = other;
-    return plim_fail(err, PLIM_ESHAPE, 0, "no '" PLIM_STR_FMT "' makes '%.*s' %" PRId64,
+    return plim_fail(err, PLIM_ESHAPE, 0,
+                     "no value of '" PLIM_STR_FMT "' makes '%.*s' equal to %" PRId64,
                      PLIM_STR_ARG(name), (int)PLIM_MIN(text.n, 120), text.p, value);
 }
 

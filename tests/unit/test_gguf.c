@@ -129,11 +129,11 @@ static void test_versions(void **state)
         {2, PLIM_OK, ""},
         {3, PLIM_OK, ""},
         {1, PLIM_EUNSUPPORTED,
-         "GGUF version 1, of which few were made in 2023: convert the model again with a "
-         "current llama.cpp"},
-        {0, PLIM_EUNSUPPORTED, "GGUF version 0, the newest known is 3"},
-        {4, PLIM_EUNSUPPORTED, "GGUF version 4, the newest known is 3"},
-        {0x04000000, PLIM_EUNSUPPORTED, "GGUF version 4, the newest known is 3"},
+         "GGUF version 1 is not supported: convert the model again with a current llama.cpp"},
+        {0, PLIM_EUNSUPPORTED, "GGUF version 0 is not supported, the newest known is 3"},
+        {4, PLIM_EUNSUPPORTED, "GGUF version 4 is not supported, the newest known is 3"},
+        {0x04000000, PLIM_EUNSUPPORTED,
+         "GGUF version 4 is not supported, the newest known is 3"},
     };
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
         plim_arena a = PLIM_ARENA_INIT;
@@ -186,7 +186,7 @@ static void test_tensors(void **state)
          2,
          0,
          PLIM_EFORMAT,
-         "'x' has rows of 48 elements, no multiple of the 32 in a block of Q4_0"},
+         "'x' has rows of 48 elements, not a multiple of the 32 in a block of Q4_0"},
         {"a scalar is no block",
          "x",
          0,
@@ -194,7 +194,7 @@ static void test_tensors(void **state)
          12,
          0,
          PLIM_EFORMAT,
-         "'x' has rows of 1 elements, no multiple of the 256 in a block of Q4_K"},
+         "'x' has rows of 1 elements, not a multiple of the 256 in a block of Q4_K"},
         {"dropped",
          "x",
          1,
@@ -202,7 +202,7 @@ static void test_tensors(void **state)
          31,
          0,
          PLIM_EUNSUPPORTED,
-         "type Q4_0_4_4 of 'x' is one that llama.cpp has dropped: convert the model again"},
+         "type Q4_0_4_4 of 'x' was removed from llama.cpp: convert the model again"},
         {"dropped long ago",
          "x",
          1,
@@ -210,7 +210,7 @@ static void test_tensors(void **state)
          4,
          0,
          PLIM_EUNSUPPORTED,
-         "type Q4_2 of 'x' is one that llama.cpp has dropped: convert the model again"},
+         "type Q4_2 of 'x' was removed from llama.cpp: convert the model again"},
         {"not known",
          "x",
          1,
@@ -218,7 +218,7 @@ static void test_tensors(void **state)
          43,
          0,
          PLIM_EUNSUPPORTED,
-         "type 43 of 'x' is not known, the last known is 42"},
+         "type 43 of 'x' is unknown, the highest known is 42"},
         {"2^63 columns", "x", 1, {1ull << 63}, 0, 0, PLIM_ERANGE, "size of 'x' overflows"},
         {"2^64 elements",
          "x",
@@ -243,7 +243,7 @@ static void test_tensors(void **state)
          24,
          0,
          PLIM_EFORMAT,
-         "the tensors end at byte 9223372036854775904, the file has 160: it is cut off"},
+         "the tensors end at byte 9223372036854775904, the file has 160: it is truncated"},
         {"not at the beginning",
          "x",
          1,
@@ -251,15 +251,15 @@ static void test_tensors(void **state)
          0,
          32,
          PLIM_EFORMAT,
-         "'x' begins at byte 32 of the data instead of 0"},
-        {"cut off",
+         "'x' begins at byte 32 of the data, expected 0"},
+        {"truncated",
          "x",
          1,
          {17},
          0,
          0,
          PLIM_EFORMAT,
-         "the tensors end at byte 132, the file has 128: it is cut off"},
+         "the tensors end at byte 132, the file has 128: it is truncated"},
         {"65 letters",
          "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
          0,
@@ -298,15 +298,15 @@ static void test_alignment(void **state)
         const char *says;
     } T[] = {
         {"as usual", 0, 32, PLIM_OK, ""},
-        {"unaligned", 0, 4, PLIM_EFORMAT, "'y' begins at byte 4 of the data instead of 32"},
-        {"a hole", 0, 64, PLIM_EFORMAT, "'y' begins at byte 64 of the data instead of 32"},
+        {"unaligned", 0, 4, PLIM_EFORMAT, "'y' begins at byte 4 of the data, expected 32"},
+        {"a hole", 0, 64, PLIM_EFORMAT, "'y' begins at byte 64 of the data, expected 32"},
         {"64", 64, 64, PLIM_OK, ""},
         {"8", 8, 8, PLIM_OK, ""},
         {"1", 1, 4, PLIM_OK, ""},
-        {"48", 48, 48, PLIM_EFORMAT, "general.alignment is no power of two: 48"},
-        {"none", UINT64_MAX, 0, PLIM_EFORMAT, "general.alignment is no power of two: 0"},
+        {"48", 48, 48, PLIM_EFORMAT, "general.alignment is not a power of two: 48"},
+        {"none", UINT64_MAX, 0, PLIM_EFORMAT, "general.alignment is not a power of two: 0"},
         {"beyond the file", 1u << 30, 1u << 30, PLIM_EFORMAT,
-         "the tensors end at byte 2147483652, the file has 240: it is cut off"},
+         "the tensors end at byte 2147483652, the file has 240: it is truncated"},
     };
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
         plim_arena a = PLIM_ARENA_INIT;
@@ -333,41 +333,45 @@ static void test_bounds(void **state)
     plim_buf b;
     plim_buf_init(&b, &a);
     refused("nothing", &b, PLIM_EFORMAT,
-            "GGUF of 4 bytes at byte 0, the file has 0: it is cut off");
+            "GGUF of 4 bytes at byte 0, the file has 0: it is truncated");
 
     plim_buf_puts(&b, "GGUF");
     refused("four bytes", &b, PLIM_EFORMAT,
-            "the version of 4 bytes at byte 4, the file has 4: it is cut off");
+            "the version of 4 bytes at byte 4, the file has 4: it is truncated");
 
     plim_buf_init(&b, &a);
     put_head(&b, 3, UINT64_MAX, 0);
-    refused("2^64 - 1 tensors", &b, PLIM_EUNSUPPORTED,
-            "18446744073709551615 tensors and 0 metadata, the limits are 1048576 and 65536");
+    refused(
+        "2^64 - 1 tensors", &b, PLIM_EUNSUPPORTED,
+        "18446744073709551615 tensors and 0 metadata keys, the limits are 1048576 and 65536");
 
     plim_buf_init(&b, &a);
     put_head(&b, 3, 0, 65537);
     refused("too many metadata", &b, PLIM_EUNSUPPORTED,
-            "0 tensors and 65537 metadata, the limits are 1048576 and 65536");
+            "0 tensors and 65537 metadata keys, the limits are 1048576 and 65536");
 
     plim_buf_init(&b, &a);
     put_head(&b, 3, 0, 1);
     put(&b, UINT64_MAX, 8);
-    refused("a key of 2^64 - 1 bytes", &b, PLIM_EFORMAT,
-            "a key of 18446744073709551615 bytes at byte 32, the file has 32: it is cut off");
+    refused(
+        "a key of 2^64 - 1 bytes", &b, PLIM_EFORMAT,
+        "a key of 18446744073709551615 bytes at byte 32, the file has 32: it is truncated");
 
     plim_buf_init(&b, &a);
     put_head(&b, 3, 0, 1);
     put_str(&b, "");
     put(&b, 7, 4);
     put(&b, 0, 1);
-    refused("a key of no bytes", &b, PLIM_EFORMAT, "metadata without a name before byte 36");
+    refused("a key of no bytes", &b, PLIM_EFORMAT,
+            "a metadata key without a name before byte 36");
 
     plim_buf_init(&b, &a);
     put_head(&b, 3, 0, 1);
     put_str(&b, "k");
     put(&b, 13, 4);
     put(&b, 0, 8);
-    refused("a new type", &b, PLIM_EFORMAT, "metadata 'k' has type 13, the last is 12");
+    refused("a new type", &b, PLIM_EFORMAT,
+            "metadata key 'k' has type 13, the highest known is 12");
 
     plim_buf_init(&b, &a);
     put_head(&b, 3, 0, 1);
@@ -375,7 +379,7 @@ static void test_bounds(void **state)
     put(&b, 8, 4);
     put(&b, 100, 8);
     refused("a string too long", &b, PLIM_EFORMAT,
-            "a string of 100 bytes at byte 45, the file has 45: it is cut off");
+            "a string of 100 bytes at byte 45, the file has 45: it is truncated");
 
     plim_buf_init(&b, &a);
     put_head(&b, 3, 0, 1);
@@ -384,9 +388,9 @@ static void test_bounds(void **state)
     put(&b, 10, 4);
     put(&b, UINT64_MAX / 8 + 2, 8); /* times 8 is 8 again */
     put(&b, 0, 8);
-    refused("an array that overflows", &b, PLIM_EFORMAT,
-            "an array of 18446744073709551615 bytes at byte 49, the file has 57: it is cut "
-            "off");
+    refused(
+        "an array that overflows", &b, PLIM_EFORMAT,
+        "an array of 18446744073709551615 bytes at byte 49, the file has 57: it is truncated");
 
     plim_buf_init(&b, &a);
     put_head(&b, 3, 0, 1);
@@ -399,13 +403,13 @@ static void test_bounds(void **state)
     put(&b, 0, 4);
     put(&b, 0, 8);
     refused("arrays in arrays", &b, PLIM_EUNSUPPORTED,
-            "metadata 'k' has arrays nested deeper than 4");
+            "metadata key 'k' has arrays nested deeper than 4");
 
     plim_buf_init(&b, &a);
     put_head(&b, 3, 0, 2);
     put_u32(&b, "k", 1);
     put_u32(&b, "k", 2);
-    refused("a key twice", &b, PLIM_EFORMAT, "metadata 'k' is there twice");
+    refused("a key twice", &b, PLIM_EFORMAT, "metadata key 'k' appears twice");
 
     static const uint64_t one = 1;
     plim_buf_init(&b, &a);
@@ -413,7 +417,7 @@ static void test_bounds(void **state)
     put_tensor(&b, "x", 1, &one, 0, 0);
     put_tensor(&b, "x", 1, &one, 0, 32);
     put_zeros(&b, 128);
-    refused("a name twice", &b, PLIM_EFORMAT, "tensor 'x' is there twice");
+    refused("a name twice", &b, PLIM_EFORMAT, "tensor 'x' appears twice");
     plim_arena_free(&a);
 }
 
@@ -537,7 +541,7 @@ static void test_cache(void **state)
           {VALUES, 128, 0}}},
         {"Gemma-2-9B",
          "344064 (fp16)",
-         "layers with a sliding window keep the last 4096 tokens only",
+         "sliding-window layers keep only the last 4096 tokens",
          {{"block_count", 42, 0},
           {"embedding_length", 3584, 0},
           {HEADS, 16, 0},
@@ -599,7 +603,8 @@ static void test_cache(void **state)
         /* three of 2 heads, 4 and 2; one of 2 heads, 8 and 8 */
         {"sliding layers of their own length",
          "136 (fp16)",
-         "72 of the 136 bytes of cache per token are in layers that keep the last 5 tokens",
+         "72 of the 136 bytes of KV cache per token are in sliding-window layers, which keep only "
+         "the last 5 tokens",
          {{"block_count", 4, 0},
           {"embedding_length", 32, 0},
           {HEADS, 4, 0},
@@ -641,11 +646,11 @@ static void test_cache(void **state)
         {"heads not said", "", NULL, {{"block_count", 4, 0}, {"embedding_length", 32, 0}}},
         {"lengths not said",
          "",
-         "do not say the size of the cache of keys and values (layer 0)",
+         "do not give the size of the KV cache (layer 0)",
          {{"block_count", 4, 0}, {HEADS, 4, 0}}},
         {"a list too short",
          "",
-         "do not say the size of the cache of keys and values (layer 4)",
+         "do not give the size of the KV cache (layer 4)",
          {{"block_count", 5, 0},
           {"embedding_length", 32, 0},
           {HEADS, 4, 0},
@@ -704,20 +709,20 @@ static void test_parts(void **state)
         const char *says;
     } T[] = {
         {"another name", "split/other.gguf", 0, 3, 9, PLIM_EFORMAT,
-         "part 1 of 3 of a model, whose name does not end in '-00001-of-00003.gguf': the others "
-         "cannot be found"},
+         "the name of part 1 of 3 does not end in '-00001-of-00003.gguf': the other "
+         "parts cannot be found"},
         {"the number of another", "split/tiny-00001-of-00003.gguf", 1, 3, 9, PLIM_EFORMAT,
-         "part 2 of 3 of a model, whose name does not end in '-00002-of-00003.gguf': the others "
-         "cannot be found"},
+         "the name of part 2 of 3 does not end in '-00002-of-00003.gguf': the other "
+         "parts cannot be found"},
         {"no path at all", NULL, 0, 3, 9, PLIM_EFORMAT,
-         "part 1 of 3 of a model, whose name does not end in '-00001-of-00003.gguf': the others "
-         "cannot be found"},
+         "the name of part 1 of 3 does not end in '-00001-of-00003.gguf': the other "
+         "parts cannot be found"},
         {"past the end", "split/tiny-00004-of-00003.gguf", 3, 3, 9, PLIM_EFORMAT,
-         "part 4 of 3 of a model, whose name does not end in '-00004-of-00003.gguf': the others "
-         "cannot be found"},
+         "the name of part 4 of 3 does not end in '-00004-of-00003.gguf': the other "
+         "parts cannot be found"},
         {"the name is all there is", "-00001-of-00003.gguf", 0, 3, 9, PLIM_EFORMAT,
-         "part 1 of 3 of a model, whose name does not end in '-00001-of-00003.gguf': the others "
-         "cannot be found"},
+         "the name of part 1 of 3 does not end in '-00001-of-00003.gguf': the other "
+         "parts cannot be found"},
         {"others are not there", "split/gone-00001-of-00003.gguf", 0, 3, 9, PLIM_EIO,
          "part 'gone-00001-of-00003.gguf': cannot open '"},
         {"too few tensors", "split/tiny-00001-of-00003.gguf", 0, 3, 10, PLIM_EFORMAT,

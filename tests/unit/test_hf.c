@@ -404,18 +404,20 @@ static const struct {
     const char *why, *text, *message;
 } refused[] = {
     {"unknown type", "{\"model_type\":\"vision3\"}",
-     "model_type 'vision3' is not known (docs/formats/huggingface.md names those that are)"},
+     "model_type 'vision3' is not supported (docs/formats/huggingface.md lists those "
+     "that are)"},
     {"nor is its text model",
      "{\"model_type\":\"vision3\",\"text_config\":{\"model_type\":\"llama9\"}}",
-     "model_type 'vision3' is not known (docs/formats/huggingface.md names those that are)"},
+     "model_type 'vision3' is not supported (docs/formats/huggingface.md lists those "
+     "that are)"},
     {"another head", "{" LLAMA ",\"architectures\":[\"LlamaForTokenClassification\"]}",
-     "architectures has 'LlamaForTokenClassification': of this model plimsoll builds "
-     "LlamaForCausalLM"},
+     "class 'LlamaForTokenClassification' is not supported: for this model type plimsoll "
+     "builds LlamaForCausalLM"},
     {"quantized", "{" LLAMA ",\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":4}}",
-     "quantized weights ('model.layers.0.self_attn.q_proj.qweight') are not trained: "
-     "--infer runs them"},
+     "quantized weights ('model.layers.0.self_attn.q_proj.qweight') cannot be trained: "
+     "use --infer"},
     {"no type of parameters", "{" LLAMA ",\"dtype\":\"int4\"}",
-     "dtype 'int4' is no type of parameters"},
+     "dtype 'int4' is not a type of parameters"},
     {"no layers", "{" LLAMA ",\"num_hidden_layers\":0}",
      "'num_hidden_layers' is 0, not in 1..1024"},
     {"too many", "{" LLAMA ",\"num_hidden_layers\":1000000000}",
@@ -425,9 +427,9 @@ static const struct {
     {"too large together", "{" LLAMA ",\"vocab_size\":2147483647,\"hidden_size\":2147483646}",
      "size of 'model.embed_tokens.weight' overflows"},
     {"heads that do not share", "{" LLAMA ",\"num_key_value_heads\":3}",
-     "2 heads do not share 3 heads of keys and values"},
+     "2 heads are not a multiple of 3 key-value heads"},
     {"an activation", "{" LLAMA ",\"hidden_act\":\"quick\"}",
-     "activation 'quick' is not known"},
+     "activation 'quick' is not supported"},
     {"a word for a number", "{" LLAMA ",\"head_dim\":\"four\"}", NULL},
     {"no object", "[]", NULL},
     {"its end is missing", "{" LLAMA, NULL},
@@ -466,12 +468,11 @@ static void test_sizes(void **state)
         {"a table of positions has",
          "{\"model_type\":\"gpt2\"}",
          {.seq = 1025},
-         "a sequence of 1025 tokens, the table of positions has 1024"},
+         "a sequence of 1025 tokens is longer than the position table of 1024"},
         {"more than there are",
          "{" LLAMA "}",
          {.batch = 1 << 30, .seq = 1 << 30},
-         "1073741824 sequences of 1073741824 tokens are over the limit of 1099511627776 "
-         "tokens"},
+         "1073741824 sequences of 1073741824 tokens exceed the limit of 1099511627776 tokens"},
     };
     for (size_t i = 0; i < PLIM_COUNT(cases); i++) {
         plim_arena a = PLIM_ARENA_INIT;
@@ -535,7 +536,7 @@ static void test_list(void **state)
     list(&a, &v, "{" LLAMA ",\"quantization_config\":{\"quant_method\":\"aqlm\"}}");
     assert_true(v.n_items && v.n_notes == 1);
     CHECK_STR("says so", v.notes[0].p,
-              "parameters are as the model has them before quantization");
+              "parameters are listed as they are before quantization");
 
     list(&a, &v, "{\"model_type\":\"vision3\"}");
     assert_int_equal(v.n_items, 0);
@@ -569,17 +570,16 @@ static void test_weights(void **state)
     list_folder(&a, &v, "llama-other");
     assert_int_equal(v.n_items, 14);
     assert_int_equal(v.n_notes, 4);
-    CHECK_STR("missing", v.notes[0].p,
-              "parameters of the class that are not in 'model.safetensors': 1, the first is "
-              "'model.norm.weight'");
+    CHECK_STR(
+        "missing", v.notes[0].p,
+        "parameters missing from 'model.safetensors': 1, the first is 'model.norm.weight'");
     CHECK_STR("more", v.notes[1].p,
-              "tensors that the class does not have, in 'model.safetensors': 1, the first is "
-              "'model.extra'");
+              "unexpected tensors in 'model.safetensors': 1, the first is 'model.extra'");
     CHECK_STR("shape", v.notes[2].p,
-              "parameters of another shape in 'model.safetensors': 1, the first is "
+              "parameters with a different shape in 'model.safetensors': 1, the first is "
               "'model.embed_tokens.weight'");
     CHECK_STR("type", v.notes[3].p,
-              "parameters of another type in 'model.safetensors': 1, the first is "
+              "parameters with a different type in 'model.safetensors': 1, the first is "
               "'model.layers.0.self_attn.q_proj.weight'");
 
     list_folder(&a, &v, "unknown-tiny");
@@ -588,9 +588,10 @@ static void test_weights(void **state)
         elements += v.items[i].elements;
     assert_int_equal(elements, LLAMA_PARAMETERS);
     assert_int_equal(v.n_notes, 2);
-    CHECK_STR("what is not known", v.notes[1].p,
-              "what is listed is what 'model.safetensors' holds: the weights are known to the "
-              "byte, what runs over them is not");
+    CHECK_STR(
+        "what is not known", v.notes[1].p,
+        "the list shows what 'model.safetensors' holds: the weights are exact, the model "
+        "that uses them is not supported");
     plim_arena_free(&a);
 }
 

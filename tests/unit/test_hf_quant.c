@@ -330,61 +330,62 @@ static const struct {
     const char *why, *text, *message;
 } refused[] = {
     {"unknown method", TINY("{\"quant_method\":\"aqlm\"}"),
-     "the weights are quantized by 'aqlm': known are gptq, awq, bitsandbytes_4bit, "
+     "quantization method 'aqlm' is not supported, only gptq, awq, bitsandbytes_4bit, "
      "bitsandbytes_8bit, fp8, mxfp4"},
     {"no method", TINY("{\"bits\":4}"), "'quantization_config' has no 'quant_method'"},
     {"nothing", TINY("{}"), "'quantization_config' has no 'quant_method'"},
-    {"a word", TINY("\"gptq\""), "'quantization_config' is no object"},
-    {"a list", TINY("[\"gptq\"]"), "'quantization_config' is no object"},
+    {"a word", TINY("\"gptq\""), "'quantization_config' is not an object"},
+    {"a list", TINY("[\"gptq\"]"), "'quantization_config' is not an object"},
     {"a method in a method", TINY("{\"quant_method\":{\"quant_method\":\"gptq\"}}"), NULL},
     {"a name as long as none is",
      TINY("{\"quant_method\":\"gptqgptqgptqgptqgptqgptqgptqgptqgptqgptq\"}"), NULL},
-    {"bits", TINY("{\"quant_method\":\"gptq\",\"bits\":5}"), "'bits' is 5, not 2, 3, 4 or 8"},
+    {"bits", TINY("{\"quant_method\":\"gptq\",\"bits\":5}"),
+     "'bits' is 5, expected 2, 3, 4 or 8"},
     {"no bits by name", TINY("{\"quant_method\":\"bitsandbytes\"}"),
-     "the weights are quantized by 'bitsandbytes': known are gptq, awq, bitsandbytes_4bit, "
-     "bitsandbytes_8bit, fp8, mxfp4"},
+     "quantization method 'bitsandbytes' is not supported, only gptq, awq, "
+     "bitsandbytes_4bit, bitsandbytes_8bit, fp8, mxfp4"},
     {"bits that are none", TINY("{\"quant_method\":\"gptq\",\"bits\":1e300}"), NULL},
     {"group", TINY("{\"quant_method\":\"awq\",\"group_size\":-2}"),
-     "'group_size' is -2, not -1 or in 1..2147483647"},
+     "'group_size' is -2, expected -1 or 1..2147483647"},
     {"no group", TINY("{\"quant_method\":\"gptq\",\"group_size\":0}"),
-     "'group_size' is 0, not -1 or in 1..2147483647"},
+     "'group_size' is 0, expected -1 or 1..2147483647"},
     {"a layout", TINY("{\"quant_method\":\"awq\",\"version\":\"gemv\"}"),
-     "'format' is 'gemv': known are gemm GEMM"},
+     "'format' is 'gemv', expected one of: gemm GEMM"},
     {"Marlin's layout", TINY("{\"quant_method\":\"gptq\",\"checkpoint_format\":\"marlin\"}"),
-     "'format' is 'marlin': known are gptq gptq_v2"},
+     "'format' is 'marlin', expected one of: gptq gptq_v2"},
     {"modules by themselves",
      TINY("{\"quant_method\":\"gptq\",\"dynamic\":{\"-:.*q_proj\":{}}}"),
-     "'dynamic' is set: that variant is not built"},
+     "'dynamic' is set: this variant is not supported"},
     {"some modules",
      TINY("{\"quant_method\":\"gptq\",\"modules_in_block_to_quantize\":[[\"mlp.up_proj\"]]}"),
-     "'modules_in_block_to_quantize' is set: that variant is not built"},
+     "'modules_in_block_to_quantize' is set: this variant is not supported"},
     {"the head too", TINY("{\"quant_method\":\"gptq\",\"lm_head\":true}"),
-     "'lm_head' is set: that variant is not built"},
+     "'lm_head' is set: this variant is not supported"},
     {"taken apart", TINY("{\"quant_method\":\"fp8\",\"dequantize\":true}"),
-     "'dequantize' is set: that variant is not built"},
+     "'dequantize' is set: this variant is not supported"},
     {"int8 of the name alone",
      TINY("{\"load_in_8bit\":true,\"llm_int8_has_fp16_weight\":true}"),
-     "'llm_int8_has_fp16_weight' is set: that variant is not built"},
+     "'llm_int8_has_fp16_weight' is set: this variant is not supported"},
     {"scales of another kind", TINY("{\"quant_method\":\"fp8\",\"scale_fmt\":\"int\"}"),
-     "'scale_fmt' is 'int': known are float ue8m0"},
+     "'scale_fmt' is 'int', expected one of: float ue8m0"},
     {"rows that do not fill words",
      "{\"model_type\":\"llama\",\"hidden_size\":72,\"num_attention_heads\":1,"
      "\"quantization_config\":{\"quant_method\":\"gptq\",\"bits\":3}}",
-     "'model.layers.0.self_attn.q_proj': 72 weights of 3 bits do not fill words of 32"},
+     "'model.layers.0.self_attn.q_proj': 72 weights of 3 bits do not fill whole 32-bit words"},
     {"patterns", TINY("{\"quant_method\":\"awq\",\"modules_to_not_convert\":[\"re:.*gate\"]}"),
-     "'modules_to_not_convert' has the pattern 're:.*gate': only plain names are read"},
+     "'modules_to_not_convert' has the pattern 're:.*gate': only plain names are supported"},
     {"blocks", TINY("{\"quant_method\":\"fp8\",\"weight_block_size\":[128]}"),
-     "'weight_block_size' is not two sizes"},
+     "'weight_block_size' is not a list of two sizes"},
     {"blocks of nothing", TINY("{\"quant_method\":\"fp8\",\"weight_block_size\":[0,128]}"),
-     "'weight_block_size' is not two sizes"},
+     "'weight_block_size' is not a list of two sizes"},
     {"static scales", TINY("{\"quant_method\":\"fp8\",\"activation_scheme\":\"static\"}"),
-     "'activation_scheme' is 'static': known are dynamic"},
+     "'activation_scheme' is 'static', expected one of: dynamic"},
     {"storage",
      TINY("{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true,"
           "\"bnb_4bit_quant_storage\":\"int3\"}"),
-     "'bnb_4bit_quant_storage' is 'int3', which is no data type"},
+     "'bnb_4bit_quant_storage' is 'int3', which is not a data type"},
     {"experts by themselves", TINY_MIXTURE("{\"quant_method\":\"gptq\"}"),
-     "experts that are packed by 'gptq' are not built"},
+     "experts quantized with 'gptq' are not supported"},
     {"a word for a number", TINY("{\"quant_method\":\"gptq\",\"bits\":\"four\"}"), NULL},
 };
 
@@ -456,8 +457,8 @@ static void test_training(void **state)
                      PLIM_EUNSUPPORTED);
     assert_string_equal(
         err.msg,
-        "quantized weights ('model.layers.0.self_attn.q_proj.weight') are not trained: "
-        "--infer runs them");
+        "quantized weights ('model.layers.0.self_attn.q_proj.weight') cannot be trained: "
+        "use --infer");
     plim_arena_free(&a);
 }
 

@@ -188,10 +188,10 @@ typedef struct name_case {
     const char *notes[3];
 } name_case;
 
-#define MISSING "parameters of the class that are not in 'model.safetensors': "
-#define MORE "tensors that the class does not have, in 'model.safetensors': "
-#define SHAPE "parameters of another shape in 'model.safetensors': "
-#define TYPE "parameters of another type in 'model.safetensors': "
+#define MISSING "parameters missing from 'model.safetensors': "
+#define MORE "unexpected tensors in 'model.safetensors': "
+#define SHAPE "parameters with a different shape in 'model.safetensors': "
+#define TYPE "parameters with a different type in 'model.safetensors': "
 #define FIRST ", the first is "
 #define EXPERT_0 "model.layers.0.block_sparse_moe.experts."
 #define GAMMA                                                                                 \

@@ -211,16 +211,17 @@ static void test_folded(void **state)
     plim_estimate *e, *p;
     uint64_t pt2 = peak_of("cnn", "pt2", false, &p);
     CHECK("less", peak_of("cnn", "dynamo.onnx", false, &e) < pt2 * 9 / 10);
-    CHECK_STR("folded", e->model.note,
-              "The file was exported for inference: batch norms are part of the convolutions, "
-              "so a training step of the model itself takes more than one of this graph.");
+    CHECK_STR(
+        "folded", e->model.note,
+        "The file was exported for inference, with batch norms folded into convolutions: "
+        "a training step of the original model takes more than one of this graph.");
     CHECK_STR("a .pt2 has nothing to say", p->model.note, "");
     plim_estimate_free(e);
     plim_estimate_free(p);
     (void)peak_of("cnn", "plain.onnx", true, &e);
     CHECK_STR("eval", e->model.note,
-              "The file was exported for inference: batch norms keep their statistics and "
-              "dropouts are left out, which a training step of the model has.");
+              "The file was exported for inference: batch norms use their stored statistics "
+              "and dropouts are removed, unlike in a training step of the original model.");
     plim_estimate_free(e);
 }
 
@@ -233,8 +234,8 @@ static void test_beside(void **state)
     uint64_t end[2] = {0, 0};
     (void)peak_of("small_beside", "onnx", false, &e);
     CHECK_STR("a note", e->model.note,
-              "The size of what node 'a' (Mystery) gives is not known, nor of what is made of "
-              "it: the figures are without it.");
+              "The output sizes of node 'a' (Mystery), and of all that is computed from them, "
+              "are unknown and not counted.");
     CHECK("both are named", e->model.unknown_ops == 2);
     for (uint32_t i = 0; i < e->n_phases; i++)
         if (e->phases[i].phase == PLIM_PHASE_OPTIMIZER && e->phases[i].step >= 0)
@@ -287,11 +288,11 @@ static void test_binding(void **state)
         {"no such symbol",
          {.dims = &no, .n_dims = 1},
          PLIM_EUSAGE,
-         "the model has no dimension 'zz', but 'n'"},
+         "the model has no dimension 'zz'; it has 'n'"},
         {"not twice anything",
          {.inputs = &odd, .n_inputs = 1},
          PLIM_ESHAPE,
-         "dimension 1 of input 'b': no 's0' makes '2*s0' 9"},
+         "dimension 1 of input 'b': no value of 's0' makes '2*s0' equal to 9"},
         {"another rank",
          {.inputs = &flat, .n_inputs = 1},
          PLIM_ESHAPE,
@@ -325,8 +326,8 @@ static void test_binding(void **state)
     plim_file_unmap(&file);
     file = map("small_lost");
     expect("nothing is known", file, NULL, PLIM_EUNSUPPORTED,
-           "nothing is known of any output: what node 'a' (Mystery) gives cannot be told from "
-           "the file");
+           "no output has a known shape: the file does not give the output shapes of node "
+           "'a' (Mystery)");
     plim_file_unmap(&file);
 }
 
@@ -353,8 +354,8 @@ static void test_list(void **state)
     CHECK("its size without its data", v.items[0].bytes == 32000);
     CHECK_STR("format", v.format.p, "ONNX, IR 8");
     CHECK_STR("a path that leaves the folder is only a note", v.notes[0].p,
-              "the data of 'w' is said to be in '../../etc/passwd', outside of the model's "
-              "folder; it was not opened");
+              "the external data of 'w' is in '../../etc/passwd', outside the model's folder; "
+              "it was not opened");
     CHECK("a batch is 1 unless told", v.n_dims == 1 && v.dims[0].value == 1);
     plim_file_unmap(&b);
 
@@ -474,7 +475,7 @@ static void test_hostile(void **state)
     pb_info(&g, 12, "b", two, 2);
     pb_model(&m, &g, 18, NULL);
     refuse("a cycle", &m, PLIM_EFORMAT,
-           "node 'a' (Add): nothing before it makes its input 'b'");
+           "node 'a' (Add): no node before it produces its input 'b'");
 
     t.n = g.n = 0;
     pb_str(&t, 3, "n");
@@ -490,7 +491,7 @@ static void test_hostile(void **state)
     pb_info(&g, 12, "y", two, 2);
     pb_model(&m, &g, 18, NULL);
     refuse("one output twice", &m, PLIM_EFORMAT,
-           "node 'y' (Neg): its output 'y' is made a second time");
+           "node 'y' (Neg): its output 'y' is produced a second time");
     pb_model(&m, &g, 6, NULL);
     refuse("too old", &m, PLIM_EUNSUPPORTED,
            "operator set 6 is older than 7: convert it with onnx.version_converter");
@@ -529,12 +530,12 @@ static void test_hostile(void **state)
     m.n = 0;
     pb_byte(&m, 7 << 3 | 3);
     refuse("a group", &m, PLIM_EFORMAT,
-           "field 7 has wire type 3, which ONNX has not at byte 0");
+           "field 7 has wire type 3, which ONNX does not use at byte 0");
     m.n = 0;
     pb_varint(&m, 7 << 3 | ONNX_BYTES);
     pb_varint(&m, 1ull << 40);
     refuse("a length beyond the file", &m, PLIM_EFORMAT,
-           "field 7 takes 1099511627776 bytes where 0 are left at byte 0");
+           "field 7 takes 1099511627776 bytes, 0 are left at byte 0");
     m.n = 0;
     pb_int(&m, 1, 8);
     refuse("no graph", &m, PLIM_EFORMAT, "an ONNX model without a graph");
@@ -554,9 +555,8 @@ static void test_hostile(void **state)
     pb_msg(&f, 7, &t);
     pb_str(&f, 10, "own");
     pb_model(&m, &g, 18, &f);
-    refuse(
-        "a function of itself", &m, PLIM_EFORMAT,
-        "node 'y' (F): node 'b' (F): a function that calls itself, by way of others or not");
+    refuse("a function of itself", &m, PLIM_EFORMAT,
+           "node 'y' (F): node 'b' (F): the function calls itself, directly or indirectly");
 }
 
 /* If in If in If: the messages are nested, so is the reader. */
@@ -579,7 +579,7 @@ static void test_deep(void **state)
     pb_model(&m, &g, 18, NULL);
     /* read level by level, as the condition asks for them: here it asks for none */
     refuse("40 graphs in each other", &m, PLIM_EFORMAT,
-           "node 'y' (If): nothing before it makes its input 'c'");
+           "node 'y' (If): no node before it produces its input 'c'");
 
     static pb init;
     uint8_t yes = 1;

@@ -314,12 +314,12 @@ static void test_binding(void **state)
          "small_tied",
          {.batch = 1025},
          PLIM_ERANGE,
-         "is 1025, outside of 0 to 1024 that the model was exported for"},
+         "is 1025, outside the range 0..1024 that the model was exported for"},
         {"seq below its bound",
          "small_tied",
          {.seq = 3},
          PLIM_ERANGE,
-         "is 3, outside of 4 to 512"},
+         "is 3, outside the range 4..512"},
         {"no second dimension to bind",
          "small_shared",
          {.seq = 5},
@@ -647,10 +647,10 @@ static void test_old_style(void **state)
 
     bind.batch = 11;
     expect("no symbol makes it odd", text_bytes(old_style), &bind, PLIM_ESHAPE,
-           "batch: no 's0' makes '2*s0' 11");
+           "batch: no value of 's0' makes '2*s0' equal to 11");
     bind.batch = 202;
     expect("beyond the range", text_bytes(old_style), &bind, PLIM_ERANGE,
-           "size 's0' is 101, outside of 2 to 100");
+           "size 's0' is 101, outside the range 2..100");
     bind.batch = 2;
     expect("1 runs where tracing says 2", text_bytes(old_style), &bind, PLIM_OK, "");
 }
@@ -663,18 +663,18 @@ static void test_bad_programs(void **state)
         plim_status code;
         const char *says;
     } T[] = {
-        {"cut off", "{\"graph_module\":{", PLIM_EFORMAT, "JSON ends where"},
+        {"truncated", "{\"graph_module\":{", PLIM_EFORMAT, "JSON ends where"},
         {"no graph", "{\"graph_module\":{\"signature\":{}}}", PLIM_EFORMAT, "without graph"},
         {"an empty graph", "{\"graph_module\":{\"graph\":{},\"signature\":{}}}", PLIM_EFORMAT,
          "without inputs, outputs or nodes"},
         {"an input that is nobody's", PROGRAM(RELU("q", "y"), Y, ""), PLIM_EFORMAT,
-         "node 'torch.ops.aten.relu.default': tensor 'q' is used but not made"},
+         "node 'torch.ops.aten.relu.default': tensor 'q' is used but not defined"},
         {"an output never made", PROGRAM("", Y, ""), PLIM_EFORMAT,
-         "tensor 'y' is used but not made"},
+         "tensor 'y' is used but not defined"},
         {"made twice", PROGRAM(RELU("x", "y") "," RELU("x", "y"), Y, ""), PLIM_EFORMAT,
-         "tensor 'y' is made twice"},
+         "tensor 'y' is defined twice"},
         {"made of itself", PROGRAM(RELU("y", "y"), Y, ""), PLIM_EFORMAT,
-         "tensor 'y' is used but not made"},
+         "tensor 'y' is used but not defined"},
         {"without a shape", PROGRAM(RELU("x", "y"), "", ""), PLIM_EFORMAT,
          "tensor 'y' has no shape"},
         {"without sizes", PROGRAM(RELU("x", "y"), ",\"y\":{\"dtype\":7}", ""), PLIM_EFORMAT,
@@ -698,7 +698,7 @@ static void test_bad_programs(void **state)
                  ",\"y\":" META(SIZE(4611686018427387904) "," SIZE(9), SIZE(9) "," SIZE(1)),
                  ""),
          PLIM_ERANGE, "is too large"},
-        {"a number beyond 64 bits",
+        {"a number that overflows 64 bits",
          PROGRAM(RELU("x", "y"), ",\"y\":" META(SIZE(9223372036854775808), SIZE(1)), ""),
          PLIM_ERANGE, "is not a 64-bit integer"},
         {"an unknown data type",
@@ -707,12 +707,12 @@ static void test_bad_programs(void **state)
         {"sparse",
          PROGRAM(RELU("x", "y"), ",\"y\":{\"dtype\":7,\"sizes\":[],\"layout\":1}", ""),
          PLIM_EUNSUPPORTED, "tensor 'y' is sparse"},
-        {"a size that depends on the data",
+        {"a size that is data-dependent",
          PROGRAM(
              RELU("x", "y"),
              ",\"y\":{\"dtype\":7,\"sizes\":[{\"as_expr\":{\"expr_str\":\"u0\",\"hint\":null}}]}",
              ""),
-         PLIM_EUNSUPPORTED, "size 'u0' depends on the data"},
+         PLIM_EUNSUPPORTED, "size 'u0' is data-dependent"},
         {"a broken expression",
          PROGRAM(RELU("x", "y"),
                  ",\"y\":{\"dtype\":7,\"sizes\":[{\"as_expr\":{\"expr_str\":\"Mul(s0\"}}]}",
@@ -915,7 +915,7 @@ static void test_packages(void **state)
         const char *says;
     } T[] = {
         {"compiled", PLIM_EUNSUPPORTED, "a compiled package without a graph"},
-        {"several", PLIM_EUNSUPPORTED, "a package of 2 models: save one model a file"},
+        {"several", PLIM_EUNSUPPORTED, "a package of 2 models: save one model per file"},
         {"named", PLIM_OK, ""},
     };
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {

@@ -30,9 +30,10 @@ static void test_facts(void **state)
     assert_int_equal(v.n_notes, 0);
     assert_int_equal(listing_file(&v, &a, "gptq.safetensors", NULL), PLIM_OK);
     assert_int_equal(v.n_notes, 1);
-    assert_string_equal(v.notes[0].p,
-                        "weights are packed (GPTQ or AWQ, as in '*.qweight'): an "
-                        "element holds several parameters");
+    assert_string_equal(
+        v.notes[0].p,
+        "weights are packed (GPTQ or AWQ, as in '*.qweight'): each element holds several "
+        "parameters");
     assert_int_equal(listing_file(&v, &a, "lora/adapter_model.safetensors", NULL), PLIM_OK);
     assert_string_equal(listing_fact(&v, "r"), "2");
     assert_string_equal(listing_fact(&v, "lora_alpha"), "16");
@@ -101,7 +102,7 @@ static void test_rules(void **state)
          1, PLIM_OK, ""},
         {"whole bytes of half bytes", "{" X("F4", "3,2", 0, 3) "}", 3, PLIM_OK, ""},
         {"halves", "{" X("F4", "3", 0, 2) "}", 2, PLIM_EFORMAT,
-         "'x' has 12 bits, no whole number of bytes at byte 60"},
+         "'x' has 12 bits, not a whole number of bytes at byte 60"},
         {"no header", "", 9, PLIM_EFORMAT, "the header does not begin with '{'"},
         {"spaces before", " {}", 0, PLIM_EFORMAT, "the header does not begin with '{'"},
         {"text behind", "{}x", 0, PLIM_EFORMAT, "JSON lacks its end at byte 10"},
@@ -113,14 +114,14 @@ static void test_rules(void **state)
         {"no place", "{'x':{'dtype':'F32','shape':[1]}}", 4, PLIM_EFORMAT,
          "'x' has no 'data_offsets' at byte 40"},
         {"two types", "{'x':{'dtype':'F32','dtype':'F16','shape':[1],'data_offsets':[0,4]}}",
-         4, PLIM_EFORMAT, "a second 'dtype' of 'x' at byte 36"},
+         4, PLIM_EFORMAT, "duplicate 'dtype' of 'x' at byte 36"},
         {"a new type", "{" X("F128", "1", 0, 16) "}", 16, PLIM_EUNSUPPORTED,
-         "type 'F128' of 'x' is not known at byte 28"},
+         "type 'F128' of 'x' is unknown at byte 28"},
         {"less than nothing", "{" X("F32", "-1", 0, 4) "}", 4, PLIM_ERANGE, "at byte"},
         {"one offset", "{'x':{'dtype':'F32','shape':[1],'data_offsets':[0]}}", 4, PLIM_EFORMAT,
-         "data_offsets are 1 numbers instead of 2 at byte 58"},
+         "data_offsets has 1 numbers, expected 2 at byte 58"},
         {"three offsets", "{'x':{'dtype':'F32','shape':[1],'data_offsets':[0,4,4]}}", 4,
-         PLIM_EFORMAT, "data_offsets are 3 numbers instead of 2 at byte 62"},
+         PLIM_EFORMAT, "data_offsets has 3 numbers, expected 2 at byte 62"},
         {"too few bytes", "{" X("F32", "2", 0, 4) "}", 4, PLIM_EFORMAT,
          "'x' is 8 bytes by its shape, data_offsets are 0 to 4 at byte 61"},
         {"backwards", "{" X("U8", "0", 1, 0) "}", 1, PLIM_EFORMAT,
@@ -139,24 +140,24 @@ static void test_rules(void **state)
          "{'a':{'dtype':'U8','shape':[2],'data_offsets':[0,2]},"
          "'b':{'dtype':'U8','shape':[2],'data_offsets':[1,3]}}",
          3, PLIM_EFORMAT, "'b' begins at byte 1 of the data, the tensor before it ends at 2"},
-        {"cut off", "{" X("U8", "9", 0, 9) "}", 8, PLIM_EFORMAT,
-         "the data should be 9 bytes and are 8: the file is cut off"},
+        {"truncated", "{" X("U8", "9", 0, 9) "}", 8, PLIM_EFORMAT,
+         "the data should be 9 bytes, the file has 8: it is truncated"},
         {"too long", "{" X("U8", "9", 0, 9) "}", 12, PLIM_EFORMAT,
          "the tensors are 9 bytes, the data 12"},
         {"a name twice", "{" X("U8", "1", 0, 1) "," X("U8", "1", 1, 2) "}", 2, PLIM_EFORMAT,
-         "tensor 'x' is there twice"},
+         "tensor 'x' appears twice"},
         {"written in two ways",
          "{" X("U8", "1", 0, 1) ",'\\u0078':{'dtype':'U8','shape':[1],"
                                 "'data_offsets':[1,2]}}",
-         2, PLIM_EFORMAT, "tensor 'x' is there twice"},
+         2, PLIM_EFORMAT, "tensor 'x' appears twice"},
         {"metadata twice", "{'__metadata__':{},'__metadata__':{}}", 0, PLIM_EFORMAT,
-         "tensor '__metadata__' is there twice"},
+         "tensor '__metadata__' appears twice"},
         {"a key twice", "{'__metadata__':{'k':'1','k':'2'}}", 0, PLIM_EFORMAT,
-         "metadata 'k' is there twice"},
+         "metadata key 'k' appears twice"},
         {"metadata are strings", "{'__metadata__':{'k':1}}", 0, PLIM_EFORMAT,
          "JSON lacks a string at byte 29"},
         {"no UTF-8", "{'\xff':{'dtype':'U8','shape':[1],'data_offsets':[0,1]}}", 1,
-         PLIM_EFORMAT, "the header is no UTF-8 at byte 10"},
+         PLIM_EFORMAT, "the header is not valid UTF-8 at byte 10"},
     };
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
         plim_arena a = PLIM_ARENA_INIT;
@@ -280,7 +281,8 @@ static void test_indexes(void **state)
          "{\"metadata\":{\"total_size\":7},\"weight_map\":{" HAS1 "," HAS2 "}}", PLIM_OK,
          "the index says 7 bytes, the shards hold 360"},
         {"a tensor too many", "{\"weight_map\":{\"embed.weight\":\"" SHARD1 "\"}}", PLIM_OK,
-         "'" SHARD1 "' holds 1 tensor that the index does not name: 'up.weight'; counted"},
+         "'" SHARD1
+         "' holds 1 tensor that the index does not name: 'up.weight'; they are counted"},
         {"a tensor too few",
          "{\"weight_map\":{" HAS1 ",\"a\":\"" SHARD1 "\",\"b\":\"" SHARD1 "\"}}", PLIM_EFORMAT,
          "'" SHARD1 "' lacks 2 tensors that the index places there: 'a', ..."},
@@ -295,16 +297,16 @@ static void test_indexes(void **state)
         {"anywhere", "{\"weight_map\":{\"x\":\"/etc/passwd\"}}", PLIM_EFORMAT,
          "'/etc/passwd' is not the name of a file in the same folder"},
         {"itself", "{\"weight_map\":{\"x\":\"model.safetensors.index.json\"}}", PLIM_EFORMAT,
-         "index is no format of weights"},
+         "index is not a format of weights"},
         {"no file", "{\"weight_map\":{\"x\":\"\"}}", PLIM_EFORMAT,
          "'' is not the name of a file in the same folder"},
         {"a name twice", "{\"weight_map\":{\"x\":\"a\",\"x\":\"b\"}}", PLIM_EFORMAT,
-         "tensor 'x' is there twice"},
+         "tensor 'x' appears twice"},
         {"empty", "{\"weight_map\":{}}", PLIM_EFORMAT,
          "an index without a 'weight_map' that names a file at byte 17"},
         {"no text", "{\"weight_map\":{\"x\":1}}", PLIM_EFORMAT,
          "JSON lacks a string at byte 19"},
-        {"cut off", "{\"weight_map\":{" HAS1, PLIM_EFORMAT,
+        {"truncated", "{\"weight_map\":{" HAS1, PLIM_EFORMAT,
          "JSON ends where a ',' or '}' should be"},
     };
     const char *path = LISTING_DATA "sharded/model.safetensors.index.json";
@@ -333,8 +335,9 @@ static void test_lone_adapter(void **state)
     assert_int_equal(plim_file_map(&b, LISTING_DATA "lora/adapter_model.safetensors", NULL),
                      PLIM_OK);
     assert_int_equal(listing_bytes(&v, &a, &plim_importer_safetensors, b, NULL), PLIM_OK);
-    assert_true(listing_noted(&v, "an adapter (LoRA) without a readable adapter_config.json: "
-                                  "'adapter_config.json' is not there"));
+    assert_true(listing_noted(
+        &v, "an adapter (LoRA) without a readable adapter_config.json: 'adapter_config.json' "
+            "was not found"));
     plim_file_unmap(&b);
     plim_arena_free(&a);
 }

@@ -129,7 +129,7 @@ static void say_words(const plim_inventory *v, char *out, size_t n)
 }
 
 #define RUNS                                                                                  \
-    "- torch.load takes it only with weights_only=False, which runs what the file names: "
+    "- torch.load accepts this file only with weights_only=False, which runs what it imports: "
 
 static const struct {
     const char *file, *says;
@@ -142,89 +142,85 @@ static const struct {
                 "DistributedDataParallel\n"},
     {"views.pth",
      "PyTorch checkpoint\n"
-     "- of no tensor: 388 bytes in 2 storages; a view is saved with all that it is "
-     "a view of, unless it is cloned\n"},
-    {"meta.pth",
-     "PyTorch checkpoint\n"
-     "- on the meta device: 2 tensors, of which the file has the size and no bytes\n"},
+     "- used by no tensor: 388 bytes in 2 storages; a view is saved with its whole "
+     "storage unless it is cloned\n"},
+    {"meta.pth", "PyTorch checkpoint\n"
+                 "- on the meta device: 2 tensors, with a shape but no data in the file\n"},
     {"sparse.pth",
      "PyTorch checkpoint\n"
-     "- of no tensor: 80 bytes in 3 storages; a view is saved with all that it is "
-     "a view of, unless it is cloned\n"
-     "- sparse: 4 tensors, listed by indices and values\n"},
+     "- used by no tensor: 80 bytes in 3 storages; a view is saved with its whole "
+     "storage unless it is cloned\n- sparse: 4 tensors, listed as indices and values\n"},
     /* 12 parameters of 4 bytes; two buffers of 2 and an int64; a momentum for each */
     {"sgd.pt",
      "PyTorch checkpoint\n"
      "optimizer: SGD, lr 0.1, momentum 0.9, dampening 0, weight_decay 0.0001; 1 group, 4 "
-     "parameters\n"
-     "epoch: 3\nbest_acc: 0.75\nname: sgd\nweights in: model\n"
+     "parameters\nepoch: 3\nbest_acc: 0.75\nname: sgd\nweights in: model\n"
      "optimizer state: momentum_buffer 48 B\n"
-     "resume memory: 120 bytes on the card, 0 in host memory\n"},
+     "resume memory: 120 bytes on the GPU, 0 in host memory\n"},
     {"adam.pt", /* four steps of 4 bytes stay in the host's memory */
      "PyTorch checkpoint\n"
      "optimizer: Adam, lr 0.0003, betas 0.9 0.999, eps 1e-08, weight_decay 0; 1 group, 4 "
-     "parameters\n"
-     "epoch: 3\nbest_acc: 0.75\nname: adam\nweights in: model\n"
+     "parameters\nepoch: 3\nbest_acc: 0.75\nname: adam\nweights in: model\n"
      "optimizer state: step 16 B, exp_avg 48 B, exp_avg_sq 48 B\n"
-     "resume memory: 168 bytes on the card, 16 in host memory\n"},
+     "resume memory: 168 bytes on the GPU, 16 in host memory\n"},
     {"adam_capturable.pt", /* here not */
      "PyTorch checkpoint\n"
-     "optimizer: Adam, lr 0.001, betas 0.9 0.999, eps 1e-08, weight_decay 0, capturable; 1 "
-     "group, 4 parameters\n"
-     "epoch: 3\nbest_acc: 0.75\nname: adam_capturable\nweights in: model\n"
-     "optimizer state: step 16 B, exp_avg 48 B, exp_avg_sq 48 B\n"
-     "resume memory: 184 bytes on the card, 0 in host memory\n"},
+     "optimizer: Adam, lr 0.001, betas 0.9 0.999, eps 1e-08, weight_decay 0, capturable; "
+     "1 group, 4 parameters\nepoch: 3\nbest_acc: 0.75\nname: adam_capturable\n"
+     "weights in: model\noptimizer state: step 16 B, exp_avg 48 B, exp_avg_sq 48 B\n"
+     "resume memory: 184 bytes on the GPU, 0 in host memory\n"},
     {"adamw_amsgrad.pt",
      "PyTorch checkpoint\n"
-     "optimizer: AdamW, lr 0.001, betas 0.9 0.999, eps 1e-08, weight_decay 0.01, amsgrad, "
-     "decoupled_weight_decay; 1 group, 4 parameters\n"
-     "epoch: 3\nbest_acc: 0.75\nname: adamw_amsgrad\nweights in: model\n"
+     "optimizer: AdamW, lr 0.001, betas 0.9 0.999, eps 1e-08, weight_decay 0.01, "
+     "amsgrad, decoupled_weight_decay; 1 group, 4 parameters\nepoch: 3\nbest_acc: 0.75\n"
+     "name: adamw_amsgrad\nweights in: model\n"
      "optimizer state: step 16 B, exp_avg 48 B, exp_avg_sq 48 B, max_exp_avg_sq 48 B\n"
-     "resume memory: 216 bytes on the card, 16 in host memory\n"},
+     "resume memory: 216 bytes on the GPU, 16 in host memory\n"},
     {"full.pt", /* the average comes first, and its names have one part more */
      "PyTorch checkpoint\n"
      "optimizer_states.0: Adam, lr 0.001, betas 0.9 0.999, eps 1e-08, weight_decay 0, "
-     "initial_lr 0.001; 1 group, 4 parameters\n"
-     "epoch: 12\npytorch-lightning_version: 2.5.0\nweights in: state_dict\n"
+     "initial_lr 0.001; 1 group, 4 parameters\nepoch: 12\n"
+     "pytorch-lightning_version: 2.5.0\nweights in: state_dict\n"
      "optimizer state: step 16 B, exp_avg 48 B, exp_avg_sq 48 B\n"
-     "resume memory: 168 bytes on the card, 16 in host memory\n"
-     "- 'ema' is a copy of the weights in 'state_dict', 72 bytes, not counted among the "
-     "parameters\n"
+     "resume memory: 168 bytes on the GPU, 16 in host memory\n"
+     "- 'ema' is a copy of the weights in 'state_dict' (72 bytes) and not counted among "
+     "the parameters\n"
      "- all names begin with 'module.': the model was wrapped in DataParallel or "
      "DistributedDataParallel\n"},
     {"optimizer.pt",
      "PyTorch checkpoint\n"
-     "optimizer: Adam, lr 0.001, betas 0.9 0.999, eps 1e-08, weight_decay 0, "
-     "initial_lr 0.001; 1 group, 4 parameters\n"
+     "optimizer: Adam, lr 0.001, betas 0.9 0.999, eps 1e-08, weight_decay 0, initial_lr "
+     "0.001; 1 group, 4 parameters\n"
      "optimizer state: step 16 B, exp_avg 48 B, exp_avg_sq 48 B\n"
-     "resume memory: 96 bytes on the card, 16 in host memory; without weights\n"},
+     "resume memory: 96 bytes on the GPU, 16 in host memory; without weights\n"},
     {"generator.pt", "PyTorch checkpoint\nweights in: G, D, nested\n"},
     {"target.pt", /* twin networks are two, a target network is a copy */
      "PyTorch checkpoint\nweights in: q, q2\n"
-     "- 'target_q' is a copy of the weights in 'q', 16 bytes, not counted among the "
+     "- 'target_q' is a copy of the weights in 'q' (16 bytes) and not counted among the "
      "parameters\n"},
     {"module.pt",
      "PyTorch checkpoint\nmodule: Sequential, of 3 modules\n" RUNS
      "'torch.nn.modules.container.Sequential', 'torch.nn.modules.linear.Linear', "
      "'torch.nn.modules.batchnorm.BatchNorm1d'\n"
-     "- a model was pickled and not its state dict: to load it takes its classes, as they "
-     "were\n"},
-    {"script.pt", "TorchScript archive\n"
-                  "- the code of the TorchScript graph is not read: export the model with "
-                  "torch.export.save for an estimate\n"},
+     "- the file is a pickled model, not a state dict: loading it needs the classes that "
+     "it was saved with\n"},
+    {"script.pt",
+     "TorchScript archive\n"
+     "- TorchScript code is not read: export the model with torch.export.save for an "
+     "estimate\n"},
     {"cuda.pt", "PyTorch checkpoint\nsaved from: cuda:0 16 B\n"
-                "- torch.load puts its tensors back where they were saved from, beside the "
-                "model that they are copied into: map_location=\"cpu\" keeps them off the "
-                "card\n"},
+                "- torch.load restores tensors to the device that they were saved from, in "
+                "addition to the model that they are copied into: map_location=\"cpu\" keeps "
+                "them off the GPU\n"},
     {"arguments.pt", "PyTorch checkpoint\nweights in: model\n" RUNS
                      "'argparse.Namespace', 'pathlib.PurePosixPath', "
                      "'numpy._core.multiarray.scalar', 'numpy.dtype'\n"},
     {"subclass.pt", "PyTorch checkpoint\n" RUNS "'__main__.Tagged'\n"},
     {"cycle.pth", "PyTorch checkpoint\na: b\n"},
     {"extra.pt", "PyTorch checkpoint\n"}, /* more outside of "extra" than in it */
-    {"deep_state.pth", "PyTorch checkpoint\n" RUNS "'m.n'\n"
-                       "- what is nested more than 64 deep was not looked at\n"},
-    {"deep.pth", "PyTorch checkpoint\n- what is nested more than 64 deep was not looked at\n"},
+    {"deep_state.pth", "PyTorch checkpoint\n" RUNS
+                       "'m.n'\n- objects nested deeper than 64 levels were skipped\n"},
+    {"deep.pth", "PyTorch checkpoint\n- objects nested deeper than 64 levels were skipped\n"},
     {"pytorch_model.bin.index.json", "PyTorch checkpoint, 2 shards\n"},
 };
 
@@ -273,8 +269,8 @@ static void test_optimizers(void **state)
 /* ---- files that are refused ---------------------------------------------------------------- */
 
 #define EVIL(name)                                                                            \
-    "a file that runs a program when torch.load reads it: it names '" name                    \
-    "', which no weights need"
+    "torch.load would run code from this file: it imports '" name                             \
+    "', which weights do not need"
 
 static const struct {
     const char *file;
@@ -294,10 +290,10 @@ static const struct {
     {"evil_eval.pth", PLIM_EUNSUPPORTED, EVIL("__builtin__.eval")},
     {"evil_call.pkl", PLIM_EUNSUPPORTED, EVIL("builtins.eval.__call__")},
     {"evil_dotted.pkl", PLIM_EUNSUPPORTED, EVIL("torch.serialization.os.system")},
-    {"plain.pkl", PLIM_EUNSUPPORTED, "a pickle that torch.save did not write"},
+    {"plain.pkl", PLIM_EUNSUPPORTED, "a pickle that was not written by torch.save"},
     {"old.tar", PLIM_EUNSUPPORTED,
-     "a tar archive of PyTorch 0.1: torch.load(weights_only=False) still reads it, torch.save "
-     "then writes one of today"},
+     "a tar archive of PyTorch 0.1: load it with torch.load(weights_only=False) and save "
+     "it again with torch.save"},
 
     {"huge.pth", PLIM_EFORMAT,
      "storage '0' of 'w' has 16 bytes in the archive, 9223372036854775808 are needed"},
@@ -305,18 +301,18 @@ static const struct {
     {"huge_offset.pth", PLIM_ERANGE, "size of 'w' overflows"},
     {"huge_long.pth", PLIM_ERANGE, "size of 'w' overflows"},
     {"beyond.pth", PLIM_EFORMAT, "'w' reaches to byte 20 of a storage of 16"},
-    {"negative.pth", PLIM_EFORMAT, "'w' is not what torch.save writes for a tensor"},
-    {"strides.pth", PLIM_EFORMAT, "'w' is not what torch.save writes for a tensor"},
+    {"negative.pth", PLIM_EFORMAT, "'w' is not a tensor as torch.save writes it"},
+    {"strides.pth", PLIM_EFORMAT, "'w' is not a tensor as torch.save writes it"},
     {"short.pth", PLIM_EFORMAT,
      "storage '0' of 'w' has 16 bytes in the archive, 20 are needed"},
     {"missing.pth", PLIM_EFORMAT, "storage '1' of 'w' is not in the archive"},
-    {"sizes.pth", PLIM_EFORMAT, "storage '0' has 16 bytes and, for 'b', 12"},
+    {"sizes.pth", PLIM_EFORMAT, "storage '0' has 16 bytes, but 'b' takes it for 12"},
     {"ranks.pth", PLIM_ERANGE, "'w' has 9 dimensions, the limit is 8"},
 
     {"doubling.pth", PLIM_EUNSUPPORTED,
-     "the file uses its objects again and again: more than 7840 steps"},
+     "the file refers to its objects too often: more than 7840 steps"},
     {"wide.pth", PLIM_EUNSUPPORTED,
-     "the file uses its objects again and again: more than 405736 steps"},
+     "the file refers to its objects too often: more than 405736 steps"},
     {"long_name.pth", PLIM_EUNSUPPORTED,
      EVIL("torch.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.")},
     {"memo.pth", PLIM_EFORMAT, "pickle has memo entry 4294967295 after 8 bytes"},

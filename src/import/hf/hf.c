@@ -96,7 +96,7 @@ static plim_status unknown_type(const head *hd, plim_err *err)
     plim_str type = hd->model_type.n ? hd->model_type : hd->architecture;
     return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                      "model_type '" PLIM_STR_FMT
-                     "' is not known (docs/formats/huggingface.md names those that are)",
+                     "' is not supported (docs/formats/huggingface.md lists those that are)",
                      (int)PLIM_MIN(type.n, (size_t)40), type.p);
 }
 
@@ -107,13 +107,14 @@ static void check_head(plim_hf *h, const head *hd)
     plim_dtype t;
     if (hd->architecture.n && !plim_hf_names_have(h->family->classes, hd->architecture))
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
-                     "architectures has '" PLIM_STR_FMT "': of this model plimsoll builds %s",
+                     "class '" PLIM_STR_FMT
+                     "' is not supported: for this model type plimsoll builds %s",
                      (int)PLIM_MIN(hd->architecture.n, (size_t)60), hd->architecture.p,
                      h->family->classes);
     if (hd->dtype.n && !plim_str_is(hd->dtype, "auto")) {
         if (!plim_dtype_find(hd->dtype, &t) || !plim_is_float(t))
             plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
-                         "dtype '" PLIM_STR_FMT "' is no type of parameters",
+                         "dtype '" PLIM_STR_FMT "' is not a type of parameters",
                          (int)PLIM_MIN(hd->dtype.n, (size_t)40), hd->dtype.p);
         else
             h->n.dtype = t;
@@ -146,8 +147,8 @@ static plim_status named_sizes(plim_binding *b, plim_err *err)
             b->seq = b->dims[i].value;
         else
             return plim_fail(err, PLIM_EUSAGE, 0,
-                             "the model leaves no size '" PLIM_STR_FMT
-                             "' open, only 'batch' and 'seq'",
+                             "the model has no open size '" PLIM_STR_FMT
+                             "', only 'batch' and 'seq'",
                              (int)PLIM_MIN(name.n, (size_t)40), name.p);
     }
     return PLIM_OK;
@@ -176,7 +177,7 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
     g->note = plim_arena_printf(
         g->arena,
         "only the text model of this '" PLIM_STR_FMT
-        "' is counted: not what sees or hears, nor what joins them%s" PLIM_STR_FMT,
+        "' is counted; vision and audio encoders and projectors are left out%s" PLIM_STR_FMT,
         (int)PLIM_MIN(outer->model_type.n, (size_t)40), outer->model_type.p,
         g->note.n ? "; " : "", PLIM_STR_ARG(g->note));
     return g->note.p ? PLIM_OK : plim_oom(err);
@@ -233,7 +234,7 @@ static plim_status check_trained(const plim_graph *g, plim_err *err)
         if (g->values[i].packed)
             return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                              "quantized weights ('" PLIM_STR_FMT
-                             "') are not trained: --infer runs them",
+                             "') cannot be trained: use --infer",
                              PLIM_STR_ARG(g->values[i].name));
     return PLIM_OK;
 }
@@ -283,7 +284,7 @@ static plim_status list_graph(plim_inventory *v, const plim_graph *g, plim_err *
 static plim_status list_refusal(plim_inventory *v, plim_err *err)
 {
     plim_str known = plim_hf_known_types(v->arena);
-    return plim_inventory_note(v, err, "model types that are known: " PLIM_STR_FMT,
+    return plim_inventory_note(v, err, "supported model types: " PLIM_STR_FMT,
                                PLIM_STR_ARG(known));
 }
 
@@ -299,8 +300,8 @@ static plim_status list_unpacked(plim_inventory *v, const plim_source *s, head h
         return st == PLIM_ENOMEM ? plim_oom(err) : list_refusal(v, err);
     st = list_graph(v, &g, err);
     return st ? st
-              : plim_inventory_note(
-                    v, err, "parameters are as the model has them before quantization");
+              : plim_inventory_note(v, err,
+                                    "parameters are listed as they are before quantization");
 }
 
 static bool is_packed(const head *hd)

@@ -33,6 +33,9 @@
 #include "import/import.h"
 #include "nn/nn.h"
 
+/* Fails for want of plimsoll's own memory. */
+static inline void plim_hf_oom(plim_nn *n) { n->st = n->st ? n->st : plim_oom(n->err); }
+
 /* ---- keys --------------------------------------------------------------------- */
 
 typedef enum plim_hf_kind {

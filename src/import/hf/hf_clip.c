@@ -193,7 +193,7 @@ static void clip_build(plim_hf *h, const void *p)
     plim_hf_whole_heads(h, c.vision.hidden, c.vision.heads);
     plim_hf_pair(h, "image_size", c.image_size, 224, c.image);
     c.patch = plim_hf_patch(h, c.patch_size, 32, c.image);
-    plim_hf_refuse(h, c.image[0] != c.image[1], "image_size with two sides");
+    plim_hf_refuse(h, c.image[0] != c.image[1], "image_size with two different sides");
     plim_hf_tokens(h, "input_ids", c.positions, true);
     plim_nn_root(n, "CLIPModel");
     plim_nn_order(n, "text_model vision_model visual_projection text_projection");

@@ -204,7 +204,7 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
             continue;
         if (in->rank != 2) {
             plim_nn_fail(&h->n, PLIM_EUSAGE,
-                         "input '%s' has 2 dimensions (batch, tokens), the shape given %d",
+                         "input '%s' has 2 dimensions (batch, tokens), the given shape has %d",
                          name, (int)in->rank);
             return;
         }
@@ -219,12 +219,13 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
                      h->seq, (int)INT32_MAX);
     if (!h->n.st && h->batch > MAX_TOKENS / h->seq)
         plim_nn_fail(&h->n, PLIM_ERANGE,
-                     "%" PRId64 " sequences of %" PRId64
-                     " tokens are over the limit of %" PRId64 " tokens",
+                     "%" PRId64 " sequences of %" PRId64 " tokens exceed the limit of %" PRId64
+                     " tokens",
                      h->batch, h->seq, MAX_TOKENS);
     if (hard && h->seq > positions)
         plim_nn_fail(&h->n, PLIM_ERANGE,
-                     "a sequence of %" PRId64 " tokens, the table of positions has %" PRId64,
+                     "a sequence of %" PRId64
+                     " tokens is longer than the position table of %" PRId64,
                      h->seq, positions);
 }
 
@@ -238,7 +239,7 @@ static bool *layer_flags(plim_hf *h, plim_str raw, int64_t layers, plim_json *j)
     plim_json_array(j);
     bool *flags = PLIM_NEW_N(h->n.g->arena, bool, layers);
     if (!flags)
-        plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_hf_oom(&h->n);
     return flags;
 }
 
@@ -270,15 +271,16 @@ void plim_hf_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim)
 {
     if (heads % kv_heads)
         plim_nn_fail(&h->n, PLIM_ESHAPE,
-                     "%" PRId64 " heads do not share %" PRId64 " heads of keys and values",
+                     "%" PRId64 " heads are not a multiple of %" PRId64 " key-value heads",
                      heads, kv_heads);
     if (dim < 1 || dim > INT32_MAX / heads)
-        plim_nn_fail(&h->n, PLIM_ERANGE, "a head of %" PRId64 " is not in 1..%" PRId64, dim,
-                     INT32_MAX / heads);
+        plim_nn_fail(&h->n, PLIM_ERANGE, "a head size of %" PRId64 " is not in 1..%" PRId64,
+                     dim, INT32_MAX / heads);
 }
 
 void plim_hf_refuse(plim_hf *h, bool set, const char *key)
 {
     if (set)
-        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'%s' is set: that variant is not built", key);
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'%s' is set: this variant is not supported",
+                     key);
 }

@@ -307,11 +307,12 @@ static void check(plim_hf *h, const config *c, bool v3)
     plim_hf_heads(h, c->heads, c->heads, c->nope + c->rope);
     plim_hf_heads(h, c->heads, c->heads, c->nope + c->v_dim);
     if (grouped && (!c->groups || c->experts % c->groups))
-        plim_nn_fail(&h->n, PLIM_ESHAPE, "%" PRId64 " experts are not in %" PRId64 " groups",
-                     c->experts, c->groups);
+        plim_nn_fail(&h->n, PLIM_ESHAPE,
+                     "%" PRId64 " experts cannot be split into %" PRId64 " groups", c->experts,
+                     c->groups);
     if (c->shared > INT32_MAX / c->expert_ffn)
         plim_nn_fail(&h->n, PLIM_ERANGE,
-                     "%" PRId64 " shared experts of %" PRId64 " are over the limit of %d",
+                     "%" PRId64 " shared experts of size %" PRId64 " exceed the limit of %d",
                      c->shared, c->expert_ffn, (int)INT32_MAX);
 }
 

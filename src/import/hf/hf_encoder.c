@@ -59,13 +59,13 @@ uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim
     plim_nn *n = &h->n;
     const struct plim_input_shape *in = bound(h, name, n->g->n_inputs == 0);
     if (in && in->rank != (int32_t)dim.n)
-        plim_nn_fail(n, PLIM_EUSAGE, "input '%s' has %u dimensions, the shape given %d", name,
-                     (unsigned)dim.n, (int)in->rank);
+        plim_nn_fail(n, PLIM_EUSAGE, "input '%s' has %u dimensions, the given shape has %d",
+                     name, (unsigned)dim.n, (int)in->rank);
     for (uint32_t i = 0; in && i < dim.n && !n->st; i++)
         if (in->dim[i] != dim.p[i])
             plim_nn_fail(n, PLIM_EUSAGE,
                          "input '%s' has %" PRId64
-                         " in dimension %u, the shape given %" PRId64,
+                         " in dimension %u, the given shape has %" PRId64,
                          name, dim.p[i], (unsigned)i, in->dim[i]);
     return plim_nn_input(n, name, t, dim);
 }
@@ -96,15 +96,16 @@ uint32_t plim_hf_list(plim_hf *h, const char *key, plim_str raw, int64_t *out, u
     if (!raw.n)
         return 0;
     if (plim_json_peek(&j) != PLIM_JSON_ARRAY) {
-        plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' is no list of numbers", key);
+        plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' is not a list of numbers", key);
         return 0;
     }
     plim_json_array(&j);
     for (; plim_json_item(&j) && !h->n.st; count++) {
         if (count == room)
-            plim_nn_fail(&h->n, PLIM_ERANGE, "'%s' has over %u items", key, (unsigned)room);
+            plim_nn_fail(&h->n, PLIM_ERANGE, "'%s' has more than %u items", key,
+                         (unsigned)room);
         else if (plim_json_peek(&j) != PLIM_JSON_NUMBER)
-            plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' has an item that is no number", key);
+            plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' has an item that is not a number", key);
         else
             check_size(h, key, out[count] = plim_json_i64(&j));
     }
@@ -134,8 +135,7 @@ int64_t plim_hf_patch(plim_hf *h, plim_str raw, int64_t other, const int64_t ima
                      "patches of %" PRId64 " x %" PRId64 " are not square", side[0], side[1]);
     if (side[0] > PLIM_MIN(image[0], image[1]))
         plim_nn_fail(&h->n, PLIM_ESHAPE,
-                     "a patch of %" PRId64 " does not fit into a picture of %" PRId64
-                     " x %" PRId64,
+                     "a patch of %" PRId64 " does not fit an image of %" PRId64 " x %" PRId64,
                      side[0], image[0], image[1]);
     return PLIM_MAX(side[0], 1);
 }
@@ -145,8 +145,9 @@ int64_t plim_hf_patch(plim_hf *h, plim_str raw, int64_t other, const int64_t ima
 void plim_hf_whole_heads(plim_hf *h, int64_t width, int64_t heads)
 {
     if (width % heads)
-        plim_nn_fail(&h->n, PLIM_ESHAPE, "%" PRId64 " heads do not divide a width of %" PRId64,
-                     heads, width);
+        plim_nn_fail(&h->n, PLIM_ESHAPE,
+                     "%" PRId64 " heads do not divide a hidden size of %" PRId64, heads,
+                     width);
 }
 
 uint32_t plim_hf_split_heads(plim_nn *n, uint32_t x, int64_t dim)
@@ -311,7 +312,7 @@ void plim_hf_answer_outputs(plim_hf *h, uint32_t logits)
     const plim_named_arg split[] = {ARG_T("self", logits), ARG_I("split_size", 1),
                                     ARG_I("dim", -1)};
     if (!n->st && plim_nn_dim(n, logits, -1) != 2) {
-        plim_nn_fail(n, PLIM_ESHAPE, "answers have 2 labels, not %" PRId64,
+        plim_nn_fail(n, PLIM_ESHAPE, "question answering has 2 labels, not %" PRId64,
                      plim_nn_dim(n, logits, -1));
         return;
     }

@@ -96,7 +96,7 @@ static uint32_t scan_tokens(const mamba *m, const scan *s, uint32_t like)
     plim_nn *n = m->n;
     uint32_t *y = PLIM_NEW_N(n->g->arena, uint32_t, m->h->seq);
     if (!y) {
-        plim_nn_fail(n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_hf_oom(n);
         return PLIM_NONE;
     }
     uint32_t state = NN_OP(n, "aten.zeros.default",
@@ -407,18 +407,20 @@ static void check(plim_hf *h, const mamba *m, const row *r)
 {
     const config *c = m->c;
     if (m->inner > INT32_MAX)
-        plim_nn_fail(&h->n, PLIM_ERANGE, "a width of %" PRId64 " is not in 1..%d", m->inner,
-                     (int)INT32_MAX);
+        plim_nn_fail(&h->n, PLIM_ERANGE, "an inner size of %" PRId64 " is not in 1..%d",
+                     m->inner, (int)INT32_MAX);
     if (r->loop && h->seq > MAX_LOOP)
         plim_nn_fail(&h->n, PLIM_ERANGE,
-                     "a loop over %" PRId64 " tokens is over the limit of %d: give --seq",
+                     "a sequential scan over %" PRId64
+                     " tokens exceeds the limit of %d: give a shorter --seq",
                      h->seq, (int)MAX_LOOP);
     if (r->loop)
         return;
     plim_hf_heads(h, c->heads, c->groups, c->head_dim);
     if (c->heads > INT32_MAX / c->head_dim || c->heads * c->head_dim != m->inner)
         plim_nn_fail(&h->n, PLIM_ESHAPE,
-                     "%" PRId64 " heads of %" PRId64 " are not the width of %" PRId64,
+                     "%" PRId64 " heads of size %" PRId64
+                     " do not make up the inner size of %" PRId64,
                      c->heads, c->head_dim, m->inner);
 }
 

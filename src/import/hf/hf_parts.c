@@ -194,7 +194,7 @@ uint32_t plim_hf_act(plim_hf *h, const char *name, plim_str act, uint32_t x)
         plim_nn_leave(n);
         return x;
     }
-    plim_nn_fail(n, PLIM_EUNSUPPORTED, "activation '" PLIM_STR_FMT "' is not known",
+    plim_nn_fail(n, PLIM_EUNSUPPORTED, "activation '" PLIM_STR_FMT "' is not supported",
                  (int)PLIM_MIN(act.n, (size_t)40), act.p);
     return PLIM_NONE;
 }

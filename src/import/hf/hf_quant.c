@@ -82,8 +82,8 @@ static int64_t words(plim_hf *h, int64_t n, int64_t bits)
 {
     if (n > INT64_MAX / bits || n * bits % 32)
         plim_nn_fail(&h->n, PLIM_ESHAPE,
-                     "%" PRId64 " weights of %" PRId64 " bits do not fill words of 32", n,
-                     bits);
+                     "%" PRId64 " weights of %" PRId64 " bits do not fill whole 32-bit words",
+                     n, bits);
     return h->n.st ? 1 : n * bits / 32;
 }
 
@@ -160,7 +160,8 @@ static void pack_mxfp4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t 
 {
     enum { BLOCK = 32 };
     if (p->in % BLOCK)
-        plim_nn_fail(&h->n, PLIM_ESHAPE, "rows of %" PRId64 " weights are not in blocks of %d",
+        plim_nn_fail(&h->n, PLIM_ESHAPE,
+                     "rows of %" PRId64 " weights are not a multiple of the block size %d",
                      p->in, BLOCK);
     part(h, p, plim_nn_join(&h->n, name, "_blocks"), PLIM_U8,
          INTS(experts, p->out, p->in / BLOCK, BLOCK / 2));
@@ -289,7 +290,7 @@ plim_hf_packed plim_hf_packed_experts(plim_hf *h, const char *name, int64_t expe
     if (!h->quant || h->n.st || is_kept(h))
         return (plim_hf_packed){.n = 0};
     if (!h->quant->m->experts) {
-        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "experts that are packed by '%s' are not built",
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "experts quantized with '%s' are not supported",
                      h->quant->m->name);
         return (plim_hf_packed){.n = 0};
     }
@@ -339,13 +340,13 @@ static void skip(plim_hf *h, const plim_hf_names *names, plim_str name)
         if (strchr("*+?[](){}|^$\\:", name.p[i])) {
             plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
                          "'modules_to_not_convert' has the pattern '" PLIM_STR_FMT
-                         "': only plain names are read",
+                         "': only plain names are supported",
                          (int)PLIM_MIN(name.n, (size_t)60), name.p);
             return;
         }
     plim_str now = plim_hf_renamed(names, name, a);
     if (!now.p || !plim_map_put(a, &h->quant->skip, now, 0))
-        plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_hf_oom(&h->n);
 }
 
 /* Names of modules; of the head where the file gives none, as transformers keeps it. */
@@ -356,7 +357,7 @@ static void read_skip(plim_hf *h, plim_hf_quant *q)
     bool given = q->c.skip.n > 0 && q->c.skip.p[0] == '[';
     q->skips_head = !given || !strcmp(q->m->name, "awq"); /* AWQ keeps the head besides */
     if (plim_hf_names_of(&names, plim_str_of(h->family->model_type), h->n.g->arena, NULL)) {
-        plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_hf_oom(&h->n);
         return;
     }
     plim_json_init(&j, given ? q->c.skip : PLIM_STR("[]"),
@@ -388,7 +389,7 @@ static void read_block(plim_hf *h, plim_hf_quant *q)
                 q->block[n] = (int64_t)v;
         }
     if (n != 2 || !q->block[0] || !q->block[1])
-        plim_nn_fail(&h->n, PLIM_ERANGE, "'weight_block_size' is not two sizes");
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'weight_block_size' is not a list of two sizes");
 }
 
 /* Anything but null, [] and {}. */
@@ -404,7 +405,8 @@ static bool is_filled(plim_str raw)
 static void check_word(plim_hf *h, const char *key, plim_str word, const char *known)
 {
     if (word.n && !plim_hf_names_have(known, word))
-        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'%s' is '" PLIM_STR_FMT "': known are %s", key,
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "'%s' is '" PLIM_STR_FMT "', expected one of: %s", key,
                      (int)PLIM_MIN(word.n, (size_t)40), word.p, known);
 }
 
@@ -416,9 +418,10 @@ static void check_words(plim_hf *h, const config *c, const char *formats)
     for (size_t i = 0; i < PLIM_COUNT(widths); i++)
         known |= c->bits == widths[i];
     if (!known)
-        plim_nn_fail(&h->n, PLIM_ERANGE, "'bits' is %" PRId64 ", not 2, 3, 4 or 8", c->bits);
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'bits' is %" PRId64 ", expected 2, 3, 4 or 8",
+                     c->bits);
     if (c->group != -1 && (c->group < 1 || c->group > INT32_MAX))
-        plim_nn_fail(&h->n, PLIM_ERANGE, "'group_size' is %" PRId64 ", not -1 or in 1..%d",
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'group_size' is %" PRId64 ", expected -1 or 1..%d",
                      c->group, (int)INT32_MAX);
     check_word(h, "format", c->format, formats);
 }
@@ -428,7 +431,8 @@ static void read_storage(plim_hf *h, plim_hf_quant *q)
     plim_str name = q->c.storage;
     if (!plim_dtype_find(name, &q->storage) || plim_dtype_rows[q->storage].bits < 8)
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
-                     "'bnb_4bit_quant_storage' is '" PLIM_STR_FMT "', which is no data type",
+                     "'bnb_4bit_quant_storage' is '" PLIM_STR_FMT
+                     "', which is not a data type",
                      (int)PLIM_MIN(name.n, (size_t)40), name.p);
 }
 
@@ -458,7 +462,7 @@ static void unknown(plim_hf *h, plim_str name)
     for (size_t i = 0; i < PLIM_COUNT(methods); i++)
         plim_buf_printf(&list, "%s%s", i ? ", " : "", methods[i].name);
     plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
-                 "the weights are quantized by '" PLIM_STR_FMT "': known are " PLIM_STR_FMT,
+                 "quantization method '" PLIM_STR_FMT "' is not supported, only " PLIM_STR_FMT,
                  (int)PLIM_MIN(name.n, (size_t)40), name.p, PLIM_STR_ARG(plim_buf_str(&list)));
 }
 
@@ -467,11 +471,11 @@ void plim_hf_quant_open(plim_hf *h, plim_str raw)
     static const plim_hf_group group = {.keys = keys, .n_keys = PLIM_COUNT(keys)};
     plim_hf_quant *q = PLIM_NEW(h->n.g->arena, plim_hf_quant);
     if (!q || h->n.st) {
-        plim_nn_fail(&h->n, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_hf_oom(&h->n);
         return;
     }
     if (raw.p[0] != '{') {
-        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'quantization_config' is no object");
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'quantization_config' is not an object");
         return;
     }
     plim_hf_read(h, raw, &group, &q->c);
@@ -495,9 +499,8 @@ plim_str plim_hf_quant_note(const plim_hf *h)
     const plim_hf_quant *q = h->quant;
     if (!q || !q->modules)
         return PLIM_STR("");
-    return plim_arena_printf(h->n.g->arena,
-                             "%s weights of %s modules are packed (%s): they are listed as "
-                             "buffers",
-                             plim_fmt_count(q->weights).s, plim_fmt_count(q->modules).s,
-                             q->m->name);
+    return plim_arena_printf(
+        h->n.g->arena,
+        "%s weights of %s modules are quantized (%s): they are listed as buffers",
+        plim_fmt_count(q->weights).s, plim_fmt_count(q->modules).s, q->m->name);
 }

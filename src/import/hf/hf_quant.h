@@ -31,7 +31,8 @@ uint32_t plim_hf_packed_conv1d(plim_hf *h, uint32_t x, int64_t out);
 uint32_t plim_hf_packed_product(plim_hf *h, uint32_t x, const plim_hf_packed *p,
                                 uint32_t bias);
 
-/* "6476005376 weights of 224 modules are packed (gptq)..."; "" if none is.  {NULL, 0}: no memory. */
+/* "6476005376 weights of 224 modules are quantized (gptq)..."; "" if none is.  {NULL, 0}:
+ * no memory. */
 plim_str plim_hf_quant_note(const plim_hf *h);
 
 #endif

@@ -315,7 +315,7 @@ static void make_stages(swin *m)
     uint32_t n_heads = plim_hf_list(h, "num_heads", m->c->heads, heads, STAGES);
     m->n_stages = n_depth ? n_depth : 4;
     if (m->n_stages != (n_heads ? n_heads : 4))
-        plim_nn_fail(&h->n, PLIM_ESHAPE, "'depths' has %u items, 'num_heads' %u",
+        plim_nn_fail(&h->n, PLIM_ESHAPE, "'depths' has %u items, 'num_heads' has %u",
                      (unsigned)m->n_stages, (unsigned)(n_heads ? n_heads : 4));
     stage s = {.width = m->c->width,
                .height = m->image[0] / m->patch,
@@ -330,13 +330,13 @@ static void make_stages(swin *m)
         if (least < s.window)
             plim_nn_fail(&h->n, PLIM_ESHAPE,
                          "stage %u has a grid of %" PRId64 " x %" PRId64
-                         ", its windows are of %" PRId64,
+                         ", smaller than its windows of %" PRId64,
                          (unsigned)i, s.height, s.across, s.window);
         plim_hf_whole_heads(h, s.width, s.heads);
         m->stages[i] = s;
         m->blocks += s.depth;
         if (m->blocks > PLIM_HF_MAX_LAYERS)
-            plim_nn_fail(&h->n, PLIM_ERANGE, "'depths' sums to over %d",
+            plim_nn_fail(&h->n, PLIM_ERANGE, "'depths' sums to more than %d",
                          (int)PLIM_HF_MAX_LAYERS);
         s.width *= 2;
         s.height = (s.height + 1) / 2;
@@ -353,7 +353,7 @@ static void swin_build(plim_hf *h, const void *p)
     plim_hf_pair(h, "image_size", c->image_size, 224, m.image);
     m.patch = plim_hf_patch(h, c->patch_size, 4, m.image);
     plim_hf_refuse(h, m.image[0] % m.patch || m.image[1] % m.patch,
-                   "image_size that is no multiple of patch_size");
+                   "image_size that is not a multiple of patch_size");
     make_stages(&m);
     plim_hf_batch(h, "pixel_values");
     plim_hf_root(h, "Swin");

@@ -212,12 +212,12 @@ static plim_status compare(plim_inventory *v, plim_str model_type, const plim_in
     if (!st)
         st = check_all(&c, err);
     if (!st)
-        st = note(v, &c.missing, "parameters of the class that are not in", file, err);
+        st = note(v, &c.missing, "parameters missing from", file, err);
     if (!st)
-        st = note(v, &c.more, "tensors that the class does not have, in", file, err);
+        st = note(v, &c.more, "unexpected tensors in", file, err);
     if (!st)
-        st = note(v, &c.shape, "parameters of another shape in", file, err);
-    return st ? st : note(v, &c.type, "parameters of another type in", file, err);
+        st = note(v, &c.shape, "parameters with a different shape in", file, err);
+    return st ? st : note(v, &c.type, "parameters with a different type in", file, err);
 }
 
 /* No model: its weights are all that is known. */
@@ -232,8 +232,8 @@ static plim_status adopt(plim_inventory *v, const plim_inventory *w, const char 
         st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(w->notes[i]));
     return st ? st
               : plim_inventory_note(v, err,
-                                    "what is listed is what '%s' holds: the weights are known "
-                                    "to the byte, what runs over them is not",
+                                    "the list shows what '%s' holds: the weights are exact, "
+                                    "the model that uses them is not supported",
                                     file);
 }
 
@@ -249,7 +249,8 @@ static plim_status take(plim_inventory *v, plim_str model_type, const plim_sourc
     if (st == PLIM_ENOMEM)
         return plim_oom(err);
     if (st)
-        return plim_inventory_note(v, err, "'%s' beside it: %s", name, why.msg);
+        return plim_inventory_note(v, err, "'%s' in the same folder cannot be read: %s", name,
+                                   why.msg);
     return v->n_items ? compare(v, model_type, &w, name, err) : adopt(v, &w, name, err);
 }
 

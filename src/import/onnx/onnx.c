@@ -51,8 +51,8 @@ static plim_status nothing_known(onnx *f)
     plim_str name = plim_onnx_clean(f->a, (plim_str){f->lost.p, PLIM_MIN(f->lost.n, 80)});
     plim_str op = plim_onnx_clean(f->a, (plim_str){f->lost_op.p, PLIM_MIN(f->lost_op.n, 40)});
     return plim_fail(f->err, PLIM_EUNSUPPORTED, 0,
-                     "nothing is known of any output: what node '" PLIM_STR_FMT
-                     "' (" PLIM_STR_FMT ") gives cannot be told from the file",
+                     "no output has a known shape: the file does not give the "
+                     "output shapes of node '" PLIM_STR_FMT "' (" PLIM_STR_FMT ")",
                      PLIM_STR_ARG(name), PLIM_STR_ARG(op));
 }
 
@@ -69,7 +69,7 @@ static plim_status add_outputs(onnx *f, onnx_env *env)
         if (!plim_onnx_find(env, g->outputs[i].name, &val)) {
             plim_str name = plim_onnx_clean(f->a, g->outputs[i].name);
             return plim_fail(f->err, PLIM_EFORMAT, g->outputs[i].at,
-                             "nothing makes the output '%.*s'", (int)PLIM_MIN(name.n, 80),
+                             "no node produces the output '%.*s'", (int)PLIM_MIN(name.n, 80),
                              name.p ? name.p : "");
         }
         id = plim_onnx_id(&c, val);
@@ -133,9 +133,8 @@ static plim_str note_of(onnx *f)
         return mode;
     return plim_arena_printf(
         f->a,
-        PLIM_STR_FMT "%sThe size of what node '" PLIM_STR_FMT "' (" PLIM_STR_FMT
-                     ") gives is not known, nor of what is made "
-                     "of it: the figures are without it.",
+        PLIM_STR_FMT "%sThe output sizes of node '" PLIM_STR_FMT "' (" PLIM_STR_FMT
+                     "), and of all that is computed from them, are unknown and not counted.",
         PLIM_STR_ARG(mode), mode.n ? " " : "", PLIM_STR_ARG(name), PLIM_STR_ARG(op));
 }
 

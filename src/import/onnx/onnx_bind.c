@@ -134,7 +134,8 @@ static plim_status bind_named(onnx *f, const struct plim_dim_value *v)
                          PLIM_STR_ARG(v->name));
     first = plim_onnx_clean(f->a, (plim_str){first.p, PLIM_MIN(first.n, 60)});
     return plim_fail(f->err, PLIM_EUSAGE, 0,
-                     "the model has no dimension '" PLIM_STR_FMT "', but '" PLIM_STR_FMT "'",
+                     "the model has no dimension '" PLIM_STR_FMT "'; it has '" PLIM_STR_FMT
+                     "'",
                      PLIM_STR_ARG(v->name), PLIM_STR_ARG(first));
 }
 
@@ -240,7 +241,7 @@ static plim_status bind_rest(onnx *f, onnx_info *in, int64_t batch)
             return ask_for(f, in, d);
         if (v < 0)
             return plim_fail(f->err, PLIM_ERANGE, in->at,
-                             "dimension %d of an input becomes %" PRId64, (int)d, v);
+                             "dimension %d of an input evaluates to %" PRId64, (int)d, v);
         dim->known = true;
         dim->value = v;
     }

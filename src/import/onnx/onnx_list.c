@@ -88,12 +88,12 @@ static plim_status list_external(plim_inventory *v, const onnx_graph *g, plim_er
         return plim_oom(err);
     if (odd)
         return plim_inventory_note(v, err,
-                                   "the data of '%.*s' is said to be in '%.*s', outside of "
-                                   "the model's folder; it was not opened",
+                                   "the external data of '%.*s' is in '%.*s', outside the "
+                                   "model's folder; it was not opened",
                                    (int)PLIM_MIN(name.n, 80), name.p,
                                    (int)PLIM_MIN(file.n, 120), file.p);
     return plim_inventory_note(v, err,
-                               "%u tensors have their data in '%.*s', which is not needed",
+                               "%u tensors have external data in '%.*s', which is not needed",
                                (unsigned)n, (int)PLIM_MIN(file.n, 120), file.p);
 }
 

@@ -40,7 +40,7 @@ static bool run_body(onnx_call *c, onnx_graph *g, const uint32_t *in, uint32_t n
     for (uint32_t i = 0; i < g->n_outputs && !c->st; i++)
         if (!plim_onnx_find(&env, g->outputs[i].name, &out[i]))
             c->st = plim_fail(f->err, PLIM_EFORMAT, c->node->at,
-                              "its graph does not make output %u", (unsigned)i);
+                              "its subgraph does not produce output %u", (unsigned)i);
     NN->scope = scope;
     NN->err = err;
     return !c->st;

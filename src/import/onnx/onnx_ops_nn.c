@@ -342,7 +342,8 @@ static uint32_t to_heads(onnx_call *c, uint32_t x, int64_t heads)
 {
     int64_t width = plim_nn_dim(NN, x, -1);
     if (NN->st || heads < 1 || width % heads) {
-        plim_nn_fail(NN, PLIM_ESHAPE, "%" PRId64 " channels in %" PRId64 " heads", width,
+        plim_nn_fail(NN, PLIM_ESHAPE,
+                     "%" PRId64 " channels cannot be split into %" PRId64 " heads", width,
                      heads);
         return PLIM_NONE;
     }

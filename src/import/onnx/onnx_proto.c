@@ -148,8 +148,7 @@ static plim_status check_tensor(onnx_wire *w, onnx_tensor *t, uint64_t at)
     uint64_t bytes;
     if (!plim_onnx_type(t->type))
         return plim_onnx_fail(w, PLIM_EFORMAT, at,
-                              "tensor '" PLIM_STR_FMT "' has type %" PRIu64
-                              ", which ONNX has not",
+                              "tensor '" PLIM_STR_FMT "' has unknown type %" PRIu64,
                               PLIM_STR_ARG(n), t->type);
     if (t->rank > PLIM_MAX_RANK)
         return plim_onnx_fail(w, PLIM_EUNSUPPORTED, at,
@@ -605,7 +604,7 @@ plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_
         case 3: m->version = plim_onnx_str(&w, &f); break;
         case 7:
             if (found)
-                return plim_onnx_fail(&w, PLIM_EFORMAT, f.at, "a second graph");
+                return plim_onnx_fail(&w, PLIM_EFORMAT, f.at, "the model has a second graph");
             found = true;
             st = plim_onnx_parse_graph(m, plim_onnx_message(&w, &f), &m->graph);
             break;
@@ -658,12 +657,14 @@ static bool is_eval_norm(const onnx_node *n)
 const char *plim_onnx_mode_note(const onnx_model *m)
 {
     if (is_folded(m))
-        return "The file was exported for inference: batch norms are part of the convolutions, "
-               "so a training step of the model itself takes more than one of this graph.";
+        return "The file was exported for inference, with batch norms "
+               "folded into convolutions: a training step of the "
+               "original model takes more than one of this graph.";
     for (uint32_t i = 0; i < m->graph.n_nodes; i++)
         if (is_eval_norm(&m->graph.nodes[i]))
-            return "The file was exported for inference: batch norms keep their statistics and "
-                   "dropouts are left out, which a training step of the model has.";
+            return "The file was exported for inference: batch norms use "
+                   "their stored statistics and dropouts are removed, "
+                   "unlike in a training step of the original model.";
     return "";
 }
 

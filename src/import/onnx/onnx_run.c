@@ -47,7 +47,7 @@ static plim_status find_inputs(onnx_call *c)
             plim_str name =
                 plim_onnx_clean(c->f->a, (plim_str){n->in[i].p, PLIM_MIN(n->in[i].n, 80)});
             return plim_fail(c->f->err, PLIM_EFORMAT, n->at,
-                             "nothing before it makes its input '" PLIM_STR_FMT "'",
+                             "no node before it produces its input '" PLIM_STR_FMT "'",
                              PLIM_STR_ARG(name));
         }
     }
@@ -258,7 +258,7 @@ static plim_status call_function(onnx_call *c, onnx_function *fn)
                       .function = fn};
     if (fn->running)
         return plim_fail(f->err, PLIM_EFORMAT, c->node->at,
-                         "a function that calls itself, by way of others or not");
+                         "the function calls itself, directly or indirectly");
     plim_status st = PLIM_OK;
     for (uint32_t i = 0; i < fn->body.n_inputs && !st; i++)
         st = plim_onnx_bind_name(f, &inner, fn->body.inputs[i].name,
@@ -270,7 +270,7 @@ static plim_status call_function(onnx_call *c, onnx_function *fn)
     for (uint32_t k = 0; k < fn->body.n_outputs && k < c->node->n_out && !st; k++)
         if (!plim_onnx_find(&inner, fn->body.outputs[k].name, &c->out[k]))
             return plim_fail(f->err, PLIM_EFORMAT, c->node->at,
-                             "the function does not make its output %u", (unsigned)k);
+                             "the function does not produce its output %u", (unsigned)k);
     for (uint32_t k = 0; k < c->node->n_out && !st; k++)
         if (c->out[k] == PLIM_NONE && (c->out[k] = no_val(f, ONNX_ABSENT)) == PLIM_NONE)
             return plim_oom(f->err);
@@ -287,7 +287,7 @@ static plim_status name_output(onnx_call *c, plim_str name, uint32_t val)
     if (plim_map_get(&c->env->vals, name, &other)) {
         name = plim_onnx_clean(c->f->a, (plim_str){name.p, PLIM_MIN(name.n, 80)});
         return plim_fail(c->f->err, PLIM_EFORMAT, c->node->at,
-                         "its output '" PLIM_STR_FMT "' is made a second time",
+                         "its output '" PLIM_STR_FMT "' is produced a second time",
                          PLIM_STR_ARG(name));
     }
     return plim_onnx_bind_name(c->f, c->env, name, val);

@@ -40,7 +40,7 @@ plim_status plim_onnx_count_run(onnx *f, uint64_t n, uint64_t at)
 {
     if (n > ONNX_MAX_NODES - f->n_run)
         return plim_fail(f->err, PLIM_EUNSUPPORTED, at,
-                         "more than %d nodes when functions and loops are written out",
+                         "more than %d nodes after functions are inlined and loops unrolled",
                          ONNX_MAX_NODES);
     f->n_run += (uint32_t)n;
     return PLIM_OK;

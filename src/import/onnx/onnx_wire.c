@@ -44,9 +44,8 @@ static bool wire_fixed(onnx_wire *w, uint32_t size, uint64_t *out)
 {
     uint64_t v = 0;
     if (w->end - w->at < size) {
-        plim_onnx_fail(w, PLIM_EFORMAT, w->at,
-                       "a number of %u bytes where %" PRIu64 " are left", (unsigned)size,
-                       w->end - w->at);
+        plim_onnx_fail(w, PLIM_EFORMAT, w->at, "a number of %u bytes, %" PRIu64 " are left",
+                       (unsigned)size, w->end - w->at);
         return false;
     }
     for (uint32_t i = 0; i < size; i++)
@@ -84,11 +83,12 @@ bool plim_onnx_next(onnx_wire *w, onnx_field *f)
             return true;
         }
         plim_onnx_fail(w, PLIM_EFORMAT, f->at,
-                       "field %u takes %" PRIu64 " bytes where %" PRIu64 " are left",
+                       "field %u takes %" PRIu64 " bytes, %" PRIu64 " are left",
                        (unsigned)f->number, f->size, w->end - w->at);
         return false;
     default:
-        plim_onnx_fail(w, PLIM_EFORMAT, f->at, "field %u has wire type %u, which ONNX has not",
+        plim_onnx_fail(w, PLIM_EFORMAT, f->at,
+                       "field %u has wire type %u, which ONNX does not use",
                        (unsigned)f->number, (unsigned)f->type);
         return false;
     }

@@ -387,7 +387,7 @@ static plim_status open_archive(pt2_file *p, plim_bytes b, plim_arena *a, plim_e
                          "finish, or another program wrote it");
     if (n > 1 && !plim_str_is(p->model, "model"))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                         "a package of %u models: save one model a file", (unsigned)n);
+                         "a package of %u models: save one model per file", (unsigned)n);
     return plim_zip_begin(&p->zip, &p->entry, a, PT2_JSON_LIMIT, &p->json, err);
 }
 

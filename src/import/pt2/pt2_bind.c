@@ -149,8 +149,9 @@ static plim_status check_ranges(pt2 *f)
             continue;
         if ((r->min > 2 && v < r->min) || v > r->max)
             return plim_fail(f->err, PLIM_ERANGE, 0,
-                             "size '" PLIM_STR_FMT "' is %" PRId64 ", outside of %" PRId64
-                             " to %" PRId64 " that the model was exported for",
+                             "size '" PLIM_STR_FMT "' is %" PRId64
+                             ", outside the range %" PRId64 "..%" PRId64
+                             " that the model was exported for",
                              PLIM_STR_ARG(r->expr), v, r->min, r->max);
     }
     return PLIM_OK;
@@ -164,8 +165,8 @@ static plim_status bind_named(pt2 *f, const struct plim_dim_value *dim)
         if (plim_symexpr_is_symbol(f->ranges[i].expr, &name) && plim_str_eq(name, dim->name))
             return plim_symexpr_solve(&f->syms, name, dim->value, &missing, f->err);
     return plim_fail(f->err, PLIM_EUSAGE, 0,
-                     "the model leaves no size '" PLIM_STR_FMT
-                     "' open ('plimsoll info' lists them)",
+                     "the model has no open size '" PLIM_STR_FMT
+                     "' ('plimsoll info' lists those it has)",
                      PLIM_STR_ARG(dim->name));
 }
 

@@ -203,7 +203,7 @@ static plim_status enter_graph(pt2 *f, pt2_env *env, const pt2_node *n,
             continue;
         if (!a || a->kind != PLIM_ARG_VALUE)
             return plim_fail(f->err, PLIM_EFORMAT, j.at,
-                             "input '" PLIM_STR_FMT "' of a subgraph is given no tensor",
+                             "input '" PLIM_STR_FMT "' of a subgraph is not given a tensor",
                              PLIM_STR_ARG(name));
         uint32_t id = a->id;
         if (no_grad)
@@ -232,9 +232,8 @@ static plim_status leave_graph(pt2 *f, const pt2_env *inner, pt2_env *env, const
             env->names[env->outs[n->outs + k++]].id = id;
     }
     if (!st && !j.bad && k < n->n_outs)
-        return plim_fail(f->err, PLIM_EFORMAT, j.at,
-                         "a subgraph has %u outputs where %u are used", (unsigned)k,
-                         (unsigned)n->n_outs);
+        return plim_fail(f->err, PLIM_EFORMAT, j.at, "a subgraph has %u outputs, %u are used",
+                         (unsigned)k, (unsigned)n->n_outs);
     return st ? st : j.bad;
 }
 

@@ -104,7 +104,7 @@ pt2_size plim_pt2_read_size(plim_json *j)
         else if (plim_str_is(tag, "as_expr"))
             read_expr(j, &s);
         else
-            plim_json_fail(j, PLIM_EUNSUPPORTED, "a size given as '" PLIM_STR_FMT "'",
+            plim_json_fail(j, PLIM_EUNSUPPORTED, "unsupported kind of size '" PLIM_STR_FMT "'",
                            PLIM_STR_ARG(tag));
         plim_pt2_leave_union(j);
     }
@@ -133,7 +133,7 @@ plim_status plim_pt2_eval_size(pt2 *f, const pt2_size *s, int64_t *out)
     }
     if (st == PLIM_ESHAPE && missing.n)
         return plim_fail(f->err, PLIM_EUNSUPPORTED, why.at,
-                         "size '" PLIM_STR_FMT "' depends on the data", PLIM_STR_ARG(missing));
+                         "size '" PLIM_STR_FMT "' is data-dependent", PLIM_STR_ARG(missing));
     return st ? plim_fail(f->err, st, why.at, "%s", why.msg) : PLIM_OK;
 }
 
@@ -258,8 +258,8 @@ plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32
 
 plim_status plim_pt2_not_made(pt2 *f, plim_str name)
 {
-    return plim_fail(f->err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' is used but not made",
-                     PLIM_STR_ARG(name));
+    return plim_fail(f->err, PLIM_EFORMAT, 0,
+                     "tensor '" PLIM_STR_FMT "' is used but not defined", PLIM_STR_ARG(name));
 }
 
 /* ---- shapes ---------------------------------------------------------------------- */
@@ -336,7 +336,7 @@ plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, uint32_t name, plim_value v
 {
     pt2_name *n = &env->names[name];
     if (n->id != PLIM_NONE)
-        return plim_fail(f->err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' is made twice",
+        return plim_fail(f->err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' is defined twice",
                          PLIM_STR_ARG(n->name));
     if (!n->at)
         return no_shape(f, n->name);

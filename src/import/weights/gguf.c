@@ -24,13 +24,13 @@ static plim_status check_type(gguf *f, const plim_item *it, uint32_t type)
 {
     if (type >= PLIM_COUNT(ggml_types) || !ggml_types[type].name)
         return plim_fail(f->err, PLIM_EUNSUPPORTED, f->at,
-                         "type %u of '" PLIM_STR_FMT "' is not known, the last known is %u",
+                         "type %u of '" PLIM_STR_FMT "' is unknown, the highest known is %u",
                          (unsigned)type, PLIM_STR_CUT(it->name),
                          (unsigned)PLIM_COUNT(ggml_types) - 1);
     if (!ggml_types[type].bytes)
         return plim_fail(f->err, PLIM_EUNSUPPORTED, f->at,
-                         "type %s of '" PLIM_STR_FMT "' is one that llama.cpp has dropped: "
-                         "convert the model again",
+                         "type %s of '" PLIM_STR_FMT
+                         "' was removed from llama.cpp: convert the model again",
                          ggml_types[type].name, PLIM_STR_CUT(it->name));
     return PLIM_OK;
 }
@@ -48,7 +48,7 @@ static plim_status check_size(gguf *f, plim_item *it, uint32_t type)
     if (row % ggml_types[type].block)
         return plim_fail(f->err, PLIM_EFORMAT, f->at,
                          "'" PLIM_STR_FMT "' has rows of %" PRIu64
-                         " elements, no multiple of the %u in a block of %s",
+                         " elements, not a multiple of the %u in a block of %s",
                          PLIM_STR_CUT(it->name), row, (unsigned)ggml_types[type].block,
                          ggml_types[type].name);
     return PLIM_OK;
@@ -93,7 +93,7 @@ static plim_status read_alignment(const gguf *f, uint64_t *out)
     if (kv && (!plim_gguf_number(f, kv, 0, out) || kv->array || !*out || *out & (*out - 1) ||
                *out > UINT32_MAX))
         return plim_fail(f->err, PLIM_EFORMAT, kv->at,
-                         "general.alignment is no power of two: %" PRIu64, *out);
+                         "general.alignment is not a power of two: %" PRIu64, *out);
     return PLIM_OK;
 }
 
@@ -113,7 +113,7 @@ static plim_status read_tensors(gguf *f, plim_inventory *v)
         if (!st && offset != next)
             st = plim_fail(f->err, PLIM_EFORMAT, f->at,
                            "'" PLIM_STR_FMT "' begins at byte %" PRIu64
-                           " of the data instead of %" PRIu64,
+                           " of the data, expected %" PRIu64,
                            PLIM_STR_CUT(it.name), offset, next);
         if (!st)
             st = plim_inventory_add(v, &it, f->err);
@@ -124,7 +124,7 @@ static plim_status read_tensors(gguf *f, plim_inventory *v)
     if (!st && f->n_tensors && end > f->b.n)
         st = plim_fail(f->err, PLIM_EFORMAT, f->b.n,
                        "the tensors end at byte %" PRIu64 ", the file has %" PRIu64
-                       ": it is cut off",
+                       ": it is truncated",
                        end, f->b.n);
     return st;
 }
@@ -138,8 +138,8 @@ static plim_status check_tensors(const plim_inventory *v, uint32_t first, plim_e
     for (uint32_t i = 0; i < n; i++)
         names[i] = v->items[first + i].name;
     plim_str twice = plim_str_twice(names, n);
-    return twice.p ? plim_fail(err, PLIM_EFORMAT, 0,
-                               "tensor '" PLIM_STR_FMT "' is there twice", PLIM_STR_CUT(twice))
+    return twice.p ? plim_fail(err, PLIM_EFORMAT, 0, "tensor '" PLIM_STR_FMT "' appears twice",
+                               PLIM_STR_CUT(twice))
                    : PLIM_OK;
 }
 
@@ -178,9 +178,8 @@ static plim_status split_stem(const plim_source *s, const gguf_split *split, pli
     if (split->no >= split->count || split->count > 99999 || path.n <= SPLIT_TAIL ||
         memcmp(path.p + path.n - SPLIT_TAIL, tail, SPLIT_TAIL) != 0)
         return plim_fail(err, PLIM_EFORMAT, 0,
-                         "part %" PRIu64 " of %" PRIu64
-                         " of a model, whose name does not end in '%s': the others cannot be "
-                         "found",
+                         "the name of part %" PRIu64 " of %" PRIu64
+                         " does not end in '%s': the other parts cannot be found",
                          plim_sat_add(split->no, 1), split->count, tail);
     *stem = (plim_str){path.p, path.n - SPLIT_TAIL};
     return PLIM_OK;
@@ -273,11 +272,12 @@ static int gguf_probe(plim_bytes b)
 
 const plim_importer plim_importer_gguf = {
     .name = "gguf",
-    .doc = "llama.cpp and its kin, versions 2 and 3, in one file or in parts",
+    .doc = "llama.cpp and compatible programs, versions 2 and 3, in one file or in parts",
     .src = "https://github.com/ggml-org/ggml/blob/master/docs/gguf.md",
     .gives = "parameters, cache",
     .probe = gguf_probe,
-    .without = "it holds weights for llama.cpp, no model that PyTorch runs: name the folder "
-               "with the model's config.json",
+    .without = "it holds weights for llama.cpp, not a model that "
+               "PyTorch runs: give the folder with the model's "
+               "config.json",
     .list = gguf_list,
 };

@@ -91,7 +91,7 @@ static plim_status file_type_fact(const gguf *f, plim_inventory *v, plim_err *er
         return PLIM_OK;
     if (id < PLIM_COUNT(names) && names[id])
         return plim_inventory_fact(v, err, "file_type", "%s", names[id]);
-    return plim_inventory_fact(v, err, "file_type", "%" PRIu64 ", not known", id);
+    return plim_inventory_fact(v, err, "file_type", "%" PRIu64 " (unknown)", id);
 }
 
 /* Where the metadata do not say it, they list the words. */
@@ -192,10 +192,9 @@ static plim_status cache_facts(const gguf *f, plim_inventory *v, plim_err *err)
         return PLIM_OK;
     for (uint64_t i = 0; i < c.layers; i++) {
         if (!layer_bytes(f, &c, i, &one) || !plim_add(all, one, &all))
-            return plim_inventory_note(v, err,
-                                       "the metadata do not say the size of the cache of "
-                                       "keys and values (layer %" PRIu64 ")",
-                                       i);
+            return plim_inventory_note(
+                v, err,
+                "the metadata do not give the size of the KV cache (layer %" PRIu64 ")", i);
         sliding += is_sliding(f, &c, i) ? one : 0;
     }
     st = plim_inventory_fact(v, err, "kv_cache_bytes_per_token", "%" PRIu64 " (fp16)", all);
@@ -204,12 +203,13 @@ static plim_status cache_facts(const gguf *f, plim_inventory *v, plim_err *err)
         return st;
     if (sliding)
         return plim_inventory_note(v, err,
-                                   "%" PRIu64 " of the %" PRIu64 " bytes of cache per token "
-                                   "are in layers that keep the last %" PRIu64 " tokens only",
+                                   "%" PRIu64 " of the %" PRIu64
+                                   " bytes of KV cache per token are in sliding-window "
+                                   "layers, which keep only the last %" PRIu64 " tokens",
                                    sliding, all, window);
     return plim_inventory_note(v, err,
-                               "layers with a sliding window keep the last %" PRIu64
-                               " tokens only: kv_cache_bytes_per_token is that of all layers",
+                               "sliding-window layers keep only the last %" PRIu64
+                               " tokens: kv_cache_bytes_per_token counts them as full ones",
                                window);
 }
 

@@ -24,12 +24,12 @@ static bool gguf_room(gguf *f, uint64_t n, const char *what)
     if (f->limit < f->b.n)
         f->bad = plim_fail(f->err, PLIM_EUNSUPPORTED, f->at,
                            "%s of %" PRIu64 " bytes at byte %" PRIu64
-                           " goes beyond the first %llu, the limit of what is read",
+                           " goes beyond the first %llu bytes, the limit of the header",
                            what, n, f->at, GGUF_HEADER_LIMIT);
     else
         f->bad = plim_fail(f->err, PLIM_EFORMAT, f->at,
                            "%s of %" PRIu64 " bytes at byte %" PRIu64 ", the file has %" PRIu64
-                           ": it is cut off",
+                           ": it is truncated",
                            what, n, f->at, f->b.n);
     return false;
 }
@@ -74,7 +74,7 @@ static void skip_array(gguf *f, plim_str key, int depth)
     uint64_t n = plim_gguf_read_uint(f, 8, "an array");
     if (!f->bad && depth >= GGUF_MAX_NESTING)
         f->bad = plim_fail(f->err, PLIM_EUNSUPPORTED, f->at,
-                           "metadata '" PLIM_STR_FMT "' has arrays nested deeper than %d",
+                           "metadata key '" PLIM_STR_FMT "' has arrays nested deeper than %d",
                            PLIM_STR_CUT(key), GGUF_MAX_NESTING);
     skip_values(f, key, type, n, depth + 1);
 }
@@ -85,7 +85,8 @@ static void skip_values(gguf *f, plim_str key, uint64_t type, uint64_t n, int de
     uint64_t bytes;
     if (!f->bad && type >= GGUF_TYPES)
         f->bad = plim_fail(f->err, PLIM_EFORMAT, f->at,
-                           "metadata '" PLIM_STR_FMT "' has type %" PRIu64 ", the last is %d",
+                           "metadata key '" PLIM_STR_FMT "' has type %" PRIu64
+                           ", the highest known is %d",
                            PLIM_STR_CUT(key), type, GGUF_TYPES - 1);
     if (f->bad)
         return;
@@ -109,7 +110,7 @@ static void read_kv(gguf *f, gguf_kv *kv)
     uint32_t type = plim_gguf_read_u32(f, "a type");
     if (!f->bad && !kv->key.n)
         f->bad = plim_fail(f->err, PLIM_EFORMAT, f->at,
-                           "metadata without a name before byte %" PRIu64, f->at);
+                           "a metadata key without a name before byte %" PRIu64, f->at);
     kv->at = f->at;
     skip_values(f, kv->key, type, 1, 0);
     if (f->bad)
@@ -180,11 +181,12 @@ static plim_status read_version(gguf *f)
         return f->bad;
     if (f->version == 1)
         return plim_fail(f->err, PLIM_EUNSUPPORTED, 4,
-                         "GGUF version 1, of which few were made in 2023: convert the model "
+                         "GGUF version 1 is not supported: convert the model "
                          "again with a current llama.cpp");
     if (f->version != 2 && f->version != 3)
         return plim_fail(f->err, PLIM_EUNSUPPORTED, 4,
-                         "GGUF version %u, the newest known is 3", (unsigned)f->version);
+                         "GGUF version %u is not supported, the newest known is 3",
+                         (unsigned)f->version);
     return PLIM_OK;
 }
 
@@ -196,10 +198,10 @@ static plim_status check_keys(const gguf *f, plim_arena *a)
     for (uint32_t i = 0; i < f->n_kvs; i++)
         keys[i] = f->kvs[i].key;
     plim_str twice = plim_str_twice(keys, f->n_kvs);
-    return twice.p
-               ? plim_fail(f->err, PLIM_EFORMAT, 0,
-                           "metadata '" PLIM_STR_FMT "' is there twice", PLIM_STR_CUT(twice))
-               : PLIM_OK;
+    return twice.p ? plim_fail(f->err, PLIM_EFORMAT, 0,
+                               "metadata key '" PLIM_STR_FMT "' appears twice",
+                               PLIM_STR_CUT(twice))
+                   : PLIM_OK;
 }
 
 /* Opens b; what is left to read are its tensors. */
@@ -208,13 +210,13 @@ plim_status plim_gguf_read_metadata(gguf *f, plim_bytes b, plim_arena *a, plim_e
     *f = (gguf){.b = b, .limit = PLIM_MIN(b.n, GGUF_HEADER_LIMIT), .err = err};
     plim_status st = read_version(f);
     f->n_tensors = plim_gguf_read_uint(f, 8, "the number of tensors");
-    uint64_t n = plim_gguf_read_uint(f, 8, "the number of metadata");
+    uint64_t n = plim_gguf_read_uint(f, 8, "the number of metadata keys");
     if (st || f->bad)
         return st ? st : f->bad;
     if (n > GGUF_MAX_KVS || f->n_tensors > GGUF_MAX_TENSORS)
         return plim_fail(err, PLIM_EUNSUPPORTED, 8,
-                         "%" PRIu64 " tensors and %" PRIu64 " metadata, the limits are %u "
-                         "and %u",
+                         "%" PRIu64 " tensors and %" PRIu64
+                         " metadata keys, the limits are %u and %u",
                          f->n_tensors, n, GGUF_MAX_TENSORS, GGUF_MAX_KVS);
     while (f->n_kvs < n && !f->bad) {
         if (!PLIM_PUSH_ROOM(a, f->kvs, f->n_kvs, f->cap_kvs))

@@ -66,7 +66,7 @@ static void read_type(st_file *f, plim_item *it)
             return;
         }
     plim_json_fail(&f->j, PLIM_EUNSUPPORTED,
-                   "type '" PLIM_STR_FMT "' of '" PLIM_STR_FMT "' is not known",
+                   "type '" PLIM_STR_FMT "' of '" PLIM_STR_FMT "' is unknown",
                    (int)PLIM_MIN(name.n, 20), name.n ? name.p : "", PLIM_STR_CUT(it->name));
 }
 
@@ -98,7 +98,7 @@ static void read_offsets(st_file *f, st_span *s)
         at[n ? 1 : 0] = x;
     }
     if (n != 2)
-        plim_json_fail(&f->j, PLIM_EFORMAT, "data_offsets are %u numbers instead of 2",
+        plim_json_fail(&f->j, PLIM_EFORMAT, "data_offsets has %u numbers, expected 2",
                        (unsigned)n);
     *s = (st_span){at[0], at[1], f->v->n_items};
 }
@@ -115,7 +115,7 @@ static void check_bytes(st_file *f, plim_item *it, const st_span *s)
                        PLIM_STR_CUT(it->name));
     else if (bits % 8)
         plim_json_fail(&f->j, PLIM_EFORMAT,
-                       "'" PLIM_STR_FMT "' has %" PRIu64 " bits, no whole number of bytes",
+                       "'" PLIM_STR_FMT "' has %" PRIu64 " bits, not a whole number of bytes",
                        PLIM_STR_CUT(it->name), bits);
     else if (s->to < s->from || s->to - s->from != bits / 8)
         plim_json_fail(&f->j, PLIM_EFORMAT,
@@ -142,7 +142,7 @@ static plim_status read_tensor(st_file *f, plim_str name)
             continue;
         }
         if (seen[i])
-            plim_json_fail(&f->j, PLIM_EFORMAT, "a second '%s' of '" PLIM_STR_FMT "'",
+            plim_json_fail(&f->j, PLIM_EFORMAT, "duplicate '%s' of '" PLIM_STR_FMT "'",
                            fields[i], PLIM_STR_CUT(name));
         seen[i] = true;
         if (i == 0)
@@ -177,7 +177,7 @@ static plim_status check_twice(st_file *f, const char *what)
 {
     plim_str twice = plim_str_twice(f->names, f->n_names);
     f->n_names = 0;
-    return twice.p ? plim_fail(f->err, PLIM_EFORMAT, 0, "%s '" PLIM_STR_FMT "' is there twice",
+    return twice.p ? plim_fail(f->err, PLIM_EFORMAT, 0, "%s '" PLIM_STR_FMT "' appears twice",
                                what, PLIM_STR_CUT(twice))
                    : PLIM_OK;
 }
@@ -214,7 +214,7 @@ static plim_status read_metadata(st_file *f)
             st = plim_inventory_fact(f->v, f->err, key.p, PLIM_STR_FMT, PLIM_STR_ARG(value));
     }
     if (!st && !f->j.bad)
-        st = check_twice(f, "metadata");
+        st = check_twice(f, "metadata key");
     return st ? st : f->j.bad;
 }
 
@@ -270,8 +270,8 @@ static plim_status check_spans(st_file *f, uint64_t data, uint64_t size)
     }
     if (end > size - data)
         return plim_fail(f->err, PLIM_EFORMAT, size,
-                         "the data should be %" PRIu64 " bytes and are %" PRIu64
-                         ": the file is cut off",
+                         "the data should be %" PRIu64 " bytes, the file has %" PRIu64
+                         ": it is truncated",
                          end, size - data);
     if (end < size - data)
         return plim_fail(f->err, PLIM_EFORMAT, data + end,
@@ -309,8 +309,8 @@ static plim_status st_list(plim_inventory *v, const plim_source *s, plim_err *er
     plim_status st = read_header(&f);
     size_t good = st ? text.n : plim_json_utf8(text);
     if (good < text.n)
-        st = plim_fail(err, PLIM_EFORMAT, 8 + good, "the header is no UTF-8 at byte %" PRIu64,
-                       8 + (uint64_t)good);
+        st = plim_fail(err, PLIM_EFORMAT, 8 + good,
+                       "the header is not valid UTF-8 at byte %" PRIu64, 8 + (uint64_t)good);
     if (!st)
         st = check_spans(&f, 8 + n, b.n);
     if (!st)
@@ -328,10 +328,10 @@ static int st_probe(plim_bytes b)
 
 const plim_importer plim_importer_safetensors = {
     .name = "safetensors",
-    .doc = "weights of Hugging Face and others, one file of them",
+    .doc = "weights of Hugging Face and others, a single file",
     .src = "https://github.com/huggingface/safetensors#format",
     .gives = "parameters",
     .probe = st_probe,
-    .without = "it holds weights, no model: name the folder with its config.json",
+    .without = "it holds weights but no model: give the folder with its config.json",
     .list = st_list,
 };

@@ -74,7 +74,7 @@ static plim_status check_names(shard_index *f)
         names[i] = f->entries[i].name;
     plim_str twice = plim_str_twice(names, f->n_entries);
     return twice.p ? plim_fail(f->err, PLIM_EFORMAT, 0,
-                               "tensor '" PLIM_STR_FMT "' is there twice", PLIM_STR_CUT(twice))
+                               "tensor '" PLIM_STR_FMT "' appears twice", PLIM_STR_CUT(twice))
                    : PLIM_OK;
 }
 
@@ -136,12 +136,12 @@ static plim_status compare_shard(shard_index *f, const shard_entry *e, uint32_t 
                          PLIM_STR_CUT(e->file), (unsigned)absent, absent == 1 ? "" : "s",
                          PLIM_STR_CUT(one_absent->name), absent == 1 ? "" : ", ...");
     if (extra)
-        st =
-            plim_inventory_note(v, f->err,
-                                "'" PLIM_STR_FMT "' holds %u tensor%s that the index does not "
-                                "name: '" PLIM_STR_FMT "'%s; counted",
-                                PLIM_STR_CUT(e->file), (unsigned)extra, extra == 1 ? "" : "s",
-                                PLIM_STR_CUT(one_extra->name), extra == 1 ? "" : ", ...");
+        st = plim_inventory_note(
+            v, f->err,
+            "'" PLIM_STR_FMT "' holds %u tensor%s that the index does not name: '" PLIM_STR_FMT
+            "'%s; they are counted",
+            PLIM_STR_CUT(e->file), (unsigned)extra, extra == 1 ? "" : "s",
+            PLIM_STR_CUT(one_extra->name), extra == 1 ? "" : ", ...");
     return st;
 }
 
@@ -151,9 +151,9 @@ static plim_status list_opened(shard_index *f, const plim_source *shard, plim_er
 {
     const plim_importer *im = plim_importer_probe(shard->bytes);
     if (!im)
-        return plim_fail(err, PLIM_EFORMAT, 0, "it is in no format that plimsoll reads");
+        return plim_fail(err, PLIM_EFORMAT, 0, "its format is not supported");
     if (im == &plim_importer_index || im->read || !im->list)
-        return plim_fail(err, PLIM_EFORMAT, 0, "%s is no format of weights", im->name);
+        return plim_fail(err, PLIM_EFORMAT, 0, "%s is not a format of weights", im->name);
     return im->list(f->v, shard, err);
 }
 
@@ -249,11 +249,11 @@ static int index_probe(plim_bytes b)
 
 const plim_importer plim_importer_index = {
     .name = "index",
-    .doc = "model.safetensors.index.json and its like: weights in several files",
+    .doc = "model.safetensors.index.json and the like: weights in several files",
     .src = "https://huggingface.co/docs/transformers/big_models",
     .gives = "parameters",
     .probe = index_probe,
-    .without = "it says where weights are, not what model: name the folder with its "
-               "config.json",
+    .without = "it says where the weights are, not what the model is: "
+               "give the folder with its config.json",
     .list = index_list,
 };

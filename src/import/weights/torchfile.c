@@ -133,6 +133,8 @@ static plim_status list_archive(torchfile *f, plim_bytes b)
 /* src: torch/serialization.py, MAGIC_NUMBER 0x1950a86a20f9469cfc6c */
 static const char magic[] = "\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
+enum { CHECKPOINT_PROTOCOL = 1001 }; /* likewise, PROTOCOL_VERSION */
+
 static bool is_magic(plim_pickle_value v)
 {
     return v.kind == PLIM_PICKLE_LONG && v.n == sizeof magic - 1 &&
@@ -157,15 +159,16 @@ static plim_status check_storages(torchfile *f, plim_pickle_value keys, plim_byt
         plim_str key = plim_pickle_text(keys.node->items[i]);
         uint32_t id;
         if (!key.p || !plim_map_get(&f->storage_ids, key, &id))
-            return plim_fail(f->err, PLIM_EFORMAT, at,
-                             "storage '%.*s' is in the file, but nothing says what it is",
-                             (int)PLIM_MIN(key.n, (size_t)40), key.p ? key.p : "");
+            return plim_fail(
+                f->err, PLIM_EFORMAT, at,
+                "storage '%.*s' is in the file, but the pickle does not describe it",
+                (int)PLIM_MIN(key.n, (size_t)40), key.p ? key.p : "");
         need = plim_sat_add(need, plim_sat_add(f->storages[id].bytes, 8));
     }
     if (need > b.n - at)
         return plim_fail(f->err, PLIM_EFORMAT, at,
                          "the storages take %" PRIu64 " bytes, %" PRIu64
-                         " are left: the file is cut off",
+                         " are left: the file is truncated",
                          need, b.n - at);
     return PLIM_OK;
 }
@@ -184,10 +187,14 @@ static plim_status list_legacy(torchfile *f, plim_bytes b)
             break;
         if (i == MAGIC && !is_magic(p.root))
             return plim_fail(f->err, PLIM_EUNSUPPORTED, 0,
-                             "a pickle that torch.save did not write");
-        if (i == PROTOCOL && (p.root.kind != PLIM_PICKLE_INT || p.root.i != 1001))
+                             "a pickle that was not written by torch.save");
+        if (i == PROTOCOL && p.root.kind != PLIM_PICKLE_INT)
             return plim_fail(f->err, PLIM_EUNSUPPORTED, start,
-                             "a checkpoint of another protocol than 1001");
+                             "the checkpoint protocol is not an integer");
+        if (i == PROTOCOL && p.root.i != CHECKPOINT_PROTOCOL)
+            return plim_fail(f->err, PLIM_EUNSUPPORTED, start,
+                             "unsupported checkpoint protocol %" PRId64 " (expected %d)",
+                             p.root.i, CHECKPOINT_PROTOCOL);
         if (i == OBJECT)
             st = plim_torch_walk_root(f, &p, PLIM_ITEM_PARAMETER);
         if (i == KEYS)
@@ -217,8 +224,9 @@ static plim_status list_file(torchfile *f, plim_bytes b)
 {
     if (is_tar(b))
         return plim_fail(f->err, PLIM_EUNSUPPORTED, 0,
-                         "a tar archive of PyTorch 0.1: torch.load(weights_only=False) still "
-                         "reads it, torch.save then writes one of today");
+                         "a tar archive of PyTorch 0.1: load it with "
+                         "torch.load(weights_only=False) and save it again with "
+                         "torch.save");
     plim_status st = plim_zip_is(b) ? list_archive(f, b) : list_legacy(f, b);
     return st ? st : plim_torch_sum_up(f);
 }
@@ -265,7 +273,8 @@ const plim_importer plim_importer_torch = {
     .src = "torch/serialization.py, torch/_utils.py of 2.13",
     .gives = "parameters, optimizer state",
     .probe = torch_probe,
-    .without = "it holds weights, not the model that uses them: export that with "
-               "torch.export.save, or give the folder with its config.json",
+    .without = "it holds weights, not the model that uses them: export "
+               "the model with torch.export.save, or give the folder "
+               "with its config.json",
     .list = torch_list,
 };

@@ -165,8 +165,8 @@ plim_status plim_torch_check_names(torchfile *f, const plim_pickle *p)
         plim_str name = plim_pickle_text(plim_pickle_at(p->globals[i], 1));
         if (is_program(module, name))
             return plim_fail(f->err, PLIM_EUNSUPPORTED, 0,
-                             "a file that runs a program when torch.load reads it: it names "
-                             "'%.*s.%.*s', which no weights need",
+                             "torch.load would run code from this file: it imports "
+                             "'%.*s.%.*s', which weights do not need",
                              CUT(module), CUT(name));
         if (is_weights(f, module, name))
             continue;
@@ -185,9 +185,10 @@ plim_status plim_torch_check_names(torchfile *f, const plim_pickle *p)
         plim_buf_printf(&list, " and %" PRIu32 " more", n - NAMED_MAX);
     if (list.bad)
         return plim_oom(f->err);
-    return n ? plim_inventory_note(f->v, f->err,
-                                   "torch.load takes it only with weights_only=False, which "
-                                   "runs what the file names: " PLIM_STR_FMT,
-                                   PLIM_STR_ARG(plim_buf_str(&list)))
+    return n ? plim_inventory_note(
+                   f->v, f->err,
+                   "torch.load accepts this file only with "
+                   "weights_only=False, which runs what it imports: " PLIM_STR_FMT,
+                   PLIM_STR_ARG(plim_buf_str(&list)))
              : PLIM_OK;
 }

@@ -172,7 +172,7 @@ static plim_status find_copies(torchfile *f, const group *groups, uint32_t n,
         st =
             plim_inventory_note(f->v, f->err,
                                 "'" PLIM_STR_FMT "' is a copy of the weights in '" PLIM_STR_FMT
-                                "', %" PRIu64 " bytes, not counted among the parameters",
+                                "' (%" PRIu64 " bytes) and not counted among the parameters",
                                 PLIM_STR_ARG(g->name), PLIM_STR_ARG(main->name), g->bytes);
     }
     return st;
@@ -391,7 +391,7 @@ static plim_status say_resume(torchfile *f)
         return st;
     uint64_t weights = plim_sat_add(card[PLIM_ITEM_PARAMETER], card[PLIM_ITEM_BUFFER]);
     return plim_inventory_fact(f->v, f->err, "resume memory",
-                               "%" PRIu64 " bytes on the card, %" PRIu64 " in host memory%s",
+                               "%" PRIu64 " bytes on the GPU, %" PRIu64 " in host memory%s",
                                plim_sat_add(weights, card[PLIM_ITEM_OPTIMIZER_STATE]), host,
                                weights ? "" : "; without weights");
 }
@@ -409,9 +409,9 @@ static plim_status say_locations(torchfile *f)
     if (st || !card || f->part)
         return st;
     return plim_inventory_note(f->v, f->err,
-                               "torch.load puts its tensors back where they were saved from, "
-                               "beside the model that they are copied into: "
-                               "map_location=\"cpu\" keeps them off the card");
+                               "torch.load restores tensors to the device that they "
+                               "were saved from, in addition to the model that they are "
+                               "copied into: map_location=\"cpu\" keeps them off the GPU");
 }
 
 typedef struct sentence {
@@ -426,36 +426,36 @@ static plim_status say_rest(torchfile *f, uint64_t unused, uint32_t n_unused)
     for (uint32_t i = 0; i < f->n_entries; i++)
         meta += f->entries[i].storage == PLIM_NONE;
     if (unused)
-        st = plim_inventory_note(f->v, f->err,
-                                 "of no tensor: %" PRIu64 " bytes in %" PRIu32
-                                 " storage%s; a view is saved with all that it is a view of, "
-                                 "unless it is cloned",
-                                 unused, n_unused, n_unused == 1 ? "" : "s");
+        st = plim_inventory_note(
+            f->v, f->err,
+            "used by no tensor: %" PRIu64 " bytes in %" PRIu32
+            " storage%s; a view is saved with its whole storage unless it is cloned",
+            unused, n_unused, n_unused == 1 ? "" : "s");
     if (!st && meta)
         st = plim_inventory_note(f->v, f->err,
-                                 "on the meta device: %" PRIu64 " tensor%s, of which the file "
-                                 "has the size and no bytes",
+                                 "on the meta device: %" PRIu64
+                                 " tensor%s, with a shape but no data in the file",
                                  meta, meta == 1 ? "" : "s");
     if (!st && f->n_sparse)
         st = plim_inventory_note(f->v, f->err,
-                                 "sparse: %" PRIu32 " tensor%s, listed by indices and values",
+                                 "sparse: %" PRIu32 " tensor%s, listed as indices and values",
                                  f->n_sparse, f->n_sparse == 1 ? "" : "s");
     if (!st && f->n_unread)
-        st = plim_inventory_note(
-            f->v, f->err,
-            "not read: %" PRIu32 " tensor%s made by '" PLIM_STR_FMT
-            "' or the like; their parts are listed where they are tensors",
-            f->n_unread, f->n_unread == 1 ? "" : "s", PLIM_STR_ARG(f->unread));
+        st = plim_inventory_note(f->v, f->err,
+                                 "not decoded: %" PRIu32 " tensor%s rebuilt by '" PLIM_STR_FMT
+                                 "' or similar; those parts that are tensors are listed",
+                                 f->n_unread, f->n_unread == 1 ? "" : "s",
+                                 PLIM_STR_ARG(f->unread));
     if (!st && f->n_modules && !f->part)
         st = plim_inventory_fact(f->v, f->err, "module",
                                  PLIM_STR_FMT ", of %" PRIu32 " modules",
                                  PLIM_STR_ARG(f->module), f->n_modules);
     const sentence sentences[] = {
-        {f->n_modules, "a model was pickled and not its state dict: to load it takes its "
-                       "classes, as they were"},
-        {f->script, "the code of the TorchScript graph is not read: export the model with "
+        {f->n_modules, "the file is a pickled model, not a state dict: loading "
+                       "it needs the classes that it was saved with"},
+        {f->script, "TorchScript code is not read: export the model with "
                     "torch.export.save for an estimate"},
-        {f->too_deep, "what is nested more than 64 deep was not looked at"},
+        {f->too_deep, "objects nested deeper than 64 levels were skipped"},
     };
     for (size_t i = 0; i < PLIM_COUNT(sentences) && !st; i++)
         if (sentences[i].when)

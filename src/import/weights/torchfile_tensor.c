@@ -54,7 +54,7 @@ static plim_status overflow(const torchfile *f)
 static plim_status malformed(const torchfile *f)
 {
     return plim_fail(f->err, PLIM_EFORMAT, f->n_entries,
-                     "'%.80s' is not what torch.save writes for a tensor", subject(f));
+                     "'%.80s' is not a tensor as torch.save writes it", subject(f));
 }
 
 /* ---- storages ------------------------------------------------------------------------ */
@@ -97,7 +97,8 @@ static plim_status add_storage(torchfile *f, torch_storage s, uint32_t *id)
         if (f->storages[*id].bytes == s.bytes)
             return PLIM_OK;
         return plim_fail(f->err, PLIM_EFORMAT, f->n_entries,
-                         "storage '%.*s' has %" PRIu64 " bytes and, for '%.80s', %" PRIu64,
+                         "storage '%.*s' has %" PRIu64
+                         " bytes, but '%.80s' takes it for %" PRIu64,
                          (int)PLIM_MIN(s.key.n, (size_t)40), s.key.p, f->storages[*id].bytes,
                          subject(f), s.bytes);
     }
@@ -245,7 +246,7 @@ static plim_status read_dtype(const torchfile *f, plim_pickle_value v, plim_dtyp
         return malformed(f);
     if (!plim_dtype_find(name, out))
         return plim_fail(f->err, PLIM_EUNSUPPORTED, f->n_entries,
-                         "'%.80s' is of type '%.*s', which is not known", subject(f),
+                         "'%.80s' has the unknown type '%.*s'", subject(f),
                          (int)PLIM_MIN(name.n, (size_t)40), name.p);
     return PLIM_OK;
 }

@@ -259,7 +259,7 @@ static plim_status walk_value(torchfile *f, plim_pickle_value v, torch_place at)
     if (f->steps++ >= f->most)
         return plim_fail(
             f->err, PLIM_EUNSUPPORTED, f->n_entries,
-            "the file uses its objects again and again: more than %" PRIu64 " steps", f->most);
+            "the file refers to its objects too often: more than %" PRIu64 " steps", f->most);
     if (!plim_pickle_has_node(v) || v.node->open)
         return PLIM_OK;
     if (f->level == TORCH_DEPTH_MAX) {

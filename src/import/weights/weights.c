@@ -38,7 +38,7 @@ plim_status plim_weights_packed(plim_inventory *v, uint32_t first, plim_err *err
             if (plim_str_ends(v->items[i].name, plim_str_of(packings[k].tail)) &&
                 plim_str_is(v->items[i].type, packings[k].type)) {
                 st = plim_inventory_note(v, err,
-                                         "weights are packed (%s, as in '*%s'): an element "
+                                         "weights are packed (%s, as in '*%s'): each element "
                                          "holds several parameters",
                                          packings[k].method, packings[k].tail);
                 break;
