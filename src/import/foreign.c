@@ -121,7 +121,7 @@ static bool is_openvino(plim_bytes b)
 /* ---- protocol buffers ---------------------------------------------------------------------- */
 
 /* A number at *at, which moves on. */
-static bool varint(plim_bytes b, uint64_t *at, uint64_t *out)
+static bool read_varint(plim_bytes b, uint64_t *at, uint64_t *out)
 {
     *out = 0;
     for (int shift = 0; shift < 63 && *at < b.n; shift += 7) {
@@ -137,7 +137,7 @@ static bool varint(plim_bytes b, uint64_t *at, uint64_t *out)
 static bool first_field(plim_bytes b, plim_bytes *in)
 {
     uint64_t at = 1, n;
-    if (!b.n || b.p[0] != 0x0a || !varint(b, &at, &n) || !n || n > b.n - at)
+    if (!b.n || b.p[0] != 0x0a || !read_varint(b, &at, &n) || !n || n > b.n - at)
         return false;
     *in = (plim_bytes){b.p + at, n};
     return true;
@@ -155,8 +155,8 @@ static bool is_word(plim_bytes b)
 static bool is_savedmodel(plim_bytes b)
 {
     uint64_t at = 3, n;
-    return has_at(b, 0, "\x08\x01\x12", 3) && varint(b, &at, &n) && n > 1 && n == b.n - at &&
-           b.p[at] == 0x0a;
+    return has_at(b, 0, "\x08\x01\x12", 3) && read_varint(b, &at, &n) && n > 1 &&
+           n == b.n - at && b.p[at] == 0x0a;
 }
 
 /* Nodes, each with a name and then an op. */

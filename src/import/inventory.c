@@ -60,7 +60,7 @@ plim_status plim_inventory_dim(plim_inventory *v, plim_str name, int64_t value, 
 
 /* ---- of a graph ------------------------------------------------------------------ */
 
-static bool stored(const plim_value *v, plim_item_kind *kind)
+static bool is_stored(const plim_value *v, plim_item_kind *kind)
 {
     switch (v->kind) {
     case PLIM_VALUE_PARAMETER: *kind = PLIM_ITEM_PARAMETER; return true;
@@ -85,7 +85,7 @@ plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_er
                         .type = plim_str_of(plim_dtype_rows[x->meta.dtype].name),
                         .rank = x->meta.rank,
                         .same_as = x->tied_to}; /* a value still: an item below */
-        if (!stored(x, &it.kind))
+        if (!is_stored(x, &it.kind))
             continue;
         memcpy(it.dim, x->meta.dim, sizeof it.dim);
         if (!plim_meta_bytes(&x->meta, &it.bytes))

@@ -9,7 +9,7 @@ typedef struct frac {
     int64_t n, d; /* d > 0, no common factor */
 } frac;
 
-static int64_t gcd64(int64_t a, int64_t b)
+static int64_t find_gcd(int64_t a, int64_t b)
 {
     while (b) {
         int64_t t = a % b;
@@ -23,12 +23,12 @@ static bool frac_make(int64_t n, int64_t d, frac *out)
 {
     if (d == 0 || n == INT64_MIN || d == INT64_MIN)
         return false;
-    int64_t g = gcd64(n, d) * (d < 0 ? -1 : 1);
+    int64_t g = find_gcd(n, d) * (d < 0 ? -1 : 1);
     *out = (frac){n / g, d / g};
     return true;
 }
 
-static bool mul64(int64_t a, int64_t b, int64_t *out)
+static bool mul_i64(int64_t a, int64_t b, int64_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);
 }
@@ -37,8 +37,8 @@ static bool frac_mul(frac a, frac b, frac *out)
 {
     frac x, y; /* cross-reduced, so that only real overflow overflows */
     int64_t n, d;
-    return frac_make(a.n, b.d, &x) && frac_make(b.n, a.d, &y) && mul64(x.n, y.n, &n) &&
-           mul64(x.d, y.d, &d) && frac_make(n, d, out);
+    return frac_make(a.n, b.d, &x) && frac_make(b.n, a.d, &y) && mul_i64(x.n, y.n, &n) &&
+           mul_i64(x.d, y.d, &d) && frac_make(n, d, out);
 }
 
 static bool frac_div(frac a, frac b, frac *out)
@@ -50,8 +50,8 @@ static bool frac_div(frac a, frac b, frac *out)
 static bool frac_add(frac a, frac b, frac *out)
 {
     int64_t x, y, n, d;
-    return mul64(a.n, b.d, &x) && mul64(b.n, a.d, &y) && !__builtin_add_overflow(x, y, &n) &&
-           mul64(a.d, b.d, &d) && frac_make(n, d, out);
+    return mul_i64(a.n, b.d, &x) && mul_i64(b.n, a.d, &y) &&
+           !__builtin_add_overflow(x, y, &n) && mul_i64(a.d, b.d, &d) && frac_make(n, d, out);
 }
 
 static bool frac_sub(frac a, frac b, frac *out)
@@ -220,8 +220,8 @@ static bool parse_number(symexpr *x, frac *out)
             point = true;
         else if (point && c == '0' && n == 0)
             continue;
-        else if (!mul64(n, 10, &n) || __builtin_add_overflow(n, c - '0', &n) ||
-                 (point && !mul64(d, 10, &d)))
+        else if (!mul_i64(n, 10, &n) || __builtin_add_overflow(n, c - '0', &n) ||
+                 (point && !mul_i64(d, 10, &d)))
             return sym_fail(x, PLIM_ERANGE, "a number that overflows 64 bits");
     }
     return frac_make(n, d, out) || sym_fail(x, PLIM_ERANGE, "a number that overflows 64 bits");
@@ -265,7 +265,7 @@ static bool parse_call(symexpr *x, plim_str name, frac *out)
         plim_str inner;
         if (!parse_quoted(x, &inner) || !skip_assumptions(x))
             return false;
-        if (name.p[0] == 'S')
+        if (plim_str_is(name, "Symbol"))
             return look_up(x, inner, out);
         symexpr number = *x;
         number.text = inner;

@@ -154,8 +154,8 @@ static plim_status named_sizes(plim_binding *b, plim_err *err)
     return PLIM_OK;
 }
 
-static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim_binding *bind,
-                         plim_err *err);
+static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
+                               const plim_binding *bind, plim_err *err);
 
 /* A model that also sees or hears, of which only the part that reads and writes is known. */
 static plim_status build_text(plim_graph *g, const head *outer, const plim_binding *bind,
@@ -172,7 +172,7 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
     if (!hd.packing.n)
         hd.packing = outer->packing;
     hd.unpacked = outer->unpacked;
-    if ((st = build(g, b, &hd, bind, err)) != 0)
+    if ((st = build_model(g, b, &hd, bind, err)) != 0)
         return st;
     g->note = plim_arena_printf(
         g->arena,
@@ -183,8 +183,8 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
     return g->note.p ? PLIM_OK : plim_oom(err);
 }
 
-static plim_status build(plim_graph *g, plim_bytes b, const head *hd, const plim_binding *bind,
-                         plim_err *err)
+static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
+                               const plim_binding *bind, plim_err *err)
 {
     const plim_hf_group *group;
     plim_binding sizes = {0};
@@ -245,7 +245,7 @@ static plim_status hf_read(plim_graph *g, const plim_source *s, const plim_bindi
     head hd;
     plim_status st = read_head(s->bytes, &hd, err);
     if (!st)
-        st = build(g, s->bytes, &hd, bind, err);
+        st = build_model(g, s->bytes, &hd, bind, err);
     return st || (bind && bind->infer) ? st : check_trained(g, err);
 }
 
@@ -295,7 +295,7 @@ static plim_status list_unpacked(plim_inventory *v, const plim_source *s, head h
     plim_graph g = {.arena = v->arena};
     plim_err why = PLIM_ERR_INIT;
     hd.unpacked = true;
-    plim_status st = build(&g, s->bytes, &hd, NULL, &why);
+    plim_status st = build_model(&g, s->bytes, &hd, NULL, &why);
     if (st)
         return st == PLIM_ENOMEM ? plim_oom(err) : list_refusal(v, err);
     st = list_graph(v, &g, err);
@@ -319,7 +319,7 @@ static plim_status list_model(plim_inventory *v, const plim_source *s, const hea
 {
     plim_graph g = {.arena = v->arena};
     plim_err why = PLIM_ERR_INIT;
-    plim_status st = build(&g, s->bytes, hd, NULL, &why);
+    plim_status st = build_model(&g, s->bytes, hd, NULL, &why);
     bool built = !st, packed = is_packed(hd);
     if (st && st != PLIM_EUNSUPPORTED)
         return plim_fail(err, why.code, why.at, "%s", why.msg);

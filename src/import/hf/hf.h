@@ -177,7 +177,7 @@ const bool *plim_hf_layers_called(plim_hf *h, plim_str raw, const char *word, in
 const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers);
 
 /* Fails unless heads * dim is a size and kv_heads divide heads. */
-void plim_hf_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim);
+void plim_hf_check_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim);
 
 /* PLIM_EUNSUPPORTED if the file sets a key that is not built. */
 void plim_hf_refuse(plim_hf *h, bool set, const char *key);

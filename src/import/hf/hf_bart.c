@@ -38,20 +38,20 @@ struct bart {
 
 static const double eps = 1e-5;
 
-static void enter(const bart *b, const char *name, const char *type)
+static void enter_module(const bart *b, const char *name, const char *type)
 {
     plim_nn_enter(b->n, name, plim_nn_join(b->n, b->r->prefix, type));
 }
 
 /* F.dropout: in the module that is open */
-static uint32_t dropout(const bart *b, uint32_t x)
+static uint32_t apply_dropout(const bart *b, uint32_t x)
 {
     return plim_nn_dropout_op(b->n, x, b->c->dropout);
 }
 
 /* ---- attention ---------------------------------------------------------------------- */
 
-static uint32_t project(const bart *b, const char *name, uint32_t x, int64_t heads)
+static uint32_t project_heads(const bart *b, const char *name, uint32_t x, int64_t heads)
 {
     plim_nn *n = b->n;
     int64_t dim = b->c->hidden / heads;
@@ -64,16 +64,16 @@ static uint32_t project(const bart *b, const char *name, uint32_t x, int64_t hea
 }
 
 /* From x to `seen`: x itself, and then what was before if `causal`; or what the encoder made */
-static uint32_t attend(const bart *b, const char *name, uint32_t x, uint32_t seen,
-                       int64_t heads, bool causal)
+static uint32_t attend_to(const bart *b, const char *name, uint32_t x, uint32_t seen,
+                          int64_t heads, bool causal)
 {
     plim_nn *n = b->n;
-    enter(b, name, "Attention");
+    enter_module(b, name, "Attention");
     plim_nn_order(n, "k_proj v_proj *");
     plim_hf_attention a = {
-        .q = project(b, "q_proj", x, heads),
-        .k = project(b, "k_proj", seen, heads),
-        .v = project(b, "v_proj", seen, heads),
+        .q = project_heads(b, "q_proj", x, heads),
+        .k = project_heads(b, "k_proj", seen, heads),
+        .v = project_heads(b, "v_proj", seen, heads),
         .mask = PLIM_NONE,
         .sinks = PLIM_NONE,
         .causal = causal,
@@ -88,14 +88,14 @@ static uint32_t attend(const bart *b, const char *name, uint32_t x, uint32_t see
 /* ---- a layer --------------------------------------------------------------------------- */
 
 /* Attention with its norm and the sum with what came in. */
-static uint32_t attention(const bart *b, const char *name, uint32_t x, uint32_t memory,
-                          int64_t heads, bool causal)
+static uint32_t add_attention(const bart *b, const char *name, uint32_t x, uint32_t memory,
+                              int64_t heads, bool causal)
 {
     plim_nn *n = b->n;
     const char *norm = plim_nn_join(n, name, "_layer_norm");
     uint32_t y = b->r->norm_first ? plim_nn_layer_norm(n, norm, x, eps) : x;
-    y = attend(b, name, y, memory == PLIM_NONE ? y : memory, heads, causal);
-    y = dropout(b, y);
+    y = attend_to(b, name, y, memory == PLIM_NONE ? y : memory, heads, causal);
+    y = apply_dropout(b, y);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     return b->r->norm_first ? x : plim_nn_layer_norm(n, norm, x, eps);
 }
@@ -109,24 +109,25 @@ static uint32_t feed_forward(const bart *b, uint32_t x, int64_t ffn)
     y = plim_hf_act(b->h, "activation_fn", b->c->act, y);
     y = plim_nn_dropout_op(n, y, b->c->act_dropout);
     y = plim_nn_linear(n, "fc2", y, b->c->hidden, true);
-    y = dropout(b, y);
+    y = apply_dropout(b, y);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     return b->r->norm_first ? x : plim_nn_layer_norm(n, norm, x, eps);
 }
 
 /* `memory`: what the encoder made; PLIM_NONE in the encoder itself */
-static uint32_t layers(const bart *b, uint32_t x, uint32_t memory)
+static uint32_t add_layers(const bart *b, uint32_t x, uint32_t memory)
 {
     plim_nn *n = b->n;
     bool decoder = memory != PLIM_NONE;
     const half *s = decoder ? &b->c->decoder : &b->c->encoder;
     for (int64_t i = 0; i < s->layers && !n->st; i++) {
-        enter(b, plim_nn_name(n, "layers.", i), decoder ? "DecoderLayer" : "EncoderLayer");
+        enter_module(b, plim_nn_name(n, "layers.", i),
+                     decoder ? "DecoderLayer" : "EncoderLayer");
         plim_nn_order(n, "self_attn self_attn_layer_norm encoder_attn "
                          "encoder_attn_layer_norm fc1 fc2 *");
-        x = attention(b, "self_attn", x, PLIM_NONE, s->heads, decoder);
+        x = add_attention(b, "self_attn", x, PLIM_NONE, s->heads, decoder);
         if (decoder)
-            x = attention(b, "encoder_attn", x, memory, s->heads, false);
+            x = add_attention(b, "encoder_attn", x, memory, s->heads, false);
         x = feed_forward(b, x, s->ffn);
         plim_nn_leave(n);
     }
@@ -163,7 +164,7 @@ static uint32_t bart_table(const bart *b, uint32_t shared)
 static uint32_t bart_positions(const bart *b, uint32_t at)
 {
     plim_nn *n = b->n;
-    enter(b, "embed_positions", "LearnedPositionalEmbedding");
+    enter_module(b, "embed_positions", "LearnedPositionalEmbedding");
     uint32_t w = plim_nn_param(n, "weight", INTS(b->c->positions + 2, b->c->hidden));
     at = at == PLIM_NONE
              ? plim_nn_expand(n, plim_nn_arange(n, b->h->seq), INTS(b->h->batch, -1))
@@ -178,9 +179,9 @@ static uint32_t bart_half(const bart *b, uint32_t ids, uint32_t shared, uint32_t
     plim_nn *n = b->n;
     bool decoder = memory != PLIM_NONE;
     double scale = b->c->scale_embedding ? sqrt((double)b->c->hidden) : 1;
-    enter(b, decoder ? "decoder" : "encoder", decoder ? "Decoder" : "Encoder");
+    enter_module(b, decoder ? "decoder" : "encoder", decoder ? "Decoder" : "Encoder");
     plim_nn_order(n, "embed_tokens embed_positions * layernorm_embedding");
-    enter(b, "embed_tokens", "ScaledWordEmbedding");
+    enter_module(b, "embed_tokens", "ScaledWordEmbedding");
     uint32_t x = plim_nn_embedding_op(n, ids, bart_table(b, shared));
     x = plim_nn_scalar(n, "aten.mul.Tensor", x, scale);
     plim_nn_leave(n);
@@ -189,7 +190,7 @@ static uint32_t bart_half(const bart *b, uint32_t ids, uint32_t shared, uint32_t
         at = plim_nn_scalar(n, "aten.add.Tensor", at, 0);
     x = plim_nn_binary(n, "aten.add.Tensor", x, bart_positions(b, at));
     x = plim_nn_layer_norm(n, "layernorm_embedding", x, eps);
-    x = layers(b, dropout(b, x), memory);
+    x = add_layers(b, apply_dropout(b, x), memory);
     plim_nn_leave(n);
     return x;
 }
@@ -201,8 +202,8 @@ static void bart_lm(const bart *b)
     uint32_t ids = plim_hf_ids(b->h), labels = labels_of(b);
     uint32_t bias = plim_nn_buffer(n, "final_logits_bias", n->dtype, INTS(1, b->c->vocab));
     uint32_t shifted = plim_hf_shift_right(b->h, labels);
-    enter(b, "model", "Model");
-    enter(b, "shared", "ScaledWordEmbedding");
+    enter_module(b, "model", "Model");
+    enter_module(b, "shared", "ScaledWordEmbedding");
     uint32_t shared = plim_nn_param(n, "weight", INTS(b->c->vocab, b->c->hidden));
     plim_nn_leave(n);
     uint32_t memory = bart_half(b, ids, shared, PLIM_NONE);
@@ -216,7 +217,7 @@ static void bart_lm(const bart *b)
 
 /* ---- Whisper --------------------------------------------------------------------------------- */
 
-static uint32_t conv1d(const bart *b, const char *name, uint32_t x, int64_t stride)
+static uint32_t add_conv1d(const bart *b, const char *name, uint32_t x, int64_t stride)
 {
     plim_nn *n = b->n;
     int64_t out = b->c->hidden;
@@ -233,15 +234,15 @@ static uint32_t whisper_encoder(const bart *b, uint32_t sound)
 {
     const config *c = b->c;
     plim_nn *n = b->n;
-    enter(b, "encoder", "Encoder");
-    uint32_t x = conv1d(b, "conv1", sound, 1);
-    x = conv1d(b, "conv2", x, 2);
+    enter_module(b, "encoder", "Encoder");
+    uint32_t x = add_conv1d(b, "conv1", sound, 1);
+    x = add_conv1d(b, "conv2", x, 2);
     x = plim_nn_permute(n, x, INTS(0, 2, 1));
     uint32_t where = plim_nn_arange(n, c->frames), table;
     where = plim_nn_embedding(n, "embed_positions", where, c->frames, c->hidden, &table);
     plim_nn_freeze(n, table); /* sines and cosines */
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
-    x = layers(b, dropout(b, x), PLIM_NONE);
+    x = add_layers(b, apply_dropout(b, x), PLIM_NONE);
     plim_nn_leave(n);
     return x;
 }
@@ -250,21 +251,21 @@ static uint32_t whisper_decoder(const bart *b, uint32_t ids, uint32_t memory, ui
 {
     const config *c = b->c;
     plim_nn *n = b->n;
-    enter(b, "decoder", "Decoder");
+    enter_module(b, "decoder", "Decoder");
     plim_nn_order(n, "embed_tokens embed_positions *");
     uint32_t x = plim_nn_embedding(n, "embed_tokens", ids, c->vocab, c->hidden, table);
     uint32_t at = plim_hf_positions(b->h);
     at = NN_OP(n, "aten.repeat.default", ARG_T("self", at),
                ARG_IS("repeats", INTS(b->h->batch, 1)));
-    enter(b, "embed_positions", "PositionalEmbedding");
+    enter_module(b, "embed_positions", "PositionalEmbedding");
     uint32_t w = plim_nn_param(n, "weight", INTS(c->targets, c->hidden));
     uint32_t where = NN_OP(n, "aten.index.Tensor", ARG_T("self", w),
                            ARG_TS("indices", (&(const uint32_t){at}), 1));
     plim_nn_leave(n);
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
-    x = dropout(b, x);
+    x = apply_dropout(b, x);
     plim_hf_causal_mask(b->h, (plim_hf_mask){.positions = at});
-    x = layers(b, x, memory);
+    x = add_layers(b, x, memory);
     plim_nn_leave(n);
     return x;
 }
@@ -278,7 +279,7 @@ static void whisper_lm(const bart *b)
     uint32_t sound = plim_hf_input(b->h, "input_features", n->dtype,
                                    INTS(b->h->batch, c->mels, 2 * c->frames));
     uint32_t labels = labels_of(b), shifted = plim_hf_shift_right(b->h, labels);
-    enter(b, "model", "Model");
+    enter_module(b, "model", "Model");
     uint32_t memory = whisper_encoder(b, sound);
     uint32_t x = whisper_decoder(b, shifted, memory, &table);
     plim_nn_leave(n);
@@ -293,8 +294,8 @@ static void bart_build(plim_hf *h, const void *p)
 {
     const config *c = p;
     bart b = {.h = h, .n = &h->n, .c = c, .r = h->family->row};
-    plim_hf_whole_heads(h, c->hidden, c->encoder.heads);
-    plim_hf_whole_heads(h, c->hidden, c->decoder.heads);
+    plim_hf_check_head_width(h, c->hidden, c->encoder.heads);
+    plim_hf_check_head_width(h, c->hidden, c->decoder.heads);
     plim_hf_refuse(h, h->n.dtype == PLIM_F16, "dtype float16");
     plim_hf_refuse(h, c->encoder.layerdrop > 0 && !h->n.infer, "encoder_layerdrop");
     plim_hf_refuse(h, c->decoder.layerdrop > 0 && !h->n.infer, "decoder_layerdrop");

@@ -29,7 +29,7 @@ struct bert {
     const row *r;
 };
 
-static void enter(const bert *b, const char *name, const char *type)
+static void enter_module(const bert *b, const char *name, const char *type)
 {
     plim_nn_enter(b->n, name, plim_nn_join(b->n, b->r->prefix, type));
 }
@@ -37,7 +37,7 @@ static void enter(const bert *b, const char *name, const char *type)
 /* ---- embeddings ------------------------------------------------------------------- */
 
 /* create_position_ids_from_input_ids */
-static uint32_t counted(const bert *b, uint32_t ids)
+static uint32_t count_positions(const bert *b, uint32_t ids)
 {
     plim_nn *n = b->n;
     uint32_t mask = NN_OP(n, "aten.ne.Scalar", ARG_T("self", ids), ARG_I("other", b->c->pad));
@@ -50,18 +50,19 @@ static uint32_t counted(const bert *b, uint32_t ids)
     return plim_nn_scalar(n, "aten.add.Tensor", p, (double)b->c->pad);
 }
 
-static uint32_t embeddings(const bert *b, uint32_t ids, uint32_t *table)
+static uint32_t add_embeddings(const bert *b, uint32_t ids, uint32_t *table)
 {
     const config *c = b->c;
     plim_nn *n = b->n;
     int64_t width = c->embedding ? c->embedding : c->hidden;
     plim_ints all = INTS(1, c->positions);
-    enter(b, "embeddings", "Embeddings");
+    enter_module(b, "embeddings", "Embeddings");
     plim_nn_order(n, b->r->counted ? "word_embeddings token_type_embeddings LayerNorm *"
                                    : "word_embeddings position_embeddings *");
     uint32_t where = plim_nn_temporary_buffer(n, "position_ids", PLIM_I64, all);
     uint32_t type = plim_nn_temporary_buffer(n, "token_type_ids", PLIM_I64, all);
-    where = b->r->counted ? counted(b, ids) : plim_nn_slice(n, where, 1, 0, b->h->seq, 1);
+    where =
+        b->r->counted ? count_positions(b, ids) : plim_nn_slice(n, where, 1, 0, b->h->seq, 1);
     type = plim_nn_expand(n, type, INTS(plim_nn_dim(n, where, 0), -1));
     type = NN_OP(n, "aten.gather.default", ARG_T("self", type), ARG_I("dim", 1),
                  ARG_T("index", where));
@@ -80,10 +81,10 @@ static uint32_t embeddings(const bert *b, uint32_t ids, uint32_t *table)
 /* ---- a layer ------------------------------------------------------------------------- */
 
 /* Linear, dropout, and a norm of the sum with what came in before. */
-static uint32_t output(const bert *b, const char *type, uint32_t x, uint32_t before)
+static uint32_t add_output(const bert *b, const char *type, uint32_t x, uint32_t before)
 {
     plim_nn *n = b->n;
-    enter(b, "output", type);
+    enter_module(b, "output", type);
     x = plim_nn_linear(n, "dense", x, b->c->hidden, true);
     x = plim_nn_dropout(n, "dropout", x, b->c->dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", x, before);
@@ -92,57 +93,58 @@ static uint32_t output(const bert *b, const char *type, uint32_t x, uint32_t bef
     return x;
 }
 
-static uint32_t project(const bert *b, const char *name, uint32_t x)
+static uint32_t project_heads(const bert *b, const char *name, uint32_t x)
 {
     x = plim_nn_linear(b->n, name, x, b->c->hidden, true);
     return plim_hf_split_heads(b->n, x, b->c->hidden / b->c->heads);
 }
 
-static uint32_t attention(const bert *b, uint32_t x)
+static uint32_t add_attention(const bert *b, uint32_t x)
 {
     plim_nn *n = b->n;
-    enter(b, "attention", "Attention");
-    enter(b, "self", "SelfAttention");
-    uint32_t q = project(b, "query", x), k = project(b, "key", x), v = project(b, "value", x);
-    uint32_t y = plim_hf_look_around(n, q, k, v, b->c->attention_dropout);
+    enter_module(b, "attention", "Attention");
+    enter_module(b, "self", "SelfAttention");
+    uint32_t q = project_heads(b, "query", x), k = project_heads(b, "key", x),
+             v = project_heads(b, "value", x);
+    uint32_t y = plim_hf_full_attention(n, q, k, v, b->c->attention_dropout);
     plim_nn_leave(n);
-    y = output(b, "SelfOutput", y, x);
+    y = add_output(b, "SelfOutput", y, x);
     plim_nn_leave(n);
     return y;
 }
 
-static uint32_t layer(const bert *b, int64_t i, uint32_t x)
+static uint32_t add_layer(const bert *b, int64_t i, uint32_t x)
 {
     plim_nn *n = b->n;
-    enter(b, plim_nn_name(n, "layer.", i), "Layer");
-    x = attention(b, x);
-    enter(b, "intermediate", "Intermediate");
+    enter_module(b, plim_nn_name(n, "layer.", i), "Layer");
+    x = add_attention(b, x);
+    enter_module(b, "intermediate", "Intermediate");
     uint32_t y = plim_nn_linear(n, "dense", x, b->c->ffn, true);
     y = plim_hf_act(b->h, "intermediate_act_fn", b->c->act, y);
     plim_nn_leave(n);
-    y = output(b, "Output", y, x);
+    y = add_output(b, "Output", y, x);
     plim_nn_leave(n);
     return y;
 }
 
 /* ---- the encoder, in the module that is open -------------------------------------------- */
 
-static uint32_t encoder(const bert *b, uint32_t *table)
+static uint32_t add_encoder(const bert *b, uint32_t *table)
 {
     plim_nn *n = b->n;
-    uint32_t x = embeddings(b, plim_hf_ids(b->h), table);
+    uint32_t x = add_embeddings(b, plim_hf_ids(b->h), table);
     if (b->c->embedding && b->c->embedding != b->c->hidden)
         x = plim_nn_linear(n, "embeddings_project", x, b->c->hidden, true);
-    enter(b, "encoder", "Encoder");
+    enter_module(b, "encoder", "Encoder");
     for (int64_t i = 0; i < b->c->layers && !n->st; i++)
-        x = layer(b, i, x);
+        x = add_layer(b, i, x);
     plim_nn_leave(n);
     return x;
 }
 
-static uint32_t pooler(const bert *b, uint32_t x)
+static uint32_t add_pooler(const bert *b, uint32_t x)
 {
-    enter(b, "pooler", "Pooler");
+    enter_module(b, "pooler", "Pooler");
     x = plim_nn_select(b->n, x, 1, 0);
     x = plim_nn_linear(b->n, "dense", x, b->c->hidden, true);
     x = plim_nn_act(b->n, "activation", x, PLIM_TANH);
@@ -151,11 +153,11 @@ static uint32_t pooler(const bert *b, uint32_t x)
 }
 
 /* The encoder inside of a class with a head. */
-static uint32_t base(const bert *b, bool pooled, uint32_t *table)
+static uint32_t add_base(const bert *b, bool pooled, uint32_t *table)
 {
-    enter(b, b->r->base, "Model");
-    uint32_t x = encoder(b, table);
-    x = pooled ? pooler(b, x) : x;
+    enter_module(b, b->r->base, "Model");
+    uint32_t x = add_encoder(b, table);
+    x = pooled ? add_pooler(b, x) : x;
     plim_nn_leave(b->n);
     return x;
 }
@@ -171,10 +173,10 @@ static uint32_t bert_masked_lm(const bert *b, uint32_t x, uint32_t table)
 {
     const config *c = b->c;
     plim_nn *n = b->n;
-    enter(b, "cls", "OnlyMLMHead");
-    enter(b, "predictions", "LMPredictionHead");
+    enter_module(b, "cls", "OnlyMLMHead");
+    enter_module(b, "predictions", "LMPredictionHead");
     uint32_t bias = plim_nn_param(n, "bias", INTS(c->vocab));
-    enter(b, "transform", "PredictionHeadTransform");
+    enter_module(b, "transform", "PredictionHeadTransform");
     x = plim_nn_linear(n, "dense", x, c->hidden, true);
     x = plim_hf_act(b->h, "transform_act_fn", c->act, x);
     x = plim_nn_layer_norm(n, "LayerNorm", x, c->eps);
@@ -189,7 +191,7 @@ static uint32_t roberta_masked_lm(const bert *b, uint32_t x, uint32_t table)
 {
     const config *c = b->c;
     plim_nn *n = b->n;
-    enter(b, "lm_head", "LMHead");
+    enter_module(b, "lm_head", "LMHead");
     uint32_t bias = plim_nn_param(n, "bias", INTS(c->vocab));
     x = plim_nn_linear(n, "dense", x, c->hidden, true);
     x = plim_nn_unary(n, "aten.gelu.default", x);
@@ -202,7 +204,7 @@ static uint32_t roberta_masked_lm(const bert *b, uint32_t x, uint32_t table)
 static uint32_t electra_masked_lm(const bert *b, uint32_t x, uint32_t table)
 {
     plim_nn *n = b->n;
-    enter(b, "generator_predictions", "GeneratorPredictions");
+    enter_module(b, "generator_predictions", "GeneratorPredictions");
     plim_nn_order(n, "LayerNorm dense");
     x = plim_nn_linear(n, "dense", x, b->c->embedding, true);
     x = plim_hf_act(b->h, "activation", PLIM_STR("gelu"), x);
@@ -213,7 +215,7 @@ static uint32_t electra_masked_lm(const bert *b, uint32_t x, uint32_t table)
 
 static void masked_lm(const bert *b)
 {
-    uint32_t table, x = base(b, false, &table);
+    uint32_t table, x = add_base(b, false, &table);
     x = b->r->masked_lm(b, x, b->c->tie ? table : PLIM_NONE);
     plim_hf_class_outputs(b->h, x, PLIM_NONE);
 }
@@ -222,7 +224,7 @@ static uint32_t classification_head(const bert *b, uint32_t x, int64_t labels)
 {
     plim_nn *n = b->n;
     double p = classifier_dropout(b);
-    enter(b, "classifier", "ClassificationHead");
+    enter_module(b, "classifier", "ClassificationHead");
     x = plim_nn_select(n, x, 1, 0);
     x = plim_nn_dropout(n, "dropout", x, p);
     x = plim_nn_linear(n, "dense", x, b->c->hidden, true);
@@ -237,7 +239,7 @@ static uint32_t classification_head(const bert *b, uint32_t x, int64_t labels)
 static void sequence_classification(const bert *b)
 {
     int64_t labels = plim_hf_n_labels(b->h, &b->c->labels);
-    uint32_t x = base(b, b->r->pooled_head, NULL);
+    uint32_t x = add_base(b, b->r->pooled_head, NULL);
     if (b->r->pooled_head) {
         x = plim_nn_dropout(b->n, "dropout", x, classifier_dropout(b));
         x = plim_nn_linear(b->n, "classifier", x, labels, true);
@@ -249,7 +251,7 @@ static void sequence_classification(const bert *b)
 
 static void token_classification(const bert *b)
 {
-    uint32_t x = base(b, false, NULL);
+    uint32_t x = add_base(b, false, NULL);
     x = plim_nn_dropout(b->n, "dropout", x, classifier_dropout(b));
     x = plim_nn_linear(b->n, "classifier", x, plim_hf_n_labels(b->h, &b->c->labels), true);
     plim_hf_class_outputs(b->h, x, PLIM_NONE);
@@ -257,7 +259,7 @@ static void token_classification(const bert *b)
 
 static void question_answering(const bert *b)
 {
-    uint32_t x = base(b, false, NULL);
+    uint32_t x = add_base(b, false, NULL);
     x = plim_nn_linear(b->n, "qa_outputs", x, plim_hf_n_labels(b->h, &b->c->labels), true);
     plim_hf_answer_outputs(b->h, x);
 }
@@ -266,8 +268,8 @@ static void question_answering(const bert *b)
 static void pre_training(const bert *b)
 {
     plim_nn *n = b->n;
-    uint32_t x = base(b, false, NULL);
-    enter(b, "discriminator_predictions", "DiscriminatorPredictions");
+    uint32_t x = add_base(b, false, NULL);
+    enter_module(b, "discriminator_predictions", "DiscriminatorPredictions");
     x = plim_nn_linear(n, "dense", x, b->c->hidden, true);
     x = plim_hf_act(b->h, "activation", b->c->act, x);
     x = plim_nn_linear(n, "dense_prediction", x, 1, true);
@@ -283,12 +285,12 @@ static void pre_training(const bert *b)
     plim_nn_output(n, x);
 }
 
-static void bare(const bert *b)
+static void build_bare(const bert *b)
 {
-    uint32_t x = encoder(b, NULL);
+    uint32_t x = add_encoder(b, NULL);
     plim_nn_output(b->n, x);
     if (b->r->pooler)
-        plim_nn_output(b->n, pooler(b, x));
+        plim_nn_output(b->n, add_pooler(b, x));
 }
 
 static const struct {
@@ -300,15 +302,15 @@ static const struct {
     {"ForTokenClassification", token_classification},
     {"ForQuestionAnswering", question_answering},
     {"ForPreTraining", pre_training},
-    {"Model", bare},
+    {"Model", build_bare},
 };
 
 static void bert_build(plim_hf *h, const void *p)
 {
     const config *c = p;
     bert b = {.h = h, .n = &h->n, .c = c, .r = h->family->row};
-    plim_str head = plim_hf_head(h, b.r->prefix);
-    plim_hf_whole_heads(h, c->hidden, c->heads);
+    plim_str head = plim_hf_class_head(h, b.r->prefix);
+    plim_hf_check_head_width(h, c->hidden, c->heads);
     plim_hf_refuse(h, c->decoder, "is_decoder");
     plim_hf_refuse(h, c->cross, "add_cross_attention");
     plim_hf_refuse(h, c->chunk, "chunk_size_feed_forward");

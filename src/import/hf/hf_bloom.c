@@ -11,7 +11,7 @@ typedef struct config {
 } config;
 
 /* base ** (first, first + step ... count of them) */
-static uint32_t powers(plim_nn *n, int64_t count, int64_t step)
+static uint32_t slope_powers(plim_nn *n, int64_t count, int64_t step)
 {
     const plim_named_arg base[] = {ARG_IS("size", ((plim_ints){NULL, 0})),
                                    ARG_F("fill_value", 0.5), ARG_I("dtype", PLIM_F32)};
@@ -23,15 +23,15 @@ static uint32_t powers(plim_nn *n, int64_t count, int64_t step)
 }
 
 /* build_alibi_tensor without a mask: [batch * heads, 1, seq] */
-static uint32_t alibi(plim_hf *h, const config *c, uint32_t like)
+static uint32_t build_alibi(plim_hf *h, const config *c, uint32_t like)
 {
     plim_nn *n = &h->n;
     int64_t whole = 1;
     while (whole * 2 <= c->heads)
         whole *= 2;
-    uint32_t slopes = powers(n, whole, 1);
+    uint32_t slopes = slope_powers(n, whole, 1);
     if (whole < c->heads) {
-        uint32_t more = powers(n, c->heads - whole, 2);
+        uint32_t more = slope_powers(n, c->heads - whole, 2);
         slopes = plim_nn_cat(n, (uint32_t[]){slopes, more}, 2, 0);
     }
     slopes = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, slopes, 1), 2);
@@ -49,13 +49,13 @@ static uint32_t dropout_add(plim_nn *n, uint32_t x, uint32_t residual, double p)
 }
 
 /* q, k or v of the fused product, [batch * heads, seq, dim] */
-static uint32_t part(plim_hf *h, const config *c, uint32_t x)
+static uint32_t split_heads(plim_hf *h, const config *c, uint32_t x)
 {
     return plim_nn_reshape(&h->n, x, INTS(h->batch * c->heads, -1, c->hidden / c->heads));
 }
 
-static uint32_t weights(plim_hf *h, const config *c, uint32_t q, uint32_t k, uint32_t bias,
-                        uint32_t mask)
+static uint32_t attention_weights(plim_hf *h, const config *c, uint32_t q, uint32_t k,
+                                  uint32_t bias, uint32_t mask)
 {
     plim_nn *n = &h->n;
     double scale = 1 / plim_hf_head_root(c->hidden, c->heads);
@@ -68,8 +68,8 @@ static uint32_t weights(plim_hf *h, const config *c, uint32_t q, uint32_t k, uin
     return plim_nn_view(n, w, INTS(h->batch * c->heads, h->seq, -1));
 }
 
-static uint32_t attention(plim_hf *h, const config *c, uint32_t x, uint32_t residual,
-                          uint32_t bias, uint32_t mask)
+static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t residual,
+                              uint32_t bias, uint32_t mask)
 {
     plim_nn *n = &h->n;
     int64_t dim = c->hidden / c->heads;
@@ -79,10 +79,10 @@ static uint32_t attention(plim_hf *h, const config *c, uint32_t x, uint32_t resi
     x = plim_nn_view(n, x, INTS(h->batch, h->seq, c->heads, 3, dim));
     for (int i = 0; i < 3; i++)
         qkv[i] = plim_nn_transpose(n, plim_nn_select(n, x, 3, i), 1, 2);
-    uint32_t q = part(h, c, qkv[0]);
-    uint32_t k = plim_nn_transpose(n, part(h, c, qkv[1]), -1, -2);
-    uint32_t v = part(h, c, qkv[2]);
-    x = NN_OP(n, "aten.bmm.default", ARG_T("self", weights(h, c, q, k, bias, mask)),
+    uint32_t q = split_heads(h, c, qkv[0]);
+    uint32_t k = plim_nn_transpose(n, split_heads(h, c, qkv[1]), -1, -2);
+    uint32_t v = split_heads(h, c, qkv[2]);
+    x = NN_OP(n, "aten.bmm.default", ARG_T("self", attention_weights(h, c, q, k, bias, mask)),
               ARG_T("mat2", v));
     x = plim_nn_view(n, x, INTS(h->batch, c->heads, h->seq, dim));
     x = plim_nn_permute(n, x, INTS(0, 2, 1, 3));
@@ -93,7 +93,7 @@ static uint32_t attention(plim_hf *h, const config *c, uint32_t x, uint32_t resi
     return x;
 }
 
-static uint32_t mlp(plim_hf *h, const config *c, uint32_t x, uint32_t residual)
+static uint32_t add_mlp(plim_hf *h, const config *c, uint32_t x, uint32_t residual)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "BloomMLP");
@@ -105,15 +105,15 @@ static uint32_t mlp(plim_hf *h, const config *c, uint32_t x, uint32_t residual)
     return x;
 }
 
-static uint32_t block(plim_hf *h, const config *c, int64_t i, uint32_t x, uint32_t bias,
-                      uint32_t mask)
+static uint32_t add_block(plim_hf *h, const config *c, int64_t i, uint32_t x, uint32_t bias,
+                          uint32_t mask)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, plim_nn_name(n, "h.", i), "BloomBlock");
     uint32_t y = plim_nn_layer_norm(n, "input_layernorm", x, c->eps);
-    x = attention(h, c, y, c->residual_after_norm ? y : x, bias, mask);
+    x = add_attention(h, c, y, c->residual_after_norm ? y : x, bias, mask);
     y = plim_nn_layer_norm(n, "post_attention_layernorm", x, c->eps);
-    x = mlp(h, c, y, c->residual_after_norm ? y : x);
+    x = add_mlp(h, c, y, c->residual_after_norm ? y : x);
     plim_nn_leave(n);
     return x;
 }
@@ -124,7 +124,7 @@ static void bloom_build(plim_hf *h, const void *p)
     const config *c = p;
     plim_nn *n = &h->n;
     uint32_t embedding;
-    plim_hf_heads(h, c->heads, c->heads, c->hidden / c->heads);
+    plim_hf_check_heads(h, c->heads, c->heads, c->hidden / c->heads);
     plim_hf_refuse(h, c->exact, "slow_but_exact");
     plim_hf_tokens(h, "input_ids", NO_LIMIT, false);
     plim_nn_root(n, "BloomForCausalLM");
@@ -132,11 +132,11 @@ static void bloom_build(plim_hf *h, const void *p)
     plim_nn_enter(n, "transformer", "BloomModel");
     uint32_t x = plim_nn_embedding(n, "word_embeddings", ids, c->vocab, c->hidden, &embedding);
     x = plim_nn_layer_norm(n, "word_embeddings_layernorm", x, c->eps);
-    uint32_t bias = alibi(h, c, x);
+    uint32_t bias = build_alibi(h, c, x);
     uint32_t mask = plim_hf_causal_mask(
         h, (plim_hf_mask){.positions = PLIM_NONE, .eager = true, .like = x});
     for (int64_t i = 0; i < c->layers && !n->st; i++)
-        x = block(h, c, i, x, bias, mask);
+        x = add_block(h, c, i, x, bias, mask);
     x = plim_nn_layer_norm(n, "ln_f", x, c->eps);
     plim_nn_leave(n);
     x = plim_hf_lm_head(h, x, c->vocab, c->tie ? embedding : PLIM_NONE, false);

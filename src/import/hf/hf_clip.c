@@ -19,20 +19,20 @@ typedef struct config {
 
 /* ---- what both towers are made of --------------------------------------------------- */
 
-static uint32_t project(plim_hf *h, const tower *t, const char *name, uint32_t x)
+static uint32_t project_heads(plim_hf *h, const tower *t, const char *name, uint32_t x)
 {
     x = plim_nn_linear(&h->n, name, x, t->hidden, true);
     return plim_hf_split_heads(&h->n, x, t->hidden / t->heads);
 }
 
-static uint32_t attention(plim_hf *h, const tower *t, uint32_t x, bool causal)
+static uint32_t add_attention(plim_hf *h, const tower *t, uint32_t x, bool causal)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "self_attn", "CLIPAttention");
     plim_nn_order(n, "k_proj v_proj *");
-    plim_hf_attention a = {.q = project(h, t, "q_proj", x),
-                           .k = project(h, t, "k_proj", x),
-                           .v = project(h, t, "v_proj", x),
+    plim_hf_attention a = {.q = project_heads(h, t, "q_proj", x),
+                           .k = project_heads(h, t, "k_proj", x),
+                           .v = project_heads(h, t, "v_proj", x),
                            .mask = PLIM_NONE,
                            .sinks = PLIM_NONE,
                            .causal = causal,
@@ -44,13 +44,13 @@ static uint32_t attention(plim_hf *h, const tower *t, uint32_t x, bool causal)
     return x;
 }
 
-static uint32_t layer(plim_hf *h, const tower *t, int64_t i, uint32_t x, bool causal)
+static uint32_t add_layer(plim_hf *h, const tower *t, int64_t i, uint32_t x, bool causal)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, plim_nn_name(n, "layers.", i), "CLIPEncoderLayer");
     plim_nn_order(n, "self_attn layer_norm1 mlp *");
     uint32_t y = plim_nn_layer_norm(n, "layer_norm1", x, t->eps);
-    y = attention(h, t, y, causal);
+    y = add_attention(h, t, y, causal);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     y = plim_nn_layer_norm(n, "layer_norm2", x, t->eps);
     plim_nn_enter(n, "mlp", "CLIPMLP");
@@ -61,11 +61,11 @@ static uint32_t layer(plim_hf *h, const tower *t, int64_t i, uint32_t x, bool ca
     return x;
 }
 
-static uint32_t encoder(plim_hf *h, const tower *t, uint32_t x, bool causal)
+static uint32_t add_encoder(plim_hf *h, const tower *t, uint32_t x, bool causal)
 {
     plim_nn_enter(&h->n, "encoder", "CLIPEncoder");
     for (int64_t i = 0; i < t->layers && !h->n.st; i++)
-        x = layer(h, t, i, x, causal);
+        x = add_layer(h, t, i, x, causal);
     plim_nn_leave(&h->n);
     return x;
 }
@@ -97,14 +97,14 @@ static uint32_t vision_embeddings(plim_hf *h, const config *c, uint32_t x)
     return x;
 }
 
-static seen vision(plim_hf *h, const config *c, uint32_t pixels)
+static seen add_vision(plim_hf *h, const config *c, uint32_t pixels)
 {
     plim_nn *n = &h->n;
     seen s;
     plim_nn_enter(n, "vision_model", "CLIPVisionModel");
     uint32_t x = vision_embeddings(h, c, pixels);
     x = plim_nn_layer_norm(n, "pre_layrnorm", x, c->vision.eps);
-    s.all = encoder(h, &c->vision, x, false);
+    s.all = add_encoder(h, &c->vision, x, false);
     s.one = plim_nn_select(n, s.all, 1, 0);
     s.one = plim_nn_layer_norm(n, "post_layernorm", s.one, c->vision.eps);
     plim_nn_leave(n);
@@ -144,13 +144,13 @@ static uint32_t at_the_end(plim_hf *h, const config *c, uint32_t x, uint32_t ids
     return NN_OP(n, "aten.index.Tensor", ARG_T("self", x), ARG_TS("indices", at, 2));
 }
 
-static seen text(plim_hf *h, const config *c, uint32_t ids)
+static seen add_text(plim_hf *h, const config *c, uint32_t ids)
 {
     plim_nn *n = &h->n;
     seen s;
     plim_nn_enter(n, "text_model", "CLIPTextModel");
     ids = plim_nn_view(n, ids, INTS(-1, h->seq));
-    uint32_t x = encoder(h, &c->text, text_embeddings(h, c, ids), true);
+    uint32_t x = add_encoder(h, &c->text, text_embeddings(h, c, ids), true);
     s.all = plim_nn_layer_norm(n, "final_layer_norm", x, c->text.eps);
     s.one = at_the_end(h, c, s.all, ids);
     plim_nn_leave(n);
@@ -160,7 +160,7 @@ static seen text(plim_hf *h, const config *c, uint32_t ids)
 /* ---- both -------------------------------------------------------------------------------------- */
 
 /* x / ||x|| */
-static uint32_t normalized(plim_nn *n, uint32_t x)
+static uint32_t normalize_l2(plim_nn *n, uint32_t x)
 {
     uint32_t y = NN_OP(n, "aten.pow.Tensor_Scalar", ARG_T("self", x), ARG_I("exponent", 2));
     y = NN_OP(n, "aten.sum.dim_IntList", ARG_T("self", y), ARG_IS("dim", INTS(-1)),
@@ -170,7 +170,7 @@ static uint32_t normalized(plim_nn *n, uint32_t x)
 }
 
 /* Each is to be told from all others of the batch. */
-static uint32_t contrastive(plim_hf *h, uint32_t similarity)
+static uint32_t contrastive_loss(plim_hf *h, uint32_t similarity)
 {
     uint32_t right = plim_nn_arange(&h->n, h->batch);
     return NN_OP(&h->n, "aten.cross_entropy_loss.default", ARG_T("self", similarity),
@@ -180,8 +180,8 @@ static uint32_t contrastive(plim_hf *h, uint32_t similarity)
 static uint32_t clip_loss(plim_hf *h, uint32_t similarity)
 {
     plim_nn *n = &h->n;
-    uint32_t a = contrastive(h, similarity);
-    uint32_t b = contrastive(h, plim_nn_unary(n, "aten.numpy_T.default", similarity));
+    uint32_t a = contrastive_loss(h, similarity);
+    uint32_t b = contrastive_loss(h, plim_nn_unary(n, "aten.numpy_T.default", similarity));
     return plim_nn_scalar(n, "aten.div.Tensor", plim_nn_binary(n, "aten.add.Tensor", a, b), 2);
 }
 
@@ -189,8 +189,8 @@ static void clip_build(plim_hf *h, const void *p)
 {
     config c = *(const config *)p;
     plim_nn *n = &h->n;
-    plim_hf_whole_heads(h, c.text.hidden, c.text.heads);
-    plim_hf_whole_heads(h, c.vision.hidden, c.vision.heads);
+    plim_hf_check_head_width(h, c.text.hidden, c.text.heads);
+    plim_hf_check_head_width(h, c.vision.hidden, c.vision.heads);
     plim_hf_pair(h, "image_size", c.image_size, 224, c.image);
     c.patch = plim_hf_patch(h, c.patch_size, 32, c.image);
     plim_hf_refuse(h, c.image[0] != c.image[1], "image_size with two different sides");
@@ -199,11 +199,11 @@ static void clip_build(plim_hf *h, const void *p)
     plim_nn_order(n, "text_model vision_model visual_projection text_projection");
     uint32_t ids = plim_hf_ids(h), pixels = plim_hf_pixels(h, PLIM_F32, c.channels, c.image);
     uint32_t scale = plim_nn_param(n, "logit_scale", (plim_ints){NULL, 0});
-    seen picture = vision(h, &c, pixels);
+    seen picture = add_vision(h, &c, pixels);
     picture.one = plim_nn_linear(n, "visual_projection", picture.one, c.width, false);
-    seen words = text(h, &c, ids);
+    seen words = add_text(h, &c, ids);
     words.one = plim_nn_linear(n, "text_projection", words.one, c.width, false);
-    uint32_t a = normalized(n, picture.one), b = normalized(n, words.one);
+    uint32_t a = normalize_l2(n, picture.one), b = normalize_l2(n, words.one);
     uint32_t x =
         plim_nn_binary(n, "aten.matmul.default", b, plim_nn_unary(n, "aten.t.default", a));
     x = plim_nn_binary(n, "aten.mul.Tensor", x, plim_nn_unary(n, "aten.exp.default", scale));

@@ -267,7 +267,7 @@ const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers)
     return flags;
 }
 
-void plim_hf_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim)
+void plim_hf_check_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim)
 {
     if (heads % kv_heads)
         plim_nn_fail(&h->n, PLIM_ESHAPE,

@@ -36,7 +36,7 @@ static const char *class_of(const deepseek *d, const char *suffix)
     return plim_nn_join(d->n, d->r->prefix, suffix);
 }
 
-static uint32_t norm(const deepseek *d, const char *name, uint32_t x, double eps)
+static uint32_t add_norm(const deepseek *d, const char *name, uint32_t x, double eps)
 {
     return plim_hf_rms_norm(d->n, name, class_of(d, "RMSNorm"), x, eps);
 }
@@ -64,7 +64,7 @@ static uint32_t to_complex(plim_nn *n, uint32_t x, int64_t half)
     return plim_nn_unary(n, "aten.view_as_complex.default", x);
 }
 
-static uint32_t turn_complex(plim_nn *n, uint32_t x, uint32_t table, uint32_t like)
+static uint32_t rotate_complex_part(plim_nn *n, uint32_t x, uint32_t table, uint32_t like)
 {
     x = plim_nn_binary(n, "aten.mul.Tensor", x, table);
     x = plim_nn_unary(n, "aten.view_as_real.default", x);
@@ -72,17 +72,17 @@ static uint32_t turn_complex(plim_nn *n, uint32_t x, uint32_t table, uint32_t li
     return plim_nn_to_like(n, x, like);
 }
 
-static void rotate_complex(const deepseek *d, uint32_t *q, uint32_t *k)
+static void apply_rope_complex(const deepseek *d, uint32_t *q, uint32_t *k)
 {
     plim_nn *n = d->n;
     uint32_t cq = to_complex(n, *q, d->c->rope / 2), ck = to_complex(n, *k, d->c->rope / 2);
     uint32_t table = plim_nn_unsqueeze(n, d->rope.cos, 1);
-    *q = turn_complex(n, cq, table, *q);
-    *k = turn_complex(n, ck, table, *k);
+    *q = rotate_complex_part(n, cq, table, *q);
+    *k = rotate_complex_part(n, ck, table, *k);
 }
 
 /* apply_rotary_pos_emb_interleave: neighbours are pairs */
-static void rotate_neighbours(const deepseek *d, uint32_t *q, uint32_t *k)
+static void apply_rope_interleaved(const deepseek *d, uint32_t *q, uint32_t *k)
 {
     plim_nn *n = d->n;
     plim_hf_rope r = {plim_nn_slice(n, d->rope.cos, 2, 0, d->c->rope / 2, 1),
@@ -94,17 +94,17 @@ static void rotate_neighbours(const deepseek *d, uint32_t *q, uint32_t *k)
         odd[i] = plim_nn_slice(n, *x[i], 3, 1, INT64_MAX, 2);
     }
     for (int i = 0; i < 2; i++) {
-        plim_hf_turn(n, even[i], odd[i], r, turned);
+        plim_hf_apply_rope(n, even[i], odd[i], r, turned);
         *x[i] = plim_nn_cat(n, turned, 2, -1);
     }
 }
 
-static void rotate(const deepseek *d, uint32_t *q, uint32_t *k)
+static void apply_rope(const deepseek *d, uint32_t *q, uint32_t *k)
 {
     if (d->r->complex) {
-        rotate_complex(d, q, k);
+        apply_rope_complex(d, q, k);
     } else if (d->c->interleave) {
-        rotate_neighbours(d, q, k);
+        apply_rope_interleaved(d, q, k);
     } else {
         plim_hf_rope r = plim_hf_rope_heads(d->n, d->rope);
         *q = plim_hf_rotate(d->n, *q, r);
@@ -114,7 +114,7 @@ static void rotate(const deepseek *d, uint32_t *q, uint32_t *k)
 
 /* ---- attention ----------------------------------------------------------------------------- */
 
-static uint32_t queries(const deepseek *d, uint32_t x)
+static uint32_t project_queries(const deepseek *d, uint32_t x)
 {
     const config *c = d->c;
     plim_nn *n = d->n;
@@ -122,7 +122,7 @@ static uint32_t queries(const deepseek *d, uint32_t x)
     if (!c->q_rank)
         return plim_nn_linear(n, "q_proj", x, all, false);
     x = plim_nn_linear(n, "q_a_proj", x, c->q_rank, c->bias);
-    x = norm(d, "q_a_layernorm", x, latent_eps);
+    x = add_norm(d, "q_a_layernorm", x, latent_eps);
     return plim_nn_linear(n, "q_b_proj", x, all, false);
 }
 
@@ -137,7 +137,7 @@ static uint32_t heads_of(const deepseek *d, uint32_t x, int64_t first, int64_t s
 }
 
 /* expand_kv: keys of what the latent holds and of the part that all heads share */
-static uint32_t keys(const deepseek *d, uint32_t whole, uint32_t nope, uint32_t rope)
+static uint32_t expand_keys(const deepseek *d, uint32_t whole, uint32_t nope, uint32_t rope)
 {
     const config *c = d->c;
     plim_nn *n = d->n;
@@ -152,20 +152,20 @@ static uint32_t keys(const deepseek *d, uint32_t whole, uint32_t nope, uint32_t 
     return k;
 }
 
-static uint32_t attention(const deepseek *d, uint32_t x)
+static uint32_t add_attention(const deepseek *d, uint32_t x)
 {
     const config *c = d->c;
     plim_nn *n = d->n;
     int64_t b = d->h->batch, s = d->h->seq;
     uint32_t q[2], latent[2], kv[2];
     plim_nn_enter(n, "self_attn", class_of(d, "Attention"));
-    heads_of(d, queries(d, x), c->nope, c->rope, q);
+    heads_of(d, project_queries(d, x), c->nope, c->rope, q);
     x = plim_nn_linear(n, "kv_a_proj_with_mqa", x, c->kv_rank + c->rope, c->bias);
     plim_nn_split(n, x, INTS(c->kv_rank, c->rope), -1, latent);
-    latent[0] = norm(d, "kv_a_layernorm", latent[0], latent_eps);
+    latent[0] = add_norm(d, "kv_a_layernorm", latent[0], latent_eps);
     latent[0] = plim_nn_view(n, latent[0], INTS(b, 1, s, c->kv_rank));
     latent[1] = plim_nn_view(n, latent[1], INTS(b, 1, s, c->rope));
-    rotate(d, &q[1], &latent[1]);
+    apply_rope(d, &q[1], &latent[1]);
     plim_hf_attention a = {.mask = PLIM_NONE,
                            .sinks = PLIM_NONE,
                            .causal = true,
@@ -174,7 +174,7 @@ static uint32_t attention(const deepseek *d, uint32_t x)
     a.q = plim_nn_cat(n, q, 2, -1);
     x = plim_nn_linear(n, "kv_b_proj", latent[0], c->heads * (c->nope + c->v_dim), false);
     x = heads_of(d, x, c->nope, c->v_dim, kv);
-    a.k = keys(d, x, kv[0], latent[1]);
+    a.k = expand_keys(d, x, kv[0], latent[1]);
     a.v = kv[1];
     x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(b, s, -1));
     x = plim_nn_linear(n, "o_proj", x, c->hidden, c->bias);
@@ -184,7 +184,7 @@ static uint32_t attention(const deepseek *d, uint32_t x)
 
 /* ---- the MLP ---------------------------------------------------------------------------------- */
 
-static uint32_t mlp(const deepseek *d, const char *name, int64_t ffn, uint32_t x)
+static uint32_t add_mlp(const deepseek *d, const char *name, int64_t ffn, uint32_t x)
 {
     return plim_hf_gated_mlp(d->h, name, class_of(d, "MLP"), d->c->act, x, ffn,
                              d->c->mlp_bias);
@@ -278,7 +278,7 @@ static uint32_t sparse_mlp(const deepseek *d, uint32_t x)
     uint32_t y = plim_nn_view(n, x, INTS(-1, c->hidden));
     y = plim_hf_run_experts(d->h, &e, y, r);
     y = plim_nn_view(n, y, INTS(d->h->batch, d->h->seq, c->hidden));
-    x = mlp(d, "shared_experts", c->expert_ffn * c->shared, x);
+    x = add_mlp(d, "shared_experts", c->expert_ffn * c->shared, x);
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);
     plim_nn_leave(n);
     return x;
@@ -286,26 +286,26 @@ static uint32_t sparse_mlp(const deepseek *d, uint32_t x)
 
 /* ---- the model ---------------------------------------------------------------------------------- */
 
-static uint32_t layer(const deepseek *d, int64_t i, uint32_t x)
+static uint32_t add_layer(const deepseek *d, int64_t i, uint32_t x)
 {
     const config *c = d->c;
     plim_nn *n = d->n;
     plim_hf_layer(d->h, plim_nn_name(n, "layers.", i), class_of(d, "DecoderLayer"), x);
     plim_nn_order(n, "self_attn mlp *");
-    uint32_t y = attention(d, norm(d, "input_layernorm", x, c->eps));
+    uint32_t y = add_attention(d, add_norm(d, "input_layernorm", x, c->eps));
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
-    y = norm(d, "post_attention_layernorm", x, c->eps);
-    y = i < c->dense_layers ? mlp(d, "mlp", c->ffn, y) : sparse_mlp(d, y);
+    y = add_norm(d, "post_attention_layernorm", x, c->eps);
+    y = i < c->dense_layers ? add_mlp(d, "mlp", c->ffn, y) : sparse_mlp(d, y);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     plim_nn_leave(n);
     return x;
 }
 
-static void check(plim_hf *h, const config *c, bool v3)
+static void check_config(plim_hf *h, const config *c, bool v3)
 {
     bool grouped = v3 || plim_str_is(c->method, "group_limited_greedy");
-    plim_hf_heads(h, c->heads, c->heads, c->nope + c->rope);
-    plim_hf_heads(h, c->heads, c->heads, c->nope + c->v_dim);
+    plim_hf_check_heads(h, c->heads, c->heads, c->nope + c->rope);
+    plim_hf_check_heads(h, c->heads, c->heads, c->nope + c->v_dim);
     if (grouped && (!c->groups || c->experts % c->groups))
         plim_nn_fail(&h->n, PLIM_ESHAPE,
                      "%" PRId64 " experts cannot be split into %" PRId64 " groups", c->experts,
@@ -324,7 +324,7 @@ static void deepseek_build(plim_hf *h, const void *p)
     uint32_t embedding;
     c->top_k =
         c->top_k ? c->top_k : 1; /* the class's null: it has weights, but does not run */
-    check(h, c, !d.r->complex);
+    check_config(h, c, !d.r->complex);
     plim_hf_tokens(h, "input_ids", c->positions, false);
     if (n->st)
         return;
@@ -340,8 +340,8 @@ static void deepseek_build(plim_hf *h, const void *p)
     else
         d.rope = plim_hf_rotary(h, class_of(&d, "RotaryEmbedding"), "", x, positions, c->rope);
     for (int64_t i = 0; i < c->layers && !n->st; i++)
-        x = layer(&d, i, x);
-    x = norm(&d, "norm", x, c->eps);
+        x = add_layer(&d, i, x);
+    x = add_norm(&d, "norm", x, c->eps);
     plim_nn_leave(n);
     x = plim_hf_lm_head(h, x, c->vocab, c->tie ? embedding : PLIM_NONE, false);
     plim_hf_causal_outputs(h, x);

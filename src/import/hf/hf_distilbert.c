@@ -12,7 +12,7 @@ typedef struct config {
 
 static const double eps = 1e-12;
 
-static uint32_t embeddings(plim_hf *h, const config *c, uint32_t *table)
+static uint32_t add_embeddings(plim_hf *h, const config *c, uint32_t *table)
 {
     plim_nn *n = &h->n;
     uint32_t ids = plim_hf_ids(h);
@@ -31,29 +31,29 @@ static uint32_t embeddings(plim_hf *h, const config *c, uint32_t *table)
 
 /* ---- a layer ------------------------------------------------------------------------ */
 
-static uint32_t project(plim_hf *h, const config *c, const char *name, uint32_t x)
+static uint32_t project_heads(plim_hf *h, const config *c, const char *name, uint32_t x)
 {
     x = plim_nn_linear(&h->n, name, x, c->hidden, true);
     return plim_hf_split_heads(&h->n, x, c->hidden / c->heads);
 }
 
-static uint32_t attention(plim_hf *h, const config *c, uint32_t x)
+static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "attention", "DistilBertSelfAttention");
-    uint32_t q = project(h, c, "q_lin", x), k = project(h, c, "k_lin", x),
-             v = project(h, c, "v_lin", x);
-    x = plim_hf_look_around(n, q, k, v, c->attention_dropout);
+    uint32_t q = project_heads(h, c, "q_lin", x), k = project_heads(h, c, "k_lin", x),
+             v = project_heads(h, c, "v_lin", x);
+    x = plim_hf_full_attention(n, q, k, v, c->attention_dropout);
     x = plim_nn_linear(n, "out_lin", x, c->hidden, true);
     plim_nn_leave(n);
     return x;
 }
 
-static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
+static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, plim_nn_name(n, "layer.", i), "TransformerBlock");
-    x = plim_nn_binary(n, "aten.add.Tensor", attention(h, c, x), x);
+    x = plim_nn_binary(n, "aten.add.Tensor", add_attention(h, c, x), x);
     x = plim_nn_layer_norm(n, "sa_layer_norm", x, eps);
     plim_nn_enter(n, "ffn", "FFN");
     uint32_t y =
@@ -67,21 +67,21 @@ static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
 }
 
 /* In the module that is open. */
-static uint32_t encoder(plim_hf *h, const config *c, uint32_t *table)
+static uint32_t add_encoder(plim_hf *h, const config *c, uint32_t *table)
 {
     plim_nn *n = &h->n;
-    uint32_t x = embeddings(h, c, table);
+    uint32_t x = add_embeddings(h, c, table);
     plim_nn_enter(n, "transformer", "Transformer");
     for (int64_t i = 0; i < c->layers && !n->st; i++)
-        x = layer(h, c, i, x);
+        x = add_layer(h, c, i, x);
     plim_nn_leave(n);
     return x;
 }
 
-static uint32_t base(plim_hf *h, const config *c, uint32_t *table)
+static uint32_t add_base(plim_hf *h, const config *c, uint32_t *table)
 {
     plim_nn_enter(&h->n, "distilbert", "DistilBertModel");
-    uint32_t x = encoder(h, c, table);
+    uint32_t x = add_encoder(h, c, table);
     plim_nn_leave(&h->n);
     return x;
 }
@@ -91,7 +91,7 @@ static uint32_t base(plim_hf *h, const config *c, uint32_t *table)
 static void masked_lm(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;
-    uint32_t table, x = base(h, c, &table);
+    uint32_t table, x = add_base(h, c, &table);
     x = plim_nn_linear(n, "vocab_transform", x, c->hidden, true);
     x = plim_hf_act(h, "activation", c->act, x);
     x = plim_nn_layer_norm(n, "vocab_layer_norm", x, eps);
@@ -103,7 +103,7 @@ static void masked_lm(plim_hf *h, const config *c)
 static void sequence_classification(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;
-    uint32_t x = base(h, c, NULL);
+    uint32_t x = add_base(h, c, NULL);
     x = plim_nn_select(n, x, 1, 0);
     x = plim_nn_linear(n, "pre_classifier", x, c->hidden, true);
     x = plim_nn_unary(n, "aten.relu.default", x);
@@ -114,7 +114,7 @@ static void sequence_classification(plim_hf *h, const config *c)
 
 static void token_classification(plim_hf *h, const config *c)
 {
-    uint32_t x = base(h, c, NULL);
+    uint32_t x = add_base(h, c, NULL);
     x = plim_nn_dropout(&h->n, "dropout", x, c->dropout);
     x = plim_nn_linear(&h->n, "classifier", x, plim_hf_n_labels(h, &c->labels), true);
     plim_hf_class_outputs(h, x, PLIM_NONE);
@@ -122,13 +122,16 @@ static void token_classification(plim_hf *h, const config *c)
 
 static void question_answering(plim_hf *h, const config *c)
 {
-    uint32_t x = base(h, c, NULL);
+    uint32_t x = add_base(h, c, NULL);
     x = plim_nn_dropout(&h->n, "dropout", x, c->answer_dropout);
     x = plim_nn_linear(&h->n, "qa_outputs", x, plim_hf_n_labels(h, &c->labels), true);
     plim_hf_answer_outputs(h, x);
 }
 
-static void bare(plim_hf *h, const config *c) { plim_nn_output(&h->n, encoder(h, c, NULL)); }
+static void bare(plim_hf *h, const config *c)
+{
+    plim_nn_output(&h->n, add_encoder(h, c, NULL));
+}
 
 static const struct {
     const char *name;
@@ -144,8 +147,8 @@ static const struct {
 static void distilbert_build(plim_hf *h, const void *p)
 {
     const config *c = p;
-    plim_str head = plim_hf_head(h, "DistilBert");
-    plim_hf_whole_heads(h, c->hidden, c->heads);
+    plim_str head = plim_hf_class_head(h, "DistilBert");
+    plim_hf_check_head_width(h, c->hidden, c->heads);
     plim_hf_refuse(h, c->chunk, "chunk_size_feed_forward");
     plim_hf_tokens(h, "input_ids", c->positions, true);
     plim_hf_root(h, "DistilBert");

@@ -7,7 +7,7 @@
 
 /* ---- classes ---------------------------------------------------------------------------- */
 
-plim_str plim_hf_head(const plim_hf *h, const char *prefix)
+plim_str plim_hf_class_head(const plim_hf *h, const char *prefix)
 {
     plim_str class = h->architecture;
     size_t n = strlen(prefix);
@@ -19,7 +19,7 @@ plim_str plim_hf_head(const plim_hf *h, const char *prefix)
 void plim_hf_root(plim_hf *h, const char *prefix)
 {
     char head[64];
-    plim_str s = plim_hf_head(h, prefix);
+    plim_str s = plim_hf_class_head(h, prefix);
     size_t n = PLIM_MIN(s.n, sizeof head - 1);
     memcpy(head, s.p, n);
     head[n] = '\0';
@@ -35,7 +35,8 @@ double plim_hf_real_or(plim_str raw, double other)
 
 /* ---- inputs -------------------------------------------------------------------------------- */
 
-static const struct plim_input_shape *bound(const plim_hf *h, const char *name, bool first)
+static const struct plim_input_shape *bound_shape(const plim_hf *h, const char *name,
+                                                  bool first)
 {
     for (uint32_t i = 0; i < h->bind->n_inputs; i++) {
         plim_str s = h->bind->inputs[i].name;
@@ -47,7 +48,7 @@ static const struct plim_input_shape *bound(const plim_hf *h, const char *name, 
 
 void plim_hf_batch(plim_hf *h, const char *first_input)
 {
-    const struct plim_input_shape *in = bound(h, first_input, true);
+    const struct plim_input_shape *in = bound_shape(h, first_input, true);
     h->batch = in && in->rank ? in->dim[0] : h->bind->batch ? h->bind->batch : 1;
     if (h->batch < 1 || h->batch > INT32_MAX)
         plim_nn_fail(&h->n, PLIM_ERANGE, "batch %" PRId64 " is not in 1..%d", h->batch,
@@ -57,7 +58,7 @@ void plim_hf_batch(plim_hf *h, const char *first_input)
 uint32_t plim_hf_input(plim_hf *h, const char *name, plim_dtype t, plim_ints dim)
 {
     plim_nn *n = &h->n;
-    const struct plim_input_shape *in = bound(h, name, n->g->n_inputs == 0);
+    const struct plim_input_shape *in = bound_shape(h, name, n->g->n_inputs == 0);
     if (in && in->rank != (int32_t)dim.n)
         plim_nn_fail(n, PLIM_EUSAGE, "input '%s' has %u dimensions, the given shape has %d",
                      name, (unsigned)dim.n, (int)in->rank);
@@ -142,7 +143,7 @@ int64_t plim_hf_patch(plim_hf *h, plim_str raw, int64_t other, const int64_t ima
 
 /* ---- attention ---------------------------------------------------------------------------- */
 
-void plim_hf_whole_heads(plim_hf *h, int64_t width, int64_t heads)
+void plim_hf_check_head_width(plim_hf *h, int64_t width, int64_t heads)
 {
     if (width % heads)
         plim_nn_fail(&h->n, PLIM_ESHAPE,
@@ -161,7 +162,7 @@ uint32_t plim_hf_join_heads(plim_nn *n, uint32_t x)
     return plim_nn_reshape(n, x, INTS(plim_nn_dim(n, x, 0), plim_nn_dim(n, x, 1), -1));
 }
 
-uint32_t plim_hf_look_around(plim_nn *n, uint32_t q, uint32_t k, uint32_t v, double dropout)
+uint32_t plim_hf_full_attention(plim_nn *n, uint32_t q, uint32_t k, uint32_t v, double dropout)
 {
     plim_hf_attention a = {.q = q,
                            .k = k,
@@ -250,19 +251,19 @@ uint32_t plim_hf_shift_right(plim_hf *h, uint32_t labels)
                  ARG_I("value", 0));
 }
 
-static uint32_t squeezed(plim_nn *n, uint32_t x)
+static uint32_t squeeze_all(plim_nn *n, uint32_t x)
 {
     return plim_nn_unary(n, "aten.squeeze.default", x);
 }
 
 /* mean squared error */
-static uint32_t regression(plim_hf *h, uint32_t logits, int64_t count)
+static uint32_t regression_loss(plim_hf *h, uint32_t logits, int64_t count)
 {
     plim_nn *n = &h->n;
     if (count == 1) {
         uint32_t labels = plim_nn_input(n, "labels", n->dtype, INTS(h->batch));
-        logits = squeezed(n, logits);
-        labels = squeezed(n, labels);
+        logits = squeeze_all(n, logits);
+        labels = squeeze_all(n, labels);
         return NN_OP(n, "aten.mse_loss.default", ARG_T("self", logits),
                      ARG_T("target", labels));
     }
@@ -276,7 +277,7 @@ void plim_hf_sequence_outputs(plim_hf *h, uint32_t logits, const plim_hf_labels 
     int64_t count = plim_nn_dim(n, logits, -1);
     uint32_t loss = PLIM_NONE;
     if (!n->infer && (plim_str_is(l->problem, "regression") || (!l->problem.n && count == 1)))
-        loss = regression(h, logits, count);
+        loss = regression_loss(h, logits, count);
     else if (!n->infer && plim_str_is(l->problem, "multi_label_classification"))
         loss = NN_OP(
             n, "aten.binary_cross_entropy_with_logits.default", ARG_T("self", logits),

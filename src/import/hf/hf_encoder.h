@@ -9,7 +9,7 @@
 
 /* What follows the family's prefix in the name of the class that is built: "ForMaskedLM"
  * of "BertForMaskedLM"; the first class of the family where the file names none. */
-plim_str plim_hf_head(const plim_hf *h, const char *prefix);
+plim_str plim_hf_class_head(const plim_hf *h, const char *prefix);
 /* The root's type: prefix and that. */
 void plim_hf_root(plim_hf *h, const char *prefix);
 
@@ -37,13 +37,14 @@ int64_t plim_hf_patch(plim_hf *h, plim_str raw, int64_t other, const int64_t ima
 /* ---- attention ---------------------------------------------------------------------- */
 
 /* Fails unless `heads` divide `width`. */
-void plim_hf_whole_heads(plim_hf *h, int64_t width, int64_t heads);
+void plim_hf_check_head_width(plim_hf *h, int64_t width, int64_t heads);
 /* [batch, seq, heads * dim] to [batch, heads, seq, dim] */
 uint32_t plim_hf_split_heads(plim_nn *n, uint32_t x, int64_t dim);
 /* [batch, seq, heads, dim] to [batch, seq, heads * dim] */
 uint32_t plim_hf_join_heads(plim_nn *n, uint32_t x);
 /* Attention of all to all, once q, k and v [batch, heads, seq, dim] are there; joined */
-uint32_t plim_hf_look_around(plim_nn *n, uint32_t q, uint32_t k, uint32_t v, double dropout);
+uint32_t plim_hf_full_attention(plim_nn *n, uint32_t q, uint32_t k, uint32_t v,
+                                double dropout);
 
 /* ---- heads --------------------------------------------------------------------------- */
 

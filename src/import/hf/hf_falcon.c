@@ -12,7 +12,8 @@ typedef struct config {
 } config;
 
 /* FalconLinear: x @ w.T + b, not F.linear */
-static uint32_t linear(plim_nn *n, const config *c, const char *name, uint32_t x, int64_t out)
+static uint32_t add_linear(plim_nn *n, const config *c, const char *name, uint32_t x,
+                           int64_t out)
 {
     plim_nn_enter(n, name, "FalconLinear");
     uint32_t w = plim_nn_param(n, "weight", INTS(out, plim_nn_dim(n, x, -1)));
@@ -28,7 +29,7 @@ static uint32_t linear(plim_nn *n, const config *c, const char *name, uint32_t x
 /* ---- q, k and v of one product ----------------------------------------------------------- */
 
 /* x[..., [i], :]: a list makes a tensor of its own */
-static uint32_t pick(plim_nn *n, uint32_t x, uint32_t before)
+static uint32_t index_at(plim_nn *n, uint32_t x, uint32_t before)
 {
     uint32_t index[4] = {PLIM_NONE, PLIM_NONE, PLIM_NONE, PLIM_NONE};
     index[before] = plim_nn_arange(n, 1);
@@ -36,7 +37,7 @@ static uint32_t pick(plim_nn *n, uint32_t x, uint32_t before)
                  ARG_TS("indices", index, before + 1));
 }
 
-static uint32_t broadcast(plim_nn *n, uint32_t x, plim_ints size)
+static uint32_t broadcast_to(plim_nn *n, uint32_t x, plim_ints size)
 {
     return NN_OP(n, "aten.broadcast_to.default", ARG_T("self", x), ARG_IS("size", size));
 }
@@ -57,17 +58,17 @@ static void split_heads(plim_hf *h, const config *c, uint32_t x, uint32_t out[3]
         plim_ints size = INTS(b, s, c->kv_heads, group, dim);
         x = plim_nn_view(n, x, INTS(b, s, -1, group + 2, dim));
         out[0] = plim_nn_slice(n, x, 3, 0, -2, 1);
-        out[1] = pick(n, x, 3);
-        out[2] = pick(n, x, 3);
-        out[1] = broadcast(n, out[1], size);
-        out[2] = broadcast(n, out[2], size);
+        out[1] = index_at(n, x, 3);
+        out[2] = index_at(n, x, 3);
+        out[1] = broadcast_to(n, out[1], size);
+        out[2] = broadcast_to(n, out[2], size);
         for (int i = 0; i < 3; i++)
             out[i] = groups_to_heads(n, out[i]);
     } else if (c->multi_query) {
         x = plim_nn_view(n, x, INTS(b, s, c->heads + 2, dim));
         out[0] = plim_nn_slice(n, x, 2, 0, -2, 1);
-        out[1] = pick(n, x, 2);
-        out[2] = pick(n, x, 2);
+        out[1] = index_at(n, x, 2);
+        out[2] = index_at(n, x, 2);
     } else {
         x = plim_nn_view(n, x, INTS(b, s, c->heads, 3, dim));
         for (int i = 0; i < 3; i++)
@@ -83,14 +84,14 @@ static int64_t qkv_width(const config *c)
                             : 3 * c->hidden;
 }
 
-static uint32_t attention(plim_hf *h, const config *c, uint32_t x, plim_hf_rope rope,
-                          uint32_t mask)
+static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_rope rope,
+                              uint32_t mask)
 {
     plim_nn *n = &h->n;
     int64_t dim = c->hidden / c->heads, b = h->batch, s = h->seq;
     uint32_t qkv[3];
     plim_nn_enter(n, "self_attention", "FalconAttention");
-    x = linear(n, c, "query_key_value", x, qkv_width(c));
+    x = add_linear(n, c, "query_key_value", x, qkv_width(c));
     split_heads(h, c, x, qkv);
     for (int i = 0; i < 3; i++) {
         int64_t heads = plim_nn_dim(n, qkv[i], 2);
@@ -106,20 +107,20 @@ static uint32_t attention(plim_hf *h, const config *c, uint32_t x, plim_hf_rope 
     x = plim_nn_view(n, x, INTS(b, c->heads, s, dim));
     x = plim_nn_permute(n, x, INTS(0, 2, 1, 3));
     x = plim_nn_reshape(n, x, INTS(b, s, c->hidden));
-    x = linear(n, c, "dense", x, c->hidden);
+    x = add_linear(n, c, "dense", x, c->hidden);
     plim_nn_leave(n);
     return x;
 }
 
 /* ---- a layer --------------------------------------------------------------------------------- */
 
-static uint32_t mlp(plim_hf *h, const config *c, uint32_t x)
+static uint32_t add_mlp(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "FalconMLP");
-    x = linear(n, c, "dense_h_to_4h", x, c->ffn ? c->ffn : 4 * c->hidden);
+    x = add_linear(n, c, "dense_h_to_4h", x, c->ffn ? c->ffn : 4 * c->hidden);
     x = plim_hf_act(h, "act", c->act, x);
-    x = linear(n, c, "dense_4h_to_h", x, c->hidden);
+    x = add_linear(n, c, "dense_4h_to_h", x, c->hidden);
     plim_nn_leave(n);
     return x;
 }
@@ -129,8 +130,8 @@ static uint32_t dropout_add(plim_nn *n, uint32_t x, uint32_t residual, double p)
     return plim_nn_binary(n, "aten.add.Tensor", residual, plim_nn_dropout_op(n, x, p));
 }
 
-static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x, plim_hf_rope rope,
-                      uint32_t mask)
+static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x,
+                          plim_hf_rope rope, uint32_t mask)
 {
     plim_nn *n = &h->n;
     bool two = c->new_decoder && c->norms == 2;
@@ -140,12 +141,12 @@ static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x, plim_h
     before = into_mlp = plim_nn_layer_norm(n, two ? "ln_attn" : "input_layernorm", x, c->eps);
     if (two)
         into_mlp = plim_nn_layer_norm(n, "ln_mlp", x, c->eps);
-    uint32_t a = attention(h, c, before, rope, mask);
+    uint32_t a = add_attention(h, c, before, rope, mask);
     if (!c->new_decoder && !c->parallel) {
         x = dropout_add(n, a, x, c->attention_dropout);
         into_mlp = plim_nn_layer_norm(n, "post_attention_layernorm", x, c->eps);
     }
-    uint32_t y = mlp(h, c, into_mlp);
+    uint32_t y = add_mlp(h, c, into_mlp);
     if (c->new_decoder || c->parallel)
         y = plim_nn_binary(n, "aten.add_.Tensor", y, a);
     x = dropout_add(n, y, x, c->hidden_dropout);
@@ -162,7 +163,7 @@ static void falcon_build(plim_hf *h, const void *p)
     uint32_t embedding;
     c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
     c.norms = c.norms ? c.norms : c.new_decoder ? 2 : 1;
-    plim_hf_heads(h, c.heads, c.kv_heads, c.hidden / c.heads);
+    plim_hf_check_heads(h, c.heads, c.kv_heads, c.hidden / c.heads);
     plim_hf_refuse(h, c.alibi, "alibi");
     plim_hf_tokens(h, "input_ids", c.positions, false);
     plim_nn_root(n, "FalconForCausalLM");
@@ -176,7 +177,7 @@ static void falcon_build(plim_hf *h, const void *p)
     plim_hf_rope rope =
         plim_hf_rotary(h, "FalconRotaryEmbedding", "", x, at, c.hidden / c.heads);
     for (int64_t i = 0; i < c.layers && !n->st; i++)
-        x = layer(h, &c, i, x, rope, mask);
+        x = add_layer(h, &c, i, x, rope, mask);
     x = plim_nn_layer_norm(n, "ln_f", x, c.eps);
     plim_nn_leave(n);
     x = plim_hf_lm_head(h, x, c.vocab, c.tie ? embedding : PLIM_NONE, false);

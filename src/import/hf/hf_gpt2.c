@@ -12,7 +12,7 @@ typedef struct config {
 } config;
 
 /* Conv1D: a Linear with its weight the other way round */
-static uint32_t conv1d(plim_hf *h, const char *name, uint32_t x, int64_t out)
+static uint32_t add_conv1d(plim_hf *h, const char *name, uint32_t x, int64_t out)
 {
     plim_nn *n = &h->n;
     int64_t b = plim_nn_dim(n, x, 0), s = plim_nn_dim(n, x, 1), in = plim_nn_dim(n, x, 2);
@@ -38,13 +38,13 @@ static uint32_t heads_of(plim_hf *h, uint32_t x, int64_t dim)
     return plim_nn_transpose(&h->n, x, 1, 2);
 }
 
-static uint32_t attention(plim_hf *h, const config *c, int64_t i, uint32_t x)
+static uint32_t add_attention(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
     int64_t dim = c->hidden / c->heads;
     uint32_t part[3];
     plim_nn_enter(n, "attn", "GPT2Attention");
-    x = conv1d(h, "c_attn", x, 3 * c->hidden);
+    x = add_conv1d(h, "c_attn", x, 3 * c->hidden);
     plim_nn_split(n, x, INTS(c->hidden, c->hidden, c->hidden), 2, part);
     plim_hf_attention a = {.mask = PLIM_NONE,
                            .sinks = PLIM_NONE,
@@ -57,33 +57,33 @@ static uint32_t attention(plim_hf *h, const config *c, int64_t i, uint32_t x)
     a.v = heads_of(h, part[2], dim);
     a.q = heads_of(h, part[0], dim);
     x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
-    x = conv1d(h, "c_proj", x, c->hidden);
+    x = add_conv1d(h, "c_proj", x, c->hidden);
     x = plim_nn_dropout(n, "resid_dropout", x, c->resid_dropout);
     plim_nn_leave(n);
     return x;
 }
 
-static uint32_t mlp(plim_hf *h, const config *c, uint32_t x)
+static uint32_t add_mlp(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "GPT2MLP");
-    x = conv1d(h, "c_fc", x, c->inner ? c->inner : 4 * c->hidden);
+    x = add_conv1d(h, "c_fc", x, c->inner ? c->inner : 4 * c->hidden);
     x = plim_hf_act(h, "act", c->act, x);
-    x = conv1d(h, "c_proj", x, c->hidden);
+    x = add_conv1d(h, "c_proj", x, c->hidden);
     x = plim_nn_dropout(n, "dropout", x, c->resid_dropout);
     plim_nn_leave(n);
     return x;
 }
 
-static uint32_t block(plim_hf *h, const config *c, int64_t i, uint32_t x)
+static uint32_t add_block(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, plim_nn_name(n, "h.", i), "GPT2Block");
     uint32_t y = plim_nn_layer_norm(n, "ln_1", x, c->eps);
-    y = attention(h, c, i, y);
+    y = add_attention(h, c, i, y);
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);
     y = plim_nn_layer_norm(n, "ln_2", x, c->eps);
-    x = plim_nn_binary(n, "aten.add.Tensor", x, mlp(h, c, y));
+    x = plim_nn_binary(n, "aten.add.Tensor", x, add_mlp(h, c, y));
     plim_nn_leave(n);
     return x;
 }
@@ -93,7 +93,7 @@ static void gpt2_build(plim_hf *h, const void *p)
     const config *c = p;
     plim_nn *n = &h->n;
     uint32_t embedding;
-    plim_hf_heads(h, c->heads, c->heads, c->hidden / c->heads);
+    plim_hf_check_heads(h, c->heads, c->heads, c->hidden / c->heads);
     plim_hf_tokens(h, "input_ids", c->positions, true);
     plim_hf_refuse(h, c->cross, "add_cross_attention");
     plim_hf_refuse(h, c->upcast, "reorder_and_upcast_attn");
@@ -108,7 +108,7 @@ static void gpt2_build(plim_hf *h, const void *p)
     plim_hf_causal_mask(h, (plim_hf_mask){.positions = at});
     x = plim_nn_dropout(n, "drop", x, c->embed_dropout);
     for (int64_t i = 0; i < c->layers && !n->st; i++)
-        x = block(h, c, i, x);
+        x = add_block(h, c, i, x);
     x = plim_nn_layer_norm(n, "ln_f", x, c->eps);
     x = plim_nn_view(n, x, INTS(-1, h->seq, c->hidden));
     plim_nn_leave(n);

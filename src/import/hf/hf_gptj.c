@@ -10,7 +10,7 @@ typedef struct config {
     plim_str act;
 } config;
 
-static uint32_t permuted(plim_nn *n, uint32_t x)
+static uint32_t swap_heads(plim_nn *n, uint32_t x)
 {
     return plim_nn_permute(n, x, INTS(0, 2, 1, 3));
 }
@@ -29,7 +29,7 @@ static void look_up(plim_hf *h, const config *c, uint32_t table, uint32_t positi
     plim_nn_split(n, t, INTS(c->rotary / 2, c->rotary / 2), -1, out);
 }
 
-static uint32_t twice(plim_nn *n, uint32_t x)
+static uint32_t repeat_pairs(plim_nn *n, uint32_t x)
 {
     x = plim_nn_unsqueeze(n, x, 2);
     return NN_OP(n, "aten.repeat_interleave.self_int", ARG_T("self", x), ARG_I("repeats", 2),
@@ -37,9 +37,9 @@ static uint32_t twice(plim_nn *n, uint32_t x)
 }
 
 /* apply_rotary_pos_emb: x cos + rotate_every_two(x) sin */
-static uint32_t rotate(plim_nn *n, uint32_t x, const uint32_t table[2])
+static uint32_t apply_rope(plim_nn *n, uint32_t x, const uint32_t table[2])
 {
-    uint32_t sin = twice(n, table[0]), cos = twice(n, table[1]);
+    uint32_t sin = repeat_pairs(n, table[0]), cos = repeat_pairs(n, table[1]);
     uint32_t y = plim_nn_binary(n, "aten.mul.Tensor", x, cos);
     uint32_t even = plim_nn_slice(n, x, 3, 0, INT64_MAX, 2);
     uint32_t odd = plim_nn_slice(n, x, 3, 1, INT64_MAX, 2);
@@ -57,17 +57,17 @@ static void rotate_both(plim_nn *n, const config *c, uint32_t *q, uint32_t *k,
     uint32_t k_rest = plim_nn_slice(n, *k, 3, c->rotary, INT64_MAX, 1);
     uint32_t q_part = plim_nn_slice(n, *q, 3, 0, c->rotary, 1);
     uint32_t q_rest = plim_nn_slice(n, *q, 3, c->rotary, INT64_MAX, 1);
-    k_part = rotate(n, k_part, table);
-    q_part = rotate(n, q_part, table);
+    k_part = apply_rope(n, k_part, table);
+    q_part = apply_rope(n, q_part, table);
     *k = plim_nn_cat(n, (uint32_t[]){k_part, k_rest}, 2, -1);
     *q = plim_nn_cat(n, (uint32_t[]){q_part, q_rest}, 2, -1);
-    *k = permuted(n, *k);
-    *q = permuted(n, *q);
+    *k = swap_heads(n, *k);
+    *q = swap_heads(n, *q);
 }
 
 /* _attn, in fp32 up to the softmax */
-static uint32_t attend(plim_nn *n, const config *c, uint32_t q, uint32_t k, uint32_t v,
-                       uint32_t mask)
+static uint32_t eager_attention(plim_nn *n, const config *c, uint32_t q, uint32_t k,
+                                uint32_t v, uint32_t mask)
 {
     double root = plim_hf_head_root(c->hidden, c->heads);
     q = plim_nn_to(n, q, PLIM_F32);
@@ -81,8 +81,8 @@ static uint32_t attend(plim_nn *n, const config *c, uint32_t q, uint32_t k, uint
     return plim_nn_binary(n, "aten.matmul.default", w, v);
 }
 
-static uint32_t attention(plim_hf *h, const config *c, uint32_t x, uint32_t positions,
-                          uint32_t mask)
+static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t positions,
+                              uint32_t mask)
 {
     plim_nn *n = &h->n;
     plim_ints heads = INTS(h->batch, h->seq, c->heads, c->hidden / c->heads);
@@ -96,10 +96,10 @@ static uint32_t attention(plim_hf *h, const config *c, uint32_t x, uint32_t posi
     uint32_t v = plim_nn_linear(n, "v_proj", x, c->hidden, false);
     q = plim_nn_view(n, q, heads);
     k = plim_nn_view(n, k, heads);
-    v = permuted(n, plim_nn_view(n, v, heads));
+    v = swap_heads(n, plim_nn_view(n, v, heads));
     look_up(h, c, all, positions, table);
     rotate_both(n, c, &q, &k, table);
-    x = plim_nn_contiguous(n, permuted(n, attend(n, c, q, k, v, mask)));
+    x = plim_nn_contiguous(n, swap_heads(n, eager_attention(n, c, q, k, v, mask)));
     x = plim_nn_view(n, x, INTS(h->batch, h->seq, c->hidden));
     x = plim_nn_linear(n, "out_proj", x, c->hidden, false);
     x = plim_nn_dropout(n, "resid_dropout", x, c->resid_dropout);
@@ -107,7 +107,7 @@ static uint32_t attention(plim_hf *h, const config *c, uint32_t x, uint32_t posi
     return x;
 }
 
-static uint32_t mlp(plim_hf *h, const config *c, uint32_t x)
+static uint32_t add_mlp(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "GPTJMLP");
@@ -118,14 +118,14 @@ static uint32_t mlp(plim_hf *h, const config *c, uint32_t x)
     return x;
 }
 
-static uint32_t block(plim_hf *h, const config *c, int64_t i, uint32_t x, uint32_t positions,
-                      uint32_t mask)
+static uint32_t add_block(plim_hf *h, const config *c, int64_t i, uint32_t x,
+                          uint32_t positions, uint32_t mask)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, plim_nn_name(n, "h.", i), "GPTJBlock");
     uint32_t y = plim_nn_layer_norm(n, "ln_1", x, c->eps);
-    uint32_t a = attention(h, c, y, positions, mask);
-    y = plim_nn_binary(n, "aten.add.Tensor", a, mlp(h, c, y));
+    uint32_t a = add_attention(h, c, y, positions, mask);
+    y = plim_nn_binary(n, "aten.add.Tensor", a, add_mlp(h, c, y));
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);
     plim_nn_leave(n);
     return x;
@@ -136,7 +136,7 @@ static void gptj_build(plim_hf *h, const void *p)
     const config *c = p;
     plim_nn *n = &h->n;
     uint32_t embedding;
-    plim_hf_heads(h, c->heads, c->heads, c->hidden / c->heads);
+    plim_hf_check_heads(h, c->heads, c->heads, c->hidden / c->heads);
     plim_hf_tokens(h, "input_ids", c->positions, true);
     plim_nn_root(n, "GPTJForCausalLM");
     uint32_t ids = plim_hf_ids(h);
@@ -147,7 +147,7 @@ static void gptj_build(plim_hf *h, const void *p)
         h, (plim_hf_mask){.positions = positions, .eager = true, .like = x});
     x = plim_nn_dropout(n, "drop", x, c->embed_dropout);
     for (int64_t i = 0; i < c->layers && !n->st; i++)
-        x = block(h, c, i, x, positions, mask);
+        x = add_block(h, c, i, x, positions, mask);
     x = plim_nn_layer_norm(n, "ln_f", x, c->eps);
     x = plim_nn_view(n, x, INTS(-1, h->seq, c->hidden));
     plim_nn_leave(n);

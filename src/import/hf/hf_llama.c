@@ -72,7 +72,7 @@ static const char *class_of(const llama *l, const char *suffix)
     return plim_nn_join(l->n, l->r->prefix, suffix);
 }
 
-static uint32_t norm(const llama *l, const char *name, uint32_t x)
+static uint32_t add_norm(const llama *l, const char *name, uint32_t x)
 {
     return (l->r->gemma ? plim_hf_rms_norm_1p : plim_hf_rms_norm)(l->n, name, l->norm, x,
                                                                   l->c->eps);
@@ -81,27 +81,27 @@ static uint32_t norm(const llama *l, const char *name, uint32_t x)
 /* ---- attention ------------------------------------------------------------------------ */
 
 /* [batch, heads, seq, head_dim] */
-static uint32_t project(const llama *l, const char *name, const char *norm_name, uint32_t x,
-                        int64_t heads)
+static uint32_t project_heads(const llama *l, const char *name, const char *norm_name,
+                              uint32_t x, int64_t heads)
 {
     const config *c = l->c;
     x = plim_nn_linear(l->n, name, x, heads * c->head_dim,
                        l->r->qkv_bias || c->attention_bias);
     x = plim_nn_view(l->n, x, INTS(l->h->batch, l->h->seq, -1, c->head_dim));
     if (norm_name && l->r->qk_norm)
-        x = norm(l, norm_name, x);
+        x = add_norm(l, norm_name, x);
     return plim_nn_transpose(l->n, x, 1, 2);
 }
 
 static void project_all(const llama *l, uint32_t x, plim_hf_attention *a)
 {
     const config *c = l->c;
-    a->q = project(l, "q_proj", "q_norm", x, c->heads);
-    a->k = project(l, "k_proj", "k_norm", x, c->kv_heads);
-    a->v = project(l, "v_proj", NULL, x, c->kv_heads);
+    a->q = project_heads(l, "q_proj", "q_norm", x, c->heads);
+    a->k = project_heads(l, "k_proj", "k_norm", x, c->kv_heads);
+    a->v = project_heads(l, "v_proj", NULL, x, c->kv_heads);
     if (l->r->late_qk_norm) {
-        a->q = norm(l, "q_norm", a->q);
-        a->k = norm(l, "k_norm", a->k);
+        a->q = add_norm(l, "q_norm", a->q);
+        a->k = add_norm(l, "k_norm", a->k);
     }
 }
 
@@ -121,7 +121,7 @@ static void project_fused(const llama *l, uint32_t x, plim_hf_attention *a)
     a->v = plim_nn_transpose(n, plim_nn_view(n, a->v, heads), 1, 2);
 }
 
-static void rotate(const llama *l, bool windowed, plim_hf_attention *a)
+static void apply_rope(const llama *l, bool windowed, plim_hf_attention *a)
 {
     plim_hf_rope rope = plim_hf_rope_heads(l->n, windowed ? l->window_rope : l->rope);
     uint32_t rest[2];
@@ -138,7 +138,7 @@ static void rotate(const llama *l, bool windowed, plim_hf_attention *a)
     a->k = plim_nn_cat(l->n, (uint32_t[]){plim_hf_rotate(l->n, a->k, rope), rest[1]}, 2, -1);
 }
 
-static uint32_t attention(const llama *l, uint32_t x, bool windowed)
+static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
 {
     const config *c = l->c;
     plim_nn *n = l->n;
@@ -152,7 +152,7 @@ static uint32_t attention(const llama *l, uint32_t x, bool windowed)
         .sinks = l->r->oss ? plim_nn_param(n, "sinks", INTS(c->heads)) : PLIM_NONE,
         .mask = windowed ? l->window_mask : l->mask};
     (l->r->fused ? project_fused : project_all)(l, x, &a);
-    rotate(l, windowed, &a);
+    apply_rope(l, windowed, &a);
     x = l->r->eager ? plim_hf_eager(n, a) : plim_hf_sdpa(n, a);
     x = plim_nn_reshape(n, x, INTS(l->h->batch, l->h->seq, -1));
     x = plim_nn_linear(n, "o_proj", x, c->hidden, c->attention_bias);
@@ -162,7 +162,7 @@ static uint32_t attention(const llama *l, uint32_t x, bool windowed)
 
 /* ---- the MLP ------------------------------------------------------------------------ */
 
-static uint32_t mlp(const llama *l, const char *name, int64_t ffn, uint32_t x)
+static uint32_t add_mlp(const llama *l, const char *name, int64_t ffn, uint32_t x)
 {
     return plim_hf_gated_mlp(l->h, name, l->mlp, l->c->act, x, ffn, l->c->mlp_bias);
 }
@@ -248,7 +248,7 @@ static uint32_t sparse_mlp(const llama *l, uint32_t x)
     plim_nn_order(n, m->order);
     x = plim_nn_view(n, x, INTS(-1, c->hidden));
     if (m->shared)
-        shared = mlp(l, "shared_expert", c->shared_ffn, x);
+        shared = add_mlp(l, "shared_expert", c->shared_ffn, x);
     plim_nn_enter(n, m->router, class_of(l, "TopKRouter"));
     plim_hf_routes r = m->route(l, x);
     plim_nn_leave(n);
@@ -270,28 +270,28 @@ static uint32_t feed_forward(const llama *l, int64_t i, uint32_t x)
 {
     return is_sparse(l, i) ? sparse_mlp(l, x)
            : l->r->fused   ? fused_mlp(l, x)
-                           : mlp(l, "mlp", l->c->ffn, x);
+                           : add_mlp(l, "mlp", l->c->ffn, x);
 }
 
 /* ---- a layer -------------------------------------------------------------------------- */
 
-static uint32_t layer(const llama *l, int64_t i, uint32_t x)
+static uint32_t add_layer(const llama *l, int64_t i, uint32_t x)
 {
     plim_nn *n = l->n;
     bool post = l->r->post_norms;
     plim_hf_layer(l->h, plim_nn_name(n, "layers.", i), l->decoder, x);
     plim_nn_order(n, "self_attn mlp *");
-    uint32_t y = norm(l, "input_layernorm", x);
-    y = attention(l, y, l->windowed && l->windowed[i]);
+    uint32_t y = add_norm(l, "input_layernorm", x);
+    y = add_attention(l, y, l->windowed && l->windowed[i]);
     if (post)
-        y = norm(l, "post_attention_layernorm", y);
+        y = add_norm(l, "post_attention_layernorm", y);
     if (l->r->fused)
         y = plim_nn_dropout(n, "resid_attn_dropout", y, l->c->resid_dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
-    y = norm(l, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", x);
+    y = add_norm(l, post ? "pre_feedforward_layernorm" : "post_attention_layernorm", x);
     y = feed_forward(l, i, y);
     if (post)
-        y = norm(l, "post_feedforward_layernorm", y);
+        y = add_norm(l, "post_feedforward_layernorm", y);
     if (l->r->fused)
         y = plim_nn_dropout(n, "resid_mlp_dropout", y, l->c->resid_dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
@@ -301,7 +301,7 @@ static uint32_t layer(const llama *l, int64_t i, uint32_t x)
 
 /* ---- the model ------------------------------------------------------------------------- */
 
-static uint32_t embed(const llama *l, uint32_t ids, uint32_t *weight)
+static uint32_t embed_tokens(const llama *l, uint32_t ids, uint32_t *weight)
 {
     const config *c = l->c;
     plim_nn *n = l->n;
@@ -363,20 +363,20 @@ static void make_ropes(llama *l, uint32_t positions, uint32_t embedded)
             plim_hf_rotary(l->h, class, "sliding_attention_", embedded, positions, dim);
 }
 
-static uint32_t decoder(llama *l, uint32_t *embedding)
+static uint32_t add_decoder(llama *l, uint32_t *embedding)
 {
     plim_hf *h = l->h;
     plim_nn *n = l->n;
     uint32_t ids = plim_hf_ids(h);
     plim_nn_enter(n, "model", class_of(l, l->r->model ? l->r->model : "Model"));
     plim_nn_order(n, "* rotary_emb");
-    uint32_t x = embed(l, ids, embedding);
+    uint32_t x = embed_tokens(l, ids, embedding);
     uint32_t positions = plim_hf_positions(h);
     make_masks(l, positions, x);
     make_ropes(l, positions, x);
     for (int64_t i = 0; i < l->c->layers && !n->st; i++)
-        x = layer(l, i, x);
-    x = norm(l, "norm", x);
+        x = add_layer(l, i, x);
+    x = add_norm(l, "norm", x);
     plim_nn_leave(n);
     return x;
 }
@@ -409,7 +409,7 @@ static const bool *find_windows(plim_hf *h, const config *c, windows w)
     return told ? told : out;
 }
 
-static uint32_t softcapped(plim_nn *n, uint32_t x, double cap)
+static uint32_t softcap_logits(plim_nn *n, uint32_t x, double cap)
 {
     x = plim_nn_scalar(n, "aten.div.Tensor", x, cap);
     x = plim_nn_unary(n, "aten.tanh.default", x);
@@ -431,12 +431,12 @@ static void llama_build(plim_hf *h, const void *p)
     l.windowed = find_windows(h, &c, l.r->windows);
     l.dense = plim_hf_layers_in(h, c.dense_layers, c.layers);
     plim_nn_root(&h->n, class_of(&l, "ForCausalLM"));
-    plim_hf_heads(h, c.heads, c.kv_heads, c.head_dim);
+    plim_hf_check_heads(h, c.heads, c.kv_heads, c.head_dim);
     plim_hf_tokens(h, "input_ids", c.positions, false);
-    uint32_t x = decoder(&l, &embedding);
+    uint32_t x = add_decoder(&l, &embedding);
     x = plim_hf_lm_head(h, x, c.vocab, c.tie ? embedding : PLIM_NONE, false);
     if (c.final_softcap > 0)
-        x = softcapped(&h->n, x, c.final_softcap);
+        x = softcap_logits(&h->n, x, c.final_softcap);
     plim_hf_causal_outputs(h, x);
 }
 

@@ -59,7 +59,7 @@ static uint32_t causal_conv(const mamba *m, uint32_t x, conv v, uint32_t squeeze
     return plim_nn_to_like(n, y, x);
 }
 
-static uint32_t squeezed(plim_nn *n, uint32_t x, int64_t dim)
+static uint32_t squeeze_dim(plim_nn *n, uint32_t x, int64_t dim)
 {
     return NN_OP(n, "aten.squeeze.dim", ARG_T("self", x), ARG_I("dim", dim));
 }
@@ -73,12 +73,12 @@ static uint32_t negative_exp(plim_nn *n, uint32_t a)
     return plim_nn_unary(n, "aten.neg.default", a);
 }
 
-static uint32_t mul(plim_nn *n, uint32_t a, uint32_t b)
+static uint32_t mul_tensors(plim_nn *n, uint32_t a, uint32_t b)
 {
     return plim_nn_binary(n, "aten.mul.Tensor", a, b);
 }
 
-static uint32_t add(plim_nn *n, uint32_t a, uint32_t b)
+static uint32_t add_tensors(plim_nn *n, uint32_t a, uint32_t b)
 {
     return plim_nn_binary(n, "aten.add.Tensor", a, b);
 }
@@ -103,8 +103,8 @@ static uint32_t scan_tokens(const mamba *m, const scan *s, uint32_t like)
                            ARG_IS("size", INTS(m->h->batch, m->inner, m->c->state)),
                            ARG_I("dtype", PLIM_F32));
     for (int64_t i = 0; i < m->h->seq && !n->st; i++) {
-        state = mul(n, plim_nn_select(n, s->decay, 2, i), state);
-        state = add(n, state, plim_nn_select(n, s->input, 2, i));
+        state = mul_tensors(n, plim_nn_select(n, s->decay, 2, i), state);
+        state = add_tensors(n, state, plim_nn_select(n, s->input, 2, i));
         uint32_t typed = plim_nn_to_like(n, state, like);
         uint32_t c = plim_nn_unsqueeze(n, plim_nn_select(n, s->c, 1, i), -1);
         uint32_t out = plim_nn_binary(n, "aten.matmul.default", typed, c);
@@ -118,23 +118,23 @@ typedef struct ssm {
     uint32_t a, d, dt_weight, dt_bias;
 } ssm;
 
-static uint32_t discretize(const mamba *m, const ssm *p, uint32_t x, uint32_t part[3],
-                           uint32_t like)
+static uint32_t discretize_state(const mamba *m, const ssm *p, uint32_t x, uint32_t part[3],
+                                 uint32_t like)
 {
     plim_nn *n = m->n;
     uint32_t step =
         plim_nn_binary(n, "aten.matmul.default", p->dt_weight, transposed(n, part[0]));
     uint32_t bias = plim_nn_unsqueeze(n, plim_nn_to(n, p->dt_bias, PLIM_F32), 1);
     uint32_t b = part[1];
-    step = add(n, step, bias);
+    step = add_tensors(n, step, bias);
     step = plim_nn_unary(n, "aten.softplus.default", step);
     uint32_t a = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, p->a, 0), 2);
     scan s;
-    s.decay = mul(n, a, plim_nn_unsqueeze(n, step, 3));
+    s.decay = mul_tensors(n, a, plim_nn_unsqueeze(n, step, 3));
     s.decay = plim_nn_unary(n, "aten.exp.default", s.decay);
     b = plim_nn_to(n, plim_nn_unsqueeze(n, b, 1), PLIM_F32);
-    s.input = mul(n, plim_nn_unsqueeze(n, step, 3), b);
-    s.input = mul(n, s.input, plim_nn_to(n, plim_nn_unsqueeze(n, x, 3), PLIM_F32));
+    s.input = mul_tensors(n, plim_nn_unsqueeze(n, step, 3), b);
+    s.input = mul_tensors(n, s.input, plim_nn_to(n, plim_nn_unsqueeze(n, x, 3), PLIM_F32));
     s.c = part[2];
     return scan_tokens(m, &s, like);
 }
@@ -154,7 +154,7 @@ static uint32_t mamba_mixer(const mamba *m, uint32_t x)
     x = transposed(n, x);
     p.a = negative_exp(n, a_log);
     plim_nn_chunk(n, x, 2, 1, half);
-    x = causal_conv(m, half[0], v, squeezed(n, v.weight, 1));
+    x = causal_conv(m, half[0], v, squeeze_dim(n, v.weight, 1));
     x = transposed(n, x);
     uint32_t y = plim_nn_linear(n, "x_proj", x, m->rank + 2 * c->state, false);
     plim_nn_enter(n, "dt_proj", "Linear");
@@ -163,11 +163,11 @@ static uint32_t mamba_mixer(const mamba *m, uint32_t x)
     plim_nn_leave(n);
     plim_nn_split(n, y, INTS(m->rank, c->state, c->state), -1, part);
     x = transposed(n, x);
-    y = discretize(m, &p, x, part, like);
+    y = discretize_state(m, &p, x, part, like);
     uint32_t d = plim_nn_to(n, p.d, PLIM_F32);
     d = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, d, 0), 2);
-    y = add(n, y, mul(n, x, d));
-    y = mul(n, y, plim_nn_unary(n, "aten.silu.default", half[1]));
+    y = add_tensors(n, y, mul_tensors(n, x, d));
+    y = mul_tensors(n, y, plim_nn_unary(n, "aten.silu.default", half[1]));
     y = plim_nn_to_like(n, transposed(n, y), like);
     y = plim_nn_linear(n, "out_proj", y, c->hidden, c->bias);
     plim_nn_leave(n);
@@ -177,7 +177,7 @@ static uint32_t mamba_mixer(const mamba *m, uint32_t x)
 /* ---- Mamba-2 -------------------------------------------------------------------------------- */
 
 /* pad_tensor_by_size, then reshape_into_chunks; the rest of the sizes after seq */
-static uint32_t padded(const mamba *m, uint32_t x, bool four)
+static uint32_t pad_chunks(const mamba *m, uint32_t x, bool four)
 {
     int64_t more = (m->c->chunk - m->h->seq % m->c->chunk) % m->c->chunk;
     plim_ints pad = four ? INTS(0, 0, 0, 0, 0, more, 0, 0) : INTS(0, 0, 0, more, 0, 0);
@@ -185,15 +185,16 @@ static uint32_t padded(const mamba *m, uint32_t x, bool four)
                  ARG_F("value", 0));
 }
 
-static uint32_t chunked(const mamba *m, uint32_t x)
+static uint32_t split_chunks(const mamba *m, uint32_t x)
 {
     plim_nn *n = m->n;
-    x = padded(m, x, true);
+    x = pad_chunks(m, x, true);
     return plim_nn_reshape(
         n, x, INTS(m->h->batch, -1, m->c->chunk, plim_nn_dim(n, x, 2), plim_nn_dim(n, x, 3)));
 }
 
-static uint32_t masked(plim_nn *n, uint32_t x, int64_t size, int64_t diagonal, double value)
+static uint32_t mask_triangle(plim_nn *n, uint32_t x, int64_t size, int64_t diagonal,
+                              double value)
 {
     uint32_t mask = NN_OP(n, "aten.ones.default", ARG_IS("size", INTS(size, size)),
                           ARG_I("dtype", PLIM_BOOL));
@@ -203,7 +204,7 @@ static uint32_t masked(plim_nn *n, uint32_t x, int64_t size, int64_t diagonal, d
                  ARG_F("value", value));
 }
 
-static uint32_t cumsum(plim_nn *n, uint32_t x, int64_t dim)
+static uint32_t cumsum_dim(plim_nn *n, uint32_t x, int64_t dim)
 {
     return NN_OP(n, "aten.cumsum.default", ARG_T("self", x), ARG_I("dim", dim));
 }
@@ -213,12 +214,12 @@ static uint32_t segment_decay(plim_nn *n, uint32_t x, int32_t rank, plim_ints ex
 {
     int64_t size = expanded.p[expanded.n - 1];
     x = plim_nn_expand(n, plim_nn_unsqueeze(n, x, rank), expanded);
-    x = masked(n, x, size, -1, 0);
-    x = masked(n, cumsum(n, x, -2), size, 0, -HUGE_VAL);
+    x = mask_triangle(n, x, size, -1, 0);
+    x = mask_triangle(n, cumsum_dim(n, x, -2), size, 0, -HUGE_VAL);
     return plim_nn_unary(n, "aten.exp.default", x);
 }
 
-static uint32_t einsum(plim_nn *n, const char *equation, uint32_t a, uint32_t b)
+static uint32_t einsum_pair(plim_nn *n, const char *equation, uint32_t a, uint32_t b)
 {
     const uint32_t both[] = {a, b};
     const plim_named_arg args[] = {
@@ -247,9 +248,9 @@ static uint32_t within_chunks(const mamba *m, const chunks *k, uint32_t a, int64
     plim_nn *n = m->n;
     int64_t l = m->c->chunk;
     uint32_t decay = segment_decay(n, a, 4, INTS(m->h->batch, m->c->heads, count, l, l));
-    uint32_t w = einsum(n, "bclhn,bcshn->bclsh", k->c, k->b);
-    w = mul(n, w, plim_nn_permute(n, decay, INTS(0, 2, 3, 4, 1)));
-    return einsum(n, "bclsh,bcshp->bclhp", w, k->x);
+    uint32_t w = einsum_pair(n, "bclhn,bcshn->bclsh", k->c, k->b);
+    w = mul_tensors(n, w, plim_nn_permute(n, decay, INTS(0, 2, 3, 4, 1)));
+    return einsum_pair(n, "bclsh,bcshp->bclhp", w, k->x);
 }
 
 /* What comes of the chunks before. */
@@ -260,7 +261,7 @@ static uint32_t across_chunks(const mamba *m, const chunks *k, int64_t count)
     left = plim_nn_binary(n, "aten.sub.Tensor", left, k->sum);
     left = plim_nn_unary(n, "aten.exp.default", left);
     left = plim_nn_unsqueeze(n, plim_nn_permute(n, left, INTS(0, -2, -1, 1)), 4);
-    uint32_t states = einsum(n, "bclhn,bclhp->bchpn", mul(n, k->b, left), k->x);
+    uint32_t states = einsum_pair(n, "bclhn,bclhp->bchpn", mul_tensors(n, k->b, left), k->x);
     uint32_t first = plim_nn_slice(n, states, 1, 0, 1, 1);
     first = plim_nn_unary(n, "aten.zeros_like.default", first);
     states = plim_nn_cat(n, (uint32_t[]){first, states}, 2, 1);
@@ -269,12 +270,12 @@ static uint32_t across_chunks(const mamba *m, const chunks *k, int64_t count)
     uint32_t decay =
         segment_decay(n, last, 3, INTS(m->h->batch, m->c->heads, count + 1, count + 1));
     decay = plim_nn_transpose(n, decay, 1, 3);
-    states = einsum(n, "bzch,bzhpn->bchpn", decay, states);
+    states = einsum_pair(n, "bzch,bzhpn->bchpn", decay, states);
     states = plim_nn_slice(n, states, 1, 0, -1, 1);
     uint32_t in = plim_nn_unary(n, "aten.exp.default", k->sum);
-    uint32_t y = einsum(n, "bclhn,bchpn->bclhp", k->c, states);
+    uint32_t y = einsum_pair(n, "bclhn,bchpn->bclhp", k->c, states);
     in = plim_nn_unsqueeze(n, plim_nn_permute(n, in, INTS(0, 2, 3, 1)), 4);
-    return mul(n, y, in);
+    return mul_tensors(n, y, in);
 }
 
 static uint32_t chunk_scan(const mamba *m, uint32_t x, uint32_t b, uint32_t c, uint32_t dt,
@@ -288,21 +289,21 @@ static uint32_t chunk_scan(const mamba *m, uint32_t x, uint32_t b, uint32_t c, u
     b = repeat_groups(m, b);
     c = repeat_groups(m, c);
     d = plim_nn_unsqueeze(n, d, 1);
-    uint32_t skip = mul(n, d, padded(m, x, true));
-    x = mul(n, x, plim_nn_to(n, plim_nn_unsqueeze(n, dt, 3), PLIM_F32));
-    a = mul(n, a, plim_nn_to(n, dt, PLIM_F32));
-    k.x = chunked(m, x);
-    k.a =
-        plim_nn_reshape(n, padded(m, a, false), INTS(m->h->batch, -1, cfg->chunk, cfg->heads));
-    k.b = chunked(m, b);
-    k.c = chunked(m, c);
+    uint32_t skip = mul_tensors(n, d, pad_chunks(m, x, true));
+    x = mul_tensors(n, x, plim_nn_to(n, plim_nn_unsqueeze(n, dt, 3), PLIM_F32));
+    a = mul_tensors(n, a, plim_nn_to(n, dt, PLIM_F32));
+    k.x = split_chunks(m, x);
+    k.a = plim_nn_reshape(n, pad_chunks(m, a, false),
+                          INTS(m->h->batch, -1, cfg->chunk, cfg->heads));
+    k.b = split_chunks(m, b);
+    k.c = split_chunks(m, c);
     k.a = plim_nn_permute(n, k.a, INTS(0, 3, 1, 2));
-    k.sum = cumsum(n, k.a, -1);
+    k.sum = cumsum_dim(n, k.a, -1);
     uint32_t y = within_chunks(m, &k, k.a, count);
-    y = add(n, y, across_chunks(m, &k, count));
+    y = add_tensors(n, y, across_chunks(m, &k, count));
     y = plim_nn_contiguous(n, y);
     y = plim_nn_reshape(n, y, INTS(m->h->batch, -1, cfg->heads, cfg->head_dim));
-    y = add(n, y, skip);
+    y = add_tensors(n, y, skip);
     if (count * cfg->chunk != m->h->seq)
         y = plim_nn_slice(n, y, 1, 0, m->h->seq, 1);
     return plim_nn_reshape(n, y, INTS(m->h->batch, m->h->seq, -1));
@@ -317,11 +318,11 @@ static uint32_t gated_norm(const mamba *m, uint32_t x, uint32_t gate)
     uint32_t w = plim_nn_param(n, "weight", INTS(m->inner));
     uint32_t y = plim_nn_to(n, x, PLIM_F32);
     gate = plim_nn_to(n, gate, PLIM_F32);
-    y = mul(n, y, plim_nn_unary(n, "aten.silu.default", gate));
+    y = mul_tensors(n, y, plim_nn_unary(n, "aten.silu.default", gate));
     y = plim_nn_view(n, y, INTS(m->h->batch, m->h->seq, groups, m->inner / groups));
     y = plim_hf_normalized(n, y, m->c->eps);
     y = plim_nn_view(n, y, INTS(m->h->batch, m->h->seq, m->inner));
-    y = mul(n, w, plim_nn_to_like(n, y, x));
+    y = mul_tensors(n, w, plim_nn_to_like(n, y, x));
     plim_nn_leave(n);
     return y;
 }
@@ -342,12 +343,12 @@ static uint32_t mamba2_mixer(const mamba *m, uint32_t x)
     x = plim_nn_linear(n, "in_proj", x, m->inner + channels + c->heads, c->bias);
     a = negative_exp(n, a);
     plim_nn_split(n, x, INTS(m->inner, channels, c->heads), -1, part);
-    x = causal_conv(m, transposed(n, part[1]), v, squeezed(n, v.weight, 1));
+    x = causal_conv(m, transposed(n, part[1]), v, squeeze_dim(n, v.weight, 1));
     plim_nn_split(n, transposed(n, x), INTS(m->inner, shared, shared), -1, xbc);
     xbc[0] = plim_nn_view(n, xbc[0], INTS(b, s, c->heads, c->head_dim));
     xbc[1] = plim_nn_view(n, xbc[1], INTS(b, s, c->groups, c->state));
     xbc[2] = plim_nn_view(n, xbc[2], INTS(b, s, c->groups, c->state));
-    uint32_t dt = add(n, part[2], plim_nn_to_like(n, dt_bias, part[2]));
+    uint32_t dt = add_tensors(n, part[2], plim_nn_to_like(n, dt_bias, part[2]));
     dt = plim_nn_unary(n, "aten.softplus.default", dt);
     dt = NN_OP(n, "aten.clamp.default", ARG_T("self", dt), ARG_F("min", 0),
                ARG_F("max", HUGE_VAL));
@@ -372,7 +373,7 @@ static const char *class_of(const mamba *m, const char *suffix)
     return plim_nn_join(m->n, m->prefix, suffix);
 }
 
-static uint32_t block(const mamba *m, const row *r, int64_t i, uint32_t x)
+static uint32_t add_block(const mamba *m, const row *r, int64_t i, uint32_t x)
 {
     plim_nn *n = m->n;
     plim_nn_enter(n, plim_nn_name(n, "layers.", i), class_of(m, "Block"));
@@ -380,7 +381,7 @@ static uint32_t block(const mamba *m, const row *r, int64_t i, uint32_t x)
     y = plim_hf_rms_norm(n, "norm", class_of(m, "RMSNorm"), y, m->c->eps);
     if (m->c->wide_residual)
         x = plim_nn_to(n, x, PLIM_F32);
-    x = add(n, x, r->mixer(m, y));
+    x = add_tensors(n, x, r->mixer(m, y));
     plim_nn_leave(n);
     return x;
 }
@@ -403,7 +404,7 @@ static int64_t dt_rank(plim_hf *h, const config *c)
     return rank;
 }
 
-static void check(plim_hf *h, const mamba *m, const row *r)
+static void check_sizes(plim_hf *h, const mamba *m, const row *r)
 {
     const config *c = m->c;
     if (m->inner > INT32_MAX)
@@ -416,7 +417,7 @@ static void check(plim_hf *h, const mamba *m, const row *r)
                      h->seq, (int)MAX_LOOP);
     if (r->loop)
         return;
-    plim_hf_heads(h, c->heads, c->groups, c->head_dim);
+    plim_hf_check_heads(h, c->heads, c->groups, c->head_dim);
     if (c->heads > INT32_MAX / c->head_dim || c->heads * c->head_dim != m->inner)
         plim_nn_fail(&h->n, PLIM_ESHAPE,
                      "%" PRId64 " heads of size %" PRId64
@@ -432,7 +433,7 @@ static void mamba_build(plim_hf *h, const void *p)
     mamba m = {.h = h, .n = n, .c = c, .prefix = r->prefix, .inner = c->expand * c->hidden};
     m.rank = dt_rank(h, c);
     plim_hf_tokens(h, "input_ids", r->loop ? MAX_LOOP : INT32_MAX, false);
-    check(h, &m, r);
+    check_sizes(h, &m, r);
     if (n->st)
         return;
     plim_nn_root(n, class_of(&m, "ForCausalLM"));
@@ -440,7 +441,7 @@ static void mamba_build(plim_hf *h, const void *p)
     plim_nn_enter(n, "backbone", class_of(&m, "Model"));
     uint32_t x = plim_nn_embedding(n, "embeddings", ids, c->vocab, c->hidden, &m.embedding);
     for (int64_t i = 0; i < c->layers && !n->st; i++)
-        x = block(&m, r, i, x);
+        x = add_block(&m, r, i, x);
     x = plim_hf_rms_norm(n, "norm_f", class_of(&m, "RMSNorm"), x, c->eps);
     plim_nn_leave(n);
     x = plim_nn_to_like(n, x, m.embedding);

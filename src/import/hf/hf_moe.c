@@ -70,8 +70,8 @@ static weights make_weights(plim_hf *h, const plim_hf_experts *e, const char *na
 }
 
 /* x of each row, of the dtype of `like`, times the weight of its expert */
-static uint32_t grouped(plim_hf *h, const plim_hf_experts *e, uint32_t x, const weights *w,
-                        uint32_t like, const sorted *s)
+static uint32_t grouped_linear(plim_hf *h, const plim_hf_experts *e, uint32_t x,
+                               const weights *w, uint32_t like, const sorted *s)
 {
     plim_nn *n = &h->n;
     uint32_t row_bias = e->oss ? plim_hf_index(n, w->bias, s->expert) : PLIM_NONE;
@@ -86,7 +86,7 @@ static uint32_t grouped(plim_hf *h, const plim_hf_experts *e, uint32_t x, const 
     return e->oss ? plim_nn_binary(n, "aten.add_.Tensor", x, row_bias) : x;
 }
 
-static uint32_t gated(plim_hf *h, const plim_hf_experts *e, uint32_t x)
+static uint32_t apply_gate(plim_hf *h, const plim_hf_experts *e, uint32_t x)
 {
     uint32_t half[2];
     plim_nn_chunk(&h->n, x, 2, -1, half);
@@ -95,7 +95,7 @@ static uint32_t gated(plim_hf *h, const plim_hf_experts *e, uint32_t x)
 }
 
 /* GptOssExperts._apply_gate */
-static uint32_t gated_oss(plim_nn *n, uint32_t x)
+static uint32_t apply_gate_oss(plim_nn *n, uint32_t x)
 {
     uint32_t gate = plim_nn_slice(n, x, 1, 0, INT64_MAX, 2);
     uint32_t up = plim_nn_slice(n, x, 1, 1, INT64_MAX, 2);
@@ -131,9 +131,9 @@ uint32_t plim_hf_run_experts(plim_hf *h, const plim_hf_experts *e, uint32_t x,
     weights up = make_weights(h, e, "gate_up_proj", 2 * e->ffn, hidden);
     weights down = make_weights(h, e, "down_proj", hidden, e->ffn);
     sorted s = sort_by_expert(n, e, x, r);
-    uint32_t y = grouped(h, e, s.x, &up, PLIM_NONE, &s);
-    y = e->oss ? gated_oss(n, y) : gated(h, e, y);
-    y = grouped(h, e, y, &down, s.x, &s);
+    uint32_t y = grouped_linear(h, e, s.x, &up, PLIM_NONE, &s);
+    y = e->oss ? apply_gate_oss(n, y) : apply_gate(h, e, y);
+    y = grouped_linear(h, e, y, &down, s.x, &s);
     y = gather_rows(n, y, &s, tokens);
     y = plim_nn_to_like(n, y, x);
     plim_nn_leave(n);

@@ -48,9 +48,9 @@ typedef struct text {
     char p[2 * NAME_LIMIT];
 } text;
 
-static plim_str view(const text *t) { return (plim_str){t->p, t->n}; }
+static plim_str view_text(const text *t) { return (plim_str){t->p, t->n}; }
 
-static bool set(text *t, plim_str s)
+static bool set_text(text *t, plim_str s)
 {
     t->n = 0;
     if (s.n > NAME_LIMIT)
@@ -61,7 +61,7 @@ static bool set(text *t, plim_str s)
 }
 
 /* What does not fit is no name of a class and is left as it is. */
-static void replace(text *t, size_t at, size_t cut, plim_str with)
+static void replace_part(text *t, size_t at, size_t cut, plim_str with)
 {
     if (with.n > sizeof t->p - (t->n - cut))
         return;
@@ -71,10 +71,10 @@ static void replace(text *t, size_t at, size_t cut, plim_str with)
 }
 
 /* Where the pattern first is, t->n if nowhere. */
-static size_t find(const text *t, const char *pattern)
+static size_t find_pattern(const text *t, const char *pattern)
 {
     if (*pattern == '^')
-        return plim_str_starts(view(t), pattern + 1) ? 0 : t->n;
+        return plim_str_starts(view_text(t), pattern + 1) ? 0 : t->n;
     size_t n = strlen(pattern);
     const char *at = t->p, *end = t->p + t->n;
     while ((at = memchr(at, *pattern, (size_t)(end - at))) != NULL &&
@@ -90,25 +90,26 @@ static void rename_all(const plim_hf_names *n, text *t)
 {
     for (uint32_t i = 0; i < n->n_rules; i++) {
         const plim_hf_rule *r = n->rules[i];
-        size_t at = r->kind == RENAME ? find(t, r->from) : t->n;
+        size_t at = r->kind == RENAME ? find_pattern(t, r->from) : t->n;
         if (at < t->n)
-            replace(t, at, strlen(r->from) - (*r->from == '^'), plim_str_of(r->to));
+            replace_part(t, at, strlen(r->from) - (*r->from == '^'), plim_str_of(r->to));
     }
 }
 
 /* ---- a tensor of the class ----------------------------------------------------------------- */
 
 /* The name without the prefix of the model, with it, or as it is. */
-static bool look_up(const plim_hf_names *n, const plim_map *model, text *t, uint32_t *tensor)
+static bool find_tensor(const plim_hf_names *n, const plim_map *model, text *t,
+                        uint32_t *tensor)
 {
-    plim_str name = view(t);
+    plim_str name = view_text(t);
     if (plim_str_starts(name, n->base.p) &&
         plim_map_get(model, (plim_str){name.p + n->base.n, name.n - n->base.n}, tensor))
         return true;
     if (plim_map_get(model, name, tensor))
         return true;
-    replace(t, 0, 0, n->base);
-    return plim_map_get(model, view(t), tensor);
+    replace_part(t, 0, 0, n->base);
+    return plim_map_get(model, view_text(t), tensor);
 }
 
 /* "a.experts.12.w1.weight" ends in ".experts.*.w1.weight": number 12, and 1 is what is before
@@ -141,14 +142,14 @@ static bool part_of(const plim_hf_names *n, const plim_map *model, plim_str stor
         const plim_hf_rule *r = n->rules[i];
         if (r->kind != PART || !match_part(r, stored, &before, &out->number))
             continue;
-        if (!set(&t, (plim_str){stored.p, before}))
+        if (!set_text(&t, (plim_str){stored.p, before}))
             return false;
-        replace(&t, t.n, 0, plim_str_of(r->to));
+        replace_part(&t, t.n, 0, plim_str_of(r->to));
         rename_all(n, &t);
         out->rule = r;
         out->part = r->part;
         out->parts = r->parts;
-        return look_up(n, model, &t, &out->tensor);
+        return find_tensor(n, model, &t, &out->tensor);
     }
     return false;
 }
@@ -160,11 +161,11 @@ bool plim_hf_place_of(const plim_hf_names *n, const plim_map *model, plim_str st
     if (part_of(n, model, stored, out))
         return true;
     *out = (plim_hf_place){.rule = NULL};
-    if (!set(&t, stored))
+    if (!set_text(&t, stored))
         return false;
     rename_all(n, &t);
-    return look_up(n, model, &t, &out->tensor) ||
-           (set(&t, stored) && look_up(n, model, &t, &out->tensor));
+    return find_tensor(n, model, &t, &out->tensor) ||
+           (set_text(&t, stored) && find_tensor(n, model, &t, &out->tensor));
 }
 
 plim_str plim_hf_name_beside(plim_arena *a, plim_str stored, const plim_hf_place *there,
@@ -185,22 +186,22 @@ plim_str plim_hf_name_beside(plim_arena *a, plim_str stored, const plim_hf_place
 plim_str plim_hf_renamed(const plim_hf_names *n, plim_str module, plim_arena *a)
 {
     text t;
-    if (!set(&t, module))
+    if (!set_text(&t, module))
         return module;
-    replace(&t, t.n, 0, PLIM_STR("."));
+    replace_part(&t, t.n, 0, PLIM_STR("."));
     rename_all(n, &t);
-    t.n -= plim_str_ends(view(&t), PLIM_STR("."));
-    return plim_arena_str(a, view(&t));
+    t.n -= plim_str_ends(view_text(&t), PLIM_STR("."));
+    return plim_arena_str(a, view_text(&t));
 }
 
 bool plim_hf_ignores(const plim_hf_names *n, plim_str stored)
 {
     text t;
-    if (!set(&t, stored))
+    if (!set_text(&t, stored))
         return false;
     rename_all(n, &t);
     for (uint32_t i = 0; i < n->n_rules; i++)
-        if (n->rules[i]->kind == IGNORE && find(&t, n->rules[i]->from) < t.n)
+        if (n->rules[i]->kind == IGNORE && find_pattern(&t, n->rules[i]->from) < t.n)
             return true;
     return false;
 }

@@ -18,7 +18,8 @@ static uint32_t heads_of(plim_hf *h, uint32_t x, int64_t dim)
     return plim_nn_transpose(&h->n, x, 1, 2);
 }
 
-static uint32_t attend(plim_hf *h, const config *c, plim_hf_attention a, plim_hf_rope rope)
+static uint32_t rotary_attention(plim_hf *h, const config *c, plim_hf_attention a,
+                                 plim_hf_rope rope)
 {
     plim_nn *n = &h->n;
     a.mask = a.sinks = PLIM_NONE;
@@ -39,7 +40,8 @@ static uint32_t neox_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_
     x = plim_nn_linear(n, "query_key_value", x, 3 * c->hidden, c->bias);
     x = heads_of(h, x, 3 * (c->hidden / c->heads));
     plim_nn_chunk(n, x, 3, -1, part);
-    x = attend(h, c, (plim_hf_attention){.q = part[0], .k = part[1], .v = part[2]}, rope);
+    x = rotary_attention(h, c, (plim_hf_attention){.q = part[0], .k = part[1], .v = part[2]},
+                         rope);
     x = plim_nn_linear(n, "dense", x, c->hidden, c->bias);
     plim_nn_leave(n);
     return x;
@@ -87,7 +89,7 @@ static uint32_t phi_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_r
     a.q = heads_of(h, plim_nn_linear(n, "q_proj", x, c->heads * dim, true), dim);
     a.k = heads_of(h, plim_nn_linear(n, "k_proj", x, kv * dim, true), dim);
     a.v = heads_of(h, plim_nn_linear(n, "v_proj", x, kv * dim, true), dim);
-    x = attend(h, c, (plim_hf_attention){.q = a.q, .k = a.k, .v = a.v}, rope);
+    x = rotary_attention(h, c, (plim_hf_attention){.q = a.q, .k = a.k, .v = a.v}, rope);
     x = plim_nn_linear(n, "dense", x, c->hidden, true);
     plim_nn_leave(n);
     return x;
@@ -135,7 +137,7 @@ static void neox_build(plim_hf *h, const void *p)
     plim_nn *n = &h->n;
     uint32_t embedding;
     int64_t dim = c->hidden / c->heads;
-    plim_hf_heads(h, c->heads, c->kv_heads ? c->kv_heads : c->heads, dim);
+    plim_hf_check_heads(h, c->heads, c->kv_heads ? c->kv_heads : c->heads, dim);
     plim_hf_refuse(h, c->qk_norm, "qk_layernorm");
     plim_hf_tokens(h, "input_ids", c->positions, false);
     plim_nn_root(n, plim_nn_join(n, r->prefix, "ForCausalLM"));

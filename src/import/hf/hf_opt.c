@@ -17,7 +17,7 @@ static uint32_t heads_of(plim_hf *h, const config *c, uint32_t x)
     return plim_nn_transpose(&h->n, x, 1, 2);
 }
 
-static uint32_t attention(plim_hf *h, const config *c, uint32_t x)
+static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "self_attn", "OPTAttention");
@@ -40,13 +40,13 @@ static uint32_t attention(plim_hf *h, const config *c, uint32_t x)
     return x;
 }
 
-static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
+static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_hf_layer(h, plim_nn_name(n, "layers.", i), "OPTDecoderLayer", x);
     plim_nn_order(n, "self_attn self_attn_layer_norm fc1 fc2 *");
     uint32_t y = c->norm_first ? plim_nn_layer_norm(n, "self_attn_layer_norm", x, eps) : x;
-    y = plim_nn_dropout_op(n, attention(h, c, y), c->dropout);
+    y = plim_nn_dropout_op(n, add_attention(h, c, y), c->dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     if (!c->norm_first)
         x = plim_nn_layer_norm(n, "self_attn_layer_norm", x, eps);
@@ -64,7 +64,7 @@ static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
 }
 
 /* A table with two rows more than there are positions; positions from a mask of ones. */
-static uint32_t positions(plim_hf *h, const config *c)
+static uint32_t embed_positions(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;
     uint32_t ones = NN_OP(n, "aten.ones.default", ARG_IS("size", INTS(h->batch, h->seq)));
@@ -79,7 +79,7 @@ static uint32_t positions(plim_hf *h, const config *c)
     return p;
 }
 
-static uint32_t decoder(plim_hf *h, const config *c, int64_t width, uint32_t *embedding)
+static uint32_t add_decoder(plim_hf *h, const config *c, int64_t width, uint32_t *embedding)
 {
     plim_nn *n = &h->n;
     uint32_t ids = plim_hf_ids(h);
@@ -88,12 +88,12 @@ static uint32_t decoder(plim_hf *h, const config *c, int64_t width, uint32_t *em
     plim_nn_order(n, "embed_tokens embed_positions project_out project_in final_layer_norm *");
     ids = plim_nn_view(n, ids, INTS(-1, h->seq));
     uint32_t x = plim_nn_embedding(n, "embed_tokens", ids, c->vocab, width, embedding);
-    uint32_t where = positions(h, c);
+    uint32_t where = embed_positions(h, c);
     if (width != c->hidden)
         x = plim_nn_linear(n, "project_in", x, c->hidden, false);
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
     for (int64_t i = 0; i < c->layers && !n->st; i++)
-        x = layer(h, c, i, x);
+        x = add_layer(h, c, i, x);
     if (c->norm_first && !c->no_final_norm)
         x = plim_nn_layer_norm(n, "final_layer_norm", x, eps);
     if (width != c->hidden)
@@ -107,11 +107,11 @@ static void opt_build(plim_hf *h, const void *p)
 {
     const config *c = p;
     uint32_t embedding = PLIM_NONE;
-    plim_hf_heads(h, c->heads, c->heads, c->hidden / c->heads);
+    plim_hf_check_heads(h, c->heads, c->heads, c->hidden / c->heads);
     plim_hf_refuse(h, !c->affine, "layer_norm_elementwise_affine");
     plim_hf_tokens(h, "input_ids", c->positions, true);
     plim_nn_root(&h->n, "OPTForCausalLM");
-    uint32_t x = decoder(h, c, c->width ? c->width : c->hidden, &embedding);
+    uint32_t x = add_decoder(h, c, c->width ? c->width : c->hidden, &embedding);
     x = plim_hf_lm_head(h, x, c->vocab, c->tie ? embedding : PLIM_NONE, false);
     plim_hf_causal_outputs(h, x);
 }

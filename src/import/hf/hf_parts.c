@@ -47,7 +47,7 @@ static void look_for_packing(plim_hf *h, uint32_t positions)
 }
 
 /* arange(size) with three dimensions of one around it: it gets the i-th place. */
-static uint32_t spread(plim_nn *n, uint32_t x, int64_t place)
+static uint32_t spread_dim(plim_nn *n, uint32_t x, int64_t place)
 {
     for (int64_t d = 0; d < 4; d++)
         x = d == place ? x : plim_nn_unsqueeze(n, x, d);
@@ -59,7 +59,7 @@ static uint32_t range_of(plim_nn *n, int64_t size)
     return plim_nn_scalar(n, "aten.add.Tensor", plim_nn_arange(n, size), 0);
 }
 
-static uint32_t both(plim_nn *n, uint32_t a, uint32_t b)
+static uint32_t logical_and(plim_nn *n, uint32_t a, uint32_t b)
 {
     return plim_nn_binary(n, "aten.__and__.Tensor", a, b);
 }
@@ -70,18 +70,18 @@ static uint32_t bool_mask(plim_hf *h, plim_hf_mask m)
     plim_nn *n = &h->n;
     uint32_t batch = plim_nn_arange(n, h->batch), head = plim_nn_arange(n, 1);
     uint32_t q = range_of(n, h->seq), k = range_of(n, h->seq);
-    spread(n, batch, 0);
-    spread(n, head, 1);
-    q = spread(n, q, 2);
-    k = spread(n, k, 3);
+    spread_dim(n, batch, 0);
+    spread_dim(n, head, 1);
+    q = spread_dim(n, q, 2);
+    k = spread_dim(n, k, 3);
     uint32_t mask;
     if (m.sliding) {
         const plim_named_arg scalar[] = {ARG_T("self", q), ARG_IS("size", no_dims),
                                          ARG_I("dtype", PLIM_BOOL)};
         mask = plim_nn_op(n, "aten.new_ones.default", scalar, PLIM_COUNT(scalar));
         uint32_t first = plim_nn_scalar(n, "aten.sub.Tensor", q, (double)m.window);
-        mask = both(n, mask, plim_nn_binary(n, "aten.gt.Tensor", k, first));
-        mask = both(n, mask, plim_nn_binary(n, "aten.le.Tensor", k, q));
+        mask = logical_and(n, mask, plim_nn_binary(n, "aten.gt.Tensor", k, first));
+        mask = logical_and(n, mask, plim_nn_binary(n, "aten.le.Tensor", k, q));
     } else {
         mask = plim_nn_binary(n, "aten.le.Tensor", k, q);
     }
@@ -242,7 +242,7 @@ uint32_t plim_hf_angles(plim_nn *n, const char *kind, uint32_t positions, int64_
     return plim_nn_binary(n, "aten.mul.Tensor", p, plim_nn_to(n, freq, PLIM_F32));
 }
 
-static plim_hf_rope tables(plim_nn *n, uint32_t angle, uint32_t x)
+static plim_hf_rope rope_tables(plim_nn *n, uint32_t angle, uint32_t x)
 {
     plim_hf_rope r;
     r.cos = plim_nn_unary(n, "aten.cos.default", angle);
@@ -260,7 +260,7 @@ plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint
     plim_nn *n = &h->n;
     plim_nn_enter(n, "rotary_emb", type);
     uint32_t p = plim_hf_angles(n, kind, positions, dim);
-    plim_hf_rope r = tables(n, plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1), x);
+    plim_hf_rope r = rope_tables(n, plim_nn_cat(n, (uint32_t[]){p, p}, 2, -1), x);
     plim_nn_leave(n);
     return r;
 }
@@ -269,7 +269,7 @@ plim_hf_rope plim_hf_rotary_halves(plim_hf *h, const char *type, uint32_t x,
                                    uint32_t positions, int64_t dim)
 {
     plim_nn_enter(&h->n, "rotary_emb", type);
-    plim_hf_rope r = tables(&h->n, plim_hf_angles(&h->n, "", positions, dim), x);
+    plim_hf_rope r = rope_tables(&h->n, plim_hf_angles(&h->n, "", positions, dim), x);
     plim_nn_leave(&h->n);
     return r;
 }
@@ -281,7 +281,7 @@ plim_hf_rope plim_hf_rope_heads(plim_nn *n, plim_hf_rope r)
     return r;
 }
 
-void plim_hf_turn(plim_nn *n, uint32_t a, uint32_t b, plim_hf_rope r, uint32_t out[2])
+void plim_hf_apply_rope(plim_nn *n, uint32_t a, uint32_t b, plim_hf_rope r, uint32_t out[2])
 {
     uint32_t ac = plim_nn_binary(n, "aten.mul.Tensor", a, r.cos);
     uint32_t bs = plim_nn_binary(n, "aten.mul.Tensor", b, r.sin);
@@ -328,7 +328,7 @@ uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r)
 {
     uint32_t half[2], turned[2];
     plim_nn_chunk(n, x, 2, -1, half);
-    plim_hf_turn(n, half[0], half[1], r, turned);
+    plim_hf_apply_rope(n, half[0], half[1], r, turned);
     return plim_nn_cat(n, turned, 2, -1);
 }
 

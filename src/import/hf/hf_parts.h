@@ -76,7 +76,7 @@ plim_hf_rope plim_hf_rope_heads(plim_nn *n, plim_hf_rope r);
 /* x cos + rotate_half(x) sin */
 uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r);
 /* a cos - b sin and b cos + a sin */
-void plim_hf_turn(plim_nn *n, uint32_t a, uint32_t b, plim_hf_rope r, uint32_t out[2]);
+void plim_hf_apply_rope(plim_nn *n, uint32_t a, uint32_t b, plim_hf_rope r, uint32_t out[2]);
 /* The part of each head that is rotated, as wide as cos; *rest: what is not. */
 uint32_t plim_hf_rotated_part(plim_nn *n, uint32_t x, plim_hf_rope r, uint32_t *rest);
 /* Of q and k that part, and the rest put behind it again. */

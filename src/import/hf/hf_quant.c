@@ -69,16 +69,17 @@ typedef struct plim_hf_quant {
 
 /* ---- parts ------------------------------------------------------------------------- */
 
-static int64_t pieces(int64_t n, int64_t of) { return n / of + (n % of != 0); }
+static int64_t ceil_div(int64_t n, int64_t of) { return n / of + (n % of != 0); }
 
-static void part(plim_hf *h, plim_hf_packed *p, const char *name, plim_dtype t, plim_ints dim)
+static void add_part(plim_hf *h, plim_hf_packed *p, const char *name, plim_dtype t,
+                     plim_ints dim)
 {
     plim_assert(p->n < PLIM_HF_PACKED_PARTS);
     p->part[p->n++] = plim_nn_packed(&h->n, name, t, dim);
 }
 
 /* n numbers of so many bits in words of 32; fails unless they fill them. */
-static int64_t words(plim_hf *h, int64_t n, int64_t bits)
+static int64_t count_words(plim_hf *h, int64_t n, int64_t bits)
 {
     if (n > INT64_MAX / bits || n * bits % 32)
         plim_nn_fail(&h->n, PLIM_ESHAPE,
@@ -87,72 +88,73 @@ static int64_t words(plim_hf *h, int64_t n, int64_t bits)
     return h->n.st ? 1 : n * bits / 32;
 }
 
-static int64_t groups(const plim_hf *h, int64_t in)
+static int64_t count_groups(const plim_hf *h, int64_t in)
 {
     int64_t size = h->quant->c.group;
-    return size > 0 ? pieces(in, size) : 1; /* -1: one for a row */
+    return size > 0 ? ceil_div(in, size) : 1; /* -1: one for a row */
 }
 
 /* src: GPTQModel nn_modules/qlinear/__init__.py */
 static void pack_gptq(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
 {
-    int64_t bits = h->quant->c.bits, rows = groups(h, p->in);
+    int64_t bits = h->quant->c.bits, rows = count_groups(h, p->in);
     (void)name, (void)experts;
-    part(h, p, "qweight", PLIM_I32, INTS(words(h, p->in, bits), p->out));
-    part(h, p, "qzeros", PLIM_I32, INTS(rows, words(h, p->out, bits)));
-    part(h, p, "scales", PLIM_F16, INTS(rows, p->out));
-    part(h, p, "g_idx", PLIM_I32, INTS(p->in));
+    add_part(h, p, "qweight", PLIM_I32, INTS(count_words(h, p->in, bits), p->out));
+    add_part(h, p, "qzeros", PLIM_I32, INTS(rows, count_words(h, p->out, bits)));
+    add_part(h, p, "scales", PLIM_F16, INTS(rows, p->out));
+    add_part(h, p, "g_idx", PLIM_I32, INTS(p->in));
 }
 
 /* src: AutoAWQ modules/linear/gemm.py */
 static void pack_awq(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
 {
-    int64_t bits = h->quant->c.bits, rows = groups(h, p->in);
-    int64_t row = words(h, p->out, bits);
+    int64_t bits = h->quant->c.bits, rows = count_groups(h, p->in);
+    int64_t row = count_words(h, p->out, bits);
     (void)name, (void)experts;
-    part(h, p, "qweight", PLIM_I32, INTS(p->in, row));
-    part(h, p, "qzeros", PLIM_I32, INTS(rows, row));
-    part(h, p, "scales", PLIM_F16, INTS(rows, p->out));
+    add_part(h, p, "qweight", PLIM_I32, INTS(p->in, row));
+    add_part(h, p, "qzeros", PLIM_I32, INTS(rows, row));
+    add_part(h, p, "scales", PLIM_F16, INTS(rows, p->out));
 }
 
 /* Blocks of 64 weights share a maximum, of which 256 may share one again. */
 static void pack_bnb4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
 {
     enum { BLOCK = 64, AGAIN = 256, CODES = 16, CODES_AGAIN = 256 };
-    int64_t n = (int64_t)p->elements, blocks = pieces(n, BLOCK);
+    int64_t n = (int64_t)p->elements, blocks = ceil_div(n, BLOCK);
     plim_dtype storage = h->quant->storage;
     (void)name, (void)experts;
-    part(h, p, "weight", storage,
-         INTS(pieces(pieces(n, 2), (int64_t)plim_dtype_bytes(storage)), 1));
-    part(h, p, "weight.quant_map", PLIM_F32, INTS(CODES));
-    part(h, p, "weight.absmax", h->quant->c.twice ? PLIM_U8 : PLIM_F32, INTS(blocks));
+    add_part(h, p, "weight", storage,
+             INTS(ceil_div(ceil_div(n, 2), (int64_t)plim_dtype_bytes(storage)), 1));
+    add_part(h, p, "weight.quant_map", PLIM_F32, INTS(CODES));
+    add_part(h, p, "weight.absmax", h->quant->c.twice ? PLIM_U8 : PLIM_F32, INTS(blocks));
     if (!h->quant->c.twice)
         return;
-    part(h, p, "weight.nested_absmax", PLIM_F32, INTS(pieces(blocks, AGAIN)));
-    part(h, p, "weight.nested_quant_map", PLIM_F32, INTS(CODES_AGAIN));
+    add_part(h, p, "weight.nested_absmax", PLIM_F32, INTS(ceil_div(blocks, AGAIN)));
+    add_part(h, p, "weight.nested_quant_map", PLIM_F32, INTS(CODES_AGAIN));
 }
 
 static void pack_bnb8(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
 {
     (void)name, (void)experts;
-    part(h, p, "weight", PLIM_I8, INTS(p->out, p->in));
-    part(h, p, "SCB", PLIM_F32, INTS(p->out));
+    add_part(h, p, "weight", PLIM_I8, INTS(p->out, p->in));
+    add_part(h, p, "SCB", PLIM_F32, INTS(p->out));
 }
 
 static void pack_fp8(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
 {
     const int64_t *b = h->quant->block;
-    int64_t rows = b[0] ? pieces(p->out, b[0]) : 1, cols = b[0] ? pieces(p->in, b[1]) : 1;
+    int64_t rows = b[0] ? ceil_div(p->out, b[0]) : 1, cols = b[0] ? ceil_div(p->in, b[1]) : 1;
     const char *scale = plim_nn_join(&h->n, name, "_scale_inv");
     plim_dtype t = plim_str_is(h->quant->c.scale, "ue8m0") ? PLIM_F8E8M0FNU : PLIM_F32;
     if (experts && !strcmp(name, "gate_up_proj")) /* both halves have their own */
         rows = PLIM_MAX(rows, 2);
     if (experts) {
-        part(h, p, name, PLIM_F8E4M3FN, INTS(experts, p->out, p->in));
-        part(h, p, scale, t, INTS(experts, rows, cols));
+        add_part(h, p, name, PLIM_F8E4M3FN, INTS(experts, p->out, p->in));
+        add_part(h, p, scale, t, INTS(experts, rows, cols));
     } else {
-        part(h, p, name, PLIM_F8E4M3FN, INTS(p->out, p->in));
-        part(h, p, scale, b[0] ? t : PLIM_F32, b[0] ? INTS(rows, cols) : (plim_ints){NULL, 0});
+        add_part(h, p, name, PLIM_F8E4M3FN, INTS(p->out, p->in));
+        add_part(h, p, scale, b[0] ? t : PLIM_F32,
+                 b[0] ? INTS(rows, cols) : (plim_ints){NULL, 0});
     }
 }
 
@@ -163,10 +165,10 @@ static void pack_mxfp4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t 
         plim_nn_fail(&h->n, PLIM_ESHAPE,
                      "rows of %" PRId64 " weights are not a multiple of the block size %d",
                      p->in, BLOCK);
-    part(h, p, plim_nn_join(&h->n, name, "_blocks"), PLIM_U8,
-         INTS(experts, p->out, p->in / BLOCK, BLOCK / 2));
-    part(h, p, plim_nn_join(&h->n, name, "_scales"), PLIM_U8,
-         INTS(experts, p->out, p->in / BLOCK));
+    add_part(h, p, plim_nn_join(&h->n, name, "_blocks"), PLIM_U8,
+             INTS(experts, p->out, p->in / BLOCK, BLOCK / 2));
+    add_part(h, p, plim_nn_join(&h->n, name, "_scales"), PLIM_U8,
+             INTS(experts, p->out, p->in / BLOCK));
 }
 
 /* ---- products ------------------------------------------------------------------------ */
@@ -204,7 +206,7 @@ static scratch product_bnb8(const plim_hf_packed *p, uint64_t rows)
 /* x in fp8 with a scale for each 128 */
 static scratch product_fp8(const plim_hf_packed *p, uint64_t rows)
 {
-    uint64_t n = plim_sat_mul(rows, (uint64_t)p->in + 4 * (uint64_t)pieces(p->in, 128));
+    uint64_t n = plim_sat_mul(rows, (uint64_t)p->in + 4 * (uint64_t)ceil_div(p->in, 128));
     return (scratch){n, n, n};
 }
 
@@ -219,8 +221,8 @@ static const method methods[] = {
 
 /* ---- the modules ------------------------------------------------------------------------ */
 
-static plim_hf_packed pack(plim_hf *h, const char *name, int64_t experts, int64_t out,
-                           int64_t in)
+static plim_hf_packed pack_weight(plim_hf *h, const char *name, int64_t experts, int64_t out,
+                                  int64_t in)
 {
     plim_hf_quant *q = h->quant;
     plim_hf_packed p = {.out = out, .in = in};
@@ -263,12 +265,12 @@ static uint32_t packed_linear(plim_hf *h, uint32_t x, int64_t out, bool bias)
 {
     plim_nn *n = &h->n;
     n->g->scopes[n->scope].type = plim_str_of(h->quant->m->type);
-    plim_hf_packed p = pack(h, "weight", 0, out, plim_nn_dim(n, x, -1));
+    plim_hf_packed p = pack_weight(h, "weight", 0, out, plim_nn_dim(n, x, -1));
     uint32_t b = bias ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
     return plim_hf_packed_product(h, x, &p, b);
 }
 
-static uint32_t linear(plim_nn *n, uint32_t x, int64_t out, bool bias)
+static uint32_t make_linear(plim_nn *n, uint32_t x, int64_t out, bool bias)
 {
     plim_hf *h = (plim_hf *)n; /* n is the first member */
     if (n->st || is_kept(h))
@@ -294,7 +296,7 @@ plim_hf_packed plim_hf_packed_experts(plim_hf *h, const char *name, int64_t expe
                      h->quant->m->name);
         return (plim_hf_packed){.n = 0};
     }
-    return pack(h, name, experts, out, in);
+    return pack_weight(h, name, experts, out, in);
 }
 
 uint32_t plim_hf_packed_product(plim_hf *h, uint32_t x, const plim_hf_packed *p, uint32_t bias)
@@ -321,7 +323,7 @@ uint32_t plim_hf_packed_product(plim_hf *h, uint32_t x, const plim_hf_packed *p,
 /* ---- the configuration ---------------------------------------------------------------------- */
 
 /* src: transformers quantizers/auto.py AutoQuantizationConfig.from_dict */
-static const method *find(const config *c)
+static const method *find_method(const config *c)
 {
     plim_str name = c->in_4bit   ? PLIM_STR("bitsandbytes_4bit")
                     : c->in_8bit ? PLIM_STR("bitsandbytes_8bit")
@@ -333,7 +335,7 @@ static const method *find(const config *c)
 }
 
 /* A name of a module as the file has it, under which the class may not know it any more. */
-static void skip(plim_hf *h, const plim_hf_names *names, plim_str name)
+static void skip_module(plim_hf *h, const plim_hf_names *names, plim_str name)
 {
     plim_arena *a = h->n.g->arena;
     for (size_t i = 0; i < name.n; i++)
@@ -354,7 +356,7 @@ static void read_skip(plim_hf *h, plim_hf_quant *q)
 {
     plim_json j;
     plim_hf_names names;
-    bool given = q->c.skip.n > 0 && q->c.skip.p[0] == '[';
+    bool given = plim_str_starts(q->c.skip, "[");
     q->skips_head = !given || !strcmp(q->m->name, "awq"); /* AWQ keeps the head besides */
     if (plim_hf_names_of(&names, plim_str_of(h->family->model_type), h->n.g->arena, NULL)) {
         plim_hf_oom(&h->n);
@@ -366,7 +368,7 @@ static void read_skip(plim_hf *h, plim_hf_quant *q)
     plim_json_array(&j);
     while (!h->n.st && plim_json_item(&j)) {
         if (plim_json_peek(&j) == PLIM_JSON_STRING)
-            skip(h, &names, plim_json_str(&j));
+            skip_module(h, &names, plim_json_str(&j));
         else
             plim_json_skip(&j);
     }
@@ -436,7 +438,7 @@ static void read_storage(plim_hf *h, plim_hf_quant *q)
                      (int)PLIM_MIN(name.n, (size_t)40), name.p);
 }
 
-static void check(plim_hf *h, const config *c, const method *m)
+static void check_config(plim_hf *h, const config *c, const method *m)
 {
     if (m->formats)
         check_words(h, c, m->formats);
@@ -451,7 +453,7 @@ static void check(plim_hf *h, const config *c, const method *m)
     plim_hf_refuse(h, is_filled(c->also), "modules_to_convert");
 }
 
-static void unknown(plim_hf *h, plim_str name)
+static void refuse_method(plim_hf *h, plim_str name)
 {
     plim_buf list;
     if (!name.n) {
@@ -474,24 +476,24 @@ void plim_hf_quant_open(plim_hf *h, plim_str raw)
         plim_hf_oom(&h->n);
         return;
     }
-    if (raw.p[0] != '{') {
+    if (!plim_str_starts(raw, "{")) {
         plim_nn_fail(&h->n, PLIM_EUNSUPPORTED, "'quantization_config' is not an object");
         return;
     }
     plim_hf_read(h, raw, &group, &q->c);
-    q->m = find(&q->c);
+    q->m = find_method(&q->c);
     if (!q->m)
-        unknown(h, q->c.method);
+        refuse_method(h, q->c.method);
     if (!q->m || h->n.st)
         return;
     h->quant = q;
-    check(h, &q->c, q->m);
+    check_config(h, &q->c, q->m);
     read_storage(h, q);
     read_block(h, q);
     if (!q->m->type)
         return;
     read_skip(h, q);
-    h->n.linear = linear;
+    h->n.linear = make_linear;
 }
 
 plim_str plim_hf_quant_note(const plim_hf *h)

@@ -34,7 +34,7 @@ typedef struct swin {
 /* ---- windows ---------------------------------------------------------------------------- */
 
 /* [batch, height, across, c] to [windows, window, window, c] */
-static uint32_t partition(plim_nn *n, uint32_t x, int64_t w)
+static uint32_t partition_windows(plim_nn *n, uint32_t x, int64_t w)
 {
     int64_t c = plim_nn_dim(n, x, 3);
     x = plim_nn_view(n, x,
@@ -44,7 +44,8 @@ static uint32_t partition(plim_nn *n, uint32_t x, int64_t w)
     return plim_nn_view(n, x, INTS(-1, w, w, c));
 }
 
-static uint32_t reverse(plim_nn *n, uint32_t x, int64_t w, int64_t height, int64_t across)
+static uint32_t reverse_windows(plim_nn *n, uint32_t x, int64_t w, int64_t height,
+                                int64_t across)
 {
     int64_t c = plim_nn_dim(n, x, 3);
     x = plim_nn_view(n, x, INTS(-1, height / w, across / w, w, w, c));
@@ -52,7 +53,7 @@ static uint32_t reverse(plim_nn *n, uint32_t x, int64_t w, int64_t height, int64
     return plim_nn_view(n, x, INTS(-1, height, across, c));
 }
 
-static uint32_t roll(plim_nn *n, uint32_t x, int64_t by)
+static uint32_t roll_grid(plim_nn *n, uint32_t x, int64_t by)
 {
     if (!by)
         return x;
@@ -61,7 +62,7 @@ static uint32_t roll(plim_nn *n, uint32_t x, int64_t by)
 }
 
 /* Which of three strips a row is in: of whole windows, of the last one, or rolled over. */
-static uint32_t strips(plim_nn *n, uint32_t row, int64_t size, const stage *s)
+static uint32_t strip_numbers(plim_nn *n, uint32_t row, int64_t size, const stage *s)
 {
     const int64_t from[2] = {size - s->window, size - s->shift};
     uint32_t in[2];
@@ -72,7 +73,8 @@ static uint32_t strips(plim_nn *n, uint32_t row, int64_t size, const stage *s)
     return plim_nn_binary(n, "aten.add.Tensor", in[0], in[1]);
 }
 
-static uint32_t fill(plim_nn *n, uint32_t x, const char *where, uint32_t of, double value)
+static uint32_t fill_where(plim_nn *n, uint32_t x, const char *where, uint32_t of,
+                           double value)
 {
     uint32_t mask = NN_OP(n, where, ARG_T("self", of), ARG_I("other", 0));
     return NN_OP(n, "aten.masked_fill.Scalar", ARG_T("self", x), ARG_T("mask", mask),
@@ -84,22 +86,22 @@ static uint32_t rolled_mask(const swin *m, const stage *s, int64_t height, int64
 {
     plim_nn *n = m->n;
     uint32_t y = plim_nn_arange(n, height), x = plim_nn_arange(n, across);
-    y = strips(n, y, height, s);
-    x = strips(n, x, across, s);
+    y = strip_numbers(n, y, height, s);
+    x = strip_numbers(n, x, across, s);
     y = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, y, 0), 2), 3);
     y = plim_nn_scalar(n, "aten.mul.Tensor", y, 3);
     x = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, x, 0), 1), 3);
     x = plim_hf_to_parameters(n, plim_nn_binary(n, "aten.add.Tensor", y, x));
-    x = plim_nn_view(n, partition(n, x, s->window), INTS(-1, s->window * s->window));
+    x = plim_nn_view(n, partition_windows(n, x, s->window), INTS(-1, s->window * s->window));
     x = plim_nn_binary(n, "aten.sub.Tensor", plim_nn_unsqueeze(n, x, 1),
                        plim_nn_unsqueeze(n, x, 2));
-    y = fill(n, x, "aten.ne.Scalar", x, -100);
-    return fill(n, y, "aten.eq.Scalar", x, 0);
+    y = fill_where(n, x, "aten.ne.Scalar", x, -100);
+    return fill_where(n, y, "aten.eq.Scalar", x, 0);
 }
 
 /* ---- attention ---------------------------------------------------------------------------- */
 
-static uint32_t project(const swin *m, const stage *s, const char *name, uint32_t x)
+static uint32_t project_heads(const swin *m, const stage *s, const char *name, uint32_t x)
 {
     x = plim_nn_linear(m->n, name, x, s->width, m->c->qkv_bias);
     return plim_hf_split_heads(m->n, x, s->width / s->heads);
@@ -125,15 +127,15 @@ static uint32_t position_bias(const swin *m, const stage *s)
 }
 
 /* x: [windows, tokens, width]; mask: of the windows of one picture, or PLIM_NONE */
-static uint32_t attention(const swin *m, const stage *s, uint32_t x, uint32_t mask)
+static uint32_t add_attention(const swin *m, const stage *s, uint32_t x, uint32_t mask)
 {
     plim_nn *n = m->n;
     plim_nn_enter(n, "attention", "SwinAttention");
     plim_nn_order(n, "q_proj k_proj v_proj o_proj *");
     int64_t tokens = plim_nn_dim(n, x, 1);
-    plim_hf_attention a = {.q = project(m, s, "q_proj", x),
-                           .k = project(m, s, "k_proj", x),
-                           .v = project(m, s, "v_proj", x),
+    plim_hf_attention a = {.q = project_heads(m, s, "q_proj", x),
+                           .k = project_heads(m, s, "k_proj", x),
+                           .v = project_heads(m, s, "v_proj", x),
                            .sinks = PLIM_NONE,
                            .scale = 1 / sqrt((double)s->width / (double)s->heads),
                            .dropout = m->c->attention_dropout};
@@ -169,20 +171,20 @@ static uint32_t drop_path(const swin *m, uint32_t x, double rate)
 }
 
 /* Attention within windows, in every other block of windows that lie between them. */
-static uint32_t windowed(const swin *m, const stage *s, uint32_t x, int64_t shift)
+static uint32_t attend_windows(const swin *m, const stage *s, uint32_t x, int64_t shift)
 {
     plim_nn *n = m->n;
     int64_t w = s->window, right = (w - s->across % w) % w, below = (w - s->height % w) % w;
     int64_t height = s->height + below, across = s->across + right;
     x = plim_nn_view(n, x, INTS(m->h->batch, s->height, s->across, s->width));
     x = plim_nn_pad(n, x, INTS(0, 0, 0, right, 0, below));
-    x = partition(n, roll(n, x, -shift), w);
+    x = partition_windows(n, roll_grid(n, x, -shift), w);
     x = plim_nn_view(n, x, INTS(-1, w * w, s->width));
     uint32_t mask = shift ? rolled_mask(m, s, height, across) : PLIM_NONE;
-    x = attention(m, s, x, mask);
+    x = add_attention(m, s, x, mask);
     x = plim_nn_dropout(n, "dropout", x, m->c->dropout);
     x = plim_nn_view(n, x, INTS(-1, w, w, s->width));
-    x = roll(n, reverse(n, x, w, height, across), shift);
+    x = roll_grid(n, reverse_windows(n, x, w, height, across), shift);
     if (right || below) {
         x = plim_nn_slice(n, x, 1, 0, s->height, 1);
         x = plim_nn_slice(n, x, 2, 0, s->across, 1);
@@ -192,7 +194,7 @@ static uint32_t windowed(const swin *m, const stage *s, uint32_t x, int64_t shif
 }
 
 /* The i-th of its stage, the at-th of all. */
-static uint32_t block(const swin *m, const stage *s, int64_t i, int64_t at, uint32_t x)
+static uint32_t add_block(const swin *m, const stage *s, int64_t i, int64_t at, uint32_t x)
 {
     plim_nn *n = m->n;
     const config *c = m->c;
@@ -200,7 +202,7 @@ static uint32_t block(const swin *m, const stage *s, int64_t i, int64_t at, uint
     plim_nn_enter(n, plim_nn_name(n, "blocks.", i), "SwinLayer");
     plim_nn_order(n, "attention layernorm_before layernorm_after *");
     uint32_t y = plim_nn_layer_norm(n, "layernorm_before", x, c->eps);
-    y = windowed(m, s, y, i % 2 ? s->shift : 0);
+    y = attend_windows(m, s, y, i % 2 ? s->shift : 0);
     x = plim_nn_binary(n, "aten.add.Tensor", x, drop_path(m, y, rate));
     y = plim_nn_layer_norm(n, "layernorm_after", x, c->eps);
     plim_nn_enter(n, "mlp", "SwinMLP");
@@ -216,7 +218,7 @@ static uint32_t block(const swin *m, const stage *s, int64_t i, int64_t at, uint
 /* ---- a stage ------------------------------------------------------------------------------------- */
 
 /* Four patches become one of twice the width. */
-static uint32_t merge(const swin *m, const stage *s, uint32_t x)
+static uint32_t merge_patches(const swin *m, const stage *s, uint32_t x)
 {
     plim_nn *n = m->n;
     uint32_t part[4];
@@ -244,7 +246,7 @@ static void as_picture(const swin *m, uint32_t x, int64_t height, int64_t across
     plim_nn_contiguous(m->n, plim_nn_permute(m->n, x, INTS(0, 3, 1, 2)));
 }
 
-static uint32_t encoder(const swin *m, uint32_t x)
+static uint32_t add_encoder(const swin *m, uint32_t x)
 {
     plim_nn *n = m->n;
     int64_t at = 0;
@@ -253,9 +255,9 @@ static uint32_t encoder(const swin *m, uint32_t x)
         const stage *s = &m->stages[k];
         plim_nn_enter(n, plim_nn_name(n, "layers.", k), "SwinStage");
         for (int64_t i = 0; i < s->depth && !n->st; i++)
-            x = block(m, s, i, at++, x);
+            x = add_block(m, s, i, at++, x);
         if (!s->last)
-            x = merge(m, s, x);
+            x = merge_patches(m, s, x);
         as_picture(m, x, s->last ? s->height : (s->height + 1) / 2,
                    s->last ? s->across : (s->across + 1) / 2);
         plim_nn_leave(n);
@@ -266,7 +268,7 @@ static uint32_t encoder(const swin *m, uint32_t x)
 
 /* ---- the model ------------------------------------------------------------------------------------- */
 
-static uint32_t embeddings(const swin *m, uint32_t x)
+static uint32_t add_embeddings(const swin *m, uint32_t x)
 {
     const config *c = m->c;
     const stage *s = m->stages;
@@ -292,11 +294,11 @@ static uint32_t embeddings(const swin *m, uint32_t x)
 }
 
 /* The hidden states of all patches, and their mean; in the module that is open. */
-static uint32_t backbone(const swin *m, uint32_t *mean)
+static uint32_t add_backbone(const swin *m, uint32_t *mean)
 {
     plim_nn *n = m->n;
-    uint32_t x = embeddings(m, plim_hf_pixels(m->h, n->dtype, m->c->channels, m->image));
-    x = plim_nn_layer_norm(n, "layernorm", encoder(m, x), m->c->eps);
+    uint32_t x = add_embeddings(m, plim_hf_pixels(m->h, n->dtype, m->c->channels, m->image));
+    x = plim_nn_layer_norm(n, "layernorm", add_encoder(m, x), m->c->eps);
     uint32_t y = plim_nn_transpose(n, x, 1, 2);
     plim_nn_enter(n, "pooler", "AdaptiveAvgPool1d");
     y = NN_OP(n, "aten.adaptive_avg_pool1d.default", ARG_T("self", y),
@@ -332,7 +334,7 @@ static void make_stages(swin *m)
                          "stage %u has a grid of %" PRId64 " x %" PRId64
                          ", smaller than its windows of %" PRId64,
                          (unsigned)i, s.height, s.across, s.window);
-        plim_hf_whole_heads(h, s.width, s.heads);
+        plim_hf_check_head_width(h, s.width, s.heads);
         m->stages[i] = s;
         m->blocks += s.depth;
         if (m->blocks > PLIM_HF_MAX_LAYERS)
@@ -359,13 +361,13 @@ static void swin_build(plim_hf *h, const void *p)
     plim_hf_root(h, "Swin");
     if (n->st)
         return;
-    if (plim_str_is(plim_hf_head(h, "Swin"), "Model")) {
-        plim_nn_output(n, backbone(&m, &mean));
+    if (plim_str_is(plim_hf_class_head(h, "Swin"), "Model")) {
+        plim_nn_output(n, add_backbone(&m, &mean));
         plim_nn_output(n, mean);
         return;
     }
     plim_nn_enter(n, "swin", "SwinModel");
-    backbone(&m, &mean);
+    add_backbone(&m, &mean);
     plim_nn_leave(n);
     mean = plim_nn_linear(n, "classifier", mean, plim_hf_n_labels(h, &c->labels), true);
     plim_hf_sequence_outputs(h, mean, &c->labels);

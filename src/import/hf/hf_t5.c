@@ -21,7 +21,7 @@ typedef struct stack {
     uint32_t bias[2]; /* of positions: of a layer's own tokens, and of the encoder's */
 } stack;
 
-static uint32_t norm(const stack *s, const char *name, uint32_t x)
+static uint32_t add_norm(const stack *s, const char *name, uint32_t x)
 {
     plim_nn *n = s->n;
     plim_nn_enter(n, name, "T5LayerNorm");
@@ -39,27 +39,27 @@ static uint32_t norm(const stack *s, const char *name, uint32_t x)
     return x;
 }
 
-static uint32_t dropout(const stack *s, uint32_t x)
+static uint32_t apply_dropout(const stack *s, uint32_t x)
 {
     return plim_nn_dropout(s->n, "dropout", x, s->c->dropout);
 }
 
 /* ---- where tokens stand to each other ---------------------------------------------------- */
 
-static uint32_t smaller(plim_nn *n, uint32_t a, uint32_t b)
+static uint32_t min_of(plim_nn *n, uint32_t a, uint32_t b)
 {
     return plim_nn_binary(n, "aten.min.other", a, b);
 }
 
 /* _relative_position_bucket: near ones have their own, those far away share some */
-static uint32_t buckets(const stack *s, uint32_t distance)
+static uint32_t position_buckets(const stack *s, uint32_t distance)
 {
     plim_nn *n = s->n;
     int64_t count = s->c->buckets, exact;
     uint32_t side = PLIM_NONE, is_small, far, most;
     if (s->decoder) {
         most = plim_nn_unary(n, "aten.zeros_like.default", distance);
-        distance = plim_nn_unary(n, "aten.neg.default", smaller(n, distance, most));
+        distance = plim_nn_unary(n, "aten.neg.default", min_of(n, distance, most));
     } else {
         count /= 2;
         side = NN_OP(n, "aten.gt.Scalar", ARG_T("self", distance), ARG_I("other", 0));
@@ -80,7 +80,7 @@ static uint32_t buckets(const stack *s, uint32_t distance)
     far = plim_nn_scalar(n, "aten.add.Tensor", far, (double)exact);
     most =
         NN_OP(n, "aten.full_like.default", ARG_T("self", far), ARG_I("fill_value", count - 1));
-    far = smaller(n, far, most);
+    far = min_of(n, far, most);
     far = NN_OP(n, "aten.where.self", ARG_T("condition", is_small), ARG_T("self", distance),
                 ARG_T("other", far));
     return s->decoder ? plim_nn_scalar(n, "aten.add.Tensor", far, 0)
@@ -94,13 +94,13 @@ static uint32_t position_bias(const stack *s)
     uint32_t from = plim_nn_unsqueeze(n, plim_nn_arange(n, s->h->seq), 1);
     from = plim_nn_scalar(n, "aten.add.Tensor", from, 0);
     uint32_t to = plim_nn_unsqueeze(n, plim_nn_arange(n, s->h->seq), 0);
-    uint32_t x = buckets(s, plim_nn_binary(n, "aten.sub.Tensor", to, from));
+    uint32_t x = position_buckets(s, plim_nn_binary(n, "aten.sub.Tensor", to, from));
     x = plim_nn_embedding(n, "relative_attention_bias", x, s->c->buckets, s->c->heads, NULL);
     return plim_nn_unsqueeze(n, plim_nn_permute(n, x, INTS(2, 0, 1)), 0);
 }
 
 /* create_position_bias_mask of a decoder: what is to come gets the least number */
-static uint32_t causal(const stack *s, uint32_t bias)
+static uint32_t mask_future(const stack *s, uint32_t bias)
 {
     plim_nn *n = s->n;
     int64_t seq = s->h->seq;
@@ -114,7 +114,7 @@ static uint32_t causal(const stack *s, uint32_t bias)
 
 /* ---- a block ------------------------------------------------------------------------------ */
 
-static uint32_t project(const stack *s, const char *name, uint32_t x)
+static uint32_t project_heads(const stack *s, const char *name, uint32_t x)
 {
     x = plim_nn_linear(s->n, name, x, s->c->heads * s->c->dim, false);
     return plim_hf_split_heads(s->n, x, s->c->dim);
@@ -122,14 +122,15 @@ static uint32_t project(const stack *s, const char *name, uint32_t x)
 
 /* From x to `seen`, which is x itself unless `cross`; *bias is made once and shared by all
  * blocks. */
-static uint32_t attend(const stack *s, uint32_t x, uint32_t seen, bool cross, uint32_t *bias)
+static uint32_t attend_to(const stack *s, uint32_t x, uint32_t seen, bool cross,
+                          uint32_t *bias)
 {
     plim_nn *n = s->n;
     plim_nn_enter(n, cross ? "EncDecAttention" : "SelfAttention", "T5Attention");
     plim_nn_order(n, "q k v o relative_attention_bias");
-    plim_hf_attention a = {.q = project(s, "q", x),
-                           .k = project(s, "k", seen),
-                           .v = project(s, "v", seen),
+    plim_hf_attention a = {.q = project_heads(s, "q", x),
+                           .k = project_heads(s, "k", seen),
+                           .v = project_heads(s, "v", seen),
                            .sinks = PLIM_NONE,
                            .scale = 1,
                            .dropout = s->c->dropout};
@@ -138,7 +139,7 @@ static uint32_t attend(const stack *s, uint32_t x, uint32_t seen, bool cross, ui
                               ARG_IS("size", INTS(1, s->c->heads, plim_nn_dim(n, a.q, 2),
                                                   plim_nn_dim(n, a.k, 2))))
                       : position_bias(s);
-    a.mask = s->decoder && !cross && s->h->seq > 1 ? causal(s, *bias) : *bias;
+    a.mask = s->decoder && !cross && s->h->seq > 1 ? mask_future(s, *bias) : *bias;
     a.mask = plim_nn_contiguous(n, a.mask);
     x = plim_hf_join_heads(n, plim_hf_sdpa(n, a));
     x = plim_nn_linear(n, "o", x, s->c->hidden, false);
@@ -146,21 +147,21 @@ static uint32_t attend(const stack *s, uint32_t x, uint32_t seen, bool cross, ui
     return x;
 }
 
-static uint32_t attention(stack *s, const char *name, uint32_t x, bool cross)
+static uint32_t add_attention(stack *s, const char *name, uint32_t x, bool cross)
 {
     plim_nn *n = s->n;
     plim_nn_enter(n, name, cross ? "T5LayerCrossAttention" : "T5LayerSelfAttention");
     plim_nn_order(n, "SelfAttention EncDecAttention *");
-    uint32_t y = norm(s, "layer_norm", x);
-    y = attend(s, y, cross ? s->memory : y, cross, &s->bias[cross]);
-    y = dropout(s, y);
+    uint32_t y = add_norm(s, "layer_norm", x);
+    y = attend_to(s, y, cross ? s->memory : y, cross, &s->bias[cross]);
+    y = apply_dropout(s, y);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     plim_nn_leave(n);
     return x;
 }
 
 /* "gated-gelu": is it gated, and by what? */
-static bool gated(plim_str name, plim_str *act)
+static bool is_gated(plim_str name, plim_str *act)
 {
     static const char prefix[] = "gated-";
     size_t n = sizeof prefix - 1;
@@ -187,48 +188,48 @@ static uint32_t feed_forward(const stack *s, const char *name, uint32_t x)
     const config *c = s->c;
     plim_nn *n = s->n;
     plim_str act;
-    bool gate = gated(c->feed_forward, &act);
+    bool gate = is_gated(c->feed_forward, &act);
     plim_nn_enter(n, name, "T5LayerFF");
     plim_nn_order(n, "DenseReluDense *");
-    uint32_t y = norm(s, "layer_norm", x);
+    uint32_t y = add_norm(s, "layer_norm", x);
     plim_nn_enter(n, "DenseReluDense", gate ? "T5DenseGatedActDense" : "T5DenseActDense");
     uint32_t up = plim_nn_linear(n, gate ? "wi_0" : "wi", y, c->ffn, false);
     up = plim_hf_act(s->h, "act", act, up);
     if (gate)
         up = plim_nn_binary(n, "aten.mul.Tensor", up,
                             plim_nn_linear(n, "wi_1", y, c->ffn, false));
-    y = last_linear(s, dropout(s, up));
+    y = last_linear(s, apply_dropout(s, up));
     plim_nn_leave(n);
-    y = dropout(s, y);
+    y = apply_dropout(s, y);
     x = plim_nn_binary(n, "aten.add.Tensor", x, y);
     plim_nn_leave(n);
     return x;
 }
 
-static uint32_t block(stack *s, int64_t i, uint32_t x)
+static uint32_t add_block(stack *s, int64_t i, uint32_t x)
 {
     plim_nn *n = s->n;
     plim_nn_enter(n, plim_nn_name(n, "block.", i), "T5Block");
-    x = attention(s, "layer.0", x, false);
+    x = add_attention(s, "layer.0", x, false);
     if (s->decoder)
-        x = attention(s, "layer.1", x, true);
+        x = add_attention(s, "layer.1", x, true);
     x = feed_forward(s, s->decoder ? "layer.2" : "layer.1", x);
     plim_nn_leave(n);
     return x;
 }
 
-static uint32_t run(stack s, uint32_t ids)
+static uint32_t run_stack(stack s, uint32_t ids)
 {
     plim_nn *n = s.n;
     plim_nn_enter(n, s.decoder ? "decoder" : "encoder", "T5Stack");
     plim_nn_enter(n, "embed_tokens", "Embedding");
     uint32_t x = plim_nn_embedding_op(n, ids, plim_nn_tie(n, "weight", s.table));
     plim_nn_leave(n);
-    x = dropout(&s, x);
+    x = apply_dropout(&s, x);
     for (int64_t i = 0; i < (s.decoder ? s.c->decoder_layers : s.c->layers) && !n->st; i++)
-        x = block(&s, i, x);
-    x = norm(&s, "final_layer_norm", x);
-    x = dropout(&s, x);
+        x = add_block(&s, i, x);
+    x = add_norm(&s, "final_layer_norm", x);
+    x = apply_dropout(&s, x);
     plim_nn_leave(n);
     return x;
 }
@@ -241,7 +242,7 @@ static void t5_build(plim_hf *h, const void *p)
     plim_nn *n = &h->n;
     stack s = {.h = h, .n = n, .c = &c, .bias = {PLIM_NONE, PLIM_NONE}};
     c.decoder_layers = c.decoder_layers ? c.decoder_layers : c.layers;
-    plim_hf_heads(h, c.heads, c.heads, c.dim);
+    plim_hf_check_heads(h, c.heads, c.heads, c.dim);
     plim_hf_refuse(h, n->dtype == PLIM_F16, "dtype float16");
     plim_hf_tokens(h, "input_ids", PLIM_HF_SEQ, false);
     plim_nn_root(n, "T5ForConditionalGeneration");
@@ -251,9 +252,9 @@ static void t5_build(plim_hf *h, const void *p)
     plim_nn_enter(n, "shared", "Embedding");
     s.table = plim_nn_param(n, "weight", INTS(c.vocab, c.hidden));
     plim_nn_leave(n);
-    s.memory = run(s, ids);
+    s.memory = run_stack(s, ids);
     s.decoder = true;
-    uint32_t x = run(s, plim_hf_shift_right(h, labels));
+    uint32_t x = run_stack(s, plim_hf_shift_right(h, labels));
     if (c.tie)
         x = plim_nn_scalar(n, "aten.mul.Tensor", x, 1 / sqrt((double)c.hidden));
     plim_nn_enter(n, "lm_head", "Linear");

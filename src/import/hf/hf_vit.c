@@ -11,7 +11,7 @@ typedef struct config {
     int64_t image[2], patch; /* of image_size and patch_size */
 } config;
 
-static uint32_t embeddings(plim_hf *h, const config *c)
+static uint32_t add_embeddings(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;
     uint32_t x = plim_hf_pixels(h, PLIM_F32, c->channels, c->image);
@@ -35,31 +35,31 @@ static uint32_t embeddings(plim_hf *h, const config *c)
     return x;
 }
 
-static uint32_t project(plim_hf *h, const config *c, const char *name, uint32_t x)
+static uint32_t project_heads(plim_hf *h, const config *c, const char *name, uint32_t x)
 {
     x = plim_nn_linear(&h->n, name, x, c->hidden, c->qkv_bias);
     return plim_hf_split_heads(&h->n, x, c->hidden / c->heads);
 }
 
-static uint32_t attention(plim_hf *h, const config *c, uint32_t x)
+static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "attention", "ViTAttention");
-    uint32_t q = project(h, c, "q_proj", x), k = project(h, c, "k_proj", x),
-             v = project(h, c, "v_proj", x);
-    x = plim_hf_look_around(n, q, k, v, c->attention_dropout);
+    uint32_t q = project_heads(h, c, "q_proj", x), k = project_heads(h, c, "k_proj", x),
+             v = project_heads(h, c, "v_proj", x);
+    x = plim_hf_full_attention(n, q, k, v, c->attention_dropout);
     x = plim_nn_linear(n, "o_proj", x, c->hidden, true);
     plim_nn_leave(n);
     return x;
 }
 
-static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
+static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, plim_nn_name(n, "layers.", i), "ViTLayer");
     plim_nn_order(n, "attention layernorm_before layernorm_after *");
     uint32_t y = plim_nn_layer_norm(n, "layernorm_before", x, c->eps);
-    y = attention(h, c, y);
+    y = add_attention(h, c, y);
     y = plim_nn_dropout(n, "dropout", y, c->dropout);
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);
     y = plim_nn_layer_norm(n, "layernorm_after", x, c->eps);
@@ -73,12 +73,12 @@ static uint32_t layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
 }
 
 /* In the module that is open. */
-static uint32_t encoder(plim_hf *h, const config *c)
+static uint32_t add_encoder(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;
-    uint32_t x = embeddings(h, c);
+    uint32_t x = add_embeddings(h, c);
     for (int64_t i = 0; i < c->layers && !n->st; i++)
-        x = layer(h, c, i, x);
+        x = add_layer(h, c, i, x);
     return plim_nn_layer_norm(n, "layernorm", x, c->eps);
 }
 
@@ -86,17 +86,17 @@ static void image_classification(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "vit", "ViTModel");
-    uint32_t x = encoder(h, c);
+    uint32_t x = add_encoder(h, c);
     plim_nn_leave(n);
     x = plim_nn_select(n, x, 1, 0);
     x = plim_nn_linear(n, "classifier", x, plim_hf_n_labels(h, &c->labels), true);
     plim_hf_sequence_outputs(h, x, &c->labels);
 }
 
-static void bare(plim_hf *h, const config *c)
+static void build_bare(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;
-    uint32_t x = encoder(h, c);
+    uint32_t x = add_encoder(h, c);
     plim_nn_output(n, x);
     plim_nn_enter(n, "pooler", "ViTPooler");
     x = plim_nn_select(n, x, 1, 0);
@@ -109,13 +109,13 @@ static void bare(plim_hf *h, const config *c)
 static void vit_build(plim_hf *h, const void *p)
 {
     config c = *(const config *)p;
-    plim_hf_whole_heads(h, c.hidden, c.heads);
+    plim_hf_check_head_width(h, c.hidden, c.heads);
     plim_hf_pair(h, "image_size", c.image_size, 224, c.image);
     c.patch = plim_hf_patch(h, c.patch_size, 16, c.image);
     plim_hf_batch(h, "pixel_values");
     plim_hf_root(h, "ViT");
-    if (plim_str_is(plim_hf_head(h, "ViT"), "Model"))
-        bare(h, &c);
+    if (plim_str_is(plim_hf_class_head(h, "ViT"), "Model"))
+        build_bare(h, &c);
     else
         image_classification(h, &c);
 }

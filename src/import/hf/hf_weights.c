@@ -32,13 +32,13 @@ typedef struct comparison {
     tally missing, more, shape, type;
 } comparison;
 
-static void count(tally *t, plim_str name) { t->first = t->n++ ? t->first : name; }
+static void count_name(tally *t, plim_str name) { t->first = t->n++ ? t->first : name; }
 
 static void count_more(comparison *c, uint32_t stored)
 {
     plim_str name = c->w->items[stored].name;
     if (!plim_hf_ignores(&c->names, name))
-        count(&c->more, name);
+        count_name(&c->more, name);
 }
 
 /* ---- which is which -------------------------------------------------------------------- */
@@ -51,7 +51,7 @@ static int compare_parts(const void *a, const void *b)
                               : (x->stored > y->stored) - (x->stored < y->stored);
 }
 
-static void place(comparison *c, uint32_t stored)
+static void place_stored(comparison *c, uint32_t stored)
 {
     plim_hf_place at;
     if (!plim_hf_place_of(&c->names, &c->model, c->w->items[stored].name, &at)) {
@@ -101,7 +101,7 @@ static plim_status place_all(comparison *c, plim_err *err)
     }
     for (uint32_t i = 0; i < n; i++)
         if (!done[i])
-            place(c, i);
+            place_stored(c, i);
     give_to_owners(c);
     qsort(c->parts, c->n_parts, sizeof *c->parts, compare_parts);
     return PLIM_OK;
@@ -134,9 +134,9 @@ static void check_whole(comparison *c, const plim_item *it, const plim_item *w)
     if (it->kind != PLIM_ITEM_PARAMETER && plim_hf_ignores(&c->names, it->name))
         return;
     if (!same_shape(it, w))
-        count(&c->shape, it->name);
+        count_name(&c->shape, it->name);
     else if (!plim_str_eq(it->type, w->type))
-        count(&c->type, it->name);
+        count_name(&c->type, it->name);
 }
 
 /* The parts from..to-1 are not stored, but `p` of the same tensor is. */
@@ -164,9 +164,9 @@ static bool check_parts(comparison *c, const plim_item *it, const part *p, uint3
             return false;
         next = p[i].at + 1;
         if (!same_part_shape(it, w, p->place.parts))
-            count(&c->shape, w->name);
+            count_name(&c->shape, w->name);
         else if (!plim_str_eq(it->type, w->type))
-            count(&c->type, w->name);
+            count_name(&c->type, w->name);
     }
     return count_gap(c, p, next, all);
 }
@@ -183,7 +183,7 @@ static plim_status check_all(comparison *c, plim_err *err)
             if (p > first && !check_parts(c, it, first, (uint32_t)(p - first)))
                 return plim_oom(err);
             if (p == first && !may_lack(it))
-                count(&c->missing, it->name);
+                count_name(&c->missing, it->name);
             continue;
         }
         check_whole(c, it, &c->w->items[c->whole[i]]);
@@ -193,8 +193,8 @@ static plim_status check_all(comparison *c, plim_err *err)
     return PLIM_OK;
 }
 
-static plim_status note(plim_inventory *v, const tally *t, const char *what, const char *file,
-                        plim_err *err)
+static plim_status note_tally(plim_inventory *v, const tally *t, const char *what,
+                              const char *file, plim_err *err)
 {
     if (!t->n)
         return PLIM_OK;
@@ -202,8 +202,8 @@ static plim_status note(plim_inventory *v, const tally *t, const char *what, con
                                what, file, t->n, PLIM_STR_ARG(t->first));
 }
 
-static plim_status compare(plim_inventory *v, plim_str model_type, const plim_inventory *w,
-                           const char *file, plim_err *err)
+static plim_status compare_items(plim_inventory *v, plim_str model_type,
+                                 const plim_inventory *w, const char *file, plim_err *err)
 {
     comparison c = {.v = v, .w = w};
     plim_status st = plim_hf_names_of(&c.names, model_type, v->arena, err);
@@ -212,17 +212,17 @@ static plim_status compare(plim_inventory *v, plim_str model_type, const plim_in
     if (!st)
         st = check_all(&c, err);
     if (!st)
-        st = note(v, &c.missing, "parameters missing from", file, err);
+        st = note_tally(v, &c.missing, "parameters missing from", file, err);
     if (!st)
-        st = note(v, &c.more, "unexpected tensors in", file, err);
+        st = note_tally(v, &c.more, "unexpected tensors in", file, err);
     if (!st)
-        st = note(v, &c.shape, "parameters with a different shape in", file, err);
-    return st ? st : note(v, &c.type, "parameters with a different type in", file, err);
+        st = note_tally(v, &c.shape, "parameters with a different shape in", file, err);
+    return st ? st : note_tally(v, &c.type, "parameters with a different type in", file, err);
 }
 
 /* No model: its weights are all that is known. */
-static plim_status adopt(plim_inventory *v, const plim_inventory *w, const char *file,
-                         plim_err *err)
+static plim_status adopt_items(plim_inventory *v, const plim_inventory *w, const char *file,
+                               plim_err *err)
 {
     v->items = w->items;
     v->n_items = w->n_items;
@@ -237,8 +237,8 @@ static plim_status adopt(plim_inventory *v, const plim_inventory *w, const char 
                                     file);
 }
 
-static plim_status take(plim_inventory *v, plim_str model_type, const plim_source *file,
-                        const char *name, plim_err *err)
+static plim_status read_beside(plim_inventory *v, plim_str model_type, const plim_source *file,
+                               const char *name, plim_err *err)
 {
     const plim_importer *reader = plim_importer_probe(file->bytes);
     plim_inventory w = {.arena = v->arena};
@@ -251,7 +251,8 @@ static plim_status take(plim_inventory *v, plim_str model_type, const plim_sourc
     if (st)
         return plim_inventory_note(v, err, "'%s' in the same folder cannot be read: %s", name,
                                    why.msg);
-    return v->n_items ? compare(v, model_type, &w, name, err) : adopt(v, &w, name, err);
+    return v->n_items ? compare_items(v, model_type, &w, name, err)
+                      : adopt_items(v, &w, name, err);
 }
 
 plim_status plim_hf_weights(plim_inventory *v, plim_str model_type, const plim_source *s,
@@ -265,7 +266,7 @@ plim_status plim_hf_weights(plim_inventory *v, plim_str model_type, const plim_s
             return plim_oom(err);
         if (st)
             continue;
-        st = take(v, model_type, &file, usual[i], err);
+        st = read_beside(v, model_type, &file, usual[i], err);
         plim_source_close(&file);
         return st;
     }

@@ -106,7 +106,7 @@ static bool is_word(char c)
 }
 
 /* Is `name` the text, or a word of it? */
-static bool mentions(plim_str text, plim_str name)
+static bool mentions_name(plim_str text, plim_str name)
 {
     for (size_t i = 0; name.n && i + name.n <= text.n; i++) {
         size_t end = i + name.n;
@@ -123,7 +123,7 @@ static plim_status bind_named(onnx *f, const struct plim_dim_value *v)
     for (uint32_t i = 0; i < f->m.graph.n_inputs; i++)
         for (int32_t d = 0; d < f->m.graph.inputs[i].rank; d++) {
             plim_str param = f->m.graph.inputs[i].dim[d].param;
-            if (param.n && mentions(param, v->name))
+            if (param.n && mentions_name(param, v->name))
                 return bind_solve(f, v->name, v->value);
             first = first.n ? first : param;
         }
@@ -140,7 +140,7 @@ static plim_status bind_named(onnx *f, const struct plim_dim_value *v)
 }
 
 /* The first input with a dimension d, one where it is open if there is one. */
-static onnx_info *leading(onnx *f, int32_t d)
+static onnx_info *leading_input(onnx *f, int32_t d)
 {
     onnx_info *found = NULL;
     for (uint32_t i = 0; i < f->m.graph.n_inputs; i++) {
@@ -165,7 +165,7 @@ static bool sounds_like_batch(plim_str param)
 /* Dimension 0 is the batch, unless it is fixed and another is called so. */
 static onnx_info *find_batch(onnx *f, int32_t *dim)
 {
-    onnx_info *in = leading(f, 0);
+    onnx_info *in = leading_input(f, 0);
     *dim = 0;
     for (uint32_t i = 0; i < f->m.graph.n_inputs && in && in->dim[0].known; i++)
         for (int32_t d = 0; d < f->m.graph.inputs[i].rank; d++)
@@ -263,7 +263,7 @@ plim_status plim_onnx_bind_sizes(onnx *f)
     if (!st)
         st = bind_leading(f, lead, dim, b->batch, "batch");
     if (!st)
-        st = bind_leading(f, leading(f, 1), 1, b->seq, "seq");
+        st = bind_leading(f, leading_input(f, 1), 1, b->seq, "seq");
     for (uint32_t i = 0; i < f->m.graph.n_inputs && !st; i++)
         if (is_input(f, &f->m.graph.inputs[i]) && f->m.graph.inputs[i].has_shape)
             st = bind_rest(f, &f->m.graph.inputs[i], b->batch ? b->batch : 1);

@@ -351,16 +351,16 @@ static bool fold_concat(onnx_call *c)
 
 typedef enum math_kind { M_SAME, M_BOOL } math_kind; /* the dtype of the result */
 
-static int64_t wrap(uint64_t v) { return (int64_t)v; } /* as numpy does */
+static int64_t wrap_int(uint64_t v) { return (int64_t)v; } /* as numpy does */
 
 static int64_t int_math(char op, int64_t a, int64_t b)
 {
     uint64_t x = (uint64_t)a, y = (uint64_t)b;
     switch (op) {
-    case '+': return wrap(x + y);
-    case '-': return wrap(x - y);
-    case '*': return wrap(x * y);
-    case '/': return !b ? 0 : b == -1 ? wrap(0 - x) : a / b;
+    case '+': return wrap_int(x + y);
+    case '-': return wrap_int(x - y);
+    case '*': return wrap_int(x * y);
+    case '/': return !b ? 0 : b == -1 ? wrap_int(0 - x) : a / b;
     case 'f': return !b || b == -1 ? 0 : a % b;
     case '%': {
         int64_t r = !b || b == -1 ? 0 : a % b;
@@ -539,7 +539,7 @@ static bool fold_unary(onnx_call *c)
         if (d->is_float)
             d->f[i] = float_unary(sign, x.d->f[i]);
         else
-            d->i[i] = sign == '!' ? !v : sign == 'n' || v < 0 ? wrap(0 - (uint64_t)v) : v;
+            d->i[i] = sign == '!' ? !v : sign == 'n' || v < 0 ? wrap_int(0 - (uint64_t)v) : v;
     }
     plim_onnx_out_data(c, 0, &m, d);
     return d != NULL;

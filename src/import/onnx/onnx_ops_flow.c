@@ -46,7 +46,7 @@ static bool run_body(onnx_call *c, onnx_graph *g, const uint32_t *in, uint32_t n
     return !c->st;
 }
 
-static uint32_t *room(onnx_call *c, uint64_t n)
+static uint32_t *new_vals(onnx_call *c, uint64_t n)
 {
     uint32_t *p = PLIM_NEW_N(c->f->a, uint32_t, n + 1);
     if (!p && !c->st)
@@ -54,7 +54,7 @@ static uint32_t *room(onnx_call *c, uint64_t n)
     return p;
 }
 
-static bool truth(const onnx_call *c, uint32_t val, bool *out)
+static bool read_condition(const onnx_call *c, uint32_t val, bool *out)
 {
     const onnx_data *d = val == PLIM_NONE ? NULL : plim_onnx_data(c->f, val);
     if (!d || d->is_float || d->n != 1)
@@ -66,10 +66,10 @@ static bool truth(const onnx_call *c, uint32_t val, bool *out)
 void plim_onnx_if(onnx_call *c)
 {
     bool yes;
-    if (!c->node->n_in || !truth(c, c->in[0], &yes))
+    if (!c->node->n_in || !read_condition(c, c->in[0], &yes))
         return;
     onnx_graph *g = body_of(c, yes ? "then_branch" : "else_branch");
-    uint32_t *out = g ? room(c, g->n_outputs) : NULL;
+    uint32_t *out = g ? new_vals(c, g->n_outputs) : NULL;
     if (!out || !run_body(c, g, NULL, 0, out))
         return;
     for (uint32_t k = 0; k < c->node->n_out && k < g->n_outputs; k++)
@@ -101,9 +101,9 @@ static uint32_t list_val(onnx_call *c, const uint32_t *items, uint32_t n)
 }
 
 /* What each round gives, one upon the other. */
-static uint32_t stacked(onnx_call *c, const uint32_t *vals, uint32_t n, uint32_t every)
+static uint32_t stack_rounds(onnx_call *c, const uint32_t *vals, uint32_t n, uint32_t every)
 {
-    uint32_t *id = room(c, n);
+    uint32_t *id = new_vals(c, n);
     for (uint32_t i = 0; id && i < n; i++)
         if ((id[i] = plim_onnx_id(c, vals[(uint64_t)i * every])) == PLIM_NONE)
             return PLIM_NONE;
@@ -122,12 +122,12 @@ void plim_onnx_loop(onnx_call *c)
     onnx_graph *g = body_of(c, "body");
     if (!g || g->n_inputs != carried + 2 || g->n_outputs < carried + 1 ||
         !plim_onnx_in_ints(c, 0, &trips) || trips.n != 1 || trips.p[0] > ONNX_MAX_TRIPS ||
-        (plim_onnx_in(c, 1) && !truth(c, c->in[1], &go)))
+        (plim_onnx_in(c, 1) && !read_condition(c, c->in[1], &go)))
         return;
     uint32_t width = g->n_outputs, n = 0, max = (uint32_t)PLIM_MAX(trips.p[0], 0);
     if ((uint64_t)width * max > ONNX_MAX_NODES)
         return;
-    uint32_t *in = room(c, carried + 2), *out = room(c, (uint64_t)width * (max + 1));
+    uint32_t *in = new_vals(c, carried + 2), *out = new_vals(c, (uint64_t)width * (max + 1));
     if (!in || !out)
         return;
     for (uint32_t i = 0; i < carried; i++)
@@ -138,7 +138,7 @@ void plim_onnx_loop(onnx_call *c)
         in[1] = int_val(c, PLIM_BOOL, 1);
         if (c->st || !run_body(c, g, in, carried + 2, row))
             return;
-        if (!truth(c, row[0], &go)) /* who knows how often */
+        if (!read_condition(c, row[0], &go)) /* who knows how often */
             return;
         for (uint32_t i = 0; i < carried; i++)
             in[i + 2] = row[i + 1];
@@ -147,7 +147,7 @@ void plim_onnx_loop(onnx_call *c)
         if (k < carried)
             plim_onnx_out_val(c, k, in[k + 2]);
         else if (k + 1 < width)
-            plim_onnx_out(c, k, stacked(c, out + k + 1, n, width));
+            plim_onnx_out(c, k, stack_rounds(c, out + k + 1, n, width));
 }
 
 /* ---- lists ---------------------------------------------------------------------------------- */
@@ -159,7 +159,8 @@ static const onnx_val *list_in(const onnx_call *c, uint32_t i)
 }
 
 /* A place from the end where it is negative. */
-static bool place(const onnx_call *c, uint32_t i, uint32_t n, int64_t def, uint32_t *out)
+static bool list_position(const onnx_call *c, uint32_t i, uint32_t n, int64_t def,
+                          uint32_t *out)
 {
     plim_ints at = {&def, 1};
     if (plim_onnx_in(c, i) && (!plim_onnx_in_ints(c, i, &at) || at.n != 1))
@@ -171,7 +172,7 @@ static bool place(const onnx_call *c, uint32_t i, uint32_t n, int64_t def, uint3
 
 void plim_onnx_sequence(onnx_call *c)
 {
-    uint32_t *items = room(c, c->node->n_in);
+    uint32_t *items = new_vals(c, c->node->n_in);
     if (!items)
         return;
     if (c->node->n_in)
@@ -183,10 +184,10 @@ void plim_onnx_sequence_insert(onnx_call *c)
 {
     const onnx_val *v = list_in(c, 0);
     uint32_t at, n = v ? v->n_items : 0;
-    if (!v || c->node->n_in < 2 || !place(c, 2, n, n, &at))
+    if (!v || c->node->n_in < 2 || !list_position(c, 2, n, n, &at))
         return;
     const uint32_t *old = v->items;
-    uint32_t *items = room(c, (uint64_t)n + 1);
+    uint32_t *items = new_vals(c, (uint64_t)n + 1);
     for (uint32_t i = 0; items && i <= n; i++)
         items[i] = i == at ? c->in[1] : old[i - (i > at)];
     if (items)
@@ -197,10 +198,10 @@ void plim_onnx_sequence_erase(onnx_call *c)
 {
     const onnx_val *v = list_in(c, 0);
     uint32_t at, n = v ? v->n_items : 0;
-    if (!n || !place(c, 1, n, n - 1, &at) || at == n)
+    if (!n || !list_position(c, 1, n, n - 1, &at) || at == n)
         return;
     const uint32_t *old = v->items;
-    uint32_t *items = room(c, n);
+    uint32_t *items = new_vals(c, n);
     for (uint32_t i = 0; items && i < n - 1; i++)
         items[i] = old[i + (i >= at)];
     if (items)
@@ -211,7 +212,7 @@ void plim_onnx_sequence_at(onnx_call *c)
 {
     const onnx_val *v = list_in(c, 0);
     uint32_t at;
-    if (v && plim_onnx_in(c, 1) && place(c, 1, v->n_items, 0, &at) && at < v->n_items)
+    if (v && plim_onnx_in(c, 1) && list_position(c, 1, v->n_items, 0, &at) && at < v->n_items)
         plim_onnx_out_val(c, 0, v->items[at]);
 }
 
@@ -227,7 +228,7 @@ void plim_onnx_sequence_concat(onnx_call *c)
     const onnx_val *v = list_in(c, 0);
     bool fresh = plim_onnx_attr_int(c, "new_axis", 0) != 0;
     int64_t axis = plim_onnx_attr_int(c, "axis", 0);
-    uint32_t n = v ? v->n_items : 0, *id = v ? room(c, n) : NULL;
+    uint32_t n = v ? v->n_items : 0, *id = v ? new_vals(c, n) : NULL;
     const uint32_t *items = v ? v->items : NULL;
     for (uint32_t i = 0; id && i < n; i++)
         if ((id[i] = plim_onnx_id(c, items[i])) == PLIM_NONE)
@@ -264,7 +265,7 @@ void plim_onnx_split_to_sequence(onnx_call *c)
     plim_named_arg a[3] = {ARG_T("self", id), ARG_IS("split_sizes", ((plim_ints){sizes, n})),
                            ARG_I("dim", axis)};
     plim_nn_node(NN, "aten.split_with_sizes.default", a, 3, parts, n);
-    if (!(items = room(c, n)))
+    if (!(items = new_vals(c, n)))
         return;
     for (uint32_t i = 0; i < n && !NN->st; i++) {
         if (drop)

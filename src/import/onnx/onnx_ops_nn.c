@@ -360,8 +360,8 @@ static uint32_t from_heads(onnx_call *c, uint32_t x)
                                 plim_nn_dim(NN, x, 2) * plim_nn_dim(NN, x, 3)));
 }
 
-static uint32_t sdpa(onnx_call *c, uint32_t q, uint32_t k, uint32_t v, uint32_t mask,
-                     bool causal)
+static uint32_t add_sdpa(onnx_call *c, uint32_t q, uint32_t k, uint32_t v, uint32_t mask,
+                         bool causal)
 {
     bool shared = plim_nn_dim(NN, q, 1) != plim_nn_dim(NN, k, 1);
     plim_named_arg a[] = {ARG_T("query", q),           ARG_T("key", k),
@@ -437,7 +437,8 @@ void plim_onnx_attention(onnx_call *c)
     mask = plim_onnx_in_id(c, 3);
     for (uint32_t i = 0; i < 3 && h.flat; i++)
         x[i] = to_heads(c, x[i], i ? h.kv : h.n);
-    uint32_t r = sdpa(c, x[0], x[1], x[2], mask, plim_onnx_attr_int(c, "is_causal", 0) != 0);
+    uint32_t r =
+        add_sdpa(c, x[0], x[1], x[2], mask, plim_onnx_attr_int(c, "is_causal", 0) != 0);
     plim_onnx_out(c, 0, h.flat ? from_heads(c, r) : r);
 }
 
@@ -528,7 +529,7 @@ static bool find_attention(onnx_call *c, written_out *w, uint32_t *at, uint32_t 
            c->f->vals[w->mask].kind == ONNX_TENSOR;
 }
 
-static const plim_node *maker(const onnx_call *c, uint32_t id)
+static const plim_node *producer_of(const onnx_call *c, uint32_t id)
 {
     uint32_t node = c->f->g->values[id].node;
     return node == PLIM_NONE ? NULL : &c->f->g->nodes[node];
@@ -539,7 +540,7 @@ static bool is_causal_mask(const onnx_call *c, uint32_t id)
 {
     static const char *const made[] = {"where", "eq", "tril"};
     for (size_t i = 0; i < PLIM_COUNT(made); i++) {
-        const plim_node *n = maker(c, id);
+        const plim_node *n = producer_of(c, id);
         if (!n || !n->op || strcmp(n->op->name, made[i]) != 0 ||
             n->args[0].kind != PLIM_ARG_VALUE)
             return false;
@@ -564,7 +565,7 @@ static bool as_attention(onnx_call *c)
     k = w.turned ? plim_nn_transpose(NN, k, 2, 3) : k;
     memcpy(c->fused, at, n * sizeof *at);
     c->n_fused = n;
-    plim_onnx_out(c, 0, sdpa(c, q, k, v, causal ? PLIM_NONE : mask, causal));
+    plim_onnx_out(c, 0, add_sdpa(c, q, k, v, causal ? PLIM_NONE : mask, causal));
     return true;
 }
 
@@ -602,8 +603,8 @@ void plim_onnx_ms_attention(onnx_call *c)
     for (int i = 0; i < 3; i++)
         part[i] = to_heads(c, part[i], heads);
     plim_onnx_out(c, 0,
-                  from_heads(c, sdpa(c, part[0], part[1], part[2], PLIM_NONE,
-                                     plim_onnx_attr_int(c, "unidirectional", 0) != 0)));
+                  from_heads(c, add_sdpa(c, part[0], part[1], part[2], PLIM_NONE,
+                                         plim_onnx_attr_int(c, "unidirectional", 0) != 0)));
 }
 
 /* com.microsoft: the size of its result alone; keys and values go into a cache */

@@ -56,7 +56,7 @@ static const struct {
     {"aten.ge.Tensor", "aten.le.Tensor"},
 };
 
-static plim_named_arg number(const char *slot, double v, bool is_float)
+static plim_named_arg number_arg(const char *slot, double v, bool is_float)
 {
     plim_named_arg a = {plim_str_of(slot), {.kind = PLIM_ARG_FLOAT, .f = v}};
     if (!is_float)
@@ -81,17 +81,18 @@ static uint32_t with_number(onnx_call *c, const char *target, double v, bool fir
         return NN_OP(
             NN, strcmp(target, "aten.pow.Tensor_Tensor") ? target : "aten.pow.Tensor_Scalar",
             ARG_T("self", x),
-            number(strncmp(target, "aten.pow", 8) ? "other" : "exponent", v, is_float));
+            number_arg(strncmp(target, "aten.pow", 8) ? "other" : "exponent", v, is_float));
     for (size_t i = 0; i < PLIM_COUNT(turns); i++)
         if (!strcmp(target, turns[i].target)) {
             if (!strcmp(turns[i].turned, "aten.pow.Scalar"))
-                return NN_OP(NN, turns[i].turned, number("self", v, is_float),
+                return NN_OP(NN, turns[i].turned, number_arg("self", v, is_float),
                              ARG_T("exponent", x));
-            return NN_OP(NN, turns[i].turned, ARG_T("self", x), number("other", v, is_float));
+            return NN_OP(NN, turns[i].turned, ARG_T("self", x),
+                         number_arg("other", v, is_float));
         }
     if (!strcmp(target, "aten.div.Tensor") && is_float) { /* as Tensor.__rtruediv__ does */
         x = plim_nn_unary(NN, "aten.reciprocal.default", x);
-        return NN_OP(NN, "aten.mul.Tensor", ARG_T("self", x), number("other", v, true));
+        return NN_OP(NN, "aten.mul.Tensor", ARG_T("self", x), number_arg("other", v, true));
     }
     return PLIM_NONE;
 }
@@ -131,7 +132,7 @@ void plim_onnx_binary(onnx_call *c)
 }
 
 /* Is one of a node's two operands this name? */
-static bool takes(const onnx_node *n, plim_str name)
+static bool takes_input(const onnx_node *n, plim_str name)
 {
     return n->n_in == 2 && (plim_str_eq(n->in[0], name) || plim_str_eq(n->in[1], name));
 }
@@ -147,7 +148,7 @@ static bool as_gelu(onnx_call *c)
                     *mul = plim_onnx_only_user(c, add, "Mul", &at[2]),
                     *half = plim_onnx_only_user(c, mul, "Mul", &at[3]);
     if (!half || mul->n_in != 2 || half->n_in != 2 ||
-        !(takes(mul, c->node->in[0]) || takes(half, c->node->in[0])) ||
+        !(takes_input(mul, c->node->in[0]) || takes_input(half, c->node->in[0])) ||
         !plim_onnx_scalar(c, 1, &root) || root < 1.414 || root > 1.415 ||
         !plim_onnx_need(c, 1, &x))
         return false;
@@ -216,7 +217,7 @@ void plim_onnx_where(onnx_call *c)
         const plim_meta *m = plim_onnx_in_meta(c, i), *other = plim_onnx_in_meta(c, 3 - i);
         if (m && other && m->rank <= other->rank && plim_onnx_in(c, 3 - i)->id != PLIM_NONE &&
             plim_onnx_scalar(c, i, &v)) {
-            a[i] = number(i == 1 ? "self" : "other", v, plim_is_float(m->dtype));
+            a[i] = number_arg(i == 1 ? "self" : "other", v, plim_is_float(m->dtype));
         } else if ((x[i] = plim_onnx_in_id(c, i)) != PLIM_NONE) {
             a[i].arg.id = x[i];
         } else {
@@ -238,11 +239,11 @@ void plim_onnx_clip(onnx_call *c)
     static const char *const bound[2] = {"min", "max"};
     for (uint32_t i = 0; i < 2; i++) {
         if (plim_onnx_attr(c, bound[i]))
-            a[n++] = number(bound[i], plim_onnx_attr_float(c, bound[i], 0), is_float);
+            a[n++] = number_arg(bound[i], plim_onnx_attr_float(c, bound[i], 0), is_float);
         else if (plim_onnx_scalar(c, i + 1, &v))
-            a[n++] = number(bound[i], v, is_float);
+            a[n++] = number_arg(bound[i], v, is_float);
         else if (plim_onnx_in(c, i + 1)) /* a tensor: its number is not known, nor needed */
-            a[n++] = number(bound[i], 0, is_float);
+            a[n++] = number_arg(bound[i], 0, is_float);
     }
     if (n == 1)
         plim_onnx_out_val(c, 0, c->in[0]);
@@ -274,7 +275,8 @@ void plim_onnx_cast_like(onnx_call *c)
 /* ---- reductions ---------------------------------------------------------------------------- */
 
 /* The dims that go, and whether any do; the size of the result. */
-static bool reduced(const onnx_call *c, int64_t *dims, uint32_t *n, bool *none, plim_meta *out)
+static bool reduce_dims(const onnx_call *c, int64_t *dims, uint32_t *n, bool *none,
+                        plim_meta *out)
 {
     const plim_meta *x = plim_onnx_in_meta(c, 0);
     int32_t axes[PLIM_MAX_RANK];
@@ -319,7 +321,7 @@ void plim_onnx_reduce(onnx_call *c)
     bool none;
     plim_meta m;
     size_t i = 0;
-    if (!reduced(c, dims, &n, &none, &m))
+    if (!reduce_dims(c, dims, &n, &none, &m))
         return;
     while (i < PLIM_COUNT(reductions) && !plim_str_is(c->node->op, reductions[i].name))
         i++;

@@ -315,7 +315,7 @@ static const struct {
 };
 
 /* One size by its factor.  src: onnx/defs/tensor/utils.cc resizeShapeInferenceHelper */
-static int64_t scaled(int64_t dim, double scale)
+static int64_t scale_dim(int64_t dim, double scale)
 {
     double v = floor((double)dim * (double)(float)scale);
     return v >= 0 && v < 1e15 ? (int64_t)v : -1;
@@ -340,7 +340,7 @@ static void keep_aspect(const onnx_call *c, const plim_meta *x, const int32_t *a
     }
 }
 
-static bool resized(const onnx_call *c, const plim_meta *x, plim_meta *m)
+static bool resize_dims(const onnx_call *c, const plim_meta *x, plim_meta *m)
 {
     bool newer = c->opset >= 11 && plim_str_is(c->node->op, "Resize");
     const onnx_attr *attr = plim_onnx_attr(c, "scales"); /* Upsample up to 8 */
@@ -362,9 +362,9 @@ static bool resized(const onnx_call *c, const plim_meta *x, plim_meta *m)
     if (have != n)
         return false;
     for (uint32_t i = 0; i < n; i++)
-        m->dim[axes[i]] = sizes.p
-                              ? sizes.p[i]
-                              : scaled(x->dim[axes[i]], attr ? attr->floats[i] : scales->f[i]);
+        m->dim[axes[i]] =
+            sizes.p ? sizes.p[i]
+                    : scale_dim(x->dim[axes[i]], attr ? attr->floats[i] : scales->f[i]);
     if (sizes.p)
         keep_aspect(c, x, axes, n, m);
     for (int32_t i = 0; i < m->rank; i++)
@@ -380,7 +380,7 @@ void plim_onnx_resize(onnx_call *c)
     const char *target = NULL;
     plim_meta m;
     uint32_t id;
-    if (!x || !resized(c, x, &m))
+    if (!x || !resize_dims(c, x, &m))
         return;
     int32_t n = x->rank - 2;
     for (size_t i = 0; i < PLIM_COUNT(resizes) && n >= 1 && n <= MAX_SPATIAL; i++)

@@ -55,7 +55,7 @@ static plim_status find_inputs(onnx_call *c)
 }
 
 /* What the file itself says of a result. */
-static bool declared(const onnx_call *c, uint32_t k, plim_meta *out)
+static bool declared_meta(const onnx_call *c, uint32_t k, plim_meta *out)
 {
     const onnx_graph *g = c->env->graph;
     uint32_t at;
@@ -124,7 +124,7 @@ typedef struct place {
 } place;
 
 /* Takes back what a rule that failed has written, in graphs inside of it as well. */
-static void undo(onnx *f, place from)
+static void undo_lowering(onnx *f, place from)
 {
     while (f->n_fresh > from.n_fresh) {
         onnx_val *v = &f->vals[f->fresh[--f->n_fresh]];
@@ -137,7 +137,7 @@ static void undo(onnx *f, place from)
 }
 
 /* Results that the op did not give: as the file says, or not known. */
-static plim_status complete(onnx_call *c)
+static plim_status complete_results(onnx_call *c)
 {
     onnx *f = c->f;
     bool opaque = false, lost = false, some = false;
@@ -152,7 +152,7 @@ static plim_status complete(onnx_call *c)
             continue;
         }
         if (!c->is_opaque[k])
-            c->is_opaque[k] = declared(c, k, &c->opaque[k]);
+            c->is_opaque[k] = declared_meta(c, k, &c->opaque[k]);
         opaque |= c->is_opaque[k];
         lost |= !c->is_opaque[k];
     }
@@ -171,12 +171,12 @@ static plim_status complete(onnx_call *c)
 
 /* Where a rule and the file disagree the file is right and the rule is not to be
  * trusted: the node loses it. */
-static bool disagrees(onnx_call *c)
+static bool file_disagrees(onnx_call *c)
 {
     for (uint32_t k = 0; k < c->node->n_out; k++) {
         plim_meta told;
         const onnx_val *v = c->out[k] == PLIM_NONE ? NULL : &c->f->vals[c->out[k]];
-        if (v && c->node->out[k].n && v->kind == ONNX_TENSOR && declared(c, k, &told) &&
+        if (v && c->node->out[k].n && v->kind == ONNX_TENSOR && declared_meta(c, k, &told) &&
             (told.dtype != v->meta.dtype || !plim_same_size(&told, &v->meta)))
             return true;
     }
@@ -199,14 +199,14 @@ static plim_status rule_failed(onnx_call *c, const plim_err *why)
     plim_meta m;
     bool told = c->node->n_out > 0;
     for (uint32_t k = 0; k < c->node->n_out; k++)
-        told = told && (!c->node->out[k].n || declared(c, k, &m));
+        told = told && (!c->node->out[k].n || declared_meta(c, k, &m));
     if (why->code == PLIM_EUNSUPPORTED || (why->code == PLIM_ESHAPE && told))
         return PLIM_OK;
     return plim_fail(c->f->err, why->code, c->node->at, "%s", why->msg);
 }
 
 /* One try; false: the graph is as it was, and *why may say why. */
-static bool lowered(onnx_call *c, plim_err *why)
+static bool try_lowering(onnx_call *c, plim_err *why)
 {
     onnx *f = c->f;
     place from = {f->g->n_nodes, f->g->n_values, f->n_fresh};
@@ -215,34 +215,34 @@ static bool lowered(onnx_call *c, plim_err *why)
     if (c->op)
         c->op->lower(c);
     f->nn.err = f->err;
-    if (!f->nn.st && (c->st || !disagrees(c)))
+    if (!f->nn.st && (c->st || !file_disagrees(c)))
         return true;
-    undo(f, from);
+    undo_lowering(f, from);
     c->plain |= c->n_fused > 0;
     forget_results(c);
     return false;
 }
 
 /* Together with others that follow, by itself, or without a rule. */
-static plim_status lower(onnx_call *c)
+static plim_status lower_node(onnx_call *c)
 {
     plim_err why;
     plim_status st = plim_onnx_scope(c->f, c->node, &c->f->nn.scope);
     if (st)
         return st;
-    bool ok = lowered(c, &why);
+    bool ok = try_lowering(c, &why);
     if (!ok && c->plain)
-        ok = lowered(c, &why);
+        ok = try_lowering(c, &why);
     if (!ok && why.code)
         st = rule_failed(c, &why);
-    return st ? st : c->st ? c->st : complete(c);
+    return st ? st : c->st ? c->st : complete_results(c);
 }
 
 static plim_status run_op(onnx_call *c)
 {
     onnx *f = c->f;
     f->nn.st = PLIM_OK;
-    return plim_onnx_fold(c) || c->st ? c->st : lower(c);
+    return plim_onnx_fold(c) || c->st ? c->st : lower_node(c);
 }
 
 /* ---- functions ------------------------------------------------------------------------ */

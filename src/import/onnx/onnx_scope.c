@@ -42,7 +42,8 @@ static plim_str after_dot(plim_str s)
 }
 
 /* One level down: the module that the last node was in, too, or a new call. */
-static plim_status descend(onnx *f, uint32_t *depth, bool *same, plim_str path, plim_str type)
+static plim_status descend_scope(onnx *f, uint32_t *depth, bool *same, plim_str path,
+                                 plim_str type)
 {
     uint32_t d = *depth;
     if (d == ONNX_MAX_STACK)
@@ -75,7 +76,7 @@ static plim_status scope_of_list(onnx *f, const onnx_node *n, uint32_t *depth)
         if (!more)
             break;
         if (path.n)
-            st = descend(f, depth, &same, path, after_dot(type));
+            st = descend_scope(f, depth, &same, path, after_dot(type));
         else if (!f->g->scopes[0].type.n && f->calls == 1)
             f->g->scopes[0].type = plim_onnx_clean(f->a, after_dot(type));
         path = after;
@@ -114,7 +115,7 @@ static plim_status scope_of_name(onnx *f, const onnx_node *n, uint32_t *depth)
         up = join_path(f, up, last, part);
         if (!up.p)
             return plim_oom(f->err);
-        st = descend(f, depth, &same, up, PLIM_STR(""));
+        st = descend_scope(f, depth, &same, up, PLIM_STR(""));
         alone = false;
         last = part;
         part = after;

@@ -75,7 +75,7 @@ onnx_data *plim_onnx_new_data(onnx *f, bool is_float, uint64_t n)
     return d->f || d->i ? d : NULL;
 }
 
-static double half(uint64_t b)
+static double half_to_double(uint64_t b)
 {
     int e = (int)(b >> 10 & 31), m = (int)(b & 1023);
     double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
@@ -90,7 +90,7 @@ static int64_t signed_of(uint64_t bits, int width)
     return (int64_t)(bits ^ sign) - (int64_t)sign;
 }
 
-static bool store(onnx_data *d, uint32_t *k, const onnx_type *t, uint64_t bits)
+static bool store_number(onnx_data *d, uint32_t *k, const onnx_type *t, uint64_t bits)
 {
     if (*k >= d->n)
         return false;
@@ -98,7 +98,7 @@ static bool store(onnx_data *d, uint32_t *k, const onnx_type *t, uint64_t bits)
     switch (t->dtype) {
     case PLIM_F32: d->f[at] = plim_onnx_f32(bits); return true;
     case PLIM_F64: d->f[at] = plim_onnx_f64(bits); return true;
-    case PLIM_F16: d->f[at] = half(bits); return true;
+    case PLIM_F16: d->f[at] = half_to_double(bits); return true;
     case PLIM_BF16: d->f[at] = plim_onnx_f32(bits << 16); return true;
     case PLIM_I8: d->i[at] = signed_of(bits, 8); return true;
     case PLIM_I16: d->i[at] = signed_of(bits, 16); return true;
@@ -119,7 +119,7 @@ static bool read_raw(onnx_data *d, uint32_t *k, const onnx_type *t, const uint8_
         uint64_t bits = 0;
         for (uint32_t i = 0; i < size; i++)
             bits |= (uint64_t)p[at + i] << (8 * i);
-        if (!store(d, k, t, bits))
+        if (!store_number(d, k, t, bits))
             return false;
     }
     return n % size == 0;
@@ -143,10 +143,10 @@ const onnx_data *plim_onnx_read_data(onnx *f, const onnx_tensor *t)
             ok = e.type == ONNX_BYTES && read_raw(d, &k, type, w.p + e.from, e.size);
         else if (e.number == 5 || e.number == 7 || e.number == 11)
             while (ok && plim_onnx_next_int(&w, &e, &part, &v))
-                ok = store(d, &k, type, (uint64_t)v);
+                ok = store_number(d, &k, type, (uint64_t)v);
         else if (e.number == 4 || e.number == 10)
             while (ok && plim_onnx_next_bits(&w, &e, &part, e.number == 4 ? 4 : 8, &bits))
-                ok = store(d, &k, type, bits);
+                ok = store_number(d, &k, type, bits);
     }
     return d && ok && !w.bad && k == d->n ? d : NULL;
 }

@@ -19,7 +19,7 @@ static uint32_t cast_of(const plim_graph *g, const plim_node *n)
     return PLIM_NONE;
 }
 
-static bool within(const plim_graph *g, uint32_t scope, uint32_t of)
+static bool is_within(const plim_graph *g, uint32_t scope, uint32_t of)
 {
     while (scope != of && scope != PLIM_NONE)
         scope = g->scopes[scope].parent;
@@ -34,11 +34,12 @@ static uint32_t scope_of(const plim_graph *g, uint32_t value)
 
 /* What `user`, a scope, means by this value: the argument that it lent to a module
  * which cast it, where the module saw it under the cast's name. */
-static uint32_t meant(const plim_graph *g, const uint32_t *cast, uint32_t v, uint32_t user)
+static uint32_t resolve_cast(const plim_graph *g, const uint32_t *cast, uint32_t v,
+                             uint32_t user)
 {
     while (v != PLIM_NONE && cast[v] != PLIM_NONE) {
         uint32_t module = scope_of(g, v);
-        if (within(g, user, module) || within(g, scope_of(g, cast[v]), module))
+        if (is_within(g, user, module) || is_within(g, scope_of(g, cast[v]), module))
             break;
         v = cast[v];
     }
@@ -53,7 +54,7 @@ typedef struct uses {
 } uses;
 
 /* at[v] goes up by one for each use of v; a list gets the user where it stood. */
-static void each_use(const plim_graph *g, uint32_t *at, uint32_t *list)
+static void visit_uses(const plim_graph *g, uint32_t *at, uint32_t *list)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t k = 0; k < g->nodes[i].n_args; k++)
@@ -73,13 +74,13 @@ static bool find_uses(const plim_graph *g, uses *u)
     uint32_t *at = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)g->n_values + 1);
     if (!u->first || !at)
         return false;
-    each_use(g, u->first + 1, NULL);
+    visit_uses(g, u->first + 1, NULL);
     for (uint32_t i = 0; i < g->n_values; i++)
         u->first[i + 1] += u->first[i];
     memcpy(at, u->first, ((size_t)g->n_values + 1) * sizeof *at);
     u->node = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)u->first[g->n_values] + 1);
     if (u->node)
-        each_use(g, at, u->node);
+        visit_uses(g, at, u->node);
     return u->node != NULL;
 }
 
@@ -108,12 +109,12 @@ static bool is_value(const plim_node *n, uint32_t k)
  * was computed from, a few ops back. */
 enum { LOOK_BACK = 12 };
 
-static uint32_t cast_before(const plim_graph *g, const uint32_t *cast, const bool *back,
-                            uint32_t v, uint32_t scope, int depth)
+static uint32_t find_outer_cast(const plim_graph *g, const uint32_t *cast, const bool *back,
+                                uint32_t v, uint32_t scope, int depth)
 {
     while (depth-- > 0 && v != PLIM_NONE && g->values[v].node != PLIM_NONE) {
         const plim_node *n = &g->nodes[g->values[v].node];
-        if (!within(g, n->scope, scope))
+        if (!is_within(g, n->scope, scope))
             break;
         if (cast[v] != PLIM_NONE && n->scope == scope) /* one that went back ended it */
             return back[v] ? PLIM_NONE : cast[v];
@@ -129,7 +130,8 @@ static uint32_t cast_before(const plim_graph *g, const uint32_t *cast, const boo
 
 /* A parameter that is cast is cast to what it then meets: p.to(x.dtype)[:, None] + x.
  * That x; PLIM_NONE. */
-static uint32_t met_by(const plim_graph *g, const uses *u, const plim_node *cast, uint32_t at)
+static uint32_t find_operand(const plim_graph *g, const uses *u, const plim_node *cast,
+                             uint32_t at)
 {
     uint32_t v = cast->outs[0], made_at = at;
     for (int views = 0; views < 4; views++) {
@@ -146,8 +148,8 @@ static uint32_t met_by(const plim_graph *g, const uses *u, const plim_node *cast
 }
 
 /* The node becomes name(a, b); left alone if there is no such op.  false: no memory. */
-static bool rewrite(plim_graph *g, plim_node *n, const char *name, plim_arg a, plim_arg b,
-                    plim_err *err)
+static bool rewrite_node(plim_graph *g, plim_node *n, const char *name, plim_arg a, plim_arg b,
+                         plim_err *err)
 {
     bool inplace;
     const plim_op *op = plim_op_find(plim_str_of(name), (plim_str){NULL, 0}, &inplace);
@@ -173,7 +175,7 @@ static plim_arg value_arg(uint32_t id) { return (plim_arg){.kind = PLIM_ARG_VALU
 /* empty(size, dtype=x.dtype) is exported with the type that x had.  Where it becomes
  * noise in place and is then multiplied with an x of that type, it is x's again:
  * new_empty(x, size). */
-static bool follow_noise(plim_graph *g, const uses *u, uint32_t i, plim_err *err)
+static bool retype_noise(plim_graph *g, const uses *u, uint32_t i, plim_err *err)
 {
     plim_node *n = &g->nodes[i];
     if (!n->op || strcmp(n->op->name, "empty") != 0 || !n->n_args || !n->n_outs)
@@ -191,7 +193,7 @@ static bool follow_noise(plim_graph *g, const uses *u, uint32_t i, plim_err *err
     bool before = g->values[x].node == PLIM_NONE || g->values[x].node < i;
     if (x == v || !before || g->values[x].meta.dtype != g->values[v].meta.dtype)
         return true;
-    return rewrite(g, n, "new_empty", value_arg(x), n->args[0], err);
+    return rewrite_node(g, n, "new_empty", value_arg(x), n->args[0], err);
 }
 
 /* ---- both ---------------------------------------------------------------------------------- */
@@ -210,9 +212,9 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
         plim_arg *args = (plim_arg *)n->args; /* the reader's own, in its arena */
         for (uint32_t k = 0; k < n->n_args; k++) {
             if (args[k].kind == PLIM_ARG_VALUE)
-                args[k].id = meant(g, cast, args[k].id, n->scope);
+                args[k].id = resolve_cast(g, cast, args[k].id, n->scope);
             for (uint32_t j = 0; args[k].kind == PLIM_ARG_VALUES && j < args[k].n; j++)
-                ((uint32_t *)args[k].ids)[j] = meant(g, cast, args[k].ids[j], n->scope);
+                ((uint32_t *)args[k].ids)[j] = resolve_cast(g, cast, args[k].ids[j], n->scope);
         }
         uint32_t from = cast_of(g, n);
         if (from == PLIM_NONE)
@@ -220,18 +222,18 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
         cast[n->outs[0]] = from;
         uint32_t to = PLIM_NONE;
         if (g->values[from].kind == PLIM_VALUE_PARAMETER)
-            to = met_by(g, &u, n, i);
+            to = find_operand(g, &u, n, i);
         else if (n->scope)
-            to = cast_before(g, cast, back, from, n->scope, LOOK_BACK);
+            to = find_outer_cast(g, cast, back, from, n->scope, LOOK_BACK);
         back[n->outs[0]] = to != PLIM_NONE;
         /* a cast to the type of that one, whatever it is */
-        if (to != PLIM_NONE && !rewrite(g, n, "type_as", n->args[0], value_arg(to), err))
+        if (to != PLIM_NONE && !rewrite_node(g, n, "type_as", n->args[0], value_arg(to), err))
             return PLIM_ENOMEM;
     }
     if (!find_uses(g, &u)) /* they are others now */
         return plim_oom(err);
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        if (!follow_noise(g, &u, i, err))
+        if (!retype_noise(g, &u, i, err))
             return PLIM_ENOMEM;
     /* logits beside a loss are what the model returned, not what the loss made of them */
     bool loss = g->n_outputs && !g->values[g->outputs[0]].meta.rank;

@@ -96,6 +96,30 @@ static bool read_input_dict(pt2 *f, plim_json *j, plim_value_kind kind)
     return true;
 }
 
+/* "user_inputs" and "user_outputs" are names, as torch 2.1 wrote them. */
+static bool read_user_input(pt2 *f, plim_json *j)
+{
+    plim_str name = plim_pt2_read_name(j);
+    pt2_input in = {PLIM_VALUE_INPUT, name, name, true};
+    return !name.n || PT2_PUSH(f, inputs, n_inputs, cap_inputs, in);
+}
+
+static bool read_user_output(pt2 *f, plim_json *j)
+{
+    plim_str name = plim_pt2_read_name(j);
+    return !name.n || PT2_PUSH(f, outputs, n_outputs, cap_outputs, name);
+}
+
+/* Each item of a list; false: no memory. */
+static bool read_items(pt2 *f, plim_json *j, bool (*read)(pt2 *f, plim_json *j))
+{
+    bool room = true;
+    plim_json_array(j);
+    while (room && plim_json_item(j))
+        room = read(f, j);
+    return room;
+}
+
 static plim_status read_signature(pt2 *f, plim_json *j)
 {
     plim_str key;
@@ -107,21 +131,14 @@ static plim_status read_signature(pt2 *f, plim_json *j)
             i++;
         if (i < PLIM_COUNT(input_dicts)) {
             room = read_input_dict(f, j, input_dicts[i].kind);
-        } else if (plim_str_is(key, "input_specs") || plim_str_is(key, "output_specs")) {
-            bool in = key.p[0] == 'i';
-            plim_json_array(j);
-            while (room && plim_json_item(j))
-                room = in ? read_input_spec(f, j) : read_output_spec(f, j);
-        } else if (plim_str_is(key, "user_inputs") || plim_str_is(key, "user_outputs")) {
-            bool in = key.p[5] == 'i';
-            plim_json_array(j);
-            while (room && plim_json_item(j)) {
-                plim_str name = plim_pt2_read_name(j);
-                pt2_input input = {PLIM_VALUE_INPUT, name, name, true};
-                if (name.n)
-                    room = in ? PT2_PUSH(f, inputs, n_inputs, cap_inputs, input)
-                              : PT2_PUSH(f, outputs, n_outputs, cap_outputs, name);
-            }
+        } else if (plim_str_is(key, "input_specs")) {
+            room = read_items(f, j, read_input_spec);
+        } else if (plim_str_is(key, "output_specs")) {
+            room = read_items(f, j, read_output_spec);
+        } else if (plim_str_is(key, "user_inputs")) {
+            room = read_items(f, j, read_user_input);
+        } else if (plim_str_is(key, "user_outputs")) {
+            room = read_items(f, j, read_user_output);
         } else {
             plim_json_skip(j);
         }
@@ -214,7 +231,7 @@ static plim_status add_inputs(pt2 *f, pt2_env *env)
     for (uint32_t i = 0; i < f->n_inputs && !st; i++) {
         const pt2_input *in = &f->inputs[i];
         plim_value v = {.name = in->name, .kind = in->kind, .persistent = in->persistent};
-        uint32_t id, name = plim_pt2_name(f, env, in->arg);
+        uint32_t id, name = plim_pt2_intern_name(f, env, in->arg);
         if (name == PLIM_NONE)
             return plim_oom(f->err);
         st = plim_pt2_add_value(f, env, name, v, &id);

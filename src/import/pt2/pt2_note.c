@@ -139,7 +139,7 @@ static plim_status read_value(pt2 *f, pt2_env *env, plim_json *j, uint32_t *id)
         return j->bad;
     if (env->running)
         return plim_pt2_get_value(f, env, name, id);
-    *id = plim_pt2_name(f, env, name);
+    *id = plim_pt2_intern_name(f, env, name);
     return *id != PLIM_NONE ? PLIM_OK : plim_oom(f->err);
 }
 
@@ -315,7 +315,7 @@ static plim_status read_output_name(pt2 *f, pt2_env *env, plim_json *j, pt2_node
     n->known &= name.n != 0;
     if (!name.n)
         return PLIM_OK;
-    uint32_t at = plim_pt2_name(f, env, name);
+    uint32_t at = plim_pt2_intern_name(f, env, name);
     if (at == PLIM_NONE || !PLIM_PUSH_ROOM(f->a, env->outs, env->n_outs, env->cap_outs))
         return plim_oom(f->err);
     env->outs[env->n_outs++] = at;
@@ -466,7 +466,7 @@ static plim_status index_tensors(pt2 *f, plim_json *j, pt2_env *env)
     plim_str key;
     plim_json_object(j);
     while (plim_json_member(j, &key)) {
-        uint32_t name = plim_pt2_name(f, env, key);
+        uint32_t name = plim_pt2_intern_name(f, env, key);
         plim_json_peek(j);
         uint32_t at = (uint32_t)j->at;
         if (name == PLIM_NONE || !plim_pt2_skip_seen(f, j, &env->metas) ||

@@ -192,13 +192,13 @@ bool plim_pt2_read_scalar_type(plim_json *j, plim_dtype *out); /* false: not kno
 /* A tensor of the graph, its sizes not evaluated yet. */
 plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_tensor *t);
 /* The place of a name in env->names, made if new; PLIM_NONE: no memory. */
-uint32_t plim_pt2_name(pt2 *f, pt2_env *env, plim_str name);
+uint32_t plim_pt2_intern_name(pt2 *f, pt2_env *env, plim_str name);
 /* A new value of this name; one that is there. */
 plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, uint32_t name, plim_value v,
                                uint32_t *id);
 plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32_t *id);
 uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name); /* PLIM_NONE: there is none */
-plim_status plim_pt2_not_made(pt2 *f, plim_str name);            /* says so */
+plim_status plim_pt2_undefined(pt2 *f, plim_str name);           /* says so */
 
 /* ---- pt2_note.c --------------------------------------------------------------- */
 

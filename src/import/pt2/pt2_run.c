@@ -169,7 +169,7 @@ static int find_wrapper(plim_str target)
 }
 
 /* No gradients inside: the same as detached inputs, which take no memory. */
-static plim_status detach(pt2 *f, uint32_t scope, uint32_t *id)
+static plim_status detach_input(pt2 *f, uint32_t scope, uint32_t *id)
 {
     plim_named_arg self = {PLIM_STR("self"), {.kind = PLIM_ARG_VALUE, .id = *id}};
     plim_value v = f->g->values[*id];
@@ -207,8 +207,8 @@ static plim_status enter_graph(pt2 *f, pt2_env *env, const pt2_node *n,
                              PLIM_STR_ARG(name));
         uint32_t id = a->id;
         if (no_grad)
-            st = detach(f, scope, &id);
-        uint32_t at = plim_pt2_name(f, env, name);
+            st = detach_input(f, scope, &id);
+        uint32_t at = plim_pt2_intern_name(f, env, name);
         if (at == PLIM_NONE)
             return plim_oom(f->err);
         if (!st)
@@ -266,7 +266,7 @@ static plim_status find_values(pt2 *f, pt2_env *env, const pt2_node *n)
                 a->kind == PLIM_ARG_VALUE ? &a->id : (uint32_t *)(uintptr_t)&a->ids[k];
             const pt2_name *name = *id == PLIM_NONE ? NULL : &env->names[*id];
             if (name && name->id == PLIM_NONE)
-                return plim_pt2_not_made(f, name->name);
+                return plim_pt2_undefined(f, name->name);
             if (name)
                 *id = name->id;
         }

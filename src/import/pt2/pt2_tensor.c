@@ -232,7 +232,7 @@ static const pt2_name *find_name(const pt2_env *env, plim_str name)
     return plim_map_get(&env->tensors, name, &at) ? &env->names[at - 1] : NULL;
 }
 
-uint32_t plim_pt2_name(pt2 *f, pt2_env *env, plim_str name)
+uint32_t plim_pt2_intern_name(pt2 *f, pt2_env *env, plim_str name)
 {
     uint32_t *at = plim_map_at(f->a, &env->tensors, name);
     if (!at || !PLIM_PUSH_ROOM(f->a, env->names, env->n_names, env->cap_names))
@@ -253,10 +253,10 @@ uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name)
 plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32_t *id)
 {
     *id = plim_pt2_find_value(env, name);
-    return *id != PLIM_NONE ? PLIM_OK : plim_pt2_not_made(f, name);
+    return *id != PLIM_NONE ? PLIM_OK : plim_pt2_undefined(f, name);
 }
 
-plim_status plim_pt2_not_made(pt2 *f, plim_str name)
+plim_status plim_pt2_undefined(pt2 *f, plim_str name)
 {
     return plim_fail(f->err, PLIM_EFORMAT, 0,
                      "tensor '" PLIM_STR_FMT "' is used but not defined", PLIM_STR_ARG(name));
@@ -292,7 +292,7 @@ plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_
 }
 
 /* Neither its bytes nor the reach of its strides overflow. */
-static bool fits(const plim_meta *m)
+static bool meta_fits(const plim_meta *m)
 {
     uint64_t bytes, reach = 1, step;
     for (int32_t i = 0; i < m->rank; i++)
@@ -325,7 +325,7 @@ static plim_status tensor_meta(pt2 *f, const pt2_env *env, plim_str name, plim_m
             return plim_fail(f->err, PLIM_EFORMAT, 0,
                              "tensor '" PLIM_STR_FMT "' has a negative size or stride",
                              PLIM_STR_ARG(name));
-    if (!fits(m))
+    if (!meta_fits(m))
         return plim_fail(f->err, PLIM_ERANGE, 0,
                          "tensor '" PLIM_STR_FMT "' of %s is too large", PLIM_STR_ARG(name),
                          plim_meta_str(m, dims, sizeof dims));

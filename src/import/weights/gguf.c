@@ -97,7 +97,7 @@ static plim_status read_alignment(const gguf *f, uint64_t *out)
     return PLIM_OK;
 }
 
-static uint64_t padded(uint64_t n, uint64_t alignment)
+static uint64_t pad_to(uint64_t n, uint64_t alignment)
 {
     return plim_sat_add(n, alignment - 1) & ~(alignment - 1);
 }
@@ -118,9 +118,9 @@ static plim_status read_tensors(gguf *f, plim_inventory *v)
         if (!st)
             st = plim_inventory_add(v, &it, f->err);
         end = plim_sat_add(next, it.bytes);
-        next = padded(end, alignment);
+        next = pad_to(end, alignment);
     }
-    end = plim_sat_add(end, padded(f->at, alignment));
+    end = plim_sat_add(end, pad_to(f->at, alignment));
     if (!st && f->n_tensors && end > f->b.n)
         st = plim_fail(f->err, PLIM_EFORMAT, f->b.n,
                        "the tensors end at byte %" PRIu64 ", the file has %" PRIu64

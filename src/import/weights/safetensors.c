@@ -168,7 +168,7 @@ static plim_status read_tensor(st_file *f, plim_str name)
 
 /* ---- the header ------------------------------------------------------------------- */
 
-static plim_str unescape(st_file *f, plim_str raw)
+static plim_str unescape_key(st_file *f, plim_str raw)
 {
     return raw.n && memchr(raw.p, '\\', raw.n) ? plim_json_unescape(f->v->arena, raw) : raw;
 }
@@ -184,7 +184,7 @@ static plim_status check_twice(st_file *f, const char *what)
 
 static plim_status push_name(st_file *f, plim_str raw, plim_str *name)
 {
-    *name = unescape(f, raw);
+    *name = unescape_key(f, raw);
     if (!name->p || !PLIM_PUSH_ROOM(f->v->arena, f->names, f->n_names, f->cap_names))
         return plim_oom(f->err);
     f->names[f->n_names++] = *name;
@@ -206,7 +206,7 @@ static plim_status read_metadata(st_file *f)
         if (f->j.bad)
             break;
         st = push_name(f, raw, &key);
-        value = unescape(f, value);
+        value = unescape_key(f, value);
         key = plim_arena_str(f->v->arena, key); /* ends in a NUL */
         if (!st && (!value.p || !key.p))
             st = plim_oom(f->err);

@@ -92,7 +92,7 @@ static const struct {
     {"numpy.testing*", "*"},
 };
 
-static bool fits(plim_str s, const char *want)
+static bool matches_pattern(plim_str s, const char *want)
 {
     plim_str w = plim_str_of(want);
     if (!s.n)
@@ -131,7 +131,8 @@ static bool is_program(plim_str module, plim_str name)
     const char *dot = name.n ? memchr(name.p, '.', name.n) : NULL; /* "eval.__call__" */
     plim_str head = {name.p, dot ? (size_t)(dot - name.p) : name.n};
     for (size_t i = 0; i < PLIM_COUNT(programs); i++)
-        if (fits(module, programs[i].module) && fits(head, programs[i].name))
+        if (matches_pattern(module, programs[i].module) &&
+            matches_pattern(head, programs[i].name))
             return true;
     return false;
 }
@@ -142,10 +143,11 @@ static bool is_weights(const torchfile *f, plim_str module, plim_str name)
     if (plim_str_is(module, "torch") && plim_dtype_find(name, &dtype))
         return true;
     for (size_t i = 0; i < PLIM_COUNT(weights); i++)
-        if (fits(module, weights[i].module) && fits(name, weights[i].name))
+        if (matches_pattern(module, weights[i].module) &&
+            matches_pattern(name, weights[i].name))
             return true;
     for (size_t i = 0; f->script && i < PLIM_COUNT(script); i++)
-        if (fits(module, script[i].module) && fits(name, script[i].name))
+        if (matches_pattern(module, script[i].module) && matches_pattern(name, script[i].name))
             return true;
     return false;
 }

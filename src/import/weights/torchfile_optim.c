@@ -48,7 +48,7 @@ bool plim_torch_is_optimizer(plim_pickle_value v)
 
 /* ---- which one ------------------------------------------------------------------------- */
 
-static bool has(plim_pickle_value dict, const char *key)
+static bool has_key(plim_pickle_value dict, const char *key)
 {
     char name[64];
     size_t n = strlen(key);
@@ -58,21 +58,21 @@ static bool has(plim_pickle_value dict, const char *key)
     return v.kind && (!must || (v.kind == PLIM_PICKLE_BOOL && v.i));
 }
 
-static bool fits(size_t row, plim_pickle_value group, plim_pickle_value state)
+static bool fits_row(size_t row, plim_pickle_value group, plim_pickle_value state)
 {
     for (size_t i = 0; i < PLIM_COUNT(optims[row].group) && optims[row].group[i]; i++)
-        if (!has(group, optims[row].group[i]))
+        if (!has_key(group, optims[row].group[i]))
             return false;
     for (size_t i = 0; i < PLIM_COUNT(optims[row].state) && optims[row].state[i]; i++)
-        if (!has(state, optims[row].state[i]))
+        if (!has_key(state, optims[row].state[i]))
             return false;
     return true;
 }
 
-static const char *guess(plim_pickle_value group, plim_pickle_value state)
+static const char *guess_name(plim_pickle_value group, plim_pickle_value state)
 {
     for (size_t i = 0; i < PLIM_COUNT(optims); i++)
-        if (fits(i, group, state))
+        if (fits_row(i, group, state))
             return optims[i].name;
     return "an optimizer";
 }
@@ -118,7 +118,7 @@ plim_status plim_torch_say_optimizer(torchfile *f, plim_pickle_value groups,
     plim_pickle_value key, first = plim_pickle_at(groups, 0), none;
     uint64_t parameters = 0;
     plim_buf_init(&text, f->a);
-    plim_buf_puts(&text, guess(first, plim_torch_pair(state, 0, &none)));
+    plim_buf_puts(&text, guess_name(first, plim_torch_pair(state, 0, &none)));
     for (uint32_t i = 0, n = 0; i < plim_torch_pairs(first) && n < SHOWN; i++) {
         plim_pickle_value v = plim_torch_pair(first, i, &key);
         n += put_option(&text, key, v);
@@ -142,7 +142,8 @@ plim_status plim_torch_say_optimizer(torchfile *f, plim_pickle_value groups,
 bool plim_torch_step_on_card(plim_pickle_value groups)
 {
     for (uint32_t i = 0; i < plim_pickle_count(groups); i++)
-        if (has(groups.node->items[i], "capturable!") || has(groups.node->items[i], "fused!"))
+        if (has_key(groups.node->items[i], "capturable!") ||
+            has_key(groups.node->items[i], "fused!"))
             return true;
     return false;
 }

@@ -90,7 +90,7 @@ static plim_status find_groups(torchfile *f, group **groups, uint32_t *n)
 }
 
 /* A word of its own in the name: "model_ema", "ema.module", but not "schema". */
-static bool says(plim_str s, const char *word)
+static bool has_word(plim_str s, const char *word)
 {
     size_t n = strlen(word);
     for (size_t i = 0; i + n <= s.n; i++) {
@@ -104,12 +104,12 @@ static bool says(plim_str s, const char *word)
 
 /* Another set of the same weights, by what people call it: two networks of one
  * architecture (twin critics) are no copies. */
-static bool says_copy(plim_str s)
+static bool is_copy_name(plim_str s)
 {
     static const char *const words[] = {"ema",    "avg",  "average", "averaged", "swa",
                                         "shadow", "best", "teacher", "target"};
     for (size_t i = 0; i < PLIM_COUNT(words); i++)
-        if (says(s, words[i]))
+        if (has_word(s, words[i]))
             return true;
     return false;
 }
@@ -120,8 +120,8 @@ static const group *main_group(const group *groups, uint32_t n)
     const group *best = n ? groups : NULL;
     for (uint32_t i = 1; i < n; i++)
         if (groups[i].bytes > best->bytes ||
-            (groups[i].bytes == best->bytes && says_copy(best->name) &&
-             !says_copy(groups[i].name)))
+            (groups[i].bytes == best->bytes && is_copy_name(best->name) &&
+             !is_copy_name(groups[i].name)))
             best = &groups[i];
     return best;
 }
@@ -139,11 +139,11 @@ static bool same_shape(const plim_item *a, const plim_item *b)
 
 /* It is called a copy; all its tensors are in `main`, by name and shape, and they are half
  * of those. */
-static bool repeats(const torchfile *f, const group *g, const group *main,
-                    const plim_map *names)
+static bool is_repeated(const torchfile *f, const group *g, const group *main,
+                        const plim_map *names)
 {
     uint32_t at;
-    if (g == main || !says_copy(g->name) || g->n < main->n - main->n / 2)
+    if (g == main || !is_copy_name(g->name) || g->n < main->n - main->n / 2)
         return false;
     for (uint32_t i = g->first; i < f->n_entries && f->entries[i].at.group == g->id; i++)
         if (is_weight(f, &f->entries[i]) &&
@@ -164,7 +164,7 @@ static plim_status find_copies(torchfile *f, const group *groups, uint32_t n,
             return plim_oom(f->err);
     for (uint32_t i = 0; i < n && !st; i++) {
         const group *g = &groups[i];
-        if (!repeats(f, g, main, &names))
+        if (!is_repeated(f, g, main, &names))
             continue;
         for (uint32_t k = g->first; k < f->n_entries && f->entries[k].at.group == g->id; k++)
             if (is_weight(f, &f->entries[k]))

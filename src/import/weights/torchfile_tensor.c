@@ -43,18 +43,21 @@ static const struct {
     {"torch.nn.parameter", "Buffer", false},
 };
 
-static const char *subject(const torchfile *f) { return f->n_name ? f->name : "the tensor"; }
-
-static plim_status overflow(const torchfile *f)
+static const char *name_of_tensor(const torchfile *f)
 {
-    return plim_fail(f->err, PLIM_ERANGE, f->n_entries, "size of '%.80s' overflows",
-                     subject(f));
+    return f->n_name ? f->name : "the tensor";
 }
 
-static plim_status malformed(const torchfile *f)
+static plim_status fail_overflow(const torchfile *f)
+{
+    return plim_fail(f->err, PLIM_ERANGE, f->n_entries, "size of '%.80s' overflows",
+                     name_of_tensor(f));
+}
+
+static plim_status fail_malformed(const torchfile *f)
 {
     return plim_fail(f->err, PLIM_EFORMAT, f->n_entries,
-                     "'%.80s' is not a tensor as torch.save writes it", subject(f));
+                     "'%.80s' is not a tensor as torch.save writes it", name_of_tensor(f));
 }
 
 /* ---- storages ------------------------------------------------------------------------ */
@@ -81,12 +84,12 @@ static plim_status check_record(const torchfile *f, const torch_storage *s)
     if (!plim_map_get(f->records, s->key, &place))
         return plim_fail(f->err, PLIM_EFORMAT, f->n_entries,
                          "storage '%.*s' of '%.80s' is not in the archive",
-                         (int)PLIM_MIN(s->key.n, (size_t)40), s->key.p, subject(f));
+                         (int)PLIM_MIN(s->key.n, (size_t)40), s->key.p, name_of_tensor(f));
     if (f->record_bytes[place] < s->bytes)
         return plim_fail(f->err, PLIM_EFORMAT, f->n_entries,
                          "storage '%.*s' of '%.80s' has %" PRIu64
                          " bytes in the archive, %" PRIu64 " are needed",
-                         (int)PLIM_MIN(s->key.n, (size_t)40), s->key.p, subject(f),
+                         (int)PLIM_MIN(s->key.n, (size_t)40), s->key.p, name_of_tensor(f),
                          f->record_bytes[place], s->bytes);
     return PLIM_OK;
 }
@@ -100,7 +103,7 @@ static plim_status add_storage(torchfile *f, torch_storage s, uint32_t *id)
                          "storage '%.*s' has %" PRIu64
                          " bytes, but '%.80s' takes it for %" PRIu64,
                          (int)PLIM_MIN(s.key.n, (size_t)40), s.key.p, f->storages[*id].bytes,
-                         subject(f), s.bytes);
+                         name_of_tensor(f), s.bytes);
     }
     plim_status st = check_record(f, &s);
     if (st)
@@ -123,15 +126,15 @@ static plim_status read_storage(torchfile *f, plim_pickle_value id, plim_dtype *
     *first = 0;
     if (!find_class(plim_pickle_at(id, 1), dtype) || !s.key.p || n.kind != PLIM_PICKLE_INT ||
         n.i < 0)
-        return malformed(f);
+        return fail_malformed(f);
     if (!plim_mul((uint64_t)n.i, plim_dtype_bytes(*dtype), &s.bytes))
-        return overflow(f);
+        return fail_overflow(f);
     if (view.kind == PLIM_PICKLE_TUPLE) {
         plim_pickle_value at = plim_pickle_at(view, 1);
         if (at.kind != PLIM_PICKLE_INT || at.i < 0)
-            return malformed(f);
+            return fail_malformed(f);
         if (!plim_mul((uint64_t)at.i, plim_dtype_bytes(*dtype), first))
-            return overflow(f);
+            return fail_overflow(f);
     }
     return add_storage(f, s, storage);
 }
@@ -175,17 +178,17 @@ static plim_status read_sizes(const torchfile *f, plim_pickle_value v, int32_t *
         v = plim_pickle_at(v.node->call->args, 0);
     uint32_t n = plim_pickle_count(v);
     if (v.kind != PLIM_PICKLE_TUPLE && v.kind != PLIM_PICKLE_LIST)
-        return malformed(f);
+        return fail_malformed(f);
     if (n > PLIM_MAX_RANK)
         return plim_fail(f->err, PLIM_ERANGE, f->n_entries,
-                         "'%.80s' has %" PRIu32 " dimensions, the limit is %d", subject(f), n,
-                         (int)PLIM_MAX_RANK);
+                         "'%.80s' has %" PRIu32 " dimensions, the limit is %d",
+                         name_of_tensor(f), n, (int)PLIM_MAX_RANK);
     for (uint32_t i = 0; i < n; i++) {
         plim_pickle_value d = v.node->items[i];
         if (d.kind == PLIM_PICKLE_LONG)
-            return overflow(f);
+            return fail_overflow(f);
         if (d.kind != PLIM_PICKLE_INT || d.i < 0)
-            return malformed(f);
+            return fail_malformed(f);
         out[i] = d.i;
     }
     *rank = (int32_t)n;
@@ -202,15 +205,15 @@ static plim_status read_layout(const torchfile *f, plim_pickle_value size,
     if (st)
         return st;
     if (strides != l->rank)
-        return malformed(f);
+        return fail_malformed(f);
     l->elements = l->reach = 1;
     for (int32_t i = 0; i < l->rank; i++) {
         uint64_t step;
         if (!plim_mul(l->elements, (uint64_t)l->dim[i], &l->elements))
-            return overflow(f);
+            return fail_overflow(f);
         if (l->dim[i] && (!plim_mul((uint64_t)l->dim[i] - 1, (uint64_t)l->stride[i], &step) ||
                           !plim_add(l->reach, step, &l->reach)))
-            return overflow(f);
+            return fail_overflow(f);
     }
     if (!l->elements)
         l->reach = 0;
@@ -223,17 +226,17 @@ static plim_status find_span(const torchfile *f, const layout *l, uint32_t bits,
 {
     uint64_t begin, end;
     if (offset < 0)
-        return malformed(f);
+        return fail_malformed(f);
     if (!plim_mul((uint64_t)offset, bits, &begin) ||
         !plim_add((uint64_t)offset, l->reach, &end) || !plim_mul(end, bits, &end) ||
         !plim_add(begin / 8, first, &t->begin) ||
         !plim_add(end / 8 + (end % 8 != 0), first, &t->end))
-        return overflow(f);
+        return fail_overflow(f);
     const torch_storage *s = &f->storages[t->storage];
     if (l->reach && t->end > s->bytes)
         return plim_fail(f->err, PLIM_EFORMAT, f->n_entries,
                          "'%.80s' reaches to byte %" PRIu64 " of a storage of %" PRIu64,
-                         subject(f), t->end, s->bytes);
+                         name_of_tensor(f), t->end, s->bytes);
     if (!l->reach)
         t->end = t->begin;
     return PLIM_OK;
@@ -243,10 +246,10 @@ static plim_status read_dtype(const torchfile *f, plim_pickle_value v, plim_dtyp
 {
     plim_str name = plim_pickle_text(plim_pickle_at(v, 1));
     if (v.kind != PLIM_PICKLE_GLOBAL || !name.p)
-        return malformed(f);
+        return fail_malformed(f);
     if (!plim_dtype_find(name, out))
         return plim_fail(f->err, PLIM_EUNSUPPORTED, f->n_entries,
-                         "'%.80s' has the unknown type '%.*s'", subject(f),
+                         "'%.80s' has the unknown type '%.*s'", name_of_tensor(f),
                          (int)PLIM_MIN(name.n, (size_t)40), name.p);
     return PLIM_OK;
 }
@@ -263,7 +266,7 @@ static plim_status read_tensor(torchfile *f, plim_pickle_value args, size_t row,
     if (!st && rebuilds[row].storage >= 0) {
         plim_pickle_value s = plim_pickle_at(args, (uint32_t)rebuilds[row].storage);
         if (!is_storage_id(s))
-            return malformed(f);
+            return fail_malformed(f);
         st = read_storage(f, plim_pickle_at(s, 0), &dtype, &t->storage, &first);
     }
     if (!st && rebuilds[row].dtype >= 0)
@@ -272,7 +275,7 @@ static plim_status read_tensor(torchfile *f, plim_pickle_value args, size_t row,
         return st;
     uint32_t bits = plim_dtype_rows[dtype].bits;
     if (!plim_mul(l.elements, bits, &t->bytes))
-        return overflow(f);
+        return fail_overflow(f);
     t->bytes = t->bytes / 8 + (t->bytes % 8 != 0);
     t->type = plim_str_of(plim_dtype_rows[dtype].name);
     t->rank = l.rank;
@@ -281,11 +284,11 @@ static plim_status read_tensor(torchfile *f, plim_pickle_value args, size_t row,
         return PLIM_OK;
     plim_pickle_value offset = plim_pickle_at(args, (uint32_t)rebuilds[row].offset);
     return offset.kind == PLIM_PICKLE_INT ? find_span(f, &l, bits, first, offset.i, t)
-                                          : malformed(f);
+                                          : fail_malformed(f);
 }
 
 /* Out of the calls around the one that makes a tensor. */
-static bool unwrap(plim_pickle_value *fn, plim_pickle_value *args, bool *parameter)
+static bool unwrap_call(plim_pickle_value *fn, plim_pickle_value *args, bool *parameter)
 {
     plim_pickle_value inner = {0};
     if (plim_pickle_is_global(*fn, "torch._tensor", "_rebuild_from_type_v2")) {
@@ -312,7 +315,7 @@ plim_status plim_torch_tensor(torchfile *f, plim_pickle_value v, torch_tensor *t
         return PLIM_OK;
     plim_pickle_value fn = v.node->call->fn, args = v.node->call->args;
     *t = (torch_tensor){.parameter = false};
-    for (int depth = 0; depth < 8 && unwrap(&fn, &args, &t->parameter); depth++)
+    for (int depth = 0; depth < 8 && unwrap_call(&fn, &args, &t->parameter); depth++)
         ;
     for (size_t i = 0; i < PLIM_COUNT(rebuilds); i++)
         if (plim_pickle_is_global(fn, "torch._utils", rebuilds[i].name)) {

@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 
-static bool contains(plim_str s, const char *part)
+static bool contains_part(plim_str s, const char *part)
 {
     size_t n = strlen(part);
     for (size_t i = 0; i + n <= s.n; i++)
@@ -106,7 +106,7 @@ plim_status plim_weights_adapter(plim_inventory *v, uint32_t first, const plim_s
                                  plim_err *err)
 {
     uint32_t i = first;
-    while (i < v->n_items && !contains(v->items[i].name, ".lora_A."))
+    while (i < v->n_items && !contains_part(v->items[i].name, ".lora_A."))
         i++;
     if (i == v->n_items)
         return PLIM_OK;
