@@ -1,6 +1,7 @@
 /* onnx.c -- ONNX models: IR 3 to 14, operator sets from 7 on.  docs/formats/onnx.md
  * says what is read and what is not known.
  */
+#include "import/onnx/onnx_fields.h"
 #include "import/onnx/onnx_priv.h"
 #include "op/op.h"
 
@@ -187,9 +188,9 @@ static int onnx_probe(plim_bytes b)
     for (int i = 0; i < 4096 && plim_onnx_next(&w, &f); i++) {
         if (f.number < PLIM_COUNT(type) && f.type != type[f.number])
             return 0;
-        version |= f.number == 1 && f.bits >= 1 && f.bits < 100;
-        graph |= f.number == 7;
-        opset |= f.number == 8;
+        version |= f.number == MODEL_IR_VERSION && f.bits >= 1 && f.bits < 100;
+        graph |= f.number == MODEL_GRAPH;
+        opset |= f.number == MODEL_OPSET_IMPORT;
     }
     return version && graph ? (opset && !w.bad ? 85 : 70) : version && opset ? 40 : 0;
 }

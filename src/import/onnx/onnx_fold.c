@@ -9,11 +9,6 @@
 
 /* ---- numbers ------------------------------------------------------------------------- */
 
-static double data_num(const onnx_data *d, uint32_t k)
-{
-    return d->is_float ? d->f[k] : (double)d->i[k];
-}
-
 static void data_copy(onnx_data *to, uint32_t k, const onnx_data *from, uint64_t at)
 {
     if (to->is_float)
@@ -183,8 +178,8 @@ static bool fold_range(onnx_call *c)
     for (uint32_t i = 0; i < 3; i++)
         if (!fold_in(c, i, &x[i]) || x[i].d->n != 1)
             return false;
-    double from = data_num(x[0].d, 0), step = data_num(x[2].d, 0);
-    double count = ceil((data_num(x[1].d, 0) - from) / step);
+    double from = plim_onnx_number(x[0].d, 0), step = plim_onnx_number(x[2].d, 0);
+    double count = ceil((plim_onnx_number(x[1].d, 0) - from) / step);
     if (!(count <= ONNX_MAX_DATA))
         return false;
     int64_t n = count > 0 ? (int64_t)count : 0;
@@ -556,9 +551,9 @@ static bool fold_cast(onnx_call *c)
     onnx_data *d = plim_onnx_new_data(c->f, plim_is_float(t->dtype), x.d->n);
     for (uint32_t i = 0; d && i < d->n; i++) {
         if (d->is_float)
-            d->f[i] = data_num(x.d, i);
+            d->f[i] = plim_onnx_number(x.d, i);
         else if (t->dtype == PLIM_BOOL)
-            d->i[i] = data_num(x.d, i) != 0;
+            d->i[i] = plim_onnx_number(x.d, i) != 0;
         else
             d->i[i] = x.d->is_float ? to_int(x.d->f[i]) : x.d->i[i];
     }
@@ -612,13 +607,13 @@ static bool fold_nonzero(onnx_call *c)
         return false;
     int32_t rank = x.m->rank ? x.m->rank : 1;
     for (uint32_t i = 0; i < x.d->n; i++)
-        n += data_num(x.d, i) != 0;
+        n += plim_onnx_number(x.d, i) != 0;
     int64_t dim[2] = {rank, n};
     plim_meta m = plim_meta_make(PLIM_I64, 2, dim);
     onnx_data *d = plim_onnx_new_data(c->f, false, (uint64_t)rank * n);
     for (uint32_t i = 0; d && i < x.d->n; i++) {
         uint64_t rest = i;
-        if (data_num(x.d, i) == 0)
+        if (plim_onnx_number(x.d, i) == 0)
             continue;
         for (int32_t r = x.m->rank; r-- > 0; rest /= (uint64_t)x.m->dim[r])
             d->i[(uint64_t)r * n + k] = (int64_t)(rest % (uint64_t)x.m->dim[r]);

@@ -179,7 +179,7 @@ bool plim_onnx_scalar(const onnx_call *c, uint32_t i, double *out)
     const onnx_data *d = plim_onnx_in_data(c, i);
     if (!d || d->n != 1)
         return false;
-    *out = d->is_float ? d->f[0] : (double)d->i[0];
+    *out = plim_onnx_number(d, 0);
     return true;
 }
 

@@ -56,11 +56,10 @@ static uint32_t *new_vals(onnx_call *c, uint64_t n)
 
 static bool read_condition(const onnx_call *c, uint32_t val, bool *out)
 {
-    const onnx_data *d = val == PLIM_NONE ? NULL : plim_onnx_data(c->f, val);
-    if (!d || d->is_float || d->n != 1)
-        return false;
-    *out = d->i[0] != 0;
-    return true;
+    int64_t i = 0;
+    bool known = val != PLIM_NONE && plim_onnx_single_int(plim_onnx_data(c->f, val), &i);
+    *out = i != 0;
+    return known;
 }
 
 void plim_onnx_if(onnx_call *c)

@@ -300,11 +300,12 @@ void plim_onnx_skip_norm(onnx_call *c)
 
 void plim_onnx_dropout(onnx_call *c)
 {
-    const onnx_data *train = plim_onnx_in_data(c, 2);
+    int64_t train;
     uint32_t x;
+    bool known = plim_onnx_single_int(plim_onnx_in_data(c, 2), &train);
     if (!plim_onnx_in(c, 0))
         return;
-    if (c->opset < 12 || !train || train->is_float || train->n != 1 || !train->i[0]) {
+    if (c->opset < 12 || !known || !train) {
         plim_meta m = plim_onnx_in(c, 0)->meta;
         m.dtype = PLIM_BOOL;
         plim_onnx_out_val(c, 0, c->in[0]);

@@ -309,7 +309,7 @@ void plim_onnx_one_hot(onnx_call *c)
         !plim_onnx_axis(plim_onnx_attr_int(c, "axis", -1), x->rank + 1, &axis))
         return;
     plim_meta m = {.dtype = values->dtype};
-    double classes = depth->is_float ? depth->f[0] : (double)depth->i[0];
+    double classes = plim_onnx_number(depth, 0);
     if (!(classes >= 0 && classes < 1e15))
         return;
     for (int32_t i = 0; i <= x->rank; i++)

@@ -166,6 +166,20 @@ typedef struct onnx_data {
     double *f;
 } onnx_data;
 
+static inline double plim_onnx_number(const onnx_data *d, uint32_t k)
+{
+    return d->is_float ? d->f[k] : (double)d->i[k];
+}
+
+/* The only number, if it is an integer or a bool; d may be NULL. */
+static inline bool plim_onnx_single_int(const onnx_data *d, int64_t *out)
+{
+    if (!d || d->is_float || d->n != 1)
+        return false;
+    *out = d->i[0];
+    return true;
+}
+
 typedef enum onnx_val_kind { ONNX_UNKNOWN, ONNX_TENSOR, ONNX_LIST, ONNX_ABSENT } onnx_val_kind;
 
 typedef struct onnx_val {

@@ -1,5 +1,6 @@
 /* onnx_proto.c -- see onnx_priv.h.  Field numbers: onnx.proto, which never changes
  * one.  src: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto */
+#include "import/onnx/onnx_fields.h"
 #include "import/onnx/onnx_priv.h"
 
 #define PUSH(m, list, n, cap) PLIM_PUSH_ROOM((m)->a, list, n, cap)
@@ -88,9 +89,9 @@ static onnx_pair read_pair(onnx_wire *w, const onnx_field *f)
     onnx_wire s = plim_onnx_message(w, f);
     onnx_field e;
     while (plim_onnx_next(&s, &e))
-        if (e.number == 1)
+        if (e.number == PAIR_KEY)
             p.key = plim_onnx_str(&s, &e);
-        else if (e.number == 2)
+        else if (e.number == PAIR_VALUE)
             p.value = plim_onnx_str(&s, &e);
     w->bad = w->bad ? w->bad : s.bad;
     return p;
@@ -103,9 +104,9 @@ static plim_status read_opset(onnx_model *m, onnx_wire *w, const onnx_field *f,
     onnx_wire s = plim_onnx_message(w, f);
     onnx_field e;
     while (plim_onnx_next(&s, &e))
-        if (e.number == 1)
+        if (e.number == OPSET_DOMAIN)
             o.domain = plim_onnx_str(&s, &e);
-        else if (e.number == 2)
+        else if (e.number == OPSET_VERSION)
             o.version = plim_onnx_int(&s, &e);
     if (s.bad)
         return s.bad;
@@ -177,17 +178,17 @@ plim_status plim_onnx_parse_tensor(onnx_model *m, onnx_wire w, onnx_tensor *t)
     uint64_t at = w.at;
     while (plim_onnx_next(&w, &f)) {
         switch (f.number) {
-        case 1: read_tensor_dims(&w, &f, t); break;
-        case 2: t->type = (uint64_t)plim_onnx_int(&w, &f); break;
-        case 8: t->name = plim_onnx_str(&w, &f); break;
-        case 13: {
+        case TENSOR_DIMS: read_tensor_dims(&w, &f, t); break;
+        case TENSOR_DATA_TYPE: t->type = (uint64_t)plim_onnx_int(&w, &f); break;
+        case TENSOR_NAME: t->name = plim_onnx_str(&w, &f); break;
+        case TENSOR_EXTERNAL_DATA: {
             onnx_pair p = read_pair(&w, &f);
             if (plim_str_is(p.key, "location"))
                 t->location = p.value;
             break;
         }
-        case 14: t->external = plim_onnx_int(&w, &f) == 1; break;
-        case 16: read_tensor_role(read_pair(&w, &f), t); break;
+        case TENSOR_DATA_LOCATION: t->external = plim_onnx_int(&w, &f) == 1; break;
+        case TENSOR_METADATA_PROPS: read_tensor_role(read_pair(&w, &f), t); break;
         default: break;
         }
     }
@@ -203,9 +204,9 @@ static plim_status parse_sparse(onnx_model *m, onnx_wire w, onnx_tensor *t)
     uint64_t at = w.at;
     *t = (onnx_tensor){.name = PLIM_STR(""), .body = w};
     while (!st && plim_onnx_next(&w, &f))
-        if (f.number == 1)
+        if (f.number == SPARSE_VALUES)
             st = plim_onnx_parse_tensor(m, plim_onnx_message(&w, &f), t);
-        else if (f.number == 3)
+        else if (f.number == SPARSE_DIMS)
             read_tensor_dims(&w, &f, &dense);
     if (st || w.bad)
         return st ? st : w.bad;
@@ -256,10 +257,10 @@ static void read_dim(onnx_wire *w, const onnx_field *f, onnx_dim *d)
     onnx_field e;
     *d = (onnx_dim){.param = PLIM_STR("")};
     while (plim_onnx_next(&s, &e))
-        if (e.number == 1) {
+        if (e.number == DIM_VALUE) {
             d->value = plim_onnx_int(&s, &e);
             d->known = d->value >= 0; /* -1: what some exporters write for "any" */
-        } else if (e.number == 2) {
+        } else if (e.number == DIM_PARAM) {
             d->param = plim_onnx_str(&s, &e);
         }
     w->bad = w->bad ? w->bad : s.bad;
@@ -272,7 +273,7 @@ static void read_shape(onnx_wire *w, const onnx_field *f, onnx_info *info)
     onnx_dim d;
     info->has_shape = true;
     while (plim_onnx_next(&s, &e)) {
-        if (e.number != 1)
+        if (e.number != SHAPE_DIM)
             continue;
         read_dim(&s, &e, &d);
         if (info->rank < PLIM_MAX_RANK)
@@ -288,14 +289,14 @@ static void read_type(onnx_wire *w, const onnx_field *f, onnx_info *info)
     onnx_wire s = plim_onnx_message(w, f);
     onnx_field e, t;
     while (plim_onnx_next(&s, &e)) {
-        if (e.number != 1)
+        if (e.number != TYPE_TENSOR)
             continue;
         onnx_wire tensor = plim_onnx_message(&s, &e);
         info->tensor = true;
         while (plim_onnx_next(&tensor, &t))
-            if (t.number == 1)
+            if (t.number == TYPE_TENSOR_ELEM_TYPE)
                 info->type = (uint64_t)plim_onnx_int(&tensor, &t);
-            else if (t.number == 2)
+            else if (t.number == TYPE_TENSOR_SHAPE)
                 read_shape(&tensor, &t, info);
         s.bad = s.bad ? s.bad : tensor.bad;
     }
@@ -309,9 +310,9 @@ static plim_status read_info(onnx_model *m, onnx_wire *w, const onnx_field *f,
     onnx_wire s = plim_onnx_message(w, f);
     onnx_field e;
     while (plim_onnx_next(&s, &e))
-        if (e.number == 1)
+        if (e.number == INFO_NAME)
             info.name = plim_onnx_str(&s, &e);
-        else if (e.number == 2)
+        else if (e.number == INFO_TYPE)
             read_type(&s, &e, &info);
     if (!s.bad && info.rank > PLIM_MAX_RANK)
         plim_onnx_fail(
@@ -374,16 +375,16 @@ static plim_status read_attr(onnx_model *m, onnx_wire *w, const onnx_field *f,
     plim_status st = PLIM_OK;
     while (!st && plim_onnx_next(&s, &e)) {
         switch (e.number) {
-        case 1: a.name = plim_onnx_str(&s, &e); break;
-        case 2: a.f = plim_onnx_float(&s, &e), a.has_f = true; break;
-        case 3: a.i = plim_onnx_int(&s, &e), a.has_i = true; break;
-        case 4: a.s = plim_onnx_str(&s, &e), a.has_s = true; break;
-        case 5: a.tensor = plim_onnx_message(&s, &e); break;
-        case 6: a.graph = plim_onnx_message(&s, &e); break;
-        case 7: st = read_attr_floats(m, &s, &e, &a); break;
-        case 8: st = read_attr_ints(m, &s, &e, &a); break;
-        case 9: st = read_str(m, &s, &e, &a.strs, &a.n_strs, &a.cap_strs); break;
-        case 21: a.ref = plim_onnx_str(&s, &e); break;
+        case ATTR_NAME: a.name = plim_onnx_str(&s, &e); break;
+        case ATTR_F: a.f = plim_onnx_float(&s, &e), a.has_f = true; break;
+        case ATTR_I: a.i = plim_onnx_int(&s, &e), a.has_i = true; break;
+        case ATTR_S: a.s = plim_onnx_str(&s, &e), a.has_s = true; break;
+        case ATTR_T: a.tensor = plim_onnx_message(&s, &e); break;
+        case ATTR_G: a.graph = plim_onnx_message(&s, &e); break;
+        case ATTR_FLOATS: st = read_attr_floats(m, &s, &e, &a); break;
+        case ATTR_INTS: st = read_attr_ints(m, &s, &e, &a); break;
+        case ATTR_STRINGS: st = read_str(m, &s, &e, &a.strs, &a.n_strs, &a.cap_strs); break;
+        case ATTR_REF_ATTR_NAME: a.ref = plim_onnx_str(&s, &e); break;
         default: break;
         }
     }
@@ -418,14 +419,16 @@ static plim_status read_node(onnx_model *m, onnx_wire *w, const onnx_field *f, o
     plim_status st = PLIM_OK;
     while (!st && plim_onnx_next(&s, &e)) {
         switch (e.number) {
-        case 1: st = read_str(m, &s, &e, &n.in, &n.n_in, &n.cap_in); break;
-        case 2: st = read_str(m, &s, &e, &n.out, &n.n_out, &n.cap_out); break;
-        case 3: n.name = plim_onnx_str(&s, &e); break;
-        case 4: n.op = plim_onnx_str(&s, &e); break;
-        case 5: st = read_attr(m, &s, &e, &n.attrs, &n.n_attrs, &n.cap_attrs); break;
-        case 7: n.domain = plim_onnx_str(&s, &e); break;
-        case 8: n.overload = plim_onnx_str(&s, &e); break;
-        case 9: read_node_note(read_pair(&s, &e), &n); break;
+        case NODE_INPUT: st = read_str(m, &s, &e, &n.in, &n.n_in, &n.cap_in); break;
+        case NODE_OUTPUT: st = read_str(m, &s, &e, &n.out, &n.n_out, &n.cap_out); break;
+        case NODE_NAME: n.name = plim_onnx_str(&s, &e); break;
+        case NODE_OP_TYPE: n.op = plim_onnx_str(&s, &e); break;
+        case NODE_ATTRIBUTE:
+            st = read_attr(m, &s, &e, &n.attrs, &n.n_attrs, &n.cap_attrs);
+            break;
+        case NODE_DOMAIN: n.domain = plim_onnx_str(&s, &e); break;
+        case NODE_OVERLOAD: n.overload = plim_onnx_str(&s, &e); break;
+        case NODE_METADATA_PROPS: read_node_note(read_pair(&s, &e), &n); break;
         default: break;
         }
     }
@@ -485,9 +488,10 @@ static plim_status read_init(onnx_model *m, onnx_wire *w, const onnx_field *f, o
 {
     onnx_tensor t;
     onnx_wire s = plim_onnx_message(w, f);
-    plim_status st = s.bad             ? s.bad
-                     : f->number == 15 ? parse_sparse(m, s, &t)
-                                       : plim_onnx_parse_tensor(m, s, &t);
+    plim_status st = s.bad ? s.bad
+                     : f->number == GRAPH_SPARSE_INITIALIZER
+                         ? parse_sparse(m, s, &t)
+                         : plim_onnx_parse_tensor(m, s, &t);
     if (st)
         return st;
     if (!PUSH(m, g->inits, g->n_inits, g->cap_inits))
@@ -503,13 +507,19 @@ plim_status plim_onnx_parse_graph(onnx_model *m, onnx_wire w, onnx_graph *g)
     *g = (onnx_graph){.name = PLIM_STR("")};
     while (!st && plim_onnx_next(&w, &f)) {
         switch (f.number) {
-        case 1: st = read_node(m, &w, &f, g); break;
-        case 2: g->name = plim_onnx_str(&w, &f); break;
-        case 5:
-        case 15: st = read_init(m, &w, &f, g); break;
-        case 11: st = read_info(m, &w, &f, &g->inputs, &g->n_inputs, &g->cap_inputs); break;
-        case 12: st = read_info(m, &w, &f, &g->outputs, &g->n_outputs, &g->cap_outputs); break;
-        case 13: st = read_info(m, &w, &f, &g->infos, &g->n_infos, &g->cap_infos); break;
+        case GRAPH_NODE: st = read_node(m, &w, &f, g); break;
+        case GRAPH_NAME: g->name = plim_onnx_str(&w, &f); break;
+        case GRAPH_INITIALIZER:
+        case GRAPH_SPARSE_INITIALIZER: st = read_init(m, &w, &f, g); break;
+        case GRAPH_INPUT:
+            st = read_info(m, &w, &f, &g->inputs, &g->n_inputs, &g->cap_inputs);
+            break;
+        case GRAPH_OUTPUT:
+            st = read_info(m, &w, &f, &g->outputs, &g->n_outputs, &g->cap_outputs);
+            break;
+        case GRAPH_VALUE_INFO:
+            st = read_info(m, &w, &f, &g->infos, &g->n_infos, &g->cap_infos);
+            break;
         default: break;
         }
     }
@@ -564,17 +574,25 @@ static plim_status read_function(onnx_model *m, onnx_wire *w, const onnx_field *
     plim_status st = PLIM_OK;
     while (!st && plim_onnx_next(&s, &e)) {
         switch (e.number) {
-        case 1: fn.name = plim_onnx_str(&s, &e); break;
-        case 4: st = read_port(m, &s, &e, &b->inputs, &b->n_inputs, &b->cap_inputs); break;
-        case 5: st = read_port(m, &s, &e, &b->outputs, &b->n_outputs, &b->cap_outputs); break;
-        case 7: st = read_node(m, &s, &e, b); break;
-        case 9: st = read_opset(m, &s, &e, &fn.opsets, &fn.n_opsets, &fn.cap_opsets); break;
-        case 10: fn.domain = plim_onnx_str(&s, &e); break;
-        case 11:
+        case FUNCTION_NAME: fn.name = plim_onnx_str(&s, &e); break;
+        case FUNCTION_INPUT:
+            st = read_port(m, &s, &e, &b->inputs, &b->n_inputs, &b->cap_inputs);
+            break;
+        case FUNCTION_OUTPUT:
+            st = read_port(m, &s, &e, &b->outputs, &b->n_outputs, &b->cap_outputs);
+            break;
+        case FUNCTION_NODE: st = read_node(m, &s, &e, b); break;
+        case FUNCTION_OPSET_IMPORT:
+            st = read_opset(m, &s, &e, &fn.opsets, &fn.n_opsets, &fn.cap_opsets);
+            break;
+        case FUNCTION_DOMAIN: fn.domain = plim_onnx_str(&s, &e); break;
+        case FUNCTION_ATTRIBUTE_PROTO:
             st = read_attr(m, &s, &e, &fn.defaults, &fn.n_defaults, &fn.cap_defaults);
             break;
-        case 12: st = read_info(m, &s, &e, &b->infos, &b->n_infos, &b->cap_infos); break;
-        case 13: fn.overload = plim_onnx_str(&s, &e); break;
+        case FUNCTION_VALUE_INFO:
+            st = read_info(m, &s, &e, &b->infos, &b->n_infos, &b->cap_infos);
+            break;
+        case FUNCTION_OVERLOAD: fn.overload = plim_onnx_str(&s, &e); break;
         default: break;
         }
     }
@@ -599,17 +617,19 @@ plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_
     bool found = false;
     while (!st && plim_onnx_next(&w, &f)) {
         switch (f.number) {
-        case 1: m->ir = plim_onnx_int(&w, &f); break;
-        case 2: m->producer = plim_onnx_str(&w, &f); break;
-        case 3: m->version = plim_onnx_str(&w, &f); break;
-        case 7:
+        case MODEL_IR_VERSION: m->ir = plim_onnx_int(&w, &f); break;
+        case MODEL_PRODUCER_NAME: m->producer = plim_onnx_str(&w, &f); break;
+        case MODEL_PRODUCER_VERSION: m->version = plim_onnx_str(&w, &f); break;
+        case MODEL_GRAPH:
             if (found)
                 return plim_onnx_fail(&w, PLIM_EFORMAT, f.at, "the model has a second graph");
             found = true;
             st = plim_onnx_parse_graph(m, plim_onnx_message(&w, &f), &m->graph);
             break;
-        case 8: st = read_opset(m, &w, &f, &m->opsets, &m->n_opsets, &m->cap_opsets); break;
-        case 25: st = read_function(m, &w, &f); break;
+        case MODEL_OPSET_IMPORT:
+            st = read_opset(m, &w, &f, &m->opsets, &m->n_opsets, &m->cap_opsets);
+            break;
+        case MODEL_FUNCTIONS: st = read_function(m, &w, &f); break;
         default: break;
         }
     }

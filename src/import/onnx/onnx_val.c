@@ -1,5 +1,6 @@
 /* onnx_val.c -- see onnx_priv.h: what names of the file stand for, and the numbers of
  * small tensors. */
+#include "import/onnx/onnx_fields.h"
 #include "import/onnx/onnx_priv.h"
 
 #include <math.h>
@@ -139,13 +140,15 @@ const onnx_data *plim_onnx_read_data(onnx *f, const onnx_tensor *t)
         onnx_wire part = {0};
         int64_t v;
         uint64_t bits;
-        if (e.number == 9)
+        if (e.number == TENSOR_RAW_DATA)
             ok = e.type == ONNX_BYTES && read_raw(d, &k, type, w.p + e.from, e.size);
-        else if (e.number == 5 || e.number == 7 || e.number == 11)
+        else if (e.number == TENSOR_INT32_DATA || e.number == TENSOR_INT64_DATA ||
+                 e.number == TENSOR_UINT64_DATA)
             while (ok && plim_onnx_next_int(&w, &e, &part, &v))
                 ok = store_number(d, &k, type, (uint64_t)v);
-        else if (e.number == 4 || e.number == 10)
-            while (ok && plim_onnx_next_bits(&w, &e, &part, e.number == 4 ? 4 : 8, &bits))
+        else if (e.number == TENSOR_FLOAT_DATA || e.number == TENSOR_DOUBLE_DATA)
+            while (ok && plim_onnx_next_bits(&w, &e, &part,
+                                             e.number == TENSOR_FLOAT_DATA ? 4 : 8, &bits))
                 ok = store_number(d, &k, type, bits);
     }
     return d && ok && !w.bad && k == d->n ? d : NULL;

@@ -237,14 +237,15 @@ static plim_status torch_list(plim_inventory *v, const plim_source *s, plim_err 
     return list_file(&f, s->bytes);
 }
 
-/* A pickle, of whatever: its protocol, or (as old ones begin, and such as mean harm) the
- * name of a module and of something in it. */
+/* A pickle of any object: it begins with its protocol, or (old ones, and malicious ones)
+ * with the name of a module and of something in it, a line each. */
 static bool is_pickle(plim_bytes b)
 {
+    enum { OP_PROTO = 0x80, NEWEST_PROTOCOL = 5, OP_GLOBAL = 'c' };
     uint64_t i = 1;
     int lines = 0;
-    if (b.n < 3 || b.p[0] != 'c')
-        return b.n > 3 && b.p[0] == 0x80 && b.p[1] >= 1 && b.p[1] <= 5;
+    if (b.n < 3 || b.p[0] != OP_GLOBAL)
+        return b.n > 3 && b.p[0] == OP_PROTO && b.p[1] >= 1 && b.p[1] <= NEWEST_PROTOCOL;
     for (; i < PLIM_MIN(b.n, 256) && lines < 2; i++) {
         uint8_t c = b.p[i];
         bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' ||
