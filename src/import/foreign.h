@@ -1,5 +1,5 @@
-/* foreign.h -- formats that people bring and that are not read: each is recognised, so
- * that the answer is what to do instead. */
+/* foreign.h -- formats that are recognised but not read, so that the error can say what
+ * to do instead. */
 #ifndef PLIM_FOREIGN_H
 #define PLIM_FOREIGN_H
 

@@ -64,7 +64,7 @@ const plim_importer *plim_importer_probe(plim_bytes b); /* NULL: no format is su
 /* ---- files beside the one that was opened ------------------------------------ */
 
 /* Maps the file `name` in the folder of s->path: for shards and the like.  The
- * name comes from a file that nobody vouches for: PLIM_EFORMAT if it is more than
+ * name comes from an untrusted file: PLIM_EFORMAT if it is more than
  * a name ("../x", "/x", "a/b", with a NUL).  PLIM_EIO: it is not there. */
 plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *a,
                                plim_source *out, plim_err *err);

@@ -280,7 +280,7 @@ static plim_status list_graph(plim_inventory *v, const plim_graph *g, plim_err *
     return st;
 }
 
-/* The model is not built, as whoever asks for its graph is told: which ones are. */
+/* The model cannot be built, which reading its graph reports: here, those that can. */
 static plim_status list_refusal(plim_inventory *v, plim_err *err)
 {
     plim_str known = plim_hf_known_types(v->arena);

@@ -36,7 +36,7 @@ plim_str plim_hf_name_beside(plim_arena *a, plim_str stored, const plim_hf_place
 /* What the class calls a module that the file calls so; {NULL, 0}: no memory. */
 plim_str plim_hf_renamed(const plim_hf_names *n, plim_str module, plim_arena *a);
 
-/* Not of the class, and nobody is told so. */
+/* Not of the class, and left out without a note. */
 bool plim_hf_ignores(const plim_hf_names *n, plim_str stored);
 
 #endif

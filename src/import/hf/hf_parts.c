@@ -414,7 +414,7 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
         w = plim_nn_to_like(n, w, a.v);
     } else {
         w = plim_hf_softmax32(n, w, -1);
-        w = plim_nn_to_like(n, w, a.v); /* of the dtype of q, which is let go earlier */
+        w = plim_nn_to_like(n, w, a.v); /* of the dtype of q, which is freed earlier */
         w = plim_nn_dropout_op(n, w, a.dropout);
     }
     return tokens_first(n, plim_nn_binary(n, "aten.matmul.default", w, a.v));

@@ -1,8 +1,9 @@
 /* hf_quant.c -- see hf_quant.h.
  *
  * A packed weight is a few buffers, which are known to the byte.  What a product with it
- * takes is not: kernels differ by version, card and number of tokens.  They take nothing,
- * or the whole weight for a moment, taken apart; each method says which is usual.
+ * takes is not: kernels differ by version, card and number of tokens.  They take no
+ * memory, or that of the whole dequantized weight for a moment; each method says which is
+ * usual.
  *
  * src: transformers 5.23 quantizers/, integrations/{bitsandbytes,finegrained_fp8,mxfp4}.py;
  * bitsandbytes 0.49 functional.py, nn/modules.py, backends/cuda/ops.py; the layouts of
@@ -173,14 +174,14 @@ static void pack_mxfp4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t 
 
 /* ---- products ------------------------------------------------------------------------ */
 
-/* A kernel that takes the weight apart as it goes (Marlin, ExLlama), or one that does not. */
+/* A kernel that dequantizes as it goes (Marlin, ExLlama), or one that does not. */
 static scratch product_fused(const plim_hf_packed *p, uint64_t rows)
 {
     (void)rows;
     return (scratch){0, 0, p->unpacked};
 }
 
-/* src: AutoAWQ modules/linear/gemm.py: taken apart from 1024 rows on */
+/* src: AutoAWQ modules/linear/gemm.py: dequantizes from 1024 rows on */
 static scratch product_awq(const plim_hf_packed *p, uint64_t rows)
 {
     return (scratch){0, rows >= 1024 ? p->unpacked : 0, p->unpacked};

@@ -11,7 +11,7 @@ typedef struct plim_hf_packed {
     uint32_t part[PLIM_HF_PACKED_PARTS];
     uint32_t n;        /* 0: it is not packed */
     uint64_t elements; /* that it stands for */
-    uint64_t unpacked; /* bytes of the weight, taken apart into the type of x */
+    uint64_t unpacked; /* bytes of the weight, dequantized to the type of x */
     int64_t out, in;   /* of one product */
 } plim_hf_packed;
 

@@ -115,7 +115,7 @@ static plim_status bind_leading(pt2 *f, const pt2_env *env, int32_t d, int64_t w
     return st;
 }
 
-/* Symbols of inputs that nobody asked about are as they were at export. */
+/* Symbols of inputs that the caller did not bind keep the sizes of the export. */
 static plim_status bind_hints(pt2 *f, const pt2_env *env)
 {
     for (uint32_t i = 0; i < f->n_inputs; i++) {
@@ -170,7 +170,7 @@ static plim_status bind_named(pt2 *f, const struct plim_dim_value *dim)
                      PLIM_STR_ARG(dim->name));
 }
 
-/* What is left to choose, for whoever asks. */
+/* The symbols that can be bound, for `plimsoll info`. */
 static plim_status list_open(pt2 *f)
 {
     plim_str name, missing;

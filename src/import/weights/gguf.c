@@ -1,5 +1,5 @@
-/* gguf.c -- GGUF, versions 2 and 3, of either byte order: what llama.cpp and its kin
- * run.  Metadata and the list of tensors are read, their data is not.
+/* gguf.c -- GGUF, versions 2 and 3, of either byte order: what llama.cpp and compatible
+ * programs run.  Metadata and the list of tensors are read, their data is not.
  * src: github.com/ggml-org/ggml, docs/gguf.md and src/gguf.cpp */
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* shards.c -- weights in several files, and the index that says which tensor is where:
  * model.safetensors.index.json, pytorch_model.bin.index.json and what diffusers calls
- * them.  The shards are read by whoever reads their format; each must hold what the
+ * them.  Each shard is read by the importer of its format and must hold what the
  * index says of it.
  * src: transformers modeling_utils.py, huggingface_hub serialization/_base.py */
 #include <stdlib.h>
