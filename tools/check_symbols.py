@@ -31,7 +31,8 @@ KNOWN_CIRCLES = [
 ]
 # of rooms: (user, symbol)
 KNOWN_EDGES = {
-    ("report", "plim_dtype_name"),  # all of these: src/api
+    ("fit", "plim_dtype_name"),  # all of these: src/api
+    ("report", "plim_dtype_name"),
     ("report", "plim_gpu_info_at"),
     ("report", "plim_item_kind_name"),
     ("report", "plim_registry_at"),

@@ -1,6 +1,6 @@
 /* gguf.c -- GGUF, versions 2 and 3, of either byte order: what llama.cpp and compatible
  * programs run.  Metadata and the list of tensors are read, their data is not.
- * src: github.com/ggml-org/ggml, docs/gguf.md and src/gguf.cpp */
+ * src: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and src/gguf.cpp there */
 #include <stdio.h>
 
 #include "import/weights/gguf_priv.h"

@@ -1,5 +1,5 @@
 /* gguf_meta.c -- the bytes of a GGUF file and its metadata, up to the list of tensors.
- * src: github.com/ggml-org/ggml, docs/gguf.md and src/gguf.cpp */
+ * src: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and src/gguf.cpp there */
 #include "import/weights/gguf_priv.h"
 
 /* Nothing real comes near; what claims more would have us walk through its zeros. */
