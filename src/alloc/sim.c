@@ -210,32 +210,42 @@ static plim_status run_all(run *r)
 
 /* ---- after the run ------------------------------------------------------- */
 
-/* Storages that live after the event of the peak. */
+plim_status plim_sim_live_after(plim_arena *a, const plim_tape *t, uint32_t last,
+                                uint32_t **out, uint32_t *n, plim_err *err)
+{
+    uint8_t *live = PLIM_NEW_N(a, uint8_t, t->n_storages);
+    uint32_t *ids, count = 0;
+    if (!live)
+        return plim_oom(err);
+    for (uint32_t i = 0; last != PLIM_NONE && i <= last; i++) {
+        const plim_event *e = &t->events[i];
+        if (e->kind == PLIM_EVENT_ALLOC || e->kind == PLIM_EVENT_FREE) {
+            count += (e->kind == PLIM_EVENT_ALLOC) - (uint32_t)live[e->id];
+            live[e->id] = e->kind == PLIM_EVENT_ALLOC;
+        }
+    }
+    ids = PLIM_NEW_N(a, uint32_t, count);
+    if (!ids)
+        return plim_oom(err);
+    *out = ids;
+    *n = count;
+    for (uint32_t id = 0; id < t->n_storages; id++)
+        if (live[id])
+            *ids++ = id;
+    return PLIM_OK;
+}
+
+/* At the peak; what failed, and what has no bytes, holds no block. */
 static plim_status find_live(run *r)
 {
     plim_sim *o = r->out;
-    const plim_tape *t = r->t;
-    uint8_t *live = PLIM_NEW_N(r->a, uint8_t, t->n_storages);
-    if (!live)
-        return plim_oom(r->err);
-    for (uint32_t i = 0; o->peak_allocated_event != PLIM_NONE && i <= o->peak_allocated_event;
-         i++) {
-        const plim_event *e = &t->events[i];
-        if (e->kind == PLIM_EVENT_ALLOC && r->block[e->id] < FAILED) {
-            live[e->id] = true;
-            o->n_live++;
-        } else if (e->kind == PLIM_EVENT_FREE && live[e->id]) {
-            live[e->id] = false;
-            o->n_live--;
-        }
-    }
-    o->live = PLIM_NEW_N(r->a, uint32_t, o->n_live);
-    if (!o->live)
-        return plim_oom(r->err);
-    for (uint32_t id = 0, n = 0; id < t->n_storages; id++)
-        if (live[id])
-            o->live[n++] = id;
-    return PLIM_OK;
+    uint32_t n;
+    plim_status st =
+        plim_sim_live_after(r->a, r->t, o->peak_allocated_event, &o->live, &n, r->err);
+    for (uint32_t i = 0; !st && i < n; i++)
+        if (r->block[o->live[i]] < FAILED)
+            o->live[o->n_live++] = o->live[i];
+    return st;
 }
 
 static plim_status make_room(run *r)

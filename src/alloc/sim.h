@@ -49,4 +49,9 @@ typedef struct plim_sim {
 plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_options *o,
                          unsigned what, plim_sim *out, plim_err *err);
 
+/* The storages that live after event `last` (PLIM_NONE: none do), in the order of
+ * their allocs, in `a`. */
+plim_status plim_sim_live_after(plim_arena *a, const plim_tape *t, uint32_t last,
+                                uint32_t **out, uint32_t *n, plim_err *err);
+
 #endif

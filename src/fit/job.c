@@ -132,11 +132,9 @@ static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *e
 
 static void read_workspace(plim_job *job, const plim_settings *s)
 {
-    static const plim_bound bounds[] = {PLIM_BOUND_USUAL, PLIM_BOUND_USUAL, PLIM_BOUND_USUAL,
-                                        PLIM_BOUND_LOW, PLIM_BOUND_HIGH};
-    enum { OFF = 2 };
-    job->bound = bounds[s->workspace];
-    job->step.world.workspace = s->workspace != OFF;
+    const plim_workspace workspace = plim_workspace_of(s->workspace);
+    job->bound = workspace.bound;
+    job->step.world.workspace = workspace.counted;
 }
 
 plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
@@ -211,17 +209,8 @@ plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total
 
 void plim_job_on(plim_job *job, const plim_gpu *gpu)
 {
-    const plim_torch *torch = job->step.torch;
-    plim_world *w = &job->step.world;
     job->gpu = gpu;
-    w->torch = torch->version;
-    w->cc = gpu && gpu->cc ? gpu->cc : 80;
-    w->sms = gpu ? gpu->sms : 0;
-    w->threads_per_sm = gpu ? plim_gpu_threads_per_sm(gpu->cc) : 0;
-    w->cublas_ws = plim_torch_cublas_bytes(torch, w->cc);
-    w->cublas_ws_temporary = torch->blas == PLIM_WS_TEMP;
-    w->lt_ws = torch->lt == PLIM_WS_NONE ? 0 : PLIM_LT_WORKSPACE_BYTES;
-    w->lt_ws_temporary = torch->lt == PLIM_WS_TEMP;
+    job->step.world = plim_world_on(job->step.torch, gpu, job->step.world.workspace);
 }
 
 plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,

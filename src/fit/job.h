@@ -8,6 +8,7 @@
 #include "settings/settings.h"
 #include "step/model.h"
 #include "step/step.h"
+#include "step/world.h"
 
 typedef struct plim_job {
     plim_arena *arena;
@@ -35,8 +36,8 @@ plim_status plim_job_settle(plim_job *job, const plim_graph *g, const plim_step_
 plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total,
                               const char *what, plim_err *err);
 
-/* From now on the job runs on this card; NULL: as on sm_80 with 108 SMs, and
- * of any size. */
+/* From now on the job runs on this card; NULL: as on an A100, and of any
+ * size. */
 void plim_job_on(plim_job *job, const plim_gpu *gpu);
 
 /* The model at this batch (0: as the settings say), in `a`. */

@@ -172,8 +172,9 @@ int plim_m_sms(plim_machine *m, int *threads_per_sm)
 {
     m->sms_matter = true;
     if (threads_per_sm)
-        *threads_per_sm = m->world.threads_per_sm ? m->world.threads_per_sm : 2048;
-    return m->world.sms ? m->world.sms : 108;
+        *threads_per_sm =
+            m->world.threads_per_sm ? m->world.threads_per_sm : PLIM_USUAL_THREADS_PER_SM;
+    return m->world.sms ? m->world.sms : PLIM_USUAL_SMS;
 }
 bool plim_m_sms_matter(const plim_machine *m) { return m->sms_matter; }
 bool plim_m_is_wrapped(const plim_machine *m, plim_t t) { return m_t(m, t)->wrapped; }

@@ -26,11 +26,14 @@ typedef struct plim_machine plim_machine;
 
 /* ---- what the outside world is like (src/torch, src/gpu fill it) -------- */
 
+/* Where the card does not say: an A100's. */
+enum { PLIM_USUAL_CC = 80, PLIM_USUAL_SMS = 108, PLIM_USUAL_THREADS_PER_SM = 2048 };
+
 typedef struct plim_world {
     int torch;               /* 100 * major + minor: 113, 206, 215 */
     int cc;                  /* compute capability * 10: 80, 89, 90 */
     bool eval;               /* dropout and batch norm as after model.eval() */
-    int sms, threads_per_sm; /* 0: no card chosen, sm_80 with 108 SMs is assumed */
+    int sms, threads_per_sm; /* 0: PLIM_USUAL_... */
     bool workspace;          /* count library workspaces and kernel scratch */
     uint64_t cublas_ws;      /* persistent (or, if temporary, per call) bytes; 0: none */
     bool cublas_ws_temporary;

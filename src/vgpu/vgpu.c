@@ -14,6 +14,8 @@
 #include "op/kernel.h"
 #include "op/rules.h"
 #include "plimsoll_vgpu.h"
+#include "settings/settings.h"
+#include "step/world.h"
 #include "torch/torch.h"
 
 /* Addresses that no machine maps: above what user space gets on x86-64 (47 or,
@@ -51,6 +53,7 @@ struct plim_vgpu {
     plim_vgpu_card card;
     uint64_t context_low, context_high;
     const plim_torch *torch;
+    plim_world world;           /* what kernels see of it */
     plim_alloc_options options; /* of h; others are like it but for the card */
     plim_bound bound;
     plim_alloc *h;
@@ -104,26 +107,6 @@ struct plim_vgpu {
 
 /* ---- opening ------------------------------------------------------------------- */
 
-static plim_status read_workspace(const char *given, bool *on, plim_bound *bound,
-                                  plim_err *err)
-{
-    static const struct word {
-        const char *name;
-        bool on;
-        plim_bound bound;
-    } words[] = {{"auto", true, PLIM_BOUND_USUAL},
-                 {"off", false, PLIM_BOUND_USUAL},
-                 {"low", true, PLIM_BOUND_LOW},
-                 {"high", true, PLIM_BOUND_HIGH}};
-    const struct word *w = plim_row_find("workspace", given ? given : "auto", words,
-                                         PLIM_COUNT(words), sizeof *words, err);
-    if (!w)
-        return PLIM_EUSAGE;
-    *on = w->on;
-    *bound = w->bound;
-    return PLIM_OK;
-}
-
 /* Before others: CUDA's own, and then the one with the most memory, since who gets
  * on with less gets on with that. */
 static bool better_card(const plim_gpu *a, const plim_gpu *b)
@@ -164,61 +147,55 @@ static uint64_t capacity_of(const plim_gpu *gpu, const plim_torch *torch)
     return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
 }
 
-static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, plim_err *err)
+static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, bool workspace,
+                             plim_err *err)
 {
-    const plim_torch *torch = d->torch;
-    plim_gpu card = {0}, *gpu = &card;
-    plim_status st = find_card(d, o, gpu, err);
+    plim_gpu gpu = {0};
+    plim_status st = find_card(d, o, &gpu, err);
     if (st)
         return st;
-    plim_gpu_context(gpu, torch->version, &d->context_low, &d->context_high);
-    d->options.capacity = capacity_of(gpu, torch);
-    d->options.total = gpu->memory_bytes;
-    d->card = (plim_vgpu_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,
-                               .torch = torch->name,
-                               .cc = gpu->cc ? gpu->cc : 80,
-                               .sms = gpu->sms ? gpu->sms : 108,
-                               .total = gpu->memory_bytes,
-                               .context = gpu->memory_bytes - d->options.capacity};
-    int threads = plim_gpu_threads_per_sm(d->card.cc);
-    d->card.threads_per_sm = threads ? threads : 2048;
+    plim_gpu_context(&gpu, d->torch->version, &d->context_low, &d->context_high);
+    d->options.capacity = capacity_of(&gpu, d->torch);
+    d->options.total = gpu.memory_bytes;
+    d->world = plim_world_on(d->torch, &gpu, workspace);
+    d->card = (plim_vgpu_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu.name)).p,
+                               .torch = d->torch->name,
+                               .cc = d->world.cc,
+                               .sms = d->world.sms,
+                               .threads_per_sm = d->world.threads_per_sm,
+                               .total = gpu.memory_bytes,
+                               .context = gpu.memory_bytes - d->options.capacity,
+                               .workspace = workspace};
     return d->card.name ? PLIM_OK : plim_oom(err);
 }
 
 /* The worlds of the two threads are one; their workspaces are not. */
-static plim_status open_kernels(plim_vgpu *d, const plim_torch *torch, bool workspace,
-                                plim_err *err)
+static plim_status open_kernels(plim_vgpu *d, plim_err *err)
 {
-    const plim_world world = {.torch = torch->version,
-                              .cc = d->card.cc,
-                              .sms = d->card.sms,
-                              .threads_per_sm = d->card.threads_per_sm,
-                              .workspace = workspace,
-                              .cublas_ws = plim_torch_cublas_bytes(torch, d->card.cc),
-                              .cublas_ws_temporary = torch->blas == PLIM_WS_TEMP,
-                              .lt_ws = torch->lt == PLIM_WS_NONE ? 0 : PLIM_LT_WORKSPACE_BYTES,
-                              .lt_ws_temporary = torch->lt == PLIM_WS_TEMP};
     plim_tape_init(&d->inside, &d->kernels);
     for (int i = 0; i < 2; i++)
-        if (!(d->kernel[i] = plim_m_new(&d->kernels, &d->inside, &world, &d->kernel_err)))
+        if (!(d->kernel[i] = plim_m_new(&d->kernels, &d->inside, &d->world, &d->kernel_err)))
             return plim_oom(err);
     return PLIM_OK;
 }
 
 static plim_status vgpu_open(plim_vgpu *d, const plim_vgpu_options *o, plim_err *err)
 {
-    bool workspace = true;
-    plim_status st = read_workspace(o->workspace, &workspace, &d->bound, err);
+    plim_settings *s = plim_settings_in(&d->arena, NULL);
+    plim_status st = s ? PLIM_OK : plim_oom(err);
+    if (!st && o->workspace)
+        st = plim_settings_set(s, "workspace", o->workspace, err);
+    const plim_workspace workspace = plim_workspace_of(s ? s->workspace : 0);
     d->torch = plim_torch_newest();
     if (!st && o->torch)
         st = plim_torch_find(plim_str_of(o->torch), &d->torch, err);
     if (!st)
-        st = open_card(d, o, err);
+        st = open_card(d, o, workspace.counted, err);
     if (st)
         return st;
+    d->bound = workspace.bound;
     d->story.limit = d->history.limit = STORY_LIMIT;
     plim_tape_init(&d->tape, &d->story);
-    d->card.workspace = workspace;
     d->options.torch = d->torch->version;
     d->options.conf =
         plim_arena_str(&d->arena, plim_str_of(o->alloc_conf ? o->alloc_conf : ""));
@@ -226,7 +203,7 @@ static plim_status vgpu_open(plim_vgpu *d, const plim_vgpu_options *o, plim_err 
     if (!d->options.conf.p)
         return plim_oom(err);
     st = plim_alloc_new(&d->arena, &d->options, &d->h, err);
-    return st ? st : open_kernels(d, d->torch, workspace, err);
+    return st ? st : open_kernels(d, err);
 }
 
 plim_status plim_vgpu_open(const plim_vgpu_options *o, plim_vgpu **out, plim_err *err)
@@ -848,11 +825,9 @@ plim_status plim_vgpu_kernel(plim_vgpu *d, const char *name, const plim_vgpu_ker
 static void compare_attention(plim_vgpu *d, const plim_meta *q, const plim_meta *k,
                               const plim_meta *v, const plim_sdpa_call *call, plim_sdpa here)
 {
-    plim_world w = *plim_m_world(d->kernel[0]);
     for (uint32_t i = 0; i < d->n_cards; i++) {
-        w.cc = d->cards[i]->cc ? d->cards[i]->cc : 80;
-        if (w.cc == d->card.cc || d->other_way[i] ||
-            plim_sdpa_choice(&w, q, k, v, call) == here)
+        const plim_world w = plim_world_on(d->torch, d->cards[i], d->world.workspace);
+        if (d->other_way[i] || plim_sdpa_choice(&w, q, k, v, call) == here)
             continue;
         char what[160];
         snprintf(what, sizeof what,
@@ -875,7 +850,7 @@ int plim_vgpu_attention(plim_vgpu *d, const plim_vgpu_tensor *q, const plim_vgpu
                               .gqa = call->gqa,
                               .dropout = call->dropout,
                               .without = call->without};
-    plim_sdpa choice = plim_sdpa_choice(plim_m_world(d->kernel[0]), &qm, &km, &vm, &c);
+    plim_sdpa choice = plim_sdpa_choice(&d->world, &qm, &km, &vm, &c);
     if (d->n_cards > 1)
         compare_attention(d, &qm, &km, &vm, &c, choice);
     return (int)choice;
@@ -1221,25 +1196,21 @@ static int compare_tensors(const void *x, const void *y)
     return c ? c : compare_u64(b->bytes, a->bytes);
 }
 
-static live_row *find_live(plim_vgpu *d, plim_arena *a, uint32_t *n)
+/* NULL: no memory. */
+static live_row *find_live(const plim_vgpu *d, plim_arena *a, uint32_t *n)
 {
-    uint8_t *live = PLIM_NEW_N(a, uint8_t, (uint64_t)d->tape.n_storages + 1);
-    live_row *rows = PLIM_NEW_N(a, live_row, (uint64_t)d->tape.n_storages + 1);
-    *n = 0;
-    if (!live || !rows || d->peak_event == PLIM_NONE)
-        return rows;
-    for (uint32_t i = 0; i <= d->peak_event; i++) {
-        const plim_event *e = &d->tape.events[i];
-        if (e->kind == PLIM_EVENT_ALLOC || e->kind == PLIM_EVENT_FREE)
-            live[e->id] = e->kind == PLIM_EVENT_ALLOC;
+    uint32_t *live;
+    if (plim_sim_live_after(a, &d->tape, d->peak_event, &live, n, NULL))
+        return NULL;
+    live_row *rows = PLIM_NEW_N(a, live_row, *n);
+    for (uint32_t i = 0; rows && i < *n; i++) {
+        const plim_storage *s = &d->tape.storages[live[i]];
+        rows[i] = (live_row){.s = s,
+                             .line = d->storage_line[live[i]],
+                             .bytes = plim_storage_bytes(s, d->bound)};
     }
-    for (uint32_t i = 0; i < d->tape.n_storages; i++)
-        if (live[i])
-            rows[(*n)++] =
-                (live_row){.s = &d->tape.storages[i],
-                           .line = d->storage_line[i],
-                           .bytes = plim_storage_bytes(&d->tape.storages[i], d->bound)};
-    qsort(rows, *n, sizeof *rows, compare_group);
+    if (rows)
+        qsort(rows, *n, sizeof *rows, compare_group);
     return rows;
 }
 
@@ -1333,8 +1304,8 @@ static bool report_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
  * kernels take depends on the card too, by little; that stays as it is. */
 static bool tape_for(const plim_vgpu *d, const plim_gpu *gpu, plim_arena *a, plim_tape *out)
 {
-    uint64_t was = plim_torch_cublas_bytes(d->torch, d->card.cc);
-    uint64_t is = plim_torch_cublas_bytes(d->torch, gpu->cc ? gpu->cc : 80);
+    uint64_t was = d->world.cublas_ws;
+    uint64_t is = plim_world_on(d->torch, gpu, d->world.workspace).cublas_ws;
     *out = d->tape;
     if (was == is || !out->n_storages)
         return true;
