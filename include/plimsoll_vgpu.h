@@ -4,6 +4,35 @@
  * EXPERIMENTAL.  Nothing in this header is stable: names, structs and numbers change
  * with any version, without a change of the soname.  Programs that want to keep working
  * use plimsoll.h alone.  `plimsoll run` is what it is for.
+ *
+ * A pretend GPU is a card that does not exist.  The front end passes on what a program
+ * does with memory; the simulated allocator answers as PyTorch's would, and what
+ * happened is kept as a tape, from which the report is made.
+ *
+ *     plim_vgpu_options o = PLIM_VGPU_OPTIONS_INIT;
+ *     plim_vgpu *d = NULL;
+ *     o.gpu = "rtx4090";
+ *     plim_vgpu_open(&o, &d, &err);
+ *     plim_vgpu_malloc(d, 20 << 20, 0, &tag, &block, &addr, &err);
+ *     plim_vgpu_free(d, block, &err);
+ *     plim_vgpu_report_make(d, &report, &err);
+ *     plim_vgpu_report_print(report, PLIM_TEXT, NULL, put, ud, &err);
+ *     plim_vgpu_report_free(report);
+ *     plim_vgpu_close(d);
+ *
+ * Conventions, besides those of plimsoll.h.
+ *  - Sizes are bytes unless a name says otherwise.
+ *  - Threads: every function of a device, except plim_vgpu_close, may be called from
+ *    several threads at once.  A report belongs to whoever made it.
+ *  - Strings and arrays that are passed in are borrowed during the call.  Strings that
+ *    are given back by a device live until plim_vgpu_close, those of a report until
+ *    plim_vgpu_report_free.
+ *  - A pointer argument that is NULL is PLIM_EUSAGE, unless it is said here what NULL
+ *    means; the functions that return no status do not check.  PLIM_ENOMEM can come
+ *    from every function with a status.  An output is written on success only, unless
+ *    it is said otherwise.
+ *  - A function that fills out[max] returns how many entries there are, which may be
+ *    more than max: then out has the first max.  out may be NULL where max is 0.
  */
 #ifndef PLIMSOLL_VGPU_H
 #define PLIMSOLL_VGPU_H
@@ -14,14 +43,13 @@
 extern "C" {
 #endif
 
-/* A card that does not exist, for a front end that runs a program instead of a
- * model: it asks for memory as the program does, the simulated allocator answers,
- * and what happened is kept as a tape.  `plimsoll run` puts one under PyTorch.
- *
- * Unlike everything else here a device may be used from several threads at once. */
 typedef struct plim_vgpu plim_vgpu;
 
-/* Zero means "the default" everywhere; strings are borrowed during the call. */
+/* ======================================================================== */
+/* The card                                                                  */
+/* ======================================================================== */
+
+/* Zero means "the default" in every field; a name or a size is needed. */
 typedef struct plim_vgpu_options {
     const char *gpu;        /* a card by name or alias; of a list "t4,a100" the largest */
     uint64_t vram;          /* its bytes; alone: a card of which only that is known */
@@ -34,186 +62,279 @@ typedef struct plim_vgpu_options {
         0                                                                                     \
     }
 
+/* Opens a card on which nothing is allocated.  *out: the caller's, for
+ * plim_vgpu_close.  PLIM_EUSAGE names the option. */
 PLIM_API plim_status plim_vgpu_open(const plim_vgpu_options *o, plim_vgpu **out,
                                     plim_err *err);
+
+/* Closes the card, with all that is allocated on it.  NULL: nothing happens.  No other
+ * thread may use the device any more. */
 PLIM_API void plim_vgpu_close(plim_vgpu *d);
 
 /* What the card would say of itself. */
 typedef struct plim_vgpu_card {
     const char *name, *torch;
-    int cc, sms, threads_per_sm; /* 80, 108, 2048 where the card does not say */
+    int cc, sms, threads_per_sm; /* cc: compute capability * 10; an A100's where the card
+                                    does not say: 80, 108, 2048 */
     uint64_t total, context;     /* bytes; context: taken before the first tensor */
-    bool workspace;              /* what kernels take inside is counted */
+    bool workspace;              /* what kernels take for themselves is counted */
 } plim_vgpu_card;
+
 PLIM_API void plim_vgpu_card_get(const plim_vgpu *d, plim_vgpu_card *out);
 
-/* ---- memory ---------------------------------------------------------------- */
+/* ======================================================================== */
+/* Memory                                                                    */
+/* ======================================================================== */
 
-/* What a request is for: names end up in the tape and the report. */
+/* What a request is for: it ends up in the tape and the report. */
 typedef struct plim_vgpu_tag {
     const char *line; /* of the user's code, "train.py:12"; NULL: not known */
     const char *op;   /* "aten::addmm"; NULL: not known */
     int dtype;        /* a plim_dtype; below 0: shape not known */
     int rank;
     const int64_t *dim;
-    plim_category category;
-    plim_certainty certainty;
+    plim_category category;   /* PLIM_CAT_COUNT: as the phase suggests */
+    plim_certainty certainty; /* of the number of bytes */
 } plim_vgpu_tag;
 
+/* In place of a block, or of an index: none. */
 #define PLIM_VGPU_NONE UINT32_MAX
+/* In place of a stream, for plim_vgpu_sync: all of them.  Streams are numbered by the
+ * caller; 0 is the default stream. */
+#define PLIM_VGPU_ALL_STREAMS UINT16_MAX
 
-/* A block for `bytes`: its handle, for the calls below, and an address that
- * nothing lies behind.  Out of memory on the card is an answer, not an error:
- * the handle is PLIM_VGPU_NONE and plim_vgpu_oom_text says what PyTorch
- * would have said. */
+/* Allocates `bytes`, which may not be 0, on a stream.  *block: the handle that the
+ * functions below take; *addr: an address at which nothing is mapped.  Out of memory on
+ * the card is an answer, not an error: *block is PLIM_VGPU_NONE, *addr is 0, and
+ * plim_vgpu_oom_text has PyTorch's message.  On an error they are so, too.  tag NULL:
+ * nothing is known.  PLIM_EUSAGE: 0 bytes, or PLIM_VGPU_ALL_STREAMS. */
 PLIM_API plim_status plim_vgpu_malloc(plim_vgpu *d, uint64_t bytes, uint16_t stream,
                                       const plim_vgpu_tag *tag, uint32_t *block,
                                       uint64_t *addr, plim_err *err);
+
+/* Frees a block; its handle may be given out again.  PLIM_EUSAGE: it is not live. */
 PLIM_API plim_status plim_vgpu_free(plim_vgpu *d, uint32_t block, plim_err *err);
+
+/* Tensor.record_stream: another stream uses the block too, so that, once freed, it waits
+ * for that stream.  PLIM_EUSAGE: the block is not live. */
 PLIM_API plim_status plim_vgpu_record_stream(plim_vgpu *d, uint32_t block, uint16_t stream,
                                              plim_err *err);
-/* All work of the stream, or of UINT16_MAX: all of them, has finished. */
-PLIM_API plim_status plim_vgpu_sync(plim_vgpu *d, uint16_t stream, plim_err *err);
-PLIM_API plim_status plim_vgpu_empty_cache(plim_vgpu *d, plim_err *err);
-PLIM_API plim_status plim_vgpu_reset_peak(plim_vgpu *d, plim_err *err);
-PLIM_API plim_status plim_vgpu_config(plim_vgpu *d, const char *alloc_conf, plim_err *err);
-/* torch.cuda.set_per_process_memory_fraction */
-PLIM_API plim_status plim_vgpu_fraction(plim_vgpu *d, double fraction, plim_err *err);
-PLIM_API void plim_vgpu_mem_info(plim_vgpu *d, uint64_t *free_bytes, uint64_t *total);
-/* Of the last request that failed; "" if none did. Valid until the next one. */
-PLIM_API const char *plim_vgpu_oom_text(const plim_vgpu *d);
 
-/* ---- kernels: by the rules that predictions use --------------------------- */
+/* All work of a stream, or of PLIM_VGPU_ALL_STREAMS, has finished. */
+PLIM_API plim_status plim_vgpu_sync(plim_vgpu *d, uint16_t stream, plim_err *err);
+
+/* torch.cuda.empty_cache: segments without an allocated block go back to the card. */
+PLIM_API plim_status plim_vgpu_empty_cache(plim_vgpu *d, plim_err *err);
+
+/* torch.cuda.reset_peak_memory_stats: of plim_vgpu_stats; the report keeps its own. */
+PLIM_API plim_status plim_vgpu_reset_peak(plim_vgpu *d, plim_err *err);
+
+/* Changes the allocator's settings, as PYTORCH_CUDA_ALLOC_CONF gives them, from here on.
+ * PLIM_EUSAGE names the setting. */
+PLIM_API plim_status plim_vgpu_config(plim_vgpu *d, const char *alloc_conf, plim_err *err);
+
+/* torch.cuda.set_per_process_memory_fraction.  PLIM_EUSAGE: it is not in 0..1. */
+PLIM_API plim_status plim_vgpu_fraction(plim_vgpu *d, double fraction, plim_err *err);
+
+/* torch.cuda.mem_get_info: bytes that are not reserved, without the context; all. */
+PLIM_API void plim_vgpu_mem_info(plim_vgpu *d, uint64_t *free_bytes, uint64_t *total);
+
+/* PyTorch's message for the last request that failed, on whatever thread; "" if none
+ * did.  Copies at most size - 1 bytes and a NUL to `out`, which may be NULL where size
+ * is 0, and returns the length of the whole message: below 1024. */
+PLIM_API size_t plim_vgpu_oom_text(plim_vgpu *d, char *out, size_t size);
+
+/* ======================================================================== */
+/* Kernels: what they take, by the rules that predictions use                */
+/* ======================================================================== */
 
 typedef struct plim_vgpu_tensor {
     int dtype; /* a plim_dtype; below 0: None */
-    int rank;
+    int rank;  /* up to 8 */
     int64_t dim[8], stride[8];
 } plim_vgpu_tensor;
 
+/* What an argument is, and which field of plim_vgpu_arg has it. */
 typedef enum plim_vgpu_kind {
-    PLIM_VGPU_NOTHING, /* None, or what no kernel asks for */
-    PLIM_VGPU_TENSOR,  /* .tensors[0] */
-    PLIM_VGPU_TENSORS, /* .tensors[n] */
-    PLIM_VGPU_INT,     /* .ints[0]: also bool; a data type as a plim_dtype */
-    PLIM_VGPU_INTS,    /* .ints[n] */
-    PLIM_VGPU_FLOAT    /* .number */
+    PLIM_VGPU_NOTHING = 0, /* None, or what no kernel asks for */
+    PLIM_VGPU_TENSOR = 1,  /* .tensors[0] */
+    PLIM_VGPU_TENSORS = 2, /* .tensors[n] */
+    PLIM_VGPU_INT = 3,     /* .ints[0]: also bool; a data type as a plim_dtype */
+    PLIM_VGPU_INTS = 4,    /* .ints[n] */
+    PLIM_VGPU_FLOAT = 5    /* .number */
 } plim_vgpu_kind;
 
 typedef struct plim_vgpu_arg {
     const char *name; /* in the op's schema */
     plim_vgpu_kind kind;
-    uint32_t n;
+    uint32_t n; /* of tensors or ints; PLIM_VGPU_TENSOR: 1 */
     const plim_vgpu_tensor *tensors;
     const int64_t *ints;
     double number;
 } plim_vgpu_arg;
 
 typedef struct plim_vgpu_kernel_call {
-    const plim_vgpu_arg *args;
+    const plim_vgpu_arg *args; /* NULL where n_args is 0 */
     uint32_t n_args;
     uint16_t stream;
-    bool autograd_thread; /* it has a cuBLAS workspace of its own */
-    const plim_vgpu_tag *tag;
+    bool autograd_thread;     /* it has a cuBLAS workspace of its own */
+    const plim_vgpu_tag *tag; /* of all that the kernel takes; NULL: nothing is known */
 } plim_vgpu_kernel_call;
 
 typedef struct plim_vgpu_result {
     plim_vgpu_tensor tensor;
-    uint32_t block; /* its own, now the caller's; PLIM_VGPU_NONE: see below */
+    uint32_t block; /* its own, for the caller to free; PLIM_VGPU_NONE: see below */
     uint64_t addr, bytes;
-    uint32_t shares;   /* the storage of this earlier result */
-    uint32_t argument; /* it is this one of the tensors given, counted through all args */
+    uint32_t shares;   /* the storage of this earlier result; PLIM_VGPU_NONE: of none */
+    uint32_t argument; /* it is this one of the tensors given, counted through all args;
+                          PLIM_VGPU_NONE: it is new */
 } plim_vgpu_result;
 
-/* The kernels there are: "addmm", "sum.dim_IntList"; NULL past the last.  *makes:
- * it makes the op's results; else it is what the op takes once they are there. */
+/* The name of the i-th kernel, "addmm" or "sum.dim_IntList"; NULL past the last.
+ * *makes: it makes the op's results; else it is only what the op takes for itself once
+ * its results are there. */
 PLIM_API const char *plim_vgpu_kernel_name(uint32_t i, bool *makes);
 
-/* Takes what the kernel's host code takes, in its order, and gives back what it
- * gives back.  *oom: the card is full, and nothing is held. */
+/* Takes what the kernel's host code takes, in its order, and gives back what it gives
+ * back.  out[max]: the results, *n_out of them; out may be NULL where max is 0.  *oom:
+ * the card is full, nothing that the kernel took is held, and there are no results;
+ * plim_vgpu_oom_text has PyTorch's message.  On an error *n_out is 0, *oom false.
+ * PLIM_EUSAGE: no such kernel, or an argument without its value; PLIM_ERANGE: a rank or
+ * a data type, or more results than max; PLIM_ESHAPE: shapes that the op refuses. */
 PLIM_API plim_status plim_vgpu_kernel(plim_vgpu *d, const char *name,
                                       const plim_vgpu_kernel_call *call, plim_vgpu_result *out,
                                       uint32_t max, uint32_t *n_out, bool *oom, plim_err *err);
-typedef struct plim_vgpu_attention_call {
-    bool mask, mask_grad, causal, gqa, dropout; /* mask_grad: it wants a gradient */
-    unsigned without; /* what the user has switched off: bit 1 flash, 2 memory-efficient,
-                         3 cuDNN */
-} plim_vgpu_attention_call;
-/* Which kernel attention takes on this card: 0 math, 1 flash, 2 memory-efficient,
- * 3 cuDNN. */
-PLIM_API int plim_vgpu_attention(plim_vgpu *d, const plim_vgpu_tensor *q,
-                                 const plim_vgpu_tensor *k, const plim_vgpu_tensor *v,
-                                 const plim_vgpu_attention_call *call);
 
-/* Counters under the names of torch.cuda.memory_stats ("allocated_bytes").
- * Returns how many there are. */
+/* The kernels of scaled_dot_product_attention. */
+typedef enum plim_vgpu_sdpa {
+    PLIM_VGPU_SDPA_MATH = 0,
+    PLIM_VGPU_SDPA_FLASH = 1,
+    PLIM_VGPU_SDPA_EFFICIENT = 2, /* memory-efficient */
+    PLIM_VGPU_SDPA_CUDNN = 3
+} plim_vgpu_sdpa;
+
+typedef struct plim_vgpu_attention_call {
+    bool mask, mask_grad, causal, gqa, dropout; /* mask_grad: the mask requires a gradient */
+    unsigned without; /* bit 1u << plim_vgpu_sdpa: the user has switched that kernel off */
+} plim_vgpu_attention_call;
+
+/* Which kernel attention takes on this card.  Of several cards in the options, those that
+ * would take another one get a verdict of PLIM_VGPU_FITS_UNKNOWN and a remark.  Tensors
+ * without a rank or data type that exists: PLIM_VGPU_SDPA_MATH. */
+PLIM_API plim_vgpu_sdpa plim_vgpu_attention(plim_vgpu *d, const plim_vgpu_tensor *q,
+                                            const plim_vgpu_tensor *k,
+                                            const plim_vgpu_tensor *v,
+                                            const plim_vgpu_attention_call *call);
+
+/* ======================================================================== */
+/* What the allocator holds and has done                                     */
+/* ======================================================================== */
+
 typedef enum plim_stat_kind {
-    PLIM_STAT_POOLS, /* small and large are its two parts: "allocation" */
-    PLIM_STAT_WHOLE, /* "oversize_segments" */
-    PLIM_STAT_NUMBER /* all.current alone: "num_ooms" */
+    PLIM_STAT_POOLS = 0, /* small and large are its two parts: "allocation" */
+    PLIM_STAT_WHOLE = 1, /* all only: "oversize_segments" */
+    PLIM_STAT_NUMBER = 2 /* all.current only: "num_ooms" */
 } plim_stat_kind;
+
 typedef struct plim_vgpu_stat {
     const char *name;
     plim_stat_kind kind;
     plim_stat all, small, large;
 } plim_vgpu_stat;
+
+/* The counters of torch.cuda.memory_stats under its names ("allocated_bytes"); their
+ * number is always the same. */
 PLIM_API uint32_t plim_vgpu_stats(plim_vgpu *d, plim_vgpu_stat *out, uint32_t max);
-/* torch.cuda.reset_accumulated_memory_stats: what went in and out, from here on. */
+
+/* torch.cuda.reset_accumulated_memory_stats: totals begin at 0 again. */
 PLIM_API void plim_vgpu_reset_accumulated(plim_vgpu *d);
 
-/* What lies where: the pieces of the segments in the order of their addresses. */
+typedef enum plim_vgpu_block_state {
+    PLIM_VGPU_BLOCK_FREE = 0,
+    PLIM_VGPU_BLOCK_ALLOCATED = 1,
+    PLIM_VGPU_BLOCK_PENDING = 2, /* freed, but another stream may still use it */
+    PLIM_VGPU_BLOCK_UNMAPPED = 3 /* of an expandable segment, without memory behind it */
+} plim_vgpu_block_state;
+
 typedef struct plim_vgpu_block {
     uint64_t addr, bytes, requested;
     uint16_t stream;
-    uint8_t state; /* 0 free, 1 allocated, 2 freed but another stream may use it, 3 unmapped */
-    bool first, small, expandable;
-    const char *line, *op; /* of who asked for it; "" if free */
+    uint8_t state;          /* a plim_vgpu_block_state */
+    bool first;             /* of its segment */
+    bool small, expandable; /* its segment: of the small pool; expandable */
+    const char *line, *op;  /* of who asked for it; "" if free */
 } plim_vgpu_block;
+
+/* torch.cuda.memory_snapshot: the blocks of all segments, by address.  0 also where
+ * there is no memory for the answer. */
 PLIM_API uint32_t plim_vgpu_blocks(plim_vgpu *d, plim_vgpu_block *out, uint32_t max);
 
-/* torch.cuda.memory._record_memory_history: keeps the last `entries` actions of
- * the allocator from here on; 0: no more of them. */
+/* torch.cuda.memory._record_memory_history: from here on keeps the last `entries`
+ * actions of the allocator; 0: no more are recorded.  clear: forgets those that are
+ * kept, as another number of entries does. */
 PLIM_API void plim_vgpu_history(plim_vgpu *d, uint64_t entries, bool clear);
+
 typedef struct plim_vgpu_trace {
-    const char *action; /* "alloc", "segment_alloc" */
-    uint64_t addr;      /* "oom": what the device has free */
+    const char *action; /* in PyTorch's words: "alloc", "segment_alloc" */
+    uint64_t addr;      /* "oom": the bytes that the device has free */
     uint64_t bytes;
     uint64_t number; /* of the action, from 0: there is no clock */
     uint16_t stream;
     const char *line, *op; /* of who asked for the block; "": not known */
 } plim_vgpu_trace;
-/* The oldest first; returns how many there are. */
+
+/* The actions that are kept, the oldest first. */
 PLIM_API uint32_t plim_vgpu_traces(plim_vgpu *d, plim_vgpu_trace *out, uint32_t max);
 
-/* ---- the story ------------------------------------------------------------- */
+/* ======================================================================== */
+/* What the program says of itself                                           */
+/* ======================================================================== */
 
-/* From here on this happens. */
+/* From here on, on all threads, this phase of this step runs.  step -1: before the first;
+ * op: the layer, "features.0"; NULL: none.  PLIM_EUSAGE: no such phase or step. */
 PLIM_API plim_status plim_vgpu_mark(plim_vgpu *d, int step, plim_phase phase, const char *op,
                                     plim_err *err);
-/* Says later what a block turned out to be; name NULL: only the category. */
+
+/* Says later what a block turned out to be: its category and, unless name is NULL or
+ * empty, its name.  PLIM_EUSAGE: the block is not live, or no such category. */
 PLIM_API plim_status plim_vgpu_label(plim_vgpu *d, uint32_t block, plim_category category,
                                      const char *name, plim_err *err);
-/* Something on this line that the report must mention: "loss.item() read 0". */
+
+/* A remark for the report: "loss.item() read 0", on a line of the user's code or, NULL,
+ * on none.  The same remark is kept once and counted. */
 PLIM_API plim_status plim_vgpu_note(plim_vgpu *d, const char *line, const char *what,
                                     plim_err *err);
-/* The lines that have been named so far; returns how many there are.  And what
- * stands on one of them. */
+
+/* The lines that tags have named so far, in the order in which they were first named. */
 PLIM_API uint32_t plim_vgpu_lines(plim_vgpu *d, const char **out, uint32_t max);
+
+/* The text of one of these lines, by its index; NULL: "".  PLIM_EUSAGE: no such line. */
 PLIM_API plim_status plim_vgpu_source(plim_vgpu *d, uint32_t line, const char *text,
                                       plim_err *err);
-/* How the program is about to end; DONE if nobody says. */
+
+/* How the program ended. */
 typedef enum plim_vgpu_end {
-    PLIM_VGPU_END_DONE,
-    PLIM_VGPU_END_EARLY,  /* an error, or somebody stopped it: what came before counts */
-    PLIM_VGPU_END_MEMORY, /* the card's ran out */
-    PLIM_VGPU_END_COUNT
+    PLIM_VGPU_END_DONE = 0,
+    PLIM_VGPU_END_EARLY = 1,  /* an error, or it was stopped: what came before counts */
+    PLIM_VGPU_END_MEMORY = 2, /* the card ran out of memory */
+    PLIM_VGPU_END_COUNT = 3
 } plim_vgpu_end;
+
+/* Says how the program is about to end; PLIM_VGPU_END_DONE if nobody does.
+ * PLIM_VGPU_END_MEMORY without a request that failed counts as PLIM_VGPU_END_EARLY. */
 PLIM_API plim_status plim_vgpu_ended(plim_vgpu *d, plim_vgpu_end how, plim_err *err);
-/* The tape so far, as `plimsoll replay` reads it; names hold the lines. */
+
+/* Writes the tape so far to a file, as `plimsoll replay` reads it; storages have the
+ * names of their lines.  PLIM_EIO: it cannot be written. */
 PLIM_API plim_status plim_vgpu_save(plim_vgpu *d, const char *path, plim_err *err);
 
-typedef struct plim_vgpu_tensors { /* of one line, live at the peak, of one shape */
-    uint32_t line, count;          /* line: index into lines */
+/* ======================================================================== */
+/* The report                                                                */
+/* ======================================================================== */
+
+/* The tensors of one line, category and shape that are live at the peak. */
+typedef struct plim_vgpu_tensors {
+    uint32_t line, count; /* line: index into the report's lines */
     plim_category category;
     int dtype, rank; /* dtype below 0: shape not known */
     int64_t dim[8];
@@ -221,36 +342,43 @@ typedef struct plim_vgpu_tensors { /* of one line, live at the peak, of one shap
 } plim_vgpu_tensors;
 
 typedef struct plim_vgpu_line {
-    const char *line, *source;       /* source: what stands there; "" if not known */
-    uint64_t allocations, requested; /* over the whole run */
+    const char *line, *source;       /* source: its text; "" if not known */
+    uint64_t allocations, requested; /* number and bytes, over the whole run */
     uint64_t live;                   /* requested bytes that are live at the peak */
 } plim_vgpu_line;
 
+/* A remark, and how often it was made. */
 typedef struct plim_vgpu_caveat {
-    const char *line, *what;
+    const char *line, *what; /* line "": none */
     uint64_t count;
 } plim_vgpu_caveat;
+
+typedef enum plim_vgpu_fits {
+    PLIM_VGPU_FITS_UNKNOWN = -1, /* the tape is only a beginning, or that card would have
+                                    chosen other kernels */
+    PLIM_VGPU_FITS_NO = 0,
+    PLIM_VGPU_FITS_YES = 1
+} plim_vgpu_fits;
 
 /* How the run would go on a card: on the one that it ran on as it did, on the
  * others as its tape says, up to the first request that fails. */
 typedef struct plim_vgpu_verdict {
     const char *gpu;
     uint64_t gpu_bytes;
-    int fits; /* 1 yes, 0 no, -1 not known: the tape is only a beginning, or that card
-                 would have chosen other kernels */
+    plim_vgpu_fits fits;
     uint64_t peak_allocated, peak_reserved;
-    uint64_t device_low, device_high; /* with the context; 0 and 0: not known */
-    const char *oom_line, *oom_text;  /* NULL: none */
+    uint64_t device_low, device_high; /* reserved and context; 0 and 0: not known */
+    const char *oom_line, *oom_text;  /* of the request that fails first; NULL: none */
 } plim_vgpu_verdict;
 
 typedef struct plim_vgpu_report {
     plim_vgpu_card card;
-    uint64_t context_low, context_high;
+    uint64_t context_low, context_high; /* bytes */
     bool context_known;
     uint64_t peak_requested, peak_allocated, peak_reserved; /* each its own maximum */
-    uint64_t events, storages;
-    bool truncated; /* no memory of our own for more events: the tape is a beginning */
-    int peak_step;
+    uint64_t events, storages;                              /* on the tape */
+    bool truncated; /* plimsoll had no memory for more events: the tape is a beginning */
+    int peak_step;  /* -1: before the first; of the peak of allocated bytes, as the next */
     plim_phase peak_phase;
     const char *peak_op, *peak_line;
     uint64_t category[PLIM_CAT_COUNT]; /* requested, live at the peak */
@@ -258,20 +386,27 @@ typedef struct plim_vgpu_report {
     uint32_t n_phases;
     const plim_vgpu_line *lines; /* by live, largest first */
     uint32_t n_lines;
-    const plim_vgpu_tensors *tensors; /* likewise by line, then by bytes */
+    const plim_vgpu_tensors *tensors; /* in the order of lines, then by bytes */
     uint32_t n_tensors;
     const plim_vgpu_caveat *caveats;
     uint32_t n_caveats;
     uint64_t num_ooms, num_alloc_retries;
     plim_vgpu_end end;
-    const char *oom_text, *oom_line; /* of the first; NULL: none */
-    const plim_vgpu_verdict *cards;  /* as --gpu names them */
+    const char *oom_text, *oom_line; /* of the first request that failed; NULL: none did */
+    const plim_vgpu_verdict *cards;  /* as the options name them; at least the one it ran on */
     uint32_t n_cards;
 } plim_vgpu_report;
 
+/* The report on what has happened so far, for plim_vgpu_report_free; it outlives the
+ * device. */
 PLIM_API plim_status plim_vgpu_report_make(plim_vgpu *d, plim_vgpu_report **out,
                                            plim_err *err);
+
+/* NULL: nothing happens. */
 PLIM_API void plim_vgpu_report_free(plim_vgpu_report *r);
+
+/* Prints a report through put(ud, text, n), piece by piece.  st NULL: the default style.
+ * PLIM_EUNSUPPORTED: PLIM_CSV, which a run does not have. */
 PLIM_API plim_status plim_vgpu_report_print(const plim_vgpu_report *r, plim_render how,
                                             const plim_style *st, plim_put put, void *ud,
                                             plim_err *err);

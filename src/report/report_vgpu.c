@@ -53,8 +53,9 @@ static plim_rows phase_rows(const plim_vgpu_report *r, uint32_t n)
 
 static plim_cell verdict_shown(const plim_vgpu_verdict *r)
 {
-    return r->fits < 0 ? (plim_cell){.kind = PLIM_CELL_UNKNOWN}
-                       : plim_cell_text(r->fits ? "yes" : "no");
+    return r->fits == PLIM_VGPU_FITS_UNKNOWN
+               ? (plim_cell){.kind = PLIM_CELL_UNKNOWN}
+               : plim_cell_text(r->fits == PLIM_VGPU_FITS_YES ? "yes" : "no");
 }
 
 static plim_cell verdict_device(const plim_vgpu_verdict *r)

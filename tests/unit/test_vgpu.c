@@ -78,8 +78,14 @@ static void test_oom(void **state)
     plim_vgpu_report *r = NULL;
     CHECK("512 MiB fit", a != PLIM_VGPU_NONE);
     CHECK("4 GiB do not", b == PLIM_VGPU_NONE);
-    CHECK("PyTorch's words", strstr(plim_vgpu_oom_text(d), "Tried to allocate 4.00 GiB."));
-    CHECK("and the card's size", strstr(plim_vgpu_oom_text(d), "total capacity of 2.00 GiB"));
+    char text[1024], part[12];
+    size_t length = plim_vgpu_oom_text(d, text, sizeof text);
+    CHECK("whole", length == strlen(text));
+    CHECK("PyTorch's words", strstr(text, "Tried to allocate 4.00 GiB."));
+    CHECK("and the card's size", strstr(text, "total capacity of 2.00 GiB"));
+    CHECK("cut", plim_vgpu_oom_text(d, part, sizeof part) == length);
+    CHECK_STR("its beginning", part, "CUDA out of");
+    CHECK("asked for its length", plim_vgpu_oom_text(d, NULL, 0) == length);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK_STR("the line", r->oom_line, "a.py:2");
     CHECK("one", r->num_ooms == 1);

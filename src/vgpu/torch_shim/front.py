@@ -120,7 +120,8 @@ class Device:
     def __init__(self, run, torch_version):
         self.lib = ctypes.CDLL(run["lib"], mode=ctypes.RTLD_GLOBAL)
         self.handle = c_ptr()
-        self.lib.plim_vgpu_oom_text.restype = c_str
+        self.lib.plim_vgpu_oom_text.argtypes = [c_ptr, c_ptr, ctypes.c_size_t]
+        self.lib.plim_vgpu_oom_text.restype = ctypes.c_size_t
         self.lib.plim_vgpu_history.argtypes = [c_ptr, c_u64, ctypes.c_bool]
         self.fraction = 1.0
         self.alloc_conf = run["alloc_conf"] or ""
@@ -146,7 +147,7 @@ class Device:
             raise RuntimeError(err.msg.decode())
 
     def failed(self):
-        return bool(self.lib.plim_vgpu_oom_text(self.handle))
+        return self.lib.plim_vgpu_oom_text(self.handle, None, 0) > 0
 
     def mem_info(self):
         free, total = c_u64(), c_u64()

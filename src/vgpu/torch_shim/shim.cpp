@@ -307,7 +307,9 @@ plim_vgpu_tag tag_now()
 
 [[noreturn]] void out_of_memory()
 {
-    TORCH_CHECK_WITH(OutOfMemoryError, false, plim_vgpu_oom_text(g.device));
+    char text[1024];
+    plim_vgpu_oom_text(g.device, text, sizeof text);
+    TORCH_CHECK_WITH(OutOfMemoryError, false, text);
     abort(); // not reached
 }
 
@@ -421,7 +423,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     void synchronizeDevice(const DeviceIndex) const override
     {
         if (alive())
-            plim_vgpu_sync(g.device, UINT16_MAX, nullptr);
+            plim_vgpu_sync(g.device, PLIM_VGPU_ALL_STREAMS, nullptr);
     }
     void recordDataPtrOnStream(const c10::DataPtr &p, const Stream &s) const override
     {
@@ -1529,9 +1531,10 @@ int64_t attention_backend(const Tensor &q, const Tensor &k, const Tensor &v,
     call.mask_grad = call.mask && mask->requires_grad();
     call.gqa = gqa;
     call.dropout = dropout > 0;
-    call.without = (context.userEnabledFlashSDP() ? 0u : 1u << 1) |
-                   (context.userEnabledMemEfficientSDP() ? 0u : 1u << 2) |
-                   (context.userEnabledCuDNNSDP() ? 0u : 1u << 3);
+    call.without =
+        (context.userEnabledFlashSDP() ? 0u : 1u << PLIM_VGPU_SDPA_FLASH) |
+        (context.userEnabledMemEfficientSDP() ? 0u : 1u << PLIM_VGPU_SDPA_EFFICIENT) |
+        (context.userEnabledCuDNNSDP() ? 0u : 1u << PLIM_VGPU_SDPA_CUDNN);
     return plim_vgpu_attention(g.device, &query, &key, &value, &call);
 }
 

@@ -1,0 +1,152 @@
+/* vgpu_priv.h -- the pretend GPU's insides, for the files of src/vgpu only.
+ *
+ * In this order, each calls only what stands before it:
+ *
+ *     vgpu_tape.c      what is written down: words, lines, shapes, the tape, counters
+ *     vgpu_memory.c    requests and releases, served by the simulated allocator
+ *     vgpu_kernel.c    what kernels request, by the machines that op rules run on
+ *     vgpu_history.c   what the allocator holds and has done: stats, blocks, traces
+ *     vgpu_verdict.c   the same run on other cards
+ *     vgpu_report.c    what was live at the peak, and whose
+ *     vgpu.c           opening and closing
+ *
+ * Public functions take the lock; what is declared here is called with it held. */
+#ifndef PLIM_VGPU_PRIV_H
+#define PLIM_VGPU_PRIV_H
+
+#include <pthread.h>
+
+#include "alloc/sim.h"
+#include "gpu/gpu.h"
+#include "op/machine.h"
+#include "plimsoll_vgpu.h"
+#include "step/world.h"
+#include "torch/torch.h"
+
+typedef struct slot { /* what a handle stands for */
+    uint32_t block;   /* the allocator's; PLIM_NONE: the handle is free */
+    uint32_t storage; /* on the tape; PLIM_NONE: it was not written down */
+    uint32_t line;
+    uint32_t next_free;
+    uint64_t bytes;
+    const char *op;
+} slot;
+
+typedef struct line_row {
+    const char *text, *source;
+    uint64_t allocations, requested;
+} line_row;
+
+struct plim_vgpu {
+    pthread_mutex_t lock;
+    plim_arena arena;   /* of the allocator, the slots and this struct */
+    plim_arena story;   /* the tape, words, rows */
+    plim_arena kernels; /* the machines below */
+    plim_arena text;    /* of the last out-of-memory text */
+    plim_arena history; /* the allocator's actions */
+    plim_arena scratch; /* of one call */
+
+    plim_vgpu_card card;
+    uint64_t context_low, context_high;
+    const plim_torch *torch;
+    plim_world world;           /* what kernels see of it */
+    plim_alloc_options options; /* of h; others are like it but for the card */
+    plim_bound bound;
+    plim_alloc *h;
+    const plim_gpu **cards; /* as they were named; NULL: none was */
+    uint32_t n_cards;
+    bool *other_way; /* of each: the run would have gone another way there */
+
+    slot *slots;
+    uint32_t n_slots, cap_slots, free_slot;
+
+    plim_tape tape;
+    bool truncated;
+    uint32_t *storage_line; /* of each storage */
+    uint32_t n_storage_line, cap_storage_line;
+    plim_mark at; /* becomes a mark when something happens */
+    bool at_new;
+
+    plim_map words, lines_by_text, metas_by_key, caveats_by_key;
+    const char **word;
+    uint32_t n_words, cap_words;
+    line_row *lines;
+    uint32_t n_lines, cap_lines;
+    plim_meta **metas;
+    uint32_t n_metas, cap_metas;
+    plim_vgpu_caveat *caveats;
+    uint32_t n_caveats, cap_caveats;
+    plim_phase_row *rows;
+    uint32_t n_rows, cap_rows;
+
+    uint64_t requested; /* live */
+    uint64_t peak_requested, peak_allocated, peak_reserved;
+    uint32_t peak_event, peak_line;
+    plim_mark peak_at;
+
+    uint32_t ooms;
+    const char *oom_text; /* the last */
+    const char *first_oom_text, *first_oom_line;
+    plim_vgpu_end end;
+
+    plim_alloc_stats zero[3]; /* all, small, large: what counts as nothing went in and out */
+    plim_vgpu_trace *traces;  /* a ring of max_traces once it is full */
+    uint32_t n_traces, cap_traces, max_traces, asked_traces;
+    uint64_t traced;
+    uint32_t line_now; /* whose request or block the allocator has in hand */
+    const char *op_now;
+
+    plim_machine *kernel[2]; /* main thread, autograd thread: what kernels take inside */
+    plim_tape inside;        /* their events, until they are served */
+    plim_err kernel_err;
+};
+
+/* ---- vgpu_tape.c ------------------------------------------------------------- */
+
+/* Each string once; NULL, as an argument: "", as the answer: the story is full. */
+const char *plim__vgpu_word(plim_vgpu *d, const char *z);
+/* The number of a line, and its text; PLIM_NONE: no room, "". */
+uint32_t plim__vgpu_line(plim_vgpu *d, const char *z);
+const char *plim__vgpu_line_text(const plim_vgpu *d, uint32_t line);
+/* Each shape once; NULL: not known, or no room. */
+const plim_meta *plim__vgpu_meta(plim_vgpu *d, const plim_vgpu_tag *tag);
+/* What nobody has said, the phase suggests. */
+plim_category plim__vgpu_category(const plim_vgpu *d, const plim_vgpu_tag *tag);
+
+/* What happened goes onto the tape, or makes it truncated.  A storage's number
+ * there; PLIM_NONE: it was not written down, which the other two accept. */
+uint32_t plim__vgpu_tape_alloc(plim_vgpu *d, const plim_storage *like, uint16_t stream,
+                               const plim_vgpu_tag *tag, uint32_t line);
+void plim__vgpu_tape_free(plim_vgpu *d, uint32_t storage);
+void plim__vgpu_tape_event(plim_vgpu *d, plim_event e);
+void plim__vgpu_tape_config(plim_vgpu *d, const char *alloc_conf);
+
+/* Takes the allocator's counters down: a new peak is this line's. */
+void plim__vgpu_count(plim_vgpu *d, uint32_t line);
+plim_status plim__vgpu_note(plim_vgpu *d, const char *line, const char *what, plim_err *err);
+
+/* ---- vgpu_memory.c ----------------------------------------------------------- */
+
+/* The slot of a live block; NULL: it is none. */
+slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err);
+/* *out: the block; PLIM_VGPU_NONE: the card is out of memory. */
+plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t stream,
+                             const plim_vgpu_tag *tag, uint32_t *out, plim_err *err);
+plim_status plim__vgpu_take_back(plim_vgpu *d, uint32_t block, plim_err *err);
+
+/* ---- vgpu_kernel.c ----------------------------------------------------------- */
+
+plim_status plim__vgpu_open_kernels(plim_vgpu *d, plim_err *err);
+
+/* ---- vgpu_verdict.c ---------------------------------------------------------- */
+
+/* What the allocator gets of a card, as fit counts: less the upper context.  A card
+ * smaller than that has nothing. */
+uint64_t plim__vgpu_capacity(const plim_gpu *gpu, const plim_torch *torch);
+/* A copy in `a`, of NULL too; no memory clears *ok. */
+const char *plim__vgpu_copy(plim_arena *a, const char *z, bool *ok);
+/* r->cards, once the rest of the report is there. */
+plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r,
+                                plim_err *err);
+
+#endif

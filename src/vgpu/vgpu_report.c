@@ -1,0 +1,210 @@
+/* vgpu_report.c -- what was live at the peak and whose it was, read from the tape. */
+#include "vgpu/vgpu_priv.h"
+
+#include <stdlib.h>
+
+/* ---- what is live at the peak ------------------------------------------------- */
+
+typedef struct live_row {
+    const plim_storage *s;
+    uint32_t line;
+    uint64_t bytes;
+} live_row;
+
+static int compare_u64(uint64_t a, uint64_t b) { return (a > b) - (a < b); }
+
+static int compare_dims(const plim_meta *a, const plim_meta *b)
+{
+    if (!a || !b)
+        return (a != NULL) - (b != NULL);
+    int c = (int)a->dtype - (int)b->dtype;
+    c = c ? c : a->rank - b->rank;
+    for (int32_t i = 0; !c && i < a->rank; i++)
+        c = compare_u64((uint64_t)a->dim[i], (uint64_t)b->dim[i]);
+    return c;
+}
+
+/* Of one line, of one kind, of one shape: one group. */
+static int compare_group(const void *x, const void *y)
+{
+    const live_row *a = x, *b = y;
+    int c = compare_u64(a->line, b->line);
+    c = c ? c : (int)a->s->category - (int)b->s->category;
+    c = c ? c : compare_dims(a->s->meta, b->s->meta);
+    return c || a->s->meta ? c : compare_u64(a->bytes, b->bytes);
+}
+
+static int compare_live(const void *x, const void *y)
+{
+    const plim_vgpu_line *a = x, *b = y;
+    int c = compare_u64(b->live, a->live);
+    return c ? c : strcmp(a->line, b->line);
+}
+
+static int compare_tensors(const void *x, const void *y)
+{
+    const plim_vgpu_tensors *a = x, *b = y;
+    int c = compare_u64(a->line, b->line);
+    return c ? c : compare_u64(b->bytes, a->bytes);
+}
+
+/* NULL: no memory. */
+static live_row *find_live(const plim_vgpu *d, plim_arena *a, uint32_t *n)
+{
+    uint32_t *live;
+    if (plim_sim_live_after(a, &d->tape, d->peak_event, &live, n, NULL))
+        return NULL;
+    live_row *rows = PLIM_NEW_N(a, live_row, *n);
+    for (uint32_t i = 0; rows && i < *n; i++) {
+        const plim_storage *s = &d->tape.storages[live[i]];
+        rows[i] = (live_row){.s = s,
+                             .line = d->storage_line[live[i]],
+                             .bytes = plim_storage_bytes(s, d->bound)};
+    }
+    if (rows)
+        qsort(rows, *n, sizeof *rows, compare_group);
+    return rows;
+}
+
+static void group_live(const live_row *rows, uint32_t n, plim_vgpu_report *r,
+                       plim_vgpu_tensors *t, plim_vgpu_line *lines)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const plim_meta *m = rows[i].s->meta;
+        r->category[rows[i].s->category] += rows[i].bytes;
+        lines[rows[i].line].live += rows[i].bytes;
+        if (!i || compare_group(&rows[i - 1], &rows[i])) {
+            plim_vgpu_tensors *fresh = &t[r->n_tensors++];
+            *fresh = (plim_vgpu_tensors){.line = rows[i].line,
+                                         .category = (plim_category)rows[i].s->category,
+                                         .dtype = m ? (int)m->dtype : -1,
+                                         .rank = m ? m->rank : -1};
+            if (m)
+                memcpy(fresh->dim, m->dim, sizeof m->dim);
+        }
+        t[r->n_tensors - 1].count++;
+        t[r->n_tensors - 1].bytes += rows[i].bytes;
+    }
+}
+
+/* Lines by what they hold; the groups follow their lines. */
+static bool order_lines(plim_arena *a, plim_vgpu_report *r, plim_vgpu_line *lines,
+                        plim_vgpu_tensors *t)
+{
+    uint32_t *place = PLIM_NEW_N(a, uint32_t, (uint64_t)r->n_lines + 1);
+    plim_map by_text = {0};
+    if (!place)
+        return false;
+    for (uint32_t i = 0; i < r->n_lines; i++)
+        if (!plim_map_put(a, &by_text, plim_str_of(lines[i].line), i))
+            return false;
+    qsort(lines, r->n_lines, sizeof *lines, compare_live);
+    for (uint32_t i = 0; i < r->n_lines; i++) {
+        uint32_t old = 0;
+        plim_map_get(&by_text, plim_str_of(lines[i].line), &old);
+        place[old] = i;
+    }
+    for (uint32_t i = 0; i < r->n_tensors; i++)
+        t[i].line = place[t[i].line];
+    qsort(t, r->n_tensors, sizeof *t, compare_tensors);
+    return true;
+}
+
+/* ---- the report --------------------------------------------------------------- */
+
+typedef struct report_result {
+    plim_vgpu_report pub;
+    plim_arena arena;
+} report_result;
+
+static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
+{
+    uint32_t n = 0;
+    bool ok = true;
+    live_row *live = find_live(d, a, &n);
+    plim_vgpu_tensors *t = PLIM_NEW_N(a, plim_vgpu_tensors, (uint64_t)n + 1);
+    plim_vgpu_line *lines = PLIM_NEW_N(a, plim_vgpu_line, (uint64_t)d->n_lines + 1);
+    plim_phase_row *rows = PLIM_NEW_N(a, plim_phase_row, (uint64_t)d->n_rows + 1);
+    plim_vgpu_caveat *caveats = PLIM_NEW_N(a, plim_vgpu_caveat, (uint64_t)d->n_caveats + 1);
+    if (!live || !t || !lines || !rows || !caveats)
+        return false;
+    for (uint32_t i = 0; i < d->n_lines; i++)
+        lines[i] = (plim_vgpu_line){.line = plim__vgpu_copy(a, d->lines[i].text, &ok),
+                                    .source = plim__vgpu_copy(a, d->lines[i].source, &ok),
+                                    .allocations = d->lines[i].allocations,
+                                    .requested = d->lines[i].requested};
+    for (uint32_t i = 0; i < d->n_caveats; i++)
+        caveats[i] = (plim_vgpu_caveat){.line = plim__vgpu_copy(a, d->caveats[i].line, &ok),
+                                        .what = plim__vgpu_copy(a, d->caveats[i].what, &ok),
+                                        .count = d->caveats[i].count};
+    if (d->n_rows)
+        memcpy(rows, d->rows, d->n_rows * sizeof *rows);
+    r->n_lines = d->n_lines;
+    group_live(live, n, r, t, lines);
+    r->lines = lines;
+    r->tensors = t;
+    r->phases = rows;
+    r->n_phases = d->n_rows;
+    r->caveats = caveats;
+    r->n_caveats = d->n_caveats;
+    return ok && order_lines(a, r, lines, t);
+}
+
+static bool fill_report(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
+{
+    plim_alloc_stats s;
+    bool ok = true;
+    plim_alloc_get_stats(d->h, &s);
+    *r = (plim_vgpu_report){.card = d->card,
+                            .context_low = d->context_low,
+                            .context_high = d->context_high,
+                            .context_known = d->context_high > 0,
+                            .peak_requested = d->peak_requested,
+                            .peak_allocated = d->peak_allocated,
+                            .peak_reserved = d->peak_reserved,
+                            .events = d->tape.n_events,
+                            .storages = d->tape.n_storages,
+                            .truncated = d->truncated,
+                            .peak_step = d->peak_at.step,
+                            .peak_phase = (plim_phase)d->peak_at.phase,
+                            .num_ooms = s.num_ooms,
+                            .num_alloc_retries = s.num_alloc_retries};
+    r->card.name = plim__vgpu_copy(a, d->card.name, &ok);
+    r->peak_op = plim__vgpu_copy(a, d->peak_at.op.p, &ok);
+    r->peak_line = plim__vgpu_copy(a, plim__vgpu_line_text(d, d->peak_line), &ok);
+    r->end = d->end;
+    if (d->ooms) {
+        r->oom_text = plim__vgpu_copy(a, d->first_oom_text, &ok);
+        r->oom_line = plim__vgpu_copy(a, d->first_oom_line, &ok);
+    }
+    return fill_lists(d, a, r) && ok;
+}
+
+plim_status plim_vgpu_report_make(plim_vgpu *d, plim_vgpu_report **out, plim_err *err)
+{
+    PLIM_REQUIRE(d, err);
+    PLIM_REQUIRE(out, err);
+    plim_arena a = PLIM_ARENA_INIT;
+    report_result *r = PLIM_NEW(&a, report_result);
+    if (!r)
+        return plim_oom(err);
+    r->arena = a;
+    pthread_mutex_lock(&d->lock);
+    plim_status st = fill_report(d, &r->arena, &r->pub) ? PLIM_OK : plim_oom(err);
+    if (!st)
+        st = plim__vgpu_verdicts(d, &r->arena, &r->pub, err);
+    pthread_mutex_unlock(&d->lock);
+    if (st)
+        plim_vgpu_report_free(&r->pub);
+    else
+        *out = &r->pub;
+    return st;
+}
+
+void plim_vgpu_report_free(plim_vgpu_report *r)
+{
+    if (!r)
+        return;
+    plim_arena a = ((report_result *)(void *)r)->arena; /* it frees the struct it stands in */
+    plim_arena_free(&a);
+}

@@ -1,0 +1,102 @@
+/* vgpu_verdict.c -- how the run would have gone on other cards, by its tape. */
+#include "vgpu/vgpu_priv.h"
+
+uint64_t plim__vgpu_capacity(const plim_gpu *gpu, const plim_torch *torch)
+{
+    uint64_t low, high;
+    plim_gpu_context(gpu, torch->version, &low, &high);
+    return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
+}
+
+const char *plim__vgpu_copy(plim_arena *a, const char *z, bool *ok)
+{
+    const char *own = plim_arena_str(a, plim_str_of(z ? z : "")).p;
+    *ok &= own != NULL;
+    return own;
+}
+
+/* The tape as it would be with a cuBLAS workspace of another size.  What else
+ * kernels take depends on the card too, by little; that stays as it is. */
+static bool tape_on(const plim_vgpu *d, const plim_gpu *gpu, plim_arena *a, plim_tape *out)
+{
+    uint64_t was = d->world.cublas_ws;
+    uint64_t is = plim_world_on(d->torch, gpu, d->world.workspace).cublas_ws;
+    *out = d->tape;
+    if (was == is || !out->n_storages)
+        return true;
+    out->storages = PLIM_NEW_N(a, plim_storage, out->n_storages);
+    for (uint32_t i = 0; out->storages && i < out->n_storages; i++) {
+        plim_storage *s = &out->storages[i];
+        *s = d->tape.storages[i];
+        if (s->category == PLIM_CAT_WORKSPACE && s->bytes == was)
+            s->bytes = is;
+    }
+    return out->storages != NULL;
+}
+
+static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
+                             plim_vgpu_verdict *v, plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_alloc_options o = d->options;
+    plim_tape t;
+    plim_sim sim = {0};
+    bool ok = tape_on(d, gpu, &scratch, &t);
+    o.total = gpu->memory_bytes;
+    o.capacity = plim__vgpu_capacity(gpu, d->torch);
+    plim_status st =
+        ok ? plim_sim_run(&scratch, &t, &o, PLIM_SIM_STOP_AT_OOM, &sim, err) : plim_oom(err);
+    if (!st) {
+        bool whole = !d->truncated && d->end != PLIM_VGPU_END_MEMORY;
+        v->fits = sim.oom ? PLIM_VGPU_FITS_NO
+                  : whole ? PLIM_VGPU_FITS_YES
+                          : PLIM_VGPU_FITS_UNKNOWN;
+        v->peak_allocated = sim.peak_allocated;
+        v->peak_reserved = sim.peak_reserved;
+        if (sim.oom) {
+            uint32_t line = d->storage_line[d->tape.events[sim.oom_event].id];
+            v->oom_line = plim__vgpu_copy(a, plim__vgpu_line_text(d, line), &ok);
+            v->oom_text = plim__vgpu_copy(a, sim.oom_text.p, &ok);
+        }
+    }
+    plim_arena_free(&scratch);
+    return st ? st : ok ? PLIM_OK : plim_oom(err);
+}
+
+plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r,
+                                plim_err *err)
+{
+    uint32_t n = PLIM_MAX(d->n_cards, 1u);
+    plim_vgpu_verdict *rows = PLIM_NEW_N(a, plim_vgpu_verdict, n);
+    plim_status st = rows ? PLIM_OK : plim_oom(err);
+    bool own = false, ok = true;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        const plim_gpu *gpu = d->cards ? d->cards[i] : NULL;
+        plim_vgpu_verdict *v = &rows[i];
+        uint64_t low = d->context_low, high = d->context_high;
+        bool this_one = !own && (n == 1 || (gpu && !strcmp(gpu->name, d->card.name)));
+        if (this_one || !gpu) {
+            own = true;
+            bool died = d->end == PLIM_VGPU_END_MEMORY;
+            *v = (plim_vgpu_verdict){.gpu = r->card.name,
+                                     .gpu_bytes = d->card.total,
+                                     .fits = died ? PLIM_VGPU_FITS_NO : PLIM_VGPU_FITS_YES,
+                                     .peak_allocated = r->peak_allocated,
+                                     .peak_reserved = r->peak_reserved,
+                                     .oom_line = r->oom_line,
+                                     .oom_text = r->oom_text};
+        } else {
+            v->gpu = plim__vgpu_copy(a, gpu->name, &ok);
+            v->gpu_bytes = gpu->memory_bytes;
+            plim_gpu_context(gpu, d->torch->version, &low, &high);
+            st = replay_on(d, gpu, a, v, err);
+            if (d->other_way[i])
+                v->fits = PLIM_VGPU_FITS_UNKNOWN;
+        }
+        v->device_low = high ? v->peak_reserved + low : 0;
+        v->device_high = high ? v->peak_reserved + high : 0;
+    }
+    r->cards = rows;
+    r->n_cards = n;
+    return st ? st : ok ? PLIM_OK : plim_oom(err);
+}
