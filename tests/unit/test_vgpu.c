@@ -1,6 +1,7 @@
 /* test_vgpu.c -- a card that does not exist: its memory, its story. */
 #include "unit.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -331,8 +332,9 @@ static void test_cards(void **state)
     take(d, 9000 * MIB, "a.py:2");
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("in their order", r->n_cards == 3 && strstr(r->cards[0].gpu, "T4"));
-    CHECK("the last two take it", r->cards[1].fits == 1 && r->cards[2].fits == 1);
-    CHECK("the first does not", r->cards[0].fits == 0);
+    CHECK("the last two take it",
+          r->cards[1].fits == PLIM_VGPU_FITS_YES && r->cards[2].fits == PLIM_VGPU_FITS_YES);
+    CHECK("the first does not", r->cards[0].fits == PLIM_VGPU_FITS_NO);
     CHECK_STR("from this line on", r->cards[0].oom_line, "a.py:2");
     CHECK("the run itself went well", !r->oom_text && !r->num_ooms);
     for (int i = 0; i < 3; i++) {
@@ -417,8 +419,9 @@ static void test_other_way(void **state)
     plim_vgpu_attention(d, &q, &q, &q, &call);
     plim_vgpu_attention(d, &q, &q, &q, &call);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("not known", verdict_of(r, "T4")->fits == -1);
-    CHECK("as here", verdict_of(r, "4090")->fits == 1 && verdict_of(r, "A100")->fits == 1);
+    CHECK("not known", verdict_of(r, "T4")->fits == PLIM_VGPU_FITS_UNKNOWN);
+    CHECK("as here", verdict_of(r, "4090")->fits == PLIM_VGPU_FITS_YES &&
+                         verdict_of(r, "A100")->fits == PLIM_VGPU_FITS_YES);
     CHECK("and said, once", r->n_caveats == 1 && r->caveats[0].count == 1 &&
                                 strstr(r->caveats[0].what, "NVIDIA T4"));
     plim_vgpu_report_free(r);
@@ -436,14 +439,15 @@ static void test_other_vendors(void **state)
     CHECK("the T4", strstr(card.name, "T4"));
     take(d, 100 * MIB, "a.py:1");
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("fits both", r->cards[0].fits == 1 && r->cards[1].fits == 1);
+    CHECK("fits both",
+          r->cards[0].fits == PLIM_VGPU_FITS_YES && r->cards[1].fits == PLIM_VGPU_FITS_YES);
     CHECK("no CUDA context", !r->cards[0].device_high && r->cards[1].device_high);
     plim_vgpu_report_free(r);
     take(d, 20000 * MIB, "a.py:2");
     plim_vgpu_ended(d, PLIM_VGPU_END_MEMORY, NULL);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("what would come there is not known",
-          r->cards[0].fits == -1 && r->cards[1].fits == 0);
+          r->cards[0].fits == PLIM_VGPU_FITS_UNKNOWN && r->cards[1].fits == PLIM_VGPU_FITS_NO);
     plim_vgpu_report_free(r);
     plim_vgpu_close(d);
 }
@@ -457,7 +461,8 @@ static void test_end(void **state)
     CHECK("no such end", plim_vgpu_ended(d, PLIM_VGPU_END_COUNT, NULL) == PLIM_EUSAGE);
     assert_int_equal(plim_vgpu_ended(d, PLIM_VGPU_END_MEMORY, NULL), PLIM_OK);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("memory did not run out", r->end == PLIM_VGPU_END_EARLY && r->cards[0].fits == 1);
+    CHECK("memory did not run out",
+          r->end == PLIM_VGPU_END_EARLY && r->cards[0].fits == PLIM_VGPU_FITS_YES);
     plim_vgpu_report_free(r);
     plim_vgpu_ended(d, PLIM_VGPU_END_DONE, NULL);
     take(d, 4096 * MIB, "a.py:2");
@@ -467,12 +472,156 @@ static void test_end(void **state)
     assert_int_equal(plim_vgpu_source(d, 1, "x = y", NULL), PLIM_OK);
     CHECK("no third", plim_vgpu_source(d, 2, "", NULL) == PLIM_EUSAGE);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("it went on", r->end == PLIM_VGPU_END_DONE && r->oom_text && r->cards[0].fits == 1);
+    CHECK("it went on", r->end == PLIM_VGPU_END_DONE && r->oom_text &&
+                            r->cards[0].fits == PLIM_VGPU_FITS_YES);
     CHECK_STR("what stands there", r->lines[0].source, "x = y");
     plim_vgpu_report_free(r);
     plim_vgpu_ended(d, PLIM_VGPU_END_MEMORY, NULL);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("it did not", r->end == PLIM_VGPU_END_MEMORY && r->cards[0].fits == 0);
+    CHECK("it did not",
+          r->end == PLIM_VGPU_END_MEMORY && r->cards[0].fits == PLIM_VGPU_FITS_NO);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
+}
+
+/* ---- NULL -------------------------------------------------------------------- */
+
+/* One argument is NULL and all others are good: PLIM_EUSAGE, and nothing has changed. */
+static void test_null(void **state)
+{
+    (void)state;
+    plim_vgpu *d = open_card("t4", 0, "2.13", NULL), *other = NULL;
+    const plim_vgpu_options o = {.gpu = "t4"};
+    const plim_vgpu_kernel_call call = {0}, lost = {.n_args = 1};
+    const plim_vgpu_arg no_tensors = {.name = "self", .kind = PLIM_VGPU_TENSORS, .n = 2};
+    const plim_vgpu_arg no_name = {.kind = PLIM_VGPU_FLOAT};
+    const plim_vgpu_kernel_call empty = {.args = &no_tensors, .n_args = 1},
+                                unnamed = {.args = &no_name, .n_args = 1};
+    plim_vgpu_report *r = NULL;
+    plim_vgpu_result out;
+    uint32_t block = take(d, 100, "a.py:1"), n;
+    uint64_t addr;
+    bool oom;
+    plim_err err = PLIM_ERR_INIT;
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    const struct {
+        const char *why;
+        plim_status got;
+    } cases[] = {
+        {"open: o", plim_vgpu_open(NULL, &other, NULL)},
+        {"open: out", plim_vgpu_open(&o, NULL, NULL)},
+        {"malloc: d", plim_vgpu_malloc(NULL, 1, 0, NULL, &n, &addr, NULL)},
+        {"malloc: block", plim_vgpu_malloc(d, 1, 0, NULL, NULL, &addr, NULL)},
+        {"malloc: addr", plim_vgpu_malloc(d, 1, 0, NULL, &n, NULL, NULL)},
+        {"free: d", plim_vgpu_free(NULL, block, NULL)},
+        {"record_stream: d", plim_vgpu_record_stream(NULL, block, 1, NULL)},
+        {"sync: d", plim_vgpu_sync(NULL, 0, NULL)},
+        {"empty_cache: d", plim_vgpu_empty_cache(NULL, NULL)},
+        {"reset_peak: d", plim_vgpu_reset_peak(NULL, NULL)},
+        {"config: d", plim_vgpu_config(NULL, "", NULL)},
+        {"config: alloc_conf", plim_vgpu_config(d, NULL, NULL)},
+        {"fraction: d", plim_vgpu_fraction(NULL, 0.5, NULL)},
+        {"kernel: d", plim_vgpu_kernel(NULL, "mm", &call, &out, 1, &n, &oom, NULL)},
+        {"kernel: name", plim_vgpu_kernel(d, NULL, &call, &out, 1, &n, &oom, NULL)},
+        {"kernel: call", plim_vgpu_kernel(d, "mm", NULL, &out, 1, &n, &oom, NULL)},
+        {"kernel: args", plim_vgpu_kernel(d, "mm", &lost, &out, 1, &n, &oom, NULL)},
+        {"kernel: tensors", plim_vgpu_kernel(d, "mm", &empty, &out, 1, &n, &oom, NULL)},
+        {"kernel: arg name", plim_vgpu_kernel(d, "mm", &unnamed, &out, 1, &n, &oom, NULL)},
+        {"kernel: out", plim_vgpu_kernel(d, "mm", &call, NULL, 1, &n, &oom, NULL)},
+        {"kernel: n_out", plim_vgpu_kernel(d, "mm", &call, &out, 1, NULL, &oom, NULL)},
+        {"kernel: oom", plim_vgpu_kernel(d, "mm", &call, &out, 1, &n, NULL, NULL)},
+        {"mark: d", plim_vgpu_mark(NULL, 0, PLIM_PHASE_LOSS, "", NULL)},
+        {"label: d", plim_vgpu_label(NULL, block, PLIM_CAT_INPUT, "x", NULL)},
+        {"note: d", plim_vgpu_note(NULL, "a.py:1", "x", NULL)},
+        {"note: what", plim_vgpu_note(d, "a.py:1", NULL, NULL)},
+        {"source: d", plim_vgpu_source(NULL, 0, "x", NULL)},
+        {"ended: d", plim_vgpu_ended(NULL, PLIM_VGPU_END_DONE, NULL)},
+        {"save: d", plim_vgpu_save(NULL, "/dev/null", NULL)},
+        {"save: path", plim_vgpu_save(d, NULL, NULL)},
+        {"report_make: d", plim_vgpu_report_make(NULL, &r, NULL)},
+        {"report_make: out", plim_vgpu_report_make(d, NULL, NULL)},
+        {"report_print: r", plim_vgpu_report_print(NULL, PLIM_TEXT, NULL, add_text, "", NULL)},
+        {"report_print: put", plim_vgpu_report_print(r, PLIM_TEXT, NULL, NULL, NULL, NULL)},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK(cases[i].why, cases[i].got == PLIM_EUSAGE);
+    plim_vgpu_config(d, NULL, &err);
+    CHECK_STR("it is named", err.msg, "argument 'alloc_conf' is NULL");
+    CHECK("the block lives", plim_vgpu_free(d, block, NULL) == PLIM_OK);
+    CHECK("a note on no line", plim_vgpu_note(d, NULL, "x", NULL) == PLIM_OK);
+    CHECK("a mark of no layer", plim_vgpu_mark(d, 0, PLIM_PHASE_LOSS, NULL, NULL) == PLIM_OK);
+    plim_vgpu_close(NULL);
+    plim_vgpu_report_free(NULL);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
+}
+
+/* ---- threads ----------------------------------------------------------------- */
+
+enum { THREADS = 8, ROUNDS = 40 };
+
+/* All that a program does with the device, some of it in vain. */
+static void *use_device(void *ud)
+{
+    plim_vgpu *d = ud;
+    const plim_vgpu_tensor q = {PLIM_F16, 4, {2, 4, 128, 64}, {32768, 8192, 64, 1}};
+    const plim_vgpu_attention_call call = {.causal = true};
+    plim_vgpu_tag tag = {
+        .line = "a.py:1", .op = "empty", .dtype = -1, .category = PLIM_CAT_COUNT};
+    plim_vgpu_stat s[32];
+    plim_vgpu_block b[16];
+    plim_vgpu_trace t[16];
+    const char *lines[4];
+    char text[1024];
+    uint32_t block;
+    uint64_t addr, room, total, wrong = 0;
+    bool oom;
+    for (uint64_t i = 0; i < ROUNDS; i++) {
+        wrong += plim_vgpu_mark(d, (int)i, PLIM_PHASE_FORWARD, "fc", NULL) != PLIM_OK;
+        wrong += plim_vgpu_malloc(d, 4096 * (i + 1), 0, &tag, &block, &addr, NULL) != PLIM_OK;
+        wrong += plim_vgpu_label(d, block, PLIM_CAT_ACTIVATION, "x", NULL) != PLIM_OK;
+        wrong += plim_vgpu_record_stream(d, block, 1, NULL) != PLIM_OK;
+        wrong += plim_vgpu_free(d, block, NULL) != PLIM_OK;
+        wrong += plim_vgpu_sync(d, PLIM_VGPU_ALL_STREAMS, NULL) != PLIM_OK;
+        wrong += plim_vgpu_malloc(d, 1ull << 50, 0, &tag, &block, &addr, NULL) != PLIM_OK;
+        wrong += block != PLIM_VGPU_NONE;
+        plim_vgpu_oom_text(d, text, sizeof text);
+        wrong += !strstr(text, "Tried to allocate 1048576.00 GiB.");
+        wrong += plim_vgpu_attention(d, &q, &q, &q, &call) != PLIM_VGPU_SDPA_FLASH;
+        wrong += gemm(d, i % 2, i % 3 == 0, &oom) != PLIM_OK || oom;
+        wrong += plim_vgpu_note(d, "a.py:1", "x", NULL) != PLIM_OK;
+        plim_vgpu_history(d, 16, i % 8 == 7);
+        plim_vgpu_stats(d, s, 32);
+        plim_vgpu_blocks(d, b, 16);
+        plim_vgpu_traces(d, t, 16);
+        plim_vgpu_lines(d, lines, 4);
+        plim_vgpu_mem_info(d, &room, &total);
+    }
+    plim_vgpu_report *r = NULL;
+    wrong += plim_vgpu_report_make(d, &r, NULL) != PLIM_OK;
+    plim_vgpu_report_free(r);
+    return wrong ? ud : NULL;
+}
+
+/* Each thread gets what it would get alone; a thread sanitizer sees the races. */
+static void test_threads(void **state)
+{
+    (void)state;
+    plim_vgpu *d = open_card("a100,t4,rtx4090", 0, "2.13", NULL);
+    pthread_t thread[THREADS];
+    void *wrong = NULL;
+    plim_vgpu_report *r = NULL;
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, use_device, d), 0);
+    for (int i = 0; i < THREADS; i++) {
+        assert_int_equal(pthread_join(thread[i], &wrong), 0);
+        CHECK("as alone", !wrong);
+    }
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("what failed", r->num_ooms == THREADS * ROUNDS);
+    CHECK("one remark of each thread, and one on the T4", r->n_caveats == 2);
+    CHECK("counted", r->caveats[0].count + r->caveats[1].count == THREADS * ROUNDS + 1);
+    CHECK("the T4 takes another kernel", verdict_of(r, "T4")->fits == PLIM_VGPU_FITS_UNKNOWN);
     plim_vgpu_report_free(r);
     plim_vgpu_close(d);
 }
@@ -556,6 +705,8 @@ int main(void)
         cmocka_unit_test(test_other_way),
         cmocka_unit_test(test_other_vendors),
         cmocka_unit_test(test_end),
+        cmocka_unit_test(test_null),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_tape),
         cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_refused),
