@@ -87,6 +87,15 @@ if(TARGET plimsoll)
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_sources.py
                      --program $<TARGET_FILE:plimsoll>)
 endif()
+# The binary interface: what was recorded, and what front.py says of it to ctypes.
+foreach(test check ctypes)
+    string(REPLACE check abi name ${test})
+    add_test(NAME tree.${name}
+             COMMAND ${CMAKE_COMMAND} -E env CC=${CMAKE_C_COMPILER}
+                     ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/abi.py ${test}
+                     ${CMAKE_BINARY_DIR})
+    set_tests_properties(tree.${name} PROPERTIES SKIP_RETURN_CODE 77)
+endforeach()
 add_test(NAME tree.check_docs
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py --self-test)
 

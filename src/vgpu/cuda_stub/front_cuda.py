@@ -17,12 +17,11 @@ import plimsoll_front as front
 
 STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
          "libcudnn.so.9", "libnvidia-ml.so.1")
-NONE = 0xffffffff  # PLIM_VGPU_NONE
-CATEGORY_GUESS = 9  # PLIM_CAT_COUNT: by the phase
 READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
 
 
-class Tag(ctypes.Structure):  # plim_vgpu_tag
+class Tag(ctypes.Structure):
+    c_type = "plim_vgpu_tag"
     _fields_ = [("line", ctypes.c_char_p), ("op", ctypes.c_char_p), ("dtype", ctypes.c_int),
                 ("rank", ctypes.c_int), ("dim", ctypes.c_void_p), ("category", ctypes.c_int),
                 ("certainty", ctypes.c_int)]
@@ -91,7 +90,6 @@ class Log:
     def __init__(self, device, torch_c, lines):
         self.device, self.c, self.lines = device, torch_c, lines
         self.pid, self.rows, self.at = os.getpid(), [], 0
-        self.lib, self.handle = self, None
 
     def place(self):
         """How many requests and releases there were."""
@@ -106,11 +104,6 @@ class Log:
         if what == "mark":
             self.add("line", self.lines.here_now())
         self.add(what, *args)
-
-    def plim_vgpu_gave_up(self, handle):
-        self.gave_up = True
-
-    gave_up = False
 
     def plimsoll_shim_label(self, address, category, name):
         self.add("label", address, category, name)
@@ -140,7 +133,7 @@ class Replay:
 
     def malloc(self, entry):
         line = self.lines.of((f["filename"], f["line"]) for f in entry["frames"])
-        tag = Tag(line or self.line, None, -1, 0, None, CATEGORY_GUESS, 0)
+        tag = Tag(line or self.line, None, -1, 0, None, front.Category.COUNT, 0)  # as the phase suggests
         stream = self.streams.setdefault(entry["stream"], len(self.streams))
         block, addr = ctypes.c_uint32(), ctypes.c_uint64()
         self.device.call("malloc", ctypes.c_uint64(entry["size"]), ctypes.c_uint16(stream),
@@ -152,13 +145,13 @@ class Replay:
         action = entry["action"]
         if action == "alloc":
             block = self.malloc(entry)
-            if block == NONE:
+            if block == front.Vgpu.NONE:
                 self.failed.append(entry["size"])
             else:
                 self.blocks[entry["addr"]] = block
             return 1
         if action == "oom":
-            if self.malloc(entry) != NONE:
+            if self.malloc(entry) != front.Vgpu.NONE:
                 self.failed.append(entry["size"])
         elif action == "free_completed":
             block = self.blocks.pop(entry["addr"], None)
@@ -265,8 +258,6 @@ class Story(front.Story):
         trace = cuda.torch.cuda.memory._snapshot()["device_traces"][0]
         replay = Replay(cuda.device, cuda.lines)
         replay.run(trace, log.rows)
-        if log.gave_up:
-            cuda.device.lib.plim_vgpu_gave_up(cuda.device.handle)
         self.compare(theirs, replay)
         self.device = cuda.device
         self.shim = Closed()

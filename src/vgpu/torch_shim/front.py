@@ -36,9 +36,45 @@ import weakref
 HERE = os.path.dirname(os.path.abspath(__file__))
 CUDA_VERSION, CUDNN_VERSION = "12.8", 91000  # what a wheel of these days says
 
-LOAD, INPUTS, ZERO_GRAD, FORWARD, LOSS, BACKWARD, OPTIMIZER = range(7)  # plim_phase
-DONE, EARLY, MEMORY = range(3)  # plim_vgpu_end
-PARAMETER, BUFFER, GRADIENT, OPTIMIZER_STATE, INPUT = range(5)  # plim_category
+
+# ---- numbers of the C headers: tools/abi.py compares each with PREFIX_NAME there ------
+
+
+class Phase:
+    c_prefix = "PLIM_PHASE_"
+    LOAD, INPUTS, ZERO_GRAD, FORWARD, LOSS, BACKWARD, OPTIMIZER = range(7)
+
+
+class Category:
+    c_prefix = "PLIM_CAT_"
+    PARAMETER, BUFFER, GRADIENT, OPTIMIZER_STATE, INPUT = range(5)
+    COUNT = 9
+
+
+class End:
+    c_prefix = "PLIM_VGPU_END_"
+    DONE, EARLY, MEMORY = range(3)
+
+
+class StatKind:
+    c_prefix = "PLIM_STAT_"
+    POOLS, WHOLE, NUMBER = range(3)
+
+
+class BlockState:
+    c_prefix = "PLIM_VGPU_BLOCK_"
+    FREE, ALLOCATED, PENDING, UNMAPPED = range(4)
+
+
+class Vgpu:
+    c_prefix = "PLIM_VGPU_"
+    NONE, ALL_STREAMS = 0xffffffff, 0xffff
+
+
+class Render:
+    c_prefix = "PLIM_"
+    TEXT, JSON = range(2)
+
 
 
 def fail(text, code=3):
@@ -56,40 +92,48 @@ c_u64, c_u32, c_int, c_str, c_ptr = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_
 
 
 class Err(ctypes.Structure):
+    c_type = "plim_err"
     _fields_ = [("code", c_int), ("at", c_u64), ("msg", ctypes.c_char * 256)]
 
 
 class Options(ctypes.Structure):
+    c_type = "plim_vgpu_options"
     _fields_ = [("gpu", c_str), ("vram", c_u64), ("torch", c_str), ("alloc_conf", c_str),
                 ("workspace", c_str)]
 
 
 class Card(ctypes.Structure):
+    c_type = "plim_vgpu_card"
     _fields_ = [("name", c_str), ("torch", c_str), ("cc", c_int), ("sms", c_int),
                 ("threads_per_sm", c_int), ("total", c_u64), ("context", c_u64),
                 ("workspace", ctypes.c_bool)]
 
 
 class Counter(ctypes.Structure):
-    _fields_ = [(name, c_u64) for name in ("current", "peak", "allocated", "freed")]
+    c_type = "plim_stat"
+    _fields_ = [(name, c_u64) for name in ("current", "peak", "total_allocated", "total_freed")]
 
     def columns(self):
-        return {name: getattr(self, name) for name, _ in self._fields_}
+        """Under the names of torch.cuda.memory_stats."""
+        return {"current": self.current, "peak": self.peak, "allocated": self.total_allocated,
+                "freed": self.total_freed}
 
 
 class Stat(ctypes.Structure):
+    c_type = "plim_vgpu_stat"
     _fields_ = [("name", c_str), ("kind", c_int), ("all", Counter), ("small", Counter),
                 ("large", Counter)]
 
     def value(self):
         """As torch.cuda.memory_stats_as_nested_dict has it."""
-        if self.kind == 0:
+        if self.kind == StatKind.POOLS:
             return {"all": self.all.columns(), "small_pool": self.small.columns(),
                     "large_pool": self.large.columns()}
-        return self.all.columns() if self.kind == 1 else self.all.current
+        return self.all.columns() if self.kind == StatKind.WHOLE else self.all.current
 
 
 class Block(ctypes.Structure):
+    c_type = "plim_vgpu_block"
     _fields_ = [("addr", c_u64), ("bytes", c_u64), ("requested", c_u64),
                 ("stream", ctypes.c_uint16), ("state", ctypes.c_uint8),
                 ("first", ctypes.c_bool), ("small", ctypes.c_bool),
@@ -97,17 +141,19 @@ class Block(ctypes.Structure):
 
 
 class Trace(ctypes.Structure):
+    c_type = "plim_vgpu_trace"
     _fields_ = [("action", c_str), ("addr", c_u64), ("bytes", c_u64), ("number", c_u64),
                 ("stream", ctypes.c_uint16), ("line", c_str), ("op", c_str)]
 
 
 class Style(ctypes.Structure):
+    c_type = "plim_style"
     _fields_ = [("si", ctypes.c_bool), ("color", ctypes.c_bool), ("ascii", ctypes.c_bool),
                 ("width", c_int), ("top", c_int), ("depth", c_int), ("quiet", ctypes.c_bool),
                 ("columns", c_str), ("types", c_str)]
 
 
-PUT = ctypes.CFUNCTYPE(None, c_ptr, c_ptr, ctypes.c_size_t)
+PUT = ctypes.CFUNCTYPE(c_int, c_ptr, c_ptr, ctypes.c_size_t)
 
 
 def text(z):
@@ -165,13 +211,14 @@ class Device:
 
     def report(self, run):
         pieces = []
-        put = PUT(lambda _, p, n: pieces.append(ctypes.string_at(p, n)))
+        put = PUT(lambda _, p, n: pieces.append(ctypes.string_at(p, n)) or 0)
         report, err = c_ptr(), Err()
         style = Style(**{k: run[k] for k in ("si", "color", "ascii", "width", "top", "quiet")})
         st = self.lib.plim_vgpu_report_make(self.handle, ctypes.byref(report),
                                                ctypes.byref(err))
         if not st:
-            st = self.lib.plim_vgpu_report_print(report, 1 if run["json"] else 0,
+            st = self.lib.plim_vgpu_report_print(report,
+                                                 Render.JSON if run["json"] else Render.TEXT,
                                                     ctypes.byref(style), put, None,
                                                     ctypes.byref(err))
             self.lib.plim_vgpu_report_free(report)
@@ -258,7 +305,7 @@ def segments(blocks):
     out, states = [], ("inactive", "active_allocated", "active_pending_free")
     gap = False  # what is not mapped divides an expandable segment
     for b in blocks:
-        if b.state == 3:
+        if b.state == BlockState.UNMAPPED:
             gap = True
             continue
         if b.first or gap:
@@ -270,8 +317,8 @@ def segments(blocks):
         gap = False
         s = out[-1]
         s["total_size"] += b.bytes
-        s["allocated_size"] += b.bytes if b.state == 1 else 0
-        s["active_size"] += b.bytes if b.state else 0
+        s["allocated_size"] += b.bytes if b.state == BlockState.ALLOCATED else 0
+        s["active_size"] += b.bytes if b.state != BlockState.FREE else 0
         s["requested_size"] += b.requested
         s["blocks"].append({"address": b.addr, "size": b.bytes, "requested_size": b.requested,
                             "state": states[b.state], "frames": frames(b)})
@@ -438,7 +485,7 @@ class Pretend:
     _cuda_maybeExchangeDevice = _cuda_exchangeDevice
 
     def _cuda_synchronize(self):
-        self.device.call("sync", ctypes.c_uint16(0xffff))
+        self.device.call("sync", ctypes.c_uint16(Vgpu.ALL_STREAMS))
 
     def _cuda_getCurrentStream(self, index):
         return self.shim.plimsoll_shim_stream(), 0, 1
@@ -519,7 +566,8 @@ class Pretend:
 
     def _cuda_allocationTraceback(self, address):
         blocks = self.device.rows("blocks", Block)
-        return next((frames(b) for b in blocks if b.addr == address and b.state == 1), None)
+        return next((frames(b) for b in blocks
+                     if b.addr == address and b.state == BlockState.ALLOCATED), None)
 
     def _cuda_setMemoryMetadata(self, text):
         self.metadata = text
@@ -614,14 +662,14 @@ class Story:
     def __init__(self, run, device, shim):
         self.run, self.device, self.shim = run, device, shim
         self.folder = os.getcwd()
-        self.step, self.phase, self.op = -1, LOAD, ""
+        self.step, self.phase, self.op = -1, Phase.LOAD, ""
         self.depth, self.applying, self.stack = 0, 0, []
         self.names = {}  # id of a module: its path
         self.roots = weakref.WeakSet()
         self.parameter_names = {}  # id of a parameter: its name
         self.parameters = {}  # id: weak reference
         self.optimizers = weakref.WeakSet()
-        self.done, self.why, self.end = False, "", DONE
+        self.done, self.why, self.end = False, "", End.DONE
         self.main = threading.get_ident()
 
     # -- marks
@@ -631,7 +679,7 @@ class Story:
             return
         if phase is not None:
             self.phase = phase
-            if phase != LOAD and self.step < 0:
+            if phase != Phase.LOAD and self.step < 0:
                 self.step = 0
         if (self.step, self.phase, op) != self.op:
             self.op = (self.step, self.phase, op)
@@ -650,16 +698,16 @@ class Story:
     def label_parameter(self, p):
         self.parameters[id(p)] = weakref.ref(p)
         name = self.parameter_names.get(id(p), "")
-        self.label(p.data, PARAMETER, name)
+        self.label(p.data, Category.PARAMETER, name)
         if p.grad is not None:
-            self.label(p.grad, GRADIENT, name + ".grad" if name else "")
+            self.label(p.grad, Category.GRADIENT, name + ".grad" if name else "")
 
     def label_module(self, module):
         for name, p in module.named_parameters():
             self.parameter_names.setdefault(id(p), name)
             self.label_parameter(p)
         for name, b in module.named_buffers():
-            self.label(b, BUFFER, name)
+            self.label(b, Category.BUFFER, name)
 
     def label_gradients(self):
         for key, ref in list(self.parameters.items()):
@@ -668,7 +716,7 @@ class Story:
                 self.parameters.pop(key, None)
             elif p.grad is not None:
                 name = self.parameter_names.get(key, "")
-                self.label(p.grad, GRADIENT, name + ".grad" if name else "")
+                self.label(p.grad, Category.GRADIENT, name + ".grad" if name else "")
 
     def label_optimizer(self, optimizer):
         for group in optimizer.param_groups:
@@ -679,7 +727,8 @@ class Story:
                 name = self.parameter_names.get(id(p), "")
                 for key, value in state.items():
                     if isinstance(value, self.torch.Tensor):
-                        self.label(value, OPTIMIZER_STATE, f"{name}.{key}" if name else str(key))
+                        self.label(value, Category.OPTIMIZER_STATE,
+                                   f"{name}.{key}" if name else str(key))
 
     def sweep(self):
         self.label_gradients()
@@ -689,7 +738,7 @@ class Story:
     # -- modules
 
     def enter_module(self, module, args):
-        if self.done or threading.get_ident() != self.main or self.phase == BACKWARD:
+        if self.done or threading.get_ident() != self.main or self.phase == Phase.BACKWARD:
             return
         self.depth += 1
         if self.depth == 1:
@@ -699,22 +748,22 @@ class Story:
                 self.label_module(module)
             for a in args if isinstance(args, tuple) else ():
                 if isinstance(a, self.torch.Tensor) and a.is_cuda and not a.requires_grad \
-                        and self.phase != LOSS:
-                    self.label(a, INPUT)
+                        and self.phase != Phase.LOSS:
+                    self.label(a, Category.INPUT)
             loss = "loss" in type(module).__module__.rsplit(".", 1)[-1]
-            self.phase = LOSS if loss else FORWARD
+            self.phase = Phase.LOSS if loss else Phase.FORWARD
             self.step = max(self.step, 0)
         self.stack.append(self.names.get(id(module), ""))
         self.mark(op=self.stack[-1])
 
     def leave_module(self, module, args, result):
-        if not self.depth or threading.get_ident() != self.main or self.phase == BACKWARD:
+        if not self.depth or threading.get_ident() != self.main or self.phase == Phase.BACKWARD:
             return
         self.depth -= 1
         if self.stack:
             self.stack.pop()
         if self.depth == 0:
-            self.mark(LOSS)
+            self.mark(Phase.LOSS)
         else:
             self.mark(op=self.stack[-1] if self.stack else "")
 
@@ -723,37 +772,37 @@ class Story:
     def backward(self, f):
         @functools.wraps(f)
         def run(*args, **kwargs):
-            if self.phase == BACKWARD or self.done:
+            if self.phase == Phase.BACKWARD or self.done:
                 return f(*args, **kwargs)
             self.depth, self.stack = 0, []  # an exception may have left a module open
-            self.mark(BACKWARD)
+            self.mark(Phase.BACKWARD)
             try:
                 return f(*args, **kwargs)
             finally:
                 self.label_gradients()
-                self.phase = LOSS
+                self.phase = Phase.LOSS
         return run
 
     def zero_grad(self, f):
         @functools.wraps(f)
         def run(*args, **kwargs):
             before = self.phase
-            self.mark(ZERO_GRAD)
+            self.mark(Phase.ZERO_GRAD)
             try:
                 return f(*args, **kwargs)
             finally:
-                self.mark(INPUTS if before in (LOAD, ZERO_GRAD) else before)
+                self.mark(Phase.INPUTS if before in (Phase.LOAD, Phase.ZERO_GRAD) else before)
         return run
 
     def before_step(self, optimizer, args, kwargs):
         self.optimizers.add(optimizer)
         self.label_optimizer(optimizer)
-        self.mark(OPTIMIZER)
+        self.mark(Phase.OPTIMIZER)
 
     def after_step(self, optimizer, args, kwargs):
         self.label_optimizer(optimizer)
         self.step += 1
-        self.mark(INPUTS)
+        self.mark(Phase.INPUTS)
         if self.run["steps"] and self.step >= self.run["steps"]:
             raise SystemExit(0)
 
@@ -793,12 +842,12 @@ class Story:
             return  # whoever wanted to hear of it is gone
         self.sweep()
         self.done = True
-        self.device.call("ended", EARLY if why else self.end)
+        self.device.call("ended", End.EARLY if why else self.end)
         for note in filter(None, (self.device.note, why or self.why)):
             self.device.call("note", b"", note.encode())
         self.save()
         self.quote()
-        used = any(s.name == b"allocation" and s.all.allocated for s in self.device.stats())
+        used = any(s.name == b"allocation" and s.all.total_allocated for s in self.device.stats())
         used = used or self.device.failed()
         path = os.path.join(self.run["report"], f"{os.getpid()}{'+' if used else '-'}")
         with open(path + ".new", "wb") as f:
@@ -836,9 +885,9 @@ class Story:
 
         def hook(kind, error, trace):
             if any("OutOfMemoryError" in type(e).__name__ for e in causes(error)):
-                self.end = MEMORY
+                self.end = End.MEMORY
             else:
-                self.end = EARLY
+                self.end = End.EARLY
                 self.why = f"the script was ended by {kind.__name__}: this is what came before"
             before(kind, error, trace)
         sys.excepthook = hook
