@@ -129,7 +129,7 @@ static uint32_t bucket_begin(const run *r, uint32_t bucket)
 }
 
 /* Rows and buckets that begin at this event. */
-static void enter(run *r, uint32_t event)
+static void enter_stretch(run *r, uint32_t event)
 {
     const plim_tape *t = r->t;
     plim_sim *o = r->out;
@@ -157,7 +157,7 @@ static void enter(run *r, uint32_t event)
 }
 
 /* The stretch that ends before `end` goes into its row and its bucket. */
-static void leave(run *r, uint32_t end)
+static void leave_stretch(run *r, uint32_t end)
 {
     plim_sim *o = r->out;
     if (o->n_rows) {
@@ -193,16 +193,16 @@ static plim_status run_all(run *r)
     plim_status st = PLIM_OK;
     uint32_t i = 0, n = r->t->n_events;
     bool stop = false;
-    enter(r, 0);
+    enter_stretch(r, 0);
     while (i < n && !st && !stop) {
         uint32_t end = stretch_end(r, i);
         for (; i < end && !st && !stop; i++) {
             st = run_event(r, i);
             stop = r->out->oom && (r->what & PLIM_SIM_STOP_AT_OOM);
         }
-        leave(r, i);
+        leave_stretch(r, i);
         if (!stop)
-            enter(r, i);
+            enter_stretch(r, i);
     }
     r->out->n_events = i;
     return st;

@@ -23,7 +23,7 @@
 
 static const char *folder, *names;
 
-static void *lib(const char *soname)
+static void *open_library(const char *soname)
 {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", folder, soname);
@@ -34,16 +34,17 @@ static void *lib(const char *soname)
 }
 
 /* A function of a library, to be called as its interface says. */
-static void *function(const char *soname, const char *name)
+static void *find_function(const char *soname, const char *name)
 {
-    void *f = dlsym(lib(soname), name);
+    void *f = dlsym(open_library(soname), name);
     if (!f)
         fail_msg("%s has no %s", soname, name);
     return f;
 }
 
 #define RT "libcudart.so.13"
-#define CALL(soname, name, types, ...) (((int(*) types)function(soname, name))(__VA_ARGS__))
+#define CALL(soname, name, types, ...)                                                        \
+    (((int(*) types)find_function(soname, name))(__VA_ARGS__))
 #define CUDA(name, types, ...) CALL(RT, name, types, __VA_ARGS__)
 #define DRIVER(name, types, ...) CALL("libcuda.so.1", name, types, __VA_ARGS__)
 
@@ -55,21 +56,21 @@ static size_t free_bytes(void)
     return f;
 }
 
-static uint64_t take(size_t bytes)
+static uint64_t take_memory(size_t bytes)
 {
     uint64_t addr = 0;
     assert_int_equal(CUDA("cudaMalloc", (uint64_t *, size_t), &addr, bytes), 0);
     return addr;
 }
 
-static int give(uint64_t addr) { return CUDA("cudaFree", (uint64_t), addr); }
+static int give_back(uint64_t addr) { return CUDA("cudaFree", (uint64_t), addr); }
 
 /* ---- names -------------------------------------------------------------------- */
 
 static void exports_of(const char *list, const char *soname, const char *version)
 {
     char path[4096], line[256];
-    void *handle = lib(soname);
+    void *handle = open_library(soname);
     int n = 0;
     snprintf(path, sizeof path, "%s/%s.txt", names, list);
     FILE *f = fopen(path, "r");
@@ -95,7 +96,7 @@ static void test_names(void **state)
     exports_of("cublas", "libcublas.so.13", "libcublas.so.13");
     exports_of("cublasLt", "libcublasLt.so.13", "libcublasLt.so.13");
     exports_of("cudnn", "libcudnn.so.9", "libcudnn.so.9");
-    assert_null(dlsym(lib(RT), "plim_vgpu_open")); /* nothing of ours shows */
+    assert_null(dlsym(open_library(RT), "plim_vgpu_open")); /* nothing of ours shows */
 }
 
 /* What is only a name says so, once, and only if asked to. */
@@ -123,7 +124,7 @@ static void test_missing(void **state)
 
 /* ---- the card -------------------------------------------------------------------- */
 
-static int attribute(int number)
+static int read_attribute(int number)
 {
     int value = -1;
     assert_int_equal(CUDA("cudaDeviceGetAttribute", (int *, int, int), &value, number, 0), 0);
@@ -147,9 +148,10 @@ static void test_card(void **state)
     assert_int_equal(n, 1);
     assert_int_equal(CUDA("cudaSetDevice", (int), 1), 101);
     assert_int_equal(CUDA("cudaGetLastError", (void)), 101);
-    assert_int_equal(attribute(75) * 10 + attribute(76), 80); /* what --vram alone is */
-    assert_int_equal(attribute(16), 108);
-    assert_int_equal(attribute(39), 2048);
+    assert_int_equal(read_attribute(75) * 10 + read_attribute(76),
+                     80); /* what --vram alone is */
+    assert_int_equal(read_attribute(16), 108);
+    assert_int_equal(read_attribute(39), 2048);
     for (int major = 12; major <= 13; major++) { /* a field that moved between the two */
         memset(p, 0x55, sizeof p);
         const char *soname = major == 12 ? "libcudart.so.12" : "libcudart.so.13";
@@ -190,23 +192,23 @@ static void test_pages(void **state)
 {
     size_t all = free_bytes();
     (void)state;
-    uint64_t a = take(1), b = take(MIB);
+    uint64_t a = take_memory(1), b = take_memory(MIB);
     assert_int_equal(free_bytes(), all - PAGE); /* small ones share a page */
-    uint64_t c = take(MIB);
+    uint64_t c = take_memory(MIB);
     assert_int_equal(free_bytes(), all - 2 * PAGE);
-    uint64_t d = take(PAGE), e = take(PAGE + 1);
+    uint64_t d = take_memory(PAGE), e = take_memory(PAGE + 1);
     assert_int_equal(free_bytes(), all - 5 * PAGE);
     assert_true(b >= a + 512 && b % 512 == 0);
-    assert_int_equal(give(a), 0);
+    assert_int_equal(give_back(a), 0);
     assert_int_equal(free_bytes(), all - 5 * PAGE);
-    assert_int_equal(give(b), 0);
+    assert_int_equal(give_back(b), 0);
     assert_int_equal(free_bytes(), all - 4 * PAGE);
-    assert_int_equal(give(a), 1); /* not there any more */
+    assert_int_equal(give_back(a), 1); /* not there any more */
     CUDA("cudaGetLastError", (void));
-    assert_int_equal(give(c) + give(d) + give(e), 0);
+    assert_int_equal(give_back(c) + give_back(d) + give_back(e), 0);
     assert_int_equal(free_bytes(), all);
-    assert_int_equal(take(0), 0);
-    assert_int_equal(give(0), 0);
+    assert_int_equal(take_memory(0), 0);
+    assert_int_equal(give_back(0), 0);
 }
 
 static void test_full(void **state)
@@ -222,18 +224,18 @@ static void test_full(void **state)
     assert_int_equal(CUDA("cudaGetLastError", (void)), 0);
     assert_int_equal(CUDA("cudaMalloc", (uint64_t *, size_t), &addr, SIZE_MAX), 2);
     CUDA("cudaGetLastError", (void));
-    addr = take(all / PAGE * PAGE);
+    addr = take_memory(all / PAGE * PAGE);
     assert_true(free_bytes() < PAGE);
-    assert_int_equal(give(addr), 0);
+    assert_int_equal(give_back(addr), 0);
     assert_int_equal(free_bytes(), all);
-    assert_string_equal(((const char *(*)(int))function(RT, "cudaGetErrorName"))(2),
+    assert_string_equal(((const char *(*)(int))find_function(RT, "cudaGetErrorName"))(2),
                         "cudaErrorMemoryAllocation");
 }
 
 /* Nothing lies behind an address. */
 static void test_unbacked(void **state)
 {
-    uint64_t addr = take(4096);
+    uint64_t addr = take_memory(4096);
     int status = 0;
     (void)state;
     pid_t pid = fork();
@@ -243,13 +245,13 @@ static void test_unbacked(void **state)
     }
     waitpid(pid, &status, 0);
     assert_true(WIFSIGNALED(status));
-    assert_int_equal(give(addr), 0);
+    assert_int_equal(give_back(addr), 0);
 }
 
 static void test_copies(void **state)
 {
     char host[8] = "1234567", other[8] = "";
-    uint64_t addr = take(8);
+    uint64_t addr = take_memory(8);
     (void)state;
 #define COPY(to, from)                                                                        \
     CUDA("cudaMemcpy", (const void *, const void *, size_t, int), (const void *)(to),         \
@@ -260,7 +262,7 @@ static void test_copies(void **state)
     assert_int_equal(COPY(addr, addr), 0);
     assert_int_equal(COPY(other, addr), 0);
     assert_memory_equal(other, "\0\0\0\0\0\0\0\0", 8);
-    assert_int_equal(give(addr), 0);
+    assert_int_equal(give_back(addr), 0);
 }
 
 static int type_of(const void *p)
@@ -273,7 +275,7 @@ static int type_of(const void *p)
 static void test_host(void **state)
 {
     char *p = NULL, own[64];
-    uint64_t addr = take(100);
+    uint64_t addr = take_memory(100);
     (void)state;
     assert_int_equal(CUDA("cudaHostAlloc", (char **, size_t, unsigned), &p, 100, 0), 0);
     memset(p, 1, 100);
@@ -285,7 +287,7 @@ static void test_host(void **state)
     assert_int_equal(CUDA("cudaHostUnregister", (void *), own), 0);
     assert_int_equal(type_of(own), 0);
     assert_int_equal(CUDA("cudaFreeHost", (void *), p), 0);
-    assert_int_equal(give(addr), 0);
+    assert_int_equal(give_back(addr), 0);
 }
 
 static void test_virtual(void **state)
@@ -338,7 +340,7 @@ static void test_virtual_unmap(void **state)
     assert_int_equal(DRIVER("cuMemUnmap", (uint64_t, size_t), at, 2 * PAGE), 1);
 }
 
-static void *churn(void *seed)
+static void *churn_memory(void *seed)
 {
     uint64_t held[32] = {0};
     uint32_t x = (uint32_t)(uintptr_t)seed;
@@ -362,7 +364,7 @@ static void test_threads(void **state)
     size_t all = free_bytes();
     (void)state;
     for (uintptr_t i = 0; i < 4; i++)
-        assert_int_equal(pthread_create(&thread[i], NULL, churn, (void *)(i + 1)), 0);
+        assert_int_equal(pthread_create(&thread[i], NULL, churn_memory, (void *)(i + 1)), 0);
     for (int i = 0; i < 4; i++) {
         pthread_join(thread[i], &failed);
         assert_null(failed);
@@ -383,7 +385,7 @@ static void test_entry_points(void **state)
                           13000, 0, &found),
                      0);
     assert_int_equal(found, 0);
-    assert_ptr_equal(f, function("libcuda.so.1", "cuMemAlloc_v2"));
+    assert_ptr_equal(f, find_function("libcuda.so.1", "cuMemAlloc_v2"));
     CUDA("cudaGetDriverEntryPointByVersion",
          (const char *, void **, unsigned, uint64_t, int *), "cuNoSuchThing", &f, 13000, 0,
          &found);

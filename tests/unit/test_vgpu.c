@@ -26,7 +26,7 @@ static plim_vgpu *open_card(const char *gpu, uint64_t vram, const char *torch,
     return d;
 }
 
-static uint32_t take(plim_vgpu *d, uint64_t bytes, const char *line)
+static uint32_t take_block(plim_vgpu *d, uint64_t bytes, const char *line)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_vgpu_tag tag = {.line = line, .op = "empty", .dtype = -1};
@@ -55,7 +55,7 @@ static plim_stat stat_of(plim_vgpu *d, const char *name)
 static void test_three_lines(void **state)
 {
     plim_vgpu *d = open_card("rtx4090", 0, "2.13", NULL);
-    uint32_t x = take(d, 20971520, "a.py:1"), y = take(d, 512, "a.py:2");
+    uint32_t x = take_block(d, 20971520, "a.py:1"), y = take_block(d, 512, "a.py:2");
     (void)state;
     CHECK("20 MiB", stat_of(d, "allocated_bytes").current == 20971520 + 512);
     assert_int_equal(plim_vgpu_free(d, y, NULL), PLIM_OK);
@@ -75,7 +75,7 @@ static void test_oom(void **state)
 {
     (void)state;
     plim_vgpu *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
-    uint32_t a = take(d, 512 * MIB, "a.py:1"), b = take(d, 4096 * MIB, "a.py:2");
+    uint32_t a = take_block(d, 512 * MIB, "a.py:1"), b = take_block(d, 4096 * MIB, "a.py:2");
     plim_vgpu_report *r = NULL;
     CHECK("512 MiB fit", a != PLIM_VGPU_NONE);
     CHECK("4 GiB do not", b == PLIM_VGPU_NONE);
@@ -121,8 +121,8 @@ static void test_fraction(void **state)
     plim_vgpu *d = open_card(NULL, 8192 * MIB, "2.13", NULL);
     CHECK("1.5 is refused", plim_vgpu_fraction(d, 1.5, NULL) == PLIM_EUSAGE);
     assert_int_equal(plim_vgpu_fraction(d, 0.125, NULL), PLIM_OK); /* 1 GiB */
-    CHECK("900 MiB fit", take(d, 900 * MIB, "a") != PLIM_VGPU_NONE);
-    CHECK("200 more do not", take(d, 200 * MIB, "b") == PLIM_VGPU_NONE);
+    CHECK("900 MiB fit", take_block(d, 900 * MIB, "a") != PLIM_VGPU_NONE);
+    CHECK("200 more do not", take_block(d, 200 * MIB, "b") == PLIM_VGPU_NONE);
     plim_replay *r = replay_of(d, 8192 * MIB);
     CHECK("nor on the tape", r->oom && strstr(r->oom_text, "1024.00 MiB allowed"));
     CHECK("the same one", r->num_ooms == 1 && r->reserved_bytes.peak == 900 * MIB);
@@ -149,7 +149,7 @@ static void test_pools(void **state)
             if (n == 64 || i % 3 == 2)
                 plim_vgpu_free(d, held[--n], NULL);
             else
-                held[n++] = take(d, 1 + i * i * i * 37 % (8 * MIB), "a");
+                held[n++] = take_block(d, 1 + i * i * i * 37 % (8 * MIB), "a");
         }
         plim_vgpu_stat s[32];
         uint32_t rows = plim_vgpu_stats(d, s, 32);
@@ -181,16 +181,16 @@ static void test_history(void **state)
     (void)state;
     plim_vgpu *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
     plim_vgpu_trace t[8];
-    take(d, 100, "before");
+    take_block(d, 100, "before");
     plim_vgpu_history(d, 3, false);
     CHECK("nothing yet", plim_vgpu_traces(d, t, 8) == 0);
-    uint32_t block = take(d, 20 * MIB, "a.py:1");
+    uint32_t block = take_block(d, 20 * MIB, "a.py:1");
     CHECK("a segment and a block", plim_vgpu_traces(d, t, 8) == 2);
     CHECK_STR("first", t[0].action, "segment_alloc");
     CHECK("the block begins it", t[1].addr == t[0].addr && t[1].bytes == 20 * MIB);
     CHECK_STR("whose", t[0].line, "a.py:1");
     plim_vgpu_free(d, block, NULL);
-    take(d, 4096 * MIB, "a.py:2");
+    take_block(d, 4096 * MIB, "a.py:2");
     CHECK("three are kept", plim_vgpu_traces(d, t, 8) == 3);
     for (uint32_t i = 0; i < 3; i++) {
         CHECK_STR("the last ones", t[i].action, want[i]);
@@ -198,7 +198,7 @@ static void test_history(void **state)
     }
     CHECK("what was asked for", t[2].bytes == 4096 * MIB);
     plim_vgpu_history(d, 0, false);
-    take(d, 30 * MIB, "a.py:3");
+    take_block(d, 30 * MIB, "a.py:3");
     CHECK("no more", plim_vgpu_traces(d, t, 8) == 3 && t[2].number == 5);
     plim_vgpu_history(d, 5, true);
     CHECK("cleared", plim_vgpu_traces(d, t, 8) == 0);
@@ -215,7 +215,7 @@ static const plim_vgpu_verdict *verdict_of(const plim_vgpu_report *r, const char
 }
 
 /* A product of two 4x4 matrices; lt: with a bias, through cuBLASLt. */
-static plim_status gemm(plim_vgpu *d, bool autograd_thread, bool lt, bool *oom)
+static plim_status run_gemm(plim_vgpu *d, bool autograd_thread, bool lt, bool *oom)
 {
     const plim_vgpu_tensor x = {PLIM_F32, 2, {4, 4}, {4, 1}}, bias = {PLIM_F32, 1, {4}, {1}};
     const plim_vgpu_arg args[] = {
@@ -247,11 +247,11 @@ static void test_workspace(void **state)
         plim_vgpu *d = open_card(cases[i].gpu, 0, cases[i].torch, cases[i].workspace);
         bool oom = true;
         for (int k = 0; k < 3; k++)
-            assert_int_equal(gemm(d, false, false, &oom), PLIM_OK);
+            assert_int_equal(run_gemm(d, false, false, &oom), PLIM_OK);
         CHECK(cases[i].why, !oom);
         CHECK(cases[i].why, stat_of(d, "allocated_bytes").current == cases[i].kept);
         CHECK(cases[i].why, stat_of(d, "allocated_bytes").peak == cases[i].peak);
-        assert_int_equal(gemm(d, true, false, &oom), PLIM_OK);
+        assert_int_equal(run_gemm(d, true, false, &oom), PLIM_OK);
         CHECK(cases[i].why, stat_of(d, "allocated_bytes").current == 2 * cases[i].kept);
         plim_vgpu_close(d);
     }
@@ -262,7 +262,7 @@ static void test_full_workspace(void **state)
     (void)state;
     plim_vgpu *d = open_card(NULL, 1, "2.13", NULL);
     bool oom = false;
-    assert_int_equal(gemm(d, false, false, &oom), PLIM_OK);
+    assert_int_equal(run_gemm(d, false, false, &oom), PLIM_OK);
     CHECK("no room for a workspace", oom);
     plim_vgpu_close(d);
 }
@@ -283,7 +283,7 @@ static void test_report(void **state)
     uint32_t block[7];
     uint64_t addr, last = 0;
     plim_vgpu_report *r = NULL;
-    assert_int_equal(plim_vgpu_free(d, take(d, 1000, "net.py:1"), NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_free(d, take_block(d, 1000, "net.py:1"), NULL), PLIM_OK);
     for (int i = 0; i < 7; i++) {
         assert_int_equal(plim_vgpu_malloc(d, 9437184, 0, &tag, &block[i], &addr, NULL),
                          PLIM_OK);
@@ -293,7 +293,7 @@ static void test_report(void **state)
                          PLIM_OK);
     }
     plim_vgpu_mark(d, 0, PLIM_PHASE_FORWARD, "fc", NULL);
-    take(d, 100, "net.py:9");
+    take_block(d, 100, "net.py:9");
     assert_int_equal(plim_vgpu_free(d, block[6], NULL), PLIM_OK);
     CHECK("twice", plim_vgpu_free(d, block[6], NULL) == PLIM_EUSAGE);
     plim_vgpu_note(d, "net.py:20", "item() read 0", NULL);
@@ -327,9 +327,9 @@ static void test_cards(void **state)
     bool oom;
     plim_vgpu_card_get(d, &card);
     CHECK("it is the largest", strstr(card.name, "H100"));
-    gemm(d, false, false, &oom);
-    take(d, 10000 * MIB, "a.py:1");
-    take(d, 9000 * MIB, "a.py:2");
+    run_gemm(d, false, false, &oom);
+    take_block(d, 10000 * MIB, "a.py:1");
+    take_block(d, 9000 * MIB, "a.py:2");
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("in their order", r->n_cards == 3 && strstr(r->cards[0].gpu, "T4"));
     CHECK("the last two take it",
@@ -339,9 +339,9 @@ static void test_cards(void **state)
     CHECK("the run itself went well", !r->oom_text && !r->num_ooms);
     for (int i = 0; i < 3; i++) {
         plim_vgpu *one = open_card(names[i], 0, "2.13", NULL);
-        gemm(one, false, false, &oom);
-        take(one, 10000 * MIB, "a.py:1");
-        take(one, 9000 * MIB, "a.py:2");
+        run_gemm(one, false, false, &oom);
+        take_block(one, 10000 * MIB, "a.py:1");
+        take_block(one, 9000 * MIB, "a.py:2");
         assert_int_equal(plim_vgpu_report_make(one, &alone, NULL), PLIM_OK);
         CHECK(names[i], alone->peak_reserved == r->cards[i].peak_reserved);
         CHECK(names[i], alone->peak_allocated == r->cards[i].peak_allocated);
@@ -395,7 +395,7 @@ static void test_print(void **state)
         plim_vgpu_malloc(d, 9437184, 0, &tag, &block, &addr, NULL);
     plim_vgpu_source(d, 0, "self.conv = nn.Conv2d(512, 512, 3)", NULL);
     plim_vgpu_mark(d, 0, PLIM_PHASE_FORWARD, "", NULL);
-    plim_vgpu_free(d, take(d, 20000 * MIB, "net.py:9"), NULL);
+    plim_vgpu_free(d, take_block(d, 20000 * MIB, "net.py:9"), NULL);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     assert_int_equal(plim_vgpu_report_print(r, PLIM_TEXT, NULL, add_text, out, NULL), PLIM_OK);
     for (size_t i = 0; i < sizeof said / sizeof *said; i++)
@@ -437,13 +437,13 @@ static void test_other_vendors(void **state)
     plim_vgpu_report *r = NULL;
     plim_vgpu_card_get(d, &card);
     CHECK("the T4", strstr(card.name, "T4"));
-    take(d, 100 * MIB, "a.py:1");
+    take_block(d, 100 * MIB, "a.py:1");
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("fits both",
           r->cards[0].fits == PLIM_VGPU_FITS_YES && r->cards[1].fits == PLIM_VGPU_FITS_YES);
     CHECK("no CUDA context", !r->cards[0].device_high && r->cards[1].device_high);
     plim_vgpu_report_free(r);
-    take(d, 20000 * MIB, "a.py:2");
+    take_block(d, 20000 * MIB, "a.py:2");
     plim_vgpu_ended(d, PLIM_VGPU_END_MEMORY, NULL);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
     CHECK("what would come there is not known",
@@ -465,8 +465,8 @@ static void test_end(void **state)
           r->end == PLIM_VGPU_END_EARLY && r->cards[0].fits == PLIM_VGPU_FITS_YES);
     plim_vgpu_report_free(r);
     plim_vgpu_ended(d, PLIM_VGPU_END_DONE, NULL);
-    take(d, 4096 * MIB, "a.py:2");
-    take(d, MIB, "a.py:3");
+    take_block(d, 4096 * MIB, "a.py:2");
+    take_block(d, MIB, "a.py:3");
     CHECK("two lines", plim_vgpu_lines(d, lines, 4) == 2);
     CHECK_STR("as named", lines[1], "a.py:3");
     assert_int_equal(plim_vgpu_source(d, 1, "x = y", NULL), PLIM_OK);
@@ -499,7 +499,7 @@ static void test_null(void **state)
                                 unnamed = {.args = &no_name, .n_args = 1};
     plim_vgpu_report *r = NULL;
     plim_vgpu_result out;
-    uint32_t block = take(d, 100, "a.py:1"), n;
+    uint32_t block = take_block(d, 100, "a.py:1"), n;
     uint64_t addr;
     bool oom;
     plim_err err = PLIM_ERR_INIT;
@@ -588,7 +588,7 @@ static void *use_device(void *ud)
         plim_vgpu_oom_text(d, text, sizeof text);
         wrong += !strstr(text, "Tried to allocate 1048576.00 GiB.");
         wrong += plim_vgpu_attention(d, &q, &q, &q, &call) != PLIM_VGPU_SDPA_FLASH;
-        wrong += gemm(d, i % 2, i % 3 == 0, &oom) != PLIM_OK || oom;
+        wrong += run_gemm(d, i % 2, i % 3 == 0, &oom) != PLIM_OK || oom;
         wrong += plim_vgpu_note(d, "a.py:1", "x", NULL) != PLIM_OK;
         plim_vgpu_history(d, 16, i % 8 == 7);
         plim_vgpu_stats(d, s, 32);
@@ -633,11 +633,11 @@ static void test_tape(void **state)
     plim_vgpu *d = open_card("rtx4090", 0, "2.13", NULL);
     bool oom;
     for (int i = 0; i < 40; i++) {
-        uint32_t b = take(d, 1000003ull * (uint64_t)(i + 1), "x y.py:1");
+        uint32_t b = take_block(d, 1000003ull * (uint64_t)(i + 1), "x y.py:1");
         if (i % 3)
             plim_vgpu_free(d, b, NULL);
         else if (i % 2)
-            gemm(d, i % 4 == 1, i % 5 == 0, &oom);
+            run_gemm(d, i % 4 == 1, i % 5 == 0, &oom);
     }
     plim_replay *r = replay_of(d, 0);
     CHECK("reserved", r->reserved_bytes.peak == stat_of(d, "reserved_bytes").peak);
@@ -652,7 +652,7 @@ static void test_blocks(void **state)
     (void)state;
     plim_vgpu *d = open_card("rtx4090", 0, "2.13", NULL);
     plim_vgpu_block b[8];
-    take(d, 1000, "s.py:3");
+    take_block(d, 1000, "s.py:3");
     uint32_t n = plim_vgpu_blocks(d, b, 8);
     assert_int_equal(n, 2); /* 1024 bytes taken of a segment of 2 MiB, and the rest */
     CHECK_STR("whose", b[0].line, "s.py:3");

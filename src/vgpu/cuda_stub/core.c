@@ -194,7 +194,7 @@ static uint64_t round_up(uint64_t x, uint64_t to) { return (x + to - 1) / to * t
 static uint64_t page_of(uint64_t addr) { return addr / PLIM_STUB_PAGE; }
 
 /* The first range that begins at addr or later. */
-static size_t lower(uint64_t addr)
+static size_t range_at_or_after(uint64_t addr)
 {
     size_t low = 0, high = device.n;
     while (low < high) {
@@ -207,7 +207,7 @@ static size_t lower(uint64_t addr)
     return low;
 }
 
-static bool insert(plim_stub_range r)
+static bool insert_range(plim_stub_range r)
 {
     if (device.n == device.cap) {
         size_t cap = device.cap ? 2 * device.cap : 256;
@@ -217,27 +217,27 @@ static bool insert(plim_stub_range r)
         device.ranges = more;
         device.cap = cap;
     }
-    size_t i = lower(r.begin);
+    size_t i = range_at_or_after(r.begin);
     memmove(device.ranges + i + 1, device.ranges + i, (device.n - i) * sizeof r);
     device.ranges[i] = r;
     device.n++;
     return true;
 }
 
-static void erase(size_t i)
+static void erase_range(size_t i)
 {
     device.n--;
     memmove(device.ranges + i, device.ranges + i + 1, (device.n - i) * sizeof *device.ranges);
 }
 
 /* The index of the range that begins at addr; n: none does. */
-static size_t exactly(uint64_t addr)
+static size_t range_at(uint64_t addr)
 {
-    size_t i = lower(addr);
+    size_t i = range_at_or_after(addr);
     return i < device.n && device.ranges[i].begin == addr ? i : device.n;
 }
 
-static bool take(uint64_t bytes)
+static bool take_memory(uint64_t bytes)
 {
     const plim_stub_card *c = plim_stub_card_get();
     if (!c || bytes > c->total - c->context || device.used > c->total - c->context - bytes)
@@ -247,7 +247,7 @@ static bool take(uint64_t bytes)
 }
 
 /* New addresses; the gap stops what runs past the end. */
-static uint64_t addresses(uint64_t bytes, uint64_t align)
+static uint64_t reserve_addresses(uint64_t bytes, uint64_t align)
 {
     uint64_t begin = round_up(device.next, align > PLIM_STUB_PAGE ? align : PLIM_STUB_PAGE);
     if (bytes > ADDR_END - ADDR_FIRST || begin > ADDR_END - bytes - PLIM_STUB_PAGE)
@@ -259,11 +259,11 @@ static uint64_t addresses(uint64_t bytes, uint64_t align)
 static uint64_t new_range(uint64_t bytes, enum plim_stub_kind kind)
 {
     uint64_t whole = round_up(bytes, PLIM_STUB_PAGE);
-    if (bytes > ADDR_END || !take(whole))
+    if (bytes > ADDR_END || !take_memory(whole))
         return 0;
-    uint64_t begin = addresses(whole, 0);
+    uint64_t begin = reserve_addresses(whole, 0);
     plim_stub_range r = {.begin = begin, .bytes = bytes, .refs = 1, .kind = kind};
-    if (begin && insert(r))
+    if (begin && insert_range(r))
         return begin;
     device.used -= whole;
     return 0;
@@ -277,7 +277,7 @@ static uint64_t new_small(uint64_t bytes)
     if (device.small_end - begin < n) {
         begin = new_range(bytes, PLIM_STUB_DEVICE);
         device.small_end = begin ? begin + PLIM_STUB_PAGE : 0;
-    } else if (!insert(r))
+    } else if (!insert_range(r))
         return 0;
     device.small = begin ? begin + n : 0;
     return begin;
@@ -291,7 +291,7 @@ static bool shares_page(size_t i)
            (i + 1 < device.n && page_of(device.ranges[i + 1].begin) == page);
 }
 
-static void give(size_t i)
+static void give_back(size_t i)
 {
     const plim_stub_range r = device.ranges[i];
     if (!shares_page(i)) {
@@ -299,82 +299,83 @@ static void give(size_t i)
         if (device.small_end && page_of(r.begin) == page_of(device.small_end - 1))
             device.small = device.small_end = 0;
     }
-    erase(i);
+    erase_range(i);
 }
 
-static void release(uint64_t physical)
+static void release_physical(uint64_t physical)
 {
-    size_t i = exactly(physical);
+    size_t i = range_at(physical);
     if (i < device.n && device.ranges[i].kind == PLIM_STUB_PHYSICAL &&
         !--device.ranges[i].refs)
-        give(i);
+        give_back(i);
 }
 
 /* ---- the same, for everybody ----------------------------------------------------- */
 
-static void lock(void) { pthread_mutex_lock(&device.lock); }
-static void unlock(void) { pthread_mutex_unlock(&device.lock); }
+static void lock_device(void) { pthread_mutex_lock(&device.lock); }
+static void unlock_device(void) { pthread_mutex_unlock(&device.lock); }
 
 uint64_t plim_stub_malloc(uint64_t bytes)
 {
-    lock();
+    lock_device();
     uint64_t begin =
         bytes < PLIM_STUB_PAGE ? new_small(bytes) : new_range(bytes, PLIM_STUB_DEVICE);
-    unlock();
+    unlock_device();
     return begin;
 }
 
 uint64_t plim_stub_physical(uint64_t bytes)
 {
-    lock();
+    lock_device();
     uint64_t begin = new_range(bytes, PLIM_STUB_PHYSICAL);
-    unlock();
+    unlock_device();
     return begin;
 }
 
 uint64_t plim_stub_reserve(uint64_t bytes, uint64_t align)
 {
-    lock();
-    uint64_t begin = addresses(bytes, align);
-    unlock();
+    lock_device();
+    uint64_t begin = reserve_addresses(bytes, align);
+    unlock_device();
     return begin;
 }
 
 bool plim_stub_map(uint64_t begin, uint64_t bytes, uint64_t physical)
 {
-    lock();
-    size_t i = exactly(physical);
+    lock_device();
+    size_t i = range_at(physical);
     bool ok = i < device.n && device.ranges[i].kind == PLIM_STUB_PHYSICAL;
     if (ok)
         device.ranges[i].refs++;
-    ok = ok && insert((plim_stub_range){
+    ok = ok && insert_range((plim_stub_range){
                    .begin = begin, .bytes = bytes, .of = physical, .kind = PLIM_STUB_MAPPED});
-    unlock();
+    unlock_device();
     return ok;
 }
 
 bool plim_stub_unmap(uint64_t begin, uint64_t bytes)
 {
     bool any = false;
-    lock();
-    for (size_t i; (i = lower(begin)) < device.n && device.ranges[i].begin - begin < bytes;) {
+    lock_device();
+    for (size_t i; (i = range_at_or_after(begin)) < device.n &&
+                   device.ranges[i].begin - begin < bytes;) {
         uint64_t of = device.ranges[i].of;
         if (device.ranges[i].kind != PLIM_STUB_MAPPED)
             break;
-        erase(i);
-        release(of);
+        erase_range(i);
+        release_physical(of);
         any = true;
     }
-    unlock();
+    unlock_device();
     return any;
 }
 
 bool plim_stub_host_register(uint64_t begin, uint64_t bytes)
 {
-    lock();
-    bool ok =
-        insert((plim_stub_range){.begin = begin, .bytes = bytes, .kind = PLIM_STUB_HOST});
-    unlock();
+    lock_device();
+    bool ok = insert_range(
+        (plim_stub_range){.begin = begin, .bytes = bytes, .kind = PLIM_STUB_HOST});
+    unlock_device();
     return ok;
 }
 
@@ -392,39 +393,39 @@ uint64_t plim_stub_host_malloc(uint64_t bytes)
 
 bool plim_stub_free(uint64_t begin)
 {
-    lock();
-    size_t i = exactly(begin);
+    lock_device();
+    size_t i = range_at(begin);
     bool found = i < device.n;
     enum plim_stub_kind kind = found ? device.ranges[i].kind : PLIM_STUB_NONE;
     if (kind == PLIM_STUB_DEVICE)
-        give(i);
+        give_back(i);
     else if (kind == PLIM_STUB_PHYSICAL)
-        release(begin);
+        release_physical(begin);
     else if (found)
-        erase(i);
-    unlock();
+        erase_range(i);
+    unlock_device();
     return found;
 }
 
 void plim_stub_mem_info(uint64_t *free_bytes, uint64_t *total)
 {
     const plim_stub_card *c = plim_stub_card_get();
-    lock();
+    lock_device();
     *total = c ? c->total : 0;
     *free_bytes = c ? c->total - c->context - device.used : 0;
-    unlock();
+    unlock_device();
 }
 
 plim_stub_range plim_stub_find(uint64_t addr)
 {
     plim_stub_range r = {.kind = PLIM_STUB_NONE};
-    lock();
-    size_t i = lower(addr);
+    lock_device();
+    size_t i = range_at_or_after(addr);
     if (i == device.n || device.ranges[i].begin > addr)
         i = i ? i - 1 : device.n;
     if (i < device.n && addr - device.ranges[i].begin < device.ranges[i].bytes)
         r = device.ranges[i];
-    unlock();
+    unlock_device();
     return r;
 }
 

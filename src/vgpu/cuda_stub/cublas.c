@@ -28,7 +28,10 @@ CUBLAS(cublasGetStream_v2, void *handle, void **stream)
     return OK;
 }
 
-static const char *text(int code) { return code ? "error of a pretend GPU" : "success"; }
+static const char *status_text(int code)
+{
+    return code ? "error of a pretend GPU" : "success";
+}
 
-PLIM_STUB(const char *, cublasGetStatusName, int code) { return text(code); }
-PLIM_STUB(const char *, cublasGetStatusString, int code) { return text(code); }
+PLIM_STUB(const char *, cublasGetStatusName, int code) { return status_text(code); }
+PLIM_STUB(const char *, cublasGetStatusString, int code) { return status_text(code); }

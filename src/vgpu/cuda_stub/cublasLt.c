@@ -63,7 +63,10 @@ CUBLASLT(cublasLtMatmulAlgoConfigGetAttribute, const void *algorithm, int what, 
     return OK;
 }
 
-static const char *text(int code) { return code ? "error of a pretend GPU" : "success"; }
+static const char *status_text(int code)
+{
+    return code ? "error of a pretend GPU" : "success";
+}
 
-PLIM_STUB(const char *, cublasLtGetStatusName, int code) { return text(code); }
-PLIM_STUB(const char *, cublasLtGetStatusString, int code) { return text(code); }
+PLIM_STUB(const char *, cublasLtGetStatusName, int code) { return status_text(code); }
+PLIM_STUB(const char *, cublasLtGetStatusString, int code) { return status_text(code); }

@@ -16,14 +16,12 @@ enum {
 
 #define CUDA(name, ...) PLIM_STUB(int, name, __VA_ARGS__)
 
-static const plim_stub_card *card(void) { return plim_stub_card_get(); }
-
 /* ---- the device -------------------------------------------------------------- */
 
 CUDA(cuInit, unsigned flags)
 {
     (void)flags;
-    return card() ? OK : NO_DEVICE;
+    return plim_stub_card_get() ? OK : NO_DEVICE;
 }
 
 CUDA(cuDriverGetVersion, int *version)
@@ -34,46 +32,46 @@ CUDA(cuDriverGetVersion, int *version)
 
 CUDA(cuDeviceGetCount, int *n)
 {
-    *n = card() != NULL;
+    *n = plim_stub_card_get() != NULL;
     return OK;
 }
 
 CUDA(cuDeviceGet, int *device, int index)
 {
     *device = 0;
-    return index || !card() ? BAD_DEVICE : OK;
+    return index || !plim_stub_card_get() ? BAD_DEVICE : OK;
 }
 
 CUDA(cuDeviceGetName, char *name, int n, int device)
 {
-    if (device || !card() || n < 1)
+    if (device || !plim_stub_card_get() || n < 1)
         return BAD_DEVICE;
-    snprintf(name, (size_t)n, "%s", card()->name);
+    snprintf(name, (size_t)n, "%s", plim_stub_card_get()->name);
     return OK;
 }
 
 CUDA(cuDeviceTotalMem_v2, size_t *bytes, int device)
 {
-    if (device || !card())
+    if (device || !plim_stub_card_get())
         return BAD_DEVICE;
-    *bytes = card()->total;
+    *bytes = plim_stub_card_get()->total;
     return OK;
 }
 
 CUDA(cuDeviceGetAttribute, int *value, int number, int device)
 {
-    if (device || !card())
+    if (device || !plim_stub_card_get())
         return BAD_DEVICE;
-    *value = plim_stub_attribute(card(), number);
+    *value = plim_stub_attribute(plim_stub_card_get(), number);
     return OK;
 }
 
 CUDA(cuDeviceComputeCapability, int *major, int *minor, int device)
 {
-    if (device || !card())
+    if (device || !plim_stub_card_get())
         return BAD_DEVICE;
-    *major = card()->major;
-    *minor = card()->minor;
+    *major = plim_stub_card_get()->major;
+    *minor = plim_stub_card_get()->minor;
     return OK;
 }
 
@@ -225,16 +223,19 @@ CUDA(cuMemUnmap, uint64_t addr, size_t bytes)
     return plim_stub_unmap(addr, bytes) ? OK : INVALID;
 }
 
-static int copy(const void *to, const void *from, size_t bytes)
+static int copy_bytes(const void *to, const void *from, size_t bytes)
 {
     plim_stub_copy((void *)(uintptr_t)to, from, bytes);
     return OK;
 }
 
-CUDA(cuMemcpyDtoH_v2, void *to, const void *from, size_t n) { return copy(to, from, n); }
-CUDA(cuMemcpyDtoHAsync_v2, void *to, const void *from, size_t n) { return copy(to, from, n); }
-CUDA(cuMemcpy, void *to, const void *from, size_t n) { return copy(to, from, n); }
-CUDA(cuMemcpyAsync, void *to, const void *from, size_t n) { return copy(to, from, n); }
+CUDA(cuMemcpyDtoH_v2, void *to, const void *from, size_t n) { return copy_bytes(to, from, n); }
+CUDA(cuMemcpyDtoHAsync_v2, void *to, const void *from, size_t n)
+{
+    return copy_bytes(to, from, n);
+}
+CUDA(cuMemcpy, void *to, const void *from, size_t n) { return copy_bytes(to, from, n); }
+CUDA(cuMemcpyAsync, void *to, const void *from, size_t n) { return copy_bytes(to, from, n); }
 
 CUDA(cuPointerGetAttribute, void *value, int what, uint64_t addr)
 {
@@ -266,13 +267,15 @@ CUDA(cuFuncGetAttribute, int *value, int what, void *f)
 {
     enum { MAX_THREADS, PTX = 5, BINARY = 6 };
     (void)f;
-    *value = what == MAX_THREADS ? 1024 : what == PTX || what == BINARY ? card()->binary : 0;
+    *value = what == MAX_THREADS             ? 1024
+             : what == PTX || what == BINARY ? plim_stub_card_get()->binary
+                                             : 0;
     return OK;
 }
 
 CUDA(cuOccupancyMaxActiveBlocksPerMultiprocessor, int *n, void *f, int threads, size_t shared)
 {
     (void)f;
-    *n = plim_stub_occupancy(card(), threads, shared);
+    *n = plim_stub_occupancy(plim_stub_card_get(), threads, shared);
     return OK;
 }

@@ -27,7 +27,7 @@ typedef struct dim3 {
 
 static _Thread_local int last_error;
 
-static int answer(int code)
+static int keep_error(int code)
 {
     if (code)
         last_error = code;
@@ -75,27 +75,28 @@ PLIM_STUB(const char *, cudaGetErrorString, int code)
 
 /* ---- the device ---------------------------------------------------------------- */
 
-static const plim_stub_card *card(void) { return plim_stub_card_get(); }
-
 CUDART(cudaGetDeviceCount, int *n)
 {
-    *n = card() != NULL;
-    return answer(*n ? OK : NO_DEVICE);
+    *n = plim_stub_card_get() != NULL;
+    return keep_error(*n ? OK : NO_DEVICE);
 }
 
 CUDART(cudaGetDevice, int *device)
 {
     *device = 0;
-    return answer(card() ? OK : NO_DEVICE);
+    return keep_error(plim_stub_card_get() ? OK : NO_DEVICE);
 }
 
-CUDART(cudaSetDevice, int device) { return answer(device || !card() ? BAD_DEVICE : OK); }
+CUDART(cudaSetDevice, int device)
+{
+    return keep_error(device || !plim_stub_card_get() ? BAD_DEVICE : OK);
+}
 
 CUDART(cudaDeviceGetAttribute, int *value, int number, int device)
 {
-    if (device || !card())
-        return answer(BAD_DEVICE);
-    *value = plim_stub_attribute(card(), number);
+    if (device || !plim_stub_card_get())
+        return keep_error(BAD_DEVICE);
+    *value = plim_stub_attribute(plim_stub_card_get(), number);
     return OK;
 }
 
@@ -116,7 +117,7 @@ CUDART(cudaRuntimeGetVersion, int *version)
 CUDART(cudaDeviceGetPCIBusId, char *id, int n, int device)
 {
     snprintf(id, (size_t)n, "00000000:01:00.0");
-    return answer(device ? BAD_DEVICE : OK);
+    return keep_error(device ? BAD_DEVICE : OK);
 }
 
 CUDART(cudaDeviceGetStreamPriorityRange, int *least, int *greatest)
@@ -197,9 +198,9 @@ static const prop props[] = {
 
 CUDART(cudaGetDeviceProperties, char *out, int device)
 {
-    const plim_stub_card *c = card();
+    const plim_stub_card *c = plim_stub_card_get();
     if (device || !c)
-        return answer(BAD_DEVICE);
+        return keep_error(BAD_DEVICE);
     memset(out, 0, PROP_BYTES);
     snprintf(out, 256, "%s", c->name);
     memcpy(out + PROP_TOTAL, &c->total, sizeof c->total);
@@ -224,7 +225,7 @@ CUDART(cudaGetDeviceProperties_v2, char *out, int device)
 CUDART(cudaMalloc, uint64_t *addr, size_t bytes)
 {
     *addr = bytes ? plim_stub_malloc(bytes) : 0;
-    return answer(*addr || !bytes ? OK : OUT_OF_MEMORY);
+    return keep_error(*addr || !bytes ? OK : OUT_OF_MEMORY);
 }
 
 CUDART(cudaMallocAsync, uint64_t *addr, size_t bytes, void *stream)
@@ -241,7 +242,7 @@ CUDART(cudaMallocFromPoolAsync, uint64_t *addr, size_t bytes, void *pool, void *
 
 CUDART(cudaFree, uint64_t addr)
 {
-    return answer(!addr || plim_stub_free(addr) ? OK : INVALID);
+    return keep_error(!addr || plim_stub_free(addr) ? OK : INVALID);
 }
 
 CUDART(cudaFreeAsync, uint64_t addr, void *stream)
@@ -256,13 +257,13 @@ CUDART(cudaMemGetInfo, size_t *free_bytes, size_t *total)
     plim_stub_mem_info(&f, &t);
     *free_bytes = f;
     *total = t;
-    return answer(t ? OK : NO_DEVICE);
+    return keep_error(t ? OK : NO_DEVICE);
 }
 
 CUDART(cudaMallocHost, uint64_t *addr, size_t bytes)
 {
     *addr = plim_stub_host_malloc(bytes);
-    return answer(*addr ? OK : OUT_OF_MEMORY);
+    return keep_error(*addr ? OK : OUT_OF_MEMORY);
 }
 
 CUDART(cudaHostAlloc, uint64_t *addr, size_t bytes, unsigned flags)
@@ -276,7 +277,7 @@ CUDART(cudaFreeHost, void *p)
     if (!p)
         return OK;
     if (!plim_stub_free((uintptr_t)p))
-        return answer(INVALID);
+        return keep_error(INVALID);
     free(p);
     return OK;
 }
@@ -284,12 +285,12 @@ CUDART(cudaFreeHost, void *p)
 CUDART(cudaHostRegister, void *p, size_t bytes, unsigned flags)
 {
     (void)flags;
-    return answer(plim_stub_host_register((uintptr_t)p, bytes) ? OK : OUT_OF_MEMORY);
+    return keep_error(plim_stub_host_register((uintptr_t)p, bytes) ? OK : OUT_OF_MEMORY);
 }
 
 CUDART(cudaHostUnregister, void *p)
 {
-    return answer(plim_stub_free((uintptr_t)p) ? OK : INVALID);
+    return keep_error(plim_stub_free((uintptr_t)p) ? OK : INVALID);
 }
 
 CUDART(cudaHostGetDevicePointer, void **addr, void *p, unsigned flags)
@@ -311,14 +312,17 @@ CUDART(cudaPointerGetAttributes, unsigned char *out, uint64_t addr)
     return OK;
 }
 
-static int copy(void *to, const void *from, size_t bytes)
+static int copy_bytes(void *to, const void *from, size_t bytes)
 {
     plim_stub_copy(to, from, bytes);
     return OK;
 }
 
-CUDART(cudaMemcpy, void *to, const void *from, size_t n) { return copy(to, from, n); }
-CUDART(cudaMemcpyAsync, void *to, const void *from, size_t n) { return copy(to, from, n); }
+CUDART(cudaMemcpy, void *to, const void *from, size_t n) { return copy_bytes(to, from, n); }
+CUDART(cudaMemcpyAsync, void *to, const void *from, size_t n)
+{
+    return copy_bytes(to, from, n);
+}
 
 CUDART(cudaMemcpy2DAsync, char *to, size_t to_pitch, const char *from, size_t from_pitch,
        size_t width, size_t height)
@@ -351,7 +355,7 @@ CUDART(cudaEventCreateWithFlags, event **e, unsigned flags)
 {
     (void)flags;
     *e = calloc(1, sizeof **e);
-    return answer(*e ? OK : OUT_OF_MEMORY);
+    return keep_error(*e ? OK : OUT_OF_MEMORY);
 }
 
 CUDART(cudaEventCreate, event **e) { return cudaEventCreateWithFlags(e, 0); }
@@ -366,7 +370,7 @@ CUDART(cudaEventRecordWithFlags, event *e, void *stream, unsigned flags)
 {
     (void)stream, (void)flags;
     if (!e)
-        return answer(BAD_HANDLE);
+        return keep_error(BAD_HANDLE);
     e->ms = now_ms();
     return OK;
 }
@@ -439,13 +443,13 @@ CUDART(cudaFuncGetAttributes, char *out, const void *f)
     enum { MAX_THREADS = 24, REGISTERS = 28, PTX = 32, BINARY = 36, BYTES = 144 };
     static const int threads = 1024, registers = 32;
     (void)f;
-    if (!card())
-        return answer(NO_DEVICE);
+    if (!plim_stub_card_get())
+        return keep_error(NO_DEVICE);
     memset(out, 0, BYTES);
     memcpy(out + MAX_THREADS, &threads, sizeof threads);
     memcpy(out + REGISTERS, &registers, sizeof registers);
-    memcpy(out + PTX, &card()->binary, sizeof(int));
-    memcpy(out + BINARY, &card()->binary, sizeof(int));
+    memcpy(out + PTX, &plim_stub_card_get()->binary, sizeof(int));
+    memcpy(out + BINARY, &plim_stub_card_get()->binary, sizeof(int));
     return OK;
 }
 
@@ -453,7 +457,7 @@ CUDART(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, int *n, const voi
        int threads, size_t shared, unsigned flags)
 {
     (void)f, (void)flags;
-    *n = card() ? plim_stub_occupancy(card(), threads, shared) : 0;
+    *n = plim_stub_card_get() ? plim_stub_occupancy(plim_stub_card_get(), threads, shared) : 0;
     return OK;
 }
 
@@ -468,7 +472,7 @@ CUDART(cudaGetSymbolAddress, uint64_t *addr, const void *symbol)
 {
     (void)symbol;
     *addr = plim_stub_reserve(PLIM_STUB_PAGE, 0);
-    return answer(*addr ? OK : OUT_OF_MEMORY);
+    return keep_error(*addr ? OK : OUT_OF_MEMORY);
 }
 
 CUDART(cudaGetDriverEntryPointByVersion, const char *name, void **f, unsigned version,

@@ -10,7 +10,7 @@ enum { OK = 0, BAD_PARAM = 2000, ALLOC_FAILED = 1003 };
 
 #define CUDNN(name, ...) PLIM_STUB(int, name, __VA_ARGS__)
 
-static size_t workspace(void)
+static size_t workspace_bytes(void)
 {
     int64_t n = plim_stub_setting("PLIMSOLL_STUB_CUDNN_WORKSPACE", 0);
     return n > 0 ? (size_t)n : 0;
@@ -82,7 +82,7 @@ static size_t size_of(int type)
     return type >= 0 && type < 32 && (wide >> type & 1) ? 8 : 4;
 }
 
-static attribute *find(const descriptor *d, int name)
+static attribute *find_attribute(const descriptor *d, int name)
 {
     attribute *a = d->first;
     while (a && a->name != name)
@@ -90,7 +90,7 @@ static attribute *find(const descriptor *d, int name)
     return a;
 }
 
-static void clear(descriptor *d)
+static void clear_attributes(descriptor *d)
 {
     for (attribute *a = d->first, *next; a; a = next) {
         next = a->next;
@@ -99,7 +99,7 @@ static void clear(descriptor *d)
     d->first = NULL;
 }
 
-static int put(descriptor *d, int name, int type, int64_t n, const void *bytes)
+static int put_attribute(descriptor *d, int name, int type, int64_t n, const void *bytes)
 {
     size_t size = (size_t)n * size_of(type);
     attribute *a = malloc(sizeof *a + size), **at = &d->first;
@@ -116,12 +116,12 @@ static int put(descriptor *d, int name, int type, int64_t n, const void *bytes)
     return OK;
 }
 
-static int copy(descriptor *to, const descriptor *from)
+static int copy_attributes(descriptor *to, const descriptor *from)
 {
     int code = OK;
-    clear(to);
+    clear_attributes(to);
     for (const attribute *a = from->first; a && !code; a = a->next)
-        code = put(to, a->name, a->type, a->n, a->bytes);
+        code = put_attribute(to, a->name, a->type, a->n, a->bytes);
     return code;
 }
 
@@ -135,7 +135,7 @@ CUDNN(cudnnBackendCreateDescriptor, int type, descriptor **out)
 CUDNN(cudnnBackendDestroyDescriptor, descriptor *d)
 {
     if (d)
-        clear(d);
+        clear_attributes(d);
     free(d);
     return OK;
 }
@@ -143,12 +143,12 @@ CUDNN(cudnnBackendDestroyDescriptor, descriptor *d)
 CUDNN(cudnnBackendSetAttribute, descriptor *d, int name, int type, int64_t n,
       const void *bytes)
 {
-    return d && n >= 0 ? put(d, name, type, n, bytes) : BAD_PARAM;
+    return d && n >= 0 ? put_attribute(d, name, type, n, bytes) : BAD_PARAM;
 }
 
 /* What nobody set and is asked for: each heuristic finds one engine, the first of
  * one.  Everything else is an empty list. */
-static int64_t answer(int name, int64_t *value)
+static int64_t default_attribute(int name, int64_t *value)
 {
     enum {
         HEURISTIC_RESULTS = 202,
@@ -163,8 +163,8 @@ static int64_t answer(int name, int64_t *value)
         int name;
         int64_t value;
     } answers[] = {{HEURISTIC_RESULTS, 0},    {CONFIG_ENGINE, 0},
-                   {CONFIG_SHARED_MEMORY, 0}, {CONFIG_WORKSPACE, (int64_t)workspace()},
-                   {ENGINE_COUNT, 1},         {PLAN_WORKSPACE, (int64_t)workspace()},
+                   {CONFIG_SHARED_MEMORY, 0}, {CONFIG_WORKSPACE, (int64_t)workspace_bytes()},
+                   {ENGINE_COUNT, 1},         {PLAN_WORKSPACE, (int64_t)workspace_bytes()},
                    {ENGINE_INDEX, 0}};
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
         if (answers[i].name == name) {
@@ -178,8 +178,8 @@ CUDNN(cudnnBackendGetAttribute, const descriptor *d, int name, int type, int64_t
       int64_t *n, void *out)
 {
     int64_t value, there;
-    const attribute *a = find(d, name);
-    there = a ? a->n : answer(name, &value);
+    const attribute *a = find_attribute(d, name);
+    there = a ? a->n : default_attribute(name, &value);
     if (n)
         *n = there;
     if (!out || asked < 1 || there < 1)
@@ -187,8 +187,8 @@ CUDNN(cudnnBackendGetAttribute, const descriptor *d, int name, int type, int64_t
     if (type == TYPE_DESCRIPTOR) { /* the caller's own descriptors are filled */
         int code = OK;
         for (int64_t i = 0; a && i < there && i < asked && !code; i++)
-            code = copy(((descriptor **)out)[i],
-                        ((descriptor *const *)(const void *)a->bytes)[i]);
+            code = copy_attributes(((descriptor **)out)[i],
+                                   ((descriptor *const *)(const void *)a->bytes)[i]);
         return code;
     }
     size_t size = size_of(type);
@@ -224,7 +224,7 @@ CUDNN(cudnnCreateFilterDescriptor, void **out) { return new_zeroed(out, sizeof(t
 CUDNN(cudnnDestroyTensorDescriptor, void *t) { return delete (t); }
 CUDNN(cudnnDestroyFilterDescriptor, void *t) { return delete (t); }
 
-static int fill(tensor *t, int type, int rank, const int *dim, const int *stride)
+static int fill_tensor(tensor *t, int type, int rank, const int *dim, const int *stride)
 {
     if (!t)
         return OK;
@@ -242,13 +242,13 @@ static int fill(tensor *t, int type, int rank, const int *dim, const int *stride
 CUDNN(cudnnSetTensorNdDescriptor, tensor *t, int type, int rank, const int *dim,
       const int *stride)
 {
-    return fill(t, type, rank, dim, stride);
+    return fill_tensor(t, type, rank, dim, stride);
 }
 
 CUDNN(cudnnSetFilterNdDescriptor, tensor *t, int type, int format, int rank, const int *dim)
 {
     t->format = format;
-    return fill(t, type, rank, dim, NULL);
+    return fill_tensor(t, type, rank, dim, NULL);
 }
 
 CUDNN(cudnnGetTensorNdDescriptor, const tensor *t, int asked, int *type, int *rank, int *dim,
@@ -287,7 +287,7 @@ CUDNN(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, void *handle, in
 {
     (void)handle, (void)mode, (void)ops, (void)x, (void)z, (void)y, (void)scale;
     (void)activation;
-    *bytes = workspace();
+    *bytes = workspace_bytes();
     return OK;
 }
 
@@ -297,7 +297,7 @@ CUDNN(cudnnGetBatchNormalizationBackwardExWorkspaceSize, void *handle, int mode,
 {
     (void)handle, (void)mode, (void)ops, (void)x, (void)y, (void)dy, (void)dz, (void)dx;
     (void)dscale, (void)activation;
-    *bytes = workspace();
+    *bytes = workspace_bytes();
     return OK;
 }
 
@@ -323,7 +323,7 @@ CUDNN(cudnnGetCTCLossWorkspaceSize_v8, void *handle, int algorithm, void *loss, 
       void *gradients, size_t *bytes)
 {
     (void)handle, (void)algorithm, (void)loss, (void)probs, (void)gradients;
-    *bytes = workspace();
+    *bytes = workspace_bytes();
     return OK;
 }
 
@@ -367,61 +367,61 @@ CUDNN(cudnnSetRNNDataDescriptor, rnn_data *d, int type, int layout, int steps, i
     return OK;
 }
 
-static size_t gates(const rnn *r)
+static size_t gate_count(const rnn *r)
 {
     enum { LSTM = 2, GRU = 3 };
     return r->cell == LSTM ? 4 : r->cell == GRU ? 3 : 1;
 }
 
-static size_t output(const rnn *r)
+static size_t output_width(const rnn *r)
 {
     return (size_t)(r->projection ? r->projection : r->hidden);
 }
 
 /* Matrix `id` of a layer in one direction: first those for the input, then those for
  * the state, then the projection. */
-static void matrix(const rnn *r, int pseudo, size_t id, size_t *rows, size_t *columns)
+static void matrix_shape(const rnn *r, int pseudo, size_t id, size_t *rows, size_t *columns)
 {
     size_t layer = (size_t)pseudo / (size_t)r->directions;
     *rows = (size_t)r->hidden;
-    *columns = id >= gates(r) ? output(r)
-               : layer        ? output(r) * (size_t)r->directions
-                              : (size_t)r->input;
-    if (id == 2 * gates(r)) {
+    *columns = id >= gate_count(r) ? output_width(r)
+               : layer             ? output_width(r) * (size_t)r->directions
+                                   : (size_t)r->input;
+    if (id == 2 * gate_count(r)) {
         *rows = (size_t)r->projection;
         *columns = (size_t)r->hidden;
     }
 }
 
-static size_t matrices(const rnn *r) { return 2 * gates(r) + (r->projection != 0); }
+static size_t matrix_count(const rnn *r) { return 2 * gate_count(r) + (r->projection != 0); }
 
 /* Elements before matrix `id` of this layer: all matrices, then all biases. */
 static size_t before_matrix(const rnn *r, int pseudo, size_t id)
 {
     size_t n = 0, rows, columns;
     for (int p = 0; p <= pseudo; p++)
-        for (size_t i = 0; i < (p < pseudo ? matrices(r) : id); i++) {
-            matrix(r, p, i, &rows, &columns);
+        for (size_t i = 0; i < (p < pseudo ? matrix_count(r) : id); i++) {
+            matrix_shape(r, p, i, &rows, &columns);
             n += rows * columns;
         }
     return n;
 }
 
-static size_t biases(const rnn *r)
+static size_t bias_count(const rnn *r)
 {
-    return r->bias == 2 ? 2 * gates(r) : r->bias ? gates(r) : 0;
+    return r->bias == 2 ? 2 * gate_count(r) : r->bias ? gate_count(r) : 0;
 }
 
-static size_t weights(const rnn *r)
+static size_t weight_count(const rnn *r)
 {
     int all = r->layers * r->directions;
-    return before_matrix(r, all, 0) + (size_t)all * biases(r) * (size_t)r->hidden;
+    return before_matrix(r, all, 0) + (size_t)all * bias_count(r) * (size_t)r->hidden;
 }
 
 CUDNN(cudnnGetRNNWeightSpaceSize, void *handle, const rnn *r, size_t *bytes)
 {
     (void)handle;
-    *bytes = weights(r) * bytes_of(r->type);
+    *bytes = weight_count(r) * bytes_of(r->type);
     return OK;
 }
 
@@ -430,18 +430,18 @@ CUDNN(cudnnGetRNNWeightParams, void *handle, const rnn *r, int pseudo, size_t by
 {
     size_t rows, columns, item = bytes_of(r->type);
     size_t bias = before_matrix(r, r->layers * r->directions, 0) +
-                  ((size_t)pseudo * biases(r) + (size_t)id) * (size_t)r->hidden;
-    bool has_bias = (size_t)id < biases(r), has_matrix = (size_t)id < matrices(r);
+                  ((size_t)pseudo * bias_count(r) + (size_t)id) * (size_t)r->hidden;
+    bool has_bias = (size_t)id < bias_count(r), has_matrix = (size_t)id < matrix_count(r);
     (void)handle, (void)bytes;
     if (matrix_at)
         *matrix_at = has_matrix ? space + before_matrix(r, pseudo, (size_t)id) * item : 0;
     if (bias_at)
         *bias_at = has_bias ? space + bias * item : 0;
-    matrix(r, pseudo, (size_t)id, &rows, &columns);
+    matrix_shape(r, pseudo, (size_t)id, &rows, &columns);
     const int dim[] = {1, (int)rows, (int)columns}, stride[] = {1, (int)columns, 1};
     const int bdim[] = {1, r->hidden, 1}, bstride[] = {1, 1, 1};
-    fill(m, r->type, has_matrix ? 3 : 0, dim, stride);
-    return fill(b, r->type, has_bias ? 3 : 0, bdim, bstride);
+    fill_tensor(m, r->type, has_matrix ? 3 : 0, dim, stride);
+    return fill_tensor(b, r->type, has_bias ? 3 : 0, bdim, bstride);
 }
 
 /* What backward needs of every step, layer and direction: gates, output and, of an
@@ -449,9 +449,9 @@ CUDNN(cudnnGetRNNWeightParams, void *handle, const rnn *r, int pseudo, size_t by
 CUDNN(cudnnGetRNNTempSpaceSizes, void *handle, const rnn *r, int training, const rnn_data *x,
       size_t *work, size_t *reserve)
 {
-    size_t each = gates(r) + (gates(r) == 4 ? 2 : 1);
+    size_t each = gate_count(r) + (gate_count(r) == 4 ? 2 : 1);
     (void)handle;
-    *work = workspace();
+    *work = workspace_bytes();
     if (reserve)
         *reserve = training
                        ? (size_t)x->steps * (size_t)x->batch * (size_t)r->hidden *
