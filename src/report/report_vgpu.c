@@ -208,7 +208,7 @@ static void print_verdict(plim_page *p, const plim_vgpu_report *r)
         plim_buf_add(&p->buf, line);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
     if (r->oom_text && !died)
-        plim_buf_printf(&p->buf, ", after memory ran out at " PLIM_STR_FMT,
+        plim_buf_printf(&p->buf, ", after running out of memory at " PLIM_STR_FMT,
                         PLIM_STR_ARG(line));
     if (r->num_ooms > 1)
         plim_buf_printf(&p->buf, ", the first of %s times", plim_fmt_count(r->num_ooms).s);
@@ -250,8 +250,8 @@ static void print_caveats(plim_page *p, const plim_vgpu_report *r)
 {
     if (r->truncated)
         plim_page_wrap(p,
-                       "\nThe story was too long to keep: what was live at the peak is as "
-                       "of its first part.",
+                       "\nNot every event could be recorded: what is live at the peak is "
+                       "taken from the recorded part.",
                        0);
     if (!r->n_caveats)
         return;
@@ -287,7 +287,7 @@ static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
     if (r->storages)
         print_verdict(p, r);
     else
-        plim_page_puts(p, "Nothing was asked of the card\n");
+        plim_page_puts(p, "The script did not use the card\n");
     if (!r->peak_requested) {
         print_caveats(p, r);
         return PLIM_OK;
@@ -300,7 +300,7 @@ static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
         st = plim_rows_text(p, &cards, 2, err);
     }
     print_lines(p, r);
-    plim_page_puts(p, r->n_phases > PHASES_SHOWN ? "\nThe first phases\n" : "\nPhases\n");
+    plim_page_puts(p, r->n_phases > PHASES_SHOWN ? "\nFirst phases\n" : "\nPhases\n");
     if (!st)
         st = plim_rows_text(p, &phases, 2, err);
     if (!st)

@@ -263,7 +263,7 @@ static void compare_attention(plim_vgpu *d, const plim_meta *q, const plim_meta 
             continue;
         char what[160];
         snprintf(what, sizeof what,
-                 "attention takes another kernel on '%s' than here: run that card alone",
+                 "attention takes another kernel on '%s': run the script on that card alone",
                  d->cards[i]->name);
         d->other_way[i] = true;
         plim__vgpu_note(d, "", what, NULL);

@@ -296,12 +296,12 @@ def script(folder, text):
 BAD = [
     ("an error of the script's own", "import torch\n1 / 0\n", 1, "ZeroDivisionError"),
     ("its exit status", "import torch, sys\nsys.exit(5)\n", 5, ""),
-    ("a second card", "import torch\ntorch.ones(1, device='cuda:1')\n", 1, "one GPU"),
+    ("a second card", "import torch\ntorch.ones(1, device='cuda:1')\n", 1, "one pretend GPU"),
     ("a model for a second card", "import torch\ntorch.nn.Linear(1, 1).to('cuda:1')\n", 1,
-     "one GPU"),
+     "one pretend GPU"),
     ("NCCL", "import torch\ntorch.cuda.nccl.version()\n", 1, "NCCL is not simulated"),
     ("several processes", "import torch\ntorch.distributed.init_process_group('nccl')\n", 1,
-     "plimsoll: NCCL is not simulated; one GPU, one process"),
+     "plimsoll: NCCL is not simulated: there is one GPU and one process"),
     ("CUDA graphs", "import torch\ntorch.cuda.CUDAGraph()\n", 1, "graphs are not simulated"),
     ("a forked child that uses the card",
      "import torch, os\ntorch.ones(1, device='cuda')\npid = os.fork()\n"
@@ -322,10 +322,10 @@ BAD = [
 # what, script, exit status, in the report
 ENDS = [
     ("an early end", "import torch\ntorch.ones(9, device='cuda')\n1 / 0\n", 1,
-     "It fits, as far as it ran", "the script was ended by ZeroDivisionError"),
+     "It fits, as far as it ran", "the script ended with ZeroDivisionError"),
     ("a key", "import torch, os, signal\ntorch.ones(9, device='cuda')\n"
      "os.kill(os.getpid(), signal.SIGINT)\n", 130, "It fits, as far as it ran",
-     "ended by KeyboardInterrupt"),
+     "ended with KeyboardInterrupt"),
     ("os._exit", "import torch, os\ntorch.ones(9, device='cuda')\nos._exit(9)\n", 9, "It fits\n",
      "script.py:2"),
     ("no memory, in other words", "import torch\ntry:\n    torch.empty(1 << 40, device='cuda')\n"
@@ -335,11 +335,11 @@ ENDS = [
      "while True:\n    try:\n        x = torch.randn(batch, 64, device='cuda')\n"
      "        model(x).sum().backward()\n        break\n"
      "    except torch.OutOfMemoryError:\n        batch //= 2\nprint(batch)\n", 0,
-     "It fits, after memory ran out at ", "script.py:5, the first of 3 times"),
+     "It fits, after running out of memory at ", "script.py:5, the first of 3 times"),
 ]
 GOOD = [
     ("torch.compile", "import torch\nm = torch.compile(torch.nn.Linear(2, 2).cuda())\n"
-     "m(torch.ones(1, 2, device='cuda'))\n", "script.py:2  torch.compile was left out"),
+     "m(torch.ones(1, 2, device='cuda'))\n", "script.py:2  torch.compile was ignored"),
     ("loader workers", "import torch\nfrom torch.utils.data import DataLoader\n"
      "d = DataLoader(torch.randn(8, 4), 2, num_workers=2, pin_memory=True)\n"
      "n = sum(x.cuda().shape[0] for x in d)\nassert n == 8\n", ""),
@@ -352,7 +352,7 @@ GOOD = [
      "assert x.item() == 0\n", "script.py:3  a value read from the card is 0"),
     ("steps", "import torch\np = torch.nn.Parameter(torch.ones(9, device='cuda'))\n"
      "o = torch.optim.SGD([p], 0.1)\nwhile True:\n    p.sum().backward()\n    o.step()\n", "fits"),
-    ("one card", "import torch\nassert torch.cuda.device_count() == 1\n", "Nothing was asked"),
+    ("one card", "import torch\nassert torch.cuda.device_count() == 1\n", "The script did not use the card"),
 ]
 
 
@@ -417,7 +417,7 @@ def places():
         done = other("--", PYTHON, path, env=env)
         check("no compiler", done.returncode == 4 and "no C++ compiler" in done.stderr, done.stderr)
         done = other("--", PYTHON, path, env=dict(os.environ, XDG_CACHE_HOME=path))
-        check("no place to keep it", done.returncode == 4 and "cannot keep" in done.stderr,
+        check("no place to keep it", done.returncode == 4 and "cannot write" in done.stderr,
               done.stderr)
 
 

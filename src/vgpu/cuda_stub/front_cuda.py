@@ -41,11 +41,11 @@ def load_stubs(run, root):
         if os.path.isdir(folder):
             break
     else:
-        front.fail("no stub libraries for CUDA: they are not where the installation puts them")
+        front.fail("the CUDA stub libraries are not installed beside libplimsoll")
     for name in STUBS:
         path = os.path.join(folder, name.format(cuda_major(root)))
         if not os.path.exists(path):
-            front.fail(f"PyTorch for CUDA {cuda_major(root)} is not known: no '{path}'")
+            front.fail(f"CUDA {cuda_major(root)} is not supported: there is no stub library '{path}'")
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     return ctypes.CDLL(os.path.join(folder, "libplimsoll_stub.so"))
 
@@ -235,7 +235,7 @@ class Cuda:
         def read(size):
             line = self.lines.here_now()
             if line and self.story and not self.story.done:
-                self.log.add("note", line, b"a value was read from the card: it is 0")
+                self.log.add("note", line, b"a value read from the card is 0")
         self.read = READ(read)  # kept: C holds it
         stub.plim_stub_on_read(self.read)
 
@@ -273,7 +273,7 @@ class Story(front.Story):
         note = (f"PyTorch's own allocator: peak {peak['allocated_bytes']} bytes allocated, "
                 f"{peak['reserved_bytes']} reserved")
         wrong = list(differences(theirs, self.cuda.device))
-        wrong += [f"a request for {size} bytes fails in one of them only"
+        wrong += [f"a request for {size} bytes fails in only one of them"
                   for size in replay.failed]
         notes = [note + ("; the simulated one differs" if wrong else ": the simulated one agrees")]
         for text in notes + wrong[:8]:

@@ -181,11 +181,13 @@ class Device:
             options.torch, err = None, Err()
             st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
                                             ctypes.byref(err))
-            self.note = f"PyTorch {torch_version} is not known: counted as the newest that is"
         if st:
             fail(err.msg.decode(), 2)
         self.card = Card()
         self.lib.plim_vgpu_card_get(self.handle, ctypes.byref(self.card))
+        if options.torch is None:
+            self.note = (f"PyTorch {torch_version} is newer than any known version: simulated as "
+                         f"{self.card.torch.decode()}")
 
     def call(self, name, *args):
         err = Err()
@@ -246,7 +248,7 @@ def compiler():
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
         if name and shutil.which(name):
             return name
-    fail("no C++ compiler: 'plimsoll run' builds a small library for your PyTorch once; "
+    fail("no C++ compiler was found: 'plimsoll run' builds a small library for your PyTorch once; "
          "install g++ or clang++, or set CXX", 4)
 
 
@@ -278,7 +280,7 @@ def shim_path(run, root, version):
         os.makedirs(cache, exist_ok=True)
         fd, made = tempfile.mkstemp(suffix=".so", dir=cache)
     except OSError as e:
-        fail(f"cannot keep the shim for PyTorch {version} in '{cache}': {e.strerror}", 4)
+        fail(f"cannot write the shim for PyTorch {version} to '{cache}': {e.strerror}", 4)
     os.close(fd)
     sys.stderr.write(f"plimsoll: building the shim for PyTorch {version} (once)\n")
     done = subprocess.run(build_command(run, root, version, made), capture_output=True, text=True,
@@ -407,11 +409,11 @@ class Event:
 
     def elapsed_time(self, other):
         if self.when is None or other.when is None:
-            raise ValueError("both events must be recorded before their times are compared")
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
         return (other.when - self.when) * 1000
 
     def ipc_handle(self):
-        raise RuntimeError("plimsoll: a pretend GPU is not shared between processes")
+        raise RuntimeError("plimsoll: a pretend GPU cannot be shared between processes")
 
 
 class Graph:
@@ -475,8 +477,8 @@ class Pretend:
 
     def _cuda_setDevice(self, index):
         if index > 0:
-            raise RuntimeError("CUDA error: invalid device ordinal: this pretend machine has "
-                               f"one GPU, cuda:{index} is asked for")
+            raise RuntimeError("CUDA error: invalid device ordinal: there is one pretend "
+                               f"GPU, cuda:0, and the script asks for cuda:{index}")
 
     def _cuda_exchangeDevice(self, index):
         self._cuda_setDevice(index)
@@ -615,7 +617,7 @@ class Pretend:
         pass
 
     def _nccl_version(self):
-        raise RuntimeError("plimsoll: NCCL is not simulated; one GPU, one process")
+        raise RuntimeError("plimsoll: NCCL is not simulated: there is one GPU and one process")
 
 
 def stream_class(torch_c):
@@ -888,7 +890,7 @@ class Story:
                 self.end = End.MEMORY
             else:
                 self.end = End.EARLY
-                self.why = f"the script was ended by {kind.__name__}: this is what came before"
+                self.why = f"the script ended with {kind.__name__}: the report covers what ran before"
             before(kind, error, trace)
         sys.excepthook = hook
 
@@ -903,7 +905,7 @@ class Story:
 
     def limit(self, seconds):
         def stop():
-            self.finish(f"stopped after {seconds} s, as --limit says")
+            self.finish(f"stopped after {seconds} s (--limit)")
             sys.stdout.flush()
             os._exit(0)  # from this thread nothing else ends the script
         timer = threading.Timer(seconds, stop)
@@ -925,7 +927,7 @@ def no_compile(story):
     def compile(model=None, **kwargs):
         """torch.compile, which has no GPU to compile for."""
         line = story.shim.plimsoll_shim_line()
-        story.device.call("note", line, b"torch.compile was left out: eager code ran")
+        story.device.call("note", line, b"torch.compile was ignored: the code ran in eager mode")
         return model if model is not None else lambda m: m
     return compile
 
@@ -962,7 +964,7 @@ def no_nccl():
     @functools.wraps(begin)
     def run(backend=None, *args, **kwargs):
         if "nccl" in str(backend).lower():
-            raise RuntimeError("plimsoll: NCCL is not simulated; one GPU, one process")
+            raise RuntimeError("plimsoll: NCCL is not simulated: there is one GPU and one process")
         return begin(backend, *args, **kwargs)
     distributed.init_process_group = distributed.distributed_c10d.init_process_group = run
 

@@ -379,8 +379,9 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
     static Device one() { return Device(c10::kCUDA, 0); }
     static void only(Device d)
     {
-        TORCH_CHECK(d.index() <= 0, "CUDA error: invalid device ordinal: this pretend machine "
-                                    "has one GPU, cuda:", (int)d.index(), " is asked for");
+        TORCH_CHECK(d.index() <= 0, "CUDA error: invalid device ordinal: there is one pretend "
+                                    "GPU, cuda:0, and the script asks for cuda:",
+                    (int)d.index());
     }
     DeviceType type() const override { return DeviceType::CUDA; }
     Device exchangeDevice(Device d) const override { only(d); return one(); }
@@ -1343,7 +1344,7 @@ void repeat_interleave(const c10::OperatorHandle &op, Stack *stack)
         n = known.sum().item<int64_t>();
     if (n < 0) {
         n = x.numel();
-        caveat("repeat_interleave repeats everything once");
+        caveat("repeat_interleave is assumed to repeat each element once");
     }
     stack->push_back(contig({n}, ScalarType::Long));
 }
@@ -1353,7 +1354,7 @@ void bincount(const c10::OperatorHandle &op, Stack *stack)
     InOp in("bincount");
     Call c(op, stack);
     Tensor w = c.tensor("weights");
-    caveat("bincount has as many bins as minlength says");
+    caveat("bincount is assumed to return minlength bins");
     stack->push_back(contig({std::max<int64_t>(c.integer("minlength"), 1)},
                             !w.defined() ? ScalarType::Long
                             : w.scalar_type() == ScalarType::Float ? ScalarType::Float
@@ -1459,7 +1460,7 @@ Tensor coalesce(const Tensor &t)
     Results made;
     w.set(0, "values", t._values());
     w.set(1, "rows", t.size(0));
-    caveat("coalesce leaves as many rows as indices drawn at random would");
+    caveat("coalesce is assumed to leave as many rows as uniformly drawn indices would");
     run_kernel("_coalesce", w, made);
     std::vector<Tensor> parts = tensors_of(made, w);
     return sparse_of(parts[0], parts[1], t, true);
