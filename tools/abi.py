@@ -15,7 +15,8 @@ not recorded.  Exit 1: a difference; 77: not an x86-64, nothing was compared.
 What a program that was linked with an older version would notice is a break: a function
 that is gone or has another prototype, an enumerator with another value, a field that
 moved, changed its size or its type, a struct that callers make (it has a PLIM_..._INIT)
-with another size.  What it would not notice is an addition, and has to be recorded.
+with another size, unless it begins with that size.  What it would not notice is an
+addition, and has to be recorded.
 """
 
 import ctypes
@@ -35,6 +36,7 @@ STABLE, EXPERIMENTAL = "plimsoll.h", "plimsoll_vgpu.h"
 FRONTS = {"plimsoll_front": ROOT / "src" / "vgpu" / "torch_shim" / "front.py",
           "plimsoll_front_cuda": ROOT / "src" / "vgpu" / "cuda_stub" / "front_cuda.py"}
 MARK = "PLIM_ABI_FUNCTION"  # takes the place of PLIM_API
+BASE = r"((?:(?:const|volatile|unsigned|signed|long|short|struct|enum)\s+)*\w+)"
 COUNTS = re.compile(r"_(COUNT|KINDS)$")  # enumerators that grow when others are added
 
 # ---- reading the headers ------------------------------------------------------
@@ -108,14 +110,12 @@ def fields(body):
         if pointer:
             yield pointer.group(2), pointer_type(pointer.group(1), pointer.group(3)[1:-1])
             continue
-        first, *others = split_outside(declaration, ",")
-        m = re.fullmatch(r"(.*?)([\s*]+)(\w+)\s*((?:\[[^]]*\]\s*)*)", first, re.S)
-        if not m or "{" in declaration:
-            raise SystemExit(f"abi.py: a field that it cannot read: {declaration}")
-        yield m.group(3), squeeze(m.group(1) + m.group(2) + m.group(4))
-        for other in others:
-            n = re.fullmatch(r"([\s*]*)(\w+)\s*((?:\[[^]]*\]\s*)*)", other, re.S)
-            yield n.group(2), squeeze(m.group(1) + " " + n.group(1) + n.group(3))
+        base, rest = re.fullmatch(BASE + r"\b(.*)", declaration, re.S).groups()
+        for declarator in split_outside(rest, ","):
+            m = re.fullmatch(r"((?:\*|\s|\bconst\b)*)(\w+)\s*((?:\[[^]]*\]\s*)*)", declarator)
+            if not m:
+                raise SystemExit(f"abi.py: a field that it cannot read: {declaration}")
+            yield m.group(2), squeeze(f"{base} {m.group(1)}{m.group(3)}")
 
 
 class Header:
@@ -134,7 +134,9 @@ class Header:
         self.types = {name: pointer_type(result, text) for result, name, text in re.findall(
             r"typedef ([\w\s*]+?)\(\s*\*\s*(\w+)\s*\)\s*\(([^;]*)\)\s*;", text)}
         self.numbers = re.findall(r"^#define (PLIM_\w+) +[(A-Z0-9][\w()<>+* -]*$", source, re.M)
-        self.callers = {s for s in self.structs if f"#define {s.upper()}_INIT" in source}
+        self.fixed = {name for name, members in self.structs.items()
+                      if f"#define {name.upper()}_INIT" in source and
+                      members[0] != ("size", "size_t")}
 
 
 # ---- measuring ------------------------------------------------------------------
@@ -188,7 +190,7 @@ def describe(header, layout):
         out["enumerator " + name] = str(layout.values[name])
     for name, members in header.structs.items():
         out["struct " + name] = f"size {layout.sizes[name]}" + (
-            ", callers make it" if name in header.callers else "")
+            ", fixed" if name in header.fixed else "")
         for (field, kind), (_, offset, size) in zip(members, layout.fields[name]):
             out[f"field {name}.{field}"] = f"offset {offset}, size {size}, {kind}"
     return out
@@ -213,6 +215,10 @@ def record(_):
     return []
 
 
+def size_in(text):
+    return int(re.search(r"size (\d+)", text).group(1))
+
+
 def is_break(key, was, now):
     """Whether a program that was linked before would notice; was or now None: not there."""
     kind, name = key.split(" ", 1)
@@ -221,8 +227,7 @@ def is_break(key, was, now):
     if now is None:
         return True
     if kind == "struct":  # its size alone: only those notice who make one
-        return "callers make it" in was or "callers make it" in now or \
-            int(re.search(r"\d+", now).group()) < int(re.search(r"\d+", was).group())
+        return "fixed" in was or size_in(now) < size_in(was)
     if kind == "enumerator" and COUNTS.search(name):
         return int(now) < int(was)
     return True
@@ -336,7 +341,8 @@ def main():
     if platform.machine() not in ("x86_64", "AMD64"):
         print(f"not an x86-64 but '{platform.machine()}': nothing was compared")
         return 77
-    problems = list(COMMANDS[sys.argv[1]](pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else ROOT / "build")))
+    build = pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else ROOT / "build"
+    problems = list(COMMANDS[sys.argv[1]](build))
     for problem in problems:
         print(problem)
     return 1 if problems else 0
