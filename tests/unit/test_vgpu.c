@@ -100,17 +100,20 @@ static plim_replay *replay_of(plim_vgpu *d, uint64_t capacity)
 {
     char path[] = "/tmp/plimsoll-pretend-XXXXXX";
     int fd = mkstemp(path);
-    plim_replay_options o = PLIM_REPLAY_OPTIONS_INIT;
+    plim_settings *s = NULL;
     plim_replay *r = NULL;
+    char vram[32];
     plim_err err = PLIM_ERR_INIT;
     CHECK("a file", fd >= 0);
     close(fd);
     if (plim_vgpu_save(d, path, &err))
         fail_msg("save: %s", err.msg);
-    o.torch = "2.13";
-    o.capacity = capacity;
-    if (plim_replay_run(path, &o, &r, &err))
+    snprintf(vram, sizeof vram, "%llu", (unsigned long long)capacity);
+    if (plim_settings_new(&s, &err) || plim_settings_set(s, "torch", "2.13", &err) ||
+        plim_settings_set(s, "vram", capacity ? vram : NULL, &err) ||
+        plim_replay_run(path, s, &r, &err))
         fail_msg("replay: %s", err.msg);
+    plim_settings_free(s);
     unlink(path);
     return r;
 }
@@ -355,13 +358,14 @@ static void test_cards(void **state)
     plim_vgpu_close(d);
 }
 
-static void add_text(void *ud, const char *text, size_t n)
+static int add_text(void *ud, const char *text, size_t n)
 {
     char *all = ud;
     size_t used = strlen(all);
     CHECK("room for the report", used + n < 16384);
     memcpy(all + used, text, n);
     all[used + n] = '\0';
+    return 0;
 }
 
 /* What a person and what a program is told; the third line is issue's own. */

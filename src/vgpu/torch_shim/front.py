@@ -148,9 +148,9 @@ class Trace(ctypes.Structure):
 
 class Style(ctypes.Structure):
     c_type = "plim_style"
-    _fields_ = [("si", ctypes.c_bool), ("color", ctypes.c_bool), ("ascii", ctypes.c_bool),
-                ("width", c_int), ("top", c_int), ("depth", c_int), ("quiet", ctypes.c_bool),
-                ("columns", c_str), ("types", c_str)]
+    _fields_ = [("size", ctypes.c_size_t), ("si", ctypes.c_bool), ("color", ctypes.c_bool),
+                ("ascii", ctypes.c_bool), ("width", c_int), ("top", c_int), ("depth", c_int),
+                ("quiet", ctypes.c_bool), ("columns", c_str), ("types", c_str)]
 
 
 PUT = ctypes.CFUNCTYPE(c_int, c_ptr, c_ptr, ctypes.c_size_t)
@@ -215,7 +215,8 @@ class Device:
         pieces = []
         put = PUT(lambda _, p, n: pieces.append(ctypes.string_at(p, n)) or 0)
         report, err = c_ptr(), Err()
-        style = Style(**{k: run[k] for k in ("si", "color", "ascii", "width", "top", "quiet")})
+        style = Style(ctypes.sizeof(Style), **{
+            k: run[k] for k in ("si", "color", "ascii", "width", "top", "quiet")})
         st = self.lib.plim_vgpu_report_make(self.handle, ctypes.byref(report),
                                                ctypes.byref(err))
         if not st:
