@@ -162,6 +162,20 @@ static uint32_t gelu_tanh(plim_nn *n, uint32_t x)
     return plim_nn_op(n, "aten.gelu.default", a, PLIM_COUNT(a));
 }
 
+/* 0.5 x (1 + tanh(0.7978845608 x (1 + 0.044715 x x))), op by op */
+static uint32_t fast_gelu(plim_nn *n, uint32_t x)
+{
+    uint32_t half = plim_nn_scalar(n, "aten.mul.Tensor", x, 0.5);
+    uint32_t scaled = plim_nn_scalar(n, "aten.mul.Tensor", x, 0.7978845608);
+    uint32_t y = plim_nn_scalar(n, "aten.mul.Tensor", x, 0.044715);
+    y = plim_nn_binary(n, "aten.mul.Tensor", y, x);
+    y = plim_nn_scalar(n, "aten.add.Tensor", y, 1);
+    y = plim_nn_binary(n, "aten.mul.Tensor", scaled, y);
+    y = plim_nn_unary(n, "aten.tanh.default", y);
+    y = plim_nn_scalar(n, "aten.add.Tensor", y, 1);
+    return plim_nn_binary(n, "aten.mul.Tensor", half, y);
+}
+
 static uint32_t quick_gelu(plim_nn *n, uint32_t x)
 {
     uint32_t y = plim_nn_scalar(n, "aten.mul.Tensor", x, 1.702);
@@ -178,6 +192,7 @@ static const struct {
     {"gelu", "GELUActivation", "aten.gelu.default", NULL},
     {"gelu_pytorch_tanh", "GELUTanh", NULL, gelu_tanh},
     {"gelu_new", "NewGELUActivation", NULL, new_gelu},
+    {"gelu_fast", "FastGELUActivation", NULL, fast_gelu},
     {"quick_gelu", "QuickGELUActivation", NULL, quick_gelu},
     {"relu", "ReLU", "aten.relu.default", NULL},
     {"tanh", "Tanh", "aten.tanh.default", NULL},
