@@ -331,21 +331,26 @@ const void *plim_row_find(const char *what, const char *name, const void *rows, 
 
 uint32_t plim_edit_distance(plim_str a, plim_str b)
 {
-    uint32_t row[PLIM_NAME_MAX + 1]; /* row[j]: from the letters of a so far to j of b */
+    /* [j]: from the letters of a so far, one less, two less, to j letters of b */
+    uint32_t rows[3][PLIM_NAME_MAX + 1], *now = rows[0], *last = rows[1], *before = rows[2];
     if (a.n > PLIM_NAME_MAX || b.n > PLIM_NAME_MAX)
         return PLIM_NAME_MAX;
     for (uint32_t j = 0; j <= b.n; j++)
-        row[j] = j;
+        now[j] = j;
     for (uint32_t i = 1; i <= a.n; i++) {
-        uint32_t diagonal = row[0];
-        row[0] = i;
+        uint32_t *reused = before;
+        before = last;
+        last = now;
+        now = reused;
+        now[0] = i;
         for (uint32_t j = 1; j <= b.n; j++) {
-            uint32_t change = diagonal + (a.p[i - 1] != b.p[j - 1]);
-            diagonal = row[j];
-            row[j] = PLIM_MIN(change, PLIM_MIN(row[j], row[j - 1]) + 1);
+            uint32_t change = last[j - 1] + (a.p[i - 1] != b.p[j - 1]);
+            now[j] = PLIM_MIN(change, PLIM_MIN(last[j], now[j - 1]) + 1);
+            if (i > 1 && j > 1 && a.p[i - 1] == b.p[j - 2] && a.p[i - 2] == b.p[j - 1])
+                now[j] = PLIM_MIN(now[j], before[j - 2] + 1);
         }
     }
-    return row[b.n];
+    return now[b.n];
 }
 
 /* ---- from text ----------------------------------------------------------- */

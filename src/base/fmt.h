@@ -85,8 +85,8 @@ enum { PLIM_NAME_MAX = 64 };
 const void *plim_row_find(const char *what, const char *name, const void *rows, size_t n,
                           size_t size, plim_err *err);
 
-/* Letters to add, drop or change to get from a to b; PLIM_NAME_MAX if one of
- * them is longer than that. */
+/* Letters to add, drop or change, and neighbours to swap, to get from a to b;
+ * PLIM_NAME_MAX if one of them is longer than that. */
 uint32_t plim_edit_distance(plim_str a, plim_str b);
 
 /* ---- from text ----------------------------------------------------------- */

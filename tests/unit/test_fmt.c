@@ -247,7 +247,10 @@ static void test_edit_distance(void **state)
                 {"kitten", "sitting", 3},
                 {"resnet50", "resnet50", 0},
                 {"flaw", "lawn", 2},
-                {"resnet5o", "resnet50", 1}};
+                {"resnet5o", "resnet50", 1},
+                {"resent50", "resnet50", 1},
+                {"ab", "ba", 1},
+                {"abcd", "badc", 2}};
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         plim_str a = plim_str_of(rows[i].a), b = plim_str_of(rows[i].b);
         assert_int_equal(plim_edit_distance(a, b), rows[i].n);
