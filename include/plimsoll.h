@@ -651,10 +651,11 @@ typedef struct plim_entry {
     const char *doc;   /* one line */
     const char *src;   /* where the fact comes from */
     uint64_t number;   /* models: parameters; cards: bytes; dtypes: bits; else 0 */
+    const char *also;  /* models: other names, separated by spaces; "" if none */
 } plim_entry;
 #define PLIM_ENTRY_INIT                                                                       \
     {                                                                                         \
-        sizeof(plim_entry), 0, 0, 0, 0, 0                                                     \
+        sizeof(plim_entry), 0, 0, 0, 0, 0, 0                                                  \
     }
 
 /* How many rows a list has; 0: no such list. */

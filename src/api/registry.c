@@ -18,26 +18,27 @@ typedef struct list {
 static void op_entry(uint32_t i, plim_entry *out)
 {
     const plim_op *o = plim_op_at(i);
-    *out = (plim_entry){sizeof *out, o->name, o->family, o->doc, o->src, 0};
+    *out = (plim_entry){sizeof *out, o->name, o->family, o->doc, o->src, 0, ""};
 }
 
 static void model_entry(uint32_t i, plim_entry *out)
 {
     const char *family;
     const plim_zoo_model *m = plim_zoo_at(i, &family);
-    *out = (plim_entry){sizeof *out, m->name, family, m->doc, m->src, m->parameters};
+    *out = (plim_entry){
+        sizeof *out, m->name, family, m->doc, m->src, m->parameters, m->alias ? m->alias : ""};
 }
 
 static void optim_entry(uint32_t i, plim_entry *out)
 {
     const plim_optim *o = plim_optim_at(i);
-    *out = (plim_entry){sizeof *out, o->name, o->defaults, o->doc, o->src, 0};
+    *out = (plim_entry){sizeof *out, o->name, o->defaults, o->doc, o->src, 0, ""};
 }
 
 static void torch_entry(uint32_t i, plim_entry *out)
 {
     const plim_torch *t = plim_torch_at(i);
-    *out = (plim_entry){sizeof *out, t->name, "", t->doc, t->src, 0};
+    *out = (plim_entry){sizeof *out, t->name, "", t->doc, t->src, 0, ""};
 }
 
 /* What is read, then what is only recognised. */
@@ -46,30 +47,31 @@ static void format_entry(uint32_t i, plim_entry *out)
 {
     const plim_importer *f = plim_importer_at(i);
     if (f) {
-        *out = (plim_entry){sizeof *out, f->name, f->gives, f->doc, f->src, 0};
+        *out = (plim_entry){sizeof *out, f->name, f->gives, f->doc, f->src, 0, ""};
         return;
     }
     const plim_foreign *o = plim_foreign_at(i - plim_importer_count());
-    *out = (plim_entry){sizeof *out, o->name, "not read", o->doc, o->src, 0};
+    *out = (plim_entry){sizeof *out, o->name, "not read", o->doc, o->src, 0, ""};
 }
 
 static void gpu_entry(uint32_t i, plim_entry *out)
 {
     const plim_gpu *g = plim_gpu_at(i);
-    *out = (plim_entry){sizeof *out, g->name, g->vendor, g->aliases, g->src, g->memory_bytes};
+    *out =
+        (plim_entry){sizeof *out, g->name, g->vendor, g->aliases, g->src, g->memory_bytes, ""};
 }
 
 static void allocator_entry(uint32_t i, plim_entry *out)
 {
     const plim_allocator *a = plim_allocator_at(i);
-    *out = (plim_entry){sizeof *out, a->name, "", a->doc, a->src, 0};
+    *out = (plim_entry){sizeof *out, a->name, "", a->doc, a->src, 0, ""};
 }
 
 static uint32_t dtype_count(void) { return PLIM_DTYPE_COUNT; }
 static void dtype_entry(uint32_t i, plim_entry *out)
 {
     const plim_dtype_row *d = &plim_dtype_rows[i];
-    *out = (plim_entry){sizeof *out, d->name, d->torch, d->doc, d->src, d->bits};
+    *out = (plim_entry){sizeof *out, d->name, d->torch, d->doc, d->src, d->bits, ""};
 }
 
 static const list lists[PLIM_REG_COUNT] = {

@@ -9,6 +9,7 @@ PLIM_GETTER(entry_group, plim_entry, plim_cell_text(r->group))
 PLIM_GETTER(entry_params, plim_entry, plim_cell_known(PLIM_CELL_COUNT, r->number))
 PLIM_GETTER(entry_bits, plim_entry, plim_cell_known(PLIM_CELL_COUNT, r->number))
 PLIM_GETTER(entry_doc, plim_entry, plim_cell_text(r->doc))
+PLIM_GETTER(entry_also, plim_entry, plim_cell_text(r->also))
 PLIM_GETTER(entry_src, plim_entry, plim_cell_text(r->src))
 
 #define ENTRY_NAME {"name", "name", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_name}
@@ -30,7 +31,9 @@ static const plim_column model_columns[] = {
     ENTRY_NAME,
     {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group},
     {"parameters", "parameters", PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, entry_params},
-    ENTRY_DOC, ENTRY_SRC,
+    {"doc", "what it is, or its id on the hub", PLIM_IN_BOTH, PLIM_CUT_TAIL, 32, 0, entry_doc},
+    {"src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 4, entry_src},
+    {"also", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, entry_also},
 };
 static const plim_column dtype_columns[] = {
     ENTRY_NAME,
@@ -150,7 +153,7 @@ static bool registry_matches(const char *const *texts, size_t n, const char *fil
 
 static bool entry_matches(const plim_entry *e, const char *filter)
 {
-    const char *const texts[] = {e->name, e->group, e->doc};
+    const char *const texts[] = {e->name, e->group, e->doc, e->also};
     return registry_matches(texts, PLIM_COUNT(texts), filter);
 }
 

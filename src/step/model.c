@@ -5,6 +5,7 @@
 #include "base/zip.h"
 #include "import/foreign.h"
 #include "op/op.h"
+#include "step/hub.h"
 #include "zoo/zoo.h"
 
 /* "dir/resnet18.pt2" to "resnet18" */
@@ -95,7 +96,6 @@ static plim_status open_failed(const plim_model *m, plim_err *err)
 static plim_status probe_source(plim_model *m, plim_err *err)
 {
     m->importer = plim_importer_probe(m->source.bytes);
-    m->name = name_of(plim_str_of(m->source.path));
     if (m->importer)
         return PLIM_OK;
     plim_status st = open_failed(m, err);
@@ -107,28 +107,42 @@ plim_status plim_model_of_bytes(plim_model *m, const char *name, plim_bytes byte
                                 plim_err *err)
 {
     m->text = plim_str_of(name);
+    m->name = name_of(m->text);
     m->source = (plim_source){.path = name, .bytes = bytes, .in_memory = true};
     return probe_source(m, err);
 }
 
+/* No file has that name: what was meant?  PLIM_OK: a file, by its looks. */
+static plim_status check_missing(plim_str text, plim_err *err)
+{
+    const char *dot = strrchr(text.p, '.'), *digits = "0123456789";
+    bool suffix = dot && (!dot[1] || !strchr(digits, dot[1]));
+    if (plim_hub_is_id(text))
+        return plim_hub_missing(text, err);
+    return suffix || memchr(text.p, '/', text.n) ? PLIM_OK : plim_zoo_unknown(text, err);
+}
+
 plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim_err *err)
 {
-    m->text = m->name = plim_str_of(text);
-    if (plim_zoo_has(m->text))
+    plim_str path = plim_str_of(text), snapshot = {NULL, 0};
+    plim_status st = PLIM_OK;
+    m->text = m->name = path;
+    bool there = plim_file_exists(text), named = !memchr(text, '/', path.n) || !there;
+    if (named && plim_zoo_has(path))
         return PLIM_OK;
-    plim_err why = PLIM_ERR_INIT;
-    m->source.path = text;
-    plim_status st =
-        plim_file_is_folder(text) ? find_in_folder(a, m->text, &m->source.path, err) : PLIM_OK;
+    if (!there && plim_hub_is_id(path))
+        st = plim_hub_snapshot(a, path, &snapshot, err);
+    if (!st && !there && !snapshot.p)
+        st = check_missing(path, err);
+    path = snapshot.p ? snapshot : path;
+    m->source.path = path.p;
+    if (!st && plim_file_is_folder(path.p))
+        st = find_in_folder(a, path, &m->source.path, err);
+    if (!st)
+        st = plim_file_map(&m->source.bytes, m->source.path, err);
     if (st)
         return st;
-    if (plim_file_map(&m->source.bytes, m->source.path, &why)) {
-        /* no such file, and more likely a misspelt name than a path: what is near? */
-        if (!plim_file_exists(text) && !memchr(text, '/', m->text.n) &&
-            !memchr(text, '.', m->text.n))
-            return plim_zoo_unknown(m->text, err);
-        return plim_fail(err, why.code, why.at, "%s", why.msg);
-    }
+    m->name = snapshot.p ? last_of(m->text) : name_of(plim_str_of(m->source.path));
     return probe_source(m, err);
 }
 

@@ -1,4 +1,5 @@
-/* model.h -- what the user calls a model: a built-in name, a file or a folder.
+/* model.h -- what the user calls a model: a built-in name, a file, a folder or the id of a
+ * model of the Hugging Face hub that lies in this machine's cache.
  * Opened once, made into a graph for as many sizes as are asked for. */
 #ifndef PLIM_MODEL_H
 #define PLIM_MODEL_H
@@ -16,7 +17,8 @@ struct plim_model {   /* plim_model of plimsoll.h */
     plim_source source;            /* mapped while the model is open */
 };
 
-/* A name that the zoo has is that model; everything else is a path; in a folder the
+/* In this order: a path with a '/' that exists; a name that the zoo has, though a file may
+ * be called the same; any other path; an id that the cache has (hub.h).  In a folder the
  * file is taken that says most (model.c has the list).  PLIM_EIO and PLIM_EFORMAT
  * name the file.  Paths are in `a`. */
 plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim_err *err);

@@ -1,6 +1,8 @@
 /* zoo.c -- the list of built-in models, and how one is made.  See zoo.h. */
 #include "zoo/zoo.h"
 
+#include <stdio.h>
+
 #include "base/fmt.h"
 
 #define FAMILIES(X)                                                                           \
@@ -20,7 +22,8 @@
     X(swin)                                                                                   \
     X(unet)                                                                                   \
     X(vgg)                                                                                    \
-    X(vit)
+    X(vit)                                                                                    \
+    X(names)
 
 #define X(family) extern const plim_zoo_family plim_zoo_##family;
 FAMILIES(X)
@@ -28,6 +31,8 @@ FAMILIES(X)
 #define X(family) &plim_zoo_##family,
 static const plim_zoo_family *const families[] = {FAMILIES(X)};
 #undef X
+
+extern const plim_importer plim_importer_hf;
 
 /* ---- the list -------------------------------------------------------------------- */
 
@@ -43,13 +48,55 @@ const plim_zoo_model *plim_zoo_at(uint32_t i, const char **family)
 {
     for (size_t k = 0; k < PLIM_COUNT(families); k++) {
         if (i < families[k]->n) {
+            const plim_zoo_model *m = &families[k]->models[i];
             if (family)
-                *family = families[k]->name;
-            return &families[k]->models[i];
+                *family = m->model_type ? m->model_type : families[k]->name;
+            return m;
         }
         i -= families[k]->n;
     }
     return NULL;
+}
+
+static char name_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+
+static bool name_equals(plim_str a, plim_str b)
+{
+    bool same = a.n == b.n;
+    for (size_t i = 0; same && i < a.n; i++)
+        same = name_lower(a.p[i]) == name_lower(b.p[i]);
+    return same;
+}
+
+/* "meta-llama/Llama-3.1-8B" to "Llama-3.1-8B" */
+static plim_str name_last_part(plim_str s)
+{
+    const char *slash = s.n ? memchr(s.p, '/', s.n) : NULL;
+    return slash ? (plim_str){slash + 1, s.n - (size_t)(slash + 1 - s.p)} : s;
+}
+
+/* The name, then the others, one a call; *rest begins as NULL. */
+static bool name_next(const plim_zoo_model *m, const char **rest, plim_str *name)
+{
+    if (!*rest) {
+        *name = plim_str_of(m->name);
+        *rest = m->alias ? m->alias : "";
+        return true;
+    }
+    *rest += strspn(*rest, " ");
+    *name = (plim_str){*rest, strcspn(*rest, " ")};
+    *rest += name->n;
+    return name->n > 0;
+}
+
+static bool zoo_called(const plim_zoo_model *m, plim_str name)
+{
+    const char *rest = NULL;
+    plim_str other;
+    while (name_next(m, &rest, &other))
+        if (name_equals(name, other) || name_equals(name, name_last_part(other)))
+            return true;
+    return false;
 }
 
 /* "mlp:3,4" is "mlp" with the argument "3,4"; arg->p NULL: no colon. */
@@ -63,7 +110,7 @@ static const plim_zoo_model *zoo_find(plim_str name, plim_str *arg)
     }
     const plim_zoo_model *m;
     for (uint32_t i = 0; (m = plim_zoo_at(i, NULL)); i++)
-        if (plim_str_is(name, m->name) || (m->alias && plim_str_is(name, m->alias)))
+        if (zoo_called(m, name))
             return arg->p && !m->parse ? NULL : m;
     return NULL;
 }
@@ -76,30 +123,105 @@ bool plim_zoo_has(plim_str name)
 
 /* ---- names that are nearly right ------------------------------------------------- */
 
-enum { NEAREST = 3 };
+enum { NEAREST = 3, FAR = 1000 };
 
-plim_status plim_zoo_unknown(plim_str name, plim_err *err)
+/* The letters and digits of a name in lower case: "Llama-3-8B" is "llama38b". */
+typedef struct near_key {
+    char s[PLIM_NAME_MAX];
+    size_t n;
+} near_key;
+
+static near_key near_key_of(plim_str name)
 {
-    const char *best[NEAREST] = {"", "", ""};
-    uint32_t far[NEAREST] = {UINT32_MAX, UINT32_MAX, UINT32_MAX};
+    near_key k = {{0}, 0};
+    for (size_t i = 0; i < name.n && k.n < sizeof k.s; i++) {
+        char c = name_lower(name.p[i]);
+        if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))
+            k.s[k.n++] = c;
+    }
+    return k;
+}
+
+/* Where b begins in a; a->n: nowhere. */
+static size_t near_index(const near_key *a, const near_key *b)
+{
+    size_t at = 0;
+    while (at + b->n <= a->n && memcmp(a->s + at, b->s, b->n))
+        at++;
+    return at + b->n <= a->n ? at : a->n;
+}
+
+/* How unlike two names are; FAR: too unlike to be meant.  A name that begins with the
+ * other is as near as one edit, however long the rest, and one that has it inside as two;
+ * of these the shorter is nearer. */
+static uint32_t near_distance(const near_key *asked, const near_key *name)
+{
+    enum { EDIT = 70, SHORTEST = 3 }; /* an edit outweighs any length */
+    bool longer = name->n >= asked->n;
+    const near_key *whole = longer ? name : asked, *part = longer ? asked : name;
+    uint32_t edits =
+        plim_edit_distance((plim_str){asked->s, asked->n}, (plim_str){name->s, name->n});
+    uint32_t rest = (uint32_t)(whole->n - part->n);
+    size_t at = near_index(whole, part);
+    if (part->n >= SHORTEST && at < whole->n)
+        return PLIM_MIN(edits, at ? 2 : 1) * EDIT + rest;
+    return edits <= PLIM_MAX(1, asked->n / 5) && edits < asked->n ? edits * EDIT + rest : FAR;
+}
+
+static uint32_t zoo_distance(const plim_zoo_model *m, const near_key *asked)
+{
+    const char *rest = NULL;
+    plim_str name;
+    uint32_t least = FAR;
+    while (name_next(m, &rest, &name)) {
+        near_key k = near_key_of(name_last_part(name));
+        least = PLIM_MIN(least, near_distance(asked, &k));
+    }
+    return least;
+}
+
+/* At most NEAREST names, nearest first, into best; returns how many. */
+static uint32_t zoo_near(plim_str name, const char *best[NEAREST])
+{
+    uint32_t far[NEAREST], n = 0;
     const plim_zoo_model *m;
-    for (uint32_t i = 0; (m = plim_zoo_at(i, NULL)); i++) {
-        uint32_t d = plim_edit_distance(name, plim_str_of(m->name)), at = NEAREST;
+    near_key asked = near_key_of(name_last_part(name));
+    for (uint32_t i = 0; asked.n && (m = plim_zoo_at(i, NULL)); i++) {
+        uint32_t d = zoo_distance(m, &asked), at = n;
+        if (d >= FAR)
+            continue;
         while (at > 0 && d < far[at - 1])
             at--;
-        for (uint32_t k = NEAREST - 1; k > at; k--) {
+        if (at == NEAREST)
+            continue;
+        n = PLIM_MIN(n + 1, NEAREST);
+        for (uint32_t k = n - 1; k > at; k--) {
             far[k] = far[k - 1];
             best[k] = best[k - 1];
         }
-        if (at < NEAREST) {
-            far[at] = d;
-            best[at] = m->name;
-        }
+        far[at] = d;
+        best[at] = m->name;
+    }
+    return n && !far[0] ? 1 : n; /* nothing but its dashes is wrong */
+}
+
+plim_status plim_zoo_unknown(plim_str name, plim_err *err)
+{
+    const char *best[NEAREST];
+    char list[128] = "";
+    uint32_t n = zoo_near(name, best);
+    for (uint32_t i = 0; i < n; i++) {
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof list - used, "%s'%s'",
+                 !i          ? "; did you mean "
+                 : i + 1 < n ? ", "
+                             : " or ",
+                 best[i]);
     }
     return plim_fail(err, PLIM_EUSAGE, 0,
-                     "no built-in model '" PLIM_STR_FMT "'; the nearest are '%s', '%s', '%s'",
-                     (int)PLIM_MIN(name.n, (size_t)PLIM_NAME_MAX), name.p ? name.p : "",
-                     best[0], best[1], best[2]);
+                     "no built-in model '" PLIM_STR_FMT "'%s%s (see 'plimsoll models')",
+                     (int)PLIM_MIN(name.n, (size_t)PLIM_NAME_MAX), name.p ? name.p : "", list,
+                     n ? "?" : "");
 }
 
 /* ---- building one ------------------------------------------------------------------ */
@@ -158,18 +280,23 @@ static int32_t zoo_shape(plim_nn *n, const plim_zoo_model *m, const int64_t *sam
     return rank;
 }
 
-plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bind,
-                           plim_err *err)
+/* A model of the hub, as its config.json would be read. */
+static plim_status zoo_configure(plim_graph *g, const plim_zoo_model *m,
+                                 const plim_binding *bind, plim_err *err)
 {
-    plim_str arg;
-    const plim_zoo_model *m = zoo_find(name, &arg);
+    plim_source s = {.bytes = {(const uint8_t *)m->config, strlen(m->config)}};
+    plim_status st = plim_importer_hf.read(g, &s, bind, err);
+    g->name = plim_str_of(m->name);
+    g->format = PLIM_STR("built-in");
+    g->producer = plim_str_of(m->src);
+    return st;
+}
+
+static plim_status zoo_construct(plim_graph *g, const plim_zoo_model *m, plim_str name,
+                                 plim_str arg, const plim_binding *bind, plim_err *err)
+{
     int64_t sample[3], dim[4] = {0};
     plim_nn n;
-    if (!m)
-        return plim_zoo_unknown(name, err);
-    plim_status st = plim_graph_init(g, g->arena, err);
-    if (st)
-        return st;
     plim_nn_init(&n, g, err);
     n.infer = bind && bind->infer;
     memcpy(sample, m->input, sizeof sample);
@@ -184,8 +311,23 @@ plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bin
         g->batch = dim[0];
         m->build(&n, row, plim_nn_input(&n, "x", PLIM_F32, (plim_ints){dim, (uint32_t)rank}));
     }
-    if (n.st)
+    return n.st;
+}
+
+plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bind,
+                           plim_err *err)
+{
+    plim_str arg;
+    const plim_zoo_model *m = zoo_find(name, &arg);
+    if (!m)
+        return plim_zoo_unknown(name, err);
+    plim_status st = plim_graph_init(g, g->arena, err);
+    if (st)
+        return st;
+    st =
+        m->config ? zoo_configure(g, m, bind, err) : zoo_construct(g, m, name, arg, bind, err);
+    if (st)
         plim_err_prefix(err, "cannot build '" PLIM_STR_FMT "': ",
                         (int)PLIM_MIN(name.n, (size_t)PLIM_NAME_MAX), name.p);
-    return n.st;
+    return st;
 }
