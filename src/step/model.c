@@ -255,6 +255,8 @@ plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_
         st = plim_inventory_graph(v, g, err);
     else if ((st = im->list(v, &m->source, err)) != PLIM_OK && err)
         plim_err_prefix(err, "'%s': ", m->source.path);
+    if (!st && !im && g->note.n)
+        st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g->note));
     if (!st && alone)
         st = plim_inventory_note(v, err, "a graph for --infer alone: %s", why.msg);
     else if (!st && !*graph && im->read)
