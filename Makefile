@@ -17,7 +17,7 @@ cmake = mkdir -p $(1) && cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2
 ctest = ctest --test-dir $(1) --output-on-failure -j$(JOBS)
 formatted = $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
 
-.PHONY: all help deps deps-check demo check asan fuzz bench golden wasm fmt fmt-check \
+.PHONY: all help deps deps-check demo check asan tsan fuzz bench golden wasm fmt fmt-check \
 	lint install clean
 
 all: deps ## build the library and build/plimsoll (the default)
@@ -38,6 +38,11 @@ asan: deps-check ## the tests under address and undefined-behaviour sanitizers
 	@$(call cmake,build-asan,-DPLIM_SANITIZE=ON -DPLIM_DEBUG=ON)
 	@cmake --build build-asan -j$(JOBS)
 	@$(call ctest,build-asan)
+
+tsan: deps-check ## the tests that use threads under the thread sanitizer
+	@$(call cmake,build-tsan,-DPLIM_TSAN=ON -DPLIM_DEBUG=ON)
+	@cmake --build build-tsan -j$(JOBS) --target thread_tests
+	@$(call ctest,build-tsan) -L threads
 
 fuzz: ## fuzz for S seconds each: make fuzz T=tape S=60 (no T: every target)
 	@tools/deps.sh fuzz
@@ -71,7 +76,7 @@ install: all ## install below PREFIX (and DESTDIR)
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
 clean: ## remove what was built
-	rm -rf build build-asan build-fuzz build-tidy build-wasm build-werror-*
+	rm -rf build build-asan build-tsan build-fuzz build-tidy build-wasm build-werror-*
 
 deps: ## install what building needs and this machine lacks
 	@tools/deps.sh build

@@ -25,6 +25,12 @@ if(CMOCKA_INCLUDE AND CMOCKA_LIBRARY)
         string(REGEX REPLACE "^test_" "unit." test ${name})
         add_test(NAME ${test} COMMAND ${name})
     endforeach()
+    # What `make tsan` builds and runs.
+    add_custom_target(thread_tests)
+    foreach(name threads estimate vgpu zip)
+        add_dependencies(thread_tests test_${name})
+        set_tests_properties(unit.${name} PROPERTIES LABELS threads)
+    endforeach()
 else()
     message(WARNING "cmocka was not found: the unit tests are left out "
                     "(tools/deps.sh check installs it)")
