@@ -128,8 +128,3 @@ plim_status plim_tensor_bytes(plim_dtype t, int rank, const int64_t *dim, uint64
         return plim_fail(err, PLIM_ERANGE, 0, "the size of this tensor does not fit 64 bits");
     return PLIM_OK;
 }
-
-const char *plim_dtype_name(plim_dtype t)
-{
-    return (unsigned)t < PLIM_DTYPE_COUNT ? plim_dtype_rows[t].name : "unknown";
-}

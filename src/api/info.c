@@ -260,13 +260,3 @@ plim_status plim_info_run(const plim_model *m, const plim_settings *s, plim_info
 }
 
 void plim_info_free(plim_info *i) { plim__result_free(i, offsetof(info_result, arena)); }
-
-const char *plim_item_kind_name(plim_item_kind k)
-{
-    static const char *const names[PLIM_ITEM_KINDS] = {
-        [PLIM_ITEM_PARAMETER] = "parameters", [PLIM_ITEM_BUFFER] = "buffers",
-        [PLIM_ITEM_CONSTANT] = "constants",   [PLIM_ITEM_OPTIMIZER_STATE] = "optimizer state",
-        [PLIM_ITEM_OTHER] = "other tensors",
-    };
-    return (unsigned)k < PLIM_ITEM_KINDS ? names[k] : "unknown";
-}

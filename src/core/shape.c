@@ -53,6 +53,11 @@ const plim_dtype_row plim_dtype_rows[PLIM_DTYPE_COUNT] = {
                        "quantized, four in a byte", T_SRC},
 };
 
+const char *plim_dtype_name(plim_dtype t)
+{
+    return (unsigned)t < PLIM_DTYPE_COUNT ? plim_dtype_rows[t].name : "unknown";
+}
+
 bool plim_dtype_find(plim_str name, plim_dtype *out)
 {
     static const struct {

@@ -18,6 +18,33 @@ uint32_t plim_gpu_count(void) { return PLIM_COUNT(gpus); }
 
 const plim_gpu *plim_gpu_at(uint32_t i) { return i < PLIM_COUNT(gpus) ? &gpus[i] : NULL; }
 
+bool plim_gpu_info_at(uint32_t i, plim_gpu_info *out)
+{
+    const plim_gpu *g = plim_gpu_at(i);
+    if (!g || !out)
+        return false;
+    const plim_gpu_info info = {.size = sizeof info,
+                                .name = g->name,
+                                .aliases = g->aliases,
+                                .vendor = g->vendor,
+                                .klass = g->klass,
+                                .arch = g->arch,
+                                .src = g->src,
+                                .year = g->year,
+                                .cc = g->cc,
+                                .sms = g->sms,
+                                .memory_bytes = g->memory_bytes,
+                                .memory_exact = g->memory_kind == PLIM_GPU_DRIVER,
+                                .bandwidth_gbs = g->bandwidth_gbs,
+                                .fp32 = g->fp32,
+                                .tf32 = g->tf32,
+                                .fp16 = g->fp16,
+                                .bf16 = g->bf16,
+                                .fp8 = g->fp8};
+    plim_copy_out(out, &info, sizeof info);
+    return true;
+}
+
 /* ---- names --------------------------------------------------------------- */
 
 enum { KEY_MAX = PLIM_NAME_MAX };

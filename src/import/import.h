@@ -8,26 +8,9 @@
 #ifndef PLIM_IMPORT_H
 #define PLIM_IMPORT_H
 
+#include "core/binding.h"
 #include "core/graph.h"
 #include "import/inventory.h"
-
-/* What the user fixes of a model whose sizes are symbols.  All optional. */
-typedef struct plim_binding {
-    int64_t batch; /* 0: the file's own hint */
-    int64_t seq;   /* 0: likewise */
-    const struct plim_input_shape {
-        plim_str name; /* "": the first input */
-        int32_t rank;
-        int64_t dim[PLIM_MAX_RANK];
-    } * inputs;
-    uint32_t n_inputs;
-    const struct plim_dim_value { /* --dim NAME=VALUE */
-        plim_str name;
-        int64_t value;
-    } * dims;
-    uint32_t n_dims;
-    bool infer; /* the graph of model.eval(), for what is built here and not read */
-} plim_binding;
 
 /* What a reader is given. */
 typedef struct plim_source {

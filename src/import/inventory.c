@@ -101,3 +101,13 @@ plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_er
         st = plim_inventory_dim(v, g->dims[i].name, g->dims[i].value, err);
     return st;
 }
+
+const char *plim_item_kind_name(plim_item_kind k)
+{
+    static const char *const names[PLIM_ITEM_KINDS] = {
+        [PLIM_ITEM_PARAMETER] = "parameters", [PLIM_ITEM_BUFFER] = "buffers",
+        [PLIM_ITEM_CONSTANT] = "constants",   [PLIM_ITEM_OPTIMIZER_STATE] = "optimizer state",
+        [PLIM_ITEM_OTHER] = "other tensors",
+    };
+    return (unsigned)k < PLIM_ITEM_KINDS ? names[k] : "unknown";
+}

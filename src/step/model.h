@@ -37,12 +37,4 @@ plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim
 plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_arena *a,
                             plim_inventory *v, plim_graph *g, bool *graph, plim_err *err);
 
-/* "32,3,224,224" (the first input) or "NAME=32,10;NAME2=32,20" into bind->inputs,
- * in `a`; text NULL: none. */
-plim_status plim_binding_inputs(plim_arena *a, const char *text, plim_binding *bind,
-                                plim_err *err);
-/* "batch=8;s0=128" into bind->dims, likewise. */
-plim_status plim_binding_dims(plim_arena *a, const char *text, plim_binding *bind,
-                              plim_err *err);
-
 #endif

@@ -1,6 +1,5 @@
 /* registry.c -- what plimsoll knows, list by list, for front ends to show. */
 #include "alloc/alloc.h"
-#include "api/api.h"
 #include "gpu/gpu.h"
 #include "import/foreign.h"
 #include "import/import.h"
@@ -97,32 +96,5 @@ bool plim_registry_at(plim_registry r, uint32_t i, plim_entry *out)
         return false;
     lists[r].at(i, &row);
     plim_copy_out(out, &row, sizeof row);
-    return true;
-}
-
-bool plim_gpu_info_at(uint32_t i, plim_gpu_info *out)
-{
-    const plim_gpu *g = plim_gpu_at(i);
-    if (!g || !out)
-        return false;
-    const plim_gpu_info info = {.size = sizeof info,
-                                .name = g->name,
-                                .aliases = g->aliases,
-                                .vendor = g->vendor,
-                                .klass = g->klass,
-                                .arch = g->arch,
-                                .src = g->src,
-                                .year = g->year,
-                                .cc = g->cc,
-                                .sms = g->sms,
-                                .memory_bytes = g->memory_bytes,
-                                .memory_exact = g->memory_kind == PLIM_GPU_DRIVER,
-                                .bandwidth_gbs = g->bandwidth_gbs,
-                                .fp32 = g->fp32,
-                                .tf32 = g->tf32,
-                                .fp16 = g->fp16,
-                                .bf16 = g->bf16,
-                                .fp8 = g->fp8};
-    plim_copy_out(out, &info, sizeof info);
     return true;
 }

@@ -1,0 +1,72 @@
+/* binding.c -- see binding.h. */
+#include "core/binding.h"
+
+#include "base/fmt.h"
+
+/* What stands before the separator; *rest: what stands after it. */
+static plim_str cut_before(plim_str *rest, char sep)
+{
+    const char *p = rest->n ? memchr(rest->p, sep, rest->n) : NULL;
+    size_t n = p ? (size_t)(p - rest->p) : rest->n;
+    plim_str head = {rest->p, n};
+    *rest = (plim_str){rest->p + n + (p != NULL), rest->n - n - (p != NULL)};
+    return head;
+}
+
+plim_status plim_binding_inputs(plim_arena *a, const char *text, plim_binding *bind,
+                                plim_err *err)
+{
+    plim_str rest = plim_str_of(text);
+    if (!text)
+        return PLIM_OK;
+    struct plim_input_shape *list = NULL;
+    uint32_t n = 0, cap = 0;
+    while (rest.n) {
+        plim_str shape = cut_before(&rest, ';'), name = {NULL, 0};
+        if (memchr(shape.p, '=', shape.n))
+            name = cut_before(&shape, '=');
+        if (!PLIM_PUSH_ROOM(a, list, n, cap))
+            return plim_oom(err);
+        list[n] = (struct plim_input_shape){.name = plim_arena_str(a, name)};
+        if (!list[n].name.p)
+            return plim_oom(err);
+        plim_status st =
+            plim_parse_shape(shape, list[n].dim, PLIM_MAX_RANK, &list[n].rank, err);
+        if (st) {
+            plim_err_prefix(err, "input: ");
+            return st;
+        }
+        n++;
+    }
+    bind->inputs = list;
+    bind->n_inputs = n;
+    return PLIM_OK;
+}
+
+plim_status plim_binding_dims(plim_arena *a, const char *text, plim_binding *bind,
+                              plim_err *err)
+{
+    plim_str rest = plim_str_of(text);
+    struct plim_dim_value *list = NULL;
+    uint32_t n = 0, cap = 0;
+    while (text && rest.n) {
+        plim_str value = cut_before(&rest, ';'), name = {NULL, 0};
+        int64_t dim[1];
+        int32_t rank = 0;
+        if (memchr(value.p, '=', value.n))
+            name = cut_before(&value, '=');
+        if (!name.n || plim_parse_shape(value, dim, 1, &rank, NULL) || rank != 1 || dim[0] < 1)
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "'" PLIM_STR_FMT "%s" PLIM_STR_FMT
+                             "' is not a size: write NAME=N with N above 0",
+                             PLIM_STR_ARG(name), name.n ? "=" : "", PLIM_STR_ARG(value));
+        if (!PLIM_PUSH_ROOM(a, list, n, cap))
+            return plim_oom(err);
+        list[n] = (struct plim_dim_value){plim_arena_str(a, name), dim[0]};
+        if (!list[n++].name.p)
+            return plim_oom(err);
+    }
+    bind->dims = list;
+    bind->n_dims = n;
+    return PLIM_OK;
+}

@@ -1,0 +1,35 @@
+/* binding.h -- what the user fixes of a model whose sizes are symbols: batch, sequence
+ * length, shapes of inputs, named dimensions.  Whether a model has them is for who reads
+ * the model to say. */
+#ifndef PLIM_BINDING_H
+#define PLIM_BINDING_H
+
+#include "core/shape.h"
+
+/* All optional. */
+typedef struct plim_binding {
+    int64_t batch; /* 0: the file's own hint */
+    int64_t seq;   /* 0: likewise */
+    const struct plim_input_shape {
+        plim_str name; /* "": the first input */
+        int32_t rank;
+        int64_t dim[PLIM_MAX_RANK];
+    } * inputs;
+    uint32_t n_inputs;
+    const struct plim_dim_value { /* --dim NAME=VALUE */
+        plim_str name;
+        int64_t value;
+    } * dims;
+    uint32_t n_dims;
+    bool infer; /* the graph of model.eval(), for what is built here and not read */
+} plim_binding;
+
+/* "32,3,224,224" (the first input) or "NAME=32,10;NAME2=32,20" into bind->inputs,
+ * in `a`; text NULL: none. */
+plim_status plim_binding_inputs(plim_arena *a, const char *text, plim_binding *bind,
+                                plim_err *err);
+/* "batch=8;s0=128" into bind->dims, likewise. */
+plim_status plim_binding_dims(plim_arena *a, const char *text, plim_binding *bind,
+                              plim_err *err);
+
+#endif
