@@ -57,7 +57,7 @@ static bool gc_active(const caching *c)
 
 /* Bytes that a block could have without moving: its own and the address space
  * after it. */
-static uint64_t extent(const caching *c, uint32_t b)
+static uint64_t block_extent(const caching *c, uint32_t b)
 {
     const block *x = &c->blocks[b];
     bool grows = x->next != PLIM_NONE && c->blocks[x->next].state == UNMAPPED;
@@ -76,7 +76,7 @@ static uint32_t fit_expandable(const caching *c, const plim_fs *set, uint32_t b)
     }
     while (c->blocks[b].virt != PLIM_NONE &&
            (next = plim_fs_next(c->nodes, set, b)) != PLIM_NONE &&
-           extent(c, next) < extent(c, b))
+           block_extent(c, next) < block_extent(c, b))
         b = next;
     return b;
 }
@@ -165,7 +165,7 @@ static bool should_split(const caching *c, const request *r, uint64_t rest)
 }
 
 /* Hands out a block that fits, what is too much of it goes back. */
-static void serve(caching *c, const request *r, uint32_t b)
+static void serve_block(caching *c, const request *r, uint32_t b)
 {
     bool counts = c->blocks[b].virt == PLIM_NONE, was_split = is_split(&c->blocks[b]);
     if (should_split(c, r, c->blocks[b].size - r->size)) {
@@ -226,7 +226,7 @@ static plim_status caching_alloc(plim_alloc *h, uint64_t bytes, uint16_t number,
         b = take_new(c, &r);
     }
     if (b != PLIM_NONE)
-        serve(c, &r, b);
+        serve_block(c, &r, b);
     if (h->full)
         return plim_oom(err);
     if (b == PLIM_NONE) {

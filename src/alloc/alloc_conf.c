@@ -44,7 +44,7 @@ typedef struct conf_reader {
 
 #define SHOWN(s) (int)PLIM_MIN((s).n, 40), (s).p
 
-static plim_str trimmed(plim_str s)
+static plim_str trim_blanks(plim_str s)
 {
     while (s.n && (s.p[0] == ' ' || s.p[0] == '\t'))
         s = (plim_str){s.p + 1, s.n - 1};
@@ -54,15 +54,15 @@ static plim_str trimmed(plim_str s)
 }
 
 /* Cuts *s at the first `c`: what stands before it, *s is what comes after. */
-static plim_str cut(plim_str *s, char c)
+static plim_str cut_at(plim_str *s, char c)
 {
     const char *end = s->n ? memchr(s->p, c, s->n) : NULL;
     plim_str head = {s->p, end ? (size_t)(end - s->p) : s->n};
     *s = end ? (plim_str){end + 1, s->n - head.n - 1} : (plim_str){s->p + s->n, 0};
-    return trimmed(head);
+    return trim_blanks(head);
 }
 
-static bool digits(plim_str s, uint64_t *out)
+static bool parse_digits(plim_str s, uint64_t *out)
 {
     uint64_t v = 0;
     for (size_t i = 0; i < s.n; i++)
@@ -83,7 +83,7 @@ static plim_status bad_value(conf_reader *r, const char *want)
 static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
 {
     uint64_t v = 0, most = 1ull << 40; /* 1 EiB, where PyTorch's own sizes end */
-    if (!digits(r->value, &v))
+    if (!parse_digits(r->value, &v))
         return bad_value(r, "a number of MiB");
     if (v < least)
         return plim_fail(r->err, PLIM_EUSAGE, 0,
@@ -155,7 +155,7 @@ static uint32_t log2_of(uint64_t v)
     return n;
 }
 
-static void fill(uint32_t *division, uint32_t from, uint32_t to, uint64_t v)
+static void fill_divisions(uint32_t *division, uint32_t from, uint32_t to, uint64_t v)
 {
     for (uint32_t i = from; i < to; i++)
         division[i] = (uint32_t)v;
@@ -166,18 +166,18 @@ static void fill(uint32_t *division, uint32_t from, uint32_t to, uint64_t v)
 static plim_status read_interval(conf_reader *r, plim_str item, uint32_t *last)
 {
     uint64_t v = 0, mb = 0;
-    plim_str key = cut(&item, ':');
-    if (!digits(trimmed(item), &v) || (v && !power_of_two(v)) || v > 1u << 30)
+    plim_str key = cut_at(&item, ':');
+    if (!parse_digits(trim_blanks(item), &v) || (v && !power_of_two(v)) || v > 1u << 30)
         return bad_value(r, "a list like [256:1,512:2,>:4] of powers of two");
     if (plim_str_is(key, ">")) {
         uint32_t from = *last == PLIM_DIVISIONS ? 0 : *last + !r->rules->gt_overwrites;
-        fill(r->c.division, from, PLIM_DIVISIONS, v);
+        fill_divisions(r->c.division, from, PLIM_DIVISIONS, v);
         return PLIM_OK;
     }
-    if (!digits(key, &mb) || !power_of_two(mb))
+    if (!parse_digits(key, &mb) || !power_of_two(mb))
         return bad_value(r, "a list like [256:1,512:2,>:4] of powers of two");
     uint32_t i = PLIM_MIN(log2_of(mb), PLIM_DIVISIONS - 1);
-    fill(r->c.division, *last == PLIM_DIVISIONS ? 0 : i, i + 1, v);
+    fill_divisions(r->c.division, *last == PLIM_DIVISIONS ? 0 : i, i + 1, v);
     *last = i;
     return PLIM_OK;
 }
@@ -193,12 +193,12 @@ static plim_status key_divisions(conf_reader *r)
             return bad_value(r, "a list that ends in ']'");
         list = (plim_str){list.p + 1, list.n - 2};
         while (!st && list.n)
-            st = read_interval(r, cut(&list, ','), &last);
+            st = read_interval(r, cut_at(&list, ','), &last);
         return st;
     }
-    if (!digits(list, &v) || !power_of_two(v) || v > 1u << 30)
+    if (!parse_digits(list, &v) || !power_of_two(v) || v > 1u << 30)
         return bad_value(r, "a power of two");
-    fill(r->c.division, 0, PLIM_DIVISIONS, v);
+    fill_divisions(r->c.division, 0, PLIM_DIVISIONS, v);
     return PLIM_OK;
 }
 
@@ -273,18 +273,18 @@ static plim_status read_pair(conf_reader *r, int torch)
 static plim_status next_pair(conf_reader *r, plim_str *text)
 {
     plim_str whole = *text;
-    r->key = cut(text, ':');
+    r->key = cut_at(text, ':');
     const char *bracket = text->n ? memchr(text->p, '[', text->n) : NULL;
     const char *comma = text->n ? memchr(text->p, ',', text->n) : NULL;
     if (bracket && (!comma || bracket < comma)) {
         const char *end = memchr(text->p, ']', text->n);
         size_t n = end ? (size_t)(end - text->p) + 1 : text->n;
-        r->value = trimmed((plim_str){text->p, n});
+        r->value = trim_blanks((plim_str){text->p, n});
         *text = (plim_str){text->p + n, text->n - n};
-        if (cut(text, ',').n)
+        if (cut_at(text, ',').n)
             return bad_value(r, "followed by a comma");
     } else {
-        r->value = cut(text, ',');
+        r->value = cut_at(text, ',');
     }
     if (!r->key.n || !r->value.n)
         return plim_fail(r->err, PLIM_EUSAGE, 0,
@@ -307,7 +307,7 @@ plim_status plim_alloc_conf_parse(plim_alloc_conf *c, plim_str text, int torch, 
     plim_status st = PLIM_OK;
     plim_alloc_conf_init(&r.c);
     r.c.expandable = c->expandable;
-    text = trimmed(text);
+    text = trim_blanks(text);
     while (!st && text.n) {
         st = next_pair(&r, &text);
         if (!st)

@@ -47,13 +47,13 @@ plim_fs *plim_fs_new(plim_arena *a)
 
 /* ---- one treap ----------------------------------------------------------- */
 
-static uint32_t priority(uint32_t id)
+static uint32_t node_priority(uint32_t id)
 {
     id = (id ^ id >> 16) * 0x7feb352du;
     return (id ^ id >> 15) * 0x846ca68bu;
 }
 
-static bool before(const plim_fs_node *a, uint64_t key, uint64_t addr)
+static bool node_before(const plim_fs_node *a, uint64_t key, uint64_t addr)
 {
     return a->key < key || (a->key == key && a->addr < addr);
 }
@@ -63,14 +63,14 @@ static bool before(const plim_fs_node *a, uint64_t key, uint64_t addr)
 void plim_fs_insert(plim_fs_node *n, plim_fs *set, uint32_t id)
 {
     uint64_t key = n[id].key, addr = n[id].addr;
-    uint32_t bin = bin_of(key), p = priority(id), *link = &set->root[bin];
+    uint32_t bin = bin_of(key), p = node_priority(id), *link = &set->root[bin];
     set->used[bin / 64] |= 1ull << bin % 64;
-    while (*link != PLIM_NONE && priority(*link) >= p)
-        link = before(&n[*link], key, addr) ? &n[*link].right : &n[*link].left;
+    while (*link != PLIM_NONE && node_priority(*link) >= p)
+        link = node_before(&n[*link], key, addr) ? &n[*link].right : &n[*link].left;
     uint32_t rest = *link, *less = &n[id].left, *more = &n[id].right;
     *link = id;
     while (rest != PLIM_NONE) {
-        if (before(&n[rest], key, addr)) {
+        if (node_before(&n[rest], key, addr)) {
             *less = rest;
             less = &n[rest].right;
             rest = *less;
@@ -89,11 +89,12 @@ void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id)
     uint32_t bin = bin_of(n[id].key), *link = &set->root[bin];
     while (*link != id) {
         plim_assert(*link != PLIM_NONE);
-        link = before(&n[*link], n[id].key, n[id].addr) ? &n[*link].right : &n[*link].left;
+        link =
+            node_before(&n[*link], n[id].key, n[id].addr) ? &n[*link].right : &n[*link].left;
     }
     uint32_t less = n[id].left, more = n[id].right;
     while (less != PLIM_NONE && more != PLIM_NONE) {
-        if (priority(less) >= priority(more)) {
+        if (node_priority(less) >= node_priority(more)) {
             *link = less;
             link = &n[less].right;
             less = *link;
@@ -117,7 +118,7 @@ uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, uint64_t
     if (!set)
         return PLIM_NONE;
     for (uint32_t at = set->root[bin]; at != PLIM_NONE;) {
-        if (before(&n[at], key, addr)) {
+        if (node_before(&n[at], key, addr)) {
             at = n[at].right;
         } else {
             best = at;
@@ -136,7 +137,7 @@ uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, uint64_t key,
     uint32_t best = PLIM_NONE;
     for (uint32_t bin = bin_of(key) + 1; set && bin-- > 0 && best == PLIM_NONE;)
         for (uint32_t at = set->root[bin]; at != PLIM_NONE;) {
-            if (before(&n[at], key, addr)) {
+            if (node_before(&n[at], key, addr)) {
                 best = at;
                 at = n[at].right;
             } else {

@@ -356,8 +356,8 @@ uint32_t plim_edit_distance(plim_str a, plim_str b)
 /* ---- from text ----------------------------------------------------------- */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static char lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
-static plim_str trim(plim_str s)
+static char to_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
+static plim_str trim_blanks(plim_str s)
 {
     while (s.n && (s.p[0] == ' ' || s.p[0] == '\t'))
         s = (plim_str){s.p + 1, s.n - 1};
@@ -374,7 +374,7 @@ static uint64_t parse_unit(plim_str s)
     if (s.n >= sizeof z)
         return 0;
     for (size_t i = 0; i < s.n; i++)
-        z[i] = lower(s.p[i]);
+        z[i] = to_lower(s.p[i]);
     if (s.n == 0 || strcmp(z, "b") == 0)
         return 1;
     const char *prefix = strchr(prefixes, z[0]);
@@ -389,7 +389,7 @@ static uint64_t parse_unit(plim_str s)
 
 plim_status plim_parse_size(plim_str s, uint64_t *bytes, plim_err *err)
 {
-    plim_str t = trim(s);
+    plim_str t = trim_blanks(s);
     size_t i = 0, point, end;
     uint64_t whole = 0, part = 0;
     bool fits = true;
@@ -400,7 +400,7 @@ plim_status plim_parse_size(plim_str s, uint64_t *bytes, plim_err *err)
     if (i < t.n && t.p[i] == '.')
         for (end = i + 1; end < t.n && is_digit(t.p[end]);)
             end++;
-    uint64_t unit = parse_unit(trim((plim_str){t.p + end, t.n - end}));
+    uint64_t unit = parse_unit(trim_blanks((plim_str){t.p + end, t.n - end}));
     bool digits = point > 0 || end > point + 1;
     if (!digits || !unit)
         return plim_fail(err, PLIM_EUSAGE, 0,
@@ -427,18 +427,21 @@ static size_t shape_separator(plim_str s)
     return s.n > 1 && memcmp(s.p, "\xc3\x97", 2) == 0 ? 2 : 0;
 }
 
-static plim_str after(plim_str s, size_t n) { return trim((plim_str){s.p + n, s.n - n}); }
+static plim_str skip_bytes(plim_str s, size_t n)
+{
+    return trim_blanks((plim_str){s.p + n, s.n - n});
+}
 
 plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *rank,
                              plim_err *err)
 {
-    plim_str t = trim(s);
+    plim_str t = trim_blanks(s);
     int32_t n = 0;
     int shown = (int)PLIM_MIN(s.n, 60);
     bool tuple = t.n > 1 && ((t.p[0] == '(' && t.p[t.n - 1] == ')') ||
                              (t.p[0] == '[' && t.p[t.n - 1] == ']'));
     if (tuple)
-        t = trim((plim_str){t.p + 1, t.n - 2});
+        t = trim_blanks((plim_str){t.p + 1, t.n - 2});
     bool more = !tuple || t.n > 0; /* "" is no shape, "()" is a scalar */
     while (more) {
         uint64_t v = 0;
@@ -459,13 +462,13 @@ plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *ran
                              "'%.*s' has more dimensions than the limit of %d", shown, s.p,
                              (int)max);
         dim[n++] = (int64_t)v;
-        t = after(t, i);
+        t = skip_bytes(t, i);
         size_t gap = shape_separator(t);
         if (!gap && t.n)
             return plim_fail(err, PLIM_EUSAGE, (uint64_t)(t.p - s.p),
                              "'%.*s' is not a shape: write 1,3,224,224 or 500x500x3", shown,
                              s.p);
-        t = after(t, gap);
+        t = skip_bytes(t, gap);
         more = gap && !(tuple && t.n == 0); /* "(3,)" as Python writes it */
     }
     *rank = n;

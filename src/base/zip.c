@@ -51,7 +51,7 @@ static bool find_end(plim_bytes f, uint64_t *at)
 }
 
 /* A narrow field either says "see the wide one" or agrees with it. */
-static bool agrees(uint64_t narrow, uint64_t sentinel, uint64_t wide)
+static bool field_agrees(uint64_t narrow, uint64_t sentinel, uint64_t wide)
 {
     return narrow == sentinel || narrow == wide;
 }
@@ -77,9 +77,9 @@ static plim_status read_end(plim_bytes f, zip_end *out, plim_err *err)
     zip_end narrow = *out;
     const uint8_t *q = f.p + at64;
     *out = (zip_end){get64(q + 32), get64(q + 40), get64(q + 48), at64};
-    if (!agrees(narrow.entries, 0xffff, out->entries) ||
-        !agrees(narrow.size, 0xffffffff, out->size) ||
-        !agrees(narrow.offset, 0xffffffff, out->offset))
+    if (!field_agrees(narrow.entries, 0xffff, out->entries) ||
+        !field_agrees(narrow.size, 0xffffffff, out->size) ||
+        !field_agrees(narrow.offset, 0xffffffff, out->offset))
         return plim_fail(err, PLIM_EFORMAT, at, "zip archive has two end records that differ");
     return PLIM_OK;
 }

@@ -274,7 +274,7 @@ bool plim_same_size(const plim_meta *a, const plim_meta *b)
 /* Does dim i belong further out than dim k?  1 yes, -1 no, 0 cannot be told:
  * the first operand decides in which neither dim is expanded and which is not
  * indifferent. */
-static int outer(const plim_meta *const *m, int n, int32_t i, int32_t k)
+static int compare_dims(const plim_meta *const *m, int n, int32_t i, int32_t k)
 {
     for (int o = 0; o < n; o++) {
         int64_t si = m[o]->stride[i], sk = m[o]->stride[k];
@@ -299,7 +299,7 @@ static void dense_strides(const plim_meta *const *m, int n, plim_meta *out)
         int32_t at = i;
         perm[i] = out->rank - 1 - i; /* innermost first */
         for (int32_t j = i - 1; j >= 0; j--) {
-            int cmp = outer(m, n, perm[j], perm[at]);
+            int cmp = compare_dims(m, n, perm[j], perm[at]);
             if (cmp < 0)
                 break;
             if (cmp == 0)
@@ -326,7 +326,7 @@ plim_meta plim_meta_like(const plim_meta *m, plim_dtype t)
 }
 
 /* m as it looks when it is expanded to out's size. */
-static plim_meta expanded(const plim_meta *m, const plim_meta *out)
+static plim_meta expand_meta(const plim_meta *m, const plim_meta *out)
 {
     plim_meta e = *out;
     for (int32_t i = 0; i < out->rank; i++) {
@@ -345,7 +345,7 @@ bool plim_elementwise(const plim_meta *a, const plim_meta *b, plim_meta *out)
         plim_meta_contiguous(out);
         return true;
     }
-    plim_meta ea = expanded(a, out), eb = expanded(b, out);
+    plim_meta ea = expand_meta(a, out), eb = expand_meta(b, out);
     const plim_meta *m[] = {&ea, &eb};
     dense_strides(m, 2, out);
     return true;

@@ -37,22 +37,22 @@ static const char *const event_names[] = {
     [PLIM_EVENT_FRACTION] = "fraction",
 };
 
-static const char *word(const char *const *names, uint32_t count, uint32_t i)
+static const char *name_at(const char *const *names, uint32_t count, uint32_t i)
 {
     return i < count ? names[i] : "?";
 }
 
 const char *plim_phase_name(plim_phase p)
 {
-    return word(phase_names, PLIM_PHASE_COUNT, (uint32_t)p);
+    return name_at(phase_names, PLIM_PHASE_COUNT, (uint32_t)p);
 }
 const char *plim_category_name(plim_category c)
 {
-    return word(category_names, PLIM_CAT_COUNT, (uint32_t)c);
+    return name_at(category_names, PLIM_CAT_COUNT, (uint32_t)c);
 }
 const char *plim_certainty_name(plim_certainty c)
 {
-    return word(certainty_names, PLIM_CERTAINTY_COUNT, (uint32_t)c);
+    return name_at(certainty_names, PLIM_CERTAINTY_COUNT, (uint32_t)c);
 }
 
 /* ---- builder ------------------------------------------------------------- */
@@ -769,7 +769,7 @@ static const char *check_event(const plim_tape *t, const plim_event *e, uint8_t 
 const char *plim_tape_check(const plim_tape *t)
 {
     uint8_t *freed = PLIM_NEW_N(t->arena, uint8_t, t->n_storages);
-    const char *wrong = freed ? check_marks(t) : "out of memory for plimsoll's own tables";
+    const char *wrong = freed ? check_marks(t) : "there is no memory to check it";
     uint32_t allocs = 0;
     for (uint32_t i = 0; i < t->n_storages && !wrong; i++)
         if (t->storages[i].category >= PLIM_CAT_COUNT ||

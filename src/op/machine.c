@@ -18,6 +18,12 @@ void plim_m_fail(plim_machine *m, plim_status code, const char *fmt, ...)
     m->st = plim_fail(m->err, code, m->where, "%s", buf);
 }
 
+void plim_m_oom(plim_machine *m)
+{
+    if (!m->st)
+        m->st = plim_oom(m->err);
+}
+
 bool plim_m_bad(const plim_machine *m) { return m->st != PLIM_OK; }
 plim_status plim_m_status(const plim_machine *m) { return m->st; }
 void plim_m_forgive(plim_machine *m) { m->st = PLIM_OK; }

@@ -190,6 +190,7 @@ bool plim_m_stopped(const plim_machine *m);
 /* ---- errors ------------------------------------------------------------- */
 
 void plim_m_fail(plim_machine *m, plim_status code, const char *fmt, ...) PLIM_PRINTF(3, 4);
+void plim_m_oom(plim_machine *m); /* our own memory, not the modelled GPU */
 bool plim_m_bad(const plim_machine *m);
 /* After a kernel's failure: the next call begins anew. */
 void plim_m_forgive(plim_machine *m);

@@ -33,7 +33,7 @@ static bool is_float(const plim_optim_run *r, const plim_optim_param *p)
 }
 
 /* A Python float times the tensor: what counts becomes fp32. */
-static plim_t scaled(plim_optim_run *r, const plim_optim_param *p, const char *role)
+static plim_t alloc_scaled(plim_optim_run *r, const plim_optim_param *p, const char *role)
 {
     if (is_float(r, p))
         return plim_optim_like(r, p, role);
@@ -43,10 +43,11 @@ static plim_t scaled(plim_optim_run *r, const plim_optim_param *p, const char *r
 }
 
 /* ema.copy_(decay * ema + (1 - decay) * p) */
-static void mixed(plim_optim_run *r, const plim_optim_param *p)
+static void mix_average(plim_optim_run *r, const plim_optim_param *p)
 {
-    plim_t old = scaled(r, p, "decay * ema"), new = scaled(r, p, "(1 - decay) * param");
-    plim_t sum = scaled(r, p, "average");
+    plim_t old = alloc_scaled(r, p, "decay * ema"),
+           new = alloc_scaled(r, p, "(1 - decay) * param");
+    plim_t sum = alloc_scaled(r, p, "average");
     plim_m_drop(r->m, old);
     plim_m_drop(r->m, new);
     plim_m_drop(r->m, sum);
@@ -85,7 +86,7 @@ static void averaged_foreach(plim_optim_run *r, bool buffers)
         plim_t n = averaged_count(r);
         for (uint32_t i = 0; i < r->n && !plim_is_float(types[k]); i++)
             if (plim_m_meta(r->m, r->params[i].leaf)->dtype == types[k])
-                mixed(r, &r->params[i]);
+                mix_average(r, &r->params[i]);
         plim_m_drop(r->m, n);
     }
 }
@@ -97,7 +98,7 @@ static void averaged_forloop(plim_optim_run *r, bool buffers)
         for (uint32_t i = 0; i < r->n; i++)
             if (r->params[i].buffer == (pass == 1)) {
                 plim_optim_set(r, &n, averaged_count(r));
-                mixed(r, &r->params[i]);
+                mix_average(r, &r->params[i]);
             }
     plim_m_drop(r->m, n);
 }
@@ -130,10 +131,10 @@ void plim_ema_timm_v2(plim_optim_run *r)
     copy_model(r);
     for (uint32_t i = 0; !r->starting && i < r->n; i++)
         if (!r->params[i].transient)
-            mixed(r, &r->params[i]);
+            mix_average(r, &r->params[i]);
 }
 
-static bool differs(const plim_optim_run *r, const plim_optim_param *p)
+static bool has_average(const plim_optim_run *r, const plim_optim_param *p)
 {
     return !p->buffer && plim_m_requires_grad(r->m, p->leaf); /* others are copied */
 }
@@ -144,7 +145,7 @@ void plim_ema_diffusers(plim_optim_run *r)
     copy_parameters(r);
     for (uint32_t i = 0; !r->starting && i < r->n; i++) {
         plim_optim_param *p = &r->params[i];
-        if (!differs(r, p))
+        if (!has_average(r, p))
             continue;
         p->tmp[0] = plim_optim_like(r, p, "ema - param");
         if (foreach)

@@ -28,7 +28,7 @@ typedef struct lbfgs {
 
 /* ---- options -------------------------------------------------------------------------- */
 
-static uint32_t whole(plim_optim_run *r, const char *option, uint32_t most)
+static uint32_t count_option(plim_optim_run *r, const char *option, uint32_t most)
 {
     double v = plim_optim_option(r->spec, option);
     if (v >= 1 && v <= most)
@@ -55,20 +55,21 @@ static void flat_meta(plim_optim_run *r, plim_meta *out)
     *out = plim_meta_make(t, 1, (int64_t[]){(int64_t)PLIM_MIN(total, (uint64_t)INT64_MAX)});
 }
 
-static lbfgs *begin(plim_optim_run *r)
+static lbfgs *lbfgs_new(plim_optim_run *r)
 {
     lbfgs *l = PLIM_NEW(r->arena, lbfgs);
     if (l) {
-        l->history = whole(r, "history_size", MAX_HISTORY);
-        l->max_iter = whole(r, "max_iter", MAX_ITERATIONS);
-        l->max_eval = plim_optim_on(r, "max_eval") ? whole(r, "max_eval", MAX_ITERATIONS)
-                                                   : l->max_iter * 5 / 4;
+        l->history = count_option(r, "history_size", MAX_HISTORY);
+        l->max_iter = count_option(r, "max_iter", MAX_ITERATIONS);
+        l->max_eval = plim_optim_on(r, "max_eval")
+                          ? count_option(r, "max_eval", MAX_ITERATIONS)
+                          : l->max_iter * 5 / 4;
         l->old = PLIM_NEW_N(r->arena, memory, l->history);
         l->al = PLIM_NEW_N(r->arena, plim_t, l->history);
         flat_meta(r, &l->flat);
     }
     if (!l || !l->old || !l->al) {
-        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_m_oom(r->m);
         return NULL;
     }
     return l;
@@ -76,54 +77,54 @@ static lbfgs *begin(plim_optim_run *r)
 
 /* ---- flat vectors ------------------------------------------------------------------------ */
 
-static plim_t flat(plim_optim_run *r, const lbfgs *l, const char *role, plim_category c)
+static plim_t alloc_flat(plim_optim_run *r, const lbfgs *l, const char *role, plim_category c)
 {
     plim_m_place(r->m, PLIM_NONE, PLIM_STR(""), role, c);
     return plim_m_empty(r->m, &l->flat);
 }
 
-static plim_t temporary(plim_optim_run *r, const lbfgs *l, const char *role)
+static plim_t alloc_temporary(plim_optim_run *r, const lbfgs *l, const char *role)
 {
-    return flat(r, l, role, PLIM_CAT_TEMPORARY);
+    return alloc_flat(r, l, role, PLIM_CAT_TEMPORARY);
 }
 
 /* The first is exact: an iteration has its own pair, remembered or not. */
-static plim_t remembered(plim_optim_run *r, const lbfgs *l, const plim_meta *meta,
-                         const char *role)
+static plim_t alloc_history(plim_optim_run *r, const lbfgs *l, const plim_meta *meta,
+                            const char *role)
 {
     plim_m_place(r->m, PLIM_NONE, PLIM_STR(""), role, PLIM_CAT_OPTIMIZER_STATE);
     return l->n ? plim_m_empty_maybe(r->m, meta) : plim_m_empty(r->m, meta);
 }
 
 /* x.abs().max(), of which the result is one of the numbers left out */
-static void largest(plim_optim_run *r, const lbfgs *l)
+static void find_largest(plim_optim_run *r, const lbfgs *l)
 {
-    plim_t t = temporary(r, l, "abs");
+    plim_t t = alloc_temporary(r, l, "abs");
     plim_reduce_scratch(r->m, &l->flat, 1);
     plim_m_drop(r->m, t);
 }
 
 /* _gather_flat_grad: zeros stand for a gradient that is not there */
-static plim_t gathered(plim_optim_run *r, const lbfgs *l)
+static plim_t gather_grad(plim_optim_run *r, const lbfgs *l)
 {
     for (uint32_t i = 0; i < r->n; i++)
         if (!plim_m_grad(r->m, r->params[i].leaf))
             r->params[i].tmp[ZEROS] = plim_optim_like(r, &r->params[i], "zeros");
-    plim_t t = temporary(r, l, "flat_grad");
+    plim_t t = alloc_temporary(r, l, "flat_grad");
     plim_optim_list_free(r, ZEROS);
     return t;
 }
 
-static void closure(plim_optim_run *r) { plim_m_drop(r->m, r->closure(r->ud)); }
+static void run_closure(plim_optim_run *r) { plim_m_drop(r->m, r->closure(r->ud)); }
 
 /* ---- an iteration ------------------------------------------------------------------------- */
 
 /* y and s join what is remembered; q, and the direction that follows from it all. */
-static plim_t direction(plim_optim_run *r, lbfgs *l, plim_t *q)
+static plim_t find_direction(plim_optim_run *r, lbfgs *l, plim_t *q)
 {
     plim_meta number = plim_meta_make(l->flat.dtype, 0, NULL);
-    memory fresh = {.dir = remembered(r, l, &l->flat, "old_dirs"),
-                    .stp = remembered(r, l, &l->flat, "old_stps")};
+    memory fresh = {.dir = alloc_history(r, l, &l->flat, "old_dirs"),
+                    .stp = alloc_history(r, l, &l->flat, "old_stps")};
     if (l->n == l->history) {
         plim_m_drop(r->m, l->old[0].dir);
         plim_m_drop(r->m, l->old[0].stp);
@@ -131,11 +132,11 @@ static plim_t direction(plim_optim_run *r, lbfgs *l, plim_t *q)
         memmove(l->old, l->old + 1, --l->n * sizeof *l->old);
     }
     l->old[l->n++] = fresh;
-    l->old[l->n - 1].ro = remembered(r, l, &number, "ro");
-    plim_optim_set(r, q, temporary(r, l, "q"));
+    l->old[l->n - 1].ro = alloc_history(r, l, &number, "ro");
+    plim_optim_set(r, q, alloc_temporary(r, l, "q"));
     if (!l->al[l->n - 1])
-        l->al[l->n - 1] = remembered(r, l, &number, "al");
-    return flat(r, l, "d", PLIM_CAT_OPTIMIZER_STATE);
+        l->al[l->n - 1] = alloc_history(r, l, &number, "al");
+    return alloc_flat(r, l, "d", PLIM_CAT_OPTIMIZER_STATE);
 }
 
 static void copy_parameters(plim_optim_run *r)
@@ -150,59 +151,60 @@ static void copy_parameters(plim_optim_run *r)
 }
 
 /* _strong_wolfe */
-static void search(plim_optim_run *r, const lbfgs *l, plim_t *grad)
+static void search_line(plim_optim_run *r, const lbfgs *l, plim_t *grad)
 {
     copy_parameters(r);
-    largest(r, l);
-    plim_t g = temporary(r, l, "g");
-    closure(r);
-    plim_t next = gathered(r, l);
+    find_largest(r, l);
+    plim_t g = alloc_temporary(r, l, "g");
+    run_closure(r);
+    plim_t next = gather_grad(r, l);
     plim_m_drop(r->m, g);
     plim_optim_set(r, grad, next);
-    largest(r, l);
+    find_largest(r, l);
 }
 
 /* d.mul(t).abs().max() */
-static void progress(plim_optim_run *r, const lbfgs *l)
+static void measure_progress(plim_optim_run *r, const lbfgs *l)
 {
-    plim_t product = temporary(r, l, "d * t"), t = temporary(r, l, "abs");
+    plim_t product = alloc_temporary(r, l, "d * t"), t = alloc_temporary(r, l, "abs");
     plim_m_drop(r->m, product);
     plim_reduce_scratch(r->m, &l->flat, 1);
     plim_m_drop(r->m, t);
 }
 
-static void iterate(plim_optim_run *r, lbfgs *l, plim_t *grad, plim_t *d, plim_t *q)
+static void run_iterations(plim_optim_run *r, lbfgs *l, plim_t *grad, plim_t *d, plim_t *q)
 {
     bool wolfe = plim_optim_on(r, "strong_wolfe");
     for (uint32_t i = 1, evals = 1; !plim_m_bad(r->m); i++, evals++) {
-        plim_optim_set(
-            r, d, l->prev ? direction(r, l, q) : flat(r, l, "d", PLIM_CAT_OPTIMIZER_STATE));
+        plim_optim_set(r, d,
+                       l->prev ? find_direction(r, l, q)
+                               : alloc_flat(r, l, "d", PLIM_CAT_OPTIMIZER_STATE));
         if (!l->prev) {
-            l->prev = flat(r, l, "prev_flat_grad", PLIM_CAT_OPTIMIZER_STATE);
-            largest(r, l); /* flat_grad.abs().sum() */
+            l->prev = alloc_flat(r, l, "prev_flat_grad", PLIM_CAT_OPTIMIZER_STATE);
+            find_largest(r, l); /* flat_grad.abs().sum() */
         }
         if (wolfe) {
-            search(r, l, grad);
+            search_line(r, l, grad);
         } else if (i < l->max_iter) {
-            closure(r);
-            plim_optim_set(r, grad, gathered(r, l));
-            largest(r, l);
+            run_closure(r);
+            plim_optim_set(r, grad, gather_grad(r, l));
+            find_largest(r, l);
         }
         if (i >= l->max_iter || evals + 1 >= l->max_eval)
             return;
-        progress(r, l);
+        measure_progress(r, l);
     }
 }
 
 void plim_optim_lbfgs(plim_optim_run *r)
 {
-    lbfgs *l = r->own ? r->own : begin(r);
+    lbfgs *l = r->own ? r->own : lbfgs_new(r);
     if (!(r->own = l) || plim_m_bad(r->m))
         return;
-    plim_t loss = r->closure(r->ud), grad = gathered(r, l), q = 0;
+    plim_t loss = r->closure(r->ud), grad = gather_grad(r, l), q = 0;
     plim_t d = plim_m_ref(r->m, l->d); /* the state has it until the step ends */
-    largest(r, l);
-    iterate(r, l, &grad, &d, &q);
+    find_largest(r, l);
+    run_iterations(r, l, &grad, &d, &q);
     plim_optim_set(r, &l->d, d);
     plim_m_drop(r->m, grad);
     plim_m_drop(r->m, q);

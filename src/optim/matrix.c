@@ -7,8 +7,8 @@
 
 /* A fresh tensor of the leaf's dims with some of them 1: what a reduction that keeps
  * dims gives. */
-static plim_t kept(plim_optim_run *r, const plim_optim_param *p, const char *role, int32_t one,
-                   int32_t other, plim_category c)
+static plim_t alloc_keepdim(plim_optim_run *r, const plim_optim_param *p, const char *role,
+                            int32_t one, int32_t other, plim_category c)
 {
     const plim_meta *m = plim_m_meta(r->m, p->leaf);
     int64_t dim[PLIM_MAX_RANK];
@@ -18,17 +18,17 @@ static plim_t kept(plim_optim_run *r, const plim_optim_param *p, const char *rol
     return plim_m_empty_contig(r->m, m->dtype, m->rank, dim);
 }
 
-static plim_t reduced(plim_optim_run *r, const plim_optim_param *p, const char *role,
-                      int32_t dim)
+static plim_t alloc_reduced(plim_optim_run *r, const plim_optim_param *p, const char *role,
+                            int32_t dim)
 {
     const plim_meta *m = plim_m_meta(r->m, p->leaf);
-    plim_t t = kept(r, p, role, dim, 0, PLIM_CAT_TEMPORARY);
+    plim_t t = alloc_keepdim(r, p, role, dim, 0, PLIM_CAT_TEMPORARY);
     plim_reduce_scratch(r->m, m, 1u << (m->rank - dim));
     return t;
 }
 
 /* t.norm().item() */
-static void norm(plim_optim_run *r, const plim_optim_param *p)
+static void take_norm(plim_optim_run *r, const plim_optim_param *p)
 {
     const plim_meta *m = plim_m_meta(r->m, p->leaf);
     plim_m_place(r->m, PLIM_NONE, p->name, "norm", PLIM_CAT_TEMPORARY);
@@ -42,16 +42,16 @@ static bool is_matrix(const plim_optim_run *r, const plim_optim_param *p)
     return plim_m_meta(r->m, p->leaf)->rank > 1;
 }
 
-static plim_t product(plim_optim_run *r, const plim_optim_param *p)
+static plim_t make_product(plim_optim_run *r, const plim_optim_param *p)
 {
-    plim_t t = kept(r, p, "var_estimate", 0, 0, PLIM_CAT_TEMPORARY);
+    plim_t t = alloc_keepdim(r, p, "var_estimate", 0, 0, PLIM_CAT_TEMPORARY);
     plim_m_gemm(r->m, false);
     return t;
 }
 
-static plim_t row_mean(plim_optim_run *r, const plim_optim_param *p)
+static plim_t make_row_mean(plim_optim_run *r, const plim_optim_param *p)
 {
-    return kept(r, p, "row_var mean", 1, 2, PLIM_CAT_TEMPORARY);
+    return alloc_keepdim(r, p, "row_var mean", 1, 2, PLIM_CAT_TEMPORARY);
 }
 
 static void adafactor_forloop(plim_optim_run *r)
@@ -60,19 +60,19 @@ static void adafactor_forloop(plim_optim_run *r)
     plim_t grad = 0, row = 0, col = 0, squared = 0, estimate = 0;
     for (uint32_t i = 0; (p = plim_optim_next(r, &i));) {
         plim_optim_grad(r, p, true, false, &grad);
-        norm(r, p);
+        take_norm(r, p);
         plim_t next;
         if (is_matrix(r, p)) {
-            plim_optim_set(r, &row, reduced(r, p, "row_mean", 1));
-            plim_optim_set(r, &col, reduced(r, p, "col_mean", 2));
-            next = product(r, p);
-            plim_m_drop(r->m, row_mean(r, p));
+            plim_optim_set(r, &row, alloc_reduced(r, p, "row_mean", 1));
+            plim_optim_set(r, &col, alloc_reduced(r, p, "col_mean", 2));
+            next = make_product(r, p);
+            plim_m_drop(r->m, make_row_mean(r, p));
         } else {
             plim_optim_set(r, &squared, plim_optim_like(r, p, "grad_squared"));
             next = plim_optim_like(r, p, "var_estimate");
         }
         plim_optim_set(r, &estimate, next);
-        norm(r, p);
+        take_norm(r, p);
     }
     plim_m_drop(r->m, grad);
     plim_m_drop(r->m, row);
@@ -83,30 +83,30 @@ static void adafactor_forloop(plim_optim_run *r)
 
 enum { GRADS, ESTIMATES, NEXT, BRIEF };
 
-typedef plim_t (*made)(plim_optim_run *r, const plim_optim_param *p);
-static plim_t row_means(plim_optim_run *r, const plim_optim_param *p)
+typedef plim_t (*make_fn)(plim_optim_run *r, const plim_optim_param *p);
+static plim_t reduce_rows(plim_optim_run *r, const plim_optim_param *p)
 {
-    return reduced(r, p, "row_mean", 1);
+    return alloc_reduced(r, p, "row_mean", 1);
 }
-static plim_t col_means(plim_optim_run *r, const plim_optim_param *p)
+static plim_t reduce_cols(plim_optim_run *r, const plim_optim_param *p)
 {
-    return reduced(r, p, "col_mean", 2);
+    return alloc_reduced(r, p, "col_mean", 2);
 }
-static plim_t squares(plim_optim_run *r, const plim_optim_param *p)
+static plim_t make_squared(plim_optim_run *r, const plim_optim_param *p)
 {
     return plim_optim_like(r, p, "grad_squared");
 }
-static plim_t clones(plim_optim_run *r, const plim_optim_param *p)
+static plim_t make_estimate(plim_optim_run *r, const plim_optim_param *p)
 {
     return plim_optim_like(r, p, "var_estimate");
 }
-static plim_t negated(plim_optim_run *r, const plim_optim_param *p)
+static plim_t make_negated(plim_optim_run *r, const plim_optim_param *p)
 {
     return plim_optim_like(r, p, "negated grad");
 }
 
 /* A list over the matrices, or over the vectors. */
-static void some(plim_optim_run *r, bool matrix, int slot, made make)
+static void make_list(plim_optim_run *r, bool matrix, int slot, make_fn make)
 {
     plim_optim_param *p;
     for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
@@ -114,17 +114,17 @@ static void some(plim_optim_run *r, bool matrix, int slot, made make)
             p->tmp[slot] = make(r, p);
 }
 
-static void norms(plim_optim_run *r, bool matrix)
+static void take_norms(plim_optim_run *r, bool matrix)
 {
     plim_optim_param *p;
     for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
         if (is_matrix(r, p) == matrix)
-            norm(r, p);
+            take_norm(r, p);
 }
 
-static void brief(plim_optim_run *r, bool matrix, made make)
+static void make_brief_list(plim_optim_run *r, bool matrix, make_fn make)
 {
-    some(r, matrix, BRIEF, make);
+    make_list(r, matrix, BRIEF, make);
     plim_optim_list_free(r, BRIEF);
 }
 
@@ -132,23 +132,23 @@ static void adafactor_group(plim_optim_run *r, bool matrix)
 {
     plim_optim_list_free(r, GRADS); /* the group before's */
     if (plim_optim_on(r, "maximize"))
-        some(r, matrix, GRADS, negated);
-    norms(r, matrix);
+        make_list(r, matrix, GRADS, make_negated);
+    take_norms(r, matrix);
     if (matrix) {
-        brief(r, matrix, row_means);
-        brief(r, matrix, col_means);
-        some(r, matrix, NEXT, product);
-        brief(r, matrix, row_mean);
+        make_brief_list(r, matrix, reduce_rows);
+        make_brief_list(r, matrix, reduce_cols);
+        make_list(r, matrix, NEXT, make_product);
+        make_brief_list(r, matrix, make_row_mean);
     } else {
-        brief(r, matrix, squares);
-        some(r, matrix, NEXT, clones);
+        make_brief_list(r, matrix, make_squared);
+        make_list(r, matrix, NEXT, make_estimate);
     }
     plim_optim_list_free(r, ESTIMATES);
     for (uint32_t i = 0; i < r->n; i++) {
         r->params[i].tmp[ESTIMATES] = r->params[i].tmp[NEXT];
         r->params[i].tmp[NEXT] = 0;
     }
-    norms(r, matrix);
+    take_norms(r, matrix);
 }
 
 static void adafactor_foreach(plim_optim_run *r)
@@ -174,8 +174,8 @@ void plim_optim_adafactor(plim_optim_run *r)
         if (!is_matrix(r, p)) {
             plim_optim_state(r, p, 0, "variance");
         } else if (!p->state[0]) {
-            p->state[0] = kept(r, p, "row_var", 1, 0, PLIM_CAT_OPTIMIZER_STATE);
-            p->state[1] = kept(r, p, "col_var", 2, 0, PLIM_CAT_OPTIMIZER_STATE);
+            p->state[0] = alloc_keepdim(r, p, "row_var", 1, 0, PLIM_CAT_OPTIMIZER_STATE);
+            p->state[1] = alloc_keepdim(r, p, "col_var", 2, 0, PLIM_CAT_OPTIMIZER_STATE);
         }
     }
     if (plim_optim_impl_of(r) == PLIM_IMPL_FORLOOP)
@@ -186,8 +186,8 @@ void plim_optim_adafactor(plim_optim_run *r)
 
 /* ---- muon ------------------------------------------------------------------------------------ */
 
-static plim_t half(plim_optim_run *r, const plim_optim_param *p, const char *role,
-                   int32_t rank, int64_t rows, int64_t cols)
+static plim_t alloc_bf16(plim_optim_run *r, const plim_optim_param *p, const char *role,
+                         int32_t rank, int64_t rows, int64_t cols)
 {
     plim_m_place(r->m, PLIM_NONE, p->name, role, PLIM_CAT_TEMPORARY);
     return plim_m_empty_contig(r->m, PLIM_BF16, rank, (const int64_t[]){rows, cols});
@@ -195,27 +195,28 @@ static plim_t half(plim_optim_run *r, const plim_optim_param *p, const char *rol
 
 /* Newton-Schulz, on the matrix with no more rows than columns: of a copy in bf16, which
  * before 2.15 was what is given, if that is bf16. */
-static plim_t orthogonal(plim_optim_run *r, const plim_optim_param *p)
+static plim_t orthogonalize_grad(plim_optim_run *r, const plim_optim_param *p)
 {
     enum { COPIED_SINCE = 215 };
     const plim_meta *m = plim_m_meta(r->m, p->leaf);
     int64_t rows = PLIM_MIN(m->dim[0], m->dim[1]), cols = PLIM_MAX(m->dim[0], m->dim[1]);
     plim_meta as_half = plim_meta_like(m, PLIM_BF16);
     bool copied = m->dtype != PLIM_BF16 || r->torch->version >= COPIED_SINCE;
-    plim_t ortho = copied ? half(r, p, "ortho_grad", 2, rows, cols) : 0, gram = 0, update = 0;
-    plim_t size = half(r, p, "norm", 0, 1, 1);
+    plim_t ortho = copied ? alloc_bf16(r, p, "ortho_grad", 2, rows, cols) : 0, gram = 0,
+           update = 0;
+    plim_t size = alloc_bf16(r, p, "norm", 0, 1, 1);
     plim_reduce_scratch(r->m, &as_half, 3);
-    plim_t clamped = half(r, p, "norm", 0, 1, 1);
+    plim_t clamped = alloc_bf16(r, p, "norm", 0, 1, 1);
     plim_m_drop(r->m, size);
     plim_m_drop(r->m, clamped);
     for (int k = 0; k < plim_optim_option(r->spec, "ns_steps"); k++) {
-        plim_t next = half(r, p, "gram_matrix", 2, rows, rows);
+        plim_t next = alloc_bf16(r, p, "gram_matrix", 2, rows, rows);
         plim_m_gemm(r->m, false);
         plim_optim_set(r, &gram, next);
-        next = half(r, p, "gram_update", 2, rows, rows);
+        next = alloc_bf16(r, p, "gram_update", 2, rows, rows);
         plim_m_gemm(r->m, true);
         plim_optim_set(r, &update, next);
-        next = half(r, p, "ortho_grad", 2, rows, cols);
+        next = alloc_bf16(r, p, "ortho_grad", 2, rows, cols);
         plim_m_gemm(r->m, k > 0 || rows == m->dim[0]); /* a transpose: not by cuBLASLt */
         plim_optim_set(r, &ortho, next);
     }
@@ -239,7 +240,7 @@ void plim_optim_muon(plim_optim_run *r)
         plim_optim_state(r, p, 0, "momentum_buffer");
     for (uint32_t i = 0; !r->starting && (p = plim_optim_next(r, &i));) {
         plim_optim_set(r, &update, nesterov ? plim_optim_like(r, p, "update") : 0);
-        plim_optim_set(r, &update, orthogonal(r, p));
+        plim_optim_set(r, &update, orthogonalize_grad(r, p));
     }
     plim_m_drop(r->m, update);
 }

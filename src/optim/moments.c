@@ -51,7 +51,7 @@ static void adam_foreach(plim_optim_run *r, bool decay)
         plim_optim_list_free(r, slot);
 }
 
-static void adam(plim_optim_run *r, bool decay)
+static void step_adam(plim_optim_run *r, bool decay)
 {
     adam_states(r);
     if (plim_optim_impl_of(r) == PLIM_IMPL_FORLOOP)
@@ -66,8 +66,8 @@ static bool coupled_decay(const plim_optim_run *r)
     return plim_optim_on(r, "weight_decay") && !plim_optim_on(r, "decoupled_weight_decay");
 }
 
-void plim_optim_adam(plim_optim_run *r) { adam(r, coupled_decay(r)); }
-void plim_optim_adamw(plim_optim_run *r) { adam(r, false); }
+void plim_optim_adam(plim_optim_run *r) { step_adam(r, coupled_decay(r)); }
+void plim_optim_adamw(plim_optim_run *r) { step_adam(r, false); }
 
 /* ---- adamax ---------------------------------------------------------------------------- */
 

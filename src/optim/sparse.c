@@ -53,7 +53,7 @@ static void brief_values(const rows *w, const char *role)
 
 /* dense.sparse_mask(grad): dense's rows at grad's indices.  The indices' copy is owned too.
  * They are multiplied by ones that have grad's indices. */
-static plim_t masked(const rows *w, const char *role, plim_t *indices)
+static plim_t mask_values(const rows *w, const char *role, plim_t *indices)
 {
     plim_machine *m = w->r->m;
     plim_m_place(m, PLIM_NONE, w->p->name, "ones", PLIM_CAT_TEMPORARY);
@@ -116,11 +116,11 @@ void plim_optim_sparse_adam(plim_optim_run *r)
         next_grad(&w, p);
         if (!w.n.high)
             continue;
-        plim_t now = masked(&w, "old exp_avg", &indices);
+        plim_t now = mask_values(&w, "old exp_avg", &indices);
         plim_m_drop(m, indices);
         plim_optim_set(r, &old, now);
         plim_t update = like_values(&w, "exp_avg update");
-        now = masked(&w, "old exp_avg_sq", &indices);
+        now = mask_values(&w, "old exp_avg_sq", &indices);
         plim_m_drop(m, indices);
         plim_optim_set(r, &old_sq, now);
         plim_t update_sq = like_values(&w, "exp_avg_sq update");
@@ -150,7 +150,7 @@ void plim_optim_sparse_adagrad(plim_optim_run *r)
         }
         next_grad(&w, p);
         brief_values(&w, "square");
-        plim_t indices = 0, values = masked(&w, "std", &indices);
+        plim_t indices = 0, values = mask_values(&w, "std", &indices);
         plim_optim_set(r, &std, 0);
         plim_optim_set(r, &std_indices, indices);
         plim_optim_set(r, &std_values, values);

@@ -62,8 +62,8 @@ static bool is_loaded(const plim_value *v)
 enum { MAX_MODULE_DEPTH = 256 };
 
 /* A module's own values, after the n that out[] has. */
-static uint32_t emit(const uint32_t *head, const uint32_t *link, uint32_t mod, uint32_t *out,
-                     uint32_t n)
+static uint32_t emit_values(const uint32_t *head, const uint32_t *link, uint32_t mod,
+                            uint32_t *out, uint32_t n)
 {
     for (uint32_t v = head[mod]; v != PLIM_NONE; v = link[v])
         out[n++] = v;
@@ -105,14 +105,14 @@ uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
             }
     for (id = 0; id != PLIM_NONE;) { /* a walk without a stack */
         if (parents_first)
-            n = emit(head, link, id, *out, n);
+            n = emit_values(head, link, id, *out, n);
         if (t.mods[id].first_child != PLIM_NONE) {
             id = t.mods[id].first_child;
             continue;
         }
         for (;;) {
             if (!parents_first)
-                n = emit(head, link, id, *out, n);
+                n = emit_values(head, link, id, *out, n);
             if (t.mods[id].next != PLIM_NONE) {
                 id = t.mods[id].next;
                 break;
@@ -172,7 +172,7 @@ static flat *flats_of(plim_arena *a, const plim_graph *g, uint32_t *n)
 }
 
 /* cuDNN counts biases even where there are none. */
-static void flatten(plim_machine *m, const flat *f, plim_t *value)
+static void flatten_weights(plim_machine *m, const flat *f, plim_t *value)
 {
     uint64_t total = 0, numel = 0;
     for (uint32_t i = 0; i < f->n; i++) {
@@ -226,7 +226,7 @@ void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dt
     flat *flats = flats_of(a, g, &n_flats);
     bool *host = on_host(a, g);
     if (n == PLIM_NONE || (n_flats && !flats) || !host) {
-        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_m_oom(m);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -252,7 +252,7 @@ void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dt
         for (uint32_t k = 0; k < n_flats; k++)
             for (uint32_t j = 0; j < flats[k].n; j++)
                 if (flats[k].weight[j] == order[i] && !--flats[k].left)
-                    flatten(m, &flats[k], value);
+                    flatten_weights(m, &flats[k], value);
     }
     for (uint32_t i = 0; i < g->n_values; i++)
         if (g->values[i].tied_to != PLIM_NONE)

@@ -23,8 +23,8 @@ static span *scope_spans(plim_arena *a, const plim_graph *g)
     return s;
 }
 
-static bool add(plim_arena *a, plim_regions *out, uint32_t *cap, uint32_t first, uint32_t last,
-                uint32_t scope)
+static bool add_region(plim_arena *a, plim_regions *out, uint32_t *cap, uint32_t first,
+                       uint32_t last, uint32_t scope)
 {
     if (first >= last)
         return true;
@@ -71,7 +71,7 @@ static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
         for (uint32_t k = g->nodes[i].scope; k != PLIM_NONE; k = g->scopes[k].parent)
             if (chosen[k])
                 top = k; /* the last on the way up is the outermost */
-        if (top != PLIM_NONE && !add(a, out, &cap, i, spans[top].last, top))
+        if (top != PLIM_NONE && !add_region(a, out, &cap, i, spans[top].last, top))
             return false;
         i = top == PLIM_NONE ? i + 1 : spans[top].last;
     }
@@ -81,12 +81,12 @@ static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
 /* ---- blocks ---------------------------------------------------------------------------- */
 
 /* One of several, by its name: "layers.3", "denselayer3". */
-static bool numbered(plim_str path)
+static bool is_numbered(plim_str path)
 {
     return path.n && path.p[path.n - 1] >= '0' && path.p[path.n - 1] <= '9';
 }
 
-static bool container(plim_str type)
+static bool is_container(plim_str type)
 {
     return plim_str_is(type, "Sequential") || plim_str_is(type, "ModuleList");
 }
@@ -96,8 +96,8 @@ static void choose_blocks(const plim_graph *g, bool *chosen)
 {
     for (uint32_t i = 0; i < g->n_scopes; i++) {
         uint32_t parent = g->scopes[i].parent;
-        if (parent != PLIM_NONE && numbered(g->scopes[parent].path) &&
-            !container(g->scopes[parent].type))
+        if (parent != PLIM_NONE && is_numbered(g->scopes[parent].path) &&
+            !is_container(g->scopes[parent].type))
             chosen[parent] = true;
     }
 }
@@ -162,8 +162,8 @@ static plim_status add_segments(plim_arena *a, const plim_graph *g, const span *
                          PLIM_STR_ARG(number), (unsigned)n);
     uint32_t each = n / (uint32_t)segments;
     for (uint32_t i = 0; i + 1 < (uint32_t)segments; i++)
-        if (!add(a, out, &cap, calls[i * each].first, calls[(i + 1) * each - 1].last,
-                 PLIM_NONE))
+        if (!add_region(a, out, &cap, calls[i * each].first, calls[(i + 1) * each - 1].last,
+                        PLIM_NONE))
             return plim_oom(err);
     return PLIM_OK;
 }

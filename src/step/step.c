@@ -39,10 +39,10 @@ typedef struct run {
     int step;
 } run;
 
-static void mark(run *r, plim_phase phase, plim_str op)
+static void mark_phase(run *r, plim_phase phase, plim_str op)
 {
     if (!plim_tape_mark(r->tape, r->step, phase, op))
-        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_m_oom(r->m);
 }
 
 /* ---- load -------------------------------------------------------------------------- */
@@ -50,11 +50,11 @@ static void mark(run *r, plim_phase phase, plim_str op)
 static void load_model(run *r)
 {
     r->step = -1;
-    mark(r, PLIM_PHASE_LOAD, PLIM_STR(""));
+    mark_phase(r, PLIM_PHASE_LOAD, PLIM_STR(""));
     plim_step_load(r->m, r->a, r->g, r->s->dtype, r->value);
 }
 
-static plim_t closure(void *ud);
+static plim_t run_closure(void *ud);
 
 static void make_optimizer(run *r)
 {
@@ -63,13 +63,13 @@ static void make_optimizer(run *r)
     *o = (plim_optim_run){.m = r->m,
                           .torch = r->s->torch,
                           .spec = &r->s->optim,
-                          .closure = closure,
+                          .closure = run_closure,
                           .ud = r,
                           .arena = r->a};
     o->params = PLIM_NEW_N(r->a, plim_optim_param, g->n_values);
     bool *shared = PLIM_NEW_N(r->a, bool, g->n_values); /* it has another name */
     if (!o->params || !shared) {
-        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_m_oom(r->m);
         return;
     }
     for (uint32_t i = 0; i < g->n_values; i++)
@@ -98,7 +98,7 @@ static void make_ema(run *r)
     o->params = PLIM_NEW_N(r->a, plim_optim_param, g->n_values);
     bool *seen = PLIM_NEW_N(r->a, bool, g->n_values);
     if (n == PLIM_NONE || !o->params || !seen) {
-        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_m_oom(r->m);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -184,7 +184,7 @@ static void load_batch(run *r, batch *b)
         b->y = make_target(r);
 }
 
-static void let_go(run *r, plim_t *held, uint32_t n)
+static void release_tensors(run *r, plim_t *held, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         plim_m_drop(r->m, held[i]);
@@ -192,16 +192,16 @@ static void let_go(run *r, plim_t *held, uint32_t n)
     }
 }
 
-/* The new batches are on the device before the old ones are let go. */
-static void fetch(run *r, uint32_t n)
+/* The new batches are on the device before the old ones are released. */
+static void fetch_batches(run *r, uint32_t n)
 {
     batch *fresh = r->next;
-    mark(r, PLIM_PHASE_INPUTS, PLIM_STR(""));
+    mark_phase(r, PLIM_PHASE_INPUTS, PLIM_STR(""));
     for (uint32_t i = 0; i < n; i++)
         load_batch(r, &fresh[i]);
     for (uint32_t i = 0; i < r->n_held; i++) {
-        let_go(r, r->held[i].x, MAX_IO);
-        let_go(r, &r->held[i].y, 1);
+        release_tensors(r, r->held[i].x, MAX_IO);
+        release_tensors(r, &r->held[i].y, 1);
     }
     r->next = r->held;
     r->held = r->now = fresh;
@@ -210,7 +210,7 @@ static void fetch(run *r, uint32_t n)
 
 static void zero_grad(run *r)
 {
-    mark(r, PLIM_PHASE_ZERO_GRAD, PLIM_STR(""));
+    mark_phase(r, PLIM_PHASE_ZERO_GRAD, PLIM_STR(""));
     for (uint32_t i = 0; i < r->optim.n; i++)
         if (r->s->zero_grad_keeps)
             plim_m_clear_sparse(r->m, r->optim.params[i].leaf);
@@ -227,7 +227,7 @@ static plim_str node_name(const plim_graph *g, uint32_t node)
     return path.n ? path : n->target;
 }
 
-/* The nodes [first, last), each value let go where Python does. */
+/* The nodes [first, last), each value released where Python does it. */
 static void run_nodes(run *r, uint32_t first, uint32_t last, plim_phase phase)
 {
     const plim_graph *g = r->g;
@@ -235,7 +235,7 @@ static void run_nodes(run *r, uint32_t first, uint32_t last, plim_phase phase)
     for (uint32_t i = first; i < last && !plim_m_bad(r->m) && !plim_m_stopped(r->m); i++) {
         plim_str name = node_name(g, i);
         if (g->nodes[i].scope != scope || !g->nodes[i].scope)
-            mark(r, phase, name);
+            mark_phase(r, phase, name);
         scope = g->nodes[i].scope;
         plim_m_place(r->m, i, name, "out", PLIM_CAT_TEMPORARY);
         plim_m_run(r->m, g, i, r->value);
@@ -263,7 +263,7 @@ static void run_region(run *r, uint32_t i)
         plim_t *out = PLIM_NEW_N(r->a, plim_t, (uint64_t)q->n_outputs + 1);
         plim_m_set_grad_mode(r->m, true);
         if (!out) {
-            plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+            plim_m_oom(r->m);
             return;
         }
         for (uint32_t k = 0; k < q->n_outputs; k++)
@@ -274,39 +274,43 @@ static void run_region(run *r, uint32_t i)
 }
 
 /* A value that a node made is its caller's to drop; one of the loop is not. */
-static bool owned(const run *r, uint32_t v) { return r->g->values[v].kind == PLIM_VALUE_NODE; }
+static bool is_owned(const run *r, uint32_t v)
+{
+    return r->g->values[v].kind == PLIM_VALUE_NODE;
+}
 
 /* The region's nodes once more, within the backward pass.  What they leave behind
  * in r->value is the caller's. */
-static void run_again(run *r, const plim_region *q, const plim_t *input)
+static void recompute_forward(run *r, const plim_region *q, const plim_t *input)
 {
     for (uint32_t k = 0; k < q->n_inputs; k++)
-        r->value[q->input[k]] = owned(r, q->input[k]) ? plim_m_ref(r->m, input[k]) : input[k];
+        r->value[q->input[k]] =
+            is_owned(r, q->input[k]) ? plim_m_ref(r->m, input[k]) : input[k];
     run_nodes(r, q->first, q->last, PLIM_PHASE_BACKWARD);
 }
 
-static void forget(run *r, uint32_t v)
+static void release_value(run *r, uint32_t v)
 {
-    if (owned(r, v))
+    if (is_owned(r, v))
         plim_m_drop(r->m, r->value[v]);
     r->value[v] = 0;
 }
 
-static void end_again(run *r, const plim_region *q)
+static void release_recomputed(run *r, const plim_region *q)
 {
     for (uint32_t i = q->first; i < q->last; i++)
         for (uint32_t k = 0; k < r->g->nodes[i].n_outs; k++)
-            forget(r, r->g->nodes[i].outs[k]);
+            release_value(r, r->g->nodes[i].outs[k]);
     for (uint32_t k = 0; k < q->n_inputs; k++)
-        forget(r, q->input[k]);
+        release_value(r, q->input[k]);
 }
 
-static void recompute(void *ud, uint32_t region, const plim_t *input, uint32_t n)
+static void recompute_region(void *ud, uint32_t region, const plim_t *input, uint32_t n)
 {
     run *r = ud;
     (void)n;
-    run_again(r, &r->regions.r[region], input);
-    end_again(r, &r->regions.r[region]);
+    recompute_forward(r, &r->regions.r[region], input);
+    release_recomputed(r, &r->regions.r[region]);
 }
 
 static void visit_backward(void *ud, uint32_t where, const char *fn);
@@ -319,12 +323,12 @@ static void recompute_backward(void *ud, uint32_t region, const plim_t *input, u
     plim_t *in = PLIM_NEW_N(r->a, plim_t, (uint64_t)n + 1),
            *out = PLIM_NEW_N(r->a, plim_t, (uint64_t)q->n_outputs + 1);
     if (!in || !out) {
-        plim_m_fail(r->m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim_m_oom(r->m);
         return;
     }
     for (uint32_t k = 0; k < n; k++)
         in[k] = plim_m_detached(r->m, input[k]);
-    run_again(r, q, in);
+    recompute_forward(r, q, in);
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
     for (uint32_t k = 0; k < q->n_outputs; k++)
         out[k] = r->value[q->output[k]];
@@ -332,14 +336,14 @@ static void recompute_backward(void *ud, uint32_t region, const plim_t *input, u
     plim_m_backward_from(r->m, out, g, q->n_outputs, visit_backward, r);
     for (uint32_t k = 0; k < n; k++)
         dx[k] = plim_m_ref(r->m, plim_m_grad(r->m, in[k]));
-    end_again(r, q);
+    release_recomputed(r, q);
     for (uint32_t k = 0; k < n; k++)
         plim_m_drop(r->m, in[k]);
 }
 
 /* ---- the whole of it ---------------------------------------------------------------------- */
 
-static void forward(run *r)
+static void run_forward(run *r)
 {
     const plim_graph *g = r->g;
     for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++)
@@ -391,9 +395,9 @@ static plim_t one_loss(run *r, plim_t out)
 }
 
 /* loss1 + 0.4 * (loss2 + ...), as models with auxiliary heads are trained */
-static void loss(run *r)
+static void compute_loss(run *r)
 {
-    mark(r, PLIM_PHASE_LOSS, PLIM_STR("loss"));
+    mark_phase(r, PLIM_PHASE_LOSS, PLIM_STR("loss"));
     plim_m_place(r->m, PLIM_NONE, PLIM_STR("loss"), "out", PLIM_CAT_TEMPORARY);
     plim_t total = one_loss(r, r->out[0]);
     for (uint32_t i = 1; i < r->n_out && !plim_m_bad(r->m); i++) {
@@ -419,7 +423,7 @@ static void visit_backward(void *ud, uint32_t where, const char *fn)
     const plim_mark *last = &r->tape->marks[r->tape->n_marks - 1];
     (void)fn;
     if (last->phase != PLIM_PHASE_BACKWARD || last->op.p != name.p)
-        mark(r, PLIM_PHASE_BACKWARD, name);
+        mark_phase(r, PLIM_PHASE_BACKWARD, name);
     plim_m_place(r->m, where, name, "grad", PLIM_CAT_TEMPORARY);
 }
 
@@ -433,31 +437,31 @@ static void forward_backward(run *r)
 {
     plim_m_set_grad_mode(r->m, true);
     enter_autocast(r);
-    forward(r);
-    loss(r);
+    run_forward(r);
+    compute_loss(r);
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
     if (!(r->s->keeps & PLIM_KEEP_OUTPUTS))
-        let_go(r, r->out, MAX_IO);
-    mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
+        release_tensors(r, r->out, MAX_IO);
+    mark_phase(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
     plim_m_backward(r->m, r->loss, visit_backward, r);
     plim_m_set_grad_mode(r->m, false);
 }
 
-static void let_batch_go(run *r)
+static void release_batch(run *r)
 {
     if (r->s->keeps & PLIM_KEEP_INPUTS)
         return;
-    let_go(r, r->now->x, MAX_IO);
-    let_go(r, &r->now->y, 1);
+    release_tensors(r, r->now->x, MAX_IO);
+    release_tensors(r, &r->now->y, 1);
 }
 
 static void mark_optimizer(run *r)
 {
-    mark(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
+    mark_phase(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
 }
 
 /* What such an optimizer is given; its locals go when it returns. */
-static plim_t closure(void *ud)
+static plim_t run_closure(void *ud)
 {
     run *r = ud;
     zero_grad(r);
@@ -465,28 +469,28 @@ static plim_t closure(void *ud)
     mark_optimizer(r);
     if (r->s->clip)
         plim_optim_clip(&r->optim);
-    let_go(r, r->out, MAX_IO);
+    release_tensors(r, r->out, MAX_IO);
     plim_t got = r->loss;
     r->loss = 0;
     return got;
 }
 
 /* Gradients, by one batch or several, clipped if so asked. */
-static void passes(run *r)
+static void run_passes(run *r)
 {
     const plim_loop *loop = r->s->loop;
     uint32_t n = (uint32_t)r->s->accumulate;
     for (uint32_t k = 0; k < n && !plim_m_bad(r->m); k++) {
         if (!loop->fetch_all || !k)
-            fetch(r, loop->fetch_all ? n : 1);
+            fetch_batches(r, loop->fetch_all ? n : 1);
         else
             r->now = &r->held[k];
         if (!k && !loop->zero_grad_last)
             zero_grad(r);
         forward_backward(r);
         if (!(r->s->keeps & PLIM_KEEP_LOSS))
-            let_go(r, &r->loss, 1);
-        let_batch_go(r);
+            release_tensors(r, &r->loss, 1);
+        release_batch(r);
     }
     mark_optimizer(r);
     if (r->s->clip)
@@ -497,28 +501,28 @@ static void train_step(run *r)
 {
     bool runs_model = r->s->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL;
     if (runs_model)
-        fetch(r, 1);
+        fetch_batches(r, 1);
     else
-        passes(r);
+        run_passes(r);
     plim_optim_step(&r->optim);
     if (r->s->ema.optim) {
-        mark(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
+        mark_phase(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
         plim_optim_step(&r->ema);
     }
     if (r->s->loop->zero_grad_last)
         zero_grad(r);
     if (runs_model)
-        let_batch_go(r);
+        release_batch(r);
 }
 
 static void infer_step(run *r)
 {
-    fetch(r, 1);
+    fetch_batches(r, 1);
     enter_autocast(r);
-    forward(r);
+    run_forward(r);
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
     if (!(r->s->keeps & PLIM_KEEP_OUTPUTS))
-        let_go(r, r->out, MAX_IO);
+        release_tensors(r, r->out, MAX_IO);
 }
 
 plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
@@ -543,7 +547,7 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         return st;
     plim_tape_expect(tape,
                      g->n_values + PER_NODE * g->n_nodes * (uint32_t)PLIM_MIN(s->steps, 2));
-    plim_m_on_recompute(r.m, recompute, recompute_backward, &r);
+    plim_m_on_recompute(r.m, recompute_region, recompute_backward, &r);
     load_model(&r);
     if (!s->infer) {
         choose_loss(&r);

@@ -61,7 +61,7 @@ uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
 /* A floating tensor takes the chosen dtype, as model.half() gives it. */
 plim_meta plim_step_meta(plim_dtype dtype, const plim_meta *m);
 
-/* For each node, the values whose last holder lets go right after it: their
+/* For each node, the values that are released right after it: their
  * last use, or the return of the module call that got them as an argument. */
 typedef struct plim_release {
     uint32_t *first; /* [n_nodes + 1] into ids */
