@@ -88,7 +88,7 @@ static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
     if (v < least)
         return plim_fail(r->err, PLIM_EUSAGE, 0,
                          "allocator setting '%.*s' is %" PRIu64
-                         ", below its least value of %" PRIu64,
+                         ", below the minimum of %" PRIu64,
                          SHOWN(r->key), v, least);
     if (v > most)
         return plim_fail(r->err, PLIM_EUSAGE, 0,
@@ -262,8 +262,8 @@ static plim_status read_pair(conf_reader *r, int torch)
         int known = torch < keys[i].since ? keys[i].since : keys[i].until;
         return plim_fail(r->err, PLIM_EUSAGE, 0,
                          "allocator setting '%s' %s PyTorch %d.%d; this is %d.%d", keys[i].key,
-                         torch < keys[i].since ? "came with" : "went after", known / 100,
-                         known % 100, torch / 100, torch % 100);
+                         torch < keys[i].since ? "came with" : "was removed after",
+                         known / 100, known % 100, torch / 100, torch % 100);
     }
     return plim_fail(r->err, PLIM_EUSAGE, 0, "unknown allocator setting '%.*s'",
                      SHOWN(r->key));

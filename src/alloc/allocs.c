@@ -20,7 +20,7 @@ plim_status plim_allocator_find(plim_str name, const plim_allocator **out, plim_
             *out = allocators[i];
             return PLIM_OK;
         }
-    return plim_fail(err, PLIM_EUSAGE, 0, "unknown allocator '%.*s': there are %s and %s",
+    return plim_fail(err, PLIM_EUSAGE, 0, "unknown allocator '%.*s': known are %s and %s",
                      (int)PLIM_MIN(name.n, 40), name.p, allocators[0]->name,
                      allocators[1]->name);
 }

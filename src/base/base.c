@@ -356,8 +356,8 @@ static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_e
                                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
             if (!q)
                 st = plim_fail(err, PLIM_EIO, 0,
-                               "'%s' is no plain file and over the limit of %zu bytes", path,
-                               most);
+                               "'%s' is not a regular file and is over the limit of %zu bytes",
+                               path, most);
             else if (q == MAP_FAILED)
                 st = plim_oom(err);
             if (st)

@@ -32,9 +32,9 @@ void plim_json_fail(plim_json *j, plim_status code, const char *fmt, ...)
 PLIM_COLD static plim_str json_want(plim_json *j, const char *what)
 {
     if (j->at >= j->n)
-        plim_json_fail(j, PLIM_EFORMAT, "JSON ends where %s should be", what);
+        plim_json_fail(j, PLIM_EFORMAT, "JSON ends early: expected %s", what);
     else
-        plim_json_fail(j, PLIM_EFORMAT, "JSON lacks %s", what);
+        plim_json_fail(j, PLIM_EFORMAT, "invalid JSON: expected %s", what);
     return (plim_str){NULL, 0};
 }
 
@@ -54,7 +54,7 @@ plim_status plim_json_end(plim_json *j)
 {
     json_next(j);
     if (!j->bad && j->at < j->n)
-        json_want(j, "its end");
+        json_want(j, "the end");
     return j->bad;
 }
 

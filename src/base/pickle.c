@@ -33,15 +33,14 @@ static plim_status pickle_push(pickle_vm *vm, plim_pickle_value v)
 static plim_status pickle_underflow(const pickle_vm *vm)
 {
     return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
-                     "pickle takes a value or a mark off its stack that is not there, at "
-                     "byte %" PRIu64,
+                     "pickle pops a value or a mark from an empty stack at byte %" PRIu64,
                      pickle_place(vm));
 }
 
 static plim_status pickle_misfit(const pickle_vm *vm, const char *what)
 {
     return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
-                     "pickle wants %s at byte %" PRIu64 ", another value is there", what,
+                     "pickle has another value than %s at byte %" PRIu64, what,
                      pickle_place(vm));
 }
 
@@ -192,15 +191,16 @@ static plim_status op_proto(pickle_vm *vm, const pickle_arg *arg, int how)
     if (arg->u <= (uint64_t)how)
         return PLIM_OK;
     return plim_fail(vm->err, PLIM_EUNSUPPORTED, pickle_place(vm),
-                     "pickle of protocol %" PRIu64 ", read are 0 to %d", arg->u, how);
+                     "unsupported pickle protocol %" PRIu64 ": known are 0 to %d", arg->u,
+                     how);
 }
 
 static plim_status op_refused(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)arg;
-    return plim_fail(
-        vm->err, PLIM_EUNSUPPORTED, pickle_place(vm), "pickle uses %s, at byte %" PRIu64,
-        how ? "buffers that are not in it" : "the extension registry", pickle_place(vm));
+    return plim_fail(vm->err, PLIM_EUNSUPPORTED, pickle_place(vm),
+                     "pickle uses %s at byte %" PRIu64,
+                     how ? "out-of-band buffers" : "the extension registry", pickle_place(vm));
 }
 
 static plim_status op_constant(pickle_vm *vm, const pickle_arg *arg, int how)
@@ -375,7 +375,7 @@ static plim_status op_put(pickle_vm *vm, const pickle_arg *arg, int how)
     /* writers count from 0 or 1, so an entry of this number takes so many opcodes */
     if (id > vm->at - vm->start)
         return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
-                         "pickle has memo entry %" PRIu64 " after %" PRIu64 " bytes", id,
+                         "pickle has memo entry %" PRIu64 " after only %" PRIu64 " bytes", id,
                          vm->at - vm->start);
     while (vm->n_memo <= id) {
         if (!PLIM_PUSH_ROOM(vm->arena, vm->memo, vm->n_memo, vm->cap_memo))
@@ -569,7 +569,7 @@ static const pickle_op pickle_ops[256] = {
 static plim_status pickle_cut(const pickle_vm *vm, const pickle_op *op, uint64_t want)
 {
     return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
-                     "pickle is cut off: %s at byte %" PRIu64 " wants %" PRIu64
+                     "pickle is truncated: %s at byte %" PRIu64 " needs %" PRIu64
                      " bytes, %" PRIu64 " are left",
                      op->name, pickle_place(vm), want, vm->b.n - vm->at);
 }
@@ -609,7 +609,7 @@ static plim_status pickle_line(pickle_vm *vm, const pickle_op *op, plim_pickle_v
     const uint8_t *end = room ? memchr(p, '\n', (size_t)room) : NULL;
     if (!end)
         return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
-                         "pickle is cut off: %s at byte %" PRIu64 " has no end of line",
+                         "pickle is truncated: %s at byte %" PRIu64 " has no end of line",
                          op->name, pickle_place(vm));
     uint64_t n = (uint64_t)(end - p);
     vm->at += n + 1;
@@ -652,18 +652,18 @@ static plim_status pickle_step(pickle_vm *vm, bool *stop)
 {
     if (vm->at == vm->b.n)
         return plim_fail(vm->err, PLIM_EFORMAT, vm->base + vm->at,
-                         "pickle is cut off: no STOP before its end at byte %" PRIu64,
+                         "pickle is truncated: no STOP before its end at byte %" PRIu64,
                          vm->base + vm->at);
     if (vm->at - vm->start > PLIM_PICKLE_MAX_BYTES)
         return plim_fail(vm->err, PLIM_EUNSUPPORTED, vm->base + vm->at,
-                         "pickle of more than %" PRIu64 " bytes",
+                         "pickle is over the limit of %" PRIu64 " bytes",
                          (uint64_t)PLIM_PICKLE_MAX_BYTES);
     vm->op_at = vm->at++;
     const pickle_op *op = &pickle_ops[vm->b.p[vm->op_at]];
     pickle_arg arg = {0};
     if (!op->name)
         return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
-                         "pickle has no opcode 0x%02x, at byte %" PRIu64,
+                         "unknown pickle opcode 0x%02x at byte %" PRIu64,
                          (unsigned)vm->b.p[vm->op_at], pickle_place(vm));
     *stop = vm->b.p[vm->op_at] == OP_STOP;
     plim_status st = pickle_argument(vm, op, &arg);

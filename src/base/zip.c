@@ -61,7 +61,7 @@ static plim_status read_end(plim_bytes f, zip_end *out, plim_err *err)
     uint64_t at;
     if (!find_end(f, &at))
         return plim_fail(err, PLIM_EFORMAT, f.n,
-                         "zip archive has no end record: the file is cut off");
+                         "zip archive has no end record: the file is truncated");
     const uint8_t *p = f.p + at;
     if (get16(p + 4) != get16(p + 6) || get16(p + 8) != get16(p + 10) ||
         (get16(p + 4) != 0 && get16(p + 4) != 0xffff))
@@ -73,7 +73,7 @@ static plim_status read_end(plim_bytes f, zip_end *out, plim_err *err)
     uint64_t at64 = get64(f.p + at - LOCATOR_SIZE + 8);
     if (!has_mark(f, at64, EOCD64_SIZE, 6, 6) || at64 > at - LOCATOR_SIZE - EOCD64_SIZE)
         return plim_fail(err, PLIM_EFORMAT, at - LOCATOR_SIZE,
-                         "zip archive points to a 64-bit end record that is not there");
+                         "zip archive has no 64-bit end record where its locator points");
     zip_end narrow = *out;
     const uint8_t *q = f.p + at64;
     *out = (zip_end){get64(q + 32), get64(q + 40), get64(q + 48), at64};
@@ -216,8 +216,8 @@ static plim_status find_data(const plim_zip *z, const plim_zip_entry *e, plim_by
     uint64_t left = z->at - e->header, skip = LOCAL_SIZE + name + extra;
     if (skip > left || e->packed > left - skip)
         return plim_fail(err, PLIM_EFORMAT, e->header,
-                         "zip member '%.*s' is cut off: %" PRIu64 " bytes wanted, %" PRIu64
-                         " left",
+                         "zip member '%.*s' is truncated: it needs %" PRIu64 " bytes, %" PRIu64
+                         " are left",
                          ENTRY_ARG(e), e->packed, skip > left ? 0 : left - skip);
     if (!plim_str_eq(e->name, (plim_str){(const char *)p + LOCAL_SIZE, (size_t)name}) ||
         get16(p + 8) != e->method)
@@ -272,7 +272,7 @@ static plim_status zip_take(const plim_zip *z, const plim_zip_entry *e, plim_are
                          ENTRY_ARG(e));
     if (e->method != 0 && e->method != 8)
         return plim_fail(err, PLIM_EUNSUPPORTED, e->header,
-                         "zip member '%.*s' is packed by method %d, only 0 and 8 are read",
+                         "zip member '%.*s' is compressed by method %d: only 0 and 8 are read",
                          ENTRY_ARG(e), e->method);
     if (e->size > limit)
         return plim_fail(err, PLIM_EUNSUPPORTED, e->header,
@@ -295,7 +295,7 @@ static plim_status zip_take(const plim_zip *z, const plim_zip_entry *e, plim_are
         if (st == PLIM_ENOMEM)
             return plim_oom(err);
         if (st)
-            return plim_fail(err, st, e->header, "zip member '%.*s' does not inflate",
+            return plim_fail(err, st, e->header, "zip member '%.*s' cannot be inflated",
                              ENTRY_ARG(e));
         data = (plim_bytes){p, e->size};
     }

@@ -150,7 +150,8 @@ plim_status plim_graph_count(const plim_graph *g, plim_graph_counts *out, plim_e
                       param ? &c.parameters : &c.buffers) ||
             !plim_add(param ? c.parameter_bytes : c.buffer_bytes, bytes,
                       param ? &c.parameter_bytes : &c.buffer_bytes))
-            return plim_fail(err, PLIM_ERANGE, i, "size of '" PLIM_STR_FMT "' overflows",
+            return plim_fail(err, PLIM_ERANGE, i,
+                             "the size of '" PLIM_STR_FMT "' does not fit 64 bits",
                              PLIM_STR_ARG(v->name));
         if (param && v->requires_grad)
             c.trainable += n;

@@ -225,9 +225,9 @@ static plim_status read_number(reader *r, plim_str w, const char *what, uint64_t
                                uint64_t *out)
 {
     if (!w.n)
-        return READER_FAIL(r, "no %s", what);
+        return READER_FAIL(r, "missing %s", what);
     if (!all_digits(w, out))
-        return READER_FAIL(r, "'%.*s' is no %s", SHOWN(w), what);
+        return READER_FAIL(r, "'%.*s' is not a valid %s", SHOWN(w), what);
     if (*out > max)
         return READER_FAIL(r, "%s %" PRIu64 " is over the limit of %" PRIu64, what, *out, max);
     return PLIM_OK;
@@ -242,7 +242,7 @@ static plim_status read_word(reader *r, plim_str w, const char *what, const char
             return PLIM_OK;
         }
     if (!w.n)
-        return READER_FAIL(r, "no %s", what);
+        return READER_FAIL(r, "missing %s", what);
     return READER_FAIL(r, "unknown %s '%.*s'", what, SHOWN(w));
 }
 
@@ -267,7 +267,7 @@ static plim_status read_name(reader *r, plim_str w, plim_str *out)
             int hi = i + 2 < w.n ? hex_digit(w.p[i + 1]) : -1;
             int lo = i + 2 < w.n ? hex_digit(w.p[i + 2]) : -1;
             if (hi < 0 || lo < 0)
-                return READER_FAIL(r, "'%.*s' has a '%%' that no two hex digits follow",
+                return READER_FAIL(r, "'%%' in '%.*s' is not followed by two hex digits",
                                    SHOWN(w));
             c = (char)(hi << 4 | lo);
             i += 2;
@@ -280,7 +280,7 @@ static plim_status read_name(reader *r, plim_str w, plim_str *out)
 static plim_status read_end(reader *r)
 {
     plim_str w = next_word(r);
-    return w.n ? READER_FAIL(r, "'%.*s' is too much", SHOWN(w)) : PLIM_OK;
+    return w.n ? READER_FAIL(r, "unexpected '%.*s'", SHOWN(w)) : PLIM_OK;
 }
 
 /* "stream=3"; true if w is KEY=..., with what stands after it in *value. */
@@ -318,7 +318,7 @@ static plim_status read_alloc(reader *r)
     if (!all_digits(w, &s.bytes)) { /* "4MiB" for what people write */
         plim_err why = PLIM_ERR_INIT;
         if (!w.n)
-            return READER_FAIL(r, "no size");
+            return READER_FAIL(r, "missing size");
         if (plim_parse_size(w, &s.bytes, &why))
             return READER_FAIL(r, "%s", why.msg);
     }
@@ -333,7 +333,7 @@ static plim_status read_alloc(reader *r)
         else if (is_attribute(w, "high", &value))
             st = read_number(r, value, "high", UINT64_MAX, &s.high);
         else if (memchr(w.p, '=', w.n) || bare == 2)
-            st = READER_FAIL(r, "'%.*s' is too much", SHOWN(w));
+            st = READER_FAIL(r, "unexpected '%.*s'", SHOWN(w));
         else if (bare++ == 0)
             st = read_word(r, w, "category", category_names, PLIM_CAT_COUNT, &s.category);
         else
@@ -349,7 +349,7 @@ static plim_status read_alloc(reader *r)
         return plim_oom(r->err);
     id_slot *slot = id_find(r->ids.slots, r->ids.cap, id);
     if (slot->used && slot->live)
-        return READER_FAIL(r, "'%" PRIu64 "' is live already", id);
+        return READER_FAIL(r, "id '%" PRIu64 "' is already allocated", id);
     uint32_t storage = plim_tape_alloc(r->t, &s);
     if (storage == PLIM_NONE)
         return plim_oom(r->err);
@@ -372,7 +372,7 @@ static plim_status read_live(reader *r, const char *verb, id_slot **slot)
     if (!*slot || !(*slot)->used)
         return READER_FAIL(r, "%s of '%" PRIu64 "', which was never allocated", verb, id);
     if (!(*slot)->live)
-        return READER_FAIL(r, "%s of '%" PRIu64 "', which is free already", verb, id);
+        return READER_FAIL(r, "%s of '%" PRIu64 "', which is already freed", verb, id);
     return PLIM_OK;
 }
 
@@ -397,7 +397,7 @@ static plim_status read_record(reader *r)
     if (st)
         return st;
     if (!is_attribute(next_word(r), "stream", &value))
-        return READER_FAIL(r, "no stream=N");
+        return READER_FAIL(r, "missing stream=N");
     st = read_stream(r, value, &e.stream);
     if (st)
         return st;
@@ -481,16 +481,16 @@ static plim_status read_line(reader *r)
     for (size_t i = 0; i < PLIM_COUNT(lines); i++)
         if (w.n == 1 && w.p[0] == lines[i].sign)
             return lines[i].read(r);
-    return READER_FAIL(r, "'%.*s' begins no tape line: want + - @ ! or r", SHOWN(w));
+    return READER_FAIL(r, "unknown line type '%.*s': expected +, -, @, ! or r", SHOWN(w));
 }
 
 static plim_status read_header(reader *r)
 {
     plim_str name = next_word(r), version = next_word(r);
     if (!plim_str_is(name, "plimsoll-tape"))
-        return READER_FAIL(r, "no tape: its first line is 'plimsoll-tape 1'");
+        return READER_FAIL(r, "not a tape: the first line must be 'plimsoll-tape 1'");
     if (!plim_str_is(version, "1"))
-        return READER_FAIL(r, "tape version '%.*s' is not the known one, 1", SHOWN(version));
+        return READER_FAIL(r, "unsupported tape version '%.*s': known is 1", SHOWN(version));
     return read_end(r);
 }
 
@@ -516,7 +516,8 @@ plim_status plim_tape_parse(plim_tape *t, plim_bytes text, plim_err *err)
         r.at = next;
     }
     if (!st && !header)
-        st = plim_fail(err, PLIM_EFORMAT, 0, "no tape: its first line is 'plimsoll-tape 1'");
+        st = plim_fail(err, PLIM_EFORMAT, 0,
+                       "not a tape: the first line must be 'plimsoll-tape 1'");
     return st;
 }
 

@@ -63,7 +63,7 @@ void plim_optim_clip(plim_optim_run *r)
         return;
     if (r->torch->version < SPARSE_SINCE && plim_optim_any_sparse(r))
         plim_m_fail(r->m, PLIM_EUNSUPPORTED,
-                    "clip_grad_norm_ takes no sparse gradients before PyTorch %d.%d",
+                    "clip_grad_norm_ does not support sparse gradients before PyTorch %d.%d",
                     SPARSE_SINCE / 100, SPARSE_SINCE % 100);
     clip_norms(r, n);
     plim_t stack = clip_temp(r, "norms", t, 1, n), total = clip_temp(r, "norm", t, 0, 0);

@@ -46,7 +46,7 @@ static void flat_meta(plim_optim_run *r, plim_meta *out)
         const plim_meta *m = plim_m_meta(r->m, r->params[i].leaf);
         if (m->dtype != t)
             plim_m_fail(r->m, PLIM_EUNSUPPORTED,
-                        "lbfgs is followed for parameters of one type only, '" PLIM_STR_FMT
+                        "lbfgs supports parameters of one dtype only, '" PLIM_STR_FMT
                         "' has another",
                         PLIM_STR_ARG(r->params[i].name));
         if (plim_meta_numel(m, &n))

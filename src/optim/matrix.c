@@ -233,7 +233,8 @@ void plim_optim_muon(plim_optim_run *r)
     for (uint32_t i = 0; r->starting && i < r->n; i++)
         if (plim_m_meta(r->m, r->params[i].leaf)->rank != 2)
             plim_m_fail(r->m, PLIM_EUNSUPPORTED,
-                        "muon takes parameters of rank 2 only, '" PLIM_STR_FMT "' has rank %d",
+                        "muon supports parameters of rank 2 only, '" PLIM_STR_FMT
+                        "' has rank %d",
                         PLIM_STR_ARG(r->params[i].name),
                         (int)plim_m_meta(r->m, r->params[i].leaf)->rank);
     for (uint32_t i = 0; !r->starting && (p = plim_optim_next(r, &i));)

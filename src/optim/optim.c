@@ -246,7 +246,7 @@ static void check_layouts(plim_optim_run *r)
         if (!sparse && only)
             plim_m_fail(r->m, PLIM_EUNSUPPORTED,
                         "'%s' does not support dense gradients, and '" PLIM_STR_FMT
-                        "' has one: please consider adam instead",
+                        "' has one: use adam instead",
                         o->name, PLIM_STR_ARG(p->name));
         if (sparse && plim_optim_on(r, "weight_decay"))
             plim_m_fail(r->m, PLIM_EUNSUPPORTED,
@@ -255,8 +255,8 @@ static void check_layouts(plim_optim_run *r)
                         PLIM_STR_ARG(p->name));
         if (sparse && plim_optim_on(r, "momentum"))
             plim_m_fail(r->m, PLIM_EUNSUPPORTED,
-                        "the momentum of a sparse gradient, that of '" PLIM_STR_FMT
-                        "', grows with every step: it has no steady size",
+                        "the momentum of the sparse gradient of '" PLIM_STR_FMT
+                        "' grows with every step and has no steady size",
                         PLIM_STR_ARG(p->name));
     }
 }

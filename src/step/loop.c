@@ -50,8 +50,8 @@ plim_status plim_loop_keeps(const char *list, unsigned *out, plim_err *err)
             i++;
         if (i == PLIM_COUNT(held))
             return plim_fail(err, PLIM_EUSAGE, 0,
-                             "'" PLIM_STR_FMT "' is nothing that a loop keeps: known are "
-                             "outputs, loss, inputs, none",
+                             "unknown --keep item '" PLIM_STR_FMT
+                             "': known are outputs, loss, inputs, none",
                              PLIM_STR_ARG(word));
         keeps |= held[i].keeps;
     }

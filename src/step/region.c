@@ -141,7 +141,8 @@ plim_status plim_regions_calls(plim_arena *a, const plim_graph *g, uint32_t *n, 
     if (!spans || !calls)
         return plim_oom(err);
     *n = child_spans(g, spans, sequential_of(g, spans, calls), calls);
-    return *n ? PLIM_OK : plim_fail(err, PLIM_ESHAPE, 0, "the model calls nothing");
+    return *n ? PLIM_OK
+              : plim_fail(err, PLIM_ESHAPE, 0, "the model has no calls to cut into segments");
 }
 
 /* src: checkpoint.py checkpoint_sequential: len // segments calls each, the rest
@@ -158,7 +159,7 @@ static plim_status add_segments(plim_arena *a, const plim_graph *g, const span *
     uint32_t n = child_spans(g, spans, sequential_of(g, spans, calls), calls);
     if (plim_parse_shape(number, &segments, 1, &rank, NULL) || segments < 1 || segments > n)
         return plim_fail(err, PLIM_EUSAGE, 0,
-                         "segments '" PLIM_STR_FMT "' is not in 1..%u, the calls there are",
+                         "segments '" PLIM_STR_FMT "' is not in 1..%u, the number of calls",
                          PLIM_STR_ARG(number), (unsigned)n);
     uint32_t each = n / (uint32_t)segments;
     for (uint32_t i = 0; i + 1 < (uint32_t)segments; i++)
@@ -264,9 +265,9 @@ plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,
             return plim_oom(err);
         if (!out->n)
             return plim_fail(err, PLIM_EUSAGE, 0,
-                             "no module of the model is what checkpoint '" PLIM_STR_FMT
-                             "' means: name modules by a pattern, as 'layers.*', or "
-                             "segments=N",
+                             "checkpoint '" PLIM_STR_FMT
+                             "' matches no module of this model: write segments=N or a "
+                             "pattern such as 'layers.*'",
                              PLIM_STR_ARG(how));
     }
     for (uint32_t i = 0; i < out->n; i++)

@@ -139,7 +139,8 @@ static void choose_loss(run *r)
                        : !first->rank && plim_is_float(first->dtype) ? PLIM_LOSS_MODEL
                                                                      : PLIM_LOSS_SUM;
     if (r->loss_kind == PLIM_LOSS_MODEL && first->rank)
-        plim_m_fail(r->m, PLIM_ESHAPE, "the model's first output has rank %d and is no loss",
+        plim_m_fail(r->m, PLIM_ESHAPE,
+                    "the model's first output has rank %d, a loss has rank 0",
                     (int)first->rank);
     if (r->loss_kind == PLIM_LOSS_CROSS_ENTROPY &&
         (!plim_is_float(first->dtype) || first->rank < 2))

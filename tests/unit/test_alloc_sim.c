@@ -270,7 +270,7 @@ static void test_allocators(void **state)
     assert_int_equal(plim_allocator_find(PLIM_STR(""), &found, NULL), PLIM_OK);
     assert_string_equal(found->name, "caching");
     assert_int_equal(plim_allocator_find(PLIM_STR("bfc"), &found, &err), PLIM_EUSAGE);
-    assert_string_equal(err.msg, "unknown allocator 'bfc': there are caching and none");
+    assert_string_equal(err.msg, "unknown allocator 'bfc': known are caching and none");
     plim_arena_free(&a);
 }
 

@@ -201,7 +201,7 @@ static void test_files(void **state)
     err = (plim_err)PLIM_ERR_INIT;
     CHECK("no end", plim_file_map(&b, "/dev/zero", &err) == PLIM_EIO && b.p == NULL);
     CHECK_STR("says the limit", err.msg,
-              "'/dev/zero' is no plain file and over the limit of 268435456 bytes");
+              "'/dev/zero' is not a regular file and is over the limit of 268435456 bytes");
 }
 
 static void test_twice(void **state)

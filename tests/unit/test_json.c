@@ -109,10 +109,11 @@ static void test_error_place(void **state)
     plim_json_skip(&j);
     assert_int_equal(j.bad, PLIM_EFORMAT);
     assert_int_equal(err.at, 113);
-    CHECK_STR("offsets are those of the file", err.msg, "JSON lacks a value at byte 113");
+    CHECK_STR("offsets are those of the file", err.msg,
+              "invalid JSON: expected a value at byte 113");
     plim_json_skip(&j);
     assert_int_equal(plim_json_i64(&j), 0);
-    CHECK_STR("the first error stays", err.msg, "JSON lacks a value at byte 113");
+    CHECK_STR("the first error stays", err.msg, "invalid JSON: expected a value at byte 113");
 }
 
 /* ---- values ------------------------------------------------------------------ */
