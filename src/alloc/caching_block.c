@@ -22,6 +22,7 @@ uint32_t plim__block_new(caching *c, const block *like, uint64_t addr)
 
 void plim__block_drop(caching *c, uint32_t b)
 {
+    plim_assert(c->blocks[b].state != UNUSED);
     c->blocks[b].state = UNUSED;
     c->blocks[b].next = c->unused_block;
     c->unused_block = b;
@@ -43,6 +44,7 @@ static plim_fs *set_of(const caching *c, const block *b)
 void plim__set_insert(caching *c, uint32_t b, state st)
 {
     block *x = &c->blocks[b];
+    plim_assert(st == FREE || st == UNMAPPED);
     x->state = (uint8_t)st;
     x->born = c->requests[x->pool];
     c->nodes[b].key = st == UNMAPPED ? 0 : x->size;
@@ -53,6 +55,7 @@ void plim__set_insert(caching *c, uint32_t b, state st)
 void plim__set_erase(caching *c, uint32_t b)
 {
     const block *x = &c->blocks[b];
+    plim_assert(is_room(x));
     c->n_big[x->pool] -= x->state == FREE && is_big(x);
     plim_fs_erase(c->nodes, set_of(c, x), b);
 }
@@ -62,6 +65,7 @@ uint64_t plim__block_absorb(caching *c, uint32_t dst, uint32_t src, state st)
     if (src == PLIM_NONE || c->blocks[src].state != st)
         return 0;
     block *d = &c->blocks[dst], *s = &c->blocks[src];
+    plim_assert(d->prev == src || d->next == src);
     plim__set_erase(c, src);
     if (d->prev == src) {
         c->nodes[dst].addr = c->nodes[src].addr;
@@ -81,6 +85,7 @@ uint64_t plim__block_absorb(caching *c, uint32_t dst, uint32_t src, state st)
 
 uint32_t plim__block_cut(caching *c, uint32_t b, uint64_t size)
 {
+    plim_assert(size && size < c->blocks[b].size);
     uint32_t rest = plim__block_new(c, &c->blocks[b], c->nodes[b].addr + size);
     if (rest == PLIM_NONE)
         return PLIM_NONE;
@@ -100,6 +105,7 @@ void plim__cuda_free(caching *c, uint32_t b)
     plim_alloc_stats *s = &c->base.stats;
     uint64_t size = c->blocks[b].size;
     uint32_t pool = c->blocks[b].pool;
+    plim_assert(c->blocks[b].state == FREE && is_whole_segment(&c->blocks[b]));
     plim__tell(c, PLIM_TRACE_SEGMENT_FREE, c->nodes[b].addr, size, c->blocks[b].stream);
     plim__set_erase(c, b);
     plim__block_drop(c, b);

@@ -33,9 +33,11 @@ uint32_t plim_graph_add_node(plim_graph *g, const plim_node *n)
     if (!PLIM_PUSH_ROOM(g->arena, g->nodes, g->n_nodes, g->cap_nodes))
         return PLIM_NONE;
     g->nodes[g->n_nodes] = *n;
-    for (uint32_t i = 0; i < n->n_outs; i++)
-        if (n->outs[i] < g->n_values)
-            g->values[n->outs[i]].node = g->n_nodes;
+    plim_assert(n->scope < g->n_scopes);
+    for (uint32_t i = 0; i < n->n_outs; i++) {
+        plim_assert(n->outs[i] < g->n_values);
+        g->values[n->outs[i]].node = g->n_nodes;
+    }
     return g->n_nodes++;
 }
 
@@ -43,6 +45,7 @@ uint32_t plim_graph_add_scope(plim_graph *g, uint32_t parent, plim_str path, pli
 {
     if (!PLIM_PUSH_ROOM(g->arena, g->scopes, g->n_scopes, g->cap_scopes))
         return PLIM_NONE;
+    plim_assert(parent < g->n_scopes || (parent == PLIM_NONE && !g->n_scopes));
     g->scopes[g->n_scopes] = (plim_scope){.parent = parent, .path = path, .type = type};
     return g->n_scopes++;
 }
@@ -51,6 +54,7 @@ bool plim_graph_add_input(plim_graph *g, uint32_t value)
 {
     if (!PLIM_PUSH_ROOM(g->arena, g->inputs, g->n_inputs, g->cap_inputs))
         return false;
+    plim_assert(value < g->n_values);
     g->inputs[g->n_inputs++] = value;
     return true;
 }
@@ -59,6 +63,7 @@ bool plim_graph_add_output(plim_graph *g, uint32_t value)
 {
     if (!PLIM_PUSH_ROOM(g->arena, g->outputs, g->n_outputs, g->cap_outputs))
         return false;
+    plim_assert(value < g->n_values);
     g->outputs[g->n_outputs++] = value;
     return true;
 }

@@ -81,6 +81,7 @@ bool plim_tape_mark(plim_tape *t, int32_t step, plim_phase phase, plim_str op)
 {
     if (!PLIM_PUSH_ROOM(t->arena, t->marks, t->n_marks, t->cap_marks))
         return false;
+    plim_assert(step >= -1 && phase < PLIM_PHASE_COUNT);
     t->marks[t->n_marks++] =
         (plim_mark){.first = t->n_events, .step = step, .phase = (uint8_t)phase, .op = op};
     return true;
@@ -90,6 +91,8 @@ bool plim_tape_event(plim_tape *t, plim_event e)
 {
     if (!PLIM_PUSH_ROOM(t->arena, t->events, t->n_events, t->cap_events))
         return false;
+    plim_assert((e.kind != PLIM_EVENT_FREE && e.kind != PLIM_EVENT_RECORD_STREAM) ||
+                e.id < t->n_storages);
     t->events[t->n_events++] = e;
     return true;
 }
@@ -100,6 +103,7 @@ uint32_t plim_tape_alloc(plim_tape *t, const plim_storage *s)
     if (!PLIM_PUSH_ROOM(t->arena, t->storages, t->n_storages, t->cap_storages) ||
         !plim_tape_event(t, (plim_event){.id = id, .kind = PLIM_EVENT_ALLOC}))
         return PLIM_NONE;
+    plim_assert(s->category < PLIM_CAT_COUNT && s->certainty < PLIM_CERTAINTY_COUNT);
     t->storages[id] = *s;
     t->storages[id].ext_id = (uint64_t)id + 1;
     t->n_storages++;
