@@ -3,6 +3,8 @@
 
  * a room of src/ includes only the rooms listed for it (ROOMS below, the table
    of docs/architecture.md);
+ * a *_priv.h is included only within its own folder and, if its head comment
+   says 'Included by', only by the files named there;
  * cli/ includes plimsoll.h and its own headers, nothing else of ours;
  * a file name occurs once, so that a stack trace or a grep names one file;
  * memory comes from arenas: malloc and related functions are called only in
@@ -80,6 +82,20 @@ def check_room(root, path, room):
             yield f"{where}: '{name}' does not exist"
 
 
+def check_private(root, path):
+    for line, quoted, name in includes(path):
+        header = root / "src" / name
+        if not quoted or not name.endswith("_priv.h") or not header.is_file():
+            continue
+        where = f"{path.relative_to(root)}:{line}"
+        head = header.read_text(encoding="utf-8").split("*/")[0].partition("Included by ")[2]
+        named = re.findall(r"\b\w+\.c\b", head)
+        if header.parent != path.parent:
+            yield f"{where}: '{name}' is private to {header.parent.relative_to(root)}"
+        elif named and path.name not in named:
+            yield f"{where}: '{name}' is not for {path.name}: its head comment has the list"
+
+
 def check_cli(root, path):
     for line, quoted, name in includes(path):
         if quoted and name not in PUBLIC and not (root / "cli" / name).is_file():
@@ -110,6 +126,7 @@ def check(root):
                 yield f"{path.relative_to(root)}: not in a room (tools/check_layers.py has the list)"
                 continue
             yield from check_room(root, path, parts[1])
+            yield from check_private(root, path)
             if parts[1] == "base":
                 continue
         elif parts[0] == "cli":

@@ -42,7 +42,7 @@ void plim__frame_unref(plim_machine *m, uint32_t frame)
 void plim_m_region_begin(plim_machine *m, uint32_t region)
 {
     if (!PLIM_PUSH_ROOM(m->arena, m->frames, m->n_frames, m->cap_frames)) {
-        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim__oom(m);
         return;
     }
     m->frame = m->n_frames++;
@@ -55,7 +55,7 @@ void plim_m_region_input(plim_machine *m, plim_t t)
         return;
     m_frame *f = &m->frames[m->frame];
     if (!PLIM_PUSH_ROOM(m->arena, f->input, f->n_inputs, f->cap_inputs))
-        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim__oom(m);
     else
         f->input[f->n_inputs++] = plim_m_ref(m, t);
 }
@@ -72,7 +72,7 @@ void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
 {
     m_frame *f = &m->frames[m->frame];
     if (!n->hole && !(n->hole = PLIM_NEW_N(m->arena, uint32_t, PLIM_MAX_SAVED))) {
-        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim__oom(m);
         return;
     }
     if (n->frame == PLIM_NONE) {
@@ -104,7 +104,7 @@ static void recompute(plim_machine *m, uint32_t frame)
 {
     m_frame *f = &m->frames[frame];
     if (!(f->again = PLIM_NEW_N(m->arena, plim_t, (uint64_t)f->n_saves + 1))) {
-        plim_m_fail(m, PLIM_ENOMEM, "out of memory for plimsoll's own tables");
+        plim__oom(m);
         return;
     }
     bool mode = m->grad_mode;

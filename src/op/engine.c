@@ -2,6 +2,7 @@
  * src: torch/csrc/autograd/{engine,input_buffer}.cpp, functions/accumulate_grad.h
  * as described in facts: training-step.md section 2. */
 #include "op/machine_priv.h"
+#include "op/machine_run.h"
 #include "op/rules.h"
 
 enum { MAX_INPUTS = 256 };
@@ -160,8 +161,10 @@ static bool layout_ok(const plim_meta *g, const plim_meta *p)
 /* From here on t's storage is leaf's gradient. */
 static void call_gradient(plim_machine *m, plim_t t, plim_t leaf)
 {
-    plim__set_category(m, t, PLIM_CAT_GRADIENT);
-    plim__rename(m, t, leaf);
+    plim_storage *row = plim__tape_row(m, t), *of = plim__tape_row(m, leaf);
+    plim_m_set_category(m, t, PLIM_CAT_GRADIENT);
+    if (row && of)
+        row->name = of->name;
 }
 
 /* May g itself become the parameter's gradient? A sparse one is a view of what came into
@@ -284,7 +287,7 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
             if (dx[i])
                 dx[i] = inbox_add(m, &to->inbox[e.slot], dx[i]);
             if (--to->deps == 0 && !queue_push(m, q, e.node))
-                m->st = plim_oom(m->err);
+                plim__oom(m);
         }
         for (uint32_t i = 0; i < g->n_in; i++) /* a node's results go all at once */
             plim_m_drop(m, dx[i]);
@@ -300,7 +303,7 @@ void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, 
     if (m->st)
         return;
     if (!count_dependencies(m, root, n, ++m->stamp, &seen, &n_seen)) {
-        m->st = plim_oom(m->err);
+        plim__oom(m);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -313,7 +316,7 @@ void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, 
         if (!node->deps && !node->queued) {
             node->queued = true;
             if (!queue_push(m, &q, id))
-                m->st = plim_oom(m->err);
+                plim__oom(m);
         }
     }
     run_all(m, &q, visit, ud);

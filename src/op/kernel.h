@@ -6,7 +6,7 @@
 #ifndef PLIM_KERNEL_H
 #define PLIM_KERNEL_H
 
-#include "op/machine.h"
+#include "op/machine_args.h"
 
 typedef struct plim_kernel {
     const char *name; /* "addmm", "sum.dim_IntList" */

@@ -195,34 +195,6 @@ bool plim_m_bad(const plim_machine *m);
 /* After a kernel's failure: the next call begins anew. */
 void plim_m_forgive(plim_machine *m);
 
-/* ---- a call of a rule --------------------------------------------------- */
-
-typedef struct plim_call {
-    plim_machine *m;
-    const plim_node *node; /* NULL for a kernel */
-    const plim_arg *args;
-    uint32_t n_args;
-    const plim_t *value; /* tensor handles by value id: args refer to these */
-    plim_t *out;         /* [n_out]: the rule puts its outputs here (owned) */
-    uint32_t n_out;      /* an op's outputs; a kernel is given room and says how many */
-    bool inplace;
-} plim_call;
-
-/* Argument access by slot; a missing one gives 0 / the default given. */
-plim_t plim_arg_tensor(const plim_call *c, uint32_t slot); /* borrowed */
-uint32_t plim_arg_tensors(const plim_call *c, uint32_t slot, plim_t *out, uint32_t max);
-uint32_t plim_arg_count(const plim_call *c, uint32_t slot);         /* of a list; 0: no list */
-plim_t plim_arg_nth(const plim_call *c, uint32_t slot, uint32_t i); /* of a list of tensors */
-/* A list of bools such as output_mask; all true where it is not given. */
-void plim_arg_mask(const plim_call *c, uint32_t slot, bool *out, uint32_t n);
-bool plim_arg_given(const plim_call *c, uint32_t slot);
-int64_t plim_arg_int(const plim_call *c, uint32_t slot, int64_t def);
-double plim_arg_float(const plim_call *c, uint32_t slot, double def);
-/* Up to max ints; a single int is repeated `want` times (stride=2 -> 2,2). */
-uint32_t plim_arg_ints(const plim_call *c, uint32_t slot, int64_t *out, uint32_t max,
-                       uint32_t want);
-plim_str plim_arg_string(const plim_call *c, uint32_t slot);
-
 /* ---- driving it (src/step) ---------------------------------------------- */
 
 /* A machine over caller-owned memory.  tape NULL: shapes only, no events. */
@@ -240,30 +212,9 @@ plim_t plim_m_grad(const plim_machine *m, plim_t leaf); /* its .grad, borrowed; 
 void plim_m_set_grad(plim_machine *m, plim_t leaf, plim_t grad); /* takes the reference */
 void plim_m_clear_sparse(plim_machine *m, plim_t leaf); /* its .grad.zero_(), if sparse */
 void plim_m_set_category(plim_machine *m, plim_t t, plim_category c);
-/* Runs one graph node.  value[]: handles by value id; the node's outputs are
- * put there.  Nodes without a rule get fresh outputs of the file's metas. */
-void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *value);
-/* loss.backward().  `name_of` says what layer a graph node belongs to; the
- * tape gets a mark for each autograd node. */
-typedef void (*plim_m_visit)(void *ud, uint32_t where, const char *fn);
-void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud);
-/* Within a node's backward: from several roots with these gradients (borrowed). */
-void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, uint32_t n,
-                          plim_m_visit visit, void *ud);
 /* t cut off from its history, wanting a gradient if t does: owned. */
 plim_t plim_m_detached(plim_machine *m, plim_t t);
-uint32_t plim_m_unknown_ops(const plim_machine *m);
-
 /* A gemm on cuBLAS (lt: cuBLASLt) is about to run: its workspace, by profile. */
 void plim_m_gemm(plim_machine *m, bool lt);
-
-/* What a cost function sees: metas only. */
-typedef struct plim_cost_call {
-    const plim_graph *g;
-    const plim_node *node;
-    const plim_meta *out; /* output 0 */
-    uint64_t out_numel;
-} plim_cost_call;
-const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot); /* NULL: absent */
 
 #endif

@@ -1,4 +1,6 @@
-/* machine_priv.h -- the machine's insides, for machine.c and engine.c only. */
+/* machine_priv.h -- the machine's own tables, and what the files that share them call of
+ * one another.  Included by machine.c, machine_node.c, machine_run.c, engine.c,
+ * checkpoint.c and autocast.c, and by no other file of src (tools/check_layers.py). */
 #ifndef PLIM_MACHINE_PRIV_H
 #define PLIM_MACHINE_PRIV_H
 
@@ -92,6 +94,30 @@ static inline m_gnode *m_n(const plim_machine *m, uint32_t n)
     return &m->npage[n / GNODE_PAGE][n % GNODE_PAGE];
 }
 
+/* ---- machine.c ------------------------------------------------------------ */
+
+void plim__machine_init(plim_machine *m, plim_arena *a, plim_tape *tape, const plim_world *w,
+                        plim_err *err);
+void plim__oom(plim_machine *m);
+/* Pages never move, so a pointer into one stays good. */
+bool plim__page_room(plim_machine *m, void ***pages, uint32_t *n, uint32_t *cap,
+                     uint64_t size);
+plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage);
+/* On a storage of its own; `row` says what that is. */
+plim_t plim__tensor_fresh(plim_machine *m, const plim_meta *meta, plim_storage row);
+/* A copy that lives as long as the tape, the same for the same. */
+const plim_meta *plim__meta_kept(plim_machine *m, const plim_meta *meta);
+/* The tape's row for t's storage; NULL where it has none. */
+plim_storage *plim__tape_row(const plim_machine *m, plim_t t);
+
+/* ---- machine_node.c ------------------------------------------------------- */
+
+void plim__gnode_unref(plim_machine *m, uint32_t id);
+void plim__gnode_release(plim_machine *m, m_gnode *n); /* drops what it saved */
+void plim__gnode_drop_saved(plim_machine *m, m_gnode *n);
+
+/* ---- autocast.c ----------------------------------------------------------- */
+
 /* Autocast puts casts in the place of arguments for one op: what stood there. */
 typedef struct m_cast {
     uint32_t id;
@@ -101,17 +127,12 @@ uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value,
                              uint32_t max);
 void plim__autocast_undo(plim_machine *m, plim_t *value, const m_cast *undo, uint32_t n);
 
+/* ---- checkpoint.c --------------------------------------------------------- */
+
 void plim__frame_unref(plim_machine *m, uint32_t frame);
 void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot);
 bool plim__frame_lean(const plim_machine *m);
 void plim__frame_saved_again(plim_machine *m, plim_t t);
 void plim__frame_fill(plim_machine *m, m_gnode *n);
-
-void plim__gnode_unref(plim_machine *m, uint32_t id);
-void plim__gnode_release(plim_machine *m, m_gnode *n); /* drops what it saved */
-void plim__gnode_drop_saved(plim_machine *m, m_gnode *n);
-void plim__rename(plim_machine *m, plim_t t,
-                  plim_t leaf); /* t's storage is called after leaf's */
-void plim__set_category(plim_machine *m, plim_t t, plim_category c);
 
 #endif

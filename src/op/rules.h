@@ -7,7 +7,7 @@
 #ifndef PLIM_RULES_H
 #define PLIM_RULES_H
 
-#include "op/machine.h"
+#include "op/machine_args.h"
 
 /* ---- shared helpers ----------------------------------------------------- */
 
@@ -139,6 +139,15 @@ plim_t plim_at_sum_all(plim_machine *m, plim_t x);
 #define PLIM_KERNEL(name, makes, run, schema) void plim_kernel_##run(plim_call *c);
 #include "op/kernels.def"
 #undef PLIM_KERNEL
+
+/* What a cost function sees: metas only. */
+typedef struct plim_cost_call {
+    const plim_graph *g;
+    const plim_node *node;
+    const plim_meta *out; /* output 0 */
+    uint64_t out_numel;
+} plim_cost_call;
+const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot); /* NULL: absent */
 
 void plim_cost_none(const plim_cost_call *c,
                     plim_cost *out); /* moves bytes, computes nothing */

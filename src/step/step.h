@@ -5,7 +5,7 @@
 #define PLIM_STEP_H
 
 #include "core/graph.h"
-#include "op/machine.h"
+#include "op/machine_run.h"
 #include "optim/optim.h"
 #include "step/loop.h"
 #include "torch/torch.h"

@@ -1,0 +1,283 @@
+/* machine_node.c -- autograd nodes as rules record them: see machine.h. */
+#include "op/machine_priv.h"
+
+/* ---- autograd nodes ----------------------------------------------------- */
+
+static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
+{
+    uint32_t id = m->free_gnode;
+    if (id != PLIM_NONE) {
+        m->free_gnode = m_n(m, id)->next_free;
+    } else {
+        if (m->n_gnodes == m->npages * GNODE_PAGE &&
+            !plim__page_room(m, (void ***)&m->npage, &m->npages, &m->npages_cap,
+                             sizeof(m_gnode) * GNODE_PAGE))
+            return plim__oom(m), PLIM_NONE;
+        id = m->n_gnodes++;
+    }
+    m_gnode *n = m_n(m, id);
+    if (n->edge_cap < n_in) {
+        n->pub.next = PLIM_NEW_N(m->arena, plim_edge, n_in);
+        n->pub.in_meta = PLIM_NEW_N(m->arena, plim_meta, n_in);
+        n->edge_cap = n_in;
+        if (!n->pub.next || !n->pub.in_meta) {
+            n->edge_cap = 0;
+            return plim__oom(m), PLIM_NONE;
+        }
+    }
+    plim_edge *next = n->pub.next;
+    plim_meta *in_meta = n->pub.in_meta;
+    n->pub = (plim_gnode){
+        .next = next, .in_meta = in_meta, .where = m->where, .n_in = n_in, .n_out = 1};
+    n->refs = 0;
+    n->inner = n->frame = PLIM_NONE;
+    n->released = n->reentrant = false;
+    return id;
+}
+
+void plim__gnode_drop_saved(plim_machine *m, m_gnode *n)
+{
+    for (uint32_t i = 0; i < PLIM_MAX_SAVED; i++) {
+        plim_t t = n->pub.saved[i];
+        n->pub.saved[i] = 0;
+        plim_m_drop(m, t);
+    }
+}
+
+void plim__gnode_release(plim_machine *m, m_gnode *n)
+{
+    uint32_t inner = n->inner, frame = n->frame;
+    n->released = true;
+    plim__gnode_drop_saved(m, n);
+    n->inner = n->frame = PLIM_NONE;
+    plim__frame_unref(m, frame);
+    plim__gnode_unref(m, inner);
+}
+
+/* Chains are as long as the model is deep, so no recursion along them. */
+void plim__gnode_unref(plim_machine *m, uint32_t id)
+{
+    if (id == PLIM_NONE || --m_n(m, id)->refs)
+        return;
+    if (!PLIM_PUSH_ROOM(m->arena, m->dying, m->n_dying, m->cap_dying)) {
+        plim__oom(m);
+        return;
+    }
+    m->dying[m->n_dying++] = id;
+    if (m->n_dying > 1)
+        return; /* the loop below, further up the stack, will come to it */
+    for (uint32_t k = 0; k < m->n_dying; k++) {
+        id = m->dying[k];
+        m_gnode *n = m_n(m, id);
+        plim__gnode_release(m, n);
+        for (uint32_t i = 0; i < n->pub.n_in; i++)
+            plim__gnode_unref(m, n->pub.next[i].node);
+        n->next_free = m->free_gnode;
+        m->free_gnode = id;
+    }
+    m->n_dying = 0;
+}
+
+/* The node that adds into a leaf's .grad.  It lives with the leaf. */
+static uint32_t accumulate_node(plim_machine *m, plim_t leaf)
+{
+    m_tensor *x = m_t(m, leaf);
+    if (x->acc != PLIM_NONE)
+        return x->acc;
+    uint32_t id = gnode_new(m, 0);
+    if (id == PLIM_NONE)
+        return id;
+    m_gnode *n = m_n(m, id);
+    n->pub.fn = NULL;
+    n->pub.seq = UINT32_MAX;
+    n->pub.leaf = leaf;
+    n->refs = 1;
+    return x->acc = id;
+}
+
+bool plim_m_would_record(const plim_machine *m, uint32_t n, const plim_t *inputs)
+{
+    for (uint32_t i = 0; m->grad_mode && i < n; i++)
+        if (m_t(m, inputs[i])->requires_grad)
+            return true;
+    return false;
+}
+
+plim_gnode *plim_m_node(plim_machine *m, const plim_grad_fn *fn, uint32_t n,
+                        const plim_t *inputs)
+{
+    if (m->st || !plim_m_would_record(m, n, inputs))
+        return NULL;
+    uint32_t id = gnode_new(m, n);
+    if (id == PLIM_NONE)
+        return NULL;
+    m_gnode *g = m_n(m, id);
+    g->pub.fn = fn;
+    g->pub.seq = m->seq++;
+    for (uint32_t i = 0; i < n; i++) {
+        m_tensor *x = m_t(m, inputs[i]);
+        plim_edge e = {PLIM_NONE, 0};
+        if (x->requires_grad)
+            e = x->gnode != PLIM_NONE ? (plim_edge){x->gnode, x->gslot}
+                                      : (plim_edge){accumulate_node(m, inputs[i]), 0};
+        if (e.node != PLIM_NONE)
+            m_n(m, e.node)->refs++;
+        g->pub.next[i] = e;
+        g->pub.in_meta[i] = x->meta;
+    }
+    return &g->pub;
+}
+
+/* The id of a node: its place in its page. */
+static uint32_t gnode_id(const plim_machine *m, const plim_gnode *n)
+{
+    const m_gnode *g = (const m_gnode *)n; /* pub is the first member */
+    for (uint32_t p = m->npages; p-- > 0;)
+        if (g >= m->npage[p] && g < m->npage[p] + GNODE_PAGE)
+            return p * GNODE_PAGE + (uint32_t)(g - m->npage[p]);
+    return PLIM_NONE;
+}
+
+/* A saved variable is another tensor on the same storage, so that saving does
+ * not count as a user of the tensor object itself. */
+void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
+{
+    if (!n || !t || m->st)
+        return;
+    plim_assert(slot < PLIM_MAX_SAVED && !n->saved[slot]);
+    if (m->frame != PLIM_NONE) {
+        plim__frame_save(m, (m_gnode *)n, slot);
+        return;
+    }
+    if (m->recomputing != PLIM_NONE)
+        plim__frame_saved_again(m, t);
+    plim_t s = plim__tensor_new(m, plim_m_meta(m, t), m_t(m, t)->storage);
+    if (!s)
+        return;
+    m_t(m, s)->wrapped = m_t(m, t)->wrapped;
+    n->saved[slot] = s;
+    plim_storage *row = plim__tape_row(m, t);
+    if (row && row->category == PLIM_CAT_TEMPORARY)
+        row->category = PLIM_CAT_ACTIVATION;
+}
+
+void plim_m_note(plim_machine *m, plim_gnode *n, const plim_meta *meta)
+{
+    if (n && !m->st && !(n->meta = plim__meta_kept(m, meta)))
+        plim__oom(m);
+}
+
+static void attach(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
+{
+    m_tensor *x = m_t(m, t);
+    uint32_t old = x->gnode, id = gnode_id(m, n);
+    x->gnode = id;
+    x->gslot = slot;
+    x->requires_grad = true;
+    if (slot >= n->n_out)
+        n->n_out = slot + 1;
+    m_n(m, id)->refs++;
+    plim__gnode_unref(m, old); /* in-place: the old maker is now an edge of n */
+}
+
+void plim_m_output(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
+{
+    if (n && t && !m->st)
+        attach(m, n, slot, t);
+}
+
+/* ---- writing into a view -------------------------------------------------- */
+
+void plim_m_view_of(plim_machine *m, plim_t t, plim_t of)
+{
+    if (!m->grad_mode || m->st || !t || !of || m_t(m, t)->base)
+        return;
+    plim_t base = m_t(m, of)->base;
+    m_t(m, t)->base = plim_m_ref(m, base ? base : of);
+}
+
+/* The gradient of the whole base: a copy of g, in which the written part is
+ * replaced by what the op makes of a copy of that part.
+ * src: torch/csrc/autograd/functions/tensor.cpp CopySlices::apply */
+static void copy_slices_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_gnode *op = &m_n(m, ((m_gnode *)n)->inner)->pub;
+    plim_meta base = plim_meta_like(&n->in_meta[0], plim_m_meta(m, g[0])->dtype);
+    plim_t whole = plim_m_empty(m, &base);
+    plim_t part = plim_m_empty(m, n->meta);
+    op->fn->backward(m, op, &part, dx);
+    plim_m_drop(m, part);
+    plim_m_drop(m, dx[0]);
+    dx[0] = whole;
+}
+static const plim_grad_fn copy_slices_fn = {"CopySlices", copy_slices_backward};
+
+/* The view's own gradient: its place in zeros of the base's size. */
+static void as_strided_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_meta base = plim_meta_like(&n->in_meta[0], plim_m_meta(m, g[0])->dtype);
+    dx[0] = plim_m_empty(m, &base);
+}
+static const plim_grad_fn as_strided_fn = {"AsStridedBackward0", as_strided_backward};
+
+/* The op that wrote into view t becomes part of the history of its base, and t
+ * a strided view of that.  src: variable.cpp rebase_history, grad_fn */
+static void rebase_view(plim_machine *m, plim_gnode *n, plim_t t)
+{
+    plim_t base = m_t(m, t)->base;
+    uint32_t op = gnode_id(m, n), n_in = n->n_in, id = gnode_new(m, n_in);
+    if (id == PLIM_NONE)
+        return;
+    m_gnode *slices = m_n(m, id);
+    m_tensor *b = m_t(m, base);
+    slices->pub.fn = &copy_slices_fn;
+    slices->pub.seq = m->seq++;
+    plim_meta part = plim_meta_like(plim_m_meta(m, t), plim_m_meta(m, t)->dtype);
+    plim_m_note(m, &slices->pub, &part);
+    slices->inner = op;
+    m_n(m, op)->refs++;
+    for (uint32_t i = 0; i < n_in; i++) {
+        plim_edge e = n->next[i];
+        if (!i && b->requires_grad)
+            e = b->gnode != PLIM_NONE ? (plim_edge){b->gnode, b->gslot}
+                                      : (plim_edge){accumulate_node(m, base), 0};
+        else if (!i)
+            e.node = PLIM_NONE;
+        if (e.node != PLIM_NONE)
+            m_n(m, e.node)->refs++;
+        slices->pub.next[i] = e;
+        slices->pub.in_meta[i] = i ? n->in_meta[i] : b->meta;
+    }
+    attach(m, &slices->pub, 0, base);
+    plim_gnode *strided = plim_m_node(m, &as_strided_fn, 1, &base);
+    if (strided)
+        attach(m, strided, 0, t);
+}
+
+void plim_m_rebase(plim_machine *m, plim_gnode *n, plim_t t)
+{
+    if (!n || !t || m->st)
+        return;
+    if (m_t(m, t)->base)
+        rebase_view(m, n, t);
+    else
+        attach(m, n, 0, t);
+}
+
+bool plim_m_wants(const plim_machine *m, const plim_gnode *n, uint32_t input)
+{
+    (void)m;
+    return input < n->n_in && n->next[input].node != PLIM_NONE;
+}
+
+void plim_m_wanted(const plim_machine *m, const plim_gnode *n, bool *out, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        out[i] = plim_m_wants(m, n, i);
+}
+
+plim_t plim_m_saved(const plim_machine *m, const plim_gnode *n, uint32_t slot)
+{
+    (void)m;
+    return n->saved[slot];
+}

@@ -1,0 +1,166 @@
+/* machine_run.c -- running the nodes of a graph: see machine_run.h. */
+#include "op/machine_run.h"
+
+#include <limits.h>
+
+#include "op/machine_args.h"
+#include "op/machine_priv.h"
+
+/* ---- running a graph node ----------------------------------------------- */
+
+static void unknown_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)g;
+    for (uint32_t i = 0; i < n->n_in; i++)
+        if (plim_m_wants(m, n, i))
+            dx[i] = plim_m_empty(m, &n->in_meta[i]);
+}
+static const plim_grad_fn unknown_fn = {"UnknownBackward", unknown_backward};
+
+/* An op without a rule: fresh outputs, saves its inputs and outputs, its
+ * backward makes a gradient for each input.  An upper bound for most ops. */
+static void run_unknown(plim_machine *m, const plim_graph *g, const plim_node *n,
+                        plim_t *value)
+{
+    plim_t in[PLIM_MAX_GRADS];
+    uint32_t n_in = 0;
+    m->n_unknown++;
+    for (uint32_t i = 0; i < n->n_args; i++) {
+        const plim_arg *a = &n->args[i];
+        for (uint32_t k = 0; k < plim_arg_values(a) && n_in < PLIM_MAX_GRADS; k++) {
+            uint32_t id = plim_arg_value(a, k);
+            if (id != PLIM_NONE && value[id])
+                in[n_in++] = value[id];
+        }
+    }
+    plim_t out[4];
+    bool wanted = false;
+    uint32_t n_out = PLIM_MIN(n->n_outs, PLIM_COUNT(out));
+    for (uint32_t i = 0; i < n->n_outs; i++) {
+        plim_t t = plim__tensor_fresh(
+            m, &g->values[n->outs[i]].meta,
+            (plim_storage){.category = m->category, .certainty = PLIM_UNKNOWN_BYTES});
+        value[n->outs[i]] = t;
+        if (i < n_out)
+            out[i] = t;
+        wanted |= i < n_out && plim_is_float(g->values[n->outs[i]].meta.dtype);
+    }
+    /* nobody would ever let go of what a node has saved that leads to no gradient */
+    plim_gnode *node = wanted ? plim_m_node(m, &unknown_fn, n_in, in) : NULL;
+    for (uint32_t i = 0; node && i < n_in && i < 6; i++)
+        plim_m_save(m, node, i, in[i]);
+    for (uint32_t i = 0; node && i < n_out; i++) {
+        plim_m_save(m, node, 6 + i, out[i]);
+        if (plim_is_float(plim_m_meta(m, out[i])->dtype))
+            plim_m_output(m, node, i, out[i]);
+    }
+}
+
+void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *value)
+{
+    const plim_node *n = &g->nodes[node];
+    plim_t out[64];
+    m_cast undo[16];
+    if (m->st)
+        return;
+    if (!n->op || n->n_outs > PLIM_COUNT(out)) {
+        run_unknown(m, g, n, value);
+        return;
+    }
+    memset(out, 0, n->n_outs * sizeof out[0]);
+    plim_call c = {.m = m,
+                   .node = n,
+                   .args = n->args,
+                   .n_args = n->n_args,
+                   .value = value,
+                   .out = out,
+                   .n_out = n->n_outs,
+                   .inplace = n->inplace};
+    uint32_t casts = plim__autocast_args(m, n, value, undo, PLIM_COUNT(undo));
+    n->op->run(&c);
+    plim__autocast_undo(m, value, undo, casts);
+    for (uint32_t i = 0; i < n->n_outs; i++)
+        value[n->outs[i]] = out[i];
+    if (m->st && m->err)
+        plim_err_prefix(m->err, "'" PLIM_STR_FMT "' (" PLIM_STR_FMT "): ",
+                        PLIM_STR_ARG(g->scopes[n->scope].path), PLIM_STR_ARG(n->target));
+}
+
+uint32_t plim_m_unknown_ops(const plim_machine *m) { return m->n_unknown; }
+
+/* ---- shapes alone ------------------------------------------------------ */
+
+/* The tensors of one node, renumbered: a rule sees handles by value id. */
+typedef struct few {
+    plim_t *handle;
+    uint32_t *ids, n_ids, n_handles;
+    plim_arg args[32];
+    plim_t some_handles[64];
+    uint32_t some_ids[64];
+} few;
+
+/* Room for all of them: here, or in the machine's arena. */
+static bool few_init(plim_machine *m, const plim_node *n, few *f)
+{
+    uint64_t total = 0;
+    for (uint32_t i = 0; i < n->n_args; i++)
+        total += plim_arg_values(&n->args[i]);
+    bool fits = total <= PLIM_COUNT(f->some_ids);
+    f->ids = fits ? f->some_ids : PLIM_NEW_N(m->arena, uint32_t, total);
+    f->handle = fits ? f->some_handles : PLIM_NEW_N(m->arena, plim_t, total);
+    f->n_ids = f->n_handles = 0;
+    return f->ids && f->handle;
+}
+
+static void renumber(plim_machine *m, const plim_graph *g, const plim_node *n, few *f)
+{
+    for (uint32_t i = 0; i < n->n_args; i++) {
+        const plim_arg *from = &n->args[i];
+        bool list = from->kind == PLIM_ARG_VALUES;
+        uint32_t k = plim_arg_values(from), first = f->n_ids;
+        f->args[i] = *from;
+        for (uint32_t j = 0; j < k; j++) {
+            uint32_t id = plim_arg_value(from, j);
+            f->ids[f->n_ids++] = id == PLIM_NONE ? PLIM_NONE : f->n_handles;
+            if (id != PLIM_NONE)
+                f->handle[f->n_handles++] = plim_m_empty(m, &g->values[id].meta);
+        }
+        if (list)
+            f->args[i].ids = &f->ids[first];
+        else if (k)
+            f->args[i].id = f->ids[first];
+    }
+}
+
+plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT; /* used only if the inline page overflows */
+    plim_machine m;
+    few f;
+    plim_t out[64] = {0};
+    if (!n->op || n->n_outs > PLIM_COUNT(out) || n->n_args > PLIM_COUNT(f.args))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "op '" PLIM_STR_FMT "' has no rule",
+                         PLIM_STR_ARG(n->target));
+    plim__machine_init(&m, &scratch, NULL, &(plim_world){.torch = INT_MAX, .cc = 80}, err);
+    if (few_init(&m, n, &f))
+        renumber(&m, g, n, &f);
+    else
+        plim__oom(&m);
+    plim_call c = {.m = &m,
+                   .node = n,
+                   .args = f.args,
+                   .n_args = n->n_args,
+                   .value = f.handle,
+                   .out = out,
+                   .n_out = n->n_outs,
+                   .inplace = n->inplace};
+    if (!m.st)
+        n->op->run(&c);
+    if (m.st)
+        plim_err_prefix(err, "'" PLIM_STR_FMT "' (" PLIM_STR_FMT "): ",
+                        PLIM_STR_ARG(g->scopes[n->scope].path), PLIM_STR_ARG(n->target));
+    for (uint32_t i = 0; !m.st && i < n->n_outs; i++)
+        g->values[n->outs[i]].meta = *plim_m_meta(&m, out[i]);
+    plim_arena_free(&scratch);
+    return m.st;
+}
