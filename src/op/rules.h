@@ -31,6 +31,12 @@ static inline void plim_rets(plim_call *c, const plim_t *t, uint32_t n)
 }
 static inline void plim_ret(plim_call *c, plim_t t) { plim_rets(c, &t, 1); }
 
+/* A size or a permutation. */
+static inline int32_t plim_arg_dims(const plim_call *c, uint32_t slot, int64_t *dim)
+{
+    return (int32_t)plim_arg_ints(c, slot, dim, PLIM_MAX_RANK, 1);
+}
+
 /* ---- view --------------------------------------------------------------- */
 plim_t plim_at_view(plim_machine *m, plim_t x, int32_t rank,
                     const int64_t *dim); /* must be viewable */
@@ -44,17 +50,29 @@ plim_t plim_at_permute(plim_machine *m, plim_t x, const int64_t *perm);
 plim_t plim_at_expand(plim_machine *m, plim_t x, int32_t rank, const int64_t *dim);
 plim_t plim_at_unsqueeze(plim_machine *m, plim_t x, int32_t dim);
 plim_t plim_at_squeeze(plim_machine *m, plim_t x, int32_t dim);
+/* x seen through `out`, with a node of this kind. */
+plim_t plim_view_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out);
+/* g.reshape(dims) inside a backward: a view, or a copy where none exists. */
+plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like);
+
+/* ---- slice -------------------------------------------------------------- */
 plim_t plim_at_narrow(plim_machine *m, plim_t x, int32_t dim, int64_t length);
-plim_t plim_at_pad(plim_machine *m, plim_t x, uint32_t n, const int64_t *pad); /* constant */
+
+/* ---- copy --------------------------------------------------------------- */
 plim_t plim_at_cat(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim);
 plim_t plim_at_contiguous(plim_machine *m, plim_t x);
 plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout);
 plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t);
+/* A copy of x that has the meta `out`, with a node of this kind. */
+plim_t plim_copy_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out);
 /* The backward of ops whose gradient is a fresh contiguous tensor of the input's
  * size in g's dtype: zeros that a part is written into, or g spread out. */
 void plim_backward_fresh(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx);
-/* g.reshape(dims) inside a backward: a view, or a copy where none exists. */
-plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like);
+/* The backward of ops that hand their gradient on as it is. */
+void plim_backward_pass(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx);
+
+/* ---- window ------------------------------------------------------------- */
+plim_t plim_at_pad(plim_machine *m, plim_t x, uint32_t n, const int64_t *pad); /* constant */
 
 /* ---- pointwise ---------------------------------------------------------- */
 plim_t plim_at_add(plim_machine *m, plim_t a, plim_t b, bool inplace);

@@ -1,0 +1,393 @@
+/* rules_copy.c -- copies: of the same size, of several tensors joined, of one repeated,
+ * turned round or with a part replaced.
+ * src: aten/src/ATen/native/TensorShape.cpp. */
+#include "op/rules.h"
+
+/* ---- gradients of copies -------------------------------------------------- */
+
+void plim_backward_pass(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)n;
+    dx[0] = plim_m_ref(m, g[0]);
+}
+
+void plim_backward_fresh(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, n->in_meta[0].rank,
+                                n->in_meta[0].dim);
+}
+
+/* ---- the same size ----------------------------------------------------- */
+
+static const plim_grad_fn clone_fn = {"CloneBackward0", plim_backward_pass};
+
+plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout)
+{
+    const plim_meta *xm = plim_m_meta(m, x);
+    plim_meta out = plim_meta_make(xm->dtype, xm->rank, xm->dim);
+    if (layout)
+        out = *layout;
+    plim_gnode *n = plim_m_node(m, &clone_fn, 1, &x);
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+plim_t plim_at_contiguous(plim_machine *m, plim_t x)
+{
+    return plim_is_contiguous(plim_m_meta(m, x)) ? plim_m_ref(m, x)
+                                                 : plim_at_clone(m, x, NULL);
+}
+
+/* The engine's dtype check brings the gradient back: nothing to do here. */
+static const plim_grad_fn to_copy_fn = {"ToCopyBackward0", plim_backward_pass};
+
+plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t)
+{
+    const plim_meta *xm = plim_m_meta(m, x);
+    if (xm->dtype == t)
+        return plim_m_ref(m, x);
+    plim_meta out = plim_meta_like(xm, t);
+    plim_gnode *n = plim_is_float(t) ? plim_m_node(m, &to_copy_fn, 1, &x) : NULL;
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+/* MemoryFormat: 1 contiguous, 2 channels_last, 3 channels_last_3d, 4 preserve
+ * (numbering of the export schema). */
+enum { FORMAT_CHANNELS_LAST = 2, FORMAT_CHANNELS_LAST_3D = 3, FORMAT_PRESERVE = 4 };
+
+void plim_run_contiguous(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    int64_t format = plim_arg_int(c, 1, 0);
+    if (format != FORMAT_CHANNELS_LAST && format != FORMAT_CHANNELS_LAST_3D) {
+        plim_ret(c, plim_at_contiguous(c->m, x));
+        return;
+    }
+    plim_meta want = *plim_m_meta(c->m, x);
+    plim_meta_channels_last(&want);
+    bool same = !memcmp(want.stride, plim_m_meta(c->m, x)->stride,
+                        (size_t)want.rank * sizeof want.stride[0]);
+    plim_ret(c, same ? plim_m_ref(c->m, x) : plim_at_clone(c->m, x, &want));
+}
+void plim_run_clone(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    int64_t format = plim_arg_int(c, 1, FORMAT_PRESERVE);
+    plim_meta like = plim_meta_like(plim_m_meta(c->m, x), plim_m_meta(c->m, x)->dtype);
+    plim_ret(c, plim_at_clone(c->m, x, format == FORMAT_PRESERVE ? &like : NULL));
+}
+void plim_run_to(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    int64_t t = plim_arg_int(c, 1, plim_m_meta(c->m, x)->dtype);
+    plim_ret(c,
+             plim_at_to(c->m, x, t >= 0 && t < PLIM_DTYPE_COUNT ? (plim_dtype)t : PLIM_F32));
+}
+void plim_run_to_dtype(plim_call *c) { plim_run_to(c); }
+void plim_run_type_as(plim_call *c)
+{
+    plim_dtype t = plim_m_meta(c->m, plim_arg_tensor(c, 1))->dtype;
+    plim_ret(c, plim_at_to(c->m, plim_arg_tensor(c, 0), t));
+}
+
+/* A constant of the program.  A number is a tensor on the CPU, which kernels take
+ * as an argument; anything larger has to be on the card. */
+void plim_run_lift_fresh(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_ret(c, plim_m_meta(c->m, x)->rank ? plim_m_empty_like(c->m, x)
+                                           : plim_m_outside(c->m, plim_m_meta(c->m, x)));
+}
+
+/* ---- joins ------------------------------------------------------------- */
+
+enum { VIEW_MAX_JOIN = 256 };
+
+/* Each input gets a narrow of g: no bytes, g lives as long as any of them. */
+static void cat_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    const plim_meta *gm = plim_m_meta(m, g[0]);
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        if (!plim_m_wants(m, n, i))
+            continue;
+        plim_meta part = *gm;
+        if (n->i[1]) { /* stack: the joined dim goes */
+            part = n->in_meta[i];
+            part.dtype = gm->dtype;
+            for (int32_t k = 0, to = 0; k < gm->rank; k++)
+                if (k != n->i[0])
+                    part.stride[to++] = gm->stride[k];
+        } else {
+            part.dim[n->i[0]] = n->in_meta[i].dim[n->i[0]];
+        }
+        dx[i] = plim_m_alias(m, g[0], &part);
+    }
+}
+static const plim_grad_fn cat_fn = {"CatBackward0", cat_backward};
+
+static plim_t join(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim, bool stack)
+{
+    if (!n) {
+        plim_m_fail(m, PLIM_ESHAPE, "nothing to join");
+        return 0;
+    }
+    uint32_t first = 0; /* legacy: empty 1-d tensors are skipped */
+    while (first + 1 < n && plim_m_meta(m, in[first])->rank == 1 &&
+           !plim_m_meta(m, in[first])->dim[0])
+        first++;
+    plim_meta out = *plim_m_meta(m, in[first]);
+    int32_t d = plim_wrap_dim(m, dim, out.rank + (stack ? 1 : 0));
+    bool channels_last = !stack; /* the result keeps a layout that all share */
+    for (uint32_t i = first; i < n; i++) {
+        const plim_meta *x = plim_m_meta(m, in[i]);
+        channels_last &= plim_suggests_channels_last(x);
+        out.dtype = plim_promote(out.dtype, x->dtype);
+        for (int32_t k = 0; i > first && k < out.rank; k++) {
+            if (x->rank == 1 && !x->dim[0])
+                break;
+            if (x->rank != out.rank || (x->dim[k] != out.dim[k] && (stack || k != d))) {
+                plim_m_fail(m, PLIM_ESHAPE, "tensors %u and %u of a join differ in dim %d",
+                            (unsigned)first, (unsigned)i, (int)k);
+                return 0;
+            }
+        }
+        if (i > first && !stack && !(x->rank == 1 && !x->dim[0]))
+            out.dim[d] += x->dim[d];
+    }
+    if (stack && out.rank == PLIM_MAX_RANK) {
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "rank %d is over the limit of %d", (int)out.rank + 1,
+                    PLIM_MAX_RANK);
+        return 0;
+    }
+    if (stack) {
+        memmove(&out.dim[d + 1], &out.dim[d], (size_t)(out.rank - d) * sizeof out.dim[0]);
+        out.dim[d] = n;
+        out.rank++;
+    }
+    plim_meta_contiguous(&out);
+    if (channels_last)
+        plim_meta_channels_last(&out);
+    plim_gnode *node = plim_m_node(m, &cat_fn, n, in);
+    if (node) {
+        node->i[0] = d;
+        node->i[1] = stack;
+    }
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_output(m, node, 0, y);
+    return y;
+}
+
+plim_t plim_at_cat(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim)
+{
+    return join(m, in, n, dim, false);
+}
+
+static void run_join(plim_call *c, bool stack)
+{
+    plim_t in[VIEW_MAX_JOIN];
+    uint32_t n = plim_arg_tensors(c, 0, in, VIEW_MAX_JOIN);
+    plim_ret(c, join(c->m, in, n, plim_arg_int(c, 1, 0), stack));
+}
+void plim_run_cat(plim_call *c) { run_join(c, false); }
+void plim_run_stack(plim_call *c) { run_join(c, true); }
+
+/* hstack, vstack: each at least so many dims, joined along one of them.
+ * src: TensorShape.cpp */
+static void stack_along(plim_call *c, int32_t least, int32_t dim)
+{
+    plim_t in[VIEW_MAX_JOIN];
+    uint32_t n = plim_arg_tensors(c, 0, in, VIEW_MAX_JOIN);
+    int32_t rank = n ? plim_m_meta(c->m, in[0])->rank : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const plim_meta *x = plim_m_meta(c->m, in[i]);
+        in[i] = !x->rank && least == 1 ? plim_at_reshape(c->m, in[i], 1, (int64_t[]){1})
+                : x->rank < least
+                    ? plim_at_reshape(c->m, in[i], 2, (int64_t[]){1, x->rank ? x->dim[0] : 1})
+                    : plim_m_ref(c->m, in[i]);
+    }
+    plim_ret(c, join(c->m, in, n, least == 1 && rank > 1 ? 1 : dim, false));
+    for (uint32_t i = 0; i < n; i++)
+        plim_m_drop(c->m, in[i]);
+}
+void plim_run_hstack(plim_call *c) { stack_along(c, 1, 0); }
+void plim_run_vstack(plim_call *c) { stack_along(c, 2, 0); }
+
+/* ---- repeats ----------------------------------------------------------- */
+
+static const plim_grad_fn copy_fn = {"CopyBackward0", plim_backward_fresh};
+
+plim_t plim_copy_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out)
+{
+    plim_gnode *n = plim_m_node(m, fn, 1, &x);
+    plim_t y = plim_m_empty(m, out);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+static void repeat(plim_call *c, const int64_t *times, int32_t rank)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    const plim_meta *xm = plim_m_meta(c->m, x);
+    plim_meta out = {.dtype = xm->dtype, .rank = rank};
+    for (int32_t i = 0; i < rank; i++) {
+        int32_t k = i - (rank - xm->rank);
+        out.dim[i] = (int64_t)((uint64_t)times[i] * (uint64_t)(k >= 0 ? xm->dim[k] : 1));
+    }
+    plim_meta_contiguous(&out);
+    plim_ret(c, plim_copy_as(c->m, &copy_fn, x, &out));
+}
+void plim_run_repeat(plim_call *c)
+{
+    int64_t times[PLIM_MAX_RANK];
+    int32_t rank = plim_arg_dims(c, 1, times);
+    if (rank < plim_m_meta(c->m, plim_arg_tensor(c, 0))->rank)
+        plim_m_fail(c->m, PLIM_ESHAPE, "repeat has fewer numbers than dims");
+    else
+        repeat(c, times, rank);
+}
+/* The same; missing leading numbers are 1. */
+void plim_run_tile(plim_call *c)
+{
+    int64_t times[PLIM_MAX_RANK], padded[PLIM_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
+    int32_t n = plim_arg_dims(c, 1, times);
+    int32_t rank = PLIM_MAX(plim_m_meta(c->m, plim_arg_tensor(c, 0))->rank, n);
+    memcpy(&padded[rank - n], times, (size_t)n * sizeof times[0]);
+    repeat(c, padded, rank);
+}
+
+/* unsqueeze, expand, a contiguous copy, flatten.
+ * src: Repeat.cpp repeat_interleave_symint */
+void plim_run_repeat_interleave(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    int64_t dim[PLIM_MAX_RANK + 1], times = plim_arg_int(c, 1, 1);
+    plim_t flat =
+        plim_arg_given(c, 2) ? plim_m_ref(m, x) : plim_at_reshape(m, x, 1, (int64_t[]){-1});
+    int32_t d = plim_wrap_dim(m, plim_arg_int(c, 2, 0), plim_m_meta(m, flat)->rank);
+    plim_t thin = plim_at_unsqueeze(m, flat, d + 1);
+    plim_meta size = *plim_m_meta(m, thin);
+    memcpy(dim, size.dim, sizeof size.dim);
+    dim[d + 1] = times;
+    plim_t wide = plim_at_expand(m, thin, size.rank, dim), copy = plim_at_clone(m, wide, NULL);
+    size.dim[d] = (int64_t)((uint64_t)size.dim[d] * (uint64_t)times);
+    memmove(&size.dim[d + 1], &size.dim[d + 2],
+            (size_t)PLIM_MAX(size.rank - d - 2, 0) * sizeof size.dim[0]);
+    plim_ret(c, plim_at_reshape(m, copy, size.rank - 1, size.dim));
+    plim_t all[] = {copy, wide, thin, flat};
+    for (size_t i = 0; i < PLIM_COUNT(all); i++)
+        plim_m_drop(m, all[i]);
+}
+
+/* ---- turned round ------------------------------------------------------ */
+
+/* Reversed dims: strides stay, and g is reversed again. */
+static void flip_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)n;
+    dx[0] = plim_m_empty_like(m, g[0]);
+}
+static const plim_grad_fn flip_fn = {"FlipBackward0", flip_backward};
+
+void plim_run_flip(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_meta out = plim_meta_like(plim_m_meta(c->m, x), plim_m_meta(c->m, x)->dtype);
+    plim_ret(c, plim_copy_as(c->m, &flip_fn, x, &out));
+}
+
+void plim_run_permuted_copy(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_meta out = plim_meta_make(plim_m_meta(c->m, x)->dtype, plim_m_meta(c->m, x)->rank,
+                                   plim_m_meta(c->m, x)->dim);
+    plim_ret(c, plim_copy_as(c->m, &copy_fn, x, &out));
+}
+
+/* Quarter turns: a reversed copy, for odd ones with two dims swapped.  Back again
+ * the same.  src: TensorTransformations.cpp rot90 */
+enum { TURN_FROM, TURN_TO, TURN_ODD }; /* in gnode.i */
+
+static plim_t turned(plim_machine *m, plim_t x, int32_t a, int32_t b, bool odd)
+{
+    plim_t copy = plim_m_empty_like(m, x);
+    plim_meta out = *plim_m_meta(m, copy);
+    if (odd) {
+        int64_t d = out.dim[a], stride = out.stride[a];
+        out.dim[a] = out.dim[b], out.stride[a] = out.stride[b];
+        out.dim[b] = d, out.stride[b] = stride;
+    }
+    plim_t y = plim_m_alias(m, copy, &out);
+    plim_m_drop(m, copy);
+    return y;
+}
+static void turn_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = turned(m, g[0], (int32_t)n->i[TURN_FROM], (int32_t)n->i[TURN_TO], n->i[TURN_ODD]);
+}
+static const plim_grad_fn turn_fn = {"Rot90Backward0", turn_backward};
+
+void plim_run_rot90(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    int32_t rank = plim_m_meta(m, x)->rank;
+    int64_t dims[2] = {0, 1};
+    bool odd = plim_arg_int(c, 1, 1) % 2 != 0;
+    plim_arg_ints(c, 2, dims, 2, 2);
+    int32_t a = plim_wrap_dim(m, dims[0], rank), b = plim_wrap_dim(m, dims[1], rank);
+    plim_gnode *n = plim_m_node(m, &turn_fn, 1, &x);
+    if (n) {
+        n->i[TURN_FROM] = a;
+        n->i[TURN_TO] = b;
+        n->i[TURN_ODD] = odd;
+    }
+    plim_t y = turned(m, x, a, b, odd);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- a part replaced --------------------------------------------------- */
+
+/* Part of a copy replaced.  self: g with zeros there; src: that part of g.
+ * src: derivatives.yaml */
+enum { PART_DIM, PART_SELECT }; /* in gnode.i */
+
+static void scatter_part_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    const plim_meta *gm = plim_m_meta(m, g[0]), *part = &n->in_meta[1];
+    if (plim_m_wants(m, n, 0)) {
+        plim_t zeros = plim_m_empty_contig(m, gm->dtype, part->rank, part->dim);
+        dx[0] = plim_m_empty_like(m, g[0]);
+        plim_m_drop(m, zeros);
+    }
+    if (plim_m_wants(m, n, 1)) {
+        plim_meta out = *part;
+        out.dtype = gm->dtype;
+        for (int32_t i = 0, to = 0; i < gm->rank; i++)
+            if (!n->i[PART_SELECT] || i != n->i[PART_DIM])
+                out.stride[to++] = gm->stride[i];
+        dx[1] = plim_m_alias(m, g[0], &out);
+    }
+}
+static const plim_grad_fn scatter_part_fn = {"SliceScatterBackward0", scatter_part_backward};
+
+static void scatter_part(plim_call *c, bool select)
+{
+    plim_machine *m = c->m;
+    plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    int32_t d = plim_wrap_dim(m, plim_arg_int(c, 2, 0), plim_m_meta(m, in[0])->rank);
+    plim_gnode *n = plim_m_node(m, &scatter_part_fn, 2, in);
+    if (n) {
+        n->i[PART_DIM] = d;
+        n->i[PART_SELECT] = select;
+    }
+    plim_t y = plim_m_empty_like(m, in[0]);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+void plim_run_slice_scatter(plim_call *c) { scatter_part(c, false); }
+void plim_run_select_scatter(plim_call *c) { scatter_part(c, true); }
