@@ -24,7 +24,7 @@ ROOMS = {
     "core": {"base"},
     "gpu": {"base", "core"},
     "torch": {"base", "core"},
-    "op": {"base", "core"},
+    "op": {"base", "core", "torch"},  # what ops do from a release on
     "optim": {"base", "core", "op", "torch"},  # steps run on op's machine, by version
     "nn": {"base", "core", "op"},
     "import": {"base", "core", "op", "optim", "gpu", "torch", "nn"},

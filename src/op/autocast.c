@@ -12,7 +12,7 @@ static int class_of(const char *name, int torch)
         int how, since;
     } rows[] = {
 #define PLIM_AUTOCAST(how, name) {name, how, 0},
-#define PLIM_AUTOCAST_SINCE(since, how, name) {name, how, since},
+#define PLIM_AUTOCAST_SINCE(since, how, name) {name, how, PLIM_SINCE_##since},
 #include "op/autocast.def"
 #undef PLIM_AUTOCAST_SINCE
 #undef PLIM_AUTOCAST

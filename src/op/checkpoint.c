@@ -89,7 +89,10 @@ void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
  * first one saved, and what it saved goes when it is asked for; before, all of the
  * region runs, and its tensors go with their node.
  * src: torch/utils/checkpoint.py of 2.0.1 and 2.1.2 */
-bool plim__frame_lean(const plim_machine *m) { return m->world.torch >= 201; }
+bool plim__frame_lean(const plim_machine *m)
+{
+    return m->world.torch >= PLIM_SINCE_CHECKPOINT_EARLY_STOP;
+}
 
 void plim__frame_saved_again(plim_machine *m, plim_t t)
 {

@@ -96,15 +96,15 @@ static bool sole(const plim_machine *m, plim_t t)
     return s != PLIM_NONE && m->storages[s].refs == 1;
 }
 
-/* src: input_buffer.cpp can_accumulate_inplace (2.0 on): nobody else may hold
+/* src: input_buffer.cpp can_accumulate_inplace: nobody else may hold
  * the older gradient or its storage; a view holds its base, hence the storage
  * twice.  A weight that two linear layers share is such a case: its gradients
  * are transposed views. */
 static bool can_add_inplace(const plim_machine *m, plim_t t)
 {
     const m_tensor *x = m_t(m, t);
-    return m->world.torch >= 200 && x->refs == 1 && !x->is_view && sole(m, t) &&
-           plim_is_dense(&x->meta);
+    return m->world.torch >= PLIM_SINCE_GRAD_ADDED_IN_PLACE && x->refs == 1 && !x->is_view &&
+           sole(m, t) && plim_is_dense(&x->meta);
 }
 
 static int64_t rows_of(const plim_machine *m, plim_t sparse)

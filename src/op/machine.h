@@ -18,6 +18,7 @@
 
 #include "core/tape.h"
 #include "op/op.h"
+#include "torch/torch.h"
 
 typedef uint32_t plim_t;
 
@@ -30,7 +31,7 @@ typedef struct plim_machine plim_machine;
 enum { PLIM_USUAL_CC = 80, PLIM_USUAL_SMS = 108, PLIM_USUAL_THREADS_PER_SM = 2048 };
 
 typedef struct plim_world {
-    int torch;               /* 100 * major + minor: 113, 206, 215 */
+    int torch;               /* 100 * major + minor; compare with PLIM_SINCE_... of torch.def */
     int cc;                  /* compute capability * 10: 80, 89, 90 */
     bool eval;               /* dropout and batch norm as after model.eval() */
     int sms, threads_per_sm; /* 0: PLIM_USUAL_... */

@@ -25,25 +25,26 @@ static bool off(const plim_sdpa_call *call, plim_sdpa backend)
     return call->without >> backend & 1;
 }
 
-/* Hopper and data-centre Blackwell take cuDNN's kernel where it can serve, with a cuDNN
- * that the wheels have since 2.11.
+/* Hopper and data-centre Blackwell take cuDNN's kernel where it can serve and
+ * the wheels have a cuDNN with it.
  * src: sdp_utils.cpp check_prefer_cudnn_attention; tests/golden/cuda, 2.11 to 2.15 */
 static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_meta *v,
                          const plim_sdpa_call *call)
 {
-    return w->torch >= 211 && (w->cc == 90 || w->cc == 100) && !call->mask_grad &&
-           !call->dropout && q->dim[2] > 1 && q->dim[3] % 8 == 0 && v->dim[3] % 8 == 0 &&
-           q->dim[3] <= 256 && v->dim[3] <= 256;
+    return w->torch >= PLIM_SINCE_SDPA_CUDNN && (w->cc == 90 || w->cc == 100) &&
+           !call->mask_grad && !call->dropout && q->dim[2] > 1 && q->dim[3] % 8 == 0 &&
+           v->dim[3] % 8 == 0 && q->dim[3] <= 256 && v->dim[3] <= 256;
 }
 
 /* flash: 16-bit, sm80 on, no mask, equal head sizes up to 256; efficient: sm50 on
- * (bf16: sm80), aligned head size, a mask from 2.1 on.  src: sdp_utils.cpp */
+ * (bf16: sm80), aligned head size, perhaps a mask.  src: sdp_utils.cpp */
 plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
                            const plim_meta *v, const plim_sdpa_call *call)
 {
     int cc = w->cc ? w->cc : 80;
     bool half = q->dtype == PLIM_F16 || q->dtype == PLIM_BF16;
-    if (q->rank != 4 || w->torch < 200 || (call->mask && w->torch < 201) ||
+    if (q->rank != 4 || w->torch < PLIM_SINCE_SDPA_KERNELS ||
+        (call->mask && w->torch < PLIM_SINCE_SDPA_EFFICIENT_MASK) ||
         (q->dtype == PLIM_BF16 && cc < 80))
         return PLIM_SDPA_MATH;
     bool unit = q->stride[3] == 1 && k->stride[3] == 1 && v->stride[3] == 1;
@@ -122,7 +123,7 @@ static int64_t flash_splits(plim_machine *m, const sdpa_dims *d)
 
 static int64_t flash_width(int64_t D) { return D <= 128 ? round_up(D, 32) : round_up(D, 64); }
 
-/* out and log-sum-exp; the random state, which is on the card since 2.7.  The
+/* out and log-sum-exp; the random state, perhaps on the card.  The
  * result keeps q's memory order: the projections' [B, S, H, D] stays viewable. */
 enum { F_OUT, F_LSE, F_SEED, F_OFFSET, F_COUNT };
 
@@ -130,7 +131,7 @@ static void flash_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool dro
                          plim_t out[F_COUNT])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
-    bool on_card = plim_m_world(m)->torch >= 207;
+    bool on_card = plim_m_world(m)->torch >= PLIM_SINCE_FLASH_SEED_ON_DEVICE;
     int64_t splits = dropout ? 1 : flash_splits(m, &d);
     plim_t lse_acc = 0, out_acc = 0;
     out[F_OUT] = plim_m_empty_like(m, q);
@@ -293,14 +294,14 @@ static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_
     plim_m_drop(m, gc);
 }
 
-/* out, and the log-sum-exp if a backward will come; the random state, which is on
- * the card where nothing is drawn, since 2.14 */
+/* out, and the log-sum-exp if a backward will come; the random state, perhaps on
+ * the card where nothing is drawn */
 static void efficient_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
                              bool dropout, plim_t out[4])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
     plim_dtype t = plim_m_meta(m, q)->dtype;
-    bool on_card = !dropout && plim_m_world(m)->torch >= 214;
+    bool on_card = !dropout && plim_m_world(m)->torch >= PLIM_SINCE_EFFICIENT_SEED_ON_DEVICE;
     for (int i = 2; i < 4; i++)
         out[i] = on_card ? plim_m_empty_contig(m, PLIM_I64, 0, NULL) : 0;
     out[0] = efficient_tensor(m, t, d.B, d.H, d.Sq, d.Dv);
@@ -336,14 +337,14 @@ static const plim_grad_fn efficient_fn = {"ScaledDotProductEfficientAttentionBac
                                           efficient_backward};
 
 /* A bool mask becomes an additive one: where(mask, 0, -inf), the two numbers on the
- * card; before 2.6 zeros that are filled by its opposite.
+ * card; once zeros that are filled by its opposite.
  * src: attention.cpp convert_boolean_attn_mask */
 static plim_t additive_mask(plim_machine *m, plim_t mask, plim_dtype t)
 {
     const plim_meta *x = plim_m_meta(m, mask);
     if (!mask || x->dtype != PLIM_BOOL)
         return plim_m_ref(m, mask);
-    if (plim_m_world(m)->torch < 206) {
+    if (plim_m_world(m)->torch < PLIM_SINCE_SDPA_MASK_BY_WHERE) {
         plim_t zeros = plim_m_empty_contig(m, t, x->rank, x->dim);
         plim_m_drop(m, plim_m_empty_contig(m, PLIM_BOOL, x->rank, x->dim)); /* logical_not */
         return zeros;
@@ -497,14 +498,15 @@ static plim_t sdpa_repeat_heads(plim_machine *m, plim_t t, plim_t q)
     return y;
 }
 
-/* q and k scaled, scores, softmax, dropout, times v.  2.5 on: 16-bit operands
- * are computed in fp32, and the probabilities are cast back although nobody
+/* q and k scaled, scores, softmax, dropout, times v.  16-bit operands
+ * may be computed in fp32, and the probabilities are cast back although nobody
  * asks for them.  src: attention.cpp _scaled_dot_product_attention_math */
 static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t mask0,
                         bool causal, double p)
 {
     plim_dtype t = plim_m_meta(m, q0)->dtype;
-    plim_dtype calc = plim_dtype_bytes(t) == 2 && plim_m_world(m)->torch >= 205 ? PLIM_F32 : t;
+    bool wide = plim_m_world(m)->torch >= PLIM_SINCE_SDPA_MATH_FP32;
+    plim_dtype calc = plim_dtype_bytes(t) == 2 && wide ? PLIM_F32 : t;
     int32_t rank = plim_m_meta(m, k0)->rank;
     plim_t mask = additive_mask(m, mask0, t);
     plim_t q = plim_at_to(m, q0, calc), k = plim_at_to(m, k0, calc),
@@ -523,8 +525,9 @@ static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t
         plim_m_drop(m, scores);
         scores = masked;
     }
-    plim_t attn = plim_m_world(m)->torch >= 205 ? plim_at_safe_softmax(m, scores)
-                                                : plim_at_softmax(m, scores, false);
+    plim_t attn = plim_m_world(m)->torch >= PLIM_SINCE_SDPA_SAFE_SOFTMAX
+                      ? plim_at_safe_softmax(m, scores)
+                      : plim_at_softmax(m, scores, false);
     plim_m_drop(m, scores);
     if (p > 0.0) {
         plim_t dropped = plim_at_dropout(m, attn, p, true, false);

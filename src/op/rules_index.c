@@ -338,12 +338,13 @@ void plim_run_gather(plim_call *c)
     gather(c, plim_arg_tensor(c, 2));
 }
 
-/* Since 2.10 a remainder makes negative indices count from the end. */
+/* The remainder that makes negative indices count from the end is a tensor. */
 void plim_run_take_along(plim_call *c)
 {
     plim_t idx = plim_arg_tensor(c, 1);
-    idx = plim_m_world(c->m)->torch >= 210 ? plim_m_empty_like(c->m, idx)
-                                           : plim_m_ref(c->m, idx);
+    idx = plim_m_world(c->m)->torch >= PLIM_SINCE_TAKE_ALONG_REMAINDER
+              ? plim_m_empty_like(c->m, idx)
+              : plim_m_ref(c->m, idx);
     gather(c, idx);
     plim_m_drop(c->m, idx);
 }

@@ -427,11 +427,11 @@ void plim_run_bce(plim_call *c)
 }
 
 /* Full-size temporaries that are all alive until the mean is taken: log_sigmoid(x)
- * and (1 - t) from 2.4 on, five before. */
+ * and (1 - t), or five. */
 plim_t plim_at_bce_logits(plim_machine *m, plim_t x, plim_t target, bool reduce)
 {
     plim_t tmp[5] = {0};
-    int tmps = plim_m_world(m)->torch >= 204 ? 2 : 5;
+    int tmps = plim_m_world(m)->torch >= PLIM_SINCE_BCE_LOGITS_LEAN ? 2 : 5;
     plim_gnode *n = bce_node(m, x, target);
     for (int i = 0; i < tmps; i++)
         tmp[i] = plim_m_empty_like(m, x);

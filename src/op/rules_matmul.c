@@ -823,7 +823,7 @@ void plim_run_packed_linear(plim_call *c)
 }
 
 /* src: Linear.cpp.  Bias is fused into addmm for 2-D input and for contiguous
- * input of any other rank (3-D only before 2.4); otherwise matmul, then add_. */
+ * input of any other rank (3-D only, once); otherwise matmul, then add_. */
 void plim_run_linear(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -842,7 +842,7 @@ void plim_run_linear(plim_call *c)
         y = addmm(m, &addmm_fn, b, x, wt, false, false);
         plim_m_drop(m, wt);
     } else if (b && wm->rank == 2 && plim_is_contiguous(xm) &&
-               (xm->rank == 3 || plim_m_world(m)->torch >= 204)) {
+               (xm->rank == 3 || plim_m_world(m)->torch >= PLIM_SINCE_LINEAR_FOLDS_ANY_RANK)) {
         plim_t flat = plim_at_reshape(m, x, 2, (int64_t[]){-1, in});
         plim_t wt = plim_at_t(m, w);
         plim_t p = addmm(m, &addmm_fn, b, flat, wt, false, false);

@@ -262,7 +262,7 @@ static void layer_norm_partials(plim_machine *m, int64_t rows, int64_t cols, pli
 {
     const plim_world *world = plim_m_world(m);
     int64_t blocks = (cols + 31) / 32;
-    if (world->torch < 208 || rows <= 65536 || cols < 1 ||
+    if (world->torch < PLIM_SINCE_LAYER_NORM_TWO_PASS || rows <= 65536 || cols < 1 ||
         cols / 32 >= plim_m_sms(m, NULL) / 2)
         return;
     int64_t parts = PLIM_MIN((rows + 31) / 32, 32768 / blocks);
@@ -424,37 +424,36 @@ static plim_t rms_norm_cast(plim_machine *m, plim_t y, plim_dtype t)
     return out;
 }
 
-/* x * rsqrt(mean(x^2) + eps) * weight, at first one expression in x's type; since UPCAST
- * in fp32, and by steps, to the weight; since LATE with it.
+/* x * rsqrt(mean(x^2) + eps) * weight, at first one expression in x's type; later
+ * in fp32, and by steps, first without the weight, then with it.
  * src: layer_norm.cpp of each; tests/golden/cuda */
 static plim_t rms_norm_composite(plim_machine *m, plim_t x0, int32_t k, plim_t w)
 {
-    enum { UPCAST = 206, LATE = 207 };
     const plim_dtype t = plim_m_meta(m, x0)->dtype;
     const int torch = plim_m_world(m)->torch;
     const int32_t rank = plim_m_meta(m, x0)->rank;
     const uint32_t dims = ((1u << k) - 1) << (rank - k);
-    plim_t x = plim_at_to(m, x0, torch >= UPCAST ? norm_acc(t) : t);
+    plim_t x = plim_at_to(m, x0, torch >= PLIM_SINCE_RMS_NORM_FP32 ? norm_acc(t) : t);
     plim_t square = plim_at_square(m, x), mean = plim_at_mean(m, square, dims),
            eps = plim_m_wrapped(m, true), sum = plim_at_add(m, mean, eps, true),
            rsqrt = plim_at_rsqrt(m, sum);
-    plim_t y = torch < UPCAST ? plim_at_mul(m, x, rsqrt, false) : 0;
+    plim_t y = torch < PLIM_SINCE_RMS_NORM_FP32 ? plim_at_mul(m, x, rsqrt, false) : 0;
     plim_t expression[] = {sum, eps, mean, square};
     for (size_t i = 0; i < PLIM_COUNT(expression); i++)
         plim_m_drop(m, expression[i]);
     y = y ? y : plim_at_mul(m, x, rsqrt, false);
-    if (torch < LATE)
+    if (torch < PLIM_SINCE_RMS_NORM_FP32_WEIGHT)
         y = rms_norm_cast(m, y, t);
-    if (torch < UPCAST)
+    if (torch < PLIM_SINCE_RMS_NORM_FP32)
         plim_m_drop(m, rsqrt);
     if (w) {
         plim_t scaled = plim_at_mul(m, y, w, false);
         plim_m_drop(m, y);
         y = scaled;
     }
-    if (torch >= LATE)
+    if (torch >= PLIM_SINCE_RMS_NORM_FP32_WEIGHT)
         y = rms_norm_cast(m, y, t);
-    if (torch >= UPCAST)
+    if (torch >= PLIM_SINCE_RMS_NORM_FP32)
         plim_m_drop(m, rsqrt);
     plim_m_drop(m, x);
     return y;
@@ -472,10 +471,9 @@ static void rms_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, p
 }
 static const plim_grad_fn rms_norm_fn = {"FusedRmsNormBackward0", rms_norm_backward};
 
-/* Since FUSED one kernel, where the weight is of x's type and x not channels_last. */
+/* One kernel where it exists, the weight is of x's type and x not channels_last. */
 void plim_run_rms_norm(plim_call *c)
 {
-    enum { FIRST = 204, FUSED = 209 };
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2), in[2] = {x, w}, out[3];
     const plim_meta *xm = plim_m_meta(m, x);
@@ -483,12 +481,13 @@ void plim_run_rms_norm(plim_call *c)
     int32_t k = norm_dims_checked(c);
     if (k < 0)
         return;
-    if (torch < FIRST) {
+    if (torch < PLIM_SINCE_RMS_NORM) {
         plim_m_fail(m, PLIM_EUNSUPPORTED, "rms_norm came with PyTorch %d.%d; this is %d.%d",
-                    FIRST / 100, FIRST % 100, torch / 100, torch % 100);
+                    PLIM_SINCE_RMS_NORM / 100, PLIM_SINCE_RMS_NORM % 100, torch / 100,
+                    torch % 100);
         return;
     }
-    if (torch < FUSED || (w && plim_m_meta(m, w)->dtype != xm->dtype) ||
+    if (torch < PLIM_SINCE_RMS_NORM_FUSED || (w && plim_m_meta(m, w)->dtype != xm->dtype) ||
         plim_suggests_channels_last(xm)) {
         plim_ret(c, rms_norm_composite(m, x, k, w));
         return;
@@ -516,14 +515,11 @@ static bool group_norm_1d(const plim_meta *x)
     return true;
 }
 
-/* From here on the kernels take channels_last tensors as they are, and 16-bit ones
- * have their statistics in fp32 until the end.  src: tests/golden/cuda, group_norm
- * (2.15); group_norm_kernel.cu of 2.9 has neither */
-enum { GROUP_NORM_CHANNELS_LAST = 215, GROUP_NORM_FP32 = 213 };
-
+/* src: tests/golden/cuda, group_norm (2.15); group_norm_kernel.cu of 2.9 knows neither
+ * channels_last nor statistics in fp32 */
 static bool group_norm_channels_last(const plim_machine *m, const plim_meta *x)
 {
-    return plim_m_world(m)->torch >= GROUP_NORM_CHANNELS_LAST &&
+    return plim_m_world(m)->torch >= PLIM_SINCE_GROUP_NORM_CHANNELS_LAST &&
            plim_suggests_channels_last(x) && plim_is_channels_last(x);
 }
 
@@ -538,7 +534,7 @@ static void group_norm_kernel(plim_machine *m, plim_t x, int64_t groups, bool af
     out[0] = plim_m_empty_like(m, x);
     for (int i = 1; i <= 2; i++)
         out[i] = plim_m_empty_contig(m, xm.dtype, 2, ng);
-    if (acc != xm.dtype && plim_m_world(m)->torch >= GROUP_NORM_FP32)
+    if (acc != xm.dtype && plim_m_world(m)->torch >= PLIM_SINCE_GROUP_NORM_FP32)
         for (int i = 0; i < 2; i++)
             own[i] = plim_m_scratch_of(m, acc, 2, ng);
     if (affine && !group_norm_1d(&xm)) /* y = a x + b */

@@ -139,8 +139,8 @@ static bool adaptive_meta(plim_call *c, plim_meta *out)
     return true;
 }
 
-/* One output a channel is a mean over the window's dims: it saves nothing from
- * 2.0 on, and its gradient is an expanded g divided by the count, which is
+/* One output a channel is a mean over the window's dims: it saves nothing
+ * today, and its gradient is an expanded g divided by the count, which is
  * contiguous whatever the layout of x. */
 static const plim_grad_fn window_mean_fn = {"MeanBackward1", plim_backward_fresh};
 
@@ -151,7 +151,7 @@ static const plim_grad_fn as_strided_fn = {"AsStridedBackward1", plim_backward_f
 static plim_t window_mean(plim_machine *m, plim_t x, const plim_meta *out, int32_t window)
 {
     plim_gnode *n = plim_m_node(m, &window_mean_fn, 1, &x);
-    if (plim_m_world(m)->torch < 200)
+    if (plim_m_world(m)->torch < PLIM_SINCE_MEAN_WITHOUT_INPUT)
         plim_m_save(m, n, 0, x);
     plim_t y = plim_m_empty(m, out);
     plim_reduce_scratch(m, plim_m_meta(m, x), ((1u << window) - 1) << (out->rank - window));

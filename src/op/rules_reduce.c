@@ -198,7 +198,7 @@ void plim_kernel_sum(plim_call *c)
  * src: ForeachReduceOp.cu; tests/golden/cuda (2.15) */
 void plim_kernel_foreach_norm(plim_call *c)
 {
-    enum { CHUNK = 65536, PACKED = 215 };
+    enum { CHUNK = 65536 };
     uint64_t chunks = 1, sum = 0, n = 0;
     plim_t *x = c->out; /* read before they are overwritten */
     uint32_t k = plim_arg_tensors(c, 0, x, c->n_out);
@@ -211,7 +211,7 @@ void plim_kernel_foreach_norm(plim_call *c)
     int64_t want = plim_arg_int(c, 1, t);
     t = want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
     plim_dtype acc = plim_dtype_bytes(t) == 2 ? PLIM_F32 : t;
-    bool packed = plim_m_world(c->m)->torch >= PACKED;
+    bool packed = plim_m_world(c->m)->torch >= PLIM_SINCE_FOREACH_NORM_PACKED;
     plim_t begin = packed ? plim_m_scratch_of(c->m, PLIM_I64, 1, (int64_t[]){k + 1}) : 0;
     plim_t partial =
         plim_m_scratch_of(c->m, acc, 1, (int64_t[]){(int64_t)(packed ? sum : k * chunks)});
@@ -320,11 +320,11 @@ static void run_sum_over(plim_call *c, reduce_dims r, uint32_t dtype_slot)
 void plim_run_sum(plim_call *c) { run_sum_over(c, reduce_args(c, 0, 0), 1); }
 void plim_run_sum_dim(plim_call *c) { run_sum_over(c, reduce_args(c, 1, 2), 3); }
 
-/* by_dim: not of all, with a formula of its own, which asked for self until 1.13 */
+/* by_dim: not of all, with a formula of its own, which once asked for self */
 static plim_t mean_of(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t, bool by_dim)
 {
     plim_gnode *n = plim_m_node(m, &mean_fn, 1, &x);
-    if (by_dim && plim_m_world(m)->torch < 200)
+    if (by_dim && plim_m_world(m)->torch < PLIM_SINCE_MEAN_WITHOUT_INPUT)
         plim_m_save(m, n, 0, x);
     plim_t y = reduce_out(m, x, r, t);
     plim_m_output(m, n, 0, y);

@@ -15,7 +15,9 @@ static const plim_torch torch_rows[] = {
      bw32,                                                                                    \
      doc,                                                                                     \
      "c10/cuda, aten/src/ATen/cuda/CublasHandlePool.cpp, torch/optim of that release"},
+#define PLIM_TORCH_SINCE(version, name, doc)
 #include "torch/torch.def"
+#undef PLIM_TORCH_SINCE
 #undef PLIM_TORCH
 };
 

@@ -21,6 +21,15 @@ typedef struct plim_torch {
     const char *doc, *src;
 } plim_torch;
 
+/* The version from which on something holds: rules ask whether torch >= PLIM_SINCE_... */
+enum plim_since {
+#define PLIM_TORCH(version, name, zero, each, denom, blas, lt, bw32, doc)
+#define PLIM_TORCH_SINCE(version, name, doc) PLIM_SINCE_##name = version,
+#include "torch/torch.def"
+#undef PLIM_TORCH_SINCE
+#undef PLIM_TORCH
+};
+
 uint32_t plim_torch_count(void);
 const plim_torch *plim_torch_at(uint32_t i);
 const plim_torch *plim_torch_newest(void);
