@@ -33,7 +33,10 @@ static void frame_free(plim_machine *m, m_frame *f)
 
 void plim__frame_unref(plim_machine *m, uint32_t frame)
 {
-    if (frame != PLIM_NONE && !--m->frames[frame].nodes)
+    if (frame == PLIM_NONE)
+        return;
+    plim_assert(frame < m->n_frames && m->frames[frame].nodes > 0);
+    if (!--m->frames[frame].nodes)
         frame_free(m, &m->frames[frame]);
 }
 
@@ -41,6 +44,7 @@ void plim__frame_unref(plim_machine *m, uint32_t frame)
 
 void plim_m_region_begin(plim_machine *m, uint32_t region)
 {
+    plim_assert(m->frame == PLIM_NONE); /* regions do not nest */
     if (!PLIM_PUSH_ROOM(m->arena, m->frames, m->n_frames, m->cap_frames)) {
         plim__oom(m);
         return;
@@ -106,6 +110,7 @@ void plim__frame_saved_again(plim_machine *m, plim_t t)
 static void recompute(plim_machine *m, uint32_t frame)
 {
     m_frame *f = &m->frames[frame];
+    plim_assert(m->recomputing == PLIM_NONE);
     if (!(f->again = PLIM_NEW_N(m->arena, plim_t, (uint64_t)f->n_saves + 1))) {
         plim__oom(m);
         return;

@@ -93,7 +93,7 @@ static bool count_dependencies(plim_machine *m, const plim_t *root, uint32_t n_r
 static bool sole(const plim_machine *m, plim_t t)
 {
     uint32_t s = m_t(m, t)->storage;
-    return s != PLIM_NONE && m->storages[s].refs == 1;
+    return s != PLIM_NONE && m_s(m, s)->refs == 1;
 }
 
 /* src: input_buffer.cpp can_accumulate_inplace: nobody else may hold
@@ -284,6 +284,7 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
             if (e.node == PLIM_NONE)
                 continue;
             plim_gnode *to = &m_n(m, e.node)->pub;
+            plim_assert(to->deps > 0 && e.slot < to->n_out);
             if (dx[i])
                 dx[i] = inbox_add(m, &to->inbox[e.slot], dx[i]);
             if (--to->deps == 0 && !queue_push(m, q, e.node))

@@ -91,7 +91,7 @@ plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage
 {
     plim_t t = m->free_tensor;
     if (t != PLIM_NONE) {
-        m->free_tensor = m_t(m, t)->acc;
+        m->free_tensor = m_tensor_at(m, t)->acc;
     } else {
         if (m->n_tensors == m->tpages * TENSOR_PAGE &&
             !plim__page_room(m, (void ***)&m->tpage, &m->tpages, &m->tpages_cap,
@@ -100,8 +100,9 @@ plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage
             return 0;
         }
         t = m->n_tensors++;
+        m_tensor_at(m, t)->generation = 0;
     }
-    m_tensor *x = m_t(m, t);
+    m_tensor *x = m_tensor_at(m, t);
     x->meta = *meta;
     x->storage = storage;
     x->refs = 1;
@@ -110,8 +111,8 @@ plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage
     x->grad = x->base = x->cast = x->indices = x->values = 0;
     x->requires_grad = x->wrapped = x->is_view = false;
     if (storage != PLIM_NONE)
-        m->storages[storage].refs++;
-    return t;
+        m_s(m, storage)->refs++;
+    return m_handle(t, x->generation);
 }
 
 const plim_meta *plim__meta_kept(plim_machine *m, const plim_meta *meta)
@@ -134,7 +135,7 @@ static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage
 {
     uint32_t s = m->free_storage;
     if (s != PLIM_NONE) {
-        m->free_storage = m->storages[s].tape;
+        m->free_storage = m_s(m, s)->tape;
     } else {
         if (!PLIM_PUSH_ROOM(m->arena, m->storages, m->n_storages, m->cap_storages)) {
             plim__oom(m);
@@ -156,11 +157,15 @@ static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage
 
 static void storage_unref(plim_machine *m, uint32_t s)
 {
-    if (s == PLIM_NONE || --m->storages[s].refs)
+    if (s == PLIM_NONE)
         return;
-    if (m->tape && !m->st && !plim_tape_free_storage(m->tape, m->storages[s].tape))
+    m_storage *x = m_s(m, s);
+    plim_assert(x->refs > 0);
+    if (--x->refs)
+        return;
+    if (m->tape && !m->st && !plim_tape_free_storage(m->tape, x->tape))
         plim__oom(m);
-    m->storages[s].tape = m->free_storage;
+    x->tape = m->free_storage;
     m->free_storage = s;
 }
 
@@ -200,7 +205,8 @@ void plim_m_drop(plim_machine *m, plim_t t)
     plim_t grad = x->grad, base = x->base, values = x->values, indices = x->indices;
     x->acc = m->free_tensor;
     x->gnode = x->storage = PLIM_NONE;
-    m->free_tensor = t;
+    x->generation++;
+    m->free_tensor = m_index(t);
     /* PyTorch: the TensorImpl's autograd meta goes first, then its storage */
     plim__gnode_unref(m, gnode);
     plim_m_drop(m, grad);
@@ -329,6 +335,7 @@ plim_t plim_m_sparse(plim_machine *m, const plim_meta *meta, plim_t indices, pli
     plim_t t = m->st ? 0 : plim__tensor_new(m, meta, PLIM_NONE);
     if (t) {
         m_tensor *x = m_t(m, t);
+        plim_assert(indices && values);
         x->indices = indices;
         x->values = values;
         x->coalesced = coalesced || plim_m_meta(m, values)->dim[0] < 2;
@@ -362,7 +369,7 @@ plim_t plim_m_sparse_like(plim_machine *m, plim_t t, int64_t n)
 uint32_t plim_m_tape_storage(const plim_machine *m, plim_t t)
 {
     uint32_t s = m_t(m, t)->storage;
-    return s == PLIM_NONE ? PLIM_NONE : m->storages[s].tape;
+    return s == PLIM_NONE ? PLIM_NONE : m_s(m, s)->tape;
 }
 
 plim_t plim_m_wrapped(plim_machine *m, bool is_float)

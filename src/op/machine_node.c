@@ -7,7 +7,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
 {
     uint32_t id = m->free_gnode;
     if (id != PLIM_NONE) {
-        m->free_gnode = m_n(m, id)->next_free;
+        m->free_gnode = m_gnode_at(m, id)->next_free;
     } else {
         if (m->n_gnodes == m->npages * GNODE_PAGE &&
             !plim__page_room(m, (void ***)&m->npage, &m->npages, &m->npages_cap,
@@ -15,7 +15,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
             return plim__oom(m), PLIM_NONE;
         id = m->n_gnodes++;
     }
-    m_gnode *n = m_n(m, id);
+    m_gnode *n = m_gnode_at(m, id);
     if (n->edge_cap < n_in) {
         n->pub.next = PLIM_NEW_N(m->arena, plim_edge, n_in);
         n->pub.in_meta = PLIM_NEW_N(m->arena, plim_meta, n_in);
@@ -32,7 +32,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
     n->refs = 0;
     n->inner = n->frame = PLIM_NONE;
     n->released = n->reentrant = false;
-    return id;
+    return m_handle(id, n->generation);
 }
 
 void plim__gnode_drop_saved(plim_machine *m, m_gnode *n)
@@ -57,7 +57,10 @@ void plim__gnode_release(plim_machine *m, m_gnode *n)
 /* Chains are as long as the model is deep, so no recursion along them. */
 void plim__gnode_unref(plim_machine *m, uint32_t id)
 {
-    if (id == PLIM_NONE || --m_n(m, id)->refs)
+    if (id == PLIM_NONE)
+        return;
+    plim_assert(m_n(m, id)->refs > 0);
+    if (--m_n(m, id)->refs)
         return;
     if (!PLIM_PUSH_ROOM(m->arena, m->dying, m->n_dying, m->cap_dying)) {
         plim__oom(m);
@@ -73,7 +76,8 @@ void plim__gnode_unref(plim_machine *m, uint32_t id)
         for (uint32_t i = 0; i < n->pub.n_in; i++)
             plim__gnode_unref(m, n->pub.next[i].node);
         n->next_free = m->free_gnode;
-        m->free_gnode = id;
+        n->generation++;
+        m->free_gnode = m_index(id);
     }
     m->n_dying = 0;
 }
@@ -134,7 +138,7 @@ static uint32_t gnode_id(const plim_machine *m, const plim_gnode *n)
     const m_gnode *g = (const m_gnode *)n; /* pub is the first member */
     for (uint32_t p = m->npages; p-- > 0;)
         if (g >= m->npage[p] && g < m->npage[p] + GNODE_PAGE)
-            return p * GNODE_PAGE + (uint32_t)(g - m->npage[p]);
+            return m_handle(p * GNODE_PAGE + (uint32_t)(g - m->npage[p]), g->generation);
     return PLIM_NONE;
 }
 
@@ -279,5 +283,6 @@ void plim_m_wanted(const plim_machine *m, const plim_gnode *n, bool *out, uint32
 plim_t plim_m_saved(const plim_machine *m, const plim_gnode *n, uint32_t slot)
 {
     (void)m;
+    plim_assert(slot < PLIM_MAX_SAVED && !((const m_gnode *)n)->released);
     return n->saved[slot];
 }

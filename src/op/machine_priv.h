@@ -7,6 +7,7 @@
 #include "op/machine.h"
 
 enum { TENSOR_PAGE = 64, GNODE_PAGE = 64, MAX_PAGES = 1 << 16 };
+enum { HANDLES = TENSOR_PAGE * MAX_PAGES };
 
 typedef struct m_tensor {
     plim_meta meta;
@@ -19,6 +20,7 @@ typedef struct m_tensor {
     plim_t cast; /* a parameter in autocast's type, while its region lasts; not owned */
     plim_t indices, values; /* of a sparse one, owned; 0: dense */
     bool requires_grad, wrapped, is_view, coalesced;
+    uint32_t generation; /* see m_index */
 } m_tensor;
 
 typedef struct m_storage {
@@ -37,6 +39,7 @@ typedef struct m_gnode {
     uint32_t *hole;    /* [PLIM_MAX_SAVED] saves stands for each tensor; PLIM_NONE */
     bool reentrant;    /* it is that checkpoint's own node */
     bool released;     /* backward has run: saved tensors are gone */
+    uint32_t generation;
 } m_gnode;
 
 typedef struct m_frame m_frame; /* checkpoint.c */
@@ -85,13 +88,53 @@ struct plim_machine {
     m_storage inline_storages[TENSOR_PAGE];
 };
 
+/* A handle of a tensor or a node is its place in the pages.  With PLIM_DEBUG the upper
+ * bits hold the generation, which counts how often the place was freed: a handle that
+ * outlived what it meant is caught where it is used. */
+#ifdef PLIM_DEBUG
+static inline uint32_t m_index(uint32_t handle) { return handle & (HANDLES - 1); }
+static inline uint32_t m_handle(uint32_t index, uint32_t generation)
+{
+    return index | generation * HANDLES; /* the generation wraps */
+}
+#else
+static inline uint32_t m_index(uint32_t handle) { return handle; }
+static inline uint32_t m_handle(uint32_t index, uint32_t generation)
+{
+    (void)generation;
+    return index;
+}
+#endif
+
+/* By place, whether it is in use or not. */
+static inline m_tensor *m_tensor_at(const plim_machine *m, uint32_t i)
+{
+    plim_assert(i < m->n_tensors);
+    return &m->tpage[i / TENSOR_PAGE][i % TENSOR_PAGE];
+}
+static inline m_gnode *m_gnode_at(const plim_machine *m, uint32_t i)
+{
+    plim_assert(i < m->n_gnodes);
+    return &m->npage[i / GNODE_PAGE][i % GNODE_PAGE];
+}
+
+/* By handle. */
 static inline m_tensor *m_t(const plim_machine *m, plim_t t)
 {
-    return &m->tpage[t / TENSOR_PAGE][t % TENSOR_PAGE];
+    m_tensor *x = m_tensor_at(m, m_index(t));
+    plim_assert(m_handle(m_index(t), x->generation) == t);
+    return x;
 }
 static inline m_gnode *m_n(const plim_machine *m, uint32_t n)
 {
-    return &m->npage[n / GNODE_PAGE][n % GNODE_PAGE];
+    m_gnode *g = m_gnode_at(m, m_index(n));
+    plim_assert(m_handle(m_index(n), g->generation) == n);
+    return g;
+}
+static inline m_storage *m_s(const plim_machine *m, uint32_t s)
+{
+    plim_assert(s < m->n_storages);
+    return &m->storages[s];
 }
 
 /* ---- machine.c ------------------------------------------------------------ */

@@ -252,7 +252,7 @@ static plim_str saved_here(drive *d, uint32_t node, plim_str target)
     plim_str item[MAX_SAVED_OF_NODE];
     uint32_t n = 0;
     for (uint32_t id = 0; id < d->m->n_gnodes; id++) {
-        const m_gnode *gn = m_n(d->m, id);
+        const m_gnode *gn = m_gnode_at(d->m, id);
         if (!gn->refs || !gn->pub.fn || gn->pub.where != node)
             continue;
         for (uint32_t k = 0; k < PLIM_MAX_SAVED && n < MAX_SAVED_OF_NODE; k++) {
