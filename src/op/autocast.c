@@ -5,7 +5,7 @@
 
 enum { LOWER = 1, F32, WIDEST };
 
-static int class_of(const char *name, int torch)
+static int autocast_class(const char *name, int torch)
 {
     static const struct {
         const char *name;
@@ -37,28 +37,28 @@ void plim_m_autocast(plim_machine *m, plim_dtype t)
     m->n_casts = 0;
 }
 
-static bool eligible(const plim_machine *m, plim_t t)
+static bool autocast_applies(const plim_machine *m, plim_t t)
 {
     const m_tensor *x = m_t(m, t);
     return t && !x->wrapped && plim_is_float(x->meta.dtype) && x->meta.dtype != PLIM_F64;
 }
 
 /* Only fp32 parameters themselves are kept, and only in the region's type. */
-static bool cached(const plim_machine *m, plim_t t, plim_dtype to)
+static bool autocast_caches(const plim_machine *m, plim_t t, plim_dtype to)
 {
     const m_tensor *x = m_t(m, t);
     return to == m->autocast && x->meta.dtype == PLIM_F32 && x->requires_grad &&
            x->gnode == PLIM_NONE && !x->is_view;
 }
 
-static plim_t cast(plim_machine *m, plim_t t, plim_dtype to)
+static plim_t autocast_cast(plim_machine *m, plim_t t, plim_dtype to)
 {
-    if (!eligible(m, t) || m_t(m, t)->meta.dtype == to)
+    if (!autocast_applies(m, t) || m_t(m, t)->meta.dtype == to)
         return plim_m_ref(m, t);
-    if (m_t(m, t)->cast && cached(m, t, to))
+    if (m_t(m, t)->cast && autocast_caches(m, t, to))
         return plim_m_ref(m, m_t(m, t)->cast);
     plim_t y = plim_at_to(m, t, to);
-    if (!y || !cached(m, t, to))
+    if (!y || !autocast_caches(m, t, to))
         return y;
     uint32_t n = m->n_casts;
     if (n == m->cap_casts) { /* two arrays that grow together */
@@ -77,18 +77,19 @@ static plim_t cast(plim_machine *m, plim_t t, plim_dtype to)
 
 plim_t plim_m_autocast_f32(plim_machine *m, plim_t t)
 {
-    return plim_m_autocasting(m) ? cast(m, t, PLIM_F32) : plim_m_ref(m, t);
+    return plim_m_autocasting(m) ? autocast_cast(m, t, PLIM_F32) : plim_m_ref(m, t);
 }
 
 plim_dtype plim_m_autocast_out(const plim_machine *m, plim_t t)
 {
-    return plim_m_autocasting(m) && eligible(m, t) ? PLIM_F32 : plim_m_meta(m, t)->dtype;
+    return plim_m_autocasting(m) && autocast_applies(m, t) ? PLIM_F32
+                                                           : plim_m_meta(m, t)->dtype;
 }
 
-static void widen(plim_machine *m, plim_dtype *widest, plim_t t)
+static void autocast_widen(plim_machine *m, plim_dtype *widest, plim_t t)
 {
     plim_dtype d = m_t(m, t)->meta.dtype;
-    if (eligible(m, t) && (d == PLIM_F32 || *widest == PLIM_DTYPE_COUNT))
+    if (autocast_applies(m, t) && (d == PLIM_F32 || *widest == PLIM_DTYPE_COUNT))
         *widest = d;
 }
 
@@ -96,13 +97,13 @@ static void widen(plim_machine *m, plim_dtype *widest, plim_t t)
 uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value, m_cast *undo,
                              uint32_t max)
 {
-    int how = plim_m_autocasting(m) ? class_of(n->op->name, m->world.torch) : 0;
+    int how = plim_m_autocasting(m) ? autocast_class(n->op->name, m->world.torch) : 0;
     plim_dtype to = how == LOWER ? m->autocast : how == F32 ? PLIM_F32 : PLIM_DTYPE_COUNT;
     uint32_t done = 0, id;
     for (uint32_t i = 0; how == WIDEST && i < n->n_args; i++)
         for (uint32_t k = 0; k < plim_arg_values(&n->args[i]); k++)
             if ((id = plim_arg_value(&n->args[i], k)) != PLIM_NONE)
-                widen(m, &to, value[id]);
+                autocast_widen(m, &to, value[id]);
     if (!how || to == PLIM_DTYPE_COUNT)
         return 0;
     for (uint32_t i = n->n_args; i-- > 0;)
@@ -110,10 +111,10 @@ uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value,
             if ((id = plim_arg_value(&n->args[i], k)) == PLIM_NONE)
                 continue;
             plim_t was = value[id];
-            if (!eligible(m, was) || m_t(m, was)->meta.dtype == to || done == max)
+            if (!autocast_applies(m, was) || m_t(m, was)->meta.dtype == to || done == max)
                 continue;
             undo[done++] = (m_cast){id, was};
-            value[id] = cast(m, was, to);
+            value[id] = autocast_cast(m, was, to);
         }
     return done;
 }

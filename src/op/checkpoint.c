@@ -10,24 +10,25 @@ struct m_frame {
     uint32_t n_saves; /* tensors that its forward would have saved */
     plim_t *input;    /* held for the second forward; owned */
     uint32_t n_inputs, cap_inputs;
-    plim_t *again; /* what that saved, until a node takes it; NULL: not run yet */
+    plim_t *recomputed; /* what that saved, until a node takes it; NULL: not run yet */
     plim_dtype autocast;
 };
 
-void plim_m_on_recompute(plim_machine *m, plim_m_again again, plim_m_inner inner, void *ud)
+void plim_m_on_recompute(plim_machine *m, plim_m_recompute recompute,
+                         plim_m_recompute_backward recompute_backward, void *ud)
 {
-    m->again = again;
-    m->inner = inner;
-    m->again_ud = ud;
+    m->recompute = recompute;
+    m->recompute_backward = recompute_backward;
+    m->recompute_ud = ud;
 }
 
 static void frame_free(plim_machine *m, m_frame *f)
 {
-    for (uint32_t i = 0; f->again && i < f->n_saves; i++)
-        plim_m_drop(m, f->again[i]);
+    for (uint32_t i = 0; f->recomputed && i < f->n_saves; i++)
+        plim_m_drop(m, f->recomputed[i]);
     for (uint32_t i = 0; i < f->n_inputs; i++)
         plim_m_drop(m, f->input[i]);
-    f->again = NULL;
+    f->recomputed = NULL;
     f->n_inputs = f->n_saves = 0;
 }
 
@@ -75,16 +76,16 @@ void plim_m_region_end(plim_machine *m)
 void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
 {
     m_frame *f = &m->frames[m->frame];
-    if (!n->hole && !(n->hole = PLIM_NEW_N(m->arena, uint32_t, PLIM_MAX_SAVED))) {
+    if (!n->save_index && !(n->save_index = PLIM_NEW_N(m->arena, uint32_t, PLIM_MAX_SAVED))) {
         plim__oom(m);
         return;
     }
     if (n->frame == PLIM_NONE) {
         n->frame = m->frame;
         f->nodes++;
-        memset(n->hole, 0xff, PLIM_MAX_SAVED * sizeof *n->hole);
+        memset(n->save_index, 0xff, PLIM_MAX_SAVED * sizeof *n->save_index);
     }
-    n->hole[slot] = f->n_saves++;
+    n->save_index[slot] = f->n_saves++;
 }
 
 /* ---- the second forward ----------------------------------------------------------- */
@@ -93,25 +94,25 @@ void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
  * first one saved, and what it saved goes when it is asked for; before, all of the
  * region runs, and its tensors go with their node.
  * src: torch/utils/checkpoint.py of 2.0.1 and 2.1.2 */
-bool plim__frame_lean(const plim_machine *m)
+bool plim__frame_stops_early(const plim_machine *m)
 {
     return m->world.torch >= PLIM_SINCE_CHECKPOINT_EARLY_STOP;
 }
 
-void plim__frame_saved_again(plim_machine *m, plim_t t)
+void plim__frame_resave(plim_machine *m, plim_t t)
 {
     m_frame *f = &m->frames[m->recomputing];
-    if (m->n_again < f->n_saves)
-        f->again[m->n_again] = plim_m_alias(m, t, plim_m_meta(m, t));
-    if (++m->n_again >= f->n_saves && plim__frame_lean(m))
+    if (m->n_recomputed < f->n_saves)
+        f->recomputed[m->n_recomputed] = plim_m_alias(m, t, plim_m_meta(m, t));
+    if (++m->n_recomputed >= f->n_saves && plim__frame_stops_early(m))
         m->stopped = true;
 }
 
-static void recompute(plim_machine *m, uint32_t frame)
+static void frame_recompute(plim_machine *m, uint32_t frame)
 {
     m_frame *f = &m->frames[frame];
     plim_assert(m->recomputing == PLIM_NONE);
-    if (!(f->again = PLIM_NEW_N(m->arena, plim_t, (uint64_t)f->n_saves + 1))) {
+    if (!(f->recomputed = PLIM_NEW_N(m->arena, plim_t, (uint64_t)f->n_saves + 1))) {
         plim__oom(m);
         return;
     }
@@ -119,10 +120,10 @@ static void recompute(plim_machine *m, uint32_t frame)
     uint32_t where = m->where;
     m->grad_mode = true;
     m->recomputing = frame;
-    m->n_again = 0;
+    m->n_recomputed = 0;
     if (f->autocast != PLIM_DTYPE_COUNT)
         plim_m_autocast(m, f->autocast);
-    m->again(m->again_ud, f->region, f->input, f->n_inputs);
+    m->recompute(m->recompute_ud, f->region, f->input, f->n_inputs);
     plim_m_autocast(m, PLIM_DTYPE_COUNT); /* its own region, with casts of its own */
     m->stopped = false;
     m->recomputing = PLIM_NONE;
@@ -133,19 +134,19 @@ static void recompute(plim_machine *m, uint32_t frame)
 bool plim_m_stopped(const plim_machine *m) { return m->stopped; }
 
 /* Before a node runs: what it would have saved is made, and is now its own. */
-void plim__frame_fill(plim_machine *m, m_gnode *n)
+void plim__frame_unpack(plim_machine *m, m_gnode *n)
 {
-    if (n->inner != PLIM_NONE)
-        plim__frame_fill(m, m_n(m, n->inner));
+    if (n->view_op != PLIM_NONE)
+        plim__frame_unpack(m, m_n(m, n->view_op));
     if (n->frame == PLIM_NONE || n->reentrant)
         return;
-    if (!m->frames[n->frame].again)
-        recompute(m, n->frame);
+    if (!m->frames[n->frame].recomputed)
+        frame_recompute(m, n->frame);
     m_frame *f = &m->frames[n->frame];
-    for (uint32_t i = 0; i < PLIM_MAX_SAVED && f->again; i++)
-        if (n->hole[i] != PLIM_NONE) {
-            n->pub.saved[i] = f->again[n->hole[i]];
-            f->again[n->hole[i]] = 0;
+    for (uint32_t i = 0; i < PLIM_MAX_SAVED && f->recomputed; i++)
+        if (n->save_index[i] != PLIM_NONE) {
+            n->pub.saved[i] = f->recomputed[n->save_index[i]];
+            f->recomputed[n->save_index[i]] = 0;
         }
 }
 
@@ -161,7 +162,7 @@ static void checkpoint_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
     m->grad_mode = true;
     if (f->autocast != PLIM_DTYPE_COUNT)
         plim_m_autocast(m, f->autocast);
-    m->inner(m->again_ud, f->region, f->input, f->n_inputs, g, dx);
+    m->recompute_backward(m->recompute_ud, f->region, f->input, f->n_inputs, g, dx);
     m->grad_mode = mode;
 }
 static const plim_grad_fn checkpoint_fn = {"CheckpointFunctionBackward", checkpoint_backward};

@@ -11,7 +11,7 @@ const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot)
     return &c->g->values[c->node->args[slot].id].meta;
 }
 
-static uint64_t numel(const plim_meta *m)
+static uint64_t cost_numel(const plim_meta *m)
 {
     uint64_t n = 0;
     return m && plim_meta_numel(m, &n) ? n : 0;
@@ -34,13 +34,13 @@ void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out)
 
 void plim_cost_reduce(const plim_cost_call *c, plim_cost *out)
 {
-    out->flops = numel(plim_cost_in(c, 0));
+    out->flops = cost_numel(plim_cost_in(c, 0));
 }
 
 /* mean, variance, scale and shift: about five operations an element */
 void plim_cost_norm(const plim_cost_call *c, plim_cost *out)
 {
-    out->flops = plim_sat_mul(numel(plim_cost_in(c, 0)), 5);
+    out->flops = plim_sat_mul(cost_numel(plim_cost_in(c, 0)), 5);
 }
 
 /* Each output takes Cin/groups * k inputs: the weight's numel over Cout. */
@@ -48,7 +48,7 @@ void plim_cost_conv(const plim_cost_call *c, plim_cost *out)
 {
     const plim_meta *w = plim_cost_in(c, 1);
     if (w && w->rank > 2 && w->dim[0] > 0)
-        set_macs(out, plim_sat_mul(c->out_numel, numel(w) / (uint64_t)w->dim[0]));
+        set_macs(out, plim_sat_mul(c->out_numel, cost_numel(w) / (uint64_t)w->dim[0]));
 }
 
 /* Transposed: each input feeds Cout/groups * k outputs. */
@@ -56,7 +56,7 @@ void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out)
 {
     const plim_meta *x = plim_cost_in(c, 0), *w = plim_cost_in(c, 1);
     if (x && w && w->rank > 2 && w->dim[0] > 0)
-        set_macs(out, plim_sat_mul(numel(x), numel(w) / (uint64_t)w->dim[0]));
+        set_macs(out, plim_sat_mul(cost_numel(x), cost_numel(w) / (uint64_t)w->dim[0]));
 }
 
 static void cost_inner(const plim_cost_call *c, const plim_meta *a, plim_cost *out)
@@ -113,9 +113,9 @@ void plim_cost_rnn(const plim_cost_call *c, plim_cost *out)
     for (uint32_t i = 0; i < c->node->args[2].n; i++) {
         const plim_meta *w = &c->g->values[c->node->args[2].ids[i]].meta;
         if (w->rank == 2)
-            weights = plim_sat_add(weights, numel(w));
+            weights = plim_sat_add(weights, cost_numel(w));
     }
-    uint64_t steps = numel(x) / (uint64_t)PLIM_MAX(x->dim[x->rank - 1], 1);
+    uint64_t steps = cost_numel(x) / (uint64_t)PLIM_MAX(x->dim[x->rank - 1], 1);
     set_macs(out, plim_sat_mul(steps, weights));
 }
 
@@ -137,7 +137,7 @@ void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out)
     const plim_meta *q = plim_cost_in(c, 0), *k = plim_cost_in(c, 1), *v = plim_cost_in(c, 2);
     if (!q || !k || !v || q->rank < 3 || k->rank < 3 || v->rank < 3)
         return;
-    uint64_t rows = numel(q) / (uint64_t)PLIM_MAX(q->dim[q->rank - 1], 1);
+    uint64_t rows = cost_numel(q) / (uint64_t)PLIM_MAX(q->dim[q->rank - 1], 1);
     uint64_t width = (uint64_t)PLIM_MAX(q->dim[q->rank - 1], 0) +
                      (uint64_t)PLIM_MAX(v->dim[v->rank - 1], 0);
     set_macs(out, plim_sat_mul(plim_sat_mul(rows, (uint64_t)PLIM_MAX(k->dim[k->rank - 2], 0)),
@@ -183,7 +183,7 @@ plim_status plim_op_cost(const plim_graph *g, const plim_node *n, plim_cost *out
     plim_cost_call c = {.g = g, .node = n};
     if (n->n_outs) {
         c.out = &g->values[n->outs[0]].meta;
-        c.out_numel = numel(c.out);
+        c.out_numel = cost_numel(c.out);
     }
     if (n->op)
         n->op->cost(&c, out);

@@ -43,22 +43,22 @@ static uint32_t queue_pop(plim_machine *m, ready_queue *q)
     return top;
 }
 
-/* What a node that this run met had from a run around it: put back at the end. */
-typedef struct met {
+/* What a node that this run visits had from a run around it: put back at the end. */
+typedef struct visited_node {
     uint32_t id, deps, stamp;
     plim_t *inbox;
-} met;
+} visited_node;
 
 /* A node joins the run: what it had from a run around it is noted. */
-static bool meet(plim_machine *m, uint32_t id, uint32_t stamp, met **seen, uint32_t *n,
-                 uint32_t *cap)
+static bool visit_node(plim_machine *m, uint32_t id, uint32_t stamp, visited_node **seen,
+                       uint32_t *n, uint32_t *cap)
 {
     plim_gnode *g = &m_n(m, id)->pub;
     if (g->stamp == stamp)
         return true;
     if (!PLIM_PUSH_ROOM(m->arena, *seen, *n, *cap))
         return false;
-    (*seen)[(*n)++] = (met){id, g->deps, g->stamp, g->inbox};
+    (*seen)[(*n)++] = (visited_node){id, g->deps, g->stamp, g->inbox};
     g->stamp = stamp;
     g->deps = 0;
     g->queued = false;
@@ -69,19 +69,19 @@ static bool meet(plim_machine *m, uint32_t id, uint32_t stamp, met **seen, uint3
 /* Counts, for every node that the roots reach, how many consumers will send
  * it a gradient; makes its inbox. */
 static bool count_dependencies(plim_machine *m, const plim_t *root, uint32_t n_roots,
-                               uint32_t stamp, met **seen, uint32_t *n)
+                               uint32_t stamp, visited_node **seen, uint32_t *n)
 {
     uint32_t cap = 0;
     for (uint32_t i = 0; i < n_roots; i++)
         if (m_t(m, root[i])->gnode != PLIM_NONE &&
-            !meet(m, m_t(m, root[i])->gnode, stamp, seen, n, &cap))
+            !visit_node(m, m_t(m, root[i])->gnode, stamp, seen, n, &cap))
             return false;
     for (uint32_t k = 0; k < *n; k++) {
         plim_gnode *g = &m_n(m, (*seen)[k].id)->pub;
         for (uint32_t i = 0; i < g->n_in; i++) {
             if (g->next[i].node == PLIM_NONE)
                 continue;
-            if (!meet(m, g->next[i].node, stamp, seen, n, &cap))
+            if (!visit_node(m, g->next[i].node, stamp, seen, n, &cap))
                 return false;
             m_n(m, g->next[i].node)->pub.deps++;
         }
@@ -90,7 +90,7 @@ static bool count_dependencies(plim_machine *m, const plim_t *root, uint32_t n_r
 }
 
 /* Does nobody else look at its storage? */
-static bool sole(const plim_machine *m, plim_t t)
+static bool owns_storage(const plim_machine *m, plim_t t)
 {
     uint32_t s = m_t(m, t)->storage;
     return s != PLIM_NONE && m_s(m, s)->refs == 1;
@@ -104,7 +104,7 @@ static bool can_add_inplace(const plim_machine *m, plim_t t)
 {
     const m_tensor *x = m_t(m, t);
     return m->world.torch >= PLIM_SINCE_GRAD_ADDED_IN_PLACE && x->refs == 1 && !x->is_view &&
-           sole(m, t) && plim_is_dense(&x->meta);
+           owns_storage(m, t) && plim_is_dense(&x->meta);
 }
 
 static int64_t rows_of(const plim_machine *m, plim_t sparse)
@@ -204,12 +204,12 @@ static void accumulate_grad(plim_machine *m, plim_t leaf, plim_t g)
     }
     plim_t values = plim_m_values(m, p->grad), indices = plim_m_indices(m, p->grad);
     call_gradient(m, values ? values : p->grad, leaf);
-    if (sole(m, indices)) /* else the batch's */
+    if (owns_storage(m, indices)) /* else the batch's */
         call_gradient(m, indices, leaf);
 }
 
 /* validate_outputs: a gradient comes back in the size and dtype of its input. */
-static plim_t validated(plim_machine *m, plim_t g, const plim_meta *want)
+static plim_t validate_grad(plim_machine *m, plim_t g, const plim_meta *want)
 {
     if (!g)
         return 0;
@@ -240,12 +240,13 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
                         g->fn->name);
     }
     if (any) {
-        plim__frame_fill(m, n);
+        plim__frame_unpack(m, n);
         g->fn->backward(m, g, g->inbox, dx);
-        if (n->frame != PLIM_NONE && !n->reentrant && plim__frame_lean(m)) /* for this call */
+        if (n->frame != PLIM_NONE && !n->reentrant &&
+            plim__frame_stops_early(m)) /* for this call */
             plim__gnode_drop_saved(m, n);
         for (uint32_t i = 0; i < g->n_in; i++)
-            dx[i] = validated(m, dx[i], &g->in_meta[i]);
+            dx[i] = validate_grad(m, dx[i], &g->in_meta[i]);
     }
     for (uint32_t i = 0; i < g->n_out; i++) {
         plim_m_drop(m, g->inbox[i]);
@@ -299,7 +300,7 @@ void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, 
                           plim_m_visit visit, void *ud)
 {
     ready_queue q = {NULL, 0, 0};
-    met *seen = NULL;
+    visited_node *seen = NULL;
     uint32_t n_seen = 0;
     if (m->st)
         return;

@@ -3,10 +3,11 @@
 
 #include "op/rules.h"
 
-enum { INSIDE, MAKES };
+enum { SCRATCH, OUTPUTS };
 
 static const plim_kernel kernel_rows[] = {
-#define PLIM_KERNEL(name, makes, run, schema) {name, makes, plim_kernel_##run, schema},
+#define PLIM_KERNEL(name, requests, run, schema)                                              \
+    {name, requests == OUTPUTS, plim_kernel_##run, schema},
 #include "op/kernels.def"
 #undef PLIM_KERNEL
 };
@@ -35,7 +36,7 @@ plim_status plim_kernel_call(plim_machine *m, plim_arena *scratch, const plim_ke
     if (st)
         return st;
     memset(out, 0, *n_out * sizeof *out);
-    if (!k->makes)
+    if (!k->outputs)
         c.n_out = 0;
     k->run(&c);
     *n_out = plim_m_bad(m) ? 0 : c.n_out;

@@ -10,7 +10,7 @@
 
 typedef struct plim_kernel {
     const char *name; /* "addmm", "sum.dim_IntList" */
-    bool makes;       /* its results too; else only what it takes once they are there */
+    bool outputs;     /* requests its results too; else only scratch once they are there */
     void (*run)(plim_call *c);
     const char *schema;
 } plim_kernel;

@@ -25,7 +25,7 @@ void plim_m_oom(plim_machine *m)
 
 bool plim_m_bad(const plim_machine *m) { return m->st != PLIM_OK; }
 plim_status plim_m_status(const plim_machine *m) { return m->st; }
-void plim_m_forgive(plim_machine *m) { m->st = PLIM_OK; }
+void plim_m_clear_error(plim_machine *m) { m->st = PLIM_OK; }
 
 void plim__oom(plim_machine *m)
 {
@@ -275,8 +275,8 @@ plim_t plim_m_empty_rows(plim_machine *m, const plim_meta *meta, plim_rows n)
     return plim__tensor_fresh(m, meta, row);
 }
 
-static plim_t scratch(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high,
-                      plim_certainty certainty)
+static plim_t scratch_new(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high,
+                          plim_certainty certainty)
 {
     if (!m->world.workspace || !PLIM_MAX(usual, high) ||
         PLIM_MAX(usual, high) > (uint64_t)1 << 60)
@@ -291,7 +291,7 @@ static plim_t scratch(plim_machine *m, uint64_t low, uint64_t usual, uint64_t hi
 
 plim_t plim_m_scratch(plim_machine *m, uint64_t bytes)
 {
-    return scratch(m, 0, bytes, 0, PLIM_EXACT);
+    return scratch_new(m, 0, bytes, 0, PLIM_EXACT);
 }
 
 plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim)
@@ -304,7 +304,7 @@ plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int6
 
 plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high)
 {
-    return scratch(m, low, usual, high, PLIM_ESTIMATED);
+    return scratch_new(m, low, usual, high, PLIM_ESTIMATED);
 }
 
 plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes)

@@ -173,13 +173,14 @@ plim_dtype plim_m_autocast_out(const plim_machine *m, plim_t t);
 /* ---- checkpointing ------------------------------------------------------ */
 
 /* A region is a stretch of the graph whose nodes keep nothing.  It holds the tensors
- * that come into it, and is run again, by `again`, when the first of its nodes runs
- * backwards; or, reentrant, all of it backwards by `inner`, which is given the
+ * that come into it, and is run again, by `recompute`, when the first of its nodes runs
+ * backwards; or, reentrant, all of it backwards by `recompute_backward`, which is given the
  * gradients of its outputs and leaves those of its inputs. */
-typedef void (*plim_m_again)(void *ud, uint32_t region, const plim_t *input, uint32_t n);
-typedef void (*plim_m_inner)(void *ud, uint32_t region, const plim_t *input, uint32_t n,
-                             const plim_t *g, plim_t *dx);
-void plim_m_on_recompute(plim_machine *m, plim_m_again again, plim_m_inner inner, void *ud);
+typedef void (*plim_m_recompute)(void *ud, uint32_t region, const plim_t *input, uint32_t n);
+typedef void (*plim_m_recompute_backward)(void *ud, uint32_t region, const plim_t *input,
+                                          uint32_t n, const plim_t *g, plim_t *dx);
+void plim_m_on_recompute(plim_machine *m, plim_m_recompute recompute,
+                         plim_m_recompute_backward recompute_backward, void *ud);
 void plim_m_region_begin(plim_machine *m, uint32_t region);
 void plim_m_region_input(plim_machine *m, plim_t t);
 void plim_m_region_end(plim_machine *m);
@@ -194,7 +195,7 @@ void plim_m_fail(plim_machine *m, plim_status code, const char *fmt, ...) PLIM_P
 void plim_m_oom(plim_machine *m); /* our own memory, not the modelled GPU */
 bool plim_m_bad(const plim_machine *m);
 /* After a kernel's failure: the next call begins anew. */
-void plim_m_forgive(plim_machine *m);
+void plim_m_clear_error(plim_machine *m);
 
 /* ---- driving it (src/step) ---------------------------------------------- */
 

@@ -30,7 +30,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
     n->pub = (plim_gnode){
         .next = next, .in_meta = in_meta, .where = m->where, .n_in = n_in, .n_out = 1};
     n->refs = 0;
-    n->inner = n->frame = PLIM_NONE;
+    n->view_op = n->frame = PLIM_NONE;
     n->released = n->reentrant = false;
     return m_handle(id, n->generation);
 }
@@ -46,12 +46,12 @@ void plim__gnode_drop_saved(plim_machine *m, m_gnode *n)
 
 void plim__gnode_release(plim_machine *m, m_gnode *n)
 {
-    uint32_t inner = n->inner, frame = n->frame;
+    uint32_t view_op = n->view_op, frame = n->frame;
     n->released = true;
     plim__gnode_drop_saved(m, n);
-    n->inner = n->frame = PLIM_NONE;
+    n->view_op = n->frame = PLIM_NONE;
     plim__frame_unref(m, frame);
-    plim__gnode_unref(m, inner);
+    plim__gnode_unref(m, view_op);
 }
 
 /* Chains are as long as the model is deep, so no recursion along them. */
@@ -154,7 +154,7 @@ void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
         return;
     }
     if (m->recomputing != PLIM_NONE)
-        plim__frame_saved_again(m, t);
+        plim__frame_resave(m, t);
     plim_t s = plim__tensor_new(m, plim_m_meta(m, t), m_t(m, t)->storage);
     if (!s)
         return;
@@ -171,7 +171,7 @@ void plim_m_note(plim_machine *m, plim_gnode *n, const plim_meta *meta)
         plim__oom(m);
 }
 
-static void attach(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
+static void set_grad_fn(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
 {
     m_tensor *x = m_t(m, t);
     uint32_t old = x->gnode, id = gnode_id(m, n);
@@ -187,7 +187,7 @@ static void attach(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
 void plim_m_output(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
 {
     if (n && t && !m->st)
-        attach(m, n, slot, t);
+        set_grad_fn(m, n, slot, t);
 }
 
 /* ---- writing into a view -------------------------------------------------- */
@@ -205,7 +205,7 @@ void plim_m_view_of(plim_machine *m, plim_t t, plim_t of)
  * src: torch/csrc/autograd/functions/tensor.cpp CopySlices::apply */
 static void copy_slices_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_gnode *op = &m_n(m, ((m_gnode *)n)->inner)->pub;
+    plim_gnode *op = &m_n(m, ((m_gnode *)n)->view_op)->pub;
     plim_meta base = plim_meta_like(&n->in_meta[0], plim_m_meta(m, g[0])->dtype);
     plim_t whole = plim_m_empty(m, &base);
     plim_t part = plim_m_empty(m, n->meta);
@@ -238,7 +238,7 @@ static void rebase_view(plim_machine *m, plim_gnode *n, plim_t t)
     slices->pub.seq = m->seq++;
     plim_meta part = plim_meta_like(plim_m_meta(m, t), plim_m_meta(m, t)->dtype);
     plim_m_note(m, &slices->pub, &part);
-    slices->inner = op;
+    slices->view_op = op;
     m_n(m, op)->refs++;
     for (uint32_t i = 0; i < n_in; i++) {
         plim_edge e = n->next[i];
@@ -252,10 +252,10 @@ static void rebase_view(plim_machine *m, plim_gnode *n, plim_t t)
         slices->pub.next[i] = e;
         slices->pub.in_meta[i] = i ? n->in_meta[i] : b->meta;
     }
-    attach(m, &slices->pub, 0, base);
+    set_grad_fn(m, &slices->pub, 0, base);
     plim_gnode *strided = plim_m_node(m, &as_strided_fn, 1, &base);
     if (strided)
-        attach(m, strided, 0, t);
+        set_grad_fn(m, strided, 0, t);
 }
 
 void plim_m_rebase(plim_machine *m, plim_gnode *n, plim_t t)
@@ -265,7 +265,7 @@ void plim_m_rebase(plim_machine *m, plim_gnode *n, plim_t t)
     if (m_t(m, t)->base)
         rebase_view(m, n, t);
     else
-        attach(m, n, 0, t);
+        set_grad_fn(m, n, 0, t);
 }
 
 bool plim_m_wants(const plim_machine *m, const plim_gnode *n, uint32_t input)

@@ -33,12 +33,12 @@ typedef struct m_storage {
 typedef struct m_gnode {
     plim_gnode pub;
     uint32_t refs, next_free;
-    uint32_t edge_cap; /* what the arrays behind pub can hold, for reuse */
-    uint32_t inner;    /* CopySlices: the node of the op that wrote into the view */
-    uint32_t frame;    /* the checkpoint that it belongs to, and which of what that */
-    uint32_t *hole;    /* [PLIM_MAX_SAVED] saves stands for each tensor; PLIM_NONE */
-    bool reentrant;    /* it is that checkpoint's own node */
-    bool released;     /* backward has run: saved tensors are gone */
+    uint32_t edge_cap;    /* what the arrays behind pub can hold, for reuse */
+    uint32_t view_op;     /* CopySlices: the node of the op that wrote into the view */
+    uint32_t frame;       /* the checkpoint that it belongs to, and which of what that */
+    uint32_t *save_index; /* [PLIM_MAX_SAVED] saves stands for each tensor; PLIM_NONE */
+    bool reentrant;       /* it is that checkpoint's own node */
+    bool released;        /* backward has run: saved tensors are gone */
     uint32_t generation;
 } m_gnode;
 
@@ -69,13 +69,13 @@ struct plim_machine {
     bool grad_mode, autograd_thread, sms_matter;
     m_frame *frames; /* the checkpoints of this run */
     uint32_t n_frames, cap_frames;
-    uint32_t frame;       /* whose forward runs; PLIM_NONE */
-    uint32_t recomputing; /* whose second forward runs; PLIM_NONE */
-    uint32_t n_again;     /* tensors that it has saved so far */
-    bool stopped;         /* it has all it needs: nothing more happens */
-    plim_m_again again;
-    plim_m_inner inner;
-    void *again_ud;
+    uint32_t frame;        /* whose forward runs; PLIM_NONE */
+    uint32_t recomputing;  /* whose second forward runs; PLIM_NONE */
+    uint32_t n_recomputed; /* tensors that it has saved so far */
+    bool stopped;          /* it has all it needs: nothing more happens */
+    plim_m_recompute recompute;
+    plim_m_recompute_backward recompute_backward;
+    void *recompute_ud;
     plim_dtype autocast;     /* PLIM_DTYPE_COUNT: no region */
     plim_t *casts, *cast_to; /* the parameters that have a cast, and those: owned */
     uint32_t n_casts, cap_casts;
@@ -174,8 +174,8 @@ void plim__autocast_undo(plim_machine *m, plim_t *value, const m_cast *undo, uin
 
 void plim__frame_unref(plim_machine *m, uint32_t frame);
 void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot);
-bool plim__frame_lean(const plim_machine *m);
-void plim__frame_saved_again(plim_machine *m, plim_t t);
-void plim__frame_fill(plim_machine *m, m_gnode *n);
+bool plim__frame_stops_early(const plim_machine *m);
+void plim__frame_resave(plim_machine *m, plim_t t);
+void plim__frame_unpack(plim_machine *m, m_gnode *n);
 
 #endif

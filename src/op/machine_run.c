@@ -45,7 +45,7 @@ static void run_unknown(plim_machine *m, const plim_graph *g, const plim_node *n
             out[i] = t;
         wanted |= i < n_out && plim_is_float(g->values[n->outs[i]].meta.dtype);
     }
-    /* nobody would ever let go of what a node has saved that leads to no gradient */
+    /* a node that leads to no gradient never runs: nothing would release what it saved */
     plim_gnode *node = wanted ? plim_m_node(m, &unknown_fn, n_in, in) : NULL;
     for (uint32_t i = 0; node && i < n_in && i < 6; i++)
         plim_m_save(m, node, i, in[i]);
@@ -91,16 +91,16 @@ uint32_t plim_m_unknown_ops(const plim_machine *m) { return m->n_unknown; }
 /* ---- shapes alone ------------------------------------------------------ */
 
 /* The tensors of one node, renumbered: a rule sees handles by value id. */
-typedef struct few {
+typedef struct node_operands {
     plim_t *handle;
     uint32_t *ids, n_ids, n_handles;
     plim_arg args[32];
     plim_t some_handles[64];
     uint32_t some_ids[64];
-} few;
+} node_operands;
 
 /* Room for all of them: here, or in the machine's arena. */
-static bool few_init(plim_machine *m, const plim_node *n, few *f)
+static bool operands_init(plim_machine *m, const plim_node *n, node_operands *f)
 {
     uint64_t total = 0;
     for (uint32_t i = 0; i < n->n_args; i++)
@@ -112,7 +112,8 @@ static bool few_init(plim_machine *m, const plim_node *n, few *f)
     return f->ids && f->handle;
 }
 
-static void renumber(plim_machine *m, const plim_graph *g, const plim_node *n, few *f)
+static void operands_renumber(plim_machine *m, const plim_graph *g, const plim_node *n,
+                              node_operands *f)
 {
     for (uint32_t i = 0; i < n->n_args; i++) {
         const plim_arg *from = &n->args[i];
@@ -136,14 +137,14 @@ plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err)
 {
     plim_arena scratch = PLIM_ARENA_INIT; /* used only if the inline page overflows */
     plim_machine m;
-    few f;
+    node_operands f;
     plim_t out[64] = {0};
     if (!n->op || n->n_outs > PLIM_COUNT(out) || n->n_args > PLIM_COUNT(f.args))
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "op '" PLIM_STR_FMT "' has no rule",
                          PLIM_STR_ARG(n->target));
     plim__machine_init(&m, &scratch, NULL, &(plim_world){.torch = INT_MAX, .cc = 80}, err);
-    if (few_init(&m, n, &f))
-        renumber(&m, g, n, &f);
+    if (operands_init(&m, n, &f))
+        operands_renumber(&m, g, n, &f);
     else
         plim__oom(&m);
     plim_call c = {.m = &m,

@@ -63,7 +63,7 @@ typedef struct schema_slot {
     plim_str name, def; /* def.n == 0: required */
 } schema_slot;
 
-static plim_str trim(plim_str s)
+static plim_str schema_trim(plim_str s)
 {
     while (s.n && (*s.p == ' ' || *s.p == '*'))
         s.p++, s.n--;
@@ -84,9 +84,9 @@ static bool schema_next(plim_str *rest, schema_slot *out)
         end++;
     }
     plim_str item = {rest->p, end};
-    out->name = trim((plim_str){item.p, PLIM_MIN(eq, end)});
-    out->def =
-        eq < end ? trim((plim_str){item.p + eq + 1, end - eq - 1}) : (plim_str){NULL, 0};
+    out->name = schema_trim((plim_str){item.p, PLIM_MIN(eq, end)});
+    out->def = eq < end ? schema_trim((plim_str){item.p + eq + 1, end - eq - 1})
+                        : (plim_str){NULL, 0};
     size_t skip = PLIM_MIN(end + 1, rest->n);
     rest->p += skip;
     rest->n -= skip;

@@ -99,7 +99,7 @@ void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x);
 
 /* ---- index ------------------------------------------------------------------ */
 /* What nonzero() of n elements takes besides its result, freed at once. */
-void plim_nonzero_inside(plim_machine *m, uint64_t n);
+void plim_nonzero_scratch(plim_machine *m, uint64_t n);
 
 /* ---- sort --------------------------------------------------------------- */
 /* What cub's radix sort of n keys with 64-bit values takes, by so many bits of the
@@ -154,7 +154,7 @@ plim_t plim_at_sum_all(plim_machine *m, plim_t x);
 #undef PLIM_OP
 
 /* ---- kernels named in kernels.def ----------------------------------------- */
-#define PLIM_KERNEL(name, makes, run, schema) void plim_kernel_##run(plim_call *c);
+#define PLIM_KERNEL(name, requests, run, schema) void plim_kernel_##run(plim_call *c);
 #include "op/kernels.def"
 #undef PLIM_KERNEL
 

@@ -20,7 +20,7 @@ static sdpa_dims sdpa_dims_of(plim_machine *m, plim_t q, plim_t k, plim_t v)
                        b->dim[2], a->dim[3], c->dim[3]};
 }
 
-static bool off(const plim_sdpa_call *call, plim_sdpa backend)
+static bool backend_off(const plim_sdpa_call *call, plim_sdpa backend)
 {
     return call->without >> backend & 1;
 }
@@ -50,14 +50,16 @@ plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_m
     bool unit = q->stride[3] == 1 && k->stride[3] == 1 && v->stride[3] == 1;
     bool heads = q->dim[1] == k->dim[1] && k->dim[1] == v->dim[1];
     bool square = q->dim[2] == k->dim[2], grouped = heads || call->gqa;
-    if (!off(call, PLIM_SDPA_CUDNN) && half && unit && grouped && cudnn_serves(w, q, v, call))
+    if (!backend_off(call, PLIM_SDPA_CUDNN) && half && unit && grouped &&
+        cudnn_serves(w, q, v, call))
         return PLIM_SDPA_CUDNN;
-    if (!off(call, PLIM_SDPA_FLASH) && half && cc >= 80 && !call->mask && unit &&
+    if (!backend_off(call, PLIM_SDPA_FLASH) && half && cc >= 80 && !call->mask && unit &&
         q->dim[3] <= 256 && q->dim[3] == v->dim[3] && grouped && (square || !call->causal))
         return PLIM_SDPA_FLASH;
     int64_t align = half ? 8 : 4;
-    if (!off(call, PLIM_SDPA_EFFICIENT) && cc >= 50 && (half || q->dtype == PLIM_F32) &&
-        heads && unit && q->dim[3] % align == 0 && v->dim[3] % align == 0)
+    if (!backend_off(call, PLIM_SDPA_EFFICIENT) && cc >= 50 &&
+        (half || q->dtype == PLIM_F32) && heads && unit && q->dim[3] % align == 0 &&
+        v->dim[3] % align == 0)
         return PLIM_SDPA_EFFICIENT;
     return PLIM_SDPA_MATH;
 }

@@ -106,6 +106,8 @@ void plim_run_lift_fresh(plim_call *c)
 
 enum { VIEW_MAX_JOIN = 256 };
 
+enum { CAT_DIM, CAT_STACK }; /* in gnode.i */
+
 /* Each input gets a narrow of g: no bytes, g lives as long as any of them. */
 static void cat_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -114,21 +116,22 @@ static void cat_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
         if (!plim_m_wants(m, n, i))
             continue;
         plim_meta part = *gm;
-        if (n->i[1]) { /* stack: the joined dim goes */
+        if (n->i[CAT_STACK]) { /* stack: the joined dim goes */
             part = n->in_meta[i];
             part.dtype = gm->dtype;
             for (int32_t k = 0, to = 0; k < gm->rank; k++)
-                if (k != n->i[0])
+                if (k != n->i[CAT_DIM])
                     part.stride[to++] = gm->stride[k];
         } else {
-            part.dim[n->i[0]] = n->in_meta[i].dim[n->i[0]];
+            part.dim[n->i[CAT_DIM]] = n->in_meta[i].dim[n->i[CAT_DIM]];
         }
         dx[i] = plim_m_alias(m, g[0], &part);
     }
 }
 static const plim_grad_fn cat_fn = {"CatBackward0", cat_backward};
 
-static plim_t join(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim, bool stack)
+static plim_t join_tensors(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim,
+                           bool stack)
 {
     if (!n) {
         plim_m_fail(m, PLIM_ESHAPE, "nothing to join");
@@ -172,8 +175,8 @@ static plim_t join(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim, b
         plim_meta_channels_last(&out);
     plim_gnode *node = plim_m_node(m, &cat_fn, n, in);
     if (node) {
-        node->i[0] = d;
-        node->i[1] = stack;
+        node->i[CAT_DIM] = d;
+        node->i[CAT_STACK] = stack;
     }
     plim_t y = plim_m_empty(m, &out);
     plim_m_output(m, node, 0, y);
@@ -182,14 +185,14 @@ static plim_t join(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim, b
 
 plim_t plim_at_cat(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim)
 {
-    return join(m, in, n, dim, false);
+    return join_tensors(m, in, n, dim, false);
 }
 
 static void run_join(plim_call *c, bool stack)
 {
     plim_t in[VIEW_MAX_JOIN];
     uint32_t n = plim_arg_tensors(c, 0, in, VIEW_MAX_JOIN);
-    plim_ret(c, join(c->m, in, n, plim_arg_int(c, 1, 0), stack));
+    plim_ret(c, join_tensors(c->m, in, n, plim_arg_int(c, 1, 0), stack));
 }
 void plim_run_cat(plim_call *c) { run_join(c, false); }
 void plim_run_stack(plim_call *c) { run_join(c, true); }
@@ -208,7 +211,7 @@ static void stack_along(plim_call *c, int32_t least, int32_t dim)
                     ? plim_at_reshape(c->m, in[i], 2, (int64_t[]){1, x->rank ? x->dim[0] : 1})
                     : plim_m_ref(c->m, in[i]);
     }
-    plim_ret(c, join(c->m, in, n, least == 1 && rank > 1 ? 1 : dim, false));
+    plim_ret(c, join_tensors(c->m, in, n, least == 1 && rank > 1 ? 1 : dim, false));
     for (uint32_t i = 0; i < n; i++)
         plim_m_drop(c->m, in[i]);
 }
@@ -227,7 +230,7 @@ plim_t plim_copy_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const pli
     return y;
 }
 
-static void repeat(plim_call *c, const int64_t *times, int32_t rank)
+static void repeat_tensor(plim_call *c, const int64_t *times, int32_t rank)
 {
     plim_t x = plim_arg_tensor(c, 0);
     const plim_meta *xm = plim_m_meta(c->m, x);
@@ -246,7 +249,7 @@ void plim_run_repeat(plim_call *c)
     if (rank < plim_m_meta(c->m, plim_arg_tensor(c, 0))->rank)
         plim_m_fail(c->m, PLIM_ESHAPE, "repeat has fewer numbers than dims");
     else
-        repeat(c, times, rank);
+        repeat_tensor(c, times, rank);
 }
 /* The same; missing leading numbers are 1. */
 void plim_run_tile(plim_call *c)
@@ -255,7 +258,7 @@ void plim_run_tile(plim_call *c)
     int32_t n = plim_arg_dims(c, 1, times);
     int32_t rank = PLIM_MAX(plim_m_meta(c->m, plim_arg_tensor(c, 0))->rank, n);
     memcpy(&padded[rank - n], times, (size_t)n * sizeof times[0]);
-    repeat(c, padded, rank);
+    repeat_tensor(c, padded, rank);
 }
 
 /* unsqueeze, expand, a contiguous copy, flatten.
@@ -309,9 +312,9 @@ void plim_run_permuted_copy(plim_call *c)
 
 /* Quarter turns: a reversed copy, for odd ones with two dims swapped.  Back again
  * the same.  src: TensorTransformations.cpp rot90 */
-enum { TURN_FROM, TURN_TO, TURN_ODD }; /* in gnode.i */
+enum { ROT90_FROM, ROT90_TO, ROT90_ODD }; /* in gnode.i */
 
-static plim_t turned(plim_machine *m, plim_t x, int32_t a, int32_t b, bool odd)
+static plim_t rot90_copy(plim_machine *m, plim_t x, int32_t a, int32_t b, bool odd)
 {
     plim_t copy = plim_m_empty_like(m, x);
     plim_meta out = *plim_m_meta(m, copy);
@@ -324,11 +327,12 @@ static plim_t turned(plim_machine *m, plim_t x, int32_t a, int32_t b, bool odd)
     plim_m_drop(m, copy);
     return y;
 }
-static void turn_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+static void rot90_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    dx[0] = turned(m, g[0], (int32_t)n->i[TURN_FROM], (int32_t)n->i[TURN_TO], n->i[TURN_ODD]);
+    dx[0] = rot90_copy(m, g[0], (int32_t)n->i[ROT90_FROM], (int32_t)n->i[ROT90_TO],
+                       n->i[ROT90_ODD]);
 }
-static const plim_grad_fn turn_fn = {"Rot90Backward0", turn_backward};
+static const plim_grad_fn rot90_fn = {"Rot90Backward0", rot90_backward};
 
 void plim_run_rot90(plim_call *c)
 {
@@ -339,13 +343,13 @@ void plim_run_rot90(plim_call *c)
     bool odd = plim_arg_int(c, 1, 1) % 2 != 0;
     plim_arg_ints(c, 2, dims, 2, 2);
     int32_t a = plim_wrap_dim(m, dims[0], rank), b = plim_wrap_dim(m, dims[1], rank);
-    plim_gnode *n = plim_m_node(m, &turn_fn, 1, &x);
+    plim_gnode *n = plim_m_node(m, &rot90_fn, 1, &x);
     if (n) {
-        n->i[TURN_FROM] = a;
-        n->i[TURN_TO] = b;
-        n->i[TURN_ODD] = odd;
+        n->i[ROT90_FROM] = a;
+        n->i[ROT90_TO] = b;
+        n->i[ROT90_ODD] = odd;
     }
-    plim_t y = turned(m, x, a, b, odd);
+    plim_t y = rot90_copy(m, x, a, b, odd);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }

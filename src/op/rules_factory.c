@@ -11,7 +11,7 @@ static plim_dtype factory_dtype(plim_call *c, uint32_t slot, plim_dtype def)
     return t >= 0 && t < PLIM_DTYPE_COUNT ? (plim_dtype)t : def;
 }
 
-static void factory(plim_call *c, uint32_t size_slot, plim_dtype t)
+static void factory_make(plim_call *c, uint32_t size_slot, plim_dtype t)
 {
     int64_t dim[PLIM_MAX_RANK];
     int32_t rank = (int32_t)plim_arg_ints(c, size_slot, dim, PLIM_MAX_RANK, 1);
@@ -23,14 +23,17 @@ static plim_dtype first_dtype(plim_call *c)
     return plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype;
 }
 
-void plim_run_factory(plim_call *c) { factory(c, 0, factory_dtype(c, 1, PLIM_F32)); }
+void plim_run_factory(plim_call *c) { factory_make(c, 0, factory_dtype(c, 1, PLIM_F32)); }
 void plim_run_full(plim_call *c)
 {
     bool f = c->n_args > 1 && c->args[1].kind == PLIM_ARG_FLOAT;
-    factory(c, 0, factory_dtype(c, 2, f ? PLIM_F32 : PLIM_I64));
+    factory_make(c, 0, factory_dtype(c, 2, f ? PLIM_F32 : PLIM_I64));
 }
-void plim_run_new(plim_call *c) { factory(c, 1, factory_dtype(c, 2, first_dtype(c))); }
-void plim_run_new_full(plim_call *c) { factory(c, 1, factory_dtype(c, 3, first_dtype(c))); }
+void plim_run_new(plim_call *c) { factory_make(c, 1, factory_dtype(c, 2, first_dtype(c))); }
+void plim_run_new_full(plim_call *c)
+{
+    factory_make(c, 1, factory_dtype(c, 3, first_dtype(c)));
+}
 
 /* ---- ranges: a length that the numbers give ---------------------------------------- */
 
@@ -40,7 +43,8 @@ static bool factory_is_float(const plim_call *c, uint32_t slot)
 }
 
 /* Numbers from start up to end; floats if one of them is.  src: RangeFactories.cu */
-static void arange(plim_call *c, double start, double end, double step, uint32_t dtype_slot)
+static void factory_arange(plim_call *c, double start, double end, double step,
+                           uint32_t dtype_slot)
 {
     bool f = false;
     for (uint32_t i = 0; i < dtype_slot; i++)
@@ -54,17 +58,18 @@ static void arange(plim_call *c, double start, double end, double step, uint32_t
     plim_dtype t = factory_dtype(c, dtype_slot, f ? PLIM_F32 : PLIM_I64);
     plim_ret(c, plim_m_empty_contig(c->m, t, 1, (int64_t[]){(int64_t)n}));
 }
-void plim_run_arange(plim_call *c) { arange(c, 0, plim_arg_float(c, 0, 0), 1, 1); }
+void plim_run_arange(plim_call *c) { factory_arange(c, 0, plim_arg_float(c, 0, 0), 1, 1); }
 void plim_run_arange_start(plim_call *c)
 {
-    arange(c, plim_arg_float(c, 0, 0), plim_arg_float(c, 1, 0), 1, 2);
+    factory_arange(c, plim_arg_float(c, 0, 0), plim_arg_float(c, 1, 0), 1, 2);
 }
 void plim_run_arange_step(plim_call *c)
 {
-    arange(c, plim_arg_float(c, 0, 0), plim_arg_float(c, 1, 0), plim_arg_float(c, 2, 1), 3);
+    factory_arange(c, plim_arg_float(c, 0, 0), plim_arg_float(c, 1, 0),
+                   plim_arg_float(c, 2, 1), 3);
 }
 
-void plim_run_linspace(plim_call *c) { factory(c, 2, factory_dtype(c, 3, PLIM_F32)); }
+void plim_run_linspace(plim_call *c) { factory_make(c, 2, factory_dtype(c, 3, PLIM_F32)); }
 void plim_run_scalar_tensor(plim_call *c)
 {
     plim_ret(c, plim_m_empty_contig(c->m, factory_dtype(c, 1, PLIM_F32), 0, NULL));
@@ -81,8 +86,8 @@ void plim_run_eye_square(plim_call *c)
     plim_ret(c,
              plim_m_empty_contig(c->m, factory_dtype(c, 1, PLIM_F32), 2, (int64_t[]){n, n}));
 }
-void plim_run_randint(plim_call *c) { factory(c, 1, factory_dtype(c, 2, PLIM_I64)); }
-void plim_run_randint_low(plim_call *c) { factory(c, 2, factory_dtype(c, 3, PLIM_I64)); }
+void plim_run_randint(plim_call *c) { factory_make(c, 1, factory_dtype(c, 2, PLIM_I64)); }
+void plim_run_randint_low(plim_call *c) { factory_make(c, 2, factory_dtype(c, 3, PLIM_I64)); }
 
 /* Rows and columns of a triangle's elements.  src: TensorFactories.cpp
  * get_tril_size */
@@ -93,7 +98,7 @@ static int64_t triangle_size(int64_t rows, int64_t cols, int64_t offset)
         n += PLIM_MAX(PLIM_MIN(i + offset + 1, cols), 0);
     return n;
 }
-static void triangle(plim_call *c, bool upper)
+static void triangle_indices(plim_call *c, bool upper)
 {
     int64_t rows = plim_arg_int(c, 0, 0), cols = plim_arg_int(c, 1, 0),
             offset = plim_arg_int(c, 2, 0);
@@ -109,8 +114,8 @@ static void triangle(plim_call *c, bool upper)
     plim_ret(c,
              plim_m_empty_contig(c->m, factory_dtype(c, 3, PLIM_I64), 2, (int64_t[]){2, n}));
 }
-void plim_run_tril_indices(plim_call *c) { triangle(c, false); }
-void plim_run_triu_indices(plim_call *c) { triangle(c, true); }
+void plim_run_tril_indices(plim_call *c) { triangle_indices(c, false); }
+void plim_run_triu_indices(plim_call *c) { triangle_indices(c, true); }
 
 static void factory_like(plim_call *c, uint32_t dtype_slot)
 {

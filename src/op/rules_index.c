@@ -100,7 +100,7 @@ static plim_t masked_rows(plim_machine *m, plim_t x, const plim_meta *mask)
         rows.dim[rows.rank++] = xm->dim[i];
     plim_meta_contiguous(&rows);
     plim_t at = plim_m_empty_maybe(m, &places);
-    plim_nonzero_inside(m, n);
+    plim_nonzero_scratch(m, n);
     plim_t y = plim_m_empty_maybe(m, &rows);
     plim_m_drop(m, at);
     return y;
@@ -318,7 +318,7 @@ void plim_run_index_select(plim_call *c)
     plim_ret(c, y);
 }
 
-static void gather(plim_call *c, plim_t idx)
+static void run_gather(plim_call *c, plim_t idx)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
@@ -335,7 +335,7 @@ void plim_run_gather(plim_call *c)
 {
     if (plim_arg_int(c, 3, 0))
         plim_m_fail(c->m, PLIM_EUNSUPPORTED, "the sparse gradient of a gather has no rule");
-    gather(c, plim_arg_tensor(c, 2));
+    run_gather(c, plim_arg_tensor(c, 2));
 }
 
 /* The remainder that makes negative indices count from the end is a tensor. */
@@ -345,7 +345,7 @@ void plim_run_take_along(plim_call *c)
     idx = plim_m_world(c->m)->torch >= PLIM_SINCE_TAKE_ALONG_REMAINDER
               ? plim_m_empty_like(c->m, idx)
               : plim_m_ref(c->m, idx);
-    gather(c, idx);
+    run_gather(c, idx);
     plim_m_drop(c->m, idx);
 }
 
@@ -383,7 +383,7 @@ static void index_put_inside(plim_machine *m, const plim_meta *x, const plim_t *
  * at once, five times over.  Then the places written behind each other: a state for
  * each tile and for the lanes of a warp before them.  Tiles were measured on three
  * cards.  src: cuda/Nonzero.cu, tests/golden/cuda */
-void plim_nonzero_inside(plim_machine *m, uint64_t n)
+void plim_nonzero_scratch(plim_machine *m, uint64_t n)
 {
     enum { SHORT = 1024, LANES = 32, STATE = 8, BLOCK = 256, ROUNDS = 5 };
     int cc = plim_m_world(m)->cc, threads = 0;
@@ -404,7 +404,7 @@ void plim_kernel_nonzero(plim_call *c)
 {
     uint64_t n = 0;
     plim_meta_numel(plim_m_meta(c->m, plim_arg_tensor(c, 0)), &n);
-    plim_nonzero_inside(c->m, n);
+    plim_nonzero_scratch(c->m, n);
 }
 
 /* Is each index within bounds?  Two numbers, compared and waited for. */
@@ -447,8 +447,8 @@ static const plim_grad_fn index_fn = {"IndexBackward0", index_backward};
 
 /* Index tensors broadcast to one shape, which replaces the indexed dims where
  * the first stands (or goes first if they are not adjacent). */
-static bool indexed(plim_machine *m, const plim_meta *x, const plim_t *idx, uint32_t k,
-                    plim_meta *result)
+static bool index_meta(plim_machine *m, const plim_meta *x, const plim_t *idx, uint32_t k,
+                       plim_meta *result)
 {
     plim_meta ix = {.dtype = PLIM_I64}, out = {.dtype = x->dtype};
     int32_t first = -1, last = -1, used = 0;
@@ -490,7 +490,7 @@ void plim_run_index(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0), idx[PLIM_MAX_RANK] = {0};
     uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
     plim_meta out;
-    if (!indexed(m, plim_m_meta(m, x), idx, k, &out))
+    if (!index_meta(m, plim_m_meta(m, x), idx, k, &out))
         return;
     plim_gnode *n = plim_m_node(m, &index_fn, 1, &x);
     for (uint32_t i = 0; i < k; i++)
@@ -602,7 +602,7 @@ void plim_run_index_put(plim_call *c)
             return;
         }
         part = *plim_m_meta(m, in[1]); /* a masked_fill */
-    } else if (!indexed(m, plim_m_meta(m, in[0]), idx, k, &part)) {
+    } else if (!index_meta(m, plim_m_meta(m, in[0]), idx, k, &part)) {
         return;
     }
     plim_gnode *n = plim_m_node(m, &index_put_fn, 2, in);

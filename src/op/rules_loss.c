@@ -39,7 +39,7 @@ static void nll_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 }
 static const plim_grad_fn nll_fn = {"NllLossBackward0", nll_backward};
 
-static plim_t nll(plim_machine *m, plim_t x, plim_t target, plim_t weight, bool reduce)
+static plim_t nll_loss(plim_machine *m, plim_t x, plim_t target, plim_t weight, bool reduce)
 {
     const plim_meta *xm = plim_m_meta(m, x), *tm = plim_m_meta(m, target);
     char a[96], b[96];
@@ -64,8 +64,8 @@ static plim_t nll(plim_machine *m, plim_t x, plim_t target, plim_t weight, bool 
 
 void plim_run_nll(plim_call *c)
 {
-    plim_ret(c, nll(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), plim_arg_tensor(c, 2),
-                    plim_arg_int(c, 3, 1) != REDUCTION_NONE));
+    plim_ret(c, nll_loss(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                         plim_arg_tensor(c, 2), plim_arg_int(c, 3, 1) != REDUCTION_NONE));
 }
 
 /* ---- cross_entropy ------------------------------------------------------------------- */
@@ -79,7 +79,7 @@ static void scaled_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pli
 }
 static const plim_grad_fn scaled_fn = {"MulBackward0", scaled_backward};
 
-static plim_t scaled(plim_machine *m, plim_t x, plim_t kept)
+static plim_t loss_scaled(plim_machine *m, plim_t x, plim_t kept)
 {
     plim_gnode *n = plim_m_node(m, &scaled_fn, 1, &x);
     plim_m_save(m, n, 0, kept);
@@ -125,9 +125,9 @@ static plim_t cross_entropy_soft(plim_machine *m, plim_t logp, plim_t target, pl
     plim_t sum = reduction == REDUCTION_NONE
                      ? plim_at_sum(m, product, class_dim(m, logp), false)
                      : plim_at_sum_all(m, product);
-    plim_t y = scaled(m, sum, 0), all[] = {sum, product, part, given};
+    plim_t y = loss_scaled(m, sum, 0), all[] = {sum, product, part, given};
     if (reduction == REDUCTION_MEAN) {
-        plim_t mean = scaled(m, y, 0);
+        plim_t mean = loss_scaled(m, y, 0);
         plim_m_drop(m, y);
         y = mean;
     }
@@ -153,7 +153,7 @@ static plim_t smooth_each(plim_machine *m, plim_t logp, plim_t weight)
         x = plim_at_mul(m, logp, along, false);
         plim_m_drop(m, along);
     }
-    plim_t sum = plim_at_sum(m, x, class_dim(m, logp), false), y = scaled(m, sum, 0);
+    plim_t sum = plim_at_sum(m, x, class_dim(m, logp), false), y = loss_scaled(m, sum, 0);
     plim_m_drop(m, sum);
     plim_m_drop(m, x);
     return y;
@@ -171,7 +171,7 @@ static void smooth_over(plim_machine *m, plim_t target, plim_t weight, plim_t ou
     out[OVER_USED] = plim_m_empty(m, &flags);
     out[OVER_TARGETS] = out[OVER_WEIGHTS] = 0;
     if (weight) { /* weight.gather(0, target.masked_select(used)).sum() */
-        plim_nonzero_inside(m, n);
+        plim_nonzero_scratch(m, n);
         plim_t where = plim_m_empty_contig(m, PLIM_I64, 1, (int64_t[]){(int64_t)n});
         out[OVER_TARGETS] = plim_m_empty_contig(m, PLIM_I64, 1, (int64_t[]){(int64_t)n});
         plim_m_drop(m, where);
@@ -186,7 +186,7 @@ static void smooth_over(plim_machine *m, plim_t target, plim_t weight, plim_t ou
 static plim_t cross_entropy_smooth(plim_machine *m, plim_t logp, plim_t target, plim_t weight,
                                    int64_t reduction)
 {
-    plim_t hard = nll(m, logp, target, weight, reduction != REDUCTION_NONE);
+    plim_t hard = nll_loss(m, logp, target, weight, reduction != REDUCTION_NONE);
     plim_t each = smooth_each(m, logp, weight);
     plim_meta flags = plim_meta_like(plim_m_meta(m, target), PLIM_BOOL);
     plim_t ignored = plim_m_empty(m, &flags), all = plim_m_ref(m, each);
@@ -199,12 +199,12 @@ static plim_t cross_entropy_smooth(plim_machine *m, plim_t logp, plim_t target, 
             smooth_over(m, target, weight, over);
         plim_t total = plim_at_sum_all(m, each);
         plim_m_drop(m, all);
-        all = over[OVER_SUM] ? scaled(m, total, over[OVER_SUM]) : plim_m_ref(m, total);
+        all = over[OVER_SUM] ? loss_scaled(m, total, over[OVER_SUM]) : plim_m_ref(m, total);
         plim_m_drop(m, total);
         for (int i = 0; i < OVER_COUNT; i++)
             plim_m_drop(m, over[i]);
     }
-    plim_t right = scaled(m, all, 0), left = scaled(m, hard, 0);
+    plim_t right = loss_scaled(m, all, 0), left = loss_scaled(m, hard, 0);
     plim_t y = plim_at_add(m, left, right, false);
     plim_t gone[] = {left, right, all, ignored, each, hard};
     for (size_t i = 0; i < PLIM_COUNT(gone); i++)
@@ -222,7 +222,7 @@ static plim_t cross_entropy(plim_machine *m, plim_t x, plim_t target, plim_t wei
     else if (smooth)
         y = cross_entropy_smooth(m, wide, target, weight, reduction);
     else
-        y = nll(m, wide, target, weight, reduction != REDUCTION_NONE);
+        y = nll_loss(m, wide, target, weight, reduction != REDUCTION_NONE);
     plim_m_drop(m, wide);
     plim_m_drop(m, logp);
     return y;
@@ -333,7 +333,7 @@ static const plim_grad_fn abs_fn = {"AbsBackward0", abs_backward};
 static const plim_grad_fn loss_mean_fn = {"MeanBackward0", plim_backward_fresh};
 
 /* The losses of the elements, or their mean or sum.  Owns what it is given. */
-static plim_t reduced(plim_machine *m, plim_t each, int64_t reduction)
+static plim_t loss_reduce(plim_machine *m, plim_t each, int64_t reduction)
 {
     if (reduction == REDUCTION_NONE)
         return each;
@@ -359,7 +359,7 @@ void plim_run_l1(plim_call *c)
     plim_t mag = plim_m_empty_like(m, diff);
     plim_m_output(m, n, 0, mag);
     plim_m_drop(m, diff);
-    plim_ret(c, reduced(m, mag, plim_arg_int(c, 2, REDUCTION_MEAN)));
+    plim_ret(c, loss_reduce(m, mag, plim_arg_int(c, 2, REDUCTION_MEAN)));
 }
 
 /* ---- kl_div: xlogy(t, t) - t * x, or exp(t) * (t - x) where t is a logarithm ---------------- */
@@ -379,7 +379,7 @@ void plim_run_kl_div(plim_call *c)
     }
     plim_m_drop(m, b);
     plim_m_drop(m, a);
-    plim_ret(c, reduced(m, each, plim_arg_int(c, 2, REDUCTION_MEAN)));
+    plim_ret(c, loss_reduce(m, each, plim_arg_int(c, 2, REDUCTION_MEAN)));
 }
 
 /* ---- binary cross entropy -------------------------------------------------------------------- */

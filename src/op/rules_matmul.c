@@ -16,7 +16,7 @@ static bool gemm_ready(const plim_meta *t)
 }
 
 /* What a product of a and b takes besides its result; lt: through cuBLASLt. */
-static void gemm_inside(plim_machine *m, plim_t a, plim_t b, bool lt)
+static void gemm_scratch(plim_machine *m, plim_t a, plim_t b, bool lt)
 {
     const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
     plim_t ta = gemm_ready(x) ? 0 : plim_m_empty_contig(m, x->dtype, x->rank, x->dim);
@@ -27,7 +27,7 @@ static void gemm_inside(plim_machine *m, plim_t a, plim_t b, bool lt)
 }
 
 /* A fresh product of the last two dims. */
-static plim_t gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
+static plim_t matmul_gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
 {
     const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
     int32_t r = x->rank;
@@ -42,12 +42,12 @@ static plim_t gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
     out.dim[r - 1] = y->dim[r - 1];
     plim_meta_contiguous(&out);
     plim_t c = plim_m_empty(m, &out);
-    gemm_inside(m, a, b, lt);
+    gemm_scratch(m, a, b, lt);
     return c;
 }
 
 /* t's last two dims swapped, without autograd: owned. */
-static plim_t flipped(plim_machine *m, plim_t t)
+static plim_t matmul_transposed(plim_machine *m, plim_t t)
 {
     plim_meta x = *plim_m_meta(m, t);
     int32_t r = x.rank - 2, c = x.rank - 1;
@@ -66,9 +66,9 @@ static bool column_major(const plim_meta *t)
 static plim_t gemm_like(plim_machine *m, plim_t a, plim_t b, const plim_meta *like)
 {
     if (!column_major(like))
-        return gemm(m, a, b, false);
-    plim_t at = flipped(m, a), bt = flipped(m, b);
-    plim_t r = gemm(m, bt, at, false), y = flipped(m, r);
+        return matmul_gemm(m, a, b, false);
+    plim_t at = matmul_transposed(m, a), bt = matmul_transposed(m, b);
+    plim_t r = matmul_gemm(m, bt, at, false), y = matmul_transposed(m, r);
     plim_m_drop(m, r);
     plim_m_drop(m, bt);
     plim_m_drop(m, at);
@@ -78,7 +78,7 @@ static plim_t gemm_like(plim_machine *m, plim_t a, plim_t b, const plim_meta *li
 /* mm_mat1_backward: g mat2^T, laid out as mat1 was. */
 static plim_t grad_mat1(plim_machine *m, plim_t g, plim_t mat2, const plim_meta *mat1)
 {
-    plim_t t = flipped(m, mat2), r = gemm_like(m, g, t, mat1);
+    plim_t t = matmul_transposed(m, mat2), r = gemm_like(m, g, t, mat1);
     plim_m_drop(m, t);
     return r;
 }
@@ -87,7 +87,7 @@ static plim_t grad_mat1(plim_machine *m, plim_t g, plim_t mat2, const plim_meta 
  * that is contiguous after the transpose's own backward. */
 static plim_t grad_mat2(plim_machine *m, plim_t g, plim_t mat1, const plim_meta *mat2)
 {
-    plim_t t = flipped(m, mat1), r = gemm_like(m, t, g, mat2);
+    plim_t t = matmul_transposed(m, mat1), r = gemm_like(m, t, g, mat2);
     plim_m_drop(m, t);
     return r;
 }
@@ -117,17 +117,20 @@ static void save_operands(plim_machine *m, plim_gnode *n, uint32_t first, plim_t
         plim_m_save(m, n, slot_b, b);
 }
 
-static plim_t product(plim_machine *m, const plim_grad_fn *fn, plim_t a, plim_t b)
+static plim_t record_bmm(plim_machine *m, const plim_grad_fn *fn, plim_t a, plim_t b)
 {
     plim_t in[2] = {a, b};
     plim_gnode *n = plim_m_node(m, fn, 2, in);
     save_operands(m, n, 0, a, MM_SELF, b, MM_MAT2);
-    plim_t y = gemm(m, a, b, false);
+    plim_t y = matmul_gemm(m, a, b, false);
     plim_m_output(m, n, 0, y);
     return y;
 }
 
-plim_t plim_at_bmm(plim_machine *m, plim_t a, plim_t b) { return product(m, &bmm_fn, a, b); }
+plim_t plim_at_bmm(plim_machine *m, plim_t a, plim_t b)
+{
+    return record_bmm(m, &bmm_fn, a, b);
+}
 void plim_run_bmm(plim_call *c)
 {
     plim_ret(c, plim_at_bmm(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)));
@@ -136,7 +139,7 @@ void plim_run_bmm(plim_call *c)
 /* ---- mv, dot ------------------------------------------------------------------- */
 
 /* A matrix times a vector, which is copied where it is one number repeated. */
-static void gemv_inside(plim_machine *m, plim_t vec)
+static void gemv_scratch(plim_machine *m, plim_t vec)
 {
     const plim_meta *v = plim_m_meta(m, vec);
     bool repeated = v->rank == 1 && v->dim[0] > 1 && !v->stride[0];
@@ -144,7 +147,7 @@ static void gemv_inside(plim_machine *m, plim_t vec)
     plim_m_gemm(m, false);
     plim_m_drop(m, copy);
 }
-void plim_kernel_gemv(plim_call *c) { gemv_inside(c->m, plim_arg_tensor(c, 0)); }
+void plim_kernel_gemv(plim_call *c) { gemv_scratch(c->m, plim_arg_tensor(c, 0)); }
 
 /* self: g vec^T, an outer product; vec: self^T g, a gemv where self is a matrix */
 static void mv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
@@ -154,7 +157,7 @@ static void mv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t 
         if (plim_m_wants(m, n, i))
             dx[i] = plim_m_empty_contig(m, t, n->in_meta[i].rank, n->in_meta[i].dim);
     if (dx[1] && n->in_meta[0].rank == 2)
-        gemv_inside(m, g[0]);
+        gemv_scratch(m, g[0]);
 }
 static const plim_grad_fn mv_fn = {"MvBackward0", mv_backward};
 static const plim_grad_fn dot_fn = {"DotBackward0", mv_backward};
@@ -174,7 +177,7 @@ static plim_t times_vector(plim_machine *m, plim_t a, plim_t vec)
     save_operands(m, n, 0, a, 0, vec, 1);
     plim_t y = plim_m_empty_contig(m, x->dtype, x->rank - 1, x->dim);
     if (x->rank == 2)
-        gemv_inside(m, vec);
+        gemv_scratch(m, vec);
     else
         plim_m_gemm(m, false);
     plim_m_output(m, n, 0, y);
@@ -229,16 +232,16 @@ static bool addmm_uses_lt(const plim_meta *bias, const plim_meta *w, bool beta)
 
 void plim_kernel_mm(plim_call *c)
 {
-    gemm_inside(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), false);
+    gemm_scratch(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), false);
 }
 void plim_kernel_addmm(plim_call *c)
 {
     plim_t bias = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2);
-    gemm_inside(c->m, plim_arg_tensor(c, 1), w,
-                addmm_uses_lt(plim_m_meta(c->m, bias), plim_m_meta(c->m, w), not_one(c, 3)));
+    gemm_scratch(c->m, plim_arg_tensor(c, 1), w,
+                 addmm_uses_lt(plim_m_meta(c->m, bias), plim_m_meta(c->m, w), not_one(c, 3)));
 }
-static plim_t addmm(plim_machine *m, const plim_grad_fn *fn, plim_t bias, plim_t a, plim_t b,
-                    bool beta, bool alpha)
+static plim_t matmul_addmm(plim_machine *m, const plim_grad_fn *fn, plim_t bias, plim_t a,
+                           plim_t b, bool beta, bool alpha)
 {
     plim_t in[3] = {bias, a, b};
     plim_gnode *n = plim_m_node(m, fn, 3, in);
@@ -247,15 +250,16 @@ static plim_t addmm(plim_machine *m, const plim_grad_fn *fn, plim_t bias, plim_t
         n->i[ADDMM_BETA] = beta;
         n->i[ADDMM_ALPHA] = alpha;
     }
-    plim_t y = gemm(m, a, b, addmm_uses_lt(plim_m_meta(m, bias), plim_m_meta(m, b), beta));
+    plim_t y =
+        matmul_gemm(m, a, b, addmm_uses_lt(plim_m_meta(m, bias), plim_m_meta(m, b), beta));
     plim_m_output(m, n, 0, y);
     return y;
 }
 
 static void run_addmm(plim_call *c, const plim_grad_fn *fn)
 {
-    plim_ret(c, addmm(c->m, fn, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
-                      plim_arg_tensor(c, 2), not_one(c, 3), not_one(c, 4)));
+    plim_ret(c, matmul_addmm(c->m, fn, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                             plim_arg_tensor(c, 2), not_one(c, 3), not_one(c, 4)));
 }
 void plim_run_addmm(plim_call *c) { run_addmm(c, &addmm_fn); }
 void plim_run_baddbmm(plim_call *c) { run_addmm(c, &baddbmm_fn); }
@@ -290,7 +294,7 @@ static plim_t matmul_folded(plim_machine *m, plim_t a, plim_t b)
     bool matrix = plim_m_meta(m, small)->rank == 2;
     int64_t fold[2] = {-1, bm.dim[bm.rank - 1]};
     plim_t flat = plim_at_reshape(m, big, 2, fold);
-    plim_t y = matrix ? product(m, &mm_fn, flat, small) : times_vector(m, flat, small);
+    plim_t y = matrix ? record_bmm(m, &mm_fn, flat, small) : times_vector(m, flat, small);
     bm.dim[bm.rank - 1] = plim_m_meta(m, small)->dim[1];
     plim_t out = plim_at_reshape_unsafe(m, y, matrix ? bm.rank : bm.rank - 1, bm.dim);
     if (!a_larger && matrix) {
@@ -388,7 +392,7 @@ plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b)
     if (rb == 1 && ra <= 2)
         return times_vector(m, a, b);
     if (ra == 2 && rb == 2)
-        return product(m, &mm_fn, a, b);
+        return record_bmm(m, &mm_fn, a, b);
     if (matmul_folds(m, a, b))
         return matmul_folded(m, a, b);
     if (ra >= 2 && rb >= 2)
@@ -700,7 +704,7 @@ enum { GROUPED_MAT2, GROUPED_OFFS, GROUPED_SELF };
 /* CUTLASS for bf16 on sm_90: sizes, pointers and strides of the groups, and four tensor
  * maps for each SM.  src: GroupMM.cu bf16bf16_grouped_gemm_impl_sm90_sm100;
  * tests/golden/cuda */
-static void grouped_inside(plim_machine *m, plim_t a, plim_t b, plim_t offs)
+static void grouped_scratch(plim_machine *m, plim_t a, plim_t b, plim_t offs)
 {
     enum { SHAPE = 12, POINTER = 8, OPERANDS = 3, MAPS = 4 * 128 };
     if (plim_m_world(m)->cc != 90 || plim_m_meta(m, a)->dtype != PLIM_BF16 ||
@@ -715,8 +719,8 @@ static void grouped_inside(plim_machine *m, plim_t a, plim_t b, plim_t offs)
 void plim_kernel_grouped_mm(plim_call *c)
 {
     if (plim_arg_tensor(c, 2))
-        grouped_inside(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
-                       plim_arg_tensor(c, 2));
+        grouped_scratch(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                        plim_arg_tensor(c, 2));
 }
 
 /* a [S, K] by a matrix for each group [E, K, N], or [K, S] by [S, N] into one for each;
@@ -745,7 +749,7 @@ static plim_t grouped_product(plim_machine *m, plim_t a, plim_t b, plim_t offs)
     out.dim[out.rank - 1] = width;
     plim_t r = plim_m_alias(m, whole, &out);
     plim_m_drop(m, whole);
-    grouped_inside(m, a, b, offs);
+    grouped_scratch(m, a, b, offs);
     return r;
 }
 
@@ -756,8 +760,9 @@ static plim_t grouped_like(plim_machine *m, plim_t a, plim_t b, plim_t offs,
     int32_t r = like->rank;
     if (like->stride[r - 2] != 1 || like->stride[r - 1] != like->dim[r - 2])
         return grouped_product(m, a, b, offs);
-    plim_t at = flipped(m, a), bt = flipped(m, b), y = grouped_product(m, bt, at, offs);
-    plim_t turned = flipped(m, y), all[] = {y, bt, at};
+    plim_t at = matmul_transposed(m, a), bt = matmul_transposed(m, b),
+           y = grouped_product(m, bt, at, offs);
+    plim_t turned = matmul_transposed(m, y), all[] = {y, bt, at};
     for (size_t i = 0; i < PLIM_COUNT(all); i++)
         plim_m_drop(m, all[i]);
     return turned;
@@ -767,12 +772,12 @@ static void grouped_mm_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
 {
     plim_t offs = plim_m_saved(m, n, GROUPED_OFFS);
     if (plim_m_wants(m, n, 1)) {
-        plim_t xt = flipped(m, plim_m_saved(m, n, GROUPED_SELF));
+        plim_t xt = matmul_transposed(m, plim_m_saved(m, n, GROUPED_SELF));
         dx[1] = grouped_like(m, xt, g[0], offs, n->meta);
         plim_m_drop(m, xt);
     }
     if (plim_m_wants(m, n, 0)) {
-        plim_t wt = flipped(m, plim_m_saved(m, n, GROUPED_MAT2));
+        plim_t wt = matmul_transposed(m, plim_m_saved(m, n, GROUPED_MAT2));
         dx[0] = grouped_product(m, g[0], wt, offs);
         plim_m_drop(m, wt);
     }
@@ -839,13 +844,13 @@ void plim_run_linear(plim_call *c)
     plim_t y;
     if (b && wm->rank == 2 && xm->rank == 2) {
         plim_t wt = plim_at_t(m, w);
-        y = addmm(m, &addmm_fn, b, x, wt, false, false);
+        y = matmul_addmm(m, &addmm_fn, b, x, wt, false, false);
         plim_m_drop(m, wt);
     } else if (b && wm->rank == 2 && plim_is_contiguous(xm) &&
                (xm->rank == 3 || plim_m_world(m)->torch >= PLIM_SINCE_LINEAR_FOLDS_ANY_RANK)) {
         plim_t flat = plim_at_reshape(m, x, 2, (int64_t[]){-1, in});
         plim_t wt = plim_at_t(m, w);
-        plim_t p = addmm(m, &addmm_fn, b, flat, wt, false, false);
+        plim_t p = matmul_addmm(m, &addmm_fn, b, flat, wt, false, false);
         plim_meta size = *xm;
         size.dim[size.rank - 1] = out;
         y = plim_at_reshape_unsafe(m, p, size.rank, size.dim);

@@ -118,8 +118,8 @@ static void pointwise_check_inplace(plim_machine *m, plim_t self, plim_t other)
     }
 }
 
-static plim_t additive(plim_machine *m, const plim_grad_fn *fn, plim_t a, plim_t b, bool alpha,
-                       bool inplace)
+static plim_t add_or_sub(plim_machine *m, const plim_grad_fn *fn, plim_t a, plim_t b,
+                         bool alpha, bool inplace)
 {
     plim_t in[2] = {a, b};
     if (inplace)
@@ -136,12 +136,12 @@ static plim_t additive(plim_machine *m, const plim_grad_fn *fn, plim_t a, plim_t
 
 plim_t plim_at_add(plim_machine *m, plim_t a, plim_t b, bool inplace)
 {
-    return additive(m, &add_fn, a, b, false, inplace);
+    return add_or_sub(m, &add_fn, a, b, false, inplace);
 }
 
 plim_t plim_at_sub(plim_machine *m, plim_t a, plim_t b)
 {
-    return additive(m, &sub_fn, a, b, false, false);
+    return add_or_sub(m, &sub_fn, a, b, false, false);
 }
 
 static void run_additive(plim_call *c, const plim_grad_fn *fn, bool swap)
@@ -151,7 +151,7 @@ static void run_additive(plim_call *c, const plim_grad_fn *fn, bool swap)
         a = plim_m_wrapped(c->m, true);
     double alpha = plim_arg_float(c, 2, 1.0);
     bool scaled = alpha < 1.0 || alpha > 1.0;
-    plim_ret(c, additive(c->m, fn, swap ? b : a, swap ? a : b, scaled, c->inplace));
+    plim_ret(c, add_or_sub(c->m, fn, swap ? b : a, swap ? a : b, scaled, c->inplace));
     plim_m_drop(c->m, a);
     plim_m_drop(c->m, b);
 }
@@ -323,11 +323,13 @@ static const unary_row unary_rows[] = {
     {"sign", 0, 1, "SignBackward0"},
 };
 
+enum { UNARY_STEPS }; /* in gnode.i: kernels of its backward */
+
 /* Temporaries of one C++ expression live until its end: all steps coexist. */
 static void unary_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t tmp[8] = {0};
-    int steps = (int)n->i[0];
+    int steps = (int)n->i[UNARY_STEPS];
     for (int k = 0; k < steps; k++)
         tmp[k] = plim_iter_out(m, g[0], 0);
     dx[0] = tmp[steps - 1];
@@ -368,7 +370,7 @@ void plim_run_unary(plim_call *c)
     }
     plim_gnode *n = plim_m_node(c->m, &unary_fn, 1, &x);
     if (n)
-        n->i[0] = row->steps;
+        n->i[UNARY_STEPS] = row->steps;
     plim_ret(c, unary_apply(c->m, n, x, row->save, c->inplace));
 }
 
@@ -376,15 +378,17 @@ plim_t plim_at_rsqrt(plim_machine *m, plim_t x)
 {
     plim_gnode *n = plim_m_node(m, &unary_fn, 1, &x);
     if (n)
-        n->i[0] = 3;
+        n->i[UNARY_STEPS] = 3;
     return unary_apply(m, n, x, 'y', false);
 }
+
+enum { POW_NONZERO }; /* in gnode.i: the exponent is not 0 */
 
 /* pow with a number: g * (p * x^(p-1)) */
 static void pow_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t x = plim_m_saved(m, n, 0);
-    if (!n->i[0]) { /* exponent 0 */
+    if (!n->i[POW_NONZERO]) {
         dx[0] = plim_m_empty_like(m, x);
         return;
     }
@@ -399,7 +403,7 @@ static plim_t pow_number(plim_machine *m, plim_t x, double p, bool inplace)
 {
     plim_gnode *n = plim_m_node(m, &pow_fn, 1, &x);
     if (n)
-        n->i[0] = p < 0.0 || p > 0.0;
+        n->i[POW_NONZERO] = p < 0.0 || p > 0.0;
     return unary_apply(m, n, x, 'x', inplace);
 }
 
@@ -488,13 +492,15 @@ void plim_run_pow_tensor(plim_call *c)
     plim_m_drop(m, in[0]);
 }
 
+enum { CLAMP_BOUNDS }; /* in gnode.i: how many are given */
+
 /* clamp: a zero, a bool mask a bound, joined in place, then where(mask, g, 0) */
 static void clamp_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_meta mask = plim_meta_like(plim_m_meta(m, plim_m_saved(m, n, 0)), PLIM_BOOL);
     plim_t zero = plim_m_empty_contig(m, plim_m_meta(m, g[0])->dtype, 0, NULL);
     plim_t lo = plim_m_empty(m, &mask);
-    plim_t hi = n->i[0] == 2 ? plim_m_empty(m, &mask) : 0;
+    plim_t hi = n->i[CLAMP_BOUNDS] == 2 ? plim_m_empty(m, &mask) : 0;
     dx[0] = plim_iter_out(m, g[0], 0);
     plim_m_drop(m, hi);
     plim_m_drop(m, lo);
@@ -507,7 +513,7 @@ void plim_run_clamp(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     plim_gnode *n = plim_m_node(c->m, &clamp_fn, 1, &x);
     if (n)
-        n->i[0] = plim_arg_given(c, 1) + plim_arg_given(c, 2);
+        n->i[CLAMP_BOUNDS] = plim_arg_given(c, 1) + plim_arg_given(c, 2);
     plim_ret(c, unary_apply(c->m, n, x, 'x', c->inplace));
 }
 

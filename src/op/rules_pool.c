@@ -192,7 +192,7 @@ void plim_run_adaptive_max(plim_call *c)
 
 /* ---- resize: sizes only are kept ----------------------------------------------------- */
 
-static void upsample(plim_call *c, uint32_t scale_slot)
+static void run_upsample(plim_call *c, uint32_t scale_slot)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
@@ -229,5 +229,5 @@ static void upsample(plim_call *c, uint32_t scale_slot)
     plim_m_output(m, node, 0, y);
     plim_ret(c, y);
 }
-void plim_run_upsample(plim_call *c) { upsample(c, 2); }
-void plim_run_upsample_corners(plim_call *c) { upsample(c, 3); }
+void plim_run_upsample(plim_call *c) { run_upsample(c, 2); }
+void plim_run_upsample_corners(plim_call *c) { run_upsample(c, 3); }

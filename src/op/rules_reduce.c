@@ -179,7 +179,7 @@ void plim_kernel_pair(plim_call *c)
 }
 
 /* Small integers and flags are cast to the 64 bits they are added in. */
-static void sum_inside(plim_machine *m, const plim_meta *x, uint32_t mask)
+static void sum_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
 {
     plim_meta wide = plim_meta_like(x, PLIM_I64);
     bool narrow = !plim_is_float(x->dtype) && !plim_dtype_rows[x->dtype].is_complex &&
@@ -190,7 +190,7 @@ static void sum_inside(plim_machine *m, const plim_meta *x, uint32_t mask)
 }
 void plim_kernel_sum(plim_call *c)
 {
-    sum_inside(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), reduce_args(c, 1, 0).mask);
+    sum_scratch(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), reduce_args(c, 1, 0).mask);
 }
 
 /* One partial for each chunk of 65536 elements, and where each tensor's begin; before,
@@ -252,17 +252,19 @@ static plim_t sum_out(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t)
 {
     plim_meta out = reduced_meta(plim_m_meta(m, x), r, t);
     plim_t y = plim_m_empty(m, &out);
-    sum_inside(m, plim_m_meta(m, x), r.mask);
+    sum_scratch(m, plim_m_meta(m, x), r.mask);
     return y;
 }
+
+enum { REDUCE_MASK, REDUCE_KEEP }; /* in gnode.i: the dims, and whether they stay */
 
 /* sum: an expanded view of g, stride 0 where it was reduced */
 static plim_t expanded_grad(plim_machine *m, plim_gnode *n, plim_t g)
 {
     const plim_meta *gm = plim_m_meta(m, g);
     plim_meta out = n->in_meta[0];
-    uint32_t mask = (uint32_t)n->i[0];
-    bool keep = n->i[1];
+    uint32_t mask = (uint32_t)n->i[REDUCE_MASK];
+    bool keep = n->i[REDUCE_KEEP];
     out.dtype = gm->dtype;
     for (int32_t i = 0, k = 0; i < out.rank; i++) {
         bool gone = mask >> i & 1;
@@ -294,8 +296,8 @@ static plim_t sum_of(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t)
 {
     plim_gnode *n = plim_m_node(m, &sum_fn, 1, &x);
     if (n) {
-        n->i[0] = r.mask;
-        n->i[1] = r.keep;
+        n->i[REDUCE_MASK] = r.mask;
+        n->i[REDUCE_KEEP] = r.keep;
     }
     plim_t y = sum_out(m, x, r, t);
     plim_m_output(m, n, 0, y);
@@ -415,7 +417,7 @@ static void amax_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_
               few = plim_meta_like(plim_m_meta(m, g[0]), PLIM_I64);
     plim_t eq = plim_m_empty(m, &mask), count = plim_m_empty(m, &few);
     plim_t cast = plim_m_empty(m, &wide);
-    plim_reduce_scratch(m, &wide, (uint32_t)n->i[0]);
+    plim_reduce_scratch(m, &wide, (uint32_t)n->i[REDUCE_MASK]);
     plim_m_drop(m, cast);
     plim_t share = plim_iter_out(m, g[0], 0);
     dx[0] = plim_m_empty_like(m, x);
@@ -435,7 +437,7 @@ void plim_run_amax(plim_call *c)
     plim_t y = reduce_out(m, x, r, plim_m_meta(m, x)->dtype);
     plim_m_save(m, n, 1, y);
     if (n)
-        n->i[0] = r.mask;
+        n->i[REDUCE_MASK] = r.mask;
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
@@ -466,7 +468,7 @@ static void max_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
     plim_t nan = plim_m_empty(m, &mask), nan_y = plim_m_empty_contig(m, PLIM_BOOL, 0, NULL);
     plim_t eq = plim_m_empty(m, &mask);
     plim_t count = plim_m_empty_contig(m, PLIM_I64, 0, NULL), cast = plim_m_empty(m, &wide);
-    plim_reduce_scratch(m, &wide, (uint32_t)n->i[0]);
+    plim_reduce_scratch(m, &wide, (uint32_t)n->i[REDUCE_MASK]);
     plim_m_drop(m, cast);
     plim_t share = plim_iter_out(m, g[0], 0);
     dx[0] = plim_m_empty_like(m, x);
@@ -486,7 +488,7 @@ static void run_kept(plim_call *c, const plim_grad_fn *fn, reduce_dims r, plim_d
     plim_t y = reduce_out(m, x, r, t);
     plim_m_save(m, n, KEPT_RESULT, y);
     if (n)
-        n->i[0] = r.mask;
+        n->i[REDUCE_MASK] = r.mask;
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
@@ -496,32 +498,21 @@ void plim_run_max(plim_call *c)
              plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype);
 }
 
-/* prod: g * (y / x), after a look for zeros, which are taken to be none; over a dim
- * they are counted.  src: FunctionsManual.cpp prod_backward */
+/* prod: g * (y / x), after a look for zeros, which are taken to be none.
+ * src: FunctionsManual.cpp prod_backward */
 static void prod_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     (void)g;
     plim_t x = plim_m_saved(m, n, KEPT_SELF), y = plim_m_saved(m, n, KEPT_RESULT);
     plim_meta mask = plim_meta_like(plim_m_meta(m, x), PLIM_BOOL);
-    plim_t zero = plim_m_empty(m, &mask), count = 0;
-    if (n->i[1]) {
-        plim_meta few = reduced_meta(&mask, (reduce_dims){(uint32_t)n->i[0], true}, PLIM_I64);
-        plim_meta wide = plim_meta_like(&mask, PLIM_I64);
-        count = plim_m_empty(m, &few);
-        plim_m_drop(m, plim_m_empty(m, &wide));
-        plim_m_drop(m, plim_m_empty_contig(m, PLIM_I64, 0, NULL));
-    } else {
-        uint64_t numel = 0;
-        plim_meta_numel(&mask, &numel);
-        plim_nonzero_inside(m, numel);
-        plim_m_drop(m, zero);
-        zero = 0;
-    }
+    plim_t zero = plim_m_empty(m, &mask);
+    uint64_t numel = 0;
+    plim_meta_numel(&mask, &numel);
+    plim_nonzero_scratch(m, numel);
+    plim_m_drop(m, zero);
     plim_t q = plim_iter_out(m, x, y);
     dx[0] = plim_m_empty_like(m, q);
     plim_m_drop(m, q);
-    plim_m_drop(m, count);
-    plim_m_drop(m, zero);
 }
 static const plim_grad_fn prod_fn = {"ProdBackward0", prod_backward};
 

@@ -104,8 +104,8 @@ static void sort_inside(plim_machine *m, const plim_meta *x, int64_t slice)
 }
 
 /* Results and the node; what the kernel takes is the caller's to say. */
-static plim_t sorted(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out,
-                     plim_t *index)
+static plim_t sort_tensor(plim_machine *m, const plim_grad_fn *fn, plim_t x,
+                          const plim_meta *out, plim_t *index)
 {
     plim_meta where = *out;
     where.dtype = PLIM_I64;
@@ -126,7 +126,7 @@ static void run_sort(plim_call *c, uint32_t dim_slot, bool indices_only)
     const plim_meta *xm = plim_m_meta(m, x);
     plim_meta out = plim_meta_like(xm, xm->dtype);
     int32_t d = plim_wrap_dim(m, plim_arg_int(c, dim_slot, -1), xm->rank);
-    plim_t y = sorted(m, &sort_fn, x, &out, &index);
+    plim_t y = sort_tensor(m, &sort_fn, x, &out, &index);
     sort_inside(m, xm, dim_length(xm, d));
     if (!indices_only) {
         plim_rets(c, (plim_t[]){y, index}, 2);
@@ -195,7 +195,7 @@ void plim_run_topk(plim_call *c)
     if (out.rank)
         out.dim[d] = k;
     plim_meta_contiguous(&out);
-    plim_t y = sorted(m, &topk_fn, x, &out, &index);
+    plim_t y = sort_tensor(m, &topk_fn, x, &out, &index);
     topk_inside(m, plim_m_meta(m, x), slice);
     plim_rets(c, (plim_t[]){y, index}, 2);
 }
@@ -275,7 +275,7 @@ static void scan_kernel(plim_machine *m, plim_t x, int32_t d, plim_dtype t)
     plim_m_drop(m, tmp);
 }
 /* A scan of x along d. */
-static plim_t scan(plim_machine *m, plim_t x, int32_t d, plim_dtype t)
+static plim_t scan_tensor(plim_machine *m, plim_t x, int32_t d, plim_dtype t)
 {
     const plim_meta *xm = plim_m_meta(m, x);
     plim_t y = plim_m_empty_contig(m, t, xm->rank, xm->dim);
@@ -287,7 +287,8 @@ static plim_t scan(plim_machine *m, plim_t x, int32_t d, plim_dtype t)
 static plim_t reversed_scan(plim_machine *m, plim_t x, int32_t d)
 {
     plim_t flipped = plim_m_empty_like(m, x);
-    plim_t sum = scan(m, flipped, d, plim_m_meta(m, x)->dtype), y = plim_m_empty_like(m, sum);
+    plim_t sum = scan_tensor(m, flipped, d, plim_m_meta(m, x)->dtype),
+           y = plim_m_empty_like(m, sum);
     plim_m_drop(m, sum);
     plim_m_drop(m, flipped);
     return y;
@@ -298,9 +299,11 @@ static bool scan_trivial(const plim_meta *x, int32_t d)
     return sort_numel(x) <= 1 || dim_length(x, d) == 1;
 }
 
+enum { SCAN_DIM }; /* in gnode.i */
+
 static void cumsum_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    int32_t d = (int32_t)n->i[0];
+    int32_t d = (int32_t)n->i[SCAN_DIM];
     dx[0] = scan_trivial(plim_m_meta(m, g[0]), d) ? plim_m_ref(m, g[0])
                                                   : reversed_scan(m, g[0], d);
 }
@@ -310,7 +313,7 @@ static const plim_grad_fn cumsum_fn = {"CumsumBackward0", cumsum_backward};
  * src: FunctionsManual.cpp cumprod_backward */
 static void cumprod_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    int32_t d = (int32_t)n->i[0];
+    int32_t d = (int32_t)n->i[SCAN_DIM];
     plim_t x = plim_m_saved(m, n, 1);
     plim_meta mask = plim_meta_like(plim_m_meta(m, x), PLIM_BOOL);
     if (scan_trivial(plim_m_meta(m, x), d)) {
@@ -356,10 +359,10 @@ static void run_scan(plim_call *c, const plim_grad_fn *fn)
     int32_t d = scan_dim(c);
     plim_gnode *n = plim_m_node(m, fn, 1, &x);
     if (n)
-        n->i[0] = d;
+        n->i[SCAN_DIM] = d;
     if (fn == &cumprod_fn)
         plim_m_save(m, n, 1, x);
-    plim_t y = scan(m, x, d, scan_dtype(c));
+    plim_t y = scan_tensor(m, x, d, scan_dtype(c));
     if (fn == &cumprod_fn)
         plim_m_save(m, n, 0, y);
     plim_m_output(m, n, 0, y);

@@ -3,7 +3,7 @@
 
 /* How many different ones n indices below `most` are; if drawn at random,
  * most * (1 - (1 - 1/most)^n). */
-static plim_rows distinct(uint64_t n, uint64_t most)
+static plim_rows distinct_rows(uint64_t n, uint64_t most)
 {
     uint64_t high = PLIM_MIN(n, most);
     double left = 1, base = 1 - 1 / (double)most;
@@ -19,12 +19,12 @@ static plim_rows distinct(uint64_t n, uint64_t most)
 
 /* By a sort of the indices.  What is left of them keeps the room of all.
  * src: cuda/SparseCUDATensor.cu _coalesce_sparse_cuda */
-static plim_rows coalesce(plim_machine *m, const plim_meta *values, int64_t most,
-                          plim_t out[2])
+static plim_rows coalesce_parts(plim_machine *m, const plim_meta *values, int64_t most,
+                                plim_t out[2])
 {
     int64_t n = values->dim[0];
     plim_meta left = *values;
-    plim_rows rows = distinct((uint64_t)n, (uint64_t)most);
+    plim_rows rows = distinct_rows((uint64_t)n, (uint64_t)most);
     plim_t all = plim_m_empty_contig(m, PLIM_I64, 2, (int64_t[]){1, n}),
            origin = plim_m_empty_contig(m, PLIM_I64, 1, &n),
            offsets = plim_m_empty_contig(m, PLIM_I64, 1, &n);
@@ -50,7 +50,7 @@ plim_t plim_at_coalesce(plim_machine *m, plim_t t, plim_rows *left)
     if (plim_m_coalesced(m, t)) {
         done = plim_m_ref(m, t);
     } else {
-        rows = coalesce(m, values, plim_m_meta(m, t)->dim[0], part);
+        rows = coalesce_parts(m, values, plim_m_meta(m, t)->dim[0], part);
         done = plim_m_sparse(m, plim_m_meta(m, t), part[0], part[1], true);
     }
     if (left)
@@ -67,6 +67,6 @@ void plim_kernel_coalesce(plim_call *c)
                     (int)values.rank, most);
         return;
     }
-    coalesce(c->m, &values, most, c->out);
+    coalesce_parts(c->m, &values, most, c->out);
     c->n_out = 2;
 }

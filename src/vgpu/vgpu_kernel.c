@@ -189,7 +189,7 @@ static void end_call(plim_vgpu *d, kernel_call *k)
         plim_m_drop(k->m, k->out[i]);
     for (uint32_t i = 0; i < k->n_values; i++)
         plim_m_drop(k->m, k->value[i]);
-    plim_m_forgive(k->m);
+    plim_m_clear_error(k->m);
     d->inside.n_events = d->inside.n_storages = d->inside.n_marks = 0;
 }
 
@@ -247,7 +247,7 @@ plim_status plim_vgpu_kernel(plim_vgpu *d, const char *name, const plim_vgpu_ker
 const char *plim_vgpu_kernel_name(uint32_t i, bool *makes)
 {
     const plim_kernel *k = plim_kernel_at(i);
-    *makes = k && k->makes;
+    *makes = k && k->outputs;
     return k ? k->name : NULL;
 }
 
