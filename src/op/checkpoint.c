@@ -173,8 +173,8 @@ void plim_m_region_reentrant(plim_machine *m, const plim_t *out, uint32_t n_out)
     plim_gnode *n = plim_m_node(m, &checkpoint_fn, f->n_inputs, f->input);
     if (!n) {
         plim_m_fail(m, PLIM_EUNSUPPORTED,
-                    "a reentrant checkpoint none of whose inputs needs "
-                    "a gradient trains nothing");
+                    "a reentrant checkpoint trains nothing: none of its inputs requires "
+                    "a gradient");
         return;
     }
     m_gnode *g = (m_gnode *)n;

@@ -236,7 +236,7 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
         any |= g->inbox[i] != 0;
         if (plim_m_values(m, g->inbox[i]))
             plim_m_fail(m, PLIM_EUNSUPPORTED,
-                        "a sparse gradient comes to '%s': only that of a parameter has a rule",
+                        "a sparse gradient reaches '%s': it has a rule at a parameter only",
                         g->fn->name);
     }
     if (any) {
@@ -273,9 +273,8 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
         visit(ud, g->where, g->fn->name);
         plim_assert(!n->released); /* a graph runs once: the loop makes a new one */
         if (g->n_in > MAX_INPUTS) {
-            plim_m_fail(m, PLIM_EUNSUPPORTED,
-                        "backward of '%s' with %u inputs is over the limit of %d", g->fn->name,
-                        (unsigned)g->n_in, MAX_INPUTS);
+            plim_m_fail(m, PLIM_EUNSUPPORTED, "'%s' has %u inputs, the limit is %d",
+                        g->fn->name, (unsigned)g->n_in, MAX_INPUTS);
             break;
         }
         memset(dx, 0, PLIM_MAX(g->n_in, PLIM_MAX_GRADS) * sizeof *dx);

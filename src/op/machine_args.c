@@ -28,7 +28,7 @@ uint32_t plim_arg_tensors(const plim_call *c, uint32_t slot, plim_t *out, uint32
     if (a->kind != PLIM_ARG_VALUES)
         return 0;
     if (a->n > max) {
-        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "a list of %u tensors is over the limit of %u",
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "a list has %u tensors, the limit is %u",
                     (unsigned)a->n, (unsigned)max);
         return 0;
     }
@@ -84,7 +84,7 @@ uint32_t plim_arg_ints(const plim_call *c, uint32_t slot, int64_t *out, uint32_t
     if (a->kind != PLIM_ARG_INTS)
         return 0;
     if (a->n > max) {
-        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "a list of %u integers is over the limit of %u",
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "a list has %u integers, the limit is %u",
                     (unsigned)a->n, (unsigned)max);
         return 0;
     }

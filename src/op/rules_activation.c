@@ -55,8 +55,7 @@ void plim_run_activation(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     const activation_row *row = find_activation(c->node->op->name);
     if (!row) {
-        plim_m_fail(m, PLIM_EUNSUPPORTED, "'%s' has no row among the activations",
-                    c->node->op->name);
+        plim_m_fail(m, PLIM_EUNSUPPORTED, "activation '%s' has no rule", c->node->op->name);
         return;
     }
     plim_gnode *n = plim_m_node(m, &activation_fn, 1, &x);
@@ -98,7 +97,7 @@ void plim_run_glu(plim_call *c)
     plim_meta out = *plim_m_meta(m, x);
     int32_t d = plim_wrap_dim(m, plim_arg_int(c, 1, -1), out.rank);
     if (!out.rank || out.dim[d] % 2) {
-        plim_m_fail(m, PLIM_ESHAPE, "glu needs an even dim, has %" PRId64,
+        plim_m_fail(m, PLIM_ESHAPE, "glu halves a dim of size %" PRId64 ", which is odd",
                     out.rank ? out.dim[d] : 0);
         return;
     }

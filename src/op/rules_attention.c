@@ -557,8 +557,8 @@ void plim_run_sdpa(plim_call *c)
     if (qm->rank < 3 || km->rank != qm->rank || vm->rank != qm->rank ||
         km->dim[km->rank - 1] != qm->dim[qm->rank - 1] ||
         km->dim[km->rank - 2] != vm->dim[vm->rank - 2]) {
-        plim_m_fail(m, PLIM_ESHAPE, "attention of %s to %s", plim_meta_str(qm, a, sizeof a),
-                    plim_meta_str(km, b, sizeof b));
+        plim_m_fail(m, PLIM_ESHAPE, "attention: query %s and key %s do not match",
+                    plim_meta_str(qm, a, sizeof a), plim_meta_str(km, b, sizeof b));
         return;
     }
     bool causal = plim_arg_int(c, 5, 0);

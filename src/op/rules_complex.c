@@ -63,7 +63,8 @@ static bool complex_joined(plim_machine *m, const plim_meta *x, plim_meta *out)
     }
     char buf[96];
     if (!ok)
-        plim_m_fail(m, PLIM_ESHAPE, "%s is not made of pairs",
+        plim_m_fail(m, PLIM_ESHAPE,
+                    "%s cannot be viewed as complex: its last dim must be 2, with stride 1",
                     plim_meta_str(x, buf, sizeof buf));
     else
         out->dtype = complex_of(x->dtype);
@@ -117,7 +118,7 @@ void plim_run_view_as_real(plim_call *c)
     const plim_meta *xm = plim_m_meta(c->m, x);
     if (!plim_is_complex(c->m, x) || xm->rank == PLIM_MAX_RANK) {
         char buf[96];
-        plim_m_fail(c->m, PLIM_ESHAPE, "%s has no view as pairs",
+        plim_m_fail(c->m, PLIM_ESHAPE, "%s cannot be viewed as real",
                     plim_meta_str(xm, buf, sizeof buf));
         return;
     }

@@ -18,7 +18,7 @@ static bool conv_rank(plim_call *c, conv_geometry *q)
     q->spatial = plim_m_meta(c->m, plim_arg_tensor(c, 1))->rank - 2;
     if (q->spatial >= 1 && q->spatial <= 3)
         return true;
-    plim_m_fail(c->m, PLIM_ESHAPE, "a convolution weight has rank 3 to 5, not %d",
+    plim_m_fail(c->m, PLIM_ESHAPE, "a convolution weight has rank %d, outside 3..5",
                 (int)q->spatial + 2);
     return false;
 }
@@ -27,7 +27,7 @@ static void conv_spatial_args(plim_call *c, uint32_t slot, int32_t n, int64_t *o
                               int64_t min, const char *what)
 {
     if (plim_arg_ints(c, slot, out, 3, (uint32_t)n) != (uint32_t)n) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "%s needs %d numbers", what, (int)n);
+        plim_m_fail(c->m, PLIM_ESHAPE, "%s needs %d values", what, (int)n);
         return;
     }
     for (int32_t i = 0; i < n; i++)
@@ -53,20 +53,21 @@ static bool conv_out_meta(plim_machine *m, const conv_geometry *q, const plim_me
     plim_meta_str(x, sx, sizeof sx);
     plim_meta_str(w, sw, sizeof sw);
     if (x->rank != rank || w->rank != rank) {
-        plim_m_fail(m, PLIM_ESHAPE, "convolution of %s by %s: rank is not %d", sx, sw,
+        plim_m_fail(m, PLIM_ESHAPE, "convolution of %s with %s: the rank must be %d", sx, sw,
                     (int)rank);
         return false;
     }
     for (int32_t i = 0; i < rank; i++)
         if (x->dim[i] > (int64_t)1 << 40 || w->dim[i] > (int64_t)1 << 40) {
-            plim_m_fail(m, PLIM_ERANGE, "convolution of %s by %s: a dim is over 2^40", sx, sw);
+            plim_m_fail(m, PLIM_ERANGE,
+                        "convolution of %s with %s: a dim is over the limit of 2^40", sx, sw);
             return false;
         }
     int64_t want = q->transposed ? w->dim[0] : w->dim[1] * q->groups;
     if (x->dim[1] != want || q->groups < 1 || w->dim[0] % q->groups) {
         plim_m_fail(m, PLIM_ESHAPE,
-                    "convolution of %s by %s: %" PRId64
-                    " channels where the weight takes %" PRId64 " (%" PRId64 " groups)",
+                    "convolution of %s with %s: the input has %" PRId64
+                    " channels, the weight expects %" PRId64 " (%" PRId64 " groups)",
                     sx, sw, x->dim[1], want, q->groups);
         return false;
     }
@@ -76,8 +77,8 @@ static bool conv_out_meta(plim_machine *m, const conv_geometry *q, const plim_me
     for (int32_t i = 0; i < q->spatial; i++) {
         out->dim[2 + i] = conv_out_dim(q, i, x->dim[2 + i], w->dim[2 + i]);
         if (out->dim[2 + i] < 1) {
-            plim_m_fail(m, PLIM_ESHAPE, "convolution of %s by %s: output would be empty", sx,
-                        sw);
+            plim_m_fail(m, PLIM_ESHAPE, "convolution of %s with %s: the output would be empty",
+                        sx, sw);
             return false;
         }
     }

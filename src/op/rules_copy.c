@@ -134,7 +134,7 @@ static plim_t join_tensors(plim_machine *m, const plim_t *in, uint32_t n, int64_
                            bool stack)
 {
     if (!n) {
-        plim_m_fail(m, PLIM_ESHAPE, "nothing to join");
+        plim_m_fail(m, PLIM_ESHAPE, "cat needs at least one tensor");
         return 0;
     }
     uint32_t first = 0; /* legacy: empty 1-d tensors are skipped */
@@ -152,7 +152,8 @@ static plim_t join_tensors(plim_machine *m, const plim_t *in, uint32_t n, int64_
             if (x->rank == 1 && !x->dim[0])
                 break;
             if (x->rank != out.rank || (x->dim[k] != out.dim[k] && (stack || k != d))) {
-                plim_m_fail(m, PLIM_ESHAPE, "tensors %u and %u of a join differ in dim %d",
+                plim_m_fail(m, PLIM_ESHAPE,
+                            "tensors %u and %u cannot be concatenated: they differ in dim %d",
                             (unsigned)first, (unsigned)i, (int)k);
                 return 0;
             }
@@ -247,7 +248,7 @@ void plim_run_repeat(plim_call *c)
     int64_t times[PLIM_MAX_RANK];
     int32_t rank = plim_arg_dims(c, 1, times);
     if (rank < plim_m_meta(c->m, plim_arg_tensor(c, 0))->rank)
-        plim_m_fail(c->m, PLIM_ESHAPE, "repeat has fewer numbers than dims");
+        plim_m_fail(c->m, PLIM_ESHAPE, "repeat needs a number for each dim");
     else
         repeat_tensor(c, times, rank);
 }

@@ -51,7 +51,7 @@ static void factory_arange(plim_call *c, double start, double end, double step,
         f |= factory_is_float(c, i);
     double n = step > 0 || step < 0 ? ceil((end - start) / step) : -1;
     if (!(n >= 0 && n < 1e15)) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "a range from %s to %s has no step of %s",
+        plim_m_fail(c->m, PLIM_ESHAPE, "arange cannot go from %s to %s in steps of %s",
                     plim_fmt_double(start).s, plim_fmt_double(end).s, plim_fmt_double(step).s);
         return;
     }
@@ -105,7 +105,8 @@ static void triangle_indices(plim_call *c, bool upper)
     enum { MOST = 1 << 20 };
     if (rows < 0 || cols < 0 || rows > MOST || cols > MOST || offset > MOST ||
         offset < -MOST) {
-        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "a triangle of %" PRId64 " x %" PRId64, rows,
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED,
+                    "indices of a triangle of %" PRId64 " x %" PRId64 " have no rule", rows,
                     cols);
         return;
     }

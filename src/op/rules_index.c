@@ -153,7 +153,7 @@ void plim_run_embedding(plim_call *c)
     plim_meta out = *im;
     bool by_freq = plim_arg_int(c, 3, 0), sparse = plim_arg_int(c, 4, 0);
     if (wm->rank != 2 || im->rank == PLIM_MAX_RANK) {
-        plim_m_fail(m, PLIM_ESHAPE, "embedding of rank %d by indices of rank %d",
+        plim_m_fail(m, PLIM_ESHAPE, "embedding: a weight of rank %d with indices of rank %d",
                     (int)wm->rank, (int)im->rank);
         return;
     }
@@ -186,9 +186,10 @@ static void bag_kernel(plim_machine *m, plim_t weight, plim_t indices, plim_t of
     const plim_meta w = *plim_m_meta(m, weight), i = *plim_m_meta(m, indices),
                     off = *plim_m_meta(m, offsets);
     if (w.rank != 2 || i.rank != 1 || off.rank != 1 || off.dim[0] < last_offset) {
-        plim_m_fail(m, PLIM_ESHAPE,
-                    "embedding_bag of rank %d by indices of rank %d, offsets of rank %d",
-                    (int)w.rank, (int)i.rank, (int)off.rank);
+        plim_m_fail(
+            m, PLIM_ESHAPE,
+            "embedding_bag: a weight of rank %d with indices of rank %d, offsets of rank %d",
+            (int)w.rank, (int)i.rank, (int)off.rank);
         return;
     }
     int64_t bags[2] = {off.dim[0] - last_offset, w.dim[1]};
@@ -334,7 +335,7 @@ static void run_gather(plim_call *c, plim_t idx)
 void plim_run_gather(plim_call *c)
 {
     if (plim_arg_int(c, 3, 0))
-        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "the sparse gradient of a gather has no rule");
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "gather with a sparse gradient has no rule");
     run_gather(c, plim_arg_tensor(c, 2));
 }
 
@@ -457,8 +458,9 @@ static bool index_meta(plim_machine *m, const plim_meta *x, const plim_t *idx, u
             continue;
         const plim_meta *im = plim_m_meta(m, idx[i]);
         if (im->dtype == PLIM_BOOL || !plim_broadcast(&ix, im, &ix)) {
-            plim_m_fail(m, PLIM_EUNSUPPORTED,
-                        "indexing by a mask has no size known beforehand");
+            plim_m_fail(
+                m, PLIM_EUNSUPPORTED,
+                "indexing by a bool mask: the size of the result depends on its values");
             return false;
         }
         first = first < 0 ? i : first;
@@ -466,7 +468,8 @@ static bool index_meta(plim_machine *m, const plim_meta *x, const plim_t *idx, u
         used++;
     }
     if (first < 0 || (int32_t)k > x->rank || x->rank - used + ix.rank > PLIM_MAX_RANK) {
-        plim_m_fail(m, PLIM_ESHAPE, "%u indices into rank %d", (unsigned)k, (int)x->rank);
+        plim_m_fail(m, PLIM_ESHAPE, "%u indices for a tensor of rank %d", (unsigned)k,
+                    (int)x->rank);
         return false;
     }
     int32_t place = last - first + 1 == used ? first : 0;
@@ -597,8 +600,9 @@ void plim_run_index_put(plim_call *c)
         uint64_t one = 0;
         plim_meta_numel(plim_m_meta(m, in[1]), &one);
         if (one != 1) {
-            plim_m_fail(m, PLIM_EUNSUPPORTED,
-                        "indexing by a mask has no size known beforehand");
+            plim_m_fail(
+                m, PLIM_EUNSUPPORTED,
+                "indexing by a bool mask: the size of the result depends on its values");
             return;
         }
         part = *plim_m_meta(m, in[1]); /* a masked_fill */
@@ -692,8 +696,9 @@ void plim_run_grid_sampler(plim_call *c)
     plim_meta out = *x;
     if (x->rank < 4 || x->rank > 5 || grid->rank != x->rank || x->dim[0] != grid->dim[0] ||
         grid->dim[grid->rank - 1] != x->rank - 2) {
-        plim_m_fail(m, PLIM_ESHAPE, "an image of rank %d by a grid of rank %d", (int)x->rank,
-                    (int)grid->rank);
+        plim_m_fail(m, PLIM_ESHAPE,
+                    "grid_sample: an input of rank %d does not match a grid of rank %d",
+                    (int)x->rank, (int)grid->rank);
         return;
     }
     for (int32_t i = 2; i < x->rank; i++)

@@ -46,7 +46,7 @@ static plim_t nll_loss(plim_machine *m, plim_t x, plim_t target, plim_t weight, 
     bool fits = xm->rank >= 1 && tm->rank == xm->rank - 1 &&
                 (xm->rank < 2 || tm->dim[0] == xm->dim[0]);
     if (!fits) {
-        plim_m_fail(m, PLIM_ESHAPE, "nll_loss of %s with a target of %s",
+        plim_m_fail(m, PLIM_ESHAPE, "nll_loss: input %s and target %s do not match",
                     plim_meta_str(xm, a, sizeof a), plim_meta_str(tm, b, sizeof b));
         return 0;
     }

@@ -34,8 +34,8 @@ static plim_t matmul_gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
     char sx[96], sy[96];
     if (r < 2 || y->rank != r || x->dim[r - 1] != y->dim[r - 2] ||
         (r == 3 && x->dim[0] != y->dim[0])) {
-        plim_m_fail(m, PLIM_ESHAPE, "%s x %s do not chain", plim_meta_str(x, sx, sizeof sx),
-                    plim_meta_str(y, sy, sizeof sy));
+        plim_m_fail(m, PLIM_ESHAPE, "%s and %s cannot be multiplied",
+                    plim_meta_str(x, sx, sizeof sx), plim_meta_str(y, sy, sizeof sy));
         return 0;
     }
     plim_meta out = *x;
@@ -169,8 +169,8 @@ static plim_t times_vector(plim_machine *m, plim_t a, plim_t vec)
     const plim_meta *x = plim_m_meta(m, a), *v = plim_m_meta(m, vec);
     if (x->dim[x->rank - 1] != v->dim[0]) {
         char sx[96], sv[96];
-        plim_m_fail(m, PLIM_ESHAPE, "%s x %s do not chain", plim_meta_str(x, sx, sizeof sx),
-                    plim_meta_str(v, sv, sizeof sv));
+        plim_m_fail(m, PLIM_ESHAPE, "%s and %s cannot be multiplied",
+                    plim_meta_str(x, sx, sizeof sx), plim_meta_str(v, sv, sizeof sv));
         return 0;
     }
     plim_gnode *n = plim_m_node(m, x->rank == 2 ? &mv_fn : &dot_fn, 2, in);
@@ -343,7 +343,7 @@ static plim_t matmul_batched(plim_machine *m, plim_t a, plim_t b)
     ba.rank -= 2;
     bb.rank -= 2;
     if (!plim_broadcast(&ba, &bb, &batch)) {
-        plim_m_fail(m, PLIM_ESHAPE, "batch dims of a matrix product do not broadcast");
+        plim_m_fail(m, PLIM_ESHAPE, "the batch dims of a matrix product do not broadcast");
         return 0;
     }
     plim_t x = matmul_operand(m, a, &batch), y = matmul_operand(m, b, &batch);
@@ -386,7 +386,7 @@ plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b)
     if (plim_m_bad(m))
         return 0;
     if (!ra || !rb) {
-        plim_m_fail(m, PLIM_ESHAPE, "a matrix product of a scalar");
+        plim_m_fail(m, PLIM_ESHAPE, "matmul needs tensors of rank 1 or more");
         return 0;
     }
     if (rb == 1 && ra <= 2)
@@ -492,15 +492,16 @@ static plim_t einsum_lined_up(plim_machine *m, einsum *e, plim_t x, const einsum
     int32_t letters = t->n - (t->dots ? 1 : 0), at = 0;
     int32_t rank = plim_m_meta(m, x)->rank, missing = e->ellipsis_rank - (rank - letters);
     if (rank < letters || (!t->dots && rank != letters)) {
-        plim_m_fail(m, PLIM_ESHAPE, "%d letters for an operand of rank %d", (int)letters,
-                    (int)rank);
+        plim_m_fail(m, PLIM_ESHAPE, "einsum has %d subscripts for an operand of rank %d",
+                    (int)letters, (int)rank);
         return 0;
     }
     x = plim_m_ref(m, x);
     for (int32_t i = 0; i < t->n && !plim_m_bad(m); i++) {
         int32_t label = einsum_label(t->letter[i]);
         if (label >= 0 && perm[e->place[label]] >= 0) {
-            plim_m_fail(m, PLIM_EUNSUPPORTED, "a letter twice in one operand has no rule");
+            plim_m_fail(m, PLIM_EUNSUPPORTED,
+                        "einsum with a subscript twice in one operand has no rule");
         } else if (label >= 0) {
             perm[e->place[label]] = at++;
         } else {
@@ -680,7 +681,8 @@ void plim_run_einsum(plim_call *c)
         const int64_t *at = k < steps ? &path[2 * k] : NULL;
         if (at &&
             (at[0] == at[1] || PLIM_MIN(at[0], at[1]) < 0 || PLIM_MAX(at[0], at[1]) >= n)) {
-            plim_m_fail(m, PLIM_ESHAPE, "an einsum path that names operand %" PRId64,
+            plim_m_fail(m, PLIM_ESHAPE,
+                        "the path of einsum does not fit its operands: it names %" PRId64,
                         PLIM_MAX(at[0], at[1]));
             return;
         }
@@ -734,7 +736,7 @@ static plim_t grouped_product(plim_machine *m, plim_t a, plim_t b, plim_t offs)
                 x->dim[1] == y->dim[y->rank - 2];
     if (!fits) {
         char sx[96], sy[96];
-        plim_m_fail(m, PLIM_ESHAPE, "%s x %s in groups has no rule",
+        plim_m_fail(m, PLIM_ESHAPE, "grouped product of %s and %s has no rule",
                     plim_meta_str(x, sx, sizeof sx), plim_meta_str(y, sy, sizeof sy));
         return 0;
     }
@@ -794,7 +796,8 @@ void plim_run_grouped_mm(plim_call *c)
     plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)},
            offs = plim_arg_tensor(c, 2);
     if (plim_m_meta(m, in[1])->rank != 3) {
-        plim_m_fail(m, PLIM_EUNSUPPORTED, "a grouped product without a matrix for each group");
+        plim_m_fail(m, PLIM_EUNSUPPORTED,
+                    "a grouped product whose second operand is not of rank 3 has no rule");
         return;
     }
     plim_gnode *n = plim_m_node(m, &grouped_mm_fn, 2, in);
@@ -815,7 +818,7 @@ void plim_run_packed_linear(plim_call *c)
     plim_machine *m = c->m;
     plim_meta y = *plim_m_meta(m, plim_arg_tensor(c, 0));
     if (!y.rank) {
-        plim_m_fail(m, PLIM_ESHAPE, "a product with a number");
+        plim_m_fail(m, PLIM_ESHAPE, "linear needs an input of rank 1 or more");
         return;
     }
     y.dim[y.rank - 1] = plim_arg_int(c, 2, 0);
@@ -836,7 +839,7 @@ void plim_run_linear(plim_call *c)
     const plim_meta *xm = plim_m_meta(m, x), *wm = plim_m_meta(m, w);
     char sx[96], sw[96];
     if (!xm->rank || wm->rank < 1 || xm->dim[xm->rank - 1] != wm->dim[wm->rank - 1]) {
-        plim_m_fail(m, PLIM_ESHAPE, "linear of %s by a weight of %s",
+        plim_m_fail(m, PLIM_ESHAPE, "linear: input %s and weight %s do not match",
                     plim_meta_str(xm, sx, sizeof sx), plim_meta_str(wm, sw, sizeof sw));
         return;
     }

@@ -178,7 +178,7 @@ static plim_t batch_norm(plim_machine *m, plim_t x, plim_t w, plim_t b, plim_t r
 {
     plim_t in[3] = {x, w, b}, out[3];
     if (plim_m_meta(m, x)->rank < 2) {
-        plim_m_fail(m, PLIM_ESHAPE, "batch_norm of a tensor of rank %d",
+        plim_m_fail(m, PLIM_ESHAPE, "batch_norm has no rule for a tensor of rank %d",
                     (int)plim_m_meta(m, x)->rank);
         return 0;
     }
@@ -230,7 +230,8 @@ void plim_run_instance_norm(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     plim_meta xm = *plim_m_meta(m, x);
     if (xm.rank < 3 || xm.dim[0] > 1 << 24 || xm.dim[1] > 1 << 24) {
-        plim_m_fail(m, PLIM_ESHAPE, "instance_norm of a tensor of rank %d", (int)xm.rank);
+        plim_m_fail(m, PLIM_ESHAPE, "instance_norm has no rule for a tensor of rank %d",
+                    (int)xm.rank);
         return;
     }
     plim_t w = repeat_vector(m, plim_arg_tensor(c, 1), xm.dim[0]);
@@ -618,7 +619,8 @@ void plim_run_group_norm(plim_call *c)
     const plim_meta *xm = plim_m_meta(m, x);
     int64_t groups = plim_arg_int(c, 1, 1);
     if (xm->rank < 2 || groups < 1 || xm->dim[1] % groups) {
-        plim_m_fail(m, PLIM_ESHAPE, "group_norm of %" PRId64 " channels in %" PRId64 " groups",
+        plim_m_fail(m, PLIM_ESHAPE,
+                    "%" PRId64 " channels cannot be divided into %" PRId64 " groups",
                     xm->rank < 2 ? 0 : xm->dim[1], groups);
         return;
     }

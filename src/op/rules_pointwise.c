@@ -112,7 +112,7 @@ static void pointwise_check_inplace(plim_machine *m, plim_t self, plim_t other)
     if (other && (!plim_broadcast(plim_m_meta(m, self), plim_m_meta(m, other), &out) ||
                   !plim_same_size(plim_m_meta(m, self), &out))) {
         char sx[96], sy[96];
-        plim_m_fail(m, PLIM_ESHAPE, "in-place result %s cannot take %s",
+        plim_m_fail(m, PLIM_ESHAPE, "the in-place result %s cannot hold a broadcast with %s",
                     plim_meta_str(plim_m_meta(m, self), sx, sizeof sx),
                     plim_meta_str(plim_m_meta(m, other), sy, sizeof sy));
     }
@@ -170,8 +170,9 @@ void plim_run_diff(plim_call *c)
     const plim_meta *xm = plim_m_meta(m, x);
     int64_t n = PLIM_MIN(plim_arg_int(c, 1, 1), xm->rank ? xm->dim[d] : 0);
     if (n < 1) {
-        plim_m_fail(m, PLIM_EUNSUPPORTED, "diff of rank %d, %" PRId64 " times", (int)xm->rank,
-                    n);
+        plim_m_fail(m, PLIM_EUNSUPPORTED,
+                    "diff of order %" PRId64 " has no rule for a tensor of rank %d", n,
+                    (int)xm->rank);
         return;
     }
     for (int64_t i = 0; i < n; i++) {
@@ -364,8 +365,7 @@ void plim_run_unary(plim_call *c)
         if (!strcmp(unary_rows[i].name, c->node->op->name))
             row = &unary_rows[i];
     if (!row) {
-        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "'%s' has no row among the unary ops",
-                    c->node->op->name);
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "op '%s' has no rule", c->node->op->name);
         return;
     }
     plim_gnode *n = plim_m_node(c->m, &unary_fn, 1, &x);
@@ -783,7 +783,7 @@ void plim_run_where(plim_call *c)
     if (plim_broadcast(plim_m_meta(m, cond), &ab, &out))
         plim_meta_contiguous(&out);
     else
-        plim_m_fail(m, PLIM_ESHAPE, "condition and values do not broadcast");
+        plim_m_fail(m, PLIM_ESHAPE, "the condition and the values of where do not broadcast");
     plim_t y = plim_m_empty(m, &out);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);

@@ -46,7 +46,8 @@ static bool pool_meta(plim_call *c, pool_slots at, plim_meta *out)
     int32_t n = strstr(name, "1d") ? 1 : strstr(name, "3d") ? 3 : 2;
     int64_t k[3], s[3], p[3], d[3] = {1, 1, 1};
     if (plim_arg_ints(c, 1, k, 3, (uint32_t)n) != (uint32_t)n || x->rank < n + 1) {
-        plim_m_fail(m, PLIM_ESHAPE, "%s of a tensor of rank %d", name, (int)x->rank);
+        plim_m_fail(m, PLIM_ESHAPE, "%s has no rule for a tensor of rank %d", name,
+                    (int)x->rank);
         return false;
     }
     if (plim_arg_ints(c, 2, s, 3, (uint32_t)n) != (uint32_t)n)
@@ -126,7 +127,8 @@ static bool adaptive_meta(plim_call *c, plim_meta *out)
     int32_t n = adaptive_rank(c);
     int64_t size[3];
     if (plim_arg_ints(c, 1, size, 3, (uint32_t)n) != (uint32_t)n || x->rank < n + 1) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "%s of a tensor of rank %d", name, (int)x->rank);
+        plim_m_fail(c->m, PLIM_ESHAPE, "%s has no rule for a tensor of rank %d", name,
+                    (int)x->rank);
         return false;
     }
     *out = *x;
@@ -201,7 +203,8 @@ static void run_upsample(plim_call *c, uint32_t scale_slot)
     int64_t size[PLIM_MAX_RANK];
     const plim_arg *scale = scale_slot < c->n_args ? &c->args[scale_slot] : NULL;
     if (n < 1 || n > 3) {
-        plim_m_fail(m, PLIM_ESHAPE, "resize of a tensor of rank %d", (int)out.rank);
+        plim_m_fail(m, PLIM_ESHAPE, "upsample has no rule for a tensor of rank %d",
+                    (int)out.rank);
         return;
     }
     if (plim_arg_ints(c, 1, size, PLIM_MAX_RANK, (uint32_t)n) == (uint32_t)n) {
@@ -217,7 +220,7 @@ static void run_upsample(plim_call *c, uint32_t scale_slot)
             out.dim[2 + i] = d >= 0 && d < 1e12 ? (int64_t)d : -1;
         }
     } else {
-        plim_m_fail(m, PLIM_ESHAPE, "resize without a size or a scale");
+        plim_m_fail(m, PLIM_ESHAPE, "upsample needs a size or a scale");
         return;
     }
     if (plim_suggests_channels_last(plim_m_meta(m, x)))

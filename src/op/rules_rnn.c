@@ -87,7 +87,7 @@ static void rnn_forward(plim_machine *m, const rnn_shape *r, plim_t x, plim_t hx
            xc = plim_contiguous_tmp(m, first);
     plim_meta y = *plim_m_meta(m, first);
     if (y.rank < 2) {
-        plim_m_fail(m, PLIM_ESHAPE, "a recurrent net over a tensor of rank %d", (int)y.rank);
+        plim_m_fail(m, PLIM_ESHAPE, "a recurrent layer has an input of rank %d", (int)y.rank);
         return;
     }
     y.dim[y.rank - 1] = rnn_times(r->out, r->dirs);
@@ -183,7 +183,7 @@ static uint32_t rnn_weights(plim_call *c, uint32_t slot, plim_meta *w)
     uint32_t n = plim_arg_count(c, slot);
     if (n > RNN_MAX_WEIGHTS) {
         plim_m_fail(c->m, PLIM_EUNSUPPORTED,
-                    "a recurrent net of %u weights is over the limit of %d", (unsigned)n,
+                    "a recurrent layer has %u weights, the limit is %d", (unsigned)n,
                     RNN_MAX_WEIGHTS);
         return 0;
     }
@@ -279,7 +279,9 @@ static void run_rnn(plim_call *c, int64_t mode)
     plim_arg_tensors(c, PARAMS, &in[3], RNN_MAX_WEIGHTS);
     const plim_meta *x = plim_m_meta(m, in[0]), *h = plim_m_meta(m, in[1]);
     if (n_w < 2 || h->rank != 3) {
-        plim_m_fail(m, PLIM_ESHAPE, "a recurrent net with a state of rank %d", (int)h->rank);
+        plim_m_fail(m, PLIM_ESHAPE,
+                    "a recurrent layer has a hidden state of rank %d, it must be 3",
+                    (int)h->rank);
         return;
     }
     rnn_shape r = {.mode = mode,
@@ -342,7 +344,8 @@ void plim_kernel_gru_cell(plim_call *c)
 {
     plim_meta kept = *plim_m_meta(c->m, plim_arg_tensor(c, 0));
     if (kept.rank != 2) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "a cell's state of rank %d", (int)kept.rank);
+        plim_m_fail(c->m, PLIM_ESHAPE,
+                    "a GRU cell has a hidden state of rank %d, it must be 2", (int)kept.rank);
         return;
     }
     kept.dim[1] = rnn_times(kept.dim[1], GRU_KEPT);
@@ -358,7 +361,8 @@ void plim_kernel_gru_cell_backward(plim_call *c)
     plim_machine *m = c->m;
     plim_meta gates = *plim_m_meta(m, plim_arg_tensor(c, 1));
     if (gates.rank != 2) {
-        plim_m_fail(m, PLIM_ESHAPE, "a cell's workspace of rank %d", (int)gates.rank);
+        plim_m_fail(m, PLIM_ESHAPE, "a GRU cell has a workspace of rank %d, it must be 2",
+                    (int)gates.rank);
         return;
     }
     gates.dim[1] = gates.dim[1] / GRU_KEPT * GRU_GATES;

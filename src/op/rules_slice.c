@@ -42,7 +42,7 @@ static void view_slices(plim_call *c, plim_t x, int32_t d, const int64_t *end, u
 {
     int64_t size = plim_m_meta(c->m, x)->dim[d], from = 0;
     if (n + 1 > c->n_out) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "a split into %u has %u outputs", (unsigned)n + 1,
+        plim_m_fail(c->m, PLIM_ESHAPE, "a split into %u parts has %u outputs", (unsigned)n + 1,
                     (unsigned)c->n_out);
         return;
     }
@@ -69,7 +69,8 @@ void plim_run_tensor_split_sections(plim_call *c)
     int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 2, 0), xm->rank);
     int64_t parts = plim_arg_int(c, 1, 1), size = xm->dim[d], at = 0;
     if (parts < 1 || parts > (int64_t)PLIM_COUNT(end)) {
-        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "tensor_split into %" PRId64 " parts", parts);
+        plim_m_fail(c->m, PLIM_EUNSUPPORTED, "tensor_split into %" PRId64 " parts has no rule",
+                    parts);
         return;
     }
     for (int64_t i = 0; i + 1 < parts; i++) /* the first parts take what does not divide */
@@ -112,7 +113,7 @@ void plim_run_diagonal(plim_call *c)
     int32_t a = plim_wrap_dim(c->m, plim_arg_int(c, 2, 0), xm.rank),
             b = plim_wrap_dim(c->m, plim_arg_int(c, 3, 1), xm.rank);
     if (xm.rank < 2 || a == b) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "the diagonal of dims %d and %d of rank %d", (int)a,
+        plim_m_fail(c->m, PLIM_ESHAPE, "dims %d and %d of rank %d have no diagonal", (int)a,
                     (int)b, (int)xm.rank);
         return;
     }
@@ -149,7 +150,9 @@ void plim_run_unfold(plim_call *c)
     int32_t d = plim_wrap_dim(m, plim_arg_int(c, 1, 0), out.rank);
     int64_t size = plim_arg_int(c, 2, 1), step = plim_arg_int(c, 3, 1);
     if (!out.rank || out.rank == PLIM_MAX_RANK || size < 0 || step < 1 || size > out.dim[d]) {
-        plim_m_fail(m, PLIM_ESHAPE, "windows of %" PRId64 ", %" PRId64 " apart, of rank %d",
+        plim_m_fail(m, PLIM_ESHAPE,
+                    "unfold: windows of %" PRId64 " in steps of %" PRId64
+                    " do not fit a tensor of rank %d",
                     size, step, (int)out.rank);
         return;
     }
@@ -200,7 +203,7 @@ static void view_parts(plim_call *c, plim_t x, int32_t d, const int64_t *size, u
     plim_meta part = *plim_m_meta(m, x);
     plim_gnode *node = plim_m_node(m, &split_fn, 1, &x);
     if (n > c->n_out)
-        plim_m_fail(m, PLIM_ESHAPE, "a split into %u has %u outputs", (unsigned)n,
+        plim_m_fail(m, PLIM_ESHAPE, "a split into %u parts has %u outputs", (unsigned)n,
                     (unsigned)c->n_out);
     for (uint32_t i = 0; i < PLIM_MIN(n, c->n_out); i++) {
         part.dim[d] = size[i];
@@ -234,7 +237,8 @@ void plim_run_chunk(plim_call *c)
     int64_t size[64], chunks = plim_arg_int(c, 1, 1);
     int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 2, 0), xm->rank);
     if (chunks < 1 || !xm->rank) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "chunk into %" PRId64 " parts", chunks);
+        plim_m_fail(c->m, PLIM_ESHAPE, "a tensor cannot be divided into %" PRId64 " chunks",
+                    chunks);
         return;
     }
     int64_t each = PLIM_MAX((xm->dim[d] + chunks - 1) / chunks, 1), left = xm->dim[d];

@@ -189,7 +189,8 @@ void plim_run_topk(plim_call *c)
     int32_t d = plim_wrap_dim(m, plim_arg_int(c, 2, -1), out.rank);
     int64_t k = plim_arg_int(c, 1, 1), slice = dim_length(&out, d);
     if (k < 0 || k > slice) {
-        plim_m_fail(m, PLIM_ESHAPE, "the %" PRId64 " largest of %" PRId64, k, slice);
+        plim_m_fail(m, PLIM_ESHAPE, "topk: k is %" PRId64 ", the size of the dim is %" PRId64,
+                    k, slice);
         return;
     }
     if (out.rank)
@@ -386,8 +387,9 @@ void plim_run_one_hot(plim_call *c)
     plim_meta out = *plim_m_meta(c->m, plim_arg_tensor(c, 0));
     int64_t classes = plim_arg_int(c, 1, -1);
     if (classes < 0 || out.rank == PLIM_MAX_RANK) {
-        plim_m_fail(c->m, PLIM_EUNSUPPORTED,
-                    "one_hot without a number of classes has no size known beforehand");
+        plim_m_fail(
+            c->m, PLIM_EUNSUPPORTED,
+            "one_hot without num_classes: the size of the result depends on the values");
         return;
     }
     out.dim[out.rank++] = classes;

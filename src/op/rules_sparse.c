@@ -63,7 +63,8 @@ void plim_kernel_coalesce(plim_call *c)
     const plim_meta values = *plim_m_meta(c->m, plim_arg_tensor(c, 0));
     int64_t most = plim_arg_int(c, 1, 0);
     if (values.rank < 1 || most < 1) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "coalesce of rank %d, of %" PRId64 " rows",
+        plim_m_fail(c->m, PLIM_ESHAPE,
+                    "coalesce: values of rank %d cannot come from %" PRId64 " rows",
                     (int)values.rank, most);
         return;
     }

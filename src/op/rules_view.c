@@ -74,7 +74,7 @@ static bool view_size(plim_machine *m, const plim_meta *x, int32_t rank, int64_t
     plim_meta want = {.rank = PLIM_MIN(rank, PLIM_MAX_RANK)};
     memcpy(want.dim, dim, (size_t)want.rank * sizeof dim[0]);
     char to[96];
-    plim_m_fail(m, PLIM_ESHAPE, "%s cannot be seen as %s", plim_meta_str(x, buf, sizeof buf),
+    plim_m_fail(m, PLIM_ESHAPE, "%s cannot be viewed as %s", plim_meta_str(x, buf, sizeof buf),
                 plim_meta_str(&want, to, sizeof to));
     return false;
 }
@@ -287,7 +287,7 @@ void plim_run_permute(plim_call *c)
     int64_t perm[PLIM_MAX_RANK];
     plim_t x = plim_arg_tensor(c, 0);
     if (plim_arg_dims(c, 1, perm) != plim_m_meta(c->m, x)->rank)
-        plim_m_fail(c->m, PLIM_ESHAPE, "permute needs one number a dim");
+        plim_m_fail(c->m, PLIM_ESHAPE, "permute needs one index for each dim");
     else
         plim_ret(c, plim_at_permute(c->m, x, perm));
 }
@@ -315,7 +315,8 @@ void plim_run_matrix_t(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     int32_t rank = plim_m_meta(c->m, x)->rank;
     if (rank < 2)
-        plim_m_fail(c->m, PLIM_ESHAPE, "no matrices in rank %d", (int)rank);
+        plim_m_fail(c->m, PLIM_ESHAPE, "a tensor of rank %d holds no matrices to transpose",
+                    (int)rank);
     else
         plim_ret(c, plim_at_transpose(c->m, x, rank - 2, rank - 1));
 }
@@ -329,7 +330,7 @@ void plim_run_movedim(plim_call *c)
     int64_t from[PLIM_MAX_RANK], to[PLIM_MAX_RANK], perm[PLIM_MAX_RANK];
     uint32_t n = plim_arg_ints(c, 1, from, PLIM_MAX_RANK, 1), moved = 0;
     if (plim_arg_ints(c, 2, to, PLIM_MAX_RANK, 1) != n) {
-        plim_m_fail(m, PLIM_ESHAPE, "movedim of %u dims to another number of places",
+        plim_m_fail(m, PLIM_ESHAPE, "movedim moves %u dims to a different number of places",
                     (unsigned)n);
         return;
     }
@@ -411,7 +412,8 @@ void plim_run_broadcast_tensors(plim_call *c)
     plim_meta all = {.dtype = PLIM_F32};
     for (uint32_t i = 0; i < n; i++)
         if (!plim_broadcast(&all, plim_m_meta(c->m, in[i]), &all)) {
-            plim_m_fail(c->m, PLIM_ESHAPE, "tensor %u does not broadcast", (unsigned)i);
+            plim_m_fail(c->m, PLIM_ESHAPE, "tensor %u does not broadcast with the others",
+                        (unsigned)i);
             return;
         }
     for (uint32_t i = 0; i < PLIM_MIN(n, c->n_out); i++)

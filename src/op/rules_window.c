@@ -14,7 +14,7 @@ static plim_t pad_with(plim_machine *m, plim_t x, uint32_t n, const int64_t *pad
     const plim_meta *xm = plim_m_meta(m, x);
     plim_meta out = *xm;
     if (n % 2 || (int32_t)n / 2 > xm->rank) {
-        plim_m_fail(m, PLIM_ESHAPE, "pad has %u numbers for rank %d", (unsigned)n,
+        plim_m_fail(m, PLIM_ESHAPE, "pad has %u numbers for a tensor of rank %d", (unsigned)n,
                     (int)xm->rank);
         return 0;
     }
@@ -77,7 +77,8 @@ void plim_run_im2col(plim_call *c)
     int32_t at = out.rank - 3;
     int64_t windows = 1;
     if (out.rank < 3 || out.rank > 4 || k.stride[0] < 1 || k.stride[1] < 1) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "windows of rank %d", (int)out.rank);
+        plim_m_fail(c->m, PLIM_ESHAPE, "im2col has no rule for a tensor of rank %d",
+                    (int)out.rank);
         return;
     }
     for (int32_t i = 0; i < 2; i++) {
@@ -100,7 +101,8 @@ void plim_run_col2im(plim_call *c)
     int32_t at = out.rank - 2;
     plim_arg_ints(c, 1, size, 2, 2);
     if (out.rank < 2 || out.rank > 3 || taps < 1 || out.dim[at] % taps) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "columns of rank %d", (int)out.rank);
+        plim_m_fail(c->m, PLIM_ESHAPE, "col2im has no rule for a tensor of rank %d",
+                    (int)out.rank);
         return;
     }
     out.dim[at] /= taps;
@@ -120,8 +122,8 @@ void plim_run_pixel_unshuffle(plim_call *c)
     int64_t r = plim_arg_int(c, 1, 1);
     if (out.rank < 3 || r < 1 || r > 1 << 15 || out.dim[out.rank - 2] % r ||
         out.dim[out.rank - 1] % r) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "an image cannot be unshuffled by a factor of %" PRId64,
-                    r);
+        plim_m_fail(c->m, PLIM_ESHAPE,
+                    "pixel_unshuffle: the image is not divisible by %" PRId64, r);
         return;
     }
     out.dim[out.rank - 3] *= r * r;
@@ -137,7 +139,8 @@ void plim_run_pixel_shuffle(plim_call *c)
     plim_meta out = *plim_m_meta(c->m, x);
     int64_t r = plim_arg_int(c, 1, 1);
     if (out.rank < 3 || r < 1 || r > 1 << 15 || out.dim[out.rank - 3] % (r * r)) {
-        plim_m_fail(c->m, PLIM_ESHAPE, "channels cannot be shuffled by a factor of %" PRId64,
+        plim_m_fail(c->m, PLIM_ESHAPE,
+                    "pixel_shuffle: the channels are not divisible by the square of %" PRId64,
                     r);
         return;
     }
@@ -158,7 +161,7 @@ void plim_run_channel_shuffle(plim_call *c)
     int64_t groups = plim_arg_int(c, 1, 1);
     if (xm.rank < 3 || groups < 1 || xm.dim[1] % groups) {
         plim_m_fail(m, PLIM_ESHAPE,
-                    "channel_shuffle of %" PRId64 " channels in %" PRId64 " groups",
+                    "%" PRId64 " channels cannot be divided into %" PRId64 " groups",
                     xm.rank < 3 ? 0 : xm.dim[1], groups);
         return;
     }
