@@ -414,8 +414,8 @@ static void amax_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_
     plim_t x = plim_m_saved(m, n, 0);
     plim_meta mask = plim_meta_like(plim_m_meta(m, x), PLIM_BOOL);
     plim_meta wide = plim_meta_like(&mask, PLIM_I64),
-              few = plim_meta_like(plim_m_meta(m, g[0]), PLIM_I64);
-    plim_t eq = plim_m_empty(m, &mask), count = plim_m_empty(m, &few);
+              reduced = plim_meta_like(plim_m_meta(m, g[0]), PLIM_I64);
+    plim_t eq = plim_m_empty(m, &mask), count = plim_m_empty(m, &reduced);
     plim_t cast = plim_m_empty(m, &wide);
     plim_reduce_scratch(m, &wide, (uint32_t)n->i[REDUCE_MASK]);
     plim_m_drop(m, cast);
