@@ -19,7 +19,7 @@ static plim_status take_slot(plim_vgpu *d, uint32_t *out, plim_err *err)
 
 static void give_slot(plim_vgpu *d, uint32_t i)
 {
-    d->slots[i] = (slot){.block = PLIM_NONE, .storage = PLIM_NONE, .next_free = d->free_slot};
+    d->slots[i] = (vgpu_slot){.block = PLIM_NONE, .storage = PLIM_NONE, .next_free = d->free_slot};
     d->free_slot = i;
 }
 
@@ -64,7 +64,7 @@ plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t st
         record_oom(d, line, storage);
         return PLIM_OK;
     }
-    d->slots[i] = (slot){.block = block,
+    d->slots[i] = (vgpu_slot){.block = block,
                          .storage = storage,
                          .line = line,
                          .bytes = bytes,
@@ -76,7 +76,7 @@ plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t st
     return PLIM_OK;
 }
 
-slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err)
+vgpu_slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err)
 {
     if (block < d->n_slots && d->slots[block].block != PLIM_NONE)
         return &d->slots[block];
@@ -86,7 +86,7 @@ slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err)
 
 plim_status plim__vgpu_take_back(plim_vgpu *d, uint32_t i, plim_err *err)
 {
-    const slot *s = plim__vgpu_slot(d, i, err);
+    const vgpu_slot *s = plim__vgpu_slot(d, i, err);
     if (!s)
         return PLIM_EUSAGE;
     d->line_now = s->line;
@@ -143,7 +143,7 @@ plim_status plim_vgpu_record_stream(plim_vgpu *d, uint32_t block, uint16_t strea
 {
     PLIM_REQUIRE(d, err);
     pthread_mutex_lock(&d->lock);
-    const slot *s = plim__vgpu_slot(d, block, err);
+    const vgpu_slot *s = plim__vgpu_slot(d, block, err);
     plim_status st = s ? plim_alloc_record_stream(d->h, s->block, stream, err) : PLIM_EUSAGE;
     if (!st && s->storage != PLIM_NONE)
         plim__vgpu_tape_event(d, (plim_event){.id = s->storage,
@@ -217,7 +217,7 @@ plim_status plim_vgpu_label(plim_vgpu *d, uint32_t block, plim_category category
     if ((unsigned)category >= PLIM_CAT_COUNT)
         return plim_fail(err, PLIM_EUSAGE, 0, "unknown category %d", (int)category);
     pthread_mutex_lock(&d->lock);
-    const slot *s = plim__vgpu_slot(d, block, err);
+    const vgpu_slot *s = plim__vgpu_slot(d, block, err);
     if (s && s->storage != PLIM_NONE) {
         plim_storage *on_tape = &d->tape.storages[s->storage];
         const char *role = name && *name ? plim__vgpu_word(d, name) : NULL;

@@ -23,14 +23,14 @@
 #include "step/world.h"
 #include "torch/torch.h"
 
-typedef struct slot { /* what a handle stands for */
+typedef struct vgpu_slot { /* what a handle stands for */
     uint32_t block;   /* the allocator's; PLIM_NONE: the handle is free */
     uint32_t storage; /* on the tape; PLIM_NONE: it was not written down */
     uint32_t line;
     uint32_t next_free;
     uint64_t bytes;
     const char *op;
-} slot;
+} vgpu_slot;
 
 typedef struct line_row {
     const char *text, *source;
@@ -57,7 +57,7 @@ struct plim_vgpu {
     uint32_t n_cards;
     bool *other_way; /* of each: the run would have gone another way there */
 
-    slot *slots;
+    vgpu_slot *slots;
     uint32_t n_slots, cap_slots, free_slot;
 
     plim_tape tape;
@@ -128,7 +128,7 @@ plim_status plim__vgpu_note(plim_vgpu *d, const char *line, const char *what, pl
 /* ---- vgpu_memory.c ----------------------------------------------------------- */
 
 /* The slot of a live block; NULL: it is none. */
-slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err);
+vgpu_slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err);
 /* *out: the block; PLIM_VGPU_NONE: the card is out of memory. */
 plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t stream,
                              const plim_vgpu_tag *tag, uint32_t *out, plim_err *err);

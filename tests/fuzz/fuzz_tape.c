@@ -5,9 +5,10 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
-static void put(void *ud, const char *text, size_t n)
+static int put(void *ud, const char *text, size_t n)
 {
     plim_buf_add(ud, (plim_str){text, n});
+    return 0;
 }
 
 static void write_and_read(plim_arena *a, const plim_tape *t)

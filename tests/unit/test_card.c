@@ -2,9 +2,9 @@
  * can show: the requests under one layer's mark, worked out by hand. */
 #include <string.h>
 
+#include "asked.h"
 #include "fit/job.h"
 #include "nn/nn.h"
-#include "unit.h"
 
 #define GOLDEN PLIM_SOURCE_DIR "/tests/golden/torch/"
 enum { MAX_REQUESTS = 64 };
@@ -18,12 +18,16 @@ typedef struct traced {
 /* Either a model, or a graph built by the test. */
 typedef void (*build_fn)(plim_nn *n, plim_graph *g);
 
-static void trace(traced *t, const char *model, build_fn build, const plim_settings *s)
+static void trace(traced *t, const char *model, build_fn build, const char *words)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_job job = {0};
+    plim_settings *s = asked_settings(words);
+    plim_model *m = asked_model(model);
+    plim_job job;
     *t = (traced){.arena = PLIM_ARENA_INIT};
-    plim_status st = plim_job_open(&job, &t->arena, model, s, &err);
+    plim_status st = plim_job_open(&job, &t->arena, m, s, &err);
+    if (!st)
+        st = plim_job_card(&job, &err);
     if (!st && !build)
         st = plim_job_graph(&job, 0, &t->arena, &t->g, &err);
     if (!st && build && !(st = plim_graph_init(&t->g, &t->arena, &err))) {
@@ -37,7 +41,8 @@ static void trace(traced *t, const char *model, build_fn build, const plim_setti
         st = plim_job_tape(&job, &t->g, &t->arena, &t->tape, NULL, &err);
     if (st)
         fail_msg("%s: %s", model, err.msg);
-    plim_job_close(&job);
+    plim_model_free(m);
+    plim_settings_free(s);
 }
 
 /* What the first step asks for in a phase while `op` runs, in order. */
@@ -60,7 +65,7 @@ typedef struct expected {
     const char *why;
     const char *model; /* NULL: build */
     build_fn build;
-    plim_settings s;
+    const char *settings;
     plim_phase phase;
     const char *op;
     uint64_t bytes[16]; /* 0: the end */
@@ -134,7 +139,7 @@ static const expected cases[] = {
     {"flash, backward",
      GOLDEN "attention.pt2",
      NULL,
-     {.batch = 4, .dtype = "bf16", .loss = "mse"},
+     "batch=4 dtype=bf16 loss=mse",
      PLIM_PHASE_BACKWARD,
      SDPA,
      {768, 768, 768, 4096, 131072}},
@@ -142,14 +147,14 @@ static const expected cases[] = {
     {"flash, forward",
      GOLDEN "attention.pt2",
      NULL,
-     {.batch = 4, .dtype = "bf16", .loss = "mse"},
+     "batch=4 dtype=bf16 loss=mse",
      PLIM_PHASE_FORWARD,
      SDPA,
      {768, 192, 16, 8}},
     {"flash of 2.6, forward",
      GOLDEN "attention.pt2",
      NULL,
-     {.batch = 4, .dtype = "bf16", .loss = "mse", .torch = "2.6"},
+     "batch=4 dtype=bf16 loss=mse torch=2.6",
      PLIM_PHASE_FORWARD,
      SDPA,
      {768, 192}},
@@ -158,7 +163,7 @@ static const expected cases[] = {
     {"efficient in 16 bits, backward",
      GOLDEN "attention.pt2",
      NULL,
-     {.batch = 4, .dtype = "fp16", .loss = "mse", .gpu = "t4"},
+     "batch=4 dtype=fp16 loss=mse gpu=t4",
      PLIM_PHASE_BACKWARD,
      SDPA,
      {768, 768, 768, 192, 131200}},
@@ -168,7 +173,7 @@ static const expected cases[] = {
     {"bf16 before Ampere, forward",
      GOLDEN "attention.pt2",
      NULL,
-     {.batch = 4, .dtype = "bf16", .loss = "mse", .gpu = "t4", .workspace = "off"},
+     "batch=4 dtype=bf16 loss=mse gpu=t4 workspace=off",
      PLIM_PHASE_FORWARD,
      SDPA,
      {1536, 1536, 1536, 1536, 1536, 1536, 1536, 1152, 1152, 288, 48, 4, 576, 1536, 1536, 768}},
@@ -177,7 +182,7 @@ static const expected cases[] = {
     {"a mask, 2.1",
      GOLDEN "masked_attention.pt2",
      NULL,
-     {.batch = 4, .loss = "mse", .torch = "2.1"},
+     "batch=4 loss=mse torch=2.1",
      PLIM_PHASE_FORWARD,
      SDPA,
      {2048, 1024}},
@@ -185,7 +190,7 @@ static const expected cases[] = {
     {"a mask, 2.14",
      GOLDEN "masked_attention.pt2",
      NULL,
-     {.batch = 4, .loss = "mse", .torch = "2.14"},
+     "batch=4 loss=mse torch=2.14",
      PLIM_PHASE_FORWARD,
      SDPA,
      {8, 8, 2048, 1024}},
@@ -194,7 +199,7 @@ static const expected cases[] = {
     {"a mask, 2.0",
      GOLDEN "masked_attention.pt2",
      NULL,
-     {.batch = 4, .loss = "mse", .torch = "2.0", .workspace = "off"},
+     "batch=4 loss=mse torch=2.0 workspace=off",
      PLIM_PHASE_FORWARD,
      SDPA,
      {2048, 2048, 2048, 2048, 2048, 2048, 2048, 2048}},
@@ -202,7 +207,7 @@ static const expected cases[] = {
     {"causal by the composite path",
      GOLDEN "causal_attention.pt2",
      NULL,
-     {.batch = 4, .loss = "mse", .torch = "1.13", .workspace = "off"},
+     "batch=4 loss=mse torch=1.13 workspace=off",
      PLIM_PHASE_FORWARD,
      SDPA,
      {1536, 36, 36, 144, 36, 1536, 1536, 1536, 1152, 1152, 1536, 1536}},
@@ -213,7 +218,7 @@ static const expected cases[] = {
     {"embedding of many indices, backward",
      GOLDEN "embedding.pt2",
      NULL,
-     {.batch = 600, .loss = "mse"},
+     "batch=600 loss=mse",
      PLIM_PHASE_BACKWARD,
      "aten.embedding.default",
      {28800, 28800, 28800, 61439, 1600, 28800, 8, 28800, 1279, 400, 400, 1279, 8, 3280,
@@ -221,7 +226,7 @@ static const expected cases[] = {
     {"embedding of 3072 indices, backward",
      GOLDEN "embedding.pt2",
      NULL,
-     {.batch = 512, .loss = "mse"},
+     "batch=512 loss=mse",
      PLIM_PHASE_BACKWARD,
      "aten.embedding.default",
      {1600}},
@@ -229,14 +234,14 @@ static const expected cases[] = {
     {"layer_norm of many rows, backward",
      NULL,
      many_rows,
-     {.loss = "mse"},
+     "loss=mse",
      PLIM_PHASE_BACKWARD,
      "norm",
      {64, 64, 240000, 240000, 64, 64}},
     {"layer_norm of many rows, backward in 2.7",
      NULL,
      many_rows,
-     {.loss = "mse", .torch = "2.7"},
+     "loss=mse torch=2.7",
      PLIM_PHASE_BACKWARD,
      "norm",
      {64, 64}},
@@ -245,7 +250,7 @@ static const expected cases[] = {
     {"group_norm, backward",
      GOLDEN "group_norm.pt2",
      NULL,
-     {.batch = 4, .loss = "mse"},
+     "batch=4 loss=mse",
      PLIM_PHASE_BACKWARD,
      "1",
      {8192, 32, 32, 128, 128, 32, 32, 128}},
@@ -254,21 +259,21 @@ static const expected cases[] = {
     {"dropout, forward",
      NULL,
      dropped_transpose,
-     {.loss = "mse"},
+     "loss=mse",
      PLIM_PHASE_FORWARD,
      "drop",
      {96, 384}},
     {"dropout of everything: a zero of no dims, multiplied in",
      NULL,
      all_dropped,
-     {.loss = "mse"},
+     "loss=mse",
      PLIM_PHASE_FORWARD,
      "drop",
      {4, 384}},
     {"dropout of a transposed gradient, backward",
      NULL,
      dropped_transpose,
-     {.loss = "mse", .workspace = "off"},
+     "loss=mse workspace=off",
      PLIM_PHASE_BACKWARD,
      "fc",
      {256, 32}},
@@ -276,21 +281,21 @@ static const expected cases[] = {
     {"softmax of fp16 in fp32, forward",
      NULL,
      softmax_in_fp32,
-     {.dtype = "fp16", .loss = "sum"},
+     "dtype=fp16 loss=sum",
      PLIM_PHASE_FORWARD,
      "aten.softmax.int",
      {384}},
     {"softmax of fp16 in fp32, backward",
      NULL,
      softmax_in_fp32,
-     {.dtype = "fp16", .loss = "sum"},
+     "dtype=fp16 loss=sum",
      PLIM_PHASE_BACKWARD,
      "aten.softmax.int",
      {192, 384}},
     {"softmax of bf16 in fp32, forward",
      NULL,
      softmax_in_fp32,
-     {.dtype = "bf16", .loss = "sum"},
+     "dtype=bf16 loss=sum",
      PLIM_PHASE_FORWARD,
      "aten.softmax.int",
      {384, 384}},
@@ -300,7 +305,7 @@ static const expected cases[] = {
     {"bias gradient, A100",
      "mlp:8,768",
      NULL,
-     {.batch = 8192, .loss = "mse"},
+     "batch=8192 loss=mse",
      PLIM_PHASE_BACKWARD,
      "0",
      {24576, 8519680, 3072, 50331648, 24}},
@@ -308,14 +313,14 @@ static const expected cases[] = {
     {"bias gradient, H100",
      "mlp:8,3072",
      NULL,
-     {.batch = 8192, .loss = "mse", .gpu = "h100"},
+     "batch=8192 loss=mse gpu=h100",
      PLIM_PHASE_BACKWARD,
      "0",
      {98304, 33554432, 12288, 138412032, 96}},
     {"bias gradient of few rows",
      "mlp:8,4096",
      NULL,
-     {.batch = 256, .loss = "mse"},
+     "batch=256 loss=mse",
      PLIM_PHASE_BACKWARD,
      "0",
      {131072, 8519680, 16384}},
@@ -324,7 +329,7 @@ static const expected cases[] = {
     {"mv, backward",
      NULL,
      matrix_vector,
-     {.loss = "sum", .torch = "2.14"},
+     "loss=sum torch=2.14",
      PLIM_PHASE_BACKWARD,
      "aten.matmul.default",
      {32, 24, 8519680}},
@@ -333,7 +338,7 @@ static const expected cases[] = {
     {"a transposed operand, inference",
      NULL,
      transposed_product,
-     {.infer = true, .workspace = "off"},
+     "mode=infer workspace=off",
      PLIM_PHASE_FORWARD,
      "aten.matmul.default",
      {384, 256}},
@@ -347,7 +352,7 @@ static void test_requests(void **state)
         uint64_t got[MAX_REQUESTS];
         uint32_t want = 0;
         traced t;
-        trace(&t, c->model ? c->model : "mlp:1,1", c->build, &c->s);
+        trace(&t, c->model ? c->model : "mlp:1,1", c->build, c->settings);
         uint32_t n = requests(&t, c->phase, c->op, got);
         while (want < PLIM_COUNT(c->bytes) && c->bytes[want])
             want++;
@@ -368,11 +373,10 @@ static void test_flash_of_multihead_attention(void **state)
 {
     (void)state;
     static const uint64_t want[] = {15360, 15360, 15360, 15360, 15360, 12288, 786432};
-    plim_settings s = {.batch = 2, .dtype = "bf16"};
     uint64_t got[MAX_REQUESTS];
     bool found = false;
     traced t;
-    trace(&t, GOLDEN "vit_b_16.pt2", NULL, &s);
+    trace(&t, GOLDEN "vit_b_16.pt2", NULL, "batch=2 dtype=bf16");
     uint32_t n = requests(&t, PLIM_PHASE_BACKWARD,
                           "encoder.layers.encoder_layer_11.self_attention", got);
     for (uint32_t i = 0; i + PLIM_COUNT(want) <= n; i++)

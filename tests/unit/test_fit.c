@@ -2,8 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/base.h"
-#include "unit.h"
+#include "asked.h"
 
 static uint64_t seed = 0x9e3779b97f4a7c15u;
 static uint32_t dice(uint32_t n)
@@ -13,24 +12,37 @@ static uint32_t dice(uint32_t n)
 }
 #define PICK(table) (table)[dice(PLIM_COUNT(table))]
 
-static int fits(const char *model, plim_settings s, const char *gpu, int64_t batch)
+static plim_fits fits(const char *model, const plim_settings *s, const char *gpu,
+                      int64_t batch)
 {
-    plim_err err = PLIM_ERR_INIT;
-    plim_estimate *e = NULL;
-    s.gpu = gpu;
-    s.batch = batch;
-    if (plim_estimate_run(model, &s, &e, &err))
-        fail_msg("%s on %s: %s", model, gpu, err.msg);
-    int f = e->fits;
+    plim_settings *one = NULL;
+    char text[32];
+    assert_int_equal(plim_settings_copy(s, &one, NULL), PLIM_OK);
+    snprintf(text, sizeof text, "%lld", (long long)batch);
+    asked_set(one, "gpu", gpu);
+    asked_set(one, "batch", text);
+    plim_estimate *e = asked_estimate_of(model, one);
+    plim_fits f = e->fits;
     plim_estimate_free(e);
+    plim_settings_free(one);
     return f;
+}
+
+/* Opens, searches and closes. */
+static plim_status fit(const char *model, const plim_settings *s, plim_fit **out,
+                       plim_err *err)
+{
+    plim_model *m = asked_model(model);
+    plim_status st = plim_fit_run(m, s, out, err);
+    plim_model_free(m);
+    return st;
 }
 
 static void check_row(const char *model, const plim_settings *s, const plim_fit_row *r)
 {
-    if (r->batch && r->context_known && fits(model, *s, r->gpu, r->batch) != 1)
+    if (r->batch && r->context_known && fits(model, s, r->gpu, r->batch) != PLIM_FITS_YES)
         fail_msg("%s: batch %lld does not fit %s", model, (long long)r->batch, r->gpu);
-    if (!r->limited && fits(model, *s, r->gpu, r->batch + 1) == 1)
+    if (!r->limited && fits(model, s, r->gpu, r->batch + 1) == PLIM_FITS_YES)
         fail_msg("%s: batch %lld fits %s too", model, (long long)r->batch + 1, r->gpu);
     CHECK(model, !r->batch || r->device_high <= r->gpu_bytes);
     CHECK(model, r->device_low <= r->device_high);
@@ -51,70 +63,91 @@ static void test_property(void **state)
                                         "max_split_size_mb:128",
                                         "garbage_collection_threshold:0.8"};
     for (int round = 0; round < 24; round++) {
-        plim_settings s = {.optimizer = PICK(optimizers),
-                           .torch = PICK(torches),
-                           .workspace = PICK(workspaces),
-                           .infer = dice(4) == 0};
+        plim_settings *s = asked_settings(NULL);
+        asked_set(s, "optimizer", PICK(optimizers));
+        asked_set(s, "torch", PICK(torches));
+        asked_set(s, "workspace", PICK(workspaces));
+        asked_set(s, "mode", dice(4) == 0 ? "infer" : NULL);
         const char *model = PICK(models), *conf = PICK(confs);
-        if (!s.torch || strcmp(s.torch, "1.13") != 0)
-            s.alloc_conf = conf;
-        plim_gpu_info gpu;
+        const char *torch = plim_settings_get(s, "torch");
+        if (!torch || strcmp(torch, "1.13") != 0)
+            asked_set(s, "alloc_conf", conf);
+        plim_gpu_info gpu = PLIM_GPU_INFO_INIT;
         plim_err err = PLIM_ERR_INIT;
         plim_fit *f = NULL;
         plim_gpu_info_at(dice(plim_registry_count(PLIM_REG_GPUS)), &gpu);
-        if (plim_fit_run(model, &s, gpu.name, &f, &err))
+        asked_set(s, "gpu", gpu.name);
+        if (fit(model, s, &f, &err))
             fail_msg("%s on %s: %s", model, gpu.name, err.msg);
         assert_int_equal(f->n, 1);
-        check_row(model, &s, &f->rows[0]);
+        check_row(model, s, f->rows[0]);
         plim_fit_free(f);
+        plim_settings_free(s);
     }
 }
 
-/* What is remembered from card to card does not change an answer. */
+/* What is remembered from card to card does not change an answer; no card is all. */
 static void test_all_is_each(void **state)
 {
     (void)state;
-    plim_settings s = {.optimizer = "sgd,momentum=0.9"};
+    plim_settings *s = asked_settings("optimizer=sgd,momentum=0.9");
     plim_err err = PLIM_ERR_INIT;
-    plim_fit *all = NULL;
-    if (plim_fit_run("resnet18", &s, "all", &all, &err))
+    plim_fit *all = NULL, *named = NULL;
+    if (fit("resnet18", s, &all, &err))
         fail_msg("%s", err.msg);
     assert_int_equal(all->n, plim_registry_count(PLIM_REG_GPUS));
+    asked_set(s, "gpu", "all");
+    if (fit("resnet18", s, &named, &err))
+        fail_msg("%s", err.msg);
+    assert_int_equal(named->n, all->n);
     for (uint32_t i = 0; i < all->n; i++) {
-        CHECK(all->rows[i].gpu, all->rows[i].batch || all->rows[i].gpu_bytes < 2ull << 30);
+        assert_string_equal(named->rows[i]->gpu, all->rows[i]->gpu);
+        assert_int_equal(named->rows[i]->batch, all->rows[i]->batch);
+    }
+    plim_fit_free(named);
+    for (uint32_t i = 0; i < all->n; i++) {
+        const plim_fit_row *r = all->rows[i];
+        CHECK(r->gpu, r->batch || r->gpu_bytes < 2ull << 30);
         if (i % 16 == 0)
-            check_row("resnet18", &s, &all->rows[i]);
+            check_row("resnet18", s, r);
     }
     plim_fit_free(all);
+    plim_settings_free(s);
 }
 
 static void test_own_card(void **state)
 {
     (void)state;
-    plim_settings s = {.vram = 6ull << 30};
+    plim_settings *s = asked_settings("vram=6GiB");
     plim_fit *f = NULL;
-    assert_int_equal(plim_fit_run("resnet18", &s, NULL, &f, NULL), PLIM_OK);
+    assert_int_equal(fit("resnet18", s, &f, NULL), PLIM_OK);
     assert_int_equal(f->n, 1);
-    CHECK("its size is ours", f->rows[0].gpu_bytes == 6ull << 30 && f->rows[0].gpu_exact);
-    CHECK("something fits", f->rows[0].batch > 1);
+    CHECK("its size is ours", f->rows[0]->gpu_bytes == 6ull << 30 && f->rows[0]->gpu_exact);
+    CHECK("something fits", f->rows[0]->batch > 1);
     plim_fit_free(f);
-    s.vram = 2 << 20;
+    asked_set(s, "vram", "2MiB");
     f = NULL;
-    assert_int_equal(plim_fit_run("resnet18", &s, NULL, &f, NULL), PLIM_OK);
-    assert_int_equal(f->rows[0].batch, 0);
+    assert_int_equal(fit("resnet18", s, &f, NULL), PLIM_OK);
+    assert_int_equal(f->rows[0]->batch, 0);
     plim_fit_free(f);
+    plim_settings_free(s);
 }
 
 static void test_refusals(void **state)
 {
     (void)state;
-    plim_settings s = {0};
+    plim_settings *s = asked_settings("gpu=rtx4090,nope");
     plim_err err = PLIM_ERR_INIT;
     plim_fit *f = NULL;
-    assert_int_equal(plim_fit_run("resnet18", &s, "rtx4090,nope", &f, &err), PLIM_EUSAGE);
+    assert_int_equal(fit("resnet18", s, &f, &err), PLIM_EUSAGE);
     CHECK("it names the card", strstr(err.msg, "nope"));
-    assert_int_equal(plim_fit_run("resnet18", &s, NULL, &f, NULL), PLIM_EUSAGE);
+    err.code = PLIM_OK;
+    asked_set(s, "gpu", "rtx4090");
+    asked_set(s, "vram", "6GiB");
+    assert_int_equal(fit("resnet18", s, &f, &err), PLIM_EUSAGE);
+    assert_string_equal(err.msg, "use either 'gpu' or 'vram', not both");
     assert_null(f);
+    plim_settings_free(s);
 }
 
 /* memory = model + batch x sample: where activations decide, the line is exact
@@ -122,17 +155,20 @@ static void test_refusals(void **state)
 static void test_explain(void **state)
 {
     (void)state;
-    plim_settings s = {.optimizer = "sgd", .workspace = "off"};
+    plim_settings *s = asked_settings("optimizer=sgd workspace=off");
+    plim_model *m = asked_model("vgg16");
     plim_batches *b = NULL;
-    assert_int_equal(plim_batches_run("vgg16", &s, &b, NULL), PLIM_OK);
-    assert_int_equal(b->rows[0].batch, 1);
-    assert_int_equal(b->rows[b->n - 1].batch, 64);
+    assert_int_equal(plim_batches_run(m, s, &b, NULL), PLIM_OK);
+    assert_int_equal(b->rows[0]->batch, 1);
+    assert_int_equal(b->rows[b->n - 1]->batch, 64);
     CHECK("the line goes through the last",
-          b->rows[b->n - 1].line == b->rows[b->n - 1].peak_requested);
+          b->rows[b->n - 1]->line == b->rows[b->n - 1]->peak_requested);
     for (uint32_t i = b->n - 3; i < b->n; i++)
-        CHECK("a straight line", b->rows[i].line == b->rows[i].peak_requested);
+        CHECK("a straight line", b->rows[i]->line == b->rows[i]->peak_requested);
     CHECK("the model itself", b->fixed >= 138357544ull * 4);
     plim_batches_free(b);
+    plim_settings_free(s);
+    plim_model_free(m);
 }
 
 int main(void)

@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fit/job.h"
+#include "asked.h"
 #include "optim/optim.h"
-#include "unit.h"
 
 enum { MAX_PARAMETERS = 4, MAX_STEPS = 7, MAX_LINE = 1 << 13 };
 
@@ -217,34 +216,28 @@ static void test_coalesce(void **state)
 /* "accumulate=2,clip=1,ema=averaged,use_buffers=1": the last takes the rest */
 static void run_loop(const char *text, bench *b)
 {
-    const char *passes = strstr(text, "accumulate="), *net = strstr(text, "net=");
-    char model[160] = "mlp:10,20,5:relu";
-    plim_settings s = {.batch = 4, .workspace = "off", .steps = 3};
-    plim_job job;
+    const char *passes = strstr(text, "accumulate="), *net = strstr(text, "net="),
+               *lbfgs = strstr(text, "lbfgs="), *ema = strstr(text, "ema=");
+    char model[160] = "mlp:10,20,5:relu", optimizer[64] = "adam", words[256];
+    int batch = 4;
     plim_graph g;
-    s.accumulate = passes ? atoi(passes + strlen("accumulate=")) : 0;
-    s.clip = strstr(text, "clip");
-    const char *lbfgs = strstr(text, "lbfgs=");
-    char optimizer[64];
-    snprintf(optimizer, sizeof optimizer, "lbfgs,max_iter=%d,strong_wolfe=%d",
-             lbfgs ? atoi(lbfgs + strlen("lbfgs=")) : 0, strstr(text, "strong_wolfe") != NULL);
-    s.optimizer = lbfgs ? optimizer : "adam";
-    s.zero_grad = strstr(text, "zeros") ? "zeros" : NULL;
-    s.ema = strstr(text, "ema=");
-    if (s.ema)
-        s.ema += strlen("ema=");
+    if (lbfgs)
+        snprintf(optimizer, sizeof optimizer, "lbfgs,max_iter=%d,strong_wolfe=%d",
+                 atoi(lbfgs + strlen("lbfgs=")), strstr(text, "strong_wolfe") != NULL);
     if (net) {
         net += strlen("net=");
-        s.batch = strstr(text, "vit") || strstr(text, "lstm") ? 2 : 4;
+        batch = strstr(text, "vit") || strstr(text, "lstm") ? 2 : 4;
         snprintf(model, sizeof model, PLIM_SOURCE_DIR "/tests/golden/torch/%.*s.pt2",
                  (int)strcspn(net, ","), net);
     }
+    snprintf(words, sizeof words,
+             "batch=%d workspace=off steps=3 accumulate=%d clip=%s optimizer=%s ema=%s%s",
+             batch, passes ? atoi(passes + strlen("accumulate=")) : 1,
+             strstr(text, "clip") ? "true" : "false", optimizer,
+             ema ? ema + strlen("ema=") : "none",
+             strstr(text, "zeros") ? " zero_grad=zeros" : "");
     memset(b, 0, sizeof *b);
-    if (plim_job_open(&job, &b->a, model, &s, &b->err) ||
-        plim_job_graph(&job, 0, &b->a, &g, &b->err) ||
-        plim_job_tape(&job, &g, &b->a, &b->t, NULL, &b->err))
-        fail_msg("%s: %s", text, b->err.msg);
-    plim_job_close(&job);
+    asked_tape(model, words, &b->a, &g, &b->t, NULL);
 }
 
 static void loop_step(const bench *b, int step, char *out)

@@ -2,9 +2,10 @@
  * model, names and shapes against transformers, totals of other classes against published ones. */
 #include <stdio.h>
 
+#include "asked.h"
 #include "base/fmt.h"
-#include "fit/job.h"
 #include "import/hf/hf.h"
+#include "step/step.h"
 #include "unit.h"
 #include "zoo/zoo.h"
 
@@ -69,27 +70,22 @@ enum { BATCH = 16, SEQ = 128, MODELS_KNOWN = 34, RUNS = 136 };
 
 static const struct {
     const char *name; /* as in results.txt */
-    plim_settings s;
+    const char *words;
 } settings[] = {
-    {"sgd", {.optimizer = "sgd"}},
-    {"adamw", {.optimizer = "adamw"}},
-    {"autocast", {.optimizer = "adamw", .autocast = "bf16"}},
-    {"checkpoint", {.optimizer = "sgd", .checkpoint = "blocks"}},
+    {"sgd", "optimizer=sgd"},
+    {"adamw", "optimizer=adamw"},
+    {"autocast", "optimizer=adamw autocast=bf16"},
+    {"checkpoint", "optimizer=sgd checkpoint=blocks"},
 };
 
-static void run(plim_arena *a, plim_tape *t, const char *path, const plim_settings *s)
+static void run(plim_arena *a, plim_tape *t, const char *path, const char *words)
 {
-    plim_err err = PLIM_ERR_INIT;
     plim_step_info info;
     plim_graph g;
-    plim_job job;
-    if (plim_job_open(&job, a, path, s, &err) || plim_job_graph(&job, 0, a, &g, &err) ||
-        plim_job_tape(&job, &g, a, t, &info, &err))
-        fail_msg("%s: %s", path, err.msg);
+    asked_tape(path, words, a, &g, t, &info);
     if (plim_graph_check(&g))
         fail_msg("%s: %s", path, plim_graph_check(&g));
     assert_int_equal(info.unknown_ops, 0);
-    plim_job_close(&job);
 }
 
 /* The order in which buffers are loaded is not in a file; from there on all is the same. */
@@ -130,7 +126,7 @@ static void same_events(const char *name, const char *setting, const plim_tape *
 static void test_exports(void **state)
 {
     (void)state;
-    char config[256], file[256];
+    char config[256], file[256], words[128];
     for (size_t i = 0; i < PLIM_COUNT(models); i++)
         for (size_t k = 0; k < PLIM_COUNT(settings); k++) {
             if (models[i].differs &&
@@ -138,14 +134,13 @@ static void test_exports(void **state)
                 continue;
             plim_arena a = PLIM_ARENA_INIT;
             plim_tape got, want;
-            plim_settings s = settings[k].s;
-            s.gpu = "h100";
+            snprintf(words, sizeof words, "gpu=h100 %s", settings[k].words);
             snprintf(file, sizeof file, GOLDEN("differential/%s.pt2"), models[i].name);
-            run(&a, &want, file, &s);
+            run(&a, &want, file, words);
+            snprintf(words, sizeof words, "gpu=h100 batch=%d seq=%d %s", BATCH, SEQ,
+                     settings[k].words);
             snprintf(config, sizeof config, GOLDEN("hf/%s.json"), models[i].name);
-            s.batch = BATCH;
-            s.seq = SEQ;
-            run(&a, &got, config, &s);
+            run(&a, &got, config, words);
             same_events(models[i].name, settings[k].name, &got, &want);
             plim_arena_free(&a);
         }
@@ -167,27 +162,24 @@ static uint64_t peak_of(const plim_tape *t)
     return peak;
 }
 
-static const plim_settings *setting_called(const char *name)
+static const char *words_called(const char *name)
 {
     for (size_t i = 0; i < PLIM_COUNT(settings); i++)
         if (!strcmp(settings[i].name, name))
-            return &settings[i].s;
+            return settings[i].words;
     fail_msg("no setting '%s'", name);
     return NULL;
 }
 
 static void compare_peak(const char *name, const char *setting, uint64_t peak)
 {
-    char config[256];
+    char config[256], words[128];
     plim_arena a = PLIM_ARENA_INIT;
     plim_tape got;
-    plim_settings s = *setting_called(setting);
-    s.gpu = "h100";
-    s.torch = "2.13";
-    s.batch = BATCH;
-    s.seq = SEQ;
+    snprintf(words, sizeof words, "gpu=h100 torch=2.13 batch=%d seq=%d %s", BATCH, SEQ,
+             words_called(setting));
     snprintf(config, sizeof config, GOLDEN("hf/%s.json"), name);
-    run(&a, &got, config, &s);
+    run(&a, &got, config, words);
     double off = ((double)peak_of(&got) - (double)peak) / (double)peak;
     if (off > 0.001 || off < -0.001)
         fail_msg("%s, %s: peak %" PRIu64 ", the dry run's is %" PRIu64, name, setting,

@@ -7,59 +7,65 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "asked.h"
 #include "base/fmt.h"
 #include "op/op.h"
-#include "unit.h"
 
 #define DATA PLIM_SOURCE_DIR "/tests/data/"
 
-static void put_buf(void *ud, const char *text, size_t n)
+static int put_buf(void *ud, const char *text, size_t n)
 {
     plim_buf_add(ud, (plim_str){text, n});
+    return 0;
 }
 
-static void write_estimate(plim_buf *b, const char *model, const plim_settings *s)
+static void write_estimate(plim_buf *b, const char *model, const char *words)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_style style = PLIM_STYLE_INIT;
     plim_estimate *e = NULL;
-    if (plim_estimate_run(model, s, &e, &err) ||
+    plim_settings *s = asked_settings(words);
+    plim_model *m = asked_model(model);
+    if (plim_estimate_run(m, s, &e, &err) ||
         plim_estimate_print(e, PLIM_TEXT, &style, put_buf, b, &err) ||
         plim_estimate_print(e, PLIM_JSON, &style, put_buf, b, &err))
         fail_msg("%s: %s", model, err.msg);
     plim_estimate_free(e);
-    if (plim_tape_print(model, s, false, put_buf, b, &err) ||
-        plim_tape_print(model, s, true, put_buf, b, &err))
+    if (plim_tape_print(m, s, false, put_buf, b, &err) ||
+        plim_tape_print(m, s, true, put_buf, b, &err))
         fail_msg("%s: %s", model, err.msg);
+    plim_model_free(m);
+    plim_settings_free(s);
 }
 
 static void write_replay(plim_buf *b, const char *tape)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_style style = PLIM_STYLE_INIT;
-    plim_replay_options o = {
-        .gpu = "rtx4090", .fraction = 0.25, .alloc_conf = "garbage_collection_threshold:0.8"};
+    plim_settings *s = asked_settings(
+        "gpu=rtx4090 fraction=0.25 alloc_conf=garbage_collection_threshold:0.8");
     plim_replay *r = NULL;
     char path[] = "/tmp/plimsoll-locale-XXXXXX";
     int fd = mkstemp(path);
     assert_true(fd >= 0 && write(fd, tape, strlen(tape)) == (ssize_t)strlen(tape));
     close(fd);
-    if (plim_replay_run(path, &o, &r, &err) ||
+    if (plim_replay_run(path, s, &r, &err) ||
         plim_replay_print(r, PLIM_TEXT, &style, put_buf, b, &err) ||
         plim_replay_print(r, PLIM_JSON, &style, put_buf, b, &err))
         fail_msg("%s", err.msg);
     plim_replay_free(r);
+    plim_settings_free(s);
     unlink(path);
 }
 
 static void write_errors(plim_buf *b)
 {
-    static const char *const optimizers[] = {"sgd,momentum=0,9", "lbfgs,history_size=0.5"};
-    for (size_t i = 0; i < PLIM_COUNT(optimizers); i++) {
+    static const char *const words[] = {"optimizer=sgd,momentum=0,9",
+                                        "optimizer=lbfgs,history_size=0.5", "fraction=0,5"};
+    for (size_t i = 0; i < PLIM_COUNT(words); i++) {
         plim_err err = PLIM_ERR_INIT;
         plim_estimate *e = NULL;
-        plim_settings s = {.optimizer = optimizers[i]};
-        assert_int_not_equal(plim_estimate_run("lenet", &s, &e, &err), PLIM_OK);
+        assert_int_not_equal(asked_try("lenet", words[i], &e, &err), PLIM_OK);
         plim_buf_printf(b, "%s\n", err.msg);
     }
 }
@@ -83,15 +89,12 @@ static void write_all(plim_buf *b)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_style style = PLIM_STYLE_INIT;
-    write_estimate(b, "alexnet", /* a dropout of 0.5 by default */
-                   &(plim_settings){.batch = 8,
-                                    .optimizer = "sgd,momentum=0.9",
-                                    .alloc_conf = "garbage_collection_threshold:0.8",
-                                    .gpu = "rtx4090"});
-    write_estimate(b, DATA "version_attend.pt2",
-                   &(plim_settings){.optimizer = "adamw,lr=1e-3", .torch = "2.3"});
+    write_estimate(
+        b, "alexnet", /* a dropout of 0.5 by default */
+        "batch=8 optimizer=sgd,momentum=0.9 alloc_conf=garbage_collection_threshold:0.8 gpu=rtx4090");
+    write_estimate(b, DATA "version_attend.pt2", "optimizer=adamw,lr=1e-3 torch=2.3");
     write_estimate(b, DATA "llama-tiny", /* a rms_norm_eps of 1e-05 */
-                   &(plim_settings){.seq = 16, .ema = "averaged"});
+                   "seq=16 ema=averaged");
     write_replay(b, "plimsoll-tape 1\n! fraction 0.333333333\n+ 1 5000000 parameter w\n"
                     "! config per_process_memory_fraction:0.5\n- 1\n");
     write_errors(b);

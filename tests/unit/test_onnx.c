@@ -3,12 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "asked.h"
 #include "import/import.h"
 #include "import/onnx/onnx_wire.h"
 #include "listing.h"
 #include "op/op.h"
-#include "plimsoll.h"
-#include "unit.h"
 
 #define DATA PLIM_SOURCE_DIR "/tests/data/onnx/"
 
@@ -170,14 +169,9 @@ static const struct {
 static uint64_t peak_of(const char *name, const char *tail, bool infer, plim_estimate **e)
 {
     char path[1024];
-    plim_err err = PLIM_ERR_INIT;
-    plim_settings s = PLIM_SETTINGS_INIT;
-    s.batch = 16;
-    s.optimizer = "adam";
-    s.infer = infer;
     snprintf(path, sizeof path, DATA "%s.%s", name, tail);
-    if (plim_estimate_run(path, &s, e, &err))
-        fail_msg("%s", err.msg);
+    *e = asked_estimate(path, infer ? "batch=16 optimizer=adam mode=infer"
+                                    : "batch=16 optimizer=adam mode=train");
     return (*e)->peak_requested;
 }
 
@@ -197,7 +191,7 @@ static void test_exports(void **state)
                          (long long)diff, (long long)want);
             CHECK(tail, llabs(diff) * 50 < pt2); /* 2 % */
             CHECK(tail, (diff != 0) <= (exports[i].why[0] != 0));
-            CHECK(tail, e->model.unknown_ops == 0);
+            CHECK(tail, e->model->unknown_ops == 0);
             plim_estimate_free(e);
             plim_estimate_free(p);
         }
@@ -212,14 +206,14 @@ static void test_folded(void **state)
     uint64_t pt2 = peak_of("cnn", "pt2", false, &p);
     CHECK("less", peak_of("cnn", "dynamo.onnx", false, &e) < pt2 * 9 / 10);
     CHECK_STR(
-        "folded", e->model.note,
+        "folded", e->model->note,
         "The file was exported for inference, with batch norms folded into convolutions: "
         "a training step of the original model takes more than one of this graph.");
-    CHECK_STR("a .pt2 has nothing to say", p->model.note, "");
+    CHECK_STR("a .pt2 has nothing to say", p->model->note, "");
     plim_estimate_free(e);
     plim_estimate_free(p);
     (void)peak_of("cnn", "plain.onnx", true, &e);
-    CHECK_STR("eval", e->model.note,
+    CHECK_STR("eval", e->model->note,
               "The file was exported for inference: batch norms use their stored statistics "
               "and dropouts are removed, unlike in a training step of the original model.");
     plim_estimate_free(e);
@@ -233,13 +227,13 @@ static void test_beside(void **state)
     plim_estimate *e;
     uint64_t end[2] = {0, 0};
     (void)peak_of("small_beside", "onnx", false, &e);
-    CHECK_STR("a note", e->model.note,
+    CHECK_STR("a note", e->model->note,
               "The output sizes of node 'a' (Mystery), and of all that is computed from them, "
               "are unknown and not counted.");
-    CHECK("both are named", e->model.unknown_ops == 2);
+    CHECK("both are named", e->model->unknown_ops == 2);
     for (uint32_t i = 0; i < e->n_phases; i++)
-        if (e->phases[i].phase == PLIM_PHASE_OPTIMIZER && e->phases[i].step >= 0)
-            end[e->phases[i].step] = e->phases[i].requested;
+        if (e->phases[i]->phase == PLIM_PHASE_OPTIMIZER && e->phases[i]->step >= 0)
+            end[e->phases[i]->step] = e->phases[i]->requested;
     CHECK("each step ends as the one before", end[0] == end[1] && end[0]);
     plim_estimate_free(e);
 }

@@ -13,7 +13,7 @@ static void test_rows(void **state)
 {
     (void)state;
     for (int r = 0; r < PLIM_REG_COUNT; r++) {
-        plim_entry a, b;
+        plim_entry a = PLIM_ENTRY_INIT, b = PLIM_ENTRY_INIT;
         uint32_t n = plim_registry_count((plim_registry)r);
         CHECK("a list is not empty", n > 0);
         for (uint32_t i = 0; i < n; i++) {

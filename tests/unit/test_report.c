@@ -2,7 +2,7 @@
  * width, print a control character, write JSON that cannot be read back. */
 #include "report/report.h"
 
-#include "unit.h"
+#include "asked.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef struct text {
     size_t n;
 } text;
 
-static void text_put(void *ud, const char *z, size_t n)
+static int text_put(void *ud, const char *z, size_t n)
 {
     text *t = ud;
     t->p = realloc(t->p, t->n + n + 1);
@@ -22,6 +22,7 @@ static void text_put(void *ud, const char *z, size_t n)
     memcpy(t->p + t->n, z, n);
     t->n += n;
     t->p[t->n] = '\0';
+    return 0;
 }
 
 static void text_free(text *t)
@@ -124,7 +125,52 @@ static plim_str json_at(const text *t, const char *path)
 
 /* ---- a small estimate, its figures chosen to be done by hand ------------- */
 
-enum { MIB = 1 << 20 };
+enum { MIB = 1 << 20, MADE_ROWS = 20, MADE_BUCKETS = 300 };
+
+/* Results of other commands, of which the settings are not the point. */
+static const plim_settings nothing_set;
+
+/* An estimate beside all that it points at. */
+typedef struct made {
+    plim_estimate e;
+    plim_model_info model;
+    plim_settings *settings;
+    uint64_t category[PLIM_CAT_COUNT], certainty[PLIM_CERTAINTY_COUNT];
+    plim_live live[MADE_ROWS];
+    plim_phase_row phases[MADE_ROWS];
+    plim_bucket buckets[MADE_BUCKETS];
+    const plim_live *live_at[MADE_ROWS];
+    const plim_phase_row *phases_at[MADE_ROWS];
+    const plim_bucket *buckets_at[MADE_BUCKETS];
+    const char *targets[MADE_ROWS];
+} made;
+
+#define POINT(list, rows)                                                                     \
+    for (size_t i_ = 0; i_ < PLIM_COUNT(rows); i_++)                                          \
+    (list)[i_] = &(rows)[i_]
+
+/* Nothing in it. */
+static void make_estimate(made *m)
+{
+    *m = (made){.settings = asked_settings(NULL)};
+    m->e = (plim_estimate){.size = sizeof m->e,
+                           .model = &m->model,
+                           .settings = m->settings,
+                           .category = m->category,
+                           .n_categories = PLIM_CAT_COUNT,
+                           .certainty = m->certainty,
+                           .n_certainties = PLIM_CERTAINTY_COUNT,
+                           .fits = PLIM_FITS_NO_CARD,
+                           .live = m->live_at,
+                           .phases = m->phases_at,
+                           .timeline = m->buckets_at,
+                           .unknown_targets = m->targets};
+    POINT(m->live_at, m->live);
+    POINT(m->phases_at, m->phases);
+    POINT(m->buckets_at, m->buckets);
+}
+
+static void free_made(made *m) { plim_settings_free(m->settings); }
 
 static const plim_live tiny_live[] = {
     {"fc", "out", PLIM_CAT_ACTIVATION, PLIM_EXACT, 2 * MIB, PLIM_F32, 2, {512, 1024}},
@@ -137,63 +183,60 @@ static const plim_phase_row tiny_phases[] = {
     {0, PLIM_PHASE_BACKWARD, 4 * MIB, 4 * MIB, 6 * MIB, 4 * MIB, 4 * MIB, 6 * MIB},
 };
 
-static plim_estimate tiny_estimate(void)
+static const plim_bucket tiny_buckets[] = {
+    {MIB, MIB, 2 * MIB, PLIM_PHASE_LOAD, -1},
+    {MIB, MIB, 2 * MIB, PLIM_PHASE_FORWARD, 0},
+    {3 * MIB, 3 * MIB, 6 * MIB, PLIM_PHASE_FORWARD, 0},
+    {4 * MIB, 4 * MIB, 6 * MIB, PLIM_PHASE_BACKWARD, 0},
+};
+
+static const char *const tiny_settings[][2] = {
+    {"mode", "train"},    {"batch", "512"},     {"dtype", "fp32"},   {"checkpoint", "none"},
+    {"optimizer", "sgd"}, {"loss", "mse"},      {"loop", "typical"}, {"torch", "2.15"},
+    {"gpu", "Some Card"}, {"workspace", "off"}, {"alloc_conf", ""},  {"steps", "1"},
+};
+
+static void make_tiny(made *m)
 {
-    plim_estimate e = {
-        .model = {.name = "tiny",
-                  .format = "pt2",
-                  .parameters = 262144,
-                  .trainable_parameters = 262144,
-                  .parameter_bytes = MIB,
-                  .batch = 512,
-                  .ops = 1},
-        .mode = "train",
-        .dtype = "fp32",
-        .checkpoint = "none",
-        .optimizer = "sgd",
-        .loss = "mse",
-        .loop = "typical",
-        .torch = "2.15",
-        .workspace = "off",
-        .alloc_conf = "",
-        .gpu = "Some Card",
-        .steps = 1,
-        .category = {[PLIM_CAT_PARAMETER] = MIB,
-                     [PLIM_CAT_GRADIENT] = MIB,
-                     [PLIM_CAT_ACTIVATION] = 2 * MIB},
-        .certainty = {3 * MIB, MIB, 0},
-        .peak_live_requested = 4 * MIB,
-        .peak_requested = 4 * MIB,
-        .peak_allocated = 4 * MIB,
-        .peak_reserved = 6 * MIB,
-        .reserved_low = 6 * MIB,
-        .reserved_high = 6 * MIB,
-        .context_known = true,
-        .context_low = 100 * MIB,
-        .context_high = 200 * MIB,
-        .device_low = 106 * MIB,
-        .device_high = 206 * MIB,
-        .gpu_bytes = 150 * MIB,
-        .fits = -1,
-        .peak_step = 0,
-        .peak_phase = PLIM_PHASE_BACKWARD,
-        .peak_op = "fc",
-        .live = tiny_live,
-        .n_live = 3,
-        .phases = tiny_phases,
-        .n_phases = 2,
-        .timeline = {{MIB, MIB, 2 * MIB, PLIM_PHASE_LOAD, -1},
-                     {MIB, MIB, 2 * MIB, PLIM_PHASE_FORWARD, 0},
-                     {3 * MIB, 3 * MIB, 6 * MIB, PLIM_PHASE_FORWARD, 0},
-                     {4 * MIB, 4 * MIB, 6 * MIB, PLIM_PHASE_BACKWARD, 0}},
-        .n_buckets = 4,
-        .peak_bucket = 3,
-        .forward_macs = 100,
-        .forward_flops = 200,
-        .backward_flops = 400,
-        .advice = "Activations are half of it.",
-    };
-    return e;
+    make_estimate(m);
+    for (size_t i = 0; i < PLIM_COUNT(tiny_settings); i++)
+        asked_set(m->settings, tiny_settings[i][0], tiny_settings[i][1]);
+    m->model = (plim_model_info){.size = sizeof m->model,
+                                 .name = "tiny",
+                                 .format = "pt2",
+                                 .parameters = 262144,
+                                 .trainable_parameters = 262144,
+                                 .parameter_bytes = MIB,
+                                 .batch = 512,
+                                 .ops = 1};
+    memcpy(m->live, tiny_live, sizeof tiny_live);
+    memcpy(m->phases, tiny_phases, sizeof tiny_phases);
+    memcpy(m->buckets, tiny_buckets, sizeof tiny_buckets);
+    m->category[PLIM_CAT_PARAMETER] = m->category[PLIM_CAT_GRADIENT] = MIB;
+    m->category[PLIM_CAT_ACTIVATION] = 2 * MIB;
+    m->certainty[PLIM_EXACT] = 3 * MIB;
+    m->certainty[PLIM_ESTIMATED] = MIB;
+    plim_estimate *e = &m->e;
+    e->gpu = "Some Card";
+    e->gpu_bytes = 150 * MIB;
+    e->fits = PLIM_FITS_MAYBE;
+    e->peak_live_requested = e->peak_requested = e->peak_allocated = 4 * MIB;
+    e->peak_reserved = e->reserved_low = e->reserved_high = 6 * MIB;
+    e->context_known = true;
+    e->context_low = 100 * MIB;
+    e->context_high = 200 * MIB;
+    e->device_low = 106 * MIB;
+    e->device_high = 206 * MIB;
+    e->peak_phase = PLIM_PHASE_BACKWARD;
+    e->peak_op = "fc";
+    e->n_live = PLIM_COUNT(tiny_live);
+    e->n_phases = PLIM_COUNT(tiny_phases);
+    e->n_buckets = PLIM_COUNT(tiny_buckets);
+    e->peak_bucket = 3;
+    e->forward_macs = 100;
+    e->forward_flops = 200;
+    e->backward_flops = 400;
+    e->advice = "Activations are half of it.";
 }
 
 static text print_estimate(const plim_estimate *e, plim_render r, const plim_style *st)
@@ -212,9 +255,10 @@ static text print_estimate(const plim_estimate *e, plim_render r, const plim_sty
 static void test_estimate_text(void **state)
 {
     (void)state;
-    const plim_estimate e = tiny_estimate();
-    const plim_style st = {.width = 60, .ascii = true};
-    text t = print_estimate(&e, PLIM_TEXT, &st);
+    static made m;
+    make_tiny(&m);
+    const plim_style st = {.size = sizeof(plim_style), .width = 60, .ascii = true};
+    text t = print_estimate(&m.e, PLIM_TEXT, &st);
     check_page("a small estimate", &t, &st);
     CHECK_STR("a small estimate", t.p,
               "tiny | 262.14 K parameters | pt2\n"
@@ -253,33 +297,37 @@ static void test_estimate_text(void **state)
               "\n"
               "Activations are half of it.\n");
     text_free(&t);
+    free_made(&m);
 }
 
 static void test_estimate_quiet(void **state)
 {
     (void)state;
-    plim_estimate e = tiny_estimate();
-    const plim_style st = {.quiet = true};
-    text t = print_estimate(&e, PLIM_TEXT, &st);
+    static made m;
+    make_tiny(&m);
+    const plim_style st = {.size = sizeof(plim_style), .quiet = true};
+    text t = print_estimate(&m.e, PLIM_TEXT, &st);
     CHECK_STR("names and bytes", t.p,
               "requested 4194304\nallocated 4194304\nreserved 6291456\n"
               "device_low 111149056\ndevice_high 216006656\nfits maybe\n");
     text_free(&t);
-    e.context_known = false;
-    e.fits = -2;
-    t = print_estimate(&e, PLIM_TEXT, &st);
+    m.e.context_known = false;
+    m.e.fits = PLIM_FITS_NO_CARD;
+    t = print_estimate(&m.e, PLIM_TEXT, &st);
     CHECK_STR("what nobody knows is not a number", t.p,
               "requested 4194304\nallocated 4194304\nreserved 6291456\n"
               "device_low unknown\ndevice_high unknown\n");
     text_free(&t);
+    free_made(&m);
 }
 
 /* The contract of docs/json.md, key by key. */
 static void test_estimate_json(void **state)
 {
     (void)state;
-    plim_estimate e = tiny_estimate();
-    text t = print_estimate(&e, PLIM_JSON, NULL);
+    static made m;
+    make_tiny(&m);
+    text t = print_estimate(&m.e, PLIM_JSON, NULL);
     check_json("a small estimate", &t, "plimsoll/estimate/1");
     CHECK_AT(&t, "model.name", "tiny");
     CHECK_AT(&t, "model.parameters", "262144");
@@ -331,13 +379,17 @@ static void test_estimate_json(void **state)
     CHECK_AT(&t, "timeline.peak_bucket", "3");
     CHECK_AT(&t, "timeline.buckets.[3].allocated", "4194304");
     text_free(&t);
-    e.context_known = false;
-    e.gpu = NULL;
-    e.gpu_bytes = 0;
-    e.fits = -2;
-    e.model.batch = 0;
-    e.mode = "infer";
-    t = print_estimate(&e, PLIM_JSON, NULL);
+    m.e.context_known = false;
+    m.e.gpu = NULL;
+    m.e.gpu_bytes = 0;
+    m.e.fits = PLIM_FITS_NO_CARD;
+    m.model.batch = 0;
+    asked_set(m.settings, "gpu", NULL);
+    asked_set(m.settings, "batch", NULL);
+    asked_set(m.settings, "mode", "infer");
+    assert_int_equal(plim_settings_drop_training(m.settings, NULL), PLIM_OK);
+    t = print_estimate(&m.e, PLIM_JSON, NULL);
+    CHECK_AT(&t, "settings.mode", "infer");
     CHECK_AT(&t, "memory.context_low", "null");
     CHECK_AT(&t, "memory.device_high", "null");
     CHECK_AT(&t, "settings.gpu", "null");
@@ -347,13 +399,14 @@ static void test_estimate_json(void **state)
     CHECK_AT(&t, "fit.gpu_bytes", "null");
     CHECK_AT(&t, "fit.fits", "null");
     text_free(&t);
+    free_made(&m);
 }
 
 /* ---- layers -------------------------------------------------------------- */
 
 /* The first rows of VGG-16 for one image, as CS231n's table has them: 3*3*3*64
  * weights and 224*224*64 values; FC1 has 512*7*7*4096 weights. */
-static const plim_layer vgg_rows[] = {
+static const plim_layer vgg_layers[] = {
     {.path = "", .type = "VGG", .rank = 2, .dim = {1, 1000}, .parameters = 138357544},
     {.path = "features", .type = "Sequential", .depth = 1, .rank = -1},
     {.path = "features.0",
@@ -389,8 +442,14 @@ static const plim_layer vgg_rows[] = {
      .macs = 102760448},
 };
 
+static const plim_layer *const vgg_rows[] = {&vgg_layers[0], &vgg_layers[1], &vgg_layers[2],
+                                             &vgg_layers[3], &vgg_layers[4]};
+static const plim_model_info vgg_model = {
+    .name = "vgg16", .format = "builtin", .parameters = 138357544};
+
 static const plim_layers vgg = {
-    .model = {.name = "vgg16", .format = "builtin", .parameters = 138357544},
+    .model = &vgg_model,
+    .settings = &nothing_set,
     .rows = vgg_rows,
     .n = 5,
     .output_elements = 15237608,
@@ -407,7 +466,9 @@ static plim_status print_layers(text *t, plim_render r, const plim_style *st, pl
 static void test_layers_text(void **state)
 {
     (void)state;
-    const plim_style st = {.ascii = true, .columns = "name,type,shape,values,weights"};
+    const plim_style st = {.size = sizeof(plim_style),
+                           .ascii = true,
+                           .columns = "name,type,shape,values,weights"};
     text t = {0};
     assert_int_equal(print_layers(&t, PLIM_TEXT, &st, NULL), PLIM_OK);
     check_page("CS231n's columns", &t, &st);
@@ -436,7 +497,8 @@ static void test_layers_text(void **state)
 static void test_layers_csv(void **state)
 {
     (void)state;
-    const plim_style st = {.depth = 1, .columns = "name,shape,params"};
+    const plim_style st = {
+        .size = sizeof(plim_style), .depth = 1, .columns = "name,shape,params"};
     text t = {0};
     assert_int_equal(print_layers(&t, PLIM_CSV, &st, NULL), PLIM_OK);
     CHECK_STR("down to depth 1, bytes not rounded", t.p,
@@ -471,7 +533,7 @@ static void test_layers_columns(void **state)
          5},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
-        const plim_style st = {.columns = rows[i].columns};
+        const plim_style st = {.size = sizeof(plim_style), .columns = rows[i].columns};
         plim_err err = PLIM_ERR_INIT;
         text t = {0};
         CHECK(rows[i].columns, print_layers(&t, PLIM_TEXT, &st, &err) == PLIM_EUSAGE);
@@ -482,6 +544,8 @@ static void test_layers_columns(void **state)
 
 /* ---- fit, batches, replay ------------------------------------------------ */
 
+static const plim_model_info small_model = {.name = "m", .parameters = 7};
+
 static void test_fit(void **state)
 {
     (void)state;
@@ -491,8 +555,11 @@ static void test_fit(void **state)
         {"NVIDIA A2", 8ull << 30, false, 0, false, 9ull << 30, 10ull << 30, 11ull << 30, true},
         {"Other", 192ull << 30, true, 1024, true, 9ull << 30, 9ull << 30, 9ull << 30, false},
     };
-    const plim_fit f = {.model = {.name = "m", .parameters = 7}, .rows = rows, .n = 3};
-    const plim_style st = {.ascii = true};
+    const plim_fit_row *list[3];
+    POINT(list, rows);
+    const plim_fit f = {
+        .model = &small_model, .settings = &nothing_set, .rows = list, .n = PLIM_COUNT(list)};
+    const plim_style st = {.size = sizeof(plim_style), .ascii = true};
     text t = {0};
     assert_int_equal(plim_fit_print(&f, PLIM_TEXT, &st, text_put, &t, NULL), PLIM_OK);
     check_page("fit", &t, &st);
@@ -535,12 +602,14 @@ static void test_batches(void **state)
     (void)state;
     static const plim_batch_row rows[] = {{1, 5 * MIB, 5 * MIB, 6 * MIB, 4 * MIB},
                                           {2, 7 * MIB, 7 * MIB, 8 * MIB, 7 * MIB + 3}};
-    const plim_batches b = {.model = {.name = "m", .parameters = 7},
+    const plim_batch_row *list[2];
+    POINT(list, rows);
+    const plim_batches b = {.model = &small_model,
                             .fixed = MIB,
                             .per_sample = 3 * MIB,
-                            .rows = rows,
-                            .n = 2};
-    const plim_style st = {.ascii = true};
+                            .rows = list,
+                            .n = PLIM_COUNT(list)};
+    const plim_style st = {.size = sizeof(plim_style), .ascii = true};
     text t = {0};
     assert_int_equal(plim_batches_print(&b, PLIM_TEXT, &st, text_put, &t, NULL), PLIM_OK);
     CHECK_STR("batches", t.p,
@@ -565,7 +634,9 @@ static void test_replay(void **state)
     (void)state;
     enum { N = 12 };
     plim_phase_row rows[N];
+    const plim_phase_row *list[N];
     const char *ops[N];
+    POINT(list, rows);
     for (int i = 0; i < N; i++) { /* the peak in the middle */
         uint64_t n = (uint64_t)PLIM_MIN(i, N - i) * 1024;
         rows[i] = (plim_phase_row){0, PLIM_PHASE_FORWARD, n, n, n, n, n, n};
@@ -577,13 +648,13 @@ static void test_replay(void **state)
                            .allocated_bytes = {512, 1024, 2048, 1536},
                            .reserved_bytes = {2 * MIB, 4 * MIB, 4 * MIB, 2 * MIB},
                            .num_ooms = 1,
-                           .rows = rows,
+                           .rows = list,
                            .row_ops = ops,
                            .n_rows = N,
                            .oom = true,
                            .oom_event = 1000,
                            .oom_text = "CUDA out of memory. Tried to allocate 1.00 GiB."};
-    const plim_style st = {.ascii = true, .top = 2};
+    const plim_style st = {.size = sizeof(plim_style), .ascii = true, .top = 2};
     text t = {0};
     assert_int_equal(plim_replay_print(&r, PLIM_TEXT, &st, text_put, &t, NULL), PLIM_OK);
     check_page("replay", &t, &st);
@@ -641,7 +712,7 @@ static void test_size(void **state)
         {"100", true, "400 B = 400 B = 400 bytes as fp32\n"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
-        const plim_style st = {.si = rows[i].si, .quiet = true};
+        const plim_style st = {.size = sizeof(plim_style), .si = rows[i].si, .quiet = true};
         text t = {0};
         CHECK(rows[i].shape,
               !plim_size_print(rows[i].shape, PLIM_TEXT, &st, text_put, &t, NULL));
@@ -695,7 +766,7 @@ static void test_registries(void **state)
         plim_registry which = (plim_registry)reg;
         text t = {0};
         for (int width = 60; width <= 200; width += 20) {
-            const plim_style st = {.width = width};
+            const plim_style st = {.size = sizeof(plim_style), .width = width};
             CHECK(schemas[reg],
                   !plim_registry_print(which, NULL, PLIM_TEXT, &st, text_put, &t, NULL));
             check_page(schemas[reg], &t, &st);
@@ -716,7 +787,7 @@ static void test_registry_filter(void **state)
 {
     (void)state;
     text t = {0}, u = {0};
-    const plim_style quiet = {.quiet = true};
+    const plim_style quiet = {.size = sizeof(plim_style), .quiet = true};
     plim_registry_print(PLIM_REG_DTYPES, "no such thing", PLIM_CSV, NULL, text_put, &t, NULL);
     CHECK_STR("none: the header only", t.p, "name,bits,doc,src\n");
     text_free(&t);
@@ -824,58 +895,80 @@ static plim_model_info random_model(uint64_t *s)
                              .batch = (int64_t)(random_bytes(s) >> 1)};
 }
 
-enum { RANDOM_LIVE = 20 };
-
-static plim_estimate random_estimate(uint64_t *s, plim_live *live, plim_phase_row *rows,
-                                     const char **ops)
+/* Whatever a caller may have set; what is not checked when it is set may be any text. */
+static void set_random(uint64_t *s, plim_settings *to)
 {
-    plim_estimate e = {.model = random_model(s)};
-    const char **const strings[] = {&e.mode, &e.dtype,   &e.optimizer, &e.loss,
-                                    &e.loop, &e.torch,   &e.workspace, &e.alloc_conf,
-                                    &e.gpu,  &e.peak_op, &e.oom_text,  &e.advice};
-    uint64_t *const numbers[] = {&e.peak_live_requested, &e.peak_requested, &e.peak_allocated,
-                                 &e.peak_reserved,       &e.reserved_low,   &e.reserved_high,
-                                 &e.context_low,         &e.context_high,   &e.device_low,
-                                 &e.device_high,         &e.gpu_bytes,      &e.forward_macs,
-                                 &e.forward_flops,       &e.backward_flops};
+    plim_setting_info row = PLIM_SETTING_INFO_INIT;
+    for (uint32_t i = 0; plim_setting_at(i, &row); i++) {
+        const char *given = random_name(s);
+        char value[32];
+        uint64_t n = random_bytes(s), within = (uint64_t)row.least;
+        if (row.kind == PLIM_SETTING_INT)
+            within += n % (uint64_t)(row.most - row.least);
+        else if (row.kind == PLIM_SETTING_SIZE)
+            within = PLIM_MAX(within, n);
+        plim_str word = plim_setting_word((plim_setting_id)i, (int)(n % 6));
+        if (row.kind == PLIM_SETTING_WORD)
+            snprintf(value, sizeof value, PLIM_STR_FMT, PLIM_STR_ARG(word));
+        else if (row.kind == PLIM_SETTING_FLAG)
+            snprintf(value, sizeof value, "%s", n % 2 ? "true" : "false");
+        else
+            snprintf(value, sizeof value, "%" PRIu64, within);
+        bool free_text = row.kind == PLIM_SETTING_TEXT || row.kind == PLIM_SETTING_LIST;
+        if (row.kind == PLIM_SETTING_FRACTION)
+            snprintf(value, sizeof value, "0.5");
+        given = free_text ? given : value;
+        asked_set(to, row.key, given && *given ? given : NULL);
+    }
+}
+
+static void make_random(uint64_t *s, made *m)
+{
+    make_estimate(m);
+    plim_estimate *e = &m->e;
+    const char **const strings[] = {&e->gpu, &e->peak_op, &e->oom_text, &e->advice};
+    uint64_t *const numbers[] = {
+        &e->peak_live_requested, &e->peak_requested, &e->peak_allocated, &e->peak_reserved,
+        &e->reserved_low,        &e->reserved_high,  &e->context_low,    &e->context_high,
+        &e->device_low,          &e->device_high,    &e->gpu_bytes,      &e->forward_macs,
+        &e->forward_flops,       &e->backward_flops};
+    m->model = random_model(s);
+    set_random(s, m->settings);
     for (size_t i = 0; i < PLIM_COUNT(strings); i++)
         *strings[i] = random_name(s);
     for (size_t i = 0; i < PLIM_COUNT(numbers); i++)
         *numbers[i] = random_bytes(s);
     for (int i = 0; i < PLIM_CAT_COUNT; i++)
-        e.category[i] = random_bytes(s);
+        m->category[i] = random_bytes(s);
     for (int i = 0; i < PLIM_CERTAINTY_COUNT; i++)
-        e.certainty[i] = random_bytes(s);
-    for (int i = 0; i < RANDOM_LIVE; i++) {
-        live[i] = random_live(s);
-        rows[i] = random_row(s);
-        ops[i] = random_name(s);
+        m->certainty[i] = random_bytes(s);
+    for (int i = 0; i < MADE_ROWS; i++) {
+        m->live[i] = random_live(s);
+        m->phases[i] = random_row(s);
+        m->targets[i] = random_name(s);
     }
-    e.context_known = next_random(s) % 2;
-    e.oom = next_random(s) % 2;
-    e.fits = (int)(next_random(s) % 4) - 2;
-    e.peak_step = (int)(next_random(s) % 4) - 1;
-    e.peak_phase = (plim_phase)(next_random(s) % PLIM_PHASE_COUNT);
-    e.live = live;
-    e.n_live = (uint32_t)(next_random(s) % (RANDOM_LIVE + 1));
-    e.phases = rows;
-    e.n_phases = (uint32_t)(next_random(s) % (RANDOM_LIVE + 1));
-    e.unknown_targets = ops;
-    e.n_unknown_targets = (uint32_t)(next_random(s) % (RANDOM_LIVE + 1));
-    e.n_buckets = (uint32_t)(next_random(s) % (PLIM_BUCKETS + 1));
-    e.peak_bucket = e.n_buckets ? (uint32_t)(next_random(s) % e.n_buckets) : 0;
-    for (uint32_t i = 0; i < e.n_buckets; i++)
-        e.timeline[i] =
+    e->context_known = next_random(s) % 2;
+    e->oom = next_random(s) % 2;
+    e->fits = (plim_fits)((int)(next_random(s) % 4) - 2);
+    e->peak_step = (int)(next_random(s) % 4) - 1;
+    e->peak_phase = (plim_phase)(next_random(s) % PLIM_PHASE_COUNT);
+    e->n_live = (uint32_t)(next_random(s) % (MADE_ROWS + 1));
+    e->n_phases = (uint32_t)(next_random(s) % (MADE_ROWS + 1));
+    e->n_unknown_targets = (uint32_t)(next_random(s) % (MADE_ROWS + 1));
+    e->n_buckets = (uint32_t)(next_random(s) % (MADE_BUCKETS + 1));
+    e->peak_bucket = e->n_buckets ? (uint32_t)(next_random(s) % e->n_buckets) : 0;
+    for (uint32_t i = 0; i < e->n_buckets; i++)
+        m->buckets[i] =
             (plim_bucket){random_bytes(s), random_bytes(s), random_bytes(s),
-                          (plim_phase)(i * PLIM_PHASE_COUNT / e.n_buckets), (int)i / 80};
-    return e;
+                          (plim_phase)(i * PLIM_PHASE_COUNT / e->n_buckets), (int)i / 80};
 }
 
 /* Colour, width and rows change; ASCII is checked apart: names keep their own
  * letters. */
 static plim_style random_style(uint64_t *s)
 {
-    return (plim_style){.si = next_random(s) % 2,
+    return (plim_style){.size = sizeof(plim_style),
+                        .si = next_random(s) % 2,
                         .color = next_random(s) % 2,
                         .width = 60 + (int)(next_random(s) % 140),
                         .top = (int)(next_random(s) % 30)};
@@ -888,17 +981,16 @@ static void test_random_estimates(void **state)
     (void)state;
     uint64_t s = 42;
     for (int i = 0; i < ROUNDS; i++) {
-        static plim_live live[RANDOM_LIVE];
-        static plim_phase_row rows[RANDOM_LIVE];
-        static const char *ops[RANDOM_LIVE];
-        const plim_estimate e = random_estimate(&s, live, rows, ops);
+        static made m;
+        make_random(&s, &m);
         const plim_style st = random_style(&s);
-        text t = print_estimate(&e, PLIM_TEXT, &st);
+        text t = print_estimate(&m.e, PLIM_TEXT, &st);
         check_page("a random estimate", &t, &st);
         text_free(&t);
-        t = print_estimate(&e, PLIM_JSON, &st);
+        t = print_estimate(&m.e, PLIM_JSON, &st);
         check_json("a random estimate", &t, "plimsoll/estimate/1");
         text_free(&t);
+        free_made(&m);
     }
 }
 
@@ -922,13 +1014,21 @@ static void test_random_tables(void **state)
 {
     (void)state;
     enum { N = 12 };
-    uint64_t s = 7;
+    uint64_t s = 7, of_settings = 8;
     for (int i = 0; i < ROUNDS; i++) {
         plim_layer layer[N];
         plim_fit_row card[N];
         plim_batch_row batch[N];
         plim_phase_row mark[N];
+        const plim_layer *layer_at[N];
+        const plim_fit_row *card_at[N];
+        const plim_batch_row *batch_at[N];
+        const plim_phase_row *mark_at[N];
         const char *op[N];
+        POINT(layer_at, layer);
+        POINT(card_at, card);
+        POINT(batch_at, batch);
+        POINT(mark_at, mark);
         for (int k = 0; k < N; k++) {
             random_layer(&s, &layer[k]);
             card[k] = (plim_fit_row){random_name(&s),     random_bytes(&s),
@@ -941,18 +1041,22 @@ static void test_random_tables(void **state)
             mark[k] = random_row(&s);
             op[k] = random_name(&s);
         }
-        const plim_layers layers = {.model = random_model(&s), .rows = layer, .n = N};
-        const plim_fit fit = {.model = random_model(&s), .rows = card, .n = N};
-        const plim_batches batches = {.model = random_model(&s),
+        const plim_model_info model[] = {random_model(&s), random_model(&s), random_model(&s)};
+        plim_settings *set = asked_settings(NULL);
+        set_random(&of_settings, set);
+        const plim_layers layers = {
+            .model = &model[0], .settings = set, .rows = layer_at, .n = N};
+        const plim_fit fit = {.model = &model[1], .settings = set, .rows = card_at, .n = N};
+        const plim_batches batches = {.model = &model[2],
                                       .fixed = random_bytes(&s),
                                       .per_sample = random_bytes(&s),
-                                      .rows = batch,
+                                      .rows = batch_at,
                                       .n = N};
         const plim_replay replay = {.events = random_bytes(&s),
                                     .allocation = {random_bytes(&s), random_bytes(&s),
                                                    random_bytes(&s), random_bytes(&s)},
                                     .num_ooms = random_bytes(&s),
-                                    .rows = mark,
+                                    .rows = mark_at,
                                     .row_ops = op,
                                     .n_rows = N,
                                     .oom = true,
@@ -974,28 +1078,32 @@ static void test_random_tables(void **state)
         ALL(batches)
         ALL(replay)
 #undef ALL
+        plim_settings_free(set);
     }
 }
 
 static void test_nothing_in_them(void **state)
 {
     (void)state;
-    static const plim_estimate estimate = {.fits = -2};
-    static const plim_layers layers;
-    static const plim_fit fit;
-    static const plim_batches batches;
+    static const plim_model_info model;
+    static const plim_layers layers = {.model = &model, .settings = &nothing_set};
+    static const plim_fit fit = {.model = &model, .settings = &nothing_set};
+    static const plim_batches batches = {.model = &model};
     static const plim_replay replay;
+    static made m;
+    make_estimate(&m);
     for (int how = PLIM_TEXT; how <= PLIM_JSON; how++) {
         plim_render r = (plim_render)how;
-        const plim_style st = {.width = 60};
+        const plim_style st = {.size = sizeof(plim_style), .width = 60};
         text t = {0};
-        assert_int_equal(plim_estimate_print(&estimate, r, &st, text_put, &t, NULL), PLIM_OK);
+        assert_int_equal(plim_estimate_print(&m.e, r, &st, text_put, &t, NULL), PLIM_OK);
         assert_int_equal(plim_layers_print(&layers, r, &st, text_put, &t, NULL), PLIM_OK);
         assert_int_equal(plim_fit_print(&fit, r, &st, text_put, &t, NULL), PLIM_OK);
         assert_int_equal(plim_batches_print(&batches, r, &st, text_put, &t, NULL), PLIM_OK);
         assert_int_equal(plim_replay_print(&replay, r, &st, text_put, &t, NULL), PLIM_OK);
         text_free(&t);
     }
+    free_made(&m);
 }
 
 /* What goes into JSON comes out of it; what CSV quotes is quoted. */
@@ -1003,15 +1111,16 @@ static void test_strange_names(void **state)
 {
     (void)state;
     const char *const name = "a\x1b[31m\t\"q\", \xe5\xb1\x82\\\x7f";
-    plim_layer row = {.path = name, .type = "x", .rank = -1};
-    const plim_layers l = {.model = {.name = "m"}, .rows = &row, .n = 1};
+    const plim_layer row = {.path = name, .type = "x", .rank = -1}, *const list[] = {&row};
+    const plim_layers l = {
+        .model = &small_model, .settings = &nothing_set, .rows = list, .n = 1};
     plim_arena a = PLIM_ARENA_INIT;
     text t = {0};
     assert_int_equal(plim_layers_print(&l, PLIM_JSON, NULL, text_put, &t, NULL), PLIM_OK);
     plim_str got = plim_json_unescape(&a, json_at(&t, "layers.[0].name"));
     CHECK("read back", plim_str_is(got, name));
     text_free(&t);
-    const plim_style st = {.columns = "name,type"};
+    const plim_style st = {.size = sizeof(plim_style), .columns = "name,type"};
     assert_int_equal(plim_layers_print(&l, PLIM_CSV, &st, text_put, &t, NULL), PLIM_OK);
     CHECK_STR("quoted, shown without control characters", t.p,
               "name,type\n\"a?[31m \"\"q\"\", \xe5\xb1\x82\\?\",x\n");
@@ -1075,14 +1184,16 @@ static void test_timeline_peak(void **state)
     (void)state;
     uint64_t s = 99;
     for (int i = 0; i < ROUNDS; i++) {
-        static plim_estimate e;
-        e = (plim_estimate){.fits = -2};
-        e.n_buckets = 1 + (uint32_t)(next_random(&s) % PLIM_BUCKETS);
-        e.peak_bucket = (uint32_t)(next_random(&s) % e.n_buckets);
-        for (uint32_t k = 0; k < e.n_buckets; k++)
-            e.timeline[k].allocated = k == e.peak_bucket ? 600 : 1 + next_random(&s) % 400;
-        const plim_style st = {.width = 60 + (int)(next_random(&s) % 140), .ascii = true};
-        text t = print_estimate(&e, PLIM_TEXT, &st);
+        static made m;
+        make_estimate(&m);
+        m.e.n_buckets = 1 + (uint32_t)(next_random(&s) % MADE_BUCKETS);
+        m.e.peak_bucket = (uint32_t)(next_random(&s) % m.e.n_buckets);
+        for (uint32_t k = 0; k < m.e.n_buckets; k++)
+            m.buckets[k].allocated = k == m.e.peak_bucket ? 600 : 1 + next_random(&s) % 400;
+        const plim_style st = {.size = sizeof(plim_style),
+                               .width = 60 + (int)(next_random(&s) % 140),
+                               .ascii = true};
+        text t = print_estimate(&m.e, PLIM_TEXT, &st);
         const char *mark = strchr(strstr(t.p, "Timeline"), '\n') + 1;
         const char *top = strchr(mark, '\n') + 1;
         const char *v = memchr(mark, 'v', (size_t)(top - mark));
@@ -1090,6 +1201,7 @@ static void test_timeline_peak(void **state)
         CHECK("the top row reaches the mark", strchr(top, '\n') - top > v - mark);
         CHECK("the peak is under the mark", top[v - mark] == '#');
         text_free(&t);
+        free_made(&m);
     }
 }
 

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fit/job.h"
-#include "unit.h"
+#include "asked.h"
 
 #define MLP "mlp:1024,4096,4096,1000:relu"
 
@@ -15,16 +14,10 @@ typedef struct traced {
     plim_tape tape;
 } traced;
 
-static void trace(traced *t, const char *model, const plim_settings *s)
+static void trace(traced *t, const char *model, const char *words)
 {
-    plim_err err = PLIM_ERR_INIT;
-    plim_job job = {0};
     *t = (traced){.arena = PLIM_ARENA_INIT};
-    if (plim_job_open(&job, &t->arena, model, s, &err) ||
-        plim_job_graph(&job, 0, &t->arena, &t->g, &err) ||
-        plim_job_tape(&job, &t->g, &t->arena, &t->tape, NULL, &err))
-        fail_msg("%s: %s", model, err.msg);
-    plim_job_close(&job);
+    asked_tape(model, words, &t->arena, &t->g, &t->tape, NULL);
     const char *bad = plim_tape_check(&t->tape);
     if (bad)
         fail_msg("%s: %s", model, bad);
@@ -35,9 +28,8 @@ static void trace(traced *t, const char *model, const plim_settings *s)
 static void test_listing(void **state)
 {
     (void)state;
-    plim_settings s = {.batch = 256, .optimizer = "adam", .workspace = "off"};
     traced t;
-    trace(&t, MLP, &s);
+    trace(&t, MLP, "batch=256 optimizer=adam workspace=off");
     FILE *f = fopen(PLIM_SOURCE_DIR "/tests/cases/step/mlp4096_adam.txt", "r");
     assert_non_null(f);
     char line[160], phase[32], who[32];
@@ -72,12 +64,9 @@ static void test_listing(void **state)
 
 /* ---- peaks --------------------------------------------------------------------------- */
 
-static uint64_t peak_requested(const char *model, const plim_settings *s)
+static uint64_t peak_requested(const char *model, const char *words)
 {
-    plim_err err = PLIM_ERR_INIT;
-    plim_estimate *e = NULL;
-    if (plim_estimate_run(model, s, &e, &err))
-        fail_msg("%s: %s", model, err.msg);
+    plim_estimate *e = asked_estimate(model, words);
     uint64_t peak = e->peak_requested;
     plim_estimate_free(e);
     return peak;
@@ -87,46 +76,46 @@ static uint64_t peak_requested(const char *model, const plim_settings *s)
 static void test_optimizers(void **state)
 {
     (void)state;
-    const uint64_t P = 100306848, rest = 1048576 + 2048 + 1024000 + 4, big = 67108864;
-    static const char *const plain[] = {"adam", "adamw"};
-    plim_settings s = {.batch = 256, .workspace = "off"};
-    for (size_t i = 0; i < PLIM_COUNT(plain); i++) {
-        s.optimizer = plain[i];
-        assert_int_equal(peak_requested(MLP, &s), 5 * P + rest);
-        assert_int_equal(peak_requested(MLP, &s), 503608868);
+    enum { P = 100306848, REST = 1048576 + 2048 + 1024000 + 4, BIG = 67108864 };
+    static const struct {
+        const char *words;
+        uint64_t peak;
+    } rows[] = {
+        {"optimizer=adam", 5 * P + REST},
+        {"optimizer=adamw", 5 * P + REST},
+        {"optimizer=adam", 503608868},
+        {"optimizer=adamw", 503608868},
+        {"optimizer=sgd", 206882632},
+        {"optimizer=sgd,momentum=0.9", 307189480},
+        {"optimizer=adagrad", 5 * P + REST}, /* state P, two lists of temporaries P each */
+        /* one parameter at a time: the largest one's root and denominator, and the
+         * denominator of the one before it */
+        {"optimizer=adam,impl=forloop", 4 * P + REST + 2 * BIG + 16384},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        char words[80];
+        snprintf(words, sizeof words, "batch=256 workspace=off %s", rows[i].words);
+        CHECK(words, peak_requested(MLP, words) == rows[i].peak);
     }
-    s.optimizer = "sgd";
-    assert_int_equal(peak_requested(MLP, &s), 206882632);
-    s.optimizer = "sgd,momentum=0.9";
-    assert_int_equal(peak_requested(MLP, &s), 307189480);
-    s.optimizer = "adagrad"; /* state P, two lists of temporaries P each */
-    assert_int_equal(peak_requested(MLP, &s), 5 * P + rest);
-    /* one parameter at a time: the largest one's root and denominator, and the
-     * denominator of the one before it */
-    s.optimizer = "adam,impl=forloop";
-    assert_int_equal(peak_requested(MLP, &s), 4 * P + rest + 2 * big + 16384);
 }
 
 /* Before 2.0 zero_grad() zeroes in place: gradients never go. */
 static void test_old_torch_keeps_gradients(void **state)
 {
     (void)state;
-    plim_settings s = {.batch = 256, .optimizer = "sgd", .workspace = "off"};
-    uint64_t now = peak_requested(MLP, &s);
-    s.torch = "1.13";
-    CHECK("1.13 needs more", peak_requested(MLP, &s) > now);
+    CHECK("1.13 needs more",
+          peak_requested(MLP, "batch=256 optimizer=sgd workspace=off torch=1.13") >
+              peak_requested(MLP, "batch=256 optimizer=sgd workspace=off"));
 }
 
 static void test_tight_loop_needs_no_more(void **state)
 {
     (void)state;
     static const char *const models[] = {MLP, "resnet18", "mobilenet_v2"};
-    for (size_t i = 0; i < PLIM_COUNT(models); i++) {
-        plim_settings s = {.batch = 4, .optimizer = "adam", .workspace = "off"};
-        uint64_t typical = peak_requested(models[i], &s);
-        s.loop = "tight";
-        CHECK(models[i], peak_requested(models[i], &s) <= typical);
-    }
+    for (size_t i = 0; i < PLIM_COUNT(models); i++)
+        CHECK(models[i],
+              peak_requested(models[i], "batch=4 optimizer=adam workspace=off loop=tight") <=
+                  peak_requested(models[i], "batch=4 optimizer=adam workspace=off"));
 }
 
 /* After the run everything but what the loop holds has been freed: the live
@@ -138,9 +127,9 @@ static void test_steps_do_not_leak(void **state)
     for (size_t i = 0; i < PLIM_COUNT(models); i++) {
         long long end[2];
         for (int more = 0; more < 2; more++) {
-            plim_settings s = {.batch = 2, .steps = 2 + more, .optimizer = "adam"};
             traced t;
-            trace(&t, models[i], &s);
+            trace(&t, models[i],
+                  more ? "batch=2 steps=3 optimizer=adam" : "batch=2 steps=2 optimizer=adam");
             end[more] = 0;
             for (uint32_t k = 0; k < t.tape.n_events; k++) {
                 const plim_event *e = &t.tape.events[k];
@@ -157,13 +146,11 @@ static void test_inference_keeps_nothing(void **state)
 {
     (void)state;
     /* conv in and out at once, nothing saved: far below training */
-    plim_settings s = {.batch = 8, .infer = true, .workspace = "off"};
-    uint64_t infer = peak_requested("vgg16", &s);
+    uint64_t infer = peak_requested("vgg16", "batch=8 mode=infer workspace=off");
     /* parameters; two results of the first block; x */
     uint64_t P = 138357544ull * 4, y = 8ull * 64 * 224 * 224 * 4, x = 8ull * 3 * 224 * 224 * 4;
     assert_int_equal(infer, P + 2 * y + x + 8 * 1000 * 4);
-    s.infer = false;
-    CHECK("training takes more", peak_requested("vgg16", &s) > 2 * infer);
+    CHECK("training takes more", peak_requested("vgg16", "batch=8 workspace=off") > 2 * infer);
 }
 
 int main(void)

@@ -22,9 +22,10 @@ static plim_tape tape_of(plim_arena *a, const char *text)
     return t;
 }
 
-static void put(void *ud, const char *text, size_t n)
+static int put(void *ud, const char *text, size_t n)
 {
     plim_buf_add(ud, (plim_str){text, n});
+    return 0;
 }
 
 static const char *text_of(plim_arena *a, const plim_tape *t)

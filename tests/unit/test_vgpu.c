@@ -95,7 +95,7 @@ static void test_oom(void **state)
     plim_vgpu_close(d);
 }
 
-/* Saved, and replayed on `capacity` bytes. */
+/* Saved, and replayed on `capacity` bytes; 0: without a bound. */
 static plim_replay *replay_of(plim_vgpu *d, uint64_t capacity)
 {
     char path[] = "/tmp/plimsoll-pretend-XXXXXX";
