@@ -29,7 +29,7 @@ bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr)
 
 /* ---- options ------------------------------------------------------------- */
 
-/* src: facts caching-allocator.md 12 */
+/* src: docs/sources/caching-allocator.md 9 */
 static uint64_t fraction_limit(int torch, double fraction, uint64_t total)
 {
     bool nearest = plim_alloc_rules_of(torch)->fraction_nearest;
@@ -215,7 +215,7 @@ void plim_alloc_note_oom(plim_alloc *h, uint64_t tried)
 
 /* As PyTorch prints sizes: a unit begins above its bound, so 1 MiB is "1024.00
  * KiB".  Two decimals, ties to even as printf has them.
- * src: facts caching-allocator.md 17 */
+ * src: docs/sources/caching-allocator.md 13 */
 static plim_text oom_size(uint64_t n)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB"};

@@ -101,7 +101,7 @@ void plim_alloc_get_pool_stats(const plim_alloc *h, bool small, plim_alloc_stats
 
 /* What happens inside, to whoever wants to hear of it: an address and bytes,
  * for blocks the requested ones.  OOM has what the device has free instead of an
- * address, and rounded bytes.  src: facts caching-allocator.md 16.1 */
+ * address, and rounded bytes.  src: docs/sources/caching-allocator.md 12 */
 typedef enum plim_trace_action {
     PLIM_TRACE_ALLOC,
     PLIM_TRACE_FREE_REQUESTED, /* free() is called */

@@ -1,6 +1,6 @@
 /* alloc_conf.c -- see alloc_conf.h.
- * src: facts caching-allocator.md 18, 20 (c10/cuda/CUDAAllocatorConfig.cpp,
- * c10/core/AllocatorConfig.cpp, several versions); texts from 2.5 on: messages in
+ * src: c10/cuda/CUDAAllocatorConfig.cpp, c10/core/AllocatorConfig.cpp;
+ * docs/sources/caching-allocator.md 14; texts from 2.5 on: messages in
  * public reports, pytorch/pytorch pull request 172327 (January 2026) */
 #include "alloc/alloc_conf.h"
 

@@ -10,8 +10,8 @@
  * Free blocks are also in an ordered set, one for each stream and pool (small,
  * large).
  *
- * src: facts caching-allocator.md 1-13, 15 (c10/cuda/CUDACachingAllocator.cpp,
- * five versions from 1.8 to main of 2026) */
+ * src: c10/cuda/CUDACachingAllocator.cpp, five versions from 1.9 to 2.15;
+ * docs/sources/caching-allocator.md 1 to 11 */
 #ifndef PLIM_CACHING_H
 #define PLIM_CACHING_H
 

@@ -1,6 +1,6 @@
 /* caching_release.c -- what goes back to the device, and in which order: see
  * caching.h.
- * src: facts caching-allocator.md 10, 11 */
+ * src: docs/sources/caching-allocator.md 8 */
 #include "alloc/caching.h"
 
 bool plim__release_oversize(caching *c, const request *r)

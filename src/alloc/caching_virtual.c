@@ -1,6 +1,6 @@
 /* caching_virtual.c -- expandable segments: address space for more than the
  * device has, given memory page by page.  See caching.h.
- * src: facts caching-allocator.md 13 */
+ * src: docs/sources/caching-allocator.md 10 */
 #include "alloc/caching.h"
 
 /* Address space for one more: nine eighths of the device, in whole pages, all

@@ -231,7 +231,7 @@ plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_
     return PLIM_OK;
 }
 
-/* ---- facts that follow from the generation -------------------------------- */
+/* ---- what follows from the generation ------------------------------------ */
 
 int plim_gpu_threads_per_sm(int cc)
 {

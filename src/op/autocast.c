@@ -1,5 +1,5 @@
 /* autocast.c -- torch.autocast: which ops cast their arguments, and the cache of
- * cast parameters.  src: facts training-step.md 5; ATen/autocast_mode.cpp. */
+ * cast parameters.  src: docs/sources/training-step.md 5; ATen/autocast_mode.cpp. */
 #include "op/machine_priv.h"
 #include "op/rules.h"
 

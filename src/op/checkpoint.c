@@ -1,6 +1,6 @@
 /* checkpoint.c -- activation checkpointing: regions whose saved tensors are not
  * kept, but made again in the backward pass.
- * src: facts training-step.md 8; torch/utils/checkpoint.py. */
+ * src: torch/utils/checkpoint.py; docs/sources/training-step.md 3. */
 #include "op/machine_priv.h"
 
 /* What stands for one region while its nodes live. */

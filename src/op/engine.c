@@ -1,6 +1,6 @@
 /* engine.c -- loss.backward(): PyTorch's autograd engine, event for event.
  * src: torch/csrc/autograd/{engine,input_buffer}.cpp, functions/accumulate_grad.h
- * as described in facts: training-step.md section 2. */
+ * and docs/sources/training-step.md 2. */
 #include "op/machine_priv.h"
 #include "op/machine_run.h"
 #include "op/rules.h"

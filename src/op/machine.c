@@ -443,7 +443,7 @@ void plim_m_clear_sparse(plim_machine *m, plim_t leaf)
         plim_m_set_grad(m, leaf, plim_m_sparse_like(m, g, 0));
 }
 
-/* src: facts/caching-allocator.md 19.1-19.3.  Handles are per thread; the
+/* src: docs/sources/workspaces.md 1 to 3.  Handles are per thread; the
  * first cuBLAS call of a thread allocates its workspace. */
 static void workspace_take(plim_machine *m, plim_t *held, uint64_t bytes, bool temporary)
 {

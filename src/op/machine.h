@@ -31,9 +31,9 @@ typedef struct plim_machine plim_machine;
 enum { PLIM_USUAL_CC = 80, PLIM_USUAL_SMS = 108, PLIM_USUAL_THREADS_PER_SM = 2048 };
 
 typedef struct plim_world {
-    int torch;               /* 100 * major + minor; compare with PLIM_SINCE_... of torch.def */
-    int cc;                  /* compute capability * 10: 80, 89, 90 */
-    bool eval;               /* dropout and batch norm as after model.eval() */
+    int torch; /* 100 * major + minor; compare with PLIM_SINCE_... of torch.def */
+    int cc;    /* compute capability * 10: 80, 89, 90 */
+    bool eval; /* dropout and batch norm as after model.eval() */
     int sms, threads_per_sm; /* 0: PLIM_USUAL_... */
     bool workspace;          /* count library workspaces and kernel scratch */
     uint64_t cublas_ws;      /* persistent (or, if temporary, per call) bytes; 0: none */

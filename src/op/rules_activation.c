@@ -1,5 +1,5 @@
 /* rules_activation.c -- activations: one kernel each way.
- * src: facts training-step.md 3.2; derivatives.yaml; gen_variable_type.py for
+ * src: docs/sources/operators.md 2; derivatives.yaml; gen_variable_type.py for
  * the clone that an in-place form saves when its formula wants the input. */
 #include "op/rules.h"
 

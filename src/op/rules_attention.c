@@ -1,6 +1,6 @@
 /* rules_attention.c -- scaled_dot_product_attention, by the backend that a
  * card would choose.
- * src: facts training-step.md 3.10; transformers/attention.cpp,
+ * src: docs/sources/operators.md 11; transformers/attention.cpp,
  * cuda/attention.cu, cuda/attention_backward.cu, cuda/sdp_utils.cpp. */
 #include "op/rules.h"
 

@@ -1,5 +1,5 @@
 /* rules_conv.c -- convolution and its transpose, as cuDNN runs them.
- * src: facts training-step.md 3.5; aten/src/ATen/native/Convolution.cpp,
+ * src: docs/sources/operators.md 5; aten/src/ATen/native/Convolution.cpp,
  * cudnn/ConvShared.cpp. */
 #include "op/rules.h"
 

@@ -1,5 +1,5 @@
 /* rules_index.c -- embedding, gather, advanced indexing.
- * src: facts training-step.md 3.9; cuda/EmbeddingBackwardKernel.cu,
+ * src: docs/sources/operators.md 9; cuda/EmbeddingBackwardKernel.cu,
  * TensorAdvancedIndexing.cpp. */
 #include "op/rules.h"
 

@@ -1,5 +1,5 @@
 /* rules_loss.c -- losses.
- * src: facts training-step.md 3.7; native/LossNLL.cpp, Loss.cpp, cuda/Loss.cu. */
+ * src: docs/sources/operators.md 7; native/LossNLL.cpp, Loss.cpp, cuda/Loss.cu. */
 #include "op/rules.h"
 
 enum { REDUCTION_NONE, REDUCTION_MEAN, REDUCTION_SUM };

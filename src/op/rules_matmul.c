@@ -1,5 +1,5 @@
 /* rules_matmul.c -- matrix products and linear.
- * src: facts training-step.md 3.4, 2.1; aten/src/ATen/native/Linear.cpp,
+ * src: docs/sources/operators.md 4; aten/src/ATen/native/Linear.cpp,
  * LinearAlgebra.cpp, cuda/Blas.cpp; torch/csrc/autograd/FunctionsManual.cpp. */
 #include "op/rules.h"
 
@@ -223,7 +223,7 @@ static bool not_one(const plim_call *c, uint32_t slot)
 }
 
 /* cuBLASLt serves a 1-d bias, times 1, when both dims of the weight exceed 1.
- * src: facts caching-allocator.md 19.2 */
+ * src: cuda/Blas.cpp; docs/sources/workspaces.md 2 */
 static bool addmm_uses_lt(const plim_meta *bias, const plim_meta *w, bool beta)
 {
     return !beta && bias->rank == 1 && plim_is_contiguous(bias) && w->rank == 2 &&

@@ -1,5 +1,5 @@
 /* rules_norm.c -- batch, instance, layer and group normalisation.
- * src: facts training-step.md 3.6; aten/src/ATen/native/cudnn/BatchNorm.cpp,
+ * src: docs/sources/operators.md 6; aten/src/ATen/native/cudnn/BatchNorm.cpp,
  * cuda/Normalization.cu, cuda/layer_norm_kernel.cu, cuda/group_norm_kernel.cu. */
 #include "op/rules.h"
 
@@ -130,7 +130,7 @@ void plim_kernel_batch_norm(plim_call *c)
 void plim_kernel_cudnn_batch_norm(plim_call *c)
 {
     batch_norm_kernel(c->m, plim_arg_tensor(c, 0), true, plim_arg_int(c, 1, 0), c->out);
-    c->out[3] = norm_vector(c->m, PLIM_U8, 0); /* the reserve: none, see facts 3.6 */
+    c->out[3] = norm_vector(c->m, PLIM_U8, 0); /* the reserve: unknown, counted as none */
     c->n_out = 4;
 }
 static plim_t batch_norm_backward_args(plim_call *c, bool want[3])
@@ -258,7 +258,7 @@ void plim_run_instance_norm(plim_call *c)
 
 /* Partial sums for each of dgamma and dbeta when rows are many and columns
  * few; their sums take the place of the results made before.
- * src: facts 3.6 (read in the newest source, about 2.8 on) */
+ * src: cuda/layer_norm_kernel.cu after 2.8; docs/sources/operators.md 6 */
 static void layer_norm_partials(plim_machine *m, int64_t rows, int64_t cols, plim_t dx[3])
 {
     const plim_world *world = plim_m_world(m);

@@ -1,6 +1,6 @@
 /* rules_pointwise.c -- elementwise arithmetic, with broadcasting.
- * src: facts training-step.md 3.1; tools/autograd/derivatives.yaml; order of
- * gradients inside a node is alphabetical by formula (2.1). */
+ * src: docs/sources/operators.md 1; tools/autograd/derivatives.yaml; order of
+ * gradients inside a node is alphabetical by formula (docs/sources/training-step.md 2). */
 #include "op/rules.h"
 
 /* ---- result type and layout ---------------------------------------------- */

@@ -1,5 +1,5 @@
 /* rules_pool.c -- pooling and resizing.
- * src: facts training-step.md 3.8; cuda/DilatedMaxPool2d.cu, AveragePool2d.cu,
+ * src: docs/sources/operators.md 8; cuda/DilatedMaxPool2d.cu, AveragePool2d.cu,
  * AdaptiveAveragePooling.cpp, UpSample.cpp. */
 #include "op/rules.h"
 

@@ -1,5 +1,6 @@
 /* rules_reduce.c -- sums, means, variances, and the buffer they take on a card.
- * src: facts training-step.md 3.9, 4.3; aten/src/ATen/native/cuda/Reduce.cuh. */
+ * src: aten/src/ATen/native/cuda/Reduce.cuh; docs/sources/operators.md 10,
+ * docs/sources/workspaces.md 5. */
 #include "op/rules.h"
 
 #include "base/fmt.h"

@@ -1,5 +1,5 @@
 /* rules_softmax.c -- softmax and dropout.
- * src: facts training-step.md 3.7; native/SoftMax.cpp, cuda/Dropout.cu. */
+ * src: docs/sources/operators.md 7; native/SoftMax.cpp, cuda/Dropout.cu. */
 #include "op/rules.h"
 
 /* ---- softmax: the result is saved ------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* rules_view.c -- views of a whole tensor: other shapes, permutations, expansions.
- * src: facts training-step.md 3.3; aten/src/ATen/native/TensorShape.cpp. */
+ * src: docs/sources/operators.md 3; aten/src/ATen/native/TensorShape.cpp. */
 #include "op/rules.h"
 
 /* ---- gradients of views ---------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* moments.c -- Adam and its family: two moments a parameter.
- * src: torch/optim/<name>.py; facts training-step.md 6 */
+ * src: torch/optim/<name>.py; docs/sources/optimizers.md 1, 2 */
 #include "optim/part.h"
 
 /* ---- adam, adamw --------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  *
  * An optimizer runs on the same abstract machine as the op rules, so that its
  * requests come in PyTorch's order.
- * src: facts training-step.md 6; torch/optim/<name>.py */
+ * src: torch/optim/<name>.py; docs/sources/optimizers.md */
 #ifndef PLIM_OPTIM_H
 #define PLIM_OPTIM_H
 

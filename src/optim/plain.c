@@ -1,5 +1,5 @@
 /* plain.c -- optimizers without Adam's two moments: sgd, rmsprop, adagrad, adadelta,
- * asgd, rprop.  src: torch/optim/<name>.py; facts training-step.md 6 */
+ * asgd, rprop.  src: torch/optim/<name>.py; docs/sources/optimizers.md 1, 2 */
 #include "optim/part.h"
 
 /* ---- sgd --------------------------------------------------------------------------- */

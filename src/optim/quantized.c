@@ -1,6 +1,6 @@
 /* quantized.c -- states of 8 and 4 bits, of bitsandbytes and torchao.  Their steps are
  * one kernel a parameter, without temporaries.
- * src: facts training-step.md 6; bitsandbytes optim/optimizer.py; torchao optim/ */
+ * src: bitsandbytes/optim/optimizer.py, torchao/optim/; docs/sources/optimizers.md 3, 4 */
 #include "optim/part.h"
 
 static int64_t count_elements(const plim_optim_run *r, const plim_optim_param *p)

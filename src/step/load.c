@@ -1,5 +1,5 @@
 /* load.c -- model.to(device): parameters, buffers and constants, in the order in which
- * a module tree is walked.  src: facts training-step.md 1. */
+ * a module tree is walked.  src: docs/sources/training-step.md 1. */
 #include "step/step.h"
 
 /* ---- order -------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* release.c -- when Python releases a value.  src: facts training-step.md 1. */
+/* release.c -- when Python releases a value.  src: docs/sources/training-step.md 1. */
 #include "step/step.h"
 
 /* ---- scopes -------------------------------------------------------------------- */

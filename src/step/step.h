@@ -1,6 +1,6 @@
 /* step.h -- a graph and settings into a tape: load, then the usual training
  * loop (or inference) as PyTorch runs it, event by event.
- * src: facts training-step.md 1, 2, 6. */
+ * src: docs/sources/training-step.md 1, 2; docs/sources/optimizers.md 1. */
 #ifndef PLIM_STEP_H
 #define PLIM_STEP_H
 

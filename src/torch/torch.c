@@ -60,7 +60,7 @@ plim_status plim_torch_find(plim_str version, const plim_torch **out, plim_err *
                      PLIM_STR_ARG(version), plim_torch_newest()->name);
 }
 
-/* src: facts caching-allocator.md 19.1: 2 x 4096 KiB + 8 x 16 KiB; Hopper
+/* src: docs/sources/workspaces.md 1: 2 x 4096 KiB + 8 x 16 KiB; Hopper
  * 8 x 4096 KiB; Blackwell like Hopper from 2.12 on */
 uint64_t plim_torch_cublas_bytes(const plim_torch *t, int cc)
 {

@@ -101,7 +101,8 @@ uint32_t plim_vgpu_blocks(plim_vgpu *d, plim_vgpu_block *out, uint32_t max)
             owner[d->slots[i].block] = i + 1;
     for (uint32_t i = 0; b && owner && i < n && i < max; i++) {
         bool live = b[i].state == PLIM_BLOCK_ALLOCATED && b[i].block <= highest;
-        const vgpu_slot *s = live && owner[b[i].block] ? &d->slots[owner[b[i].block] - 1] : NULL;
+        const vgpu_slot *s =
+            live && owner[b[i].block] ? &d->slots[owner[b[i].block] - 1] : NULL;
         out[i] = (plim_vgpu_block){.addr = b[i].addr,
                                    .bytes = b[i].bytes,
                                    .requested = b[i].requested,

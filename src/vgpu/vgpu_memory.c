@@ -19,7 +19,8 @@ static plim_status take_slot(plim_vgpu *d, uint32_t *out, plim_err *err)
 
 static void give_slot(plim_vgpu *d, uint32_t i)
 {
-    d->slots[i] = (vgpu_slot){.block = PLIM_NONE, .storage = PLIM_NONE, .next_free = d->free_slot};
+    d->slots[i] =
+        (vgpu_slot){.block = PLIM_NONE, .storage = PLIM_NONE, .next_free = d->free_slot};
     d->free_slot = i;
 }
 
@@ -65,11 +66,11 @@ plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t st
         return PLIM_OK;
     }
     d->slots[i] = (vgpu_slot){.block = block,
-                         .storage = storage,
-                         .line = line,
-                         .bytes = bytes,
-                         .op = d->op_now,
-                         .next_free = PLIM_NONE};
+                              .storage = storage,
+                              .line = line,
+                              .bytes = bytes,
+                              .op = d->op_now,
+                              .next_free = PLIM_NONE};
     d->requested += bytes;
     plim__vgpu_count(d, line);
     *out = i;

@@ -24,8 +24,8 @@
 #include "torch/torch.h"
 
 typedef struct vgpu_slot { /* what a handle stands for */
-    uint32_t block;   /* the allocator's; PLIM_NONE: the handle is free */
-    uint32_t storage; /* on the tape; PLIM_NONE: it was not written down */
+    uint32_t block;        /* the allocator's; PLIM_NONE: the handle is free */
+    uint32_t storage;      /* on the tape; PLIM_NONE: it was not written down */
     uint32_t line;
     uint32_t next_free;
     uint64_t bytes;

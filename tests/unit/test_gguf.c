@@ -493,7 +493,8 @@ static void put_model(plim_buf *b, const meta *m, size_t n)
 #define KEYS "attention.key_length"
 #define VALUES "attention.value_length"
 
-/* src: published figures, facts llm.md 4.1: bytes a token in 16 bits of Llama-2-7B,
+/* src: published figures, docs/sources/language-models.md 1: bytes a token in
+ * 16 bits of Llama-2-7B,
  * Llama-3-8B, Llama-3-70B, Falcon-7B, Qwen3-30B-A3B, Gemma-2-9B, gpt-oss-20b, DeepSeek-V3
  * with its latent cache and expanded; the rest by hand */
 static void test_cache(void **state)

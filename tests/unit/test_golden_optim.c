@@ -292,7 +292,7 @@ static void test_loops(void **state)
     assert_int_equal(wrong, 0);
 }
 
-/* Nobody recorded these: the states that the facts give, by hand. */
+/* Not recorded: the states of docs/sources/optimizers.md 3 and 4, by hand. */
 static void test_quantized(void **state)
 {
     (void)state;

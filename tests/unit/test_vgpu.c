@@ -231,7 +231,7 @@ static plim_status run_gemm(plim_vgpu *d, bool autograd_thread, bool lt, bool *o
     return plim_vgpu_kernel(d, lt ? "addmm" : "mm", &call, NULL, 0, &n, oom, NULL);
 }
 
-/* src: facts caching-allocator.md 19: 8519680 kept per thread on sm_89, 32 MiB
+/* src: docs/sources/workspaces.md 1: 8519680 kept per thread on sm_89, 32 MiB
  * on sm_90; 2.15 takes it for the call only. */
 static void test_workspace(void **state)
 {
