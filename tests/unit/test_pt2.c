@@ -663,7 +663,7 @@ static void test_bad_programs(void **state)
         plim_status code;
         const char *says;
     } T[] = {
-        {"truncated", "{\"graph_module\":{", PLIM_EFORMAT, "JSON ends where"},
+        {"truncated", "{\"graph_module\":{", PLIM_EFORMAT, "JSON ends early"},
         {"no graph", "{\"graph_module\":{\"signature\":{}}}", PLIM_EFORMAT, "without graph"},
         {"an empty graph", "{\"graph_module\":{\"graph\":{},\"signature\":{}}}", PLIM_EFORMAT,
          "without inputs, outputs or nodes"},

@@ -305,9 +305,8 @@ static void test_indexes(void **state)
         {"empty", "{\"weight_map\":{}}", PLIM_EFORMAT,
          "an index without a 'weight_map' that names a file at byte 17"},
         {"no text", "{\"weight_map\":{\"x\":1}}", PLIM_EFORMAT,
-         "JSON lacks a string at byte 19"},
-        {"truncated", "{\"weight_map\":{" HAS1, PLIM_EFORMAT,
-         "JSON ends where a ',' or '}' should be"},
+         "expected a string at byte 19"},
+        {"truncated", "{\"weight_map\":{" HAS1, PLIM_EFORMAT, "JSON ends early"},
     };
     const char *path = LISTING_DATA "sharded/model.safetensors.index.json";
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {

@@ -2,44 +2,60 @@
  * same time is answered as if each were alone.  `make tsan` watches the memory meanwhile. */
 #include <pthread.h>
 
+#include "asked.h"
 #include "base/fmt.h"
-#include "unit.h"
 
 #define DATA PLIM_SOURCE_DIR "/tests/data/"
 
-/* A model and what is asked of it.  Some models stand here twice: one file is then read
- * by several threads. */
+/* A model and what is asked of it.  Those that stand here twice share one handle. */
 typedef struct question {
-    const char *model;
-    plim_settings settings;
+    const char *model, *settings;
+    plim_model *handle; /* the threads', and that of the questions with the same model */
 } question;
 
-static const question questions[] = {
-    {"resnet18", {.batch = 8, .optimizer = "sgd,momentum=0.9", .gpu = "rtx4090"}},
-    {"resnet18", {.batch = 32, .optimizer = "adamw,impl=fused", .autocast = "fp16"}},
-    {DATA "resnet18.pt2", {.batch = 4, .torch = "1.13", .loop = "tight"}},
-    {DATA "resnet18.pt2", {.infer = true, .dtype = "bf16"}},
-    {DATA "llama-tiny", {.seq = 64, .optimizer = "adamw,lr=1e-3"}},
-    {DATA "llama-7b", {.seq = 128, .checkpoint = "blocks", .gpu = "h100"}},
-    {DATA "llama-7b", {.seq = 32, .infer = true, .dtype = "fp16", .gpu = "a100"}},
-    {DATA "vit_b_16.pt2", {.batch = 2, .ema = "averaged", .accumulate = 2}},
+static question questions[] = {
+    {DATA "resnet18.pt2", "batch=4 torch=1.13 loop=tight", NULL},
+    {DATA "resnet18.pt2", "mode=infer dtype=bf16", NULL},
+    {DATA "resnet18.pt2", "batch=8 optimizer=sgd,momentum=0.9 gpu=rtx4090", NULL},
+    {"resnet18", "batch=32 optimizer=adamw,impl=fused autocast=fp16", NULL},
+    {DATA "llama-tiny", "seq=64 optimizer=adamw,lr=1e-3", NULL},
+    {DATA "llama-7b", "seq=128 checkpoint=blocks gpu=h100", NULL},
+    {DATA "llama-7b", "seq=32 mode=infer dtype=fp16 gpu=a100", NULL},
+    {DATA "vit_b_16.pt2", "batch=2 ema=averaged accumulate=2", NULL},
 };
 enum { QUESTIONS = PLIM_COUNT(questions) };
 
-static void put_buf(void *ud, const char *text, size_t n)
+static void open_models(void)
+{
+    for (size_t i = 0; i < QUESTIONS; i++) {
+        bool again = i && !strcmp(questions[i].model, questions[i - 1].model);
+        questions[i].handle =
+            again ? questions[i - 1].handle : asked_model(questions[i].model);
+    }
+}
+
+static void close_models(void)
+{
+    for (size_t i = 0; i < QUESTIONS; i++)
+        if (i + 1 == QUESTIONS || questions[i].handle != questions[i + 1].handle)
+            plim_model_free(questions[i].handle);
+}
+
+static int put_buf(void *ud, const char *text, size_t n)
 {
     plim_buf_add(ud, (plim_str){text, n});
+    return 0;
 }
 
 static void write_answer(const question *q, plim_buf *out)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_style style = PLIM_STYLE_INIT;
+    plim_settings *s = asked_settings(q->settings);
     plim_estimate *e = NULL;
-    if (plim_estimate_run(q->model, &q->settings, &e, &err) ||
-        plim_estimate_print(e, PLIM_JSON, &style, put_buf, out, &err))
+    if (plim_estimate_run(q->handle, s, &e, &err) || plim_estimate_json(e, put_buf, out, &err))
         plim_buf_printf(out, "error: %s", err.msg);
     plim_estimate_free(e);
+    plim_settings_free(s);
 }
 
 /* A thread that asks everything, one thing after the other from `first` on. */
@@ -65,6 +81,7 @@ static void test_eight(void **state)
 {
     (void)state;
     static asker alone, together[8];
+    open_models();
     ask_all(&alone);
     for (size_t i = 0; i < PLIM_COUNT(together); i++) {
         together[i].first = i;
@@ -81,6 +98,7 @@ static void test_eight(void **state)
     for (size_t i = 0; i < PLIM_COUNT(together); i++)
         plim_arena_free(&together[i].arena);
     plim_arena_free(&alone.arena);
+    close_models();
 }
 
 int main(void)
