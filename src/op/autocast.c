@@ -65,7 +65,7 @@ static plim_t autocast_cast(plim_machine *m, plim_t t, plim_dtype to)
         uint32_t cap_to = m->cap_casts;
         if (!PLIM_PUSH_ROOM(m->arena, m->casts, n, m->cap_casts) ||
             !PLIM_PUSH_ROOM(m->arena, m->cast_to, n, cap_to)) {
-            plim__oom(m);
+            plim_m_oom(m);
             return y;
         }
     }

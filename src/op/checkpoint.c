@@ -47,7 +47,7 @@ void plim_m_region_begin(plim_machine *m, uint32_t region)
 {
     plim_assert(m->frame == PLIM_NONE); /* regions do not nest */
     if (!PLIM_PUSH_ROOM(m->arena, m->frames, m->n_frames, m->cap_frames)) {
-        plim__oom(m);
+        plim_m_oom(m);
         return;
     }
     m->frame = m->n_frames++;
@@ -60,7 +60,7 @@ void plim_m_region_input(plim_machine *m, plim_t t)
         return;
     m_frame *f = &m->frames[m->frame];
     if (!PLIM_PUSH_ROOM(m->arena, f->input, f->n_inputs, f->cap_inputs))
-        plim__oom(m);
+        plim_m_oom(m);
     else
         f->input[f->n_inputs++] = plim_m_ref(m, t);
 }
@@ -77,7 +77,7 @@ void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
 {
     m_frame *f = &m->frames[m->frame];
     if (!n->save_index && !(n->save_index = PLIM_NEW_N(m->arena, uint32_t, PLIM_MAX_SAVED))) {
-        plim__oom(m);
+        plim_m_oom(m);
         return;
     }
     if (n->frame == PLIM_NONE) {
@@ -113,7 +113,7 @@ static void frame_recompute(plim_machine *m, uint32_t frame)
     m_frame *f = &m->frames[frame];
     plim_assert(m->recomputing == PLIM_NONE);
     if (!(f->recomputed = PLIM_NEW_N(m->arena, plim_t, (uint64_t)f->n_saves + 1))) {
-        plim__oom(m);
+        plim_m_oom(m);
         return;
     }
     bool mode = m->grad_mode;

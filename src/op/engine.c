@@ -288,7 +288,7 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
             if (dx[i])
                 dx[i] = inbox_add(m, &to->inbox[e.slot], dx[i]);
             if (--to->deps == 0 && !queue_push(m, q, e.node))
-                plim__oom(m);
+                plim_m_oom(m);
         }
         for (uint32_t i = 0; i < g->n_in; i++) /* a node's results go all at once */
             plim_m_drop(m, dx[i]);
@@ -304,7 +304,7 @@ void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, 
     if (m->st)
         return;
     if (!count_dependencies(m, root, n, ++m->stamp, &seen, &n_seen)) {
-        plim__oom(m);
+        plim_m_oom(m);
         return;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -317,7 +317,7 @@ void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, 
         if (!node->deps && !node->queued) {
             node->queued = true;
             if (!queue_push(m, &q, id))
-                plim__oom(m);
+                plim_m_oom(m);
         }
     }
     run_all(m, &q, visit, ud);

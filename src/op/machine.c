@@ -27,12 +27,6 @@ bool plim_m_bad(const plim_machine *m) { return m->st != PLIM_OK; }
 plim_status plim_m_status(const plim_machine *m) { return m->st; }
 void plim_m_clear_error(plim_machine *m) { m->st = PLIM_OK; }
 
-void plim__oom(plim_machine *m)
-{
-    if (!m->st)
-        m->st = plim_oom(m->err);
-}
-
 /* ---- pools -------------------------------------------------------------- */
 
 /* What is inline is written item by item, so it needs no zeroes: a machine on
@@ -96,7 +90,7 @@ plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage
         if (m->n_tensors == m->tpages * TENSOR_PAGE &&
             !plim__page_room(m, (void ***)&m->tpage, &m->tpages, &m->tpages_cap,
                              sizeof(m_tensor) * TENSOR_PAGE)) {
-            plim__oom(m);
+            plim_m_oom(m);
             return 0;
         }
         t = m->n_tensors++;
@@ -138,7 +132,7 @@ static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage
         m->free_storage = m_s(m, s)->tape;
     } else {
         if (!PLIM_PUSH_ROOM(m->arena, m->storages, m->n_storages, m->cap_storages)) {
-            plim__oom(m);
+            plim_m_oom(m);
             return PLIM_NONE;
         }
         s = m->n_storages++;
@@ -150,7 +144,7 @@ static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage
         row.meta = plim__meta_kept(m, meta);
         m->storages[s].tape = plim_tape_alloc(m->tape, &row);
         if (m->storages[s].tape == PLIM_NONE || !row.meta)
-            plim__oom(m);
+            plim_m_oom(m);
     }
     return s;
 }
@@ -164,7 +158,7 @@ static void storage_unref(plim_machine *m, uint32_t s)
     if (--x->refs)
         return;
     if (m->tape && !m->st && !plim_tape_free_storage(m->tape, x->tape))
-        plim__oom(m);
+        plim_m_oom(m);
     x->tape = m->free_storage;
     m->free_storage = s;
 }

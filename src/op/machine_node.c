@@ -12,7 +12,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
         if (m->n_gnodes == m->npages * GNODE_PAGE &&
             !plim__page_room(m, (void ***)&m->npage, &m->npages, &m->npages_cap,
                              sizeof(m_gnode) * GNODE_PAGE))
-            return plim__oom(m), PLIM_NONE;
+            return plim_m_oom(m), PLIM_NONE;
         id = m->n_gnodes++;
     }
     m_gnode *n = m_gnode_at(m, id);
@@ -22,7 +22,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
         n->edge_cap = n_in;
         if (!n->pub.next || !n->pub.in_meta) {
             n->edge_cap = 0;
-            return plim__oom(m), PLIM_NONE;
+            return plim_m_oom(m), PLIM_NONE;
         }
     }
     plim_edge *next = n->pub.next;
@@ -63,7 +63,7 @@ void plim__gnode_unref(plim_machine *m, uint32_t id)
     if (--m_n(m, id)->refs)
         return;
     if (!PLIM_PUSH_ROOM(m->arena, m->dying, m->n_dying, m->cap_dying)) {
-        plim__oom(m);
+        plim_m_oom(m);
         return;
     }
     m->dying[m->n_dying++] = id;
@@ -168,7 +168,7 @@ void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
 void plim_m_note(plim_machine *m, plim_gnode *n, const plim_meta *meta)
 {
     if (n && !m->st && !(n->meta = plim__meta_kept(m, meta)))
-        plim__oom(m);
+        plim_m_oom(m);
 }
 
 static void set_grad_fn(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)

@@ -141,7 +141,6 @@ static inline m_storage *m_s(const plim_machine *m, uint32_t s)
 
 void plim__machine_init(plim_machine *m, plim_arena *a, plim_tape *tape, const plim_world *w,
                         plim_err *err);
-void plim__oom(plim_machine *m);
 /* Pages never move, so a pointer into one stays good. */
 bool plim__page_room(plim_machine *m, void ***pages, uint32_t *n, uint32_t *cap,
                      uint64_t size);

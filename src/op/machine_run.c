@@ -146,7 +146,7 @@ plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err)
     if (operands_init(&m, n, &f))
         operands_renumber(&m, g, n, &f);
     else
-        plim__oom(&m);
+        plim_m_oom(&m);
     plim_call c = {.m = &m,
                    .node = n,
                    .args = f.args,
