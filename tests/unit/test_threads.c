@@ -1,45 +1,35 @@
 /* test_threads.c -- the library has no state of its own: what several threads ask at the
  * same time is answered as if each were alone.  `make tsan` watches the memory meanwhile. */
 #include <pthread.h>
+#include <stdio.h>
 
-#include "asked.h"
 #include "base/fmt.h"
+#include "unit.h"
 
 #define DATA PLIM_SOURCE_DIR "/tests/data/"
 
-/* A model and what is asked of it.  Those that stand here twice share one handle. */
-typedef struct question {
-    const char *model, *settings;
-    plim_model *handle; /* the threads', and that of the questions with the same model */
-} question;
-
-static question questions[] = {
-    {DATA "resnet18.pt2", "batch=4 torch=1.13 loop=tight", NULL},
-    {DATA "resnet18.pt2", "mode=infer dtype=bf16", NULL},
-    {DATA "resnet18.pt2", "batch=8 optimizer=sgd,momentum=0.9 gpu=rtx4090", NULL},
-    {"resnet18", "batch=32 optimizer=adamw,impl=fused autocast=fp16", NULL},
-    {DATA "llama-tiny", "seq=64 optimizer=adamw,lr=1e-3", NULL},
-    {DATA "llama-7b", "seq=128 checkpoint=blocks gpu=h100", NULL},
-    {DATA "llama-7b", "seq=32 mode=infer dtype=fp16 gpu=a100", NULL},
-    {DATA "vit_b_16.pt2", "batch=2 ema=averaged accumulate=2", NULL},
+/* The two of a pair ask the same model: one handle is read by several threads. */
+static const char *const models[] = {
+    "resnet18",
+    DATA "resnet18.pt2",
+    DATA "llama-7b",
+    DATA "vit_b_16.pt2",
 };
-enum { QUESTIONS = PLIM_COUNT(questions) };
+static const char *const settings[] = {
+    "{'batch':8,'optimizer':'sgd,momentum=0.9','gpu':'rtx4090'}",
+    "{'batch':32,'optimizer':'adamw,impl=fused','autocast':'fp16'}",
+    "{'batch':4,'torch':'1.13','loop':'tight'}",
+    "{'mode':'infer','dtype':'bf16'}",
+    "{'seq':128,'checkpoint':'blocks','gpu':'h100'}",
+    "{'seq':32,'mode':'infer','dtype':'fp16','gpu':'a100'}",
+    "{'batch':2,'ema':'averaged','accumulate':2}",
+    "{'batch':1,'optimizer':'lbfgs'}",
+};
+enum { QUESTIONS = PLIM_COUNT(settings) };
 
-static void open_models(void)
-{
-    for (size_t i = 0; i < QUESTIONS; i++) {
-        bool again = i && !strcmp(questions[i].model, questions[i - 1].model);
-        questions[i].handle =
-            again ? questions[i - 1].handle : asked_model(questions[i].model);
-    }
-}
-
-static void close_models(void)
-{
-    for (size_t i = 0; i < QUESTIONS; i++)
-        if (i + 1 == QUESTIONS || questions[i].handle != questions[i + 1].handle)
-            plim_model_free(questions[i].handle);
-}
+/* The same for all threads. */
+static plim_model *model[PLIM_COUNT(models)];
+static plim_settings *setting[QUESTIONS];
 
 static int put_buf(void *ud, const char *text, size_t n)
 {
@@ -47,15 +37,14 @@ static int put_buf(void *ud, const char *text, size_t n)
     return 0;
 }
 
-static void write_answer(const question *q, plim_buf *out)
+static void write_answer(size_t question, plim_buf *out)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_settings *s = asked_settings(q->settings);
     plim_estimate *e = NULL;
-    if (plim_estimate_run(q->handle, s, &e, &err) || plim_estimate_json(e, put_buf, out, &err))
+    if (plim_estimate_run(model[question / 2], setting[question], &e, &err) ||
+        plim_estimate_json(e, put_buf, out, &err))
         plim_buf_printf(out, "error: %s", err.msg);
     plim_estimate_free(e);
-    plim_settings_free(s);
 }
 
 /* A thread that asks everything, one thing after the other from `first` on. */
@@ -72,16 +61,40 @@ static void *ask_all(void *ud)
     for (size_t i = 0; i < QUESTIONS; i++) {
         size_t q = (a->first + i) % QUESTIONS;
         plim_buf_init(&a->answer[q], &a->arena);
-        write_answer(&questions[q], &a->answer[q]);
+        write_answer(q, &a->answer[q]);
     }
     return NULL;
+}
+
+static void open_all(void)
+{
+    plim_err err = PLIM_ERR_INIT;
+    for (size_t i = 0; i < PLIM_COUNT(models); i++)
+        assert_int_equal(plim_model_open(models[i], &model[i], &err), PLIM_OK);
+    for (size_t i = 0; i < QUESTIONS; i++) {
+        char json[128];
+        snprintf(json, sizeof json, "%s", settings[i]);
+        for (char *p = json; *p; p++)
+            *p = *p == '\'' ? '"' : *p;
+        if (plim_settings_new(&setting[i], &err) ||
+            plim_settings_set_json(setting[i], json, strlen(json), &err))
+            fail_msg("%s: %s", json, err.msg);
+    }
+}
+
+static void close_all(void)
+{
+    for (size_t i = 0; i < PLIM_COUNT(models); i++)
+        plim_model_free(model[i]);
+    for (size_t i = 0; i < QUESTIONS; i++)
+        plim_settings_free(setting[i]);
 }
 
 static void test_eight(void **state)
 {
     (void)state;
     static asker alone, together[8];
-    open_models();
+    open_all();
     ask_all(&alone);
     for (size_t i = 0; i < PLIM_COUNT(together); i++) {
         together[i].first = i;
@@ -91,14 +104,14 @@ static void test_eight(void **state)
         pthread_join(together[i].thread, NULL);
     for (size_t q = 0; q < QUESTIONS; q++) {
         plim_str want = plim_buf_str(&alone.answer[q]);
-        CHECK(questions[q].model, want.n > 1000 && !plim_str_starts(want, "error"));
+        CHECK(settings[q], want.n > 1000 && !plim_str_starts(want, "error"));
         for (size_t i = 0; i < PLIM_COUNT(together); i++)
-            CHECK(questions[q].model, plim_str_eq(plim_buf_str(&together[i].answer[q]), want));
+            CHECK(settings[q], plim_str_eq(plim_buf_str(&together[i].answer[q]), want));
     }
     for (size_t i = 0; i < PLIM_COUNT(together); i++)
         plim_arena_free(&together[i].arena);
     plim_arena_free(&alone.arena);
-    close_models();
+    close_all();
 }
 
 int main(void)
