@@ -100,6 +100,7 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     step->steps = (int)s->steps;
     step->accumulate = (int)s->accumulate;
     step->clip = s->clip;
+    step->empty_cache = s->empty_cache;
     step->dtype = dtype_of(s, PLIM_SET_dtype, PLIM_DTYPE_COUNT);
     step->autocast = dtype_of(s, PLIM_SET_autocast, PLIM_F32);
     step->loss = (plim_loss_kind)s->loss;

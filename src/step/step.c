@@ -556,11 +556,15 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
             make_ema(&r);
         make_optimizer(&r);
     }
-    for (r.step = 0; r.step < s->steps && !plim_m_bad(r.m); r.step++)
+    for (r.step = 0; r.step < s->steps && !plim_m_bad(r.m); r.step++) {
         if (s->infer)
             infer_step(&r);
         else
             train_step(&r);
+        if (s->empty_cache &&
+            !plim_tape_event(tape, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE}))
+            plim_m_oom(r.m);
+    }
     if (info) {
         info->unknown_ops = plim_m_unknown_ops(r.m);
         info->loss = r.loss_kind;
