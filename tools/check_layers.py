@@ -6,6 +6,7 @@
  * a *_priv.h is included only within its own folder and, if its head comment
    says 'Included by', only by the files named there;
  * cli/ includes plimsoll.h and its own headers, nothing else of ours;
+ * a function has a name of two words at least;
  * a file name occurs once, so that a stack trace or a grep names one file;
  * memory comes from arenas: malloc and related functions are called only in
    src/base.
@@ -47,6 +48,7 @@ APART = {"cuda_stub", "torch_shim"}  # of src/vgpu: programs of their own, on pl
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 HEAP = re.compile(r"(?<![\w.>])(malloc|calloc|realloc|reallocarray|strdup|strndup|free)\s*\(")
+STATIC = re.compile(r"^static [^;={}()]*?\b([a-z0-9]+)\(", re.M)
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.S)
 
 
@@ -109,6 +111,13 @@ def check_heap(root, path):
         yield f"{path.relative_to(root)}:{line}: '{m.group(1)}' outside src/base: use an arena"
 
 
+def check_names(root, path):
+    text = COMMENT.sub(blank, path.read_text(encoding="utf-8"))
+    for m in STATIC.finditer(text):
+        line = text.count("\n", 0, m.start(1)) + 1
+        yield f"{path.relative_to(root)}:{line}: '{m.group(1)}' is one bare word: verb_object"
+
+
 def check(root):
     seen = {}
     sources = [p for d in ("include", "src", "cli") for p in sorted((root / d).rglob("*"))
@@ -120,6 +129,7 @@ def check(root):
         if path.name in seen:
             yield f"{path.relative_to(root)}: the name is taken by {seen[path.name]}"
         seen[path.name] = path.relative_to(root)
+        yield from check_names(root, path)
         if parts[0] == "src":
             wing = wing_of(parts[1], parts[2:])
             if len(parts) != (4 if wing else 3) or parts[1] not in ROOMS:

@@ -143,7 +143,7 @@ static int hex_digit(char c)
 }
 
 /* Four hex digits, or -1. */
-static int32_t hex4(const char *p)
+static int32_t read_hex4(const char *p)
 {
     int32_t v = 0;
     for (int i = 0; i < 4; i++) {
@@ -169,7 +169,7 @@ static inline uint64_t letter_len(const char *s, uint64_t n)
     case 'n':
     case 'r':
     case 't': return 2;
-    case 'u': return n >= 6 && hex4(s + 2) >= 0 ? 6 : 0;
+    case 'u': return n >= 6 && read_hex4(s + 2) >= 0 ? 6 : 0;
     default: return 0;
     }
 }
@@ -259,12 +259,12 @@ static char *utf8_put(char *o, uint32_t c)
  * taken in *len. */
 static uint32_t unescape_u(const char *s, size_t n, size_t *len)
 {
-    uint32_t hi = (uint32_t)hex4(s + 1);
+    uint32_t hi = (uint32_t)read_hex4(s + 1);
     *len = 5;
     if (hi < 0xd800 || hi > 0xdfff)
         return hi;
     if (hi < 0xdc00 && n >= 11 && s[5] == '\\' && s[6] == 'u') {
-        uint32_t lo = (uint32_t)hex4(s + 7);
+        uint32_t lo = (uint32_t)read_hex4(s + 7);
         if (lo >= 0xdc00 && lo <= 0xdfff) {
             *len = 11;
             return 0x10000 + ((hi - 0xd800) << 10) + (lo - 0xdc00);

@@ -14,9 +14,12 @@ enum {
     FLAG_MASKED = 1 << 13, /* local headers are blanked: strong encryption */
 };
 
-static uint32_t get16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
-static uint32_t get32(const uint8_t *p) { return get16(p) | get16(p + 2) << 16; }
-static uint64_t get64(const uint8_t *p) { return get32(p) | (uint64_t)get32(p + 4) << 32; }
+static uint32_t read_u16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }
+static uint32_t read_u32(const uint8_t *p) { return read_u16(p) | read_u16(p + 2) << 16; }
+static uint64_t read_u64(const uint8_t *p)
+{
+    return read_u32(p) | (uint64_t)read_u32(p + 4) << 32;
+}
 
 /* "PK" and two more bytes at an offset that may lie outside. */
 static bool has_mark(plim_bytes f, uint64_t at, uint64_t need, uint8_t a, uint8_t b)
@@ -43,7 +46,7 @@ static bool find_end(plim_bytes f, uint64_t *at)
         return false;
     uint64_t last = f.n - EOCD_SIZE, first = last > COMMENT_MAX ? last - COMMENT_MAX : 0;
     for (uint64_t i = last + 1; i-- > first;)
-        if (has_mark(f, i, EOCD_SIZE, 5, 6) && get16(f.p + i + 20) == last - i) {
+        if (has_mark(f, i, EOCD_SIZE, 5, 6) && read_u16(f.p + i + 20) == last - i) {
             *at = i;
             return true;
         }
@@ -63,20 +66,20 @@ static plim_status read_end(plim_bytes f, zip_end *out, plim_err *err)
         return plim_fail(err, PLIM_EFORMAT, f.n,
                          "zip archive has no end record: the file is truncated");
     const uint8_t *p = f.p + at;
-    if (get16(p + 4) != get16(p + 6) || get16(p + 8) != get16(p + 10) ||
-        (get16(p + 4) != 0 && get16(p + 4) != 0xffff))
+    if (read_u16(p + 4) != read_u16(p + 6) || read_u16(p + 8) != read_u16(p + 10) ||
+        (read_u16(p + 4) != 0 && read_u16(p + 4) != 0xffff))
         return plim_fail(err, PLIM_EUNSUPPORTED, at, "zip archive spans several disks");
-    *out = (zip_end){get16(p + 10), get32(p + 12), get32(p + 16), at};
+    *out = (zip_end){read_u16(p + 10), read_u32(p + 12), read_u32(p + 16), at};
     if (at < LOCATOR_SIZE || !has_mark(f, at - LOCATOR_SIZE, LOCATOR_SIZE, 6, 7))
         return PLIM_OK;
 
-    uint64_t at64 = get64(f.p + at - LOCATOR_SIZE + 8);
+    uint64_t at64 = read_u64(f.p + at - LOCATOR_SIZE + 8);
     if (!has_mark(f, at64, EOCD64_SIZE, 6, 6) || at64 > at - LOCATOR_SIZE - EOCD64_SIZE)
         return plim_fail(err, PLIM_EFORMAT, at - LOCATOR_SIZE,
                          "zip archive has no 64-bit end record where its locator points");
     zip_end narrow = *out;
     const uint8_t *q = f.p + at64;
-    *out = (zip_end){get64(q + 32), get64(q + 40), get64(q + 48), at64};
+    *out = (zip_end){read_u64(q + 32), read_u64(q + 40), read_u64(q + 48), at64};
     if (!field_agrees(narrow.entries, 0xffff, out->entries) ||
         !field_agrees(narrow.size, 0xffffffff, out->size) ||
         !field_agrees(narrow.offset, 0xffffffff, out->offset))
@@ -92,7 +95,7 @@ static bool read_wide(const uint8_t *extra, uint64_t n, plim_zip_entry *e)
 {
     uint64_t *field[] = {&e->size, &e->packed, &e->header};
     while (n >= 4) {
-        uint64_t id = get16(extra), len = get16(extra + 2);
+        uint64_t id = read_u16(extra), len = read_u16(extra + 2);
         if (len > n - 4)
             return false;
         const uint8_t *p = extra + 4;
@@ -100,7 +103,7 @@ static bool read_wide(const uint8_t *extra, uint64_t n, plim_zip_entry *e)
             if (*field[i] == 0xffffffff) {
                 if (left < 8)
                     return false;
-                *field[i] = get64(p);
+                *field[i] = read_u64(p);
                 p += 8;
                 left -= 8;
             }
@@ -118,7 +121,7 @@ static plim_status read_entry(plim_bytes f, uint64_t *at, uint64_t end, plim_zip
     if (end - *at < CENTRAL_SIZE || !has_mark(f, *at, CENTRAL_SIZE, 1, 2))
         return plim_fail(err, PLIM_EFORMAT, *at, "zip directory has no entry at byte %" PRIu64,
                          *at);
-    uint64_t name = get16(p + 28), extra = get16(p + 30), comment = get16(p + 32);
+    uint64_t name = read_u16(p + 28), extra = read_u16(p + 30), comment = read_u16(p + 32);
     uint64_t total = CENTRAL_SIZE + name + extra + comment;
     if (total > end - *at)
         return plim_fail(err, PLIM_EFORMAT, *at,
@@ -126,12 +129,12 @@ static plim_status read_entry(plim_bytes f, uint64_t *at, uint64_t end, plim_zip
                          " bytes, %" PRIu64 " are left",
                          *at, total, end - *at);
     *e = (plim_zip_entry){.name = {(const char *)p + CENTRAL_SIZE, (size_t)name},
-                          .header = get32(p + 42),
-                          .packed = get32(p + 20),
-                          .size = get32(p + 24),
-                          .crc = get32(p + 16),
-                          .flags = (uint16_t)get16(p + 8),
-                          .method = (uint16_t)get16(p + 10)};
+                          .header = read_u32(p + 42),
+                          .packed = read_u32(p + 20),
+                          .size = read_u32(p + 24),
+                          .crc = read_u32(p + 16),
+                          .flags = (uint16_t)read_u16(p + 8),
+                          .method = (uint16_t)read_u16(p + 10)};
     if (!read_wide(p + CENTRAL_SIZE + name, extra, e))
         return plim_fail(err, PLIM_EFORMAT, *at,
                          "zip directory entry at byte %" PRIu64 " has a broken extra field",
@@ -212,7 +215,7 @@ static plim_status find_data(const plim_zip *z, const plim_zip_entry *e, plim_by
                          "zip member '%.*s' has no header at byte %" PRIu64, ENTRY_ARG(e),
                          e->header);
     const uint8_t *p = z->file.p + e->header;
-    uint64_t name = get16(p + 26), extra = get16(p + 28);
+    uint64_t name = read_u16(p + 26), extra = read_u16(p + 28);
     uint64_t left = z->at - e->header, skip = LOCAL_SIZE + name + extra;
     if (skip > left || e->packed > left - skip)
         return plim_fail(err, PLIM_EFORMAT, e->header,
@@ -220,7 +223,7 @@ static plim_status find_data(const plim_zip *z, const plim_zip_entry *e, plim_by
                          " are left",
                          ENTRY_ARG(e), e->packed, skip > left ? 0 : left - skip);
     if (!plim_str_eq(e->name, (plim_str){(const char *)p + LOCAL_SIZE, (size_t)name}) ||
-        get16(p + 8) != e->method)
+        read_u16(p + 8) != e->method)
         return plim_fail(err, PLIM_EFORMAT, e->header,
                          "zip member '%.*s' has another name or method in its own header",
                          ENTRY_ARG(e));

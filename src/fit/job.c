@@ -234,7 +234,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
     return plim_model_graph(job->model, &bind, a, g, err);
 }
 
-static void settle(plim_tape *t, plim_bound b)
+static void settle_bounds(plim_tape *t, plim_bound b)
 {
     for (uint32_t i = 0; i < t->n_storages; i++) {
         t->storages[i].bytes = plim_storage_bytes(&t->storages[i], b);
@@ -248,6 +248,6 @@ plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *
     plim_tape_init(t, a);
     plim_status st = plim_step_run(a, g, &job->step, t, info, err);
     if (!st && job->bound != PLIM_BOUND_USUAL)
-        settle(t, job->bound);
+        settle_bounds(t, job->bound);
     return st;
 }

@@ -174,7 +174,7 @@ static const bool *taken_values(const plim_graph *g)
  * Where the two disagree the file is right and the rule not to be trusted.
  * Strides are left out: some depend on the device that the model was exported
  * on. */
-static plim_status verify(plim_graph *g, plim_err *err)
+static plim_status verify_nodes(plim_graph *g, plim_err *err)
 {
     enum { MAX_OUTS = 64 };
     plim_meta told[MAX_OUTS];
@@ -216,7 +216,7 @@ plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim
     plim_status st = m->importer ? m->importer->read(g, &m->source, bind, err)
                                  : plim_zoo_build(g, m->text, bind, err);
     if (!st && m->importer && !m->importer->built)
-        st = verify(g, err);
+        st = verify_nodes(g, err);
     if (st && err && m->importer)
         plim_err_prefix(err, "'%s': ", m->source.path);
     if (!st && !g->name.n)

@@ -34,7 +34,7 @@ static uint32_t dense_block(plim_nn *n, int index, uint32_t x, int layers, int64
     return x;
 }
 
-static uint32_t transition(plim_nn *n, int index, uint32_t x)
+static uint32_t transition_block(plim_nn *n, int index, uint32_t x)
 {
     plim_nn_enter(n, plim_nn_name(n, "transition", index), "_Transition");
     x = plim_nn_batch_norm2d(n, "norm", x, PLIM_NORM);
@@ -58,7 +58,7 @@ static void densenet_build(plim_nn *n, const void *row, uint32_t x)
     for (int i = 0; i < 4; i++) {
         x = dense_block(n, i + 1, x, r->layers[i], r->growth);
         if (i < 3)
-            x = transition(n, i + 1, x);
+            x = transition_block(n, i + 1, x);
     }
     x = plim_nn_batch_norm2d(n, "norm5", x, PLIM_NORM);
     plim_nn_leave(n);

@@ -22,8 +22,8 @@ static int64_t stage_layers(const efficientnet_row *r, const stage_row *s)
     return (double)k < d ? k + 1 : k;
 }
 
-static uint32_t mbconv(plim_nn *n, const efficientnet_row *r, const stage_row *s, uint32_t x,
-                       int64_t out, int64_t stride, double drop)
+static uint32_t mbconv_block(plim_nn *n, const efficientnet_row *r, const stage_row *s,
+                             uint32_t x, int64_t out, int64_t stride, double drop)
 {
     uint32_t input = x;
     int64_t in = plim_nn_dim(n, x, 1);
@@ -66,7 +66,8 @@ static void efficientnet_build(plim_nn *n, const void *row, uint32_t x)
         int64_t out = plim_nn_make_divisible8((double)s->out * r->width);
         plim_nn_enter(n, NULL, "Sequential");
         for (int64_t k = 0; k < stage_layers(r, s); k++, id++)
-            x = mbconv(n, r, s, x, out, k ? 1 : s->stride, 0.2 * (double)id / (double)total);
+            x = mbconv_block(n, r, s, x, out, k ? 1 : s->stride,
+                             0.2 * (double)id / (double)total);
         plim_nn_leave(n);
     }
     x = plim_nn_conv_norm_act(n, NULL, x, (plim_conv){.out = 4 * plim_nn_dim(n, x, 1)},

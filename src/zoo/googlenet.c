@@ -23,7 +23,8 @@ typedef struct inception_row {
 } inception_row;
 
 /* branch2 and branch3: 3x3 both (the "5x5" is a known slip of the original). */
-static uint32_t reduced(plim_nn *n, const char *name, uint32_t x, int64_t red, int64_t out)
+static uint32_t reduced_branch(plim_nn *n, const char *name, uint32_t x, int64_t red,
+                               int64_t out)
 {
     plim_nn_enter(n, name, "Sequential");
     x = basic_conv(n, NULL, x, (plim_conv){.out = red});
@@ -32,13 +33,13 @@ static uint32_t reduced(plim_nn *n, const char *name, uint32_t x, int64_t red, i
     return x;
 }
 
-static uint32_t inception(plim_nn *n, uint32_t x, const inception_row *r)
+static uint32_t inception_block(plim_nn *n, uint32_t x, const inception_row *r)
 {
     uint32_t b[4];
     plim_nn_enter(n, r->name, "Inception");
     b[0] = basic_conv(n, "branch1", x, (plim_conv){.out = r->c1});
-    b[1] = reduced(n, "branch2", x, r->c3red, r->c3);
-    b[2] = reduced(n, "branch3", x, r->c5red, r->c5);
+    b[1] = reduced_branch(n, "branch2", x, r->c3red, r->c3);
+    b[2] = reduced_branch(n, "branch3", x, r->c5red, r->c5);
     plim_nn_enter(n, "branch4", "Sequential");
     b[3] = plim_nn_max_pool2d(n, NULL, x, 3, 1, 1, true);
     b[3] = basic_conv(n, NULL, b[3], (plim_conv){.out = r->pool});
@@ -70,7 +71,7 @@ static void googlenet_build(plim_nn *n, const void *row, uint32_t x)
     x = basic_conv(n, "conv3", x, (plim_conv){.out = 192, .kernel = 3, .pad = 1});
     x = plim_nn_max_pool2d(n, "maxpool2", x, 3, 2, 0, true);
     for (size_t i = 0; i < PLIM_COUNT(blocks); i++) {
-        x = inception(n, x, &blocks[i]);
+        x = inception_block(n, x, &blocks[i]);
         if (blocks[i].pool_after)
             x = plim_nn_max_pool2d(n, plim_nn_name(n, "maxpool", ++pools), x,
                                    blocks[i].pool_after, 2, 0, true);

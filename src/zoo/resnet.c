@@ -17,8 +17,8 @@ static uint32_t basic_block(plim_nn *n, uint32_t x, int64_t planes, int64_t stri
     return plim_nn_batch_norm2d(n, "bn2", x, PLIM_NORM);
 }
 
-static uint32_t bottleneck(plim_nn *n, const resnet_row *r, uint32_t x, int64_t planes,
-                           int64_t stride)
+static uint32_t bottleneck_block(plim_nn *n, const resnet_row *r, uint32_t x, int64_t planes,
+                                 int64_t stride)
 {
     int64_t width = planes * r->width / 64 * r->groups;
     x = plim_nn_conv2d(n, "conv1", x, (plim_conv){.out = width});
@@ -34,13 +34,13 @@ static uint32_t bottleneck(plim_nn *n, const resnet_row *r, uint32_t x, int64_t 
     return plim_nn_batch_norm2d(n, "bn3", x, PLIM_NORM);
 }
 
-static uint32_t block(plim_nn *n, const resnet_row *r, uint32_t x, int64_t planes,
-                      int64_t stride)
+static uint32_t residual_block(plim_nn *n, const resnet_row *r, uint32_t x, int64_t planes,
+                               int64_t stride)
 {
     int64_t out = r->bottleneck ? planes * 4 : planes;
     uint32_t identity = x;
     plim_nn_enter(n, NULL, r->bottleneck ? "Bottleneck" : "BasicBlock");
-    x = r->bottleneck ? bottleneck(n, r, x, planes, stride)
+    x = r->bottleneck ? bottleneck_block(n, r, x, planes, stride)
                       : basic_block(n, x, planes, stride);
     if (stride != 1 || plim_nn_dim(n, identity, 1) != out) {
         plim_nn_enter(n, "downsample", "Sequential");
@@ -67,7 +67,7 @@ static void resnet_build(plim_nn *n, const void *row, uint32_t x)
     for (int i = 0; i < 4; i++) {
         plim_nn_enter(n, plim_nn_name(n, "layer", i + 1), "Sequential");
         for (int k = 0; k < r->layers[i]; k++)
-            x = block(n, r, x, 64 << i, i && !k ? 2 : 1);
+            x = residual_block(n, r, x, 64 << i, i && !k ? 2 : 1);
         plim_nn_leave(n);
     }
     x = plim_nn_adaptive_avg_pool2d(n, "avgpool", x, 1);

@@ -12,7 +12,7 @@ static uint32_t conv_bn(plim_nn *n, uint32_t x, plim_conv c, bool relu)
     return relu ? plim_nn_act(n, NULL, x, PLIM_RELU_) : x;
 }
 
-static uint32_t depthwise(plim_nn *n, uint32_t x, int64_t stride)
+static uint32_t depthwise_conv(plim_nn *n, uint32_t x, int64_t stride)
 {
     int64_t c = plim_nn_dim(n, x, 1);
     return conv_bn(n, x,
@@ -39,13 +39,13 @@ static uint32_t inverted_residual(plim_nn *n, uint32_t x, int64_t out, int64_t s
         plim_nn_node(n, "aten.chunk.default", a, 3, half, 2);
     } else {
         plim_nn_enter(n, "branch1", "Sequential");
-        half[0] = depthwise(n, x, stride);
+        half[0] = depthwise_conv(n, x, stride);
         half[0] = conv_bn(n, half[0], (plim_conv){.out = out / 2}, true);
         plim_nn_leave(n);
     }
     plim_nn_enter(n, "branch2", "Sequential");
     half[1] = conv_bn(n, half[1], (plim_conv){.out = out / 2}, true);
-    half[1] = depthwise(n, half[1], stride);
+    half[1] = depthwise_conv(n, half[1], stride);
     half[1] = conv_bn(n, half[1], (plim_conv){.out = out / 2}, true);
     plim_nn_leave(n);
     x = channel_shuffle(n, plim_nn_cat(n, half, 2, 1), 2);

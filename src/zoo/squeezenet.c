@@ -15,7 +15,7 @@ static uint32_t conv_relu(plim_nn *n, const char *name, const char *act, uint32_
     return plim_nn_act(n, act, x, PLIM_RELU_);
 }
 
-static uint32_t fire(plim_nn *n, uint32_t x, int64_t squeeze, int64_t expand)
+static uint32_t fire_block(plim_nn *n, uint32_t x, int64_t squeeze, int64_t expand)
 {
     uint32_t e[2];
     plim_nn_enter(n, NULL, "Fire");
@@ -40,7 +40,7 @@ static void squeezenet_build(plim_nn *n, const void *row, uint32_t x)
     for (int i = 0; i < 8; i++) {
         if (i == r->pool_before[0] || i == r->pool_before[1] || i == r->pool_before[2])
             x = plim_nn_max_pool2d(n, NULL, x, 3, 2, 0, true);
-        x = fire(n, x, squeeze[i], 4 * squeeze[i]);
+        x = fire_block(n, x, squeeze[i], 4 * squeeze[i]);
     }
     plim_nn_leave(n);
     plim_nn_enter(n, "classifier", "Sequential");

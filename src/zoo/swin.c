@@ -69,7 +69,7 @@ static uint32_t attention_mask(plim_nn *n, uint32_t like, int64_t h, int64_t w,
                  ARG_F("value", 0.0));
 }
 
-static uint32_t masked(plim_nn *n, uint32_t attn, uint32_t mask, int64_t heads)
+static uint32_t mask_scores(plim_nn *n, uint32_t attn, uint32_t mask, int64_t heads)
 {
     int64_t windows = plim_nn_dim(n, mask, 0), b = plim_nn_dim(n, attn, 0) / windows;
     attn = plim_nn_view(n, attn, INTS(b, windows, heads, AREA, AREA));
@@ -79,7 +79,7 @@ static uint32_t masked(plim_nn *n, uint32_t attn, uint32_t mask, int64_t heads)
 }
 
 /* x[:, :h, :w, :].contiguous() */
-static uint32_t unpad(plim_nn *n, uint32_t x, int64_t h, int64_t w)
+static uint32_t unpad_windows(plim_nn *n, uint32_t x, int64_t h, int64_t w)
 {
     uint32_t whole = x;
     if (plim_nn_dim(n, x, 1) != h)
@@ -119,7 +119,7 @@ static uint32_t window_attention(plim_nn *n, uint32_t x, uint32_t bias, bool shi
         plim_nn_binary(n, "aten.matmul.default", q, plim_nn_transpose(n, qkv[1], -2, -1));
     attn = plim_nn_binary(n, "aten.add.Tensor", attn, bias);
     if (roll)
-        attn = masked(n, attn, attention_mask(n, windows, ph, pw, shift), heads);
+        attn = mask_scores(n, attn, attention_mask(n, windows, ph, pw, shift), heads);
     attn = NN_OP(n, "aten.softmax.int", ARG_T("self", attn), ARG_I("dim", -1));
     attn = plim_nn_dropout_op(n, attn, 0);
     x = plim_nn_binary(n, "aten.matmul.default", attn, qkv[2]);
@@ -132,7 +132,7 @@ static uint32_t window_attention(plim_nn *n, uint32_t x, uint32_t bias, bool shi
     if (roll)
         x = NN_OP(n, "aten.roll.default", ARG_T("self", x),
                   ARG_IS("shifts", INTS(shift[0], shift[1])), ARG_IS("dims", INTS(1, 2)));
-    return unpad(n, x, h, w);
+    return unpad_windows(n, x, h, w);
 }
 
 static uint32_t swin_block(plim_nn *n, uint32_t x, bool shifted, double drop)

@@ -18,7 +18,7 @@ static uint32_t double_conv(plim_nn *n, const char *name, uint32_t x, int64_t ou
     return x;
 }
 
-static uint32_t down(plim_nn *n, const char *name, uint32_t x, int64_t out)
+static uint32_t down_block(plim_nn *n, const char *name, uint32_t x, int64_t out)
 {
     plim_nn_enter(n, name, "Down");
     plim_nn_enter(n, "maxpool_conv", "Sequential");
@@ -30,7 +30,7 @@ static uint32_t down(plim_nn *n, const char *name, uint32_t x, int64_t out)
 }
 
 /* x is doubled in size, padded to the skip's, and joined behind it. */
-static uint32_t up(plim_nn *n, const char *name, uint32_t x, uint32_t skip)
+static uint32_t up_block(plim_nn *n, const char *name, uint32_t x, uint32_t skip)
 {
     int64_t out = plim_nn_dim(n, skip, 1);
     plim_nn_enter(n, name, "Up");
@@ -52,10 +52,10 @@ static void unet_build(plim_nn *n, const void *row, uint32_t x)
     plim_nn_root(n, "UNet");
     level[0] = double_conv(n, "inc", x, 64);
     for (int i = 1; i < 4; i++)
-        level[i] = down(n, plim_nn_name(n, "down", i), level[i - 1], 64 << i);
-    x = down(n, "down4", level[3], 1024);
+        level[i] = down_block(n, plim_nn_name(n, "down", i), level[i - 1], 64 << i);
+    x = down_block(n, "down4", level[3], 1024);
     for (int i = 1; i <= 4; i++)
-        x = up(n, plim_nn_name(n, "up", i), x, level[4 - i]);
+        x = up_block(n, plim_nn_name(n, "up", i), x, level[4 - i]);
     plim_nn_enter(n, "outc", "OutConv");
     x = plim_nn_conv2d(n, "conv", x, (plim_conv){.out = 2, .bias = true});
     plim_nn_leave(n);

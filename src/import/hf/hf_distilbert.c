@@ -128,7 +128,7 @@ static void question_answering(plim_hf *h, const config *c)
     plim_hf_answer_outputs(h, x);
 }
 
-static void bare(plim_hf *h, const config *c)
+static void build_bare(plim_hf *h, const config *c)
 {
     plim_nn_output(&h->n, add_encoder(h, c, NULL));
 }
@@ -141,7 +141,7 @@ static const struct {
     {"ForSequenceClassification", sequence_classification},
     {"ForTokenClassification", token_classification},
     {"ForQuestionAnswering", question_answering},
-    {"Model", bare},
+    {"Model", build_bare},
 };
 
 static void distilbert_build(plim_hf *h, const void *p)

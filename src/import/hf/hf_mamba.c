@@ -64,7 +64,10 @@ static uint32_t squeeze_dim(plim_nn *n, uint32_t x, int64_t dim)
     return NN_OP(n, "aten.squeeze.dim", ARG_T("self", x), ARG_I("dim", dim));
 }
 
-static uint32_t transposed(plim_nn *n, uint32_t x) { return plim_nn_transpose(n, x, 1, 2); }
+static uint32_t transpose_dims(plim_nn *n, uint32_t x)
+{
+    return plim_nn_transpose(n, x, 1, 2);
+}
 
 /* -exp(A_log) in fp32 */
 static uint32_t negative_exp(plim_nn *n, uint32_t a)
@@ -123,7 +126,7 @@ static uint32_t discretize_state(const mamba *m, const ssm *p, uint32_t x, uint3
 {
     plim_nn *n = m->n;
     uint32_t step =
-        plim_nn_binary(n, "aten.matmul.default", p->dt_weight, transposed(n, part[0]));
+        plim_nn_binary(n, "aten.matmul.default", p->dt_weight, transpose_dims(n, part[0]));
     uint32_t bias = plim_nn_unsqueeze(n, plim_nn_to(n, p->dt_bias, PLIM_F32), 1);
     uint32_t b = part[1];
     step = add_tensors(n, step, bias);
@@ -151,24 +154,24 @@ static uint32_t mamba_mixer(const mamba *m, uint32_t x)
     p.d = plim_nn_param(n, "D", INTS(m->inner));
     conv v = conv_params(m, m->inner);
     x = plim_nn_linear(n, "in_proj", x, 2 * m->inner, c->bias);
-    x = transposed(n, x);
+    x = transpose_dims(n, x);
     p.a = negative_exp(n, a_log);
     plim_nn_chunk(n, x, 2, 1, half);
     x = causal_conv(m, half[0], v, squeeze_dim(n, v.weight, 1));
-    x = transposed(n, x);
+    x = transpose_dims(n, x);
     uint32_t y = plim_nn_linear(n, "x_proj", x, m->rank + 2 * c->state, false);
     plim_nn_enter(n, "dt_proj", "Linear");
     p.dt_weight = plim_nn_param(n, "weight", INTS(m->inner, m->rank));
     p.dt_bias = plim_nn_param(n, "bias", INTS(m->inner));
     plim_nn_leave(n);
     plim_nn_split(n, y, INTS(m->rank, c->state, c->state), -1, part);
-    x = transposed(n, x);
+    x = transpose_dims(n, x);
     y = discretize_state(m, &p, x, part, like);
     uint32_t d = plim_nn_to(n, p.d, PLIM_F32);
     d = plim_nn_unsqueeze(n, plim_nn_unsqueeze(n, d, 0), 2);
     y = add_tensors(n, y, mul_tensors(n, x, d));
     y = mul_tensors(n, y, plim_nn_unary(n, "aten.silu.default", half[1]));
-    y = plim_nn_to_like(n, transposed(n, y), like);
+    y = plim_nn_to_like(n, transpose_dims(n, y), like);
     y = plim_nn_linear(n, "out_proj", y, c->hidden, c->bias);
     plim_nn_leave(n);
     return y;
@@ -343,8 +346,8 @@ static uint32_t mamba2_mixer(const mamba *m, uint32_t x)
     x = plim_nn_linear(n, "in_proj", x, m->inner + channels + c->heads, c->bias);
     a = negative_exp(n, a);
     plim_nn_split(n, x, INTS(m->inner, channels, c->heads), -1, part);
-    x = causal_conv(m, transposed(n, part[1]), v, squeeze_dim(n, v.weight, 1));
-    plim_nn_split(n, transposed(n, x), INTS(m->inner, shared, shared), -1, xbc);
+    x = causal_conv(m, transpose_dims(n, part[1]), v, squeeze_dim(n, v.weight, 1));
+    plim_nn_split(n, transpose_dims(n, x), INTS(m->inner, shared, shared), -1, xbc);
     xbc[0] = plim_nn_view(n, xbc[0], INTS(b, s, c->heads, c->head_dim));
     xbc[1] = plim_nn_view(n, xbc[1], INTS(b, s, c->groups, c->state));
     xbc[2] = plim_nn_view(n, xbc[2], INTS(b, s, c->groups, c->state));
