@@ -158,12 +158,18 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
     return PLIM_OK;
 }
 
+/* Of the first parameter; NULL: the setting has no word for it. */
 static const char *model_dtype(const plim_graph *g)
 {
-    for (uint32_t i = 0; i < g->n_values; i++)
+    plim_dtype t = PLIM_F32;
+    for (uint32_t i = g->n_values; i-- > 0;)
         if (g->values[i].kind == PLIM_VALUE_PARAMETER)
-            return plim_dtype_name(g->values[i].meta.dtype);
-    return plim_dtype_name(PLIM_F32);
+            t = g->values[i].meta.dtype;
+    plim_str word;
+    for (int n = 1; (word = plim_setting_word(PLIM_SET_dtype, n)).p; n++)
+        if (plim_str_is(word, plim_dtype_name(t)))
+            return plim_dtype_name(t);
+    return NULL;
 }
 
 plim_status plim_job_settle(plim_job *job, const plim_graph *g, const plim_step_info *info,

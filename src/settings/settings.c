@@ -228,6 +228,8 @@ static plim_status read_fraction(const plim_setting_row *r, setting_value *v, pl
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "expected a number above 0 and up to 1, got '" PLIM_STR_FMT "'",
                          PLIM_STR_CUT(v->text));
+    snprintf(v->room, sizeof v->room, "%s", plim_fmt_double(v->fraction).s);
+    v->text = plim_str_of(v->room);
     return PLIM_OK;
 }
 
@@ -382,33 +384,36 @@ static plim_status read_member(plim_settings *s, plim_json *j, plim_str key, pli
                                plim_err *err)
 {
     plim_str name = plim_json_unescape(a, key), value = {NULL, 0};
+    plim_json_kind kind = plim_json_peek(j);
     if (!name.p)
         return plim_oom(err);
-    switch (plim_json_peek(j)) {
-    case PLIM_JSON_NULL: plim_json_null(j); break;
-    case PLIM_JSON_STRING: value = plim_json_unescape(a, plim_json_str(j)); break;
-    case PLIM_JSON_ARRAY:
-    case PLIM_JSON_OBJECT:
-        plim_json_fail(j, PLIM_EUSAGE, "setting '%s' is not a single value", name.p);
-        break;
-    default: value = plim_arena_str(a, plim_json_raw(j)); break;
+    if (kind == PLIM_JSON_ARRAY || kind == PLIM_JSON_OBJECT)
+        return plim_fail(err, PLIM_EUSAGE, 0, "setting '%.80s' is not a single value", name.p);
+    if (kind == PLIM_JSON_NULL) {
+        plim_json_null(j);
+        return plim_settings_set(s, name.p, NULL, err);
     }
-    return j->bad ? j->bad : plim_settings_set(s, name.p, value.p, err);
+    if (kind == PLIM_JSON_STRING)
+        value = plim_json_unescape(a, plim_json_str(j));
+    else
+        value = plim_arena_str(a, plim_json_raw(j));
+    if (!value.p)
+        return plim_oom(err);
+    if (memchr(value.p, '\0', value.n))
+        return plim_fail(err, PLIM_EUSAGE, 0, "setting '%.80s' has a NUL character", name.p);
+    return plim_settings_set(s, name.p, value.p, err);
 }
 
-/* The object itself, or (of a report in JSON) its member "settings". */
+/* The object itself, or (of a report in JSON) its member "settings".  From here on all of
+ * it is known to be JSON. */
 static plim_status find_settings(plim_json *j)
 {
     plim_str key;
     plim_json whole = *j;
-    for (plim_json_object(&whole); plim_json_member(&whole, &key);) {
-        if (plim_str_is(key, "settings") && plim_json_peek(&whole) == PLIM_JSON_OBJECT) {
+    for (plim_json_object(&whole); plim_json_member(&whole, &key); plim_json_skip(&whole))
+        if (plim_str_is(key, "settings") && plim_json_peek(&whole) == PLIM_JSON_OBJECT)
             *j = whole;
-            break;
-        }
-        plim_json_skip(&whole);
-    }
-    return whole.bad;
+    return plim_json_end(&whole);
 }
 
 plim_status plim_settings_set_json(plim_settings *s, const char *json, size_t n, plim_err *err)
