@@ -127,6 +127,7 @@ plim_status plim_size_print(const char *shape, plim_render how, const plim_style
 {
     static const plim_report report = {"size", size_text, size_json, size_csv};
     size_ask ask = {.elements = 0};
+    PLIM_REQUIRE(shape, err);
     plim_status rc =
         plim_parse_shape(plim_str_of(shape), ask.meta.dim, PLIM_MAX_RANK, &ask.meta.rank, err);
     if (rc)
