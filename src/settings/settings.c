@@ -81,7 +81,7 @@ static plim_status find_setting(const char *name, plim_setting_id *id, plim_err 
 
 bool plim_setting_at(uint32_t i, plim_setting_info *out)
 {
-    if (i >= PLIM_SETTING_COUNT)
+    if (!out || i >= PLIM_SETTING_COUNT)
         return false;
     const plim_setting_row *r = &plim_setting_rows[i];
     const plim_setting_info info = {.size = sizeof info,
