@@ -1,4 +1,5 @@
-/* cmd_estimate.c -- plimsoll estimate MODEL: how much memory, of what, and why. */
+/* cmd_estimate.c -- plimsoll estimate MODEL: memory by category, and what is live at the
+ * peak. */
 #include "cmds.h"
 
 #include <string.h>
@@ -47,7 +48,7 @@ static int estimate_model(plim_args *a, const plim_model *m)
         return plim_console_error(&err);
     plim_status st =
         plim_estimate_print(e, a->render, &a->style, plim_console_put, &a->console, &err);
-    /* only a sure yes is a yes */
+    /* exit status 0 promises that the step fits, so "maybe" counts as no */
     bool no = e->fits == PLIM_FITS_NO || e->fits == PLIM_FITS_MAYBE;
     plim_estimate_free(e);
     int code = plim_console_result(&a->console, st, &err);
@@ -63,7 +64,7 @@ static int estimate_run(plim_args *a)
 const plim_cmd plim_cmd_estimate = {
     .name = "estimate",
     .usage = "MODEL",
-    .doc = "how much memory, of what, and what is live at the peak",
+    .doc = "predict memory, and show what is live at the peak",
     .options =
         PLIM_USE_SETTINGS | PLIM_USE_EXPLAIN | PLIM_USE_JSON | PLIM_USE_TEXT | PLIM_USE_LIVE,
     .run = estimate_run,

@@ -1,4 +1,4 @@
-/* cmd_fit.c -- plimsoll fit MODEL [--gpu A,B]: the largest batch for each card. */
+/* cmd_fit.c -- plimsoll fit MODEL [--gpu A,B]: finds the largest batch for each card. */
 #include "cmds.h"
 
 static int fit_model(plim_args *a, const plim_model *m)
@@ -26,7 +26,7 @@ static int fit_run(plim_args *a)
 const plim_cmd plim_cmd_fit = {
     .name = "fit",
     .usage = "MODEL",
-    .doc = "the largest batch for each card",
+    .doc = "find the largest batch for each card",
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = fit_run,
 };

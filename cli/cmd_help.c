@@ -17,6 +17,6 @@ static int help_run(plim_args *a)
 const plim_cmd plim_cmd_help = {
     .name = "help",
     .usage = "[COMMAND]",
-    .doc = "the commands, or one command's options",
+    .doc = "list the commands, or the options of one command",
     .run = help_run,
 };

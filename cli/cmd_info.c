@@ -1,4 +1,4 @@
-/* cmd_info.c -- plimsoll info FILE: what a file holds. */
+/* cmd_info.c -- plimsoll info FILE: shows the contents of a model file. */
 #include "cmds.h"
 
 static int info_model(plim_args *a, const plim_model *m)
@@ -18,7 +18,7 @@ static int info_run(plim_args *a) { return plim_cmd_with_model(a, info_model); }
 const plim_cmd plim_cmd_info = {
     .name = "info",
     .usage = "FILE",
-    .doc = "what a file holds: tensors, types, sizes left open",
+    .doc = "show the contents of a file: tensors, types, modules",
     .options =
         PLIM_USE_SETTINGS | PLIM_USE_DEPTH | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = info_run,

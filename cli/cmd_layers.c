@@ -1,4 +1,4 @@
-/* cmd_layers.c -- plimsoll layers MODEL: what each layer holds and costs. */
+/* cmd_layers.c -- plimsoll layers MODEL: shape, parameters, memory and cost of each layer. */
 #include "cmds.h"
 
 static int layers_model(plim_args *a, const plim_model *m)
@@ -18,7 +18,7 @@ static int layers_run(plim_args *a) { return plim_cmd_with_model(a, layers_model
 const plim_cmd plim_cmd_layers = {
     .name = "layers",
     .usage = "MODEL",
-    .doc = "what each layer holds and costs: shapes, parameters, MACs",
+    .doc = "show shape, parameters, memory and MACs of each layer",
     .options =
         PLIM_USE_SETTINGS | PLIM_USE_LAYERS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = layers_run,

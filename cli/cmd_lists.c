@@ -1,4 +1,4 @@
-/* cmd_lists.c -- plimsoll models, ops, optimizers ...: what plimsoll knows. */
+/* cmd_lists.c -- plimsoll models, ops, optimizers ...: the lists of what plimsoll knows. */
 #include "cmds.h"
 
 static int lists_print(plim_args *a, plim_registry r)
@@ -11,12 +11,12 @@ static int lists_print(plim_args *a, plim_registry r)
 
 /* name, registry, doc */
 #define LISTS(X)                                                                              \
-    X(models, MODELS, "the built-in models")                                                  \
-    X(gpus, GPUS, "the cards, with where each number is from")                                \
-    X(ops, OPS, "the operators that have a rule")                                             \
-    X(optimizers, OPTIMIZERS, "the optimizers, with the memory they keep")                    \
-    X(profiles, PROFILES, "the PyTorch versions that can be simulated")                       \
-    X(formats, FORMATS, "the model files that can be read")
+    X(models, MODELS, "list the built-in models")                                             \
+    X(gpus, GPUS, "list the known cards and the source of each number")                       \
+    X(ops, OPS, "list the operators that have a rule")                                        \
+    X(optimizers, OPTIMIZERS, "list the optimizers and the state they keep")                  \
+    X(profiles, PROFILES, "list the PyTorch versions that can be simulated")                  \
+    X(formats, FORMATS, "list the model file formats that can be read")
 
 #define X(id, registry, text)                                                                 \
     static int lists_##id(plim_args *a) { return lists_print(a, PLIM_REG_##registry); }       \

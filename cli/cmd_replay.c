@@ -1,4 +1,4 @@
-/* cmd_replay.c -- plimsoll replay FILE: a tape through an allocator. */
+/* cmd_replay.c -- plimsoll replay FILE: replays a tape through a simulated allocator. */
 #include <string.h>
 
 #include "cmds.h"
@@ -24,7 +24,7 @@ static int replay_run(plim_args *a)
 const plim_cmd plim_cmd_replay = {
     .name = "replay",
     .usage = "FILE",
-    .doc = "a tape through PyTorch's allocator, with any settings",
+    .doc = "replay a tape through PyTorch's caching allocator",
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_TEXT,
     .run = replay_run,
 };

@@ -1,10 +1,10 @@
-/* cmd_run.c -- plimsoll run -- COMMAND: a training script on a card that does not
- * exist.
+/* cmd_run.c -- plimsoll run -- COMMAND: runs a PyTorch script on a simulated GPU.
  *
- * The work is done inside the script's own Python: PYTHONPATH leads it to
- * sitecustomize.py, and that to front.py, which reads the PLIMSOLL_RUN_*
- * variables set here.  Each process that used the card leaves a report in a
- * folder; this end prints them when the command is over. */
+ * The simulation runs inside the script's own Python process: PYTHONPATH makes
+ * Python import sitecustomize.py, which imports front.py, which reads the
+ * PLIMSOLL_RUN_* variables set here.  Each process that used the GPU writes a
+ * report into a temporary directory; this file prints the reports when the
+ * command has ended. */
 #include "cmds.h"
 #include <plimsoll_vgpu.h>
 
@@ -29,9 +29,9 @@ typedef struct run_places {
     char report[PATH_MAX];
 } run_places;
 
-/* ---- where things are ------------------------------------------------------- */
+/* ---- finding the installed files -------------------------------------------- */
 
-/* The folder of this program, with a slash; "" if the system does not say. */
+/* The directory of this program, with a slash at the end; "" if /proc cannot be read. */
 static void run_home(char *out, size_t n)
 {
     ssize_t got = readlink("/proc/self/exe", out, n - 1);
@@ -41,7 +41,8 @@ static void run_home(char *out, size_t n)
         slash[1] = '\0';
 }
 
-/* dir, then the first of two places that exists; false: neither. */
+/* Writes to `out` the first of the two paths below `home` that is readable; false if
+ * neither is. */
 static bool run_find(char *out, size_t n, const char *home, const char *installed,
                      const char *built)
 {
@@ -65,21 +66,21 @@ static int run_locate(run_places *p)
                   "libplimsoll.so")) {
         plim_err err = {.code = PLIM_EIO};
         snprintf(err.msg, sizeof err.msg,
-                 "'front.py' or 'libplimsoll.so' is not where the installation puts it");
+                 "cannot find 'front.py' or 'libplimsoll.so': the installation is incomplete");
         return plim_console_error(&err);
     }
     *strrchr(p->data, '/') = '\0';
     snprintf(p->report, sizeof p->report, "%s/plimsoll-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(p->report)) {
         plim_err err = {.code = PLIM_EIO};
-        snprintf(err.msg, sizeof err.msg, "cannot make a folder for the report: %s",
+        snprintf(err.msg, sizeof err.msg, "cannot create a directory for the report: %s",
                  strerror(errno));
         return plim_console_error(&err);
     }
     return PLIM_EXIT_DONE;
 }
 
-/* ---- what the script's Python is told ----------------------------------------- */
+/* ---- the environment of the script -------------------------------------------- */
 
 static void run_set(const char *name, const char *value)
 {
@@ -130,13 +131,14 @@ static void run_environment(const plim_args *a, const run_places *p)
 
 /* ---- the command ---------------------------------------------------------------- */
 
-/* The command's exit status as a shell would have it; -1: it could not be begun. */
+/* The command's exit status as a shell reports it; -1: fork failed. */
 static int run_command(const plim_args *a)
 {
+    enum { SIGNAL_STATUS = 128 }; /* a shell adds the signal number to it */
     int status = 0;
     pid_t pid = fork();
     if (!pid) {
-        if (a->render == PLIM_JSON) /* stdout is the report's alone */
+        if (a->render == PLIM_JSON) /* stdout is reserved for the report */
             dup2(STDERR_FILENO, STDOUT_FILENO);
         execvp(a->command[0], a->command);
         fprintf(stderr, "plimsoll: cannot run '%s': %s\n", a->command[0], strerror(errno));
@@ -144,7 +146,7 @@ static int run_command(const plim_args *a)
     }
     if (pid < 0)
         return -1;
-    signal(SIGINT, SIG_IGN); /* is the script's; its report still comes */
+    signal(SIGINT, SIG_IGN); /* Ctrl-C ends the script; its report is still printed */
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     signal(SIGINT, SIG_DFL);
@@ -152,8 +154,8 @@ static int run_command(const plim_args *a)
         int number = WTERMSIG(status);
         bool address = number == SIGSEGV || number == SIGBUS;
         fprintf(stderr, "plimsoll: '%s' was ended by signal %d%s\n", a->command[0], number,
-                address ? ": it may have read the card's memory, which is not there" : "");
-        return 128 + number;
+                address ? ": it may have accessed GPU memory, which is only simulated" : "");
+        return SIGNAL_STATUS + number;
     }
     return WEXITSTATUS(status);
 }
@@ -169,8 +171,8 @@ static void run_print(plim_console *c, const char *path)
     fclose(f);
 }
 
-/* The reports of a folder are PID+ if the process used the card, else PID-.  The
- * smallest PID above `pid` with this end; INT_MAX: no more. */
+/* A report's name is PID+ if the process used the GPU, else PID-.  Returns the smallest
+ * PID above `pid` whose report ends in `end`; INT_MAX if there is none. */
 static int run_next(const char *folder, char end, int pid)
 {
     int next = INT_MAX;
@@ -185,7 +187,7 @@ static int run_next(const char *folder, char end, int pid)
     return next;
 }
 
-/* Prints those reports; returns how many there were. */
+/* Prints the reports that end in `end`; returns their number. */
 static int run_print_all(plim_args *a, const char *folder, char end)
 {
     int first = run_next(folder, end, 0), n = 0;
@@ -215,20 +217,21 @@ static void run_remove(const char *folder)
     rmdir(folder);
 }
 
-/* A process that had PyTorch and asked nothing of the card, as a launcher, is
- * heard only if no other was there. */
+/* The report of a process that imported PyTorch without using the GPU, such as a launcher,
+ * is printed only if no process used it. */
 static int run_collect(plim_args *a, const char *folder)
 {
     int n = run_print_all(a, folder, '+');
     if (n > 1)
-        fprintf(stderr, "plimsoll: %d processes used the card, each as if it were alone\n", n);
+        fprintf(stderr,
+                "plimsoll: %d processes used the card; each was simulated as if alone\n", n);
     if (!n)
         n = run_print_all(a, folder, '-');
     run_remove(folder);
     return n;
 }
 
-/* A card or setting that is wrong is said before anything runs. */
+/* Reports an unknown card or an invalid setting before the script starts. */
 static int run_check(const plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
@@ -267,7 +270,7 @@ static int run_run(plim_args *a)
         plim_err err = {.code = PLIM_EUNSUPPORTED};
         snprintf(
             err.msg, sizeof err.msg,
-            "'%.100s' used no PyTorch of a Python that reads PYTHONPATH: nothing to report",
+            "'%.100s' used no PyTorch in a Python that reads PYTHONPATH: nothing to report",
             a->command[0]);
         return plim_console_error(&err);
     }
@@ -277,7 +280,7 @@ static int run_run(plim_args *a)
 const plim_cmd plim_cmd_run = {
     .name = "run",
     .usage = "COMMAND",
-    .doc = "a PyTorch script on a card that is not there",
+    .doc = "run a PyTorch script on a simulated GPU",
     .options = PLIM_USE_RUN | PLIM_USE_LIVE | PLIM_USE_JSON | PLIM_USE_TEXT,
     .run = run_run,
 };

@@ -1,4 +1,4 @@
-/* cmd_size.c -- plimsoll size 256x3x100x100: a tensor in every data type. */
+/* cmd_size.c -- plimsoll size 256x3x100x100: the size of a tensor in every data type. */
 #include "cmds.h"
 
 static int size_run(plim_args *a)
@@ -12,7 +12,7 @@ static int size_run(plim_args *a)
 const plim_cmd plim_cmd_size = {
     .name = "size",
     .usage = "SHAPE",
-    .doc = "bytes of a tensor in every data type: 256x3x100x100",
+    .doc = "show the size of a tensor in every data type",
     .options = PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = size_run,
 };

@@ -1,4 +1,4 @@
-/* cmd_tape.c -- plimsoll tape MODEL: the allocations and frees themselves. */
+/* cmd_tape.c -- plimsoll tape MODEL: prints the allocations and frees of a run. */
 #include "cmds.h"
 
 static int tape_model(plim_args *a, const plim_model *m)
@@ -14,7 +14,7 @@ static int tape_run(plim_args *a) { return plim_cmd_with_model(a, tape_model); }
 const plim_cmd plim_cmd_tape = {
     .name = "tape",
     .usage = "MODEL",
-    .doc = "the allocations and frees of the run, in order",
+    .doc = "print the allocations and frees of a run, in order",
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON,
     .run = tape_run,
 };

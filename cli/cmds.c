@@ -33,14 +33,15 @@ enum { CMDS_COUNT = sizeof cmds / sizeof *cmds };
 
 static const char cmds_notes[] =
     "\n"
-    "MODEL is a built-in name ('plimsoll models') or a file; its format is found from\n"
-    "its content ('plimsoll formats').\n"
+    "MODEL is a built-in name ('plimsoll models') or a file, whose format is detected\n"
+    "from its content ('plimsoll formats').\n"
     "\n"
     "'plimsoll help COMMAND' lists the options of a command; 'plimsoll --version'\n"
     "prints the version.\n"
     "\n"
-    "Exit status: 0 done; 1 the answer is no: it does not fit; 2 a usage error; 3 an\n"
-    "invalid file or model; 4 a system error (I/O, out of memory).\n";
+    "Exit status: 0 success; 1 the answer is no: it does not fit; 2 invalid command\n"
+    "line; 3 invalid or unsupported file or model; 4 system error (I/O, out of\n"
+    "memory, full disk).\n";
 
 int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model *m))
 {

@@ -160,49 +160,49 @@ enum {
 static const plim_opt opt_table[] = {
 {.doc = "Running a script"},
 OPT("steps", "N", RUN, take_int, offsetof(plim_args, run_steps), 1,
- "end the script after N optimizer steps; default: let it run")
+ "end the script after N optimizer steps (default: run to its end)")
 OPT("limit", "SECONDS", RUN, take_int, offsetof(plim_args, limit), 1,
- "end the script after so many seconds")
+ "end the script after this time")
 OPT("scalar", "0|1|nan", RUN, take_scalar, 0, 0,
- "what a value that the script reads from the card is, as by loss.item(): 0 (default)")
+ "value that the script gets when it reads from the card, as in loss.item() (default: 0)")
 OPT("mask-fraction", "X", RUN, take_fraction, offsetof(plim_args, mask_fraction), 0,
- "fraction of elements that a device-side mask is assumed to select: 1 (default, the worst case)")
+ "fraction of elements that a mask on the card selects (default: 1, the worst case)")
 OPT("save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,
- "write the tape, with the script's lines, for 'plimsoll replay'")
+ "write the tape, with source lines of the script, for 'plimsoll replay'")
 
 {.doc = "Settings"},
 OPT("settings", "FILE", PLIM_USE_SETTINGS, take_settings, 0, 0,
- "settings as JSON, or the JSON of an earlier answer, whose settings are used again; "
+ "settings as a JSON object, or the JSON of an earlier answer, whose settings are used again; "
  "options that follow override them")
 
 {.doc = "Output"},
 OPT("explain", "WHAT", PLIM_USE_EXPLAIN, take_text, offsetof(plim_args, explain), 0,
- "instead of the estimate, why: batch (memory = fixed + batch x per sample), "
- "segments (the peak for each number of checkpoints)")
+ "instead of the estimate, show: batch (how memory grows with the batch), segments "
+ "(the peak for each number of checkpointed segments)")
 OPT("json", NULL, PLIM_USE_JSON, take_render, 0, PLIM_JSON,
- "JSON, sizes in bytes")
+ "print JSON, sizes in bytes")
 OPT("csv", NULL, PLIM_USE_CSV, take_render, 0, PLIM_CSV,
- "comma-separated values, sizes in bytes")
+ "print comma-separated values, sizes in bytes")
 OPT("si", NULL, TEXT, take_bool, STYLE(si), 1,
- "GB, MB, KB (1000) instead of GiB, MiB, KiB (1024)")
+ "use GB, MB, KB (1000) instead of GiB, MiB, KiB (1024)")
 OPT("top", "N", PLIM_USE_LIVE, take_int, STYLE(top), 1,
- "rows of what is live at the peak (10)")
+ "number of live tensors to show at the peak (default: 10)")
 OPT("depth", "N", PLIM_USE_LAYERS | PLIM_USE_DEPTH, take_int, STYLE(depth), 1,
- "deepest level of modules shown; default: all")
+ "deepest level of modules to show (default: all; 2 in 'info')")
 OPT("columns", "LIST", PLIM_USE_LAYERS, take_text, STYLE(columns), 0,
- "columns of the table, as type,shape,params,macs")
+ "columns to show, such as type,shape,params,macs")
 OPT("types", "LIST", PLIM_USE_LAYERS, take_text, STYLE(types), 0,
- "rows of these types only, as Input,Conv2d,Linear, and their sum")
+ "show only rows of these types, such as Input,Conv2d,Linear, and the sum of their values")
 OPT("quiet", NULL, TEXT, take_bool, STYLE(quiet), 1,
- "the figures only")
+ "print only the figures")
 OPT("ascii", NULL, TEXT, take_bool, STYLE(ascii), 1,
- "no box drawing, no blocks; default on a terminal that is not UTF-8")
+ "use no box drawing and no block characters (default on a terminal that is not UTF-8)")
 OPT("color", "auto|always|never", TEXT, take_color, 0, 0,
- "colours; auto (default): on a terminal, unless NO_COLOR is set")
+ "use colour; auto (default): only on a terminal, unless NO_COLOR is set")
 OPT("width", "N", TEXT, take_int, STYLE(width), 40,
- "columns of the output; default: the terminal's, else COLUMNS, else 80")
+ "width of the output in columns (default: that of the terminal, else COLUMNS, else 80)")
 OPT("help", NULL, PLIM_USE_HELP, take_bool, offsetof(plim_args, help), 1,
- "this list")
+ "show this help")
 };
 /* clang-format on */
 

@@ -313,7 +313,7 @@ BAD = [
      "list(DataLoader(D([1, 2]), num_workers=1))\n", 1, "Cannot re-initialize CUDA in forked"),
     ("the card's memory, read", "import torch, ctypes\n"
      "ctypes.string_at(torch.ones(9, device='cuda').data_ptr(), 4)\n", 139,
-     "was ended by signal 11: it may have read the card's memory"),
+     "was ended by signal 11: it may have accessed GPU memory"),
     ("and who read it", "import torch, ctypes\n"
      "ctypes.string_at(torch.ones(9, device='cuda').data_ptr(), 4)\n", 139,
      "script.py\", line 2"),
