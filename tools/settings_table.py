@@ -41,7 +41,7 @@ def table(lib):
     while lib.plim_setting_at(ctypes.c_uint32(i), ctypes.byref(s)):
         if s.group != group:
             group = s.group
-            yield f"\n## {group.decode()}\n\n| setting | option | value | preset | taken by | what it is |\n"
+            yield f"\n## {group.decode()}\n\n| setting | option | value | preset | taken by | description |\n"
             yield "| --- | --- | --- | --- | --- | --- |\n"
         preset = f"`{s.preset.decode()}`" if s.preset else ""
         doc = s.doc.decode().replace("|", "; ")

@@ -120,11 +120,13 @@ plim_status plim_tensor_bytes(plim_dtype t, int rank, const int64_t *dim, uint64
 {
     PLIM_REQUIRE(dim || rank <= 0, err);
     PLIM_REQUIRE(bytes, err);
-    if ((unsigned)t >= PLIM_DTYPE_COUNT || rank < 0 || rank > PLIM_MAX_RANK)
-        return plim_fail(err, PLIM_EUSAGE, 0, "no such dtype, or rank %d is not in 0..%d",
-                         rank, PLIM_MAX_RANK);
+    if ((unsigned)t >= PLIM_DTYPE_COUNT)
+        return plim_fail(err, PLIM_EUSAGE, 0, "dtype %d is not in 0..%d", (int)t,
+                         PLIM_DTYPE_COUNT - 1);
+    if (rank < 0 || rank > PLIM_MAX_RANK)
+        return plim_fail(err, PLIM_EUSAGE, 0, "rank %d is not in 0..%d", rank, PLIM_MAX_RANK);
     plim_meta m = plim_meta_make(t, rank, dim);
     if (!plim_meta_bytes(&m, bytes))
-        return plim_fail(err, PLIM_ERANGE, 0, "the size of this tensor does not fit 64 bits");
+        return plim_fail(err, PLIM_ERANGE, 0, "the tensor has more than 2^64 bytes");
     return PLIM_OK;
 }

@@ -27,8 +27,8 @@ static plim_status info_at(const plim_job *job, int64_t batch, plim_arena *a, pl
         st = plim__model_info(a, g, out, err);
     if (!st && g->batch_fixed)
         st = plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                       "'%s' holds one batch size only (%" PRId64
-                       "): export it again with a dynamic batch dimension",
+                       "'%s' was exported with a fixed batch size of %" PRId64
+                       ": export it again with a dynamic batch dimension",
                        (*out)->name, g->batch);
     if (!st && !g->batch)
         st = plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no batch dimension", (*out)->name);
@@ -166,7 +166,7 @@ static plim_status batches_fill(plim_job *job, plim_arena *a, void *pub, plim_er
         batch = PLIM_MIN(batch * 2, last);
     }
     if (!st && !out->n)
-        st = plim_fail(err, PLIM_ERANGE, 0, "batch 1 takes more than 2^64 bytes");
+        st = plim_fail(err, PLIM_ERANGE, 0, "batch 1 needs more than 2^64 bytes");
     if (st)
         return st;
     draw_line(out, rows, out->n);

@@ -57,20 +57,16 @@ static plim_str say_samples(plim_arena *a, const plim_estimate *e, uint64_t byte
                             plim_text share)
 {
     bool infer = is_inference(e);
-    const char *what = infer ? "inputs and results of layers" : "activations";
     if (e->model->batch < 2)
-        return plim_arena_printf(
-            a,
-            "%s are %s of the peak; 16-bit ones (--dtype bf16) would take "
-            "about %s less.",
-            infer ? "Inputs and results of layers" : "Activations", share.s,
-            plim_fmt_bytes(bytes / 2, false).s);
+        return plim_arena_printf(a, "%s are %s of the peak; --dtype bf16 would save about %s.",
+                                 infer ? "Inputs and layer outputs" : "Activations", share.s,
+                                 plim_fmt_bytes(bytes / 2, false).s);
     uint64_t next = infer ? 0 : peak_of(e, PLIM_PHASE_OPTIMIZER, true);
     return plim_arena_printf(
         a,
-        "What grows with the batch, mostly %s, is %s of the peak; half the "
-        "batch (%" PRId64 ") would save about %s.",
-        what, share.s, e->model->batch / 2,
+        "Memory that grows with the batch, mostly %s, is %s of the peak; halving the batch "
+        "to %" PRId64 " would save about %s.",
+        infer ? "inputs and layer outputs" : "activations", share.s, e->model->batch / 2,
         plim_fmt_bytes(above(e, bytes / 2, next), false).s);
 }
 
@@ -78,16 +74,13 @@ static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t byte
                             plim_text share)
 {
     const char *what = is_inference(e) ? "Parameters"
-                       : e->ema_bytes  ? "Parameters, their gradients and their average"
-                                       : "Parameters and their gradients";
+                       : e->ema_bytes  ? "Parameters, gradients and the averaged copy"
+                                       : "Parameters and gradients";
     if (strcmp(e->settings->text[PLIM_SET_dtype].p, "fp32") != 0)
         return plim_arena_printf(
-            a, "%s are %s of the peak: a smaller model is what would help.", what, share.s);
-    return plim_arena_printf(
-        a,
-        "%s are %s of the peak; 16-bit ones (--dtype bf16) would take about "
-        "%s less.",
-        what, share.s, plim_fmt_bytes(bytes / 2, false).s);
+            a, "%s are %s of the peak; only a smaller model would need less.", what, share.s);
+    return plim_arena_printf(a, "%s are %s of the peak; --dtype bf16 would save about %s.",
+                             what, share.s, plim_fmt_bytes(bytes / 2, false).s);
 }
 
 /* The implementation that makes least while it steps; NULL: it is that. */
@@ -116,20 +109,20 @@ static plim_str say_optimizer(plim_arena *a, const plim_estimate *e, uint64_t by
     const char *impl = better_impl(e);
     if (!made)
         return plim_arena_printf(a,
-                                 "The state of " PLIM_STR_FMT " is %s of the peak; plain sgd "
+                                 "The state of " PLIM_STR_FMT " is %s of the peak; plain SGD "
                                  "keeps none and would save about %s.",
                                  PLIM_STR_ARG(name), share.s, sgd.s);
-    plim_str does = plim_arena_printf(
-        a, "What " PLIM_STR_FMT " %smakes while it steps%s is %s of the peak",
-        PLIM_STR_ARG(name), state ? "keeps, and " : "", state ? "," : "", share.s);
-    if (!does.p)
-        return does;
+    plim_str subject = plim_arena_printf(a, "The %s of " PLIM_STR_FMT " are %s of the peak",
+                                         state ? "state and temporaries" : "temporaries",
+                                         PLIM_STR_ARG(name), share.s);
+    if (!subject.p)
+        return subject;
     if (!impl)
-        return plim_arena_printf(a, PLIM_STR_FMT "; plain sgd would save about %s.",
-                                 PLIM_STR_ARG(does), sgd.s);
+        return plim_arena_printf(a, PLIM_STR_FMT "; plain SGD would save about %s.",
+                                 PLIM_STR_ARG(subject), sgd.s);
     return plim_arena_printf(a, PLIM_STR_FMT "; impl=%s would save about %s%s%s.",
-                             PLIM_STR_ARG(does), impl, other.s,
-                             state ? ", plain sgd about " : "", state ? sgd.s : "");
+                             PLIM_STR_ARG(subject), impl, other.s,
+                             state ? ", plain SGD about " : "", state ? sgd.s : "");
 }
 
 static plim_str say_workspace(plim_arena *a, const plim_estimate *e, uint64_t bytes,
@@ -138,8 +131,8 @@ static plim_str say_workspace(plim_arena *a, const plim_estimate *e, uint64_t by
     (void)e;
     return plim_arena_printf(
         a,
-        "Library workspaces are %s of the peak (%s): cuBLAS takes its own "
-        "for any model, cuDNN's grow with the batch.",
+        "Library workspaces are %s of the peak (%s): that of cuBLAS is the same for any "
+        "model, those of cuDNN grow with the batch.",
         share.s, plim_fmt_bytes(bytes, false).s);
 }
 

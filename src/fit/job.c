@@ -44,7 +44,7 @@ static plim_status fit_optimizer(plim_step_settings *step, plim_err *err)
                                              (int)plim_setting_rows[PLIM_SET_steps].most);
     if (o->flags & PLIM_OPTIM_RUNS_MODEL && step->accumulate > 1)
         return plim_fail(err, PLIM_EUSAGE, 0,
-                         "'%s' runs the model within its step: 'accumulate' cannot be %d",
+                         "'%s' runs the model inside its step: 'accumulate' must be 1, not %d",
                          o->name, step->accumulate);
     return PLIM_OK;
 }
@@ -56,8 +56,8 @@ static plim_status one_batch(const plim_binding *b, plim_err *err)
     if (!b->batch || given == b->batch)
         return PLIM_OK;
     return plim_fail(err, PLIM_EUSAGE, 0,
-                     "batch is %" PRId64 " and the first size of the input %" PRId64
-                     ": give one",
+                     "'batch' is %" PRId64 " but the first dim of the input is %" PRId64
+                     ": set only one of them",
                      b->batch, given);
 }
 

@@ -383,14 +383,15 @@ plim_status plim_report_print(const plim_report *report, const void *subject, pl
         [PLIM_TEXT] = report->text, [PLIM_JSON] = report->json, [PLIM_CSV] = report->csv};
     plim_page p;
     if (!subject)
-        return plim_fail(err, PLIM_EUSAGE, 0, "the result of '%s' is NULL", report->name);
+        return plim_fail(err, PLIM_EUSAGE, 0, "'%s': the result to print is NULL",
+                         report->name);
     PLIM_REQUIRE(put, err);
     if (st && st->size <= sizeof st->size)
         return plim_fail(err, PLIM_EUSAGE, 0,
-                         "the style says that it has %zu bytes: begin with PLIM_STYLE_INIT",
+                         "the size of the style is %zu: initialize it with PLIM_STYLE_INIT",
                          st->size);
     if ((size_t)how >= PLIM_COUNT(fns))
-        return plim_fail(err, PLIM_EUSAGE, 0, "no rendering %d: the last is %d", (int)how,
+        return plim_fail(err, PLIM_EUSAGE, 0, "rendering %d is not in 0..%d", (int)how,
                          (int)PLIM_COUNT(fns) - 1);
     if (!fns[how])
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no %s rendering", report->name,

@@ -146,7 +146,7 @@ static const char *estimate_open(const plim_estimate *e)
         if (e->live[i]->certainty == PLIM_ESTIMATED &&
             e->live[i]->category != PLIM_CAT_WORKSPACE)
             return "estimates";
-    return "workspaces";
+    return "workspace size";
 }
 
 /* What the reserved figure is when all that is estimated is as small or as large as
@@ -154,7 +154,7 @@ static const char *estimate_open(const plim_estimate *e)
 static plim_str estimate_reserved_note(plim_page *p, const plim_estimate *e)
 {
     if (e->reserved_low == e->reserved_high)
-        return PLIM_STR("taken from CUDA");
+        return PLIM_STR("from CUDA");
     plim_str range = plim_page_range(p, e->reserved_low, e->reserved_high);
     plim_str s = plim_arena_printf(&p->arena, "from CUDA; %.*s by %s", PLIM_STR_ARG(range),
                                    estimate_open(e));
@@ -168,8 +168,8 @@ static void estimate_figures(plim_page *p, const plim_estimate *e)
         const char *name;
         plim_str value, note;
     } rows[] = {
-        {"requested", estimate_bytes(p, e->peak_requested), PLIM_STR("asked for by tensors")},
-        {"allocated", estimate_bytes(p, e->peak_allocated), PLIM_STR("in allocator blocks")},
+        {"requested", estimate_bytes(p, e->peak_requested), PLIM_STR("by tensors")},
+        {"allocated", estimate_bytes(p, e->peak_allocated), PLIM_STR("rounded up to blocks")},
         {"reserved", estimate_bytes(p, e->peak_reserved), estimate_reserved_note(p, e)},
         {"device",
          e->context_known ? plim_page_range(p, e->device_low, e->device_high)
@@ -227,8 +227,8 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
         plim_flow_printf(&f, "%s", e->gpu ? e->gpu : "the card");
         if (!e->gpu || !strstr(e->gpu, bytes.s)) /* "a card of 2.00 GiB" says it */
             plim_flow_printf(&f, "(%s)", bytes.s);
-        if (!e->context_known)
-            plim_flow_printf(&f, "if its context leaves room");
+        if (e->fits == PLIM_FITS_MAYBE && !e->context_known)
+            plim_flow_printf(&f, "because its CUDA context size is unknown");
         plim_flow_end(&f);
     }
 }
@@ -302,10 +302,9 @@ static void estimate_unknown_ops(plim_page *p, const plim_estimate *e)
     plim_flow f = plim_flow_open(p, " ", 2);
     plim_page_puts(p, "\n");
     plim_page_paint(p, PLIM_PAINT_WARN);
-    plim_page_puts(p,
-                   e->n_unknown_targets == 1 ? "An op without a rule" : "Ops without a rule");
+    plim_page_puts(p, e->n_unknown_targets == 1 ? "Op without a rule" : "Ops without a rule");
     plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_page_puts(p, ", bounded by their shapes:\n");
+    plim_page_puts(p, ", counted with a bound:\n");
     for (uint32_t i = 0; i < e->n_unknown_targets; i++)
         plim_flow_add(&f, plim_page_clean(p, e->unknown_targets[i]));
     plim_flow_end(&f);

@@ -71,11 +71,11 @@ static const plim_column fit_columns[] = {
 
 static void fit_notes(plim_page *p, const plim_fit *f)
 {
-    bool none = false, limited = false, boxed = false, known = false, unknown = false;
+    bool none = false, limited = false, marketed = false, known = false, unknown = false;
     for (uint32_t i = 0; i < f->n; i++) {
         none |= !f->rows[i]->batch;
         limited |= f->rows[i]->limited;
-        boxed |= !f->rows[i]->gpu_exact;
+        marketed |= !f->rows[i]->gpu_exact;
         known |= f->rows[i]->context_known;
         unknown |= !f->rows[i]->context_known;
     }
@@ -84,10 +84,9 @@ static void fit_notes(plim_page *p, const plim_fit *f)
         const char *what;
     } notes[] = {
         {none, "none: not even batch 1 fits; the figures are those of batch 1"},
-        {limited, ">= the search stopped here, or the model, not the card"},
-        {unknown,
-         "<= perhaps less: the context of such a card, which is not in it, is not known"},
-        {boxed, "~ memory by the box, not as a driver reported it"},
+        {limited, ">= a lower bound: limited by the search or the model, not the card"},
+        {unknown, "<= an upper bound: the CUDA context size of this card is unknown"},
+        {marketed, "~ estimated from the marketed size, not reported by a driver"},
         {p->unknowns, "- unknown"},
     };
     plim_page_puts(p, "\n");
@@ -95,8 +94,8 @@ static void fit_notes(plim_page *p, const plim_fit *f)
     if (known)
         plim_page_wrap(
             p,
-            "device: reserved by the allocator and the CUDA context, low to high; the "
-            "batch fits with both at their high",
+            "device: reserved by the allocator plus the CUDA context, lower to upper bound; "
+            "the batch fits with both at their upper bounds",
             0);
     for (size_t i = 0; i < PLIM_COUNT(notes); i++)
         if (notes[i].say)

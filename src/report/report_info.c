@@ -16,7 +16,7 @@ PLIM_GETTER(info_sum_bytes, plim_info_sum, plim_cell_u64(PLIM_CELL_BYTES, r->byt
     {"elements", "elements", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, info_sum_elements}, \
     {"bytes",    "bytes",    PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, info_sum_bytes}
 static const plim_column kind_columns[] = {
-    {"kind", "holds", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_sum_name}, INFO_SUMS,
+    {"kind", "kind", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_sum_name}, INFO_SUMS,
 };
 static const plim_column type_columns[] = {
     {"type", "type", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_sum_name}, INFO_SUMS,
@@ -127,10 +127,10 @@ static plim_status info_table(plim_page *p, const plim_rows *r, plim_err *err)
     return plim_rows_text(p, r, 0, err);
 }
 
-/* "left open: batch (2), s0 (128)" */
+/* "symbolic sizes (--dim NAME=N): batch (2), s0 (required)" */
 static void info_dims(plim_page *p, const plim_info *i)
 {
-    const char *before = "left open (--dim NAME=N): ";
+    const char *before = "symbolic sizes (--dim NAME=N): ";
     if (!i->n_dims)
         return;
     plim_page_puts(p, "\n");
@@ -140,7 +140,7 @@ static void info_dims(plim_page *p, const plim_info *i)
             plim_flow_printf(&f, "%s%s (%" PRId64 ")", before, i->dims[k]->name,
                              i->dims[k]->value);
         else
-            plim_flow_printf(&f, "%s%s (must be given)", before, i->dims[k]->name);
+            plim_flow_printf(&f, "%s%s (required)", before, i->dims[k]->name);
     plim_flow_end(&f);
 }
 

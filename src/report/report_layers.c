@@ -133,7 +133,7 @@ static void layers_shown(plim_page *p, const plim_rows *r)
             fits = fits && plim_add(values, rows[i].layer->output_elements, &values) &&
                    plim_add(bytes, rows[i].layer->output_bytes, &bytes);
     if (fits)
-        layers_total(p, "values of these", plim_fmt_count(values),
+        layers_total(p, "values shown", plim_fmt_count(values),
                      plim_fmt_bytes(bytes, p->style.si).s);
 }
 
@@ -149,7 +149,7 @@ static void layers_totals(plim_page *p, const plim_layers *l, const plim_rows *r
                  plim_fmt_bytes(m->buffer_bytes, si).s);
     if (p->style.types)
         layers_shown(p, r);
-    layers_total(p, "forward values", plim_fmt_count(l->output_elements),
+    layers_total(p, "output values", plim_fmt_count(l->output_elements),
                  plim_fmt_bytes(l->output_bytes, si).s);
     layers_total(p, "MACs", plim_fmt_metric(l->macs), "");
     layers_total(p, "FLOPs", plim_fmt_metric(l->flops), "");
@@ -167,9 +167,9 @@ typedef struct activation_row {
 static const struct {
     const char *name, *says;
 } gains[PLIM_GAIN_COUNT] = {
-    [PLIM_GAIN_MOMENT] = {"moment", "keeps as much: one tensor less while it runs"},
-    [PLIM_GAIN_NONE] = {"none", "gains nothing: keeps a copy of the input"},
-    [PLIM_GAIN_LESS] = {"less", "keeps the result, not the input"},
+    [PLIM_GAIN_MOMENT] = {"moment", "saves as much, but needs one temporary less"},
+    [PLIM_GAIN_NONE] = {"none", "no gain: saves a copy of the input"},
+    [PLIM_GAIN_LESS] = {"less", "saves the result instead of the input"},
 };
 
 /* clang-format off */
@@ -252,7 +252,7 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
         plim_page_puts(p, "\n");
         st = plim_rows_text(p, &r, 0, err);
         if (!st && layers_inplace(&r))
-            plim_page_puts(p, "= in place: the input, overwritten\n");
+            plim_page_puts(p, "= in place: overwrites its input\n");
     }
     if (!st)
         layers_totals(p, l, &r);

@@ -13,7 +13,7 @@ PLIM_GETTER(entry_also, plim_entry, plim_cell_text(r->also))
 PLIM_GETTER(entry_src, plim_entry, plim_cell_text(r->src))
 
 #define ENTRY_NAME {"name", "name", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_name}
-#define ENTRY_DOC {"doc", "what it is", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_doc}
+#define ENTRY_DOC {"doc", "description", PLIM_IN_BOTH, PLIM_CUT_TAIL, 24, 0, entry_doc}
 #define ENTRY_SRC {"src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 2, entry_src}
 
 static const plim_column plain_columns[] = {ENTRY_NAME, ENTRY_DOC, ENTRY_SRC};
@@ -24,14 +24,14 @@ static const plim_column op_columns[] = {
 };
 static const plim_column format_columns[] = {
     ENTRY_NAME,
-    {"gives", "gives", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group},
+    {"gives", "contents", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, entry_group},
     ENTRY_DOC, ENTRY_SRC,
 };
 static const plim_column model_columns[] = {
     ENTRY_NAME,
     {"group", "family", PLIM_IN_BOTH, PLIM_LEFT, 0, 3, entry_group},
     {"parameters", "parameters", PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, entry_params},
-    {"doc", "what it is, or its id on the hub", PLIM_IN_BOTH, PLIM_CUT_TAIL, 32, 0, entry_doc},
+    {"doc", "description or Hugging Face id", PLIM_IN_BOTH, PLIM_CUT_TAIL, 32, 0, entry_doc},
     {"src", "source", PLIM_IN_BOTH, PLIM_CUT_TAIL, 16, 4, entry_src},
     {"also", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, entry_also},
 };
@@ -190,8 +190,8 @@ static void gpu_notes(plim_page *p)
     plim_page_puts(p, "\n");
     plim_page_paint(p, PLIM_PAINT_DIM);
     plim_page_wrap(p,
-                   "~ by the box, not as a driver reported it; fp16, bf16: dense TFLOPS; cc: "
-                   "compute capability",
+                   "~ estimated from the marketed size, not reported by a driver; fp16, bf16: "
+                   "dense TFLOPS; cc: compute capability",
                    0);
     plim_page_wrap(p, p->unknowns ? "- unknown" : "", 0);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
@@ -249,7 +249,7 @@ plim_status plim_registry_print(plim_registry reg, const char *filter, plim_rend
     static const plim_report report = {"registry", registry_text, registry_json, registry_csv};
     const registry_ask ask = {reg, filter};
     if ((size_t)reg >= PLIM_REG_COUNT)
-        return plim_fail(err, PLIM_EUSAGE, 0, "no registry %d: the last is %d", (int)reg,
+        return plim_fail(err, PLIM_EUSAGE, 0, "registry %d is not in 0..%d", (int)reg,
                          PLIM_REG_COUNT - 1);
     return plim_report_print(&report, &ask, how, st, put, ud, err);
 }

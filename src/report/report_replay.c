@@ -20,16 +20,16 @@ typedef struct mark_row {
 PLIM_GETTER(stat_title, stat_row, plim_cell_text(r->title))
 PLIM_GETTER(stat_current, stat_row, plim_cell_u64(r->kind, r->stat->current))
 PLIM_GETTER(stat_peak, stat_row, plim_cell_u64(r->kind, r->stat->peak))
-PLIM_GETTER(stat_in, stat_row, plim_cell_u64(r->kind, r->stat->total_allocated))
-PLIM_GETTER(stat_out, stat_row, plim_cell_u64(r->kind, r->stat->total_freed))
+PLIM_GETTER(stat_total, stat_row, plim_cell_u64(r->kind, r->stat->total_allocated))
+PLIM_GETTER(stat_freed, stat_row, plim_cell_u64(r->kind, r->stat->total_freed))
 
 static const plim_column stat_columns[] = {
     /* name      title        in            align       least drop get */
     {"stat",      "",         PLIM_IN_TEXT, PLIM_CUT_TAIL, 16, 0, stat_title},
     {"current",   "current",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, stat_current},
     {"peak",      "peak",     PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, stat_peak},
-    {"allocated", "total in", PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, stat_in},
-    {"freed",     "out",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, stat_out},
+    {"allocated", "total",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, stat_total},
+    {"freed",     "freed",    PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, stat_freed},
 };
 
 PLIM_GETTER(mark_step, mark_row, plim_cell_int(r->at->step))
@@ -126,8 +126,9 @@ static plim_status replay_marks(plim_page *p, const plim_replay *r, plim_err *er
         qsort(items, (size_t)all, sizeof *items, mark_higher);
         rows.n = (uint64_t)p->style.top;
         qsort(items, (size_t)rows.n, sizeof *items, mark_earlier);
-        plim_buf_printf(&p->buf, "\nThe %" PRIu64 " highest of %" PRIu64 " marks\n", rows.n,
-                        all);
+        plim_buf_printf(&p->buf,
+                        "\nMarks with the highest peaks (%" PRIu64 " of %" PRIu64 ")\n",
+                        rows.n, all);
     } else {
         plim_page_puts(p, "\nMarks\n");
     }

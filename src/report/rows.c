@@ -192,7 +192,7 @@ static plim_status rows_no_column(const plim_rows *r, plim_str name, uint8_t in,
         memcpy(all + n, c->name, len);
         n += len;
     }
-    return plim_fail(err, PLIM_EUSAGE, at, "no column '%.*s': there are %.*s",
+    return plim_fail(err, PLIM_EUSAGE, at, "unknown column '%.*s' (expected some of %.*s)",
                      (int)PLIM_MIN(name.n, 40), name.p, (int)n, all);
 }
 
@@ -215,7 +215,7 @@ static plim_status rows_choose(const plim_rows *r, uint8_t in, rows_pick *pick, 
         if (!c)
             return rows_no_column(r, name, in, at, err);
         if (pick->n == PLIM_COLUMNS_MAX)
-            return plim_fail(err, PLIM_EUSAGE, at, "more columns than the limit of %d",
+            return plim_fail(err, PLIM_EUSAGE, at, "too many columns, the limit is %d",
                              PLIM_COLUMNS_MAX);
         pick->column[pick->n++] = c;
         z += name.n + (z[name.n] == ',');

@@ -213,7 +213,7 @@ static plim_status read_size(const plim_setting_row *r, setting_value *v, plim_e
     if (st)
         return PLIM_EUSAGE;
     if (v->size < (uint64_t)r->least)
-        return plim_fail(err, PLIM_EUSAGE, 0, "%s is less than %s: give a unit, such as 24GiB",
+        return plim_fail(err, PLIM_EUSAGE, 0, "%s is less than %s: add a unit, as in 24GiB",
                          plim_fmt_bytes(v->size, false).s,
                          plim_fmt_bytes((uint64_t)r->least, false).s);
     snprintf(v->room, sizeof v->room, "%" PRIu64, v->size);

@@ -271,9 +271,9 @@ static void test_estimate_text(void **state)
               "  activation          2.00 MiB   50.0 %  ###################\n"
               "  3.00 MiB exact, 1.00 MiB estimated\n"
               "\n"
-              "  requested   4.00 MiB           asked for by tensors\n"
-              "  allocated   4.00 MiB           in allocator blocks\n"
-              "  reserved    6.00 MiB           taken from CUDA\n"
+              "  requested   4.00 MiB           by tensors\n"
+              "  allocated   4.00 MiB           rounded up to blocks\n"
+              "  reserved    6.00 MiB           from CUDA\n"
               "  device      106.00-206.00 MiB  with the CUDA context\n"
               "  may not fit on Some Card (150.00 MiB)\n"
               "\n"
@@ -481,12 +481,12 @@ static void test_layers_text(void **state)
               "    0             Conv2d      1x64x224x224  3,211,264        1,728\n"
               "    1             ReLU        1x64x224x224  3,211,264            0\n"
               "    classifier.0  Linear      1x4096            4,096  102,760,448\n"
-              "= in place: the input, overwritten\n"
+              "= in place: overwrites its input\n"
               "\n"
               "parameters             138,357,544  0 B\n"
               "trainable                        0\n"
               "buffers                          0  0 B\n"
-              "forward values          15,237,608  58.13 MiB\n"
+              "output values           15,237,608  58.13 MiB\n"
               "MACs                       15.47 G\n"
               "FLOPs                      30.94 G\n"
               "read                           0 B\n"
@@ -524,12 +524,12 @@ static void test_layers_columns(void **state)
         uint64_t at;
     } rows[] = {
         {"name,foo",
-         "no column 'foo': there are "
-         "name,type,shape,params,weights,values,bytes,macs,flops,read,written",
+         "unknown column 'foo' (expected some of "
+         "name,type,shape,params,weights,values,bytes,macs,flops,read,written)",
          5},
         {"name,,type",
-         "no column '': there are "
-         "name,type,shape,params,weights,values,bytes,macs,flops,read,written",
+         "unknown column '' (expected some of "
+         "name,type,shape,params,weights,values,bytes,macs,flops,read,written)",
          5},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
@@ -572,12 +572,12 @@ static void test_fit(void **state)
         "A2         ~8.00 GiB     none   9.00 GiB  10.00-11.00 GiB\n"
         "Other     192.00 GiB  >=1,024   9.00 GiB                -         -\n"
         "\n"
-        "device: reserved by the allocator and the CUDA context, low to high; the batch\n"
-        "fits with both at their high\n"
+        "device: reserved by the allocator plus the CUDA context, lower to upper bound;\n"
+        "the batch fits with both at their upper bounds\n"
         "none: not even batch 1 fits; the figures are those of batch 1\n"
-        ">= the search stopped here, or the model, not the card\n"
-        "<= perhaps less: the context of such a card, which is not in it, is not known\n"
-        "~ memory by the box, not as a driver reported it\n"
+        ">= a lower bound: limited by the search or the model, not the card\n"
+        "<= an upper bound: the CUDA context size of this card is unknown\n"
+        "~ estimated from the marketed size, not reported by a driver\n"
         "- unknown\n");
     text_free(&t);
     assert_int_equal(plim_fit_print(&f, PLIM_CSV, NULL, text_put, &t, NULL), PLIM_OK);
@@ -661,7 +661,7 @@ static void test_replay(void **state)
     CHECK_STR("replay", t.p,
               "1,234 events, 5 storages\n"
               "\n"
-              "                        current      peak  total in       out\n"
+              "                        current      peak     total     freed\n"
               "requested                   0 B       0 B       0 B       0 B\n"
               "allocated                 512 B  1.00 KiB  2.00 KiB  1.50 KiB\n"
               "active                      0 B       0 B       0 B       0 B\n"
@@ -674,7 +674,7 @@ static void test_replay(void **state)
               "\n"
               "device allocations 0 | device frees 0 | retries 0 | out of memory 1\n"
               "\n"
-              "The 2 highest of 12 marks\n"
+              "Marks with the highest peaks (2 of 12)\n"
               "  step  phase    op       allocated  reserved      peak\n"
               "     0  forward  before    5.00 KiB  5.00 KiB  5.00 KiB\n"
               "     0  forward  highest   6.00 KiB  6.00 KiB  6.00 KiB\n"
