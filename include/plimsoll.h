@@ -1,9 +1,10 @@
-/* plimsoll.h -- how much GPU memory a model takes, before it takes it.
+/* plimsoll.h -- predicts the GPU memory of PyTorch training and inference.
  *
- * From a model file (or the name of a built-in model) and a few settings the
- * library says what a PyTorch training step or an inference allocates on a
- * card: byte for byte where that can be known, what is live at the peak and
- * why, and which card and batch size fit.  No GPU, no framework, no weights.
+ * From a model file (or the name of a built-in model) and a few settings, the
+ * library computes what a PyTorch training step or an inference allocates on a
+ * card: byte for byte where PyTorch's code determines it, which tensors are
+ * live at the peak, and which batch size fits on which card.  It needs no GPU,
+ * no framework and no weights.
  *
  * A complete program:
  *
@@ -31,26 +32,27 @@
  *
  * Conventions
  *
- *   Errors.   A function that can fail returns a plim_status and takes a plim_err
- *             last, which may be NULL, is untouched on success and keeps the first
- *             error.  On failure nothing is returned: *out is untouched.  A pointer
- *             that must not be NULL and is gives PLIM_EUSAGE.
- *   Units.    Sizes are bytes in uint64_t, never size_t.  Shapes are int64_t with the
- *             fastest dimension last.
- *   Strings.  UTF-8, NUL-terminated.  Those of a result live as long as the result;
- *             those that are given are borrowed for the length of the call.
- *   Owners.   What plim_x_new, _open and _run return belongs to the caller and is
- *             released by plim_x_free, which takes NULL.
- *   Threads.  There is no global state that changes.  A model and a result may be read
- *             by many threads at once; settings may be read by many while none changes
- *             them.  plim_estimate_run may use two more threads of its own, which end
- *             before it returns.  The locale does not matter.
+ *   Errors.   A function that can fail returns a plim_status and takes a plim_err as its
+ *             last argument.  The plim_err may be NULL; it is unchanged on success and
+ *             keeps the first error.  On failure *out is unchanged.  NULL for any other
+ *             pointer gives PLIM_EUSAGE unless the function says that it takes NULL.
+ *             Every function may also return PLIM_ENOMEM.
+ *   Units.    Sizes are bytes in uint64_t, never size_t.  Dimensions are int64_t, the
+ *             fastest-varying one last.
+ *   Strings.  UTF-8, NUL-terminated.  Strings in a result live as long as the result;
+ *             string arguments are borrowed for the duration of the call.
+ *   Owners.   What plim_x_new, _copy, _open and _run return belongs to the caller, who
+ *             releases it with plim_x_free.  All plim_x_free take NULL.
+ *   Threads.  There is no mutable global state.  Many threads may use the same model or
+ *             result at once, and the same settings while none of them changes these.
+ *             plim_estimate_run may use two threads of its own, which end before it
+ *             returns.  The locale has no effect.
  *   Output.   The library never prints and never exits.
- *   ABI.      A result is a struct that the library makes and the caller reads through
- *             the pointer.  It begins with its size, and its lists are arrays of
- *             pointers (e->live[i]->bytes), so that later versions can add fields at
- *             the end of it and of their rows.  Values of enumerators do not change.
- *             A struct that the caller makes begins with its size too (PLIM_STYLE_INIT).
+ *   ABI.      A result is a struct that the library allocates and the caller reads
+ *             through a pointer.  It begins with its size, and its lists are arrays of
+ *             pointers (e->live[i]->bytes), so that later versions can append fields to
+ *             the result and to its rows.  Values of enumerators do not change.  A struct
+ *             that the caller allocates also begins with its size (PLIM_STYLE_INIT).
  */
 #ifndef PLIMSOLL_H
 #define PLIMSOLL_H
@@ -74,15 +76,17 @@ extern "C" {
 
 #define PLIM_VERSION "0.1.0"
 #define PLIM_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch */
-/* Of the library that was linked, which may be newer than this header. */
+/* The version of the library that is linked, which may be newer than this header, in the
+ * form of PLIM_VERSION.  The string is static. */
 PLIM_API const char *plim_version(void);
+/* The same in the form of PLIM_VERSION_NUMBER. */
 PLIM_API uint32_t plim_version_number(void);
 
 /* ======================================================================== */
 /* Errors                                                                    */
 /* ======================================================================== */
 
-/* Few codes, each something that a caller may act on.  Values are pinned. */
+/* One code for each reaction that a caller may have.  The values do not change. */
 #define PLIM_STATUS_MAP(X)                                                                    \
     X(OK, 0, "ok")                                                                            \
     X(EFORMAT, -1, "malformed file")                                                          \
@@ -101,22 +105,22 @@ typedef enum plim_status {
 #undef X
 } plim_status;
 
-/* This struct is complete: it will not grow. */
+/* What went wrong.  This struct has its final size. */
 typedef struct plim_err {
     plim_status code;
-    uint64_t at;   /* byte offset into the input, or an index, where it makes sense */
-    char msg[256]; /* lower case, problem first, no full stop */
+    uint64_t at;   /* byte offset into the input, or an index; 0 where neither applies */
+    char msg[256]; /* one line for a person: lower case, problem first, no full stop */
 } plim_err;
 #define PLIM_ERR_INIT                                                                         \
     {                                                                                         \
         PLIM_OK, 0, { 0 }                                                                     \
     }
 
-/* "malformed file"; "unknown status" for a number that is none. */
+/* A static string such as "malformed file"; "unknown status" for any other number. */
 PLIM_API const char *plim_status_name(plim_status st);
 
 /* ======================================================================== */
-/* Words                                                                     */
+/* Enumerations and callbacks                                                */
 /* ======================================================================== */
 
 typedef enum plim_dtype {
@@ -151,7 +155,7 @@ typedef enum plim_dtype {
 } plim_dtype;
 
 typedef enum plim_phase {
-    PLIM_PHASE_LOAD = 0, /* parameters and buffers go to the device; before step 0 */
+    PLIM_PHASE_LOAD = 0, /* parameters and buffers are moved to the device, before step 0 */
     PLIM_PHASE_INPUTS = 1,
     PLIM_PHASE_ZERO_GRAD = 2,
     PLIM_PHASE_FORWARD = 3,
@@ -160,7 +164,8 @@ typedef enum plim_phase {
     PLIM_PHASE_OPTIMIZER = 6,
     PLIM_PHASE_COUNT = 7
 } plim_phase;
-PLIM_API const char *plim_phase_name(plim_phase p); /* "forward" */
+/* A static string such as "forward"; "?" for any other number. */
+PLIM_API const char *plim_phase_name(plim_phase p);
 
 typedef enum plim_category {
     PLIM_CAT_PARAMETER = 0,
@@ -169,122 +174,134 @@ typedef enum plim_category {
     PLIM_CAT_OPTIMIZER_STATE = 3,
     PLIM_CAT_INPUT = 4,      /* inputs and targets */
     PLIM_CAT_ACTIVATION = 5, /* kept for backward */
-    PLIM_CAT_TEMPORARY =
-        6, /* lives within a phase: results nobody keeps, activation gradients */
-    PLIM_CAT_WORKSPACE = 7, /* library workspaces and kernel scratch */
-    PLIM_CAT_OUTPUT = 8,    /* model outputs and the loss */
+    PLIM_CAT_TEMPORARY = 6,  /* lives within a phase: unsaved results, activation gradients */
+    PLIM_CAT_WORKSPACE = 7,  /* library workspaces and kernel scratch memory */
+    PLIM_CAT_OUTPUT = 8,     /* model outputs and the loss */
     PLIM_CAT_COUNT = 9
 } plim_category;
-PLIM_API const char *plim_category_name(plim_category c); /* "optimizer_state" */
+/* A static string such as "optimizer_state"; "?" for any other number. */
+PLIM_API const char *plim_category_name(plim_category c);
 
-/* How sure a byte is. */
+/* What determines the size of an allocation. */
 typedef enum plim_certainty {
-    PLIM_EXACT = 0,
-    PLIM_ESTIMATED = 1,     /* a library decides at run time; bounded */
-    PLIM_UNKNOWN_BYTES = 2, /* an op without a rule; bounded */
+    PLIM_EXACT = 0,         /* PyTorch's own code */
+    PLIM_ESTIMATED = 1,     /* a library at run time; known within bounds */
+    PLIM_UNKNOWN_BYTES = 2, /* an op without a rule; counted with a bound */
     PLIM_CERTAINTY_COUNT = 3
 } plim_certainty;
-PLIM_API const char *plim_certainty_name(plim_certainty c); /* "exact" */
+/* A static string such as "exact"; "?" for any other number. */
+PLIM_API const char *plim_certainty_name(plim_certainty c);
 
-/* Where text goes, piece by piece; ud is the caller's.  0: go on.  Anything else
+/* Receives a piece of output: n bytes of text, not NUL-terminated.  `ud` is the pointer
+ * that the caller passed along with the function.  Returns 0 to continue; anything else
  * ends the call with PLIM_EIO. */
 typedef int (*plim_put)(void *ud, const char *text, size_t n);
 
-/* How far a long call is: done of total, and what is next ("RTX 4090").  0: go on.
- * Anything else ends the call with PLIM_ECANCELED.  Called from the thread of the call. */
+/* Receives the progress of a long call: `done` of `total` parts (total 0: their number is
+ * not known), and what comes next ("RTX 4090").  It is called on the thread of the call.
+ * Returns 0 to continue; anything else ends the call with PLIM_ECANCELED. */
 typedef int (*plim_progress)(void *ud, uint32_t done, uint32_t total, const char *what);
 
 /* ======================================================================== */
 /* Models                                                                    */
 /* ======================================================================== */
 
-/* A model that was opened: a file that is mapped, or a built-in one.  One handle serves
- * any number of questions, from any number of threads at once. */
+/* An open model: a mapped file or a built-in model.  One handle serves any number of
+ * calls, from any number of threads at once. */
 typedef struct plim_model plim_model;
 
-/* `name` is a built-in name (PLIM_REG_MODELS), a file or a folder; the format is found
- * from the content.  A file must not change while the model is open.  PLIM_EIO: it cannot
- * be read; PLIM_EFORMAT, PLIM_EUNSUPPORTED: it is nothing that plimsoll reads;
- * PLIM_EUSAGE: there is no such name, and the message has those that are near. */
+/* Opens a built-in model (PLIM_REG_MODELS), a file or a directory by name; the format of a
+ * file is detected from its content.  The file must not change while the model is open.
+ * PLIM_EIO: it cannot be read.  PLIM_EFORMAT, PLIM_EUNSUPPORTED: it is not a model that
+ * plimsoll reads.  PLIM_EUSAGE: there is no such name; the message suggests similar ones. */
 PLIM_API plim_status plim_model_open(const char *name, plim_model **out, plim_err *err);
-/* The bytes of a file, which stay the caller's and must live as long as the model.
- * `name` is what messages and results call it: "net.pt2".  There are no files beside it:
- * of a checkpoint in shards give the index as a file. */
+/* Opens a model from the n bytes of a file in memory, which the caller keeps unchanged
+ * until the model is freed.  `name` is the name used in messages and results ("net.pt2").
+ * Files next to it are not available: a sharded checkpoint must be opened by its path.
+ * Errors as plim_model_open. */
 PLIM_API plim_status plim_model_open_bytes(const char *name, const void *bytes, uint64_t n,
                                            plim_model **out, plim_err *err);
+/* Closes the model.  Takes NULL. */
 PLIM_API void plim_model_free(plim_model *m);
-/* "resnet18", and the format: "pt2", "built-in".  NULL for NULL. */
+/* The name of the model ("resnet18"), which lives as long as the model.  NULL for NULL. */
 PLIM_API const char *plim_model_name(const plim_model *m);
+/* The format of the model ("pt2", "built-in"), a static string.  NULL for NULL. */
 PLIM_API const char *plim_model_format(const plim_model *m);
 
 /* ======================================================================== */
 /* Settings                                                                  */
 /* ======================================================================== */
 
-/* How a model is run: values by name.  docs/settings.md has the names, and so has
- * plim_setting_at; `plimsoll help estimate` shows them as options.  Wherever settings are
- * taken NULL means that nothing is set. */
+/* How a model is run, as named values.  docs/settings.md lists them, plim_setting_at
+ * enumerates them, and `plimsoll help estimate` shows them as options.  Every function that
+ * only reads settings takes NULL, which means that nothing is set. */
 typedef struct plim_settings plim_settings;
 
+/* Empty settings. */
 PLIM_API plim_status plim_settings_new(plim_settings **out, plim_err *err);
-/* from NULL: as _new. */
+/* A copy of `from`, including its progress function; from NULL: empty settings. */
 PLIM_API plim_status plim_settings_copy(const plim_settings *from, plim_settings **out,
                                         plim_err *err);
+/* Releases the settings.  Takes NULL. */
 PLIM_API void plim_settings_free(plim_settings *s);
 
-/* ("batch", "32"), ("optimizer", "adamw,impl=fused"), ("vram", "24GiB"), ("clip", "true").
- * value NULL: not set.  The key may be written as the option: "--zero-grad" is "zero_grad".
- * PLIM_EUSAGE: no such setting, or a value that it cannot have; what depends on more than the
- * value (an optimizer's name, a card) is checked by the call that uses it. */
+/* Sets one value: ("batch", "32"), ("optimizer", "adamw,impl=fused"), ("vram", "24GiB"),
+ * ("clip", "true"); value NULL removes it.  The key may be spelled like the option:
+ * "--zero-grad" is "zero_grad".  PLIM_EUSAGE: there is no such setting, or the value is
+ * invalid; the setting then keeps its value.  Names of optimizers, cards and the like are
+ * checked by the function that uses them. */
 PLIM_API plim_status plim_settings_set(plim_settings *s, const char *key, const char *value,
                                        plim_err *err);
-/* As _set, but a list ("input", "dim") keeps what it has and gets one item more. */
+/* As plim_settings_set, but appends to a setting that is a list ("input", "dim"). */
 PLIM_API plim_status plim_settings_add(plim_settings *s, const char *key, const char *value,
                                        plim_err *err);
-/* As text, in its normal form ("25769803776"); NULL: not set, or no such setting.  Valid
- * until the setting is set again. */
+/* The value as text in its normal form ("24GiB" becomes "25769803776"), valid until the
+ * setting is changed.  NULL: it is not set, or there is no such setting. */
 PLIM_API const char *plim_settings_get(const plim_settings *s, const char *key);
 
-/* All settings as one JSON object; null: not set. */
+/* Writes all settings as one JSON object; null stands for a setting that is not set. */
 PLIM_API plim_status plim_settings_json(const plim_settings *s, plim_put put, void *ud,
                                         plim_err *err);
-/* Sets what an object of that kind has; null: as value NULL.  Of a whole report in JSON
- * its "settings" are taken, so that an answer can be asked for again.  PLIM_EFORMAT: not JSON;
- * PLIM_EUSAGE as plim_settings_set.  Members before the one that is wrong are set. */
+/* Sets the members of such an object; null removes a value.  Given a whole report in JSON,
+ * it reads its member "settings", so that a report can be repeated.  `json` has n bytes.
+ * PLIM_EFORMAT: it is not JSON.  PLIM_EUSAGE as plim_settings_set.  Members before the
+ * invalid one are set. */
 PLIM_API plim_status plim_settings_set_json(plim_settings *s, const char *json, size_t n,
                                             plim_err *err);
 /* As plim_settings_set_json, from a file.  PLIM_EIO: it cannot be read. */
 PLIM_API plim_status plim_settings_load(plim_settings *s, const char *path, plim_err *err);
-/* Calls that take long report to `progress`; NULL: to nobody. */
+/* Makes long calls with these settings report to `progress`, with `ud` as its argument;
+ * NULL: they do not report.  Does nothing if s is NULL. */
 PLIM_API void plim_settings_on_progress(plim_settings *s, plim_progress progress, void *ud);
 
 typedef enum plim_setting_kind {
-    PLIM_SETTING_FLAG = 0,     /* "true", "false" */
-    PLIM_SETTING_INT = 1,      /* within least and most */
+    PLIM_SETTING_FLAG = 0,     /* "true" or "false" */
+    PLIM_SETTING_INT = 1,      /* from least to most */
     PLIM_SETTING_SIZE = 2,     /* bytes: "24GiB" */
     PLIM_SETTING_FRACTION = 3, /* above 0 and up to 1 */
     PLIM_SETTING_WORD = 4,     /* one of words */
-    PLIM_SETTING_TEXT = 5,     /* read by the call that uses it */
-    PLIM_SETTING_LIST = 6      /* as text; items are joined by ';' */
+    PLIM_SETTING_TEXT = 5,     /* parsed by the function that uses it */
+    PLIM_SETTING_LIST = 6      /* as TEXT, items separated by ';' */
 } plim_setting_kind;
 
 typedef struct plim_setting_info {
     size_t size; /* set by PLIM_SETTING_INFO_INIT */
     const char *key;
     plim_setting_kind kind;
-    const char *arg;      /* what stands for the value in help: "N"; NULL: no value is given */
-    const char *words;    /* of a word, with a space between them; else NULL */
-    int64_t least, most;  /* of an integer; of a size the least */
-    const char *preset;   /* the value if it is not set; NULL: it depends, as doc says */
+    const char *arg;      /* placeholder of the value in help: "N"; NULL: it takes no value */
+    const char *words;    /* of a WORD: its values, separated by spaces; else NULL */
+    int64_t least, most;  /* bounds of an INT; least also of a SIZE */
+    const char *preset;   /* the value if it is not set; NULL: it depends, see doc */
     const char *group;    /* "Training step" */
-    const char *commands; /* that take it, with a space between them: "estimate fit" */
-    const char *doc;      /* of a word without arg: one part a word, with '|' between them */
+    const char *commands; /* those that take it, separated by spaces: "estimate fit" */
+    const char *doc;      /* of a WORD without arg: one part per word, separated by '|' */
 } plim_setting_info;
 #define PLIM_SETTING_INFO_INIT                                                                \
     {                                                                                         \
         sizeof(plim_setting_info), 0, PLIM_SETTING_FLAG, 0, 0, 0, 0, 0, 0, 0, 0               \
     }
-/* The i-th setting; false: past the end. */
+/* Describes setting i in *out, whose strings are static.  false: there is no setting i,
+ * and *out is unchanged. */
 PLIM_API bool plim_setting_at(uint32_t i, plim_setting_info *out);
 
 /* ======================================================================== */
@@ -293,35 +310,35 @@ PLIM_API bool plim_setting_at(uint32_t i, plim_setting_info *out);
 
 typedef struct plim_model_info {
     size_t size;                                        /* of this struct */
-    const char *name, *format, *producer;               /* producer "": not known */
-    uint64_t parameters, trainable_parameters, buffers; /* elements */
-    uint64_t parameter_bytes, buffer_bytes;             /* as in the file: before the dtype */
-    int64_t batch;                                      /* 0: the model has none */
-    uint32_t ops, unknown_ops;                          /* graph nodes; those without a rule */
-    const char *note; /* what the file leaves out or changes; "" if nothing */
+    const char *name, *format, *producer;               /* producer "": unknown */
+    uint64_t parameters, trainable_parameters, buffers; /* in elements */
+    uint64_t parameter_bytes, buffer_bytes; /* as in the file, before the setting "dtype" */
+    int64_t batch;                          /* 0: the model has no batch dimension */
+    uint32_t ops, unknown_ops;              /* graph nodes; those without a rule */
+    const char *note; /* what the file leaves out or changes; "": nothing */
 } plim_model_info;
 
 /* A storage that is live at the peak. */
 typedef struct plim_live {
     const char *name; /* "layer1.0.conv1.weight", "features.0" */
-    const char *role; /* "out", "grad", "exp_avg"; "" for the thing itself */
+    const char *role; /* "out", "grad", "exp_avg"; "": the named tensor itself */
     plim_category category;
     plim_certainty certainty;
     uint64_t bytes;   /* requested */
-    plim_dtype dtype; /* of the first tensor on it */
+    plim_dtype dtype; /* of the first tensor in the storage, as are rank and dim */
     int rank;
     int64_t dim[8];
 } plim_live;
 
-/* Counters as they stand when a phase ends; its own peak. */
+/* The counters in bytes at the end of a phase, and their peaks within it. */
 typedef struct plim_phase_row {
-    int step; /* -1 for load */
+    int step; /* -1: PLIM_PHASE_LOAD, which precedes step 0 */
     plim_phase phase;
     uint64_t requested, allocated, reserved;
     uint64_t peak_requested, peak_allocated, peak_reserved; /* within the phase */
 } plim_phase_row;
 
-/* A bucket of the timeline: the highest counters in it. */
+/* A bucket of the timeline: the highest value in bytes of each counter in it. */
 typedef struct plim_bucket {
     uint64_t requested, allocated, reserved;
     plim_phase phase;
@@ -330,87 +347,90 @@ typedef struct plim_bucket {
 
 typedef enum plim_fits {
     PLIM_FITS_NO_CARD = -2, /* no card was chosen */
-    PLIM_FITS_MAYBE = -1,   /* between its lower and its upper bound */
-    PLIM_FITS_NO = 0,
-    PLIM_FITS_YES = 1 /* with context and workspaces at their upper bounds */
+    PLIM_FITS_MAYBE = -1,   /* at the lower bounds only, or the context size is unknown */
+    PLIM_FITS_NO = 0,       /* not even with context and workspaces at their lower bounds */
+    PLIM_FITS_YES = 1       /* with context and workspaces at their upper bounds */
 } plim_fits;
 
 typedef struct plim_estimate {
     size_t size; /* of this struct */
     const plim_model_info *model;
-    const plim_settings *settings; /* as they were used: with their defaults */
+    const plim_settings *settings; /* as used, with the defaults filled in */
     const char *gpu;               /* the card's full name; NULL: none was chosen */
 
-    /* at the peak of allocated bytes, by plim_category and by plim_certainty: requested
-     * bytes; each sums to peak_live_requested */
+    /* bytes requested by what is live at the peak of allocated bytes, indexed by
+     * plim_category and by plim_certainty; each sums to peak_live_requested */
     const uint64_t *category;
     uint32_t n_categories;
     const uint64_t *certainty;
     uint32_t n_certainties;
     uint64_t peak_live_requested;
-    uint64_t ema_bytes; /* what of the optimizer's state is the average of the model */
+    uint64_t ema_bytes; /* the part of the optimizer state that is the model's average */
 
-    uint64_t peak_requested, peak_allocated, peak_reserved; /* each its own maximum */
-    /* with library workspaces at their lower and upper bounds */
+    uint64_t peak_requested, peak_allocated, peak_reserved; /* not at the same moment */
+    /* the range of peak_reserved with workspaces within their bounds */
     uint64_t reserved_low, reserved_high;
-    bool context_known; /* false: the card's context size has no source */
-    uint64_t context_low, context_high;
-    uint64_t device_low, device_high; /* reserved + context */
-    uint64_t gpu_bytes;               /* capacity; 0: no card chosen */
+    bool context_known;                 /* false: the CUDA context size is unknown */
+    uint64_t context_low, context_high; /* bounds of the CUDA context; 0 if unknown */
+    uint64_t device_low, device_high;   /* reserved + context */
+    uint64_t gpu_bytes;                 /* memory of the card; 0: none was chosen */
     plim_fits fits;
 
-    int peak_step;
+    int peak_step; /* -1: PLIM_PHASE_LOAD */
     plim_phase peak_phase;
-    const char *peak_op;          /* layer at the peak */
-    const plim_live *const *live; /* at the peak, largest first */
+    const char *peak_op;          /* the layer that runs at the peak */
+    const plim_live *const *live; /* storages live at the peak, largest first */
     uint32_t n_live;
     const plim_phase_row *const *phases;
     uint32_t n_phases;
     const plim_bucket *const *timeline;
     uint32_t n_buckets, peak_bucket;
 
-    const char *const *unknown_targets; /* distinct ops without a rule */
+    const char *const *unknown_targets; /* names of the ops without a rule, each once */
     uint32_t n_unknown_targets;
     uint64_t forward_macs, forward_flops, backward_flops;
 
-    bool oom;             /* the simulated card ran out of memory */
-    const char *oom_text; /* what PyTorch would have said; NULL if not */
-    const char *advice;   /* one plain sentence: what dominates, what would help most */
+    bool oom;             /* memory ran out even at the lower bounds */
+    const char *oom_text; /* PyTorch's message for it; NULL: !oom */
+    const char *advice;   /* one sentence: what dominates the peak, what would save most */
 } plim_estimate;
 
-/* How much memory a run takes.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,
- * PLIM_EUNSUPPORTED name the file and the offset or layer; PLIM_EUSAGE the setting. */
+/* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,
+ * PLIM_EUNSUPPORTED: the message names the file and the offset or layer.  PLIM_EUSAGE: it
+ * names the setting. */
 PLIM_API plim_status plim_estimate_run(const plim_model *m, const plim_settings *s,
                                        plim_estimate **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
 PLIM_API void plim_estimate_free(plim_estimate *e);
 
 /* ======================================================================== */
-/* What a file holds                                                         */
+/* Contents of a file                                                        */
 /* ======================================================================== */
 
 typedef enum plim_item_kind {
-    PLIM_ITEM_PARAMETER = 0, /* also a weight of which the file does not say what it is */
+    PLIM_ITEM_PARAMETER = 0, /* also a weight whose kind the file does not tell */
     PLIM_ITEM_BUFFER = 1,
     PLIM_ITEM_CONSTANT = 2,
     PLIM_ITEM_OPTIMIZER_STATE = 3,
     PLIM_ITEM_OTHER = 4, /* random states and the like */
     PLIM_ITEM_KINDS = 5
 } plim_item_kind;
-PLIM_API const char *plim_item_kind_name(plim_item_kind k); /* "parameters" */
+/* A static string such as "parameters"; "unknown" for any other number. */
+PLIM_API const char *plim_item_kind_name(plim_item_kind k);
 
 typedef struct plim_info_tensor {
     const char *name, *type; /* "fp32", "Q4_K" */
     plim_item_kind kind;
     int rank;
-    int64_t dim[8];           /* the fastest last */
-    uint64_t elements, bytes; /* bytes: on the device if it is loaded as it is */
-    const char *same_as;      /* the tensor that its bytes are counted with; NULL: itself */
+    int64_t dim[8];
+    uint64_t elements, bytes; /* bytes: on the device if it is loaded unchanged */
+    const char *same_as;      /* name of the tensor whose storage it shares; NULL: its own */
 } plim_info_tensor;
 
-/* Sums over the tensors that are counted for themselves. */
+/* Sums over the tensors that have a storage of their own. */
 typedef struct plim_info_sum {
-    const char *name; /* of the module, "" for all; of the type; of the kind */
-    int depth;        /* modules: 0 is all */
+    const char *name; /* of the kind, type or module; "": the whole model */
+    int depth;        /* of a module; 0: the whole model */
     uint64_t tensors, elements, bytes;
 } plim_info_sum;
 
@@ -420,39 +440,41 @@ typedef struct plim_info_pair {
 
 typedef struct plim_info_dim {
     const char *name;
-    int64_t value; /* 0: must be given ("dim") */
+    int64_t value; /* 0: unknown, must be set ("dim") */
 } plim_info_dim;
 
 typedef struct plim_info {
     size_t size;                          /* of this struct */
-    const char *name, *format, *producer; /* "": not known */
-    const char *reader;                   /* name of the format; NULL: built in */
-    uint64_t file_bytes;                  /* of the file that was opened; 0: built in */
-    const plim_info_sum *const *held;     /* by plim_item_kind */
+    const char *name, *format, *producer; /* "": unknown */
+    const char *reader;                   /* name of the format; NULL: built-in model */
+    uint64_t file_bytes;                  /* of the file that was opened; 0: built-in model */
+    const plim_info_sum *const *held;     /* sums by plim_item_kind */
     uint32_t n_held;
-    const plim_info_sum *const *types, *const *modules; /* largest first; parents before
-                                                           children */
+    const plim_info_sum *const *types, *const *modules; /* types: largest first; modules:
+                                                           parents before children */
     uint32_t n_types, n_modules;
     const plim_info_tensor *const *tensors; /* in the file's order */
     uint32_t n_tensors;
-    const plim_info_pair *const *facts; /* what the file says of itself */
+    const plim_info_pair *const *facts; /* metadata of the file */
     uint32_t n_facts;
     const plim_info_tensor *const *inputs; /* of the graph */
     uint32_t n_inputs;
-    const plim_info_dim *const *dims; /* sizes that are left open */
+    const plim_info_dim *const *dims; /* symbolic sizes */
     uint32_t n_dims;
-    bool graph;                         /* it can be estimated */
+    bool graph;                         /* false: weights only, which cannot be estimated */
     uint32_t ops;                       /* nodes of the graph */
-    const char *const *unknown_targets; /* ops without a rule */
+    const char *const *unknown_targets; /* names of the ops without a rule, each once */
     uint32_t n_unknown_targets;
-    const char *const *notes; /* sentences: what is not known, what does not agree */
+    const char *const *notes; /* sentences about what is unknown or inconsistent */
     uint32_t n_notes;
 } plim_info;
 
-/* What a model's file holds.  Of `s` only what binds sizes counts.  Errors as
- * plim_estimate_run, but a file without a graph is none. */
+/* Lists the contents of a model file.  Of the settings, only those that set sizes are used
+ * ("batch", "seq", "input", "dim").  Errors as plim_estimate_run, except that a file
+ * without a graph is not an error. */
 PLIM_API plim_status plim_info_run(const plim_model *m, const plim_settings *s,
                                    plim_info **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
 PLIM_API void plim_info_free(plim_info *i);
 
 /* ======================================================================== */
@@ -460,99 +482,105 @@ PLIM_API void plim_info_free(plim_info *i);
 /* ======================================================================== */
 
 typedef struct plim_layer {
-    const char *path; /* "layer1.0.conv1"; "" is the model */
+    const char *path; /* "layer1.0.conv1"; "": the model */
     const char *type; /* "Conv2d" */
     int depth;        /* 0: the model */
-    bool leaf;        /* no submodule of it was called */
+    bool leaf;        /* it called no submodule */
     plim_dtype dtype; /* of the output */
     int rank;         /* of the output; -1: it has none */
     int64_t dim[8];
     uint64_t output_elements;
     uint64_t output_bytes;
-    uint64_t parameters, parameter_bytes; /* its own and its submodules' */
+    uint64_t parameters, parameter_bytes; /* submodules included */
     uint64_t weights;                     /* parameters without biases */
-    uint64_t macs, flops, read, written;  /* forward, submodules included */
-    bool inplace;                         /* its result is its input, overwritten */
+    uint64_t macs, flops, read, written;  /* of the forward pass, submodules included;
+                                             read and written in bytes */
+    bool inplace;                         /* it overwrites its input with its output */
 } plim_layer;
 
-/* The activations of one kind, and what inplace=True does to what training keeps. */
+/* The effect of inplace=True on the tensors that autograd saves for an activation. */
 typedef enum plim_inplace_gain {
-    PLIM_GAIN_MOMENT = 0, /* nothing, but one tensor less while it runs */
-    PLIM_GAIN_NONE = 1,   /* nothing: a copy of the input is kept instead of the input */
-    PLIM_GAIN_LESS = 2,   /* the result is kept instead of the input */
+    PLIM_GAIN_MOMENT = 0, /* none, but one tensor less while the op runs */
+    PLIM_GAIN_NONE = 1,   /* none: a copy of the input is saved instead of the input */
+    PLIM_GAIN_LESS = 2,   /* the result is saved instead of the input */
     PLIM_GAIN_COUNT = 3
 } plim_inplace_gain;
+/* All activations of one kind. */
 typedef struct plim_activation {
     const char *op; /* "silu" */
     plim_inplace_gain gain;
-    uint32_t count, inplace; /* all of them; those that are in place already */
-    uint64_t bytes; /* results of those that are not: what PLIM_GAIN_LESS can save at most */
+    uint32_t count, inplace; /* the number of calls; those that are in place already */
+    uint64_t bytes;          /* results of the others: what PLIM_GAIN_LESS saves at most */
 } plim_activation;
 
 typedef struct plim_layers {
     size_t size; /* of this struct */
     const plim_model_info *model;
-    const plim_settings *settings; /* as they were used: with their defaults */
+    const plim_settings *settings; /* as used, with the defaults filled in */
     const plim_layer *const *rows; /* in call order, parents before children */
     uint32_t n;
-    uint64_t output_elements, output_bytes; /* leaves, one sample's worth if batch is 1 */
-    uint64_t macs, flops, read, written;
-    const plim_activation *const *activations; /* that have an in-place form, in call order */
+    uint64_t output_elements, output_bytes;    /* sums over the leaves that are not in place */
+    uint64_t macs, flops, read, written;       /* of the whole model */
+    const plim_activation *const *activations; /* those with an in-place form, in call order */
     uint32_t n_activations;
 } plim_layers;
 
-/* What each layer holds and costs in a forward pass.  Errors as plim_estimate_run. */
+/* Lists each layer with the shape, size and cost of its forward pass.  Errors as
+ * plim_estimate_run. */
 PLIM_API plim_status plim_layers_run(const plim_model *m, const plim_settings *s,
                                      plim_layers **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
 PLIM_API void plim_layers_free(plim_layers *l);
 
 /* ======================================================================== */
 /* Explain                                                                   */
 /* ======================================================================== */
 
-/* peak(batch) = fixed + batch * per_sample, through the two largest batches,
- * beside what the simulation says for each. */
+/* The simulated peaks of one batch, and the straight line through the two largest
+ * batches: peak_requested(batch) = fixed + batch * per_sample.  In bytes. */
 typedef struct plim_batch_row {
     int64_t batch;
     uint64_t peak_requested, peak_allocated, peak_reserved; /* simulated */
-    uint64_t line; /* the straight line, for peak_requested */
+    uint64_t line; /* what the line gives for peak_requested */
 } plim_batch_row;
 
 typedef struct plim_batches {
     size_t size; /* of this struct */
     const plim_model_info *model;
-    uint64_t fixed, per_sample;        /* of peak_requested */
-    const plim_batch_row *const *rows; /* batch 1, 2, 4 ... up to the one asked for (64 at
-                                          least) */
+    uint64_t fixed, per_sample;        /* bytes of peak_requested */
+    const plim_batch_row *const *rows; /* batch 1, 2, 4 ... up to the setting "batch", at
+                                          least 64 */
     uint32_t n;
 } plim_batches;
 
-/* How memory grows with the batch.  Errors as plim_estimate_run; PLIM_EUNSUPPORTED also:
- * the file holds one batch size only.  Reports progress. */
+/* Shows how memory grows with the batch.  Errors as plim_estimate_run; also
+ * PLIM_EUNSUPPORTED: the file was exported with a fixed batch size.  Reports progress. */
 PLIM_API plim_status plim_batches_run(const plim_model *m, const plim_settings *s,
                                       plim_batches **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
 PLIM_API void plim_batches_free(plim_batches *b);
 
-/* checkpoint_sequential: the peak of a step for each number of segments. */
+/* The peaks of a step, in bytes, with checkpoint_sequential in so many segments. */
 typedef struct plim_segment_row {
-    uint32_t segments, calls; /* module calls in each, the last one apart */
+    uint32_t segments, calls; /* calls: of modules in each segment except the last */
     uint64_t peak_requested, peak_allocated, peak_reserved;
 } plim_segment_row;
 
 typedef struct plim_segments {
     size_t size; /* of this struct */
     const plim_model_info *model;
-    uint32_t calls;                      /* of the Sequential that is cut */
-    uint32_t best;                       /* the row with the lowest peak_requested */
-    const plim_segment_row *const *rows; /* 1 segment (no checkpoint) first; of all numbers of
-                                            segments with as many calls in each the largest */
+    uint32_t calls;                      /* module calls of the Sequential that is divided */
+    uint32_t best;                       /* index of the row with the lowest peak_requested */
+    const plim_segment_row *const *rows; /* 1 segment (no checkpoint) first; of the numbers of
+                                            segments with equal `calls`, only the largest */
     uint32_t n;
 } plim_segments;
 
-/* Errors as plim_estimate_run; PLIM_EUSAGE also: the model is no Sequential.  Reports
- * progress. */
+/* Shows the peak of a step for each number of checkpointed segments.  Errors as
+ * plim_estimate_run; also PLIM_EUSAGE: the model is not a Sequential.  Reports progress. */
 PLIM_API plim_status plim_segments_run(const plim_model *m, const plim_settings *s,
                                        plim_segments **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
 PLIM_API void plim_segments_free(plim_segments *s);
 
 /* ======================================================================== */
@@ -560,45 +588,47 @@ PLIM_API void plim_segments_free(plim_segments *s);
 /* ======================================================================== */
 
 typedef struct plim_fit_row {
-    const char *gpu; /* full name */
+    const char *gpu; /* the card's full name */
     uint64_t gpu_bytes;
-    bool gpu_exact; /* capacity as a driver reported it, not from the box */
-    /* the largest that surely fits, with context and workspaces at their upper
-     * bounds; 0: none.  Where the context is not known: it may be less, never more */
+    bool gpu_exact; /* false: estimated from the marketed size, not reported by a driver */
+    /* the largest batch that fits with context and workspaces at their upper bounds; 0: not
+     * even 1 fits.  If the context size is unknown, it is not counted, and this is an upper
+     * bound */
     int64_t batch;
-    bool limited;      /* the search stopped at its own limit, not at the card's */
-    uint64_t reserved; /* at that batch; at batch 1 if none fits */
-    uint64_t device_low, device_high;
+    bool limited;      /* the search or the model ended at this batch, not the card */
+    uint64_t reserved; /* bytes at that batch, or at batch 1 if none fits */
+    uint64_t device_low, device_high; /* bytes at that batch: reserved + context */
     bool context_known;
 } plim_fit_row;
 
 typedef struct plim_fit {
     size_t size; /* of this struct */
     const plim_model_info *model;
-    const plim_settings *settings; /* as they were used: with their defaults */
-    const plim_fit_row *const *rows;
+    const plim_settings *settings;   /* as used, with the defaults filled in */
+    const plim_fit_row *const *rows; /* one per card, in the order of the setting "gpu" */
     uint32_t n;
 } plim_fit;
 
-/* The largest batch for each card: the setting "gpu" is a list here ("rtx4090,a100", "all");
- * neither "gpu" nor "vram": all cards.  Found by bisection over the exact simulation, so
- * that for the batch B of a row B fits and B + 1 does not.  The setting "batch" is not used.
- * Errors as plim_estimate_run; PLIM_EUNSUPPORTED also: the file holds one batch size only.
- * Reports progress, card by card. */
+/* Finds the largest batch for each card.  The setting "gpu" is a list here ("rtx4090,a100",
+ * "all"); without "gpu" and "vram" it is all cards.  The setting "batch" is not used.  The
+ * search is a bisection over the full simulation: for the batch B of a row, B fits and B + 1
+ * does not.  Errors as plim_estimate_run; also PLIM_EUNSUPPORTED: the file was exported with
+ * a fixed batch size.  Reports progress, card by card. */
 PLIM_API plim_status plim_fit_run(const plim_model *m, const plim_settings *s, plim_fit **out,
                                   plim_err *err);
+/* Releases the result.  Takes NULL. */
 PLIM_API void plim_fit_free(plim_fit *f);
 
 /* ======================================================================== */
 /* Tape and replay                                                           */
 /* ======================================================================== */
 
-/* The events of the run as text (json: one object a line).  Errors as
- * plim_estimate_run. */
+/* Writes the allocations and frees of a run in order, as text or, with `json`, as one JSON
+ * object per line.  Errors as plim_estimate_run; also PLIM_EIO: `put` failed. */
 PLIM_API plim_status plim_tape_print(const plim_model *m, const plim_settings *s, bool json,
                                      plim_put put, void *ud, plim_err *err);
 
-/* This struct is complete: it will not grow.
+/* One statistic of an allocator.  This struct has its final size.
  * src: torch.cuda.memory_stats, in its names */
 typedef struct plim_stat {
     uint64_t current, peak, total_allocated, total_freed;
@@ -607,25 +637,26 @@ typedef struct plim_stat {
 typedef struct plim_replay {
     size_t size; /* of this struct */
     uint64_t events, storages;
-    plim_stat allocation, segment, active; /* counts */
+    plim_stat allocation, segment, active; /* numbers of blocks and segments */
     plim_stat requested_bytes, allocated_bytes, reserved_bytes, active_bytes,
         inactive_split_bytes;
-    plim_stat inactive_split;
+    plim_stat inactive_split; /* a number of blocks */
     uint64_t num_alloc_retries, num_ooms, num_device_alloc, num_device_free;
-    const plim_phase_row *const *rows; /* one a mark */
-    const char *const *row_ops;        /* the op of each */
+    const plim_phase_row *const *rows; /* one per mark of the tape */
+    const char *const *row_ops;        /* the op of each mark */
     uint32_t n_rows;
-    bool oom;
-    const char *oom_text; /* of the first one; NULL: none */
-    uint64_t oom_event;   /* likewise; 0: none */
+    bool oom;             /* an allocation failed */
+    const char *oom_text; /* PyTorch's message for the first failure; NULL: !oom */
+    uint64_t oom_event;   /* index of the event that failed first; 0: !oom */
 } plim_replay;
 
-/* A tape in text through an allocator, as the settings "allocator", "torch", "alloc_conf",
- * "gpu" or "vram" (the capacity; neither: unlimited), "fraction" and "stop_at_oom" say.
- * PLIM_EIO: the file cannot be read; PLIM_EFORMAT: it is no tape, and the message has the
- * line; PLIM_EUSAGE: the setting. */
+/* Replays the tape in a text file through a simulated allocator.  The settings "allocator",
+ * "torch", "alloc_conf", "gpu" or "vram" (the capacity; neither: unlimited), "fraction" and
+ * "stop_at_oom" apply.  PLIM_EIO: the file cannot be read.  PLIM_EFORMAT: it is not a tape;
+ * the message names the line.  PLIM_EUSAGE: the message names the setting. */
 PLIM_API plim_status plim_replay_run(const char *path, const plim_settings *s,
                                      plim_replay **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
 PLIM_API void plim_replay_free(plim_replay *r);
 
 /* ======================================================================== */
@@ -647,9 +678,9 @@ typedef enum plim_registry {
 typedef struct plim_entry {
     size_t size; /* set by PLIM_ENTRY_INIT */
     const char *name;
-    const char *group; /* family of a model or op, vendor of a card; "" if none */
+    const char *group; /* family of a model or op, vendor of a card; "": none */
     const char *doc;   /* one line */
-    const char *src;   /* where the fact comes from */
+    const char *src;   /* the source of the facts */
     uint64_t number;   /* models: parameters; cards: bytes; dtypes: bits; else 0 */
     const char *also;  /* models: other names, separated by spaces; "" if none */
 } plim_entry;
@@ -658,39 +689,44 @@ typedef struct plim_entry {
         sizeof(plim_entry), 0, 0, 0, 0, 0, 0                                                  \
     }
 
-/* How many rows a list has; 0: no such list. */
+/* The number of rows of a list; 0: there is no such list. */
 PLIM_API uint32_t plim_registry_count(plim_registry r);
-/* Row i; its strings are static.  false: past the end, and *out is untouched. */
+/* Copies row i to *out; its strings are static.  false: there is no row i, and *out is
+ * unchanged. */
 PLIM_API bool plim_registry_at(plim_registry r, uint32_t i, plim_entry *out);
 
 typedef struct plim_gpu_info {
     size_t size; /* set by PLIM_GPU_INFO_INIT */
     const char *name, *aliases, *vendor, *klass, *arch, *src;
-    int year, cc, sms; /* cc: compute capability * 10; 0: unknown */
+    int year, cc, sms; /* cc: compute capability * 10, 89 is 8.9; 0: unknown */
     uint64_t memory_bytes;
-    bool memory_exact;
-    double bandwidth_gbs, fp32, tf32, fp16, bf16, fp8; /* TFLOPS dense; 0: unknown */
+    bool memory_exact; /* false: estimated from the marketed size, not reported by a driver */
+    double bandwidth_gbs, fp32, tf32, fp16, bf16, fp8; /* GB/s; dense TFLOPS; 0: unknown */
 } plim_gpu_info;
 #define PLIM_GPU_INFO_INIT                                                                    \
     {                                                                                         \
         sizeof(plim_gpu_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0              \
     }
-/* The i-th card of PLIM_REG_GPUS, with all its numbers; false: past the end. */
+/* Copies all numbers of row i of PLIM_REG_GPUS to *out; its strings are static.  false:
+ * there is no row i, and *out is unchanged. */
 PLIM_API bool plim_gpu_info_at(uint32_t i, plim_gpu_info *out);
 
-/* ---- small helpers that front ends share ---------------------------------- */
+/* ---- helpers for front ends ------------------------------------------------ */
 
-/* "24GiB", "24g", "500MB", "512" to bytes.  PLIM_EUSAGE: not a size; PLIM_ERANGE: beyond
- * 64 bits. */
+/* Converts "24GiB", "24g", "500MB" or "512" to bytes.  PLIM_EUSAGE: it is not a size.
+ * PLIM_ERANGE: it does not fit in 64 bits. */
 PLIM_API plim_status plim_size_parse(const char *text, uint64_t *bytes, plim_err *err);
-/* "500x500x3", "1,3,224,224" into dim[max], *rank of them; "()" is a scalar.  PLIM_EUSAGE:
- * not a shape; PLIM_ERANGE: more than max dimensions, or one beyond 64 bits. */
+/* Converts "500x500x3" or "1,3,224,224" to dim[0 .. *rank - 1]; "()" is a scalar.  `dim` has
+ * room for `max` numbers and may be NULL if max is 0.  PLIM_EUSAGE: it is not a shape.
+ * PLIM_ERANGE: it has more than `max` dimensions, or one that does not fit in 64 bits. */
 PLIM_API plim_status plim_shape_parse(const char *text, int64_t *dim, int max, int *rank,
                                       plim_err *err);
-/* Bytes of a dense tensor; PLIM_ERANGE: beyond 64 bits. */
+/* The bytes of a dense tensor; dim may be NULL if rank is 0.  PLIM_EUSAGE: there is no such
+ * dtype or rank.  PLIM_ERANGE: the size does not fit in 64 bits. */
 PLIM_API plim_status plim_tensor_bytes(plim_dtype t, int rank, const int64_t *dim,
                                        uint64_t *bytes, plim_err *err);
-PLIM_API const char *plim_dtype_name(plim_dtype t); /* "fp32" */
+/* A static string such as "fp32"; "unknown" for any other number. */
+PLIM_API const char *plim_dtype_name(plim_dtype t);
 
 /* ======================================================================== */
 /* Reports                                                                   */
@@ -698,15 +734,15 @@ PLIM_API const char *plim_dtype_name(plim_dtype t); /* "fp32" */
 
 typedef struct plim_style {
     size_t size;         /* set by PLIM_STYLE_INIT */
-    bool si;             /* GB, MB, KB (1000) instead of GiB, MiB, KiB */
+    bool si;             /* GB, MB, KB (1000) instead of GiB, MiB, KiB (1024) */
     bool color;          /* ANSI colours */
     bool ascii;          /* no box drawing or block characters */
-    int width;           /* columns; 0: 80 */
-    int top;             /* rows of the live table; 0: 10 */
-    int depth;           /* layers: deepest level shown; 0: all */
-    bool quiet;          /* the figures only */
-    const char *columns; /* layers: "type,shape,params,macs"; NULL: the usual */
-    const char *types;   /* layers: rows of these types only, "Input,Conv2d"; NULL: all */
+    int width;           /* in columns; 0: 80 */
+    int top;             /* number of live tensors or marks to show; 0: 10 */
+    int depth;           /* deepest level of modules to show; 0: all in layers, 2 in info */
+    bool quiet;          /* only the figures */
+    const char *columns; /* layers: "type,shape,params,macs"; NULL: those that fit */
+    const char *types;   /* layers: only rows of these types, "Input,Conv2d"; NULL: all */
 } plim_style;
 #define PLIM_STYLE_INIT                                                                       \
     {                                                                                         \
@@ -714,14 +750,14 @@ typedef struct plim_style {
     }
 
 typedef enum plim_render {
-    PLIM_TEXT = 0, /* for people: UTF-8, or ASCII as the style says */
-    PLIM_JSON = 1, /* sizes in bytes; docs/json.md */
-    PLIM_CSV = 2   /* sizes in bytes; RFC 4180 */
+    PLIM_TEXT = 0, /* tables for a terminal, in UTF-8 or, with style.ascii, ASCII */
+    PLIM_JSON = 1, /* docs/json.md; sizes in bytes */
+    PLIM_CSV = 2   /* RFC 4180; sizes in bytes */
 } plim_render;
 
-/* A result as a report, handed to `put` in one piece: on failure nothing is put.  st NULL:
- * the defaults.  PLIM_EUNSUPPORTED: this report has no such rendering; PLIM_EUSAGE: the
- * style names a column that is not there; PLIM_EIO: `put` said so. */
+/* Each of these renders a result and passes the whole text to `put` at once; on failure
+ * nothing is passed.  st NULL: the default style.  PLIM_EUNSUPPORTED: the report has no such
+ * rendering.  PLIM_EUSAGE: the style names an unknown column.  PLIM_EIO: `put` failed. */
 PLIM_API plim_status plim_estimate_print(const plim_estimate *e, plim_render r,
                                          const plim_style *st, plim_put put, void *ud,
                                          plim_err *err);
@@ -742,8 +778,8 @@ PLIM_API plim_status plim_replay_print(const plim_replay *p, plim_render r,
                                        const plim_style *st, plim_put put, void *ud,
                                        plim_err *err);
 
-/* The same as JSON (docs/json.md), which is what bindings read: sizes in bytes, keys are
- * added and never renamed. */
+/* The same as JSON (docs/json.md), for bindings: plim_x_print with PLIM_JSON.  Later
+ * versions add keys and never rename them. */
 PLIM_API plim_status plim_estimate_json(const plim_estimate *e, plim_put put, void *ud,
                                         plim_err *err);
 PLIM_API plim_status plim_info_json(const plim_info *i, plim_put put, void *ud, plim_err *err);
@@ -757,11 +793,13 @@ PLIM_API plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, pl
 PLIM_API plim_status plim_replay_json(const plim_replay *p, plim_put put, void *ud,
                                       plim_err *err);
 
-/* One of the lists of what plimsoll knows; `filter` is a substring of its rows' names, or NULL. */
+/* Prints a registry.  `filter` selects the rows whose text contains it, ignoring case; NULL:
+ * all.  Errors as above; also PLIM_EUSAGE: there is no such registry. */
 PLIM_API plim_status plim_registry_print(plim_registry r, const char *filter, plim_render how,
                                          const plim_style *st, plim_put put, void *ud,
                                          plim_err *err);
-/* The bytes of a shape ("256x3x100x100") in every dtype. */
+/* Prints the size of a tensor of this shape ("256x3x100x100") in every dtype.  Errors as
+ * above and as plim_shape_parse. */
 PLIM_API plim_status plim_size_print(const char *shape, plim_render how, const plim_style *st,
                                      plim_put put, void *ud, plim_err *err);
 
