@@ -32,7 +32,7 @@ typedef struct run_places {
 /* ---- finding the installed files -------------------------------------------- */
 
 /* The directory of this program, with a slash at the end; "" if /proc cannot be read. */
-static void run_home(char *out, size_t n)
+static void run_find_home(char *out, size_t n)
 {
     ssize_t got = readlink("/proc/self/exe", out, n - 1);
     out[got > 0 ? (size_t)got : 0] = '\0';
@@ -43,8 +43,8 @@ static void run_home(char *out, size_t n)
 
 /* Writes to `out` the first of the two paths below `home` that is readable; false if
  * neither is. */
-static bool run_find(char *out, size_t n, const char *home, const char *installed,
-                     const char *built)
+static bool run_find_file(char *out, size_t n, const char *home, const char *installed,
+                          const char *built)
 {
     const char *const places[] = {installed, built};
     for (int i = 0; i < 2; i++) {
@@ -59,11 +59,11 @@ static int run_locate(run_places *p)
 {
     char home[PATH_MAX / 2];
     const char *tmp = getenv("TMPDIR");
-    run_home(home, sizeof home);
-    if (!run_find(p->data, sizeof p->data, home, "../share/plimsoll/front.py",
-                  "share/plimsoll/front.py") ||
-        !run_find(p->lib, sizeof p->lib, home, "../" PLIM_LIBDIR "/libplimsoll.so",
-                  "libplimsoll.so")) {
+    run_find_home(home, sizeof home);
+    if (!run_find_file(p->data, sizeof p->data, home, "../share/plimsoll/front.py",
+                       "share/plimsoll/front.py") ||
+        !run_find_file(p->lib, sizeof p->lib, home, "../" PLIM_LIBDIR "/libplimsoll.so",
+                       "libplimsoll.so")) {
         plim_err err = {.code = PLIM_EIO};
         snprintf(err.msg, sizeof err.msg,
                  "cannot find 'front.py' or 'libplimsoll.so': the installation is incomplete");
@@ -82,7 +82,7 @@ static int run_locate(run_places *p)
 
 /* ---- the environment of the script -------------------------------------------- */
 
-static void run_set(const char *name, const char *value)
+static void run_set_text(const char *name, const char *value)
 {
     char variable[64];
     snprintf(variable, sizeof variable, "PLIMSOLL_RUN_%s", name);
@@ -96,7 +96,7 @@ static void run_set_number(const char *name, long long value)
 {
     char text[32];
     snprintf(text, sizeof text, "%lld", value);
-    run_set(name, text);
+    run_set_text(name, text);
 }
 
 static void run_environment(const plim_args *a, const run_places *p)
@@ -105,16 +105,17 @@ static void run_environment(const plim_args *a, const run_places *p)
     char both[2 * PATH_MAX];
     snprintf(both, sizeof both, "%s%s%s", p->data, path && *path ? ":" : "", path ? path : "");
     setenv("PYTHONPATH", both, 1);
-    run_set("REPORT", p->report);
-    run_set("LIB", p->lib);
-    run_set("GPU", plim_args_get(a, "gpu"));
-    run_set("ALLOC_CONF", plim_args_get(a, "alloc_conf") ? plim_args_get(a, "alloc_conf")
-                          : getenv("PYTORCH_ALLOC_CONF") ? getenv("PYTORCH_ALLOC_CONF")
-                                                         : getenv("PYTORCH_CUDA_ALLOC_CONF"));
-    run_set("WORKSPACE", plim_args_get(a, "workspace"));
-    run_set("SCALAR", a->scalar);
-    run_set("SAVE", a->save);
-    run_set("VRAM", plim_args_get(a, "vram") ? plim_args_get(a, "vram") : "0");
+    run_set_text("REPORT", p->report);
+    run_set_text("LIB", p->lib);
+    run_set_text("GPU", plim_args_get(a, "gpu"));
+    run_set_text("ALLOC_CONF", plim_args_get(a, "alloc_conf") ? plim_args_get(a, "alloc_conf")
+                               : getenv("PYTORCH_ALLOC_CONF")
+                                   ? getenv("PYTORCH_ALLOC_CONF")
+                                   : getenv("PYTORCH_CUDA_ALLOC_CONF"));
+    run_set_text("WORKSPACE", plim_args_get(a, "workspace"));
+    run_set_text("SCALAR", a->scalar);
+    run_set_text("SAVE", a->save);
+    run_set_text("VRAM", plim_args_get(a, "vram") ? plim_args_get(a, "vram") : "0");
     run_set_number("STEPS", a->run_steps);
     run_set_number("LIMIT", a->limit);
     run_set_number("JSON", a->render == PLIM_JSON);
@@ -126,7 +127,7 @@ static void run_environment(const plim_args *a, const run_places *p)
     run_set_number("QUIET", a->style.quiet);
     char fraction[32];
     snprintf(fraction, sizeof fraction, "%.9g", a->mask_fraction > 0 ? a->mask_fraction : 1.0);
-    run_set("MASK_FRACTION", fraction);
+    run_set_text("MASK_FRACTION", fraction);
 }
 
 /* ---- the command ---------------------------------------------------------------- */
@@ -160,7 +161,7 @@ static int run_command(const plim_args *a)
     return WEXITSTATUS(status);
 }
 
-static void run_print(plim_console *c, const char *path)
+static void run_print_file(plim_console *c, const char *path)
 {
     char piece[4096];
     FILE *f = fopen(path, "r");
@@ -173,7 +174,7 @@ static void run_print(plim_console *c, const char *path)
 
 /* A report's name is PID+ if the process used the GPU, else PID-.  Returns the smallest
  * PID above `pid` whose report ends in `end`; INT_MAX if there is none. */
-static int run_next(const char *folder, char end, int pid)
+static int run_find_report(const char *folder, char end, int pid)
 {
     int next = INT_MAX;
     DIR *d = opendir(folder);
@@ -190,20 +191,20 @@ static int run_next(const char *folder, char end, int pid)
 /* Prints the reports that end in `end`; returns their number. */
 static int run_print_all(plim_args *a, const char *folder, char end)
 {
-    int first = run_next(folder, end, 0), n = 0;
-    bool several = run_next(folder, end, first) != INT_MAX && a->render != PLIM_JSON;
-    for (int pid = first; pid != INT_MAX; pid = run_next(folder, end, pid), n++) {
+    int first = run_find_report(folder, end, 0), n = 0;
+    bool several = run_find_report(folder, end, first) != INT_MAX && a->render != PLIM_JSON;
+    for (int pid = first; pid != INT_MAX; pid = run_find_report(folder, end, pid), n++) {
         char text[PATH_MAX + 32];
         snprintf(text, sizeof text, "%sProcess %d\n", n ? "\n" : "", pid);
         if (several)
             plim_console_puts(&a->console, text);
         snprintf(text, sizeof text, "%s/%d%c", folder, pid, end);
-        run_print(&a->console, text);
+        run_print_file(&a->console, text);
     }
     return n;
 }
 
-static void run_remove(const char *folder)
+static void run_remove_folder(const char *folder)
 {
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
@@ -227,7 +228,7 @@ static int run_collect(plim_args *a, const char *folder)
                 "plimsoll: %d processes used the card; each was simulated as if alone\n", n);
     if (!n)
         n = run_print_all(a, folder, '-');
-    run_remove(folder);
+    run_remove_folder(folder);
     return n;
 }
 
@@ -250,7 +251,7 @@ static int run_check(const plim_args *a)
     return PLIM_EXIT_DONE;
 }
 
-static int run_run(plim_args *a)
+static int run_script(plim_args *a)
 {
     static run_places places;
     int code = run_check(a);
@@ -282,5 +283,5 @@ const plim_cmd plim_cmd_run = {
     .usage = "COMMAND",
     .doc = "run a PyTorch script on a simulated GPU",
     .options = PLIM_USE_RUN | PLIM_USE_LIVE | PLIM_USE_JSON | PLIM_USE_TEXT,
-    .run = run_run,
+    .run = run_script,
 };

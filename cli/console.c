@@ -62,7 +62,7 @@ int plim_console_progress(void *console, uint32_t done, uint32_t total, const ch
 
 /* A name out of a hostile file must not be able to command the terminal: no
  * control characters, neither ASCII's nor, in UTF-8, those of Latin 1. */
-static void console_complain(char *text)
+static void console_print_error(char *text)
 {
     for (unsigned char *p = (unsigned char *)text; *p; p++)
         if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
@@ -79,7 +79,7 @@ int plim_console_usage(const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    console_complain(text);
+    console_print_error(text);
     return PLIM_EXIT_USAGE;
 }
 
@@ -87,7 +87,7 @@ int plim_console_error(const plim_err *err)
 {
     char text[sizeof err->msg];
     snprintf(text, sizeof text, "%s", err->msg[0] ? err->msg : plim_status_name(err->code));
-    console_complain(text);
+    console_print_error(text);
     for (size_t i = 0; i < sizeof console_exits / sizeof *console_exits; i++)
         if (console_exits[i].status == err->code)
             return console_exits[i].code;

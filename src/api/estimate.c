@@ -97,7 +97,7 @@ static bool has_bounds(const plim_tape *t)
 
 /* Bounds are over all three runs: with less workspace there can be more holes.
  * A tape without bounds (workspace off, low, high) would run the same each time. */
-static plim_status simulate(work *w)
+static plim_status simulate_bounds(work *w)
 {
     plim_estimate *e = w->e;
     card_run runs[3];
@@ -144,7 +144,7 @@ typedef struct by_size {
     uint32_t id;
 } by_size;
 
-static int larger_first(const void *a, const void *b)
+static int compare_sizes(const void *a, const void *b)
 {
     const by_size *x = a, *y = b;
     if (x->bytes != y->bytes)
@@ -152,7 +152,7 @@ static int larger_first(const void *a, const void *b)
     return x->id > y->id ? 1 : -1;
 }
 
-static void describe(const plim_storage *s, plim_live *out)
+static void describe_storage(const plim_storage *s, plim_live *out)
 {
     *out = (plim_live){.role = s->role ? s->role : "",
                        .category = (plim_category)s->category,
@@ -180,10 +180,10 @@ static plim_status list_live(work *w)
         return plim_oom(w->err);
     for (uint32_t i = 0; i < n; i++)
         order[i] = (by_size){w->tape.storages[w->sim.live[i]].bytes, w->sim.live[i]};
-    qsort(order, n, sizeof *order, larger_first);
+    qsort(order, n, sizeof *order, compare_sizes);
     for (uint32_t i = 0; i < n; i++) {
         const plim_storage *s = &w->tape.storages[order[i].id];
-        describe(s, &live[i]);
+        describe_storage(s, &live[i]);
         if (!(live[i].name = plim__cstr(w->a, s->name)))
             return plim_oom(w->err);
         category[live[i].category] += s->bytes;
@@ -205,7 +205,7 @@ static plim_status list_live(work *w)
 
 /* zero_grad stands between phases: it counts as the start of the forward that
  * follows, or else (loops that end with it) as the end of what was before. */
-static uint8_t shown_phase(const plim_tape *t, uint32_t mark)
+static uint8_t choose_phase(const plim_tape *t, uint32_t mark)
 {
     const plim_mark *m = &t->marks[mark];
     if (m->phase != PLIM_PHASE_ZERO_GRAD)
@@ -221,7 +221,7 @@ static plim_status list_phases(work *w)
     uint32_t n = 0, cap = 0;
     for (uint32_t i = 0; i < w->sim.n_rows; i++) {
         plim_phase_row r = w->sim.rows[i];
-        r.phase = (plim_phase)shown_phase(t, i);
+        r.phase = (plim_phase)choose_phase(t, i);
         plim_phase_row *last = n ? &rows[n - 1] : NULL;
         if (last && last->step == r.step && last->phase == r.phase) {
             r.peak_requested = PLIM_MAX(r.peak_requested, last->peak_requested);
@@ -261,7 +261,7 @@ static plim_status name_peak(work *w)
         mark++;
     if (t->n_marks) {
         w->e->peak_step = t->marks[mark].step;
-        w->e->peak_phase = (plim_phase)shown_phase(t, mark);
+        w->e->peak_phase = (plim_phase)choose_phase(t, mark);
     }
     w->e->peak_op = plim__cstr(w->a, t->n_marks ? t->marks[mark].op : PLIM_STR(""));
     return w->e->peak_op ? PLIM_OK : plim_oom(w->err);
@@ -270,7 +270,7 @@ static plim_status name_peak(work *w)
 /* ---- arithmetic -------------------------------------------------------------------------- */
 
 /* Does a gradient flow to an argument?  From parameters on, forwards. */
-static uint32_t flows(const plim_arg *a, const bool *wants)
+static uint32_t count_differentiable(const plim_arg *a, const bool *wants)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < plim_arg_values(a); i++) {
@@ -296,8 +296,8 @@ static plim_status count_flops(work *w)
         uint32_t operands = 0, all = 0;
         plim_op_cost(g, n, &c);
         for (uint32_t k = 0; k < n->n_args; k++) {
-            all += flows(&n->args[k], wants);
-            operands += k < 2 ? flows(&n->args[k], wants) : 0;
+            all += count_differentiable(&n->args[k], wants);
+            operands += k < 2 ? count_differentiable(&n->args[k], wants) : 0;
         }
         for (uint32_t k = 0; k < n->n_outs; k++)
             wants[n->outs[k]] = all > 0;
@@ -327,12 +327,12 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
     if (!st)
         st = plim_job_tape(job, &w->g, a, &w->tape, &info, err);
     if (!st)
-        st = plim_job_settle(job, &w->g, &info, err);
+        st = plim_job_resolve(job, &w->g, &info, err);
     if (!st && job->settings->gpu) /* an alias, perhaps */
         st = plim_settings_put(job->settings, PLIM_SET_gpu, job->gpu->name, err);
     w->e->settings = job->settings;
     if (!st)
-        st = simulate(w);
+        st = simulate_bounds(w);
     if (!st)
         st = list_live(w);
     if (!st)

@@ -19,8 +19,8 @@ typedef struct segments_result {
 } segments_result;
 
 /* What a row says about the model does not depend on the batch. */
-static plim_status info_at(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,
-                           const plim_model_info **out, plim_err *err)
+static plim_status read_model_info(const plim_job *job, int64_t batch, plim_arena *a,
+                                   plim_graph *g, const plim_model_info **out, plim_err *err)
 {
     plim_status st = plim_job_graph(job, batch, a, g, err);
     if (!st)
@@ -69,7 +69,7 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     out->settings = job->settings;
     plim_status st = list_cards(job, a, &cards, &n, err);
     if (!st)
-        st = info_at(job, 1, a, &g, &out->model, err);
+        st = read_model_info(job, 1, a, &g, &out->model, err);
     if (st || !cards)
         return st;
     plim_fit_search *search = plim_fit_search_new(a, job);
@@ -83,7 +83,7 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     }
     plim_fit_search_free(search);
     if (!st)
-        st = plim_job_settle(job, &g, NULL, err);
+        st = plim_job_resolve(job, &g, NULL, err);
     if (!st) /* which was searched for */
         st = plim_settings_put(job->settings, PLIM_SET_batch, NULL, err);
     out->rows = fit_list(a, rows, n);
@@ -108,8 +108,8 @@ void plim_fit_free(plim_fit *f) { plim__result_free(f, offsetof(fit_result, aren
 
 /* ---- explain ------------------------------------------------------------------- */
 
-static plim_status batch_row(const plim_job *job, int64_t batch, plim_batch_row *row,
-                             plim_err *err)
+static plim_status simulate_batch(const plim_job *job, int64_t batch, plim_batch_row *row,
+                                  plim_err *err)
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_peaks p;
@@ -148,7 +148,7 @@ static plim_status batches_fill(plim_job *job, plim_arena *a, void *pub, plim_er
     int64_t last = PLIM_MAX(job->settings->batch, EXPLAIN_LEAST);
     plim_status st = plim_job_card(job, err);
     if (!st)
-        st = info_at(job, 1, a, &g, &out->model, err);
+        st = read_model_info(job, 1, a, &g, &out->model, err);
     plim_batch_row *rows = PLIM_NEW_N(a, plim_batch_row, EXPLAIN_ROWS);
     if (!rows)
         return plim_oom(err);
@@ -156,7 +156,7 @@ static plim_status batches_fill(plim_job *job, plim_arena *a, void *pub, plim_er
         plim_batch_row *row = &rows[out->n];
         st = plim_job_progress(job, out->n, 0, "batches", err);
         if (!st)
-            st = batch_row(job, batch, row, err);
+            st = simulate_batch(job, batch, row, err);
         if (st)
             break;
         if (row->peak_requested == UINT64_MAX) /* the export, or 64 bits, end below it */
@@ -194,8 +194,8 @@ void plim_batches_free(plim_batches *b)
 
 /* ---- segments ------------------------------------------------------------------- */
 
-static plim_status segment_row(const plim_job *job, const plim_graph *g, uint32_t segments,
-                               plim_segment_row *row, plim_err *err)
+static plim_status simulate_segments(const plim_job *job, const plim_graph *g,
+                                     uint32_t segments, plim_segment_row *row, plim_err *err)
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_job one = *job;
@@ -242,7 +242,7 @@ static plim_status segments_fill(plim_job *job, plim_arena *a, void *pub, plim_e
         plim_segment_row *row = &rows[out->n];
         st = plim_job_progress(job, k - 1, out->calls, "segments", err);
         if (!st)
-            st = segment_row(job, &g, k, row, err);
+            st = simulate_segments(job, &g, k, row, err);
         row->calls = each;
         if (!st && row->peak_requested < rows[out->best].peak_requested)
             out->best = out->n;

@@ -88,7 +88,7 @@ static bool add_type(builder *b, const plim_item *it)
     return true;
 }
 
-static int by_bytes(const void *x, const void *y)
+static int compare_sums(const void *x, const void *y)
 {
     const plim_info_sum *a = x, *b = y;
     if (a->bytes != b->bytes)
@@ -179,14 +179,14 @@ static bool sum_items(builder *b, const plim_inventory *v)
         if (!add_type(b, it) || !add_module(b, it))
             return false;
     }
-    qsort(b->types, b->out->n_types, sizeof *b->types, by_bytes);
+    qsort(b->types, b->out->n_types, sizeof *b->types, compare_sums);
     b->out->types = sum_list(b->a, b->types, b->out->n_types);
     b->out->tensors = tensor_list(b->a, list, v->n_items);
     b->out->n_tensors = v->n_items;
     return b->out->types && b->out->tensors && list_modules(b);
 }
 
-static bool copy_words(builder *b, const plim_inventory *v)
+static bool copy_texts(builder *b, const plim_inventory *v)
 {
     plim_info_pair *facts = PLIM_NEW_N(b->a, plim_info_pair, v->n_facts + 1u);
     plim_info_dim *dims = PLIM_NEW_N(b->a, plim_info_dim, v->n_dims + 1u);
@@ -241,7 +241,7 @@ static plim_status info_fill(plim_job *job, plim_arena *a, void *pub, plim_err *
     out->reader = job->model->importer ? job->model->importer->name : NULL;
     out->file_bytes = job->model->source.bytes.n;
     out->size = sizeof *out;
-    if (!st && (!out->name || !name_kinds(&b) || !copy_words(&b, &v) || !sum_items(&b, &v)))
+    if (!st && (!out->name || !name_kinds(&b) || !copy_texts(&b, &v) || !sum_items(&b, &v)))
         st = plim_oom(err);
     return st;
 }

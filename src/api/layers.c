@@ -150,8 +150,8 @@ static bool finish_rows(builder *b, plim_layers *out)
 
 /* ---- activations, kind by kind --------------------------------------------------- */
 
-static plim_activation *activation_of(plim_arena *a, plim_layers *out, const plim_op *op,
-                                      plim_activation *list, plim_inplace_gain gain)
+static plim_activation *find_activation(plim_arena *a, plim_layers *out, const plim_op *op,
+                                        plim_activation *list, plim_inplace_gain gain)
 {
     for (uint32_t i = 0; i < out->n_activations; i++)
         if (!strcmp(list[i].op, op->name))
@@ -173,7 +173,7 @@ static bool list_activations(const plim_graph *g, plim_arena *a, plim_layers *ou
         uint64_t bytes;
         if (kind == PLIM_INPLACE_NONE)
             continue;
-        plim_activation *row = activation_of(a, out, n->op, list, gains[kind]);
+        plim_activation *row = find_activation(a, out, n->op, list, gains[kind]);
         if (!row)
             return false;
         row->count++;
@@ -204,7 +204,7 @@ static plim_status layers_fill(plim_job *job, plim_arena *a, void *pub, plim_err
         return st;
     st = plim__model_info(a, &g, &out->model, err);
     if (!st)
-        st = plim_job_settle(job, &g, NULL, err);
+        st = plim_job_resolve(job, &g, NULL, err);
     if (st)
         return st;
     if (job->step.dtype != PLIM_DTYPE_COUNT)

@@ -18,7 +18,7 @@ typedef enum part {
     PART_COUNT
 } part;
 
-static part part_of(plim_category c, plim_phase peak)
+static part choose_part(plim_category c, plim_phase peak)
 {
     switch (c) {
     case PLIM_CAT_PARAMETER:
@@ -38,7 +38,7 @@ static bool is_inference(const plim_estimate *e)
 }
 
 /* The highest that the run stands in any other phase (or, with `same`, in this). */
-static uint64_t peak_of(const plim_estimate *e, plim_phase phase, bool same)
+static uint64_t find_peak(const plim_estimate *e, plim_phase phase, bool same)
 {
     uint64_t top = 0;
     for (uint32_t i = 0; i < e->n_phases; i++)
@@ -48,7 +48,7 @@ static uint64_t peak_of(const plim_estimate *e, plim_phase phase, bool same)
 }
 
 /* No more can be saved than lies above the next peak. */
-static uint64_t above(const plim_estimate *e, uint64_t saved, uint64_t next)
+static uint64_t limit_saving(const plim_estimate *e, uint64_t saved, uint64_t next)
 {
     return e->peak_requested > next ? PLIM_MIN(saved, e->peak_requested - next) : 0;
 }
@@ -61,13 +61,13 @@ static plim_str say_samples(plim_arena *a, const plim_estimate *e, uint64_t byte
         return plim_arena_printf(a, "%s are %s of the peak; --dtype bf16 would save about %s.",
                                  infer ? "Inputs and layer outputs" : "Activations", share.s,
                                  plim_fmt_bytes(bytes / 2, false).s);
-    uint64_t next = infer ? 0 : peak_of(e, PLIM_PHASE_OPTIMIZER, true);
+    uint64_t next = infer ? 0 : find_peak(e, PLIM_PHASE_OPTIMIZER, true);
     return plim_arena_printf(
         a,
         "Memory that grows with the batch, mostly %s, is %s of the peak; halving the batch "
         "to %" PRId64 " would save about %s.",
         infer ? "inputs and layer outputs" : "activations", share.s, e->model->batch / 2,
-        plim_fmt_bytes(above(e, bytes / 2, next), false).s);
+        plim_fmt_bytes(limit_saving(e, bytes / 2, next), false).s);
 }
 
 static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t bytes,
@@ -84,7 +84,7 @@ static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t byte
 }
 
 /* The implementation that makes least while it steps; NULL: it is that. */
-static const char *better_impl(const plim_estimate *e)
+static const char *find_better_impl(const plim_estimate *e)
 {
     plim_optim_spec s;
     if (plim_optim_parse(plim_str_of(e->settings->optimizer), &s, NULL) ||
@@ -101,12 +101,13 @@ static plim_str say_optimizer(plim_arena *a, const plim_estimate *e, uint64_t by
                               plim_text share)
 {
     plim_str name = {e->settings->optimizer, strcspn(e->settings->optimizer, ",")};
-    uint64_t next = peak_of(e, PLIM_PHASE_OPTIMIZER, false);
+    uint64_t next = find_peak(e, PLIM_PHASE_OPTIMIZER, false);
     uint64_t state = e->category[PLIM_CAT_OPTIMIZER_STATE] - e->ema_bytes;
     uint64_t made = bytes - state;
-    plim_text sgd = plim_fmt_bytes(above(e, bytes, next - PLIM_MIN(next, state)), false),
-              other = plim_fmt_bytes(above(e, made, next), false);
-    const char *impl = better_impl(e);
+    plim_text sgd =
+                  plim_fmt_bytes(limit_saving(e, bytes, next - PLIM_MIN(next, state)), false),
+              other = plim_fmt_bytes(limit_saving(e, made, next), false);
+    const char *impl = find_better_impl(e);
     if (!made)
         return plim_arena_printf(a,
                                  "The state of " PLIM_STR_FMT " is %s of the peak; plain SGD "
@@ -144,7 +145,7 @@ plim_str plim_advice(plim_arena *a, const plim_estimate *e)
     uint64_t bytes[PART_COUNT] = {0};
     int top = 0;
     for (int c = 0; c < PLIM_CAT_COUNT; c++)
-        bytes[part_of((plim_category)c, e->peak_phase)] += e->category[c];
+        bytes[choose_part((plim_category)c, e->peak_phase)] += e->category[c];
     bytes[PART_OPTIMIZER] -= e->ema_bytes;
     bytes[PART_WEIGHTS] += e->ema_bytes;
     for (int p = 1; p < PART_COUNT; p++)

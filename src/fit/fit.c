@@ -6,7 +6,7 @@
  * the run would reserve on a card without bound. */
 #include "fit/fit.h"
 
-static uint64_t room_of(const plim_gpu *gpu, uint64_t context)
+static uint64_t compute_room(const plim_gpu *gpu, uint64_t context)
 {
     return gpu->memory_bytes > context ? gpu->memory_bytes - context : 0;
 }
@@ -18,7 +18,7 @@ plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t 
     plim_alloc_options o = job->alloc;
     if (bounded && job->gpu) {
         o.total = job->gpu->memory_bytes;
-        o.capacity = PLIM_MAX(room_of(job->gpu, context), 1); /* 0 would be: no limit */
+        o.capacity = PLIM_MAX(compute_room(job->gpu, context), 1); /* 0 would be: no limit */
     }
     return plim_sim_run(a, t, &o, what, out, err);
 }
@@ -113,13 +113,13 @@ static plim_status draw_line(plim_fit_search *s, plim_err *err)
     plim_status st = PLIM_OK;
     int64_t batch = 1;
     plim_peaks p = {0}, q = {0};
-    plim_job_on(s->job, NULL);
+    plim_job_use_card(s->job, NULL);
     for (; !st && batch < PLIM_FIT_MAX_BATCH && (batch <= ENOUGH || q.allocated < large);
          batch *= 4) {
         p = q;
         st = try_batch(s, batch, PLIM_SIM_HIGH, 0, false, &q, err);
     }
-    plim_job_on(s->job, gpu);
+    plim_job_use_card(s->job, gpu);
     int64_t last = batch / 4, before = last / 4;
     if (q.allocated != UINT64_MAX && q.allocated > p.allocated)
         s->per_sample = (double)(q.allocated - p.allocated) / (double)(last - before);
@@ -128,7 +128,7 @@ static plim_status draw_line(plim_fit_search *s, plim_err *err)
     return st;
 }
 
-static int64_t guess(const plim_fit_search *s, uint64_t room)
+static int64_t guess_batch(const plim_fit_search *s, uint64_t room)
 {
     double at = s->per_sample > 0 ? ((double)room - s->fixed) / s->per_sample : 1;
     return !(at > 1.0)                       ? 1
@@ -138,10 +138,10 @@ static int64_t guess(const plim_fit_search *s, uint64_t room)
 
 /* Between lo, which fits, and hi, which does not: from the guess outwards in
  * doubling steps until it lies between two tries, then by halves. */
-static plim_status search(plim_fit_search *s, uint64_t context, int64_t *lo,
-                          uint64_t *reserved, int64_t *hi, bool *refused, plim_err *err)
+static plim_status search_batch(plim_fit_search *s, uint64_t context, int64_t *lo,
+                                uint64_t *reserved, int64_t *hi, bool *refused, plim_err *err)
 {
-    int64_t at = guess(s, room_of(s->job->gpu, context)), stride = 1;
+    int64_t at = guess_batch(s, compute_room(s->job->gpu, context)), stride = 1;
     bool up = false, down = false;
     while (*hi - *lo > 1) {
         plim_peaks p;
@@ -165,8 +165,8 @@ static plim_status search(plim_fit_search *s, uint64_t context, int64_t *lo,
 }
 
 /* What the device gives at the batch that was found, or at 1 if none was. */
-static plim_status measure(plim_fit_search *s, uint64_t low, uint64_t high, plim_fit_row *row,
-                           plim_err *err)
+static plim_status measure_device(plim_fit_search *s, uint64_t low, uint64_t high,
+                                  plim_fit_row *row, plim_err *err)
 {
     plim_peaks p;
     bool bounded = row->batch > 0;
@@ -200,10 +200,10 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     uint64_t low, high;
     int64_t lo = 0, hi = PLIM_FIT_MAX_BATCH + 1;
     bool refused = false;
-    plim_job_on(s->job, gpu);
+    plim_job_use_card(s->job, gpu);
     plim_gpu_context(gpu, s->job->step.torch->version, &low, &high);
     *row = (plim_fit_row){.gpu_bytes = gpu->memory_bytes};
-    const solved *known = find_solved(s, gpu, room_of(gpu, high));
+    const solved *known = find_solved(s, gpu, compute_room(gpu, high));
     if (known)
         *row = known->row;
     row->gpu = gpu->name;
@@ -214,16 +214,16 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     plim_status st = s->drawn ? PLIM_OK : draw_line(s, err);
     s->sms_matter = false;
     if (!st)
-        st = search(s, high, &lo, &row->reserved, &hi, &refused, err);
+        st = search_batch(s, high, &lo, &row->reserved, &hi, &refused, err);
     row->batch = lo;
     row->limited = lo == PLIM_FIT_MAX_BATCH || refused;
     if (!st)
-        st = measure(s, low, high, row, err);
+        st = measure_device(s, low, high, row, err);
     if (st)
         return st;
     if (!PLIM_PUSH_ROOM(s->arena, s->done, s->n, s->cap))
         return plim_oom(err);
-    s->done[s->n++] = (solved){gpu->cc,           gpu->sms,           s->sms_matter,
-                               gpu->memory_bytes, room_of(gpu, high), *row};
+    s->done[s->n++] = (solved){
+        gpu->cc, gpu->sms, s->sms_matter, gpu->memory_bytes, compute_room(gpu, high), *row};
     return PLIM_OK;
 }

@@ -7,13 +7,12 @@
 
 /* ---- settings to what is run ------------------------------------------------- */
 
-static plim_status settle_text(plim_job *job, plim_setting_id id, const char *text,
-                               plim_err *err)
+static plim_status put_text(plim_job *job, plim_setting_id id, const char *text, plim_err *err)
 {
     return plim_settings_put(job->settings, id, text, err);
 }
 
-static plim_status settle_int(plim_job *job, plim_setting_id id, int64_t n, plim_err *err)
+static plim_status put_int(plim_job *job, plim_setting_id id, int64_t n, plim_err *err)
 {
     char text[32];
     snprintf(text, sizeof text, "%" PRId64, n);
@@ -21,21 +20,21 @@ static plim_status settle_int(plim_job *job, plim_setting_id id, int64_t n, plim
 }
 
 /* The setting's n-th word. */
-static plim_status settle_word(plim_job *job, plim_setting_id id, int n, plim_err *err)
+static plim_status put_word(plim_job *job, plim_setting_id id, int n, plim_err *err)
 {
     plim_str word = plim_arena_str(job->arena, plim_setting_word(id, n));
     return word.p ? plim_settings_put(job->settings, id, word.p, err) : plim_oom(err);
 }
 
 /* A dtype by the setting's word; `none` if it is not set. */
-static plim_dtype dtype_of(const plim_settings *s, plim_setting_id id, plim_dtype none)
+static plim_dtype read_dtype(const plim_settings *s, plim_setting_id id, plim_dtype none)
 {
     plim_dtype t;
     return s->text[id].p && plim_dtype_find(plim_str_of(s->text[id].p), &t) ? t : none;
 }
 
 /* What the optimizer says about the loop around it. */
-static plim_status fit_optimizer(plim_step_settings *step, plim_err *err)
+static plim_status apply_optimizer(plim_step_settings *step, plim_err *err)
 {
     const plim_optim *o = step->optim.optim;
     if (!step->steps)
@@ -49,7 +48,7 @@ static plim_status fit_optimizer(plim_step_settings *step, plim_err *err)
     return PLIM_OK;
 }
 
-static plim_status one_batch(const plim_binding *b, plim_err *err)
+static plim_status check_batch(const plim_binding *b, plim_err *err)
 {
     bool first = b->n_inputs && !b->inputs[0].name.n && b->inputs[0].rank;
     int64_t given = first ? b->inputs[0].dim[0] : b->batch;
@@ -77,7 +76,7 @@ plim_status plim_job_card(plim_job *job, plim_err *err)
     }
     if (s->vram)
         gpu = &job->generic;
-    plim_job_on(job, gpu);
+    plim_job_use_card(job, gpu);
     return st;
 }
 
@@ -101,8 +100,8 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     step->accumulate = (int)s->accumulate;
     step->clip = s->clip;
     step->empty_cache = s->empty_cache;
-    step->dtype = dtype_of(s, PLIM_SET_dtype, PLIM_DTYPE_COUNT);
-    step->autocast = dtype_of(s, PLIM_SET_autocast, PLIM_F32);
+    step->dtype = read_dtype(s, PLIM_SET_dtype, PLIM_DTYPE_COUNT);
+    step->autocast = read_dtype(s, PLIM_SET_autocast, PLIM_F32);
     step->loss = (plim_loss_kind)s->loss;
     step->checkpoint = plim_str_of(s->checkpoint);
     plim_status st = read_loop(step, s, err);
@@ -111,7 +110,7 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     if (!st)
         st = plim_ema_parse(plim_str_of(s->ema), &step->ema, err);
     if (!st)
-        st = fit_optimizer(step, err);
+        st = apply_optimizer(step, err);
     step->torch = plim_torch_newest();
     if (!st && s->torch)
         st = plim_torch_find(plim_str_of(s->torch), &step->torch, err);
@@ -128,7 +127,7 @@ static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *e
     plim_status st = plim_binding_inputs(job->arena, s->input, &job->bind, err);
     if (!st)
         st = plim_binding_dims(job->arena, s->dim, &job->bind, err);
-    return st ? st : one_batch(&job->bind, err);
+    return st ? st : check_batch(&job->bind, err);
 }
 
 static void read_workspace(plim_job *job, const plim_settings *s)
@@ -154,12 +153,12 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
     read_workspace(job, job->settings);
     job->alloc.torch = job->step.torch->version;
     job->alloc.conf = plim_str_of(job->settings->alloc_conf);
-    plim_job_on(job, NULL);
+    plim_job_use_card(job, NULL);
     return PLIM_OK;
 }
 
-/* Of the first parameter; NULL: the setting has no word for it. */
-static const char *model_dtype(const plim_graph *g)
+/* The dtype of the first parameter; NULL: it is not one of the setting's words. */
+static const char *find_model_dtype(const plim_graph *g)
 {
     plim_dtype t = PLIM_F32;
     for (uint32_t i = g->n_values; i-- > 0;)
@@ -172,8 +171,8 @@ static const char *model_dtype(const plim_graph *g)
     return NULL;
 }
 
-plim_status plim_job_settle(plim_job *job, const plim_graph *g, const plim_step_info *info,
-                            plim_err *err)
+plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step_info *info,
+                             plim_err *err)
 {
     const plim_step_settings *step = &job->step;
     const plim_settings *s = job->settings;
@@ -182,7 +181,7 @@ plim_status plim_job_settle(plim_job *job, const plim_graph *g, const plim_step_
         plim_setting_id id;
         const char *text;
     } texts[] = {
-        {PLIM_SET_dtype, s->dtype ? s->text[PLIM_SET_dtype].p : model_dtype(g)},
+        {PLIM_SET_dtype, s->dtype ? s->text[PLIM_SET_dtype].p : find_model_dtype(g)},
         {PLIM_SET_autocast,
          step->autocast == PLIM_F32 ? NULL : plim_dtype_name(step->autocast)},
         {PLIM_SET_optimizer, plim_arena_str(job->arena, step->optim.text).p},
@@ -192,13 +191,13 @@ plim_status plim_job_settle(plim_job *job, const plim_graph *g, const plim_step_
         {PLIM_SET_zero_grad, step->zero_grad_keeps ? "zeros" : "none"},
         {PLIM_SET_torch, step->torch->name},
     };
-    plim_status st = settle_int(job, PLIM_SET_batch, g->batch, err);
+    plim_status st = put_int(job, PLIM_SET_batch, g->batch, err);
     if (!st)
-        st = settle_int(job, PLIM_SET_steps, step->steps, err);
+        st = put_int(job, PLIM_SET_steps, step->steps, err);
     if (!st && info && !step->infer)
-        st = settle_word(job, PLIM_SET_loss, (int)info->loss, err);
+        st = put_word(job, PLIM_SET_loss, (int)info->loss, err);
     for (size_t i = 0; i < PLIM_COUNT(texts) && !st; i++)
-        st = settle_text(job, texts[i].id, texts[i].text, err);
+        st = put_text(job, texts[i].id, texts[i].text, err);
     return st || !step->infer ? st : plim_settings_drop_training(job->settings, err);
 }
 
@@ -214,7 +213,7 @@ plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total
 
 /* ---- running ------------------------------------------------------------------ */
 
-void plim_job_on(plim_job *job, const plim_gpu *gpu)
+void plim_job_use_card(plim_job *job, const plim_gpu *gpu)
 {
     job->gpu = gpu;
     job->step.world = plim_world_on(job->step.torch, gpu, job->step.world.workspace);
@@ -240,7 +239,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
     return plim_model_graph(job->model, &bind, a, g, err);
 }
 
-static void settle_bounds(plim_tape *t, plim_bound b)
+static void fix_storage_sizes(plim_tape *t, plim_bound b)
 {
     for (uint32_t i = 0; i < t->n_storages; i++) {
         t->storages[i].bytes = plim_storage_bytes(&t->storages[i], b);
@@ -254,6 +253,6 @@ plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *
     plim_tape_init(t, a);
     plim_status st = plim_step_run(a, g, &job->step, t, info, err);
     if (!st && job->bound != PLIM_BOUND_USUAL)
-        settle_bounds(t, job->bound);
+        fix_storage_sizes(t, job->bound);
     return st;
 }

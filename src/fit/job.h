@@ -29,8 +29,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
 /* On the card that the settings name, if they name one. */
 plim_status plim_job_card(plim_job *job, plim_err *err);
 /* Tells the settings what the run of this graph made of those that depend on the model. */
-plim_status plim_job_settle(plim_job *job, const plim_graph *g, const plim_step_info *info,
-                            plim_err *err);
+plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step_info *info,
+                             plim_err *err);
 
 /* Tells whoever wants to know; PLIM_ECANCELED: that was enough. */
 plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total,
@@ -38,7 +38,7 @@ plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total
 
 /* From now on the job runs on this card; NULL: as on an A100, and of any
  * size. */
-void plim_job_on(plim_job *job, const plim_gpu *gpu);
+void plim_job_use_card(plim_job *job, const plim_gpu *gpu);
 
 /* The model at this batch (0: as the settings say), in `a`. */
 plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,

@@ -140,7 +140,7 @@ static void estimate_peak(plim_page *p, const plim_estimate *e)
 static plim_str estimate_bytes(plim_page *p, uint64_t n) { return plim_page_range(p, n, n); }
 
 /* What, at the peak, is known within bounds only. */
-static const char *estimate_open(const plim_estimate *e)
+static const char *name_estimated(const plim_estimate *e)
 {
     for (uint32_t i = 0; i < e->n_live; i++)
         if (e->live[i]->certainty == PLIM_ESTIMATED &&
@@ -157,7 +157,7 @@ static plim_str estimate_reserved_note(plim_page *p, const plim_estimate *e)
         return PLIM_STR("from CUDA");
     plim_str range = plim_page_range(p, e->reserved_low, e->reserved_high);
     plim_str s = plim_arena_printf(&p->arena, "from CUDA; %.*s by %s", PLIM_STR_ARG(range),
-                                   estimate_open(e));
+                                   name_estimated(e));
     return s.p ? s : range;
 }
 

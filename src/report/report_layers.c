@@ -113,7 +113,7 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
 
 /* ---- renderings ---------------------------------------------------------- */
 
-static void layers_total(plim_page *p, const char *name, plim_text value, const char *note)
+static void print_total(plim_page *p, const char *name, plim_text value, const char *note)
 {
     plim_page_field(p, plim_str_of(name), 18, false);
     plim_page_field(p, plim_str_of(value.s), 16, true);
@@ -123,7 +123,7 @@ static void layers_total(plim_page *p, const char *name, plim_text value, const 
 }
 
 /* What the rows shown hold that is not in place. */
-static void layers_shown(plim_page *p, const plim_rows *r)
+static void print_shown_total(plim_page *p, const plim_rows *r)
 {
     const layer_row *rows = r->items;
     uint64_t values = 0, bytes = 0;
@@ -133,28 +133,28 @@ static void layers_shown(plim_page *p, const plim_rows *r)
             fits = fits && plim_add(values, rows[i].layer->output_elements, &values) &&
                    plim_add(bytes, rows[i].layer->output_bytes, &bytes);
     if (fits)
-        layers_total(p, "values shown", plim_fmt_count(values),
-                     plim_fmt_bytes(bytes, p->style.si).s);
+        print_total(p, "values shown", plim_fmt_count(values),
+                    plim_fmt_bytes(bytes, p->style.si).s);
 }
 
-static void layers_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
+static void print_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
 {
     bool si = p->style.si;
     const plim_model_info *m = l->model;
     plim_page_puts(p, "\n");
-    layers_total(p, "parameters", plim_fmt_count(m->parameters),
-                 plim_fmt_bytes(m->parameter_bytes, si).s);
-    layers_total(p, "trainable", plim_fmt_count(m->trainable_parameters), "");
-    layers_total(p, "buffers", plim_fmt_count(m->buffers),
-                 plim_fmt_bytes(m->buffer_bytes, si).s);
+    print_total(p, "parameters", plim_fmt_count(m->parameters),
+                plim_fmt_bytes(m->parameter_bytes, si).s);
+    print_total(p, "trainable", plim_fmt_count(m->trainable_parameters), "");
+    print_total(p, "buffers", plim_fmt_count(m->buffers),
+                plim_fmt_bytes(m->buffer_bytes, si).s);
     if (p->style.types)
-        layers_shown(p, r);
-    layers_total(p, "output values", plim_fmt_count(l->output_elements),
-                 plim_fmt_bytes(l->output_bytes, si).s);
-    layers_total(p, "MACs", plim_fmt_metric(l->macs), "");
-    layers_total(p, "FLOPs", plim_fmt_metric(l->flops), "");
-    layers_total(p, "read", plim_fmt_bytes(l->read, si), "");
-    layers_total(p, "written", plim_fmt_bytes(l->written, si), "");
+        print_shown_total(p, r);
+    print_total(p, "output values", plim_fmt_count(l->output_elements),
+                plim_fmt_bytes(l->output_bytes, si).s);
+    print_total(p, "MACs", plim_fmt_metric(l->macs), "");
+    print_total(p, "FLOPs", plim_fmt_metric(l->flops), "");
+    print_total(p, "read", plim_fmt_bytes(l->read, si), "");
+    print_total(p, "written", plim_fmt_bytes(l->written, si), "");
 }
 
 /* ---- activations in place ------------------------------------------------ */
@@ -225,7 +225,7 @@ static plim_status layers_activations(plim_page *p, const plim_layers *l, plim_e
     return plim_rows_text(p, &r, 0, err);
 }
 
-static bool layers_inplace(const plim_rows *r)
+static bool has_inplace_rows(const plim_rows *r)
 {
     const layer_row *rows = r->items;
     for (uint64_t i = 0; i < r->n; i++)
@@ -234,7 +234,7 @@ static bool layers_inplace(const plim_rows *r)
     return false;
 }
 
-static plim_status layers_checked(const plim_page *p, const plim_rows *r, plim_err *err)
+static plim_status check_layers(const plim_page *p, const plim_rows *r, plim_err *err)
 {
     if (r->n || !p->style.types)
         return PLIM_OK;
@@ -246,16 +246,16 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_layers *l = subject;
     plim_rows r = layer_rows(p, l);
-    plim_status st = layers_checked(p, &r, err);
+    plim_status st = check_layers(p, &r, err);
     if (!st && !p->style.quiet) {
         plim_report_model_line(p, l->model);
         plim_page_puts(p, "\n");
         st = plim_rows_text(p, &r, 0, err);
-        if (!st && layers_inplace(&r))
+        if (!st && has_inplace_rows(&r))
             plim_page_puts(p, "= in place: overwrites its input\n");
     }
     if (!st)
-        layers_totals(p, l, &r);
+        print_totals(p, l, &r);
     if (!st && !p->style.quiet)
         st = layers_activations(p, l, err);
     return st;
@@ -264,7 +264,7 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
 static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
 {
     plim_rows r = layer_rows(p, subject);
-    plim_status st = layers_checked(p, &r, err);
+    plim_status st = check_layers(p, &r, err);
     return st ? st : plim_rows_csv(p, &r, err);
 }
 
@@ -281,7 +281,7 @@ static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
                   {"read", l->read},
                   {"written", l->written}};
     plim_rows r = layer_rows(p, l);
-    plim_status st = layers_checked(p, &r, err);
+    plim_status st = check_layers(p, &r, err);
     if (st)
         return st;
     plim_jw w;

@@ -58,7 +58,7 @@ static const plim_column mark_columns[] = {
 
 enum { STAT_ROWS = 9 };
 
-static void stat_fill(stat_row row[STAT_ROWS], const plim_replay *r)
+static void fill_stats(stat_row row[STAT_ROWS], const plim_replay *r)
 {
     /* clang-format off */
     const stat_row rows[STAT_ROWS] = {
@@ -100,7 +100,7 @@ static plim_rows mark_rows(plim_page *p, const plim_replay *r)
 
 /* ---- text ---------------------------------------------------------------- */
 
-static int mark_higher(const void *a, const void *b)
+static int compare_peaks(const void *a, const void *b)
 {
     const mark_row *x = a, *y = b;
     if (x->at->peak_allocated != y->at->peak_allocated)
@@ -108,7 +108,7 @@ static int mark_higher(const void *a, const void *b)
     return x->index < y->index ? -1 : 1;
 }
 
-static int mark_earlier(const void *a, const void *b)
+static int compare_indices(const void *a, const void *b)
 {
     const mark_row *x = a, *y = b;
     return x->index < y->index ? -1 : 1;
@@ -123,9 +123,9 @@ static plim_status replay_marks(plim_page *p, const plim_replay *r, plim_err *er
         return PLIM_OK;
     mark_row *items = (mark_row *)(uintptr_t)rows.items;
     if (all > (uint64_t)p->style.top) {
-        qsort(items, (size_t)all, sizeof *items, mark_higher);
+        qsort(items, (size_t)all, sizeof *items, compare_peaks);
         rows.n = (uint64_t)p->style.top;
-        qsort(items, (size_t)rows.n, sizeof *items, mark_earlier);
+        qsort(items, (size_t)rows.n, sizeof *items, compare_indices);
         plim_buf_printf(&p->buf,
                         "\nMarks with the highest peaks (%" PRIu64 " of %" PRIu64 ")\n",
                         rows.n, all);
@@ -171,7 +171,7 @@ static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_replay *r = subject;
     stat_row rows[STAT_ROWS];
-    stat_fill(rows, r);
+    fill_stats(rows, r);
     if (p->style.quiet) {
         replay_quiet(p, rows);
         return PLIM_OK;
@@ -208,7 +208,7 @@ static plim_status replay_json(plim_page *p, const void *subject, plim_err *err)
     stat_row rows[STAT_ROWS];
     plim_jw w;
     plim_rows marks = mark_rows(p, r);
-    stat_fill(rows, r);
+    fill_stats(rows, r);
     plim_report_json_open(&w, p, "plimsoll/replay/1", NULL);
     for (size_t i = 0; i < PLIM_COUNT(counts); i++) {
         plim_jw_key(&w, counts[i].key);

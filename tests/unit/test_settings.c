@@ -97,9 +97,9 @@ static void test_refused(void **state)
         {"seq", "9223372036854775808", "'seq': 9223372036854775808 is not in 1..4294967296"},
         {"steps", "1001", "'steps': 1001 is not in 1..1000"},
         {"accumulate", "0", "'accumulate': 0 is not in 1..1000"},
-        {"vram", "24", "'vram': 24 B is less than 1.00 MiB: give a unit, such as 24GiB"},
+        {"vram", "24", "'vram': 24 B is less than 1.00 MiB: add a unit, as in 24GiB"},
         {"vram", "1023KiB",
-         "'vram': 1023.00 KiB is less than 1.00 MiB: give a unit, such as 24GiB"},
+         "'vram': 1023.00 KiB is less than 1.00 MiB: add a unit, as in 24GiB"},
         {"fraction", "0", "'fraction': expected a number above 0 and up to 1, got '0'"},
         {"fraction", "-0.5", "'fraction': expected a number above 0 and up to 1, got '-0.5'"},
         {"fraction", "1.01", "'fraction': expected a number above 0 and up to 1, got '1.01'"},
@@ -362,7 +362,7 @@ static const char *random_value(const plim_setting_info *row, char *room, size_t
         snprintf(room, n, "0.%u%u", dice(1000) + 1, dice(1000000000));
         return room;
     case PLIM_SETTING_WORD:
-        plim_str word = plim_setting_word(PLIM_SETTING_COUNT, 0);
+        plim_str word = {NULL, 0};
         for (uint32_t i = 0; i < PLIM_SETTING_COUNT; i++)
             if (!strcmp(plim_setting_rows[i].key, row->key))
                 word = plim_setting_word((plim_setting_id)i,
@@ -560,7 +560,7 @@ static void test_other_dtype(void **state)
         v.meta = plim_meta_make(PLIM_F64, 1, (const int64_t[]){4});
         plim_graph_add_value(&g, &v);
         assert_int_equal(plim_job_open(&job, &a, m, NULL, NULL), PLIM_OK);
-        assert_int_equal(plim_job_settle(&job, &g, NULL, NULL), PLIM_OK);
+        assert_int_equal(plim_job_resolve(&job, &g, NULL, NULL), PLIM_OK);
         const char *kept = plim_settings_get(job.settings, "dtype");
         CHECK(plim_dtype_name(rows[i].dtype), !kept == !rows[i].kept);
         if (kept)
