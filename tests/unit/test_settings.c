@@ -335,8 +335,10 @@ static void test_names(void **state)
 /* ---- copies and JSON --------------------------------------------------------------- */
 
 /* A value that the setting can have, in `room`; NULL: not set. */
-static const char *random_value(const plim_setting_info *row, char *room, size_t n)
+static const char *random_value(plim_setting_id id, char *room, size_t n)
 {
+    const plim_setting_row *row = &plim_setting_rows[id];
+    plim_str word = plim_setting_word(id, 1 + (int)dice(6));
     static const char *const texts[] = {"x",
                                         "a,b=c",
                                         "with \"quotes\" and \\",
@@ -362,13 +364,8 @@ static const char *random_value(const plim_setting_info *row, char *room, size_t
         snprintf(room, n, "0.%u%u", dice(1000) + 1, dice(1000000000));
         return room;
     case PLIM_SETTING_WORD:
-        plim_str word = {NULL, 0};
-        for (uint32_t i = 0; i < PLIM_SETTING_COUNT; i++)
-            if (!strcmp(plim_setting_rows[i].key, row->key))
-                word = plim_setting_word((plim_setting_id)i,
-                                         1 + (int)dice(count_of(row->words, ' ')));
         snprintf(room, n, PLIM_STR_FMT, PLIM_STR_ARG(word));
-        return room;
+        return word.p ? room : NULL;
     case PLIM_SETTING_TEXT: return PICK(texts);
     case PLIM_SETTING_LIST: snprintf(room, n, "%s;%s", PICK(texts), PICK(texts)); return room;
     }
@@ -379,10 +376,10 @@ static const char *random_value(const plim_setting_info *row, char *room, size_t
 static plim_settings *random_settings(void)
 {
     plim_settings *s = asked_settings(NULL);
-    plim_setting_info row = PLIM_SETTING_INFO_INIT;
     char room[128];
-    for (uint32_t i = 0; plim_setting_at(i, &row); i++)
-        asked_set(s, row.key, random_value(&row, room, sizeof room));
+    for (int i = 0; i < PLIM_SETTING_COUNT; i++)
+        asked_set(s, plim_setting_rows[i].key,
+                  random_value((plim_setting_id)i, room, sizeof room));
     return s;
 }
 
@@ -592,6 +589,7 @@ static const draw draws[] = {
     {"ema", {NULL, "averaged", "lerp", "averaged,use_buffers=1"}},
     {"zero_grad", {NULL, "zeros", "none"}},
     {"steps", {NULL, NULL, "3"}},
+    {"empty_cache", {NULL, "true", "false"}},
     {"torch", {NULL, "1.13", "2.1", "2.6", "2.14"}},
     {"gpu", {NULL, "rtx4090", "t4", "a100", "h100"}},
     {"vram", {NULL, NULL, NULL, "24GiB", "300000000"}},
