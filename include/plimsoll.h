@@ -316,6 +316,7 @@ typedef struct plim_model_info {
     int64_t batch;                          /* 0: the model has no batch dimension */
     uint32_t ops, unknown_ops;              /* graph nodes; those without a rule */
     const char *note; /* what the file leaves out or changes; "": nothing */
+    plim_dtype dtype; /* of its first parameter, before the setting "dtype" */
 } plim_model_info;
 
 /* A storage that is live at the peak. */

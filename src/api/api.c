@@ -90,6 +90,10 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
                            .ops = g->n_nodes};
     for (uint32_t i = 0; i < g->n_nodes; i++)
         m->unknown_ops += g->nodes[i].op == NULL;
+    m->dtype = PLIM_F32;
+    for (uint32_t i = g->n_values; i-- > 0;)
+        if (g->values[i].kind == PLIM_VALUE_PARAMETER)
+            m->dtype = g->values[i].meta.dtype;
     *out = m;
     return m->name && m->format && m->producer && m->note ? PLIM_OK : plim_oom(err);
 }

@@ -76,7 +76,8 @@ static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t byte
     const char *what = is_inference(e) ? "Parameters"
                        : e->ema_bytes  ? "Parameters, gradients and the averaged copy"
                                        : "Parameters and gradients";
-    if (strcmp(e->settings->text[PLIM_SET_dtype].p, "fp32") != 0)
+    const char *dtype = e->settings->text[PLIM_SET_dtype].p;
+    if (strcmp(dtype ? dtype : plim_dtype_name(e->model->dtype), "fp32") != 0)
         return plim_arena_printf(
             a, "%s are %s of the peak; only a smaller model would need less.", what, share.s);
     return plim_arena_printf(a, "%s are %s of the peak; --dtype bf16 would save about %s.",

@@ -157,14 +157,22 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
     return PLIM_OK;
 }
 
-/* The dtype of the first parameter; NULL: it is not one of the setting's words. */
+/* The word for the dtype of all that --dtype would cast; NULL: it is not one dtype, or no
+ * word of the setting.  Only then does giving the setting change nothing. */
 static const char *find_model_dtype(const plim_graph *g)
 {
-    plim_dtype t = PLIM_F32;
-    for (uint32_t i = g->n_values; i-- > 0;)
-        if (g->values[i].kind == PLIM_VALUE_PARAMETER)
-            t = g->values[i].meta.dtype;
+    plim_dtype t = PLIM_DTYPE_COUNT;
     plim_str word;
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->kind == PLIM_VALUE_NODE || v->packed || !plim_is_float(v->meta.dtype))
+            continue;
+        if (t != PLIM_DTYPE_COUNT && t != v->meta.dtype)
+            return NULL;
+        t = v->meta.dtype;
+    }
+    if (t == PLIM_DTYPE_COUNT)
+        t = PLIM_F32;
     for (int n = 1; (word = plim_setting_word(PLIM_SET_dtype, n)).p; n++)
         if (plim_str_is(word, plim_dtype_name(t)))
             return plim_dtype_name(t);

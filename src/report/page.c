@@ -357,6 +357,8 @@ void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
     plim_jw_cstr(w, m->format);
     plim_jw_key(w, "producer");
     plim_jw_cstr(w, m->producer);
+    plim_jw_key(w, "dtype");
+    plim_jw_cstr(w, plim_dtype_name(m->dtype));
     for (size_t i = 0; i < PLIM_COUNT(counts); i++) {
         plim_jw_key(w, counts[i].key);
         plim_jw_u64(w, counts[i].n);

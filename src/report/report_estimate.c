@@ -61,10 +61,12 @@ static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
 /* ---- text: what was asked ------------------------------------------------ */
 
 /* As a setting stands in the header of a report; "": not at all. */
-static const char *header_value(const plim_settings *s, plim_setting_id id)
+static const char *header_value(const plim_estimate *e, plim_setting_id id)
 {
     const plim_setting_row *row = &plim_setting_rows[id];
-    const char *text = s->text[id].p;
+    const char *text = e->settings->text[id].p;
+    if (!text && id == PLIM_SET_dtype) /* of a model of several dtypes */
+        text = plim_dtype_name(e->model->dtype);
     return !row->header || !text || (row->hidden && !strcmp(text, row->hidden)) ? "" : text;
 }
 
@@ -75,7 +77,7 @@ static void estimate_header(plim_page *p, const plim_estimate *e)
     plim_page_paint(p, PLIM_PAINT_DIM);
     for (int i = 0; i < PLIM_SETTING_COUNT; i++) {
         const plim_setting_row *row = &plim_setting_rows[i];
-        const char *value = header_value(e->settings, (plim_setting_id)i);
+        const char *value = header_value(e, (plim_setting_id)i);
         if (!*value)
             continue;
         if (row->kind == PLIM_SETTING_SIZE)

@@ -536,30 +536,32 @@ static void test_presets(void **state)
 
 /* ---- an answer, asked for again ------------------------------------------------------ */
 
-/* A first parameter of a type that the setting has no word for. */
+/* The dtype is named if all values have it, and the setting has a word for it. */
 static void test_other_dtype(void **state)
 {
     (void)state;
     static const struct {
-        plim_dtype dtype;
+        plim_dtype first, second;
         const char *kept;
-    } rows[] = {{PLIM_F32, "fp32"}, {PLIM_BF16, "bf16"}, {PLIM_C64, NULL}, {PLIM_I8, NULL}};
+    } rows[] = {{PLIM_F32, PLIM_F32, "fp32"},     {PLIM_BF16, PLIM_BF16, "bf16"},
+                {PLIM_BF16, PLIM_F32, NULL},      {PLIM_C64, PLIM_F64, "fp64"},
+                {PLIM_F8E5M2, PLIM_F8E5M2, NULL}, {PLIM_I8, PLIM_I8, "fp32"}};
     plim_model *m = asked_model("lenet5");
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         plim_arena a = PLIM_ARENA_INIT;
         plim_value v = {.name = PLIM_STR("w"), .kind = PLIM_VALUE_PARAMETER};
         plim_graph g;
         plim_job job;
-        v.meta = plim_meta_make(rows[i].dtype, 1, (const int64_t[]){4});
+        v.meta = plim_meta_make(rows[i].first, 1, (const int64_t[]){4});
         v.node = v.tied_to = PLIM_NONE;
         assert_int_equal(plim_graph_init(&g, &a, NULL), PLIM_OK);
         plim_graph_add_value(&g, &v);
-        v.meta = plim_meta_make(PLIM_F64, 1, (const int64_t[]){4});
+        v.meta = plim_meta_make(rows[i].second, 1, (const int64_t[]){4});
         plim_graph_add_value(&g, &v);
         assert_int_equal(plim_job_open(&job, &a, m, NULL, NULL), PLIM_OK);
         assert_int_equal(plim_job_resolve(&job, &g, NULL, NULL), PLIM_OK);
         const char *kept = plim_settings_get(job.settings, "dtype");
-        CHECK(plim_dtype_name(rows[i].dtype), !kept == !rows[i].kept);
+        CHECK(plim_dtype_name(rows[i].first), !kept == !rows[i].kept);
         if (kept)
             CHECK_STR("dtype", kept, rows[i].kept);
         plim_arena_free(&a);
@@ -612,7 +614,8 @@ static const struct {
     {DATA "onnx/cnn.script.onnx", NULL},
     {DATA "onnx/bert.script.onnx", NULL},
     {DATA "onnx/small_dims.onnx", "dim=s0=3;2*s0=6;n=2"},
-    /* bf16 beside buffers in fp32: a dtype makes it another model, and none is no dtype */
+    /* bf16 beside buffers in fp32: a dtype would make it another model */
+    {DATA "llama-tiny", NULL},
     {DATA "llama-tiny", "dtype=bf16"},
     {DATA "llama-tiny", "dtype=fp32 input=2,12"},
 };
