@@ -75,14 +75,14 @@ const plim_cmd *plim_cmd_find(const char *name)
 
 void plim_cmd_print_all(plim_console *c)
 {
-    enum { DOC = 22 };
+    enum { DOC_COLUMN = 22 }; /* where descriptions begin */
     const plim_cmd *cmd = NULL;
     plim_console_puts(c, "usage: plimsoll COMMAND [ARGUMENT] [OPTIONS]\n\n");
     for (size_t i = 0; (cmd = plim_cmd_at(i)); i++) {
         char left[64];
         int n = snprintf(left, sizeof left, "  %s %s", cmd->name, cmd->usage);
         plim_console_puts(c, left);
-        plim_opt_wrap(c, cmd->doc, DOC, (size_t)n);
+        plim_opt_wrap(c, cmd->doc, DOC_COLUMN, (size_t)n);
     }
     plim_console_puts(c, cmds_notes);
 }

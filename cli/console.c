@@ -23,6 +23,10 @@ static const struct {
 
 /* ---- progress ------------------------------------------------------------- */
 
+/* Calls shorter than the delay show no progress; longer ones redraw it at this interval. */
+#define PROGRESS_DELAY_S 1.0
+#define PROGRESS_INTERVAL_S 0.1
+
 static bool progress_shown;
 
 static void progress_clear(void)
@@ -46,7 +50,8 @@ int plim_console_progress(void *console, uint32_t done, uint32_t total, const ch
     (void)console;
     if (start <= 0)
         start = now;
-    if (now - start < 1 || now - last < 0.1 || !isatty(STDERR_FILENO))
+    if (now - start < PROGRESS_DELAY_S || now - last < PROGRESS_INTERVAL_S ||
+        !isatty(STDERR_FILENO))
         return 0;
     last = now;
     progress_shown = true;
@@ -58,17 +63,17 @@ int plim_console_progress(void *console, uint32_t done, uint32_t total, const ch
     return 0;
 }
 
-/* ---- complaints ----------------------------------------------------------- */
+/* ---- error messages ------------------------------------------------------- */
 
-/* A name out of a hostile file must not be able to command the terminal: no
- * control characters, neither ASCII's nor, in UTF-8, those of Latin 1. */
+/* A message may quote a name from a hostile file, which must not control the terminal:
+ * control characters of ASCII and, in UTF-8, of Latin 1 become '?'. */
 static void console_print_error(char *text)
 {
     for (unsigned char *p = (unsigned char *)text; *p; p++)
         if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0))
             *p = '?';
     progress_clear();
-    fflush(stdout); /* in the order in which it was said, if both go to one place */
+    fflush(stdout); /* keeps the order of the output if both streams have one destination */
     fprintf(stderr, "plimsoll: %s\n", text);
 }
 
@@ -94,7 +99,7 @@ int plim_console_error(const plim_err *err)
     return PLIM_EXIT_HOST;
 }
 
-/* ---- answers -------------------------------------------------------------- */
+/* ---- stdout --------------------------------------------------------------- */
 
 int plim_console_put(void *console, const char *text, size_t n)
 {
@@ -127,7 +132,7 @@ int plim_console_close(plim_console *c, int code)
 
 /* ---- the terminal --------------------------------------------------------- */
 
-/* NULL: not set, or empty, which is the same. */
+/* An empty variable counts as not set: NULL. */
 static const char *console_variable(const char *name)
 {
     const char *value = getenv(name);
@@ -136,20 +141,20 @@ static const char *console_variable(const char *name)
 
 static int console_width(bool terminal)
 {
+    enum { DEFAULT = 80, MOST = 10000 };
     struct winsize size;
     if (terminal && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col)
         return size.ws_col;
     const char *columns = console_variable("COLUMNS");
     long n = columns ? strtol(columns, NULL, 10) : 0;
-    return n > 0 && n <= 10000 ? (int)n : 80;
+    return n > 0 && n <= MOST ? (int)n : DEFAULT;
 }
 
-/* Whether the locale names a character set other than UTF-8.  None named is
- * taken for UTF-8: so are terminals today. */
+/* Does the locale name a character set other than UTF-8?  Without a locale, UTF-8 is
+ * assumed, as most terminals use it. */
 static bool console_locale_is_ascii(void)
 {
-    /* the first that is set counts */
-    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"};
+    static const char *const names[] = {"LC_ALL", "LC_CTYPE", "LANG"}; /* by precedence */
     const char *locale = NULL;
     for (int i = 0; i < 3 && !locale; i++)
         locale = console_variable(names[i]);

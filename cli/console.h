@@ -1,19 +1,19 @@
-/* console.h -- the program's streams: what it prints, what it complains about,
- * what the terminal can show, and how it exits.
+/* console.h -- the program's output, error messages, exit codes, and the capabilities of
+ * the terminal.
  *
- * Answers go to stdout, complaints to stderr as one line `plimsoll: ...`. */
+ * Answers go to stdout, errors to stderr as one line `plimsoll: ...`. */
 #ifndef PLIM_CONSOLE_H
 #define PLIM_CONSOLE_H
 
 #include <plimsoll.h>
 
-/* What a script may rely on. */
+/* The exit codes, on which scripts rely. */
 enum {
-    PLIM_EXIT_DONE = 0,
+    PLIM_EXIT_DONE = 0,  /* success */
     PLIM_EXIT_NO = 1,    /* the answer is no: it does not fit */
-    PLIM_EXIT_USAGE = 2, /* the command line */
-    PLIM_EXIT_INPUT = 3, /* the file or the model */
-    PLIM_EXIT_HOST = 4   /* a system error: I/O, out of memory, a driver */
+    PLIM_EXIT_USAGE = 2, /* invalid command line */
+    PLIM_EXIT_INPUT = 3, /* invalid or unsupported file or model */
+    PLIM_EXIT_HOST = 4   /* system error: I/O, out of memory, a driver */
 };
 
 #if defined(__GNUC__)
@@ -22,35 +22,35 @@ enum {
 #define PLIM_CONSOLE_PRINTF
 #endif
 
-/* Says what is wrong with the command line; returns PLIM_EXIT_USAGE. */
+/* Prints what is wrong with the command line; returns PLIM_EXIT_USAGE. */
 int plim_console_usage(const char *fmt, ...) PLIM_CONSOLE_PRINTF;
-/* Says what the library said; returns the exit code that goes with it. */
+/* Prints an error of the library; returns its exit code. */
 int plim_console_error(const plim_err *err);
 
-/* stdout.  Zero at start. */
+/* stdout.  Starts as zero. */
 typedef struct plim_console {
-    int error; /* errno of the first write that failed; what follows it is dropped */
+    int error; /* errno of the first failed write; later output is dropped */
 } plim_console;
 
 /* A plim_put; `console` is a plim_console. */
 int plim_console_put(void *console, const char *text, size_t n);
-/* The exit code after the library has printed through it.  A write that failed is no
- * error of the library's: plim_console_close reports it. */
+/* The exit code after the library has printed with plim_console_put.  A failed write is not
+ * reported here but by plim_console_close. */
 int plim_console_result(const plim_console *c, plim_status st, const plim_err *err);
-/* A plim_progress: on a terminal, from the second second on, one line on stderr, which
- * disappears with the first output; `console` is not used. */
+/* A plim_progress: on a terminal, after one second, shows one line on stderr, which the
+ * first output removes; `console` is not used. */
 int plim_console_progress(void *console, uint32_t done, uint32_t total, const char *what);
 void plim_console_puts(plim_console *c, const char *text);
-/* Writes what is still buffered.  Returns `code`, or PLIM_EXIT_HOST if a write
- * failed; a reader that went away (head, less) is no failure. */
+/* Flushes and closes stdout.  Returns `code`, or PLIM_EXIT_HOST if a write failed; a reader
+ * that closed the pipe (head, less) is not a failure. */
 int plim_console_close(plim_console *c, int code);
 
 typedef enum plim_color { PLIM_COLOR_AUTO, PLIM_COLOR_ALWAYS, PLIM_COLOR_NEVER } plim_color;
 
-/* Fills in what the options left open: the width from the terminal or COLUMNS;
- * colour only on a terminal, and not with NO_COLOR or TERM=dumb; ASCII on a
- * terminal whose locale is not UTF-8.  A pipe or a file gets the same bytes
- * everywhere, whatever the locale. */
+/* Fills in what the options did not set: the width, from the terminal or COLUMNS;
+ * colour, only on a terminal and without NO_COLOR and TERM=dumb; ASCII, on a
+ * terminal whose locale is not UTF-8.  The locale has no effect on output to a
+ * pipe or a file. */
 void plim_console_style(plim_style *st, plim_color color);
 
 #endif

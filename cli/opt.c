@@ -8,39 +8,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME = 32, MOST_OPTIONS = 96 };
+enum { NAME_SIZE = 32, OPTIONS_MAX = 96 };
 
 typedef struct plim_opt plim_opt;
 struct plim_opt {
-    const char *name; /* NULL: a heading for those below, in doc */
-    const char *arg;  /* NULL: takes none */
-    unsigned uses;    /* of these, at least one */
+    const char *name; /* NULL: doc is a heading for the options that follow */
+    const char *arg;  /* placeholder of the value; NULL: it takes none */
+    unsigned uses;    /* a command takes it if it has one of these */
     int (*take)(const plim_opt *o, plim_args *a, const char *value);
-    size_t at;     /* where in plim_args */
-    int64_t value; /* what a flag sets; the least of a number */
+    size_t at;     /* offset of its field in plim_args */
+    int64_t value; /* the value that a flag sets; the lower bound of a number */
     const char *doc;
-    size_t doc_n;     /* of doc; 0: all of it */
-    const char *word; /* what a setting becomes by an option without a value */
-    const char *key;  /* that setting, where the option is one of its words */
-    bool mine;        /* this command takes it */
-    char spelt[NAME]; /* the name of a setting's option */
+    size_t doc_n;          /* length of its part of doc; 0: all of it */
+    const char *word;      /* the value that it gives its setting if it takes none itself */
+    const char *key;       /* the setting of which it is one of the words */
+    bool mine;             /* this command takes it */
+    char spelt[NAME_SIZE]; /* storage for the name of a setting's option */
 };
 
-/* All options there are, in the order of help. */
+/* All options, in the order of help. */
 typedef struct opt_list {
-    plim_opt at[MOST_OPTIONS];
+    plim_opt at[OPTIONS_MAX];
     int n;
 } opt_list;
 
-/* ---- one function a kind of value ----------------------------------------- */
+/* ---- one function per kind of value --------------------------------------- */
 
 static void *opt_field(const plim_opt *o, plim_args *a) { return (char *)a + o->at; }
 
-/* A setting: the library knows what it may be. */
+/* A setting, whose value the library checks. */
 static int take_setting(const plim_opt *o, plim_args *a, const char *value)
 {
     plim_err err = PLIM_ERR_INIT;
-    char option[NAME + 2];
+    char option[NAME_SIZE + 2];
     snprintf(option, sizeof option, "--%s", o->spelt);
     if (!plim_settings_add(a->settings, o->key ? o->key : option, o->word ? o->word : value,
                            &err))
@@ -70,7 +70,7 @@ static int take_text(const plim_opt *o, plim_args *a, const char *value)
     return PLIM_EXIT_DONE;
 }
 
-/* Small numbers: columns, rows, steps. */
+/* A small number: of columns, rows or steps. */
 static int take_int(const plim_opt *o, plim_args *a, const char *value)
 {
     enum { MOST = 1000000 };
@@ -97,7 +97,7 @@ static int take_fraction(const plim_opt *o, plim_args *a, const char *value)
     return PLIM_EXIT_DONE;
 }
 
-/* Settings from a file, "-": from stdin; options that follow override them. */
+/* Settings from a file, or from stdin if it is "-"; options that follow override them. */
 static int take_settings(const plim_opt *o, plim_args *a, const char *value)
 {
     plim_err err = PLIM_ERR_INIT;
@@ -155,7 +155,7 @@ enum {
      .value = (value_),                                                                       \
      .doc = doc_},
 
-/* name, argument, users, kind, where, flag's value or number's least, doc */
+/* name, argument, uses, kind, field, value of a flag or lower bound of a number, doc */
 /* clang-format off */
 static const plim_opt opt_table[] = {
 {.doc = "Running a script"},
@@ -208,6 +208,7 @@ OPT("help", NULL, PLIM_USE_HELP, take_bool, offsetof(plim_args, help), 1,
 
 /* ---- all options ---------------------------------------------------------- */
 
+/* Is `word` one of `words`, which spaces separate? */
 static bool opt_listed(const char *words, const char *word)
 {
     size_t n = strlen(word);
@@ -219,14 +220,13 @@ static bool opt_listed(const char *words, const char *word)
 
 static plim_opt *opt_push(opt_list *l, plim_opt o)
 {
-    static const plim_opt none = {0};
-    if (l->n == MOST_OPTIONS)
+    if (l->n == OPTIONS_MAX)
         return NULL;
-    l->at[l->n] = none;
     l->at[l->n] = o;
     return &l->at[l->n++];
 }
 
+/* Names the option after a setting or a word: zero_grad is --zero-grad. */
 static void opt_spell(plim_opt *o, const char *key, size_t n)
 {
     if (!o)
@@ -237,7 +237,8 @@ static void opt_spell(plim_opt *o, const char *key, size_t n)
     o->name = o->spelt;
 }
 
-/* The option of a setting; of one whose words are options (--train, --infer) each. */
+/* Adds the option of a setting, or one for each word if the words are options themselves
+ * (--train, --infer). */
 static void opt_add_setting(opt_list *l, const plim_setting_info *s, bool mine)
 {
     const plim_opt one = {.take = take_setting, .arg = s->arg, .doc = s->doc, .mine = mine};
@@ -265,7 +266,7 @@ static void opt_add_setting(opt_list *l, const plim_setting_info *s, bool mine)
     }
 }
 
-/* The settings group by group, then the program's own. */
+/* Lists the settings, group by group, then the program's own options. */
 static void opt_list_all(opt_list *l, const char *command, unsigned uses)
 {
     plim_setting_info s = PLIM_SETTING_INFO_INIT;
@@ -284,7 +285,8 @@ static void opt_list_all(opt_list *l, const char *command, unsigned uses)
     }
 }
 
-/* Two may share a name if no command takes both. */
+/* Options of different commands may share a name: prefers the one that this command
+ * takes. */
 static const plim_opt *opt_find(const opt_list *l, const char *name, size_t n)
 {
     const plim_opt *other = NULL;
@@ -299,15 +301,16 @@ static const plim_opt *opt_find(const opt_list *l, const char *name, size_t n)
     return other;
 }
 
-/* ---- mistakes ------------------------------------------------------------- */
+/* ---- unknown options ------------------------------------------------------ */
 
 int plim_opt_near(const char *typed, const char *name)
 {
-    enum { LONG = 32 };
+    /* a name so short must differ in one letter only */
+    enum { WORD_MAX = 32, SHORT_NAME = 4 };
     size_t n = strlen(typed), m = strlen(name);
-    if (n >= LONG || m >= LONG)
+    if (n >= WORD_MAX || m >= WORD_MAX)
         return 0;
-    int row[LONG]; /* row[j]: from the letters of typed so far to j letters of name */
+    int row[WORD_MAX]; /* row[j]: edits from the letters of typed so far to j of name */
     for (size_t j = 0; j <= m; j++)
         row[j] = (int)j;
     for (size_t i = 1; i <= n; i++) {
@@ -321,7 +324,7 @@ int plim_opt_near(const char *typed, const char *name)
             row[j] = change < row[j] ? change : row[j];
         }
     }
-    return row[m] <= (m <= 4 ? 1 : 2) ? row[m] : 0;
+    return row[m] <= (m <= SHORT_NAME ? 1 : 2) ? row[m] : 0;
 }
 
 static int opt_unknown(const opt_list *l, const char *command, const char *name, size_t n)
@@ -347,7 +350,7 @@ static int opt_unknown(const opt_list *l, const char *command, const char *name,
 
 /* ---- reading a command line ----------------------------------------------- */
 
-/* argv[*i] begins with "--"; moves *i over a value that stands apart. */
+/* Reads argv[*i], which begins with "--", and advances *i over a value that follows it. */
 static int opt_take(plim_args *a, const opt_list *l, const char *command, int argc,
                     char **argv, int *i)
 {
@@ -398,7 +401,7 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
                                       command);
         else if (uses & PLIM_USE_RUN) {
             a->operand = argv[i];
-            a->command = argv + i; /* to the end: argv ends in NULL */
+            a->command = argv + i; /* argv ends with NULL */
             break;
         } else
             code = opt_operand(a, command, usage, argv[i]);
@@ -451,7 +454,7 @@ void plim_opt_wrap(plim_console *c, const char *text, size_t indent, size_t at)
 
 void plim_opt_help(plim_console *c, const char *command, unsigned uses)
 {
-    enum { DOC = 26 }; /* the column where docs begin */
+    enum { DOC_COLUMN = 26 }; /* where descriptions begin */
     static opt_list list;
     const plim_opt *heading = NULL;
     opt_list_all(&list, command, uses | PLIM_USE_HELP);
@@ -471,10 +474,10 @@ void plim_opt_help(plim_console *c, const char *command, unsigned uses)
         int n = snprintf(left, sizeof left, "  --%s%s%s", o->name, o->arg ? " " : "",
                          o->arg ? o->arg : "");
         plim_console_puts(c, left);
-        if (n > DOC - 2) {
+        if (n > DOC_COLUMN - 2) {
             plim_console_puts(c, "\n");
             n = 0;
         }
-        opt_wrap(c, o->doc, o->doc_n ? o->doc_n : strlen(o->doc), DOC, (size_t)n);
+        opt_wrap(c, o->doc, o->doc_n ? o->doc_n : strlen(o->doc), DOC_COLUMN, (size_t)n);
     }
 }

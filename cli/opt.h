@@ -1,11 +1,10 @@
-/* opt.h -- the options of all commands: those that are settings of the library, which
- * say themselves which commands take them (plim_setting_at), and the program's own, a
- * table in opt.c.
+/* opt.h -- the options of all commands.  Some are settings of the library, which tells
+ * which commands take them (plim_setting_at); the others are a table in opt.c.
  *
- * --name VALUE and --name=VALUE are the same; options and operands may be
- * mixed; after -- everything is an operand; of an option that is given twice
- * the last one counts (--input and --dim add up).  The operands of `run` are a
- * command: from its first word on nothing is an option of ours. */
+ * --name VALUE and --name=VALUE are equivalent; options and operands may be
+ * mixed; everything after -- is an operand; if an option is given twice, the
+ * last one counts, except for --input and --dim, which accumulate.  The operand
+ * of `run` is a command: everything from its first word on belongs to it. */
 #ifndef PLIM_OPT_H
 #define PLIM_OPT_H
 
@@ -14,25 +13,25 @@
 /* Which of the program's own options a command takes. */
 enum {
     PLIM_USE_EXPLAIN = 1 << 0, /* estimate */
-    PLIM_USE_TEXT = 1 << 1,    /* how text looks */
+    PLIM_USE_TEXT = 1 << 1,    /* the style of text output */
     PLIM_USE_JSON = 1 << 2,
     PLIM_USE_CSV = 1 << 3,
-    PLIM_USE_LIVE = 1 << 4,     /* the table of what is live */
+    PLIM_USE_LIVE = 1 << 4,     /* the table of live tensors */
     PLIM_USE_LAYERS = 1 << 5,   /* the table of layers */
     PLIM_USE_HELP = 1 << 6,     /* every command */
-    PLIM_USE_RUN = 1 << 7,      /* a command of its own follows: run */
+    PLIM_USE_RUN = 1 << 7,      /* run: the operand is a command with its own options */
     PLIM_USE_DEPTH = 1 << 8,    /* a tree of modules */
     PLIM_USE_SETTINGS = 1 << 9, /* settings from a file */
 };
 
-/* A command line, read. */
+/* A parsed command line. */
 typedef struct plim_args {
     plim_settings *settings;
     plim_style style;
     plim_render render;
     plim_color color;
     const char *explain;
-    const char *scalar, *save; /* run */
+    const char *scalar, *save; /* of `run`, as are the next two lines */
     double mask_fraction;
     int limit, run_steps;
     char **command;      /* NULL-terminated; NULL: none */
@@ -41,29 +40,30 @@ typedef struct plim_args {
     plim_console console;
 } plim_args;
 
-/* Of the settings, as text; NULL: not given. */
+/* The value of a setting as text; NULL if it was not given. */
 static inline const char *plim_args_get(const plim_args *a, const char *key)
 {
     return plim_settings_get(a->settings, key);
 }
 
-/* `usage` is the operand as help shows it: "MODEL" must be there, "[FILTER]"
- * may, "" must not.  PLIM_EXIT_DONE, or PLIM_EXIT_USAGE when it has said why. */
+/* Reads the command line after the command's name.  `usage` is the operand as help shows
+ * it: "MODEL" is required, "[FILTER]" is optional, "" is none.  Returns PLIM_EXIT_DONE, or
+ * PLIM_EXIT_USAGE after printing an error. */
 int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigned uses,
                    int argc, char **argv);
 
-/* PLIM_EXIT_USAGE, said, if --gpu and --vram are both given. */
+/* Returns PLIM_EXIT_USAGE, after printing an error, if both --gpu and --vram are given. */
 int plim_args_one_card(const plim_args *a);
 
-/* The options that a command takes, under their headings. */
+/* Prints the options that a command takes, under their headings. */
 void plim_opt_help(plim_console *c, const char *command, unsigned uses);
 
-/* `text` in lines of at most 80 columns, from column `indent` on; the first
- * line begins at column `at`. */
+/* Prints `text` in lines of at most 80 columns, each indented to column `indent`; the
+ * first line continues one that has already reached column `at`. */
 void plim_opt_wrap(plim_console *c, const char *text, size_t indent, size_t at);
 
-/* Typed by mistake for `name`?  The number of letters to change, add or drop,
- * or 0 if that is too many to ask "did you mean". */
+/* Is `typed` a misspelling of `name`?  Returns the number of letters to change, insert or
+ * delete, or 0 if there are too many for a suggestion. */
 int plim_opt_near(const char *typed, const char *name);
 
 #endif

@@ -12,7 +12,7 @@ void *plim__result_new(size_t size, size_t arena_at)
     plim_arena a = PLIM_ARENA_INIT;
     char *r = plim_arena_new(&a, 1, size);
     if (r)
-        memcpy(r + arena_at, &a, sizeof a); /* from here on the arena owns itself */
+        memcpy(r + arena_at, &a, sizeof a); /* the arena now lives in its own memory */
     return r;
 }
 
@@ -21,7 +21,7 @@ void plim__result_free(void *result, size_t arena_at)
     plim_arena a;
     if (!result)
         return;
-    memcpy(&a, (char *)result + arena_at, sizeof a); /* it frees the struct it stands in */
+    memcpy(&a, (char *)result + arena_at, sizeof a); /* freeing the arena frees `result` */
     plim_arena_free(&a);
 }
 
@@ -98,7 +98,7 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
     return m->name && m->format && m->producer && m->note ? PLIM_OK : plim_oom(err);
 }
 
-/* ---- small helpers of the public header -------------------------------------------- */
+/* ---- helpers for front ends ---------------------------------------------------------- */
 
 plim_status plim_size_parse(const char *text, uint64_t *bytes, plim_err *err)
 {

@@ -1,17 +1,18 @@
-/* api.h -- what the files behind plimsoll.h share. */
+/* api.h -- helpers shared by the files that implement plimsoll.h. */
 #ifndef PLIM_API_PRIVATE_H
 #define PLIM_API_PRIVATE_H
 
 #include "fit/job.h"
 
-/* A public result is the first member of a struct that also has the arena in
- * which all of it lives, the struct too: _new gives `size` zeroed bytes whose
- * arena stands at arena_at; NULL: no memory.  _free takes NULL.  A public result
- * begins with its size, which whoever fills it sets. */
+/* A public result is the first member of a struct that also contains the arena in
+ * which the result lives, including the struct itself.  _new returns `size` zeroed
+ * bytes whose arena is at offset arena_at; NULL: out of memory.  _free takes NULL.
+ * A public result begins with its size, which the function that fills it sets. */
 void *plim__result_new(size_t size, size_t arena_at);
 void plim__result_free(void *result, size_t arena_at);
 
-/* A function from rows to the list of pointers that stands in a result; NULL: no memory. */
+/* Defines a function that turns rows into the list of pointers of a result; NULL: out of
+ * memory. */
 #define PLIM__LIST(fn, T)                                                                     \
     static const T *const *fn(plim_arena *a, const T *rows, uint32_t n)                       \
     {                                                                                         \
@@ -21,20 +22,22 @@ void plim__result_free(void *result, size_t arena_at);
         return list;                                                                          \
     }
 
-/* What is done with a model, into the zeroed public part of a result. */
+/* Fills `pub`, the zeroed public part of a result. */
 typedef plim_status plim__fill(plim_job *job, plim_arena *a, void *pub, plim_err *err);
-/* A result of this layout, filled for the model; NULL: *st says why. */
+/* Opens a job for the model and fills a result of this layout with `fill`; NULL: *st is the
+ * error. */
 void *plim__result_of(size_t size, size_t arena_at, const plim_model *model,
                       const plim_settings *s, plim__fill *fill, plim_status *st,
                       plim_err *err);
 
-/* A NUL-terminated copy; NULL: no memory. */
+/* A NUL-terminated copy; NULL: out of memory. */
 const char *plim__cstr(plim_arena *a, plim_str s);
 
-/* The distinct ops of the graph that have no rule. */
+/* The names of the ops without a rule, each once. */
 plim_status plim__unknown_targets(plim_arena *a, const plim_graph *g, const char *const **out,
                                   uint32_t *n, plim_err *err);
 
+/* Summarizes the graph in a new plim_model_info in `a`. */
 plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_model_info **out,
                              plim_err *err);
 

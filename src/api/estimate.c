@@ -1,5 +1,5 @@
-/* estimate.c -- plim_estimate_run: the whole road, from a name to the picture of
- * a peak. */
+/* estimate.c -- plim_estimate_run: from a model and settings to the memory at the
+ * peak. */
 #include <stdlib.h>
 
 #include "api/api.h"
@@ -18,29 +18,29 @@ typedef struct work {
     plim_estimate *e;
     plim_err *err;
     plim_graph g;
-    plim_tape tape; /* with the usual workspaces */
+    plim_tape tape; /* with workspaces of the usual size */
     plim_sim sim;
 } work;
 
 /* ---- on the card ------------------------------------------------------------------ */
 
-/* The tape on the card, at one bound of what is estimated. */
+/* One simulation of the tape on the card, with estimated sizes at one of their bounds. */
 typedef struct card_run {
     const plim_job *job;
     const plim_tape *tape;
     uint64_t context;
     unsigned what;
-    plim_arena *a; /* of the result */
+    plim_arena *a; /* that of the result, or &own */
     plim_sim sim;
     bool oom;
     plim_status st;
     plim_err err;
-    plim_arena own; /* for those of which only figures are kept */
+    plim_arena own; /* for a run of which only figures are kept */
     plim_task task;
 } card_run;
 
-/* Runs the tape on the card less the context; where that is too small, says so in
- * r->oom and runs it once more without bound, for the figures. */
+/* Runs the tape on the card's memory less the context.  If memory runs out, sets r->oom
+ * and runs it again without a limit, for the figures. */
 static void run_on_card(void *run)
 {
     card_run *r = run;
@@ -54,10 +54,10 @@ static void run_on_card(void *run)
     r->sim.oom_text = text;
 }
 
-/* From here on a bound is worth a thread: some tenths of a millisecond. */
+/* Simulating so many events takes some tenths of a millisecond, which is worth a thread. */
 enum { LONG_TAPE = 1 << 14 };
 
-/* a NULL: an arena of its own, which run_end frees. */
+/* Starts a run; a NULL: in an arena of its own, which run_end frees. */
 static void run_start(work *w, card_run *r, plim_arena *a, uint64_t context, unsigned what)
 {
     *r = (card_run){.job = w->job, .tape = &w->tape, .context = context, .what = what};
@@ -65,7 +65,7 @@ static void run_start(work *w, card_run *r, plim_arena *a, uint64_t context, uns
     plim_task_start(&r->task, run_on_card, r, !a && w->tape.n_events >= LONG_TAPE);
 }
 
-/* Once for each start. */
+/* Waits for a run; must be called once for each run_start. */
 static plim_status run_end(work *w, card_run *r)
 {
     plim_task_wait(&r->task);
@@ -73,8 +73,9 @@ static plim_status run_end(work *w, card_run *r)
     return r->st ? plim_fail(w->err, r->err.code, r->err.at, "%s", r->err.msg) : PLIM_OK;
 }
 
-/* Does it fit at all, with the least of everything?  The text is of that run: a workspace
- * for which there is no room makes cuDNN choose another algorithm, not the script end. */
+/* Does the step fit with everything at its lower bound?  The out-of-memory message is that
+ * of this run: if a larger workspace does not fit, cuDNN chooses another algorithm and the
+ * script goes on. */
 static plim_status run_leanest(work *w)
 {
     plim_estimate *e = w->e;
@@ -95,20 +96,22 @@ static bool has_bounds(const plim_tape *t)
     return false;
 }
 
-/* Bounds are over all three runs: with less workspace there can be more holes.
- * A tape without bounds (workspace off, low, high) would run the same each time. */
+/* Simulates the usual, the smallest and the largest workspaces.  The range of the reserved
+ * bytes is over all three, because smaller workspaces can fragment more.  A tape without
+ * bounds (workspace off, low, high) is run once. */
 static plim_status simulate_bounds(work *w)
 {
     plim_estimate *e = w->e;
-    card_run runs[3];
-    uint32_t n = has_bounds(&w->tape) ? 3 : 1;
+    enum { USUAL, LOW, HIGH, RUNS };
+    card_run runs[RUNS];
+    uint32_t n = has_bounds(&w->tape) ? RUNS : 1;
     plim_status st = PLIM_OK;
     plim_gpu_context(w->job->gpu, w->job->step.torch->version, &e->context_low,
                      &e->context_high);
     for (uint32_t i = n; i-- > 1;)
-        run_start(w, &runs[i], NULL, e->context_high, i == 1 ? PLIM_SIM_LOW : PLIM_SIM_HIGH);
-    run_start(w, &runs[0], w->a, e->context_high, PLIM_SIM_ALL);
-    w->sim = runs[0].sim;
+        run_start(w, &runs[i], NULL, e->context_high, i == LOW ? PLIM_SIM_LOW : PLIM_SIM_HIGH);
+    run_start(w, &runs[USUAL], w->a, e->context_high, PLIM_SIM_ALL);
+    w->sim = runs[USUAL].sim;
     e->reserved_low = e->reserved_high = w->sim.peak_reserved;
     for (uint32_t i = 0; i < n; i++) {
         plim_status ended = run_end(w, &runs[i]);
@@ -203,8 +206,8 @@ static plim_status list_live(work *w)
 
 /* ---- phases and timeline ---------------------------------------------------------------- */
 
-/* zero_grad stands between phases: it counts as the start of the forward that
- * follows, or else (loops that end with it) as the end of what was before. */
+/* zero_grad is not shown as a phase: it counts as the start of the forward pass that
+ * follows or, in loops that end with it, as the end of the phase before. */
 static uint8_t choose_phase(const plim_tape *t, uint32_t mark)
 {
     const plim_mark *m = &t->marks[mark];
@@ -267,9 +270,9 @@ static plim_status name_peak(work *w)
     return w->e->peak_op ? PLIM_OK : plim_oom(w->err);
 }
 
-/* ---- arithmetic -------------------------------------------------------------------------- */
+/* ---- FLOPs -------------------------------------------------------------------------------- */
 
-/* Does a gradient flow to an argument?  From parameters on, forwards. */
+/* The number of values of an argument that want a gradient. */
 static uint32_t count_differentiable(const plim_arg *a, const bool *wants)
 {
     uint32_t n = 0;
@@ -280,8 +283,9 @@ static uint32_t count_differentiable(const plim_arg *a, const bool *wants)
     return n;
 }
 
-/* Backward of a product is one product of the same size for each operand that
- * wants a gradient; anything else costs about what its forward did. */
+/* `wants` spreads from the parameters forward.  The backward pass of a matrix product is
+ * one product of the same size for each operand that wants a gradient; any other op costs
+ * about as much as its forward pass. */
 static plim_status count_flops(work *w)
 {
     const plim_graph *g = &w->g;
@@ -313,7 +317,7 @@ static plim_status count_flops(work *w)
 
 static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
-    work all = {.job = job, .a = a, .e = pub, .err = err}, *w = &all;
+    work state = {.job = job, .a = a, .e = pub, .err = err}, *w = &state;
     plim_step_info info;
     w->e->size = sizeof *w->e;
     plim_status st = plim_job_card(job, err);
@@ -328,7 +332,7 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
         st = plim_job_tape(job, &w->g, a, &w->tape, &info, err);
     if (!st)
         st = plim_job_resolve(job, &w->g, &info, err);
-    if (!st && job->settings->gpu) /* an alias, perhaps */
+    if (!st && job->settings->gpu) /* replaces an alias */
         st = plim_settings_put(job->settings, PLIM_SET_gpu, job->gpu->name, err);
     w->e->settings = job->settings;
     if (!st)

@@ -1,4 +1,4 @@
-/* events.c -- plim_tape_print: the events of a run, as text. */
+/* events.c -- plim_tape_print: the events of a run as text. */
 #include "api/api.h"
 
 plim_status plim_tape_print(const plim_model *m, const plim_settings *s, bool json,

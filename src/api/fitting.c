@@ -1,4 +1,5 @@
-/* fitting.c -- plim_fit_run and plim_batches_run: many batches of one model. */
+/* fitting.c -- plim_fit_run, plim_batches_run, plim_segments_run: one model, simulated with
+ * many batches or numbers of segments. */
 #include "api/api.h"
 #include "fit/fit.h"
 #include "step/region.h"
@@ -18,7 +19,8 @@ typedef struct segments_result {
     plim_arena arena;
 } segments_result;
 
-/* What a row says about the model does not depend on the batch. */
+/* Builds the model at this batch, for what does not depend on the batch; fails if the batch
+ * cannot be changed. */
 static plim_status read_model_info(const plim_job *job, int64_t batch, plim_arena *a,
                                    plim_graph *g, const plim_model_info **out, plim_err *err)
 {
@@ -37,7 +39,7 @@ static plim_status read_model_info(const plim_job *job, int64_t batch, plim_aren
 
 /* ---- fit --------------------------------------------------------------------- */
 
-/* Those that the setting names, or the one that it describes, or all. */
+/* The cards of the setting "gpu", or the one that "vram" describes, or all cards. */
 static plim_status list_cards(plim_job *job, plim_arena *a, const plim_gpu ***out, uint32_t *n,
                               plim_err *err)
 {
@@ -84,7 +86,7 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     plim_fit_search_free(search);
     if (!st)
         st = plim_job_resolve(job, &g, NULL, err);
-    if (!st) /* which was searched for */
+    if (!st) /* the batch was searched for, not given */
         st = plim_settings_put(job->settings, PLIM_SET_batch, NULL, err);
     out->rows = fit_list(a, rows, n);
     out->n = n;
@@ -122,8 +124,8 @@ static plim_status simulate_batch(const plim_job *job, int64_t batch, plim_batch
     return st;
 }
 
-/* The line through the two largest batches; below the batch where something
- * fixed takes over (an optimizer's step) the truth lies above it. */
+/* The line through the two largest batches.  Small batches lie above it where the peak does
+ * not depend on the batch, as in the optimizer step. */
 static void draw_line(plim_batches *b, plim_batch_row *rows, uint32_t n)
 {
     const plim_batch_row *q = &rows[n - 1], *p = n > 1 ? q - 1 : q;
@@ -136,7 +138,10 @@ static void draw_line(plim_batches *b, plim_batch_row *rows, uint32_t n)
         rows[i].line = b->fixed + b->per_sample * (uint64_t)rows[i].batch;
 }
 
-enum { EXPLAIN_LEAST = 64, EXPLAIN_ROWS = 64 };
+enum {
+    EXPLAIN_LEAST = 64, /* the largest batch of the table is at least this */
+    EXPLAIN_ROWS = 64   /* the batch doubles in each row, within 64 bits */
+};
 
 PLIM__LIST(batch_list, plim_batch_row)
 
@@ -159,7 +164,7 @@ static plim_status batches_fill(plim_job *job, plim_arena *a, void *pub, plim_er
             st = simulate_batch(job, batch, row, err);
         if (st)
             break;
-        if (row->peak_requested == UINT64_MAX) /* the export, or 64 bits, end below it */
+        if (row->peak_requested == UINT64_MAX) /* beyond the range of the export or 64 bits */
             break;
         out->n++;
         before = batch;

@@ -1,7 +1,7 @@
-/* handle.c -- plim_model_open and its kin: the handle of a model. */
+/* handle.c -- plim_model_open and the other functions of a model handle. */
 #include "api/api.h"
 
-/* A handle in an arena of its own, with a copy of the name. */
+/* A handle in its own arena, with a copy of the name. */
 static plim_model *new_handle(const char *name, plim_err *err)
 {
     plim_arena a = PLIM_ARENA_INIT;
@@ -9,7 +9,7 @@ static plim_model *new_handle(const char *name, plim_err *err)
     plim_str text = plim_arena_str(&a, plim_str_of(name));
     if (m && text.p) {
         m->text = text;
-        m->arena = a; /* from here on the arena owns itself */
+        m->arena = a; /* the arena now lives in its own memory */
         return m;
     }
     plim_arena_free(&a);
@@ -17,7 +17,7 @@ static plim_model *new_handle(const char *name, plim_err *err)
     return NULL;
 }
 
-/* What was opened, if it was. */
+/* Passes the handle to the caller, or frees it if opening failed. */
 static plim_status give_handle(plim_model *m, plim_status st, plim_model **out, plim_err *err)
 {
     if (!st && !(m->shown = plim_arena_str(&m->arena, m->name)).p)
@@ -58,7 +58,7 @@ void plim_model_free(plim_model *m)
     if (!m)
         return;
     plim_model_close(m);
-    plim_arena a = m->arena; /* it frees the struct it stands in */
+    plim_arena a = m->arena; /* a copy, because freeing the arena frees *m */
     plim_arena_free(&a);
 }
 

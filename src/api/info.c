@@ -1,4 +1,4 @@
-/* info.c -- plim_info_run: what a file holds, summed by kind, type and module. */
+/* info.c -- plim_info_run: the contents of a file, summed by kind, type and module. */
 #include "api/api.h"
 
 #include <stdlib.h>
@@ -98,7 +98,7 @@ static int compare_sums(const void *x, const void *y)
 
 /* ---- modules: the dotted prefixes of names, as a tree -------------------------------- */
 
-enum { MODULE_DEPTH = 32 }; /* what lies deeper counts there */
+enum { MODULE_DEPTH = 32 }; /* deeper modules count for the one at this depth */
 
 static bool new_module(builder *b, plim_str path, int depth, uint32_t up, uint32_t *id)
 {
@@ -117,7 +117,7 @@ static bool new_module(builder *b, plim_str path, int depth, uint32_t up, uint32
     return b->modules[*id].sum.name && plim_map_put(b->a, &b->module_ids, path, *id);
 }
 
-/* A tensor counts for its module and for all around it: "a.b.weight" for "", "a" and
+/* A tensor counts for its module and for all that contain it: "a.b.weight" for "", "a" and
  * "a.b". */
 static bool add_module(builder *b, const plim_item *it)
 {
@@ -137,7 +137,7 @@ static bool add_module(builder *b, const plim_item *it)
     return true;
 }
 
-/* Parents before children: each module's children are pushed in reverse. */
+/* Lists parents before children; the children of a module are pushed in reverse order. */
 static bool list_modules(builder *b)
 {
     plim_info_sum *rows = PLIM_NEW_N(b->a, plim_info_sum, b->n_modules);
@@ -226,7 +226,7 @@ static plim_status info_fill(plim_job *job, plim_arena *a, void *pub, plim_err *
     plim_info *out = pub;
     plim_inventory v;
     plim_graph g;
-    a->lean = true; /* a file of 40 GB is listed in 10 MB */
+    a->lean = true; /* so that listing a file of 40 GB takes 10 MB */
     plim_status st = plim_model_list(job->model, &job->bind, a, &v, &g, &out->graph, err);
     builder b = {.a = a, .out = out};
     if (st)

@@ -1,4 +1,4 @@
-/* layers.c -- plim_layers_run: what each module call computes, holds and moves. */
+/* layers.c -- plim_layers_run: the output, parameters and cost of each module call. */
 #include "api/api.h"
 
 typedef struct layers_result {
@@ -12,7 +12,7 @@ typedef struct builder {
     plim_layer *row; /* by scope */
 } builder;
 
-/* ---- costs: a node counts for its module and for all around it ---------------- */
+/* ---- costs: a node counts for its module and for all that contain it ----------- */
 
 static void set_output(plim_layer *l, const plim_meta *m)
 {
@@ -35,13 +35,13 @@ static void add_node(builder *b, const plim_node *n)
         l->written = plim_sat_add(l->written, c.written);
         if (!n->n_outs)
             continue;
-        set_output(
-            l, &b->g->values[n->outs[0]].meta); /* a module returns what its last op made */
+        /* the output of a module is that of its last op */
+        set_output(l, &b->g->values[n->outs[0]].meta);
         l->inplace = n->inplace;
     }
 }
 
-/* ---- parameters: a module has those whose names begin with its path ------------ */
+/* ---- parameters: those of a module have names that begin with its path --------- */
 
 static bool is_bias(plim_str name) { return plim_str_ends(name, PLIM_STR("bias")); }
 
@@ -56,8 +56,8 @@ static void add_parameter(plim_layer *l, const plim_value *v)
         l->weights = plim_sat_add(l->weights, numel);
 }
 
-/* Each dotted prefix of a parameter's name is looked up among the paths; a
- * module that was called twice has a row for each call. */
+/* Looks up each dotted prefix of a parameter's name among the paths.  A module that was
+ * called twice has a row for each call. */
 static bool add_parameters(builder *b)
 {
     const plim_graph *g = b->g;
@@ -113,11 +113,11 @@ static bool start_rows(builder *b)
     return true;
 }
 
-/* The model, what goes into it, its modules; totals over leaves that made
- * something new. */
 PLIM__LIST(layer_list, plim_layer)
 PLIM__LIST(activation_list, plim_activation)
 
+/* Orders the rows: the model, its inputs, its modules.  The totals are over the leaves whose
+ * output is a new tensor. */
 static bool finish_rows(builder *b, plim_layers *out)
 {
     const plim_graph *g = b->g;
@@ -148,7 +148,7 @@ static bool finish_rows(builder *b, plim_layers *out)
     return out->rows != NULL;
 }
 
-/* ---- activations, kind by kind --------------------------------------------------- */
+/* ---- activations by kind --------------------------------------------------------- */
 
 static plim_activation *find_activation(plim_arena *a, plim_layers *out, const plim_op *op,
                                         plim_activation *list, plim_inplace_gain gain)
@@ -198,7 +198,7 @@ static plim_status layers_fill(plim_job *job, plim_arena *a, void *pub, plim_err
     plim_graph g;
     out->size = sizeof *out;
     out->settings = job->settings;
-    job->bind.infer = true; /* auxiliary heads are no part of what a model computes */
+    job->bind.infer = true; /* leaves out auxiliary heads, which only training uses */
     plim_status st = plim_job_graph(job, 0, a, &g, err);
     if (st)
         return st;

@@ -1,4 +1,4 @@
-/* replay.c -- plim_replay_run: a tape from a file through an allocator. */
+/* replay.c -- plim_replay_run: replays the tape in a file through an allocator. */
 #include "alloc/sim.h"
 #include "api/api.h"
 

@@ -1,24 +1,24 @@
 /* advice.c -- see advice.h.
  *
- * What a change would save is worked out from the bytes live at the peak and
- * from the peaks of the other phases, which become the next obstacle.  It is
- * not simulated, so it is said with "about". */
+ * What a change would save is computed from the bytes live at the peak and from
+ * the peaks of the other phases, below which the peak cannot fall.  It is not
+ * simulated, hence the "about". */
 #include "fit/advice.h"
 
 #include "base/fmt.h"
 #include "optim/optim.h"
 #include "settings/settings.h"
 
-/* What can be done about a group of categories. */
-typedef enum part {
+/* Categories that the same change would reduce. */
+typedef enum advice_part {
     PART_SAMPLES,   /* grows with the batch */
-    PART_WEIGHTS,   /* parameters, gradients, buffers, averages of them */
-    PART_OPTIMIZER, /* its state, and what it makes while it steps */
+    PART_WEIGHTS,   /* parameters, their averages, gradients, buffers */
+    PART_OPTIMIZER, /* its state, and its temporaries during the step */
     PART_WORKSPACE,
     PART_COUNT
-} part;
+} advice_part;
 
-static part choose_part(plim_category c, plim_phase peak)
+static advice_part choose_part(plim_category c, plim_phase peak)
 {
     switch (c) {
     case PLIM_CAT_PARAMETER:
@@ -37,7 +37,7 @@ static bool is_inference(const plim_estimate *e)
     return !strcmp(e->settings->text[PLIM_SET_mode].p, "infer");
 }
 
-/* The highest that the run stands in any other phase (or, with `same`, in this). */
+/* The peak of this phase (`same`) or of all other phases. */
 static uint64_t find_peak(const plim_estimate *e, plim_phase phase, bool same)
 {
     uint64_t top = 0;
@@ -47,7 +47,7 @@ static uint64_t find_peak(const plim_estimate *e, plim_phase phase, bool same)
     return top;
 }
 
-/* No more can be saved than lies above the next peak. */
+/* Limits a saving: the peak cannot fall below the `next` highest one. */
 static uint64_t limit_saving(const plim_estimate *e, uint64_t saved, uint64_t next)
 {
     return e->peak_requested > next ? PLIM_MIN(saved, e->peak_requested - next) : 0;
@@ -84,7 +84,7 @@ static plim_str say_weights(plim_arena *a, const plim_estimate *e, uint64_t byte
                              what, share.s, plim_fmt_bytes(bytes / 2, false).s);
 }
 
-/* The implementation that makes least while it steps; NULL: it is that. */
+/* The implementation with the fewest temporaries; NULL if it is in use already. */
 static const char *find_better_impl(const plim_estimate *e)
 {
     plim_optim_spec s;
@@ -96,8 +96,8 @@ static const char *find_better_impl(const plim_estimate *e)
     return strstr(s.optim->impls, "foreach") && s.impl != PLIM_IMPL_FORLOOP ? "forloop" : NULL;
 }
 
-/* Without its state every phase stands lower, without its temporaries only the
- * optimizer's. */
+/* Without optimizer state the peaks of all phases are lower, without its temporaries
+ * only that of the optimizer phase. */
 static plim_str say_optimizer(plim_arena *a, const plim_estimate *e, uint64_t bytes,
                               plim_text share)
 {

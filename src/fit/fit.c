@@ -1,9 +1,9 @@
 /* fit.c -- see fit.h.
  *
- * A batch fits when the run, simulated on what the card leaves beside its
- * context, never is out of memory.  Nothing short of that will do: near the end
- * the allocator gives cached memory back and tries again, so more fits than what
- * the run would reserve on a card without bound. */
+ * A batch fits if the simulated run never runs out of memory on the card's
+ * capacity less the CUDA context.  A simulation without a limit would not tell:
+ * near the limit the allocator frees cached segments and retries, so a run fits
+ * on less than it would reserve on a card of unlimited size. */
 #include "fit/fit.h"
 
 static uint64_t compute_room(const plim_gpu *gpu, uint64_t context)
@@ -18,7 +18,7 @@ plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t 
     plim_alloc_options o = job->alloc;
     if (bounded && job->gpu) {
         o.total = job->gpu->memory_bytes;
-        o.capacity = PLIM_MAX(compute_room(job->gpu, context), 1); /* 0 would be: no limit */
+        o.capacity = PLIM_MAX(compute_room(job->gpu, context), 1); /* 0 means no limit */
     }
     return plim_sim_run(a, t, &o, what, out, err);
 }
@@ -41,7 +41,7 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
     if (!st)
         st = plim_fit_simulate(job, &t, context, bounded, what | PLIM_SIM_STOP_AT_OOM, scratch,
                                &sim, &why);
-    if (st == PLIM_ERANGE) { /* sizes beyond 64 bits: an answer too */
+    if (st == PLIM_ERANGE) { /* sizes beyond 64 bits do not fit any card */
         out->oom = true;
         out->requested = out->allocated = out->reserved = UINT64_MAX;
         return PLIM_OK;
@@ -58,10 +58,10 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
 
 /* ---- the search ------------------------------------------------------------------ */
 
-/* A card that has its answer. */
+/* A card whose row is known. */
 typedef struct solved {
     int cc, sms;
-    bool sms_matter; /* in any run that led to the answer */
+    bool sms_matter; /* any run of the search depends on the number of SMs */
     uint64_t bytes, room;
     plim_fit_row row;
 } solved;
@@ -72,9 +72,9 @@ struct plim_fit_search {
     plim_job *job;
     solved *done;
     uint32_t n, cap;
-    bool sms_matter; /* in the search under way */
-    bool drawn;
-    double fixed, per_sample; /* the line over the batch, in bytes */
+    bool sms_matter;          /* in the current search */
+    bool drawn;               /* the line below is known */
+    double fixed, per_sample; /* bytes = fixed + per_sample * batch */
 };
 
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job)
@@ -102,25 +102,26 @@ static plim_status try_batch(plim_fit_search *s, int64_t batch, unsigned what,
     return st;
 }
 
-/* Memory is nearly a straight line over the batch: one through two batches that
- * need some gigabytes, on a card of no size.  It depends on the model and the
- * settings alone, so that a card has the same answer in whatever company. */
+/* Memory grows almost linearly with the batch.  The line goes through two batches
+ * that need some gigabytes, on a card of unlimited size.  It depends only on the
+ * model and the settings, so that the row of a card does not depend on the other
+ * cards of the list. */
 static plim_status draw_line(plim_fit_search *s, plim_err *err)
 {
-    enum { ENOUGH = 32 };
-    const uint64_t large = 8ull << 30;
+    enum { ENOUGH = 32, GROWTH = 4 };
+    const uint64_t large = 8ull << 30; /* bytes */
     const plim_gpu *gpu = s->job->gpu;
     plim_status st = PLIM_OK;
     int64_t batch = 1;
     plim_peaks p = {0}, q = {0};
     plim_job_use_card(s->job, NULL);
     for (; !st && batch < PLIM_FIT_MAX_BATCH && (batch <= ENOUGH || q.allocated < large);
-         batch *= 4) {
+         batch *= GROWTH) {
         p = q;
         st = try_batch(s, batch, PLIM_SIM_HIGH, 0, false, &q, err);
     }
     plim_job_use_card(s->job, gpu);
-    int64_t last = batch / 4, before = last / 4;
+    int64_t last = batch / GROWTH, before = last / GROWTH;
     if (q.allocated != UINT64_MAX && q.allocated > p.allocated)
         s->per_sample = (double)(q.allocated - p.allocated) / (double)(last - before);
     s->fixed = (double)q.allocated - s->per_sample * (double)last;
@@ -136,8 +137,9 @@ static int64_t guess_batch(const plim_fit_search *s, uint64_t room)
                                              : PLIM_FIT_MAX_BATCH;
 }
 
-/* Between lo, which fits, and hi, which does not: from the guess outwards in
- * doubling steps until it lies between two tries, then by halves. */
+/* Narrows *lo, which fits, and *hi, which does not, until they are neighbours: in
+ * doubling steps from the guess until the limit lies between two tries, then by
+ * bisection. */
 static plim_status search_batch(plim_fit_search *s, uint64_t context, int64_t *lo,
                                 uint64_t *reserved, int64_t *hi, bool *refused, plim_err *err)
 {
@@ -164,7 +166,7 @@ static plim_status search_batch(plim_fit_search *s, uint64_t context, int64_t *l
     return PLIM_OK;
 }
 
-/* What the device gives at the batch that was found, or at 1 if none was. */
+/* The bytes on the device at the batch that was found, or at batch 1 if none was. */
 static plim_status measure_device(plim_fit_search *s, uint64_t low, uint64_t high,
                                   plim_fit_row *row, plim_err *err)
 {
@@ -177,7 +179,7 @@ static plim_status measure_device(plim_fit_search *s, uint64_t low, uint64_t hig
     row->device_high = plim_sat_add(row->reserved, high);
     if (!st)
         st = try_batch(s, batch, PLIM_SIM_LOW, high, bounded, &p, err);
-    if (!st) /* less workspace can leave more holes: the lower of both */
+    if (!st) /* smaller workspaces can fragment more: takes the lower of both */
         row->device_low =
             plim_sat_add(p.oom ? row->reserved : PLIM_MIN(p.reserved, row->reserved), low);
     return st;

@@ -1,12 +1,12 @@
-/* fit.h -- what a run needs on a card, whether it fits, how large a batch does. */
+/* fit.h -- simulates a run on a card, and finds the largest batch that fits. */
 #ifndef PLIM_FIT_H
 #define PLIM_FIT_H
 
 #include "alloc/sim.h"
 #include "fit/job.h"
 
-/* A tape on the job's card, of which `context` bytes are taken: on one without
- * bound if there is no card. */
+/* Simulates a tape.  If `bounded` and the job has a card, memory is limited to that
+ * of the card less `context` bytes.  `what` are PLIM_SIM_... flags. */
 plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t context,
                               bool bounded, unsigned what, plim_arena *a, plim_sim *out,
                               plim_err *err);
@@ -14,22 +14,23 @@ plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t 
 typedef struct plim_peaks {
     uint64_t requested, allocated, reserved; /* UINT64_MAX: beyond 64 bits */
     bool oom;
-    bool refused;    /* not by memory: the model takes no such batch */
-    bool sms_matter; /* another number of SMs might change it */
+    bool refused;    /* with oom: the model does not take this batch */
+    bool sms_matter; /* another number of SMs might give other peaks */
 } plim_peaks;
 
-/* The whole way from a batch to its peaks; `what` is 0, PLIM_SIM_LOW or _HIGH.
- * Empties `scratch` and works there. */
+/* Builds the model at this batch, runs the step and simulates it; `what` is 0,
+ * PLIM_SIM_LOW or _HIGH.  Resets `scratch` and works in it. */
 plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
                            unsigned what, uint64_t context, bool bounded, plim_peaks *out,
                            plim_err *err);
 
 enum { PLIM_FIT_MAX_BATCH = 1 << 24 };
 
-/* The largest batch that surely fits the job's card, and the rest of the row.
- * Cards may be asked one after the other: answers help each other. */
+/* Searches the largest batch that fits a card with context and workspaces at their
+ * upper bounds.  One search serves many cards, one after the other, and reuses the
+ * rows of equal cards. */
 typedef struct plim_fit_search plim_fit_search;
-plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job); /* NULL: no memory */
+plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job); /* NULL: out of memory */
 plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row *row,
                           plim_err *err);
 void plim_fit_search_free(plim_fit_search *s); /* takes NULL */

@@ -5,7 +5,7 @@
 
 #include "base/fmt.h"
 
-/* ---- settings to what is run ------------------------------------------------- */
+/* ---- settings ------------------------------------------------------------------ */
 
 static plim_status put_text(plim_job *job, plim_setting_id id, const char *text, plim_err *err)
 {
@@ -19,26 +19,28 @@ static plim_status put_int(plim_job *job, plim_setting_id id, int64_t n, plim_er
     return plim_settings_put(job->settings, id, n ? text : NULL, err);
 }
 
-/* The setting's n-th word. */
+/* Sets a setting to its word n. */
 static plim_status put_word(plim_job *job, plim_setting_id id, int n, plim_err *err)
 {
     plim_str word = plim_arena_str(job->arena, plim_setting_word(id, n));
     return word.p ? plim_settings_put(job->settings, id, word.p, err) : plim_oom(err);
 }
 
-/* A dtype by the setting's word; `none` if it is not set. */
+/* The dtype that a setting names; `none` if it is not set. */
 static plim_dtype read_dtype(const plim_settings *s, plim_setting_id id, plim_dtype none)
 {
     plim_dtype t;
     return s->text[id].p && plim_dtype_find(plim_str_of(s->text[id].p), &t) ? t : none;
 }
 
-/* What the optimizer says about the loop around it. */
+/* Applies what the optimizer determines about the loop: the number of steps until its state
+ * is complete, and whether it can accumulate. */
 static plim_status apply_optimizer(plim_step_settings *step, plim_err *err)
 {
     const plim_optim *o = step->optim.optim;
+    enum { INFER_STEPS = 2 }; /* the second pass finds the allocator's cache filled */
     if (!step->steps)
-        step->steps = step->infer ? 2
+        step->steps = step->infer ? INFER_STEPS
                                   : PLIM_MIN(plim_optim_steady_steps(&step->optim),
                                              (int)plim_setting_rows[PLIM_SET_steps].most);
     if (o->flags & PLIM_OPTIM_RUNS_MODEL && step->accumulate > 1)
@@ -67,7 +69,7 @@ plim_status plim_job_card(plim_job *job, plim_err *err)
     plim_status st = PLIM_OK;
     if (s->gpu)
         st = plim_gpu_find(plim_str_of(s->gpu), &gpu, err);
-    if (!st && s->vram && gpu) { /* that card with another memory */
+    if (!st && s->vram && gpu) { /* the named card with another memory size */
         job->generic = *gpu;
         job->generic.memory_bytes = s->vram;
         job->generic.memory_kind = PLIM_GPU_GIVEN;
@@ -90,7 +92,7 @@ static plim_status read_loop(plim_step_settings *step, const plim_settings *s, p
     return s->keep ? plim_loop_keeps(s->keep, &step->keeps, err) : PLIM_OK;
 }
 
-/* The words of settings.def are those of the enumerators, in their order. */
+/* Relies on settings.def to list the words in the order of the enumerators. */
 static plim_status read_step(plim_step_settings *step, const plim_settings *s, plim_err *err)
 {
     enum { TRAIN = 1, INFER }; /* mode */
@@ -231,7 +233,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
                            plim_err *err)
 {
     plim_binding bind = job->bind;
-    if (batch && bind.n_inputs) { /* of the shapes given, the batch alone is another */
+    if (batch && bind.n_inputs) { /* replaces the batch dimension of the given shapes */
         struct plim_input_shape *in = PLIM_NEW_N(a, struct plim_input_shape, bind.n_inputs);
         if (!in)
             return plim_oom(err);
@@ -247,6 +249,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
     return plim_model_graph(job->model, &bind, a, g, err);
 }
 
+/* Gives every estimated storage the size of one bound. */
 static void fix_storage_sizes(plim_tape *t, plim_bound b)
 {
     for (uint32_t i = 0; i < t->n_storages; i++) {

@@ -1,4 +1,4 @@
-/* registry.c -- what plimsoll knows, list by list, for front ends to show. */
+/* registry.c -- the lists of what plimsoll knows, for front ends. */
 #include "alloc/alloc.h"
 #include "gpu/gpu.h"
 #include "import/foreign.h"
@@ -8,7 +8,7 @@
 #include "torch/torch.h"
 #include "zoo/zoo.h"
 
-/* A list: how many rows, and row i as an entry. */
+/* A list: its number of rows, and a function that copies row i to an entry. */
 typedef struct list {
     uint32_t (*count)(void);
     void (*at)(uint32_t i, plim_entry *out);
@@ -40,7 +40,7 @@ static void torch_entry(uint32_t i, plim_entry *out)
     *out = (plim_entry){sizeof *out, t->name, "", t->doc, t->src, 0, ""};
 }
 
-/* What is read, then what is only recognised. */
+/* The formats that can be read, then those that are only recognised. */
 static uint32_t format_count(void) { return plim_importer_count() + plim_foreign_count(); }
 static void format_entry(uint32_t i, plim_entry *out)
 {

@@ -1,4 +1,4 @@
-/* settings.c -- see settings.h and, for users, plimsoll.h. */
+/* settings.c -- see settings.h, and plimsoll.h for the public functions. */
 #include "settings/settings.h"
 
 #include <stdio.h>
@@ -12,18 +12,21 @@ const plim_setting_row plim_setting_rows[PLIM_SETTING_COUNT] = {
 #undef SETTING
 };
 
-/* Where each field stands. */
+/* The offset of each setting's field. */
 static const size_t field_at[PLIM_SETTING_COUNT] = {
 #define SETTING(name, KIND, ...) [PLIM_SET_##name] = offsetof(struct plim_settings, name),
 #include "settings/settings.def"
 #undef SETTING
 };
 
-enum { TEXT_LIMIT = 1 << 16 }; /* of one value */
+enum {
+    TEXT_LIMIT = 1 << 16, /* characters of one value */
+    NEAR_LETTERS = 2,     /* a suggested name differs in so many letters at most */
+};
 
 /* ---- rows ------------------------------------------------------------------------ */
 
-/* Is this one of the words of a list like "train infer"?  Its number from 1; 0: no. */
+/* The position of a word in a list such as "train infer", from 1; 0: it is not there. */
 static int find_word(const char *words, plim_str word)
 {
     for (int i = 1; words && *words; i++) {
@@ -51,7 +54,7 @@ bool plim_setting_of(const plim_setting_row *row, const char *command)
     return find_word(row->commands, plim_str_of(command)) > 0;
 }
 
-/* "zero_grad", "zero-grad" and "--zero-grad" are the same. */
+/* "zero_grad", "zero-grad" and "--zero-grad" name the same key. */
 static bool same_key(const char *key, const char *name)
 {
     name += strncmp(name, "--", 2) == 0 ? 2 : 0;
@@ -64,7 +67,7 @@ static bool same_key(const char *key, const char *name)
 static plim_status find_setting(const char *name, plim_setting_id *id, plim_err *err)
 {
     const char *near = NULL;
-    uint32_t best = 3; /* letters that may differ */
+    uint32_t best = NEAR_LETTERS + 1;
     for (int i = 0; i < PLIM_SETTING_COUNT; i++) {
         const char *key = plim_setting_rows[i].key;
         uint32_t distance = plim_edit_distance(plim_str_of(name), plim_str_of(key));
@@ -132,7 +135,7 @@ plim_status plim_settings_copy(const plim_settings *from, plim_settings **out, p
         plim_arena_free(&a);
         return plim_oom(err);
     }
-    s->own = a; /* from here on the arena owns itself */
+    s->own = a; /* the arena now lives in its own memory */
     s->arena = &s->own;
     *out = s;
     return PLIM_OK;
@@ -142,7 +145,7 @@ void plim_settings_free(plim_settings *s)
 {
     if (!s)
         return;
-    plim_arena a = s->own; /* it frees the struct it stands in */
+    plim_arena a = s->own; /* a copy, because freeing the arena frees *s */
     plim_arena_free(&a);
 }
 
@@ -156,7 +159,7 @@ void plim_settings_on_progress(plim_settings *s, plim_progress progress, void *u
 
 /* ---- values from text ------------------------------------------------------------ */
 
-/* What a value is, and its normal form. */
+/* A parsed value and its normal form. */
 typedef struct setting_value {
     union {
         bool flag;
@@ -281,7 +284,8 @@ static void set_field(plim_settings *s, plim_setting_id id, const setting_value 
     }
 }
 
-/* Setting one value again and again takes no more memory than its longest text. */
+/* Keeps a copy of the text.  The buffer is reused, so that setting a value many times takes
+ * memory for its longest text only. */
 static plim_status keep_text(plim_settings *s, plim_setting_id id, plim_str text,
                              plim_err *err)
 {
@@ -379,7 +383,7 @@ plim_status plim_settings_drop_training(plim_settings *s, plim_err *err)
 
 /* ---- JSON ------------------------------------------------------------------------ */
 
-/* A value as settings_write writes it, or as anybody else would: a number or a string. */
+/* A value may be a JSON string, number or bool, whatever the kind of the setting. */
 static plim_status read_member(plim_settings *s, plim_json *j, plim_str key, plim_arena *a,
                                plim_err *err)
 {
@@ -404,8 +408,8 @@ static plim_status read_member(plim_settings *s, plim_json *j, plim_str key, pli
     return plim_settings_set(s, name.p, value.p, err);
 }
 
-/* The object itself, or (of a report in JSON) its member "settings".  From here on all of
- * it is known to be JSON. */
+/* Moves `j` to the settings: the object itself or, in a report, its member "settings".  Checks
+ * that the whole text is JSON. */
 static plim_status find_settings(plim_json *j)
 {
     plim_str key;

@@ -1,6 +1,5 @@
-/* settings.h -- settings by name, as settings.def has them: how they are read from text and
- * JSON, and how they are written.  What a setting does is not here: whoever runs a model
- * reads the field. */
+/* settings.h -- the settings of settings.def: how they are parsed from text and JSON, and
+ * how they are written.  The effect of a setting is not here but where its field is read. */
 #ifndef PLIM_SETTINGS_H
 #define PLIM_SETTINGS_H
 
@@ -13,7 +12,7 @@ typedef enum plim_setting_id {
     PLIM_SETTING_COUNT
 } plim_setting_id;
 
-/* A row of settings.def, which describes its fields. */
+/* A row of settings.def; the head of that file describes the fields. */
 typedef struct plim_setting_row {
     const char *key;
     plim_setting_kind kind;
@@ -23,7 +22,7 @@ typedef struct plim_setting_row {
 } plim_setting_row;
 extern const plim_setting_row plim_setting_rows[PLIM_SETTING_COUNT];
 
-/* The value as it was given, in its normal form: 24GiB is "25769803776". */
+/* A value as text in its normal form: 24GiB is "25769803776". */
 typedef struct plim_setting_text {
     char *p; /* NULL: not given */
     size_t room;
@@ -37,8 +36,8 @@ typedef struct plim_setting_text {
 #define PLIM_FIELD_TEXT const char *
 #define PLIM_FIELD_LIST const char *
 struct plim_settings {
-    plim_arena own;    /* of settings that the caller made; they stand in it themselves */
-    plim_arena *arena; /* where text lives */
+    plim_arena own;    /* for settings that the caller made: holds this struct, too */
+    plim_arena *arena; /* holds the texts */
     plim_progress progress;
     void *progress_ud;
     plim_setting_text text[PLIM_SETTING_COUNT];
@@ -47,22 +46,23 @@ struct plim_settings {
 #undef SETTING
 };
 
-/* Empty settings, or (from not NULL) a copy, that live in `a`; NULL: no memory. */
+/* Empty settings, or a copy of `from` if it is not NULL, in `a`; NULL: out of memory. */
 plim_settings *plim_settings_in(plim_arena *a, const plim_settings *from);
 
-/* As plim_settings_set. */
+/* As plim_settings_set, by id. */
 plim_status plim_settings_put(plim_settings *s, plim_setting_id id, const char *value,
                               plim_err *err);
-/* Gives every setting that is not given its preset. */
+/* Gives every setting that is not set its preset. */
 plim_status plim_settings_preset(plim_settings *s, plim_err *err);
-/* An inference forgets what only training uses. */
+/* Removes the settings that only training uses. */
 plim_status plim_settings_drop_training(plim_settings *s, plim_err *err);
 
-/* The n-th of a setting's words, from 1; {NULL, 0} past the last. */
+/* Word n of a setting, counted from 1; {NULL, 0}: there is no such word. */
 plim_str plim_setting_word(plim_setting_id id, int n);
-/* Does this command ("estimate") take it? */
+/* Does this command ("estimate") take the setting? */
 bool plim_setting_of(const plim_setting_row *row, const char *command);
-/* An object of those that the command takes; not given: null. */
+/* Writes an object with the settings that the command takes (NULL: with all); a setting that
+ * is not set is null. */
 void plim_settings_write(plim_jw *w, const plim_settings *s, const char *command);
 
 #endif
