@@ -1,9 +1,11 @@
-/* chart.c -- bars, and the timeline of an estimate, in characters. */
+/* chart.c -- bars and the timeline of an estimate, drawn with block characters. */
 #include "report/report.h"
 
 #include <stdio.h>
 
-static const char *const chart_left[] = {/* eighths of a cell from the left: U+258F..2588 */
+enum { CHART_STEPS = 8 }; /* block characters divide a cell into eighths */
+
+static const char *const chart_left[] = {/* a cell filled from the left: U+258F..2588 */
                                          "",
                                          "\xe2\x96\x8f",
                                          "\xe2\x96\x8e",
@@ -13,7 +15,7 @@ static const char *const chart_left[] = {/* eighths of a cell from the left: U+2
                                          "\xe2\x96\x8a",
                                          "\xe2\x96\x89",
                                          "\xe2\x96\x88"};
-static const char *const chart_up[] = {/* from below: U+2581..2588 */
+static const char *const chart_up[] = {/* a cell filled from below: U+2581..2588 */
                                        " ",
                                        "\xe2\x96\x81",
                                        "\xe2\x96\x82",
@@ -30,19 +32,23 @@ void plim_chart_bar(plim_page *p, uint64_t part, uint64_t whole, uint32_t column
         plim_buf_repeat(&p->buf, "#", plim_report_share(part, whole, columns));
         return;
     }
-    uint32_t eighths = plim_report_share(part, whole, columns * 8);
-    plim_buf_repeat(&p->buf, chart_left[8], eighths / 8);
-    plim_page_puts(p, chart_left[eighths % 8]);
+    uint32_t steps = plim_report_share(part, whole, columns * CHART_STEPS);
+    plim_buf_repeat(&p->buf, chart_left[CHART_STEPS], steps / CHART_STEPS);
+    plim_page_puts(p, chart_left[steps % CHART_STEPS]);
 }
 
 /* ---- timeline ------------------------------------------------------------ */
 
-enum { CHART_ROWS = 6, CHART_LABEL = 12, CHART_MOST = 240 };
+enum {
+    CHART_ROWS = 6,
+    CHART_LABEL = 12, /* columns left of the axis */
+    CHART_MOST = 240  /* columns of the timeline */
+};
 
 typedef struct chart {
-    uint32_t n; /* columns */
-    uint32_t peak;
-    uint64_t top; /* bytes at the upper edge */
+    uint32_t n;    /* number of columns */
+    uint32_t peak; /* the column that shows the peak */
+    uint64_t top;  /* bytes at the upper edge */
     struct {
         uint64_t allocated, reserved;
         plim_phase phase;
@@ -50,8 +56,8 @@ typedef struct chart {
     } at[CHART_MOST];
 } chart;
 
-/* Buckets to columns: each column the highest of its buckets, so that no peak
- * is lost; its phase is that of its first. */
+/* Turns buckets into columns.  A column shows the highest of its buckets, so that no peak
+ * is lost, and the phase of the first. */
 static void chart_resample(chart *c, const plim_estimate *e, uint32_t columns)
 {
     uint32_t n = e->n_buckets;
@@ -94,18 +100,20 @@ static void chart_peak(plim_page *p, const chart *c, const plim_estimate *e)
     plim_page_puts(p, "\n");
 }
 
-/* One cell: what is allocated as a block, the edge of what is reserved as a
- * dot above it. */
+/* One cell of the chart: allocated bytes as a block, the level of reserved bytes as a dot
+ * above it. */
 static const char *chart_cell(const plim_page *p, const chart *c, uint32_t i, uint32_t row)
 {
-    uint32_t full = CHART_ROWS * 8, floor = row * 8;
+    uint32_t full = CHART_ROWS * CHART_STEPS, floor = row * CHART_STEPS;
     uint32_t used = plim_report_share(c->at[i].allocated, c->top, full);
     uint32_t held = plim_report_share(c->at[i].reserved, c->top, full);
     if (used > floor) {
-        uint32_t part = PLIM_MIN(used - floor, 8);
-        return p->style.ascii ? (part >= 4 || row == 0 ? "#" : " ") : chart_up[part];
+        uint32_t part = PLIM_MIN(used - floor, CHART_STEPS);
+        if (p->style.ascii)
+            return part >= CHART_STEPS / 2 || row == 0 ? "#" : " ";
+        return chart_up[part];
     }
-    bool edge = held > floor && held <= floor + 8;
+    bool edge = held > floor && held <= floor + CHART_STEPS;
     return edge ? plim_page_glyph(p, "\xc2\xb7", ".") : " ";
 }
 
@@ -116,7 +124,7 @@ static void chart_row(plim_page *p, const chart *c, uint32_t row)
     uint32_t painted = PLIM_PAINT_PLAIN;
     chart_label(p, row + 1 == CHART_ROWS ? plim_fmt_bytes(c->top, p->style.si).s : "");
     plim_page_puts(p, plim_page_glyph(p, edge, "|"));
-    uint32_t last = c->n; /* no spaces at the end */
+    uint32_t last = c->n; /* lines do not end in spaces */
     while (last && *chart_cell(p, c, last - 1, row) == ' ')
         last--;
     for (uint32_t i = 0; i < last; i++) {
@@ -130,7 +138,7 @@ static void chart_row(plim_page *p, const chart *c, uint32_t row)
     plim_page_puts(p, "\n");
 }
 
-/* ---- what is below the axis ---------------------------------------------- */
+/* ---- the axis and the names below it ------------------------------------- */
 
 static bool chart_same_phase(const chart *c, uint32_t a, uint32_t b)
 {
@@ -153,7 +161,7 @@ static void chart_axis(plim_page *p, const chart *c)
     plim_page_puts(p, "\n");
 }
 
-/* The longest name of the phase that leaves a space in so many columns. */
+/* The longest name of the phase that fits in `columns` with a space after it. */
 static const char *chart_phase_name(const chart *c, uint32_t i, uint32_t columns)
 {
     static const char *const brief[PLIM_PHASE_COUNT] = {
@@ -167,12 +175,12 @@ static const char *chart_phase_name(const chart *c, uint32_t i, uint32_t columns
     return strlen(brief[c->at[i].phase]) < columns ? brief[c->at[i].phase] : "";
 }
 
-/* Names under the stretches of columns that belong together. */
+/* Prints names below the columns of each phase or (`steps`) each step. */
 static void chart_names(plim_page *p, const chart *c, bool steps)
 {
     bool (*same)(const chart *, uint32_t, uint32_t) =
         steps ? chart_same_step : chart_same_phase;
-    uint64_t owed = CHART_LABEL + 1; /* spaces, written only before something */
+    uint64_t owed = CHART_LABEL + 1; /* spaces, printed only if text follows */
     for (uint32_t i = 0, to; i < c->n; i = to) {
         char step[24] = "";
         for (to = i + 1; to < c->n && same(c, i, to);)

@@ -1,18 +1,19 @@
-/* page.c -- the sheet that a report is written on: see report.h. */
+/* page.c -- the buffer that a report is written to: see report.h. */
 #include "report/report.h"
 
 #include <stdio.h>
 
 void plim_page_open(plim_page *p, const plim_style *st)
 {
+    enum { WIDTH = 80, TOP = 10 }; /* the defaults that plim_style documents */
     *p = (plim_page){.arena = PLIM_ARENA_INIT};
     p->style.size = sizeof p->style;
     if (st)
         plim_copy_out(&p->style, st, PLIM_MIN(st->size, sizeof *st));
-    int width = p->style.width > 0 ? p->style.width : 80;
+    int width = p->style.width > 0 ? p->style.width : WIDTH;
     p->width = (uint32_t)PLIM_MIN(PLIM_MAX(width, PLIM_PAGE_LEAST), PLIM_PAGE_MOST);
     if (p->style.top <= 0)
-        p->style.top = 10;
+        p->style.top = TOP;
     plim_buf_init(&p->buf, &p->arena);
 }
 
@@ -57,10 +58,10 @@ void plim_page_paint(plim_page *p, uint32_t paint)
         plim_buf_printf(&p->buf, paint ? "\x1b[0;%sm" : "\x1b[%sm", codes[paint]);
 }
 
-/* ---- text from elsewhere ------------------------------------------------- */
+/* ---- text from model files ----------------------------------------------- */
 
-/* The code point at s (n bytes, one at least) and its length; 0 with *len 1 if
- * it is no UTF-8. */
+/* The code point at s (of n bytes, at least one) and its length; 0 with *len 1 if
+ * it is not valid UTF-8. */
 static uint32_t page_decode(const uint8_t *s, size_t n, size_t *len)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -82,7 +83,7 @@ static uint32_t page_decode(const uint8_t *s, size_t n, size_t *len)
     return c;
 }
 
-/* Characters that steer a terminal or hide text instead of showing it.
+/* Is the character visible?  Not those that control a terminal or hide text.
  * src: Unicode 15 categories Cc, Zl, Zp and the format characters (Cf) of
  * bidirectional text and of no width. */
 static bool page_shows(uint32_t c)
@@ -119,7 +120,7 @@ plim_str plim_page_clean(plim_page *p, const char *z)
     return (plim_str){out, n};
 }
 
-/* Length of the character at i of clean text. */
+/* The length in bytes of the character at i of clean text. */
 static size_t page_char(plim_str s, size_t i)
 {
     size_t n = 1;
@@ -128,7 +129,7 @@ static size_t page_char(plim_str s, size_t i)
     return n;
 }
 
-/* The longest beginning of clean text within so many columns. */
+/* The longest prefix of clean text that fits in `columns`. */
 static plim_str page_head(plim_str s, uint32_t columns)
 {
     size_t i = 0;
@@ -142,7 +143,7 @@ static plim_str page_head(plim_str s, uint32_t columns)
     return (plim_str){s.p, i};
 }
 
-/* The longest end of it. */
+/* The longest suffix of clean text that fits in `columns`. */
 static plim_str page_tail(plim_str s, uint32_t columns)
 {
     size_t from = s.n;
@@ -198,7 +199,7 @@ static void flow_line(plim_flow *f)
     f->column = f->indent;
 }
 
-static plim_str flow_trim(plim_str s) /* no line ends in a space */
+static plim_str flow_trim(plim_str s) /* lines do not end in spaces */
 {
     while (s.n && s.p[s.n - 1] == ' ')
         s.n--;
@@ -217,7 +218,7 @@ void plim_flow_add(plim_flow *f, plim_str s)
     } else {
         flow_line(f);
     }
-    while (f->column + wide > f->page->width) { /* longer than a line */
+    while (f->column + wide > f->page->width) { /* splits text longer than a line */
         plim_str part = page_head(s, f->page->width - f->column);
         plim_buf_add(&f->page->buf, flow_trim(part));
         s = (plim_str){s.p + part.n, s.n - part.n};
@@ -291,7 +292,8 @@ plim_str plim_page_range(plim_page *p, uint64_t one, uint64_t other)
 
 uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps)
 {
-    while (whole >> 40) { /* part * steps must fit */
+    enum { SHARE_BITS = 40 }; /* so that part * steps fits in 64 bits */
+    while (whole >> SHARE_BITS) {
         whole >>= 1;
         part = part >> 1 | (part & 1);
     }
@@ -301,7 +303,7 @@ uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps)
     return n || !part ? (uint32_t)n : 1;
 }
 
-/* The words that all cards of a vendor share say nothing in a list. */
+/* Leaves out the words that the names of most cards begin with. */
 const char *plim_report_card(const char *gpu)
 {
     static const char *const words[] = {"NVIDIA ", "GeForce "};

@@ -1,12 +1,12 @@
-/* report.h -- rows first, then renderers.  Private to the room.
+/* report.h -- builds reports as rows, and renders the rows.  Private to the room.
  *
  * A report is a list of rows (structs in an array) and a const table of
- * columns; a column turns a row into a cell, and a cell knows how it looks in
- * text, in JSON and in CSV.  So the three renderings are loops over one list
- * and cannot say different things.
+ * columns.  A column turns a row into a cell, which can be rendered as text,
+ * JSON and CSV.  The three renderings are loops over the same list, so they
+ * cannot differ in content.
  *
- * Everything is put together on a page and handed out in one piece at the end:
- * whoever gets text gets all of it. */
+ * A report is written to a page, which is passed to the caller in one piece at
+ * the end: a report that fails prints nothing. */
 #ifndef PLIM_REPORT_H
 #define PLIM_REPORT_H
 
@@ -21,13 +21,13 @@ typedef struct plim_page {
     plim_buf buf;
     plim_style style; /* defaults filled in */
     uint32_t width;   /* columns; text never passes it */
-    bool unknowns;    /* a "-" stands somewhere and owes an explanation */
+    bool unknowns;    /* a cell is "-", which a note must explain */
 } plim_page;
 
-enum { PLIM_PAGE_LEAST = 40, PLIM_PAGE_MOST = 1000 }; /* widths that are taken as given */
+enum { PLIM_PAGE_LEAST = 40, PLIM_PAGE_MOST = 1000 }; /* bounds of the width */
 
-void plim_page_open(plim_page *p, const plim_style *st); /* NULL: the defaults */
-/* Hands the text to `put` if `st` is PLIM_OK and nothing was lost; closes the
+void plim_page_open(plim_page *p, const plim_style *st); /* NULL: the default style */
+/* Passes the text to `put` if `st` is PLIM_OK and memory was sufficient; closes the
  * page in any case. */
 plim_status plim_page_send(plim_page *p, plim_status st, plim_put put, void *ud,
                            plim_err *err);
@@ -43,28 +43,28 @@ typedef enum plim_paint {
     PLIM_PAINT_PHASE = PLIM_PAINT_CATEGORY + PLIM_CAT_COUNT, /* + plim_phase */
     PLIM_PAINT_COUNT = PLIM_PAINT_PHASE + PLIM_PHASE_COUNT
 } plim_paint;
-/* Everything from here on; PLIM_PAINT_PLAIN ends it.  Nothing without colour. */
+/* Paints the text that follows, until PLIM_PAINT_PLAIN.  No effect without colour. */
 void plim_page_paint(plim_page *p, uint32_t paint);
 
 static inline void plim_page_puts(plim_page *p, const char *z) { plim_buf_puts(&p->buf, z); }
-/* The block characters, or what stands for them in ASCII. */
+/* A character, or its replacement with style.ascii. */
 static inline const char *plim_page_glyph(const plim_page *p, const char *utf8,
                                           const char *ascii)
 {
     return p->style.ascii ? ascii : utf8;
 }
 
-/* A copy that may be shown on a terminal: controls, format characters and what
- * is no UTF-8 become '?', line ends and tabs a space.  NULL is "". */
+/* A copy that is safe on a terminal: control and format characters and invalid
+ * UTF-8 become '?', line ends and tabs become spaces.  NULL is "". */
 plim_str plim_page_clean(plim_page *p, const char *z);
-/* At most `columns` wide, an ellipsis where something is left out: at the end,
- * or (head) at the beginning, for paths. */
+/* Shortens text to `columns`, with an ellipsis at the end or (`head`, for paths) at
+ * the beginning. */
 plim_str plim_page_cut(plim_page *p, plim_str clean, uint32_t columns, bool head);
-/* Clean text in so many columns, cut or filled with spaces. */
+/* Prints text cut or padded to `columns`. */
 void plim_page_field(plim_page *p, plim_str clean, uint32_t columns, bool right);
 
-/* Pieces one after the other, a gap between them, a new line where the next
- * would not fit. */
+/* Prints pieces of text with a gap between them, and starts a new line where the
+ * next piece does not fit. */
 typedef struct plim_flow {
     plim_page *page;
     const char *gap;
@@ -73,11 +73,11 @@ typedef struct plim_flow {
 plim_flow plim_flow_open(plim_page *p, const char *gap, uint32_t indent);
 void plim_flow_add(plim_flow *f, plim_str clean);
 void plim_flow_printf(plim_flow *f, const char *fmt, ...) PLIM_PRINTF(2, 3); /* cleaned */
-void plim_flow_end(plim_flow *f);                                     /* the last line end */
+void plim_flow_end(plim_flow *f);                                     /* ends the last line */
 void plim_page_wrap(plim_page *p, const char *text, uint32_t indent); /* a paragraph */
 
-/* "3.85-4.02 GiB", the lower first; one figure if both look the same.  (Larger
- * workspaces may reserve less: blocks then fit better into segments.) */
+/* "3.85-4.02 GiB", the lower figure first; a single one if both round to the same.
+ * (Larger workspaces may reserve less, where blocks then fit better into segments.) */
 plim_str plim_page_range(plim_page *p, uint64_t one, uint64_t other);
 
 /* ---- cells --------------------------------------------------------------- */
@@ -100,12 +100,12 @@ typedef enum plim_cell_kind {
 typedef struct plim_cell {
     plim_cell_kind kind;
     const char *text;
-    const char *mark; /* before the text rendering, "~" or ">="; NULL: none */
+    const char *mark; /* printed before the text, "~" or ">="; NULL: none */
     uint64_t n, high;
     bool negative;
     double real;
     const int64_t *dim;
-    int rank; /* below 0: there is no shape */
+    int rank; /* negative: no shape */
 } plim_cell;
 
 plim_cell plim_cell_text(const char *z);
@@ -117,9 +117,9 @@ plim_cell plim_cell_range(uint64_t low, uint64_t high);
 plim_cell plim_cell_bool(bool v);
 plim_cell plim_cell_rate(double v); /* 0 or less: unknown */
 plim_cell plim_cell_shape(int rank, const int64_t *dim);
-plim_str plim_cell_show(plim_page *p, const plim_cell *c); /* as it stands in text */
+plim_str plim_cell_show(plim_page *p, const plim_cell *c); /* the cell as text */
 
-/* A column's getter: what it says of the row r. */
+/* Defines a column's getter, which turns the row `r` into a cell. */
 #define PLIM_GETTER(fn, T, cell) static PLIM_GETTER_SHARED(fn, T, cell)
 #define PLIM_GETTER_SHARED(fn, T, cell)                                                       \
     plim_cell fn(const void *row)                                                             \
@@ -128,7 +128,7 @@ plim_str plim_cell_show(plim_page *p, const plim_cell *c); /* as it stands in te
         return cell;                                                                          \
     }
 
-/* Of a plim_phase_row, for whoever shows phases; only steps are shown differently. */
+/* Getters of a plim_phase_row, for all reports with phases. */
 plim_cell plim_phase_get_phase(const void *row);
 plim_cell plim_phase_get_requested(const void *row);
 plim_cell plim_phase_get_allocated(const void *row);
@@ -142,8 +142,8 @@ plim_cell plim_phase_get_peak_reserved(const void *row);
 typedef enum plim_align {
     PLIM_LEFT,
     PLIM_RIGHT,
-    PLIM_CUT_TAIL, /* left; gives way down to `least` columns, high `drop` first */
-    PLIM_CUT_HEAD  /* likewise, for paths: their end says more */
+    PLIM_CUT_TAIL, /* left; may be narrowed to `least` columns, highest `drop` first */
+    PLIM_CUT_HEAD  /* likewise, but cut at the beginning, for paths */
 } plim_align;
 
 enum { PLIM_IN_TEXT = 1, PLIM_IN_DATA = 2, PLIM_IN_BOTH = 3 }; /* data: JSON and CSV */
@@ -151,11 +151,11 @@ enum { PLIM_ON_REQUEST = 100 }; /* `drop` of a column that --columns must name *
 
 typedef struct plim_column {
     const char *name;  /* in JSON, CSV and --columns */
-    const char *title; /* above it in text */
+    const char *title; /* heading in text */
     uint8_t in;
     uint8_t align;
     uint8_t least;
-    uint8_t drop; /* 0: always shown; if the table is too wide the highest goes first */
+    uint8_t drop; /* the highest is dropped first if the table is too wide; 0: never */
     plim_cell (*get)(const void *row);
 } plim_column;
 enum { PLIM_COLUMNS_MAX = 32 };
@@ -166,25 +166,25 @@ typedef struct plim_rows {
     const void *items;
     size_t size; /* of an item; 0: items is an array of pointers to them */
     uint64_t n;
-    const char *only; /* "type,shape": columns of the text and CSV; NULL: the usual */
+    const char *only; /* "type,shape": the columns in text and CSV; NULL: the default */
 } plim_rows;
 
-/* Of a result's list of pointers. */
+/* The rows of a result's list of pointers. */
 #define PLIM_ROWS_OF(cols, list, count)                                                       \
     (plim_rows)                                                                               \
     {                                                                                         \
         .columns = (cols), .n_columns = PLIM_COUNT(cols), .items = (list), .n = (count)       \
     }
 
-/* PLIM_EUSAGE: `only` names a column that is not there. */
+/* PLIM_EUSAGE: `only` names an unknown column. */
 plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err);
 plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err);
 void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r); /* an array of objects */
 void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i); /* one of them */
 
-/* ---- what several reports share ------------------------------------------ */
+/* ---- shared by several reports ------------------------------------------- */
 
-/* What a report can do with its subject; NULL: no such rendering. */
+/* The renderings of a report; NULL: it has no such rendering. */
 typedef plim_status (*plim_report_fn)(plim_page *p, const void *subject, plim_err *err);
 typedef struct plim_report {
     const char *name;
@@ -193,14 +193,14 @@ typedef struct plim_report {
 plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
                               const plim_style *st, plim_put put, void *ud, plim_err *err);
 
-/* Opens {"schema":...,"model":{...}; without a model only the schema. */
+/* Writes {"schema":...,"model":{...}; without a model only the schema. */
 void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
                            const plim_model_info *m);
-void plim_report_json_close(plim_jw *w);                             /* and the line end */
+void plim_report_json_close(plim_jw *w);                             /* with a line end */
 void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, parameters */
 const char *plim_report_card(const char *gpu); /* "RTX 4090": without NVIDIA and GeForce */
-void plim_report_unknowns(plim_page *p);       /* "-: unknown", if there was one */
-/* part of whole in `steps` steps, rounded; at least 1 if part is not 0. */
+void plim_report_unknowns(plim_page *p);       /* the note "- unknown", if a cell is "-" */
+/* part / whole in units of 1 / steps, rounded; at least 1 if part is not 0. */
 uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps);
 
 /* Bars and the timeline: chart.c */

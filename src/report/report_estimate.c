@@ -1,4 +1,4 @@
-/* report_estimate.c -- what a step takes, as a picture and as data. */
+/* report_estimate.c -- the report of an estimate. */
 #include "report/report.h"
 
 /* ---- the tensors that are live at the peak ------------------------------- */
@@ -38,7 +38,7 @@ static const plim_column live_columns[] = {
 };
 /* clang-format on */
 
-/* The first n of them, as rows. */
+/* The n largest live storages as rows. */
 static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
 {
     live_row *rows = PLIM_NEW_N(&p->arena, live_row, n);
@@ -58,9 +58,9 @@ static plim_rows live_rows(plim_page *p, const plim_estimate *e, uint32_t n)
                        .n = n};
 }
 
-/* ---- text: what was asked ------------------------------------------------ */
+/* ---- text: model and settings -------------------------------------------- */
 
-/* As a setting stands in the header of a report; "": not at all. */
+/* A setting as the header of a report shows it; "": it is not shown. */
 static const char *header_value(const plim_estimate *e, plim_setting_id id)
 {
     const plim_setting_row *row = &plim_setting_rows[id];
@@ -141,7 +141,7 @@ static void estimate_peak(plim_page *p, const plim_estimate *e)
 
 static plim_str estimate_bytes(plim_page *p, uint64_t n) { return plim_page_range(p, n, n); }
 
-/* What, at the peak, is known within bounds only. */
+/* What determines the range of the reserved bytes. */
 static const char *name_estimated(const plim_estimate *e)
 {
     for (uint32_t i = 0; i < e->n_live; i++)
@@ -151,8 +151,7 @@ static const char *name_estimated(const plim_estimate *e)
     return "workspace size";
 }
 
-/* What the reserved figure is when all that is estimated is as small or as large as
- * it may be. */
+/* The note after the reserved bytes, with their range if estimated sizes give one. */
 static plim_str estimate_reserved_note(plim_page *p, const plim_estimate *e)
 {
     if (e->reserved_low == e->reserved_high)
@@ -227,7 +226,7 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
         plim_page_paint(p, PLIM_PAINT_PLAIN);
         plim_text bytes = plim_fmt_bytes(e->gpu_bytes, p->style.si);
         plim_flow_printf(&f, "%s", e->gpu ? e->gpu : "the card");
-        if (!e->gpu || !strstr(e->gpu, bytes.s)) /* "a card of 2.00 GiB" says it */
+        if (!e->gpu || !strstr(e->gpu, bytes.s)) /* not after "a card of 2.00 GiB" */
             plim_flow_printf(&f, "(%s)", bytes.s);
         if (e->fits == PLIM_FITS_MAYBE && !e->context_known)
             plim_flow_printf(&f, "because its CUDA context size is unknown");

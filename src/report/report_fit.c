@@ -1,4 +1,5 @@
-/* report_fit.c -- the largest batch for each card, and memory by batch. */
+/* report_fit.c -- reports of the largest batch per card, of memory by batch, and of
+ * checkpointed segments. */
 #include "report/report.h"
 
 /* ---- fit ----------------------------------------------------------------- */
@@ -28,7 +29,7 @@ static plim_cell fit_bound(const plim_fit_row *r, uint64_t n)
     return plim_cell_u64(r->context_known ? PLIM_CELL_BYTES : PLIM_CELL_UNKNOWN, n);
 }
 
-/* What surely stays free: nothing can be said where the context is unknown. */
+/* The bytes that remain free with the context at its upper bound. */
 static plim_cell fit_free(const plim_fit_row *r)
 {
     if (!r->batch)

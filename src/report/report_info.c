@@ -1,7 +1,7 @@
-/* report_info.c -- what a file holds. */
+/* report_info.c -- the contents of a file. */
 #include "report/report.h"
 
-enum { INFO_DEPTH = 2 }; /* levels of modules that are shown unless told */
+enum { INFO_DEPTH = 2 }; /* levels of modules shown by default */
 
 /* clang-format off */
 PLIM_GETTER(info_sum_name, plim_info_sum, plim_cell_text(r->depth || *r->name ? r->name : "all"))
@@ -58,9 +58,9 @@ static const plim_column dim_columns[] = {
 };
 /* clang-format on */
 
-/* ---- what is left out of text ---------------------------------------------- */
+/* ---- the rows shown in text ------------------------------------------------- */
 
-/* The kinds that there are. */
+/* The kinds with tensors, and always the parameters. */
 static plim_rows info_kinds(plim_page *p, const plim_info *i)
 {
     const plim_info_sum **rows = PLIM_NEW_N(&p->arena, const plim_info_sum *, i->n_held);
@@ -72,7 +72,7 @@ static plim_rows info_kinds(plim_page *p, const plim_info *i)
     return PLIM_ROWS_OF(kind_columns, rows, n);
 }
 
-/* Modules down to the depth that is asked for, without the row of all. */
+/* The modules down to the depth of the style, without the row of the whole model. */
 static plim_rows info_modules(plim_page *p, const plim_info *i)
 {
     const plim_info_sum **rows = PLIM_NEW_N(&p->arena, const plim_info_sum *, i->n_modules);

@@ -1,9 +1,9 @@
-/* report_layers.c -- the model layer by layer, as a tree and as a table. */
+/* report_layers.c -- the layers of a model as a tree with columns. */
 #include "report/report.h"
 
 typedef struct layer_row {
     const plim_layer *layer;
-    const char *tree; /* indented, without what the line above says already */
+    const char *tree; /* name indented by depth, without the path of its parent */
 } layer_row;
 
 static plim_cell layer_inplace(const plim_layer *l)
@@ -56,7 +56,10 @@ static const plim_column layer_columns[] = {
 
 /* ---- the tree ------------------------------------------------------------ */
 
-enum { LAYER_INDENTS = 16 }; /* deeper levels stand no further to the right */
+enum {
+    LAYER_INDENTS = 16, /* deeper levels are not indented further */
+    INDENT_COLUMNS = 2, /* per level */
+};
 
 /* The path without that of the nearest row above that contains it. */
 static const char *layer_short(const char *path, const char *const *above, int depth)
@@ -69,7 +72,7 @@ static const char *layer_short(const char *path, const char *const *above, int d
     return path;
 }
 
-/* Is the type in a list "Input,Conv2d"?  Every type is in none. */
+/* Is the type in a list such as "Input,Conv2d"?  NULL lists every type. */
 static bool layer_listed(const char *list, const char *type)
 {
     size_t n = strlen(type ? type : "");
@@ -79,8 +82,8 @@ static bool layer_listed(const char *list, const char *type)
     return !list;
 }
 
-/* The rows of the types and down to the depth that are to be shown.  A list of
- * types is no tree: then names are whole paths. */
+/* The rows of the types and down to the depth of the style.  With a list of types the rows
+ * are not a tree, and names are whole paths. */
 static plim_rows layer_rows(plim_page *p, const plim_layers *l)
 {
     const char *above[LAYER_INDENTS] = {0};
@@ -98,8 +101,9 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
             continue;
         const char *name = *path ? layer_short(path, above, depth) : l->model->name;
         rows[n].layer = at;
-        rows[n++].tree =
-            plim_arena_printf(&p->arena, "%*s%s", indent * 2, "", name ? name : "").p;
+        rows[n++].tree = plim_arena_printf(&p->arena, "%*s%s", indent * INDENT_COLUMNS, "",
+                                           name ? name : "")
+                             .p;
         for (int d = depth; d < LAYER_INDENTS && !p->style.types; d++)
             above[d] = d == depth ? path : NULL;
     }
@@ -115,14 +119,15 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
 
 static void print_total(plim_page *p, const char *name, plim_text value, const char *note)
 {
-    plim_page_field(p, plim_str_of(name), 18, false);
-    plim_page_field(p, plim_str_of(value.s), 16, true);
+    enum { NAME = 18, VALUE = 16 }; /* columns */
+    plim_page_field(p, plim_str_of(name), NAME, false);
+    plim_page_field(p, plim_str_of(value.s), VALUE, true);
     if (*note)
         plim_buf_printf(&p->buf, "  %s", note);
     plim_page_puts(p, "\n");
 }
 
-/* What the rows shown hold that is not in place. */
+/* Sums the outputs of the rows shown, except those in place. */
 static void print_shown_total(plim_page *p, const plim_rows *r)
 {
     const layer_row *rows = r->items;
@@ -161,7 +166,7 @@ static void print_totals(plim_page *p, const plim_layers *l, const plim_rows *r)
 
 typedef struct activation_row {
     const plim_activation *of;
-    const char *already, *says; /* "2 of 3", what in place does */
+    const char *already, *says; /* "2 of 3"; the effect of inplace=True */
 } activation_row;
 
 static const struct {

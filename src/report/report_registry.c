@@ -1,4 +1,4 @@
-/* report_registry.c -- the lists of what plimsoll knows. */
+/* report_registry.c -- reports of the lists of what plimsoll knows. */
 #include "report/report.h"
 
 /* ---- entries ------------------------------------------------------------- */
@@ -130,7 +130,7 @@ typedef struct registry_ask {
 
 static char registry_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
-/* Is `part` in `text`, upper and lower case the same? */
+/* Does `text` contain `part`, ignoring case? */
 static bool registry_has(const char *text, const char *part)
 {
     for (; text && *text; text++) {
@@ -163,7 +163,7 @@ static bool gpu_matches(const plim_gpu_info *g, const char *filter)
     return registry_matches(texts, PLIM_COUNT(texts), filter);
 }
 
-/* The rows that match, copied to the page. */
+/* The rows that match the filter, copied to the page. */
 static plim_rows registry_rows(plim_page *p, const registry_ask *ask)
 {
     const struct registry_list *list = &registry_lists[ask->reg];

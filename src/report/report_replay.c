@@ -1,4 +1,4 @@
-/* report_replay.c -- what became of a tape, as torch.cuda.memory_summary says it. */
+/* report_replay.c -- the statistics of a replay, in the style of torch.cuda.memory_summary. */
 #include "report/report.h"
 
 #include <stdlib.h>
@@ -114,7 +114,7 @@ static int compare_indices(const void *a, const void *b)
     return x->index < y->index ? -1 : 1;
 }
 
-/* The marks with the highest peaks, in their order. */
+/* Prints the marks with the highest peaks, in the order of the tape. */
 static plim_status replay_marks(plim_page *p, const plim_replay *r, plim_err *err)
 {
     plim_rows rows = mark_rows(p, r);

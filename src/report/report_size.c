@@ -1,4 +1,4 @@
-/* report_size.c -- a shape in every dtype. */
+/* report_size.c -- the size of a tensor in every dtype. */
 #include "core/shape.h"
 #include "report/report.h"
 
@@ -8,7 +8,8 @@ typedef struct size_row {
     bool fits; /* in 64 bits */
 } size_row;
 
-/* Bits to bytes, rounded up, without passing 64 bits on the way. */
+/* The bytes of so many elements, rounded up; false if they do not fit in 64 bits.
+ * Intermediate results do not overflow. */
 static bool size_of(uint64_t elements, uint64_t bits, uint64_t *bytes)
 {
     uint64_t rest = (elements % 8 * bits + 7) / 8;
@@ -54,7 +55,7 @@ static plim_rows size_rows(const size_ask *a)
                        .n = PLIM_COUNT(a->rows)};
 }
 
-/* 3.00 MB as 3 MB: a whole number of units is easier to say. */
+/* Shortens "3.00 MB" to "3 MB". */
 static plim_text size_short(uint64_t bytes, bool si)
 {
     plim_text t = plim_fmt_bytes(bytes, si);

@@ -1,4 +1,4 @@
-/* rows.c -- one list of rows as text, JSON and CSV: see report.h. */
+/* rows.c -- renders a list of rows as text, JSON and CSV: see report.h. */
 #include "report/report.h"
 
 #include <stdio.h>
@@ -48,7 +48,7 @@ plim_cell plim_cell_shape(int rank, const int64_t *dim)
     return (plim_cell){.kind = PLIM_CELL_SHAPE, .dim = dim, .rank = PLIM_MIN(rank, 8)};
 }
 
-/* "32x3x224x224", "()" for a scalar: as plim_parse_shape reads them. */
+/* "32x3x224x224", "()" for a scalar: the notation that plim_parse_shape reads. */
 static plim_str cell_shape(plim_page *p, const plim_cell *c)
 {
     plim_buf b;
@@ -66,16 +66,17 @@ static plim_text cell_tenths(uint64_t n)
     return t;
 }
 
-/* tight: long counts rounded, because the whole ones make the table too wide. */
+/* tight: rounds long counts, which make the table too wide. */
 static plim_text cell_number(const plim_page *p, const plim_cell *c, bool tight)
 {
+    enum { LONG_COUNT = 1000000 };
     switch (c->kind) {
     case PLIM_CELL_BYTES:
     case PLIM_CELL_DELTA: return plim_fmt_bytes(c->n, p->style.si);
     case PLIM_CELL_METRIC: return plim_fmt_metric(c->n);
     case PLIM_CELL_REAL: return plim_fmt_fixed(c->real, 1);
     case PLIM_CELL_TENTHS: return cell_tenths(c->n);
-    default: return tight && c->n >= 1000000 ? plim_fmt_metric(c->n) : plim_fmt_count(c->n);
+    default: return tight && c->n >= LONG_COUNT ? plim_fmt_metric(c->n) : plim_fmt_count(c->n);
     }
 }
 
@@ -124,8 +125,8 @@ static void cell_json(plim_jw *w, const plim_cell *c)
     }
 }
 
-/* src: RFC 4180 section 2: quotes around what holds a comma, a quote or a line
- * end; a quote is doubled. */
+/* Quotes text that contains a comma, a quote or a line end; quotes within it are doubled.
+ * src: RFC 4180 section 2 */
 static void csv_text(plim_page *p, plim_str s)
 {
     bool plain = true;
@@ -162,7 +163,7 @@ static void cell_csv(plim_page *p, const plim_cell *c)
     }
 }
 
-/* ---- which columns ------------------------------------------------------- */
+/* ---- choice of columns --------------------------------------------------- */
 
 typedef struct rows_pick {
     const plim_column *column[PLIM_COLUMNS_MAX];
@@ -180,6 +181,7 @@ static const plim_column *rows_find(const plim_rows *r, plim_str name, uint8_t i
 static plim_status rows_no_column(const plim_rows *r, plim_str name, uint8_t in, uint64_t at,
                                   plim_err *err)
 {
+    enum { SHOWN = 40 }; /* characters of an unknown name */
     char all[160];
     size_t n = 0;
     for (size_t i = 0; i < r->n_columns; i++) {
@@ -193,10 +195,10 @@ static plim_status rows_no_column(const plim_rows *r, plim_str name, uint8_t in,
         n += len;
     }
     return plim_fail(err, PLIM_EUSAGE, at, "unknown column '%.*s' (expected some of %.*s)",
-                     (int)PLIM_MIN(name.n, 40), name.p, (int)n, all);
+                     (int)PLIM_MIN(name.n, SHOWN), name.p, (int)n, all);
 }
 
-/* The columns that were asked for, else the usual ones of this rendering. */
+/* The columns that `only` names, else the default ones of this rendering. */
 static plim_status rows_choose(const plim_rows *r, uint8_t in, rows_pick *pick, plim_err *err)
 {
     pick->n = 0;
@@ -233,7 +235,7 @@ static const void *rows_at(const plim_rows *r, uint64_t i)
 /* ---- text ---------------------------------------------------------------- */
 
 typedef struct rows_grid {
-    plim_str *cells; /* titles first, then row by row */
+    plim_str *cells; /* the titles, then the cells row by row */
     uint32_t width[PLIM_COLUMNS_MAX];
 } rows_grid;
 
@@ -257,22 +259,21 @@ static bool rows_fill(plim_page *p, const plim_rows *r, const rows_pick *pick, b
     return true;
 }
 
-static bool column_gives(const plim_column *c) { return c->align >= PLIM_CUT_TAIL; }
+static bool column_shrinks(const plim_column *c) { return c->align >= PLIM_CUT_TAIL; }
 static uint32_t column_least(const plim_column *c, uint32_t width)
 {
     uint32_t title = plim_text_width(plim_str_of(c->title));
-    return column_gives(c) ? PLIM_MIN(width, PLIM_MAX(c->least, title)) : width;
+    return column_shrinks(c) ? PLIM_MIN(width, PLIM_MAX(c->least, title)) : width;
 }
 
-/* Does a matter less than b?  Among equals the wider one gives. */
+/* Is `a` narrowed before `b`?  Of equally important columns, the wider one is. */
 static bool column_yields(const plim_column *a, uint32_t width_a, const plim_column *b,
                           uint32_t width_b)
 {
     return a->drop != b->drop ? a->drop > b->drop : width_a > width_b;
 }
 
-/* Narrows the columns that may give until all fit; false if they do not.
- * hidden: columns that are left out. */
+/* Narrows columns until all that are not hidden fit in `room`; false if they do not. */
 static bool rows_squeeze(const rows_pick *pick, const bool *hidden, uint32_t room,
                          uint32_t *width)
 {
@@ -298,7 +299,7 @@ static bool rows_squeeze(const rows_pick *pick, const bool *hidden, uint32_t roo
     return fits;
 }
 
-/* Hides the column that matters least; false if all others must stay. */
+/* Hides the least important column; false if all that are left must stay. */
 static bool rows_drop(const rows_pick *pick, bool *hidden)
 {
     size_t worst = pick->n;
@@ -312,15 +313,15 @@ static bool rows_drop(const rows_pick *pick, bool *hidden)
     return true;
 }
 
-/* Widths for the page: columns give way, then leave; false if even the last
- * ones do not fit.  Those that were asked for by name stay. */
+/* Fits the table to the page: narrows columns, then hides them, except those that were
+ * named; false if it is still too wide. */
 static bool rows_layout(const plim_rows *r, const rows_pick *pick, uint32_t room, rows_grid *g,
                         bool *hidden)
 {
     uint32_t want[PLIM_COLUMNS_MAX];
     memset(hidden, 0, PLIM_COLUMNS_MAX * sizeof *hidden);
-    for (size_t k = 0; k < pick->n; k++) /* a cell wider than the page cannot stay so */
-        want[k] = column_gives(pick->column[k]) ? PLIM_MIN(g->width[k], room) : g->width[k];
+    for (size_t k = 0; k < pick->n; k++) /* a cell is never wider than the page */
+        want[k] = column_shrinks(pick->column[k]) ? PLIM_MIN(g->width[k], room) : g->width[k];
     for (;;) {
         memcpy(g->width, want, sizeof want);
         if (rows_squeeze(pick, hidden, room, g->width))
@@ -333,12 +334,12 @@ static bool rows_layout(const plim_rows *r, const rows_pick *pick, uint32_t room
 static void rows_line(plim_page *p, const rows_pick *pick, const rows_grid *g,
                       const bool *hidden, const plim_str *cells, uint32_t indent)
 {
-    uint64_t owed = indent; /* spaces, written only before something */
+    uint64_t owed = indent; /* spaces, printed only if text follows */
     for (size_t k = 0; k < pick->n; k++) {
         if (hidden[k])
             continue;
         const plim_column *c = pick->column[k];
-        plim_str s = column_gives(c)
+        plim_str s = column_shrinks(c)
                          ? plim_page_cut(p, cells[k], g->width[k], c->align == PLIM_CUT_HEAD)
                          : cells[k];
         uint64_t pad = g->width[k] - PLIM_MIN(g->width[k], plim_text_width(s));
