@@ -561,7 +561,7 @@ PLIM_API plim_status plim_batches_run(const plim_model *m, const plim_settings *
 /* Releases the result.  Takes NULL. */
 PLIM_API void plim_batches_free(plim_batches *b);
 
-/* The peaks of a step, in bytes, with checkpoint_sequential in so many segments. */
+/* The peaks of a step, in bytes, with checkpoint_sequential in this number of segments. */
 typedef struct plim_segment_row {
     uint32_t segments, calls; /* calls: of modules in each segment except the last */
     uint64_t peak_requested, peak_allocated, peak_reserved;

@@ -54,7 +54,8 @@ static void run_on_card(void *run)
     r->sim.oom_text = text;
 }
 
-/* Simulating so many events takes some tenths of a millisecond, which is worth a thread. */
+/* The events of a tape that is worth a thread: simulating them takes some tenths of a
+ * millisecond. */
 enum { LONG_TAPE = 1 << 14 };
 
 /* Starts a run; a NULL: in an arena of its own, which run_end frees. */

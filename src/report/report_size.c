@@ -8,7 +8,7 @@ typedef struct size_row {
     bool fits; /* in 64 bits */
 } size_row;
 
-/* The bytes of so many elements, rounded up; false if they do not fit in 64 bits.
+/* The bytes of a number of elements, rounded up; false if they do not fit in 64 bits.
  * Intermediate results do not overflow. */
 static bool size_of(uint64_t elements, uint64_t bits, uint64_t *bytes)
 {

@@ -21,7 +21,7 @@ static const size_t field_at[PLIM_SETTING_COUNT] = {
 
 enum {
     TEXT_LIMIT = 1 << 16, /* characters of one value */
-    NEAR_LETTERS = 2,     /* a suggested name differs in so many letters at most */
+    NEAR_LETTERS = 2,     /* letters in which a suggested name may differ */
 };
 
 /* ---- rows ------------------------------------------------------------------------ */
