@@ -63,7 +63,7 @@ void plim_err_prefix(plim_err *err, const char *fmt, ...)
         snprintf(err->msg + n, sizeof err->msg - (size_t)n, "%s", old);
 }
 
-plim_status plim_oom(plim_err *err)
+plim_status(plim_oom)(plim_err *err)
 {
     return plim_fail(err, PLIM_ENOMEM, 0, "out of memory for plimsoll's own tables");
 }

@@ -123,6 +123,9 @@ plim_status plim_fail(plim_err *err, plim_status code, uint64_t at, const char *
 void plim_err_prefix(plim_err *err, const char *fmt, ...) PLIM_PRINTF(2, 3);
 
 plim_status plim_oom(plim_err *err); /* our own memory, not the modelled GPU */
+#ifdef __clang_analyzer__
+#define plim_oom(err) (plim_oom(err), PLIM_ENOMEM)
+#endif
 
 /* At the start of a public function: an argument that must not be NULL. */
 #define PLIM_REQUIRE(arg, err)                                                                \

@@ -299,7 +299,7 @@ static plim_status keep_text(plim_settings *s, plim_setting_id id, plim_str text
             return plim_oom(err);
         *t = (plim_setting_text){p, room};
     }
-    if (text.n)
+    if (text.p)
         memmove(t->p, text.p, text.n);
     t->p[text.n] = '\0';
     return PLIM_OK;

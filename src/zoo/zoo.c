@@ -146,7 +146,7 @@ static near_key near_key_of(plim_str name)
 static size_t near_index(const near_key *a, const near_key *b)
 {
     size_t at = 0;
-    while (at + b->n <= a->n && memcmp(a->s + at, b->s, b->n))
+    while (at + b->n <= a->n && memcmp(a->s + at, b->s, b->n) != 0)
         at++;
     return at + b->n <= a->n ? at : a->n;
 }
