@@ -1,6 +1,6 @@
-/* binding.h -- what the user fixes of a model whose sizes are symbols: batch, sequence
- * length, shapes of inputs, named dimensions.  Whether a model has them is for who reads
- * the model to say. */
+/* binding.h -- values that the user gives for the symbolic sizes of a model: batch, sequence
+ * length, shapes of inputs, named dimensions.  The reader of the model decides whether the
+ * model has them. */
 #ifndef PLIM_BINDING_H
 #define PLIM_BINDING_H
 
@@ -8,7 +8,7 @@
 
 /* All optional. */
 typedef struct plim_binding {
-    int64_t batch; /* 0: the file's own hint */
+    int64_t batch; /* 0: the hint in the file */
     int64_t seq;   /* 0: likewise */
     const struct plim_input_shape {
         plim_str name; /* "": the first input */
@@ -21,7 +21,7 @@ typedef struct plim_binding {
         int64_t value;
     } * dims;
     uint32_t n_dims;
-    bool infer; /* the graph of model.eval(), for what is built here and not read */
+    bool infer; /* build the graph of model.eval(), for models built here and not read */
 } plim_binding;
 
 /* "32,3,224,224" (the first input) or "NAME=32,10;NAME2=32,20" into bind->inputs,

@@ -1,35 +1,34 @@
-/* graph.h -- the first waist: a model as ops over values.
+/* graph.h -- a model as ops over values, the first of the two interfaces between rooms.
  *
- * Everything that describes a model makes one of these (importers, the zoo);
- * everything that analyses a model reads one.  Plain arrays and 32-bit ids:
- * value 0 and scope 0 are real (scope 0 is the model itself), "none" is
- * PLIM_NONE.  All memory belongs to graph->arena.
+ * Everything that describes a model makes one of these (importers, the zoo); everything that
+ * analyses a model reads one.  Plain arrays and 32-bit ids: value 0 and scope 0 are real
+ * (scope 0 is the model itself), "none" is PLIM_NONE.  All memory belongs to graph->arena.
  *
- * Nodes stand in execution order.  A node's arguments are bound to the slots
- * of its op's schema: args[i] is schema argument i, ARG_NONE where the caller
- * gave none and the schema has no default. */
+ * Nodes are in execution order.  A node's arguments are bound to the slots of its op's schema:
+ * args[i] is schema argument i, ARG_NONE where the caller gave none and the schema has no
+ * default. */
 #ifndef PLIM_GRAPH_H
 #define PLIM_GRAPH_H
 
 #include "core/shape.h"
 
 typedef enum plim_value_kind {
-    PLIM_VALUE_NODE, /* made by a node */
+    PLIM_VALUE_NODE, /* produced by a node */
     PLIM_VALUE_PARAMETER,
     PLIM_VALUE_BUFFER,
     PLIM_VALUE_CONSTANT, /* a tensor stored with the model, neither of the two above */
-    PLIM_VALUE_INPUT,    /* what the caller of the model brings */
+    PLIM_VALUE_INPUT,    /* given by the caller of the model */
 } plim_value_kind;
 
 typedef struct plim_value {
-    plim_str name; /* "layer1.0.conv1.weight" for parameters, the export's name else */
+    plim_str name; /* "layer1.0.conv1.weight" for parameters, else the export's name */
     plim_meta meta;
     plim_value_kind kind;
-    bool requires_grad; /* parameters only: what the model says */
+    bool requires_grad; /* parameters only: as the model has it */
     bool persistent;    /* buffers: part of the state dict */
-    bool packed;        /* buffers: numbers of few bits, of no type that a cast changes */
+    bool packed;        /* buffers: quantized and packed, so that casts leave the type alone */
     uint32_t tied_to;   /* parameters: same storage as this value, or PLIM_NONE */
-    uint32_t node;      /* maker, or PLIM_NONE */
+    uint32_t node;      /* the node that produces it, or PLIM_NONE */
 } plim_value;
 
 typedef enum plim_arg_kind {
@@ -57,8 +56,8 @@ typedef struct plim_arg {
     };
 } plim_arg;
 
-/* The values that an argument names: how many, and the k-th, PLIM_NONE for one of a list
- * that is not given. */
+/* The values that an argument names: how many, and the k-th (PLIM_NONE for an absent item of a
+ * list). */
 static inline uint32_t plim_arg_values(const plim_arg *a)
 {
     return a->kind == PLIM_ARG_VALUES ? a->n : a->kind == PLIM_ARG_VALUE;
@@ -71,9 +70,9 @@ static inline uint32_t plim_arg_value(const plim_arg *a, uint32_t k)
 struct plim_op;
 
 typedef struct plim_node {
-    const struct plim_op *op; /* NULL: no rule; lowers to a bounded estimate */
+    const struct plim_op *op; /* NULL: no rule; lowered to a bounded estimate */
     plim_str target;          /* as the file wrote it: "aten.conv2d.default" */
-    bool inplace;             /* target's name ends in '_': writes its first argument */
+    bool inplace;             /* target's name ends in '_': the op writes its first argument */
     uint32_t scope;           /* innermost module call */
     uint32_t n_args, n_outs;
     const plim_arg *args;
@@ -86,20 +85,20 @@ typedef struct plim_scope {
     uint32_t parent;      /* PLIM_NONE for scope 0 */
     plim_str path;        /* "layer1.0.conv1"; "" for the model */
     plim_str type;        /* "Conv2d" */
-    const uint32_t *args; /* value ids of the tensors it was called with, where known */
+    const uint32_t *args; /* value ids of the tensors it was called with, if known */
     uint32_t n_args;
 } plim_scope;
 
 /* A size that the file leaves open. */
 typedef struct plim_open_dim {
     plim_str name;
-    int64_t value; /* what an estimate takes unless told; 0: it must be told */
+    int64_t value; /* what an estimate uses unless told; 0: it must be told */
 } plim_open_dim;
 
 typedef struct plim_graph {
     plim_arena *arena;
     plim_str name, format, producer;
-    plim_str note; /* what a reader should know of figures from this graph; may be empty */
+    plim_str note; /* what a reader should know about figures from this graph; may be empty */
     plim_value *values;
     plim_node *nodes;
     plim_scope *scopes;
@@ -114,8 +113,8 @@ typedef struct plim_graph {
 } plim_graph;
 
 plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* makes scope 0 */
-/* Before the first value: room for so many, and as many nodes, so that lists need not be
- * moved as they grow.  A guess: no harm if it is wrong, or if there is no memory for it. */
+/* Called before the first value: reserves room for n values and n nodes, so that the arrays
+ * need not be moved as they grow.  Only a hint: a wrong number does no harm. */
 void plim_graph_expect(plim_graph *g, uint32_t n);
 
 /* Builders copy nothing: strings and arrays must live in g->arena.  Each
@@ -131,7 +130,7 @@ bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value);
  * made before it is used, scopes acyclic, sizes that do not overflow. */
 const char *plim_graph_check(const plim_graph *g);
 
-/* Sums over parameters and buffers; tied ones count once.  Checked sums. */
+/* Checked sums over parameters and buffers; tied ones count once. */
 typedef struct plim_graph_counts {
     uint64_t parameters, trainable, buffers; /* elements */
     uint64_t parameter_bytes, buffer_bytes;

@@ -27,10 +27,10 @@ static inline uint64_t plim_dtype_bytes(plim_dtype t) /* of one element, rounded
 {
     return (plim_dtype_rows[t].bits + 7) / 8;
 }
-/* What a binary op of two tensors (rank > 0 both, or both 0) yields. */
+/* The dtype of a binary op of two tensors (both of rank > 0, or both of rank 0). */
 plim_dtype plim_promote(plim_dtype a, plim_dtype b);
 
-/* A tensor without its bytes.  Strides in elements. */
+/* A tensor without its data.  Strides in elements. */
 typedef struct plim_meta {
     plim_dtype dtype;
     int32_t rank;
@@ -55,22 +55,22 @@ bool plim_suggests_channels_last(const plim_meta *m);
 bool plim_is_dense(const plim_meta *m); /* non-overlapping and dense */
 bool plim_same_size(const plim_meta *a, const plim_meta *b);
 
-/* Strides that a fresh output "like" m gets (empty_like, preserve_format):
- * m's own order if m is dense, else m's order with gaps closed. */
+/* Strides of a new output "like" m (empty_like, preserve_format): m's own order if m is dense,
+ * else m's order with the gaps closed. */
 plim_meta plim_meta_like(const plim_meta *m, plim_dtype t);
 
-/* Strides under which m's storage can be seen as `dim`; false: a copy is
- * needed (at::detail::computeStride). */
+/* Strides of a view of m's storage with the sizes `dim`; false: a copy is needed
+ * (at::detail::computeStride). */
 bool plim_view_strides(const plim_meta *m, int32_t rank, const int64_t *dim, int64_t *stride);
 
-/* Fills the one -1 in dim so that numel matches; false if it cannot. */
+/* Replaces the one -1 in dim so that numel matches; false if it cannot. */
 bool plim_infer_size(const plim_meta *m, int32_t rank, int64_t *dim);
 
 /* Broadcast of two sizes into *out (rank and dim only); false if they clash. */
 bool plim_broadcast(const plim_meta *a, const plim_meta *b, plim_meta *out);
 
-/* Size and strides of a fresh result of an elementwise op over a and b; dtype is
- * left alone.  False if they clash.  src: TensorIterator::reorder_dimensions */
+/* Size and strides of the result of an elementwise op over a and b; the dtype is left alone.
+ * False if the sizes clash.  src: TensorIterator::reorder_dimensions */
 bool plim_elementwise(const plim_meta *a, const plim_meta *b, plim_meta *out);
 
 /* "[64, 3, 7, 7]" into buf; returns buf. */

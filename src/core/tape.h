@@ -1,7 +1,8 @@
-/* tape.h -- the second waist: what memory is asked for, event by event.
+/* tape.h -- the memory requests of a program, event by event: the second of the two interfaces
+ * between rooms.
  *
- * The step lowering, a snapshot, a recording or a text file make a tape;
- * allocators, the timeline and the reports read one.
+ * The step lowering, a snapshot, a recording or a text file makes a tape; allocators, the
+ * timeline and the reports read one.
  *
  * Text form (also what `plimsoll replay` reads), '#' starts a comment:
  *
@@ -14,8 +15,8 @@
  *     ! empty_cache               also: reset_peak, fraction X, config KEY:VALUE,...,
  *     ! sync stream=1             without stream=: of all of them
  *
- * Ids are unique for the life of a storage.  In names, ops and configs a space,
- * a control character, '#', '%' and '=' stand as %XX.  Whole grammar:
+ * Ids are unique for the life of a storage.  In names, ops and configs a space, a control
+ * character, '#', '%' and '=' are written as %XX.  The full grammar is in
  * docs/formats/tape.md. */
 #ifndef PLIM_TAPE_H
 #define PLIM_TAPE_H
@@ -30,12 +31,13 @@ typedef enum plim_event_kind {
     PLIM_EVENT_EMPTY_CACHE,
     PLIM_EVENT_RESET_PEAK,
     PLIM_EVENT_CONFIG,   /* .id: index into tape->configs */
-    PLIM_EVENT_FRACTION, /* .id: of PLIM_FRACTION_ONE, what may be taken of the device */
+    PLIM_EVENT_FRACTION, /* .id: of PLIM_FRACTION_ONE, the fraction of the device that may be
+                          * used */
 } plim_event_kind;
 
 #define PLIM_FRACTION_ONE 1000000000u
 
-/* .stream of a STREAM_DONE that is about all of them; no stream's own number. */
+/* .stream of a STREAM_DONE that is about all streams; no stream has this number. */
 #define PLIM_ALL_STREAMS UINT16_MAX
 
 typedef struct plim_event {
@@ -44,13 +46,13 @@ typedef struct plim_event {
     uint8_t kind;
 } plim_event;
 
-/* Bytes that nobody knows exactly lie between two bounds; a tape carries all
- * three figures, and who runs it chooses. */
+/* Sizes that are not known exactly lie between two bounds; a tape carries all three figures,
+ * and whoever runs it chooses one. */
 typedef enum plim_bound { PLIM_BOUND_USUAL, PLIM_BOUND_LOW, PLIM_BOUND_HIGH } plim_bound;
 
 typedef struct plim_storage {
     uint64_t bytes;     /* as requested */
-    uint64_t low, high; /* bounds of it where it is not exact; high 0: as bytes */
+    uint64_t low, high; /* bounds of it if it is not exact; high 0: as bytes */
     plim_str name;      /* "layer1.0.conv1.weight", "layer1.0.bn1"; may be empty */
     const char *role;   /* printed after the name with a dot: "out", "grad"; NULL: nothing */
     uint64_t ext_id;    /* the id in a text tape */
@@ -66,7 +68,7 @@ static inline uint64_t plim_storage_bytes(const plim_storage *s, plim_bound b)
                                              : s->high;
 }
 
-/* Where we are: holds from event `first` to the next mark. */
+/* A position in the program: holds from event `first` to the next mark. */
 typedef struct plim_mark {
     uint32_t first;
     int32_t step;  /* -1: load */
@@ -85,29 +87,28 @@ typedef struct plim_tape {
 } plim_tape;
 
 void plim_tape_init(plim_tape *t, plim_arena *a);
-/* Room for so many storages, each with two events, so that lists need not be moved as
- * they grow.  A guess: no harm if it is wrong, or if there is no memory for it. */
+/* Reserves room for that many storages with two events each, so that the arrays need not be
+ * moved as they grow.  Only a hint: a wrong number does no harm. */
 void plim_tape_expect(plim_tape *t, uint32_t storages);
 
 /* Each returns false when the arena is full.  Strings are borrowed: they must
  * live as long as the tape. */
 bool plim_tape_mark(plim_tape *t, int32_t step, plim_phase phase, plim_str op);
-/* Storages are numbered in the order of their allocs: the new one's index, or
- * PLIM_NONE when the arena is full.  Sets ext_id to index + 1; a reader whose
- * file has ids of its own writes them over that. */
+/* Returns the index of the new storage (storages are numbered in the order of their allocs),
+ * or PLIM_NONE when the arena is full.  Sets ext_id to index + 1; a reader whose file has its
+ * own ids overwrites that. */
 uint32_t plim_tape_alloc(plim_tape *t, const plim_storage *s);
 bool plim_tape_free_storage(plim_tape *t, uint32_t storage);
 bool plim_tape_config(plim_tape *t, plim_str conf);
 bool plim_tape_event(plim_tape *t, plim_event e);
 
-/* Reads the text form into a tape that was initialised; keeps nothing of
- * `text`.  PLIM_EFORMAT names the line and what is wrong with it (freeing what
- * is not live, an id that is live already, a bad number); err->at is the byte
- * where that line begins. */
+/* Reads the text form into an initialised tape; keeps no reference to `text`.  PLIM_EFORMAT
+ * names the line and what is wrong with it (a free of what is not live, an id that is live
+ * already, a bad number); err->at is the byte where that line begins. */
 plim_status plim_tape_parse(plim_tape *t, plim_bytes text, plim_err *err);
 
-/* The text form, line by line; what it writes parses back to the same tape,
- * save that a name and its role become one name.  PLIM_ENOMEM: t's arena. */
+/* Writes the text form, line by line.  It parses back to the same tape, except that a name and
+ * its role become one name.  PLIM_ENOMEM: t's arena. */
 plim_status plim_tape_write(const plim_tape *t, plim_put put, void *ud, plim_err *err);
 
 /* The same as JSON, one object a line:
@@ -119,8 +120,8 @@ plim_status plim_tape_write(const plim_tape *t, plim_put put, void *ud, plim_err
  * "config" (config). */
 plim_status plim_tape_write_json(const plim_tape *t, plim_put put, void *ud, plim_err *err);
 
-/* NULL if sound: each storage allocated once, in their order, freed at most
- * once and after its alloc, marks ascending, everything in its range. */
+/* NULL if the tape is sound: each storage is allocated once, in order, and freed at most once
+ * and after its alloc; marks ascend; everything is within its range. */
 const char *plim_tape_check(const plim_tape *t);
 
 #endif

@@ -1,18 +1,17 @@
-/* machine.h -- the abstract machine that op rules run on: eager PyTorch on one
- * CUDA device, without kernels and without bytes.
+/* machine.h -- the abstract machine that op rules run on: eager PyTorch on one CUDA device,
+ * without kernels and without data.
  *
- * It has storages with a size and a reference count, tensors (a meta on a
- * storage), and autograd nodes that keep tensors alive.  Creating a storage
- * writes an alloc event to the tape, dropping its last reference a free event;
- * so the order of a rule's calls *is* the order of PyTorch's requests.
+ * The machine has storages with a size and a reference count, tensors (a meta on a storage),
+ * and autograd nodes that keep tensors alive.  Creating a storage writes an alloc event to the
+ * tape, dropping its last reference a free event; so the order of a rule's calls *is* the
+ * order of PyTorch's requests.
  *
- * Ownership: a function that returns a plim_t gives the caller one reference;
- * plim_m_drop gives it back.  Arguments are borrowed.  Handle 0 is "undefined"
- * (an absent optional tensor, a gradient nobody wants); every function takes
- * it and does nothing with it.
+ * Ownership: a function that returns a plim_t gives the caller one reference; plim_m_drop
+ * releases it.  Arguments are borrowed.  Handle 0 is "undefined" (an absent optional tensor, a
+ * gradient that is not needed); every function accepts it and ignores it.
  *
- * Errors are sticky: after the first plim_m_fail nothing more is written to
- * the tape and handles come back 0, so rules need not check each call. */
+ * Errors are sticky: after the first plim_m_fail nothing more is written to the tape and every
+ * new handle is 0, so rules need not check each call. */
 #ifndef PLIM_MACHINE_H
 #define PLIM_MACHINE_H
 
@@ -27,7 +26,7 @@ typedef struct plim_machine plim_machine;
 
 /* ---- what the outside world is like (src/torch, src/gpu fill it) -------- */
 
-/* Where the card does not say: an A100's. */
+/* Used where the card does not say: the values of an A100. */
 enum { PLIM_USUAL_CC = 80, PLIM_USUAL_SMS = 108, PLIM_USUAL_THREADS_PER_SM = 2048 };
 
 typedef struct plim_world {
@@ -48,32 +47,32 @@ enum { PLIM_MAX_SAVED = 10, PLIM_MAX_GRADS = 8 };
 
 struct plim_gnode;
 
-/* A kind of autograd node.  `backward` gets the gradients of the outputs
- * (g[i] may be 0), and leaves gradients of the inputs in dx[i] (0: none);
- * it owns what it puts there and only borrows g. Saved tensors: plim_m_saved.
- * It must not compute dx[i] where !plim_m_wants(m, n, i). */
+/* A kind of autograd node.  `backward` gets the gradients of the outputs (g[i] may be 0) and
+ * leaves the gradients of the inputs in dx[i] (0: none).  It owns what it puts there and only
+ * borrows g.  Saved tensors are read with plim_m_saved.  It must not compute dx[i] where
+ * !plim_m_wants(m, n, i). */
 typedef struct plim_grad_fn {
     const char *name; /* "ConvolutionBackward0" */
     void (*backward)(plim_machine *m, struct plim_gnode *n, const plim_t *g, plim_t *dx);
 } plim_grad_fn;
 
 typedef struct plim_edge {
-    uint32_t node; /* gnode id, or PLIM_NONE: this input wants no gradient */
+    uint32_t node; /* gnode id, or PLIM_NONE: this input needs no gradient */
     uint32_t slot; /* which output of that node */
 } plim_edge;
 
 typedef struct plim_gnode {
     const plim_grad_fn *fn; /* NULL: AccumulateGrad */
     uint32_t seq;           /* larger runs first; AccumulateGrad: UINT32_MAX */
-    uint32_t where;         /* graph node that made it: names the events */
+    uint32_t where;         /* graph node that created it: names the events */
     uint32_t n_in, n_out;   /* differentiable inputs; outputs */
     plim_edge *next;        /* [n_in] */
-    plim_meta *in_meta;     /* [n_in] size and dtype the gradient must come back in */
+    plim_meta *in_meta;     /* [n_in] size and dtype that the gradient must have */
     plim_t saved[PLIM_MAX_SAVED];
-    int64_t i[12];         /* whatever the rule needs back: sizes, flags */
-    const plim_meta *meta; /* likewise: what plim_m_note was given */
+    int64_t i[12];         /* whatever the backward needs: sizes, flags */
+    const plim_meta *meta; /* likewise: the meta given to plim_m_note */
     plim_t leaf;           /* AccumulateGrad: the parameter */
-    /* the engine's own: */
+    /* used by the engine only: */
     uint32_t deps, stamp;
     bool queued;   /* as a root */
     plim_t *inbox; /* [n_out] */
@@ -84,64 +83,65 @@ typedef struct plim_gnode {
 const plim_meta *plim_m_meta(const plim_machine *m, plim_t t);
 bool plim_m_requires_grad(const plim_machine *m, plim_t t);
 const plim_world *plim_m_world(const plim_machine *m);
-/* The card's SMs and the threads of one.  Asking is remembered: where nobody
- * asked, cards of different size see the same tape. */
+/* The card's number of SMs and the threads per SM.  The machine remembers that a rule asked:
+ * if none did, cards of different sizes produce the same tape. */
 int plim_m_sms(plim_machine *m, int *threads_per_sm);
 bool plim_m_sms_matter(const plim_machine *m);
 
 plim_t plim_m_ref(plim_machine *m, plim_t t); /* one more reference to the same tensor */
 void plim_m_drop(plim_machine *m, plim_t t);
 
-/* A fresh tensor on a fresh storage.  An empty one makes no request.  The name
- * is the op now running.  Strides as in meta. */
+/* A new tensor on a new storage.  An empty one makes no request.  It is named after the op
+ * that is running.  Strides as in meta. */
 plim_t plim_m_empty(plim_machine *m, const plim_meta *meta);
 plim_t plim_m_empty_contig(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim);
 plim_t plim_m_empty_like(plim_machine *m, plim_t t); /* strides preserved if dense */
-/* One that may not come to be: the numbers decide.  Estimated, between nothing and its size. */
+/* A tensor that may not be allocated at all, depending on the data.  Estimated: between
+ * nothing and its full size. */
 plim_t plim_m_empty_maybe(plim_machine *m, const plim_meta *meta);
-/* One whose rows the numbers decide: usually meta's, between low and high of them. */
+/* A tensor whose number of rows depends on the data: usually that of meta, between low and
+ * high. */
 typedef struct plim_rows {
     uint64_t low, usual, high;
 } plim_rows;
 plim_t plim_m_empty_rows(plim_machine *m, const plim_meta *meta, plim_rows n);
-/* What a kernel or a library takes for itself: marked workspace, and nothing at
- * all with workspace=off.  So many bytes, or a tensor's worth. */
+/* Memory that a kernel or a library takes for itself: counted as workspace, and not at all
+ * with workspace=off.  Given in bytes, or as the shape of a tensor. */
 plim_t plim_m_scratch(plim_machine *m, uint64_t bytes);
 plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim);
-/* The same where nobody knows exactly: usually so many bytes (perhaps none),
- * between low and high; or about so many, from a formula never measured. */
+/* The same where the exact size is not known: usually `usual` bytes (perhaps none), between
+ * low and high; or about `bytes`, from a formula that was never measured. */
 plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high);
 plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
 
 /* Another tensor on the same storage (no request, no autograd). */
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta);
-/* A tensor whose storage is not this machine's to count. */
+/* A tensor whose storage is not counted by this machine. */
 plim_t plim_m_outside(plim_machine *m, const plim_meta *meta);
-/* t's storage on the tape; PLIM_NONE: it has none there. */
+/* t's storage on the tape, or PLIM_NONE. */
 uint32_t plim_m_tape_storage(const plim_machine *m, plim_t t);
 
 /* A Python number wrapped as a 0-dim CPU tensor: no bytes, promotes weakly. */
 plim_t plim_m_wrapped(plim_machine *m, bool is_float);
 bool plim_m_is_wrapped(const plim_machine *m, plim_t t);
 
-/* A sparse tensor (COO) of meta's size: its indices are [1, n], its values [n, ...], and
- * it takes both references.  Coalesced: no index comes twice.  Parts are borrowed; of a
- * dense tensor they are 0. */
+/* A sparse tensor (COO) of meta's size.  Its indices are [1, n], its values [n, ...]; it takes
+ * both references.  Coalesced: no index occurs twice.  The accessors return borrowed parts, 0
+ * for a dense tensor. */
 plim_t plim_m_sparse(plim_machine *m, const plim_meta *meta, plim_t indices, plim_t values,
                      bool coalesced);
 plim_t plim_m_indices(const plim_machine *m, plim_t t);
 plim_t plim_m_values(const plim_machine *m, plim_t t);
 bool plim_m_coalesced(const plim_machine *m, plim_t t);
 plim_t plim_m_sparse_copy(plim_machine *m, plim_t t);
-/* Another one with n rows, whichever. */
+/* A copy with n rows, whichever they are. */
 plim_t plim_m_sparse_like(plim_machine *m, plim_t t, int64_t n);
 
 /* ---- recording ---------------------------------------------------------- */
 
-/* An autograd node over these inputs, or NULL where none is recorded (grad
- * mode off, or no input requires grad).  Valid until the next call of this
- * function.  `inputs` are the differentiable ones, in the order in which their
- * gradients are delivered. */
+/* An autograd node over these inputs, or NULL if none is recorded (grad mode off, or no input
+ * requires grad).  Valid until the next call of this function.  `inputs` are the
+ * differentiable inputs, in the order in which their gradients are delivered. */
 plim_gnode *plim_m_node(plim_machine *m, const plim_grad_fn *fn, uint32_t n,
                         const plim_t *inputs);
 /* n may be NULL in all of these. */
@@ -160,22 +160,22 @@ bool plim_m_would_record(const plim_machine *m, uint32_t n, const plim_t *inputs
 
 /* ---- autocast ----------------------------------------------------------- */
 
-/* From here on as under torch.autocast(dtype); PLIM_DTYPE_COUNT: the region ends,
- * and the parameters that it has cast go. */
+/* Everything from here on runs as under torch.autocast(dtype).  PLIM_DTYPE_COUNT ends the
+ * region and drops the cached casts of parameters. */
 void plim_m_autocast(plim_machine *m, plim_dtype t);
 bool plim_m_autocasting(const plim_machine *m);
-/* t in fp32 under autocast, else t: owned.  For ops inside of others: a node's own
- * arguments are cast before its rule runs (autocast.def). */
+/* t in fp32 under autocast, else t; owned.  For ops called by other ops: the arguments of a
+ * graph node are cast before its rule runs (autocast.def). */
 plim_t plim_m_autocast_f32(plim_machine *m, plim_t t);
-/* The type that a softmax or a sum of t gives if nobody asks for another. */
+/* The dtype of a softmax or a sum of t if the caller requests none. */
 plim_dtype plim_m_autocast_out(const plim_machine *m, plim_t t);
 
 /* ---- checkpointing ------------------------------------------------------ */
 
-/* A region is a stretch of the graph whose nodes keep nothing.  It holds the tensors
- * that come into it, and is run again, by `recompute`, when the first of its nodes runs
- * backwards; or, reentrant, all of it backwards by `recompute_backward`, which is given the
- * gradients of its outputs and leaves those of its inputs. */
+/* A region is a part of the graph whose nodes keep no saved tensors.  It holds its input
+ * tensors and is run a second time by `recompute` when the first of its nodes runs backward.
+ * In the reentrant variant `recompute_backward` runs all of it backward: it gets the gradients
+ * of the region's outputs and leaves those of its inputs. */
 typedef void (*plim_m_recompute)(void *ud, uint32_t region, const plim_t *input, uint32_t n);
 typedef void (*plim_m_recompute_backward)(void *ud, uint32_t region, const plim_t *input,
                                           uint32_t n, const plim_t *g, plim_t *dx);
@@ -184,9 +184,10 @@ void plim_m_on_recompute(plim_machine *m, plim_m_recompute recompute,
 void plim_m_region_begin(plim_machine *m, uint32_t region);
 void plim_m_region_input(plim_machine *m, plim_t t);
 void plim_m_region_end(plim_machine *m);
-/* Within begin and end, after a forward without gradients: out[] come from one node. */
+/* Between begin and end, after a forward without gradients: a single autograd node produces
+ * all of out[]. */
 void plim_m_region_reentrant(plim_machine *m, const plim_t *out, uint32_t n_out);
-/* The second forward has saved all that is needed: the rest of it does not happen. */
+/* True once the second forward has saved all that is needed: the rest of it is skipped. */
 bool plim_m_stopped(const plim_machine *m);
 
 /* ---- errors ------------------------------------------------------------- */
@@ -194,29 +195,31 @@ bool plim_m_stopped(const plim_machine *m);
 void plim_m_fail(plim_machine *m, plim_status code, const char *fmt, ...) PLIM_PRINTF(3, 4);
 void plim_m_oom(plim_machine *m); /* our own memory, not the modelled GPU */
 bool plim_m_bad(const plim_machine *m);
-/* After a kernel's failure: the next call begins anew. */
+/* After a kernel failed: the next call starts without an error. */
 void plim_m_clear_error(plim_machine *m);
 
 /* ---- driving it (src/step) ---------------------------------------------- */
 
-/* A machine over caller-owned memory.  tape NULL: shapes only, no events. */
+/* A machine in an arena of the caller.  tape NULL: shapes only, no events. */
 plim_machine *plim_m_new(plim_arena *a, plim_tape *tape, const plim_world *w, plim_err *err);
 plim_status plim_m_status(const plim_machine *m);
-/* What the next storages are called and count as. */
+/* Sets the name, role and category of the storages created next. */
 void plim_m_place(plim_machine *m, uint32_t where, plim_str name, const char *role,
                   plim_category c);
 void plim_m_set_grad_mode(plim_machine *m, bool on);
-/* A leaf (parameter, buffer, input): alloc event now. */
+/* A leaf (parameter, buffer, input); writes its alloc event now. */
 plim_t plim_m_leaf(plim_machine *m, const plim_meta *meta, bool requires_grad);
-/* A view as a leaf of its own, as a parameter is that lies in a larger buffer: t. */
+/* Makes a view a leaf of its own, such as a parameter that lies in a larger buffer. Returns
+ * t. */
 plim_t plim_m_as_leaf(plim_machine *m, plim_t t, bool requires_grad);
 plim_t plim_m_grad(const plim_machine *m, plim_t leaf); /* its .grad, borrowed; 0: None */
 void plim_m_set_grad(plim_machine *m, plim_t leaf, plim_t grad); /* takes the reference */
 void plim_m_clear_sparse(plim_machine *m, plim_t leaf); /* its .grad.zero_(), if sparse */
 void plim_m_set_category(plim_machine *m, plim_t t, plim_category c);
-/* t cut off from its history, wanting a gradient if t does: owned. */
+/* t.detach(), which requires grad if t does: owned. */
 plim_t plim_m_detached(plim_machine *m, plim_t t);
-/* A gemm on cuBLAS (lt: cuBLASLt) is about to run: its workspace, by profile. */
+/* A gemm on cuBLAS (lt: on cuBLASLt) is about to run: allocates its workspace as the settings
+ * say. */
 void plim_m_gemm(plim_machine *m, bool lt);
 
 #endif

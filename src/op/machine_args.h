@@ -1,5 +1,4 @@
-/* machine_args.h -- what a rule is called with: the call, and its arguments by the
- * slots of its schema. */
+/* machine_args.h -- what a rule is called with: the call, and its arguments by schema slot. */
 #ifndef PLIM_MACHINE_ARGS_H
 #define PLIM_MACHINE_ARGS_H
 
@@ -12,21 +11,22 @@ typedef struct plim_call {
     uint32_t n_args;
     const plim_t *value; /* tensor handles by value id: args refer to these */
     plim_t *out;         /* [n_out]: the rule puts its outputs here (owned) */
-    uint32_t n_out;      /* an op's outputs; a kernel is given room and says how many */
+    uint32_t n_out;      /* the op's outputs; for a kernel the room there is, then the number
+                          * it made */
     bool inplace;
 } plim_call;
 
-/* Argument access by slot; a missing one gives 0 / the default given. */
+/* Arguments by slot; for a missing one 0 or the given default is returned. */
 plim_t plim_arg_tensor(const plim_call *c, uint32_t slot); /* borrowed */
 uint32_t plim_arg_tensors(const plim_call *c, uint32_t slot, plim_t *out, uint32_t max);
 uint32_t plim_arg_count(const plim_call *c, uint32_t slot);         /* of a list; 0: no list */
 plim_t plim_arg_nth(const plim_call *c, uint32_t slot, uint32_t i); /* of a list of tensors */
-/* A list of bools such as output_mask; all true where it is not given. */
+/* A list of bools such as output_mask; all true if it is not given. */
 void plim_arg_mask(const plim_call *c, uint32_t slot, bool *out, uint32_t n);
 bool plim_arg_given(const plim_call *c, uint32_t slot);
 int64_t plim_arg_int(const plim_call *c, uint32_t slot, int64_t def);
 double plim_arg_float(const plim_call *c, uint32_t slot, double def);
-/* Up to max ints; a single int is repeated `want` times (stride=2 -> 2,2). */
+/* At most max ints; a single int is repeated `want` times (stride=2 -> 2,2). */
 uint32_t plim_arg_ints(const plim_call *c, uint32_t slot, int64_t *out, uint32_t max,
                        uint32_t want);
 plim_str plim_arg_string(const plim_call *c, uint32_t slot);

@@ -1,6 +1,6 @@
-/* machine_priv.h -- the machine's own tables, and what the files that share them call of
- * one another.  Included by machine.c, machine_node.c, machine_run.c, engine.c,
- * checkpoint.c and autocast.c, and by no other file of src (tools/check_layers.py). */
+/* machine_priv.h -- the machine's own tables, and the functions that its files call in one
+ * another.  Included by machine.c, machine_node.c, machine_run.c, engine.c, checkpoint.c and
+ * autocast.c, and by no other file of src (tools/check_layers.py). */
 #ifndef PLIM_MACHINE_PRIV_H
 #define PLIM_MACHINE_PRIV_H
 
@@ -13,32 +13,33 @@ typedef struct m_tensor {
     plim_meta meta;
     uint32_t storage; /* PLIM_NONE: empty, or on the CPU */
     uint32_t refs;
-    uint32_t gnode, gslot; /* grad_fn; PLIM_NONE: a leaf */
-    uint32_t acc;          /* leaf: its AccumulateGrad node; or next free tensor */
-    plim_t grad;           /* leaf: .grad */
-    plim_t base;           /* what autograd sees this as a view of; 0: nothing */
-    plim_t cast; /* a parameter in autocast's type, while its region lasts; not owned */
-    plim_t indices, values; /* of a sparse one, owned; 0: dense */
+    uint32_t gnode, gslot;  /* grad_fn; PLIM_NONE: a leaf */
+    uint32_t acc;           /* leaf: its AccumulateGrad node; or next free tensor */
+    plim_t grad;            /* leaf: .grad */
+    plim_t base;            /* the tensor that this is a view of for autograd; 0: none */
+    plim_t cast;            /* a parameter's cast in the current autocast region; not owned */
+    plim_t indices, values; /* of a sparse tensor, owned; 0: dense */
     bool requires_grad, wrapped, is_view, coalesced;
     uint32_t generation; /* see m_index */
 } m_tensor;
 
 typedef struct m_storage {
     uint32_t refs; /* tensors on it */
-    uint32_t tape; /* its storage there */
+    uint32_t tape; /* its storage on the tape */
 } m_storage;
 
-/* A node's record lives as long as tensors or other nodes point to it, as
- * PyTorch's shared_ptr does; then what it saved goes too. */
+/* A node lives as long as tensors or other nodes point to it, like PyTorch's shared_ptr; its
+ * saved tensors go with it. */
 typedef struct m_gnode {
     plim_gnode pub;
     uint32_t refs, next_free;
-    uint32_t edge_cap;    /* what the arrays behind pub can hold, for reuse */
+    uint32_t edge_cap;    /* capacity of the arrays behind pub, for reuse */
     uint32_t view_op;     /* CopySlices: the node of the op that wrote into the view */
-    uint32_t frame;       /* the checkpoint that it belongs to, and which of what that */
-    uint32_t *save_index; /* [PLIM_MAX_SAVED] saves stands for each tensor; PLIM_NONE */
-    bool reentrant;       /* it is that checkpoint's own node */
-    bool released;        /* backward has run: saved tensors are gone */
+    uint32_t frame;       /* the checkpoint it belongs to, and which of the */
+    uint32_t *save_index; /* checkpoint's tensors each saved one is; [PLIM_MAX_SAVED], or
+                           * PLIM_NONE */
+    bool reentrant;       /* it is the checkpoint's own node */
+    bool released;        /* backward has run: its saved tensors were dropped */
     uint32_t generation;
 } m_gnode;
 
@@ -57,40 +58,41 @@ struct plim_machine {
     uint32_t n_storages, cap_storages, free_storage;
     m_gnode **npage;
     uint32_t n_gnodes, npages, npages_cap, free_gnode;
-    uint32_t *dying; /* work list of gnodes whose last reference went */
+    uint32_t *dying; /* work list: gnodes whose reference count reached 0 */
     uint32_t n_dying, cap_dying;
 
     uint32_t seq;   /* next sequence number */
-    uint32_t stamp; /* counts backwards */
+    uint32_t stamp; /* number of backward passes so far */
     uint32_t where; /* graph node now running */
-    plim_str name;  /* its layer: names new storages */
+    plim_str name;  /* the layer of that node: names new storages */
     const char *role;
     uint8_t category;
     bool grad_mode, autograd_thread, sms_matter;
     m_frame *frames; /* the checkpoints of this run */
     uint32_t n_frames, cap_frames;
-    uint32_t frame;        /* whose forward runs; PLIM_NONE */
-    uint32_t recomputing;  /* whose second forward runs; PLIM_NONE */
-    uint32_t n_recomputed; /* tensors that it has saved so far */
-    bool stopped;          /* it has all it needs: nothing more happens */
+    uint32_t frame;        /* whose forward is running, or PLIM_NONE */
+    uint32_t recomputing;  /* whose second forward is running, or PLIM_NONE */
+    uint32_t n_recomputed; /* tensors that the second forward has saved so far */
+    bool stopped;          /* the second forward has saved all that is needed */
     plim_m_recompute recompute;
     plim_m_recompute_backward recompute_backward;
     void *recompute_ud;
     plim_dtype autocast;     /* PLIM_DTYPE_COUNT: no region */
-    plim_t *casts, *cast_to; /* the parameters that have a cast, and those: owned */
+    plim_t *casts, *cast_to; /* the parameters that have been cast, and their casts: owned */
     uint32_t n_casts, cap_casts;
     plim_t blas_ws[2], lt_ws[2]; /* persistent workspaces: main thread, autograd thread */
     uint32_t n_unknown;
-    const plim_meta *metas[64]; /* of storages, by a hash: most are of a few shapes */
+    const plim_meta *metas[64]; /* metas of storages, by hash: most storages share a few
+                                 * shapes */
 
     m_tensor *first_tpage[1];
     m_tensor inline_page[TENSOR_PAGE];
     m_storage inline_storages[TENSOR_PAGE];
 };
 
-/* A handle of a tensor or a node is its place in the pages.  With PLIM_DEBUG the upper
- * bits hold the generation, which counts how often the place was freed: a handle that
- * outlived what it meant is caught where it is used. */
+/* The handle of a tensor or a node is its index in the pages.  With PLIM_DEBUG its upper bits
+ * hold a generation, the number of times the slot was freed, so that a stale handle is caught
+ * when it is used. */
 #ifdef PLIM_DEBUG
 static inline uint32_t m_index(uint32_t handle) { return handle & (HANDLES - 1); }
 static inline uint32_t m_handle(uint32_t index, uint32_t generation)
@@ -106,7 +108,7 @@ static inline uint32_t m_handle(uint32_t index, uint32_t generation)
 }
 #endif
 
-/* By place, whether it is in use or not. */
+/* By index, whether the slot is in use or not. */
 static inline m_tensor *m_tensor_at(const plim_machine *m, uint32_t i)
 {
     plim_assert(i < m->n_tensors);
@@ -141,26 +143,26 @@ static inline m_storage *m_s(const plim_machine *m, uint32_t s)
 
 void plim__machine_init(plim_machine *m, plim_arena *a, plim_tape *tape, const plim_world *w,
                         plim_err *err);
-/* Pages never move, so a pointer into one stays good. */
+/* Makes room for one more record.  Pages never move, so pointers into them stay valid. */
 bool plim__page_room(plim_machine *m, void ***pages, uint32_t *n, uint32_t *cap,
                      uint64_t size);
 plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage);
-/* On a storage of its own; `row` says what that is. */
+/* A tensor on a new storage; `row` is the storage's row on the tape. */
 plim_t plim__tensor_fresh(plim_machine *m, const plim_meta *meta, plim_storage row);
-/* A copy that lives as long as the tape, the same for the same. */
+/* A copy that lives as long as the tape; equal metas share one copy. */
 const plim_meta *plim__meta_kept(plim_machine *m, const plim_meta *meta);
-/* The tape's row for t's storage; NULL where it has none. */
+/* The tape's row for t's storage, or NULL. */
 plim_storage *plim__tape_row(const plim_machine *m, plim_t t);
 
 /* ---- machine_node.c ------------------------------------------------------- */
 
 void plim__gnode_unref(plim_machine *m, uint32_t id);
-void plim__gnode_release(plim_machine *m, m_gnode *n); /* drops what it saved */
+void plim__gnode_release(plim_machine *m, m_gnode *n); /* drops its saved tensors */
 void plim__gnode_drop_saved(plim_machine *m, m_gnode *n);
 
 /* ---- autocast.c ----------------------------------------------------------- */
 
-/* Autocast puts casts in the place of arguments for one op: what stood there. */
+/* Autocast replaces arguments of one op by casts: this is an argument it replaced. */
 typedef struct m_cast {
     uint32_t id;
     plim_t was;

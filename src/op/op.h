@@ -1,10 +1,10 @@
 /* op.h -- an op rule: one row of ops.def and the function it names.
  *
- * A rule is written as PyTorch executes the op on CUDA in eager mode: it makes
- * the outputs on the abstract machine (machine.h), records the autograd node
- * and what that saves.  Shapes, saved tensors, temporaries and their order all
- * follow from running it; nothing is said twice.  What it costs (MACs, bytes
- * moved) is a second small function, because it is asked for separately. */
+ * A rule is written as PyTorch executes the op on CUDA in eager mode: it makes the outputs on
+ * the abstract machine (machine.h), records the autograd node and saves tensors in it. Shapes,
+ * saved tensors, temporaries and their order all follow from running the rule; nothing is
+ * stated twice.  The op's cost (MACs, bytes moved) is a second small function, because it is
+ * needed separately. */
 #ifndef PLIM_OP_H
 #define PLIM_OP_H
 
@@ -31,9 +31,8 @@ typedef struct plim_op {
 uint32_t plim_op_count(void);
 const plim_op *plim_op_at(uint32_t i);
 
-/* "conv2d", "default" / "add_", "Tensor": the row for this overload if there is
- * one, else the row of the base name; a trailing '_' sets *inplace.  NULL: no
- * rule. */
+/* Finds the row for "conv2d", "default" or "add_", "Tensor": the row of this overload if there
+ * is one, else that of the base name.  A trailing '_' sets *inplace.  NULL: no rule. */
 const plim_op *plim_op_find(plim_str base, plim_str overload, bool *inplace);
 
 typedef struct plim_named_arg {
@@ -41,33 +40,33 @@ typedef struct plim_named_arg {
     plim_arg arg;
 } plim_named_arg;
 
-/* Puts arguments into the slots of a schema and fills in defaults.  *unknown (may
- * be NULL) becomes the first name that the schema lacks.  *args lives in `a`. */
+/* Puts arguments into the slots of a schema and fills in defaults.  *unknown (may be NULL) is
+ * set to the first name that is not in the schema.  *args lives in `a`. */
 plim_status plim_schema_bind(plim_arena *a, const char *schema, const plim_named_arg *given,
                              uint32_t n_given, const plim_arg **args, uint32_t *n_args,
                              plim_str *unknown, plim_err *err);
-/* To an op's schema, which must have every name (else PLIM_EUNSUPPORTED): the
- * caller then lowers the node without a rule. */
+/* The same for an op's schema, which must have every name (else PLIM_EUNSUPPORTED; the caller
+ * then lowers the node without a rule). */
 plim_status plim_op_bind(plim_arena *a, const plim_op *op, const plim_named_arg *given,
                          uint32_t n_given, const plim_arg **args, uint32_t *n_args,
                          plim_err *err);
 
-/* Runs a node's rule on metas alone and writes sizes, strides and dtypes into
- * its output values.  The way the zoo gets its shapes; importers that carry
- * shapes use it as a check.  PLIM_ESHAPE says what does not fit. */
+/* Runs a node's rule on metas alone and writes sizes, strides and dtypes into its output
+ * values.  The zoo gets its shapes this way; importers whose files have shapes use it as a
+ * check.  PLIM_ESHAPE says what does not fit. */
 plim_status plim_op_infer(plim_graph *g, const plim_node *n, plim_err *err);
 
-/* What an activation's in-place module changes of what training keeps. */
+/* What the in-place form of an activation changes in what is kept for backward. */
 typedef enum plim_inplace {
     PLIM_INPLACE_NONE,   /* no activation, or torch.nn has no in-place form of it */
-    PLIM_INPLACE_MOMENT, /* the result is kept either way: only while it runs is there less */
-    PLIM_INPLACE_COPY,   /* a copy of the input is kept in place of the input */
+    PLIM_INPLACE_MOMENT, /* the result is kept either way: less memory only while it runs */
+    PLIM_INPLACE_COPY,   /* a copy of the input is kept instead of the input */
     PLIM_INPLACE_LESS,   /* the result is kept instead of the input */
 } plim_inplace;
 plim_inplace plim_op_inplace(const plim_op *op);
 
-/* Cost of a node from the metas in its graph.  Nodes without a rule: only the
- * bytes of their operands. */
+/* Cost of a node from the metas in its graph; without a rule, only the bytes of its
+ * operands. */
 plim_status plim_op_cost(const plim_graph *g, const plim_node *n, plim_cost *out);
 
 #endif

@@ -1,9 +1,8 @@
-/* rules.h -- the ops as functions, for rules that are made of other ops.
+/* rules.h -- the ops as functions, for rules that call other ops.
  *
- * plim_at_x(m, ...) is at::x of eager PyTorch on CUDA: it allocates what that
- * allocates, records the autograd node and returns an owned tensor.  run_x
- * reads a graph node's arguments and calls it.  Each family lives in
- * rules_<family>.c. */
+ * plim_at_x(m, ...) is at::x of eager PyTorch on CUDA: it makes the same allocations, records
+ * the autograd node and returns an owned tensor.  run_x reads a graph node's arguments and
+ * calls it.  Each family lives in rules_<family>.c. */
 #ifndef PLIM_RULES_H
 #define PLIM_RULES_H
 
@@ -11,16 +10,16 @@
 
 /* ---- shared helpers ----------------------------------------------------- */
 
-/* What TensorIterator makes of two operands: broadcast size, and the strides
- * of the first operand that has that size.  Fails the machine if they clash. */
+/* The result of TensorIterator for two operands: the broadcast size, and the strides of the
+ * first operand that has that size.  Fails the machine if the sizes clash. */
 plim_meta plim_iter_meta(plim_machine *m, plim_t a, plim_t b, plim_dtype t);
-/* A fresh result of an elementwise kernel over a and b (b may be 0). */
+/* A new result of an elementwise kernel over a and b (b may be 0). */
 plim_t plim_iter_out(plim_machine *m, plim_t a, plim_t b);
 plim_dtype plim_result_type(const plim_machine *m, plim_t a, plim_t b);
 int32_t plim_wrap_dim(plim_machine *m, int64_t dim, int32_t rank);
-/* t, or a contiguous copy of it without autograd (as kernels make): owned. */
+/* t, or a contiguous copy of it without autograd, as kernels make it: owned. */
 plim_t plim_contiguous_tmp(plim_machine *m, plim_t t);
-/* Returns t[]; what the node has no output for is dropped. */
+/* Returns t[]; drops those for which the node has no output. */
 static inline void plim_rets(plim_call *c, const plim_t *t, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -50,9 +49,9 @@ plim_t plim_at_permute(plim_machine *m, plim_t x, const int64_t *perm);
 plim_t plim_at_expand(plim_machine *m, plim_t x, int32_t rank, const int64_t *dim);
 plim_t plim_at_unsqueeze(plim_machine *m, plim_t x, int32_t dim);
 plim_t plim_at_squeeze(plim_machine *m, plim_t x, int32_t dim);
-/* x seen through `out`, with a node of this kind. */
+/* A view of x with the meta `out`, and an autograd node of this kind. */
 plim_t plim_view_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out);
-/* g.reshape(dims) inside a backward: a view, or a copy where none exists. */
+/* g.reshape(dims) inside a backward: a view, or a copy if there is no such view. */
 plim_t plim_grad_reshape(plim_machine *m, plim_t g, const plim_meta *like);
 
 /* ---- slice -------------------------------------------------------------- */
@@ -63,12 +62,12 @@ plim_t plim_at_cat(plim_machine *m, const plim_t *in, uint32_t n, int64_t dim);
 plim_t plim_at_contiguous(plim_machine *m, plim_t x);
 plim_t plim_at_clone(plim_machine *m, plim_t x, const plim_meta *layout);
 plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t);
-/* A copy of x that has the meta `out`, with a node of this kind. */
+/* A copy of x with the meta `out`, and an autograd node of this kind. */
 plim_t plim_copy_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const plim_meta *out);
-/* The backward of ops whose gradient is a fresh contiguous tensor of the input's
- * size in g's dtype: zeros that a part is written into, or g spread out. */
+/* The backward of ops whose gradient is a new contiguous tensor of the input's size in g's
+ * dtype: zeros with a part written into them, or g expanded. */
 void plim_backward_fresh(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx);
-/* The backward of ops that hand their gradient on as it is. */
+/* The backward of ops that pass their gradient on unchanged. */
 void plim_backward_pass(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx);
 
 /* ---- window ------------------------------------------------------------- */
@@ -83,38 +82,38 @@ plim_t plim_at_rsqrt(plim_machine *m, plim_t x);
 
 /* ---- complex ------------------------------------------------------------ */
 bool plim_is_complex(const plim_machine *m, plim_t t);
-/* conj(t) as an op gets it that does not know the conjugate bit: a copy; t, if real. */
+/* conj(t) for an op that does not know the conjugate bit: a copy, or t if it is real. */
 plim_t plim_resolved_conj(plim_machine *m, plim_t t);
 /* at::real of a complex t, without autograd: a view. */
 plim_t plim_real_part(plim_machine *m, plim_t t);
 
 /* ---- reduce ------------------------------------------------------------- */
 plim_t plim_at_sum(plim_machine *m, plim_t x, uint32_t mask, bool keep);
-plim_t plim_at_mean(plim_machine *m, plim_t x, uint32_t mask); /* the dims stay, as 1 */
+plim_t plim_at_mean(plim_machine *m, plim_t x, uint32_t mask); /* keepdim=True */
 plim_t plim_at_sum_to(plim_machine *m, plim_t g, const plim_meta *want);
-/* The buffer that a reduction of x over `mask` dims takes on the card, freed at once. */
+/* The buffer that a reduction of x over the dims of `mask` uses on the card, freed at once. */
 void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask);
-/* The same for the least and the largest of all. */
+/* The same for a reduction to both the minimum and the maximum of all elements. */
 void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x);
 
 /* ---- index ------------------------------------------------------------------ */
-/* What nonzero() of n elements takes besides its result, freed at once. */
+/* The temporaries of nonzero() of n elements, freed at once. */
 void plim_nonzero_scratch(plim_machine *m, uint64_t n);
 
 /* ---- sort --------------------------------------------------------------- */
-/* What cub's radix sort of n keys with 64-bit values takes, by so many bits of the
- * key; with buffers for the passes, unless the caller has them.  Freed at once. */
+/* The temporaries of cub's radix sort of n keys with 64-bit values, over `bits` bits of the
+ * key; with buffers for the passes unless the caller has them.  Freed at once. */
 void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bits,
                    bool buffers);
-/* What a running sum of n values takes. */
+/* The temporaries of a prefix sum of n values. */
 void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes);
-/* thrust's sort of n pairs of 64 bits, and the first of each run of them. */
+/* thrust's sort of n pairs of 64 bits, and its unique over the sorted pairs. */
 void plim_cub_merge_sort(plim_machine *m, uint64_t n);
 void plim_cub_unique(plim_machine *m, uint64_t n);
 
 /* ---- sparse --------------------------------------------------------------- */
-/* Rows of the same index added up: t itself if it is so already.  *left (may be NULL): how
- * many there are then, usually as many as of indices drawn at random. */
+/* Adds up the rows of the same index; t itself if it is coalesced already.  *left (may be
+ * NULL): how many rows are left, usually the number expected of random indices. */
 plim_t plim_at_coalesce(plim_machine *m, plim_t t, plim_rows *left);
 
 /* ---- matmul ------------------------------------------------------------- */
@@ -130,9 +129,9 @@ typedef enum plim_sdpa { /* numbered as at::SDPBackend */
 } plim_sdpa;
 typedef struct plim_sdpa_call {
     bool mask, mask_grad, causal, gqa, dropout;
-    unsigned without; /* bit of each kernel that the user has switched off */
+    unsigned without; /* one bit for each kernel that the user has disabled */
 } plim_sdpa_call;
-/* Which kernel this card would take. */
+/* The kernel that PyTorch would choose on this card. */
 plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
                            const plim_meta *v, const plim_sdpa_call *call);
 
@@ -158,7 +157,7 @@ plim_t plim_at_sum_all(plim_machine *m, plim_t x);
 #include "op/kernels.def"
 #undef PLIM_KERNEL
 
-/* What a cost function sees: metas only. */
+/* The input of a cost function: metas only. */
 typedef struct plim_cost_call {
     const plim_graph *g;
     const plim_node *node;
@@ -169,11 +168,13 @@ const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot); /* NULL: 
 
 void plim_cost_none(const plim_cost_call *c,
                     plim_cost *out); /* moves bytes, computes nothing */
-void plim_cost_view(const plim_cost_call *c, plim_cost *out); /* not even that */
+void plim_cost_view(const plim_cost_call *c, plim_cost *out); /* no bytes either */
 void plim_cost_maybe_copy(const plim_cost_call *c,
-                          plim_cost *out); /* a view where one exists */
-void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out); /* one flop an output */
-void plim_cost_reduce(const plim_cost_call *c, plim_cost *out);    /* one flop an input */
+                          plim_cost *out);                         /* a view if there is one */
+void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out); /* one flop per output
+                                                                    * element */
+void plim_cost_reduce(const plim_cost_call *c, plim_cost *out);    /* one flop per input
+                                                                    * element */
 void plim_cost_norm(const plim_cost_call *c, plim_cost *out);
 void plim_cost_conv(const plim_cost_call *c, plim_cost *out);
 void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out);
