@@ -1,13 +1,12 @@
-/* alloc.h -- simulated GPU allocators: what becomes of the memory a tape asks
- * for.
+/* alloc.h -- simulated GPU allocators: what happens to the memory that a tape requests.
  *
- * An allocator is a row of allocs.c: it serves requests one by one from a
- * device that does not exist and keeps the counters of torch.cuda.memory_stats.
- * Most callers want sim.h, which runs a whole tape through one.
+ * An allocator is a row of allocs.c.  It serves requests one by one from a simulated device
+ * and keeps the counters of torch.cuda.memory_stats.  Most callers want sim.h, which runs a
+ * whole tape through one.
  *
- * Out of memory on the *modelled* device is an answer, not an error: the block
- * is PLIM_NONE, stats.num_ooms has grown and plim_alloc_oom_text says what
- * PyTorch would have said.  A plim_status is about plimsoll itself. */
+ * Out of memory on the *modelled* device is an answer, not an error: the block is PLIM_NONE,
+ * stats.num_ooms has grown and plim_alloc_oom_text returns what PyTorch would have said.  A
+ * plim_status is about plimsoll itself. */
 #ifndef PLIM_ALLOC_H
 #define PLIM_ALLOC_H
 
@@ -20,25 +19,27 @@ enum { PLIM_POOLS = 2 }; /* for requests up to 1 MiB, and above */
 typedef struct plim_alloc_options {
     const struct plim_allocator *allocator; /* NULL: the first row */
     int torch;                              /* 100 * major + minor; 0: the newest known */
-    plim_str conf;          /* as PYTORCH_CUDA_ALLOC_CONF; borrowed during the call only */
+    plim_str conf;          /* in the syntax of PYTORCH_CUDA_ALLOC_CONF; borrowed during the
+                             * call only */
     uint64_t capacity;      /* bytes the allocator can get from the device; 0: no limit */
     uint64_t total;         /* of the device; 0: capacity.  The rest is the context */
     double fraction;        /* set_per_process_memory_fraction, (0, 1]; 0: never called */
     uint32_t device;        /* N of "GPU N" in the out-of-memory text */
-    uint64_t first_address; /* where addresses begin; 0: at a usual place */
+    uint64_t first_address; /* where addresses begin; 0: at the default */
 } plim_alloc_options;
 #define PLIM_ALLOC_OPTIONS_INIT                                                               \
     {                                                                                         \
         0                                                                                     \
     }
 
-/* src: torch.cuda.memory_stats, in its names, columns "all".  A peak moves only
- * when its counter rises; reset_peak sets it to the counter. */
+/* src: torch.cuda.memory_stats, with its names, columns "all".  A peak moves only when its
+ * counter rises; reset_peak sets it to the counter. */
 typedef struct plim_alloc_stats {
     plim_stat allocation, segment, active, inactive_split; /* counts */
-    plim_stat requested_bytes;                             /* as asked for */
+    plim_stat requested_bytes;                             /* as requested */
     plim_stat allocated_bytes;      /* whole blocks; falls when free() is called */
-    plim_stat active_bytes;         /* falls when other streams are done too */
+    plim_stat active_bytes;         /* falls when other streams are finished with the block
+                                     * too */
     plim_stat reserved_bytes;       /* obtained from CUDA */
     plim_stat inactive_split_bytes; /* free, but in a segment that is partly used */
     plim_stat oversize_allocations, oversize_segments; /* max_split_size_mb and above */
@@ -49,63 +50,62 @@ typedef struct plim_alloc_stats {
 typedef enum plim_block_state {
     PLIM_BLOCK_FREE,
     PLIM_BLOCK_ALLOCATED,
-    PLIM_BLOCK_PENDING,  /* freed, another stream may still use it */
-    PLIM_BLOCK_UNMAPPED, /* address space of an expandable segment, no memory */
+    PLIM_BLOCK_PENDING,  /* freed, but another stream may still use it */
+    PLIM_BLOCK_UNMAPPED, /* address space of an expandable segment without memory */
 } plim_block_state;
 
-/* One piece of a segment, for who looks inside. */
+/* One block of a segment, for callers that look inside. */
 typedef struct plim_alloc_block {
     uint64_t addr, bytes;
     uint64_t requested; /* 0 unless allocated or pending */
-    uint32_t block;     /* the handle that malloc gave; meaningless if free */
+    uint32_t block;     /* the handle that malloc returned; meaningless if free */
     uint16_t stream;
     uint8_t state; /* plim_block_state */
-    bool small;    /* of the pool for requests up to 1 MiB */
+    bool small;    /* of the small pool (requests up to 1 MiB) */
     bool expandable;
     bool first; /* a segment begins here */
 } plim_alloc_block;
 
 typedef struct plim_alloc plim_alloc;
 
-/* A new allocator on an empty device; it lives in `a` and dies with it.
- * PLIM_EUSAGE names the option, or the key of `conf`, and what it may be. */
+/* A new allocator on an empty device; it lives in `a`.  PLIM_EUSAGE names the option, or the
+ * key of `conf`, and the values it may have. */
 plim_status plim_alloc_new(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
                            plim_err *err);
 
-/* The calls of a program, in their order.  A block handle is valid until it is
- * freed and not one call longer; handles are used again.  PLIM_ENOMEM: the
- * arena is full, the allocator must not be used any more.
+/* The calls of a program, in order.  A block handle is valid until the block is freed; handles
+ * are reused.  PLIM_ENOMEM: the arena is full, the allocator must not be used any more.
  *
- * malloc of 0 bytes is no block (PLIM_NONE) and no counter moves; freeing
- * PLIM_NONE is nothing.  Streams are 0..PLIM_ALL_STREAMS - 1. */
+ * malloc of 0 bytes returns no block (PLIM_NONE) and moves no counter; freeing PLIM_NONE does
+ * nothing.  Streams are 0..PLIM_ALL_STREAMS - 1. */
 plim_status plim_alloc_malloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,
                               plim_err *err);
 plim_status plim_alloc_free(plim_alloc *h, uint32_t block, plim_err *err);
 plim_status plim_alloc_record_stream(plim_alloc *h, uint32_t block, uint16_t stream,
                                      plim_err *err);
-/* All that was queued on the stream (or on PLIM_ALL_STREAMS) has finished; the
- * next malloc notices. */
+/* All work queued on the stream (or on PLIM_ALL_STREAMS) has finished; the next malloc takes
+ * notice. */
 void plim_alloc_stream_done(plim_alloc *h, uint16_t stream);
 plim_status plim_alloc_empty_cache(plim_alloc *h, plim_err *err);
 void plim_alloc_reset_peak(plim_alloc *h);
-/* torch.cuda.memory._set_allocator_settings: PLIM_EUSAGE as for new, and then
- * nothing has changed. */
+/* torch.cuda.memory._set_allocator_settings.  PLIM_EUSAGE as for plim_alloc_new; nothing has
+ * changed then. */
 plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err);
-/* torch.cuda.set_per_process_memory_fraction: of the device's total. */
+/* torch.cuda.set_per_process_memory_fraction: a fraction of the device's total. */
 plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *err);
 
 void plim_alloc_get_stats(const plim_alloc *h, plim_alloc_stats *out);
-/* As above, of requests up to 1 MiB or of those above: columns "small_pool" and
- * "large_pool", which the oversize_ and num_ counters do not have. */
+/* As above, for one pool: columns "small_pool" (requests up to 1 MiB) and "large_pool", which
+ * have no oversize_ and num_ counters. */
 void plim_alloc_get_pool_stats(const plim_alloc *h, bool small, plim_alloc_stats *out);
 
-/* What happens inside, to whoever wants to hear of it: an address and bytes,
- * for blocks the requested ones.  OOM has what the device has free instead of an
- * address, and rounded bytes.  src: docs/sources/caching-allocator.md 12 */
+/* Events inside the allocator, for a watcher: an address and bytes, for blocks the requested
+ * ones.  OOM has the device's free bytes instead of an address, and rounded bytes.
+ * src: docs/sources/caching-allocator.md 12 */
 typedef enum plim_trace_action {
     PLIM_TRACE_ALLOC,
     PLIM_TRACE_FREE_REQUESTED, /* free() is called */
-    PLIM_TRACE_FREE_COMPLETED, /* and other streams are done too */
+    PLIM_TRACE_FREE_COMPLETED, /* and other streams are finished with it too */
     PLIM_TRACE_SEGMENT_ALLOC,
     PLIM_TRACE_SEGMENT_FREE,
     PLIM_TRACE_SEGMENT_MAP, /* pages of an expandable segment */
@@ -114,18 +114,16 @@ typedef enum plim_trace_action {
 } plim_trace_action;
 typedef void (*plim_alloc_watch)(void *ud, plim_trace_action action, uint64_t addr,
                                  uint64_t bytes, uint16_t stream);
-/* From now on; NULL: no more.  The caching allocator's actions only. */
+/* Sets the watcher; NULL removes it.  Only the caching allocator reports events. */
 void plim_alloc_set_watch(plim_alloc *h, plim_alloc_watch watch, void *ud);
 
-/* Of a live block. */
+/* The address of a live block. */
 uint64_t plim_alloc_address(const plim_alloc *h, uint32_t block);
 
-/* What the last failed malloc would have printed; {NULL, 0} if none failed or
- * the arena is full. */
+/* The message of the last failed malloc; {NULL, 0} if none failed or the arena is full. */
 plim_str plim_alloc_oom_text(const plim_alloc *h, plim_arena *a);
 
-/* Up to `max` blocks in the order of their addresses; returns how many there
- * are. */
+/* Writes up to `max` blocks in address order; returns how many there are. */
 uint32_t plim_alloc_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_t max);
 
 /* ---- the list of allocators ------------------------------------------------ */
@@ -147,7 +145,7 @@ typedef struct plim_allocator {
 
 uint32_t plim_allocator_count(void);
 const plim_allocator *plim_allocator_at(uint32_t i);
-/* PLIM_EUSAGE lists what there is; "" is the first row. */
+/* PLIM_EUSAGE lists the known names; "" is the first row. */
 plim_status plim_allocator_find(plim_str name, const plim_allocator **out, plim_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* alloc_base.h -- what every simulated allocator has: the counters, the device
- * it stands on, and how it ran out of memory.  For the files of this room. */
+/* alloc_base.h -- what every simulated allocator has: the counters, its device, and the record
+ * of its last out-of-memory.  For the files of this room. */
 #ifndef PLIM_ALLOC_BASE_H
 #define PLIM_ALLOC_BASE_H
 
@@ -7,23 +7,23 @@
 #include "alloc/alloc_conf.h"
 #include "base/fmt.h"
 
-/* Sizes stay below this, sums below four times that: nothing here can wrap.
+/* Sizes stay below this and sums below four times that, so nothing here can overflow.
  * src: CUDACachingAllocator.cpp refuses 1 EiB and above */
 #define PLIM_ALLOC_MAX (1ull << 60)
-#define PLIM_DEVICE_UNLIMITED (2 * PLIM_ALLOC_MAX) /* a capacity that nobody asked for */
+#define PLIM_DEVICE_UNLIMITED (2 * PLIM_ALLOC_MAX) /* the capacity if none is given */
 
-/* A device that only counts. */
+/* A device that only counts bytes. */
 typedef struct plim_device {
     uint64_t capacity; /* never 0 */
     uint64_t total;    /* what cudaMemGetInfo calls total */
-    uint64_t used;     /* got by the allocator */
+    uint64_t used;     /* taken by the allocator */
     uint64_t limit;    /* of set_per_process_memory_fraction; UINT64_MAX: none */
     uint64_t next;     /* address of the next reservation; addresses only grow */
 } plim_device;
 
-/* The numbers in an out-of-memory text, as they stood. */
+/* The numbers in an out-of-memory text, as they were when malloc failed. */
 typedef struct plim_oom_record {
-    bool any, absurd; /* absurd: 1 EiB or more was asked for */
+    bool any, absurd; /* absurd: 1 EiB or more was requested */
     uint64_t tried, free, allocated, reserved;
 } plim_oom_record;
 
@@ -34,26 +34,27 @@ struct plim_alloc {
     uint32_t number; /* of the device */
     plim_alloc_conf conf;
     plim_device device;
-    plim_alloc_stats stats;            /* total_freed is filled in when asked for */
-    plim_alloc_stats pool[PLIM_POOLS]; /* small, large; only what a pool has */
-    plim_alloc_watch watch;            /* NULL: nobody does */
+    plim_alloc_stats stats;            /* total_freed is computed on request */
+    plim_alloc_stats pool[PLIM_POOLS]; /* small, large; only the counters that a pool has */
+    plim_alloc_watch watch;            /* NULL: none */
     void *watch_ud;
     uint64_t live_requested; /* requested_bytes, but falls when free() is called */
     plim_oom_record oom;
     bool full; /* our own memory */
 };
 
-/* Options checked, conf parsed, an empty device. */
+/* Checks the options and parses conf; the device is empty. */
 plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_options *o,
                                  const plim_allocator *ops, plim_err *err);
 
-/* Within set_per_process_memory_fraction?  Asked before the device is. */
+/* Whether set_per_process_memory_fraction permits this; checked before the device is asked. */
 bool plim_device_allows(const plim_device *d, uint64_t bytes);
-/* False: out of memory.  addr NULL: memory without addresses of its own. */
+/* Takes memory from the device; false: out of memory.  addr NULL: memory without an address of
+ * its own. */
 bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr);
 bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr); /* addresses only */
 
-/* The malloc that just failed; `tried` is what the text names. */
+/* Records the malloc that just failed; `tried` is the size that the text names. */
 void plim_alloc_note_oom(plim_alloc *h, uint64_t tried);
 
 void plim_alloc_sort_blocks(plim_alloc_block *blocks, uint32_t n); /* by address */
@@ -62,7 +63,7 @@ static inline void plim_stat_up(plim_stat *s, uint64_t n)
 {
     s->current += n;
     s->peak = PLIM_MAX(s->peak, s->current);
-    s->total_allocated = plim_sat_add(s->total_allocated, n); /* 16 EiB in all: stays there */
+    s->total_allocated = plim_sat_add(s->total_allocated, n); /* the sum saturates at 16 EiB */
 }
 static inline void plim_stat_down(plim_stat *s, uint64_t n)
 {

@@ -1,5 +1,4 @@
-/* alloc_conf.h -- PYTORCH_CUDA_ALLOC_CONF, and what each PyTorch version makes
- * of it. */
+/* alloc_conf.h -- PYTORCH_CUDA_ALLOC_CONF, and how each PyTorch version interprets it. */
 #ifndef PLIM_ALLOC_CONF_H
 #define PLIM_ALLOC_CONF_H
 
@@ -7,23 +6,23 @@
 
 #define PLIM_MIB (1ull << 20)
 
-/* What an out-of-memory error says, by version. */
+/* The wording of an out-of-memory error, by version. */
 typedef enum plim_oom_style {
     PLIM_OOM_OLD,        /* ... (GPU 0; 4.00 GiB total capacity; ... */
-    PLIM_OOM_CAPACTY,    /* the new words, with a famous misspelling */
+    PLIM_OOM_CAPACTY,    /* the new wording, with a well-known misspelling */
     PLIM_OOM_EXPANDABLE, /* recommends expandable segments */
     PLIM_OOM_ALLOC_CONF, /* ... by the variable's new name */
     PLIM_OOM_DOCS,       /* ... by the old one, with another address */
 } plim_oom_style;
 
-/* How a version's caching allocator differs from the newest: each row holds
- * from its version to the next row. */
+/* How a version's caching allocator differs from the newest: each row holds from its version
+ * until the next row. */
 typedef struct plim_alloc_rules {
     int since;             /* 100 * major + minor */
-    uint32_t min_split_mb; /* the least max_split_size_mb */
-    uint32_t min_division; /* least roundup_power2_divisions that acts */
-    bool gt_overwrites;    /* '>' of a list takes the last named interval too */
-    bool fraction_nearest; /* limit rounded to nearest; 1.0 is no limit */
+    uint32_t min_split_mb; /* the smallest max_split_size_mb */
+    uint32_t min_division; /* smallest roundup_power2_divisions that has an effect */
+    bool gt_overwrites;    /* '>' in a list overwrites the last named interval too */
+    bool fraction_nearest; /* the limit is rounded to nearest; 1.0 is no limit */
     bool says_allowed;     /* the error names the memory fraction's limit */
     plim_oom_style oom;
     const char *doc;
@@ -39,8 +38,8 @@ typedef struct plim_alloc_conf {
     uint64_t large_segment;            /* bytes */
     uint64_t bypass;                   /* roundup_bypass_threshold_mb; UINT64_MAX: none */
     uint32_t division[PLIM_DIVISIONS]; /* for sizes below 2 MiB, 4 MiB, ... */
-    uint32_t min_division;             /* least division that acts */
-    bool divides;                      /* some division acts */
+    uint32_t min_division;             /* smallest division that has an effect */
+    bool divides;                      /* some division has an effect */
     bool expandable;
     double gc;       /* garbage_collection_threshold; 0: off */
     double fraction; /* per_process_memory_fraction; 0: not given */
@@ -49,10 +48,10 @@ typedef struct plim_alloc_conf {
 /* The defaults, before the first parse. */
 void plim_alloc_conf_init(plim_alloc_conf *c);
 
-/* Reads "key:value,key:value" over *c.  As in PyTorch, all but
- * expandable_segments returns to its default first.  PLIM_EUSAGE: a key that
- * the version does not know, a value out of its range; PLIM_EUNSUPPORTED: known
- * to PyTorch and not simulated; *c is untouched then. */
+/* Reads "key:value,key:value" into *c.  As in PyTorch, every key but expandable_segments is
+ * reset to its default first.  PLIM_EUSAGE: a key that the version does not know, a value out
+ * of range; PLIM_EUNSUPPORTED: known to PyTorch but not simulated.  On an error *c is
+ * unchanged. */
 plim_status plim_alloc_conf_parse(plim_alloc_conf *c, plim_str text, int torch, plim_err *err);
 
 #endif

@@ -1,14 +1,13 @@
-/* caching.h -- the inside of PyTorch's caching allocator, for
- * alloc_caching.c and the caching_*.c alone: what a segment, a block and a pool are.
+/* caching.h -- the internals of PyTorch's caching allocator, for alloc_caching.c and the
+ * caching_*.c only: what a segment, a block and a pool are.
  *
- * A segment is what one cudaMalloc gave (or one reserved address range, for
- * expandable segments): a chain of blocks in address order that covers it.
+ * A segment is what one cudaMalloc returned (or, for expandable segments, one reserved address
+ * range): a chain of blocks in address order that covers it.
  *
  *     segment   | allocated | free | allocated |      free      |
  *                 <- prev                next ->
  *
- * Free blocks are also in an ordered set, one for each stream and pool (small,
- * large).
+ * Free blocks are also in an ordered set, one per stream and pool (small, large).
  *
  * src: c10/cuda/CUDACachingAllocator.cpp, five versions from 1.9 to 2.15;
  * docs/sources/caching-allocator.md 1 to 11 */
@@ -22,32 +21,35 @@
 #define MIN_BLOCK 512u         /* sizes are multiples of it */
 #define SMALL_MAX (1ull << 20) /* the largest block of the small pool */
 #define SMALL_SEGMENT (2ull << 20)
-#define LARGE_MIN (10ull << 20)  /* from here on a segment of its own, */
+#define LARGE_MIN (10ull << 20)  /* from here on a request gets its own segment, */
 #define LARGE_ROUND (2ull << 20) /* rounded up to this */
 
 enum { SMALL, LARGE, POOLS = PLIM_POOLS };
 
 typedef enum state { UNUSED, FREE, ALLOCATED, PENDING, UNMAPPED } state;
 
-typedef struct block { /* address and order are in the node of the same number */
+typedef struct block { /* its address and links in the set are in the node of the same
+                        * number */
     uint64_t size, requested;
     uint32_t prev, next; /* in the segment */
     uint32_t uses;       /* other streams that use it: a list of links */
-    uint32_t events;     /* of those, still running after the free */
-    uint32_t born;       /* the pool's request count when it became free */
+    uint32_t events;     /* how many of them still ran after the free */
+    uint32_t born;       /* the pool's request count when the block became free */
     uint32_t virt;       /* expandable segment, or PLIM_NONE */
     uint16_t stream;
     uint8_t state, pool;
 } block;
 
-typedef struct link { /* of a block's uses (a stream) or a stream's queue (a block) */
+typedef struct link { /* an item of a block's uses (a stream) or of a stream's queue (a
+                       * block) */
     uint32_t value, next;
 } link;
 
 typedef struct stream {
-    plim_fs *free[POOLS], *unmapped[POOLS]; /* NULL until asked for */
+    plim_fs *free[POOLS], *unmapped[POOLS]; /* NULL until needed */
     uint32_t head, tail;                    /* frees that wait for this stream, in order */
-    uint32_t queued, done;                  /* of the queue; the first `done` are over */
+    uint32_t queued, done;                  /* length of the queue; the first `done` have
+                                             * finished */
 } stream;
 
 typedef struct virt { /* an expandable segment */
@@ -63,28 +65,28 @@ typedef struct caching {
     link *links;
     virt *virts;
     uint32_t n_blocks, cap_blocks, cap_nodes, unused_block;
-    uint32_t n_streams, cap_streams; /* numbers seen, plus one */
+    uint32_t n_streams, cap_streams; /* highest number seen, plus one */
     uint32_t n_links, cap_links, unused_link;
     uint32_t n_virts, cap_virts, unused_virt;
     uint32_t n_queued; /* in all queues */
     bool any_done;
     uint32_t requests[POOLS]; /* for the age of free blocks */
-    uint32_t n_big[POOLS];    /* free blocks that is_big() is true of */
+    uint32_t n_big[POOLS];    /* free blocks for which is_big() holds */
 } caching;
 
 typedef struct request {
-    uint64_t bytes, size, segment; /* asked for, rounded, to get from the device */
+    uint64_t bytes, size, segment; /* as requested, rounded, to take from the device */
     uint16_t stream;
     uint8_t pool;
 } request;
 
-/* A counter of a pool, and of all together. */
+/* Changes a counter both of a pool and of all pools together. */
 #define STAT_UP(c, p, stat, n)                                                                \
     (plim_stat_up(&(c)->base.stats.stat, n), plim_stat_up(&(c)->base.pool[p].stat, n))
 #define STAT_DOWN(c, p, stat, n)                                                              \
     (plim_stat_down(&(c)->base.stats.stat, n), plim_stat_down(&(c)->base.pool[p].stat, n))
 
-/* Whoever watches hears of it. */
+/* Reports an event to the watcher, if there is one. */
 static inline void plim__tell(const caching *c, plim_trace_action what, uint64_t addr,
                               uint64_t bytes, uint16_t number)
 {
@@ -96,8 +98,8 @@ static inline bool is_split(const block *b)
 {
     return b->prev != PLIM_NONE || b->next != PLIM_NONE;
 }
-/* Could it go back to the device?  Every segment and every page, in whatever
- * settings, has at least this size. */
+/* Whether the block could be returned to the device: every segment and every page, whatever
+ * the settings, has at least this size. */
 static inline uint64_t big_size(uint32_t pool)
 {
     return pool == SMALL ? SMALL_SEGMENT : LARGE_MIN;
@@ -115,54 +117,55 @@ static inline uint64_t round_up(uint64_t n, uint64_t step)
 
 /* ---- caching_block.c ------------------------------------------------------- */
 
-/* A new block like `like`; PLIM_NONE and base.full when there is no memory. */
+/* A new block with the fields of `like`; PLIM_NONE and base.full if there is no memory. */
 uint32_t plim__block_new(caching *c, const block *like, uint64_t addr);
 void plim__block_drop(caching *c, uint32_t b);
 
-/* Makes the set if there is none yet, so that an insert cannot fail; false and
- * base.full when there is no memory. */
+/* Creates the set if it does not exist yet, so that an insert cannot fail; false and base.full
+ * if there is no memory. */
 bool plim__set_ready(caching *c, plim_fs **set);
-/* Into the set of its state: free blocks by size, unmapped ones by address. */
+/* Inserts the block into the set of its state: free blocks by size, unmapped ones by
+ * address. */
 void plim__set_insert(caching *c, uint32_t b, state st);
 void plim__set_erase(caching *c, uint32_t b);
 
-/* Makes `src`, if it is a neighbour in the given state, part of `dst`, which is
- * in no set.  Returns the bytes gained. */
+/* Merges `src`, if it is a neighbour in the given state, into `dst`, which is in no set.
+ * Returns the bytes gained. */
 uint64_t plim__block_absorb(caching *c, uint32_t dst, uint32_t src, state st);
 
-/* Cuts a block that is in no set: it keeps the first `size` bytes.  The rest, a
- * new block after it, is in no set either.  PLIM_NONE: no memory. */
+/* Splits a block that is in no set: it keeps the first `size` bytes.  The rest becomes a new
+ * block after it, in no set either.  PLIM_NONE: no memory. */
 uint32_t plim__block_cut(caching *c, uint32_t b, uint64_t size);
 
-/* cudaFree of a segment that is one free block. */
+/* cudaFree of a segment that consists of one free block. */
 void plim__cuda_free(caching *c, uint32_t b);
 
 /* ---- caching_virtual.c: expandable segments -------------------------------- */
 
-/* A block of r->size bytes at least, in no set: free memory with pages mapped
- * behind it, or pages alone.  PLIM_NONE: the device is out of pages; what was
- * mapped before that stays, as free memory. */
+/* A block of at least r->size bytes, in no set: free memory, with more pages mapped behind it
+ * if needed, or newly mapped pages alone.  PLIM_NONE: the device is out of pages; those mapped
+ * until then stay, as free memory. */
 uint32_t plim__expand(caching *c, const request *r);
 
-/* Takes the memory from the whole pages inside a free block. */
+/* Unmaps the whole pages inside a free block. */
 void plim__unmap_block(caching *c, uint32_t b);
 
 /* ---- caching_release.c: giving memory back --------------------------------- */
 
-/* With max_split_size_mb only: one large enough segment of this stream and
- * pool, else several from the largest down.  True if that made room. */
+/* With max_split_size_mb only: releases one large enough segment of this stream and pool, else
+ * several from the largest down.  True if that made room. */
 bool plim__release_oversize(caching *c, const request *r);
 
-/* All that is cached, after waiting for every stream. */
+/* Releases all that is cached, after waiting for every stream. */
 void plim__release_cached(caching *c);
 
-/* Unsplit large segments that have not been asked for long, when more than the
- * threshold is in use. */
+/* Releases unsplit large segments that were not used for long, when more than the threshold is
+ * in use. */
 void plim__collect_garbage(caching *c);
 
 /* ---- alloc_caching.c ------------------------------------------------------- */
 
-/* Completes the frees whose streams are over. */
+/* Completes the frees whose streams have finished. */
 void plim__process_events(caching *c);
 
 #endif

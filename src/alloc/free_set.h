@@ -1,10 +1,9 @@
-/* free_set.h -- an ordered set of blocks: by key, then by address.
+/* free_set.h -- a set of blocks ordered by key, then by address.
  *
- * Keys are sorted into bins, eight for each power of two (the search for a fit
- * is then mostly one look at a bitmap), and each bin is a treap over an array of
- * nodes that the caller owns.  A node's number stands for the block, its
- * priority is a hash of that number, so that the same calls give the same tree
- * on every machine.  A node is in one set at most. */
+ * Keys are sorted into bins, eight for each power of two (the search for a fit is then mostly
+ * one look at a bitmap), and each bin is a treap over an array of nodes that the caller owns.
+ * A node's number identifies the block.  Its priority is a hash of that number, so that the
+ * same calls give the same tree on every machine.  A node is in at most one set. */
 #ifndef PLIM_FREE_SET_H
 #define PLIM_FREE_SET_H
 
@@ -12,11 +11,11 @@
 
 typedef struct plim_fs_node {
     uint64_t key;  /* of a free block: its size */
-    uint64_t addr; /* distinct in a set */
+    uint64_t addr; /* unique within a set */
     uint32_t left, right;
 } plim_fs_node;
 
-/* Below 4 KiB a bin each 512 bytes, above it eight for a power of two. */
+/* Below 4 KiB one bin for each 512 bytes, above it eight for each power of two. */
 enum { PLIM_FS_BINS = (54 - 2) * 8 + 8 };
 
 typedef struct plim_fs {
@@ -26,12 +25,12 @@ typedef struct plim_fs {
 
 plim_fs *plim_fs_new(plim_arena *a); /* empty; NULL: no memory */
 
-/* key and addr must be set before, and stay until the node is erased. */
+/* key and addr must be set before, and must not change until the node is erased. */
 void plim_fs_insert(plim_fs_node *n, plim_fs *set, uint32_t id);
-void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id); /* must be in */
+void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id); /* must be a member */
 
-/* The least member that is not before (key, addr); the greatest that is before
- * it.  PLIM_NONE: none, as in a set that is NULL. */
+/* The smallest member that is not before (key, addr); the largest one that is before it.
+ * PLIM_NONE: there is none, as in a set that is NULL. */
 uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, uint64_t key,
                              uint64_t addr);
 uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, uint64_t key,

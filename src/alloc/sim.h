@@ -1,56 +1,57 @@
-/* sim.h -- a whole tape through a simulated allocator: peaks, the timeline, what
- * is live at the peak, out of memory. */
+/* sim.h -- runs a whole tape through a simulated allocator: peaks, the timeline, what is live
+ * at the peak, out of memory. */
 #ifndef PLIM_SIM_H
 #define PLIM_SIM_H
 
 #include "alloc/alloc.h"
 #include "core/tape.h"
 
-/* What is wanted beside peaks, statistics and out-of-memory; 0 is the fastest. */
+/* Results requested besides peaks, statistics and out-of-memory; 0 is the fastest. */
 enum {
     PLIM_SIM_ROWS = 1 << 0,     /* counters at the end of each mark */
     PLIM_SIM_LIVE = 1 << 1,     /* storages that are live at the allocated peak */
     PLIM_SIM_TIMELINE = 1 << 2, /* buckets over the events */
     PLIM_SIM_ALL = PLIM_SIM_ROWS | PLIM_SIM_LIVE | PLIM_SIM_TIMELINE,
-    PLIM_SIM_STOP_AT_OOM = 1 << 3, /* else the storage is left out and the run goes on */
-    PLIM_SIM_LOW = 1 << 4,         /* what is not exact at its lower bound */
-    PLIM_SIM_HIGH = 1 << 5,        /* or at its upper one */
+    PLIM_SIM_STOP_AT_OOM = 1 << 3, /* else the storage is left out and the run continues */
+    PLIM_SIM_LOW = 1 << 4,         /* takes sizes that are not exact at their lower bound */
+    PLIM_SIM_HIGH = 1 << 5,        /* or at their upper bound */
 };
 
-/* Events are indices into tape->events; PLIM_NONE: no event.  A peak's event is
- * the first at which the counter stood there. */
+/* Events are indices into tape->events; PLIM_NONE: no event.  A peak's event is the first one
+ * at which the counter had that value. */
 enum { PLIM_BUCKETS = 240 }; /* of the timeline, at most */
 
 typedef struct plim_sim {
-    /* each its own maximum over the run; reset_peak does not touch them */
-    uint64_t peak_requested; /* bytes of live storages, as asked for */
+    /* each the maximum of its own over the run, whatever reset_peak does */
+    uint64_t peak_requested; /* bytes of live storages, as requested */
     uint64_t peak_allocated, peak_reserved, peak_active;
     uint32_t peak_requested_event, peak_allocated_event;
 
     plim_alloc_stats stats; /* at the end of the run */
     uint64_t requested;     /* live at the end */
-    uint32_t n_events;      /* that were run: all, or up to and with the one that failed */
+    uint32_t n_events;      /* number of events run: all, or up to and including the one that
+                             * failed */
 
     bool oom;           /* the device was out of memory, at least once */
-    uint32_t oom_event; /* the first time */
-    plim_str oom_text;  /* and what PyTorch would have said; NUL after it */
+    uint32_t oom_event; /* the first event that ran out of memory */
+    plim_str oom_text;  /* and the message PyTorch would have printed; NUL after it */
 
-    plim_phase_row *rows; /* one a mark, in the tape's order */
+    plim_phase_row *rows; /* one per mark, in the tape's order */
     uint32_t n_rows;
     uint32_t *live; /* storages, in the order of their allocs */
     uint32_t n_live;
     plim_bucket *buckets;            /* PLIM_BUCKETS, fewer if the tape has fewer events */
-    uint32_t n_buckets, peak_bucket; /* where allocated peaks */
+    uint32_t n_buckets, peak_bucket; /* the bucket in which allocated peaks */
 } plim_sim;
 
-/* Runs `tape`, which must be sound (plim_tape_check), on an empty device.
- * Everything in *out lives in `a`.  PLIM_EUSAGE: an option, or a config of the
- * tape; PLIM_ENOMEM: `a` is full. */
+/* Runs `tape`, which must be sound (plim_tape_check), on an empty device.  Everything in *out
+ * lives in `a`.  PLIM_EUSAGE: an option, or a config of the tape, is wrong; PLIM_ENOMEM: `a`
+ * is full. */
 plim_status plim_sim_run(plim_arena *a, const plim_tape *tape, const plim_alloc_options *o,
                          unsigned what, plim_sim *out, plim_err *err);
 
-/* The storages that live after event `last` (PLIM_NONE: none do), in the order of
- * their allocs, in `a`. */
+/* The storages that are live after event `last` (PLIM_NONE: none), in the order of their
+ * allocs, in `a`. */
 plim_status plim_sim_live_after(plim_arena *a, const plim_tape *t, uint32_t last,
                                 uint32_t **out, uint32_t *n, plim_err *err);
 
