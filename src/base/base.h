@@ -1,9 +1,8 @@
-/* base.h -- what every room stands on: slices, checked sizes, the error
- * helper, the arena.  Nothing here knows what a tensor is.
+/* base.h -- the base of all rooms: slices, checked sizes, the error helper, the arena. Nothing
+ * here knows what a tensor is.
  *
- * Modelled quantities (bytes of a tensor, elements) are uint64_t or int64_t,
- * never size_t: in the browser size_t has 32 bits and every interesting answer
- * is above 4 GB. */
+ * Modelled quantities (bytes of a tensor, elements) are uint64_t or int64_t, never size_t: in
+ * the browser size_t has 32 bits, and most interesting sizes are above 4 GB. */
 #ifndef PLIM_BASE_H
 #define PLIM_BASE_H
 
@@ -22,7 +21,7 @@
 
 #if defined(__GNUC__)
 #define PLIM_PRINTF(f, a) __attribute__((format(printf, f, a)))
-#define PLIM_COLD __attribute__((cold, noinline)) /* kept out of what runs often */
+#define PLIM_COLD __attribute__((cold, noinline)) /* kept out of hot code */
 #else
 #define PLIM_PRINTF(f, a)
 #define PLIM_COLD
@@ -30,7 +29,7 @@
 
 #ifdef PLIM_DEBUG
 #include <assert.h>
-#define plim_assert(x) assert(x) /* we are wrong; never for input */
+#define plim_assert(x) assert(x) /* for our own mistakes, never for bad input */
 #else
 #define plim_assert(x) ((void)0)
 #endif
@@ -66,10 +65,10 @@ static inline bool plim_str_ends(plim_str a, plim_str end)
     return a.n >= end.n && plim_str_eq((plim_str){a.p + (a.n - end.n), end.n}, end);
 }
 
-int plim_str_compare(plim_str a, plim_str b); /* by bytes, as for qsort */
+int plim_str_compare(plim_str a, plim_str b); /* by bytes, with the result that qsort needs */
 
-/* Sorts the list; what is in it twice, the first in that order, or {NULL, 0}.  Unlike a
- * map it takes no longer for names that were made to collide. */
+/* Sorts the list and returns the first text that occurs twice, or {NULL, 0}.  Unlike with a
+ * map, names crafted to collide do not make it slower. */
 plim_str plim_str_twice(plim_str *list, uint64_t n);
 
 /* ---- checked 64-bit sizes ---------------------------------------------- */
@@ -77,7 +76,7 @@ plim_str plim_str_twice(plim_str *list, uint64_t n);
 /* *out = a op b; false (and *out untouched) if the result does not fit. */
 static inline bool plim_mul(uint64_t a, uint64_t b, uint64_t *out)
 {
-#if defined(__GNUC__) /* a division takes longer than all the rest of an allocation */
+#if defined(__GNUC__) /* a division takes longer than the rest of an allocation */
     uint64_t r;
     if (__builtin_mul_overflow(a, b, &r))
         return false;
@@ -97,7 +96,7 @@ static inline bool plim_add(uint64_t a, uint64_t b, uint64_t *out)
     return true;
 }
 
-/* For counts that are only shown: what does not fit is the largest. */
+/* For counts that are only shown: saturates instead of overflowing. */
 static inline uint64_t plim_sat_add(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
@@ -137,8 +136,8 @@ plim_status plim_oom(plim_err *err); /* our own memory, not the modelled GPU */
 /* Hands text to the caller; PLIM_EIO if the caller's function reports a failure. */
 plim_status plim_put_out(plim_put put, void *ud, plim_str text, plim_err *err);
 
-/* Into a struct that the caller made and that begins with its size: as much of `from` as it
- * has room for.  Its size stays as it is. */
+/* Fills a struct of the caller that begins with its size: copies as much of `from` as it has
+ * room for, and leaves that size as it is. */
 void plim_copy_out(void *to, const void *from, size_t size);
 
 /* ---- arena: an owner for a result, with a hard cap --------------------- */
@@ -146,12 +145,12 @@ void plim_copy_out(void *to, const void *from, size_t size);
 typedef struct plim_arena_chunk plim_arena_chunk;
 typedef struct plim_arena {
     plim_arena_chunk *head;
-    plim_arena_chunk *spare; /* empty chunks that a reset left */
+    plim_arena_chunk *spare; /* empty chunks left by a reset */
     uint64_t used;           /* bytes handed out */
     uint64_t limit;          /* 0: PLIM_ARENA_DEFAULT_LIMIT */
-    uint64_t fail_after;     /* tests: allocation number that fails; 0: none */
+    uint64_t fail_after;     /* for tests: the number of the allocation that fails; 0: none */
     uint64_t calls;
-    bool lean; /* large pages late: little memory counts for more than little time */
+    bool lean; /* starts with small pages: saves memory at the cost of some time */
 } plim_arena;
 
 #define PLIM_ARENA_INIT                                                                       \
@@ -160,12 +159,11 @@ typedef struct plim_arena {
     }
 #define PLIM_ARENA_DEFAULT_LIMIT (4ull << 30)
 
-/* Zeroed, 16-aligned memory that lives until the arena is freed; NULL when
- * the limit would be passed or malloc says no.  n * size is checked here and
- * nowhere else. */
+/* Zeroed, 16-aligned memory that lives until the arena is freed; NULL when the limit would be
+ * exceeded or malloc fails.  n * size is checked here and nowhere else. */
 void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size);
-void plim_arena_free(plim_arena *a); /* harmless on PLIM_ARENA_INIT, twice */
-/* Forgets everything handed out but keeps the memory for what comes next. */
+void plim_arena_free(plim_arena *a); /* harmless on PLIM_ARENA_INIT, and twice */
+/* Discards everything handed out but keeps the memory for reuse. */
 void plim_arena_reset(plim_arena *a);
 plim_str plim_arena_str(plim_arena *a,
                         plim_str s); /* a copy, NUL after it; {NULL,0} on failure */
@@ -197,7 +195,8 @@ typedef struct plim_map {
     uint32_t n, cap;
 } plim_map;
 
-/* The value of a key, 0 if it is new; NULL: no memory.  Valid until the next call. */
+/* A pointer to the value of a key, which is 0 for a new key; NULL: no memory.  Valid until the
+ * next call. */
 uint32_t *plim_map_at(plim_arena *a, plim_map *m, plim_str key);
 bool plim_map_put(plim_arena *a, plim_map *m, plim_str key,
                   uint32_t value); /* false: no memory */
@@ -213,7 +212,8 @@ typedef struct plim_bytes {
 /* Maps a file read-only; a pipe is read to its end, up to 256 MiB.  PLIM_EIO names
  * the file and the reason. */
 plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err);
-bool plim_file_exists(const char *path); /* or a folder, or what cannot be read */
+bool plim_file_exists(const char *path); /* true also for a folder and for what cannot be
+                                          * read */
 bool plim_file_is_folder(const char *path);
 void plim_file_unmap(plim_bytes *b); /* harmless on {0} */
 

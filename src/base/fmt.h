@@ -1,6 +1,7 @@
 /* fmt.h -- numbers, sizes and tables as text, and sizes and shapes from text.
  *
- * No locale: the same bytes on every machine and in every program.  Nothing here prints; text goes into a plim_buf, which lives in an arena. */
+ * Independent of the locale: the same bytes on every machine and in every program.  Nothing
+ * here prints; text goes into a plim_buf, which lives in an arena. */
 #ifndef PLIM_FMT_H
 #define PLIM_FMT_H
 
@@ -16,22 +17,22 @@ typedef struct plim_text {
 plim_text plim_fmt_bytes(uint64_t bytes, bool si);
 plim_text plim_fmt_count(uint64_t n);  /* 25,557,032 */
 plim_text plim_fmt_metric(uint64_t n); /* 25.56 M, 4.09 G, 999 */
-/* "12.5 %"; "-" if there is no whole to be part of. */
+/* "12.5 %"; "-" if `whole` is 0. */
 plim_text plim_fmt_percent(uint64_t part, uint64_t whole);
-/* "0.9", "1e-05", "inf": the shortest of 15 to 17 digits that reads back as v. */
+/* "0.9", "1e-05", "inf": the shortest of 15 to 17 digits that parses back to v. */
 plim_text plim_fmt_double(double v);
-/* 1008.3: at most `decimals` (0..6) digits after the point, zeros cut off;
- * "-" below zero or above 10^12.  For rates read from tables. */
+/* 1008.3: at most `decimals` (0..6) digits after the point, trailing zeros removed; "-" below
+ * zero or above 10^12.  For rates read from tables. */
 plim_text plim_fmt_fixed(double v, int decimals);
 
 /* ---- text that grows ----------------------------------------------------- */
 
 typedef struct plim_buf {
     plim_arena *arena;
-    char *p; /* NUL after the last byte, once there is one */
+    char *p; /* NUL after the last byte, once anything was added */
     uint64_t n;
     uint64_t cap;
-    bool bad; /* the arena was full: what follows is dropped */
+    bool bad; /* the arena was full: later text is dropped */
 } plim_buf;
 
 void plim_buf_init(plim_buf *b, plim_arena *a);
@@ -68,41 +69,40 @@ void plim_table_cell(plim_table *t, const char *fmt, ...) PLIM_PRINTF(2, 3);
 void plim_table_str(plim_table *t, plim_str s); /* borrowed */
 /* A line across; a row that is not full is filled with empty cells first. */
 void plim_table_rule(plim_table *t);
-void plim_table_end_row(plim_table *t); /* fills the row up */
+void plim_table_end_row(plim_table *t); /* fills the row with empty cells */
 /* PLIM_ENOMEM if the arena was full at any time. */
 plim_status plim_table_write(plim_table *t, plim_buf *out, plim_err *err);
 
-/* Columns that UTF-8 text takes on a terminal: combining marks none, East
- * Asian wide characters two, a byte that is no UTF-8 one. */
+/* Columns that UTF-8 text takes on a terminal: none for a combining mark, two for a wide East
+ * Asian character, one for a byte that is not valid UTF-8. */
 uint32_t plim_text_width(plim_str s);
 
 /* ---- names that are nearly right -------------------------------------------- */
 
 enum { PLIM_NAME_MAX = 64 };
 
-/* The row of this name among rows that begin with theirs (const char *); NULL: PLIM_EUSAGE
- * with "unknown WHAT 'x': known are a, b". */
+/* Finds the row with this name in an array of structs that begin with their name (const char
+ * *).  NULL: PLIM_EUSAGE with "unknown WHAT 'x': known are a, b". */
 const void *plim_row_find(const char *what, const char *name, const void *rows, size_t n,
                           size_t size, plim_err *err);
 
-/* Letters to add, drop or change, and neighbours to swap, to get from a to b;
- * PLIM_NAME_MAX if one of them is longer than that. */
+/* Number of letters to insert, delete or change, and of neighbours to swap, to get from a to
+ * b; PLIM_NAME_MAX if one of them is longer than that. */
 uint32_t plim_edit_distance(plim_str a, plim_str b);
 
 /* ---- from text ----------------------------------------------------------- */
 
-/* A decimal number as C and JSON write it, "inf" or "nan", correctly rounded; false if
- * that is not all of s.  Neither it nor plim_fmt_double follows the locale. */
+/* A decimal number as C and JSON write it, "inf" or "nan", correctly rounded; false unless it
+ * is all of s.  Like plim_fmt_double it ignores the locale. */
 bool plim_parse_double(plim_str s, double *out);
 
-/* "24GiB", "24 gib", "24g" = 24 * 2^30; "24GB" = 24 * 10^9; "1.5M", "512",
- * "512B".  A fraction of a byte is dropped.  PLIM_EUSAGE: not a size;
- * PLIM_ERANGE: does not fit 64 bits. */
+/* "24GiB", "24 gib", "24g" = 24 * 2^30; "24GB" = 24 * 10^9; "1.5M", "512", "512B".  A fraction
+ * of a byte is dropped.  PLIM_EUSAGE: not a size; PLIM_ERANGE: does not fit 64 bits. */
 plim_status plim_parse_size(plim_str s, uint64_t *bytes, plim_err *err);
 
-/* "500x500x3", "1,3,224,224", "(32, 10)", "[3]"; "()" is a scalar.  Dimensions
- * are 0 or more.  PLIM_EUSAGE: not a shape; PLIM_ERANGE: more than `max`
- * dimensions or one beyond 64 bits. */
+/* "500x500x3", "1,3,224,224", "(32, 10)", "[3]"; "()" is a scalar.  Dimensions are 0 or more.
+ * PLIM_EUSAGE: not a shape; PLIM_ERANGE: more than `max` dimensions, or one that does not fit
+ * 64 bits. */
 plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *rank,
                              plim_err *err);
 

@@ -1,17 +1,16 @@
-/* pickle.h -- what a Python pickle says, without doing it.
+/* pickle.h -- reads a Python pickle without executing it.
  *
- * Python runs a pickle: it imports what the pickle names and calls what the pickle wants
- * called.  Here a name is a name and a call is a value that says what would be called with
- * what.  Nothing is imported, nothing is called, no object is made.
+ * Python executes a pickle: it imports the modules and calls the functions that the pickle
+ * names.  Here a name stays a name, and a call becomes a value that says what would be called
+ * with what.  Nothing is imported, nothing is called, no object is made.
  *
- * Every opcode of protocols 0 to 5 is read, but for the extension registry (copyreg) and
- * buffers that are kept elsewhere.  Time is linear in the bytes of the pickle, and so is
- * memory: values that the pickle uses twice (by its memo) are shared, never copied, so who
- * walks them must count steps, and may meet a list that holds itself.
+ * Every opcode of protocols 0 to 5 is read, except for the extension registry (copyreg) and
+ * out-of-band buffers.  Time and memory are linear in the size of the pickle: values that the
+ * pickle uses twice (through its memo) are shared, never copied.  A walker must therefore
+ * count its steps, and may meet a list that contains itself.
  *
- * Strings and bytes stay where they are in the file.  Lists and dicts are filled in one
- * place (pickle_extend): a reader of snapshots too large to be kept would take their items
- * there instead.
+ * Strings and bytes stay where they are in the file.  Lists and dicts are filled in one place
+ * (pickle_extend): a reader of snapshots too large for memory would take their items there.
  *
  * src: Lib/pickletools.py of CPython 3.14 */
 #ifndef PLIM_PICKLE_H
@@ -22,13 +21,13 @@
 #define PLIM_PICKLE_MAX_BYTES (1ull << 30)
 
 typedef enum plim_pickle_kind {
-    PLIM_PICKLE_ABSENT, /* no value: of a look-up that found nothing */
+    PLIM_PICKLE_ABSENT, /* no value: the result of a failed look-up */
     PLIM_PICKLE_NONE,
     PLIM_PICKLE_BOOL,  /* i */
     PLIM_PICKLE_INT,   /* i */
     PLIM_PICKLE_LONG,  /* p, n: beyond 64 bits; little-endian, or digits (protocol 0) */
     PLIM_PICKLE_FLOAT, /* f */
-    PLIM_PICKLE_STR,   /* p, n: UTF-8; of protocol 0 as written, escapes and all */
+    PLIM_PICKLE_STR,   /* p, n: UTF-8; in protocol 0 with its escapes as written */
     PLIM_PICKLE_BYTES, /* p, n */
     /* node */
     PLIM_PICKLE_LIST,
@@ -37,7 +36,8 @@ typedef enum plim_pickle_kind {
     PLIM_PICKLE_DICT,       /* items: key, value, key, value */
     PLIM_PICKLE_GLOBAL,     /* items: module, name */
     PLIM_PICKLE_PERSISTENT, /* items: the id of something kept outside */
-    PLIM_PICKLE_CALL,       /* call: see there; items: what was put into the result */
+    PLIM_PICKLE_CALL,       /* call: see plim_pickle_call; items: what was put into the
+                             * result */
 } plim_pickle_kind;
 
 typedef struct plim_pickle_node plim_pickle_node;
@@ -63,23 +63,24 @@ struct plim_pickle_node {
     plim_pickle_call *call; /* of a call only */
     uint32_t n, cap;
     bool pairs; /* items: key, value, key, value */
-    bool open;  /* for who walks: false in the beginning */
+    bool open;  /* free for walkers to use; false at first */
 };
 
 typedef struct plim_pickle {
     plim_pickle_value root;
-    plim_pickle_value *globals;     /* every name in the order of the file, also twice */
+    plim_pickle_value *globals;     /* every name in the order of the file, repeated if the
+                                     * file repeats it */
     plim_pickle_value *persistents; /* likewise */
     uint32_t n_globals, cap_globals, n_persistents, cap_persistents;
-    uint64_t end; /* behind the pickle */
+    uint64_t end; /* offset after the pickle */
 } plim_pickle;
 
-/* Reads the pickle that begins at byte `at` of `b`, into the arena.  `base` is added to
- * the offsets in errors: where b stands in the file. */
+/* Reads the pickle that begins at byte `at` of `b`, into the arena.  `base`, the offset of b
+ * in the file, is added to the offsets in errors. */
 plim_status plim_pickle_read(plim_pickle *p, plim_arena *a, plim_bytes b, uint64_t at,
                              uint64_t base, plim_err *err);
 
-static inline plim_str plim_pickle_text(plim_pickle_value v) /* {NULL, 0}: it is none */
+static inline plim_str plim_pickle_text(plim_pickle_value v) /* {NULL, 0}: not a string */
 {
     return v.kind == PLIM_PICKLE_STR ? (plim_str){v.p, v.n} : (plim_str){NULL, 0};
 }
@@ -87,17 +88,17 @@ static inline bool plim_pickle_has_node(plim_pickle_value v)
 {
     return v.kind >= PLIM_PICKLE_LIST;
 }
-/* Items of a value; of one that has none, none. */
+/* Number of items of a value; 0 if it has none. */
 static inline uint32_t plim_pickle_count(plim_pickle_value v)
 {
     return plim_pickle_has_node(v) ? v.node->n : 0;
 }
-/* Item i of a list, a tuple or the like; absent if there are not so many. */
+/* Item i of a list, a tuple or the like; absent if there are fewer. */
 static inline plim_pickle_value plim_pickle_at(plim_pickle_value v, uint32_t i)
 {
     return i < plim_pickle_count(v) ? v.node->items[i] : (plim_pickle_value){0};
 }
-/* What a dict (or the result of a call that was filled like one) has under this key. */
+/* The value under this key of a dict, or of the result of a call that was filled like one. */
 plim_pickle_value plim_pickle_get(plim_pickle_value dict, const char *key);
 bool plim_pickle_is_global(plim_pickle_value v, const char *module, const char *name);
 

@@ -1,4 +1,4 @@
-/* task.h -- a piece of work beside the caller's. */
+/* task.h -- runs a function in parallel with its caller. */
 #ifndef PLIM_TASK_H
 #define PLIM_TASK_H
 
@@ -11,15 +11,15 @@
 typedef struct plim_task {
     void (*run)(void *ud);
     void *ud;
-    bool beside; /* it has a thread, which plim_task_wait ends */
+    bool beside; /* it has a thread, which plim_task_wait joins */
 #ifndef __wasi__
     pthread_t thread;
 #endif
 } plim_task;
 
-/* Runs run(ud) on a thread of its own if `beside`, or else, and where no thread is to be
- * had, here and now.  It may touch what nobody else does until plim_task_wait, and read
- * what nobody writes.  `t` stays where it is until then. */
+/* Runs run(ud) on its own thread if `beside` is set and a thread can be started, otherwise at
+ * once.  Until plim_task_wait, run may write only what nobody else touches and read only what
+ * nobody writes, and `t` must not move. */
 void plim_task_start(plim_task *t, void (*run)(void *ud), void *ud, bool beside);
 void plim_task_wait(plim_task *t);
 
