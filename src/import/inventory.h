@@ -1,8 +1,8 @@
-/* inventory.h -- what a file holds, tensor by tensor: what `plimsoll info` shows,
- * and what weights are compared with a graph by.
+/* inventory.h -- the tensors in a file: what `plimsoll info` shows, and what weights are
+ * compared with a graph by.
  *
- * A tensor's type is a name and not a plim_dtype: files have types that no op
- * computes with ("Q4_K"), and their bytes are what the file says. */
+ * A tensor's type is a name and not a plim_dtype: files have types that no op computes with
+ * ("Q4_K"), and their size in bytes is what the file says. */
 #ifndef PLIM_INVENTORY_H
 #define PLIM_INVENTORY_H
 
@@ -13,11 +13,10 @@ typedef struct plim_item {
     plim_str type; /* "fp32", "Q4_K" */
     plim_item_kind kind;
     int32_t rank;
-    int64_t dim[PLIM_MAX_RANK]; /* as PyTorch has them: the fastest last */
+    int64_t dim[PLIM_MAX_RANK]; /* in PyTorch's order: the fastest-varying last */
     uint64_t elements;          /* the product of dim */
     uint64_t bytes;
-    uint32_t same_as; /* the item whose storage this is or views, or PLIM_NONE: then its
-                         bytes are counted there */
+    uint32_t same_as; /* whose storage it shares, and which counts the bytes; or PLIM_NONE */
 } plim_item;
 
 typedef struct plim_note_pair {
@@ -29,15 +28,15 @@ typedef struct plim_inventory {
     plim_str format;   /* "GGUF 3", "safetensors, 4 shards" */
     plim_str producer; /* "": not known */
     plim_item *items;
-    plim_note_pair *facts; /* what the file says of itself: "architecture", "llama" */
-    plim_str *notes;       /* sentences: what is not known, what does not agree */
+    plim_note_pair *facts; /* metadata of the file: "architecture", "llama" */
+    plim_str *notes;       /* sentences about what is not known or does not agree */
     plim_open_dim *dims;
     uint32_t n_items, n_facts, n_notes, n_dims;
     uint32_t cap_items, cap_facts, cap_notes, cap_dims;
 } plim_inventory;
 
-/* Each copies what it is given into the arena; PLIM_ENOMEM.  Of an item the elements are
- * computed (PLIM_ERANGE if they do not fit), the bytes are the caller's. */
+/* Each copies its arguments into the arena; PLIM_ENOMEM.  The number of elements of an item is
+ * computed (PLIM_ERANGE if it does not fit); its bytes are given by the caller. */
 plim_status plim_inventory_add(plim_inventory *v, const plim_item *item, plim_err *err);
 plim_status plim_inventory_fact(plim_inventory *v, plim_err *err, const char *key,
                                 const char *fmt, ...) PLIM_PRINTF(4, 5);
@@ -45,8 +44,8 @@ plim_status plim_inventory_note(plim_inventory *v, plim_err *err, const char *fm
     PLIM_PRINTF(3, 4);
 plim_status plim_inventory_dim(plim_inventory *v, plim_str name, int64_t value, plim_err *err);
 
-/* Parameters, buffers and constants of a graph, ties pointing at each other, and what
- * it leaves open. */
+/* Adds parameters, buffers and constants of a graph, with their ties, and the sizes that it
+ * leaves open. */
 plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_err *err);
 
 #endif

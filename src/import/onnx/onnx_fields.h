@@ -1,5 +1,5 @@
-/* onnx_fields.h -- numbers of the fields that are read, by message and as onnx.proto
- * calls them.  src: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto */
+/* onnx_fields.h -- numbers of the fields that are read, by message, with their names in
+ * onnx.proto.  src: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto */
 #ifndef PLIM_ONNX_FIELDS_H
 #define PLIM_ONNX_FIELDS_H
 

@@ -1,10 +1,10 @@
-/* onnx_wire.h -- protobuf's wire format, walked in place: no copy, no table of
- * messages.  Bytes fields are stepped over, so weights are never looked at.
+/* onnx_wire.h -- protobuf's wire format, walked in place: no copy, no table of messages. Bytes
+ * fields are skipped, so weights are never touched.
  *
- * Strict: a varint of more than 10 bytes, a length beyond the message, a group, a
- * field of another wire type than asked for and messages nested deeper than
- * ONNX_MAX_DEPTH are errors that name the offset.  src:
- * https://protobuf.dev/programming-guides/encoding/ */
+ * Strict: a varint of more than 10 bytes, a length beyond the message, a group, a field of
+ * another wire type than expected and messages nested deeper than ONNX_MAX_DEPTH are errors
+ * that name the offset.
+ * src: https://protobuf.dev/programming-guides/encoding/ */
 #ifndef PLIM_ONNX_WIRE_H
 #define PLIM_ONNX_WIRE_H
 
@@ -12,9 +12,9 @@
 
 enum { ONNX_MAX_DEPTH = 64 };
 
-/* A message, or what is left of it. */
+/* A message, or the rest of it. */
 typedef struct onnx_wire {
-    const uint8_t *p; /* of the whole file */
+    const uint8_t *p; /* start of the whole file */
     uint64_t at, end;
     int depth;
     plim_err *err;
@@ -25,8 +25,8 @@ enum { ONNX_VARINT = 0, ONNX_FIXED64 = 1, ONNX_BYTES = 2, ONNX_FIXED32 = 5 };
 
 typedef struct onnx_field {
     uint32_t number, type;
-    uint64_t at;         /* where it begins */
-    uint64_t bits;       /* its value, unless bytes */
+    uint64_t at;         /* offset of the field */
+    uint64_t bits;       /* its value, unless it is bytes */
     uint64_t from, size; /* of bytes */
 } onnx_field;
 
@@ -36,14 +36,14 @@ bool plim_onnx_next(onnx_wire *w, onnx_field *f);
 plim_status plim_onnx_fail(onnx_wire *w, plim_status code, uint64_t at, const char *fmt, ...)
     PLIM_PRINTF(4, 5);
 
-/* A field as what it should be; on another wire type nothing, and w is bad. */
+/* Reads a field as the expected type; another wire type gives an empty result and w is bad. */
 plim_str plim_onnx_str(onnx_wire *w, const onnx_field *f);
 int64_t plim_onnx_int(onnx_wire *w, const onnx_field *f);
 double plim_onnx_float(onnx_wire *w, const onnx_field *f);      /* of 32 bits */
-onnx_wire plim_onnx_message(onnx_wire *w, const onnx_field *f); /* bad if it is none */
+onnx_wire plim_onnx_message(onnx_wire *w, const onnx_field *f); /* else w is bad */
 
-/* Repeated numbers come one a field or many in one: the next of them.  `part` is
- * {0} when the field is met. */
+/* Repeated numbers come one per field or packed into one: returns the next of them.  `part` is
+ * {0} when the field is first seen. */
 bool plim_onnx_next_int(onnx_wire *w, const onnx_field *f, onnx_wire *part, int64_t *out);
 bool plim_onnx_next_bits(onnx_wire *w, const onnx_field *f, onnx_wire *part, uint32_t size,
                          uint64_t *out); /* fixed numbers of 4 or 8 bytes */

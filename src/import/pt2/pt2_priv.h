@@ -53,56 +53,56 @@ enum { PT2_MAX_STACK = 64 };
 
 typedef struct pt2_node {
     plim_str target, stack;
-    uint32_t inputs, outputs; /* where they are; 0: there are none */
+    uint32_t inputs, outputs; /* their offsets; 0: there are none */
     uint32_t args, n_args;    /* inputs, in env.args */
-    uint32_t outs, n_outs;    /* tensors that it makes, in env.outs */
-    uint32_t graph;           /* where the subgraph of a higher-order op is; 0: it has none */
+    uint32_t outs, n_outs;    /* tensors that it produces, in env.outs */
+    uint32_t graph;           /* offset of the subgraph of a higher-order op; 0: it has none */
     uint32_t graph_arg;       /* which argument that is */
-    bool later;               /* args and outs are to be read when its turn comes */
-    bool known;               /* a rule can read each argument, and each output is a tensor */
+    bool later;               /* args and outs are read when the node is run */
+    bool known;               /* rules can read all arguments; all outputs are tensors */
 } pt2_node;
 
-/* Texts, each noted once.  Layers are alike, so that most come again, and in the order in
- * which they came before. */
+/* Texts, each recorded once.  Layers are alike, so most texts occur again, and in the same
+ * order as before. */
 typedef struct pt2_seen {
     struct pt2_seen_row {
         plim_str raw;
-        uint32_t next; /* the other one that came after it the last time */
+        uint32_t next; /* the one that followed it the last time */
     } * rows;
     uint32_t n, cap, last;
 } pt2_seen;
 
 typedef struct pt2_shape {
-    uint32_t read; /* f.bound when it was; 0: not yet */
+    uint32_t read; /* f.bound when it was read; 0: not yet */
     bool requires_grad;
     plim_meta meta;
 } pt2_shape;
 
 typedef struct pt2_name {
     plim_str name;
-    uint32_t at;    /* its TensorMeta; 0: it has none */
-    uint32_t shape; /* what that says, in env.shapes */
+    uint32_t at;    /* offset of its TensorMeta; 0: it has none */
+    uint32_t shape; /* its parsed form, in env.shapes */
     uint32_t id;    /* its value, or PLIM_NONE */
 } pt2_name;
 
 /* Names of one graph of the file; subgraphs have their own. */
 typedef struct pt2_env {
-    plim_map tensors; /* name: place in names, plus one */
-    plim_map syms;    /* symbolic int, float or bool: place of its value */
+    plim_map tensors; /* by name: index into names, plus one */
+    plim_map syms;    /* symbolic int, float or bool: index of its value */
     pt2_name *names;
     pt2_seen metas;    /* TensorMetas */
-    pt2_shape *shapes; /* what each of them says */
+    pt2_shape *shapes; /* the parsed form of each */
     uint32_t n_names, cap_names, n_shapes, cap_shapes;
     plim_json inputs, outputs;
     pt2_node *nodes;
     uint32_t n_nodes, cap_nodes;
-    plim_err after_nodes; /* what is wrong with the one that comes after these */
+    plim_err after_nodes; /* error in the node that follows these */
     plim_named_arg
-        *args;      /* of all nodes; until its turn comes, a tensor is a place in names */
-    uint32_t *outs; /* places in names */
+        *args;      /* of all nodes; a tensor is an index into names until its node is run */
+    uint32_t *outs; /* indices into names */
     uint32_t n_args, cap_args, n_outs, cap_outs;
-    bool running; /* tensors are values, symbols have theirs */
-    bool later;   /* something was met that has to wait for that */
+    bool running; /* phase two: tensors are values, symbols have values */
+    bool later;   /* something was found that must wait for phase two */
 } pt2_env;
 
 typedef struct pt2_size {
@@ -112,10 +112,10 @@ typedef struct pt2_size {
     plim_str expr;
 } pt2_size;
 
-/* A tensor that comes into the graph. */
+/* A tensor that is an input of the graph. */
 typedef struct pt2_input {
     plim_value_kind kind;
-    plim_str arg, name; /* as in the graph; as in the model */
+    plim_str arg, name; /* name in the graph; name in the model */
     bool persistent;
 } pt2_input;
 
@@ -124,7 +124,7 @@ typedef struct pt2_range {
     int64_t min, max;
 } pt2_range;
 
-/* What stands behind the target of a node. */
+/* What the target of a node refers to. */
 typedef struct pt2_op {
     plim_str target; /* a copy, without "torch.ops." */
     const plim_op *op;
@@ -143,7 +143,7 @@ typedef struct pt2 {
     plim_str *outputs;
     pt2_range *ranges;
     uint32_t n_inputs, cap_inputs, n_outputs, cap_outputs, n_ranges, cap_ranges;
-    plim_map targets; /* as they stand in the file: place in ops, plus one */
+    plim_map targets; /* texts as in the file: index into ops, plus one */
     pt2_op *ops;
     uint32_t n_ops, cap_ops;
     pt2_seen traces;               /* stack traces of nodes */
@@ -151,8 +151,8 @@ typedef struct pt2 {
     plim_str stack[PT2_MAX_STACK]; /* its entries */
     uint32_t stack_scope[PT2_MAX_STACK];
     uint32_t n_stack;
-    uint32_t bound; /* grows when a symbol gets a value on the way */
-    uint32_t calls; /* where "module_call_graph" is; 0: there is none */
+    uint32_t bound; /* grows when a symbol gets a value during the run */
+    uint32_t calls; /* offset of "module_call_graph"; 0: there is none */
     int inlined;
 } pt2;
 
@@ -172,8 +172,8 @@ typedef struct pt2_tensor {
 
 plim_json plim_pt2_json_at(const pt2 *f, uint32_t at);
 
-/* Into a one-key object, {"as_int": 3}; false if it is empty.  Out of it:
- * whatever else it may hold is skipped. */
+/* Enters a one-key object, {"as_int": 3}; false if it is empty.  Leaving it skips whatever
+ * else it holds. */
 bool plim_pt2_enter_union(plim_json *j, plim_str *tag);
 void plim_pt2_leave_union(plim_json *j);
 
@@ -185,28 +185,28 @@ plim_str plim_pt2_read_name(plim_json *j);
 bool plim_pt2_skip_seen(pt2 *f, plim_json *j, pt2_seen *s);
 
 pt2_size plim_pt2_read_size(plim_json *j);
-/* The size as a number; a symbol that nothing bound takes the file's hint. */
+/* The size as a number; a symbol that is not bound gets the file's hint. */
 plim_status plim_pt2_eval_size(pt2 *f, const pt2_size *s, int64_t *out);
 bool plim_pt2_read_scalar_type(plim_json *j, plim_dtype *out); /* false: not known */
 
 /* A tensor of the graph, its sizes not evaluated yet. */
 plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_tensor *t);
-/* The place of a name in env->names, made if new; PLIM_NONE: no memory. */
+/* Index of a name in env->names, added if new; PLIM_NONE: no memory. */
 uint32_t plim_pt2_intern_name(pt2 *f, pt2_env *env, plim_str name);
-/* A new value of this name; one that is there. */
+/* Adds a value under this name; gets the one that has it. */
 plim_status plim_pt2_add_value(pt2 *f, pt2_env *env, uint32_t name, plim_value v,
                                uint32_t *id);
 plim_status plim_pt2_get_value(pt2 *f, const pt2_env *env, plim_str name, uint32_t *id);
-uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name); /* PLIM_NONE: there is none */
-plim_status plim_pt2_undefined(pt2 *f, plim_str name);           /* says so */
+uint32_t plim_pt2_find_value(const pt2_env *env, plim_str name); /* or PLIM_NONE */
+plim_status plim_pt2_undefined(pt2 *f, plim_str name);           /* the error */
 
 /* ---- pt2_note.c --------------------------------------------------------------- */
 
-/* Notes the parts of a Graph and its nodes; what is wrong with a node, though it is JSON,
- * is said when its turn comes. */
+/* Records the parts of a Graph and its nodes.  An error in a node that is valid JSON is
+ * reported when the node is run. */
 plim_status plim_pt2_note_graph(pt2 *f, plim_json *j, pt2_env *env);
 
-/* A node's "inputs" and "outputs"; again, once the graph is running, of one that had to
+/* Reads a node's "inputs" and "outputs"; in phase two a second time, for a node that had to
  * wait.  Symbols among the outputs are left out: the file has their values. */
 plim_status plim_pt2_read_args(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n);
 plim_status plim_pt2_read_outputs(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n);
@@ -219,7 +219,7 @@ plim_status plim_pt2_bind_sizes(pt2 *f, const pt2_env *env);
 
 plim_status plim_pt2_run_nodes(pt2 *f, pt2_env *env);
 
-/* ---- strings: up to and after a separator ------------------------------------------------------------------ */
+/* ---- strings: up to and after a separator --------------------------- */
 
 static inline plim_str plim_pt2_upto(plim_str *rest, char sep)
 {
