@@ -19,8 +19,7 @@ enum { PLIM_POOLS = 2 }; /* for requests up to 1 MiB, and above */
 typedef struct plim_alloc_options {
     const struct plim_allocator *allocator; /* NULL: the first row */
     int torch;                              /* 100 * major + minor; 0: the newest known */
-    plim_str conf;          /* in the syntax of PYTORCH_CUDA_ALLOC_CONF; borrowed during the
-                             * call only */
+    plim_str conf;          /* as PYTORCH_CUDA_ALLOC_CONF; borrowed during the call only */
     uint64_t capacity;      /* bytes the allocator can get from the device; 0: no limit */
     uint64_t total;         /* of the device; 0: capacity.  The rest is the context */
     double fraction;        /* set_per_process_memory_fraction, (0, 1]; 0: never called */
@@ -38,8 +37,7 @@ typedef struct plim_alloc_stats {
     plim_stat allocation, segment, active, inactive_split; /* counts */
     plim_stat requested_bytes;                             /* as requested */
     plim_stat allocated_bytes;      /* whole blocks; falls when free() is called */
-    plim_stat active_bytes;         /* falls when other streams are finished with the block
-                                     * too */
+    plim_stat active_bytes;         /* falls when other streams are done too */
     plim_stat reserved_bytes;       /* obtained from CUDA */
     plim_stat inactive_split_bytes; /* free, but in a segment that is partly used */
     plim_stat oversize_allocations, oversize_segments; /* max_split_size_mb and above */

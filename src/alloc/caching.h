@@ -28,8 +28,7 @@ enum { SMALL, LARGE, POOLS = PLIM_POOLS };
 
 typedef enum state { UNUSED, FREE, ALLOCATED, PENDING, UNMAPPED } state;
 
-typedef struct block { /* its address and links in the set are in the node of the same
-                        * number */
+typedef struct block { /* address and set links: see the node of the same number */
     uint64_t size, requested;
     uint32_t prev, next; /* in the segment */
     uint32_t uses;       /* other streams that use it: a list of links */
@@ -40,16 +39,14 @@ typedef struct block { /* its address and links in the set are in the node of th
     uint8_t state, pool;
 } block;
 
-typedef struct link { /* an item of a block's uses (a stream) or of a stream's queue (a
-                       * block) */
+typedef struct link { /* item of a block's uses (a stream) or a stream's queue (a block) */
     uint32_t value, next;
 } link;
 
 typedef struct stream {
     plim_fs *free[POOLS], *unmapped[POOLS]; /* NULL until needed */
     uint32_t head, tail;                    /* frees that wait for this stream, in order */
-    uint32_t queued, done;                  /* length of the queue; the first `done` have
-                                             * finished */
+    uint32_t queued, done;                  /* in the queue; the first `done` are over */
 } stream;
 
 typedef struct virt { /* an expandable segment */

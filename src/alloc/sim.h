@@ -29,8 +29,7 @@ typedef struct plim_sim {
 
     plim_alloc_stats stats; /* at the end of the run */
     uint64_t requested;     /* live at the end */
-    uint32_t n_events;      /* number of events run: all, or up to and including the one that
-                             * failed */
+    uint32_t n_events;      /* events run: all, or up to and including the one that failed */
 
     bool oom;           /* the device was out of memory, at least once */
     uint32_t oom_event; /* the first event that ran out of memory */

@@ -150,7 +150,7 @@ typedef struct plim_arena {
     uint64_t limit;          /* 0: PLIM_ARENA_DEFAULT_LIMIT */
     uint64_t fail_after;     /* for tests: the number of the allocation that fails; 0: none */
     uint64_t calls;
-    bool lean; /* starts with small pages: saves memory at the cost of some time */
+    bool lean; /* large pages later: saves memory at the cost of some time */
 } plim_arena;
 
 #define PLIM_ARENA_INIT                                                                       \
@@ -212,8 +212,7 @@ typedef struct plim_bytes {
 /* Maps a file read-only; a pipe is read to its end, up to 256 MiB.  PLIM_EIO names
  * the file and the reason. */
 plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err);
-bool plim_file_exists(const char *path); /* true also for a folder and for what cannot be
-                                          * read */
+bool plim_file_exists(const char *path); /* or a folder, or not readable */
 bool plim_file_is_folder(const char *path);
 void plim_file_unmap(plim_bytes *b); /* harmless on {0} */
 

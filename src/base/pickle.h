@@ -36,8 +36,7 @@ typedef enum plim_pickle_kind {
     PLIM_PICKLE_DICT,       /* items: key, value, key, value */
     PLIM_PICKLE_GLOBAL,     /* items: module, name */
     PLIM_PICKLE_PERSISTENT, /* items: the id of something kept outside */
-    PLIM_PICKLE_CALL,       /* call: see plim_pickle_call; items: what was put into the
-                             * result */
+    PLIM_PICKLE_CALL,       /* call; items: what was put into the result */
 } plim_pickle_kind;
 
 typedef struct plim_pickle_node plim_pickle_node;
@@ -68,8 +67,7 @@ struct plim_pickle_node {
 
 typedef struct plim_pickle {
     plim_pickle_value root;
-    plim_pickle_value *globals;     /* every name in the order of the file, repeated if the
-                                     * file repeats it */
+    plim_pickle_value *globals;     /* every name in file order, with repeats */
     plim_pickle_value *persistents; /* likewise */
     uint32_t n_globals, cap_globals, n_persistents, cap_persistents;
     uint64_t end; /* offset after the pickle */

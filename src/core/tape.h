@@ -31,8 +31,7 @@ typedef enum plim_event_kind {
     PLIM_EVENT_EMPTY_CACHE,
     PLIM_EVENT_RESET_PEAK,
     PLIM_EVENT_CONFIG,   /* .id: index into tape->configs */
-    PLIM_EVENT_FRACTION, /* .id: of PLIM_FRACTION_ONE, the fraction of the device that may be
-                          * used */
+    PLIM_EVENT_FRACTION, /* .id: usable fraction of the device, of PLIM_FRACTION_ONE */
 } plim_event_kind;
 
 #define PLIM_FRACTION_ONE 1000000000u

@@ -1,8 +1,7 @@
-/* gpu.h -- the cards, as data: gpus.def, one row a device.
+/* gpu.h -- the cards, as data: gpus.def, one row per device.
  *
- * A device is what a framework sees as one: half of a dual-chip card, one
- * memory option of a laptop chip.  0 in a number means unknown;
- * it is never a measurement. */
+ * A device is what a framework sees as one: half of a dual-chip card, one memory option of a
+ * laptop chip.  A number of 0 means unknown; it is never a measurement. */
 #ifndef PLIM_GPU_H
 #define PLIM_GPU_H
 
@@ -10,9 +9,9 @@
 
 typedef enum plim_gpu_memory {
     PLIM_GPU_MARKETED, /* estimated from the size sold */
-    PLIM_GPU_PRINTED,  /* as an out-of-memory message gives it: to 0.01 GiB */
-    PLIM_GPU_DRIVER,   /* the byte count that a driver reported */
-    PLIM_GPU_GIVEN     /* by the user: --vram */
+    PLIM_GPU_PRINTED,  /* from an out-of-memory message, which rounds to 0.01 GiB */
+    PLIM_GPU_DRIVER,   /* the byte count reported by a driver */
+    PLIM_GPU_GIVEN     /* given by the user: --vram */
 } plim_gpu_memory;
 
 typedef struct plim_gpu {
@@ -23,9 +22,9 @@ typedef struct plim_gpu {
     const char *arch;    /* "Ada"; "" unknown */
     int year;
     double marketed_gb;
-    uint64_t memory_bytes; /* total that a process is told, context not yet taken */
+    uint64_t memory_bytes; /* total reported to a process, including the context */
     plim_gpu_memory memory_kind;
-    double bandwidth_gbs;               /* 10^9 bytes a second */
+    double bandwidth_gbs;               /* 10^9 bytes per second */
     double fp32, tf32, fp16, bf16, fp8; /* dense TFLOPS */
     int cc;                             /* compute capability * 10: 89; not NVIDIA: 0 */
     int sms;
@@ -33,28 +32,28 @@ typedef struct plim_gpu {
 } plim_gpu;
 
 uint32_t plim_gpu_count(void);
-const plim_gpu *plim_gpu_at(uint32_t i); /* NULL beyond the last */
+const plim_gpu *plim_gpu_at(uint32_t i); /* NULL past the end */
 
-/* By name or alias; case, spaces, dashes and the words NVIDIA and GeForce do
- * not matter.  PLIM_EUSAGE names the nearest. */
+/* Finds a card by name or alias; case, spaces, dashes and the words NVIDIA and GeForce are
+ * ignored.  PLIM_EUSAGE names the nearest. */
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err);
 
-/* "rtx4090,a100", or "all": the cards that are meant, in an array in `a`. */
+/* "rtx4090,a100", or "all": the cards of that list, in an array in `a`. */
 plim_status plim_gpu_list(plim_arena *a, const char *names, const plim_gpu ***out, uint32_t *n,
                           plim_err *err);
 
-/* A card of so much memory and nothing else known. */
+/* A card of which only the memory size is known. */
 plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err);
 
-/* Threads that an SM holds; 0 where cc is unknown.
- * src: CUDA C++ Programming Guide 12.9, technical specifications per compute
- * capability, "maximum number of resident threads per SM". */
+/* Threads that an SM can hold; 0 if cc is unknown.
+ * src: CUDA C++ Programming Guide 12.9, technical specifications per compute capability,
+ * "maximum number of resident threads per SM". */
 int plim_gpu_threads_per_sm(int cc);
 
-/* What a process takes before its first tensor: context and loaded kernels, in
- * bytes.  It depends on driver, libraries and what has run, so this is the range
- * that people measured, not a prediction.  gpu NULL: any NVIDIA card.  torch as
- * in plim_world (113, 206, 215).  0 and 0: unknown (no NVIDIA card). */
+/* Memory that a process uses before its first tensor, in bytes: context and loaded kernels. It
+ * depends on the driver, the libraries and what has run, so this is the range that was
+ * measured, not a prediction.  gpu NULL: any NVIDIA card.  torch as in plim_world (113, 206,
+ * 215).  0 and 0: unknown (not an NVIDIA card). */
 void plim_gpu_context(const plim_gpu *gpu, int torch_version, uint64_t *low, uint64_t *high);
 
 #endif

@@ -1,12 +1,12 @@
-/* nn.h -- modules as torch.nn has them, writing a graph: each call makes the
- * scope, the parameters, the buffers and the nodes that an export in train mode
- * of the same module shows.  Model code then reads like the original's.
+/* nn.h -- modules of torch.nn that write a graph: each call adds the scope, the parameters,
+ * the buffers and the nodes that an export of the same module in train mode shows.  Model code
+ * then reads like the original.
  *
- * The builder's error is sticky: after the first one every function returns
- * PLIM_NONE and does nothing, so model code checks nothing.
+ * The builder's error is sticky: after the first one every function returns PLIM_NONE and does
+ * nothing, so model code needs no checks.
  *
- * `name` NULL: the next index, as in a Sequential.  Parameters take the dotted
- * path of the modules that are open. */
+ * `name` NULL: the next index, as in a Sequential.  Parameters are named by the dotted path of
+ * the modules that are open. */
 #ifndef PLIM_NN_H
 #define PLIM_NN_H
 
@@ -19,20 +19,20 @@ typedef struct plim_nn {
     plim_err *err;
     plim_status st;
     bool infer;       /* as after model.eval(): no stochastic depth, no auxiliary heads */
-    plim_dtype dtype; /* of parameters; fp32 unless set */
-    /* Makes what is in a module Linear, which is open: plim_nn_plain_linear, unless set. */
+    plim_dtype dtype; /* of parameters; fp32 by default */
+    /* Writes the contents of a Linear module, which is open; default: plim_nn_plain_linear. */
     uint32_t (*linear)(struct plim_nn *n, uint32_t x, int64_t out, bool bias);
     uint32_t scope, depth;
-    uint32_t next[PLIM_NN_DEPTH]; /* index of the next nameless child */
-    /* ops looked up so far, by the address of the target's text: a model names
-     * the same few ops hundreds of times */
+    uint32_t next[PLIM_NN_DEPTH]; /* index of the next unnamed child */
+    /* ops looked up so far, by the address of the target's text: a model uses the same few ops
+     * hundreds of times */
     struct {
         const char *target;
         const plim_op *op;
         bool inplace;
     } cache[PLIM_NN_CACHE];
-    uint32_t seen[PLIM_NN_CACHE]; /* nodes whose shapes were inferred, plus 1, by a hash */
-    struct plim_nn_leaf {         /* parameters and buffers, and whose they are */
+    uint32_t seen[PLIM_NN_CACHE]; /* nodes whose shapes were inferred, plus 1, by hash */
+    struct plim_nn_leaf {         /* parameters and buffers, and the scopes that own them */
         uint32_t value, scope;
     } * leaves;
     struct plim_nn_order {
@@ -50,18 +50,18 @@ void plim_nn_fail(plim_nn *n, plim_status st, const char *fmt, ...) PLIM_PRINTF(
 void plim_nn_root(plim_nn *n, const char *type); /* the model's own class */
 void plim_nn_enter(plim_nn *n, const char *name, const char *type);
 void plim_nn_leave(plim_nn *n);
-/* The module that is open was called with these tensors, used or not: its call holds
- * them.  PLIM_NONE among them is passed over. */
+/* The open module was called with these tensors, used or not: its call keeps them alive.
+ * PLIM_NONE entries are skipped. */
 void plim_nn_called(plim_nn *n, const uint32_t *args, uint32_t count);
 /* "denselayer", 3: the text "denselayer3" in the graph's arena. */
 const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number);
 /* "Llama", "RMSNorm": the text "LlamaRMSNorm" likewise. */
 const char *plim_nn_join(plim_nn *n, const char *a, const char *b);
 
-/* Where a module registers its children in another order than it calls them: their names,
- * "self_attn mlp *", with a star for all others.  Parameters are loaded and optimized
- * as they were registered, so the model ends in plim_nn_settle, which puts them into
- * that order (ids of values change). */
+/* For a module that registers its children in another order than it calls them: their names,
+ * "self_attn mlp *", with a star for all others.  Parameters are loaded and optimized in the
+ * order of registration, so the model ends with plim_nn_settle, which puts them into that
+ * order (ids of values change). */
 void plim_nn_order(plim_nn *n, const char *children);
 void plim_nn_settle(plim_nn *n);
 
@@ -76,21 +76,21 @@ typedef struct plim_ints {
                  sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)})
 
 int64_t plim_nn_dim(const plim_nn *n, uint32_t x,
-                    int32_t dim); /* from the end if < 0; 1 after an error */
+                    int32_t dim); /* negative: from the end; returns 1 after an error */
 
 /* ---- leaves ------------------------------------------------------------------ */
 
-/* Takes back the nodes from `first` on: their modules exist but do not run. */
+/* Removes the nodes from `first` on: their modules exist but do not run. */
 void plim_nn_forget(plim_nn *n, uint32_t first);
 uint32_t plim_nn_param(plim_nn *n, const char *name, plim_ints dim);
 uint32_t plim_nn_buffer(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
 uint32_t plim_nn_temporary_buffer(plim_nn *n, const char *name, plim_dtype t,
                                   plim_ints dim); /* persistent=False */
-/* Part of a weight that is packed: no cast of the model changes its type. */
+/* Part of a packed weight: casts of the model do not change its type. */
 uint32_t plim_nn_packed(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
 /* requires_grad_(False) */
 void plim_nn_freeze(plim_nn *n, uint32_t param);
-/* A second name of a parameter: the same storage. */
+/* A second name for a parameter: the same storage. */
 uint32_t plim_nn_tie(plim_nn *n, const char *name, uint32_t param);
 uint32_t plim_nn_input(plim_nn *n, const char *name, plim_dtype t, plim_ints dim);
 void plim_nn_output(plim_nn *n, uint32_t x);
@@ -118,8 +118,8 @@ void plim_nn_output(plim_nn *n, uint32_t x);
         PLIM_STR(slot), { .kind = PLIM_ARG_INTS, .n = (list).n, .ints = (list).p }            \
     }
 
-/* One node of `target` with n_out results into out; lists are copied.
- * NN_OP(n, "aten.relu.default", ARG_T("self", x)) gives its only result. */
+/* Adds a node of `target` with n_out results in out; lists are copied. NN_OP(n,
+ * "aten.relu.default", ARG_T("self", x)) returns its only result. */
 void plim_nn_node(plim_nn *n, const char *target, const plim_named_arg *args, uint32_t n_args,
                   uint32_t *out, uint32_t n_out);
 uint32_t plim_nn_op(plim_nn *n, const char *target, const plim_named_arg *args,
@@ -128,12 +128,12 @@ uint32_t plim_nn_op(plim_nn *n, const char *target, const plim_named_arg *args,
     plim_nn_op((n), (target), (const plim_named_arg[]){__VA_ARGS__},                          \
                sizeof((const plim_named_arg[]){__VA_ARGS__}) / sizeof(plim_named_arg))
 
-/* torch.flatten(x, 1), F.relu(x), a + b ... : nodes in the module that is open. */
+/* torch.flatten(x, 1), F.relu(x), a + b ... : nodes in the open module. */
 uint32_t plim_nn_unary(plim_nn *n, const char *target, uint32_t x);
 uint32_t plim_nn_binary(plim_nn *n, const char *target, uint32_t a, uint32_t b);
-/* x * 0.5, x + 1 ...: a whole number where x has them */
+/* x * 0.5, x + 1 ...: an integer if x is of an integer type */
 uint32_t plim_nn_scalar(plim_nn *n, const char *target, uint32_t x, double other);
-uint32_t plim_nn_to(plim_nn *n, uint32_t x, plim_dtype t);     /* x.to(t): x itself if it is */
+uint32_t plim_nn_to(plim_nn *n, uint32_t x, plim_dtype t);     /* x.to(t), or x itself */
 uint32_t plim_nn_to_like(plim_nn *n, uint32_t x, uint32_t of); /* x.to(of.dtype) */
 uint32_t plim_nn_expand(plim_nn *n, uint32_t x, plim_ints size);
 void plim_nn_chunk(plim_nn *n, uint32_t x, uint32_t count, int64_t dim, uint32_t *out);
@@ -147,7 +147,7 @@ uint32_t plim_nn_view(plim_nn *n, uint32_t x, plim_ints size);
 uint32_t plim_nn_reshape(plim_nn *n, uint32_t x, plim_ints shape);
 uint32_t plim_nn_permute(plim_nn *n, uint32_t x, plim_ints dims);
 uint32_t plim_nn_transpose(plim_nn *n, uint32_t x, int64_t dim0, int64_t dim1);
-uint32_t plim_nn_contiguous(plim_nn *n, uint32_t x); /* no node if x is */
+uint32_t plim_nn_contiguous(plim_nn *n, uint32_t x); /* no node if x is contiguous */
 uint32_t plim_nn_unsqueeze(plim_nn *n, uint32_t x, int64_t dim);
 uint32_t plim_nn_select(plim_nn *n, uint32_t x, int64_t dim, int64_t index);
 uint32_t plim_nn_slice(plim_nn *n, uint32_t x, int64_t dim, int64_t start, int64_t end,
@@ -166,7 +166,7 @@ uint32_t plim_nn_adaptive_avg_op(plim_nn *n, uint32_t x, int64_t size);
 
 /* ---- modules ------------------------------------------------------------------- */
 
-/* Zero means the module's own default: kernel, stride, groups 1, padding 0. */
+/* Zero means the module's default: kernel, stride, groups 1, padding 0. */
 typedef struct plim_conv {
     int64_t out, kernel, stride, pad, groups;
     int64_t kernel_w, pad_w; /* where they differ from kernel and pad: kernel_w > 0 */
@@ -183,7 +183,7 @@ uint32_t plim_nn_batch_norm2d(plim_nn *n, const char *name, uint32_t x, plim_nor
 uint32_t plim_nn_layer_norm(plim_nn *n, const char *name, uint32_t x, double eps);
 uint32_t plim_nn_linear(plim_nn *n, const char *name, uint32_t x, int64_t out, bool bias);
 uint32_t plim_nn_plain_linear(plim_nn *n, uint32_t x, int64_t out, bool bias);
-/* `weight` (may be NULL) becomes the table, for what is tied to it */
+/* `weight` (may be NULL) is set to the table, so that others can be tied to it */
 uint32_t plim_nn_embedding(plim_nn *n, const char *name, uint32_t ids, int64_t rows,
                            int64_t width, uint32_t *weight);
 uint32_t plim_nn_embedding_op(plim_nn *n, uint32_t ids, uint32_t weight);

@@ -11,8 +11,7 @@ typedef struct plim_call {
     uint32_t n_args;
     const plim_t *value; /* tensor handles by value id: args refer to these */
     plim_t *out;         /* [n_out]: the rule puts its outputs here (owned) */
-    uint32_t n_out;      /* the op's outputs; for a kernel the room there is, then the number
-                          * it made */
+    uint32_t n_out;      /* of an op; a kernel is given room and sets the count */
     bool inplace;
 } plim_call;
 

@@ -35,9 +35,8 @@ typedef struct m_gnode {
     uint32_t refs, next_free;
     uint32_t edge_cap;    /* capacity of the arrays behind pub, for reuse */
     uint32_t view_op;     /* CopySlices: the node of the op that wrote into the view */
-    uint32_t frame;       /* the checkpoint it belongs to, and which of the */
-    uint32_t *save_index; /* checkpoint's tensors each saved one is; [PLIM_MAX_SAVED], or
-                           * PLIM_NONE */
+    uint32_t frame;       /* the checkpoint it belongs to, or PLIM_NONE */
+    uint32_t *save_index; /* [PLIM_MAX_SAVED] number of each save in it, or PLIM_NONE */
     bool reentrant;       /* it is the checkpoint's own node */
     bool released;        /* backward has run: its saved tensors were dropped */
     uint32_t generation;
@@ -82,8 +81,7 @@ struct plim_machine {
     uint32_t n_casts, cap_casts;
     plim_t blas_ws[2], lt_ws[2]; /* persistent workspaces: main thread, autograd thread */
     uint32_t n_unknown;
-    const plim_meta *metas[64]; /* metas of storages, by hash: most storages share a few
-                                 * shapes */
+    const plim_meta *metas[64]; /* of storages, by hash: most share a few shapes */
 
     m_tensor *first_tpage[1];
     m_tensor inline_page[TENSOR_PAGE];

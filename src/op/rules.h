@@ -171,10 +171,8 @@ void plim_cost_none(const plim_cost_call *c,
 void plim_cost_view(const plim_cost_call *c, plim_cost *out); /* no bytes either */
 void plim_cost_maybe_copy(const plim_cost_call *c,
                           plim_cost *out);                         /* a view if there is one */
-void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out); /* one flop per output
-                                                                    * element */
-void plim_cost_reduce(const plim_cost_call *c, plim_cost *out);    /* one flop per input
-                                                                    * element */
+void plim_cost_pointwise(const plim_cost_call *c, plim_cost *out); /* one flop per output */
+void plim_cost_reduce(const plim_cost_call *c, plim_cost *out);    /* one flop per input */
 void plim_cost_norm(const plim_cost_call *c, plim_cost *out);
 void plim_cost_conv(const plim_cost_call *c, plim_cost *out);
 void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out);

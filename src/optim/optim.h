@@ -1,7 +1,7 @@
 /* optim.h -- optimizers: their state and what a step() allocates.
  *
- * An optimizer runs on the same abstract machine as the op rules, so that its
- * requests come in PyTorch's order.
+ * An optimizer runs on the same abstract machine as the op rules, so its requests come in
+ * PyTorch's order.
  * src: torch/optim/<name>.py; docs/sources/optimizers.md */
 #ifndef PLIM_OPTIM_H
 #define PLIM_OPTIM_H
@@ -18,29 +18,29 @@ typedef enum plim_optim_impl {
     PLIM_IMPL_FUSED
 } plim_optim_impl;
 
-/* One parameter as an optimizer sees it; to an average, one tensor of the model. */
+/* One parameter as an optimizer sees it; for an average, one tensor of the model. */
 typedef struct plim_optim_param {
     plim_t leaf;
     plim_str name;
     bool buffer, transient;              /* transient: not in the state dict */
-    plim_t state[PLIM_OPTIM_MAX_STATES]; /* owned; 0: not made yet */
+    plim_t state[PLIM_OPTIM_MAX_STATES]; /* owned; 0: not created yet */
     plim_t tmp[PLIM_OPTIM_MAX_LISTS];    /* within one step */
 } plim_optim_param;
 
 struct plim_optim_run;
 
 enum {
-    PLIM_OPTIM_AT_START = 1,   /* state is made by the constructor */
+    PLIM_OPTIM_AT_START = 1,   /* the constructor creates the state */
     PLIM_OPTIM_RUNS_MODEL = 2, /* step(closure): see plim_optim_run */
-    PLIM_OPTIM_SPARSE = 4,     /* takes sparse gradients too, */
-    PLIM_OPTIM_NO_DENSE = 8,   /* and no others */
+    PLIM_OPTIM_SPARSE = 4,     /* accepts sparse gradients too, */
+    PLIM_OPTIM_NO_DENSE = 8,   /* and only those */
 };
 
 typedef struct plim_optim {
     const char *name;
     void (*step)(struct plim_optim_run *r);
     unsigned flags;
-    const char *impls;    /* "foreach, forloop": the first is usual on CUDA */
+    const char *impls;    /* "foreach, forloop": the first is the default on CUDA */
     const char *defaults; /* "momentum=0, ..." */
     const char *since;    /* "fused=203, ...": 100 * major + minor */
     const char *doc, *src;
@@ -48,8 +48,8 @@ typedef struct plim_optim {
 
 uint32_t plim_optim_count(void);
 const plim_optim *plim_optim_at(uint32_t i);
-/* Averages of the model (emas.def) are rows of the same kind, run after each step.
- * What they keep counts as optimizer state, in this role. */
+/* Averages of the model (emas.def) are rows of the same type, run after each step.  Their
+ * tensors count as optimizer state, with this role. */
 #define PLIM_EMA_ROLE "ema"
 uint32_t plim_ema_count(void);
 const plim_optim *plim_ema_at(uint32_t i);
@@ -63,39 +63,40 @@ typedef struct plim_optim_spec {
     struct {
         plim_str name;
         double value;
-    } option[PLIM_OPTIM_OPTIONS]; /* all that the row has, as given or by default */
+    } option[PLIM_OPTIM_OPTIONS]; /* all options of the row, as given or by default */
     uint32_t n_options;
 } plim_optim_spec;
 
-/* Reads "sgd,momentum=0.9,impl=foreach".  PLIM_EUSAGE names the unknown word
- * and what is known. `text` is borrowed. */
+/* Parses "sgd,momentum=0.9,impl=foreach".  PLIM_EUSAGE names the unknown word and lists the
+ * known ones.  `text` is borrowed. */
 plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err);
-/* "averaged,use_buffers=1"; "none" leaves out->optim NULL. */
+/* The same for "averaged,use_buffers=1"; "none" leaves out->optim NULL. */
 plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err);
 /* An option's value, as given or by default. */
 double plim_optim_option(const plim_optim_spec *spec, const char *name);
 
-/* How many steps until nothing grows any more. */
+/* Number of steps after which memory no longer grows. */
 int plim_optim_steady_steps(const plim_optim_spec *spec);
 
 typedef struct plim_optim_run {
     plim_machine *m;
     const plim_torch *torch;
     const plim_optim_spec *spec;
-    plim_optim_param *params; /* every trainable one, in order; an average: all tensors */
+    plim_optim_param *params; /* every trainable one, in order; for an average all tensors */
     uint32_t n;
-    bool starting;    /* the constructor's call, not a step */
-    uint64_t taken;   /* steps, this one included */
-    plim_t shared[2]; /* states that belong to no parameter */
-    /* for one that runs the model: zero_grad, forward, loss and backward; the loss, owned */
+    bool starting;    /* this is the constructor's call, not a step */
+    uint64_t taken;   /* number of steps, including this one */
+    plim_t shared[2]; /* states that belong to no single parameter */
+    /* for an optimizer that runs the model: zero_grad, forward, loss and backward; returns the
+     * loss, owned */
     plim_t (*closure)(void *ud);
     void *ud;
-    plim_arena *arena; /* of what it keeps itself: */
+    plim_arena *arena; /* for data of its own: */
     void *own;
 } plim_optim_run;
 
 void plim_optim_start(plim_optim_run *r); /* constructor */
 void plim_optim_clip(plim_optim_run *r);  /* clip_grad_norm_, before a step */
-void plim_optim_step(plim_optim_run *r);  /* parameters without gradient are passed over */
+void plim_optim_step(plim_optim_run *r);  /* skips parameters without a gradient */
 
 #endif

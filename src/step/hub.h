@@ -1,18 +1,19 @@
-/* hub.h -- models of the Hugging Face hub that this machine has already: what
- * huggingface_hub keeps of them on disk.  Nothing is downloaded. */
+/* hub.h -- finds models of the Hugging Face hub in the cache that huggingface_hub keeps on
+ * disk.  Nothing is downloaded. */
 #ifndef PLIM_HUB_H
 #define PLIM_HUB_H
 
 #include "base/base.h"
 
-/* Could this be an id of the hub: "org/name", of letters, digits and "._-"?  What has the
- * suffix of a file ("runs/net.onnx") is none. */
+/* Whether this could be an id of the hub: "org/name", of letters, digits and "._-".  A name
+ * with the suffix of a file ("runs/net.onnx") is not one. */
 bool plim_hub_is_id(plim_str name);
 
-/* The folder of the id's snapshot that refs/main names, in `a`; p NULL: the cache has none. */
+/* The folder of the snapshot that refs/main of this id names, in `a`; p NULL: not in the
+ * cache. */
 plim_status plim_hub_snapshot(plim_arena *a, plim_str id, plim_str *out, plim_err *err);
 
-/* PLIM_EUSAGE: what to do about an id that is not here. */
+/* PLIM_EUSAGE: says what to do about an id that is not in the cache. */
 plim_status plim_hub_missing(plim_str id, plim_err *err);
 
 #endif

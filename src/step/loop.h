@@ -1,32 +1,32 @@
-/* loop.h -- training loops as data: what their names hold on to, and in which order
- * they do what every loop does.  Add a loop: a row in loop.c. */
+/* loop.h -- training loops as data: which values their variables keep alive, and the order in
+ * which they do what every loop does.  To add a loop, add a row in loop.c. */
 #ifndef PLIM_LOOP_H
 #define PLIM_LOOP_H
 
 #include "base/base.h"
 
-/* What a loop's names hold until they are bound to the next one. */
+/* Values that stay alive until their variable is assigned in the next iteration. */
 enum {
-    PLIM_KEEP_INPUTS = 1 << 0,  /* and targets; else they go when backward is over */
-    PLIM_KEEP_OUTPUTS = 1 << 1, /* else they go when the loss is there */
-    PLIM_KEEP_LOSS = 1 << 2,    /* else it goes when backward is over */
+    PLIM_KEEP_INPUTS = 1 << 0,  /* and targets; else they are freed after backward */
+    PLIM_KEEP_OUTPUTS = 1 << 1, /* else they are freed once the loss is computed */
+    PLIM_KEEP_LOSS = 1 << 2,    /* else it is freed after backward */
 };
 
 typedef struct plim_loop {
     const char *name;
     unsigned keeps;
     bool zero_grad_last; /* after the optimizer's step, not before the forward pass */
-    bool fetch_all;      /* the batches of an accumulated step come all at once */
-    bool clip;           /* clip_grad_norm_, whether asked for or not */
+    bool fetch_all;      /* all batches of an accumulated step are fetched at once */
+    bool clip;           /* clip_grad_norm_, even if the settings do not request it */
     const char *doc, *src;
 } plim_loop;
 
-/* NULL: the one that people write, "typical".  PLIM_EUSAGE lists the names. */
+/* NULL: the usual one, "typical".  PLIM_EUSAGE lists the names. */
 plim_status plim_loop_find(const char *name, const plim_loop **out, plim_err *err);
 
-/* "outputs,loss", "inputs", "none" into PLIM_KEEP_...  PLIM_EUSAGE. */
+/* Parses "outputs,loss", "inputs", "none" into PLIM_KEEP_...; else PLIM_EUSAGE. */
 plim_status plim_loop_keeps(const char *list, unsigned *out, plim_err *err);
-/* And back, in `a`; {NULL, 0}: no memory. */
+/* The reverse, in `a`; {NULL, 0}: no memory. */
 plim_str plim_loop_keeps_text(plim_arena *a, unsigned keeps);
 
 #endif

@@ -1,10 +1,10 @@
-/* region.h -- which stretches of a graph are checkpointed.
+/* region.h -- which parts of a graph are checkpointed.
  *
- * "blocks"          each outermost module of a list that is made of others, as
- *                   BertLayer or BasicBlock are
- * "layer*.*"        each outermost module whose path is like this
+ * "blocks"          each outermost module of a list whose modules contain others, such as
+ *                   BertLayer or BasicBlock
+ * "layer*.*"        each outermost module whose path matches
  * "segments=N"      as checkpoint_sequential(model, N): the top level's calls in N
- *                   parts, of which the last is not checkpointed
+ *                   parts, the last of which is not checkpointed
  * ",reentrant"      after any of these: use_reentrant=True
  * src: torch/utils/checkpoint.py */
 #ifndef PLIM_REGION_H
@@ -14,8 +14,8 @@
 
 typedef struct plim_region {
     uint32_t first, last; /* nodes [first, last) */
-    uint32_t scope;       /* the call they are; PLIM_NONE: several */
-    uint32_t *input;      /* values that come from outside, parameters apart */
+    uint32_t scope;       /* the module call they form; PLIM_NONE: several calls */
+    uint32_t *input;      /* values from outside, except parameters */
     uint32_t *output;     /* values that are used outside */
     uint32_t n_inputs, n_outputs;
 } plim_region;
@@ -26,11 +26,11 @@ typedef struct plim_regions {
     bool reentrant;
 } plim_regions;
 
-/* `how` NULL or "none": no regions.  PLIM_EUSAGE where nothing fits it. */
+/* `how` NULL or "none": no regions.  PLIM_EUSAGE if nothing matches. */
 plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,
                               plim_regions *out, plim_err *err);
 
-/* How many calls there are to cut into segments. */
+/* Number of calls that can be divided into segments. */
 plim_status plim_regions_calls(plim_arena *a, const plim_graph *g, uint32_t *n, plim_err *err);
 
 #endif

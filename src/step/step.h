@@ -1,5 +1,5 @@
-/* step.h -- a graph and settings into a tape: load, then the usual training
- * loop (or inference) as PyTorch runs it, event by event.
+/* step.h -- turns a graph and settings into a tape: load, then the usual training loop (or
+ * inference) as PyTorch runs it, event by event.
  * src: docs/sources/training-step.md 1, 2; docs/sources/optimizers.md 1. */
 #ifndef PLIM_STEP_H
 #define PLIM_STEP_H
@@ -11,7 +11,7 @@
 #include "torch/torch.h"
 
 typedef enum plim_loss_kind {
-    PLIM_LOSS_DEFAULT, /* the model's own, cross_entropy of what looks like logits, else sum */
+    PLIM_LOSS_DEFAULT, /* the model's own, else cross_entropy for logits, else sum */
     PLIM_LOSS_CROSS_ENTROPY,
     PLIM_LOSS_MSE,
     PLIM_LOSS_BCE,
@@ -24,14 +24,14 @@ typedef struct plim_step_settings {
     bool clip;            /* clip_grad_norm_ before each optimizer step */
     bool empty_cache;     /* torch.cuda.empty_cache() after each step */
     bool zero_grad_keeps; /* zero_grad(set_to_none=False): zeros, not None */
-    int accumulate;       /* forward and backward passes in a step */
+    int accumulate;       /* forward and backward passes per step */
     const plim_loop *loop;
-    unsigned keeps; /* PLIM_KEEP_...: the loop's own, or as the user says */
+    unsigned keeps; /* PLIM_KEEP_...: the loop's own, or as the user set it */
     int steps;
     plim_dtype
-        dtype; /* of parameters and floating inputs; PLIM_DTYPE_COUNT: as in the graph */
-    plim_dtype autocast; /* torch.autocast's type; PLIM_F32: none */
-    plim_str checkpoint; /* as region.h reads it; empty: none */
+        dtype; /* of parameters and floating-point inputs; PLIM_DTYPE_COUNT: as in the graph */
+    plim_dtype autocast; /* dtype of torch.autocast; PLIM_F32: none */
+    plim_str checkpoint; /* in the syntax of region.h; empty: none */
     plim_loss_kind loss;
     plim_optim_spec optim, ema; /* ema.optim NULL: none */
     const plim_torch *torch;
@@ -39,31 +39,30 @@ typedef struct plim_step_settings {
 } plim_step_settings;
 
 typedef struct plim_step_info {
-    uint32_t unknown_ops; /* nodes that were run without a rule, in all steps */
-    plim_loss_kind loss;  /* what PLIM_LOSS_DEFAULT became */
-    bool sms_matter;      /* with another number of SMs the tape might be another */
+    uint32_t unknown_ops; /* nodes run without a rule, over all steps */
+    plim_loss_kind loss;  /* the loss chosen for PLIM_LOSS_DEFAULT */
+    bool sms_matter;      /* a different number of SMs might give a different tape */
 } plim_step_info;
 
-/* Appends the whole run to the tape, which lives in `a` as all else does.
- * PLIM_ESHAPE names the layer whose shapes do not fit. */
+/* Appends the whole run to the tape; everything lives in `a`.  PLIM_ESHAPE names the layer
+ * whose shapes do not fit. */
 plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
                           plim_tape *tape, plim_step_info *info, plim_err *err);
 
-/* model.to(device): parameters, buffers and constants, with handles in value[] by
- * value id.  A dtype of PLIM_DTYPE_COUNT: as in the graph. */
+/* model.to(device) for parameters, buffers and constants; their handles go to value[] by value
+ * id.  A dtype of PLIM_DTYPE_COUNT: as in the graph. */
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
                     plim_t *value);
-/* Parameters, buffers and constants in the order of the module tree, each module's
- * parameters before its buffers: children first, as model.to() comes to them
- * (torch/nn/modules/module.py _apply), or parents first, as deepcopy does.
- * PLIM_NONE: no memory. */
+/* Parameters, buffers and constants in the order of the module tree, each module's parameters
+ * before its buffers: children first, as model.to() visits them (torch/nn/modules/module.py
+ * _apply), or parents first, as deepcopy does. PLIM_NONE: no memory. */
 uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
                          uint32_t **out);
-/* A floating tensor takes the chosen dtype, as model.half() gives it. */
+/* A floating-point tensor gets the chosen dtype, as with model.half(). */
 plim_meta plim_step_meta(plim_dtype dtype, const plim_meta *m);
 
-/* For each node, the values that are released right after it: their
- * last use, or the return of the module call that got them as an argument. */
+/* For each node, the values that are released right after it: after their last use, or on
+ * return from the module call that has them as an argument. */
 typedef struct plim_release {
     uint32_t *first; /* [n_nodes + 1] into ids */
     uint32_t *ids;

@@ -21,7 +21,7 @@ typedef struct plim_torch {
     const char *doc, *src;
 } plim_torch;
 
-/* The version from which on something holds: rules ask whether torch >= PLIM_SINCE_... */
+/* The version since which something holds: rules test torch >= PLIM_SINCE_... */
 enum plim_since {
 #define PLIM_TORCH(version, name, zero, each, denom, blas, lt, bw32, doc)
 #define PLIM_TORCH_SINCE(version, name, doc) PLIM_SINCE_##name = version,
@@ -33,8 +33,8 @@ enum plim_since {
 uint32_t plim_torch_count(void);
 const plim_torch *plim_torch_at(uint32_t i);
 const plim_torch *plim_torch_newest(void);
-/* "2.13", "2.13.0", "2.13.1+cu128": the row of that release.  PLIM_EUSAGE lists
- * what is known. */
+/* "2.13", "2.13.0", "2.13.1+cu128": the row of that release.  PLIM_EUSAGE lists the known
+ * ones. */
 plim_status plim_torch_find(plim_str version, const plim_torch **out, plim_err *err);
 
 /* Bytes of one cuBLAS workspace on a card of this capability (cc * 10). */

@@ -1,4 +1,4 @@
-/* listing.h -- for tests of what files hold. */
+/* listing.h -- for tests of file listings. */
 #ifndef PLIM_LISTING_H
 #define PLIM_LISTING_H
 
@@ -7,19 +7,19 @@
 
 #define LISTING_DATA PLIM_SOURCE_DIR "/tests/data/"
 
-/* tests/data/NAME, mapped; the test fails if it cannot be. */
+/* Maps tests/data/NAME; the test fails if it cannot. */
 plim_bytes listing_map(const char *fmt, ...) PLIM_PRINTF(1, 2);
 
-/* Lists tests/data/NAME through its probe into a fresh inventory in `a`. */
+/* Lists tests/data/NAME through its probe into a new inventory in `a`. */
 plim_status listing_file(plim_inventory *v, plim_arena *a, const char *name, plim_err *err);
-/* The same of bytes, by this importer whatever the probe says. */
+/* The same for bytes, with this importer whatever the probe says. */
 plim_status listing_bytes(plim_inventory *v, plim_arena *a, const plim_importer *im,
                           plim_bytes b, plim_err *err);
 
-/* All items against tests/golden/weights/NAME.txt. */
+/* Compares all items with tests/golden/weights/NAME.txt. */
 void listing_check_golden(const plim_inventory *v, const char *name);
 
-/* Of each file of tests/data: that, and what its format is called. */
+/* For each file of tests/data: its golden listing, and the name of its format. */
 typedef struct listing_case {
     const char *file, *golden, *format;
 } listing_case;
@@ -29,10 +29,10 @@ void listing_check_all(const listing_case *cases, size_t n);
 const char *listing_fact(const plim_inventory *v, const char *key);
 bool listing_noted(const plim_inventory *v, const char *part);
 
-/* The file cut off after each byte, then with each byte changed in three ways: it is
- * listed or refused with a message. */
+/* Lists the file cut off after each byte, then with each byte changed in three ways: it must
+ * be listed or refused with a message. */
 void listing_survive(const plim_importer *im, const char *name);
-/* With the n-th allocation failing, for all n. */
+/* Lists it with the n-th allocation failing, for all n. */
 void listing_starve(const char *name);
 
 #endif

@@ -1,5 +1,4 @@
-/* unit.h -- cmocka, and the one check that tables of cases need: a failure names
- * the case. */
+/* unit.h -- cmocka, and the one check that tables of cases need: a failure names the case. */
 #ifndef PLIM_UNIT_H
 #define PLIM_UNIT_H
 
