@@ -43,7 +43,7 @@ static bool autocast_applies(const plim_machine *m, plim_t t)
     return t && !x->wrapped && plim_is_float(x->meta.dtype) && x->meta.dtype != PLIM_F64;
 }
 
-/* Only fp32 parameters themselves are kept, and only in the region's type. */
+/* Only fp32 leaf parameters are cached, and only in the region's dtype. */
 static bool autocast_caches(const plim_machine *m, plim_t t, plim_dtype to)
 {
     const m_tensor *x = m_t(m, t);

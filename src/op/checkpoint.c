@@ -1,16 +1,16 @@
-/* checkpoint.c -- activation checkpointing: regions whose saved tensors are not
- * kept, but made again in the backward pass.
+/* checkpoint.c -- activation checkpointing: regions whose saved tensors are dropped and
+ * recomputed in the backward pass.
  * src: torch/utils/checkpoint.py; docs/sources/training-step.md 3. */
 #include "op/machine_priv.h"
 
-/* What stands for one region while its nodes live. */
+/* Represents one region while its nodes live. */
 struct m_frame {
     uint32_t region;
-    uint32_t nodes;   /* that have not released it */
+    uint32_t nodes;   /* not yet released */
     uint32_t n_saves; /* tensors that its forward would have saved */
     plim_t *input;    /* held for the second forward; owned */
     uint32_t n_inputs, cap_inputs;
-    plim_t *recomputed; /* what that saved, until a node takes it; NULL: not run yet */
+    plim_t *recomputed; /* tensors it saved, until a node takes them; NULL: not run yet */
     plim_dtype autocast;
 };
 
@@ -72,7 +72,7 @@ void plim_m_region_end(plim_machine *m)
     plim__frame_unref(m, f);
 }
 
-/* A node of the region would have saved this: only its number is kept. */
+/* A node of the region would have saved a tensor: only its number is recorded. */
 void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
 {
     m_frame *f = &m->frames[m->frame];
@@ -90,9 +90,9 @@ void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
 
 /* ---- the second forward ----------------------------------------------------------- */
 
-/* What 2.1 rewrote: the second forward ends where the last tensor is saved that the
- * first one saved, and what it saved goes when it is asked for; before, all of the
- * region runs, and its tensors go with their node.
+/* Rewritten in 2.1: since then the second forward stops after saving the last tensor that the
+ * first one saved, and each recomputed tensor is released when it is unpacked; before, all of
+ * the region runs, and its tensors live as long as their node.
  * src: torch/utils/checkpoint.py of 2.0.1 and 2.1.2 */
 bool plim__frame_stops_early(const plim_machine *m)
 {
@@ -124,7 +124,7 @@ static void frame_recompute(plim_machine *m, uint32_t frame)
     if (f->autocast != PLIM_DTYPE_COUNT)
         plim_m_autocast(m, f->autocast);
     m->recompute(m->recompute_ud, f->region, f->input, f->n_inputs);
-    plim_m_autocast(m, PLIM_DTYPE_COUNT); /* its own region, with casts of its own */
+    plim_m_autocast(m, PLIM_DTYPE_COUNT); /* a region of its own, with its own casts */
     m->stopped = false;
     m->recomputing = PLIM_NONE;
     m->grad_mode = mode;
@@ -133,7 +133,7 @@ static void frame_recompute(plim_machine *m, uint32_t frame)
 
 bool plim_m_stopped(const plim_machine *m) { return m->stopped; }
 
-/* Before a node runs: what it would have saved is made, and is now its own. */
+/* Before a node runs: its saved tensors are recomputed, and the node then owns them. */
 void plim__frame_unpack(plim_machine *m, m_gnode *n)
 {
     if (n->view_op != PLIM_NONE)
@@ -152,8 +152,8 @@ void plim__frame_unpack(plim_machine *m, m_gnode *n)
 
 /* ---- reentrant ---------------------------------------------------------------------- */
 
-/* The region's forward ran without a graph; this node runs it with one, and that
- * backwards, when its gradients come. */
+/* The forward of a reentrant region ran without recording; when its gradients arrive, this
+ * node runs it again with recording, and then backward. */
 static void checkpoint_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     uint32_t frame = ((m_gnode *)n)->frame;

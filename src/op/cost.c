@@ -1,7 +1,6 @@
-/* cost.c -- what an op computes and moves: MACs, FLOPs, bytes.
- * MACs as torchvision's table counts them: convolutions, linear and matrix
- * products (src: torchvision weight metas "_ops", fvcore's rules); everything
- * else costs FLOPs only. */
+/* cost.c -- what an op computes and moves: MACs, FLOPs, bytes. MACs as in torchvision's table:
+ * convolutions, linear and matrix products (src: torchvision weight metas "_ops", fvcore's
+ * rules); everything else costs FLOPs only. */
 #include "op/rules.h"
 
 const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot)
@@ -37,13 +36,13 @@ void plim_cost_reduce(const plim_cost_call *c, plim_cost *out)
     out->flops = cost_numel(plim_cost_in(c, 0));
 }
 
-/* mean, variance, scale and shift: about five operations an element */
+/* mean, variance, scale and shift: about five operations per element */
 void plim_cost_norm(const plim_cost_call *c, plim_cost *out)
 {
     out->flops = plim_sat_mul(cost_numel(plim_cost_in(c, 0)), 5);
 }
 
-/* Each output takes Cin/groups * k inputs: the weight's numel over Cout. */
+/* Each output uses Cin/groups * k inputs: the weight's numel over Cout. */
 void plim_cost_conv(const plim_cost_call *c, plim_cost *out)
 {
     const plim_meta *w = plim_cost_in(c, 1);
@@ -51,7 +50,7 @@ void plim_cost_conv(const plim_cost_call *c, plim_cost *out)
         set_macs(out, plim_sat_mul(c->out_numel, cost_numel(w) / (uint64_t)w->dim[0]));
 }
 
-/* Transposed: each input feeds Cout/groups * k outputs. */
+/* Transposed: each input contributes to Cout/groups * k outputs. */
 void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out)
 {
     const plim_meta *x = plim_cost_in(c, 0), *w = plim_cost_in(c, 1);
@@ -77,7 +76,7 @@ void plim_cost_addmm(const plim_cost_call *c, plim_cost *out)
     cost_inner(c, plim_cost_in(c, 1), out);
 }
 
-/* The product of all letters' sizes, as if in one step. */
+/* The product of the sizes of all letters, as if contracted in one step. */
 void plim_cost_einsum(const plim_cost_call *c, plim_cost *out)
 {
     const plim_arg *text = &c->node->args[0], *in = &c->node->args[1];
@@ -103,7 +102,7 @@ void plim_cost_einsum(const plim_cost_call *c, plim_cost *out)
     set_macs(out, macs);
 }
 
-/* Each weight matrix once for each step of each sequence. */
+/* Each weight matrix is used once per step of each sequence. */
 void plim_cost_rnn(const plim_cost_call *c, plim_cost *out)
 {
     const plim_meta *x = plim_cost_in(c, 0);
@@ -119,7 +118,7 @@ void plim_cost_rnn(const plim_cost_call *c, plim_cost *out)
     set_macs(out, plim_sat_mul(steps, weights));
 }
 
-/* One operation an element of the window. */
+/* One operation per element of the window. */
 void plim_cost_pool(const plim_cost_call *c, plim_cost *out)
 {
     const plim_arg *k = c->node->n_args > 1 ? &c->node->args[1] : NULL;
@@ -163,8 +162,8 @@ static void cost_bytes(const plim_graph *g, const plim_node *n, plim_cost *out)
             out->written = plim_sat_add(out->written, b);
 }
 
-/* Is the result the argument's own bytes?  It is when the strides it would have
- * as a view exist and are those it has, and nothing was converted. */
+/* Whether the result shares the argument's memory: nothing was converted, and the strides of
+ * the result are those that a view would have. */
 static bool is_view(const plim_cost_call *c)
 {
     const plim_meta *x = plim_cost_in(c, 0), *y = c->out;

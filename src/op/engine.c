@@ -43,13 +43,13 @@ static uint32_t queue_pop(plim_machine *m, ready_queue *q)
     return top;
 }
 
-/* What a node that this run visits had from a run around it: put back at the end. */
+/* State of a node in an enclosing backward pass: saved here and restored at the end. */
 typedef struct visited_node {
     uint32_t id, deps, stamp;
     plim_t *inbox;
 } visited_node;
 
-/* A node joins the run: what it had from a run around it is noted. */
+/* Adds a node to this pass and saves its state from an enclosing pass. */
 static bool visit_node(plim_machine *m, uint32_t id, uint32_t stamp, visited_node **seen,
                        uint32_t *n, uint32_t *cap)
 {
@@ -66,8 +66,8 @@ static bool visit_node(plim_machine *m, uint32_t id, uint32_t stamp, visited_nod
     return g->inbox != NULL;
 }
 
-/* Counts, for every node that the roots reach, how many consumers will send
- * it a gradient; makes its inbox. */
+/* Counts, for every node reachable from the roots, how many consumers will send it a gradient,
+ * and creates its inbox. */
 static bool count_dependencies(plim_machine *m, const plim_t *root, uint32_t n_roots,
                                uint32_t stamp, visited_node **seen, uint32_t *n)
 {
@@ -89,17 +89,16 @@ static bool count_dependencies(plim_machine *m, const plim_t *root, uint32_t n_r
     return true;
 }
 
-/* Does nobody else look at its storage? */
+/* Whether no other tensor shares its storage. */
 static bool owns_storage(const plim_machine *m, plim_t t)
 {
     uint32_t s = m_t(m, t)->storage;
     return s != PLIM_NONE && m_s(m, s)->refs == 1;
 }
 
-/* src: input_buffer.cpp can_accumulate_inplace: nobody else may hold
- * the older gradient or its storage; a view holds its base, hence the storage
- * twice.  A weight that two linear layers share is such a case: its gradients
- * are transposed views. */
+/* src: input_buffer.cpp can_accumulate_inplace: nobody else may hold the older gradient or its
+ * storage.  A view also holds its base, hence the storage twice; that is so for a weight
+ * shared by two linear layers, whose gradients are transposed views. */
 static bool can_add_inplace(const plim_machine *m, plim_t t)
 {
     const m_tensor *x = m_t(m, t);
@@ -112,7 +111,7 @@ static int64_t rows_of(const plim_machine *m, plim_t sparse)
     return plim_m_meta(m, plim_m_values(m, sparse))->dim[0];
 }
 
-/* a + b as a fresh tensor: dense if one of them is, else one behind the other.
+/* a + b as a new tensor: dense if one of them is, else the rows of both concatenated.
  * src: cuda/SparseCUDATensorMath.cu */
 static plim_t grad_sum(plim_machine *m, plim_t a, plim_t b)
 {
@@ -123,7 +122,8 @@ static plim_t grad_sum(plim_machine *m, plim_t a, plim_t b)
     return plim_m_sparse_like(m, a, rows_of(m, a) + rows_of(m, b));
 }
 
-/* What is left to the caller: nothing if g went in, g if it was added to another.
+/* Adds g to an input slot.  Returns what the caller has to drop: nothing if g was stored, g if
+ * it was added to an earlier gradient.
  * src: input_buffer.cpp accumulate */
 static plim_t inbox_add(plim_machine *m, plim_t *slot, plim_t g)
 {
@@ -144,8 +144,8 @@ static plim_t inbox_add(plim_machine *m, plim_t *slot, plim_t g)
     return g;
 }
 
-/* utils::obeys_layout_contract: a dense parameter wants its own strides, any
- * other a contiguous gradient. */
+/* utils::obeys_layout_contract: the gradient of a dense parameter must have the parameter's
+ * strides, any other must be contiguous. */
 static bool layout_ok(const plim_meta *g, const plim_meta *p)
 {
     if (!plim_is_dense(p))
@@ -158,7 +158,7 @@ static bool layout_ok(const plim_meta *g, const plim_meta *p)
     return true;
 }
 
-/* From here on t's storage is leaf's gradient. */
+/* From here on t's storage is the gradient of leaf. */
 static void call_gradient(plim_machine *m, plim_t t, plim_t leaf)
 {
     plim_storage *row = plim__tape_row(m, t), *of = plim__tape_row(m, leaf);
@@ -167,8 +167,8 @@ static void call_gradient(plim_machine *m, plim_t t, plim_t leaf)
         row->name = of->name;
 }
 
-/* May g itself become the parameter's gradient? A sparse one is a view of what came into
- * the embedding, and of its indices. */
+/* Whether g itself may become the parameter's gradient.  A sparse one is a view of the
+ * gradient that came into the embedding, and of its indices. */
 static bool can_steal(const plim_machine *m, plim_t g, const plim_meta *p)
 {
     plim_t values = plim_m_values(m, g);
@@ -176,7 +176,7 @@ static bool can_steal(const plim_machine *m, plim_t g, const plim_meta *p)
                                            : layout_ok(&m_t(m, g)->meta, p));
 }
 
-/* g is owned, what comes back too. */
+/* g is owned, and so is the result. */
 static plim_t cloned_grad(plim_machine *m, plim_t g, const plim_meta *p)
 {
     plim_meta meta = plim_meta_like(p, p->dtype);
@@ -185,9 +185,9 @@ static plim_t cloned_grad(plim_machine *m, plim_t g, const plim_meta *p)
     return copy;
 }
 
-/* AccumulateGrad: steal the gradient if nobody else looks at it, clone it
- * into the parameter's layout otherwise; if there is one, add in place to a dense one,
- * in a new one to a sparse. */
+/* AccumulateGrad: steals the gradient if nobody else refers to it, else clones it into the
+ * parameter's layout.  A dense gradient that exists is added to in place; a sparse one is
+ * replaced by a new tensor. */
 static void accumulate_grad(plim_machine *m, plim_t leaf, plim_t g)
 {
     m_tensor *p = m_t(m, leaf);
@@ -208,7 +208,7 @@ static void accumulate_grad(plim_machine *m, plim_t leaf, plim_t g)
         call_gradient(m, indices, leaf);
 }
 
-/* validate_outputs: a gradient comes back in the size and dtype of its input. */
+/* validate_outputs: a gradient is brought to the size and dtype of its input. */
 static plim_t validate_grad(plim_machine *m, plim_t g, const plim_meta *want)
 {
     if (!g)
@@ -255,7 +255,7 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
     plim__gnode_release(m, n);
 }
 
-/* Runs everything that the ready nodes lead to. */
+/* Runs the ready nodes and everything that becomes ready through them. */
 static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *ud)
 {
     while (q->n && !m->st) {
@@ -271,7 +271,7 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
             continue;
         }
         visit(ud, g->where, g->fn->name);
-        plim_assert(!n->released); /* a graph runs once: the loop makes a new one */
+        plim_assert(!n->released); /* a graph runs only once: the loop builds a new one */
         if (g->n_in > MAX_INPUTS) {
             plim_m_fail(m, PLIM_EUNSUPPORTED, "'%s' has %u inputs, the limit is %d",
                         g->fn->name, (unsigned)g->n_in, MAX_INPUTS);
@@ -290,7 +290,7 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
             if (--to->deps == 0 && !queue_push(m, q, e.node))
                 plim_m_oom(m);
         }
-        for (uint32_t i = 0; i < g->n_in; i++) /* a node's results go all at once */
+        for (uint32_t i = 0; i < g->n_in; i++) /* a node's results are released together */
             plim_m_drop(m, dx[i]);
     }
 }

@@ -1,4 +1,4 @@
-/* machine.c -- tensors, storages and what the machine knows: see machine.h. */
+/* machine.c -- tensors, storages and the machine's settings: see machine.h. */
 #include "op/machine_priv.h"
 
 #include <stdio.h>
@@ -29,8 +29,8 @@ void plim_m_clear_error(plim_machine *m) { m->st = PLIM_OK; }
 
 /* ---- pools -------------------------------------------------------------- */
 
-/* What is inline is written item by item, so it needs no zeroes: a machine on
- * the stack (plim_op_infer) is cheap. */
+/* The inline parts are initialised item by item and need not be zeroed, so a machine on the
+ * stack (plim_op_infer) is cheap. */
 void plim__machine_init(plim_machine *m, plim_arena *a, plim_tape *tape, const plim_world *w,
                         plim_err *err)
 {
@@ -124,7 +124,7 @@ const plim_meta *plim__meta_kept(plim_machine *m, const plim_meta *meta)
     return *slot = copy;
 }
 
-/* `row` says what it is; the name is the op now running. */
+/* `row` gives its category; its name is that of the op that is running. */
 static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage row)
 {
     uint32_t s = m->free_storage;
@@ -201,11 +201,11 @@ void plim_m_drop(plim_machine *m, plim_t t)
     x->gnode = x->storage = PLIM_NONE;
     x->generation++;
     m->free_tensor = m_index(t);
-    /* PyTorch: the TensorImpl's autograd meta goes first, then its storage */
+    /* PyTorch releases the TensorImpl's autograd meta first, then its storage */
     plim__gnode_unref(m, gnode);
     plim_m_drop(m, grad);
     storage_unref(m, storage);
-    plim_m_drop(m, base); /* no view itself, nor are the parts sparse: one level deep */
+    plim_m_drop(m, base); /* it is not a view, nor are the parts sparse: one level deep */
     plim_m_drop(m, values);
     plim_m_drop(m, indices);
 }
@@ -249,7 +249,7 @@ plim_t plim_m_empty_like(plim_machine *m, plim_t t)
 plim_t plim_m_empty_maybe(plim_machine *m, const plim_meta *meta)
 {
     uint64_t bytes = 0;
-    plim_meta_bytes(meta, &bytes); /* or else plim__tensor_fresh() says so */
+    plim_meta_bytes(meta, &bytes); /* on overflow plim__tensor_fresh() fails */
     return plim__tensor_fresh(
         m, meta,
         (plim_storage){.high = bytes, .category = m->category, .certainty = PLIM_ESTIMATED});
@@ -265,7 +265,7 @@ plim_t plim_m_empty_rows(plim_machine *m, const plim_meta *meta, plim_rows n)
     plim_meta_bytes(&whole, &row.low);
     whole.dim[0] = (int64_t)n.high;
     if (!plim_meta_bytes(&whole, &row.high))
-        return plim_m_empty(m, &whole); /* which fails */
+        return plim_m_empty(m, &whole); /* reports the overflow */
     return plim__tensor_fresh(m, meta, row);
 }
 
@@ -437,8 +437,8 @@ void plim_m_clear_sparse(plim_machine *m, plim_t leaf)
         plim_m_set_grad(m, leaf, plim_m_sparse_like(m, g, 0));
 }
 
-/* src: docs/sources/workspaces.md 1 to 3.  Handles are per thread; the
- * first cuBLAS call of a thread allocates its workspace. */
+/* src: docs/sources/workspaces.md 1 to 3.  Handles are per thread; the first cuBLAS call of a
+ * thread allocates its workspace. */
 static void workspace_take(plim_machine *m, plim_t *held, uint64_t bytes, bool temporary)
 {
     plim_str name = m->name;

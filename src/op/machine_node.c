@@ -1,4 +1,4 @@
-/* machine_node.c -- autograd nodes as rules record them: see machine.h. */
+/* machine_node.c -- records autograd nodes: see machine.h. */
 #include "op/machine_priv.h"
 
 /* ---- autograd nodes ----------------------------------------------------- */
@@ -54,7 +54,7 @@ void plim__gnode_release(plim_machine *m, m_gnode *n)
     plim__gnode_unref(m, view_op);
 }
 
-/* Chains are as long as the model is deep, so no recursion along them. */
+/* Chains are as long as the model is deep, so they are not released recursively. */
 void plim__gnode_unref(plim_machine *m, uint32_t id)
 {
     if (id == PLIM_NONE)
@@ -68,7 +68,7 @@ void plim__gnode_unref(plim_machine *m, uint32_t id)
     }
     m->dying[m->n_dying++] = id;
     if (m->n_dying > 1)
-        return; /* the loop below, further up the stack, will come to it */
+        return; /* the loop below, in an outer call, will handle it */
     for (uint32_t k = 0; k < m->n_dying; k++) {
         id = m->dying[k];
         m_gnode *n = m_n(m, id);
@@ -82,7 +82,7 @@ void plim__gnode_unref(plim_machine *m, uint32_t id)
     m->n_dying = 0;
 }
 
-/* The node that adds into a leaf's .grad.  It lives with the leaf. */
+/* The AccumulateGrad node of a leaf, which lives as long as the leaf. */
 static uint32_t accumulate_node(plim_machine *m, plim_t leaf)
 {
     m_tensor *x = m_t(m, leaf);
@@ -132,7 +132,7 @@ plim_gnode *plim_m_node(plim_machine *m, const plim_grad_fn *fn, uint32_t n,
     return &g->pub;
 }
 
-/* The id of a node: its place in its page. */
+/* The id of a node: its index in the pages. */
 static uint32_t gnode_id(const plim_machine *m, const plim_gnode *n)
 {
     const m_gnode *g = (const m_gnode *)n; /* pub is the first member */
@@ -142,8 +142,8 @@ static uint32_t gnode_id(const plim_machine *m, const plim_gnode *n)
     return PLIM_NONE;
 }
 
-/* A saved variable is another tensor on the same storage, so that saving does
- * not count as a user of the tensor object itself. */
+/* A saved variable is another tensor on the same storage, so saving does not count as a
+ * reference to the tensor object itself. */
 void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
 {
     if (!n || !t || m->st)
@@ -181,7 +181,7 @@ static void set_grad_fn(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
     if (slot >= n->n_out)
         n->n_out = slot + 1;
     m_n(m, id)->refs++;
-    plim__gnode_unref(m, old); /* in-place: the old maker is now an edge of n */
+    plim__gnode_unref(m, old); /* in-place: the old grad_fn is now an edge of n */
 }
 
 void plim_m_output(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
@@ -200,8 +200,8 @@ void plim_m_view_of(plim_machine *m, plim_t t, plim_t of)
     m_t(m, t)->base = plim_m_ref(m, base ? base : of);
 }
 
-/* The gradient of the whole base: a copy of g, in which the written part is
- * replaced by what the op makes of a copy of that part.
+/* The gradient of the whole base: a copy of g, in which the written part is replaced by the
+ * result of the op's backward on a copy of that part.
  * src: torch/csrc/autograd/functions/tensor.cpp CopySlices::apply */
 static void copy_slices_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -216,7 +216,8 @@ static void copy_slices_backward(plim_machine *m, plim_gnode *n, const plim_t *g
 }
 static const plim_grad_fn copy_slices_fn = {"CopySlices", copy_slices_backward};
 
-/* The view's own gradient: its place in zeros of the base's size. */
+/* The gradient of a view for its base: zeros of the base's size, with g in the view's
+ * place. */
 static void as_strided_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_meta base = plim_meta_like(&n->in_meta[0], plim_m_meta(m, g[0])->dtype);
@@ -224,8 +225,8 @@ static void as_strided_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
 }
 static const plim_grad_fn as_strided_fn = {"AsStridedBackward0", as_strided_backward};
 
-/* The op that wrote into view t becomes part of the history of its base, and t
- * a strided view of that.  src: variable.cpp rebase_history, grad_fn */
+/* The op that wrote into view t becomes part of the history of its base, and t becomes a
+ * strided view of the base.  src: variable.cpp rebase_history, grad_fn */
 static void rebase_view(plim_machine *m, plim_gnode *n, plim_t t)
 {
     plim_t base = m_t(m, t)->base;

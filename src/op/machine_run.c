@@ -1,4 +1,4 @@
-/* machine_run.c -- running the nodes of a graph: see machine_run.h. */
+/* machine_run.c -- runs the nodes of a graph: see machine_run.h. */
 #include "op/machine_run.h"
 
 #include <limits.h>
@@ -17,8 +17,8 @@ static void unknown_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pl
 }
 static const plim_grad_fn unknown_fn = {"UnknownBackward", unknown_backward};
 
-/* An op without a rule: fresh outputs, saves its inputs and outputs, its
- * backward makes a gradient for each input.  An upper bound for most ops. */
+/* An op without a rule: it allocates new outputs and saves its inputs and outputs, and its
+ * backward allocates a gradient for each input.  An upper bound for most ops. */
 static void run_unknown(plim_machine *m, const plim_graph *g, const plim_node *n,
                         plim_t *value)
 {
@@ -45,7 +45,8 @@ static void run_unknown(plim_machine *m, const plim_graph *g, const plim_node *n
             out[i] = t;
         wanted |= i < n_out && plim_is_float(g->values[n->outs[i]].meta.dtype);
     }
-    /* a node that leads to no gradient never runs: nothing would release what it saved */
+    /* a node from which no gradient is needed never runs, so nothing would release what it
+     * saved */
     plim_gnode *node = wanted ? plim_m_node(m, &unknown_fn, n_in, in) : NULL;
     for (uint32_t i = 0; node && i < n_in && i < 6; i++)
         plim_m_save(m, node, i, in[i]);
@@ -90,7 +91,7 @@ uint32_t plim_m_unknown_ops(const plim_machine *m) { return m->n_unknown; }
 
 /* ---- shapes alone ------------------------------------------------------ */
 
-/* The tensors of one node, renumbered: a rule sees handles by value id. */
+/* The tensors of one node, renumbered: a rule looks up handles by value id. */
 typedef struct node_operands {
     plim_t *handle;
     uint32_t *ids, n_ids, n_handles;
@@ -99,7 +100,7 @@ typedef struct node_operands {
     uint32_t some_ids[64];
 } node_operands;
 
-/* Room for all of them: here, or in the machine's arena. */
+/* Makes room for all of them: inline, or in the machine's arena. */
 static bool operands_init(plim_machine *m, const plim_node *n, node_operands *f)
 {
     uint64_t total = 0;

@@ -1,5 +1,5 @@
-/* op.c -- the table of op rules: look-up, schema binding.  The only place that
- * knows the columns of ops.def. */
+/* op.c -- the table of op rules: look-up, schema binding.  The only place that knows the
+ * columns of ops.def. */
 #include "op/op.h"
 
 #include <stdlib.h>
@@ -52,7 +52,7 @@ const plim_op *plim_op_find(plim_str base, plim_str overload, bool *inplace)
         op = op_search(base, overload);
         *inplace = true;
     } else if (op && base.p[base.n - 1] == '_' && base.p[0] != '_') {
-        *inplace = true; /* an in-place row of its own: fill_, copy_; not __or__ */
+        *inplace = true; /* has an in-place row of its own: fill_, copy_; not __or__ */
     }
     return op;
 }
@@ -72,7 +72,7 @@ static plim_str schema_trim(plim_str s)
     return s;
 }
 
-/* Takes the next slot off *rest; false at the end. */
+/* Takes the next slot from *rest; false at the end. */
 static bool schema_next(plim_str *rest, schema_slot *out)
 {
     if (!rest->n)
@@ -93,7 +93,7 @@ static bool schema_next(plim_str *rest, schema_slot *out)
     return true;
 }
 
-/* Defaults are None, True, False, numbers or 'text'. */
+/* A default is None, True, False, a number or 'text'. */
 static plim_arg schema_default(plim_str d)
 {
     plim_arg a = {.kind = PLIM_ARG_NONE};
@@ -127,12 +127,12 @@ plim_status plim_schema_bind(plim_arena *a, const char *schema, const plim_named
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "%u arguments are over the limit of 64",
                          (unsigned)n_given);
     uint32_t n = 0;
-    uint64_t used = 0; /* bit i: given[i] has its slot */
+    uint64_t used = 0; /* bit i: given[i] was assigned to a slot */
     plim_str rest = plim_str_of(schema);
     schema_slot s;
     while (n < PLIM_COUNT(slot) && schema_next(&rest, &s)) {
         slot[n] = schema_default(s.def);
-        for (uint32_t i = 0; i < n_given; i++) /* dropout's input is dropout_'s self */
+        for (uint32_t i = 0; i < n_given; i++) /* dropout_ calls it self */
             if (plim_str_eq(given[i].name, s.name) ||
                 (n == 0 && plim_str_is(s.name, "input") &&
                  plim_str_is(given[i].name, "self"))) {
