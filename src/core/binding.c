@@ -3,7 +3,7 @@
 
 #include "base/fmt.h"
 
-/* What stands before the separator; *rest: what stands after it. */
+/* The text before the separator; *rest becomes the text after it. */
 static plim_str cut_before(plim_str *rest, char sep)
 {
     const char *p = rest->n ? memchr(rest->p, sep, rest->n) : NULL;

@@ -85,8 +85,8 @@ bool plim_dtype_find(plim_str name, plim_dtype *out)
     return false;
 }
 
-/* Category first (complex > float > int > bool), then width; fp16 with bf16
- * meet in fp32.  src: c10/core/ScalarType.cpp promoteTypes. */
+/* Category first (complex > float > int > bool), then width; fp16 and bf16 promote to fp32.
+ * src: c10/core/ScalarType.cpp promoteTypes. */
 plim_dtype plim_promote(plim_dtype a, plim_dtype b)
 {
     if (a == b)
@@ -94,7 +94,7 @@ plim_dtype plim_promote(plim_dtype a, plim_dtype b)
     const plim_dtype_row *ra = &plim_dtype_rows[a], *rb = &plim_dtype_rows[b];
     int ca = ra->is_complex ? 3 : ra->is_float ? 2 : a == PLIM_BOOL ? 0 : 1;
     int cb = rb->is_complex ? 3 : rb->is_float ? 2 : b == PLIM_BOOL ? 0 : 1;
-    if (ca == 3 && cb == 2 && rb->bits > ra->bits / 2) /* complex of so wide parts */
+    if (ca == 3 && cb == 2 && rb->bits > ra->bits / 2) /* complex with parts of that width */
         return rb->bits == 64 ? PLIM_C128 : PLIM_C64;
     if (cb == 3 && ca == 2)
         return plim_promote(b, a);
@@ -116,8 +116,8 @@ plim_meta plim_meta_make(plim_dtype t, int32_t rank, const int64_t *dim)
     return m;
 }
 
-/* Products of strides may wrap for hostile sizes: numel is checked before any
- * stride is used, so only the wrap itself must be harmless. */
+/* Products of strides may overflow for hostile sizes: numel is checked before any stride is
+ * used, so the overflow itself only has to be harmless. */
 static int64_t wrap_mul(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
 void plim_meta_contiguous(plim_meta *m)
@@ -202,8 +202,8 @@ bool plim_is_channels_last(const plim_meta *m)
     return true;
 }
 
-/* src: c10/core/MemoryFormat.h is_channels_last_strides_2d_s4: strides must
- * grow in the order C, W, H, N, sizes of 1 must not decide. */
+/* src: c10/core/MemoryFormat.h is_channels_last_strides_2d_s4: strides must grow in the order
+ * C, W, H, N; dims of size 1 must not decide. */
 bool plim_suggests_channels_last(const plim_meta *m)
 {
     static const int order[] = {1, 3, 2, 0};
@@ -224,7 +224,7 @@ bool plim_suggests_channels_last(const plim_meta *m)
     return true;
 }
 
-/* Dims in order of ascending stride (stable, size-1 dims wherever they fall). */
+/* Dims in order of ascending stride (stable, size-1 dims anywhere). */
 static void stride_order(const plim_meta *m, int32_t *perm)
 {
     for (int32_t i = 0; i < m->rank; i++) {
@@ -245,7 +245,7 @@ bool plim_is_dense(const plim_meta *m)
     int64_t s = 1;
     plim_meta t = *m;
     t.rank = 0;
-    for (int32_t i = 0; i < m->rank; i++) { /* sizes below 2 do not matter */
+    for (int32_t i = 0; i < m->rank; i++) { /* dims of size below 2 do not matter */
         if (m->dim[i] == 0)
             return true;
         if (m->dim[i] > 1) {
@@ -271,9 +271,8 @@ bool plim_same_size(const plim_meta *a, const plim_meta *b)
 
 /* ---- the order that TensorIterator gives a fresh result --------------------------- */
 
-/* Does dim i belong further out than dim k?  1 yes, -1 no, 0 cannot be told:
- * the first operand decides in which neither dim is expanded and which is not
- * indifferent. */
+/* Whether dim i is further out than dim k: 1 yes, -1 no, 0 undecided.  Decided by the first
+ * operand that is expanded in neither dim and has different strides for them. */
 static int compare_dims(const plim_meta *const *m, int n, int32_t i, int32_t k)
 {
     for (int o = 0; o < n; o++) {
@@ -282,14 +281,14 @@ static int compare_dims(const plim_meta *const *m, int n, int32_t i, int32_t k)
             continue;
         if (si != sk)
             return si > sk ? 1 : -1;
-        if (m[o]->dim[i] > m[o]->dim[k]) /* equal strides: the smaller one inside */
+        if (m[o]->dim[i] > m[o]->dim[k]) /* equal strides: the smaller dim goes inside */
             return 1;
     }
     return 0;
 }
 
-/* Strides of a dense tensor of out's size whose dims stand in the order of the
- * operands' strides: an insertion sort that steps over what it cannot compare.
+/* Strides of a dense tensor of out's size with its dims in the order of the operands' strides:
+ * an insertion sort that skips pairs it cannot compare.
  * src: c10 infer_dense_strides, TensorIterator::reorder_dimensions */
 static void dense_strides(const plim_meta *const *m, int n, plim_meta *out)
 {
@@ -325,7 +324,7 @@ plim_meta plim_meta_like(const plim_meta *m, plim_dtype t)
     return out;
 }
 
-/* m as it looks when it is expanded to out's size. */
+/* m expanded to out's size. */
 static plim_meta expand_meta(const plim_meta *m, const plim_meta *out)
 {
     plim_meta e = *out;
@@ -351,9 +350,8 @@ bool plim_elementwise(const plim_meta *a, const plim_meta *b, plim_meta *out)
     return true;
 }
 
-/* src: aten/src/ATen/TensorUtils.cpp computeStride_impl: walk the old dims
- * from the inside, gather them into chunks of contiguous memory, and lay the
- * new dims into each chunk. */
+/* src: aten/src/ATen/TensorUtils.cpp computeStride_impl: walks the old dims from the inside,
+ * collects them into contiguous chunks, and fits the new dims into each chunk. */
 bool plim_view_strides(const plim_meta *m, int32_t rank, const int64_t *dim, int64_t *stride)
 {
     uint64_t numel;

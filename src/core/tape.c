@@ -1,4 +1,4 @@
-/* tape.c -- building, reading, writing and checking tapes: see tape.h. */
+/* tape.c -- builds, reads, writes and checks tapes: see tape.h. */
 #include "core/tape.h"
 
 #include "base/json.h"
@@ -61,7 +61,7 @@ void plim_tape_init(plim_tape *t, plim_arena *a) { *t = (plim_tape){.arena = a};
 
 void plim_tape_expect(plim_tape *t, uint32_t storages)
 {
-    enum { A_MARK = 4 }; /* storages between two, or so */
+    enum { A_MARK = 4 }; /* typical number of storages between two marks */
     if (t->n_storages || t->n_events || t->n_marks || storages > UINT32_MAX / 2)
         return;
     plim_storage *s = PLIM_NEW_N(t->arena, plim_storage, storages);
@@ -126,7 +126,7 @@ bool plim_tape_config(plim_tape *t, plim_str conf)
 
 /* ---- reader: ids --------------------------------------------------------- */
 
-/* The id of the file -> the last storage that had it. */
+/* An id of the file -> the last storage that had it. */
 typedef struct id_slot {
     uint64_t id;
     uint32_t storage;
@@ -167,13 +167,13 @@ static bool id_room(plim_arena *a, id_map *m)
 typedef struct reader {
     plim_tape *t;
     plim_err *err;
-    plim_str text, line; /* what is left of the line */
-    size_t at;           /* where the line begins */
+    plim_str text, line; /* the rest of the line */
+    size_t at;           /* offset of the line */
     uint32_t number;
     id_map ids;
 } reader;
 
-/* So that a binary file passed for a tape makes no message of a megabyte. */
+/* Keeps error messages short if a binary file is passed as a tape. */
 #define SHOWN(s) (int)PLIM_MIN((s).n, 40), (s).p
 
 #define READER_FAIL(r, ...)                                                                   \
@@ -197,7 +197,7 @@ static plim_str next_word(reader *r)
     return w;
 }
 
-/* A binary file may be gigabytes without a line's end: do not look for it. */
+/* A binary file may have gigabytes without a line end: the search for one is bounded. */
 enum { LONGEST_LINE = 1 << 20 };
 
 /* A longer line is cut, one byte above the limit. */
@@ -258,7 +258,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* A copy with %XX undone. */
+/* A copy with %XX decoded. */
 static plim_status read_name(reader *r, plim_str w, plim_str *out)
 {
     char *p = plim_arena_new(r->t->arena, (uint64_t)w.n + 1, 1);
@@ -287,7 +287,7 @@ static plim_status read_end(reader *r)
     return w.n ? READER_FAIL(r, "unexpected '%.*s'", SHOWN(w)) : PLIM_OK;
 }
 
-/* "stream=3"; true if w is KEY=..., with what stands after it in *value. */
+/* "stream=3": true if w is KEY=..., with the text after '=' in *value. */
 static bool is_attribute(plim_str w, const char *key, plim_str *value)
 {
     size_t n = strlen(key);
@@ -319,7 +319,7 @@ static plim_status read_alloc(reader *r)
     if (st)
         return st;
     plim_str w = next_word(r), value;
-    if (!all_digits(w, &s.bytes)) { /* "4MiB" for what people write */
+    if (!all_digits(w, &s.bytes)) { /* accepts "4MiB", as people write it */
         plim_err why = PLIM_ERR_INIT;
         if (!w.n)
             return READER_FAIL(r, "missing size");
@@ -365,7 +365,7 @@ static plim_status read_alloc(reader *r)
     return PLIM_OK;
 }
 
-/* A live id; its slot in *slot. */
+/* Reads the id of a live storage; its slot goes to *slot. */
 static plim_status read_live(reader *r, const char *verb, id_slot **slot)
 {
     uint64_t id = 0;
@@ -409,7 +409,7 @@ static plim_status read_record(reader *r)
     return plim_tape_event(r->t, e) ? read_end(r) : plim_oom(r->err);
 }
 
-/* "0.25", "1", in parts of PLIM_FRACTION_ONE; 0 and what is above 1 is refused. */
+/* "0.25", "1", in units of 1 / PLIM_FRACTION_ONE; 0 and values above 1 are rejected. */
 static plim_status read_fraction(reader *r, plim_str w, uint32_t *out)
 {
     double v;
@@ -451,8 +451,7 @@ static plim_status read_bang(reader *r)
     return st ? st : read_end(r);
 }
 
-/* @ STEP PHASE [OP], STEP being a number, or -1 or "load" for what comes before
- * step 0 */
+/* @ STEP PHASE [OP], where STEP is a number, or -1 or "load" for the time before step 0 */
 static plim_status read_mark(reader *r)
 {
     plim_str w = next_word(r), op = {NULL, 0};
@@ -481,7 +480,7 @@ static plim_status read_line(reader *r)
         {'+', read_alloc}, {'-', read_free},   {'@', read_mark},
         {'!', read_bang},  {'r', read_record},
     };
-    plim_str w = next_word(r); /* there is one: empty lines do not come here */
+    plim_str w = next_word(r); /* there is one: empty lines are handled before */
     for (size_t i = 0; i < PLIM_COUNT(lines); i++)
         if (w.n == 1 && w.p[0] == lines[i].sign)
             return lines[i].read(r);
@@ -527,13 +526,13 @@ plim_status plim_tape_parse(plim_tape *t, plim_bytes text, plim_err *err)
 
 /* ---- writer: text -------------------------------------------------------- */
 
-/* Lines are made in one buffer of the tape's arena and handed on one by one. */
+/* Lines are built in one buffer of the tape's arena and passed on one by one. */
 typedef struct writer {
     const plim_tape *t;
     plim_buf line;
     plim_put put;
     void *ud;
-    plim_status st; /* of the first failure: what follows is not written */
+    plim_status st; /* of the first failure: nothing is written after it */
     plim_err *err;
 } writer;
 
@@ -546,7 +545,7 @@ static void writer_flush(writer *w)
     w->line.n = 0;
 }
 
-/* What would break the line grammar goes as %XX: spaces, control characters,
+/* Characters that would break the line grammar are written as %XX: spaces, control characters,
  * '#', '%' and '='. */
 static void put_name(plim_buf *b, plim_str s)
 {
@@ -563,7 +562,7 @@ static void put_name(plim_buf *b, plim_str s)
         plim_buf_add(b, (plim_str){s.p + plain, s.n - plain});
 }
 
-/* NAME.ROLE, either of which may be missing. */
+/* NAME.ROLE; either may be missing. */
 static void put_storage_name(plim_buf *b, const plim_storage *s, bool escape)
 {
     plim_str role = plim_str_of(s->role ? s->role : "");
@@ -743,8 +742,8 @@ static const char *check_marks(const plim_tape *t)
     return NULL;
 }
 
-/* Storages are numbered in the order of their allocs, so "allocated once"
- * needs no table; "freed once" does. */
+/* Storages are numbered in the order of their allocs, so "allocated once" needs no table;
+ * "freed once" does. */
 static const char *check_event(const plim_tape *t, const plim_event *e, uint8_t *freed,
                                uint32_t *allocs)
 {
