@@ -1,4 +1,4 @@
-/* alloc.c -- what all allocators share: see alloc.h and alloc_base.h. */
+/* alloc.c -- shared by all allocators: see alloc.h and alloc_base.h. */
 #include "alloc/alloc.h"
 
 #include <stdio.h>
@@ -131,7 +131,7 @@ plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *er
 
 /* ---- statistics ---------------------------------------------------------- */
 
-/* Every plim_stat of plim_alloc_stats. */
+/* Applies DO to every plim_stat of plim_alloc_stats. */
 #define EACH_STAT(s, DO)                                                                      \
     DO((s)->allocation)                                                                       \
     DO((s)->segment)                                                                          \
@@ -213,8 +213,8 @@ void plim_alloc_note_oom(plim_alloc *h, uint64_t tried)
                                .reserved = h->stats.reserved_bytes.current};
 }
 
-/* As PyTorch prints sizes: a unit begins above its bound, so 1 MiB is "1024.00
- * KiB".  Two decimals, ties to even as printf has them.
+/* Sizes as PyTorch prints them: a unit is used only above its bound, so 1 MiB is "1024.00
+ * KiB".  Two decimals, ties to even as in printf.
  * src: docs/sources/caching-allocator.md 13 */
 static plim_text oom_size(uint64_t n)
 {

@@ -1,12 +1,12 @@
 /* alloc_caching.c -- PyTorch's CUDA caching allocator.
  *
- * A request takes the best fit of its stream and pool, cut if that leaves
- * enough; freeing merges neighbours at once.  When nothing fits, memory comes
- * from the device; when the device has none, cached segments go back to it in a
- * fixed order and it is tried again.
+ * A request takes the best fit of its stream and pool, split if the remainder is large enough;
+ * a free merges neighbours at once.  If nothing fits, memory is taken from the device; if the
+ * device has none, cached segments are released to it in a fixed order and the request is
+ * tried again.
  *
- * PyTorch breaks ties of equal sizes by the order in which segments were made,
- * older versions by address; addresses only grow here, so both are one.
+ * PyTorch breaks ties between equal sizes by the order in which segments were created, older
+ * versions by address; addresses only grow here, so both are the same.
  *
  * Not simulated: private pools (CUDA graphs, MemPool) and free-memory callbacks. */
 #include "alloc/caching.h"
@@ -21,7 +21,7 @@ static uint32_t log2_floor(uint64_t n)
     return l;
 }
 
-/* n to a multiple of the d-th part of the power of two below it. */
+/* n rounded to a multiple of 1/d of the power of two below it. */
 static uint64_t round_division(uint64_t n, uint32_t d)
 {
     uint64_t power = 1ull << log2_floor(n);
@@ -55,8 +55,7 @@ static bool gc_active(const caching *c)
     return c->base.device.limit != UINT64_MAX && c->base.conf.gc > 0;
 }
 
-/* Bytes that a block could have without moving: its own and the address space
- * after it. */
+/* Bytes that a block could have without moving: its own and the address space that follows. */
 static uint64_t block_extent(const caching *c, uint32_t b)
 {
     const block *x = &c->blocks[b];
@@ -64,8 +63,8 @@ static uint64_t block_extent(const caching *c, uint32_t b)
     return x->size + (grows ? c->blocks[x->next].size : 0);
 }
 
-/* The best fit lies in an expandable segment.  With expandable segments on, a
- * block that can still grow is taken last; with them off, none is taken. */
+/* The best fit lies in an expandable segment.  With expandable segments on, a block that can
+ * still grow is taken last; with them off, none is taken. */
 static uint32_t fit_expandable(const caching *c, const plim_fs *set, uint32_t b)
 {
     uint32_t next;
@@ -81,7 +80,7 @@ static uint32_t fit_expandable(const caching *c, const plim_fs *set, uint32_t b)
     return b;
 }
 
-/* Out of its set; PLIM_NONE if nothing fits. */
+/* Takes the best fit out of its set; PLIM_NONE if nothing fits. */
 static uint32_t take_cached(caching *c, const request *r)
 {
     const plim_alloc_conf *f = &c->base.conf;
@@ -164,7 +163,7 @@ static bool should_split(const caching *c, const request *r, uint64_t rest)
     return r->size < c->base.conf.max_split && rest > SMALL_MAX;
 }
 
-/* Hands out a block that fits, what is too much of it goes back. */
+/* Hands out a block that fits; the excess goes back to the pool. */
 static void serve_block(caching *c, const request *r, uint32_t b)
 {
     bool counts = c->blocks[b].virt == PLIM_NONE, was_split = is_split(&c->blocks[b]);
@@ -197,7 +196,7 @@ static void serve_block(caching *c, const request *r, uint32_t b)
     plim__tell(c, PLIM_TRACE_ALLOC, c->nodes[b].addr, r->bytes, r->stream);
 }
 
-/* Makes the stream known; false: no memory. */
+/* Makes room for the stream; false: no memory. */
 static bool stream_room(caching *c, uint16_t number)
 {
     while (c->n_streams <= number) {
@@ -239,12 +238,12 @@ static plim_status caching_alloc(plim_alloc *h, uint64_t bytes, uint16_t number,
 
 /* ---- free ---------------------------------------------------------------- */
 
-/* One net change, as peaks see it. */
+/* Changes a counter by the net amount, so that its peak sees only that. */
 #define STAT_MOVE(c, p, stat, less, more)                                                     \
     ((more) > (less) ? STAT_UP(c, p, stat, (more) - (less))                                   \
                      : STAT_DOWN(c, p, stat, (less) - (more)))
 
-/* Back into its pool, merged with its neighbours. */
+/* Returns a block to its pool, merged with its neighbours. */
 static void put_back(caching *c, uint32_t b)
 {
     uint64_t size = c->blocks[b].size, requested = c->blocks[b].requested;
@@ -265,7 +264,7 @@ static void put_back(caching *c, uint32_t b)
     STAT_DOWN(c, pool, requested_bytes, requested);
 }
 
-/* One event in the queue of each stream that used the block. */
+/* Queues one event on each stream that used the block. */
 static void queue_events(caching *c, uint32_t b)
 {
     block *x = &c->blocks[b];

@@ -53,7 +53,7 @@ static plim_str trim_blanks(plim_str s)
     return s;
 }
 
-/* Cuts *s at the first `c`: what stands before it, *s is what comes after. */
+/* Splits *s at the first `c`: returns the text before it, *s becomes the text after it. */
 static plim_str cut_at(plim_str *s, char c)
 {
     const char *end = s->n ? memchr(s->p, c, s->n) : NULL;
@@ -79,10 +79,10 @@ static plim_status bad_value(conf_reader *r, const char *want)
                      SHOWN(r->key), SHOWN(r->value), want);
 }
 
-/* A number of MiB, at least `least`, in bytes. */
+/* A number of MiB, at least `least`; the result is in bytes. */
 static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
 {
-    uint64_t v = 0, most = 1ull << 40; /* 1 EiB, where PyTorch's own sizes end */
+    uint64_t v = 0, most = 1ull << 40; /* 1 EiB, the limit of PyTorch's own sizes */
     if (!parse_digits(r->value, &v))
         return bad_value(r, "a number of MiB");
     if (v < least)
@@ -161,8 +161,8 @@ static void fill_divisions(uint32_t *division, uint32_t from, uint32_t to, uint6
         division[i] = (uint32_t)v;
 }
 
-/* One "KEY:VALUE" of a list, KEY in MiB or ">"; *last is the interval that the
- * one before named, PLIM_DIVISIONS if there was none. */
+/* One "KEY:VALUE" of a list, KEY in MiB or ">"; *last is the interval of the item before, or
+ * PLIM_DIVISIONS. */
 static plim_status read_interval(conf_reader *r, plim_str item, uint32_t *last)
 {
     uint64_t v = 0, mb = 0;
@@ -221,7 +221,7 @@ static plim_status key_refused(conf_reader *r)
                                  "allocator setting '%.*s' is not simulated", SHOWN(r->key));
 }
 
-/* About pinned memory, locks or graph capture: no byte on the device moves. */
+/* About pinned memory, locks or graph capture: without effect on device memory. */
 static plim_status key_ignored(conf_reader *r)
 {
     return r->value.n ? PLIM_OK : bad_value(r, "empty");
@@ -269,7 +269,7 @@ static plim_status read_pair(conf_reader *r, int torch)
                      SHOWN(r->key));
 }
 
-/* Cuts "key:value" off *text; a value may be a list in brackets. */
+/* Takes "key:value" from *text; a value may be a list in brackets. */
 static plim_status next_pair(conf_reader *r, plim_str *text)
 {
     plim_str whole = *text;

@@ -1,6 +1,6 @@
-/* alloc_none.c -- no allocator at all: each request is memory of its own, to
- * the byte, and goes back when it is freed.  The floor under every allocator:
- * what reserves more than this does so by rounding, caching or fragmentation. */
+/* alloc_none.c -- no caching: each request gets memory of exactly its size, which is returned
+ * when it is freed.  A lower bound for every allocator: whatever reserves more does so through
+ * rounding, caching or fragmentation. */
 #include "alloc/alloc_base.h"
 
 typedef struct piece {
@@ -16,7 +16,7 @@ typedef struct none {
     uint32_t n, cap, unused;
 } none;
 
-/* One piece more or less in every counter. */
+/* Counts one block more or less in every counter. */
 static void none_count(plim_alloc_stats *s, uint64_t bytes,
                        void (*move)(plim_stat *stat, uint64_t n))
 {
@@ -68,7 +68,7 @@ static plim_status none_release(plim_alloc *h, uint32_t p, plim_err *err)
     return PLIM_OK;
 }
 
-/* Nothing waits, nothing is kept: cudaFree waits for the device itself. */
+/* Nothing is deferred or kept: cudaFree waits for the device itself. */
 static plim_status none_record_stream(plim_alloc *h, uint32_t p, uint16_t stream,
                                       plim_err *err)
 {

@@ -1,9 +1,9 @@
-/* caching_block.c -- blocks and the sets of the free ones: see caching.h. */
+/* caching_block.c -- blocks and the sets of free ones: see caching.h. */
 #include "alloc/caching.h"
 
 uint32_t plim__block_new(caching *c, const block *like, uint64_t addr)
 {
-    block copy = *like; /* it may lie in the array that grows */
+    block copy = *like; /* `like` may be in the array that grows */
     uint32_t b = c->unused_block;
     if (b != PLIM_NONE) {
         c->unused_block = c->blocks[b].next;

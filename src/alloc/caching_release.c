@@ -1,5 +1,4 @@
-/* caching_release.c -- what goes back to the device, and in which order: see
- * caching.h.
+/* caching_release.c -- what is released to the device, and in which order: see caching.h.
  * src: docs/sources/caching-allocator.md 8 */
 #include "alloc/caching.h"
 
@@ -26,14 +25,14 @@ bool plim__release_oversize(caching *c, const request *r)
     return got >= want;
 }
 
-/* The first free block of a set that is_big(). */
+/* The first free block of a set for which is_big() holds. */
 static uint32_t first_big(const caching *c, uint32_t number, uint32_t pool)
 {
     return plim_fs_lower_bound(c->nodes, c->streams[number].free[pool], big_size(pool), 0);
 }
 
-/* Every big free block of a pool for which `pick` is true, in set order.  What
- * `act` puts back is smaller, so it is not met again. */
+/* Every big free block of a pool for which `pick` is true, in set order.  Blocks that `act`
+ * puts back are smaller, so they are not visited again. */
 static void each_big(caching *c, uint32_t pool, bool (*pick)(const block *b),
                      void (*act)(caching *c, uint32_t b))
 {
@@ -64,8 +63,8 @@ void plim__release_cached(caching *c)
     }
 }
 
-/* Those of at least average age go, again and again until enough is freed.
- * Expandable ones count for the average and stay, as in PyTorch. */
+/* Releases blocks of at least average age, repeatedly until enough is freed.  Expandable ones
+ * count towards the average but are kept, as in PyTorch. */
 void plim__collect_garbage(caching *c)
 {
     const plim_device *d = &c->base.device;

@@ -1,15 +1,15 @@
-/* caching_virtual.c -- expandable segments: address space for more than the
- * device has, given memory page by page.  See caching.h.
+/* caching_virtual.c -- expandable segments: address space larger than the device's memory,
+ * mapped page by page.  See caching.h.
  * src: docs/sources/caching-allocator.md 10 */
 #include "alloc/caching.h"
 
-/* Address space for one more: nine eighths of the device, in whole pages, all
+/* Reserves address space for one more segment: nine eighths of the device, in whole pages, all
  * of it unmapped.  PLIM_NONE: even that is too small. */
 static uint32_t virt_new(caching *c, const request *r)
 {
     const plim_device *d = &c->base.device;
     bool unlimited = d->capacity == PLIM_DEVICE_UNLIMITED;
-    uint64_t total = unlimited ? 1ull << 46 : d->total; /* 64 TiB stand for no limit */
+    uint64_t total = unlimited ? 1ull << 46 : d->total; /* 64 TiB if there is no limit */
     uint64_t page = r->pool == SMALL ? SMALL_SEGMENT : c->base.conf.large_segment, addr = 0;
     uint64_t size = round_up(total + total / 8, page);
     if (unlimited)
@@ -41,7 +41,7 @@ static uint32_t virt_new(caching *c, const request *r)
     return b;
 }
 
-/* Are there `size` bytes of free and unmapped blocks from b on? */
+/* Whether there are `size` bytes of free and unmapped blocks from b on. */
 static bool has_room(const caching *c, uint32_t b, uint64_t size)
 {
     uint64_t bytes = 0;
@@ -50,7 +50,7 @@ static bool has_room(const caching *c, uint32_t b, uint64_t size)
     return bytes >= size;
 }
 
-/* The lowest such place, beginning with the free block before unmapped space. */
+/* The lowest such place; it may begin with the free block before unmapped space. */
 static uint32_t find_room(caching *c, const request *r)
 {
     const plim_fs *set = c->streams[r->stream].unmapped[r->pool];
@@ -64,8 +64,8 @@ static uint32_t find_room(caching *c, const request *r)
     return virt_new(c, r);
 }
 
-/* Gives memory to the first whole pages of an unmapped block that hold `size`
- * bytes; it becomes a free block, merged with its neighbours. */
+/* Maps the first whole pages of an unmapped block that hold `size` bytes; they become a free
+ * block, merged with its neighbours. */
 static bool map_block(caching *c, uint32_t b, uint64_t size)
 {
     uint64_t bytes = round_up(size, c->virts[c->blocks[b].virt].page);
@@ -97,7 +97,7 @@ uint32_t plim__expand(caching *c, const request *r)
         return PLIM_NONE;
     while (c->blocks[b].size < r->size) {
         uint64_t missing = r->size - c->blocks[b].size;
-        b = c->blocks[b].next; /* unmapped: the free block before it joins it */
+        b = c->blocks[b].next; /* unmapped: merged with the free block before it */
         if (!map_block(c, b, PLIM_MIN(missing, c->blocks[b].size)))
             return PLIM_NONE;
     }
@@ -135,7 +135,7 @@ void plim__unmap_block(caching *c, uint32_t b)
     c->base.stats.num_device_free++;
     if (is_split(&c->blocks[b])) {
         plim__set_insert(c, b, UNMAPPED);
-    } else { /* the whole segment: its addresses go too */
+    } else { /* the whole segment: its addresses are released too */
         c->virts[v].next_unused = c->unused_virt;
         c->unused_virt = v;
         plim__block_drop(c, b);

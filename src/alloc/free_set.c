@@ -17,7 +17,7 @@ static uint32_t log2_floor(uint64_t v)
 static uint32_t lowest_bit(uint64_t v) { return log2_floor(v & (~v + 1)); }
 #endif
 
-/* Never falls as the key rises. */
+/* Monotonic: never falls as the key rises. */
 static uint32_t bin_of(uint64_t key)
 {
     uint64_t units = key >> 9;
@@ -27,7 +27,7 @@ static uint32_t bin_of(uint64_t key)
     return (l - 2) * 8 + (uint32_t)(units >> (l - 3) & 7);
 }
 
-/* The first bin from `bin` on that is not empty; PLIM_NONE: all are. */
+/* The first non-empty bin from `bin` on, or PLIM_NONE. */
 static uint32_t used_from(const plim_fs *set, uint32_t bin)
 {
     uint64_t mask = ~0ull << bin % 64;
@@ -58,8 +58,8 @@ static bool node_before(const plim_fs_node *a, uint64_t key, uint64_t addr)
     return a->key < key || (a->key == key && a->addr < addr);
 }
 
-/* Goes down to where the new node's priority puts it, then splits the subtree
- * that stands there into what comes before and after it. */
+/* Descends to the place that the new node's priority gives it, then splits the subtree there
+ * into what comes before and after the node. */
 void plim_fs_insert(plim_fs_node *n, plim_fs *set, uint32_t id)
 {
     uint64_t key = n[id].key, addr = n[id].addr;
@@ -83,7 +83,7 @@ void plim_fs_insert(plim_fs_node *n, plim_fs *set, uint32_t id)
     *less = *more = PLIM_NONE;
 }
 
-/* Puts the merged children of the node where it stood. */
+/* Replaces the node by its merged children. */
 void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id)
 {
     uint32_t bin = bin_of(n[id].key), *link = &set->root[bin];

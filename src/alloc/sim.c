@@ -1,14 +1,13 @@
 /* sim.c -- see sim.h.
  *
- * The counters that rows and buckets need are the same maxima over different
- * stretches of the tape.  So one stretch at a time is watched, up to the next
- * mark or bucket edge, and its maxima are folded into both; a run without
- * either has one stretch, its whole length. */
+ * The counters for rows and buckets are the same maxima over different intervals of the tape.
+ * So one interval at a time is tracked, up to the next mark or bucket edge, and its maxima are
+ * folded into both.  A run without rows and buckets has one interval, its whole length. */
 #include "alloc/sim.h"
 
 #include "alloc/alloc_base.h"
 
-/* In place of a block: the storage was never allocated. */
+/* Used as a block: the storage was never allocated. */
 #define FAILED (PLIM_NONE - 1)
 
 typedef struct levels {
@@ -23,8 +22,8 @@ typedef struct run {
     plim_bound bound;
     plim_sim *out;
     plim_err *err;
-    uint32_t *block;  /* of each storage: PLIM_NONE before its alloc and for 0 bytes */
-    levels now, high; /* high: of this stretch */
+    uint32_t *block;  /* by storage: PLIM_NONE before its alloc and for 0 bytes */
+    levels now, high; /* high: of this interval */
     uint32_t mark;    /* the next one */
 } run;
 
@@ -60,7 +59,7 @@ static plim_status run_alloc(run *r, uint32_t i)
     r->now.requested = r->h->live_requested;
     r->now.allocated = r->h->stats.allocated_bytes.current;
     r->now.reserved = r->h->stats.reserved_bytes.current;
-    /* counters rise here only, so peaks are looked for here only */
+    /* counters rise only here, so peaks are updated only here */
     raise_to(&r->high, &r->now);
     if (r->now.requested > r->out->peak_requested) {
         r->out->peak_requested = r->now.requested;
@@ -117,7 +116,7 @@ static plim_status run_event(run *r, uint32_t i)
 
 /* ---- stretches ----------------------------------------------------------- */
 
-/* The bucket of an event, and the event where a bucket begins. */
+/* The bucket of an event, and the event at which a bucket begins. */
 static uint32_t bucket_of(const run *r, uint32_t event)
 {
     return (uint32_t)((uint64_t)event * r->out->n_buckets / r->t->n_events);
@@ -128,7 +127,7 @@ static uint32_t bucket_begin(const run *r, uint32_t bucket)
     return (uint32_t)((bucket * (uint64_t)r->t->n_events + n - 1) / n);
 }
 
-/* Rows and buckets that begin at this event. */
+/* Starts the rows and buckets that begin at this event. */
 static void enter_stretch(run *r, uint32_t event)
 {
     const plim_tape *t = r->t;
@@ -156,7 +155,7 @@ static void enter_stretch(run *r, uint32_t event)
     }
 }
 
-/* The stretch that ends before `end` goes into its row and its bucket. */
+/* Folds the interval that ends before `end` into its row and its bucket. */
 static void leave_stretch(run *r, uint32_t end)
 {
     plim_sim *o = r->out;
@@ -177,7 +176,7 @@ static void leave_stretch(run *r, uint32_t end)
     }
 }
 
-/* Where the stretch that begins at `event` ends. */
+/* The end of the interval that begins at `event`. */
 static uint32_t stretch_end(const run *r, uint32_t event)
 {
     uint32_t end = r->t->n_events;
@@ -235,7 +234,7 @@ plim_status plim_sim_live_after(plim_arena *a, const plim_tape *t, uint32_t last
     return PLIM_OK;
 }
 
-/* At the peak; what failed, and what has no bytes, holds no block. */
+/* The storages live at the peak; those that failed or have no bytes hold no block. */
 static plim_status find_live(run *r)
 {
     plim_sim *o = r->out;
