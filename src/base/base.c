@@ -100,18 +100,18 @@ const char *plim_status_name(plim_status st)
 struct plim_arena_chunk {
     plim_arena_chunk *next;
     uint64_t used, cap;
-    uint64_t mapped; /* bytes of its own mapping; 0: from the heap */
-    /* the bytes follow, 16-aligned */
+    uint64_t mapped; /* size of its own mapping; 0: from the heap */
+    /* the data follows, 16-aligned */
 };
 
 #define CHUNK_HEAD ((sizeof(plim_arena_chunk) + 15) / 16 * 16)
 #define CHUNK_MIN (64u << 10)
 #define CHUNK_GROWN (256u << 10)
-#define CHUNK_LARGE (2u << 20) /* one large page; writing its head brings all of it */
+#define CHUNK_LARGE (2u << 20) /* one large page: its first write faults in all of it */
 
-/* What the next chunk can hold: twice what there is while that is little, then whole
- * large pages.  An estimate of 80 layers takes 30 MB: by pages of 4 KiB a third of its
- * time would go into the kernel's handing them out. */
+/* Capacity of the next chunk: twice what there is while that is small, then whole large pages.
+ * An estimate of 80 layers takes 30 MB: with pages of 4 KiB a third of its time would be spent
+ * on page faults. */
 static uint64_t chunk_cap(const plim_arena *a, uint64_t bytes)
 {
     uint64_t least = PLIM_MAX(bytes, PLIM_MAX((uint64_t)CHUNK_MIN, a->used));
@@ -153,8 +153,8 @@ static void *chunk_take(plim_arena_chunk *c, uint64_t bytes)
     return p;
 }
 
-/* A chunk with room for so many bytes: a spare one, or a new one.  Chunks double
- * with use, so a big result costs few mallocs and a small one little memory. */
+/* Adds a chunk with room for that many bytes: a spare one, or a new one.  Chunks grow with
+ * use, so a large result costs few mallocs and a small one little memory. */
 static bool chunk_push(plim_arena *a, uint64_t bytes)
 {
     plim_arena_chunk *c = a->spare;
@@ -264,7 +264,7 @@ bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, 
 
 /* ---- map --------------------------------------------------------------- */
 
-/* Never 0.  Eight bytes at a time: names of tensors have forty. */
+/* Never 0.  Takes eight bytes at a time: names of tensors have about forty. */
 static uint32_t map_hash(plim_str s)
 {
     uint64_t h = s.n, w = 0;
@@ -340,7 +340,7 @@ bool plim_map_get(const plim_map *m, plim_str key, uint32_t *value)
 
 /* ---- files ------------------------------------------------------------- */
 
-/* A pipe has no size and cannot be mapped: what comes out of it is collected. */
+/* A pipe has no size and cannot be mapped: its contents are read into memory. */
 static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_err *err)
 {
     const size_t least = (size_t)1 << 20, most = (size_t)1 << 28;
@@ -375,7 +375,7 @@ static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_e
         else if (got < 0 && errno != EINTR)
             st = plim_fail(err, PLIM_EIO, 0, "cannot read '%s': %s", path, strerror(errno));
     }
-    /* plim_file_unmap knows n only: give back what lies behind it */
+    /* plim_file_unmap knows only n: unmap the unused pages behind it */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t used = st ? 0 : (n + page - 1) / page * page;
     if (used < cap)

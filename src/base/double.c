@@ -1,6 +1,6 @@
-/* double.c -- doubles from text and as text, rounded as IEEE 754 says and the same in
- * every locale: strtod and printf take their decimal point from LC_NUMERIC, which a
- * program that links the library may have set.  See fmt.h. */
+/* double.c -- doubles from and to text, rounded as IEEE 754 requires and independent of the
+ * locale: strtod and printf take their decimal point from LC_NUMERIC, which a program that
+ * links the library may have set.  See fmt.h. */
 #include <math.h>
 #include <stdio.h>
 
@@ -8,17 +8,17 @@
 
 /* ---- decimals with as many digits as it takes ------------------------------------ */
 
-/* 0.d0 d1 d2 ... * 10^point, without zeros at the end; n 0: zero.  The midpoint of two
- * doubles has at most 767 digits: of those that do not fit it matters only whether one of
- * them is not 0.  Multiplied and divided by powers of two until the integer before the
- * point is the significand.
+/* 0.d0 d1 d2 ... * 10^point, without trailing zeros; n 0: zero.  The midpoint of two doubles
+ * has at most 767 digits; of digits that do not fit it matters only whether one is not 0. The
+ * value is multiplied and divided by powers of two until the integer before the point is the
+ * significand.
  * src: N. Tao, "ParseNumberF64 by Simple Decimal Conversion", 2020 */
 enum { DECIMAL_DIGITS = 800, SHIFT_MAX = 60, SHIFT_DIGITS = 19 };
 
 typedef struct decimal {
     uint32_t n;
     int32_t point;
-    bool more; /* digits other than 0 follow */
+    bool more; /* nonzero digits follow */
     uint8_t digit[DECIMAL_DIGITS + SHIFT_DIGITS];
 } decimal;
 
@@ -30,7 +30,7 @@ static void decimal_trim(decimal *d)
         d->n--;
 }
 
-/* d * 2^bits, bits up to SHIFT_MAX: from the last digit on. */
+/* d * 2^bits, bits up to SHIFT_MAX: starts from the last digit. */
 static void decimal_shift_left(decimal *d, int bits)
 {
     uint64_t carry = 0;
@@ -50,7 +50,7 @@ static void decimal_shift_left(decimal *d, int bits)
     decimal_trim(d);
 }
 
-/* d / 2^bits, bits up to SHIFT_MAX: a long division. */
+/* d / 2^bits, bits up to SHIFT_MAX: long division. */
 static void decimal_shift_right(decimal *d, int bits)
 {
     uint64_t rest = 0, mask = (1ull << bits) - 1;
@@ -70,7 +70,7 @@ static void decimal_shift_right(decimal *d, int bits)
     decimal_trim(d);
 }
 
-/* The integer before the point, rounded to nearest, ties to even. */
+/* The integer part, rounded to nearest, ties to even. */
 static uint64_t decimal_round(const decimal *d)
 {
     uint64_t v = 0;
@@ -83,7 +83,7 @@ static uint64_t decimal_round(const decimal *d)
     return v + (tie ? v & 1 : 1);
 }
 
-/* The most bits that 10^digits has room for. */
+/* The largest number of bits that fit into 10^digits. */
 static int bits_of(int32_t digits)
 {
     return digits > 18 ? SHIFT_MAX : PLIM_MAX(digits * 3321 / 1000, 1);
@@ -101,7 +101,7 @@ static double decimal_double(decimal *d)
         decimal_shift_right(d, bits = bits_of(d->point));
     for (; d->point < 0 || d->digit[0] < 5; exponent -= bits)
         decimal_shift_left(d, bits = bits_of(-d->point));
-    bits = PRECISION - PLIM_MAX(LEAST - exponent, 0); /* fewer where it is subnormal */
+    bits = PRECISION - PLIM_MAX(LEAST - exponent, 0); /* fewer if it is subnormal */
     if (exponent > MOST || bits < 0)
         return exponent > MOST ? (double)INFINITY : 0;
     decimal_shift_left(d, bits);
@@ -121,7 +121,7 @@ static bool same_word(plim_str s, const char *lower)
     return i == s.n && !lower[i];
 }
 
-/* The digits of "12.5" as a decimal, zeros in front left out. */
+/* The digits of "12.5" as a decimal, without leading zeros. */
 static void decimal_read(decimal *d, plim_str digits, int32_t exponent)
 {
     bool point = false;
@@ -145,7 +145,7 @@ static void decimal_read(decimal *d, plim_str digits, int32_t exponent)
     decimal_trim(d);
 }
 
-/* m * 10^e where both are doubles, so that one rounding is all there is.
+/* m * 10^e if both are exact doubles, so that only one rounding occurs.
  * src: W. D. Clinger, "How to Read Floating Point Numbers Accurately", PLDI 1990 */
 static bool scale_exact(uint64_t m, int64_t e, double *out)
 {
@@ -158,7 +158,7 @@ static bool scale_exact(uint64_t m, int64_t e, double *out)
     return true;
 }
 
-/* e+10: its value; false if it is none.  "" is 0. */
+/* The value of "e+10"; "" is 0; false: not an exponent. */
 static bool read_exponent(plim_str s, int32_t *out)
 {
     int32_t v = 0;

@@ -5,8 +5,8 @@
 
 /* ---- numbers ------------------------------------------------------------- */
 
-/* n in units of step^k with two decimals, rounded half up: "1.50 G".  The unit
- * is the largest that n reaches after rounding, so 1023.999 MiB is 1.00 GiB. */
+/* n in units of step^k with two decimals, rounded half up: "1.50 G".  The unit is the largest
+ * that n reaches after rounding, so 1023.999 MiB is 1.00 GiB. */
 static plim_text fmt_scaled(uint64_t n, uint64_t step, const char *const *units, int n_units)
 {
     plim_text t;
@@ -102,7 +102,7 @@ plim_text plim_fmt_fixed(double v, int decimals)
 
 void plim_buf_init(plim_buf *b, plim_arena *a) { *b = (plim_buf){.arena = a}; }
 
-/* Room for `more` bytes and the NUL. */
+/* Makes room for `more` bytes and the NUL. */
 static bool buf_room(plim_buf *b, uint64_t more)
 {
     uint64_t need, cap;
@@ -167,7 +167,7 @@ plim_str plim_buf_str(const plim_buf *b)
 
 /* ---- width of text ------------------------------------------------------- */
 
-/* The next code point, or the byte itself with *len 1 if it is no UTF-8. */
+/* The next code point, or the byte itself with *len 1 if it is not valid UTF-8. */
 static uint32_t utf8_next(plim_str s, size_t i, size_t *len)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -191,7 +191,7 @@ static uint32_t utf8_next(plim_str s, size_t i, size_t *len)
     return c;
 }
 
-/* The blocks that matter, not the whole of Unicode's table.
+/* Only the relevant blocks, not all of Unicode's table.
  * src: Unicode 15 EastAsianWidth.txt (W and F), combining blocks. */
 static const struct {
     uint32_t first, last, width;
@@ -271,7 +271,7 @@ void plim_table_rule(plim_table *t)
 static void table_row(const plim_table *t, const plim_str *row, const uint32_t *width,
                       plim_buf *out)
 {
-    uint64_t owed = t->indent; /* spaces, written only before something */
+    uint64_t owed = t->indent; /* spaces are written only if a cell follows */
     for (uint32_t c = 0; c < t->columns; c++) {
         uint32_t pad = width[c] - plim_text_width(row[c]);
         if (t->align[c] == 'r')
@@ -331,7 +331,7 @@ const void *plim_row_find(const char *what, const char *name, const void *rows, 
 
 uint32_t plim_edit_distance(plim_str a, plim_str b)
 {
-    /* [j]: from the letters of a so far, one less, two less, to j letters of b */
+    /* [j]: distance from the first i, i - 1, i - 2 letters of a to j letters of b */
     uint32_t rows[3][PLIM_NAME_MAX + 1], *now = rows[0], *last = rows[1], *before = rows[2];
     if (a.n > PLIM_NAME_MAX || b.n > PLIM_NAME_MAX)
         return PLIM_NAME_MAX;
@@ -408,7 +408,7 @@ plim_status plim_parse_size(plim_str s, uint64_t *bytes, plim_err *err)
                          "' is not a size: write a number and B, KiB, MiB, GiB, "
                          "KB, MB or GB",
                          (int)PLIM_MIN(s.n, 60), s.p);
-    /* Horner from the last decimal: below `unit` at every step, so it fits. */
+    /* Horner's scheme from the last decimal: below `unit` at every step, so it fits. */
     for (size_t k = end; k > point + 1; k--)
         part = (part + (uint64_t)(t.p[k - 1] - '0') * unit) / 10;
     if (!fits || !plim_mul(whole, unit, &whole) || !plim_add(whole, part, &whole))
@@ -442,7 +442,7 @@ plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *ran
                              (t.p[0] == '[' && t.p[t.n - 1] == ']'));
     if (tuple)
         t = trim_blanks((plim_str){t.p + 1, t.n - 2});
-    bool more = !tuple || t.n > 0; /* "" is no shape, "()" is a scalar */
+    bool more = !tuple || t.n > 0; /* "" is not a shape, "()" is a scalar */
     while (more) {
         uint64_t v = 0;
         size_t i = 0;

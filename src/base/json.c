@@ -38,7 +38,7 @@ PLIM_COLD static plim_str json_want(plim_json *j, const char *what)
     return (plim_str){NULL, 0};
 }
 
-/* The next byte that is not space, or 0 at the end and after an error. */
+/* The next byte that is not white space, or 0 at the end and after an error. */
 static inline char json_next(plim_json *j)
 {
     while (j->at < j->n) {
@@ -96,7 +96,7 @@ static bool json_open(plim_json *j, char c, const char *what)
 bool plim_json_object(plim_json *j) { return json_open(j, '{', "an object"); }
 bool plim_json_array(plim_json *j) { return json_open(j, '[', "an array"); }
 
-/* To the next item: over the comma, or out of the object or array. */
+/* Moves to the next item: past the comma, or out of the object or array. */
 static bool json_more(plim_json *j, char close)
 {
     char c = json_next(j);
@@ -155,7 +155,7 @@ static int32_t read_hex4(const char *p)
     return v;
 }
 
-/* Bytes of the letter or the escape at s, which has n > 0; 0: it may not stand in a string. */
+/* Length of the character or escape at s, which has n > 0; 0: not allowed in a string. */
 static inline uint64_t letter_len(const char *s, uint64_t n)
 {
     if (*s != '\\')
@@ -174,9 +174,9 @@ static inline uint64_t letter_len(const char *s, uint64_t n)
     }
 }
 
-/* Moves over plain letters as far as whole steps reach: less than a step before the end,
- * or to the first that is '"', '\\' or below 0x20 (or, harmlessly, above 0x7f; or, where
- * the order of bytes is another, to some letter before it). */
+/* Moves over plain characters in whole steps: stops less than a step before the end, or at the
+ * first that is '"', '\\' or below 0x20 (or, harmlessly, above 0x7f; or, with another byte
+ * order, at some character before it). */
 #ifdef __SSE2__
 static inline const char *json_plain_run(const char *s, const char *end)
 {
@@ -193,8 +193,8 @@ static inline const char *json_plain_run(const char *s, const char *end)
     return s;
 }
 #else
-/* src: "determine if a word has a byte less than n", Bit Twiddling Hacks: of the bytes
- * that it marks the lowest is right */
+/* src: "determine if a word has a byte less than n", Bit Twiddling Hacks: the lowest of the
+ * bytes that it marks is correct */
 static inline const char *json_plain_run(const char *s, const char *end)
 {
     const uint64_t ones = ~0ull / 255, high = ones * 128;
@@ -255,8 +255,8 @@ static char *utf8_put(char *o, uint32_t c)
     return o;
 }
 
-/* Decodes \uXXXX at s[0] == 'u', with its second half if it has one; bytes
- * taken in *len. */
+/* Decodes \uXXXX at s[0] == 'u', and the second half of a surrogate pair; *len is set to the
+ * bytes consumed. */
 static uint32_t unescape_u(const char *s, size_t n, size_t *len)
 {
     uint32_t hi = (uint32_t)read_hex4(s + 1);
@@ -319,10 +319,10 @@ static uint64_t json_digits(plim_json *j)
 
 typedef struct json_number {
     plim_str text;
-    bool integer; /* neither point nor exponent */
+    bool integer; /* has neither point nor exponent */
 } json_number;
 
-/* Moves over a number, checked against the grammar. */
+/* Moves over a number and checks it against the grammar. */
 static bool json_scan_number(plim_json *j, json_number *out)
 {
     char c = json_next(j);
@@ -364,7 +364,7 @@ static bool json_scan_number(plim_json *j, json_number *out)
     return !j->bad;
 }
 
-/* Sign and magnitude of an integer; false: none, or beyond 64 bits. */
+/* Sign and magnitude of an integer; false: not an integer, or beyond 64 bits. */
 static bool number_int(json_number n, bool *minus, uint64_t *v)
 {
     *minus = n.text.p[0] == '-';
@@ -454,7 +454,7 @@ static void json_skip_scalar(plim_json *j)
 
 void plim_json_skip(plim_json *j)
 {
-    uint64_t arrays[PLIM_JSON_MAX_DEPTH / 64 + 1] = {0}; /* bit d: level d is one */
+    uint64_t arrays[PLIM_JSON_MAX_DEPTH / 64 + 1] = {0}; /* bit d: level d is an array */
     uint32_t base = j->depth;
     plim_str key;
     do {
@@ -530,7 +530,7 @@ void plim_jw_end(plim_jw *w)
     plim_buf_puts(w->out, w->arrays >> w->depth % 64 & 1 ? "]" : "}");
 }
 
-/* Length of the UTF-8 sequence at s, 0 if it is none.
+/* Length of the UTF-8 sequence at s, 0 if it is not valid.
  * src: Unicode 15, table 3-7 "Well-Formed UTF-8 Byte Sequences" */
 static size_t utf8_len(const char *s, size_t n)
 {
@@ -578,7 +578,7 @@ static void jw_quoted(plim_buf *out, plim_str s)
             plim_buf_printf(out, "\\%c", c);
         from = ++i;
     }
-    if (i > from) /* an empty name may have no address */
+    if (i > from) /* the pointer of an empty name may be NULL */
         plim_buf_add(out, (plim_str){s.p + from, i - from});
     plim_buf_puts(out, "\"");
 }

@@ -15,7 +15,7 @@ typedef struct pickle_vm {
     plim_pickle_value *stack, *memo;
     uint32_t *marks;
     uint32_t n_stack, cap_stack, n_memo, cap_memo, n_marks, cap_marks;
-    uint32_t n_puts; /* entries of the memo that there are */
+    uint32_t n_puts; /* number of memo entries */
 } pickle_vm;
 
 /* ---- the stack ------------------------------------------------------------------ */
@@ -44,14 +44,14 @@ static plim_status pickle_misfit(const pickle_vm *vm, const char *what)
                      pickle_place(vm));
 }
 
-/* Values above the last mark: no opcode but those for marks reaches under it. */
+/* Number of values above the last mark: only opcodes for marks reach below it. */
 static uint32_t pickle_above(const pickle_vm *vm)
 {
     return vm->n_stack - (vm->n_marks ? vm->marks[vm->n_marks - 1] : 0);
 }
 
-/* The last n values in their order, off the stack but still there until the next push;
- * NULL: there are not so many. */
+/* Pops the last n values, in order; they stay valid until the next push.  NULL: there are
+ * fewer. */
 static const plim_pickle_value *pickle_pop(pickle_vm *vm, uint32_t n)
 {
     if (pickle_above(vm) < n)
@@ -60,7 +60,7 @@ static const plim_pickle_value *pickle_pop(pickle_vm *vm, uint32_t n)
     return vm->stack + vm->n_stack;
 }
 
-/* Likewise what is above the last mark, and the mark; NULL: there is no mark. */
+/* Likewise pops the values above the last mark, and the mark; NULL: there is no mark. */
 static const plim_pickle_value *pickle_pop_mark(pickle_vm *vm, uint32_t *n)
 {
     if (!vm->n_marks)
@@ -78,7 +78,7 @@ static plim_pickle_value pickle_int(int64_t i)
     return (plim_pickle_value){.kind = PLIM_PICKLE_INT, .i = i};
 }
 
-/* A value with these items; their array is its own.  Absent: no memory. */
+/* A value with these items; their array becomes its own.  Absent: no memory. */
 static plim_pickle_value pickle_make(pickle_vm *vm, plim_pickle_kind kind, uint32_t n,
                                      const plim_pickle_value *items)
 {
@@ -99,7 +99,7 @@ static plim_status pickle_push_made(pickle_vm *vm, plim_pickle_kind kind, uint32
     return v.kind ? pickle_push(vm, v) : plim_oom(vm->err);
 }
 
-/* Puts items into a list, a set, a dict, or what a call is to give. */
+/* Adds items to a list, a set, a dict, or the result of a call. */
 static plim_status pickle_extend(pickle_vm *vm, plim_pickle_value to, uint32_t n,
                                  const plim_pickle_value *items, bool pairs)
 {
@@ -157,7 +157,7 @@ static plim_status pickle_push_call(pickle_vm *vm, plim_pickle_value fn,
 
 /* ---- opcodes ---------------------------------------------------------------------- */
 
-typedef enum pickle_form { /* what follows an opcode */
+typedef enum pickle_form { /* the operands of an opcode */
                            FORM_NOTHING,
                            FORM_U1,
                            FORM_U2,
@@ -167,17 +167,17 @@ typedef enum pickle_form { /* what follows an opcode */
                            FORM_F8,     /* big-endian */
                            FORM_LINE,   /* up to a newline */
                            FORM_LINES,  /* two of them */
-                           FORM_BYTES1, /* a length of so many bytes, then that many */
+                           FORM_BYTES1, /* a length of that many bytes, then the data */
                            FORM_BYTES4,
                            FORM_BYTES8,
 } pickle_form;
 
 typedef struct pickle_arg {
-    uint64_t u; /* of I4 with its sign */
+    uint64_t u; /* I4 is sign-extended */
     plim_pickle_value s, s2;
 } pickle_arg;
 
-/* `how` is the opcode's own, from the table below. */
+/* `how` is specific to the opcode, from the table below. */
 typedef plim_status pickle_run(pickle_vm *vm, const pickle_arg *arg, int how);
 
 static plim_status op_nothing(pickle_vm *vm, const pickle_arg *arg, int how)
@@ -232,7 +232,7 @@ static plim_status op_text(pickle_vm *vm, const pickle_arg *arg, int how)
     return pickle_push(vm, v);
 }
 
-/* 'a' or "a" of protocol 0, as repr() gives it. */
+/* 'a' or "a" of protocol 0, in the form of repr(). */
 static plim_status op_quoted(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)how;
@@ -337,7 +337,7 @@ static plim_status op_empty(pickle_vm *vm, const pickle_arg *arg, int how)
     return pickle_push_made(vm, (plim_pickle_kind)how, 0, NULL);
 }
 
-/* A container of what is above the mark. */
+/* Builds a container from the values above the mark. */
 static plim_status op_gather(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)arg;
@@ -348,7 +348,7 @@ static plim_status op_gather(pickle_vm *vm, const pickle_arg *arg, int how)
     return v ? pickle_push_made(vm, (plim_pickle_kind)how, n, v) : pickle_underflow(vm);
 }
 
-/* Puts the last one or two values into the one below. */
+/* Adds the last one or two values to the one below. */
 static plim_status op_put_in(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)arg;
@@ -357,7 +357,7 @@ static plim_status op_put_in(pickle_vm *vm, const pickle_arg *arg, int how)
                                  : pickle_underflow(vm);
 }
 
-/* Likewise what is above the mark. */
+/* Likewise for all values above the mark. */
 static plim_status op_put_all(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)arg;
@@ -372,7 +372,8 @@ static plim_status op_put(pickle_vm *vm, const pickle_arg *arg, int how)
     uint64_t id = how ? vm->n_puts : arg->u;
     if (!pickle_above(vm))
         return pickle_underflow(vm);
-    /* writers count from 0 or 1, so an entry of this number takes so many opcodes */
+    /* writers count from 0 or 1, so an entry with this number needs at least as many
+     * opcodes */
     if (id > vm->at - vm->start)
         return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
                          "pickle has memo entry %" PRIu64 " after only %" PRIu64 " bytes", id,
@@ -447,7 +448,7 @@ static plim_status op_call(pickle_vm *vm, const pickle_arg *arg, int how)
              : pickle_underflow(vm);
 }
 
-/* Protocol 0: the arguments are above a mark, and before them (OBJ) the class. */
+/* Protocol 0: the arguments are above a mark, and (OBJ) the class comes before them. */
 static plim_status op_instance(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     uint32_t n = 0;
@@ -695,7 +696,7 @@ plim_status plim_pickle_read(plim_pickle *p, plim_arena *a, plim_bytes b, uint64
 plim_pickle_value plim_pickle_get(plim_pickle_value dict, const char *key)
 {
     if (plim_pickle_has_node(dict) && dict.node->pairs)
-        for (uint32_t i = dict.node->n / 2; i-- > 0;) /* the last of equals, as in Python */
+        for (uint32_t i = dict.node->n / 2; i-- > 0;) /* the last one wins, as in Python */
             if (plim_str_is(plim_pickle_text(dict.node->items[2 * i]), key) &&
                 dict.node->items[2 * i].kind == PLIM_PICKLE_STR)
                 return dict.node->items[2 * i + 1];

@@ -21,7 +21,7 @@ static uint64_t read_u64(const uint8_t *p)
     return read_u32(p) | (uint64_t)read_u32(p + 4) << 32;
 }
 
-/* "PK" and two more bytes at an offset that may lie outside. */
+/* Whether "PK" and these two bytes are at an offset, which may lie outside the file. */
 static bool has_mark(plim_bytes f, uint64_t at, uint64_t need, uint8_t a, uint8_t b)
 {
     if (at > f.n || need > f.n - at)
@@ -39,7 +39,7 @@ typedef struct zip_end {
     uint64_t at;                    /* where the end records begin */
 } zip_end;
 
-/* The record ends the file, but for a comment of the length that it states. */
+/* The end record is at the end of the file, except for a comment of the length it states. */
 static bool find_end(plim_bytes f, uint64_t *at)
 {
     if (f.n < EOCD_SIZE)
@@ -53,7 +53,7 @@ static bool find_end(plim_bytes f, uint64_t *at)
     return false;
 }
 
-/* A narrow field either says "see the wide one" or agrees with it. */
+/* A narrow field either refers to the wide one or agrees with it. */
 static bool field_agrees(uint64_t narrow, uint64_t sentinel, uint64_t wide)
 {
     return narrow == sentinel || narrow == wide;
@@ -89,8 +89,8 @@ static plim_status read_end(plim_bytes f, zip_end *out, plim_err *err)
 
 /* ---- central directory -------------------------------------------------------- */
 
-/* Sizes and offset that do not fit 32 bits stand in extra field 1, in this
- * order, each only if its narrow field is all ones. */
+/* Sizes and an offset that do not fit 32 bits are in extra field 1, in this order, each only
+ * if its narrow field is all ones. */
 static bool read_wide(const uint8_t *extra, uint64_t n, plim_zip_entry *e)
 {
     uint64_t *field[] = {&e->size, &e->packed, &e->header};
@@ -113,7 +113,7 @@ static bool read_wide(const uint8_t *extra, uint64_t n, plim_zip_entry *e)
     return true;
 }
 
-/* Reads the header at *at and moves over it; `end` is the directory's. */
+/* Reads the header at *at and moves past it; `end` is the end of the directory. */
 static plim_status read_entry(plim_bytes f, uint64_t *at, uint64_t end, plim_zip_entry *e,
                               plim_err *err)
 {
@@ -206,7 +206,7 @@ bool plim_zip_find(const plim_zip *z, const char *name, plim_zip_entry *out)
 
 #define ENTRY_ARG(e) (int)PLIM_MIN((e)->name.n, 80), (e)->name.p
 
-/* Where the member's bytes are in the file. */
+/* Finds the member's bytes in the file. */
 static plim_status find_data(const plim_zip *z, const plim_zip_entry *e, plim_bytes *out,
                              plim_err *err)
 {
@@ -243,11 +243,11 @@ static plim_status zip_inflate(plim_arena *a, plim_bytes in, uint8_t *out, uint6
     z_stream s = {.zalloc = zip_alloc, .zfree = zip_free, .opaque = a};
     if (inflateInit2(&s, -MAX_WBITS) != Z_OK)
         return PLIM_ENOMEM;
-    const uint64_t step = 1u << 30; /* zlib counts in 32 bits */
+    const uint64_t step = 1u << 30; /* zlib uses 32-bit counts */
     uint64_t in_left = in.n, out_left = n;
     uint8_t none = 0;
     int rc = Z_OK;
-    s.next_in = (z_const Bytef *)(uintptr_t)in.p; /* not written, but not const everywhere */
+    s.next_in = (z_const Bytef *)(uintptr_t)in.p; /* read only, though not always const */
     s.next_out = out_left ? out : &none;
     while (rc == Z_OK) {
         if (!s.avail_in && in_left) {
@@ -265,7 +265,7 @@ static plim_status zip_inflate(plim_arena *a, plim_bytes in, uint8_t *out, uint6
     return whole ? PLIM_OK : rc == Z_MEM_ERROR ? PLIM_ENOMEM : PLIM_EFORMAT;
 }
 
-/* The member's bytes, not checked yet. */
+/* Takes the member's bytes without checking them. */
 static plim_status zip_take(const plim_zip *z, const plim_zip_entry *e, plim_arena *a,
                             uint64_t limit, plim_bytes *out, plim_err *err)
 {
@@ -284,8 +284,8 @@ static plim_status zip_take(const plim_zip *z, const plim_zip_entry *e, plim_are
     plim_status st = find_data(z, e, &data, err);
     if (st)
         return st;
-    /* src: deflate gives at most 1032 bytes for one, zlib.net/zlib_tech.html; so
-     * a false size costs no memory */
+    /* src: deflate gives at most 1032 bytes for one, zlib.net/zlib_tech.html; so a false size
+     * cannot cost much memory */
     if (e->method == 0 ? e->size != e->packed : e->size / 1032 > e->packed)
         return plim_fail(err, PLIM_EFORMAT, e->header,
                          "zip member '%.*s' cannot have %" PRIu64 " bytes from %" PRIu64,
@@ -315,7 +315,7 @@ static void zip_sum(void *member)
 plim_status plim_zip_begin(const plim_zip *z, const plim_zip_entry *e, plim_arena *a,
                            uint64_t limit, plim_zip_member *m, plim_err *err)
 {
-    const uint64_t is_long = 1 << 20; /* takes longer than to start a thread */
+    const uint64_t is_long = 1 << 20; /* takes longer than starting a thread */
     *m = (plim_zip_member){.entry = e};
     plim_status st = zip_take(z, e, a, limit, &m->bytes, err);
     if (!st)
