@@ -1,4 +1,4 @@
-/* clip.c -- torch.nn.utils.clip_grad_norm_, what it returns let go.
+/* clip.c -- torch.nn.utils.clip_grad_norm_, with its return value discarded.
  * src: torch/nn/utils/clip_grad.py; ATen/native/cuda/ForeachReduceOp.cu */
 #include "op/rules.h"
 #include "optim/part.h"
@@ -12,8 +12,8 @@ static plim_t clip_temp(plim_optim_run *r, const char *role, plim_dtype t, int32
     return plim_m_empty_contig(r->m, t, rank, &n);
 }
 
-/* What one kernel over all gradients needs besides its results: since 2.15 as many
- * numbers as there are chunks, before that the longest's for each. */
+/* What the kernel over all gradients allocates besides its results: since 2.15 one number per
+ * chunk, before that as many for each tensor as the longest one has. */
 static void clip_buffers(plim_optim_run *r, int64_t n, plim_t out[2])
 {
     enum { SUMMED_SINCE = 215 };
@@ -32,7 +32,7 @@ static void clip_buffers(plim_optim_run *r, int64_t n, plim_t out[2])
     out[1] = clip_temp(r, "partial norms", PLIM_F32, 1, (int64_t)sum);
 }
 
-/* The norm of each; of a sparse one, that of its rows added up. */
+/* The norm of each gradient; for a sparse one that of its coalesced rows. */
 static void clip_norms(plim_optim_run *r, int64_t n)
 {
     plim_optim_param *p;
@@ -69,14 +69,14 @@ void plim_optim_clip(plim_optim_run *r)
     plim_t stack = clip_temp(r, "norms", t, 1, n), total = clip_temp(r, "norm", t, 0, 0);
     plim_reduce_scratch(r->m, plim_m_meta(r->m, stack), 1);
     plim_m_drop(r->m, stack);
-    if (r->torch->version >= SPLIT_SINCE) /* before, the norms are a local of the whole */
+    if (r->torch->version >= SPLIT_SINCE) /* else they live to the end of the function */
         plim_optim_list_free(r, 0);
     plim_t sum = clip_temp(r, "coef", t, 0, 0), inverse = clip_temp(r, "coef", t, 0, 0),
            coef = clip_temp(r, "coef", t, 0, 0);
     plim_m_drop(r->m, inverse);
     plim_m_drop(r->m, sum);
     plim_t clamped = clip_temp(r, "coef", t, 0, 0);
-    for (uint32_t i = 0; (p = plim_optim_next(r, &i));) /* dense ones in place */
+    for (uint32_t i = 0; (p = plim_optim_next(r, &i));) /* dense ones are scaled in place */
         if (plim_optim_sparse(r, p))
             plim_optim_scale_sparse(r, p);
     plim_m_drop(r->m, clamped);

@@ -1,5 +1,5 @@
-/* ema.c -- averages of the model: a run's parameters are here all tensors of the model,
- * in the order in which deepcopy comes to them, and state 0 is the copy.
+/* ema.c -- averages of the model: here a run's parameters are all tensors of the model, in the
+ * order in which deepcopy visits them, and state 0 is the copy.
  * src: the files that emas.def names */
 #include "optim/part.h"
 
@@ -12,8 +12,8 @@ static void copy_parameters(plim_optim_run *r)
             plim_optim_state(r, &r->params[i], COPY, PLIM_EMA_ROLE);
 }
 
-/* deepcopy(model); what is no parameter begins as a number, before it is given the
- * copy of its storage.  src: torch/_tensor.py __deepcopy__ */
+/* deepcopy(model): the copy of a buffer starts as a scalar before it gets the copy of the
+ * storage.  src: torch/_tensor.py __deepcopy__ */
 static void copy_model(plim_optim_run *r)
 {
     for (uint32_t i = 0; r->starting && i < r->n; i++) {
@@ -32,7 +32,7 @@ static bool is_float(const plim_optim_run *r, const plim_optim_param *p)
     return plim_is_float(plim_m_meta(r->m, p->leaf)->dtype);
 }
 
-/* A Python float times the tensor: what counts becomes fp32. */
+/* A Python float times the tensor: an integer tensor becomes fp32. */
 static plim_t alloc_scaled(plim_optim_run *r, const plim_optim_param *p, const char *role)
 {
     if (is_float(r, p))
@@ -62,7 +62,7 @@ static plim_t averaged_count(plim_optim_run *r)
     return plim_m_empty_contig(r->m, PLIM_I64, 0, NULL);
 }
 
-/* The types there are, parameters' first. */
+/* The dtypes in use, those of parameters first. */
 static int averaged_types(const plim_optim_run *r, bool buffers, plim_dtype *out)
 {
     bool seen[PLIM_DTYPE_COUNT] = {0};
@@ -77,8 +77,8 @@ static int averaged_types(const plim_optim_run *r, bool buffers, plim_dtype *out
     return n;
 }
 
-/* The tensors of one type at once, the type met last first (an unordered_map gives
- * them so); those that count, one by one all the same. */
+/* Averages the tensors of one dtype at once, the dtype seen last first (the order of an
+ * unordered_map); integer tensors are still done one by one. */
 static void averaged_foreach(plim_optim_run *r, bool buffers)
 {
     plim_dtype types[PLIM_DTYPE_COUNT];
@@ -125,7 +125,7 @@ void plim_ema_lerp(plim_optim_run *r)
         copy_parameters(r);
 }
 
-/* Over the state dict. */
+/* Runs over the state dict. */
 void plim_ema_timm_v2(plim_optim_run *r)
 {
     copy_model(r);

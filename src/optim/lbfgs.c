@@ -1,27 +1,26 @@
 /* lbfgs.c -- L-BFGS, which runs the model within its step.
  *
- * How many iterations a step takes, and which of them are remembered, depends on the
- * numbers.  Here it takes as many as it may, each is remembered and, with
- * strong_wolfe, each line search ends with its first trial.  What is remembered is
- * estimated: one pair at least, all of them at most.  Single numbers on the card that
- * are gone within an iteration are left out.
+ * How many iterations a step takes, and which of them are remembered, depends on the data.
+ * Here it takes as many as allowed, each is remembered and, with strong_wolfe, each line
+ * search ends with its first trial.  The history is estimated: at least one pair, at most all
+ * of them.  Scalars on the card that are freed within an iteration are left out.
  * src: torch/optim/lbfgs.py */
 #include "base/fmt.h"
 #include "op/rules.h"
 #include "optim/part.h"
 
 enum { MAX_ITERATIONS = 1000, MAX_HISTORY = 1000 };
-enum { X_INIT = 1, X_NEXT, ZEROS }; /* lists; clipping within the closure has 0 */
+enum { X_INIT = 1, X_NEXT, ZEROS }; /* lists; 0 is used by clipping within the closure */
 
 typedef struct memory {
     plim_t dir, stp, ro;
 } memory;
 
-/* What is kept from step to step. */
+/* Data kept from step to step. */
 typedef struct lbfgs {
-    plim_meta flat; /* all parameters, one after the other */
-    plim_t d, prev; /* direction, gradient before */
-    memory *old;    /* [history] the oldest first */
+    plim_meta flat; /* all parameters, concatenated */
+    plim_t d, prev; /* direction, previous gradient */
+    memory *old;    /* [history] oldest first */
     plim_t *al;     /* [history] */
     uint32_t n, history, max_iter, max_eval;
 } lbfgs;
@@ -88,7 +87,7 @@ static plim_t alloc_temporary(plim_optim_run *r, const lbfgs *l, const char *rol
     return alloc_flat(r, l, role, PLIM_CAT_TEMPORARY);
 }
 
-/* The first is exact: an iteration has its own pair, remembered or not. */
+/* The first pair is exact: an iteration has its own pair, remembered or not. */
 static plim_t alloc_history(plim_optim_run *r, const lbfgs *l, const plim_meta *meta,
                             const char *role)
 {
@@ -96,7 +95,7 @@ static plim_t alloc_history(plim_optim_run *r, const lbfgs *l, const plim_meta *
     return l->n ? plim_m_empty_maybe(r->m, meta) : plim_m_empty(r->m, meta);
 }
 
-/* x.abs().max(), of which the result is one of the numbers left out */
+/* x.abs().max(); the result is one of the scalars left out */
 static void find_largest(plim_optim_run *r, const lbfgs *l)
 {
     plim_t t = alloc_temporary(r, l, "abs");
@@ -104,7 +103,7 @@ static void find_largest(plim_optim_run *r, const lbfgs *l)
     plim_m_drop(r->m, t);
 }
 
-/* _gather_flat_grad: zeros stand for a gradient that is not there */
+/* _gather_flat_grad: a missing gradient is replaced by zeros */
 static plim_t gather_grad(plim_optim_run *r, const lbfgs *l)
 {
     for (uint32_t i = 0; i < r->n; i++)
@@ -119,7 +118,7 @@ static void run_closure(plim_optim_run *r) { plim_m_drop(r->m, r->closure(r->ud)
 
 /* ---- an iteration ------------------------------------------------------------------------- */
 
-/* y and s join what is remembered; q, and the direction that follows from it all. */
+/* Adds y and s to the history; computes q and the direction from it. */
 static plim_t find_direction(plim_optim_run *r, lbfgs *l, plim_t *q)
 {
     plim_meta number = plim_meta_make(l->flat.dtype, 0, NULL);
@@ -202,7 +201,7 @@ void plim_optim_lbfgs(plim_optim_run *r)
     if (!(r->own = l) || plim_m_bad(r->m))
         return;
     plim_t loss = r->closure(r->ud), grad = gather_grad(r, l), q = 0;
-    plim_t d = plim_m_ref(r->m, l->d); /* the state has it until the step ends */
+    plim_t d = plim_m_ref(r->m, l->d); /* the state holds it until the step ends */
     find_largest(r, l);
     run_iterations(r, l, &grad, &d, &q);
     plim_optim_set(r, &l->d, d);
@@ -212,7 +211,7 @@ void plim_optim_lbfgs(plim_optim_run *r)
     plim_m_drop(r->m, loss);
 }
 
-/* Until what is remembered grows no more. */
+/* Steps until the history is full. */
 int plim_optim_lbfgs_steps(const plim_optim_spec *s)
 {
     double history = plim_optim_option(s, "history_size"), most = 1,
@@ -220,7 +219,7 @@ int plim_optim_lbfgs_steps(const plim_optim_spec *s)
            evals = plim_optim_option(s, "max_eval");
     if (!(history >= 1 && history <= MAX_HISTORY && iterations >= 1 &&
           iterations <= MAX_ITERATIONS))
-        return 1; /* the step will say so */
+        return 1; /* the step will report it */
     int usual = (int)iterations * 5 / 4;
     if (!(evals >= 1))
         evals = (double)usual;

@@ -1,12 +1,12 @@
-/* matrix.c -- optimizers that look at parameters as matrices: adafactor, muon.
+/* matrix.c -- optimizers that treat parameters as matrices: adafactor, muon.
  * src: torch/optim/_adafactor.py, torch/optim/_muon.py */
 #include "op/rules.h"
 #include "optim/part.h"
 
 /* ---- adafactor --------------------------------------------------------------------------- */
 
-/* A fresh tensor of the leaf's dims with some of them 1: what a reduction that keeps
- * dims gives. */
+/* A new tensor of the leaf's dims with some of them 1: the result of a reduction with
+ * keepdim. */
 static plim_t alloc_keepdim(plim_optim_run *r, const plim_optim_param *p, const char *role,
                             int32_t one, int32_t other, plim_category c)
 {
@@ -130,7 +130,7 @@ static void make_brief_list(plim_optim_run *r, bool matrix, make_fn make)
 
 static void adafactor_group(plim_optim_run *r, bool matrix)
 {
-    plim_optim_list_free(r, GRADS); /* the group before's */
+    plim_optim_list_free(r, GRADS); /* of the previous group */
     if (plim_optim_on(r, "maximize"))
         make_list(r, matrix, GRADS, make_negated);
     take_norms(r, matrix);
@@ -193,8 +193,8 @@ static plim_t alloc_bf16(plim_optim_run *r, const plim_optim_param *p, const cha
     return plim_m_empty_contig(r->m, PLIM_BF16, rank, (const int64_t[]){rows, cols});
 }
 
-/* Newton-Schulz, on the matrix with no more rows than columns: of a copy in bf16, which
- * before 2.15 was what is given, if that is bf16. */
+/* Newton-Schulz, on the matrix with no more rows than columns: on a copy in bf16, or, before
+ * 2.15, on the gradient itself if it is bf16. */
 static plim_t orthogonalize_grad(plim_optim_run *r, const plim_optim_param *p)
 {
     enum { COPIED_SINCE = 215 };
@@ -217,7 +217,7 @@ static plim_t orthogonalize_grad(plim_optim_run *r, const plim_optim_param *p)
         plim_m_gemm(r->m, true);
         plim_optim_set(r, &update, next);
         next = alloc_bf16(r, p, "ortho_grad", 2, rows, cols);
-        plim_m_gemm(r->m, k > 0 || rows == m->dim[0]); /* a transpose: not by cuBLASLt */
+        plim_m_gemm(r->m, k > 0 || rows == m->dim[0]); /* a transpose: not through cuBLASLt */
         plim_optim_set(r, &ortho, next);
     }
     plim_m_drop(r->m, gram);

@@ -1,4 +1,4 @@
-/* moments.c -- Adam and its family: two moments a parameter.
+/* moments.c -- Adam and its family: two moments per parameter.
  * src: torch/optim/<name>.py; docs/sources/optimizers.md 1, 2 */
 #include "optim/part.h"
 
@@ -60,7 +60,7 @@ static void step_adam(plim_optim_run *r, bool decay)
         adam_foreach(r, decay);
 }
 
-/* Weight decay that goes into the gradient, and not straight to the parameter. */
+/* Weight decay that is added to the gradient, not applied to the parameter. */
 static bool coupled_decay(const plim_optim_run *r)
 {
     return plim_optim_on(r, "weight_decay") && !plim_optim_on(r, "decoupled_weight_decay");
@@ -116,7 +116,7 @@ static void nadam_forloop(plim_optim_run *r)
     plim_t grad = 0, denom = 0, exp_avg = 0;
     for (uint32_t i = 0; (p = plim_optim_next(r, &i));) {
         plim_optim_grad(r, p, true, false, &grad);
-        plim_optim_set(r, &exp_avg, 0); /* the names are bound before grad.add(param) */
+        plim_optim_set(r, &exp_avg, 0); /* the names are assigned before grad.add(param) */
         if (coupled_decay(r))
             plim_optim_set(r, &grad, plim_optim_like(r, p, "grad + weight decay"));
         plim_t quotient = plim_optim_like(r, p, "exp_avg_sq / bias_correction"),
@@ -134,7 +134,7 @@ static void nadam_forloop(plim_optim_run *r)
     plim_m_drop(r->m, denom);
 }
 
-/* slots: 0 grads, 1 square roots, 2 mus, 3 mu_nexts, 4 what is between, 5 numerator */
+/* slots: 0 grads, 1 square roots, 2 mus, 3 mu_nexts, 4 intermediates, 5 numerator */
 static void nadam_foreach(plim_optim_run *r)
 {
     plim_optim_grad_list(r, 0, coupled_decay(r));
@@ -143,7 +143,7 @@ static void nadam_foreach(plim_optim_run *r)
         plim_optim_scalars(r, 4, "exponent");
         plim_optim_scalars(r, 2, "mu");
         plim_optim_scalars(r, 3, "mu_next");
-        for (int k = 0; k < 3; k++) { /* the exponents go; bias_correction, denom, denom */
+        for (int k = 0; k < 3; k++) { /* frees the exponents; bias_correction, denom, denom */
             plim_optim_list_free(r, 4);
             plim_optim_scalars(r, 4, "denom");
         }
@@ -171,7 +171,7 @@ void plim_optim_nadam(plim_optim_run *r)
 
 /* ---- radam ---------------------------------------------------------------------------------- */
 
-/* a * b where both go, or only the first */
+/* a * b, after which both are freed, or only the first */
 static plim_t radam_times(plim_optim_run *r, const plim_optim_param *p, plim_t a, plim_t b)
 {
     plim_t y = plim_optim_like(r, p, "update");
@@ -180,8 +180,8 @@ static plim_t radam_times(plim_optim_run *r, const plim_optim_param *p, plim_t a
     return y;
 }
 
-/* sqrt(bias_correction2) / (exp_avg_sq.sqrt() + eps); with a number on the left by way
- * of the reciprocal */
+/* sqrt(bias_correction2) / (exp_avg_sq.sqrt() + eps); a number on the left goes through the
+ * reciprocal */
 static plim_t radam_adaptive(plim_optim_run *r, const plim_optim_param *p, bool number)
 {
     plim_t root = plim_optim_like(r, p, "sqrt"),
@@ -192,7 +192,7 @@ static plim_t radam_adaptive(plim_optim_run *r, const plim_optim_param *p, bool 
     return y;
 }
 
-/* The rectification begins when the length of the average exceeds 5. */
+/* Rectification starts when the length of the average exceeds 5. */
 static bool radam_rectified(const plim_optim_run *r)
 {
     double beta2 = plim_optim_option(r->spec, "beta2"), power = 1;
@@ -230,7 +230,7 @@ static void radam_forloop(plim_optim_run *r)
     plim_m_drop(r->m, update);
 }
 
-/* torch.where(tensor > number, ..., number): the mask, the numbers, the result */
+/* torch.where(tensor > number, ..., number): the mask, the scalars, the result */
 static void radam_where(plim_optim_run *r, int slot, int numbers)
 {
     plim_optim_param *p;
@@ -246,8 +246,8 @@ static void radam_where(plim_optim_run *r, int slot, int numbers)
     }
 }
 
-/* slots: 0 what the square roots are divided by, 1 the other bias correction, 2 num, 3
- * rect, 4 unrect_step_size, 5 what comes and goes */
+/* slots: 0 divisors of the square roots, 1 the other bias correction, 2 num, 3 rect, 4
+ * unrect_step_size, 5 short-lived temporaries */
 static void radam_rectify(plim_optim_run *r)
 {
     plim_optim_scalars(r, 2, "num");
@@ -258,7 +258,7 @@ static void radam_rectify(plim_optim_run *r)
     radam_where(r, 3, 1);
     plim_optim_list_free(r, 2);
     radam_where(r, 4, 2);
-    for (int slot = 1; slot >= 0; slot--) { /* the new list is there before the old goes */
+    for (int slot = 1; slot >= 0; slot--) { /* the new list is there before */
         plim_optim_scalars(r, 5, "bias_correction");
         plim_optim_list_free(r, slot);
         for (uint32_t i = 0; i < r->n; i++) {

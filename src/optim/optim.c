@@ -70,7 +70,7 @@ static bool optim_number(plim_str s, double *out)
     return plim_parse_double(s, out);
 }
 
-/* Its place among the options, or n_options. */
+/* Its index among the options, or n_options. */
 static uint32_t optim_place(const plim_optim_spec *spec, plim_str name)
 {
     uint32_t i = 0;
@@ -100,7 +100,7 @@ static void optim_defaults(plim_optim_spec *s)
     }
 }
 
-/* `what`: an optimizer or an ema. */
+/* `what` is "optimizer" or "ema". */
 static plim_status optim_impl(const char *what, const plim_optim *o, plim_str v,
                               plim_optim_impl *out, plim_err *err)
 {
@@ -116,7 +116,7 @@ static plim_status optim_impl(const char *what, const plim_optim *o, plim_str v,
                      what, o->name, PLIM_STR_ARG(v), o->impls);
 }
 
-/* The items after the name, `rest`, by the row that s->optim is. */
+/* Parses the items after the name, `rest`, for the row s->optim. */
 static plim_status optim_options(const char *what, plim_str rest, plim_optim_spec *s,
                                  plim_err *err)
 {
@@ -139,7 +139,7 @@ static plim_status optim_options(const char *what, plim_str rest, plim_optim_spe
     return st;
 }
 
-/* The row of that name; NULL: none has it. */
+/* The row with that name, or NULL. */
 static const plim_optim *optim_find(const plim_optim *rows, size_t n, plim_str name)
 {
     for (size_t i = 0; i < n; i++)
@@ -185,7 +185,7 @@ plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err)
 
 /* ---- entry -------------------------------------------------------------------------------------- */
 
-/* The first step makes what the others find. */
+/* The first step creates what later steps reuse. */
 int plim_optim_steady_steps(const plim_optim_spec *spec)
 {
     enum { USUAL = 2 };
@@ -193,7 +193,7 @@ int plim_optim_steady_steps(const plim_optim_spec *spec)
     return grows ? PLIM_MAX(plim_optim_lbfgs_steps(spec), USUAL) : USUAL;
 }
 
-/* Is what a row's `since` names made use of? */
+/* Whether a feature named in a row's `since` is used. */
 static bool asked_for(const plim_optim_spec *s, plim_str name)
 {
     double v = optim_value(s, name);
@@ -227,8 +227,8 @@ void plim_optim_start(plim_optim_run *r)
     r->starting = false;
 }
 
-/* PyTorch's optimizers refuse the other kind too; an average of the model looks at no
- * gradient, so that it takes both. */
+/* PyTorch's optimizers refuse gradients of the wrong layout too; an average of the model
+ * ignores gradients, so it accepts both. */
 static void check_layouts(plim_optim_run *r)
 {
     const plim_optim *o = r->spec->optim;

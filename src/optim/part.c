@@ -97,7 +97,7 @@ void plim_optim_list_free(plim_optim_run *r, int slot)
     }
 }
 
-/* -grad, or grad + weight decay, which no sparse one has. */
+/* -grad, or grad + weight decay, which sparse gradients do not have. */
 static plim_t grad_copy(plim_optim_run *r, const plim_optim_param *p, const char *role)
 {
     if (!plim_optim_sparse(r, p))

@@ -74,7 +74,7 @@ void plim_optim_rmsprop(plim_optim_run *r)
     plim_optim_list_free(r, 1);
 }
 
-/* The numerator reuses the weight decay copy where there is one. */
+/* The numerator reuses the weight decay copy if there is one. */
 void plim_optim_adagrad(plim_optim_run *r)
 {
     plim_optim_impl impl = plim_optim_impl_of(r);
@@ -246,7 +246,7 @@ static void rprop_foreach(plim_optim_run *r)
         rprop_where(r, p, true);
     plim_optim_list_free(r, 0);
     plim_optim_list(r, 1, "grad signs");
-    plim_m_drop(r->m, sign); /* the loop's name still held the last one */
+    plim_m_drop(r->m, sign); /* the variable of the loop still held the last one */
     plim_optim_list_free(r, 1);
 }
 

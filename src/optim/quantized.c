@@ -1,5 +1,5 @@
-/* quantized.c -- states of 8 and 4 bits, of bitsandbytes and torchao.  Their steps are
- * one kernel a parameter, without temporaries.
+/* quantized.c -- states of 8 and 4 bits, of bitsandbytes and torchao.  Their steps are one
+ * kernel per parameter, without temporaries.
  * src: bitsandbytes/optim/optimizer.py, torchao/optim/; docs/sources/optimizers.md 3, 4 */
 #include "optim/part.h"
 
@@ -49,7 +49,7 @@ void plim_optim_bnb_one(plim_optim_run *r) { step_bnb(r, 1); }
 typedef struct ao_kind {
     int64_t block, per_byte; /* elements */
     plim_dtype codes;
-    int64_t qmap; /* entries of each state's own; 0: none */
+    int64_t qmap; /* entries of each state's own map; 0: none */
 } ao_kind;
 
 static void ao_state(plim_optim_run *r, plim_optim_param *p, const ao_kind *kind,

@@ -1,8 +1,8 @@
-/* sparse.c -- steps on sparse gradients, those of embedding(sparse=True): a row for each
- * index that was looked up, and which rows of the parameter they are.
+/* sparse.c -- steps on sparse gradients, those of embedding(sparse=True): one row for each
+ * index that was looked up, and the indices of these rows in the parameter.
  *
- * An optimizer that is not linear in them first adds up the rows of the same index: how
- * many are left is a range (plim_at_coalesce).
+ * An optimizer that is not linear in the gradient coalesces it first: the number of rows left
+ * is a range (plim_at_coalesce).
  * src: torch/optim/_functional.py, adagrad.py; SparseTensor.cpp */
 #include "op/rules.h"
 #include "optim/part.h"
@@ -26,9 +26,9 @@ bool plim_optim_any_sparse(plim_optim_run *r)
 typedef struct rows {
     plim_optim_run *r;
     const plim_optim_param *p;
-    plim_meta values; /* its first dim as usual */
+    plim_meta values; /* its first dim is the usual number */
     plim_rows n;
-    plim_t grad, grad_indices, grad_values; /* Python's locals: owned */
+    plim_t grad, grad_indices, grad_values; /* Python locals: owned */
 } rows;
 
 static plim_t like_values(const rows *w, const char *role)
@@ -40,19 +40,19 @@ static plim_t like_values(const rows *w, const char *role)
 static plim_t like_indices(const rows *w)
 {
     int64_t n = (int64_t)w->n.usual;
-    plim_meta meta = plim_meta_make(PLIM_I64, 1, &n); /* [1, n], turned */
+    plim_meta meta = plim_meta_make(PLIM_I64, 1, &n); /* [1, n], transposed */
     plim_m_place(w->r->m, PLIM_NONE, w->p->name, "indices", PLIM_CAT_TEMPORARY);
     return plim_m_empty_rows(w->r->m, &meta, w->n);
 }
 
-/* Values used and gone at once. */
+/* Values freed at once. */
 static void brief_values(const rows *w, const char *role)
 {
     plim_m_drop(w->r->m, like_values(w, role));
 }
 
-/* dense.sparse_mask(grad): dense's rows at grad's indices.  The indices' copy is owned too.
- * They are multiplied by ones that have grad's indices. */
+/* dense.sparse_mask(grad): dense's rows at grad's indices; the copy of the indices is owned
+ * too.  The rows are multiplied by ones that have grad's indices. */
 static plim_t mask_values(const rows *w, const char *role, plim_t *indices)
 {
     plim_machine *m = w->r->m;
@@ -66,7 +66,7 @@ static plim_t mask_values(const rows *w, const char *role, plim_t *indices)
     return values;
 }
 
-/* grad = grads[i], negated if it is to grow; grad = grad.coalesce(), and its parts. */
+/* grad = grads[i], negated for maximize; grad = grad.coalesce(), and its parts. */
 static void next_grad(rows *w, const plim_optim_param *p)
 {
     plim_machine *m = w->r->m;
@@ -133,8 +133,8 @@ void plim_optim_sparse_adam(plim_optim_run *r)
         plim_m_drop(m, locals[i]);
 }
 
-/* Each parameter for itself, also dense ones: if one gradient of a group is sparse, no
- * foreach op is used. */
+/* One parameter at a time, dense ones too: if one gradient of a group is sparse, no foreach op
+ * is used. */
 void plim_optim_sparse_adagrad(plim_optim_run *r)
 {
     rows w = {.r = r};
