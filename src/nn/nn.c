@@ -28,7 +28,7 @@ static void nn_oom(plim_nn *n)
 
 /* ---- names and scopes ---------------------------------------------------------- */
 
-/* Number as text, ending before `end`; returns its first digit. */
+/* A number as text that ends before `end`; returns its first digit. */
 static char *nn_digits(char *end, uint64_t v)
 {
     do
@@ -37,7 +37,7 @@ static char *nn_digits(char *end, uint64_t v)
     return end;
 }
 
-/* a, b and c side by side in the arena, NUL after. */
+/* a, b and c concatenated in the arena, NUL after them. */
 static plim_str nn_join(plim_nn *n, plim_str a, plim_str b, plim_str c)
 {
     const plim_str part[3] = {a, b, c};
@@ -258,7 +258,7 @@ typedef struct settling {
     uint32_t n_out;
 } settling;
 
-/* "model.layers.0" is "0" to the module that it belongs to. */
+/* Whether this is the scope's own name: "model.layers.0" is "0" within its parent. */
 static bool scope_is(const plim_graph *g, uint32_t scope, const char *name, size_t n)
 {
     plim_str path = g->scopes[scope].path;
@@ -266,7 +266,7 @@ static bool scope_is(const plim_graph *g, uint32_t scope, const char *name, size
            (path.n == n || path.p[path.n - n - 1] == '.');
 }
 
-/* Is the child one of the names in "q_proj k_proj"? */
+/* Whether the child is one of the names in "q_proj k_proj". */
 static bool is_named(const settling *s, uint32_t child, const char *names)
 {
     for (size_t len; *names; names += len + (names[len] == ' ')) {
@@ -307,7 +307,7 @@ static bool settle_tree(plim_nn *n, settling *s)
         return false;
     for (uint32_t i = 0; i < scopes; i++)
         s->child[i] = s->sibling[i] = s->leaf[i] = PLIM_NONE;
-    for (uint32_t i = scopes; i-- > 1;) { /* backwards: each goes to the front */
+    for (uint32_t i = scopes; i-- > 1;) { /* backwards: each is put at the front */
         uint32_t up = n->g->scopes[i].parent;
         s->sibling[i] = s->child[up];
         s->child[up] = i;
@@ -321,7 +321,7 @@ static bool settle_tree(plim_nn *n, settling *s)
     return true;
 }
 
-/* Gives every use of a value its new id; arguments are in the builder's own arena. */
+/* Replaces the ids in every use of a value; arguments are in the builder's own arena. */
 static void nn_rename(plim_graph *g, const uint32_t *id)
 {
     for (uint32_t i = 0; i < g->n_values; i++)
@@ -364,7 +364,7 @@ void plim_nn_settle(plim_nn *n)
 
 /* ---- nodes ------------------------------------------------------------------------ */
 
-/* "aten.relu_.default" to its parts. */
+/* Splits "aten.relu_.default" into its parts. */
 static const plim_op *nn_find(plim_nn *n, const char *target, bool *inplace)
 {
     uint32_t at = (uint32_t)((uintptr_t)target * 0x9e3779b97f4a7c15u >> 32) % PLIM_NN_CACHE;
@@ -378,7 +378,7 @@ static const plim_op *nn_find(plim_nn *n, const char *target, bool *inplace)
     return n->cache[at].op;
 }
 
-/* Lists come from the caller's stack: the graph wants them in its arena. */
+/* Lists are on the caller's stack: copies them into the graph's arena. */
 static bool nn_keep_lists(plim_nn *n, plim_arg *args, uint32_t n_args)
 {
     for (uint32_t i = 0; i < n_args; i++) {
@@ -405,8 +405,9 @@ static uint32_t nn_result(plim_nn *n, plim_str name)
 
 /* ---- shapes --------------------------------------------------------------------------- */
 
-/* Calls an op with sizes that it has had before: a model is layers, each like the last.
- * What a rule's shapes depend on is its arguments, and of tensors their metas. */
+/* Recognises calls of an op with sizes that were inferred before: a model consists of layers
+ * that are alike.  A rule's shapes depend on its arguments only, and on tensors only through
+ * their metas. */
 
 static uint64_t nn_mix(uint64_t h, uint64_t v) { return (h ^ v) * 0x9e3779b97f4a7c15u; }
 
@@ -465,7 +466,7 @@ static bool nn_same_call(const plim_graph *g, const plim_node *a, const plim_nod
     return same;
 }
 
-/* The shapes of the node's outputs: by its rule, or of a call like it. */
+/* The shapes of the node's outputs: from its rule, or from an equal call. */
 static plim_status nn_infer(plim_nn *n, const plim_node *node)
 {
     plim_graph *g = n->g;
@@ -630,7 +631,7 @@ uint32_t plim_nn_transpose(plim_nn *n, uint32_t x, int64_t dim0, int64_t dim1)
                  ARG_I("dim1", dim1));
 }
 
-/* Python's .contiguous() of a contiguous tensor never reaches the dispatcher. */
+/* Python's .contiguous() of a contiguous tensor does not reach the dispatcher. */
 uint32_t plim_nn_contiguous(plim_nn *n, uint32_t x)
 {
     if (n->st || plim_is_contiguous(&n->g->values[x].meta))

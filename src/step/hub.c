@@ -13,7 +13,7 @@ static bool is_id_letter(char c)
            c == '_' || c == '-' || c == '.';
 }
 
-/* "Llama-3.1-8B" has no suffix of a file, "net.onnx" has. */
+/* Whether it ends like a file: "Llama-3.1-8B" does not, "net.onnx" does. */
 static bool has_suffix(plim_str s)
 {
     for (size_t i = s.n; i-- > 1;)
@@ -22,7 +22,7 @@ static bool has_suffix(plim_str s)
     return false;
 }
 
-/* A part of an id, or the name of a snapshot. */
+/* Whether it is a part of an id, or the name of a snapshot. */
 static bool is_id_part(plim_str s)
 {
     bool good = s.n && s.p[0] != '.';
@@ -60,7 +60,7 @@ static const struct {
     {"HOME", "/.cache/huggingface/hub"},
 };
 
-/* "" without a home. */
+/* "" without a home directory. */
 static plim_str cache_folder(plim_arena *a)
 {
     for (size_t i = 0; i < PLIM_COUNT(caches); i++) {
@@ -71,7 +71,7 @@ static plim_str cache_folder(plim_arena *a)
     return PLIM_STR("");
 }
 
-/* The one word in a file, copied; "" if it is no name of a folder. */
+/* The single word in a file, copied; "" if it is not a name for a folder. */
 static plim_str read_word(plim_arena *a, const char *path)
 {
     plim_bytes b;

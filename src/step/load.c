@@ -1,10 +1,10 @@
-/* load.c -- model.to(device): parameters, buffers and constants, in the order in which
- * a module tree is walked.  src: docs/sources/training-step.md 1. */
+/* load.c -- model.to(device): parameters, buffers and constants, in the order in which PyTorch
+ * walks the module tree.  src: docs/sources/training-step.md 1. */
 #include "step/step.h"
 
 /* ---- order -------------------------------------------------------------------------- */
 
-/* A module tree from dotted names: nodes in order of first appearance. */
+/* A module tree built from dotted names: nodes in order of first appearance. */
 typedef struct module {
     plim_str path;
     uint32_t parent, first_child, last_child, next;
@@ -61,7 +61,7 @@ static bool is_loaded(const plim_value *v)
 
 enum { MAX_MODULE_DEPTH = 256 };
 
-/* A module's own values, after the n that out[] has. */
+/* Appends a module's own values to out[], which has n. */
 static uint32_t emit_values(const uint32_t *head, const uint32_t *link, uint32_t mod,
                             uint32_t *out, uint32_t n)
 {
@@ -78,8 +78,8 @@ uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
     *out = PLIM_NEW_N(a, uint32_t, g->n_values);
     if (!owner || !*out || module_get(a, &t, PLIM_STR("")) == PLIM_NONE)
         return PLIM_NONE;
-    /* modules that scopes show come in call order, which is how they were
-     * registered in all but odd models; parameters give the rest */
+    /* modules with scopes come in call order, which is their order of registration in all but
+     * unusual models; the others come from the names of parameters */
     for (uint32_t i = 0; i < g->n_values; i++)
         if (is_loaded(&g->values[i])) {
             plim_str path = owner_path(g->values[i].name);
@@ -90,7 +90,7 @@ uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
             if (owner[i] == PLIM_NONE)
                 return PLIM_NONE;
         }
-    /* values by module: parameters before buffers, file order within */
+    /* values by module: parameters before buffers, in file order within each */
     uint32_t *head = PLIM_NEW_N(a, uint32_t, t.n),
              *link = PLIM_NEW_N(a, uint32_t, g->n_values);
     if (!head || !link || !t.mods)
@@ -103,7 +103,7 @@ uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
                 link[i] = head[owner[i]];
                 head[owner[i]] = i;
             }
-    for (id = 0; id != PLIM_NONE;) { /* a walk without a stack */
+    for (id = 0; id != PLIM_NONE;) { /* walks the tree without a stack */
         if (parents_first)
             n = emit_values(head, link, id, *out, n);
         if (t.mods[id].first_child != PLIM_NONE) {
@@ -127,12 +127,12 @@ uint32_t plim_step_order(plim_arena *a, const plim_graph *g, bool parents_first,
 
 /* ---- recurrent nets -------------------------------------------------------------------- */
 
-/* When a recurrent module has been moved it puts its weights into one buffer, whose
- * parts they are from then on.  src: nn/modules/rnn.py flatten_parameters,
- * cudnn/RNN.cpp _cudnn_rnn_flatten_weight */
+/* When a recurrent module is moved, it copies its weights into one buffer and makes them
+ * views of it.  src: nn/modules/rnn.py flatten_parameters, cudnn/RNN.cpp
+ * _cudnn_rnn_flatten_weight */
 typedef struct flat {
     const uint32_t *weight; /* values */
-    uint32_t n, left;       /* how many are still to be moved */
+    uint32_t n, left;       /* number of weights not moved yet */
     bool biases;
 } flat;
 
@@ -171,7 +171,7 @@ static flat *flats_of(plim_arena *a, const plim_graph *g, uint32_t *n)
     return list;
 }
 
-/* cuDNN counts biases even where there are none. */
+/* cuDNN reserves room for biases even where there are none. */
 static void flatten_weights(plim_machine *m, const flat *f, plim_t *value)
 {
     uint64_t total = 0, numel = 0;
@@ -202,8 +202,8 @@ plim_meta plim_step_meta(plim_dtype dtype, const plim_meta *m)
     return plim_meta_like(m, cast ? dtype : m->dtype);
 }
 
-/* Constants that the code copies to the device whenever it comes by: they are on the
- * CPU.  (torch.tensor([1.0]) in a forward is exported as one with lift_fresh_copy.) */
+/* Constants that the code copies to the device at each use: they stay on the CPU.
+ * (torch.tensor([1.0]) in a forward is exported as such a constant with lift_fresh_copy.) */
 static bool *on_host(plim_arena *a, const plim_graph *g)
 {
     bool *host = PLIM_NEW_N(a, bool, (uint64_t)g->n_values + 1);
@@ -232,7 +232,7 @@ void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dt
     for (uint32_t i = 0; i < n; i++) {
         const plim_value *v = &g->values[order[i]];
         bool param = v->kind == PLIM_VALUE_PARAMETER;
-        if (v->tied_to != PLIM_NONE) { /* one tensor: under its first name */
+        if (v->tied_to != PLIM_NONE) { /* one tensor: loaded under its first name */
             if (value[v->tied_to]) {
                 value[order[i]] = value[v->tied_to];
                 continue;

@@ -3,10 +3,10 @@
 
 #include "base/fmt.h"
 
-/* The Trainer hands `outputs` back to nobody (compute_loss), takes the batches of
- * a step at once (get_batch_samples), clips at max_grad_norm = 1 and ends a step with
- * zero_grad.  The loss that it logs shares its storage with the one that backward
- * used, and is held until the next. */
+/* The Trainer does not return `outputs` (compute_loss), fetches all batches of a step at once
+ * (get_batch_samples), clips at max_grad_norm = 1 and ends a step with zero_grad.  The loss
+ * that it logs shares its storage with the loss that backward used, and is held until the next
+ * one. */
 static const plim_loop loops[] = {
     {.name = "typical",
      .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_OUTPUTS | PLIM_KEEP_LOSS,

@@ -9,7 +9,7 @@ typedef struct span { /* the nodes of one module call */
     uint32_t first, last;
 } span;
 
-/* Of every scope, with all that it calls.  An empty one: first > last. */
+/* For every scope the span of its nodes, including its callees; empty: first > last. */
 static span *scope_spans(plim_arena *a, const plim_graph *g)
 {
     span *s = PLIM_NEW_N(a, span, g->n_scopes);
@@ -36,7 +36,7 @@ static bool add_region(plim_arena *a, plim_regions *out, uint32_t *cap, uint32_t
 
 /* ---- by path ------------------------------------------------------------------------- */
 
-/* '*' stands for anything but a dot, '**' for anything. */
+/* '*' matches anything but a dot, '**' anything. */
 static bool path_like(plim_str path, plim_str like)
 {
     size_t i = 0, k = 0, star = SIZE_MAX, from = 0;
@@ -61,7 +61,7 @@ static bool path_like(plim_str path, plim_str like)
     return k == like.n;
 }
 
-/* The outermost of the chosen scopes, in the order in which they run. */
+/* The outermost of the chosen scopes, in execution order. */
 static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
                        const bool *chosen, plim_regions *out)
 {
@@ -80,7 +80,7 @@ static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
 
 /* ---- blocks ---------------------------------------------------------------------------- */
 
-/* One of several, by its name: "layers.3", "denselayer3". */
+/* Whether its name ends in a number, as in a list: "layers.3", "denselayer3". */
 static bool is_numbered(plim_str path)
 {
     return path.n && path.p[path.n - 1] >= '0' && path.p[path.n - 1] <= '9';
@@ -91,7 +91,7 @@ static bool is_container(plim_str type)
     return plim_str_is(type, "Sequential") || plim_str_is(type, "ModuleList");
 }
 
-/* The numbered modules that are made of others; add_chosen takes the outermost. */
+/* The numbered modules that contain others; add_chosen takes the outermost. */
 static void choose_blocks(const plim_graph *g, bool *chosen)
 {
     for (uint32_t i = 0; i < g->n_scopes; i++) {
@@ -104,7 +104,7 @@ static void choose_blocks(const plim_graph *g, bool *chosen)
 
 /* ---- segments ----------------------------------------------------------------------------- */
 
-/* The calls that `scope` makes, in order, as stretches of nodes. */
+/* The calls that `scope` makes, in order, as spans of nodes. */
 static uint32_t child_spans(const plim_graph *g, const span *spans, uint32_t scope, span *out)
 {
     uint32_t n = 0;
@@ -119,7 +119,7 @@ static uint32_t child_spans(const plim_graph *g, const span *spans, uint32_t sco
     return n;
 }
 
-/* The Sequential with most calls, or the model itself if it is one. */
+/* The Sequential with the most calls, or the model itself if it is one. */
 static uint32_t sequential_of(const plim_graph *g, const span *spans, span *calls)
 {
     uint32_t best = 0, most = 0;
@@ -145,8 +145,8 @@ plim_status plim_regions_calls(plim_arena *a, const plim_graph *g, uint32_t *n, 
               : plim_fail(err, PLIM_ESHAPE, 0, "the model has no calls to cut into segments");
 }
 
-/* src: checkpoint.py checkpoint_sequential: len // segments calls each, the rest
- * with the last, which runs as ever */
+/* src: checkpoint.py checkpoint_sequential: len // segments calls each, the rest in the last,
+ * which runs without checkpointing */
 static plim_status add_segments(plim_arena *a, const plim_graph *g, const span *spans,
                                 plim_str number, plim_regions *out, plim_err *err)
 {
@@ -211,7 +211,7 @@ static bool edge_out(edges *e, uint32_t v)
     return e->seen[v] = true;
 }
 
-/* What comes in is what its nodes use, and what the call was given besides. */
+/* The inputs are the values its nodes use, and those the call was given besides. */
 static bool find_edges(plim_arena *a, const plim_graph *g, plim_region *r)
 {
     edges e = {.a = a, .g = g, .r = r, .seen = PLIM_NEW_N(a, bool, (uint64_t)g->n_values + 1)};

@@ -13,10 +13,9 @@ static uint32_t scope_depth(const plim_graph *g, uint32_t s)
     return d;
 }
 
-/* The node after which a value made in scope `from` is no longer held because
- * of its use by node `u`.  If the use happens in a deeper call than the one
- * that both share, the value was an argument of that call, and a running call
- * holds its arguments until it returns. */
+/* The node after which a value made in scope `from` is no longer held because of its use by
+ * node `u`.  If the use is in a deeper call than the one that both share, the value was an
+ * argument of that call, and a running call holds its arguments until it returns. */
 static uint32_t held_until(const plim_graph *g, const uint32_t *depth, const uint32_t *last,
                            uint32_t from, uint32_t u)
 {
@@ -46,7 +45,7 @@ static void note_use(const plim_graph *g, const uint32_t *depth, const uint32_t 
         until[value] = n;
 }
 
-/* A running call holds what it was called with, used or not. */
+/* A running call holds its arguments, used or not. */
 static void note_call(const plim_graph *g, uint32_t last, uint32_t *until, uint32_t value)
 {
     uint32_t maker = g->values[value].node;
@@ -68,7 +67,7 @@ bool plim_step_release_plan(plim_arena *a, const plim_graph *g, plim_release *ou
     for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t s = g->nodes[i].scope; s != PLIM_NONE; s = g->scopes[s].parent)
             last[s] = i;
-    for (uint32_t i = 0; i < g->n_values; i++) /* unused results die where they are made */
+    for (uint32_t i = 0; i < g->n_values; i++) /* unused results are freed at once */
         until[i] = g->values[i].node;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const plim_node *n = &g->nodes[i];

@@ -30,11 +30,11 @@ typedef struct run {
     plim_release plan;
     plim_regions regions;
     plim_optim_run optim, ema;
-    /* what the loop's names hold */
+    /* the values that the loop's variables hold */
     batch *held, *next, *now; /* those on the device, room for the next, the one in use */
     uint32_t n_held;
     plim_t out[MAX_IO], loss;
-    uint32_t n_out; /* outputs that the loss looks at */
+    uint32_t n_out; /* outputs that enter the loss */
     plim_loss_kind loss_kind;
     int step;
 } run;
@@ -67,7 +67,7 @@ static void make_optimizer(run *r)
                           .ud = r,
                           .arena = r->a};
     o->params = PLIM_NEW_N(r->a, plim_optim_param, g->n_values);
-    bool *shared = PLIM_NEW_N(r->a, bool, g->n_values); /* it has another name */
+    bool *shared = PLIM_NEW_N(r->a, bool, g->n_values); /* it has a second name */
     if (!o->params || !shared) {
         plim_m_oom(r->m);
         return;
@@ -79,7 +79,7 @@ static void make_optimizer(run *r)
         const plim_value *v = &g->values[i];
         if (v->kind != PLIM_VALUE_PARAMETER || !v->requires_grad)
             continue;
-        bool seen = false; /* one tensor of several names comes with the first */
+        bool seen = false; /* a tensor with several names is counted under the first */
         for (uint32_t k = 0; !seen && k < o->n && shared[i]; k++)
             seen = o->params[k].leaf == r->value[i];
         if (!seen)
@@ -147,14 +147,14 @@ static void choose_loss(run *r)
         plim_m_fail(
             r->m, PLIM_ESHAPE,
             "cross_entropy needs float logits of rank 2 or more: choose another --loss");
-    /* auxiliary heads give outputs of the same size: they take part */
+    /* auxiliary heads have outputs of the same size: they enter the loss too */
     while (r->loss_kind != PLIM_LOSS_MODEL && r->n_out < g->n_outputs && r->n_out < MAX_IO &&
            plim_same_size(first, &g->values[g->outputs[r->n_out]].meta))
         r->n_out++;
 }
 
-/* One target serves all heads. Class indices for cross_entropy (a rank-3
- * output [B, T, V] is scored token by token), values like the output else. */
+/* One target serves all heads.  Class indices for cross_entropy (a rank-3 output [B, T, V] is
+ * scored token by token), else values like the output. */
 static plim_t make_target(run *r)
 {
     plim_meta t = plim_step_meta(r->s->dtype, &r->g->values[r->g->outputs[0]].meta);
@@ -228,7 +228,7 @@ static plim_str node_name(const plim_graph *g, uint32_t node)
     return path.n ? path : n->target;
 }
 
-/* The nodes [first, last), each value released where Python does it. */
+/* Runs the nodes [first, last), and releases each value where Python does. */
 static void run_nodes(run *r, uint32_t first, uint32_t last, plim_phase phase)
 {
     const plim_graph *g = r->g;
@@ -253,7 +253,7 @@ static void run_nodes(run *r, uint32_t first, uint32_t last, plim_phase phase)
 static void run_region(run *r, uint32_t i)
 {
     const plim_region *q = &r->regions.r[i];
-    bool reentrant = r->regions.reentrant; /* in inference there are no regions */
+    bool reentrant = r->regions.reentrant; /* inference has no regions */
     plim_m_region_begin(r->m, i);
     for (uint32_t k = 0; k < q->n_inputs; k++)
         plim_m_region_input(r->m, r->value[q->input[k]]);
@@ -274,14 +274,15 @@ static void run_region(run *r, uint32_t i)
     plim_m_region_end(r->m);
 }
 
-/* A value that a node made is its caller's to drop; one of the loop is not. */
+/* Whether the caller has to drop this value: yes if a node made it, no if it belongs to the
+ * loop. */
 static bool is_owned(const run *r, uint32_t v)
 {
     return r->g->values[v].kind == PLIM_VALUE_NODE;
 }
 
-/* The region's nodes once more, within the backward pass.  What they leave behind
- * in r->value is the caller's. */
+/* Runs the region's nodes again, within the backward pass.  The values left in r->value belong
+ * to the caller. */
 static void recompute_forward(run *r, const plim_region *q, const plim_t *input)
 {
     for (uint32_t k = 0; k < q->n_inputs; k++)
@@ -356,7 +357,7 @@ static void run_forward(run *r)
         at = r->regions.r[i].last;
     }
     run_nodes(r, at, g->n_nodes, PLIM_PHASE_FORWARD);
-    /* out is bound: the last iteration's goes */
+    /* out is assigned: the last iteration's outputs are freed */
     for (uint32_t i = 0; i < g->n_outputs && i < MAX_IO; i++) {
         plim_t t = r->value[g->outputs[i]];
         const plim_value *v = &g->values[g->outputs[i]];
@@ -365,7 +366,7 @@ static void run_forward(run *r)
         if (v->kind == PLIM_VALUE_NODE)
             plim_m_set_category(r->m, t, PLIM_CAT_OUTPUT);
         r->value[g->outputs[i]] = v->kind == PLIM_VALUE_NODE ? 0 : t;
-        for (uint32_t k = 0; k < i; k++) /* returned twice: one more holder */
+        for (uint32_t k = 0; k < i; k++) /* returned twice: one more reference */
             if (g->outputs[k] == g->outputs[i])
                 r->out[i] = plim_m_ref(r->m, r->out[k]);
     }
@@ -461,7 +462,7 @@ static void mark_optimizer(run *r)
     mark_phase(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
 }
 
-/* What such an optimizer is given; its locals go when it returns. */
+/* The closure of an optimizer that runs the model; its locals are freed on return. */
 static plim_t run_closure(void *ud)
 {
     run *r = ud;
@@ -476,7 +477,7 @@ static plim_t run_closure(void *ud)
     return got;
 }
 
-/* Gradients, by one batch or several, clipped if so asked. */
+/* Gradients of one batch or of several, clipped if requested. */
 static void run_passes(run *r)
 {
     const plim_loop *loop = r->s->loop;

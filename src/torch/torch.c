@@ -28,7 +28,7 @@ const plim_torch *plim_torch_at(uint32_t i)
 }
 const plim_torch *plim_torch_newest(void) { return &torch_rows[PLIM_COUNT(torch_rows) - 1]; }
 
-/* Major and minor of "2.13.1+cu128" as 213; -1 if it is not of that form. */
+/* Major and minor of "2.13.1+cu128" as 213; -1 if it does not have that form. */
 static int torch_version_of(plim_str s)
 {
     int part[2] = {0, 0}, k = 0, digits = 0;
