@@ -1,6 +1,6 @@
 /* rules_activation.c -- activations: one kernel each way.
- * src: docs/sources/operators.md 2; derivatives.yaml; gen_variable_type.py for
- * the clone that an in-place form saves when its formula wants the input. */
+ * src: docs/sources/operators.md 2; derivatives.yaml; gen_variable_type.py for the clone that
+ * an in-place form saves if its formula uses the input. */
 #include "op/rules.h"
 
 typedef struct activation_row {
@@ -147,7 +147,7 @@ void plim_kernel_log_sigmoid(plim_call *c)
     c->out[1] = plim_m_empty_contig(c->m, plim_m_meta(c->m, x)->dtype, 1, (int64_t[]){0});
     c->n_out = 2;
 }
-/* One kernel over the gradient and x, where the CPU has a formula. */
+/* One kernel over the gradient and x, where the CPU uses a formula. */
 void plim_kernel_like_second(plim_call *c)
 {
     c->out[0] = plim_iter_out(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1));

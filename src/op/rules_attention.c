@@ -1,7 +1,7 @@
-/* rules_attention.c -- scaled_dot_product_attention, by the backend that a
- * card would choose.
- * src: docs/sources/operators.md 11; transformers/attention.cpp,
- * cuda/attention.cu, cuda/attention_backward.cu, cuda/sdp_utils.cpp. */
+/* rules_attention.c -- scaled_dot_product_attention, with the backend that PyTorch would
+ * choose on the card.
+ * src: docs/sources/operators.md 11; transformers/attention.cpp, cuda/attention.cu,
+ * cuda/attention_backward.cu, cuda/sdp_utils.cpp. */
 #include "op/rules.h"
 
 /* saved slots */
@@ -25,8 +25,8 @@ static bool backend_off(const plim_sdpa_call *call, plim_sdpa backend)
     return call->without >> backend & 1;
 }
 
-/* Hopper and data-centre Blackwell take cuDNN's kernel where it can serve and
- * the wheels have a cuDNN with it.
+/* Hopper and data-centre Blackwell use cuDNN's kernel where it supports the call and the
+ * wheels contain a cuDNN that has it.
  * src: sdp_utils.cpp check_prefer_cudnn_attention; tests/golden/cuda, 2.11 to 2.15 */
 static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_meta *v,
                          const plim_sdpa_call *call)
@@ -36,8 +36,8 @@ static bool cudnn_serves(const plim_world *w, const plim_meta *q, const plim_met
            v->dim[3] % 8 == 0 && q->dim[3] <= 256 && v->dim[3] <= 256;
 }
 
-/* flash: 16-bit, sm80 on, no mask, equal head sizes up to 256; efficient: sm50 on
- * (bf16: sm80), aligned head size, perhaps a mask.  src: sdp_utils.cpp */
+/* flash: 16-bit, sm80 and newer, no mask, equal head sizes up to 256; efficient: sm50 and
+ * newer (bf16: sm80), aligned head size, optionally a mask.  src: sdp_utils.cpp */
 plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
                            const plim_meta *v, const plim_sdpa_call *call)
 {
@@ -64,8 +64,8 @@ plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_m
     return PLIM_SDPA_MATH;
 }
 
-/* A [B, H, S, D] tensor in the memory order [B, S, H, D] that the backward
- * kernels want: itself or a copy, owned.
+/* t, a [B, H, S, D] tensor, in the memory order [B, S, H, D] that the backward kernels
+ * require: itself or a copy, owned.
  * src: attention_backward.cu, grad_out.contiguous() after transpose(1, 2) */
 static plim_t sdpa_bshd(plim_machine *m, plim_t t)
 {
@@ -77,7 +77,7 @@ static plim_t sdpa_bshd(plim_machine *m, plim_t t)
                                   : plim_m_empty_contig(m, x.dtype, x.rank, x.dim);
 }
 
-/* What all kernels but the plain one keep: out[0..3] as the kernel made them. */
+/* Saves what every kernel but the math one saves: out[0..3] as the kernel made them. */
 static plim_t sdpa_keep(plim_machine *m, plim_gnode *n, const plim_t *in, plim_t mask,
                         plim_t out[4])
 {
@@ -97,8 +97,8 @@ static plim_t sdpa_keep(plim_machine *m, plim_gnode *n, const plim_t *in, plim_t
 
 /* ---- flash ------------------------------------------------------------------------- */
 
-/* Into how many parts the keys are split where there are too few rows of blocks to
- * fill the card.  src: flash_api.cpp set_params_splitkv, num_splits_heuristic */
+/* The number of parts that the keys are split into if there are too few blocks of rows to fill
+ * the card.  src: flash_api.cpp set_params_splitkv, num_splits_heuristic */
 static int64_t flash_splits(plim_machine *m, const sdpa_dims *d)
 {
     enum { MOST = 128, ROWS = 64 };
@@ -125,8 +125,8 @@ static int64_t flash_splits(plim_machine *m, const sdpa_dims *d)
 
 static int64_t flash_width(int64_t D) { return D <= 128 ? round_up(D, 32) : round_up(D, 64); }
 
-/* out and log-sum-exp; the random state, perhaps on the card.  The
- * result keeps q's memory order: the projections' [B, S, H, D] stays viewable. */
+/* out and log-sum-exp; the random state, in some versions on the card.  The result keeps q's
+ * memory order, so the projections' [B, S, H, D] stays viewable. */
 enum { F_OUT, F_LSE, F_SEED, F_OFFSET, F_COUNT };
 
 static void flash_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool dropout,
@@ -145,7 +145,7 @@ static void flash_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool dro
     }
     out[F_SEED] = on_card ? plim_m_empty_contig(m, PLIM_U64, 1, (int64_t[]){2}) : 0;
     out[F_OFFSET] = on_card ? plim_m_empty_contig(m, PLIM_U64, 0, NULL) : 0;
-    if (on_card && dropout) { /* the state that was drawn takes its place */
+    if (on_card && dropout) { /* the drawn state replaces it */
         plim_t drawn = plim_m_empty_contig(m, PLIM_U64, 1, (int64_t[]){2});
         plim_m_drop(m, out[F_SEED]);
         out[F_SEED] = drawn;
@@ -180,8 +180,8 @@ static void flash_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_t k,
     plim_m_drop(m, gc);
 }
 
-/* output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, philox seed, offset,
- * debug_attn_mask: those that are tensors, in their order */
+/* output, logsumexp, cum_seq_q, cum_seq_k, max_q, max_k, philox seed, offset, debug_attn_mask:
+ * returns those that are tensors, in order */
 void plim_kernel_flash(plim_call *c)
 {
     plim_t q = plim_arg_tensor(c, 0), made[F_COUNT];
@@ -220,7 +220,7 @@ static plim_t sdpa_flash(plim_machine *m, plim_t q, plim_t k, plim_t v, bool dro
 
 /* ---- memory-efficient ------------------------------------------------------------------ */
 
-/* out and the gradients are [B, S, H, D] in memory, seen as [B, H, S, D] */
+/* out and the gradients are [B, S, H, D] in memory, viewed as [B, H, S, D] */
 static plim_t efficient_tensor(plim_machine *m, plim_dtype t, int64_t B, int64_t H, int64_t S,
                                int64_t D)
 {
@@ -231,10 +231,9 @@ static plim_t efficient_tensor(plim_machine *m, plim_dtype t, int64_t B, int64_t
     return plim_m_empty(m, &x);
 }
 
-/* Row sums of g times out.  The 16-bit kernels take them themselves; in fp32
- * they are one expression, (g * out).sum(-1).transpose(-2, -1).contiguous(),
- * whose temporaries live to its end.  src: kernel_backward.h
- * kKernelComputesDelta */
+/* Row sums of g times out.  The 16-bit kernels compute them themselves; in fp32 they are one
+ * expression, (g * out).sum(-1).transpose(-2, -1).contiguous(), whose temporaries live to its
+ * end.  src: kernel_backward.h kKernelComputesDelta */
 static plim_t efficient_delta(plim_machine *m, plim_dtype t, const sdpa_dims *d)
 {
     int64_t rows[3] = {d->B, d->H, d->Sq};
@@ -250,9 +249,9 @@ static plim_t efficient_delta(plim_machine *m, plim_dtype t, const sdpa_dims *d)
     return delta;
 }
 
-/* fp32 accumulators of dq, in tiles with a lock each; and of dk and dv, where these
- * are 16-bit and do not stay in registers.  The larger tiles need the shared memory
- * of the data-centre cards.
+/* fp32 accumulators of dq, in tiles with a lock each; also of dk and dv, if these are 16-bit
+ * and do not stay in registers.  The larger tiles need the shared memory of the data-centre
+ * cards.
  * src: mem_eff_attention/kernel_backward.h workspace_elements_gq and _gk, gv;
  * kernels/generate_kernels.py; tests/golden/cuda */
 static uint64_t efficient_workspace(plim_machine *m, plim_dtype t, const sdpa_dims *d)
@@ -272,7 +271,7 @@ static uint64_t efficient_workspace(plim_machine *m, plim_dtype t, const sdpa_di
     return plim_meta_bytes(&all, &bytes) ? bytes : 0;
 }
 
-/* dx[0..2], and the mask's gradient, whose rows begin at multiples of 16 */
+/* dx[0..2], and the mask's gradient, whose rows are aligned to 16 elements */
 static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_t k, plim_t v,
                                       bool want_mask, plim_t dx[4])
 {
@@ -296,8 +295,8 @@ static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_
     plim_m_drop(m, gc);
 }
 
-/* out, and the log-sum-exp if a backward will come; the random state, perhaps on
- * the card where nothing is drawn */
+/* out, and the log-sum-exp if it is needed for backward; the random state, which recent
+ * versions put on the card if nothing is drawn */
 static void efficient_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
                              bool dropout, plim_t out[4])
 {
@@ -338,8 +337,8 @@ static void efficient_backward(plim_machine *m, plim_gnode *n, const plim_t *g, 
 static const plim_grad_fn efficient_fn = {"ScaledDotProductEfficientAttentionBackward0",
                                           efficient_backward};
 
-/* A bool mask becomes an additive one: where(mask, 0, -inf), the two numbers on the
- * card; once zeros that are filled by its opposite.
+/* A bool mask becomes an additive one: where(mask, 0, -inf), with both scalars on the card; in
+ * older versions zeros filled through the inverted mask.
  * src: attention.cpp convert_boolean_attn_mask */
 static plim_t additive_mask(plim_machine *m, plim_t mask, plim_dtype t)
 {
@@ -359,8 +358,8 @@ static plim_t additive_mask(plim_machine *m, plim_t mask, plim_dtype t)
     return add;
 }
 
-/* Where a row of the mask does not start at a multiple of 8 elements, the last dim is
- * padded to one; then a mask for each head.
+/* If the rows of the mask do not start at multiples of 8 elements, the last dim is padded;
+ * then the mask is expanded to one per head.
  * src: attention.cpp preprocess_mask, pad_bias */
 static plim_t efficient_mask(plim_machine *m, plim_t mask, plim_t q, plim_t k, plim_t v)
 {
@@ -396,7 +395,7 @@ static plim_t sdpa_efficient(plim_machine *m, plim_t q, plim_t k, plim_t v, plim
 
 /* ---- cuDNN ----------------------------------------------------------------------------- */
 
-/* The random state comes first; log-sum-exp [B, H, S, 1] if a backward will come.
+/* The random state comes first; log-sum-exp [B, H, S, 1] only if it is needed for backward.
  * src: cudnn/MHA.cpp, transformers/cuda/attention.cu */
 static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool keep_lse,
                          plim_t out[4])
@@ -414,7 +413,7 @@ static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool kee
         keep_lse ? plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d.B, d.H, d.Sq, 1}) : 0;
 }
 
-/* Accumulators of dq and row sums, in fp32: what cuDNN's front end asks for. */
+/* Accumulators of dq and row sums, in fp32: what cuDNN's front end requests. */
 static void cudnn_backward_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t dx[3])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
@@ -476,7 +475,7 @@ static plim_t causal_mask(plim_machine *m, plim_t q, plim_t k)
     return add;
 }
 
-/* Grouped queries: each head of t as many times as q has heads for it.  Takes t.
+/* Grouped queries: repeats each head of t for the heads of q that share it.  Takes t.
  * src: attention.cpp pre_process_group_query_attention_input */
 static plim_t sdpa_repeat_heads(plim_machine *m, plim_t t, plim_t q)
 {
@@ -500,9 +499,9 @@ static plim_t sdpa_repeat_heads(plim_machine *m, plim_t t, plim_t q)
     return y;
 }
 
-/* q and k scaled, scores, softmax, dropout, times v.  16-bit operands
- * may be computed in fp32, and the probabilities are cast back although nobody
- * asks for them.  src: attention.cpp _scaled_dot_product_attention_math */
+/* q and k scaled, scores, softmax, dropout, times v.  16-bit operands may be computed in fp32,
+ * and the probabilities are cast back even if they are not used.
+ * src: attention.cpp _scaled_dot_product_attention_math */
 static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t mask0,
                         bool causal, double p)
 {

@@ -1,7 +1,6 @@
-/* rules_complex.c -- complex numbers, as rotary embeddings are written with them.
- * src: FunctionsManual.cpp polar_backward; native/ComplexHelper.h; a conjugate is a
- * view with a bit, and an op that does not know the bit gets a copy
- * (ConjugateFallback.cpp) */
+/* rules_complex.c -- complex numbers, as rotary embeddings use them.
+ * src: FunctionsManual.cpp polar_backward; native/ComplexHelper.h; a conjugate is a view with
+ * a bit, and an op that does not know the bit gets a copy (ConjugateFallback.cpp) */
 #include "op/rules.h"
 
 static plim_dtype complex_part(plim_dtype t)
@@ -24,7 +23,7 @@ plim_t plim_resolved_conj(plim_machine *m, plim_t t)
     return plim_is_complex(m, t) ? plim_m_empty_like(m, t) : plim_m_ref(m, t);
 }
 
-/* The first of each pair: strides count parts. */
+/* The real parts: strides count parts, not complex numbers. */
 static plim_meta complex_parts(const plim_meta *x)
 {
     plim_meta out = *x;
@@ -128,8 +127,8 @@ void plim_run_view_as_real(plim_call *c)
 
 /* ---- length and angle -------------------------------------------------------------- */
 
-/* abs: real(conj(g) * sgn(result)), angle: real(conj(g) * (result * i)); both are made
- * whichever is wanted, and are views of products */
+/* abs: real(conj(g) * sgn(result)), angle: real(conj(g) * (result * i)); both are computed
+ * even if only one is needed, and are views of products */
 static void polar_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     for (uint32_t i = 0; i < 2; i++) {

@@ -9,7 +9,7 @@ typedef struct conv_geometry {
     bool transposed;
 } conv_geometry;
 
-enum { CONV_NATIVE }; /* in gnode.i: not through cuDNN */
+enum { CONV_NATIVE }; /* in gnode.i: not run by cuDNN */
 
 /* ---- geometry --------------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ static int64_t conv_out_dim(const conv_geometry *q, int32_t i, int64_t in, int64
     return in + 2 * q->pad[i] < window ? 0 : (in + 2 * q->pad[i] - window) / q->stride[i] + 1;
 }
 
-/* Size of the output; fails the machine where shapes do not fit. */
+/* Size of the output; fails the machine if the shapes do not fit. */
 static bool conv_out_meta(plim_machine *m, const conv_geometry *q, const plim_meta *x,
                           const plim_meta *w, plim_meta *out)
 {
@@ -98,7 +98,7 @@ static bool conv_in_format(const plim_meta *t, bool channels_last)
     return channels_last ? plim_is_channels_last(t) : plim_is_contiguous(t);
 }
 
-/* t itself, or a temporary copy in the format the kernel wants: owned. */
+/* t itself, or a temporary copy in the memory format of the kernel: owned. */
 static plim_t conv_formatted(plim_machine *m, plim_t t, bool channels_last)
 {
     plim_meta want = *plim_m_meta(m, t);
@@ -111,10 +111,9 @@ static plim_t conv_formatted(plim_machine *m, plim_t t, bool channels_last)
     return plim_m_empty(m, &want);
 }
 
-/* cuDNN chooses an algorithm and its workspace at run time; there is no
- * formula.  Tensor-core kernels work on NHWC, so NCHW operands are transposed
- * in workspace: as many bytes as the operands.  Marked estimated; the upper
- * bound is twice that, the lower one none. */
+/* cuDNN chooses an algorithm and its workspace at run time; there is no formula.  Tensor-core
+ * kernels work on NHWC, so NCHW operands are transposed in workspace, which takes as many
+ * bytes as the operands.  Marked estimated: the upper bound is twice that, the lower one 0. */
 static void conv_workspace(plim_machine *m, plim_t xt, plim_t wt, const plim_meta *y)
 {
     const plim_meta *x = plim_m_meta(m, xt), *w = plim_m_meta(m, wt);
@@ -199,8 +198,8 @@ static void cudnn_backward(plim_machine *m, plim_t g, plim_t x, plim_t w, bool c
     plim_m_drop(m, xc);
 }
 
-/* dx[0..2]: of x, w and the bias; that is a sum of its own, after the copies that
- * the others needed are gone. */
+/* dx[0..2]: of x, w and the bias.  The bias gradient is a separate sum, after the copies for
+ * the others were freed. */
 static void conv_backward_kernel(plim_machine *m, plim_t g, plim_t x, plim_t w, bool native,
                                  const bool want[3], plim_t dx[3])
 {
@@ -218,13 +217,13 @@ static void conv_backward_kernel(plim_machine *m, plim_t g, plim_t x, plim_t w, 
     }
 }
 
-/* In the order of cudnn_convolution_transpose; the others lack output_padding. */
+/* Arguments as in cudnn_convolution_transpose; the other schemas lack output_padding. */
 static void kernel_conv(plim_call *c, bool transposed, bool native)
 {
     conv_geometry q = {.transposed = transposed, .groups = plim_arg_int(c, 6, 1)};
     plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 1);
     plim_meta out;
-    if (native) /* their schema has no groups: one for each channel */
+    if (native) /* their schema has no groups: one per channel */
         q.groups = PLIM_MAX(plim_m_meta(c->m, x)->dim[1], 1);
     conv_rank(c, &q);
     conv_spatial_args(c, 2, q.spatial, q.pad, 0, "padding");
@@ -286,7 +285,7 @@ static void conv_apply(plim_call *c, const conv_geometry *q)
     plim_ret(c, y);
 }
 
-/* padding='same' and 'valid'; an odd 'same' pads the input first in PyTorch */
+/* padding='same' and 'valid'; for an odd 'same' PyTorch pads the input first */
 static void conv_named_padding(plim_call *c, conv_geometry *q)
 {
     plim_str name = plim_arg_string(c, 4);

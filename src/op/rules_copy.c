@@ -1,5 +1,5 @@
-/* rules_copy.c -- copies: of the same size, of several tensors joined, of one repeated,
- * turned round or with a part replaced.
+/* rules_copy.c -- copies: of the same size, of several tensors joined, of one repeated or
+ * rotated, or with a part replaced.
  * src: aten/src/ATen/native/TensorShape.cpp. */
 #include "op/rules.h"
 
@@ -39,7 +39,7 @@ plim_t plim_at_contiguous(plim_machine *m, plim_t x)
                                                  : plim_at_clone(m, x, NULL);
 }
 
-/* The engine's dtype check brings the gradient back: nothing to do here. */
+/* The engine's dtype check converts the gradient back: nothing to do here. */
 static const plim_grad_fn to_copy_fn = {"ToCopyBackward0", plim_backward_pass};
 
 plim_t plim_at_to(plim_machine *m, plim_t x, plim_dtype t)
@@ -93,8 +93,8 @@ void plim_run_type_as(plim_call *c)
     plim_ret(c, plim_at_to(c->m, plim_arg_tensor(c, 0), t));
 }
 
-/* A constant of the program.  A number is a tensor on the CPU, which kernels take
- * as an argument; anything larger has to be on the card. */
+/* A constant of the program.  A scalar stays on the CPU, from where kernels take it as an
+ * argument; anything larger must be on the card. */
 void plim_run_lift_fresh(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
@@ -108,7 +108,7 @@ enum { VIEW_MAX_JOIN = 256 };
 
 enum { CAT_DIM, CAT_STACK }; /* in gnode.i */
 
-/* Each input gets a narrow of g: no bytes, g lives as long as any of them. */
+/* Each input gets a narrow of g: no bytes, but g lives as long as any of them. */
 static void cat_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     const plim_meta *gm = plim_m_meta(m, g[0]);
@@ -116,7 +116,7 @@ static void cat_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
         if (!plim_m_wants(m, n, i))
             continue;
         plim_meta part = *gm;
-        if (n->i[CAT_STACK]) { /* stack: the joined dim goes */
+        if (n->i[CAT_STACK]) { /* stack: the joined dim is removed */
             part = n->in_meta[i];
             part.dtype = gm->dtype;
             for (int32_t k = 0, to = 0; k < gm->rank; k++)
@@ -143,7 +143,7 @@ static plim_t join_tensors(plim_machine *m, const plim_t *in, uint32_t n, int64_
         first++;
     plim_meta out = *plim_m_meta(m, in[first]);
     int32_t d = plim_wrap_dim(m, dim, out.rank + (stack ? 1 : 0));
-    bool channels_last = !stack; /* the result keeps a layout that all share */
+    bool channels_last = !stack; /* the result keeps a memory format that all inputs share */
     for (uint32_t i = first; i < n; i++) {
         const plim_meta *x = plim_m_meta(m, in[i]);
         channels_last &= plim_suggests_channels_last(x);
@@ -198,7 +198,7 @@ static void run_join(plim_call *c, bool stack)
 void plim_run_cat(plim_call *c) { run_join(c, false); }
 void plim_run_stack(plim_call *c) { run_join(c, true); }
 
-/* hstack, vstack: each at least so many dims, joined along one of them.
+/* hstack, vstack: brings each tensor to at least that many dims and joins them along one.
  * src: TensorShape.cpp */
 static void stack_along(plim_call *c, int32_t least, int32_t dim)
 {
@@ -288,7 +288,7 @@ void plim_run_repeat_interleave(plim_call *c)
 
 /* ---- turned round ------------------------------------------------------ */
 
-/* Reversed dims: strides stay, and g is reversed again. */
+/* Reversed dims: strides stay as they are, and g is reversed again. */
 static void flip_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     (void)n;
@@ -311,8 +311,8 @@ void plim_run_permuted_copy(plim_call *c)
     plim_ret(c, plim_copy_as(c->m, &copy_fn, x, &out));
 }
 
-/* Quarter turns: a reversed copy, for odd ones with two dims swapped.  Back again
- * the same.  src: TensorTransformations.cpp rot90 */
+/* Quarter turns: a reversed copy, with two dims swapped if the number of turns is odd.  The
+ * backward does the same.  src: TensorTransformations.cpp rot90 */
 enum { ROT90_FROM, ROT90_TO, ROT90_ODD }; /* in gnode.i */
 
 static plim_t rot90_copy(plim_machine *m, plim_t x, int32_t a, int32_t b, bool odd)
@@ -357,7 +357,7 @@ void plim_run_rot90(plim_call *c)
 
 /* ---- a part replaced --------------------------------------------------- */
 
-/* Part of a copy replaced.  self: g with zeros there; src: that part of g.
+/* A copy with a part replaced.  self: g with zeros in that part; src: that part of g.
  * src: derivatives.yaml */
 enum { PART_DIM, PART_SELECT }; /* in gnode.i */
 

@@ -1,4 +1,4 @@
-/* rules_factory.c -- tensors from nothing: one request each, no history. */
+/* rules_factory.c -- factory ops: one request each, no history. */
 #include "op/rules.h"
 
 #include <math.h>
@@ -42,7 +42,7 @@ static bool factory_is_float(const plim_call *c, uint32_t slot)
     return slot < c->n_args && c->args[slot].kind == PLIM_ARG_FLOAT;
 }
 
-/* Numbers from start up to end; floats if one of them is.  src: RangeFactories.cu */
+/* Numbers from start up to end; floats if any argument is one.  src: RangeFactories.cu */
 static void factory_arange(plim_call *c, double start, double end, double step,
                            uint32_t dtype_slot)
 {
@@ -94,7 +94,7 @@ void plim_run_randint_low(plim_call *c) { factory_make(c, 2, factory_dtype(c, 3,
 static int64_t triangle_size(int64_t rows, int64_t cols, int64_t offset)
 {
     int64_t n = 0;
-    for (int64_t i = 0; i < rows; i++) /* of row i: the columns up to i + offset */
+    for (int64_t i = 0; i < rows; i++) /* in row i: the columns up to i + offset */
         n += PLIM_MAX(PLIM_MIN(i + offset + 1, cols), 0);
     return n;
 }

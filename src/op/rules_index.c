@@ -3,8 +3,8 @@
  * TensorAdvancedIndexing.cpp. */
 #include "op/rules.h"
 
-/* Up to this many indices the backward is one kernel that adds atomically;
- * above, indices are sorted.  src: Embedding.cu embedding_dense_backward_cuda */
+/* Up to this many indices the backward is one kernel with atomic adds; above, the indices are
+ * sorted.  src: Embedding.cu embedding_dense_backward_cuda */
 enum { EMBEDDING_SORT_ABOVE = 3072, EMBEDDING_ROWS_PER_THREAD = 10 };
 enum { NO_PADDING = -1 };
 enum { EMBEDDING_BY_FREQ, EMBEDDING_SPARSE, EMBEDDING_PADDING }; /* in gnode.i */
@@ -15,8 +15,8 @@ static plim_t index_words(plim_machine *m, uint64_t n, uint64_t bytes)
 }
 static plim_t index_ids(plim_machine *m, uint64_t n) { return index_words(m, n, 8); }
 
-/* n keys below `most` and their places sorted: the places 0..n-1, and what cub
- * takes.  src: cub-RadixSortPairs.cuh */
+/* Sorts n keys below `most` together with their positions: allocates the positions 0..n-1 and
+ * cub's temporaries.  src: cub-RadixSortPairs.cuh */
 static void index_sort(plim_machine *m, uint64_t n, uint64_t most, uint64_t bytes)
 {
     enum { ONE_BLOCK_OF_32_BITS = 4096 }; /* at least: tests/golden/cuda */
@@ -31,7 +31,7 @@ static void index_sort(plim_machine *m, uint64_t n, uint64_t most, uint64_t byte
     plim_m_drop(m, range);
 }
 
-/* The sorted path, in order; everything but dW is gone at the end. */
+/* The path with sorting, in order; everything but dW is freed at the end. */
 static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, bool by_freq,
                                uint64_t bytes)
 {
@@ -39,7 +39,7 @@ static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, 
     plim_t sorted = index_words(m, n, bytes), orig = index_words(m, n, bytes);
     index_sort(m, n, V, bytes);
     plim_t count = by_freq ? index_words(m, n, bytes) : 0;
-    for (int pass = 0; by_freq && pass < 2; pass++) /* from the front and back */
+    for (int pass = 0; by_freq && pass < 2; pass++) /* from the front and from the back */
         plim_cub_scan(m, n, 8);
     plim_t dw = plim_m_empty(m, w);
     uint64_t segs = PLIM_MIN(n, V), parts = n / EMBEDDING_ROWS_PER_THREAD + segs;
@@ -60,7 +60,7 @@ static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, 
     return dw;
 }
 
-/* The table that rows like the last dim of g come from. */
+/* The meta of the table whose rows have the size of the last dim of g. */
 static plim_meta table_of(const plim_meta *g, int64_t rows)
 {
     return plim_meta_make(g->dtype, 2, (int64_t[]){rows, g->rank ? g->dim[g->rank - 1] : 1});
@@ -87,7 +87,7 @@ void plim_kernel_embedding_backward(plim_call *c)
     c->n_out = 1;
 }
 
-/* What a mask over all dims of `mask` lets through of x, taken to be all: [n, ...].
+/* The elements of x that a mask over all dims of `mask` selects, assumed to be all: [n, ...].
  * src: IndexingUtils.h expandTensors */
 static plim_t masked_rows(plim_machine *m, plim_t x, const plim_meta *mask)
 {
@@ -106,8 +106,8 @@ static plim_t masked_rows(plim_machine *m, plim_t x, const plim_meta *mask)
     return y;
 }
 
-/* A row of g for each index, nothing summed: views of both unless there is padding,
- * whose rows are left out.  src: Embedding.cpp embedding_sparse_backward */
+/* One row of g for each index, without summing: views of both unless there is padding, whose
+ * rows are left out.  src: Embedding.cpp embedding_sparse_backward */
 static plim_t embedding_sparse(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
                                int64_t padding)
 {
@@ -206,7 +206,7 @@ void plim_kernel_embedding_bag(plim_call *c)
     c->n_out = BAG_OUTS;
 }
 
-/* As embedding's, sorted however few; zeros of dW where only the largest count. */
+/* As for embedding, but always sorted; in max mode only zeros of dW. */
 static plim_t bag_dense(plim_machine *m, plim_t g, plim_t indices, int64_t rows, bool by_freq,
                         int64_t mode)
 {
@@ -225,10 +225,10 @@ void plim_kernel_embedding_bag_backward(plim_call *c)
     c->n_out = 1;
 }
 
-enum { BAG_INDICES, BAG_SAVED_OF, BAG_SAVED_SIZES }; /* saved, the first of them */
+enum { BAG_INDICES, BAG_SAVED_OF, BAG_SAVED_SIZES }; /* saved; the first of them */
 enum { BAG_MODE = EMBEDDING_PADDING + 1 };           /* in gnode.i, after embedding's */
 
-/* Each bag's gradient for each of its rows, less by their number in a mean.
+/* The gradient of each bag for each of its rows, divided by their number for a mean.
  * src: EmbeddingBag.cpp _embedding_bag_sparse_backward, apply_bag_size_backward */
 static plim_t bag_sparse(plim_machine *m, plim_gnode *n, plim_t g, plim_t indices)
 {
@@ -250,7 +250,7 @@ static plim_t bag_sparse(plim_machine *m, plim_gnode *n, plim_t g, plim_t indice
     return dw;
 }
 
-/* Of the weights of single rows first. */
+/* The gradient of per_sample_weights first. */
 static void bag_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t indices = plim_m_saved(m, n, BAG_INDICES);
@@ -339,7 +339,7 @@ void plim_run_gather(plim_call *c)
     run_gather(c, plim_arg_tensor(c, 2));
 }
 
-/* The remainder that makes negative indices count from the end is a tensor. */
+/* The remainder that maps negative indices to positive ones is a tensor. */
 void plim_run_take_along(plim_call *c)
 {
     plim_t idx = plim_arg_tensor(c, 1);
@@ -350,9 +350,9 @@ void plim_run_take_along(plim_call *c)
     plim_m_drop(c->m, idx);
 }
 
-/* index_put with accumulate sorts linear indices, to which each further index
- * tensor is added.  idx[i] (0: none) is that of dim i of x, all broadcast to one
- * shape.  src: cuda/Indexing.cu computeLinearIndex, index_put_with_sort_kernel */
+/* index_put with accumulate sorts linear indices, to which each further index tensor is added.
+ * idx[i] (0: none) indexes dim i of x; all are broadcast to one shape.
+ * src: cuda/Indexing.cu computeLinearIndex, index_put_with_sort_kernel */
 static void index_put_inside(plim_machine *m, const plim_meta *x, const plim_t *idx,
                              uint32_t k)
 {
@@ -380,10 +380,10 @@ static void index_put_inside(plim_machine *m, const plim_meta *x, const plim_t *
     plim_m_drop(m, linear);
 }
 
-/* A count by cub, which is waited for: partial counts of as many blocks of 256 as run
- * at once, five times over.  Then the places written behind each other: a state for
- * each tile and for the lanes of a warp before them.  Tiles were measured on three
- * cards.  src: cuda/Nonzero.cu, tests/golden/cuda */
+/* cub counts the elements, and the host waits for the result: partial counts of as many blocks
+ * of 256 as run at once, five times over.  Then the positions are written: a state for each
+ * tile, and for the lanes of a warp before them.  Tile sizes were measured on three cards.
+ * src: cuda/Nonzero.cu, tests/golden/cuda */
 void plim_nonzero_scratch(plim_machine *m, uint64_t n)
 {
     enum { SHORT = 1024, LANES = 32, STATE = 8, BLOCK = 256, ROUNDS = 5 };
@@ -408,7 +408,7 @@ void plim_kernel_nonzero(plim_call *c)
     plim_nonzero_scratch(c->m, n);
 }
 
-/* Is each index within bounds?  Two numbers, compared and waited for. */
+/* Checks that each index is within bounds: two scalars, compared, and the host waits. */
 static void index_bounds(plim_machine *m, const plim_t *idx, uint32_t k)
 {
     for (uint32_t i = 0; i < k; i++) {
@@ -435,7 +435,7 @@ void plim_kernel_index_put(plim_call *c)
         index_put_inside(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), idx, k);
 }
 
-/* Saved in the slot of its dim. */
+/* Each index is saved in the slot of its dim. */
 static void index_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t idx[PLIM_MAX_RANK];
@@ -446,8 +446,8 @@ static void index_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
 }
 static const plim_grad_fn index_fn = {"IndexBackward0", index_backward};
 
-/* Index tensors broadcast to one shape, which replaces the indexed dims where
- * the first stands (or goes first if they are not adjacent). */
+/* Index tensors are broadcast to one shape, which replaces the indexed dims at the first of
+ * them (or goes to the front if they are not adjacent). */
 static bool index_meta(plim_machine *m, const plim_meta *x, const plim_t *idx, uint32_t k,
                        plim_meta *result)
 {
@@ -505,14 +505,14 @@ void plim_run_index(plim_call *c)
 
 /* ---- a copy with some places written ---------------------------------------------------- */
 
-/* g at the places, of the size of what was written there. */
+/* g at the written positions, in the size of what was written. */
 static plim_t scattered_grad(plim_machine *m, plim_gnode *n, plim_t g)
 {
     return plim_m_wants(m, n, 1) ? plim_m_empty_contig(m, plim_m_meta(m, g)->dtype,
                                                        n->in_meta[1].rank, n->in_meta[1].dim)
                                  : 0;
 }
-/* The same, expanded to that size, which it has: a view. */
+/* The same, expanded to the size it already has: a view. */
 static plim_t expanded_rows(plim_machine *m, plim_gnode *n, plim_t g)
 {
     plim_t rows = scattered_grad(m, n, g),
@@ -521,10 +521,10 @@ static plim_t expanded_rows(plim_machine *m, plim_gnode *n, plim_t g)
     return y;
 }
 
-enum { PLACED_ADDS, PLACED_ROWS }; /* i: what is written is added; and is whole rows */
+enum { PLACED_ADDS, PLACED_ROWS }; /* i: values are added; values are whole rows */
 
-/* The gradient of the copy is a copy of g with zeros at the places, or g itself
- * where the op adds. */
+/* The gradient of the copy is a copy of g with zeros at the positions, or g itself if the op
+ * adds. */
 static void placed_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     if (plim_m_wants(m, n, 0))
@@ -536,7 +536,7 @@ static const plim_grad_fn scatter_add_fn = {"ScatterAddBackward0", placed_backwa
 static const plim_grad_fn index_copy_fn = {"IndexCopyBackward0", placed_backward};
 static const plim_grad_fn index_add_fn = {"IndexAddBackward0", placed_backward};
 
-/* (self, dim, index, src): src may be a number.  Of rows the formula asks for it, to
+/* (self, dim, index, src): src may be a number.  For whole rows the formula saves src, to
  * expand to its size. */
 static void run_placed(plim_call *c, const plim_grad_fn *fn, bool adds, bool rows)
 {
@@ -563,7 +563,7 @@ static void run_placed(plim_call *c, const plim_grad_fn *fn, bool adds, bool row
 void plim_run_scatter(plim_call *c) { run_placed(c, &scatter_fn, false, false); }
 void plim_run_scatter_add(plim_call *c) { run_placed(c, &scatter_add_fn, true, false); }
 
-/* self: a copy of g in which zeros of the values' size are put; values: g there */
+/* self: a copy of g with zeros of the values' size written into it; values: g there */
 static void index_put_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_dtype t = plim_m_meta(m, g[0])->dtype;
@@ -581,7 +581,7 @@ static void index_put_backward(plim_machine *m, plim_gnode *n, const plim_t *g, 
 }
 static const plim_grad_fn index_put_fn = {"IndexPutBackward0", index_put_backward};
 
-/* A bool mask says only how many places there are at most. */
+/* Whether an index is a bool mask, which only bounds the number of positions. */
 static bool has_mask(plim_machine *m, const plim_t *idx, uint32_t k)
 {
     for (uint32_t i = 0; i < k; i++)
@@ -605,7 +605,7 @@ void plim_run_index_put(plim_call *c)
                 "indexing by a bool mask: the size of the result depends on its values");
             return;
         }
-        part = *plim_m_meta(m, in[1]); /* a masked_fill */
+        part = *plim_m_meta(m, in[1]); /* done as masked_fill */
     } else if (!index_meta(m, plim_m_meta(m, in[0]), idx, k, &part)) {
         return;
     }
@@ -629,8 +629,8 @@ void plim_run_index_put(plim_call *c)
 void plim_run_index_add(plim_call *c) { run_placed(c, &index_add_fn, true, true); }
 void plim_run_index_copy(plim_call *c) { run_placed(c, &index_copy_fn, false, true); }
 
-/* A copy, and places of the source counted up.  The source's gradient is g where
- * the mask is set, which is counted first and taken to be all of it.
+/* A copy, and a prefix sum over the mask for positions in the source.  The source's gradient
+ * is g where the mask is set, which is counted first and assumed to be everywhere.
  * src: cuda/IndexKernel.cpp masked_scatter__cuda, FunctionsManual.cpp */
 static void masked_scatter_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
                                     plim_t *dx)
@@ -675,7 +675,7 @@ void plim_run_masked_scatter(plim_call *c)
 
 /* ---- an image at given places --------------------------------------------------------- */
 
-/* Both gradients, zeros of the input's size first.  src: GridSampler.cpp */
+/* Both gradients; that of the input starts as zeros.  src: GridSampler.cpp */
 enum { GRID_GRID, GRID_INPUT };
 
 static void grid_sample_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)

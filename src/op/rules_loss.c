@@ -11,7 +11,7 @@ static plim_t loss_scalar(plim_machine *m, plim_t like)
 
 /* ---- nll_loss --------------------------------------------------------------------- */
 
-/* The loss and total_weight; the kernel for images sizes that first. */
+/* The loss and total_weight; the kernel for images allocates total_weight first. */
 static void nll_kernel(plim_machine *m, plim_t x, plim_t target, bool reduce, plim_t out[2])
 {
     const plim_meta *xm = plim_m_meta(m, x), *tm = plim_m_meta(m, target);
@@ -70,8 +70,8 @@ void plim_run_nll(plim_call *c)
 
 /* ---- cross_entropy ------------------------------------------------------------------- */
 
-/* x times or over something that is no tensor of the graph, or its opposite; `kept`
- * (0: nothing) is a tensor that backward needs. */
+/* x multiplied or divided by something that is no tensor of the graph, or negated; `kept` (0:
+ * none) is a tensor that backward needs. */
 static void scaled_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     (void)n;
@@ -88,7 +88,7 @@ static plim_t loss_scaled(plim_machine *m, plim_t x, plim_t kept)
     return y;
 }
 
-/* The weight of each class, beside x's other dims. */
+/* The weight of each class, broadcast over x's other dims. */
 static plim_t weight_along(plim_machine *m, plim_t weight, plim_t x)
 {
     int32_t rank = plim_m_meta(m, x)->rank;
@@ -103,8 +103,8 @@ static uint32_t class_dim(const plim_machine *m, plim_t x)
     return plim_m_meta(m, x)->rank > 1 ? 1u << 1 : 1u;
 }
 
-/* Probabilities as target: -(log_softmax * target * weight).sum() / N, one expression
- * whose temporaries live to its end.  src: LossNLL.cpp cross_entropy_loss_prob_target */
+/* Probabilities as target: -(log_softmax * target * weight).sum() / N, one expression whose
+ * temporaries live to its end.  src: LossNLL.cpp cross_entropy_loss_prob_target */
 static plim_t cross_entropy_soft(plim_machine *m, plim_t logp, plim_t target, plim_t weight,
                                  int64_t reduction, bool smooth)
 {
@@ -159,8 +159,8 @@ static plim_t smooth_each(plim_machine *m, plim_t logp, plim_t weight)
     return y;
 }
 
-/* What the mean is over, where no target is ignored: the targets' number, or their
- * weights' sum; out[] is what lives to the end of the expression. */
+/* The divisor of the mean if no target is ignored: the number of targets, or the sum of their
+ * weights.  out[] receives what lives to the end of the expression. */
 enum { OVER_SUM, OVER_WEIGHTS, OVER_TARGETS, OVER_USED, OVER_COUNT };
 
 static void smooth_over(plim_machine *m, plim_t target, plim_t weight, plim_t out[OVER_COUNT])
@@ -181,7 +181,7 @@ static void smooth_over(plim_machine *m, plim_t target, plim_t weight, plim_t ou
     out[OVER_SUM] = plim_at_sum_all(m, out[weight ? OVER_WEIGHTS : OVER_USED]);
 }
 
-/* (1 - smoothing) * nll + what all classes give, where the target is not ignored.
+/* (1 - smoothing) * nll + the smoothed part over all classes, where the target is not ignored.
  * src: LossNLL.cpp cross_entropy_loss_label_smoothing */
 static plim_t cross_entropy_smooth(plim_machine *m, plim_t logp, plim_t target, plim_t weight,
                                    int64_t reduction)
@@ -244,11 +244,11 @@ void plim_run_cross_entropy(plim_call *c)
 
 /* ---- elementwise losses ------------------------------------------------------------------ */
 
-/* A 0-dim result on a storage of full size: mse_loss, smooth_l1_loss and
- * binary_cross_entropy make their result as large as the elementwise loss and
- * then resize it, which never shrinks a storage.
- * src: Loss.cpp TORCH_META_FUNC(mse_loss), cuda/Loss.cu binary_cross_entropy_out_cuda;
- * seen in the recordings of tests/golden/torch */
+/* A 0-dim result on a storage of full size: mse_loss, smooth_l1_loss and binary_cross_entropy
+ * allocate their result as large as the elementwise loss and then resize it, which never
+ * shrinks a storage.
+ * src: Loss.cpp TORCH_META_FUNC(mse_loss), cuda/Loss.cu binary_cross_entropy_out_cuda; seen in
+ * the recordings of tests/golden/torch */
 static plim_t shrunk_scalar(plim_machine *m, plim_t full)
 {
     plim_meta scalar = plim_meta_make(plim_m_meta(m, full)->dtype, 0, NULL);
@@ -271,8 +271,8 @@ static void pair_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_
 }
 static const plim_grad_fn pair_fn = {"MseLossBackward0", pair_backward};
 
-/* The result, of full size, then the elementwise loss; Huber's is not a
- * structured kernel: the elementwise loss, then its mean. */
+/* The result, of full size, then the elementwise loss.  Huber's is not a structured kernel: it
+ * allocates the elementwise loss, then its mean. */
 static plim_t pair_loss_kernel(plim_machine *m, plim_t x, plim_t target, bool reduce,
                                bool structured)
 {
@@ -332,7 +332,7 @@ static void abs_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 static const plim_grad_fn abs_fn = {"AbsBackward0", abs_backward};
 static const plim_grad_fn loss_mean_fn = {"MeanBackward0", plim_backward_fresh};
 
-/* The losses of the elements, or their mean or sum.  Owns what it is given. */
+/* The elementwise losses, or their mean or sum.  Owns its arguments. */
 static plim_t loss_reduce(plim_machine *m, plim_t each, int64_t reduction)
 {
     if (reduction == REDUCTION_NONE)
@@ -426,8 +426,8 @@ void plim_run_bce(plim_call *c)
     plim_ret(c, y);
 }
 
-/* Full-size temporaries that are all alive until the mean is taken: log_sigmoid(x)
- * and (1 - t), or five. */
+/* Full-size temporaries that all live until the mean is computed: log_sigmoid(x) and (1 - t),
+ * or five. */
 plim_t plim_at_bce_logits(plim_machine *m, plim_t x, plim_t target, bool reduce)
 {
     plim_t tmp[5] = {0};

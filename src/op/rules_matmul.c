@@ -5,8 +5,8 @@
 
 /* ---- gemm -------------------------------------------------------------------- */
 
-/* cuBLAS takes the last two dims in row- or column-major order; anything else
- * is cloned for the call.  src: Blas.cpp prepare_matrix_for_cublas. */
+/* cuBLAS accepts the last two dims in row- or column-major order; anything else is copied for
+ * the call.  src: Blas.cpp prepare_matrix_for_cublas. */
 static bool gemm_ready(const plim_meta *t)
 {
     int32_t r = t->rank - 2, c = t->rank - 1;
@@ -15,7 +15,7 @@ static bool gemm_ready(const plim_meta *t)
            (t->stride[c] == 1 && t->stride[r] >= cols);
 }
 
-/* What a product of a and b takes besides its result; lt: through cuBLASLt. */
+/* Temporaries of a product of a and b; lt: through cuBLASLt. */
 static void gemm_scratch(plim_machine *m, plim_t a, plim_t b, bool lt)
 {
     const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
@@ -26,7 +26,7 @@ static void gemm_scratch(plim_machine *m, plim_t a, plim_t b, bool lt)
     plim_m_drop(m, ta);
 }
 
-/* A fresh product of the last two dims. */
+/* A new product over the last two dims. */
 static plim_t matmul_gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
 {
     const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
@@ -62,7 +62,7 @@ static bool column_major(const plim_meta *t)
     return t->rank == 2 && t->stride[0] == 1 && t->stride[1] == t->dim[0];
 }
 
-/* a b, laid out as `like`: column-major comes from b^T a^T. */
+/* a b, laid out as `like`: a column-major result is computed as b^T a^T. */
 static plim_t gemm_like(plim_machine *m, plim_t a, plim_t b, const plim_meta *like)
 {
     if (!column_major(like))
@@ -75,7 +75,7 @@ static plim_t gemm_like(plim_machine *m, plim_t a, plim_t b, const plim_meta *li
     return y;
 }
 
-/* mm_mat1_backward: g mat2^T, laid out as mat1 was. */
+/* mm_mat1_backward: g mat2^T, in the layout of mat1. */
 static plim_t grad_mat1(plim_machine *m, plim_t g, plim_t mat2, const plim_meta *mat1)
 {
     plim_t t = matmul_transposed(m, mat2), r = gemm_like(m, g, t, mat1);
@@ -83,8 +83,8 @@ static plim_t grad_mat1(plim_machine *m, plim_t g, plim_t mat2, const plim_meta 
     return r;
 }
 
-/* mm_mat2_backward: mat1^T g, laid out as mat2 was: W.t() gives a gradient
- * that is contiguous after the transpose's own backward. */
+/* mm_mat2_backward: mat1^T g, in the layout of mat2: W.t() gives a gradient that is contiguous
+ * after the transpose's own backward. */
 static plim_t grad_mat2(plim_machine *m, plim_t g, plim_t mat1, const plim_meta *mat2)
 {
     plim_t t = matmul_transposed(m, mat1), r = gemm_like(m, t, g, mat2);
@@ -94,7 +94,7 @@ static plim_t grad_mat2(plim_machine *m, plim_t g, plim_t mat1, const plim_meta 
 
 /* ---- mm, bmm: mat2 first, then self (alphabetical) ------------------------------ */
 
-/* Saved tensors are released in the order of their names, too. */
+/* Saved tensors are also released in the order of their names. */
 enum { MM_MAT2, MM_SELF };
 
 static void mm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
@@ -107,7 +107,7 @@ static void mm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t 
 static const plim_grad_fn mm_fn = {"MmBackward0", mm_backward};
 static const plim_grad_fn bmm_fn = {"BmmBackward0", mm_backward};
 
-/* Saves are guarded: an operand is kept only for the other one's gradient. */
+/* Saving is guarded: an operand is saved only for the other one's gradient. */
 static void save_operands(plim_machine *m, plim_gnode *n, uint32_t first, plim_t a,
                           uint32_t slot_a, plim_t b, uint32_t slot_b)
 {
@@ -138,7 +138,7 @@ void plim_run_bmm(plim_call *c)
 
 /* ---- mv, dot ------------------------------------------------------------------- */
 
-/* A matrix times a vector, which is copied where it is one number repeated. */
+/* A matrix times a vector, which is copied if it is an expanded scalar. */
 static void gemv_scratch(plim_machine *m, plim_t vec)
 {
     const plim_meta *v = plim_m_meta(m, vec);
@@ -149,7 +149,7 @@ static void gemv_scratch(plim_machine *m, plim_t vec)
 }
 void plim_kernel_gemv(plim_call *c) { gemv_scratch(c->m, plim_arg_tensor(c, 0)); }
 
-/* self: g vec^T, an outer product; vec: self^T g, a gemv where self is a matrix */
+/* self: g vec^T, an outer product; vec: self^T g, a gemv if self is a matrix */
 static void mv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_dtype t = plim_m_meta(m, g[0])->dtype;
@@ -188,7 +188,7 @@ static plim_t times_vector(plim_machine *m, plim_t a, plim_t vec)
 
 enum { ADDMM_BETA, ADDMM_ALPHA }; /* in gnode.i: not 1 */
 
-/* maybe_multiply(t, number): t, or its product with a number that is not 1. */
+/* maybe_multiply(t, number): t, or its product with a number other than 1. */
 static plim_t times_number(plim_machine *m, plim_t t, bool number)
 {
     if (!number)
@@ -209,13 +209,13 @@ static void addmm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
         plim_t product = grad_mat2(m, g[0], plim_m_saved(m, n, 0), &n->in_meta[2]);
         dx[2] = times_number(m, product, alpha);
     }
-    if (plim_m_wants(m, n, 0)) /* the engine sums it to the bias */
+    if (plim_m_wants(m, n, 0)) /* the engine sums it to the bias's size */
         dx[0] = times_number(m, plim_m_ref(m, g[0]), n->i[ADDMM_BETA]);
 }
 static const plim_grad_fn addmm_fn = {"AddmmBackward0", addmm_backward};
 static const plim_grad_fn baddbmm_fn = {"BaddbmmBackward0", addmm_backward};
 
-/* A factor that is given and not 1. */
+/* Whether a factor is given and is not 1. */
 static bool not_one(const plim_call *c, uint32_t slot)
 {
     double factor = plim_arg_float(c, slot, 1.0);
@@ -310,8 +310,8 @@ static plim_t matmul_folded(plim_machine *m, plim_t a, plim_t b)
     return out;
 }
 
-/* One operand expanded over the batch dims and reshaped to 3-D (a copy where
- * it is broadcast or not viewable). */
+/* One operand expanded over the batch dims and reshaped to 3-D (a copy if it is broadcast or
+ * not viewable). */
 static plim_t matmul_operand(plim_machine *m, plim_t t, const plim_meta *batch)
 {
     const plim_meta *x = plim_m_meta(m, t);
@@ -361,8 +361,8 @@ static plim_t matmul_batched(plim_machine *m, plim_t a, plim_t b)
     return out;
 }
 
-/* A vector operand becomes a matrix of one row or column, which the result
- * then loses again. */
+/* A vector operand becomes a matrix with one row or column; the result drops that dim
+ * again. */
 static plim_t matmul_vector(plim_machine *m, plim_t a, plim_t b)
 {
     bool va = plim_m_meta(m, a)->rank == 1, vb = plim_m_meta(m, b)->rank == 1;
@@ -409,11 +409,11 @@ void plim_run_matmul(plim_call *c)
 enum { EINSUM_LABELS = 52, EINSUM_DIMS = PLIM_MAX_RANK, EINSUM_MAX = 16 };
 
 typedef struct einsum {
-    int32_t place[EINSUM_LABELS]; /* dim that a letter has in every lined-up operand */
-    int32_t times[EINSUM_LABELS]; /* how often it stands before the arrow */
+    int32_t place[EINSUM_LABELS]; /* index of the letter's dim in the aligned operands */
+    int32_t times[EINSUM_LABELS]; /* number of occurrences before the arrow */
     int32_t ellipsis, ellipsis_rank;
-    int32_t rank, out_rank;     /* dims in all; the first of them are the result's */
-    int32_t count[EINSUM_DIMS]; /* operands in which a dim is not 1 */
+    int32_t rank, out_rank;     /* total number of dims; those of the result come first */
+    int32_t count[EINSUM_DIMS]; /* operands in which the dim is not 1 */
 } einsum;
 
 static int32_t einsum_label(char ch)
@@ -428,7 +428,7 @@ typedef struct einsum_term {
     bool dots;
 } einsum_term;
 
-/* Takes one operand's letters off *rest, up to a comma or the arrow. */
+/* Takes one operand's letters from *rest, up to a comma or the arrow. */
 static bool einsum_next(plim_str *rest, einsum_term *t)
 {
     *t = (einsum_term){.n = 0};
@@ -449,7 +449,7 @@ static bool einsum_next(plim_str *rest, einsum_term *t)
     return true;
 }
 
-/* Where each letter goes: those of the result first, the others by the alphabet.
+/* Assigns dims to letters: those of the result first, the others alphabetically.
  * src: Linear.cpp einsum */
 static bool einsum_places(einsum *e, plim_str result, bool has_result)
 {
@@ -485,7 +485,7 @@ static bool einsum_places(einsum *e, plim_str result, bool has_result)
     return e->rank <= EINSUM_DIMS;
 }
 
-/* x with every letter's dim in its place, of size 1 where it has none: owned. */
+/* x with the dim of every letter in its place, of size 1 where x lacks it: owned. */
 static plim_t einsum_lined_up(plim_machine *m, einsum *e, plim_t x, const einsum_term *t)
 {
     int64_t perm[EINSUM_DIMS] = {-1, -1, -1, -1, -1, -1, -1, -1};
@@ -529,7 +529,7 @@ static plim_t einsum_lined_up(plim_machine *m, einsum *e, plim_t x, const einsum
     return y;
 }
 
-/* Replaces *t by its sum over the dims of mask, which stay as 1. */
+/* Replaces *t by its sum over the dims of mask, with keepdim. */
 static void einsum_sum(plim_machine *m, plim_t *t, uint32_t mask)
 {
     if (!mask)
@@ -539,8 +539,8 @@ static void einsum_sum(plim_machine *m, plim_t *t, uint32_t mask)
     *t = s;
 }
 
-/* Dims of a product by where they are: in both operands and the result, in one of
- * them and the result, summed. */
+/* Dims of a product by where they occur: in both operands and the result, in one of them and
+ * the result, or summed. */
 typedef enum pair_kind { PAIR_BOTH, PAIR_LEFT, PAIR_SUMMED, PAIR_RIGHT, PAIR_KINDS } pair_kind;
 
 typedef struct pair_dims {
@@ -548,7 +548,7 @@ typedef struct pair_dims {
     int32_t n[PAIR_KINDS];
 } pair_dims;
 
-/* t permuted to these kinds in order, its first three made one dim each. */
+/* t permuted to these kinds in order, with each of the first three flattened to one dim. */
 static plim_t pair_operand(plim_machine *m, plim_t t, const pair_dims *p,
                            const pair_kind *kinds)
 {
@@ -605,8 +605,8 @@ static plim_t sumproduct_pair(plim_machine *m, plim_t a, plim_t b, uint32_t sum)
     return r;
 }
 
-/* Two operands into one: what only one of them has is summed before, what no other
- * operand needs with the product.  Takes both references. */
+/* Contracts two operands into one: dims that only one of them has are summed before, those
+ * that no other operand needs in the product.  Takes both references. */
 static plim_t einsum_pair(plim_machine *m, einsum *e, plim_t a, plim_t b)
 {
     uint32_t of_a = 0, of_b = 0, both = 0;
@@ -647,8 +647,8 @@ static bool einsum_read(plim_call *c, einsum *e, einsum_term *term, const plim_t
     return (arrow || !rest.n) && einsum_places(e, result, arrow);
 }
 
-/* Replaces operands i and j (i < j) by their product, at the end; or, from left to
- * right, in front. */
+/* Replaces operands i and j (i < j) by their product, at the end; or, from left to right, at
+ * the front. */
 static void einsum_contract(plim_machine *m, einsum *e, plim_t *op, uint32_t n, uint32_t i,
                             uint32_t j, bool in_front)
 {
@@ -703,9 +703,8 @@ void plim_run_einsum(plim_call *c)
 
 enum { GROUPED_MAT2, GROUPED_OFFS, GROUPED_SELF };
 
-/* CUTLASS for bf16 on sm_90: sizes, pointers and strides of the groups, and four tensor
- * maps for each SM.  src: GroupMM.cu bf16bf16_grouped_gemm_impl_sm90_sm100;
- * tests/golden/cuda */
+/* CUTLASS for bf16 on sm_90: sizes, pointers and strides of the groups, and four tensor maps
+ * per SM.  src: GroupMM.cu bf16bf16_grouped_gemm_impl_sm90_sm100; tests/golden/cuda */
 static void grouped_scratch(plim_machine *m, plim_t a, plim_t b, plim_t offs)
 {
     enum { SHAPE = 12, POINTER = 8, OPERANDS = 3, MAPS = 4 * 128 };
@@ -725,8 +724,8 @@ void plim_kernel_grouped_mm(plim_call *c)
                         plim_arg_tensor(c, 2));
 }
 
-/* a [S, K] by a matrix for each group [E, K, N], or [K, S] by [S, N] into one for each;
- * rows begin at multiples of 16 bytes.
+/* a [S, K] times one matrix per group [E, K, N], or [K, S] times [S, N] into one matrix per
+ * group; rows are aligned to 16 bytes.
  * src: GroupedMMUtils.h create_grouped_gemm_output_tensor */
 static plim_t grouped_product(plim_machine *m, plim_t a, plim_t b, plim_t offs)
 {
@@ -755,7 +754,7 @@ static plim_t grouped_product(plim_machine *m, plim_t a, plim_t b, plim_t offs)
     return r;
 }
 
-/* a b in groups; where the result should be laid out column by column, b^T a^T */
+/* a b in groups; b^T a^T if the result is to be column-major */
 static plim_t grouped_like(plim_machine *m, plim_t a, plim_t b, plim_t offs,
                            const plim_meta *like)
 {
@@ -786,8 +785,8 @@ static void grouped_mm_backward(plim_machine *m, plim_gnode *n, const plim_t *g,
 }
 static const plim_grad_fn grouped_mm_fn = {"GroupedMmBackward0", grouped_mm_backward};
 
-/* x [S, K], weight [E, K, N], where each expert's rows end [E].  An export of transformers
- * has an op of its own in its place, for it counts as compiling; on a card this one runs.
+/* x [S, K], weight [E, K, N], the end of each expert's rows [E].  An export of transformers
+ * contains another op instead, because exporting counts as compiling; on a card this one runs.
  * src: derivatives.yaml; FunctionsManual.cpp _grouped_mm_mat2_backward;
  * transformers/integrations/moe.py _can_use_grouped_mm */
 void plim_run_grouped_mm(plim_call *c)
@@ -811,8 +810,8 @@ void plim_run_grouped_mm(plim_call *c)
 
 /* ---- linear -------------------------------------------------------------------------- */
 
-/* A kernel of another package: no op of PyTorch, no gradients, and scratch memory that
- * whoever makes the graph knows the bounds of. */
+/* A kernel of another package: not an op of PyTorch, without gradients, with temporaries whose
+ * bounds are given by the graph's builder. */
 void plim_run_packed_linear(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -830,8 +829,8 @@ void plim_run_packed_linear(plim_call *c)
     plim_m_drop(m, scratch);
 }
 
-/* src: Linear.cpp.  Bias is fused into addmm for 2-D input and for contiguous
- * input of any other rank (3-D only, once); otherwise matmul, then add_. */
+/* src: Linear.cpp.  The bias is fused into addmm for 2-D input and for contiguous input of any
+ * other rank (formerly only 3-D); otherwise matmul, then add_. */
 void plim_run_linear(plim_call *c)
 {
     plim_machine *m = c->m;

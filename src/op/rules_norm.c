@@ -13,10 +13,10 @@ static plim_t norm_vector(plim_machine *m, plim_dtype t, int64_t n)
 
 /* ---- batch_norm ------------------------------------------------------------------ */
 
-/* PyTorch's own kernels over a contiguous [N, C] or channels_last tensor take the
- * rows in blocks: where those are many, each leaves its part in a buffer, and a
- * counter for each column of blocks.  `parts`: numbers that a block leaves for a
- * channel.  src: Normalization.cuh flexible_launch_configs */
+/* PyTorch's own kernels over a contiguous [N, C] or channels_last tensor split the rows into
+ * blocks: if there are several, each leaves its partial results in a buffer, with a counter
+ * for each column of blocks.  `parts`: numbers per block and channel.
+ * src: Normalization.cuh flexible_launch_configs */
 typedef struct batch_norm_stage {
     plim_t staging, counters;
 } batch_norm_stage;
@@ -59,8 +59,8 @@ static void batch_norm_unstage(plim_machine *m, batch_norm_stage s)
     plim_m_drop(m, s.staging);
 }
 
-/* Which of two: cuDNN takes three dims or more and no bf16, and wants both a weight
- * and a bias.  src: Normalization.cpp _select_batch_norm_backend */
+/* Which of the two: cuDNN needs three dims or more, no bf16, and both a weight and a bias.
+ * src: Normalization.cpp _select_batch_norm_backend */
 static bool batch_norm_by_cudnn(const plim_meta *x, const plim_meta *w, plim_t b)
 {
     enum { MOST = 65535 };
@@ -68,7 +68,7 @@ static bool batch_norm_by_cudnn(const plim_meta *x, const plim_meta *w, plim_t b
            (x->dtype != PLIM_F16 || w->dtype == PLIM_F32) && x->dim[0] <= MOST;
 }
 
-/* y, and the statistics; cuDNN keeps none in eval. */
+/* y, and the statistics; cuDNN saves none in eval. */
 static void batch_norm_kernel(plim_machine *m, plim_t x, bool cudnn, bool training,
                               plim_t out[3])
 {
@@ -88,8 +88,8 @@ static void batch_norm_vectors(plim_machine *m, plim_t x, plim_t w, const bool w
             dx[i] = norm_vector(m, plim_m_meta(m, w)->dtype, plim_m_meta(m, x)->dim[1]);
 }
 
-/* One kernel; by rows two: sums of dy and of x dy first, of which two are dw and db.
- * src: Normalization.cu batch_norm_backward_cuda, Normalization.cuh */
+/* One kernel; two if split by rows: first the sums of dy and of x dy, two of which are dw and
+ * db.  src: Normalization.cu batch_norm_backward_cuda, Normalization.cuh */
 static void native_batch_norm_backward(plim_machine *m, plim_t x, plim_t w, const bool want[3],
                                        plim_t dx[3])
 {
@@ -204,8 +204,8 @@ void plim_run_batch_norm(plim_call *c)
                            plim_arg_int(c, 5, 0) && !plim_m_world(c->m)->eval));
 }
 
-/* instance_norm: batch_norm over a view [1, N*C, ...], weight and bias repeated
- * to N*C.  src: Normalization.cpp instance_norm */
+/* instance_norm: batch_norm over a view [1, N*C, ...], with weight and bias repeated to N*C.
+ * src: Normalization.cpp instance_norm */
 static void repeat_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     (void)g;
@@ -256,8 +256,8 @@ void plim_run_instance_norm(plim_call *c)
 
 /* ---- layer_norm ---------------------------------------------------------------------- */
 
-/* Partial sums for each of dgamma and dbeta when rows are many and columns
- * few; their sums take the place of the results made before.
+/* Partial sums for each of dgamma and dbeta when rows are many and columns few; their sums
+ * replace the results allocated before.
  * src: cuda/layer_norm_kernel.cu after 2.8; docs/sources/operators.md 6 */
 static void layer_norm_partials(plim_machine *m, int64_t rows, int64_t cols, plim_t dx[3])
 {
@@ -283,8 +283,8 @@ static void layer_norm_partials(plim_machine *m, int64_t rows, int64_t cols, pli
     plim_m_drop(m, partial[1]);
 }
 
-/* y, mean, rstd over the last k dims; one of the two for rms_norm.  A contiguous
- * copy of x is the kernel's own, in forward and in backward, as is that of g. */
+/* y, mean, rstd over the last k dims; one of the two for rms_norm.  The kernel makes its own
+ * contiguous copy of x, in forward and in backward, and of g. */
 static void layer_norm_kernel(plim_machine *m, plim_t x, int32_t k, plim_t out[3],
                               int statistics)
 {
@@ -326,7 +326,7 @@ static int32_t norm_dims(plim_call *c, uint32_t slot)
     return (int32_t)plim_arg_ints(c, slot, shape, PLIM_MAX_RANK, 1);
 }
 
-/* How many dims a graph's node normalises, which must be x's last; -1: they are not. */
+/* Number of dims that the node normalises, which must be x's last; -1: they are not. */
 static int32_t norm_dims_checked(plim_call *c)
 {
     const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
@@ -417,7 +417,7 @@ void plim_run_layer_norm(plim_call *c)
 
 /* ---- rms_norm ------------------------------------------------------------------------ */
 
-/* y in type t, where y goes */
+/* casts y to type t and drops y */
 static plim_t rms_norm_cast(plim_machine *m, plim_t y, plim_dtype t)
 {
     plim_t out = plim_at_to(m, y, t);
@@ -425,8 +425,8 @@ static plim_t rms_norm_cast(plim_machine *m, plim_t y, plim_dtype t)
     return out;
 }
 
-/* x * rsqrt(mean(x^2) + eps) * weight, at first one expression in x's type; later
- * in fp32, and by steps, first without the weight, then with it.
+/* x * rsqrt(mean(x^2) + eps) * weight: in early versions one expression in x's type; later in
+ * fp32 and in steps, first without the weight, then with it.
  * src: layer_norm.cpp of each; tests/golden/cuda */
 static plim_t rms_norm_composite(plim_machine *m, plim_t x0, int32_t k, plim_t w)
 {
@@ -472,7 +472,7 @@ static void rms_norm_backward(plim_machine *m, plim_gnode *n, const plim_t *g, p
 }
 static const plim_grad_fn rms_norm_fn = {"FusedRmsNormBackward0", rms_norm_backward};
 
-/* One kernel where it exists, the weight is of x's type and x not channels_last. */
+/* One kernel if the version has it, the weight has x's type and x is not channels_last. */
 void plim_run_rms_norm(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -507,7 +507,7 @@ void plim_run_rms_norm(plim_call *c)
 
 /* ---- group_norm ------------------------------------------------------------------------ */
 
-/* One pixel a channel: the 1-d kernels keep neither a and b nor ds and db. */
+/* One pixel per channel: the 1-d kernels need neither a and b nor ds and db. */
 static bool group_norm_1d(const plim_meta *x)
 {
     for (int32_t i = 2; i < x->rank; i++)
@@ -516,7 +516,7 @@ static bool group_norm_1d(const plim_meta *x)
     return true;
 }
 
-/* src: tests/golden/cuda, group_norm (2.15); group_norm_kernel.cu of 2.9 knows neither
+/* src: tests/golden/cuda, group_norm (2.15); group_norm_kernel.cu of 2.9 has neither
  * channels_last nor statistics in fp32 */
 static bool group_norm_channels_last(const plim_machine *m, const plim_meta *x)
 {
@@ -552,7 +552,7 @@ static plim_t group_norm_laid_out(plim_machine *m, plim_t t, const plim_meta *x)
     return plim_is_channels_last(plim_m_meta(m, t)) ? plim_m_ref(m, t) : plim_m_empty(m, x);
 }
 
-/* ds, db [N,C] and c2, c3 [N,G], c1 [N,C] are the kernel's own. */
+/* ds, db [N,C] and c2, c3 [N,G], c1 [N,C] are temporaries of the kernel. */
 static void group_norm_backward_kernel(plim_machine *m, plim_t g, plim_t x, plim_t w,
                                        int64_t groups, const bool want[3], plim_t dx[3])
 {
@@ -624,7 +624,7 @@ void plim_run_group_norm(plim_call *c)
                     xm->rank < 2 ? 0 : xm->dim[1], groups);
         return;
     }
-    bool as_is = group_norm_channels_last(m, xm); /* else NCHW is forced, and recorded */
+    bool as_is = group_norm_channels_last(m, xm); /* else forces NCHW, and records it */
     plim_t xc = as_is ? plim_m_ref(m, x) : plim_at_contiguous(m, x);
     plim_t in[3] = {xc, w, b};
     plim_gnode *n = plim_m_node(m, &group_norm_fn, 3, in);

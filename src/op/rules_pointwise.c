@@ -1,12 +1,12 @@
 /* rules_pointwise.c -- elementwise arithmetic, with broadcasting.
- * src: docs/sources/operators.md 1; tools/autograd/derivatives.yaml; order of
- * gradients inside a node is alphabetical by formula (docs/sources/training-step.md 2). */
+ * src: docs/sources/operators.md 1; tools/autograd/derivatives.yaml; the gradients of one node
+ * are computed in alphabetical order of their formulas (docs/sources/training-step.md 2). */
 #include "op/rules.h"
 
 /* ---- result type and layout ---------------------------------------------- */
 
-/* Tensors with dims outrank 0-dim tensors, which outrank Python numbers, as
- * long as the category (bool < int < float) is the same. */
+/* Tensors with dims take precedence over 0-dim tensors, and these over Python numbers, within
+ * the same category (bool < int < float). */
 plim_dtype plim_result_type(const plim_machine *m, plim_t a, plim_t b)
 {
     const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
@@ -97,7 +97,7 @@ static void sub_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 }
 static const plim_grad_fn sub_fn = {"SubBackward0", sub_backward};
 
-/* The in-place result: the same tensor, now with another maker. */
+/* The in-place result: the same tensor, now with another grad_fn. */
 static plim_t pointwise_inplace(plim_machine *m, plim_gnode *n, plim_t self)
 {
     plim_t y = plim_m_ref(m, self);
@@ -105,7 +105,7 @@ static plim_t pointwise_inplace(plim_machine *m, plim_gnode *n, plim_t self)
     return y;
 }
 
-/* Fails where an in-place result would have to grow. */
+/* Fails if an in-place result would have to grow. */
 static void pointwise_check_inplace(plim_machine *m, plim_t self, plim_t other)
 {
     plim_meta out;
@@ -159,7 +159,7 @@ void plim_run_add(plim_call *c) { run_additive(c, &add_fn, false); }
 void plim_run_sub(plim_call *c) { run_additive(c, &sub_fn, false); }
 void plim_run_rsub(plim_call *c) { run_additive(c, &sub_fn, true); }
 
-/* Differences of neighbours, n times over.  src: ReduceOps.cpp diff */
+/* Differences of neighbours, taken n times.  src: ReduceOps.cpp diff */
 void plim_run_diff(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -188,10 +188,10 @@ void plim_run_diff(plim_call *c)
 
 /* ---- mul, div ---------------------------------------------------------------- */
 
-/* Saved tensors go in the order of their names. */
+/* Saved tensors are released in the order of their names. */
 enum { SAVED_OTHER, SAVED_SELF };
 
-/* g * conj(factor); for a real input of a complex product the real part of that */
+/* g * conj(factor); if the input was real and the product complex, its real part */
 static plim_t mul_grad(plim_machine *m, plim_t g, plim_t factor, plim_dtype want)
 {
     plim_t conj = plim_resolved_conj(m, factor), product = plim_iter_out(m, g, conj);
@@ -243,8 +243,8 @@ void plim_run_mul(plim_call *c)
     plim_m_drop(c->m, b);
 }
 
-/* other: -grad * ((self / other) / other), all four alive together, the right
- * side of the product first */
+/* other: -grad * ((self / other) / other), all four alive together, the right factor of the
+ * product first */
 static void div_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t a = plim_m_saved(m, n, SAVED_SELF), b = plim_m_saved(m, n, SAVED_OTHER);
@@ -289,11 +289,11 @@ void plim_run_div(plim_call *c)
 
 /* ---- unary --------------------------------------------------------------------- */
 
-/* Backward formulas as chains of full-size results; the last is the gradient. */
+/* Backward formulas as chains of full-size results; the last one is the gradient. */
 typedef struct unary_row {
     const char *name;
     char save;        /* 'x' input, 'y' output, 0 nothing */
-    int steps;        /* results in all, the last one stays */
+    int steps;        /* results in total, the last one remains */
     const char *grad; /* node name */
 } unary_row;
 
@@ -324,7 +324,7 @@ static const unary_row unary_rows[] = {
     {"sign", 0, 1, "SignBackward0"},
 };
 
-enum { UNARY_STEPS }; /* in gnode.i: kernels of its backward */
+enum { UNARY_STEPS }; /* in gnode.i: number of kernels in its backward */
 
 /* Temporaries of one C++ expression live until its end: all steps coexist. */
 static void unary_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
@@ -339,7 +339,7 @@ static void unary_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
 }
 static const plim_grad_fn unary_fn = {"UnaryBackward0", unary_backward};
 
-/* Saves of an elementwise op of one input, in place or not; returns the result. */
+/* Saves for an elementwise op of one input, in place or not; returns the result. */
 static plim_t unary_apply(plim_machine *m, plim_gnode *n, plim_t x, char save, bool inplace)
 {
     if (save == 'x' && inplace && n) { /* codegen clones what the kernel overwrites */
@@ -434,7 +434,7 @@ static plim_t pow_grad_exponent(plim_machine *m, plim_gnode *n, plim_t g)
         plim_m_drop(m, part);
         return r;
     }
-    /* both sides of logical_and, then it; the right one first */
+    /* both sides of logical_and, then its result; the right side first */
     plim_meta mask = plim_meta_like(plim_m_meta(m, e), PLIM_BOOL),
               left = plim_meta_like(plim_m_meta(m, x), PLIM_BOOL),
               both = plim_iter_meta(m, x, e, PLIM_BOOL);
@@ -492,9 +492,9 @@ void plim_run_pow_tensor(plim_call *c)
     plim_m_drop(m, in[0]);
 }
 
-enum { CLAMP_BOUNDS }; /* in gnode.i: how many are given */
+enum { CLAMP_BOUNDS }; /* in gnode.i: number of bounds given */
 
-/* clamp: a zero, a bool mask a bound, joined in place, then where(mask, g, 0) */
+/* clamp: a zero, a bool mask per bound, combined in place, then where(mask, g, 0) */
 static void clamp_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_meta mask = plim_meta_like(plim_m_meta(m, plim_m_saved(m, n, 0)), PLIM_BOOL);
@@ -553,8 +553,8 @@ void plim_run_remainder(plim_call *c)
     plim_m_drop(m, a);
 }
 
-/* recip = 1 / (self self + other other), 0 at the origin; self: g other recip;
- * other: g -self recip.  One expression: what it makes on the way lives to its end.
+/* recip = 1 / (self self + other other), 0 at the origin; self: g other recip; other: g -self
+ * recip.  One expression: its temporaries live to its end.
  * src: FunctionsManual.cpp atan2_backward */
 static void atan2_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -581,7 +581,7 @@ static void atan2_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
 }
 static const plim_grad_fn atan2_fn = {"Atan2Backward0", atan2_backward};
 
-/* A fresh result over both, which backward wants again, both of them. */
+/* A new result over both inputs; both are saved for backward. */
 static void run_pair(plim_call *c, const plim_grad_fn *fn)
 {
     plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
@@ -594,7 +594,7 @@ static void run_pair(plim_call *c, const plim_grad_fn *fn)
 }
 void plim_run_atan2(plim_call *c) { run_pair(c, &atan2_fn); }
 
-/* A cross product: each side's gradient is one, too. */
+/* A cross product: the gradient of each side is one too. */
 static void cross_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     if (plim_m_wants(m, n, 1))
@@ -607,7 +607,7 @@ void plim_run_cross(plim_call *c) { run_pair(c, &cross_fn); }
 
 /* ---- three tensors ---------------------------------------------------------------------- */
 
-enum { THREE_SELF, THREE_A, THREE_B }; /* the inputs, and where they are saved */
+enum { THREE_SELF, THREE_A, THREE_B }; /* the inputs, and the slots they are saved in */
 
 /* addcmul: a: g * (b * value); b: g * (a * value) */
 static void addcmul_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
@@ -653,7 +653,7 @@ static plim_t iter_out3(plim_machine *m, plim_t a, plim_t b, plim_t c)
     return y;
 }
 
-/* Each of a and b is kept for the other's gradient; own: and for its own. */
+/* Each of a and b is saved for the other's gradient; own: also for its own. */
 static void run_addc(plim_call *c, const plim_grad_fn *fn, bool own)
 {
     plim_machine *m = c->m;
@@ -716,7 +716,7 @@ void plim_run_lerp(plim_call *c)
 
 /* ---- two tensors, one chosen ------------------------------------------------------ */
 
-/* where(a == b, g / 2, g).masked_fill_(a < b, 0): the arguments from the right */
+/* where(a == b, g / 2, g).masked_fill_(a < b, 0): arguments are evaluated from the right */
 static plim_t maximum_side(plim_machine *m, plim_t a, plim_t b, plim_t g)
 {
     plim_meta mask = plim_iter_meta(m, a, b, PLIM_BOOL);
@@ -748,8 +748,8 @@ void plim_run_maximum(plim_call *c)
     plim_ret(c, y);
 }
 
-/* where(condition, g, 0), the other one from the right; a number becomes a tensor on
- * the card.  src: TensorCompare.cpp where(Tensor, Tensor, Scalar) */
+/* where(condition, g, 0), the other gradient evaluated first; a number becomes a tensor on the
+ * card.  src: TensorCompare.cpp where(Tensor, Tensor, Scalar) */
 static plim_t where_grad(plim_machine *m, plim_t g)
 {
     plim_t zero = plim_m_empty_contig(m, plim_m_meta(m, g)->dtype, 0, NULL),
@@ -822,7 +822,7 @@ void plim_run_compare(plim_call *c)
     plim_ret(c, c->inplace ? plim_m_ref(c->m, a) : plim_m_empty(c->m, &meta));
 }
 
-/* Of a magnitude: |x| first.  isfinite compares that and x with itself.
+/* isinf computes |x| first; isfinite compares that, and x with itself.
  * src: TensorCompare.cpp */
 void plim_run_isinf(plim_call *c)
 {
@@ -863,7 +863,7 @@ void plim_run_nan_to_num(plim_call *c)
     plim_ret(c, unary_apply(c->m, n, x, 'x', c->inplace));
 }
 
-/* Numbers of intervals. */
+/* Indices of intervals. */
 void plim_run_bucketize(plim_call *c)
 {
     plim_meta out = *plim_m_meta(c->m, plim_arg_tensor(c, 0));
@@ -895,7 +895,7 @@ void plim_run_random(plim_call *c)
     plim_ret(c, plim_m_empty_like(c->m, plim_arg_tensor(c, 0)));
 }
 
-/* What was there before gets no gradient, but a tensor of zeros is made for it. */
+/* The overwritten tensor gets no gradient, but zeros are allocated for it. */
 static void copy_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     if (plim_m_wants(m, n, 0))
@@ -912,6 +912,6 @@ void plim_run_copy(plim_call *c)
     plim_ret(c, pointwise_inplace(c->m, plim_m_node(c->m, &copy_fn, 2, in), in[0]));
 }
 
-/* Writes into its argument: no request.  (Gradients through slices that are
- * written in place are not followed.) */
+/* Writes into its argument: no request.  (Gradients through slices that are written in place
+ * are not tracked.) */
 void plim_run_fill(plim_call *c) { plim_ret(c, plim_m_ref(c->m, plim_arg_tensor(c, 0))); }

@@ -3,8 +3,8 @@
  * AdaptiveAveragePooling.cpp, UpSample.cpp. */
 #include "op/rules.h"
 
-/* dx of the input's size, zero-filled, in the layout of x; then, within the
- * kernel, g in that layout */
+/* dx of the input's size, zero-filled, in the layout of x; then, inside the kernel, g in that
+ * layout */
 static void pool_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_meta out =
@@ -78,7 +78,7 @@ static bool pool_meta(plim_call *c, pool_slots at, plim_meta *out)
     return true;
 }
 
-/* y, then int64 indices; both kernels always make them. */
+/* y, then int64 indices; both kernels always allocate them. */
 static void max_pool(plim_call *c, plim_meta out)
 {
     plim_machine *m = c->m;
@@ -141,13 +141,13 @@ static bool adaptive_meta(plim_call *c, plim_meta *out)
     return true;
 }
 
-/* One output a channel is a mean over the window's dims: it saves nothing
- * today, and its gradient is an expanded g divided by the count, which is
+/* A pool to one output per channel is a mean over the window's dims: it saves nothing in
+ * current versions, and its gradient is an expanded g divided by the count, which is
  * contiguous whatever the layout of x. */
 static const plim_grad_fn window_mean_fn = {"MeanBackward1", plim_backward_fresh};
 
-/* A channels_last mean is given its strides by as_strided_, whose backward
- * makes a gradient of its own. */
+/* A channels_last mean gets its strides from as_strided_, whose backward allocates its own
+ * gradient. */
 static const plim_grad_fn as_strided_fn = {"AsStridedBackward1", plim_backward_fresh};
 
 static plim_t window_mean(plim_machine *m, plim_t x, const plim_meta *out, int32_t window)

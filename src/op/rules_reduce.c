@@ -1,4 +1,4 @@
-/* rules_reduce.c -- sums, means, variances, and the buffer they take on a card.
+/* rules_reduce.c -- sums, means, variances, and the buffer they use on a card.
  * src: aten/src/ATen/native/cuda/Reduce.cuh; docs/sources/operators.md 10,
  * docs/sources/workspaces.md 5. */
 #include "op/rules.h"
@@ -16,8 +16,8 @@ static uint64_t pow2_below(uint64_t v, uint64_t cap)
 }
 static uint64_t ceil_div(uint64_t a, uint64_t b) { return b ? (a + b - 1) / b : 0; }
 
-/* Bytes of the buffer and the semaphores for O outputs of R inputs each.
- * fast: the reduced dim moves fastest.  src: setReduceConfig in Reduce.cuh */
+/* Bytes of the buffer and the semaphores for O outputs of R inputs each. fast: the reduced dim
+ * is the fastest-varying.  src: setReduceConfig in Reduce.cuh */
 static void reduce_buffer(plim_machine *m, uint64_t O, uint64_t R, bool fast, bool quarter,
                           uint64_t acc, uint64_t *buffer, uint64_t *semaphores)
 {
@@ -62,7 +62,7 @@ static void reduce_buffer(plim_machine *m, uint64_t O, uint64_t R, bool fast, bo
     *semaphores = 4 * gx;
 }
 
-/* acc: bytes that a partial result takes. */
+/* acc: bytes of a partial result. */
 static void reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask, uint64_t acc)
 {
     uint64_t O = 1, R = 1, buffer, semaphores;
@@ -76,7 +76,7 @@ static void reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask, u
         if (mask >> i & 1) {
             R *= (uint64_t)x->dim[i];
             min_in = PLIM_MIN(min_in, x->stride[i]);
-            /* neighbours that both are reduced and adjoin coalesce into one */
+            /* contiguous neighbours that are both reduced coalesce */
             bool joined = i + 1 < x->rank && (mask >> (i + 1) & 1) &&
                           x->stride[i] == x->stride[i + 1] * x->dim[i + 1];
             reduced += !joined;
@@ -92,11 +92,11 @@ static void reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask, u
     plim_m_drop(m, b);
 }
 
-/* What most keep: a number in the accumulator's dtype. */
+/* The usual partial result: one number in the accumulator's dtype. */
 static uint64_t acc_plain(plim_dtype t) { return plim_dtype_bytes(t) == 8 ? 8 : 4; }
 enum {
     ACC_FLAG = 1,    /* any, all */
-    ACC_PLACE = 16,  /* argmax, max over a dim: a value and where it stands */
+    ACC_PLACE = 16,  /* argmax, max over a dim: a value and its position */
     ACC_MOMENTS = 16 /* var, std: mean, squares and counts */
 };
 
@@ -173,13 +173,13 @@ void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x)
 {
     reduce_scratch(m, x, (1u << x->rank) - 1, 2 * acc_plain(x->dtype));
 }
-/* The least and the largest together. */
+/* Minimum and maximum together. */
 void plim_kernel_pair(plim_call *c)
 {
     reduce_kernel(c, 2 * acc_plain(plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype));
 }
 
-/* Small integers and flags are cast to the 64 bits they are added in. */
+/* Small integers and bools are cast to the 64 bits that they are summed in. */
 static void sum_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
 {
     plim_meta wide = plim_meta_like(x, PLIM_I64);
@@ -194,14 +194,14 @@ void plim_kernel_sum(plim_call *c)
     sum_scratch(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), reduce_args(c, 1, 0).mask);
 }
 
-/* One partial for each chunk of 65536 elements, and where each tensor's begin; before,
- * as many for every tensor as the longest has.  Then a norm each.
+/* One partial result per chunk of 65536 elements, and the offset of each tensor's first; in
+ * older versions as many for every tensor as the longest one has.  Then one norm each.
  * src: ForeachReduceOp.cu; tests/golden/cuda (2.15) */
 void plim_kernel_foreach_norm(plim_call *c)
 {
     enum { CHUNK = 65536 };
     uint64_t chunks = 1, sum = 0, n = 0;
-    plim_t *x = c->out; /* read before they are overwritten */
+    plim_t *x = c->out; /* read before the results overwrite it */
     uint32_t k = plim_arg_tensors(c, 0, x, c->n_out);
     plim_dtype t = k ? plim_m_meta(c->m, x[0])->dtype : PLIM_F32;
     for (uint32_t i = 0; i < k; i++)
@@ -235,7 +235,7 @@ static plim_meta reduced_meta(const plim_meta *x, reduce_dims r, plim_dtype t)
     return out;
 }
 
-/* acc 0: what most keep. */
+/* acc 0: the usual partial result. */
 static plim_t reduce_out_acc(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t,
                              uint64_t acc)
 {
@@ -257,9 +257,9 @@ static plim_t sum_out(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t)
     return y;
 }
 
-enum { REDUCE_MASK, REDUCE_KEEP }; /* in gnode.i: the dims, and whether they stay */
+enum { REDUCE_MASK, REDUCE_KEEP }; /* in gnode.i: the dims, and keepdim */
 
-/* sum: an expanded view of g, stride 0 where it was reduced */
+/* sum: an expanded view of g, with stride 0 in the reduced dims */
 static plim_t expanded_grad(plim_machine *m, plim_gnode *n, plim_t g)
 {
     const plim_meta *gm = plim_m_meta(m, g);
@@ -283,7 +283,7 @@ static const plim_grad_fn sum_fn = {"SumBackward1", sum_backward};
 /* mean: that view divided by the count, a dense result */
 static const plim_grad_fn mean_fn = {"MeanBackward1", plim_backward_fresh};
 
-/* The type of the result that a call asks for, t where it does not. */
+/* The dtype that a call requests, else t. */
 static plim_dtype asked_dtype(const plim_call *c, uint32_t slot, plim_dtype t)
 {
     int64_t want = plim_arg_int(c, slot, t);
@@ -323,7 +323,7 @@ static void run_sum_over(plim_call *c, reduce_dims r, uint32_t dtype_slot)
 void plim_run_sum(plim_call *c) { run_sum_over(c, reduce_args(c, 0, 0), 1); }
 void plim_run_sum_dim(plim_call *c) { run_sum_over(c, reduce_args(c, 1, 2), 3); }
 
-/* by_dim: not of all, with a formula of its own, which once asked for self */
+/* by_dim: not over all dims, with its own formula, which in older versions saved self */
 static plim_t mean_of(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t, bool by_dim)
 {
     plim_gnode *n = plim_m_node(m, &mean_fn, 1, &x);
@@ -348,8 +348,8 @@ static void run_mean_over(plim_call *c, reduce_dims r, uint32_t dtype_slot, bool
 void plim_run_mean(plim_call *c) { run_mean_over(c, reduce_args(c, 0, 0), 1, false); }
 void plim_run_mean_dim(plim_call *c) { run_mean_over(c, reduce_args(c, 1, 2), 3, true); }
 
-/* var: (2/(n-1) g) * (x - mean(x)), the right side first; std divides g by
- * twice its result, where that is not 0, before */
+/* var: (2/(n-1) g) * (x - mean(x)), the right factor first; std first divides g by twice its
+ * result, where that is not 0 */
 static void var_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t x = plim_m_saved(m, n, 0);
@@ -408,8 +408,8 @@ void plim_run_max_dim(plim_call *c)
     plim_rets(c, (plim_t[]){y, i}, 2);
 }
 
-/* amax: g / count * mask, where count = (y == x).sum(): the mask is cast to
- * int64 to be counted */
+/* amax: g / count * mask, where count = (y == x).sum(): the mask is cast to int64 for the
+ * sum */
 static void amax_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t x = plim_m_saved(m, n, 0);
@@ -458,8 +458,8 @@ void plim_run_any(plim_call *c)
 
 enum { KEPT_RESULT, KEPT_SELF }; /* saved, in the order of the names */
 
-/* max, min of all: g / (x == y).sum(), spread by that mask; x and y may be not a
- * number, which is looked for first.
+/* max, min over all: g / (x == y).sum(), distributed by that mask; x and y may be NaN, which
+ * is checked first.
  * src: FunctionsManual.cpp evenly_distribute_backward, the path of a card */
 static void max_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -479,7 +479,7 @@ static void max_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 }
 static const plim_grad_fn max_fn = {"MaxBackward1", max_backward};
 
-/* x and the result, which backward compares or divides. */
+/* Saves x and the result, which backward compares or divides. */
 static void run_kept(plim_call *c, const plim_grad_fn *fn, reduce_dims r, plim_dtype t)
 {
     plim_machine *m = c->m;
@@ -499,7 +499,7 @@ void plim_run_max(plim_call *c)
              plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype);
 }
 
-/* prod: g * (y / x), after a look for zeros, which are taken to be none.
+/* prod: g * (y / x), after a search for zeros, assumed to find none.
  * src: FunctionsManual.cpp prod_backward */
 static void prod_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -581,8 +581,8 @@ static void logsumexp_backward(plim_machine *m, plim_gnode *n, const plim_t *g, 
 }
 static const plim_grad_fn logsumexp_fn = {"LogsumexpBackward0", logsumexp_backward};
 
-/* The largest, with infinities made 0; exp of what is left, summed into the
- * result.  src: ReduceOps.cpp logsumexp_out_impl */
+/* The maximum, with infinities replaced by 0; exp of the difference, summed into the result.
+ * src: ReduceOps.cpp logsumexp_out_impl */
 static plim_t logsumexp_kernel(plim_machine *m, plim_t x, reduce_dims r)
 {
     reduce_dims keep = {r.mask, true};
@@ -628,7 +628,7 @@ void plim_kernel_count_nonzero(plim_call *c)
 
 /* ---- variance and mean together -------------------------------------------------------------- */
 
-/* What var gives, plus the expanded g of the mean divided by the count.
+/* The gradient of var, plus the expanded g of the mean divided by the count.
  * src: FunctionsManual.cpp var_mean_backward, std_mean_backward */
 static void var_mean_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -664,7 +664,7 @@ void plim_run_var_mean(plim_call *c)
 
 /* ---- a direction times a length ------------------------------------------------------------- */
 
-/* The gradients of v and g; the norms are kept in the accumulator's dtype.
+/* The gradients of v and g; the norms are saved in the accumulator's dtype.
  * src: cuda/WeightNorm.cu */
 enum { WEIGHT_NORM_G, WEIGHT_NORM_NORMS, WEIGHT_NORM_V };
 

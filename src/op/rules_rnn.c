@@ -1,4 +1,4 @@
-/* rules_rnn.c -- recurrent nets, as cuDNN runs them.
+/* rules_rnn.c -- recurrent networks, as cuDNN runs them.
  * src: aten/src/ATen/native/cudnn/RNN.cpp, aten/src/ATen/native/RNN.cpp. */
 #include "op/rules.h"
 
@@ -10,7 +10,7 @@ typedef struct rnn_shape {
     bool biases, batch_first, train;
 } rnn_shape;
 
-/* An overflow counts as no number at all: such a net fails elsewhere. */
+/* An overflow saturates to a value that fails elsewhere. */
 static int64_t rnn_times(int64_t a, int64_t b)
 {
     uint64_t r = plim_sat_mul(a < 0 ? 0 : (uint64_t)a, b < 0 ? 0 : (uint64_t)b);
@@ -30,8 +30,8 @@ static int64_t rnn_gates(int64_t mode)
     return mode == RNN_LSTM ? 4 : mode == RNN_GRU ? 3 : 1;
 }
 
-/* What backward needs of every step and layer.  cuDNN documents no size: gates,
- * cell and output of each direction is what its algorithm has to keep. */
+/* What backward needs of every step and layer.  cuDNN documents no size; its algorithm has to
+ * keep the gates, cell and output of each direction. */
 static plim_t rnn_reserve(plim_machine *m, const rnn_shape *r, plim_dtype t)
 {
     int64_t kept = rnn_gates(r->mode) + (r->mode == RNN_LSTM ? 2 : 1);
@@ -39,8 +39,8 @@ static plim_t rnn_reserve(plim_machine *m, const rnn_shape *r, plim_dtype t)
     return plim_m_scratch_about(m, (uint64_t)rnn_times(n, (int64_t)plim_dtype_bytes(t)));
 }
 
-/* All weights in one buffer; cuDNN counts two biases, of which it is never told
- * that there are none. */
+/* All weights in one buffer; cuDNN counts two biases, as it is never told that there are
+ * none. */
 static plim_t rnn_buffer(plim_machine *m, const rnn_shape *r, const plim_meta *w, uint32_t n,
                          plim_dtype t)
 {
@@ -54,8 +54,8 @@ static plim_t rnn_buffer(plim_machine *m, const rnn_shape *r, const plim_meta *w
     return plim_m_empty_contig(m, t, 1, (int64_t[]){(int64_t)PLIM_MIN(total, INT64_MAX)});
 }
 
-/* Sequence first, as the kernels want it: x itself or its transpose, a view that
- * autograd does not see. */
+/* Sequence first, as the kernels require: x itself or its transpose, a view invisible to
+ * autograd. */
 static plim_t rnn_sequence_first(plim_machine *m, plim_t x, bool batch_first)
 {
     plim_meta t = *plim_m_meta(m, x);
@@ -77,8 +77,7 @@ static plim_t rnn_empty_like(plim_machine *m, plim_t t)
 
 enum { RNN_OUTPUT, RNN_HY, RNN_CY, RNN_RESERVE, RNN_BUFFER, RNN_OUTS };
 
-/* Everything but the buffer of weights, which `out` has already or which is made
- * of w here. */
+/* Everything except the weight buffer, which is in `out` already or is made of w here. */
 static void rnn_forward(plim_machine *m, const rnn_shape *r, plim_t x, plim_t hx, plim_t cx,
                         const plim_meta *w, uint32_t n_w, plim_t *out)
 {
@@ -100,19 +99,19 @@ static void rnn_forward(plim_machine *m, const rnn_shape *r, plim_t x, plim_t hx
     out[RNN_RESERVE] = r->train ? rnn_reserve(m, r, t) : 0;
     if (!out[RNN_RESERVE])
         out[RNN_RESERVE] = plim_m_empty_contig(m, PLIM_U8, 1, (int64_t[]){0});
-    out[RNN_OUTPUT] = rnn_sequence_first(m, result, r->batch_first); /* and back again */
+    out[RNN_OUTPUT] = rnn_sequence_first(m, result, r->batch_first); /* transposed back */
     plim_m_drop(m, result);
     plim_m_drop(m, xc);
     plim_m_drop(m, first);
 }
 
-/* A gradient that nobody gave is zeros. */
+/* A missing gradient is replaced by zeros. */
 static plim_t rnn_grad(plim_machine *m, plim_t g, plim_t like)
 {
     return g ? plim_m_ref(m, g) : rnn_empty_like(m, like);
 }
 
-/* The input's and the states' gradients: one kernel. */
+/* The gradients of the input and the states: one kernel. */
 static void rnn_backward_input(plim_machine *m, bool batch_first, plim_t x, plim_t hx,
                                plim_t cx, plim_t g, plim_t *dx)
 {
@@ -128,8 +127,8 @@ static void rnn_backward_input(plim_machine *m, bool batch_first, plim_t x, plim
         plim_m_drop(m, all[i]);
 }
 
-/* The weights' gradients: parts of one buffer, or copies out of it where it has
- * biases that they do not. */
+/* The gradients of the weights: parts of one buffer, or copies from it if the buffer has
+ * biases that the network lacks. */
 static void rnn_backward_weight(plim_machine *m, const rnn_shape *r, plim_t x,
                                 const plim_meta *w, uint32_t n_w, plim_t *dw)
 {
@@ -173,7 +172,7 @@ static rnn_shape rnn_shape_of(plim_call *c, uint32_t first, uint32_t each_slot)
                    .dirs = plim_arg_int(c, first + 6, 0) ? 2 : 1,
                    .steps = rnn_steps(plim_m_meta(c->m, plim_arg_tensor(c, 0)))};
     r.out = proj ? proj : r.hidden;
-    r.biases = plim_arg_int(c, each_slot, 4) >= 4; /* weights of a layer: 2 without */
+    r.biases = plim_arg_int(c, each_slot, 4) >= 4; /* weights per layer: 2 without */
     return r;
 }
 
@@ -221,8 +220,8 @@ void plim_kernel_rnn_backward(plim_call *c)
 
 /* ---- lstm, gru, rnn: the weights are parts of one buffer already --------------------------- */
 
-/* Saved tensors, in the order of their names; the weights as far as there is room:
- * parameters stay anyway. */
+/* Saved tensors, in the order of their names; weights as far as there is room: parameters stay
+ * alive anyway. */
 enum {
     RNN_SAVED_CX,
     RNN_SAVED_HX,
@@ -258,7 +257,7 @@ static void rnn_node_backward(plim_machine *m, plim_gnode *n, const plim_t *g, p
     rnn_backward(m, &r, plim_m_saved(m, n, RNN_SAVED_INPUT), plim_m_saved(m, n, RNN_SAVED_HX),
                  plim_m_saved(m, n, RNN_SAVED_CX), plim_m_saved(m, n, RNN_SAVED_OUTPUT), given,
                  &n->in_meta[3], n_w, want_w, dx);
-    for (uint32_t i = 0; i < 3; i++) /* made all the same */
+    for (uint32_t i = 0; i < 3; i++) /* allocated even if not needed */
         if (!plim_m_wants(m, n, i)) {
             plim_m_drop(m, dx[i]);
             dx[i] = 0;
@@ -329,7 +328,7 @@ void plim_run_rnn_relu(plim_call *c) { run_rnn(c, RNN_RELU); }
 
 /* ---- cells: one step, by PyTorch's own kernels ---------------------------------------------- */
 
-/* hy, cy, and what backward needs, which is made first.  src: cuda/RNN.cu */
+/* hy, cy, and the reserve for backward, which is allocated first.  src: cuda/RNN.cu */
 void plim_kernel_lstm_cell(plim_call *c)
 {
     c->out[2] = plim_m_empty_like(c->m, plim_arg_tensor(c, 0));

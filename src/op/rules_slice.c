@@ -28,7 +28,7 @@ void plim_run_slice(plim_call *c)
     plim_ret(c, plim_view_as(c->m, &slice_fn, x, &out));
 }
 
-/* Where it starts says nothing about memory. */
+/* The start does not matter for memory. */
 plim_t plim_at_narrow(plim_machine *m, plim_t x, int32_t d, int64_t length)
 {
     plim_meta out = *plim_m_meta(m, x);
@@ -36,7 +36,7 @@ plim_t plim_at_narrow(plim_machine *m, plim_t x, int32_t d, int64_t length)
     return plim_view_as(m, &slice_fn, x, &out);
 }
 
-/* tensor_split: a slice for each part, with a node of its own.
+/* tensor_split: one slice per part, each with its own node.
  * src: TensorShape.cpp tensor_split_symint, _tensor_split_indices */
 static void view_slices(plim_call *c, plim_t x, int32_t d, const int64_t *end, uint32_t n)
 {
@@ -73,7 +73,7 @@ void plim_run_tensor_split_sections(plim_call *c)
                     parts);
         return;
     }
-    for (int64_t i = 0; i + 1 < parts; i++) /* the first parts take what does not divide */
+    for (int64_t i = 0; i + 1 < parts; i++) /* the first parts take the remainder */
         end[i] = at += size / parts + (i < size % parts);
     view_slices(c, x, d, end, (uint32_t)parts - 1);
 }
@@ -130,7 +130,7 @@ void plim_run_diagonal(plim_call *c)
 
 enum { UNFOLD_DIM, UNFOLD_OVERLAPS }; /* in gnode.i */
 
-/* Zeros, and where windows overlap the places of a dim.
+/* Zeros, and, if windows overlap, an index of positions along the dim.
  * src: UnfoldBackward.cpp, UnfoldBackward.h */
 static void unfold_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -196,7 +196,7 @@ static void split_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim
 }
 static const plim_grad_fn split_fn = {"SplitBackward0", split_backward};
 
-/* n outputs of one node, sizes along d given */
+/* n outputs of one node, with the given sizes along d */
 static void view_parts(plim_call *c, plim_t x, int32_t d, const int64_t *size, uint32_t n)
 {
     plim_machine *m = c->m;
@@ -222,7 +222,7 @@ void plim_run_split(plim_call *c)
     int32_t d = plim_wrap_dim(c->m, plim_arg_int(c, 2, 0), xm->rank);
     uint32_t n = plim_arg_ints(c, 1, size, PLIM_COUNT(size), 1);
     if (n == 1 && c->n_out >= 1 && size[0] > 0 &&
-        xm->rank) { /* equal parts, the last may be smaller */
+        xm->rank) { /* equal parts; the last may be smaller */
         int64_t each = size[0], left = xm->dim[d];
         for (n = 0; n < PLIM_COUNT(size) && left > 0; left -= each)
             size[n++] = PLIM_MIN(each, left);

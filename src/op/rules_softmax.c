@@ -4,8 +4,8 @@
 
 /* ---- softmax: the result is saved ------------------------------------------------- */
 
-/* The kernels are structured: the result comes first, then contiguous copies of
- * their operands (b may be absent). */
+/* The kernels are structured: the result is allocated first, then contiguous copies of the
+ * operands (b may be absent). */
 static void softmax_inside(plim_machine *m, plim_t a, plim_t b)
 {
     plim_t ac = plim_contiguous_tmp(m, a), bc = plim_contiguous_tmp(m, b);
@@ -17,8 +17,7 @@ void plim_kernel_softmax(plim_call *c)
     softmax_inside(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1));
 }
 
-/* The backward of softmax works on g times y.  src: cuda/SoftMax.cu
- * softmax_backward_cuda_out */
+/* The backward of softmax uses g times y.  src: cuda/SoftMax.cu softmax_backward_cuda_out */
 static void softmax_backward_inside(plim_machine *m, plim_t g, plim_t y)
 {
     plim_t product = plim_iter_out(m, g, y);
@@ -63,7 +62,7 @@ plim_t plim_at_softmax(plim_machine *m, plim_t x, bool is_log)
     return softmax_into(m, x, plim_m_meta(m, x)->dtype, is_log);
 }
 
-/* Rows that are -inf throughout become 0, in place: which are they?
+/* Finds rows that are all -inf and sets them to 0 in place.
  * src: SoftMax.cpp _safe_softmax */
 static void safe_softmax_inside(plim_machine *m, plim_t x)
 {
@@ -90,7 +89,7 @@ plim_t plim_at_safe_softmax(plim_machine *m, plim_t x)
     return y;
 }
 
-/* fp16 to fp32 is one kernel on the card; other casts come before it.
+/* fp16 to fp32 is part of the kernel on the card; other casts come before it.
  * src: SoftMax.cpp softmax, half_to_float */
 void plim_run_softmax(plim_call *c)
 {
@@ -107,7 +106,7 @@ void plim_run_softmax(plim_call *c)
 
 /* ---- dropout ------------------------------------------------------------------------ */
 
-/* y and the bool mask, which is made first. */
+/* y and the bool mask, which is allocated first. */
 static void dropout_kernel(plim_machine *m, plim_t x, plim_t out[2])
 {
     plim_meta mask = plim_meta_like(plim_m_meta(m, x), PLIM_BOOL);
@@ -143,13 +142,13 @@ static void dropout_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pl
 }
 static const plim_grad_fn dropout_fn = {"NativeDropoutBackward0", dropout_backward};
 
-/* CUDA, 0 < p < 1: one kernel writes a bool mask and y.  In place
- * goes the composite way: noise of the input's dtype, mul_. */
+/* CUDA, 0 < p < 1: one kernel writes a bool mask and y.  In place it is composite: noise of
+ * the input's dtype, then mul_. */
 plim_t plim_at_dropout(plim_machine *m, plim_t x, double p, bool train, bool inplace)
 {
     if (!train || !(p > 0.0) || plim_m_world(m)->eval)
         return plim_m_ref(m, x);
-    if (inplace || !(p < 1.0)) { /* p of 1: a zero of no dims is multiplied in */
+    if (inplace || !(p < 1.0)) { /* p of 1: multiplies by a 0-dim zero */
         plim_t noise = p < 1.0 ? plim_m_empty_like(m, x)
                                : plim_m_empty_contig(m, plim_m_meta(m, x)->dtype, 0, NULL);
         plim_t y = plim_at_mul(m, x, noise, inplace);

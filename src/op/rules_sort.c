@@ -1,11 +1,11 @@
-/* rules_sort.c -- sorting, running sums, counts: kernels of cub.
+/* rules_sort.c -- sorting, prefix sums, counts: kernels of cub.
  * src: cuda/Sort.cpp, cuda/TensorTopK.cu, cuda/ScanKernels.cpp, Sorting.cpp;
  * tools/autograd/derivatives.yaml. */
 #include "op/rules.h"
 
 /* ---- values and where they stood ------------------------------------------------------- */
 
-/* Both backwards put g at its indices in zeros of the input's size. */
+/* Both backwards scatter g by its indices into zeros of the input's size. */
 static const plim_grad_fn sort_fn = {"SortBackward0", plim_backward_fresh};
 static const plim_grad_fn topk_fn = {"TopkBackward0", plim_backward_fresh};
 
@@ -17,10 +17,10 @@ static uint64_t sort_numel(const plim_meta *x)
 static uint64_t div_up(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
 static uint64_t align_up(uint64_t n) { return div_up(n, 256) * 256; }
 
-/* One radix sort of n keys with 64-bit values: the other half of two double
- * buffers, a histogram for each pass of 8 bits, a counter, a look-back state for
- * each tile; a short one is sorted by one block.  Sizes of tiles: measured on
- * sm_80, 89, 90 (tests/golden/cuda), for keys of 4 and 8 bytes.
+/* One radix sort of n keys with 64-bit values: the second halves of two double buffers, a
+ * histogram per pass of 8 bits, a counter, a look-back state per tile; a short one is sorted
+ * by one block.  Tile sizes were measured on sm_80, 89, 90 (tests/golden/cuda), for keys of 4
+ * and 8 bytes.
  * src: cub/device/dispatch/dispatch_radix_sort.cuh */
 void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bits,
                    bool buffers)
@@ -28,7 +28,7 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
     enum { ONE_BLOCK = 2304, PASS = 2048, COUNTER = 256, STATE = 1024, SLACK = 255 };
     bool hopper = plim_m_world(m)->cc >= 90, wide = key_bytes > 4;
     uint64_t tile = hopper ? (wide ? 4608 : 5376) : (wide ? 3840 : 3072);
-    if (hopper && !buffers) /* values of 32 bits, by their slice */
+    if (hopper && !buffers) /* 32-bit values, by slice */
         tile = 5760;
     uint64_t bytes = div_up(bits, 8) * PASS + COUNTER + SLACK + div_up(n, tile) * STATE;
     if (buffers)
@@ -39,8 +39,8 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
                                                     : plim_m_scratch_about(m, bytes));
 }
 
-/* A running sum of n values of so many bytes by cub, which keeps a state for each
- * tile and for the lanes of a warp before them: measured (tests/golden/cuda).
+/* A prefix sum of n values of that many bytes by cub, which keeps a state per tile, and for
+ * the lanes of a warp before them: measured (tests/golden/cuda).
  * src: cub/device/dispatch/dispatch_scan.cuh */
 void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
 {
@@ -49,9 +49,9 @@ void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
     plim_m_drop(m, plim_m_scratch(m, state));
 }
 
-/* thrust's sort of n 64-bit keys with 64-bit values by a comparison of the caller's, which
- * is a merge sort: a copy of both, and where tiles meet.  Measured on sm_75, 80, 86, 89,
- * 90, 100.  src: cub/device/dispatch/dispatch_merge_sort.cuh */
+/* thrust's sort of n 64-bit keys with 64-bit values by a comparison function, which is a merge
+ * sort: a copy of both, and the points where tiles meet.  Measured on sm_75, 80, 86, 89, 90,
+ * 100.  src: cub/device/dispatch/dispatch_merge_sort.cuh */
 void plim_cub_merge_sort(plim_machine *m, uint64_t n)
 {
     enum { TILE = 4096, PLACE = 8, SLACK = 255 };
@@ -59,8 +59,8 @@ void plim_cub_merge_sort(plim_machine *m, uint64_t n)
                                          align_up((div_up(n, TILE) + 1) * PLACE) + SLACK));
 }
 
-/* The first of each run of equal keys, of n such pairs: a state for each tile and for the
- * lanes of a warp before them.  src: cub/device/dispatch/dispatch_unique_by_key.cuh */
+/* The first of each run of equal keys among n such pairs: a state per tile, and for the lanes
+ * of a warp before them.  src: cub/device/dispatch/dispatch_unique_by_key.cuh */
 void plim_cub_unique(plim_machine *m, uint64_t n)
 {
     enum { LANES = 32, STATE = 16, COUNTERS = 512, SLACK = 255 };
@@ -70,14 +70,14 @@ void plim_cub_unique(plim_machine *m, uint64_t n)
         m, plim_m_scratch(m, align_up((div_up(n, tile) + LANES) * STATE) + COUNTERS + SLACK));
 }
 
-/* Places 0 .. n-1. */
+/* The positions 0 .. n-1. */
 static plim_t sort_places(plim_machine *m, uint64_t n)
 {
     return plim_m_empty_contig(m, PLIM_I64, 1, (int64_t[]){(int64_t)n});
 }
 
-/* What a sort of slices takes once its results are there: the places of one that
- * fits into shared memory; else of all, and cub's buffers.
+/* Temporaries of a sort of slices, after its results: the positions within one slice if it
+ * fits into shared memory; else within all, and cub's buffers.
  * src: cuda/Sort.cpp, cuda/SortStable.cu */
 static void sort_inside(plim_machine *m, const plim_meta *x, int64_t slice)
 {
@@ -89,7 +89,7 @@ static void sort_inside(plim_machine *m, const plim_meta *x, int64_t slice)
         return;
     }
     plim_t places = sort_places(m, n);
-    if (slices == 1 || (slices < FEW && slice >= LONG)) { /* each by itself */
+    if (slices == 1 || (slices < FEW && slice >= LONG)) { /* each slice on its own */
         plim_cub_sort(m, (uint64_t)slice, key, 8 * key, true);
     } else if (slices < FEW) { /* all by value, then by slice */
         plim_t pair = plim_m_scratch(m, 8 * n), by_value = plim_m_scratch(m, key * n);
@@ -103,7 +103,7 @@ static void sort_inside(plim_machine *m, const plim_meta *x, int64_t slice)
     plim_m_drop(m, places);
 }
 
-/* Results and the node; what the kernel takes is the caller's to say. */
+/* Results and the node; the caller adds the kernel's temporaries. */
 static plim_t sort_tensor(plim_machine *m, const plim_grad_fn *fn, plim_t x,
                           const plim_meta *out, plim_t *index)
 {
@@ -139,7 +139,7 @@ void plim_run_sort(plim_call *c) { run_sort(c, 1, false); }
 void plim_run_sort_stable(plim_call *c) { run_sort(c, 2, false); }
 void plim_run_argsort(plim_call *c) { run_sort(c, 1, true); }
 
-/* Are so many slices of such a length searched by several blocks each? */
+/* Whether that many slices of such a length are searched by several blocks each. */
 static bool topk_uses_blocks(uint64_t slices, uint64_t slice)
 {
     static const struct {
@@ -152,8 +152,8 @@ static bool topk_uses_blocks(uint64_t slices, uint64_t slice)
     return false;
 }
 
-/* What the blocks tell each other: for each slice the value sought, its rank and
- * the digits known; for each block a count of each digit; running sums of them.
+/* State shared by the blocks: for each slice the value sought, its rank and the digits known;
+ * for each block a count of each digit; prefix sums of them.
  * src: cuda/TensorTopK.cu mbtopk::launch */
 static void topk_inside(plim_machine *m, const plim_meta *x, int64_t slice)
 {
@@ -214,9 +214,10 @@ void plim_kernel_topk(plim_call *c)
     topk_inside(c->m, x, dim_length(x, d));
 }
 
-/* Draws.  Without replacement: are the probabilities finite and not negative, has each
- * row some; then the largest of noise over probability.  With: each row normalised,
- * and its running sum.  src: Distributions.cpp multinomial_out, cuda/MultinomialKernel.cu */
+/* Without replacement: checks that the probabilities are finite and not negative and that no
+ * row is all zero; then takes the maximum of noise over probability.  With replacement: each
+ * row normalised, and its prefix sum.  src: Distributions.cpp multinomial_out,
+ * cuda/MultinomialKernel.cu */
 void plim_kernel_multinomial(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -310,7 +311,7 @@ static void cumsum_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pli
 }
 static const plim_grad_fn cumsum_fn = {"CumsumBackward0", cumsum_backward};
 
-/* g y summed from behind, divided by x, which is taken to have no zeros.
+/* g y summed in reverse, divided by x, which is assumed to have no zeros.
  * src: FunctionsManual.cpp cumprod_backward */
 static void cumprod_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -333,7 +334,7 @@ static void cumprod_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pl
 }
 static const plim_grad_fn cumprod_fn = {"CumprodBackward0", cumprod_backward};
 
-/* The result's dtype: integers add up in 64 bits. */
+/* The result's dtype: integers are summed in 64 bits. */
 static plim_dtype scan_dtype(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
@@ -374,14 +375,14 @@ void plim_run_cumprod(plim_call *c) { run_scan(c, &cumprod_fn); }
 
 /* ---- counts ------------------------------------------------------------------------------- */
 
-/* Zeros, into which a kernel adds.  src: cuda/SummaryOps.cu */
+/* Zeros that a kernel adds into.  src: cuda/SummaryOps.cu */
 void plim_run_histc(plim_call *c)
 {
     plim_dtype t = plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype;
     plim_ret(c, plim_m_empty_contig(c->m, t, 1, (int64_t[]){plim_arg_int(c, 1, 100)}));
 }
 
-/* Zeros, into which ones are scattered.  src: Onehot.cpp */
+/* Zeros that ones are scattered into.  src: Onehot.cpp */
 void plim_run_one_hot(plim_call *c)
 {
     plim_meta out = *plim_m_meta(c->m, plim_arg_tensor(c, 0));

@@ -1,8 +1,8 @@
-/* rules_sparse.c -- rows of the same index added up. */
+/* rules_sparse.c -- coalesce: adds up rows of the same index. */
 #include "op/rules.h"
 
-/* How many different ones n indices below `most` are; if drawn at random,
- * most * (1 - (1 - 1/most)^n). */
+/* Number of distinct values among n indices below `most`; for random indices most * (1 - (1 -
+ * 1/most)^n). */
 static plim_rows distinct_rows(uint64_t n, uint64_t most)
 {
     uint64_t high = PLIM_MIN(n, most);
@@ -17,7 +17,7 @@ static plim_rows distinct_rows(uint64_t n, uint64_t most)
     return (plim_rows){1, PLIM_MIN(PLIM_MAX(usual, 1), high), high};
 }
 
-/* By a sort of the indices.  What is left of them keeps the room of all.
+/* By sorting the indices.  The coalesced indices keep the storage of all.
  * src: cuda/SparseCUDATensor.cu _coalesce_sparse_cuda */
 static plim_rows coalesce_parts(plim_machine *m, const plim_meta *values, int64_t most,
                                 plim_t out[2])

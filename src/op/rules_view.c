@@ -47,8 +47,8 @@ static const plim_grad_fn alias_fn = {"AliasBackward0", plim_backward_pass};
 
 /* ---- making views ------------------------------------------------------------ */
 
-/* The same bytes, but no view to autograd: writing into the result leaves the
- * history of x alone. */
+/* The same storage, but not a view for autograd: writing into the result does not change the
+ * history of x. */
 static plim_t alias_as_meta(plim_machine *m, const plim_grad_fn *fn, plim_t x,
                             const plim_meta *out)
 {
@@ -65,7 +65,7 @@ plim_t plim_view_as(plim_machine *m, const plim_grad_fn *fn, plim_t x, const pli
     return y;
 }
 
-/* The -1 in dim filled in; fails the machine where the sizes do not fit. */
+/* Replaces a -1 in dim; fails the machine if the sizes do not fit. */
 static bool view_size(plim_machine *m, const plim_meta *x, int32_t rank, int64_t *dim)
 {
     if (rank <= PLIM_MAX_RANK && plim_infer_size(x, rank, dim))
@@ -194,7 +194,7 @@ plim_t plim_at_unsqueeze(plim_machine *m, plim_t x, int32_t d)
     return plim_view_as(m, &view_fn, x, &out);
 }
 
-/* Drops the dims whose bits are set in mask and whose size is 1. */
+/* Removes the dims whose bits are set in mask and whose size is 1. */
 static plim_t squeeze_mask(plim_machine *m, plim_t x, uint32_t mask)
 {
     const plim_meta *xm = plim_m_meta(m, x);
@@ -321,7 +321,7 @@ void plim_run_matrix_t(plim_call *c)
         plim_ret(c, plim_at_transpose(c->m, x, rank - 2, rank - 1));
 }
 
-/* Some dims to given places, the others in order where room is left. */
+/* Moves some dims to given places; the others fill the remaining places in order. */
 void plim_run_movedim(plim_call *c)
 {
     plim_machine *m = c->m;
@@ -381,7 +381,7 @@ void plim_run_expand_as(plim_call *c)
     plim_ret(c, plim_at_expand(c->m, plim_arg_tensor(c, 0), like->rank, like->dim));
 }
 
-/* Each vector along a dim of its own, expanded over the others'.
+/* Each vector along its own dim, expanded over those of the others.
  * src: TensorShape.cpp meshgrid */
 void plim_run_meshgrid(plim_call *c)
 {
@@ -403,8 +403,8 @@ void plim_run_meshgrid(plim_call *c)
     }
 }
 
-/* Each input expanded to the size that all broadcast to; one that has it is
- * passed on.  src: ExpandUtils.h expand_outplace */
+/* Each input expanded to the common broadcast size; one that already has it is returned as it
+ * is.  src: ExpandUtils.h expand_outplace */
 void plim_run_broadcast_tensors(plim_call *c)
 {
     plim_t in[64];

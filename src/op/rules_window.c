@@ -1,4 +1,4 @@
-/* rules_window.c -- borders, windows as columns, pixels moved into channels and back.
+/* rules_window.c -- padding, windows as columns, pixels moved into channels and back.
  * src: PadNd.cpp, Im2Col.cu, Col2Im.cu, PixelShuffle.cpp */
 #include "op/rules.h"
 
@@ -18,7 +18,7 @@ static plim_t pad_with(plim_machine *m, plim_t x, uint32_t n, const int64_t *pad
                     (int)xm->rank);
         return 0;
     }
-    for (uint32_t i = 0; i < n / 2; i++) /* pairs from the last dim backwards */
+    for (uint32_t i = 0; i < n / 2; i++) /* pairs, starting from the last dim */
         out.dim[xm->rank - 1 - (int32_t)i] += pad[2 * i] + pad[2 * i + 1];
     if (plim_suggests_channels_last(xm))
         plim_meta_channels_last(&out);
@@ -151,8 +151,8 @@ void plim_run_pixel_shuffle(plim_call *c)
     plim_ret(c, plim_copy_as(c->m, &copy_fn, x, &out));
 }
 
-/* Composite on a card: [N, groups, C / groups, ...] with the two turned round, a copy
- * only where that moves something.  src: ChanelShuffle.cpp math_channel_shuffle */
+/* Composite on a card: [N, groups, C / groups, ...] with the two dims swapped; a copy only if
+ * that moves data.  src: ChanelShuffle.cpp math_channel_shuffle */
 void plim_run_channel_shuffle(plim_call *c)
 {
     plim_machine *m = c->m;
