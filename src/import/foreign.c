@@ -42,7 +42,7 @@ static bool is_ggml(plim_bytes b)
 
 /* ---- text ------------------------------------------------------------------------------- */
 
-/* The beginning, which says what it is; "" if it is no text. */
+/* The beginning as text; "" if it is not text. */
 static plim_str text_of(plim_bytes b)
 {
     enum { LOOKED_AT = 4096 };
@@ -53,7 +53,7 @@ static plim_str text_of(plim_bytes b)
     return (plim_str){(const char *)b.p + skip, n - skip};
 }
 
-/* The next line without the space around it; false: none is left. */
+/* The next line, trimmed; false: there is none. */
 static bool next_line(plim_str *rest, plim_str *line)
 {
     if (!rest->n)
@@ -69,7 +69,7 @@ static bool next_line(plim_str *rest, plim_str *line)
     return true;
 }
 
-/* The first line that is not empty and no comment. */
+/* The first line that is neither empty nor a comment. */
 static plim_str first_line(plim_bytes b)
 {
     plim_str rest = text_of(b), line = {"", 0};
@@ -120,7 +120,7 @@ static bool is_openvino(plim_bytes b)
 
 /* ---- protocol buffers ---------------------------------------------------------------------- */
 
-/* A number at *at, which moves on. */
+/* Reads a number at *at and moves past it. */
 static bool read_varint(plim_bytes b, uint64_t *at, uint64_t *out)
 {
     *out = 0;
@@ -133,7 +133,7 @@ static bool read_varint(plim_bytes b, uint64_t *at, uint64_t *out)
     return false;
 }
 
-/* Field 1 (tag 0x0a), a message or text: what is in it. */
+/* Field 1 (tag 0x0a), a message or a string: returns its contents. */
 static bool first_field(plim_bytes b, plim_bytes *in)
 {
     uint64_t at = 1, n;
@@ -151,7 +151,7 @@ static bool is_word(plim_bytes b)
     return b.n > 0 && b.n < 256;
 }
 
-/* Version 1, then one model to the end of the file. */
+/* Version 1, followed by one model up to the end of the file. */
 static bool is_savedmodel(plim_bytes b)
 {
     uint64_t at = 3, n;
@@ -159,7 +159,7 @@ static bool is_savedmodel(plim_bytes b)
            n == b.n - at && b.p[at] == 0x0a;
 }
 
-/* Nodes, each with a name and then an op. */
+/* Nodes, each with a name followed by an op. */
 static bool is_graphdef(plim_bytes b)
 {
     plim_bytes node, name;

@@ -84,7 +84,7 @@ plim_status plim_inventory_graph(plim_inventory *v, const plim_graph *g, plim_er
         plim_item it = {.name = x->name,
                         .type = plim_str_of(plim_dtype_rows[x->meta.dtype].name),
                         .rank = x->meta.rank,
-                        .same_as = x->tied_to}; /* a value still: an item below */
+                        .same_as = x->tied_to}; /* still a value id: mapped below */
         if (!is_stored(x, &it.kind))
             continue;
         memcpy(it.dim, x->meta.dim, sizeof it.dim);

@@ -35,7 +35,7 @@ static bool mul_i64(int64_t a, int64_t b, int64_t *out)
 
 static bool frac_mul(frac a, frac b, frac *out)
 {
-    frac x, y; /* cross-reduced, so that only real overflow overflows */
+    frac x, y; /* reduced crosswise, so that only a result that does not fit overflows */
     int64_t n, d;
     return frac_make(a.n, b.d, &x) && frac_make(b.n, a.d, &y) && mul_i64(x.n, y.n, &n) &&
            mul_i64(x.d, y.d, &d) && frac_make(n, d, out);
@@ -88,7 +88,7 @@ static bool frac_floordiv(frac a, frac b, frac *out)
 {
     return frac_div(a, b, out) && frac_floor(*out, b, out);
 }
-static bool frac_mod(frac a, frac b, frac *out) /* Python's: the sign of b */
+static bool frac_mod(frac a, frac b, frac *out) /* as in Python: the sign of b */
 {
     frac q;
     return frac_floordiv(a, b, &q) && frac_mul(q, b, &q) && frac_sub(a, q, out);
@@ -120,7 +120,7 @@ static bool frac_pow(frac a, frac b, frac *out)
 
 /* ---- functions --------------------------------------------------------------- */
 
-/* Folded from the left over as many arguments as there are. */
+/* Folded from the left over all arguments. */
 static const struct {
     const char *name;
     bool (*fold)(frac, frac, frac *);
@@ -306,7 +306,7 @@ static bool parse_atom(symexpr *x, frac *out)
     return sym_take(x, "(") ? parse_call(x, word, out) : look_up(x, word, out);
 }
 
-/* Signs bind less than a power: -2**2 is -4. */
+/* Signs bind weaker than a power: -2**2 is -4. */
 static bool parse_power(symexpr *x, frac *out)
 {
     frac e = {0, 1};
@@ -412,7 +412,7 @@ plim_status plim_symexpr_solve(plim_symbols *s, plim_str text, int64_t value,
     if (!st && got != value)
         return plim_fail(err, PLIM_ESHAPE, 0, "'%.*s' is %" PRId64 ", not %" PRId64,
                          (int)PLIM_MIN(text.n, 120), text.p, got, value);
-    if (!name.n) /* bound, or broken */
+    if (!name.n) /* bound, or malformed */
         return st ? plim_symexpr_eval(s, text, &got, &other, err) : PLIM_OK;
     plim_symbol *sym = plim_symbol_get(s, name);
     if (!sym)

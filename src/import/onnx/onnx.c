@@ -1,6 +1,5 @@
-/* onnx.c -- ONNX models: IR 3 to 14, operator sets from 7 on.  docs/formats/onnx.md
- * says what is read and what is not known.
- */
+/* onnx.c -- ONNX models: IR 3 to 14, operator sets from 7 on.  docs/formats/onnx.md says what
+ * is read and what is not known. */
 #include "import/onnx/onnx_fields.h"
 #include "import/onnx/onnx_priv.h"
 #include "op/op.h"
@@ -82,7 +81,7 @@ static plim_status add_outputs(onnx *f, onnx_env *env)
     return f->g->n_outputs ? PLIM_OK : nothing_known(f);
 }
 
-/* Weights that no node uses are on the device all the same. */
+/* Weights that no node uses are on the device too. */
 static plim_status add_unused(onnx *f, uint32_t n_stored)
 {
     onnx_node none = {.name = PLIM_STR(""), .op = PLIM_STR("")};
@@ -177,13 +176,13 @@ static plim_status onnx_read(plim_graph *g, const plim_source *s, const plim_bin
     return st ? plim_fail(err, st, own.at, "%s", own.msg) : PLIM_OK;
 }
 
-/* No magic: fields of a ModelProto, one after the other, with a graph among them. */
+/* There is no magic: fields of a ModelProto in sequence, with a graph among them. */
 static int onnx_probe(plim_bytes b)
 {
     onnx_wire w = plim_onnx_wire(b, NULL);
     onnx_field f;
     bool version = false, graph = false, opset = false;
-    /* wire types of the fields up to doc_string, which other protobufs have not */
+    /* wire types of the fields up to doc_string, which other protobufs do not have */
     static const uint8_t type[9] = {9, 0, 2, 2, 2, 0, 2, 2, 2};
     for (int i = 0; i < 4096 && plim_onnx_next(&w, &f); i++) {
         if (f.number < PLIM_COUNT(type) && f.type != type[f.number])

@@ -1,18 +1,18 @@
 /* onnx_bind.c -- see onnx_priv.h.
  *
- * A size is a number, a name (the same name is the same size everywhere), an
- * expression of names, or nothing at all.  The file has no hint of a value, so what
- * the caller leaves open is asked for; only a batch is 1. */
+ * A size is a number, a name (the same name is the same size everywhere), an expression of
+ * names, or absent.  The file has no hint for a value, so the caller must give the open sizes;
+ * only a batch defaults to 1. */
 #include "import/onnx/onnx_priv.h"
 
-/* The value of what stands in the file for a size; *missing: a name without one. */
+/* The value of a size as the file gives it; *missing: a name without a value. */
 static plim_status bind_eval(onnx *f, plim_str param, int64_t *out, plim_str *missing)
 {
     *missing = (plim_str){NULL, 0};
     plim_status st = plim_symexpr_eval(&f->syms, param, out, missing, NULL);
     if (!st || missing->n)
         return st;
-    plim_symbol *s = plim_symbol_get(&f->syms, param); /* a name that is no expression */
+    plim_symbol *s = plim_symbol_get(&f->syms, param); /* a name, not an expression */
     if (!s)
         return plim_oom(f->err);
     *missing = s->bound ? *missing : param;
@@ -46,11 +46,11 @@ static plim_status bind_solve(onnx *f, plim_str param, int64_t value)
 
 static bool is_input(const onnx *f, const onnx_info *in)
 {
-    uint32_t weight; /* up to IR 3 weights are inputs, too */
+    uint32_t weight; /* up to IR 3 weights are also inputs */
     return !plim_map_get(&f->m.graph.init_of, in->name, &weight);
 }
 
-/* A size gets its number; *fixed: it has another already. */
+/* Sets the number of a size; *fixed: it already has another one. */
 static plim_status bind_dim(onnx *f, onnx_dim *d, int64_t value, bool *fixed)
 {
     *fixed = d->known && d->value != value;
@@ -105,7 +105,7 @@ static bool is_word(char c)
            (c >= 'A' && c <= 'Z');
 }
 
-/* Is `name` the text, or a word of it? */
+/* Whether `name` is the text, or a word of it. */
 static bool mentions_name(plim_str text, plim_str name)
 {
     for (size_t i = 0; name.n && i + name.n <= text.n; i++) {
@@ -139,7 +139,7 @@ static plim_status bind_named(onnx *f, const struct plim_dim_value *v)
                      PLIM_STR_ARG(v->name), PLIM_STR_ARG(first));
 }
 
-/* The first input with a dimension d, one where it is open if there is one. */
+/* The first input with a dimension d; preferably one where it is open. */
 static onnx_info *leading_input(onnx *f, int32_t d)
 {
     onnx_info *found = NULL;
@@ -162,7 +162,7 @@ static bool sounds_like_batch(plim_str param)
     return plim_str_is(param, "N");
 }
 
-/* Dimension 0 is the batch, unless it is fixed and another is called so. */
+/* Dimension 0 is the batch, unless it is fixed and another dimension has that name. */
 static onnx_info *find_batch(onnx *f, int32_t *dim)
 {
     onnx_info *in = leading_input(f, 0);

@@ -1,8 +1,8 @@
 /* onnx_fold.c -- see onnx_priv.h.
  *
- * An export with dynamic sizes computes them in the graph: Shape, Gather, Concat,
- * Reshape.  With sizes bound all of it is numbers, which PyTorch had in Python; they
- * make no tensor here either. */
+ * An export with dynamic sizes computes them in the graph: Shape, Gather, Concat, Reshape.
+ * Once sizes are bound these are all known numbers, which were Python numbers in PyTorch; they
+ * allocate no tensor here either. */
 #include "import/onnx/onnx_priv.h"
 
 #include <math.h>
@@ -17,7 +17,7 @@ static void data_copy(onnx_data *to, uint32_t k, const onnx_data *from, uint64_t
         to->i[k] = from->i[at];
 }
 
-/* src: what a C cast leaves undefined is pinned to the ends */
+/* src: what a C cast leaves undefined is clamped to the ends of the range */
 static int64_t to_int(double v)
 {
     return v != v ? 0 : v >= 9.2e18 ? INT64_MAX : v <= -9.2e18 ? INT64_MIN : (int64_t)v;
@@ -30,7 +30,7 @@ typedef struct folded {
     const plim_meta *m;
 } folded;
 
-/* Weights are not numbers to compute with, however small. */
+/* Weights are not folded, however small. */
 static bool fold_in(const onnx_call *c, uint32_t i, folded *x)
 {
     const onnx_val *v = plim_onnx_in(c, i);
@@ -43,7 +43,7 @@ static bool fold_in(const onnx_call *c, uint32_t i, folded *x)
     return x->d != NULL;
 }
 
-/* Elements of d as m's strides show them, from an offset on. */
+/* Elements of d in the order of m's strides, from an offset on. */
 static bool fold_view(onnx_call *c, uint32_t k, const onnx_data *d, const plim_meta *m,
                       int64_t offset)
 {
@@ -263,7 +263,7 @@ static bool fold_split(onnx_call *c)
         m.dim[axis] = sizes[k];
         plim_onnx_in(c, 0);
         ok = fold_view(c, k, x.d, &m, offset);
-        (void)fold_in(c, 0, &x); /* values may have moved */
+        (void)fold_in(c, 0, &x); /* reload: values may have moved */
         offset += sizes[k] * m.stride[axis];
     }
     return ok;
@@ -321,7 +321,7 @@ static bool fold_concat(onnx_call *c)
         for (int32_t r = 0; r < m.rank; r++)
             if (r != axis && x.m->dim[r] != m.dim[r])
                 return false;
-        m.dim[axis] += x.m->dim[axis]; /* each at most ONNX_MAX_DATA, or the rest is empty */
+        m.dim[axis] += x.m->dim[axis]; /* each at most ONNX_MAX_DATA, else the data is empty */
         if (m.dim[axis] < 0 || m.dim[axis] > INT32_MAX)
             return false;
     }
@@ -346,7 +346,7 @@ static bool fold_concat(onnx_call *c)
 
 typedef enum math_kind { M_SAME, M_BOOL } math_kind; /* the dtype of the result */
 
-static int64_t wrap_int(uint64_t v) { return (int64_t)v; } /* as numpy does */
+static int64_t wrap_int(uint64_t v) { return (int64_t)v; } /* as in numpy */
 
 static int64_t int_math(char op, int64_t a, int64_t b)
 {
@@ -411,7 +411,7 @@ static const struct {
     {"Xor", 'x', M_BOOL},
 };
 
-/* Where element i of a broadcast result is in x. */
+/* Index in x of element i of a broadcast result. */
 static uint32_t broadcast_at(const plim_meta *out, const plim_meta *x, uint64_t i)
 {
     uint64_t at = 0, step = 1;
@@ -448,7 +448,7 @@ static bool fold_two(onnx_call *c, char op, math_kind kind, const folded *a, con
     return d != NULL;
 }
 
-/* Of two operands, or of many from the left. */
+/* Two operands, or several folded from the left. */
 static bool fold_binary(onnx_call *c)
 {
     size_t op = 0;

@@ -1,4 +1,4 @@
-/* onnx_list.c -- what an ONNX file holds, without running anything of it. */
+/* onnx_list.c -- what an ONNX file holds, without running any of it. */
 #include "import/onnx/onnx_priv.h"
 #include "import/symexpr.h"
 
@@ -16,7 +16,7 @@ static plim_status list_tensor(plim_inventory *v, const onnx_tensor *t, bool ini
     return plim_inventory_add(v, &it, err);
 }
 
-/* Tables that stand in nodes are constants of the model; single numbers are not listed. */
+/* Tables stored in nodes are constants of the model; single numbers are not listed. */
 static plim_status list_constants(plim_inventory *v, onnx_model *m, plim_err *err)
 {
     plim_status st = PLIM_OK;
@@ -55,7 +55,7 @@ static plim_status list_dims(plim_inventory *v, const onnx_graph *g, plim_err *e
     return PLIM_OK;
 }
 
-/* A path that leaves the folder is nothing to open, and worth a word. */
+/* A path that leaves the folder is not opened, and is noted. */
 static bool leaves_folder(plim_str path)
 {
     for (size_t i = 0; i < path.n; i++) {

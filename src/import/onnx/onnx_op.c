@@ -1,4 +1,4 @@
-/* onnx_op.c -- see onnx_priv.h: what ops share. */
+/* onnx_op.c -- see onnx_priv.h: common to all ops. */
 #include "import/onnx/onnx_priv.h"
 
 /* ---- attributes -------------------------------------------------------------------- */
@@ -11,7 +11,7 @@ static const onnx_attr *attr_in(const onnx_attr *list, uint32_t n, plim_str name
     return NULL;
 }
 
-/* An attribute that refers to one of the function's: the caller's, or its default. */
+/* Resolves a reference to one of the function's attributes: the caller's, or its default. */
 static const onnx_attr *attr_of(const onnx_env *env, const onnx_node *node, plim_str name)
 {
     const onnx_attr *a = attr_in(node->attrs, node->n_attrs, name);
@@ -93,7 +93,7 @@ bool plim_onnx_in_ints(const onnx_call *c, uint32_t i, plim_ints *out)
 
 /* ---- operands as tensors ------------------------------------------------------------ */
 
-/* "onnx::MatMul_123" says nothing: the module that uses it does. */
+/* "onnx::MatMul_123" is meaningless: named after the module that uses it instead. */
 static plim_str stored_name(onnx_call *c, plim_str name)
 {
     plim_str path = c->f->g->scopes[c->f->nn.scope].path;
@@ -122,7 +122,7 @@ static uint32_t stored_value(onnx_call *c, const onnx_val *val)
     return v.name.p ? plim_graph_add_value(f->g, &v) : PLIM_NONE;
 }
 
-/* Numbers that the model computes from sizes: a tensor is filled with them. */
+/* Numbers that the model computes from sizes: a tensor filled with them. */
 static uint32_t computed_value(onnx_call *c, const onnx_val *v)
 {
     plim_ints size = {v->meta.dim, (uint32_t)v->meta.rank};
@@ -148,7 +148,7 @@ uint32_t plim_onnx_id(onnx_call *c, uint32_t val)
         f->vals[val].id = id;
         f->fresh[f->n_fresh++] = val;
     }
-    if (f->vals[val].flipped) /* stored turned round, wanted as the file has it */
+    if (f->vals[val].flipped) /* stored transposed, needed as it is in the file */
         return NN_OP(&f->nn, "aten.t.default", ARG_T("self", f->vals[val].id));
     return f->vals[val].id;
 }

@@ -22,7 +22,7 @@ bool plim_onnx_index_ops(onnx *f)
     return true;
 }
 
-/* Rows of one name stand together. */
+/* Rows with the same name are adjacent. */
 const onnx_op *plim_onnx_op_find(const onnx *f, plim_str domain, plim_str name)
 {
     uint32_t i;

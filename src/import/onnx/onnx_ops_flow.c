@@ -1,7 +1,7 @@
-/* onnx_ops_flow.c -- ONNX ops that hold graphs, and lists of tensors.
+/* onnx_ops_flow.c -- ONNX ops with subgraphs, and lists of tensors.
  *
- * A branch is taken where its condition is a known number, a loop written out where
- * its count is.  Else nothing is known but what the file says of the results. */
+ * A branch is taken if its condition is a known number, a loop is unrolled if its count is
+ * known.  Otherwise only what the file says about the results is known. */
 #include "import/onnx/onnx_ops.h"
 
 /* ---- graphs in nodes ------------------------------------------------------------------- */
@@ -24,7 +24,7 @@ static onnx_graph *body_of(onnx_call *c, const char *name)
     return NULL;
 }
 
-/* Runs a body with vals for its inputs; those of its outputs into `out`. */
+/* Runs a body with vals as its inputs; `out` receives those of its outputs. */
 static bool run_body(onnx_call *c, onnx_graph *g, const uint32_t *in, uint32_t n_in,
                      uint32_t *out)
 {
@@ -99,7 +99,7 @@ static uint32_t list_val(onnx_call *c, const uint32_t *items, uint32_t n)
     return id;
 }
 
-/* What each round gives, one upon the other. */
+/* The results of all iterations, stacked. */
 static uint32_t stack_rounds(onnx_call *c, const uint32_t *vals, uint32_t n, uint32_t every)
 {
     uint32_t *id = new_vals(c, n);
@@ -111,8 +111,8 @@ static uint32_t stack_rounds(onnx_call *c, const uint32_t *vals, uint32_t n, uin
     return NN_OP(NN, "aten.stack.default", ARG_TS("tensors", id, n));
 }
 
-/* src: onnx/defs/controlflow/defs.cc Loop: count and condition, then what is carried;
- * its results are what is carried at the end and what each round gave */
+/* src: onnx/defs/controlflow/defs.cc Loop: count and condition, then the carried values; its
+ * results are the final carried values and the stacked results of the iterations */
 void plim_onnx_loop(onnx_call *c)
 {
     plim_ints trips = {NULL, 0};
@@ -137,7 +137,7 @@ void plim_onnx_loop(onnx_call *c)
         in[1] = int_val(c, PLIM_BOOL, 1);
         if (c->st || !run_body(c, g, in, carried + 2, row))
             return;
-        if (!read_condition(c, row[0], &go)) /* who knows how often */
+        if (!read_condition(c, row[0], &go)) /* the number of iterations is not known */
             return;
         for (uint32_t i = 0; i < carried; i++)
             in[i + 2] = row[i + 1];
@@ -157,7 +157,7 @@ static const onnx_val *list_in(const onnx_call *c, uint32_t i)
     return v && v->kind == ONNX_LIST ? v : NULL;
 }
 
-/* A place from the end where it is negative. */
+/* A negative position counts from the end. */
 static bool list_position(const onnx_call *c, uint32_t i, uint32_t n, int64_t def,
                           uint32_t *out)
 {

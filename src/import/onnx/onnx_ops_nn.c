@@ -1,16 +1,17 @@
-/* onnx_ops_nn.c -- ONNX ops of layers: products, norms, attention, recurrent nets, losses. */
+/* onnx_ops_nn.c -- ONNX ops of layers: products, norms, attention, recurrent networks,
+ * losses. */
 #include "import/onnx/onnx_ops.h"
 
 /* ---- products ------------------------------------------------------------------------- */
 
-/* A matrix [in, out] that the file stores: as the weight [out, in] of a Linear. */
+/* A stored matrix [in, out] as the weight [out, in] of a Linear. */
 static uint32_t linear_weight(onnx_call *c, uint32_t i)
 {
     onnx *f = c->f;
     uint32_t val = i < c->node->n_in ? c->in[i] : PLIM_NONE;
     if (val == PLIM_NONE || f->vals[val].kind != ONNX_TENSOR || f->vals[val].meta.rank != 2)
         return PLIM_NONE;
-    if (f->vals[val].turned != PLIM_NONE) /* the exporter turned it, as Linear does */
+    if (f->vals[val].turned != PLIM_NONE) /* the exporter transposed it, as Linear does */
         return f->vals[f->vals[val].turned].from ? plim_onnx_id(c, f->vals[val].turned)
                                                  : PLIM_NONE;
     if (!f->vals[val].from || !plim_is_float(f->vals[val].meta.dtype))
@@ -27,7 +28,7 @@ static uint32_t linear_weight(onnx_call *c, uint32_t i)
     return f->vals[val].flipped ? f->vals[val].id : PLIM_NONE;
 }
 
-/* The bias of the Add that follows, if that makes a Linear of the two. */
+/* The bias of the Add that follows, if both together are a Linear. */
 static uint32_t linear_bias(onnx_call *c, int64_t out)
 {
     uint32_t at, val;
@@ -161,8 +162,8 @@ void plim_onnx_batch_norm(onnx_call *c)
         plim_onnx_out_val(c, k, c->in[k + 2]);
 }
 
-/* The stored tensor behind a name, seen in other dims or not; nodes up to `end` may
- * still have to run. */
+/* The stored tensor behind a name, possibly reshaped; nodes up to `end` may not have been run
+ * yet. */
 static uint32_t stored_behind(const onnx_call *c, plim_str name, const onnx_node *end)
 {
     uint32_t val;
@@ -191,7 +192,7 @@ static uint32_t group_weight(onnx_call *c, const onnx_node *n, plim_str with, in
                : plim_nn_reshape(NN, id, INTS(channels));
 }
 
-/* A GroupNorm, which exporters write as an instance norm of groups: Reshape,
+/* A GroupNorm, which exporters write as an instance norm over groups: Reshape,
  * InstanceNormalization, Reshape, Mul, Add. */
 static bool as_group_norm(onnx_call *c)
 {
@@ -274,7 +275,7 @@ void plim_onnx_group_norm(onnx_call *c)
     uint32_t x[3];
     const plim_meta *m = plim_onnx_in_meta(c, 0), *w = plim_onnx_in_meta(c, 1);
     if (!m || !w || m->rank < 2 || w->dim[0] != m->dim[1])
-        plim_onnx_like(c); /* operator set 18: one weight a group */
+        plim_onnx_like(c); /* operator set 18: one weight per group */
     else if (plim_onnx_need(c, 3, x))
         plim_onnx_out(c, 0,
                       NN_OP(NN, c->op->target, ARG_T("input", x[0]),
@@ -372,8 +373,8 @@ static uint32_t add_sdpa(onnx_call *c, uint32_t q, uint32_t k, uint32_t v, uint3
                       mask == PLIM_NONE ? 5 : 6);
 }
 
-/* src: onnx/defs/nn/defs.cc Attention-23: queries, keys and values with or without a
- * dimension of heads */
+/* src: onnx/defs/nn/defs.cc Attention-23: queries, keys and values with or without a dimension
+ * for heads */
 typedef struct attn {
     bool flat;
     int64_t n, kv, batch, q_len, k_len, v_size;
@@ -398,7 +399,7 @@ static bool heads_read(const onnx_call *c, attn *h)
     return h->v_size <= INT32_MAX && h->k_len <= INT32_MAX;
 }
 
-/* With a cache of keys and values nothing of ours: sizes alone. */
+/* With a cache of keys and values there is no rule: only sizes. */
 static void attention_sizes(onnx_call *c, const attn *h)
 {
     int64_t all = h->k_len;
@@ -449,11 +450,11 @@ void plim_onnx_attention(onnx_call *c)
  *
  *     MatMul(Softmax(MatMul(Mul(q, r), Mul(k transposed, r)) [+ mask]), v)
  *
- * with r the root of the scale, which nobody does by hand.
+ * with r the square root of the scale, which no hand-written model does.
  * src: torch/onnx/symbolic_opset14.py, onnxscript/function_libs/torch_lib/ops/nn.py */
 typedef struct written_out {
     uint32_t k, v, mask; /* vals */
-    bool turned;         /* k is still the transpose */
+    bool turned;         /* k is still transposed */
 } written_out;
 
 static bool known_tensor(const onnx_call *c, plim_str name, int32_t rank, uint32_t *val)
@@ -462,8 +463,8 @@ static bool known_tensor(const onnx_call *c, plim_str name, int32_t rank, uint32
            c->f->vals[*val].kind == ONNX_TENSOR && c->f->vals[*val].meta.rank == rank;
 }
 
-/* Keys before they were transposed: what the matrix was made of by views, if that is a
- * tensor of this size. */
+/* Keys before they were transposed: the tensor that the matrix was made from by views, if it
+ * has this size. */
 static uint32_t keys_behind(const onnx_call *c, uint32_t val)
 {
     plim_meta want = c->f->vals[val].meta;
@@ -479,7 +480,7 @@ static uint32_t keys_behind(const onnx_call *c, uint32_t val)
     return PLIM_NONE;
 }
 
-/* The scaled keys, by a node after this one. */
+/* Finds the scaled keys, through a node after this one. */
 static bool find_keys(onnx_call *c, plim_str product, uint32_t upto, uint32_t *at,
                       written_out *w)
 {
@@ -498,7 +499,7 @@ static bool find_keys(onnx_call *c, plim_str product, uint32_t upto, uint32_t *a
     return w->k != PLIM_NONE;
 }
 
-/* Batch and heads are those of the queries. */
+/* Whether batch and heads equal those of the queries. */
 static bool same_heads(const onnx_call *c, const plim_meta *q, uint32_t val)
 {
     const plim_meta *m = &c->f->vals[val].meta;
@@ -510,7 +511,7 @@ static bool find_attention(onnx_call *c, written_out *w, uint32_t *at, uint32_t 
     enum { MAX_APART = 64 };
     const plim_meta *q = plim_onnx_in_meta(c, 0);
     double scale;
-    *n = 1; /* at[0] is that of the keys */
+    *n = 1; /* at[0] is the node of the keys */
     const onnx_node *scores = plim_onnx_only_user(c, c->node, "MatMul", &at[(*n)++]),
                     *sum = plim_onnx_only_user(c, scores, "Add", &at[*n]);
     *n += sum != NULL;
@@ -576,7 +577,7 @@ void plim_onnx_mul(onnx_call *c)
         plim_onnx_binary(c);
 }
 
-/* com.microsoft: the projection to queries, keys and values is part of it */
+/* com.microsoft: includes the projection to queries, keys and values */
 void plim_onnx_ms_attention(onnx_call *c)
 {
     int64_t heads = plim_onnx_attr_int(c, "num_heads", 1);
@@ -608,7 +609,7 @@ void plim_onnx_ms_attention(onnx_call *c)
                                          plim_onnx_attr_int(c, "unidirectional", 0) != 0)));
 }
 
-/* com.microsoft: the size of its result alone; keys and values go into a cache */
+/* com.microsoft: only the size of its result; keys and values go into a cache */
 void plim_onnx_grouped_attention(onnx_call *c)
 {
     const plim_meta *q = plim_onnx_in_meta(c, 0);
@@ -617,7 +618,7 @@ void plim_onnx_grouped_attention(onnx_call *c)
     if (!q || q->rank != 3 || heads < 1 || kv < 0 || heads > INT32_MAX || kv > INT32_MAX)
         return;
     plim_meta m = *q;
-    if (!plim_onnx_in(c, 1)) /* packed: queries, keys and values in one */
+    if (!plim_onnx_in(c, 1)) /* packed: queries, keys and values in one tensor */
         m.dim[2] = q->dim[2] / (heads + 2 * kv) * heads;
     plim_onnx_out_opaque(c, 0, &m);
     plim_ints all;
@@ -625,7 +626,7 @@ void plim_onnx_grouped_attention(onnx_call *c)
         const plim_meta *past = plim_onnx_in_meta(c, 3 + i);
         if (!past || past->rank != 4 || !plim_onnx_in_ints(c, 6, &all) || all.n != 1)
             continue;
-        m = *past; /* a buffer for all that is to come, or as long as it is now */
+        m = *past; /* a buffer for all future tokens, or as long as the sequence is now */
         m.dim[2] = PLIM_MAX(m.dim[2], all.p[0]);
         plim_onnx_out_opaque(c, 1 + i, &m);
     }
@@ -656,7 +657,7 @@ static bool rnn_read(const onnx_call *c, rnn *r)
     return r->dirs == 1 || r->dirs == 2;
 }
 
-/* One of the matrices that ONNX stores one upon the other. */
+/* One of the matrices that ONNX stores stacked. */
 static uint32_t rnn_weight(onnx_call *c, const char *what, int64_t dir, const rnn *r,
                            plim_ints dim)
 {
@@ -674,7 +675,7 @@ static uint32_t rnn_weight(onnx_call *c, const char *what, int64_t dir, const rn
     return id;
 }
 
-/* Weights of their own: stored in the file, and used here alone. */
+/* Whether its weights are stored in the file and used only here. */
 static bool rnn_is_plain(const onnx_call *c)
 {
     const plim_meta *x = plim_onnx_in_meta(c, 0);

@@ -1,4 +1,4 @@
-/* onnx_ops_point.c -- ONNX ops on elements: arithmetic, activations, reductions, casts. */
+/* onnx_ops_point.c -- elementwise ONNX ops: arithmetic, activations, reductions, casts. */
 #include "import/onnx/onnx_ops.h"
 
 void plim_onnx_unary(onnx_call *c)
@@ -15,7 +15,7 @@ void plim_onnx_like(onnx_call *c)
         plim_onnx_out_opaque(c, 0, m);
 }
 
-/* x * sigmoid(x), which is one op in PyTorch and keeps x alone. */
+/* x * sigmoid(x), which is one op in PyTorch that saves only x. */
 void plim_onnx_sigmoid(onnx_call *c)
 {
     uint32_t x, at;
@@ -45,7 +45,7 @@ void plim_onnx_gelu(onnx_call *c)
 
 /* ---- two operands ------------------------------------------------------------------- */
 
-/* Where the number stands first. */
+/* Ops for a number as the first operand. */
 static const struct {
     const char *target, *turned;
 } turns[] = {
@@ -64,7 +64,7 @@ static plim_named_arg number_arg(const char *slot, double v, bool is_float)
     return a;
 }
 
-/* An operand that is one number, where the other is a tensor of at least its rank. */
+/* Whether an operand is a single number and the other a tensor of at least its rank. */
 static bool is_number(const onnx_call *c, uint32_t i, double *v)
 {
     const plim_meta *a = plim_onnx_in_meta(c, i), *b = plim_onnx_in_meta(c, 1 - i);
@@ -97,7 +97,7 @@ static uint32_t with_number(onnx_call *c, const char *target, double v, bool fir
     return PLIM_NONE;
 }
 
-/* ONNX gives a power the type of its base. */
+/* In ONNX a power has the type of its base. */
 static uint32_t base_type(onnx_call *c, uint32_t x, plim_dtype t)
 {
     return NN->st || c->f->g->values[x].meta.dtype == t ? x : plim_onnx_to(c, x, t);
@@ -131,14 +131,14 @@ void plim_onnx_binary(onnx_call *c)
     plim_onnx_out(c, 0, r);
 }
 
-/* Is one of a node's two operands this name? */
+/* Whether one of a node's two operands has this name. */
 static bool takes_input(const onnx_node *n, plim_str name)
 {
     return n->n_in == 2 && (plim_str_eq(n->in[0], name) || plim_str_eq(n->in[1], name));
 }
 
-/* x (1 + erf(x / sqrt 2)) / 2, which exporters write below operator set 20, the half last
- * or x last. */
+/* x (1 + erf(x / sqrt 2)) / 2, which exporters write below operator set 20, with the half or x
+ * last. */
 static bool as_gelu(onnx_call *c)
 {
     uint32_t at[4], x;
@@ -242,7 +242,7 @@ void plim_onnx_clip(onnx_call *c)
             a[n++] = number_arg(bound[i], plim_onnx_attr_float(c, bound[i], 0), is_float);
         else if (plim_onnx_scalar(c, i + 1, &v))
             a[n++] = number_arg(bound[i], v, is_float);
-        else if (plim_onnx_in(c, i + 1)) /* a tensor: its number is not known, nor needed */
+        else if (plim_onnx_in(c, i + 1)) /* a tensor: its number is neither known nor needed */
             a[n++] = number_arg(bound[i], 0, is_float);
     }
     if (n == 1)
@@ -274,7 +274,7 @@ void plim_onnx_cast_like(onnx_call *c)
 
 /* ---- reductions ---------------------------------------------------------------------------- */
 
-/* The dims that go, and whether any do; the size of the result. */
+/* The dims to reduce, and whether there are any; the size of the result. */
 static bool reduce_dims(const onnx_call *c, int64_t *dims, uint32_t *n, bool *none,
                         plim_meta *out)
 {
@@ -299,7 +299,7 @@ static bool reduce_dims(const onnx_call *c, int64_t *dims, uint32_t *n, bool *no
     return true;
 }
 
-/* src: one ONNX reduction in terms of ATen's; before and after it */
+/* src: one ONNX reduction in terms of ATen's; ops before and after it */
 static const struct {
     const char *name, *before, *target, *after;
 } reductions[] = {

@@ -1,5 +1,5 @@
 /* onnx_ops_quant.c -- ONNX ops on quantised numbers.  PyTorch runs them as casts between
- * integers and floats; products of integers have no op of ours, their size has. */
+ * integers and floats; for products of integers there is no rule, only the size is known. */
 #include "import/onnx/onnx_ops.h"
 
 static plim_dtype dtype_or(const plim_meta *m, plim_dtype def) { return m ? m->dtype : def; }
@@ -44,7 +44,7 @@ void plim_onnx_conv_integer(onnx_call *c)
     plim_onnx_out_opaque(c, 0, &m);
 }
 
-/* Operands come with scale and zero point each, the result's last. */
+/* Each operand is followed by its scale and zero point; the result's come last. */
 void plim_onnx_qlinear_conv(onnx_call *c)
 {
     const plim_meta *x = plim_onnx_in_meta(c, 0), *w = plim_onnx_in_meta(c, 3);
@@ -75,7 +75,7 @@ void plim_onnx_qlinear_matmul(onnx_call *c)
     plim_onnx_out_opaque(c, 0, &m);
 }
 
-/* com.microsoft MatMulNBits: a weight of a few bits a number, K by N */
+/* com.microsoft MatMulNBits: a K by N weight with a few bits per number */
 void plim_onnx_matmul_nbits(onnx_call *c)
 {
     const plim_meta *x = plim_onnx_in_meta(c, 0);

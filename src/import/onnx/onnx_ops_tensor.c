@@ -133,7 +133,7 @@ static plim_str pad_mode(plim_str mode)
     return PLIM_STR("constant");
 }
 
-/* src: F.pad goes from the last dim on; trailing dims that stay are left out */
+/* src: F.pad starts from the last dim; trailing dims without padding are left out */
 uint32_t plim_onnx_pad_dims(onnx_call *c, uint32_t x, const int64_t *before,
                             const int64_t *after, plim_str mode)
 {
@@ -345,7 +345,7 @@ void plim_onnx_range(onnx_call *c)
     for (uint32_t i = 0; i < 3; i++)
         if (!plim_onnx_scalar(c, i, &v[i]))
             return;
-    double n = (v[1] - v[0]) / v[2]; /* by 0: no number, or none below the bound */
+    double n = (v[1] - v[0]) / v[2]; /* by 0: not a number, or none below the bound */
     if (!m || !(n < 1e15))
         return;
     int64_t whole = n > 0 ? (int64_t)n : 0;
@@ -364,7 +364,7 @@ void plim_onnx_eye_like(onnx_call *c)
                             ARG_I("dtype", t && t->known ? t->dtype : x->dtype)));
 }
 
-/* HannWindow and its like: so many numbers. */
+/* HannWindow and the like: that many numbers. */
 void plim_onnx_window(onnx_call *c)
 {
     plim_ints n;
@@ -375,7 +375,7 @@ void plim_onnx_window(onnx_call *c)
     plim_onnx_out_opaque(c, 0, &m);
 }
 
-/* Operand 1 says the size: MaxUnpool and CenterCropPad without more, AffineGrid. */
+/* Operand 1 gives the size of the result: MaxUnpool, CenterCropPad, AffineGrid. */
 void plim_onnx_crop(onnx_call *c)
 {
     const plim_meta *x = plim_onnx_in_meta(c, 0);

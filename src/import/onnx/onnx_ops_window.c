@@ -1,4 +1,4 @@
-/* onnx_ops_window.c -- ONNX ops that slide a window: convolution, pooling; resizing. */
+/* onnx_ops_window.c -- ONNX ops with a sliding window: convolution, pooling; resizing. */
 #include "import/onnx/onnx_ops.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@ typedef struct window {
     int32_t n; /* spatial dims */
     int64_t k[MAX_SPATIAL], stride[MAX_SPATIAL], dilation[MAX_SPATIAL], before[MAX_SPATIAL],
         after[MAX_SPATIAL];
-    bool lopsided; /* more before than after, or the other way round */
+    bool lopsided; /* padding before and after differ */
 } window;
 
 static bool window_attr(const onnx_call *c, const char *name, uint32_t n, int64_t def,
@@ -24,8 +24,8 @@ static bool window_attr(const onnx_call *c, const char *name, uint32_t n, int64_
     return !v.p || v.n == n;
 }
 
-/* src: onnx/defs/nn/defs.cc convPoolShapeInference: SAME is the size of the input over
- * the stride; the odd one goes to the end, or to the beginning for SAME_LOWER */
+/* src: onnx/defs/nn/defs.cc convPoolShapeInference: SAME gives the size of the input over the
+ * stride; an odd total puts the extra one at the end, or at the beginning for SAME_LOWER */
 static void pad_same(window *w, const plim_meta *x, bool lower)
 {
     for (int32_t i = 0; i < w->n; i++) {
@@ -37,7 +37,7 @@ static void pad_same(window *w, const plim_meta *x, bool lower)
     }
 }
 
-/* `kernel`: the weight of a convolution, NULL for what has it as an attribute. */
+/* `kernel`: the weight of a convolution, or NULL if the size is an attribute. */
 static bool window_read(const onnx_call *c, const plim_meta *x, const plim_meta *kernel,
                         window *w)
 {
@@ -80,7 +80,7 @@ static void window_dims(const window *w, const plim_meta *x, bool ceil_mode, pli
     }
 }
 
-/* Padding that is not the same on both sides is an op of its own in PyTorch. */
+/* Padding that differs between both sides is a separate op in PyTorch. */
 static uint32_t pad_first(onnx_call *c, uint32_t x, window *w)
 {
     int64_t before[PLIM_MAX_RANK] = {0}, after[PLIM_MAX_RANK] = {0};
@@ -173,7 +173,7 @@ void plim_onnx_conv_transpose(onnx_call *c)
     plim_onnx_out(c, 0, plim_nn_op(NN, transposed[w.n - 1], a, id[2] == PLIM_NONE ? 7 : 8));
 }
 
-/* com.microsoft FusedConv: with the activation that follows it */
+/* com.microsoft FusedConv: includes the activation that follows */
 void plim_onnx_fused_conv(onnx_call *c)
 {
     static const struct {
@@ -213,7 +213,7 @@ static uint32_t run_pool(onnx_call *c, uint32_t x, const window *win, bool max, 
     return plim_nn_op(NN, pools[max][w.n - 1], a, 6);
 }
 
-/* Where PyTorch counts windows otherwise, or cannot do it at all, the size is ONNX's. */
+/* If PyTorch counts windows differently, or does not support the case, the size is ONNX's. */
 void plim_onnx_pool(onnx_call *c)
 {
     const plim_meta *x = plim_onnx_in_meta(c, 0);
@@ -284,7 +284,7 @@ void plim_onnx_max_unpool(onnx_call *c)
     plim_onnx_out_opaque(c, 0, &m);
 }
 
-/* Regions, each pooled to one size: RoiAlign has it in attributes of its own. */
+/* Regions, each pooled to one size, which RoiAlign gives in its own attributes. */
 void plim_onnx_roi(onnx_call *c)
 {
     const plim_meta *x = plim_onnx_in_meta(c, 0), *rois = plim_onnx_in_meta(c, 1);
@@ -314,14 +314,14 @@ static const struct {
     {"cubic", {NULL, "aten.upsample_bicubic2d.vec", NULL}},
 };
 
-/* One size by its factor.  src: onnx/defs/tensor/utils.cc resizeShapeInferenceHelper */
+/* A size scaled by its factor.  src: onnx/defs/tensor/utils.cc resizeShapeInferenceHelper */
 static int64_t scale_dim(int64_t dim, double scale)
 {
     double v = floor((double)dim * (double)(float)scale);
     return v >= 0 && v < 1e15 ? (int64_t)v : -1;
 }
 
-/* keep_aspect_ratio_policy: one factor for all of them.  src: as above */
+/* keep_aspect_ratio_policy: one factor for all dims.  src: as above */
 static void keep_aspect(const onnx_call *c, const plim_meta *x, const int32_t *axes,
                         uint32_t n, plim_meta *m)
 {

@@ -1,5 +1,5 @@
-/* onnx_proto.c -- see onnx_priv.h.  Field numbers: onnx.proto, which never changes
- * one.  src: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto */
+/* onnx_proto.c -- see onnx_priv.h.  Field numbers: onnx.proto, which never changes them.  src:
+ * https://github.com/onnx/onnx/blob/main/onnx/onnx.proto */
 #include "import/onnx/onnx_fields.h"
 #include "import/onnx/onnx_priv.h"
 
@@ -46,7 +46,7 @@ bool plim_onnx_domain_is(plim_str domain, const char *name)
     return plim_str_is(domain, name) || (!*name && plim_str_is(domain, "ai.onnx"));
 }
 
-/* Bytes of the UTF-8 sequence at s; 0: it is none, or would control a terminal. */
+/* Length of the UTF-8 sequence at s; 0: invalid, or a terminal control character. */
 static size_t clean_length(const uint8_t *s, size_t left)
 {
     size_t n = s[0] < 0x80   ? 1
@@ -67,7 +67,7 @@ plim_str plim_onnx_clean(plim_arena *a, plim_str s)
 {
     enum { MAX_NAME = 1024 };
     plim_str out = plim_arena_str(a, (plim_str){s.p, PLIM_MIN(s.n, MAX_NAME)});
-    char *p = (char *)(uintptr_t)out.p; /* ours: just made */
+    char *p = (char *)(uintptr_t)out.p; /* writable: it was just allocated */
     for (size_t i = 0; p && i < out.n;) {
         size_t n = clean_length((const uint8_t *)p + i, out.n - i);
         if (!n)
@@ -195,7 +195,7 @@ plim_status plim_onnx_parse_tensor(onnx_model *m, onnx_wire w, onnx_tensor *t)
     return w.bad ? w.bad : check_tensor(&w, t, at);
 }
 
-/* The values, in the size of the whole: what it would take if it were dense. */
+/* The values, with the dense size of the tensor. */
 static plim_status parse_sparse(onnx_model *m, onnx_wire w, onnx_tensor *t)
 {
     onnx_field f;
@@ -235,7 +235,7 @@ plim_item_kind plim_onnx_item_kind(const onnx_tensor *t, bool initializer)
         return PLIM_ITEM_PARAMETER;
     if (plim_str_is(t->role, "BUFFER"))
         return PLIM_ITEM_BUFFER;
-    bool temporary = plim_str_starts(t->name, "val_") && t->rank < 2; /* of torch's exporter */
+    bool temporary = plim_str_starts(t->name, "val_") && t->rank < 2; /* torch's own */
     if (!initializer || temporary || t->role.n || !type->known)
         return PLIM_ITEM_CONSTANT;
     for (size_t i = 0; i < PLIM_COUNT(buffers); i++)
@@ -243,7 +243,7 @@ plim_item_kind plim_onnx_item_kind(const onnx_tensor *t, bool initializer)
             return PLIM_ITEM_BUFFER;
     if (plim_is_float(type->dtype))
         return t->rank ? PLIM_ITEM_PARAMETER : PLIM_ITEM_CONSTANT;
-    /* indices and masks are few, quantised weights are neither wide nor few */
+    /* indices and masks are few; quantised weights are narrow and many */
     bool wide = type->bits >= 32 || type->dtype == PLIM_BOOL;
     return t->numel <= 1 || (wide && t->numel <= ONNX_MAX_DATA) ? PLIM_ITEM_CONSTANT
                                                                 : PLIM_ITEM_BUFFER;
@@ -283,7 +283,7 @@ static void read_shape(onnx_wire *w, const onnx_field *f, onnx_info *info)
     w->bad = w->bad ? w->bad : s.bad;
 }
 
-/* A TypeProto; of anything but a tensor only that it is none. */
+/* A TypeProto; of anything but a tensor only the fact that it is not one. */
 static void read_type(onnx_wire *w, const onnx_field *f, onnx_info *info)
 {
     onnx_wire s = plim_onnx_message(w, f);
@@ -459,7 +459,7 @@ static plim_status count_use(onnx_model *m, onnx_graph *g, plim_str name, uint32
     return PLIM_OK;
 }
 
-/* Names to their users and to what the file says of them. */
+/* Maps names to their users and to what the file says about them. */
 static plim_status index_graph(onnx_model *m, onnx_graph *g)
 {
     plim_status st = PLIM_OK;
@@ -647,9 +647,9 @@ static bool has_text(plim_str s, const char *part)
     return false;
 }
 
-/* Batch norms that are part of the convolutions before them: the one exporter gives such
- * weights new names, "onnx::Conv_123", the other leaves the name of the norm beside the
- * convolution.  src: torch/onnx, read in what 2.13 writes */
+/* Batch norms folded into the convolutions before them: one exporter gives such weights new
+ * names, "onnx::Conv_123", the other leaves the name of the norm beside the convolution.  src:
+ * torch/onnx, read in what 2.13 writes */
 static bool is_folded(const onnx_model *m)
 {
     bool folded = false;
@@ -664,7 +664,7 @@ static bool is_folded(const onnx_model *m)
     return folded;
 }
 
-/* A batch norm that takes its statistics from training: PyTorch's eval mode. */
+/* A batch norm that uses its running statistics: PyTorch's eval mode. */
 static bool is_eval_norm(const onnx_node *n)
 {
     bool norm = plim_str_is(n->op, "BatchNormalization");

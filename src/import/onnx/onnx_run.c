@@ -1,6 +1,6 @@
-/* onnx_run.c -- see onnx_priv.h: nodes in the order of the file, which ONNX wants to be
- * one in which they can run; each is computed here (shapes), or written into the graph in
- * terms of ATen, whose rules then say the sizes, or left without a rule. */
+/* onnx_run.c -- see onnx_priv.h: runs nodes in the order of the file, which ONNX requires to
+ * be an execution order.  Each node is computed here (shapes), or written into the graph in
+ * terms of ATen, whose rules give the sizes, or left without a rule. */
 #include "import/onnx/onnx_priv.h"
 
 /* ---- results that no op gives ------------------------------------------------------- */
@@ -13,7 +13,7 @@ static uint32_t no_val(onnx *f, onnx_val_kind kind)
 
 /* ---- one node --------------------------------------------------------------------------- */
 
-/* "node '/conv1/Conv' (Conv)": in front of whatever is wrong with it. */
+/* "node '/conv1/Conv' (Conv)": prefix of any error in it. */
 static plim_status node_failed(onnx *f, const onnx_node *n, plim_status st)
 {
     plim_str name = n->name.n ? n->name : n->n_out ? n->out[0] : PLIM_STR("");
@@ -54,7 +54,7 @@ static plim_status find_inputs(onnx_call *c)
     return PLIM_OK;
 }
 
-/* What the file itself says of a result. */
+/* What the file itself says about a result. */
 static bool declared_meta(const onnx_call *c, uint32_t k, plim_meta *out)
 {
     const onnx_graph *g = c->env->graph;
@@ -66,7 +66,7 @@ static bool declared_meta(const onnx_call *c, uint32_t k, plim_meta *out)
     return plim_onnx_shape(c->f, info, out);
 }
 
-/* "onnx.NonZero", "com.microsoft.MatMulNBits": an op that none of our rules describes */
+/* "onnx.NonZero", "com.microsoft.MatMulNBits": the target of an op without a rule */
 static plim_str opaque_target(onnx_call *c)
 {
     const onnx_node *n = c->node;
@@ -79,8 +79,8 @@ static plim_str opaque_target(onnx_call *c)
     return t.p ? plim_onnx_clean(c->f->a, t) : t;
 }
 
-/* Results of which only the size is known, as one node without a rule; with none, what
- * says that the node is there. */
+/* Results of which only the size is known, as one node without a rule; if there are none, a
+ * note that the node exists. */
 static plim_status add_opaque(onnx_call *c)
 {
     onnx *f = c->f;
@@ -118,12 +118,12 @@ static plim_status add_opaque(onnx_call *c)
     return plim_graph_add_node(f->g, &n) == PLIM_NONE ? plim_oom(f->err) : PLIM_OK;
 }
 
-/* Where the graph was before a node. */
+/* State of the graph before a node. */
 typedef struct place {
     uint32_t n_nodes, n_values, n_fresh;
 } place;
 
-/* Takes back what a rule that failed has written, in graphs inside of it as well. */
+/* Removes what a rule that failed has written, also in subgraphs. */
 static void undo_lowering(onnx *f, place from)
 {
     while (f->n_fresh > from.n_fresh) {
@@ -136,7 +136,7 @@ static void undo_lowering(onnx *f, place from)
     f->nn.st = PLIM_OK;
 }
 
-/* Results that the op did not give: as the file says, or not known. */
+/* Results that the op did not set: as in the file, or not known. */
 static plim_status complete_results(onnx_call *c)
 {
     onnx *f = c->f;
@@ -147,7 +147,7 @@ static plim_status complete_results(onnx_call *c)
         if (!c->node->out[k].n || c->out[k] != PLIM_NONE)
             continue;
         if (some && !plim_onnx_wanted(c, k)) {
-            if ((c->out[k] = no_val(f, ONNX_ABSENT)) == PLIM_NONE) /* nobody asks for it */
+            if ((c->out[k] = no_val(f, ONNX_ABSENT)) == PLIM_NONE) /* not used */
                 return plim_oom(f->err);
             continue;
         }
@@ -169,8 +169,8 @@ static plim_status complete_results(onnx_call *c)
     return PLIM_OK;
 }
 
-/* Where a rule and the file disagree the file is right and the rule is not to be
- * trusted: the node loses it. */
+/* If a rule and the file disagree, the file is right and the rule cannot be trusted: it is
+ * removed from the node. */
 static bool file_disagrees(onnx_call *c)
 {
     for (uint32_t k = 0; k < c->node->n_out; k++) {
@@ -192,8 +192,8 @@ static void forget_results(onnx_call *c)
     }
 }
 
-/* Why a rule could not be used: only a size that is impossible ends the reading,
- * and what does not fit together where the file does not say what comes of it. */
+/* Decides what to do about a rule that failed: reading fails only for an impossible size, and
+ * for shapes that do not fit where the file does not give the result. */
 static plim_status rule_failed(onnx_call *c, const plim_err *why)
 {
     plim_meta m;
@@ -205,7 +205,7 @@ static plim_status rule_failed(onnx_call *c, const plim_err *why)
     return plim_fail(c->f->err, why->code, c->node->at, "%s", why->msg);
 }
 
-/* One try; false: the graph is as it was, and *why may say why. */
+/* One attempt; false: the graph is as it was, and *why may give the reason. */
 static bool try_lowering(onnx_call *c, plim_err *why)
 {
     onnx *f = c->f;
@@ -223,7 +223,7 @@ static bool try_lowering(onnx_call *c, plim_err *why)
     return false;
 }
 
-/* Together with others that follow, by itself, or without a rule. */
+/* Tries together with nodes that follow, then alone, then without a rule. */
 static plim_status lower_node(onnx_call *c)
 {
     plim_err why;
@@ -324,7 +324,7 @@ static plim_status run_node(onnx *f, onnx_env *env, onnx_node *n)
     for (uint32_t i = 0; i < c.n_fused && !st; i++) {
         onnx_node *also = &env->graph->nodes[c.fused[i]];
         also->done = true;
-        st = name_output(&c, also->out[0], c.out[0]); /* the last one's is the result */
+        st = name_output(&c, also->out[0], c.out[0]); /* the result is that of the last one */
     }
     return st;
 }
@@ -339,7 +339,7 @@ plim_status plim_onnx_run_graph(onnx *f, onnx_env *env)
     for (uint32_t i = 0; i < env->graph->n_nodes && !st; i++) {
         onnx_node *n = &env->graph->nodes[i];
         bool done = n->done;
-        n->done = false; /* for the next time that this body runs */
+        n->done = false; /* for the next run of this body */
         if (!done && (st = run_node(f, env, n)) != PLIM_OK)
             st = node_failed(f, n, st);
     }

@@ -1,12 +1,12 @@
-/* onnx_scope.c -- modules from what exporters leave of them.
+/* onnx_scope.c -- modules, from what exporters keep of them.
  *
- * The TorchScript exporter names a node by the modules around it, each as its parent
- * calls it, "/layer1/layer1.0/conv1/Conv"; the other writes a list of paths beside
- * it, "['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']", and one of classes.
- * A name without a '/' is a module of its own. */
+ * The TorchScript exporter names a node after the modules around it, each by its name within
+ * its parent, "/layer1/layer1.0/conv1/Conv"; the newer one writes a list of paths beside it,
+ * "['', 'layer1', 'layer1.0', 'layer1.0.conv1', 'conv2d_1']", and one of classes.  A name
+ * without a '/' is a module of its own. */
 #include "import/onnx/onnx_priv.h"
 
-/* The next item of a list as Python prints it, or of a path; false at the end. */
+/* The next item of a list printed by Python, or of a path; false at the end. */
 static bool next_quoted(plim_str *rest, plim_str *out)
 {
     const char *p = rest->p, *end = rest->p + rest->n;
@@ -41,7 +41,7 @@ static plim_str after_dot(plim_str s)
     return s;
 }
 
-/* One level down: the module that the last node was in, too, or a new call. */
+/* Goes one level down: to the module that the last node was in, or to a new call. */
 static plim_status descend_scope(onnx *f, uint32_t *depth, bool *same, plim_str path,
                                  plim_str type)
 {
@@ -62,7 +62,7 @@ static plim_status descend_scope(onnx *f, uint32_t *depth, bool *same, plim_str 
     return PLIM_OK;
 }
 
-/* The last of the paths is the node itself. */
+/* The last path is the node itself. */
 static plim_status scope_of_list(onnx *f, const onnx_node *n, uint32_t *depth)
 {
     plim_str paths = n->scopes, types = n->types, path, after, type;
@@ -84,8 +84,8 @@ static plim_status scope_of_list(onnx *f, const onnx_node *n, uint32_t *depth)
     return st;
 }
 
-/* "layer1" and "layer1.0" are parent and child, "encoder" and "layer.0" as well: the
- * child's name may begin with its parent's. */
+/* "layer1" and "layer1.0" are parent and child, but so are "encoder" and "layer.0": the
+ * child's name may or may not begin with its parent's. */
 static plim_str join_path(onnx *f, plim_str up, plim_str last, plim_str part)
 {
     bool repeats =
@@ -104,14 +104,14 @@ static plim_status scope_of_name(onnx *f, const onnx_node *n, uint32_t *depth)
     enum { MAX_NAME = 400 };
     plim_str rest = {n->name.p, PLIM_MIN(n->name.n, MAX_NAME)};
     plim_str part, after, up = PLIM_STR(""), last = PLIM_STR("");
-    /* "/Relu" is the model's own, "Relu_12" a module by itself */
+    /* "/Relu" belongs to the model itself, "Relu_12" is a module of its own */
     bool alone = n->name.n && n->name.p[0] != '/';
     bool same = true, more = next_part(&rest, &part);
     plim_status st = PLIM_OK;
     while (more && !st) {
         more = next_part(&rest, &after);
         if (!more && !alone)
-            break; /* the op's own */
+            break; /* the op's own name */
         up = join_path(f, up, last, part);
         if (!up.p)
             return plim_oom(f->err);
@@ -134,7 +134,7 @@ plim_status plim_onnx_scope(onnx *f, const onnx_node *n, uint32_t *out)
 
 /* ---- types, where the file has none --------------------------------------------------- */
 
-/* Modules by the one op that makes them. */
+/* Types of modules by the one op that identifies them. */
 static const struct {
     const char *op, *type;
 } types[] = {
@@ -173,11 +173,11 @@ static const char *type_of(const plim_node *n)
     return NULL;
 }
 
-/* A scope without scopes in it is called by the first of its ops that is a module. */
+/* A scope without child scopes is named after the first of its ops that is a module. */
 void plim_onnx_name_types(onnx *f)
 {
     plim_graph *g = f->g;
-    for (uint32_t i = g->n_scopes; i-- > 1;) /* who has children is none of these */
+    for (uint32_t i = g->n_scopes; i-- > 1;) /* a scope with children is none of these */
         if (g->scopes[i].parent && !g->scopes[g->scopes[i].parent].type.n)
             g->scopes[g->scopes[i].parent].type = PLIM_STR(" ");
     for (uint32_t i = 0; i < g->n_nodes; i++) {

@@ -139,7 +139,7 @@ bool plim_onnx_perm(const onnx_call *c, const plim_meta *x, int64_t *perm)
     return seen == (1u << x->rank) - 1;
 }
 
-/* src: onnx/defs/tensor/utils.cc processSliceInputs: bounds are cut, not refused */
+/* src: onnx/defs/tensor/utils.cc processSliceInputs: bounds are clamped, not rejected */
 static bool slice_one(int64_t dim, int64_t start, int64_t end, int64_t step, onnx_slice *out)
 {
     if (!step || step == INT64_MIN)

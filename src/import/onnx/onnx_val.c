@@ -1,5 +1,4 @@
-/* onnx_val.c -- see onnx_priv.h: what names of the file stand for, and the numbers of
- * small tensors. */
+/* onnx_val.c -- see onnx_priv.h: values by name, and the numbers of small tensors. */
 #include "import/onnx/onnx_fields.h"
 #include "import/onnx/onnx_priv.h"
 
@@ -83,7 +82,7 @@ static double half_to_double(uint64_t b)
     return b >> 15 & 1 ? -v : v;
 }
 
-/* The lowest `width` bits, the highest of them with its sign. */
+/* The lowest `width` bits, sign-extended. */
 static int64_t signed_of(uint64_t bits, int width)
 {
     uint64_t sign = 1ull << (width - 1);

@@ -150,7 +150,7 @@ onnx_wire plim_onnx_message(onnx_wire *w, const onnx_field *f)
 
 /* ---- repeated numbers ------------------------------------------------------ */
 
-/* Into the field that has many; false: it has one, which is taken. */
+/* Enters a packed field; false: it holds a single value, which is taken. */
 static bool wire_packed(onnx_wire *w, const onnx_field *f, onnx_wire *part, bool *first)
 {
     *first = !part->p;

@@ -3,7 +3,7 @@
 
 #include "op/op.h"
 
-/* The tensor that a cast to its own type was given; PLIM_NONE: no such cast. */
+/* The input of a cast to its own dtype, or PLIM_NONE if it is another cast. */
 static uint32_t cast_of(const plim_graph *g, const plim_node *n)
 {
     static const char *const names[] = {"aten.to.", "aten.type_as."};
@@ -32,8 +32,8 @@ static uint32_t scope_of(const plim_graph *g, uint32_t value)
     return node == PLIM_NONE ? 0 : g->nodes[node].scope;
 }
 
-/* What `user`, a scope, means by this value: the argument that it lent to a module
- * which cast it, where the module saw it under the cast's name. */
+/* The value that `user`, a scope, refers to: if it passed the value to a module that cast it,
+ * the caller's argument, which the file shows under the cast's name. */
 static uint32_t resolve_cast(const plim_graph *g, const uint32_t *cast, uint32_t v,
                              uint32_t user)
 {
@@ -53,7 +53,8 @@ typedef struct uses {
     uint32_t *node;  /* users, in order */
 } uses;
 
-/* at[v] goes up by one for each use of v; a list gets the user where it stood. */
+/* at[v] goes up by one for each use of v; if there is a list, the user is stored at that
+ * index. */
 static void visit_uses(const plim_graph *g, uint32_t *at, uint32_t *list)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++)
@@ -84,7 +85,7 @@ static bool find_uses(const plim_graph *g, uses *u)
     return u->node != NULL;
 }
 
-/* The next node that uses v, after node i, and makes something of it; NULL: none. */
+/* The next node after node i that uses v and produces a value, or NULL. */
 static const plim_node *next_use(const plim_graph *g, const uses *u, uint32_t v, uint32_t i)
 {
     uint32_t k = u->first[v], end = u->first[v + 1];
@@ -105,8 +106,8 @@ static bool is_value(const plim_node *n, uint32_t k)
 
 /* ---- casts --------------------------------------------------------------------------- */
 
-/* x.to(float32) ... .to(input_dtype): the x whose cast, in the same module, value v
- * was computed from, a few ops back. */
+/* x.to(float32) ... .to(input_dtype): the x whose cast, in the same module, value v was
+ * computed from, a few ops earlier. */
 enum { LOOK_BACK = 12 };
 
 static uint32_t find_outer_cast(const plim_graph *g, const uint32_t *cast, const bool *back,
@@ -116,10 +117,10 @@ static uint32_t find_outer_cast(const plim_graph *g, const uint32_t *cast, const
         const plim_node *n = &g->nodes[g->values[v].node];
         if (!is_within(g, n->scope, scope))
             break;
-        if (cast[v] != PLIM_NONE && n->scope == scope) /* one that went back ended it */
+        if (cast[v] != PLIM_NONE && n->scope == scope) /* a cast back ends the search */
             return back[v] ? PLIM_NONE : cast[v];
         v = n->n_args && n->args[0].kind == PLIM_ARG_VALUE ? n->args[0].id : PLIM_NONE;
-        for (uint32_t k = 1; k < n->n_args; k++) { /* the operand that is no parameter */
+        for (uint32_t k = 1; k < n->n_args; k++) { /* the operand that is not a parameter */
             uint32_t other = n->args[k].kind == PLIM_ARG_VALUE ? n->args[k].id : PLIM_NONE;
             if (other != PLIM_NONE && cast[other] != PLIM_NONE)
                 v = other;
@@ -128,8 +129,8 @@ static uint32_t find_outer_cast(const plim_graph *g, const uint32_t *cast, const
     return PLIM_NONE;
 }
 
-/* A parameter that is cast is cast to what it then meets: p.to(x.dtype)[:, None] + x.
- * That x; PLIM_NONE. */
+/* A parameter is cast to the dtype of the tensor it is combined with: p.to(x.dtype)[:, None] +
+ * x.  Returns that x, or PLIM_NONE. */
 static uint32_t find_operand(const plim_graph *g, const uses *u, const plim_node *cast,
                              uint32_t at)
 {
@@ -147,7 +148,8 @@ static uint32_t find_operand(const plim_graph *g, const uses *u, const plim_node
     return PLIM_NONE;
 }
 
-/* The node becomes name(a, b); left alone if there is no such op.  false: no memory. */
+/* Turns the node into name(a, b); leaves it alone if there is no such op.  false: no
+ * memory. */
 static bool rewrite_node(plim_graph *g, plim_node *n, const char *name, plim_arg a, plim_arg b,
                          plim_err *err)
 {
@@ -172,9 +174,9 @@ static plim_arg value_arg(uint32_t id) { return (plim_arg){.kind = PLIM_ARG_VALU
 
 /* ---- noise --------------------------------------------------------------------------- */
 
-/* empty(size, dtype=x.dtype) is exported with the type that x had.  Where it becomes
- * noise in place and is then multiplied with an x of that type, it is x's again:
- * new_empty(x, size). */
+/* empty(size, dtype=x.dtype) is exported with the dtype that x had.  If it is filled with
+ * noise in place and then multiplied with an x of that dtype, it follows x again: new_empty(x,
+ * size). */
 static bool retype_noise(plim_graph *g, const uses *u, uint32_t i, plim_err *err)
 {
     plim_node *n = &g->nodes[i];
@@ -209,7 +211,7 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
         cast[i] = PLIM_NONE;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         plim_node *n = &g->nodes[i];
-        plim_arg *args = (plim_arg *)n->args; /* the reader's own, in its arena */
+        plim_arg *args = (plim_arg *)n->args; /* owned by the reader, in its arena */
         for (uint32_t k = 0; k < n->n_args; k++) {
             if (args[k].kind == PLIM_ARG_VALUE)
                 args[k].id = resolve_cast(g, cast, args[k].id, n->scope);
@@ -226,16 +228,16 @@ plim_status plim_casts_undo(plim_graph *g, plim_err *err)
         else if (n->scope)
             to = find_outer_cast(g, cast, back, from, n->scope, LOOK_BACK);
         back[n->outs[0]] = to != PLIM_NONE;
-        /* a cast to the type of that one, whatever it is */
+        /* a cast to the dtype of that value, whatever it is */
         if (to != PLIM_NONE && !rewrite_node(g, n, "type_as", n->args[0], value_arg(to), err))
             return PLIM_ENOMEM;
     }
-    if (!find_uses(g, &u)) /* they are others now */
+    if (!find_uses(g, &u)) /* the uses have changed */
         return plim_oom(err);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         if (!retype_noise(g, &u, i, err))
             return PLIM_ENOMEM;
-    /* logits beside a loss are what the model returned, not what the loss made of them */
+    /* logits returned beside a loss are the model's own, not those that the loss has cast */
     bool loss = g->n_outputs && !g->values[g->outputs[0]].meta.rank;
     for (uint32_t i = 1; i < g->n_outputs && loss; i++)
         if (cast[g->outputs[i]] != PLIM_NONE)

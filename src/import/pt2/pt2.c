@@ -1,7 +1,7 @@
-/* pt2.c -- torch.export archives (.pt2), and the model JSON out of one.
+/* pt2.c -- torch.export archives (.pt2), and the model JSON taken out of one.
  *
- * Read by what fields are there, not by version: torch 2.1 to 2.15 differ in
- * where the archive keeps its JSON and in which optional fields it writes.
+ * The reader goes by the fields that are present, not by version: torch 2.1 to 2.15 differ in
+ * where the archive keeps its JSON and in which optional fields they write.
  * docs/formats/pt2.md says what is read. */
 #include "base/zip.h"
 #include "import/pt2/casts.h"
@@ -12,8 +12,8 @@
 
 /* ---- signature: what the graph's inputs and outputs are -------------------- */
 
-/* src: torch/_export/serde/schema.py, InputSpec.  What is not here (tokens,
- * custom objects, plain numbers) is not a tensor. */
+/* src: torch/_export/serde/schema.py, InputSpec.  Kinds not listed (tokens, custom objects,
+ * plain numbers) are not tensors. */
 static const struct {
     const char *tag, *name_key;
     plim_value_kind kind;
@@ -110,7 +110,7 @@ static bool read_user_output(pt2 *f, plim_json *j)
     return !name.n || PT2_PUSH(f, outputs, n_outputs, cap_outputs, name);
 }
 
-/* Each item of a list; false: no memory. */
+/* Calls `read` for each item of a list; false: no memory. */
 static bool read_items(pt2 *f, plim_json *j, bool (*read)(pt2 *f, plim_json *j))
 {
     bool room = true;
@@ -281,9 +281,8 @@ static bool read_call_args(pt2 *f, const pt2_env *env, plim_json *j, uint32_t **
     return true;
 }
 
-/* The arguments of the modules whose signature the export kept
- * (preserve_module_call_signature), for the first call of each: later ones are
- * called "path@1". */
+/* The arguments of modules whose signature the export kept (preserve_module_call_signature),
+ * for the first call of each: later ones are called "path@1". */
 static plim_status read_calls(pt2 *f, const pt2_env *env)
 {
     plim_json j = plim_pt2_json_at(f, f->calls);
@@ -320,7 +319,7 @@ static plim_status read_graph(pt2 *f)
     plim_status st = read_program(f, &j, &env);
     if (!st)
         st = plim_pt2_bind_sizes(f, &env);
-    if (!st) /* most names are of a value, and a node makes one */
+    if (!st) /* most names belong to a value, and a node makes one */
         plim_graph_expect(f->g, env.n_names + env.n_names / 8);
     if (!st)
         st = add_inputs(f, &env);
@@ -337,11 +336,11 @@ typedef struct pt2_file {
     bool archive;
     plim_zip zip;
     plim_zip_entry entry; /* the model JSON */
-    plim_zip_member json; /* what is in it */
+    plim_zip_member json; /* its contents */
     plim_str model;       /* its name, "model" unless given */
 } pt2_file;
 
-/* "root/models/NAME.json", whatever the root is called: NAME. */
+/* "root/models/NAME.json", whatever the root is called: sets NAME. */
 static bool is_model(plim_str path, plim_str *name)
 {
     static const char tail[] = ".json", flat[] = "serialized_exported_program.json";
@@ -360,7 +359,7 @@ static bool is_model(plim_str path, plim_str *name)
     return true;
 }
 
-/* The one model, or the one of several that is called "model". */
+/* Finds the only model, or the one of several that is called "model". */
 static uint32_t find_models(pt2_file *p)
 {
     plim_zip_entry e;
@@ -377,7 +376,7 @@ static uint32_t find_models(pt2_file *p)
     return n;
 }
 
-/* "root/data/aotinductor/...": kernels, made from a graph that is not kept. */
+/* "root/data/aotinductor/...": compiled kernels; their graph is not in the archive. */
 static bool has_compiled(const plim_zip *z)
 {
     plim_zip_entry e;
@@ -415,8 +414,8 @@ typedef struct pt2_payload {
     plim_str place;
 } pt2_payload;
 
-/* Names of records under data/weights that hold any bytes: an export from the
- * meta device has them empty. */
+/* Names of the non-empty records under data/weights: in an export from the meta device they
+ * are empty. */
 static bool index_records(pt2 *f, const plim_zip *z, plim_map *records)
 {
     plim_zip_entry e;
@@ -431,8 +430,8 @@ static bool index_records(pt2 *f, const plim_zip *z, plim_map *records)
     return true;
 }
 
-/* {"path_name": "weight_0", "tensor_meta": {"storage_offset": ..}}: a text that
- * is the same for the same place of the same record. */
+/* {"path_name": "weight_0", "tensor_meta": {"storage_offset": ..}}: a text that is equal for
+ * the same place in the same record. */
 static plim_str read_place(pt2 *f, plim_json *j, const plim_map *records)
 {
     plim_str key, inner, path = {NULL, 0};
@@ -458,7 +457,7 @@ static plim_str read_place(pt2 *f, plim_json *j, const plim_map *records)
     return plim_arena_printf(f->a, "%" PRId64 " " PLIM_STR_FMT, offset, PLIM_STR_ARG(path));
 }
 
-/* Parameters at one place are one; torch.export gives the uses to the last. */
+/* Parameters stored at one place are tied; torch.export assigns the uses to the last one. */
 static bool tie_places(pt2 *f, const pt2_payload *list, uint32_t n)
 {
     plim_map last = {0};
@@ -476,7 +475,7 @@ static bool tie_places(pt2 *f, const pt2_payload *list, uint32_t n)
     return true;
 }
 
-/* *known: the archive says where each weight is. */
+/* *known: the archive gives the place of each weight. */
 static plim_status tie_by_place(pt2 *f, const pt2_file *p, bool *known)
 {
     plim_zip_entry e;
@@ -563,7 +562,8 @@ static plim_status read_json(plim_graph *g, const pt2_file *p, plim_bytes json, 
     return pt2_import(&f, p);
 }
 
-/* The JSON is read while its checksum is taken: if that is wrong, it is what is said. */
+/* The JSON is read while its checksum is computed: a wrong checksum takes precedence over
+ * other errors. */
 static plim_status read_archive(plim_graph *g, plim_bytes b, const plim_binding *bind,
                                 plim_err *err)
 {
@@ -592,7 +592,7 @@ static plim_status pt2_read(plim_graph *g, const plim_source *s, const plim_bind
     return read_json(g, &alone, b, 0, bind, err);
 }
 
-/* The model JSON by itself: an object whose "graph_module" comes early. */
+/* The model JSON on its own: an object whose "graph_module" comes early. */
 static bool is_program(plim_bytes b)
 {
     plim_json j;

@@ -1,7 +1,7 @@
 /* pt2_bind.c -- see pt2_priv.h. */
 #include "import/pt2/pt2_priv.h"
 
-/* Puts what the caller asks of a size beside what the file says. */
+/* Reconciles the size that the caller requests with what the file says. */
 static plim_status bind_size(pt2 *f, const pt2_size *s, int64_t want, bool *fixed)
 {
     plim_str missing;
@@ -50,8 +50,8 @@ static plim_status bind_shape(pt2 *f, const pt2_env *env, const struct plim_inpu
     return PLIM_OK;
 }
 
-/* The size in dimension d that stands for all: of the first input where it is a
- * symbol, else of the first input that has it.  False: none has it. */
+/* The size in dimension d that represents all inputs: that of the first input where it is a
+ * symbol, else of the first input that has this dimension.  False: none has it. */
 static plim_status leading_size(pt2 *f, const pt2_env *env, int32_t d, pt2_size *out,
                                 plim_str *name, bool *found)
 {
@@ -74,8 +74,8 @@ static plim_status leading_size(pt2 *f, const pt2_env *env, int32_t d, pt2_size 
     return PLIM_OK;
 }
 
-/* Inputs may have symbols of their own for one and the same size: those with
- * the same hint follow. */
+/* Inputs may have different symbols for the same size: those with the same hint get the same
+ * value. */
 static void bind_followers(pt2 *f, const pt2_env *env, int32_t d, const pt2_size *lead,
                            int64_t want)
 {
@@ -137,8 +137,8 @@ static plim_status bind_hints(pt2 *f, const pt2_env *env)
     return PLIM_OK;
 }
 
-/* src: torch/_export/utils.py, _check_input_constraints_for_graph: a lower
- * bound of 2 comes from tracing, 0 and 1 run all the same */
+/* src: torch/_export/utils.py, _check_input_constraints_for_graph: a lower bound of 2 comes
+ * from tracing; 0 and 1 work as well */
 static plim_status check_ranges(pt2 *f)
 {
     for (uint32_t i = 0; i < f->n_ranges; i++) {

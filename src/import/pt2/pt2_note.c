@@ -3,9 +3,9 @@
 
 /* ---- arguments --------------------------------------------------------------------- */
 
-/* What an argument may hold, its tag in the file and what it becomes.  src:
- * torch/_export/serde/schema.py, Argument.  A tag that is not here leaves the
- * node without a rule. */
+/* Kinds of arguments: the tag in the file and the kind it becomes.  src:
+ * torch/_export/serde/schema.py, Argument.  A tag not listed leaves the node without a
+ * rule. */
 typedef enum pt2_as {
     AS_NONE,
     AS_TENSOR,
@@ -80,8 +80,8 @@ static plim_status read_int(pt2 *f, pt2_env *env, plim_json *j, int64_t *out)
     return st ? st : j->bad;
 }
 
-/* A number, "Infinity" as torch writes it, or {"as_float": number}; false for a
- * name: floats that are computed from sizes are not followed. */
+/* A number, "Infinity" as torch writes it, or {"as_float": number}; false for a name: floats
+ * computed from sizes are not tracked. */
 static bool read_float(plim_json *j, double *out)
 {
     plim_str tag;
@@ -130,7 +130,7 @@ static bool read_bool(plim_json *j, int64_t *out)
     return known;
 }
 
-/* A tensor that may be missing: {"name": ..}, {"as_tensor": ..}, {"as_none": ..}. */
+/* A tensor that may be absent: {"name": ..}, {"as_tensor": ..}, {"as_none": ..}. */
 static plim_status read_value(pt2 *f, pt2_env *env, plim_json *j, uint32_t *id)
 {
     plim_str name = plim_pt2_read_name(j);
@@ -143,7 +143,7 @@ static plim_status read_value(pt2 *f, pt2_env *env, plim_json *j, uint32_t *id)
     return *id != PLIM_NONE ? PLIM_OK : plim_oom(f->err);
 }
 
-/* The items of a list argument.  *known: false if one is not. */
+/* The items of a list argument.  *known is set to false if one is not known. */
 static plim_status read_list(pt2 *f, pt2_env *env, plim_json *j, pt2_as as, plim_arg *out,
                              bool *known)
 {
@@ -203,7 +203,7 @@ static plim_status read_device(pt2 *f, plim_json *j, plim_arg *out)
     return st ? st : j->bad;
 }
 
-/* Remembers where a subgraph stands instead of reading it; false: it is none. */
+/* Records the place of a subgraph instead of reading it; false: not a subgraph. */
 static bool take_graph(plim_json ahead, pt2_node *n)
 {
     plim_str key;
@@ -323,8 +323,8 @@ static plim_status read_output_name(pt2 *f, pt2_env *env, plim_json *j, pt2_node
     return PLIM_OK;
 }
 
-/* Tensors that a node makes, lists among them laid flat.  Symbols are left out:
- * the file has their values. */
+/* Tensors that a node produces, with lists flattened.  Symbols are left out: the file has
+ * their values. */
 plim_status plim_pt2_read_outputs(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n)
 {
     plim_str tag;
@@ -354,7 +354,7 @@ plim_status plim_pt2_read_outputs(pt2 *f, pt2_env *env, plim_json *j, pt2_node *
 
 /* ---- nodes ----------------------------------------------------------------------------- */
 
-/* Of the modules that it was called in: often those of the node before. */
+/* The stack of modules that it was called in: often that of the node before. */
 static plim_status read_metadata(pt2 *f, plim_json *j, pt2_node *n, plim_str before)
 {
     plim_str key, quoted = before;
@@ -378,7 +378,7 @@ static plim_status read_metadata(pt2 *f, plim_json *j, pt2_node *n, plim_str bef
 
 typedef plim_status pt2_reader(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n);
 
-/* Reads a part of a node, unless it has to wait for the node's turn: then it is skipped. */
+/* Reads a part of a node; if it must wait until the node is run, skips it. */
 static plim_status note_part(pt2 *f, pt2_env *env, plim_json *j, pt2_node *n, pt2_reader *read)
 {
     plim_json ahead = *j;
@@ -446,7 +446,7 @@ static plim_status note_nodes(pt2 *f, plim_json *j, pt2_env *env)
 
 /* ---- where the parts of a graph are ---------------------------------------------- */
 
-/* {"name": ..., "name": ...}: the place of each value. */
+/* {"name": ..., "name": ...}: records the place of each value. */
 static plim_status index_names(pt2 *f, plim_json *j, plim_map *map)
 {
     plim_str key;
@@ -460,7 +460,7 @@ static plim_status index_names(pt2 *f, plim_json *j, plim_map *map)
     return j->bad;
 }
 
-/* The same of tensors. */
+/* The same for tensors. */
 static plim_status index_tensors(pt2 *f, plim_json *j, pt2_env *env)
 {
     plim_str key;

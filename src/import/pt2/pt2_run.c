@@ -5,7 +5,7 @@ enum { PT2_MAX_INLINE = 16 };
 
 /* ---- scopes ------------------------------------------------------------------------ */
 
-/* "L['self'].layer1@2" is "layer1", as torch 2.1 wrote it and for a second call. */
+/* "L['self'].layer1@2" becomes "layer1": torch 2.1 wrote it so, and so is a second call. */
 static plim_str clean_path(plim_str s)
 {
     static const char self[] = "L['self']";
@@ -42,8 +42,8 @@ static uint32_t open_scope(pt2 *f, plim_str entry, uint32_t parent)
     return 0;
 }
 
-/* Scope of a node with this "nn_module_stack".  What it has in common with the
- * node before is the same call of the same modules; the rest are new calls. */
+/* Scope of a node with this "nn_module_stack".  The part it shares with the node before is the
+ * same call of the same modules; the rest are new calls. */
 static plim_status find_scope(pt2 *f, plim_str text, uint32_t *out)
 {
     uint32_t depth = 0, parent = 0;
@@ -54,7 +54,7 @@ static plim_status find_scope(pt2 *f, plim_str text, uint32_t *out)
         return PLIM_OK;
     }
     if (!text.n || plim_str_starts(text, "_empty_nn_module_stack"))
-        return PLIM_OK; /* made by no module */
+        return PLIM_OK; /* not made in a module */
     f->last_stack = text.p;
     while (text.n && depth < PT2_MAX_STACK) {
         plim_str entry = plim_pt2_upto(&text, ';');
@@ -81,7 +81,7 @@ static plim_str short_target(plim_str t)
     return plim_str_starts(t, prefix) ? (plim_str){t.p + n, t.n - n} : t;
 }
 
-/* "aten.conv2d.default": namespace, name, overload. */
+/* Splits "aten.conv2d.default" into namespace, name, overload. */
 static const plim_op *find_op(plim_str target, bool *inplace)
 {
     plim_str rest = target, space = plim_pt2_upto(&rest, '.'),
@@ -113,7 +113,7 @@ static const pt2_op *know_target(pt2 *f, plim_str raw)
     return &f->ops[*at - 1];
 }
 
-/* Arguments into the slots of the rule; without one, as they stand. */
+/* Binds arguments to the slots of the rule; without a rule, keeps them in order. */
 static plim_status bind_args(pt2 *f, plim_node *n, const plim_named_arg *args, uint32_t n_args)
 {
     if (n->op) {
@@ -150,8 +150,8 @@ static plim_status add_node(pt2 *f, plim_str target, plim_node n, const plim_nam
 
 /* ---- higher-order ops ---------------------------------------------------------- */
 
-/* Those that only set a mode around a subgraph; its nodes stand in for them.
- * `mode` is the argument that says whether gradients are on. */
+/* Ops that only set a mode around a subgraph; the subgraph's nodes replace them.  `mode` is
+ * the argument that says whether gradients are on. */
 static const struct {
     const char *target;
     int mode;
@@ -168,7 +168,7 @@ static int find_wrapper(plim_str target)
     return -1;
 }
 
-/* No gradients inside: the same as detached inputs, which take no memory. */
+/* Without gradients inside: equivalent to detached inputs, which take no memory. */
 static plim_status detach_input(pt2 *f, uint32_t scope, uint32_t *id)
 {
     plim_named_arg self = {PLIM_STR("self"), {.kind = PLIM_ARG_VALUE, .id = *id}};
@@ -256,7 +256,7 @@ static plim_status inline_graph(pt2 *f, pt2_env *env, const pt2_node *n,
 
 /* ---- in order -------------------------------------------------------------------- */
 
-/* The tensors among the arguments, which have been places of names. */
+/* Replaces the tensors among the arguments, so far indices into names, by values. */
 static plim_status find_values(pt2 *f, pt2_env *env, const pt2_node *n)
 {
     for (uint32_t i = 0; i < n->n_args; i++) {

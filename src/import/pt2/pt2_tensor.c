@@ -139,8 +139,8 @@ plim_status plim_pt2_eval_size(pt2 *f, const pt2_size *s, int64_t *out)
 
 /* ---- tensors -------------------------------------------------------------------- */
 
-/* src: torch/_export/serde/schema.py, ScalarType: not the numbers of
- * c10::ScalarType.  Names stood in the files of torch 2.1. */
+/* src: torch/_export/serde/schema.py, ScalarType: not the numbers of c10::ScalarType.  Files
+ * of torch 2.1 have names instead. */
 static const struct {
     int number;
     const char *name;
@@ -215,7 +215,7 @@ static void read_tensor(plim_json *j, pt2_tensor *t)
         } else if (plim_str_is(key, "layout") && plim_json_peek(j) == PLIM_JSON_NUMBER) {
             int64_t layout = plim_json_i64(j);
             t->sparse = layout != STRIDED && layout != MKLDNN;
-        } else if (plim_str_is(key, "meta")) { /* torch 2.1: a TensorValue around it */
+        } else if (plim_str_is(key, "meta")) { /* torch 2.1 wraps it in a TensorValue */
             read_tensor(j, t);
         } else {
             plim_json_skip(j);
@@ -225,7 +225,7 @@ static void read_tensor(plim_json *j, pt2_tensor *t)
 
 /* ---- names ----------------------------------------------------------------------- */
 
-/* NULL: there is none. */
+/* NULL if there is none. */
 static const pt2_name *find_name(const pt2_env *env, plim_str name)
 {
     uint32_t at;
@@ -291,7 +291,7 @@ plim_status plim_pt2_find_tensor(pt2 *f, const pt2_env *env, plim_str name, pt2_
     return j.bad;
 }
 
-/* Neither its bytes nor the reach of its strides overflow. */
+/* Whether neither its size in bytes nor the extent of its strides overflows. */
 static bool meta_fits(const plim_meta *m)
 {
     uint64_t bytes, reach = 1, step;

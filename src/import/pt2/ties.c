@@ -29,10 +29,10 @@ typedef struct ties {
     bool *used; /* by value id */
     plim_map
         foreign;     /* module path and member: the parameter of another module that it uses */
-    plim_map owners; /* modules whose parameters stand for tied ones */
+    plim_map owners; /* modules that own the parameters used in place of tied ones */
 } ties;
 
-/* A key made of two strings. */
+/* A key made of two strings, separated by a NUL. */
 static plim_str key_of(ties *t, plim_str a, plim_str b)
 {
     char *p = PLIM_NEW_N(t->g->arena, char, (uint64_t)a.n + b.n + 1);
@@ -41,7 +41,7 @@ static plim_str key_of(ties *t, plim_str a, plim_str b)
     if (a.n)
         memcpy(p, a.p, a.n);
     if (b.n)
-        memcpy(p + a.n + 1, b.p, b.n); /* a NUL between */
+        memcpy(p + a.n + 1, b.p, b.n); /* a NUL in between */
     return (plim_str){p, a.n + b.n + 1};
 }
 
@@ -101,8 +101,8 @@ static plim_str meta_key(ties *t, const plim_value *v)
                              PLIM_STR_ARG(member_of(v->name)));
 }
 
-/* A name without a module call of its own (T5's shared.weight, BERT's second
- * decoder bias) is tied if exactly one parameter of those modules is like it. */
+/* A name without a module call of its own (T5's shared.weight, BERT's second decoder bias) is
+ * tied if exactly one parameter of those modules matches it. */
 static bool tie_by_owner(ties *t)
 {
     plim_map like = {0};

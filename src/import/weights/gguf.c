@@ -1,5 +1,5 @@
-/* gguf.c -- GGUF, versions 2 and 3, of either byte order: what llama.cpp and compatible
- * programs run.  Metadata and the list of tensors are read, their data is not.
+/* gguf.c -- GGUF, versions 2 and 3, of either byte order: the format of llama.cpp and
+ * compatible programs.  Metadata and the list of tensors are read, their data is not.
  * src: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and src/gguf.cpp there */
 #include <stdio.h>
 
@@ -35,7 +35,7 @@ static plim_status check_type(gguf *f, const plim_item *it, uint32_t type)
     return PLIM_OK;
 }
 
-/* Rows are whole blocks; in it->bytes what they take. */
+/* Checks that rows are whole blocks; sets it->bytes. */
 static plim_status check_size(gguf *f, plim_item *it, uint32_t type)
 {
     uint64_t n = 1, row = it->rank ? (uint64_t)it->dim[it->rank - 1] : 1;
@@ -54,7 +54,7 @@ static plim_status check_size(gguf *f, plim_item *it, uint32_t type)
     return PLIM_OK;
 }
 
-/* One entry of the list.  *offset: its place in the data. */
+/* One entry of the list.  *offset: its offset in the data. */
 static plim_status read_tensor(gguf *f, plim_item *it, uint64_t *offset)
 {
     *it = (plim_item){.kind = PLIM_ITEM_PARAMETER, .same_as = PLIM_NONE};
@@ -68,7 +68,7 @@ static plim_status read_tensor(gguf *f, plim_item *it, uint64_t *offset)
         return plim_fail(f->err, PLIM_EFORMAT, f->at,
                          "'" PLIM_STR_FMT "' has %u dimensions, the limit is %d",
                          PLIM_STR_CUT(it->name), (unsigned)rank, GGUF_MAX_DIMS);
-    for (uint32_t i = rank; i-- > 0 && !f->bad;) { /* the fastest first, ours last */
+    for (uint32_t i = rank; i-- > 0 && !f->bad;) { /* fastest first, ours last */
         uint64_t dim = plim_gguf_read_uint(f, 8, "a tensor");
         if (dim > INT64_MAX)
             return plim_fail(f->err, PLIM_ERANGE, f->at,
@@ -102,7 +102,7 @@ static uint64_t pad_to(uint64_t n, uint64_t alignment)
     return plim_sat_add(n, alignment - 1) & ~(alignment - 1);
 }
 
-/* All tensors of a part: one after the other in the data, each aligned. */
+/* All tensors of a part: consecutive in the data, each aligned. */
 static plim_status read_tensors(gguf *f, plim_inventory *v)
 {
     plim_item it;
@@ -150,7 +150,7 @@ static const char split_format[] = "-%05u-of-%05u.gguf";
 enum { SPLIT_TAIL = sizeof "-00001-of-00002.gguf" - 1 };
 
 typedef struct gguf_split {
-    uint64_t no, count, n_tensors; /* this part of so many; tensors of all */
+    uint64_t no, count, n_tensors; /* this part's number; of all: parts, tensors */
 } gguf_split;
 
 static gguf_split split_of(const gguf *f)

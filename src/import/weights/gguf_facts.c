@@ -1,5 +1,5 @@
-/* gguf_facts.c -- what a GGUF file's metadata says of the model: sizes, and what a token
- * takes in the cache of keys and values. */
+/* gguf_facts.c -- what a GGUF file's metadata says about the model: sizes, and the bytes per
+ * token in the cache of keys and values. */
 #include "base/fmt.h"
 #include "import/weights/gguf_priv.h"
 
@@ -7,15 +7,15 @@ enum { GGUF_MAX_LAYERS = 65536 };
 
 /* ---- as text ---------------------------------------------------------------------------- */
 
-/* Of what is not about the architecture, the keys that matter to memory or say what this
- * is; the tokenizer, licences and sources do not. */
+/* Keys outside the architecture that matter to memory or identify the model; those about the
+ * tokenizer, licences and sources do not. */
 static const char *const general_keys[] = {
     "general.architecture", "general.type",         "general.name",
     "general.size_label",   "general.quantized_by", "adapter.type",
 };
 
-/* "32", "true", "0 (3 times), 8, 0 (3 times), 8": equal neighbours as one.  Fractions
- * are no sizes: {NULL, 0}. */
+/* "32", "true", "0 (3 times), 8, 0 (3 times), 8": runs of equal values are merged.  Fractions
+ * are not sizes: {NULL, 0}. */
 static plim_str value_text(const gguf *f, const gguf_kv *kv, plim_arena *a, plim_err *err)
 {
     enum { RUNS = 16 };
@@ -54,7 +54,7 @@ static bool is_wanted(const gguf *f, plim_str key)
            key.p[f->arch.n] == '.';
 }
 
-/* Without "general." or "llama.", which all of them have. */
+/* Without "general." or "llama.", the prefix of all of them. */
 static plim_str short_key(plim_str key)
 {
     const char *dot = memchr(key.p, '.', key.n);
@@ -94,7 +94,7 @@ static plim_status file_type_fact(const gguf *f, plim_inventory *v, plim_err *er
     return plim_inventory_fact(v, err, "file_type", "%" PRIu64 " (unknown)", id);
 }
 
-/* Where the metadata do not say it, they list the words. */
+/* If the metadata have no vocabulary size, they list the tokens: counts those. */
 static plim_status vocabulary_fact(const gguf *f, plim_inventory *v, plim_err *err)
 {
     const gguf_kv *tokens = plim_gguf_find(f, "tokenizer.ggml.tokens");
@@ -105,14 +105,14 @@ static plim_status vocabulary_fact(const gguf *f, plim_inventory *v, plim_err *e
 
 /* ---- keys and values ---------------------------------------------------------------------- */
 
-/* What decides the size of a layer's cache; the arrays have a value a layer.
+/* What determines the size of a layer's cache; the arrays have one value per layer.
  * src: llama.cpp llama-hparams.cpp, llama-kv-cache.cpp */
 typedef struct gguf_cache {
     const gguf_kv *heads, *key, *value, *key_sliding, *value_sliding, *pattern;
-    uint64_t layers;   /* that have one of their own */
-    uint64_t interval; /* attention is in every such layer only; 0: in all */
-    uint64_t head;     /* length of a key or value that is not said; 0: not known */
-    bool latent;       /* values are read out of the keys */
+    uint64_t layers;   /* layers with a cache of their own */
+    uint64_t interval; /* only every such layer has attention; 0: all have */
+    uint64_t head;     /* default length of a key or value; 0: not known */
+    bool latent;       /* values are computed from the keys */
 } gguf_cache;
 
 static uint64_t model_number(const gguf *f, const char *key, uint64_t otherwise)
@@ -123,7 +123,7 @@ static uint64_t model_number(const gguf *f, const char *key, uint64_t otherwise)
 
 static uint64_t sat_sub(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 
-/* false: the file does not say it, or has no cache. */
+/* false: the file does not say, or the model has no cache. */
 static bool find_cache(const gguf *f, gguf_cache *c)
 {
     uint64_t heads;
@@ -168,7 +168,7 @@ static bool length_of(const gguf *f, const gguf_cache *c, const gguf_kv *usual,
     return c->head > 0;
 }
 
-/* Bytes that a token takes in fp16; false: not known. */
+/* Bytes per token in fp16; false: not known. */
 static bool layer_bytes(const gguf *f, const gguf_cache *c, uint64_t layer, uint64_t *out)
 {
     uint64_t heads, key, value = 0;

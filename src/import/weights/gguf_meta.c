@@ -2,13 +2,13 @@
  * src: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and src/gguf.cpp there */
 #include "import/weights/gguf_priv.h"
 
-/* Nothing real comes near; what claims more would have us walk through its zeros. */
+/* No real file comes near; a file that claims more would make us read its zeros. */
 #define GGUF_HEADER_LIMIT (256ull << 20)
 #define GGUF_MAX_KVS 65536u
 #define GGUF_MAX_TENSORS (1u << 20)
 enum { GGUF_MAX_NESTING = 4 };
 
-/* Bytes of a value; 0: it says itself. */
+/* Bytes of a value; 0: variable, given by the value. */
 static const uint8_t widths[GGUF_TYPES] = {
     [GGUF_U8] = 1,  [GGUF_I8] = 1,  [GGUF_U16] = 2, [GGUF_I16] = 2,
     [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_F32] = 4, [GGUF_BOOL] = 1,
@@ -79,7 +79,7 @@ static void skip_array(gguf *f, plim_str key, int depth)
     skip_values(f, key, type, n, depth + 1);
 }
 
-/* Strings and arrays begin with their length, so that none is less than 8 bytes. */
+/* Strings and arrays begin with their length, so each has at least 8 bytes. */
 static void skip_values(gguf *f, plim_str key, uint64_t type, uint64_t n, int depth)
 {
     uint64_t bytes;
@@ -204,7 +204,7 @@ static plim_status check_keys(const gguf *f, plim_arena *a)
                    : PLIM_OK;
 }
 
-/* Opens b; what is left to read are its tensors. */
+/* Opens b and reads up to the list of tensors. */
 plim_status plim_gguf_read_metadata(gguf *f, plim_bytes b, plim_arena *a, plim_err *err)
 {
     *f = (gguf){.b = b, .limit = PLIM_MIN(b.n, GGUF_HEADER_LIMIT), .err = err};

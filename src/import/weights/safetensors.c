@@ -1,7 +1,7 @@
-/* safetensors.c -- weights as Hugging Face keeps them: a header in JSON, then the bytes
- * of the tensors, of which nothing is looked at.
+/* safetensors.c -- weights in Hugging Face's format: a header in JSON, then the bytes of the
+ * tensors, which are never read.
  *
- * The checks are those of the reference reader, so that what opens here opens there.
+ * The checks are those of the reference reader: both accept the same files.
  * src: github.com/huggingface/safetensors, safetensors/src/tensor.rs */
 #include <stdlib.h>
 
@@ -39,7 +39,7 @@ static const struct {
 };
 
 typedef struct st_span {
-    uint64_t from, to; /* of the data */
+    uint64_t from, to; /* offsets in the data */
     uint32_t item;
 } st_span;
 
@@ -47,8 +47,8 @@ typedef struct st_file {
     plim_inventory *v;
     plim_err *err;
     plim_json j;
-    uint32_t first; /* item of this file */
-    uint32_t bits;  /* of the tensor that is being read */
+    uint32_t first; /* first item of this file */
+    uint32_t bits;  /* of the tensor being read */
     plim_str *names;
     st_span *spans;
     uint32_t n_names, cap_names, n_spans, cap_spans;
@@ -103,7 +103,7 @@ static void read_offsets(st_file *f, st_span *s)
     *s = (st_span){at[0], at[1], f->v->n_items};
 }
 
-/* What shape and type make, in it->bytes. */
+/* Computes it->bytes from shape and type and compares it with the span. */
 static void check_bytes(st_file *f, plim_item *it, const st_span *s)
 {
     uint64_t bits = f->bits;
@@ -253,7 +253,7 @@ static int compare_spans(const void *a, const void *b)
                               : (x->item > y->item) - (x->item < y->item);
 }
 
-/* One tensor after the other, from the first byte of the data to its last. */
+/* Checks that the tensors cover the data without gaps or overlaps. */
 static plim_status check_spans(st_file *f, uint64_t data, uint64_t size)
 {
     uint64_t end = 0;

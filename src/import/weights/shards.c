@@ -1,7 +1,7 @@
-/* shards.c -- weights in several files, and the index that says which tensor is where:
- * model.safetensors.index.json, pytorch_model.bin.index.json and what diffusers calls
- * them.  Each shard is read by the importer of its format and must hold what the
- * index says of it.
+/* shards.c -- weights in several files, and the index that maps tensors to files:
+ * model.safetensors.index.json, pytorch_model.bin.index.json and their equivalents in
+ * diffusers.  Each shard is read by the importer of its format and must hold what the index
+ * says.
  * src: transformers modeling_utils.py, huggingface_hub serialization/_base.py */
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ typedef struct shard_index {
     shard_entry *entries; /* sorted by file, then by name */
     uint32_t n_entries, cap_entries;
     bool has_total;
-    uint64_t total; /* bytes, as the index has them */
+    uint64_t total; /* in bytes, according to the index */
 } shard_index;
 
 /* ---- the index --------------------------------------------------------------------- */
@@ -106,7 +106,7 @@ static plim_status read_index(shard_index *f)
 
 /* ---- a shard ------------------------------------------------------------------------ */
 
-/* What the index says of this file against what is in it. */
+/* Compares what the index says about this file with its contents. */
 static plim_status compare_shard(shard_index *f, const shard_entry *e, uint32_t n,
                                  uint32_t first)
 {
@@ -145,8 +145,8 @@ static plim_status compare_shard(shard_index *f, const shard_entry *e, uint32_t 
     return st;
 }
 
-/* Weights only: a shard that is an index, or a model with a folder of its own, could
- * come back here. */
+/* Reads weights only: a shard that is an index, or a model with a folder of its own, could
+ * lead back here. */
 static plim_status list_opened(shard_index *f, const plim_source *shard, plim_err *err)
 {
     const plim_importer *im = plim_importer_probe(shard->bytes);
@@ -157,8 +157,7 @@ static plim_status list_opened(shard_index *f, const plim_source *shard, plim_er
     return im->list(f->v, shard, err);
 }
 
-/* All shards say the same of themselves: the first speaks for them, and a note that is
- * there stays alone. */
+/* All shards have the same facts: keeps those of the first, and drops repeated notes. */
 static void drop_repeated(plim_inventory *v, bool first, uint32_t n_facts, uint32_t n_notes)
 {
     enum { COMPARED = 64 };
@@ -175,7 +174,7 @@ static void drop_repeated(plim_inventory *v, bool first, uint32_t n_facts, uint3
     v->n_notes = n_notes;
 }
 
-/* The shard of e[0] to e[n - 1]. */
+/* Lists the shard that holds the entries e[0] to e[n - 1]. */
 static plim_status list_shard(shard_index *f, const shard_entry *e, uint32_t n, bool first)
 {
     plim_inventory *v = f->v;

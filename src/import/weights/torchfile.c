@@ -1,8 +1,8 @@
-/* torchfile.c -- what torch.save writes: checkpoints (.pt, .pth, .bin), also those of
- * before 1.6, TorchScript archives, and the index of sharded ones.
+/* torchfile.c -- files written by torch.save: checkpoints (.pt, .pth, .bin), including those
+ * from before 1.6, TorchScript archives, and the index of sharded ones.
  *
- * Tensors are found by reading the pickle as data (base/pickle.h); their bytes are never
- * looked at.  docs/formats/torch.md says what is read. */
+ * Tensors are found by reading the pickle as data (base/pickle.h); their bytes are never read.
+ * docs/formats/torch.md says what is read. */
 #include "base/zip.h"
 #include "import/weights/torchfile_priv.h"
 
@@ -33,7 +33,7 @@ static plim_status open_archive(archive *z, plim_bytes b, plim_err *err)
     return PLIM_OK;
 }
 
-/* A name that is there twice is one to this reader and another to the next. */
+/* Rejects duplicate names: different readers would take different members. */
 static plim_status index_members(torchfile *f, archive *z)
 {
     plim_zip_entry e;
@@ -51,7 +51,7 @@ static plim_status index_members(torchfile *f, archive *z)
     return PLIM_OK;
 }
 
-/* The storages of one pickle: "stem/data/0" by "0". */
+/* The storages of one pickle: maps "0" to "stem/data/0". */
 static plim_status index_storages(torchfile *f, const archive *z, const char *folder,
                                   plim_map *out)
 {
@@ -150,7 +150,7 @@ static bool is_legacy(plim_bytes b)
     return false;
 }
 
-/* Behind the keys each storage has 8 bytes for its length. */
+/* After the keys each storage begins with its length in 8 bytes. */
 static plim_status check_storages(torchfile *f, plim_pickle_value keys, plim_bytes b,
                                   uint64_t at)
 {
@@ -237,8 +237,8 @@ static plim_status torch_list(plim_inventory *v, const plim_source *s, plim_err 
     return list_file(&f, s->bytes);
 }
 
-/* A pickle of any object: it begins with its protocol, or (old ones, and malicious ones)
- * with the name of a module and of something in it, a line each. */
+/* A pickle of any object: begins with its protocol, or (old and malicious ones) with the name
+ * of a module and of an object in it, one per line. */
 static bool is_pickle(plim_bytes b)
 {
     enum { OP_PROTO = 0x80, NEWEST_PROTOCOL = 5, OP_GLOBAL = 'c' };

@@ -1,12 +1,12 @@
-/* torchfile_names.c -- what a pickle would import and call, judged by name.
+/* torchfile_names.c -- judges what a pickle would import and call, by name.
  *
- * Three kinds: what torch.load itself takes with weights_only=True, which is silent; what
- * starts programs, which is refused; everything else, which is listed: loading such a file
- * runs whatever those names do. */
+ * There are three kinds: names that torch.load accepts with weights_only=True, which are not
+ * mentioned; names that can start programs, for which the file is rejected; all others, which
+ * are listed: loading such a file runs whatever those names do. */
 #include "import/weights/torchfile_priv.h"
 
-/* src: torch/_weights_only_unpickler.py of 2.13, _get_allowed_globals.  A name that ends
- * or begins in '*' stands for all such. */
+/* src: torch/_weights_only_unpickler.py of 2.13, _get_allowed_globals.  A '*' at the end or
+ * beginning of a name matches anything. */
 static const struct {
     const char *module, *name;
 } weights[] = {
@@ -29,7 +29,7 @@ static const struct {
     {"builtins", "bytearray"},
     {"builtins", "set"},
     {"builtins", "complex"},
-    {"__builtin__", "bytearray"}, /* as protocol 2 calls the module */
+    {"__builtin__", "bytearray"}, /* protocol 2's name for the module */
     {"__builtin__", "set"},
     {"__builtin__", "complex"},
 };
@@ -40,12 +40,12 @@ static const struct {
     const char *module, *name;
 } script[] = {{"__torch__*", "*"}, {"torch.jit._pickle", "*"}};
 
-/* Modules that no weights need, and that a pickle can use to run a program, to write a
- * file or to reach the network: what scanners of pickles agree on.
+/* Modules that no weights need, and that a pickle can use to run a program, write a file or
+ * reach the network: the common ground of scanners for pickles.
  * src: https://github.com/mmaitre314/picklescan, scanner.py */
 static const struct {
     const char *name;
-    bool package; /* with modules in it */
+    bool package; /* including its modules */
 } modules[] = {
     {"os", true},        {"posix", false},      {"nt", false},      {"subprocess", false},
     {"sys", false},      {"pty", false},        {"socket", false},  {"shutil", false},
@@ -58,9 +58,9 @@ static const struct {
     {"asyncio", true},
 };
 
-enum { LONG_NAME = 500 }; /* no module has such; but a path with dots may be as long */
+enum { LONG_NAME = 500 }; /* no module is that long; but a dotted path may be */
 
-/* Single names of modules that also have others. */
+/* Single names of modules whose other names are harmless. */
 static const struct {
     const char *module, *name;
 } programs[] = {
@@ -104,8 +104,8 @@ static bool matches_pattern(plim_str s, const char *want)
     return plim_str_eq(s, w);
 }
 
-/* The module, or one in it; or reached through a name with dots ("serialization.os.system"
- * of torch), which protocol 4 follows. */
+/* The module, or one inside it; also if reached through a dotted name
+ * ("serialization.os.system" of torch), which protocol 4 resolves. */
 static bool uses_module(plim_str module, plim_str name, const char *want, bool package)
 {
     size_t n = strlen(want);
@@ -154,7 +154,7 @@ static bool is_weights(const torchfile *f, plim_str module, plim_str name)
 
 #define CUT(s) (int)PLIM_MIN((s).n, (size_t)60), (s).p
 
-enum { NAMED_MAX = 20 }; /* that a note lists */
+enum { NAMED_MAX = 20 }; /* number of names that a note lists */
 
 plim_status plim_torch_check_names(torchfile *f, const plim_pickle *p)
 {

@@ -1,5 +1,5 @@
 /* torchfile_object.c -- objects of a pickle as the walk and the optimizers see them: their
- * names, dicts however they were written, single values as text. */
+ * class names, dicts in all their forms, single values as text. */
 #include "import/weights/torchfile_priv.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
-/* torchfile_optim.c -- optimizers in checkpoints: state_dict() of torch.optim and of what
- * imitates it, {"state": {0: {"exp_avg": tensor, ..}}, "param_groups": [{"lr": ..}]}. */
+/* torchfile_optim.c -- optimizers in checkpoints: state_dict() of torch.optim and compatible
+ * libraries, {"state": {0: {"exp_avg": tensor, ..}}, "param_groups": [{"lr": ..}]}. */
 #include "import/weights/torchfile_priv.h"
 
 #include <stdio.h>
 
-/* By what a parameter group and the state of a parameter have: the first row that fits.
- * A name after which '!' stands must also be true.
+/* Recognised by the keys of a parameter group and of a parameter's state: the first row that
+ * matches.  A name followed by '!' must also be true.
  * src: the defaults and states in torch/optim of 2.13; bitsandbytes/optim/optimizer.py,
  * init_state; transformers/optimization.py; apex/optimizers/fused_adam.py */
 static const struct {
@@ -36,7 +36,7 @@ static const struct {
     {"Lion", {"betas"}, {"exp_avg"}},
 };
 
-enum { OPTIONS_MAX = 64 }; /* that a group of parameters has */
+enum { OPTIONS_MAX = 64 }; /* of a parameter group */
 
 bool plim_torch_is_optimizer(plim_pickle_value v)
 {
@@ -79,7 +79,7 @@ static const char *guess_name(plim_pickle_value group, plim_pickle_value state)
 
 /* ---- what it was told -------------------------------------------------------------------- */
 
-/* "lr 0.001", "betas 0.9 0.999"; nothing of what is None, False, or not a number. */
+/* "lr 0.001", "betas 0.9 0.999"; skips what is None, False, or not a number. */
 static bool put_option(plim_buf *out, plim_pickle_value key, plim_pickle_value v)
 {
     plim_str name = plim_pickle_text(key);
@@ -137,8 +137,8 @@ plim_status plim_torch_say_optimizer(torchfile *f, plim_pickle_value groups,
                                PLIM_STR_ARG(plim_buf_str(&text)));
 }
 
-/* "step" is a tensor in the host's memory, but for two implementations that read it on the
- * card.  src: torch/optim/optimizer.py, _process_value_according_to_param_policy */
+/* "step" is a tensor in host memory, except for two implementations that read it on the card.
+ * src: torch/optim/optimizer.py, _process_value_according_to_param_policy */
 bool plim_torch_step_on_card(plim_pickle_value groups)
 {
     for (uint32_t i = 0; i < plim_pickle_count(groups); i++)

@@ -1,6 +1,6 @@
-/* torchfile_sum.c -- what follows when all tensors of a file are known: which are buffers,
- * which repeat others, whose bytes are shared, what a training takes that goes on from
- * here. */
+/* torchfile_sum.c -- conclusions once all tensors of a file are known: which are buffers,
+ * which are copies of others, which share bytes, and how much memory a training needs that
+ * resumes from the file. */
 #include <stdlib.h>
 
 #include "import/weights/torchfile_priv.h"
@@ -23,9 +23,9 @@ static bool ends_with(plim_str s, plim_str ending)
     return plim_str_ends(s, ending) && (s.n == ending.n || s.p[s.n - ending.n - 1] == '.');
 }
 
-/* A state dict does not tell buffers from parameters.  These names are always buffers, and
- * a parameter that is trained has no type without fractions; int32 and narrower are left,
- * quantized weights being of such.
+/* A state dict does not distinguish buffers from parameters.  These names are always buffers,
+ * and a trainable parameter never has an integer type; int32 and narrower are still counted as
+ * weights, since quantized ones use them.
  * src: torch/nn/modules/batchnorm.py, _NormBase; torch/nn/parameter.py */
 static bool is_buffer(const plim_item *it)
 {
@@ -45,11 +45,11 @@ static void find_buffers(torchfile *f)
     }
 }
 
-/* Weights of one item of the top dict: "model", "ema". */
+/* Weights under one key of the top dict: "model", "ema". */
 typedef struct group {
     plim_str name;
     uint32_t id, first, n; /* entries from first on; n of them are weights */
-    uint32_t skip;         /* bytes that all their names begin with, the group's own too */
+    uint32_t skip;         /* length of their common prefix, the group's own included */
     uint64_t bytes;
 } group;
 
@@ -89,7 +89,7 @@ static plim_status find_groups(torchfile *f, group **groups, uint32_t *n)
     return PLIM_OK;
 }
 
-/* A word of its own in the name: "model_ema", "ema.module", but not "schema". */
+/* As a separate word of the name: "model_ema", "ema.module", but not "schema". */
 static bool has_word(plim_str s, const char *word)
 {
     size_t n = strlen(word);
@@ -102,8 +102,8 @@ static bool has_word(plim_str s, const char *word)
     return false;
 }
 
-/* Another set of the same weights, by what people call it: two networks of one
- * architecture (twin critics) are no copies. */
+/* Whether its name says that it is a copy of the same weights: two networks of one
+ * architecture (twin critics) are not copies. */
 static bool is_copy_name(plim_str s)
 {
     static const char *const words[] = {"ema",    "avg",  "average", "averaged", "swa",
@@ -114,7 +114,7 @@ static bool is_copy_name(plim_str s)
     return false;
 }
 
-/* The largest; of equals one that is not called a copy, or else the first. */
+/* The largest; among equals one that is not named as a copy, else the first. */
 static const group *main_group(const group *groups, uint32_t n)
 {
     const group *best = n ? groups : NULL;
@@ -137,8 +137,8 @@ static bool same_shape(const plim_item *a, const plim_item *b)
     return a->rank == b->rank && memcmp(a->dim, b->dim, (size_t)a->rank * sizeof *a->dim) == 0;
 }
 
-/* It is called a copy; all its tensors are in `main`, by name and shape, and they are half
- * of those. */
+/* Whether it is named as a copy, all its tensors are in `main`, by name and shape, and they
+ * are at least half of those. */
 static bool is_repeated(const torchfile *f, const group *g, const group *main,
                         const plim_map *names)
 {
@@ -178,7 +178,7 @@ static plim_status find_copies(torchfile *f, const group *groups, uint32_t n,
     return st;
 }
 
-/* What training puts before every name.
+/* Prefixes that training wrappers put before every name.
  * src: torch/nn/parallel/distributed.py, torch/_dynamo/eval_frame.py */
 static plim_status say_prefix(torchfile *f, plim_str name, uint32_t top, uint32_t skip)
 {
@@ -198,7 +198,7 @@ static plim_status say_prefix(torchfile *f, plim_str name, uint32_t top, uint32_
     return st;
 }
 
-/* Of a flat state dict. */
+/* For a flat state dict. */
 static plim_status say_flat_prefix(torchfile *f)
 {
     uint32_t skip = UINT32_MAX, first = PLIM_NONE;
@@ -217,8 +217,8 @@ static bool is_single(const torchfile *f, const torch_entry *e)
     return is_weight(f, e) && e->at.depth == 1 && !e->at.in_module;
 }
 
-/* Beside "model" and "optimizer", a tensor by itself is no weight; false if there is more
- * of such than of the model. */
+/* Beside "model" and "optimizer", a single tensor is not a weight; false if there are more of
+ * these than of the model. */
 static bool find_others(torchfile *f, const group *main)
 {
     uint64_t bytes = 0;
@@ -233,7 +233,7 @@ static bool find_others(torchfile *f, const group *main)
     return true;
 }
 
-/* "model", or "G, D": where the parameters are. */
+/* "model", or "G, D": the keys that hold the parameters. */
 static plim_status say_groups(torchfile *f, const group *groups, uint32_t n)
 {
     enum { MOST = 8 };
@@ -274,7 +274,7 @@ typedef struct span {
     plim_item_kind kind;
 } span;
 
-/* By place; of those at one place the longest first, and of equals parameters. */
+/* By place; at the same place the longest first, and among equals parameters first. */
 static int compare_spans(const void *x, const void *y)
 {
     const span *a = x, *b = y;
@@ -289,9 +289,9 @@ static int compare_spans(const void *x, const void *y)
     return a->e->item < b->e->item ? -1 : a->e->item > b->e->item;
 }
 
-/* Each byte of a storage is the first tensor's that spans it.  A tensor that adds none is
- * the same as that one; one that adds some has those.  *unused: bytes of storages that no
- * tensor spans, of which there are n. */
+/* Each byte of a storage belongs to the first tensor that spans it.  A tensor that adds no
+ * bytes is the same as that one; one that adds some is counted with those.  *unused: bytes of
+ * the n storages that no tensor spans. */
 static plim_status share_bytes(torchfile *f, uint64_t *unused, uint32_t *n)
 {
     span *spans = PLIM_NEW_N(f->a, span, f->n_entries + 1);
@@ -328,7 +328,7 @@ static plim_status share_bytes(torchfile *f, uint64_t *unused, uint32_t *n)
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-/* Sums under names, in the order in which they were met. */
+/* Sums by name, in order of first appearance. */
 typedef struct tally {
     struct {
         plim_str name;
@@ -369,7 +369,7 @@ static plim_status tally_say(torchfile *f, const tally *t, const char *key)
                 : PLIM_OK;
 }
 
-/* What a training that goes on from here has on its card before its first step. */
+/* Memory on the card of a training that resumes from here, before its first step. */
 static plim_status say_resume(torchfile *f)
 {
     uint64_t card[PLIM_ITEM_KINDS] = {0}, host = 0;

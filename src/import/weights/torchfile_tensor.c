@@ -1,8 +1,8 @@
-/* torchfile_tensor.c -- storages and tensors out of the calls that would make them.
+/* torchfile_tensor.c -- storages and tensors, from the calls that would create them.
  * src: torch/_utils.py, torch/serialization.py of 2.13 */
 #include "import/weights/torchfile_priv.h"
 
-/* Of each storage class; a dtype that came later has none and is said by the call.
+/* The dtype of each storage class; newer dtypes have no class and are given in the call.
  * src: torch/storage.py, _dtype_to_storage_type_map */
 static const struct {
     const char *name;
@@ -19,7 +19,7 @@ static const struct {
     {"QUInt4x2Storage", PLIM_QUINT4X2}, {"QUInt2x4Storage", PLIM_QUINT2X4},
 };
 
-/* Calls that give a tensor, by where their arguments stand (-1: it has none). */
+/* Calls that create a tensor, with the positions of their arguments (-1: it has none). */
 static const struct {
     const char *name; /* of torch._utils */
     int storage, offset, size, stride, dtype;
@@ -31,7 +31,7 @@ static const struct {
     {"_rebuild_meta_tensor_no_storage", -1, -1, 1, 2, 0},
 };
 
-/* Calls that give their first argument, a little changed. */
+/* Calls that return their first argument with small changes. */
 static const struct {
     const char *module, *name;
     bool parameter;
@@ -75,7 +75,7 @@ static bool find_class(plim_pickle_value v, plim_dtype *out)
     return false;
 }
 
-/* A storage has as many bytes as were said of it, and the archive has them. */
+/* Checks that a storage has the stated number of bytes, and that the archive holds them. */
 static plim_status check_record(const torchfile *f, const torch_storage *s)
 {
     uint32_t place;
@@ -167,10 +167,10 @@ plim_status plim_torch_storage(torchfile *f, plim_pickle_value v, torch_tensor *
 typedef struct layout {
     int32_t rank;
     int64_t dim[PLIM_MAX_RANK], stride[PLIM_MAX_RANK];
-    uint64_t elements, reach; /* reach: the last element's place, plus one */
+    uint64_t elements, reach; /* reach: index of the last element, plus one */
 } layout;
 
-/* A tuple of numbers that are not negative, or torch.Size of one. */
+/* A tuple of non-negative numbers, or torch.Size of one. */
 static plim_status read_sizes(const torchfile *f, plim_pickle_value v, int32_t *rank,
                               int64_t *out)
 {
@@ -220,7 +220,7 @@ static plim_status read_layout(const torchfile *f, plim_pickle_value size,
     return PLIM_OK;
 }
 
-/* What it spans of its storage: whole bytes, also of types with less than one. */
+/* The span of its storage: whole bytes, also for types of less than one byte. */
 static plim_status find_span(const torchfile *f, const layout *l, uint32_t bits,
                              uint64_t first, int64_t offset, torch_tensor *t)
 {
@@ -287,7 +287,7 @@ static plim_status read_tensor(torchfile *f, plim_pickle_value args, size_t row,
                                           : fail_malformed(f);
 }
 
-/* Out of the calls around the one that makes a tensor. */
+/* Unwraps the calls around the one that creates a tensor. */
 static bool unwrap_call(plim_pickle_value *fn, plim_pickle_value *args, bool *parameter)
 {
     plim_pickle_value inner = {0};

@@ -1,8 +1,8 @@
 /* torchfile_walk.c -- from objects that hold tensors to items with names.
  *
- * A state dict, a checkpoint of several, a list of tensors, a pickled nn.Module, the
- * objects of TorchScript: all are walked alike, by the keys of dicts and the attributes of
- * objects.  A value that is used twice is met twice (tied modules have two names), so
+ * A state dict, a checkpoint with several, a list of tensors, a pickled nn.Module, the objects
+ * of TorchScript: all are walked in the same way, by the keys of dicts and the attributes of
+ * objects.  A value that is used twice is visited twice (tied modules have two names), so
  * steps are counted. */
 #include "import/weights/torchfile_priv.h"
 
@@ -53,7 +53,7 @@ static plim_status walk_named(torchfile *f, plim_pickle_value v, plim_pickle_val
     return st;
 }
 
-/* The tensors that a tensor is made of, by their place in the call's arguments. */
+/* The component tensors of a tensor, by their index among the call's arguments. */
 static plim_status walk_parts(torchfile *f, plim_pickle_value from, uint32_t first,
                               const char *const *names, torch_place at)
 {
@@ -80,7 +80,7 @@ static plim_status walk_sparse(torchfile *f, plim_pickle_value args, torch_place
     return st ? st : walk_parts(f, data, 0, is ? compressed : coo, at);
 }
 
-/* (scheme, scales, zero points, axis), or numbers in their place. */
+/* (scheme, scales, zero points, axis), or numbers instead of tensors. */
 static plim_status walk_quantizer(torchfile *f, plim_pickle_value args, torch_place at)
 {
     static const char *const names[] = {"scales", "zero_points", NULL};
@@ -109,7 +109,7 @@ static plim_status walk_list(torchfile *f, plim_pickle_value v, torch_place at)
     return st;
 }
 
-/* "_parameters", "_buffers", "_modules" and whatever else an nn.Module has. */
+/* "_parameters", "_buffers", "_modules" and other attributes of an nn.Module. */
 static plim_status walk_module(torchfile *f, plim_pickle_value state, torch_place at)
 {
     static const struct {
@@ -120,7 +120,7 @@ static plim_status walk_module(torchfile *f, plim_pickle_value state, torch_plac
                  {"_modules", PLIM_ITEM_PARAMETER}};
     plim_status st = PLIM_OK;
     plim_pickle_value key;
-    bool other = at.kind == PLIM_ITEM_OTHER; /* of a copy, or of something's attribute */
+    bool other = at.kind == PLIM_ITEM_OTHER; /* in a copy, or in some object's attribute */
     at.in_module = true;
     for (uint32_t i = 0; i < plim_torch_pairs(state) && !st; i++) {
         plim_pickle_value one = plim_torch_pair(state, i, &key);
@@ -142,8 +142,8 @@ static void see_module(torchfile *f, plim_pickle_value fn)
         f->module = plim_pickle_text(plim_pickle_at(fn, 1));
 }
 
-/* The result of a call that is no tensor: what it was filled with, its state, and what it
- * was made of. */
+/* The result of a call that is not a tensor: what it was filled with, its state, and its
+ * arguments. */
 static plim_status walk_call(torchfile *f, plim_pickle_value v, torch_place at)
 {
     plim_pickle_call call = *v.node->call;
@@ -266,7 +266,7 @@ static plim_status walk_value(torchfile *f, plim_pickle_value v, torch_place at)
         f->too_deep = true;
         return PLIM_OK;
     }
-    f->steps += plim_pickle_count(v); /* its keys are looked at */
+    f->steps += plim_pickle_count(v); /* its keys are visited */
     f->level++;
     v.node->open = true;
     plim_status st = walk_open(f, v, at);
@@ -277,7 +277,7 @@ static plim_status walk_value(torchfile *f, plim_pickle_value v, torch_place at)
 
 /* ---- the top --------------------------------------------------------------------------- */
 
-/* "epoch", "best_acc": what stands at the top beside the tensors. */
+/* "epoch", "best_acc": the scalars at the top beside the tensors. */
 static plim_status say_scalars(torchfile *f, plim_pickle_value v)
 {
     enum { MOST = 24, KEY = 40 };
@@ -306,7 +306,7 @@ plim_status plim_torch_walk_root(torchfile *f, const plim_pickle *p, plim_item_k
     f->most = f->steps + STEPS_PER_BYTE * p->end + 4096;
     f->grouped = plim_torch_is_dict(p->root);
     plim_status st = walk_value(f, p->root, at);
-    for (uint32_t i = 0; i < p->n_persistents && !st; i++) { /* also those it did not meet */
+    for (uint32_t i = 0; i < p->n_persistents && !st; i++) { /* even those not reached */
         torch_tensor t;
         bool is;
         st = plim_torch_storage(f, p->persistents[i], &t, &is);

@@ -55,7 +55,7 @@ static const char *const adapter_keys[] = {
     "peft_type", "base_model_name_or_path", "r", "lora_alpha", "target_modules",
 };
 
-/* A value as one line: a string without its quotes, a list of strings with commas. */
+/* A value on one line: a string without its quotes, a list of strings with commas. */
 static void add_value(plim_buf *out, plim_json *j, plim_arena *a)
 {
     bool more = false;
