@@ -11,7 +11,7 @@ typedef struct head {
     plim_str packing; /* quantization_config, as written; quantization is its method */
     plim_str inner;   /* the model_type of a text_config, or "" */
     plim_str text;    /* that object, as written */
-    bool unpacked;    /* built as if no quantization_config were there */
+    bool unpacked;    /* built without its quantization_config */
 } head;
 
 static plim_str first_word(plim_json *j)
@@ -30,7 +30,7 @@ static plim_str first_word(plim_json *j)
 }
 
 /* The word under `name` in an object; "" if there is none.  *raw: the value as written,
- * whatever it is; "" for null. */
+ * whatever its kind; "" for null. */
 static plim_str word_in(plim_json *j, const char *name, plim_str *raw)
 {
     plim_str key, found = PLIM_STR("");
@@ -81,7 +81,7 @@ static const plim_hf_family *family_of(const head *hd, const plim_hf_group **gro
                             : plim_hf_find_class(hd->architecture, group);
 }
 
-/* Of what is built: that, or the type of the text model in it; "". */
+/* The type that is built: the file's, or that of the text model in it; else "". */
 static plim_str built_type(const head *hd)
 {
     const plim_hf_group *group;
@@ -121,7 +121,7 @@ static void check_head(plim_hf *h, const head *hd)
     }
 }
 
-/* A shape given for an input that the model does not have. */
+/* Rejects a shape for an input that the model does not have. */
 static void check_inputs(plim_hf *h)
 {
     const plim_graph *g = h->n.g;
@@ -136,7 +136,7 @@ static void check_inputs(plim_hf *h)
     }
 }
 
-/* --dim batch=N and seq=N: the sizes that are left open. */
+/* --dim batch=N and seq=N: the open sizes. */
 static plim_status named_sizes(plim_binding *b, plim_err *err)
 {
     for (uint32_t i = 0; i < b->n_dims; i++) {
@@ -157,7 +157,7 @@ static plim_status named_sizes(plim_binding *b, plim_err *err)
 static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                                const plim_binding *bind, plim_err *err);
 
-/* A model that also sees or hears, of which only the part that reads and writes is known. */
+/* A multimodal model, of which only the text model is known. */
 static plim_status build_text(plim_graph *g, const head *outer, const plim_binding *bind,
                               plim_err *err)
 {
@@ -280,7 +280,7 @@ static plim_status list_graph(plim_inventory *v, const plim_graph *g, plim_err *
     return st;
 }
 
-/* The model cannot be built, which reading its graph reports: here, those that can. */
+/* The model cannot be built, which reading its graph reports: lists the types that can. */
 static plim_status list_refusal(plim_inventory *v, plim_err *err)
 {
     plim_str known = plim_hf_known_types(v->arena);
@@ -288,7 +288,7 @@ static plim_status list_refusal(plim_inventory *v, plim_err *err)
                                PLIM_STR_ARG(known));
 }
 
-/* What it would be without its packing, which is not known. */
+/* The model without its packing, which is not known. */
 static plim_status list_unpacked(plim_inventory *v, const plim_source *s, head hd,
                                  plim_err *err)
 {

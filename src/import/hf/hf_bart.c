@@ -1,5 +1,5 @@
-/* hf_bart.c -- an encoder and a decoder in the way of BART: BART, with norms behind, and
- * Whisper, with norms in front and sound instead of words.
+/* hf_bart.c -- encoder-decoder models like BART: BART, with norms after each block, and
+ * Whisper, with norms before it and audio instead of words.
  * src: transformers 5.23 models/{bart,whisper}/ */
 #include <math.h>
 
@@ -21,11 +21,11 @@ typedef struct config {
 
 typedef struct bart bart;
 
-/* What a model type does in its own way. */
+/* Peculiarities of a model type. */
 typedef struct row {
     const char *prefix;
-    bool norm_first;  /* and one more behind all layers */
-    bool early_scale; /* queries are scaled by hand, heads copied, keys have no bias */
+    bool norm_first;  /* and one more after all layers */
+    bool early_scale; /* queries are scaled separately, heads copied, keys have no bias */
     void (*build)(const bart *b);
 } row;
 
@@ -43,7 +43,7 @@ static void enter_module(const bart *b, const char *name, const char *type)
     plim_nn_enter(b->n, name, plim_nn_join(b->n, b->r->prefix, type));
 }
 
-/* F.dropout: in the module that is open */
+/* F.dropout, in the open module */
 static uint32_t apply_dropout(const bart *b, uint32_t x)
 {
     return plim_nn_dropout_op(b->n, x, b->c->dropout);
@@ -63,7 +63,8 @@ static uint32_t project_heads(const bart *b, const char *name, uint32_t x, int64
     return early ? plim_nn_contiguous(n, x) : x;
 }
 
-/* From x to `seen`: x itself, and then what was before if `causal`; or what the encoder made */
+/* Attention from x to `seen`: x itself, only earlier tokens if `causal`; or the encoder's
+ * output */
 static uint32_t attend_to(const bart *b, const char *name, uint32_t x, uint32_t seen,
                           int64_t heads, bool causal)
 {
@@ -87,7 +88,7 @@ static uint32_t attend_to(const bart *b, const char *name, uint32_t x, uint32_t 
 
 /* ---- a layer --------------------------------------------------------------------------- */
 
-/* Attention with its norm and the sum with what came in. */
+/* Attention with its norm and residual connection. */
 static uint32_t add_attention(const bart *b, const char *name, uint32_t x, uint32_t memory,
                               int64_t heads, bool causal)
 {
@@ -114,7 +115,7 @@ static uint32_t feed_forward(const bart *b, uint32_t x, int64_t ffn)
     return b->r->norm_first ? x : plim_nn_layer_norm(n, norm, x, eps);
 }
 
-/* `memory`: what the encoder made; PLIM_NONE in the encoder itself */
+/* `memory`: the encoder's output; PLIM_NONE in the encoder itself */
 static uint32_t add_layers(const bart *b, uint32_t x, uint32_t memory)
 {
     plim_nn *n = b->n;
@@ -140,7 +141,7 @@ static uint32_t labels_of(const bart *b)
                        : plim_nn_input(b->n, "labels", PLIM_I64, INTS(b->h->batch, b->h->seq));
 }
 
-/* Linear without bias over what the decoder made. */
+/* Linear without bias over the decoder's output. */
 static uint32_t lm_head(const bart *b, const char *name, uint32_t x, uint32_t table)
 {
     plim_nn *n = b->n;
@@ -160,7 +161,7 @@ static uint32_t bart_table(const bart *b, uint32_t shared)
                      : plim_nn_param(b->n, "weight", INTS(b->c->vocab, b->c->hidden));
 }
 
-/* `at`: once for all sequences; PLIM_NONE: counted here, for each of the batch */
+/* `at`: positions shared by all sequences; PLIM_NONE: computed here, per sequence */
 static uint32_t bart_positions(const bart *b, uint32_t at)
 {
     plim_nn *n = b->n;

@@ -1,4 +1,4 @@
-/* hf_bert.c -- BERT and what has its layers: RoBERTa and ELECTRA.
+/* hf_bert.c -- BERT and models with its layers: RoBERTa and ELECTRA.
  * src: transformers 5.23 models/{bert,roberta,electra}/ */
 #include "import/hf/hf_encoder.h"
 
@@ -12,12 +12,12 @@ typedef struct config {
 
 typedef struct bert bert;
 
-/* What a model type does in its own way. */
+/* Peculiarities of a model type. */
 typedef struct row {
-    const char *prefix, *base; /* of its classes; the encoder inside of a class with a head */
-    bool counted;              /* positions are counted up, past the tokens of padding */
+    const char *prefix, *base; /* of its classes; the encoder's name in a class with a head */
+    bool counted;              /* positions are computed from the tokens, skipping padding */
     bool pooler;               /* the bare encoder has one */
-    bool pooled_head;          /* sequences are classified by it */
+    bool pooled_head;          /* sequences are classified from its output */
     const char *head_act;      /* else by a head with this activation; NULL: torch.tanh */
     uint32_t (*masked_lm)(const bert *b, uint32_t x, uint32_t table);
 } row;
@@ -80,7 +80,7 @@ static uint32_t add_embeddings(const bert *b, uint32_t ids, uint32_t *table)
 
 /* ---- a layer ------------------------------------------------------------------------- */
 
-/* Linear, dropout, and a norm of the sum with what came in before. */
+/* Linear, dropout, and a norm of the sum with the block's input. */
 static uint32_t add_output(const bert *b, const char *type, uint32_t x, uint32_t before)
 {
     plim_nn *n = b->n;
@@ -152,7 +152,7 @@ static uint32_t add_pooler(const bert *b, uint32_t x)
     return x;
 }
 
-/* The encoder inside of a class with a head. */
+/* The encoder in a class with a head. */
 static uint32_t add_base(const bert *b, bool pooled, uint32_t *table)
 {
     enter_module(b, b->r->base, "Model");
@@ -264,7 +264,7 @@ static void question_answering(const bert *b)
     plim_hf_answer_outputs(b->h, x);
 }
 
-/* ELECTRA's: was this token replaced? */
+/* ELECTRA's: predicts whether a token was replaced. */
 static void pre_training(const bert *b)
 {
     plim_nn *n = b->n;

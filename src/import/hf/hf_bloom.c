@@ -1,4 +1,4 @@
-/* hf_bloom.c -- BLOOM: ALiBi instead of positions, attention written out.
+/* hf_bloom.c -- BLOOM: ALiBi instead of positions, eager attention.
  * src: transformers 5.23 models/bloom/modeling_bloom.py */
 #include <math.h>
 
@@ -97,7 +97,7 @@ static uint32_t add_mlp(plim_hf *h, const config *c, uint32_t x, uint32_t residu
 {
     plim_nn *n = &h->n;
     plim_nn_enter(n, "mlp", "BloomMLP");
-    /* its gelu is a function of its own that saves its input, as the fused one does */
+    /* its gelu is a custom function that saves its input, as the fused one does */
     x = plim_hf_mlp(h, (plim_hf_ffn){"dense_h_to_4h", "gelu_impl", "dense_4h_to_h"},
                     PLIM_STR("gelu_pytorch_tanh"), x, 4 * c->hidden, true);
     x = dropout_add(n, x, residual, c->hidden_dropout);

@@ -1,4 +1,4 @@
-/* hf_clip.c -- CLIP: a tower for pictures, one for text, and how well each goes with each.
+/* hf_clip.c -- CLIP: an image tower, a text tower, and the similarity of each pair.
  * src: transformers 5.23 models/clip/modeling_clip.py */
 #include <math.h>
 
@@ -70,7 +70,7 @@ static uint32_t add_encoder(plim_hf *h, const tower *t, uint32_t x, bool causal)
     return x;
 }
 
-/* What a tower gives: all hidden states, and the one that stands for the whole. */
+/* The output of a tower: all hidden states, and the pooled one. */
 typedef struct seen {
     uint32_t all, one;
 } seen;
@@ -129,14 +129,14 @@ static uint32_t text_embeddings(plim_hf *h, const config *c, uint32_t ids)
     return x;
 }
 
-/* The hidden state of the token that ends each text. */
+/* The hidden state of the last token of each text. */
 static uint32_t at_the_end(plim_hf *h, const config *c, uint32_t x, uint32_t ids)
 {
     plim_nn *n = &h->n;
     uint32_t at[2];
     at[0] = plim_nn_arange(n, h->batch);
     at[1] = plim_nn_to(n, ids, PLIM_I32);
-    if (!plim_str_is(c->eos, "2")) { /* with 2 it is taken for the greatest token */
+    if (!plim_str_is(c->eos, "2")) { /* with 2 it is assumed to be the largest token */
         at[1] = NN_OP(n, "aten.eq.Scalar", ARG_T("self", at[1]), ARG_I("other", 0));
         at[1] = plim_nn_to(n, at[1], PLIM_I32);
     }
@@ -169,7 +169,7 @@ static uint32_t normalize_l2(plim_nn *n, uint32_t x)
     return plim_nn_binary(n, "aten.div.Tensor", x, y);
 }
 
-/* Each is to be told from all others of the batch. */
+/* Each pair is contrasted with all others of the batch. */
 static uint32_t contrastive_loss(plim_hf *h, uint32_t similarity)
 {
     uint32_t right = plim_nn_arange(&h->n, h->batch);

@@ -108,7 +108,7 @@ static bool read_key(plim_json *j, const plim_hf_group *g, plim_str name, void *
     return false;
 }
 
-/* The members of an object: keys "b", or "a.b" inside of another. */
+/* The members of an object: keys "b", or "a.b" inside another object. */
 static void read_members(plim_json *j, const plim_hf_group *g, plim_str outer, void *config)
 {
     plim_str key;
@@ -181,7 +181,7 @@ void plim_hf_read_model(plim_hf *h, plim_str text, const plim_hf_group *g, void 
 
 void plim_hf_expect_layers(plim_hf *h, const plim_hf_group *g, const void *config)
 {
-    enum { A_LAYER = 64 }; /* values of one, or so */
+    enum { A_LAYER = 64 }; /* expected number of values per layer */
     uint32_t layers = 1;
     for (size_t i = 0; i < g->n_keys; i++)
         if (g->keys[i].max == PLIM_HF_MAX_LAYERS)
@@ -229,10 +229,10 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
                      h->seq, positions);
 }
 
-/* One flag a layer, and a reader inside of the array; NULL: no array, or no memory. */
+/* One flag per layer, and a reader inside the array; NULL: no array, or no memory. */
 static bool *layer_flags(plim_hf *h, plim_str raw, int64_t layers, plim_json *j)
 {
-    plim_json_init(j, raw, NULL); /* it was read once already: there are no errors */
+    plim_json_init(j, raw, NULL); /* it was read before, so there are no errors */
     j->lax = true;
     if (h->n.st || !raw.n || plim_json_peek(j) != PLIM_JSON_ARRAY)
         return NULL;

@@ -1,4 +1,4 @@
-/* hf_deepseek.c -- DeepSeek V2 and V3: latent attention, experts beside a shared one.
+/* hf_deepseek.c -- DeepSeek V2 and V3: latent attention, routed experts and a shared one.
  * src: transformers 5.23 models/{deepseek_v2,deepseek_v3}/modeling_*.py */
 #include <math.h>
 
@@ -18,7 +18,7 @@ struct deepseek;
 typedef struct row {
     const char *prefix, *moe; /* of classes; the class of the block with experts */
     plim_hf_routes (*route)(const struct deepseek *d, uint32_t x);
-    bool complex; /* rotates complex numbers */
+    bool complex; /* rotates through complex numbers */
 } row;
 
 typedef struct deepseek {
@@ -26,10 +26,10 @@ typedef struct deepseek {
     plim_nn *n;
     const config *c;
     const row *r;
-    plim_hf_rope rope; /* complex: .cos is all */
+    plim_hf_rope rope; /* complex: only .cos is used */
 } deepseek;
 
-static const double latent_eps = 1e-6; /* of the norms inside of attention: the class's own */
+static const double latent_eps = 1e-6; /* of the norms inside attention: the class's default */
 
 static const char *class_of(const deepseek *d, const char *suffix)
 {
@@ -81,7 +81,7 @@ static void apply_rope_complex(const deepseek *d, uint32_t *q, uint32_t *k)
     *k = rotate_complex_part(n, ck, table, *k);
 }
 
-/* apply_rotary_pos_emb_interleave: neighbours are pairs */
+/* apply_rotary_pos_emb_interleave: adjacent elements form pairs */
 static void apply_rope_interleaved(const deepseek *d, uint32_t *q, uint32_t *k)
 {
     plim_nn *n = d->n;
@@ -136,7 +136,7 @@ static uint32_t heads_of(const deepseek *d, uint32_t x, int64_t first, int64_t s
     return x;
 }
 
-/* expand_kv: keys of what the latent holds and of the part that all heads share */
+/* expand_kv: keys from the latent and from the part that all heads share */
 static uint32_t expand_keys(const deepseek *d, uint32_t whole, uint32_t nope, uint32_t rope)
 {
     const config *c = d->c;
@@ -190,7 +190,7 @@ static uint32_t add_mlp(const deepseek *d, const char *name, int64_t ffn, uint32
                              d->c->mlp_bias);
 }
 
-/* in fp32, weights and all */
+/* in fp32, including the weights */
 static uint32_t router_logits(const deepseek *d, uint32_t x)
 {
     const config *c = d->c;
@@ -201,7 +201,7 @@ static uint32_t router_logits(const deepseek *d, uint32_t x)
     return plim_nn_linear_op(n, x, plim_nn_to(n, w, PLIM_F32), PLIM_NONE);
 }
 
-/* Experts of groups that are not among the best get no chance: `value` instead. */
+/* Masks experts outside the best groups with `value`. */
 static uint32_t best_groups(const deepseek *d, uint32_t scores, uint32_t group, double value)
 {
     const config *c = d->c;
@@ -323,7 +323,7 @@ static void deepseek_build(plim_hf *h, const void *p)
     plim_nn *n = &h->n;
     uint32_t embedding;
     c->top_k =
-        c->top_k ? c->top_k : 1; /* the class's null: it has weights, but does not run */
+        c->top_k ? c->top_k : 1; /* null in the class: it has weights, but does not run */
     check_config(h, c, !d.r->complex);
     plim_hf_tokens(h, "input_ids", c->positions, false);
     if (n->st)

@@ -66,7 +66,7 @@ static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
     return y;
 }
 
-/* In the module that is open. */
+/* In the open module. */
 static uint32_t add_encoder(plim_hf *h, const config *c, uint32_t *table)
 {
     plim_nn *n = &h->n;

@@ -29,7 +29,7 @@ void plim_hf_root(plim_hf *h, const char *prefix)
 double plim_hf_real_or(plim_str raw, double other)
 {
     plim_json j;
-    plim_json_init(&j, raw, NULL); /* it was read once already: there are no errors */
+    plim_json_init(&j, raw, NULL); /* it was read before, so there are no errors */
     return raw.n && plim_json_peek(&j) == PLIM_JSON_NUMBER ? plim_json_f64(&j) : other;
 }
 
@@ -92,7 +92,7 @@ uint32_t plim_hf_list(plim_hf *h, const char *key, plim_str raw, int64_t *out, u
 {
     plim_json j;
     uint32_t count = 0;
-    plim_json_init(&j, raw, NULL); /* it was read once already: there are no errors */
+    plim_json_init(&j, raw, NULL); /* it was read before, so there are no errors */
     j.lax = true;
     if (!raw.n)
         return 0;
@@ -194,7 +194,7 @@ int64_t plim_hf_n_labels(plim_hf *h, const plim_hf_labels *l)
     plim_json j;
     plim_str key;
     int64_t count = 0;
-    plim_json_init(&j, l->names, NULL); /* it was read once already: there are no errors */
+    plim_json_init(&j, l->names, NULL); /* it was read before, so there are no errors */
     j.lax = true;
     if (l->names.n && plim_json_peek(&j) == PLIM_JSON_OBJECT) {
         plim_json_object(&j);

@@ -1,4 +1,4 @@
-/* hf_falcon.c -- Falcon: one head of keys and values for all or for groups.
+/* hf_falcon.c -- Falcon: one head of keys and values for all heads, or per group.
  * src: transformers 5.23 models/falcon/modeling_falcon.py */
 #include <math.h>
 
@@ -28,7 +28,7 @@ static uint32_t add_linear(plim_nn *n, const config *c, const char *name, uint32
 
 /* ---- q, k and v of one product ----------------------------------------------------------- */
 
-/* x[..., [i], :]: a list makes a tensor of its own */
+/* x[..., [i], :]: indexing with a list allocates a new tensor */
 static uint32_t index_at(plim_nn *n, uint32_t x, uint32_t before)
 {
     uint32_t index[4] = {PLIM_NONE, PLIM_NONE, PLIM_NONE, PLIM_NONE};

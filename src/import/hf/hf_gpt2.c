@@ -11,7 +11,7 @@ typedef struct config {
     plim_str act;
 } config;
 
-/* Conv1D: a Linear with its weight the other way round */
+/* Conv1D: a Linear with its weight transposed */
 static uint32_t add_conv1d(plim_hf *h, const char *name, uint32_t x, int64_t out)
 {
     plim_nn *n = &h->n;

@@ -1,5 +1,5 @@
-/* hf_gptj.c -- GPT-J: attention beside the MLP, written out, with pairs of neighbours
- * rotated.  src: transformers 5.23 models/gptj/modeling_gptj.py */
+/* hf_gptj.c -- GPT-J: attention in parallel with the MLP, eager, rotating adjacent pairs.
+ * src: transformers 5.23 models/gptj/modeling_gptj.py */
 
 #include "import/hf/hf_parts.h"
 

@@ -1,5 +1,5 @@
-/* hf_llama.c -- Llama and what was made after it: RMSNorm, rotary positions, grouped keys
- * and values, a gated MLP.
+/* hf_llama.c -- Llama and its descendants: RMSNorm, rotary positions, grouped keys and values,
+ * a gated MLP.
  * src: transformers 5.23 models/{llama,mistral,qwen2,qwen3,gemma,gemma2,gemma3}/ */
 #include <math.h>
 
@@ -9,7 +9,7 @@ typedef struct config {
     int64_t vocab, hidden, ffn, layers, heads, kv_heads, head_dim, positions;
     int64_t window, pattern, max_window_layers;
     double eps, dropout, query_scalar, softcap, final_softcap;
-    double resid_dropout, partial; /* the part of a head that is rotated */
+    double resid_dropout, partial; /* partial: the fraction of a head that is rotated */
     bool tie, attention_bias, mlp_bias, use_window;
     plim_str act, layer_types;
     int64_t experts, top_k, expert_ffn, shared_ffn, sparse_step;
@@ -17,43 +17,43 @@ typedef struct config {
     plim_str dense_layers;
 } config;
 
-/* Which layers look no further back than `window`; where the file has layer_types, those say. */
+/* Which layers attend only to the last `window` tokens, unless the file has layer_types. */
 typedef enum windows {
     WINDOW_NONE,
     WINDOW_ALL,         /* all of them, if there is a window */
     WINDOW_ALL_IF_USED, /* likewise, with use_sliding_window */
-    WINDOW_PATTERN,     /* all but each `pattern`-th */
+    WINDOW_PATTERN,     /* all but every `pattern`-th */
     WINDOW_HIGHEST,     /* with use_sliding_window: from max_window_layers on */
-    WINDOW_LOWEST,      /* with use_sliding_window: each second below max_window_layers */
+    WINDOW_LOWEST,      /* with use_sliding_window: every second below max_window_layers */
 } windows;
 
 struct llama;
 
-/* How a model type chooses among experts. */
+/* How a model type routes tokens to experts. */
 typedef struct moe {
     const char *block, *router; /* "SparseMoeBlock", "gate" */
-    const char *order;          /* of registration in the block */
+    const char *order;          /* order of registration in the block */
     plim_hf_routes (*route)(const struct llama *l, uint32_t x);
     bool own_ffn; /* moe_intermediate_size, not intermediate_size */
-    bool shared;  /* and one expert that all tokens go through */
+    bool shared;  /* and one expert for all tokens */
 } moe;
 
-/* What a model type does in its own way. */
+/* Peculiarities of a model type. */
 typedef struct row {
     const char *prefix; /* of its classes */
     windows windows;
     bool qkv_bias;     /* whatever the file says */
     bool qk_norm;      /* of each head's queries and keys ... */
-    bool late_qk_norm; /* ... once all are projected */
-    bool gemma;        /* norms by 1 + weight, embedding times sqrt(hidden) */
-    bool post_norms;   /* norms after attention and MLP as well */
-    bool query_scalar; /* attention by 1 / sqrt(query_pre_attn_scalar) */
-    bool eager;        /* attention written out, for its soft cap */
+    bool late_qk_norm; /* ... after all are projected */
+    bool gemma;        /* norms with a factor of 1 + weight, embedding times sqrt(hidden) */
+    bool post_norms;   /* norms also after attention and MLP */
+    bool query_scalar; /* attention scaled by 1 / sqrt(query_pre_attn_scalar) */
+    bool eager;        /* eager attention, because of its soft cap */
     bool two_tables;   /* of rotary positions: layers with a window have their own */
     const char *model; /* class of the decoder; NULL: "Model" */
     bool fused;        /* Phi-3: one product for q, k and v, one for gate and up */
     bool oss;          /* gpt-oss: sinks, and cos and sin of half a head */
-    const moe *moe;    /* experts in layers; NULL: none */
+    const moe *moe;    /* experts in its layers; NULL: none */
 } row;
 
 typedef struct llama {
@@ -224,7 +224,7 @@ static plim_hf_routes route_oss(const llama *l, uint32_t x)
     return (plim_hf_routes){plim_nn_softmax(l->n, top[0], 1), top[1]};
 }
 
-/* Each token also goes through one expert that all share. */
+/* Adds the output of the expert that all tokens share. */
 static uint32_t add_shared(const llama *l, uint32_t x, uint32_t shared, uint32_t y)
 {
     uint32_t gate = plim_nn_linear(l->n, "shared_expert_gate", x, 1, false);
@@ -317,7 +317,7 @@ static uint32_t embed_tokens(const llama *l, uint32_t ids, uint32_t *weight)
     return x;
 }
 
-/* Is there a layer with a window, or without? */
+/* Whether any layer has a window (or has none, if !windowed). */
 static bool any_layer(const llama *l, bool windowed)
 {
     for (int64_t i = 0; i < l->c->layers; i++)
@@ -338,7 +338,7 @@ static void make_masks(llama *l, uint32_t positions, uint32_t embedded)
     window.window = w == WINDOW_LOWEST && !l->c->use_window ? 0 : l->c->window;
     if (w >= WINDOW_PATTERN || !some)
         l->mask = plim_hf_causal_mask(l->h, full);
-    if (some || w == WINDOW_PATTERN || w == WINDOW_LOWEST) /* those two make it, used or not */
+    if (some || w == WINDOW_PATTERN || w == WINDOW_LOWEST) /* masks made even if unused */
         l->window_mask = plim_hf_causal_mask(l->h, window);
 }
 

@@ -1,6 +1,6 @@
-/* hf_mamba.c -- Mamba and Mamba-2 without their kernels, as transformers runs them where
- * those are not installed: Mamba steps through the tokens one by one, Mamba-2 goes by
- * chunks.  src: transformers 5.23 models/{mamba,mamba2}/modeling_*.py */
+/* hf_mamba.c -- Mamba and Mamba-2 without their kernels, as transformers runs them where those
+ * are not installed: Mamba steps through the tokens one by one, Mamba-2 works in chunks.
+ * src: transformers 5.23 models/{mamba,mamba2}/modeling_*.py */
 #include <math.h>
 
 #include "import/hf/hf_moe.h"
@@ -21,7 +21,7 @@ typedef struct mamba {
     uint32_t embedding;
 } mamba;
 
-/* The loop over tokens is written out, and its results are joined in one op. */
+/* The loop over tokens is unrolled, and its results are joined by one op. */
 enum { MAX_LOOP = 256 };
 
 /* ---- both ------------------------------------------------------------------------------ */
@@ -93,7 +93,7 @@ typedef struct scan {
     uint32_t c;            /* [batch, seq, state] */
 } scan;
 
-/* One step a token, [batch, inner, seq] */
+/* One step per token, [batch, inner, seq] */
 static uint32_t scan_tokens(const mamba *m, const scan *s, uint32_t like)
 {
     plim_nn *n = m->n;
@@ -179,7 +179,7 @@ static uint32_t mamba_mixer(const mamba *m, uint32_t x)
 
 /* ---- Mamba-2 -------------------------------------------------------------------------------- */
 
-/* pad_tensor_by_size, then reshape_into_chunks; the rest of the sizes after seq */
+/* pad_tensor_by_size, then reshape_into_chunks; sizes after seq are kept */
 static uint32_t pad_chunks(const mamba *m, uint32_t x, bool four)
 {
     int64_t more = (m->c->chunk - m->h->seq % m->c->chunk) % m->c->chunk;
@@ -231,7 +231,7 @@ static uint32_t einsum_pair(plim_nn *n, const char *equation, uint32_t a, uint32
     return plim_nn_op(n, "aten.einsum.default", args, PLIM_COUNT(args));
 }
 
-/* Heads of a group share B and C. */
+/* The heads of a group share B and C. */
 static uint32_t repeat_groups(const mamba *m, uint32_t x)
 {
     const config *c = m->c;
@@ -245,7 +245,7 @@ typedef struct chunks {
     uint32_t sum;        /* of a over each chunk, [batch, heads, chunks, chunk] */
 } chunks;
 
-/* What tokens give to later ones of their chunk. */
+/* Contributions of tokens to later ones of their chunk. */
 static uint32_t within_chunks(const mamba *m, const chunks *k, uint32_t a, int64_t count)
 {
     plim_nn *n = m->n;
@@ -256,7 +256,7 @@ static uint32_t within_chunks(const mamba *m, const chunks *k, uint32_t a, int64
     return einsum_pair(n, "bclsh,bcshp->bclhp", w, k->x);
 }
 
-/* What comes of the chunks before. */
+/* Contributions of earlier chunks. */
 static uint32_t across_chunks(const mamba *m, const chunks *k, int64_t count)
 {
     plim_nn *n = m->n;

@@ -20,10 +20,10 @@ uint32_t plim_hf_sum(plim_nn *n, uint32_t x, int64_t dim, bool keep)
                  ARG_I("keepdim", keep));
 }
 
-/* Which tokens go where, sorted by expert. */
+/* The assignment of tokens to experts, sorted by expert. */
 typedef struct sorted {
     uint32_t expert, place; /* [tokens * top_k] */
-    uint32_t ends;          /* [experts]: where the rows of each end */
+    uint32_t ends;          /* [experts]: the end of each expert's rows */
     uint32_t x, weight;     /* in that order */
 } sorted;
 
@@ -50,10 +50,10 @@ static sorted sort_by_expert(plim_nn *n, const plim_hf_experts *e, uint32_t x,
     return s;
 }
 
-/* A weight of all experts, and the bias of each */
+/* A weight of all experts, and each expert's bias */
 typedef struct weights {
     uint32_t weight, bias;
-    plim_hf_packed packed; /* in the weight's place, if n is not 0 */
+    plim_hf_packed packed; /* used instead of the weight if n is not 0 */
 } weights;
 
 static weights make_weights(plim_hf *h, const plim_hf_experts *e, const char *name,
@@ -69,7 +69,7 @@ static weights make_weights(plim_hf *h, const plim_hf_experts *e, const char *na
     return w;
 }
 
-/* x of each row, of the dtype of `like`, times the weight of its expert */
+/* each row of x, in the dtype of `like`, times the weight of its expert */
 static uint32_t grouped_linear(plim_hf *h, const plim_hf_experts *e, uint32_t x,
                                const weights *w, uint32_t like, const sorted *s)
 {
@@ -108,7 +108,7 @@ static uint32_t apply_gate_oss(plim_nn *n, uint32_t x)
     return plim_nn_binary(n, "aten.mul.Tensor", up, gate);
 }
 
-/* Rows back in the order of tokens, and each token's added up. */
+/* Puts rows back into the order of tokens and sums those of each token. */
 static uint32_t gather_rows(plim_nn *n, uint32_t rows, const sorted *s, int64_t tokens)
 {
     int64_t all = plim_nn_dim(n, rows, 0), hidden = plim_nn_dim(n, rows, 1);

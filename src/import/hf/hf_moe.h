@@ -1,6 +1,6 @@
-/* hf_moe.h -- experts as transformers 5 runs them: one product over all experts of
- * tokens that are sorted by theirs, so its memory does not depend on which tokens
- * go where.  src: transformers 5.23 integrations/moe.py */
+/* hf_moe.h -- experts as transformers 5 runs them: one product over all experts of tokens
+ * sorted by expert, so memory does not depend on how tokens are routed.
+ * src: transformers 5.23 integrations/moe.py */
 #ifndef PLIM_HF_MOE_H
 #define PLIM_HF_MOE_H
 
@@ -14,7 +14,7 @@ typedef struct plim_hf_experts {
     const char *type; /* "MixtralExperts" */
     int64_t experts, ffn;
     plim_str act;
-    bool oss; /* gpt-oss: weights the other way round, biases, its own activation */
+    bool oss; /* gpt-oss: transposed weights, biases, its own activation */
 } plim_hf_experts;
 
 /* Module "experts": [tokens, hidden] to the same. */

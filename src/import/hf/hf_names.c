@@ -40,7 +40,7 @@ plim_status plim_hf_names_of(plim_hf_names *n, plim_str model_type, plim_arena *
 
 /* ---- a name that is rewritten ------------------------------------------------------------ */
 
-/* What is longer than any name of a class is not looked at: a file may have millions. */
+/* Longer names than any of a class are skipped: a file may have millions. */
 enum { NAME_LIMIT = 512 };
 
 typedef struct text {
@@ -60,7 +60,7 @@ static bool set_text(text *t, plim_str s)
     return true;
 }
 
-/* What does not fit is no name of a class and is left as it is. */
+/* A name that does not fit is not one of a class and is left as it is. */
 static void replace_part(text *t, size_t at, size_t cut, plim_str with)
 {
     if (with.n > sizeof t->p - (t->n - cut))
@@ -70,7 +70,7 @@ static void replace_part(text *t, size_t at, size_t cut, plim_str with)
     t->n = t->n - cut + with.n;
 }
 
-/* Where the pattern first is, t->n if nowhere. */
+/* Offset of the first match of the pattern, or t->n. */
 static size_t find_pattern(const text *t, const char *pattern)
 {
     if (*pattern == '^')
@@ -98,7 +98,7 @@ static void rename_all(const plim_hf_names *n, text *t)
 
 /* ---- a tensor of the class ----------------------------------------------------------------- */
 
-/* The name without the prefix of the model, with it, or as it is. */
+/* Looks up the name without the prefix of the model, with it, or as it is. */
 static bool find_tensor(const plim_hf_names *n, const plim_map *model, text *t,
                         uint32_t *tensor)
 {
@@ -112,8 +112,8 @@ static bool find_tensor(const plim_hf_names *n, const plim_map *model, text *t,
     return plim_map_get(model, view_text(t), tensor);
 }
 
-/* "a.experts.12.w1.weight" ends in ".experts.*.w1.weight": number 12, and 1 is what is before
- * the rule's part. */
+/* "a.experts.12.w1.weight" ends in ".experts.*.w1.weight": number 12, and *before is 1, the
+ * length of the text before the match. */
 static bool match_part(const plim_hf_rule *r, plim_str name, size_t *before, uint32_t *number)
 {
     const char *star = strchr(r->from, '*');
@@ -181,7 +181,7 @@ plim_str plim_hf_name_beside(plim_arena *a, plim_str stored, const plim_hf_place
                              strchr(r->from, '*') + 1);
 }
 
-/* Rules are of names of tensors: a module's with a dot after it is the beginning of some.
+/* Rules are about names of tensors: a module's name with a dot after it is the prefix of some.
  * src: transformers quantizer_finegrained_fp8.py _normalize_modules_to_not_convert */
 plim_str plim_hf_renamed(const plim_hf_names *n, plim_str module, plim_arena *a)
 {

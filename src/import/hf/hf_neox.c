@@ -1,5 +1,5 @@
-/* hf_neox.c -- decoders with LayerNorm whose heads are rotated in part and whose attention
- * and MLP stand side by side: GPT-NeoX (Pythia) and Phi.
+/* hf_neox.c -- decoders with LayerNorm that rotate a part of each head and run attention and
+ * MLP in parallel: GPT-NeoX (Pythia) and Phi.
  * src: transformers 5.23 models/{gpt_neox,phi}/modeling_*.py */
 
 #include "import/hf/hf_parts.h"
@@ -124,7 +124,7 @@ static uint32_t phi_layer(plim_hf *h, const config *c, int64_t i, uint32_t x,
 /* ---- the model ------------------------------------------------------------------------------ */
 
 typedef struct row {
-    const char *prefix, *base; /* of classes; the decoder's name in the whole */
+    const char *prefix, *base; /* of classes; the name of the decoder within the model */
     const char *embedding, *dropout, *norm, *order;
     uint32_t (*layer)(plim_hf *h, const config *c, int64_t i, uint32_t x, plim_hf_rope rope);
     bool head_bias;

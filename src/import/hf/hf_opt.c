@@ -9,7 +9,7 @@ typedef struct config {
     plim_str act;
 } config;
 
-static const double eps = 1e-5; /* nn.LayerNorm's own */
+static const double eps = 1e-5; /* the default of nn.LayerNorm */
 
 static uint32_t heads_of(plim_hf *h, const config *c, uint32_t x)
 {
@@ -63,7 +63,7 @@ static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
     return x;
 }
 
-/* A table with two rows more than there are positions; positions from a mask of ones. */
+/* A table with two more rows than positions; positions come from a mask of ones. */
 static uint32_t embed_positions(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;

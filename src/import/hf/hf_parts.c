@@ -21,7 +21,7 @@ double plim_hf_head_root(int64_t hidden, int64_t heads)
 uint32_t plim_hf_positions(plim_hf *h)
 {
     uint32_t p = plim_nn_arange(&h->n, h->seq);
-    p = plim_nn_scalar(&h->n, "aten.add.Tensor", p, 0); /* the cache holds none */
+    p = plim_nn_scalar(&h->n, "aten.add.Tensor", p, 0); /* the cache is empty */
     return h->positions = plim_nn_unsqueeze(&h->n, p, 0);
 }
 
@@ -33,7 +33,7 @@ void plim_hf_layer(plim_hf *h, const char *name, const char *type, uint32_t x)
 
 /* ---- masks --------------------------------------------------------------------------- */
 
-/* find_packed_sequence_indices: do positions start again somewhere?  Not here. */
+/* find_packed_sequence_indices: whether positions restart somewhere; here they do not. */
 static void look_for_packing(plim_hf *h, uint32_t positions)
 {
     plim_nn *n = &h->n;
@@ -46,7 +46,7 @@ static void look_for_packing(plim_hf *h, uint32_t positions)
     NN_OP(n, "aten.cumsum.default", ARG_T("self", p), ARG_I("dim", -1));
 }
 
-/* arange(size) with three dimensions of one around it: it gets the i-th place. */
+/* arange(size) with three extra dimensions of one; its own is the i-th. */
 static uint32_t spread_dim(plim_nn *n, uint32_t x, int64_t place)
 {
     for (int64_t d = 0; d < 4; d++)
@@ -64,7 +64,7 @@ static uint32_t logical_and(plim_nn *n, uint32_t a, uint32_t b)
     return plim_nn_binary(n, "aten.__and__.Tensor", a, b);
 }
 
-/* sdpa_mask: true where a token looks */
+/* sdpa_mask: true where a token may attend */
 static uint32_t bool_mask(plim_hf *h, plim_hf_mask m)
 {
     plim_nn *n = &h->n;
@@ -185,7 +185,7 @@ static uint32_t quick_gelu(plim_nn *n, uint32_t x)
 
 static const struct {
     const char *name, *type, *target;
-    uint32_t (*run)(plim_nn *n, uint32_t x); /* where it is not one op */
+    uint32_t (*run)(plim_nn *n, uint32_t x); /* if it is not a single op */
 } acts[] = {
     {"silu", "SiLUActivation", "aten.silu.default", NULL},
     {"swish", "SiLUActivation", "aten.silu.default", NULL},
@@ -321,7 +321,7 @@ uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r)
 uint32_t plim_hf_rotated_part(plim_nn *n, uint32_t x, plim_hf_rope r, uint32_t *rest)
 {
     int64_t dim = plim_nn_dim(n, r.cos, -1);
-    uint32_t part = dim == plim_nn_dim(n, x, -1) /* [..., :dim] of all is no slice */
+    uint32_t part = dim == plim_nn_dim(n, x, -1) /* [..., :dim] of all elements is no slice */
                         ? plim_nn_unary(n, "aten.alias.default", x)
                         : plim_nn_slice(n, x, 3, 0, dim, 1);
     *rest = plim_nn_slice(n, x, 3, dim, INT64_MAX, 1);
@@ -392,7 +392,7 @@ uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a)
     return tokens_first(n, x);
 }
 
-/* gpt-oss: one more column, which takes part in the sum only */
+/* gpt-oss: one more column, which only enters the sum */
 static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks)
 {
     uint32_t top[2];
@@ -429,7 +429,7 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
         w = plim_nn_to_like(n, w, a.v);
     } else {
         w = plim_hf_softmax32(n, w, -1);
-        w = plim_nn_to_like(n, w, a.v); /* of the dtype of q, which is freed earlier */
+        w = plim_nn_to_like(n, w, a.v); /* in the dtype of q, which is freed earlier */
         w = plim_nn_dropout_op(n, w, a.dropout);
     }
     return tokens_first(n, plim_nn_binary(n, "aten.matmul.default", w, a.v));

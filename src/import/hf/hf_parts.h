@@ -1,4 +1,4 @@
-/* hf_parts.h -- what models of transformers share, as modules and as functions.
+/* hf_parts.h -- shared by the models of transformers, as modules and as functions.
  * src: transformers 5.23: modeling_rope_utils.py, masking_utils.py,
  * integrations/{sdpa_attention,moe}.py, loss/loss_utils.py, activations.py */
 #ifndef PLIM_HF_PARTS_H
@@ -6,7 +6,7 @@
 
 #include "import/hf/hf.h"
 
-/* The root of a head's size, by which scores are divided. */
+/* The square root of a head's size, by which scores are divided. */
 double plim_hf_head_root(int64_t hidden, int64_t heads);
 
 /* ---- tokens and where they stand ------------------------------------------------- */
@@ -15,22 +15,22 @@ double plim_hf_head_root(int64_t hidden, int64_t heads);
 uint32_t plim_hf_ids(plim_hf *h);
 /* arange(seq) + past, [1, seq] */
 uint32_t plim_hf_positions(plim_hf *h);
-/* Enters a layer that is called with x and those positions. */
+/* Enters a layer whose arguments are x and those positions. */
 void plim_hf_layer(plim_hf *h, const char *name, const char *type, uint32_t x);
 
 /* ---- masks -------------------------------------------------------------------------- */
 
-/* create_causal_mask and its like: a check for packed sequences, and a mask where
- * attention does not do without. */
+/* create_causal_mask and similar functions: a check for packed sequences, and a mask if the
+ * attention cannot do without one. */
 typedef struct plim_hf_mask {
-    uint32_t positions; /* for the check; PLIM_NONE: the model does not pass them on */
+    uint32_t positions; /* for the check; PLIM_NONE: the model does not pass them */
     bool sliding;
-    int64_t window; /* of a sliding mask */
-    bool eager;     /* additive, for attention written out ... */
-    uint32_t like;  /* ... of the dtype of this */
-    bool always;    /* where is_causal would do, too */
+    int64_t window; /* of a sliding-window mask */
+    bool eager;     /* additive, for eager attention ... */
+    uint32_t like;  /* ... in the dtype of this value */
+    bool always;    /* even where is_causal would do */
 } plim_hf_mask;
-/* [batch, 1, seq, seq], or PLIM_NONE: is_causal does */
+/* [batch, 1, seq, seq], or PLIM_NONE if is_causal suffices */
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m);
 
 /* ---- modules ---------------------------------------------------------------------------- */
@@ -38,22 +38,21 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m);
 /* LlamaRMSNorm and the like, as module `name` of class `type` */
 uint32_t plim_hf_rms_norm(plim_nn *n, const char *name, const char *type, uint32_t x,
                           double eps);
-/* Gemma's: all in fp32, by 1 + weight */
+/* Gemma's: all in fp32, with a factor of 1 + weight */
 uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uint32_t x,
                              double eps);
-/* x / sqrt(mean(x^2) + eps) of x in fp32 */
+/* x / sqrt(mean(x^2) + eps) with x cast to fp32 */
 uint32_t plim_hf_normalized(plim_nn *n, uint32_t x, double eps);
 /* An activation of activations.py ("silu", "gelu_new") as module `name`. */
 uint32_t plim_hf_act(plim_hf *h, const char *name, plim_str act, uint32_t x);
 
-/* Linear to `ffn`, an activation, Linear back: in the module that is open. */
+/* Linear to `ffn`, an activation, Linear back: in the open module. */
 typedef struct plim_hf_ffn {
     const char *in, *act, *out; /* names of the three */
 } plim_hf_ffn;
 uint32_t plim_hf_mlp(plim_hf *h, plim_hf_ffn names, plim_str act, uint32_t x, int64_t ffn,
                      bool bias);
-/* LlamaMLP and the like, as module `name` of class `type`: a gate, what it lets through,
- * and down again. */
+/* LlamaMLP and the like, as module `name` of class `type`: gate, up and down projection. */
 uint32_t plim_hf_gated_mlp(plim_hf *h, const char *name, const char *type, plim_str act,
                            uint32_t x, int64_t ffn, bool bias);
 
@@ -65,21 +64,21 @@ uint32_t plim_hf_softmax32(plim_nn *n, uint32_t x, int64_t dim);
 typedef struct plim_hf_rope {
     uint32_t cos, sin; /* [1, seq, dim] */
 } plim_hf_rope;
-/* Module "rotary_emb" of class `type`; of x's dtype.  `kind`: before the names of its
- * buffers, where there is a table for each kind of layer; else "". */
+/* Module "rotary_emb" of class `type`, in x's dtype.  `kind`: prefix of the names of its
+ * buffers if each kind of layer has its own table, else "". */
 plim_hf_rope plim_hf_rotary(plim_hf *h, const char *type, const char *kind, uint32_t x,
                             uint32_t positions, int64_t dim);
 /* positions times frequencies, [1, seq, dim / 2], with the buffers of such a module */
 uint32_t plim_hf_angles(plim_nn *n, const char *kind, uint32_t positions, int64_t dim);
-/* apply_rotary_pos_emb: cos and sin get a dimension for the heads. */
+/* apply_rotary_pos_emb: adds a dimension for the heads to cos and sin. */
 plim_hf_rope plim_hf_rope_heads(plim_nn *n, plim_hf_rope r);
 /* x cos + rotate_half(x) sin */
 uint32_t plim_hf_rotate(plim_nn *n, uint32_t x, plim_hf_rope r);
 /* a cos - b sin and b cos + a sin */
 void plim_hf_apply_rope(plim_nn *n, uint32_t a, uint32_t b, plim_hf_rope r, uint32_t out[2]);
-/* The part of each head that is rotated, as wide as cos; *rest: what is not. */
+/* The part of each head that is rotated, as wide as cos; *rest: the other part. */
 uint32_t plim_hf_rotated_part(plim_nn *n, uint32_t x, plim_hf_rope r, uint32_t *rest);
-/* Of q and k that part, and the rest put behind it again. */
+/* Rotates that part of q and k, and joins the rest to it again. */
 void plim_hf_rotate_parts(plim_nn *n, uint32_t *q, uint32_t *k, plim_hf_rope r);
 /* gpt-oss: tables of half a head, and a head as two halves */
 plim_hf_rope plim_hf_rotary_halves(plim_hf *h, const char *type, uint32_t x,
@@ -93,8 +92,8 @@ typedef struct plim_hf_attention {
     uint32_t mask;    /* or PLIM_NONE */
     bool causal;      /* if there is no mask */
     double scale, dropout;
-    double softcap; /* of eager attention; 0: none */
-    uint32_t sinks; /* of eager attention; PLIM_NONE: none */
+    double softcap; /* for eager attention; 0: none */
+    uint32_t sinks; /* for eager attention; PLIM_NONE: none */
 } plim_hf_attention;
 /* [batch, seq, heads, dim], contiguous */
 uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a);
@@ -102,7 +101,7 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a);
 
 /* ---- heads -------------------------------------------------------------------------------------- */
 
-/* lm_head over hidden states, tied to `embedding` unless that is PLIM_NONE. */
+/* lm_head over the hidden states, tied to `embedding` unless that is PLIM_NONE. */
 uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embedding, bool bias);
 /* Training: ForCausalLMLoss of the logits against an input "labels"; loss and logits
  * become the outputs.  Inference: the logits. */

@@ -1,13 +1,12 @@
 /* hf_quant.c -- see hf_quant.h.
  *
- * A packed weight is a few buffers, which are known to the byte.  What a product with it
- * takes is not: kernels differ by version, card and number of tokens.  They take no
- * memory, or that of the whole dequantized weight for a moment; each method says which is
- * usual.
+ * A packed weight is a few buffers, which are known to the byte.  The temporaries of a product
+ * with it are not: kernels differ by version, card and number of tokens.  They take no memory,
+ * or that of the whole dequantized weight for a moment; each method states which is usual.
  *
  * src: transformers 5.23 quantizers/, integrations/{bitsandbytes,finegrained_fp8,mxfp4}.py;
- * bitsandbytes 0.49 functional.py, nn/modules.py, backends/cuda/ops.py; the layouts of
- * qlinear modules of GPTQModel and AutoAWQ */
+ * bitsandbytes 0.49 functional.py, nn/modules.py, backends/cuda/ops.py; the layouts of qlinear
+ * modules of GPTQModel and AutoAWQ */
 #include "import/hf/hf_quant.h"
 
 #include "base/fmt.h"
@@ -33,7 +32,7 @@ static const plim_hf_key keys[] = {
     HF_WORD(scale, "scale_fmt", "float"),
     HF_RAW(skip, "modules_to_not_convert llm_int8_skip_modules ignored_layers"),
     {HF_ROW(block, "weight_block_size", RAW), .word = "[128, 128]"},
-    /* what makes other modules of the model, or makes them otherwise: */
+    /* keys that add modules to the model or change them: */
     HF_BOOL(wide, "llm_int8_has_fp16_weight", 0),
     HF_BOOL(head, "lm_head", 0),
     HF_BOOL(unpacks, "dequantize", 0),
@@ -43,16 +42,16 @@ static const plim_hf_key keys[] = {
     HF_RAW(also, "modules_to_convert"),
 };
 
-/* Between two figures, usually one of them: what a product takes besides its result. */
+/* Temporaries of a product, besides its result: between two figures, usually one of them. */
 typedef struct scratch {
     uint64_t low, usual, high;
 } scratch;
 
 typedef struct method {
-    const char *name, *type; /* as the file has it; the class of a Linear, or NULL: none */
-    const char *formats;     /* of words of 32 bits: those that are laid out so; or NULL */
-    bool experts;            /* those of a mixture too */
-    bool conv1d;             /* GPT-2's Linear, whose weight is the other way round, too */
+    const char *name, *type; /* as in the file; the class of a Linear, or NULL: none */
+    const char *formats;     /* for words of 32 bits: the formats with this layout; or NULL */
+    bool experts;            /* packs those of a mixture too */
+    bool conv1d;             /* packs GPT-2's transposed Linear too */
     /* Adds the parts of a weight [experts, out, in], experts 0: [out, in]. */
     void (*pack)(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts);
     scratch (*product)(const plim_hf_packed *p, uint64_t rows);
@@ -62,7 +61,7 @@ typedef struct plim_hf_quant {
     config c;
     const method *m;
     plim_map skip;
-    bool skips_head; /* as the class says, besides what the file names */
+    bool skips_head; /* as the class says, in addition to those the file names */
     int64_t block[2];
     plim_dtype storage;
     uint64_t weights, modules; /* packed so far */
@@ -79,7 +78,7 @@ static void add_part(plim_hf *h, plim_hf_packed *p, const char *name, plim_dtype
     p->part[p->n++] = plim_nn_packed(&h->n, name, t, dim);
 }
 
-/* n numbers of so many bits in words of 32; fails unless they fill them. */
+/* Number of 32-bit words that hold n numbers of that many bits; fails unless they are full. */
 static int64_t count_words(plim_hf *h, int64_t n, int64_t bits)
 {
     if (n > INT64_MAX / bits || n * bits % 32)
@@ -92,7 +91,7 @@ static int64_t count_words(plim_hf *h, int64_t n, int64_t bits)
 static int64_t count_groups(const plim_hf *h, int64_t in)
 {
     int64_t size = h->quant->c.group;
-    return size > 0 ? ceil_div(in, size) : 1; /* -1: one for a row */
+    return size > 0 ? ceil_div(in, size) : 1; /* -1: one per row */
 }
 
 /* src: GPTQModel nn_modules/qlinear/__init__.py */
@@ -147,7 +146,7 @@ static void pack_fp8(plim_hf *h, plim_hf_packed *p, const char *name, int64_t ex
     int64_t rows = b[0] ? ceil_div(p->out, b[0]) : 1, cols = b[0] ? ceil_div(p->in, b[1]) : 1;
     const char *scale = plim_nn_join(&h->n, name, "_scale_inv");
     plim_dtype t = plim_str_is(h->quant->c.scale, "ue8m0") ? PLIM_F8E8M0FNU : PLIM_F32;
-    if (experts && !strcmp(name, "gate_up_proj")) /* both halves have their own */
+    if (experts && !strcmp(name, "gate_up_proj")) /* both halves are packed separately */
         rows = PLIM_MAX(rows, 2);
     if (experts) {
         add_part(h, p, name, PLIM_F8E4M3FN, INTS(experts, p->out, p->in));
@@ -174,7 +173,7 @@ static void pack_mxfp4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t 
 
 /* ---- products ------------------------------------------------------------------------ */
 
-/* A kernel that dequantizes as it goes (Marlin, ExLlama), or one that does not. */
+/* A kernel that dequantizes on the fly (Marlin, ExLlama), or one that does not. */
 static scratch product_fused(const plim_hf_packed *p, uint64_t rows)
 {
     (void)rows;
@@ -187,15 +186,15 @@ static scratch product_awq(const plim_hf_packed *p, uint64_t rows)
     return (scratch){0, rows >= 1024 ? p->unpacked : 0, p->unpacked};
 }
 
-/* src: bitsandbytes backends/cuda/ops.py _gemm_4bit_use_custom_cuda: a kernel of its own
- * for few rows, which older versions have for one alone */
+/* src: bitsandbytes backends/cuda/ops.py _gemm_4bit_use_custom_cuda: a custom kernel for few
+ * rows; in older versions for one row only */
 static scratch product_bnb4(const plim_hf_packed *p, uint64_t rows)
 {
     return (scratch){rows > 1536 ? p->unpacked : 0, rows < 8 ? 0 : p->unpacked,
                      rows == 1 ? 0 : p->unpacked};
 }
 
-/* x in int8 with a scale for each row, the result in int32.  src: MatMul8bitLt */
+/* x in int8 with a scale per row, the result in int32.  src: MatMul8bitLt */
 static scratch product_bnb8(const plim_hf_packed *p, uint64_t rows)
 {
     uint64_t in = (uint64_t)p->in, out = (uint64_t)p->out, x = plim_sat_mul(rows, in),
@@ -204,7 +203,7 @@ static scratch product_bnb8(const plim_hf_packed *p, uint64_t rows)
     return (scratch){n, n, plim_sat_add(n, plim_sat_mul(2, x))};
 }
 
-/* x in fp8 with a scale for each 128 */
+/* x in fp8 with a scale per 128 elements */
 static scratch product_fp8(const plim_hf_packed *p, uint64_t rows)
 {
     uint64_t n = plim_sat_mul(rows, (uint64_t)p->in + 4 * (uint64_t)ceil_div(p->in, 128));
@@ -243,8 +242,8 @@ static plim_hf_packed pack_weight(plim_hf *h, const char *name, int64_t experts,
     return p;
 }
 
-/* src: transformers quantizers/quantizers_utils.py should_convert_module, without patterns:
- * a name in the list begins the path, up to a dot, or ends it */
+/* src: transformers quantizers/quantizers_utils.py should_convert_module, without patterns: a
+ * name in the list is a prefix of the path up to a dot, or its end */
 static bool is_kept(const plim_hf *h)
 {
     const plim_hf_quant *q = h->quant;
@@ -335,7 +334,7 @@ static const method *find_method(const config *c)
     return NULL;
 }
 
-/* A name of a module as the file has it, under which the class may not know it any more. */
+/* A module's name in the file, which may differ from the name in the class. */
 static void skip_module(plim_hf *h, const plim_hf_names *names, plim_str name)
 {
     plim_arena *a = h->n.g->arena;
@@ -352,13 +351,13 @@ static void skip_module(plim_hf *h, const plim_hf_names *names, plim_str name)
         plim_hf_oom(&h->n);
 }
 
-/* Names of modules; of the head where the file gives none, as transformers keeps it. */
+/* The names of modules; if the file gives none, the head, as in transformers. */
 static void read_skip(plim_hf *h, plim_hf_quant *q)
 {
     plim_json j;
     plim_hf_names names;
     bool given = plim_str_starts(q->c.skip, "[");
-    q->skips_head = !given || !strcmp(q->m->name, "awq"); /* AWQ keeps the head besides */
+    q->skips_head = !given || !strcmp(q->m->name, "awq"); /* AWQ always skips the head */
     if (plim_hf_names_of(&names, plim_str_of(h->family->model_type), h->n.g->arena, NULL)) {
         plim_hf_oom(&h->n);
         return;
@@ -375,7 +374,7 @@ static void read_skip(plim_hf *h, plim_hf_quant *q)
     }
 }
 
-/* [128, 128]; null: one scale for a weight */
+/* [128, 128]; null: one scale per weight */
 static void read_block(plim_hf *h, plim_hf_quant *q)
 {
     plim_json j;
@@ -413,7 +412,7 @@ static void check_word(plim_hf *h, const char *key, plim_str word, const char *k
                      (int)PLIM_MIN(word.n, (size_t)40), word.p, known);
 }
 
-/* Of weights in words. */
+/* For weights packed in words. */
 static void check_words(plim_hf *h, const config *c, const char *formats)
 {
     static const int64_t widths[] = {2, 3, 4, 8};

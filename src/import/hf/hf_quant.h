@@ -1,4 +1,4 @@
-/* hf_quant.h -- quantization_config: which weights are packed, and into what. */
+/* hf_quant.h -- quantization_config: which weights are packed, and how. */
 #ifndef PLIM_HF_QUANT_H
 #define PLIM_HF_QUANT_H
 
@@ -6,25 +6,25 @@
 
 enum { PLIM_HF_PACKED_PARTS = 5 };
 
-/* What stands for one weight, or for those of all experts. */
+/* The packed form of one weight, or of one weight of all experts. */
 typedef struct plim_hf_packed {
     uint32_t part[PLIM_HF_PACKED_PARTS];
     uint32_t n;        /* 0: it is not packed */
-    uint64_t elements; /* that it stands for */
+    uint64_t elements; /* number of weights that it represents */
     uint64_t unpacked; /* bytes of the weight, dequantized to the type of x */
-    int64_t out, in;   /* of one product */
+    int64_t out, in;   /* of a single product */
 } plim_hf_packed;
 
-/* quantization_config as written: from here on Linear modules are those of its method. */
+/* quantization_config as written: from here on Linear modules use its method. */
 void plim_hf_quant_open(plim_hf *h, plim_str raw);
 
-/* The weight NAME, [experts, out, in], of the module that is open; n 0: it is not packed,
- * and the caller's to make. */
+/* The weight NAME, [experts, out, in], of the open module; n 0: it is not packed, and the
+ * caller has to create it. */
 plim_hf_packed plim_hf_packed_experts(plim_hf *h, const char *name, int64_t experts,
                                       int64_t out, int64_t in);
 
-/* A module Conv1D, which is open, with its weight and bias packed; PLIM_NONE: this method
- * leaves it as it is, and it is the caller's to make. */
+/* The open module, a Conv1D, with its weight and bias packed; PLIM_NONE: this method does not
+ * pack it, and the caller has to create it. */
 uint32_t plim_hf_packed_conv1d(plim_hf *h, uint32_t x, int64_t out);
 
 /* x times the weight: [.., in] to [.., out] */

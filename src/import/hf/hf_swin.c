@@ -17,8 +17,8 @@ typedef struct config {
 /* The sizes of a stage. */
 typedef struct stage {
     int64_t width, depth, heads;
-    int64_t height, across; /* of its grid of patches */
-    int64_t window, shift;  /* shift: of every other block */
+    int64_t height, across; /* size of its grid of patches */
+    int64_t window, shift;  /* shift: in every other block */
     bool last;
 } stage;
 
@@ -61,7 +61,7 @@ static uint32_t roll_grid(plim_nn *n, uint32_t x, int64_t by)
                  ARG_IS("dims", INTS(1, 2)));
 }
 
-/* Which of three strips a row is in: of whole windows, of the last one, or rolled over. */
+/* Which of three strips a row is in: whole windows, the last one, or rolled over. */
 static uint32_t strip_numbers(plim_nn *n, uint32_t row, int64_t size, const stage *s)
 {
     const int64_t from[2] = {size - s->window, size - s->shift};
@@ -81,7 +81,7 @@ static uint32_t fill_where(plim_nn *n, uint32_t x, const char *where, uint32_t o
                  ARG_F("value", value));
 }
 
-/* get_attn_mask: what was rolled over does not look at its new neighbours */
+/* get_attn_mask: rolled-over patches do not attend to their new neighbours */
 static uint32_t rolled_mask(const swin *m, const stage *s, int64_t height, int64_t across)
 {
     plim_nn *n = m->n;
@@ -126,7 +126,7 @@ static uint32_t position_bias(const swin *m, const stage *s)
     return x;
 }
 
-/* x: [windows, tokens, width]; mask: of the windows of one picture, or PLIM_NONE */
+/* x: [windows, tokens, width]; mask: for the windows of one image, or PLIM_NONE */
 static uint32_t add_attention(const swin *m, const stage *s, uint32_t x, uint32_t mask)
 {
     plim_nn *n = m->n;
@@ -170,7 +170,7 @@ static uint32_t drop_path(const swin *m, uint32_t x, double rate)
     return x;
 }
 
-/* Attention within windows, in every other block of windows that lie between them. */
+/* Attention within windows, shifted by half a window in every other block. */
 static uint32_t attend_windows(const swin *m, const stage *s, uint32_t x, int64_t shift)
 {
     plim_nn *n = m->n;
@@ -193,7 +193,7 @@ static uint32_t attend_windows(const swin *m, const stage *s, uint32_t x, int64_
     return plim_nn_view(n, x, INTS(m->h->batch, s->height * s->across, s->width));
 }
 
-/* The i-th of its stage, the at-th of all. */
+/* The i-th block of its stage, the at-th of all. */
 static uint32_t add_block(const swin *m, const stage *s, int64_t i, int64_t at, uint32_t x)
 {
     plim_nn *n = m->n;
@@ -217,7 +217,7 @@ static uint32_t add_block(const swin *m, const stage *s, int64_t i, int64_t at, 
 
 /* ---- a stage ------------------------------------------------------------------------------------- */
 
-/* Four patches become one of twice the width. */
+/* Merges four patches into one of twice the width. */
 static uint32_t merge_patches(const swin *m, const stage *s, uint32_t x)
 {
     plim_nn *n = m->n;
@@ -239,7 +239,7 @@ static uint32_t merge_patches(const swin *m, const stage *s, uint32_t x)
     return x;
 }
 
-/* What a backbone would use, made whether or not it is one. */
+/* The image-shaped hidden states for a backbone, computed whether or not they are used. */
 static void as_picture(const swin *m, uint32_t x, int64_t height, int64_t across)
 {
     x = plim_nn_view(m->n, x, INTS(m->h->batch, height, across, plim_nn_dim(m->n, x, 2)));
@@ -293,7 +293,7 @@ static uint32_t add_embeddings(const swin *m, uint32_t x)
     return x;
 }
 
-/* The hidden states of all patches, and their mean; in the module that is open. */
+/* The hidden states of all patches, and their mean; in the open module. */
 static uint32_t add_backbone(const swin *m, uint32_t *mean)
 {
     plim_nn *n = m->n;
@@ -308,7 +308,7 @@ static uint32_t add_backbone(const swin *m, uint32_t *mean)
     return x;
 }
 
-/* Sizes of all stages from the lists of the file. */
+/* The sizes of all stages, from the lists in the file. */
 static void make_stages(swin *m)
 {
     plim_hf *h = m->h;

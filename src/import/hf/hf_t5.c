@@ -17,8 +17,8 @@ typedef struct stack {
     const config *c;
     bool decoder;
     uint32_t table;   /* shared.weight */
-    uint32_t memory;  /* what the encoder made; of the decoder only */
-    uint32_t bias[2]; /* of positions: of a layer's own tokens, and of the encoder's */
+    uint32_t memory;  /* the encoder's output; in the decoder only */
+    uint32_t bias[2]; /* of positions: for a layer's own tokens, and for the encoder's */
 } stack;
 
 static uint32_t add_norm(const stack *s, const char *name, uint32_t x)
@@ -33,7 +33,7 @@ static uint32_t add_norm(const stack *s, const char *name, uint32_t x)
     v = plim_nn_scalar(n, "aten.add.Tensor", v, s->c->eps);
     v = plim_nn_unary(n, "aten.rsqrt.default", v);
     x = plim_nn_binary(n, "aten.mul.Tensor", x, v);
-    x = plim_nn_to_like(n, x, w); /* of weights of 16 bits; others are of its type */
+    x = plim_nn_to_like(n, x, w); /* a cast if weights have 16 bits */
     x = plim_nn_binary(n, "aten.mul.Tensor", w, x);
     plim_nn_leave(n);
     return x;
@@ -51,7 +51,7 @@ static uint32_t min_of(plim_nn *n, uint32_t a, uint32_t b)
     return plim_nn_binary(n, "aten.min.other", a, b);
 }
 
-/* _relative_position_bucket: near ones have their own, those far away share some */
+/* _relative_position_bucket: near distances have their own, far ones share some */
 static uint32_t position_buckets(const stack *s, uint32_t distance)
 {
     plim_nn *n = s->n;
@@ -99,7 +99,7 @@ static uint32_t position_bias(const stack *s)
     return plim_nn_unsqueeze(n, plim_nn_permute(n, x, INTS(2, 0, 1)), 0);
 }
 
-/* create_position_bias_mask of a decoder: what is to come gets the least number */
+/* create_position_bias_mask of a decoder: future positions get the smallest number */
 static uint32_t mask_future(const stack *s, uint32_t bias)
 {
     plim_nn *n = s->n;
@@ -120,8 +120,8 @@ static uint32_t project_heads(const stack *s, const char *name, uint32_t x)
     return plim_hf_split_heads(s->n, x, s->c->dim);
 }
 
-/* From x to `seen`, which is x itself unless `cross`; *bias is made once and shared by all
- * blocks. */
+/* Attention from x to `seen`, which is x itself unless `cross`; *bias is created once and
+ * shared by all blocks. */
 static uint32_t attend_to(const stack *s, uint32_t x, uint32_t seen, bool cross,
                           uint32_t *bias)
 {
@@ -160,7 +160,7 @@ static uint32_t add_attention(stack *s, const char *name, uint32_t x, bool cross
     return x;
 }
 
-/* "gated-gelu": is it gated, and by what? */
+/* "gated-gelu": whether it is gated, and the activation. */
 static bool is_gated(plim_str name, plim_str *act)
 {
     static const char prefix[] = "gated-";
@@ -172,7 +172,7 @@ static bool is_gated(plim_str name, plim_str *act)
     return yes;
 }
 
-/* Under autocast what comes in is of another type than the weight: so it is cast. */
+/* Under autocast the input has another dtype than the weight, so it is cast. */
 static uint32_t last_linear(const stack *s, uint32_t x)
 {
     plim_nn *n = s->n;

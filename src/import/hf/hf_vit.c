@@ -72,7 +72,7 @@ static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
     return x;
 }
 
-/* In the module that is open. */
+/* In the open module. */
 static uint32_t add_encoder(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;

@@ -1,5 +1,5 @@
-/* hf_weights.c -- the weights beside a config.json: compared with the model that is
- * built, tensor by tensor; where none is built, what there is to know. */
+/* hf_weights.c -- the weights beside a config.json: compared with the model that is built,
+ * tensor by tensor; if none is built, all that is known. */
 #include "import/hf/hf.h"
 #include "import/hf/hf_names.h"
 
@@ -8,16 +8,16 @@
 static const char *const usual[] = {"model.safetensors.index.json", "model.safetensors",
                                     "pytorch_model.bin.index.json", "pytorch_model.bin"};
 
-/* How many of a kind there are, and the first of them. */
+/* How many of a kind there are, and the first one. */
 typedef struct tally {
     uint64_t n;
     plim_str first;
 } tally;
 
-/* A stored tensor that is a part of one of the class. */
+/* A stored tensor that is a part of a tensor of the class. */
 typedef struct part {
     uint32_t item, stored;
-    uint64_t at; /* among the parts of all numbers */
+    uint64_t at; /* index among the parts of all numbers */
     plim_hf_place place;
 } part;
 
@@ -26,8 +26,8 @@ typedef struct comparison {
     const plim_inventory *w;
     plim_hf_names names;
     plim_map model;  /* the names of v */
-    uint32_t *whole; /* by item of v: what is stored of it, or PLIM_NONE */
-    part *parts;     /* sorted by item and place in it */
+    uint32_t *whole; /* by item of v: the stored tensor, or PLIM_NONE */
+    part *parts;     /* sorted by item and index within it */
     uint32_t n_parts;
     tally missing, more, shape, type;
 } comparison;
@@ -80,7 +80,7 @@ static void give_to_owners(comparison *c)
     }
 }
 
-/* First those that are called as in the class, then all others. */
+/* Places those with names of the class first, then all others. */
 static plim_status place_all(comparison *c, plim_err *err)
 {
     uint32_t n = c->w->n_items, k;
@@ -114,7 +114,7 @@ static bool same_shape(const plim_item *a, const plim_item *b)
     return a->rank == b->rank && !memcmp(a->dim, b->dim, (size_t)a->rank * sizeof a->dim[0]);
 }
 
-/* [numbers, parts * rows, ...] is made of [rows, ...] */
+/* Whether [numbers, parts * rows, ...] consists of parts [rows, ...]. */
 static bool same_part_shape(const plim_item *it, const plim_item *w, uint32_t parts)
 {
     return w->rank > 0 && it->rank == w->rank + 1 && it->dim[1] % parts == 0 &&
@@ -139,7 +139,7 @@ static void check_whole(comparison *c, const plim_item *it, const plim_item *w)
         count_name(&c->type, it->name);
 }
 
-/* The parts from..to-1 are not stored, but `p` of the same tensor is. */
+/* Parts from..to-1 are not stored, but `p` of the same tensor is. */
 static bool count_gap(comparison *c, const part *p, uint64_t from, uint64_t to)
 {
     plim_str stored = c->w->items[p->stored].name;
@@ -220,7 +220,7 @@ static plim_status compare_items(plim_inventory *v, plim_str model_type,
     return st ? st : note_tally(v, &c.type, "parameters with a different type in", file, err);
 }
 
-/* No model: its weights are all that is known. */
+/* There is no model: its weights are all that is known. */
 static plim_status adopt_items(plim_inventory *v, const plim_inventory *w, const char *file,
                                plim_err *err)
 {

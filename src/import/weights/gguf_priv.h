@@ -1,7 +1,7 @@
-/* gguf_priv.h -- between the files that read GGUF; each calls only those above it:
+/* gguf_priv.h -- shared by the files that read GGUF; each calls only those above it:
  *
  *     gguf_meta.c   bytes and metadata
- *     gguf_facts.c  what the metadata says of the model
+ *     gguf_facts.c  what the metadata says about the model
  *     gguf.c        tensors, models in several files, the importer
  *
  * A file is walked once, front to back, up to the data of its tensors. */
@@ -31,46 +31,47 @@ typedef enum gguf_type {
 typedef struct gguf_kv {
     plim_str key; /* borrowed from the file */
     gguf_type type;
-    bool array;     /* of `type` */
-    uint64_t at, n; /* where the (first) value is; how many */
+    bool array;     /* an array of `type` */
+    uint64_t at, n; /* offset of the (first) value; how many */
 } gguf_kv;
 
 typedef struct gguf {
     plim_bytes b;
-    uint64_t at, limit; /* limit: nothing is read from there on */
+    uint64_t at, limit; /* limit: end of what may be read */
     bool big;           /* big-endian */
-    plim_status bad;    /* the first error, and then all reads give 0 */
+    plim_status bad;    /* the first error; after it all reads return 0 */
     plim_err *err;
     uint32_t version;
     uint64_t n_tensors;
-    plim_str arch; /* "llama"; "": not said */
+    plim_str arch; /* "llama"; "": not given */
     gguf_kv *kvs;
     uint32_t n_kvs, cap_kvs;
 } gguf;
 
 /* ---- gguf_meta.c -------------------------------------------------------------------- */
 
-/* Opens b and reads its metadata; what is left to read are its tensors. */
+/* Opens b and reads its metadata; the tensors come next. */
 plim_status plim_gguf_read_metadata(gguf *f, plim_bytes b, plim_arena *a, plim_err *err);
 
-/* The next bytes of the file, of `what` ("a tensor", for the message if it is cut off). */
+/* The next bytes of the file, part of `what` ("a tensor", for the message if it is cut
+ * off). */
 uint64_t plim_gguf_read_uint(gguf *f, uint32_t width, const char *what);
 uint32_t plim_gguf_read_u32(gguf *f, const char *what);
 plim_str plim_gguf_read_str(gguf *f, const char *what);
 
-/* NULL: it is not there.  The second form takes "block_count" for "llama.block_count". */
+/* NULL: not there.  The second form takes "block_count" for "llama.block_count". */
 const gguf_kv *plim_gguf_find(const gguf *f, const char *key);
 const gguf_kv *plim_gguf_of_model(const gguf *f, const char *key);
 
-/* Value i as a number; of a single value, whatever i is.  false: there is none, it is
- * no whole number, or it is negative. */
+/* Value i as a number; for a single value any i.  false: there is none, it is not an integer,
+ * or it is negative. */
 bool plim_gguf_number(const gguf *f, const gguf_kv *kv, uint64_t i, uint64_t *out);
 /* A single string. */
 bool plim_gguf_string(const gguf *f, const gguf_kv *kv, plim_str *out);
 
 /* ---- gguf_facts.c -------------------------------------------------------------------- */
 
-/* Once all tensors, the items from `first` on, are known. */
+/* Called once all tensors, the items from `first` on, are known. */
 plim_status plim_gguf_facts(const gguf *f, plim_inventory *v, uint32_t first, plim_err *err);
 
 #endif
