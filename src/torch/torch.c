@@ -60,8 +60,8 @@ plim_status plim_torch_find(plim_str version, const plim_torch **out, plim_err *
                      PLIM_STR_ARG(version), plim_torch_newest()->name);
 }
 
-/* src: docs/sources/workspaces.md 1: 2 x 4096 KiB + 8 x 16 KiB; Hopper
- * 8 x 4096 KiB; Blackwell like Hopper from 2.12 on */
+/* src: docs/sources/workspaces.md 1: 2 x 4096 KiB + 8 x 16 KiB; Hopper 8 x 4096 KiB; Blackwell
+ * like Hopper from 2.12 on */
 uint64_t plim_torch_cublas_bytes(const plim_torch *t, int cc)
 {
     const uint64_t common = 2 * 4096 * 1024 + 8 * 16 * 1024, hopper = 8ull * 4096 * 1024;

@@ -22,7 +22,7 @@ typedef struct inception_row {
     int64_t pool_after; /* kernel of the max pool that follows; 0: none */
 } inception_row;
 
-/* branch2 and branch3: 3x3 both (the "5x5" is a known slip of the original). */
+/* branch2 and branch3: both 3x3 (the "5x5" is a known mistake of the original). */
 static uint32_t reduced_branch(plim_nn *n, const char *name, uint32_t x, int64_t red,
                                int64_t out)
 {

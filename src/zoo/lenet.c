@@ -1,6 +1,6 @@
-/* lenet.c -- LeNet-5 (LeCun 1998) as it is taught: full connections between the
- * convolutions, average pools, tanh.  A 28x28 digit is padded by 2 in the first
- * layer; a 32x32 one, as in the paper, is not.
+/* lenet.c -- LeNet-5 (LeCun 1998) in its common form: full connections between the
+ * convolutions, average pools, tanh.  A 28x28 digit is padded by 2 in the first layer; a 32x32
+ * one, as in the paper, is not.
  * src: "Gradient-based learning applied to document recognition", II.B */
 #include "zoo/zoo.h"
 

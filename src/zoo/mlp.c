@@ -1,5 +1,5 @@
-/* mlp.c -- "mlp:3,300,300,400,300,100": Linear layers from size to size;
- * "mlp:...:relu": with ReLU between them.  A Sequential of torch.nn. */
+/* mlp.c -- "mlp:3,300,300,400,300,100": Linear layers with these sizes; "mlp:...:relu": with
+ * ReLU between them.  A Sequential of torch.nn. */
 #include "zoo/zoo.h"
 
 typedef struct mlp_row {
@@ -10,7 +10,7 @@ typedef struct mlp_row {
 
 enum { MAX_SIZE = INT32_MAX };
 
-/* One decimal number off the front of s; 0: there is none, or it is too large. */
+/* Takes a decimal number from the front of s; 0: there is none, or it is too large. */
 static int64_t mlp_number(plim_str *s)
 {
     int64_t v = 0;

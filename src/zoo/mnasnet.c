@@ -7,7 +7,7 @@ typedef struct mnasnet_row {
 
 static const plim_norm mnas_norm = {1e-5, 1 - 0.9997}; /* _BN_MOMENTUM */
 
-/* The three members of the module list that a convolution comes as. */
+/* The three members of the module list for one convolution. */
 static uint32_t conv_bn(plim_nn *n, uint32_t x, plim_conv c, bool relu)
 {
     c.pad = c.kernel / 2;

@@ -2,7 +2,7 @@
 #include "zoo/zoo.h"
 
 static const plim_zoo_model names_models[] = {
-/* "#__VA_ARGS__" is the row's configuration as it is written there. */
+/* "#__VA_ARGS__" is the row's configuration as text. */
 #define MODEL(name_, type, count, hub, also, ...)                                             \
     {.name = name_,                                                                           \
      .alias = hub " " also,                                                                   \

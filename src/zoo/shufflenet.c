@@ -32,7 +32,7 @@ static uint32_t channel_shuffle(plim_nn *n, uint32_t x, int64_t groups)
 
 static uint32_t inverted_residual(plim_nn *n, uint32_t x, int64_t out, int64_t stride)
 {
-    uint32_t half[2] = {x, x}; /* what the two branches start from */
+    uint32_t half[2] = {x, x}; /* the inputs of the two branches */
     plim_nn_enter(n, NULL, "InvertedResidual");
     if (stride == 1) {
         plim_named_arg a[] = {ARG_T("self", x), ARG_I("chunks", 2), ARG_I("dim", 1)};

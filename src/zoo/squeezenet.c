@@ -3,7 +3,7 @@
 
 typedef struct squeezenet_row {
     int64_t stem, stem_kernel;
-    int pool_before[3]; /* Fire modules, counted from 0, that a pool precedes */
+    int pool_before[3]; /* Fire modules, counted from 0, with a pool before them */
 } squeezenet_row;
 
 static uint32_t conv_relu(plim_nn *n, const char *name, const char *act, uint32_t x,

@@ -10,7 +10,7 @@ typedef struct swin_row {
 enum { WINDOW = 7, AREA = WINDOW * WINDOW, SHIFT = WINDOW / 2, HEAD = 32 };
 static const double eps = 1e-5, scale = 0.17677669529663687; /* HEAD ** -0.5 */
 
-/* The table of relative positions, gathered for a window: [1, heads, 49, 49]. */
+/* The table of relative position biases, gathered for a window: [1, heads, 49, 49]. */
 static uint32_t position_bias(plim_nn *n, uint32_t table, uint32_t index)
 {
     uint32_t x =
@@ -39,8 +39,8 @@ static uint32_t from_windows(plim_nn *n, uint32_t x, int64_t b, int64_t h, int64
     return plim_nn_reshape(n, x, INTS(b, h, w, c));
 }
 
-/* Which pixels of a shifted window may see each other: the image is cut into
- * nine regions, numbered one by one, and compared. */
+/* Which pixels of a shifted window may attend to each other: the image is divided into nine
+ * regions, which are numbered and compared. */
 static uint32_t attention_mask(plim_nn *n, uint32_t like, int64_t h, int64_t w,
                                const int64_t shift[2])
 {
@@ -51,7 +51,7 @@ static uint32_t attention_mask(plim_nn *n, uint32_t like, int64_t h, int64_t w,
         for (int d = 0; d < 2; d++) {
             int64_t cut[4] = {0, -WINDOW, -shift[d], INT64_MAX};
             int k = d ? i % 3 : i / 3;
-            if (cut[k] != 0 || cut[k + 1] != INT64_MAX) /* else the whole: no slice */
+            if (cut[k] != 0 || cut[k + 1] != INT64_MAX) /* all of the dim: no slice */
                 part = plim_nn_slice(n, part, d, cut[k], cut[k + 1], 1);
         }
         NN_OP(n, "aten.fill_.Scalar", ARG_T("self", part), ARG_I("value", i));
@@ -162,7 +162,7 @@ static uint32_t swin_block(plim_nn *n, uint32_t x, bool shifted, double drop)
     return x;
 }
 
-/* Every second row and column of four, side by side; odd sizes are padded. */
+/* Every second row and column, four in all, concatenated; odd sizes are padded. */
 static uint32_t patch_merging(plim_nn *n, uint32_t x)
 {
     int64_t c = plim_nn_dim(n, x, 3);

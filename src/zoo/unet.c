@@ -29,7 +29,8 @@ static uint32_t down_block(plim_nn *n, const char *name, uint32_t x, int64_t out
     return x;
 }
 
-/* x is doubled in size, padded to the skip's, and joined behind it. */
+/* x is doubled in size, padded to the size of the skip connection, and concatenated after
+ * it. */
 static uint32_t up_block(plim_nn *n, const char *name, uint32_t x, uint32_t skip)
 {
     int64_t out = plim_nn_dim(n, skip, 1);

@@ -1,6 +1,6 @@
 /* vit.c -- Vision Transformer.  src: torchvision/models/vision_transformer.py,
- * torch/nn/functional.py multi_head_attention_forward (need_weights=False).
- * Another image size than 224 is the model built with that image_size. */
+ * torch/nn/functional.py multi_head_attention_forward (need_weights=False). For another image
+ * size than 224 the model is built with that image_size. */
 #include "zoo/zoo.h"
 
 typedef struct vit_row {
