@@ -30,7 +30,7 @@ plim_status listing_file(plim_inventory *v, plim_arena *a, const char *name, pli
     *v = (plim_inventory){.arena = a};
     CHECK(name, im && im->list);
     plim_status st = im->list(v, &(plim_source){.bytes = b, .path = path}, err);
-    plim_file_unmap(&b); /* nothing of it may be in v */
+    plim_file_unmap(&b); /* v must not refer to the mapping */
     return st;
 }
 

@@ -20,7 +20,7 @@ typedef struct bench_case {
     uint32_t events;
     uint32_t *block; /* by storage */
     uint32_t last;
-    /* the generator */
+    /* state of the generator */
     uint64_t x;
     uint32_t live[4096], n_live, steps;
 } bench_case;
@@ -90,7 +90,7 @@ static void case_event(bench_case *c, const plim_tape *t, const plim_event *e)
         fail_msg("%s: %s", c->where, err.msg);
 }
 
-/* The whole tape is read again with each line; only what is new is run. */
+/* The whole tape is parsed again with each line; only new events are run. */
 static void case_line(bench_case *c, plim_str line)
 {
     plim_tape t;
@@ -208,7 +208,7 @@ static void expect_counters(bench_case *c, char *text)
     CHECK(c->where, pairs > 0);
 }
 
-/* "S[A512|F2096640] L[...]"; address space at a segment's end is not shown. */
+/* "S[A512|F2096640] L[...]"; unmapped space at the end of a segment is not shown. */
 static void expect_blocks(bench_case *c, const char *want)
 {
     plim_buf b;

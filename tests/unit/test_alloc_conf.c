@@ -45,7 +45,7 @@ static void test_values(void **state)
     assert_true(conf_of(200, "roundup_bypass_threshold_mb:64").bypass == 67108864);
 }
 
-/* What is not named returns to its default, save expandable_segments. */
+/* Keys that are not named return to their defaults, except expandable_segments. */
 static void test_again(void **state)
 {
     (void)state;
@@ -57,11 +57,11 @@ static void test_again(void **state)
     assert_int_equal(parse(&c, 0, "expandable_segments:False", &err), PLIM_OK);
     assert_true(!c.expandable);
     assert_int_equal(parse(&c, 0, "max_split_size_mb:64,oops:1", &err), PLIM_EUSAGE);
-    assert_true(c.max_split == UINT64_MAX); /* untouched by an error */
+    assert_true(c.max_split == UINT64_MAX); /* unchanged by an error */
 }
 
-/* src: the lists of upstream's unit test, with the intervals that they name;
- * "> overwrites" is what 2.1 to 2.8 made of the same text. */
+/* src: the lists of upstream's unit test, with the intervals that they name; "> overwrites" is
+ * the result of 2.1 to 2.8 for the same text. */
 static void test_divisions(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static void test_errors(void **state)
     }
 }
 
-/* Rows of the version table in order, each with its words. */
+/* The rows of the version table in order, each with its wording. */
 static void test_rules(void **state)
 {
     (void)state;

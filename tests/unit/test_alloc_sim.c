@@ -1,5 +1,5 @@
-/* test_alloc_sim.c -- a whole tape: rows, timeline, the peak and what lives
- * there, out of memory; and every allocator of the list. */
+/* test_alloc_sim.c -- a whole tape: rows, timeline, the peak and what is live there, out of
+ * memory; and every allocator of the list. */
 #include "alloc/sim.h"
 
 #include "unit.h"
@@ -26,7 +26,7 @@ static plim_sim run(plim_arena *a, const plim_tape *t, plim_alloc_options o, uns
     return sim;
 }
 
-/* Sums by hand: 4 + 16 MiB fill one segment of 20, 12 MiB have their own. */
+/* Worked out by hand: 4 + 16 MiB fill one segment of 20, 12 MiB have their own. */
 static const char two_steps[] = "plimsoll-tape 1\n"
                                 "@ load load\n"
                                 "+ 1 4MiB parameter w\n"
@@ -49,7 +49,7 @@ static void test_rows(void **state)
     static const plim_phase_row want[] = {
         {-1, PLIM_PHASE_LOAD, 4 * MIB, 4 * MIB, 20 * MIB, 4 * MIB, 4 * MIB, 20 * MIB},
         {0, PLIM_PHASE_FORWARD, 20 * MIB, 20 * MIB, 32 * MIB, 32 * MIB, 32 * MIB, 32 * MIB},
-        /* a phase begins at the counters that it finds */
+        /* a phase begins with the current counters */
         {0, PLIM_PHASE_BACKWARD, 4 * MIB + 1000, 4 * MIB + 1024, 34 * MIB, 20 * MIB, 20 * MIB,
          34 * MIB},
         {1, PLIM_PHASE_ZERO_GRAD, 4 * MIB + 1000, 4 * MIB + 1024, 22 * MIB, 4 * MIB + 1000,
@@ -84,14 +84,14 @@ static void test_peak(void **state)
     for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(s.live[i], i);
     assert_true(!s.oom && s.oom_event == PLIM_NONE && s.n_events == t.n_events);
-    /* a bucket an event: the timeline is the tape */
+    /* one bucket per event: the timeline is the tape */
     assert_int_equal(s.n_buckets, t.n_events);
     assert_int_equal(s.peak_bucket, 2);
     assert_true(s.buckets[0].allocated == 4 * MIB && s.buckets[0].step == -1);
     assert_true(s.buckets[2].allocated == 32 * MIB &&
                 s.buckets[2].phase == PLIM_PHASE_FORWARD);
     assert_true(s.buckets[6].reserved == 34 * MIB && s.buckets[6].step == 1);
-    /* without them the answers are the same */
+    /* without these extras the results are the same */
     plim_sim fast = run(&a, &t, (plim_alloc_options)PLIM_ALLOC_OPTIONS_INIT, 0);
     assert_true(!fast.rows && !fast.live && !fast.buckets);
     assert_memory_equal(&fast.stats, &s.stats, sizeof s.stats);
@@ -100,8 +100,8 @@ static void test_peak(void **state)
     plim_arena_free(&a);
 }
 
-/* 1000 allocs of 1 MiB, then their frees: buckets rise and fall, the maximum of
- * them is the peak, and each event is in exactly one. */
+/* 1000 allocs of 1 MiB, then their frees: the buckets rise and fall, their maximum is the
+ * peak, and each event is in exactly one. */
 static void test_timeline(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void test_oom(void **state)
     plim_sim s = run(&a, &t, o, PLIM_SIM_ALL);
     assert_true(s.oom && s.oom_event == 1 && s.n_events == t.n_events);
     assert_true(s.stats.num_ooms == 2 && s.peak_allocated == 60 * MIB);
-    assert_int_equal(s.n_live, 2); /* neither what failed nor what has no bytes */
+    assert_int_equal(s.n_live, 2); /* neither the failed one nor the one without bytes */
     assert_true(s.live[0] == 0 && s.live[1] == 3);
     assert_true(plim_str_starts(s.oom_text,
                                 "CUDA out of memory. Tried to allocate 30.00 MiB. GPU 0 has"));
@@ -205,8 +205,8 @@ static void test_options(void **state)
     plim_arena_free(&a);
 }
 
-/* A tape that needs every table of the allocator: the n-th allocation of our own
- * memory fails, for each n until none does. */
+/* A tape that uses every table of the allocator: the n-th allocation of our own memory fails,
+ * for each n until none does. */
 static void test_faults(void **state)
 {
     (void)state;
@@ -242,8 +242,8 @@ static void test_faults(void **state)
     plim_arena_free(&ta);
 }
 
-/* The tape runs through every allocator of the list, ends empty, and reserves
- * no less than is live; "none" reserves exactly that. */
+/* The tape runs through every allocator of the list, ends with nothing live, and reserves no
+ * less than is live; "none" reserves exactly that. */
 static void test_allocators(void **state)
 {
     (void)state;
@@ -274,7 +274,7 @@ static void test_allocators(void **state)
     plim_arena_free(&a);
 }
 
-/* The allocator that is none: what it holds is what was asked for. */
+/* The allocator "none" reserves exactly what is requested. */
 static void test_none(void **state)
 {
     (void)state;
@@ -296,7 +296,7 @@ static void test_none(void **state)
     assert_true(blocks[0].bytes == 600 && blocks[1].bytes == 300 && blocks[1].stream == 2);
     plim_alloc_free(h, x, NULL);
     plim_alloc_malloc(h, 700, 0, &z, NULL);
-    assert_int_equal(z, x); /* handles are used again */
+    assert_int_equal(z, x); /* handles are reused */
     plim_alloc_stats s;
     plim_alloc_get_stats(h, &s);
     assert_true(s.reserved_bytes.current == 1000 && s.requested_bytes.peak == 1000);

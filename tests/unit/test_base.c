@@ -185,7 +185,7 @@ static void test_files(void **state)
     close(fd);
     remove(path);
 
-    /* more than one reading, and more than a page beyond the end to give back */
+    /* needs more than one read, and leaves more than a page at the end to unmap */
     static char text[60000];
     int ends[2];
     memset(text, 'p', sizeof text);
@@ -228,7 +228,7 @@ static void test_twice(void **state)
     }
     assert_true(plim_str_compare(PLIM_STR("a"), PLIM_STR("ab")) < 0);
     assert_true(plim_str_compare(PLIM_STR("b"), PLIM_STR("ab")) > 0);
-    assert_true(plim_str_compare(PLIM_STR("\xff"), PLIM_STR("a")) > 0); /* bytes, not char */
+    assert_true(plim_str_compare(PLIM_STR("\xff"), PLIM_STR("a")) > 0); /* unsigned */
     assert_int_equal(plim_str_compare(PLIM_STR("ab"), PLIM_STR("ab")), 0);
 }
 
@@ -238,7 +238,7 @@ static void count_up(void *ud)
         ++*(int *)ud;
 }
 
-/* On a thread or not, the work is done once, and done when the wait is over. */
+/* With a thread or without, the work is done exactly once, before the wait returns. */
 static void test_task(void **state)
 {
     (void)state;

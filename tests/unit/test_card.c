@@ -1,5 +1,5 @@
-/* test_card.c -- what only a card's kernels ask for, which no recording on a CPU
- * can show: the requests under one layer's mark, worked out by hand. */
+/* test_card.c -- requests that only the kernels of a card make, which no recording on a CPU
+ * can show: those under one layer's mark, worked out by hand. */
 #include <string.h>
 
 #include "asked.h"
@@ -45,7 +45,7 @@ static void trace(traced *t, const char *model, build_fn build, const char *word
     plim_settings_free(s);
 }
 
-/* What the first step asks for in a phase while `op` runs, in order. */
+/* The requests of the first step in a phase while `op` runs, in order. */
 static uint32_t requests(const traced *t, plim_phase phase, const char *op, uint64_t *out)
 {
     uint32_t mark = 0, n = 0;
@@ -99,7 +99,7 @@ static void all_dropped(plim_nn *n, plim_graph *g)
     plim_graph_add_output(g, plim_nn_dropout(n, "drop", x, 1.0));
 }
 
-/* As attention in fp16 is often written: softmax(x, -1, dtype=torch.float32). */
+/* As attention in fp16 often does it: softmax(x, -1, dtype=torch.float32). */
 static void softmax_in_fp32(plim_nn *n, plim_graph *g)
 {
     uint32_t x = plim_nn_linear(n, "fc", input_of(n, g, INTS(2, 6, 8)), 8, true);
@@ -167,9 +167,9 @@ static const expected cases[] = {
      PLIM_PHASE_BACKWARD,
      SDPA,
      {768, 768, 768, 192, 131200}},
-    /* bf16 has no fused kernel there: q, k, v in fp32, q and k scaled, both copied to
-     * 3 dims; scores and softmax 4 * 2 * 6 * 6 * 4, its rows of nothing looked for; the
-     * softmax in bf16; v copied, product, result in bf16 */
+    /* bf16 has no fused kernel there: q, k, v in fp32, q and k scaled, both copied to 3 dims;
+     * scores and softmax 4 * 2 * 6 * 6 * 4, the check for empty rows; the softmax in bf16; v
+     * copied, product, result in bf16 */
     {"bf16 before Ampere, forward",
      GOLDEN "attention.pt2",
      NULL,
@@ -254,8 +254,8 @@ static const expected cases[] = {
      PLIM_PHASE_BACKWARD,
      "1",
      {8192, 32, 32, 128, 128, 32, 32, 128}},
-    /* native_dropout: mask of 1 byte, then y; its gradient is contiguous whatever g
-     * is, so that the layer before needs no copy of it: dW and db only */
+    /* native_dropout: mask of 1 byte, then y; its gradient is contiguous whatever g is, so the
+     * layer before needs no copy of it: dW and db only */
     {"dropout, forward",
      NULL,
      dropped_transpose,
@@ -324,8 +324,8 @@ static const expected cases[] = {
      PLIM_PHASE_BACKWARD,
      "0",
      {131072, 8519680, 16384}},
-    /* the gradient of the vector is a gemv, the autograd thread's first cuBLAS call; g,
-     * one number for all 6, is written out for it */
+    /* the gradient of the vector is a gemv, the autograd thread's first cuBLAS call; g, one
+     * number expanded to 6, is copied for it */
     {"mv, backward",
      NULL,
      matrix_vector,
@@ -333,8 +333,8 @@ static const expected cases[] = {
      PLIM_PHASE_BACKWARD,
      "aten.matmul.default",
      {32, 24, 8519680}},
-    /* under no_grad a parameter still says that it requires a gradient, so the
-     * product is folded: x copied to [16, 6], times w */
+    /* under no_grad a parameter still has requires_grad set, so the product is folded: x
+     * copied to [16, 6], times w */
     {"a transposed operand, inference",
      NULL,
      transposed_product,

@@ -70,7 +70,7 @@ static uint64_t next_random(uint64_t *seed)
     return *seed ^ *seed >> 29;
 }
 
-/* The C library, in the C locale, is the judge. */
+/* Compared with the C library, in the C locale. */
 static void test_random(void **state)
 {
     (void)state;
@@ -82,7 +82,8 @@ static void test_random(void **state)
         memcpy(&v, &bits, sizeof v);
         if (!isfinite(v))
             continue;
-        /* exact with all its digits, between two doubles, or an integer and an exponent */
+        /* exact with all its digits, halfway between two doubles, or an integer and an
+         * exponent */
         if (i % 3 == 0)
             snprintf(text, sizeof text, "%.*e", i % 800, v);
         else if (i % 3 == 1)

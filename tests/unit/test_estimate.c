@@ -1,5 +1,5 @@
-/* test_estimate.c -- plim_estimate_run: known figures, and what must hold for
- * any model and settings. */
+/* test_estimate.c -- plim_estimate_run: known figures, and properties that hold for any model
+ * and settings. */
 #include <stdio.h>
 #include <string.h>
 
@@ -16,8 +16,8 @@ static const plim_phase_row *phase(const plim_estimate *e, int step, plim_phase 
     return NULL;
 }
 
-/* src: measured on a GTX 1050 by the documents this project starts from: torch
- * 1.13, memory_allocated() after each stage. */
+/* src: measured on a GTX 1050 for the documents that this project starts from: torch 1.13,
+ * memory_allocated() after each stage. */
 static void test_seed(void **state)
 {
     (void)state;
@@ -33,8 +33,8 @@ static void test_seed(void **state)
     }
 }
 
-/* A checkpointed layer keeps the ids of positions, 1 x 128 of 8 bytes, because they
- * were an argument.  src: dry run, tests/golden/differential/results.txt */
+/* A checkpointed layer keeps the position ids, 1 x 128 of 8 bytes, because they were an
+ * argument.  src: dry run, tests/golden/differential/results.txt */
 static void test_arguments_kept(void **state)
 {
     (void)state;
@@ -130,14 +130,14 @@ static void test_sums(void **state)
         bool hub = strchr(m.doc, '/'), again = !strcmp(m.group, last.group);
         char words[64];
         last = m;
-        if (hub && again) /* of those one of each family */
+        if (hub && again) /* one model per family of those */
             continue;
         snprintf(words, sizeof words, "batch=2 optimizer=%s",
                  optimizers[i % PLIM_COUNT(optimizers)]);
         const char *name = strcmp(m.name, "mlp") ? m.name : "mlp:7,8,9";
         plim_estimate *e = asked_estimate(name, words);
         check_sums(name, e);
-        /* the contract of the phases: load, then five a step */
+        /* the order of the phases: load, then five per step */
         assert_int_equal(e->n_phases, 1 + 2 * 5);
         plim_estimate_free(e);
         e = asked_estimate(name, "batch=3 mode=infer gpu=rtx4090");
@@ -181,7 +181,7 @@ static void test_out_of_memory(void **state)
     plim_estimate_free(e);
 }
 
-/* What is estimated lies between its bounds, and each bound can be asked for. */
+/* An estimate lies between its bounds, and each bound can be requested. */
 static void test_workspaces(void **state)
 {
     (void)state;
@@ -253,7 +253,7 @@ static void test_refusals(void **state)
 
 static plim_inplace_gain gain_of(const plim_layers *l, const char *op)
 {
-    const char *row = !strcmp(op, "relu6") ? "hardtanh" : op; /* an export calls it that */
+    const char *row = !strcmp(op, "relu6") ? "hardtanh" : op; /* its name in an export */
     for (uint32_t i = 0; i < l->n_activations; i++)
         if (!strcmp(l->activations[i]->op, row))
             return l->activations[i]->gain;
@@ -284,7 +284,7 @@ static void test_inplace(void **state)
     }
     fclose(f);
     assert_int_equal(rows, 12);
-    assert_int_equal(l->n_activations, 11); /* relu6 and hardtanh are one */
+    assert_int_equal(l->n_activations, 11); /* relu6 and hardtanh count as one */
     plim_layers_free(l);
     plim_model_free(m);
 }

@@ -1,4 +1,4 @@
-/* test_fit.c -- for whatever fit names, B fits by estimate and B + 1 does not. */
+/* test_fit.c -- for whatever fit returns, B fits by estimate and B + 1 does not. */
 #include <stdio.h>
 #include <string.h>
 
@@ -86,7 +86,7 @@ static void test_property(void **state)
     }
 }
 
-/* What is remembered from card to card does not change an answer; no card is all. */
+/* What is cached from card to card does not change a result; no card means all. */
 static void test_all_is_each(void **state)
 {
     (void)state;
@@ -150,8 +150,8 @@ static void test_refusals(void **state)
     plim_settings_free(s);
 }
 
-/* memory = model + batch x sample: where activations decide, the line is exact
- * up to the reduction scratch that depends on the batch. */
+/* memory = model + batch x sample: where activations dominate, the line is exact up to the
+ * reduction scratch that depends on the batch. */
 static void test_explain(void **state)
 {
     (void)state;

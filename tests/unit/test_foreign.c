@@ -7,9 +7,9 @@
 
 #define BYTES(lit) lit, sizeof(lit) - 1
 
-/* The least of each, by hand from its description; a neighbour that is none of them. */
+/* A minimal file of each format, by hand from its description, and a similar one of none. */
 static const struct {
-    const char *name; /* "": none */
+    const char *name; /* "": not recognised */
     const char *p;
     size_t n;
 } samples[] = {
@@ -49,7 +49,7 @@ static const struct {
     {"packed", BYTES("\x28\xb5\x2f\xfd\0")},
     {"packed", BYTES("Rar!\x1a\x07\x01\0")},
     {"packed", BYTES("7z\xbc\xaf\x27\x1c\0")},
-    /* an archive of nothing, behind the start of a member */
+    /* an archive without members, after the signature of a member */
     {"zip", BYTES("PK\3\4PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\4\0\0\0\0\0")},
     {"", BYTES("PK\3\4PK\5\6\0\0\0\0")},
     {"", BYTES("")},
@@ -72,7 +72,7 @@ static void test_samples(void **state)
         if (samples[i].name[0] && plim_importer_probe(b))
             fail_msg("%s: the importer %s would read it", samples[i].name,
                      plim_importer_probe(b)->name);
-        for (uint64_t n = 0; n < b.n; n++) /* cut off: no matter what, but no crash */
+        for (uint64_t n = 0; n < b.n; n++) /* cut off: any result, but no crash */
             (void)plim_foreign_probe((plim_bytes){b.p, n});
     }
 }
@@ -126,8 +126,8 @@ static void test_zip(void **state)
     }
 }
 
-/* Each row has a sample above and a place in the documentation, and its sentence fits an
- * error with a path before it. */
+/* Each row has a sample above and a place in the documentation, and its sentence fits into an
+ * error after a path. */
 static void test_rows(void **state)
 {
     (void)state;

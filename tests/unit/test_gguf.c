@@ -1,5 +1,5 @@
-/* test_gguf.c -- GGUF files: what llama.cpp's package reads in the same files, files by
- * hand, damage. */
+/* test_gguf.c -- GGUF files: what llama.cpp's package reads in the same files, files by hand,
+ * damaged files. */
 #include <stdio.h>
 
 #include "base/fmt.h"
@@ -22,7 +22,7 @@ static void test_as_others_read(void **state)
     listing_check_all(T, PLIM_COUNT(T));
 }
 
-/* Whichever part is named: the metadata are those of the first. */
+/* Whichever part is named: the metadata come from the first. */
 static void test_facts(void **state)
 {
     (void)state;
@@ -145,8 +145,8 @@ static void test_versions(void **state)
     }
 }
 
-/* One tensor in a file of 64 bytes of data.  The list begins at 24; after a name of one
- * letter come rank, dims, type, offset. */
+/* One tensor in a file of 64 bytes of data.  The list begins at 24; a name of one letter is
+ * followed by rank, dims, type, offset. */
 static void test_tensors(void **state)
 {
     (void)state;
@@ -292,7 +292,7 @@ static void test_alignment(void **state)
     (void)state;
     static const struct {
         const char *why;
-        uint64_t alignment; /* 0: not said, then 32 */
+        uint64_t alignment; /* 0: not given, so 32 */
         uint64_t second;
         plim_status code;
         const char *says;
@@ -314,7 +314,7 @@ static void test_alignment(void **state)
         static const uint64_t one = 1;
         plim_buf_init(&b, &a);
         put_head(&b, 3, 2, T[i].alignment ? 1 : 0);
-        if (T[i].alignment) /* 0 is written for UINT64_MAX */
+        if (T[i].alignment) /* here 0 is written for UINT64_MAX */
             put_u32(&b, "general.alignment", T[i].alignment + !(T[i].alignment + 1));
         put_tensor(&b, "x", 1, &one, 0, 0);
         put_tensor(&b, "y", 1, &one, 0, T[i].second);
@@ -325,7 +325,7 @@ static void test_alignment(void **state)
     }
 }
 
-/* Lengths and counts that the file does not have. */
+/* Lengths and counts beyond the end of the file. */
 static void test_bounds(void **state)
 {
     (void)state;
@@ -386,7 +386,7 @@ static void test_bounds(void **state)
     put_str(&b, "k");
     put(&b, 9, 4);
     put(&b, 10, 4);
-    put(&b, UINT64_MAX / 8 + 2, 8); /* times 8 is 8 again */
+    put(&b, UINT64_MAX / 8 + 2, 8); /* times 8 overflows to 8 */
     put(&b, 0, 8);
     refused(
         "an array that overflows", &b, PLIM_EFORMAT,
@@ -421,10 +421,10 @@ static void test_bounds(void **state)
     plim_arena_free(&a);
 }
 
-/* Every type: what 512 elements take.  src: the sizes per 256 of the table in
- * gguf-py/gguf/constants.py, GGML_QUANT_SIZES, times 512 over the block; of ggml-common.h
- * alone 9, where the former has 40 bytes for block_q8_1 (32 of 8 bits, two fp16), and 42,
- * newer than it: block_q2_0, 64 of 2 bits and an fp16 */
+/* Every type: the size of 512 elements.  src: the sizes per 256 of the table in
+ * gguf-py/gguf/constants.py, GGML_QUANT_SIZES, times 512 over the block; from ggml-common.h
+ * only 9, where the former has 40 bytes for block_q8_1 (32 of 8 bits, two fp16), and 42, which
+ * is newer: block_q2_0, 64 of 2 bits and an fp16 */
 static void test_types(void **state)
 {
     (void)state;
@@ -459,11 +459,11 @@ static void test_types(void **state)
 
 typedef struct meta {
     const char *key;
-    uint64_t value;      /* of a list: how many */
+    uint64_t value;      /* of a list: its length */
     const uint8_t *list; /* of bytes */
 } meta;
 
-/* A file of such metadata and no tensors. */
+/* A file with this metadata and no tensors. */
 static void put_model(plim_buf *b, const meta *m, size_t n)
 {
     size_t used = 0;
@@ -493,10 +493,9 @@ static void put_model(plim_buf *b, const meta *m, size_t n)
 #define KEYS "attention.key_length"
 #define VALUES "attention.value_length"
 
-/* src: published figures, docs/sources/language-models.md 1: bytes a token in
- * 16 bits of Llama-2-7B,
- * Llama-3-8B, Llama-3-70B, Falcon-7B, Qwen3-30B-A3B, Gemma-2-9B, gpt-oss-20b, DeepSeek-V3
- * with its latent cache and expanded; the rest by hand */
+/* src: published figures, docs/sources/language-models.md 1: bytes per token in 16 bits of
+ * Llama-2-7B, Llama-3-8B, Llama-3-70B, Falcon-7B, Qwen3-30B-A3B, Gemma-2-9B, gpt-oss-20b,
+ * DeepSeek-V3 with its latent cache and expanded; the rest by hand */
 static void test_cache(void **state)
 {
     (void)state;
@@ -676,7 +675,7 @@ static void test_cache(void **state)
     }
 }
 
-/* Lists as facts: equal neighbours are told as one, long lists up to a point. */
+/* Lists as facts: runs of equal values are merged, long lists are cut. */
 static void test_lists(void **state)
 {
     (void)state;

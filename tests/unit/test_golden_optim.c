@@ -1,5 +1,5 @@
-/* test_golden_optim.c -- each optimizer's requests, event by event, against what
- * PyTorch's own asked for (tests/golden/optim/record.py). */
+/* test_golden_optim.c -- each optimizer's requests, event by event, against those of PyTorch's
+ * own (tests/golden/optim/record.py). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +11,8 @@ enum { MAX_PARAMETERS = 4, MAX_STEPS = 7, MAX_LINE = 1 << 13 };
 
 static const plim_world sm_80 = {.cc = 80}; /* and no workspaces */
 
-/* The for-loops of capturable ones, and L-BFGS, compute with numbers on the card, one by
- * one: what is smaller than this is not followed there. */
+/* The for-loops of capturable optimizers, and L-BFGS, compute single scalars on the card:
+ * requests smaller than this are not modelled there. */
 enum { LEAST = 64 };
 
 static bool coarse(const char *spec)
@@ -33,7 +33,7 @@ typedef struct bench {
     bool clip;
 } bench;
 
-/* One that asks for nothing. */
+/* A closure that makes no requests. */
 static plim_t closure(void *ud)
 {
     (void)ud;
@@ -48,8 +48,8 @@ static plim_t some_rows(plim_machine *m, const plim_meta *of, int64_t n, bool co
     return plim_m_sparse(m, of, indices, values, coalesced);
 }
 
-/* "f32 30,100 100 50,20=30": leaves with gradients; = and ~, sparse ones of so many rows,
- * each another one, or not. */
+/* "f32 30,100 100 50,20=30": leaves with gradients; = and ~ are sparse ones with that many
+ * rows, with distinct indices or not. */
 static void begin(bench *b, plim_world w, const char *shapes, const char *text)
 {
     memset(b, 0, sizeof *b);
@@ -91,7 +91,7 @@ static void begin(bench *b, plim_world w, const char *shapes, const char *text)
                               .arena = &b->a};
 }
 
-/* " +12000 -12000": what one step does. */
+/* " +12000 -12000": the events of one step. */
 static void step(bench *b, int k, char *out)
 {
     uint32_t first = b->t.n_events;
@@ -110,7 +110,7 @@ static void step(bench *b, int k, char *out)
     }
 }
 
-/* Drops what is smaller than LEAST. */
+/* Removes events smaller than LEAST. */
 static void large_only(char *line)
 {
     char copy[MAX_LINE], *out = line;
@@ -130,7 +130,7 @@ static FILE *recording(const char *name)
     return f;
 }
 
-/* Did that version not have what the case asks for? */
+/* Whether that version lacks the option of the case. */
 static bool not_there(const char *line) { return strstr(line, "unexpected keyword argument"); }
 
 static void compare_events(const char *file, int fewest)
@@ -185,8 +185,8 @@ static void test_events(void **state)
     compare_events("events-2.9.txt", 8);
 }
 
-/* What coalesce() takes on cards of every kind, as the beginning of a clip.  The recording
- * has no rows left; what is asked for before their number is known is the same. */
+/* What coalesce() allocates on any card, as the first part of clipping.  The recording has no
+ * rows left; requests made before their number is known are the same. */
 static void test_coalesce(void **state)
 {
     (void)state;
@@ -203,7 +203,7 @@ static void test_coalesce(void **state)
         begin(&b, (plim_world){.cc = cc, .workspace = true}, shapes, "clip");
         step(&b, 1, ours);
         line[strcspn(line, "\n")] = 0;
-        for (int i = 0; i < 3 && n > 1; i++) /* three arrays go at the end */
+        for (int i = 0; i < 3 && n > 1; i++) /* three arrays are freed at the end */
             *strrchr(line, ' ') = 0;
         CHECK(line, !strncmp(ours, line + at, strlen(line + at)));
         cases++;
@@ -213,7 +213,7 @@ static void test_coalesce(void **state)
     CHECK("some cases", cases >= 40);
 }
 
-/* "accumulate=2,clip=1,ema=averaged,use_buffers=1": the last takes the rest */
+/* "accumulate=2,clip=1,ema=averaged,use_buffers=1": the last one includes the rest */
 static void run_loop(const char *text, bench *b)
 {
     const char *passes = strstr(text, "accumulate="), *net = strstr(text, "net="),
@@ -254,7 +254,7 @@ static void loop_step(const bench *b, int step, char *out)
     }
 }
 
-/* Gradients that stay, accumulation, clipping and averages, within the whole loop. */
+/* Kept gradients, accumulation, clipping and averages, within the whole loop. */
 static void test_loops(void **state)
 {
     (void)state;
@@ -300,10 +300,10 @@ static void test_quantized(void **state)
         const char *spec, *shapes;
         const char *step;
     } cases[] = {
-        /* two maps; a byte each, a number for 256 */
+        /* two maps; one byte per element, one scale per 256 */
         {"bnb_adam8bit", "f32 64,100 100", " +1024 +1024 +6400 +6400 +100 +100 +400 +400"},
         {"bnb_lion8bit", "f32 64,100 100", " +1024 +1024 +6400 +100 +400"},
-        {"bnb_adamw8bit", "bf16 50,80", " +16000 +16000"}, /* 4000 are too few: fp32 */
+        {"bnb_adamw8bit", "bf16 50,80", " +16000 +16000"}, /* too few: fp32 */
         {"torchao_adamw8bit", "bf16 64,100 64,128 100",
          " +6400 +100 +1024 +6400 +100 +1024 +8192 +128 +1024 +8192 +128 +1024 +200 +200"},
         {"torchao_adamw4bit", "f32 64,128", " +4096 +256 +64 +4096 +256 +64"},
@@ -321,7 +321,7 @@ static void test_quantized(void **state)
     }
 }
 
-/* Pairs that the tape holds of what L-BFGS remembers: all but the first may not be. */
+/* Number of pairs that the tape holds of L-BFGS's history: all but the first are estimated. */
 static int remembered(const bench *b)
 {
     int n = 0;
@@ -338,8 +338,7 @@ static int remembered(const bench *b)
     return n;
 }
 
-/* With real numbers, on a CPU: "held lbfgs,max_iter=4: 3 7 11", the pairs after each
- * step. */
+/* With actual data, on a CPU: "held lbfgs,max_iter=4: 3 7 11", the pairs after each step. */
 static void test_held(void **state)
 {
     (void)state;

@@ -1,16 +1,16 @@
-/* test_golden_torch.c -- what a real PyTorch's autograd keeps, beside ours.
+/* test_golden_torch.c -- what a real PyTorch's autograd saves, compared with ours.
  *
- * tests/golden/torch holds, for each net of nets.py, its torch.export archive
- * and what PyTorch did with the net on the CPU (record.py says how, README.md
- * what the CPU does otherwise and why).  Two things are compared:
+ * tests/golden/torch holds, for each net of nets.py, its torch.export archive and what PyTorch
+ * did with the net on the CPU (record.py says how, README.md what the CPU does differently and
+ * why).  Two things are compared:
  *
- *     shapes     each gradient is as large as its parameter or value here
- *     saved      what autograd keeps, node by node, and whose storage it is
+ *     shapes     each gradient has the size of its parameter or value here
+ *     saved      the tensors autograd saves, node by node, and whose storage each is
  *
- * What a card asks for, and when, is in tests/golden/cuda.
+ * The requests on a card, and their order, are in tests/golden/cuda.
  *
- * A difference is an error unless a row of `otherwise` names the op that saved
- * it; rows of `otherwise` that no recording needs are errors too. */
+ * A difference is an error unless a row of `otherwise` names the op that saved it; rows of
+ * `otherwise` that no recording needs are errors too. */
 #include "core/tape.h"
 #include "import/import.h"
 #include "op/machine_priv.h"
@@ -30,12 +30,12 @@ enum { FEWEST_NETS = 50 };
 typedef enum difference {
     CPU_SECOND,  /* a second result that the card's kernel leaves empty */
     CPU_MASK,    /* a mask of the input's dtype, not of bool */
-    CPU_COPY,    /* a result on a storage of its own that is a view here */
+    CPU_COPY,    /* a result with its own storage that is a view here */
     NUMBERS,     /* 0-dim int64: the generator's state on a card, or recorded as Python's */
-    CARD_KERNEL, /* a kernel of its own, of which the CPU has only the formula */
+    CARD_KERNEL, /* a kernel on the card where the CPU evaluates the formula */
 } difference;
 
-/* README.md has the reason for each. */
+/* README.md gives the reason for each. */
 static const struct exception {
     const char *op;
     difference is;
@@ -191,13 +191,13 @@ static int check_shapes(net *t)
 
 /* ---- saved ------------------------------------------------------------------------------- */
 
-/* Runs the forward as step.c does, but lets go of nothing. */
+/* Runs the forward as step.c does, but releases nothing. */
 typedef struct drive {
     net *t;
     plim_machine *m;
     plim_tape tape;
     plim_t *value;
-    plim_str *owner; /* by tape storage: the first value on it */
+    plim_str *owner; /* by tape storage: the name of the first value on it */
 } drive;
 
 static void drive_own(drive *d, plim_t t, plim_str name, bool anew)
@@ -272,7 +272,7 @@ static plim_str saved_here(drive *d, uint32_t node, plim_str target)
     return sorted_list(d->t, item, n);
 }
 
-/* The name of a storage: that of the parameter which others are tied to. */
+/* The name of a storage: that of the parameter that others are tied to. */
 static plim_str untied(const net *t, plim_str name)
 {
     uint32_t v = value_named(t, name);
@@ -290,7 +290,7 @@ static plim_str saved_there(net *t, plim_str node, plim_str target)
             continue;
         uint64_t bytes = number(l->word[3]);
         plim_str owner = untied(t, l->word[2]);
-        bool own = plim_str_is(l->word[2], "-"); /* nobody else's storage */
+        bool own = plim_str_is(l->word[2], "-"); /* not shared with anything */
         if (own && excepted(t, target, CPU_MASK))
             bytes /= FLOAT_BYTES;
         if (!bytes || plim_str_is(l->word[2], "number") ||
@@ -344,7 +344,7 @@ static int is_recording(const struct dirent *e)
     return n > 4 && !strcmp(e->d_name + n - 4, ".txt");
 }
 
-/* Every recording there is, by name. */
+/* Runs `check` for every recording, by name. */
 static void over_nets(bool *used, int (*check)(net *))
 {
     struct dirent **file = NULL;
@@ -365,7 +365,7 @@ static void over_nets(bool *used, int (*check)(net *))
 static void test_shapes(void **state) { over_nets(*state, check_shapes); }
 static void test_saved(void **state) { over_nets(*state, check_saved); }
 
-/* After the others: an exception that nothing needs hides the next mistake. */
+/* Runs last: an exception that nothing needs would hide the next mistake. */
 static void test_exceptions_needed(void **state)
 {
     const bool *used = *state;

@@ -1,4 +1,4 @@
-/* test_gpu.c -- the cards: names, facts against each other, contexts. */
+/* test_gpu.c -- the cards: names, consistency of their data, contexts. */
 #include "gpu/gpu.h"
 
 #include <stdio.h>
@@ -34,7 +34,7 @@ static void test_names(void **state)
         {"a100-80g", "NVIDIA A100 SXM4 80GB"},
         {"a100-40g", "NVIDIA A100 SXM4 40GB"},
         {"h100", "NVIDIA H100 SXM5 80GB"},
-        {"NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB"}, /* as its driver calls it */
+        {"NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM5 80GB"}, /* its name in the driver */
         {"h100-pcie", "NVIDIA H100 PCIe 80GB"},
         {"h200", "NVIDIA H200 SXM 141GB"},
         {"b200", "NVIDIA B200 SXM"},
@@ -82,7 +82,7 @@ static void test_unknown(void **state)
           plim_gpu_find((plim_str){longest, sizeof longest}, &g, NULL) == PLIM_EUSAGE);
 }
 
-/* Every name and alias leads to its own row: so none is there twice. */
+/* Every name and alias leads to its own row, so none occurs twice. */
 static void test_aliases(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void test_rows(void **state)
         double gb = (double)g->memory_bytes / (double)gib;
         CHECK(g->name, g->src[0] && g->vendor[0] && g->klass[0]);
         CHECK(g->name, g->year >= 2012 && g->year <= 2026);
-        /* Less than the box says (in GiB), and not by much. */
+        /* Less than the size sold (in GiB), but not by much. */
         CHECK(g->name, gb <= g->marketed_gb && gb > 0.87 * g->marketed_gb);
         CHECK(g->name, g->bandwidth_gbs >= 0 && g->bandwidth_gbs <= 8000);
         bool nvidia = strcmp(g->vendor, "NVIDIA") == 0;
@@ -122,9 +122,8 @@ static void test_rows(void **state)
     }
 }
 
-/* Totals that drivers reported, from another place than gpus.def's table where
- * there is one: nvidia-smi's MiB are an upper bound (they hold what the driver
- * keeps to itself).
+/* Totals reported by drivers, if possible from another source than gpus.def's table:
+ * nvidia-smi's MiB are an upper bound (they include what the driver reserves).
  * src: github modal-labs/modal-client#2797 (nvidia-smi totals). */
 static void test_totals(void **state)
 {
@@ -180,7 +179,7 @@ static void test_generation(void **state)
         CHECK("threads an SM holds", plim_gpu_threads_per_sm(rows[i].cc) == rows[i].threads);
 }
 
-/* Every context that was measured lies in the range given for it. */
+/* Every measured context lies in the range given for it. */
 static void test_contexts(void **state)
 {
     (void)state;

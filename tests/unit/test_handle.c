@@ -1,5 +1,5 @@
-/* test_handle.c -- the promises of plimsoll.h to whoever links it: handles that serve many
- * questions and threads, arguments that are missing, callers that say stop, sizes of structs. */
+/* test_handle.c -- the guarantees of plimsoll.h to programs that link it: handles used for
+ * many calls and by many threads, missing arguments, callers that stop, sizes of structs. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +72,7 @@ static void test_bytes(void **state)
         }
         CHECK_STR(files[i], plim_buf_str(&info[1]).p, plim_buf_str(&info[0]).p);
         char *want = answer(file, NULL);
-        if (want[0] == '{') /* a file of weights has no answer, and names itself */
+        if (want[0] == '{') /* a file of weights has no estimate; the error names it */
             check_answer(files[i], memory, NULL, want);
         free(want);
         plim_model_free(file);
@@ -116,7 +116,7 @@ static const char *const questions[] = {
 static const char *const models[] = {"resnet18", DATA "resnet18.pt2", "mlp:8,16,4",
                                      DATA "onnx/cnn.script.onnx", DATA "llama-tiny"};
 
-/* Whatever was asked before, by the same handle and the same settings. */
+/* Earlier calls with the same handle and settings do not matter. */
 static void test_many_questions(void **state)
 {
     (void)state;
@@ -196,7 +196,7 @@ static void test_threads(void **state)
     }
 }
 
-/* Settings that nobody changes may be read by all. */
+/* Settings that nobody changes may be read by several threads. */
 static void test_threads_share_settings(void **state)
 {
     (void)state;
@@ -324,7 +324,7 @@ static void test_null(void **state)
     plim_model_free(m);
 }
 
-/* No settings are settings of which none is set. */
+/* NULL settings are the same as settings of which none is set. */
 static void test_no_settings(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static void test_no_settings(void **state)
 
 /* ---- callers that say stop ------------------------------------------------------------------ */
 
-/* Takes `left` pieces. */
+/* Accepts `left` pieces. */
 static int put_until(void *ud, const char *text, size_t n)
 {
     int *left = ud;
@@ -436,7 +436,7 @@ static void test_progress(void **state)
         plim_batches_free(batches);
         plim_segments_free(segments);
     }
-    /* a copy reports to the same */
+    /* a copy reports to the same callback */
     watch w = {0, 1, 0};
     plim_fit *fit = NULL;
     plim_settings_on_progress(s, count_calls, &w);
@@ -471,14 +471,14 @@ static void test_style(void **state)
         PLIM_EUSAGE);
     assert_int_equal(plim_size_print("3x3", PLIM_TEXT, &none, put_buf, &b, NULL), PLIM_EUSAGE);
     assert_int_equal(b.n, 0);
-    /* of a program that was built before `width` was there the rest is not looked at */
+    /* for a program built before `width` existed the rest is ignored */
     st.ascii = true;
     st.size = offsetof(plim_style, width);
     assert_int_equal(plim_estimate_print(e, PLIM_TEXT, &st, put_buf, &b, NULL), PLIM_OK);
     st.width = 60;
     assert_int_equal(plim_estimate_print(e, PLIM_TEXT, &st, put_buf, &c, NULL), PLIM_OK);
     assert_string_equal(plim_buf_str(&b).p, plim_buf_str(&c).p);
-    /* of one that was built later likewise */
+    /* likewise for a program built later */
     struct {
         plim_style st;
         uint64_t later[4];
@@ -492,7 +492,7 @@ static void test_style(void **state)
     plim_arena_free(&a);
 }
 
-/* As much is written as the caller has room for. */
+/* No more is written than the caller has room for. */
 static void test_rows_of_older_programs(void **state)
 {
     (void)state;

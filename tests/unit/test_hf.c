@@ -1,5 +1,5 @@
-/* test_hf.c -- models from a config.json: event by event against the export of the same
- * model, names and shapes against transformers, totals of other classes against published ones. */
+/* test_hf.c -- models from a config.json: event by event against the export of the same model,
+ * names and shapes against transformers, totals of other classes against published ones. */
 #include <stdio.h>
 
 #include "asked.h"
@@ -15,12 +15,12 @@ extern const plim_importer plim_importer_hf;
 
 /* ---- against exports --------------------------------------------------------------- */
 
-/* tests/golden/hf/NAME.json and tests/golden/differential/NAME.pt2 come of one
+/* tests/golden/hf/NAME.json and tests/golden/differential/NAME.pt2 are from the same
  * configuration, 16 sequences of 128 tokens. */
 static const struct {
     const char *name;
-    const char *differs; /* why the export is not what eager code does; NULL: it is */
-    const char *in;      /* only in this setting; NULL: in all */
+    const char *differs; /* why the export differs from eager code; NULL: it does not */
+    const char *in;      /* in this setting only; NULL: in all */
 } models[] = {
     {"llama", NULL, NULL},
     {"mistral", NULL, NULL},
@@ -88,7 +88,7 @@ static void run(plim_arena *a, plim_tape *t, const char *path, const char *words
     assert_int_equal(info.unknown_ops, 0);
 }
 
-/* The order in which buffers are loaded is not in a file; from there on all is the same. */
+/* The order in which buffers are loaded is not in a file; after that everything is equal. */
 static uint32_t after_load(const plim_tape *t)
 {
     for (uint32_t i = 0; i < t->n_marks; i++)
@@ -207,8 +207,8 @@ static unsigned compare_peaks(const char *file)
     return seen;
 }
 
-/* tools/differential ran the same models on a card that does not exist, as they are: the
- * peaks are within 0.1 %, most of them equal. */
+/* tools/differential ran the same models, unexported, on a pretend card: the peaks agree
+ * within 0.1 %, most of them exactly. */
 static void test_dry_runs(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static uint64_t fnv1a(uint64_t h, plim_str s)
     return h;
 }
 
-/* "model.norm.weight 4096\n" of each parameter; a second name of one is no other. */
+/* Hash of "model.norm.weight 4096\n" for each parameter; a second name of one is skipped. */
 static uint64_t hash_parameters(plim_arena *a, const plim_graph *g, unsigned *count)
 {
     uint64_t h = 0xcbf29ce484222325;
@@ -267,7 +267,7 @@ static plim_str read_whole(plim_arena *a, const char *path)
     return s;
 }
 
-/* Every name and size, in the order of registration, as transformers has them. */
+/* Every name and size, in order of registration, as in transformers. */
 static void test_parameters(void **state)
 {
     (void)state;
@@ -306,8 +306,8 @@ static void test_parameters(void **state)
     assert_true(seen >= MODELS_KNOWN);
 }
 
-/* Published totals of other classes than those that the models' own files name; those are
- * the rows of src/zoo/names.def, which test_zoo.c builds.
+/* Published totals of classes other than those named in the models' own files; those are the
+ * rows of src/zoo/names.def, which test_zoo.c builds.
  * src: the models' pages on the hub; Dosovitskiy et al. 2021, table 1: ViT-H, 632 million */
 static const struct {
     const char *name, *class;
@@ -343,7 +343,7 @@ static void test_other_classes(void **state)
         plim_graph g;
         plim_graph_counts c;
         const char *config = config_of(classes[i].name);
-        /* of a key that is there twice the last counts */
+        /* of duplicate keys the last one counts */
         plim_str text =
             plim_arena_printf(&a, "%.*s, \"architectures\": [\"%s\"], \"num_labels\": 1000}",
                               (int)strlen(config) - 1, config, classes[i].class);
@@ -559,7 +559,7 @@ static void test_list(void **state)
     plim_arena_free(&a);
 }
 
-/* tests/data/hf_folders.py made these */
+/* made by tests/data/hf_folders.py */
 static void list_folder(plim_arena *a, plim_inventory *v, const char *name)
 {
     char path[256];
@@ -577,7 +577,7 @@ static void test_weights(void **state)
     (void)state;
     plim_arena a = PLIM_ARENA_INIT;
     plim_inventory v;
-    list_folder(&a, &v, "llama-tiny"); /* all there, in the type that the file says */
+    list_folder(&a, &v, "llama-tiny"); /* all of them, in the type that the file says */
     assert_int_equal(v.n_notes, 0);
     assert_int_equal(v.n_items, 14);
 
@@ -660,8 +660,8 @@ static void test_no_memory(void **state)
     CHECK("it takes more than a few", n > 30);
 }
 
-/* Each row of each group: what readers of the registry rely on, and that the page
- * which errors point at names it. */
+/* Each row of each group has what readers of the registry rely on, and is named on the page
+ * that errors point at. */
 static void test_registry(void **state)
 {
     (void)state;

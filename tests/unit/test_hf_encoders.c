@@ -1,5 +1,5 @@
-/* test_hf_encoders.c -- what of encoders and of models with an encoder and a decoder the
- * exports in test_hf.c do not show: heads, inputs, refusals, broken files. */
+/* test_hf_encoders.c -- parts of encoders and encoder-decoder models that the exports in
+ * test_hf.c do not cover: heads, inputs, refusals, broken files. */
 #include "base/fmt.h"
 #include "import/hf/hf.h"
 #include "unit.h"
@@ -50,7 +50,7 @@ static plim_status build(plim_arena *a, plim_graph *g, const char *text, size_t 
 
 /* ---- what comes out ------------------------------------------------------------------- */
 
-/* Sizes of the outputs, "[] [5, 3]": counted by hand; batch 5, 4 tokens. */
+/* Sizes of the outputs, "[] [5, 3]", worked out by hand; batch 5, 4 tokens. */
 static const struct {
     const char *why, *text, *train, *infer;
 } heads[] = {
@@ -173,7 +173,7 @@ static void test_refused(void **state)
     }
 }
 
-/* Pictures and sounds have the sizes of the file. */
+/* Images and audio have the sizes in the file. */
 static void test_inputs(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* test_hf_quant.c -- packed weights: their tensors against those of transformers and
- * bitsandbytes, their bytes against published ones, what a product takes, refusals. */
+ * bitsandbytes, their bytes against published ones, temporaries of a product, refusals. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -22,7 +22,7 @@ static const plim_binding infer = {.batch = 1, .seq = 4, .infer = true};
 
 /* ---- against transformers -------------------------------------------------------------- */
 
-/* What is in a state dict: "NAME DTYPE SIZES" of a value, as packed.py writes it. */
+/* A line of a state dict: "NAME DTYPE SIZES" of a value, as packed.py writes it. */
 static void line_of(const plim_value *v, char *out, size_t size)
 {
     int n = snprintf(out, size, PLIM_STR_FMT " %s ", PLIM_STR_ARG(v->name),
@@ -77,7 +77,7 @@ static void test_recorded(void **state)
                 fail_msg("%s: no tensor '%s'", name, line);
             continue;
         }
-        assert_int_equal(want, stored(&g)); /* of the case before: no more than these */
+        assert_int_equal(want, stored(&g)); /* of the previous case: no more than these */
         plim_err err = PLIM_ERR_INIT;
         plim_str text = plim_arena_str(&a, plim_str_of(config));
         config[-1] = 0;
@@ -109,7 +109,7 @@ static void test_recorded(void **state)
 #define FP8 "\"quantization_config\":{\"quant_method\":\"fp8\"}"
 #define INSIDE(text) "{\"model_type\":\"llava\",\"text_config\":" text "}"
 
-/* Is the value of that name there, and of how many numbers?  0: it is not. */
+/* Whether the value of that name exists, and its number of elements; 0: it does not. */
 static const struct {
     const char *what, *text, *name;
     uint64_t numbers;
@@ -194,7 +194,7 @@ static void test_modules(void **state)
 /* 6,476,005,376 weights of 224 Linears of a Llama 7B; 262,410,240 others in fp16 */
 #define PACKED 6476005376u
 #define OTHERS (2u * 262410240u)
-/* columns that each have an index: 32 layers of 6 * 4096 + 11008 */
+/* columns with an index each: 32 layers of 6 * 4096 + 11008 */
 #define COLUMNS (32u * (6u * 4096u + 11008u))
 #define ROWS (32u * (5u * 4096u + 2u * 11008u))
 
@@ -270,7 +270,7 @@ static void scratch_of(int64_t tokens, const char *packing, uint64_t out[3])
     assert_int_equal(info.unknown_ops, 0);
     for (uint32_t i = 0; i < t.n_storages; i++) {
         const plim_storage *x = &t.storages[i];
-        if (x->category == PLIM_CAT_BUFFER) /* fp32 was asked for: not of these */
+        if (x->category == PLIM_CAT_BUFFER) /* fp32 was requested: excluded */
             assert_true(!x->meta || x->meta->dtype != PLIM_F32 || x->bytes < 64 * 64 * 4);
         if (x->category != PLIM_CAT_WORKSPACE || !strstr(x->name.p, "q_proj"))
             continue;
@@ -284,7 +284,7 @@ static void scratch_of(int64_t tokens, const char *packing, uint64_t out[3])
 static void test_scratch(void **state)
 {
     (void)state;
-    enum { WEIGHT = 64 * 64 * 2 }; /* taken apart into bf16 */
+    enum { WEIGHT = 64 * 64 * 2 }; /* dequantized to bf16 */
     static const char nf4[] = "{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}",
                       fp8[] = "{\"quant_method\":\"fp8\",\"scale_fmt\":null,"
                               "\"modules_to_not_convert\":null}", /* nulls are defaults */
@@ -298,7 +298,7 @@ static void test_scratch(void **state)
         {nf4, 4, {0, 0, WEIGHT}},
         {nf4, 512, {0, WEIGHT, WEIGHT}},
         {nf4, 2048, {WEIGHT, WEIGHT, WEIGHT}},
-        {fp8, 10, {10 * 68, 10 * 68, 10 * 68}},                /* 64 and a scale of fp32 */
+        {fp8, 10, {10 * 68, 10 * 68, 10 * 68}},                /* 64 and a scale in fp32 */
         {int8, 10, {10 * 324, 10 * 324, 10 * 324 + 10 * 128}}, /* 64, 4, 4 * 64; x in fp16 */
     };
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
@@ -400,7 +400,7 @@ static void test_refused(void **state)
     }
 }
 
-/* Its own quantization_config, of which the file around it says nothing. */
+/* Its own quantization_config, about which the file around it says nothing. */
 static void test_training_inside(void **state)
 {
     (void)state;
@@ -416,7 +416,7 @@ static void test_training_inside(void **state)
     plim_source s = {.bytes = {(const uint8_t *)unknown, sizeof unknown - 1}};
     assert_int_equal(plim_importer_hf.list(&v, &s, &err), PLIM_OK);
     assert_int_equal(v.n_items,
-                     3 + 2 + 11 * 9); /* before quantization; two of the rotary table */
+                     3 + 2 + 11 * 9); /* before quantization; two for the rotary table */
     plim_arena_free(&a);
 }
 

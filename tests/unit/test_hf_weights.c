@@ -1,8 +1,7 @@
-/* test_hf_weights.c -- weights beside a config.json under the names that published files
- * have.  What is stored are the class's own tensors, or, where save_pretrained calls them
- * otherwise, those of tests/golden/hf/stored.txt; then a case renames, drops and adds.
- * Counts were compared with what from_pretrained reports as missing, unexpected and
- * mismatched for the same files. */
+/* test_hf_weights.c -- weights beside a config.json, under the names in published files.  The
+ * stored tensors are the class's own, or, where save_pretrained renames them, those of
+ * tests/golden/hf/stored.txt; then a case renames, drops and adds.  Counts were compared with
+ * what from_pretrained reports as missing, unexpected and mismatched for the same files. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -30,7 +29,7 @@ static plim_str read_whole(plim_arena *a, const char *name)
     return s;
 }
 
-/* A header and, unwritten, as many bytes as it says. */
+/* A header and, as a hole in the file, as many bytes as it states. */
 static void write_weights(const plim_inventory *w, const char *path, plim_arena *a)
 {
     plim_buf b;
@@ -125,7 +124,7 @@ static bool add_stored(plim_inventory *w, plim_str all, const char *name)
     return true;
 }
 
-/* As in the class: what is tied once, no buffers. */
+/* The tensors of the class: tied ones once, no buffers. */
 static void add_class(plim_inventory *w, plim_arena *a, plim_str config)
 {
     plim_err err = PLIM_ERR_INIT;
@@ -182,8 +181,8 @@ static void edit(plim_inventory *w, plim_arena *a, const char *e)
 
 typedef struct name_case {
     const char *config;    /* NAME.json */
-    const char *from, *to; /* in its text; NULL: as it is */
-    bool new_names;        /* stored are the class's own, whatever save_pretrained says */
+    const char *from, *to; /* replaced in its text; NULL: unchanged */
+    bool new_names;        /* stored under the class's own names */
     const char *edits[8];
     const char *notes[3];
 } name_case;
@@ -235,7 +234,7 @@ static const name_case cases[] = {
     {.config = "swin", .edits = {"shape swin.encoder.layers.0.blocks.1.attention.self.key.bias 7"},
      .notes = {SHAPE "1" FIRST "'swin.encoder.layers.0.blocks.1.attention.k_proj.bias'"}},
 
-    /* what nobody is told of */
+    /* tensors that are not noted */
     {.config = "gpt2", .edits = {"add transformer.h.0.attn.bias 1,1,512,512",
                                  "add transformer.h.0.attn.masked_bias 1"},
      .notes = {MORE "1" FIRST "'transformer.h.0.attn.masked_bias'"}},
@@ -282,7 +281,7 @@ static const name_case cases[] = {
      .notes = {MISSING "1" FIRST "'model.layers.1.mlp.experts.3.down_proj.weight'",
                SHAPE "1" FIRST "'model.layers.1.mlp.experts.2.up_proj.weight'"}},
 
-    /* the text model of another */
+    /* the text model of a multimodal one */
     {.config = "llama", .from = "{\n  \"arch", .to = "{\"model_type\":\"llava\",\"text_config\":{\"arch",
      .edits = {"replace model. language_model.model.", "replace lm_head. language_model.lm_head.",
                "add vision_tower.weight 2"},
@@ -331,7 +330,7 @@ static void test_names(void **state)
     plim_arena_free(&a);
 }
 
-/* What save_pretrained wrote, as it is. */
+/* What save_pretrained wrote, unchanged. */
 static void test_saved(void **state)
 {
     (void)state;
@@ -347,7 +346,7 @@ static void test_saved(void **state)
     plim_arena_free(&a);
 }
 
-/* As many experts as a published model has take no longer than their names. */
+/* With as many experts as a published model, names still take linear time. */
 static void test_many(void **state)
 {
     (void)state;

@@ -70,7 +70,7 @@ static void test_grammar(void **state)
         bool good = plim_json_end(&j) == PLIM_OK;
         CHECK(docs[i].why, good == docs[i].good);
         CHECK(docs[i].why, good == (err.code == PLIM_OK) && (good || err.msg[0]));
-        /* the same document cut off anywhere is none, but for a number and for space */
+        /* the same document cut off anywhere is invalid, except for numbers and white space */
         for (size_t n = 1; good && n < strlen(docs[i].text); n++) {
             plim_json_init(&j, (plim_str){docs[i].text, n}, NULL);
             plim_json_skip(&j);
@@ -233,7 +233,7 @@ static double read_f64(const char *text, bool lax)
 static void test_doubles(void **state)
 {
     (void)state;
-    /* the C library, in the C locale, is the judge */
+    /* compared with the C library, in the C locale */
     static const char *const exact[] = {"0",
                                         "0.1",
                                         "1e-05",
@@ -314,7 +314,7 @@ static void test_writer_text(void **state)
         plim_jw_init(&w, &b);
         plim_jw_cstr(&w, T[i].in);
         CHECK_STR(T[i].why, plim_buf_str(&b).p, T[i].want);
-        /* and what comes out can be read back */
+        /* the output can be read back */
         plim_json j;
         plim_json_init(&j, plim_buf_str(&b), NULL);
         plim_json_str(&j);

@@ -1,6 +1,6 @@
-/* test_judge.c -- a slow and obvious judge of the allocators: after every event
- * of thousands of random tapes it looks at all blocks and counts everything
- * again.  It knows the rules, but shares no code with what it judges. */
+/* test_judge.c -- a slow and simple reference for the allocators: after every event of
+ * thousands of random tapes it inspects all blocks and recounts everything.  It knows the
+ * rules, but shares no code with the allocators. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -20,7 +20,7 @@ static uint64_t draw(uint64_t below)
     return (seed >> 33) % below;
 }
 
-/* The settings that a tape runs under, as the judge reads them. */
+/* The settings that a tape runs under, as the judge parses them. */
 typedef struct setting {
     int torch;
     const char *conf;
@@ -51,8 +51,8 @@ static uint64_t random_bytes(void)
     return draw(40) == 0 ? 0 : 1 + draw(range[draw(PLIM_COUNT(range))]);
 }
 
-/* Some tapes change their mind about expandable segments on the way (but never
- * about the size of a page: older segments keep theirs). */
+/* Some tapes change expandable segments during the run (but never the size of a page: older
+ * segments keep theirs). */
 static void random_tape(plim_tape *t, const setting *s)
 {
     uint32_t live[EVENTS], n = 0;
@@ -105,7 +105,7 @@ typedef struct judge {
     const plim_tape *tape;
     plim_alloc *h;
     setting now;
-    bool has_expandable, mixed; /* ever; settings changed on the way */
+    bool has_expandable, mixed; /* ever; settings changed during the run */
     uint64_t capacity, limit;
     piece pieces[EVENTS];
     plim_alloc_block blocks[MOST], before[MOST];
@@ -114,7 +114,7 @@ typedef struct judge {
     uint64_t high_requested, high_allocated, high_since_reset;
 } judge;
 
-/* Frees whose streams are all over (or, with `force`, all frees). */
+/* Frees whose streams have all finished (or, with `force`, all frees). */
 static void judge_complete(judge *j, bool force)
 {
     for (uint32_t i = 0; i < j->tape->n_storages; i++) {
@@ -151,7 +151,7 @@ static bool ends_segment(const judge *j, uint32_t i)
     return i + 1 == j->n_blocks || j->blocks[i + 1].first;
 }
 
-/* Blocks cover their segments, in order, and do not touch another's. */
+/* Blocks cover their segments, in order, and overlap no other segment. */
 static void judge_tiles(const judge *j)
 {
     for (uint32_t i = 0; i + 1 < j->n_blocks; i++) {
@@ -285,13 +285,14 @@ static const plim_alloc_block *find_block(const judge *j, uint32_t block)
     return NULL;
 }
 
-/* How large the block may be: the request rounded, and what is not worth a cut. */
+/* The largest size that the block may have: the request rounded, plus a remainder too small to
+ * split off. */
 static void judge_size(const judge *j, const piece *p)
 {
     const plim_alloc_block *b = find_block(j, p->block);
     uint64_t size = PLIM_MAX(up512(p->bytes), 512);
     if (j->now.divides)
-        return; /* vectors.txt has these sizes */
+        return; /* vectors.txt covers these sizes */
     bool oversize = j->now.split_mb && size >= j->now.split_mb * MIB;
     CHECK("the pool is chosen by the rounded size", b->small == (size <= MIB));
     if (b->small || j->now.expandable)
@@ -303,8 +304,8 @@ static void judge_size(const judge *j, const piece *p)
         CHECK("cut if more than 1 MiB is left", b->bytes - size <= MIB);
 }
 
-/* With nothing in the way, the smallest free block that fits is taken, the
- * lowest of several; only if there is none does memory come from the device. */
+/* Unless something prevents it, the smallest free block that fits is taken, of several the
+ * lowest; only if there is none does memory come from the device. */
 static void judge_best_fit(const judge *j, const piece *p)
 {
     const plim_alloc_block *b = find_block(j, p->block), *best = NULL;
@@ -315,7 +316,7 @@ static void judge_best_fit(const judge *j, const piece *p)
         const plim_alloc_block *f = &j->before[i];
         if (f->state == PLIM_BLOCK_FREE && f->stream == p->stream &&
             f->small == (size <= MIB) && f->bytes >= size && (!best || f->bytes < best->bytes))
-            best = f; /* the order is by address: the first of equals stays */
+            best = f; /* in address order: the first of equals stays */
     }
     if (best)
         CHECK("best fit", b->addr == best->addr);
@@ -324,7 +325,8 @@ static void judge_best_fit(const judge *j, const piece *p)
               b->first && j->stats.num_device_alloc == j->old.num_device_alloc + 1);
 }
 
-/* Out of memory means that everything was given back and it still did not fit. */
+/* Out of memory means that everything cached was released and the request still did not
+ * fit. */
 static void judge_oom(const judge *j, uint64_t bytes)
 {
     uint64_t size = up512(bytes), reserved = j->stats.reserved_bytes.current;
@@ -424,13 +426,13 @@ static void judge_event(judge *j, const plim_event *e)
     case PLIM_EVENT_CONFIG:
         assert_int_equal(plim_alloc_config(j->h, j->tape->configs[e->id], NULL), PLIM_OK);
         j->now.expandable = plim_str_is(j->tape->configs[e->id], "expandable_segments:True");
-        j->now.split_mb = 0; /* each parse begins with the defaults */
+        j->now.split_mb = 0; /* each parse starts from the defaults */
         j->now.slack_mb = 20;
         j->now.divides = false;
         j->has_expandable |= j->now.expandable;
         j->mixed = true;
         break;
-    case PLIM_EVENT_FRACTION: break; /* random tapes have none */
+    case PLIM_EVENT_FRACTION: break; /* does not occur in random tapes */
     }
 }
 
@@ -442,8 +444,8 @@ static uint64_t live_requested(const judge *j)
     return sum;
 }
 
-/* Frees what is left, empties the cache: no memory may remain.  (Address space
- * may, where the device had no page for it.) */
+/* Frees what is left and empties the cache: no memory may remain.  (Address space may, if the
+ * device had no page for it.) */
 static void judge_end(judge *j)
 {
     for (uint32_t i = 0; i < j->tape->n_storages; i++)
@@ -460,7 +462,7 @@ static void judge_end(judge *j)
 
 /* ---- one tape ------------------------------------------------------------ */
 
-/* sim.h over the same tape must come to the same end. */
+/* sim.h over the same tape must give the same result. */
 static void judge_sim(const judge *j, plim_arena *a, const plim_alloc_options *o)
 {
     plim_sim sim;
@@ -478,7 +480,7 @@ static void judge_sim(const judge *j, plim_arena *a, const plim_alloc_options *o
           !sim.peak_allocated || sim.buckets[sim.peak_bucket].allocated == sim.peak_allocated);
 }
 
-/* Our own memory runs out at the n-th request, for each n until it does not: an
+/* Our own memory runs out at the n-th request, for each n until it does not: this must be an
  * error, and nothing else. */
 static void judge_faults(const judge *j, const plim_alloc_options *o)
 {

@@ -1,5 +1,5 @@
-/* test_locale.c -- a program that links the library may have set its locale: what the
- * library reads and writes is the same where the decimal point is a comma. */
+/* test_locale.c -- a program that links the library may have set its locale: what the library
+ * reads and writes stays the same if the decimal point is a comma. */
 #define _GNU_SOURCE
 
 #include <locale.h>
@@ -84,7 +84,7 @@ static void write_defaults(plim_buf *b)
         plim_buf_printf(b, "%d %" PRId64 "\n", (int)args[i].kind, (int64_t)(args[i].f * 1e6));
 }
 
-/* Everything in which a number with a point is read or written. */
+/* Everything that reads or writes a number with a decimal point. */
 static void write_all(plim_buf *b)
 {
     plim_err err = PLIM_ERR_INIT;
@@ -105,7 +105,7 @@ static void write_all(plim_buf *b)
     }
 }
 
-/* Sets the German locale, made in `folder` where the machine has none. */
+/* Sets the German locale, which is created in `folder` if the machine has none. */
 static bool set_german(const char *folder)
 {
     static const char name[] = "de_DE.UTF-8";

@@ -1,5 +1,5 @@
-/* test_onnx.c -- ONNX: small files an op family each, exports against torch.export's of
- * the same models, sizes that are left open, and files that lie. */
+/* test_onnx.c -- ONNX: a small file per op family, exports against torch.export's of the same
+ * models, open sizes, and malicious files. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -26,8 +26,8 @@ static plim_status load(plim_graph *g, plim_arena *a, plim_bytes b, const plim_b
 /* Small files: tests/data/onnx_small.py                                     */
 /* ======================================================================== */
 
-/* Shapes are those that onnx's own inference writes into the files as outputs (the
- * script), with batch 5; parameters and targets are counted by hand. */
+/* Shapes are those that onnx's own inference writes into the files as outputs (the script),
+ * with batch 5; parameters and targets are counted by hand. */
 static const struct {
     const char *name, *shape, *targets;
     uint64_t parameters, buffers;
@@ -71,7 +71,7 @@ static const struct {
     {"small_ir3", "[2, 3]", "linear", 27, 0, 0},
 };
 
-/* "conv2d relu ?": the ops' rows, ? for one without. */
+/* "conv2d relu ?": the ops' rows, ? if there is none. */
 static void list_targets(const plim_graph *g, char *out, size_t n)
 {
     size_t at = 0;
@@ -113,7 +113,7 @@ static void test_small(void **state)
     }
 }
 
-/* Scopes from names, weights under the names of the model, shared ones once. */
+/* Scopes from names, weights under the names of the model, shared ones only once. */
 static void test_scopes(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void test_scopes(void **state)
             k++;
         CHECK(T[i].file, k < g.n_scopes);
         CHECK_STR(T[i].file, g.scopes[k].type.p, T[i].type);
-        for (k = 0; k < g.n_scopes; k++) /* the model's own ops are no modules */
+        for (k = 0; k < g.n_scopes; k++) /* the model's own ops are not modules */
             CHECK(T[i].file, !plim_str_is(g.scopes[k].path, "Add"));
         plim_arena_free(&a);
         plim_file_unmap(&b);
@@ -147,8 +147,8 @@ static void test_scopes(void **state)
 /* Exports: tests/data/onnx_models.py                                        */
 /* ======================================================================== */
 
-/* Bytes of peak_requested above (or below) those of the .pt2 of the same model, batch
- * 16, adam; docs/formats/onnx.md has the reasons. */
+/* Bytes of peak_requested above (or below) those of the .pt2 of the same model, batch 16,
+ * adam; docs/formats/onnx.md gives the reasons. */
 static const struct {
     const char *name, *kind;
     int64_t train, infer;
@@ -197,8 +197,8 @@ static void test_exports(void **state)
         }
 }
 
-/* By default the newer exporter puts batch norms into convolutions, training or not:
- * 20 % less, and said so. */
+/* By default the newer exporter folds batch norms into convolutions, even for training: 20 %
+ * less, with a note. */
 static void test_folded(void **state)
 {
     (void)state;
@@ -219,8 +219,8 @@ static void test_folded(void **state)
     plim_estimate_free(e);
 }
 
-/* A part of which nothing is known is left out, and said so; what goes into it does not
- * stay for good. */
+/* A part about which nothing is known is left out, with a note; its inputs are not kept
+ * alive. */
 static void test_beside(void **state)
 {
     (void)state;
@@ -372,10 +372,10 @@ static void test_list(void **state)
 }
 
 /* ======================================================================== */
-/* Files that lie                                                            */
+/* Malicious files */
 /* ======================================================================== */
 
-/* A protobuf, put together from its inner messages outwards. */
+/* A protobuf, built from its innermost messages outwards. */
 typedef struct pb {
     uint8_t p[1 << 16];
     size_t n;
@@ -553,7 +553,7 @@ static void test_hostile(void **state)
            "node 'y' (F): node 'b' (F): the function calls itself, directly or indirectly");
 }
 
-/* If in If in If: the messages are nested, so is the reader. */
+/* If in If in If: the messages are nested, and so is the reader. */
 static void test_deep(void **state)
 {
     (void)state;
@@ -571,7 +571,7 @@ static void test_deep(void **state)
         pb_msg(&g, 1, &n);
     }
     pb_model(&m, &g, 18, NULL);
-    /* read level by level, as the condition asks for them: here it asks for none */
+    /* read level by level, when the condition needs them: here it does not */
     refuse("40 graphs in each other", &m, PLIM_EFORMAT,
            "node 'y' (If): no node before it produces its input 'c'");
 
@@ -634,7 +634,7 @@ static void test_damage(void **state)
     }
 }
 
-/* Every allocation fails once. */
+/* Each allocation fails once. */
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* test_pickle.c -- the pickle reader against Python's own (tests/data/pickles.txt, by
- * pickles.py), and against pickles that mean harm. */
+ * pickles.py), and against malicious pickles. */
 #include "base/pickle.h"
 
 #include <stdio.h>
@@ -120,7 +120,7 @@ static void test_python(void **state)
         put(&out, p.root);
         CHECK_STR(line, plim_buf_str(&out).p, want);
         CHECK(line, p.end == b.n);
-        /* and cut off, at each byte, it is an error */
+        /* cut off at any byte, it is an error */
         for (uint64_t cut = 0; cut < b.n && b.n < 2000; cut++) {
             plim_err why = PLIM_ERR_INIT;
             CHECK(line, plim_pickle_read(&p, &a, (plim_bytes){bytes, cut}, 0, 0, &why) ==
@@ -149,7 +149,7 @@ static void test_look(void **state)
     plim_arena a = PLIM_ARENA_INIT;
     plim_pickle p;
     assert_int_equal(READ(&p, &a, "}(U\1aK\1U\1bK\2U\1aK\3u."), PLIM_OK);
-    assert_int_equal(plim_pickle_get(p.root, "a").i, 3); /* the last, as in Python */
+    assert_int_equal(plim_pickle_get(p.root, "a").i, 3); /* the last one, as in Python */
     assert_int_equal(plim_pickle_get(p.root, "b").i, 2);
     assert_int_equal(plim_pickle_get(p.root, "c").kind, PLIM_PICKLE_ABSENT);
     assert_int_equal(plim_pickle_get(plim_pickle_get(p.root, "a"), "a").kind,
@@ -168,7 +168,7 @@ static void test_look(void **state)
     plim_arena_free(&a);
 }
 
-/* What is used twice is there once, also if it holds itself. */
+/* A value that is used twice exists once, even if it contains itself. */
 static void test_shared(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void test_shared(void **state)
     plim_arena_free(&a);
 }
 
-/* Pickles one after another, as legacy checkpoints have them. */
+/* Several pickles in sequence, as in legacy checkpoints. */
 static void test_several(void **state)
 {
     (void)state;
@@ -278,7 +278,8 @@ static void test_wrong(void **state)
     }
 }
 
-/* A hundred thousand levels, a hundred thousand marks: memory in proportion, no recursion. */
+/* A hundred thousand levels, a hundred thousand marks: memory is proportional, without
+ * recursion. */
 static void test_bounded(void **state)
 {
     (void)state;

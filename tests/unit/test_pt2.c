@@ -1,5 +1,5 @@
-/* test_pt2.c -- torch.export archives: what torch wrote against what torch says
- * of the same models, programs written by hand, and broken files. */
+/* test_pt2.c -- torch.export archives: files written by torch against torch's figures for the
+ * same models, programs written by hand, and broken files. */
 #include <stdio.h>
 
 #include "base/fmt.h"
@@ -43,14 +43,13 @@ static void check_shape(const char *why, const plim_graph *g, uint32_t id, const
 }
 
 /* ======================================================================== */
-/* What torch wrote                                                          */
+/* Files written by torch */
 /* ======================================================================== */
 
-/* src: sum(p.numel() for p in model.parameters()), the same for buffers, of the
- * models themselves; nodes: the graph module's calls less those that make no
- * tensor */
+/* src: sum(p.numel() for p in model.parameters()), the same for buffers, of the models
+ * themselves; nodes: the graph module's calls except those that return no tensor */
 static const struct {
-    const char *name, *input, *output; /* shapes after the batch */
+    const char *name, *input, *output; /* shapes after the batch dimension */
     uint64_t parameters, buffers, buffer_bytes;
     uint32_t nodes;
     int64_t hint;
@@ -64,14 +63,14 @@ static const struct {
     {"vit_b_16", "3, 224, 224", "1000", 86567656, 0, 0, 430, 2},
 };
 
-/* Where an export cannot know CUDA's strides: it was made on the CPU or the meta
+/* Ops for which an export cannot know CUDA's strides: it was made on the CPU or the meta
  * device, whose attention writes its output in the order of its shape. */
 static bool device_decides(plim_str target)
 {
     return plim_str_starts(target, "aten.scaled_dot_product_attention");
 }
 
-/* The rule of each node, run on the file's shapes, gives the file's shapes. */
+/* The rule of each node, run on the shapes in the file, must give the shapes in the file. */
 static void check_rules(const char *name, plim_graph *g)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
@@ -137,7 +136,7 @@ static void test_samples(void **state)
     }
 }
 
-/* The model JSON by itself is the archive without its weights' places. */
+/* The model JSON on its own: the archive without the places of its weights. */
 static plim_bytes model_json(plim_bytes b, plim_arena *a)
 {
     plim_zip z;
@@ -229,7 +228,7 @@ static void test_repeated_calls(void **state)
 static void test_ties(void **state)
 {
     (void)state;
-    /* with weights: by their place in the archive; without: by their use */
+    /* with weights: by their place in the archive; without: by how they are used */
     static const char *const names[] = {"small_tied", "small_tied_meta"};
     for (size_t i = 0; i < PLIM_COUNT(names); i++) {
         plim_arena a = PLIM_ARENA_INIT;
@@ -429,7 +428,7 @@ static void test_hand_made(void **state)
     check_shape("bound", &g, g.outputs[0], "[6, 4]");
     assert_string_equal(g.producer.p, "torch");
 
-    /* an op that nobody knows keeps its name, arguments and shapes */
+    /* an unknown op keeps its name, arguments and shapes */
     load_text(&g, &a,
               PROGRAM(NODE("torch.ops.mine.mix_.fast",
                            ARG("t", TENSOR("x")) "," ARG("k", "{\"as_int\":3}"), TENSOR("y")),
@@ -438,7 +437,7 @@ static void test_hand_made(void **state)
     assert_string_equal(g.nodes[0].target.p, "mine.mix_.fast");
     assert_true(g.nodes[0].inplace && g.nodes[0].n_args == 2 && g.nodes[0].args[1].i == 3);
 
-    /* an argument that its rule does not know, or of an unknown kind */
+    /* an argument unknown to its rule, or of an unknown kind */
     load_text(
         &g, &a,
         PROGRAM(NODE("torch.ops.aten.relu.default",
@@ -451,7 +450,7 @@ static void test_hand_made(void **state)
                       Y, ""));
     assert_null(g.nodes[0].op);
 
-    /* missing arguments take the schema's defaults */
+    /* missing arguments get the schema's defaults */
     load_text(&g, &a,
               PROGRAM(NODE("torch.ops.aten.leaky_relu.default", ARG("self", TENSOR("x")),
                            TENSOR("y")),
@@ -459,7 +458,7 @@ static void test_hand_made(void **state)
     assert_true(g.nodes[0].op && g.nodes[0].n_args == 2 &&
                 g.nodes[0].args[1].kind == PLIM_ARG_FLOAT);
 
-    /* sizes that are computed are not nodes */
+    /* computed sizes are not nodes */
     load_text(
         &g, &a,
         PROGRAM(
@@ -501,7 +500,7 @@ static void test_hand_made(void **state)
     plim_arena_free(&a);
 }
 
-/* Two inputs with a symbol each, and ops that hold subgraphs. */
+/* Two inputs with one symbol each, and ops with subgraphs. */
 #define S1                                                                                    \
     "{\"as_expr\":{\"expr_str\":\"Symbol('s1', integer=True)\",\"hint\":{\"as_int\":2}}}"
 #define S2                                                                                    \
@@ -559,7 +558,7 @@ static void test_wrapped(void **state)
     plim_arena_free(&a);
 }
 
-/* Flat, as torch 2.1 to 2.7 wrote it, and deflated, as another tool may. */
+/* Flat, as torch 2.1 to 2.7 wrote it, and deflated, as another tool might. */
 static void test_flat_archive(void **state)
 {
     (void)state;
@@ -579,9 +578,9 @@ static void test_flat_archive(void **state)
     plim_file_unmap(&nested);
 }
 
-/* src: torch.export(..., preserve_module_call_signature=..) of the transformer's
- * layers, and what it prints: hidden states, cos and sin, the ids of positions that
- * no node of a layer uses. */
+/* src: torch.export(..., preserve_module_call_signature=..) of the transformer's layers,
+ * and what it prints: hidden states, cos and sin, the position ids that no node of a layer
+ * uses. */
 static void test_call_arguments(void **state)
 {
     (void)state;
@@ -872,14 +871,14 @@ static void test_solve(void **state)
 /* Broken files                                                              */
 /* ======================================================================== */
 
-/* Whatever the bytes are: a sound graph, or an error with a message. */
+/* For any bytes: a sound graph, or an error with a message. */
 static void survive(plim_bytes b)
 {
     plim_arena a = {.limit = 256u << 20};
     plim_err err = PLIM_ERR_INIT;
     plim_graph g;
     plim_status st = plim_graph_init(&g, &a, &err);
-    /* past the probe, which most damage would not pass */
+    /* bypasses the probe, which most damaged files would not pass */
     if (!st)
         st = plim_importer_at(0)->read(&g, &(plim_source){.bytes = b}, NULL, &err);
     assert_int_equal(st, err.code);
@@ -945,13 +944,13 @@ static uint64_t next_random(uint64_t *s) /* xorshift64* */
     return *s * 2685821657736338717ull;
 }
 
-/* Bits flipped in the archive, mostly in its directory and the first headers,
- * and in the JSON by itself, where no checksum stands before the reader. */
+/* Bits flipped in the archive, mostly in its directory and the first headers, and in the JSON
+ * on its own, which no checksum protects. */
 static void test_bit_flips(void **state)
 {
     (void)state;
     static const int rounds[] = {3000, 3000, 1500, 1200,
-                                 800,  300,  200}; /* small files oftener */
+                                 800,  300,  200}; /* small files more often */
     uint64_t seed = 20260, total = 0;
     for (size_t i = 0; i < PLIM_COUNT(samples); i++) {
         plim_arena a = PLIM_ARENA_INIT;
@@ -1009,7 +1008,7 @@ static void test_other_archives(void **state)
     assert_null(plim_importer_probe(text_bytes("{\"name\":\"llama\"}")));
     assert_null(plim_importer_probe(text_bytes("plimsoll-tape 1\n")));
     assert_null(plim_importer_probe((plim_bytes){NULL, 0}));
-    /* the end record of an archive of nothing, behind the start of a member */
+    /* the end record of an archive without members, after the signature of a member */
     static const uint8_t none[] = "PK\3\4PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\4\0\0\0\0\0";
     plim_arena a = PLIM_ARENA_INIT;
     plim_err err = PLIM_ERR_INIT;

@@ -1,5 +1,5 @@
-/* test_registry.c -- every row of every list says what it is and where its facts
- * come from; ops bind their arguments as native_functions.yaml says. */
+/* test_registry.c -- every row of every list has a description and a source; ops bind their
+ * arguments as in native_functions.yaml. */
 #include <stdio.h>
 #include <string.h>
 
@@ -47,7 +47,7 @@ static void test_op_rows(void **state)
         const plim_op *o = plim_op_at(i);
         bool inplace = false;
         CHECK(o->name, o->run && o->cost && *o->schema && *o->family);
-        /* a row with an overload is found by it, any other by its base */
+        /* a row with an overload is found by that, any other by its base name */
         const char *dot = strchr(o->name, '.');
         plim_str base = {o->name, dot ? (size_t)(dot - o->name) : strlen(o->name)};
         plim_str overload = plim_str_of(dot ? dot + 1 : "default");

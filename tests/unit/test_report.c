@@ -1,5 +1,5 @@
-/* test_report.c -- what the reports say, and what they may never do: pass the
- * width, print a control character, write JSON that cannot be read back. */
+/* test_report.c -- the contents of the reports, and what they must never do: exceed the width,
+ * print a control character, write JSON that cannot be read back. */
 #include "report/report.h"
 
 #include "asked.h"
@@ -46,7 +46,7 @@ static void text_uncolor(text *t)
     t->n = n;
 }
 
-/* Every line within the width, nothing but text, no spaces at a line's end. */
+/* Every line is within the width, plain text, and has no trailing spaces. */
 static void check_page(const char *why, text *t, const plim_style *st)
 {
     uint32_t width = st->width ? (uint32_t)st->width : 80;
@@ -72,7 +72,7 @@ static void check_page(const char *why, text *t, const plim_style *st)
     }
 }
 
-/* JSON from end to end, one object and a line end. */
+/* The whole text is JSON, one object and a line end. */
 static void check_json(const char *why, const text *t, const char *schema)
 {
     plim_json j;
@@ -89,7 +89,7 @@ static void check_json(const char *why, const text *t, const char *schema)
     CHECK(why, t->n && t->p[t->n - 1] == '\n');
 }
 
-/* The value at "a.b" of an object, as it stands there; "[2]" is an item. */
+/* The value at "a.b" of an object, as written; "[2]" is an item. */
 static plim_str json_at(const text *t, const char *path)
 {
     plim_json j;
@@ -127,10 +127,10 @@ static plim_str json_at(const text *t, const char *path)
 
 enum { MIB = 1 << 20, MADE_ROWS = 20, MADE_BUCKETS = 300 };
 
-/* Results of other commands, of which the settings are not the point. */
+/* For results of other commands, where settings do not matter. */
 static const plim_settings nothing_set;
 
-/* An estimate beside all that it points at. */
+/* An estimate and everything it points at. */
 typedef struct made {
     plim_estimate e;
     plim_model_info model;
@@ -149,7 +149,7 @@ typedef struct made {
     for (size_t i_ = 0; i_ < PLIM_COUNT(rows); i_++)                                          \
     (list)[i_] = &(rows)[i_]
 
-/* Nothing in it. */
+/* An empty one. */
 static void make_estimate(made *m)
 {
     *m = (made){.settings = asked_settings(NULL)};
@@ -404,8 +404,8 @@ static void test_estimate_json(void **state)
 
 /* ---- layers -------------------------------------------------------------- */
 
-/* The first rows of VGG-16 for one image, as CS231n's table has them: 3*3*3*64
- * weights and 224*224*64 values; FC1 has 512*7*7*4096 weights. */
+/* The first rows of VGG-16 for one image, as in CS231n's table: 3*3*3*64 weights and
+ * 224*224*64 values; FC1 has 512*7*7*4096 weights. */
 static const plim_layer vgg_layers[] = {
     {.path = "", .type = "VGG", .rank = 2, .dim = {1, 1000}, .parameters = 138357544},
     {.path = "features", .type = "Sequential", .depth = 1, .rank = -1},
@@ -687,7 +687,7 @@ static void test_replay(void **state)
     CHECK_AT(&t, "stats.allocated_bytes",
              "{\"current\":512,\"peak\":1024,\"allocated\":2048,\"freed\":1536}");
     CHECK_AT(&t, "stats.reserved_bytes.peak", "4194304");
-    CHECK_AT(&t, "marks.[11].op", "other"); /* all of them, whatever `top` */
+    CHECK_AT(&t, "marks.[11].op", "other"); /* all of them, whatever `top` is */
     CHECK_AT(&t, "oom_event", "1000");
     text_free(&t);
 }
@@ -822,7 +822,7 @@ static uint64_t next_random(uint64_t *s) /* xorshift64* */
     return *s * 2685821657736338717ull;
 }
 
-/* Small, large and extreme alike. */
+/* Small, large and extreme values equally often. */
 static uint64_t random_bytes(uint64_t *s)
 {
     uint64_t n = next_random(s);
@@ -895,7 +895,7 @@ static plim_model_info random_model(uint64_t *s)
                              .batch = (int64_t)(random_bytes(s) >> 1)};
 }
 
-/* Whatever a caller may have set; what is not checked when it is set may be any text. */
+/* Anything that a caller may set; a setting that is not checked may be any text. */
 static void set_random(uint64_t *s, plim_settings *to)
 {
     plim_setting_info row = PLIM_SETTING_INFO_INIT;
@@ -963,8 +963,7 @@ static void make_random(uint64_t *s, made *m)
                           (plim_phase)(i * PLIM_PHASE_COUNT / e->n_buckets), (int)i / 80};
 }
 
-/* Colour, width and rows change; ASCII is checked apart: names keep their own
- * letters. */
+/* Colour, width and rows vary; ASCII is tested separately: names keep their own letters. */
 static plim_style random_style(uint64_t *s)
 {
     return (plim_style){.size = sizeof(plim_style),
@@ -1106,7 +1105,7 @@ static void test_nothing_in_them(void **state)
     free_made(&m);
 }
 
-/* What goes into JSON comes out of it; what CSV quotes is quoted. */
+/* Text survives JSON unchanged, and CSV quotes what must be quoted. */
 static void test_strange_names(void **state)
 {
     (void)state;
@@ -1177,8 +1176,8 @@ static void test_clean(void **state)
     assert_int_equal(plim_page_send(&p, PLIM_OK, NULL, NULL, NULL), PLIM_OK);
 }
 
-/* The mark stands over the column where the timeline is highest: with nothing
- * reserved the peak alone reaches the top row. */
+/* The marker is above the column where the timeline is highest: with nothing reserved only the
+ * peak reaches the top row. */
 static void test_timeline_peak(void **state)
 {
     (void)state;
@@ -1205,7 +1204,7 @@ static void test_timeline_peak(void **state)
     }
 }
 
-/* Against the definition, in floating point. */
+/* Compared with the definition, in floating point. */
 static void test_share(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_safetensors.c -- weights in one file and in several: what the package safetensors
- * reads in the same files, headers by hand, damage. */
+/* test_safetensors.c -- weights in one file and in several: what the package safetensors reads
+ * in the same files, headers by hand, damaged files. */
 #include <stdio.h>
 
 #include "listing.h"
@@ -41,7 +41,7 @@ static void test_facts(void **state)
     assert_string_equal(listing_fact(&v, "base_model_name_or_path"),
                         "meta-llama/Llama-3.2-1B");
     assert_int_equal(v.n_notes, 0);
-    /* of two shards that say the same, one is enough */
+    /* of two shards with the same facts one is enough */
     assert_int_equal(listing_file(&v, &a, "sharded/model.safetensors.index.json", NULL),
                      PLIM_OK);
     assert_int_equal(v.n_facts, 1);
@@ -54,7 +54,7 @@ static void test_facts(void **state)
 /* Headers by hand                                                           */
 /* ======================================================================== */
 
-/* The file of this header with so many bytes of data; quotes are written as '. */
+/* A file with this header and that many bytes of data; quotes are written as '. */
 static plim_bytes file_of(plim_arena *a, const char *header, uint64_t data)
 {
     uint64_t n = strlen(header);
@@ -70,9 +70,9 @@ static plim_bytes file_of(plim_arena *a, const char *header, uint64_t data)
     "'x':{'dtype':'" dtype "','shape':[" shape "],'data_offsets':[" #from "," #to "]}"
 
 /* Every rule of the reference reader, src: safetensors/src/tensor.rs, validate() and
- * read_metadata().  The package, version 0.8.0, refuses and takes the same but for three:
- * a space before the header (which the format's description forbids), nine dimensions and
- * a key of metadata twice it takes. */
+ * read_metadata().  The package, version 0.8.0, accepts and rejects the same files except for
+ * three: it accepts a space before the header (which the format's description forbids), nine
+ * dimensions, and a duplicate key in the metadata. */
 static void test_rules(void **state)
 {
     (void)state;
@@ -218,8 +218,8 @@ static void test_deep(void **state)
     plim_arena_free(&a);
 }
 
-/* What the names of weights say, one row a way of packing; without the right type they
- * are only names. */
+/* What the names of weights reveal, one row per packing format; with another type they are
+ * just names. */
 static void test_packed(void **state)
 {
     (void)state;

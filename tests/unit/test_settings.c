@@ -1,5 +1,5 @@
-/* test_settings.c -- settings by name: what each kind of value accepts and how it is kept,
- * the rows of settings.def, JSON out and in, and an answer that is asked for again. */
+/* test_settings.c -- settings by name: what each kind of value accepts and how it is stored,
+ * the rows of settings.def, JSON in and out, and repeating a recorded estimate. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -59,7 +59,7 @@ static void test_accepted(void **state)
         {"loss", "model", "model"},
         {"dtype", "bf16", "bf16"},
         {"optimizer", "adamw,impl=fused", "adamw,impl=fused"},
-        {"optimizer", "no such optimizer", "no such optimizer"}, /* read where it is used */
+        {"optimizer", "no such optimizer", "no such optimizer"}, /* parsed where it is used */
         {"alloc_conf", "", ""},
         {"input", "32,3,224,224", "32,3,224,224"},
         {"dim", "s0=128;frames=16", "s0=128;frames=16"},
@@ -68,7 +68,7 @@ static void test_accepted(void **state)
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         asked_set(s, rows[i].key, rows[i].value);
         CHECK_STR(rows[i].value, plim_settings_get(s, rows[i].key), rows[i].kept);
-        asked_set(s, rows[i].key, rows[i].kept); /* the normal form is its own */
+        asked_set(s, rows[i].key, rows[i].kept); /* the normal form is stable */
         CHECK_STR(rows[i].value, plim_settings_get(s, rows[i].key), rows[i].kept);
         asked_set(s, rows[i].key, NULL);
         CHECK(rows[i].key, !plim_settings_get(s, rows[i].key));
@@ -135,7 +135,7 @@ static void test_refused(void **state)
         CHECK("err may be NULL",
               plim_settings_set(s, rows[i].key, rows[i].value, NULL) == PLIM_EUSAGE);
     }
-    /* what was there is there */
+    /* the old value is kept */
     CHECK_STR("batch", plim_settings_get(s, "batch"), "7");
     CHECK_STR("clip", plim_settings_get(s, "clip"), "true");
     CHECK_STR("vram", plim_settings_get(s, "vram"), "2097152");
@@ -227,7 +227,7 @@ static uint32_t count_of(const char *text, char c)
     return n;
 }
 
-/* Each word is told of: by its name, or (where words are options) by a part of its own. */
+/* Each word is documented: by its name, or (where words are options) by a part of its own. */
 static void check_words(const plim_setting_info *row)
 {
     char word[32];
@@ -291,7 +291,7 @@ static void check_number(plim_setting_id id, int n, const char *word)
                  PLIM_STR_ARG(got), word);
 }
 
-/* What C takes by its number is that word. */
+/* What C takes as a number is that word. */
 static void test_enumerators(void **state)
 {
     (void)state;
@@ -314,7 +314,7 @@ static void test_enumerators(void **state)
     assert_null(plim_setting_word(PLIM_SET_batch, 1).p);
 }
 
-/* What C looks up by name is there. */
+/* What C looks up by name exists. */
 static void test_names(void **state)
 {
     (void)state;
@@ -401,7 +401,7 @@ static void check_same(const plim_settings *a, const plim_settings *b)
         if (x)
             CHECK_STR(row.key, y, x);
     }
-    /* the fields too, which JSON is written from */
+    /* also the fields that JSON is written from */
     assert_true(plim_str_eq(json_of(&own, a), json_of(&own, b)));
     plim_arena_free(&own);
 }
@@ -512,7 +512,7 @@ static void test_load(void **state)
     plim_settings_free(s);
 }
 
-/* Presets are of what is not given; an inference forgets what is of training. */
+/* Presets apply to what is not given; inference drops training settings. */
 static void test_presets(void **state)
 {
     (void)state;
@@ -600,7 +600,7 @@ static const draw draws[] = {
 };
 
 static const struct {
-    const char *name, *more; /* more: settings of its own, which are not drawn */
+    const char *name, *more; /* more: further settings, which are not random */
 } fed[] = {
     {"resnet18", NULL},
     {"resnet18", "input=3,3,64,64"},
@@ -614,7 +614,7 @@ static const struct {
     {DATA "onnx/cnn.script.onnx", NULL},
     {DATA "onnx/bert.script.onnx", NULL},
     {DATA "onnx/small_dims.onnx", "dim=s0=3;2*s0=6;n=2"},
-    /* bf16 beside buffers in fp32: a dtype would make it another model */
+    /* bf16 with buffers in fp32: a dtype setting would change the model */
     {DATA "llama-tiny", NULL},
     {DATA "llama-tiny", "dtype=bf16"},
     {DATA "llama-tiny", "dtype=fp32 input=2,12"},

@@ -1,4 +1,4 @@
-/* test_shape.c -- sizes and strides against what PyTorch said of the same
+/* test_shape.c -- sizes and strides against PyTorch's for the same tensors
  * (tests/golden/shape/record.py). */
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static bool check_binary(char **w)
     int64_t want[PLIM_MAX_RANK];
     if (!plim_elementwise(&a, &b, &out) || numbers(w[6], want) != out.rank)
         return false;
-    for (int32_t i = 0; i < out.rank; i++) /* the stride of one element says nothing */
+    for (int32_t i = 0; i < out.rank; i++) /* the stride of a dim of size 1 does not matter */
         if (out.dim[i] > 1 && out.stride[i] != want[i])
             return false;
     return true;

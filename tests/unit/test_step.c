@@ -1,5 +1,5 @@
-/* test_step.c -- the training loop: its events, one by one, against a listing
- * that was worked out by hand; its peaks with other optimizers and settings. */
+/* test_step.c -- the training loop: its events, one by one, against a listing worked out by
+ * hand; its peaks with other optimizers and settings. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static uint64_t peak_requested(const char *model, const char *words)
     return peak;
 }
 
-/* P parameters, x and y, out and loss; what each optimizer adds to 2P. */
+/* P parameters, x and y, out and loss; each optimizer's share beyond 2P. */
 static void test_optimizers(void **state)
 {
     (void)state;
@@ -88,8 +88,8 @@ static void test_optimizers(void **state)
         {"optimizer=sgd", 206882632},
         {"optimizer=sgd,momentum=0.9", 307189480},
         {"optimizer=adagrad", 5 * P + REST}, /* state P, two lists of temporaries P each */
-        /* one parameter at a time: the largest one's root and denominator, and the
-         * denominator of the one before it */
+        /* one parameter at a time: the largest one's root and denominator, and the previous
+         * one's denominator */
         {"optimizer=adam,impl=forloop", 4 * P + REST + 2 * BIG + 16384},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
@@ -99,7 +99,7 @@ static void test_optimizers(void **state)
     }
 }
 
-/* Before 2.0 zero_grad() zeroes in place: gradients never go. */
+/* Before 2.0 zero_grad() zeroes in place: gradients are never freed. */
 static void test_old_torch_keeps_gradients(void **state)
 {
     (void)state;
@@ -118,8 +118,8 @@ static void test_tight_loop_needs_no_more(void **state)
                   peak_requested(models[i], "batch=4 optimizer=adam workspace=off"));
 }
 
-/* After the run everything but what the loop holds has been freed: the live
- * bytes at the end are those after any later step. */
+/* After the run everything except what the loop holds has been freed: the live bytes at the
+ * end are those after any later step. */
 static void test_steps_do_not_leak(void **state)
 {
     (void)state;

@@ -70,7 +70,7 @@ static void test_read(void **state)
     assert_true(t.events[3].kind == PLIM_EVENT_RECORD_STREAM && t.events[3].stream == 65534);
     assert_true(t.events[4].kind == PLIM_EVENT_FREE && t.events[4].id == 0);
     assert_true(t.events[5].stream == PLIM_ALL_STREAMS && t.events[6].stream == 1);
-    assert_true(t.events[9].id == 3); /* an id may be used again */
+    assert_true(t.events[9].id == 3); /* an id may be reused */
     assert_true(t.marks[0].step == -1 && t.marks[0].phase == PLIM_PHASE_LOAD);
     assert_true(t.marks[1].first == 1 && plim_str_is(t.marks[1].op, "features.0"));
     assert_true(t.marks[2].step == INT32_MAX && t.marks[2].first == t.n_events);
@@ -78,7 +78,7 @@ static void test_read(void **state)
     plim_arena_free(&a);
 }
 
-/* What people write, and what the writer makes of it. */
+/* Forms that people write, and the writer's form of each. */
 static void test_forms(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static void test_errors(void **state)
     }
 }
 
-/* A file that is one endless line is refused by its beginning. */
+/* A file that is one endless line is rejected after its beginning. */
 static void test_long_line(void **state)
 {
     (void)state;
@@ -289,7 +289,7 @@ static void test_build(void **state)
     plim_arena_free(&a);
 }
 
-/* Each rule of the checker, broken. */
+/* Each rule of the checker, violated. */
 static void test_check(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static void test_faults(void **state)
     assert_true(n > 8);
 }
 
-/* Sparse ids, freed in another order, used again. */
+/* Sparse ids, freed in another order, reused. */
 static void test_many(void **state)
 {
     (void)state;

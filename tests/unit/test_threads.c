@@ -1,5 +1,5 @@
-/* test_threads.c -- the library has no state of its own: what several threads ask at the
- * same time is answered as if each were alone.  `make tsan` watches the memory meanwhile. */
+/* test_threads.c -- the library has no global state: concurrent calls from several threads
+ * return what each would return alone.  `make tsan` checks memory accesses meanwhile. */
 #include <pthread.h>
 #include <stdio.h>
 
@@ -8,7 +8,7 @@
 
 #define DATA PLIM_SOURCE_DIR "/tests/data/"
 
-/* The two of a pair ask the same model: one handle is read by several threads. */
+/* Each pair asks about the same model: several threads read one handle. */
 static const char *const models[] = {
     "resnet18",
     DATA "resnet18.pt2",
@@ -27,7 +27,7 @@ static const char *const settings[] = {
 };
 enum { QUESTIONS = PLIM_COUNT(settings) };
 
-/* The same for all threads. */
+/* Shared by all threads. */
 static plim_model *model[PLIM_COUNT(models)];
 static plim_settings *setting[QUESTIONS];
 
@@ -47,7 +47,7 @@ static void write_answer(size_t question, plim_buf *out)
     plim_estimate_free(e);
 }
 
-/* A thread that asks everything, one thing after the other from `first` on. */
+/* A thread that makes every call, in sequence from `first` on. */
 typedef struct asker {
     pthread_t thread;
     size_t first;

@@ -1,5 +1,5 @@
-/* test_torchfile.c -- files of tests/data/torchfile, which torch.save wrote: tensor by tensor
- * against what Python says of them (golden.txt), and files that mean harm. */
+/* test_torchfile.c -- files of tests/data/torchfile, written by torch.save: tensor by tensor
+ * against what Python says about them (golden.txt), and malicious files. */
 #include "import/import.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ extern const plim_importer plim_importer_torch;
 
 static plim_bytes map(const char *name) { return listing_map("torchfile/%s", name); }
 
-/* Which files there are is read by another, whatever format they have. */
+/* Indices are read by another importer, whatever format the shards have. */
 static bool is_index(const char *name) { return strstr(name, ".index.json") != NULL; }
 
 static plim_status list(const char *name, plim_bytes b, plim_arena *a, plim_inventory *v,
@@ -29,7 +29,7 @@ static plim_status list(const char *name, plim_bytes b, plim_arena *a, plim_inve
 
 /* ---- what Python says ------------------------------------------------------------------ */
 
-/* "p name type 2,3 24 same", as golden.txt has it. */
+/* "p name type 2,3 24 same", as in golden.txt. */
 static void say_item(const plim_inventory *v, uint32_t i, char *out, size_t n)
 {
     static const char kinds[PLIM_ITEM_KINDS] = {'p', 'b', 'c', 'o', 'x'};
@@ -38,12 +38,12 @@ static void say_item(const plim_inventory *v, uint32_t i, char *out, size_t n)
     for (int32_t d = 0; d < it->rank; d++)
         at += (size_t)snprintf(out + at, n - at, "%s%" PRId64, d ? "," : "", it->dim[d]);
     bool same = it->same_as != PLIM_NONE;
-    uint64_t bytes = same ? 0 : it->bytes; /* counted there */
+    uint64_t bytes = same ? 0 : it->bytes; /* counted at the other item */
     snprintf(out + at, n - at, "%s %" PRIu64 " %s\n", it->rank ? "" : "()", bytes,
              same ? v->items[it->same_as].name.p : "-");
 }
 
-/* torch.load(weights_only=True) refuses what is said to need weights_only=False. */
+/* torch.load(weights_only=True) rejects the files that are said to need weights_only=False. */
 static void check_names(const char *file, const plim_inventory *v, const char *takes)
 {
     bool said = false;
@@ -91,7 +91,7 @@ static void test_golden(void **state)
     assert_int_equal(tensors, 364);
 }
 
-/* torch 2.14 wrote this one by itself; shapes and types as its maker gave them. */
+/* torch 2.14 wrote this one without the script; shapes and types as its author gave them. */
 static void test_of_214(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void test_of_214(void **state)
 
 /* ---- what is said of them --------------------------------------------------------------- */
 
-/* All facts and notes: "key: value" and "- note", a line each. */
+/* All facts and notes: "key: value" and "- note", one per line. */
 static void say_words(const plim_inventory *v, char *out, size_t n)
 {
     size_t at = (size_t)snprintf(out, n, "%s\n", v->format.p);
@@ -157,13 +157,13 @@ static const struct {
      "parameters\nepoch: 3\nbest_acc: 0.75\nname: sgd\nweights in: model\n"
      "optimizer state: momentum_buffer 48 B\n"
      "resume memory: 120 bytes on the GPU, 0 in host memory\n"},
-    {"adam.pt", /* four steps of 4 bytes stay in the host's memory */
+    {"adam.pt", /* four step counts of 4 bytes stay in host memory */
      "PyTorch checkpoint\n"
      "optimizer: Adam, lr 0.0003, betas 0.9 0.999, eps 1e-08, weight_decay 0; 1 group, 4 "
      "parameters\nepoch: 3\nbest_acc: 0.75\nname: adam\nweights in: model\n"
      "optimizer state: step 16 B, exp_avg 48 B, exp_avg_sq 48 B\n"
      "resume memory: 168 bytes on the GPU, 16 in host memory\n"},
-    {"adam_capturable.pt", /* here not */
+    {"adam_capturable.pt", /* here they do not */
      "PyTorch checkpoint\n"
      "optimizer: Adam, lr 0.001, betas 0.9 0.999, eps 1e-08, weight_decay 0, capturable; "
      "1 group, 4 parameters\nepoch: 3\nbest_acc: 0.75\nname: adam_capturable\n"
@@ -176,7 +176,7 @@ static const struct {
      "name: adamw_amsgrad\nweights in: model\n"
      "optimizer state: step 16 B, exp_avg 48 B, exp_avg_sq 48 B, max_exp_avg_sq 48 B\n"
      "resume memory: 216 bytes on the GPU, 16 in host memory\n"},
-    {"full.pt", /* the average comes first, and its names have one part more */
+    {"full.pt", /* the average comes first, and its names have one more part */
      "PyTorch checkpoint\n"
      "optimizer_states.0: Adam, lr 0.001, betas 0.9 0.999, eps 1e-08, weight_decay 0, "
      "initial_lr 0.001; 1 group, 4 parameters\nepoch: 12\n"
@@ -194,7 +194,7 @@ static const struct {
      "optimizer state: step 16 B, exp_avg 48 B, exp_avg_sq 48 B\n"
      "resume memory: 96 bytes on the GPU, 16 in host memory; without weights\n"},
     {"generator.pt", "PyTorch checkpoint\nweights in: G, D, nested\n"},
-    {"target.pt", /* twin networks are two, a target network is a copy */
+    {"target.pt", /* twin networks are separate, a target network is a copy */
      "PyTorch checkpoint\nweights in: q, q2\n"
      "- 'target_q' is a copy of the weights in 'q' (16 bytes) and not counted among the "
      "parameters\n"},
@@ -217,7 +217,7 @@ static const struct {
                      "'numpy._core.multiarray.scalar', 'numpy.dtype'\n"},
     {"subclass.pt", "PyTorch checkpoint\n" RUNS "'__main__.Tagged'\n"},
     {"cycle.pth", "PyTorch checkpoint\na: b\n"},
-    {"extra.pt", "PyTorch checkpoint\n"}, /* more outside of "extra" than in it */
+    {"extra.pt", "PyTorch checkpoint\n"}, /* more tensors outside "extra" than in it */
     {"deep_state.pth", "PyTorch checkpoint\n" RUNS
                        "'m.n'\n- objects nested deeper than 64 levels were skipped\n"},
     {"deep.pth", "PyTorch checkpoint\n- objects nested deeper than 64 levels were skipped\n"},
@@ -242,7 +242,7 @@ static void test_words(void **state)
     }
 }
 
-/* Each optimizer of torch.optim is known by what it writes; the facts' keys are the names
+/* Each optimizer of torch.optim is recognised by what it saves; the facts' keys are the names
  * of the classes. */
 static void test_optimizers(void **state)
 {
@@ -285,7 +285,7 @@ static const struct {
     {"evil_3.pkl", PLIM_EUNSUPPORTED, EVIL("posix.system")},
     {"evil_4.pkl", PLIM_EUNSUPPORTED, EVIL("posix.system")},
     {"evil_5.pkl", PLIM_EUNSUPPORTED, EVIL("posix.system")},
-    {"evil_named.pkl", PLIM_EUNSUPPORTED, EVIL("posix.system")}, /* and does not call */
+    {"evil_named.pkl", PLIM_EUNSUPPORTED, EVIL("posix.system")}, /* named but not called */
     {"evil_inst.pkl", PLIM_EUNSUPPORTED, EVIL("os.system")},
     {"evil_eval.pth", PLIM_EUNSUPPORTED, EVIL("__builtin__.eval")},
     {"evil_call.pkl", PLIM_EUNSUPPORTED, EVIL("builtins.eval.__call__")},
@@ -345,7 +345,7 @@ static void test_refused(void **state)
     }
 }
 
-/* Three thousand tensors, each the scales of the next. */
+/* Three thousand tensors, each the scales of the next one. */
 static void test_deep_scales(void **state)
 {
     (void)state;
@@ -410,7 +410,7 @@ static void test_cut_off(void **state)
     }
 }
 
-/* Every byte by itself, in legacy files, where no checksum stands before the reader. */
+/* Each byte changed on its own, in legacy files, which no checksum protects. */
 static void test_flips(void **state)
 {
     (void)state;

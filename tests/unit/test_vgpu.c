@@ -1,4 +1,4 @@
-/* test_vgpu.c -- a card that does not exist: its memory, its story. */
+/* test_vgpu.c -- the pretend GPU: its memory and its history. */
 #include "unit.h"
 
 #include <pthread.h>
@@ -50,8 +50,8 @@ static plim_stat stat_of(plim_vgpu *d, const char *name)
     return (plim_stat){0};
 }
 
-/* x = randn(1024*1024*5) of 4 bytes: one block of 20 MiB in its own segment;
- * del x: it is cached; empty_cache: it goes back.  src: issue's own figures. */
+/* x = randn(1024*1024*5) of 4 bytes: one block of 20 MiB in its own segment; del x: it is
+ * cached; empty_cache: it is released.  src: issue's own figures. */
 static void test_three_lines(void **state)
 {
     plim_vgpu *d = open_card("rtx4090", 0, "2.13", NULL);
@@ -95,7 +95,7 @@ static void test_oom(void **state)
     plim_vgpu_close(d);
 }
 
-/* Saved, and replayed on `capacity` bytes; 0: without a bound. */
+/* Saved, and replayed on `capacity` bytes; 0: unlimited. */
 static plim_replay *replay_of(plim_vgpu *d, uint64_t capacity)
 {
     char path[] = "/tmp/plimsoll-pretend-XXXXXX";
@@ -136,7 +136,7 @@ static void test_fraction(void **state)
     plim_vgpu_close(d);
 }
 
-/* PyTorch's two pools: their parts add up, in both kinds of segments. */
+/* PyTorch's two pools: they add up to the totals, in both kinds of segments. */
 static void test_pools(void **state)
 {
     static const char *const confs[] = {"", "expandable_segments:True"};
@@ -319,7 +319,7 @@ static void test_report(void **state)
     plim_vgpu_close(d);
 }
 
-/* One run, three cards: each as if it had run there. */
+/* One run, three cards: each as if the program had run on it. */
 static void test_cards(void **state)
 {
     static const char *const names[] = {"t4", "h100", "rtx4090"};
@@ -368,7 +368,7 @@ static int add_text(void *ud, const char *text, size_t n)
     return 0;
 }
 
-/* What a person and what a program is told; the third line is issue's own. */
+/* Output for people and for programs; the third line is issue's own. */
 static void test_print(void **state)
 {
     static const char *const said[] = {
@@ -412,7 +412,7 @@ static void test_print(void **state)
     plim_vgpu_close(d);
 }
 
-/* Flash attention begins with sm_80: what a T4 does is not on the tape. */
+/* Flash attention needs sm_80: what a T4 would do differently is not on the tape. */
 static void test_other_way(void **state)
 {
     (void)state;
@@ -432,7 +432,7 @@ static void test_other_way(void **state)
     plim_vgpu_close(d);
 }
 
-/* What is no CUDA card does not run anything, however large it is. */
+/* A card without CUDA runs nothing, however large it is. */
 static void test_other_vendors(void **state)
 {
     (void)state;
@@ -490,7 +490,7 @@ static void test_end(void **state)
 
 /* ---- NULL -------------------------------------------------------------------- */
 
-/* One argument is NULL and all others are good: PLIM_EUSAGE, and nothing has changed. */
+/* One argument is NULL and all others are valid: PLIM_EUSAGE, and nothing has changed. */
 static void test_null(void **state)
 {
     (void)state;
@@ -564,7 +564,7 @@ static void test_null(void **state)
 
 enum { THREADS = 8, ROUNDS = 40 };
 
-/* All that a program does with the device, some of it in vain. */
+/* Everything that a program does with the device, some of it without success. */
 static void *use_device(void *ud)
 {
     plim_vgpu *d = ud;
@@ -607,7 +607,7 @@ static void *use_device(void *ud)
     return wrong ? ud : NULL;
 }
 
-/* Each thread gets what it would get alone; a thread sanitizer sees the races. */
+/* Each thread gets what it would get alone; a thread sanitizer sees races. */
 static void test_threads(void **state)
 {
     (void)state;
@@ -630,7 +630,7 @@ static void test_threads(void **state)
     plim_vgpu_close(d);
 }
 
-/* What a device saves, replay reads: the same peaks from the other side. */
+/* Replay reads what a device saves: the same peaks computed the other way. */
 static void test_tape(void **state)
 {
     (void)state;
@@ -658,7 +658,7 @@ static void test_blocks(void **state)
     plim_vgpu_block b[8];
     take_block(d, 1000, "s.py:3");
     uint32_t n = plim_vgpu_blocks(d, b, 8);
-    assert_int_equal(n, 2); /* 1024 bytes taken of a segment of 2 MiB, and the rest */
+    assert_int_equal(n, 2); /* 1024 bytes used of a segment of 2 MiB, and the rest */
     CHECK_STR("whose", b[0].line, "s.py:3");
     CHECK("how much", b[0].bytes == 1024 && b[0].requested == 1000 && b[0].state == 1);
     CHECK("the rest is free", b[1].state == 0 && b[1].bytes == 2 * MIB - 1024);

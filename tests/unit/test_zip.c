@@ -1,5 +1,5 @@
-/* test_zip.c -- the zip reader against archives that are built here byte by
- * byte, and against broken ones. */
+/* test_zip.c -- the zip reader against archives that are built here byte by byte, and against
+ * broken ones. */
 #include "base/zip.h"
 
 #include <stdio.h>
@@ -196,7 +196,7 @@ static void test_find(void **state)
     CHECK("nor is a longer one", !plim_zip_find(&z, "x/root/version", &e));
 }
 
-/* One byte changed: what is said, by opening or by reading the member. */
+/* One byte changed: the error from opening, or from reading the member. */
 static const struct {
     const char *why;
     int from; /* 0: the file, 1: entry, 2: local header of member 1, 3: the end record */
@@ -263,7 +263,7 @@ static void test_end_records(void **state)
     assert_non_null(strstr(err.msg, "no 64-bit end record"));
 
     zip(&made, some, 2, true);
-    made.p[made.end - 20 + 15] = 0xff; /* near 2^64: no sum may wrap */
+    made.p[made.end - 20 + 15] = 0xff; /* near 2^64: no sum may overflow */
     assert_int_equal(plim_zip_open(&z, bytes_of(&made), NULL), PLIM_EFORMAT);
 
     err = (plim_err)PLIM_ERR_INIT;
@@ -284,7 +284,7 @@ static void test_end_records(void **state)
     assert_false(plim_zip_is((plim_bytes){NULL, 0}));
 }
 
-/* A member that inflates to more than it says, or to less, or not at all. */
+/* A member that inflates to more than it states, or to less, or not at all. */
 static void test_inflate(void **state)
 {
     (void)state;
@@ -342,7 +342,7 @@ static void test_no_memory(void **state)
     }
 }
 
-/* Cut off after each byte, and each byte changed: never more than an error. */
+/* Cut off after each byte, and each byte changed: at worst an error. */
 static void test_hostile(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static void test_hostile(void **state)
             for (uint64_t cursor = 0; !st && plim_zip_next(&z, &cursor, &e);)
                 (void)plim_zip_read(&z, &e, &a, 1000, &got, &err);
             assert_true(!st || err.msg[0]);
-            assert_true(st || i % 2 == 0); /* no archive is the start of another */
+            assert_true(st || i % 2 == 0); /* no prefix of an archive is an archive */
             made.p[i / 2] = was;
             plim_arena_free(&a);
         }

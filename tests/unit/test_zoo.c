@@ -1,6 +1,6 @@
-/* test_zoo.c -- the built-in models against the originals: every node, name and
- * shape as torch.export shows them, every layer's parameters and MACs, the
- * published totals.  tests/golden/zoo/record.py made what is compared with. */
+/* test_zoo.c -- the built-in models against the originals: every node, name and shape as in
+ * torch.export, every layer's parameters and MACs, the published totals.
+ * tests/golden/zoo/record.py made the reference data. */
 #include "zoo/zoo.h"
 
 #include <stdio.h>
@@ -70,7 +70,7 @@ static void put_ref(plim_buf *b, const plim_graph *g, uint32_t id)
             plim_buf_printf(b, ".%u", (unsigned)i);
 }
 
-/* Lists of one repeated item are written as that item, here as in record.py. */
+/* Lists of one repeated item are written as that item, both here and in record.py. */
 static void put_ints(plim_buf *b, const plim_arg *a)
 {
     bool same = true;
@@ -145,7 +145,7 @@ static void put_node(plim_buf *b, const plim_graph *g, const plim_node *n)
         plim_str name = slot_name(n->op->schema, i);
         if (n->args[i].kind == PLIM_ARG_NONE || ignored(name))
             continue;
-        if (n->inplace && plim_str_is(name, "input")) /* dropout's, but dropout_'s self */
+        if (n->inplace && plim_str_is(name, "input")) /* of dropout; dropout_ calls it self */
             name = PLIM_STR("self");
         plim_buf_puts(b, " ");
         plim_buf_add(b, name);
@@ -201,7 +201,7 @@ static plim_binding bind_shape(struct plim_input_shape *in, const char *text)
     return (plim_binding){.inputs = in, .n_inputs = 1};
 }
 
-/* A line of the record: 16 bits of each node's hash, or the node's text. */
+/* A line of the recording: 16 bits of each node's hash, or the node's text. */
 static void compare_line(const char *line, const recorded *r, const plim_str *nodes,
                          uint32_t *hashed, uint32_t *spelled)
 {
@@ -264,7 +264,7 @@ static void test_nodes(void **state)
     for (bool more = true; more;) {
         more = fgets(line, sizeof line, f) != NULL;
         line[strcspn(line, "\n")] = 0;
-        if (nodes && (!more || line[0] == 'm')) { /* the model before is complete */
+        if (nodes && (!more || line[0] == 'm')) { /* the previous model is complete */
             CHECK(r.name, hashed == r.nodes && n_state == r.state && hash == r.hash);
             CHECK(r.name, spelled == 0 || spelled == r.nodes);
             plim_arena_free(&arena);
@@ -307,7 +307,7 @@ static void test_layers(void **state)
     FILE *f = fopen(GOLDEN("layers.txt"), "r");
     char line[512];
     plim_graph g = {0};
-    uint32_t at = 0, rows = 0; /* node after the leaf read last */
+    uint32_t at = 0, rows = 0; /* node after the leaf that was read last */
     assert_non_null(f);
     while (fgets(line, sizeof line, f)) {
         char first[64], second[64], shape[64];
@@ -429,7 +429,8 @@ static void test_all(void **state)
     CHECK("past the end", plim_zoo_at(plim_zoo_count(), NULL) == NULL);
 }
 
-/* Those of the hub: each builds, of known ops, and has as many parameters as its row. */
+/* Models of the hub: each builds, from known ops, with as many parameters as its row
+ * states. */
 static void test_hub(void **state)
 {
     (void)state;
@@ -480,7 +481,7 @@ static void put_name(known_name *list, size_t *n, const plim_zoo_model *m, plim_
     ++*n;
 }
 
-/* No name, other name or last part of an id stands for two models. */
+/* No name, alias or last part of an id refers to two models. */
 static void test_names_are_unique(void **state)
 {
     (void)state;
