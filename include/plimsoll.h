@@ -394,6 +394,9 @@ typedef struct plim_estimate {
     bool oom;             /* memory ran out even at the lower bounds */
     const char *oom_text; /* PyTorch's message for it; NULL: !oom */
     const char *advice;   /* one sentence: what dominates the peak, what would save most */
+
+    /* the smallest capacity of a card on which the run does not fail, context included */
+    uint64_t needed_low, needed_high;
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,
@@ -600,6 +603,9 @@ typedef struct plim_fit_row {
     uint64_t reserved; /* bytes at that batch, or at batch 1 if none fits */
     uint64_t device_low, device_high; /* bytes at that batch: reserved + context */
     bool context_known;
+    /* as in plim_estimate, at that batch */
+    uint64_t reserved_low, reserved_high;
+    uint64_t needed_low, needed_high;
 } plim_fit_row;
 
 typedef struct plim_fit {

@@ -3,9 +3,8 @@
 #include <stdlib.h>
 
 #include "api/api.h"
-#include "base/task.h"
 #include "fit/advice.h"
-#include "fit/fit.h"
+#include "fit/verdict.h"
 
 typedef struct estimate_result {
     plim_estimate pub;
@@ -24,120 +23,33 @@ typedef struct work {
 
 /* ---- on the card ------------------------------------------------------------------ */
 
-/* One simulation of the tape on the card, with estimated sizes at one of their bounds. */
-typedef struct card_run {
-    const plim_job *job;
-    const plim_tape *tape;
-    uint64_t context;
-    unsigned what;
-    plim_arena *a; /* that of the result, or &own */
-    plim_sim sim;
-    bool oom;
-    plim_status st;
-    plim_err err;
-    plim_arena own; /* for a run of which only figures are kept */
-    plim_task task;
-} card_run;
-
-/* Runs the tape on the card's memory less the context.  If memory runs out, sets r->oom
- * and runs it again without a limit, for the figures. */
-static void run_on_card(void *run)
-{
-    card_run *r = run;
-    r->st = plim_fit_simulate(r->job, r->tape, r->context, true,
-                              r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim, &r->err);
-    r->oom = !r->st && r->sim.oom;
-    if (!r->oom)
-        return;
-    plim_str text = r->sim.oom_text;
-    r->st = plim_fit_simulate(r->job, r->tape, 0, false, r->what, r->a, &r->sim, &r->err);
-    r->sim.oom_text = text;
-}
-
-/* The events of a tape that is worth a thread: simulating them takes some tenths of a
- * millisecond. */
-enum { LONG_TAPE = 1 << 14 };
-
-/* Starts a run; a NULL: in an arena of its own, which run_end frees. */
-static void run_start(work *w, card_run *r, plim_arena *a, uint64_t context, unsigned what)
-{
-    *r = (card_run){.job = w->job, .tape = &w->tape, .context = context, .what = what};
-    r->a = a ? a : &r->own;
-    plim_task_start(&r->task, run_on_card, r, !a && w->tape.n_events >= LONG_TAPE);
-}
-
-/* Waits for a run; must be called once for each run_start. */
-static plim_status run_end(work *w, card_run *r)
-{
-    plim_task_wait(&r->task);
-    plim_arena_free(&r->own);
-    return r->st ? plim_fail(w->err, r->err.code, r->err.at, "%s", r->err.msg) : PLIM_OK;
-}
-
-/* Does the step fit with everything at its lower bound?  The out-of-memory message is that
- * of this run: if a larger workspace does not fit, cuDNN chooses another algorithm and the
- * script goes on. */
-static plim_status run_leanest(work *w)
+static plim_status judge_tape(work *w)
 {
     plim_estimate *e = w->e;
-    card_run r;
-    run_start(w, &r, w->a, e->context_low, PLIM_SIM_LOW);
-    plim_status st = run_end(w, &r);
-    e->oom = !st && r.oom;
-    if (e->oom && !(e->oom_text = plim__cstr(w->a, r.sim.oom_text)))
-        return plim_oom(w->err);
-    return st;
-}
-
-static bool has_bounds(const plim_tape *t)
-{
-    for (uint32_t i = 0; i < t->n_storages; i++)
-        if (t->storages[i].high)
-            return true;
-    return false;
-}
-
-/* Simulates the usual, the smallest and the largest workspaces.  The range of the reserved
- * bytes is over all three, because smaller workspaces can fragment more.  A tape without
- * bounds (workspace off, low, high) is run once. */
-static plim_status simulate_bounds(work *w)
-{
-    plim_estimate *e = w->e;
-    enum { USUAL, LOW, HIGH, RUNS };
-    card_run runs[RUNS];
-    uint32_t n = has_bounds(&w->tape) ? RUNS : 1;
-    plim_status st = PLIM_OK;
-    plim_gpu_context(w->job->gpu, w->job->step.torch->version, &e->context_low,
-                     &e->context_high);
-    for (uint32_t i = n; i-- > 1;)
-        run_start(w, &runs[i], NULL, e->context_high, i == LOW ? PLIM_SIM_LOW : PLIM_SIM_HIGH);
-    run_start(w, &runs[USUAL], w->a, e->context_high, PLIM_SIM_ALL);
-    w->sim = runs[USUAL].sim;
-    e->reserved_low = e->reserved_high = w->sim.peak_reserved;
-    for (uint32_t i = 0; i < n; i++) {
-        plim_status ended = run_end(w, &runs[i]);
-        st = st ? st : ended;
-        e->reserved_low = PLIM_MIN(e->reserved_low, runs[i].sim.peak_reserved);
-        e->reserved_high = PLIM_MAX(e->reserved_high, runs[i].sim.peak_reserved);
-    }
-    bool oom_high = runs[n - 1].oom;
-    if (!st && oom_high)
-        st = run_leanest(w);
+    plim_verdict v;
+    plim_status st = plim_verdict_of(w->job, &w->tape, PLIM_SIM_ALL, w->a, &v, w->err);
     if (st)
         return st;
-    e->context_known = e->context_high > 0;
-    e->fits = !w->job->gpu                    ? PLIM_FITS_NO_CARD
-              : e->oom                        ? PLIM_FITS_NO
-              : oom_high || !e->context_known ? PLIM_FITS_MAYBE
-                                              : PLIM_FITS_YES;
+    w->sim = v.sim;
+    e->fits = v.fits;
+    e->oom = v.fits == PLIM_FITS_NO;
+    if (e->oom && !(e->oom_text = plim__cstr(w->a, v.oom_text)))
+        return plim_oom(w->err);
     e->gpu_bytes = w->job->gpu ? w->job->gpu->memory_bytes : 0;
     if (w->job->gpu && !(e->gpu = plim__cstr(w->a, plim_str_of(w->job->gpu->name))))
         return plim_oom(w->err);
-    e->peak_requested = w->sim.peak_requested;
-    e->peak_allocated = w->sim.peak_allocated;
-    e->peak_reserved = w->sim.peak_reserved;
-    e->device_low = e->reserved_low + e->context_low;
-    e->device_high = e->reserved_high + e->context_high;
+    e->peak_requested = v.sim.peak_requested;
+    e->peak_allocated = v.sim.peak_allocated;
+    e->peak_reserved = v.reserved;
+    e->reserved_low = v.reserved_low;
+    e->reserved_high = v.reserved_high;
+    e->context_known = v.context_high > 0;
+    e->context_low = v.context_low;
+    e->context_high = v.context_high;
+    e->device_low = v.device_low;
+    e->device_high = v.device_high;
+    e->needed_low = v.needed_low;
+    e->needed_high = v.needed_high;
     return PLIM_OK;
 }
 
@@ -337,7 +249,7 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
         st = plim_settings_put(job->settings, PLIM_SET_gpu, job->gpu->name, err);
     w->e->settings = job->settings;
     if (!st)
-        st = simulate_bounds(w);
+        st = judge_tape(w);
     if (!st)
         st = list_live(w);
     if (!st)

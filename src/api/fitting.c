@@ -212,7 +212,7 @@ static plim_status simulate_segments(const plim_job *job, const plim_graph *g,
     if (!st)
         st = plim_job_tape(&one, g, &scratch, &t, &info, err);
     if (!st)
-        st = plim_fit_simulate(&one, &t, 0, false, 0, &scratch, &sim, err);
+        st = plim_fit_simulate(&one, &t, 0, 0, &scratch, &sim, err);
     if (!st) {
         row->segments = segments;
         row->peak_requested = sim.peak_requested;

@@ -6,23 +6,6 @@
  * on less than it would reserve on a card of unlimited size. */
 #include "fit/fit.h"
 
-static uint64_t compute_room(const plim_gpu *gpu, uint64_t context)
-{
-    return gpu->memory_bytes > context ? gpu->memory_bytes - context : 0;
-}
-
-plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t context,
-                              bool bounded, unsigned what, plim_arena *a, plim_sim *out,
-                              plim_err *err)
-{
-    plim_alloc_options o = job->alloc;
-    if (bounded && job->gpu) {
-        o.total = job->gpu->memory_bytes;
-        o.capacity = PLIM_MAX(compute_room(job->gpu, context), 1); /* 0 means no limit */
-    }
-    return plim_sim_run(a, t, &o, what, out, err);
-}
-
 plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
                            unsigned what, uint64_t context, bool bounded, plim_peaks *out,
                            plim_err *err)
@@ -39,8 +22,8 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
     if (!st)
         st = plim_job_tape(job, &g, scratch, &t, &info, &why);
     if (!st)
-        st = plim_fit_simulate(job, &t, context, bounded, what | PLIM_SIM_STOP_AT_OOM, scratch,
-                               &sim, &why);
+        st = plim_fit_simulate(job, &t, bounded ? plim_fit_room(job->gpu, context) : 0,
+                               what | PLIM_SIM_STOP_AT_OOM, scratch, &sim, &why);
     if (st == PLIM_ERANGE) { /* sizes beyond 64 bits do not fit any card */
         out->oom = true;
         out->requested = out->allocated = out->reserved = UINT64_MAX;
@@ -140,10 +123,10 @@ static int64_t guess_batch(const plim_fit_search *s, uint64_t room)
 /* Narrows *lo, which fits, and *hi, which does not, until they are neighbours: in
  * doubling steps from the guess until the limit lies between two tries, then by
  * bisection. */
-static plim_status search_batch(plim_fit_search *s, uint64_t context, int64_t *lo,
-                                uint64_t *reserved, int64_t *hi, bool *refused, plim_err *err)
+static plim_status search_batch(plim_fit_search *s, uint64_t context, int64_t *lo, int64_t *hi,
+                                bool *refused, plim_err *err)
 {
-    int64_t at = guess_batch(s, compute_room(s->job->gpu, context)), stride = 1;
+    int64_t at = guess_batch(s, plim_fit_room(s->job->gpu, context)), stride = 1;
     bool up = false, down = false;
     while (*hi - *lo > 1) {
         plim_peaks p;
@@ -157,7 +140,6 @@ static plim_status search_batch(plim_fit_search *s, uint64_t context, int64_t *l
             down = true;
         } else {
             *lo = at;
-            *reserved = p.reserved;
             up = true;
         }
         at = up && down ? *lo + (*hi - *lo) / 2 : up ? *lo + stride : *hi - stride;
@@ -166,23 +148,36 @@ static plim_status search_batch(plim_fit_search *s, uint64_t context, int64_t *l
     return PLIM_OK;
 }
 
-/* The bytes on the device at the batch that was found, or at batch 1 if none was. */
-static plim_status measure_device(plim_fit_search *s, uint64_t low, uint64_t high,
-                                  plim_fit_row *row, plim_err *err)
+/* The figures at the batch that was found, or at batch 1 if none was: those of an estimate. */
+static plim_status measure_batch(plim_fit_search *s, plim_fit_row *row, plim_err *err)
 {
-    plim_peaks p;
-    bool bounded = row->batch > 0;
-    int64_t batch = PLIM_MAX(row->batch, 1);
-    plim_status st = PLIM_OK;
-    if (!bounded && !(st = try_batch(s, batch, PLIM_SIM_HIGH, 0, false, &p, err)))
-        row->reserved = p.reserved;
-    row->device_high = plim_sat_add(row->reserved, high);
+    plim_graph g;
+    plim_tape t;
+    plim_step_info info;
+    plim_verdict v = {0};
+    plim_arena *a = &s->scratch;
+    plim_err why = PLIM_ERR_INIT;
+    plim_arena_reset(a);
+    plim_status st = plim_job_graph(s->job, PLIM_MAX(row->batch, 1), a, &g, &why);
     if (!st)
-        st = try_batch(s, batch, PLIM_SIM_LOW, high, bounded, &p, err);
-    if (!st) /* smaller workspaces can fragment more: takes the lower of both */
-        row->device_low =
-            plim_sat_add(p.oom ? row->reserved : PLIM_MIN(p.reserved, row->reserved), low);
-    return st;
+        st = plim_job_tape(s->job, &g, a, &t, &info, &why);
+    if (!st)
+        s->sms_matter |= info.sms_matter;
+    if (!st)
+        st = plim_verdict_of(s->job, &t, 0, a, &v, &why);
+    if (st == PLIM_ERANGE) /* as plim_fit_batch */
+        v.reserved = v.reserved_low = v.reserved_high = v.device_low = v.device_high =
+            v.needed_low = v.needed_high = UINT64_MAX;
+    else if (st)
+        return plim_fail(err, why.code, why.at, "%s", why.msg);
+    row->reserved = v.reserved;
+    row->reserved_low = v.reserved_low;
+    row->reserved_high = v.reserved_high;
+    row->device_low = v.device_low;
+    row->device_high = v.device_high;
+    row->needed_low = v.needed_low;
+    row->needed_high = v.needed_high;
+    return PLIM_OK;
 }
 
 static const solved *find_solved(const plim_fit_search *s, const plim_gpu *gpu, uint64_t room)
@@ -205,7 +200,7 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     plim_job_use_card(s->job, gpu);
     plim_gpu_context(gpu, s->job->step.torch->version, &low, &high);
     *row = (plim_fit_row){.gpu_bytes = gpu->memory_bytes};
-    const solved *known = find_solved(s, gpu, compute_room(gpu, high));
+    const solved *known = find_solved(s, gpu, plim_fit_room(gpu, high));
     if (known)
         *row = known->row;
     row->gpu = gpu->name;
@@ -216,16 +211,16 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     plim_status st = s->drawn ? PLIM_OK : draw_line(s, err);
     s->sms_matter = false;
     if (!st)
-        st = search_batch(s, high, &lo, &row->reserved, &hi, &refused, err);
+        st = search_batch(s, high, &lo, &hi, &refused, err);
     row->batch = lo;
     row->limited = lo == PLIM_FIT_MAX_BATCH || refused;
     if (!st)
-        st = measure_device(s, low, high, row, err);
+        st = measure_batch(s, row, err);
     if (st)
         return st;
     if (!PLIM_PUSH_ROOM(s->arena, s->done, s->n, s->cap))
         return plim_oom(err);
     s->done[s->n++] = (solved){
-        gpu->cc, gpu->sms, s->sms_matter, gpu->memory_bytes, compute_room(gpu, high), *row};
+        gpu->cc, gpu->sms, s->sms_matter, gpu->memory_bytes, plim_fit_room(gpu, high), *row};
     return PLIM_OK;
 }

@@ -2,14 +2,7 @@
 #ifndef PLIM_FIT_H
 #define PLIM_FIT_H
 
-#include "alloc/sim.h"
-#include "fit/job.h"
-
-/* Simulates a tape.  If `bounded` and the job has a card, memory is limited to that
- * of the card less `context` bytes.  `what` are PLIM_SIM_... flags. */
-plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t context,
-                              bool bounded, unsigned what, plim_arena *a, plim_sim *out,
-                              plim_err *err);
+#include "fit/verdict.h"
 
 typedef struct plim_peaks {
     uint64_t requested, allocated, reserved; /* UINT64_MAX: beyond 64 bits */

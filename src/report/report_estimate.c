@@ -137,7 +137,7 @@ static void estimate_peak(plim_page *p, const plim_estimate *e)
     estimate_bars(p, e);
 }
 
-/* ---- text: the four figures ---------------------------------------------- */
+/* ---- text: the figures --------------------------------------------------- */
 
 static plim_str estimate_bytes(plim_page *p, uint64_t n) { return plim_page_range(p, n, n); }
 
@@ -177,6 +177,10 @@ static void estimate_figures(plim_page *p, const plim_estimate *e)
                           : PLIM_STR("unknown"),
          e->context_known ? PLIM_STR("with the CUDA context")
                           : PLIM_STR("CUDA context size unknown for this card")},
+        {"needed",
+         e->context_known ? plim_page_range(p, e->needed_low, e->needed_high)
+                          : PLIM_STR("unknown"),
+         PLIM_STR("the smallest card it fits on")},
     };
     uint32_t wide = 0;
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
@@ -230,6 +234,12 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
             plim_flow_printf(&f, "(%s)", bytes.s);
         if (e->fits == PLIM_FITS_MAYBE && !e->context_known)
             plim_flow_printf(&f, "because its CUDA context size is unknown");
+        if (e->fits == PLIM_FITS_YES)
+            plim_flow_printf(
+                &f, "with a margin of %s",
+                plim_fmt_bytes(e->gpu_bytes - PLIM_MIN(e->gpu_bytes, e->needed_high),
+                               p->style.si)
+                    .s);
         plim_flow_end(&f);
     }
 }
@@ -257,7 +267,11 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
                 {"allocated", e->peak_allocated, true},
                 {"reserved", e->peak_reserved, true},
                 {"device_low", e->device_low, e->context_known},
-                {"device_high", e->device_high, e->context_known}};
+                {"device_high", e->device_high, e->context_known},
+                {"reserved_low", e->reserved_low, true},
+                {"reserved_high", e->reserved_high, true},
+                {"needed_low", e->needed_low, e->context_known},
+                {"needed_high", e->needed_high, e->context_known}};
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
         if (rows[i].known)
             plim_buf_printf(&p->buf, "%s %" PRIu64 "\n", rows[i].name, rows[i].n);
@@ -396,6 +410,8 @@ static void json_memory(plim_jw *w, const plim_estimate *e)
         {"device_low", e->device_low, e->context_known},
         {"device_high", e->device_high, e->context_known},
         {"ema", e->ema_bytes, true},
+        {"needed_low", e->needed_low, e->context_known},
+        {"needed_high", e->needed_high, e->context_known},
     };
     json_numbers(w, "memory", rows, PLIM_COUNT(rows));
 }

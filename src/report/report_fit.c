@@ -29,12 +29,17 @@ static plim_cell fit_bound(const plim_fit_row *r, uint64_t n)
     return plim_cell_u64(r->context_known ? PLIM_CELL_BYTES : PLIM_CELL_UNKNOWN, n);
 }
 
-/* The bytes that remain free with the context at its upper bound. */
-static plim_cell fit_free(const plim_fit_row *r)
+static plim_cell fit_reserved(const plim_fit_row *r)
+{
+    return plim_cell_range(r->reserved_low, r->reserved_high);
+}
+
+/* The bytes that the batch does not need, at the upper bounds. */
+static plim_cell fit_margin(const plim_fit_row *r)
 {
     if (!r->batch)
         return plim_cell_text("");
-    return fit_bound(r, r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->device_high));
+    return fit_bound(r, r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high));
 }
 
 /* clang-format off */
@@ -50,7 +55,12 @@ PLIM_GETTER(fit_get_reserved, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->re
 PLIM_GETTER(fit_get_device, plim_fit_row, fit_device(r))
 PLIM_GETTER(fit_get_low, plim_fit_row, fit_bound(r, r->device_low))
 PLIM_GETTER(fit_get_high, plim_fit_row, fit_bound(r, r->device_high))
-PLIM_GETTER(fit_get_free, plim_fit_row, fit_free(r))
+PLIM_GETTER(fit_get_margin, plim_fit_row, fit_margin(r))
+PLIM_GETTER(fit_get_reserved_range, plim_fit_row, fit_reserved(r))
+PLIM_GETTER(fit_get_reserved_low, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved_low))
+PLIM_GETTER(fit_get_reserved_high, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved_high))
+PLIM_GETTER(fit_get_needed_low, plim_fit_row, fit_bound(r, r->needed_low))
+PLIM_GETTER(fit_get_needed_high, plim_fit_row, fit_bound(r, r->needed_high))
 
 static const plim_column fit_columns[] = {
     /* name         title      in            align         least drop get */
@@ -62,11 +72,16 @@ static const plim_column fit_columns[] = {
     {"batch",       "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_number},
     {"limited",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_limited},
     {"at_most",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_at_most},
-    {"reserved",    "reserved", PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, fit_get_reserved},
+    {"reserved",    "reserved", PLIM_IN_TEXT, PLIM_RIGHT,    0,  3, fit_get_reserved_range},
+    {"reserved",    "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_reserved},
     {"device",      "device",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_device},
     {"device_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_low},
     {"device_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_high},
-    {"free",        "free",     PLIM_IN_TEXT, PLIM_RIGHT,    0,  3, fit_get_free},
+    {"margin",      "margin",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  1, fit_get_margin},
+    {"reserved_low", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_reserved_low},
+    {"reserved_high", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_reserved_high},
+    {"needed_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_low},
+    {"needed_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_high},
 };
 /* clang-format on */
 
@@ -96,7 +111,8 @@ static void fit_notes(plim_page *p, const plim_fit *f)
         plim_page_wrap(
             p,
             "device: reserved by the allocator plus the CUDA context, lower to upper bound; "
-            "the batch fits with both at their upper bounds",
+            "the batch fits with both at their upper bounds; margin: what the card has beyond "
+            "the memory that the batch needs then",
             0);
     for (size_t i = 0; i < PLIM_COUNT(notes); i++)
         if (notes[i].say)

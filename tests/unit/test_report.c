@@ -227,6 +227,8 @@ static void make_tiny(made *m)
     e->context_high = 200 * MIB;
     e->device_low = 106 * MIB;
     e->device_high = 206 * MIB;
+    e->needed_low = 104 * MIB;
+    e->needed_high = 204 * MIB;
     e->peak_phase = PLIM_PHASE_BACKWARD;
     e->peak_op = "fc";
     e->n_live = PLIM_COUNT(tiny_live);
@@ -275,6 +277,7 @@ static void test_estimate_text(void **state)
               "  allocated   4.00 MiB           rounded up to blocks\n"
               "  reserved    6.00 MiB           from CUDA\n"
               "  device      106.00-206.00 MiB  with the CUDA context\n"
+              "  needed      104.00-204.00 MiB\n"
               "  may not fit on Some Card (150.00 MiB)\n"
               "\n"
               "Timeline (# allocated, . reserved)\n"
@@ -309,14 +312,18 @@ static void test_estimate_quiet(void **state)
     text t = print_estimate(&m.e, PLIM_TEXT, &st);
     CHECK_STR("names and bytes", t.p,
               "requested 4194304\nallocated 4194304\nreserved 6291456\n"
-              "device_low 111149056\ndevice_high 216006656\nfits maybe\n");
+              "device_low 111149056\ndevice_high 216006656\n"
+              "reserved_low 6291456\nreserved_high 6291456\n"
+              "needed_low 109051904\nneeded_high 213909504\nfits maybe\n");
     text_free(&t);
     m.e.context_known = false;
     m.e.fits = PLIM_FITS_NO_CARD;
     t = print_estimate(&m.e, PLIM_TEXT, &st);
     CHECK_STR("what nobody knows is not a number", t.p,
               "requested 4194304\nallocated 4194304\nreserved 6291456\n"
-              "device_low unknown\ndevice_high unknown\n");
+              "device_low unknown\ndevice_high unknown\n"
+              "reserved_low 6291456\nreserved_high 6291456\n"
+              "needed_low unknown\nneeded_high unknown\n");
     text_free(&t);
     free_made(&m);
 }
@@ -551,9 +558,11 @@ static void test_fit(void **state)
     (void)state;
     static const plim_fit_row rows[] = {
         {"NVIDIA GeForce RTX 4090", 24ull << 30, true, 231, false, 20ull << 30, 21ull << 30,
-         22ull << 30, true},
-        {"NVIDIA A2", 8ull << 30, false, 0, false, 9ull << 30, 10ull << 30, 11ull << 30, true},
-        {"Other", 192ull << 30, true, 1024, true, 9ull << 30, 9ull << 30, 9ull << 30, false},
+         22ull << 30, true, 20ull << 30, 21ull << 30, 18ull << 30, 19ull << 30},
+        {"NVIDIA A2", 8ull << 30, false, 0, false, 9ull << 30, 10ull << 30, 11ull << 30, true,
+         9ull << 30, 10ull << 30, 9ull << 30, 10ull << 30},
+        {"Other", 192ull << 30, true, 1024, true, 9ull << 30, 9ull << 30, 9ull << 30, false,
+         9ull << 30, 9ull << 30, 9ull << 30, 9ull << 30},
     };
     const plim_fit_row *list[3];
     POINT(list, rows);
@@ -567,13 +576,14 @@ static void test_fit(void **state)
         "fit", t.p,
         "m | 7 parameters\n"
         "\n"
-        "card          memory    batch   reserved           device      free\n"
-        "RTX 4090   24.00 GiB      231  20.00 GiB  21.00-22.00 GiB  2.00 GiB\n"
-        "A2         ~8.00 GiB     none   9.00 GiB  10.00-11.00 GiB\n"
-        "Other     192.00 GiB  >=1,024   9.00 GiB                -         -\n"
+        "card          memory    batch         reserved           device    margin\n"
+        "RTX 4090   24.00 GiB      231  20.00-21.00 GiB  21.00-22.00 GiB  5.00 GiB\n"
+        "A2         ~8.00 GiB     none   9.00-10.00 GiB  10.00-11.00 GiB\n"
+        "Other     192.00 GiB  >=1,024         9.00 GiB                -         -\n"
         "\n"
         "device: reserved by the allocator plus the CUDA context, lower to upper bound;\n"
-        "the batch fits with both at their upper bounds\n"
+        "the batch fits with both at their upper bounds; margin: what the card has beyond\n"
+        "the memory that the batch needs then\n"
         "none: not even batch 1 fits; the figures are those of batch 1\n"
         ">= a lower bound: limited by the search or the model, not the card\n"
         "<= an upper bound: the CUDA context size of this card is unknown\n"
@@ -583,11 +593,13 @@ static void test_fit(void **state)
     assert_int_equal(plim_fit_print(&f, PLIM_CSV, NULL, text_put, &t, NULL), PLIM_OK);
     CHECK_STR(
         "fit as CSV", t.p,
-        "gpu,gpu_bytes,gpu_exact,batch,limited,at_most,reserved,device_low,device_high\n"
+        "gpu,gpu_bytes,gpu_exact,batch,limited,at_most,reserved,device_low,device_high,"
+        "reserved_low,reserved_high,needed_low,needed_high\n"
         "NVIDIA GeForce RTX 4090,25769803776,true,231,false,false,21474836480,22548578304,"
-        "23622320128\n"
-        "NVIDIA A2,8589934592,false,0,false,false,9663676416,10737418240,11811160064\n"
-        "Other,206158430208,true,1024,true,true,9663676416,,\n");
+        "23622320128,21474836480,22548578304,19327352832,20401094656\n"
+        "NVIDIA A2,8589934592,false,0,false,false,9663676416,10737418240,11811160064,"
+        "9663676416,10737418240,9663676416,10737418240\n"
+        "Other,206158430208,true,1024,true,true,9663676416,,,9663676416,9663676416,,\n");
     text_free(&t);
     assert_int_equal(plim_fit_print(&f, PLIM_JSON, NULL, text_put, &t, NULL), PLIM_OK);
     check_json("fit", &t, "plimsoll/fit/1");
@@ -1030,11 +1042,17 @@ static void test_random_tables(void **state)
         POINT(mark_at, mark);
         for (int k = 0; k < N; k++) {
             random_layer(&s, &layer[k]);
-            card[k] = (plim_fit_row){random_name(&s),     random_bytes(&s),
-                                     next_random(&s) % 2, (int64_t)(random_bytes(&s) >> 1),
-                                     next_random(&s) % 2, random_bytes(&s),
-                                     random_bytes(&s),    random_bytes(&s),
-                                     next_random(&s) % 2};
+            card[k] = (plim_fit_row){.gpu = random_name(&s),
+                                     .gpu_bytes = random_bytes(&s),
+                                     .gpu_exact = next_random(&s) % 2,
+                                     .batch = (int64_t)(random_bytes(&s) >> 1),
+                                     .limited = next_random(&s) % 2,
+                                     .reserved = random_bytes(&s),
+                                     .device_low = random_bytes(&s),
+                                     .device_high = random_bytes(&s),
+                                     .context_known = next_random(&s) % 2};
+            card[k].reserved_low = card[k].needed_low = card[k].device_low;
+            card[k].reserved_high = card[k].needed_high = card[k].device_high;
             batch[k] = (plim_batch_row){(int64_t)(random_bytes(&s) >> 1), random_bytes(&s),
                                         random_bytes(&s), random_bytes(&s), random_bytes(&s)};
             mark[k] = random_row(&s);

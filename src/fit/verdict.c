@@ -1,0 +1,195 @@
+/* verdict.c -- see verdict.h.
+ *
+ * The run fits if it does so with context and workspaces at their upper bounds.  It does not
+ * if it fails with the context at its lower bound, whatever the size of the workspaces:
+ * smaller ones can fragment more, so all three sizes are tried.  What is shown follows the
+ * verdict:
+ *
+ *   fits          what the run holds on the card: never more than the card has
+ *   does not fit  what it would hold on a card without a limit: always more
+ *   may not fit   from what it holds if it fits to what it would hold without a limit */
+#include "fit/verdict.h"
+
+#include "base/task.h"
+
+uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context)
+{
+    if (!gpu)
+        return 0;
+    return gpu->memory_bytes > context ? gpu->memory_bytes - context : 1;
+}
+
+plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t room,
+                              unsigned what, plim_arena *a, plim_sim *out, plim_err *err)
+{
+    plim_alloc_options o = job->alloc;
+    o.capacity = room;
+    o.total = room && job->gpu ? PLIM_MAX(job->gpu->memory_bytes, room) : 0;
+    return plim_sim_run(a, t, &o, what, out, err);
+}
+
+/* ---- one size ------------------------------------------------------------------- */
+
+/* What is needed is searched to a thousandth, but not to less than a segment: the allocator
+ * gets memory in multiples of the smallest one. */
+static uint64_t choose_unit(uint64_t needed)
+{
+    const uint64_t segment = 2u << 20;
+    return PLIM_MAX(segment, needed >> 10);
+}
+
+/* The simulations of one size of what is estimated. */
+typedef struct size_run {
+    const plim_job *job;
+    const plim_tape *tape;
+    plim_verdict *v; /* for the context */
+    unsigned what;
+    plim_arena *a;            /* that of the result, or &own */
+    plim_sim sim;             /* on the card if it fits surely, else without a limit */
+    bool fits_high, fits_low; /* with the context at its upper, at its lower bound */
+    uint64_t held;            /* reserved on the card, if it fits; else without a limit */
+    uint64_t needed;          /* the smallest room in which it does not fail */
+    plim_str oom_text;        /* of !fits_low */
+    plim_status st;
+    plim_err err;
+    plim_arena own;
+    plim_task task;
+} size_run;
+
+static plim_status simulate_size(size_run *r, uint64_t room, unsigned what, plim_arena *a,
+                                 plim_sim *sim)
+{
+    return plim_fit_simulate(r->job, r->tape, room, what, a, sim, &r->err);
+}
+
+/* The smallest room in which the run does not fail, between `lo`, in which it does, and `hi`,
+ * in which it does not. */
+static plim_status search_needed(size_run *r, uint64_t lo, uint64_t hi)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_status st = PLIM_OK;
+    unsigned what = (r->what & (PLIM_SIM_LOW | PLIM_SIM_HIGH)) | PLIM_SIM_STOP_AT_OOM;
+    uint64_t unit = choose_unit(hi), fails = lo / unit, fits = hi / unit + (hi % unit > 0);
+    while (!st && fails + 1 < fits) {
+        plim_sim sim;
+        uint64_t at = fails + (fits - fails) / 2;
+        plim_arena_reset(&scratch);
+        st = simulate_size(r, at * unit, what, &scratch, &sim);
+        if (!st && sim.oom)
+            fails = at;
+        else
+            fits = at;
+    }
+    r->needed = PLIM_MIN(hi, fits * unit);
+    plim_arena_free(&scratch);
+    return st;
+}
+
+/* Runs the tape with the context at its upper bound; if that fails, without a limit, for the
+ * figures, and with the context at its lower bound. */
+static void run_size(void *run)
+{
+    size_run *r = run;
+    uint64_t tight = plim_fit_room(r->job->gpu, r->v->context_high),
+             wide = plim_fit_room(r->job->gpu, r->v->context_low), fails;
+    r->st = simulate_size(r, tight, r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim);
+    if (r->st)
+        return;
+    r->fits_high = r->fits_low = !r->sim.oom;
+    r->held = r->sim.peak_reserved;
+    fails = r->sim.peak_allocated - (r->sim.peak_allocated > 0);
+    if (!r->fits_high) {
+        plim_sim lean;
+        r->st = simulate_size(r, 0, r->what, r->a, &r->sim);
+        if (!r->st)
+            r->st = simulate_size(r, wide,
+                                  (r->what & ~(unsigned)PLIM_SIM_ALL) | PLIM_SIM_STOP_AT_OOM,
+                                  r->a, &lean);
+        if (r->st)
+            return;
+        r->fits_low = !lean.oom;
+        r->held = r->fits_low ? lean.peak_reserved : r->sim.peak_reserved;
+        r->oom_text = lean.oom_text;
+        fails = r->fits_low ? tight : wide;
+        /* garbage collection, which depends on the limit, may have made it hold less */
+        r->held = PLIM_MAX(r->held, fails + 1);
+    }
+    r->st = search_needed(r, fails, r->held);
+}
+
+/* ---- all sizes ------------------------------------------------------------------ */
+
+/* The events of a tape that is worth a thread: simulating them takes some tenths of a
+ * millisecond. */
+enum { LONG_TAPE = 1 << 14 };
+
+static bool has_bounds(const plim_tape *t)
+{
+    for (uint32_t i = 0; i < t->n_storages; i++)
+        if (t->storages[i].high)
+            return true;
+    return false;
+}
+
+enum { USUAL, LOW, HIGH, SIZES };
+
+static void combine_sizes(plim_verdict *v, const size_run *runs, uint32_t n, bool card)
+{
+    const size_run *high = &runs[n - 1];
+    bool any = false;
+    v->reserved_low = v->needed_low = UINT64_MAX;
+    for (uint32_t i = 0; i < n; i++) {
+        const size_run *r = &runs[i];
+        any |= r->fits_low;
+        v->reserved_low = PLIM_MIN(v->reserved_low, r->held);
+        v->needed_low = PLIM_MIN(v->needed_low, r->needed);
+        if (r->fits_high || !high->fits_high)
+            v->reserved_high =
+                PLIM_MAX(v->reserved_high, PLIM_MAX(r->held, r->sim.peak_reserved));
+    }
+    v->fits = !card                                ? PLIM_FITS_NO_CARD
+              : !any                               ? PLIM_FITS_NO
+              : high->fits_high && v->context_high ? PLIM_FITS_YES
+                                                   : PLIM_FITS_MAYBE;
+    v->sim = runs[USUAL].sim;
+    v->reserved = PLIM_MIN(PLIM_MAX(v->sim.peak_reserved, v->reserved_low), v->reserved_high);
+    v->device_low = plim_sat_add(v->reserved_low, v->context_low);
+    v->device_high = plim_sat_add(v->reserved_high, v->context_high);
+    v->needed_low = plim_sat_add(v->needed_low, v->context_low);
+    v->needed_high = plim_sat_add(high->needed, v->context_high);
+}
+
+plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
+                            plim_arena *a, plim_verdict *out, plim_err *err)
+{
+    static const unsigned bounds[SIZES] = {[LOW] = PLIM_SIM_LOW, [HIGH] = PLIM_SIM_HIGH};
+    size_run runs[SIZES];
+    uint32_t n = has_bounds(t) ? SIZES : 1;
+    const size_run *lean = &runs[n > 1 ? LOW : USUAL], *failed = NULL;
+    *out = (plim_verdict){0};
+    plim_gpu_context(job->gpu, job->step.torch->version, &out->context_low,
+                     &out->context_high);
+    for (uint32_t i = n; i-- > 0;) {
+        size_run *r = &runs[i];
+        *r = (size_run){.job = job, .tape = t, .v = out, .what = bounds[i]};
+        r->what |= i == USUAL ? what : 0;
+        r->a = i == USUAL ? a : &r->own;
+        plim_task_start(&r->task, run_size, r, i != USUAL && t->n_events >= LONG_TAPE);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        plim_task_wait(&runs[i].task);
+        failed = failed ? failed : runs[i].st ? &runs[i] : NULL;
+    }
+    plim_status st =
+        failed ? plim_fail(err, failed->err.code, failed->err.at, "%s", failed->err.msg)
+               : PLIM_OK;
+    if (!st)
+        combine_sizes(out, runs, n, job->gpu != NULL);
+    if (!st && out->fits == PLIM_FITS_NO) {
+        out->oom_text = plim_arena_printf(a, PLIM_STR_FMT, PLIM_STR_ARG(lean->oom_text));
+        st = out->oom_text.p ? PLIM_OK : plim_oom(err);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        plim_arena_free(&runs[i].own);
+    return st;
+}

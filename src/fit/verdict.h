@@ -1,0 +1,36 @@
+/* verdict.h -- what a run holds on its card, what it needs at least, and whether it fits.
+ *
+ * The run is simulated with everything estimated at its usual size and at its two bounds.
+ * It holds what its allocator reserves: cached memory too, if there is room.  It needs
+ * less than that, because the allocator gives cached memory back before it fails. */
+#ifndef PLIM_VERDICT_H
+#define PLIM_VERDICT_H
+
+#include "alloc/sim.h"
+#include "fit/job.h"
+
+/* What a card leaves to the allocator beside `context` bytes; 0: no limit, without a card. */
+uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context);
+
+/* Simulates a tape on the job's card with `room` bytes for the allocator; 0: no limit.
+ * `what` are PLIM_SIM_... flags. */
+plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t room,
+                              unsigned what, plim_arena *a, plim_sim *out, plim_err *err);
+
+typedef struct plim_verdict {
+    plim_fits fits;
+    plim_sim sim;      /* of the usual sizes; without a limit if they do not fit surely */
+    uint64_t reserved; /* of the usual sizes, within the range below */
+    uint64_t reserved_low, reserved_high;
+    uint64_t context_low, context_high; /* 0: unknown */
+    uint64_t device_low, device_high;   /* reserved + context */
+    uint64_t needed_low, needed_high;   /* the smallest capacity of a card, with context */
+    plim_str oom_text;                  /* with everything at its lower bound; fits: no */
+} plim_verdict;
+
+/* Judges a tape on the job's card, or on a card without a limit.  `what` (PLIM_SIM_...) is
+ * wanted of the usual sizes; *out lives in `a`. */
+plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
+                            plim_arena *a, plim_verdict *out, plim_err *err);
+
+#endif
