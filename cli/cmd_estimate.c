@@ -49,7 +49,7 @@ static int estimate_model(plim_args *a, const plim_model *m)
     plim_status st =
         plim_estimate_print(e, a->render, &a->style, plim_console_put, &a->console, &err);
     /* exit status 0 promises that the step fits, so "maybe" counts as no */
-    bool no = e->fits == PLIM_FITS_NO || e->fits == PLIM_FITS_MAYBE;
+    bool no = e->fits == PLIM_FITS_NO || e->fits == PLIM_FITS_MAYBE || e->over_budget;
     plim_estimate_free(e);
     int code = plim_console_result(&a->console, st, &err);
     return code ? code : no ? PLIM_EXIT_NO : PLIM_EXIT_DONE;

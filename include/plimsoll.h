@@ -397,6 +397,8 @@ typedef struct plim_estimate {
 
     /* the smallest capacity of a card on which the run does not fail, context included */
     uint64_t needed_low, needed_high;
+    uint64_t budget_bytes; /* the setting "budget"; 0: not set */
+    bool over_budget;      /* reserved_high exceeds it */
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,

@@ -50,6 +50,8 @@ static plim_status judge_tape(work *w)
     e->device_high = v.device_high;
     e->needed_low = v.needed_low;
     e->needed_high = v.needed_high;
+    e->budget_bytes = w->job->settings->budget;
+    e->over_budget = e->budget_bytes && e->reserved_high > e->budget_bytes;
     return PLIM_OK;
 }
 

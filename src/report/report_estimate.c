@@ -244,6 +244,25 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
     }
 }
 
+/* Whether the reserved bytes, at their upper bound, are within the budget. */
+static void estimate_budget(plim_page *p, const plim_estimate *e)
+{
+    plim_text budget = plim_fmt_bytes(e->budget_bytes, p->style.si);
+    if (!e->budget_bytes)
+        return;
+    plim_flow f = plim_flow_open(p, " ", 2);
+    plim_page_paint(p, e->over_budget ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
+    plim_flow_printf(&f, "%s the budget", e->over_budget ? "over" : "within");
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_flow_printf(&f, "of %s", budget.s);
+    if (e->over_budget)
+        plim_flow_printf(&f, "by %s",
+                         plim_fmt_bytes(e->reserved_high - e->budget_bytes, p->style.si).s);
+    else
+        plim_flow_printf(&f, "(%s)", plim_fmt_percent(e->reserved_high, e->budget_bytes).s);
+    plim_flow_end(&f);
+}
+
 /* ---- quiet: name and value ----------------------------------------------- */
 
 static const char *estimate_fits(const plim_estimate *e)
@@ -279,6 +298,8 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
             plim_buf_printf(&p->buf, "%s unknown\n", rows[i].name);
     if (estimate_fits(e))
         plim_buf_printf(&p->buf, "fits %s\n", estimate_fits(e));
+    if (e->budget_bytes)
+        plim_buf_printf(&p->buf, "budget %s\n", e->over_budget ? "over" : "within");
 }
 
 /* ---- text: the rest ------------------------------------------------------ */
@@ -347,6 +368,7 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     estimate_certainty(p, e);
     estimate_figures(p, e);
     estimate_fit(p, e);
+    estimate_budget(p, e);
     estimate_timeline(p, e);
     plim_status st = estimate_live(p, e, err);
     if (st)
@@ -490,6 +512,21 @@ static void json_fit(plim_jw *w, const plim_estimate *e)
     plim_jw_end(w);
 }
 
+static void json_budget(plim_jw *w, const plim_estimate *e)
+{
+    plim_jw_key(w, "budget");
+    if (!e->budget_bytes) {
+        plim_jw_null(w);
+        return;
+    }
+    plim_jw_object(w);
+    plim_jw_key(w, "bytes");
+    plim_jw_u64(w, e->budget_bytes);
+    plim_jw_key(w, "within");
+    plim_jw_bool(w, !e->over_budget);
+    plim_jw_end(w);
+}
+
 /* clang-format off */
 PLIM_GETTER(bucket_step, plim_bucket, plim_cell_int(PLIM_MAX(r->step, 0)))
 PLIM_GETTER(bucket_phase, plim_bucket, plim_cell_text(plim_phase_name(r->phase)))
@@ -534,6 +571,7 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
     json_certainty(&w, e);
     json_numbers(&w, "flops", flops, PLIM_COUNT(flops));
     json_fit(&w, e);
+    json_budget(&w, e);
     json_timeline(&w, e);
     json_text(&w, "advice", e->advice);
     plim_report_json_close(&w);
