@@ -9,6 +9,7 @@ block
 
     $ plimsoll ...   is run (a shell runs the line: pipes and > work; a
                      backslash at its end continues it on the next line)
+    $ echo ...       is run too: it writes a file for the next command
     $ anything else  is not run, and its output is not compared
     # exit N         after a command: it must exit with N (without it: 0)
     ...              alone on a line: any lines, or none
@@ -19,6 +20,7 @@ Trailing spaces and empty lines at the end of an output are ignored.
 
 Each file runs in a new directory with the contents of tests/data:
 tests/data/vgg.onnx is called vgg.onnx there.  A command may write to it.
+README.md runs in an empty one: whoever reads it has no other files.
 $SOURCE is the source tree.
 
 --update writes the output of the commands into the file instead of comparing;
@@ -49,7 +51,7 @@ class Item:
     exit: int = 0
 
     def is_run(self):
-        return bool(self.command) and self.shell().split(None, 1)[0] == "plimsoll"
+        return bool(self.command) and self.shell().split(None, 1)[0] in ("plimsoll", "echo")
 
     def shell(self):
         return "\n".join(self.command)[2:]
@@ -177,7 +179,7 @@ def check_file(path, program, update):
     with tempfile.TemporaryDirectory() as tmp:
         directory = pathlib.Path(tmp)
         data = ROOT / "tests" / "data"
-        if data.is_dir():
+        if path.name != "README.md":
             for entry in data.iterdir():
                 (directory / entry.name).symlink_to(entry)
         for first, end in blocks(path, lines):
@@ -213,6 +215,11 @@ def self_test():
         page.write_text(good, encoding="utf-8")
         assert check_file(page, program, False) == 0
         bad = good.replace("a b\n", "a c\n").replace("# exit 3\n", "")
+        page.write_text("```console\n$ plimsoll $(ls -d tiny.gguf)\ntiny.gguf\n```\n", encoding="utf-8")
+        assert check_file(page, program, False) == 0
+        readme = page.with_name("README.md")
+        readme.write_text("```console\n$ echo a > b\n$ plimsoll $(ls)\nb\n```\n", encoding="utf-8")
+        assert check_file(readme, program, False) == 0
         page.write_text(bad, encoding="utf-8")
         with open(os.devnull, "w", encoding="utf-8") as null:
             stdout, sys.stdout = sys.stdout, null

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""check_library.py -- the programs of docs/library.md compile, run and print what the page says.
+"""check_library.py -- the programs of docs/library.md and README.md compile, run and print what the page says.
 
     tools/check_library.py BUILD [--update]
 
 The C program is compiled as C11 by gcc and clang and as C++ by g++, as many of them as there are, with warnings as
-errors; the Python one loads libplimsoll.so. --update writes what they print into the page. Exit 77: no compiler.
+errors; the Python one loads libplimsoll.so. The program of the README is built by the command next to it, in a folder
+like the source tree. --update writes what they print into the page. Exit 77: no compiler.
 """
 import os
 import pathlib
@@ -27,6 +28,20 @@ def block(text, language):
 
 def run(command, **more):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **more).stdout
+
+
+def check_readme(build):
+    """The README's program, compiled as the README says."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    program, commands, said = re.search(r"```c\n(.*?)```\n\n```sh\n(.*?)```.*?```text\n(.*?)```", page, re.S).groups()
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, "ask.c").write_text(program)
+        pathlib.Path(folder, "include").symlink_to(ROOT / "include")
+        pathlib.Path(folder, "build").symlink_to(build)
+        got = run(["/bin/sh", "-ec", commands], cwd=folder)
+    if got != said:
+        print(f"README.md: its program prints\n{got}the page says\n{said}")
+    return got != said
 
 
 def main():
@@ -55,7 +70,7 @@ def main():
             text = text[:a] + printed[name] + text[b:]
         PAGE.write_text(text, encoding="utf-8")
         return 0
-    bad = 0
+    bad = check_readme(build)
     for name, got in printed.items():
         said = text[spans[name][0]:spans[name][1]]
         if got != said:
