@@ -197,6 +197,19 @@ static plim_rows batch_rows(const plim_batches *b)
     return PLIM_ROWS_OF(batch_columns, b->rows, b->n);
 }
 
+/* The smallest batch from which on every row is within 0.1 % of the line. */
+static int64_t first_on_line(const plim_batches *b)
+{
+    uint32_t i = b->n;
+    while (i) {
+        uint64_t peak = b->rows[i - 1]->peak_requested, line = b->rows[i - 1]->line;
+        if ((peak > line ? peak - line : line - peak) > line / 1000)
+            break;
+        i--;
+    }
+    return i < b->n ? b->rows[i]->batch : 0;
+}
+
 static plim_status batches_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_batches *b = subject;
@@ -207,6 +220,8 @@ static plim_status batches_text(plim_page *p, const void *subject, plim_err *err
     plim_flow_printf(&f, "peak(batch) =");
     plim_flow_printf(&f, "%s", plim_fmt_bytes(b->fixed, p->style.si).s);
     plim_flow_printf(&f, "+ batch x %s", plim_fmt_bytes(b->per_sample, p->style.si).s);
+    if (first_on_line(b))
+        plim_flow_printf(&f, "(within 0.1 %% from batch %" PRId64 " on)", first_on_line(b));
     plim_flow_end(&f);
     plim_page_puts(p, "\n");
     return plim_rows_text(p, &r, 0, err);
