@@ -127,7 +127,7 @@ plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim
     plim_status st = PLIM_OK;
     m->text = m->name = path;
     bool there = plim_file_exists(text), named = !memchr(text, '/', path.n) || !there;
-    if (named && plim_zoo_has(path))
+    if (named && plim_zoo_has(path, !there))
         return PLIM_OK;
     if (!there && plim_hub_is_id(path))
         st = plim_hub_snapshot(a, path, &snapshot, err);

@@ -89,6 +89,31 @@ static bool name_next(const plim_zoo_model *m, const char **rest, plim_str *name
     return name->n > 0;
 }
 
+/* A name as it is compared: its letters and digits in lower case, with a dot where other
+ * characters separate two digits, so that "Llama 3.1 8B" is "llama3.1.8b". */
+typedef struct name_key {
+    char s[PLIM_NAME_MAX];
+    size_t n;
+} name_key;
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static name_key key_of_name(plim_str name)
+{
+    name_key k = {{0}, 0};
+    bool gap = false;
+    for (size_t i = 0; i < name.n && k.n + 1 < sizeof k.s; i++) {
+        char c = name_lower(name.p[i]);
+        bool part = (c >= 'a' && c <= 'z') || is_digit(c);
+        if (part && gap && k.n && is_digit(c) && is_digit(k.s[k.n - 1]))
+            k.s[k.n++] = '.';
+        if (part)
+            k.s[k.n++] = c;
+        gap = !part;
+    }
+    return k;
+}
+
 static bool zoo_called(const plim_zoo_model *m, plim_str name)
 {
     const char *rest = NULL;
@@ -99,8 +124,40 @@ static bool zoo_called(const plim_zoo_model *m, plim_str name)
     return false;
 }
 
+/* Likewise by keys. */
+static bool zoo_called_loosely(const plim_zoo_model *m, const name_key *k)
+{
+    const char *rest = NULL;
+    plim_str other;
+    while (name_next(m, &rest, &other)) {
+        name_key whole = key_of_name(other), part = key_of_name(name_last_part(other));
+        if ((k->n == whole.n && !memcmp(k->s, whole.s, k->n)) ||
+            (k->n == part.n && !memcmp(k->s, part.s, k->n)))
+            return true;
+    }
+    return false;
+}
+
+/* The only model of that name if spaces, dashes and underscores are ignored; NULL: none, or
+ * several.  A name with a slash is one of the hub or a path, which is exact. */
+static const plim_zoo_model *zoo_find_loosely(plim_str name)
+{
+    name_key k = key_of_name(name);
+    const plim_zoo_model *found = NULL, *m;
+    if (!k.n || memchr(name.p, '/', name.n))
+        return NULL;
+    for (uint32_t i = 0; (m = plim_zoo_at(i, NULL)); i++) {
+        if (!zoo_called_loosely(m, &k))
+            continue;
+        if (found)
+            return NULL;
+        found = m;
+    }
+    return found;
+}
+
 /* "mlp:3,4" is "mlp" with the argument "3,4"; arg->p NULL: no colon. */
-static const plim_zoo_model *zoo_find(plim_str name, plim_str *arg)
+static const plim_zoo_model *zoo_find(plim_str name, bool loosely, plim_str *arg)
 {
     const char *colon = name.n ? memchr(name.p, ':', name.n) : NULL;
     *arg = (plim_str){NULL, 0};
@@ -112,38 +169,21 @@ static const plim_zoo_model *zoo_find(plim_str name, plim_str *arg)
     for (uint32_t i = 0; (m = plim_zoo_at(i, NULL)); i++)
         if (zoo_called(m, name))
             return arg->p && !m->parse ? NULL : m;
-    return NULL;
+    return loosely && !arg->p ? zoo_find_loosely(name) : NULL;
 }
 
-bool plim_zoo_has(plim_str name)
+bool plim_zoo_has(plim_str name, bool loosely)
 {
     plim_str arg;
-    return zoo_find(name, &arg) != NULL;
+    return zoo_find(name, loosely, &arg) != NULL;
 }
 
 /* ---- names that are nearly right ------------------------------------------------- */
 
 enum { NEAREST = 3, FAR = 1000 };
 
-/* The letters and digits of a name in lower case: "Llama-3-8B" is "llama38b". */
-typedef struct near_key {
-    char s[PLIM_NAME_MAX];
-    size_t n;
-} near_key;
-
-static near_key near_key_of(plim_str name)
-{
-    near_key k = {{0}, 0};
-    for (size_t i = 0; i < name.n && k.n < sizeof k.s; i++) {
-        char c = name_lower(name.p[i]);
-        if ((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'))
-            k.s[k.n++] = c;
-    }
-    return k;
-}
-
 /* Where b begins in a; a->n: nowhere. */
-static size_t near_index(const near_key *a, const near_key *b)
+static size_t near_index(const name_key *a, const name_key *b)
 {
     size_t at = 0;
     while (at + b->n <= a->n && memcmp(a->s + at, b->s, b->n) != 0)
@@ -154,11 +194,11 @@ static size_t near_index(const near_key *a, const near_key *b)
 /* How unlike two names are; FAR: too unlike to be meant.  A name that begins with the
  * other is as near as one edit, however long the rest, and one that has it inside as two;
  * of these the shorter is nearer. */
-static uint32_t near_distance(const near_key *asked, const near_key *name)
+static uint32_t near_distance(const name_key *asked, const name_key *name)
 {
     enum { EDIT = 70, SHORTEST = 3 }; /* an edit outweighs any length */
     bool longer = name->n >= asked->n;
-    const near_key *whole = longer ? name : asked, *part = longer ? asked : name;
+    const name_key *whole = longer ? name : asked, *part = longer ? asked : name;
     uint32_t edits =
         plim_edit_distance((plim_str){asked->s, asked->n}, (plim_str){name->s, name->n});
     uint32_t rest = (uint32_t)(whole->n - part->n);
@@ -168,13 +208,13 @@ static uint32_t near_distance(const near_key *asked, const near_key *name)
     return edits <= PLIM_MAX(1, asked->n / 5) && edits < asked->n ? edits * EDIT + rest : FAR;
 }
 
-static uint32_t zoo_distance(const plim_zoo_model *m, const near_key *asked)
+static uint32_t zoo_distance(const plim_zoo_model *m, const name_key *asked)
 {
     const char *rest = NULL;
     plim_str name;
     uint32_t least = FAR;
     while (name_next(m, &rest, &name)) {
-        near_key k = near_key_of(name_last_part(name));
+        name_key k = key_of_name(name_last_part(name));
         least = PLIM_MIN(least, near_distance(asked, &k));
     }
     return least;
@@ -185,7 +225,7 @@ static uint32_t zoo_near(plim_str name, const char *best[NEAREST])
 {
     uint32_t far[NEAREST], n = 0;
     const plim_zoo_model *m;
-    near_key asked = near_key_of(name_last_part(name));
+    name_key asked = key_of_name(name_last_part(name));
     for (uint32_t i = 0; asked.n && (m = plim_zoo_at(i, NULL)); i++) {
         uint32_t d = zoo_distance(m, &asked), at = n;
         if (d >= FAR)
@@ -318,7 +358,7 @@ plim_status plim_zoo_build(plim_graph *g, plim_str name, const plim_binding *bin
                            plim_err *err)
 {
     plim_str arg;
-    const plim_zoo_model *m = zoo_find(name, &arg);
+    const plim_zoo_model *m = zoo_find(name, true, &arg);
     if (!m)
         return plim_zoo_unknown(name, err);
     plim_status st = plim_graph_init(g, g->arena, err);

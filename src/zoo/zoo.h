@@ -38,8 +38,10 @@ uint32_t plim_zoo_count(void);
  * model_type. */
 const plim_zoo_model *plim_zoo_at(uint32_t i, const char **family);
 
-/* Whether this is the name (or "mlp:...") of a built-in model; case is ignored. */
-bool plim_zoo_has(plim_str name);
+/* Whether this is the name (or "mlp:...") of a built-in model; case is ignored.  `loosely`,
+ * spaces, dashes, underscores and dots are ignored too, if that leaves one model: "Llama 3.1
+ * 8B". */
+bool plim_zoo_has(plim_str name, bool loosely);
 /* PLIM_EUSAGE, with the nearest names. */
 plim_status plim_zoo_unknown(plim_str name, plim_err *err);
 

@@ -407,8 +407,8 @@ static void test_all(void **state)
         if (m->config)
             continue;
         CHECK(m->name, m->doc[0] && m->src[0] && family[0]);
-        CHECK(m->name, plim_zoo_has(plim_str_of(m->name)));
-        CHECK(m->name, !m->alias || plim_zoo_has(plim_str_of(m->alias)));
+        CHECK(m->name, plim_zoo_has(plim_str_of(m->name), false));
+        CHECK(m->name, !m->alias || plim_zoo_has(plim_str_of(m->alias), false));
         build(&one, m->name, &b1);
         build(&five, m->name, &b5);
         CHECK(m->name, one.batch == 1 && five.batch == 5 && !one.batch_fixed);
@@ -477,7 +477,7 @@ static void put_name(known_name *list, size_t *n, const plim_zoo_model *m, plim_
     for (size_t i = 0; i < *n; i++)
         if (!strcmp(list[i].s, k->s) && list[i].model != k->model)
             fail_msg("'%s' is '%s' and '%s'", k->s, list[i].model, k->model);
-    CHECK(k->s, plim_zoo_has(s));
+    CHECK(k->s, plim_zoo_has(s, false));
     ++*n;
 }
 
@@ -506,12 +506,48 @@ static void test_case(void **state)
     (void)state;
     static const char *const same[] = {"ResNet50", "MLP:3,4", "meta-llama/llama-3.1-8b",
                                        "LLAMA-3.1-8B-INSTRUCT"};
-    static const char *const none[] = {
-        "", "/", "llama/Llama-3.1-8B", "meta-llama/", "gpt2:3", "resnet50 "};
+    static const char *const none[] = {"", "/", "llama/Llama-3.1-8B", "meta-llama/", "gpt2:3"};
     for (size_t i = 0; i < PLIM_COUNT(same); i++)
-        CHECK(same[i], plim_zoo_has(plim_str_of(same[i])));
+        CHECK(same[i], plim_zoo_has(plim_str_of(same[i]), false));
     for (size_t i = 0; i < PLIM_COUNT(none); i++)
-        CHECK(none[i], !plim_zoo_has(plim_str_of(none[i])));
+        CHECK(none[i], !plim_zoo_has(plim_str_of(none[i]), true));
+}
+
+/* Names in other words than the list's. */
+static void test_loosely(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *asked, *name; /* NULL: no model, or not one only */
+    } rows[] = {
+        {"resnet-50", "resnet50"},
+        {"resnet_50", "resnet50"},
+        {"ResNet 50", "resnet50"},
+        {"resnet50 ", "resnet50"},
+        {"Llama 3 8B", "llama-3-8b"},
+        {"llama3.1-8b", "llama-3.1-8b"},
+        {"Llama-3-1-8B", "llama-3.1-8b"},
+        {"Mistral 7B", "mistral-7b"},
+        {"bert base", "bert-base-uncased"},
+        {"vit b 16", "vit_b_16"},
+        {"gpt 2", "gpt2"},
+        {"llama318b", NULL}, /* digits that were apart stay apart */
+        {"./resnet-50", NULL},
+        {"resnet", NULL},
+        {"gpt 2:3", NULL},
+        {"---", NULL},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_graph g;
+        CHECK(rows[i].asked, !plim_zoo_has(plim_str_of(rows[i].asked), false));
+        CHECK(rows[i].asked,
+              plim_zoo_has(plim_str_of(rows[i].asked), true) == (rows[i].name != NULL));
+        if (!rows[i].name)
+            continue;
+        build(&g, rows[i].asked, NULL);
+        CHECK(rows[i].asked, plim_str_is(g.name, rows[i].name));
+        plim_arena_free(&arena);
+    }
 }
 
 static void test_near(void **state)
@@ -745,13 +781,14 @@ static void test_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nodes),         cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_published),     cmocka_unit_test(test_all),
-        cmocka_unit_test(test_hub),           cmocka_unit_test(test_names_are_unique),
-        cmocka_unit_test(test_case),          cmocka_unit_test(test_near),
-        cmocka_unit_test(test_two_heads),     cmocka_unit_test(test_mlp),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_documented),
+        cmocka_unit_test(test_nodes),      cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_published),  cmocka_unit_test(test_all),
+        cmocka_unit_test(test_hub),        cmocka_unit_test(test_names_are_unique),
+        cmocka_unit_test(test_case),       cmocka_unit_test(test_near),
+        cmocka_unit_test(test_loosely),    cmocka_unit_test(test_two_heads),
+        cmocka_unit_test(test_mlp),        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_documented),
     };
     return cmocka_run_group_tests_name("zoo", tests, NULL, NULL);
 }
