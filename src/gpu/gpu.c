@@ -55,11 +55,28 @@ typedef struct gpu_key {
     size_t n;
 } gpu_key;
 
-static gpu_key key_of(plim_str name)
+static bool is_unit(plim_str word)
 {
-    static const char *const silent[] = {"nvidia", "geforce"};
+    return plim_str_is(word, "g") || plim_str_is(word, "gb") || plim_str_is(word, "gib");
+}
+
+/* The gigabytes that a word says: "80gb" and, with `bare`, "80"; 0: none. */
+static uint64_t word_gigabytes(plim_str word, bool bare)
+{
+    enum { MOST = 10000 };
+    uint64_t gb = 0;
+    for (; word.n && *word.p >= '0' && *word.p <= '9' && gb < MOST; word.p++, word.n--)
+        gb = 10 * gb + (uint64_t)(*word.p - '0');
+    return is_unit(word) || (bare && !word.n) ? gb : 0;
+}
+
+/* With `gb`, a size of memory after the first word is left out of the key and goes there.
+ * `bare`: at the end of the name it may be without a unit. */
+static gpu_key key_without(plim_str name, uint64_t *gb, bool bare)
+{
+    static const char *const silent[] = {"nvidia", "geforce", "tesla"};
     gpu_key k = {{0}, 0};
-    size_t word = 0; /* where the word now read starts in k.s */
+    size_t word = 0, before = 0; /* where the word now read, and the last, start in k.s */
     for (size_t i = 0; i <= name.n; i++) {
         char c = i < name.n ? name.p[i] : ' ';
         if (c >= 'A' && c <= 'Z')
@@ -69,13 +86,24 @@ static gpu_key key_of(plim_str name)
             k.s[k.n++] = c;
         if (part)
             continue;
+        if (gb && is_unit((plim_str){k.s + word, k.n - word}))
+            word = before; /* "80 GB" */
+        plim_str last = {k.s + word, k.n - word};
+        uint64_t size = gb && word ? word_gigabytes(last, bare && i == name.n) : 0;
+        if (size) {
+            *gb = size;
+            k.n = word;
+        }
         for (size_t w = 0; w < PLIM_COUNT(silent); w++)
-            if (plim_str_is((plim_str){k.s + word, k.n - word}, silent[w]))
+            if (plim_str_is(last, silent[w]))
                 k.n = word;
+        before = k.n > word ? word : before;
         word = k.n;
     }
     return k;
 }
+
+static gpu_key key_of(plim_str name) { return key_without(name, NULL, false); }
 
 static bool key_eq(const gpu_key *a, const gpu_key *b)
 {
@@ -161,6 +189,50 @@ static plim_status gpu_unknown(plim_str name, const gpu_key *k, plim_err *err)
                      name.p, list);
 }
 
+/* Is this one of the card's names, apart from the size of its memory? */
+static bool gpu_called(const plim_gpu *g, const gpu_key *k)
+{
+    const char *list = g->aliases;
+    plim_str alias = plim_str_of(g->name);
+    do {
+        uint64_t gb = 0;
+        gpu_key other = key_without(alias, &gb, false);
+        if (key_eq(k, &other))
+            return true;
+    } while (next_alias(&list, &alias));
+    return false;
+}
+
+/* A name in other words than the list's, such as "T4 16GB", "v100 32" and "Jetson Orin NX":
+ * the only card of that name and memory. */
+static plim_status gpu_find_loosely(plim_str name, const plim_gpu **out, plim_err *err)
+{
+    uint64_t gb = 0;
+    char list[160] = "";
+    size_t at = 0;
+    gpu_key k = key_without(name, &gb, true);
+    const plim_gpu *found = NULL;
+    bool several = false;
+    for (uint32_t i = 0; k.n && i < PLIM_COUNT(gpus); i++) {
+        if ((gb && gb != (uint64_t)gpus[i].marketed_gb) || !gpu_called(&gpus[i], &k))
+            continue;
+        several |= found != NULL;
+        found = &gpus[i];
+        if (at < sizeof list)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s'%s'", at ? ", " : "",
+                                   gpus[i].name);
+    }
+    if (several)
+        return plim_fail(err, PLIM_EUSAGE, 0, "gpu '%.*s' is ambiguous: it may be one of %s",
+                         (int)PLIM_MIN(name.n, 60), name.p, list);
+    if (!found) {
+        k = key_of(name);
+        return gpu_unknown(name, &k, err);
+    }
+    *out = found;
+    return PLIM_OK;
+}
+
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err)
 {
     gpu_key k = key_of(name);
@@ -175,7 +247,7 @@ plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err)
             }
         } while (next_alias(&list, &alias));
     }
-    return gpu_unknown(name, &k, err);
+    return gpu_find_loosely(name, out, err);
 }
 
 static plim_status list_push(plim_arena *a, const plim_gpu *gpu, const plim_gpu ***list,

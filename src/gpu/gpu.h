@@ -34,8 +34,9 @@ typedef struct plim_gpu {
 uint32_t plim_gpu_count(void);
 const plim_gpu *plim_gpu_at(uint32_t i); /* NULL past the end */
 
-/* Finds a card by name or alias; case, spaces, dashes and the words NVIDIA and GeForce are
- * ignored.  PLIM_EUSAGE names the nearest. */
+/* Finds a card by name or alias; case, spaces, dashes and the words NVIDIA, GeForce and Tesla
+ * are ignored.  The memory of the card may be added ("T4 16GB", "v100 32"), or left out where
+ * only one card has the name.  PLIM_EUSAGE names the nearest, or those meant. */
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err);
 
 /* "rtx4090,a100", or "all": the cards of that list, in an array in `a`. */

@@ -49,6 +49,21 @@ static void test_names(void **state)
         {"7900xtx", "AMD Radeon RX 7900 XTX"},
         {"a770", "Intel Arc A770 16GB"},
         {"m4-max-128g", "Apple M4 Max 128GB"},
+        /* in other words than the list's */
+        {"a100-80gb", "NVIDIA A100 SXM4 80GB"},
+        {"A100 80GB", "NVIDIA A100 SXM4 80GB"},
+        {"A100_80G", "NVIDIA A100 SXM4 80GB"},
+        {"A100 80 GB", "NVIDIA A100 SXM4 80GB"},
+        {"a100 40", "NVIDIA A100 SXM4 40GB"},
+        {"a100 80gb pcie", "NVIDIA A100 PCIe 80GB"},
+        {"v100 32", "NVIDIA V100 SXM2 32GB"},
+        {"V100-32GiB", "NVIDIA V100 SXM2 32GB"},
+        {"Tesla V100-SXM2-16GB", "NVIDIA V100 SXM2 16GB"},
+        {"h100 80g pcie", "NVIDIA H100 PCIe 80GB"},
+        {"T4 16GB", "NVIDIA T4"},
+        {"RTX 4090 24GB", "NVIDIA GeForce RTX 4090"},
+        {"Jetson Orin NX", "NVIDIA Jetson Orin NX 16GB"},
+        {"m1 16gb", "Apple M1 16GB"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
         CHECK_STR(rows[i].asked, card(rows[i].asked)->name, rows[i].name);
@@ -65,6 +80,12 @@ static void test_unknown(void **state)
         {"xyzzy-plugh-gnu", "unknown gpu 'xyzzy-plugh-gnu'"},
         {"", "unknown gpu ''"},
         {"nvidia", "unknown gpu 'nvidia'"},
+        {"24gb", "unknown gpu '24gb'"},
+        {"4090 48gb", "unknown gpu '4090 48gb': nearest are"},
+        {"V100 SXM2",
+         "gpu 'V100 SXM2' is ambiguous: it may be one of 'NVIDIA V100 SXM2 16GB', "
+         "'NVIDIA V100 SXM2 32GB'"},
+        {"m1", "gpu 'm1' is ambiguous: it may be one of 'Apple M1 8GB', 'Apple M1 16GB'"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         const plim_gpu *g = NULL;
