@@ -139,13 +139,46 @@ static plim_status optim_options(const char *what, plim_str rest, plim_optim_spe
     return st;
 }
 
+/* Upper and lower case, '-' and '_' do not matter: "AdamW", "sparse-adam". */
+static bool optim_called(const char *row, plim_str name)
+{
+    size_t i = 0;
+    for (;; row++) {
+        while (i < name.n && (name.p[i] == '-' || name.p[i] == '_'))
+            i++;
+        while (*row == '_')
+            row++;
+        if (!*row || i == name.n)
+            return !*row && i == name.n;
+        char c = name.p[i++];
+        if (*row != (c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c))
+            return false;
+    }
+}
+
 /* The row with that name, or NULL. */
 static const plim_optim *optim_find(const plim_optim *rows, size_t n, plim_str name)
 {
     for (size_t i = 0; i < n; i++)
-        if (plim_str_is(name, rows[i].name))
+        if (optim_called(rows[i].name, name))
             return &rows[i];
     return NULL;
+}
+
+/* No row has the name: lists those that have it after their library's, as bnb_adamw8bit has
+ * "adamw8bit". */
+static plim_status optim_unknown(plim_str name, plim_err *err)
+{
+    char list[128] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < PLIM_COUNT(optim_rows) && at < sizeof list; i++) {
+        const char *bar = strchr(optim_rows[i].name, '_');
+        if (bar && optim_called(bar + 1, name))
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s'%s'",
+                                   at ? " or " : "; did you mean ", optim_rows[i].name);
+    }
+    return plim_fail(err, PLIM_EUSAGE, 0, "unknown optimizer '" PLIM_STR_FMT "'%s%s",
+                     PLIM_STR_CUT(name), list, at ? "?" : ": see plimsoll optimizers");
 }
 
 plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err)
@@ -155,9 +188,7 @@ plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err)
     optim_item(&rest, &name, &value);
     s.optim = optim_find(optim_rows, PLIM_COUNT(optim_rows), name);
     if (!s.optim)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "unknown optimizer '" PLIM_STR_FMT "': see plimsoll optimizers",
-                         PLIM_STR_ARG(name));
+        return optim_unknown(name, err);
     plim_status st = optim_options("optimizer", rest, &s, err);
     if (!st)
         *out = s;

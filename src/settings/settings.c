@@ -38,15 +38,20 @@ static int find_word(const char *words, plim_str word)
     return 0;
 }
 
-plim_str plim_setting_word(plim_setting_id id, int n)
+/* Word n of such a list, counted from 1; {NULL, 0}: there is no such word. */
+static plim_str word_at(const char *word, int n)
 {
-    const char *word = plim_setting_rows[id].words;
     for (int i = 1; word && *word && i < n; i++) {
         word += strcspn(word, " ");
         word += strspn(word, " ");
     }
     return n < 1 || !word || !*word ? (plim_str){NULL, 0}
                                     : (plim_str){word, strcspn(word, " ")};
+}
+
+plim_str plim_setting_word(plim_setting_id id, int n)
+{
+    return word_at(plim_setting_rows[id].words, n);
 }
 
 bool plim_setting_of(const plim_setting_row *row, const char *command)
@@ -236,12 +241,40 @@ static plim_status read_fraction(const plim_setting_row *r, setting_value *v, pl
     return PLIM_OK;
 }
 
+/* find_word for what PyTorch calls the same: "torch.float16" is fp16; upper and lower case,
+ * '-' and '_' do not matter. */
+static int find_synonym(const char *words, plim_str word)
+{
+    static const char *const torch[] = {"float fp32",   "float32 fp32",  "half fp16",
+                                        "float16 fp16", "bfloat16 bf16", "double fp64",
+                                        "float64 fp64"};
+    char room[32];
+    if (plim_str_starts(word, "torch."))
+        word = (plim_str){word.p + 6, word.n - 6};
+    if (word.n > sizeof room)
+        return 0;
+    for (size_t i = 0; i < word.n; i++) {
+        char c = word.p[i];
+        room[i] = c == '-' ? '_' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    }
+    word.p = room;
+    for (size_t i = 0; i < PLIM_COUNT(torch); i++)
+        if (plim_str_eq(word, word_at(torch[i], 1)))
+            return find_word(words, word_at(torch[i], 2));
+    return find_word(words, word);
+}
+
 static plim_status read_word(const plim_setting_row *r, setting_value *v, plim_err *err)
 {
     plim_buf known;
     plim_arena a = PLIM_ARENA_INIT;
-    if ((v->word = find_word(r->words, v->text)))
+    v->word = find_word(r->words, v->text);
+    if (!v->word)
+        v->word = find_synonym(r->words, v->text);
+    if (v->word) {
+        v->text = word_at(r->words, v->word);
         return PLIM_OK;
+    }
     plim_buf_init(&known, &a);
     for (const char *w = r->words; *w; w++)
         plim_buf_add(&known, *w == ' ' ? PLIM_STR(", ") : (plim_str){w, 1});
