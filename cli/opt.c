@@ -327,12 +327,109 @@ int plim_opt_near(const char *typed, const char *name)
     return row[m] <= (m <= SHORT_NAME ? 1 : 2) ? row[m] : 0;
 }
 
-static int opt_unknown(const opt_list *l, const char *command, const char *name, size_t n)
+/* Options of other programs and of training scripts, and what they are called here. */
+typedef struct opt_hint {
+    const char *typed;   /* names separated by spaces, with '-' for '_' */
+    const char *command; /* only for this one; NULL: for all */
+    const char *option;  /* which the command must take; NULL: none */
+    const char *says;
+} opt_hint;
+
+static const opt_hint opt_hints[] = {
+    {"batch batch-size batchsize bs b", "fit", NULL,
+     "it finds the largest batch; for a given one, use 'plimsoll estimate --batch N'"},
+    {"batch-size batchsize bs b micro-batch-size train-batch-size per-device-train-batch-size",
+     NULL, "batch", "use '--batch N'"},
+    {"amp mixed-precision autocast-dtype", NULL, "autocast",
+     "use '--autocast fp16' or '--autocast bf16'"},
+    {"fp16 half float16", NULL, "dtype",
+     "use '--dtype fp16' for parameters of that type, '--autocast fp16' for mixed precision"},
+    {"bf16 bfloat16", NULL, "dtype",
+     "use '--dtype bf16' for parameters of that type, '--autocast bf16' for mixed precision"},
+    {"fp32 float32 float", NULL, "dtype", "use '--dtype fp32'"},
+    {"precision torch-dtype type", NULL, "dtype",
+     "use '--dtype TYPE' for the parameters, '--autocast TYPE' for mixed precision"},
+    {"int8 int4 4bit 8bit load-in-4bit load-in-8bit quantize quantization", NULL, "dtype",
+     "the model's config.json tells how its weights are quantized"},
+    {"momentum nesterov", NULL, "optimizer", "use '--optimizer sgd,momentum=0.9'"},
+    {"weight-decay wd", NULL, "optimizer",
+     "it belongs to the optimizer, as in '--optimizer sgd,weight_decay=0.01'"},
+    {"optim opt adam adamw sgd", NULL, "optimizer", "use '--optimizer NAME'"},
+    {"lr learning-rate beta1 beta2 betas eps epochs num-epochs num-train-epochs workers "
+     "num-workers seed",
+     NULL, "settings", "memory on the card does not depend on it"},
+    {"gpu-memory gpu-mem gpu-ram memory mem ram max-memory", NULL, "vram",
+     "use '--vram 24GiB'"},
+    {"card device gpu-name gpu-type", NULL, "gpu", "use '--gpu CARD'"},
+    {"gpus num-gpus n-gpus ngpus world-size nproc-per-node fsdp ddp zero deepspeed "
+     "tensor-parallel tp",
+     NULL, "settings", "one card is simulated, not several"},
+    {"seq-len seq-length seqlen sequence-length max-seq-len max-seq-length max-length context "
+     "context-length ctx",
+     NULL, "seq", "use '--seq N'"},
+    {"model m name", NULL, "input", "write the model as an argument, without an option"},
+    {"accum grad-accum gradient-accumulation gradient-accumulation-steps accumulation-steps",
+     NULL, "accumulate", "use '--accumulate N'"},
+    {"gradient-checkpointing activation-checkpointing checkpointing grad-checkpointing", NULL,
+     "checkpoint", "use '--checkpoint blocks'"},
+    {"clip-grad grad-clip clip-grad-norm max-grad-norm gradient-clipping", NULL, "clip",
+     "use '--clip'"},
+    {"inference eval no-grad forward", NULL, "infer", "use '--infer'"},
+    {"training backward", NULL, "train", "use '--train'"},
+    {"shape input-shape input-size image-size img-size resolution", NULL, "input",
+     "use '--input SHAPE', such as 32,3,224,224"},
+    {"pytorch torch-version pytorch-version", NULL, "torch", "use '--torch VERSION'"},
+    {"max-split-size-mb expandable-segments", NULL, "alloc-conf",
+     "use '--alloc-conf', which takes what PYTORCH_CUDA_ALLOC_CONF does"},
+    {"output format", NULL, "json", "use '--json', and '> FILE' for a file"},
+    {"compile", NULL, "dtype",
+     "torch.compile is not simulated: memory is that of eager PyTorch"},
+};
+
+/* Is `typed` one of the words?  '_' counts as '-'. */
+static bool opt_is_word(const char *words, const char *typed)
+{
+    for (; *words; words += strspn(words, " ")) {
+        size_t n = strcspn(words, " "), i = 0;
+        while (i < n && words[i] == (typed[i] == '_' ? '-' : typed[i]))
+            i++;
+        if (i == n && !typed[n])
+            return true;
+        words += n;
+    }
+    return false;
+}
+
+/* NULL: none that helps with this command. */
+static const opt_hint *opt_find_hint(const opt_list *l, const char *command, const char *typed)
+{
+    for (size_t i = 0; i < sizeof opt_hints / sizeof *opt_hints; i++) {
+        const opt_hint *h = &opt_hints[i];
+        const plim_opt *o = h->option ? opt_find(l, h->option, strlen(h->option)) : NULL;
+        if ((!h->command || !strcmp(h->command, command)) && (!h->option || (o && o->mine)) &&
+            opt_is_word(h->typed, typed))
+            return h;
+    }
+    return NULL;
+}
+
+/* `dashes`: those before the name, as they were typed. */
+static int opt_unknown(const opt_list *l, const char *command, const char *dashes,
+                       const char *name, size_t n)
 {
     const char *near = NULL;
     char typed[64];
     snprintf(typed, sizeof typed, "%.*s", (int)(n < sizeof typed ? n : sizeof typed - 1),
              name);
+    const opt_hint *hint = opt_find_hint(l, command, typed);
+    if (hint && hint->command)
+        return plim_console_usage("'%s' has no option '%s%s': %s", command, dashes, typed,
+                                  hint->says);
+    if (hint)
+        return plim_console_usage("unknown option '%s%s': %s", dashes, typed, hint->says);
+    if (!dashes[1])
+        return plim_console_usage("unknown option '-%s' (see 'plimsoll help %s')", typed,
+                                  command);
     if (opt_find(l, name, n))
         return plim_console_usage("'%s' has no option '--%s' (see 'plimsoll help %s')",
                                   command, typed, command);
@@ -359,7 +456,7 @@ static int opt_take(plim_args *a, const opt_list *l, const char *command, int ar
     const char *value = name[n] ? name + n + 1 : NULL;
     const plim_opt *o = opt_find(l, name, n);
     if (!o || !o->mine)
-        return opt_unknown(l, command, name, n);
+        return opt_unknown(l, command, "--", name, n);
     if (!o->arg && value)
         return plim_console_usage("'--%s' takes no value, not '%s'", o->name, value);
     if (o->arg && !value) {
@@ -397,8 +494,7 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
         else if (options && !strncmp(argv[i], "--", 2))
             code = opt_take(a, &list, command, argc, argv, &i);
         else if (options && argv[i][0] == '-' && argv[i][1])
-            code = plim_console_usage("unknown option '%s' (see 'plimsoll help %s')", argv[i],
-                                      command);
+            code = opt_unknown(&list, command, "-", argv[i] + 1, strcspn(argv[i] + 1, "="));
         else if (uses & PLIM_USE_RUN) {
             a->operand = argv[i];
             a->command = argv + i; /* argv ends with NULL */
