@@ -142,7 +142,11 @@ static int run_command(const plim_args *a)
         if (a->render == PLIM_JSON) /* stdout is reserved for the report */
             dup2(STDERR_FILENO, STDOUT_FILENO);
         execvp(a->command[0], a->command);
-        fprintf(stderr, "plimsoll: cannot run '%s': %s\n", a->command[0], strerror(errno));
+        const char *suffix = strrchr(a->command[0], '.');
+        fprintf(stderr, "plimsoll: cannot run '%s': %s", a->command[0], strerror(errno));
+        if (suffix && !strcmp(suffix, ".py"))
+            fprintf(stderr, "; write 'plimsoll run ... -- python %s'", a->command[0]);
+        fputs("\n", stderr);
         _exit(PLIM_EXIT_HOST);
     }
     if (pid < 0)

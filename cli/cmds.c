@@ -90,8 +90,12 @@ void plim_cmd_print_all(plim_console *c)
 void plim_cmd_print(plim_console *c, const plim_cmd *cmd)
 {
     char line[128];
-    snprintf(line, sizeof line, "usage: plimsoll %s%s%s [OPTIONS]\n\n", cmd->name,
-             *cmd->usage ? " " : "", cmd->usage);
+    if (cmd->options & PLIM_USE_RUN) /* what follows COMMAND is its own */
+        snprintf(line, sizeof line, "usage: plimsoll %s [OPTIONS] -- %s [ARGUMENT...]\n\n",
+                 cmd->name, cmd->usage);
+    else
+        snprintf(line, sizeof line, "usage: plimsoll %s%s%s [OPTIONS]\n\n", cmd->name,
+                 *cmd->usage ? " " : "", cmd->usage);
     plim_console_puts(c, line);
     plim_opt_wrap(c, cmd->doc, 0, 0);
     plim_opt_help(c, cmd->name, cmd->options);
