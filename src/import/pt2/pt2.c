@@ -330,6 +330,44 @@ static plim_status read_graph(pt2 *f)
     return st ? st : add_outputs(f, &env);
 }
 
+/* ---- the mode of the export ---------------------------------------------------------- */
+
+/* The flag that tells whether the op was exported in train mode; NULL: it has none.  (An
+ * unused dropout, p = 0, does the same in both.) */
+static const plim_arg *train_flag(const plim_node *n)
+{
+    static const struct {
+        const char *op;
+        uint32_t slot;
+    } flags[] = {{"batch_norm", 5}, {"dropout", 2}, {"feature_dropout", 2}};
+    for (size_t i = 0; n->op && i < PLIM_COUNT(flags); i++) {
+        uint32_t slot = flags[i].slot;
+        if (strcmp(n->op->name, flags[i].op) != 0 || slot >= n->n_args ||
+            n->args[slot].kind != PLIM_ARG_INT)
+            continue;
+        bool unused = slot == 2 && n->args[1].kind == PLIM_ARG_FLOAT && !(n->args[1].f > 0);
+        return unused ? NULL : &n->args[slot];
+    }
+    return NULL;
+}
+
+/* What an export made after model.eval() lacks in training; "" if any op is in train mode,
+ * because a script may freeze the others on purpose. */
+static plim_str mode_note(const plim_graph *g)
+{
+    bool eval = false;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const plim_arg *train = train_flag(&g->nodes[i]);
+        if (train && train->i)
+            return PLIM_STR("");
+        eval |= train != NULL;
+    }
+    return eval ? PLIM_STR("The file was exported after model.eval(): batch norms use their "
+                           "stored statistics and dropouts do nothing, unlike in a training "
+                           "step after model.train().")
+                : PLIM_STR("");
+}
+
 /* ---- archives ---------------------------------------------------------------------- */
 
 typedef struct pt2_file {
@@ -542,6 +580,8 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
         return st;
     plim_str version = plim_pt2_upto(&f->producer, '+');
     f->g->format = PLIM_STR("pt2");
+    if (!f->bind || !f->bind->infer)
+        f->g->note = mode_note(f->g);
     f->g->producer = version.n ? plim_arena_printf(f->a, "torch " PLIM_STR_FMT,
                                                    (int)PLIM_MIN(version.n, 40), version.p)
                                : PLIM_STR("torch");
