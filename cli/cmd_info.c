@@ -13,7 +13,12 @@ static int info_model(plim_args *a, const plim_model *m)
     return plim_console_result(&a->console, st, &err);
 }
 
-static int info_run(plim_args *a) { return plim_cmd_with_model(a, info_model); }
+static int info_run(plim_args *a)
+{
+    if (a->style.top && !a->style.tensors && a->render == PLIM_TEXT)
+        return plim_console_usage("'--top' needs '--tensors'");
+    return plim_cmd_with_model(a, info_model);
+}
 
 const plim_cmd plim_cmd_info = {
     .name = "info",

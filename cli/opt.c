@@ -189,6 +189,15 @@ OPT("top", "N", PLIM_USE_LIVE, take_int, STYLE(top), 1,
  "number of live tensors to show at the peak (default: 10)")
 OPT("depth", "N", PLIM_USE_LAYERS | PLIM_USE_DEPTH, take_int, STYLE(depth), 1,
  "deepest level of modules to show (default: all; 2 in 'info')")
+OPT("top", "N", PLIM_USE_LAYERS, take_int, STYLE(top), 1,
+ "number of rows to show, from the first (default: all)")
+OPT("tensors", NULL, PLIM_USE_DEPTH, take_bool, STYLE(tensors), 1,
+ "list the tensors instead of the modules")
+OPT("top", "N", PLIM_USE_DEPTH, take_int, STYLE(top), 1,
+ "number of tensors to list, the largest (default: all, in the order of the file)")
+OPT("sort", "COLUMN", PLIM_USE_LAYERS, take_text, STYLE(sort), 0,
+ "list the layers that contain no others, by this column, such as params or macs; the greatest "
+ "first")
 OPT("columns", "LIST", PLIM_USE_LAYERS, take_text, STYLE(columns), 0,
  "columns to show, such as type,shape,params,macs")
 OPT("types", "LIST", PLIM_USE_LAYERS, take_text, STYLE(types), 0,

@@ -747,15 +747,19 @@ typedef struct plim_style {
     bool color;          /* ANSI colours */
     bool ascii;          /* no box drawing or block characters */
     int width;           /* in columns; 0: 80 */
-    int top;             /* number of live tensors or marks to show; 0: 10 */
+    int top;             /* number of live tensors or marks to show, 0: 10; of layers, or of
+                            tensors in info, 0: all */
     int depth;           /* deepest level of modules to show; 0: all in layers, 2 in info */
     bool quiet;          /* only the figures */
     const char *columns; /* layers: "type,shape,params,macs"; NULL: those that fit */
     const char *types;   /* layers: only rows of these types, "Input,Conv2d"; NULL: all */
+    const char *sort;    /* layers: "macs": the leaves by this column, the greatest first;
+                            NULL: the tree in call order */
+    bool tensors;        /* info: a table of the tensors instead of the modules */
 } plim_style;
 #define PLIM_STYLE_INIT                                                                       \
     {                                                                                         \
-        sizeof(plim_style), 0, 0, 0, 0, 0, 0, 0, 0, 0                                         \
+        sizeof(plim_style), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                   \
     }
 
 typedef enum plim_render {

@@ -12,7 +12,8 @@ void plim_page_open(plim_page *p, const plim_style *st)
         plim_copy_out(&p->style, st, PLIM_MIN(st->size, sizeof *st));
     int width = p->style.width > 0 ? p->style.width : WIDTH;
     p->width = (uint32_t)PLIM_MIN(PLIM_MAX(width, PLIM_PAGE_LEAST), PLIM_PAGE_MOST);
-    if (p->style.top <= 0)
+    p->rows = PLIM_MAX(p->style.top, 0);
+    if (!p->rows)
         p->style.top = TOP;
     plim_buf_init(&p->buf, &p->arena);
 }

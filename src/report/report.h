@@ -21,6 +21,7 @@ typedef struct plim_page {
     plim_buf buf;
     plim_style style; /* defaults filled in */
     uint32_t width;   /* columns; text never passes it */
+    int rows;         /* style.top as given, for tables that are whole without it; 0: all */
     bool unknowns;    /* a cell is "-", which a note must explain */
 } plim_page;
 
@@ -175,6 +176,10 @@ typedef struct plim_rows {
     {                                                                                         \
         .columns = (cols), .n_columns = PLIM_COUNT(cols), .items = (list), .n = (count)       \
     }
+
+/* Puts the rows in the order of a column: numbers from the greatest down, text from A to Z;
+ * rows that are equal keep their order.  PLIM_EUSAGE: no such column, or one of shapes. */
+plim_status plim_rows_sort(plim_page *p, plim_rows *r, const char *column, plim_err *err);
 
 /* PLIM_EUSAGE: `only` names an unknown column. */
 plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err);

@@ -36,12 +36,12 @@ PLIM_GETTER(info_bytes, plim_info_tensor, plim_cell_u64(PLIM_CELL_BYTES, r->byte
 PLIM_GETTER(info_same_as, plim_info_tensor, r->same_as ? plim_cell_text(r->same_as) : (plim_cell){.kind = PLIM_CELL_UNKNOWN})
 
 static const plim_column tensor_columns[] = {
-    {"name",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_name},
-    {"kind",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_kind},
-    {"type",     "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_type},
-    {"shape",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_shape},
+    {"name",     "tensor", PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, info_name},
+    {"kind",     "kind", PLIM_IN_BOTH, PLIM_LEFT, 0, 1, info_kind},
+    {"type",     "type", PLIM_IN_BOTH, PLIM_LEFT, 0, 0, info_type},
+    {"shape",    "shape", PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 0, info_shape},
     {"elements", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_elements},
-    {"bytes",    "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_bytes},
+    {"bytes",    "bytes", PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, info_bytes},
     {"same_as",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, info_same_as},
 };
 static const plim_column input_columns[] = {
@@ -83,6 +83,18 @@ static plim_rows info_modules(plim_page *p, const plim_info *i)
         if (i->modules[k]->depth && i->modules[k]->depth <= depth)
             rows[n++] = i->modules[k];
     return PLIM_ROWS_OF(module_columns, rows, n);
+}
+
+/* The tensors of the file, in its order, or the largest of them. */
+static plim_status info_tensors(plim_page *p, const plim_info *i, plim_rows *out,
+                                plim_err *err)
+{
+    *out = PLIM_ROWS_OF(tensor_columns, i->tensors, i->n_tensors);
+    if (!p->rows)
+        return PLIM_OK;
+    plim_status st = plim_rows_sort(p, out, "bytes", err);
+    out->n = PLIM_MIN(out->n, (uint64_t)p->rows);
+    return st;
 }
 
 /* ---- text -------------------------------------------------------------------- */
@@ -172,6 +184,11 @@ static plim_status info_text(plim_page *p, const void *subject, plim_err *err)
         p->style.quiet ? plim_rows_text(p, &kinds, 0, err) : info_table(p, &kinds, err);
     if (st || p->style.quiet)
         return st;
+    if (p->style.tensors) {
+        plim_rows tensors;
+        st = info_tensors(p, i, &tensors, err);
+        return st ? st : info_table(p, &tensors, err);
+    }
     if (i->n_types > 1 || i->held[PLIM_ITEM_PARAMETER]->tensors)
         st = info_table(p, &types, err);
     if (!st)
@@ -199,12 +216,13 @@ static plim_status info_json(plim_page *p, const void *subject, plim_err *err)
     const plim_info *i = subject;
     plim_rows kinds = info_kinds(p, i);
     plim_rows types = PLIM_ROWS_OF(type_columns, i->types, i->n_types),
-              modules = PLIM_ROWS_OF(module_columns, i->modules, i->n_modules),
-              tensors = PLIM_ROWS_OF(tensor_columns, i->tensors, i->n_tensors),
+              modules = PLIM_ROWS_OF(module_columns, i->modules, i->n_modules), tensors,
               inputs = PLIM_ROWS_OF(input_columns, i->inputs, i->n_inputs),
               dims = PLIM_ROWS_OF(dim_columns, i->dims, i->n_dims);
     plim_jw w;
-    (void)err;
+    plim_status st = info_tensors(p, i, &tensors, err);
+    if (st)
+        return st;
     plim_report_json_open(&w, p, "plimsoll/info/1", NULL);
     const struct {
         const char *key, *text;
@@ -244,8 +262,9 @@ static plim_status info_json(plim_page *p, const void *subject, plim_err *err)
 static plim_status info_csv(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_info *i = subject;
-    plim_rows tensors = PLIM_ROWS_OF(tensor_columns, i->tensors, i->n_tensors);
-    return plim_rows_csv(p, &tensors, err);
+    plim_rows tensors;
+    plim_status st = info_tensors(p, i, &tensors, err);
+    return st ? st : plim_rows_csv(p, &tensors, err);
 }
 
 plim_status plim_info_print(const plim_info *i, plim_render r, const plim_style *st,

@@ -82,29 +82,34 @@ static bool layer_listed(const char *list, const char *type)
     return !list;
 }
 
-/* The rows of the types and down to the depth of the style.  With a list of types the rows
- * are not a tree, and names are whole paths. */
+/* The rows of the types and down to the depth of the style.  With a list of types, or sorted,
+ * the rows are not a tree, and names are whole paths.  Sorted, no row contains another: they
+ * are the leaves, and the modules at the deepest level shown. */
 static plim_rows layer_rows(plim_page *p, const plim_layers *l)
 {
     const char *above[LAYER_INDENTS] = {0};
     layer_row *rows = PLIM_NEW_N(&p->arena, layer_row, l->n);
+    bool flat = p->style.types || p->style.sort;
     uint64_t n = 0;
     p->buf.bad |= !rows;
     for (uint32_t i = 0; rows && i < l->n; i++) {
         const plim_layer *at = l->rows[i];
         const char *path = at->path ? at->path : "";
         int depth = PLIM_MAX(at->depth, 0);
-        int indent = p->style.types ? 0 : PLIM_MIN(depth, LAYER_INDENTS);
+        int indent = flat ? 0 : PLIM_MIN(depth, LAYER_INDENTS);
         if (p->style.depth > 0 && depth > p->style.depth)
             continue;
         if (!layer_listed(p->style.types, at->type))
+            continue;
+        bool deepest = at->leaf || (depth && depth == p->style.depth);
+        if (p->style.sort && !p->style.types && !deepest)
             continue;
         const char *name = *path ? layer_short(path, above, depth) : l->model->name;
         rows[n].layer = at;
         rows[n++].tree = plim_arena_printf(&p->arena, "%*s%s", indent * INDENT_COLUMNS, "",
                                            name ? name : "")
                              .p;
-        for (int d = depth; d < LAYER_INDENTS && !p->style.types; d++)
+        for (int d = depth; d < LAYER_INDENTS && !flat; d++)
             above[d] = d == depth ? path : NULL;
     }
     return (plim_rows){.columns = layer_columns,
@@ -239,19 +244,25 @@ static bool has_inplace_rows(const plim_rows *r)
     return false;
 }
 
-static plim_status check_layers(const plim_page *p, const plim_rows *r, plim_err *err)
+/* Sorts the rows and cuts them to the number that the style asks for. */
+static plim_status arrange_layers(plim_page *p, plim_rows *r, plim_err *err)
 {
-    if (r->n || !p->style.types)
-        return PLIM_OK;
-    return plim_fail(err, PLIM_EUSAGE, 0, "no layer has one of the types '%s'",
-                     p->style.types);
+    plim_status st = PLIM_OK;
+    if (!r->n && p->style.types)
+        return plim_fail(err, PLIM_EUSAGE, 0, "no layer has one of the types '%s'",
+                         p->style.types);
+    if (p->style.sort)
+        st = plim_rows_sort(p, r, p->style.sort, err);
+    if (p->rows)
+        r->n = PLIM_MIN(r->n, (uint64_t)p->rows);
+    return st;
 }
 
 static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_layers *l = subject;
     plim_rows r = layer_rows(p, l);
-    plim_status st = check_layers(p, &r, err);
+    plim_status st = arrange_layers(p, &r, err);
     if (!st && !p->style.quiet) {
         plim_report_model_line(p, l->model);
         plim_page_puts(p, "\n");
@@ -269,7 +280,7 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
 static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
 {
     plim_rows r = layer_rows(p, subject);
-    plim_status st = check_layers(p, &r, err);
+    plim_status st = arrange_layers(p, &r, err);
     return st ? st : plim_rows_csv(p, &r, err);
 }
 
@@ -286,7 +297,7 @@ static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
                   {"read", l->read},
                   {"written", l->written}};
     plim_rows r = layer_rows(p, l);
-    plim_status st = check_layers(p, &r, err);
+    plim_status st = arrange_layers(p, &r, err);
     if (st)
         return st;
     plim_jw w;

@@ -2,6 +2,7 @@
 #include "report/report.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- cells --------------------------------------------------------------- */
 
@@ -230,6 +231,46 @@ static const void *rows_at(const plim_rows *r, uint64_t i)
     if (!r->size)
         return ((const void *const *)r->items)[i];
     return (const char *)r->items + i * r->size;
+}
+
+/* ---- order --------------------------------------------------------------- */
+
+typedef struct rows_key {
+    plim_cell cell;
+    uint64_t at; /* its row */
+} rows_key;
+
+static int compare_keys(const void *a, const void *b)
+{
+    const rows_key *x = a, *y = b;
+    int by = x->cell.kind == PLIM_CELL_TEXT
+                 ? strcmp(x->cell.text, y->cell.text)
+                 : (x->cell.n < y->cell.n) - (x->cell.n > y->cell.n);
+    return by ? by : (x->at > y->at) - (x->at < y->at);
+}
+
+plim_status plim_rows_sort(plim_page *p, plim_rows *r, const char *column, plim_err *err)
+{
+    plim_str name = plim_str_of(column);
+    const plim_column *c = rows_find(r, name, PLIM_IN_DATA);
+    if (!c)
+        return rows_no_column(r, name, PLIM_IN_DATA, 0, err);
+    size_t size = r->size ? r->size : sizeof(void *);
+    rows_key *keys = PLIM_NEW_N(&p->arena, rows_key, r->n);
+    char *items = plim_arena_new(&p->arena, r->n, size);
+    if (!keys || !items)
+        return plim_oom(err);
+    for (uint64_t i = 0; i < r->n; i++) {
+        keys[i] = (rows_key){c->get(rows_at(r, i)), i};
+        if (keys[i].cell.kind == PLIM_CELL_SHAPE)
+            return plim_fail(err, PLIM_EUSAGE, 0, "cannot sort by '%s'", column);
+    }
+    if (r->n)
+        qsort(keys, r->n, sizeof *keys, compare_keys);
+    for (uint64_t i = 0; i < r->n; i++)
+        memcpy(items + i * size, (const char *)r->items + keys[i].at * size, size);
+    r->items = items;
+    return PLIM_OK;
 }
 
 /* ---- text ---------------------------------------------------------------- */

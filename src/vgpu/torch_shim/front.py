@@ -150,7 +150,8 @@ class Style(ctypes.Structure):
     c_type = "plim_style"
     _fields_ = [("size", ctypes.c_size_t), ("si", ctypes.c_bool), ("color", ctypes.c_bool),
                 ("ascii", ctypes.c_bool), ("width", c_int), ("top", c_int), ("depth", c_int),
-                ("quiet", ctypes.c_bool), ("columns", c_str), ("types", c_str)]
+                ("quiet", ctypes.c_bool), ("columns", c_str), ("types", c_str),
+                ("sort", c_str), ("tensors", ctypes.c_bool)]
 
 
 PUT = ctypes.CFUNCTYPE(c_int, c_ptr, c_ptr, ctypes.c_size_t)
