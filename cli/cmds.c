@@ -13,6 +13,7 @@
     X(tape)                                                                                   \
     X(replay)                                                                                 \
     X(run)                                                                                    \
+    X(oom)                                                                                    \
     X(size)                                                                                   \
     X(models)                                                                                 \
     X(gpus)                                                                                   \

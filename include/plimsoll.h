@@ -669,6 +669,89 @@ PLIM_API plim_status plim_replay_run(const char *path, const plim_settings *s,
 PLIM_API void plim_replay_free(plim_replay *r);
 
 /* ======================================================================== */
+/* Out of memory                                                             */
+/* ======================================================================== */
+
+/* What ran out of memory, or who reported it. */
+typedef enum plim_oom_source {
+    PLIM_OOM_BY_TORCH = 0, /* PyTorch's caching allocator, on CUDA, ROCm or XPU */
+    PLIM_OOM_BY_ASYNC = 1, /* PyTorch with backend:cudaMallocAsync */
+    PLIM_OOM_BY_MPS = 2,   /* PyTorch on an Apple GPU */
+    PLIM_OOM_BY_CUDA = 3, /* CUDA itself, outside PyTorch's allocator; likewise the next two */
+    PLIM_OOM_BY_CUBLAS = 4,
+    PLIM_OOM_BY_CUDNN = 5,
+    PLIM_OOM_BY_JAX = 6,
+    PLIM_OOM_BY_TENSORFLOW = 7,
+    PLIM_OOM_SOURCE_COUNT = 8
+} plim_oom_source;
+/* A static string such as "torch"; "?" for any other number. */
+PLIM_API const char *plim_oom_source_name(plim_oom_source s);
+
+/* The numbers of a message, and those that follow from them. */
+typedef enum plim_oom_quantity {
+    PLIM_OOM_TRIED = 0,       /* what was requested from the driver: a whole segment */
+    PLIM_OOM_TOTAL = 1,       /* memory of the card */
+    PLIM_OOM_FREE = 2,        /* of the card, for any process */
+    PLIM_OOM_ALLOWED = 3,     /* limit of this process */
+    PLIM_OOM_ALLOCATED = 4,   /* in PyTorch's blocks that are in use */
+    PLIM_OOM_PRIVATE = 5,     /* the part of allocated that CUDA graphs hold */
+    PLIM_OOM_UNALLOCATED = 6, /* reserved by PyTorch, in no block that is in use */
+    PLIM_OOM_RESERVED = 7,    /* allocated + unallocated */
+    PLIM_OOM_PROCESS = 8,     /* in use by this process */
+    PLIM_OOM_OUTSIDE = 9,     /* process - reserved: CUDA context and libraries */
+    PLIM_OOM_ELSEWHERE = 10,  /* total - free - process, or - reserved if process is unknown */
+    PLIM_OOM_QUANTITY_COUNT = 11
+} plim_oom_quantity;
+/* A static string such as "unallocated"; "?" for any other number. */
+PLIM_API const char *plim_oom_quantity_name(plim_oom_quantity q);
+
+/* A number of bytes as a message prints it, rounded to 0.01 of its unit.  This struct has
+ * its final size. */
+typedef struct plim_oom_number {
+    uint64_t bytes;  /* UINT64_MAX: the message does not tell */
+    uint64_t within; /* the real number differs by no more than this */
+    bool derived;    /* a sum or difference of other numbers */
+} plim_oom_number;
+
+typedef struct plim_oom_process {
+    uint64_t pid;
+    plim_oom_number memory; /* in use */
+} plim_oom_process;
+
+typedef struct plim_oom_remedy {
+    const char *text;
+    const char *command; /* NULL: none */
+} plim_oom_remedy;
+
+typedef struct plim_oom_message {
+    size_t size; /* of this struct */
+    plim_oom_source source;
+    uint32_t messages; /* out-of-memory messages in the text; this is the last with numbers */
+    int64_t gpu;       /* index of the card; -1: unknown */
+    const char *torch; /* PyTorch versions that print this form, "2.2 to 2.8"; NULL: unknown */
+    const plim_oom_number *numbers; /* indexed by plim_oom_quantity */
+    uint32_t n_numbers;
+    const plim_oom_process *const *processes; /* other processes that the message names */
+    uint32_t n_processes;
+    const char *const *cards; /* names of the cards with this much memory */
+    uint32_t n_cards;
+    const char *const *causes; /* sentences, the likeliest cause first */
+    uint32_t n_causes;
+    const plim_oom_remedy *const *remedies;
+    uint32_t n_remedies;
+} plim_oom_message;
+
+/* Reads the out-of-memory message in a text of n bytes, which may be a whole log, and
+ * explains it.  Of several messages the last one with numbers counts.  PLIM_EFORMAT: there
+ * is none. */
+PLIM_API plim_status plim_oom_read(const char *text, size_t n, plim_oom_message **out,
+                                   plim_err *err);
+/* As plim_oom_read, from a file.  PLIM_EIO: it cannot be read. */
+PLIM_API plim_status plim_oom_load(const char *path, plim_oom_message **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
+PLIM_API void plim_oom_free(plim_oom_message *m);
+
+/* ======================================================================== */
 /* What plimsoll knows                                                       */
 /* ======================================================================== */
 
@@ -790,6 +873,9 @@ PLIM_API plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim
 PLIM_API plim_status plim_replay_print(const plim_replay *p, plim_render r,
                                        const plim_style *st, plim_put put, void *ud,
                                        plim_err *err);
+PLIM_API plim_status plim_oom_print(const plim_oom_message *m, plim_render r,
+                                    const plim_style *st, plim_put put, void *ud,
+                                    plim_err *err);
 
 /* The same as JSON (docs/json.md), for bindings: plim_x_print with PLIM_JSON.  Later
  * versions add keys and never rename them. */
@@ -805,6 +891,8 @@ PLIM_API plim_status plim_batches_json(const plim_batches *b, plim_put put, void
 PLIM_API plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_replay_json(const plim_replay *p, plim_put put, void *ud,
                                       plim_err *err);
+PLIM_API plim_status plim_oom_json(const plim_oom_message *m, plim_put put, void *ud,
+                                   plim_err *err);
 
 /* Prints a registry.  `filter` selects the rows whose text contains it, ignoring case; NULL:
  * all.  Errors as above; also PLIM_EUSAGE: there is no such registry. */

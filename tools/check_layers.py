@@ -33,6 +33,7 @@ ROOMS = {
     "step": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo"},
     "settings": {"base", "core"},
     "alloc": {"base", "core"},
+    "oom": {"base", "core", "gpu"},
     "fit": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
             "settings"},
     "report": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
@@ -40,7 +41,7 @@ ROOMS = {
     "vgpu": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
              "settings", "fit", "report"},
     "api": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-            "settings", "fit", "report", "vgpu"},
+            "settings", "fit", "report", "vgpu", "oom"},
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h")
 WINGS = {"import": {"weights", "pt2", "onnx", "hf"}}  # of a room: they do not see one another

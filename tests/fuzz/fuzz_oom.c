@@ -1,0 +1,33 @@
+/* fuzz_oom.c -- a log of any bytes: what is read from it holds together and can be printed. */
+#include "base/fmt.h"
+#include "oom/oom.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
+
+static int count(void *ud, const char *text, size_t n)
+{
+    (void)text;
+    *(size_t *)ud += n;
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_oom_message *m = NULL;
+    size_t printed = 0;
+    plim_status st = plim_oom_read((const char *)p, n, &m, &err);
+    if (st) {
+        plim_assert(st == PLIM_EFORMAT && err.msg[0] && !m);
+        return 0;
+    }
+    plim_assert(m->messages && m->n_causes);
+    for (uint32_t q = 0; q < m->n_numbers; q++)
+        plim_assert(!plim_oom_known(&m->numbers[q]) || m->numbers[q].bytes < 1ull << 62);
+    st = plim_oom_print(m, PLIM_TEXT, NULL, count, &printed, NULL);
+    if (!st)
+        st = plim_oom_json(m, count, &printed, NULL);
+    plim_assert(st == PLIM_OK && printed);
+    plim_oom_free(m);
+    return 0;
+}
