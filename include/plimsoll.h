@@ -643,6 +643,12 @@ typedef struct plim_stat {
     uint64_t current, peak, total_allocated, total_freed;
 } plim_stat;
 
+/* The free blocks of a pool of the allocator, in bytes. */
+typedef struct plim_free_blocks {
+    uint64_t bytes, largest;
+    uint32_t blocks;
+} plim_free_blocks;
+
 typedef struct plim_replay {
     size_t size; /* of this struct */
     uint64_t events, storages;
@@ -657,11 +663,22 @@ typedef struct plim_replay {
     bool oom;             /* an allocation failed */
     const char *oom_text; /* PyTorch's message for the first failure; NULL: !oom */
     uint64_t oom_event;   /* index of the event that failed first; 0: !oom */
+
+    const char *gpu;    /* the card's full name; NULL: none was chosen */
+    uint64_t gpu_bytes; /* memory of the card; 0: unlimited */
+    uint64_t context;   /* upper bound of the CUDA context, which the allocator cannot get */
+    /* when the first allocation failed; NULL: !oom */
+    const plim_free_blocks *small_free, *large_free; /* in segments, by pool */
+    uint64_t oom_requested, oom_device_free;         /* device_free: outside segments */
+    bool expandable_known;  /* the tape was also replayed with expandable_segments:True */
+    bool expandable_served; /* which served that allocation */
+    bool expandable_oom;    /* another one failed */
 } plim_replay;
 
 /* Replays the tape in a text file through a simulated allocator.  The settings "allocator",
- * "torch", "alloc_conf", "gpu" or "vram" (the capacity; neither: unlimited), "fraction" and
- * "stop_at_oom" apply.  PLIM_EIO: the file cannot be read.  PLIM_EFORMAT: it is not a tape;
+ * "torch", "alloc_conf", "gpu" and "vram" (neither: unlimited memory), "fraction" and
+ * "stop_at_oom" apply.  The allocator gets the memory of the card less the upper bound of
+ * its CUDA context.  PLIM_EIO: the file cannot be read.  PLIM_EFORMAT: it is not a tape;
  * the message names the line.  PLIM_EUSAGE: the message names the setting. */
 PLIM_API plim_status plim_replay_run(const char *path, const plim_settings *s,
                                      plim_replay **out, plim_err *err);

@@ -36,6 +36,25 @@ static void raise_to(levels *high, const levels *now)
 
 /* ---- events -------------------------------------------------------------- */
 
+static plim_status sum_free(run *r)
+{
+    uint32_t n = plim_alloc_blocks(r->h, NULL, 0);
+    plim_alloc_block *blocks = PLIM_NEW_N(r->a, plim_alloc_block, n);
+    if (!blocks && n)
+        return plim_oom(r->err);
+    plim_alloc_blocks(r->h, blocks, n);
+    for (uint32_t i = 0; i < n; i++) {
+        plim_sim_free *pool = &r->out->oom_free[blocks[i].small ? 0 : 1];
+        if (blocks[i].state != PLIM_BLOCK_FREE)
+            continue;
+        pool->bytes += blocks[i].bytes;
+        pool->largest = PLIM_MAX(pool->largest, blocks[i].bytes);
+        pool->blocks++;
+    }
+    r->out->oom_device_free = r->h->device.capacity - r->h->device.used;
+    return PLIM_OK;
+}
+
 static plim_status run_oom(run *r, uint32_t i)
 {
     plim_sim *o = r->out;
@@ -45,7 +64,9 @@ static plim_status run_oom(run *r, uint32_t i)
     o->oom = true;
     o->oom_event = i;
     o->oom_text = plim_alloc_oom_text(r->h, r->a);
-    return o->oom_text.p ? PLIM_OK : plim_oom(r->err);
+    if (!o->oom_text.p)
+        return plim_oom(r->err);
+    return r->what & PLIM_SIM_FREE ? sum_free(r) : PLIM_OK;
 }
 
 static plim_status run_alloc(run *r, uint32_t i)

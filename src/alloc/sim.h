@@ -15,7 +15,14 @@ enum {
     PLIM_SIM_STOP_AT_OOM = 1 << 3, /* else the storage is left out and the run continues */
     PLIM_SIM_LOW = 1 << 4,         /* takes sizes that are not exact at their lower bound */
     PLIM_SIM_HIGH = 1 << 5,        /* or at their upper bound */
+    PLIM_SIM_FREE = 1 << 6,        /* sums the free blocks when memory first ran out */
 };
+
+/* The free blocks of a pool. */
+typedef struct plim_sim_free {
+    uint64_t bytes, largest;
+    uint32_t blocks;
+} plim_sim_free;
 
 /* Events are indices into tape->events; PLIM_NONE: no event.  A peak's event is the first one
  * at which the counter had that value. */
@@ -34,6 +41,8 @@ typedef struct plim_sim {
     bool oom;           /* the device was out of memory, at least once */
     uint32_t oom_event; /* the first event that ran out of memory */
     plim_str oom_text;  /* and the message PyTorch would have printed; NUL after it */
+    plim_sim_free oom_free[PLIM_POOLS]; /* at that event: small, large */
+    uint64_t oom_device_free;           /* bytes free on the device at that event */
 
     plim_phase_row *rows; /* one per mark, in the tape's order */
     uint32_t n_rows;

@@ -1,4 +1,5 @@
 /* replay.c -- plim_replay_run: replays the tape in a file through an allocator. */
+#include "alloc/alloc_conf.h"
 #include "alloc/sim.h"
 #include "api/api.h"
 
@@ -7,25 +8,42 @@ typedef struct replay_result {
     plim_arena arena;
 } replay_result;
 
-static plim_status read_options(const plim_settings *s, plim_alloc_options *out, plim_err *err)
+/* The card that the settings describe, if any; in `out` what the report says of it. */
+static plim_status read_card(const plim_settings *s, plim_arena *a, plim_alloc_options *o,
+                             plim_replay *out, plim_err *err)
+{
+    const plim_gpu *gpu = NULL;
+    plim_gpu generic;
+    uint64_t low;
+    plim_status st = s->gpu ? plim_gpu_find(plim_str_of(s->gpu), &gpu, err) : PLIM_OK;
+    if (!st && s->vram && !gpu) {
+        st = plim_gpu_generic(a, s->vram, &generic, err);
+        gpu = &generic;
+    }
+    if (st || !gpu)
+        return st;
+    plim_gpu_context(gpu, o->torch, &low, &out->context);
+    out->gpu = gpu->name;
+    out->gpu_bytes = s->vram ? s->vram : gpu->memory_bytes;
+    o->total = out->gpu_bytes;
+    o->capacity = o->total > out->context ? o->total - out->context : 1; /* 0 is no limit */
+    return PLIM_OK;
+}
+
+static plim_status read_options(const plim_settings *s, plim_arena *a, plim_alloc_options *out,
+                                plim_replay *card, plim_err *err)
 {
     const plim_torch *torch = plim_torch_newest();
-    const plim_gpu *gpu = NULL;
     plim_status st = PLIM_OK;
     *out = (plim_alloc_options){.conf = plim_str_of(s->alloc_conf ? s->alloc_conf : ""),
-                                .capacity = s->vram,
                                 .fraction = s->fraction};
     if (s->torch)
         st = plim_torch_find(plim_str_of(s->torch), &torch, err);
     if (!st)
         st = plim_allocator_find(plim_str_of(s->allocator ? s->allocator : ""),
                                  &out->allocator, err);
-    if (!st && s->gpu)
-        st = plim_gpu_find(plim_str_of(s->gpu), &gpu, err);
-    if (gpu && !s->vram)
-        out->capacity = gpu->memory_bytes;
     out->torch = torch->version;
-    return st;
+    return st ? st : read_card(s, a, out, card, err);
 }
 
 PLIM__LIST(row_list, plim_phase_row)
@@ -63,20 +81,69 @@ static void copy_stats(const plim_alloc_stats *s, plim_replay *out)
     out->num_device_free = s->num_device_free;
 }
 
+static const plim_free_blocks *copy_free(plim_arena *a, const plim_sim_free *pool)
+{
+    plim_free_blocks *out = PLIM_NEW(a, plim_free_blocks);
+    if (out)
+        *out = (plim_free_blocks){pool->bytes, pool->largest, pool->blocks};
+    return out;
+}
+
+/* Replays the tape with expandable segments, unless they are on or do not exist. */
+static plim_status try_expandable(plim_arena *a, const plim_tape *t,
+                                  const plim_alloc_options *o, plim_replay *out, plim_err *err)
+{
+    plim_alloc_options expandable = *o;
+    plim_alloc_conf conf;
+    plim_sim sim;
+    plim_alloc_conf_init(&conf);
+    plim_status st = plim_alloc_conf_parse(&conf, o->conf, o->torch, err);
+    if (st || conf.expandable || o->torch < 201 || o->allocator != plim_allocator_at(0))
+        return st;
+    expandable.conf = plim_arena_printf(a, PLIM_STR_FMT "%sexpandable_segments:True",
+                                        PLIM_STR_ARG(o->conf), o->conf.n ? "," : "");
+    if (!expandable.conf.p)
+        return plim_oom(err);
+    st = plim_sim_run(a, t, &expandable, PLIM_SIM_STOP_AT_OOM, &sim, err);
+    if (st)
+        return st;
+    out->expandable_known = true;
+    out->expandable_served = !sim.oom || sim.oom_event > out->oom_event;
+    out->expandable_oom = sim.oom;
+    return PLIM_OK;
+}
+
+/* What was free when memory ran out, and whether it was fragmented. */
+static plim_status explain_oom(plim_arena *a, const plim_tape *t, const plim_alloc_options *o,
+                               const plim_sim *sim, plim_replay *out, plim_err *err)
+{
+    const plim_event *e = &t->events[sim->oom_event];
+    out->oom_text = sim->oom_text.p;
+    out->oom_event = sim->oom_event;
+    out->oom_requested = plim_storage_bytes(&t->storages[e->id], PLIM_BOUND_USUAL);
+    out->oom_device_free = sim->oom_device_free;
+    out->small_free = copy_free(a, &sim->oom_free[0]);
+    out->large_free = copy_free(a, &sim->oom_free[1]);
+    if (!out->small_free || !out->large_free)
+        return plim_oom(err);
+    return try_expandable(a, t, o, out, err);
+}
+
 static plim_status replay_fill(const char *path, plim_bytes file, const plim_settings *s,
                                plim_arena *a, plim_replay *out, plim_err *err)
 {
     plim_alloc_options options;
     plim_tape t;
     plim_sim sim;
-    plim_status st = read_options(s, &options, err);
+    plim_status st = read_options(s, a, &options, out, err);
     plim_tape_init(&t, a);
     if (!st && (st = plim_tape_parse(&t, file, err)))
         plim_err_prefix(err, "'%s': ", path);
     if (!st)
         st = plim_sim_run(a, &t, &options,
-                          PLIM_SIM_ROWS | (s->stop_at_oom ? PLIM_SIM_STOP_AT_OOM : 0), &sim,
-                          err);
+                          PLIM_SIM_ROWS | PLIM_SIM_FREE |
+                              (s->stop_at_oom ? PLIM_SIM_STOP_AT_OOM : 0),
+                          &sim, err);
     if (!st)
         st = copy_rows(a, &t, &sim, out, err);
     if (st)
@@ -86,9 +153,7 @@ static plim_status replay_fill(const char *path, plim_bytes file, const plim_set
     out->events = sim.n_events;
     out->storages = t.n_storages;
     out->oom = sim.oom;
-    out->oom_text = sim.oom_text.p;
-    out->oom_event = sim.oom ? sim.oom_event : 0;
-    return PLIM_OK;
+    return sim.oom ? explain_oom(a, &t, &options, &sim, out, err) : PLIM_OK;
 }
 
 plim_status plim_replay_run(const char *path, const plim_settings *s, plim_replay **out,

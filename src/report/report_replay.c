@@ -160,11 +160,60 @@ static void replay_oom(plim_page *p, const plim_replay *r)
     plim_page_wrap(p, r->oom_text, 0);
 }
 
+static void free_line(plim_page *p, const char *pool, const plim_free_blocks *b)
+{
+    bool si = p->style.si;
+    plim_flow f = plim_flow_open(p, " ", 0);
+    plim_flow_printf(&f, "%s pool: %s free in segments", pool, plim_fmt_bytes(b->bytes, si).s);
+    if (b->blocks)
+        plim_flow_printf(&f, "in %s %s, the largest %s", plim_fmt_count(b->blocks).s,
+                         b->blocks == 1 ? "piece" : "pieces",
+                         plim_fmt_bytes(b->largest, si).s);
+    plim_flow_end(&f);
+}
+
+/* What was free when the first allocation failed. */
+static void replay_free_blocks(plim_page *p, const plim_replay *r)
+{
+    bool si = p->style.si;
+    plim_flow f = plim_flow_open(p, " ", 0);
+    plim_page_puts(p, "\n");
+    plim_flow_printf(&f, "Requested: %s;", plim_fmt_bytes(r->oom_requested, si).s);
+    plim_flow_printf(&f, "free on the card: %s", plim_fmt_bytes(r->oom_device_free, si).s);
+    plim_flow_end(&f);
+    free_line(p, "Large", r->large_free);
+    free_line(p, "Small", r->small_free);
+    if (!r->expandable_known)
+        return;
+    plim_page_wrap(p,
+                   !r->expandable_served ? "With expandable_segments:True it fails too."
+                   : r->expandable_oom
+                       ? "With expandable_segments:True it succeeds, and a later one fails."
+                       : "With expandable_segments:True the whole tape is served.",
+                   0);
+}
+
 static void replay_quiet(plim_page *p, const stat_row *rows)
 {
     for (size_t i = 0; i < STAT_ROWS; i++)
         plim_buf_printf(&p->buf, "%s.current %" PRIu64 "\n%s.peak %" PRIu64 "\n", rows[i].name,
                         rows[i].stat->current, rows[i].name, rows[i].stat->peak);
+}
+
+/* The memory that the allocator can get. */
+static void replay_card(plim_page *p, const plim_replay *r)
+{
+    bool si = p->style.si;
+    plim_flow f = plim_flow_open(p, " ", 0);
+    plim_flow_printf(&f, "%s for the allocator:",
+                     plim_fmt_bytes(r->gpu_bytes - PLIM_MIN(r->context, r->gpu_bytes), si).s);
+    plim_flow_printf(&f, "%s of the card", plim_fmt_bytes(r->gpu_bytes, si).s);
+    if (r->context)
+        plim_flow_printf(&f, "less %s for the CUDA context (upper bound)",
+                         plim_fmt_bytes(r->context, si).s);
+    else
+        plim_flow_printf(&f, "(the size of its context is unknown)");
+    plim_flow_end(&f);
 }
 
 static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
@@ -177,8 +226,11 @@ static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
         return PLIM_OK;
     }
     const plim_rows stats = stat_rows(rows, STAT_ROWS);
-    plim_buf_printf(&p->buf, "%s events, %s storages\n\n", plim_fmt_count(r->events).s,
+    plim_buf_printf(&p->buf, "%s events, %s storages\n", plim_fmt_count(r->events).s,
                     plim_fmt_count(r->storages).s);
+    if (r->gpu_bytes)
+        replay_card(p, r);
+    plim_page_puts(p, "\n");
     plim_status st = plim_rows_text(p, &stats, 0, err);
     if (st)
         return st;
@@ -187,10 +239,53 @@ static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
         return st;
     if (r->oom)
         replay_oom(p, r);
+    if (r->oom && r->small_free && r->large_free)
+        replay_free_blocks(p, r);
     return PLIM_OK;
 }
 
 /* ---- JSON ---------------------------------------------------------------- */
+
+static void u64_json(plim_jw *w, const char *key, uint64_t n)
+{
+    plim_jw_key(w, key);
+    plim_jw_u64(w, n);
+}
+
+static void pool_json(plim_jw *w, const char *key, const plim_free_blocks *b)
+{
+    plim_jw_key(w, key);
+    plim_jw_object(w);
+    u64_json(w, "bytes", b->bytes);
+    u64_json(w, "largest", b->largest);
+    u64_json(w, "blocks", b->blocks);
+    plim_jw_end(w);
+}
+
+static void free_json(plim_jw *w, const plim_replay *r)
+{
+    plim_jw_object(w);
+    u64_json(w, "requested", r->oom_requested);
+    u64_json(w, "device", r->oom_device_free);
+    pool_json(w, "large", r->large_free);
+    pool_json(w, "small", r->small_free);
+    plim_jw_key(w, "expandable_serves");
+    if (r->expandable_known)
+        plim_jw_bool(w, r->expandable_served);
+    else
+        plim_jw_null(w);
+    plim_jw_end(w);
+}
+
+static void card_json(plim_jw *w, const plim_replay *r)
+{
+    plim_jw_object(w);
+    plim_jw_key(w, "name");
+    plim_jw_cstr(w, r->gpu);
+    u64_json(w, "bytes", r->gpu_bytes);
+    u64_json(w, "context", r->context);
+    plim_jw_end(w);
+}
 
 static plim_status replay_json(plim_page *p, const void *subject, plim_err *err)
 {
@@ -232,6 +327,16 @@ static plim_status replay_json(plim_page *p, const void *subject, plim_err *err)
         plim_jw_null(&w);
     plim_jw_key(&w, "oom_text");
     plim_jw_cstr(&w, r->oom ? r->oom_text : NULL);
+    plim_jw_key(&w, "oom_free");
+    if (r->oom && r->small_free && r->large_free)
+        free_json(&w, r);
+    else
+        plim_jw_null(&w);
+    plim_jw_key(&w, "card");
+    if (r->gpu_bytes)
+        card_json(&w, r);
+    else
+        plim_jw_null(&w);
     plim_report_json_close(&w);
     return PLIM_OK;
 }

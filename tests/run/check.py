@@ -179,17 +179,11 @@ def takes(path, batch, memory):
 
 
 @functools.lru_cache(maxsize=None)
-def room(memory):
-    """What the context leaves."""
-    card = report(run(HERE / "idle.py", "--json", gpu=("--vram", memory)))["card"]
-    return card["bytes"] - card["context_high"]
-
-
 def tape_takes(path, batch, memory, folder):
     """The tape of a run that had all it wanted, on the card with so much memory."""
     tape = os.path.join(folder, "tape")
     done = run(path, "--json", "--save", tape, args=("--batch", str(batch)), gpu=("--vram", "1TiB"))
-    again = replay(tape, report(done)["torch"], "--vram", str(room(memory)))
+    again = replay(tape, report(done)["torch"], "--vram", memory)
     return again["num_ooms"] == 0
 
 

@@ -1,4 +1,0 @@
-"""A script that asks nothing of its card."""
-import torch
-
-assert torch.cuda.is_available()
