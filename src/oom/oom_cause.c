@@ -286,12 +286,13 @@ static bool holds_refused(const cause_case *c)
 static plim_str say_refused(const cause_case *c)
 {
     return plim_arena_printf(
-        c->arena, "The driver refused %s although %s is free%s.",
+        c->arena, "The driver refused %s although %s is free: %s.",
         show_number(c, PLIM_OOM_TRIED).s, show_number(c, PLIM_OOM_FREE).s,
-        c->view->without_limit ? ": a limit by set_per_process_memory_fraction, which PyTorch "
-                                 "2.1 does not print, or a limit of the driver"
-                               : ": a limit of the driver, as on Windows and WSL, or memory "
-                                 "that another process freed in the meantime");
+        c->view->without_limit
+            ? "a limit by set_per_process_memory_fraction, which PyTorch 2.1 to 2.4 does not "
+              "print, or a limit of the driver, as on Windows and WSL"
+            : "a limit of the driver, as on Windows and WSL, or memory that another process "
+              "freed in the meantime");
 }
 
 static bool holds_shortage(const cause_case *c)
@@ -413,8 +414,7 @@ static bool helps_processes(const cause_case *c)
 }
 static plim_str command_processes(const cause_case *c)
 {
-    (void)c;
-    return PLIM_STR("nvidia-smi");
+    return strstr(c->view->variable, "HIP") ? PLIM_STR("rocm-smi") : PLIM_STR("nvidia-smi");
 }
 
 static bool in_pieces(const cause_case *c)

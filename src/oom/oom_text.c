@@ -344,13 +344,14 @@ static bool span_has(plim_str s, const char *words)
     return false;
 }
 
-/* Recognises the form of the message.  src: docs/sources/caching-allocator.md 13; the
- * variable's names: 14 */
+/* Recognises the form of the message.  PyTorch 2.9 names the variable PYTORCH_ALLOC_CONF but
+ * ignores expandable_segments in it (pytorch issue 183387); the older name always works.
+ * src: docs/sources/caching-allocator.md 13 */
 static void read_form(plim_str s, plim_oom_view *v, plim_oom_message *out)
 {
     bool old = span_has(s, "alreadyallocated"),
          hint = span_has(s, "tosetting") || span_has(s, "trysetting");
-    bool cuda = !span_has(s, "hip");
+    bool cuda = !span_has(s, "hipoutofmemory");
     v->variable = cuda ? "PYTORCH_CUDA_ALLOC_CONF" : "PYTORCH_HIP_ALLOC_CONF";
     v->absurd = span_has(s, "morethan1eb");
     v->no_expandable = old;
@@ -372,9 +373,8 @@ static void read_form(plim_str s, plim_oom_view *v, plim_oom_message *out)
         out->torch = "2.2 to 2.8";
     else if (plim_oom_known(&v->number[PLIM_OOM_UNALLOCATED]))
         out->torch = "2.2 or later";
+    v->without_limit |= out->torch && !strcmp(out->torch, "2.2 to 2.8");
     v->expandable_on = span_has(s, "virtualaddressspace");
-    if (out->torch && strstr(out->torch, "2.9"))
-        v->variable = "PYTORCH_ALLOC_CONF";
 }
 
 /* ---- all of it ----------------------------------------------------------- */
