@@ -312,6 +312,21 @@ PLIM_API uint32_t plim_vgpu_lines(plim_vgpu *d, const char **out, uint32_t max);
 PLIM_API plim_status plim_vgpu_source(plim_vgpu *d, uint32_t line, const char *text,
                                       plim_err *err);
 
+/* A live block of a line whose memory grows from step to step. */
+typedef struct plim_vgpu_growing {
+    uint64_t addr;
+    uint32_t line; /* an index as in plim_vgpu_lines */
+} plim_vgpu_growing;
+
+/* These blocks so far, the oldest first; none before five steps are complete, nor where
+ * there is no memory for the answer. */
+PLIM_API uint32_t plim_vgpu_growing_blocks(plim_vgpu *d, plim_vgpu_growing *out, uint32_t max);
+
+/* Says what keeps the tensors of a line: "`losses` in `main`"; NULL: "".  PLIM_EUSAGE: no
+ * such line. */
+PLIM_API plim_status plim_vgpu_holder(plim_vgpu *d, uint32_t line, const char *text,
+                                      plim_err *err);
+
 /* How the program ended. */
 typedef enum plim_vgpu_end {
     PLIM_VGPU_END_DONE = 0,
@@ -347,6 +362,14 @@ typedef struct plim_vgpu_line {
     uint64_t live;                   /* requested bytes that are live at the peak */
 } plim_vgpu_line;
 
+/* A line of which more is live after every few steps. */
+typedef struct plim_vgpu_growth {
+    const char *line, *source, *holder; /* holder: "`losses` in `main`"; "": not known */
+    uint64_t bytes;                     /* allocated, that are added every so many steps */
+    uint64_t tensors;                   /* likewise; 0: as many as before, but larger */
+    uint32_t every;                     /* steps */
+} plim_vgpu_growth;
+
 /* A remark, and how often it was made. */
 typedef struct plim_vgpu_caveat {
     const char *line, *what; /* line "": none */
@@ -369,6 +392,8 @@ typedef struct plim_vgpu_verdict {
     uint64_t peak_allocated, peak_reserved;
     uint64_t device_low, device_high; /* reserved and context; 0 and 0: not known */
     const char *oom_line, *oom_text;  /* of the request that fails first; NULL: none */
+    int64_t growth_step; /* near which growth fills the card; below 0: none does, or only
+                            after a million steps */
 } plim_vgpu_verdict;
 
 typedef struct plim_vgpu_report {
@@ -390,6 +415,10 @@ typedef struct plim_vgpu_report {
     uint32_t n_tensors;
     const plim_vgpu_caveat *caveats;
     uint32_t n_caveats;
+    const plim_vgpu_growth *growth; /* lines whose memory grows, fastest first */
+    uint32_t n_growth;
+    uint64_t growth_bytes; /* of all of them, a step */
+    int steps;             /* complete */
     uint64_t num_ooms, num_alloc_retries;
     plim_vgpu_end end;
     const char *oom_text, *oom_line; /* of the first request that failed; NULL: none did */

@@ -81,6 +81,8 @@ PLIM_GETTER(verdict_get_reserved, plim_vgpu_verdict,
 PLIM_GETTER(verdict_get_device, plim_vgpu_verdict, verdict_device(r))
 PLIM_GETTER(verdict_get_low, plim_vgpu_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_low))
 PLIM_GETTER(verdict_get_high, plim_vgpu_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_high))
+PLIM_GETTER(verdict_get_growth, plim_vgpu_verdict,
+            r->growth_step < 0 ? (plim_cell){.kind = PLIM_CELL_UNKNOWN} : plim_cell_int(r->growth_step))
 PLIM_GETTER(verdict_get_where, plim_vgpu_verdict, plim_cell_text(r->oom_line ? r->oom_line : ""))
 PLIM_GETTER(verdict_get_line, plim_vgpu_verdict, verdict_text(r->oom_line))
 PLIM_GETTER(verdict_get_oom, plim_vgpu_verdict, verdict_text(r->oom_text))
@@ -99,6 +101,7 @@ static const plim_column verdict_columns[] = {
     {"oom_line",       "out of memory at", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, verdict_get_where},
     {"oom_line",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_line},
     {"oom_text",       "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_oom},
+    {"growth_step",    "",               PLIM_IN_DATA, PLIM_LEFT,     0,  0, verdict_get_growth},
 };
 /* clang-format on */
 
@@ -196,6 +199,14 @@ static void print_lines(plim_page *p, const plim_vgpu_report *r)
                         more == 1 ? "" : "s", plim_fmt_bytes(rest, p->style.si).s);
 }
 
+static bool growth_fills_card(const plim_vgpu_report *r)
+{
+    for (uint32_t i = 0; i < r->n_cards; i++)
+        if (r->cards[i].growth_step >= 0)
+            return true;
+    return false;
+}
+
 static void print_verdict(plim_page *p, const plim_vgpu_report *r)
 {
     static const char *const words[PLIM_VGPU_END_COUNT] = {
@@ -207,6 +218,11 @@ static void print_verdict(plim_page *p, const plim_vgpu_report *r)
     if (died)
         plim_buf_add(&p->buf, line);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
+    if (!died && growth_fills_card(r)) {
+        if (r->end == PLIM_VGPU_END_DONE)
+            plim_buf_printf(&p->buf, " for the %d steps that ran", r->steps);
+        plim_page_puts(p, ", but memory grows");
+    }
     if (r->oom_text && !died)
         plim_buf_printf(&p->buf, ", after running out of memory at " PLIM_STR_FMT,
                         PLIM_STR_ARG(line));
@@ -215,6 +231,69 @@ static void print_verdict(plim_page *p, const plim_vgpu_report *r)
     plim_page_puts(p, "\n");
     if (r->oom_text)
         plim_page_wrap(p, r->oom_text, 2);
+}
+
+static const char *plural_s(uint64_t n) { return n == 1 ? "" : "s"; }
+
+/* "98.00 MiB a step", "98.00 MiB every 2 steps" */
+static void print_rate(plim_page *p, uint64_t bytes, uint32_t every)
+{
+    plim_page_puts(p, plim_fmt_bytes(bytes, p->style.si).s);
+    if (every == 1)
+        plim_page_puts(p, " a step");
+    else
+        plim_buf_printf(&p->buf, " every %" PRIu32 " steps", every);
+}
+
+static void print_growing_line(plim_page *p, const plim_vgpu_growth *g)
+{
+    plim_page_puts(p, "  ");
+    plim_page_paint(p, PLIM_PAINT_BOLD);
+    plim_buf_add(&p->buf, plim_page_clean(p, line_name(g->line)));
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_page_puts(p, "  ");
+    print_rate(p, g->bytes, g->every);
+    if (g->tensors)
+        plim_buf_printf(&p->buf, " (%s tensor%s)", plim_fmt_count(g->tensors).s,
+                        plural_s(g->tensors));
+    if (*g->holder)
+        plim_buf_printf(&p->buf, ", held by " PLIM_STR_FMT,
+                        PLIM_STR_ARG(plim_page_clean(p, g->holder)));
+    plim_page_puts(p, "\n");
+}
+
+/* "Out of memory near step 10 on T4, step 45 on A100" */
+static void print_growth_end(plim_page *p, const plim_vgpu_report *r)
+{
+    uint32_t shown = 0;
+    for (uint32_t i = 0; i < r->n_cards; i++) {
+        const plim_vgpu_verdict *v = &r->cards[i];
+        if (v->growth_step >= 0)
+            plim_buf_printf(&p->buf, "%s step %" PRId64 " on %s",
+                            shown++ ? "," : "  Out of memory near", v->growth_step,
+                            plim_report_card(v->gpu));
+    }
+    if (shown)
+        plim_page_puts(p, "\n");
+}
+
+static void print_growth(plim_page *p, const plim_vgpu_report *r)
+{
+    enum { LINES_SHOWN = 5 };
+    if (!r->n_growth)
+        return;
+    plim_page_puts(p, "\nMemory grows by ");
+    if (r->n_growth == 1)
+        print_rate(p, r->growth[0].bytes, r->growth[0].every);
+    else
+        print_rate(p, r->growth_bytes, 1);
+    plim_page_puts(p, "\n");
+    for (uint32_t i = 0; i < r->n_growth && i < LINES_SHOWN; i++)
+        print_growing_line(p, &r->growth[i]);
+    if (r->n_growth > LINES_SHOWN)
+        plim_buf_printf(&p->buf, "  and %" PRIu32 " more line%s\n", r->n_growth - LINES_SHOWN,
+                        plural_s(r->n_growth - LINES_SHOWN));
+    print_growth_end(p, r);
 }
 
 static void print_figures(plim_page *p, const plim_vgpu_report *r)
@@ -294,6 +373,7 @@ static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
     }
     plim_rows phases = phase_rows(r, PHASES_SHOWN), cards = verdict_rows(r);
     plim_status st = PLIM_OK;
+    print_growth(p, r);
     print_figures(p, r);
     if (r->n_cards > 1) {
         plim_page_puts(p, "\nCards\n");
@@ -399,6 +479,30 @@ static void json_lines(plim_jw *w, const plim_vgpu_report *r)
     plim_jw_end(w);
 }
 
+static void json_growth(plim_jw *w, const plim_vgpu_report *r)
+{
+    plim_jw_key(w, "growth");
+    plim_jw_array(w);
+    for (uint32_t i = 0; i < r->n_growth; i++) {
+        const plim_vgpu_growth *g = &r->growth[i];
+        plim_jw_object(w);
+        plim_jw_key(w, "line");
+        plim_jw_cstr(w, *g->line ? g->line : NULL);
+        plim_jw_key(w, "source");
+        plim_jw_cstr(w, *g->source ? g->source : NULL);
+        plim_jw_key(w, "holder");
+        plim_jw_cstr(w, *g->holder ? g->holder : NULL);
+        plim_jw_key(w, "bytes");
+        plim_jw_u64(w, g->bytes);
+        plim_jw_key(w, "tensors");
+        plim_jw_u64(w, g->tensors);
+        plim_jw_key(w, "every");
+        plim_jw_u64(w, g->every);
+        plim_jw_end(w);
+    }
+    plim_jw_end(w);
+}
+
 static void json_caveats(plim_jw *w, const plim_vgpu_report *r)
 {
     plim_jw_key(w, "caveats");
@@ -443,6 +547,7 @@ static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
     plim_jw_bool(&w, r->truncated);
     json_peak(&w, r);
     json_lines(&w, r);
+    json_growth(&w, r);
     plim_rows_json(&w, "phases", &phases);
     plim_rows_json(&w, "cards", &cards);
     json_caveats(&w, r);

@@ -6,6 +6,7 @@
  *     vgpu_memory.c    requests and releases, served by the simulated allocator
  *     vgpu_kernel.c    what kernels request, by the machines that op rules run on
  *     vgpu_history.c   what the allocator holds and has done: stats, blocks, traces
+ *     vgpu_growth.c    memory that grows from step to step, and who holds it
  *     vgpu_verdict.c   the same run on other cards
  *     vgpu_report.c    what was live at the peak, and whose
  *     vgpu.c           opening and closing
@@ -33,9 +34,14 @@ typedef struct vgpu_slot { /* what a handle stands for */
 } vgpu_slot;
 
 typedef struct line_row {
-    const char *text, *source;
+    const char *text, *source, *holder;
     uint64_t allocations, requested;
 } line_row;
+
+typedef struct vgpu_growth { /* of a line, after every so many steps */
+    uint32_t line, every;
+    uint64_t bytes, tensors; /* tensors 0: as many as before, but larger */
+} vgpu_growth;
 
 struct plim_vgpu {
     pthread_mutex_t lock;
@@ -137,6 +143,12 @@ plim_status plim__vgpu_take_back(plim_vgpu *d, uint32_t block, plim_err *err);
 /* ---- vgpu_kernel.c ----------------------------------------------------------- */
 
 plim_status plim__vgpu_open_kernels(plim_vgpu *d, plim_err *err);
+
+/* ---- vgpu_growth.c ----------------------------------------------------------- */
+
+/* The lines whose memory grows, fastest first, in `a`. */
+plim_status plim__vgpu_growth(plim_vgpu *d, plim_arena *a, vgpu_growth **out, uint32_t *n_out,
+                              plim_err *err);
 
 /* ---- vgpu_verdict.c ---------------------------------------------------------- */
 

@@ -150,6 +150,29 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
     return ok && order_lines(a, r, lines, t);
 }
 
+static plim_status fill_growth(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r, plim_err *err)
+{
+    uint32_t n;
+    bool ok = true;
+    vgpu_growth *found;
+    plim_status st = plim__vgpu_growth(d, a, &found, &n, err);
+    plim_vgpu_growth *rows = st ? NULL : PLIM_NEW_N(a, plim_vgpu_growth, (uint64_t)n + 1);
+    for (uint32_t i = 0; rows && i < n; i++) {
+        const line_row *line = &d->lines[found[i].line];
+        rows[i] = (plim_vgpu_growth){.line = plim__vgpu_copy(a, line->text, &ok),
+                                     .source = plim__vgpu_copy(a, line->source, &ok),
+                                     .holder = plim__vgpu_copy(a, line->holder, &ok),
+                                     .bytes = found[i].bytes,
+                                     .tensors = found[i].tensors,
+                                     .every = found[i].every};
+        r->growth_bytes += rows[i].bytes / rows[i].every;
+    }
+    r->growth = rows;
+    r->n_growth = n;
+    r->steps = PLIM_MAX(d->at.step, 0);
+    return st ? st : rows && ok ? PLIM_OK : plim_oom(err);
+}
+
 static bool fill_report(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
     plim_alloc_stats s;
@@ -191,6 +214,8 @@ plim_status plim_vgpu_report_make(plim_vgpu *d, plim_vgpu_report **out, plim_err
     r->arena = a;
     pthread_mutex_lock(&d->lock);
     plim_status st = fill_report(d, &r->arena, &r->pub) ? PLIM_OK : plim_oom(err);
+    if (!st)
+        st = fill_growth(d, &r->arena, &r->pub, err);
     if (!st)
         st = plim__vgpu_verdicts(d, &r->arena, &r->pub, err);
     pthread_mutex_unlock(&d->lock);

@@ -29,7 +29,7 @@ uint32_t plim__vgpu_line(plim_vgpu *d, const char *z)
     if (!text || !PLIM_PUSH_ROOM(&d->story, d->lines, d->n_lines, d->cap_lines) ||
         !plim_map_put(&d->story, &d->lines_by_text, plim_str_of(text), d->n_lines))
         return PLIM_NONE;
-    d->lines[d->n_lines] = (line_row){.text = text, .source = ""};
+    d->lines[d->n_lines] = (line_row){.text = text, .source = "", .holder = ""};
     return d->n_lines++;
 }
 

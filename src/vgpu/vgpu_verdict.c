@@ -63,6 +63,21 @@ static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
     return st ? st : ok ? PLIM_OK : plim_oom(err);
 }
 
+/* Near which step growth fills a card on which the last step still fits; -1: none, or a
+ * step that no program reaches. */
+static int64_t growth_step(const plim_vgpu *d, const plim_vgpu_report *r, uint64_t capacity)
+{
+    enum { MOST_STEPS = 1000000 };
+    uint64_t peak = 0;
+    for (uint32_t i = 0; i < d->n_rows; i++)
+        if (d->rows[i].step >= r->steps - 1)
+            peak = PLIM_MAX(peak, d->rows[i].peak_allocated);
+    if (!r->growth_bytes || peak > capacity)
+        return -1;
+    uint64_t more = (capacity - peak) / r->growth_bytes;
+    return more < MOST_STEPS ? r->steps + (int64_t)more : -1;
+}
+
 plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r,
                                 plim_err *err)
 {
@@ -93,6 +108,12 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
             if (d->other_way[i])
                 v->fits = PLIM_VGPU_FITS_UNKNOWN;
         }
+        v->growth_step =
+            v->fits == PLIM_VGPU_FITS_YES
+                ? growth_step(d, r,
+                              this_one || !gpu ? d->options.capacity
+                                               : plim__vgpu_capacity(gpu, d->torch))
+                : -1;
         v->device_low = high ? v->peak_reserved + low : 0;
         v->device_high = high ? v->peak_reserved + high : 0;
     }

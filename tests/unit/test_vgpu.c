@@ -693,26 +693,99 @@ static void test_refused(void **state)
     plim_vgpu_close(d);
 }
 
+/* Makes a run in which a line has so many blocks, of so many bytes each, at the ends of
+ * steps.  `keeps`: what is there stays; else each step has blocks of its own. */
+static plim_vgpu *run_steps(const char *counts, const char *sizes, bool keeps)
+{
+    plim_vgpu *d = open_card(NULL, 1024 * MIB, "2.13", "off");
+    uint32_t held[64], n = 0, steps = (uint32_t)strlen(counts);
+    for (uint32_t s = 0; s < steps; s++) {
+        uint32_t wanted = (uint32_t)(counts[s] - '0');
+        uint64_t bytes = sizes ? (uint64_t)(sizes[s] - '0') * MIB : MIB;
+        plim_vgpu_mark(d, (int)s, PLIM_PHASE_FORWARD, NULL, NULL);
+        while (n && (!keeps || n > wanted))
+            plim_vgpu_free(d, held[--n], NULL);
+        while (n < wanted)
+            held[n++] = take_block(d, bytes, "a.py:1");
+        plim_vgpu_free(d, take_block(d, 4 * MIB, "a.py:2"), NULL);
+    }
+    plim_vgpu_mark(d, (int)steps, PLIM_PHASE_INPUTS, NULL, NULL);
+    return d;
+}
+
+static void test_growth(void **state)
+{
+    static const struct {
+        const char *why, *counts, *sizes;
+        bool other; /* blocks in each step */
+        uint64_t mib, tensors;
+        uint32_t every; /* 0: does not grow */
+    } cases[] = {
+        {"one a step", "0123456789", NULL, false, 1, 1, 1},
+        {"as soon as five have run", "01234", NULL, false, 1, 1, 1},
+        {"four are too few", "0123", NULL, false, 0, 0, 0},
+        {"two a step", "02468", NULL, false, 2, 2, 1},
+        {"after a plateau", "111111112345678", NULL, false, 1, 1, 1},
+        {"every second step", "0011223344", NULL, false, 1, 1, 2},
+        {"not often enough yet", "0011223", NULL, false, 0, 0, 0},
+        {"the same", "3333333333", NULL, false, 0, 0, 0},
+        {"it appears in the first steps", "0499999999", NULL, false, 0, 0, 0},
+        {"a cache that becomes full", "0123456666", NULL, false, 0, 0, 0},
+        {"a copy that is made once", "1111122222", NULL, false, 0, 0, 0},
+        {"it comes and goes", "1212121212", NULL, false, 0, 0, 0},
+        {"it was given back", "0123456701", NULL, false, 0, 0, 0},
+        {"it becomes less", "9876543210", NULL, false, 0, 0, 0},
+        {"longer and longer sequences", "0123456789", NULL, true, 0, 0, 0},
+        {"a tensor that becomes larger", "111111111", "123456789", true, 1, 0, 1},
+        {"of changing size", "111111111", "123546789", true, 0, 0, 0},
+        {"of any size", "111111111", "124567899", true, 0, 0, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plim_vgpu *d = run_steps(cases[i].counts, cases[i].sizes, !cases[i].other);
+        plim_vgpu_growing rows[64];
+        uint32_t n = plim_vgpu_growing_blocks(d, rows, 64);
+        plim_vgpu_report *r = NULL;
+        uint64_t free_bytes, total, held = stat_of(d, "reserved_bytes").current;
+        plim_vgpu_mem_info(d, &free_bytes, &total);
+        if (n)
+            assert_int_equal(plim_vgpu_holder(d, rows[0].line, "`a` in `main`", NULL),
+                             PLIM_OK);
+        assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+        CHECK(cases[i].why, r->n_growth == (cases[i].every > 0) && (n > 0) == r->n_growth);
+        if (r->n_growth) {
+            CHECK_STR(cases[i].why, r->growth[0].line, "a.py:1");
+            CHECK_STR(cases[i].why, r->growth[0].holder, "`a` in `main`");
+            CHECK(cases[i].why, r->growth[0].bytes == cases[i].mib * MIB &&
+                                    r->growth[0].tensors == cases[i].tensors &&
+                                    r->growth[0].every == cases[i].every);
+            uint64_t steps = strlen(cases[i].counts),
+                     rate = cases[i].mib * MIB / cases[i].every;
+            uint64_t peak = stat_of(d, "allocated_bytes").current + 4 * MIB;
+            CHECK(cases[i].why, (uint64_t)r->cards[0].growth_step ==
+                                    steps + (free_bytes + held - peak) / rate);
+        }
+        CHECK(cases[i].why, r->n_growth || r->cards[0].growth_step < 0);
+        plim_vgpu_report_free(r);
+        plim_vgpu_close(d);
+    }
+    plim_vgpu *d = open_card("t4", 0, "2.13", NULL);
+    CHECK("no such line", plim_vgpu_holder(d, 7, "x", NULL) == PLIM_EUSAGE);
+    plim_vgpu_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_three_lines),
-        cmocka_unit_test(test_oom),
-        cmocka_unit_test(test_fraction),
-        cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_history),
-        cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_full_workspace),
-        cmocka_unit_test(test_report),
-        cmocka_unit_test(test_cards),
-        cmocka_unit_test(test_print),
-        cmocka_unit_test(test_other_way),
-        cmocka_unit_test(test_other_vendors),
-        cmocka_unit_test(test_end),
-        cmocka_unit_test(test_null),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_tape),
-        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_three_lines),    cmocka_unit_test(test_oom),
+        cmocka_unit_test(test_fraction),       cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_history),        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_full_workspace), cmocka_unit_test(test_report),
+        cmocka_unit_test(test_cards),          cmocka_unit_test(test_print),
+        cmocka_unit_test(test_growth),         cmocka_unit_test(test_other_way),
+        cmocka_unit_test(test_other_vendors),  cmocka_unit_test(test_end),
+        cmocka_unit_test(test_null),           cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_tape),           cmocka_unit_test(test_blocks),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
