@@ -130,7 +130,8 @@ endif()
 
 # A library with sanitizers cannot be loaded into a Python without them.
 if(TARGET plimsoll AND NOT sanitize)
-    foreach(part figures examples fits tapes segments trainer cases places several halving)
+    foreach(part figures examples fits tapes segments trainer cases places several halving
+                 leaks clean)
         add_test(NAME run.${part}
                  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/run/check.py
                          $<TARGET_FILE:plimsoll> ${part})

@@ -444,11 +444,45 @@ def several():
         check("two tapes", len([f for f in os.listdir(folder) if f.startswith("tape")]) == 2)
 
 
+def leaks():
+    """Memory that grows from step to step: where, how fast, and what holds it."""
+    grows = re.compile(r"^# grows: (\d+), (\d+) bytes, (\d+) tensors, every (\d+): (.*)$", re.M)
+    for path in sorted((HERE / "leaks").glob("*.py")):
+        line, *figures, holder = grows.search(path.read_text()).groups()
+        r = report(run(path, "--json"))
+        found = {g["line"].rpartition(":")[2]: g for g in r["growth"]}
+        g = found.get(line, {})
+        check(f"{path.stem} grows", [g.get(k) for k in ("bytes", "tensors", "every")] ==
+              [int(f) for f in figures], r["growth"])
+        check(f"{path.stem}: what holds it", g.get("holder") == holder, r["growth"])
+    path = HERE / "leaks" / "every_two.py"
+    words = run(path, gpu=("--gpu", "t4")).stdout
+    check("in words", "It fits for the 10 steps that ran, but memory grows\n" in words and
+          "128.00 KiB every 2 steps (1 tensor), held by `predictions` in `every_two.py`" in words
+          and "Out of memory near step" in words, words)
+    words = run(path, "--steps", "4").stdout
+    check("too few steps for a verdict", "It fits\n" in words and "grows" not in words, words)
+
+
+def clean():
+    """What no step adds to is not said to grow."""
+    for path in sorted((HERE / "clean").glob("*.py")):
+        done = run(path, "--json")
+        check(f"{path.stem} runs", done.returncode == 0, done.stderr)
+        check(f"{path.stem} does not grow", done.returncode or report(done)["growth"] == [],
+              done.stdout)
+    names = ["mlp", "resnet18_plain", "gpt2_124m", "lstm_lm"]
+    for name in names + ["bert_trainer"] * has_trainer():
+        r = report(run(EXAMPLES / f"{name}.py", "--json", args=("--steps", "6"),
+                       gpu=("--gpu", "b200")))
+        check(f"{name} does not grow", r["growth"] == [], r["growth"])
+
+
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
 for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "cases",
-                             "places", "several", "halving"):
+                             "places", "several", "halving", "leaks", "clean"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

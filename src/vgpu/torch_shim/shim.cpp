@@ -1794,6 +1794,12 @@ __attribute__((visibility("default"))) void plimsoll_shim_label(uint64_t addr, i
     plim_vgpu_label(g.device, block, (plim_category)category, name, nullptr);
 }
 
+// The number that the next node of autograd will have.
+__attribute__((visibility("default"))) uint64_t plimsoll_shim_sequence()
+{
+    return at::sequence_number::peek();
+}
+
 __attribute__((visibility("default"))) int64_t plimsoll_shim_stream() { return current_stream; }
 __attribute__((visibility("default"))) void plimsoll_shim_set_stream(int64_t id)
 {
