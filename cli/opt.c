@@ -367,8 +367,8 @@ static const opt_hint opt_hints[] = {
     {"lr learning-rate beta1 beta2 betas eps epochs num-epochs num-train-epochs workers "
      "num-workers seed",
      NULL, "settings", "memory on the card does not depend on it"},
-    {"gpu-memory gpu-mem gpu-ram memory mem ram max-memory", NULL, "vram",
-     "use '--vram 24GiB'"},
+    {"gpu-memory gpu-mem gpu-ram memory mem ram", NULL, "vram", "use '--vram 24GiB'"},
+    {"max-memory memory-limit", NULL, "budget", "use '--budget 10GiB'"},
     {"card device gpu-name gpu-type", NULL, "gpu", "use '--gpu CARD'"},
     {"gpus num-gpus n-gpus ngpus world-size nproc-per-node fsdp ddp zero deepspeed "
      "tensor-parallel tp",
