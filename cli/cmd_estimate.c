@@ -44,6 +44,9 @@ static int estimate_model(plim_args *a, const plim_model *m)
     plim_estimate *e = NULL;
     if (a->explain)
         return estimate_explain(a, m);
+    if (a->style.quiet && a->render == PLIM_TEXT && /* which does not show it */
+        plim_settings_set(a->settings, "advice", "none", &err))
+        return plim_console_error(&err);
     if (plim_estimate_run(m, a->settings, &e, &err))
         return plim_console_error(&err);
     plim_status st =

@@ -353,6 +353,14 @@ typedef enum plim_fits {
     PLIM_FITS_YES = 1       /* with context and workspaces at their upper bounds */
 } plim_fits;
 
+/* A change of settings, and its effect, as plim_estimate_run with that change gives it. */
+typedef struct plim_change {
+    const char *settings;     /* as options: "--checkpoint blocks --batch 16" */
+    uint64_t saved_allocated; /* by which peak_allocated is lower */
+    uint64_t saved_reserved;  /* by which peak_reserved is lower */
+    plim_fits fits;
+} plim_change;
+
 typedef struct plim_estimate {
     size_t size; /* of this struct */
     const plim_model_info *model;
@@ -393,12 +401,18 @@ typedef struct plim_estimate {
 
     bool oom;             /* memory ran out even at the lower bounds */
     const char *oom_text; /* PyTorch's message for it; NULL: !oom */
-    const char *advice;   /* one sentence: what dominates the peak, what would save most */
+    const char *advice;   /* what dominates the peak, and which changes would lower it */
 
-    /* the smallest capacity of a card on which the run does not fail, context included */
+    /* the smallest capacity of a card on which the run does not fail, context included; 0: no
+     * card chosen */
     uint64_t needed_low, needed_high;
     uint64_t budget_bytes; /* the setting "budget"; 0: not set */
     bool over_budget;      /* reserved_high exceeds it */
+
+    /* the simulated changes that lower the peak by 1 % or more: those that fit first, then
+     * those that save most */
+    const plim_change *const *changes;
+    uint32_t n_changes;
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,

@@ -27,7 +27,8 @@ static plim_status judge_tape(work *w)
 {
     plim_estimate *e = w->e;
     plim_verdict v;
-    plim_status st = plim_verdict_of(w->job, &w->tape, PLIM_SIM_ALL, w->a, &v, w->err);
+    plim_status st =
+        plim_verdict_of(w->job, &w->tape, PLIM_SIM_ALL, w->job->gpu != NULL, w->a, &v, w->err);
     if (st)
         return st;
     w->sim = v.sim;
@@ -228,6 +229,22 @@ static plim_status count_flops(work *w)
     return PLIM_OK;
 }
 
+/* ---- advice -------------------------------------------------------------------------------- */
+
+PLIM__LIST(change_list, plim_change)
+
+static plim_status list_changes(work *w)
+{
+    plim_advice advice;
+    plim_status st = plim_advice_make(w->job, &w->g, &w->tape, w->e, w->a, &advice, w->err);
+    if (st)
+        return st;
+    w->e->advice = advice.text.p;
+    w->e->changes = change_list(w->a, advice.rows, advice.n);
+    w->e->n_changes = advice.n;
+    return w->e->changes ? PLIM_OK : plim_oom(w->err);
+}
+
 /* ---- all of it --------------------------------------------------------------------------- */
 
 static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
@@ -262,8 +279,8 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
         st = name_peak(w);
     if (!st)
         st = count_flops(w);
-    if (!st && !(w->e->advice = plim_advice(a, w->e).p))
-        st = plim_oom(err);
+    if (!st)
+        st = list_changes(w);
     return st;
 }
 

@@ -164,7 +164,7 @@ static plim_status measure_batch(plim_fit_search *s, plim_fit_row *row, plim_err
     if (!st)
         s->sms_matter |= info.sms_matter;
     if (!st)
-        st = plim_verdict_of(s->job, &t, 0, a, &v, &why);
+        st = plim_verdict_of(s->job, &t, 0, true, a, &v, &why);
     if (st == PLIM_ERANGE) /* as plim_fit_batch */
         v.reserved = v.reserved_low = v.reserved_high = v.device_low = v.device_high =
             v.needed_low = v.needed_high = UINT64_MAX;

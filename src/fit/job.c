@@ -142,7 +142,8 @@ static void read_workspace(plim_job *job, const plim_settings *s)
 plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
                           const plim_settings *s, plim_err *err)
 {
-    *job = (plim_job){.arena = a, .model = model, .settings = plim_settings_in(a, s)};
+    *job =
+        (plim_job){.arena = a, .model = model, .given = s, .settings = plim_settings_in(a, s)};
     if (!job->settings)
         return plim_oom(err);
     plim_status st = plim_settings_preset(job->settings, err);

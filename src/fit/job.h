@@ -12,7 +12,8 @@
 
 typedef struct plim_job {
     plim_arena *arena;
-    plim_settings *settings; /* as used, with the defaults filled in */
+    plim_settings *settings;    /* as used, with the defaults filled in */
+    const plim_settings *given; /* as the caller gave them, borrowed; NULL: none is set */
     const plim_model *model;
     plim_binding bind;
     plim_step_settings step;

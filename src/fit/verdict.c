@@ -44,6 +44,7 @@ typedef struct size_run {
     const plim_tape *tape;
     plim_verdict *v; /* for the context */
     unsigned what;
+    bool search;              /* for what is needed */
     plim_arena *a;            /* that of the result, or &own */
     plim_sim sim;             /* on the card if it fits surely, else without a limit */
     bool fits_high, fits_low; /* with the context at its upper, at its lower bound */
@@ -114,7 +115,8 @@ static void run_size(void *run)
         /* garbage collection, which depends on the limit, may have made it hold less */
         r->held = PLIM_MAX(r->held, fails + 1);
     }
-    r->st = search_needed(r, fails, r->held);
+    if (r->search)
+        r->st = search_needed(r, fails, r->held);
 }
 
 /* ---- all sizes ------------------------------------------------------------------ */
@@ -155,12 +157,16 @@ static void combine_sizes(plim_verdict *v, const size_run *runs, uint32_t n, boo
     v->reserved = PLIM_MIN(PLIM_MAX(v->sim.peak_reserved, v->reserved_low), v->reserved_high);
     v->device_low = plim_sat_add(v->reserved_low, v->context_low);
     v->device_high = plim_sat_add(v->reserved_high, v->context_high);
+    if (!high->search) {
+        v->needed_low = 0;
+        return;
+    }
     v->needed_low = plim_sat_add(v->needed_low, v->context_low);
     v->needed_high = plim_sat_add(high->needed, v->context_high);
 }
 
 plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
-                            plim_arena *a, plim_verdict *out, plim_err *err)
+                            bool needed, plim_arena *a, plim_verdict *out, plim_err *err)
 {
     static const unsigned bounds[SIZES] = {[LOW] = PLIM_SIM_LOW, [HIGH] = PLIM_SIM_HIGH};
     size_run runs[SIZES];
@@ -171,7 +177,7 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
                      &out->context_high);
     for (uint32_t i = n; i-- > 0;) {
         size_run *r = &runs[i];
-        *r = (size_run){.job = job, .tape = t, .v = out, .what = bounds[i]};
+        *r = (size_run){.job = job, .tape = t, .v = out, .what = bounds[i], .search = needed};
         r->what |= i == USUAL ? what : 0;
         r->a = i == USUAL ? a : &r->own;
         plim_task_start(&r->task, run_size, r, i != USUAL && t->n_events >= LONG_TAPE);

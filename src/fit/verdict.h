@@ -24,13 +24,15 @@ typedef struct plim_verdict {
     uint64_t reserved_low, reserved_high;
     uint64_t context_low, context_high; /* 0: unknown */
     uint64_t device_low, device_high;   /* reserved + context */
-    uint64_t needed_low, needed_high;   /* the smallest capacity of a card, with context */
+    uint64_t needed_low, needed_high;   /* the smallest capacity of a card, with context;
+                                           0: not asked for */
     plim_str oom_text;                  /* with everything at its lower bound; fits: no */
 } plim_verdict;
 
 /* Judges a tape on the job's card, or on a card without a limit.  `what` (PLIM_SIM_...) is
- * wanted of the usual sizes; *out lives in `a`. */
+ * wanted of the usual sizes; what is needed takes some ten more simulations and is searched
+ * for only if `needed`.  *out lives in `a`. */
 plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
-                            plim_arena *a, plim_verdict *out, plim_err *err);
+                            bool needed, plim_arena *a, plim_verdict *out, plim_err *err);
 
 #endif

@@ -183,10 +183,11 @@ static void estimate_figures(plim_page *p, const plim_estimate *e)
          PLIM_STR("the smallest card it fits on")},
     };
     uint32_t wide = 0;
-    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+    size_t n = PLIM_COUNT(rows) - (e->fits == PLIM_FITS_NO_CARD); /* without "needed" */
+    for (size_t i = 0; i < n; i++)
         wide = PLIM_MAX(wide, plim_text_width(rows[i].value));
     plim_page_puts(p, "\n");
-    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+    for (size_t i = 0; i < n; i++) {
         bool room = 2 + NAME + wide + 2 + plim_text_width(rows[i].note) <= p->width;
         plim_page_puts(p, "  ");
         plim_page_field(p, plim_str_of(rows[i].name), NAME, false);
@@ -265,9 +266,9 @@ static void estimate_budget(plim_page *p, const plim_estimate *e)
 
 /* ---- quiet: name and value ----------------------------------------------- */
 
-static const char *estimate_fits(const plim_estimate *e)
+static const char *name_fits(plim_fits fits)
 {
-    switch (e->fits) {
+    switch (fits) {
     case PLIM_FITS_YES: return "yes";
     case PLIM_FITS_NO: return "no";
     case PLIM_FITS_MAYBE: return "maybe";
@@ -291,13 +292,15 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
                 {"reserved_high", e->reserved_high, true},
                 {"needed_low", e->needed_low, e->context_known},
                 {"needed_high", e->needed_high, e->context_known}};
-    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+    size_t n =
+        PLIM_COUNT(rows) - (e->fits == PLIM_FITS_NO_CARD ? 2 : 0); /* without "needed" */
+    for (size_t i = 0; i < n; i++)
         if (rows[i].known)
             plim_buf_printf(&p->buf, "%s %" PRIu64 "\n", rows[i].name, rows[i].n);
         else
             plim_buf_printf(&p->buf, "%s unknown\n", rows[i].name);
-    if (estimate_fits(e))
-        plim_buf_printf(&p->buf, "fits %s\n", estimate_fits(e));
+    if (name_fits(e->fits))
+        plim_buf_printf(&p->buf, "fits %s\n", name_fits(e->fits));
     if (e->budget_bytes)
         plim_buf_printf(&p->buf, "budget %s\n", e->over_budget ? "over" : "within");
 }
@@ -432,8 +435,8 @@ static void json_memory(plim_jw *w, const plim_estimate *e)
         {"device_low", e->device_low, e->context_known},
         {"device_high", e->device_high, e->context_known},
         {"ema", e->ema_bytes, true},
-        {"needed_low", e->needed_low, e->context_known},
-        {"needed_high", e->needed_high, e->context_known},
+        {"needed_low", e->needed_low, e->needed_low > 0 && e->context_known},
+        {"needed_high", e->needed_high, e->needed_low > 0 && e->context_known},
     };
     json_numbers(w, "memory", rows, PLIM_COUNT(rows));
 }
@@ -505,7 +508,7 @@ static void json_fit(plim_jw *w, const plim_estimate *e)
         plim_jw_u64(w, e->gpu_bytes);
     else
         plim_jw_null(w);
-    json_text(w, "fits", estimate_fits(e));
+    json_text(w, "fits", name_fits(e->fits));
     plim_jw_key(w, "oom");
     plim_jw_bool(w, e->oom);
     json_text(w, "oom_text", e->oom ? e->oom_text : NULL);
@@ -554,6 +557,26 @@ static void json_timeline(plim_jw *w, const plim_estimate *e)
     plim_jw_end(w);
 }
 
+/* clang-format off */
+PLIM_GETTER(change_settings, plim_change, plim_cell_text(r->settings))
+PLIM_GETTER(change_allocated, plim_change, plim_cell_u64(PLIM_CELL_BYTES, r->saved_allocated))
+PLIM_GETTER(change_reserved, plim_change, plim_cell_u64(PLIM_CELL_BYTES, r->saved_reserved))
+PLIM_GETTER(change_fits, plim_change, plim_cell_text(name_fits(r->fits)))
+
+static const plim_column change_columns[] = {
+    {"settings",        "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_settings},
+    {"saved_allocated", "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_allocated},
+    {"saved_reserved",  "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_reserved},
+    {"fits",            "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_fits},
+};
+/* clang-format on */
+
+static void json_changes(plim_jw *w, const plim_estimate *e)
+{
+    const plim_rows r = PLIM_ROWS_OF(change_columns, e->changes, e->n_changes);
+    plim_rows_json(w, "changes", &r);
+}
+
 static plim_status estimate_json(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
@@ -574,6 +597,7 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
     json_budget(&w, e);
     json_timeline(&w, e);
     json_text(&w, "advice", e->advice);
+    json_changes(&w, e);
     plim_report_json_close(&w);
     return PLIM_OK;
 }
