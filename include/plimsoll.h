@@ -317,6 +317,8 @@ typedef struct plim_model_info {
     uint32_t ops, unknown_ops;              /* graph nodes; those without a rule */
     const char *note; /* what the file leaves out or changes; "": nothing */
     plim_dtype dtype; /* of its first parameter, before the setting "dtype" */
+    int64_t seq;      /* the sequence length that was used; 0: not known */
+    int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
 } plim_model_info;
 
 /* A storage that is live at the peak. */
@@ -413,6 +415,9 @@ typedef struct plim_estimate {
      * those that save most */
     const plim_change *const *changes;
     uint32_t n_changes;
+
+    bool gpu_exact; /* gpu_bytes is what a driver reports or the caller gave, else estimated
+                     * from the marketed size */
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,

@@ -87,6 +87,8 @@ plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_mode
                            .parameter_bytes = c.parameter_bytes,
                            .buffer_bytes = c.buffer_bytes,
                            .batch = g->batch,
+                           .seq = g->seq,
+                           .seq_max = g->seq_max,
                            .ops = g->n_nodes};
     for (uint32_t i = 0; i < g->n_nodes; i++)
         m->unknown_ops += g->nodes[i].op == NULL;

@@ -36,8 +36,11 @@ static plim_status judge_tape(work *w)
     e->oom = v.fits == PLIM_FITS_NO;
     if (e->oom && !(e->oom_text = plim__cstr(w->a, v.oom_text)))
         return plim_oom(w->err);
-    e->gpu_bytes = w->job->gpu ? w->job->gpu->memory_bytes : 0;
-    if (w->job->gpu && !(e->gpu = plim__cstr(w->a, plim_str_of(w->job->gpu->name))))
+    const plim_gpu *gpu = w->job->gpu;
+    e->gpu_bytes = gpu ? gpu->memory_bytes : 0;
+    e->gpu_exact =
+        gpu && (gpu->memory_kind == PLIM_GPU_DRIVER || gpu->memory_kind == PLIM_GPU_GIVEN);
+    if (gpu && !(e->gpu = plim__cstr(w->a, plim_str_of(gpu->name))))
         return plim_oom(w->err);
     e->peak_requested = v.sim.peak_requested;
     e->peak_allocated = v.sim.peak_allocated;

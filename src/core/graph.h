@@ -110,6 +110,8 @@ typedef struct plim_graph {
     uint32_t n_dims, cap_dims;
     int64_t batch;    /* what the batch dimension was bound to; 0: there is none */
     bool batch_fixed; /* the file holds one batch size only */
+    int64_t seq;      /* the sequence length that it was built with; 0: not known */
+    int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
 } plim_graph;
 
 plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* makes scope 0 */

@@ -366,6 +366,14 @@ void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
         plim_jw_key(w, counts[i].key);
         plim_jw_u64(w, counts[i].n);
     }
+    for (int max = 0; max < 2 && m->seq; max++) { /* only of models that have one */
+        int64_t n = max ? m->seq_max : m->seq;
+        plim_jw_key(w, max ? "seq_max" : "seq");
+        if (n)
+            plim_jw_i64(w, n);
+        else
+            plim_jw_null(w);
+    }
     if (m->note && *m->note) {
         plim_jw_key(w, "note");
         plim_jw_cstr(w, m->note);

@@ -70,6 +70,19 @@ static const char *header_value(const plim_estimate *e, plim_setting_id id)
     return !row->header || !text || (row->hidden && !strcmp(text, row->hidden)) ? "" : text;
 }
 
+/* "seq 1024 (default; the model allows 8192)"; {NULL, 0}: the model has none. */
+static plim_str say_seq(plim_arena *a, const plim_estimate *e)
+{
+    const plim_model_info *m = e->model;
+    bool given = e->settings->text[PLIM_SET_seq].p || e->settings->text[PLIM_SET_input].p;
+    if (!m->seq)
+        return (plim_str){NULL, 0};
+    if (!m->seq_max || m->seq_max == m->seq)
+        return plim_arena_printf(a, "seq %" PRId64 "%s", m->seq, given ? "" : " (default)");
+    return plim_arena_printf(a, "seq %" PRId64 " (%sthe model allows %" PRId64 ")", m->seq,
+                             given ? "" : "default; ", m->seq_max);
+}
+
 static void estimate_header(plim_page *p, const plim_estimate *e)
 {
     plim_report_model_line(p, e->model);
@@ -77,6 +90,9 @@ static void estimate_header(plim_page *p, const plim_estimate *e)
     plim_page_paint(p, PLIM_PAINT_DIM);
     for (int i = 0; i < PLIM_SETTING_COUNT; i++) {
         const plim_setting_row *row = &plim_setting_rows[i];
+        plim_str seq = i == PLIM_SET_seq ? say_seq(&p->arena, e) : (plim_str){NULL, 0};
+        if (seq.p)
+            plim_flow_add(&f, seq);
         const char *value = header_value(e, (plim_setting_id)i);
         if (!*value)
             continue;
@@ -230,9 +246,10 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
         plim_flow_printf(&f, "%s", rows[i].say);
         plim_page_paint(p, PLIM_PAINT_PLAIN);
         plim_text bytes = plim_fmt_bytes(e->gpu_bytes, p->style.si);
+        const char *mark = e->gpu_exact ? "" : "~";
         plim_flow_printf(&f, "%s", e->gpu ? e->gpu : "the card");
         if (!e->gpu || !strstr(e->gpu, bytes.s)) /* not after "a card of 2.00 GiB" */
-            plim_flow_printf(&f, "(%s)", bytes.s);
+            plim_flow_printf(&f, "(%s%s)", mark, bytes.s);
         if (e->fits == PLIM_FITS_MAYBE && !e->context_known)
             plim_flow_printf(&f, "because its CUDA context size is unknown");
         if (e->fits == PLIM_FITS_YES)

@@ -222,6 +222,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     if (!g->note.p)
         return plim_oom(err);
     g->batch = h.batch;
+    g->seq = h.seq;
+    g->seq_max = h.seq_max;
     g->format = PLIM_STR("Hugging Face config");
     g->producer = plim_str_of(group->src);
     return h.n.st;

@@ -125,7 +125,7 @@ typedef struct plim_hf {
     const plim_binding *bind;
     plim_str architecture;       /* the class named in the file, or "" */
     struct plim_hf_quant *quant; /* hf_quant.c; NULL: weights are not packed */
-    int64_t batch, seq;          /* once plim_hf_tokens was called */
+    int64_t batch, seq, seq_max; /* once plim_hf_tokens was called; seq_max 0: no limit */
     uint32_t positions;          /* once plim_hf_positions was */
 } plim_hf;
 

@@ -198,6 +198,7 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
     const plim_binding *b = h->bind;
     h->batch = b->batch ? b->batch : 1;
     h->seq = b->seq ? b->seq : PLIM_MIN(positions, PLIM_HF_SEQ);
+    h->seq_max = positions < INT32_MAX ? positions : 0;
     for (uint32_t i = 0; i < b->n_inputs; i++) {
         const struct plim_input_shape *in = &b->inputs[i];
         if (in->name.n && !plim_str_is(in->name, name))

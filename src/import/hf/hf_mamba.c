@@ -436,6 +436,7 @@ static void mamba_build(plim_hf *h, const void *p)
     mamba m = {.h = h, .n = n, .c = c, .prefix = r->prefix, .inner = c->expand * c->hidden};
     m.rank = dt_rank(h, c);
     plim_hf_tokens(h, "input_ids", r->loop ? MAX_LOOP : INT32_MAX, false);
+    h->seq_max = 0; /* MAX_LOOP limits this program, not the model */
     check_sizes(h, &m, r);
     if (n->st)
         return;

@@ -244,7 +244,7 @@ static void t5_build(plim_hf *h, const void *p)
     c.decoder_layers = c.decoder_layers ? c.decoder_layers : c.layers;
     plim_hf_check_heads(h, c.heads, c.heads, c.dim);
     plim_hf_refuse(h, n->dtype == PLIM_F16, "dtype float16");
-    plim_hf_tokens(h, "input_ids", PLIM_HF_SEQ, false);
+    plim_hf_tokens(h, "input_ids", INT32_MAX, false); /* its positions are relative */
     plim_nn_root(n, "T5ForConditionalGeneration");
     uint32_t ids = plim_hf_ids(h), labels = PLIM_NONE;
     if (!n->infer)
