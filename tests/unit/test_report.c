@@ -219,6 +219,7 @@ static void make_tiny(made *m)
     plim_estimate *e = &m->e;
     e->gpu = "Some Card";
     e->gpu_bytes = 150 * MIB;
+    e->gpu_exact = true;
     e->fits = PLIM_FITS_MAYBE;
     e->peak_live_requested = e->peak_requested = e->peak_allocated = 4 * MIB;
     e->peak_reserved = e->reserved_low = e->reserved_high = 6 * MIB;
