@@ -7,7 +7,7 @@ static int oom_run(plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_oom_message *m = NULL;
-    const char *path = a->operand && strcmp(a->operand, "-") ? a->operand : "/dev/stdin";
+    const char *path = a->operand && strcmp(a->operand, "-") != 0 ? a->operand : "/dev/stdin";
     if (plim_oom_load(path, &m, &err))
         return plim_console_error(&err);
     plim_status st =

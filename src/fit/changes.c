@@ -40,12 +40,12 @@ static bool was_given(const search *s, plim_setting_id id)
 
 static const char *value_blocks(const search *s)
 {
-    return strcmp(used_text(s, PLIM_SET_checkpoint), "none") ? NULL : "blocks";
+    return strcmp(used_text(s, PLIM_SET_checkpoint), "none") != 0 ? NULL : "blocks";
 }
 
 static const char *value_keep(const search *s)
 {
-    return strcmp(used_text(s, PLIM_SET_keep), "none") ? "none" : NULL;
+    return strcmp(used_text(s, PLIM_SET_keep), "none") != 0 ? "none" : NULL;
 }
 
 static const char *value_autocast(const search *s)
@@ -57,7 +57,7 @@ static const char *value_autocast(const search *s)
 static const char *value_dtype(const search *s)
 {
     const char *dtype = used_text(s, PLIM_SET_dtype);
-    return strcmp(dtype, "fp32") && strcmp(dtype, "fp64") ? NULL : "bf16";
+    return strcmp(dtype, "fp32") != 0 && strcmp(dtype, "fp64") != 0 ? NULL : "bf16";
 }
 
 /* A given shape determines the batch, too. */
@@ -90,7 +90,7 @@ static const char *optimizer_with(const search *s, const char *impl)
     plim_buf_init(&b, s->a);
     for (const char *p = used_text(s, PLIM_SET_optimizer); *p;) {
         size_t n = strcspn(p, ",");
-        if (strncmp(p, "impl=", 5))
+        if (strncmp(p, "impl=", 5) != 0)
             plim_buf_printf(&b, "%.*s,", (int)n, p);
         p += n + (p[n] == ',');
     }
