@@ -357,6 +357,16 @@ plim_status plim_settings_put(plim_settings *s, plim_setting_id id, const char *
     return PLIM_OK;
 }
 
+/* As plim_settings_put; errors name the setting as the caller spelled it. */
+static plim_status put_named(plim_settings *s, plim_setting_id id, const char *key,
+                             const char *value, plim_err *err)
+{
+    plim_status st = plim_settings_put(s, id, value, err);
+    if (st)
+        plim_err_prefix(err, "'%s': ", key);
+    return st;
+}
+
 plim_status plim_settings_set(plim_settings *s, const char *key, const char *value,
                               plim_err *err)
 {
@@ -364,11 +374,7 @@ plim_status plim_settings_set(plim_settings *s, const char *key, const char *val
     PLIM_REQUIRE(s, err);
     PLIM_REQUIRE(key, err);
     plim_status st = find_setting(key, &id, err);
-    if (st)
-        return st;
-    if ((st = plim_settings_put(s, id, value, err)) != PLIM_OK)
-        plim_err_prefix(err, "'%s': ", key);
-    return st;
+    return st ? st : put_named(s, id, key, value, err);
 }
 
 plim_status plim_settings_add(plim_settings *s, const char *key, const char *value,
@@ -382,10 +388,10 @@ plim_status plim_settings_add(plim_settings *s, const char *key, const char *val
         return st;
     const char *have = s->text[id].p;
     if (plim_setting_rows[id].kind != PLIM_SETTING_LIST || !have || !value || !*value)
-        return plim_settings_set(s, key, value, err);
+        return put_named(s, id, key, value, err);
     plim_arena a = PLIM_ARENA_INIT;
     plim_str both = plim_arena_printf(&a, "%s;%s", have, value);
-    st = both.p ? plim_settings_set(s, key, both.p, err) : plim_oom(err);
+    st = both.p ? put_named(s, id, key, both.p, err) : plim_oom(err);
     plim_arena_free(&a);
     return st;
 }

@@ -219,17 +219,12 @@ uint32_t plim_vgpu_growing_blocks(plim_vgpu *d, plim_vgpu_growing *out, uint32_t
 
 plim_status plim_vgpu_holder(plim_vgpu *d, uint32_t line, const char *text, plim_err *err)
 {
-    plim_status st = PLIM_OK;
     PLIM_REQUIRE(d, err);
     pthread_mutex_lock(&d->lock);
-    const char *own = line < d->n_lines ? plim__vgpu_word(d, text) : NULL;
-    if (own)
+    const char *own = NULL;
+    plim_status st = plim__vgpu_line_word(d, line, text, &own, err);
+    if (!st)
         d->lines[line].holder = own;
-    else
-        st = line < d->n_lines
-                 ? plim_oom(err)
-                 : plim_fail(err, PLIM_EUSAGE, line, "line %" PRIu32 " is not below %" PRIu32,
-                             line, d->n_lines);
     pthread_mutex_unlock(&d->lock);
     return st;
 }

@@ -111,6 +111,9 @@ struct plim_vgpu {
 
 /* Each string once; NULL, as an argument: "", as the answer: the story is full. */
 const char *plim__vgpu_word(plim_vgpu *d, const char *z);
+/* A word to be noted with a line that there is.  PLIM_EUSAGE: there is no such line. */
+plim_status plim__vgpu_line_word(plim_vgpu *d, uint32_t line, const char *text,
+                                 const char **own, plim_err *err);
 /* The number of a line, and its text; PLIM_NONE: no room, "". */
 uint32_t plim__vgpu_line(plim_vgpu *d, const char *z);
 const char *plim__vgpu_line_text(const plim_vgpu *d, uint32_t line);

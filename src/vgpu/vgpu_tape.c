@@ -231,19 +231,24 @@ uint32_t plim_vgpu_lines(plim_vgpu *d, const char **out, uint32_t max)
     return n;
 }
 
+plim_status plim__vgpu_line_word(plim_vgpu *d, uint32_t line, const char *text,
+                                 const char **own, plim_err *err)
+{
+    if (line >= d->n_lines)
+        return plim_fail(err, PLIM_EUSAGE, line, "line %" PRIu32 " is not below %" PRIu32,
+                         line, d->n_lines);
+    *own = plim__vgpu_word(d, text);
+    return *own ? PLIM_OK : plim_oom(err);
+}
+
 plim_status plim_vgpu_source(plim_vgpu *d, uint32_t line, const char *text, plim_err *err)
 {
-    plim_status st = PLIM_OK;
     PLIM_REQUIRE(d, err);
     pthread_mutex_lock(&d->lock);
-    const char *own = line < d->n_lines ? plim__vgpu_word(d, text) : NULL;
-    if (own)
+    const char *own = NULL;
+    plim_status st = plim__vgpu_line_word(d, line, text, &own, err);
+    if (!st)
         d->lines[line].source = own;
-    else
-        st = line < d->n_lines
-                 ? plim_oom(err)
-                 : plim_fail(err, PLIM_EUSAGE, line, "line %" PRIu32 " is not below %" PRIu32,
-                             line, d->n_lines);
     pthread_mutex_unlock(&d->lock);
     return st;
 }
