@@ -15,7 +15,7 @@ DEMO = estimate resnet50 --batch 32 --optimizer sgd,momentum=0.9 --gpu rtx4090
 cmake = mkdir -p $(1) && cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2) $(CMAKE_FLAGS) \
 	>$(1)/configure.log 2>&1 || { cat $(1)/configure.log; exit 1; }
 ctest = ctest --test-dir $(1) --output-on-failure -j$(JOBS)
-formatted = $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
+formatted = $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] src/vgpu/torch_shim/shim/* cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
 
 .PHONY: all help deps deps-check demo check asan tsan fuzz bench golden wasm fmt fmt-check \
 	lint install clean

@@ -1,7 +1,7 @@
 /* cmd_run.c -- plimsoll run -- COMMAND: runs a PyTorch script on a simulated GPU.
  *
  * The simulation runs inside the script's own Python process: PYTHONPATH makes
- * Python import sitecustomize.py, which imports front.py, which reads the
+ * Python import sitecustomize.py, which imports the package plimsoll_front, which reads the
  * PLIMSOLL_RUN_* variables set here.  Each process that used the GPU writes a
  * report into a temporary directory; this file prints the reports when the
  * command has ended. */
@@ -24,7 +24,7 @@
 #endif
 
 typedef struct run_places {
-    char data[PATH_MAX]; /* shim.cpp, front.py, sitecustomize.py, the headers */
+    char data[PATH_MAX]; /* sitecustomize.py, plimsoll_front, shim, the headers */
     char lib[PATH_MAX];
     char report[PATH_MAX];
 } run_places;
@@ -60,13 +60,13 @@ static int run_locate(run_places *p)
     char home[PATH_MAX / 2];
     const char *tmp = getenv("TMPDIR");
     run_find_home(home, sizeof home);
-    if (!run_find_file(p->data, sizeof p->data, home, "../share/plimsoll/front.py",
-                       "share/plimsoll/front.py") ||
+    if (!run_find_file(p->data, sizeof p->data, home, "../share/plimsoll/sitecustomize.py",
+                       "share/plimsoll/sitecustomize.py") ||
         !run_find_file(p->lib, sizeof p->lib, home, "../" PLIM_LIBDIR "/libplimsoll.so",
                        "libplimsoll.so")) {
         plim_err err = {.code = PLIM_EIO};
         snprintf(err.msg, sizeof err.msg,
-                 "cannot find 'front.py' or 'libplimsoll.so': the installation is incomplete");
+                 "cannot find 'share/plimsoll' or 'libplimsoll.so': the installation is incomplete");
         return plim_console_error(&err);
     }
     *strrchr(p->data, '/') = '\0';

@@ -93,7 +93,7 @@ if(TARGET plimsoll)
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_sources.py
                      --program $<TARGET_FILE:plimsoll>)
 endif()
-# The binary interface: what was recorded, and what front.py says of it to ctypes.
+# The binary interface: what was recorded, and what plimsoll_front says of it to ctypes.
 foreach(test check ctypes)
     string(REPLACE check abi name ${test})
     add_test(NAME tree.${name}

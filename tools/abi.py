@@ -5,7 +5,7 @@
    there are, how its structs lie in memory on x86-64, and what its enumerators are.
  * check: compares the headers with that file, and the functions that
    BUILD/libplimsoll.so (build/libplimsoll.so) exports with those that the headers declare.
- * ctypes: compares the ctypes structures and constants of front.py and
+ * ctypes: compares the ctypes structures and constants of plimsoll_front/abi.py and
    front_cuda.py with plimsoll.h and plimsoll_vgpu.h.
 
 The headers are read after the preprocessor ($CC, or cc), so they may use macros; what a
@@ -33,7 +33,8 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "abi" / "plimsoll.txt"
 STABLE, EXPERIMENTAL = "plimsoll.h", "plimsoll_vgpu.h"
-FRONTS = {"plimsoll_front": ROOT / "src" / "vgpu" / "torch_shim" / "front.py",
+SHIM = ROOT / "src" / "vgpu" / "torch_shim"
+FRONTS = {"plimsoll_front.abi": SHIM / "plimsoll_front" / "abi.py",
           "plimsoll_front_cuda": ROOT / "src" / "vgpu" / "cuda_stub" / "front_cuda.py"}
 MARK = "PLIM_ABI_FUNCTION"  # takes the place of PLIM_API
 BASE = r"((?:(?:const|volatile|unsigned|signed|long|short|struct|enum)\s+)*\w+)"
@@ -277,6 +278,7 @@ def check(build):
 
 def load_fronts():
     sys.dont_write_bytecode = True
+    sys.path.insert(0, str(SHIM))
     for name, path in FRONTS.items():
         spec = importlib.util.spec_from_file_location(name, path)
         module = importlib.util.module_from_spec(spec)

@@ -1,6 +1,6 @@
 """front_cuda.py -- `plimsoll run` with a CUDA build of PyTorch (experimental).
 
-front.py calls start() when it finds such a build.  Stub libraries, loaded before
+plimsoll_front/start.py calls start() when it finds such a build.  Stub libraries, loaded before
 torch, stand in for CUDA; everything above them is PyTorch's own code, its allocator
 too.  That allocator's history is what happened.  When the script ends it is told to
 the simulated one, request by request, so the report is the same as with a CPU build,
@@ -13,7 +13,9 @@ import os
 import sys
 import sysconfig
 
-import plimsoll_front as front
+from plimsoll_front import HERE, patches, story
+from plimsoll_front.abi import Category, Vgpu
+from plimsoll_front.device import Device, fail, text
 
 STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
          "libcudnn.so.9", "libnvidia-ml.so.1")
@@ -41,11 +43,11 @@ def load_stubs(run, root):
         if os.path.isdir(folder):
             break
     else:
-        front.fail("the CUDA stub libraries are not installed beside libplimsoll")
+        fail("the CUDA stub libraries are not installed beside libplimsoll")
     for name in STUBS:
         path = os.path.join(folder, name.format(cuda_major(root)))
         if not os.path.exists(path):
-            front.fail(f"CUDA {cuda_major(root)} is not supported: there is no stub library '{path}'")
+            fail(f"CUDA {cuda_major(root)} is not supported: there is no stub library '{path}'")
         ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
     return ctypes.CDLL(os.path.join(folder, "libplimsoll_stub.so"))
 
@@ -62,7 +64,7 @@ class Lines:
     def of_file(self, file):
         if file not in self.known:
             mine = file and file[0] != "<" and not file.startswith(self.skip) \
-                and "/site-packages/" not in file and os.path.dirname(file) != front.HERE
+                and "/site-packages/" not in file and not file.startswith(HERE + os.sep)
             self.known[file] = file.removeprefix(self.here) if mine else None
         return self.known[file]
 
@@ -84,8 +86,8 @@ class Lines:
 
 
 class Log:
-    """Stands in for the device and the shim while the script runs: keeps what front's
-    Story says, with its place among the requests."""
+    """Stands in for the device and the shim while the script runs: keeps what
+    plimsoll_front.story says, with its place among the requests."""
 
     def __init__(self, device, torch_c, lines):
         self.device, self.c, self.lines = device, torch_c, lines
@@ -133,7 +135,7 @@ class Replay:
 
     def malloc(self, entry):
         line = self.lines.of((f["filename"], f["line"]) for f in entry["frames"])
-        tag = Tag(line or self.line, None, -1, 0, None, front.Category.COUNT, 0)  # as the phase suggests
+        tag = Tag(line or self.line, None, -1, 0, None, Category.COUNT, 0)  # as the phase suggests
         stream = self.streams.setdefault(entry["stream"], len(self.streams))
         block, addr = ctypes.c_uint32(), ctypes.c_uint64()
         self.device.call("malloc", ctypes.c_uint64(entry["size"]), ctypes.c_uint16(stream),
@@ -145,13 +147,13 @@ class Replay:
         action = entry["action"]
         if action == "alloc":
             block = self.malloc(entry)
-            if block == front.Vgpu.NONE:
+            if block == Vgpu.NONE:
                 self.failed.append(entry["size"])
             else:
                 self.blocks[entry["addr"]] = block
             return 1
         if action == "oom":
-            if self.malloc(entry) != front.Vgpu.NONE:
+            if self.malloc(entry) != Vgpu.NONE:
                 self.failed.append(entry["size"])
         elif action == "free_completed":
             block = self.blocks.pop(entry["addr"], None)
@@ -184,11 +186,11 @@ def differences(theirs, device):
 
 
 class Cuda:
-    """What front.Run does for a CPU build, for a CUDA build."""
+    """What start.Run does for a CPU build, for a CUDA build."""
 
     def __init__(self, run, version):
         self.run, self.lines = run, Lines()
-        self.device = front.Device(run, version)
+        self.device = Device(run, version)
         self.device.pid = os.getpid()
 
     def after_torch(self, torch):
@@ -207,7 +209,7 @@ class Cuda:
         self.follow_allocator(torch._C)
         self.story = Story(self)
         self.story.follow(torch)
-        front.no_nccl()
+        patches.no_nccl()
         self.story.watch_errors()
         self.story.watch_exit()
         atexit.register(self.story.finish)
@@ -228,8 +230,8 @@ class Cuda:
         wrap("_cuda_emptyCache", "empty_cache")
         wrap("_cuda_resetPeakMemoryStats", "reset_peak")
         wrap("_cuda_setMemoryFraction", "fraction", ctypes.c_double)
-        wrap("_accelerator_setAllocatorSettings", "config", front.text)
-        wrap("_cuda_cudaCachingAllocator_set_allocator_settings", "config", front.text)
+        wrap("_accelerator_setAllocatorSettings", "config", text)
+        wrap("_cuda_cudaCachingAllocator_set_allocator_settings", "config", text)
 
     def watch_reads(self, stub):
         def read(size):
@@ -242,8 +244,8 @@ class Cuda:
     story = None
 
 
-class Story(front.Story):
-    """front's, told to the log; when it is over the replay is made."""
+class Story(story.Story):
+    """That of plimsoll_front, told to the log; when it is over the replay is made."""
 
     def __init__(self, cuda):
         super().__init__(cuda.run, cuda.log, cuda.log)
@@ -276,8 +278,8 @@ class Story(front.Story):
         wrong += [f"a request for {size} bytes fails in only one of them"
                   for size in replay.failed]
         notes = [note + ("; the simulated one differs" if wrong else ": the simulated one agrees")]
-        for text in notes + wrong[:8]:
-            self.cuda.device.call("note", b"", text.encode())
+        for note in notes + wrong[:8]:
+            self.cuda.device.call("note", b"", note.encode())
 
 
 class Closed:
@@ -286,7 +288,7 @@ class Closed:
 
 
 def start(run, spec, version):
-    """Takes the place of what front.Run (`run`) would do for this torch."""
+    """Takes the place of what start.Run (`run`) would do for this torch."""
     root = os.path.dirname(spec.origin)
     if run.run["alloc_conf"]:
         os.environ["PYTORCH_ALLOC_CONF"] = run.run["alloc_conf"]

@@ -1,6 +1,7 @@
 # sitecustomize.py -- Python imports this when it starts, because `plimsoll run`
-# put this folder into PYTHONPATH.  Loads front.py, then the sitecustomize that
+# put this folder into PYTHONPATH.  Loads the package plimsoll_front, then the sitecustomize that
 # stands behind this one, if there is any.
+import importlib
 import importlib.machinery
 import importlib.util
 import os
@@ -25,5 +26,7 @@ def _next():
 
 if "PLIMSOLL_RUN_LIB" in os.environ:
     _load("plimsoll_front", importlib.util.spec_from_file_location(
-        "plimsoll_front", os.path.join(_here, "front.py"))).start()
+        "plimsoll_front", os.path.join(_here, "plimsoll_front", "__init__.py"),
+        submodule_search_locations=[os.path.join(_here, "plimsoll_front")]))
+    importlib.import_module("plimsoll_front.start").start()
 _next()

@@ -1,0 +1,87 @@
+"""The C functions of a pretend GPU, as methods."""
+
+import ctypes
+import os
+import sys
+
+from .abi import PUT, Card, Err, Options, Render, Stat, Style, c_ptr, c_u64
+
+
+def fail(text, code=3):
+    """Ends the script with one line; 3 and 4 as in cli/console.h."""
+    sys.stdout.flush()
+    sys.stderr.write(f"plimsoll: {text}\n")
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def text(z):
+    return z.encode() if z is not None else None
+
+
+class Device:
+    """The C functions of a plim_vgpu, as methods."""
+
+    def __init__(self, run, torch_version):
+        self.lib = ctypes.CDLL(run["lib"], mode=ctypes.RTLD_GLOBAL)
+        self.handle = c_ptr()
+        self.lib.plim_vgpu_oom_text.argtypes = [c_ptr, c_ptr, ctypes.c_size_t]
+        self.lib.plim_vgpu_oom_text.restype = ctypes.c_size_t
+        self.lib.plim_vgpu_history.argtypes = [c_ptr, c_u64, ctypes.c_bool]
+        self.fraction = 1.0
+        self.alloc_conf = run["alloc_conf"] or ""
+        self.note = ""
+        options = Options(text(run["gpu"]), run["vram"], text(torch_version),
+                          text(run["alloc_conf"]), text(run["workspace"]))
+        err = Err()
+        st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
+                                        ctypes.byref(err))
+        if st and b"PyTorch version" in err.msg:  # newer than we know: as the newest
+            options.torch, err = None, Err()
+            st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
+                                            ctypes.byref(err))
+        if st:
+            fail(err.msg.decode(), 2)
+        self.card = Card()
+        self.lib.plim_vgpu_card_get(self.handle, ctypes.byref(self.card))
+        if options.torch is None:
+            self.note = (f"PyTorch {torch_version} is newer than any known version: simulated as "
+                         f"{self.card.torch.decode()}")
+
+    def call(self, name, *args):
+        err = Err()
+        if getattr(self.lib, "plim_vgpu_" + name)(self.handle, *args, ctypes.byref(err)):
+            raise RuntimeError(err.msg.decode())
+
+    def failed(self):
+        return self.lib.plim_vgpu_oom_text(self.handle, None, 0) > 0
+
+    def mem_info(self):
+        free, total = c_u64(), c_u64()
+        self.lib.plim_vgpu_mem_info(self.handle, ctypes.byref(free), ctypes.byref(total))
+        return free.value, total.value
+
+    def rows(self, name, kind):
+        """What plim_vgpu_NAME lists; there may be more of it a moment later."""
+        count = getattr(self.lib, "plim_vgpu_" + name)
+        rows = (kind * (count(self.handle, None, 0) + 64))()
+        return rows[:min(count(self.handle, rows, len(rows)), len(rows))]
+
+    def stats(self):
+        return self.rows("stats", Stat)
+
+    def report(self, run):
+        pieces = []
+        put = PUT(lambda _, p, n: pieces.append(ctypes.string_at(p, n)) or 0)
+        report, err = c_ptr(), Err()
+        style = Style(ctypes.sizeof(Style), **{
+            k: run[k] for k in ("si", "color", "ascii", "width", "top", "quiet")})
+        st = self.lib.plim_vgpu_report_make(self.handle, ctypes.byref(report),
+                                               ctypes.byref(err))
+        if not st:
+            st = self.lib.plim_vgpu_report_print(report,
+                                                 Render.JSON if run["json"] else Render.TEXT,
+                                                    ctypes.byref(style), put, None,
+                                                    ctypes.byref(err))
+            self.lib.plim_vgpu_report_free(report)
+        return f"plimsoll: {err.msg.decode()}\n".encode() if st else b"".join(pieces)

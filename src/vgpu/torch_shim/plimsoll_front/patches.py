@@ -1,0 +1,50 @@
+"""Python functions of torch that a CPU build refuses, as a CUDA build has them."""
+
+import functools
+import sys
+
+
+def no_compile(story):
+    def compile(model=None, **kwargs):
+        """torch.compile, which has no GPU to compile for."""
+        line = story.shim.plimsoll_shim_line()
+        story.device.call("note", line, b"torch.compile was ignored: the code ran in eager mode")
+        return model if model is not None else lambda m: m
+    return compile
+
+
+def storage_to(torch, to):
+    """UntypedStorage.to, which in a CPU build cannot make storages elsewhere."""
+    @functools.wraps(to)
+    def run(self, *, device, non_blocking=False):
+        if torch.device(device).type != "cuda" or self.device.type == "cuda":
+            return to(self, device=device, non_blocking=non_blocking)
+        host = torch.empty(0, dtype=torch.uint8).set_(self)
+        return host.to(device).untyped_storage()
+    return run
+
+
+def storage_clone(torch, clone):
+    """UntypedStorage.clone, for the same reason: deepcopy of a buffer asks for one."""
+    @functools.wraps(clone)
+    def run(self):
+        if self.device.type != "cuda":
+            return clone(self)
+        whole = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
+        return whole.clone().untyped_storage()
+    return run
+
+
+def no_nccl():
+    """init_process_group would say that NCCL was not built in."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not hasattr(distributed, "init_process_group"):
+        return
+    begin = distributed.init_process_group
+
+    @functools.wraps(begin)
+    def run(backend=None, *args, **kwargs):
+        if "nccl" in str(backend).lower():
+            raise RuntimeError("plimsoll: NCCL is not simulated: there is one GPU and one process")
+        return begin(backend, *args, **kwargs)
+    distributed.init_process_group = distributed.distributed_c10d.init_process_group = run

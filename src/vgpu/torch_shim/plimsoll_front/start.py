@@ -1,0 +1,134 @@
+"""Puts the parts together when the script imports torch."""
+
+import atexit
+import ctypes
+import faulthandler
+import os
+import runpy
+import sys
+import sysconfig
+import warnings
+
+from . import HERE, patches
+from .abi import c_int, c_str, c_u64
+from .build import shim_path, torch_version
+from .device import Device, fail
+from .story import Story
+from .torch_c import CUDA_VERSION, give_torch_c
+
+
+class Run:
+    def __init__(self, run):
+        self.run = run
+        self.device = self.shim = self.story = None
+
+    def before_torch(self, spec):
+        root = os.path.dirname(spec.origin)
+        version = torch_version(root)
+        cuda = os.path.exists(os.path.join(root, "lib", "libtorch_cuda.so"))
+        oldest = (2, 4) if cuda else (2, 6)
+        if tuple(int(x) for x in version.split("+")[0].split(".")[:2]) < oldest:
+            fail(f"PyTorch {version} is too old: 'plimsoll run' needs "
+                 f"{oldest[0]}.{oldest[1]} or newer")
+        if cuda:
+            return runpy.run_path(os.path.join(HERE, "front_cuda.py"))["start"](self, spec, version)
+        path = shim_path(self.run, root, version)
+        self.device = Device(self.run, version)
+        self.device.pid = os.getpid()
+        try:
+            self.shim = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError as e:
+            fail(f"cannot load '{path}': {e}", 4)
+        self.shim.plimsoll_shim_line.restype = c_str
+        self.shim.plimsoll_shim_label.argtypes = [c_u64, c_int, c_str]
+        self.shim.plimsoll_shim_sequence.restype = c_u64
+        self.shim.plimsoll_shim_stream.restype = ctypes.c_int64
+        self.shim.plimsoll_shim_set_stream.argtypes = [ctypes.c_int64]
+        number = version.split("+")[0].split(".")
+        skip = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), HERE]
+        self.shim.plimsoll_shim_open(
+            self.device.handle, int(number[0]) * 100 + int(number[1]),
+            ctypes.c_double(float(self.run["scalar"])),
+            ctypes.c_double(self.run["mask_fraction"]),
+            "\n".join(p for p in skip if p).encode(), os.getcwd().encode())
+
+    def before_cuda(self):
+        give_torch_c(self.device, self.shim)
+
+    def after_torch(self, torch):
+        torch.version.cuda = CUDA_VERSION
+        torch.cuda._lazy_init()
+        warnings.filterwarnings("ignore", message=".*pin_memory.*")
+        self.story = Story(self.run, self.device, self.shim)
+        self.story.follow(torch)
+        torch.compile = patches.no_compile(self.story)
+        patches.no_nccl()
+        if not faulthandler.is_enabled():
+            faulthandler.enable()  # says who read the card's memory, which is not there
+        storage = torch.UntypedStorage
+        storage.to = patches.storage_to(torch, storage.to)
+        storage.clone = patches.storage_clone(torch, storage.clone)
+        storage.cuda = lambda self, device=None, non_blocking=False: self.to(device="cuda")
+        self.story.watch_errors()
+        self.story.watch_exit()
+        atexit.register(self.story.finish)
+        if self.run["limit"]:
+            self.story.limit(self.run["limit"])
+
+
+class Loader:
+    """A module's own loader, with something done before and after it."""
+
+    def __init__(self, loader, before, after=None):
+        self.loader, self.before, self.after = loader, before, after
+
+    def create_module(self, spec):
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module):
+        self.before()
+        self.loader.exec_module(module)
+        if self.after:
+            self.after(module)
+
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+
+class Finder:
+    def __init__(self, run):
+        self.run = run
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in ("torch", "torch.cuda"):
+            return None
+        spec = None
+        for finder in [f for f in sys.meta_path if f is not self]:
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                break
+        if spec is None or spec.loader is None or spec.origin is None:
+            if name == "torch":
+                fail("this Python has no PyTorch: install it, a CPU build is enough "
+                     "('pip install torch')")
+            return spec
+        if name == "torch":
+            spec.loader = Loader(spec.loader, lambda: self.run.before_torch(spec),
+                                 self.run.after_torch)
+        else:
+            spec.loader = Loader(spec.loader, self.run.before_cuda)
+        return spec
+
+
+def settings():
+    words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib")
+    numbers = ("vram", "steps", "limit", "json", "si", "color", "ascii", "width", "top", "quiet")
+    run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}
+    run.update((k, int(os.environ.get("PLIMSOLL_RUN_" + k.upper()) or 0)) for k in numbers)
+    run["mask_fraction"] = float(os.environ.get("PLIMSOLL_RUN_MASK_FRACTION") or 1)
+    run["scalar"] = run["scalar"] or "0"
+    return run
+
+
+def start():
+    sys.meta_path.insert(0, Finder(Run(settings())))

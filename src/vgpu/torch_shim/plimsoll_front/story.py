@@ -1,0 +1,310 @@
+"""What happens in the script: the training step, what tensors are, how it ends."""
+
+import collections
+import functools
+import importlib
+import linecache
+import os
+import sys
+import threading
+import time
+import weakref
+
+from .abi import Category, End, Growing, Phase, c_str, c_u32
+from .device import text
+from .holders import PERIODS, Holders
+
+
+class Story:
+    """Follows the training step, and names tensors for what they are."""
+
+    def __init__(self, run, device, shim):
+        self.run, self.device, self.shim = run, device, shim
+        self.folder = os.getcwd()
+        self.step, self.phase, self.op = -1, Phase.LOAD, ""
+        self.depth, self.applying, self.stack = 0, 0, []
+        self.names = {}  # id of a module: its path
+        self.roots = weakref.WeakSet()
+        self.parameter_names = {}  # id of a parameter: its name
+        self.parameters = {}  # id: weak reference
+        self.optimizers = weakref.WeakSet()
+        self.sequences = []  # at the end of each step, the next node's number
+        self.named = set()  # lines whose holder is known
+        self.done, self.why, self.end = False, "", End.DONE
+        self.main = threading.get_ident()
+
+    # -- marks
+
+    def mark(self, phase=None, op=""):
+        if self.done or os.getpid() != self.device.pid:
+            return
+        if phase is not None:
+            self.phase = phase
+            if phase != Phase.LOAD and self.step < 0:
+                self.step = 0
+        if (self.step, self.phase, op) != self.op:
+            self.op = (self.step, self.phase, op)
+            self.device.call("mark", self.step, self.phase, op.encode())
+
+    # -- names
+
+    def label(self, tensor, category, name=""):
+        try:
+            if tensor.is_cuda and not tensor.is_sparse:
+                self.shim.plimsoll_shim_label(tensor.untyped_storage().data_ptr(), category,
+                                              name.encode())
+        except (RuntimeError, NotImplementedError):
+            pass  # a tensor without a storage of its own
+
+    def label_parameter(self, p):
+        self.parameters[id(p)] = weakref.ref(p)
+        name = self.parameter_names.get(id(p), "")
+        self.label(p.data, Category.PARAMETER, name)
+        if p.grad is not None:
+            self.label(p.grad, Category.GRADIENT, name + ".grad" if name else "")
+
+    def label_module(self, module):
+        for name, p in module.named_parameters():
+            self.parameter_names.setdefault(id(p), name)
+            self.label_parameter(p)
+        for name, b in module.named_buffers():
+            self.label(b, Category.BUFFER, name)
+
+    def label_gradients(self):
+        for key, ref in list(self.parameters.items()):
+            p = ref()
+            if p is None:
+                self.parameters.pop(key, None)
+            elif p.grad is not None:
+                name = self.parameter_names.get(key, "")
+                self.label(p.grad, Category.GRADIENT, name + ".grad" if name else "")
+
+    def label_optimizer(self, optimizer):
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                self.label_parameter(p)
+        for p, state in optimizer.state.items():
+            if isinstance(state, dict):
+                name = self.parameter_names.get(id(p), "")
+                for key, value in state.items():
+                    if isinstance(value, self.torch.Tensor):
+                        self.label(value, Category.OPTIMIZER_STATE,
+                                   f"{name}.{key}" if name else str(key))
+
+    def sweep(self):
+        self.label_gradients()
+        for optimizer in list(self.optimizers):
+            self.label_optimizer(optimizer)
+
+    # -- modules
+
+    def enter_module(self, module, args):
+        if self.done or threading.get_ident() != self.main or self.phase == Phase.BACKWARD:
+            return
+        self.depth += 1
+        if self.depth == 1:
+            if module not in self.roots:
+                self.roots.add(module)
+                self.names.update((id(m), n) for n, m in module.named_modules())
+                self.label_module(module)
+            for a in args if isinstance(args, tuple) else ():
+                if isinstance(a, self.torch.Tensor) and a.is_cuda and not a.requires_grad \
+                        and self.phase != Phase.LOSS:
+                    self.label(a, Category.INPUT)
+            loss = "loss" in type(module).__module__.rsplit(".", 1)[-1]
+            self.phase = Phase.LOSS if loss else Phase.FORWARD
+            self.step = max(self.step, 0)
+        self.stack.append(self.names.get(id(module), ""))
+        self.mark(op=self.stack[-1])
+
+    def leave_module(self, module, args, result):
+        if not self.depth or threading.get_ident() != self.main or self.phase == Phase.BACKWARD:
+            return
+        self.depth -= 1
+        if self.stack:
+            self.stack.pop()
+        if self.depth == 0:
+            self.mark(Phase.LOSS)
+        else:
+            self.mark(op=self.stack[-1] if self.stack else "")
+
+    # -- backward, optimizer
+
+    def backward(self, f):
+        @functools.wraps(f)
+        def run(*args, **kwargs):
+            if self.phase == Phase.BACKWARD or self.done:
+                return f(*args, **kwargs)
+            self.depth, self.stack = 0, []  # an exception may have left a module open
+            self.mark(Phase.BACKWARD)
+            try:
+                return f(*args, **kwargs)
+            finally:
+                self.label_gradients()
+                self.phase = Phase.LOSS
+        return run
+
+    def zero_grad(self, f):
+        @functools.wraps(f)
+        def run(*args, **kwargs):
+            before = self.phase
+            self.mark(Phase.ZERO_GRAD)
+            try:
+                return f(*args, **kwargs)
+            finally:
+                self.mark(Phase.INPUTS if before in (Phase.LOAD, Phase.ZERO_GRAD) else before)
+        return run
+
+    def before_step(self, optimizer, args, kwargs):
+        self.optimizers.add(optimizer)
+        self.label_optimizer(optimizer)
+        self.mark(Phase.OPTIMIZER)
+
+    def after_step(self, optimizer, args, kwargs):
+        self.label_optimizer(optimizer)
+        self.step += 1
+        self.mark(Phase.INPUTS)
+        last = self.run["steps"] and self.step >= self.run["steps"]
+        self.watch_growth(last)
+        if last:
+            raise SystemExit(0)
+
+    # -- growth
+
+    def watch_growth(self, last):
+        """Finds out who holds what grows while its variables are there."""
+        if self.done or os.getpid() != self.device.pid \
+                or not hasattr(self.shim, "plimsoll_shim_sequence"):
+            return
+        self.sequences.append(self.shim.plimsoll_shim_sequence())
+        if last or self.step in (5, 8) or self.step & (self.step - 1) == 0:
+            self.name_growth()
+
+    def name_growth(self):
+        lines = collections.defaultdict(list)
+        for row in self.device.rows("growing_blocks", Growing):
+            if row.line not in self.named:
+                lines[row.line].append(row.addr)
+        if not lines:
+            return
+        try:
+            holders = Holders(self.torch)
+            before = self.sequences[-PERIODS]
+            for line, addresses in lines.items():
+                name = holders.of(addresses, before)
+                if name:
+                    self.named.add(line)
+                    self.device.call("holder", c_u32(line), name.encode())
+        except Exception:
+            pass  # a name is a help: the script goes on without it
+
+    def apply(self, f):
+        @functools.wraps(f)
+        def run(module, *args, **kwargs):
+            self.applying += 1
+            try:
+                return f(module, *args, **kwargs)
+            finally:
+                self.applying -= 1
+                if not self.applying and not self.done:
+                    self.label_module(module)
+        return run
+
+    def follow(self, torch):
+        self.torch = torch
+        module = importlib.import_module("torch.nn.modules.module")
+        optim = importlib.import_module("torch.optim.optimizer")
+        module.register_module_forward_pre_hook(self.enter_module)
+        module.register_module_forward_hook(self.leave_module, always_call=True)
+        torch.nn.Module._apply = self.apply(torch.nn.Module._apply)
+        torch.nn.Module.zero_grad = self.zero_grad(torch.nn.Module.zero_grad)
+        torch.optim.Optimizer.zero_grad = self.zero_grad(torch.optim.Optimizer.zero_grad)
+        torch.Tensor.backward = self.backward(torch.Tensor.backward)
+        torch.autograd.backward = self.backward(torch.autograd.backward)
+        torch.autograd.grad = self.backward(torch.autograd.grad)
+        optim.register_optimizer_step_pre_hook(self.before_step)
+        optim.register_optimizer_step_post_hook(self.after_step)
+
+    # -- the end
+
+    def finish(self, why=""):
+        if self.done or os.getpid() != self.device.pid:
+            return
+        if not os.path.isdir(self.run["report"]):
+            return  # whoever wanted to hear of it is gone
+        self.sweep()
+        self.done = True
+        self.device.call("ended", End.EARLY if why else self.end)
+        for note in filter(None, (self.device.note, why or self.why)):
+            self.device.call("note", b"", note.encode())
+        self.save()
+        self.quote()
+        used = any(s.name == b"allocation" and s.all.total_allocated for s in self.device.stats())
+        used = used or self.device.failed()
+        path = os.path.join(self.run["report"], f"{os.getpid()}{'+' if used else '-'}")
+        with open(path + ".new", "wb") as f:
+            f.write(self.device.report(self.run))
+        os.replace(path + ".new", path)
+        self.shim.plimsoll_shim_close()
+        # The engine's thread may still hold the last graph; if the interpreter were gone
+        # when it drops Python's objects in there, the process would abort.
+        time.sleep(0.03)
+
+    def save(self):
+        """To the file, or, if another process of this run has it, beside it."""
+        path = self.run["save"]
+        if not path:
+            return
+        try:
+            os.close(os.open(os.path.join(self.run["report"], ".saved"), os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            path = f"{path}.{os.getpid()}"
+        try:
+            self.device.call("save", text(path))
+        except RuntimeError as e:
+            sys.stderr.write(f"plimsoll: {e}\n")
+
+    def quote(self):
+        """Puts what stands there beside each line."""
+        for i, line in enumerate(self.device.rows("lines", c_str)):
+            file, _, number = line.decode(errors="replace").rpartition(":")
+            code = linecache.getline(os.path.join(self.folder, file), int(number)) if file else ""
+            if code:
+                self.device.call("source", c_u32(i), code.strip().encode())
+
+    def watch_errors(self):
+        before = sys.excepthook
+
+        def hook(kind, error, trace):
+            if any("OutOfMemoryError" in type(e).__name__ for e in causes(error)):
+                self.end = End.MEMORY
+            else:
+                self.end = End.EARLY
+                self.why = f"the script ended with {kind.__name__}: the report covers what ran before"
+            before(kind, error, trace)
+        sys.excepthook = hook
+
+    def watch_exit(self):
+        """os._exit leaves out what atexit would do."""
+        leave = os._exit
+
+        def exit_now(status):
+            self.finish()
+            leave(status)
+        os._exit = exit_now
+
+    def limit(self, seconds):
+        def stop():
+            self.finish(f"stopped after {seconds} s (--limit)")
+            sys.stdout.flush()
+            os._exit(0)  # from this thread nothing else ends the script
+        timer = threading.Timer(seconds, stop)
+        timer.daemon = True
+        timer.start()
+
+
+def causes(error):
+    """An error, and those that it came of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

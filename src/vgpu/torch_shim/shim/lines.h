@@ -1,0 +1,136 @@
+// lines.h -- the source line that is responsible for an allocation.
+#pragma once
+#include "state.h"
+
+namespace {
+
+// What is needed of CPython, found in the process: no Python headers, any
+// version.
+struct Python {
+    int (*ensure)() = nullptr;
+    void (*release)(int) = nullptr;
+    void *(*frame)() = nullptr;
+    void *(*back)(void *) = nullptr;
+    void *(*code)(void *) = nullptr;
+    int (*lineno)(void *) = nullptr;
+    void *(*attr)(void *, const char *) = nullptr;
+    const char *(*utf8)(void *) = nullptr;
+    void (*drop)(void *) = nullptr;
+    int (*running)() = nullptr;
+    void (*clear)() = nullptr;
+    void (*keep)(void *) = nullptr;
+    bool ok = false;
+    std::vector<std::string> skip; // path prefixes that are not the user's
+    std::string cwd;
+
+    template <class F> void find(F &f, const char *name)
+    {
+        f = reinterpret_cast<F>(dlsym(RTLD_DEFAULT, name));
+        ok = ok && f;
+    }
+    void open()
+    {
+        ok = true;
+        find(ensure, "PyGILState_Ensure");
+        find(release, "PyGILState_Release");
+        find(frame, "PyEval_GetFrame");
+        find(back, "PyFrame_GetBack");
+        find(code, "PyFrame_GetCode");
+        find(lineno, "PyFrame_GetLineNumber");
+        find(attr, "PyObject_GetAttrString");
+        find(utf8, "PyUnicode_AsUTF8");
+        find(drop, "Py_DecRef");
+        find(running, "Py_IsInitialized");
+        find(clear, "PyErr_Clear");
+        find(keep, "Py_IncRef");
+    }
+} py;
+
+const char *intern(const std::string &s)
+{
+    std::lock_guard<std::mutex> lock(g.mu);
+    return g.words.insert(s).first->c_str();
+}
+
+// A code object's file as it is shown; empty: not the user's.  Code objects are
+// kept, so that an address means one thing.
+const std::string &file_of(void *code)
+{
+    static std::unordered_map<void *, std::string> seen; // under the GIL
+    auto it = seen.find(code);
+    if (it != seen.end())
+        return it->second;
+    std::string path;
+    if (void *name = py.attr(code, "co_filename")) {
+        if (const char *z = py.utf8(name))
+            path = z;
+        py.drop(name);
+    }
+    py.clear();
+    bool mine = !path.empty() && (path[0] != '<' || path == "<string>") &&
+                path.find("/site-packages/") == std::string::npos &&
+                path.find("/dist-packages/") == std::string::npos;
+    for (const auto &prefix : py.skip)
+        mine = mine && path.compare(0, prefix.size(), prefix) != 0;
+    if (!mine)
+        path.clear();
+    else if (!py.cwd.empty() && path.compare(0, py.cwd.size(), py.cwd) == 0)
+        path.erase(0, py.cwd.size());
+    py.keep(code);
+    return seen[code] = path;
+}
+
+// "train.py:12", the innermost frame that is the user's; nullptr: none.
+const char *python_line()
+{
+    if (!py.ok || !py.running())
+        return nullptr;
+    int state = py.ensure();
+    const char *found = nullptr;
+    void *frame = py.frame(), *owned = nullptr;
+    for (int depth = 0; frame && !found && depth < 200; depth++) {
+        void *code = py.code(frame);
+        const std::string &file = file_of(code);
+        if (!file.empty())
+            found = intern(file + ":" + std::to_string(py.lineno(frame)));
+        py.drop(code);
+        void *next = py.back(frame);
+        if (owned)
+            py.drop(owned);
+        frame = owned = next;
+    }
+    if (owned)
+        py.drop(owned);
+    py.release(state);
+    return found;
+}
+
+// In a backward pass the line of the forward op that the node belongs to.
+const char *user_line()
+{
+    auto node = torch::autograd::get_current_node();
+    if (!node)
+        return python_line();
+    uint64_t seq = node->sequence_nr();
+    std::lock_guard<std::mutex> lock(g.mu);
+    const char *line = nullptr; // a view's node has none: that of the op before it
+    for (uint64_t i = std::min<uint64_t>(seq + 1, g.node_line.size()); i > 0 && !line; i--)
+        line = g.node_line[i - 1];
+    return line ? line : "(backward)";
+}
+
+// An op is about to run on this thread: if autograd has just made its node, that
+// node has the newest number.
+void note_node(const char *line)
+{
+    uint64_t next = at::sequence_number::peek();
+    if (!next || !line || next > (1u << 26))
+        return;
+    std::lock_guard<std::mutex> lock(g.mu);
+    if (g.node_line.size() < next)
+        g.node_line.resize(next + next / 2, nullptr);
+    if (!g.node_line[next - 1]) // the first op to run is the node's own
+        g.node_line[next - 1] = line;
+}
+
+} // namespace

@@ -1,0 +1,200 @@
+// rules_copy.h -- rules: making, viewing, copying.
+#pragma once
+#include "fallback.h"
+
+namespace {
+
+using Type = std::optional<ScalarType>;
+using Where = std::optional<Device>;
+
+Tensor empty_format(IntArrayRef size, Type t, std::optional<at::Layout>, Where d,
+                    std::optional<bool>, std::optional<at::MemoryFormat> f)
+{
+    if (d)
+        Guard::only(*d);
+    pending(size, t.value_or(ScalarType::Float));
+    return at::detail::empty_generic(size, &allocator, kKeys, t.value_or(ScalarType::Float),
+                                     f);
+}
+
+Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Type t, std::optional<at::Layout>,
+                     Where d, std::optional<bool>)
+{
+    if (d)
+        Guard::only(*d);
+    return strided(size, stride, t.value_or(ScalarType::Float));
+}
+
+Tensor as_strided(const Tensor &t, IntArrayRef size, IntArrayRef stride,
+                  std::optional<int64_t> offset)
+{
+    return at::native::as_strided_tensorimpl(t, size, stride, offset);
+}
+
+const Tensor &resize_(const Tensor &t, IntArrayRef size, std::optional<at::MemoryFormat> f)
+{
+    InOp in("resize_");
+    Tensor m = at::empty(size, at::TensorOptions(t.scalar_type()).device(c10::kMeta), f);
+    forget(t);
+    become(t, m.sizes(), m.strides());
+    return t;
+}
+
+void set_storage(const c10::OperatorHandle &op, Stack *stack)
+{
+    Call c(op, stack);
+    Tensor t = c.tensor("self");
+    c10::Storage source = c.at("source").toStorage();
+    IntList size = c.ints("size"), stride = c.ints("stride");
+    if (size.empty() && c.at("size").isNone()) // set_.source_Storage: all of it
+        size = {(int64_t)(source.nbytes() / t.itemsize())};
+    if (stride.empty() && !size.empty())
+        stride = dense_strides(size);
+    t.unsafeGetTensorImpl()->set_storage_keep_dtype(source);
+    t.unsafeGetTensorImpl()->set_storage_offset(c.integer("storage_offset"));
+    become(t, size, stride);
+    stack->push_back(t);
+}
+
+void no(const c10::OperatorHandle &op, Stack *stack)
+{
+    torch::jit::drop(*stack, op.schema().arguments().size());
+    stack->push_back(false);
+}
+
+void set_empty(const c10::OperatorHandle &op, Stack *stack)
+{
+    Call c(op, stack);
+    Tensor t = c.tensor("self");
+    c10::Storage none(c10::Storage::use_byte_size_t(), 0, allocator.allocate(0), &allocator,
+                      true);
+    t.unsafeGetTensorImpl()->set_storage_keep_dtype(none);
+    t.unsafeGetTensorImpl()->set_storage_offset(0);
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(IntList{0}, IntList{1});
+    stack->push_back(t);
+}
+
+bool same_layout(const Tensor &a, const Tensor &b)
+{
+    return (a.is_contiguous() && b.is_contiguous()) ||
+           (a.strides() == b.strides() && a.sizes() == b.sizes() &&
+            a.is_non_overlapping_and_dense());
+}
+
+// src: cuda/Copy.cu copy_requires_temporaries and copy_kernel_cuda
+Tensor copy_temporary(const Tensor &dst, const Tensor &src)
+{
+    if (dst.device() == src.device() ||
+        (dst.scalar_type() == src.scalar_type() && same_layout(dst, src)))
+        return Tensor();
+    if (dst.is_cuda())
+        return dst.is_contiguous() ? Tensor() : like(dst);
+    return src.is_contiguous() ? Tensor() : contig(src.sizes(), src.scalar_type());
+}
+
+void download(Tensor &dst, const Tensor &src)
+{
+    Tensor known = recall(src);
+    if (known.defined()) {
+        at::AutoDispatchBelowADInplaceOrView below;
+        dst.copy_(known);
+        return;
+    }
+    caveat("a tensor copied from the card is " + policy_text());
+    at::AutoDispatchBelowADInplaceOrView below;
+    dst.fill_(policy_scalar(dst.scalar_type()));
+}
+
+Tensor &copy_(Tensor &dst, const Tensor &src, bool)
+{
+    if (!dst.numel() || dst.is_same(src))
+        return dst;
+    InOp in("copy_");
+    at::infer_size(dst.sizes(), src.sizes());
+    Tensor temporary = copy_temporary(dst, src);
+    if (!on(dst)) {
+        download(dst, src);
+        return dst;
+    }
+    forget(dst);
+    if (covers(dst) && dst.sizes() == src.sizes() && dst.scalar_type() == src.scalar_type()) {
+        Tensor known = on(src) ? recall(src) : src;
+        if (known.defined() && known.device().is_cpu())
+            remember(dst, known.contiguous().const_data_ptr());
+    }
+    return dst;
+}
+
+at::Scalar local_scalar(const Tensor &t)
+{
+    InOp in("item");
+    Tensor known = recall(t);
+    if (known.defined())
+        return known.item();
+    caveat("a value read from the card is " + policy_text());
+    return policy_scalar(t.scalar_type());
+}
+
+void equal(const c10::OperatorHandle &op, Stack *stack)
+{
+    InOp in("equal");
+    Call c(op, stack);
+    Tensor a = c.tensor("self"), b = c.tensor("other");
+    bool same = a.sizes() == b.sizes();
+    Tensor ka = on(a) ? recall(a) : a, kb = on(b) ? recall(b) : b;
+    if (same && ka.defined() && kb.defined())
+        same = ka.equal(kb);
+    else if (same && !a.is_same(b)) {
+        caveat("a comparison on the card is " + policy_text());
+        same = g.scalar == 1;
+    }
+    stack->push_back(same);
+}
+
+void fill_(const c10::OperatorHandle &op, Stack *stack)
+{
+    InOp in("fill_");
+    Call c(op, stack);
+    Tensor t = c.tensor("self");
+    const IValue &v = c.at("value");
+    forget(t);
+    if (covers(t) && (v.isScalar() || v.isNone())) {
+        Tensor known = at::zeros(t.sizes(), at::TensorOptions(t.scalar_type()));
+        if (v.isScalar())
+            known.fill_(v.toScalar());
+        remember(t, known.const_data_ptr());
+    }
+    stack->push_back(t);
+}
+
+void record_stream(const c10::OperatorHandle &op, Stack *stack)
+{
+    Call c(op, stack);
+    guard.recordDataPtrOnStream(c.tensor("self").storage().data_ptr(), c.at("s").toStream());
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, CUDA, m)
+{
+    m.impl("empty.memory_format", TORCH_FN(empty_format));
+    m.impl("empty_strided", TORCH_FN(empty_strided));
+    m.impl("as_strided", TORCH_FN(as_strided));
+    m.impl("view", TORCH_FN(at::native::view));
+    m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+    m.impl("resize_", TORCH_FN(resize_));
+    m.impl("copy_", TORCH_FN(copy_));
+    m.impl("_local_scalar_dense", TORCH_FN(local_scalar));
+    m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
+    RULE("set_.source_Storage_storage_offset", set_storage);
+    RULE("set_.source_Storage", set_storage);
+    RULE("set_", set_empty);
+    RULE("equal", equal);
+    RULE("fill_.Scalar", fill_);
+    RULE("zero_", fill_);
+    RULE("record_stream", record_stream);
+    RULE("_use_cudnn_ctc_loss", no);
+    RULE("_use_cudnn_ctc_loss.Tensor", no);
+    RULE("_use_miopen_ctc_loss", no);
+    RULE("_use_miopen_ctc_loss.Tensor", no);
+}

@@ -1,0 +1,185 @@
+// rules_values.h -- rules: sizes that depend on values.
+#pragma once
+#include "fallback.h"
+
+namespace {
+
+int64_t selected(int64_t n) { return (int64_t)std::ceil(g.mask_fraction * (double)n); }
+
+void note_selection(const char *what)
+{
+    char text[96];
+    snprintf(text, sizeof text, "%s selects %g of what it could", what, g.mask_fraction);
+    caveat(text);
+}
+
+Tensor nonzero_of(const Tensor &t)
+{
+    Tensor known = recall(t);
+    int64_t n = selected(t.numel());
+    if (known.defined()) {
+        n = known.count_nonzero().item<int64_t>();
+    } else {
+        note_selection("a mask on the card");
+    }
+    Results none;
+    run_kernel("nonzero", Words("self", t), none);
+    return strided({n, t.dim()}, {1, std::max<int64_t>(n, 1)}, ScalarType::Long);
+}
+
+void nonzero(const c10::OperatorHandle &op, Stack *stack)
+{
+    InOp in("nonzero");
+    Call c(op, stack);
+    stack->push_back(nonzero_of(c.tensor("self")));
+}
+
+void masked_select(const c10::OperatorHandle &op, Stack *stack)
+{
+    InOp in("masked_select");
+    Call c(op, stack);
+    Tensor x = c.tensor("self"), mask = c.tensor("mask");
+    int64_t n = 1;
+    for (int64_t d : at::infer_size(x.sizes(), mask.sizes()))
+        n *= d;
+    Tensor places = contig({n}, ScalarType::Long);
+    note_selection("masked_select");
+    stack->push_back(contig({selected(n)}, x.scalar_type()));
+}
+
+void unique(const c10::OperatorHandle &op, Stack *stack)
+{
+    InOp in("unique");
+    Call c(op, stack);
+    Tensor x = c.tensor("self");
+    bool by_dim = c.at("dim").isInt();
+    int64_t d = by_dim ? c.integer("dim") : 0;
+    if (d < 0)
+        d += x.dim();
+    int64_t n = by_dim ? x.size(d) : x.numel();
+    int64_t k = std::max<int64_t>(selected(n), n ? 1 : 0);
+    IntList size = by_dim ? x.sizes().vec() : IntList{k};
+    if (by_dim)
+        size[d] = k;
+    note_selection("unique");
+    Tensor sorted = contig({n}, x.scalar_type()); // what the sort works on
+    stack->push_back(contig(size, x.scalar_type()));
+    bool inverse = c.flag("return_inverse");
+    stack->push_back(contig(inverse ? (by_dim ? IntList{n} : x.sizes().vec()) : IntList{0},
+                            ScalarType::Long));
+    stack->push_back(contig({c.flag("return_counts") ? k : 0}, ScalarType::Long));
+}
+
+void repeat_interleave(const c10::OperatorHandle &op, Stack *stack)
+{
+    InOp in("repeat_interleave");
+    Call c(op, stack);
+    Tensor x = c.tensor("repeats");
+    int64_t n = c.integer("output_size", -1);
+    Tensor known = recall(x);
+    if (n < 0 && known.defined())
+        n = known.sum().item<int64_t>();
+    if (n < 0) {
+        n = x.numel();
+        caveat("repeat_interleave is assumed to repeat each element once");
+    }
+    stack->push_back(contig({n}, ScalarType::Long));
+}
+
+void bincount(const c10::OperatorHandle &op, Stack *stack)
+{
+    InOp in("bincount");
+    Call c(op, stack);
+    Tensor w = c.tensor("weights");
+    caveat("bincount is assumed to return minlength bins");
+    stack->push_back(contig({std::max<int64_t>(c.integer("minlength"), 1)},
+                            !w.defined()                           ? ScalarType::Long
+                            : w.scalar_type() == ScalarType::Float ? ScalarType::Float
+                                                                   : ScalarType::Double));
+}
+
+// A number where one mask is set: masked_fill, which takes nothing.
+// src: TensorAdvancedIndexing.cpp canDispatchToMaskedFill
+bool fills_mask(const Call &c)
+{
+    Tensor values = c.tensor("values");
+    int masks = 0;
+    if (!values.defined() || on(values) || values.numel() != 1 || c.flag("accumulate"))
+        return false;
+    for (const IValue &v : c.at("indices").toListRef()) {
+        bool index = v.isTensor() && v.toTensor().scalar_type() != ScalarType::Bool &&
+                     v.toTensor().scalar_type() != ScalarType::Byte;
+        if (index)
+            return false;
+        masks += v.isTensor();
+    }
+    return masks == 1;
+}
+
+// Masks become indices and indices go to the card before the op itself.
+// src: TensorAdvancedIndexing.cpp make_info, expandTensors
+void indexed(const c10::OperatorHandle &op, Stack *stack)
+{
+    InOp in(short_name(op));
+    Call c(op, stack);
+    Tensor self = c.tensor("self");
+    if (fills_mask(c)) {
+        forget(self);
+        stack->push_back(self);
+        return;
+    }
+    std::vector<std::optional<Tensor>> plain;
+    for (IValue v : c.at("indices").toList()) {
+        Tensor t = v.isTensor() ? v.toTensor() : Tensor();
+        if (!t.defined()) {
+            plain.push_back(std::nullopt);
+        } else if (t.scalar_type() == ScalarType::Bool ||
+                   t.scalar_type() == ScalarType::Byte) {
+            Tensor places = on(t) ? nonzero_of(t) : t.nonzero();
+            for (int64_t d = 0; d < t.dim(); d++)
+                plain.push_back(on(places) ? view_of(places, as_meta(places).select(1, d))
+                                           : places.select(1, d));
+        } else
+            plain.push_back(t);
+    }
+    for (auto &t : plain)
+        if (t && on(self) && !on(*t) && t->dim() > 0)
+            t = contig(t->sizes(), ScalarType::Long);
+    c10::List<std::optional<Tensor>> list;
+    for (auto &t : plain)
+        list.push_back(t);
+    for (size_t i = 0; i < c.in.size(); i++)
+        if (c.schema.arguments()[i].name() == "indices")
+            c.in[i] = list;
+    Stack out;
+    std::vector<IValue> args;
+    if (only_writes(c)) { // the values may be as many as a guessed mask selects
+        bool makes;
+        Results none;
+        forget(self);
+        stack->push_back(self);
+        if (const char *row = kernel_row(c10::toString(op.operator_name()), &makes))
+            run_kernel(row, Words(c), none);
+        return;
+    }
+    run_shapes(op, c, out, args);
+    after_writes(c, args, false);
+    give(c, out, stack);
+}
+
+} // namespace
+
+TORCH_LIBRARY_IMPL(aten, CUDA, m)
+{
+    RULE("nonzero", nonzero);
+    RULE("masked_select", masked_select);
+    RULE("_unique2", unique);
+    RULE("unique_dim", unique);
+    RULE("unique_consecutive", unique);
+    RULE("unique_dim_consecutive", unique);
+    RULE("repeat_interleave.Tensor", repeat_interleave);
+    RULE("bincount", bincount);
+    RULE("index.Tensor", indexed);
+    RULE("_unsafe_index.Tensor", indexed);
+    RULE("_index_put_impl_", indexed);
+}

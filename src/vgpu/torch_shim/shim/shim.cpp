@@ -1,0 +1,120 @@
+// shim.cpp -- a GPU that does not exist, for a CPU build of PyTorch.
+//
+// In such a build nothing is registered for the dispatch key CUDA.  This file
+// registers: an allocator that asks libplimsoll, a device guard, CUDA hooks, and
+// for every op one fallback that asks the op's Meta kernel for the shapes of its
+// results and allocates those.  So the real dispatcher, autograd engine and
+// optimizers run as for a GPU, and no kernel does.
+//
+// Where a CUDA kernel differs from what the Meta kernel says (other outputs,
+// tensors of its own, results whose size depends on values) there is a rule in one of
+// the files rules_*.h, by the op's name.  Rules read their arguments by name, so that
+// one text serves several PyTorch versions.
+//
+// Compiled by plimsoll_front/build.py on first use, against the headers of the PyTorch at hand.
+#include "rules_attention.h"
+#include "rules_copy.h"
+#include "rules_rnn.h"
+#include "rules_sparse.h"
+#include "rules_values.h"
+
+namespace at {
+C10_REGISTER_TYPED_CLASS(CUDAHooksRegistry, "CUDAHooks", Hooks)
+}
+
+// ---- what plimsoll_front calls ----------------------------------------------------
+
+// Functional and in-place forms of structured ops come with a composite kernel that
+// would allocate before the op is known, and some that a CUDA build has a kernel for
+// with one that would be taken here: they go to the fallback too.
+static void take_ops()
+{
+    static torch::Library lib(torch::Library::IMPL, "aten", DispatchKey::CUDA, __FILE__,
+                              __LINE__);
+    auto &dispatcher = c10::Dispatcher::singleton();
+    for (const auto &name : dispatcher.getAllOpNames()) {
+        auto op = dispatcher.findOp(name);
+        bool makes;
+        if (name.name.compare(0, 6, "aten::") == 0 && op && op->hasSchema() &&
+            !op->hasKernelForDispatchKey(DispatchKey::CUDA) &&
+            (op->hasKernelForDispatchKey(
+                 DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+             kernel_row(c10::toString(name), &makes)))
+            lib.impl(c10::toString(name).c_str(),
+                     torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    }
+}
+
+extern "C" {
+
+// `skip`: path prefixes that are not the user's, one a line.
+__attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *device, int torch,
+                                                               double scalar,
+                                                               double mask_fraction,
+                                                               const char *skip,
+                                                               const char *cwd)
+{
+    plim_vgpu_card card;
+    plim_vgpu_card_get(device, &card);
+    g.pid = getpid();
+    g.torch = torch;
+    g.cc = card.cc;
+    g.sms = card.sms;
+    g.workspace = card.workspace;
+    g.scalar = scalar;
+    g.mask_fraction = mask_fraction;
+    py.open();
+    py.cwd = std::string(cwd) + "/";
+    for (const char *p = skip; *p;) {
+        size_t n = strcspn(p, "\n");
+        if (n)
+            py.skip.emplace_back(p, n);
+        p += n + (p[n] == '\n');
+    }
+    c10::SetAllocator(DeviceType::CUDA, &allocator);
+    static c10::impl::DeviceGuardImplRegistrar registrar(DeviceType::CUDA, &guard);
+    take_ops();
+    connect_attention();
+    connect_rnn();
+    g.device = device;
+}
+
+__attribute__((visibility("default"))) void plimsoll_shim_close() { g.device = nullptr; }
+
+// Where the user's code is now; "" if nowhere.
+__attribute__((visibility("default"))) const char *plimsoll_shim_line()
+{
+    const char *line = python_line();
+    return line ? line : "";
+}
+
+// The storage at this address turned out to be a parameter, a gradient ...
+__attribute__((visibility("default"))) void plimsoll_shim_label(uint64_t addr, int category,
+                                                                const char *name)
+{
+    uint32_t block;
+    {
+        std::lock_guard<std::mutex> lock(g.mu);
+        auto it = g.blocks.find(addr);
+        if (it == g.blocks.end() || !g.device)
+            return;
+        block = it->second;
+    }
+    plim_vgpu_label(g.device, block, (plim_category)category, name, nullptr);
+}
+
+// The number that the next node of autograd will have.
+__attribute__((visibility("default"))) uint64_t plimsoll_shim_sequence()
+{
+    return at::sequence_number::peek();
+}
+
+__attribute__((visibility("default"))) int64_t plimsoll_shim_stream()
+{
+    return current_stream;
+}
+__attribute__((visibility("default"))) void plimsoll_shim_set_stream(int64_t id)
+{
+    current_stream = id;
+}
+}
