@@ -65,8 +65,9 @@ static int run_locate(run_places *p)
         !run_find_file(p->lib, sizeof p->lib, home, "../" PLIM_LIBDIR "/libplimsoll.so",
                        "libplimsoll.so")) {
         plim_err err = {.code = PLIM_EIO};
-        snprintf(err.msg, sizeof err.msg,
-                 "cannot find 'share/plimsoll' or 'libplimsoll.so': the installation is incomplete");
+        snprintf(
+            err.msg, sizeof err.msg,
+            "cannot find 'share/plimsoll' or 'libplimsoll.so': the installation is incomplete");
         return plim_console_error(&err);
     }
     *strrchr(p->data, '/') = '\0';
@@ -132,6 +133,26 @@ static void run_environment(const plim_args *a, const run_places *p)
 
 /* ---- the command ---------------------------------------------------------------- */
 
+static volatile sig_atomic_t run_child; /* its process id, while it runs */
+
+/* The script ends, and its report is printed.  A terminal sends the signal to both. */
+static void run_pass_on(int number)
+{
+    if (run_child > 0)
+        kill((pid_t)run_child, number);
+}
+
+static void run_on_signals(void (*handler)(int))
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        struct sigaction old, new = {.sa_handler = handler, .sa_flags = SA_RESTART};
+        sigemptyset(&new.sa_mask);
+        if (!sigaction(numbers[i], NULL, &old) && old.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &new, NULL);
+    }
+}
+
 /* The command's exit status as a shell reports it; -1: fork failed. */
 static int run_command(const plim_args *a)
 {
@@ -151,15 +172,18 @@ static int run_command(const plim_args *a)
     }
     if (pid < 0)
         return -1;
-    signal(SIGINT, SIG_IGN); /* Ctrl-C ends the script; its report is still printed */
+    run_child = (sig_atomic_t)pid;
+    run_on_signals(run_pass_on);
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    signal(SIGINT, SIG_DFL);
+    run_child = 0; /* from here on a signal is ignored: the report is printed */
     if (WIFSIGNALED(status)) {
         int number = WTERMSIG(status);
         bool address = number == SIGSEGV || number == SIGBUS;
-        fprintf(stderr, "plimsoll: '%s' was ended by signal %d%s\n", a->command[0], number,
-                address ? ": it may have accessed GPU memory, which is only simulated" : "");
+        if (number != SIGINT) /* Python ends itself with it after a KeyboardInterrupt */
+            fprintf(stderr, "plimsoll: '%s' was ended by signal %d%s\n", a->command[0], number,
+                    address ? ": it may have accessed GPU memory, which is only simulated"
+                            : "");
         return SIGNAL_STATUS + number;
     }
     return WEXITSTATUS(status);

@@ -139,6 +139,10 @@ if(TARGET plimsoll AND NOT sanitize)
         set_tests_properties(run.${part} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
                              RESOURCE_LOCK torch_shim)
     endforeach()
+    add_test(NAME run.endings COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/run/endings.py
+                                      $<TARGET_FILE:plimsoll>)
+    set_tests_properties(run.endings PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
+                         RESOURCE_LOCK torch_shim)
 endif()
 
 # ---- tests/golden/cuda: PyTorch's own requests on a card, beside predictions -----------

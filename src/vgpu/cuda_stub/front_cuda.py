@@ -7,7 +7,6 @@ the simulated one, request by request, so the report is the same as with a CPU b
 and both allocators are compared: they must agree to the byte.
 """
 
-import atexit
 import ctypes
 import os
 import sys
@@ -16,6 +15,7 @@ import sysconfig
 from plimsoll_front import HERE, patches, story
 from plimsoll_front.abi import Category, Vgpu
 from plimsoll_front.device import Device, fail, text
+from plimsoll_front.ending import Ending
 
 STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
          "libcudnn.so.9", "libnvidia-ml.so.1")
@@ -210,11 +210,7 @@ class Cuda:
         self.story = Story(self)
         self.story.follow(torch)
         patches.no_nccl()
-        self.story.watch_errors()
-        self.story.watch_exit()
-        atexit.register(self.story.finish)
-        if self.run["limit"]:
-            self.story.limit(self.run["limit"])
+        Ending(self.story, Closed()).watch(self.run["limit"])
 
     def follow_allocator(self, c):
         """What is asked of the allocator besides memory."""
@@ -251,10 +247,7 @@ class Story(story.Story):
         super().__init__(cuda.run, cuda.log, cuda.log)
         self.cuda = cuda
 
-    def finish(self, why=""):
-        if self.done or os.getpid() != self.device.pid:
-            return
-        self.sweep()
+    def write_report(self):
         cuda, log = self.cuda, self.device
         theirs = cuda.torch._C._cuda_memoryStats(0)
         trace = cuda.torch.cuda.memory._snapshot()["device_traces"][0]
@@ -262,12 +255,7 @@ class Story(story.Story):
         replay.run(trace, log.rows)
         self.compare(theirs, replay)
         self.device = cuda.device
-        self.shim = Closed()
-        super().finish(why)
-
-    def sweep(self):
-        if isinstance(self.device, Log):
-            super().sweep()
+        super().write_report()
 
     def compare(self, theirs, replay):
         """PyTorch's own allocator against ours, which was asked for the same."""

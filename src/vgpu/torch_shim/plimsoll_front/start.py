@@ -1,6 +1,5 @@
 """Puts the parts together when the script imports torch."""
 
-import atexit
 import ctypes
 import faulthandler
 import os
@@ -13,6 +12,7 @@ from . import HERE, patches
 from .abi import c_int, c_str, c_u64
 from .build import shim_path, torch_version
 from .device import Device, fail
+from .ending import Ending
 from .story import Story
 from .torch_c import CUDA_VERSION, give_torch_c
 
@@ -69,11 +69,7 @@ class Run:
         storage.to = patches.storage_to(torch, storage.to)
         storage.clone = patches.storage_clone(torch, storage.clone)
         storage.cuda = lambda self, device=None, non_blocking=False: self.to(device="cuda")
-        self.story.watch_errors()
-        self.story.watch_exit()
-        atexit.register(self.story.finish)
-        if self.run["limit"]:
-            self.story.limit(self.run["limit"])
+        Ending(self.story, self.shim).watch(self.run["limit"])
 
 
 class Loader:

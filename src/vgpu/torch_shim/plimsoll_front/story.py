@@ -7,7 +7,6 @@ import linecache
 import os
 import sys
 import threading
-import time
 import weakref
 
 from .abi import Category, End, Growing, Phase, c_str, c_u32
@@ -31,6 +30,7 @@ class Story:
         self.sequences = []  # at the end of each step, the next node's number
         self.named = set()  # lines whose holder is known
         self.done, self.why, self.end = False, "", End.DONE
+        self.finishing = threading.RLock()
         self.main = threading.get_ident()
 
     # -- marks
@@ -227,15 +227,23 @@ class Story:
 
     # -- the end
 
-    def finish(self, why=""):
-        if self.done or os.getpid() != self.device.pid:
+    def finish(self):
+        """Writes the report, once, whichever thread comes first."""
+        if os.getpid() != self.device.pid:
             return
-        if not os.path.isdir(self.run["report"]):
-            return  # whoever wanted to hear of it is gone
-        self.sweep()
-        self.done = True
-        self.device.call("ended", End.EARLY if why else self.end)
-        for note in filter(None, (self.device.note, why or self.why)):
+        with self.finishing:
+            if self.done or not os.path.isdir(self.run["report"]):
+                return  # without the folder nobody waits for the report
+            self.done = True
+            try:
+                self.sweep()
+            except RuntimeError:
+                pass  # the script goes on in another thread: names are only a help
+            self.write_report()
+
+    def write_report(self):
+        self.device.call("ended", self.end)
+        for note in filter(None, (self.device.note, self.why)):
             self.device.call("note", b"", note.encode())
         self.save()
         self.quote()
@@ -245,10 +253,6 @@ class Story:
         with open(path + ".new", "wb") as f:
             f.write(self.device.report(self.run))
         os.replace(path + ".new", path)
-        self.shim.plimsoll_shim_close()
-        # The engine's thread may still hold the last graph; if the interpreter were gone
-        # when it drops Python's objects in there, the process would abort.
-        time.sleep(0.03)
 
     def save(self):
         """To the file, or, if another process of this run has it, beside it."""
@@ -271,40 +275,3 @@ class Story:
             code = linecache.getline(os.path.join(self.folder, file), int(number)) if file else ""
             if code:
                 self.device.call("source", c_u32(i), code.strip().encode())
-
-    def watch_errors(self):
-        before = sys.excepthook
-
-        def hook(kind, error, trace):
-            if any("OutOfMemoryError" in type(e).__name__ for e in causes(error)):
-                self.end = End.MEMORY
-            else:
-                self.end = End.EARLY
-                self.why = f"the script ended with {kind.__name__}: the report covers what ran before"
-            before(kind, error, trace)
-        sys.excepthook = hook
-
-    def watch_exit(self):
-        """os._exit leaves out what atexit would do."""
-        leave = os._exit
-
-        def exit_now(status):
-            self.finish()
-            leave(status)
-        os._exit = exit_now
-
-    def limit(self, seconds):
-        def stop():
-            self.finish(f"stopped after {seconds} s (--limit)")
-            sys.stdout.flush()
-            os._exit(0)  # from this thread nothing else ends the script
-        timer = threading.Timer(seconds, stop)
-        timer.daemon = True
-        timer.start()
-
-
-def causes(error):
-    """An error, and those that it came of."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

@@ -118,6 +118,15 @@ bool only_writes(const Call &c) // every result is an argument
     return any;
 }
 
+// A Meta kernel in Python may be what a signal interrupts.
+bool ends_script(const std::string &error)
+{
+    for (const char *name : {"KeyboardInterrupt", "Stopped", "SystemExit"})
+        if (error.compare(0, strlen(name), name) == 0)
+            return true;
+    return false;
+}
+
 // What the op makes of these shapes; `args` are the converted arguments after it.
 void run_shapes(const c10::OperatorHandle &op, const Call &c, Stack &out,
                 std::vector<IValue> &args)
@@ -145,6 +154,8 @@ void run_shapes(const c10::OperatorHandle &op, const Call &c, Stack &out,
         throw; // shapes that do not fit: the user's mistake, as on a GPU
     } catch (const std::exception &e) {
         why = e.what();
+        if (ends_script(why))
+            throw;
     }
     if (only_writes(c)) {
         out.clear();

@@ -1,0 +1,143 @@
+"""How the script ends: by itself, by an error, by a signal or by --limit.
+
+However it does, the report is written once, by Story.finish.
+"""
+
+import atexit
+import ctypes
+import os
+import signal
+import sys
+import threading
+import time
+
+from .abi import End
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+           if hasattr(signal, name)]
+GRACE = 3.0  # seconds that a script has to end after it was told to
+ONE_KEY = 0.5  # a signal to the whole group also comes from `plimsoll run`: seconds apart
+
+
+class Stopped(SystemExit):
+    """Raised in the script's own thread."""
+
+
+def causes(error):
+    """An error, and those that it came of."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+class Ending:
+    def __init__(self, story, shim):
+        self.story, self.shim = story, shim
+        self.signalled = -GRACE  # when the last signal came
+
+    def watch(self, seconds):
+        """`seconds`: those of --limit; 0: no limit."""
+        self.watch_errors()
+        self.watch_signals()
+        self.watch_exit()
+        atexit.register(self.at_exit)
+        if seconds:
+            timer = threading.Timer(seconds, self.limit, [seconds])
+            timer.daemon = True
+            timer.start()
+
+    def at_exit(self):
+        if os.getpid() != self.story.device.pid:
+            return
+        self.ignore_signals()
+        self.story.finish()
+        self.shim.plimsoll_shim_close()
+        # The engine's thread may still hold the last graph; if the interpreter were gone
+        # when it drops Python's objects in there, the process would abort.
+        time.sleep(0.03)
+
+    def watch_exit(self):
+        """os._exit leaves out what atexit would do."""
+        leave = os._exit
+
+        def exit_now(status):
+            self.story.finish()
+            leave(status)
+        os._exit = exit_now
+
+    def watch_errors(self):
+        before, story = sys.excepthook, self.story
+
+        def hook(kind, error, trace):
+            if any("OutOfMemoryError" in type(e).__name__ for e in causes(error)):
+                story.end = End.MEMORY
+            elif not story.why:
+                story.end = End.EARLY
+                story.why = (f"the script ended with {kind.__name__}: the report covers what "
+                             "ran before")
+            before(kind, error, trace)
+        sys.excepthook = hook
+
+    # -- signals
+
+    def watch_signals(self):
+        """Those that the script leaves as they are."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in SIGNALS:
+            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                signal.signal(number, self.on_signal)
+
+    def ours(self, number):
+        return signal.getsignal(number) == self.on_signal
+
+    def ignore_signals(self):
+        if threading.current_thread() is threading.main_thread():
+            for number in filter(self.ours, SIGNALS):
+                signal.signal(number, signal.SIG_IGN)
+
+    def on_signal(self, number, frame):
+        interrupt = number == signal.SIGINT
+        if os.getpid() != self.story.device.pid:  # a forked worker: as if we had never been there
+            signal.signal(number, signal.default_int_handler if interrupt else signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        before, self.signalled = self.signalled, time.monotonic()
+        if self.signalled - before < ONE_KEY:
+            return
+        if self.limited:
+            raise Stopped(0)
+        self.end_early(f"ended by {signal.Signals(number).name}")
+        if interrupt:
+            raise KeyboardInterrupt
+        # As a shell reports a process that the signal ended.
+        threading.Thread(target=self.insist, args=[128 + number], daemon=True).start()
+        raise Stopped(128 + number)
+
+    def end_early(self, why):
+        self.story.end = End.EARLY
+        self.story.why = f"{why}: the report covers what ran before"
+
+    def insist(self, status):
+        """Ends the script from another thread, if it caught what ends scripts, or if it waits."""
+        time.sleep(GRACE)
+        sys.stdout.flush()
+        os._exit(status)
+
+    # -- the limit
+
+    limited = False
+
+    def limit(self, seconds):
+        """Ends the script in its own thread, where it can be ended."""
+        if self.story.done:
+            return
+        self.limited = True
+        self.end_early(f"stopped after {seconds} s (--limit)")
+        main = threading.main_thread().ident
+        if self.ours(signal.SIGTERM):
+            signal.pthread_kill(main, signal.SIGTERM)
+        else:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main),
+                                                       ctypes.py_object(Stopped))
+        self.insist(0)
