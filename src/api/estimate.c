@@ -259,6 +259,8 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
     if (!st)
         st = plim_job_graph(job, 0, a, &w->g, err);
     if (!st)
+        st = plim_job_note(job, &w->g, err);
+    if (!st)
         st = plim__model_info(a, &w->g, &w->e->model, err);
     if (!st)
         st = plim__unknown_targets(a, &w->g, &w->e->unknown_targets, &w->e->n_unknown_targets,

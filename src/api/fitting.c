@@ -26,6 +26,8 @@ static plim_status read_model_info(const plim_job *job, int64_t batch, plim_aren
 {
     plim_status st = plim_job_graph(job, batch, a, g, err);
     if (!st)
+        st = plim_job_note(job, g, err);
+    if (!st)
         st = plim__model_info(a, g, out, err);
     if (!st && g->batch_fixed)
         st = plim_fail(err, PLIM_EUNSUPPORTED, 0,

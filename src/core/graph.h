@@ -108,10 +108,11 @@ typedef struct plim_graph {
     uint32_t n_inputs, n_outputs, cap_inputs, cap_outputs;
     plim_open_dim *dims; /* by name, for --dim */
     uint32_t n_dims, cap_dims;
-    int64_t batch;    /* what the batch dimension was bound to; 0: there is none */
-    bool batch_fixed; /* the file holds one batch size only */
-    int64_t seq;      /* the sequence length that it was built with; 0: not known */
-    int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
+    int64_t batch;     /* what the batch dimension was bound to; 0: there is none */
+    bool batch_fixed;  /* the file holds one batch size only */
+    int64_t seq;       /* the sequence length that it was built with; 0: not known */
+    int64_t seq_max;   /* the longest that the model was made for; 0: no limit, or not known */
+    uint64_t kv_cache; /* elements for each token in a KV cache; 0: none, or not known */
 } plim_graph;
 
 plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* makes scope 0 */

@@ -250,6 +250,46 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
     return plim_model_graph(job->model, &bind, a, g, err);
 }
 
+/* The dtype of keys and values: that of what projects them. */
+static plim_dtype find_cache_dtype(const plim_job *job, const plim_graph *g)
+{
+    if (job->step.autocast != PLIM_F32)
+        return job->step.autocast;
+    if (job->step.dtype != PLIM_DTYPE_COUNT)
+        return job->step.dtype;
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].kind == PLIM_VALUE_PARAMETER && !g->values[i].packed)
+            return g->values[i].meta.dtype;
+    return PLIM_F32;
+}
+
+plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
+{
+    plim_buf b;
+    plim_buf_init(&b, g->arena);
+    plim_buf_add(&b, g->note);
+    if (g->note.n && g->note.p[g->note.n - 1] != '.')
+        plim_buf_puts(&b, ".");
+    if (g->batch && g->batch_fixed)
+        plim_buf_printf(&b,
+                        "%sThe file was exported with a fixed batch size of %" PRId64
+                        ": to estimate others, export it again with a dynamic batch "
+                        "dimension.",
+                        b.n ? " " : "", g->batch);
+    if (g->kv_cache && job->step.infer) {
+        uint64_t token = plim_sat_mul(g->kv_cache, plim_dtype_bytes(find_cache_dtype(job, g)));
+        plim_buf_printf(&b,
+                        "%sA KV cache for generation is not included: %s for each token, up "
+                        "to %s for a sequence of %" PRId64 ".",
+                        b.n ? " " : "", plim_fmt_bytes(token, false).s,
+                        plim_fmt_bytes(plim_sat_mul(token, (uint64_t)g->seq), false).s,
+                        g->seq);
+    }
+    if (b.n > g->note.n + 1) /* more than a full stop was added */
+        g->note = plim_buf_str(&b);
+    return b.bad ? plim_oom(err) : PLIM_OK;
+}
+
 /* Gives every estimated storage the size of one bound. */
 static void fix_storage_sizes(plim_tape *t, plim_bound b)
 {

@@ -46,6 +46,9 @@ void plim_job_use_card(plim_job *job, const plim_gpu *gpu);
 plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,
                            plim_err *err);
 
+/* Adds to the graph's note what these settings leave out of the answer. */
+plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err);
+
 /* Runs the step and records its events in a tape in `a`.  With the setting "workspace" low or
  * high, estimated allocations have that size and no bounds. */
 plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *a,

@@ -323,6 +323,16 @@ void plim_report_unknowns(plim_page *p)
     plim_page_paint(p, PLIM_PAINT_PLAIN);
 }
 
+void plim_report_paragraph(plim_page *p, plim_paint paint, const char *text)
+{
+    if (!text || !*text)
+        return;
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, paint);
+    plim_page_wrap(p, text, 0);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+}
+
 void plim_report_model_line(plim_page *p, const plim_model_info *m)
 {
     plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);

@@ -203,6 +203,8 @@ void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
                            const plim_model_info *m);
 void plim_report_json_close(plim_jw *w);                             /* with a line end */
 void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, parameters */
+/* A paragraph after an empty line; NULL or "": nothing. */
+void plim_report_paragraph(plim_page *p, plim_paint paint, const char *text);
 const char *plim_report_card(const char *gpu); /* "RTX 4090": without NVIDIA and GeForce */
 void plim_report_unknowns(plim_page *p);       /* the note "- unknown", if a cell is "-" */
 /* part / whole in units of 1 / steps, rounded; at least 1 if part is not 0. */

@@ -366,16 +366,6 @@ static void estimate_unknown_ops(plim_page *p, const plim_estimate *e)
     plim_flow_end(&f);
 }
 
-static void estimate_paragraph(plim_page *p, plim_paint paint, const char *text)
-{
-    if (!text || !*text)
-        return;
-    plim_page_puts(p, "\n");
-    plim_page_paint(p, paint);
-    plim_page_wrap(p, text, 0);
-    plim_page_paint(p, PLIM_PAINT_PLAIN);
-}
-
 static plim_status estimate_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_estimate *e = subject;
@@ -394,10 +384,10 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     if (st)
         return st;
     estimate_unknown_ops(p, e);
-    estimate_paragraph(p, PLIM_PAINT_WARN, e->model->note);
+    plim_report_paragraph(p, PLIM_PAINT_WARN, e->model->note);
     if (e->oom)
-        estimate_paragraph(p, PLIM_PAINT_BAD, e->oom_text);
-    estimate_paragraph(p, PLIM_PAINT_BOLD, e->advice);
+        plim_report_paragraph(p, PLIM_PAINT_BAD, e->oom_text);
+    plim_report_paragraph(p, PLIM_PAINT_BOLD, e->advice);
     return PLIM_OK;
 }
 

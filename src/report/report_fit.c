@@ -136,6 +136,8 @@ static plim_status fit_text(plim_page *p, const void *subject, plim_err *err)
     plim_status st = plim_rows_text(p, &r, 0, err);
     if (!st && !p->style.quiet)
         fit_notes(p, f);
+    if (!st && !p->style.quiet)
+        plim_report_paragraph(p, PLIM_PAINT_WARN, f->model->note);
     return st;
 }
 

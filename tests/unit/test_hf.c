@@ -5,6 +5,7 @@
 #include "asked.h"
 #include "base/fmt.h"
 #include "import/hf/hf.h"
+#include "step/model.h"
 #include "step/step.h"
 #include "unit.h"
 #include "zoo/zoo.h"
@@ -520,6 +521,48 @@ static void test_inference(void **state)
     plim_arena_free(&a);
 }
 
+/* The elements of keys and values for each token in past_key_values, as transformers 5.23 ran
+ * the same configuration with use_cache=True. */
+static void test_kv_cache(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *name; /* tests/golden/hf/NAME.json */
+        uint64_t elements;
+    } cases[] = {
+        {"as many heads of keys as of queries", "gpt2", 2048},
+        {"fewer", "llama", 1024},
+        {"heads of a size of their own", "gemma3_text", 1792},
+        {"one for all heads", "falcon", 256},
+        {"repeated before they are kept", "falcon_new", 2048},
+        {"a latent for all heads", "deepseek_v2", 192},
+        {"likewise", "deepseek_v3", 192},
+        {"a row of its own", "gpt_neox", 2048},
+        {"a row of its own", "gptj", 2048},
+        {"a row of its own", "phi", 2048},
+        {"a row of its own", "opt", 2048},
+        {"a row of its own", "bloom", 2048},
+        {"a window bounds the tokens, not their size", "mistral_window", 1024},
+        {"experts do not attend", "qwen3_moe", 1024},
+        {"a state of constant size", "mamba", 0},
+        {"an encoder", "bert", 0},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(cases); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_err err = PLIM_ERR_INIT;
+        plim_model m = {0};
+        plim_graph g;
+        char path[256];
+        const plim_binding bind = {.infer = true, .seq = 16};
+        snprintf(path, sizeof path, GOLDEN("hf/%s.json"), cases[i].name);
+        assert_int_equal(plim_model_find(&m, &a, path, &err), PLIM_OK);
+        assert_int_equal(plim_model_graph(&m, &bind, &a, &g, &err), PLIM_OK);
+        CHECK(cases[i].why, g.kv_cache == cases[i].elements);
+        plim_model_close(&m);
+        plim_arena_free(&a);
+    }
+}
+
 /* ---- the list of what it holds ----------------------------------------------------------------------- */
 
 static void list(plim_arena *a, plim_inventory *v, const char *text)
@@ -689,8 +732,8 @@ int main(void)
         cmocka_unit_test(test_parameters), cmocka_unit_test(test_other_classes),
         cmocka_unit_test(test_accepted),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_sizes),      cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_list),       cmocka_unit_test(test_weights),
-        cmocka_unit_test(test_survives),   cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_registry)};
+        cmocka_unit_test(test_kv_cache),   cmocka_unit_test(test_list),
+        cmocka_unit_test(test_weights),    cmocka_unit_test(test_survives),
+        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_registry)};
     return cmocka_run_group_tests_name("hf", tests, NULL, NULL);
 }

@@ -279,6 +279,13 @@ void plim_hf_check_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t di
                      dim, INT32_MAX / heads);
 }
 
+void plim_hf_cache(plim_hf *h, int64_t layers, int64_t kv_heads, int64_t width)
+{
+    if (!plim_mul((uint64_t)layers, (uint64_t)kv_heads, &h->kv_cache) ||
+        !plim_mul(h->kv_cache, (uint64_t)width, &h->kv_cache))
+        h->kv_cache = 0;
+}
+
 void plim_hf_refuse(plim_hf *h, bool set, const char *key)
 {
     if (set)

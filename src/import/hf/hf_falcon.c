@@ -164,6 +164,8 @@ static void falcon_build(plim_hf *h, const void *p)
     c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
     c.norms = c.norms ? c.norms : c.new_decoder ? 2 : 1;
     plim_hf_check_heads(h, c.heads, c.kv_heads, c.hidden / c.heads);
+    plim_hf_cache(h, c.layers, c.multi_query && !c.new_decoder ? 1 : c.heads,
+                  2 * (c.hidden / c.heads)); /* after the heads of keys are repeated */
     plim_hf_refuse(h, c.alibi, "alibi");
     plim_hf_tokens(h, "input_ids", c.positions, false);
     plim_nn_root(n, "FalconForCausalLM");

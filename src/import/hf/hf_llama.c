@@ -432,6 +432,7 @@ static void llama_build(plim_hf *h, const void *p)
     l.dense = plim_hf_layers_in(h, c.dense_layers, c.layers);
     plim_nn_root(&h->n, class_of(&l, "ForCausalLM"));
     plim_hf_check_heads(h, c.heads, c.kv_heads, c.head_dim);
+    plim_hf_cache(h, c.layers, c.kv_heads, 2 * c.head_dim);
     plim_hf_tokens(h, "input_ids", c.positions, false);
     uint32_t x = add_decoder(&l, &embedding);
     x = plim_hf_lm_head(h, x, c.vocab, c.tie ? embedding : PLIM_NONE, false);
