@@ -332,23 +332,47 @@ static plim_status read_graph(pt2 *f)
 
 /* ---- the mode of the export ---------------------------------------------------------- */
 
-/* The flag that tells whether the op was exported in train mode; NULL: it has none.  (An
- * unused dropout, p = 0, does the same in both.) */
-static const plim_arg *train_flag(const plim_node *n)
+typedef enum pt2_mode { MODE_BOTH, MODE_EVAL, MODE_TRAIN } pt2_mode;
+
+/* "dropout" of "aten.dropout.default" */
+static plim_str op_name(const plim_node *n)
+{
+    static const char lib[] = "aten.";
+    plim_str name = n->target;
+    if (n->op)
+        return plim_str_of(n->op->name);
+    if (name.n > sizeof lib && memcmp(name.p, lib, sizeof lib - 1) == 0)
+        name = (plim_str){name.p + sizeof lib - 1, name.n - (sizeof lib - 1)};
+    return plim_pt2_upto(&name, '.');
+}
+
+/* The mode in which the op was exported.  (An unused dropout, p = 0, does the same in both.)
+ * Those that run_decompositions() leaves have one mode each. */
+static pt2_mode node_mode(const plim_node *n)
 {
     static const struct {
         const char *op;
-        uint32_t slot;
-    } flags[] = {{"batch_norm", 5}, {"dropout", 2}, {"feature_dropout", 2}};
-    for (size_t i = 0; n->op && i < PLIM_COUNT(flags); i++) {
-        uint32_t slot = flags[i].slot;
-        if (strcmp(n->op->name, flags[i].op) != 0 || slot >= n->n_args ||
-            n->args[slot].kind != PLIM_ARG_INT)
+        uint32_t slot; /* of the argument that says so, if the mode is MODE_BOTH */
+        pt2_mode mode;
+    } rows[] = {{"batch_norm", 5, MODE_BOTH},
+                {"dropout", 2, MODE_BOTH},
+                {"feature_dropout", 2, MODE_BOTH},
+                {"_native_batch_norm_legit_no_training", 0, MODE_EVAL},
+                {"_native_batch_norm_legit_functional", 0, MODE_TRAIN},
+                {"native_dropout", 0, MODE_TRAIN}};
+    plim_str name = op_name(n);
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        uint32_t slot = rows[i].slot;
+        if (!plim_str_is(name, rows[i].op))
             continue;
+        if (rows[i].mode != MODE_BOTH)
+            return rows[i].mode;
+        if (slot >= n->n_args || n->args[slot].kind != PLIM_ARG_INT)
+            return MODE_BOTH;
         bool unused = slot == 2 && n->args[1].kind == PLIM_ARG_FLOAT && !(n->args[1].f > 0);
-        return unused ? NULL : &n->args[slot];
+        return unused ? MODE_BOTH : n->args[slot].i ? MODE_TRAIN : MODE_EVAL;
     }
-    return NULL;
+    return MODE_BOTH;
 }
 
 /* What an export made after model.eval() lacks in training; "" if any op is in train mode,
@@ -357,10 +381,10 @@ static plim_str mode_note(const plim_graph *g)
 {
     bool eval = false;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        const plim_arg *train = train_flag(&g->nodes[i]);
-        if (train && train->i)
+        pt2_mode mode = node_mode(&g->nodes[i]);
+        if (mode == MODE_TRAIN)
             return PLIM_STR("");
-        eval |= train != NULL;
+        eval |= mode == MODE_EVAL;
     }
     return eval ? PLIM_STR("The file was exported after model.eval(): batch norms use their "
                            "stored statistics and dropouts do nothing, unlike in a training "
