@@ -477,14 +477,18 @@ static int opt_take(plim_args *a, const opt_list *l, const char *command, int ar
     return o->take(o, a, value);
 }
 
-static int opt_operand(plim_args *a, const char *command, const char *usage, const char *word)
+/* Collects the operands at the front of argv, which has been read up to there. */
+static int opt_operand(plim_args *a, const char *command, const char *usage, char **argv,
+                       char *word)
 {
     if (!*usage)
         return plim_console_usage("'%s' takes no argument, not '%s'", command, word);
-    if (a->operand)
+    if (a->operand && !strstr(usage, "..."))
         return plim_console_usage("'%s' takes one argument, not '%s' and '%s'", command,
                                   a->operand, word);
-    a->operand = word;
+    a->operands = argv;
+    a->operands[a->n_operands++] = word;
+    a->operand = a->operands[0];
     return PLIM_EXIT_DONE;
 }
 
@@ -509,13 +513,13 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
             a->command = argv + i; /* argv ends with NULL */
             break;
         } else
-            code = opt_operand(a, command, usage, argv[i]);
+            code = opt_operand(a, command, usage, argv, argv[i]);
         if (code)
             return code;
     }
     if (!a->help && !a->operand && *usage && *usage != '[')
-        return plim_console_usage("'%s' needs a %s (see 'plimsoll help %s')", command, usage,
-                                  command);
+        return plim_console_usage("'%s' needs a %.*s (see 'plimsoll help %s')", command,
+                                  (int)strcspn(usage, "."), usage, command);
     plim_console_style(&a->style, a->color);
     return PLIM_EXIT_DONE;
 }

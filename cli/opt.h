@@ -35,7 +35,9 @@ typedef struct plim_args {
     double mask_fraction;
     int limit, run_steps;
     char **command;      /* NULL-terminated; NULL: none */
-    const char *operand; /* NULL: none */
+    const char *operand; /* the first; NULL: none */
+    char **operands;     /* all, if the command takes several */
+    int n_operands;
     bool help;
     plim_console console;
 } plim_args;
@@ -47,7 +49,7 @@ static inline const char *plim_args_get(const plim_args *a, const char *key)
 }
 
 /* Reads the command line after the command's name.  `usage` is the operand as help shows
- * it: "MODEL" is required, "[FILTER]" is optional, "" is none.  Returns PLIM_EXIT_DONE, or
+ * it: "MODEL" is required, "[FILTER]" is optional, "MODEL..." is one or more, "" is none.  Returns PLIM_EXIT_DONE, or
  * PLIM_EXIT_USAGE after printing an error. */
 int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigned uses,
                    int argc, char **argv);

@@ -895,6 +895,10 @@ PLIM_API plim_status plim_estimate_print(const plim_estimate *e, plim_render r,
                                          plim_err *err);
 PLIM_API plim_status plim_info_print(const plim_info *i, plim_render r, const plim_style *st,
                                      plim_put put, void *ud, plim_err *err);
+/* Several models one after the other; in JSON a list, in CSV one table with their names. */
+PLIM_API plim_status plim_layers_print_all(const plim_layers *const *list, uint32_t n,
+                                           plim_render r, const plim_style *st, plim_put put,
+                                           void *ud, plim_err *err);
 PLIM_API plim_status plim_layers_print(const plim_layers *l, plim_render r,
                                        const plim_style *st, plim_put put, void *ud,
                                        plim_err *err);

@@ -345,10 +345,8 @@ void plim_report_model_line(plim_page *p, const plim_model_info *m)
     plim_flow_end(&f);
 }
 
-void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
-                           const plim_model_info *m)
+void plim_report_json_begin(plim_jw *w, const char *schema, const plim_model_info *m)
 {
-    plim_jw_init(w, &p->buf);
     plim_jw_object(w);
     plim_jw_key(w, "schema");
     plim_jw_cstr(w, schema);
@@ -389,6 +387,13 @@ void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
         plim_jw_cstr(w, m->note);
     }
     plim_jw_end(w);
+}
+
+void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
+                           const plim_model_info *m)
+{
+    plim_jw_init(w, &p->buf);
+    plim_report_json_begin(w, schema, m);
 }
 
 void plim_report_json_close(plim_jw *w)

@@ -199,6 +199,8 @@ plim_status plim_report_print(const plim_report *report, const void *subject, pl
                               const plim_style *st, plim_put put, void *ud, plim_err *err);
 
 /* Writes {"schema":...,"model":{...}; without a model only the schema. */
+void plim_report_json_begin(plim_jw *w, const char *schema, const plim_model_info *m);
+/* The same as the whole of a page. */
 void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
                            const plim_model_info *m);
 void plim_report_json_close(plim_jw *w);                             /* with a line end */

@@ -1,8 +1,15 @@
 /* report_layers.c -- the layers of a model as a tree with columns. */
 #include "report/report.h"
 
+/* The models of a report. */
+typedef struct layers_list {
+    const plim_layers *const *of;
+    uint32_t n;
+} layers_list;
+
 typedef struct layer_row {
     const plim_layer *layer;
+    const char *model;
     const char *tree; /* name indented by depth, without the path of its parent */
 } layer_row;
 
@@ -14,6 +21,7 @@ static plim_cell layer_inplace(const plim_layer *l)
 }
 
 /* clang-format off */
+PLIM_GETTER(layer_model, layer_row, plim_cell_text(r->model))
 PLIM_GETTER(layer_tree, layer_row, plim_cell_text(r->tree))
 PLIM_GETTER(layer_path, layer_row, plim_cell_text(r->layer->path))
 PLIM_GETTER(layer_type, layer_row, plim_cell_text(r->layer->type))
@@ -34,6 +42,7 @@ PLIM_GETTER(layer_written, layer_row, plim_cell_u64(PLIM_CELL_BYTES, r->layer->w
 
 static const plim_column layer_columns[] = {
     /* name             title         in            align          least drop             get */
+    {"model",           "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_model},
     {"name",            "layer",        PLIM_IN_TEXT, PLIM_CUT_HEAD, 12, 0,               layer_tree},
     {"name",            "",             PLIM_IN_DATA, PLIM_LEFT,     0,  0,               layer_path},
     {"type",            "type",         PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 1,               layer_type},
@@ -53,6 +62,18 @@ static const plim_column layer_columns[] = {
     {"written",         "written",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  4,               layer_written},
 };
 /* clang-format on */
+
+/* Only the CSV of several models has the first column. */
+static plim_rows layer_table(const plim_page *p, const layer_row *rows, uint64_t n,
+                             bool models)
+{
+    return (plim_rows){.columns = layer_columns + !models,
+                       .n_columns = PLIM_COUNT(layer_columns) - !models,
+                       .items = rows,
+                       .size = sizeof *rows,
+                       .n = n,
+                       .only = p->style.columns};
+}
 
 /* ---- the tree ------------------------------------------------------------ */
 
@@ -106,18 +127,14 @@ static plim_rows layer_rows(plim_page *p, const plim_layers *l)
             continue;
         const char *name = *path ? layer_short(path, above, depth) : l->model->name;
         rows[n].layer = at;
+        rows[n].model = l->model->name;
         rows[n++].tree = plim_arena_printf(&p->arena, "%*s%s", indent * INDENT_COLUMNS, "",
                                            name ? name : "")
                              .p;
         for (int d = depth; d < LAYER_INDENTS && !flat; d++)
             above[d] = d == depth ? path : NULL;
     }
-    return (plim_rows){.columns = layer_columns,
-                       .n_columns = PLIM_COUNT(layer_columns),
-                       .items = rows,
-                       .size = sizeof *rows,
-                       .n = n,
-                       .only = p->style.columns};
+    return layer_table(p, rows, n, false);
 }
 
 /* ---- renderings ---------------------------------------------------------- */
@@ -258,13 +275,13 @@ static plim_status arrange_layers(plim_page *p, plim_rows *r, plim_err *err)
     return st;
 }
 
-static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
+static plim_status print_layers(plim_page *p, const plim_layers *l, bool named, plim_err *err)
 {
-    const plim_layers *l = subject;
     plim_rows r = layer_rows(p, l);
     plim_status st = arrange_layers(p, &r, err);
-    if (!st && !p->style.quiet) {
+    if (!st && (named || !p->style.quiet))
         plim_report_model_line(p, l->model);
+    if (!st && !p->style.quiet) {
         plim_page_puts(p, "\n");
         st = plim_rows_text(p, &r, 0, err);
         if (!st && has_inplace_rows(&r))
@@ -277,16 +294,42 @@ static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
     return st;
 }
 
-static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
+static plim_status layers_text(plim_page *p, const void *subject, plim_err *err)
 {
-    plim_rows r = layer_rows(p, subject);
-    plim_status st = arrange_layers(p, &r, err);
-    return st ? st : plim_rows_csv(p, &r, err);
+    const layers_list *list = subject;
+    plim_status st = PLIM_OK;
+    for (uint32_t i = 0; i < list->n && !st; i++) {
+        plim_page_puts(p, i ? "\n" : "");
+        st = print_layers(p, list->of[i], list->n > 1, err);
+    }
+    return st;
 }
 
-static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
+/* The rows of all models in one table. */
+static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
 {
-    const plim_layers *l = subject;
+    const layers_list *list = subject;
+    uint64_t most = 0, n = 0;
+    for (uint32_t i = 0; i < list->n; i++)
+        most += list->of[i]->n;
+    layer_row *rows = PLIM_NEW_N(&p->arena, layer_row, most);
+    if (!rows)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < list->n; i++) {
+        plim_rows r = layer_rows(p, list->of[i]);
+        plim_status st = arrange_layers(p, &r, err);
+        if (st)
+            return st;
+        if (r.n)
+            memcpy(rows + n, r.items, r.n * sizeof *rows);
+        n += r.n;
+    }
+    plim_rows all = layer_table(p, rows, n, list->n > 1);
+    return plim_rows_csv(p, &all, err);
+}
+
+static plim_status write_layers(plim_page *p, plim_jw *w, const plim_layers *l, plim_err *err)
+{
     const struct {
         const char *key;
         uint64_t n;
@@ -300,29 +343,54 @@ static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
     plim_status st = arrange_layers(p, &r, err);
     if (st)
         return st;
-    plim_jw w;
-    plim_report_json_open(&w, p, "plimsoll/layers/1", l->model);
-    plim_jw_key(&w, "settings");
-    plim_settings_write(&w, l->settings, "layers");
-    plim_rows_json(&w, "layers", &r);
+    plim_report_json_begin(w, "plimsoll/layers/1", l->model);
+    plim_jw_key(w, "settings");
+    plim_settings_write(w, l->settings, "layers");
+    plim_rows_json(w, "layers", &r);
     plim_rows activations = activation_rows(p, l);
-    plim_rows_json(&w, "activations", &activations);
-    plim_jw_key(&w, "total");
-    plim_jw_object(&w);
+    plim_rows_json(w, "activations", &activations);
+    plim_jw_key(w, "total");
+    plim_jw_object(w);
     for (size_t i = 0; i < PLIM_COUNT(totals); i++) {
-        plim_jw_key(&w, totals[i].key);
-        plim_jw_u64(&w, totals[i].n);
+        plim_jw_key(w, totals[i].key);
+        plim_jw_u64(w, totals[i].n);
     }
-    plim_jw_end(&w);
-    plim_report_json_close(&w);
+    plim_jw_end(w);
+    plim_jw_end(w);
     return PLIM_OK;
+}
+
+static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
+{
+    const layers_list *list = subject;
+    plim_status st = PLIM_OK;
+    plim_jw w;
+    plim_jw_init(&w, &p->buf);
+    if (list->n > 1)
+        plim_jw_array(&w);
+    for (uint32_t i = 0; i < list->n && !st; i++)
+        st = write_layers(p, &w, list->of[i], err);
+    if (list->n > 1)
+        plim_jw_end(&w);
+    plim_page_puts(p, "\n");
+    return st;
+}
+
+plim_status plim_layers_print_all(const plim_layers *const *list, uint32_t n, plim_render r,
+                                  const plim_style *st, plim_put put, void *ud, plim_err *err)
+{
+    static const plim_report report = {"layers", layers_text, layers_json, layers_csv};
+    const layers_list all = {list, n};
+    bool whole = list && n;
+    for (uint32_t i = 0; i < n && whole; i++)
+        whole = list[i] != NULL;
+    return plim_report_print(&report, whole ? &all : NULL, r, st, put, ud, err);
 }
 
 plim_status plim_layers_print(const plim_layers *l, plim_render r, const plim_style *st,
                               plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"layers", layers_text, layers_json, layers_csv};
-    return plim_report_print(&report, l, r, st, put, ud, err);
+    return plim_layers_print_all(&l, 1, r, st, put, ud, err);
 }
 
 plim_status plim_layers_json(const plim_layers *l, plim_put put, void *ud, plim_err *err)
