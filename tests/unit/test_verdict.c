@@ -31,6 +31,64 @@ static void check_figures(const plim_estimate *e)
                    (e->fits == PLIM_FITS_NO_CARD ? 0 : e->peak_allocated + e->context_high));
 }
 
+static int put_buf(void *ud, const char *text, size_t n)
+{
+    plim_buf_add(ud, (plim_str){text, n});
+    return 0;
+}
+
+/* "KEY" as the two outputs write it: a line, and a member of a JSON object. */
+static void check_line(const char *quiet, const char *json, const char *line, const char *key,
+                       uint64_t n, bool known)
+{
+    char text[96], member[96];
+    snprintf(text, sizeof text, known ? "\n%s %" PRIu64 "\n" : "\n%s unknown\n", line, n);
+    snprintf(member, sizeof member, known ? "\"%s\":%" PRIu64 : "\"%s\":null", key, n);
+    if (!strstr(quiet, text))
+        fail_msg("%s: no line '%s' in:\n%s", why, text + 1, quiet);
+    if (!strstr(json, member))
+        fail_msg("%s: no member %s in the JSON", why, member);
+}
+
+/* What is printed for people and for programs is what was checked. */
+static void check_outputs(const plim_estimate *e)
+{
+    const char *fits = e->fits == PLIM_FITS_YES  ? "yes"
+                       : e->fits == PLIM_FITS_NO ? "no"
+                                                 : "maybe";
+    const struct {
+        const char *line, *key;
+        uint64_t n;
+        bool known;
+    } rows[] = {{"allocated", "peak_allocated", e->peak_allocated, true},
+                {"reserved", "peak_reserved", e->peak_reserved, true},
+                {"reserved_low", "reserved_low", e->reserved_low, true},
+                {"reserved_high", "reserved_high", e->reserved_high, true},
+                {"device_low", "device_low", e->device_low, e->context_known},
+                {"device_high", "device_high", e->device_high, e->context_known},
+                {"needed_low", "needed_low", e->needed_low, e->context_known},
+                {"needed_high", "needed_high", e->needed_high, e->context_known},
+                {"memory", "gpu_bytes", e->gpu_bytes, true}};
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_buf quiet, json;
+    plim_err err = PLIM_ERR_INIT;
+    char verdict[32];
+    const plim_style st = {.size = sizeof st, .quiet = true};
+    plim_buf_init(&quiet, &a);
+    plim_buf_init(&json, &a);
+    plim_status bad = plim_estimate_print(e, PLIM_TEXT, &st, put_buf, &quiet, &err);
+    bad = bad ? bad : plim_estimate_json(e, put_buf, &json, &err);
+    assert_int_equal(bad, PLIM_OK);
+    const char *text = plim_buf_str(&quiet).p, *object = plim_buf_str(&json).p;
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        check_line(text, object, rows[i].line, rows[i].key, rows[i].n, rows[i].known);
+    snprintf(verdict, sizeof verdict, "\nfits %s\n", fits);
+    CHECK(why, strstr(text, verdict));
+    snprintf(verdict, sizeof verdict, "\"fits\":\"%s\"", fits);
+    CHECK(why, strstr(object, verdict));
+    plim_arena_free(&a);
+}
+
 /* The verdict is where the card lies in the ranges. */
 static void check_verdict(const plim_estimate *e)
 {
@@ -61,6 +119,7 @@ static plim_estimate *ask(const char *model, const plim_settings *s, int64_t bat
     plim_estimate *e = asked_estimate_of(model, one);
     check_figures(e);
     check_verdict(e);
+    check_outputs(e);
     plim_settings_free(one);
     return e;
 }
