@@ -34,15 +34,16 @@ enum { CMDS_COUNT = sizeof cmds / sizeof *cmds };
 
 static const char cmds_notes[] =
     "\n"
-    "MODEL is a built-in name ('plimsoll models') or a file, whose format is detected\n"
-    "from its content ('plimsoll formats').\n"
+    "MODEL is a built-in name ('plimsoll models'), a folder, or a file, whose format\n"
+    "is detected from its content ('plimsoll formats').  An answer is for one process\n"
+    "that runs eager PyTorch on one card: see docs/when-not-to-trust-it.md.\n"
     "\n"
     "'plimsoll help COMMAND' lists the options of a command; 'plimsoll --version'\n"
     "prints the version.\n"
     "\n"
-    "Exit status: 0 success; 1 the answer is no: it does not fit; 2 invalid command\n"
-    "line; 3 invalid or unsupported file or model; 4 system error (I/O, out of\n"
-    "memory, full disk).\n";
+    "Exit status: 0 success; 1 the answer is no: it does not fit, or may not;\n"
+    "2 invalid command line; 3 invalid or unsupported file or model; 4 system error\n"
+    "(I/O, out of memory, full disk).  That of 'run' is the command's.\n";
 
 int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model *m))
 {
