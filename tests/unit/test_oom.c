@@ -378,6 +378,16 @@ static void test_texts(void **state)
          "GiB of which 0 bytes is free. Including non-PyTorch memory, this process has "
          "17179869184.00 GiB memory in use.",
          PLIM_OOM_BY_TORCH, 1, "2.00 GiB"},
+        {"XPU, with what is free",
+         "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 16.00 GiB. GPU 0 has a "
+         "total capacity of 15.11 GiB of which 11.00 GiB is free. Of the allocated memory 4.00 "
+         "GiB is allocated by PyTorch, and 120.00 MiB is reserved by PyTorch but unallocated.",
+         PLIM_OOM_BY_TORCH, 1, "16.00 GiB"},
+        {"XPU, without",
+         "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 24.00 MiB. GPU 0 has a "
+         "total capacity of 15.11 GiB. Of the allocated memory 4.00 GiB is allocated by "
+         "PyTorch, and 120.00 MiB is reserved by PyTorch but unallocated.",
+         PLIM_OOM_BY_TORCH, 1, "24.00 MiB"},
         {"a number of no size", "CUDA out of memory. Tried to allocate 1.2.3 GiB",
          PLIM_OOM_BY_TORCH, 1, NULL},
     };
