@@ -3,7 +3,7 @@
 #include "op/rules.h"
 #include "optim/part.h"
 
-enum { CHUNK = 65536, SPLIT_SINCE = 206, SPARSE_SINCE = 214 };
+enum { CHUNK = 65536 };
 
 static plim_t clip_temp(plim_optim_run *r, const char *role, plim_dtype t, int32_t rank,
                         int64_t n)
@@ -16,7 +16,6 @@ static plim_t clip_temp(plim_optim_run *r, const char *role, plim_dtype t, int32
  * chunk, before that as many for each tensor as the longest one has. */
 static void clip_buffers(plim_optim_run *r, int64_t n, plim_t out[2])
 {
-    enum { SUMMED_SINCE = 215 };
     uint64_t elements, sum = 0, most = 0;
     const plim_optim_param *p;
     for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
@@ -25,7 +24,7 @@ static void clip_buffers(plim_optim_run *r, int64_t n, plim_t out[2])
             sum += chunks;
             most = PLIM_MAX(most, chunks);
         }
-    if (r->torch->version >= SUMMED_SINCE)
+    if (r->torch->version >= PLIM_SINCE_FOREACH_NORM_PACKED)
         out[0] = clip_temp(r, "offsets", PLIM_I64, 1, n + 1);
     else
         sum = most * (uint64_t)n;
@@ -61,15 +60,16 @@ void plim_optim_clip(plim_optim_run *r)
         t = plim_m_meta(r->m, p->leaf)->dtype;
     if (!n)
         return;
-    if (r->torch->version < SPARSE_SINCE && plim_optim_any_sparse(r))
+    if (r->torch->version < PLIM_SINCE_CLIP_SPARSE && plim_optim_any_sparse(r))
         plim_m_fail(r->m, PLIM_EUNSUPPORTED,
                     "clip_grad_norm_ does not support sparse gradients before PyTorch %d.%d",
-                    SPARSE_SINCE / 100, SPARSE_SINCE % 100);
+                    PLIM_SINCE_CLIP_SPARSE / 100, PLIM_SINCE_CLIP_SPARSE % 100);
     clip_norms(r, n);
     plim_t stack = clip_temp(r, "norms", t, 1, n), total = clip_temp(r, "norm", t, 0, 0);
     plim_reduce_scratch(r->m, plim_m_meta(r->m, stack), 1);
     plim_m_drop(r->m, stack);
-    if (r->torch->version >= SPLIT_SINCE) /* else they live to the end of the function */
+    /* else they live to the end of the function */
+    if (r->torch->version >= PLIM_SINCE_CLIP_FREES_NORMS)
         plim_optim_list_free(r, 0);
     plim_t sum = clip_temp(r, "coef", t, 0, 0), inverse = clip_temp(r, "coef", t, 0, 0),
            coef = clip_temp(r, "coef", t, 0, 0);

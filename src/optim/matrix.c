@@ -197,11 +197,10 @@ static plim_t alloc_bf16(plim_optim_run *r, const plim_optim_param *p, const cha
  * 2.15, on the gradient itself if it is bf16. */
 static plim_t orthogonalize_grad(plim_optim_run *r, const plim_optim_param *p)
 {
-    enum { COPIED_SINCE = 215 };
     const plim_meta *m = plim_m_meta(r->m, p->leaf);
     int64_t rows = PLIM_MIN(m->dim[0], m->dim[1]), cols = PLIM_MAX(m->dim[0], m->dim[1]);
     plim_meta as_half = plim_meta_like(m, PLIM_BF16);
-    bool copied = m->dtype != PLIM_BF16 || r->torch->version >= COPIED_SINCE;
+    bool copied = m->dtype != PLIM_BF16 || r->torch->version >= PLIM_SINCE_MUON_COPIES;
     plim_t ortho = copied ? alloc_bf16(r, p, "ortho_grad", 2, rows, cols) : 0, gram = 0,
            update = 0;
     plim_t size = alloc_bf16(r, p, "norm", 0, 1, 1);
