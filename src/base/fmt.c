@@ -6,13 +6,14 @@
 /* ---- numbers ------------------------------------------------------------- */
 
 /* n in units of step^k with two decimals, rounded half up: "1.50 G".  The unit is the largest
- * that n reaches after rounding, so 1023.999 MiB is 1.00 GiB. */
-static plim_text fmt_scaled(uint64_t n, uint64_t step, const char *const *units, int n_units)
+ * that `as` reaches; for n itself, after rounding, so 1023.999 MiB is 1.00 GiB. */
+static plim_text fmt_scaled(uint64_t n, uint64_t as, uint64_t step, const char *const *units,
+                            int n_units)
 {
     plim_text t;
     uint64_t unit = 1;
     int k = 0;
-    while (k + 1 < n_units && n / unit >= step) {
+    while (k + 1 < n_units && as / unit >= step) {
         unit *= step;
         k++;
     }
@@ -30,7 +31,7 @@ static plim_text fmt_scaled(uint64_t n, uint64_t step, const char *const *units,
         whole++;
         cents = 0;
     }
-    if (whole == step && k + 1 < n_units) {
+    if (whole == step && as == n && k + 1 < n_units) {
         whole = 1;
         k++;
     }
@@ -38,18 +39,23 @@ static plim_text fmt_scaled(uint64_t n, uint64_t step, const char *const *units,
     return t;
 }
 
-plim_text plim_fmt_bytes(uint64_t bytes, bool si)
+plim_text plim_fmt_bytes_as(uint64_t bytes, uint64_t as, bool si)
 {
     static const char *const iec[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     static const char *const dec[] = {"B", "KB", "MB", "GB", "TB", "PB", "EB"};
-    return si ? fmt_scaled(bytes, 1000, dec, PLIM_COUNT(dec))
-              : fmt_scaled(bytes, 1024, iec, PLIM_COUNT(iec));
+    return si ? fmt_scaled(bytes, as, 1000, dec, PLIM_COUNT(dec))
+              : fmt_scaled(bytes, as, 1024, iec, PLIM_COUNT(iec));
+}
+
+plim_text plim_fmt_bytes(uint64_t bytes, bool si)
+{
+    return plim_fmt_bytes_as(bytes, bytes, si);
 }
 
 plim_text plim_fmt_metric(uint64_t n)
 {
     static const char *const units[] = {"", "K", "M", "G", "T", "P", "E"};
-    return fmt_scaled(n, 1000, units, PLIM_COUNT(units));
+    return fmt_scaled(n, n, 1000, units, PLIM_COUNT(units));
 }
 
 plim_text plim_fmt_count(uint64_t n)

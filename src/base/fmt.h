@@ -15,6 +15,8 @@ typedef struct plim_text {
 
 /* 1.50 GiB (1024) or, with si, 1.61 GB (1000); below one K: 512 B. */
 plim_text plim_fmt_bytes(uint64_t bytes, bool si);
+/* In the unit in which `as` is shown: 0.50 GiB. */
+plim_text plim_fmt_bytes_as(uint64_t bytes, uint64_t as, bool si);
 plim_text plim_fmt_count(uint64_t n);  /* 25,557,032 */
 plim_text plim_fmt_metric(uint64_t n); /* 25.56 M, 4.09 G, 999 */
 /* "12.5 %"; "-" if `whole` is 0. */

@@ -272,10 +272,19 @@ void plim_page_wrap(plim_page *p, const char *text, uint32_t indent)
     plim_flow_end(&f);
 }
 
+plim_text plim_page_bytes(const plim_page *p, uint64_t bytes)
+{
+    plim_text t = plim_fmt_bytes(bytes, p->style.si);
+    if (!p->scale || bytes > p->scale)
+        return t;
+    plim_text scaled = plim_fmt_bytes_as(bytes, p->scale, p->style.si);
+    return strncmp(scaled.s, "0.0", 3) != 0 ? scaled : t;
+}
+
 plim_str plim_page_range(plim_page *p, uint64_t one, uint64_t other)
 {
-    plim_text a = plim_fmt_bytes(PLIM_MIN(one, other), p->style.si),
-              b = plim_fmt_bytes(PLIM_MAX(one, other), p->style.si);
+    plim_text a = plim_page_bytes(p, PLIM_MIN(one, other)),
+              b = plim_page_bytes(p, PLIM_MAX(one, other));
     const char *unit_a = strchr(a.s, ' '), *unit_b = strchr(b.s, ' ');
     plim_str z;
     if (strcmp(a.s, b.s) == 0)

@@ -23,6 +23,7 @@ typedef struct plim_page {
     uint32_t width;   /* columns; text never passes it */
     int rows;         /* style.top as given, for tables that are whole without it; 0: all */
     bool unknowns;    /* a cell is "-", which a note must explain */
+    uint64_t scale;   /* the largest figure: others have its unit; 0: each has its own */
 } plim_page;
 
 enum { PLIM_PAGE_LEAST = 40, PLIM_PAGE_MOST = 1000 }; /* bounds of the width */
@@ -77,6 +78,8 @@ void plim_flow_printf(plim_flow *f, const char *fmt, ...) PLIM_PRINTF(2, 3); /* 
 void plim_flow_end(plim_flow *f);                                     /* ends the last line */
 void plim_page_wrap(plim_page *p, const char *text, uint32_t indent); /* a paragraph */
 
+/* Bytes, in the unit of the page's largest figure unless less than a tenth of it. */
+plim_text plim_page_bytes(const plim_page *p, uint64_t bytes);
 /* "3.85-4.02 GiB", the lower figure first; a single one if both round to the same.
  * (Larger workspaces may reserve less, where blocks then fit better into segments.) */
 plim_str plim_page_range(plim_page *p, uint64_t one, uint64_t other);

@@ -73,7 +73,7 @@ static plim_text cell_number(const plim_page *p, const plim_cell *c, bool tight)
     enum { LONG_COUNT = 1000000 };
     switch (c->kind) {
     case PLIM_CELL_BYTES:
-    case PLIM_CELL_DELTA: return plim_fmt_bytes(c->n, p->style.si);
+    case PLIM_CELL_DELTA: return plim_page_bytes(p, c->n);
     case PLIM_CELL_METRIC: return plim_fmt_metric(c->n);
     case PLIM_CELL_REAL: return plim_fmt_fixed(c->real, 1);
     case PLIM_CELL_TENTHS: return cell_tenths(c->n);
