@@ -312,20 +312,28 @@ PLIM_API uint32_t plim_vgpu_lines(plim_vgpu *d, const char **out, uint32_t max);
 PLIM_API plim_status plim_vgpu_source(plim_vgpu *d, uint32_t line, const char *text,
                                       plim_err *err);
 
-/* A live block of a line whose memory grows from step to step. */
+/* An optimizer takes its first step, the one that is under way: what appears up to its end,
+ * gradients and state, is no growth.  Steps after the first eight count in any case. */
+PLIM_API plim_status plim_vgpu_first_step(plim_vgpu *d, plim_err *err);
+
+/* A live block of a line whose memory grows from step to step, or may. */
 typedef struct plim_vgpu_growing {
     uint64_t addr;
     uint32_t line; /* an index as in plim_vgpu_lines */
 } plim_vgpu_growing;
 
-/* These blocks so far, the oldest first; none before five steps are complete, nor where
- * there is no memory for the answer. */
+/* These blocks so far, the oldest first; none before three steps are complete, nor
+ * where there is no memory for the answer. */
 PLIM_API uint32_t plim_vgpu_growing_blocks(plim_vgpu *d, plim_vgpu_growing *out, uint32_t max);
 
 /* Says what keeps the tensors of a line: "`losses` in `main`"; NULL: "".  PLIM_EUSAGE: no
  * such line. */
 PLIM_API plim_status plim_vgpu_holder(plim_vgpu *d, uint32_t line, const char *text,
                                       plim_err *err);
+
+/* Says that what keeps the tensors of a line takes only so many, for which there is room: the
+ * line is not one that grows.  PLIM_EUSAGE: no such line. */
+PLIM_API plim_status plim_vgpu_bounded(plim_vgpu *d, uint32_t line, plim_err *err);
 
 /* How the program ended. */
 typedef enum plim_vgpu_end {
@@ -379,8 +387,9 @@ typedef struct plim_vgpu_caveat {
 typedef enum plim_vgpu_fits {
     PLIM_VGPU_FITS_UNKNOWN = -1, /* the tape is only a beginning, or that card would have
                                     chosen other kernels */
-    PLIM_VGPU_FITS_NO = 0,
-    PLIM_VGPU_FITS_YES = 1
+    PLIM_VGPU_FITS_NO = 0,       /* these three as in plim_fits */
+    PLIM_VGPU_FITS_YES = 1,
+    PLIM_VGPU_FITS_MAYBE = 2
 } plim_vgpu_fits;
 
 /* How the run would go on a card: on the one that it ran on as it did, on the
@@ -418,7 +427,11 @@ typedef struct plim_vgpu_report {
     const plim_vgpu_growth *growth; /* lines whose memory grows, fastest first */
     uint32_t n_growth;
     uint64_t growth_bytes; /* of all of them, a step */
+    uint32_t growth_steps; /* over which growth was looked for; 0: too few have run */
+    bool growth_sure;      /* enough steps to tell: else the lines are those that may grow */
     int steps;             /* complete */
+    uint64_t needed_low, needed_high; /* the smallest capacity on which it does not run out of
+                                         memory, with context; 0: it did, or not known */
     uint64_t num_ooms, num_alloc_retries;
     plim_vgpu_end end;
     const char *oom_text, *oom_line; /* of the first request that failed; NULL: none did */

@@ -40,22 +40,64 @@ static const plim_column phase_columns[] = {
 };
 /* clang-format on */
 
-static plim_rows phase_rows(const plim_vgpu_report *r, uint32_t n)
+static plim_rows phase_rows(const plim_phase_row *rows, uint32_t n)
 {
     return (plim_rows){.columns = phase_columns,
                        .n_columns = PLIM_COUNT(phase_columns),
-                       .items = r->phases,
-                       .size = sizeof *r->phases,
-                       .n = PLIM_MIN(n, r->n_phases)};
+                       .items = rows,
+                       .size = sizeof *rows,
+                       .n = n};
+}
+
+/* Up to the first step, and from the last one on: the last that is complete, or the one in
+ * which memory ran out. */
+static bool phase_is_shown(const plim_vgpu_report *r, const plim_phase_row *row)
+{
+    int last = r->end == PLIM_VGPU_END_MEMORY ? r->phases[r->n_phases - 1].step : r->steps - 1;
+    return row->step <= 0 || row->step >= last;
+}
+
+/* A phase that comes several times in a step, as with gradient accumulation, is one row: what
+ * it left the last time, and the highest of its peaks. */
+static void add_phase(plim_phase_row *rows, uint32_t *n, const plim_phase_row *row)
+{
+    plim_phase_row *of = rows;
+    while (of < rows + *n && (of->step != row->step || of->phase != row->phase))
+        of++;
+    if (of == rows + *n)
+        rows[(*n)++] = *row;
+    plim_phase_row was = *of;
+    *of = *row;
+    of->peak_allocated = PLIM_MAX(row->peak_allocated, was.peak_allocated);
+}
+
+static plim_status print_phases(plim_page *p, const plim_vgpu_report *r, plim_err *err)
+{
+    uint32_t n = 0;
+    bool all = true;
+    plim_phase_row *rows = PLIM_NEW_N(&p->arena, plim_phase_row, r->n_phases);
+    if (!rows)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < r->n_phases; i++)
+        if (phase_is_shown(r, &r->phases[i]))
+            add_phase(rows, &n, &r->phases[i]);
+        else
+            all = false;
+    plim_rows shown = phase_rows(rows, n);
+    plim_page_puts(p, all ? "\nPhases\n" : "\nPhases of the first and the last step\n");
+    return plim_rows_text(p, &shown, 2, err);
 }
 
 /* ---- cards ----------------------------------------------------------------- */
 
 static plim_cell verdict_shown(const plim_vgpu_verdict *r)
 {
-    return r->fits == PLIM_VGPU_FITS_UNKNOWN
-               ? (plim_cell){.kind = PLIM_CELL_UNKNOWN}
-               : plim_cell_text(r->fits == PLIM_VGPU_FITS_YES ? "yes" : "no");
+    switch (r->fits) {
+    case PLIM_VGPU_FITS_NO: return plim_cell_text("no");
+    case PLIM_VGPU_FITS_YES: return plim_cell_text("yes");
+    case PLIM_VGPU_FITS_MAYBE: return plim_cell_text("maybe");
+    default: return (plim_cell){.kind = PLIM_CELL_UNKNOWN};
+    }
 }
 
 static plim_cell verdict_device(const plim_vgpu_verdict *r)
@@ -131,7 +173,7 @@ static plim_str shape_text(plim_page *p, const plim_vgpu_tensors *t)
     return plim_buf_str(&b);
 }
 
-/* As gpu_mem_track prints them. */
+/* In the layout of gpu_mem_track. */
 static void print_groups(plim_page *p, const plim_vgpu_report *r, uint32_t line, uint32_t most)
 {
     uint32_t shown = 0, more = 0;
@@ -147,13 +189,13 @@ static void print_groups(plim_page *p, const plim_vgpu_report *r, uint32_t line,
         }
         plim_str shape = shape_text(p, t);
         plim_buf_printf(&p->buf, "    + | %" PRIu32 " * Size:" PLIM_STR_FMT " | %s | %s%s%s\n",
-                        t->count, PLIM_STR_ARG(shape), plim_fmt_metric(t->bytes).s,
+                        t->count, PLIM_STR_ARG(shape), plim_page_bytes(p, t->bytes).s,
                         kinds[t->category], t->dtype < 0 ? "" : " | ",
                         t->dtype < 0 ? "" : plim_dtype_name((plim_dtype)t->dtype));
     }
     if (more)
         plim_buf_printf(&p->buf, "    + | %" PRIu32 " more | %s\n", more,
-                        plim_fmt_metric(rest).s);
+                        plim_page_bytes(p, rest).s);
 }
 
 static const char *line_name(const char *line) { return *line ? line : "(no line)"; }
@@ -165,10 +207,10 @@ static void print_line(plim_page *p, const plim_vgpu_line *line)
     plim_page_paint(p, PLIM_PAINT_BOLD);
     plim_buf_add(&p->buf, plim_page_clean(p, line_name(line->line)));
     plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_buf_printf(&p->buf, "  %s", plim_fmt_bytes(line->live, p->style.si).s);
+    plim_buf_printf(&p->buf, "  %s", plim_page_bytes(p, line->live).s);
     if (line->requested > line->live)
         plim_buf_printf(&p->buf, " of %s in %s allocations",
-                        plim_fmt_bytes(line->requested, p->style.si).s,
+                        plim_page_bytes(p, line->requested).s,
                         plim_fmt_count(line->allocations).s);
     plim_page_puts(p, "\n");
     if (!source.n)
@@ -196,7 +238,7 @@ static void print_lines(plim_page *p, const plim_vgpu_report *r)
         rest += r->lines[i].live;
     if (more)
         plim_buf_printf(&p->buf, "  and %" PRIu32 " more line%s  %s\n", more,
-                        more == 1 ? "" : "s", plim_fmt_bytes(rest, p->style.si).s);
+                        more == 1 ? "" : "s", plim_page_bytes(p, rest).s);
 }
 
 static bool growth_fills_card(const plim_vgpu_report *r)
@@ -205,6 +247,21 @@ static bool growth_fills_card(const plim_vgpu_report *r)
         if (r->cards[i].growth_step >= 0)
             return true;
     return false;
+}
+
+static const char *plural_s(uint64_t n) { return n == 1 ? "" : "s"; }
+
+/* What the steps that ran say of those that would follow. */
+static void print_outlook(plim_page *p, const plim_vgpu_report *r)
+{
+    bool grows = growth_fills_card(r), done = r->end == PLIM_VGPU_END_DONE;
+    if (done && grows)
+        plim_buf_printf(&p->buf, " for the %d steps that ran", r->steps);
+    else if (done && r->steps && !r->growth_sure)
+        plim_buf_printf(&p->buf, ", as far as %d step%s show%s", r->steps,
+                        plural_s((uint64_t)r->steps), r->steps == 1 ? "s" : "");
+    if (grows)
+        plim_page_puts(p, r->growth_sure ? ", but memory grows" : ", but memory may grow");
 }
 
 static void print_verdict(plim_page *p, const plim_vgpu_report *r)
@@ -218,22 +275,19 @@ static void print_verdict(plim_page *p, const plim_vgpu_report *r)
     if (died)
         plim_buf_add(&p->buf, line);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
-    if (!died && growth_fills_card(r)) {
-        if (r->end == PLIM_VGPU_END_DONE)
-            plim_buf_printf(&p->buf, " for the %d steps that ran", r->steps);
-        plim_page_puts(p, ", but memory grows");
-    }
+    if (!died)
+        print_outlook(p, r);
     if (r->oom_text && !died)
         plim_buf_printf(&p->buf, ", after running out of memory at " PLIM_STR_FMT,
                         PLIM_STR_ARG(line));
     if (r->num_ooms > 1)
         plim_buf_printf(&p->buf, ", the first of %s times", plim_fmt_count(r->num_ooms).s);
+    if (!died && !r->context_known)
+        plim_page_puts(p, ", if its context, whose size is unknown, leaves the room");
     plim_page_puts(p, "\n");
     if (r->oom_text)
         plim_page_wrap(p, r->oom_text, 2);
 }
-
-static const char *plural_s(uint64_t n) { return n == 1 ? "" : "s"; }
 
 /* "98.00 MiB a step", "98.00 MiB every 2 steps" */
 static void print_rate(plim_page *p, uint64_t bytes, uint32_t every)
@@ -274,7 +328,7 @@ static void print_growth_end(plim_page *p, const plim_vgpu_report *r)
                             plim_report_card(v->gpu));
     }
     if (shown)
-        plim_page_puts(p, "\n");
+        plim_page_puts(p, r->growth_sure ? "\n" : ", if it goes on\n");
 }
 
 static void print_growth(plim_page *p, const plim_vgpu_report *r)
@@ -282,11 +336,13 @@ static void print_growth(plim_page *p, const plim_vgpu_report *r)
     enum { LINES_SHOWN = 5 };
     if (!r->n_growth)
         return;
-    plim_page_puts(p, "\nMemory grows by ");
+    plim_page_puts(p, r->growth_sure ? "\nMemory grows by " : "\nMemory may grow: ");
     if (r->n_growth == 1)
         print_rate(p, r->growth[0].bytes, r->growth[0].every);
     else
         print_rate(p, r->growth_bytes, 1);
+    if (!r->growth_sure)
+        plim_buf_printf(&p->buf, " in each of the last %" PRIu32 " steps", r->growth_steps);
     plim_page_puts(p, "\n");
     for (uint32_t i = 0; i < r->n_growth && i < LINES_SHOWN; i++)
         print_growing_line(p, &r->growth[i]);
@@ -307,12 +363,16 @@ static void print_figures(plim_page *p, const plim_vgpu_report *r)
     plim_page_puts(p, "\nPeak\n");
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
         plim_buf_printf(&p->buf, "  %-10s %12s  %s bytes\n", rows[i].name,
-                        plim_fmt_bytes(rows[i].bytes, p->style.si).s,
-                        plim_fmt_count(rows[i].bytes).s);
+                        plim_page_bytes(p, rows[i].bytes).s, plim_fmt_count(rows[i].bytes).s);
     if (r->context_known) {
         plim_str range = plim_page_range(p, r->peak_reserved + r->context_low,
                                          r->peak_reserved + r->context_high);
         plim_buf_printf(&p->buf, "  %-10s %12.*s  with the CUDA context\n", "device",
+                        PLIM_STR_ARG(range));
+    }
+    if (r->context_known && r->needed_low) {
+        plim_str range = plim_page_range(p, r->needed_low, r->needed_high);
+        plim_buf_printf(&p->buf, "  %-10s %12.*s  the smallest card it fits on\n", "needed",
                         PLIM_STR_ARG(range));
     }
     plim_page_puts(p, "  in ");
@@ -349,7 +409,6 @@ static void print_caveats(plim_page *p, const plim_vgpu_report *r)
 static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_vgpu_report *r = subject;
-    enum { PHASES_SHOWN = 24 };
     if (p->style.quiet) {
         plim_buf_printf(&p->buf,
                         "peak_requested %" PRIu64 "\npeak_allocated %" PRIu64
@@ -371,18 +430,18 @@ static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
         print_caveats(p, r);
         return PLIM_OK;
     }
-    plim_rows phases = phase_rows(r, PHASES_SHOWN), cards = verdict_rows(r);
+    plim_rows cards = verdict_rows(r);
     plim_status st = PLIM_OK;
     print_growth(p, r);
+    p->scale = r->peak_reserved + r->context_high;
     print_figures(p, r);
     if (r->n_cards > 1) {
         plim_page_puts(p, "\nCards\n");
         st = plim_rows_text(p, &cards, 2, err);
     }
     print_lines(p, r);
-    plim_page_puts(p, r->n_phases > PHASES_SHOWN ? "\nFirst phases\n" : "\nPhases\n");
     if (!st)
-        st = plim_rows_text(p, &phases, 2, err);
+        st = print_phases(p, r, err);
     if (!st)
         print_caveats(p, r);
     return st;
@@ -520,6 +579,14 @@ static void json_caveats(plim_jw *w, const plim_vgpu_report *r)
     plim_jw_end(w);
 }
 
+static void json_known(plim_jw *w, uint64_t n)
+{
+    if (n)
+        plim_jw_u64(w, n);
+    else
+        plim_jw_null(w);
+}
+
 static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
 {
     (void)err;
@@ -536,18 +603,28 @@ static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
                    {"num_ooms", r->num_ooms},
                    {"num_alloc_retries", r->num_alloc_retries}};
     plim_jw w;
-    plim_rows phases = phase_rows(r, r->n_phases), cards = verdict_rows(r);
+    plim_rows phases = phase_rows(r->phases, r->n_phases), cards = verdict_rows(r);
     plim_report_json_open(&w, p, "plimsoll/run/1", NULL);
     json_card(&w, r);
     for (size_t i = 0; i < PLIM_COUNT(numbers); i++) {
         plim_jw_key(&w, numbers[i].key);
         plim_jw_u64(&w, numbers[i].n);
     }
+    plim_jw_key(&w, "steps");
+    plim_jw_i64(&w, r->steps);
+    plim_jw_key(&w, "needed_low");
+    json_known(&w, r->needed_low);
+    plim_jw_key(&w, "needed_high");
+    json_known(&w, r->needed_low ? r->needed_high : 0);
     plim_jw_key(&w, "truncated");
     plim_jw_bool(&w, r->truncated);
     json_peak(&w, r);
     json_lines(&w, r);
     json_growth(&w, r);
+    plim_jw_key(&w, "growth_steps");
+    plim_jw_u64(&w, r->growth_steps);
+    plim_jw_key(&w, "growth_sure");
+    plim_jw_bool(&w, r->growth_sure);
     plim_rows_json(&w, "phases", &phases);
     plim_rows_json(&w, "cards", &cards);
     json_caveats(&w, r);

@@ -50,21 +50,21 @@ static plim_status find_card(plim_vgpu *d, const plim_vgpu_options *o, plim_gpu 
 static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, bool workspace,
                              plim_err *err)
 {
-    plim_gpu gpu = {0};
-    plim_status st = find_card(d, o, &gpu, err);
+    plim_gpu *gpu = &d->gpu;
+    plim_status st = find_card(d, o, gpu, err);
     if (st)
         return st;
-    plim_gpu_context(&gpu, d->torch->version, &d->context_low, &d->context_high);
-    d->options.capacity = plim__vgpu_capacity(&gpu, d->torch);
-    d->options.total = gpu.memory_bytes;
-    d->world = plim_world_on(d->torch, &gpu, workspace);
-    d->card = (plim_vgpu_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu.name)).p,
+    plim_gpu_context(gpu, d->torch->version, &d->context_low, &d->context_high);
+    d->options.capacity = plim__vgpu_capacity(gpu, d->torch);
+    d->options.total = gpu->memory_bytes;
+    d->world = plim_world_on(d->torch, gpu, workspace);
+    d->card = (plim_vgpu_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,
                                .torch = d->torch->name,
                                .cc = d->world.cc,
                                .sms = d->world.sms,
                                .threads_per_sm = d->world.threads_per_sm,
-                               .total = gpu.memory_bytes,
-                               .context = gpu.memory_bytes - d->options.capacity,
+                               .total = gpu->memory_bytes,
+                               .context = gpu->memory_bytes - d->options.capacity,
                                .workspace = workspace};
     return d->card.name ? PLIM_OK : plim_oom(err);
 }

@@ -1,40 +1,46 @@
 /* vgpu_growth.c -- memory that grows from step to step, read from the tape.
  *
- * What is live at the ends of optimizer steps is compared, line by line.  The first two
- * steps do not count: gradients, optimizer state and caches appear there. */
+ * What is live at the ends of optimizer steps is compared, line by line.  Steps up to the
+ * first one of each optimizer do not count: gradients, optimizer state and caches appear
+ * there.  Over few steps growth cannot be told from what fills up and stays: it is only
+ * what may be, and the rule is strict. */
 #include "vgpu/vgpu_priv.h"
 
 #include <stdlib.h>
 
 enum {
-    WARM_UP = 2,     /* steps */
     PERIODS = 3,     /* of growth at least */
+    FEW_STEPS = 2,   /* that show what may be growth */
     SAME_STEPS = 4,  /* by which a single tensor has grown by the same number of bytes */
     MOST_ENDS = 256, /* of steps, the last ones */
     BLOCK = 512,     /* the allocator's rounding */
 };
 
-/* Live at the ends of steps, of one line. */
+typedef struct line_live { /* tensors of a line */
+    uint64_t count, bytes;
+} line_live;
+
 typedef struct line_ends {
-    uint64_t *count, *bytes;
+    line_live now, *at; /* at the ends of steps */
+    line_live kept;     /* what each step leaves: tensors of the same sizes, which stay */
     uint64_t old; /* live at the last end, allocated in the older two thirds of the steps */
 } line_ends;
 
 /* More of them at each end than `period` ends before. */
-static bool counts_grow(const uint64_t *count, uint32_t n, uint32_t period)
+static bool counts_grow(const line_live *at, uint32_t n, uint32_t period)
 {
     for (uint32_t i = period; i < n; i++)
-        if (count[i] <= count[i - period])
+        if (at[i].count <= at[i - period].count)
             return false;
     return true;
 }
 
 /* As many, larger by the same number of bytes each time: x = torch.cat([x, y]). */
-static bool bytes_grow(const uint64_t *count, const uint64_t *bytes, uint32_t n)
+static bool bytes_grow(const line_live *at, uint32_t n)
 {
     for (uint32_t i = 1; i < n; i++)
-        if (count[i] != count[0] || bytes[i] <= bytes[i - 1] ||
-            bytes[i] - bytes[i - 1] != bytes[1] - bytes[0])
+        if (at[i].count != at[0].count || at[i].bytes <= at[i - 1].bytes ||
+            at[i].bytes - at[i - 1].bytes != at[1].bytes - at[0].bytes)
             return false;
     return n > SAME_STEPS;
 }
@@ -43,59 +49,59 @@ static bool bytes_grow(const uint64_t *count, const uint64_t *bytes, uint32_t n)
  * tensors in each step, so some of them have to be old. */
 static bool ends_grow(const line_ends *e, uint32_t first, uint32_t n, vgpu_growth *out)
 {
-    const uint64_t *count = e->count + first, *bytes = e->bytes + first;
+    const line_live *at = e->at + first;
     uint32_t ends = n - first, steps = ends - 1;
     for (uint32_t period = 1; period * PERIODS <= steps; period++) {
-        if (!counts_grow(count, ends, period))
+        if (!counts_grow(at, ends, period))
             continue;
         uint32_t periods = steps / period, from = steps - periods * period;
-        uint64_t more = count[steps] - count[from];
-        if (bytes[steps] <= bytes[from] || e->old * PERIODS < more)
+        uint64_t more = at[steps].count - at[from].count;
+        if (at[steps].bytes <= at[from].bytes || e->old * PERIODS < more)
             return false;
         *out = (vgpu_growth){.every = period,
-                             .bytes = (bytes[steps] - bytes[from]) / periods,
+                             .bytes = (at[steps].bytes - at[from].bytes) / periods,
                              .tensors = (more + periods / 2) / periods};
         return true;
     }
-    if (!bytes_grow(count, bytes, ends))
+    if (!bytes_grow(at, ends))
         return false;
-    *out = (vgpu_growth){.every = 1, .bytes = bytes[1] - bytes[0]};
+    *out = (vgpu_growth){.every = 1, .bytes = at[1].bytes - at[0].bytes};
     return true;
 }
 
 /* The whole run, or else its second half, grows. */
 static bool line_grows(const line_ends *e, uint32_t n, vgpu_growth *out)
 {
-    if (n < PERIODS + 1)
-        return false;
     return ends_grow(e, 0, n, out) || (n / 2 > PERIODS && ends_grow(e, n / 2, n, out));
+}
+
+/* More of them at each end, and each step leaves some of the same size.  Caches by key, which
+ * are filled when a key comes first, hold tensors of different sizes. */
+static bool line_may_grow(const line_ends *e, uint32_t n, vgpu_growth *out)
+{
+    *out = (vgpu_growth){.every = 1, .bytes = e->kept.bytes, .tensors = e->kept.count};
+    return e->kept.count && counts_grow(e->at, n, 1);
 }
 
 /* ---- from the tape ------------------------------------------------------------ */
 
 typedef struct tape_ends {
     line_ends *lines;
-    uint64_t *count, *bytes; /* live now, by line */
-    int32_t *birth;          /* of storages, the step; INT32_MAX: not live */
-    int32_t first, end;      /* steps whose ends count: first <= step < end */
-    int32_t step;            /* under way */
+    int32_t *birth;     /* of storages, the step; INT32_MAX: not live */
+    int32_t first, end; /* steps whose ends count: first <= step < end */
+    int32_t step;       /* under way */
 } tape_ends;
 
 static bool open_ends(const plim_vgpu *d, plim_arena *a, tape_ends *t)
 {
     uint64_t n = (uint64_t)(t->end - t->first);
     t->lines = PLIM_NEW_N(a, line_ends, (uint64_t)d->n_lines + 1);
-    t->count = PLIM_NEW_N(a, uint64_t, (uint64_t)d->n_lines + 1);
-    t->bytes = PLIM_NEW_N(a, uint64_t, (uint64_t)d->n_lines + 1);
     t->birth = PLIM_NEW_N(a, int32_t, (uint64_t)d->tape.n_storages + 1);
-    if (!t->lines || !t->count || !t->bytes || !t->birth)
+    if (!t->lines || !t->birth)
         return false;
-    for (uint32_t i = 0; i < d->n_lines; i++) {
-        t->lines[i].count = PLIM_NEW_N(a, uint64_t, n);
-        t->lines[i].bytes = PLIM_NEW_N(a, uint64_t, n);
-        if (!t->lines[i].count || !t->lines[i].bytes)
+    for (uint32_t i = 0; i < d->n_lines; i++)
+        if (!(t->lines[i].at = PLIM_NEW_N(a, line_live, n)))
             return false;
-    }
     return true;
 }
 
@@ -103,22 +109,21 @@ static bool open_ends(const plim_vgpu *d, plim_arena *a, tape_ends *t)
 static void end_steps(const plim_vgpu *d, tape_ends *t, int32_t step)
 {
     for (; t->step < step; t->step++)
-        for (uint32_t i = 0; t->step >= t->first && t->step < t->end && i < d->n_lines; i++) {
-            t->lines[i].count[t->step - t->first] = t->count[i];
-            t->lines[i].bytes[t->step - t->first] = t->bytes[i];
-        }
+        for (uint32_t i = 0; t->step >= t->first && t->step < t->end && i < d->n_lines; i++)
+            t->lines[i].at[t->step - t->first] = t->lines[i].now;
 }
+
+static uint64_t round_up(uint64_t bytes) { return (bytes + BLOCK - 1) / BLOCK * BLOCK; }
 
 static void follow_event(const plim_vgpu *d, tape_ends *t, plim_event e)
 {
     if (e.kind != PLIM_EVENT_ALLOC && e.kind != PLIM_EVENT_FREE)
         return;
-    uint32_t line = d->storage_line[e.id];
-    uint64_t bytes = plim_storage_bytes(&d->tape.storages[e.id], d->bound);
-    bytes = (bytes + BLOCK - 1) / BLOCK * BLOCK;
+    line_live *now = &t->lines[d->storage_line[e.id]].now;
+    uint64_t bytes = round_up(plim_storage_bytes(&d->tape.storages[e.id], d->bound));
     bool fresh = e.kind == PLIM_EVENT_ALLOC;
-    t->count[line] += fresh ? 1 : UINT64_MAX; /* less one */
-    t->bytes[line] += fresh ? bytes : 0 - bytes;
+    now->count += fresh ? 1 : UINT64_MAX; /* less one */
+    now->bytes += fresh ? bytes : 0 - bytes;
     t->birth[e.id] = fresh ? t->step : INT32_MAX;
 }
 
@@ -138,8 +143,55 @@ static void read_ends(const plim_vgpu *d, tape_ends *t)
     end_steps(d, t, t->end);
     int32_t old = t->end - (t->end - t->first) / PERIODS;
     for (uint32_t i = 0; i < tape->n_storages; i++)
-        if (t->birth[i] < old)
-            t->lines[d->storage_line[i]].old++;
+        t->lines[d->storage_line[i]].old += t->birth[i] > t->first && t->birth[i] < old;
+}
+
+typedef struct survivor { /* of a step after the first whose end counts */
+    uint64_t bytes;
+    uint32_t line;
+    int32_t birth;
+} survivor;
+
+static int compare_survivors(const void *x, const void *y)
+{
+    const survivor *a = x, *b = y;
+    if (a->line != b->line)
+        return (a->line > b->line) - (a->line < b->line);
+    return (a->bytes > b->bytes) - (a->bytes < b->bytes);
+}
+
+/* Survivors of one line and size: as many as each step has left at least are kept. */
+static void keep_group(tape_ends *t, const survivor *s, uint32_t n)
+{
+    uint32_t least = n;
+    for (int32_t step = t->first + 1; step < t->end; step++) {
+        uint32_t left = 0;
+        for (uint32_t i = 0; i < n; i++)
+            left += s[i].birth == step;
+        least = PLIM_MIN(least, left);
+    }
+    t->lines[s->line].kept.count += least;
+    t->lines[s->line].kept.bytes += least * round_up(s->bytes);
+}
+
+static bool find_kept(const plim_vgpu *d, plim_arena *a, tape_ends *t)
+{
+    uint32_t n = 0, first = 0;
+    survivor *all = PLIM_NEW_N(a, survivor, (uint64_t)d->tape.n_storages + 1);
+    if (!all)
+        return false;
+    for (uint32_t i = 0; i < d->tape.n_storages; i++)
+        if (t->birth[i] > t->first && t->birth[i] < t->end)
+            all[n++] = (survivor){.bytes = plim_storage_bytes(&d->tape.storages[i], d->bound),
+                                  .line = d->storage_line[i],
+                                  .birth = t->birth[i]};
+    qsort(all, n, sizeof *all, compare_survivors);
+    for (uint32_t i = 1; i <= n; i++)
+        if (i == n || compare_survivors(&all[i - 1], &all[i]) != 0) {
+            keep_group(t, all + first, i - first);
+            first = i;
+        }
+    return true;
 }
 
 static int compare_growth(const void *x, const void *y)
@@ -149,27 +201,46 @@ static int compare_growth(const void *x, const void *y)
     return p != q ? (p < q) - (p > q) : (a->line > b->line) - (a->line < b->line);
 }
 
-plim_status plim__vgpu_growth(plim_vgpu *d, plim_arena *a, vgpu_growth **out, uint32_t *n_out,
-                              plim_err *err)
+plim_status plim__vgpu_growth(plim_vgpu *d, plim_arena *a, vgpu_growths *out, plim_err *err)
 {
     plim_arena scratch = PLIM_ARENA_INIT;
-    tape_ends t = {.first = WARM_UP - 1, .end = d->at.step};
-    *n_out = 0;
-    *out = PLIM_NEW_N(a, vgpu_growth, (uint64_t)d->n_lines + 1);
-    if (!*out)
-        return plim_oom(err);
-    if (d->truncated || t.end - t.first <= PERIODS)
+    tape_ends t = {.first = d->warm + 1, .end = d->at.step};
+    bool sure = t.end - t.first > PERIODS;
+    t.first = sure ? PLIM_MAX(t.first, t.end - MOST_ENDS) : d->warm;
+    *out = (vgpu_growths){0};
+    if (d->truncated || t.end - t.first <= FEW_STEPS)
         return PLIM_OK;
-    t.first = PLIM_MAX(t.first, t.end - MOST_ENDS);
-    bool ok = open_ends(d, &scratch, &t);
+    out->rows = PLIM_NEW_N(a, vgpu_growth, (uint64_t)d->n_lines + 1);
+    bool ok = out->rows && open_ends(d, &scratch, &t);
     if (ok)
         read_ends(d, &t);
-    for (uint32_t i = 0; ok && i < d->n_lines; i++)
-        if (line_grows(&t.lines[i], (uint32_t)(t.end - t.first), &(*out)[*n_out]))
-            (*out)[(*n_out)++].line = i;
+    ok = ok && (sure || find_kept(d, &scratch, &t));
+    uint32_t n = (uint32_t)(t.end - t.first);
+    for (uint32_t i = 0; ok && i < d->n_lines; i++) {
+        vgpu_growth *row = &out->rows[out->n];
+        if (!d->lines[i].bounded && (sure ? line_grows : line_may_grow)(&t.lines[i], n, row)) {
+            row->line = i;
+            out->n++;
+        }
+    }
     plim_arena_free(&scratch);
-    qsort(*out, *n_out, sizeof **out, compare_growth);
-    return ok ? PLIM_OK : plim_oom(err);
+    if (!ok)
+        return plim_oom(err);
+    qsort(out->rows, out->n, sizeof *out->rows, compare_growth);
+    out->steps = n - 1;
+    out->sure = sure;
+    return PLIM_OK;
+}
+
+plim_status plim_vgpu_first_step(plim_vgpu *d, plim_err *err)
+{
+    enum { MOST_WARM = 8 }; /* steps: later on, new optimizers are part of the loop */
+    PLIM_REQUIRE(d, err);
+    pthread_mutex_lock(&d->lock);
+    if (d->at.step < MOST_WARM)
+        d->warm = PLIM_MAX(d->warm, d->at.step);
+    pthread_mutex_unlock(&d->lock);
+    return PLIM_OK;
 }
 
 /* ---- whose it is -------------------------------------------------------------- */
@@ -185,10 +256,10 @@ static int compare_age(const void *x, const void *y)
     return (a->storage > b->storage) - (a->storage < b->storage);
 }
 
-static bool is_growing(const vgpu_growth *g, uint32_t n, uint32_t line)
+static bool is_growing(const vgpu_growths *g, uint32_t line)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (g[i].line == line)
+    for (uint32_t i = 0; i < g->n; i++)
+        if (g->rows[i].line == line)
             return true;
     return false;
 }
@@ -196,14 +267,14 @@ static bool is_growing(const vgpu_growth *g, uint32_t n, uint32_t line)
 uint32_t plim_vgpu_growing_blocks(plim_vgpu *d, plim_vgpu_growing *out, uint32_t max)
 {
     plim_arena scratch = PLIM_ARENA_INIT;
-    vgpu_growth *g;
-    uint32_t n_growth, n = 0;
+    vgpu_growths g;
+    uint32_t n = 0;
     pthread_mutex_lock(&d->lock);
-    bool ok = !plim__vgpu_growth(d, &scratch, &g, &n_growth, NULL) && n_growth;
+    bool ok = !plim__vgpu_growth(d, &scratch, &g, NULL) && g.n;
     growing_row *rows = ok ? PLIM_NEW_N(&scratch, growing_row, d->n_slots) : NULL;
     for (uint32_t i = 0; rows && i < d->n_slots; i++) {
         const vgpu_slot *s = &d->slots[i];
-        if (s->block != PLIM_NONE && is_growing(g, n_growth, s->line))
+        if (s->block != PLIM_NONE && is_growing(&g, s->line))
             rows[n++] = (growing_row){
                 .storage = s->storage,
                 .row = {.line = s->line, .addr = plim_alloc_address(d->h, s->block)}};
@@ -225,6 +296,18 @@ plim_status plim_vgpu_holder(plim_vgpu *d, uint32_t line, const char *text, plim
     plim_status st = plim__vgpu_line_word(d, line, text, &own, err);
     if (!st)
         d->lines[line].holder = own;
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
+plim_status plim_vgpu_bounded(plim_vgpu *d, uint32_t line, plim_err *err)
+{
+    PLIM_REQUIRE(d, err);
+    pthread_mutex_lock(&d->lock);
+    const char *none;
+    plim_status st = plim__vgpu_line_word(d, line, NULL, &none, err);
+    if (!st)
+        d->lines[line].bounded = true;
     pthread_mutex_unlock(&d->lock);
     return st;
 }

@@ -36,12 +36,20 @@ typedef struct vgpu_slot { /* what a handle stands for */
 typedef struct line_row {
     const char *text, *source, *holder;
     uint64_t allocations, requested;
+    bool bounded; /* what holds its tensors stops to grow */
 } line_row;
 
 typedef struct vgpu_growth { /* of a line, after every so many steps */
     uint32_t line, every;
     uint64_t bytes, tensors; /* tensors 0: as many as before, but larger */
 } vgpu_growth;
+
+typedef struct vgpu_growths {
+    vgpu_growth *rows; /* fastest first */
+    uint32_t n;
+    uint32_t steps; /* whose ends were compared with the one before; 0: too few */
+    bool sure;      /* enough of them to tell: else the rows are what may grow */
+} vgpu_growths;
 
 struct plim_vgpu {
     pthread_mutex_t lock;
@@ -53,7 +61,8 @@ struct plim_vgpu {
     plim_arena scratch; /* of one call */
 
     plim_vgpu_card card;
-    uint64_t context_low, context_high;
+    plim_gpu gpu;
+    uint64_t context_low, context_high; /* of that card */
     const plim_torch *torch;
     plim_world world;           /* what kernels see of it */
     plim_alloc_options options; /* of h; others are like it but for the card */
@@ -72,6 +81,7 @@ struct plim_vgpu {
     uint32_t n_storage_line, cap_storage_line;
     plim_mark at; /* becomes a mark when something happens */
     bool at_new;
+    int32_t warm; /* the step in which the last optimizer took its first */
 
     plim_map words, lines_by_text, metas_by_key, caveats_by_key;
     const char **word;
@@ -149,9 +159,8 @@ plim_status plim__vgpu_open_kernels(plim_vgpu *d, plim_err *err);
 
 /* ---- vgpu_growth.c ----------------------------------------------------------- */
 
-/* The lines whose memory grows, fastest first, in `a`. */
-plim_status plim__vgpu_growth(plim_vgpu *d, plim_arena *a, vgpu_growth **out, uint32_t *n_out,
-                              plim_err *err);
+/* The lines whose memory grows, or may, in `a`. */
+plim_status plim__vgpu_growth(plim_vgpu *d, plim_arena *a, vgpu_growths *out, plim_err *err);
 
 /* ---- vgpu_verdict.c ---------------------------------------------------------- */
 

@@ -117,6 +117,15 @@ typedef struct report_result {
     plim_arena arena;
 } report_result;
 
+/* Gradients and optimizer state come late: a run that stops before has a lower peak. */
+static bool misses_step(const plim_vgpu *d)
+{
+    bool backward = false;
+    for (uint32_t i = 0; i < d->n_rows; i++)
+        backward |= d->rows[i].phase == PLIM_PHASE_BACKWARD;
+    return backward && d->at.step < 1 && d->end != PLIM_VGPU_END_MEMORY;
+}
+
 static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
     uint32_t n = 0;
@@ -137,6 +146,13 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
         caveats[i] = (plim_vgpu_caveat){.line = plim__vgpu_copy(a, d->caveats[i].line, &ok),
                                         .what = plim__vgpu_copy(a, d->caveats[i].what, &ok),
                                         .count = d->caveats[i].count};
+    uint32_t n_caveats = d->n_caveats;
+    if (misses_step(d))
+        caveats[n_caveats++] =
+            (plim_vgpu_caveat){.line = "",
+                               .what = "no optimizer step was reached: optimizer state is not "
+                                       "part of the peak",
+                               .count = 1};
     if (d->n_rows)
         memcpy(rows, d->rows, d->n_rows * sizeof *rows);
     r->n_lines = d->n_lines;
@@ -146,29 +162,31 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
     r->phases = rows;
     r->n_phases = d->n_rows;
     r->caveats = caveats;
-    r->n_caveats = d->n_caveats;
+    r->n_caveats = n_caveats;
     return ok && order_lines(a, r, lines, t);
 }
 
 static plim_status fill_growth(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r, plim_err *err)
 {
-    uint32_t n;
     bool ok = true;
-    vgpu_growth *found;
-    plim_status st = plim__vgpu_growth(d, a, &found, &n, err);
-    plim_vgpu_growth *rows = st ? NULL : PLIM_NEW_N(a, plim_vgpu_growth, (uint64_t)n + 1);
-    for (uint32_t i = 0; rows && i < n; i++) {
-        const line_row *line = &d->lines[found[i].line];
+    vgpu_growths found;
+    plim_status st = plim__vgpu_growth(d, a, &found, err);
+    plim_vgpu_growth *rows =
+        st ? NULL : PLIM_NEW_N(a, plim_vgpu_growth, (uint64_t)found.n + 1);
+    for (uint32_t i = 0; rows && i < found.n; i++) {
+        const line_row *line = &d->lines[found.rows[i].line];
         rows[i] = (plim_vgpu_growth){.line = plim__vgpu_copy(a, line->text, &ok),
                                      .source = plim__vgpu_copy(a, line->source, &ok),
                                      .holder = plim__vgpu_copy(a, line->holder, &ok),
-                                     .bytes = found[i].bytes,
-                                     .tensors = found[i].tensors,
-                                     .every = found[i].every};
+                                     .bytes = found.rows[i].bytes,
+                                     .tensors = found.rows[i].tensors,
+                                     .every = found.rows[i].every};
         r->growth_bytes += rows[i].bytes / rows[i].every;
     }
     r->growth = rows;
-    r->n_growth = n;
+    r->n_growth = found.n;
+    r->growth_steps = found.steps;
+    r->growth_sure = found.sure;
     r->steps = PLIM_MAX(d->at.step, 0);
     return st ? st : rows && ok ? PLIM_OK : plim_oom(err);
 }

@@ -1,4 +1,5 @@
 /* vgpu_verdict.c -- how the run would have gone on other cards, by its tape. */
+#include "fit/verdict.h"
 #include "vgpu/vgpu_priv.h"
 
 uint64_t plim__vgpu_capacity(const plim_gpu *gpu, const plim_torch *torch)
@@ -34,11 +35,30 @@ static bool tape_on(const plim_vgpu *d, const plim_gpu *gpu, plim_arena *a, plim
     return out->storages != NULL;
 }
 
+/* The rule of estimate and fit, for the tape on this card. */
+static plim_status judge_tape(const plim_vgpu *d, const plim_gpu *gpu, const plim_tape *t,
+                              bool needed, plim_arena *a, plim_verdict *out, plim_err *err)
+{
+    plim_job job = {.gpu = gpu, .alloc = d->options, .step = {.torch = d->torch}};
+    return plim_verdict_of(&job, t, 0, needed, a, out, err);
+}
+
+/* As the rule says of a tape that is whole; of a beginning only that it runs out of memory. */
+static plim_vgpu_fits tape_fits(plim_fits fits, bool whole)
+{
+    if (fits == PLIM_FITS_NO)
+        return PLIM_VGPU_FITS_NO;
+    if (!whole)
+        return PLIM_VGPU_FITS_UNKNOWN;
+    return fits == PLIM_FITS_YES ? PLIM_VGPU_FITS_YES : PLIM_VGPU_FITS_MAYBE;
+}
+
 static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
                              plim_vgpu_verdict *v, plim_err *err)
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_alloc_options o = d->options;
+    plim_verdict verdict;
     plim_tape t;
     plim_sim sim = {0};
     bool ok = tape_on(d, gpu, &scratch, &t);
@@ -46,11 +66,10 @@ static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
     o.capacity = plim__vgpu_capacity(gpu, d->torch);
     plim_status st =
         ok ? plim_sim_run(&scratch, &t, &o, PLIM_SIM_STOP_AT_OOM, &sim, err) : plim_oom(err);
+    if (!st)
+        st = judge_tape(d, gpu, &t, false, &scratch, &verdict, err);
     if (!st) {
-        bool whole = !d->truncated && d->end != PLIM_VGPU_END_MEMORY;
-        v->fits = sim.oom ? PLIM_VGPU_FITS_NO
-                  : whole ? PLIM_VGPU_FITS_YES
-                          : PLIM_VGPU_FITS_UNKNOWN;
+        v->fits = tape_fits(verdict.fits, !d->truncated && d->end != PLIM_VGPU_END_MEMORY);
         v->peak_allocated = sim.peak_allocated;
         v->peak_reserved = sim.peak_reserved;
         if (sim.oom) {
@@ -61,6 +80,26 @@ static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
     }
     plim_arena_free(&scratch);
     return st ? st : ok ? PLIM_OK : plim_oom(err);
+}
+
+/* On the card that it ran on, beside the upper bound of the context, it went as it went: a
+ * script that ran out of memory may have more room than that. */
+static plim_status judge_run(plim_vgpu *d, plim_vgpu_report *r, plim_vgpu_verdict *v,
+                             plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_verdict verdict;
+    bool died = d->end == PLIM_VGPU_END_MEMORY, whole = !d->ooms && !d->truncated;
+    plim_status st = judge_tape(d, &d->gpu, &d->tape, whole, &scratch, &verdict, err);
+    if (!st) {
+        v->fits = !died ? d->context_high ? PLIM_VGPU_FITS_YES : PLIM_VGPU_FITS_MAYBE
+                  : verdict.fits == PLIM_FITS_NO ? PLIM_VGPU_FITS_NO
+                                                 : PLIM_VGPU_FITS_MAYBE;
+        r->needed_low = verdict.needed_low;
+        r->needed_high = verdict.needed_high;
+    }
+    plim_arena_free(&scratch);
+    return st;
 }
 
 /* Near which step growth fills a card on which the last step still fits; -1: none, or a
@@ -92,14 +131,13 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
         bool this_one = !own && (n == 1 || (gpu && !strcmp(gpu->name, d->card.name)));
         if (this_one || !gpu) {
             own = true;
-            bool died = d->end == PLIM_VGPU_END_MEMORY;
             *v = (plim_vgpu_verdict){.gpu = r->card.name,
                                      .gpu_bytes = d->card.total,
-                                     .fits = died ? PLIM_VGPU_FITS_NO : PLIM_VGPU_FITS_YES,
                                      .peak_allocated = r->peak_allocated,
                                      .peak_reserved = r->peak_reserved,
                                      .oom_line = r->oom_line,
                                      .oom_text = r->oom_text};
+            st = judge_run(d, r, v, err);
         } else {
             v->gpu = plim__vgpu_copy(a, gpu->name, &ok);
             v->gpu_bytes = gpu->memory_bytes;
@@ -109,7 +147,7 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
                 v->fits = PLIM_VGPU_FITS_UNKNOWN;
         }
         v->growth_step =
-            v->fits == PLIM_VGPU_FITS_YES
+            v->fits == PLIM_VGPU_FITS_YES || v->fits == PLIM_VGPU_FITS_MAYBE
                 ? growth_step(d, r,
                               this_one || !gpu ? d->options.capacity
                                                : plim__vgpu_capacity(gpu, d->torch))

@@ -375,7 +375,7 @@ static void test_print(void **state)
         "It fits\n",
         "  T4              14.56 GiB  no         63.00 MiB",
         "net.py:9\n",
-        "    + | 7 * Size:(512, 512, 3, 3) | 66.06 M | Parameter | fp32\n",
+        "    + | 7 * Size:(512, 512, 3, 3) | 63.00 MiB | Parameter | fp32\n",
         "  net.py:7  63.00 MiB\n    self.conv = nn.Conv2d(512, 512, 3)\n",
         "\n        load     63.00 MiB",
     };
@@ -443,8 +443,9 @@ static void test_other_vendors(void **state)
     CHECK("the T4", strstr(card.name, "T4"));
     take_block(d, 100 * MIB, "a.py:1");
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("fits both",
-          r->cards[0].fits == PLIM_VGPU_FITS_YES && r->cards[1].fits == PLIM_VGPU_FITS_YES);
+    CHECK("fits the T4", r->cards[1].fits == PLIM_VGPU_FITS_YES);
+    CHECK("as in estimate, a context of unknown size leaves a doubt",
+          r->cards[0].fits == PLIM_VGPU_FITS_MAYBE);
     CHECK("no CUDA context", !r->cards[0].device_high && r->cards[1].device_high);
     plim_vgpu_report_free(r);
     take_block(d, 20000 * MIB, "a.py:2");
@@ -539,6 +540,8 @@ static void test_null(void **state)
         {"note: d", plim_vgpu_note(NULL, "a.py:1", "x", NULL)},
         {"note: what", plim_vgpu_note(d, "a.py:1", NULL, NULL)},
         {"source: d", plim_vgpu_source(NULL, 0, "x", NULL)},
+        {"first_step: d", plim_vgpu_first_step(NULL, NULL)},
+        {"bounded: d", plim_vgpu_bounded(NULL, 0, NULL)},
         {"ended: d", plim_vgpu_ended(NULL, PLIM_VGPU_END_DONE, NULL)},
         {"save: d", plim_vgpu_save(NULL, "/dev/null", NULL)},
         {"save: path", plim_vgpu_save(d, NULL, NULL)},
@@ -723,7 +726,16 @@ static void test_growth(void **state)
     } cases[] = {
         {"one a step", "0123456789", NULL, false, 1, 1, 1},
         {"as soon as five have run", "01234", NULL, false, 1, 1, 1},
-        {"four are too few", "0123", NULL, false, 0, 0, 0},
+        {"four show what may be", "0123", NULL, false, 1, 1, 1},
+        {"so do three", "012", NULL, false, 1, 1, 1},
+        {"two do not", "01", NULL, false, 0, 0, 0},
+        {"several of the same size", "147", NULL, false, 3, 3, 1},
+        {"fewer in the last step", "146", NULL, false, 2, 2, 1},
+        {"a plateau of three steps", "122", NULL, false, 0, 0, 0},
+        {"the keys of a cache have sizes of their own", "123", "123", false, 0, 0, 0},
+        {"three longer sequences", "123", NULL, true, 0, 0, 0},
+        {"a tensor that has been larger twice", "111", "123", true, 0, 0, 0},
+        {"five longer sequences", "12345", NULL, true, 0, 0, 0},
         {"two a step", "02468", NULL, false, 2, 2, 1},
         {"after a plateau", "111111112345678", NULL, false, 1, 1, 1},
         {"every second step", "0011223344", NULL, false, 1, 1, 2},
@@ -753,23 +765,46 @@ static void test_growth(void **state)
                              PLIM_OK);
         assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
         CHECK(cases[i].why, r->n_growth == (cases[i].every > 0) && (n > 0) == r->n_growth);
+        uint64_t ran = strlen(cases[i].counts);
+        CHECK("five steps tell", r->growth_sure == (ran > 4));
+        CHECK("over how many", r->growth_steps == (ran > 4 ? ran - 2 : ran > 2 ? ran - 1 : 0));
         if (r->n_growth) {
             CHECK_STR(cases[i].why, r->growth[0].line, "a.py:1");
             CHECK_STR(cases[i].why, r->growth[0].holder, "`a` in `main`");
             CHECK(cases[i].why, r->growth[0].bytes == cases[i].mib * MIB &&
                                     r->growth[0].tensors == cases[i].tensors &&
                                     r->growth[0].every == cases[i].every);
-            uint64_t steps = strlen(cases[i].counts),
-                     rate = cases[i].mib * MIB / cases[i].every;
+            uint64_t rate = cases[i].mib * MIB / cases[i].every;
             uint64_t peak = stat_of(d, "allocated_bytes").current + 4 * MIB;
             CHECK(cases[i].why, (uint64_t)r->cards[0].growth_step ==
-                                    steps + (free_bytes + held - peak) / rate);
+                                    ran + (free_bytes + held - peak) / rate);
         }
         CHECK(cases[i].why, r->n_growth || r->cards[0].growth_step < 0);
         plim_vgpu_report_free(r);
         plim_vgpu_close(d);
     }
-    plim_vgpu *d = open_card("t4", 0, "2.13", NULL);
+    plim_vgpu *d = run_steps("0123456", NULL, true);
+    plim_vgpu_report *r = NULL;
+    plim_vgpu_mark(d, 4, PLIM_PHASE_OPTIMIZER, NULL, NULL);
+    assert_int_equal(plim_vgpu_first_step(d, NULL), PLIM_OK);
+    plim_vgpu_mark(d, 7, PLIM_PHASE_INPUTS, NULL, NULL);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("steps before the last optimizer's first one do not count",
+          !r->growth_sure && r->growth_steps == 2 && r->n_growth == 1);
+    plim_vgpu_report_free(r);
+    assert_int_equal(plim_vgpu_bounded(d, 1, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("what holds it stops to grow", !r->n_growth);
+    plim_vgpu_report_free(r);
+    plim_vgpu_mark(d, 8, PLIM_PHASE_OPTIMIZER, NULL, NULL);
+    assert_int_equal(plim_vgpu_first_step(d, NULL), PLIM_OK);
+    plim_vgpu_mark(d, 9, PLIM_PHASE_INPUTS, NULL, NULL);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("an optimizer that comes late is part of the loop", r->growth_sure);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
+    d = open_card("t4", 0, "2.13", NULL);
+    CHECK("no line to bound", plim_vgpu_bounded(d, 7, NULL) == PLIM_EUSAGE);
     CHECK("no such line", plim_vgpu_holder(d, 7, "x", NULL) == PLIM_EUSAGE);
     plim_vgpu_close(d);
 }

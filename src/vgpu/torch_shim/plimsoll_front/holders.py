@@ -10,6 +10,7 @@ import time
 from . import HERE
 
 PERIODS = 3  # of growth, before who holds what is looked for
+FILLS_UP = "a deque that the card has room for"  # instead of a name
 
 
 class Holders:
@@ -78,12 +79,19 @@ class Holders:
                 return f"`{name}` of `{kind.__name__}`"
         return None
 
+    def fills_up(self, queue, tensor):
+        """The card has room for as many tensors as a deque takes."""
+        left = (queue.maxlen or sys.maxsize) - len(queue)
+        return left * tensor.untyped_storage().nbytes() <= self.torch.cuda.mem_get_info()[0]
+
     def holder(self, tensor):
         """Breadth first: what is nearest says most.  Each look at the heap takes long, so
         there is one a level."""
         level, seen, below = [tensor], {id(tensor)}, {}
         while level and len(seen) < self.MOST_OBJECTS and time.monotonic() < self.until:
             for value in level:
+                if isinstance(value, collections.deque) and self.fills_up(value, tensor):
+                    return FILLS_UP
                 if id(value) in self.variables:
                     return self.variables[id(value)]
             mine = {id(value): value for value in level}
@@ -127,12 +135,13 @@ class Holders:
         for _, _, tensor in sorted(sizes, key=lambda row: row[:2])[:self.MOST_TENSORS]:
             name = self.holder(tensor)
             if name:
-                return f"the autograd graph of {name}"
+                return name if name is FILLS_UP else f"the autograd graph of {name}"
         return None
 
     def of(self, addresses, before):
-        """What holds most of the tensors at these addresses, the oldest first.  The newest may have a variable
-        of its own, while a graph has the others."""
+        """What holds most of the tensors at these addresses, the oldest first; FILLS_UP: what
+        stops to grow.  The newest may have a variable of its own, while a graph has the
+        others."""
         names = collections.Counter()
         age = {address: i for i, address in enumerate(addresses)}
         held = sorted((t for t in self.tensors if self.address(t) in age),

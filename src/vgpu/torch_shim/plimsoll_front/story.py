@@ -11,7 +11,7 @@ import weakref
 
 from .abi import Category, End, Growing, Phase, c_str, c_u32
 from .device import text
-from .holders import PERIODS, Holders
+from .holders import FILLS_UP, PERIODS, Holders
 
 
 class Story:
@@ -156,9 +156,12 @@ class Story:
         return run
 
     def before_step(self, optimizer, args, kwargs):
+        first = optimizer not in self.optimizers
         self.optimizers.add(optimizer)
         self.label_optimizer(optimizer)
         self.mark(Phase.OPTIMIZER)
+        if first and not self.done and os.getpid() == self.device.pid:
+            self.device.call("first_step")
 
     def after_step(self, optimizer, args, kwargs):
         self.label_optimizer(optimizer)
@@ -177,7 +180,7 @@ class Story:
                 or not hasattr(self.shim, "plimsoll_shim_sequence"):
             return
         self.sequences.append(self.shim.plimsoll_shim_sequence())
-        if last or self.step in (5, 8) or self.step & (self.step - 1) == 0:
+        if last or self.step in (3, 5, 8) or self.step & (self.step - 1) == 0:
             self.name_growth()
 
     def name_growth(self):
@@ -192,8 +195,11 @@ class Story:
             before = self.sequences[-PERIODS]
             for line, addresses in lines.items():
                 name = holders.of(addresses, before)
-                if name:
-                    self.named.add(line)
+                if name is FILLS_UP:
+                    self.device.call("bounded", c_u32(line))
+                elif name:
+                    if len(self.sequences) > PERIODS + 1:  # later it can be told better
+                        self.named.add(line)
                     self.device.call("holder", c_u32(line), name.encode())
         except Exception:
             pass  # a name is a help: the script goes on without it
