@@ -718,7 +718,8 @@ typedef enum plim_oom_source {
     PLIM_OOM_BY_CUDNN = 5,
     PLIM_OOM_BY_JAX = 6,
     PLIM_OOM_BY_TENSORFLOW = 7,
-    PLIM_OOM_SOURCE_COUNT = 8
+    PLIM_OOM_BY_HOST = 8, /* PyTorch on the CPU: the memory of the machine, not of a card */
+    PLIM_OOM_SOURCE_COUNT = 9
 } plim_oom_source;
 /* A static string such as "torch"; "?" for any other number. */
 PLIM_API const char *plim_oom_source_name(plim_oom_source s);

@@ -363,6 +363,9 @@ static plim_str say_foreign(const cause_case *c)
             "starts, and fails in what is left if another process uses the card.",
         [PLIM_OOM_BY_TENSORFLOW] = "TensorFlow ran out of memory; by default it takes nearly "
                                    "the whole card when it starts.",
+        [PLIM_OOM_BY_HOST] = "The machine, not a card, ran out of memory: a tensor was "
+                             "requested on the CPU. A request this size may also come of a "
+                             "wrong shape.",
     };
     return plim_str_of(say[c->out->source]);
 }
@@ -407,10 +410,17 @@ static plim_status list_causes(cause_case *c, plim_err *err)
 
 /* ---- what helps ---------------------------------------------------------- */
 
+static bool is_host(const cause_case *c) { return c->out->source == PLIM_OOM_BY_HOST; }
+static plim_str command_host(const cause_case *c)
+{
+    (void)c;
+    return PLIM_STR("free -h");
+}
+
 static bool helps_processes(const cause_case *c)
 {
-    return holds_others(c) || holds_stranger(c) || holds_hidden(c) || holds_foreign(c) ||
-           holds_refused(c);
+    return !is_host(c) && (holds_others(c) || holds_stranger(c) || holds_hidden(c) ||
+                           holds_foreign(c) || holds_refused(c));
 }
 static plim_str command_processes(const cause_case *c)
 {
@@ -474,6 +484,8 @@ static const struct {
      "See which processes hold memory on the card, and end those that are "
      "not needed.",
      command_processes},
+    {is_host, "See how much memory the machine has, and make the tensor on the card or smaller.",
+     command_host},
     {helps_batch, "See what takes the memory in a step of the model.", command_estimate},
     {helps_batch, "Find the largest batch for this card.", command_fit},
 };

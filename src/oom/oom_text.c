@@ -105,6 +105,7 @@ static const char tried_words[] = "triedtoallocate";
 /* src: docs/sources/caching-allocator.md 13; the others from public reports */
 static const oom_opening openings[] = {
     {"mpsbackendoutofmemory", PLIM_OOM_BY_MPS},
+    {"defaultcpuallocator", PLIM_OOM_BY_HOST},
     {"allocationondevice", PLIM_OOM_BY_ASYNC},
     {tried_words, PLIM_OOM_BY_TORCH},
     {"cudaoutofmemory", PLIM_OOM_BY_TORCH},
@@ -149,7 +150,8 @@ typedef struct oom_span {
 static bool continues_span(plim_str s, const oom_span *open, const oom_opening *o, size_t at)
 {
     if (o->words != tried_words ||
-        (open->source != PLIM_OOM_BY_TORCH && open->source != PLIM_OOM_BY_MPS))
+        (open->source != PLIM_OOM_BY_TORCH && open->source != PLIM_OOM_BY_MPS &&
+         open->source != PLIM_OOM_BY_HOST))
         return false;
     return at - open->begin < MPS_HEAD_MAX && !text_has(s, open->begin, tried_words);
 }

@@ -378,6 +378,11 @@ static void test_texts(void **state)
          "GiB of which 0 bytes is free. Including non-PyTorch memory, this process has "
          "17179869184.00 GiB memory in use.",
          PLIM_OOM_BY_TORCH, 1, "2.00 GiB"},
+        {"the CPU's allocator, 1.13 to 2.15",
+         "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: "
+         "can't allocate memory: you tried to allocate 4194304000 bytes. Error code 12 "
+         "(Cannot allocate memory)",
+         PLIM_OOM_BY_HOST, 1, "4194304000"},
         {"XPU, with what is free",
          "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 16.00 GiB. GPU 0 has a "
          "total capacity of 15.11 GiB of which 11.00 GiB is free. Of the allocated memory 4.00 "
