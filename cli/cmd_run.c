@@ -100,15 +100,27 @@ static void run_set_number(const char *name, long long value)
     run_set_text(name, text);
 }
 
+/* How many cards `--gpu` names, and which; run_check has seen that it is right. */
+static uint32_t run_cards(const plim_args *a, const char **card)
+{
+    uint32_t n = 1;
+    *card = plim_args_get(a, "gpu");
+    if (*card)
+        plim_vgpu_machine(*card, &n, card, NULL);
+    return n;
+}
+
 static void run_environment(const plim_args *a, const run_places *p)
 {
+    const char *card;
     const char *path = getenv("PYTHONPATH");
     char both[2 * PATH_MAX];
     snprintf(both, sizeof both, "%s%s%s", p->data, path && *path ? ":" : "", path ? path : "");
     setenv("PYTHONPATH", both, 1);
     run_set_text("REPORT", p->report);
     run_set_text("LIB", p->lib);
-    run_set_text("GPU", plim_args_get(a, "gpu"));
+    run_set_number("CARDS", run_cards(a, &card));
+    run_set_text("GPU", card);
     run_set_text("ALLOC_CONF", plim_args_get(a, "alloc_conf") ? plim_args_get(a, "alloc_conf")
                                : getenv("PYTORCH_ALLOC_CONF")
                                    ? getenv("PYTORCH_ALLOC_CONF")
@@ -266,6 +278,7 @@ static int run_check(const plim_args *a)
     plim_err err = PLIM_ERR_INIT;
     plim_vgpu *d = NULL;
     const char *vram = plim_args_get(a, "vram");
+    uint32_t n;
     plim_vgpu_options o = {.gpu = plim_args_get(a, "gpu"),
                            .alloc_conf = plim_args_get(a, "alloc_conf"),
                            .workspace = plim_args_get(a, "workspace")};
@@ -273,7 +286,7 @@ static int run_check(const plim_args *a)
         return plim_console_error(&err);
     if (!o.gpu && !vram)
         return plim_console_usage("'run' needs a card: --gpu CARD or --vram SIZE");
-    if (plim_vgpu_open(&o, &d, &err))
+    if ((o.gpu && plim_vgpu_machine(o.gpu, &n, &o.gpu, &err)) || plim_vgpu_open(&o, &d, &err))
         return plim_console_error(&err);
     plim_vgpu_close(d);
     return PLIM_EXIT_DONE;

@@ -49,6 +49,9 @@ typedef struct plim_vgpu plim_vgpu;
 /* The card                                                                  */
 /* ======================================================================== */
 
+/* Most cards of one machine. */
+#define PLIM_VGPU_CARDS 64
+
 /* Zero means "the default" in every field; a name or a size is needed. */
 typedef struct plim_vgpu_options {
     const char *gpu;        /* a card by name or alias; of a list "t4,a100" the largest */
@@ -56,11 +59,18 @@ typedef struct plim_vgpu_options {
     const char *torch;      /* PyTorch version; default the newest known */
     const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF */
     const char *workspace;  /* "auto" (default), "off", "low", "high" */
+    uint32_t index;         /* N of "cuda:N", below PLIM_VGPU_CARDS */
 } plim_vgpu_options;
 #define PLIM_VGPU_OPTIONS_INIT                                                                \
     {                                                                                         \
         0                                                                                     \
     }
+
+/* Reads "2xrtx4090", a machine of two cards: *n is 2 and *card "rtx4090", a part of `gpu`.
+ * Other names and lists are one card and stay whole.  PLIM_EUSAGE: more than
+ * PLIM_VGPU_CARDS, or a machine in a list. */
+PLIM_API plim_status plim_vgpu_machine(const char *gpu, uint32_t *n, const char **card,
+                                       plim_err *err);
 
 /* Opens a card on which nothing is allocated.  *out: the caller's, for
  * plim_vgpu_close.  PLIM_EUSAGE names the option. */
@@ -78,9 +88,15 @@ typedef struct plim_vgpu_card {
                                     does not say: 80, 108, 2048 */
     uint64_t total, context;     /* bytes; context: taken before the first tensor */
     bool workspace;              /* what kernels take for themselves is counted */
+    uint32_t index;              /* of the options */
+    bool peers;                  /* cards of this kind read each other's memory */
 } plim_vgpu_card;
 
 PLIM_API void plim_vgpu_card_get(const plim_vgpu *d, plim_vgpu_card *out);
+
+/* The index of the card that an address belongs to, also one inside a block: cards of
+ * different indices never have the same.  PLIM_VGPU_NONE: of no card. */
+PLIM_API uint32_t plim_vgpu_card_at(uint64_t addr);
 
 /* ======================================================================== */
 /* Memory                                                                    */
@@ -452,6 +468,12 @@ PLIM_API void plim_vgpu_report_free(plim_vgpu_report *r);
 PLIM_API plim_status plim_vgpu_report_print(const plim_vgpu_report *r, plim_render how,
                                             const plim_style *st, plim_put put, void *ud,
                                             plim_err *err);
+
+/* Likewise the reports of n cards of one machine, the fullest named first; of one card
+ * exactly what plim_vgpu_report_print prints.  The first card has the remarks. */
+PLIM_API plim_status plim_vgpu_machine_print(const plim_vgpu_report *const *r, uint32_t n,
+                                             plim_render how, const plim_style *st,
+                                             plim_put put, void *ud, plim_err *err);
 
 #ifdef __cplusplus
 }

@@ -203,6 +203,19 @@ static bool gpu_called(const plim_gpu *g, const gpu_key *k)
     return false;
 }
 
+uint32_t plim_gpu_several(plim_str name, plim_str *card)
+{
+    enum { DIGITS = 3 }; /* four are a card's name: 7900xt */
+    uint32_t n = 0;
+    size_t i = 0;
+    for (; i < name.n && i < DIGITS && name.p[i] >= '0' && name.p[i] <= '9'; i++)
+        n = n * 10 + (uint32_t)(name.p[i] - '0');
+    if (!n || i + 1 >= name.n || name.p[i] != 'x')
+        return 0;
+    *card = (plim_str){name.p + i + 1, name.n - i - 1};
+    return n;
+}
+
 /* A name in other words than the list's, such as "T4 16GB", "v100 32" and "Jetson Orin NX":
  * the only card of that name and memory. */
 static plim_status gpu_find_loosely(plim_str name, const plim_gpu **out, plim_err *err)
@@ -226,6 +239,13 @@ static plim_status gpu_find_loosely(plim_str name, const plim_gpu **out, plim_er
         return plim_fail(err, PLIM_EUSAGE, 0, "gpu '%.*s' is ambiguous: it may be one of %s",
                          (int)PLIM_MIN(name.n, 60), name.p, list);
     if (!found) {
+        plim_str card;
+        if (plim_gpu_several(name, &card) && !plim_gpu_find(card, out, NULL))
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "'%.*s' is a machine of several cards, which only 'run' "
+                             "simulates: the answer is for one card, write '%.*s'",
+                             (int)PLIM_MIN(name.n, 60), name.p, (int)PLIM_MIN(card.n, 60),
+                             card.p);
         k = key_of(name);
         return gpu_unknown(name, &k, err);
     }

@@ -39,6 +39,10 @@ const plim_gpu *plim_gpu_at(uint32_t i); /* NULL past the end */
  * only one card has the name.  PLIM_EUSAGE names the nearest, or those meant. */
 plim_status plim_gpu_find(plim_str name, const plim_gpu **out, plim_err *err);
 
+/* The 2 of "2xt4", a machine of several cards of one kind, whose name goes to *card; 0: not
+ * such a name, *card stays as it is. */
+uint32_t plim_gpu_several(plim_str name, plim_str *card);
+
 /* "rtx4090,a100", or "all": the cards of that list, in an array in `a`. */
 plim_status plim_gpu_list(plim_arena *a, const char *names, const plim_gpu ***out, uint32_t *n,
                           plim_err *err);

@@ -1,6 +1,5 @@
 /* report_vgpu.c -- what a program did to a card that does not exist. */
-#include "plimsoll_vgpu.h"
-#include "report/report.h"
+#include "report/report_vgpu.h"
 
 #include <stdio.h>
 
@@ -385,7 +384,7 @@ static void print_figures(plim_page *p, const plim_vgpu_report *r)
     plim_buf_printf(&p->buf, ", %s\n", line_name(r->peak_line));
 }
 
-static void print_caveats(plim_page *p, const plim_vgpu_report *r)
+void plim_run_caveats(plim_page *p, const plim_vgpu_report *r)
 {
     if (r->truncated)
         plim_page_wrap(p,
@@ -406,30 +405,18 @@ static void print_caveats(plim_page *p, const plim_vgpu_report *r)
     }
 }
 
-static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
+void plim_run_title(plim_page *p, const plim_vgpu_report *r)
 {
-    const plim_vgpu_report *r = subject;
-    if (p->style.quiet) {
-        plim_buf_printf(&p->buf,
-                        "peak_requested %" PRIu64 "\npeak_allocated %" PRIu64
-                        "\npeak_reserved %" PRIu64 "\nnum_ooms %" PRIu64 "\n",
-                        r->peak_requested, r->peak_allocated, r->peak_reserved, r->num_ooms);
-        return PLIM_OK;
-    }
     const char *name = plim_report_card(r->card.name);
     plim_buf_printf(&p->buf, "%s", name);
     if (!strstr(name, "iB")) /* a generic card is called by its size */
         plim_buf_printf(&p->buf, ", %s", plim_fmt_bytes(r->card.total, p->style.si).s);
     plim_buf_printf(&p->buf, " %s PyTorch %s\n", plim_page_glyph(p, "\xc2\xb7", "|"),
                     r->card.torch);
-    if (r->storages)
-        print_verdict(p, r);
-    else
-        plim_page_puts(p, "The script did not use the card\n");
-    if (!r->peak_requested) {
-        print_caveats(p, r);
-        return PLIM_OK;
-    }
+}
+
+plim_status plim_run_body(plim_page *p, const plim_vgpu_report *r, plim_err *err)
+{
     plim_rows cards = verdict_rows(r);
     plim_status st = PLIM_OK;
     print_growth(p, r);
@@ -442,8 +429,27 @@ static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
     print_lines(p, r);
     if (!st)
         st = print_phases(p, r, err);
+    return st;
+}
+
+static plim_status run_text(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_vgpu_report *r = subject;
+    if (p->style.quiet) {
+        plim_buf_printf(&p->buf,
+                        "peak_requested %" PRIu64 "\npeak_allocated %" PRIu64
+                        "\npeak_reserved %" PRIu64 "\nnum_ooms %" PRIu64 "\n",
+                        r->peak_requested, r->peak_allocated, r->peak_reserved, r->num_ooms);
+        return PLIM_OK;
+    }
+    plim_run_title(p, r);
+    if (r->storages)
+        print_verdict(p, r);
+    else
+        plim_page_puts(p, "The script did not use the card\n");
+    plim_status st = r->peak_requested ? plim_run_body(p, r, err) : PLIM_OK;
     if (!st)
-        print_caveats(p, r);
+        plim_run_caveats(p, r);
     return st;
 }
 
@@ -587,11 +593,9 @@ static void json_known(plim_jw *w, uint64_t n)
         plim_jw_null(w);
 }
 
-static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
+void plim_run_json(plim_jw *w, const plim_vgpu_report *r)
 {
-    (void)err;
     static const char *const ends[PLIM_VGPU_END_COUNT] = {"done", "early", "memory"};
-    const plim_vgpu_report *r = subject;
     const struct {
         const char *key;
         uint64_t n;
@@ -602,38 +606,44 @@ static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
                    {"storages", r->storages},
                    {"num_ooms", r->num_ooms},
                    {"num_alloc_retries", r->num_alloc_retries}};
-    plim_jw w;
     plim_rows phases = phase_rows(r->phases, r->n_phases), cards = verdict_rows(r);
-    plim_report_json_open(&w, p, "plimsoll/run/1", NULL);
-    json_card(&w, r);
+    json_card(w, r);
     for (size_t i = 0; i < PLIM_COUNT(numbers); i++) {
-        plim_jw_key(&w, numbers[i].key);
-        plim_jw_u64(&w, numbers[i].n);
+        plim_jw_key(w, numbers[i].key);
+        plim_jw_u64(w, numbers[i].n);
     }
-    plim_jw_key(&w, "steps");
-    plim_jw_i64(&w, r->steps);
-    plim_jw_key(&w, "needed_low");
-    json_known(&w, r->needed_low);
-    plim_jw_key(&w, "needed_high");
-    json_known(&w, r->needed_low ? r->needed_high : 0);
-    plim_jw_key(&w, "truncated");
-    plim_jw_bool(&w, r->truncated);
-    json_peak(&w, r);
-    json_lines(&w, r);
-    json_growth(&w, r);
-    plim_jw_key(&w, "growth_steps");
-    plim_jw_u64(&w, r->growth_steps);
-    plim_jw_key(&w, "growth_sure");
-    plim_jw_bool(&w, r->growth_sure);
-    plim_rows_json(&w, "phases", &phases);
-    plim_rows_json(&w, "cards", &cards);
-    json_caveats(&w, r);
-    plim_jw_key(&w, "end");
-    plim_jw_cstr(&w, ends[r->end]);
-    plim_jw_key(&w, "oom_line");
-    plim_jw_cstr(&w, r->oom_line);
-    plim_jw_key(&w, "oom_text");
-    plim_jw_cstr(&w, r->oom_text);
+    plim_jw_key(w, "steps");
+    plim_jw_i64(w, r->steps);
+    plim_jw_key(w, "needed_low");
+    json_known(w, r->needed_low);
+    plim_jw_key(w, "needed_high");
+    json_known(w, r->needed_low ? r->needed_high : 0);
+    plim_jw_key(w, "truncated");
+    plim_jw_bool(w, r->truncated);
+    json_peak(w, r);
+    json_lines(w, r);
+    json_growth(w, r);
+    plim_jw_key(w, "growth_steps");
+    plim_jw_u64(w, r->growth_steps);
+    plim_jw_key(w, "growth_sure");
+    plim_jw_bool(w, r->growth_sure);
+    plim_rows_json(w, "phases", &phases);
+    plim_rows_json(w, "cards", &cards);
+    json_caveats(w, r);
+    plim_jw_key(w, "end");
+    plim_jw_cstr(w, ends[r->end]);
+    plim_jw_key(w, "oom_line");
+    plim_jw_cstr(w, r->oom_line);
+    plim_jw_key(w, "oom_text");
+    plim_jw_cstr(w, r->oom_text);
+}
+
+static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
+{
+    plim_jw w;
+    (void)err;
+    plim_report_json_open(&w, p, "plimsoll/run/1", NULL);
+    plim_run_json(&w, subject);
     plim_report_json_close(&w);
     return PLIM_OK;
 }

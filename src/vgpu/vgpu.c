@@ -11,6 +11,11 @@
  * arm64 ignores.  What reads through one stops at once. */
 #define FIRST_ADDRESS (1ull << 53)
 
+/* What each card has of them: more than any allocator reserves, and little enough that
+ * PLIM_VGPU_CARDS of them stay below that byte. */
+#define ADDRESSES (1ull << 49)
+_Static_assert(FIRST_ADDRESS + PLIM_VGPU_CARDS * ADDRESSES < 1ull << 56, "bits 56 to 63");
+
 /* Of our own memory, for the story and for the history; the allocator has an
  * arena for itself. */
 #define STORY_LIMIT (2ull << 30)
@@ -20,6 +25,39 @@
 static bool card_is_better(const plim_gpu *a, const plim_gpu *b)
 {
     return !a->cc != !b->cc ? a->cc != 0 : a->memory_bytes > b->memory_bytes;
+}
+
+/* "2xt4" in a list of several names. */
+static bool list_has_machine(const char *names)
+{
+    plim_str card;
+    for (const char *rest = strchr(names, ',') ? names : ""; *rest;) {
+        plim_str name = {rest, strcspn(rest, ",")};
+        if (plim_gpu_several(name, &card))
+            return true;
+        rest += name.n + (rest[name.n] == ',');
+    }
+    return false;
+}
+
+plim_status plim_vgpu_machine(const char *gpu, uint32_t *n, const char **card, plim_err *err)
+{
+    PLIM_REQUIRE(gpu, err);
+    PLIM_REQUIRE(n, err);
+    PLIM_REQUIRE(card, err);
+    plim_str one = plim_str_of(gpu);
+    if (list_has_machine(gpu))
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'%.80s' mixes a machine with a list: '2xt4' is a machine of two "
+                         "cards, 't4,a100' one run judged on either card",
+                         gpu);
+    uint32_t many = plim_gpu_several(one, &one);
+    if (many > PLIM_VGPU_CARDS)
+        return plim_fail(err, PLIM_EUSAGE, 0, "'%.80s' is %" PRIu32 " cards, the limit is %d",
+                         gpu, many, PLIM_VGPU_CARDS);
+    *n = PLIM_MAX(many, 1u);
+    *card = one.p;
+    return PLIM_OK;
 }
 
 static plim_status find_card(plim_vgpu *d, const plim_vgpu_options *o, plim_gpu *out,
@@ -65,7 +103,10 @@ static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, bool work
                                .threads_per_sm = d->world.threads_per_sm,
                                .total = gpu->memory_bytes,
                                .context = gpu->memory_bytes - d->options.capacity,
-                               .workspace = workspace};
+                               .workspace = workspace,
+                               .index = o->index,
+                               .peers = strcmp(gpu->klass, "datacenter") == 0 ||
+                                        strcmp(gpu->klass, "workstation") == 0};
     return d->card.name ? PLIM_OK : plim_oom(err);
 }
 
@@ -73,6 +114,9 @@ static plim_status open_parts(plim_vgpu *d, const plim_vgpu_options *o, plim_err
 {
     plim_settings *s = plim_settings_in(&d->arena, NULL);
     plim_status st = s ? PLIM_OK : plim_oom(err);
+    if (!st && o->index >= PLIM_VGPU_CARDS)
+        st = plim_fail(err, PLIM_EUSAGE, 0, "card %" PRIu32 " of a machine, the limit is %d",
+                       o->index, PLIM_VGPU_CARDS - 1);
     if (!st && o->workspace)
         st = plim_settings_set(s, "workspace", o->workspace, err);
     const plim_workspace workspace = plim_workspace_of(s ? s->workspace : 0);
@@ -89,7 +133,8 @@ static plim_status open_parts(plim_vgpu *d, const plim_vgpu_options *o, plim_err
     d->options.torch = d->torch->version;
     d->options.conf =
         plim_arena_str(&d->arena, plim_str_of(o->alloc_conf ? o->alloc_conf : ""));
-    d->options.first_address = FIRST_ADDRESS;
+    d->options.device = o->index;
+    d->options.first_address = FIRST_ADDRESS + o->index * ADDRESSES;
     if (!d->options.conf.p)
         return plim_oom(err);
     st = plim_alloc_new(&d->arena, &d->options, &d->h, err);
@@ -138,3 +183,10 @@ void plim_vgpu_close(plim_vgpu *d)
 }
 
 void plim_vgpu_card_get(const plim_vgpu *d, plim_vgpu_card *out) { *out = d->card; }
+
+uint32_t plim_vgpu_card_at(uint64_t addr)
+{
+    uint64_t index =
+        (addr - FIRST_ADDRESS) / ADDRESSES; /* below it: wraps, so past the last */
+    return index < PLIM_VGPU_CARDS ? (uint32_t)index : PLIM_VGPU_NONE;
+}

@@ -500,11 +500,50 @@ def clean():
         check(f"{name} does not grow", r["growth"] == [], r["growth"])
 
 
+# ---- a machine of several cards ----------------------------------------------------------
+
+TWO = ("--gpu", "2xrtx4090")
+# what, script, exit status, in its output or the errors
+MACHINE = [
+    ("no third card", "import torch\ntorch.ones(1, device='cuda:2')\n", 1,
+     "there are 2 pretend GPUs, and the script asks for cuda:2"),
+    ("one is visible", "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '1'\nimport torch\n"
+     "print(torch.cuda.device_count(), torch.ones(1, device='cuda').device)\n", 0, "1 cuda:0"),
+    ("none is visible", "import torch, os\nos.environ['CUDA_VISIBLE_DEVICES'] = ''\n"
+     "print(torch.cuda.is_available())\n", 0, "False"),
+    ("the second is full", "import torch\nx = [torch.empty(20 << 30, dtype=torch.uint8, "
+     "device=f'cuda:{i}') for i in (0, 1, 1)]\n", 1, "GPU 1 has a total capacity of 23.64 GiB"),
+]
+
+
+def machine():
+    """Two cards in one process, each with an allocator of its own."""
+    done = run(HERE / "two_cards.py", "--quiet", gpu=TWO)
+    check("two cards", done.stdout.startswith("fine"), done.stdout + done.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        for what, text, code, words in MACHINE:
+            done = run(script(folder, text), gpu=TWO)
+            check(what, done.returncode == code and words in done.stdout + done.stderr,
+                  (done.returncode, done.stdout, done.stderr))
+        check("which card is named", re.search(
+            r"\nOut of memory: cuda:1 is the fullest, with 20\.00 GiB of 23\.64 GiB reserved\n"
+            r"cuda:1 ran out of memory at \S*script\.py:2\n", done.stdout), done.stdout)
+        tape = os.path.join(folder, "tape")
+        text = ("import torch\nx = torch.ones(1 << 20, device='cuda:0')\n"
+                "y = torch.ones(8 << 20, device='cuda:1')\n")
+        r = report(run(script(folder, text), "--json", "--save", tape, gpu=TWO))
+        check("each has its own", [(c["device"], c["peak_requested"]) for c in r["cards"]] ==
+              [(0, 4 << 20), (1, 32 << 20)] and r["fullest"] == 1, r)
+        for i, end in enumerate(("", ".cuda1")):
+            check(f"its tape {i}", peaks(replay(tape + end, "2.13", "--gpu", "rtx4090"))[0] ==
+                  r["cards"][i]["peak_allocated"])
+
+
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
 for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "cases",
-                             "places", "several", "halving", "leaks", "clean"):
+                             "places", "several", "machine", "halving", "leaks", "clean"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

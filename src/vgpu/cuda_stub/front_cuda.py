@@ -14,7 +14,7 @@ import sysconfig
 
 from plimsoll_front import HERE, patches, story
 from plimsoll_front.abi import Category, Vgpu
-from plimsoll_front.device import Device, fail, text
+from plimsoll_front.device import Machine, fail, text
 from plimsoll_front.ending import Ending
 
 STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
@@ -190,8 +190,10 @@ class Cuda:
 
     def __init__(self, run, version):
         self.run, self.lines = run, Lines()
-        self.device = Device(run, version)
-        self.device.pid = os.getpid()
+        if run["cards"] > 1:
+            fail("a machine of several cards needs a CPU build of PyTorch: the stub libraries "
+                 "of a CUDA build are one card")
+        self.device = Machine(run, version)
 
     def after_torch(self, torch):
         number = torch._C._cudnn.getCompileVersion()
@@ -262,7 +264,7 @@ class Story(story.Story):
         peak = {k: theirs[k]["all"]["peak"] for k in ("allocated_bytes", "reserved_bytes")}
         note = (f"PyTorch's own allocator: peak {peak['allocated_bytes']} bytes allocated, "
                 f"{peak['reserved_bytes']} reserved")
-        wrong = list(differences(theirs, self.cuda.device))
+        wrong = list(differences(theirs, self.cuda.device.cards[0]))
         wrong += [f"a request for {size} bytes fails in only one of them"
                   for size in replay.failed]
         notes = [note + ("; the simulated one differs" if wrong else ": the simulated one agrees")]

@@ -55,14 +55,14 @@ class Err(ctypes.Structure):
 class Options(ctypes.Structure):
     c_type = "plim_vgpu_options"
     _fields_ = [("gpu", c_str), ("vram", c_u64), ("torch", c_str), ("alloc_conf", c_str),
-                ("workspace", c_str)]
+                ("workspace", c_str), ("index", c_u32)]
 
 
 class Card(ctypes.Structure):
     c_type = "plim_vgpu_card"
     _fields_ = [("name", c_str), ("torch", c_str), ("cc", c_int), ("sms", c_int),
                 ("threads_per_sm", c_int), ("total", c_u64), ("context", c_u64),
-                ("workspace", ctypes.c_bool)]
+                ("workspace", ctypes.c_bool), ("index", c_u32), ("peers", ctypes.c_bool)]
 
 
 class Counter(ctypes.Structure):

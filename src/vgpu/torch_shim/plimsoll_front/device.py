@@ -22,7 +22,8 @@ def text(z):
 class Device:
     """The C functions of a plim_vgpu, as methods."""
 
-    def __init__(self, run, torch_version):
+    def __init__(self, run, torch_version, index=0):
+        self.index = index
         self.lib = ctypes.CDLL(run["lib"], mode=ctypes.RTLD_GLOBAL)
         self.handle = c_ptr()
         self.lib.plim_vgpu_oom_text.argtypes = [c_ptr, c_ptr, ctypes.c_size_t]
@@ -32,7 +33,7 @@ class Device:
         self.alloc_conf = run["alloc_conf"] or ""
         self.note = ""
         options = Options(text(run["gpu"]), run["vram"], text(torch_version),
-                          text(run["alloc_conf"]), text(run["workspace"]))
+                          text(run["alloc_conf"]), text(run["workspace"]), index)
         err = Err()
         st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
                                         ctypes.byref(err))
@@ -70,18 +71,43 @@ class Device:
     def stats(self):
         return self.rows("stats", Stat)
 
+    def used(self):
+        """Whether the script asked for memory."""
+        return self.failed() or any(s.name == b"allocation" and s.all.total_allocated
+                                    for s in self.stats())
+
+
+class Machine:
+    """The cards of a run.  What is said of the script is said to each of them; remarks and the
+    process are the first one's."""
+
+    def __init__(self, run, torch_version):
+        self.cards = [Device(run, torch_version, i) for i in range(run["cards"])]
+        self.lib, self.note, self.pid = self.cards[0].lib, self.cards[0].note, os.getpid()
+        self.seen = lambda: len(self.cards)  # by the script, from the first
+
+    def call(self, name, *args):
+        for card in self.cards[:1] if name == "note" else self.cards:
+            card.call(name, *args)
+
     def report(self, run):
+        """Of the cards that the script saw."""
         pieces = []
         put = PUT(lambda _, p, n: pieces.append(ctypes.string_at(p, n)) or 0)
-        report, err = c_ptr(), Err()
+        cards = self.cards[:max(self.seen(), 1)]
+        reports, err = (c_ptr * len(cards))(), Err()
         style = Style(ctypes.sizeof(Style), **{
             k: run[k] for k in ("si", "color", "ascii", "width", "top", "quiet")})
-        st = self.lib.plim_vgpu_report_make(self.handle, ctypes.byref(report),
-                                               ctypes.byref(err))
+        st = 0
+        for i, card in enumerate(cards):
+            made = c_ptr()
+            st = st or self.lib.plim_vgpu_report_make(card.handle, ctypes.byref(made),
+                                                      ctypes.byref(err))
+            reports[i] = made.value
         if not st:
-            st = self.lib.plim_vgpu_report_print(report,
-                                                 Render.JSON if run["json"] else Render.TEXT,
-                                                    ctypes.byref(style), put, None,
-                                                    ctypes.byref(err))
-            self.lib.plim_vgpu_report_free(report)
+            st = self.lib.plim_vgpu_machine_print(
+                reports, len(reports), Render.JSON if run["json"] else Render.TEXT,
+                ctypes.byref(style), put, None, ctypes.byref(err))
+        for made in reports:
+            self.lib.plim_vgpu_report_free(c_ptr(made))
         return f"plimsoll: {err.msg.decode()}\n".encode() if st else b"".join(pieces)

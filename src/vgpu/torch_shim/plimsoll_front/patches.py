@@ -17,10 +17,12 @@ def storage_to(torch, to):
     """UntypedStorage.to, which in a CPU build cannot make storages elsewhere."""
     @functools.wraps(to)
     def run(self, *, device, non_blocking=False):
-        if torch.device(device).type != "cuda" or self.device.type == "cuda":
+        there = torch.device(device)
+        if there.type != "cuda" or (self.device.type == "cuda" and
+                                    there.index in (None, self.device.index)):
             return to(self, device=device, non_blocking=non_blocking)
-        host = torch.empty(0, dtype=torch.uint8).set_(self)
-        return host.to(device).untyped_storage()
+        whole = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
+        return whole.to(there).untyped_storage()
     return run
 
 
@@ -33,6 +35,11 @@ def storage_clone(torch, clone):
         whole = torch.empty(0, dtype=torch.uint8, device=self.device).set_(self)
         return whole.clone().untyped_storage()
     return run
+
+
+def storage_cuda(self, device=None, non_blocking=False):
+    return self.to(device="cuda" if device is None else f"cuda:{device}"
+                   if isinstance(device, int) else device)
 
 
 def no_nccl():

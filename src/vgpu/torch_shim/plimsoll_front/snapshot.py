@@ -9,7 +9,7 @@ def frames(row):
     return [{"filename": file, "line": int(line), "name": row.op.decode()}] if file else []
 
 
-def segments(blocks):
+def segments(blocks, device):
     out, states = [], ("inactive", "active_allocated", "active_pending_free")
     gap = False  # what is not mapped divides an expandable segment
     for b in blocks:
@@ -18,7 +18,7 @@ def segments(blocks):
             continue
         if b.first or gap:
             out.append({
-                "device": 0, "address": b.addr, "total_size": 0, "allocated_size": 0,
+                "device": device, "address": b.addr, "total_size": 0, "allocated_size": 0,
                 "active_size": 0, "requested_size": 0, "stream": b.stream,
                 "segment_type": "small" if b.small else "large", "segment_pool_id": (0, 0),
                 "is_expandable": b.expandable, "frames": [], "blocks": []})

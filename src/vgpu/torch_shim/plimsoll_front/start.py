@@ -9,9 +9,9 @@ import sysconfig
 import warnings
 
 from . import HERE, patches
-from .abi import c_int, c_str, c_u64
+from .abi import c_int, c_ptr, c_str, c_u64
 from .build import shim_path, torch_version
-from .device import Device, fail
+from .device import Machine, fail
 from .ending import Ending
 from .story import Story
 from .torch_c import CUDA_VERSION, give_torch_c
@@ -33,8 +33,7 @@ class Run:
         if cuda:
             return runpy.run_path(os.path.join(HERE, "front_cuda.py"))["start"](self, spec, version)
         path = shim_path(self.run, root, version)
-        self.device = Device(self.run, version)
-        self.device.pid = os.getpid()
+        self.device = Machine(self.run, version)
         try:
             self.shim = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError as e:
@@ -43,20 +42,23 @@ class Run:
         self.shim.plimsoll_shim_label.argtypes = [c_u64, c_int, c_str]
         self.shim.plimsoll_shim_sequence.restype = c_u64
         self.shim.plimsoll_shim_stream.restype = ctypes.c_int64
-        self.shim.plimsoll_shim_set_stream.argtypes = [ctypes.c_int64]
+        self.shim.plimsoll_shim_set_stream.argtypes = [c_int, ctypes.c_int64]
         number = version.split("+")[0].split(".")
         skip = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), HERE]
+        cards = self.device.cards
         self.shim.plimsoll_shim_open(
-            self.device.handle, int(number[0]) * 100 + int(number[1]),
+            (c_ptr * len(cards))(*[card.handle for card in cards]), len(cards), int(number[0]) * 100 + int(number[1]),
             ctypes.c_double(float(self.run["scalar"])),
             ctypes.c_double(self.run["mask_fraction"]),
             "\n".join(p for p in skip if p).encode(), os.getcwd().encode())
+        self.device.seen = self.shim.plimsoll_shim_device_count
 
     def before_cuda(self):
         give_torch_c(self.device, self.shim)
 
     def after_torch(self, torch):
         torch.version.cuda = CUDA_VERSION
+        torch.cuda._queued_calls.clear()  # checks that count the cards: the script is to be first
         torch.cuda._lazy_init()
         warnings.filterwarnings("ignore", message=".*pin_memory.*")
         self.story = Story(self.run, self.device, self.shim)
@@ -68,7 +70,7 @@ class Run:
         storage = torch.UntypedStorage
         storage.to = patches.storage_to(torch, storage.to)
         storage.clone = patches.storage_clone(torch, storage.clone)
-        storage.cuda = lambda self, device=None, non_blocking=False: self.to(device="cuda")
+        storage.cuda = patches.storage_cuda
         Ending(self.story, self.shim).watch(self.run["limit"])
 
 
@@ -118,11 +120,12 @@ class Finder:
 
 def settings():
     words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib")
-    numbers = ("vram", "steps", "limit", "json", "si", "color", "ascii", "width", "top", "quiet")
+    numbers = ("vram", "cards", "steps", "limit", "json", "si", "color", "ascii", "width", "top", "quiet")
     run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}
     run.update((k, int(os.environ.get("PLIMSOLL_RUN_" + k.upper()) or 0)) for k in numbers)
     run["mask_fraction"] = float(os.environ.get("PLIMSOLL_RUN_MASK_FRACTION") or 1)
     run["scalar"] = run["scalar"] or "0"
+    run["cards"] = run["cards"] or 1
     return run
 
 

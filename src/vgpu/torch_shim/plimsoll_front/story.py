@@ -28,7 +28,7 @@ class Story:
         self.parameters = {}  # id: weak reference
         self.optimizers = weakref.WeakSet()
         self.sequences = []  # at the end of each step, the next node's number
-        self.named = set()  # lines whose holder is known
+        self.named = set()  # cards and their lines whose holder is known
         self.done, self.why, self.end = False, "", End.DONE
         self.finishing = threading.RLock()
         self.main = threading.get_ident()
@@ -185,22 +185,23 @@ class Story:
 
     def name_growth(self):
         lines = collections.defaultdict(list)
-        for row in self.device.rows("growing_blocks", Growing):
-            if row.line not in self.named:
-                lines[row.line].append(row.addr)
+        for card in self.device.cards:
+            for row in card.rows("growing_blocks", Growing):
+                if (card, row.line) not in self.named:
+                    lines[card, row.line].append(row.addr)
         if not lines:
             return
         try:
             holders = Holders(self.torch)
             before = self.sequences[-PERIODS]
-            for line, addresses in lines.items():
+            for (card, line), addresses in lines.items():
                 name = holders.of(addresses, before)
                 if name is FILLS_UP:
-                    self.device.call("bounded", c_u32(line))
+                    card.call("bounded", c_u32(line))
                 elif name:
                     if len(self.sequences) > PERIODS + 1:  # later it can be told better
-                        self.named.add(line)
-                    self.device.call("holder", c_u32(line), name.encode())
+                        self.named.add((card, line))
+                    card.call("holder", c_u32(line), name.encode())
         except Exception:
             pass  # a name is a help: the script goes on without it
 
@@ -253,8 +254,7 @@ class Story:
             self.device.call("note", b"", note.encode())
         self.save()
         self.quote()
-        used = any(s.name == b"allocation" and s.all.total_allocated for s in self.device.stats())
-        used = used or self.device.failed()
+        used = any(card.used() for card in self.device.cards)
         path = os.path.join(self.run["report"], f"{os.getpid()}{'+' if used else '-'}")
         with open(path + ".new", "wb") as f:
             f.write(self.device.report(self.run))
@@ -270,14 +270,17 @@ class Story:
         except FileExistsError:
             path = f"{path}.{os.getpid()}"
         try:
-            self.device.call("save", text(path))
+            for card in self.device.cards:
+                card.call("save", text(f"{path}.cuda{card.index}" if card.index else path))
         except RuntimeError as e:
             sys.stderr.write(f"plimsoll: {e}\n")
 
     def quote(self):
         """Puts what stands there beside each line."""
-        for i, line in enumerate(self.device.rows("lines", c_str)):
-            file, _, number = line.decode(errors="replace").rpartition(":")
-            code = linecache.getline(os.path.join(self.folder, file), int(number)) if file else ""
-            if code:
-                self.device.call("source", c_u32(i), code.strip().encode())
+        for card in self.device.cards:
+            for i, line in enumerate(card.rows("lines", c_str)):
+                file, _, number = line.decode(errors="replace").rpartition(":")
+                code = linecache.getline(os.path.join(self.folder, file), int(number)) \
+                    if file else ""
+                if code:
+                    card.call("source", c_u32(i), code.strip().encode())

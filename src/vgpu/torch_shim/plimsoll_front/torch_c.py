@@ -16,6 +16,7 @@ class Properties:
     """torch.cuda.get_device_properties()"""
 
     def __init__(self, card):
+        index = card.index
         self.name = card.name.decode()
         self.major, self.minor = divmod(card.cc, 10)
         self.total_memory = card.total
@@ -29,8 +30,8 @@ class Properties:
         self.shared_memory_per_multiprocessor = 102400
         self.L2_cache_size = 50 << 20
         self.gcnArchName = self.name
-        self.uuid = "00000000-0000-0000-0000-000000000000"
-        self.pci_bus_id = self.pci_device_id = self.pci_domain_id = 0
+        self.uuid = f"00000000-0000-0000-0000-{index:012}"
+        self.pci_bus_id, self.pci_device_id, self.pci_domain_id = index, 0, 0
         self.clock_rate = self.memory_clock_rate = self.memory_bus_width = 0
 
     def __repr__(self):
@@ -86,7 +87,7 @@ class Cudart:
         self.device = device
 
     def cudaMemGetInfo(self, index=0):
-        return self.device.mem_info()
+        return self.device.cards[index].mem_info()
 
     def cudaGetErrorString(self, code):
         return "no error" if not code else "unknown error"
@@ -114,61 +115,69 @@ class Pretend:
 
     def __init__(self, device, shim, torch_c):
         self.device, self.shim, self.c = device, shim, torch_c
-        self.max_split_size = max_split_size(device.alloc_conf)  # stays what it was at start
+        self.cards = device.cards
+        self.alloc_conf = self.cards[0].alloc_conf
+        self.max_split_size = max_split_size(self.alloc_conf)  # stays what it was at start
         self.recording, self.skipped, self.metadata = False, (), ""
 
     def _cuda_init(self):
         import torch
         cuda = torch.cuda
-        cuda.default_generators = (torch.Generator(),)
+        cuda.default_generators = tuple(torch.Generator() for _ in self.cards)
         cuda.has_half = True
-        cuda._get_device_properties = lambda index: Properties(self.device.card)
+        cuda._get_device_properties = lambda index: Properties(self.cards[index].card)
 
     def _cuda_getDeviceCount(self):
-        return 1
+        return self.shim.plimsoll_shim_device_count()
 
     def _cuda_getDevice(self):
-        return 0
+        return self.shim.plimsoll_shim_device()
 
     def _cuda_setDevice(self, index):
-        if index > 0:
-            raise RuntimeError("CUDA error: invalid device ordinal: there is one pretend "
-                               f"GPU, cuda:0, and the script asks for cuda:{index}")
+        count = self._cuda_getDeviceCount()
+        if index >= count:
+            there = "is one pretend GPU, cuda:0" if count == 1 else f"are {count} pretend GPUs"
+            raise RuntimeError(f"CUDA error: invalid device ordinal: there {there}, and the "
+                               f"script asks for cuda:{index}")
+        if index >= 0:
+            self.shim.plimsoll_shim_set_device(index)
 
     def _cuda_exchangeDevice(self, index):
+        before = self._cuda_getDevice()
         self._cuda_setDevice(index)
-        return 0
+        return before if index >= 0 else -1
 
     _cuda_maybeExchangeDevice = _cuda_exchangeDevice
 
     def _cuda_synchronize(self):
-        self.device.call("sync", ctypes.c_uint16(Vgpu.ALL_STREAMS))
+        self.cards[self._cuda_getDevice()].call("sync", ctypes.c_uint16(Vgpu.ALL_STREAMS))
 
     def _cuda_getCurrentStream(self, index):
-        return self.shim.plimsoll_shim_stream(), 0, 1
+        return self.shim.plimsoll_shim_stream(index), index, 1
 
     def _cuda_getDefaultStream(self, index):
-        return 0, 0, 1
+        return 0, index, 1
 
     def _cuda_getCurrentRawStream(self, index):
-        return self.shim.plimsoll_shim_stream()
+        return self.shim.plimsoll_shim_stream(index)
 
     def _cuda_setStream(self, stream_id, device_index, device_type):
-        self.shim.plimsoll_shim_set_stream(stream_id)
+        self._cuda_setDevice(device_index)
+        self.shim.plimsoll_shim_set_stream(device_index, stream_id)
 
     def _cuda_emptyCache(self):
         self.device.call("empty_cache")
 
     def _cuda_memoryStats(self, index):
-        out = {s.name.decode(): s.value() for s in self.device.stats()}
+        out = {s.name.decode(): s.value() for s in self.cards[index].stats()}
         out["max_split_size"] = self.max_split_size
         return out
 
     def _cuda_resetPeakMemoryStats(self, index):
-        self.device.call("reset_peak")
+        self.cards[index].call("reset_peak")
 
     def _cuda_resetAccumulatedMemoryStats(self, index):
-        self.device.lib.plim_vgpu_reset_accumulated(self.device.handle)
+        self.device.lib.plim_vgpu_reset_accumulated(self.cards[index].handle)
 
     def _cuda_hostMemoryStats(self):
         return {}
@@ -179,29 +188,33 @@ class Pretend:
     _cuda_resetAccumulatedHostMemoryStats = _cuda_resetPeakHostMemoryStats
 
     def _cuda_setMemoryFraction(self, fraction, index):
-        self.device.call("fraction", ctypes.c_double(fraction))
-        self.device.fraction = fraction
+        self.cards[index].call("fraction", ctypes.c_double(fraction))
+        self.cards[index].fraction = fraction
 
     def _cuda_getMemoryFraction(self, index):
-        return self.device.fraction
+        return self.cards[index].fraction
 
     def _cuda_getAllocatorBackend(self):
         return "native"
 
     def _accelerator_setAllocatorSettings(self, settings):
         self.device.call("config", text(settings))
-        self.device.alloc_conf = settings
+        self.alloc_conf = settings
 
     _cuda_cudaCachingAllocator_set_allocator_settings = _accelerator_setAllocatorSettings
 
     def _cuda_memorySnapshot(self, *args):
         pool = args[0] if args else None  # and, in newer versions, whether traces are wanted
-        actions = [] if pool and pool[2:] == (False,) else self.device.rows("traces", Trace)
-        return {"segments": segments(self.device.rows("blocks", Block)),
-                "device_traces": [[trace_entry(t, self.metadata) for t in actions
-                                   if t.action.decode() not in self.skipped]],
-                "allocator_settings": allocator_settings(self.device.alloc_conf),
+        traces = not (pool and pool[2:] == (False,))
+        return {"segments": [s for card in self.cards
+                             for s in segments(card.rows("blocks", Block), card.index)],
+                "device_traces": [self.trace(card) if traces else [] for card in self.cards],
+                "allocator_settings": allocator_settings(self.alloc_conf),
                 "external_annotations": []}
+
+    def trace(self, card):
+        return [trace_entry(t, self.metadata) for t in card.rows("traces", Trace)
+                if t.action.decode() not in self.skipped]
 
     def _cuda_record_memory_history(self, enabled, context="all", stacks="all",
                                     max_entries=sys.maxsize, clear_history=False, *rest):
@@ -216,14 +229,14 @@ class Pretend:
     def record(self, entries, clear, rest):
         self.recording = bool(entries)
         self.skipped = rest[2] if len(rest) > 2 else ()
-        self.device.lib.plim_vgpu_history(self.device.handle, entries, bool(clear))
+        for card in self.cards:
+            self.device.lib.plim_vgpu_history(card.handle, entries, bool(clear))
 
     def _cuda_isHistoryEnabled(self):
         return self.recording
 
     def _cuda_allocationTraceback(self, address):
-        blocks = self.device.rows("blocks", Block)
-        return next((frames(b) for b in blocks
+        return next((frames(b) for card in self.cards for b in card.rows("blocks", Block)
                      if b.addr == address and b.state == BlockState.ALLOCATED), None)
 
     def _cuda_setMemoryMetadata(self, text):
@@ -233,10 +246,10 @@ class Pretend:
         return self.metadata
 
     def _cuda_canDeviceAccessPeer(self, a, b):
-        return False
+        return a != b and self.cards[a].card.peers
 
     def _cuda_getArchFlags(self):
-        return f"sm_{self.device.card.cc}"
+        return f"sm_{self.cards[0].card.cc}"
 
     def _cuda_getCompiledVersion(self):
         return 12080

@@ -4,9 +4,31 @@
 
 namespace {
 
+// Where an op runs: on the device that it names, else on that of its first tensor on a card.
+// src: what torchgen generates for each op of a CUDA build, device_guard
+Device device_of(const std::vector<IValue> &in)
+{
+    std::optional<Device> tensor;
+    for (const IValue &v : in) {
+        if (v.isDevice() && v.toDevice().is_cuda())
+            return v.toDevice();
+        if (tensor)
+            continue;
+        if (v.isTensor() && on(v.toTensor()))
+            tensor = v.toTensor().device();
+        else if (v.isList())
+            for (const IValue &e : v.toListRef())
+                if (!tensor && e.isTensor() && on(e.toTensor()))
+                    tensor = e.toTensor().device();
+    }
+    return tensor.value_or(c10::kCPU);
+}
+
+// The arguments of an op, which runs on their device until this goes.
 struct Call {
     const c10::FunctionSchema &schema;
     std::vector<IValue> in;
+    std::optional<OnDevice> there;
 
     Call(const c10::OperatorHandle &op, Stack *stack) : schema(op.schema())
     {
@@ -14,6 +36,7 @@ struct Call {
         in.assign(std::make_move_iterator(stack->end() - n),
                   std::make_move_iterator(stack->end()));
         torch::jit::drop(*stack, n);
+        there.emplace(device_of(in));
     }
     const IValue &at(const char *name) const
     {

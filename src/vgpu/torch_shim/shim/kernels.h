@@ -84,13 +84,13 @@ bool run_kernel(const char *name, const Words &w, Results &out)
     plim_vgpu_kernel_call call = {};
     call.args = w.args.data();
     call.n_args = (uint32_t)w.args.size();
-    call.stream = (uint16_t)current_stream;
+    call.stream = (uint16_t)current_stream();
     call.autograd_thread = torch::autograd::get_current_node() != nullptr;
     call.tag = &tag;
     out.resize(w.given.size() + 16);
     uint32_t n = 0;
     bool oom = false;
-    check(plim_vgpu_kernel(g.device, name, &call, out.data(), (uint32_t)out.size(), &n, &oom,
+    check(plim_vgpu_kernel(card(), name, &call, out.data(), (uint32_t)out.size(), &n, &oom,
                            &err),
           err);
     if (oom)

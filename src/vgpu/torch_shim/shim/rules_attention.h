@@ -9,6 +9,7 @@ int64_t attention_backend(const Tensor &q, const Tensor &k, const Tensor &v,
                           std::optional<double>, bool gqa)
 {
     auto &context = at::globalContext();
+    OnDevice there(q.device());
     const plim_vgpu_tensor query = geometry(q), key = geometry(k), value = geometry(v);
     plim_vgpu_attention_call call = {};
     call.mask = mask && mask->defined();
@@ -20,7 +21,7 @@ int64_t attention_backend(const Tensor &q, const Tensor &k, const Tensor &v,
         (context.userEnabledFlashSDP() ? 0u : 1u << PLIM_VGPU_SDPA_FLASH) |
         (context.userEnabledMemEfficientSDP() ? 0u : 1u << PLIM_VGPU_SDPA_EFFICIENT) |
         (context.userEnabledCuDNNSDP() ? 0u : 1u << PLIM_VGPU_SDPA_CUDNN);
-    return plim_vgpu_attention(g.device, &query, &key, &value, &call);
+    return plim_vgpu_attention(card(), &query, &key, &value, &call);
 }
 
 void connect_attention()

@@ -10,8 +10,7 @@ using Where = std::optional<Device>;
 Tensor empty_format(IntArrayRef size, Type t, std::optional<at::Layout>, Where d,
                     std::optional<bool>, std::optional<at::MemoryFormat> f)
 {
-    if (d)
-        Guard::only(*d);
+    OnDevice there(d);
     pending(size, t.value_or(ScalarType::Float));
     return at::detail::empty_generic(size, &allocator, kKeys, t.value_or(ScalarType::Float),
                                      f);
@@ -20,8 +19,7 @@ Tensor empty_format(IntArrayRef size, Type t, std::optional<at::Layout>, Where d
 Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Type t, std::optional<at::Layout>,
                      Where d, std::optional<bool>)
 {
-    if (d)
-        Guard::only(*d);
+    OnDevice there(d);
     return strided(size, stride, t.value_or(ScalarType::Float));
 }
 
@@ -34,6 +32,7 @@ Tensor as_strided(const Tensor &t, IntArrayRef size, IntArrayRef stride,
 const Tensor &resize_(const Tensor &t, IntArrayRef size, std::optional<at::MemoryFormat> f)
 {
     InOp in("resize_");
+    OnDevice there(t.device());
     Tensor m = at::empty(size, at::TensorOptions(t.scalar_type()).device(c10::kMeta), f);
     forget(t);
     become(t, m.sizes(), m.strides());
@@ -76,20 +75,41 @@ void set_empty(const c10::OperatorHandle &op, Stack *stack)
 
 bool same_layout(const Tensor &a, const Tensor &b)
 {
-    return (a.is_contiguous() && b.is_contiguous()) ||
-           (a.strides() == b.strides() && a.sizes() == b.sizes() &&
-            a.is_non_overlapping_and_dense());
+    return a.sizes() == b.sizes() &&
+           ((a.is_contiguous() && b.is_contiguous()) ||
+            (a.strides() == b.strides() && a.is_non_overlapping_and_dense()));
+}
+
+// From one card to another that cannot read it: what is sent is contiguous, of one type.
+std::vector<Tensor> copy_across(const Tensor &dst, const Tensor &src, bool non_blocking)
+{
+    ScalarType sent = non_blocking ? dst.scalar_type() : src.scalar_type();
+    std::vector<Tensor> out;
+    if (!dst.is_contiguous() || dst.scalar_type() != sent) {
+        OnDevice there(dst.device());
+        out.push_back(contig(dst.sizes(), sent));
+    }
+    OnDevice there(src.device());
+    if (src.scalar_type() != sent)
+        out.push_back(like(src, sent));
+    if (!src.is_contiguous() || src.sizes() != dst.sizes())
+        out.push_back(contig(dst.sizes(), sent));
+    return out;
 }
 
 // src: cuda/Copy.cu copy_requires_temporaries and copy_kernel_cuda
-Tensor copy_temporary(const Tensor &dst, const Tensor &src)
+std::vector<Tensor> copy_temporaries(const Tensor &dst, const Tensor &src, bool non_blocking)
 {
     if (dst.device() == src.device() ||
         (dst.scalar_type() == src.scalar_type() && same_layout(dst, src)))
-        return Tensor();
-    if (dst.is_cuda())
-        return dst.is_contiguous() ? Tensor() : like(dst);
-    return src.is_contiguous() ? Tensor() : contig(src.sizes(), src.scalar_type());
+        return {};
+    if (on(dst) && on(src))
+        return g.peers ? std::vector<Tensor>() : copy_across(dst, src, non_blocking);
+    if (on(dst) && !dst.is_contiguous())
+        return {like(dst)};
+    if (on(src) && !src.is_contiguous())
+        return {contig(src.sizes(), src.scalar_type())};
+    return {};
 }
 
 void download(Tensor &dst, const Tensor &src)
@@ -105,13 +125,14 @@ void download(Tensor &dst, const Tensor &src)
     dst.fill_(policy_scalar(dst.scalar_type()));
 }
 
-Tensor &copy_(Tensor &dst, const Tensor &src, bool)
+Tensor &copy_(Tensor &dst, const Tensor &src, bool non_blocking)
 {
     if (!dst.numel() || dst.is_same(src))
         return dst;
     InOp in("copy_");
+    OnDevice there((on(dst) ? dst : src).device());
     at::infer_size(dst.sizes(), src.sizes());
-    Tensor temporary = copy_temporary(dst, src);
+    std::vector<Tensor> temporaries = copy_temporaries(dst, src, non_blocking);
     if (!on(dst)) {
         download(dst, src);
         return dst;

@@ -131,6 +131,10 @@ void indexed(const c10::OperatorHandle &op, Stack *stack)
     std::vector<std::optional<Tensor>> plain;
     for (IValue v : c.at("indices").toList()) {
         Tensor t = v.isTensor() ? v.toTensor() : Tensor();
+        TORCH_CHECK(!on(t) || !on(self) || t.device() == self.device(),
+                    "indices should be either on cpu or on the same device as the indexed "
+                    "tensor (",
+                    self.device(), ")");
         if (!t.defined()) {
             plain.push_back(std::nullopt);
         } else if (t.scalar_type() == ScalarType::Bool ||

@@ -87,7 +87,7 @@ plim_vgpu_tag tag_now()
 [[noreturn]] void out_of_memory()
 {
     char text[1024];
-    plim_vgpu_oom_text(g.device, text, sizeof text);
+    plim_vgpu_oom_text(card(), text, sizeof text);
     TORCH_CHECK_WITH(OutOfMemoryError, false, text);
     abort(); // not reached
 }

@@ -78,25 +78,45 @@ bool mixes_devices(const std::string &name)
 
 void check_devices(const Call &c, const std::string &name)
 {
-    bool cuda = false, cpu = false;
+    std::optional<Device> card, other; // other: the CPU, or another card
+    bool cpu = false;
     auto see = [&](const Tensor &t) {
         if (!t.defined())
             return;
-        cuda |= t.is_cuda();
         cpu |= t.device().is_cpu() && t.dim() > 0;
+        if (t.is_cuda() && card && t.device() != *card)
+            other = t.device();
+        else if (t.is_cuda())
+            card = t.device();
     };
+    auto verdict = [&] {
+        TORCH_CHECK(!card || (!other && (!cpu || mixes_devices(name))),
+                    "Expected all tensors to be on the same device, but found at least two "
+                    "devices, ",
+                    card.value_or(c10::kCUDA), " and ", other.value_or(c10::kCPU),
+                    "! (when checking arguments of ", name, ")");
+    };
+    bool each = name.compare(0, 14, "aten::_foreach") == 0; // the i-th of all lists
+    size_t longest = 0;
     for (const IValue &v : c.in) {
         if (v.isTensor())
             see(v.toTensor());
+        else if (v.isTensorList() && each)
+            longest = std::max(longest, v.toTensorVector().size());
         else if (v.isTensorList())
             for (const Tensor &t : v.toTensorVector())
                 see(t);
     }
-    TORCH_CHECK(
-        !cuda || !cpu || mixes_devices(name),
-        "Expected all tensors to be on the same device, but found at least two devices, "
-        "cuda:0 and cpu! (when checking arguments of ",
-        name, ")");
+    if (!each)
+        return verdict();
+    for (size_t i = 0; i < longest; i++) {
+        card = other = std::nullopt;
+        cpu = false;
+        for (const IValue &v : c.in)
+            if (v.isTensorList() && i < v.toTensorVector().size())
+                see(v.toTensorVector()[i]);
+        verdict();
+    }
 }
 
 uint64_t total_bytes(const Call &c)
@@ -198,6 +218,15 @@ int aliased(const Call &c, const c10::AliasInfo *r)
     return -1;
 }
 
+// Of the i-th tensor of the first list: results of _foreach_ ops are where their arguments are.
+Device device_of_each(const Call &c, size_t i)
+{
+    for (const IValue &v : c.in)
+        if (v.isTensorList() && i < v.toTensorVector().size())
+            return v.toTensorVector()[i].device();
+    return c10::kCPU;
+}
+
 void give(const Call &c, const Stack &out, Stack *stack)
 {
     const auto &returns = c.schema.returns();
@@ -218,8 +247,10 @@ void give(const Call &c, const Stack &out, Stack *stack)
             stack->push_back(fresh(v.toTensor()));
         else if (v.isTensorList()) {
             std::vector<Tensor> list;
-            for (const Tensor &t : v.toTensorVector())
+            for (const Tensor &t : v.toTensorVector()) {
+                OnDevice there(device_of_each(c, list.size()));
                 list.push_back(fresh(t));
+            }
             stack->push_back(list);
         } else
             stack->push_back(v);

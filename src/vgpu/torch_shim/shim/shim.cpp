@@ -48,18 +48,21 @@ static void take_ops()
 extern "C" {
 
 // `skip`: path prefixes that are not the user's, one a line.
-__attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *device, int torch,
-                                                               double scalar,
+__attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *const *cards, int n,
+                                                               int torch, double scalar,
                                                                double mask_fraction,
                                                                const char *skip,
                                                                const char *cwd)
 {
     plim_vgpu_card card;
-    plim_vgpu_card_get(device, &card);
+    plim_vgpu_card_get(cards[0], &card); // the others are of the same kind
+    std::copy(cards, cards + n, g.cards);
+    g.machine = n;
     g.pid = getpid();
     g.torch = torch;
     g.cc = card.cc;
     g.sms = card.sms;
+    g.peers = card.peers;
     g.workspace = card.workspace;
     g.scalar = scalar;
     g.mask_fraction = mask_fraction;
@@ -76,10 +79,10 @@ __attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *device
     take_ops();
     connect_attention();
     connect_rnn();
-    g.device = device;
+    g.open = true;
 }
 
-__attribute__((visibility("default"))) void plimsoll_shim_close() { g.device = nullptr; }
+__attribute__((visibility("default"))) void plimsoll_shim_close() { g.open = false; }
 
 // Where the user's code is now; "" if nowhere.
 __attribute__((visibility("default"))) const char *plimsoll_shim_line()
@@ -96,11 +99,12 @@ __attribute__((visibility("default"))) void plimsoll_shim_label(uint64_t addr, i
     {
         std::lock_guard<std::mutex> lock(g.mu);
         auto it = g.blocks.find(addr);
-        if (it == g.blocks.end() || !g.device)
+        if (it == g.blocks.end() || !g.open)
             return;
         block = it->second;
     }
-    plim_vgpu_label(g.device, block, (plim_category)category, name, nullptr);
+    plim_vgpu_label(g.cards[plim_vgpu_card_at(addr)], block, (plim_category)category, name,
+                    nullptr);
 }
 
 // The number that the next node of autograd will have.
@@ -109,12 +113,24 @@ __attribute__((visibility("default"))) uint64_t plimsoll_shim_sequence()
     return at::sequence_number::peek();
 }
 
-__attribute__((visibility("default"))) int64_t plimsoll_shim_stream()
+// Of this thread, on a card that the script sees.
+__attribute__((visibility("default"))) int64_t plimsoll_shim_stream(int index)
 {
-    return current_stream;
+    return current_streams[index];
 }
-__attribute__((visibility("default"))) void plimsoll_shim_set_stream(int64_t id)
+__attribute__((visibility("default"))) void plimsoll_shim_set_stream(int index, int64_t id)
 {
-    current_stream = id;
+    current_device = (DeviceIndex)index;
+    current_streams[index] = id;
+}
+
+__attribute__((visibility("default"))) int plimsoll_shim_device() { return current_device; }
+__attribute__((visibility("default"))) void plimsoll_shim_set_device(int index)
+{
+    current_device = (DeviceIndex)index;
+}
+__attribute__((visibility("default"))) int plimsoll_shim_device_count()
+{
+    return visible_cards();
 }
 }

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -60,11 +62,14 @@ namespace {
 constexpr size_t kKeep = 64 << 10; // uploads up to here keep their bytes
 
 struct State {
-    plim_vgpu *device = nullptr;
+    plim_vgpu *cards[PLIM_VGPU_CARDS] = {};
+    int machine = 0;        // how many there are; the script may see fewer
+    std::atomic<bool> open; // from plimsoll_shim_open to plimsoll_shim_close
     pid_t pid = 0;
     double scalar = 0;        // what a read from the device answers
     double mask_fraction = 1; // of what a mask may select
     int torch = 0, cc = 80, sms = 108;
+    bool peers = false;                            // cards copy to one another by kernels
     bool workspace = true;                         // what kernels take inside is counted
     std::mutex mu;                                 // of what follows
     std::unordered_map<uint64_t, uint32_t> blocks; // by address
@@ -73,7 +78,36 @@ struct State {
     std::unordered_set<std::string> words;
 } g;
 
-bool alive() { return g.device && g.pid == getpid(); }
+bool alive() { return g.open && g.pid == getpid(); }
+
+// The cards that the script sees, decided when it first asks, as CUDA does.  Of one card
+// nothing is hidden: scripts name the cards of their author's machine.
+int visible_cards()
+{
+    static const int n = [] {
+        const char *text = getenv("CUDA_VISIBLE_DEVICES");
+        if (!text || g.machine < 2)
+            return g.machine;
+        int seen = 0;
+        for (std::set<std::string> names; *text; seen++) { // up to the first that there is not
+            std::string name(text, strcspn(text, ","));
+            bool uuid = name.compare(0, 4, "GPU-") == 0;
+            char *end;
+            long index = strtol(name.c_str(), &end, 10);
+            if ((!uuid && (end == name.c_str() || *end || index < 0 || index >= g.machine)) ||
+                !names.insert(name).second)
+                break;
+            text += name.size() + (text[name.size()] == ',');
+        }
+        return std::min(seen, g.machine);
+    }();
+    return n;
+}
+
+thread_local DeviceIndex current_device = 0;
+
+// The card that this thread allocates on.
+plim_vgpu *card() { return g.cards[current_device]; }
 
 void check(plim_status st, const plim_err &err)
 {

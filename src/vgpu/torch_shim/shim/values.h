@@ -43,7 +43,7 @@ std::string policy_text() { return std::isnan(g.scalar) ? "nan" : g.scalar == 1 
 void caveat(const std::string &what)
 {
     const char *line = line_now();
-    plim_vgpu_note(g.device, line ? line : "", what.c_str(), nullptr);
+    plim_vgpu_note(g.cards[0], line ? line : "", what.c_str(), nullptr);
 }
 at::Scalar policy_scalar(ScalarType t)
 {
