@@ -518,8 +518,18 @@ MACHINE = [
 
 def machine():
     """Two cards in one process, each with an allocator of its own."""
-    done = run(HERE / "two_cards.py", "--quiet", gpu=TWO)
-    check("two cards", done.stdout.startswith("fine"), done.stdout + done.stderr)
+    cases = [("two_cards", TWO), ("model_parallel", TWO), ("data_parallel", ("--gpu", "rtx4090"))]
+    for name, gpu in cases + [("device_map", TWO)] * has_trainer():
+        done = run(HERE / f"{name}.py", "--quiet", gpu=gpu)
+        check(f"{name} on {gpu[1]}", done.stdout.startswith("fine"), done.stdout + done.stderr)
+    done = run(HERE / "data_parallel.py", "--json", gpu=TWO)
+    words = re.search(r"^fine (\d+) (\d+)$", done.stderr, re.M)
+    check("DataParallel on two cards", words, done.stdout + done.stderr)
+    if words:
+        r = report(done)
+        check("a replica is made of parameters",
+              [c["peak"]["parameter"] for c in r["cards"]] == [int(words[1])] * 2, r["cards"][1])
+        check("what is not counted", "NCCL" in r["cards"][0]["caveats"][-1]["what"], r["cards"][0])
     with tempfile.TemporaryDirectory() as folder:
         for what, text, code, words in MACHINE:
             done = run(script(folder, text), gpu=TWO)

@@ -6,7 +6,7 @@ imports torch, this package
  1. builds the shim against that torch (once; the result is kept) and loads it before
     torch looks for a GPU: build.py;
  2. gives torch._C the functions that a CUDA build has, so that torch.cuda itself
-    stays PyTorch's own code: torch_c.py, snapshot.py;
+    stays PyTorch's own code: torch_c.py, comm.py, snapshot.py;
  3. replaces the few Python functions of torch that a CPU build refuses: patches.py;
  4. follows modules, backward passes and optimizers, to say what memory is for, and
     writes the report when the script ends: story.py, holders.py.

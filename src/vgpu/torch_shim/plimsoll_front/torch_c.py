@@ -6,6 +6,7 @@ import sys
 import time
 
 from .abi import Block, BlockState, Trace, Vgpu
+from .comm import give_comm
 from .device import text
 from .snapshot import allocator_settings, frames, max_split_size, segments, trace_entry
 
@@ -321,3 +322,4 @@ def give_torch_c(device, shim):
     torch_c._cudart = Cudart(device)
     torch_c._cudnn = Cudnn
     torch_c._has_cuda = torch_c._has_cudnn = True
+    give_comm(device, shim, torch_c)
