@@ -370,6 +370,7 @@ static const opt_hint opt_hints[] = {
     {"gpu-memory gpu-mem gpu-ram memory mem ram", NULL, "vram", "use '--vram 24GiB'"},
     {"max-memory memory-limit", NULL, "budget", "use '--budget 10GiB'"},
     {"card device gpu-name gpu-type", NULL, "gpu", "use '--gpu CARD'"},
+    {"gpus num-gpus n-gpus ngpus", "run", "gpu", "use '--gpu 2xCARD' for two cards"},
     {"gpus num-gpus n-gpus ngpus world-size nproc-per-node fsdp ddp zero deepspeed "
      "tensor-parallel tp",
      NULL, "settings", "one card is simulated, not several"},

@@ -39,6 +39,68 @@ static uint32_t take_block(plim_vgpu *d, uint64_t bytes, const char *line)
     return block;
 }
 
+/* Cards of one machine: addresses tell them apart, messages name them. */
+static void test_machine(void **state)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_vgpu_options o = PLIM_VGPU_OPTIONS_INIT;
+    uint32_t index[] = {0, 1, PLIM_VGPU_CARDS - 1}, block;
+    (void)state;
+    o.vram = 4096 * MIB;
+    for (size_t i = 0; i < sizeof index / sizeof *index; i++) {
+        plim_vgpu *d = NULL;
+        plim_vgpu_card card;
+        char text[1024], words[32];
+        uint64_t addr;
+        o.index = index[i];
+        assert_int_equal(plim_vgpu_open(&o, &d, &err), PLIM_OK);
+        plim_vgpu_card_get(d, &card);
+        CHECK("its number", card.index == index[i] && !card.peers);
+        plim_vgpu_malloc(d, 100 * MIB, 0, NULL, &block, &addr, &err);
+        CHECK("its addresses", plim_vgpu_card_at(addr) == index[i] &&
+                                   plim_vgpu_card_at(addr + 100 * MIB - 1) == index[i]);
+        plim_vgpu_malloc(d, 4096 * MIB, 0, NULL, &block, &addr, &err);
+        plim_vgpu_oom_text(d, text, sizeof text);
+        snprintf(words, sizeof words, "GPU %u has a total", (unsigned)index[i]);
+        CHECK("its name", strstr(text, words) != NULL);
+        plim_vgpu_close(d);
+    }
+    o.index = PLIM_VGPU_CARDS;
+    assert_int_equal(plim_vgpu_open(&o, &(plim_vgpu *){NULL}, &err), PLIM_EUSAGE);
+    CHECK("addresses of no card", plim_vgpu_card_at(0) == PLIM_VGPU_NONE &&
+                                      plim_vgpu_card_at(UINT64_MAX) == PLIM_VGPU_NONE &&
+                                      plim_vgpu_card_at(1 << 20) == PLIM_VGPU_NONE);
+}
+
+static void test_machine_names(void **state)
+{
+    static const struct {
+        const char *why, *gpu;
+        uint32_t n; /* 0: refused */
+        const char *card;
+    } cases[] = {
+        {"two", "2xt4", 2, "t4"},
+        {"a name with a space", "8xA100 40GB", 8, "A100 40GB"},
+        {"one", "t4", 1, "t4"},
+        {"a list is one card", "t4,a100", 1, "t4,a100"},
+        {"a card's own name", "7900xtx", 1, "7900xtx"},
+        {"and in a list", "7900xtx,t4", 1, "7900xtx,t4"},
+        {"the most", "64xt4", 64, "t4"},
+        {"too many", "65xt4", 0, NULL},
+        {"a machine in a list", "2xt4,a100", 0, NULL},
+        {"at its end", "a100,2xt4", 0, NULL},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plim_err err = PLIM_ERR_INIT;
+        uint32_t n = 0;
+        const char *card = NULL;
+        plim_status st = plim_vgpu_machine(cases[i].gpu, &n, &card, &err);
+        CHECK(cases[i].why, (st == PLIM_OK) == (cases[i].n > 0) && n == cases[i].n);
+        CHECK(cases[i].why, st ? err.msg[0] != 0 : strcmp(card, cases[i].card) == 0);
+    }
+}
+
 static plim_stat stat_of(plim_vgpu *d, const char *name)
 {
     plim_vgpu_stat s[32];
@@ -821,7 +883,8 @@ int main(void)
         cmocka_unit_test(test_other_vendors),  cmocka_unit_test(test_end),
         cmocka_unit_test(test_null),           cmocka_unit_test(test_threads),
         cmocka_unit_test(test_tape),           cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_machine_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
