@@ -310,8 +310,7 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
                 {"needed_low", e->needed_low, e->context_known},
                 {"needed_high", e->needed_high, e->context_known},
                 {"memory", e->gpu_bytes, true}};
-    size_t n =
-        PLIM_COUNT(rows) - (e->fits == PLIM_FITS_NO_CARD ? 3 : 0); /* those of a card */
+    size_t n = PLIM_COUNT(rows) - (e->fits == PLIM_FITS_NO_CARD ? 3 : 0); /* those of a card */
     for (size_t i = 0; i < n; i++)
         if (rows[i].known)
             plim_buf_printf(&p->buf, "%s %" PRIu64 "\n", rows[i].name, rows[i].n);

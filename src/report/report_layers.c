@@ -194,7 +194,8 @@ typedef struct activation_row {
 static const struct {
     const char *name, *says;
 } gains[PLIM_GAIN_COUNT] = {
-    [PLIM_GAIN_MOMENT] = {"moment", "saves no less for backward; one tensor less during the op"},
+    [PLIM_GAIN_MOMENT] = {"moment",
+                          "saves no less for backward; one tensor less during the op"},
     [PLIM_GAIN_NONE] = {"none", "no gain: saves a copy of the input"},
     [PLIM_GAIN_LESS] = {"less", "saves the result instead of the input"},
 };
