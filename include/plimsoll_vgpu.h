@@ -354,9 +354,10 @@ PLIM_API plim_status plim_vgpu_bounded(plim_vgpu *d, uint32_t line, plim_err *er
 /* How the program ended. */
 typedef enum plim_vgpu_end {
     PLIM_VGPU_END_DONE = 0,
-    PLIM_VGPU_END_EARLY = 1,  /* an error, or it was stopped: what came before counts */
+    PLIM_VGPU_END_EARLY = 1,  /* it was stopped: what came before counts */
     PLIM_VGPU_END_MEMORY = 2, /* the card ran out of memory */
-    PLIM_VGPU_END_COUNT = 3
+    PLIM_VGPU_END_ERROR = 3,  /* another error: nothing is known of what would have come */
+    PLIM_VGPU_END_COUNT = 4
 } plim_vgpu_end;
 
 /* Says how the program is about to end; PLIM_VGPU_END_DONE if nobody does.
@@ -421,6 +422,15 @@ typedef struct plim_vgpu_verdict {
                             after a million steps */
 } plim_vgpu_verdict;
 
+/* What ran until a request failed, and the script went on. */
+typedef struct plim_vgpu_attempt {
+    const char *oom_line; /* of that request */
+    uint64_t oom_bytes;   /* requested by it */
+    uint64_t peak_requested, peak_allocated, peak_reserved;
+} plim_vgpu_attempt;
+
+/* Peaks, phases and what is live are those of the attempt that ended well: from the last
+ * request that failed to the end.  If none did end well, of the last one. */
 typedef struct plim_vgpu_report {
     plim_vgpu_card card;
     uint64_t context_low, context_high; /* bytes */
@@ -450,8 +460,12 @@ typedef struct plim_vgpu_report {
                                          memory, with context; 0: it did, or not known */
     uint64_t num_ooms, num_alloc_retries;
     plim_vgpu_end end;
-    const char *oom_text, *oom_line; /* of the first request that failed; NULL: none did */
-    const plim_vgpu_verdict *cards;  /* as the options name them; at least the one it ran on */
+    const char *oom_text, *oom_line;   /* of the first request that failed, or of the one that
+                                      * ended the script; NULL: none did */
+    const plim_vgpu_attempt *attempts; /* those that failed before, in order */
+    uint32_t n_attempts;
+    bool failed; /* what is told here is an attempt that failed: none ended well */
+    const plim_vgpu_verdict *cards; /* as the options name them; at least the one it ran on */
     uint32_t n_cards;
 } plim_vgpu_report;
 

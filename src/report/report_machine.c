@@ -37,7 +37,7 @@ typedef struct card_row {
 
 static plim_cell card_fits(const plim_vgpu_report *r)
 {
-    static const char *const words[PLIM_VGPU_END_COUNT] = {"yes", "so far", "no"};
+    static const char *const words[PLIM_VGPU_END_COUNT] = {"yes", "so far", "no", "unknown"};
     return plim_cell_text(r->storages ? words[r->end] : "unused");
 }
 
@@ -92,7 +92,7 @@ static plim_status print_cards(plim_page *p, const machine *m, plim_err *err)
 static void print_verdict(plim_page *p, const machine *m)
 {
     static const char *const words[PLIM_VGPU_END_COUNT] = {
-        "It fits", "It fits, as far as it ran", "Out of memory"};
+        "It fits", "It fits, as far as it ran", "Out of memory", "No verdict"};
     const plim_vgpu_report *full = m->r[find_fullest(m)];
     bool died = full->end == PLIM_VGPU_END_MEMORY;
     plim_page_paint(p, died ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);

@@ -266,26 +266,71 @@ static void print_outlook(plim_page *p, const plim_vgpu_report *r)
 static void print_verdict(plim_page *p, const plim_vgpu_report *r)
 {
     static const char *const words[PLIM_VGPU_END_COUNT] = {
-        "It fits", "It fits, as far as it ran", "Out of memory at "};
-    bool died = r->end == PLIM_VGPU_END_MEMORY;
-    plim_str line = plim_page_clean(p, r->oom_text ? line_name(r->oom_line) : "");
+        "It fits", "It fits, as far as it ran", "Out of memory at ", "No verdict"};
+    bool died = r->end == PLIM_VGPU_END_MEMORY || r->failed,
+         fits = !died && r->end != PLIM_VGPU_END_ERROR;
     plim_page_paint(p, died ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
-    plim_page_puts(p, words[r->end]);
+    plim_page_puts(p, words[died ? PLIM_VGPU_END_MEMORY : r->end]);
     if (died)
-        plim_buf_add(&p->buf, line);
+        plim_buf_add(&p->buf, plim_page_clean(p, line_name(r->oom_line)));
     plim_page_paint(p, PLIM_PAINT_PLAIN);
-    if (!died)
+    if (fits)
         print_outlook(p, r);
-    if (r->oom_text && !died)
-        plim_buf_printf(&p->buf, ", after running out of memory at " PLIM_STR_FMT,
-                        PLIM_STR_ARG(line));
-    if (r->num_ooms > 1)
-        plim_buf_printf(&p->buf, ", the first of %s times", plim_fmt_count(r->num_ooms).s);
-    if (!died && !r->context_known)
+    if (died && r->end != PLIM_VGPU_END_MEMORY)
+        plim_page_puts(p, ", which the script caught before it ended");
+    else if (fits && r->num_ooms == 1)
+        plim_page_puts(p, ", after running out of memory once");
+    else if (fits && r->num_ooms)
+        plim_buf_printf(&p->buf, ", after running out of memory %s times",
+                        plim_fmt_count(r->num_ooms).s);
+    if (fits && !r->context_known)
         plim_page_puts(p, ", if its context, whose size is unknown, leaves the room");
     plim_page_puts(p, "\n");
-    if (r->oom_text)
+    if (died)
         plim_page_wrap(p, r->oom_text, 2);
+}
+
+/* ---- attempts that failed ---------------------------------------------------- */
+
+/* clang-format off */
+PLIM_GETTER(attempt_where, plim_vgpu_attempt, plim_cell_text(line_name(r->oom_line)))
+PLIM_GETTER(attempt_line, plim_vgpu_attempt, plim_cell_text(r->oom_line))
+PLIM_GETTER(attempt_tried, plim_vgpu_attempt, plim_cell_u64(PLIM_CELL_BYTES, r->oom_bytes))
+PLIM_GETTER(attempt_requested, plim_vgpu_attempt, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
+PLIM_GETTER(attempt_allocated, plim_vgpu_attempt, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
+PLIM_GETTER(attempt_reserved, plim_vgpu_attempt, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
+
+static const plim_column attempt_columns[] = {
+    /* name            title               in            align         least drop get */
+    {"oom_line",       "out of memory at", PLIM_IN_TEXT, PLIM_CUT_HEAD, 16, 0, attempt_where},
+    {"oom_line",       "",                 PLIM_IN_DATA, PLIM_LEFT,     0,  0, attempt_line},
+    {"oom_bytes",      "requested there",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, attempt_tried},
+    {"peak_requested", "",                 PLIM_IN_DATA, PLIM_RIGHT,    0,  0, attempt_requested},
+    {"peak_allocated", "peak allocated",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, attempt_allocated},
+    {"peak_reserved",  "reserved",         PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, attempt_reserved},
+};
+/* clang-format on */
+
+static plim_rows attempt_rows(const plim_vgpu_report *r, uint32_t n)
+{
+    return (plim_rows){.columns = attempt_columns,
+                       .n_columns = PLIM_COUNT(attempt_columns),
+                       .items = r->attempts,
+                       .size = sizeof *r->attempts,
+                       .n = PLIM_MIN(n, r->n_attempts)};
+}
+
+static plim_status print_attempts(plim_page *p, const plim_vgpu_report *r, plim_err *err)
+{
+    enum { ATTEMPTS_SHOWN = 8 };
+    plim_rows rows = attempt_rows(r, ATTEMPTS_SHOWN);
+    if (!rows.n)
+        return PLIM_OK;
+    plim_page_puts(p, "\nAttempts that failed\n");
+    plim_status st = plim_rows_text(p, &rows, 2, err);
+    if (r->n_attempts > rows.n)
+        plim_buf_printf(&p->buf, "  and %" PRIu64 " more\n", r->n_attempts - rows.n);
+    return st;
 }
 
 /* "98.00 MiB a step", "98.00 MiB every 2 steps" */
@@ -422,7 +467,8 @@ plim_status plim_run_body(plim_page *p, const plim_vgpu_report *r, plim_err *err
     print_growth(p, r);
     p->scale = r->peak_reserved + r->context_high;
     print_figures(p, r);
-    if (r->n_cards > 1) {
+    st = print_attempts(p, r, err);
+    if (!st && r->n_cards > 1) {
         plim_page_puts(p, "\nCards\n");
         st = plim_rows_text(p, &cards, 2, err);
     }
@@ -595,7 +641,7 @@ static void json_known(plim_jw *w, uint64_t n)
 
 void plim_run_json(plim_jw *w, const plim_vgpu_report *r)
 {
-    static const char *const ends[PLIM_VGPU_END_COUNT] = {"done", "early", "memory"};
+    static const char *const ends[PLIM_VGPU_END_COUNT] = {"done", "early", "memory", "error"};
     const struct {
         const char *key;
         uint64_t n;
@@ -606,7 +652,8 @@ void plim_run_json(plim_jw *w, const plim_vgpu_report *r)
                    {"storages", r->storages},
                    {"num_ooms", r->num_ooms},
                    {"num_alloc_retries", r->num_alloc_retries}};
-    plim_rows phases = phase_rows(r->phases, r->n_phases), cards = verdict_rows(r);
+    plim_rows phases = phase_rows(r->phases, r->n_phases), cards = verdict_rows(r),
+              attempts = attempt_rows(r, r->n_attempts);
     json_card(w, r);
     for (size_t i = 0; i < PLIM_COUNT(numbers); i++) {
         plim_jw_key(w, numbers[i].key);
@@ -629,6 +676,7 @@ void plim_run_json(plim_jw *w, const plim_vgpu_report *r)
     plim_jw_bool(w, r->growth_sure);
     plim_rows_json(w, "phases", &phases);
     plim_rows_json(w, "cards", &cards);
+    plim_rows_json(w, "attempts", &attempts);
     json_caveats(w, r);
     plim_jw_key(w, "end");
     plim_jw_cstr(w, ends[r->end]);

@@ -151,8 +151,8 @@ plim_status plim_vgpu_open(const plim_vgpu_options *o, plim_vgpu **out, plim_err
         return plim_oom(err);
     d->arena = a; /* from here on the arena owns itself */
     d->free_slot = PLIM_NONE;
-    d->peak_event = d->peak_line = d->line_now = PLIM_NONE;
-    d->at = d->peak_at = (plim_mark){.step = -1, .phase = PLIM_PHASE_LOAD};
+    d->now.peak_event = d->now.peak_line = d->line_now = PLIM_NONE;
+    d->at = d->now.peak_at = (plim_mark){.step = -1, .phase = PLIM_PHASE_LOAD};
     d->at_new = true;
     plim_status st = open_parts(d, o, err);
     if (!st && pthread_mutex_init(&d->lock, NULL))

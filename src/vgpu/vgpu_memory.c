@@ -25,16 +25,13 @@ static void give_slot(plim_vgpu *d, uint32_t i)
 }
 
 /* The request stays on the tape, dead at once, so that a replay meets it too. */
-static void record_oom(plim_vgpu *d, uint32_t line, uint32_t storage)
+static void record_oom(plim_vgpu *d, uint32_t line, uint32_t storage, uint64_t bytes)
 {
     plim__vgpu_tape_free(d, storage);
     plim_arena_reset(&d->text);
     plim_str text = plim_alloc_oom_text(d->h, &d->text);
     d->oom_text = text.p ? text.p : "CUDA out of memory.";
-    if (!d->ooms++) {
-        d->first_oom_text = plim__vgpu_word(d, d->oom_text);
-        d->first_oom_line = plim__vgpu_line_text(d, line);
-    }
+    plim__vgpu_attempt_failed(d, line, bytes);
 }
 
 plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t stream,
@@ -62,7 +59,7 @@ plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t st
         d->lines[line].requested += bytes;
     }
     if (i == PLIM_NONE) {
-        record_oom(d, line, storage);
+        record_oom(d, line, storage, bytes);
         return PLIM_OK;
     }
     d->slots[i] = (vgpu_slot){.block = block,
@@ -72,7 +69,7 @@ plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t st
                               .op = d->op_now,
                               .next_free = PLIM_NONE};
     d->requested += bytes;
-    plim__vgpu_count(d, line);
+    plim__vgpu_count(d, true, line);
     *out = i;
     return PLIM_OK;
 }
@@ -98,7 +95,7 @@ plim_status plim__vgpu_take_back(plim_vgpu *d, uint32_t i, plim_err *err)
     plim__vgpu_tape_free(d, s->storage);
     d->requested -= s->bytes;
     give_slot(d, i);
-    plim__vgpu_count(d, PLIM_NONE);
+    plim__vgpu_count(d, false, PLIM_NONE);
     return PLIM_OK;
 }
 
@@ -170,7 +167,7 @@ plim_status plim_vgpu_empty_cache(plim_vgpu *d, plim_err *err)
     pthread_mutex_lock(&d->lock);
     plim_status st = plim_alloc_empty_cache(d->h, err);
     plim__vgpu_tape_event(d, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE});
-    plim__vgpu_count(d, PLIM_NONE);
+    plim__vgpu_count(d, false, PLIM_NONE);
     pthread_mutex_unlock(&d->lock);
     return st;
 }

@@ -39,6 +39,16 @@ typedef struct line_row {
     bool bounded; /* what holds its tensors stops to grow */
 } line_row;
 
+/* From the start, or from a request that failed, to the next that fails, or to the end. */
+typedef struct vgpu_attempt {
+    uint64_t peak_requested, peak_allocated, peak_reserved;
+    uint32_t peak_event, peak_line;
+    plim_mark peak_at;
+    uint32_t first_row;              /* of its phases */
+    const char *oom_text, *oom_line; /* of the request that failed; NULL: none did */
+    uint64_t oom_bytes;              /* requested */
+} vgpu_attempt;
+
 typedef struct vgpu_growth { /* of a line, after every so many steps */
     uint32_t line, every;
     uint64_t bytes, tensors; /* tensors 0: as many as before, but larger */
@@ -96,13 +106,10 @@ struct plim_vgpu {
     uint32_t n_rows, cap_rows;
 
     uint64_t requested; /* live */
-    uint64_t peak_requested, peak_allocated, peak_reserved;
-    uint32_t peak_event, peak_line;
-    plim_mark peak_at;
+    vgpu_attempt *failed, now; /* attempts; now: the one under way */
+    uint32_t n_failed, cap_failed;
 
-    uint32_t ooms;
     const char *oom_text; /* the last */
-    const char *first_oom_text, *first_oom_line;
     plim_vgpu_end end;
 
     plim_alloc_stats zero[3]; /* all, small, large: what counts as nothing went in and out */
@@ -140,8 +147,13 @@ void plim__vgpu_tape_free(plim_vgpu *d, uint32_t storage);
 void plim__vgpu_tape_event(plim_vgpu *d, plim_event e);
 void plim__vgpu_tape_config(plim_vgpu *d, const char *alloc_conf);
 
-/* Takes the allocator's counters down: a new peak is this line's. */
-void plim__vgpu_count(plim_vgpu *d, uint32_t line);
+/* Takes the allocator's counters down, after a request, whose peak is this line's, or after a
+ * release. */
+void plim__vgpu_count(plim_vgpu *d, bool request, uint32_t line);
+/* The attempt under way has failed, and another one begins. */
+void plim__vgpu_attempt_failed(plim_vgpu *d, uint32_t line, uint64_t bytes);
+/* The attempt to report: the one that ended well, or the last. */
+const vgpu_attempt *plim__vgpu_attempt(const plim_vgpu *d);
 plim_status plim__vgpu_note(plim_vgpu *d, const char *line, const char *what, plim_err *err);
 
 /* ---- vgpu_memory.c ----------------------------------------------------------- */

@@ -52,7 +52,7 @@ static int compare_tensors(const void *x, const void *y)
 static live_row *find_live(const plim_vgpu *d, plim_arena *a, uint32_t *n)
 {
     uint32_t *live;
-    if (plim_sim_live_after(a, &d->tape, d->peak_event, &live, n, NULL))
+    if (plim_sim_live_after(a, &d->tape, plim__vgpu_attempt(d)->peak_event, &live, n, NULL))
         return NULL;
     live_row *rows = PLIM_NEW_N(a, live_row, *n);
     for (uint32_t i = 0; rows && i < *n; i++) {
@@ -126,6 +126,37 @@ static bool misses_step(const plim_vgpu *d)
     return backward && d->at.step < 1 && d->end != PLIM_VGPU_END_MEMORY;
 }
 
+/* Behind the last phase of the attempt to report. */
+static uint32_t attempt_end(const plim_vgpu *d)
+{
+    return plim__vgpu_attempt(d) == &d->now ? d->n_rows : d->now.first_row;
+}
+
+static bool fill_attempts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
+{
+    const vgpu_attempt *told = plim__vgpu_attempt(d);
+    bool ok = true, died = told != &d->now;
+    uint32_t n = d->n_failed - (died && d->n_failed);
+    plim_vgpu_attempt *rows = PLIM_NEW_N(a, plim_vgpu_attempt, (uint64_t)n + 1);
+    for (uint32_t i = 0; rows && i < n; i++) {
+        const vgpu_attempt *from = &d->failed[i];
+        rows[i] = (plim_vgpu_attempt){.oom_line = plim__vgpu_copy(a, from->oom_line, &ok),
+                                      .oom_bytes = from->oom_bytes,
+                                      .peak_requested = from->peak_requested,
+                                      .peak_allocated = from->peak_allocated,
+                                      .peak_reserved = from->peak_reserved};
+    }
+    r->attempts = rows;
+    r->n_attempts = n;
+    r->failed = died && d->n_failed;
+    if (d->n_failed) {
+        const vgpu_attempt *failed = died ? told : &d->failed[0];
+        r->oom_text = plim__vgpu_copy(a, failed->oom_text, &ok);
+        r->oom_line = plim__vgpu_copy(a, failed->oom_line, &ok);
+    }
+    return rows && ok;
+}
+
 static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
     uint32_t n = 0;
@@ -153,14 +184,15 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
                                .what = "no optimizer step was reached: optimizer state is not "
                                        "part of the peak",
                                .count = 1};
-    if (d->n_rows)
-        memcpy(rows, d->rows, d->n_rows * sizeof *rows);
+    const uint32_t first = plim__vgpu_attempt(d)->first_row, n_rows = attempt_end(d) - first;
+    if (n_rows)
+        memcpy(rows, d->rows + first, n_rows * sizeof *rows);
     r->n_lines = d->n_lines;
     group_live(live, n, r, t, lines);
     r->lines = lines;
     r->tensors = t;
     r->phases = rows;
-    r->n_phases = d->n_rows;
+    r->n_phases = n_rows;
     r->caveats = caveats;
     r->n_caveats = n_caveats;
     return ok && order_lines(a, r, lines, t);
@@ -195,30 +227,27 @@ static bool fill_report(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
     plim_alloc_stats s;
     bool ok = true;
+    const vgpu_attempt *told = plim__vgpu_attempt(d);
     plim_alloc_get_stats(d->h, &s);
     *r = (plim_vgpu_report){.card = d->card,
                             .context_low = d->context_low,
                             .context_high = d->context_high,
                             .context_known = d->context_high > 0,
-                            .peak_requested = d->peak_requested,
-                            .peak_allocated = d->peak_allocated,
-                            .peak_reserved = d->peak_reserved,
+                            .peak_requested = told->peak_requested,
+                            .peak_allocated = told->peak_allocated,
+                            .peak_reserved = told->peak_reserved,
                             .events = d->tape.n_events,
                             .storages = d->tape.n_storages,
                             .truncated = d->truncated,
-                            .peak_step = d->peak_at.step,
-                            .peak_phase = (plim_phase)d->peak_at.phase,
+                            .peak_step = told->peak_at.step,
+                            .peak_phase = (plim_phase)told->peak_at.phase,
                             .num_ooms = s.num_ooms,
                             .num_alloc_retries = s.num_alloc_retries};
     r->card.name = plim__vgpu_copy(a, d->card.name, &ok);
-    r->peak_op = plim__vgpu_copy(a, d->peak_at.op.p, &ok);
-    r->peak_line = plim__vgpu_copy(a, plim__vgpu_line_text(d, d->peak_line), &ok);
+    r->peak_op = plim__vgpu_copy(a, told->peak_at.op.p, &ok);
+    r->peak_line = plim__vgpu_copy(a, plim__vgpu_line_text(d, told->peak_line), &ok);
     r->end = d->end;
-    if (d->ooms) {
-        r->oom_text = plim__vgpu_copy(a, d->first_oom_text, &ok);
-        r->oom_line = plim__vgpu_copy(a, d->first_oom_line, &ok);
-    }
-    return fill_lists(d, a, r) && ok;
+    return fill_attempts(d, a, r) && fill_lists(d, a, r) && ok;
 }
 
 plim_status plim_vgpu_report_make(plim_vgpu *d, plim_vgpu_report **out, plim_err *err)

@@ -135,7 +135,8 @@ void plim__vgpu_tape_config(plim_vgpu *d, const char *alloc_conf)
 static plim_phase_row *phase_row(plim_vgpu *d)
 {
     plim_phase_row *last = d->n_rows ? &d->rows[d->n_rows - 1] : NULL;
-    if (last && last->step == d->at.step && last->phase == (plim_phase)d->at.phase)
+    if (last && d->n_rows > d->now.first_row && last->step == d->at.step &&
+        last->phase == (plim_phase)d->at.phase)
         return last;
     plim_phase_row row = {.step = d->at.step, .phase = (plim_phase)d->at.phase};
     if (last) {
@@ -149,7 +150,7 @@ static plim_phase_row *phase_row(plim_vgpu *d)
     return &d->rows[d->n_rows++];
 }
 
-void plim__vgpu_count(plim_vgpu *d, uint32_t line)
+void plim__vgpu_count(plim_vgpu *d, bool request, uint32_t line)
 {
     plim_alloc_stats s;
     plim_alloc_get_stats(d->h, &s);
@@ -163,15 +164,39 @@ void plim__vgpu_count(plim_vgpu *d, uint32_t line)
         row->peak_allocated = PLIM_MAX(row->peak_allocated, allocated);
         row->peak_reserved = PLIM_MAX(row->peak_reserved, reserved);
     }
-    d->peak_requested = PLIM_MAX(d->peak_requested, d->requested);
-    d->peak_reserved = PLIM_MAX(d->peak_reserved, reserved);
-    if (allocated > d->peak_allocated) {
-        d->peak_allocated = allocated;
-        d->peak_line = line;
-        d->peak_at = d->at;
+    vgpu_attempt *now = &d->now;
+    if (!request)
+        return; /* a release makes no peak: what a failed attempt left is not the next one's */
+    now->peak_requested = PLIM_MAX(now->peak_requested, d->requested);
+    now->peak_reserved = PLIM_MAX(now->peak_reserved, reserved);
+    if (allocated > now->peak_allocated) {
+        now->peak_allocated = allocated;
+        now->peak_line = line;
+        now->peak_at = d->at;
         if (!d->truncated)
-            d->peak_event = d->tape.n_events - 1;
+            now->peak_event = d->tape.n_events - 1;
     }
+}
+
+void plim__vgpu_attempt_failed(plim_vgpu *d, uint32_t line, uint64_t bytes)
+{
+    vgpu_attempt *failed = &d->now;
+    failed->oom_text = plim__vgpu_word(d, d->oom_text);
+    failed->oom_line = plim__vgpu_line_text(d, line);
+    failed->oom_bytes = bytes;
+    bool tried = failed->peak_allocated || !d->n_failed; /* else it only fails again */
+    if (tried && PLIM_PUSH_ROOM(&d->story, d->failed, d->n_failed, d->cap_failed))
+        d->failed[d->n_failed++] = *failed;
+    *failed = (vgpu_attempt){.peak_event = PLIM_NONE,
+                             .peak_line = PLIM_NONE,
+                             .peak_at = d->at,
+                             .first_row = d->n_rows};
+}
+
+const vgpu_attempt *plim__vgpu_attempt(const plim_vgpu *d)
+{
+    bool failed = d->end == PLIM_VGPU_END_MEMORY || !d->now.peak_allocated;
+    return failed && d->n_failed ? &d->failed[d->n_failed - 1] : &d->now;
 }
 
 /* ---- what the program says ---------------------------------------------------- */
@@ -259,7 +284,7 @@ plim_status plim_vgpu_ended(plim_vgpu *d, plim_vgpu_end how, plim_err *err)
     if ((unsigned)how >= PLIM_VGPU_END_COUNT)
         return plim_fail(err, PLIM_EUSAGE, 0, "unknown end %d", (int)how);
     pthread_mutex_lock(&d->lock);
-    d->end = how == PLIM_VGPU_END_MEMORY && !d->ooms ? PLIM_VGPU_END_EARLY : how;
+    d->end = how == PLIM_VGPU_END_MEMORY && !d->n_failed ? PLIM_VGPU_END_EARLY : how;
     pthread_mutex_unlock(&d->lock);
     return PLIM_OK;
 }

@@ -69,7 +69,8 @@ static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
     if (!st)
         st = judge_tape(d, gpu, &t, false, &scratch, &verdict, err);
     if (!st) {
-        v->fits = tape_fits(verdict.fits, !d->truncated && d->end != PLIM_VGPU_END_MEMORY);
+        v->fits = tape_fits(verdict.fits, !d->truncated && d->end != PLIM_VGPU_END_MEMORY &&
+                                              d->end != PLIM_VGPU_END_ERROR);
         v->peak_allocated = sim.peak_allocated;
         v->peak_reserved = sim.peak_reserved;
         if (sim.oom) {
@@ -89,12 +90,16 @@ static plim_status judge_run(plim_vgpu *d, plim_vgpu_report *r, plim_vgpu_verdic
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_verdict verdict;
-    bool died = d->end == PLIM_VGPU_END_MEMORY, whole = !d->ooms && !d->truncated;
+    bool died = d->end == PLIM_VGPU_END_MEMORY || r->failed,
+         whole = !d->n_failed && !d->truncated;
     plim_status st = judge_tape(d, &d->gpu, &d->tape, whole, &scratch, &verdict, err);
     if (!st) {
-        v->fits = !died ? d->context_high ? PLIM_VGPU_FITS_YES : PLIM_VGPU_FITS_MAYBE
-                  : verdict.fits == PLIM_FITS_NO ? PLIM_VGPU_FITS_NO
-                                                 : PLIM_VGPU_FITS_MAYBE;
+        if (died)
+            v->fits = verdict.fits == PLIM_FITS_NO ? PLIM_VGPU_FITS_NO : PLIM_VGPU_FITS_MAYBE;
+        else if (d->end == PLIM_VGPU_END_ERROR)
+            v->fits = PLIM_VGPU_FITS_UNKNOWN;
+        else
+            v->fits = d->context_high ? PLIM_VGPU_FITS_YES : PLIM_VGPU_FITS_MAYBE;
         r->needed_low = verdict.needed_low;
         r->needed_high = verdict.needed_high;
     }

@@ -316,10 +316,10 @@ BAD = [
 # what, script, exit status, in the report
 ENDS = [
     ("an early end", "import torch\ntorch.ones(9, device='cuda')\n1 / 0\n", 1,
-     "It fits, as far as it ran", "the script ended with ZeroDivisionError"),
+     "No verdict\n", "the script ended with ZeroDivisionError at script.py:3: division by zero\n"),
     ("a key", "import torch, os, signal\ntorch.ones(9, device='cuda')\n"
      "os.kill(os.getpid(), signal.SIGINT)\n", 130, "It fits, as far as it ran",
-     "ended with KeyboardInterrupt"),
+     "ended by SIGINT"),
     ("os._exit", "import torch, os\ntorch.ones(9, device='cuda')\nos._exit(9)\n", 9, "It fits\n",
      "script.py:2"),
     ("no memory, in other words", "import torch\ntry:\n    torch.empty(1 << 40, device='cuda')\n"
@@ -329,7 +329,7 @@ ENDS = [
      "while True:\n    try:\n        x = torch.randn(batch, 64, device='cuda')\n"
      "        model(x).sum().backward()\n        break\n"
      "    except torch.OutOfMemoryError:\n        batch //= 2\nprint(batch)\n", 0,
-     "It fits, after running out of memory at ", "script.py:5, the first of 3 times"),
+     "It fits, after running out of memory 3 times", "script.py:5 "),
 ]
 GOOD = [
     ("torch.compile", "import torch\nm = torch.compile(torch.nn.Linear(2, 2).cuda())\n"

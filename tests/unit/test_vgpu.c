@@ -551,6 +551,41 @@ static void test_end(void **state)
     plim_vgpu_close(d);
 }
 
+/* A batch that is too large, then a smaller one: the report is about the smaller one. */
+static void test_attempts(void **state)
+{
+    (void)state;
+    plim_vgpu *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
+    plim_vgpu_report *r = NULL;
+    plim_vgpu_mark(d, 0, PLIM_PHASE_FORWARD, "", NULL);
+    uint32_t large = take_block(d, 1000 * MIB, "a.py:1");
+    take_block(d, 4096 * MIB, "a.py:2");
+    take_block(d, 4096 * MIB, "a.py:2");
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("nothing came after it", r->failed && !r->n_attempts && r->num_ooms == 2);
+    CHECK("which does not fit", r->cards[0].fits == PLIM_VGPU_FITS_NO);
+    CHECK("its peak", r->peak_allocated == 1000 * MIB);
+    plim_vgpu_report_free(r);
+    assert_int_equal(plim_vgpu_free(d, large, NULL), PLIM_OK);
+    plim_vgpu_mark(d, 1, PLIM_PHASE_FORWARD, "", NULL);
+    take_block(d, 300 * MIB, "a.py:1");
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("one failed", !r->failed && r->n_attempts == 1);
+    CHECK("its peak", r->attempts[0].peak_allocated == 1000 * MIB &&
+                          r->attempts[0].oom_bytes == 4096 * MIB);
+    CHECK_STR("its line", r->attempts[0].oom_line, "a.py:2");
+    CHECK("the peak of the other", r->peak_allocated == 300 * MIB && r->peak_step == 1);
+    CHECK("and its phases", r->phases[r->n_phases - 1].peak_allocated >= 300 * MIB &&
+                                r->phases[r->n_phases - 1].step == 1);
+    CHECK("live then", r->lines[0].live == 300 * MIB);
+    plim_vgpu_report_free(r);
+    plim_vgpu_ended(d, PLIM_VGPU_END_ERROR, NULL);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("no verdict after an error", r->cards[0].fits == PLIM_VGPU_FITS_UNKNOWN);
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
+}
+
 /* ---- NULL -------------------------------------------------------------------- */
 
 /* One argument is NULL and all others are valid: PLIM_EUSAGE, and nothing has changed. */
@@ -881,10 +916,10 @@ int main(void)
         cmocka_unit_test(test_cards),          cmocka_unit_test(test_print),
         cmocka_unit_test(test_growth),         cmocka_unit_test(test_other_way),
         cmocka_unit_test(test_other_vendors),  cmocka_unit_test(test_end),
-        cmocka_unit_test(test_null),           cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_tape),           cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_machine),
-        cmocka_unit_test(test_machine_names),
+        cmocka_unit_test(test_attempts),       cmocka_unit_test(test_null),
+        cmocka_unit_test(test_threads),        cmocka_unit_test(test_tape),
+        cmocka_unit_test(test_blocks),         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_machine),        cmocka_unit_test(test_machine_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,7 +20,7 @@ class Category:
 
 class End:
     c_prefix = "PLIM_VGPU_END_"
-    DONE, EARLY, MEMORY = range(3)
+    DONE, EARLY, MEMORY, ERROR = range(4)
 
 
 class StatKind:

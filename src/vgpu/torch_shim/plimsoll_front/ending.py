@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 
+from . import HERE
 from .abi import End
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -28,6 +29,21 @@ def causes(error):
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+def describe(kind, error, trace):
+    """What ended the script, where, and whose fault it may be."""
+    text = str(error).strip()
+    first = text.partition("\n")[0]
+    where = ""
+    while trace is not None:  # the innermost line that is not a package's
+        file = trace.tb_frame.f_code.co_filename
+        if file[0] != "<" and f"-packages{os.sep}" not in file and not file.startswith(HERE):
+            where = f" at {os.path.relpath(file)}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    ours = "plimsoll" in text or isinstance(error, NotImplementedError) and "CUDA" in text
+    return (f"the script ended with {kind.__name__}{where}" + (f": {first}" if first else "") +
+            (" (a limit of the pretend GPU, see docs/pretend-gpu.md)" if ours else ""))
 
 
 class Ending:
@@ -72,9 +88,8 @@ class Ending:
             if any("OutOfMemoryError" in type(e).__name__ for e in causes(error)):
                 story.end = End.MEMORY
             elif not story.why:
-                story.end = End.EARLY
-                story.why = (f"the script ended with {kind.__name__}: the report covers what "
-                             "ran before")
+                story.end = End.ERROR
+                story.why = describe(kind, error, trace)
             before(kind, error, trace)
         sys.excepthook = hook
 
