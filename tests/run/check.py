@@ -316,7 +316,8 @@ BAD = [
 # what, script, exit status, in the report
 ENDS = [
     ("an early end", "import torch\ntorch.ones(9, device='cuda')\n1 / 0\n", 1,
-     "No verdict\n", "the script ended with ZeroDivisionError at script.py:3: division by zero\n"),
+     "No verdict\n", "the script ended with ZeroDivisionError at ",
+     "script.py:3: division by zero\n"),
     ("a key", "import torch, os, signal\ntorch.ones(9, device='cuda')\n"
      "os.kill(os.getpid(), signal.SIGINT)\n", 130, "It fits, as far as it ran",
      "ended by SIGINT"),

@@ -39,7 +39,7 @@ def describe(kind, error, trace):
     while trace is not None:  # the innermost line that is not a package's
         file = trace.tb_frame.f_code.co_filename
         if file[0] != "<" and f"-packages{os.sep}" not in file and not file.startswith(HERE):
-            where = f" at {os.path.relpath(file)}:{trace.tb_lineno}"
+            where = f" at {file.removeprefix(os.getcwd() + os.sep)}:{trace.tb_lineno}"
         trace = trace.tb_next
     ours = "plimsoll" in text or isinstance(error, NotImplementedError) and "CUDA" in text
     return (f"the script ended with {kind.__name__}{where}" + (f": {first}" if first else "") +
