@@ -530,6 +530,8 @@ def machine():
         r = report(done)
         check("a replica is made of parameters",
               [c["peak"]["parameter"] for c in r["cards"]] == [int(words[1])] * 2, r["cards"][1])
+        check("the replicas' lines", all(line["line"] for line in r["cards"][1]["lines"]
+                                         if line["live_at_peak"]), r["cards"][1]["lines"])
         check("what is not counted", "NCCL" in r["cards"][0]["caveats"][-1]["what"], r["cards"][0])
     with tempfile.TemporaryDirectory() as folder:
         for what, text, code, words in MACHINE:
@@ -539,6 +541,13 @@ def machine():
         check("which card is named", re.search(
             r"\nOut of memory: cuda:1 is the fullest, with 20\.00 GiB of 23\.64 GiB reserved\n"
             r"cuda:1 ran out of memory at \S*script\.py:2\n", done.stdout), done.stdout)
+        text = ("import torch\nfrom torch import nn\n"
+                "nn.DataParallel(nn.Linear(8, 8).cuda())(torch.ones(4, 8, device='cuda'))"
+                ".square().sum().backward()\n")
+        done = run(script(folder, text), "--json", gpu=TWO)
+        check("a thread works for the line that started it", all(
+            line["line"].endswith("script.py:3") for line in report(done)["cards"][1]["lines"]),
+            done.stdout)
         tape = os.path.join(folder, "tape")
         text = ("import torch\nx = torch.ones(1 << 20, device='cuda:0')\n"
                 "y = torch.ones(8 << 20, device='cuda:1')\n")

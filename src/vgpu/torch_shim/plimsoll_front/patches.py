@@ -13,6 +13,22 @@ def no_compile(story):
     return compile
 
 
+def thread_start(shim, start):
+    """Thread.start: DataParallel's threads, say, may have no line of the user's."""
+    @functools.wraps(start)
+    def begin(self):
+        line, run = shim.plimsoll_shim_line(), self.run
+
+        def inherit():
+            del self.run  # else it would keep itself
+            shim.plimsoll_shim_inherit(line)
+            run()
+        if line:
+            self.run = inherit
+        start(self)
+    return begin
+
+
 def storage_to(torch, to):
     """UntypedStorage.to, which in a CPU build cannot make storages elsewhere."""
     @functools.wraps(to)

@@ -6,6 +6,7 @@ import os
 import runpy
 import sys
 import sysconfig
+import threading
 import warnings
 
 from . import HERE, patches
@@ -71,6 +72,7 @@ class Run:
         storage.to = patches.storage_to(torch, storage.to)
         storage.clone = patches.storage_clone(torch, storage.clone)
         storage.cuda = patches.storage_cuda
+        threading.Thread.start = patches.thread_start(self.shim, threading.Thread.start)
         Ending(self.story, self.shim).watch(self.run["limit"])
 
 

@@ -80,6 +80,9 @@ const std::string &file_of(void *code)
     return seen[code] = path;
 }
 
+// Where the user's code started this thread, which works for that line if for none of its own.
+thread_local const char *inherited_line = nullptr;
+
 // "train.py:12", the innermost frame that is the user's; nullptr: none.
 const char *python_line()
 {
@@ -102,8 +105,16 @@ const char *python_line()
     if (owned)
         py.drop(owned);
     py.release(state);
-    return found;
+    return found ? found : inherited_line;
 }
+
+// The thread that made a node.
+struct NodeThread : torch::autograd::Node {
+    static uint64_t of(const torch::autograd::Node &node)
+    {
+        return node.*(&NodeThread::thread_id_);
+    }
+};
 
 // In a backward pass the line of the forward op that the node belongs to.
 const char *user_line()
@@ -113,9 +124,12 @@ const char *user_line()
         return python_line();
     uint64_t seq = node->sequence_nr();
     std::lock_guard<std::mutex> lock(g.mu);
+    auto own = g.node_line.find(NodeThread::of(*node));
+    // What checkpointing computes again has nodes of a thread that has no lines.
+    const auto &lines = own == g.node_line.end() ? g.node_line[g.main_thread] : own->second;
     const char *line = nullptr; // a view's node has none: that of the op before it
-    for (uint64_t i = std::min<uint64_t>(seq + 1, g.node_line.size()); i > 0 && !line; i--)
-        line = g.node_line[i - 1];
+    for (uint64_t i = std::min<uint64_t>(seq + 1, lines.size()); i > 0 && !line; i--)
+        line = lines[i - 1];
     return line ? line : "(backward)";
 }
 
@@ -127,10 +141,11 @@ void note_node(const char *line)
     if (!next || !line || next > (1u << 26))
         return;
     std::lock_guard<std::mutex> lock(g.mu);
-    if (g.node_line.size() < next)
-        g.node_line.resize(next + next / 2, nullptr);
-    if (!g.node_line[next - 1]) // the first op to run is the node's own
-        g.node_line[next - 1] = line;
+    auto &lines = g.node_line[at::RecordFunction::currentThreadId()];
+    if (lines.size() < next)
+        lines.resize(next + next / 2, nullptr);
+    if (!lines[next - 1]) // the first op to run is the node's own
+        lines[next - 1] = line;
 }
 
 } // namespace

@@ -59,6 +59,7 @@ __attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *const 
     std::copy(cards, cards + n, g.cards);
     g.machine = n;
     g.pid = getpid();
+    g.main_thread = at::RecordFunction::currentThreadId();
     g.torch = torch;
     g.cc = card.cc;
     g.sms = card.sms;
@@ -89,6 +90,12 @@ __attribute__((visibility("default"))) const char *plimsoll_shim_line()
 {
     const char *line = python_line();
     return line ? line : "";
+}
+
+// This thread was started there.
+__attribute__((visibility("default"))) void plimsoll_shim_inherit(const char *line)
+{
+    inherited_line = intern(line);
 }
 
 // The storage at this address turned out to be a parameter, a gradient ...

@@ -37,6 +37,7 @@
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/record_function.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/SparseTensorImpl.h>
 #include <c10/core/CPUAllocator.h>
@@ -74,7 +75,9 @@ struct State {
     std::mutex mu;                                 // of what follows
     std::unordered_map<uint64_t, uint32_t> blocks; // by address
     std::unordered_map<uint64_t, std::vector<uint8_t>> contents; // of small blocks
-    std::vector<const char *> node_line;                         // by autograd sequence number
+    // By thread and autograd's sequence number, which is the thread's own.
+    std::unordered_map<uint64_t, std::vector<const char *>> node_line;
+    uint64_t main_thread = 0;
     std::unordered_set<std::string> words;
 } g;
 
