@@ -350,36 +350,6 @@ void plim_run_take_along(plim_call *c)
     plim_m_drop(c->m, idx);
 }
 
-/* index_put with accumulate sorts linear indices, to which each further index tensor is added.
- * idx[i] (0: none) indexes dim i of x; all are broadcast to one shape.
- * src: cuda/Indexing.cu computeLinearIndex, index_put_with_sort_kernel */
-static void index_put_inside(plim_machine *m, const plim_meta *x, const plim_t *idx,
-                             uint32_t k)
-{
-    plim_meta ix = {.dtype = PLIM_I64};
-    uint64_t count = 0, most = 1;
-    uint32_t used = 0;
-    for (uint32_t i = 0; i < k; i++)
-        if (idx[i]) {
-            plim_broadcast(&ix, plim_m_meta(m, idx[i]), &ix);
-            most = plim_sat_mul(most, (int32_t)i < x->rank ? (uint64_t)x->dim[i] : 1);
-            used++;
-        }
-    plim_meta_numel(&ix, &count);
-    plim_t scaled = index_ids(m, count), linear = index_ids(m, count);
-    plim_m_drop(m, scaled);
-    for (uint32_t i = 1; i < used; i++) {
-        plim_t wrapped = index_ids(m, count), product = index_ids(m, count);
-        plim_m_drop(m, product);
-        plim_m_drop(m, wrapped);
-    }
-    plim_t sorted = index_ids(m, count), orig = index_ids(m, count);
-    index_sort(m, count, most, 8);
-    plim_m_drop(m, orig);
-    plim_m_drop(m, sorted);
-    plim_m_drop(m, linear);
-}
-
 /* cub counts the elements, and the host waits for the result: partial counts of as many blocks
  * of 256 as run at once, five times over.  Then the positions are written: a state for each
  * tile, and for the lanes of a warp before them.  Tile sizes were measured on three cards.
@@ -407,44 +377,6 @@ void plim_kernel_nonzero(plim_call *c)
     plim_meta_numel(plim_m_meta(c->m, plim_arg_tensor(c, 0)), &n);
     plim_nonzero_scratch(c->m, n);
 }
-
-/* Checks that each index is within bounds: two scalars, compared, and the host waits. */
-static void index_bounds(plim_machine *m, const plim_t *idx, uint32_t k)
-{
-    for (uint32_t i = 0; i < k; i++) {
-        if (!idx[i])
-            continue;
-        const plim_meta x = *plim_m_meta(m, idx[i]);
-        plim_t low = plim_m_empty_contig(m, x.dtype, 0, NULL),
-               high = plim_m_empty_contig(m, x.dtype, 0, NULL);
-        plim_reduce_pair_scratch(m, &x);
-        for (int side = 0; side < 2; side++)
-            plim_m_drop(m, plim_m_empty_contig(m, PLIM_BOOL, 0, NULL));
-        plim_m_drop(m, high);
-        plim_m_drop(m, low);
-    }
-}
-
-void plim_kernel_index_put(plim_call *c)
-{
-    plim_t idx[PLIM_MAX_RANK] = {0};
-    uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
-    if (plim_arg_int(c, 2, 0) && !plim_arg_int(c, 3, 0))
-        index_bounds(c->m, idx, k);
-    if (plim_arg_int(c, 2, 0))
-        index_put_inside(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), idx, k);
-}
-
-/* Each index is saved in the slot of its dim. */
-static void index_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    plim_t idx[PLIM_MAX_RANK];
-    for (uint32_t i = 0; i < PLIM_MAX_RANK; i++)
-        idx[i] = plim_m_saved(m, n, i);
-    plim_backward_fresh(m, n, g, dx);
-    index_put_inside(m, &n->in_meta[0], idx, PLIM_MAX_RANK);
-}
-static const plim_grad_fn index_fn = {"IndexBackward0", index_backward};
 
 /* Index tensors are broadcast to one shape, which replaces the indexed dims at the first of
  * them (or goes to the front if they are not adjacent). */
@@ -487,10 +419,132 @@ static bool index_meta(plim_machine *m, const plim_meta *x, const plim_t *idx, u
     return true;
 }
 
+/* wide[i]: idx[i] (0: none) broadcast to the shape of all. */
+static void expand_indices(plim_machine *m, const plim_t *idx, uint32_t k, plim_t *wide)
+{
+    plim_meta shape = {.dtype = PLIM_I64};
+    for (uint32_t i = 0; i < k; i++)
+        if (idx[i])
+            plim_broadcast(&shape, plim_m_meta(m, idx[i]), &shape);
+    for (uint32_t i = 0; i < k; i++)
+        wide[i] = idx[i] ? plim_at_expand(m, idx[i], shape.rank, shape.dim) : 0;
+}
+
+/* CUDA's kernel wants index tensors of equal strides: where they differ once all are broadcast,
+ * those that are not contiguous are copied.
+ * src: TensorAdvancedIndexing.cpp AdvancedIndex */
+static void align_indices(plim_machine *m, const plim_t *idx, uint32_t k, plim_t *copies)
+{
+    const plim_meta *first = NULL;
+    bool equal = true;
+    expand_indices(m, idx, k, copies);
+    for (uint32_t i = 0; i < k; i++)
+        if (copies[i]) {
+            const plim_meta *x = plim_m_meta(m, copies[i]);
+            first = first ? first : x;
+            equal = equal && memcmp(x->stride, first->stride,
+                                    sizeof x->stride[0] * (size_t)x->rank) == 0;
+        }
+    for (uint32_t i = 0; i < k && !equal; i++)
+        if (copies[i]) {
+            plim_t copy = plim_contiguous_tmp(m, copies[i]);
+            plim_m_drop(m, copies[i]);
+            copies[i] = copy;
+        }
+}
+
+static void drop_all(plim_machine *m, const plim_t *t, uint32_t k)
+{
+    for (uint32_t i = 0; i < k; i++)
+        plim_m_drop(m, t[i]);
+}
+
+/* Checks that an index is within bounds: two scalars, compared, and the host waits. */
+static void index_bounds(plim_machine *m, plim_t idx)
+{
+    const plim_meta x = *plim_m_meta(m, idx);
+    plim_t low = plim_m_empty_contig(m, x.dtype, 0, NULL),
+           high = plim_m_empty_contig(m, x.dtype, 0, NULL),
+           dense = plim_contiguous_tmp(m, idx);
+    plim_reduce_pair_scratch(m, &x);
+    plim_m_drop(m, dense);
+    for (int side = 0; side < 2; side++)
+        plim_m_drop(m, plim_m_empty_contig(m, PLIM_BOOL, 0, NULL));
+    plim_m_drop(m, high);
+    plim_m_drop(m, low);
+}
+
+/* The values, expanded to the size of what they are written to, in one piece. */
+static plim_t dense_values(plim_machine *m, plim_t values, const plim_meta *part)
+{
+    const plim_meta *v = plim_m_meta(m, values);
+    uint64_t n = 0, all = 0;
+    plim_meta_numel(v, &n);
+    plim_meta_numel(part, &all);
+    return n < all ? plim_m_empty_contig(m, v->dtype, part->rank, part->dim)
+                   : plim_contiguous_tmp(m, values);
+}
+
+/* index_put with accumulate sorts linear indices, to which each further index tensor is added.
+ * idx[i] (0: none) indexes dim i of x; all are broadcast to one shape.
+ * src: cuda/Indexing.cu computeLinearIndex, index_put_with_sort_kernel */
+static void index_put_inside(plim_machine *m, const plim_meta *x, const plim_t *idx,
+                             uint32_t k, plim_t values, bool checked)
+{
+    plim_meta part;
+    plim_t wide[PLIM_MAX_RANK], linear = 0;
+    uint64_t count = 0, most = 1;
+    if (!index_meta(m, x, idx, k, &part))
+        return;
+    expand_indices(m, idx, k, wide);
+    for (uint32_t i = 0; i < k; i++) {
+        if (!wide[i])
+            continue;
+        plim_meta_numel(plim_m_meta(m, wide[i]), &count);
+        most = plim_sat_mul(most, (uint64_t)x->dim[i]);
+        if (checked)
+            index_bounds(m, wide[i]);
+        plim_t wrapped = index_ids(m, count), product = index_ids(m, count);
+        plim_m_drop(m, wrapped);
+        if (linear)
+            plim_m_drop(m, product);
+        else
+            linear = product;
+    }
+    drop_all(m, wide, k);
+    plim_t dense = dense_values(m, values, &part);
+    plim_t sorted = index_ids(m, count), orig = index_ids(m, count);
+    index_sort(m, count, most, 8);
+    plim_m_drop(m, orig);
+    plim_m_drop(m, sorted);
+    plim_m_drop(m, dense);
+    plim_m_drop(m, linear);
+}
+
+void plim_kernel_index_put(plim_call *c)
+{
+    plim_t idx[PLIM_MAX_RANK] = {0};
+    uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
+    if (plim_arg_int(c, 3, 0))
+        index_put_inside(c->m, plim_m_meta(c->m, plim_arg_tensor(c, 0)), idx, k,
+                         plim_arg_tensor(c, 2), !plim_arg_int(c, 4, 0));
+}
+
+/* Each index is saved in the slot of its dim. */
+static void index_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t idx[PLIM_MAX_RANK];
+    for (uint32_t i = 0; i < PLIM_MAX_RANK; i++)
+        idx[i] = plim_m_saved(m, n, i);
+    plim_backward_fresh(m, n, g, dx);
+    index_put_inside(m, &n->in_meta[0], idx, (uint32_t)n->in_meta[0].rank, g[0], false);
+}
+static const plim_grad_fn index_fn = {"IndexBackward0", index_backward};
+
 void plim_run_index(plim_call *c)
 {
     plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0), idx[PLIM_MAX_RANK] = {0};
+    plim_t x = plim_arg_tensor(c, 0), idx[PLIM_MAX_RANK] = {0}, copies[PLIM_MAX_RANK];
     uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
     plim_meta out;
     if (!index_meta(m, plim_m_meta(m, x), idx, k, &out))
@@ -498,7 +552,9 @@ void plim_run_index(plim_call *c)
     plim_gnode *n = plim_m_node(m, &index_fn, 1, &x);
     for (uint32_t i = 0; i < k; i++)
         plim_m_save(m, n, i, idx[i]);
+    align_indices(m, idx, k, copies);
     plim_t y = plim_m_empty(m, &out);
+    drop_all(m, copies, k);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
@@ -594,6 +650,7 @@ void plim_run_index_put(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t idx[PLIM_MAX_RANK] = {0}, in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 2)};
+    plim_t copies[PLIM_MAX_RANK];
     uint32_t k = plim_arg_tensors(c, 1, idx, PLIM_MAX_RANK);
     plim_meta part = {.rank = 0};
     if (has_mask(m, idx, k)) {
@@ -621,8 +678,12 @@ void plim_run_index_put(plim_call *c)
         y = plim_m_empty_like(m, in[0]);
         plim_m_output(m, n, 0, y);
     }
-    if (plim_arg_int(c, 3, 0))
-        index_put_inside(m, plim_m_meta(m, in[0]), idx, k);
+    if (plim_arg_int(c, 3, 0)) {
+        index_put_inside(m, plim_m_meta(m, in[0]), idx, k, in[1], false);
+    } else if (!has_mask(m, idx, k)) {
+        align_indices(m, idx, k, copies);
+        drop_all(m, copies, k);
+    }
     plim_ret(c, y);
 }
 

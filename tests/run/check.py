@@ -63,6 +63,8 @@ def figures():
     check("its outputs", "forward 57344\n" in done.stdout, done.stdout)
     done = run(HERE / "api.py", "--quiet")
     check("torch.cuda", done.stdout.startswith("fine"), done.stdout + done.stderr)
+    done = run(HERE / "indices.py", "--quiet")
+    check("indexing", done.stdout.startswith("fine"), done.stdout + done.stderr)
 
 
 # ---- examples ------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // rules_values.h -- rules: sizes that depend on values.
 #pragma once
 #include "fallback.h"
+#include "indices.h"
 
 namespace {
 
@@ -155,6 +156,7 @@ void indexed(const c10::OperatorHandle &op, Stack *stack)
     for (size_t i = 0; i < c.in.size(); i++)
         if (c.schema.arguments()[i].name() == "indices")
             c.in[i] = list;
+    std::vector<Tensor> copies = index_copies(c, plain);
     Stack out;
     std::vector<IValue> args;
     if (only_writes(c)) { // the values may be as many as a guessed mask selects
