@@ -79,10 +79,12 @@ static plim_status bad_value(conf_reader *r, const char *want)
                      SHOWN(r->key), SHOWN(r->value), want);
 }
 
+#define MOST_MIB (1ull << 40) /* 1 EiB, the limit of PyTorch's own sizes */
+
 /* A number of MiB, at least `least`; the result is in bytes. */
 static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
 {
-    uint64_t v = 0, most = 1ull << 40; /* 1 EiB, the limit of PyTorch's own sizes */
+    uint64_t v = 0;
     if (!parse_digits(r->value, &v))
         return bad_value(r, "a number of MiB");
     if (v < least)
@@ -90,10 +92,10 @@ static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
                          "allocator setting '%.*s' is %" PRIu64
                          ", below the minimum of %" PRIu64,
                          SHOWN(r->key), v, least);
-    if (v > most)
+    if (v > MOST_MIB)
         return plim_fail(r->err, PLIM_EUSAGE, 0,
                          "allocator setting '%.*s' is %" PRIu64 ", over the limit of %" PRIu64,
-                         SHOWN(r->key), v, most);
+                         SHOWN(r->key), v, (uint64_t)MOST_MIB);
     *out = v * PLIM_MIB;
     return PLIM_OK;
 }
@@ -111,6 +113,11 @@ static plim_status read_bool(conf_reader *r, bool *out)
 static plim_status key_max_split(conf_reader *r)
 {
     uint64_t least = PLIM_MAX((uint64_t)r->rules->min_split_mb, r->c.large_segment / PLIM_MIB);
+    uint64_t v = 0;
+    if (parse_digits(r->value, &v) && v > MOST_MIB) { /* PyTorch too: as large as can be */
+        r->c.max_split = UINT64_MAX;
+        return PLIM_OK;
+    }
     return read_mib(r, r->rules->since < 211 ? r->rules->min_split_mb : least,
                     &r->c.max_split);
 }

@@ -43,6 +43,8 @@ static void test_values(void **state)
     assert_true(c.gc > 0.7999 && c.gc < 0.8001 && c.fraction > 0.2499 && c.fraction < 0.2501);
     assert_true(conf_of(211, "large_segment_size_mb:15").max_non_split_slack == 15728640);
     assert_true(conf_of(200, "roundup_bypass_threshold_mb:64").bypass == 67108864);
+    assert_true(conf_of(0, "max_split_size_mb:17592186044415").max_split == UINT64_MAX);
+    assert_true(conf_of(0, "max_split_size_mb:1099511627776").max_split == 1ull << 60);
 }
 
 /* Keys that are not named return to their defaults, except expandable_segments. */
