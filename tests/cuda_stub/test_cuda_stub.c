@@ -111,13 +111,15 @@ static void test_missing(void **state)
     setenv("PLIMSOLL_STUB_LOG", "1", 1);
     code += CUDA("cudaCreateTextureObject", (void));
     code += CUDA("cudaCreateTextureObject", (void));
+    setenv("PLIMSOLL_STUB_LOG", "", 1); /* as if it were not set */
+    code += CUDA("cudaCreateSurfaceObject", (void));
     unsetenv("PLIMSOLL_STUB_LOG");
     dup2(before, STDERR_FILENO);
     close(before);
     close(pipes[1]);
     assert_true(read(pipes[0], said, sizeof said - 1) > 0);
     close(pipes[0]);
-    assert_int_equal(code, 3 * 801);
+    assert_int_equal(code, 4 * 801);
     assert_string_equal(said,
                         "plimsoll: stub: 'cudaCreateTextureObject' is not implemented\n");
 }

@@ -462,7 +462,7 @@ int64_t plim_stub_setting(const char *name, int64_t otherwise)
 
 int plim_stub_missing(const char *name, atomic_bool *said, int code)
 {
-    if (!atomic_exchange(said, true) && getenv("PLIMSOLL_STUB_LOG"))
+    if (plim_stub_setting("PLIMSOLL_STUB_LOG", 0) && !atomic_exchange(said, true))
         fprintf(stderr, "plimsoll: stub: '%s' is not implemented\n", name);
     return code;
 }
