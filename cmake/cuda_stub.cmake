@@ -89,3 +89,4 @@ add_test(NAME cuda_stub.run
 add_test(NAME cuda_stub.llama
          COMMAND ${Python3_EXECUTABLE} ${stub_tests}/llama.py ${stub_out})
 set_tests_properties(cuda_stub.run cuda_stub.llama PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+add_test(NAME cuda_stub.words COMMAND ${Python3_EXECUTABLE} ${stub_tests}/words.py)

@@ -72,6 +72,18 @@ print(p.name, p.major * 10 + p.minor, p.multi_processor_count, total > free > 0,
       torch.cuda.memory_allocated(), torch.cuda.memory_reserved())
 """
 
+ACCELERATOR = """
+import torch
+memory = getattr(getattr(torch, "accelerator", None), "memory", torch.cuda)  # from 2.9 on
+first = [torch.empty(30 << 20, dtype=torch.uint8, device="cuda") for _ in range(4)]
+del first[1:]
+memory.empty_cache()
+memory.reset_peak_memory_stats()
+memory.reset_accumulated_memory_stats()
+second = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+print("peak", torch.cuda.max_memory_allocated())
+"""
+
 ERROR = """
 import torch
 x = torch.ones(3, device="cuda")
@@ -133,6 +145,12 @@ def main(program):
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "streams.py", STREAMS))
         good = done.returncode == 0 and AGREES in done.stdout and "value 0.0" in done.stdout
         bad += check("streams, pinned memory, workers", good and "streams.py:18  a value was read" in done.stdout, done)
+        done = run(program, "--gpu", "rtx4090", script=script_of(folder, "accelerator.py", ACCELERATOR))
+        good = done.returncode == 0 and AGREES in done.stdout and "peak 32505856" in done.stdout
+        bad += check("what torch.accelerator asks of the allocator", good, done)
+        indices = str(EXAMPLES.parent / "tests" / "run" / "indices.py")
+        done = run(program, "--gpu", "a100-40g", script=indices)
+        bad += check("indexing by several tensors", done.stdout.startswith("fine") and AGREES in done.stdout, done)
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "error.py", ERROR))
         bad += check("a script that raises", done.returncode == 1 and "KeyError: 'mine'" in done.stderr, done)
     return 1 if bad else 0

@@ -14,6 +14,7 @@ import sysconfig
 
 from plimsoll_front import HERE, patches, story
 from plimsoll_front.abi import Category, Vgpu
+from plimsoll_front.agreement import differences
 from plimsoll_front.device import Machine, fail, text
 from plimsoll_front.ending import Ending
 
@@ -91,13 +92,17 @@ class Log:
 
     def __init__(self, device, torch_c, lines):
         self.device, self.c, self.lines = device, torch_c, lines
-        self.pid, self.rows, self.at = os.getpid(), [], 0
+        self.pid, self.rows, self.at, self.before = os.getpid(), [], 0, 0
 
     def place(self):
         """How many requests and releases there were."""
         stats = self.c._cuda_memoryStats(0)["allocation"]["all"]
-        self.at = max(self.at, stats["allocated"] + stats["freed"])
+        self.at = max(self.at, self.before + stats["allocated"] + stats["freed"])
         return self.at
+
+    def begin_again(self):
+        """PyTorch is about to count from 0."""
+        self.before = self.place()
 
     def add(self, what, *args):
         self.rows.append((self.place(), what, args))
@@ -126,6 +131,8 @@ class Replay:
         _, what, args = row
         if what == "line":
             self.line = args[0]
+        elif what == "reset_accumulated":
+            self.device.lib.plim_vgpu_reset_accumulated(self.device.handle)
         elif what == "label":
             address, category, name = args
             if address in self.blocks:
@@ -174,17 +181,6 @@ class Replay:
             self.tell(row)
 
 
-def differences(theirs, device):
-    """Counters of PyTorch's allocator and ours that are not equal."""
-    for stat in device.stats():
-        name = stat.name.decode()
-        want, have = theirs.get(name), stat.value()
-        if isinstance(want, dict) and want != have:
-            for pool, counters in want.items():
-                if counters != have.get(pool):
-                    yield f"{name}.{pool}: PyTorch {counters}, simulated {have.get(pool)}"
-
-
 class Cuda:
     """What start.Run does for a CPU build, for a CUDA build."""
 
@@ -223,10 +219,16 @@ class Cuda:
 
             def outer(*args):
                 self.log.add(what, *[kind(a) for kind, a in zip(kinds, args)])
+                if what == "reset_accumulated":
+                    self.log.begin_again()
                 return inner(*args)
             setattr(c, name, outer)
         wrap("_cuda_emptyCache", "empty_cache")
+        wrap("_accelerator_emptyCache", "empty_cache")
         wrap("_cuda_resetPeakMemoryStats", "reset_peak")
+        wrap("_accelerator_resetPeakStats", "reset_peak")
+        wrap("_cuda_resetAccumulatedMemoryStats", "reset_accumulated")
+        wrap("_accelerator_resetAccumulatedStats", "reset_accumulated")
         wrap("_cuda_setMemoryFraction", "fraction", ctypes.c_double)
         wrap("_accelerator_setAllocatorSettings", "config", text)
         wrap("_cuda_cudaCachingAllocator_set_allocator_settings", "config", text)
@@ -264,9 +266,10 @@ class Story(story.Story):
         peak = {k: theirs[k]["all"]["peak"] for k in ("allocated_bytes", "reserved_bytes")}
         note = (f"PyTorch's own allocator: peak {peak['allocated_bytes']} bytes allocated, "
                 f"{peak['reserved_bytes']} reserved")
-        wrong = list(differences(theirs, self.cuda.device.cards[0]))
-        wrong += [f"a request for {size} bytes fails in only one of them"
-                  for size in replay.failed]
+        ours = {s.name.decode(): s.value() for s in self.cuda.device.cards[0].stats()}
+        wrong = [f"a request for {size:,} bytes fails in only one of the two allocators"
+                 for size in replay.failed]
+        wrong += differences(theirs, ours)
         notes = [note + ("; the simulated one differs" if wrong else ": the simulated one agrees")]
         for note in notes + wrong[:8]:
             self.cuda.device.call("note", b"", note.encode())
@@ -282,6 +285,8 @@ def start(run, spec, version):
     root = os.path.dirname(spec.origin)
     if run.run["alloc_conf"]:
         os.environ["PYTORCH_ALLOC_CONF"] = run.run["alloc_conf"]
+    if run.run["workspace"] == "off":
+        os.environ.update(CUBLAS_WORKSPACE_CONFIG=":0:0", CUBLASLT_WORKSPACE_SIZE="0")
     stub = load_stubs(run.run, root)
     cuda = Cuda(run.run, version)
     cuda.watch_reads(stub)
