@@ -65,6 +65,21 @@ def figures():
     check("torch.cuda", done.stdout.startswith("fine"), done.stdout + done.stderr)
     done = run(HERE / "indices.py", "--quiet")
     check("indexing", done.stdout.startswith("fine"), done.stdout + done.stderr)
+    with tempfile.TemporaryDirectory() as folder:
+        package = pathlib.Path(folder) / "bitsandbytes"  # as much of it as matters
+        package.mkdir()
+        (package / "__init__.py").write_text("import torch\nfrom .cextension import lib\n")
+        (package / "cextension.py").write_text(
+            "class Native:\n"
+            "    formatted_error = 'CUDA toolkit not found. '\n"
+            "    def cadam(self):\n"
+            "        raise RuntimeError(self.formatted_error + 'lib.cadam')\n"
+            "lib = Native()\n")
+        script = pathlib.Path(folder) / "train.py"
+        script.write_text("import bitsandbytes\nbitsandbytes.lib.cadam()\n")
+        done = run(script, "--quiet")
+        check("bitsandbytes names the way out", "RuntimeError: plimsoll: bitsandbytes runs CUDA "
+              "code of its own, which needs a CUDA build" in done.stderr, done.stderr)
 
 
 # ---- examples ------------------------------------------------------------------------

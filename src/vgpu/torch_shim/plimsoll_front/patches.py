@@ -1,6 +1,7 @@
 """Python functions of torch that a CPU build refuses, as a CUDA build has them."""
 
 import functools
+import logging
 import sys
 
 
@@ -71,3 +72,22 @@ def no_nccl():
             raise RuntimeError("plimsoll: NCCL is not simulated: there is one GPU and one process")
         return begin(backend, *args, **kwargs)
     distributed.init_process_group = distributed.distributed_c10d.init_process_group = run
+
+
+class NoBitsandbytes:
+    """bitsandbytes has CUDA code of its own: without it, each of its functions says where it runs."""
+
+    module = "bitsandbytes.cextension"
+    message = ("plimsoll: bitsandbytes runs CUDA code of its own, which needs a CUDA build of "
+               "PyTorch, and this is a CPU build. Use an environment with a CUDA build ('pip "
+               "install torch', no GPU is needed): 'plimsoll run' then runs bitsandbytes on "
+               "stub CUDA libraries.\n")
+
+    @classmethod
+    def before(cls):
+        logging.getLogger(cls.module).disabled = True  # advice on installing CUDA
+
+    @classmethod
+    def after(cls, module):
+        logging.getLogger(cls.module).disabled = False
+        module.lib.formatted_error = cls.message

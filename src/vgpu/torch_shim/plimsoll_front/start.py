@@ -100,7 +100,8 @@ class Finder:
         self.run = run
 
     def find_spec(self, name, path=None, target=None):
-        if name not in ("torch", "torch.cuda"):
+        own = patches.NoBitsandbytes
+        if name not in ("torch", "torch.cuda", own.module):
             return None
         spec = None
         for finder in [f for f in sys.meta_path if f is not self]:
@@ -112,7 +113,10 @@ class Finder:
                 fail("this Python has no PyTorch: install it, a CPU build is enough "
                      "('pip install torch')")
             return spec
-        if name == "torch":
+        if name == own.module:
+            if self.run.shim:  # a CPU build
+                spec.loader = Loader(spec.loader, own.before, own.after)
+        elif name == "torch":
             spec.loader = Loader(spec.loader, lambda: self.run.before_torch(spec),
                                  self.run.after_torch)
         else:
