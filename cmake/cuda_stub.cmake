@@ -88,5 +88,8 @@ add_test(NAME cuda_stub.run
          COMMAND ${Python3_EXECUTABLE} ${stub_tests}/run.py $<TARGET_FILE:plimsoll>)
 add_test(NAME cuda_stub.llama
          COMMAND ${Python3_EXECUTABLE} ${stub_tests}/llama.py ${stub_out})
-set_tests_properties(cuda_stub.run cuda_stub.llama PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+add_test(NAME cuda_stub.routes
+         COMMAND ${Python3_EXECUTABLE} ${stub_tests}/routes.py $<TARGET_FILE:plimsoll>)
+set_tests_properties(cuda_stub.run cuda_stub.llama cuda_stub.routes
+                     PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1200)
 add_test(NAME cuda_stub.words COMMAND ${Python3_EXECUTABLE} ${stub_tests}/words.py)
