@@ -153,6 +153,18 @@ for _ in range(2):
 assert len(optimizer.state) == 2, "a step was left out"
 assert scaler.get_scale() == 65536
 
+# the same allocator by another name, from 2.9 on
+memory = getattr(getattr(torch, "accelerator", None), "memory", None)
+if memory:
+    torch.empty(60 << 20, dtype=torch.uint8, device="cuda")  # released at once
+    cached = cuda.memory_reserved()
+    assert memory.max_memory_allocated() == cuda.max_memory_allocated() > memory.memory_allocated()
+    memory.reset_peak_memory_stats()
+    assert memory.max_memory_allocated() == cuda.memory_allocated()
+    memory.empty_cache()
+    assert memory.memory_reserved() == cuda.memory_reserved() < cached
+    assert memory.get_memory_info() == cuda.mem_get_info()
+
 # a limit of its own
 cuda.set_per_process_memory_fraction(0.01)
 try:

@@ -180,6 +180,17 @@ class Pretend:
     def _cuda_resetAccumulatedMemoryStats(self, index):
         self.device.lib.plim_vgpu_reset_accumulated(self.cards[index].handle)
 
+    _accelerator_emptyCache = _cuda_emptyCache
+    _accelerator_getDeviceStats = _cuda_memoryStats
+    _accelerator_resetPeakStats = _cuda_resetPeakMemoryStats
+    _accelerator_resetAccumulatedStats = _cuda_resetAccumulatedMemoryStats
+
+    def _accelerator_getMemoryInfo(self, index):
+        return self.device.mem_info()
+
+    def _accelerator_isAllocatorInitialized(self):
+        return True
+
     def _cuda_hostMemoryStats(self):
         return {}
 
@@ -313,7 +324,7 @@ def give_torch_c(device, shim):
     pretend = Pretend(device, shim, torch_c)
     for name in dir(Pretend):
         if name.startswith(("_cuda_", "_graph", "_nccl", "_accelerator")):
-            if name != "_accelerator_setAllocatorSettings" or hasattr(torch_c, name):
+            if not name.startswith("_accelerator") or hasattr(torch_c, name):
                 setattr(torch_c, name, getattr(pretend, name))
     torch_c._CudaDeviceProperties = Properties
     torch_c._CudaStreamBase = stream_class(torch_c)
