@@ -132,7 +132,8 @@ class Replay:
         if what == "line":
             self.line = args[0]
         elif what == "reset_accumulated":
-            self.device.lib.plim_vgpu_reset_accumulated(self.device.handle)
+            card = self.device.cards[0]
+            card.lib.plim_vgpu_reset_accumulated(card.handle)
         elif what == "label":
             address, category, name = args
             if address in self.blocks:
