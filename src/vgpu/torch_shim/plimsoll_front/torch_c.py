@@ -186,7 +186,7 @@ class Pretend:
     _accelerator_resetAccumulatedStats = _cuda_resetAccumulatedMemoryStats
 
     def _accelerator_getMemoryInfo(self, index):
-        return self.device.mem_info()
+        return self.cards[index].mem_info()
 
     def _accelerator_isAllocatorInitialized(self):
         return True
