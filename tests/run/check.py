@@ -576,11 +576,32 @@ def machine():
                   r["cards"][i]["peak_allocated"])
 
 
+# ---- what is made, refused, accepted -----------------------------------------------------
+
+def answer(name):
+    """What a script of this folder prints as its one line of JSON."""
+    done = run(HERE / f"{name}.py", "--quiet")
+    lines = [line for line in done.stdout.splitlines() if line[:1] == "{"]
+    check(f"{name} runs", done.returncode == 0 and lines, done.stdout + done.stderr)
+    return json.loads(lines[0]) if lines else None
+
+
+def factories():
+    """Ops that make tensors follow PyTorch's defaults."""
+    r = answer("factories")
+    check("each op of the dispatcher", r["ops"] >= 60 and r["made"] > 3 * r["ops"], r)
+    check("made as on the CPU", r["differ"] == [], r["differ"])
+    check("could be compared", {name for name, _ in r["unknown"]} <= {"a complex literal"},
+          r["unknown"])
+    print(f"{r['ops']} ops of the dispatcher, {r['made']} tensors")
+
+
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
 for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "cases",
-                             "places", "several", "machine", "halving", "leaks", "clean"):
+                             "places", "several", "machine", "halving", "leaks", "clean",
+                             "factories"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

@@ -11,16 +11,29 @@ Tensor empty_format(IntArrayRef size, Type t, std::optional<at::Layout>, Where d
                     std::optional<bool>, std::optional<at::MemoryFormat> f)
 {
     OnDevice there(d);
-    pending(size, t.value_or(ScalarType::Float));
-    return at::detail::empty_generic(size, &allocator, kKeys, t.value_or(ScalarType::Float),
-                                     f);
+    ScalarType type = c10::dtype_or_default(t);
+    pending(size, type);
+    return at::detail::empty_generic(size, &allocator, kKeys, type, f);
 }
 
 Tensor empty_strided(IntArrayRef size, IntArrayRef stride, Type t, std::optional<at::Layout>,
                      Where d, std::optional<bool>)
 {
     OnDevice there(d);
-    return strided(size, stride, t.value_or(ScalarType::Float));
+    return strided(size, stride, c10::dtype_or_default(t));
+}
+
+// Its kernel is found by device and not by the dispatcher.  src: TensorFactories.cpp
+void kaiser_window(const c10::OperatorHandle &op, Stack *stack)
+{
+    InOp in("kaiser_window");
+    Call c(op, stack);
+    OnDevice there(c.at("device").isDevice() ? Where(c.at("device").toDevice()) : std::nullopt);
+    int64_t n = c.integer("window_length"), periodic = c.flag("periodic", true) && n > 1;
+    Type given = c.at("dtype").isInt() ? Type(c.at("dtype").toScalarType()) : std::nullopt;
+    ScalarType type = c10::dtype_or_default(given);
+    Tensor places = contig({n + periodic}, type), window = contig({n + periodic}, type);
+    stack->push_back(at::native::as_strided_tensorimpl(window, {n}, {1}, 0));
 }
 
 Tensor as_strided(const Tensor &t, IntArrayRef size, IntArrayRef stride,
@@ -210,6 +223,9 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m)
     RULE("set_.source_Storage_storage_offset", set_storage);
     RULE("set_.source_Storage", set_storage);
     RULE("set_", set_empty);
+    RULE("kaiser_window", kaiser_window);
+    RULE("kaiser_window.periodic", kaiser_window);
+    RULE("kaiser_window.beta", kaiser_window);
     RULE("equal", equal);
     RULE("fill_.Scalar", fill_);
     RULE("zero_", fill_);
