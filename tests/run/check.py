@@ -586,6 +586,21 @@ def answer(name):
     return json.loads(lines[0]) if lines else None
 
 
+# The words of CUDA's kernels, which name the kernel.
+Z = "z = lambda *n, t=None: torch.zeros(n, dtype=t, device='cuda')\n"
+CUDA_WORDS = [
+    ("F.softmax(z(2, 3, t=torch.int64), -1)", "\"host_softmax\" not implemented for 'Long'"),
+    ("F.gelu(z(2, t=torch.int64))", "\"GeluCUDAKernelImpl\" not implemented for 'Long'"),
+    ("torch.mm(z(2, 3, t=torch.int64), z(3, 2, t=torch.int64))",
+     "\"addmm_cuda\" not implemented for 'Long'"),
+    ("torch.mm(z(2, 3), z(3, 2, t=torch.float16))",
+     "expected mat1 and mat2 to have the same dtype, but got: float != c10::Half"),
+    ("F.cross_entropy(z(3, 5), z(3))", "expected target dtype to be Long or Byte, but got Float"),
+    ("torch.gcd(z(2), z(2))", "\"gcd_cuda\" not implemented for 'Float'"),
+    ("F.embedding(z(2), z(3, 4))", "but got torch.cuda.FloatTensor instead"),
+]
+
+
 def factories():
     """Ops that make tensors follow PyTorch's defaults."""
     r = answer("factories")
@@ -596,12 +611,33 @@ def factories():
     print(f"{r['ops']} ops of the dispatcher, {r['made']} tensors")
 
 
+def refused():
+    """What PyTorch refuses is refused, with its exception and its words."""
+    r = answer("refused")
+    check("the CPU refuses them", r["accepted"] == [] and r["refused"] >= 600, r)
+    check("as on the CPU, or in CUDA's words", r["differ"] == [], r["differ"])
+    print(f"{r['refused']} calls")
+    with tempfile.TemporaryDirectory() as folder:
+        for call, words in CUDA_WORDS:
+            text = f"import torch\nfrom torch.nn import functional as F\n{Z}{call}\n"
+            done = run(script(folder, text), "--quiet")
+            check(call, done.returncode == 1 and words in done.stderr, done.stderr)
+
+
+def accepted():
+    """What PyTorch accepts at the edges is accepted: the same shapes, strides and dtypes."""
+    r = answer("accepted")
+    check("the CPU accepts them", r["accepted"] > 1600 and len(r["refused"]) < 80, r["refused"])
+    check("as on the CPU", r["differ"] == [], r["differ"])
+    print(f"{r['accepted']} calls")
+
+
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
 for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "cases",
                              "places", "several", "machine", "halving", "leaks", "clean",
-                             "factories"):
+                             "factories", "refused", "accepted"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

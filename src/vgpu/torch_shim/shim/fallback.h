@@ -1,7 +1,7 @@
 // fallback.h -- every op without a rule of its own.
 #pragma once
 #include "kernels.h"
-#include "shapes.h"
+#include "refuse.h"
 
 namespace {
 
@@ -41,11 +41,13 @@ void fallback(const c10::OperatorHandle &op, Stack *stack)
     bool makes = false;
     const char *row = kernel_row(name, &makes);
     check_devices(c, name);
+    check_call(op, c);
     std::optional<Words> words; // of the arguments as they are now
     Results results;
     if (row)
         words.emplace(c);
     if (row && makes && words->ok) {
+        check_sizes(op, c);
         run_kernel(row, *words, results);
         for (const char *statistic : {"running_mean", "running_var"})
             forget(c.tensor(statistic));
@@ -53,7 +55,7 @@ void fallback(const c10::OperatorHandle &op, Stack *stack)
         return;
     }
     run_shapes(op, c, out, args);
-    after_writes(c, args, keeps_contents(name));
+    after_writes(op, c, args, keeps_contents(name));
     give(c, out, stack);
     if (row && words->ok)
         run_kernel(row, *words, results);
@@ -62,11 +64,15 @@ void fallback(const c10::OperatorHandle &op, Stack *stack)
 } // namespace
 
 // A rule of a file rules_*.h takes an op's arguments from the stack.
-#define RULE(name, fn) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fn>())
+template <void (*rule)(const c10::OperatorHandle &, Stack *)>
+void checked(const c10::OperatorHandle &op, Stack *stack)
+{
+    check_call(op, torch::jit::last(*stack, op.schema().arguments().size()));
+    rule(op, stack);
+}
+#define RULE(name, fn) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&checked<&fn>>())
 
 TORCH_LIBRARY_IMPL(_, CUDA, m)
 {
     m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
-
-#define RULE(name, fn) m.impl(name, torch::CppFunction::makeFromBoxedFunction<&fn>())

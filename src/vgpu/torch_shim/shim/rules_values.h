@@ -41,7 +41,7 @@ void masked_select(const c10::OperatorHandle &op, Stack *stack)
     Call c(op, stack);
     Tensor x = c.tensor("self"), mask = c.tensor("mask");
     int64_t n = 1;
-    for (int64_t d : at::infer_size(x.sizes(), mask.sizes()))
+    for (int64_t d : at::infer_size(mask.sizes(), x.sizes()))
         n *= d;
     Tensor places = contig({n}, ScalarType::Long);
     note_selection("masked_select");
@@ -117,6 +117,16 @@ bool fills_mask(const Call &c)
     return masks == 1;
 }
 
+// A mask has the sizes of the dimensions that it selects from.
+void check_mask(const Tensor &self, const Tensor &mask, int64_t first)
+{
+    for (int64_t d = 0; d < mask.dim(); d++)
+        TORCH_CHECK_INDEX(first + d < self.dim() && mask.size(d) == self.size(first + d),
+                          "The shape of the mask ", mask.sizes(), " at index ", d,
+                          " does not match the shape of the indexed tensor ", self.sizes(),
+                          " at index ", first + d);
+}
+
 // Masks become indices and indices go to the card before the op itself.
 // src: TensorAdvancedIndexing.cpp make_info, expandTensors
 void indexed(const c10::OperatorHandle &op, Stack *stack)
@@ -140,6 +150,7 @@ void indexed(const c10::OperatorHandle &op, Stack *stack)
             plain.push_back(std::nullopt);
         } else if (t.scalar_type() == ScalarType::Bool ||
                    t.scalar_type() == ScalarType::Byte) {
+            check_mask(self, t, (int64_t)plain.size());
             Tensor places = on(t) ? nonzero_of(t) : t.nonzero();
             for (int64_t d = 0; d < t.dim(); d++)
                 plain.push_back(on(places) ? view_of(places, as_meta(places).select(1, d))
@@ -169,7 +180,7 @@ void indexed(const c10::OperatorHandle &op, Stack *stack)
         return;
     }
     run_shapes(op, c, out, args);
-    after_writes(c, args, false);
+    after_writes(op, c, args, false);
     give(c, out, stack);
 }
 

@@ -128,11 +128,14 @@ uint64_t total_bytes(const Call &c)
     return n;
 }
 
-bool only_writes(const Call &c) // every result is an argument
+bool only_writes(const Call &c) // every result is an argument, which keeps its size
 {
     bool any = false;
-    for (const auto &a : c.schema.arguments())
+    for (const auto &a : c.schema.arguments()) {
         any |= writes(a.alias_info());
+        if (a.is_out())
+            return false;
+    }
     for (const auto &r : c.schema.returns())
         any &= writes(r.alias_info());
     return any;
@@ -147,36 +150,50 @@ bool ends_script(const std::string &error)
     return false;
 }
 
-// What the op makes of these shapes; `args` are the converted arguments after it.
-void run_shapes(const c10::OperatorHandle &op, const Call &c, Stack &out,
-                std::vector<IValue> &args)
+constexpr uint64_t kMostOnCpu = 256u << 20; // bytes of arguments
+
+// The same on the CPU, in whose words it may be refused; false: the CPU cannot say.  refuse.h
+bool run_on_cpu(const c10::OperatorHandle &op, const Call &c, Stack &out,
+                std::vector<IValue> &args);
+
+// What the op makes of these shapes; `args` are the converted arguments after it.  False:
+// Meta cannot say, for the reason in `why`.
+bool run_on_meta(const c10::OperatorHandle &op, const Call &c, Stack &out,
+                 std::vector<IValue> &args, std::string &why)
 {
     at::AutoDispatchBelowADInplaceOrView below;
     c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    std::string name = c10::toString(op.operator_name());
-    auto run = [&](bool meta) {
-        out.clear();
-        args.clear();
-        for (const IValue &v : c.in) {
-            args.push_back(meta ? convert(v, as_meta, Device(c10::kMeta))
-                                : convert(v, as_cpu, Device(c10::kCPU)));
-            out.push_back(args.back());
-        }
-        op.callBoxed(&out);
-    };
-    std::string why;
+    out.clear();
+    args.clear();
+    for (const IValue &v : c.in) {
+        args.push_back(convert(v, as_meta, Device(c10::kMeta)));
+        out.push_back(args.back());
+    }
     try {
-        run(true);
-        return;
+        op.callBoxed(&out);
+        return true;
     } catch (const c10::NotImplementedError &e) {
         why = e.what_without_backtrace();
-    } catch (const c10::Error &) {
-        throw; // shapes that do not fit: the user's mistake, as on a GPU
-    } catch (const std::exception &e) {
+        return false;
+    } catch (const c10::Error &) { // the user's mistake, as on a GPU
+        if (run_on_cpu(op, c, out, args))
+            return true;
+        throw;
+    } catch (const std::exception &e) { // likewise, or a Python kernel's own
         why = e.what();
         if (ends_script(why))
             throw;
+        return run_on_cpu(op, c, out, args);
     }
+}
+
+// As Meta, or else the CPU, says.
+void run_shapes(const c10::OperatorHandle &op, const Call &c, Stack &out,
+                std::vector<IValue> &args)
+{
+    std::string why, name = c10::toString(op.operator_name());
+    if (run_on_meta(op, c, out, args, why))
+        return;
     if (only_writes(c)) {
         out.clear();
         args = c.in;
@@ -184,11 +201,12 @@ void run_shapes(const c10::OperatorHandle &op, const Call &c, Stack &out,
             out.push_back(IValue()); // replaced by the argument itself
         return;
     }
-    uint64_t n = total_bytes(c);
-    TORCH_CHECK_NOT_IMPLEMENTED(n <= (256u << 20), "plimsoll: '", name,
+    TORCH_CHECK_NOT_IMPLEMENTED(total_bytes(c) <= kMostOnCpu, "plimsoll: '", name,
                                 "' has no shape rule yet (", why, ")");
     caveat(name + " has no shape rule: its shapes were computed on the CPU from zeros");
-    run(false);
+    if (!run_on_cpu(op, c, out, args))
+        TORCH_CHECK_NOT_IMPLEMENTED(false, "plimsoll: '", name, "' has no shape rule yet (",
+                                    why, ")");
 }
 
 Tensor view_of(const Tensor &base, const Tensor &m)
@@ -261,7 +279,23 @@ void give(const Call &c, const Stack &out, Stack *stack)
 // found_inf stays 0, its scale what it was.
 bool keeps_contents(const std::string &name) { return name.compare(0, 10, "aten::_amp") == 0; }
 
-void after_writes(const Call &c, const std::vector<IValue> &args, bool keep)
+// out= of an op that goes element by element gets the strides that the iterator of its kernel
+// gives it; Meta's reference in Python makes it contiguous.
+IntList out_strides(const c10::OperatorHandle &op, const Call &c, const Tensor &out)
+{
+    if (!op.hasTag(at::Tag::pointwise))
+        return out.strides().vec();
+    at::TensorIteratorConfig config;
+    config.set_check_mem_overlap(false).check_all_same_dtype(false).add_owned_output(Tensor());
+    for (size_t i = 0; i < c.in.size(); i++)
+        if (!c.schema.arguments()[i].is_out() && c.in[i].isTensor() && on(c.in[i].toTensor()))
+            config.add_owned_const_input(as_meta(c.in[i].toTensor()));
+    config.declare_static_dtype_and_device(out.scalar_type(), c10::kMeta);
+    return config.build().output().strides().vec();
+}
+
+void after_writes(const c10::OperatorHandle &op, const Call &c,
+                  const std::vector<IValue> &args, bool keep)
 {
     for (size_t i = 0; i < c.in.size(); i++) {
         if (!writes(c.schema.arguments()[i].alias_info()))
@@ -272,7 +306,7 @@ void after_writes(const Call &c, const std::vector<IValue> &args, bool keep)
                 forget(t);
             if (args[i].isTensor() && args[i].toTensor().defined() &&
                 !args[i].toTensor().is_cuda() && args[i].toTensor().sizes() != t.sizes())
-                become(t, args[i].toTensor().sizes(), args[i].toTensor().strides());
+                become(t, args[i].toTensor().sizes(), out_strides(op, c, args[i].toTensor()));
         } else if (c.in[i].isTensorList() && !keep) {
             for (const Tensor &t : c.in[i].toTensorVector())
                 forget(t);

@@ -40,6 +40,7 @@
 #include <ATen/record_function.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/SparseTensorImpl.h>
+#include <ATen/TensorIterator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/function.h>
