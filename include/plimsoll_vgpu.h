@@ -90,6 +90,8 @@ typedef struct plim_vgpu_card {
     bool workspace;              /* what kernels take for themselves is counted */
     uint32_t index;              /* of the options */
     bool peers;                  /* cards of this kind read each other's memory */
+    int blocks_per_sm, shared_per_sm, shared_per_block; /* bytes; per block: by opting in */
+    int l2; /* bytes, of the largest card of the architecture */
 } plim_vgpu_card;
 
 PLIM_API void plim_vgpu_card_get(const plim_vgpu *d, plim_vgpu_card *out);

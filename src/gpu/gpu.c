@@ -325,6 +325,23 @@ plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_
 
 /* ---- what follows from the generation ------------------------------------ */
 
+plim_gpu_limits plim_gpu_limits_of(int cc)
+{
+    enum { K = 1 << 10, M = 1 << 20 };
+    static const plim_gpu_limits rows[] = {
+        {60, 32, 64 * K, 48 * K, 4 * M},      {61, 32, 96 * K, 48 * K, 3 * M},
+        {70, 32, 96 * K, 96 * K, 6 * M},      {75, 16, 64 * K, 64 * K, 6 * M},
+        {80, 32, 164 * K, 163 * K, 40 * M},   {86, 16, 100 * K, 99 * K, 6 * M},
+        {87, 16, 164 * K, 163 * K, 4 * M},    {89, 24, 100 * K, 99 * K, 72 * M},
+        {90, 32, 228 * K, 227 * K, 50 * M},   {100, 32, 228 * K, 227 * K, 126 * M},
+        {103, 32, 228 * K, 227 * K, 126 * M}, {120, 24, 100 * K, 99 * K, 96 * M},
+    };
+    plim_gpu_limits found = rows[0];
+    for (size_t i = 0; i < PLIM_COUNT(rows) && rows[i].cc <= cc; i++)
+        found = rows[i];
+    return found;
+}
+
 int plim_gpu_threads_per_sm(int cc)
 {
     if (cc <= 0)

@@ -50,6 +50,19 @@ plim_status plim_gpu_list(plim_arena *a, const char *names, const plim_gpu ***ou
 /* A card of which only the memory size is known. */
 plim_status plim_gpu_generic(plim_arena *a, uint64_t bytes, plim_gpu *out, plim_err *err);
 
+/* What the CUDA runtime tells of an architecture: its limits are those of the compute
+ * capability.  l2 is that of the largest card of the architecture: an upper bound. */
+typedef struct plim_gpu_limits {
+    int cc;
+    int blocks_per_sm, shared_per_sm, shared_per_block; /* bytes; per block: by opting in */
+    int l2;                                             /* bytes */
+} plim_gpu_limits;
+
+/* Those of the newest architecture that is not newer than cc; below all: the oldest's.
+ * src: CUDA C++ Programming Guide 12.9, technical specifications per compute capability; l2:
+ * NVIDIA's architecture white papers. */
+plim_gpu_limits plim_gpu_limits_of(int cc);
+
 /* Threads that an SM can hold; 0 if cc is unknown.
  * src: CUDA C++ Programming Guide 12.9, technical specifications per compute capability,
  * "maximum number of resident threads per SM". */

@@ -96,6 +96,7 @@ static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, bool work
     d->options.capacity = plim__vgpu_capacity(gpu, d->torch);
     d->options.total = gpu->memory_bytes;
     d->world = plim_world_on(d->torch, gpu, workspace);
+    const plim_gpu_limits limits = plim_gpu_limits_of(d->world.cc);
     d->card = (plim_vgpu_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,
                                .torch = d->torch->name,
                                .cc = d->world.cc,
@@ -106,7 +107,11 @@ static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, bool work
                                .workspace = workspace,
                                .index = o->index,
                                .peers = strcmp(gpu->klass, "datacenter") == 0 ||
-                                        strcmp(gpu->klass, "workstation") == 0};
+                                        strcmp(gpu->klass, "workstation") == 0,
+                               .blocks_per_sm = limits.blocks_per_sm,
+                               .shared_per_sm = limits.shared_per_sm,
+                               .shared_per_block = limits.shared_per_block,
+                               .l2 = limits.l2};
     return d->card.name ? PLIM_OK : plim_oom(err);
 }
 

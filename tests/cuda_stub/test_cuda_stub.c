@@ -172,6 +172,45 @@ static void test_card(void **state)
     assert_true(strlen(p) > 0);
 }
 
+#define NVML(name, types, ...) CALL("libnvidia-ml.so.1", name, types, __VA_ARGS__)
+
+/* One process, which is this one, with what it holds; what nobody knows is not supported. */
+static void test_nvml(void **state)
+{
+    (void)state;
+    void *card = NULL, *other = NULL;
+    unsigned n = 0, rates[2] = {9, 9}, watts = 0;
+    char uuid[64];
+    struct {
+        unsigned pid;
+        uint64_t used;
+        unsigned gpu, compute;
+    } process;
+    uint64_t memory[3];
+    assert_int_equal(NVML("nvmlDeviceGetHandleByIndex_v2", (unsigned, void **), 0, &card), 0);
+    assert_int_equal(NVML("nvmlDeviceGetHandleByIndex_v2", (unsigned, void **), 1, &other), 2);
+    assert_int_equal(NVML("nvmlDeviceGetUUID", (void *, char *, unsigned), card, uuid, 4), 7);
+    assert_int_equal(
+        NVML("nvmlDeviceGetUUID", (void *, char *, unsigned), card, uuid, sizeof uuid), 0);
+    assert_int_equal(NVML("nvmlDeviceGetHandleByUUID", (char *, void **), uuid, &other), 0);
+    assert_ptr_equal(card, other);
+    assert_int_equal(NVML("nvmlDeviceGetComputeRunningProcesses_v3",
+                          (void *, unsigned *, void *), card, &n, NULL),
+                     7);
+    assert_int_equal(n, 1);
+    assert_int_equal(NVML("nvmlDeviceGetComputeRunningProcesses_v3",
+                          (void *, unsigned *, void *), card, &n, &process),
+                     0);
+    assert_int_equal(NVML("nvmlDeviceGetMemoryInfo", (void *, uint64_t *), card, memory), 0);
+    assert_int_equal(process.pid, getpid());
+    assert_int_equal(process.used, memory[2]);
+    assert_int_equal(memory[0], TOTAL);
+    assert_int_equal(NVML("nvmlDeviceGetUtilizationRates", (void *, unsigned *), card, rates),
+                     0);
+    assert_int_equal(rates[0] + rates[1], 0);
+    assert_int_equal(NVML("nvmlDeviceGetPowerUsage", (void *, unsigned *), card, &watts), 3);
+}
+
 static void test_no_card(void **state)
 {
     (void)state;
@@ -503,14 +542,14 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_card), /* first: it needs a process that has none yet */
-        cmocka_unit_test(test_names),         cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_card),          cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_full),          cmocka_unit_test(test_unbacked),
-        cmocka_unit_test(test_copies),        cmocka_unit_test(test_host),
-        cmocka_unit_test(test_virtual_unmap), cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_entry_points),  cmocka_unit_test(test_cudnn),
-        cmocka_unit_test(test_rnn),           cmocka_unit_test(test_work_is_done),
-        cmocka_unit_test(test_virtual),
+        cmocka_unit_test(test_nvml),         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_missing),      cmocka_unit_test(test_card),
+        cmocka_unit_test(test_pages),        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_unbacked),     cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_host),         cmocka_unit_test(test_virtual_unmap),
+        cmocka_unit_test(test_threads),      cmocka_unit_test(test_entry_points),
+        cmocka_unit_test(test_cudnn),        cmocka_unit_test(test_rnn),
+        cmocka_unit_test(test_work_is_done), cmocka_unit_test(test_virtual),
     };
     if (argc < 3) {
         fprintf(stderr, "usage: %s FOLDER NAMES\n", argv[0]);

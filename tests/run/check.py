@@ -80,6 +80,8 @@ def figures():
         done = run(script, "--quiet")
         check("bitsandbytes names the way out", "RuntimeError: plimsoll: bitsandbytes runs CUDA "
               "code of its own, which needs a CUDA build" in done.stderr, done.stderr)
+    done = run(HERE / "nvml.py", "--quiet")
+    check("NVML, NVTX, properties", done.stdout.startswith("fine"), done.stdout + done.stderr)
 
 
 # ---- examples ------------------------------------------------------------------------

@@ -200,6 +200,26 @@ static void test_generation(void **state)
         CHECK("threads an SM holds", plim_gpu_threads_per_sm(rows[i].cc) == rows[i].threads);
 }
 
+/* A compute capability that is not listed has the limits of the one before it.
+ * src: CUDA C++ Programming Guide 12.9, technical specifications per compute capability */
+static void test_limits(void **state)
+{
+    (void)state;
+    static const struct {
+        int cc, shared_per_sm, shared_per_block;
+    } rows[] = {
+        {0, 64, 48},   {61, 96, 48},   {75, 64, 64},    {80, 164, 163}, {86, 100, 99},
+        {89, 100, 99}, {90, 228, 227}, {100, 228, 227}, {121, 100, 99}, {103, 228, 227},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_gpu_limits l = plim_gpu_limits_of(rows[i].cc);
+        CHECK("KiB shared by an SM", l.shared_per_sm == rows[i].shared_per_sm << 10);
+        CHECK("KiB that a block may have",
+              l.shared_per_block == rows[i].shared_per_block << 10);
+        CHECK("a block has no more than its SM", l.shared_per_block <= l.shared_per_sm);
+    }
+}
+
 /* Every measured context lies in the range given for it. */
 static void test_contexts(void **state)
 {
@@ -241,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_aliases),    cmocka_unit_test(test_rows),
         cmocka_unit_test(test_totals),     cmocka_unit_test(test_generic),
         cmocka_unit_test(test_generation), cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,24 +28,14 @@ static struct {
 
     atomic_uintptr_t handle;
     _Atomic(void (*)(uint64_t)) read;
+    _Atomic(plim_stub_memory) memory;
+    unsigned cards; /* that it knows */
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER,
             .once = PTHREAD_ONCE_INIT,
             .next = ADDR_FIRST,
             .handle = 0x1000};
 
 /* ---- the card --------------------------------------------------------------- */
-
-/* What the runtime tells of an architecture.
- * src: CUDA C++ programming guide, tables "technical specifications per compute
- * capability"; l2: the largest card of that architecture. */
-static const struct arch {
-    int cc, blocks_per_sm, shared_per_sm, shared_per_block, l2_mb;
-} archs[] = {
-    {60, 32, 64, 48, 4},      {61, 32, 96, 48, 3},      {70, 32, 96, 96, 6},
-    {75, 16, 64, 64, 6},      {80, 32, 164, 163, 40},   {86, 16, 100, 99, 6},
-    {87, 16, 164, 163, 4},    {89, 24, 100, 99, 72},    {90, 32, 228, 227, 50},
-    {100, 32, 228, 227, 126}, {103, 32, 228, 227, 126}, {120, 24, 100, 99, 96},
-};
 
 /* The newest architecture in "75,80,86,90" that runs on cc: of the same
  * generation, not newer; 0: none. */
@@ -69,9 +59,11 @@ static void card_open(void)
     plim_vgpu *d = NULL;
     plim_err err = PLIM_ERR_INIT;
     plim_vgpu_card told;
+    uint32_t n = 1;
     if (!o.gpu && !o.vram)
         return;
-    if (plim_vgpu_open(&o, &d, &err)) {
+    if ((o.gpu && plim_vgpu_machine(o.gpu, &n, &o.gpu, &err)) ||
+        plim_vgpu_open(&o, &d, &err)) {
         fprintf(stderr, "plimsoll: %s\n", err.msg);
         return;
     }
@@ -84,16 +76,13 @@ static void card_open(void)
                           .sms = told.sms,
                           .threads_per_sm = told.threads_per_sm,
                           .total = told.total,
-                          .context = told.context};
+                          .context = told.context,
+                          .blocks_per_sm = told.blocks_per_sm,
+                          .shared_per_sm = told.shared_per_sm,
+                          .shared_per_block = told.shared_per_block,
+                          .l2 = told.l2};
     snprintf(c->name, sizeof c->name, "%s", told.name);
     plim_vgpu_close(d);
-    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++)
-        if (!i || archs[i].cc <= c->cc) {
-            c->blocks_per_sm = archs[i].blocks_per_sm;
-            c->shared_per_sm = archs[i].shared_per_sm << 10;
-            c->shared_per_block = archs[i].shared_per_block << 10;
-            c->l2 = archs[i].l2_mb << 20;
-        }
     c->binary = best_binary(getenv("PLIMSOLL_STUB_ARCHS"), c->cc);
     if (!c->binary)
         c->binary = c->cc;
@@ -449,6 +438,26 @@ void plim_stub_copy(void *to, const void *from, uint64_t bytes)
 }
 
 void plim_stub_on_read(void (*call)(uint64_t)) { atomic_store(&device.read, call); }
+
+void plim_stub_on_memory(plim_stub_memory call, unsigned cards)
+{
+    device.cards = cards;
+    atomic_store(&device.memory, call);
+}
+
+unsigned plim_stub_cards(void)
+{
+    return !plim_stub_card_get() ? 0 : atomic_load(&device.memory) ? device.cards : 1;
+}
+
+void plim_stub_card_memory(unsigned card, uint64_t *free_bytes, uint64_t *total)
+{
+    plim_stub_memory other = atomic_load(&device.memory);
+    if (other)
+        other(card, free_bytes, total);
+    else
+        plim_stub_mem_info(free_bytes, total);
+}
 
 /* ---- the rest ----------------------------------------------------------------------- */
 

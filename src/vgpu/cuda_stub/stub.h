@@ -74,6 +74,12 @@ PLIM_STUB_API uint64_t plim_stub_physical(uint64_t bytes);
 PLIM_STUB_API bool plim_stub_map(uint64_t begin, uint64_t bytes, uint64_t physical);
 PLIM_STUB_API bool plim_stub_unmap(uint64_t begin, uint64_t bytes);
 PLIM_STUB_API void plim_stub_mem_info(uint64_t *free_bytes, uint64_t *total);
+/* The cards of this process and their memory.  In a CPU build of PyTorch the ledger is another,
+ * which is called. */
+typedef void (*plim_stub_memory)(unsigned card, uint64_t *free_bytes, uint64_t *total);
+PLIM_STUB_API unsigned plim_stub_cards(void);
+PLIM_STUB_API void plim_stub_card_memory(unsigned card, uint64_t *free_bytes, uint64_t *total);
+PLIM_STUB_API void plim_stub_on_memory(plim_stub_memory call, unsigned cards);
 /* What the address lies in; kind NONE: in nothing that was asked for here. */
 PLIM_STUB_API plim_stub_range plim_stub_find(uint64_t addr);
 

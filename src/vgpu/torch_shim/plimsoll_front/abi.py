@@ -62,7 +62,9 @@ class Card(ctypes.Structure):
     c_type = "plim_vgpu_card"
     _fields_ = [("name", c_str), ("torch", c_str), ("cc", c_int), ("sms", c_int),
                 ("threads_per_sm", c_int), ("total", c_u64), ("context", c_u64),
-                ("workspace", ctypes.c_bool), ("index", c_u32), ("peers", ctypes.c_bool)]
+                ("workspace", ctypes.c_bool), ("index", c_u32), ("peers", ctypes.c_bool),
+                ("blocks_per_sm", c_int), ("shared_per_sm", c_int), ("shared_per_block", c_int),
+                ("l2", c_int)]
 
 
 class Counter(ctypes.Structure):

@@ -14,6 +14,7 @@ from .abi import c_int, c_ptr, c_str, c_u64
 from .build import shim_path, torch_version
 from .device import Machine, fail
 from .ending import Ending
+from .nvidia import Nvtx, load_nvml
 from .story import Story
 from .torch_c import CUDA_VERSION, give_torch_c
 
@@ -56,6 +57,8 @@ class Run:
 
     def before_cuda(self):
         give_torch_c(self.device, self.shim)
+        sys.modules["torch._C"]._nvtx = Nvtx()
+        load_nvml(self.run, self.device)
 
     def after_torch(self, torch):
         torch.version.cuda = CUDA_VERSION

@@ -27,9 +27,9 @@ class Properties:
         self.warp_size = 32
         self.is_integrated = self.is_multi_gpu_board = 0
         self.shared_memory_per_block = 49152
-        self.shared_memory_per_block_optin = 101376
-        self.shared_memory_per_multiprocessor = 102400
-        self.L2_cache_size = 50 << 20
+        self.shared_memory_per_block_optin = card.shared_per_block
+        self.shared_memory_per_multiprocessor = card.shared_per_sm
+        self.L2_cache_size = card.l2
         self.gcnArchName = self.name
         self.uuid = f"00000000-0000-0000-0000-{index:012}"
         self.pci_bus_id, self.pci_device_id, self.pci_domain_id = index, 0, 0

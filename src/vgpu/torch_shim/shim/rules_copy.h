@@ -28,7 +28,8 @@ void kaiser_window(const c10::OperatorHandle &op, Stack *stack)
 {
     InOp in("kaiser_window");
     Call c(op, stack);
-    OnDevice there(c.at("device").isDevice() ? Where(c.at("device").toDevice()) : std::nullopt);
+    OnDevice there(c.at("device").isDevice() ? Where(c.at("device").toDevice())
+                                             : std::nullopt);
     int64_t n = c.integer("window_length"), periodic = c.flag("periodic", true) && n > 1;
     Type given = c.at("dtype").isInt() ? Type(c.at("dtype").toScalarType()) : std::nullopt;
     ScalarType type = c10::dtype_or_default(given);
