@@ -164,7 +164,7 @@ OPT("steps", "N", RUN, take_int, offsetof(plim_args, run_steps), 1,
 OPT("limit", "SECONDS", RUN, take_int, offsetof(plim_args, limit), 1,
  "end the script after this time")
 OPT("scalar", "0|1|nan", RUN, take_scalar, 0, 0,
- "value that the script gets when it reads from the card, as in loss.item() (default: 0)")
+ "value that the script gets when it reads what is not known, as in loss.item() (default: by op)")
 OPT("mask-fraction", "X", RUN, take_fraction, offsetof(plim_args, mask_fraction), 0,
  "fraction of elements that a mask on the card selects (default: 1, the worst case)")
 OPT("save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,

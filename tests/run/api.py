@@ -13,12 +13,15 @@ assert "4090" in cuda.get_device_name() and cuda.get_device_capability() == (8, 
 assert cuda.get_device_properties(0).total_memory == cuda.mem_get_info()[1]
 assert cuda.is_bf16_supported() and torch.version.cuda and torch.backends.cudnn.is_available()
 
-# values: what was uploaded or filled is known, the rest is 0
+# values: what follows from uploads and fills is known, the rest is guessed
 x = torch.tensor([3.0, 4.0], device="cuda")
 assert x.is_cuda and x[1].item() == 4.0 and x.cpu().tolist() == [3.0, 4.0]
-assert torch.ones(2, device="cuda").sum().item() == 0
+assert torch.ones(2, device="cuda").sum().item() == 2
+assert torch.rand(2, device="cuda").sum().item() == 0
 assert torch.full((), 7, device="cuda").item() == 7
 x.add_(1)
+assert x[1].item() == 5
+x.add_(torch.rand(2, device="cuda"))
 assert x[1].item() == 0
 
 # counters
@@ -101,7 +104,7 @@ cuda.manual_seed_all(1)
 cuda.set_rng_state(cuda.get_rng_state())
 
 # sizes that depend on values
-assert torch.zeros(4, 5, device="cuda").relu().nonzero().shape == (20, 2)
+assert torch.rand(4, 5, device="cuda").relu().nonzero().shape == (20, 2)
 assert torch.rand(8, device="cuda")[torch.rand(8, device="cuda") > 0.5].shape == (8,)
 
 # resizing, out=, in place, views, promotion

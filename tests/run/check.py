@@ -87,6 +87,10 @@ def figures():
 # ---- examples ------------------------------------------------------------------------
 
 
+def has_transformers():
+    return runs("from transformers import GPT2LMHeadModel, LlamaForCausalLM")
+
+
 def has_trainer():
     return runs("import accelerate\n"
                 "from transformers import BertForSequenceClassification, Trainer")
@@ -362,8 +366,12 @@ GOOD = [
      "if __name__ == '__main__':\n"
      "    d = DataLoader(torch.randn(8, 4), 2, num_workers=2, multiprocessing_context='spawn')\n"
      "    n = sum(x.cuda().shape[0] for x in d)\n    assert n == 8\n", ""),
-    ("a value that was read", "import torch\nx = torch.ones(2, device='cuda').sum()\n"
-     "assert x.item() == 0\n", "script.py:3  a value read from the card is 0"),
+    ("a value that was read", "import torch\nx = torch.rand(2, device='cuda').sum()\n"
+     "assert x.item() == 0\n", "script.py:3  item() is a guess: 0 (--scalar)"),
+    ("a branch", "import torch\nx = torch.rand(2, device='cuda')\nif x[0] < x[1]:\n    1 / 0\n",
+     "script.py:3  bool(), which decides a branch, is a guess: False (--scalar)"),
+    ("values that are known", "import torch\nx = torch.arange(5, device='cuda')\n"
+     "assert x.max().item() == 4 and (x > 2).any()\n", "It fits"),
     ("steps", "import torch\np = torch.nn.Parameter(torch.ones(9, device='cuda'))\n"
      "o = torch.optim.SGD([p], 0.1)\nwhile True:\n    p.sum().backward()\n    o.step()\n", "fits"),
     ("no optimizer step", "import torch\np = torch.nn.Parameter(torch.ones(9, device='cuda'))\n"
@@ -389,7 +397,7 @@ def cases():
         done = run(script(folder, text), "--limit", "2")
         check("a limit", done.returncode == 0 and "stopped after 2 s" in done.stdout and
               "as far as it ran" in done.stdout, done.stdout)
-        text = "import torch\nprint(torch.ones(1, device='cuda').sum().item())\n"
+        text = "import torch\nprint(torch.rand(1, device='cuda').sum().item())\n"
         done = run(script(folder, text), "--scalar", "1", "--quiet")
         check("another scalar", done.stdout.startswith("1.0\n"), done.stdout)
         text = "import sys, torch\nprint(torch.ones(int(input()), device='cuda').shape)\n"
@@ -632,6 +640,32 @@ def accepted():
     check("the CPU accepts them", r["accepted"] > 1600 and len(r["refused"]) < 80, r["refused"])
     check("as on the CPU", r["differ"] == [], r["differ"])
     print(f"{r['accepted']} calls")
+# ---- values ----------------------------------------------------------------------------
+
+
+def values():
+    """What is known of values is used, what is not is guessed, and a guess is listed."""
+    for name in ["known", "guessed", "nms"] + ["generate"] * has_transformers():
+        done = run(HERE / "values" / f"{name}.py")
+        check(name, done.returncode == 0 and done.stdout.startswith("fine"),
+              done.stdout + done.stderr)
+        guesses = re.findall(r"^  .*\.py:\d+  .*guess.*\n", done.stdout, re.M)
+        check(f"{name}: guesses are listed", bool(guesses) == (name not in ("known", "nms")),
+              done.stdout)
+        lines = re.findall(r"^  (\S+\.py:\d+  \S+)", done.stdout.partition("Remarks\n")[2], re.M)
+        check(f"{name}: once a line", len(lines) == len(set(lines)), lines)
+    half = "import torch\nx = torch.rand(90, device='cuda')\nprint(x[x > 0.5].shape[0], " \
+           "(x > 0.5).sum().item(), (x > 0.5).nonzero().shape[0])\n"
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(script(folder, half), "--mask-fraction", "0.5", "--quiet")
+        check("half of it", done.stdout.startswith("45 45 45\n"), done.stdout)
+    if not has_transformers():
+        print("packed and generate are left out: transformers does not import here")
+        return
+    done = run(HERE / "values" / "packed.py", "--json", gpu=("--gpu", "h100"))
+    r = report(done)
+    check("no mask of packed sequences", r["peak_requested"] == 5_492_387_624, r["peak_requested"])
+    check("and no guess", r["caveats"] == [], r["caveats"])
 
 
 if not torch_is_there():
@@ -639,7 +673,7 @@ if not torch_is_there():
     sys.exit(77)
 for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "cases",
                              "places", "several", "machine", "halving", "leaks", "clean",
-                             "factories", "refused", "accepted"):
+                             "factories", "refused", "accepted", "values"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

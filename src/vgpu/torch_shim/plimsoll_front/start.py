@@ -50,7 +50,7 @@ class Run:
         cards = self.device.cards
         self.shim.plimsoll_shim_open(
             (c_ptr * len(cards))(*[card.handle for card in cards]), len(cards), int(number[0]) * 100 + int(number[1]),
-            ctypes.c_double(float(self.run["scalar"])),
+            ctypes.c_double(float(self.run["scalar"] or -1)),  # below 0: guessed by op
             ctypes.c_double(self.run["mask_fraction"]),
             "\n".join(p for p in skip if p).encode(), os.getcwd().encode())
         self.device.seen = self.shim.plimsoll_shim_device_count
@@ -133,7 +133,6 @@ def settings():
     run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}
     run.update((k, int(os.environ.get("PLIMSOLL_RUN_" + k.upper()) or 0)) for k in numbers)
     run["mask_fraction"] = float(os.environ.get("PLIMSOLL_RUN_MASK_FRACTION") or 1)
-    run["scalar"] = run["scalar"] or "0"
     run["cards"] = run["cards"] or 1
     return run
 

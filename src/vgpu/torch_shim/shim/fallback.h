@@ -1,5 +1,6 @@
 // fallback.h -- every op without a rule of its own.
 #pragma once
+#include "compute.h"
 #include "kernels.h"
 #include "refuse.h"
 
@@ -42,6 +43,7 @@ void fallback(const c10::OperatorHandle &op, Stack *stack)
     const char *row = kernel_row(name, &makes);
     check_devices(c, name);
     check_call(op, c);
+    Answer answer(op, c);
     std::optional<Words> words; // of the arguments as they are now
     Results results;
     if (row)
@@ -52,11 +54,14 @@ void fallback(const c10::OperatorHandle &op, Stack *stack)
         for (const char *statistic : {"running_mean", "running_var"})
             forget(c.tensor(statistic));
         give_made(c, tensors_of(results, *words), stack);
+        answer.settle(c, *stack);
         return;
     }
     run_shapes(op, c, out, args);
     after_writes(op, c, args, keeps_contents(name));
     give(c, out, stack);
+    if (!keeps_contents(name))
+        answer.settle(c, *stack);
     if (row && words->ok)
         run_kernel(row, *words, results);
 }

@@ -1,6 +1,7 @@
 // rules_copy.h -- rules: making, viewing, copying.
 #pragma once
 #include "fallback.h"
+#include "reads.h"
 
 namespace {
 
@@ -126,48 +127,51 @@ std::vector<Tensor> copy_temporaries(const Tensor &dst, const Tensor &src, bool 
     return {};
 }
 
-void download(Tensor &dst, const Tensor &src)
+void copy_(const c10::OperatorHandle &op, Stack *stack)
 {
-    Tensor known = recall(src);
-    if (known.defined()) {
-        at::AutoDispatchBelowADInplaceOrView below;
-        dst.copy_(known);
-        return;
-    }
-    caveat("a tensor copied from the card is " + policy_text());
-    at::AutoDispatchBelowADInplaceOrView below;
-    dst.fill_(policy_scalar(dst.scalar_type()));
-}
-
-Tensor &copy_(Tensor &dst, const Tensor &src, bool non_blocking)
-{
+    Call c(op, stack);
+    Tensor dst = c.tensor("self"), src = c.tensor("src");
+    stack->push_back(dst);
     if (!dst.numel() || dst.is_same(src))
-        return dst;
+        return;
     InOp in("copy_");
+    bool non_blocking = c.flag("non_blocking");
     OnDevice there((on(dst) ? dst : src).device());
     at::infer_size(dst.sizes(), src.sizes());
     std::vector<Tensor> temporaries = copy_temporaries(dst, src, non_blocking);
     if (!on(dst)) {
-        download(dst, src);
-        return dst;
+        at::AutoDispatchBelowADInplaceOrView below;
+        dst.copy_(read(src, "a copy to the host"));
+        return;
     }
+    if (!on(src) && whole(dst)) {
+        forget(dst);
+        remember(dst, src.expand(dst.sizes()));
+        return;
+    }
+    Answer answer(op, c);
     forget(dst);
-    if (covers(dst) && dst.sizes() == src.sizes() && dst.scalar_type() == src.scalar_type()) {
-        Tensor known = on(src) ? recall(src) : src;
-        if (known.defined() && known.device().is_cpu())
-            remember(dst, known.contiguous().const_data_ptr());
-    }
-    return dst;
+    answer.settle(c, *stack);
 }
 
 at::Scalar local_scalar(const Tensor &t)
 {
     InOp in("item");
-    Tensor known = recall(t);
-    if (known.defined())
-        return known.item();
-    caveat("a value read from the card is " + policy_text());
-    return policy_scalar(t.scalar_type());
+    return read(t, reader ? reader : "item()").item();
+}
+
+// bool(t), if t: a read that decides a branch.
+bool is_nonzero(const Tensor &t)
+{
+    const char *before = std::exchange(reader, "bool(), which decides a branch,");
+    try {
+        bool is = at::native::is_nonzero(t);
+        reader = before;
+        return is;
+    } catch (...) {
+        reader = before;
+        throw;
+    }
 }
 
 void equal(const c10::OperatorHandle &op, Stack *stack)
@@ -180,8 +184,9 @@ void equal(const c10::OperatorHandle &op, Stack *stack)
     if (same && ka.defined() && kb.defined())
         same = ka.equal(kb);
     else if (same && !a.is_same(b)) {
-        caveat("a comparison on the card is " + policy_text());
-        same = g.scalar == 1;
+        same = g.scalar < 0 || g.scalar == 1;
+        note_read("equal()", at::scalar_tensor(same, at::TensorOptions(ScalarType::Bool)),
+                  false);
     }
     stack->push_back(same);
 }
@@ -192,14 +197,14 @@ void fill_(const c10::OperatorHandle &op, Stack *stack)
     Call c(op, stack);
     Tensor t = c.tensor("self");
     const IValue &v = c.at("value");
-    forget(t);
-    if (covers(t) && (v.isScalar() || v.isNone())) {
-        Tensor known = at::zeros(t.sizes(), at::TensorOptions(t.scalar_type()));
-        if (v.isScalar())
-            known.fill_(v.toScalar());
-        remember(t, known.const_data_ptr());
-    }
     stack->push_back(t);
+    if (whole(t)) {
+        record(t, uniform(t.scalar_type(), v.isScalar() ? v.toScalar() : 0, KNOWN));
+        return;
+    }
+    Answer answer(op, c);
+    forget(t);
+    answer.settle(c, *stack);
 }
 
 void record_stream(const c10::OperatorHandle &op, Stack *stack)
@@ -218,8 +223,9 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m)
     m.impl("view", TORCH_FN(at::native::view));
     m.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
     m.impl("resize_", TORCH_FN(resize_));
-    m.impl("copy_", TORCH_FN(copy_));
+    RULE("copy_", copy_);
     m.impl("_local_scalar_dense", TORCH_FN(local_scalar));
+    m.impl("is_nonzero", TORCH_FN(is_nonzero));
     m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
     RULE("set_.source_Storage_storage_offset", set_storage);
     RULE("set_.source_Storage", set_storage);

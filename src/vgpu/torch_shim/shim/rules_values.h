@@ -5,8 +5,6 @@
 
 namespace {
 
-int64_t selected(int64_t n) { return (int64_t)std::ceil(g.mask_fraction * (double)n); }
-
 void note_selection(const char *what)
 {
     char text[96];
@@ -14,15 +12,24 @@ void note_selection(const char *what)
     caveat(text);
 }
 
+// The elements that a mask sets: counted if they are known, else --mask-fraction of them.
+// A mask that selects is from then on what it was taken for.
+int64_t count_of(const Tensor &mask, IntArrayRef size, const char *what)
+{
+    bool open = mask.numel() && !recorded(mask);
+    if (open && mask.scalar_type() == ScalarType::Bool)
+        if (ValueRef v = guessed(mask))
+            record(mask, std::move(v));
+    Tensor known = recall(mask, ASSUMED);
+    if (open || (mask.numel() && !known.defined()))
+        note_selection(what);
+    return known.defined() ? known.expand(size).count_nonzero().item<int64_t>()
+                           : selected(c10::multiply_integers(size));
+}
+
 Tensor nonzero_of(const Tensor &t)
 {
-    Tensor known = recall(t);
-    int64_t n = selected(t.numel());
-    if (known.defined()) {
-        n = known.count_nonzero().item<int64_t>();
-    } else {
-        note_selection("a mask on the card");
-    }
+    int64_t n = count_of(t, t.sizes(), "a mask on the card");
     Results none;
     run_kernel("nonzero", Words("self", t), none);
     return strided({n, t.dim()}, {1, std::max<int64_t>(n, 1)}, ScalarType::Long);
@@ -32,7 +39,10 @@ void nonzero(const c10::OperatorHandle &op, Stack *stack)
 {
     InOp in("nonzero");
     Call c(op, stack);
-    stack->push_back(nonzero_of(c.tensor("self")));
+    Tensor places = nonzero_of(c.tensor("self"));
+    Answer answer(op, c);
+    stack->push_back(places);
+    answer.settle(c, *stack);
 }
 
 void masked_select(const c10::OperatorHandle &op, Stack *stack)
@@ -40,12 +50,33 @@ void masked_select(const c10::OperatorHandle &op, Stack *stack)
     InOp in("masked_select");
     Call c(op, stack);
     Tensor x = c.tensor("self"), mask = c.tensor("mask");
-    int64_t n = 1;
-    for (int64_t d : at::infer_size(mask.sizes(), x.sizes()))
-        n *= d;
-    Tensor places = contig({n}, ScalarType::Long);
-    note_selection("masked_select");
-    stack->push_back(contig({selected(n)}, x.scalar_type()));
+    std::vector<int64_t> size = at::infer_size(mask.sizes(), x.sizes());
+    Tensor places = contig({c10::multiply_integers(size)}, ScalarType::Long);
+    int64_t n = count_of(mask, size, "masked_select");
+    Answer answer(op, c);
+    stack->push_back(contig({n}, x.scalar_type()));
+    answer.settle(c, *stack);
+}
+
+// What the op makes on the CPU, if its tensors are known; else an empty stack.
+Stack on_cpu(const c10::OperatorHandle &op, const Call &c)
+{
+    Stack out;
+    bool all = true;
+    for (const IValue &v : c.in)
+        out.push_back(convert(
+            v,
+            [&](const Tensor &t) {
+                Tensor known = on(t) ? recall(t, ASSUMED) : t;
+                all = all && known.defined() == t.defined();
+                return known;
+            },
+            Device(c10::kCPU)));
+    if (!all)
+        return {};
+    at::AutoDispatchBelowADInplaceOrView below;
+    op.callBoxed(&out);
+    return out;
 }
 
 void unique(const c10::OperatorHandle &op, Stack *stack)
@@ -59,16 +90,22 @@ void unique(const c10::OperatorHandle &op, Stack *stack)
         d += x.dim();
     int64_t n = by_dim ? x.size(d) : x.numel();
     int64_t k = std::max<int64_t>(selected(n), n ? 1 : 0);
+    Stack known = on_cpu(op, c);
+    if (!known.empty())
+        k = known[0].toTensor().size(d);
+    else
+        note_selection("unique");
+    Answer answer(op, c);
     IntList size = by_dim ? x.sizes().vec() : IntList{k};
     if (by_dim)
         size[d] = k;
-    note_selection("unique");
     Tensor sorted = contig({n}, x.scalar_type()); // what the sort works on
     stack->push_back(contig(size, x.scalar_type()));
     bool inverse = c.flag("return_inverse");
     stack->push_back(contig(inverse ? (by_dim ? IntList{n} : x.sizes().vec()) : IntList{0},
                             ScalarType::Long));
     stack->push_back(contig({c.flag("return_counts") ? k : 0}, ScalarType::Long));
+    answer.settle(c, *stack);
 }
 
 void repeat_interleave(const c10::OperatorHandle &op, Stack *stack)
@@ -76,8 +113,9 @@ void repeat_interleave(const c10::OperatorHandle &op, Stack *stack)
     InOp in("repeat_interleave");
     Call c(op, stack);
     Tensor x = c.tensor("repeats");
+    Answer answer(op, c);
     int64_t n = c.integer("output_size", -1);
-    Tensor known = recall(x);
+    Tensor known = recall(x, ASSUMED);
     if (n < 0 && known.defined())
         n = known.sum().item<int64_t>();
     if (n < 0) {
@@ -85,18 +123,25 @@ void repeat_interleave(const c10::OperatorHandle &op, Stack *stack)
         caveat("repeat_interleave is assumed to repeat each element once");
     }
     stack->push_back(contig({n}, ScalarType::Long));
+    answer.settle(c, *stack);
 }
 
 void bincount(const c10::OperatorHandle &op, Stack *stack)
 {
     InOp in("bincount");
     Call c(op, stack);
-    Tensor w = c.tensor("weights");
-    caveat("bincount is assumed to return minlength bins");
-    stack->push_back(contig({std::max<int64_t>(c.integer("minlength"), 1)},
+    Tensor x = c.tensor("self"), w = c.tensor("weights"), known = recall(x, ASSUMED);
+    Answer answer(op, c);
+    int64_t n = c.integer("minlength");
+    if (known.defined())
+        n = std::max(n, known.max().item().toLong() + 1);
+    else if (x.numel())
+        caveat("bincount is assumed to return minlength bins");
+    stack->push_back(contig({known.defined() ? n : std::max<int64_t>(n, 1)},
                             !w.defined()                           ? ScalarType::Long
                             : w.scalar_type() == ScalarType::Float ? ScalarType::Float
                                                                    : ScalarType::Double));
+    answer.settle(c, *stack);
 }
 
 // A number where one mask is set: masked_fill, which takes nothing.
@@ -134,9 +179,16 @@ void indexed(const c10::OperatorHandle &op, Stack *stack)
     InOp in(short_name(op));
     Call c(op, stack);
     Tensor self = c.tensor("self");
+    Answer answer(op, c);
+    std::vector<IValue> given = c.in; // what the answer is to, with masks as they were
+    auto settle = [&] {
+        c.in = given;
+        answer.settle(c, *stack);
+    };
     if (fills_mask(c)) {
         forget(self);
         stack->push_back(self);
+        settle();
         return;
     }
     std::vector<std::optional<Tensor>> plain;
@@ -177,11 +229,13 @@ void indexed(const c10::OperatorHandle &op, Stack *stack)
         stack->push_back(self);
         if (const char *row = kernel_row(c10::toString(op.operator_name()), &makes))
             run_kernel(row, Words(c), none);
+        settle();
         return;
     }
     run_shapes(op, c, out, args);
     after_writes(op, c, args, false);
     give(c, out, stack);
+    settle();
 }
 
 } // namespace

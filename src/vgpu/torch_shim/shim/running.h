@@ -31,6 +31,8 @@ struct InOp { // names what is allocated until it goes
         now.category = PLIM_CAT_COUNT;
         if (!torch::autograd::get_current_node())
             note_node(line_now());
+        else
+            patience = 0;
     }
     ~InOp() { now = before; }
 };

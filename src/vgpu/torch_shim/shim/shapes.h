@@ -1,6 +1,5 @@
 // shapes.h -- the results of any op, by its Meta kernel.
 #pragma once
-#include "call.h"
 #include "values.h"
 
 namespace {
@@ -18,9 +17,11 @@ Tensor as_cpu(const Tensor &t)
 {
     if (!on(t))
         return t;
-    Tensor c = at::empty_strided(t.sizes(), t.strides(),
-                                 at::TensorOptions(t.scalar_type()).device(c10::kCPU));
-    return c.zero_();
+    Tensor c = recall(t, GUESSED);
+    return c.defined()
+               ? c
+               : at::empty_strided(t.sizes(), t.strides(), at::TensorOptions(t.scalar_type()))
+                     .zero_();
 }
 
 template <class F> IValue convert(const IValue &v, F f, Device device)

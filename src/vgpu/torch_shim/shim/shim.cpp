@@ -14,6 +14,7 @@
 // Compiled by plimsoll_front/build.py on first use, against the headers of the PyTorch at hand.
 #include "rules_attention.h"
 #include "rules_copy.h"
+#include "rules_detection.h"
 #include "rules_rnn.h"
 #include "rules_sparse.h"
 #include "rules_values.h"

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -34,6 +35,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/is_nonzero_native.h>
+#include <ATen/ops/isin.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros.h>
@@ -61,26 +66,29 @@ using torch::jit::Stack;
 
 namespace {
 
-constexpr size_t kKeep = 64 << 10; // uploads up to here keep their bytes
+struct Value;
 
 struct State {
     plim_vgpu *cards[PLIM_VGPU_CARDS] = {};
     int machine = 0;        // how many there are; the script may see fewer
     std::atomic<bool> open; // from plimsoll_shim_open to plimsoll_shim_close
     pid_t pid = 0;
-    double scalar = 0;        // what a read from the device answers
+    double scalar = -1;       // what a guess is read as; below 0: what guesses.h says
     double mask_fraction = 1; // of what a mask may select
     int torch = 0, cc = 80, sms = 108;
     bool peers = false;                            // cards copy to one another by kernels
     bool workspace = true;                         // what kernels take inside is counted
     std::mutex mu;                                 // of what follows
     std::unordered_map<uint64_t, uint32_t> blocks; // by address
-    std::unordered_map<uint64_t, std::vector<uint8_t>> contents; // of small blocks
+    std::unordered_map<uint64_t, std::shared_ptr<Value>> contents; // by address
     // By thread and autograd's sequence number, which is the thread's own.
     std::unordered_map<uint64_t, std::vector<const char *>> node_line;
     uint64_t main_thread = 0;
     std::unordered_set<std::string> words;
 } g;
+
+std::atomic<int> patience{0}; // see reads.h
+std::atomic<const char *> patient_line{nullptr};
 
 bool alive() { return g.open && g.pid == getpid(); }
 
