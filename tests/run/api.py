@@ -168,6 +168,43 @@ if memory:
     assert memory.memory_reserved() == cuda.memory_reserved() < cached
     assert memory.get_memory_info() == cuda.mem_get_info()
 
+# random numbers of the card
+state = cuda.get_rng_state()
+assert state.shape == (16,) and state.dtype == torch.uint8, state
+torch.manual_seed(7)
+assert cuda.initial_seed() == 7
+cuda.set_rng_state(state)
+assert torch.equal(cuda.get_rng_state(), state)
+other = torch.Generator("cuda").manual_seed(3)
+assert other.device.type == "cuda" and other.initial_seed() == 3
+assert torch.rand(4, device="cuda", generator=other).is_cuda
+
+# a storage gives its memory back, and takes it again
+whole = torch.empty(1 << 20, device="cuda")
+before = cuda.memory_allocated()
+whole.untyped_storage().resize_(0)
+assert cuda.memory_allocated() == before - (4 << 20)
+whole.untyped_storage().resize_(4 << 20)
+assert cuda.memory_allocated() == before
+try:
+    whole.untyped_storage().resize_(1 << 50)
+    raise SystemExit("a storage of 1 PiB was given")
+except torch.OutOfMemoryError as e:
+    assert "CUDA out of memory. Tried to allocate 1048576.00 GiB" in str(e), e
+
+# what another stream still uses is free once somebody has waited for that stream
+side = cuda.Stream()
+used = torch.empty(1 << 20, device="cuda")
+used.record_stream(side)
+del used
+held = cuda.memory_stats()["active_bytes.all.current"] - cuda.memory_allocated()
+assert held == 4 << 20, held
+event = cuda.Event()
+event.record(side)
+event.synchronize()
+torch.empty(1, device="cuda")
+assert cuda.memory_stats()["active_bytes.all.current"] == cuda.memory_allocated()
+
 # a limit of its own
 cuda.set_per_process_memory_fraction(0.01)
 try:

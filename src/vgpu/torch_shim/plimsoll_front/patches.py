@@ -1,8 +1,11 @@
 """Python functions of torch that a CPU build refuses, as a CUDA build has them."""
 
+import ctypes
 import functools
 import logging
 import sys
+
+from .abi import c_ptr, c_str
 
 
 def no_compile(story):
@@ -57,6 +60,23 @@ def storage_clone(torch, clone):
 def storage_cuda(self, device=None, non_blocking=False):
     return self.to(device="cuda" if device is None else f"cuda:{device}"
                    if isinstance(device, int) else device)
+
+
+def storage_resize(torch, shim_path, resize):
+    """UntypedStorage.resize_, of which a CPU build has only the part for the CPU."""
+    shim = ctypes.PyDLL(shim_path)  # keeps Python's lock: it looks for the line
+    shim.plimsoll_shim_resize.argtypes = [c_ptr, ctypes.c_size_t]
+    shim.plimsoll_shim_resize.restype = c_str
+
+    @functools.wraps(resize)
+    def run(self, size):
+        if self.device.type != "cuda":
+            return resize(self, size)
+        full = shim.plimsoll_shim_resize(self._cdata, size)
+        if full:
+            raise torch.OutOfMemoryError(full.decode())
+        return self
+    return run
 
 
 def no_nccl():

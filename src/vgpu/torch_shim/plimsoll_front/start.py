@@ -73,6 +73,7 @@ class Run:
             faulthandler.enable()  # says who read the card's memory, which is not there
         storage = torch.UntypedStorage
         storage.to = patches.storage_to(torch, storage.to)
+        storage.resize_ = patches.storage_resize(torch, self.shim._name, storage.resize_)
         storage.clone = patches.storage_clone(torch, storage.clone)
         storage.cuda = patches.storage_cuda
         threading.Thread.start = patches.thread_start(self.shim, threading.Thread.start)

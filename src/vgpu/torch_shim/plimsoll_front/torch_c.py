@@ -10,7 +10,7 @@ from .comm import give_comm
 from .device import text
 from .snapshot import allocator_settings, frames, max_split_size, segments, trace_entry
 
-CUDA_VERSION, CUDNN_VERSION = "12.8", 91000  # of a current wheel
+CUDA_VERSION, CUDNN_VERSION, NCCL_VERSION = "12.8", 91000, (2, 27, 5)  # of a current wheel
 
 
 class Properties:
@@ -43,17 +43,21 @@ class Properties:
 
 
 class Event:
-    """Over as soon as it is recorded; times are those of the Python program."""
+    """Over as soon as it is recorded; times are those of the Python program.  Who waits for it
+    knows that its stream has come as far: what that stream still used can be freed."""
+
+    sync = staticmethod(lambda device, stream: None)
 
     def __new__(cls, enable_timing=False, blocking=False, interprocess=False, external=False):
         self = super().__new__(cls)
-        self.when = None
+        self.when, self.stream = None, (0, 0)
         return self
 
     device, cuda_event = None, 0
 
     def record(self, stream=None):
         self.when = time.perf_counter()
+        self.stream = getattr(stream, "device_index", 0), getattr(stream, "stream_id", 0)
 
     def wait(self, stream=None):
         pass
@@ -62,7 +66,8 @@ class Event:
         return True
 
     def synchronize(self):
-        pass
+        if self.when is not None:
+            self.sync(*self.stream)
 
     def elapsed_time(self, other):
         if self.when is None or other.when is None:
@@ -124,7 +129,8 @@ class Pretend:
     def _cuda_init(self):
         import torch
         cuda = torch.cuda
-        cuda.default_generators = tuple(torch.Generator() for _ in self.cards)
+        cuda.default_generators = tuple(torch.Generator(f"cuda:{i}")
+                                        for i in range(len(self.cards)))
         cuda.has_half = True
         cuda._get_device_properties = lambda index: Properties(self.cards[index].card)
 
@@ -297,7 +303,11 @@ class Pretend:
         pass
 
     def _nccl_version(self):
-        raise RuntimeError("plimsoll: NCCL is not simulated: there is one GPU and one process")
+        major, minor, patch = NCCL_VERSION
+        return major << 32 | minor << 16 | patch
+
+    def _nccl_version_suffix(self):
+        return b""
 
 
 def stream_class(torch_c):
@@ -328,6 +338,8 @@ def give_torch_c(device, shim):
                 setattr(torch_c, name, getattr(pretend, name))
     torch_c._CudaDeviceProperties = Properties
     torch_c._CudaStreamBase = stream_class(torch_c)
+    Event.sync = staticmethod(
+        lambda index, stream: device.cards[index].call("sync", ctypes.c_uint16(stream)))
     torch_c._CudaEventBase = Event
     torch_c._CUDAGraph = Graph
     torch_c._cudart = Cudart(device)

@@ -1,5 +1,6 @@
 // device.h -- allocator, streams, device guard and CUDA hooks of the pretend GPU.
 #pragma once
+#include "generator.h"
 #include "running.h"
 
 namespace {
@@ -203,12 +204,12 @@ struct Hooks : at::CUDAHooksInterface {
     int getNumGPUs() const { return visible_cards(); }
     const at::Generator &getDefaultGenerator(DeviceIndex = -1) const
     {
-        static at::Generator one = at::detail::createCPUGenerator();
+        static at::Generator one = at::make_generator<Generator>(0);
         return one;
     }
-    at::Generator getNewGenerator(DeviceIndex = -1) const
+    at::Generator getNewGenerator(DeviceIndex d = -1) const
     {
-        return at::detail::createCPUGenerator();
+        return at::make_generator<Generator>(d);
     }
     at::Allocator *getPinnedMemoryAllocator() const { return c10::GetCPUAllocator(); }
     at::Allocator *getCUDADeviceAllocator() const { return &allocator; }

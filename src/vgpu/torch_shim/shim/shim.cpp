@@ -18,6 +18,7 @@
 #include "rules_rnn.h"
 #include "rules_sparse.h"
 #include "rules_values.h"
+#include "storage.h"
 
 namespace at {
 C10_REGISTER_TYPED_CLASS(CUDAHooksRegistry, "CUDAHooks", Hooks)

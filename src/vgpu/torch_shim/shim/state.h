@@ -18,7 +18,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
