@@ -318,6 +318,14 @@ PLIM_API plim_status plim_vgpu_mark(plim_vgpu *d, int step, plim_phase phase, co
 PLIM_API plim_status plim_vgpu_label(plim_vgpu *d, uint32_t block, plim_category category,
                                      const char *name, plim_err *err);
 
+/* This process is `rank` of `world` that train together; 0 of 1 if nobody says.
+ * PLIM_EUSAGE: the rank is not in 0..world-1. */
+PLIM_API plim_status plim_vgpu_place(plim_vgpu *d, int rank, int world, plim_err *err);
+
+/* What NCCL is estimated to have taken from the driver so far, beside the allocator.
+ * PLIM_EUSAGE: low is above high. */
+PLIM_API plim_status plim_vgpu_nccl(plim_vgpu *d, uint64_t low, uint64_t high, plim_err *err);
+
 /* A remark for the report: "loss.item() read 0", on a line of the user's code or, NULL,
  * on none.  The same remark is kept once and counted. */
 PLIM_API plim_status plim_vgpu_note(plim_vgpu *d, const char *line, const char *what,
@@ -418,7 +426,7 @@ typedef struct plim_vgpu_verdict {
     uint64_t gpu_bytes;
     plim_vgpu_fits fits;
     uint64_t peak_allocated, peak_reserved;
-    uint64_t device_low, device_high; /* reserved and context; 0 and 0: not known */
+    uint64_t device_low, device_high; /* reserved, context, NCCL; 0 and 0: not known */
     const char *oom_line, *oom_text;  /* of the request that fails first; NULL: none */
     int64_t growth_step; /* near which growth fills the card; below 0: none does, or only
                             after a million steps */
@@ -437,6 +445,8 @@ typedef struct plim_vgpu_report {
     plim_vgpu_card card;
     uint64_t context_low, context_high; /* bytes */
     bool context_known;
+    int rank, world;              /* 0 of 1: it trained alone */
+    uint64_t nccl_low, nccl_high; /* bytes, outside the allocator; estimated */
     uint64_t peak_requested, peak_allocated, peak_reserved; /* each its own maximum */
     uint64_t events, storages;                              /* on the tape */
     bool truncated; /* plimsoll had no memory for more events: the tape is a beginning */

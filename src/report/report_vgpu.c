@@ -409,10 +409,16 @@ static void print_figures(plim_page *p, const plim_vgpu_report *r)
         plim_buf_printf(&p->buf, "  %-10s %12s  %s bytes\n", rows[i].name,
                         plim_page_bytes(p, rows[i].bytes).s, plim_fmt_count(rows[i].bytes).s);
     if (r->context_known) {
-        plim_str range = plim_page_range(p, r->peak_reserved + r->context_low,
-                                         r->peak_reserved + r->context_high);
-        plim_buf_printf(&p->buf, "  %-10s %12.*s  with the CUDA context\n", "device",
+        plim_str range = plim_page_range(p, r->peak_reserved + r->context_low + r->nccl_low,
+                                         r->peak_reserved + r->context_high + r->nccl_high);
+        plim_buf_printf(&p->buf, "  %-10s %12.*s  with the CUDA context", "device",
                         PLIM_STR_ARG(range));
+        if (r->nccl_high) {
+            range = plim_page_range(p, r->nccl_low, r->nccl_high);
+            plim_buf_printf(&p->buf, " and NCCL's buffers (" PLIM_STR_FMT ")",
+                            PLIM_STR_ARG(range));
+        }
+        plim_page_puts(p, "\n");
     }
     if (r->context_known && r->needed_low) {
         plim_str range = plim_page_range(p, r->needed_low, r->needed_high);
@@ -456,8 +462,11 @@ void plim_run_title(plim_page *p, const plim_vgpu_report *r)
     plim_buf_printf(&p->buf, "%s", name);
     if (!strstr(name, "iB")) /* a generic card is called by its size */
         plim_buf_printf(&p->buf, ", %s", plim_fmt_bytes(r->card.total, p->style.si).s);
-    plim_buf_printf(&p->buf, " %s PyTorch %s\n", plim_page_glyph(p, "\xc2\xb7", "|"),
-                    r->card.torch);
+    const char *dot = plim_page_glyph(p, "\xc2\xb7", "|");
+    plim_buf_printf(&p->buf, " %s PyTorch %s", dot, r->card.torch);
+    if (r->world > 1)
+        plim_buf_printf(&p->buf, " %s rank %d of %d", dot, r->rank, r->world);
+    plim_page_puts(p, "\n");
 }
 
 plim_status plim_run_body(plim_page *p, const plim_vgpu_report *r, plim_err *err)
@@ -516,6 +525,18 @@ static void json_card(plim_jw *w, const plim_vgpu_report *r)
     plim_jw_end(w);
     plim_jw_key(w, "torch");
     plim_jw_cstr(w, r->card.torch);
+}
+
+static void json_place(plim_jw *w, const plim_vgpu_report *r)
+{
+    plim_jw_key(w, "rank");
+    plim_jw_i64(w, r->rank);
+    plim_jw_key(w, "world");
+    plim_jw_i64(w, r->world);
+    plim_jw_key(w, "nccl_low");
+    plim_jw_u64(w, r->nccl_low);
+    plim_jw_key(w, "nccl_high");
+    plim_jw_u64(w, r->nccl_high);
 }
 
 static void json_peak(plim_jw *w, const plim_vgpu_report *r)
@@ -655,6 +676,8 @@ void plim_run_json(plim_jw *w, const plim_vgpu_report *r)
     plim_rows phases = phase_rows(r->phases, r->n_phases), cards = verdict_rows(r),
               attempts = attempt_rows(r, r->n_attempts);
     json_card(w, r);
+    if (r->world > 1)
+        json_place(w, r);
     for (size_t i = 0; i < PLIM_COUNT(numbers); i++) {
         plim_jw_key(w, numbers[i].key);
         plim_jw_u64(w, numbers[i].n);

@@ -156,6 +156,7 @@ plim_status plim_vgpu_open(const plim_vgpu_options *o, plim_vgpu **out, plim_err
         return plim_oom(err);
     d->arena = a; /* from here on the arena owns itself */
     d->free_slot = PLIM_NONE;
+    d->world_size = 1;
     d->now.peak_event = d->now.peak_line = d->line_now = PLIM_NONE;
     d->at = d->now.peak_at = (plim_mark){.step = -1, .phase = PLIM_PHASE_LOAD};
     d->at_new = true;
@@ -185,6 +186,32 @@ void plim_vgpu_close(plim_vgpu *d)
     plim_arena_free(&d->scratch);
     plim_arena a = d->arena; /* it frees the struct it stands in */
     plim_arena_free(&a);
+}
+
+plim_status plim_vgpu_place(plim_vgpu *d, int rank, int world, plim_err *err)
+{
+    PLIM_REQUIRE(d, err);
+    if (rank < 0 || rank >= world)
+        return plim_fail(err, PLIM_EUSAGE, 0, "rank %d is not in 0..%d", rank, world - 1);
+    pthread_mutex_lock(&d->lock);
+    d->rank = rank;
+    d->world_size = world;
+    pthread_mutex_unlock(&d->lock);
+    return PLIM_OK;
+}
+
+plim_status plim_vgpu_nccl(plim_vgpu *d, uint64_t low, uint64_t high, plim_err *err)
+{
+    PLIM_REQUIRE(d, err);
+    if (low > high)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "NCCL: %" PRIu64 " bytes at least are above %" PRIu64 " at most", low,
+                         high);
+    pthread_mutex_lock(&d->lock);
+    d->nccl_low = low;
+    d->nccl_high = high;
+    pthread_mutex_unlock(&d->lock);
+    return PLIM_OK;
 }
 
 void plim_vgpu_card_get(const plim_vgpu *d, plim_vgpu_card *out) { *out = d->card; }

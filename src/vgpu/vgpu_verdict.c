@@ -157,8 +157,8 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
                               this_one || !gpu ? d->options.capacity
                                                : plim__vgpu_capacity(gpu, d->torch))
                 : -1;
-        v->device_low = high ? v->peak_reserved + low : 0;
-        v->device_high = high ? v->peak_reserved + high : 0;
+        v->device_low = high ? v->peak_reserved + low + d->nccl_low : 0;
+        v->device_high = high ? v->peak_reserved + high + d->nccl_high : 0;
     }
     r->cards = rows;
     r->n_cards = n;

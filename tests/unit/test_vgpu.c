@@ -634,6 +634,8 @@ static void test_null(void **state)
         {"kernel: oom", plim_vgpu_kernel(d, "mm", &call, &out, 1, &n, NULL, NULL)},
         {"mark: d", plim_vgpu_mark(NULL, 0, PLIM_PHASE_LOSS, "", NULL)},
         {"label: d", plim_vgpu_label(NULL, block, PLIM_CAT_INPUT, "x", NULL)},
+        {"place: d", plim_vgpu_place(NULL, 0, 1, NULL)},
+        {"nccl: d", plim_vgpu_nccl(NULL, 0, 1, NULL)},
         {"note: d", plim_vgpu_note(NULL, "a.py:1", "x", NULL)},
         {"note: what", plim_vgpu_note(d, "a.py:1", NULL, NULL)},
         {"source: d", plim_vgpu_source(NULL, 0, "x", NULL)},
@@ -813,6 +815,44 @@ static plim_vgpu *run_steps(const char *counts, const char *sizes, bool keeps)
     return d;
 }
 
+/* One of several: the report says which, and what NCCL may have taken. */
+static void test_place(void **state)
+{
+    (void)state;
+    static char out[1 << 16];
+    plim_err err = PLIM_ERR_INIT;
+    plim_vgpu_options o = {.gpu = "a100"};
+    plim_vgpu *d = NULL;
+    plim_vgpu_report *r = NULL;
+    assert_int_equal(plim_vgpu_open(&o, &d, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_place(d, 8, 8, &err), PLIM_EUSAGE);
+    assert_string_equal(err.msg, "rank 8 is not in 0..7");
+    assert_int_equal(plim_vgpu_nccl(d, 2, 1, &err), PLIM_EUSAGE);
+    take_block(d, MIB, "net.py:9");
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    const uint64_t low = r->cards[0].device_low, high = r->cards[0].device_high;
+    assert_int_equal(r->world, 1);
+    out[0] = '\0';
+    assert_int_equal(plim_vgpu_report_print(r, PLIM_JSON, NULL, add_text, out, NULL), PLIM_OK);
+    assert_null(strstr(out, "\"world\""));
+    plim_vgpu_report_free(r);
+
+    assert_int_equal(plim_vgpu_place(d, 3, 8, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_nccl(d, 24 * MIB, 384 * MIB, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    assert_int_equal(r->cards[0].device_low, low + 24 * MIB);
+    assert_int_equal(r->cards[0].device_high, high + 384 * MIB);
+    out[0] = '\0';
+    assert_int_equal(plim_vgpu_report_print(r, PLIM_TEXT, NULL, add_text, out, NULL), PLIM_OK);
+    assert_non_null(strstr(out, " rank 3 of 8\n"));
+    assert_non_null(strstr(out, "and NCCL's buffers (24"));
+    out[0] = '\0';
+    assert_int_equal(plim_vgpu_report_print(r, PLIM_JSON, NULL, add_text, out, NULL), PLIM_OK);
+    assert_non_null(strstr(out, "\"rank\":3,\"world\":8,\"nccl_low\":25165824"));
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
+}
+
 static void test_growth(void **state)
 {
     static const struct {
@@ -920,6 +960,7 @@ int main(void)
         cmocka_unit_test(test_threads),        cmocka_unit_test(test_tape),
         cmocka_unit_test(test_blocks),         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_machine),        cmocka_unit_test(test_machine_names),
+        cmocka_unit_test(test_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
