@@ -4,8 +4,9 @@
  * Python import sitecustomize.py, which imports the package plimsoll_front, which reads the
  * PLIMSOLL_RUN_* variables set here.  Each process that used the GPU writes a
  * report into a temporary directory; this file prints the reports when the
- * command has ended. */
+ * command has ended.  With --world the command is started once for each rank. */
 #include "cmds.h"
+#include "ranks.h"
 #include <plimsoll_vgpu.h>
 
 #include <dirent.h>
@@ -17,11 +18,14 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifndef PLIM_LIBDIR
 #define PLIM_LIBDIR "lib"
 #endif
+
+enum { RUN_REPORTS_MOST = 1024 }; /* processes whose reports are printed */
 
 typedef struct run_places {
     char data[PATH_MAX]; /* sitecustomize.py, plimsoll_front, shim, the headers */
@@ -145,13 +149,14 @@ static void run_environment(const plim_args *a, const run_places *p)
 
 /* ---- the command ---------------------------------------------------------------- */
 
-static volatile sig_atomic_t run_child; /* its process id, while it runs */
+static volatile sig_atomic_t run_child[PLIM_RANKS_MOST]; /* process ids, while they run */
 
 /* The script ends, and its report is printed.  A terminal sends the signal to both. */
 static void run_pass_on(int number)
 {
-    if (run_child > 0)
-        kill((pid_t)run_child, number);
+    for (int i = 0; i < PLIM_RANKS_MOST; i++)
+        if (run_child[i] > 0)
+            kill((pid_t)run_child[i], number);
 }
 
 static void run_on_signals(void (*handler)(int))
@@ -165,40 +170,87 @@ static void run_on_signals(void (*handler)(int))
     }
 }
 
-/* The command's exit status as a shell reports it; -1: fork failed. */
-static int run_command(const plim_args *a)
+/* Starts the command, as a rank if there are some; -1: fork failed. */
+static pid_t run_start(const plim_args *a, const plim_ranks *ranks, int i)
+{
+    pid_t pid = fork();
+    if (pid)
+        return pid;
+    if (ranks->world)
+        plim_ranks_environment(ranks, ranks->rank[i]);
+    if (a->render == PLIM_JSON) /* stdout is reserved for the report */
+        dup2(STDERR_FILENO, STDOUT_FILENO);
+    execvp(a->command[0], a->command);
+    const char *suffix = strrchr(a->command[0], '.');
+    fprintf(stderr, "plimsoll: cannot run '%s': %s", a->command[0], strerror(errno));
+    if (suffix && !strcmp(suffix, ".py"))
+        fprintf(stderr, "; write 'plimsoll run ... -- python %s'", a->command[0]);
+    fputs("\n", stderr);
+    _exit(PLIM_EXIT_HOST);
+}
+
+/* A process's exit status as a shell reports it. */
+static int run_status(const plim_args *a, int status)
 {
     enum { SIGNAL_STATUS = 128 }; /* a shell adds the signal number to it */
-    int status = 0;
-    pid_t pid = fork();
-    if (!pid) {
-        if (a->render == PLIM_JSON) /* stdout is reserved for the report */
-            dup2(STDERR_FILENO, STDOUT_FILENO);
-        execvp(a->command[0], a->command);
-        const char *suffix = strrchr(a->command[0], '.');
-        fprintf(stderr, "plimsoll: cannot run '%s': %s", a->command[0], strerror(errno));
-        if (suffix && !strcmp(suffix, ".py"))
-            fprintf(stderr, "; write 'plimsoll run ... -- python %s'", a->command[0]);
-        fputs("\n", stderr);
-        _exit(PLIM_EXIT_HOST);
+    if (!WIFSIGNALED(status))
+        return WEXITSTATUS(status);
+    int number = WTERMSIG(status);
+    bool address = number == SIGSEGV || number == SIGBUS;
+    if (number != SIGINT) /* Python ends itself with it after a KeyboardInterrupt */
+        fprintf(stderr, "plimsoll: '%s' was ended by signal %d%s\n", a->command[0], number,
+                address ? ": it may have accessed GPU memory, which is only simulated" : "");
+    return SIGNAL_STATUS + number;
+}
+
+/* Of ranks that talk to one another, one has failed: the others may wait for it for ever.
+ * Gives them some seconds to end by themselves. */
+static void run_end_others(int n)
+{
+    enum { SECONDS = 20, TENTHS = 10 };
+    for (int t = 0; t < SECONDS * TENTHS; t++) {
+        int left = 0;
+        for (int i = 0; i < n; i++) {
+            siginfo_t info = {0};
+            left += run_child[i] > 0 &&
+                    !waitid(P_PID, (id_t)run_child[i], &info, WEXITED | WNOHANG | WNOWAIT) &&
+                    !info.si_pid;
+        }
+        if (!left)
+            return;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000000 / TENTHS}, NULL);
     }
-    if (pid < 0)
-        return -1;
-    run_child = (sig_atomic_t)pid;
+    run_pass_on(SIGTERM);
+}
+
+/* The command's exit status, of several ranks the first that is not 0; -1: fork failed. */
+static int run_command(const plim_args *a, const plim_ranks *ranks)
+{
+    int n = ranks->world ? ranks->n : 1, code = 0;
+    for (int i = 0; i < n; i++) {
+        run_child[i] = (sig_atomic_t)run_start(a, ranks, i);
+        if (run_child[i] < 0)
+            code = -1;
+    }
     run_on_signals(run_pass_on);
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    run_child = 0; /* from here on a signal is ignored: the report is printed */
-    if (WIFSIGNALED(status)) {
-        int number = WTERMSIG(status);
-        bool address = number == SIGSEGV || number == SIGBUS;
-        if (number != SIGINT) /* Python ends itself with it after a KeyboardInterrupt */
-            fprintf(stderr, "plimsoll: '%s' was ended by signal %d%s\n", a->command[0], number,
-                    address ? ": it may have accessed GPU memory, which is only simulated"
-                            : "");
-        return SIGNAL_STATUS + number;
+    for (int left = n; left; left--) {
+        int status = 0, i = 0;
+        pid_t ended;
+        while ((ended = wait(&status)) < 0 && errno == EINTR)
+            ;
+        while (i < n && run_child[i] != (sig_atomic_t)ended)
+            i++;
+        if (i == n)
+            break; /* one that could not be started */
+        run_child[i] = 0;
+        status = run_status(a, status);
+        if (status && !code) {
+            code = status;
+            if (ranks->all)
+                run_end_others(n);
+        }
     }
-    return WEXITSTATUS(status);
+    return code; /* from here on a signal is ignored: the report is printed */
 }
 
 static void run_print_file(plim_console *c, const char *path)
@@ -212,36 +264,73 @@ static void run_print_file(plim_console *c, const char *path)
     fclose(f);
 }
 
-/* A report's name is PID+ if the process used the GPU, else PID-.  Returns the smallest
- * PID above `pid` whose report ends in `end`; INT_MAX if there is none. */
-static int run_find_report(const char *folder, char end, int pid)
+/* A report's name is PID+ if the process used the GPU, else PID-; beside that of a rank,
+ * PID.rank has its figures. */
+typedef struct run_report {
+    int pid;
+    bool ranked;
+    plim_rank_row row;
+} run_report;
+
+typedef struct run_reports {
+    run_report at[RUN_REPORTS_MOST];
+    int n, ranked;
+} run_reports;
+
+static int run_report_order(const void *pa, const void *pb)
 {
-    int next = INT_MAX;
+    const run_report *a = pa, *b = pb;
+    if (a->ranked && b->ranked)
+        return plim_ranks_worse(&a->row, &b->row);
+    return a->ranked != b->ranked ? (a->ranked ? -1 : 1) : a->pid - b->pid;
+}
+
+/* The reports that end in `end`, in the order in which they are printed. */
+static void run_find_reports(const char *folder, char end, run_reports *out)
+{
     DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        int n = atoi(e->d_name);
-        if (e->d_name[strlen(e->d_name) - 1] == end && n > pid && n < next)
-            next = n;
+    out->n = out->ranked = 0;
+    for (struct dirent *e; d && out->n < RUN_REPORTS_MOST && (e = readdir(d));) {
+        char path[PATH_MAX + 32];
+        run_report *r = &out->at[out->n];
+        if (e->d_name[strlen(e->d_name) - 1] != end || atoi(e->d_name) <= 0)
+            continue;
+        *r = (run_report){.pid = atoi(e->d_name)};
+        snprintf(path, sizeof path, "%s/%d.rank", folder, r->pid);
+        FILE *f = fopen(path, "r");
+        if (f) {
+            r->ranked = fscanf(f, "%d %llu %llu %d", &r->row.rank, &r->row.allocated,
+                               &r->row.reserved, &r->row.fits) == 4;
+            fclose(f);
+        }
+        out->ranked += r->ranked;
+        out->n++;
     }
     if (d)
         closedir(d);
-    return next;
+    qsort(out->at, (size_t)out->n, sizeof *out->at, run_report_order);
 }
 
-/* Prints the reports that end in `end`; returns their number. */
-static int run_print_all(plim_args *a, const char *folder, char end)
+/* Prints the reports that end in `end`. */
+static void run_print_all(plim_args *a, const char *folder, char end, run_reports *all)
 {
-    int first = run_find_report(folder, end, 0), n = 0;
-    bool several = run_find_report(folder, end, first) != INT_MAX && a->render != PLIM_JSON;
-    for (int pid = first; pid != INT_MAX; pid = run_find_report(folder, end, pid), n++) {
+    bool headings = a->render != PLIM_JSON;
+    plim_rank_row rows[RUN_REPORTS_MOST];
+    run_find_reports(folder, end, all);
+    for (int i = 0; i < all->ranked; i++)
+        rows[i] = all->at[i].row;
+    if (headings && all->ranked > 1)
+        plim_ranks_table(&a->console, &a->style, rows, all->ranked);
+    for (int i = 0; i < all->n; i++) {
         char text[PATH_MAX + 32];
-        snprintf(text, sizeof text, "%sProcess %d\n", n ? "\n" : "", pid);
-        if (several)
+        snprintf(text, sizeof text, "%sProcess %d\n", i ? "\n" : "", all->at[i].pid);
+        if (headings && all->n > 1 && !all->at[i].ranked)
             plim_console_puts(&a->console, text);
-        snprintf(text, sizeof text, "%s/%d%c", folder, pid, end);
+        else if (headings && i)
+            plim_console_puts(&a->console, "\n");
+        snprintf(text, sizeof text, "%s/%d%c", folder, all->at[i].pid, end);
         run_print_file(&a->console, text);
     }
-    return n;
 }
 
 static void run_remove_folder(const char *folder)
@@ -262,14 +351,16 @@ static void run_remove_folder(const char *folder)
  * is printed only if no process used it. */
 static int run_collect(plim_args *a, const char *folder)
 {
-    int n = run_print_all(a, folder, '+');
-    if (n > 1)
+    static run_reports all;
+    run_print_all(a, folder, '+', &all);
+    if (all.n > 1 && all.ranked < all.n)
         fprintf(stderr,
-                "plimsoll: %d processes used the card; each was simulated as if alone\n", n);
-    if (!n)
-        n = run_print_all(a, folder, '-');
+                "plimsoll: %d processes used the card; each was simulated as if alone\n",
+                all.n);
+    if (!all.n)
+        run_print_all(a, folder, '-', &all);
     run_remove_folder(folder);
-    return n;
+    return all.n;
 }
 
 /* Reports an unknown card or an invalid setting before the script starts. */
@@ -295,13 +386,16 @@ static int run_check(const plim_args *a)
 static int run_script(plim_args *a)
 {
     static run_places places;
+    static plim_ranks ranks;
     int code = run_check(a);
+    if (!code)
+        code = plim_ranks_read(a, &ranks);
     if (!code)
         code = run_locate(&places);
     if (code)
         return code;
     run_environment(a, &places);
-    code = run_command(a);
+    code = run_command(a, &ranks);
     int reports = run_collect(a, places.report);
     if (code < 0) {
         plim_err err = {.code = PLIM_ENOMEM};

@@ -167,6 +167,10 @@ OPT("scalar", "0|1|nan", RUN, take_scalar, 0, 0,
  "value that the script gets when it reads what is not known, as in loss.item() (default: by op)")
 OPT("mask-fraction", "X", RUN, take_fraction, offsetof(plim_args, mask_fraction), 0,
  "fraction of elements that a mask on the card selects (default: 1, the worst case)")
+OPT("world", "N", RUN, take_int, offsetof(plim_args, world), 1,
+ "run as part of a job of N processes, each with a card of its own")
+OPT("rank", "R|all", RUN, take_text, offsetof(plim_args, rank), 0,
+ "which of the N processes: a rank from 0, a list as in 0,3,7, or all")
 OPT("save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,
  "write the tape, with source lines of the script, for 'plimsoll replay'")
 

@@ -31,12 +31,12 @@ typedef struct plim_args {
     plim_render render;
     plim_color color;
     const char *explain;
-    const char *scalar, *save; /* of `run`, as are the next two lines */
+    const char *scalar, *save, *rank; /* of `run`, as are the next two lines */
     double mask_fraction;
-    int limit, run_steps;
-    char **command;      /* NULL-terminated; NULL: none */
-    const char *operand; /* the first; NULL: none */
-    char **operands;     /* all, if the command takes several */
+    int limit, run_steps, world; /* world 0: not given */
+    char **command;              /* NULL-terminated; NULL: none */
+    const char *operand;         /* the first; NULL: none */
+    char **operands;             /* all, if the command takes several */
     int n_operands;
     bool help;
     plim_console console;

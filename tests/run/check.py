@@ -279,6 +279,88 @@ def segments():
             print(f"{net}: the least of {len(ran)} is {min(ran, key=lambda r: r[1])}")
 
 
+# ---- torch.distributed ---------------------------------------------------------------------
+
+# tests/run/world.py as rank 3 of 8: peak allocated bytes
+WORLD_PEAKS = {"ddp": 1_309_319_680, "ddp_view": 1_111_991_296, "fsdp1": 520_262_144,
+               "fsdp2": 532_864_000, "fsdp2_bf16": 373_441_536, "hsdp": 612_602_368,
+               "tp": 308_466_688, "fsdp2_tp": 337_800_704, "zero1": 805_660_160}
+
+
+def world_words():
+    """What cannot be meant is said in one line."""
+    rank = ("--world", "8", "--rank")
+    for options, words in ((("--rank", "3"), "'--rank' needs '--world N'"),
+                           (("--world", "8"), "'--world' needs '--rank': a rank in 0..7"),
+                           ((*rank, "8"), "8 is not in 0..7 (--world 8)"),
+                           ((*rank, "-1"), "got '-1'"), ((*rank, "1,x"), "got '1,x'"),
+                           ((*rank, "3,1"), "1 does not come after 3"),
+                           (("--world", "100", "--rank", "all"), "64 is the most")):
+        done = run(HERE / "world.py", *options)
+        check(f"{options} is refused", done.returncode == 2 and words in done.stderr and
+              done.stderr.count("\n") == 1, done.stderr)
+    done = subprocess.run([PROGRAM, "run", "--gpu", "t4", *rank, "0", "--", "torchrun", "x.py"],
+                          capture_output=True, text=True)
+    check("torchrun within --world", done.returncode == 2 and "torchrun without '--world'"
+          in done.stderr, done.stderr)
+
+
+def line_of(done, word):
+    return next((line.split()[1:] for line in done.stdout.splitlines() if line.startswith(word)),
+                [done.stderr])
+
+
+def world():
+    """One rank of eight, with peers that are not there."""
+    world_words()
+    rank = ("--world", "8", "--rank", "3")
+    for what, peak in WORLD_PEAKS.items():
+        done = run(HERE / "world.py", *rank, args=(what,), gpu=("--gpu", "h100"))
+        check(f"{what} peaks where it should", line_of(done, "peak")[0] == str(peak),
+              (line_of(done, "peak"), peak))
+        check(f"{what}: backend, rank, size", line_of(done, "rank") == ["3", "8", "nccl"],
+              done.stdout[:80])
+        check(f"{what}: the report says which rank", " rank 3 of 8\n" in done.stdout, done.stdout)
+        check(f"{what}: NCCL's buffers are in a range", re.search(
+            r"device .* and NCCL's buffers \(.*-.*B\)", done.stdout), done.stdout)
+    check("objects of others are ours", line_of(done, "objects") ==
+          ["[3,", *["3,"] * 6, "3]", "3"], line_of(done, "objects"))
+    for what in "fsdp2", "fsdp2_bf16", "fsdp2_checkpoints":
+        done = run(HERE / "world.py", *rank, "--workspace", "off", args=(what, "tracked"),
+                   gpu=("--gpu", "h100"))
+        said = line_of(done, "tracked")
+        check(f"{what}: PyTorch's tracker says the same", len(said) == 2 and said[0] == said[1],
+              said)
+        print(f"{what}: {said[0]} bytes")
+
+
+def ranks():
+    """Processes that are there: under torchrun, and one for each rank."""
+    launch = [PROGRAM, "run", "--gpu", "h100"]
+    for number, backend in ((1, "nccl"), (1, "gloo"), (2, "nccl"), (2, "gloo")):
+        done = subprocess.run([*launch, "--", PYTHON, "-m", "torch.distributed.run",
+                               f"--nproc_per_node={number}", HERE / "world.py", "fsdp2"
+                               if backend == "nccl" else "ddp", backend],
+                              capture_output=True, text=True)
+        check(f"torchrun starts {number} with {backend}", done.returncode == 0, done.stderr)
+        check(f"{number} with {backend}: objects travel", line_of(done, "objects") ==
+              (["[0]", "0"] if number == 1 else ["[0,", "1]", "0"]), done.stdout)
+        check(f"{number} with {backend}: a table of several ranks",
+              done.stdout.count("rank  peak allocated") == (number > 1), done.stdout)
+    for schedule, kept in ("1f1b", [4, 3, 2, 1]), ("gpipe", [8] * 4):
+        done = run(HERE / "pipeline.py", "--world", "4", "--rank", "all", "--json",
+                   args=(schedule,), gpu=("--gpu", "h100"))
+        check(f"{schedule} runs", done.returncode == 0, done.stderr)
+        held = sorted(re.findall(r"^stage (\d) holds (\d)", done.stderr, re.M))
+        check(f"{schedule}: each stage holds what it should", held ==
+              [(str(i), str(n)) for i, n in enumerate(kept)], held)
+        reports = [json.loads(line) for line in done.stdout.splitlines()]
+        peaks = [r["peak_allocated"] for r in reports]
+        check(f"{schedule}: a report a rank, the worst first", len(reports) == 4 and
+              {r["rank"] for r in reports} == {0, 1, 2, 3} and
+              peaks == sorted(peaks, reverse=True), peaks)
+
+
 def trainer():
     """transformers' Trainer runs as --loop trainer says, but for the numbers it logs."""
     if not has_trainer():
@@ -319,9 +401,6 @@ BAD = [
     ("a second card", "import torch\ntorch.ones(1, device='cuda:1')\n", 1, "one pretend GPU"),
     ("a model for a second card", "import torch\ntorch.nn.Linear(1, 1).to('cuda:1')\n", 1,
      "one pretend GPU"),
-    ("NCCL", "import torch\ntorch.cuda.nccl.version()\n", 1, "NCCL is not simulated"),
-    ("several processes", "import torch\ntorch.distributed.init_process_group('nccl')\n", 1,
-     "plimsoll: NCCL is not simulated: there is one GPU and one process"),
     ("CUDA graphs", "import torch\ntorch.cuda.CUDAGraph()\n", 1, "graphs are not simulated"),
     ("a forked child that uses the card",
      "import torch, os\ntorch.ones(1, device='cuda')\npid = os.fork()\n"

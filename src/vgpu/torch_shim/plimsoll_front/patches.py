@@ -80,7 +80,7 @@ def storage_resize(torch, shim_path, resize):
 
 
 def no_nccl():
-    """init_process_group would say that NCCL was not built in."""
+    """On the stub libraries, where NCCL is missing."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not hasattr(distributed, "init_process_group"):
         return
@@ -89,7 +89,8 @@ def no_nccl():
     @functools.wraps(begin)
     def run(backend=None, *args, **kwargs):
         if "nccl" in str(backend).lower():
-            raise RuntimeError("plimsoll: NCCL is not simulated: there is one GPU and one process")
+            raise RuntimeError("plimsoll: NCCL is not simulated with a CUDA build of PyTorch: use "
+                               "an environment with a CPU build")
         return begin(backend, *args, **kwargs)
     distributed.init_process_group = distributed.distributed_c10d.init_process_group = run
 

@@ -11,12 +11,13 @@ import warnings
 
 from . import HERE, patches
 from .abi import c_int, c_ptr, c_str, c_u64
-from .build import shim_path, torch_version
+from .build import library_path, torch_version
 from .device import Machine, fail
 from .ending import Ending
 from .nvidia import Nvtx, load_nvml
 from .story import Story
 from .torch_c import CUDA_VERSION, give_torch_c
+from .world import World, local_rank
 
 
 class Run:
@@ -34,7 +35,7 @@ class Run:
                  f"{oldest[0]}.{oldest[1]} or newer")
         if cuda:
             return runpy.run_path(os.path.join(HERE, "front_cuda.py"))["start"](self, spec, version)
-        path = shim_path(self.run, root, version)
+        path = library_path(self.run, root, version)
         self.device = Machine(self.run, version)
         try:
             self.shim = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
@@ -68,7 +69,7 @@ class Run:
         self.story = Story(self.run, self.device, self.shim)
         self.story.follow(torch)
         torch.compile = patches.no_compile(self.story)
-        patches.no_nccl()
+        World(self.run, self.story, self.shim).follow(torch)
         if not faulthandler.is_enabled():
             faulthandler.enable()  # says who read the card's memory, which is not there
         storage = torch.UntypedStorage
@@ -130,7 +131,8 @@ class Finder:
 
 def settings():
     words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib")
-    numbers = ("vram", "cards", "steps", "limit", "json", "si", "color", "ascii", "width", "top", "quiet")
+    numbers = ("vram", "cards", "alone", "steps", "limit", "json", "si", "color", "ascii", "width",
+               "top", "quiet")
     run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}
     run.update((k, int(os.environ.get("PLIMSOLL_RUN_" + k.upper()) or 0)) for k in numbers)
     run["mask_fraction"] = float(os.environ.get("PLIMSOLL_RUN_MASK_FRACTION") or 1)
@@ -139,4 +141,5 @@ def settings():
 
 
 def start():
+    local_rank()
     sys.meta_path.insert(0, Finder(Run(settings())))

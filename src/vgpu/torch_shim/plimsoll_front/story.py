@@ -31,6 +31,7 @@ class Story:
         self.named = set()  # cards and their lines whose holder is known
         self.done, self.why, self.end = False, "", End.DONE
         self.finishing = threading.RLock()
+        self.before_report = []  # functions that have something to add
         self.main = threading.get_ident()
 
     # -- marks
@@ -254,6 +255,8 @@ class Story:
             self.device.call("note", b"", note.encode())
         self.save()
         self.quote()
+        for add in self.before_report:
+            add()
         used = any(card.used() for card in self.device.cards)
         path = os.path.join(self.run["report"], f"{os.getpid()}{'+' if used else '-'}")
         with open(path + ".new", "wb") as f:
