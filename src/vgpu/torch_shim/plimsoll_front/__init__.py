@@ -8,7 +8,8 @@ imports torch, this package
  2. gives torch._C the functions that a CUDA build has, so that torch.cuda itself
     stays PyTorch's own code: torch_c.py, comm.py, snapshot.py;
  3. replaces the few Python functions of torch that a CPU build refuses: patches.py;
- 4. follows modules, backward passes and optimizers, to say what memory is for, and
+ 4. gives torch.distributed a process group that moves nothing: world.py, ../dist;
+ 5. follows modules, backward passes and optimizers, to say what memory is for, and
     writes the report when the script ends: story.py, holders.py.
 
 device.py has the C functions of libplimsoll, with their structs and numbers in abi.py;
