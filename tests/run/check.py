@@ -755,7 +755,7 @@ if not torch_is_there():
     sys.exit(77)
 for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "cases",
                              "places", "several", "machine", "halving", "leaks", "clean",
-                             "factories", "refused", "accepted", "values"):
+                             "factories", "refused", "accepted", "values", "world", "ranks"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)
