@@ -15,6 +15,7 @@ import sysconfig
 from plimsoll_front import HERE, patches, story
 from plimsoll_front.abi import Category, Vgpu
 from plimsoll_front.agreement import differences
+from plimsoll_front.checks import checks_hold
 from plimsoll_front.device import Machine, fail, text
 from plimsoll_front.ending import Ending
 
@@ -208,6 +209,7 @@ class Cuda:
         self.follow_allocator(torch._C)
         self.story = Story(self)
         self.story.follow(torch)
+        checks_hold(torch)
         patches.no_nccl()
         Ending(self.story, Closed()).watch(self.run["limit"])
 
@@ -238,7 +240,7 @@ class Cuda:
         def read(size):
             line = self.lines.here_now()
             if line and self.story and not self.story.done:
-                self.log.add("note", line, b"a value read from the card is 0")
+                self.log.add("note", line, b"a value read from the card is a guess: 0, or true of `all` and `equal`")
         self.read = READ(read)  # kept: C holds it
         stub.plim_stub_on_read(self.read)
 
