@@ -107,14 +107,14 @@ static int take_settings(const plim_opt *o, plim_args *a, const char *value)
     return plim_console_error(&err);
 }
 
-static int take_scalar(const plim_opt *o, plim_args *a, const char *value)
+/* One of the words of the argument, "0|1|nan". */
+static int take_word(const plim_opt *o, plim_args *a, const char *value)
 {
-    static const char *const words[] = {"0", "1", "nan"};
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        if (!strcmp(value, words[i])) {
-            a->scalar = words[i];
-            return PLIM_EXIT_DONE;
-        }
+    for (const char *word = o->arg; *word;) {
+        size_t n = strcspn(word, "|");
+        if (strlen(value) == n && !memcmp(value, word, n))
+            return take_text(o, a, value);
+        word += n + (word[n] == '|');
     }
     return plim_console_usage("'--%s': unknown value '%s' (expected one of %s)", o->name,
                               value, o->arg);
@@ -163,7 +163,7 @@ OPT("steps", "N", RUN, take_int, offsetof(plim_args, run_steps), 1,
  "end the script after N optimizer steps (default: run to its end)")
 OPT("limit", "SECONDS", RUN, take_int, offsetof(plim_args, limit), 1,
  "end the script after this time")
-OPT("scalar", "0|1|nan", RUN, take_scalar, 0, 0,
+OPT("scalar", "0|1|nan", RUN, take_word, offsetof(plim_args, scalar), 0,
  "value that the script gets when it reads what is not known, as in loss.item() (default: by op)")
 OPT("mask-fraction", "X", RUN, take_fraction, offsetof(plim_args, mask_fraction), 0,
  "fraction of elements that a mask on the card selects (default: 1, the worst case)")
@@ -171,6 +171,8 @@ OPT("world", "N", RUN, take_int, offsetof(plim_args, world), 1,
  "run as part of a job of N processes, each with a card of its own")
 OPT("rank", "R|all", RUN, take_text, offsetof(plim_args, rank), 0,
  "which of the N processes: a rank from 0, a list as in 0,3,7, or all")
+OPT("lines", "own|all", RUN, take_word, offsetof(plim_args, lines), 0,
+ "lines that the report names: your own (default), or all but PyTorch's and Python's")
 OPT("save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,
  "write the tape, with source lines of the script, for 'plimsoll replay'")
 

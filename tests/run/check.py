@@ -385,6 +385,39 @@ def trainer():
         print(f"the Trainer: {ran}, of which {off} for what it logs")
 
 
+PACKAGED = """
+import torch
+from inner.deep import grow
+kept = grow(3)
+"""
+
+
+def lines():
+    """--lines all names those of installed packages; PyTorch's and Python's never."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = pathlib.Path(folder, "lib", "site-packages", "inner")
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "deep.py").write_text(
+            "import functools, torch\n"
+            "@functools.wraps(len)\n"
+            "def grow(n):\n"
+            "    layer = torch.nn.Linear(n * 100, 10, device='cuda')\n"
+            "    return layer(torch.ones(8, n * 100, device='cuda')).relu().sum().backward()"
+            " or layer\n")
+        path = script(folder, f"import sys\nsys.path.insert(0, {str(package.parent)!r})" + PACKAGED)
+        for option, expected in (((), {f"{path}:5"}), (("--lines", "own"), {f"{path}:5"}),
+                                 (("--lines", "all"), {"inner/deep.py:4", "inner/deep.py:5"})):
+            done = run(path, *option, "--json")
+            rows = report(done)["lines"] if not done.returncode else []
+            check(f"lines {option}", {row["line"] for row in rows} == expected, (rows, done.stderr))
+        check("the text of a package's line", {row["source"] for row in rows} > {
+            "layer = torch.nn.Linear(n * 100, 10, device='cuda')"}, rows)
+        done = run(path, "--lines", "some")
+        check("another word", done.returncode == 2 and "expected one of own|all" in done.stderr,
+              done.stderr)
+
+
 # ---- what else may happen -------------------------------------------------------------------
 
 
@@ -753,8 +786,8 @@ def values():
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
-for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "cases",
-                             "places", "several", "machine", "halving", "leaks", "clean",
+for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "lines",
+                             "cases", "places", "several", "machine", "halving", "leaks", "clean",
                              "factories", "refused", "accepted", "values", "world", "ranks"):
     globals()[part]()
 print(f"{len(problems)} problems")

@@ -9,6 +9,7 @@ and both allocators are compared: they must agree to the byte.
 
 import ctypes
 import os
+import re
 import sys
 import sysconfig
 
@@ -57,18 +58,28 @@ def load_stubs(run, root):
 class Lines:
     """The innermost line that is the user's."""
 
-    def __init__(self):
-        skip = [sysconfig.get_path(k) for k in ("stdlib", "platstdlib", "purelib", "platlib")]
+    def __init__(self, torch, packages):
+        """torch: PyTorch's folder; packages: installed ones count as the user's."""
+        skip = [sysconfig.get_path(k) for k in ("stdlib", "platstdlib")] + [torch, HERE]
         self.skip = tuple(p + os.sep for p in skip if p)
+        self.packages = packages
         self.here = os.getcwd() + os.sep
         self.known = {}
 
     def of_file(self, file):
         if file not in self.known:
-            mine = file and file[0] != "<" and not file.startswith(self.skip) \
-                and "/site-packages/" not in file and not file.startswith(HERE + os.sep)
-            self.known[file] = file.removeprefix(self.here) if mine else None
+            self.known[file] = self.shown(file)
         return self.known[file]
+
+    def shown(self, file):
+        """As the report names the file; None: it is not the user's."""
+        package = re.search("/(site|dist)-packages/", file)
+        if not file or file[0] == "<" or package and not self.packages:
+            return None
+        for prefix in self.skip:  # the standard library's has the packages below it
+            if file.startswith(prefix) and not (package and package.end() > len(prefix)):
+                return None
+        return file[package.end():] if package else file.removeprefix(self.here)
 
     def of(self, frames):
         for file, line in frames:
@@ -186,8 +197,9 @@ class Replay:
 class Cuda:
     """What start.Run does for a CPU build, for a CUDA build."""
 
-    def __init__(self, run, version):
-        self.run, self.lines = run, Lines()
+    def __init__(self, run, version, root):
+        self.run = run
+        self.lines = Lines(root, run["lines"] == "all")
         if run["cards"] > 1:
             fail("a machine of several cards needs a CPU build of PyTorch: the stub libraries "
                  "of a CUDA build are one card")
@@ -291,7 +303,7 @@ def start(run, spec, version):
     if run.run["workspace"] == "off":
         os.environ.update(CUBLAS_WORKSPACE_CONFIG=":0:0", CUBLASLT_WORKSPACE_SIZE="0")
     stub = load_stubs(run.run, root)
-    cuda = Cuda(run.run, version)
+    cuda = Cuda(run.run, version, root)
     cuda.watch_reads(stub)
     run.before_cuda = lambda: None
     spec.loader.after = cuda.after_torch

@@ -47,13 +47,15 @@ class Run:
         self.shim.plimsoll_shim_stream.restype = ctypes.c_int64
         self.shim.plimsoll_shim_set_stream.argtypes = [c_int, ctypes.c_int64]
         number = version.split("+")[0].split(".")
-        skip = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), HERE]
+        skip = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), HERE,
+                root + os.sep]
         cards = self.device.cards
         self.shim.plimsoll_shim_open(
             (c_ptr * len(cards))(*[card.handle for card in cards]), len(cards), int(number[0]) * 100 + int(number[1]),
             ctypes.c_double(float(self.run["scalar"] or -1)),  # below 0: guessed by op
             ctypes.c_double(self.run["mask_fraction"]),
-            "\n".join(p for p in skip if p).encode(), os.getcwd().encode())
+            "\n".join(p for p in skip if p).encode(), self.run["lines"] == "all",
+            os.getcwd().encode())
         self.device.seen = self.shim.plimsoll_shim_device_count
 
     def before_cuda(self):
@@ -130,7 +132,8 @@ class Finder:
 
 
 def settings():
-    words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib")
+    words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib",
+             "lines")
     numbers = ("vram", "cards", "alone", "steps", "limit", "json", "si", "color", "ascii", "width",
                "top", "quiet")
     run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}

@@ -283,7 +283,7 @@ class Story:
         for card in self.device.cards:
             for i, line in enumerate(card.rows("lines", c_str)):
                 file, _, number = line.decode(errors="replace").rpartition(":")
-                code = linecache.getline(os.path.join(self.folder, file), int(number)) \
-                    if file else ""
+                code = file and (linecache.getline(os.path.join(self.folder, file), int(number))
+                                 or linecache.getline(file, int(number)))  # of a package
                 if code:
                     card.call("source", c_u32(i), code.strip().encode())

@@ -21,6 +21,7 @@ struct Python {
     void (*keep)(void *) = nullptr;
     bool ok = false;
     std::vector<std::string> skip; // path prefixes that are not the user's
+    bool packages = false;         // installed ones count as the user's
     std::string cwd;
 
     template <class F> void find(F &f, const char *name)
@@ -52,6 +53,18 @@ const char *intern(const std::string &s)
     return g.words.insert(s).first->c_str();
 }
 
+// Where the name of an installed package's file begins, behind "/site-packages/"; npos: it
+// is of none.
+size_t package_name(const std::string &path, size_t from = 0)
+{
+    for (const char *folder : {"/site-packages/", "/dist-packages/"}) {
+        size_t at = path.find(folder, from);
+        if (at != std::string::npos)
+            return at + strlen(folder);
+    }
+    return std::string::npos;
+}
+
 // A code object's file as it is shown; empty: not the user's.  Code objects are
 // kept, so that an address means one thing.
 const std::string &file_of(void *code)
@@ -61,19 +74,23 @@ const std::string &file_of(void *code)
     if (it != seen.end())
         return it->second;
     std::string path;
-    if (void *name = py.attr(code, "co_filename")) {
-        if (const char *z = py.utf8(name))
+    if (void *text = py.attr(code, "co_filename")) {
+        if (const char *z = py.utf8(text))
             path = z;
-        py.drop(name);
+        py.drop(text);
     }
     py.clear();
+    size_t name = package_name(path);
+    bool packaged = name != std::string::npos;
     bool mine = !path.empty() && (path[0] != '<' || path == "<string>") &&
-                path.find("/site-packages/") == std::string::npos &&
-                path.find("/dist-packages/") == std::string::npos;
-    for (const auto &prefix : py.skip)
-        mine = mine && path.compare(0, prefix.size(), prefix) != 0;
+                (!packaged || py.packages);
+    for (const auto &prefix : py.skip) // the standard library's has the packages below it
+        mine = mine && (path.compare(0, prefix.size(), prefix) != 0 ||
+                        package_name(path, prefix.size()) != std::string::npos);
     if (!mine)
         path.clear();
+    else if (packaged)
+        path.erase(0, name);
     else if (!py.cwd.empty() && path.compare(0, py.cwd.size(), py.cwd) == 0)
         path.erase(0, py.cwd.size());
     py.keep(code);

@@ -49,11 +49,11 @@ static void take_ops()
 
 extern "C" {
 
-// `skip`: path prefixes that are not the user's, one a line.
+// `skip`: path prefixes that are not the user's, one a line.  `packages`: installed ones are.
 __attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *const *cards, int n,
                                                                int torch, double scalar,
                                                                double mask_fraction,
-                                                               const char *skip,
+                                                               const char *skip, bool packages,
                                                                const char *cwd)
 {
     plim_vgpu_card card;
@@ -70,6 +70,7 @@ __attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *const 
     g.scalar = scalar;
     g.mask_fraction = mask_fraction;
     py.open();
+    py.packages = packages;
     py.cwd = std::string(cwd) + "/";
     for (const char *p = skip; *p;) {
         size_t n = strcspn(p, "\n");
