@@ -392,6 +392,39 @@ kept = grow(3)
 """
 
 
+TRAINER = """
+import sys
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_embd=128, n_head=4, vocab_size=1000))
+rows = [{"input_ids": torch.arange(64), "labels": torch.arange(64)} for _ in range(8)]
+args = TrainingArguments(sys.argv[1], per_device_train_batch_size=4, max_steps=2,
+                         report_to=[], save_strategy="no")
+Trainer(model=model, args=args, train_dataset=rows).train()
+"""
+
+
+def inside_trainer(folder):
+    """What the Trainer's one line holds is told apart, and its figures stay."""
+    path = script(folder, TRAINER)
+    own, inside = (report(run(path, "--lines", which, "--json", "--workspace", "off",
+                              args=(folder,))) for which in ("own", "all"))
+    live = [[row for row in r["lines"] if row["live_at_peak"]] for r in (own, inside)]
+    check("the Trainer has one line", len(live[0]) == 1, live[0])
+    check("all of its lines", sum(row["live_at_peak"] for row in live[1]) ==
+          live[0][0]["live_at_peak"], live)
+    check("its peaks", all(own[k] == inside[k] for k in own if k.startswith("peak_")), inside)
+    files = {row["line"].rpartition(":")[0] for row in inside["lines"] if row["line"]}
+    check("the model's file", "transformers/models/gpt2/modeling_gpt2.py" in files, files)
+    check("no file of PyTorch's", not [f for f in files if f.startswith(("torch/", "/"))
+                                       and f != path], files)
+    state = sum(row["live_at_peak"] for row in live[1]
+                if row["line"].startswith("accelerate/optimizer.py"))
+    weights = 1000 * 128 + 1024 * 128 + 2 * (12 * 128 * 128 + 13 * 128) + 2 * 128
+    # besides two moments of fp32 Adam keeps at most a step count for each parameter
+    check("optimizer state", 0 <= state - 2 * 4 * weights <= 28 * 4, (state, weights))
+
+
 def lines():
     """--lines all names those of installed packages; PyTorch's and Python's never."""
     with tempfile.TemporaryDirectory() as folder:
@@ -413,6 +446,8 @@ def lines():
             check(f"lines {option}", {row["line"] for row in rows} == expected, (rows, done.stderr))
         check("the text of a package's line", {row["source"] for row in rows} > {
             "layer = torch.nn.Linear(n * 100, 10, device='cuda')"}, rows)
+        if has_trainer():
+            inside_trainer(folder)
         done = run(path, "--lines", "some")
         check("another word", done.returncode == 2 and "expected one of own|all" in done.stderr,
               done.stderr)
