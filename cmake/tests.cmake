@@ -143,6 +143,11 @@ if(TARGET plimsoll AND NOT sanitize)
                                       $<TARGET_FILE:plimsoll>)
     set_tests_properties(run.endings PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
                          RESOURCE_LOCK torch_shim)
+    # The pages' transcripts of runs.
+    add_test(NAME run.docs COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py
+                                   --program $<TARGET_FILE:plimsoll> --run)
+    set_tests_properties(run.docs PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
+                         RESOURCE_LOCK torch_shim)
 endif()
 
 # ---- tests/golden/cuda: PyTorch's own requests on a card, beside predictions -----------
@@ -169,7 +174,7 @@ if(TARGET plimsoll)
             set(test cli.${CMAKE_MATCH_1})
         else()
             # A page without an example is not a test.
-            file(STRINGS ${page} blocks REGEX "^ *```console")
+            file(STRINGS ${page} blocks REGEX "^ *```console$")
             if(NOT blocks)
                 continue()
             endif()

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """check_docs.py -- runs the examples of the documentation and compares their output.
 
-    tools/check_docs.py [--program build/plimsoll] [--update] FILE...
+    tools/check_docs.py [--program build/plimsoll] [--run] [--update] FILE...
 
 In a page (.md) the examples are the fenced blocks marked ```console; a
-transcript (.txt) is one such block from its first line to its last.  In a
-block
+transcript (.txt) is one such block from its first line to its last.  Blocks
+marked ```console run need PyTorch: only --run runs them, and nothing else.  In
+a block
 
     $ plimsoll ...   is run (a shell runs the line: pipes and > work; a
                      backslash at its end continues it on the next line)
     $ echo ...       is run too: it writes a file for the next command
+    $ sed ...        likewise: it changes one
     $ anything else  is not run, and its output is not compared
     # exit N         after a command: it must exit with N (without it: 0)
     ...              alone on a line: any lines, or none
@@ -23,6 +25,12 @@ tests/data/vgg.onnx is called vgg.onnx there.  A command may write to it.
 README.md runs in an empty one: whoever reads it has no other files.
 $SOURCE is the source tree.
 
+With --run the directory has examples/ and what the page shows: a ```python
+block whose first line is a comment with a file name ("# train.py") is written
+to that file before the blocks after it run.  `python` is
+PLIMSOLL_TEST_PYTHON, or the Python that runs this file; if it has no CPU build
+of PyTorch 2.13, which the transcripts name, the exit status is 77: skipped.
+
 --update writes the output of the commands into the file instead of comparing;
 outputs that already match (including "...") are left unchanged.
 Read the diff.
@@ -33,13 +41,18 @@ import os
 import pathlib
 import re
 import subprocess
+import shlex
 import sys
 import tempfile
 from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 EXIT = re.compile(r"# exit (\d+)$")
+SHOWN = re.compile(r"# ([\w.-]+\.py)$")
 TIMEOUT_S = 120
+TIMEOUT_RUN_S = 300  # the first one builds the shim
+TORCH = "2.13"
+PYTHON = os.environ.get("PLIMSOLL_TEST_PYTHON") or sys.executable
 
 
 @dataclass
@@ -51,7 +64,7 @@ class Item:
     exit: int = 0
 
     def is_run(self):
-        return bool(self.command) and self.shell().split(None, 1)[0] in ("plimsoll", "echo")
+        return bool(self.command) and self.shell().split(None, 1)[0] in ("plimsoll", "echo", "sed")
 
     def shell(self):
         return "\n".join(self.command)[2:]
@@ -99,17 +112,22 @@ def matches(want, got):
     return len(got) in reach
 
 
-def run(item, program, directory):
+def run(item, program, directory, torch):
     env = {
         "PATH": f"{program.parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         "HOME": str(directory), "LC_ALL": "C", "TERM": "dumb", "COLUMNS": "80", "NO_COLOR": "1",
         "SOURCE": str(ROOT),  # for what compares the program with a file of the tree
     }
+    if torch:
+        env["PATH"] = f"{directory / 'bin'}:{env['PATH']}"
+        env["XDG_CACHE_HOME"] = (os.environ.get("XDG_CACHE_HOME") or
+                                 os.path.expanduser("~/.cache"))  # where the shim is kept
     # The sanitizers' own settings are part of a build, not of an example.
     env.update({k: v for k, v in os.environ.items() if k.endswith("SAN_OPTIONS")})
     done = subprocess.run(["/bin/sh", "-c", item.shell()], cwd=directory, env=env,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=TIMEOUT_S, check=False)
+                          stderr=subprocess.STDOUT,
+                          timeout=TIMEOUT_RUN_S if torch else TIMEOUT_S, check=False)
     return trimmed(done.stdout.decode("utf-8", "replace").split("\n")), done.returncode
 
 
@@ -127,14 +145,14 @@ def show(path, item, got, code):
             print(f"    | {line}")
 
 
-def check_block(path, lines, first_line, comments, program, directory, update):
+def check_block(path, lines, first_line, program, directory, update, torch):
     """Returns (number of failures, the block's lines as they should be)."""
     failed, out = 0, []
-    for item in split_items(lines, first_line, comments):
+    for item in split_items(lines, first_line, path.suffix == ".txt"):
         answer = list(item.answer)
         code = item.exit
         if item.is_run():
-            got, code = run(item, program, directory)
+            got, code = run(item, program, directory, torch)
             same = matches(trimmed(answer), got)
             if not same or code != item.exit:
                 if update:
@@ -155,36 +173,50 @@ def check_block(path, lines, first_line, comments, program, directory, update):
 
 
 def blocks(path, lines):
-    """Yields (first, end) of each block, as indices into lines."""
+    """Yields (kind, first, end) of each block, the last two as indices into lines."""
     if path.suffix == ".txt":
-        yield 0, len(lines)
+        yield "console", 0, len(lines)
         return
-    start, fence = None, None
+    kind, start, fence = "", 0, None
     for i, line in enumerate(lines):
-        match = re.match(r"(`{3,}|~{3,})\s*(\S*)", line)
-        if start is None and fence is None and match:
-            fence = match.group(1)
-            start = i + 1 if match.group(2) == "console" else None
+        match = re.match(r"(`{3,}|~{3,})\s*(.*)", line)
+        if fence is None and match:
+            fence, kind, start = match.group(1), match.group(2).strip(), i + 1
         elif fence is not None and line.startswith(fence) and not line[len(fence):].strip("`~ "):
-            if start is not None:
-                yield start, i
-            start, fence = None, None
+            yield kind, start, i
+            fence = None
 
 
-def check_file(path, program, update):
+def prepare(path, directory, torch):
+    """Puts into the directory what the page's examples find there."""
+    if torch:
+        (directory / "examples").symlink_to(ROOT / "examples")
+        python = directory / "bin" / "python"  # not a link: a venv is found by its program's place
+        python.parent.mkdir()
+        python.write_text(f'#!/bin/sh\nexec {shlex.quote(PYTHON)} "$@"\n', encoding="utf-8")
+        python.chmod(0o755)
+    elif path.name != "README.md":
+        for entry in (ROOT / "tests" / "data").iterdir():
+            (directory / entry.name).symlink_to(entry)
+
+
+def check_file(path, program, update, torch=False):
     lines = path.read_text(encoding="utf-8").split("\n")
     if lines and not lines[-1]:
         lines.pop()
     failed, out, at = 0, [], 0
     with tempfile.TemporaryDirectory() as tmp:
         directory = pathlib.Path(tmp)
-        data = ROOT / "tests" / "data"
-        if path.name != "README.md":
-            for entry in data.iterdir():
-                (directory / entry.name).symlink_to(entry)
-        for first, end in blocks(path, lines):
-            n, block = check_block(path, lines[first:end], first + 1, path.suffix == ".txt",
-                                   program, directory, update)
+        prepare(path, directory, torch)
+        for kind, first, end in blocks(path, lines):
+            shown = SHOWN.match(lines[first]) if kind == "python" and first < end else None
+            if shown and torch:
+                (directory / shown.group(1)).write_text("\n".join(lines[first:end]) + "\n",
+                                                        encoding="utf-8")
+            if kind != ("console run" if torch else "console"):
+                continue
+            n, block = check_block(path, lines[first:end], first + 1, program, directory, update,
+                                   torch)
             failed += n
             out += lines[at:first] + block
             at = end
@@ -220,6 +252,11 @@ def self_test():
         readme = page.with_name("README.md")
         readme.write_text("```console\n$ echo a > b\n$ plimsoll $(ls)\nb\n```\n", encoding="utf-8")
         assert check_file(readme, program, False) == 0
+        page.write_text("```python\n# a.py\nx = 1\n```\n```console run\n$ plimsoll $(cat a.py)\n"
+                        "# a.py x = 1\n```\n```console\n$ plimsoll $(ls a.py || echo b)\n...\nb\n```\n",
+                        encoding="utf-8")
+        assert check_file(page, program, False, True) == 0
+        assert check_file(page, program, False) == 0
         page.write_text(bad, encoding="utf-8")
         with open(os.devnull, "w", encoding="utf-8") as null:
             stdout, sys.stdout = sys.stdout, null
@@ -231,9 +268,24 @@ def self_test():
         assert page.read_text(encoding="utf-8") == good, page.read_text(encoding="utf-8")
 
 
+def has_torch():
+    """Whether the Python has the PyTorch of the transcripts, as a CPU build."""
+    code = ("import importlib.metadata as m, importlib.util as u, os, sys; s = u.find_spec('torch')\n"
+            f"sys.exit(not s or not m.version('torch').startswith('{TORCH}.') or os.path.exists("
+            "os.path.join(os.path.dirname(s.origin), 'lib', 'libtorch_cuda.so')))")
+    return subprocess.run([PYTHON, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def build_shim(program):
+    """Else the first transcript says that it is built."""
+    subprocess.run([program, "run", "--vram", "1GiB", "--quiet", "--", PYTHON, "-c",
+                    "import torch"], capture_output=True, check=False)
+
+
 def main():
     parser = argparse.ArgumentParser(description="runs the examples and compares")
     parser.add_argument("--program", default=str(ROOT / "build" / "plimsoll"))
+    parser.add_argument("--run", action="store_true")
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--self-test", action="store_true")
     parser.add_argument("files", nargs="*")
@@ -245,11 +297,16 @@ def main():
     if not program.is_file():
         print(f"there is no program at '{args.program}': run make first", file=sys.stderr)
         return 2
+    if args.run and not has_torch():
+        print(f"no Python with a CPU build of PyTorch {TORCH}: set PLIMSOLL_TEST_PYTHON")
+        return 77
+    if args.run:
+        build_shim(program)
     files = [pathlib.Path(f) for f in args.files]
     if not files:
         files = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")),
                  *sorted((ROOT / "tests" / "cli").glob("*.txt"))]
-    failed = sum(check_file(f, program, args.update) for f in files)
+    failed = sum(check_file(f, program, args.update, args.run) for f in files)
     if failed:
         print(f"{failed} examples differ (tools/check_docs.py --update FILE rewrites them)")
     return 1 if failed else 0
