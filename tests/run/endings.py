@@ -100,7 +100,8 @@ def signals(folder):
     script = Script(folder, OWN + STEP + "time.sleep(1)\nprint('done')\n")
     script.wait_until_ready()
     os.kill(script.process.pid, signal.SIGTERM)
-    script.end("a script with a handler of its own goes on", 0, "my own\n", "done\n", "It fits\n")
+    script.end("a script with a handler of its own goes on", 0, "my own\n", "done\n",
+               "It fits, as far as 1 step shows\n")
 
 
 if subprocess.run([PYTHON, "-c", TORCH], capture_output=True).returncode:
