@@ -123,6 +123,7 @@ static void run_environment(const plim_args *a, const run_places *p)
     setenv("PYTHONPATH", both, 1);
     run_set_text("REPORT", p->report);
     run_set_text("LIB", p->lib);
+    run_set_number("PARENT", getpid()); /* tells the command itself from what it starts */
     run_set_number("CARDS", run_cards(a, &card));
     run_set_text("GPU", card);
     run_set_text("ALLOC_CONF", plim_args_get(a, "alloc_conf") ? plim_args_get(a, "alloc_conf")

@@ -237,8 +237,8 @@ typedef struct plim_vgpu_attention_call {
 } plim_vgpu_attention_call;
 
 /* Which kernel attention takes on this card.  Of several cards in the options, those that
- * would take another one get a verdict of PLIM_VGPU_FITS_UNKNOWN and a remark.  Tensors
- * without a rank or data type that exists: PLIM_VGPU_SDPA_MATH. */
+ * would take another one are plim_vgpu_other_cards from then on.  Tensors without a rank or
+ * data type that exists: PLIM_VGPU_SDPA_MATH. */
 PLIM_API plim_vgpu_sdpa plim_vgpu_attention(plim_vgpu *d, const plim_vgpu_tensor *q,
                                             const plim_vgpu_tensor *k,
                                             const plim_vgpu_tensor *v,
@@ -425,6 +425,7 @@ typedef struct plim_vgpu_verdict {
     const char *gpu;
     uint64_t gpu_bytes;
     plim_vgpu_fits fits;
+    bool peaks_known; /* false: one of plim_vgpu_other_cards, without plim_vgpu_alone */
     uint64_t peak_allocated, peak_reserved;
     uint64_t device_low, device_high; /* reserved, context, NCCL; 0 and 0: not known */
     const char *oom_line, *oom_text;  /* of the request that fails first; NULL: none */
@@ -480,6 +481,15 @@ typedef struct plim_vgpu_report {
     const plim_vgpu_verdict *cards; /* as the options name them; at least the one it ran on */
     uint32_t n_cards;
 } plim_vgpu_report;
+
+/* The cards of the options that would have chosen other kernels, by name: the tape says
+ * nothing about them.  Returns their number. */
+PLIM_API uint32_t plim_vgpu_other_cards(plim_vgpu *d, const char **out, uint32_t max);
+
+/* How a run by itself went on one of them: reports give this as its verdict, and without it
+ * PLIM_VGPU_FITS_UNKNOWN.  Copied.  PLIM_EUSAGE: verdict->gpu is none of them. */
+PLIM_API plim_status plim_vgpu_alone(plim_vgpu *d, const plim_vgpu_verdict *verdict,
+                                     plim_err *err);
 
 /* The report on what has happened so far, for plim_vgpu_report_free; it outlives the
  * device. */

@@ -105,6 +105,12 @@ static plim_cell verdict_device(const plim_vgpu_verdict *r)
                           : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
 }
 
+static plim_cell verdict_peak(const plim_vgpu_verdict *r, uint64_t bytes)
+{
+    return r->peaks_known ? plim_cell_u64(PLIM_CELL_BYTES, bytes)
+                          : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
+}
+
 static plim_cell verdict_text(const char *z)
 {
     return z ? plim_cell_text(z) : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
@@ -115,10 +121,8 @@ PLIM_GETTER(verdict_get_card, plim_vgpu_verdict, plim_cell_text(plim_report_card
 PLIM_GETTER(verdict_get_gpu, plim_vgpu_verdict, plim_cell_text(r->gpu))
 PLIM_GETTER(verdict_get_bytes, plim_vgpu_verdict, plim_cell_u64(PLIM_CELL_BYTES, r->gpu_bytes))
 PLIM_GETTER(verdict_get_fits, plim_vgpu_verdict, verdict_shown(r))
-PLIM_GETTER(verdict_get_allocated, plim_vgpu_verdict,
-            plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
-PLIM_GETTER(verdict_get_reserved, plim_vgpu_verdict,
-            plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
+PLIM_GETTER(verdict_get_allocated, plim_vgpu_verdict, verdict_peak(r, r->peak_allocated))
+PLIM_GETTER(verdict_get_reserved, plim_vgpu_verdict, verdict_peak(r, r->peak_reserved))
 PLIM_GETTER(verdict_get_device, plim_vgpu_verdict, verdict_device(r))
 PLIM_GETTER(verdict_get_low, plim_vgpu_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_low))
 PLIM_GETTER(verdict_get_high, plim_vgpu_verdict, plim_cell_known(PLIM_CELL_BYTES, r->device_high))

@@ -71,7 +71,8 @@ static plim_status find_card(plim_vgpu *d, const plim_vgpu_options *o, plim_gpu 
     if (st)
         return st;
     d->other_way = PLIM_NEW_N(&d->arena, bool, d->n_cards);
-    if (!d->other_way)
+    d->alone = PLIM_NEW_N(&d->arena, plim_vgpu_verdict *, d->n_cards);
+    if (!d->other_way || !d->alone)
         return plim_oom(err);
     if (o->vram && d->n_cards > 1)
         return plim_fail(err, PLIM_EUSAGE, 0, "one memory size is given for %" PRIu32 " cards",

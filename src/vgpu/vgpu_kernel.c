@@ -259,14 +259,7 @@ static void compare_attention(plim_vgpu *d, const plim_meta *q, const plim_meta 
 {
     for (uint32_t i = 0; i < d->n_cards; i++) {
         const plim_world w = plim_world_on(d->torch, d->cards[i], d->world.workspace);
-        if (d->other_way[i] || plim_sdpa_choice(&w, q, k, v, call) == here)
-            continue;
-        char what[160];
-        snprintf(what, sizeof what,
-                 "attention takes another kernel on '%s': run the script on that card alone",
-                 d->cards[i]->name);
-        d->other_way[i] = true;
-        plim__vgpu_note(d, "", what, NULL);
+        d->other_way[i] = d->other_way[i] || plim_sdpa_choice(&w, q, k, v, call) != here;
     }
 }
 

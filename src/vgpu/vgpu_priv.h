@@ -82,7 +82,8 @@ struct plim_vgpu {
     plim_alloc *h;
     const plim_gpu **cards; /* as they were named; NULL: none was */
     uint32_t n_cards;
-    bool *other_way; /* of each: the run would have gone another way there */
+    bool *other_way;           /* of each: the run would have gone another way there */
+    plim_vgpu_verdict **alone; /* of each: how it went there by itself; NULL: not known */
 
     vgpu_slot *slots;
     uint32_t n_slots, cap_slots, free_slot;
@@ -107,7 +108,7 @@ struct plim_vgpu {
     plim_phase_row *rows;
     uint32_t n_rows, cap_rows;
 
-    uint64_t requested; /* live */
+    uint64_t requested;        /* live */
     vgpu_attempt *failed, now; /* attempts; now: the one under way */
     uint32_t n_failed, cap_failed;
 

@@ -1,6 +1,7 @@
 /* vgpu_report.c -- what was live at the peak and whose it was, read from the tape. */
 #include "vgpu/vgpu_priv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- what is live at the peak ------------------------------------------------- */
@@ -157,6 +158,25 @@ static bool fill_attempts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
     return rows && ok;
 }
 
+/* The cards where the tape says nothing, and whether the script ran there by itself. */
+static bool add_other_cards(const plim_vgpu *d, plim_arena *a, plim_vgpu_caveat *rows,
+                            uint32_t *n)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < d->n_cards; i++) {
+        char what[160];
+        if (!d->other_way[i])
+            continue;
+        snprintf(what, sizeof what, "attention takes another kernel on '%s': %s",
+                 d->cards[i]->name,
+                 d->alone[i] ? "the script ran again on that card"
+                             : "run the script on that card alone");
+        rows[(*n)++] =
+            (plim_vgpu_caveat){.line = "", .what = plim__vgpu_copy(a, what, &ok), .count = 1};
+    }
+    return ok;
+}
+
 static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
     uint32_t n = 0;
@@ -165,7 +185,8 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
     plim_vgpu_tensors *t = PLIM_NEW_N(a, plim_vgpu_tensors, (uint64_t)n + 1);
     plim_vgpu_line *lines = PLIM_NEW_N(a, plim_vgpu_line, (uint64_t)d->n_lines + 1);
     plim_phase_row *rows = PLIM_NEW_N(a, plim_phase_row, (uint64_t)d->n_rows + 1);
-    plim_vgpu_caveat *caveats = PLIM_NEW_N(a, plim_vgpu_caveat, (uint64_t)d->n_caveats + 1);
+    plim_vgpu_caveat *caveats =
+        PLIM_NEW_N(a, plim_vgpu_caveat, (uint64_t)d->n_caveats + d->n_cards + 1);
     if (!live || !t || !lines || !rows || !caveats)
         return false;
     for (uint32_t i = 0; i < d->n_lines; i++)
@@ -178,6 +199,7 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
                                         .what = plim__vgpu_copy(a, d->caveats[i].what, &ok),
                                         .count = d->caveats[i].count};
     uint32_t n_caveats = d->n_caveats;
+    ok &= add_other_cards(d, a, caveats, &n_caveats);
     if (misses_step(d))
         caveats[n_caveats++] =
             (plim_vgpu_caveat){.line = "",

@@ -71,6 +71,7 @@ static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
     if (!st) {
         v->fits = tape_fits(verdict.fits, !d->truncated && d->end != PLIM_VGPU_END_MEMORY &&
                                               d->end != PLIM_VGPU_END_ERROR);
+        v->peaks_known = true;
         v->peak_allocated = sim.peak_allocated;
         v->peak_reserved = sim.peak_reserved;
         if (sim.oom) {
@@ -122,6 +123,76 @@ static int64_t growth_step(const plim_vgpu *d, const plim_vgpu_report *r, uint64
     return more < MOST_STEPS ? r->steps + (int64_t)more : -1;
 }
 
+/* ---- cards where the run would have gone another way --------------------------- */
+
+uint32_t plim_vgpu_other_cards(plim_vgpu *d, const char **out, uint32_t max)
+{
+    uint32_t n = 0;
+    pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; i < d->n_cards; i++) {
+        if (!d->other_way[i])
+            continue;
+        if (n < max)
+            out[n] = d->cards[i]->name;
+        n++;
+    }
+    pthread_mutex_unlock(&d->lock);
+    return n;
+}
+
+static plim_vgpu_verdict *copy_verdict(plim_arena *a, const plim_vgpu_verdict *from)
+{
+    bool ok = true;
+    plim_vgpu_verdict *v = PLIM_NEW(a, plim_vgpu_verdict);
+    if (!v)
+        return NULL;
+    *v = *from;
+    v->gpu = plim__vgpu_copy(a, from->gpu, &ok);
+    if (from->oom_line)
+        v->oom_line = plim__vgpu_copy(a, from->oom_line, &ok);
+    if (from->oom_text)
+        v->oom_text = plim__vgpu_copy(a, from->oom_text, &ok);
+    return ok ? v : NULL;
+}
+
+plim_status plim_vgpu_alone(plim_vgpu *d, const plim_vgpu_verdict *verdict, plim_err *err)
+{
+    PLIM_REQUIRE(d, err);
+    PLIM_REQUIRE(verdict, err);
+    PLIM_REQUIRE(verdict->gpu, err);
+    plim_status st = PLIM_OK;
+    bool known = false;
+    pthread_mutex_lock(&d->lock);
+    for (uint32_t i = 0; i < d->n_cards && !st; i++) {
+        if (!d->other_way[i] || strcmp(d->cards[i]->name, verdict->gpu) != 0)
+            continue;
+        known = true;
+        d->alone[i] = copy_verdict(&d->story, verdict);
+        st = d->alone[i] ? PLIM_OK : plim_oom(err);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return st || known ? st
+                       : plim_fail(err, PLIM_EUSAGE, 0,
+                                   "'%.80s' is not one of the other cards", verdict->gpu);
+}
+
+/* The card's row without the tape's figures, which are wrong there. */
+static plim_status judge_alone(const plim_vgpu *d, uint32_t i, plim_arena *a,
+                               plim_vgpu_verdict *v, plim_err *err)
+{
+    const plim_vgpu_verdict nothing = {.gpu = d->cards[i]->name,
+                                       .gpu_bytes = d->cards[i]->memory_bytes,
+                                       .fits = PLIM_VGPU_FITS_UNKNOWN,
+                                       .growth_step = -1};
+    const plim_vgpu_verdict *own = copy_verdict(a, d->alone[i] ? d->alone[i] : &nothing);
+    if (!own)
+        return plim_oom(err);
+    *v = *own;
+    return PLIM_OK;
+}
+
+/* ---- all cards ------------------------------------------------------------------- */
+
 plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r,
                                 plim_err *err)
 {
@@ -138,18 +209,20 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
             own = true;
             *v = (plim_vgpu_verdict){.gpu = r->card.name,
                                      .gpu_bytes = d->card.total,
+                                     .peaks_known = true,
                                      .peak_allocated = r->peak_allocated,
                                      .peak_reserved = r->peak_reserved,
                                      .oom_line = r->oom_line,
                                      .oom_text = r->oom_text};
             st = judge_run(d, r, v, err);
+        } else if (d->other_way[i]) {
+            st = judge_alone(d, i, a, v, err);
+            continue;
         } else {
             v->gpu = plim__vgpu_copy(a, gpu->name, &ok);
             v->gpu_bytes = gpu->memory_bytes;
             plim_gpu_context(gpu, d->torch->version, &low, &high);
             st = replay_on(d, gpu, a, v, err);
-            if (d->other_way[i])
-                v->fits = PLIM_VGPU_FITS_UNKNOWN;
         }
         v->growth_step =
             v->fits == PLIM_VGPU_FITS_YES || v->fits == PLIM_VGPU_FITS_MAYBE

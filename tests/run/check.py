@@ -624,6 +624,58 @@ def several():
         check("two tapes", len([f for f in os.listdir(folder) if f.startswith("tape")]) == 2)
 
 
+ATTENTION = """
+import sys, torch
+import torch.nn.functional as F
+q = torch.randn(4, 16, 2048, 64, device="cuda", dtype=torch.half, requires_grad=True)
+F.scaled_dot_product_attention(q, q, q).sum().backward()
+more = torch.empty(int(sys.argv[1]) << 20, device="cuda", dtype=torch.uint8)
+print("the end", file=open(sys.argv[2], "a"))
+print(sys.stdin.read() if len(sys.argv) > 3 else "words")
+"""
+
+
+def alone():
+    """Cards where attention takes another kernel: the script runs there by itself."""
+    again = "'NVIDIA T4': the script ran again on that card"
+    with tempfile.TemporaryDirectory() as folder:
+        path, log = script(folder, ATTENTION), os.path.join(folder, "log")
+        for more, code in ("64", 0), ("15000", 1):
+            pathlib.Path(log).write_text("")
+            done = run(path, "--json", args=(more, log), gpu=("--gpu", "t4,rtx4090,a100"), stdin="")
+            check("it runs", done.returncode == 0, done.stderr)
+            r = report(done)
+            check("its output comes once", done.stderr.count("words\n") == 1, done.stderr)
+            check("it ran again where attention differs",
+                  pathlib.Path(log).read_text() == "the end\n" * (2 - code),
+                  pathlib.Path(log).read_text())
+            check("it says so", [again in c["what"] for c in r["caveats"]].count(True) == 1,
+                  r["caveats"])
+            for card, gpu in zip(r["cards"], ("t4", "rtx4090", "a100")):
+                own = run(path, "--json", args=(more, log), gpu=("--gpu", gpu))
+                check(f"{gpu} with {more} MiB more: as alone", report(own)["cards"] == [card] and
+                      own.returncode == (code if gpu == "t4" else 0), (card, own.stdout))
+            line = r["cards"][0]["oom_line"] or ""
+            check("where it runs out", line.endswith("script.py:6") == bool(code), line)
+        words = run(path, args=("64", log), gpu=("--gpu", "t4,a100"), stdin="").stdout
+        check("in the table", re.search(r"^  T4 +14.56 GiB  yes +0.13 GiB +0.19 GiB$", words, re.M)
+              and again in words, words)
+        cases = [("with standard input", [PYTHON, path, "64", log, "reads"],
+                  "it has standard input"),
+                 ("as a child of the command", ["sh", "-c", '"$@"; exit $?', "sh", PYTHON, path,
+                                                "64", log], "run the script on that card alone")]
+        for what, command, words in cases:
+            pathlib.Path(log).write_text("")
+            done = subprocess.run([PROGRAM, "run", "--gpu", "t4,a100", "--json", "--", *command],
+                                  capture_output=True, text=True, cwd=HERE, input="some words\n")
+            r = report(done)
+            check(f"{what} it is not run again", pathlib.Path(log).read_text() == "the end\n",
+                  done.stderr)
+            check(f"{what}: no figures known to be wrong", [r["cards"][0][k] for k in (
+                "fits", "peak_allocated", "peak_reserved", "device_low")] == [None] * 4, r["cards"])
+            check(f"{what}: why", any(words in c["what"] for c in r["caveats"]), r["caveats"])
+
+
 def leaks():
     """Memory that grows from step to step: where, how fast, and what holds it."""
     grows = re.compile(r"^# grows: (\d+), (\d+) bytes, (\d+) tensors, every (\d+): (.*)$", re.M)
@@ -822,8 +874,8 @@ if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
 for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "lines",
-                             "cases", "places", "several", "machine", "halving", "leaks", "clean",
-                             "factories", "refused", "accepted", "values", "world", "ranks"):
+                             "cases", "places", "several", "alone", "machine", "halving", "leaks",
+                             "clean", "factories", "refused", "accepted", "values", "world", "ranks"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

@@ -485,11 +485,51 @@ static void test_other_way(void **state)
     plim_vgpu_attention(d, &q, &q, &q, &call);
     plim_vgpu_attention(d, &q, &q, &q, &call);
     assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
-    CHECK("not known", verdict_of(r, "T4")->fits == PLIM_VGPU_FITS_UNKNOWN);
+    CHECK("not known", verdict_of(r, "T4")->fits == PLIM_VGPU_FITS_UNKNOWN &&
+                           !verdict_of(r, "T4")->peaks_known &&
+                           !verdict_of(r, "T4")->peak_reserved);
     CHECK("as here", verdict_of(r, "4090")->fits == PLIM_VGPU_FITS_YES &&
                          verdict_of(r, "A100")->fits == PLIM_VGPU_FITS_YES);
     CHECK("and said, once", r->n_caveats == 1 && r->caveats[0].count == 1 &&
                                 strstr(r->caveats[0].what, "NVIDIA T4"));
+    char text[16384] = "";
+    assert_int_equal(plim_vgpu_report_print(r, PLIM_JSON, NULL, add_text, text, NULL),
+                     PLIM_OK);
+    CHECK("in JSON", strstr(text, "\"peak_allocated\":null,\"peak_reserved\":null"));
+    plim_vgpu_report_free(r);
+    plim_vgpu_close(d);
+}
+
+/* What a run by itself has shown there takes the place of the tape. */
+static void test_alone(void **state)
+{
+    (void)state;
+    plim_vgpu *d = open_card("t4,a100,rtx4090", 0, "2.13", NULL);
+    const plim_vgpu_tensor q = {PLIM_F16, 4, {2, 4, 128, 64}, {32768, 8192, 64, 1}};
+    const plim_vgpu_attention_call call = {.causal = true};
+    plim_vgpu_report *r = NULL;
+    const char *other[2];
+    plim_err err = PLIM_ERR_INIT;
+    CHECK("none yet", plim_vgpu_other_cards(d, other, 2) == 0);
+    plim_vgpu_attention(d, &q, &q, &q, &call);
+    CHECK("the T4", plim_vgpu_other_cards(d, other, 2) == 1 && strstr(other[0], "T4"));
+    plim_vgpu_verdict v = {.gpu = "NVIDIA A100 SXM4 80GB"};
+    CHECK("not a card that the tape is about",
+          plim_vgpu_alone(d, &v, &err) == PLIM_EUSAGE && strstr(err.msg, "A100"));
+    char line[] = "a.py:3";
+    v = (plim_vgpu_verdict){.gpu = other[0],
+                            .fits = PLIM_VGPU_FITS_NO,
+                            .peaks_known = true,
+                            .peak_reserved = 20 * MIB,
+                            .oom_line = line,
+                            .growth_step = -1};
+    assert_int_equal(plim_vgpu_alone(d, &v, NULL), PLIM_OK);
+    line[0] = 'b'; /* it was copied */
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    CHECK("its verdict", verdict_of(r, "T4")->fits == PLIM_VGPU_FITS_NO &&
+                             verdict_of(r, "T4")->peak_reserved == 20 * MIB &&
+                             !strcmp(verdict_of(r, "T4")->oom_line, "a.py:3"));
+    CHECK("and said", r->n_caveats == 1 && strstr(r->caveats[0].what, "ran again"));
     plim_vgpu_report_free(r);
     plim_vgpu_close(d);
 }
@@ -949,18 +989,30 @@ static void test_growth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_three_lines),    cmocka_unit_test(test_oom),
-        cmocka_unit_test(test_fraction),       cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_history),        cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_full_workspace), cmocka_unit_test(test_report),
-        cmocka_unit_test(test_cards),          cmocka_unit_test(test_print),
-        cmocka_unit_test(test_growth),         cmocka_unit_test(test_other_way),
-        cmocka_unit_test(test_other_vendors),  cmocka_unit_test(test_end),
-        cmocka_unit_test(test_attempts),       cmocka_unit_test(test_null),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_tape),
-        cmocka_unit_test(test_blocks),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_machine),        cmocka_unit_test(test_machine_names),
+        cmocka_unit_test(test_three_lines),
+        cmocka_unit_test(test_oom),
+        cmocka_unit_test(test_fraction),
+        cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_history),
+        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_full_workspace),
+        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_cards),
+        cmocka_unit_test(test_print),
+        cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_other_way),
+        cmocka_unit_test(test_other_vendors),
+        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_attempts),
+        cmocka_unit_test(test_null),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_tape),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_machine_names),
         cmocka_unit_test(test_place),
+        cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,11 @@ class BlockState:
     FREE, ALLOCATED, PENDING, UNMAPPED = range(4)
 
 
+class Fits:
+    c_prefix = "PLIM_VGPU_FITS_"
+    UNKNOWN, NO, YES, MAYBE = range(-1, 3)
+
+
 class Vgpu:
     c_prefix = "PLIM_VGPU_"
     NONE, ALL_STREAMS = 0xffffffff, 0xffff
@@ -107,6 +112,14 @@ class Trace(ctypes.Structure):
 class Growing(ctypes.Structure):
     c_type = "plim_vgpu_growing"
     _fields_ = [("addr", c_u64), ("line", c_u32)]
+
+
+class Verdict(ctypes.Structure):
+    c_type = "plim_vgpu_verdict"
+    _fields_ = [("gpu", c_str), ("gpu_bytes", c_u64), ("fits", c_int),
+                ("peaks_known", ctypes.c_bool), ("peak_allocated", c_u64),
+                ("peak_reserved", c_u64), ("device_low", c_u64), ("device_high", c_u64),
+                ("oom_line", c_str), ("oom_text", c_str), ("growth_step", ctypes.c_int64)]
 
 
 class Style(ctypes.Structure):

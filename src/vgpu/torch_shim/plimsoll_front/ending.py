@@ -50,6 +50,7 @@ class Ending:
     def __init__(self, story, shim):
         self.story, self.shim = story, shim
         self.signalled = -GRACE  # when the last signal came
+        self.timer, self.interrupted = None, False
 
     def watch(self, seconds):
         """`seconds`: those of --limit; 0: no limit."""
@@ -58,13 +59,14 @@ class Ending:
         self.watch_exit()
         atexit.register(self.at_exit)
         if seconds:
-            timer = threading.Timer(seconds, self.limit, [seconds])
-            timer.daemon = True
-            timer.start()
+            self.timer = threading.Timer(seconds, self.limit, [seconds])
+            self.timer.daemon = True
+            self.timer.start()
 
     def at_exit(self):
         if os.getpid() != self.story.device.pid:
             return
+        self.run_alone()
         self.ignore_signals()
         self.story.finish()
         self.shim.plimsoll_shim_close()
@@ -72,11 +74,24 @@ class Ending:
         # when it drops Python's objects in there, the process would abort.
         time.sleep(0.03)
 
+    def run_alone(self):
+        """On other cards that need it, if the script ended by itself, or by --limit."""
+        story = self.story
+        if (os.getpid() != story.device.pid or self.interrupted or story.end == End.ERROR or
+                threading.current_thread() is not threading.main_thread()):
+            return
+        if self.timer:
+            self.timer.cancel()
+        with story.finishing:  # whoever else ends the process waits
+            if not story.done:
+                story.run_alone()
+
     def watch_exit(self):
         """os._exit leaves out what atexit would do."""
         leave = os._exit
 
         def exit_now(status):
+            self.run_alone()
             self.story.finish()
             leave(status)
         os._exit = exit_now
@@ -122,6 +137,7 @@ class Ending:
             return
         if self.limited:
             raise Stopped(0)
+        self.interrupted = True
         self.end_early(f"ended by {signal.Signals(number).name}")
         if interrupt:
             raise KeyboardInterrupt

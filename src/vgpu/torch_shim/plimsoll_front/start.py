@@ -11,6 +11,7 @@ import warnings
 
 from . import HERE, patches
 from .abi import c_int, c_ptr, c_str, c_u64
+from .alone import Command
 from .build import library_path, torch_version
 from .device import Machine, fail
 from .ending import Ending
@@ -140,6 +141,7 @@ def settings():
     run.update((k, int(os.environ.get("PLIMSOLL_RUN_" + k.upper()) or 0)) for k in numbers)
     run["mask_fraction"] = float(os.environ.get("PLIMSOLL_RUN_MASK_FRACTION") or 1)
     run["cards"] = run["cards"] or 1
+    run["command"] = Command()
     return run
 
 

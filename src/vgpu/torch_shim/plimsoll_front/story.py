@@ -10,6 +10,7 @@ import threading
 import weakref
 
 from .abi import Category, End, Growing, Phase, c_str, c_u32
+from .alone import Alone
 from .device import text
 from .holders import FILLS_UP, PERIODS, Holders
 
@@ -248,6 +249,10 @@ class Story:
             except RuntimeError:
                 pass  # the script goes on in another thread: names are only a help
             self.write_report()
+
+    def run_alone(self):
+        """On the cards that the tape says nothing about."""
+        Alone(self.run, self.device.cards[0]).run_all()
 
     def write_report(self):
         self.device.call("ended", self.end)
