@@ -674,6 +674,20 @@ def alone():
             check(f"{what}: no figures known to be wrong", [r["cards"][0][k] for k in (
                 "fits", "peak_allocated", "peak_reserved", "device_low")] == [None] * 4, r["cards"])
             check(f"{what}: why", any(words in c["what"] for c in r["caveats"]), r["caveats"])
+        path = script(folder, ATTENTION + "import time\n"
+                      "if torch.cuda.get_device_capability() < (8, 0): time.sleep(1000)\n")
+        for what, option, stop in ("--limit", ("--limit", "8"), False), ("a signal", (), True):
+            process = subprocess.Popen(
+                [PROGRAM, "run", "--gpu", "t4,a100", "--json", *option, "--", PYTHON, path, "64",
+                 log], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                text=True)
+            seen = any("running the script again" in line for line in process.stderr)
+            if stop:
+                process.terminate()
+            out, err = process.communicate(timeout=60)
+            check(f"{what} ends the second run", seen and process.returncode == 0, (out, err))
+            check(f"{what}: what is known", json.loads(out)["cards"][0]["fits"] ==
+                  (None if stop else "yes"), out)
 
 
 def leaks():

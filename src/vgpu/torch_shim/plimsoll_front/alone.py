@@ -82,6 +82,8 @@ class Alone:
         try:
             with tempfile.TemporaryDirectory(dir=self.run["report"]) as folder:
                 self.process = self.command.start(card, folder)
+                if self.stopped:  # before there was a process to end
+                    self.process.terminate()
                 self.process.wait()
                 with open(os.path.join(folder, f"{self.process.pid}+"), encoding="utf-8") as f:
                     row = json.load(f)["cards"][0]
