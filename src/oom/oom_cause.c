@@ -484,7 +484,8 @@ static const struct {
      "See which processes hold memory on the card, and end those that are "
      "not needed.",
      command_processes},
-    {is_host, "See how much memory the machine has, and make the tensor on the card or smaller.",
+    {is_host,
+     "See how much memory the machine has, and make the tensor on the card or smaller.",
      command_host},
     {helps_batch, "See what takes the memory in a step of the model.", command_estimate},
     {helps_batch, "Find the largest batch for this card.", command_fit},

@@ -82,8 +82,8 @@ const std::string &file_of(void *code)
     py.clear();
     size_t name = package_name(path);
     bool packaged = name != std::string::npos;
-    bool mine = !path.empty() && (path[0] != '<' || path == "<string>") &&
-                (!packaged || py.packages);
+    bool mine =
+        !path.empty() && (path[0] != '<' || path == "<string>") && (!packaged || py.packages);
     for (const auto &prefix : py.skip) // the standard library's has the packages below it
         mine = mine && (path.compare(0, prefix.size(), prefix) != 0 ||
                         package_name(path, prefix.size()) != std::string::npos);
