@@ -272,19 +272,24 @@ void plim_page_wrap(plim_page *p, const char *text, uint32_t indent)
     plim_flow_end(&f);
 }
 
+/* In the unit of `scale`, unless it would be below a tenth of that. */
+static plim_text bytes_beside(const plim_page *p, uint64_t bytes, uint64_t scale)
+{
+    plim_text scaled = plim_fmt_bytes_as(bytes, scale, p->style.si);
+    return strncmp(scaled.s, "0.0", 3) != 0 ? scaled : plim_fmt_bytes(bytes, p->style.si);
+}
+
 plim_text plim_page_bytes(const plim_page *p, uint64_t bytes)
 {
-    plim_text t = plim_fmt_bytes(bytes, p->style.si);
-    if (!p->scale || bytes > p->scale)
-        return t;
-    plim_text scaled = plim_fmt_bytes_as(bytes, p->scale, p->style.si);
-    return strncmp(scaled.s, "0.0", 3) != 0 ? scaled : t;
+    return bytes_beside(p, bytes, PLIM_MAX(p->scale ? p->scale : bytes, bytes));
 }
 
 plim_str plim_page_range(plim_page *p, uint64_t one, uint64_t other)
 {
-    plim_text a = plim_page_bytes(p, PLIM_MIN(one, other)),
-              b = plim_page_bytes(p, PLIM_MAX(one, other));
+    const uint64_t low = PLIM_MIN(one, other), high = PLIM_MAX(one, other);
+    plim_text a = p->scale ? bytes_beside(p, low, PLIM_MAX(p->scale, high))
+                           : plim_page_bytes(p, low),
+              b = plim_page_bytes(p, high);
     const char *unit_a = strchr(a.s, ' '), *unit_b = strchr(b.s, ' ');
     plim_str z;
     if (strcmp(a.s, b.s) == 0)

@@ -473,26 +473,12 @@ void plim_run_title(plim_page *p, const plim_vgpu_report *r)
     plim_page_puts(p, "\n");
 }
 
-static bool same_unit(plim_text a, plim_text b)
-{
-    return strcmp(strchr(a.s, ' '), strchr(b.s, ' ')) == 0;
-}
-
-/* That of the largest figure, unless the peak is too small for it: then the allocator's. */
-static void set_unit(plim_page *p, const plim_vgpu_report *r)
-{
-    const uint64_t device = r->peak_reserved + r->context_high;
-    p->scale = device;
-    if (!same_unit(plim_page_bytes(p, r->peak_requested), plim_page_bytes(p, device)))
-        p->scale = r->peak_reserved;
-}
-
 plim_status plim_run_body(plim_page *p, const plim_vgpu_report *r, plim_err *err)
 {
     plim_rows cards = verdict_rows(r);
     plim_status st = PLIM_OK;
     print_growth(p, r);
-    set_unit(p, r);
+    p->scale = r->peak_reserved;
     print_figures(p, r);
     st = print_attempts(p, r, err);
     if (!st && r->n_cards > 1) {

@@ -15,7 +15,8 @@ Tensor kept_boxes(const c10::OperatorHandle &op, const Call &c)
     }
 }
 
-// src: torchvision 0.21 ops/cuda/nms_kernel.cu: a bit for each pair of boxes
+// src: torchvision ops/cuda/nms_kernel.cu, since it gathers what is kept on the card: a bit for
+// each pair of boxes
 void nms(const c10::OperatorHandle &op, Stack *stack)
 {
     InOp in("nms");
