@@ -171,6 +171,8 @@ OPT("world", "N", RUN, take_int, offsetof(plim_args, world), 1,
  "run as part of a job of N processes, each with a card of its own")
 OPT("rank", "R|all", RUN, take_text, offsetof(plim_args, rank), 0,
  "which of the N processes: a rank from 0, a list as in 0,3,7, or all")
+OPT("by", "line|module|op", RUN, take_word, offsetof(plim_args, by), 0,
+ "what the report groups by (default: line)")
 OPT("lines", "own|all", RUN, take_word, offsetof(plim_args, lines), 0,
  "lines that the report names: your own (default), or all but PyTorch's and Python's")
 OPT("save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,

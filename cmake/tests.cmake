@@ -130,7 +130,7 @@ endif()
 
 # A library with sanitizers cannot be loaded into a Python without them.
 if(TARGET plimsoll AND NOT sanitize)
-    foreach(part figures examples fits tapes segments trainer lines cases places several alone
+    foreach(part figures examples fits tapes segments trainer lines modules cases places several alone
                  machine halving leaks clean factories refused accepted values world ranks)
         add_test(NAME run.${part}
                  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/run/check.py

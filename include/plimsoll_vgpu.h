@@ -106,9 +106,10 @@ PLIM_API uint32_t plim_vgpu_card_at(uint64_t addr);
 
 /* What a request is for: it ends up in the tape and the report. */
 typedef struct plim_vgpu_tag {
-    const char *line; /* of the user's code, "train.py:12"; NULL: not known */
-    const char *op;   /* "aten::addmm"; NULL: not known */
-    int dtype;        /* a plim_dtype; below 0: shape not known */
+    const char *line;   /* of the user's code, "train.py:12"; NULL: not known */
+    const char *op;     /* "aten::addmm"; NULL: not known */
+    const char *module; /* "layers.0.attn"; NULL: that of plim_vgpu_mark */
+    int dtype;          /* a plim_dtype; below 0: shape not known */
     int rank;
     const int64_t *dim;
     plim_category category;   /* PLIM_CAT_COUNT: as the phase suggests */
@@ -391,8 +392,17 @@ typedef struct plim_vgpu_tensors {
     uint64_t bytes; /* requested, all of them */
 } plim_vgpu_tensors;
 
+/* What a report groups by. */
+typedef enum plim_vgpu_by {
+    PLIM_VGPU_BY_LINE = 0,
+    PLIM_VGPU_BY_MODULE = 1, /* that ran, or that a parameter or its gradient belongs to */
+    PLIM_VGPU_BY_OP = 2,
+    PLIM_VGPU_BY_COUNT = 3
+} plim_vgpu_by;
+
 typedef struct plim_vgpu_line {
-    const char *line, *source;       /* source: its text; "" if not known */
+    const char *line, *source;       /* or a module or an op, whose source is ""; source: the
+                                      * line's text; "" if not known */
     uint64_t allocations, requested; /* number and bytes, over the whole run */
     uint64_t live;                   /* requested bytes that are live at the peak */
 } plim_vgpu_line;
@@ -457,6 +467,7 @@ typedef struct plim_vgpu_report {
     uint64_t category[PLIM_CAT_COUNT]; /* requested, live at the peak */
     const plim_phase_row *phases;
     uint32_t n_phases;
+    plim_vgpu_by by;             /* what the next two lists are grouped by */
     const plim_vgpu_line *lines; /* by live, largest first */
     uint32_t n_lines;
     const plim_vgpu_tensors *tensors; /* in the order of lines, then by bytes */
@@ -490,6 +501,10 @@ PLIM_API uint32_t plim_vgpu_other_cards(plim_vgpu *d, const char **out, uint32_t
  * PLIM_VGPU_FITS_UNKNOWN.  Copied.  PLIM_EUSAGE: verdict->gpu is none of them. */
 PLIM_API plim_status plim_vgpu_alone(plim_vgpu *d, const plim_vgpu_verdict *verdict,
                                      plim_err *err);
+
+/* What reports made from now on group by; PLIM_VGPU_BY_LINE if nobody says.  PLIM_EUSAGE: there
+ * is no such number. */
+PLIM_API plim_status plim_vgpu_group(plim_vgpu *d, plim_vgpu_by by, plim_err *err);
 
 /* The report on what has happened so far, for plim_vgpu_report_free; it outlives the
  * device. */

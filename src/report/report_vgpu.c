@@ -203,12 +203,20 @@ static void print_groups(plim_page *p, const plim_vgpu_report *r, uint32_t line,
 
 static const char *line_name(const char *line) { return *line ? line : "(no line)"; }
 
-static void print_line(plim_page *p, const plim_vgpu_line *line)
+static const struct {
+    const char *name, *none; /* none: of what belongs to none of them */
+} groupings[PLIM_VGPU_BY_COUNT] = {
+    [PLIM_VGPU_BY_LINE] = {"line", "(no line)"},
+    [PLIM_VGPU_BY_MODULE] = {"module", "(outside modules)"},
+    [PLIM_VGPU_BY_OP] = {"op", "empty"},
+};
+
+static void print_line(plim_page *p, const plim_vgpu_line *line, plim_vgpu_by by)
 {
     plim_str source = plim_page_clean(p, line->source);
     plim_page_puts(p, "  ");
     plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_buf_add(&p->buf, plim_page_clean(p, line_name(line->line)));
+    plim_buf_add(&p->buf, plim_page_clean(p, *line->line ? line->line : groupings[by].none));
     plim_page_paint(p, PLIM_PAINT_PLAIN);
     plim_buf_printf(&p->buf, "  %s", plim_page_bytes(p, line->live).s);
     if (line->requested > line->live)
@@ -232,16 +240,17 @@ static void print_lines(plim_page *p, const plim_vgpu_report *r)
     while (n < r->n_lines && r->lines[n].live)
         n++;
     shown = PLIM_MIN(n, (uint32_t)p->style.top);
-    plim_page_puts(p, "\nLive at the peak, by line\n");
+    plim_buf_printf(&p->buf, "\nLive at the peak, by %s\n", groupings[r->by].name);
     for (uint32_t i = 0; i < shown; i++) {
-        print_line(p, &r->lines[i]);
+        print_line(p, &r->lines[i], r->by);
         print_groups(p, r, i, PLIM_MAX(GROUPS_LEAST, GROUPS_IN_ALL / shown));
     }
     for (uint32_t i = shown; i < n; i++, more++)
         rest += r->lines[i].live;
     if (more)
-        plim_buf_printf(&p->buf, "  and %" PRIu32 " more line%s  %s\n", more,
-                        more == 1 ? "" : "s", plim_page_bytes(p, rest).s);
+        plim_buf_printf(&p->buf, "  and %" PRIu32 " more %s%s  %s\n", more,
+                        groupings[r->by].name, more == 1 ? "" : "s",
+                        plim_page_bytes(p, rest).s);
 }
 
 static bool growth_fills_card(const plim_vgpu_report *r)
@@ -595,6 +604,8 @@ static void json_tensors(plim_jw *w, const plim_vgpu_report *r, uint32_t line)
 
 static void json_lines(plim_jw *w, const plim_vgpu_report *r)
 {
+    plim_jw_key(w, "by");
+    plim_jw_cstr(w, groupings[r->by].name);
     plim_jw_key(w, "lines");
     plim_jw_array(w);
     for (uint32_t i = 0; i < r->n_lines; i++) {

@@ -119,7 +119,7 @@ static void follow_event(const plim_vgpu *d, tape_ends *t, plim_event e)
 {
     if (e.kind != PLIM_EVENT_ALLOC && e.kind != PLIM_EVENT_FREE)
         return;
-    line_live *now = &t->lines[d->storage_line[e.id]].now;
+    line_live *now = &t->lines[d->origin[e.id].line].now;
     uint64_t bytes = round_up(plim_storage_bytes(&d->tape.storages[e.id], d->bound));
     bool fresh = e.kind == PLIM_EVENT_ALLOC;
     now->count += fresh ? 1 : UINT64_MAX; /* less one */
@@ -143,7 +143,7 @@ static void read_ends(const plim_vgpu *d, tape_ends *t)
     end_steps(d, t, t->end);
     int32_t old = t->end - (t->end - t->first) / PERIODS;
     for (uint32_t i = 0; i < tape->n_storages; i++)
-        t->lines[d->storage_line[i]].old += t->birth[i] > t->first && t->birth[i] < old;
+        t->lines[d->origin[i].line].old += t->birth[i] > t->first && t->birth[i] < old;
 }
 
 typedef struct survivor { /* of a step after the first whose end counts */
@@ -183,7 +183,7 @@ static bool find_kept(const plim_vgpu *d, plim_arena *a, tape_ends *t)
     for (uint32_t i = 0; i < d->tape.n_storages; i++)
         if (t->birth[i] > t->first && t->birth[i] < t->end)
             all[n++] = (survivor){.bytes = plim_storage_bytes(&d->tape.storages[i], d->bound),
-                                  .line = d->storage_line[i],
+                                  .line = d->origin[i].line,
                                   .birth = t->birth[i]};
     qsort(all, n, sizeof *all, compare_survivors);
     for (uint32_t i = 1; i <= n; i++)

@@ -208,6 +208,20 @@ plim_status plim_vgpu_fraction(plim_vgpu *d, double fraction, plim_err *err)
     return st;
 }
 
+/* "layers.0" of "layers.0.weight", and of what belongs to it: "layers.0.weight.grad". */
+static const char *owner_of(plim_vgpu *d, const char *name, plim_category category)
+{
+    size_t n = strlen(name);
+    bool itself = category == PLIM_CAT_PARAMETER || category == PLIM_CAT_BUFFER;
+    for (int names = itself ? 1 : 2; names && n; names--)
+        do
+            n--;
+        while (n && name[n] != '.');
+    plim_str owner = plim_arena_str(&d->story, (plim_str){name, n});
+    const char *own = owner.p ? plim__vgpu_word(d, owner.p) : NULL;
+    return own ? own : "";
+}
+
 plim_status plim_vgpu_label(plim_vgpu *d, uint32_t block, plim_category category,
                             const char *name, plim_err *err)
 {
@@ -220,8 +234,10 @@ plim_status plim_vgpu_label(plim_vgpu *d, uint32_t block, plim_category category
         plim_storage *on_tape = &d->tape.storages[s->storage];
         const char *role = name && *name ? plim__vgpu_word(d, name) : NULL;
         on_tape->category = (uint8_t)category;
-        if (role)
+        if (role) {
             on_tape->role = role;
+            d->origin[s->storage].module = owner_of(d, name, category);
+        }
     }
     pthread_mutex_unlock(&d->lock);
     return s ? PLIM_OK : PLIM_EUSAGE;

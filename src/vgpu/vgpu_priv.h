@@ -49,6 +49,11 @@ typedef struct vgpu_attempt {
     uint64_t oom_bytes;              /* requested */
 } vgpu_attempt;
 
+typedef struct vgpu_origin { /* of a storage: who allocated it */
+    uint32_t line;
+    const char *module, *op;
+} vgpu_origin;
+
 typedef struct vgpu_growth { /* of a line, after every so many steps */
     uint32_t line, every;
     uint64_t bytes, tensors; /* tensors 0: as many as before, but larger */
@@ -90,8 +95,8 @@ struct plim_vgpu {
 
     plim_tape tape;
     bool truncated;
-    uint32_t *storage_line; /* of each storage */
-    uint32_t n_storage_line, cap_storage_line;
+    vgpu_origin *origin; /* of each storage */
+    uint32_t n_origins, cap_origins;
     plim_mark at; /* becomes a mark when something happens */
     bool at_new;
     int32_t warm; /* the step in which the last optimizer took its first */
@@ -114,6 +119,7 @@ struct plim_vgpu {
 
     const char *oom_text; /* the last */
     plim_vgpu_end end;
+    plim_vgpu_by by;
 
     plim_alloc_stats zero[3]; /* all, small, large: what counts as nothing went in and out */
     plim_vgpu_trace *traces;  /* a ring of max_traces once it is full */

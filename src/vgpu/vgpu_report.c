@@ -49,8 +49,62 @@ static int compare_tensors(const void *x, const void *y)
     return c ? c : compare_u64(b->bytes, a->bytes);
 }
 
+/* What a storage is grouped by: lines by number, modules and ops by their words. */
+typedef struct grouping {
+    plim_map by_word;
+    uint32_t *group; /* of each storage */
+    plim_vgpu_line *lines;
+    uint32_t n, cap;
+} grouping;
+
+static bool group_lines(const plim_vgpu *d, plim_arena *a, grouping *g)
+{
+    bool ok = true;
+    g->lines = PLIM_NEW_N(a, plim_vgpu_line, (uint64_t)d->n_lines + 1);
+    if (!g->lines)
+        return false;
+    for (uint32_t i = 0; i < d->n_lines; i++)
+        g->lines[i] = (plim_vgpu_line){.line = plim__vgpu_copy(a, d->lines[i].text, &ok),
+                                       .source = plim__vgpu_copy(a, d->lines[i].source, &ok),
+                                       .allocations = d->lines[i].allocations,
+                                       .requested = d->lines[i].requested};
+    for (uint32_t i = 0; i < d->n_origins; i++)
+        g->group[i] = d->origin[i].line;
+    g->n = d->n_lines;
+    return ok;
+}
+
+static bool group_words(const plim_vgpu *d, plim_arena *a, grouping *g)
+{
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < d->n_origins; i++) {
+        const vgpu_origin *from = &d->origin[i];
+        const char *word = d->by == PLIM_VGPU_BY_MODULE ? from->module : from->op;
+        uint32_t at;
+        if (!plim_map_get(&g->by_word, plim_str_of(word), &at)) {
+            at = g->n;
+            const char *own = plim__vgpu_copy(a, word, &ok);
+            if (!ok || !PLIM_PUSH_ROOM(a, g->lines, g->n, g->cap) ||
+                !plim_map_put(a, &g->by_word, plim_str_of(own), at))
+                return false;
+            g->lines[g->n++] = (plim_vgpu_line){.line = own, .source = ""};
+        }
+        g->group[i] = at;
+        g->lines[at].allocations++;
+        g->lines[at].requested += plim_storage_bytes(&d->tape.storages[i], d->bound);
+    }
+    return ok && (g->lines || (g->lines = PLIM_NEW_N(a, plim_vgpu_line, 1)));
+}
+
+static bool group_storages(const plim_vgpu *d, plim_arena *a, grouping *g)
+{
+    g->group = PLIM_NEW_N(a, uint32_t, (uint64_t)d->n_origins + 1);
+    return g->group &&
+           (d->by == PLIM_VGPU_BY_LINE ? group_lines(d, a, g) : group_words(d, a, g));
+}
+
 /* NULL: no memory. */
-static live_row *find_live(const plim_vgpu *d, plim_arena *a, uint32_t *n)
+static live_row *find_live(const plim_vgpu *d, const grouping *g, plim_arena *a, uint32_t *n)
 {
     uint32_t *live;
     if (plim_sim_live_after(a, &d->tape, plim__vgpu_attempt(d)->peak_event, &live, n, NULL))
@@ -58,9 +112,8 @@ static live_row *find_live(const plim_vgpu *d, plim_arena *a, uint32_t *n)
     live_row *rows = PLIM_NEW_N(a, live_row, *n);
     for (uint32_t i = 0; rows && i < *n; i++) {
         const plim_storage *s = &d->tape.storages[live[i]];
-        rows[i] = (live_row){.s = s,
-                             .line = d->storage_line[live[i]],
-                             .bytes = plim_storage_bytes(s, d->bound)};
+        rows[i] = (live_row){
+            .s = s, .line = g->group[live[i]], .bytes = plim_storage_bytes(s, d->bound)};
     }
     if (rows)
         qsort(rows, *n, sizeof *rows, compare_group);
@@ -181,19 +234,14 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
     uint32_t n = 0;
     bool ok = true;
-    live_row *live = find_live(d, a, &n);
+    grouping by = {0};
+    live_row *live = group_storages(d, a, &by) ? find_live(d, &by, a, &n) : NULL;
     plim_vgpu_tensors *t = PLIM_NEW_N(a, plim_vgpu_tensors, (uint64_t)n + 1);
-    plim_vgpu_line *lines = PLIM_NEW_N(a, plim_vgpu_line, (uint64_t)d->n_lines + 1);
     plim_phase_row *rows = PLIM_NEW_N(a, plim_phase_row, (uint64_t)d->n_rows + 1);
     plim_vgpu_caveat *caveats =
         PLIM_NEW_N(a, plim_vgpu_caveat, (uint64_t)d->n_caveats + d->n_cards + 1);
-    if (!live || !t || !lines || !rows || !caveats)
+    if (!live || !t || !rows || !caveats)
         return false;
-    for (uint32_t i = 0; i < d->n_lines; i++)
-        lines[i] = (plim_vgpu_line){.line = plim__vgpu_copy(a, d->lines[i].text, &ok),
-                                    .source = plim__vgpu_copy(a, d->lines[i].source, &ok),
-                                    .allocations = d->lines[i].allocations,
-                                    .requested = d->lines[i].requested};
     for (uint32_t i = 0; i < d->n_caveats; i++)
         caveats[i] = (plim_vgpu_caveat){.line = plim__vgpu_copy(a, d->caveats[i].line, &ok),
                                         .what = plim__vgpu_copy(a, d->caveats[i].what, &ok),
@@ -209,15 +257,16 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
     const uint32_t first = plim__vgpu_attempt(d)->first_row, n_rows = attempt_end(d) - first;
     if (n_rows)
         memcpy(rows, d->rows + first, n_rows * sizeof *rows);
-    r->n_lines = d->n_lines;
-    group_live(live, n, r, t, lines);
-    r->lines = lines;
+    r->by = d->by;
+    r->n_lines = by.n;
+    group_live(live, n, r, t, by.lines);
+    r->lines = by.lines;
     r->tensors = t;
     r->phases = rows;
     r->n_phases = n_rows;
     r->caveats = caveats;
     r->n_caveats = n_caveats;
-    return ok && order_lines(a, r, lines, t);
+    return ok && order_lines(a, r, by.lines, t);
 }
 
 static plim_status fill_growth(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r, plim_err *err)
@@ -274,6 +323,17 @@ static bool fill_report(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
     r->peak_line = plim__vgpu_copy(a, plim__vgpu_line_text(d, told->peak_line), &ok);
     r->end = d->end;
     return fill_attempts(d, a, r) && fill_lists(d, a, r) && ok;
+}
+
+plim_status plim_vgpu_group(plim_vgpu *d, plim_vgpu_by by, plim_err *err)
+{
+    PLIM_REQUIRE(d, err);
+    if ((unsigned)by >= PLIM_VGPU_BY_COUNT)
+        return plim_fail(err, PLIM_EUSAGE, 0, "unknown grouping %d", (int)by);
+    pthread_mutex_lock(&d->lock);
+    d->by = by;
+    pthread_mutex_unlock(&d->lock);
+    return PLIM_OK;
 }
 
 plim_status plim_vgpu_report_make(plim_vgpu *d, plim_vgpu_report **out, plim_err *err)

@@ -102,7 +102,7 @@ uint32_t plim__vgpu_tape_alloc(plim_vgpu *d, const plim_storage *like, uint16_t 
     s.name = plim_str_of(plim__vgpu_line_text(d, line));
     s.role = like->role ? like->role : tag && tag->op ? plim__vgpu_word(d, tag->op) : NULL;
     if (!tape_begin(d) || line == PLIM_NONE ||
-        !PLIM_PUSH_ROOM(&d->story, d->storage_line, d->n_storage_line, d->cap_storage_line)) {
+        !PLIM_PUSH_ROOM(&d->story, d->origin, d->n_origins, d->cap_origins)) {
         d->truncated = true;
         return PLIM_NONE;
     }
@@ -112,7 +112,9 @@ uint32_t plim__vgpu_tape_alloc(plim_vgpu *d, const plim_storage *like, uint16_t 
         return PLIM_NONE;
     }
     d->tape.events[d->tape.n_events - 1].stream = stream;
-    d->storage_line[d->n_storage_line++] = line;
+    const char *module = tag && tag->module ? plim__vgpu_word(d, tag->module) : d->at.op.p;
+    d->origin[d->n_origins++] = (vgpu_origin){
+        .line = line, .module = module ? module : "", .op = s.role ? s.role : ""};
     return id;
 }
 

@@ -75,7 +75,7 @@ static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
         v->peak_allocated = sim.peak_allocated;
         v->peak_reserved = sim.peak_reserved;
         if (sim.oom) {
-            uint32_t line = d->storage_line[d->tape.events[sim.oom_event].id];
+            uint32_t line = d->origin[d->tape.events[sim.oom_event].id].line;
             v->oom_line = plim__vgpu_copy(a, plim__vgpu_line_text(d, line), &ok);
             v->oom_text = plim__vgpu_copy(a, sim.oom_text.p, &ok);
         }

@@ -744,6 +744,35 @@ def clean():
         check(f"{name} does not grow", r["growth"] == [], r["growth"])
 
 
+def modules():
+    """The same memory by line, by module and by op."""
+    done = {by: report(run(HERE / "modules.py", "--json", "--by", by, gpu=("--gpu", "t4")))
+            for by in ("line", "module", "op")}
+    live = {by: sum(row["live_at_peak"] for row in r["lines"]) for by, r in done.items()}
+    total = {by: sum(row["requested"] for row in r["lines"]) for by, r in done.items()}
+    check("the same in all", len(set(live.values())) == len(set(total.values())) == 1 and
+          all(r["by"] == by and r["peak_requested"] == live[by] for by, r in done.items()),
+          (live, total))
+    rows = {row["line"]: {} for row in done["module"]["lines"]}
+    for row in done["module"]["lines"]:
+        for t in row["tensors"]:
+            kinds = rows[row["line"]]
+            kinds[t["category"]] = kinds.get(t["category"], 0) + t["bytes"]
+    weight = 4 * (1024 * 4096 + 1024)  # of `down`, with its bias
+    down = rows["1.down"]
+    check("what belongs to a module", down["parameter"] == weight and
+          down["optimizer_state"] == 2 * weight, down)
+    check("its backward pass", down["temporary"] == 4 * 4096 * 4096 and
+          down["gradient"] == weight, down)
+    check("its forward pass", rows["0"]["activation"] == 4 * (4096 * 4096 + 4096 * 1024),
+          rows["0"])  # of relu and of the sum
+    ops = {row["line"]: row["live_at_peak"] for row in done["op"]["lines"]}
+    check("relu", ops["relu"] == 2 * 4 * 4096 * 4096, ops)
+    words = run(HERE / "modules.py", "--by", "module", gpu=("--gpu", "t4")).stdout
+    check("in words", "\nLive at the peak, by module\n  1.down  " in words and
+          "\n  (outside modules)  " in words, words)
+
+
 # ---- a machine of several cards ----------------------------------------------------------
 
 TWO = ("--gpu", "2xrtx4090")
@@ -887,7 +916,7 @@ def values():
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
-for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "lines",
+for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks",
                              "clean", "factories", "refused", "accepted", "values", "world", "ranks"):
     globals()[part]()

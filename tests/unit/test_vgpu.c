@@ -626,6 +626,51 @@ static void test_attempts(void **state)
     plim_vgpu_close(d);
 }
 
+static void check_groups(plim_vgpu *d, plim_vgpu_by by, const char *want)
+{
+    plim_vgpu_report *r = NULL;
+    char have[256] = "";
+    assert_int_equal(plim_vgpu_group(d, by, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_report_make(d, &r, NULL), PLIM_OK);
+    for (uint32_t i = 0; i < r->n_lines; i++)
+        snprintf(have + strlen(have), sizeof have - strlen(have), "%s %llu/%llu; ",
+                 r->lines[i].line, r->lines[i].live / MIB, r->lines[i].requested / MIB);
+    CHECK_STR("groups", have, want);
+    CHECK("as asked for", r->by == by);
+    plim_vgpu_report_free(r);
+}
+
+/* By line, by the module that ran or owns a parameter, by op. */
+static void test_groups(void **state)
+{
+    (void)state;
+    plim_vgpu *d = open_card("t4", 0, "2.13", NULL);
+    uint32_t block;
+    uint64_t addr;
+    plim_vgpu_tag tag = {
+        .line = "a.py:1", .op = "empty", .dtype = -1, .rank = -1, .category = PLIM_CAT_COUNT};
+    plim_vgpu_malloc(d, 8 * MIB, 0, &tag, &block, &addr, NULL);
+    plim_vgpu_label(d, block, PLIM_CAT_PARAMETER, "net.fc.weight", NULL);
+    plim_vgpu_malloc(d, 16 * MIB, 0, &tag, &block, &addr, NULL);
+    plim_vgpu_label(d, block, PLIM_CAT_OPTIMIZER_STATE, "net.fc.weight.exp_avg", NULL);
+    plim_vgpu_malloc(d, 1 * MIB, 0, &tag, &block, &addr, NULL);
+    plim_vgpu_label(d, block, PLIM_CAT_PARAMETER, "scale", NULL);
+    plim_vgpu_mark(d, 0, PLIM_PHASE_FORWARD, "net.fc", NULL);
+    tag.op = "addmm";
+    plim_vgpu_malloc(d, 2 * MIB, 0, &tag, &block, &addr, NULL);
+    plim_vgpu_free(d, block, NULL);
+    plim_vgpu_mark(d, 0, PLIM_PHASE_BACKWARD, "", NULL);
+    tag.line = "a.py:2";
+    tag.op = "mm";
+    tag.module = "net";
+    plim_vgpu_malloc(d, 4 * MIB, 0, &tag, &block, &addr, NULL);
+    check_groups(d, PLIM_VGPU_BY_LINE, "a.py:1 25/27; a.py:2 4/4; ");
+    check_groups(d, PLIM_VGPU_BY_MODULE, "net.fc 24/26; net 4/4;  1/1; ");
+    check_groups(d, PLIM_VGPU_BY_OP, "empty 25/25; mm 4/4; addmm 0/2; ");
+    CHECK("no such grouping", plim_vgpu_group(d, PLIM_VGPU_BY_COUNT, NULL) == PLIM_EUSAGE);
+    plim_vgpu_close(d);
+}
+
 /* ---- NULL -------------------------------------------------------------------- */
 
 /* One argument is NULL and all others are valid: PLIM_EUSAGE, and nothing has changed. */
@@ -684,6 +729,7 @@ static void test_null(void **state)
         {"ended: d", plim_vgpu_ended(NULL, PLIM_VGPU_END_DONE, NULL)},
         {"save: d", plim_vgpu_save(NULL, "/dev/null", NULL)},
         {"save: path", plim_vgpu_save(d, NULL, NULL)},
+        {"group: d", plim_vgpu_group(NULL, PLIM_VGPU_BY_LINE, NULL)},
         {"report_make: d", plim_vgpu_report_make(NULL, &r, NULL)},
         {"report_make: out", plim_vgpu_report_make(d, NULL, NULL)},
         {"report_print: r", plim_vgpu_report_print(NULL, PLIM_TEXT, NULL, add_text, "", NULL)},
@@ -996,11 +1042,12 @@ int main(void)
         cmocka_unit_test(test_cards),          cmocka_unit_test(test_print),
         cmocka_unit_test(test_growth),         cmocka_unit_test(test_other_way),
         cmocka_unit_test(test_other_vendors),  cmocka_unit_test(test_end),
-        cmocka_unit_test(test_attempts),       cmocka_unit_test(test_null),
-        cmocka_unit_test(test_threads),        cmocka_unit_test(test_tape),
-        cmocka_unit_test(test_blocks),         cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_machine),        cmocka_unit_test(test_machine_names),
-        cmocka_unit_test(test_place),          cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_attempts),       cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_null),           cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_tape),           cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_machine_names),  cmocka_unit_test(test_place),
+        cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,8 +27,8 @@ READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
 
 class Tag(ctypes.Structure):
     c_type = "plim_vgpu_tag"
-    _fields_ = [("line", ctypes.c_char_p), ("op", ctypes.c_char_p), ("dtype", ctypes.c_int),
-                ("rank", ctypes.c_int), ("dim", ctypes.c_void_p), ("category", ctypes.c_int),
+    _fields_ = [("line", ctypes.c_char_p), ("op", ctypes.c_char_p),
+                ("module", ctypes.c_char_p), ("dtype", ctypes.c_int), ("rank", ctypes.c_int), ("dim", ctypes.c_void_p), ("category", ctypes.c_int),
                 ("certainty", ctypes.c_int)]
 
 
@@ -127,6 +127,9 @@ class Log:
     def plimsoll_shim_label(self, address, category, name):
         self.add("label", address, category, name)
 
+    def plimsoll_shim_module(self, path):
+        pass  # the mark says it
+
     def plimsoll_shim_line(self):
         return self.lines.here_now() or b""
 
@@ -155,7 +158,7 @@ class Replay:
 
     def malloc(self, entry):
         line = self.lines.of((f["filename"], f["line"]) for f in entry["frames"])
-        tag = Tag(line or self.line, None, -1, 0, None, Category.COUNT, 0)  # as the phase suggests
+        tag = Tag(line or self.line, None, None, -1, 0, None, Category.COUNT, 0)  # as the phase suggests
         stream = self.streams.setdefault(entry["stream"], len(self.streams))
         block, addr = ctypes.c_uint32(), ctypes.c_uint64()
         self.device.call("malloc", ctypes.c_uint64(entry["size"]), ctypes.c_uint16(stream),

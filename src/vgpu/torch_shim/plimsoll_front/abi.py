@@ -23,6 +23,11 @@ class End:
     DONE, EARLY, MEMORY, ERROR = range(4)
 
 
+class By:
+    c_prefix = "PLIM_VGPU_BY_"
+    LINE, MODULE, OP = range(3)
+
+
 class StatKind:
     c_prefix = "PLIM_STAT_"
     POOLS, WHOLE, NUMBER = range(3)

@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 
-from .abi import PUT, Card, Err, Options, Render, Stat, Style, c_ptr, c_u64
+from .abi import PUT, By, Card, Err, Options, Render, Stat, Style, c_ptr, c_u64
 
 
 def fail(text, code=3):
@@ -101,6 +101,7 @@ class Machine:
         st = 0
         for i, card in enumerate(cards):
             made = c_ptr()
+            card.call("group", getattr(By, (run["by"] or "line").upper()))
             st = st or self.lib.plim_vgpu_report_make(card.handle, ctypes.byref(made),
                                                       ctypes.byref(err))
             reports[i] = made.value

@@ -134,7 +134,7 @@ class Finder:
 
 def settings():
     words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib",
-             "lines")
+             "lines", "by")
     numbers = ("vram", "cards", "alone", "steps", "limit", "json", "si", "color", "ascii", "width",
                "top", "quiet")
     run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}

@@ -47,6 +47,7 @@ class Story:
         if (self.step, self.phase, op) != self.op:
             self.op = (self.step, self.phase, op)
             self.device.call("mark", self.step, self.phase, op.encode())
+            self.shim.plimsoll_shim_module(op.encode())
 
     # -- names
 

@@ -133,36 +133,37 @@ struct NodeThread : torch::autograd::Node {
     }
 };
 
-// In a backward pass the line of the forward op that the node belongs to.
-const char *user_line()
+// In a backward pass the line and the module of the forward op that the node belongs to.
+Place user_place()
 {
     auto node = torch::autograd::get_current_node();
     if (!node)
-        return python_line();
+        return {python_line(), g.module};
     uint64_t seq = node->sequence_nr();
     std::lock_guard<std::mutex> lock(g.mu);
-    auto own = g.node_line.find(NodeThread::of(*node));
+    auto own = g.node_place.find(NodeThread::of(*node));
     // What checkpointing computes again has nodes of a thread that has no lines.
-    const auto &lines = own == g.node_line.end() ? g.node_line[g.main_thread] : own->second;
-    const char *line = nullptr; // a view's node has none: that of the op before it
-    for (uint64_t i = std::min<uint64_t>(seq + 1, lines.size()); i > 0 && !line; i--)
-        line = lines[i - 1];
-    return line ? line : "(backward)";
+    const auto &places = own == g.node_place.end() ? g.node_place[g.main_thread] : own->second;
+    // A view's node has none: that of the op before it.
+    for (uint64_t i = std::min<uint64_t>(seq + 1, places.size()); i > 0; i--)
+        if (places[i - 1].line)
+            return places[i - 1];
+    return {"(backward)", ""};
 }
 
 // An op is about to run on this thread: if autograd has just made its node, that
 // node has the newest number.
-void note_node(const char *line)
+void note_node(Place place)
 {
     uint64_t next = at::sequence_number::peek();
-    if (!next || !line || next > (1u << 26))
+    if (!next || !place.line || next > (1u << 26))
         return;
     std::lock_guard<std::mutex> lock(g.mu);
-    auto &lines = g.node_line[at::RecordFunction::currentThreadId()];
-    if (lines.size() < next)
-        lines.resize(next + next / 2, nullptr);
-    if (!lines[next - 1]) // the first op to run is the node's own
-        lines[next - 1] = line;
+    auto &places = g.node_place[at::RecordFunction::currentThreadId()];
+    if (places.size() < next)
+        places.resize(next + next / 2);
+    if (!places[next - 1].line) // the first op to run is the node's own
+        places[next - 1] = place;
 }
 
 } // namespace

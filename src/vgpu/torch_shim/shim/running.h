@@ -5,32 +5,34 @@
 namespace {
 
 struct Running {
-    const char *op = nullptr, *line = nullptr;
-    bool has_line = false;
+    const char *op = nullptr;
+    Place place;
+    bool has_place = false;
     plim_category category = PLIM_CAT_COUNT; // the lib's guess by phase
 };
 thread_local Running now;
 thread_local int pending_rank = -1, pending_dtype = -1;
 thread_local int64_t pending_dim[8];
 
-const char *line_now()
+Place place_now()
 {
-    if (!now.has_line) {
-        now.line = user_line();
-        now.has_line = now.op != nullptr; // outside an op each call is its own
+    if (!now.has_place) {
+        now.place = user_place();
+        now.has_place = now.op != nullptr; // outside an op each call is its own
     }
-    return now.line;
+    return now.place;
 }
+const char *line_now() { return place_now().line; }
 
 struct InOp { // names what is allocated until it goes
     Running before = now;
     explicit InOp(const char *op)
     {
         now.op = op;
-        now.has_line = false;
+        now.has_place = false;
         now.category = PLIM_CAT_COUNT;
         if (!torch::autograd::get_current_node())
-            note_node(line_now());
+            note_node(place_now());
         else
             patience = 0;
     }
@@ -75,7 +77,8 @@ void pending(IntArrayRef size, ScalarType t)
 plim_vgpu_tag tag_now()
 {
     plim_vgpu_tag t = {};
-    t.line = line_now();
+    t.line = place_now().line;
+    t.module = place_now().module;
     t.op = now.op;
     t.dtype = pending_dtype;
     t.rank = pending_rank;

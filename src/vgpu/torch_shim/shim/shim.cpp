@@ -117,6 +117,12 @@ __attribute__((visibility("default"))) void plimsoll_shim_label(uint64_t addr, i
                     nullptr);
 }
 
+// The module that runs from now on.
+__attribute__((visibility("default"))) void plimsoll_shim_module(const char *path)
+{
+    g.module = intern(path);
+}
+
 // The number that the next node of autograd will have.
 __attribute__((visibility("default"))) uint64_t plimsoll_shim_sequence()
 {

@@ -67,6 +67,11 @@ namespace {
 
 struct Value;
 
+// Whose an allocation is.
+struct Place {
+    const char *line = nullptr, *module = "";
+};
+
 struct State {
     plim_vgpu *cards[PLIM_VGPU_CARDS] = {};
     int machine = 0;        // how many there are; the script may see fewer
@@ -81,7 +86,8 @@ struct State {
     std::unordered_map<uint64_t, uint32_t> blocks; // by address
     std::unordered_map<uint64_t, std::shared_ptr<Value>> contents; // by address
     // By thread and autograd's sequence number, which is the thread's own.
-    std::unordered_map<uint64_t, std::vector<const char *>> node_line;
+    std::unordered_map<uint64_t, std::vector<Place>> node_place;
+    std::atomic<const char *> module{""}; // that runs, by its path
     uint64_t main_thread = 0;
     std::unordered_set<std::string> words;
 } g;
