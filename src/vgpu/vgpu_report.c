@@ -74,26 +74,36 @@ static bool group_lines(const plim_vgpu *d, plim_arena *a, grouping *g)
     return ok;
 }
 
+/* NULL: no memory. */
+static plim_vgpu_line *group_of_word(plim_arena *a, grouping *g, const char *word)
+{
+    uint32_t at;
+    bool ok = true;
+    if (plim_map_get(&g->by_word, plim_str_of(word), &at))
+        return &g->lines[at];
+    const char *own = plim__vgpu_copy(a, word, &ok);
+    if (!ok || !PLIM_PUSH_ROOM(a, g->lines, g->n, g->cap) ||
+        !plim_map_put(a, &g->by_word, plim_str_of(own), g->n))
+        return NULL;
+    g->lines[g->n] = (plim_vgpu_line){.line = own, .source = ""};
+    return &g->lines[g->n++];
+}
+
 static bool group_words(const plim_vgpu *d, plim_arena *a, grouping *g)
 {
-    bool ok = true;
-    for (uint32_t i = 0; ok && i < d->n_origins; i++) {
+    for (uint32_t i = 0; i < d->n_origins; i++) {
         const vgpu_origin *from = &d->origin[i];
-        const char *word = d->by == PLIM_VGPU_BY_MODULE ? from->module : from->op;
-        uint32_t at;
-        if (!plim_map_get(&g->by_word, plim_str_of(word), &at)) {
-            at = g->n;
-            const char *own = plim__vgpu_copy(a, word, &ok);
-            if (!ok || !PLIM_PUSH_ROOM(a, g->lines, g->n, g->cap) ||
-                !plim_map_put(a, &g->by_word, plim_str_of(own), at))
-                return false;
-            g->lines[g->n++] = (plim_vgpu_line){.line = own, .source = ""};
-        }
-        g->group[i] = at;
-        g->lines[at].allocations++;
-        g->lines[at].requested += plim_storage_bytes(&d->tape.storages[i], d->bound);
+        plim_vgpu_line *line =
+            group_of_word(a, g, d->by == PLIM_VGPU_BY_MODULE ? from->module : from->op);
+        if (!line)
+            return false;
+        g->group[i] = (uint32_t)(line - g->lines);
+        line->allocations++;
+        line->requested += plim_storage_bytes(&d->tape.storages[i], d->bound);
     }
-    return ok && (g->lines || (g->lines = PLIM_NEW_N(a, plim_vgpu_line, 1)));
+    if (!g->lines) /* nothing was allocated */
+        g->lines = PLIM_NEW(a, plim_vgpu_line);
+    return g->lines != NULL;
 }
 
 static bool group_storages(const plim_vgpu *d, plim_arena *a, grouping *g)
