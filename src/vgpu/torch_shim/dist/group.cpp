@@ -147,9 +147,10 @@ struct Group : c10d::Backend {
     }
 
     const std::string getBackendName() const override { return "nccl"; }
-    intrusive_ptr<Options> getBackendOptions() override { return options; }
-    bool supportsCoalescing() const override { return true; }
-    void setTimeout(std::chrono::milliseconds) override {}
+    // Not `override`: older versions do not have these.
+    intrusive_ptr<Options> getBackendOptions() { return options; }
+    bool supportsCoalescing() const { return true; }
+    void setTimeout(std::chrono::milliseconds) {}
     void setSequenceNumberForGroup() override {}
     uint64_t getSequenceNumberForGroup() override { return sequence; }
     void waitForPendingWorks() override {}
