@@ -217,8 +217,7 @@ static const char *owner_of(plim_vgpu *d, const char *name, plim_category catego
         do
             n--;
         while (n && name[n] != '.');
-    plim_str owner = plim_arena_str(&d->story, (plim_str){name, n});
-    const char *own = owner.p ? plim__vgpu_word(d, owner.p) : NULL;
+    const char *own = plim__vgpu_word_of(d, (plim_str){name, n});
     return own ? own : "";
 }
 

@@ -137,6 +137,7 @@ struct plim_vgpu {
 
 /* Each string once; NULL, as an argument: "", as the answer: the story is full. */
 const char *plim__vgpu_word(plim_vgpu *d, const char *z);
+const char *plim__vgpu_word_of(plim_vgpu *d, plim_str key);
 /* A word to be noted with a line that there is.  PLIM_EUSAGE: there is no such line. */
 plim_status plim__vgpu_line_word(plim_vgpu *d, uint32_t line, const char *text,
                                  const char **own, plim_err *err);

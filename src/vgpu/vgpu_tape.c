@@ -8,8 +8,12 @@
 
 const char *plim__vgpu_word(plim_vgpu *d, const char *z)
 {
+    return plim__vgpu_word_of(d, plim_str_of(z ? z : ""));
+}
+
+const char *plim__vgpu_word_of(plim_vgpu *d, plim_str key)
+{
     uint32_t i;
-    plim_str key = plim_str_of(z ? z : "");
     if (plim_map_get(&d->words, key, &i))
         return d->word[i];
     key = plim_arena_str(&d->story, key);
