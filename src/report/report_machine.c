@@ -109,7 +109,8 @@ static void print_verdict(plim_page *p, const machine *m)
         plim_buf_printf(&p->buf, "cuda:%" PRIu32 " ran out of memory at " PLIM_STR_FMT,
                         r->card.index, PLIM_STR_ARG(line));
         if (r->num_ooms > 1)
-            plim_buf_printf(&p->buf, ", the first of %s times", plim_fmt_count(r->num_ooms).s);
+            plim_buf_printf(&p->buf, ", the %s of %s times", r->failed ? "last" : "first",
+                            plim_fmt_count(r->num_ooms).s);
         plim_page_puts(p, "\n");
         plim_page_wrap(p, r->oom_text, 2);
     }
