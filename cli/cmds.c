@@ -8,6 +8,7 @@
 #define CMDS(X)                                                                               \
     X(estimate)                                                                               \
     X(layers)                                                                                 \
+    X(compare)                                                                                \
     X(fit)                                                                                    \
     X(info)                                                                                   \
     X(tape)                                                                                   \

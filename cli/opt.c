@@ -191,6 +191,8 @@ OPT("json", NULL, PLIM_USE_JSON, take_render, 0, PLIM_JSON,
  "print JSON, sizes in bytes")
 OPT("csv", NULL, PLIM_USE_CSV, take_render, 0, PLIM_CSV,
  "print comma-separated values, sizes in bytes")
+OPT("svg", NULL, PLIM_USE_SVG, take_render, 0, PLIM_SVG,
+ "print a picture, as SVG")
 OPT("si", NULL, TEXT, take_bool, STYLE(si), 1,
  "use GB, MB, KB (1000) instead of GiB, MiB, KiB (1024)")
 OPT("top", "N", PLIM_USE_LIVE, take_int, STYLE(top), 1,

@@ -22,6 +22,7 @@ enum {
     PLIM_USE_RUN = 1 << 7,      /* run: the operand is a command with its own options */
     PLIM_USE_DEPTH = 1 << 8,    /* a tree of modules */
     PLIM_USE_SETTINGS = 1 << 9, /* settings from a file */
+    PLIM_USE_SVG = 1 << 10,
 };
 
 /* A parsed command line. */

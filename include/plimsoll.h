@@ -319,6 +319,7 @@ typedef struct plim_model_info {
     plim_dtype dtype; /* of its first parameter, before the setting "dtype" */
     int64_t seq;      /* the sequence length that was used; 0: not known */
     int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
+    double top1;      /* published top-1 accuracy on ImageNet-1K, in percent; 0: not known */
 } plim_model_info;
 
 /* A storage that is live at the peak. */
@@ -418,6 +419,9 @@ typedef struct plim_estimate {
 
     bool gpu_exact; /* gpu_bytes is what a driver reports or the caller gave, else estimated
                      * from the marketed size */
+
+    uint64_t saved_activations; /* bytes of activations live when the first backward pass
+                                 * begins: what autograd saved; 0 for inference */
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,
@@ -885,7 +889,8 @@ typedef struct plim_style {
 typedef enum plim_render {
     PLIM_TEXT = 0, /* tables for a terminal, in UTF-8 or, with style.ascii, ASCII */
     PLIM_JSON = 1, /* docs/json.md; sizes in bytes */
-    PLIM_CSV = 2   /* RFC 4180; sizes in bytes */
+    PLIM_CSV = 2,  /* RFC 4180; sizes in bytes */
+    PLIM_SVG = 3   /* a picture, complete in itself */
 } plim_render;
 
 /* Each of these renders a result and passes the whole text to `put` at once; on failure
@@ -894,6 +899,11 @@ typedef enum plim_render {
 PLIM_API plim_status plim_estimate_print(const plim_estimate *e, plim_render r,
                                          const plim_style *st, plim_put put, void *ud,
                                          plim_err *err);
+/* Several estimates side by side, one row each; the picture shows accuracy against MACs, with
+ * circles by parameters.  PLIM_EUSAGE: no model has a known accuracy, which it needs. */
+PLIM_API plim_status plim_compare_print(const plim_estimate *const *list, uint32_t n,
+                                        plim_render r, const plim_style *st, plim_put put,
+                                        void *ud, plim_err *err);
 PLIM_API plim_status plim_info_print(const plim_info *i, plim_render r, const plim_style *st,
                                      plim_put put, void *ud, plim_err *err);
 /* Several models one after the other; in JSON a list, in CSV one table with their names. */

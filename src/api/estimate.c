@@ -189,6 +189,25 @@ static plim_status name_peak(work *w)
     return w->e->peak_op ? PLIM_OK : plim_oom(w->err);
 }
 
+/* Adds up the activations that are live when the first backward pass begins. */
+static void sum_saved(work *w)
+{
+    const plim_tape *t = &w->tape;
+    uint32_t mark = 0, end;
+    while (mark < t->n_marks && t->marks[mark].phase != PLIM_PHASE_BACKWARD)
+        mark++;
+    end = mark < t->n_marks ? t->marks[mark].first : 0;
+    for (uint32_t i = 0; i < end; i++) {
+        const plim_event *ev = &t->events[i];
+        bool alloc = ev->kind == PLIM_EVENT_ALLOC;
+        if (!alloc && ev->kind != PLIM_EVENT_FREE)
+            continue; /* its id is no storage, or nothing changes */
+        const plim_storage *s = &t->storages[ev->id];
+        if (s->category == PLIM_CAT_ACTIVATION)
+            w->e->saved_activations += alloc ? s->bytes : -s->bytes;
+    }
+}
+
 /* ---- FLOPs -------------------------------------------------------------------------------- */
 
 /* The number of values of an argument that want a gradient. */
@@ -282,8 +301,10 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
         st = list_timeline(w);
     if (!st)
         st = name_peak(w);
-    if (!st)
+    if (!st) {
+        sum_saved(w);
         st = count_flops(w);
+    }
     if (!st)
         st = list_changes(w);
     return st;

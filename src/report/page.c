@@ -420,9 +420,11 @@ plim_status plim_report_print(const plim_report *report, const void *subject, pl
                               const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
     static const char *const names[] = {
-        [PLIM_TEXT] = "text", [PLIM_JSON] = "JSON", [PLIM_CSV] = "CSV"};
-    const plim_report_fn fns[] = {
-        [PLIM_TEXT] = report->text, [PLIM_JSON] = report->json, [PLIM_CSV] = report->csv};
+        [PLIM_TEXT] = "text", [PLIM_JSON] = "JSON", [PLIM_CSV] = "CSV", [PLIM_SVG] = "SVG"};
+    const plim_report_fn fns[] = {[PLIM_TEXT] = report->text,
+                                  [PLIM_JSON] = report->json,
+                                  [PLIM_CSV] = report->csv,
+                                  [PLIM_SVG] = report->svg};
     plim_page p;
     if (!subject)
         return plim_fail(err, PLIM_EUSAGE, 0, "'%s': the result to print is NULL",

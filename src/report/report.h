@@ -196,7 +196,7 @@ void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i); /* one of 
 typedef plim_status (*plim_report_fn)(plim_page *p, const void *subject, plim_err *err);
 typedef struct plim_report {
     const char *name;
-    plim_report_fn text, json, csv;
+    plim_report_fn text, json, csv, svg;
 } plim_report;
 plim_status plim_report_print(const plim_report *report, const void *subject, plim_render how,
                               const plim_style *st, plim_put put, void *ud, plim_err *err);
@@ -208,6 +208,9 @@ void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
                            const plim_model_info *m);
 void plim_report_json_close(plim_jw *w);                             /* with a line end */
 void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, parameters */
+const char *plim_report_fits(plim_fits fits); /* "yes"; NULL: no card was chosen */
+/* The settings that are the same in all of the estimates. */
+void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, uint32_t n);
 /* A paragraph after an empty line; NULL or "": nothing. */
 void plim_report_paragraph(plim_page *p, plim_paint paint, const char *text);
 const char *plim_report_card(const char *gpu); /* "RTX 4090": without NVIDIA and GeForce */

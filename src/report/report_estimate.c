@@ -83,25 +83,35 @@ static plim_str say_seq(plim_arena *a, const plim_estimate *e)
                              given ? "" : "default; ", m->seq_max);
 }
 
-static void estimate_header(plim_page *p, const plim_estimate *e)
+/* A setting as the line of settings has it; {NULL, 0}: it has not. */
+static plim_str say_setting(plim_page *p, const plim_estimate *e, plim_setting_id id)
 {
-    plim_report_model_line(p, e->model);
+    const plim_setting_row *row = &plim_setting_rows[id];
+    const char *value = header_value(e, id);
+    if (id == PLIM_SET_seq)
+        return say_seq(&p->arena, e);
+    if (!*value)
+        return (plim_str){NULL, 0};
+    if (row->kind == PLIM_SETTING_SIZE)
+        return plim_arena_printf(&p->arena, "%s%s", row->header,
+                                 plim_fmt_bytes(e->gpu_bytes, p->style.si).s);
+    return plim_arena_printf(&p->arena, "%s%s", row->header,
+                             row->kind == PLIM_SETTING_FLAG ? "" : value);
+}
+
+void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, uint32_t n)
+{
     plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
     plim_page_paint(p, PLIM_PAINT_DIM);
     for (int i = 0; i < PLIM_SETTING_COUNT; i++) {
-        const plim_setting_row *row = &plim_setting_rows[i];
-        plim_str seq = i == PLIM_SET_seq ? say_seq(&p->arena, e) : (plim_str){NULL, 0};
-        if (seq.p)
-            plim_flow_add(&f, seq);
-        const char *value = header_value(e, (plim_setting_id)i);
-        if (!*value)
-            continue;
-        if (row->kind == PLIM_SETTING_SIZE)
-            plim_flow_printf(&f, "%s%s", row->header,
-                             plim_fmt_bytes(e->gpu_bytes, p->style.si).s);
-        else
-            plim_flow_printf(&f, "%s%s", row->header,
-                             row->kind == PLIM_SETTING_FLAG ? "" : value);
+        plim_str said = say_setting(p, list[0], (plim_setting_id)i);
+        bool same = said.p != NULL;
+        for (uint32_t k = 1; k < n && same; k++) {
+            plim_str other = say_setting(p, list[k], (plim_setting_id)i);
+            same = other.p && plim_str_eq(other, said);
+        }
+        if (same)
+            plim_flow_add(&f, plim_page_clean(p, said.p));
     }
     plim_flow_end(&f);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
@@ -283,7 +293,7 @@ static void estimate_budget(plim_page *p, const plim_estimate *e)
 
 /* ---- quiet: name and value ----------------------------------------------- */
 
-static const char *name_fits(plim_fits fits)
+const char *plim_report_fits(plim_fits fits)
 {
     switch (fits) {
     case PLIM_FITS_YES: return "yes";
@@ -316,8 +326,8 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
             plim_buf_printf(&p->buf, "%s %" PRIu64 "\n", rows[i].name, rows[i].n);
         else
             plim_buf_printf(&p->buf, "%s unknown\n", rows[i].name);
-    if (name_fits(e->fits))
-        plim_buf_printf(&p->buf, "fits %s\n", name_fits(e->fits));
+    if (plim_report_fits(e->fits))
+        plim_buf_printf(&p->buf, "fits %s\n", plim_report_fits(e->fits));
     if (e->budget_bytes)
         plim_buf_printf(&p->buf, "budget %s\n", e->over_budget ? "over" : "within");
 }
@@ -373,7 +383,8 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
         estimate_quiet(p, e);
         return PLIM_OK;
     }
-    estimate_header(p, e);
+    plim_report_model_line(p, e->model);
+    plim_report_settings_line(p, &e, 1);
     estimate_peak(p, e);
     estimate_certainty(p, e);
     estimate_figures(p, e);
@@ -432,6 +443,7 @@ static void json_memory(plim_jw *w, const plim_estimate *e)
         {"workspace", e->category[PLIM_CAT_WORKSPACE], true},
         {"outputs", e->category[PLIM_CAT_OUTPUT], true},
         {"peak_live_requested", e->peak_live_requested, true},
+        {"saved_activations", e->saved_activations, true},
         {"peak_requested", e->peak_requested, true},
         {"peak_allocated", e->peak_allocated, true},
         {"peak_reserved", e->peak_reserved, true},
@@ -515,7 +527,7 @@ static void json_fit(plim_jw *w, const plim_estimate *e)
         plim_jw_u64(w, e->gpu_bytes);
     else
         plim_jw_null(w);
-    json_text(w, "fits", name_fits(e->fits));
+    json_text(w, "fits", plim_report_fits(e->fits));
     plim_jw_key(w, "oom");
     plim_jw_bool(w, e->oom);
     json_text(w, "oom_text", e->oom ? e->oom_text : NULL);
@@ -568,7 +580,7 @@ static void json_timeline(plim_jw *w, const plim_estimate *e)
 PLIM_GETTER(change_settings, plim_change, plim_cell_text(r->settings))
 PLIM_GETTER(change_allocated, plim_change, plim_cell_u64(PLIM_CELL_BYTES, r->saved_allocated))
 PLIM_GETTER(change_reserved, plim_change, plim_cell_u64(PLIM_CELL_BYTES, r->saved_reserved))
-PLIM_GETTER(change_fits, plim_change, plim_cell_text(name_fits(r->fits)))
+PLIM_GETTER(change_fits, plim_change, plim_cell_text(plim_report_fits(r->fits)))
 
 static const plim_column change_columns[] = {
     {"settings",        "", PLIM_IN_DATA, PLIM_LEFT, 0, 0, change_settings},
@@ -612,7 +624,8 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
 plim_status plim_estimate_print(const plim_estimate *e, plim_render r, const plim_style *st,
                                 plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"estimate", estimate_text, estimate_json, NULL};
+    static const plim_report report = {
+        .name = "estimate", .text = estimate_text, .json = estimate_json};
     return plim_report_print(&report, e, r, st, put, ud, err);
 }
 

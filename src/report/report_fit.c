@@ -164,7 +164,8 @@ static plim_status fit_csv(plim_page *p, const void *subject, plim_err *err)
 plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,
                            plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"fit", fit_text, fit_json, fit_csv};
+    static const plim_report report = {
+        .name = "fit", .text = fit_text, .json = fit_json, .csv = fit_csv};
     return plim_report_print(&report, f, r, st, put, ud, err);
 }
 
@@ -254,7 +255,8 @@ static plim_status batches_csv(plim_page *p, const void *subject, plim_err *err)
 plim_status plim_batches_print(const plim_batches *b, plim_render r, const plim_style *st,
                                plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"batches", batches_text, batches_json, batches_csv};
+    static const plim_report report = {
+        .name = "batches", .text = batches_text, .json = batches_json, .csv = batches_csv};
     return plim_report_print(&report, b, r, st, put, ud, err);
 }
 
@@ -330,7 +332,8 @@ static plim_status segments_csv(plim_page *p, const void *subject, plim_err *err
 plim_status plim_segments_print(const plim_segments *s, plim_render r, const plim_style *st,
                                 plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"segments", segments_text, segments_json, segments_csv};
+    static const plim_report report = {
+        .name = "segments", .text = segments_text, .json = segments_json, .csv = segments_csv};
     return plim_report_print(&report, s, r, st, put, ud, err);
 }
 

@@ -270,7 +270,8 @@ static plim_status info_csv(plim_page *p, const void *subject, plim_err *err)
 plim_status plim_info_print(const plim_info *i, plim_render r, const plim_style *st,
                             plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"info", info_text, info_json, info_csv};
+    static const plim_report report = {
+        .name = "info", .text = info_text, .json = info_json, .csv = info_csv};
     return plim_report_print(&report, i, r, st, put, ud, err);
 }
 

@@ -380,7 +380,8 @@ static plim_status layers_json(plim_page *p, const void *subject, plim_err *err)
 plim_status plim_layers_print_all(const plim_layers *const *list, uint32_t n, plim_render r,
                                   const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"layers", layers_text, layers_json, layers_csv};
+    static const plim_report report = {
+        .name = "layers", .text = layers_text, .json = layers_json, .csv = layers_csv};
     const layers_list all = {list, n};
     bool whole = list && n;
     for (uint32_t i = 0; i < n && whole; i++)

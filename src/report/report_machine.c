@@ -189,7 +189,8 @@ plim_status plim_vgpu_machine_print(const plim_vgpu_report *const *r, uint32_t n
                                     plim_render how, const plim_style *st, plim_put put,
                                     void *ud, plim_err *err)
 {
-    static const plim_report report = {"run", machine_text, machine_json, NULL};
+    static const plim_report report = {
+        .name = "run", .text = machine_text, .json = machine_json};
     PLIM_REQUIRE(r, err);
     if (!n)
         return plim_fail(err, PLIM_EUSAGE, 0, "a machine without a card");

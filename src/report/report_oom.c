@@ -268,7 +268,7 @@ static plim_status oom_json(plim_page *p, const void *subject, plim_err *err)
 plim_status plim_oom_print(const plim_oom_message *m, plim_render how, const plim_style *st,
                            plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"oom", oom_text, oom_json, NULL};
+    static const plim_report report = {.name = "oom", .text = oom_text, .json = oom_json};
     return plim_report_print(&report, m, how, st, put, ud, err);
 }
 

@@ -246,7 +246,8 @@ static plim_status registry_csv(plim_page *p, const void *subject, plim_err *err
 plim_status plim_registry_print(plim_registry reg, const char *filter, plim_render how,
                                 const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"registry", registry_text, registry_json, registry_csv};
+    static const plim_report report = {
+        .name = "registry", .text = registry_text, .json = registry_json, .csv = registry_csv};
     const registry_ask ask = {reg, filter};
     if ((size_t)reg >= PLIM_REG_COUNT)
         return plim_fail(err, PLIM_EUSAGE, 0, "registry %d is not in 0..%d", (int)reg,

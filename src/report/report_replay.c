@@ -344,7 +344,8 @@ static plim_status replay_json(plim_page *p, const void *subject, plim_err *err)
 plim_status plim_replay_print(const plim_replay *r, plim_render how, const plim_style *st,
                               plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"replay", replay_text, replay_json, NULL};
+    static const plim_report report = {
+        .name = "replay", .text = replay_text, .json = replay_json};
     return plim_report_print(&report, r, how, st, put, ud, err);
 }
 

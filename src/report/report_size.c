@@ -126,7 +126,8 @@ static plim_status size_csv(plim_page *p, const void *subject, plim_err *err)
 plim_status plim_size_print(const char *shape, plim_render how, const plim_style *st,
                             plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"size", size_text, size_json, size_csv};
+    static const plim_report report = {
+        .name = "size", .text = size_text, .json = size_json, .csv = size_csv};
     size_ask ask = {.elements = 0};
     PLIM_REQUIRE(shape, err);
     plim_status rc =

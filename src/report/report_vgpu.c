@@ -737,6 +737,6 @@ static plim_status run_json(plim_page *p, const void *subject, plim_err *err)
 plim_status plim_vgpu_report_print(const plim_vgpu_report *r, plim_render how,
                                    const plim_style *st, plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {"run", run_text, run_json, NULL};
+    static const plim_report report = {.name = "run", .text = run_text, .json = run_json};
     return plim_report_print(&report, r, how, st, put, ud, err);
 }

@@ -332,6 +332,23 @@ static plim_status zoo_configure(plim_graph *g, const plim_zoo_model *m,
     return st;
 }
 
+/* The published accuracy of a model; 0: not known. */
+static uint32_t zoo_top1(const plim_zoo_model *m)
+{
+    static const struct {
+        const char *name;
+        uint32_t top1;
+    } rows[] = {
+#define TOP1(name, side, top1) {#name, top1},
+#include "zoo/top1.def"
+#undef TOP1
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        if (!strcmp(rows[i].name, m->name))
+            return rows[i].top1;
+    return 0;
+}
+
 static plim_status zoo_construct(plim_graph *g, const plim_zoo_model *m, plim_str name,
                                  plim_str arg, const plim_binding *bind, plim_err *err)
 {
@@ -344,6 +361,7 @@ static plim_status zoo_construct(plim_graph *g, const plim_zoo_model *m, plim_st
     g->name = arg.p ? plim_arena_str(g->arena, name) : plim_str_of(m->name);
     g->format = PLIM_STR("built-in");
     g->producer = plim_str_of(m->src);
+    g->top1 = zoo_top1(m);
     if (!g->name.p)
         n.st = plim_oom(err);
     int32_t rank = n.st ? 0 : zoo_shape(&n, m, sample, bind, dim);

@@ -393,6 +393,36 @@ static void test_published(void **state)
           rows + 3 + hub_count() == plim_zoo_count());
 }
 
+/* ---- top1.def: published accuracies ------------------------------------------------------- */
+
+/* Each row names a model, whose default image has the side that its accuracy was measured at,
+ * and has an accuracy of ImageNet. */
+static void test_top1(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int64_t side;
+        uint32_t top1;
+    } rows[] = {
+#define TOP1(name, side, top1) {#name, side, top1},
+#include "zoo/top1.def"
+#undef TOP1
+    };
+    plim_binding one = with_batch(1);
+    plim_graph g;
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        build(&g, rows[i].name, &one);
+        CHECK(rows[i].name, g.top1 == rows[i].top1);
+        CHECK(rows[i].name, rows[i].top1 > 50000 && rows[i].top1 < 90000);
+        CHECK(rows[i].name, g.values[g.inputs[0]].meta.dim[2] == rows[i].side);
+        plim_arena_free(&arena);
+    }
+    build(&g, "lenet5", &one);
+    CHECK("no accuracy is published", g.top1 == 0);
+    plim_arena_free(&arena);
+}
+
 /* ---- every model ------------------------------------------------------------------------- */
 
 static void test_all(void **state)
@@ -781,13 +811,21 @@ static void test_documented(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nodes),      cmocka_unit_test(test_layers),
-        cmocka_unit_test(test_published),  cmocka_unit_test(test_all),
-        cmocka_unit_test(test_hub),        cmocka_unit_test(test_names_are_unique),
-        cmocka_unit_test(test_case),       cmocka_unit_test(test_near),
-        cmocka_unit_test(test_loosely),    cmocka_unit_test(test_two_heads),
-        cmocka_unit_test(test_mlp),        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_layers),
+        cmocka_unit_test(test_published),
+        cmocka_unit_test(test_top1),
+        cmocka_unit_test(test_all),
+        cmocka_unit_test(test_hub),
+        cmocka_unit_test(test_names_are_unique),
+        cmocka_unit_test(test_case),
+        cmocka_unit_test(test_near),
+        cmocka_unit_test(test_loosely),
+        cmocka_unit_test(test_two_heads),
+        cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_documented),
     };
     return cmocka_run_group_tests_name("zoo", tests, NULL, NULL);
