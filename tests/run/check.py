@@ -526,6 +526,10 @@ GOOD = [
      "o = torch.optim.SGD([p], 0.1)\nwhile True:\n    p.sum().backward()\n    o.step()\n", "fits"),
     ("no optimizer step", "import torch\np = torch.nn.Parameter(torch.ones(9, device='cuda'))\n"
      "p.sum().backward()\n", "no optimizer step was reached: optimizer state is not part of the peak"),
+    ("steps without torch._dynamo, and with it", "import sys, torch\n"
+     "p = torch.nn.Parameter(torch.ones(9, device='cuda'))\no = torch.optim.SGD([p], 0.1)\n"
+     "p.sum().backward()\no.step()\nassert not p.grad_fn and 'torch._dynamo' not in sys.modules\n"
+     "import torch._dynamo\no.zero_grad()\np.sum().backward()\no.step()\n", "fits"),
     ("one card", "import torch\nassert torch.cuda.device_count() == 1\n", "The script did not use the card"),
 ]
 

@@ -311,5 +311,5 @@ def start(run, spec, version):
     stub = load_stubs(run.run, root)
     cuda = Cuda(run.run, version, root)
     cuda.watch_reads(stub)
-    run.before_cuda = lambda: None
+    run.before_cuda = None
     spec.loader.after = cuda.after_torch

@@ -105,7 +105,7 @@ class NoBitsandbytes:
                "stub CUDA libraries.\n")
 
     @classmethod
-    def before(cls):
+    def before(cls, spec):
         logging.getLogger(cls.module).disabled = True  # advice on installing CUDA
 
     @classmethod

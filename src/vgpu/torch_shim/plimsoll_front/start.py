@@ -9,7 +9,7 @@ import sysconfig
 import threading
 import warnings
 
-from . import HERE, patches
+from . import HERE, dynamo, patches
 from .abi import c_int, c_ptr, c_str, c_u64
 from .alone import Command
 from .build import library_path, torch_version
@@ -59,7 +59,7 @@ class Run:
             os.getcwd().encode())
         self.device.seen = self.shim.plimsoll_shim_device_count
 
-    def before_cuda(self):
+    def before_cuda(self, spec):
         give_torch_c(self.device, self.shim)
         sys.modules["torch._C"]._nvtx = Nvtx()
         load_nvml(self.run, self.device)
@@ -87,14 +87,15 @@ class Run:
 class Loader:
     """A module's own loader, with something done before and after it."""
 
-    def __init__(self, loader, before, after=None):
+    def __init__(self, loader, before, after):
         self.loader, self.before, self.after = loader, before, after
 
     def create_module(self, spec):
         return self.loader.create_module(spec)
 
     def exec_module(self, module):
-        self.before()
+        if self.before:
+            self.before(module.__spec__)
         self.loader.exec_module(module)
         if self.after:
             self.after(module)
@@ -104,31 +105,35 @@ class Loader:
 
 
 class Finder:
+    """Finds some modules as Python does, and gives them loaders that do more."""
+
     def __init__(self, run):
         self.run = run
 
-    def find_spec(self, name, path=None, target=None):
+    def hooks(self, name):
+        """What is done before and after that module is loaded; None: nothing."""
         own = patches.NoBitsandbytes
-        if name not in ("torch", "torch.cuda", own.module):
+        if name == own.module and self.run.shim:  # a CPU build
+            return own.before, own.after
+        return {"torch": (self.run.before_torch, self.run.after_torch),
+                "torch.cuda": (self.run.before_cuda, None),
+                "torch._compile": (None, dynamo.keep_functions),
+                "torch.optim.optimizer": (None, dynamo.keep_steps)}.get(name)
+
+    def find_spec(self, name, path=None, target=None):
+        hooks = self.hooks(name)
+        if not hooks:
             return None
         spec = None
         for finder in [f for f in sys.meta_path if f is not self]:
             spec = finder.find_spec(name, path, target)
             if spec is not None:
                 break
-        if spec is None or spec.loader is None or spec.origin is None:
-            if name == "torch":
-                fail("this Python has no PyTorch: install it, a CPU build is enough "
-                     "('pip install torch')")
-            return spec
-        if name == own.module:
-            if self.run.shim:  # a CPU build
-                spec.loader = Loader(spec.loader, own.before, own.after)
+        if spec is not None and spec.loader is not None and spec.origin is not None:
+            spec.loader = Loader(spec.loader, *hooks)
         elif name == "torch":
-            spec.loader = Loader(spec.loader, lambda: self.run.before_torch(spec),
-                                 self.run.after_torch)
-        else:
-            spec.loader = Loader(spec.loader, self.run.before_cuda)
+            fail("this Python has no PyTorch: install it, a CPU build is enough "
+                 "('pip install torch')")
         return spec
 
 
