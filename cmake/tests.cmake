@@ -130,24 +130,25 @@ endif()
 
 # A library with sanitizers cannot be loaded into a Python without them.
 if(TARGET plimsoll AND NOT sanitize)
-    foreach(part figures examples fits tapes segments trainer lines modules cases places several alone
-                 machine halving leaks clean factories refused accepted values world ranks)
-        add_test(NAME run.${part}
-                 COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/run/check.py
-                         $<TARGET_FILE:plimsoll> ${part})
-        # One at a time: the first builds the shim for them all.
+    set(run_tests ${CMAKE_SOURCE_DIR}/tests/run)
+    # The first builds the shim; the others then run beside one another, the longest first.
+    set(run_cost 100)
+    foreach(part shim clean leaks halving cases docs world alone ranks endings machine several
+                 examples figures places lines values tapes fits refused accepted factories segments
+                 modules trainer)
+        set(command ${run_tests}/check.py $<TARGET_FILE:plimsoll> ${part})
+        if(part STREQUAL endings)
+            set(command ${run_tests}/endings.py $<TARGET_FILE:plimsoll>)
+        elseif(part STREQUAL docs) # the pages' transcripts of runs
+            set(command ${CMAKE_SOURCE_DIR}/tools/check_docs.py
+                        --program $<TARGET_FILE:plimsoll> --run)
+        endif()
+        add_test(NAME run.${part} COMMAND ${Python3_EXECUTABLE} ${command})
         set_tests_properties(run.${part} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
-                             RESOURCE_LOCK torch_shim)
+                             COST ${run_cost} FIXTURES_REQUIRED torch_shim)
+        math(EXPR run_cost "${run_cost} - 1")
     endforeach()
-    add_test(NAME run.endings COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/run/endings.py
-                                      $<TARGET_FILE:plimsoll>)
-    set_tests_properties(run.endings PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
-                         RESOURCE_LOCK torch_shim)
-    # The pages' transcripts of runs.
-    add_test(NAME run.docs COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py
-                                   --program $<TARGET_FILE:plimsoll> --run)
-    set_tests_properties(run.docs PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600
-                         RESOURCE_LOCK torch_shim)
+    set_tests_properties(run.shim PROPERTIES FIXTURES_REQUIRED "" FIXTURES_SETUP torch_shim)
 endif()
 
 # ---- tests/golden/cuda: PyTorch's own requests on a card, beside predictions -----------

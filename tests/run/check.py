@@ -51,6 +51,17 @@ def runs(text):
     return subprocess.run([PYTHON, "-c", text], capture_output=True).returncode == 0
 
 
+# ---- the shim ---------------------------------------------------------------------
+
+
+def shim():
+    """Builds the shim and the process group, so that no other part has to."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = "import torch\ntorch.distributed.init_process_group('nccl')\n"
+        done = run(script(folder, text), "--world", "2", "--rank", "0")
+    check("both are there", done.returncode == 0, done.stderr)
+
+
 # ---- figures ----------------------------------------------------------------------
 
 
@@ -97,7 +108,6 @@ def has_trainer():
 
 
 def examples():
-    run(EXAMPLES / "tensors.py")  # the shim is there from here on
     cases = [("mlp", 2_000_000, "660MiB", "945MiB"), ("resnet18_plain", 64, "8GiB", "2GiB"),
              ("gpt2_124m", 8, "24GiB", "6GiB"), ("lstm_lm", 64, "8GiB", "4GiB")]
     if has_trainer():
@@ -920,7 +930,7 @@ def values():
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
-for part in sys.argv[2:] or ("figures", "examples", "fits", "tapes", "segments", "trainer", "lines", "modules",
+for part in sys.argv[2:] or ("shim", "figures", "examples", "fits", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks",
                              "clean", "factories", "refused", "accepted", "values", "world", "ranks"):
     globals()[part]()
