@@ -289,6 +289,58 @@ def segments():
             print(f"{net}: the least of {len(ran)} is {min(ran, key=lambda r: r[1])}")
 
 
+# ---- short scripts ---------------------------------------------------------------------------
+
+
+PAGE = HERE.parent.parent / "docs" / "pretend-gpu.md"
+TABLE = re.compile(r"(?<=<!-- short scripts -->\n).*?(?=<!-- end -->)", re.S)
+
+
+def short_scripts():
+    """Those of scripts/, which end by themselves, in one process: a list of their names, what they
+    are, seconds, peaks and remarks."""
+    done = run(HERE / "scripts.py", "--workspace", "off", "--json", gpu=("--gpu", "a100-40g"))
+    check("they run", done.returncode == 0, done.stderr)
+    r = report(done)
+    check("they fit", r["end"] == "done" and not r["num_ooms"], r["end"])
+    rows = []
+    for ran in (json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")):
+        path = HERE / "scripts" / ran["script"]
+        text = path.read_text()
+        remarks = [c["what"] for c in r["caveats"]
+                   if c["line"].startswith(f"scripts/{path.name}:")]
+        peak = re.search(r"^# peak: (\d+)$", text, re.M)
+        check(f"{path.stem}: its peak", peak and int(peak[1]) == ran["peak"], ran)
+        check(f"{path.stem} ends well", not ran["error"] and ran["printed"], ran)
+        check(f"{path.stem} leaves nothing", not ran["left"] or "# needs:" in text, ran)
+        rows.append((path.stem, text.split('"""')[1], ran["seconds"], ran["peak"], remarks))
+    check("a dozen of them", len(rows) >= 12, len(rows))
+    return rows
+
+
+def table_row(name, what, seconds, peak, remarks):
+    guesses = [r.partition(" is a guess")[0].split(",")[0] for r in remarks if " guess" in r]
+    words = ["guesses: " + ", ".join(f"`{g}`" if "(" in g else g for g in dict.fromkeys(guesses))
+             ] * bool(guesses) + list(dict.fromkeys(r for r in remarks if " guess" not in r))
+    return f"| `{name}` | {what.rstrip('.')} | {seconds:.1f} s | {peak:,} | {'; '.join(words)} |\n"
+
+
+def scripts():
+    """The short scripts take what they say, and the page says the same, but for the seconds."""
+    page = TABLE.search(PAGE.read_text())[0]
+    timeless = re.sub(r"\d+\.\d s \|", "", page)
+    for row in short_scripts():
+        check(f"{row[0]}: {PAGE.name}", re.sub(r"\d+\.\d s \|", "", table_row(*row)) in timeless,
+              table_row(*row))
+
+
+def scripts_table():
+    """Writes the table of the short scripts: with every package that they need, and an idle machine."""
+    rows = "".join(table_row(*row) for row in short_scripts())
+    head = "| script | what it is | time | peak, bytes | remarks |\n| --- | --- | --- | --- | --- |\n"
+    PAGE.write_text(TABLE.sub(lambda _: head + rows, PAGE.read_text()))
+
+
 # ---- torch.distributed ---------------------------------------------------------------------
 
 # tests/run/world.py as rank 3 of 8: peak allocated bytes
@@ -931,7 +983,7 @@ if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
 for part in sys.argv[2:] or ("shim", "figures", "examples", "fits", "tapes", "segments", "trainer", "lines", "modules",
-                             "cases", "places", "several", "alone", "machine", "halving", "leaks",
+                             "cases", "places", "several", "alone", "machine", "halving", "leaks", "scripts",
                              "clean", "factories", "refused", "accepted", "values", "world", "ranks"):
     globals()[part]()
 print(f"{len(problems)} problems")
