@@ -20,7 +20,7 @@ static uint32_t find_fullest(const machine *m)
 {
     uint32_t fullest = 0;
     for (uint32_t i = 0; i < m->n; i++) {
-        if (m->r[i]->end == PLIM_VGPU_END_MEMORY)
+        if (plim_run_died(m->r[i]))
             return i;
         if (is_fuller(m->r[i], m->r[fullest]))
             fullest = i;
@@ -38,7 +38,8 @@ typedef struct card_row {
 static plim_cell card_fits(const plim_vgpu_report *r)
 {
     static const char *const words[PLIM_VGPU_END_COUNT] = {"yes", "so far", "no", "unknown"};
-    return plim_cell_text(r->storages ? words[r->end] : "unused");
+    plim_vgpu_end end = plim_run_died(r) ? PLIM_VGPU_END_MEMORY : r->end;
+    return plim_cell_text(r->storages ? words[end] : "unused");
 }
 
 static plim_cell card_device(const plim_vgpu_report *r)
@@ -94,25 +95,24 @@ static void print_verdict(plim_page *p, const machine *m)
     static const char *const words[PLIM_VGPU_END_COUNT] = {
         "It fits", "It fits, as far as it ran", "Out of memory", "No verdict"};
     const plim_vgpu_report *full = m->r[find_fullest(m)];
-    bool died = full->end == PLIM_VGPU_END_MEMORY;
+    bool died = plim_run_died(full);
+    uint64_t num_ooms = 0;
+    for (uint32_t i = 0; i < m->n; i++)
+        num_ooms += m->r[i]->num_ooms;
     plim_page_paint(p, died ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
-    plim_page_puts(p, words[full->end]);
+    plim_page_puts(p, words[died ? PLIM_VGPU_END_MEMORY : full->end]);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
+    if (!died && full->end != PLIM_VGPU_END_ERROR)
+        plim_run_recovered(p, num_ooms);
     plim_buf_printf(&p->buf, ": cuda:%" PRIu32 " is the fullest, with %s of %s reserved\n",
                     full->card.index, plim_fmt_bytes(full->peak_reserved, p->style.si).s,
                     plim_fmt_bytes(full->card.total, p->style.si).s);
     for (uint32_t i = 0; i < m->n; i++) {
-        const plim_vgpu_report *r = m->r[i];
-        if (!r->oom_text)
-            continue;
-        plim_str line = plim_page_clean(p, r->oom_line);
-        plim_buf_printf(&p->buf, "cuda:%" PRIu32 " ran out of memory at " PLIM_STR_FMT,
-                        r->card.index, PLIM_STR_ARG(line));
-        if (r->num_ooms > 1)
-            plim_buf_printf(&p->buf, ", the %s of %s times", r->failed ? "last" : "first",
-                            plim_fmt_count(r->num_ooms).s);
-        plim_page_puts(p, "\n");
-        plim_page_wrap(p, r->oom_text, 2);
+        char lead[48];
+        snprintf(lead, sizeof lead, "cuda:%" PRIu32 " ran out of memory at ",
+                 m->r[i]->card.index);
+        if (plim_run_died(m->r[i]))
+            plim_run_memory(p, lead, m->r[i]);
     }
 }
 

@@ -276,31 +276,50 @@ static void print_outlook(plim_page *p, const plim_vgpu_report *r)
         plim_page_puts(p, r->growth_sure ? ", but memory grows" : ", but memory may grow");
 }
 
+bool plim_run_died(const plim_vgpu_report *r)
+{
+    return r->end == PLIM_VGPU_END_MEMORY || r->failed;
+}
+
+void plim_run_memory(plim_page *p, const char *lead, const plim_vgpu_report *r)
+{
+    plim_page_paint(p, PLIM_PAINT_BAD);
+    plim_page_puts(p, lead);
+    plim_buf_add(&p->buf, plim_page_clean(p, line_name(r->oom_line)));
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    if (r->end != PLIM_VGPU_END_MEMORY)
+        plim_page_puts(p, ", which the script caught before it ended");
+    plim_page_puts(p, "\n");
+    plim_page_wrap(p, r->oom_text, 2);
+}
+
+void plim_run_recovered(plim_page *p, uint64_t num_ooms)
+{
+    if (num_ooms == 1)
+        plim_page_puts(p, ", after running out of memory once");
+    else if (num_ooms)
+        plim_buf_printf(&p->buf, ", after running out of memory %s times",
+                        plim_fmt_count(num_ooms).s);
+}
+
 static void print_verdict(plim_page *p, const plim_vgpu_report *r)
 {
     static const char *const words[PLIM_VGPU_END_COUNT] = {
-        "It fits", "It fits, as far as it ran", "Out of memory at ", "No verdict"};
-    bool died = r->end == PLIM_VGPU_END_MEMORY || r->failed,
-         fits = !died && r->end != PLIM_VGPU_END_ERROR;
-    plim_page_paint(p, died ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
-    plim_page_puts(p, words[died ? PLIM_VGPU_END_MEMORY : r->end]);
-    if (died)
-        plim_buf_add(&p->buf, plim_page_clean(p, line_name(r->oom_line)));
+        "It fits", "It fits, as far as it ran", "Out of memory", "No verdict"};
+    if (plim_run_died(r)) {
+        plim_run_memory(p, "Out of memory at ", r);
+        return;
+    }
+    plim_page_paint(p, PLIM_PAINT_GOOD);
+    plim_page_puts(p, words[r->end]);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
-    if (fits)
+    if (r->end != PLIM_VGPU_END_ERROR) {
         print_outlook(p, r);
-    if (died && r->end != PLIM_VGPU_END_MEMORY)
-        plim_page_puts(p, ", which the script caught before it ended");
-    else if (fits && r->num_ooms == 1)
-        plim_page_puts(p, ", after running out of memory once");
-    else if (fits && r->num_ooms)
-        plim_buf_printf(&p->buf, ", after running out of memory %s times",
-                        plim_fmt_count(r->num_ooms).s);
-    if (fits && !r->context_known)
-        plim_page_puts(p, ", if its context, whose size is unknown, leaves the room");
+        plim_run_recovered(p, r->num_ooms);
+        if (!r->context_known)
+            plim_page_puts(p, ", if its context, whose size is unknown, leaves the room");
+    }
     plim_page_puts(p, "\n");
-    if (died)
-        plim_page_wrap(p, r->oom_text, 2);
 }
 
 /* ---- attempts that failed ---------------------------------------------------- */

@@ -7,7 +7,13 @@
 
 /* "RTX 4090, 23.64 GiB", and the PyTorch version. */
 void plim_run_title(plim_page *p, const plim_vgpu_report *r);
-/* The peak, what is live then, the phases: of a card that was used. */
+/* The script failed because this card was out of memory. */
+bool plim_run_died(const plim_vgpu_report *r);
+/* `lead` and the line at which that was, then PyTorch's message. */
+void plim_run_memory(plim_page *p, const char *lead, const plim_vgpu_report *r);
+/* How often it ran out of memory and went on: nothing for 0. */
+void plim_run_recovered(plim_page *p, uint64_t num_ooms);
+/* The peak, failed attempts, what is live at the peak, the phases: of a card that was used. */
 plim_status plim_run_body(plim_page *p, const plim_vgpu_report *r, plim_err *err);
 void plim_run_caveats(plim_page *p, const plim_vgpu_report *r);
 

@@ -879,6 +879,12 @@ def machine():
         check("which card is named", re.search(
             r"\nOut of memory: cuda:1 is the fullest, with 20\.00 GiB of 23\.64 GiB reserved\n"
             r"cuda:1 ran out of memory at \S*script\.py:2\n", done.stdout), done.stdout)
+        caught = next(text for what, text, *_ in ENDS if what == "a smaller batch")
+        done = run(script(folder, caught), gpu=TWO)
+        check("a smaller batch on a machine", done.returncode == 0 and
+              "It fits, after running out of memory 3 times: cuda:0 is the fullest" in done.stdout and
+              done.stdout.count("\nAttempts that failed\n") == 1 and
+              "Tried to allocate" not in done.stdout, done.stdout)
         text = ("import torch\nfrom torch import nn\n"
                 "nn.DataParallel(nn.Linear(8, 8).cuda())(torch.ones(4, 8, device='cuda'))"
                 ".square().sum().backward()\n")
