@@ -1,4 +1,5 @@
 /* vgpu_report.c -- what was live at the peak and whose it was, read from the tape. */
+#include "base/fmt.h"
 #include "vgpu/vgpu_priv.h"
 
 #include <stdio.h>
@@ -240,6 +241,46 @@ static bool add_other_cards(const plim_vgpu *d, plim_arena *a, plim_vgpu_caveat 
     return ok;
 }
 
+/* Whether a line that runs several modules has nearly everything, as Trainer.train() has: which,
+ * and how much. */
+static bool find_one_line(const plim_vgpu *d, const live_row *live, uint32_t n,
+                          const plim_vgpu_line *lines, uint32_t *line, uint64_t *all)
+{
+    enum { NEARLY_ALL = 10 }; /* but for one part of so many */
+    const char *module = NULL;
+    bool several = false;
+    *all = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        *all += live[i].bytes;
+        if (!i || lines[live[i].line].live > lines[*line].live)
+            *line = live[i].line;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const char *own = d->origin[live[i].s - d->tape.storages].module;
+        if (live[i].line != *line || !*own)
+            continue;
+        several |= module && strcmp(module, own) != 0;
+        module = own;
+    }
+    return several && lines[*line].live >= *all - *all / NEARLY_ALL;
+}
+
+static bool add_one_line(const plim_vgpu *d, plim_arena *a, const live_row *live, uint32_t n,
+                         const plim_vgpu_line *lines, plim_vgpu_caveat *rows, uint32_t *n_rows)
+{
+    uint32_t line = 0;
+    uint64_t all;
+    char what[96];
+    bool ok = true;
+    if (d->by != PLIM_VGPU_BY_LINE || !find_one_line(d, live, n, lines, &line, &all))
+        return true;
+    snprintf(what, sizeof what, "holds %s of the peak: --by module shows its parts",
+             plim_fmt_percent(lines[line].live, all).s);
+    rows[(*n_rows)++] = (plim_vgpu_caveat){
+        .line = lines[line].line, .what = plim__vgpu_copy(a, what, &ok), .count = 1};
+    return ok;
+}
+
 static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
     uint32_t n = 0;
@@ -249,7 +290,7 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
     plim_vgpu_tensors *t = PLIM_NEW_N(a, plim_vgpu_tensors, (uint64_t)n + 1);
     plim_phase_row *rows = PLIM_NEW_N(a, plim_phase_row, (uint64_t)d->n_rows + 1);
     plim_vgpu_caveat *caveats =
-        PLIM_NEW_N(a, plim_vgpu_caveat, (uint64_t)d->n_caveats + d->n_cards + 1);
+        PLIM_NEW_N(a, plim_vgpu_caveat, (uint64_t)d->n_caveats + d->n_cards + 2);
     if (!live || !t || !rows || !caveats)
         return false;
     for (uint32_t i = 0; i < d->n_caveats; i++)
@@ -270,6 +311,7 @@ static bool fill_lists(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
     r->by = d->by;
     r->n_lines = by.n;
     group_live(live, n, r, t, by.lines);
+    ok &= add_one_line(d, a, live, n, by.lines, caveats, &n_caveats);
     r->lines = by.lines;
     r->tensors = t;
     r->phases = rows;

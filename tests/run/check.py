@@ -319,7 +319,8 @@ def short_scripts():
 
 
 def table_row(name, what, seconds, peak, remarks):
-    guesses = [r.partition(" is a guess")[0].split(",")[0] for r in remarks if " guess" in r]
+    guesses = [way for r in remarks if " guess" in r for way in
+               re.split(", | and ", re.split(" is a guess| are guess", r)[0]) if "which" not in way]
     words = ["guesses: " + ", ".join(f"`{g}`" if "(" in g else g for g in dict.fromkeys(guesses))
              ] * bool(guesses) + list(dict.fromkeys(r for r in remarks if " guess" not in r))
     return f"| `{name}` | {what.rstrip('.')} | {seconds:.1f} s | {peak:,} | {'; '.join(words)} |\n"
@@ -582,6 +583,13 @@ GOOD = [
      "assert x.item() == 0\n", "script.py:3  item() is a guess: 0 (--scalar)"),
     ("a branch", "import torch\nx = torch.rand(2, device='cuda')\nif x[0] < x[1]:\n    1 / 0\n",
      "script.py:3  bool(), which decides a branch, is a guess: False (--scalar)"),
+    ("a line that reads much", "import torch\ny = torch.rand(2, device='cuda').sum()\n"
+     "a = y.item(), bool(y > 3), y.item()\n",
+     "script.py:3  item() and bool(), which decides a branch, are guesses (--scalar) (3 x)\n"),
+    ("a line that holds nearly everything", "import torch\nfrom torch import nn\n"
+     "m = nn.Sequential(nn.Linear(8, 9), nn.ReLU(), nn.Linear(9, 9), nn.ReLU()).cuda()\n"
+     "m(torch.ones(99999, 8, device='cuda')).sum().backward()\n",
+     "script.py:4  holds 100.0 % of the peak: --by module shows its parts\n"),
     ("values that are known", "import torch\nx = torch.arange(5, device='cuda')\n"
      "assert x.max().item() == 4 and (x > 2).any()\n", "It fits"),
     ("steps", "import torch\np = torch.nn.Parameter(torch.ones(9, device='cuda'))\n"

@@ -70,6 +70,7 @@ class Run:
         torch.cuda._lazy_init()
         warnings.filterwarnings("ignore", message=".*pin_memory.*")
         self.story = Story(self.run, self.device, self.shim)
+        self.story.before_report.append(self.shim.plimsoll_shim_tell_guesses)
         self.story.follow(torch)
         torch.compile = patches.no_compile(self.story)
         World(self.run, self.story, self.shim).follow(torch)

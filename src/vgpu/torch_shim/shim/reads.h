@@ -6,23 +6,65 @@ namespace {
 
 thread_local const char *reader = nullptr; // what reads, in place of "item()"
 
-// One note a line: the first value stands for those that follow.
+// What a line has read that is a guess.  It is one remark, however many ways it was read in: one
+// line of a script, as trainer.train() is, may read much.
+struct Guesses {
+    const char *line;
+    std::vector<std::string>
+        ways;          // those that decide a branch end with a comma, and come last
+    std::string first; // value, if one way is all
+    bool scalar = false, mask = false; // what sets the value
+    uint64_t count = 0;
+};
+std::vector<Guesses> guesses_told;
+std::mutex guesses_mu;
+
 void note_read(const char *how, const Tensor &v, bool assumed)
 {
-    static std::unordered_map<std::string, std::string> said;
-    static std::mutex mu;
+    std::lock_guard<std::mutex> lock(guesses_mu);
     const char *line = line_now();
-    std::string text = std::string(how) + " is a guess";
-    if (v.numel() == 1) {
-        at::Scalar s = v.item();
-        char number[40];
-        snprintf(number, sizeof number, s.isFloatingPoint() ? ": %g" : ": %.0f",
-                 s.isComplex() ? 0 : s.toDouble());
-        text += s.isBoolean() ? s.toBool() ? ": True" : ": False" : number;
+    line = line ? line : "";
+    auto of = std::find_if(guesses_told.begin(), guesses_told.end(),
+                           [&](const Guesses &x) { return !strcmp(x.line, line); });
+    if (of == guesses_told.end())
+        of = guesses_told.insert(of, Guesses{intern(line)});
+    auto &ways = of->ways;
+    auto decides = [](const std::string &way) { return way.back() == ','; };
+    if (std::find(ways.begin(), ways.end(), how) == ways.end())
+        ways.insert(
+            decides(how) ? ways.end() : std::find_if(ways.begin(), ways.end(), decides), how);
+    (assumed ? of->mask : of->scalar) = true;
+    if (of->count++ || v.numel() != 1)
+        return;
+    at::Scalar s = v.item();
+    char number[40];
+    snprintf(number, sizeof number, s.isFloatingPoint() ? ": %g" : ": %.0f",
+             s.isComplex() ? 0 : s.toDouble());
+    of->first = s.isBoolean() ? s.toBool() ? ": True" : ": False" : number;
+}
+
+// "item() is a guess: 0 (--scalar)", "a copy to the host and item() are guesses (--scalar)"
+std::string words_of(const Guesses &x)
+{
+    std::string text;
+    for (size_t i = 0; i < x.ways.size(); i++)
+        text += (!i ? "" : i + 1 < x.ways.size() ? ", " : " and ") + x.ways[i];
+    text += x.ways.size() == 1 ? " is a guess" + x.first : " are guesses";
+    return text + (!x.mask     ? " (--scalar)"
+                   : !x.scalar ? " (--mask-fraction)"
+                               : " (--scalar, --mask-fraction)");
+}
+
+// At the end, when they are all there.
+void tell_guesses()
+{
+    std::lock_guard<std::mutex> lock(guesses_mu);
+    for (const Guesses &x : guesses_told) {
+        std::string words = words_of(x);
+        for (uint64_t i = 0; i < x.count; i++)
+            plim_vgpu_note(g.cards[0], x.line, words.c_str(), nullptr);
     }
-    text += assumed ? " (--mask-fraction)" : " (--scalar)";
-    std::lock_guard<std::mutex> lock(mu);
-    caveat(said.emplace(std::string(line ? line : "") + "\n" + how, text).first->second);
+    guesses_told.clear();
 }
 
 // Loops that wait for luck end: a check of which nothing is known, that a line asks again

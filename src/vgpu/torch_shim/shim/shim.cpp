@@ -88,6 +88,9 @@ __attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *const 
 
 __attribute__((visibility("default"))) void plimsoll_shim_close() { g.open = false; }
 
+// Remarks on what was guessed, for the report.
+__attribute__((visibility("default"))) void plimsoll_shim_tell_guesses() { tell_guesses(); }
+
 // Where the user's code is now; "" if nowhere.
 __attribute__((visibility("default"))) const char *plimsoll_shim_line()
 {
