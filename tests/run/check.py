@@ -373,6 +373,44 @@ def line_of(done, word):
                 [done.stderr])
 
 
+ROOT, BLOCK = 4 * 2 * 8192 * 1024, 4 * (2 * 1024 * 4096 + 4096 + 1024 + 2 * 1024)
+WHOLE = ROOT + 4 * BLOCK  # bytes of the parameters of world.py; BLOCK: of one of its blocks
+TP = ROOT // 8 + 4 * 4 * ((2 * 1024 * 4096 + 4096) // 8 + 1024 + 2 * 1024)
+# A rank's bytes at its peak, in backward or the optimizer: parameters, with what is gathered,
+# and the state of AdamW, which is twice the rank's own
+WORLD_KINDS = {"ddp": (WHOLE, 2 * WHOLE), "ddp_view": (WHOLE, 2 * WHOLE),
+               "zero1": (WHOLE, ROOT), "tp": (TP, 2 * TP),
+               "fsdp1": (WHOLE // 8 + ROOT + 2 * BLOCK, WHOLE // 4),  # one of them fetched ahead
+               "fsdp1_flat": (WHOLE // 8 + ROOT + 2 * BLOCK, WHOLE // 4),
+               "fsdp2": (WHOLE // 8 + ROOT + BLOCK, WHOLE // 4),
+               "fsdp2_bf16": (WHOLE // 8 + (ROOT + BLOCK) // 2, WHOLE // 4),
+               "hsdp": (WHOLE // 4 + ROOT + BLOCK, WHOLE // 2)}
+
+
+def kinds():
+    """Shards, what is gathered of them, and what belongs to them are told from activations."""
+    rank = ("--world", "8", "--rank", "3", "--json")
+    for what, (parameters, state) in WORLD_KINDS.items():
+        told = report(run(HERE / "world.py", *rank, args=(what,), gpu=("--gpu", "h100")))
+        peak = told["peak"]
+        check(f"{what}: parameters and optimizer state", (peak["parameter"], peak[
+            "optimizer_state"], peak["input"]) == (parameters, state, 4 * 256 * 8), peak)
+        check(f"{what}: two steps", told["steps"] == 2, told["steps"])
+        if what in ("ddp", "ddp_view"):  # with the buckets, or in them
+            check(f"{what}: gradients", peak["gradient"] == WHOLE * (1 + (what == "ddp")), peak)
+    told = report(run(HERE / "world.py", *rank, "--by", "module", args=("fsdp2_tp",),
+                      gpu=("--gpu", "h100")))
+    rows = {row["line"]: {} for row in told["lines"]}
+    for row in told["lines"]:
+        for t in row["tensors"]:
+            held = rows[row["line"]]
+            held[t["category"]] = held.get(t["category"], 0) + t["bytes"]
+    head, up = 4 * 8192 * 1024, 4 * (1024 * 4096 + 4096)
+    check("modules behind wrappers", rows["head"]["parameter"] == head // 2 + head // 8 and
+          rows["layers.3.up"]["parameter"] == up // 8 and
+          rows["layers.3.up"]["optimizer_state"] == up // 4, rows)
+
+
 def world():
     """One rank of eight, with peers that are not there."""
     world_words()
@@ -998,7 +1036,7 @@ if not torch_is_there():
     sys.exit(77)
 for part in sys.argv[2:] or ("shim", "figures", "examples", "fits", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks", "scripts",
-                             "clean", "factories", "refused", "accepted", "values", "world", "ranks"):
+                             "clean", "factories", "refused", "accepted", "values", "world", "kinds", "ranks"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

@@ -40,11 +40,11 @@ def ddp(view=False):
                                                gradient_as_bucket_view=view)
 
 
-def fsdp1():
+def fsdp1(use_orig_params=True):
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
     return FullyShardedDataParallel(Net(), auto_wrap_policy=ModuleWrapPolicy({Block}),
-                                    device_id=torch.cuda.current_device(), use_orig_params=True)
+                                    device_id=torch.cuda.current_device(), use_orig_params=use_orig_params)
 
 
 def shard(shape=None, names=None, checkpoints=False, **kwargs):
@@ -103,6 +103,7 @@ def tp():
 
 
 MODELS = {"ddp": ddp, "ddp_view": lambda: ddp(True), "zero1": ddp, "fsdp1": fsdp1,
+          "fsdp1_flat": lambda: fsdp1(False),
           "fsdp2": shard, "fsdp2_bf16": fsdp2_bf16,
           "fsdp2_checkpoints": lambda: shard(checkpoints=True),
           "hsdp": lambda: shard((2, dist.get_world_size() // 2), ("replicate", "shard")), "tp": tp, "fsdp2_tp": fsdp2_tp}

@@ -124,8 +124,8 @@ class Log:
             self.add("line", self.lines.here_now())
         self.add(what, *args)
 
-    def plimsoll_shim_label(self, address, category, name):
-        self.add("label", address, category, name)
+    def plimsoll_shim_label(self, storage, category, name):
+        self.add("label", storage.data_ptr(), category, name)
 
     def plimsoll_shim_module(self, path):
         pass  # the mark says it

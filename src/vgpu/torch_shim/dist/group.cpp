@@ -14,10 +14,16 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+
+#include <plimsoll_vgpu.h>
+
+// Of the shim, which is in the process.
+extern "C" void plimsoll_shim_presume(c10::StorageImpl *storage, int category);
 
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
@@ -128,6 +134,22 @@ void assign(const Tensor &to, const Tensor &from)
 {
     if (has_values(to) && to.numel() && to.numel() == from.numel())
         to.copy_(from.reshape(to.sizes()));
+}
+
+void presume(const Tensors &all, plim_category category)
+{
+    for (const Tensor &t : all)
+        if (t.is_cuda())
+            plimsoll_shim_presume(t.storage().unsafeGetStorageImpl(), category);
+}
+
+// What is reduced once a gradient is complete has gradients in it: a bucket of
+// DistributedDataParallel, say.
+void presume_gradients(const Tensors &all)
+{
+    auto node = torch::autograd::get_current_node();
+    if (node && node->name() == "torch::autograd::AccumulateGrad")
+        presume(all, PLIM_CAT_GRADIENT);
 }
 
 struct Group : c10d::Backend {
@@ -248,6 +270,7 @@ struct Group : c10d::Backend {
         at::AutoDispatchBelowAutograd below;
         for (const Tensor &each : t)
             sum(each, o.reduceOp);
+        presume_gradients(t);
         if (on_card(t))
             connections.use_tree();
         return done(o, t, t);
@@ -287,6 +310,8 @@ struct Group : c10d::Backend {
             in.numel() * size_ == out.numel(),
             "output tensor size must be equal to world_size times input tensor size");
         gather_into(out, in);
+        if (in.is_alias_of(out)) // a buffer, which fully_shard copies parameters from
+            presume({out}, PLIM_CAT_TEMPORARY);
         return ring(o, {out}, {in, out});
     }
     intrusive_ptr<Work> allgather_coalesced(std::vector<Tensors> &out, Tensors &in,
@@ -364,6 +389,7 @@ struct Group : c10d::Backend {
         TORCH_CHECK_VALUE(
             in.numel() == out.numel() * size_,
             "input tensor must be the same size as output size times world size");
+        presume_gradients({out, in});
         reduce_into(out, in, o.reduceOp);
         return ring(o, {out}, {in, out});
     }

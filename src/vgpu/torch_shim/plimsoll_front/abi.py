@@ -57,6 +57,14 @@ c_u64, c_u32, c_int, c_str, c_ptr = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_
                                      ctypes.c_char_p, ctypes.c_void_p)
 
 
+class Storage:
+    """An argument: the C++ object of a torch.UntypedStorage."""
+
+    @classmethod
+    def from_param(cls, storage):
+        return c_ptr(storage._cdata)
+
+
 class Err(ctypes.Structure):
     c_type = "plim_err"
     _fields_ = [("code", c_int), ("at", c_u64), ("msg", ctypes.c_char * 256)]

@@ -57,7 +57,7 @@ class Comm:
         import torch
         owned = all(isinstance(t, torch.nn.Parameter) for t in sources)
         self.shim.plimsoll_shim_label(
-            made.untyped_storage().data_ptr(),
+            made.untyped_storage(),
             Category.PARAMETER if owned else Category.BUFFER, b"replica")
 
     def note_nccl(self, devices):

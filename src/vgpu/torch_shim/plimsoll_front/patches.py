@@ -5,7 +5,7 @@ import functools
 import logging
 import sys
 
-from .abi import c_ptr, c_str
+from .abi import Storage, c_str
 
 
 def no_compile(story):
@@ -65,14 +65,14 @@ def storage_cuda(self, device=None, non_blocking=False):
 def storage_resize(torch, shim_path, resize):
     """UntypedStorage.resize_, of which a CPU build has only the part for the CPU."""
     shim = ctypes.PyDLL(shim_path)  # keeps Python's lock: it looks for the line
-    shim.plimsoll_shim_resize.argtypes = [c_ptr, ctypes.c_size_t]
+    shim.plimsoll_shim_resize.argtypes = [Storage, ctypes.c_size_t]
     shim.plimsoll_shim_resize.restype = c_str
 
     @functools.wraps(resize)
     def run(self, size):
         if self.device.type != "cuda":
             return resize(self, size)
-        full = shim.plimsoll_shim_resize(self._cdata, size)
+        full = shim.plimsoll_shim_resize(self, size)
         if full:
             raise torch.OutOfMemoryError(full.decode())
         return self

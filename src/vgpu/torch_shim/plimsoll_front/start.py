@@ -10,7 +10,7 @@ import threading
 import warnings
 
 from . import HERE, dynamo, patches
-from .abi import c_int, c_ptr, c_str, c_u64
+from .abi import Storage, c_int, c_ptr, c_str, c_u64
 from .alone import Command
 from .build import library_path, torch_version
 from .device import Machine, fail
@@ -43,7 +43,7 @@ class Run:
         except OSError as e:
             fail(f"cannot load '{path}': {e}", 4)
         self.shim.plimsoll_shim_line.restype = c_str
-        self.shim.plimsoll_shim_label.argtypes = [c_u64, c_int, c_str]
+        self.shim.plimsoll_shim_label.argtypes = [Storage, c_int, c_str]
         self.shim.plimsoll_shim_sequence.restype = c_u64
         self.shim.plimsoll_shim_stream.restype = ctypes.c_int64
         self.shim.plimsoll_shim_set_stream.argtypes = [c_int, ctypes.c_int64]

@@ -15,6 +15,22 @@ from .device import text
 from .holders import FILLS_UP, PERIODS, Holders
 
 
+WRAPPERS = {"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"}
+
+
+def plain_name(name):
+    """Without the modules that PyTorch puts around those of the script."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def stored(tensor):
+    """Itself, or the tensors that a wrapper consists of, such as the shard of a DTensor."""
+    if not hasattr(tensor, "__tensor_flatten__"):
+        return [tensor] if hasattr(tensor, "untyped_storage") else []
+    names, _ = tensor.__tensor_flatten__()
+    return [part for name in names for part in stored(getattr(tensor, name))]
+
+
 class Story:
     """Follows the training step, and names tensors for what they are."""
 
@@ -28,6 +44,7 @@ class Story:
         self.parameter_names = {}  # id of a parameter: its name
         self.parameters = {}  # id: weak reference
         self.optimizers = weakref.WeakSet()
+        self.stepping = []  # optimizers whose step() runs, each in the one before
         self.sequences = []  # at the end of each step, the next node's number
         self.named = set()  # cards and their lines whose holder is known
         self.done, self.why, self.end = False, "", End.DONE
@@ -53,34 +70,61 @@ class Story:
 
     def label(self, tensor, category, name=""):
         try:
-            if tensor.is_cuda and not tensor.is_sparse:
-                self.shim.plimsoll_shim_label(tensor.untyped_storage().data_ptr(), category,
-                                              name.encode())
+            for part in stored(tensor):
+                if part.is_cuda and not part.is_sparse:
+                    self.shim.plimsoll_shim_label(part.untyped_storage(), category,
+                                                  name.encode())
         except (RuntimeError, NotImplementedError):
             pass  # a tensor without a storage of its own
 
     def label_parameter(self, p):
         self.parameters[id(p)] = weakref.ref(p)
         name = self.parameter_names.get(id(p), "")
-        self.label(p.data, Category.PARAMETER, name)
+        self.label(p, Category.PARAMETER, name)
+        self.label_gradient(p, name)
+        # what libraries hang on it: FSDP's gathered parameter, DeepSpeed's shard
+        for key, value in getattr(p, "__dict__", {}).items():
+            if isinstance(value, self.torch.Tensor):
+                self.label(value, Category.GRADIENT if "grad" in key else Category.PARAMETER,
+                           name)
+
+    def label_gradient(self, p, name):
         if p.grad is not None:
             self.label(p.grad, Category.GRADIENT, name + ".grad" if name else "")
 
     def label_module(self, module):
         for name, p in module.named_parameters():
-            self.parameter_names.setdefault(id(p), name)
+            self.parameter_names.setdefault(id(p), plain_name(name))
             self.label_parameter(p)
         for name, b in module.named_buffers():
-            self.label(b, Category.BUFFER, name)
+            self.label(b, Category.BUFFER, plain_name(name))
+
+    def label_gathered(self, module):
+        """What runs in place of the parameters that are known."""
+        for name, p in module._parameters.items():
+            if p is None or self.known(p):
+                continue
+            name = ".".join(filter(None, (self.names.get(id(module)), name)))
+            if isinstance(p, self.torch.nn.Parameter):  # else a view, made anew each time
+                self.parameter_names[id(p)] = name
+                self.label_parameter(p)
+                if p.requires_grad:  # its gradient is there for a moment only
+                    p.register_post_accumulate_grad_hook(
+                        lambda p, name=name: self.label_gradient(p, name))
+            else:
+                self.label(p, Category.PARAMETER, name)
+
+    def known(self, p):
+        ref = self.parameters.get(id(p))
+        return ref is not None and ref() is p
 
     def label_gradients(self):
         for key, ref in list(self.parameters.items()):
             p = ref()
             if p is None:
                 self.parameters.pop(key, None)
-            elif p.grad is not None:
-                name = self.parameter_names.get(key, "")
-                self.label(p.grad, Category.GRADIENT, name + ".grad" if name else "")
+            else:
+                self.label_gradient(p, self.parameter_names.get(key, ""))
 
     def label_optimizer(self, optimizer):
         for group in optimizer.param_groups:
@@ -108,7 +152,7 @@ class Story:
         if self.depth == 1:
             if module not in self.roots:
                 self.roots.add(module)
-                self.names.update((id(m), n) for n, m in module.named_modules())
+                self.names.update((id(m), plain_name(n)) for n, m in module.named_modules())
                 self.label_module(module)
             for a in args if isinstance(args, tuple) else ():
                 if isinstance(a, self.torch.Tensor) and a.is_cuda and not a.requires_grad \
@@ -123,6 +167,7 @@ class Story:
     def leave_module(self, module, args, result):
         if not self.depth or threading.get_ident() != self.main or self.phase == Phase.BACKWARD:
             return
+        self.label_gathered(module)
         self.depth -= 1
         if self.stack:
             self.stack.pop()
@@ -139,6 +184,7 @@ class Story:
             if self.phase == Phase.BACKWARD or self.done:
                 return f(*args, **kwargs)
             self.depth, self.stack = 0, []  # an exception may have left a module open
+            self.stepping.clear()  # or a step
             self.mark(Phase.BACKWARD)
             try:
                 return f(*args, **kwargs)
@@ -159,6 +205,7 @@ class Story:
         return run
 
     def before_step(self, optimizer, args, kwargs):
+        self.stepping.append(optimizer)
         first = optimizer not in self.optimizers
         self.optimizers.add(optimizer)
         self.label_optimizer(optimizer)
@@ -168,6 +215,9 @@ class Story:
 
     def after_step(self, optimizer, args, kwargs):
         self.label_optimizer(optimizer)
+        if self.stepping and self.stepping.pop() is optimizer and self.stepping:
+            return  # ZeroRedundancyOptimizer's own optimizer: the step goes on
+        self.stepping.clear()
         self.step += 1
         self.mark(Phase.INPUTS)
         last = self.run["steps"] and self.step >= self.run["steps"]

@@ -33,7 +33,7 @@ void release(void *context)
         auto it = g.blocks.find(addr);
         if (it == g.blocks.end())
             return;
-        block = it->second;
+        block = it->second.block;
         g.blocks.erase(it);
         g.contents.erase(addr);
     }
@@ -64,7 +64,7 @@ struct Allocator final : c10::Allocator {
     c10::DataPtr hold(uint32_t block, uint64_t addr)
     {
         std::lock_guard<std::mutex> lock(g.mu);
-        g.blocks[addr] = block;
+        g.blocks[addr] = {block, {}};
         void *p = reinterpret_cast<void *>((uintptr_t)addr);
         return {p, p, &release, Device(c10::kCUDA, (DeviceIndex)plim_vgpu_card_at(addr))};
     }
@@ -158,7 +158,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
             auto it = g.blocks.find((uint64_t)(uintptr_t)p.get_context());
             if (it == g.blocks.end())
                 return;
-            block = it->second;
+            block = it->second.block;
         }
         plim_vgpu_record_stream(g.cards[s.device_index()], block, (uint16_t)s.id(), nullptr);
     }

@@ -104,20 +104,19 @@ __attribute__((visibility("default"))) void plimsoll_shim_inherit(const char *li
     inherited_line = intern(line);
 }
 
-// The storage at this address turned out to be a parameter, a gradient ...
-__attribute__((visibility("default"))) void plimsoll_shim_label(uint64_t addr, int category,
-                                                                const char *name)
+// The storage turned out to be a parameter, a gradient ...
+__attribute__((visibility("default"))) void plimsoll_shim_label(c10::StorageImpl *storage,
+                                                                int category, const char *name)
 {
-    uint32_t block;
-    {
-        std::lock_guard<std::mutex> lock(g.mu);
-        auto it = g.blocks.find(addr);
-        if (it == g.blocks.end() || !g.open)
-            return;
-        block = it->second;
-    }
-    plim_vgpu_label(g.cards[plim_vgpu_card_at(addr)], block, (plim_category)category, name,
-                    nullptr);
+    give_label(*storage, {(plim_category)category, intern(name)});
+}
+
+// What it is, unless somebody has said.
+__attribute__((visibility("default"))) void plimsoll_shim_presume(c10::StorageImpl *storage,
+                                                                  int category)
+{
+    if (label_of(*storage).category == PLIM_CAT_COUNT)
+        give_label(*storage, {(plim_category)category, ""});
 }
 
 // The module that runs from now on.

@@ -67,6 +67,17 @@ namespace {
 
 struct Value;
 
+// What a storage turned out to be: a parameter, a gradient ...
+struct Label {
+    plim_category category = PLIM_CAT_COUNT; // nobody has said
+    const char *name = "";
+};
+
+struct Held {
+    uint32_t block;
+    Label label;
+};
+
 // Whose an allocation is.
 struct Place {
     const char *line = nullptr, *module = "";
@@ -80,10 +91,10 @@ struct State {
     double scalar = -1;       // what a guess is read as; below 0: what guesses.h says
     double mask_fraction = 1; // of what a mask may select
     int torch = 0, cc = 80, sms = 108;
-    bool peers = false;                            // cards copy to one another by kernels
-    bool workspace = true;                         // what kernels take inside is counted
-    std::mutex mu;                                 // of what follows
-    std::unordered_map<uint64_t, uint32_t> blocks; // by address
+    bool peers = false;                        // cards copy to one another by kernels
+    bool workspace = true;                     // what kernels take inside is counted
+    std::mutex mu;                             // of what follows
+    std::unordered_map<uint64_t, Held> blocks; // by address
     std::unordered_map<uint64_t, std::shared_ptr<Value>> contents; // by address
     // By thread and autograd's sequence number, which is the thread's own.
     std::unordered_map<uint64_t, std::vector<Place>> node_place;

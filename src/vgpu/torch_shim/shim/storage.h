@@ -1,6 +1,6 @@
 // storage.h -- UntypedStorage.resize_ on the card, with which FSDP frees and takes parameters.
 #pragma once
-#include "device.h"
+#include "labels.h"
 
 // Called by plimsoll_front with Python's lock held.  What was in the storage is not kept.
 // nullptr: done; else PyTorch's message that the card is out of memory.
@@ -11,9 +11,7 @@ extern "C" __attribute__((visibility("default"))) const char *plimsoll_shim_resi
     InOp in("resize_");
     try {
         c10::DeviceGuard there(storage->device());
-        c10::DataPtr data = c10::GetAllocator(storage->device_type())->allocate(n);
-        storage->set_data_ptr_noswap(std::move(data));
-        storage->set_nbytes(n);
+        replace_memory(*storage, n);
     } catch (const c10::OutOfMemoryError &e) {
         text = e.what_without_backtrace();
         return text.c_str();

@@ -1,6 +1,6 @@
 // tensors.h -- tensors on the pretend GPU.
 #pragma once
-#include "device.h"
+#include "labels.h"
 
 namespace {
 
@@ -51,9 +51,7 @@ void become(const Tensor &t, IntArrayRef size, IntArrayRef stride)
     if (need <= store->nbytes())
         return;
     pending(size, t.scalar_type());
-    c10::DataPtr fresh = allocator.allocate(need);
-    store->set_data_ptr_noswap(std::move(fresh));
-    store->set_nbytes(need);
+    replace_memory(*store, need);
 }
 
 } // namespace
