@@ -15,7 +15,9 @@ def is_loaded():
 
 def keep_functions(compile_module):
     """torch._compile._disable_dynamo: a function stays as it is until dynamo is there."""
-    disable = compile_module._disable_dynamo
+    disable = getattr(compile_module, "_disable_dynamo", None)
+    if not disable:
+        return  # another version of PyTorch, which may load dynamo as it likes
 
     @functools.wraps(disable)
     def disable_later(fn=None, recursive=True):
@@ -32,7 +34,10 @@ def keep_functions(compile_module):
 
 def keep_steps(optimizer_module):
     """The decorator of each optimizer's step, which sets the gradient mode and breaks graphs."""
-    torch, use_grad = optimizer_module.torch, optimizer_module._use_grad_for_differentiable
+    torch = optimizer_module.torch
+    use_grad = getattr(optimizer_module, "_use_grad_for_differentiable", None)
+    if not use_grad:
+        return
 
     @functools.wraps(use_grad)
     def use_grad_later(step):
