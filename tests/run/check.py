@@ -156,19 +156,47 @@ def examples():
 # ---- the largest batch -------------------------------------------------------------------
 
 
+def largest_batch(memory):
+    """What fit says of the built-in ResNet-18; 0: nothing."""
+    said = subprocess.run([PROGRAM, "fit", "resnet18", "--vram", memory, "--torch", "2.13",
+                           "--optimizer", "sgd,momentum=0.9,weight_decay=1e-4", "--json"],
+                          capture_output=True, text=True)
+    batch = re.search(r'"batch":(\d+),"limited"', said.stdout)
+    check(f"fit on {memory}", batch, said.stdout + said.stderr)
+    return int(batch[1]) if batch else 0
+
+
 def fits():
     """What fit says of the built-in ResNet-18 is what the script takes."""
     for memory in ("2GiB", "4GiB"):
-        said = subprocess.run([PROGRAM, "fit", "resnet18", "--vram", memory, "--torch", "2.13",
-                               "--optimizer", "sgd,momentum=0.9,weight_decay=1e-4", "--json"],
-                              capture_output=True, text=True)
-        batch = re.search(r'"batch":(\d+),"limited"', said.stdout)
-        check(f"fit on {memory}", batch, said.stdout + said.stderr)
+        batch = largest_batch(memory)
         for more, code in ((0, 0), (1, 1)) if batch else ():
             done = run(EXAMPLES / "resnet18_plain.py", "--workspace", "high", "--quiet",
-                       args=("--batch", str(int(batch[1]) + more)), gpu=("--vram", memory))
-            check(f"{memory}, {more} over the largest batch {batch[1]}", done.returncode == code,
+                       args=("--batch", str(batch + more)), gpu=("--vram", memory))
+            check(f"{memory}, {more} over the largest batch {batch}", done.returncode == code,
                   done.stdout + done.stderr)
+
+
+# ---- batch finders ------------------------------------------------------------------------
+
+
+def finders():
+    """Batch finders end with a batch that fit allows; accelerate's, which begins each trial anew,
+    with the largest of those that it tries."""
+    most = largest_batch("2GiB")
+    tenths = [40]  # it takes a tenth off, and rounds down
+    while tenths[-1] > most:
+        tenths.append(int(tenths[-1] * 0.9))
+    for package, which, start, allowed in (("accelerate", "accelerate", 40, tenths[-1:]),
+                                           ("lightning", "binsearch", 8, range(16, most + 1))):
+        if not runs(f"import {package}"):
+            print(f"{which} is left out: {package} does not import here")
+            continue
+        done = run(HERE / "finders.py", "--workspace", "high", "--quiet", args=(which, str(start)),
+                   gpu=("--vram", "2GiB"))
+        batch = re.search(r"^batch (\d+)$", done.stdout, re.M)
+        check(f"{which}, where fit says {most}", batch and int(batch[1]) in allowed,
+              done.stdout + done.stderr)
 
 
 # ---- tapes -----------------------------------------------------------------------------
@@ -1034,7 +1062,7 @@ def values():
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
-for part in sys.argv[2:] or ("shim", "figures", "examples", "fits", "tapes", "segments", "trainer", "lines", "modules",
+for part in sys.argv[2:] or ("shim", "figures", "examples", "fits", "finders", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks", "scripts",
                              "clean", "factories", "refused", "accepted", "values", "world", "kinds", "ranks"):
     globals()[part]()
