@@ -89,7 +89,7 @@ class Story:
                            name)
 
     def label_gradient(self, p, name):
-        if p.grad is not None:
+        if (p.is_leaf or p.retains_grad) and p.grad is not None:  # others warn when asked
             self.label(p.grad, Category.GRADIENT, name + ".grad" if name else "")
 
     def label_module(self, module):
