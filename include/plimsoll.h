@@ -422,6 +422,7 @@ typedef struct plim_estimate {
 
     uint64_t saved_activations; /* bytes of activations live when the first backward pass
                                  * begins: what autograd saved; 0 for inference */
+    const char *assumed; /* the training loop that was assumed, in words; NULL: inference */
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,

@@ -14,8 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TARGET = re.compile(rb"(?:aten|transformers)\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 
 
-# Stand for kernels that are no op of PyTorch.
-OURS = {"packed_linear": "tests/unit/test_hf_quant.c"}
+# Stand for kernels, or for Python, that are no op of PyTorch.
+OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "cache_update": "tests/golden/idiom/idiom.py"}
 
 
 def texts():

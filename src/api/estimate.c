@@ -288,6 +288,8 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
         st = plim_job_tape(job, &w->g, a, &w->tape, &info, err);
     if (!st)
         st = plim_job_resolve(job, &w->g, &info, err);
+    if (!st)
+        st = plim_job_assumed(job, &w->g, &info, a, &w->e->assumed, err);
     if (!st && job->settings->gpu) /* replaces an alias */
         st = plim_settings_put(job->settings, PLIM_SET_gpu, job->gpu->name, err);
     w->e->settings = job->settings;

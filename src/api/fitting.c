@@ -85,9 +85,10 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
         if (!st)
             st = plim_fit_card(search, cards[i], &rows[i], err);
     }
+    const plim_step_info info = *plim_fit_search_info(search);
     plim_fit_search_free(search);
     if (!st)
-        st = plim_job_resolve(job, &g, NULL, err);
+        st = plim_job_resolve(job, &g, info.loop ? &info : NULL, err);
     if (!st) /* the batch was searched for, not given */
         st = plim_settings_put(job->settings, PLIM_SET_batch, NULL, err);
     out->rows = fit_list(a, rows, n);

@@ -227,6 +227,7 @@ static plim_status info_fill(plim_job *job, plim_arena *a, void *pub, plim_err *
     plim_inventory v;
     plim_graph g;
     a->lean = true; /* so that listing a file of 40 GB takes 10 MB */
+    plim_job_plain_call(job);
     plim_status st = plim_model_list(job->model, &job->bind, a, &v, &g, &out->graph, err);
     builder b = {.a = a, .out = out};
     if (st)

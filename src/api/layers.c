@@ -198,6 +198,7 @@ static plim_status layers_fill(plim_job *job, plim_arena *a, void *pub, plim_err
     plim_graph g;
     out->size = sizeof *out;
     out->settings = job->settings;
+    plim_job_plain_call(job);
     job->bind.infer = true; /* leaves out auxiliary heads, which only training uses */
     plim_status st = plim_job_graph(job, 0, a, &g, err);
     if (st)

@@ -6,6 +6,13 @@
 
 #include "core/shape.h"
 
+/* Whether a decoder keeps the keys and values of its layers among its outputs. */
+typedef enum plim_caching {
+    PLIM_CACHING_OFF,
+    PLIM_CACHING_ON,
+    PLIM_CACHING_CONFIG, /* as the model's configuration says */
+} plim_caching;
+
 /* All optional. */
 typedef struct plim_binding {
     int64_t batch; /* 0: the hint in the file */
@@ -21,7 +28,10 @@ typedef struct plim_binding {
         int64_t value;
     } * dims;
     uint32_t n_dims;
-    bool infer; /* build the graph of model.eval(), for models built here and not read */
+    /* for models that are built and not read */
+    bool infer; /* build the graph of model.eval() */
+    plim_caching caching;
+    bool labels_are_inputs; /* the tokens are passed as labels, too */
 } plim_binding;
 
 /* "32,3,224,224" (the first input) or "NAME=32,10;NAME2=32,20" into bind->inputs,

@@ -114,6 +114,8 @@ typedef struct plim_graph {
     int64_t seq_max;   /* the longest that the model was made for; 0: no limit, or not known */
     uint64_t kv_cache; /* elements for each token in a KV cache; 0: none, or not known */
     uint32_t top1;     /* published top-1 accuracy, thousandths of a percent; 0: not known */
+    bool cached;       /* keys and values of this pass are among the outputs */
+    bool labels_are_inputs; /* an input serves as labels, too */
 } plim_graph;
 
 plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* makes scope 0 */

@@ -56,6 +56,7 @@ struct plim_fit_search {
     solved *done;
     uint32_t n, cap;
     bool sms_matter;          /* in the current search */
+    plim_step_info info;      /* of the last run */
     bool drawn;               /* the line below is known */
     double fixed, per_sample; /* bytes = fixed + per_sample * batch */
 };
@@ -153,16 +154,15 @@ static plim_status measure_batch(plim_fit_search *s, plim_fit_row *row, plim_err
 {
     plim_graph g;
     plim_tape t;
-    plim_step_info info;
     plim_verdict v = {0};
     plim_arena *a = &s->scratch;
     plim_err why = PLIM_ERR_INIT;
     plim_arena_reset(a);
     plim_status st = plim_job_graph(s->job, PLIM_MAX(row->batch, 1), a, &g, &why);
     if (!st)
-        st = plim_job_tape(s->job, &g, a, &t, &info, &why);
+        st = plim_job_tape(s->job, &g, a, &t, &s->info, &why);
     if (!st)
-        s->sms_matter |= info.sms_matter;
+        s->sms_matter |= s->info.sms_matter;
     if (!st)
         st = plim_verdict_of(s->job, &t, 0, true, a, &v, &why);
     if (st == PLIM_ERANGE) /* as plim_fit_batch */
@@ -224,3 +224,5 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
         gpu->cc, gpu->sms, s->sms_matter, gpu->memory_bytes, plim_fit_room(gpu, high), *row};
     return PLIM_OK;
 }
+
+const plim_step_info *plim_fit_search_info(const plim_fit_search *s) { return &s->info; }

@@ -26,6 +26,8 @@ typedef struct plim_fit_search plim_fit_search;
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job); /* NULL: out of memory */
 plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row *row,
                           plim_err *err);
+/* Of the last run at a batch that was found; loop NULL: there was none. */
+const plim_step_info *plim_fit_search_info(const plim_fit_search *s);
 void plim_fit_search_free(plim_fit_search *s); /* takes NULL */
 
 #endif

@@ -84,11 +84,12 @@ plim_status plim_job_card(plim_job *job, plim_err *err)
 
 static plim_status read_loop(plim_step_settings *step, const plim_settings *s, plim_err *err)
 {
-    plim_status st = plim_loop_find(s->text[PLIM_SET_loop].p, &step->loop, err);
+    const char *name = s->text[PLIM_SET_loop].p;
+    plim_status st = name ? plim_loop_find(name, &step->loop, err) : PLIM_OK;
     if (st)
         return st;
-    step->keeps = step->loop->keeps;
-    step->clip |= step->loop->clip;
+    step->clip |= step->loop && step->loop->clip;
+    step->keeps_given = s->keep != NULL;
     return s->keep ? plim_loop_keeps(s->keep, &step->keeps, err) : PLIM_OK;
 }
 
@@ -121,11 +122,34 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     return st;
 }
 
+/* How a training script calls a language model that is built here.  transformers turns the
+ * cache off under checkpointing, whatever was asked for (merge_with_config_defaults). */
+static void read_call(plim_job *job, const plim_settings *s)
+{
+    enum { ON = 1, OFF }; /* cache */
+    const plim_step_settings *step = &job->step;
+    bool own_loss = step->loss == PLIM_LOSS_DEFAULT || step->loss == PLIM_LOSS_MODEL;
+    const plim_loop *loop = step->loop ? step->loop : plim_loop_usual(own_loss);
+    bool checkpointed = !step->infer && !plim_str_is(step->checkpoint, "none");
+    job->bind.labels_are_inputs = loop->labels_are_inputs;
+    job->bind.caching = checkpointed || s->cache == OFF ? PLIM_CACHING_OFF
+                        : s->cache == ON                ? PLIM_CACHING_ON
+                        : step->infer || loop->no_cache ? PLIM_CACHING_OFF
+                                                        : PLIM_CACHING_CONFIG;
+}
+
+void plim_job_plain_call(plim_job *job)
+{
+    job->bind.labels_are_inputs = false;
+    job->bind.caching = PLIM_CACHING_OFF;
+}
+
 static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *err)
 {
     job->bind.batch = s->batch;
     job->bind.seq = s->seq;
     job->bind.infer = job->step.infer;
+    read_call(job, s);
     plim_status st = plim_binding_inputs(job->arena, s->input, &job->bind, err);
     if (!st)
         st = plim_binding_dims(job->arena, s->dim, &job->bind, err);
@@ -187,7 +211,8 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
 {
     const plim_step_settings *step = &job->step;
     const plim_settings *s = job->settings;
-    plim_str keeps = plim_loop_keeps_text(job->arena, step->keeps);
+    plim_str keeps =
+        info ? plim_loop_keeps_text(job->arena, info->keeps) : (plim_str){NULL, 0};
     const struct {
         plim_setting_id id;
         const char *text;
@@ -197,6 +222,8 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
          step->autocast == PLIM_F32 ? NULL : plim_dtype_name(step->autocast)},
         {PLIM_SET_optimizer, plim_arena_str(job->arena, step->optim.text).p},
         {PLIM_SET_ema, plim_arena_str(job->arena, step->ema.text).p},
+        {PLIM_SET_cache, g->kv_cache ? (g->cached ? "on" : "off") : NULL},
+        {PLIM_SET_loop, info ? info->loop->name : NULL},
         {PLIM_SET_keep, keeps.p},
         {PLIM_SET_clip, step->clip ? "true" : "false"},
         {PLIM_SET_zero_grad, step->zero_grad_keeps ? "zeros" : "none"},
@@ -247,7 +274,12 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
     }
     if (batch)
         bind.batch = batch;
-    return plim_model_graph(job->model, &bind, a, g, err);
+    plim_status st = plim_model_graph(job->model, &bind, a, g, err);
+    if (!st && bind.caching == PLIM_CACHING_ON && !g->cached)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'cache' is on, but only decoders that plimsoll builds from a "
+                         "config.json can keep keys and values");
+    return st;
 }
 
 /* The dtype of keys and values: that of what projects them. */
@@ -276,7 +308,7 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
                         ": to estimate others, export it again with a dynamic batch "
                         "dimension.",
                         b.n ? " " : "", g->batch);
-    if (g->kv_cache && job->step.infer) {
+    if (g->kv_cache && !g->cached && job->step.infer) {
         uint64_t token = plim_sat_mul(g->kv_cache, plim_dtype_bytes(find_cache_dtype(job, g)));
         plim_buf_printf(&b,
                         "%sA KV cache for generation is not included: %s for each token, up "

@@ -23,6 +23,9 @@ typedef struct plim_job {
     plim_alloc_options alloc;
 } plim_job;
 
+/* What the class takes, whatever a training loop passes to it. */
+void plim_job_plain_call(plim_job *job);
+
 /* Parses all settings; NULL: none is set.  PLIM_EUSAGE: the message names the setting.  The
  * job's memory is in `a`; the model is borrowed. */
 plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
@@ -32,6 +35,11 @@ plim_status plim_job_card(plim_job *job, plim_err *err);
 /* Records in the settings the values that the run used, for those that depend on the model.
  * `info` may be NULL. */
 plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step_info *info,
+                             plim_err *err);
+
+/* The training loop that the run assumes, in a sentence; NULL for inference. */
+plim_status plim_job_assumed(const plim_job *job, const plim_graph *g,
+                             const plim_step_info *info, plim_arena *a, const char **out,
                              plim_err *err);
 
 /* Calls the progress function of the settings, if any; PLIM_ECANCELED: it asked to stop. */

@@ -198,6 +198,19 @@ static void run_join(plim_call *c, bool stack)
 void plim_run_cat(plim_call *c) { run_join(c, false); }
 void plim_run_stack(plim_call *c) { run_join(c, true); }
 
+/* Both are copied before the caller rebinds its variables.  A layer with a window has its size
+ * on the card, too. */
+void plim_run_cache_update(plim_call *c)
+{
+    plim_t k = plim_arg_tensor(c, 0), v = plim_arg_tensor(c, 1), out[3] = {0};
+    uint32_t n = plim_arg_int(c, 2, 0) ? 3 : 2;
+    if (n == 3)
+        out[2] = plim_m_empty_contig(c->m, PLIM_I64, 0, NULL);
+    out[0] = plim_at_cat(c->m, &k, 1, -2);
+    out[1] = plim_at_cat(c->m, &v, 1, -2);
+    plim_rets(c, out, n);
+}
+
 /* hstack, vstack: brings each tensor to at least that many dims and joins them along one.
  * src: TensorShape.cpp */
 static void stack_along(plim_call *c, int32_t least, int32_t dim)

@@ -376,6 +376,13 @@ static void estimate_unknown_ops(plim_page *p, const plim_estimate *e)
     plim_flow_end(&f);
 }
 
+/* Only a model that computes its own loss leaves open what the loop does with the rest. */
+static bool own_loss(const plim_estimate *e)
+{
+    const char *loss = e->settings->text[PLIM_SET_loss].p;
+    return loss && !strcmp(loss, "model");
+}
+
 static plim_status estimate_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_estimate *e = subject;
@@ -395,6 +402,8 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     if (st)
         return st;
     estimate_unknown_ops(p, e);
+    if (own_loss(e))
+        plim_report_paragraph(p, PLIM_PAINT_PLAIN, e->assumed);
     plim_report_paragraph(p, PLIM_PAINT_WARN, e->model->note);
     if (e->oom)
         plim_report_paragraph(p, PLIM_PAINT_BAD, e->oom_text);
@@ -615,6 +624,7 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
     json_fit(&w, e);
     json_budget(&w, e);
     json_timeline(&w, e);
+    json_text(&w, "assumed", e->assumed);
     json_text(&w, "advice", e->advice);
     json_changes(&w, e);
     plim_report_json_close(&w);

@@ -12,6 +12,11 @@ static const plim_loop loops[] = {
      .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_OUTPUTS | PLIM_KEEP_LOSS,
      .doc = "outputs and loss live until the next step rebinds them, zero_grad comes first",
      .src = "pytorch/examples imagenet/main.py"},
+    {.name = "loss_only",
+     .keeps = PLIM_KEEP_INPUTS | PLIM_KEEP_LOSS,
+     .labels_are_inputs = true,
+     .doc = "loss = model(input_ids=x, labels=x).loss: the other outputs are dropped at once",
+     .src = "transformers 5.23 modeling_outputs.py; tests/golden/idiom"},
     {.name = "tight",
      .zero_grad_last = true,
      .doc = "everything is deleted once it has been used",
@@ -21,16 +26,18 @@ static const plim_loop loops[] = {
      .zero_grad_last = true,
      .fetch_all = true,
      .clip = true,
+     .no_cache = true, /* self.model.config.use_cache = self.args.use_cache, which is False */
      .doc = "the Trainer of transformers",
      .src = "transformers 5.23 trainer.py _run_epoch, training_step, compute_loss"},
 };
 
 plim_status plim_loop_find(const char *name, const plim_loop **out, plim_err *err)
 {
-    *out = name ? plim_row_find("loop", name, loops, PLIM_COUNT(loops), sizeof *loops, err)
-                : &loops[0];
+    *out = plim_row_find("loop", name, loops, PLIM_COUNT(loops), sizeof *loops, err);
     return *out ? PLIM_OK : PLIM_EUSAGE;
 }
+
+const plim_loop *plim_loop_usual(bool own_loss) { return &loops[own_loss ? 1 : 0]; }
 
 static const struct {
     const char *name;

@@ -15,14 +15,18 @@ enum {
 typedef struct plim_loop {
     const char *name;
     unsigned keeps;
-    bool zero_grad_last; /* after the optimizer's step, not before the forward pass */
-    bool fetch_all;      /* all batches of an accumulated step are fetched at once */
-    bool clip;           /* clip_grad_norm_, even if the settings do not request it */
+    bool zero_grad_last;    /* after the optimizer's step, not before the forward pass */
+    bool fetch_all;         /* all batches of an accumulated step are fetched at once */
+    bool clip;              /* clip_grad_norm_, even if the settings do not request it */
+    bool no_cache;          /* use_cache=False, whatever the model's configuration says */
+    bool labels_are_inputs; /* a language model gets its tokens as labels, too */
     const char *doc, *src;
 } plim_loop;
 
-/* NULL: the usual one, "typical".  PLIM_EUSAGE lists the names. */
+/* PLIM_EUSAGE lists the names. */
 plim_status plim_loop_find(const char *name, const plim_loop **out, plim_err *err);
+/* The loop that is written most: if the model computes its own loss, "loss_only". */
+const plim_loop *plim_loop_usual(bool own_loss);
 
 /* Parses "outputs,loss", "inputs", "none" into PLIM_KEEP_...; else PLIM_EUSAGE. */
 plim_status plim_loop_keeps(const char *list, unsigned *out, plim_err *err);

@@ -14,10 +14,10 @@
 #include "op/rules.h"
 #include "step/region.h"
 
-enum { MAX_IO = 64, PER_NODE = 4 }; /* storages, forward and backward */
+enum { MAX_INPUTS = 64, MAX_OUTPUTS = 4096, PER_NODE = 4 }; /* storages, both passes */
 
 typedef struct batch {
-    plim_t x[MAX_IO], y;
+    plim_t x[MAX_INPUTS], y;
 } batch;
 
 typedef struct run {
@@ -30,11 +30,13 @@ typedef struct run {
     plim_release plan;
     plim_regions regions;
     plim_optim_run optim, ema;
+    const plim_loop *loop;
+    unsigned keeps;
     /* the values that the loop's variables hold */
     batch *held, *next, *now; /* those on the device, room for the next, the one in use */
     uint32_t n_held;
-    plim_t out[MAX_IO], loss;
-    uint32_t n_out; /* outputs that enter the loss */
+    plim_t *out, loss; /* out by output of the graph */
+    uint32_t n_out;    /* outputs that enter the loss */
     plim_loss_kind loss_kind;
     int step;
 } run;
@@ -148,9 +150,15 @@ static void choose_loss(run *r)
             r->m, PLIM_ESHAPE,
             "cross_entropy needs float logits of rank 2 or more: choose another --loss");
     /* auxiliary heads have outputs of the same size: they enter the loss too */
-    while (r->loss_kind != PLIM_LOSS_MODEL && r->n_out < g->n_outputs && r->n_out < MAX_IO &&
+    while (r->loss_kind != PLIM_LOSS_MODEL && r->n_out < g->n_outputs &&
            plim_same_size(first, &g->values[g->outputs[r->n_out]].meta))
         r->n_out++;
+}
+
+static void choose_loop(run *r)
+{
+    r->loop = r->s->loop ? r->s->loop : plim_loop_usual(r->loss_kind == PLIM_LOSS_MODEL);
+    r->keeps = r->s->keeps_given ? r->s->keeps : r->loop->keeps;
 }
 
 /* One target serves all heads.  Class indices for cross_entropy (a rank-3 output [B, T, V] is
@@ -174,7 +182,7 @@ static plim_t make_target(run *r)
 static void load_batch(run *r, batch *b)
 {
     const plim_graph *g = r->g;
-    for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++) {
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
         const plim_value *v = &g->values[g->inputs[i]];
         plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);
         plim_m_place(r->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
@@ -201,7 +209,7 @@ static void fetch_batches(run *r, uint32_t n)
     for (uint32_t i = 0; i < n; i++)
         load_batch(r, &fresh[i]);
     for (uint32_t i = 0; i < r->n_held; i++) {
-        release_tensors(r, r->held[i].x, MAX_IO);
+        release_tensors(r, r->held[i].x, MAX_INPUTS);
         release_tensors(r, &r->held[i].y, 1);
     }
     r->next = r->held;
@@ -348,7 +356,7 @@ static void recompute_backward(void *ud, uint32_t region, const plim_t *input, u
 static void run_forward(run *r)
 {
     const plim_graph *g = r->g;
-    for (uint32_t i = 0; i < g->n_inputs && i < MAX_IO; i++)
+    for (uint32_t i = 0; i < g->n_inputs; i++)
         r->value[g->inputs[i]] = r->now->x[i];
     uint32_t at = 0;
     for (uint32_t i = 0; i < r->regions.n && !plim_m_bad(r->m); i++) {
@@ -358,7 +366,7 @@ static void run_forward(run *r)
     }
     run_nodes(r, at, g->n_nodes, PLIM_PHASE_FORWARD);
     /* out is assigned: the last iteration's outputs are freed */
-    for (uint32_t i = 0; i < g->n_outputs && i < MAX_IO; i++) {
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
         plim_t t = r->value[g->outputs[i]];
         const plim_value *v = &g->values[g->outputs[i]];
         plim_m_drop(r->m, r->out[i]);
@@ -442,8 +450,8 @@ static void forward_backward(run *r)
     run_forward(r);
     compute_loss(r);
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
-    if (!(r->s->keeps & PLIM_KEEP_OUTPUTS))
-        release_tensors(r, r->out, MAX_IO);
+    if (!(r->keeps & PLIM_KEEP_OUTPUTS))
+        release_tensors(r, r->out, r->g->n_outputs);
     mark_phase(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
     plim_m_backward(r->m, r->loss, visit_backward, r);
     plim_m_set_grad_mode(r->m, false);
@@ -451,9 +459,9 @@ static void forward_backward(run *r)
 
 static void release_batch(run *r)
 {
-    if (r->s->keeps & PLIM_KEEP_INPUTS)
+    if (r->keeps & PLIM_KEEP_INPUTS)
         return;
-    release_tensors(r, r->now->x, MAX_IO);
+    release_tensors(r, r->now->x, MAX_INPUTS);
     release_tensors(r, &r->now->y, 1);
 }
 
@@ -471,7 +479,7 @@ static plim_t run_closure(void *ud)
     mark_optimizer(r);
     if (r->s->clip)
         plim_optim_clip(&r->optim);
-    release_tensors(r, r->out, MAX_IO);
+    release_tensors(r, r->out, r->g->n_outputs);
     plim_t got = r->loss;
     r->loss = 0;
     return got;
@@ -480,7 +488,7 @@ static plim_t run_closure(void *ud)
 /* Gradients of one batch or of several, clipped if requested. */
 static void run_passes(run *r)
 {
-    const plim_loop *loop = r->s->loop;
+    const plim_loop *loop = r->loop;
     uint32_t n = (uint32_t)r->s->accumulate;
     for (uint32_t k = 0; k < n && !plim_m_bad(r->m); k++) {
         if (!loop->fetch_all || !k)
@@ -490,7 +498,7 @@ static void run_passes(run *r)
         if (!k && !loop->zero_grad_last)
             zero_grad(r);
         forward_backward(r);
-        if (!(r->s->keeps & PLIM_KEEP_LOSS))
+        if (!(r->keeps & PLIM_KEEP_LOSS))
             release_tensors(r, &r->loss, 1);
         release_batch(r);
     }
@@ -511,7 +519,7 @@ static void train_step(run *r)
         mark_phase(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
         plim_optim_step(&r->ema);
     }
-    if (r->s->loop->zero_grad_last)
+    if (r->loop->zero_grad_last)
         zero_grad(r);
     if (runs_model)
         release_batch(r);
@@ -523,25 +531,28 @@ static void infer_step(run *r)
     enter_autocast(r);
     run_forward(r);
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
-    if (!(r->s->keeps & PLIM_KEEP_OUTPUTS))
-        release_tensors(r, r->out, MAX_IO);
+    if (!(r->keeps & PLIM_KEEP_OUTPUTS))
+        release_tensors(r, r->out, r->g->n_outputs);
 }
 
 plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
                           plim_tape *tape, plim_step_info *info, plim_err *err)
 {
     run r = {.a = a, .g = g, .s = s, .tape = tape};
-    if (g->n_inputs > MAX_IO || g->n_outputs > MAX_IO)
+    if (g->n_inputs > MAX_INPUTS || g->n_outputs > MAX_OUTPUTS)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                         "%u inputs and %u outputs are over the limit of %d each",
-                         (unsigned)g->n_inputs, (unsigned)g->n_outputs, MAX_IO);
+                         "%u inputs and %u outputs are over the limits of %d and %d",
+                         (unsigned)g->n_inputs, (unsigned)g->n_outputs, MAX_INPUTS,
+                         MAX_OUTPUTS);
     plim_world world = s->world;
     world.eval = s->infer;
     r.m = plim_m_new(a, tape, &world, err);
     r.value = PLIM_NEW_N(a, plim_t, g->n_values);
+    r.out = PLIM_NEW_N(a, plim_t, (uint64_t)g->n_outputs + 1);
     r.held = PLIM_NEW_N(a, batch, s->accumulate);
     r.next = PLIM_NEW_N(a, batch, s->accumulate);
-    if (!r.m || !r.value || !r.held || !r.next || !plim_step_release_plan(a, g, &r.plan))
+    if (!r.m || !r.value || !r.out || !r.held || !r.next ||
+        !plim_step_release_plan(a, g, &r.plan))
         return plim_oom(err);
     plim_status st =
         s->infer ? PLIM_OK : plim_regions_find(a, g, s->checkpoint, &r.regions, err);
@@ -553,6 +564,9 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
     load_model(&r);
     if (!s->infer) {
         choose_loss(&r);
+    }
+    choose_loop(&r);
+    if (!s->infer) {
         if (s->ema.optim)
             make_ema(&r);
         make_optimizer(&r);
@@ -569,6 +583,8 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
     if (info) {
         info->unknown_ops = plim_m_unknown_ops(r.m);
         info->loss = r.loss_kind;
+        info->loop = r.loop;
+        info->keeps = r.keeps;
         info->sms_matter = plim_m_sms_matter(r.m);
     }
     return plim_m_status(r.m);

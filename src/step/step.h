@@ -21,12 +21,13 @@ typedef enum plim_loss_kind {
 
 typedef struct plim_step_settings {
     bool infer;
-    bool clip;            /* clip_grad_norm_ before each optimizer step */
-    bool empty_cache;     /* torch.cuda.empty_cache() after each step */
-    bool zero_grad_keeps; /* zero_grad(set_to_none=False): zeros, not None */
-    int accumulate;       /* forward and backward passes per step */
-    const plim_loop *loop;
-    unsigned keeps; /* PLIM_KEEP_...: the loop's own, or as the user set it */
+    bool clip;             /* clip_grad_norm_ before each optimizer step */
+    bool empty_cache;      /* torch.cuda.empty_cache() after each step */
+    bool zero_grad_keeps;  /* zero_grad(set_to_none=False): zeros, not None */
+    int accumulate;        /* forward and backward passes per step */
+    const plim_loop *loop; /* NULL: the usual one for the loss */
+    bool keeps_given;
+    unsigned keeps; /* PLIM_KEEP_..., if given; else the loop's own */
     int steps;
     plim_dtype
         dtype; /* of parameters and floating-point inputs; PLIM_DTYPE_COUNT: as in the graph */
@@ -39,9 +40,11 @@ typedef struct plim_step_settings {
 } plim_step_settings;
 
 typedef struct plim_step_info {
-    uint32_t unknown_ops; /* nodes run without a rule, over all steps */
-    plim_loss_kind loss;  /* the loss chosen for PLIM_LOSS_DEFAULT */
-    bool sms_matter;      /* a different number of SMs might give a different tape */
+    uint32_t unknown_ops;  /* nodes run without a rule, over all steps */
+    plim_loss_kind loss;   /* the loss chosen for PLIM_LOSS_DEFAULT */
+    const plim_loop *loop; /* the loop that ran, and what it kept */
+    unsigned keeps;
+    bool sms_matter; /* a different number of SMs might give a different tape */
 } plim_step_info;
 
 /* Appends the whole run to the tape; everything lives in `a`.  PLIM_ESHAPE names the layer

@@ -119,7 +119,7 @@ def kept(folder, what, config, options):
         path = os.path.join(folder, "config.json")
         with open(path, "w", encoding="utf-8") as f:
             json.dump({**config, "model_type": what, "n_layer" if "n_embd" in config else "num_hidden_layers": 4}, f)
-    tape = subprocess.run([PROGRAM, "tape", path, *size, "--gpu", "h100", *options, "--workspace", "off", "--steps", "1"],
+    tape = subprocess.run([PROGRAM, "tape", path, *size, "--gpu", "h100", "--cache", "off", *options, "--workspace", "off", "--steps", "1"],
                           capture_output=True, text=True, check=True).stdout
     live, total, begins = {}, 0, {}
     for line in tape.splitlines():

@@ -38,8 +38,9 @@ static void test_seed(void **state)
 static void test_arguments_kept(void **state)
 {
     (void)state;
-    plim_estimate *e = asked_estimate(PLIM_SOURCE_DIR "/tests/golden/differential/llama.pt2",
-                                      "optimizer=sgd checkpoint=blocks torch=2.13 gpu=h100");
+    plim_estimate *e =
+        asked_estimate(PLIM_SOURCE_DIR "/tests/golden/differential/llama.pt2",
+                       "loop=typical optimizer=sgd checkpoint=blocks torch=2.13 gpu=h100");
     assert_int_equal(e->peak_requested, 376522888);
     plim_estimate_free(e);
 }

@@ -127,7 +127,7 @@ static void same_events(const char *name, const char *setting, const plim_tape *
 static void test_exports(void **state)
 {
     (void)state;
-    char config[256], file[256], words[128];
+    char config[256], file[256], words[192];
     for (size_t i = 0; i < PLIM_COUNT(models); i++)
         for (size_t k = 0; k < PLIM_COUNT(settings); k++) {
             if (models[i].differs &&
@@ -135,11 +135,11 @@ static void test_exports(void **state)
                 continue;
             plim_arena a = PLIM_ARENA_INIT;
             plim_tape got, want;
-            snprintf(words, sizeof words, "gpu=h100 %s", settings[k].words);
+            snprintf(words, sizeof words, "gpu=h100 loop=typical %s", settings[k].words);
             snprintf(file, sizeof file, GOLDEN("differential/%s.pt2"), models[i].name);
             run(&a, &want, file, words);
-            snprintf(words, sizeof words, "gpu=h100 batch=%d seq=%d %s", BATCH, SEQ,
-                     settings[k].words);
+            snprintf(words, sizeof words, "gpu=h100 loop=typical cache=off batch=%d seq=%d %s",
+                     BATCH, SEQ, settings[k].words);
             snprintf(config, sizeof config, GOLDEN("hf/%s.json"), models[i].name);
             run(&a, &got, config, words);
             same_events(models[i].name, settings[k].name, &got, &want);
@@ -174,10 +174,11 @@ static const char *words_called(const char *name)
 
 static void compare_peak(const char *name, const char *setting, uint64_t peak)
 {
-    char config[256], words[128];
+    char config[256], words[192];
     plim_arena a = PLIM_ARENA_INIT;
     plim_tape got;
-    snprintf(words, sizeof words, "gpu=h100 torch=2.13 batch=%d seq=%d %s", BATCH, SEQ,
+    snprintf(words, sizeof words,
+             "gpu=h100 torch=2.13 loop=typical cache=off batch=%d seq=%d %s", BATCH, SEQ,
              words_called(setting));
     snprintf(config, sizeof config, GOLDEN("hf/%s.json"), name);
     run(&a, &got, config, words);

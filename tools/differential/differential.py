@@ -124,7 +124,8 @@ def torch_version():
 
 
 def command_of(what, name, setting, version, graph=None):
-    return [PLIMSOLL, what, str(graph or GOLDEN / f"{name}.pt2"), "--gpu", CARD, "--torch", version, *SETTINGS[setting]]
+    return [PLIMSOLL, what, str(graph or GOLDEN / f"{name}.pt2"), "--gpu", CARD, "--torch", version,
+            "--loop", "typical", *SETTINGS[setting]]  # the loop that was recorded: out = model(**batch)
 
 
 def predict(name, setting, version):

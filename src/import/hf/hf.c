@@ -12,6 +12,7 @@ typedef struct head {
     plim_str inner;   /* the model_type of a text_config, or "" */
     plim_str text;    /* that object, as written */
     bool unpacked;    /* built without its quantization_config */
+    bool use_cache;
 } head;
 
 static plim_str first_word(plim_json *j)
@@ -27,6 +28,15 @@ static plim_str first_word(plim_json *j)
         first = i ? first : w;
     }
     return first;
+}
+
+/* Anything but true is false, as null is to Python. */
+static bool read_flag(plim_json *j)
+{
+    if (plim_json_peek(j) == PLIM_JSON_BOOL)
+        return plim_json_bool(j);
+    plim_json_skip(j);
+    return false;
 }
 
 /* The word under `name` in an object; "" if there is none.  *raw: the value as written,
@@ -53,7 +63,7 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
 {
     plim_json j = plim_hf_json(b, err);
     plim_str key;
-    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, false};
+    *out = (head){{"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, {"", 0}, false, true};
     plim_json_object(&j);
     while (plim_json_member(&j, &key)) {
         if (plim_str_is(key, "model_type"))
@@ -62,6 +72,8 @@ static plim_status read_head(plim_bytes b, head *out, plim_err *err)
             out->architecture = first_word(&j);
         else if (plim_str_is(key, "dtype") || plim_str_is(key, "torch_dtype"))
             out->dtype = plim_hf_word(&j);
+        else if (plim_str_is(key, "use_cache"))
+            out->use_cache = read_flag(&j);
         else if (plim_str_is(key, "quantization_config"))
             out->quantization = word_in(&j, "quant_method", &out->packing);
         else if (plim_str_is(key, "text_config"))
@@ -183,6 +195,12 @@ static plim_status build_text(plim_graph *g, const head *outer, const plim_bindi
     return g->note.p ? PLIM_OK : plim_oom(err);
 }
 
+static bool wants_cache(const plim_hf_group *group, const head *hd, plim_caching wanted)
+{
+    return group->caches &&
+           (wanted == PLIM_CACHING_ON || (wanted == PLIM_CACHING_CONFIG && hd->use_cache));
+}
+
 static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
                                const plim_binding *bind, plim_err *err)
 {
@@ -198,6 +216,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
         return build_text(g, hd, bind, err);
     if (!h.family)
         return unknown_type(hd, err);
+    h.caching = wants_cache(group, hd, sizes.caching);
     plim_status st = plim_graph_init(g, g->arena, err);
     if (!st)
         st = named_sizes(&sizes, err);
@@ -216,6 +235,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
         plim_hf_expect_layers(&h, group, config);
         group->build(&h, config);
     }
+    for (uint32_t i = 0; i < h.n_cached; i++)
+        plim_nn_output(&h.n, h.cached[i]);
     check_inputs(&h);
     plim_nn_settle(&h.n);
     g->note = plim_hf_quant_note(&h);
@@ -225,6 +246,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     g->seq = h.seq;
     g->seq_max = h.seq_max;
     g->kv_cache = h.kv_cache;
+    g->cached = h.n_cached > 0;
     g->format = PLIM_STR("Hugging Face config");
     g->producer = plim_str_of(group->src);
     return h.n.st;

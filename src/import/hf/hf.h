@@ -25,7 +25,7 @@
  * nodes of its forward() to the graph.
  *
  * The class that is built is the one with a head that the group names, called with labels in
- * training, without in inference, no padding, use_cache=False. */
+ * training, without in inference, no padding; use_cache as the binding says. */
 #ifndef PLIM_HF_H
 #define PLIM_HF_H
 
@@ -128,6 +128,10 @@ typedef struct plim_hf {
     int64_t batch, seq, seq_max; /* once plim_hf_tokens was called; seq_max 0: no limit */
     uint64_t kv_cache;           /* once plim_hf_cache was */
     uint32_t positions;          /* once plim_hf_positions was */
+    uint32_t ids;                /* once plim_hf_ids was */
+    bool caching;                /* use_cache */
+    uint32_t *cached;            /* what past_key_values holds */
+    uint32_t n_cached, cap_cached;
 } plim_hf;
 
 typedef struct plim_hf_family {
@@ -143,6 +147,7 @@ typedef struct plim_hf_group {
     const plim_hf_key *keys;
     size_t n_families, n_keys;
     size_t size; /* of the configuration */
+    bool caches; /* build() takes h->caching into account */
     /* Writes the model and ends with plim_nn_output.  `config` is of the group's own type. */
     void (*build)(plim_hf *h, const void *config);
 } plim_hf_group;
@@ -180,8 +185,8 @@ const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers);
 /* Fails unless heads * dim is a valid size and kv_heads divides heads. */
 void plim_hf_check_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim);
 
-/* What use_cache=True, which is not built, keeps of each token in each layer: kv_heads heads,
- * each of `width` elements of key and value together. */
+/* What use_cache=True keeps of each token in each layer: kv_heads heads, each of `width`
+ * elements of key and value together. */
 void plim_hf_cache(plim_hf *h, int64_t layers, int64_t kv_heads, int64_t width);
 
 /* PLIM_EUNSUPPORTED if the file sets a key that is not supported. */

@@ -101,6 +101,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_r
     rope = plim_hf_rope_heads(n, rope);
     qkv[0] = plim_hf_rotate(n, qkv[0], rope);
     qkv[1] = plim_hf_rotate(n, qkv[1], rope);
+    plim_hf_update_cache(h, &qkv[1], &qkv[2], false);
     x = NN_OP(n, "aten.scaled_dot_product_attention.default", ARG_T("query", qkv[0]),
               ARG_T("key", qkv[1]), ARG_T("value", qkv[2]), ARG_T("attn_mask", mask),
               ARG_F("dropout_p", 0));
@@ -219,5 +220,6 @@ const plim_hf_group plim_hf_falcon = {
     .keys = falcon_keys,
     .n_keys = PLIM_COUNT(falcon_keys),
     .size = sizeof(config),
+    .caches = true,
     .build = falcon_build,
 };

@@ -153,6 +153,7 @@ static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
         .mask = windowed ? l->window_mask : l->mask};
     (l->r->fused ? project_fused : project_all)(l, x, &a);
     apply_rope(l, windowed, &a);
+    plim_hf_update_cache(l->h, &a.k, &a.v, windowed);
     x = l->r->eager ? plim_hf_eager(n, a) : plim_hf_sdpa(n, a);
     x = plim_nn_reshape(n, x, INTS(l->h->batch, l->h->seq, -1));
     x = plim_nn_linear(n, "o_proj", x, c->hidden, c->attention_bias);
@@ -310,7 +311,7 @@ static uint32_t embed_tokens(const llama *l, uint32_t ids, uint32_t *weight)
     plim_nn_enter(n, "embed_tokens", class_of(l, "TextScaledWordEmbedding"));
     *weight = plim_nn_param(n, "weight", INTS(c->vocab, c->hidden));
     uint32_t scale =
-        plim_nn_temporary_buffer(n, "embed_scale", PLIM_F32, (plim_ints){NULL, 0});
+        plim_nn_temporary_buffer(n, "embed_scale", n->dtype, (plim_ints){NULL, 0});
     uint32_t x = plim_nn_embedding_op(n, ids, *weight);
     x = plim_nn_binary(n, "aten.mul.Tensor", x, plim_nn_to_like(n, scale, *weight));
     plim_nn_leave(n);
@@ -550,5 +551,6 @@ const plim_hf_group plim_hf_llama = {
     .keys = llama_keys,
     .n_keys = PLIM_COUNT(llama_keys),
     .size = sizeof(config),
+    .caches = true,
     .build = llama_build,
 };

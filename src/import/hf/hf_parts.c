@@ -9,7 +9,7 @@ static const plim_ints no_dims = {NULL, 0};
 
 uint32_t plim_hf_ids(plim_hf *h)
 {
-    return plim_nn_input(&h->n, "input_ids", PLIM_I64, INTS(h->batch, h->seq));
+    return h->ids = plim_nn_input(&h->n, "input_ids", PLIM_I64, INTS(h->batch, h->seq));
 }
 
 double plim_hf_head_root(int64_t hidden, int64_t heads)
@@ -91,7 +91,7 @@ static uint32_t bool_mask(plim_hf *h, plim_hf_mask m)
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
 {
     plim_nn *n = &h->n;
-    if (m.positions != PLIM_NONE)
+    if (m.positions != PLIM_NONE && !h->caching)
         look_for_packing(h, m.positions);
     if (!m.eager && !m.always && !(m.sliding && h->seq >= m.window))
         return PLIM_NONE; /* src: _ignore_causal_mask_sdpa */
@@ -392,6 +392,30 @@ uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a)
     return tokens_first(n, x);
 }
 
+static void keep_cached(plim_hf *h, const uint32_t *value, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (!PLIM_PUSH_ROOM(h->n.g->arena, h->cached, h->n_cached, h->cap_cached)) {
+            plim_hf_oom(&h->n);
+            return;
+        }
+        h->cached[h->n_cached++] = value[i];
+    }
+}
+
+void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, bool window)
+{
+    if (!h->caching)
+        return;
+    uint32_t out[3], n = window ? 3 : 2;
+    const plim_named_arg a[] = {ARG_T("keys", *k), ARG_T("values", *v),
+                                ARG_I("window", window)};
+    plim_nn_node(&h->n, "transformers.cache_update.default", a, PLIM_COUNT(a), out, n);
+    keep_cached(h, out, n);
+    *k = out[0];
+    *v = out[1];
+}
+
 /* gpt-oss: one more column, which only enters the sum */
 static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks)
 {
@@ -458,7 +482,10 @@ void plim_hf_causal_outputs(plim_hf *h, uint32_t logits)
         plim_nn_output(n, logits);
         return;
     }
-    uint32_t labels = plim_nn_input(n, "labels", PLIM_I64, INTS(h->batch, h->seq));
+    n->g->labels_are_inputs = h->bind->labels_are_inputs;
+    uint32_t labels = n->g->labels_are_inputs
+                          ? h->ids
+                          : plim_nn_input(n, "labels", PLIM_I64, INTS(h->batch, h->seq));
     uint32_t x = plim_nn_to(n, logits, PLIM_F32);
     labels = NN_OP(n, "aten.pad.default", ARG_T("self", labels), ARG_IS("pad", INTS(0, 1)),
                    ARG_F("value", -100));
