@@ -165,6 +165,10 @@ if(TARGET plimsoll)
              COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>
                      ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/differential/differential.py
                      compare)
+    # Recorded runs of the loop that most people of transformers write.
+    add_test(NAME golden.idiom
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/idiom/idiom.py
+                     $<TARGET_FILE:plimsoll>)
 endif()
 
 if(TARGET plimsoll)
