@@ -134,6 +134,7 @@ static void run_environment(const plim_args *a, const run_places *p)
     run_set_text("SCALAR", a->scalar);
     run_set_text("LINES", a->lines);
     run_set_text("BY", a->by);
+    run_set_text("ROUTING", a->routing);
     run_set_text("SAVE", a->save);
     run_set_text("VRAM", plim_args_get(a, "vram") ? plim_args_get(a, "vram") : "0");
     run_set_number("STEPS", a->run_steps);

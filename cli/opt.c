@@ -167,6 +167,8 @@ OPT("scalar", "0|1|nan", RUN, take_word, offsetof(plim_args, scalar), 0,
  "value that the script gets when it reads what is not known, as in loss.item() (default: by op)")
 OPT("mask-fraction", "X", RUN, take_fraction, offsetof(plim_args, mask_fraction), 0,
  "fraction of elements that a mask on the card selects (default: 1, the worst case)")
+OPT("routing", "balanced|worst", RUN, take_word, offsetof(plim_args, routing), 0,
+ "experts that routers choose: each equally often (default), or those of this rank only")
 OPT("world", "N", RUN, take_int, offsetof(plim_args, world), 1,
  "run as part of a job of N processes, each with a card of its own")
 OPT("rank", "R|all", RUN, take_text, offsetof(plim_args, rank), 0,

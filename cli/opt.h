@@ -32,7 +32,8 @@ typedef struct plim_args {
     plim_render render;
     plim_color color;
     const char *explain;
-    const char *scalar, *save, *rank, *lines, *by; /* of `run`, as are the next two lines */
+    const char *scalar, *save, *rank, *lines, *by,
+        *routing; /* of `run`, as are the next two lines */
     double mask_fraction;
     int limit, run_steps, world; /* world 0: not given */
     char **command;              /* NULL-terminated; NULL: none */

@@ -1034,6 +1034,35 @@ def accepted():
 # ---- values ----------------------------------------------------------------------------
 
 
+def routed(how):
+    """1024 tokens choose 2 of 16 experts: of rank 3 of 8, of 64 columns."""
+    def told(*options, args):
+        done = run(HERE / "values" / "routed.py", "--routing", how, *options, args=args)
+        return {w[0]: [int(n) for n in w[1:]] for w in map(str.split, done.stdout.splitlines())
+                if w and w[0] in ("send", "receive", "requested", "picked", "rows", "peak")
+                and all(n.isdigit() for n in w[1:])}, done
+
+    balanced = how == "balanced"
+    chosen = 1024 * 2
+    got, done = told("--world", "8", "--rank", "3", args=("expert_parallel",))
+    rows = chosen if balanced else 8 * chosen  # that all ranks send to this one
+    check(f"{how}: splits", got["send"] == ([chosen // 8] * 8 if balanced else
+                                            [0, 0, 0, chosen, 0, 0, 0, 0]) and
+          got["receive"] == [rows // 8] * 8, (got, done.stderr))
+    check(f"{how}: sent, received, hidden", got["requested"] ==
+          [4 * (chosen * 64 + rows * 64 + rows * 256)], got)
+    check(f"{how}: the guess is named", "(--routing)" in done.stdout, done.stdout)
+    got, done = told(args=("one_hot",))
+    check(f"{how}: what experts pick", got["picked"] == (
+        [chosen // 16] * 16 if balanced else [1024, 1024] + [0] * 14), (got, done.stderr))
+    if not has_transformers():
+        return 0
+    got, done = told(args=("mixtral",))
+    check(f"{how}: rows of Mixtral's experts", got.get("rows") == (
+        [chosen // 8] * 8 if balanced else [1024, 1024]), (got, done.stderr))
+    return got["peak"][0]
+
+
 def values():
     """What is known of values is used, what is not is guessed, and a guess is listed."""
     for name in ["known", "guessed", "nms"] + ["generate"] * has_transformers():
@@ -1050,6 +1079,11 @@ def values():
     with tempfile.TemporaryDirectory() as folder:
         done = run(script(folder, half), "--mask-fraction", "0.5", "--quiet")
         check("half of it", done.stdout.startswith("45 45 45\n"), done.stdout)
+    balanced, worst = routed("balanced"), routed("worst")
+    # of 1024 - 256 rows: the input, both projections, activation, product, the output of the
+    # expert before and the places of the rows; less the numbers of six experts
+    check("Mixtral's peak", worst - balanced == has_transformers() * (
+        768 * (4 * (64 + 2 * 256 + 256 + 256 + 64) + 2 * 8) - 6 * 8), (balanced, worst))
     if not has_transformers():
         print("packed and generate are left out: transformers does not import here")
         return

@@ -55,6 +55,8 @@ class Run:
             (c_ptr * len(cards))(*[card.handle for card in cards]), len(cards), int(number[0]) * 100 + int(number[1]),
             ctypes.c_double(float(self.run["scalar"] or -1)),  # below 0: guessed by op
             ctypes.c_double(self.run["mask_fraction"]),
+            self.run["routing"] == "worst", *(max(int(os.environ.get(name) or least), least)
+                                              for name, least in (("RANK", 0), ("WORLD_SIZE", 1))),
             "\n".join(p for p in skip if p).encode(), self.run["lines"] == "all",
             os.getcwd().encode())
         self.device.seen = self.shim.plimsoll_shim_device_count
@@ -140,7 +142,7 @@ class Finder:
 
 def settings():
     words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib",
-             "lines", "by")
+             "lines", "by", "routing")
     numbers = ("vram", "cards", "alone", "steps", "limit", "json", "si", "color", "ascii", "width",
                "top", "quiet")
     run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}

@@ -82,7 +82,8 @@ Tensor on_host(const Geometry &f, Value &v, Buffers &buffers, bool one)
         return at::from_blob(v.bytes.data(), {}, at::TensorOptions(f.type))
             .clone()
             .expand(size);
-    TORCH_CHECK(f.storage <= kKeep, "plimsoll: too large to compute");
+    TORCH_CHECK(f.storage <= (v.trust == ROUTED ? kKeepRouted : kKeep),
+                "plimsoll: too large to compute");
     uint8_t *p = buffer_of(f, v, buffers);
     TORCH_CHECK(buffers[f.at].size() == f.storage, "plimsoll: another storage");
     return at::from_blob(p + f.offset * (int64_t)c10::elementSize(f.type), size, f.stride,
@@ -281,7 +282,7 @@ class Answer {
             return;
         if ((later_->uniform || input < 0) && !whole(t))
             return;
-        if (!later_->uniform && t.storage().nbytes() > limit_of(t.scalar_type()))
+        if (!later_->uniform && t.storage().nbytes() > limit_of(t.scalar_type(), trust_))
             return;
         auto v = std::make_shared<Value>(t.scalar_type(), trust_);
         v->later = later_;
@@ -332,7 +333,8 @@ class Answer {
                 keep(t, input, result, element);
             else if (whole(t) && result >= guess->first &&
                      at::isIntegralType(t.scalar_type(), true)) {
-                ValueRef v = uniform(t.scalar_type(), guess->of(c), GUESSED);
+                ValueRef v = guess->each ? guess->each(c, t) : nullptr;
+                v = v ? v : uniform(t.scalar_type(), guess->of(c), GUESSED);
                 v->loose = t.scalar_type() == ScalarType::Bool;
                 record(t, std::move(v));
             }

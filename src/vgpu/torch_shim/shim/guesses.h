@@ -9,8 +9,10 @@
 namespace {
 
 struct Guess {
-    size_t first; // the first of the op's results that it is for
-    at::Scalar (*of)(const Call &);
+    size_t first;                   // the first of the op's results that it is for
+    at::Scalar (*of)(const Call &); // of all elements
+    ValueRef (*each)(const Call &,
+                     const Tensor &) = nullptr; // of each; its answer may be null
 };
 
 at::Scalar yes(const Call &) { return true; }
@@ -27,6 +29,27 @@ at::Scalar place(const Call &c)
     return x.dim() && x.size(c.integer("dim", -1)) > 16 ? 7 : 0;
 }
 
+// What a router chooses: of E experts, K for each token.  Balanced, each expert is as often
+// among them as the others; at worst all tokens choose this rank's experts, from its first.
+ValueRef chosen(const Call &c, const Tensor &t)
+{
+    constexpr int64_t kExperts = 1024; // more are a vocabulary, or boxes
+    Tensor x = c.tensor("self");
+    int64_t dim = x.dim() ? at::maybe_wrap_dim(c.integer("dim", -1), x.dim()) : 0;
+    int64_t k = t.numel() && x.dim() == t.dim() ? t.size(dim) : 0;
+    if (x.dim() < 2 || dim != x.dim() - 1 || x.size(dim) > kExperts || k >= x.size(dim) ||
+        !k || t.nbytes() > kKeepRouted)
+        return nullptr;
+    int64_t experts = x.size(dim), own = std::max<int64_t>(experts / g.world, 1);
+    std::vector<uint8_t> bytes(t.nbytes());
+    auto *index = reinterpret_cast<int64_t *>(bytes.data());
+    for (int64_t i = 0; i < t.numel(); i++)
+        index[i] = (g.routing_worst ? g.rank * own + i % k : i) % experts;
+    auto v = std::make_shared<Value>(t.scalar_type(), ROUTED);
+    v->set(std::move(bytes));
+    return v;
+}
+
 const Guess *guess_of(const std::string &name)
 {
     static const std::unordered_map<std::string, Guess> table = {
@@ -36,7 +59,7 @@ const Guess *guess_of(const std::string &name)
         {"aten::isneginf", {0, no_such}},  {"aten::random_", {0, lowest}},
         {"aten::argmax", {0, place}},      {"aten::argmin", {0, place}},
         {"aten::multinomial", {0, place}}, {"aten::max", {1, place}},
-        {"aten::min", {1, place}},         {"aten::topk", {1, place}},
+        {"aten::min", {1, place}},         {"aten::topk", {1, place, chosen}},
         {"aten::sort", {1, place}},
     };
     auto it = table.find(name);

@@ -13,13 +13,13 @@ struct Guesses {
     std::vector<std::string>
         ways;          // those that decide a branch end with a comma, and come last
     std::string first; // value, if one way is all
-    bool scalar = false, mask = false; // what sets the value
+    bool scalar = false, mask = false, routing = false; // which options set the value
     uint64_t count = 0;
 };
 std::vector<Guesses> guesses_told;
 std::mutex guesses_mu;
 
-void note_read(const char *how, const Tensor &v, bool assumed)
+void note_read(const char *how, const Tensor &v, Trust trust)
 {
     std::lock_guard<std::mutex> lock(guesses_mu);
     const char *line = line_now();
@@ -33,7 +33,7 @@ void note_read(const char *how, const Tensor &v, bool assumed)
     if (std::find(ways.begin(), ways.end(), how) == ways.end())
         ways.insert(
             decides(how) ? ways.end() : std::find_if(ways.begin(), ways.end(), decides), how);
-    (assumed ? of->mask : of->scalar) = true;
+    (trust == ASSUMED ? of->mask : trust == ROUTED ? of->routing : of->scalar) = true;
     if (of->count++ || v.numel() != 1)
         return;
     at::Scalar s = v.item();
@@ -50,9 +50,15 @@ std::string words_of(const Guesses &x)
     for (size_t i = 0; i < x.ways.size(); i++)
         text += (!i ? "" : i + 1 < x.ways.size() ? ", " : " and ") + x.ways[i];
     text += x.ways.size() == 1 ? " is a guess" + x.first : " are guesses";
-    return text + (!x.mask     ? " (--scalar)"
-                   : !x.scalar ? " (--mask-fraction)"
-                               : " (--scalar, --mask-fraction)");
+    const char *gap = " (";
+    for (auto [option, sets] : {std::pair("--scalar", x.scalar),
+                                {"--mask-fraction", x.mask},
+                                {"--routing", x.routing}})
+        if (sets) {
+            text += std::string(gap) + option;
+            gap = ", ";
+        }
+    return text + ")";
 }
 
 // At the end, when they are all there.
@@ -101,16 +107,16 @@ Tensor read(const Tensor &t, const char *how)
         return v.defined() ? v : at::empty(t.sizes(), at::TensorOptions(t.scalar_type()));
     v = guess_at(t);
     ValueRef value = recorded(t);
-    bool assumed = value && value->trust == ASSUMED;
+    Trust trust = value ? value->trust : GUESSED;
     bool number = at::isFloatingType(t.scalar_type()) || at::isComplexType(t.scalar_type());
-    if (g.scalar >= 0 && !assumed)
+    if (g.scalar >= 0 && trust == GUESSED)
         v = at::full_like(v, number ? at::Scalar(g.scalar) : at::Scalar(g.scalar == 1));
     else if (std::isnan(g.scalar) && number)
         v = at::full_like(v, g.scalar);
     else if (t.scalar_type() == ScalarType::Bool && v.numel() == 1 &&
              (!value || value->loose) && patience_ends())
         v = v.logical_not();
-    note_read(how, v, assumed);
+    note_read(how, v, trust);
     return v;
 }
 

@@ -186,7 +186,7 @@ void equal(const c10::OperatorHandle &op, Stack *stack)
     else if (same && !a.is_same(b)) {
         same = g.scalar < 0 || g.scalar == 1;
         note_read("equal()", at::scalar_tensor(same, at::TensorOptions(ScalarType::Bool)),
-                  false);
+                  GUESSED);
     }
     stack->push_back(same);
 }

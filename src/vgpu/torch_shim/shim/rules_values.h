@@ -20,9 +20,11 @@ int64_t count_of(const Tensor &mask, IntArrayRef size, const char *what)
     if (open && mask.scalar_type() == ScalarType::Bool)
         if (ValueRef v = guessed(mask))
             record(mask, std::move(v));
-    Tensor known = recall(mask, ASSUMED);
+    Tensor known = recall(mask, ROUTED);
     if (open || (mask.numel() && !known.defined()))
         note_selection(what);
+    else if (known.defined() && recorded(mask)->trust == ROUTED)
+        caveat(std::string(what) + " selects as a router might choose (--routing)");
     return known.defined() ? known.expand(size).count_nonzero().item<int64_t>()
                            : selected(c10::multiply_integers(size));
 }
@@ -67,7 +69,7 @@ Stack on_cpu(const c10::OperatorHandle &op, const Call &c)
         out.push_back(convert(
             v,
             [&](const Tensor &t) {
-                Tensor known = on(t) ? recall(t, ASSUMED) : t;
+                Tensor known = on(t) ? recall(t, ROUTED) : t;
                 all = all && known.defined() == t.defined();
                 return known;
             },
@@ -115,7 +117,7 @@ void repeat_interleave(const c10::OperatorHandle &op, Stack *stack)
     Tensor x = c.tensor("repeats");
     Answer answer(op, c);
     int64_t n = c.integer("output_size", -1);
-    Tensor known = recall(x, ASSUMED);
+    Tensor known = recall(x, ROUTED);
     if (n < 0 && known.defined())
         n = known.sum().item<int64_t>();
     if (n < 0) {
@@ -130,7 +132,7 @@ void bincount(const c10::OperatorHandle &op, Stack *stack)
 {
     InOp in("bincount");
     Call c(op, stack);
-    Tensor x = c.tensor("self"), w = c.tensor("weights"), known = recall(x, ASSUMED);
+    Tensor x = c.tensor("self"), w = c.tensor("weights"), known = recall(x, ROUTED);
     Answer answer(op, c);
     int64_t n = c.integer("minlength");
     if (known.defined())

@@ -50,11 +50,9 @@ static void take_ops()
 extern "C" {
 
 // `skip`: path prefixes that are not the user's, one a line.  `packages`: installed ones are.
-__attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *const *cards, int n,
-                                                               int torch, double scalar,
-                                                               double mask_fraction,
-                                                               const char *skip, bool packages,
-                                                               const char *cwd)
+__attribute__((visibility("default"))) void plimsoll_shim_open(
+    plim_vgpu *const *cards, int n, int torch, double scalar, double mask_fraction,
+    bool routing_worst, int rank, int world, const char *skip, bool packages, const char *cwd)
 {
     plim_vgpu_card card;
     plim_vgpu_card_get(cards[0], &card); // the others are of the same kind
@@ -69,6 +67,9 @@ __attribute__((visibility("default"))) void plimsoll_shim_open(plim_vgpu *const 
     g.workspace = card.workspace;
     g.scalar = scalar;
     g.mask_fraction = mask_fraction;
+    g.routing_worst = routing_worst;
+    g.rank = rank;
+    g.world = world;
     py.open();
     py.packages = packages;
     py.cwd = std::string(cwd) + "/";

@@ -90,6 +90,8 @@ struct State {
     pid_t pid = 0;
     double scalar = -1;       // what a guess is read as; below 0: what guesses.h says
     double mask_fraction = 1; // of what a mask may select
+    bool routing_worst = false;
+    int rank = 0, world = 1; // of the job
     int torch = 0, cc = 80, sms = 108;
     bool peers = false;                        // cards copy to one another by kernels
     bool workspace = true;                     // what kernels take inside is counted

@@ -11,10 +11,12 @@ namespace {
 enum Trust {
     KNOWN,   // as on a card
     ASSUMED, // if masks select --mask-fraction
+    ROUTED,  // if routers choose as --routing says
     GUESSED  // as guesses.h says
 };
 
 constexpr size_t kKeepFloat = 64 << 10, kKeep = 1 << 20; // bytes of a storage
+constexpr size_t kKeepRouted = 64 << 20;                 // that follow from a router's choices
 constexpr size_t kKeepAll = 256 << 20;                   // bytes of all values together
 std::atomic<size_t> kept{0};
 std::recursive_mutex computing; // of all bytes and all ops that wait
@@ -54,7 +56,10 @@ uint64_t address(const Tensor &t)
 {
     return t.has_storage() ? (uint64_t)(uintptr_t)t.storage().data_ptr().get() : 0;
 }
-size_t limit_of(ScalarType t) { return at::isIntegralType(t, true) ? kKeep : kKeepFloat; }
+size_t limit_of(ScalarType t, Trust trust = KNOWN)
+{
+    return !at::isIntegralType(t, true) ? kKeepFloat : trust == ROUTED ? kKeepRouted : kKeep;
+}
 bool whole(const Tensor &t) // it covers all of its storage
 {
     return on(t) && t.has_storage() && !t.storage_offset() &&
