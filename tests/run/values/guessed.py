@@ -9,6 +9,8 @@ assert all(0 <= i < 300 for i in x.argmax(-1).tolist())
 assert 5 <= torch.randint(5, 9, (3,), device="cuda").max().item() < 9
 assert (x > 0).sum().item() == (x > 0).long().sum().item() == 300000  # --mask-fraction 1
 assert x[x > 0].shape == (300000,)
+worst = torch.zeros(1, device="cuda") + x.amax()  # one element is a check, which finds nothing
+assert not worst.bool() and worst.bool().byte().item() == 0 and (worst > 0).long().item() == 0
 
 # rejection
 for _ in range(2):

@@ -86,6 +86,11 @@ ValueRef guessed(const Tensor &t)
         return uniform(t.scalar_type(), 0, GUESSED);
     if (t.scalar_type() != ScalarType::Bool)
         return nullptr;
+    if (t.storage().nbytes() == 1) { // a check
+        ValueRef v = uniform(ScalarType::Bool, false, GUESSED);
+        v->loose = true;
+        return v;
+    }
     if (g.mask_fraction >= 1 || g.mask_fraction <= 0)
         return uniform(ScalarType::Bool, g.mask_fraction >= 1, ASSUMED);
     if (t.storage().nbytes() > kKeep)
