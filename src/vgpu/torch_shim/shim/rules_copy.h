@@ -225,7 +225,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m)
     m.impl("resize_", TORCH_FN(resize_));
     RULE("copy_", copy_);
     m.impl("_local_scalar_dense", TORCH_FN(local_scalar));
-    m.impl("is_nonzero", TORCH_FN(is_nonzero));
     m.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
     RULE("set_.source_Storage_storage_offset", set_storage);
     RULE("set_.source_Storage", set_storage);
@@ -242,3 +241,6 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m)
     RULE("_use_miopen_ctc_loss", no);
     RULE("_use_miopen_ctc_loss.Tensor", no);
 }
+
+// On top of what a subclass of Tensor does with the read: a DTensor knows item(), not this.
+TORCH_LIBRARY_IMPL(aten, AutogradCUDA, m) { m.impl("is_nonzero", TORCH_FN(is_nonzero)); }

@@ -142,6 +142,20 @@ bool only_writes(const Call &c) // every result is an argument, which keeps its 
     return any;
 }
 
+// It fills one tensor with random numbers.  Meta's `normal_` is Python, and imports torch._dynamo,
+// which fails if the script has changed torch.Tensor by then (DeepSpeed's zero.Init).
+bool only_draws(const Call &c)
+{
+    bool generator = false;
+    for (size_t i = 0; i < c.in.size(); i++) {
+        const auto &a = c.schema.arguments()[i];
+        generator |= a.name() == "generator";
+        if (c.in[i].isTensor() != (i == 0) || writes(a.alias_info()) != (i == 0))
+            return false;
+    }
+    return generator && only_writes(c);
+}
+
 // A Meta kernel in Python may be what a signal interrupts.
 bool ends_script(const std::string &error)
 {
@@ -193,7 +207,7 @@ void run_shapes(const c10::OperatorHandle &op, const Call &c, Stack &out,
                 std::vector<IValue> &args)
 {
     std::string why, name = c10::toString(op.operator_name());
-    if (run_on_meta(op, c, out, args, why))
+    if (!only_draws(c) && run_on_meta(op, c, out, args, why))
         return;
     if (only_writes(c)) {
         out.clear();
