@@ -64,6 +64,23 @@ def shim():
 
 # ---- figures ----------------------------------------------------------------------
 
+EXTENSIONS = """
+import sys, torch
+torch.empty(4, device="cuda").normal_()
+assert "torch._dynamo" not in sys.modules  # which changes with torch.Tensor, as scripts may have
+from torch.utils.cpp_extension import load
+fused_adam = load(name="fused_adam", sources=["fused_adam_frontend.cpp", "multi_tensor_adam.cu"])
+before = torch.cuda.memory_allocated()
+assert fused_adam.multi_tensor_adam(1 << 16, None, []) is None
+assert torch.cuda.memory_allocated() == before
+assert not hasattr(fused_adam, "another")
+try:
+    load("mine", "mine.cu")
+except RuntimeError as e:
+    assert "'mine' is CUDA code" in str(e) and "choose an option" in str(e), e
+    print("fine")
+"""
+
 
 def figures():
     done = run(EXAMPLES / "tensors.py", "--quiet")
@@ -91,6 +108,13 @@ def figures():
         done = run(script, "--quiet")
         check("bitsandbytes names the way out", "RuntimeError: plimsoll: bitsandbytes runs CUDA "
               "code of its own, which needs a CUDA build" in done.stderr, done.stderr)
+        script.write_text(EXTENSIONS)
+        done = run(script, "--quiet")
+        check("extensions stand in or are refused", done.stdout.startswith("fine"), done.stderr)
+        script.write_text("import torch\nraise ImportError('libcudart.so.12: cannot open shared object file')\n")
+        done = run(script)
+        check("a package that is compiled for CUDA", "remove the package if it is optional"
+              in done.stdout, done.stdout)
     done = run(HERE / "nvml.py", "--quiet")
     check("NVML, NVTX, properties", done.stdout.startswith("fine"), done.stdout + done.stderr)
 
@@ -437,6 +461,17 @@ def kinds():
     check("modules behind wrappers", rows["head"]["parameter"] == head // 2 + head // 8 and
           rows["layers.3.up"]["parameter"] == up // 8 and
           rows["layers.3.up"]["optimizer_state"] == up // 4, rows)
+SUBCLASS = """
+import datetime, torch, torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
+mesh = init_device_mesh("cuda", (8,))
+x = DTensor.from_local(torch.zeros(4, 16, device="cuda"), mesh, [Shard(0)])
+assert bool((x == 0).all()) and not (x != 0).any()
+dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=9), mesh.get_group())
+dist.destroy_process_group()
+print("fine")
+"""
 
 
 def world():
@@ -452,6 +487,9 @@ def world():
         check(f"{what}: the report says which rank", " rank 3 of 8\n" in done.stdout, done.stdout)
         check(f"{what}: NCCL's buffers are in a range", re.search(
             r"device .* and NCCL's buffers \(.*-.*B\)", done.stdout), done.stdout)
+    with tempfile.TemporaryDirectory() as folder:
+        done = run(script(folder, SUBCLASS), *rank, "--quiet")
+        check("reads of a DTensor, a group's timeout", done.stdout.startswith("fine"), done.stderr)
     check("objects of others are ours", line_of(done, "objects") ==
           ["[3,", *["3,"] * 6, "3]", "3"], line_of(done, "objects"))
     for what in "fsdp2", "fsdp2_bf16", "fsdp2_checkpoints":
@@ -461,6 +499,63 @@ def world():
         check(f"{what}: PyTorch's tracker says the same", len(said) == 2 and said[0] == said[1],
               said)
         print(f"{what}: {said[0]} bytes")
+
+
+# ZeRO on 8 ranks: what lies on the card when all is made, and is held after a step.
+ZERO_NET, LARGEST = 50_360_320, 8192 * 1024  # parameters, those of the largest
+ZERO_STEP = (64 << 20) + 2 * 4 * 256 * 8192 + 8 * 4 * 256 + 512  # two workspaces, logits, tokens, loss
+FLAG = 512  # of the fused Adam
+
+
+def zero_arithmetic(made, held):
+    """DeepSpeed's three stages, alike on each rank."""
+    p, part = ZERO_NET, ZERO_NET // 8
+    for stage in "1", "2":
+        check(f"ZeRO-{stage}: made", made[stage] == 2 * p + 4 * part + FLAG, made)
+        check(f"ZeRO-{stage}: held", held[stage] == 2 * p + 12 * part + ZERO_STEP + 2 * FLAG, held)
+        # the buffer has room for the gradient of the largest parameter
+        offloaded = f"{stage} optimizer"
+        check(f"ZeRO-{offloaded}: made", made[offloaded] == 2 * (p + LARGEST), made)
+        check(f"ZeRO-{offloaded}: held", held[offloaded] == 2 * (p + LARGEST) + ZERO_STEP, held)
+    check("ZeRO-3: the bucket, a part of parameters, gradients, master parameters",
+          0 <= made["3"] - 2 * 500_000_000 - (2 + 2 + 4) * part < 1 << 20, made)
+    check("ZeRO-3: the moments", held["3"] - held["3 optimizer"] == (2 + 12) * part + 3 * FLAG, held)
+    check("ZeRO-3: parameters on the CPU",
+          made["3 optimizer"] - made["3 optimizer parameters"] == 2 * part, made)
+
+
+def frameworks():
+    """DeepSpeed, megatron-core and torchtitan, as far as they are installed: run by name."""
+    folder, world = HERE / "frameworks", lambda rank: ("--world", "8", "--rank", rank, "--quiet")
+
+    def figures_of(name, args, rank="3"):
+        done = run(folder / f"{name}.py", *world(rank), args=args.split(), gpu=("--gpu", "h100"))
+        line = next((li.split() for li in done.stdout.splitlines()
+                     if li.startswith(("made ", "parameters "))), [])
+        check(f"{name} {args} runs as rank {rank}", done.returncode == 0 and line, done.stderr)
+        peak = re.search(r"^peak_allocated (\d+)$", done.stdout, re.M)
+        r = dict(zip(line[::2], line[1::2]), peak=peak and peak[1])
+        print(name, args, "rank", rank, r)
+        return {k: int(v) for k, v in r.items() if v and v.isdigit()}
+    if runs("import deepspeed"):
+        stages = ("1", "2", "3", "1 optimizer", "2 optimizer", "3 optimizer", "3 optimizer parameters")
+        all_of = {a: figures_of("zero", a) for a in stages}
+        if all("held" in r for r in all_of.values()):
+            zero_arithmetic(*({a: r[k] for a, r in all_of.items()} for k in ("made", "held")))
+        for a, peak in ("1", 1_394_779_648), ("2", 1_361_220_096), ("3", 1_445_095_424):
+            check(f"ZeRO-{a}: its peak", all_of[a].get("peak") == peak, all_of[a])
+            check(f"ZeRO-{a}: rank 0 as rank 3", figures_of("zero", a, "0") == all_of[a])
+    if runs("import megatron.core"):
+        for args, data in ("1", 8), ("4", 2), ("2 sequence", 4):
+            r = figures_of("megatron_gpt", args)
+            check(f"Megatron {args}: two moments in fp32, divided among {data}",
+                  r.get("state") == 8 * r.get("parameters", 0) // data, r)
+    if runs("from torchtitan.config import ConfigManager"):
+        norms = (2 * 6 + 1) * 256  # are not divided by tensor parallelism
+        for tensor in 1, 2:
+            r = figures_of("titan", f"--parallelism.tensor_parallel_degree={tensor}")
+            check(f"torchtitan, {tensor} by tensor", r.get("state") ==
+                  r.get("parameters", 0) + (tensor - 1) * norms, r)
 
 
 def ranks():

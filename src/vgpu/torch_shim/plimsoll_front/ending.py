@@ -13,6 +13,7 @@ import time
 
 from . import HERE
 from .abi import End
+from .packages import CUDA_BUILD, CUDA_LIBRARIES
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
            if hasattr(signal, name)]
@@ -41,6 +42,9 @@ def describe(kind, error, trace):
         if file[0] != "<" and f"-packages{os.sep}" not in file and not file.startswith(HERE):
             where = f" at {file.removeprefix(os.getcwd() + os.sep)}:{trace.tb_lineno}"
         trace = trace.tb_next
+    if isinstance(error, ImportError) and any(name in text for name in CUDA_LIBRARIES):
+        first += " (compiled for CUDA: remove the package if it is optional. " + \
+            CUDA_BUILD.format("it") + ")"
     ours = "plimsoll" in text or isinstance(error, NotImplementedError) and "CUDA" in text
     return (f"the script ended with {kind.__name__}{where}" + (f": {first}" if first else "") +
             (" (a limit of the pretend GPU, see docs/pretend-gpu.md)" if ours else ""))

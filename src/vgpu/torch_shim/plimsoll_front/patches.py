@@ -2,7 +2,8 @@
 
 import ctypes
 import functools
-import logging
+import importlib
+import inspect
 import sys
 
 from .abi import Storage, c_str
@@ -11,9 +12,23 @@ from .abi import Storage, c_str
 def no_compile(story):
     def compile(model=None, **kwargs):
         """torch.compile, which has no GPU to compile for."""
+        importlib.import_module("torch._dynamo")  # as PyTorch's own does
         line = story.shim.plimsoll_shim_line()
-        story.device.call("note", line, b"torch.compile was ignored: the code ran in eager mode")
-        return model if model is not None else lambda m: m
+
+        def ignored():
+            story.device.call("note", line, b"torch.compile was ignored: the code ran in eager mode")
+
+        def wrap(model):
+            if not inspect.isfunction(model):
+                ignored()
+                return model
+
+            @functools.wraps(model)
+            def run(*args, **kwargs):  # packages decorate functions that are never called
+                ignored()
+                return model(*args, **kwargs)
+            return run
+        return wrap if model is None else wrap(model)
     return compile
 
 
@@ -93,22 +108,3 @@ def no_nccl():
                                "an environment with a CPU build")
         return begin(backend, *args, **kwargs)
     distributed.init_process_group = distributed.distributed_c10d.init_process_group = run
-
-
-class NoBitsandbytes:
-    """bitsandbytes has CUDA code of its own: without it, each of its functions says where it runs."""
-
-    module = "bitsandbytes.cextension"
-    message = ("plimsoll: bitsandbytes runs CUDA code of its own, which needs a CUDA build of "
-               "PyTorch, and this is a CPU build. Use an environment with a CUDA build ('pip "
-               "install torch', no GPU is needed): 'plimsoll run' then runs bitsandbytes on "
-               "stub CUDA libraries.\n")
-
-    @classmethod
-    def before(cls, spec):
-        logging.getLogger(cls.module).disabled = True  # advice on installing CUDA
-
-    @classmethod
-    def after(cls, module):
-        logging.getLogger(cls.module).disabled = False
-        module.lib.formatted_error = cls.message

@@ -16,6 +16,7 @@ from .build import library_path, torch_version
 from .device import Machine, fail
 from .ending import Ending
 from .nvidia import Nvtx, load_nvml
+from .packages import HOOKS
 from .story import Story
 from .torch_c import CUDA_VERSION, give_torch_c
 from .world import World, local_rank
@@ -115,9 +116,8 @@ class Finder:
 
     def hooks(self, name):
         """What is done before and after that module is loaded; None: nothing."""
-        own = patches.NoBitsandbytes
-        if name == own.module and self.run.shim:  # a CPU build
-            return own.before, own.after
+        if name in HOOKS and self.run.shim:  # a CPU build
+            return HOOKS[name].before, HOOKS[name].after
         return {"torch": (self.run.before_torch, self.run.after_torch),
                 "torch.cuda": (self.run.before_cuda, None),
                 "torch._compile": (None, dynamo.keep_functions),
