@@ -18,8 +18,8 @@ static uint64_t div_up(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
 static uint64_t align_up(uint64_t n) { return div_up(n, 256) * 256; }
 
 /* One radix sort of n keys with 64-bit values: the second halves of two double buffers, a
- * histogram per pass of 8 bits, a counter, a look-back state per tile; a short one is sorted
- * by one block.  Tile sizes were measured on sm_80, 89, 90 (tests/golden/cuda), for keys of 4
+ * histogram per pass of 8 bits, a counter, a look-back state per tile.  A single pass goes from
+ * the input to the output, without buffers between; a short input is sorted by one block.  Tile sizes were measured on sm_80, 89, 90 (tests/golden/cuda), for keys of 4
  * and 8 bytes.
  * src: cub/device/dispatch/dispatch_radix_sort.cuh */
 void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bits,
@@ -31,7 +31,7 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
     if (hopper && !buffers) /* 32-bit values, by slice */
         tile = 5760;
     uint64_t bytes = div_up(bits, 8) * PASS + COUNTER + SLACK + div_up(n, tile) * STATE;
-    if (buffers)
+    if (buffers && bits > 8)
         bytes += align_up(plim_sat_mul(n, key_bytes)) + align_up(plim_sat_mul(n, 8));
     if (n <= ONE_BLOCK)
         bytes = 1;
