@@ -15,6 +15,8 @@ total_bytes         what the driver tells a process, to the byte
 total_gib           the same as an out-of-memory message prints it, to 0.01 GiB
 bandwidth_gbs       10^9 bytes a second
 fp32 ... fp8        dense TFLOPS; of GeForce cards fp16 is with fp16 accumulation
+fp16_acc32          the same with fp32 accumulation, as PyTorch multiplies: half of it on GeForce
+                    cards with tensor cores (white papers of the generations), else equal
 compute_capability  NVIDIA only
 sms                 multiprocessors (AMD: CUs, Intel: Xe cores, Apple: cores)
 source              keys of SOURCES below, or what to look up, divided by "; "
@@ -54,11 +56,12 @@ HEAD = """\
  *
  * GPU(name, aliases, vendor, class, arch, year, GB as sold, bytes a process is
  *     told, how that is known (DRIVER: exactly; PRINTED: to 0.01 GiB; MARKETED:
- *     estimated from the size sold), GB/s, TFLOPS dense: fp32, tf32, fp16, bf16, fp8;
- *     compute capability * 10, SMs (AMD: CUs, Intel: Xe cores, Apple: cores), src)
+ *     estimated from the size sold), GB/s, TFLOPS dense: fp32, tf32, fp16, fp16 with
+ *     accumulation in fp32, bf16, fp8; compute capability * 10, SMs (AMD: CUs,
+ *     Intel: Xe cores, Apple: cores), src)
  *
  * 0 is unknown.  fp16 of GeForce cards is with fp16 accumulation. */"""
-RATES = ("bandwidth_gbs", "fp32", "tf32", "fp16", "bf16", "fp8")
+RATES = ("bandwidth_gbs", "fp32", "tf32", "fp16", "fp16_acc32", "bf16", "fp8")
 
 
 def key(text):

@@ -7,9 +7,9 @@
 
 static const plim_gpu gpus[] = {
 #define GPU(name, aliases, vendor, klass, arch, year, gb, bytes, kind, bw, fp32, tf32, fp16,  \
-            bf16, fp8, cc, sms, src)                                                          \
-    {name, aliases, vendor, klass, arch, year, gb, bytes, PLIM_GPU_##kind,                    \
-     bw,   fp32,    tf32,   fp16,  bf16, fp8,  cc, sms,   src},
+            fp16_acc32, bf16, fp8, cc, sms, src)                                              \
+    {name, aliases, vendor,     klass, arch, year, gb,  bytes, PLIM_GPU_##kind, bw, fp32,     \
+     tf32, fp16,    fp16_acc32, bf16,  fp8,  cc,   sms, src},
 #include "gpu/gpus.def"
 #undef GPU
 };

@@ -24,9 +24,11 @@ typedef struct plim_gpu {
     double marketed_gb;
     uint64_t memory_bytes; /* total reported to a process, including the context */
     plim_gpu_memory memory_kind;
-    double bandwidth_gbs;               /* 10^9 bytes per second */
-    double fp32, tf32, fp16, bf16, fp8; /* dense TFLOPS */
-    int cc;                             /* compute capability * 10: 89; not NVIDIA: 0 */
+    double bandwidth_gbs;    /* 10^9 bytes per second */
+    double fp32, tf32, fp16; /* dense TFLOPS */
+    double fp16_acc32;       /* fp16 accumulated in fp32, as PyTorch multiplies */
+    double bf16, fp8;
+    int cc; /* compute capability * 10: 89; not NVIDIA: 0 */
     int sms;
     const char *src;
 } plim_gpu;
