@@ -28,14 +28,28 @@ static int explain_segments(plim_args *a, const plim_model *m)
     return plim_console_result(&a->console, st, &err);
 }
 
+static int explain_time(plim_args *a, const plim_model *m)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_times *t = NULL;
+    if (plim_times_run(m, a->settings, &t, &err))
+        return plim_console_error(&err);
+    plim_status st =
+        plim_times_print(t, a->render, &a->style, plim_console_put, &a->console, &err);
+    plim_times_free(t);
+    return plim_console_result(&a->console, st, &err);
+}
+
 static int estimate_explain(plim_args *a, const plim_model *m)
 {
     if (!strcmp(a->explain, "batch"))
         return explain_batch(a, m);
     if (!strcmp(a->explain, "segments"))
         return explain_segments(a, m);
+    if (!strcmp(a->explain, "time"))
+        return explain_time(a, m);
     return plim_console_usage(
-        "'--explain': unknown value '%s' (expected one of batch, segments)", a->explain);
+        "'--explain': unknown value '%s' (expected one of batch, segments, time)", a->explain);
 }
 
 static int estimate_model(plim_args *a, const plim_model *m)

@@ -188,7 +188,8 @@ OPT("settings", "FILE", PLIM_USE_SETTINGS, take_settings, 0, 0,
 {.doc = "Output"},
 OPT("explain", "WHAT", PLIM_USE_EXPLAIN, take_text, offsetof(plim_args, explain), 0,
  "instead of the estimate, show: batch (how memory grows with the batch), segments "
- "(the peak for each number of checkpointed segments)")
+ "(the peak for each number of checkpointed segments), time (the ops that take the time of "
+ "a step)")
 OPT("json", NULL, PLIM_USE_JSON, take_render, 0, PLIM_JSON,
  "print JSON, sizes in bytes")
 OPT("csv", NULL, PLIM_USE_CSV, take_render, 0, PLIM_CSV,

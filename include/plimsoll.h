@@ -364,6 +364,14 @@ typedef struct plim_change {
     plim_fits fits;
 } plim_change;
 
+/* How long a step takes on the card, within a range.  An estimate: docs/time.md. */
+typedef struct plim_step_time {
+    const char *unknown; /* why there is no figure; NULL: there is one */
+    double low_ms, usual_ms, high_ms;
+    double samples_per_s;               /* at the usual time; 0: the batch is not known */
+    double computation, memory, launch; /* shares of the usual time, by what limits an op */
+} plim_step_time;
+
 typedef struct plim_estimate {
     size_t size; /* of this struct */
     const plim_model_info *model;
@@ -423,6 +431,7 @@ typedef struct plim_estimate {
     uint64_t saved_activations; /* bytes of activations live when the first backward pass
                                  * begins: what autograd saved; 0 for inference */
     const char *assumed; /* the training loop that was assumed, in words; NULL: inference */
+    plim_step_time time;
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,
@@ -432,6 +441,38 @@ PLIM_API plim_status plim_estimate_run(const plim_model *m, const plim_settings 
                                        plim_estimate **out, plim_err *err);
 /* Releases the result.  Takes NULL. */
 PLIM_API void plim_estimate_free(plim_estimate *e);
+
+/* ======================================================================== */
+/* Time                                                                      */
+/* ======================================================================== */
+
+/* What one op of a step does, and how long that takes on the card. */
+typedef struct plim_time_row {
+    const char *layer, *op; /* "layer1.0.conv1", "aten.conv2d.default" */
+    plim_phase phase;
+    const char *work;     /* the class of its kernels: "conv", "pointwise" */
+    const char *dtype;    /* of what it multiplies; NULL: nothing */
+    uint64_t macs, bytes; /* bytes: moved to and from the memory of the card */
+    uint32_t kernels;     /* started, about */
+    double ms;            /* 0: unknown */
+    const char *limit; /* "computation", "memory traffic", "kernel launches"; NULL: unknown */
+} plim_time_row;
+
+typedef struct plim_times {
+    size_t size; /* of this struct */
+    const plim_model_info *model;
+    const plim_settings *settings; /* as used, with the defaults filled in */
+    const char *gpu;               /* the card's full name; NULL: none was chosen */
+    plim_step_time step;
+    const plim_time_row *const *rows; /* of the last step: what takes longest first */
+    uint32_t n;
+} plim_times;
+
+/* Lists what takes the time of a step.  Errors as plim_estimate_run. */
+PLIM_API plim_status plim_times_run(const plim_model *m, const plim_settings *s,
+                                    plim_times **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
+PLIM_API void plim_times_free(plim_times *t);
 
 /* ======================================================================== */
 /* Contents of a file                                                        */
@@ -920,6 +961,8 @@ PLIM_API plim_status plim_segments_print(const plim_segments *s, plim_render r,
 PLIM_API plim_status plim_batches_print(const plim_batches *b, plim_render r,
                                         const plim_style *st, plim_put put, void *ud,
                                         plim_err *err);
+PLIM_API plim_status plim_times_print(const plim_times *t, plim_render r, const plim_style *st,
+                                      plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,
                                     plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_replay_print(const plim_replay *p, plim_render r,
@@ -940,6 +983,8 @@ PLIM_API plim_status plim_segments_json(const plim_segments *s, plim_put put, vo
                                         plim_err *err);
 PLIM_API plim_status plim_batches_json(const plim_batches *b, plim_put put, void *ud,
                                        plim_err *err);
+PLIM_API plim_status plim_times_json(const plim_times *t, plim_put put, void *ud,
+                                     plim_err *err);
 PLIM_API plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_replay_json(const plim_replay *p, plim_put put, void *ud,
                                       plim_err *err);

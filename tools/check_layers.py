@@ -32,16 +32,17 @@ ROOMS = {
     "zoo": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import"},
     "step": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo"},
     "settings": {"base", "core"},
+    "time": {"base", "core", "gpu", "op"},
     "alloc": {"base", "core"},
     "oom": {"base", "core", "gpu"},
     "fit": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-            "settings"},
+            "settings", "time"},
     "report": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-               "settings", "fit"},
+               "settings", "time", "fit"},
     "vgpu": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-             "settings", "fit", "report"},
+             "settings", "time", "fit", "report"},
     "api": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-            "settings", "fit", "report", "vgpu", "oom"},
+            "settings", "time", "fit", "report", "vgpu", "oom"},
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h")
 WINGS = {"import": {"weights", "pt2", "onnx", "hf"}}  # of a room: they do not see one another

@@ -33,6 +33,10 @@ void *plim__result_of(size_t size, size_t arena_at, const plim_model *model,
 /* A NUL-terminated copy; NULL: out of memory. */
 const char *plim__cstr(plim_arena *a, plim_str s);
 
+/* The time of a step of this job, whose graph and ledger are given. */
+plim_step_time plim__step_time(const plim_job *job, const plim_graph *g,
+                               const plim_step_info *info);
+
 /* The names of the ops without a rule, each once. */
 plim_status plim__unknown_targets(plim_arena *a, const plim_graph *g, const char *const **out,
                                   uint32_t *n, plim_err *err);

@@ -122,6 +122,14 @@ static plim_t grad_sum(plim_machine *m, plim_t a, plim_t b)
     return plim_m_sparse_like(m, a, rows_of(m, a) + rows_of(m, b));
 }
 
+/* A gradient is read twice and written once where it is added to an earlier one. */
+static void record_sum(plim_machine *m, plim_t g)
+{
+    if (m->ledger)
+        plim_m_work_bytes(m, PLIM_WORK_pointwise, 1, plim_sat_mul(plim__work_bytes(m, g), 3));
+    m->work = (m_work){0};
+}
+
 /* Adds g to an input slot.  Returns what the caller has to drop: nothing if g was stored, g if
  * it was added to an earlier gradient.
  * src: input_buffer.cpp accumulate */
@@ -141,6 +149,7 @@ static plim_t inbox_add(plim_machine *m, plim_t *slot, plim_t g)
         plim_m_drop(m, *slot);
         *slot = sum;
     }
+    record_sum(m, g);
     return g;
 }
 
@@ -197,6 +206,7 @@ static void accumulate_grad(plim_machine *m, plim_t leaf, plim_t g)
         plim_m_drop(m, g);
         p->grad = sum;
     } else if (p->grad) {
+        record_sum(m, g);
         plim_m_drop(m, g);
         return;
     } else {
@@ -228,6 +238,27 @@ static plim_t validate_grad(plim_machine *m, plim_t g, const plim_meta *want)
     return g;
 }
 
+static uint64_t read_by_node(const plim_machine *m, const plim_gnode *g)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < g->n_out; i++)
+        bytes = plim_sat_add(bytes, plim__work_bytes(m, g->inbox[i]));
+    for (uint32_t i = 0; i < PLIM_MAX_SAVED; i++)
+        bytes = plim_sat_add(bytes, plim__work_bytes(m, g->saved[i]));
+    return bytes;
+}
+
+static void record_backward(plim_machine *m, const plim_gnode *g, uint64_t read,
+                            const plim_t *dx)
+{
+    const plim_node *n = g->where == PLIM_NONE ? NULL : &m->ledger->graph->nodes[g->where];
+    uint64_t out = 0;
+    for (uint32_t i = 0; i < g->n_in; i++)
+        out = plim_sat_add(out, plim__work_bytes(m, dx[i]));
+    static const plim_op loss = {.family = "loss"};
+    plim__work_end(m, n ? n->op : &loss, read, out, false);
+}
+
 static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
 {
     plim_gnode *g = &n->pub;
@@ -241,12 +272,16 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
     }
     if (any) {
         plim__frame_unpack(m, n);
+        uint64_t read = m->ledger ? read_by_node(m, g) : 0;
+        m->work = (m_work){0};
         g->fn->backward(m, g, g->inbox, dx);
         if (n->frame != PLIM_NONE && !n->reentrant &&
             plim__frame_stops_early(m)) /* for this call */
             plim__gnode_drop_saved(m, n);
         for (uint32_t i = 0; i < g->n_in; i++)
             dx[i] = validate_grad(m, dx[i], &g->in_meta[i]);
+        if (m->ledger)
+            record_backward(m, g, read, dx);
     }
     for (uint32_t i = 0; i < g->n_out; i++) {
         plim_m_drop(m, g->inbox[i]);

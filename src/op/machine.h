@@ -17,6 +17,7 @@
 
 #include "core/tape.h"
 #include "op/op.h"
+#include "op/work.h"
 #include "torch/torch.h"
 
 typedef uint32_t plim_t;
@@ -189,6 +190,17 @@ void plim_m_region_end(plim_machine *m);
 void plim_m_region_reentrant(plim_machine *m, const plim_t *out, uint32_t n_out);
 /* True once the second forward has saved all that is needed: the rest of it is skipped. */
 bool plim_m_stopped(const plim_machine *m);
+
+/* ---- work ----------------------------------------------------------------- */
+
+/* Records the work of what runs next in this ledger; NULL: no longer. */
+void plim_m_record(plim_machine *m, plim_ledger *ledger);
+/* A kernel that multiplies operands of this type is about to run. */
+void plim_m_product(plim_machine *m, plim_work_class klass, uint64_t macs, plim_dtype t);
+/* Rows for what no op did: tensors made since the last op; so many bytes moved. */
+void plim_m_work_rest(plim_machine *m, plim_work_class klass);
+void plim_m_work_bytes(plim_machine *m, plim_work_class klass, uint32_t kernels,
+                       uint64_t bytes);
 
 /* ---- errors ------------------------------------------------------------- */
 

@@ -1,10 +1,11 @@
 /* machine_priv.h -- the machine's own tables, and the functions that its files call in one
- * another.  Included by machine.c, machine_node.c, machine_run.c, engine.c, checkpoint.c and
- * autocast.c, and by no other file of src (tools/check_layers.py). */
+ * another.  Included by machine.c, machine_node.c, machine_run.c, engine.c, checkpoint.c,
+ * autocast.c and work.c, and by no other file of src (tools/check_layers.py). */
 #ifndef PLIM_MACHINE_PRIV_H
 #define PLIM_MACHINE_PRIV_H
 
 #include "op/machine.h"
+#include "op/work.h"
 
 enum { TENSOR_PAGE = 64, GNODE_PAGE = 64, MAX_PAGES = 1 << 16 };
 enum { HANDLES = TENSOR_PAGE * MAX_PAGES };
@@ -44,6 +45,14 @@ typedef struct m_gnode {
 
 typedef struct m_frame m_frame; /* checkpoint.c */
 
+/* What the op that is running has done so far: see work.h. */
+typedef struct m_work {
+    uint64_t written, macs; /* bytes of new tensors */
+    uint32_t kernels;
+    uint8_t klass, dtype; /* of its products */
+    bool product;
+} m_work;
+
 struct plim_machine {
     plim_arena *arena;
     plim_tape *tape; /* NULL: shapes only */
@@ -81,6 +90,8 @@ struct plim_machine {
     uint32_t n_casts, cap_casts;
     plim_t blas_ws[2], lt_ws[2]; /* persistent workspaces: main thread, autograd thread */
     uint32_t n_unknown;
+    plim_ledger *ledger; /* NULL: work is not recorded */
+    m_work work;
     const plim_meta *metas[64]; /* of storages, by hash: most share a few shapes */
 
     m_tensor *first_tpage[1];
@@ -168,6 +179,15 @@ typedef struct m_cast {
 uint32_t plim__autocast_args(plim_machine *m, const plim_node *n, plim_t *value, m_cast *undo,
                              uint32_t max);
 void plim__autocast_undo(plim_machine *m, plim_t *value, const m_cast *undo, uint32_t n);
+
+/* ---- work.c --------------------------------------------------------------- */
+
+uint64_t plim__work_bytes(const plim_machine *m, plim_t t); /* 0: not on the card */
+void plim__work_row(plim_machine *m, plim_work row);
+/* The op that ran, NULL without a rule, has read and made so many bytes; in place: changed
+ * `out` bytes. */
+void plim__work_end(plim_machine *m, const plim_op *op, uint64_t read, uint64_t out,
+                    bool inplace);
 
 /* ---- checkpoint.c --------------------------------------------------------- */
 

@@ -57,6 +57,46 @@ static void run_unknown(plim_machine *m, const plim_graph *g, const plim_node *n
     }
 }
 
+/* ---- work --------------------------------------------------------------------- */
+
+/* The casts that autocast made for this op: each reads its argument. */
+static void record_casts(plim_machine *m, const plim_t *value, const m_cast *undo, uint32_t n)
+{
+    uint64_t bytes = 0;
+    if (!m->ledger)
+        return;
+    if (m->work.written) { /* else they were made for an earlier op */
+        for (uint32_t i = 0; i < n; i++)
+            bytes = plim_sat_add(bytes, plim_sat_add(plim__work_bytes(m, undo[i].was),
+                                                     plim__work_bytes(m, value[undo[i].id])));
+        plim_m_work_bytes(m, PLIM_WORK_copy, m->work.kernels, bytes);
+    }
+    m->work = (m_work){0};
+}
+
+static uint64_t operand_bytes(const plim_machine *m, const plim_node *n, const plim_t *value)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < n->n_args; i++)
+        for (uint32_t k = 0; k < plim_arg_values(&n->args[i]); k++) {
+            uint32_t id = plim_arg_value(&n->args[i], k);
+            if (id != PLIM_NONE)
+                bytes = plim_sat_add(bytes, plim__work_bytes(m, value[id]));
+        }
+    return bytes;
+}
+
+static void record_node(plim_machine *m, const plim_node *n, uint64_t read,
+                        const plim_t *value)
+{
+    uint64_t out = 0;
+    if (!m->ledger)
+        return;
+    for (uint32_t i = 0; i < n->n_outs; i++)
+        out = plim_sat_add(out, plim__work_bytes(m, value[n->outs[i]]));
+    plim__work_end(m, n->op, read, out, n->inplace);
+}
+
 void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *value)
 {
     const plim_node *n = &g->nodes[node];
@@ -65,7 +105,9 @@ void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *val
     if (m->st)
         return;
     if (!n->op || n->n_outs > PLIM_COUNT(out)) {
+        uint64_t read = m->ledger ? operand_bytes(m, n, value) : 0;
         run_unknown(m, g, n, value);
+        record_node(m, n, read, value);
         return;
     }
     memset(out, 0, n->n_outs * sizeof out[0]);
@@ -77,11 +119,16 @@ void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *val
                    .out = out,
                    .n_out = n->n_outs,
                    .inplace = n->inplace};
+    if (m->ledger)
+        m->work = (m_work){0};
     uint32_t casts = plim__autocast_args(m, n, value, undo, PLIM_COUNT(undo));
+    record_casts(m, value, undo, casts);
+    uint64_t read = m->ledger ? operand_bytes(m, n, value) : 0;
     n->op->run(&c);
     plim__autocast_undo(m, value, undo, casts);
     for (uint32_t i = 0; i < n->n_outs; i++)
         value[n->outs[i]] = out[i];
+    record_node(m, n, read, value);
     if (m->st && m->err)
         plim_err_prefix(m->err, "'" PLIM_STR_FMT "' (" PLIM_STR_FMT "): ",
                         PLIM_STR_ARG(g->scopes[n->scope].path), PLIM_STR_ARG(n->target));

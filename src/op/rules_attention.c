@@ -20,6 +20,19 @@ static sdpa_dims sdpa_dims_of(plim_machine *m, plim_t q, plim_t k, plim_t v)
                        b->dim[2], a->dim[3], c->dim[3]};
 }
 
+/* q k^T and p v; backward computes the first again and four more of their size, two of them
+ * of width D, two of width Dv. */
+static void sdpa_product(plim_machine *m, plim_t q, plim_t k, plim_t v, bool backward)
+{
+    sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    uint64_t scores = plim_sat_mul(plim_sat_mul((uint64_t)d.B, (uint64_t)d.H),
+                                   plim_sat_mul((uint64_t)d.Sq, (uint64_t)d.Sk));
+    uint64_t width =
+        backward ? 3 * (uint64_t)d.D + 2 * (uint64_t)d.Dv : (uint64_t)d.D + (uint64_t)d.Dv;
+    plim_m_product(m, PLIM_WORK_attention, plim_sat_mul(scores, width),
+                   plim_m_meta(m, q)->dtype);
+}
+
 static bool backend_off(const plim_sdpa_call *call, plim_sdpa backend)
 {
     return call->without >> backend & 1;
@@ -133,6 +146,7 @@ static void flash_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool dro
                          plim_t out[F_COUNT])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    sdpa_product(m, q, k, v, false);
     bool on_card = plim_m_world(m)->torch >= PLIM_SINCE_FLASH_SEED_ON_DEVICE;
     int64_t splits = dropout ? 1 : flash_splits(m, &d);
     plim_t lse_acc = 0, out_acc = 0;
@@ -158,6 +172,7 @@ static void flash_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_t k,
                                   plim_t out, plim_t dx[3])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    sdpa_product(m, q, k, v, true);
     int64_t rows = round_up(d.Sq, 128);
     plim_dtype t = plim_m_meta(m, g)->dtype;
     plim_t gc = sdpa_bshd(m, g), oc = sdpa_bshd(m, out);
@@ -276,6 +291,7 @@ static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_
                                       bool want_mask, plim_t dx[4])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    sdpa_product(m, q, k, v, true);
     plim_dtype t = plim_m_meta(m, g)->dtype;
     plim_t gc = sdpa_bshd(m, g);
     dx[0] = efficient_tensor(m, t, d.B, d.H, d.Sq, d.D);
@@ -301,6 +317,7 @@ static void efficient_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool
                              bool dropout, plim_t out[4])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    sdpa_product(m, q, k, v, false);
     plim_dtype t = plim_m_meta(m, q)->dtype;
     bool on_card = !dropout && plim_m_world(m)->torch >= PLIM_SINCE_EFFICIENT_SEED_ON_DEVICE;
     for (int i = 2; i < 4; i++)
@@ -401,6 +418,7 @@ static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool kee
                          plim_t out[4])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    sdpa_product(m, q, k, v, false);
     out[2] = plim_m_empty_contig(m, PLIM_I64, 0, NULL);
     out[3] = plim_m_empty_contig(m, PLIM_I64, 0, NULL);
     plim_meta y = plim_meta_like(plim_m_meta(m, q), plim_m_meta(m, q)->dtype);
@@ -417,6 +435,7 @@ static void cudnn_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool kee
 static void cudnn_backward_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t dx[3])
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
+    sdpa_product(m, q, k, v, true);
     dx[0] = plim_m_empty_like(m, q);
     dx[1] = plim_m_empty_like(m, k);
     dx[2] = plim_m_empty_like(m, v);

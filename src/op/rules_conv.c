@@ -9,7 +9,7 @@ typedef struct conv_geometry {
     bool transposed;
 } conv_geometry;
 
-enum { CONV_NATIVE }; /* in gnode.i: not run by cuDNN */
+enum { CONV_NATIVE, CONV_TRANSPOSED }; /* in gnode.i: not run by cuDNN; transposed */
 
 /* ---- geometry --------------------------------------------------------------- */
 
@@ -129,6 +129,28 @@ static void conv_workspace(plim_machine *m, plim_t xt, plim_t wt, const plim_met
     plim_m_drop(m, plim_m_scratch_range(m, 0, tensor_cores ? sum : 0, 2 * sum));
 }
 
+/* The forward pass and each gradient multiply as often: every element on the side of the
+ * weight's first dim, with as many weights as belong to one channel of it. */
+static void conv_product(plim_machine *m, plim_t x, plim_t wt, const plim_meta *y,
+                         bool transposed)
+{
+    const plim_meta *w = plim_m_meta(m, wt);
+    const plim_meta *side = transposed ? plim_m_meta(m, x) : y;
+    const plim_meta *other = transposed ? y : plim_m_meta(m, x);
+    uint64_t n = 0, weights = 0;
+    int64_t window = 1;
+    for (int32_t i = 2; i < w->rank; i++)
+        window *= w->dim[i];
+    if (w->dim[0] < 1 || !plim_meta_numel(side, &n) || !plim_meta_numel(w, &weights))
+        return;
+    plim_m_product(m,
+                   other->dim[1] > w->dim[1]
+                       ? (w->dim[1] == 1 ? PLIM_WORK_conv_depthwise : PLIM_WORK_conv_grouped)
+                   : window == 1 ? PLIM_WORK_conv_1x1
+                                 : PLIM_WORK_conv,
+                   plim_sat_mul(n, weights / (uint64_t)w->dim[0]), y->dtype);
+}
+
 /* Depthwise NCHW convolutions run PyTorch's own kernel: no workspace.
  * src: Convolution.cpp use_cudnn_depthwise: cuDNN only for channels_last, or
  * fp16 in a few shapes. */
@@ -150,7 +172,8 @@ static void conv_format(plim_meta *t, bool channels_last)
 }
 
 /* y, whose size is given. */
-static plim_t conv_kernel(plim_machine *m, plim_t x, plim_t w, plim_meta out, bool native)
+static plim_t conv_kernel(plim_machine *m, plim_t x, plim_t w, plim_meta out, bool native,
+                          bool transposed)
 {
     bool cl = conv_channels_last(plim_m_meta(m, x), plim_m_meta(m, w));
     conv_format(&out, cl);
@@ -159,6 +182,7 @@ static plim_t conv_kernel(plim_machine *m, plim_t x, plim_t w, plim_meta out, bo
     plim_t wc = conv_formatted(m, w, cl);
     if (!native)
         conv_workspace(m, x, w, &out);
+    conv_product(m, x, w, &out, transposed);
     plim_m_drop(m, wc);
     plim_m_drop(m, xc);
     return y;
@@ -201,7 +225,7 @@ static void cudnn_backward(plim_machine *m, plim_t g, plim_t x, plim_t w, bool c
 /* dx[0..2]: of x, w and the bias.  The bias gradient is a separate sum, after the copies for
  * the others were freed. */
 static void conv_backward_kernel(plim_machine *m, plim_t g, plim_t x, plim_t w, bool native,
-                                 const bool want[3], plim_t dx[3])
+                                 bool transposed, const bool want[3], plim_t dx[3])
 {
     const plim_meta *gm = plim_m_meta(m, g);
     bool cl = conv_channels_last(plim_m_meta(m, x), plim_m_meta(m, w));
@@ -210,6 +234,9 @@ static void conv_backward_kernel(plim_machine *m, plim_t g, plim_t x, plim_t w, 
         depthwise_backward(m, x, w, want, dx);
     else
         cudnn_backward(m, g, x, w, cl, want, dx);
+    for (int i = 0; i < 2; i++)
+        if (want[i])
+            conv_product(m, x, w, gm, transposed);
     plim_m_drop(m, gc);
     if (want[2]) {
         dx[2] = plim_m_empty_contig(m, gm->dtype, 1, &gm->dim[1]);
@@ -233,7 +260,7 @@ static void kernel_conv(plim_call *c, bool transposed, bool native)
     if (plim_m_bad(c->m) ||
         !conv_out_meta(c->m, &q, plim_m_meta(c->m, x), plim_m_meta(c->m, w), &out))
         return;
-    c->out[0] = conv_kernel(c->m, x, w, out, native);
+    c->out[0] = conv_kernel(c->m, x, w, out, native, transposed);
     c->n_out = 1;
 }
 void plim_kernel_conv(plim_call *c) { kernel_conv(c, false, false); }
@@ -250,7 +277,7 @@ void plim_kernel_conv_backward(plim_call *c)
     plim_arg_mask(c, 5, want, 3);
     conv_backward_kernel(c->m, plim_arg_tensor(c, 0), x, w,
                          conv_is_native_depthwise(&q, xm, wm, conv_channels_last(xm, wm)),
-                         want, c->out);
+                         q.transposed, want, c->out);
     c->n_out = 3;
 }
 
@@ -261,7 +288,7 @@ static void conv_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_
     bool want[3];
     plim_m_wanted(m, n, want, 3);
     conv_backward_kernel(m, g[0], plim_m_saved(m, n, 0), plim_m_saved(m, n, 1),
-                         n->i[CONV_NATIVE], want, dx);
+                         n->i[CONV_NATIVE], n->i[CONV_TRANSPOSED], want, dx);
 }
 static const plim_grad_fn conv_fn = {"ConvolutionBackward0", conv_backward};
 
@@ -276,11 +303,13 @@ static void conv_apply(plim_call *c, const conv_geometry *q)
     bool cl = conv_channels_last(plim_m_meta(m, x), plim_m_meta(m, w));
     bool native = conv_is_native_depthwise(q, plim_m_meta(m, x), plim_m_meta(m, w), cl);
     plim_gnode *n = plim_m_node(m, &conv_fn, 3, in);
-    if (n)
+    if (n) {
         n->i[CONV_NATIVE] = native;
+        n->i[CONV_TRANSPOSED] = q->transposed;
+    }
     plim_m_save(m, n, 0, x);
     plim_m_save(m, n, 1, w);
-    plim_t y = conv_kernel(m, x, w, out, native);
+    plim_t y = conv_kernel(m, x, w, out, native, q->transposed);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }

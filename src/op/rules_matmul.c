@@ -26,6 +26,15 @@ static void gemm_scratch(plim_machine *m, plim_t a, plim_t b, bool lt)
     plim_m_drop(m, ta);
 }
 
+/* Each element of y is a sum over `inner` products. */
+static void gemm_product(plim_machine *m, const plim_meta *y, int64_t inner)
+{
+    uint64_t n = 0;
+    if (plim_meta_numel(y, &n))
+        plim_m_product(m, PLIM_WORK_gemm, plim_sat_mul(n, (uint64_t)PLIM_MAX(inner, 0)),
+                       y->dtype);
+}
+
 /* A new product over the last two dims. */
 static plim_t matmul_gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
 {
@@ -43,6 +52,7 @@ static plim_t matmul_gemm(plim_machine *m, plim_t a, plim_t b, bool lt)
     plim_meta_contiguous(&out);
     plim_t c = plim_m_empty(m, &out);
     gemm_scratch(m, a, b, lt);
+    gemm_product(m, &out, x->dim[r - 1]);
     return c;
 }
 

@@ -211,6 +211,9 @@ void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, pa
 const char *plim_report_fits(plim_fits fits); /* "yes"; NULL: no card was chosen */
 /* The settings that are the same in all of the estimates. */
 void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, uint32_t n);
+/* The line of an estimate about the time of a step, and the object "time". */
+void plim_report_step_time(plim_page *p, const plim_step_time *t, uint32_t indent);
+void plim_report_step_time_json(plim_jw *w, const plim_step_time *t);
 /* A paragraph after an empty line; NULL or "": nothing. */
 void plim_report_paragraph(plim_page *p, plim_paint paint, const char *text);
 const char *plim_report_card(const char *gpu); /* "RTX 4090": without NVIDIA and GeForce */

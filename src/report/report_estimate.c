@@ -397,6 +397,8 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     estimate_figures(p, e);
     estimate_fit(p, e);
     estimate_budget(p, e);
+    if (e->gpu)
+        plim_report_step_time(p, &e->time, 2);
     estimate_timeline(p, e);
     plim_status st = estimate_live(p, e, err);
     if (st)
@@ -622,6 +624,7 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
     json_certainty(&w, e);
     json_numbers(&w, "flops", flops, PLIM_COUNT(flops));
     json_fit(&w, e);
+    plim_report_step_time_json(&w, &e->time);
     json_budget(&w, e);
     json_timeline(&w, e);
     json_text(&w, "assumed", e->assumed);

@@ -39,12 +39,14 @@ typedef struct run {
     uint32_t n_out;    /* outputs that enter the loss */
     plim_loss_kind loss_kind;
     int step;
+    plim_ledger ledger;
 } run;
 
 static void mark_phase(run *r, plim_phase phase, plim_str op)
 {
     if (!plim_tape_mark(r->tape, r->step, phase, op))
         plim_m_oom(r->m);
+    r->ledger.phase = (uint8_t)phase;
 }
 
 /* ---- load -------------------------------------------------------------------------- */
@@ -420,6 +422,7 @@ static void compute_loss(run *r)
         total = sum;
     }
     plim_m_set_category(r->m, total, PLIM_CAT_OUTPUT);
+    plim_m_work_rest(r->m, PLIM_WORK_reduce);
     plim_m_drop(r->m, r->loss);
     r->loss = total;
 }
@@ -507,6 +510,32 @@ static void run_passes(run *r)
         plim_optim_clip(&r->optim);
 }
 
+static uint64_t tensor_bytes(const run *r, plim_t t)
+{
+    uint64_t bytes = 0;
+    return t && plim_meta_bytes(plim_m_meta(r->m, t), &bytes) ? bytes : 0;
+}
+
+/* A step reads and writes every parameter and its state, and reads the gradient; temporaries
+ * add what they take. */
+static void record_optimizer(run *r, const plim_optim_run *o)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < o->n; i++) {
+        const plim_optim_param *p = &o->params[i];
+        plim_t grad = plim_m_grad(r->m, p->leaf);
+        if (!grad)
+            continue;
+        bytes = plim_sat_add(bytes, plim_sat_add(plim_sat_mul(tensor_bytes(r, p->leaf), 2),
+                                                 tensor_bytes(r, grad)));
+        for (uint32_t k = 0; k < PLIM_OPTIM_MAX_STATES; k++)
+            bytes = plim_sat_add(bytes, plim_sat_mul(tensor_bytes(r, p->state[k]), 2));
+    }
+    plim_m_place(r->m, PLIM_NONE, plim_str_of(o->spec->optim->name), NULL, PLIM_CAT_TEMPORARY);
+    plim_m_work_rest(r->m, PLIM_WORK_optimizer);
+    plim_m_work_bytes(r->m, PLIM_WORK_optimizer, o->n, bytes);
+}
+
 static void train_step(run *r)
 {
     bool runs_model = r->s->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL;
@@ -515,9 +544,11 @@ static void train_step(run *r)
     else
         run_passes(r);
     plim_optim_step(&r->optim);
+    record_optimizer(r, &r->optim);
     if (r->s->ema.optim) {
         mark_phase(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
         plim_optim_step(&r->ema);
+        record_optimizer(r, &r->ema);
     }
     if (r->loop->zero_grad_last)
         zero_grad(r);
@@ -571,7 +602,10 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
             make_ema(&r);
         make_optimizer(&r);
     }
+    r.ledger = (plim_ledger){.arena = a, .graph = g};
     for (r.step = 0; r.step < s->steps && !plim_m_bad(r.m); r.step++) {
+        if (r.step == s->steps - 1)
+            plim_m_record(r.m, &r.ledger);
         if (s->infer)
             infer_step(&r);
         else
@@ -586,6 +620,7 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         info->loop = r.loop;
         info->keeps = r.keeps;
         info->sms_matter = plim_m_sms_matter(r.m);
+        info->ledger = r.ledger;
     }
     return plim_m_status(r.m);
 }

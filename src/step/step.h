@@ -6,6 +6,7 @@
 
 #include "core/graph.h"
 #include "op/machine_run.h"
+#include "op/work.h"
 #include "optim/optim.h"
 #include "step/loop.h"
 #include "torch/torch.h"
@@ -44,7 +45,8 @@ typedef struct plim_step_info {
     plim_loss_kind loss;   /* the loss chosen for PLIM_LOSS_DEFAULT */
     const plim_loop *loop; /* the loop that ran, and what it kept */
     unsigned keeps;
-    bool sms_matter; /* a different number of SMs might give a different tape */
+    plim_ledger ledger; /* the work of the last step */
+    bool sms_matter;    /* a different number of SMs might give a different tape */
 } plim_step_info;
 
 /* Appends the whole run to the tape; everything lives in `a`.  PLIM_ESHAPE names the layer

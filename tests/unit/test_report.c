@@ -240,6 +240,13 @@ static void make_tiny(made *m)
     e->forward_flops = 200;
     e->backward_flops = 400;
     e->advice = "Activations are half of it.";
+    e->time = (plim_step_time){.low_ms = 33.4,
+                               .usual_ms = 41.2,
+                               .high_ms = 51.5,
+                               .samples_per_s = 780.4,
+                               .computation = 0.2,
+                               .memory = 0.706,
+                               .launch = 0.094};
 }
 
 static text print_estimate(const plim_estimate *e, plim_render r, const plim_style *st)
@@ -280,6 +287,8 @@ static void test_estimate_text(void **state)
               "  device      106.00-206.00 MiB  with the CUDA context\n"
               "  needed      104.00-204.00 MiB\n"
               "  may not fit on Some Card (150.00 MiB)\n"
+              "  step time, an estimate: ~ 41 ms (33-52 ms), 780 samples/s,\n"
+              "  71 % limited by memory traffic\n"
               "\n"
               "Timeline (# allocated, . reserved)\n"
               "                                             peak 4.00 MiB v\n"

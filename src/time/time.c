@@ -1,0 +1,177 @@
+/* time.c -- see time.h. */
+#include "time/time.h"
+
+#include <string.h>
+
+const char *plim_time_limit_name(plim_time_limit l)
+{
+    static const char *const names[PLIM_TIME_LIMITS] = {"computation", "memory traffic",
+                                                        "kernel launches"};
+    return names[l];
+}
+
+/* ---- rates ------------------------------------------------------------------- */
+
+/* The share of the card's peak that products of a class reach, and of its bandwidth that the
+ * class reaches; 0: never measured. */
+typedef struct class_rates {
+    double compute, memory, backward;
+} class_rates;
+
+static const class_rates *rates_of(plim_work_class c)
+{
+    static const class_rates rows[PLIM_WORK_CLASSES] = {
+#define RATE(class, compute, memory, backward)                                                \
+    [PLIM_WORK_##class] = {compute, memory, backward},
+#define CARD(name, half, full, memory)
+#include "time/rates.def"
+#undef RATE
+#undef CARD
+    };
+    return &rows[c];
+}
+
+/* What a card multiplies the shares by; 0: not measured. */
+typedef struct card_rates {
+    const char *name;
+    double half, full, memory;
+} card_rates;
+
+/* The row of a card, by the first of its aliases. */
+static const card_rates *card_of(const plim_gpu *gpu)
+{
+    static const card_rates unmeasured = {"", 0, 0, 0};
+    static const card_rates rows[] = {
+#define RATE(class, compute, memory, backward)
+#define CARD(name, half, full, memory) {name, half, full, memory},
+#include "time/rates.def"
+#undef RATE
+#undef CARD
+    };
+    size_t n = strcspn(gpu->aliases, ",");
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        if (strlen(rows[i].name) == n && !memcmp(rows[i].name, gpu->aliases, n))
+            return &rows[i];
+    return &unmeasured;
+}
+
+/* The median of CARD's figures for fp32. */
+static const double usual_full = 0.77;
+
+/* Microseconds that a kernel adds on the card (fitted with the rates), and that eager PyTorch
+ * needs on the CPU to start one (a usual figure: it depends on the CPU). */
+static const double launch_us = 2.69, cpu_us = 8;
+
+/* The range: what the usual time is multiplied by.  Nine in ten of the jobs that the rates were
+ * fitted to are within it, training with an allowance for how few they were; `other` is for
+ * cards and dtypes that no whole step was measured with. */
+typedef struct time_range {
+    double low, high;
+} time_range;
+static const time_range range_infer = {0.82, 1.25}, range_train = {0.77, 1.35},
+                        range_other = {0.6, 1.7};
+
+/* How fast a card multiplies. */
+typedef struct product_rate {
+    double peak;  /* TFLOPS, accumulated in fp32; 0: unknown */
+    double share; /* that the card makes of it, beside what the class does */
+    bool measured;
+} product_rate;
+
+static product_rate measured_rate(double peak, double share, double unmeasured)
+{
+    return (product_rate){peak, share > 0 ? share : unmeasured, share > 0};
+}
+
+/* Depthwise convolutions do not run on tensor cores.  cuDNN's other convolutions use TF32 by
+ * default, cuBLAS does not; cards without a rate of its own for TF32 have that of fp32. */
+static product_rate rate_of(const plim_gpu *gpu, plim_dtype t, plim_work_class c)
+{
+    const card_rates *card = card_of(gpu);
+    bool depthwise = c == PLIM_WORK_conv_depthwise;
+    bool conv = c == PLIM_WORK_conv || c == PLIM_WORK_conv_1x1 || c == PLIM_WORK_conv_grouped;
+    bool bf16 = gpu->cc >= 80 || !gpu->cc; /* older ones convert */
+    if (t == PLIM_F32 && conv && gpu->tf32 > 0)
+        return measured_rate(gpu->tf32, 0, 1);
+    if (t == PLIM_F32)
+        return measured_rate(gpu->fp32, card->full, usual_full);
+    if (t == PLIM_F16 || (t == PLIM_BF16 && bf16))
+        return measured_rate(depthwise ? gpu->fp32 : gpu->fp16_acc32, card->half, 1);
+    return (product_rate){0, 0, false};
+}
+
+double plim_time_row_of(const plim_work *row, const plim_gpu *gpu, plim_time_limit *limit)
+{
+    plim_work_class c = (plim_work_class)row->klass;
+    const class_rates *r = rates_of(c);
+    product_rate p = {1, 1, true};
+    if (row->macs)
+        p = rate_of(gpu, (plim_dtype)row->dtype, c);
+    *limit = PLIM_TIME_MEMORY;
+    if (!(r->memory > 0) || !(gpu->bandwidth_gbs > 0) || !(p.peak > 0) ||
+        (row->macs && !(r->compute > 0)))
+        return 0;
+    double wide = card_of(gpu)->memory,
+           part = row->phase == PLIM_PHASE_BACKWARD ? r->backward : 1;
+    double bandwidth = gpu->bandwidth_gbs * 1e9 * r->memory * (wide > 0 ? wide : 1) * part;
+    double peak = p.peak * 1e12 * r->compute * p.share * part;
+    double moved = (double)row->bytes / bandwidth;
+    double computed = row->macs ? 2 * (double)row->macs / peak : 0;
+    double launched = row->kernels * launch_us * 1e-6;
+    double most = PLIM_MAX(moved, computed);
+    if (computed > moved)
+        *limit = PLIM_TIME_COMPUTATION;
+    if (launched > most)
+        *limit = PLIM_TIME_LAUNCH;
+    return most + launched;
+}
+
+/* ---- a step ------------------------------------------------------------------- */
+
+static bool say_unknown(const plim_work *row, const plim_gpu *gpu, const char **why)
+{
+    plim_work_class c = (plim_work_class)row->klass;
+    if (!row->known)
+        *why = "an op has no rule";
+    else if (!(gpu->bandwidth_gbs > 0))
+        *why = "the card's bandwidth is not known";
+    else if (!(rates_of(c)->memory > 0) || (row->macs && !(rates_of(c)->compute > 0)))
+        *why = "an op is of a class that was never measured";
+    else if (row->macs && !(rate_of(gpu, (plim_dtype)row->dtype, c).peak > 0))
+        *why = "the card's rate for this dtype is not known";
+    return *why != NULL;
+}
+
+plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool train)
+{
+    plim_time t = {.unknown = gpu ? NULL : "no card was chosen"};
+    double cpu = 0;
+    bool measured = true;
+    if (!t.unknown && !ledger->n)
+        t.unknown = "nothing runs on the card";
+    for (uint32_t i = 0; i < ledger->n && !t.unknown; i++) {
+        const plim_work *row = &ledger->rows[i];
+        plim_time_limit limit;
+        if (say_unknown(row, gpu, &t.unknown))
+            break;
+        double s = plim_time_row_of(row, gpu, &limit);
+        t.part[limit] += s;
+        t.usual += s;
+        if (row->macs)
+            measured &=
+                rate_of(gpu, (plim_dtype)row->dtype, (plim_work_class)row->klass).measured;
+        cpu += row->kernels * cpu_us * 1e-6;
+    }
+    if (t.unknown)
+        return (plim_time){.unknown = t.unknown};
+    if (cpu > t.usual) { /* the card waits for the program */
+        t.part[PLIM_TIME_LAUNCH] += cpu - t.usual;
+        t.usual = cpu;
+    }
+    const time_range *range = !measured || !card_of(gpu)->half ? &range_other
+                              : train                          ? &range_train
+                                                               : &range_infer;
+    t.low = t.usual * range->low;
+    t.high = t.usual * range->high;
+    return t;
+}

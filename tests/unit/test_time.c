@@ -1,0 +1,183 @@
+/* test_time.c -- the work of a step against figures worked out by hand, and its time. */
+#include "time/time.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "asked.h"
+#include "step/step.h"
+
+#define MLP "mlp:8,16,4:relu"
+#define SGD "batch=2 optimizer=sgd loss=mse"
+
+static const plim_gpu *card(const char *name)
+{
+    const plim_gpu *g = NULL;
+    plim_err err = PLIM_ERR_INIT;
+    CHECK(name, !plim_gpu_find(plim_str_of(name), &g, &err));
+    return g;
+}
+
+static plim_times *times_of(const char *model, const char *words)
+{
+    plim_model *m = asked_model(model);
+    plim_settings *s = asked_settings(words);
+    plim_times *t = NULL;
+    plim_err err = PLIM_ERR_INIT;
+    CHECK(err.msg, !plim_times_run(m, s, &t, &err));
+    plim_settings_free(s);
+    plim_model_free(m);
+    return t;
+}
+
+/* fp32, so 4 bytes an element: x is 2 x 8, the weights 16 x 8 and 4 x 16.  Backward of the
+ * second layer multiplies for dx and dW, that of the first for dW only: the input wants no
+ * gradient. */
+static void test_ledger(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layer;
+        plim_phase phase;
+        uint64_t macs, bytes;
+    } rows[] = {
+        {"0", PLIM_PHASE_FORWARD, 2 * 8 * 16, 4 * (2 * 8 + 16 * 8 + 16 + 2 * 16)},
+        {"1", PLIM_PHASE_FORWARD, 0, 4 * (2 * 16 + 2 * 16)},
+        {"2", PLIM_PHASE_FORWARD, 2 * 16 * 4, 4 * (2 * 16 + 4 * 16 + 4 + 2 * 4)},
+        {"2", PLIM_PHASE_BACKWARD, 2 * (2 * 16 * 4),
+         4 * (2 * 4 + 2 * 16 + 4 * 16 + (2 * 16 + 4 * 16 + 4))},
+        {"1", PLIM_PHASE_BACKWARD, 0, 4 * (3 * 2 * 16)},
+        {"0", PLIM_PHASE_BACKWARD, 2 * 8 * 16, 4 * (2 * 16 + 2 * 8 + 16 * 8 + 16)},
+        {"sgd", PLIM_PHASE_OPTIMIZER, 0, 3 * 4 * (8 * 16 + 16 + 16 * 4 + 4)},
+    };
+    plim_times *t = times_of(MLP, SGD);
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        bool found = false;
+        for (uint32_t k = 0; k < t->n; k++)
+            if (!strcmp(t->rows[k]->layer, rows[i].layer) &&
+                t->rows[k]->phase == rows[i].phase) {
+                found = true;
+                assert_int_equal(t->rows[k]->macs, rows[i].macs);
+                assert_int_equal(t->rows[k]->bytes, rows[i].bytes);
+            }
+        CHECK(rows[i].layer, found);
+    }
+    CHECK_STR("no card", t->step.unknown, "no card was chosen");
+    plim_times_free(t);
+}
+
+/* A second forward pass of checkpoints, casts of autocast and the MACs of an inference. */
+static void test_what_runs(void **state)
+{
+    (void)state;
+    plim_times *plain = times_of("vit_b_16", "batch=2"),
+               *again = times_of("vit_b_16", "batch=2 checkpoint=blocks"),
+               *cast = times_of("vit_b_16", "batch=2 autocast=fp16"),
+               *infer = times_of("vit_b_16", "batch=2 mode=infer");
+    plim_estimate *e = asked_estimate("vit_b_16", "batch=2");
+    const plim_times *const all[] = {plain, again, cast, infer};
+    uint64_t macs[4] = {0}, halves = 0;
+    for (int i = 0; i < 4; i++)
+        for (uint32_t k = 0; k < all[i]->n; k++) {
+            macs[i] += all[i]->rows[k]->macs;
+            halves +=
+                i == 2 && all[i]->rows[k]->macs && strcmp(all[i]->rows[k]->dtype, "fp16") == 0;
+        }
+    assert_int_equal(macs[3], e->forward_macs);
+    CHECK("backward multiplies about twice as much",
+          macs[0] > 2.9 * (double)macs[3] && macs[0] < 3.1 * (double)macs[3]);
+    CHECK("blocks run twice, up to what backward needs", macs[1] > macs[0] + macs[3] / 2);
+    CHECK("as many products in fp16", macs[2] == macs[0] && halves > 100);
+    plim_estimate_free(e);
+    plim_times_free(plain);
+    plim_times_free(again);
+    plim_times_free(cast);
+    plim_times_free(infer);
+}
+
+static void test_rows(void **state)
+{
+    (void)state;
+    const plim_gpu *gpu = card("rtx3090");
+    plim_time_limit limit;
+    plim_work add = {.klass = PLIM_WORK_pointwise, .known = true, .bytes = 9358000000};
+    double one = plim_time_row_of(&add, gpu, &limit);
+    assert_int_equal(limit, PLIM_TIME_MEMORY);
+    CHECK("not faster than the memory, 935.8 GB/s", one >= 0.010 && one < 0.020);
+    plim_work mm = {.klass = PLIM_WORK_gemm,
+                    .dtype = PLIM_F16,
+                    .known = true,
+                    .macs = 35685000000000,
+                    .bytes = 1};
+    double product = plim_time_row_of(&mm, gpu, &limit);
+    assert_int_equal(limit, PLIM_TIME_COMPUTATION);
+    CHECK("not faster than the peak with fp32 accumulation, 71.37 TFLOPS",
+          product >= 0.999 && product < 1.5);
+    mm.dtype = PLIM_F32;
+    CHECK("fp32 is slower", plim_time_row_of(&mm, gpu, &limit) > 1.9 * product);
+    mm.dtype = PLIM_F64;
+    CHECK("no rate for fp64", plim_time_row_of(&mm, gpu, &limit) == 0);
+    add.bytes *= 2;
+    CHECK("twice the bytes take twice as long",
+          fabs(plim_time_row_of(&add, gpu, &limit) - 2 * one) < 1e-9);
+}
+
+static void test_step(void **state)
+{
+    (void)state;
+    plim_times *t = times_of("resnet50", "batch=64 autocast=fp16 gpu=rtx3090");
+    double sum = 0;
+    assert_null(t->step.unknown);
+    for (uint32_t i = 0; i < t->n; i++) {
+        sum += t->rows[i]->ms;
+        CHECK("longest first", !i || t->rows[i]->ms <= t->rows[i - 1]->ms);
+    }
+    CHECK("the ops make the step", fabs(sum - t->step.usual_ms) < 1e-6 * sum);
+    CHECK("a range", t->step.low_ms < t->step.usual_ms && t->step.usual_ms < t->step.high_ms);
+    CHECK("throughput", fabs(t->step.samples_per_s * t->step.usual_ms - 64e3) < 1e-6);
+    CHECK("shares", fabs(t->step.computation + t->step.memory + t->step.launch - 1) < 1e-9);
+    plim_times_free(t);
+}
+
+/* 10 kernels in a row that take no time on the card: the program cannot start them faster. */
+static void test_bound_by_the_program(void **state)
+{
+    (void)state;
+    plim_work rows[10];
+    for (int i = 0; i < 10; i++)
+        rows[i] =
+            (plim_work){.klass = PLIM_WORK_pointwise, .known = true, .kernels = 1, .bytes = 4};
+    plim_ledger l = {.rows = rows, .n = 10};
+    plim_time t = plim_time_of(&l, card("rtx5090"), false);
+    assert_null(t.unknown);
+    CHECK("8 us each", fabs(t.usual - 80e-6) < 1e-9);
+    CHECK("so launches limit it", t.part[PLIM_TIME_LAUNCH] > 0.99 * t.usual);
+}
+
+static void test_unknown(void **state)
+{
+    (void)state;
+    plim_work row = {
+        .klass = PLIM_WORK_gemm, .dtype = PLIM_F16, .known = true, .macs = 1, .bytes = 1};
+    plim_ledger l = {.rows = &row, .n = 1};
+    CHECK("no fp16 rate", plim_time_of(&l, card("gtx1050"), false).unknown != NULL);
+    row.dtype = PLIM_F32;
+    CHECK("fp32", plim_time_of(&l, card("gtx1050"), false).unknown == NULL);
+    row.klass = PLIM_WORK_rnn;
+    CHECK("not measured", plim_time_of(&l, card("rtx3090"), false).unknown != NULL);
+    row.klass = PLIM_WORK_gemm;
+    row.known = false;
+    CHECK("no rule", plim_time_of(&l, card("rtx3090"), false).unknown != NULL);
+    l.n = 0;
+    CHECK("nothing", plim_time_of(&l, card("rtx3090"), false).unknown != NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_ledger),  cmocka_unit_test(test_what_runs),
+        cmocka_unit_test(test_rows),    cmocka_unit_test(test_step),
+        cmocka_unit_test(test_unknown), cmocka_unit_test(test_bound_by_the_program),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
