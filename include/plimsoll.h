@@ -612,7 +612,8 @@ PLIM_API void plim_layers_free(plim_layers *l);
 typedef struct plim_batch_row {
     int64_t batch;
     uint64_t peak_requested, peak_allocated, peak_reserved; /* simulated */
-    uint64_t line; /* what the line gives for peak_requested */
+    uint64_t line;        /* what the line gives for peak_requested */
+    double samples_per_s; /* an estimate, on the card that the settings name; 0: unknown */
 } plim_batch_row;
 
 typedef struct plim_batches {

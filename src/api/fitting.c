@@ -124,6 +124,9 @@ static plim_status simulate_batch(const plim_job *job, int64_t batch, plim_batch
                             .peak_requested = p.requested,
                             .peak_allocated = p.allocated,
                             .peak_reserved = p.reserved};
+    if (p.seconds > 0)
+        row->samples_per_s =
+            (double)batch * (job->step.infer ? 1 : job->step.accumulate) / p.seconds;
     return st;
 }
 

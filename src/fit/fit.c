@@ -6,6 +6,8 @@
  * on less than it would reserve on a card of unlimited size. */
 #include "fit/fit.h"
 
+#include "time/time.h"
+
 plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
                            unsigned what, uint64_t context, bool bounded, plim_peaks *out,
                            plim_err *err)
@@ -31,11 +33,13 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
     }
     if (st)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
-    *out = (plim_peaks){.requested = sim.peak_requested,
-                        .allocated = sim.peak_allocated,
-                        .reserved = sim.peak_reserved,
-                        .oom = sim.oom,
-                        .sms_matter = info.sms_matter};
+    *out =
+        (plim_peaks){.requested = sim.peak_requested,
+                     .allocated = sim.peak_allocated,
+                     .reserved = sim.peak_reserved,
+                     .oom = sim.oom,
+                     .sms_matter = info.sms_matter,
+                     .seconds = plim_time_of(&info.ledger, job->gpu, !job->step.infer).usual};
     return PLIM_OK;
 }
 

@@ -9,6 +9,7 @@ typedef struct plim_peaks {
     bool oom;
     bool refused;    /* with oom: the model does not take this batch */
     bool sms_matter; /* another number of SMs might give other peaks */
+    double seconds;  /* of a step on the job's card, usually; 0: unknown */
 } plim_peaks;
 
 /* Builds the model at this batch, runs the step and simulates it; `what` is 0,

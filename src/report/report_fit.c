@@ -183,6 +183,7 @@ PLIM_GETTER(batch_allocated, plim_batch_row, plim_cell_u64(PLIM_CELL_BYTES, r->p
 PLIM_GETTER(batch_reserved, plim_batch_row, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
 PLIM_GETTER(batch_line, plim_batch_row, plim_cell_u64(PLIM_CELL_BYTES, r->line))
 PLIM_GETTER(batch_off, plim_batch_row, plim_cell_delta(r->peak_requested, r->line))
+PLIM_GETTER(batch_rate, plim_batch_row, plim_cell_rate(r->samples_per_s))
 
 static const plim_column batch_columns[] = {
     /* name            title        in            align     least drop get */
@@ -192,12 +193,40 @@ static const plim_column batch_columns[] = {
     {"difference",     "difference", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, batch_off},
     {"peak_allocated", "allocated",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, batch_allocated},
     {"peak_reserved",  "reserved",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 2, batch_reserved},
+    {"samples_per_s",  "samples/s",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, batch_rate}, /* the last */
 };
 /* clang-format on */
 
 static plim_rows batch_rows(const plim_batches *b)
 {
     return PLIM_ROWS_OF(batch_columns, b->rows, b->n);
+}
+
+/* The smallest batch with 90 % of the most samples per second; 0: not known, or the largest
+ * of the table, so that more may follow. */
+static int64_t find_knee(const plim_batches *b)
+{
+    double most = 0;
+    uint32_t i = 0;
+    for (uint32_t k = 0; k < b->n; k++)
+        most = PLIM_MAX(most, b->rows[k]->samples_per_s);
+    while (i + 1 < b->n && b->rows[i]->samples_per_s < 0.9 * most)
+        i++;
+    return most > 0 && i + 1 < b->n ? b->rows[i]->batch : 0;
+}
+
+/* From which batch on a larger one is hardly faster. */
+static void say_knee(plim_page *p, const plim_batches *b)
+{
+    plim_flow f = plim_flow_open(p, " ", 0);
+    int64_t knee = find_knee(b);
+    if (knee)
+        plim_flow_printf(
+            &f, "throughput, an estimate: 90 %% of the most from batch %" PRId64 " on", knee);
+    else
+        plim_flow_printf(&f, "throughput, an estimate: still grows at batch %" PRId64,
+                         b->rows[b->n - 1]->batch);
+    plim_flow_end(&f);
 }
 
 /* The smallest batch from which on every row is within 0.1 % of the line. */
@@ -216,7 +245,9 @@ static int64_t first_on_line(const plim_batches *b)
 static plim_status batches_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_batches *b = subject;
-    const plim_rows r = batch_rows(b);
+    bool timed = b->n && b->rows[b->n - 1]->samples_per_s > 0;
+    plim_rows r = batch_rows(b);
+    r.n_columns -= !timed;
     plim_flow f = plim_flow_open(p, " ", 0);
     plim_report_model_line(p, b->model);
     plim_page_puts(p, "\n");
@@ -226,6 +257,8 @@ static plim_status batches_text(plim_page *p, const void *subject, plim_err *err
     if (first_on_line(b))
         plim_flow_printf(&f, "(within 0.1 %% from batch %" PRId64 " on)", first_on_line(b));
     plim_flow_end(&f);
+    if (timed)
+        say_knee(p, b);
     plim_page_puts(p, "\n");
     return plim_rows_text(p, &r, 0, err);
 }

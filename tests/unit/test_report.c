@@ -625,8 +625,8 @@ static void test_fit(void **state)
 static void test_batches(void **state)
 {
     (void)state;
-    static const plim_batch_row rows[] = {{1, 5 * MIB, 5 * MIB, 6 * MIB, 4 * MIB},
-                                          {2, 7 * MIB, 7 * MIB, 8 * MIB, 7 * MIB + 3}};
+    static const plim_batch_row rows[] = {{1, 5 * MIB, 5 * MIB, 6 * MIB, 4 * MIB, 0},
+                                          {2, 7 * MIB, 7 * MIB, 8 * MIB, 7 * MIB + 3, 0}};
     const plim_batch_row *list[2];
     POINT(list, rows);
     const plim_batches b = {.model = &small_model,
@@ -651,6 +651,26 @@ static void test_batches(void **state)
     CHECK_AT(&t, "fixed", "1048576");
     CHECK_AT(&t, "per_sample", "3145728");
     CHECK_AT(&t, "batches.[1].line", "7340035");
+    text_free(&t);
+}
+
+/* 89 of 100 samples per second are not 90 %, 95 are. */
+static void test_knee(void **state)
+{
+    (void)state;
+    plim_batch_row rows[] = {{1, MIB, MIB, MIB, MIB, 89},
+                             {2, MIB, MIB, MIB, MIB, 95},
+                             {4, MIB, MIB, MIB, MIB, 100}};
+    const plim_batch_row *list[3];
+    POINT(list, rows);
+    const plim_batches b = {.model = &small_model, .rows = list, .n = PLIM_COUNT(list)};
+    text t = {0};
+    assert_int_equal(plim_batches_print(&b, PLIM_TEXT, NULL, text_put, &t, NULL), PLIM_OK);
+    CHECK("the knee", strstr(t.p, "90 % of the most from batch 2 on\n"));
+    text_free(&t);
+    rows[1].samples_per_s = 50;
+    assert_int_equal(plim_batches_print(&b, PLIM_TEXT, NULL, text_put, &t, NULL), PLIM_OK);
+    CHECK("none in the table", strstr(t.p, "still grows at batch 4\n"));
     text_free(&t);
 }
 
@@ -1066,8 +1086,12 @@ static void test_random_tables(void **state)
                                      .context_known = next_random(&s) % 2};
             card[k].reserved_low = card[k].needed_low = card[k].device_low;
             card[k].reserved_high = card[k].needed_high = card[k].device_high;
-            batch[k] = (plim_batch_row){(int64_t)(random_bytes(&s) >> 1), random_bytes(&s),
-                                        random_bytes(&s), random_bytes(&s), random_bytes(&s)};
+            batch[k] = (plim_batch_row){(int64_t)(random_bytes(&s) >> 1),
+                                        random_bytes(&s),
+                                        random_bytes(&s),
+                                        random_bytes(&s),
+                                        random_bytes(&s),
+                                        0};
             mark[k] = random_row(&s);
             op[k] = random_name(&s);
         }
@@ -1289,6 +1313,7 @@ int main(void)
         cmocka_unit_test(test_layers_columns),
         cmocka_unit_test(test_fit),
         cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_knee),
         cmocka_unit_test(test_replay),
         cmocka_unit_test(test_size),
         cmocka_unit_test(test_registries),
