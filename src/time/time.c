@@ -168,9 +168,9 @@ plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool trai
         t.part[PLIM_TIME_LAUNCH] += cpu - t.usual;
         t.usual = cpu;
     }
-    const time_range *range = !measured || !card_of(gpu)->half ? &range_other
-                              : train                          ? &range_train
-                                                               : &range_infer;
+    const time_range *range = !measured || !(card_of(gpu)->half > 0) ? &range_other
+                              : train                                ? &range_train
+                                                                     : &range_infer;
     t.low = t.usual * range->low;
     t.high = t.usual * range->high;
     return t;
