@@ -85,7 +85,7 @@ static void test_what_runs(void **state)
         }
     assert_int_equal(macs[3], e->forward_macs);
     CHECK("backward multiplies about twice as much",
-          macs[0] > 2.9 * (double)macs[3] && macs[0] < 3.1 * (double)macs[3]);
+          10 * macs[0] > 29 * macs[3] && 10 * macs[0] < 31 * macs[3]);
     CHECK("blocks run twice, up to what backward needs", macs[1] > macs[0] + macs[3] / 2);
     CHECK("as many products in fp16", macs[2] == macs[0] && halves > 100);
     plim_estimate_free(e);
