@@ -392,8 +392,10 @@ typedef struct plim_estimate {
     uint64_t reserved_low, reserved_high;
     bool context_known;                 /* false: the CUDA context size is unknown */
     uint64_t context_low, context_high; /* bounds of the CUDA context; 0 if unknown */
-    uint64_t device_low, device_high;   /* reserved + context */
-    uint64_t gpu_bytes;                 /* memory of the card; 0: none was chosen */
+    /* reserved + context; at the upper bound with a margin for what the simulated steps do not
+     * show, and with `search` */
+    uint64_t device_low, device_high;
+    uint64_t gpu_bytes; /* memory of the card; 0: none was chosen */
     plim_fits fits;
 
     int peak_step; /* -1: PLIM_PHASE_LOAD */
@@ -432,6 +434,12 @@ typedef struct plim_estimate {
                                  * begins: what autograd saved; 0 for inference */
     const char *assumed; /* the training loop that was assumed, in words; NULL: inference */
     plim_step_time time;
+    uint64_t context, device; /* the usual ones: peak_reserved + context; 0 if unknown */
+    /* what cuDNN's search of plans adds to device_high: with the setting "cudnn_benchmark" it
+     * may take all that is free for a moment.  It never fails for that, so what is needed is
+     * without it.  0: no search, or no card */
+    uint64_t search;
+    bool searched; /* there is such a search */
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,
@@ -674,6 +682,9 @@ typedef struct plim_fit_row {
     /* as in plim_estimate, at that batch */
     uint64_t reserved_low, reserved_high;
     uint64_t needed_low, needed_high;
+    /* the largest batch that fits with context and workspaces of the usual size and without a
+     * margin: it may fail.  0: none */
+    int64_t batch_usual;
 } plim_fit_row;
 
 typedef struct plim_fit {

@@ -197,6 +197,8 @@ typedef struct plim_vgpu_kernel_call {
     uint32_t n_args;
     uint16_t stream;
     bool autograd_thread;     /* it has a cuBLAS workspace of its own */
+    bool cudnn_benchmark;     /* torch.backends.cudnn.benchmark is on */
+    bool cudnn_no_tf32;       /* torch.backends.cudnn.allow_tf32 is off */
     const plim_vgpu_tag *tag; /* of all that the kernel takes; NULL: nothing is known */
 } plim_vgpu_kernel_call;
 
@@ -458,6 +460,7 @@ typedef struct plim_vgpu_report {
     bool context_known;
     int rank, world;              /* 0 of 1: it trained alone */
     uint64_t nccl_low, nccl_high; /* bytes, outside the allocator; estimated */
+    bool searched; /* cuDNN tried its plans: for a moment it may take all that is free */
     uint64_t peak_requested, peak_allocated, peak_reserved; /* each its own maximum */
     uint64_t events, storages;                              /* on the tape */
     bool truncated; /* plimsoll had no memory for more events: the tape is a beginning */

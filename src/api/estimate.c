@@ -47,9 +47,13 @@ static plim_status judge_tape(work *w)
     e->peak_reserved = v.reserved;
     e->reserved_low = v.reserved_low;
     e->reserved_high = v.reserved_high;
-    e->context_known = v.context_high > 0;
-    e->context_low = v.context_low;
-    e->context_high = v.context_high;
+    e->context_known = v.context.high > 0;
+    e->context_low = v.context.low;
+    e->context = v.context.usual;
+    e->context_high = v.context.high;
+    e->device = plim_sat_add(v.reserved, v.context.usual);
+    e->search = v.search;
+    e->searched = v.searched;
     e->device_low = v.device_low;
     e->device_high = v.device_high;
     e->needed_low = v.needed_low;

@@ -118,7 +118,7 @@ static plim_status simulate_batch(const plim_job *job, int64_t batch, plim_batch
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_peaks p;
-    plim_status st = plim_fit_batch(job, &scratch, batch, 0, 0, false, &p, err);
+    plim_status st = plim_fit_batch(job, &scratch, batch, 0, 0, &p, err);
     plim_arena_free(&scratch);
     *row = (plim_batch_row){.batch = batch,
                             .peak_requested = p.requested,

@@ -14,7 +14,6 @@ static plim_status read_card(const plim_settings *s, plim_arena *a, plim_alloc_o
 {
     const plim_gpu *gpu = NULL;
     plim_gpu generic;
-    uint64_t low;
     plim_status st = s->gpu ? plim_gpu_find(plim_str_of(s->gpu), &gpu, err) : PLIM_OK;
     if (!st && s->vram && !gpu) {
         st = plim_gpu_generic(a, s->vram, &generic, err);
@@ -22,7 +21,7 @@ static plim_status read_card(const plim_settings *s, plim_arena *a, plim_alloc_o
     }
     if (st || !gpu)
         return st;
-    plim_gpu_context(gpu, o->torch, &low, &out->context);
+    out->context = plim_gpu_context_of(gpu, o->torch, false).high;
     out->gpu = gpu->name;
     out->gpu_bytes = s->vram ? s->vram : gpu->memory_bytes;
     o->total = out->gpu_bytes;

@@ -9,8 +9,7 @@
 #include "time/time.h"
 
 plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
-                           unsigned what, uint64_t context, bool bounded, plim_peaks *out,
-                           plim_err *err)
+                           unsigned what, uint64_t room, plim_peaks *out, plim_err *err)
 {
     plim_graph g;
     plim_tape t;
@@ -24,8 +23,8 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
     if (!st)
         st = plim_job_tape(job, &g, scratch, &t, &info, &why);
     if (!st)
-        st = plim_fit_simulate(job, &t, bounded ? plim_fit_room(job->gpu, context) : 0,
-                               what | PLIM_SIM_STOP_AT_OOM, scratch, &sim, &why);
+        st =
+            plim_fit_simulate(job, &t, room, what | PLIM_SIM_STOP_AT_OOM, scratch, &sim, &why);
     if (st == PLIM_ERANGE) { /* sizes beyond 64 bits do not fit any card */
         out->oom = true;
         out->requested = out->allocated = out->reserved = UINT64_MAX;
@@ -81,11 +80,10 @@ void plim_fit_search_free(plim_fit_search *s)
         plim_arena_free(&s->scratch);
 }
 
-static plim_status try_batch(plim_fit_search *s, int64_t batch, unsigned what,
-                             uint64_t context, bool bounded, plim_peaks *out, plim_err *err)
+static plim_status try_batch(plim_fit_search *s, int64_t batch, unsigned what, uint64_t room,
+                             plim_peaks *out, plim_err *err)
 {
-    plim_status st =
-        plim_fit_batch(s->job, &s->scratch, batch, what, context, bounded, out, err);
+    plim_status st = plim_fit_batch(s->job, &s->scratch, batch, what, room, out, err);
     s->sms_matter |= out->sms_matter;
     return st;
 }
@@ -106,7 +104,7 @@ static plim_status draw_line(plim_fit_search *s, plim_err *err)
     for (; !st && batch < PLIM_FIT_MAX_BATCH && (batch <= ENOUGH || q.allocated < large);
          batch *= GROWTH) {
         p = q;
-        st = try_batch(s, batch, PLIM_SIM_HIGH, 0, false, &q, err);
+        st = try_batch(s, batch, PLIM_SIM_HIGH, 0, &q, err);
     }
     plim_job_use_card(s->job, gpu);
     int64_t last = batch / GROWTH, before = last / GROWTH;
@@ -125,18 +123,24 @@ static int64_t guess_batch(const plim_fit_search *s, uint64_t room)
                                              : PLIM_FIT_MAX_BATCH;
 }
 
+/* What fits is asked of one bound: the size of what is estimated, and what the card leaves. */
+typedef struct fit_bound {
+    unsigned what; /* PLIM_SIM_... */
+    uint64_t room;
+} fit_bound;
+
 /* Narrows *lo, which fits, and *hi, which does not, until they are neighbours: in
  * doubling steps from the guess until the limit lies between two tries, then by
  * bisection. */
-static plim_status search_batch(plim_fit_search *s, uint64_t context, int64_t *lo, int64_t *hi,
+static plim_status search_batch(plim_fit_search *s, fit_bound bound, int64_t *lo, int64_t *hi,
                                 bool *refused, plim_err *err)
 {
-    int64_t at = guess_batch(s, plim_fit_room(s->job->gpu, context)), stride = 1;
+    int64_t at = guess_batch(s, bound.room), stride = 1;
     bool up = false, down = false;
     while (*hi - *lo > 1) {
         plim_peaks p;
         at = PLIM_MAX(*lo + 1, PLIM_MIN(at, *hi - 1));
-        plim_status st = try_batch(s, at, PLIM_SIM_HIGH, context, true, &p, err);
+        plim_status st = try_batch(s, at, bound.what, bound.room, &p, err);
         if (st)
             return st;
         if (p.oom) {
@@ -198,18 +202,19 @@ static const solved *find_solved(const plim_fit_search *s, const plim_gpu *gpu, 
 plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row *row,
                           plim_err *err)
 {
-    uint64_t low, high;
-    int64_t lo = 0, hi = PLIM_FIT_MAX_BATCH + 1;
-    bool refused = false;
+    int64_t lo = 0, hi = PLIM_FIT_MAX_BATCH + 1, usual = hi;
+    bool refused = false, ended = false;
     plim_job_use_card(s->job, gpu);
-    plim_gpu_context(gpu, s->job->step.torch->version, &low, &high);
+    const plim_gpu_context context = plim_fit_context(s->job);
+    const fit_bound high = {PLIM_SIM_HIGH, plim_fit_tight_room(s->job)},
+                    middle = {0, plim_fit_room(gpu, context.usual)};
     *row = (plim_fit_row){.gpu_bytes = gpu->memory_bytes};
-    const solved *known = find_solved(s, gpu, plim_fit_room(gpu, high));
+    const solved *known = find_solved(s, gpu, high.room);
     if (known)
         *row = known->row;
     row->gpu = gpu->name;
     row->gpu_exact = gpu->memory_kind == PLIM_GPU_DRIVER || gpu->memory_kind == PLIM_GPU_GIVEN;
-    row->context_known = high > 0;
+    row->context_known = context.high > 0;
     if (known)
         return PLIM_OK;
     plim_status st = s->drawn ? PLIM_OK : draw_line(s, err);
@@ -217,15 +222,18 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     if (!st)
         st = search_batch(s, high, &lo, &hi, &refused, err);
     row->batch = lo;
+    row->batch_usual = lo;
     row->limited = lo == PLIM_FIT_MAX_BATCH || refused;
+    if (!st && !row->limited)
+        st = search_batch(s, middle, &row->batch_usual, &usual, &ended, err);
     if (!st)
         st = measure_batch(s, row, err);
     if (st)
         return st;
     if (!PLIM_PUSH_ROOM(s->arena, s->done, s->n, s->cap))
         return plim_oom(err);
-    s->done[s->n++] = (solved){
-        gpu->cc, gpu->sms, s->sms_matter, gpu->memory_bytes, plim_fit_room(gpu, high), *row};
+    s->done[s->n++] =
+        (solved){gpu->cc, gpu->sms, s->sms_matter, gpu->memory_bytes, high.room, *row};
     return PLIM_OK;
 }
 

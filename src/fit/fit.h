@@ -13,10 +13,9 @@ typedef struct plim_peaks {
 } plim_peaks;
 
 /* Builds the model at this batch, runs the step and simulates it; `what` is 0,
- * PLIM_SIM_LOW or _HIGH.  Resets `scratch` and works in it. */
+ * PLIM_SIM_LOW or _HIGH; room, for the allocator: 0 is no limit.  Resets `scratch` and works in it. */
 plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
-                           unsigned what, uint64_t context, bool bounded, plim_peaks *out,
-                           plim_err *err);
+                           unsigned what, uint64_t room, plim_peaks *out, plim_err *err);
 
 enum { PLIM_FIT_MAX_BATCH = 1 << 24 };
 

@@ -156,11 +156,18 @@ static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *e
     return st ? st : check_batch(&job->bind, err);
 }
 
+/* Calibrated on half of the measured runs and judged on the other: docs/accuracy.md. */
+enum { MARGIN_PERCENT = 5 };
+
 static void read_workspace(plim_job *job, const plim_settings *s)
 {
+    enum { TF32_OFF = 2 }; /* cudnn_tf32 */
     const plim_workspace workspace = plim_workspace_of(s->workspace);
     job->bound = workspace.bound;
-    job->step.world.workspace = workspace.counted;
+    job->margin = MARGIN_PERCENT;
+    job->step.world.lib = (plim_libraries){.workspace = workspace.counted,
+                                           .no_tf32 = s->cudnn_tf32 == TF32_OFF,
+                                           .benchmark = s->cudnn_benchmark};
 }
 
 plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
@@ -254,7 +261,7 @@ plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total
 void plim_job_use_card(plim_job *job, const plim_gpu *gpu)
 {
     job->gpu = gpu;
-    job->step.world = plim_world_on(job->step.torch, gpu, job->step.world.workspace);
+    job->step.world = plim_world_on(job->step.torch, gpu, job->step.world.lib);
 }
 
 plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,

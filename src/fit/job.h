@@ -21,6 +21,9 @@ typedef struct plim_job {
     const plim_gpu *gpu; /* NULL: none was chosen */
     plim_gpu generic;    /* the card that the setting "vram" describes */
     plim_alloc_options alloc;
+    unsigned margin; /* per cent of what is reserved, added at the upper bound for what the
+                        simulated steps do not show: the smaller last batch of an epoch,
+                        validation, other sizes.  0: the tape is the whole run */
 } plim_job;
 
 /* What the class takes, whatever a training loop passes to it. */

@@ -1,6 +1,6 @@
 /* verdict.c -- see verdict.h.
  *
- * The run fits if it does so with context and workspaces at their upper bounds.  It does not
+ * The run fits if it does so with context and workspaces at their upper bounds, and a margin.  It does not
  * if it fails with the context at its lower bound, whatever the size of the workspaces:
  * smaller ones can fragment more, so all three sizes are tried.  What is shown follows the
  * verdict:
@@ -17,6 +17,31 @@ uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context)
     if (!gpu)
         return 0;
     return gpu->memory_bytes > context ? gpu->memory_bytes - context : 1;
+}
+
+plim_gpu_context plim_fit_context(const plim_job *job)
+{
+    return plim_gpu_context_of(job->gpu, job->step.torch->version,
+                               job->step.world.lib.benchmark);
+}
+
+uint64_t plim_fit_margin(const plim_job *job, uint64_t reserved)
+{
+    return reserved / 100 * job->margin;
+}
+
+/* The most that, with its margin, is no more than the room. */
+static uint64_t leave_margin(const plim_job *job, uint64_t room)
+{
+    uint64_t most = room / (100 + job->margin) * 100;
+    while (room && most + 1 + plim_fit_margin(job, most + 1) <= room)
+        most++;
+    return PLIM_MAX(most, PLIM_MIN(room, 1));
+}
+
+uint64_t plim_fit_tight_room(const plim_job *job)
+{
+    return leave_margin(job, plim_fit_room(job->gpu, plim_fit_context(job).high));
 }
 
 plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t room,
@@ -91,8 +116,8 @@ static plim_status search_needed(size_run *r, uint64_t lo, uint64_t hi)
 static void run_size(void *run)
 {
     size_run *r = run;
-    uint64_t tight = plim_fit_room(r->job->gpu, r->v->context_high),
-             wide = plim_fit_room(r->job->gpu, r->v->context_low), fails;
+    uint64_t tight = leave_margin(r->job, plim_fit_room(r->job->gpu, r->v->context.high)),
+             wide = plim_fit_room(r->job->gpu, r->v->context.low), fails;
     r->st = simulate_size(r, tight, r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim);
     if (r->st)
         return;
@@ -135,9 +160,11 @@ static bool has_bounds(const plim_tape *t)
 
 enum { USUAL, LOW, HIGH, SIZES };
 
-static void combine_sizes(plim_verdict *v, const size_run *runs, uint32_t n, bool card)
+static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *runs,
+                          uint32_t n)
 {
     const size_run *high = &runs[n - 1];
+    const bool card = job->gpu != NULL;
     bool any = false;
     v->reserved_low = v->needed_low = UINT64_MAX;
     for (uint32_t i = 0; i < n; i++) {
@@ -151,18 +178,25 @@ static void combine_sizes(plim_verdict *v, const size_run *runs, uint32_t n, boo
     }
     v->fits = !card                                ? PLIM_FITS_NO_CARD
               : !any                               ? PLIM_FITS_NO
-              : high->fits_high && v->context_high ? PLIM_FITS_YES
+              : high->fits_high && v->context.high ? PLIM_FITS_YES
                                                    : PLIM_FITS_MAYBE;
     v->sim = runs[USUAL].sim;
     v->reserved = PLIM_MIN(PLIM_MAX(v->sim.peak_reserved, v->reserved_low), v->reserved_high);
-    v->device_low = plim_sat_add(v->reserved_low, v->context_low);
-    v->device_high = plim_sat_add(v->reserved_high, v->context_high);
+    v->device_low = plim_sat_add(v->reserved_low, v->context.low);
+    v->device_high =
+        plim_sat_add(plim_sat_add(v->reserved_high, plim_fit_margin(job, v->reserved_high)),
+                     v->context.high);
+    if (v->searched && card && job->gpu->memory_bytes > v->device_high) {
+        v->search = job->gpu->memory_bytes - v->device_high;
+        v->device_high = job->gpu->memory_bytes;
+    }
     if (!high->search) {
         v->needed_low = 0;
         return;
     }
-    v->needed_low = plim_sat_add(v->needed_low, v->context_low);
-    v->needed_high = plim_sat_add(high->needed, v->context_high);
+    v->needed_low = plim_sat_add(v->needed_low, v->context.low);
+    v->needed_high = plim_sat_add(
+        plim_sat_add(high->needed, plim_fit_margin(job, high->needed)), v->context.high);
 }
 
 plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
@@ -173,8 +207,9 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
     uint32_t n = has_bounds(t) ? SIZES : 1;
     const size_run *lean = &runs[n > 1 ? LOW : USUAL], *failed = NULL;
     *out = (plim_verdict){0};
-    plim_gpu_context(job->gpu, job->step.torch->version, &out->context_low,
-                     &out->context_high);
+    out->context = plim_gpu_context_of(job->gpu, job->step.torch->version,
+                                       t->searched || job->step.world.lib.benchmark);
+    out->searched = t->searched;
     for (uint32_t i = n; i-- > 0;) {
         size_run *r = &runs[i];
         *r = (size_run){.job = job, .tape = t, .v = out, .what = bounds[i], .search = needed};
@@ -190,7 +225,7 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
         failed ? plim_fail(err, failed->err.code, failed->err.at, "%s", failed->err.msg)
                : PLIM_OK;
     if (!st)
-        combine_sizes(out, runs, n, job->gpu != NULL);
+        combine_sizes(job, out, runs, n);
     if (!st && out->fits == PLIM_FITS_NO) {
         out->oom_text = plim_arena_printf(a, PLIM_STR_FMT, PLIM_STR_ARG(lean->oom_text));
         st = out->oom_text.p ? PLIM_OK : plim_oom(err);

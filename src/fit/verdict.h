@@ -11,6 +11,12 @@
 
 /* What a card leaves to the allocator beside `context` bytes; 0: no limit, without a card. */
 uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context);
+/* The same at the upper bound: less the margin of the job, too. */
+uint64_t plim_fit_tight_room(const plim_job *job);
+/* Of the job's card and settings; all 0: unknown. */
+plim_gpu_context plim_fit_context(const plim_job *job);
+/* What a tape does not show of a run: see margin in job.h. */
+uint64_t plim_fit_margin(const plim_job *job, uint64_t reserved);
 
 /* Simulates a tape on the job's card with `room` bytes for the allocator; 0: no limit.
  * `what` are PLIM_SIM_... flags. */
@@ -22,11 +28,13 @@ typedef struct plim_verdict {
     plim_sim sim;      /* of the usual sizes; without a limit if they do not fit surely */
     uint64_t reserved; /* of the usual sizes, within the range below */
     uint64_t reserved_low, reserved_high;
-    uint64_t context_low, context_high; /* 0: unknown */
-    uint64_t device_low, device_high;   /* reserved + context */
-    uint64_t needed_low, needed_high;   /* the smallest capacity of a card, with context;
+    plim_gpu_context context;         /* 0: unknown */
+    uint64_t device_low, device_high; /* reserved + context; with margin and search */
+    uint64_t search; /* what cuDNN's search adds to device_high: all that is free */
+    bool searched;
+    uint64_t needed_low, needed_high; /* the smallest capacity of a card, with context;
                                            0: not asked for */
-    plim_str oom_text;                  /* with everything at its lower bound; fits: no */
+    plim_str oom_text;                /* with everything at its lower bound; fits: no */
 } plim_verdict;
 
 /* Judges a tape on the job's card, or on a card without a limit.  `what` (PLIM_SIM_...) is

@@ -351,41 +351,30 @@ int plim_gpu_threads_per_sm(int cc)
     return (cc > 80 && cc < 90) || cc >= 110 ? 1536 : 2048;
 }
 
-/* Context sizes that were measured, by PyTorch version and generation.  Eager:
- * every kernel of the libraries is loaded at once; lazy (CUDA 11.7 on, which
- * PyTorch switches on itself since 1.13): each when it first runs, so the range
- * starts at little more than an import and ends at what eager loading takes.
- *
- * src: eager, up to Turing: pytorch issue 20532 (V100, torch 1.1: 300 MB), HF
- *      train-memory docs (V100, January 2022: 1343 MiB);
- *      eager, Ampere: pytorch PR 86509 (666632192 bytes, card not named),
- *      ml-engineering (A100-80, torch 1.10.2: 1.78 GiB);
- *      lazy: PR 86509 (287047680 bytes); between them 426 MiB (RTX 6000 Ada, torch
- *      2.10), 0.47 GiB (A100-80, torch 2.1.1, lazy); 0.92 GiB (the same, eager) */
 static const struct {
-    int torch_from, torch_to; /* inclusive */
-    int cc_from, cc_to;       /* inclusive; 0 (unknown) is in both */
-    uint64_t low, high;
+    int cc_from, cc_to, torch_from, torch_to; /* inclusive */
+    bool benchmark;
+    uint64_t low, usual, high; /* MiB */
+    const char *doc;
 } contexts[] = {
-    {0, 112, 0, 79, 300000000, 1343ull << 20},
-    {0, 112, 80, 999, 666632192, 1911260446},  /* 1.78 * 2^30 */
-    {113, 9999, 0, 999, 287047680, 987842478}, /* 0.92 * 2^30 */
+#define PLIM_CONTEXT(cc_from, cc_to, torch_from, torch_to, benchmark, low, usual, high, doc)  \
+    {cc_from, cc_to, torch_from, torch_to, benchmark, low, usual, high, doc},
+#include "gpu/contexts.def"
+#undef PLIM_CONTEXT
 };
 
-void plim_gpu_context(const plim_gpu *gpu, int torch_version, uint64_t *low, uint64_t *high)
+plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, bool benchmark)
 {
+    const uint64_t mib = 1024 * 1024;
     int cc = gpu ? gpu->cc : 0;
-    *low = *high = 0;
     /* A vendor that is named and is not NVIDIA has no CUDA context. */
     if (gpu && *gpu->vendor && strcmp(gpu->vendor, "NVIDIA") != 0)
-        return;
-    for (size_t i = 0; i < PLIM_COUNT(contexts); i++) {
-        bool version =
-            torch_version >= contexts[i].torch_from && torch_version <= contexts[i].torch_to;
-        bool card = cc == 0 || (cc >= contexts[i].cc_from && cc <= contexts[i].cc_to);
-        if (!version || !card)
-            continue;
-        *low = *high ? PLIM_MIN(*low, contexts[i].low) : contexts[i].low;
-        *high = PLIM_MAX(*high, contexts[i].high);
-    }
+        return (plim_gpu_context){0};
+    for (size_t i = 0; i < PLIM_COUNT(contexts); i++)
+        if (cc >= contexts[i].cc_from && cc <= contexts[i].cc_to &&
+            torch_version >= contexts[i].torch_from && torch_version <= contexts[i].torch_to &&
+            (benchmark || !contexts[i].benchmark))
+            return (plim_gpu_context){contexts[i].low * mib, contexts[i].usual * mib,
+                                      contexts[i].high * mib};
+    return (plim_gpu_context){0};
 }

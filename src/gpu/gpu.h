@@ -71,9 +71,14 @@ plim_gpu_limits plim_gpu_limits_of(int cc);
 int plim_gpu_threads_per_sm(int cc);
 
 /* Memory that a process uses before its first tensor, in bytes: context and loaded kernels. It
- * depends on the driver, the libraries and what has run, so this is the range that was
- * measured, not a prediction.  gpu NULL: any NVIDIA card.  torch as in plim_world (113, 206,
- * 215).  0 and 0: unknown (not an NVIDIA card). */
-void plim_gpu_context(const plim_gpu *gpu, int torch_version, uint64_t *low, uint64_t *high);
+ * depends on the driver, the libraries and what has run, so this is what was measured, not a
+ * prediction: rows of contexts.def.  All 0: unknown. */
+typedef struct plim_gpu_context {
+    uint64_t low, usual, high;
+} plim_gpu_context;
+
+/* gpu NULL: any NVIDIA card.  torch as in plim_world (113, 206, 215).  benchmark:
+ * torch.backends.cudnn.benchmark is on.  Unknown: not an NVIDIA card. */
+plim_gpu_context plim_gpu_context_of(const plim_gpu *gpu, int torch_version, bool benchmark);
 
 #endif

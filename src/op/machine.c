@@ -168,6 +168,8 @@ static void storage_unref(plim_machine *m, uint32_t s)
 const plim_meta *plim_m_meta(const plim_machine *m, plim_t t) { return &m_t(m, t)->meta; }
 bool plim_m_requires_grad(const plim_machine *m, plim_t t) { return m_t(m, t)->requires_grad; }
 const plim_world *plim_m_world(const plim_machine *m) { return &m->world; }
+void plim_m_set_libraries(plim_machine *m, plim_libraries lib) { m->world.lib = lib; }
+void plim_m_search(plim_machine *m) { m->tape->searched = true; }
 
 int plim_m_sms(plim_machine *m, int *threads_per_sm)
 {
@@ -276,7 +278,7 @@ plim_t plim_m_empty_rows(plim_machine *m, const plim_meta *meta, plim_rows n)
 static plim_t scratch_new(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high,
                           plim_certainty certainty)
 {
-    if (!m->world.workspace || !PLIM_MAX(usual, high) ||
+    if (!m->world.lib.workspace || !PLIM_MAX(usual, high) ||
         PLIM_MAX(usual, high) > (uint64_t)1 << 60)
         return 0;
     plim_meta meta = plim_meta_make(PLIM_U8, 1, (int64_t[]){(int64_t)usual});
@@ -295,7 +297,7 @@ plim_t plim_m_scratch(plim_machine *m, uint64_t bytes)
 plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int64_t *dim)
 {
     plim_meta meta = plim_meta_make(t, rank, dim);
-    return m->world.workspace
+    return m->world.lib.workspace
                ? plim__tensor_fresh(m, &meta, (plim_storage){.category = PLIM_CAT_WORKSPACE})
                : 0;
 }
@@ -464,7 +466,7 @@ void plim_m_gemm(plim_machine *m, bool lt)
 {
     const plim_world *w = &m->world;
     int thread = m->autograd_thread;
-    if (!w->workspace || m->st || m->stopped)
+    if (!w->lib.workspace || m->st || m->stopped)
         return;
     if (!lt || !w->lt_ws_temporary || !w->cublas_ws_temporary)
         workspace_take(m, &m->blas_ws[thread], w->cublas_ws, w->cublas_ws_temporary);

@@ -30,13 +30,20 @@ typedef struct plim_machine plim_machine;
 /* Used where the card does not say: the values of an A100. */
 enum { PLIM_USUAL_CC = 80, PLIM_USUAL_SMS = 108, PLIM_USUAL_THREADS_PER_SM = 2048 };
 
+/* What a script asks of the libraries: 0 is PyTorch's default, but for `workspace`. */
+typedef struct plim_libraries {
+    bool workspace; /* count what they and kernels take for themselves */
+    bool no_tf32;   /* torch.backends.cudnn.allow_tf32 is off */
+    bool benchmark; /* torch.backends.cudnn.benchmark is on */
+} plim_libraries;
+
 typedef struct plim_world {
     int torch; /* 100 * major + minor; compare with PLIM_SINCE_... of torch.def */
     int cc;    /* compute capability * 10: 80, 89, 90 */
     bool eval; /* dropout and batch norm as after model.eval() */
     int sms, threads_per_sm; /* 0: PLIM_USUAL_... */
-    bool workspace;          /* count library workspaces and kernel scratch */
-    uint64_t cublas_ws;      /* persistent (or, if temporary, per call) bytes; 0: none */
+    plim_libraries lib;
+    uint64_t cublas_ws; /* persistent (or, if temporary, per call) bytes; 0: none */
     bool cublas_ws_temporary;
     uint64_t lt_ws; /* cuBLASLt workspace; 0: shared with the above or none */
     bool lt_ws_temporary;
@@ -84,6 +91,7 @@ typedef struct plim_gnode {
 const plim_meta *plim_m_meta(const plim_machine *m, plim_t t);
 bool plim_m_requires_grad(const plim_machine *m, plim_t t);
 const plim_world *plim_m_world(const plim_machine *m);
+void plim_m_set_libraries(plim_machine *m, plim_libraries lib);
 /* The card's number of SMs and the threads per SM.  The machine remembers that a rule asked:
  * if none did, cards of different sizes produce the same tape. */
 int plim_m_sms(plim_machine *m, int *threads_per_sm);
@@ -114,6 +122,8 @@ plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int6
  * low and high; or about `bytes`, from a formula that was never measured. */
 plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high);
 plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
+/* cuDNN tries its plans: for a moment, it may take all memory that is free. */
+void plim_m_search(plim_machine *m);
 
 /* Another tensor on the same storage (no request, no autograd). */
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta);

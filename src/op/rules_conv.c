@@ -1,6 +1,7 @@
 /* rules_conv.c -- convolution and its transpose, as cuDNN runs them.
  * src: docs/sources/operators.md 5; aten/src/ATen/native/Convolution.cpp,
  * cudnn/ConvShared.cpp. */
+#include "op/cudnn.h"
 #include "op/rules.h"
 
 typedef struct conv_geometry {
@@ -111,22 +112,18 @@ static plim_t conv_formatted(plim_machine *m, plim_t t, bool channels_last)
     return plim_m_empty(m, &want);
 }
 
-/* cuDNN chooses an algorithm and its workspace at run time; there is no formula.  Tensor-core
- * kernels work on NHWC, so NCHW operands are transposed in workspace, which takes as many
- * bytes as the operands.  Marked estimated: the upper bound is twice that, the lower one 0. */
-static void conv_workspace(plim_machine *m, plim_t xt, plim_t wt, const plim_meta *y)
+static void conv_workspace(plim_machine *m, plim_cudnn_pass pass, plim_t x, plim_t w,
+                           const plim_meta *y, bool channels_last)
 {
-    const plim_meta *x = plim_m_meta(m, xt), *w = plim_m_meta(m, wt);
-    const plim_world *world = plim_m_world(m);
-    uint64_t a = 0, b = 0, c = 0, sum = 0;
-    bool half = x->dtype == PLIM_F16 || x->dtype == PLIM_BF16;
-    bool tensor_cores = half ? world->cc >= 70 : x->dtype == PLIM_F32 && world->cc >= 80;
-    if (!plim_meta_bytes(x, &a) || !plim_meta_bytes(w, &b) || !plim_meta_bytes(y, &c))
-        return;
-    sum = a + b + c;
-    if (plim_suggests_channels_last(x))
-        return;
-    plim_m_drop(m, plim_m_scratch_range(m, 0, tensor_cores ? sum : 0, 2 * sum));
+    const plim_cudnn_conv conv = {.pass = pass,
+                                  .x = *plim_m_meta(m, x),
+                                  .w = *plim_m_meta(m, w),
+                                  .y = *y,
+                                  .channels_last = channels_last};
+    if (plim_m_world(m)->lib.benchmark)
+        plim_m_search(m);
+    plim_cudnn_bytes n = plim_cudnn_workspace(plim_m_world(m), &conv);
+    plim_m_drop(m, plim_m_scratch_range(m, n.low, n.usual, n.high));
 }
 
 /* The forward pass and each gradient multiply as often: every element on the side of the
@@ -181,7 +178,7 @@ static plim_t conv_kernel(plim_machine *m, plim_t x, plim_t w, plim_meta out, bo
     plim_t y = plim_m_empty(m, &out);
     plim_t wc = conv_formatted(m, w, cl);
     if (!native)
-        conv_workspace(m, x, w, &out);
+        conv_workspace(m, PLIM_CUDNN_FORWARD, x, w, &out, cl);
     conv_product(m, x, w, &out, transposed);
     plim_m_drop(m, wc);
     plim_m_drop(m, xc);
@@ -210,14 +207,14 @@ static void cudnn_backward(plim_machine *m, plim_t g, plim_t x, plim_t w, bool c
         conv_format(&out, channels_last);
         dx[0] = plim_m_empty(m, &out);
         plim_t wc = conv_formatted(m, w, channels_last);
-        conv_workspace(m, g, w, &out);
+        conv_workspace(m, PLIM_CUDNN_GRAD_INPUT, x, w, plim_m_meta(m, g), channels_last);
         plim_m_drop(m, wc);
     }
     if (want[1]) {
         plim_meta out = *plim_m_meta(m, w);
         conv_format(&out, channels_last);
         dx[1] = plim_m_empty(m, &out);
-        conv_workspace(m, x, w, plim_m_meta(m, g));
+        conv_workspace(m, PLIM_CUDNN_GRAD_WEIGHT, x, w, plim_m_meta(m, g), channels_last);
     }
     plim_m_drop(m, xc);
 }

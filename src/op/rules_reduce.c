@@ -67,7 +67,7 @@ static void reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask, u
 {
     uint64_t O = 1, R = 1, buffer, semaphores;
     int reduced = 0;
-    if (!plim_m_world(m)->workspace || plim_m_bad(m))
+    if (!plim_m_world(m)->lib.workspace || plim_m_bad(m))
         return;
     int64_t min_in = INT64_MAX, min_out = INT64_MAX;
     for (int32_t i = 0; i < x->rank; i++) {

@@ -188,6 +188,31 @@ static plim_str estimate_reserved_note(plim_page *p, const plim_estimate *e)
     return s.p ? s : range;
 }
 
+static plim_str estimate_device_note(plim_page *p, const plim_estimate *e)
+{
+    plim_str s = plim_arena_printf(&p->arena, "with the CUDA context; usually %s",
+                                   plim_fmt_bytes(e->device, p->style.si).s);
+    return s.p ? s : PLIM_STR("with the CUDA context");
+}
+
+/* Under the figures: what the search of cuDNN does to them. */
+static void estimate_search(plim_page *p, const plim_estimate *e)
+{
+    if (!e->searched)
+        return;
+    plim_str s = plim_str_of(
+        "cuDNN's search of plans may take all memory that is free for a moment, beyond these "
+        "figures");
+    if (e->search)
+        s = plim_arena_printf(
+            &p->arena,
+            "cuDNN's search of plans may take all memory that is free for a moment; without it "
+            "the device holds up to %s",
+            plim_fmt_bytes(e->device_high - e->search, p->style.si).s);
+    if (s.p)
+        plim_page_wrap(p, s.p, 2);
+}
+
 static void estimate_figures(plim_page *p, const plim_estimate *e)
 {
     enum { NAME = 12 };
@@ -201,7 +226,7 @@ static void estimate_figures(plim_page *p, const plim_estimate *e)
         {"device",
          e->context_known ? plim_page_range(p, e->device_low, e->device_high)
                           : PLIM_STR("unknown"),
-         e->context_known ? PLIM_STR("with the CUDA context")
+         e->context_known ? estimate_device_note(p, e)
                           : PLIM_STR("CUDA context size unknown for this card")},
         {"needed",
          e->context_known ? plim_page_range(p, e->needed_low, e->needed_high)
@@ -314,6 +339,7 @@ static void estimate_quiet(plim_page *p, const plim_estimate *e)
                 {"allocated", e->peak_allocated, true},
                 {"reserved", e->peak_reserved, true},
                 {"device_low", e->device_low, e->context_known},
+                {"device", e->device, e->context_known},
                 {"device_high", e->device_high, e->context_known},
                 {"reserved_low", e->reserved_low, true},
                 {"reserved_high", e->reserved_high, true},
@@ -395,6 +421,7 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     estimate_peak(p, e);
     estimate_certainty(p, e);
     estimate_figures(p, e);
+    estimate_search(p, e);
     estimate_fit(p, e);
     estimate_budget(p, e);
     if (e->gpu)
@@ -461,9 +488,12 @@ static void json_memory(plim_jw *w, const plim_estimate *e)
         {"reserved_low", e->reserved_low, true},
         {"reserved_high", e->reserved_high, true},
         {"context_low", e->context_low, e->context_known},
+        {"context", e->context, e->context_known},
         {"context_high", e->context_high, e->context_known},
         {"device_low", e->device_low, e->context_known},
+        {"device", e->device, e->context_known},
         {"device_high", e->device_high, e->context_known},
+        {"search", e->search, e->search || !e->searched},
         {"ema", e->ema_bytes, true},
         {"needed_low", e->needed_low, e->needed_low > 0 && e->context_known},
         {"needed_high", e->needed_high, e->needed_low > 0 && e->context_known},

@@ -49,6 +49,8 @@ PLIM_GETTER(fit_get_memory, plim_fit_row, fit_memory(r))
 PLIM_GETTER(fit_get_exact, plim_fit_row, plim_cell_bool(r->gpu_exact))
 PLIM_GETTER(fit_get_batch, plim_fit_row, fit_batch(r))
 PLIM_GETTER(fit_get_number, plim_fit_row, plim_cell_int(r->batch))
+PLIM_GETTER(fit_get_usual, plim_fit_row, r->batch_usual ? plim_cell_int(r->batch_usual) : plim_cell_text("none"))
+PLIM_GETTER(fit_get_usual_number, plim_fit_row, plim_cell_int(r->batch_usual))
 PLIM_GETTER(fit_get_limited, plim_fit_row, plim_cell_bool(r->limited))
 PLIM_GETTER(fit_get_at_most, plim_fit_row, plim_cell_bool(!r->context_known))
 PLIM_GETTER(fit_get_reserved, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
@@ -66,13 +68,14 @@ static const plim_column fit_columns[] = {
     /* name         title      in            align         least drop get */
     {"gpu",         "card",     PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, fit_get_card},
     {"gpu",         "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_gpu},
-    {"gpu_bytes",   "memory",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  2, fit_get_memory},
+    {"gpu_bytes",   "memory",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, fit_get_memory},
     {"gpu_exact",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_exact},
     {"batch",       "batch",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_batch},
     {"batch",       "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_number},
+    {"batch_usual", "usual",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, fit_get_usual},
     {"limited",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_limited},
     {"at_most",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_at_most},
-    {"reserved",    "reserved", PLIM_IN_TEXT, PLIM_RIGHT,    0,  3, fit_get_reserved_range},
+    {"reserved",    "reserved", PLIM_IN_TEXT, PLIM_RIGHT,    0,  4, fit_get_reserved_range},
     {"reserved",    "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_reserved},
     {"device",      "device",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_device},
     {"device_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_low},
@@ -82,6 +85,7 @@ static const plim_column fit_columns[] = {
     {"reserved_high", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_reserved_high},
     {"needed_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_low},
     {"needed_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_high},
+    {"batch_usual", "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_usual_number},
 };
 /* clang-format on */
 
@@ -100,6 +104,7 @@ static void fit_notes(plim_page *p, const plim_fit *f)
         const char *what;
     } notes[] = {
         {none, "none: not even batch 1 fits; the figures are those of batch 1"},
+        {known, "usual: the batch at the usual sizes, without a margin; it may fail"},
         {limited, ">= a lower bound: limited by the search or the model, not the card"},
         {unknown, "<= an upper bound: the CUDA context size of this card is unknown"},
         {marketed, "~ estimated from the marketed size, not reported by a driver"},

@@ -452,6 +452,11 @@ static void print_figures(plim_page *p, const plim_vgpu_report *r)
         }
         plim_page_puts(p, "\n");
     }
+    if (r->context_known && r->searched)
+        plim_buf_printf(&p->buf,
+                        "  %-10s %12s  cuDNN's search of plans may take all that is "
+                        "free for a moment\n",
+                        "", "");
     if (r->context_known && r->needed_low) {
         plim_str range = plim_page_range(p, r->needed_low, r->needed_high);
         plim_buf_printf(&p->buf, "  %-10s %12.*s  the smallest card it fits on\n", "needed",
@@ -554,6 +559,8 @@ static void json_card(plim_jw *w, const plim_vgpu_report *r)
     plim_jw_u64(w, r->context_low);
     plim_jw_key(w, "context_high");
     plim_jw_u64(w, r->context_high);
+    plim_jw_key(w, "cudnn_search");
+    plim_jw_bool(w, r->searched);
     plim_jw_end(w);
     plim_jw_key(w, "torch");
     plim_jw_cstr(w, r->card.torch);

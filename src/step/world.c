@@ -13,12 +13,12 @@ plim_workspace plim_workspace_of(int word)
     return rows[word];
 }
 
-plim_world plim_world_on(const plim_torch *torch, const plim_gpu *gpu, bool workspace)
+plim_world plim_world_on(const plim_torch *torch, const plim_gpu *gpu, plim_libraries lib)
 {
     plim_world w = {.torch = torch->version,
                     .cc = gpu && gpu->cc ? gpu->cc : PLIM_USUAL_CC,
                     .sms = gpu && gpu->sms ? gpu->sms : PLIM_USUAL_SMS,
-                    .workspace = workspace,
+                    .lib = lib,
                     .cublas_ws_temporary = torch->blas == PLIM_WS_TEMP,
                     .lt_ws = torch->lt == PLIM_WS_NONE ? 0 : PLIM_LT_WORKSPACE_BYTES,
                     .lt_ws_temporary = torch->lt == PLIM_WS_TEMP};

@@ -18,6 +18,6 @@ typedef struct plim_workspace {
 plim_workspace plim_workspace_of(int word);
 
 /* gpu NULL, or a value that the card does not give: as on an A100. */
-plim_world plim_world_on(const plim_torch *torch, const plim_gpu *gpu, bool workspace);
+plim_world plim_world_on(const plim_torch *torch, const plim_gpu *gpu, plim_libraries lib);
 
 #endif

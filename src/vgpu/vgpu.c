@@ -93,10 +93,10 @@ static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, bool work
     plim_status st = find_card(d, o, gpu, err);
     if (st)
         return st;
-    plim_gpu_context(gpu, d->torch->version, &d->context_low, &d->context_high);
+    d->context_high = plim_gpu_context_of(gpu, d->torch->version, false).high;
     d->options.capacity = plim__vgpu_capacity(gpu, d->torch);
     d->options.total = gpu->memory_bytes;
-    d->world = plim_world_on(d->torch, gpu, workspace);
+    d->world = plim_world_on(d->torch, gpu, (plim_libraries){.workspace = workspace});
     const plim_gpu_limits limits = plim_gpu_limits_of(d->world.cc);
     d->card = (plim_vgpu_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,
                                .torch = d->torch->name,

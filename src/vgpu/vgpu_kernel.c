@@ -197,6 +197,9 @@ static plim_status run_kernel(plim_vgpu *d, kernel_call *k, const plim_kernel *k
                               const plim_vgpu_kernel_call *call, plim_vgpu_result *out,
                               uint32_t max, uint32_t *n_out, bool *oom, plim_err *err)
 {
+    plim_m_set_libraries(k->m, (plim_libraries){.workspace = d->world.lib.workspace,
+                                                .no_tf32 = call->cudnn_no_tf32,
+                                                .benchmark = call->cudnn_benchmark});
     plim_status st = read_args(d, k, call->args, call->n_args, err);
     if (!st)
         st = plim_kernel_call(k->m, &d->scratch, kernel, k->args, call->n_args, k->value,
@@ -258,7 +261,7 @@ static void compare_attention(plim_vgpu *d, const plim_meta *q, const plim_meta 
                               const plim_meta *v, const plim_sdpa_call *call, plim_sdpa here)
 {
     for (uint32_t i = 0; i < d->n_cards; i++) {
-        const plim_world w = plim_world_on(d->torch, d->cards[i], d->world.workspace);
+        const plim_world w = plim_world_on(d->torch, d->cards[i], d->world.lib);
         d->other_way[i] = d->other_way[i] || plim_sdpa_choice(&w, q, k, v, call) != here;
     }
 }

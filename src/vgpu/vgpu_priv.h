@@ -77,8 +77,8 @@ struct plim_vgpu {
 
     plim_vgpu_card card;
     plim_gpu gpu;
-    uint64_t context_low, context_high; /* of that card */
-    int rank, world_size;               /* of the processes that train together */
+    uint64_t context_high; /* of that card */
+    int rank, world_size;  /* of the processes that train together */
     uint64_t nccl_low, nccl_high;
     const plim_torch *torch;
     plim_world world;           /* what kernels see of it */

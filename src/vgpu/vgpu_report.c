@@ -348,18 +348,21 @@ static plim_status fill_growth(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r,
 
 static bool fill_report(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r)
 {
+    const plim_gpu_context context =
+        plim_gpu_context_of(&d->gpu, d->torch->version, d->inside.searched);
     plim_alloc_stats s;
     bool ok = true;
     const vgpu_attempt *told = plim__vgpu_attempt(d);
     plim_alloc_get_stats(d->h, &s);
     *r = (plim_vgpu_report){.card = d->card,
-                            .context_low = d->context_low,
-                            .context_high = d->context_high,
-                            .context_known = d->context_high > 0,
+                            .context_low = context.low,
+                            .context_high = context.high,
+                            .context_known = context.high > 0,
                             .rank = d->rank,
                             .world = d->world_size,
                             .nccl_low = d->nccl_low,
                             .nccl_high = d->nccl_high,
+                            .searched = d->inside.searched,
                             .peak_requested = told->peak_requested,
                             .peak_allocated = told->peak_allocated,
                             .peak_reserved = told->peak_reserved,

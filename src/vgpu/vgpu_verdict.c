@@ -4,8 +4,7 @@
 
 uint64_t plim__vgpu_capacity(const plim_gpu *gpu, const plim_torch *torch)
 {
-    uint64_t low, high;
-    plim_gpu_context(gpu, torch->version, &low, &high);
+    uint64_t high = plim_gpu_context_of(gpu, torch->version, false).high;
     return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
 }
 
@@ -21,7 +20,7 @@ const char *plim__vgpu_copy(plim_arena *a, const char *z, bool *ok)
 static bool tape_on(const plim_vgpu *d, const plim_gpu *gpu, plim_arena *a, plim_tape *out)
 {
     uint64_t was = d->world.cublas_ws;
-    uint64_t is = plim_world_on(d->torch, gpu, d->world.workspace).cublas_ws;
+    uint64_t is = plim_world_on(d->torch, gpu, d->world.lib).cublas_ws;
     *out = d->tape;
     if (was == is || !out->n_storages)
         return true;
@@ -203,7 +202,9 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
     for (uint32_t i = 0; i < n && !st; i++) {
         const plim_gpu *gpu = d->cards ? d->cards[i] : NULL;
         plim_vgpu_verdict *v = &rows[i];
-        uint64_t low = d->context_low, high = d->context_high;
+        const plim_gpu_context context =
+            plim_gpu_context_of(gpu ? gpu : &d->gpu, d->torch->version, d->inside.searched);
+        uint64_t low = context.low, high = context.high;
         bool this_one = !own && (n == 1 || (gpu && !strcmp(gpu->name, d->card.name)));
         if (this_one || !gpu) {
             own = true;
@@ -221,7 +222,6 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
         } else {
             v->gpu = plim__vgpu_copy(a, gpu->name, &ok);
             v->gpu_bytes = gpu->memory_bytes;
-            plim_gpu_context(gpu, d->torch->version, &low, &high);
             st = replay_on(d, gpu, a, v, err);
         }
         v->growth_step =
@@ -232,6 +232,8 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
                 : -1;
         v->device_low = high ? v->peak_reserved + low + d->nccl_low : 0;
         v->device_high = high ? v->peak_reserved + high + d->nccl_high : 0;
+        if (high && d->inside.searched)
+            v->device_high = PLIM_MAX(v->device_high, v->gpu_bytes);
     }
     r->cards = rows;
     r->n_cards = n;

@@ -200,7 +200,7 @@ static void test_coalesce(void **state)
         if (sscanf(line, "coalesce %d %d:%n", &cc, &n, &at) < 2)
             continue;
         snprintf(shapes, sizeof shapes, "f32 5,1~%d", n);
-        begin(&b, (plim_world){.cc = cc, .workspace = true}, shapes, "clip");
+        begin(&b, (plim_world){.cc = cc, .lib.workspace = true}, shapes, "clip");
         step(&b, 1, ours);
         line[strcspn(line, "\n")] = 0;
         for (int i = 0; i < 3 && n > 1; i++) /* three arrays are freed at the end */

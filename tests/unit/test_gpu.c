@@ -237,21 +237,29 @@ static void test_contexts(void **state)
         {"a100", 113, 966367641ull, "ml-engineering: 0.90 GiB"},
         {"a100", 201, 504658657ull, "ml-engineering: 0.47 GiB, lazy"},
         {"rtx6000ada", 210, 426ull << 20, "unsloth issue 1053"},
+        {"a100", 208, 524ull << 20, "CARMA: resnet18 on 32 x 32"},
         {NULL, 113, 287047680, "pytorch PR 86509"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
-        uint64_t low, high;
-        plim_gpu_context(rows[i].card ? card(rows[i].card) : NULL, rows[i].torch, &low, &high);
-        CHECK(rows[i].src, low <= rows[i].bytes && rows[i].bytes <= high);
+        plim_gpu_context c = plim_gpu_context_of(rows[i].card ? card(rows[i].card) : NULL,
+                                                 rows[i].torch, false);
+        CHECK(rows[i].src, c.low <= rows[i].bytes && rows[i].bytes <= c.high);
+        CHECK(rows[i].src, c.low <= c.usual && c.usual <= c.high);
     }
-    uint64_t low, high, any_low, any_high;
-    plim_gpu_context(NULL, 215, &low, &high);
-    CHECK("no card chosen has a range", low > 0 && high > low);
-    plim_gpu_context(NULL, 112, &any_low, &any_high);
-    plim_gpu_context(card("a100"), 112, &low, &high);
-    CHECK("no card is as wide as every card", any_low <= low && any_high >= high);
-    plim_gpu_context(card("mi300x"), 215, &low, &high);
-    CHECK("no CUDA, no number", low == 0 && high == 0);
+    plim_gpu_context any = plim_gpu_context_of(NULL, 215, false);
+    CHECK("no card chosen has a range", any.low > 0 && any.high > any.low);
+    any = plim_gpu_context_of(NULL, 112, false);
+    plim_gpu_context c = plim_gpu_context_of(card("a100"), 112, false);
+    CHECK("no card is as wide as every card", any.low <= c.low && any.high >= c.high);
+    c = plim_gpu_context_of(card("a100"), 208, false);
+    CHECK("where more is known, the range is narrower", c.high == 580ull << 20);
+    any = plim_gpu_context_of(card("a100"), 208, true);
+    CHECK("the search of cuDNN loads more", any.low >= c.low && any.high > c.high);
+    any = plim_gpu_context_of(card("t4"), 208, true);
+    c = plim_gpu_context_of(card("t4"), 208, false);
+    CHECK("where nobody measured the search, it changes nothing",
+          any.low == c.low && any.high == c.high);
+    CHECK("no CUDA, no number", plim_gpu_context_of(card("mi300x"), 215, false).high == 0);
 }
 
 int main(void)

@@ -226,6 +226,8 @@ static void make_tiny(made *m)
     e->context_known = true;
     e->context_low = 100 * MIB;
     e->context_high = 200 * MIB;
+    e->context = 150 * MIB;
+    e->device = 156 * MIB;
     e->device_low = 106 * MIB;
     e->device_high = 206 * MIB;
     e->needed_low = 104 * MIB;
@@ -284,7 +286,7 @@ static void test_estimate_text(void **state)
               "  requested   4.00 MiB           by tensors\n"
               "  allocated   4.00 MiB           rounded up to blocks\n"
               "  reserved    6.00 MiB           from CUDA\n"
-              "  device      106.00-206.00 MiB  with the CUDA context\n"
+              "  device      106.00-206.00 MiB\n"
               "  needed      104.00-204.00 MiB\n"
               "  may not fit on Some Card (150.00 MiB)\n"
               "  step time, an estimate: ~ 41 ms (33-52 ms), 780 samples/s,\n"
@@ -322,7 +324,7 @@ static void test_estimate_quiet(void **state)
     text t = print_estimate(&m.e, PLIM_TEXT, &st);
     CHECK_STR("names and bytes", t.p,
               "requested 4194304\nallocated 4194304\nreserved 6291456\n"
-              "device_low 111149056\ndevice_high 216006656\n"
+              "device_low 111149056\ndevice 163577856\ndevice_high 216006656\n"
               "reserved_low 6291456\nreserved_high 6291456\n"
               "needed_low 109051904\nneeded_high 213909504\nmemory 157286400\n"
               "fits maybe\n");
@@ -335,7 +337,7 @@ static void test_estimate_quiet(void **state)
     t = print_estimate(&m.e, PLIM_TEXT, &st);
     CHECK_STR("what nobody knows is not a number", t.p,
               "requested 4194304\nallocated 4194304\nreserved 6291456\n"
-              "device_low unknown\ndevice_high unknown\n"
+              "device_low unknown\ndevice unknown\ndevice_high unknown\n"
               "reserved_low 6291456\nreserved_high 6291456\n");
     text_free(&t);
     free_made(&m);
@@ -371,6 +373,7 @@ static void test_estimate_json(void **state)
     CHECK_AT(&t, "memory.context_low", "104857600");
     CHECK_AT(&t, "memory.context_high", "209715200");
     CHECK_AT(&t, "memory.device_low", "111149056");
+    CHECK_AT(&t, "memory.device", "163577856");
     CHECK_AT(&t, "memory.device_high", "216006656");
     CHECK_AT(&t, "phases.[0].phase", "load");
     CHECK_AT(&t, "phases.[1].step", "0");
@@ -571,11 +574,11 @@ static void test_fit(void **state)
     (void)state;
     static const plim_fit_row rows[] = {
         {"NVIDIA GeForce RTX 4090", 24ull << 30, true, 231, false, 20ull << 30, 21ull << 30,
-         22ull << 30, true, 20ull << 30, 21ull << 30, 18ull << 30, 19ull << 30},
+         22ull << 30, true, 20ull << 30, 21ull << 30, 18ull << 30, 19ull << 30, 260},
         {"NVIDIA A2", 8ull << 30, false, 0, false, 9ull << 30, 10ull << 30, 11ull << 30, true,
-         9ull << 30, 10ull << 30, 9ull << 30, 10ull << 30},
+         9ull << 30, 10ull << 30, 9ull << 30, 10ull << 30, 1},
         {"Other", 192ull << 30, true, 1024, true, 9ull << 30, 9ull << 30, 9ull << 30, false,
-         9ull << 30, 9ull << 30, 9ull << 30, 9ull << 30},
+         9ull << 30, 9ull << 30, 9ull << 30, 9ull << 30, 1024},
     };
     const plim_fit_row *list[3];
     POINT(list, rows);
@@ -589,15 +592,16 @@ static void test_fit(void **state)
         "fit", t.p,
         "m | 7 parameters\n"
         "\n"
-        "card          memory    batch         reserved           device    margin\n"
-        "RTX 4090   24.00 GiB      231  20.00-21.00 GiB  21.00-22.00 GiB  5.00 GiB\n"
-        "A2         ~8.00 GiB     none   9.00-10.00 GiB  10.00-11.00 GiB\n"
-        "Other     192.00 GiB  >=1,024         9.00 GiB                -         -\n"
+        "card          memory    batch  usual         reserved           device    margin\n"
+        "RTX 4090   24.00 GiB      231    260  20.00-21.00 GiB  21.00-22.00 GiB  5.00 GiB\n"
+        "A2         ~8.00 GiB     none      1   9.00-10.00 GiB  10.00-11.00 GiB\n"
+        "Other     192.00 GiB  >=1,024  1,024         9.00 GiB                -         -\n"
         "\n"
         "device: reserved by the allocator plus the CUDA context, lower to upper bound;\n"
         "the batch fits with both at their upper bounds; margin: what the card has beyond\n"
         "the memory that the batch needs then\n"
         "none: not even batch 1 fits; the figures are those of batch 1\n"
+        "usual: the batch at the usual sizes, without a margin; it may fail\n"
         ">= a lower bound: limited by the search or the model, not the card\n"
         "<= an upper bound: the CUDA context size of this card is unknown\n"
         "~ estimated from the marketed size, not reported by a driver\n"
@@ -607,12 +611,12 @@ static void test_fit(void **state)
     CHECK_STR(
         "fit as CSV", t.p,
         "gpu,gpu_bytes,gpu_exact,batch,limited,at_most,reserved,device_low,device_high,"
-        "reserved_low,reserved_high,needed_low,needed_high\n"
+        "reserved_low,reserved_high,needed_low,needed_high,batch_usual\n"
         "NVIDIA GeForce RTX 4090,25769803776,true,231,false,false,21474836480,22548578304,"
-        "23622320128,21474836480,22548578304,19327352832,20401094656\n"
+        "23622320128,21474836480,22548578304,19327352832,20401094656,260\n"
         "NVIDIA A2,8589934592,false,0,false,false,9663676416,10737418240,11811160064,"
-        "9663676416,10737418240,9663676416,10737418240\n"
-        "Other,206158430208,true,1024,true,true,9663676416,,,9663676416,9663676416,,\n");
+        "9663676416,10737418240,9663676416,10737418240,1\n"
+        "Other,206158430208,true,1024,true,true,9663676416,,,9663676416,9663676416,,,1024\n");
     text_free(&t);
     assert_int_equal(plim_fit_print(&f, PLIM_JSON, NULL, text_put, &t, NULL), PLIM_OK);
     check_json("fit", &t, "plimsoll/fit/1");

@@ -24,7 +24,10 @@ static void check_figures(const plim_estimate *e)
     CHECK(why, e->reserved_low <= e->peak_reserved && e->peak_reserved <= e->reserved_high);
     CHECK(why, e->context_low <= e->context_high);
     CHECK(why, e->device_low == e->reserved_low + e->context_low);
-    CHECK(why, e->device_high == e->reserved_high + e->context_high);
+    CHECK(why, e->device_high == e->reserved_high + e->reserved_high / 100 * 5 +
+                                     e->context_high + e->search);
+    CHECK(why, e->device == (e->context_known ? e->peak_reserved + e->context : e->device));
+    CHECK(why, e->device_low <= e->device && e->device <= e->device_high);
     CHECK(why, e->needed_low <= e->needed_high);
     CHECK(why, e->needed_low <= e->device_low && e->needed_high <= e->device_high);
     CHECK(why, e->needed_high >=
@@ -66,6 +69,7 @@ static void check_outputs(const plim_estimate *e)
                 {"reserved_high", "reserved_high", e->reserved_high, true},
                 {"device_low", "device_low", e->device_low, e->context_known},
                 {"device_high", "device_high", e->device_high, e->context_known},
+                {"device", "device", e->device, e->context_known},
                 {"needed_low", "needed_low", e->needed_low, e->context_known},
                 {"needed_high", "needed_high", e->needed_high, e->context_known},
                 {"memory", "gpu_bytes", e->gpu_bytes, true}};

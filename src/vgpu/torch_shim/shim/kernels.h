@@ -75,6 +75,16 @@ struct Words {
     }
 };
 
+// PyTorch refuses to answer where convolutions and RNNs are set differently.
+bool allows_tf32()
+{
+    try {
+        return at::globalContext().allowTF32CuDNN();
+    } catch (const c10::Error &) {
+        return true;
+    }
+}
+
 using Results = std::vector<plim_vgpu_result>;
 
 bool run_kernel(const char *name, const Words &w, Results &out)
@@ -86,6 +96,8 @@ bool run_kernel(const char *name, const Words &w, Results &out)
     call.n_args = (uint32_t)w.args.size();
     call.stream = (uint16_t)current_stream();
     call.autograd_thread = torch::autograd::get_current_node() != nullptr;
+    call.cudnn_benchmark = at::globalContext().benchmarkCuDNN();
+    call.cudnn_no_tf32 = !allows_tf32();
     call.tag = &tag;
     out.resize(w.given.size() + 16);
     uint32_t n = 0;

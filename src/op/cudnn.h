@@ -1,0 +1,30 @@
+/* cudnn.h -- the workspace that cuDNN asks for in one convolution.
+ *
+ * cuDNN chooses its kernels at run time and publishes no formula, so the answer is a range
+ * with a usual value: rows of cudnn.def.  What PyTorch itself copies is in rules_conv.c. */
+#ifndef PLIM_CUDNN_H
+#define PLIM_CUDNN_H
+
+#include "op/machine.h"
+
+typedef enum plim_cudnn_pass {
+    PLIM_CUDNN_FORWARD,
+    PLIM_CUDNN_GRAD_INPUT,
+    PLIM_CUDNN_GRAD_WEIGHT
+} plim_cudnn_pass;
+
+/* A convolution y = w * x, in any pass; of a transposed one x is the smaller side, too. */
+typedef struct plim_cudnn_conv {
+    plim_cudnn_pass pass;
+    plim_meta x, w, y;
+    bool channels_last; /* it runs on NHWC operands */
+} plim_cudnn_conv;
+
+typedef struct plim_cudnn_bytes {
+    uint64_t low, usual, high;
+} plim_cudnn_bytes;
+
+/* All 0: there is none. */
+plim_cudnn_bytes plim_cudnn_workspace(const plim_world *world, const plim_cudnn_conv *conv);
+
+#endif
