@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Measures what PyTorch really allocates on a CUDA card, for tests/golden/gpu/compare.py. One JSON line a run.
 
-    python3 tests/golden/gpu/collect.py [--out FILE] [--suite mlp,cnn,sweep,infer] [--minutes 8]
+    python3 tests/golden/gpu/collect.py [--out FILE] [--suite mlp,cnn,sweep,infer,workspace] [--minutes 8]
 
 Needs a GPU, torch and torchvision. Each run is a process of its own, so its allocator is clean; runs that FILE has are left out, so
 the script can be stopped and started again. Default FILE: tests/golden/gpu/CARD-torchVERSION.jsonl. A line has the settings in
-plimsoll's words, versions, card, the counters requested, allocated, reserved after each phase and their peaks within it, and
-cudaMemGetInfo before and after, from which the context follows.
+plimsoll's words, versions (of CUDA, cuDNN, the driver), card, the counters requested, allocated, reserved after each phase and their peaks within it, and
+cudaMemGetInfo before and after, from which the context follows. A line of the suite workspace has what cuDNN takes in the three passes
+of each of 200 convolutions, for one kind of numbers, layout and setting of benchmark.
 """
 import argparse
 import datetime
@@ -24,6 +25,22 @@ CNNS = """alexnet vgg16 vgg16_bn resnet18 resnet50 wide_resnet50_2 resnext50_32x
 mobilenet_v3_large googlenet inception_v3 mnasnet1_0 shufflenet_v2_x1_0 efficientnet_b0 convnext_tiny vit_b_16 swin_t""".split()
 
 
+PRECISIONS = ("fp32", "tf32", "bf16")
+
+
+def convolutions():
+    """200 shapes: (batch, channels in, channels out, side, kernel, stride, groups)."""
+    out = []
+    for batch in (8, 64):
+        for side, channels in ((112, 32), (56, 64), (28, 128), (14, 256), (7, 512)):
+            for kernel, stride in ((1, 1), (1, 2), (3, 1), (3, 2), (5, 1), (7, 2)):
+                for wider in (1, 2, 4):
+                    out.append((batch, channels, channels * wider, side, kernel, stride, 1))
+            out.append((batch, channels, channels, side, 3, 1, channels // 16))
+            out.append((batch, channels, channels, side, 3, 1, channels))
+    return out
+
+
 def suites():
     def run(model, batch, optimizer="sgd", **more):
         return dict(model=model, batch=batch, optimizer=optimizer, **more)
@@ -35,6 +52,8 @@ def suites():
         "bf16": [run(m, 64, "adamw", dtype="bf16") for m in ("resnet50", "convnext_tiny", "vit_b_16", "swin_t")],
         "sweep": [run("resnet50", b, "sgd,momentum=0.9") for b in (1, 2, 4, 8, 16, 48, 96, 128, 192)],
         "infer": [run(m, 32, infer=True) for m in CNNS],
+        "workspace": [run("convolutions", 0, workspace=p, channels_last=last, benchmark=search)
+                      for p in PRECISIONS for last in (False, True) for search in (False, True)],
     }
 
 
@@ -71,13 +90,90 @@ def optimizer(spec, params):
     return getattr(torch.optim, cls)(params, lr=1e-3, **{k: float(v) for k, v in options.items()}, **impl)
 
 
+def driver():
+    """Of the first card; None where nvidia-smi does not say."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.decode().split()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return None
+
+
+def begin(spec):
+    import torch
+
+    free, total = torch.cuda.mem_get_info()
+    return dict(spec=spec, date=str(datetime.date.today()), torch=torch.__version__, cuda=torch.version.cuda,
+                cudnn=torch.backends.cudnn.version(), driver=driver(), card=torch.cuda.get_device_name(0),
+                capability=list(torch.cuda.get_device_capability(0)), total=total, free_before=free)
+
+
+def end(line):
+    """What is left at the end; what is neither left nor reserved is the context."""
+    import torch
+
+    line["free_after"] = torch.cuda.mem_get_info()[0]
+    line["reserved_after"] = torch.cuda.memory_reserved()
+    print(json.dumps(line))
+
+
+def took(run):
+    """What run() has at its peak beside what it returns."""
+    import torch
+
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    kept = run()
+    torch.cuda.synchronize()
+    made = torch.cuda.memory_allocated() - before
+    del kept
+    return torch.cuda.max_memory_allocated() - before - made
+
+
+def workspaces(spec):
+    """Each convolution twice: what the second takes is what was chosen, what the first takes is the search."""
+    import torch
+
+    line = begin(spec)
+    half = spec["workspace"] == "bf16"
+    torch.backends.cudnn.allow_tf32 = spec["workspace"] == "tf32"
+    torch.backends.cudnn.benchmark = spec["benchmark"]
+    layout = torch.channels_last if spec["channels_last"] else torch.contiguous_format
+    line["rows"] = []
+    for shape in convolutions():
+        batch, cin, cout, side, kernel, stride, groups = shape
+
+        def tensor(*sizes):
+            t = torch.zeros(*sizes, dtype=torch.bfloat16 if half else torch.float32, device="cuda")
+            return t.contiguous(memory_format=layout)
+
+        pad = [kernel // 2] * 2
+        common = [[stride] * 2, pad, [1, 1], False, [0, 0], groups]
+        x, w = tensor(batch, cin, side, side), tensor(cout, cin // groups, kernel, kernel)
+        out = (side + 2 * pad[0] - kernel) // stride + 1
+        dy = tensor(batch, cout, out, out)
+        passes = {
+            "forward": lambda: torch.ops.aten.convolution(x, w, None, *common),
+            "grad_input": lambda: torch.ops.aten.convolution_backward(dy, x, w, None, *common, [True, False, False]),
+            "grad_weight": lambda: torch.ops.aten.convolution_backward(dy, x, w, None, *common, [False, True, False]),
+        }
+        try:
+            line["rows"].append(dict(shape=shape, **{name: [took(run), took(run)] for name, run in passes.items()}))
+        except torch.cuda.OutOfMemoryError as e:
+            line["rows"].append(dict(shape=shape, error=str(e)))
+        del x, w, dy, passes
+    line["status"] = "ok"
+    end(line)
+
+
 def one(spec):
     import torch
     from torch import nn
 
-    free, total = torch.cuda.mem_get_info()
-    line = dict(spec=spec, date=str(datetime.date.today()), torch=torch.__version__, card=torch.cuda.get_device_name(0),
-                capability=list(torch.cuda.get_device_capability(0)), total=total, free_before=free, phases=[])
+    if "workspace" in spec:
+        return workspaces(spec)
+    line = dict(begin(spec), phases=[])
     peaks = dict(requested=0, allocated=0, reserved=0)
 
     def phase(step, name):
@@ -122,8 +218,8 @@ def one(spec):
         line["status"] = "ok"
     except torch.cuda.OutOfMemoryError as e:
         line["status"], line["error"] = "oom", str(e)
-    line.update({"peak_" + k: v for k, v in peaks.items()}, free_after=torch.cuda.mem_get_info()[0])
-    print(json.dumps(line))
+    line.update({"peak_" + k: v for k, v in peaks.items()})
+    end(line)
 
 
 # ---- all runs --------------------------------------------------------------------------------------------------------------
@@ -139,7 +235,7 @@ def default_out():
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--out", type=pathlib.Path)
-    ap.add_argument("--suite", default="mlp,cnn,bf16,sweep,infer")
+    ap.add_argument("--suite", default="mlp,cnn,bf16,sweep,infer,workspace")
     ap.add_argument("--minutes", type=float, default=8)
     ap.add_argument("--one", help=argparse.SUPPRESS)
     args = ap.parse_args()

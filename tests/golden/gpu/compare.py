@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Lays plimsoll's predictions beside what collect.py measured, as a table for docs/accuracy.md.
 
-    python3 tests/golden/gpu/compare.py [--program build/plimsoll] [FILE.jsonl...]     default: every FILE.jsonl beside it
+    python3 tests/golden/gpu/compare.py [--program build/plimsoll] [--pretend PRETEND.jsonl] [FILE.jsonl...]
+
+Default: every FILE.jsonl beside it. The workspaces of cuDNN and the contexts have tables of their own. Those of a workspace need
+PRETEND.jsonl, what `plimsoll run --gpu CARD -- python3 collect.py --suite workspace --out PRETEND.jsonl` wrote: the same convolutions
+with the workspaces of the rule.
 """
 import argparse
 import json
@@ -20,30 +24,75 @@ def predict(program, m):
     return json.loads(subprocess.run(args, stdout=subprocess.PIPE, check=False).stdout)["memory"]
 
 
+MIB = 2**20
+
+
+def print_workspaces(measured, pretend):
+    """By pass: how many are as the rule says, above it, below it, and the bytes of all."""
+    ruled = {json.dumps(m["spec"], sort_keys=True): m["rows"] for m in pretend}
+    print("\n| card, torch, cuDNN | numbers, layout | benchmark | pass | equal | more | less | measured, MiB | the rule, MiB |")
+    print("| --- | --- | --- | --- | ---: | ---: | ---: | ---: | ---: |")
+    for m in measured:
+        spec = m["spec"]
+        rule = {tuple(r["shape"]): r for r in ruled.get(json.dumps(spec, sort_keys=True), [])}
+        both = [(r, rule[tuple(r["shape"])]) for r in m["rows"] if "error" not in r and tuple(r["shape"]) in rule]
+        layout = "channels_last" if spec["channels_last"] else "NCHW"
+        for name in ("forward", "grad_input", "grad_weight") if both else ():
+            pairs = [(seen[name][1], says[name][1]) for seen, says in both if "error" not in says]
+            share = [sum(s == r for s, r in pairs), sum(s > r for s, r in pairs), sum(s < r for s, r in pairs)]
+            print(f"| {m['card']}, {m['torch']}, {m['cudnn']} | {spec['workspace']}, {layout} | {'on' if spec['benchmark'] else 'off'} |",
+                  f"{name} |", " | ".join(map(str, share)), f"| {sum(s for s, _ in pairs) / MIB:.1f} | {sum(r for _, r in pairs) / MIB:.1f} |")
+
+
+def print_contexts(program, measured):
+    """What was neither free nor reserved at the end, by card and versions."""
+    seen = {}
+    for m in measured:
+        if m.get("reserved_after") is not None:
+            key = (m["card"], m["torch"], m["cuda"], m["cudnn"], m["driver"], bool(m["spec"].get("benchmark")))
+            seen.setdefault(key, []).append(m["total"] - m["free_after"] - m["reserved_after"])
+    print("\n| card | torch | CUDA | cuDNN | driver | benchmark | context measured, MiB | context expected, MiB |")
+    print("| --- | --- | --- | --- | --- | --- | ---: | ---: |")
+    for (card, torch, cuda, cudnn, driver, search), sizes in seen.items():
+        command = [program, "estimate", "alexnet", "--torch", torch, "--gpu", card, "--json"] + ["--cudnn-benchmark"] * search
+        memory = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["memory"]
+        print(f"| {card} | {torch} | {cuda} | {cudnn} | {driver or 'unknown'} | {'on' if search else 'off'} |",
+              f"{min(sizes) / MIB:.0f}-{max(sizes) / MIB:.0f} |",
+              f"{memory['context_low'] / MIB:.0f}-{memory['context_high'] / MIB:.0f} |")
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--program", default="build/plimsoll")
+    ap.add_argument("--pretend", type=pathlib.Path)
     ap.add_argument("files", nargs="*", type=pathlib.Path)
     args = ap.parse_args()
     errors = {k: [] for k in ("requested", "allocated", "reserved")}
     print("| card, torch | model | batch | optimizer | " + " | ".join(f"{k}: predicted, measured, error" for k in errors) + " |")
     print("| --- | --- | ---: | --- | " + " | ".join("---:" for _ in errors) + " |")
-    for path in args.files or sorted(HERE.glob("*.jsonl")):
-        for m in map(json.loads, path.read_text().splitlines()):
-            if m["status"] != "ok":
-                continue
-            p, cells = predict(args.program, m), []
-            for k in errors:
-                have, want = p["peak_" + k], m["peak_" + k]
-                errors[k].append(abs(have - want) / want * 100)
-                cells.append(f"{have:,} {want:,} {(have - want) / want * 100:+.2f} %")
-            spec = m["spec"]
-            how = "infer" if spec.get("infer") else spec["optimizer"] + (", " + spec["dtype"] if "dtype" in spec else "")
-            print(f"| {m['card']}, {m['torch']} | {spec['model']} | {spec['batch']} | {how} | " + " | ".join(cells) + " |")
+    all_of_them = [m for path in args.files or sorted(HERE.glob("*.jsonl")) for m in read_lines(path)]
+    ended = [m for m in all_of_them if m["status"] == "ok"]
+    for m in ended:
+        if "workspace" in m["spec"]:
+            continue
+        p, cells = predict(args.program, m), []
+        for k in errors:
+            have, want = p["peak_" + k], m["peak_" + k]
+            errors[k].append(abs(have - want) / want * 100)
+            cells.append(f"{have:,} {want:,} {(have - want) / want * 100:+.2f} %")
+        spec = m["spec"]
+        how = "infer" if spec.get("infer") else spec["optimizer"] + (", " + spec["dtype"] if "dtype" in spec else "")
+        print(f"| {m['card']}, {m['torch']} | {spec['model']} | {spec['batch']} | {how} | " + " | ".join(cells) + " |")
     for k, e in errors.items():
         e.sort()
         if e:
             print(f"\n{k}: {len(e)} runs, median error {e[len(e) // 2]:.2f} %, 90 % of them within {e[len(e) * 9 // 10]:.2f} %, all within {e[-1]:.2f} %")
+    print_workspaces([m for m in ended if "workspace" in m["spec"]], read_lines(args.pretend) if args.pretend else [])
+    print_contexts(args.program, ended)
 
 
 main()
