@@ -190,6 +190,20 @@ def largest_batch(memory):
     return int(batch[1]) if batch else 0
 
 
+def searches():
+    """The flags of torch.backends.cudnn are those of the script."""
+    text = "import torch\ntorch.backends.cudnn.{} = {}\n" \
+           "torch.nn.Conv2d(8, 8, 3, device='cuda')(torch.ones(4, 8, 32, 32, device='cuda'))\n"
+    took = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for flag, on in (("benchmark", True), ("benchmark", False), ("allow_tf32", True), ("allow_tf32", False)):
+            r = report(run(script(folder, text.format(flag, on)), "--json", gpu=("--gpu", "a100")))
+            check(f"{flag} {on}: a search", r["card"]["cudnn_search"] == (flag == "benchmark" and on), r["card"])
+            took[flag, on] = r["peak_requested"]
+    copies = (4 * 8 * 32 * 32 + 8 * 8 * 9) * 4
+    check("without TF32 nothing is copied", took["allow_tf32", True] - took["allow_tf32", False] == copies, took)
+
+
 def fits():
     """What fit says of the built-in ResNet-18 is what the script takes."""
     for memory in ("2GiB", "4GiB"):
@@ -1191,7 +1205,7 @@ def values():
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
-for part in sys.argv[2:] or ("shim", "figures", "examples", "fits", "finders", "tapes", "segments", "trainer", "lines", "modules",
+for part in sys.argv[2:] or ("shim", "figures", "searches", "examples", "fits", "finders", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks", "scripts",
                              "clean", "factories", "refused", "accepted", "values", "world", "kinds", "ranks"):
     globals()[part]()
