@@ -197,25 +197,28 @@ def searches():
 # ---- the largest batch -------------------------------------------------------------------
 
 
+CONTEXT = 943 << 20  # contexts.def, a card of which only the memory is known
+
+
 def largest_batch(memory):
-    """What fit says of the built-in ResNet-18; 0: nothing."""
+    """What fit says of the built-in ResNet-18, and the memory that this takes: a card without fit's
+    margin of 5 %."""
     said = subprocess.run([PROGRAM, "fit", "resnet18", "--vram", memory, "--torch", "2.13",
                            "--optimizer", "sgd,momentum=0.9,weight_decay=1e-4", "--json"],
                           capture_output=True, text=True)
     batch = re.search(r'"batch":(\d+),"limited"', said.stdout)
     check(f"fit on {memory}", batch, said.stdout + said.stderr)
-    return int(batch[1]) if batch else 0
+    room = ((int(memory[0]) << 30) - CONTEXT) // 105 * 100
+    return int(batch[1]) if batch else 0, str(CONTEXT + room)
 
 
 def fits():
-    """What fit says of the built-in ResNet-18 is what the script takes, on a card without fit's margin of 5 %."""
-    context = 943 << 20  # contexts.def, a card of which only the memory is known
+    """What fit says of the built-in ResNet-18 is what the script takes."""
     for memory in ("2GiB", "4GiB"):
-        room = ((int(memory[0]) << 30) - context) // 105 * 100
-        batch = largest_batch(memory)
+        batch, card = largest_batch(memory)
         for more, code in ((0, 0), (1, 1)) if batch else ():
             done = run(EXAMPLES / "resnet18_plain.py", "--workspace", "high", "--quiet",
-                       args=("--batch", str(batch + more)), gpu=("--vram", str(context + room)))
+                       args=("--batch", str(batch + more)), gpu=("--vram", card))
             check(f"{memory}, {more} over the largest batch {batch}", done.returncode == code,
                   done.stdout + done.stderr)
 
@@ -226,7 +229,7 @@ def fits():
 def finders():
     """Batch finders end with a batch that fit allows; accelerate's, which begins each trial anew,
     with the largest of those that it tries."""
-    most = largest_batch("2GiB")
+    most, card = largest_batch("2GiB")
     tenths = [40]  # it takes a tenth off, and rounds down
     while tenths[-1] > most:
         tenths.append(int(tenths[-1] * 0.9))
@@ -236,7 +239,7 @@ def finders():
             print(f"{which} is left out: {package} does not import here")
             continue
         done = run(HERE / "finders.py", "--workspace", "high", "--quiet", args=(which, str(start)),
-                   gpu=("--vram", "2GiB"))
+                   gpu=("--vram", card))
         batch = re.search(r"^batch (\d+)$", done.stdout, re.M)
         check(f"{which}, where fit says {most}", batch and int(batch[1]) in allowed,
               done.stdout + done.stderr)
