@@ -180,8 +180,9 @@ static pid_t run_start(const plim_args *a, const plim_ranks *ranks, int i)
     pid_t pid = fork();
     if (pid)
         return pid;
+    const char *card;
     if (ranks->world)
-        plim_ranks_environment(ranks, ranks->rank[i]);
+        plim_ranks_environment(ranks, ranks->rank[i], (int)run_cards(a, &card));
     if (a->render == PLIM_JSON) /* stdout is reserved for the report */
         dup2(STDERR_FILENO, STDOUT_FILENO);
     execvp(a->command[0], a->command);

@@ -94,17 +94,18 @@ int plim_ranks_read(const plim_args *a, plim_ranks *out)
     return PLIM_EXIT_DONE;
 }
 
-void plim_ranks_environment(const plim_ranks *r, int rank)
+void plim_ranks_environment(const plim_ranks *r, int rank, int cards)
 {
+    int node = rank / cards, left = r->world - node * cards;
     const struct {
         const char *name;
         int value;
     } numbers[] = {{"RANK", rank},
                    {"WORLD_SIZE", r->world},
-                   {"LOCAL_RANK", 0},
-                   {"LOCAL_WORLD_SIZE", 1},
-                   {"GROUP_RANK", rank},
-                   {"GROUP_WORLD_SIZE", r->world},
+                   {"LOCAL_RANK", rank % cards},
+                   {"LOCAL_WORLD_SIZE", left < cards ? left : cards},
+                   {"GROUP_RANK", node},
+                   {"GROUP_WORLD_SIZE", (r->world - 1) / cards + 1},
                    {"ROLE_RANK", rank},
                    {"ROLE_WORLD_SIZE", r->world},
                    {"MASTER_PORT", r->port ? r->port : 29500},

@@ -17,8 +17,9 @@ typedef struct plim_ranks {
 /* Reads --world and --rank.  Returns PLIM_EXIT_USAGE after printing what is wrong. */
 int plim_ranks_read(const plim_args *a, plim_ranks *out);
 
-/* Sets the variables that torchrun would set for a rank, in this process. */
-void plim_ranks_environment(const plim_ranks *r, int rank);
+/* Sets the variables that torchrun would set for a rank, in this process, on nodes of `cards`
+ * cards each. */
+void plim_ranks_environment(const plim_ranks *r, int rank, int cards);
 
 /* What a process said of its run. */
 typedef struct plim_rank_row {

@@ -496,6 +496,19 @@ print("fine")
 """
 
 
+NODE = """
+import os, torch, torch.distributed as dist
+names = "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"
+card = int(os.environ["LOCAL_RANK"])
+assert torch.cuda.device_count() == 4
+torch.cuda.set_device(card)
+dist.init_process_group("nccl", device_id=torch.device("cuda", card))
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda(), device_ids=[card])
+net(torch.ones(8, 64, device="cuda")).sum().backward()
+print("node", *(os.environ[name] for name in names))
+"""
+
+
 def world():
     """One rank of eight, with peers that are not there."""
     world_words()
@@ -509,11 +522,16 @@ def world():
         check(f"{what}: the report says which rank", " rank 3 of 8\n" in done.stdout, done.stdout)
         check(f"{what}: NCCL's buffers are in a range", re.search(
             r"device .* and NCCL's buffers \(.*-.*B\)", done.stdout), done.stdout)
+    check("objects of others are ours", line_of(done, "objects") ==
+          ["[3,", *["3,"] * 6, "3]", "3"], line_of(done, "objects"))
     with tempfile.TemporaryDirectory() as folder:
         done = run(script(folder, SUBCLASS), *rank, "--quiet")
         check("reads of a DTensor, a group's timeout", done.stdout.startswith("fine"), done.stderr)
-    check("objects of others are ours", line_of(done, "objects") ==
-          ["[3,", *["3,"] * 6, "3]", "3"], line_of(done, "objects"))
+        done = run(script(folder, NODE), "--world", "6", "--rank", "5", gpu=("--gpu", "4xh100"))
+        check("the second node, of two ranks", line_of(done, "node") == ["1", "2", "1", "2"], done.stdout)
+        check("its second card", "cuda:1 is the fullest" in done.stdout and re.search(
+            r"cuda:0  unused .*\n.*cuda:1  yes .*\n.*cuda:2  unused .*\n.*cuda:3  unused", done.stdout),
+            done.stdout)
     for what in "fsdp2", "fsdp2_bf16", "fsdp2_checkpoints":
         done = run(HERE / "world.py", *rank, "--workspace", "off", args=(what, "tracked"),
                    gpu=("--gpu", "h100"))

@@ -24,8 +24,9 @@ from .build import GROUP, library_path
 
 
 def local_rank():
-    """Each process has a card of its own, which it calls cuda:0."""
-    if "LOCAL_RANK" in os.environ:
+    """Each process has a card of its own, which it calls cuda:0; of a machine of several cards it
+    has the one that its launcher gives it."""
+    if "LOCAL_RANK" in os.environ and int(os.environ.get("PLIMSOLL_RUN_CARDS") or 1) == 1:
         os.environ["LOCAL_RANK"], os.environ["LOCAL_WORLD_SIZE"] = "0", "1"
 
 
