@@ -497,12 +497,13 @@ print("fine")
 
 
 NODE = """
-import os, torch, torch.distributed as dist
+import os, torch
+from torch.distributed.device_mesh import init_device_mesh
 names = "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"
 card = int(os.environ["LOCAL_RANK"])
-assert torch.cuda.device_count() == 4
-torch.cuda.set_device(card)
-dist.init_process_group("nccl", device_id=torch.device("cuda", card))
+assert torch.cuda.device_count() == 4 and not torch.cuda.is_initialized()
+init_device_mesh("cuda", (6,))  # chooses the card, as it is not used yet
+assert torch.cuda.current_device() == card
 net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64).cuda(), device_ids=[card])
 net(torch.ones(8, 64, device="cuda")).sum().backward()
 print("node", *(os.environ[name] for name in names))

@@ -148,7 +148,7 @@ def remarks(report):
     """The first lines on values that the script read, shortened."""
     kinds = {re.sub(r"\(.*?\)", "", caveat["what"]).split(":")[0].strip() for caveat in report["caveats"]}
     guesses = sum(" guess" in caveat["what"] for caveat in report["caveats"])
-    others = sorted(kind for kind in kinds if " guess" not in kind and not kind.startswith("PyTorch's own"))
+    others = sorted(kind for kind in kinds if " guess" not in kind and not kind.startswith(("PyTorch's own", "holds ")))
     words = [f"{guesses} line{'s' * (guesses > 1)} read{'s' * (guesses == 1)} a guess"] if guesses else []
     return "; ".join(words + others)
 

@@ -46,6 +46,14 @@ SCRIPTS = [
     Script("peft, LoRA, checkpoints", None, "tests/cuda_stub/routes/lora_llama.py", "checkpoint",
            packages="transformers peft", steps=None),
 
+    # ---- a rank of several
+    *(Script(f"{name}, rank 3 of 4", EX, f"distributed/{file}", options="--gpu 4xa100-80g --world 4 --rank 3",
+             routes="cpu")
+      for name, file in (("DDP", "ddp/example.py"), ("FSDP2", "FSDP2/example.py"),
+                         ("tensor parallel", "tensor_parallelism/tensor_parallel_example.py"),
+                         ("sequence parallel", "tensor_parallelism/sequence_parallel_example.py"),
+                         ("FSDP and tensor parallel", "tensor_parallelism/fsdp_tp_example.py"))),
+
     # ---- pictures
     Script("imagenet, resnet18", EX, "imagenet/main.py", "--dummy -a resnet18 -b 32 -j 0 --epochs 1", "",
            "torch torchvision", options="--workspace off"),  # cuDNN's workspace is an estimate

@@ -71,6 +71,7 @@ class Run:
         torch.version.cuda = CUDA_VERSION
         torch.cuda._queued_calls.clear()  # checks that count the cards: the script is to be first
         torch.cuda._lazy_init()
+        torch.cuda._initialized = False  # as far as scripts and libraries can tell, until they use it
         warnings.filterwarnings("ignore", message=".*pin_memory.*")
         self.story = Story(self.run, self.device, self.shim)
         self.story.before_report.append(self.shim.plimsoll_shim_tell_guesses)

@@ -129,8 +129,9 @@ class Pretend:
     def _cuda_init(self):
         import torch
         cuda = torch.cuda
-        cuda.default_generators = tuple(torch.Generator(f"cuda:{i}")
-                                        for i in range(len(self.cards)))
+        if not cuda.default_generators:  # asked again when the script begins to use the card
+            cuda.default_generators = tuple(torch.Generator(f"cuda:{i}")
+                                            for i in range(len(self.cards)))
         cuda.has_half = True
         cuda._get_device_properties = lambda index: Properties(self.cards[index].card)
 
