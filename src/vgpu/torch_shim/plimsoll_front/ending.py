@@ -74,9 +74,20 @@ class Ending:
         self.ignore_signals()
         self.story.finish()
         self.shim.plimsoll_shim_close()
+        self.end_threads()
         # The engine's thread may still hold the last graph; if the interpreter were gone
         # when it drops Python's objects in there, the process would abort.
         time.sleep(0.03)
+
+    def end_threads(self):
+        """Python waits for the script's threads, but before 3.12 not for one whose join() was
+        interrupted: it now finds no card, and is to end before the interpreter does."""
+        threading.excepthook = lambda args: None
+        others = {t.ident for t in threading.enumerate()
+                  if not t.daemon and t is not threading.current_thread()}
+        until = time.monotonic() + GRACE
+        while others & sys._current_frames().keys() and time.monotonic() < until:
+            time.sleep(0.01)
 
     def run_alone(self):
         """On other cards that need it, if the script ended by itself, or by --limit."""
