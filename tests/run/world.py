@@ -116,13 +116,18 @@ def optimizer_of(what, model):
     return torch.optim.AdamW(model.parameters(), lr=1e-3)
 
 
+def say(*words):
+    """A line in one piece: several ranks may write at once."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+
+
 def objects():
     everyone = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, {"rank": dist.get_rank()})
     one = [{"rank": dist.get_rank()}]
     dist.broadcast_object_list(one, src=0)
     dist.barrier()
-    print("objects", [each["rank"] for each in everyone], one[0]["rank"])
+    say("objects", [each["rank"] for each in everyone], one[0]["rank"])
 
 
 def train(model, optimizer, after=lambda i: None):
@@ -150,20 +155,20 @@ def tracked(what):
     with tracker:
         train(model, optimizer, after)
     said = tracker.get_tracker_snapshot("peak")[torch.device("cuda:0")]["Total"]
-    print("tracked", said, torch.cuda.max_memory_allocated())
+    say("tracked", said, torch.cuda.max_memory_allocated())
 
 
 def main(what, *options):
     dist.init_process_group("gloo" if "gloo" in options else "nccl")
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    print("rank", dist.get_rank(), dist.get_world_size(), dist.get_backend())
+    say("rank", dist.get_rank(), dist.get_world_size(), dist.get_backend())
     if "tracked" in options:
         tracked(what)
     else:
         objects()
         model = MODELS[what]()
         train(model, optimizer_of(what, model))
-        print("peak", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
+        say("peak", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
     dist.destroy_process_group()
 
 
