@@ -104,6 +104,11 @@ plim_text plim_fmt_fixed(double v, int decimals)
     return t;
 }
 
+plim_text plim_fmt_digits(double v)
+{
+    return plim_fmt_fixed(v, v < 0.995 ? 2 : v < 9.95 ? 1 : 0);
+}
+
 /* ---- text that grows ----------------------------------------------------- */
 
 void plim_buf_init(plim_buf *b, plim_arena *a) { *b = (plim_buf){.arena = a}; }

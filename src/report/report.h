@@ -97,6 +97,7 @@ typedef enum plim_cell_kind {
     PLIM_CELL_RANGE,  /* n to high: text only */
     PLIM_CELL_BOOL,
     PLIM_CELL_REAL,
+    PLIM_CELL_MS,     /* about so many milliseconds: 41.2 is "≈ 41 ms" */
     PLIM_CELL_TENTHS, /* 89 is 8.9 */
     PLIM_CELL_SHAPE
 } plim_cell_kind;
@@ -120,6 +121,7 @@ plim_cell plim_cell_delta(uint64_t a, uint64_t b); /* a - b */
 plim_cell plim_cell_range(uint64_t low, uint64_t high);
 plim_cell plim_cell_bool(bool v);
 plim_cell plim_cell_rate(double v); /* 0 or less: unknown */
+plim_cell plim_cell_ms(double ms);  /* likewise */
 plim_cell plim_cell_shape(int rank, const int64_t *dim);
 plim_str plim_cell_show(plim_page *p, const plim_cell *c); /* the cell as text */
 

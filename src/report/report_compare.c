@@ -39,6 +39,9 @@ PLIM_GETTER(compare_allocated, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->
 PLIM_GETTER(compare_reserved, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
 PLIM_GETTER(compare_low, plim_estimate, compare_bound(r, r->device_low))
 PLIM_GETTER(compare_high, plim_estimate, compare_bound(r, r->device_high))
+PLIM_GETTER(compare_time_low, plim_estimate, plim_cell_ms(r->time.low_ms))
+PLIM_GETTER(compare_time, plim_estimate, plim_cell_ms(r->time.usual_ms))
+PLIM_GETTER(compare_time_high, plim_estimate, plim_cell_ms(r->time.high_ms))
 PLIM_GETTER(compare_get_fits, plim_estimate, compare_fits(r))
 PLIM_GETTER(compare_top1, plim_estimate, plim_cell_rate(r->model->top1))
 
@@ -56,9 +59,15 @@ static const plim_column compare_columns[] = {
     {"device_low",       "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_low},
     {"device_high",      "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_high},
     {"top1",             "top-1 %",    PLIM_IN_BOTH, PLIM_RIGHT,    0,    0,   compare_top1},
+    {"time_low_ms",      "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time_low},
+    {"time_usual_ms",    "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time},
+    {"time_high_ms",     "",           PLIM_IN_DATA, PLIM_LEFT,     0,    0,   compare_time_high},
+    /* with a card only */
+    {"time_usual_ms",    "step",       PLIM_IN_TEXT, PLIM_RIGHT,    0,    0,   compare_time},
     {"fits",             "fits",       PLIM_IN_BOTH, PLIM_LEFT,     0,    0,   compare_get_fits},
 };
 /* clang-format on */
+enum { COMPARE_OF_CARD = 2 }; /* the last columns of the text */
 
 static plim_rows compare_rows(const compare_list *list)
 {
@@ -70,7 +79,7 @@ static plim_status compare_text(plim_page *p, const void *subject, plim_err *err
     const compare_list *list = subject;
     plim_rows r = compare_rows(list);
     bool card = list->of[0]->fits != PLIM_FITS_NO_CARD;
-    r.n_columns -= !card; /* the last column says whether it fits */
+    r.n_columns -= card ? 0 : COMPARE_OF_CARD;
     if (!p->style.quiet) {
         plim_report_settings_line(p, list->of, list->n);
         plim_page_puts(p, "\n");
@@ -86,6 +95,8 @@ static plim_status compare_text(plim_page *p, const void *subject, plim_err *err
         "keeps for backward; peak: allocated, as torch.cuda.max_memory_allocated(); "
         "top-1: published, on ImageNet",
         0);
+    if (card)
+        plim_page_wrap(p, "step: the time of a step on the card, an estimate", 0);
     plim_report_unknowns(p);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
     return PLIM_OK;

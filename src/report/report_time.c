@@ -1,20 +1,14 @@
 /* report_time.c -- the time of a step: one line of an estimate, and the list of what takes it. */
 #include "report/report.h"
 
-/* "0.32", "4.1", "41": two digits at least. */
-static plim_text say_digits(double v)
-{
-    return plim_fmt_fixed(v, v < 0.995 ? 2 : v < 9.95 ? 1 : 0);
-}
-
 /* "41 ms (34-51 ms)", all in the unit of the greatest. */
 static void flow_range(plim_flow *f, const char *about, const plim_step_time *t)
 {
     double unit = t->high_ms >= 1000 ? 1000 : 1;
     const char *name = unit > 1 ? "s" : "ms";
-    plim_flow_printf(f, "%s %s %s", about, say_digits(t->usual_ms / unit).s, name);
-    plim_flow_printf(f, "(%s-%s %s),", say_digits(t->low_ms / unit).s,
-                     say_digits(t->high_ms / unit).s, name);
+    plim_flow_printf(f, "%s %s %s", about, plim_fmt_digits(t->usual_ms / unit).s, name);
+    plim_flow_printf(f, "(%s-%s %s),", plim_fmt_digits(t->low_ms / unit).s,
+                     plim_fmt_digits(t->high_ms / unit).s, name);
 }
 
 /* What limits most of the time. */
@@ -39,7 +33,7 @@ void plim_report_step_time(plim_page *p, const plim_step_time *t, uint32_t inden
     plim_flow_printf(&f, "step time, an estimate:");
     flow_range(&f, plim_page_glyph(p, "\xe2\x89\x88", "~"), t);
     if (t->samples_per_s > 0)
-        plim_flow_printf(&f, "%s samples/s,", say_digits(t->samples_per_s).s);
+        plim_flow_printf(&f, "%s samples/s,", plim_fmt_digits(t->samples_per_s).s);
     plim_flow_printf(&f, "%u %% limited by %s", (unsigned)(share * 100 + 0.5), limit);
     plim_flow_end(&f);
 }

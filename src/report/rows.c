@@ -44,6 +44,11 @@ plim_cell plim_cell_rate(double v)
     return (plim_cell){.kind = v > 0 ? PLIM_CELL_REAL : PLIM_CELL_UNKNOWN, .real = v};
 }
 
+plim_cell plim_cell_ms(double ms)
+{
+    return (plim_cell){.kind = ms > 0 ? PLIM_CELL_MS : PLIM_CELL_UNKNOWN, .real = ms};
+}
+
 plim_cell plim_cell_shape(int rank, const int64_t *dim)
 {
     return (plim_cell){.kind = PLIM_CELL_SHAPE, .dim = dim, .rank = PLIM_MIN(rank, 8)};
@@ -65,6 +70,15 @@ static plim_text cell_tenths(uint64_t n)
     plim_text t;
     snprintf(t.s, sizeof t.s, "%" PRIu64 ".%" PRIu64, n / 10, n % 10);
     return t;
+}
+
+/* "≈ 41 ms", "≈ 1.2 s". */
+static plim_str cell_ms(plim_page *p, double ms)
+{
+    bool seconds = ms >= 1000;
+    return plim_arena_printf(&p->arena, "%s %s %s", plim_page_glyph(p, "\xe2\x89\x88", "~"),
+                             plim_fmt_digits(seconds ? ms / 1000 : ms).s,
+                             seconds ? "s" : "ms");
 }
 
 /* tight: rounds long counts, which make the table too wide. */
@@ -90,6 +104,7 @@ static plim_str cell_show(plim_page *p, const plim_cell *c, bool tight)
     case PLIM_CELL_TEXT: s = plim_page_clean(p, c->text); break;
     case PLIM_CELL_RANGE: s = plim_page_range(p, c->n, c->high); break;
     case PLIM_CELL_SHAPE: s = cell_shape(p, c); break;
+    case PLIM_CELL_MS: s = cell_ms(p, c->real); break;
     case PLIM_CELL_BOOL: s = plim_str_of(c->n ? "yes" : "no"); break;
     default: s = plim_arena_printf(&p->arena, "%s%s", sign, cell_number(p, c, tight).s);
     }
@@ -110,7 +125,8 @@ static void cell_json(plim_jw *w, const plim_cell *c)
     case PLIM_CELL_METRIC: plim_jw_u64(w, c->n); break;
     case PLIM_CELL_INT: plim_jw_i64(w, (int64_t)(c->negative ? -c->n : c->n)); break;
     case PLIM_CELL_BOOL: plim_jw_bool(w, c->n); break;
-    case PLIM_CELL_REAL: plim_jw_f64(w, c->real); break;
+    case PLIM_CELL_REAL:
+    case PLIM_CELL_MS: plim_jw_f64(w, c->real); break;
     case PLIM_CELL_TENTHS: plim_jw_f64(w, (double)c->n / 10); break;
     case PLIM_CELL_SHAPE:
         if (c->rank < 0) {
@@ -158,7 +174,8 @@ static void cell_csv(plim_page *p, const plim_cell *c)
         plim_buf_printf(&p->buf, "%s%" PRIu64, c->negative ? "-" : "", c->n);
         break;
     case PLIM_CELL_BOOL: plim_page_puts(p, c->n ? "true" : "false"); break;
-    case PLIM_CELL_REAL: plim_page_puts(p, plim_fmt_fixed(c->real, 6).s); break;
+    case PLIM_CELL_REAL:
+    case PLIM_CELL_MS: plim_page_puts(p, plim_fmt_fixed(c->real, 6).s); break;
     case PLIM_CELL_TENTHS: plim_page_puts(p, cell_tenths(c->n).s); break;
     default: break;
     }
