@@ -194,6 +194,16 @@ static void test_nvml(void **state)
         NVML("nvmlDeviceGetUUID", (void *, char *, unsigned), card, uuid, sizeof uuid), 0);
     assert_int_equal(NVML("nvmlDeviceGetHandleByUUID", (char *, void **), uuid, &other), 0);
     assert_ptr_equal(card, other);
+    /* PyTorch asks for the card by the bus that CUDA says */
+    char bus[32];
+    other = NULL;
+    assert_int_equal(CALL(RT, "cudaDeviceGetPCIBusId", (char *, int, int), bus, 32, 0), 0);
+    assert_int_equal(NVML("nvmlDeviceGetHandleByPciBusId_v2", (char *, void **), bus, &other),
+                     0);
+    assert_ptr_equal(other, card);
+    assert_int_equal(
+        NVML("nvmlDeviceGetHandleByPciBusId_v2", (char *, void **), "0000:00:00.0", &other),
+        2);
     assert_int_equal(NVML("nvmlDeviceGetComputeRunningProcesses_v3",
                           (void *, unsigned *, void *), card, &n, NULL),
                      7);

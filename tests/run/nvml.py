@@ -32,7 +32,7 @@ assert pynvml.nvmlDeviceGetName(handle) == cuda.get_device_name()
 assert pynvml.nvmlDeviceGetUUID(handle) == f"GPU-{card.uuid}"
 assert pynvml.nvmlDeviceGetCudaComputeCapability(handle) == (8, 9)
 assert pynvml.nvmlDeviceGetIndex(handle) == pynvml.nvmlDeviceGetMinorNumber(handle) == 0
-assert pynvml.nvmlDeviceGetPciInfo(handle).busId == "00000000:00:00.0"
+assert pynvml.nvmlDeviceGetPciInfo(handle).busId == "00000000:01:00.0"
 assert pynvml.nvmlDeviceGetMigMode(handle) == [0, 0]
 same = pynvml.nvmlDeviceGetHandleByUUID(pynvml.nvmlDeviceGetUUID(handle))
 assert pynvml.nvmlDeviceGetIndex(same) == 0

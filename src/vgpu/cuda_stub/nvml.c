@@ -71,9 +71,10 @@ NVML(nvmlDeviceGetUUID, void *device, char *uuid, unsigned n)
     return OK;
 }
 
+/* The first card is on bus 1, as CUDA has it: core.c, cudart.c. */
 NVML(nvmlDeviceGetPciInfo_v3, void *device, pci_info *out)
 {
-    *out = (pci_info){.bus = index_of(device)};
+    *out = (pci_info){.bus = index_of(device) + 1};
     snprintf(out->legacy, sizeof out->legacy, "0000:%02X:00.0", out->bus & 255);
     snprintf(out->id, sizeof out->id, "00000000:%02X:00.0", out->bus & 255);
     return OK;
@@ -96,8 +97,8 @@ NVML(nvmlDeviceGetUtilizationRates, void *device, unsigned out[2])
 NVML(nvmlDeviceGetHandleByPciBusId_v2, const char *id, void **device)
 {
     unsigned domain, bus;
-    return sscanf(id, "%x:%x:", &domain, &bus) == 2
-               ? nvmlDeviceGetHandleByIndex_v2(bus, device)
+    return sscanf(id, "%x:%x:", &domain, &bus) == 2 && bus
+               ? nvmlDeviceGetHandleByIndex_v2(bus - 1, device)
                : INVALID;
 }
 

@@ -32,7 +32,7 @@ class Properties:
         self.L2_cache_size = card.l2
         self.gcnArchName = self.name
         self.uuid = f"00000000-0000-0000-0000-{index:012}"
-        self.pci_bus_id, self.pci_device_id, self.pci_domain_id = index, 0, 0
+        self.pci_bus_id, self.pci_device_id, self.pci_domain_id = index + 1, 0, 0
         self.clock_rate = self.memory_clock_rate = self.memory_bus_width = 0
 
     def __repr__(self):
