@@ -72,7 +72,7 @@ static const plim_column fit_columns[] = {
     {"gpu_exact",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_exact},
     {"batch",       "batch",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_batch},
     {"batch",       "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_number},
-    {"batch_usual", "usually",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, fit_get_usual},
+    {"batch_usual", "usual",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, fit_get_usual},
     {"limited",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_limited},
     {"at_most",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_at_most},
     {"reserved",    "reserved", PLIM_IN_TEXT, PLIM_RIGHT,    0,  4, fit_get_reserved_range},
@@ -104,7 +104,7 @@ static void fit_notes(plim_page *p, const plim_fit *f)
         const char *what;
     } notes[] = {
         {none, "none: not even batch 1 fits; the figures are those of batch 1"},
-        {known, "usually: the batch at the usual sizes, without a margin; it may fail"},
+        {known, "usual: the batch at the usual sizes, without a margin; it may fail"},
         {limited, ">= a lower bound: limited by the search or the model, not the card"},
         {unknown, "<= an upper bound: the CUDA context size of this card is unknown"},
         {marketed, "~ estimated from the marketed size, not reported by a driver"},
