@@ -262,6 +262,8 @@ class Story:
         @functools.wraps(f)
         def run(module, *args, **kwargs):
             self.applying += 1
+            for p in module._parameters.values():  # of a DTensor it may swap only those that
+                self.parameters.pop(id(p), None)   # nobody refers to, weakly either
             try:
                 return f(module, *args, **kwargs)
             finally:

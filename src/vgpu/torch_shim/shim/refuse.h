@@ -302,7 +302,9 @@ bool cpu_speaks_for(const c10::OperatorHandle &op)
          {"aten::_scaled", "aten::_weight", "aten::_int_mm", "aten::_grouped", "aten::_fused",
           "aten::_convert", "aten::histc", "aten::_cudnn", "aten::_sparse", "aten::_nested",
           "aten::_flash", "aten::_efficient", "aten::_transformer", "aten::quantize",
-          "aten::record_stream", "aten::set_"})
+          "aten::record_stream", "aten::set_",
+          // of fp16 into fp32 in one kernel, which the CPU does not have
+          "aten::_softmax_backward", "aten::_log_softmax_backward"})
         if (name.compare(0, strlen(other), other) == 0)
             return false;
     bool takes = false;
