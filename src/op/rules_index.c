@@ -31,6 +31,15 @@ static void index_sort(plim_machine *m, uint64_t n, uint64_t most, uint64_t byte
     plim_m_drop(m, range);
 }
 
+/* Whether the partial sums of few rows with many indices each go without a buffer.
+ * src: recorded with the CUDA build of 2.13 on stubs of a T4, an A100 and an H100 */
+static bool embedding_is_long(plim_machine *m, uint64_t segs, uint64_t parts)
+{
+    enum { LONG = 4, FEW = 4 }; /* parts to a segment; segments to a multiprocessor */
+    return plim_m_world(m)->torch >= PLIM_SINCE_EMBEDDING_LONG_SEGMENTS &&
+           parts > LONG * segs && segs < FEW * (uint64_t)plim_m_sms(m, NULL);
+}
+
 /* The path with sorting, in order; everything but dW is freed at the end. */
 static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, bool by_freq,
                                uint64_t bytes)
@@ -51,7 +60,9 @@ static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, 
     plim_t partials = index_words(m, segs, bytes), part_offsets = index_words(m, segs, bytes);
     plim_cub_scan(m, segs, bytes);
     plim_t n_parts = index_ids(m, 1), segment = index_words(m, parts, bytes);
-    plim_t per_segment = plim_m_scratch(m, parts * D * acc);
+    plim_t per_segment = embedding_is_long(m, segs, parts)
+                             ? index_words(m, parts, bytes)
+                             : plim_m_scratch(m, parts * D * acc);
     plim_m_drop(m, per_segment);
     plim_t all[] = {segment, n_parts, part_offsets, partials, n_segs,
                     offsets, count,   orig,         sorted};
