@@ -173,8 +173,9 @@ static void draw_axis(plim_page *p, const picture_axis *a, bool upright)
 {
     if (!a->log) {
         double step = round_step(a->to - a->from, 7);
-        for (double v = ceil(a->from / step) * step; v <= a->to + step / 1e6; v += step)
-            axis_label(p, a, upright, v);
+        int last = (int)floor(a->to / step + 1e-6);
+        for (int i = (int)ceil(a->from / step); i <= last; i++)
+            axis_label(p, a, upright, i * step);
         return;
     }
     for (int power = (int)floor(a->from); power <= (int)ceil(a->to); power++)

@@ -151,7 +151,7 @@ plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool trai
         t.unknown = "nothing runs on the card";
     for (uint32_t i = 0; i < ledger->n && !t.unknown; i++) {
         const plim_work *row = &ledger->rows[i];
-        plim_time_limit limit;
+        plim_time_limit limit = PLIM_TIME_MEMORY;
         if (say_unknown(row, gpu, &t.unknown))
             break;
         double s = plim_time_row_of(row, gpu, &limit);
