@@ -49,6 +49,13 @@ def mnist(root="../data"):
               struct.pack(">II", 0x801, count) + bytes(i % 10 for i in range(count)))
 
 
+def pictures():
+    """pictures/train and pictures/val: ten classes with four pictures each."""
+    for part in ("train", "val"):
+        for i in range(40):
+            picture(f"pictures/{part}/kind{i % 10}/{i}.jpg", 256, 256, i)
+
+
 def coco():
     """coco: two dozen pictures with three boxes, masks and keypoints each."""
     for part, count in (("train", 16), ("val", 8)):
