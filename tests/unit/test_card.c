@@ -214,7 +214,8 @@ static const expected cases[] = {
     /* 600 * 6 = 3600 indices over a table of 50 rows of 8: sorted, original, range;
      * cub's room: one pass over 6 bits (2048), which needs no buffers, a counter, one tile
      * (1024), slack; dW; segment offsets, a count, keys and their
-     * scan; 50 partials, their offsets and the scan, a count; 3600 / 10 + 50 = 410 segments' offsets and fp32 rows */
+     * scan; 50 partials, their offsets and the scan, a count; 3600 / 10 + 50 = 410 segments' offsets,
+     * and as many numbers again, as these are more than 4 for each of few rows */
     {"embedding of many indices, backward",
      GOLDEN "embedding.pt2",
      NULL,
