@@ -40,6 +40,7 @@ def needs(path):
     return named[1].split() if named else []
 
 
+torch.cuda.init()  # without which PyTorch has no statistics
 left_over()
 folder = pathlib.Path(__file__).parent / "scripts"
 for path in sorted(folder.glob("*.py"), key=lambda path: (needs(path), path.name)):
