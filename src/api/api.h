@@ -33,6 +33,9 @@ void *plim__result_of(size_t size, size_t arena_at, const plim_model *model,
 /* A NUL-terminated copy; NULL: out of memory. */
 const char *plim__cstr(plim_arena *a, plim_str s);
 
+/* Samples per second of this job, if a step over `batch` of them takes so long: of training,
+ * accumulated passes belong to one step. */
+double plim__samples_per_s(const plim_job *job, int64_t batch, double seconds);
 /* The time of a step of this job, whose graph and ledger are given. */
 plim_step_time plim__step_time(const plim_job *job, const plim_graph *g,
                                const plim_step_info *info);

@@ -125,8 +125,7 @@ static plim_status simulate_batch(const plim_job *job, int64_t batch, plim_batch
                             .peak_allocated = p.allocated,
                             .peak_reserved = p.reserved};
     if (p.seconds > 0)
-        row->samples_per_s =
-            (double)batch * (job->step.infer ? 1 : job->step.accumulate) / p.seconds;
+        row->samples_per_s = plim__samples_per_s(job, batch, p.seconds);
     return st;
 }
 
