@@ -27,6 +27,7 @@ const plim_cmd plim_cmd_fit = {
     .name = "fit",
     .usage = "MODEL",
     .doc = "find the largest batch for each card",
-    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
+    .options =
+        PLIM_USE_SETTINGS | PLIM_USE_CARDS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = fit_run,
 };

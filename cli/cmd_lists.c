@@ -12,7 +12,6 @@ static int lists_print(plim_args *a, plim_registry r)
 /* name, registry, doc */
 #define LISTS(X)                                                                              \
     X(models, MODELS, "list the built-in models")                                             \
-    X(gpus, GPUS, "list the known cards and the source of each number")                       \
     X(ops, OPS, "list the operators that have a rule")                                        \
     X(optimizers, OPTIMIZERS, "list the optimizers and the state they keep")                  \
     X(profiles, PROFILES, "list the PyTorch versions that can be simulated")                  \

@@ -186,6 +186,8 @@ OPT("settings", "FILE", PLIM_USE_SETTINGS, take_settings, 0, 0,
  "options that follow override them")
 
 {.doc = "Output"},
+OPT("for", "MODEL", PLIM_USE_FOR, take_text, offsetof(plim_args, for_model), 0,
+ "list the cards on which a run of this model fits, or may, the fastest first")
 OPT("explain", "WHAT", PLIM_USE_EXPLAIN, take_text, offsetof(plim_args, explain), 0,
  "instead of the estimate, show: batch (how memory grows with the batch), segments "
  "(the peak for each number of checkpointed segments), time (the ops that take the time of "
@@ -211,6 +213,8 @@ OPT("top", "N", PLIM_USE_DEPTH, take_int, STYLE(top), 1,
 OPT("sort", "COLUMN", PLIM_USE_LAYERS, take_text, STYLE(sort), 0,
  "list the layers that contain no others, by this column, such as params or macs; the greatest "
  "first")
+OPT("sort", "throughput|headroom|price|batch", PLIM_USE_CARDS, take_text, STYLE(sort), 0,
+ "order of the cards: samples/s; memory that is left; launch price for each sample/s, the lowest first; in 'fit', the largest batch")
 OPT("columns", "LIST", PLIM_USE_LAYERS, take_text, STYLE(columns), 0,
  "columns to show, such as type,shape,params,macs")
 OPT("types", "LIST", PLIM_USE_LAYERS, take_text, STYLE(types), 0,

@@ -23,6 +23,8 @@ enum {
     PLIM_USE_DEPTH = 1 << 8,    /* a tree of modules */
     PLIM_USE_SETTINGS = 1 << 9, /* settings from a file */
     PLIM_USE_SVG = 1 << 10,
+    PLIM_USE_CARDS = 1 << 11, /* a table of cards for a model */
+    PLIM_USE_FOR = 1 << 12,   /* gpus */
 };
 
 /* A parsed command line. */
@@ -33,7 +35,8 @@ typedef struct plim_args {
     plim_color color;
     const char *explain;
     const char *scalar, *save, *rank, *lines, *by,
-        *routing; /* of `run`, as are the next two lines */
+        *routing;          /* of `run`, as are the next two lines */
+    const char *for_model; /* of `gpus` */
     double mask_fraction;
     int limit, run_steps, world; /* world 0: not given */
     char **command;              /* NULL-terminated; NULL: none */

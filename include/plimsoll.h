@@ -685,6 +685,8 @@ typedef struct plim_fit_row {
     /* the largest batch that fits with context and workspaces of the usual size and without a
      * margin: it may fail.  0: none */
     int64_t batch_usual;
+    double samples_per_s; /* at `batch`, an estimate; 0: unknown, or no batch fits */
+    int price_usd;        /* of the card at its launch; 0: unknown */
 } plim_fit_row;
 
 typedef struct plim_fit {
@@ -704,6 +706,34 @@ PLIM_API plim_status plim_fit_run(const plim_model *m, const plim_settings *s, p
                                   plim_err *err);
 /* Releases the result.  Takes NULL. */
 PLIM_API void plim_fit_free(plim_fit *f);
+
+/* A run on a card.  The figures are those of plim_estimate_run with this card. */
+typedef struct plim_card_row {
+    const char *gpu; /* the card's full name */
+    uint64_t gpu_bytes;
+    bool gpu_exact;     /* as in plim_fit_row */
+    bool context_known; /* false: it is not counted, and `fits` is no better than maybe */
+    plim_fits fits;
+    uint64_t device_low, device, device_high; /* reserved + context */
+    uint64_t needed_low, needed_high;
+    plim_step_time time;
+    int price_usd; /* of the card at its launch; 0: unknown */
+} plim_card_row;
+
+typedef struct plim_cards {
+    size_t size; /* of this struct */
+    const plim_model_info *model;
+    const plim_settings *settings;    /* as used, with the defaults filled in */
+    const plim_card_row *const *rows; /* one per card, in the order of the setting "gpu" */
+    uint32_t n;
+} plim_cards;
+
+/* Judges the same run on each card: does it fit, and how fast is it.  The setting "gpu" is a
+ * list, as in plim_fit_run.  Errors as plim_estimate_run.  Reports progress, card by card. */
+PLIM_API plim_status plim_cards_run(const plim_model *m, const plim_settings *s,
+                                    plim_cards **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
+PLIM_API void plim_cards_free(plim_cards *c);
 
 /* ======================================================================== */
 /* Tape and replay                                                           */
@@ -889,10 +919,11 @@ typedef struct plim_gpu_info {
     uint64_t memory_bytes;
     bool memory_exact; /* false: estimated from the marketed size, not reported by a driver */
     double bandwidth_gbs, fp32, tf32, fp16, bf16, fp8; /* GB/s; dense TFLOPS; 0: unknown */
+    int price_usd; /* of the launch, in US dollars; 0: unknown */
 } plim_gpu_info;
 #define PLIM_GPU_INFO_INIT                                                                    \
     {                                                                                         \
-        sizeof(plim_gpu_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0              \
+        sizeof(plim_gpu_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0           \
     }
 /* Copies all numbers of row i of PLIM_REG_GPUS to *out; its strings are static.  false:
  * there is no row i, and *out is unchanged. */
@@ -932,7 +963,9 @@ typedef struct plim_style {
     const char *columns; /* layers: "type,shape,params,macs"; NULL: those that fit */
     const char *types;   /* layers: only rows of these types, "Input,Conv2d"; NULL: all */
     const char *sort;    /* layers: "macs": the leaves by this column, the greatest first;
-                            NULL: the tree in call order */
+                            NULL: the tree in call order; fit and cards: "throughput",
+                            "headroom", "price" (the lowest first; for each sample a second)
+                            or, of fit, "batch"; NULL: in the order of the rows */
     bool tensors;        /* info: a table of the tensors instead of the modules */
 } plim_style;
 #define PLIM_STYLE_INIT                                                                       \
@@ -975,6 +1008,8 @@ PLIM_API plim_status plim_batches_print(const plim_batches *b, plim_render r,
                                         plim_err *err);
 PLIM_API plim_status plim_times_print(const plim_times *t, plim_render r, const plim_style *st,
                                       plim_put put, void *ud, plim_err *err);
+PLIM_API plim_status plim_cards_print(const plim_cards *c, plim_render r, const plim_style *st,
+                                      plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,
                                     plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_replay_print(const plim_replay *p, plim_render r,
@@ -996,6 +1031,8 @@ PLIM_API plim_status plim_segments_json(const plim_segments *s, plim_put put, vo
 PLIM_API plim_status plim_batches_json(const plim_batches *b, plim_put put, void *ud,
                                        plim_err *err);
 PLIM_API plim_status plim_times_json(const plim_times *t, plim_put put, void *ud,
+                                     plim_err *err);
+PLIM_API plim_status plim_cards_json(const plim_cards *c, plim_put put, void *ud,
                                      plim_err *err);
 PLIM_API plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_replay_json(const plim_replay *p, plim_put put, void *ud,

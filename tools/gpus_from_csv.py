@@ -19,6 +19,7 @@ fp16_acc32          the same with fp32 accumulation, as PyTorch multiplies: half
                     cards with tensor cores (white papers of the generations), else equal
 compute_capability  NVIDIA only
 sms                 multiprocessors (AMD: CUs, Intel: Xe cores, Apple: cores)
+price_usd           of the launch, before tax
 source              keys of SOURCES below, or what to look up, divided by "; "
 note                what was derived or disagrees: for whoever edits the row
 
@@ -58,7 +59,7 @@ HEAD = """\
  *     told, how that is known (DRIVER: exactly; PRINTED: to 0.01 GiB; MARKETED:
  *     estimated from the size sold), GB/s, TFLOPS dense: fp32, tf32, fp16, fp16 with
  *     accumulation in fp32, bf16, fp8; compute capability * 10, SMs (AMD: CUs,
- *     Intel: Xe cores, Apple: cores), src)
+ *     Intel: Xe cores, Apple: cores), price at launch in US dollars, src)
  *
  * 0 is unknown.  fp16 of GeForce cards is with fp16 accumulation. */"""
 RATES = ("bandwidth_gbs", "fp32", "tf32", "fp16", "fp16_acc32", "bf16", "fp8")
@@ -125,7 +126,8 @@ def table(rows):
                f'"{row["class"]}", "{row["arch"]}", {row["year"]},')
         yield (f'    {number(row["memory_gb"])}, {total}, {kind}, '
                + ", ".join(number(row[c]) for c in RATES)
-               + f', {round(float(row["compute_capability"] or 0) * 10)}, {number(row["sms"])},')
+               + f', {round(float(row["compute_capability"] or 0) * 10)}, {number(row["sms"])}, '
+               f'{number(row["price_usd"])},')
         yield f"    {source(row)})"
     for name in SOURCES:
         yield f"#undef {macro(name)}"

@@ -33,16 +33,17 @@ void *plim__result_of(size_t size, size_t arena_at, const plim_model *model,
 /* A NUL-terminated copy; NULL: out of memory. */
 const char *plim__cstr(plim_arena *a, plim_str s);
 
-/* Samples per second of this job, if a step over `batch` of them takes so long: of training,
- * accumulated passes belong to one step. */
-double plim__samples_per_s(const plim_job *job, int64_t batch, double seconds);
 /* The time of a step of this job, whose graph and ledger are given. */
 plim_step_time plim__step_time(const plim_job *job, const plim_graph *g,
-                               const plim_step_info *info);
+                               const plim_ledger *ledger);
 
 /* The names of the ops without a rule, each once. */
 plim_status plim__unknown_targets(plim_arena *a, const plim_graph *g, const char *const **out,
                                   uint32_t *n, plim_err *err);
+
+/* The cards of the setting "gpu", or the one that "vram" describes, or all cards. */
+plim_status plim__list_cards(plim_job *job, plim_arena *a, const plim_gpu ***out, uint32_t *n,
+                             plim_err *err);
 
 /* Summarizes the graph in a new plim_model_info in `a`. */
 plim_status plim__model_info(plim_arena *a, const plim_graph *g, const plim_model_info **out,

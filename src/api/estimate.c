@@ -312,7 +312,7 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
         st = count_flops(w);
     }
     if (!st)
-        w->e->time = plim__step_time(job, &w->g, &info);
+        w->e->time = plim__step_time(job, &w->g, &info.ledger);
     if (!st)
         st = list_changes(w);
     return st;

@@ -41,9 +41,8 @@ static plim_status read_model_info(const plim_job *job, int64_t batch, plim_aren
 
 /* ---- fit --------------------------------------------------------------------- */
 
-/* The cards of the setting "gpu", or the one that "vram" describes, or all cards. */
-static plim_status list_cards(plim_job *job, plim_arena *a, const plim_gpu ***out, uint32_t *n,
-                              plim_err *err)
+plim_status plim__list_cards(plim_job *job, plim_arena *a, const plim_gpu ***out, uint32_t *n,
+                             plim_err *err)
 {
     const plim_settings *s = job->settings;
     if (s->gpu && s->vram)
@@ -71,7 +70,7 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     plim_graph g;
     out->size = sizeof *out;
     out->settings = job->settings;
-    plim_status st = list_cards(job, a, &cards, &n, err);
+    plim_status st = plim__list_cards(job, a, &cards, &n, err);
     if (!st)
         st = read_model_info(job, 1, a, &g, &out->model, err);
     if (st || !cards)
@@ -81,9 +80,14 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     if (!search || !rows)
         return plim_oom(err);
     for (uint32_t i = 0; i < n && !st; i++) {
+        if (rows[i].gpu)
+            continue;
         st = plim_job_progress(job, i, n, cards[i]->name, err);
         if (!st)
             st = plim_fit_card(search, cards[i], &rows[i], err);
+        for (uint32_t k = i + 1; !st && k < n; k++)
+            if (!rows[k].gpu)
+                plim_fit_same(search, cards[k], &rows[i], &rows[k]);
     }
     const plim_step_info info = *plim_fit_search_info(search);
     plim_fit_search_free(search);
@@ -123,9 +127,8 @@ static plim_status simulate_batch(const plim_job *job, int64_t batch, plim_batch
     *row = (plim_batch_row){.batch = batch,
                             .peak_requested = p.requested,
                             .peak_allocated = p.allocated,
-                            .peak_reserved = p.reserved};
-    if (p.seconds > 0)
-        row->samples_per_s = plim__samples_per_s(job, batch, p.seconds);
+                            .peak_reserved = p.reserved,
+                            .samples_per_s = plim_job_samples_per_s(job, batch, p.seconds)};
     return st;
 }
 

@@ -9,21 +9,16 @@ typedef struct times_result {
     plim_arena arena;
 } times_result;
 
-double plim__samples_per_s(const plim_job *job, int64_t batch, double seconds)
-{
-    return (double)batch * (job->step.infer ? 1 : job->step.accumulate) / seconds;
-}
-
 plim_step_time plim__step_time(const plim_job *job, const plim_graph *g,
-                               const plim_step_info *info)
+                               const plim_ledger *ledger)
 {
-    plim_time t = plim_time_of(&info->ledger, job->gpu, !job->step.infer);
+    plim_time t = plim_time_of(ledger, job->gpu, !job->step.infer);
     if (t.unknown)
         return (plim_step_time){.unknown = t.unknown};
     return (plim_step_time){.low_ms = t.low * 1e3,
                             .usual_ms = t.usual * 1e3,
                             .high_ms = t.high * 1e3,
-                            .samples_per_s = plim__samples_per_s(job, g->batch, t.usual),
+                            .samples_per_s = plim_job_samples_per_s(job, g->batch, t.usual),
                             .computation = t.part[PLIM_TIME_COMPUTATION] / t.usual,
                             .memory = t.part[PLIM_TIME_MEMORY] / t.usual,
                             .launch = t.part[PLIM_TIME_LAUNCH] / t.usual};
@@ -103,7 +98,7 @@ static plim_status times_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     out->settings = job->settings;
     if (job->gpu && !(out->gpu = plim__cstr(a, plim_str_of(job->gpu->name))))
         return plim_oom(err);
-    out->step = plim__step_time(job, &g, &info);
+    out->step = plim__step_time(job, &g, &info.ledger);
     return list_rows(job, &g, &info.ledger, a, out, err);
 }
 

@@ -44,21 +44,11 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
 
 /* ---- the search ------------------------------------------------------------------ */
 
-/* A card whose row is known. */
-typedef struct solved {
-    int cc, sms;
-    bool sms_matter; /* any run of the search depends on the number of SMs */
-    uint64_t bytes, room;
-    plim_fit_row row;
-} solved;
-
 struct plim_fit_search {
     plim_arena *arena;
     plim_arena scratch;
     plim_job *job;
-    solved *done;
-    uint32_t n, cap;
-    bool sms_matter;          /* in the current search */
+    bool sms_matter;          /* any run of the current search depends on the number of SMs */
     plim_step_info info;      /* of the last run */
     bool drawn;               /* the line below is known */
     double fixed, per_sample; /* bytes = fixed + per_sample * batch */
@@ -188,15 +178,28 @@ static plim_status measure_batch(plim_fit_search *s, plim_fit_row *row, plim_err
     return PLIM_OK;
 }
 
-static const solved *find_solved(const plim_fit_search *s, const plim_gpu *gpu, uint64_t room)
+/* The row of the card on which the last run was, at the batch that was found. */
+static void describe_card(const plim_fit_search *s, plim_fit_row *row)
 {
-    for (uint32_t i = 0; i < s->n; i++) {
-        const solved *p = &s->done[i];
-        if (p->cc == gpu->cc && p->room == room && p->bytes == gpu->memory_bytes &&
-            (p->sms == gpu->sms || !p->sms_matter))
-            return p;
-    }
-    return NULL;
+    const plim_gpu *gpu = s->job->gpu;
+    row->gpu = gpu->name;
+    row->gpu_bytes = gpu->memory_bytes;
+    row->gpu_exact = gpu->memory_kind == PLIM_GPU_DRIVER || gpu->memory_kind == PLIM_GPU_GIVEN;
+    row->context_known = plim_fit_context(s->job).high > 0;
+    row->price_usd = gpu->price_usd;
+    plim_time t = plim_time_of(&s->info.ledger, gpu, !s->job->step.infer);
+    row->samples_per_s = plim_job_samples_per_s(s->job, row->batch, t.usual);
+}
+
+bool plim_fit_same(plim_fit_search *s, const plim_gpu *gpu, const plim_fit_row *solved,
+                   plim_fit_row *row)
+{
+    if (!plim_fit_alike(s->job, gpu, s->sms_matter))
+        return false;
+    *row = *solved;
+    plim_job_use_card(s->job, gpu);
+    describe_card(s, row);
+    return true;
 }
 
 plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row *row,
@@ -205,20 +208,11 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     int64_t lo = 0, hi = PLIM_FIT_MAX_BATCH + 1, usual = hi;
     bool refused = false, ended = false;
     plim_job_use_card(s->job, gpu);
-    const plim_gpu_context context = plim_fit_context(s->job);
     const fit_bound high = {PLIM_SIM_HIGH, plim_fit_tight_room(s->job)},
-                    middle = {0, plim_fit_room(gpu, context.usual)};
-    *row = (plim_fit_row){.gpu_bytes = gpu->memory_bytes};
-    const solved *known = find_solved(s, gpu, high.room);
-    if (known)
-        *row = known->row;
-    row->gpu = gpu->name;
-    row->gpu_exact = gpu->memory_kind == PLIM_GPU_DRIVER || gpu->memory_kind == PLIM_GPU_GIVEN;
-    row->context_known = context.high > 0;
-    if (known)
-        return PLIM_OK;
+                    middle = {0, plim_fit_room(gpu, plim_fit_context(s->job).usual)};
     plim_status st = s->drawn ? PLIM_OK : draw_line(s, err);
     s->sms_matter = false;
+    *row = (plim_fit_row){0};
     if (!st)
         st = search_batch(s, high, &lo, &hi, &refused, err);
     row->batch = lo;
@@ -228,13 +222,8 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
         st = search_batch(s, middle, &row->batch_usual, &usual, &ended, err);
     if (!st)
         st = measure_batch(s, row, err);
-    if (st)
-        return st;
-    if (!PLIM_PUSH_ROOM(s->arena, s->done, s->n, s->cap))
-        return plim_oom(err);
-    s->done[s->n++] =
-        (solved){gpu->cc, gpu->sms, s->sms_matter, gpu->memory_bytes, high.room, *row};
-    return PLIM_OK;
+    describe_card(s, row);
+    return st;
 }
 
 const plim_step_info *plim_fit_search_info(const plim_fit_search *s) { return &s->info; }

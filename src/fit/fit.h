@@ -20,12 +20,15 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
 enum { PLIM_FIT_MAX_BATCH = 1 << 24 };
 
 /* Searches the largest batch that fits a card with context and workspaces at their
- * upper bounds.  One search serves many cards, one after the other, and reuses the
- * rows of equal cards. */
+ * upper bounds.  One search serves many cards, one after the other. */
 typedef struct plim_fit_search plim_fit_search;
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job); /* NULL: out of memory */
 plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row *row,
                           plim_err *err);
+/* The row of another card from that of the last card, if the memory of the run is the same on
+ * both; false: it is not, and *row is unchanged. */
+bool plim_fit_same(plim_fit_search *s, const plim_gpu *gpu, const plim_fit_row *solved,
+                   plim_fit_row *row);
 /* Of the last run at a batch that was found; loop NULL: there was none. */
 const plim_step_info *plim_fit_search_info(const plim_fit_search *s);
 void plim_fit_search_free(plim_fit_search *s); /* takes NULL */

@@ -329,6 +329,12 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
     return b.bad ? plim_oom(err) : PLIM_OK;
 }
 
+double plim_job_samples_per_s(const plim_job *job, int64_t batch, double seconds)
+{
+    double samples = (double)batch * (job->step.infer ? 1 : job->step.accumulate);
+    return seconds > 0 ? samples / seconds : 0;
+}
+
 /* Gives every estimated storage the size of one bound. */
 static void fix_storage_sizes(plim_tape *t, plim_bound b)
 {

@@ -45,6 +45,10 @@ plim_status plim_job_assumed(const plim_job *job, const plim_graph *g,
                              const plim_step_info *info, plim_arena *a, const char **out,
                              plim_err *err);
 
+/* Samples per second of this job, if a step over `batch` of them takes so long: of training,
+ * accumulated passes belong to one step.  0: the time is unknown. */
+double plim_job_samples_per_s(const plim_job *job, int64_t batch, double seconds);
+
 /* Calls the progress function of the settings, if any; PLIM_ECANCELED: it asked to stop. */
 plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total,
                               const char *what, plim_err *err);

@@ -25,6 +25,18 @@ plim_gpu_context plim_fit_context(const plim_job *job)
                                job->step.world.lib.benchmark);
 }
 
+bool plim_fit_alike(const plim_job *job, const plim_gpu *other, bool sms_matter)
+{
+    const plim_gpu *gpu = job->gpu;
+    const plim_gpu_context a = plim_fit_context(job);
+    plim_job elsewhere = *job;
+    elsewhere.gpu = other;
+    const plim_gpu_context b = plim_fit_context(&elsewhere);
+    return gpu->cc == other->cc && gpu->memory_bytes == other->memory_bytes &&
+           (gpu->sms == other->sms || !sms_matter) && a.low == b.low && a.usual == b.usual &&
+           a.high == b.high;
+}
+
 uint64_t plim_fit_margin(const plim_job *job, uint64_t reserved)
 {
     return reserved / 100 * job->margin;

@@ -7,9 +7,9 @@
 
 static const plim_gpu gpus[] = {
 #define GPU(name, aliases, vendor, klass, arch, year, gb, bytes, kind, bw, fp32, tf32, fp16,  \
-            fp16_acc32, bf16, fp8, cc, sms, src)                                              \
-    {name, aliases, vendor,     klass, arch, year, gb,  bytes, PLIM_GPU_##kind, bw, fp32,     \
-     tf32, fp16,    fp16_acc32, bf16,  fp8,  cc,   sms, src},
+            fp16_acc32, bf16, fp8, cc, sms, price, src)                                       \
+    {name, aliases, vendor, klass,      arch, year, gb, bytes, PLIM_GPU_##kind, bw,           \
+     fp32, tf32,    fp16,   fp16_acc32, bf16, fp8,  cc, sms,   price,           src},
 #include "gpu/gpus.def"
 #undef GPU
 };
@@ -40,7 +40,8 @@ bool plim_gpu_info_at(uint32_t i, plim_gpu_info *out)
                                 .tf32 = g->tf32,
                                 .fp16 = g->fp16,
                                 .bf16 = g->bf16,
-                                .fp8 = g->fp8};
+                                .fp8 = g->fp8,
+                                .price_usd = g->price_usd};
     plim_copy_out(out, &info, sizeof info);
     return true;
 }

@@ -30,6 +30,7 @@ typedef struct plim_gpu {
     double bf16, fp8;
     int cc; /* compute capability * 10: 89; not NVIDIA: 0 */
     int sms;
+    int price_usd; /* of the launch */
     const char *src;
 } plim_gpu;
 

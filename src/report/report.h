@@ -96,7 +96,8 @@ typedef enum plim_cell_kind {
     PLIM_CELL_DELTA,  /* bytes with a sign: text only */
     PLIM_CELL_RANGE,  /* n to high: text only */
     PLIM_CELL_BOOL,
-    PLIM_CELL_REAL,
+    PLIM_CELL_REAL,   /* one decimal */
+    PLIM_CELL_DIGITS, /* three significant digits */
     PLIM_CELL_MS,     /* about so many milliseconds: 41.2 is "≈ 41 ms" */
     PLIM_CELL_TENTHS, /* 89 is 8.9 */
     PLIM_CELL_SHAPE
@@ -120,8 +121,9 @@ plim_cell plim_cell_int(int64_t v);
 plim_cell plim_cell_delta(uint64_t a, uint64_t b); /* a - b */
 plim_cell plim_cell_range(uint64_t low, uint64_t high);
 plim_cell plim_cell_bool(bool v);
-plim_cell plim_cell_rate(double v); /* 0 or less: unknown */
-plim_cell plim_cell_ms(double ms);  /* likewise */
+plim_cell plim_cell_rate(double v);   /* 0 or less: unknown */
+plim_cell plim_cell_digits(double v); /* likewise */
+plim_cell plim_cell_ms(double ms);    /* likewise */
 plim_cell plim_cell_shape(int rank, const int64_t *dim);
 plim_str plim_cell_show(plim_page *p, const plim_cell *c); /* the cell as text */
 
@@ -183,8 +185,33 @@ typedef struct plim_rows {
     }
 
 /* Puts the rows in the order of a column: numbers from the greatest down, text from A to Z;
+ * what is unknown comes last;
  * rows that are equal keep their order.  PLIM_EUSAGE: no such column, or one of shapes. */
 plim_status plim_rows_sort(plim_page *p, plim_rows *r, const char *column, plim_err *err);
+
+/* An order that a report offers by a word of its own. */
+typedef struct plim_order {
+    const char *word, *column;
+    bool least_first;
+    const char *only; /* the columns that text shows then; NULL: the default ones */
+} plim_order;
+/* Puts the rows in the order of a word; the unknown comes last.  NULL: they keep their order.
+ * PLIM_EUSAGE: none of the orders has this word. */
+plim_status plim_rows_order(plim_page *p, plim_rows *r, const plim_order *orders, size_t n,
+                            const char *word, plim_err *err);
+
+/* What a card cost at its launch, and for each sample a second that it takes, of rows that say
+ * both: shown if rows are sorted by it. */
+#define PLIM_PRICE_PER "usd_per_sample_per_s"
+#define PLIM_PRICE_SHOWN "price_usd," PLIM_PRICE_PER
+#define PLIM_PRICE_COLUMNS(price, per)                                                        \
+    {"price_usd", "launch USD", PLIM_IN_BOTH, PLIM_RIGHT, 0, PLIM_ON_REQUEST, price},         \
+    {                                                                                         \
+        PLIM_PRICE_PER, "USD per sample/s", PLIM_IN_BOTH, PLIM_RIGHT, 0, PLIM_ON_REQUEST, per \
+    }
+enum { PLIM_SPEED_COLUMNS = 3 }; /* these, and samples/s before them */
+plim_cell plim_report_price(int usd);
+plim_cell plim_report_price_per(int usd, double samples_per_s);
 
 /* PLIM_EUSAGE: `only` names an unknown column. */
 plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err);

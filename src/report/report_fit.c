@@ -29,17 +29,21 @@ static plim_cell fit_bound(const plim_fit_row *r, uint64_t n)
     return plim_cell_u64(r->context_known ? PLIM_CELL_BYTES : PLIM_CELL_UNKNOWN, n);
 }
 
+/* What the card has beyond the needs of the batch, at the upper bounds. */
+static plim_cell fit_headroom(const plim_fit_row *r)
+{
+    return r->batch ? fit_bound(r, r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high))
+                    : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
+}
+
 static plim_cell fit_reserved(const plim_fit_row *r)
 {
     return plim_cell_range(r->reserved_low, r->reserved_high);
 }
 
-/* The bytes that the batch does not need, at the upper bounds. */
 static plim_cell fit_margin(const plim_fit_row *r)
 {
-    if (!r->batch)
-        return plim_cell_text("");
-    return fit_bound(r, r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high));
+    return r->batch ? fit_headroom(r) : plim_cell_text("");
 }
 
 /* clang-format off */
@@ -61,6 +65,10 @@ PLIM_GETTER(fit_get_margin, plim_fit_row, fit_margin(r))
 PLIM_GETTER(fit_get_reserved_range, plim_fit_row, fit_reserved(r))
 PLIM_GETTER(fit_get_reserved_low, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved_low))
 PLIM_GETTER(fit_get_reserved_high, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved_high))
+PLIM_GETTER(fit_get_headroom, plim_fit_row, fit_headroom(r))
+PLIM_GETTER(fit_get_speed, plim_fit_row, plim_cell_digits(r->samples_per_s))
+PLIM_GETTER(fit_get_price, plim_fit_row, plim_report_price(r->price_usd))
+PLIM_GETTER(fit_get_price_per, plim_fit_row, plim_report_price_per(r->price_usd, r->samples_per_s))
 PLIM_GETTER(fit_get_needed_low, plim_fit_row, fit_bound(r, r->needed_low))
 PLIM_GETTER(fit_get_needed_high, plim_fit_row, fit_bound(r, r->needed_high))
 
@@ -72,7 +80,7 @@ static const plim_column fit_columns[] = {
     {"gpu_exact",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_exact},
     {"batch",       "batch",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_batch},
     {"batch",       "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_number},
-    {"batch_usual", "usual",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, fit_get_usual},
+    {"batch_usual", "usual",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  1, fit_get_usual},
     {"limited",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_limited},
     {"at_most",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_at_most},
     {"reserved",    "reserved", PLIM_IN_TEXT, PLIM_RIGHT,    0,  4, fit_get_reserved_range},
@@ -80,16 +88,27 @@ static const plim_column fit_columns[] = {
     {"device",      "device",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_device},
     {"device_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_low},
     {"device_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_high},
-    {"margin",      "margin",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  1, fit_get_margin},
+    {"margin",      "margin",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, fit_get_margin},
     {"reserved_low", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_reserved_low},
     {"reserved_high", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_reserved_high},
     {"needed_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_low},
     {"needed_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_high},
     {"batch_usual", "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_usual_number},
+    {"margin",      "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_headroom},
+    /* the last PLIM_SPEED_COLUMNS */
+    {"samples_per_s", "samples/s", PLIM_IN_BOTH, PLIM_RIGHT, 0,  0, fit_get_speed},
+    PLIM_PRICE_COLUMNS(fit_get_price, fit_get_price_per),
 };
 /* clang-format on */
 
-static void fit_notes(plim_page *p, const plim_fit *f)
+static const plim_order fit_orders[] = {
+    {"throughput", "samples_per_s", false, NULL},
+    {"headroom", "margin", false, NULL},
+    {"price", PLIM_PRICE_PER, true, "gpu,batch,samples_per_s," PLIM_PRICE_SHOWN},
+    {"batch", "batch", false, NULL},
+};
+
+static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
 {
     bool none = false, limited = false, marketed = false, known = false, unknown = false;
     for (uint32_t i = 0; i < f->n; i++) {
@@ -104,7 +123,7 @@ static void fit_notes(plim_page *p, const plim_fit *f)
         const char *what;
     } notes[] = {
         {none, "none: not even batch 1 fits; the figures are those of batch 1"},
-        {known, "usual: the batch at the usual sizes, without a margin; it may fail"},
+        {known && sizes, "usual: the batch at the usual sizes, without a margin; it may fail"},
         {limited, ">= a lower bound: limited by the search or the model, not the card"},
         {unknown, "<= an upper bound: the CUDA context size of this card is unknown"},
         {marketed, "~ estimated from the marketed size, not reported by a driver"},
@@ -112,7 +131,7 @@ static void fit_notes(plim_page *p, const plim_fit *f)
     };
     plim_page_puts(p, "\n");
     plim_page_paint(p, PLIM_PAINT_DIM);
-    if (known)
+    if (known && sizes)
         plim_page_wrap(
             p,
             "device: reserved by the allocator plus the CUDA context, lower to upper bound; "
@@ -125,22 +144,32 @@ static void fit_notes(plim_page *p, const plim_fit *f)
     plim_page_paint(p, PLIM_PAINT_PLAIN);
 }
 
-static plim_rows fit_rows(const plim_fit *f)
+/* Text has no column for a speed that is known of no card. */
+static plim_status fit_rows(plim_page *p, const plim_fit *f, uint8_t in, plim_rows *out,
+                            plim_err *err)
 {
-    return PLIM_ROWS_OF(fit_columns, f->rows, f->n);
+    bool timed = false;
+    for (uint32_t i = 0; i < f->n; i++)
+        timed |= f->rows[i]->samples_per_s > 0;
+    *out = PLIM_ROWS_OF(fit_columns, f->rows, f->n);
+    if (in == PLIM_IN_TEXT && !timed && !p->style.sort)
+        out->n_columns -= PLIM_SPEED_COLUMNS;
+    return plim_rows_order(p, out, fit_orders, PLIM_COUNT(fit_orders), p->style.sort, err);
 }
 
 static plim_status fit_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_fit *f = subject;
-    const plim_rows r = fit_rows(f);
-    if (!p->style.quiet) {
+    plim_rows r;
+    plim_status st = fit_rows(p, f, PLIM_IN_TEXT, &r, err);
+    if (!st && !p->style.quiet) {
         plim_report_model_line(p, f->model);
         plim_page_puts(p, "\n");
     }
-    plim_status st = plim_rows_text(p, &r, 0, err);
+    if (!st)
+        st = plim_rows_text(p, &r, 0, err);
     if (!st && !p->style.quiet)
-        fit_notes(p, f);
+        fit_notes(p, f, !r.only);
     if (!st && !p->style.quiet)
         plim_report_paragraph(p, PLIM_PAINT_WARN, f->model->note);
     return st;
@@ -148,10 +177,12 @@ static plim_status fit_text(plim_page *p, const void *subject, plim_err *err)
 
 static plim_status fit_json(plim_page *p, const void *subject, plim_err *err)
 {
-    (void)err;
     const plim_fit *f = subject;
-    const plim_rows r = fit_rows(f);
+    plim_rows r;
     plim_jw w;
+    plim_status st = fit_rows(p, f, PLIM_IN_DATA, &r, err);
+    if (st)
+        return st;
     plim_report_json_open(&w, p, "plimsoll/fit/1", f->model);
     plim_jw_key(&w, "settings");
     plim_settings_write(&w, f->settings, "fit");
@@ -162,8 +193,10 @@ static plim_status fit_json(plim_page *p, const void *subject, plim_err *err)
 
 static plim_status fit_csv(plim_page *p, const void *subject, plim_err *err)
 {
-    const plim_rows r = fit_rows(subject);
-    return plim_rows_csv(p, &r, err);
+    plim_rows r;
+    plim_status st = fit_rows(p, subject, PLIM_IN_DATA, &r, err);
+    r.only = NULL; /* which is for text */
+    return st ? st : plim_rows_csv(p, &r, err);
 }
 
 plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,

@@ -79,6 +79,7 @@ PLIM_GETTER(gpu_class, plim_gpu_info, plim_cell_text(r->klass))
 PLIM_GETTER(gpu_arch, plim_gpu_info, plim_cell_text(r->arch))
 PLIM_GETTER(gpu_year, plim_gpu_info, card_year(r))
 PLIM_GETTER(gpu_sms, plim_gpu_info, plim_cell_known(PLIM_CELL_COUNT, r->sms > 0 ? (uint64_t)r->sms : 0))
+PLIM_GETTER(gpu_price, plim_gpu_info, plim_report_price(r->price_usd))
 PLIM_GETTER(gpu_src, plim_gpu_info, plim_cell_text(r->src))
 
 static const plim_column gpu_columns[] = {
@@ -100,6 +101,7 @@ static const plim_column gpu_columns[] = {
     {"arch",         "arch",    PLIM_IN_BOTH, PLIM_LEFT,     0,  8, gpu_arch},
     {"year",         "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_year},
     {"sms",          "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_sms},
+    {"price_usd",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, gpu_price},
     {"src",          "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, gpu_src},
 };
 

@@ -44,6 +44,11 @@ plim_cell plim_cell_rate(double v)
     return (plim_cell){.kind = v > 0 ? PLIM_CELL_REAL : PLIM_CELL_UNKNOWN, .real = v};
 }
 
+plim_cell plim_cell_digits(double v)
+{
+    return (plim_cell){.kind = v > 0 ? PLIM_CELL_DIGITS : PLIM_CELL_UNKNOWN, .real = v};
+}
+
 plim_cell plim_cell_ms(double ms)
 {
     return (plim_cell){.kind = ms > 0 ? PLIM_CELL_MS : PLIM_CELL_UNKNOWN, .real = ms};
@@ -90,6 +95,7 @@ static plim_text cell_number(const plim_page *p, const plim_cell *c, bool tight)
     case PLIM_CELL_DELTA: return plim_page_bytes(p, c->n);
     case PLIM_CELL_METRIC: return plim_fmt_metric(c->n);
     case PLIM_CELL_REAL: return plim_fmt_fixed(c->real, 1);
+    case PLIM_CELL_DIGITS: return plim_fmt_digits(c->real);
     case PLIM_CELL_TENTHS: return cell_tenths(c->n);
     default: return tight && c->n >= LONG_COUNT ? plim_fmt_metric(c->n) : plim_fmt_count(c->n);
     }
@@ -126,6 +132,7 @@ static void cell_json(plim_jw *w, const plim_cell *c)
     case PLIM_CELL_INT: plim_jw_i64(w, (int64_t)(c->negative ? -c->n : c->n)); break;
     case PLIM_CELL_BOOL: plim_jw_bool(w, c->n); break;
     case PLIM_CELL_REAL:
+    case PLIM_CELL_DIGITS:
     case PLIM_CELL_MS: plim_jw_f64(w, c->real); break;
     case PLIM_CELL_TENTHS: plim_jw_f64(w, (double)c->n / 10); break;
     case PLIM_CELL_SHAPE:
@@ -175,6 +182,7 @@ static void cell_csv(plim_page *p, const plim_cell *c)
         break;
     case PLIM_CELL_BOOL: plim_page_puts(p, c->n ? "true" : "false"); break;
     case PLIM_CELL_REAL:
+    case PLIM_CELL_DIGITS:
     case PLIM_CELL_MS: plim_page_puts(p, plim_fmt_fixed(c->real, 6).s); break;
     case PLIM_CELL_TENTHS: plim_page_puts(p, cell_tenths(c->n).s); break;
     default: break;
@@ -257,16 +265,27 @@ typedef struct rows_key {
     uint64_t at; /* its row */
 } rows_key;
 
+/* What is unknown comes last, in either order. */
+static int compare_cells(const plim_cell *x, const plim_cell *y)
+{
+    if (x->kind == PLIM_CELL_UNKNOWN || y->kind == PLIM_CELL_UNKNOWN)
+        return (x->kind == PLIM_CELL_UNKNOWN) - (y->kind == PLIM_CELL_UNKNOWN);
+    if (x->kind == PLIM_CELL_TEXT)
+        return strcmp(x->text, y->text);
+    if (x->real < y->real || x->real > y->real)
+        return x->real < y->real ? 1 : -1;
+    return (x->n < y->n) - (x->n > y->n);
+}
+
 static int compare_keys(const void *a, const void *b)
 {
     const rows_key *x = a, *y = b;
-    int by = x->cell.kind == PLIM_CELL_TEXT
-                 ? strcmp(x->cell.text, y->cell.text)
-                 : (x->cell.n < y->cell.n) - (x->cell.n > y->cell.n);
+    int by = compare_cells(&x->cell, &y->cell);
     return by ? by : (x->at > y->at) - (x->at < y->at);
 }
 
-plim_status plim_rows_sort(plim_page *p, plim_rows *r, const char *column, plim_err *err)
+static plim_status sort_rows(plim_page *p, plim_rows *r, const char *column, bool least_first,
+                             plim_err *err)
 {
     plim_str name = plim_str_of(column);
     const plim_column *c = rows_find(r, name, PLIM_IN_DATA);
@@ -279,6 +298,8 @@ plim_status plim_rows_sort(plim_page *p, plim_rows *r, const char *column, plim_
         return plim_oom(err);
     for (uint64_t i = 0; i < r->n; i++) {
         keys[i] = (rows_key){c->get(rows_at(r, i)), i};
+        if (least_first) /* numbers only */
+            keys[i].cell.real = -keys[i].cell.real;
         if (keys[i].cell.kind == PLIM_CELL_SHAPE)
             return plim_fail(err, PLIM_EUSAGE, 0, "cannot sort by '%s'", column);
     }
@@ -288,6 +309,29 @@ plim_status plim_rows_sort(plim_page *p, plim_rows *r, const char *column, plim_
         memcpy(items + i * size, (const char *)r->items + keys[i].at * size, size);
     r->items = items;
     return PLIM_OK;
+}
+
+plim_status plim_rows_sort(plim_page *p, plim_rows *r, const char *column, plim_err *err)
+{
+    return sort_rows(p, r, column, false, err);
+}
+
+plim_status plim_rows_order(plim_page *p, plim_rows *r, const plim_order *orders, size_t n,
+                            const char *word, plim_err *err)
+{
+    char all[80];
+    size_t at = 0;
+    for (size_t i = 0; word && i < n; i++) {
+        if (!strcmp(word, orders[i].word)) {
+            r->only = orders[i].only;
+            return sort_rows(p, r, orders[i].column, orders[i].least_first, err);
+        }
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", at ? ", " : "",
+                               orders[i].word);
+    }
+    return word ? plim_fail(err, PLIM_EUSAGE, 0, "cannot sort by '%.40s' (expected one of %s)",
+                            word, all)
+                : PLIM_OK;
 }
 
 /* ---- text ---------------------------------------------------------------- */

@@ -12,8 +12,9 @@ static uint32_t dice(uint32_t n)
 }
 #define PICK(table) (table)[dice(PLIM_COUNT(table))]
 
-static plim_fits fits(const char *model, const plim_settings *s, const char *gpu,
-                      int64_t batch)
+/* The estimate that a row summarizes. */
+static plim_estimate *estimate_on(const char *model, const plim_settings *s, const char *gpu,
+                                  int64_t batch)
 {
     plim_settings *one = NULL;
     char text[32];
@@ -22,9 +23,16 @@ static plim_fits fits(const char *model, const plim_settings *s, const char *gpu
     asked_set(one, "gpu", gpu);
     asked_set(one, "batch", text);
     plim_estimate *e = asked_estimate_of(model, one);
+    plim_settings_free(one);
+    return e;
+}
+
+static plim_fits fits(const char *model, const plim_settings *s, const char *gpu,
+                      int64_t batch)
+{
+    plim_estimate *e = estimate_on(model, s, gpu, batch);
     plim_fits f = e->fits;
     plim_estimate_free(e);
-    plim_settings_free(one);
     return f;
 }
 
@@ -171,12 +179,79 @@ static void test_explain(void **state)
     plim_model_free(m);
 }
 
+/* Two sources of a speed: equal, or unknown in both. */
+static bool same_speed(double a, const plim_step_time *t)
+{
+    double b = t->unknown ? 0 : t->samples_per_s;
+    return a <= b && b <= a;
+}
+
+/* Cards of equal memory share a search, not a speed. */
+static void test_speed(void **state)
+{
+    (void)state;
+    plim_settings *s = asked_settings("accumulate=2");
+    plim_fit *f = NULL;
+    int known = 0;
+    assert_int_equal(fit("resnet18", s, &f, NULL), PLIM_OK);
+    for (uint32_t i = 0; i < f->n; i += 5) {
+        const plim_fit_row *r = f->rows[i];
+        if (!r->batch)
+            continue;
+        plim_estimate *e = estimate_on("resnet18", s, r->gpu, r->batch);
+        CHECK(r->gpu, same_speed(r->samples_per_s, &e->time));
+        known += r->samples_per_s > 0;
+        plim_estimate_free(e);
+    }
+    CHECK("most are known", known > 20);
+    plim_fit_free(f);
+    plim_settings_free(s);
+}
+
+/* A row of cards is the estimate on that card. */
+static void test_cards(void **state)
+{
+    (void)state;
+    const char *const model = "resnet18";
+    plim_settings *s = asked_settings("optimizer=adamw batch=160");
+    plim_model *m = asked_model(model);
+    plim_cards *c = NULL;
+    bool seen[3] = {false};
+    assert_int_equal(plim_cards_run(m, s, &c, NULL), PLIM_OK);
+    assert_int_equal(c->n, plim_registry_count(PLIM_REG_GPUS));
+    for (uint32_t i = 0; i < c->n; i++) {
+        const plim_card_row *r = c->rows[i];
+        seen[r->fits + 1] = true;
+        if (i % 3)
+            continue;
+        plim_estimate *e = estimate_on(model, s, r->gpu, 160);
+        assert_int_equal(r->fits, e->fits);
+        assert_int_equal(r->gpu_bytes, e->gpu_bytes);
+        assert_int_equal(r->device_low, e->device_low);
+        assert_int_equal(r->device, e->device);
+        assert_int_equal(r->device_high, e->device_high);
+        assert_int_equal(r->needed_low, e->needed_low);
+        assert_int_equal(r->needed_high, e->needed_high);
+        CHECK(r->gpu, same_speed(r->time.unknown ? 0 : r->time.samples_per_s, &e->time));
+        plim_estimate_free(e);
+    }
+    CHECK("some fit, some may, some do not", seen[0] && seen[1] && seen[2]);
+    plim_cards_free(c);
+    asked_set(s, "gpu", "t4,nope");
+    c = NULL;
+    assert_int_equal(plim_cards_run(m, s, &c, NULL), PLIM_EUSAGE);
+    assert_null(c);
+    plim_model_free(m);
+    plim_settings_free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_property), cmocka_unit_test(test_all_is_each),
         cmocka_unit_test(test_own_card), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_explain),  cmocka_unit_test(test_speed),
+        cmocka_unit_test(test_cards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
