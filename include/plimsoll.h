@@ -780,6 +780,7 @@ typedef struct plim_replay {
     bool expandable_known;  /* the tape was also replayed with expandable_segments:True */
     bool expandable_served; /* which served that allocation */
     bool expandable_oom;    /* another one failed */
+    const char *note;       /* what is simulated otherwise than asked for; "": nothing */
 } plim_replay;
 
 /* Replays the tape in a text file through a simulated allocator.  The settings "allocator",

@@ -9,8 +9,8 @@ typedef struct replay_result {
 } replay_result;
 
 /* The card that the settings describe, if any; in `out` what the report says of it. */
-static plim_status read_card(const plim_settings *s, plim_arena *a, plim_alloc_options *o,
-                             plim_replay *out, plim_err *err)
+static plim_status read_card(const plim_settings *s, plim_arena *a, int torch,
+                             plim_alloc_options *o, plim_replay *out, plim_err *err)
 {
     const plim_gpu *gpu = NULL;
     plim_gpu generic;
@@ -21,7 +21,7 @@ static plim_status read_card(const plim_settings *s, plim_arena *a, plim_alloc_o
     }
     if (st || !gpu)
         return st;
-    out->context = plim_gpu_context_of(gpu, o->torch, false).high;
+    out->context = plim_gpu_context_of(gpu, torch, false).high;
     out->gpu = gpu->name;
     out->gpu_bytes = s->vram ? s->vram : gpu->memory_bytes;
     o->total = out->gpu_bytes;
@@ -32,17 +32,19 @@ static plim_status read_card(const plim_settings *s, plim_arena *a, plim_alloc_o
 static plim_status read_options(const plim_settings *s, plim_arena *a, plim_alloc_options *out,
                                 plim_replay *card, plim_err *err)
 {
-    const plim_torch *torch = plim_torch_newest();
-    plim_status st = PLIM_OK;
+    const plim_torch *torch;
+    int asked;
     *out = (plim_alloc_options){.conf = plim_str_of(s->alloc_conf ? s->alloc_conf : ""),
                                 .fraction = s->fraction};
-    if (s->torch)
-        st = plim_torch_find(plim_str_of(s->torch), &torch, err);
+    plim_status st = plim_torch_find(s->torch, &torch, &asked, err);
     if (!st)
         st = plim_allocator_find(plim_str_of(s->allocator ? s->allocator : ""),
                                  &out->allocator, err);
+    if (st)
+        return st;
     out->torch = torch->version;
-    return st ? st : read_card(s, a, out, card, err);
+    card->note = plim_torch_note(a, s->torch);
+    return card->note ? read_card(s, a, asked, out, card, err) : plim_oom(err);
 }
 
 PLIM__LIST(row_list, plim_phase_row)

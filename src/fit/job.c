@@ -114,9 +114,10 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
         st = plim_ema_parse(plim_str_of(s->ema), &step->ema, err);
     if (!st)
         st = apply_optimizer(step, err);
-    step->torch = plim_torch_newest();
-    if (!st && s->torch)
-        st = plim_torch_find(plim_str_of(s->torch), &step->torch, err);
+    if (!st)
+        st = plim_torch_find(s->torch, &step->torch, &step->world.lib.torch, err);
+    if (st)
+        return st;
     step->zero_grad_keeps =
         s->zero_grad ? s->zero_grad == ZEROS : !step->torch->zero_grad_to_none;
     return st;
@@ -159,15 +160,16 @@ static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *e
 /* Calibrated on half of the measured runs and judged on the other: docs/accuracy.md. */
 enum { MARGIN_PERCENT = 5 };
 
-static void read_workspace(plim_job *job, const plim_settings *s)
+static void read_libraries(plim_job *job, const plim_settings *s)
 {
     enum { TF32_OFF = 2 }; /* cudnn_tf32 */
     const plim_workspace workspace = plim_workspace_of(s->workspace);
     job->bound = workspace.bound;
     job->margin = MARGIN_PERCENT;
-    job->step.world.lib = (plim_libraries){.workspace = workspace.counted,
-                                           .no_tf32 = s->cudnn_tf32 == TF32_OFF,
-                                           .benchmark = s->cudnn_benchmark};
+    plim_libraries *lib = &job->step.world.lib;
+    lib->workspace = workspace.counted;
+    lib->no_tf32 = s->cudnn_tf32 == TF32_OFF;
+    lib->benchmark = s->cudnn_benchmark;
 }
 
 plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
@@ -184,7 +186,7 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         st = read_sizes(job, job->settings, err);
     if (st)
         return st;
-    read_workspace(job, job->settings);
+    read_libraries(job, job->settings);
     job->alloc.torch = job->step.torch->version;
     job->alloc.conf = plim_str_of(job->settings->alloc_conf);
     plim_job_use_card(job, NULL);
@@ -234,7 +236,7 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
         {PLIM_SET_keep, keeps.p},
         {PLIM_SET_clip, step->clip ? "true" : "false"},
         {PLIM_SET_zero_grad, step->zero_grad_keeps ? "zeros" : "none"},
-        {PLIM_SET_torch, step->torch->name},
+        {PLIM_SET_torch, plim_torch_name(job->arena, step->world.lib.torch)},
     };
     plim_status st = put_int(job, PLIM_SET_batch, g->batch, err);
     if (!st)
@@ -324,6 +326,10 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
                         plim_fmt_bytes(plim_sat_mul(token, (uint64_t)g->seq), false).s,
                         g->seq);
     }
+    const char *torch = plim_torch_note(g->arena, job->settings->torch);
+    if (!torch)
+        return plim_oom(err);
+    plim_buf_printf(&b, "%s%s", *torch && b.n ? " " : "", torch);
     if (b.n > g->note.n + 1) /* more than a full stop was added */
         g->note = plim_buf_str(&b);
     return b.bad ? plim_oom(err) : PLIM_OK;

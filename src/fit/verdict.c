@@ -21,7 +21,7 @@ uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context)
 
 plim_gpu_context plim_fit_context(const plim_job *job)
 {
-    return plim_gpu_context_of(job->gpu, job->step.torch->version,
+    return plim_gpu_context_of(job->gpu, job->step.world.lib.torch,
                                job->step.world.lib.benchmark);
 }
 
@@ -219,7 +219,7 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
     uint32_t n = has_bounds(t) ? SIZES : 1;
     const size_run *lean = &runs[n > 1 ? LOW : USUAL], *failed = NULL;
     *out = (plim_verdict){0};
-    out->context = plim_gpu_context_of(job->gpu, job->step.torch->version,
+    out->context = plim_gpu_context_of(job->gpu, job->step.world.lib.torch,
                                        t->searched || job->step.world.lib.benchmark);
     out->searched = t->searched;
     for (uint32_t i = n; i-- > 0;) {

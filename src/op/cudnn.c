@@ -27,7 +27,7 @@ static const cudnn_row *find_row(const plim_world *world, plim_dtype dtype)
 {
     const cudnn_row *r = cudnn_rows;
     while ((r->dtype != ANY && r->dtype != (int)dtype) || world->cc < r->cc ||
-           world->torch < r->torch || (r->tf32 && world->lib.no_tf32))
+           world->lib.torch < r->torch || (r->tf32 && world->lib.no_tf32))
         r++;
     return r;
 }

@@ -30,8 +30,11 @@ typedef struct plim_machine plim_machine;
 /* Used where the card does not say: the values of an A100. */
 enum { PLIM_USUAL_CC = 80, PLIM_USUAL_SMS = 108, PLIM_USUAL_THREADS_PER_SM = 2048 };
 
-/* What a script asks of the libraries: 0 is PyTorch's default, but for `workspace`. */
+/* The closed libraries, and what a script asks of them: false is PyTorch's default, but for
+ * `workspace`. */
 typedef struct plim_libraries {
+    int torch; /* the version that they came with: the one asked for, where plim_world.torch is
+                  that of the nearest profile */
     bool workspace; /* count what they and kernels take for themselves */
     bool no_tf32;   /* torch.backends.cudnn.allow_tf32 is off */
     bool benchmark; /* torch.backends.cudnn.benchmark is on */

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "report/svg.h"
+#include "torch/torch.h"
 
 /* The estimates of a report. */
 typedef struct compare_list {
@@ -74,6 +75,15 @@ static plim_rows compare_rows(const compare_list *list)
     return PLIM_ROWS_OF(compare_columns, list->of, list->n);
 }
 
+/* The settings are the same for all. */
+static const char *compare_note(plim_page *p, const compare_list *list)
+{
+    const char *note =
+        plim_torch_note(&p->arena, plim_settings_get(list->of[0]->settings, "torch"));
+    p->buf.bad |= !note;
+    return note;
+}
+
 static plim_status compare_text(plim_page *p, const void *subject, plim_err *err)
 {
     const compare_list *list = subject;
@@ -99,6 +109,7 @@ static plim_status compare_text(plim_page *p, const void *subject, plim_err *err
         plim_page_wrap(p, "step: the time of a step on the card, an estimate", 0);
     plim_report_unknowns(p);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_report_paragraph(p, PLIM_PAINT_WARN, compare_note(p, list));
     return PLIM_OK;
 }
 
@@ -109,6 +120,11 @@ static plim_status compare_json(plim_page *p, const void *subject, plim_err *err
     const plim_rows r = compare_rows(list);
     plim_jw w;
     plim_report_json_open(&w, p, "plimsoll/compare/1", NULL);
+    const char *note = compare_note(p, list);
+    if (note && *note) {
+        plim_jw_key(&w, "note");
+        plim_jw_cstr(&w, note);
+    }
     plim_rows_json(&w, "models", &r);
     plim_report_json_close(&w);
     return PLIM_OK;

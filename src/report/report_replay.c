@@ -241,6 +241,7 @@ static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
         replay_oom(p, r);
     if (r->oom && r->small_free && r->large_free)
         replay_free_blocks(p, r);
+    plim_report_paragraph(p, PLIM_PAINT_WARN, r->note);
     return PLIM_OK;
 }
 
@@ -305,6 +306,10 @@ static plim_status replay_json(plim_page *p, const void *subject, plim_err *err)
     plim_rows marks = mark_rows(p, r);
     fill_stats(rows, r);
     plim_report_json_open(&w, p, "plimsoll/replay/1", NULL);
+    if (r->note && *r->note) {
+        plim_jw_key(&w, "note");
+        plim_jw_cstr(&w, r->note);
+    }
     for (size_t i = 0; i < PLIM_COUNT(counts); i++) {
         plim_jw_key(&w, counts[i].key);
         plim_jw_u64(&w, counts[i].n);

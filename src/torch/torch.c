@@ -46,18 +46,53 @@ static int torch_version_of(plim_str s)
     return (k == 0 || part[1] > 99) ? -1 : part[0] * 100 + part[1];
 }
 
-plim_status plim_torch_find(plim_str version, const plim_torch **out, plim_err *err)
+/* The row that simulates a version, the nearest if it has none; NULL: too old, or no version. */
+static const plim_torch *find_row(int v)
 {
-    int v = torch_version_of(version);
-    for (size_t i = 0; i < PLIM_COUNT(torch_rows); i++)
-        if (torch_rows[i].version == v) {
-            *out = &torch_rows[i];
-            return PLIM_OK;
-        }
-    return plim_fail(err, PLIM_EUSAGE, 0,
-                     "unknown PyTorch version '" PLIM_STR_FMT
-                     "': known are 1.13 and 2.0 to %s",
-                     PLIM_STR_ARG(version), plim_torch_newest()->name);
+    enum { FIRST = 100 }; /* of older ones nothing has been measured */
+    const plim_torch *oldest = torch_rows, *newest = plim_torch_newest();
+    if (v >= FIRST && v < oldest->version)
+        return oldest;
+    if (v > newest->version)
+        return newest;
+    for (const plim_torch *t = oldest; t <= newest; t++)
+        if (t->version == v)
+            return t;
+    return NULL;
+}
+
+plim_status plim_torch_find(const char *version, const plim_torch **out, int *asked,
+                            plim_err *err)
+{
+    *asked = version ? torch_version_of(plim_str_of(version)) : plim_torch_newest()->version;
+    *out = find_row(*asked);
+    return *out ? PLIM_OK
+                : plim_fail(err, PLIM_EUSAGE, 0,
+                            "unknown PyTorch version '%s': known are 1.13 and 2.0 to %s; 1.0 "
+                            "to 1.12 are simulated as 1.13",
+                            version, plim_torch_newest()->name);
+}
+
+const char *plim_torch_name(plim_arena *a, int version)
+{
+    return plim_arena_printf(a, "%d.%d", version / 100, version % 100).p;
+}
+
+const char *plim_torch_note(plim_arena *a, const char *version)
+{
+    const plim_torch *row;
+    int asked;
+    if (plim_torch_find(version, &row, &asked, NULL) || row->version == asked)
+        return "";
+    const char *name = plim_torch_name(a, asked);
+    const char *older = ", with the CUDA context and the cuDNN workspaces of its own time";
+    if (!name)
+        return NULL;
+    return plim_arena_printf(a,
+                             "PyTorch %s has no profile: its tensors and its allocator are "
+                             "simulated as those of %s%s.",
+                             name, row->name, asked < row->version ? older : "")
+        .p;
 }
 
 /* src: docs/sources/workspaces.md 1: 2 x 4096 KiB + 8 x 16 KiB; Hopper 8 x 4096 KiB; Blackwell

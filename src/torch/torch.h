@@ -33,9 +33,16 @@ enum plim_since {
 uint32_t plim_torch_count(void);
 const plim_torch *plim_torch_at(uint32_t i);
 const plim_torch *plim_torch_newest(void);
-/* "2.13", "2.13.0", "2.13.1+cu128": the row of that release.  PLIM_EUSAGE lists the known
- * ones. */
-plim_status plim_torch_find(plim_str version, const plim_torch **out, plim_err *err);
+/* "2.13", "2.13.0", "2.13.1+cu128": the row of that release, or else, from 1.0 on, the nearest;
+ * NULL: the newest.  `asked`: the version itself, as in plim_torch.version, for the tables that
+ * go further back.  PLIM_EUSAGE lists the known ones. */
+plim_status plim_torch_find(const char *version, const plim_torch **out, int *asked,
+                            plim_err *err);
+/* That this version is simulated as another, in a sentence in `a`; "": it is not.  NULL: out of
+ * memory. */
+const char *plim_torch_note(plim_arena *a, const char *version);
+/* "2.13" for 213, in `a`. */
+const char *plim_torch_name(plim_arena *a, int version);
 
 /* Bytes of one cuBLAS workspace on a card of this capability (cc * 10). */
 uint64_t plim_torch_cublas_bytes(const plim_torch *t, int cc);

@@ -86,17 +86,17 @@ static plim_status find_card(plim_vgpu *d, const plim_vgpu_options *o, plim_gpu 
     return PLIM_OK;
 }
 
-static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, bool workspace,
-                             plim_err *err)
+static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, plim_err *err)
 {
     plim_gpu *gpu = &d->gpu;
+    const plim_libraries lib = d->world.lib;
     plim_status st = find_card(d, o, gpu, err);
     if (st)
         return st;
-    d->context_high = plim_gpu_context_of(gpu, d->torch->version, false).high;
-    d->options.capacity = plim__vgpu_capacity(gpu, d->torch);
+    d->context_high = plim_gpu_context_of(gpu, lib.torch, false).high;
+    d->options.capacity = plim__vgpu_capacity(gpu, lib.torch);
     d->options.total = gpu->memory_bytes;
-    d->world = plim_world_on(d->torch, gpu, (plim_libraries){.workspace = workspace});
+    d->world = plim_world_on(d->torch, gpu, lib);
     const plim_gpu_limits limits = plim_gpu_limits_of(d->world.cc);
     d->card = (plim_vgpu_card){.name = plim_arena_str(&d->arena, plim_str_of(gpu->name)).p,
                                .torch = d->torch->name,
@@ -105,7 +105,7 @@ static plim_status open_card(plim_vgpu *d, const plim_vgpu_options *o, bool work
                                .threads_per_sm = d->world.threads_per_sm,
                                .total = gpu->memory_bytes,
                                .context = gpu->memory_bytes - d->options.capacity,
-                               .workspace = workspace,
+                               .workspace = lib.workspace,
                                .index = o->index,
                                .peers = strcmp(gpu->klass, "datacenter") == 0 ||
                                         strcmp(gpu->klass, "workstation") == 0,
@@ -126,11 +126,11 @@ static plim_status open_parts(plim_vgpu *d, const plim_vgpu_options *o, plim_err
     if (!st && o->workspace)
         st = plim_settings_set(s, "workspace", o->workspace, err);
     const plim_workspace workspace = plim_workspace_of(s ? s->workspace : 0);
-    d->torch = plim_torch_newest();
-    if (!st && o->torch)
-        st = plim_torch_find(plim_str_of(o->torch), &d->torch, err);
+    d->world.lib.workspace = workspace.counted;
     if (!st)
-        st = open_card(d, o, workspace.counted, err);
+        st = plim_torch_find(o->torch, &d->torch, &d->world.lib.torch, err);
+    if (!st)
+        st = open_card(d, o, err);
     if (st)
         return st;
     d->bound = workspace.bound;

@@ -197,7 +197,8 @@ static plim_status run_kernel(plim_vgpu *d, kernel_call *k, const plim_kernel *k
                               const plim_vgpu_kernel_call *call, plim_vgpu_result *out,
                               uint32_t max, uint32_t *n_out, bool *oom, plim_err *err)
 {
-    plim_m_set_libraries(k->m, (plim_libraries){.workspace = d->world.lib.workspace,
+    plim_m_set_libraries(k->m, (plim_libraries){.torch = d->world.lib.torch,
+                                                .workspace = d->world.lib.workspace,
                                                 .no_tf32 = call->cudnn_no_tf32,
                                                 .benchmark = call->cudnn_benchmark});
     plim_status st = read_args(d, k, call->args, call->n_args, err);

@@ -2,9 +2,9 @@
 #include "fit/verdict.h"
 #include "vgpu/vgpu_priv.h"
 
-uint64_t plim__vgpu_capacity(const plim_gpu *gpu, const plim_torch *torch)
+uint64_t plim__vgpu_capacity(const plim_gpu *gpu, int torch)
 {
-    uint64_t high = plim_gpu_context_of(gpu, torch->version, false).high;
+    uint64_t high = plim_gpu_context_of(gpu, torch, false).high;
     return gpu->memory_bytes > high ? gpu->memory_bytes - high : 1;
 }
 
@@ -38,7 +38,9 @@ static bool tape_on(const plim_vgpu *d, const plim_gpu *gpu, plim_arena *a, plim
 static plim_status judge_tape(const plim_vgpu *d, const plim_gpu *gpu, const plim_tape *t,
                               bool needed, plim_arena *a, plim_verdict *out, plim_err *err)
 {
-    plim_job job = {.gpu = gpu, .alloc = d->options, .step = {.torch = d->torch}};
+    plim_job job = {.gpu = gpu,
+                    .alloc = d->options,
+                    .step = {.torch = d->torch, .world.lib = d->world.lib}};
     return plim_verdict_of(&job, t, 0, needed, a, out, err);
 }
 
@@ -62,7 +64,7 @@ static plim_status replay_on(plim_vgpu *d, const plim_gpu *gpu, plim_arena *a,
     plim_sim sim = {0};
     bool ok = tape_on(d, gpu, &scratch, &t);
     o.total = gpu->memory_bytes;
-    o.capacity = plim__vgpu_capacity(gpu, d->torch);
+    o.capacity = plim__vgpu_capacity(gpu, d->world.lib.torch);
     plim_status st =
         ok ? plim_sim_run(&scratch, &t, &o, PLIM_SIM_STOP_AT_OOM, &sim, err) : plim_oom(err);
     if (!st)
@@ -203,7 +205,7 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
         const plim_gpu *gpu = d->cards ? d->cards[i] : NULL;
         plim_vgpu_verdict *v = &rows[i];
         const plim_gpu_context context =
-            plim_gpu_context_of(gpu ? gpu : &d->gpu, d->torch->version, d->inside.searched);
+            plim_gpu_context_of(gpu ? gpu : &d->gpu, d->world.lib.torch, d->inside.searched);
         uint64_t low = context.low, high = context.high;
         bool this_one = !own && (n == 1 || (gpu && !strcmp(gpu->name, d->card.name)));
         if (this_one || !gpu) {
@@ -228,7 +230,7 @@ plim_status plim__vgpu_verdicts(plim_vgpu *d, plim_arena *a, plim_vgpu_report *r
             v->fits == PLIM_VGPU_FITS_YES || v->fits == PLIM_VGPU_FITS_MAYBE
                 ? growth_step(d, r,
                               this_one || !gpu ? d->options.capacity
-                                               : plim__vgpu_capacity(gpu, d->torch))
+                                               : plim__vgpu_capacity(gpu, d->world.lib.torch))
                 : -1;
         v->device_low = high ? v->peak_reserved + low + d->nccl_low : 0;
         v->device_high = high ? v->peak_reserved + high + d->nccl_high : 0;

@@ -33,10 +33,10 @@ static plim_cudnn_conv conv_of(plim_cudnn_pass pass, plim_dtype type, int64_t ke
                              .y = shape_of(type, 2, 16, out, out)};
 }
 
-static const plim_world a100 = {.torch = 215, .cc = 80}, t4 = {.torch = 215, .cc = 75},
-                        old = {.torch = 113, .cc = 80},
-                        exact = {.torch = 215, .cc = 80, .lib.no_tf32 = true},
-                        search = {.torch = 215, .cc = 80, .lib.benchmark = true};
+static const plim_world a100 = {.lib.torch = 215, .cc = 80}, t4 = {.lib.torch = 215, .cc = 75},
+                        old = {.lib.torch = 113, .cc = 80},
+                        exact = {.lib = {.torch = 215, .no_tf32 = true}, .cc = 80},
+                        search = {.lib = {.torch = 215, .benchmark = true}, .cc = 80};
 
 static void test_workspaces(void **state)
 {

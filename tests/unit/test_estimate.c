@@ -225,7 +225,7 @@ static void test_refusals(void **state)
         {"resnet18", "optimizer=adma", PLIM_EUSAGE, "adma"},
         {"resnet18", "optimizer=sgd,momentun=1", PLIM_EUSAGE, "momentun"},
         {"resnet18", "loss=l3", PLIM_EUSAGE, "cross_entropy"},
-        {"resnet18", "torch=3.9", PLIM_EUSAGE, "3.9"},
+        {"resnet18", "torch=0.4", PLIM_EUSAGE, "0.4"},
         {"resnet18", "gpu=rtx9999", PLIM_EUSAGE, "rtx9999"},
         {"resnet18", "dtype=int8", PLIM_EUSAGE, "int8"},
         {"resnet18", "workspace=some", PLIM_EUSAGE, "some"},

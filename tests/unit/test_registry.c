@@ -88,6 +88,34 @@ static void test_binding(void **state)
     plim_arena_free(&a);
 }
 
+/* A version without a profile is the nearest one's, keeps its number, and is remarked. */
+static void test_other_profiles(void)
+{
+    static const struct {
+        const char *asked;
+        int version;
+        const char *row, *as; /* what the note says; "": there is none */
+    } rows[] = {{"1.0", 100, "1.13", "1.0 has no profile"},
+                {"1.10.2+cu113", 110, "1.13", "those of 1.13, with the CUDA context"},
+                {"1.12", 112, "1.13", "1.12 has no profile"},
+                {"1.13", 113, "1.13", ""},
+                {"2.15.0", 215, "2.15", ""},
+                {"2.16.0a0+git", 216, "2.15", "those of 2.15."},
+                {"99.1", 9901, "2.15", "99.1 has no profile"}};
+    plim_arena a = PLIM_ARENA_INIT;
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_torch *t = NULL;
+        int asked = 0;
+        assert_int_equal(plim_torch_find(rows[i].asked, &t, &asked, NULL), PLIM_OK);
+        assert_string_equal(t->name, rows[i].row);
+        assert_int_equal(asked, rows[i].version);
+        const char *note = plim_torch_note(&a, rows[i].asked);
+        CHECK(rows[i].asked, strstr(note, rows[i].as) && !*rows[i].as == !*note);
+    }
+    assert_string_equal(plim_torch_note(&a, NULL), "");
+    plim_arena_free(&a);
+}
+
 static void test_profiles(void **state)
 {
     (void)state;
@@ -97,22 +125,26 @@ static void test_profiles(void **state)
         {"2.13", "2.13"}, {"2.13.1+cu128", "2.13"}, {"1.13.1", "1.13"}, {"2.0", "2.0"}};
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         const plim_torch *t = NULL;
-        assert_int_equal(plim_torch_find(plim_str_of(rows[i].asked), &t, NULL), PLIM_OK);
+        int asked = 0;
+        assert_int_equal(plim_torch_find(rows[i].asked, &t, &asked, NULL), PLIM_OK);
         assert_string_equal(t->name, rows[i].row);
     }
-    static const char *const bad[] = {"", "2", "two", "1.12", "2.999", "2..3", "99.1"};
+    static const char *const bad[] = {"", "2", "two", "0.4", "1.14", "2.999", "2..3"};
     for (size_t i = 0; i < PLIM_COUNT(bad); i++) {
         const plim_torch *t = NULL;
-        assert_int_equal(plim_torch_find(plim_str_of(bad[i]), &t, NULL), PLIM_EUSAGE);
+        int asked = 0;
+        assert_int_equal(plim_torch_find(bad[i], &t, &asked, NULL), PLIM_EUSAGE);
     }
+    test_other_profiles();
     /* src: CUDA docs and PyTorch, 8519680 and 33554432 bytes */
     const plim_torch *t = plim_torch_newest();
+    int asked = 0;
     assert_int_equal(plim_torch_cublas_bytes(t, 80), 8519680);
     assert_int_equal(plim_torch_cublas_bytes(t, 90), 33554432);
     assert_int_equal(plim_torch_cublas_bytes(t, 100), 33554432);
-    plim_torch_find(PLIM_STR("2.8"), &t, NULL);
+    plim_torch_find("2.8", &t, &asked, NULL);
     assert_int_equal(plim_torch_cublas_bytes(t, 100), 8519680);
-    plim_torch_find(PLIM_STR("1.13"), &t, NULL);
+    plim_torch_find("1.13", &t, &asked, NULL);
     assert_int_equal(plim_torch_cublas_bytes(t, 80), 0);
 }
 

@@ -872,7 +872,7 @@ static void test_refused(void **state)
     CHECK("no such workspace", plim_vgpu_open(&o, &d, NULL) == PLIM_EUSAGE);
     o = (plim_vgpu_options){.gpu = "t4", .alloc_conf = "nonsense:1"};
     CHECK("no such setting", plim_vgpu_open(&o, &d, NULL) == PLIM_EUSAGE);
-    o = (plim_vgpu_options){.gpu = "t4", .torch = "9.9"};
+    o = (plim_vgpu_options){.gpu = "t4", .torch = "0.4"};
     CHECK("no such PyTorch", plim_vgpu_open(&o, &d, NULL) == PLIM_EUSAGE);
     d = open_card("t4", 0, NULL, NULL);
     CHECK("0 bytes", plim_vgpu_malloc(d, 0, 0, NULL, &block, &addr, NULL) == PLIM_EUSAGE);

@@ -37,17 +37,14 @@ class Device:
         err = Err()
         st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
                                         ctypes.byref(err))
-        if st and b"PyTorch version" in err.msg:  # newer than we know: as the newest
-            options.torch, err = None, Err()
-            st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
-                                            ctypes.byref(err))
         if st:
             fail(err.msg.decode(), 2)
         self.card = Card()
         self.lib.plim_vgpu_card_get(self.handle, ctypes.byref(self.card))
-        if options.torch is None:
-            self.note = (f"PyTorch {torch_version} is newer than any known version: simulated as "
-                         f"{self.card.torch.decode()}")
+        simulated = self.card.torch.decode()
+        if torch_version.split(".")[:2] != simulated.split("."):
+            self.note = (f"PyTorch {torch_version} has no profile: it is simulated as the nearest "
+                         f"version that has one, {simulated}")
 
     def call(self, name, *args):
         err = Err()
