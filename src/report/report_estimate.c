@@ -200,14 +200,14 @@ static void estimate_search(plim_page *p, const plim_estimate *e)
 {
     if (!e->searched)
         return;
-    plim_str s = plim_str_of(
-        "cuDNN's search of plans may take all memory that is free for a moment, beyond these "
-        "figures");
+    plim_str s = plim_str_of("These figures leave out cuDNN's search for the fastest plan, "
+                             "which may briefly take all memory that is free.");
     if (e->search)
         s = plim_arena_printf(
             &p->arena,
-            "cuDNN's search of plans may take all memory that is free for a moment; without it "
-            "the device holds up to %s",
+            "device includes cuDNN's search for the fastest plan, which may briefly take all "
+            "memory that is free; needed does not, since the search also works with less. "
+            "Without the search, device ends at %s.",
             plim_fmt_bytes(e->device_high - e->search, p->style.si).s);
     if (s.p)
         plim_page_wrap(p, s.p, 2);

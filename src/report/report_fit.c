@@ -256,15 +256,18 @@ static int64_t find_knee(const plim_batches *b)
 /* From which batch on a larger one is hardly faster. */
 static void say_knee(plim_page *p, const plim_batches *b)
 {
-    plim_flow f = plim_flow_open(p, " ", 0);
-    int64_t knee = find_knee(b);
-    if (knee)
-        plim_flow_printf(
-            &f, "throughput, an estimate: 90 %% of the most from batch %" PRId64 " on", knee);
-    else
-        plim_flow_printf(&f, "throughput, an estimate: still grows at batch %" PRId64,
-                         b->rows[b->n - 1]->batch);
-    plim_flow_end(&f);
+    int64_t knee = find_knee(b), last = b->rows[b->n - 1]->batch;
+    plim_str s =
+        knee ? plim_arena_printf(&p->arena,
+                                 "throughput, an estimate: from batch %" PRId64
+                                 " on, at least 90 %% of the highest listed",
+                                 knee)
+             : plim_arena_printf(&p->arena,
+                                 "throughput, an estimate: still grows at batch %" PRId64
+                                 ", the last one listed",
+                                 last);
+    if (s.p)
+        plim_page_wrap(p, s.p, 0);
 }
 
 /* The smallest batch from which on every row is within 0.1 % of the line. */

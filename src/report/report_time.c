@@ -105,6 +105,7 @@ static const plim_column time_columns[] = {
     {"limit",   "limited by",PLIM_IN_BOTH, PLIM_LEFT,     0,    1,   time_limit},
 };
 /* clang-format on */
+enum { TIME_OF_CARD = 2 }; /* the last columns of the text */
 
 static plim_rows time_rows(const plim_times *t)
 {
@@ -118,7 +119,15 @@ static plim_status times_text(plim_page *p, const void *subject, plim_err *err)
     r.n = PLIM_MIN(r.n, (uint64_t)PLIM_MAX(p->style.top, 1));
     plim_report_model_line(p, t->model);
     plim_page_puts(p, "\n");
-    plim_report_step_time(p, &t->step, 0);
+    if (t->gpu)
+        plim_report_step_time(p, &t->step, 0);
+    else
+        plim_page_wrap(p,
+                       "Times need a card, which --gpu names. Without one, the ops are "
+                       "listed by the memory traffic that they cause.",
+                       0);
+    if (!r.n || !(t->rows[0]->ms > 0)) /* no row has a time */
+        r.n_columns -= TIME_OF_CARD;
     plim_page_puts(p, "\n");
     plim_status st = plim_rows_text(p, &r, 0, err);
     if (!st && r.n < t->n)

@@ -454,8 +454,8 @@ static void print_figures(plim_page *p, const plim_vgpu_report *r)
     }
     if (r->context_known && r->searched)
         plim_buf_printf(&p->buf,
-                        "  %-10s %12s  cuDNN's search of plans may take all that is "
-                        "free for a moment\n",
+                        "  %-10s %12s  without cuDNN's search, which may briefly take all "
+                        "that is free\n",
                         "", "");
     if (r->context_known && r->needed_low) {
         plim_str range = plim_page_range(p, r->needed_low, r->needed_high);
