@@ -232,6 +232,12 @@ static void test_contexts(void **state)
     } rows[] = {
         {"titanv", 103, 1006 * 1000000ull, "pytorch issue 28394"},
         {"v100", 101, 300 * 1000000ull, "pytorch issue 20532"},
+        {"rtx2080ti", 106, 877ull << 20, "pytorch issue 49877, less 158 MiB"},
+        {"rtx3090", 107, 1486ull << 20, "pytorch issue 49877, less 158 MiB"},
+        {"gtx1080", 108, 721ull << 20, "pytorch issue 55277"},
+        {"rtx3090", 108, 1687ull << 20, "pytorch issue 55277"},
+        {NULL, 108, 934ull << 20, "pytorch issue 74536"},
+        {NULL, 111, 1106ull << 20, "pytorch issue 74536"},
         {"v100", 110, 1343ull << 20, "HF docs, January 2022"},
         {"a100", 110, 1911260446ull, "ml-engineering: 1.78 GiB"},
         {"a100", 113, 966367641ull, "ml-engineering: 0.90 GiB"},
