@@ -151,6 +151,20 @@ if(TARGET plimsoll AND NOT sanitize)
     set_tests_properties(run.shim PROPERTIES FIXTURES_REQUIRED "" FIXTURES_SETUP torch_shim)
 endif()
 
+# ---- tests/python: the Python package; what needs PyTorch is skipped where there is none ----
+
+if(TARGET plimsoll AND NOT sanitize)
+    file(GLOB python_tests CONFIGURE_DEPENDS tests/python/test_*.py)
+    foreach(source ${python_tests})
+        get_filename_component(name ${source} NAME_WE)
+        string(REGEX REPLACE "^test_" "" part ${name})
+        add_test(NAME python.${part}
+                 COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/python/run.py
+                         ${CMAKE_BINARY_DIR} ${part})
+        set_tests_properties(python.${part} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+    endforeach()
+endif()
+
 # ---- tests/golden/cuda: PyTorch's own requests on a card, beside predictions -----------
 
 if(TARGET plimsoll)

@@ -1,0 +1,67 @@
+"""plimsoll -- predicts the GPU memory of PyTorch training and inference, without a GPU.
+
+    >>> import plimsoll
+    >>> answer = plimsoll.estimate("resnet50", batch=32, optimizer="adamw", gpu="rtx4090")
+    >>> answer.fits
+    True
+    >>> print(answer)
+
+Each command of the program is a function of the same name, and each option a keyword argument:
+`--zero-grad none` is `zero_grad="none"` (plimsoll.settings() lists them).  An answer prints as
+the program prints it, and has the data of docs/json.md as attributes.  Sizes are bytes.  What
+fails raises a plimsoll.Error.
+
+Names are imported when they are first used, so that `import plimsoll` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, List
+
+if TYPE_CHECKING:
+    from ._ask import estimate as estimate
+    from ._errors import (
+        CanceledError as CanceledError,
+        DriverError as DriverError,
+        Error as Error,
+        FileError as FileError,
+        FormatError as FormatError,
+        MissingFileError as MissingFileError,
+        NoMemoryError as NoMemoryError,
+        RangeError as RangeError,
+        ShapeError as ShapeError,
+        UnsupportedError as UnsupportedError,
+        UsageError as UsageError,
+    )
+    from ._models import Model as Model
+    from ._results import Estimate as Estimate
+
+    __version__: str
+
+# The module that defines each public name.
+_HOMES = {
+    "_ask": ["estimate"],
+    "_errors": ["CanceledError", "DriverError", "Error", "FileError", "FormatError", "MissingFileError",
+                "NoMemoryError", "RangeError", "ShapeError", "UnsupportedError", "UsageError"],
+    "_models": ["Model"],
+    "_results": ["Estimate"],
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        value: Any = importlib.import_module("._library", __name__).version()
+    elif name in _HOME:
+        value = getattr(importlib.import_module("." + _HOME[name], __name__), name)
+    else:
+        raise AttributeError(f"module 'plimsoll' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> List[str]:
+    return sorted({*globals(), *__all__, "__version__"})

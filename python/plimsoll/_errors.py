@@ -1,0 +1,101 @@
+"""_errors.py -- the library's errors as exceptions: one class for each status of plimsoll.h."""
+
+from __future__ import annotations
+
+from typing import Dict, Type
+
+
+class Error(Exception):
+    """What the library reports: its message, code and place.
+
+    Each status has a class of its own, which is also the class of Python's that a caller would
+    expect: a UsageError is a ValueError, a MissingFileError is a FileNotFoundError.
+    """
+
+    code = 0
+
+    def __init__(self, message: str, code: int = 0, place: int = 0) -> None:
+        super().__init__(message)
+        self.message = message
+        """One line, as the program prints it after "plimsoll: "."""
+        self.code = code or type(self).code
+        """The number of the status in plimsoll.h, such as -8 (PLIM_EUSAGE)."""
+        self.place = place
+        """The byte offset into the input, or an index; 0 where neither applies."""
+
+    def __str__(self) -> str:
+        return self.message
+
+    def __reduce__(self) -> "tuple[object, ...]":
+        return type(self), (self.message, self.code, self.place)
+
+
+class FormatError(Error, ValueError):
+    """A malformed file."""
+
+    code = -1
+
+
+class UnsupportedError(Error, NotImplementedError):
+    """Something that plimsoll does not support: a format, an op, a report without that rendering."""
+
+    code = -2
+
+
+class ShapeError(Error, ValueError):
+    """Shapes do not match."""
+
+    code = -3
+
+
+class RangeError(Error, OverflowError):
+    """A number is out of range."""
+
+    code = -4
+
+
+class NoMemoryError(Error, MemoryError):
+    """The machine has not enough memory for plimsoll's own tables."""
+
+    code = -5
+
+
+class FileError(Error, OSError):
+    """A file could not be read or written."""
+
+    code = -6
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """There is no such file."""
+
+
+class DriverError(Error, RuntimeError):
+    """A driver reported an error."""
+
+    code = -7
+
+
+class UsageError(Error, ValueError):
+    """An invalid argument: an unknown model, setting or card, or an invalid value."""
+
+    code = -8
+
+
+class CanceledError(Error):
+    """The caller's progress function ended the call."""
+
+    code = -9
+
+
+_CLASSES: Dict[int, Type[Error]] = {
+    c.code: c for c in (FormatError, UnsupportedError, ShapeError, RangeError, NoMemoryError, FileError, DriverError,
+                        UsageError, CanceledError)}
+
+
+def error_of(code: int, message: str, place: int) -> Error:
+    """The exception for a status of the library."""
+    cls = _CLASSES.get(code, Error)
+    if cls is FileError and message.endswith(": No such file or directory"):
+        cls = MissingFileError
+    return cls(message, code, place)
