@@ -82,7 +82,7 @@ const plim_cmd plim_cmd_estimate = {
     .name = "estimate",
     .usage = "MODEL",
     .doc = "predict memory, and show what is live at the peak",
-    .options =
-        PLIM_USE_SETTINGS | PLIM_USE_EXPLAIN | PLIM_USE_JSON | PLIM_USE_TEXT | PLIM_USE_LIVE,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_EXPLAIN | PLIM_USE_JSON | PLIM_USE_CSV |
+               PLIM_USE_SVG | PLIM_USE_TEXT | PLIM_USE_LIVE,
     .run = estimate_run,
 };

@@ -984,6 +984,7 @@ typedef enum plim_render {
 /* Each of these renders a result and passes the whole text to `put` at once; on failure
  * nothing is passed.  st NULL: the default style.  PLIM_EUNSUPPORTED: the report has no such
  * rendering.  PLIM_EUSAGE: the style names an unknown column.  PLIM_EIO: `put` failed. */
+/* The picture shows the timeline.  PLIM_EUSAGE: the run allocates nothing, and has none. */
 PLIM_API plim_status plim_estimate_print(const plim_estimate *e, plim_render r,
                                          const plim_style *st, plim_put put, void *ud,
                                          plim_err *err);

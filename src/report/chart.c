@@ -161,18 +161,17 @@ static void chart_axis(plim_page *p, const chart *c)
     plim_page_puts(p, "\n");
 }
 
-/* The longest name of the phase that fits in `columns` with a space after it. */
-static const char *chart_phase_name(const chart *c, uint32_t i, uint32_t columns)
+const char *plim_chart_phase_name(plim_phase phase, uint32_t columns)
 {
     static const char *const brief[PLIM_PHASE_COUNT] = {
         [PLIM_PHASE_LOAD] = "load",    [PLIM_PHASE_INPUTS] = "in",
         [PLIM_PHASE_ZERO_GRAD] = "zg", [PLIM_PHASE_FORWARD] = "fwd",
         [PLIM_PHASE_LOSS] = "loss",    [PLIM_PHASE_BACKWARD] = "bwd",
         [PLIM_PHASE_OPTIMIZER] = "opt"};
-    const char *whole = plim_phase_name(c->at[i].phase);
+    const char *whole = plim_phase_name(phase);
     if (strlen(whole) < columns)
         return whole;
-    return strlen(brief[c->at[i].phase]) < columns ? brief[c->at[i].phase] : "";
+    return strlen(brief[phase]) < columns ? brief[phase] : "";
 }
 
 /* Prints names below the columns of each phase or (`steps`) each step. */
@@ -187,8 +186,8 @@ static void chart_names(plim_page *p, const chart *c, bool steps)
             to++;
         if (steps && c->at[i].step >= 0)
             snprintf(step, sizeof step, "step %d", c->at[i].step);
-        const char *name =
-            steps ? strlen(step) < to - i ? step : "" : chart_phase_name(c, i, to - i);
+        const char *name = steps ? strlen(step) < to - i ? step : ""
+                                 : plim_chart_phase_name(c->at[i].phase, to - i);
         uint32_t n = (uint32_t)strlen(name);
         if (n) {
             plim_buf_repeat(&p->buf, " ", owed);

@@ -253,5 +253,10 @@ uint32_t plim_report_share(uint64_t part, uint64_t whole, uint32_t steps);
 /* Bars and the timeline: chart.c */
 void plim_chart_bar(plim_page *p, uint64_t part, uint64_t whole, uint32_t columns);
 void plim_chart_timeline(plim_page *p, const plim_estimate *e);
+/* The longest name of the phase that is shorter than `columns`; "": there is none. */
+const char *plim_chart_phase_name(plim_phase phase, uint32_t columns);
+
+/* The timeline as a picture: timeline.c */
+plim_status plim_timeline_svg(plim_page *p, const void *estimate, plim_err *err);
 
 #endif

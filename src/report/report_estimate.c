@@ -667,8 +667,10 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
 plim_status plim_estimate_print(const plim_estimate *e, plim_render r, const plim_style *st,
                                 plim_put put, void *ud, plim_err *err)
 {
-    static const plim_report report = {
-        .name = "estimate", .text = estimate_text, .json = estimate_json};
+    static const plim_report report = {.name = "estimate",
+                                       .text = estimate_text,
+                                       .json = estimate_json,
+                                       .svg = plim_timeline_svg};
     return plim_report_print(&report, e, r, st, put, ud, err);
 }
 

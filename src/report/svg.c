@@ -72,6 +72,17 @@ void plim_svg_circle(plim_page *p, double x, double y, double r, const char *col
                     color);
 }
 
+void plim_svg_steps(plim_page *p, double x1, double x2, const double *y, uint32_t n,
+                    double bottom, const char *color)
+{
+    plim_text a, b;
+    plim_buf_printf(&p->buf, "<path d=\"M%s %s", svg_number(x1, &a), svg_number(bottom, &b));
+    for (uint32_t i = 0; i < n; i++)
+        plim_buf_printf(&p->buf, "V%sH%s", svg_number(y[i], &a),
+                        svg_number(x1 + (x2 - x1) * (i + 1) / n, &b));
+    plim_buf_printf(&p->buf, "V%sZ\" fill=\"%s\"/>\n", svg_number(bottom, &b), color);
+}
+
 void plim_svg_text(plim_page *p, double x, double y, double size, plim_svg_anchor anchor,
                    const char *text)
 {

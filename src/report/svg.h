@@ -21,6 +21,9 @@ void plim_svg_line(plim_page *p, double x1, double y1, double x2, double y2,
                    const char *color);
 /* Half transparent, with a firm edge. */
 void plim_svg_circle(plim_page *p, double x, double y, double r, const char *color);
+/* The area under n steps of equal width from x1 to x2: between the heights y[i] and `bottom`. */
+void plim_svg_steps(plim_page *p, double x1, double x2, const double *y, uint32_t n,
+                    double bottom, const char *color);
 /* `text` is cleaned and escaped; `size` is the height of the letters. */
 void plim_svg_text(plim_page *p, double x, double y, double size, plim_svg_anchor anchor,
                    const char *text);
