@@ -5,8 +5,8 @@
    there are, how its structs lie in memory on x86-64, and what its enumerators are.
  * check: compares the headers with that file, and the functions that
    BUILD/libplimsoll.so (build/libplimsoll.so) exports with those that the headers declare.
- * ctypes: compares the ctypes structures and constants of plimsoll_front/abi.py and
-   front_cuda.py with plimsoll.h and plimsoll_vgpu.h.
+ * ctypes: compares the ctypes structures, constants and prototypes of plimsoll_front/abi.py,
+   front_cuda.py and the Python package with plimsoll.h and plimsoll_vgpu.h.
 
 The headers are read after the preprocessor ($CC, or cc), so they may use macros; what a
 struct measures, the compiler says.  plimsoll_vgpu.h is experimental: it is measured, but
@@ -34,7 +34,9 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "abi" / "plimsoll.txt"
 STABLE, EXPERIMENTAL = "plimsoll.h", "plimsoll_vgpu.h"
 SHIM = ROOT / "src" / "vgpu" / "torch_shim"
-FRONTS = {"plimsoll_front.abi": SHIM / "plimsoll_front" / "abi.py",
+PACKAGE = ROOT / "python" / "plimsoll"
+FRONTS = {"plimsoll._errors": PACKAGE / "_errors.py", "plimsoll._library": PACKAGE / "_library.py",
+          "plimsoll_front.abi": SHIM / "plimsoll_front" / "abi.py",
           "plimsoll_front_cuda": ROOT / "src" / "vgpu" / "cuda_stub" / "front_cuda.py"}
 MARK = "PLIM_ABI_FUNCTION"  # takes the place of PLIM_API
 BASE = r"((?:(?:const|volatile|unsigned|signed|long|short|struct|enum)\s+)*\w+)"
@@ -278,7 +280,7 @@ def check(build):
 
 def load_fronts():
     sys.dont_write_bytecode = True
-    sys.path.insert(0, str(SHIM))
+    sys.path[:0] = [str(SHIM), str(PACKAGE.parent)]
     for name, path in FRONTS.items():
         spec = importlib.util.spec_from_file_location(name, path)
         module = importlib.util.module_from_spec(spec)
@@ -313,13 +315,33 @@ def compare_constants(where, cls, layout):
             yield f"{where}.{name} is {value}; {full} is {layout.values.get(full, 'not there')}"
 
 
+SCALARS = {"bool": 1, "int": 4, "uint32_t": 4, "uint64_t": 8, "size_t": 8,
+           "plim_put": 8, "plim_progress": 8}  # any other type is a pointer or an enumeration
+
+
+def compare_prototypes(where, module, functions):
+    """What ctypes passes to each function that a module's PROTOTYPES names: the number, and
+    the size of each."""
+    for name, (_, *given) in vars(module).get("PROTOTYPES", {}).items():
+        if name not in functions:
+            yield f"{where}: no header has '{name}'"
+            continue
+        text = functions[name]
+        taken = [t for t in text[text.index("(") + 1:-1].split(", ") if t != "void"]
+        wanted = [8 if "*" in t else SCALARS.get(t, 4) for t in taken]
+        if [ctypes.sizeof(t) for t in given] != wanted:
+            yield f"{where}: the arguments of '{name}' are not those of {text}"
+
+
 def check_ctypes(_):
+    functions = {**Header(STABLE).functions, **Header(EXPERIMENTAL).functions}
     both, more = Layout(Header(STABLE)), Layout(Header(EXPERIMENTAL))
     both.sizes.update(more.sizes)
     both.fields.update(more.fields)
     both.values.update(more.values)
     compared = 0
     for file, module in load_fronts():
+        yield from compare_prototypes(file, module, functions)
         for name, cls in vars(module).items():
             if not isinstance(cls, type) or cls.__module__ != module.__name__:
                 continue

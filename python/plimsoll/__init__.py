@@ -20,34 +20,40 @@ import importlib
 from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
-    from ._ask import estimate as estimate
+    from ._ask import (
+        batches as batches, compare as compare, estimate as estimate, fit as fit, formats as formats,
+        gpus as gpus, info as info, layers as layers, models as models, oom as oom, ops as ops,
+        optimizers as optimizers, profiles as profiles, replay as replay, segments as segments,
+        settings as settings, size as size, tape as tape, times as times,
+    )
     from ._errors import (
-        CanceledError as CanceledError,
-        DriverError as DriverError,
-        Error as Error,
-        FileError as FileError,
-        FormatError as FormatError,
-        MissingFileError as MissingFileError,
-        NoMemoryError as NoMemoryError,
-        RangeError as RangeError,
-        ShapeError as ShapeError,
-        UnsupportedError as UnsupportedError,
+        CanceledError as CanceledError, DriverError as DriverError, Error as Error, FileError as FileError,
+        FormatError as FormatError, MissingFileError as MissingFileError, NoMemoryError as NoMemoryError,
+        RangeError as RangeError, ShapeError as ShapeError, UnsupportedError as UnsupportedError,
         UsageError as UsageError,
     )
     from ._models import Model as Model
-    from ._results import Estimate as Estimate
+    from ._results import (
+        Batches as Batches, Comparison as Comparison, Entries as Entries, Estimate as Estimate, Fit as Fit,
+        Gpus as Gpus, Info as Info, Layers as Layers, OutOfMemory as OutOfMemory, Replay as Replay,
+        Result as Result, Segments as Segments, Size as Size, Tape as Tape, Times as Times,
+    )
+    from ._settings import Setting as Setting
 
     __version__: str
 
 # The module that defines each public name.
 _HOMES = {
-    "_ask": ["estimate"],
-    "_errors": ["CanceledError", "DriverError", "Error", "FileError", "FormatError", "MissingFileError",
-                "NoMemoryError", "RangeError", "ShapeError", "UnsupportedError", "UsageError"],
-    "_models": ["Model"],
-    "_results": ["Estimate"],
+    "_ask": "batches compare estimate fit formats gpus info layers models oom ops optimizers profiles "
+            "replay segments settings size tape times",
+    "_errors": "CanceledError DriverError Error FileError FormatError MissingFileError NoMemoryError "
+               "RangeError ShapeError UnsupportedError UsageError",
+    "_models": "Model",
+    "_results": "Batches Comparison Entries Estimate Fit Gpus Info Layers OutOfMemory Replay Result Segments "
+                "Size Tape Times",
+    "_settings": "Setting",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = sorted(_HOME)
 

@@ -1,19 +1,215 @@
-"""_ask.py -- the commands of the program as functions."""
+"""_ask.py -- the commands of the program as functions.
+
+Each takes the settings of its command as keyword arguments (plimsoll.settings lists them): a
+number, a word, True or False, a shape as a tuple, a list of cards, and None for what is not set.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Mapping, Optional
+import ctypes
+import os
+import tempfile
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
-from ._library import Handle
-from ._models import open_model
-from ._results import Estimate
-from ._settings import Settings
+from . import _library, _results
+from ._errors import UsageError
+from ._library import HANDLE, Handle, collect
+from ._models import is_module, open_model
+from ._records import Entry, Gpu
+from ._settings import Progress, Setting, Settings, all_settings
+
+Cards = Union[str, Sequence[str], None]
+Inputs = Optional[Mapping[str, Any]]
+
+
+def _printer(stem: str, handle: Handle) -> _results.Render:
+    return lambda how, style: collect(f"plim_{stem}_print", handle.pointer, how, style)
+
+
+def _run(stem: str, command: str, model: Any, args: Sequence[Any], kwargs: Inputs, progress: Optional[Progress],
+         given: Dict[str, Any]) -> Handle:
+    """Calls plim_STEM_run with settings that the command takes."""
+    if is_module(model) and not model.training and command in all_settings()["mode"].commands:
+        given.setdefault("mode", "infer")  # a module has a mode of its own
+    settings = Settings(command, given)
+    opened = open_model(model, args, kwargs)
+    return settings.run(stem, opened.pointer, progress)
+
+
+def _ask(stem: str, command: str, model: Any, args: Sequence[Any], kwargs: Inputs, progress: Optional[Progress],
+         given: Dict[str, Any]) -> _results.Render:
+    """Likewise; returns what renders the result."""
+    return _printer(stem, _run(stem, command, model, args, kwargs, progress, given))
+
+
+def settings(command: Optional[str] = None) -> List[Setting]:
+    """The settings, or those that a function takes: what each may be, and what it means."""
+    return [s for s in all_settings().values() if command is None or command in s.commands]
+
+
+# ---- models ---------------------------------------------------------------------------
 
 
 def estimate(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
-             gpu: Optional[str] = None, example_kwargs: Optional[Mapping[str, Any]] = None,
-             **settings: Any) -> Estimate:
-    """The memory of a training step, or with mode="infer" of an inference."""
+             gpu: Optional[str] = None, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
+             **settings: Any) -> _results.Estimate:
+    """Predicts the memory of a training step or, with mode="infer", of an inference.
+
+    `model` is the name of a built-in model, the id of one in the cache of the Hugging Face hub, a
+    path, the bytes of a file, a config of transformers, a Model that is open already, or an
+    nn.Module, which is exported with the example inputs; its mode (train or eval) is then the
+    mode of the run.  `optimizer` is as in "sgd,momentum=0.9", `gpu` a name or alias such as "t4".
+
+    `progress`, here and below, is called during a long call with the number of parts that are
+    done, of how many (0: not known), and what comes next; an exception in it ends the call.
+    """
+    given = {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings}
+    handle = _run("estimate", "estimate", model, example_inputs, example_kwargs, progress, given)
+    return _results.Estimate(_printer("estimate", handle), handle)
+
+
+def batches(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+            gpu: Optional[str] = None, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
+            **settings: Any) -> _results.Batches:
+    """Shows how memory grows with the batch: `estimate --explain batch`."""
+    given = {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings}
+    return _results.Batches(_ask("batches", "estimate", model, example_inputs, example_kwargs, progress, given))
+
+
+def segments(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+             gpu: Optional[str] = None, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
+             **settings: Any) -> _results.Segments:
+    """Shows the peak for each number of checkpointed segments of a Sequential: `estimate --explain segments`."""
+    given = {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings}
+    return _results.Segments(_ask("segments", "estimate", model, example_inputs, example_kwargs, progress, given))
+
+
+def times(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+          gpu: Optional[str] = None, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
+          **settings: Any) -> _results.Times:
+    """Lists what takes the time of a step on a card: `estimate --explain time`."""
+    given = {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings}
+    return _results.Times(_ask("times", "estimate", model, example_inputs, example_kwargs, progress, given))
+
+
+def fit(model: Any, *example_inputs: Any, optimizer: Optional[str] = None, gpu: Cards = None,
+        example_kwargs: Inputs = None, progress: Optional[Progress] = None, **settings: Any) -> _results.Fit:
+    """Finds the largest batch for each card: those of `gpu` ("t4,a100" or ["t4", "a100"]), or all."""
+    given = {"optimizer": optimizer, "gpu": gpu, **settings}
+    return _results.Fit(_ask("fit", "fit", model, example_inputs, example_kwargs, progress, given))
+
+
+def layers(model: Any, *example_inputs: Any, batch: Optional[int] = None, example_kwargs: Inputs = None,
+           progress: Optional[Progress] = None, **settings: Any) -> _results.Layers:
+    """Lists each layer with the shape, size and cost of its forward pass."""
+    given = {"batch": batch, **settings}
+    return _results.Layers(_ask("layers", "layers", model, example_inputs, example_kwargs, progress, given))
+
+
+def info(model: Any, *example_inputs: Any, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
+         **settings: Any) -> _results.Info:
+    """Lists the contents of a model file, without reading its weights."""
+    return _results.Info(_ask("info", "info", model, example_inputs, example_kwargs, progress, settings))
+
+
+def compare(*models: Any, batch: Optional[int] = None, optimizer: Optional[str] = None, gpu: Optional[str] = None,
+            progress: Optional[Progress] = None, **settings: Any) -> _results.Comparison:
+    """Shows size, cost, memory and accuracy of models side by side.
+
+    An Estimate may stand for a model: it is compared as it is, whatever its settings.
+    """
+    if not models:
+        raise UsageError("'compare' needs a model")
+    given = {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings}
+    s = Settings("compare", given)
+    s.set("advice", "none")  # which it does not show
+    opened = [m if isinstance(m, _results.Estimate) else open_model(m) for m in models]
+    handles = [m.handle if isinstance(m, _results.Estimate) else s.run("estimate", m.pointer, progress)
+               for m in opened]
+
+    def render(how: int, style: Any) -> str:
+        pointers = (HANDLE * len(handles))(*(h.pointer for h in handles))
+        return collect("plim_compare_print", pointers, len(pointers), how, style)
+
+    return _results.Comparison(render)
+
+
+def tape(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+         gpu: Optional[str] = None, example_kwargs: Inputs = None, **settings: Any) -> _results.Tape:
+    """The allocations and frees of a run, in order."""
+    s = Settings("tape", {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings})
     m = open_model(model, example_inputs, example_kwargs)
-    s = Settings("estimate", {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings})
-    return Estimate(Handle("plim_estimate_run", "plim_estimate_free", m.pointer, s.handle.pointer))
+    return _results.Tape(lambda as_json: collect("plim_tape_print", m.pointer, s.handle.pointer, as_json))
+
+
+# ---- files and messages ------------------------------------------------------------------
+
+
+def replay(tape: Union[str, "os.PathLike[str]", _results.Tape], *, gpu: Optional[str] = None,
+           progress: Optional[Progress] = None, **settings: Any) -> _results.Replay:
+    """Replays a tape, from a file or as plimsoll.tape returns it, through a simulated allocator."""
+    s = Settings("replay", {"gpu": gpu, **settings})
+    if not isinstance(tape, _results.Tape):
+        return _results.Replay(_printer("replay", s.run("replay", os.fsencode(tape), progress)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "step.tape")
+        tape.save(path)
+        return _results.Replay(_printer("replay", s.run("replay", os.fsencode(path), progress)))
+
+
+def oom(message: Union[str, BaseException, "os.PathLike[str]"]) -> _results.OutOfMemory:
+    """Explains the out-of-memory message in a text (a whole log if need be), an exception or a file."""
+    if isinstance(message, os.PathLike):
+        handle = Handle("plim_oom_load", "plim_oom_free", os.fsencode(message))
+    else:
+        text = str(message).encode()
+        handle = Handle("plim_oom_read", "plim_oom_free", text, len(text))
+    return _results.OutOfMemory(_printer("oom", handle))
+
+
+def size(*shape: Union[int, str, Sequence[int]]) -> _results.Size:
+    """The size of a tensor in every data type: size("256x3x100x100"), size(256, 3, 100, 100)."""
+    only = shape[0] if len(shape) == 1 else shape
+    dims = only if isinstance(only, str) else ",".join(map(str, [only] if isinstance(only, int) else only)) or "()"
+    render: _results.Render = lambda how, style: collect("plim_size_print", dims.encode(), how, style)
+    answer = _results.Size(render)
+    answer.to_dict()  # it says now, and not later, what is wrong with the shape
+    return answer
+
+
+# ---- what plimsoll knows ---------------------------------------------------------------------
+
+
+def _listing(registry: int, filter: Optional[str]) -> _results.Render:
+    text = None if filter is None else filter.encode()
+    return lambda how, style: collect("plim_registry_print", registry, text, how, style)
+
+
+def models(filter: Optional[str] = None) -> _results.Entries:
+    """The built-in models, or those whose row contains the text."""
+    return _results.Entries(_listing(_library.Registry.MODELS, filter), "models", Entry)
+
+
+def gpus(filter: Optional[str] = None) -> _results.Gpus:
+    """The known cards, and the source of each number."""
+    return _results.Gpus(_listing(_library.Registry.GPUS, filter), "gpus", Gpu)
+
+
+def ops(filter: Optional[str] = None) -> _results.Entries:
+    """The operators that have a rule."""
+    return _results.Entries(_listing(_library.Registry.OPS, filter), "ops", Entry)
+
+
+def optimizers(filter: Optional[str] = None) -> _results.Entries:
+    """The optimizers, and the state that they keep."""
+    return _results.Entries(_listing(_library.Registry.OPTIMIZERS, filter), "optimizers", Entry)
+
+
+def profiles(filter: Optional[str] = None) -> _results.Entries:
+    """The PyTorch versions that can be simulated."""
+    return _results.Entries(_listing(_library.Registry.PROFILES, filter), "profiles", Entry)
+
+
+def formats(filter: Optional[str] = None) -> _results.Entries:
+    """The model file formats that can be read."""
+    return _results.Entries(_listing(_library.Registry.FORMATS, filter), "formats", Entry)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from typing import Dict, Type
 
 
+class Status:
+    c_prefix = "PLIM_"  # tools/abi.py compares the numbers with plimsoll.h
+    EFORMAT, EUNSUPPORTED, ESHAPE, ERANGE, ENOMEM, EIO, EDRIVER, EUSAGE, ECANCELED = range(-1, -10, -1)
+
+
 class Error(Exception):
     """What the library reports: its message, code and place.
 
@@ -33,37 +38,37 @@ class Error(Exception):
 class FormatError(Error, ValueError):
     """A malformed file."""
 
-    code = -1
+    code = Status.EFORMAT
 
 
 class UnsupportedError(Error, NotImplementedError):
     """Something that plimsoll does not support: a format, an op, a report without that rendering."""
 
-    code = -2
+    code = Status.EUNSUPPORTED
 
 
 class ShapeError(Error, ValueError):
     """Shapes do not match."""
 
-    code = -3
+    code = Status.ESHAPE
 
 
 class RangeError(Error, OverflowError):
     """A number is out of range."""
 
-    code = -4
+    code = Status.ERANGE
 
 
 class NoMemoryError(Error, MemoryError):
     """The machine has not enough memory for plimsoll's own tables."""
 
-    code = -5
+    code = Status.ENOMEM
 
 
 class FileError(Error, OSError):
     """A file could not be read or written."""
 
-    code = -6
+    code = Status.EIO
 
 
 class MissingFileError(FileError, FileNotFoundError):
@@ -73,19 +78,19 @@ class MissingFileError(FileError, FileNotFoundError):
 class DriverError(Error, RuntimeError):
     """A driver reported an error."""
 
-    code = -7
+    code = Status.EDRIVER
 
 
 class UsageError(Error, ValueError):
     """An invalid argument: an unknown model, setting or card, or an invalid value."""
 
-    code = -8
+    code = Status.EUSAGE
 
 
 class CanceledError(Error):
     """The caller's progress function ended the call."""
 
-    code = -9
+    code = Status.ECANCELED
 
 
 _CLASSES: Dict[int, Type[Error]] = {

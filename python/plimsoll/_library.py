@@ -11,26 +11,40 @@ import ctypes
 import functools
 import os
 import sys
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from ._errors import error_of
-
-TEXT, JSON, CSV, SVG = range(4)  # plim_render
 
 PUT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_char_p)
 HANDLE = ctypes.c_void_p
 
 
-class Err(ctypes.Structure):
-    """plim_err"""
+class Render:
+    c_prefix = "PLIM_"
+    TEXT, JSON, CSV, SVG = range(4)
 
+
+class Registry:
+    c_prefix = "PLIM_REG_"
+    MODELS, OPS, OPTIMIZERS, PROFILES, FORMATS, GPUS, DTYPES, ALLOCATORS = range(8)
+
+
+class SettingKind:
+    c_prefix = "PLIM_SETTING_"
+    FLAG, INT, SIZE, FRACTION, WORD, TEXT, LIST = range(7)
+
+
+# tools/abi.py compares the classes above and the structures below with plimsoll.h.
+
+
+class Err(ctypes.Structure):
+    c_type = "plim_err"
     _fields_ = [("code", ctypes.c_int), ("at", ctypes.c_uint64), ("msg", ctypes.c_char * 256)]
 
 
 class Style(ctypes.Structure):
-    """plim_style"""
-
+    c_type = "plim_style"
     _fields_ = [("size", ctypes.c_size_t), ("si", ctypes.c_bool), ("color", ctypes.c_bool), ("ascii", ctypes.c_bool),
                 ("width", ctypes.c_int), ("top", ctypes.c_int), ("depth", ctypes.c_int), ("quiet", ctypes.c_bool),
                 ("columns", ctypes.c_char_p), ("types", ctypes.c_char_p), ("sort", ctypes.c_char_p),
@@ -38,8 +52,7 @@ class Style(ctypes.Structure):
 
 
 class SettingInfo(ctypes.Structure):
-    """plim_setting_info"""
-
+    c_type = "plim_setting_info"
     _fields_ = [("size", ctypes.c_size_t), ("key", ctypes.c_char_p), ("kind", ctypes.c_int), ("arg", ctypes.c_char_p),
                 ("words", ctypes.c_char_p), ("least", ctypes.c_int64), ("most", ctypes.c_int64),
                 ("preset", ctypes.c_char_p), ("group", ctypes.c_char_p), ("commands", ctypes.c_char_p),
@@ -47,31 +60,37 @@ class SettingInfo(ctypes.Structure):
 
 
 _OUT, _STYLE, _ERR = ctypes.POINTER(HANDLE), ctypes.POINTER(Style), ctypes.POINTER(Err)
-_NAME, _COUNT, _ENUM = ctypes.c_char_p, ctypes.c_uint32, ctypes.c_int
+_NAME, _COUNT, _ENUM, _STATUS = ctypes.c_char_p, ctypes.c_uint32, ctypes.c_int, ctypes.c_int
 _PRINT = (_ENUM, _STYLE, PUT, ctypes.c_void_p, _ERR)
 
-# The functions that can fail, with what they take; the last argument is always the error.
-_FALLIBLE = {
-    "plim_model_open": (_NAME, _OUT, _ERR),
-    "plim_model_open_bytes": (_NAME, ctypes.c_char_p, ctypes.c_uint64, _OUT, _ERR),
-    "plim_settings_new": (_OUT, _ERR),
-    "plim_settings_set": (HANDLE, _NAME, _NAME, _ERR),
-    "plim_settings_add": (HANDLE, _NAME, _NAME, _ERR),
-    "plim_estimate_run": (HANDLE, HANDLE, _OUT, _ERR),
-    "plim_estimate_print": (HANDLE, *_PRINT),
-}
-# The others, with what they return.
-_OTHERS = {
+# The functions: what each returns, and what it takes.
+PROTOTYPES: Dict[str, Tuple[Any, ...]] = {
     "plim_version": (ctypes.c_char_p,),
+    "plim_status_name": (ctypes.c_char_p, _ENUM),
+    "plim_model_open": (_STATUS, _NAME, _OUT, _ERR),
+    "plim_model_open_bytes": (_STATUS, _NAME, ctypes.c_char_p, ctypes.c_uint64, _OUT, _ERR),
     "plim_model_free": (None, HANDLE),
     "plim_model_name": (ctypes.c_char_p, HANDLE),
     "plim_model_format": (ctypes.c_char_p, HANDLE),
+    "plim_settings_new": (_STATUS, _OUT, _ERR),
     "plim_settings_free": (None, HANDLE),
-    "plim_settings_get": (ctypes.c_char_p, HANDLE, _NAME),
+    "plim_settings_set": (_STATUS, HANDLE, _NAME, _NAME, _ERR),
+    "plim_settings_add": (_STATUS, HANDLE, _NAME, _NAME, _ERR),
     "plim_settings_on_progress": (None, HANDLE, PROGRESS, ctypes.c_void_p),
     "plim_setting_at": (ctypes.c_bool, _COUNT, ctypes.POINTER(SettingInfo)),
-    "plim_estimate_free": (None, HANDLE),
+    "plim_replay_run": (_STATUS, _NAME, HANDLE, _OUT, _ERR),
+    "plim_oom_read": (_STATUS, ctypes.c_char_p, ctypes.c_size_t, _OUT, _ERR),
+    "plim_oom_load": (_STATUS, _NAME, _OUT, _ERR),
+    "plim_tape_print": (_STATUS, HANDLE, HANDLE, ctypes.c_bool, PUT, ctypes.c_void_p, _ERR),
+    "plim_compare_print": (_STATUS, ctypes.POINTER(HANDLE), _COUNT, *_PRINT),
+    "plim_registry_print": (_STATUS, _ENUM, _NAME, *_PRINT),
+    "plim_size_print": (_STATUS, _NAME, *_PRINT),
 }
+for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info"):
+    PROTOTYPES[f"plim_{_result}_run"] = (_STATUS, HANDLE, HANDLE, _OUT, _ERR)
+for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info", "replay", "oom"):
+    PROTOTYPES[f"plim_{_result}_print"] = (_STATUS, HANDLE, *_PRINT)
+    PROTOTYPES[f"plim_{_result}_free"] = (None, HANDLE)
 
 
 def _file_names() -> Sequence[str]:
@@ -101,9 +120,7 @@ def library() -> ctypes.CDLL:
         raise ImportError("libplimsoll was not found: it is neither in the package nor in the build folder of a "
                           "checkout ('make' builds it there); $PLIMSOLL_LIBRARY may name it")
     lib = ctypes.CDLL(path)
-    for name, takes in _FALLIBLE.items():
-        getattr(lib, name).argtypes = takes
-    for name, (result, *arguments) in _OTHERS.items():
+    for name, (result, *arguments) in PROTOTYPES.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
     return lib
@@ -122,12 +139,11 @@ def collect(name: str, *args: Any) -> str:
     """Calls a function that passes text to a plim_put; returns the text."""
     pieces: List[bytes] = []
 
-    @PUT
     def put(_: Any, text: int, n: int) -> int:
         pieces.append(ctypes.string_at(text, n))
         return 0
 
-    call(name, *args, put, None)
+    call(name, *args, PUT(put), None)
     return b"".join(pieces).decode("utf-8", "replace")
 
 

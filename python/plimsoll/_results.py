@@ -1,81 +1,306 @@
-"""_results.py -- answers: what the library returned, as text and as attributes.
+"""_results.py -- answers: the library's results as text, as a picture and as attributes.
 
-An answer holds the library's result.  Its text is rendered when it is asked for; its data are
-read from the library's JSON once, when an attribute is first used.
+An answer holds the library's result.  Its text is rendered when it is asked for, and the JSON
+read once, when the first attribute is used.  Threads may share an answer.
 """
 
 from __future__ import annotations
 
 import ctypes
+import html
+import importlib
 import json
-import keyword
-from typing import TYPE_CHECKING, Any, Dict, Optional
+from typing import Any, Callable, ClassVar, Dict, Generic, Iterator, List, Optional, Tuple, TypeVar
 
 from . import _library
+from ._errors import Error, UsageError
 from ._library import Handle, Style
+from ._records import (
+    Activation, Batch, Budget, Card, Certainty, Change, Compared, Entry, Flops, FreeAtFailure, Gpu, Held, Input,
+    Layer, LayersTotal, Mark, Memory, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, OpTime, Peak, Phase,
+    Record, Remedy, ReplayCard, Segment, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
+
+Render = Callable[[int, Any], str]
+"""Takes a plim_render and a plim_style, or None; returns the text."""
 
 
-class Record:
-    """An object of the JSON: its members are attributes ("class" is class_)."""
-
-    def __init__(self, data: Dict[str, Any]) -> None:
-        for key, value in data.items():
-            setattr(self, key + "_" * keyword.iskeyword(key), _record_of(value))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in vars(self).items())})"
+def _style(given: Dict[str, Any]) -> Any:
+    fields = [field[0] for field in Style._fields_[1:]]  # without the size
+    for name in given.keys() - set(fields):
+        raise UsageError(f"unknown style {name!r}: it is one of {', '.join(fields)}")
+    values = {k: v.encode() if isinstance(v, str) else v for k, v in given.items() if v is not None}
+    return ctypes.byref(Style(size=ctypes.sizeof(Style), **values))
 
 
-def _record_of(value: Any) -> Any:
-    if isinstance(value, dict):
-        return Record(value)
-    return [_record_of(x) for x in value] if isinstance(value, list) else value
+class Result(Record):
+    """What all answers have.
 
+    `str()` is what the program prints, and a notebook shows the same with its picture.
+    """
 
-class Result:
-    """What all answers have."""
+    schema: str
+    _tables: ClassVar[Dict[str, Tuple[str, ...]]] = {}  # lists of rows: where they are; the first is the main one
 
-    _print = ""  # the function that renders it
-
-    def __init__(self, handle: Handle) -> None:
-        self._handle = handle
-        self._dict: Optional[Dict[str, Any]] = None
-
-    def _render(self, how: int, style: Optional[Style] = None) -> str:
-        st = None if style is None else ctypes.byref(style)
-        return _library.collect(self._print, self._handle.pointer, how, st)
+    def __init__(self, render: Render) -> None:
+        self._render = render
+        self._parsed: Optional[Dict[str, Any]] = None
 
     def text(self, **style: Any) -> str:
-        """As the program prints it; `style` has the fields of plim_style: width, top, depth, si, ascii, color, ..."""
-        texts = {k: v.encode() if isinstance(v, str) else v for k, v in style.items()}
-        return self._render(_library.TEXT, Style(size=ctypes.sizeof(Style), **texts))
+        """As the program prints it; the style is that of its options: width=120, top=3, depth=1, si=True,
+        ascii=True, color=True, quiet=True, and for layers columns="type,macs", types="Conv2d", sort="macs"."""
+        return self._render(_library.Render.TEXT, _style(style)).rstrip("\n")
+
+    def json(self) -> str:
+        """The report of docs/json.md as text."""
+        return self._render(_library.Render.JSON, None)
+
+    def csv(self, **style: Any) -> str:
+        """The rows as CSV, with a header.  UnsupportedError: the report is not a table."""
+        return self._render(_library.Render.CSV, _style(style))
+
+    def svg(self) -> str:
+        """The picture of an estimate (memory over time) or a comparison (accuracy against MACs)."""
+        return self._render(_library.Render.SVG, None)
 
     def to_dict(self) -> Dict[str, Any]:
-        """The JSON of docs/json.md."""
-        if self._dict is None:
-            self._dict = json.loads(self._render(_library.JSON))
-        return self._dict
+        """The report of docs/json.md."""
+        if self._parsed is None:
+            self._parsed = json.loads(self.json())
+        return self._parsed
+
+    def to_frame(self, table: Optional[str] = None) -> Any:
+        """A list of the report as a pandas.DataFrame, which needs pandas; without a name the main one."""
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as e:
+            raise ImportError("to_frame() needs pandas: pip install pandas") from e
+        name = table or next(iter(self._tables), "")
+        if name not in self._tables:
+            raise UsageError(f"there is no table {name!r}: it is one of {', '.join(self._tables) or '(none)'}")
+        rows: Any = self.to_dict()
+        for key in self._tables[name]:
+            rows = rows[key]
+        return pandas.DataFrame(rows)
 
     def __str__(self) -> str:
-        return self.text().rstrip("\n")
+        return self.text()
 
-    if not TYPE_CHECKING:
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("_") or name not in self.to_dict():
-                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
-            value = _record_of(self.to_dict()[name])
-            setattr(self, name, value)
-            return value
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self), quote=False)}</pre>"
 
 
-class Estimate(Result):
-    """The memory of a run: plimsoll/estimate/1."""
+class _OfModel(Result):
+    model: ModelInfo
+    settings: Dict[str, Any]
+    """As used, with the defaults filled in; `estimate(model, **answer.settings)` asks the same again."""
 
-    _print = "plim_estimate_print"
-    memory: Any
-    fit: Any
+
+class Estimate(_OfModel):
+    """The memory of a training step or an inference."""
+
+    memory: Memory
+    phases: List[Phase]
+    peak: Peak
+    certainty: Certainty
+    flops: Flops
+    fit: Verdict
+    time: StepTime
+    budget: Optional[Budget]
+    timeline: Timeline
+    assumed: Optional[str]
+    advice: str
+    changes: List[Change]
+    _tables = {"live": ("peak", "live"), "phases": ("phases",), "timeline": ("timeline", "buckets"),
+               "changes": ("changes",)}
+
+    def __init__(self, render: Render, handle: Handle) -> None:
+        super().__init__(render)
+        self.handle = handle  # which a comparison asks for
 
     @property
     def fits(self) -> Optional[bool]:
-        """Whether it fits on the card; None: it may or may not, or no card was chosen (`fit.fits` says which)."""
-        return {"yes": True, "no": False}.get(self.to_dict()["fit"]["fits"])
+        """Whether it fits on the card.  None: it is not certain (`fit.fits` is "maybe"), or no card was chosen."""
+        word: Optional[str] = self.to_dict()["fit"]["fits"]
+        return {"yes": True, "no": False}.get(word or "")
+
+    def _repr_html_(self) -> str:
+        """The text, with the picture where the text draws the timeline with characters."""
+        parts: List[str] = []
+        for paragraph in str(self).split("\n\n"):
+            drawn = paragraph.startswith("Timeline (")
+            parts.append(self.svg() if drawn else f"<pre>{html.escape(paragraph, quote=False)}</pre>")
+        return "\n".join(parts)
+
+
+class Layers(_OfModel):
+    """Each layer with the shape, size and cost of its forward pass."""
+
+    layers: List[Layer]
+    activations: List[Activation]
+    total: LayersTotal
+    _tables = {"layers": ("layers",), "activations": ("activations",)}
+
+
+class Fit(_OfModel):
+    """The largest batch for each card."""
+
+    cards: List[Card]
+    _tables = {"cards": ("cards",)}
+
+
+class Batches(Result):
+    """How memory grows with the batch: `fixed` bytes and `per_sample` bytes."""
+
+    model: ModelInfo
+    fixed: int
+    per_sample: int
+    batches: List[Batch]
+    _tables = {"batches": ("batches",)}
+
+
+class Segments(Result):
+    """The peak of a step for each number of checkpointed segments; `best` is the index of the lowest."""
+
+    model: ModelInfo
+    calls: int
+    best: int
+    segments: List[Segment]
+    _tables = {"segments": ("segments",)}
+
+
+class Times(_OfModel):
+    """What takes the time of a step, the longest first."""
+
+    gpu: Optional[str]
+    time: StepTime
+    ops: List[OpTime]
+    _tables = {"ops": ("ops",)}
+
+
+class Info(Result):
+    """The contents of a model file."""
+
+    name: str
+    reader: Optional[str]
+    format: str
+    producer: Optional[str]
+    file_bytes: Optional[int]
+    graph: bool
+    ops: int
+    unknown_ops: List[str]
+    facts: Dict[str, str]
+    holds: List[Held]
+    types: List[TypeSum]
+    modules: List[ModuleSum]
+    inputs: List[Input]
+    open_sizes: List[OpenSize]
+    notes: List[str]
+    tensors: List[Tensor]
+    _tables = {"tensors": ("tensors",), "modules": ("modules",), "types": ("types",), "holds": ("holds",)}
+
+
+class Comparison(Result):
+    """Several models side by side."""
+
+    models: List[Compared]
+    _tables = {"models": ("models",)}
+
+    def _repr_html_(self) -> str:
+        try:
+            return f"{super()._repr_html_()}\n{self.svg()}"
+        except Error:  # no accuracy is known, which the picture needs
+            return super()._repr_html_()
+
+
+class Replay(Result):
+    """A tape, replayed through an allocator."""
+
+    events: int
+    storages: int
+    num_alloc_retries: int
+    num_ooms: int
+    num_device_alloc: int
+    num_device_free: int
+    stats: Dict[str, Stat]
+    marks: List[Mark]
+    oom: bool
+    oom_event: Optional[int]
+    oom_text: Optional[str]
+    oom_free: Optional[FreeAtFailure]
+    card: Optional[ReplayCard]
+    _tables = {"marks": ("marks",)}
+
+
+class OutOfMemory(Result):
+    """An out-of-memory message, explained."""
+
+    source: str
+    messages: int
+    gpu: Optional[int]
+    torch: Optional[str]
+    numbers: Dict[str, Optional[OomNumber]]
+    processes: List[OomProcess]
+    cards: List[str]
+    causes: List[str]
+    remedies: List[Remedy]
+
+
+class Size(Result):
+    """The size of a tensor in every data type."""
+
+    shape: Tuple[int, ...]
+    elements: int
+    dtypes: List[SizeIn]
+    _tables = {"dtypes": ("dtypes",)}
+
+
+Row = TypeVar("Row", bound=Record)
+
+
+class Listing(Result, Generic[Row]):
+    """What plimsoll knows of a kind: a sequence of rows."""
+
+    def __init__(self, render: Render, name: str, row: Callable[[Dict[str, Any]], Row]) -> None:
+        super().__init__(render)
+        self._name, self._row = name, row
+        self._tables = {name: (name,)}  # type: ignore[misc]  # each list has a name of its own
+
+    @property
+    def rows(self) -> List[Row]:
+        return [self._row(x) for x in self.to_dict()[self._name]]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.to_dict()[self._name])
+
+    def __getitem__(self, i: int) -> Row:
+        return self._row(self.to_dict()[self._name][i])
+
+
+class Entries(Listing[Entry]):
+    """The built-in models, the operators, the optimizers, ..."""
+
+
+class Gpus(Listing[Gpu]):
+    """The known cards."""
+
+
+class Tape:
+    """The allocations and frees of a run, in order: `str()` is the text that `plimsoll replay` reads."""
+
+    def __init__(self, print_as: Callable[[bool], str]) -> None:
+        self._print_as = print_as
+
+    def __str__(self) -> str:
+        return self._print_as(False).rstrip("\n")
+
+    def events(self) -> List[Dict[str, Any]]:
+        """One dict for each event."""
+        return [json.loads(line) for line in self._print_as(True).splitlines()]
+
+    def save(self, path: Any) -> None:
+        """Writes the text to a file."""
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(str(self) + "\n")

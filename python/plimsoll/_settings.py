@@ -6,15 +6,22 @@ Which settings there are, what they mean and which command takes them is asked o
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+import json
+import signal
+import threading
+from typing import Any, Callable, Dict, List, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from . import _library
-from ._errors import UsageError
-from ._library import Handle, SettingInfo
+from ._errors import CanceledError, UsageError
+from ._library import PROGRESS, Handle, SettingInfo, SettingKind
 
-_KINDS = ("flag", "int", "size", "fraction", "word", "text", "list")  # plim_setting_kind
+Progress = Callable[[int, int, str], object]
+"""Is told how many parts of a long call are done, of how many (0: not known), and what comes next."""
+
+_KINDS = {number: name.lower() for name, number in vars(SettingKind).items() if name.isupper()}
 
 
 class Setting(NamedTuple):
@@ -54,16 +61,25 @@ def all_settings() -> Dict[str, Setting]:
     return {row.key: row for row in _rows()}
 
 
+@functools.lru_cache(maxsize=None)
+def _dtypes() -> Dict[str, str]:
+    """The library's names of PyTorch's data types."""
+    size = json.loads(_library.collect("plim_size_print", b"1", _library.Render.JSON, None))
+    return {row["torch"]: row["dtype"] for row in size["dtypes"]}
+
+
 def _shown(value: Any) -> str:
     """A value as the library reads it."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
+        return _dtypes().get(str(value), str(value))
     if isinstance(value, (tuple, list)):
         return ",".join(map(_shown, value))
     return str(value)
 
 
-def _items(setting: Setting, value: Any) -> Iterator[str]:
+def _items(value: Any) -> Iterator[str]:
     """The items of a list: a shape, a name with a value, or several of them."""
     if isinstance(value, Mapping):
         for name, one in value.items():
@@ -81,15 +97,55 @@ class Settings:
     def __init__(self, command: str, given: Mapping[str, Any]) -> None:
         self.handle = Handle("plim_settings_new", "plim_settings_free")
         for key, value in given.items():
+            setting = all_settings().get(key)
+            if setting and command not in setting.commands:
+                raise UsageError(f"'{command}' has no setting '{key}'")
             if value is not None:
-                self._set(command, key, value)
+                self.set(key, value)
 
-    def _set(self, command: str, key: str, value: Any) -> None:
+    def set(self, key: str, value: Any) -> None:
         setting = all_settings().get(key)
-        if setting and command not in setting.commands:
-            raise UsageError(f"'{command}' has no setting '{key}'")
         if setting and setting.kind == "list":
-            for item in _items(setting, value):
+            for item in _items(value):
                 _library.call("plim_settings_add", self.handle.pointer, key.encode(), item.encode())
         else:  # the library says what is wrong with a key that it does not know
             _library.call("plim_settings_set", self.handle.pointer, key.encode(), _shown(value).encode())
+
+    def run(self, stem: str, subject: Any, progress: Optional[Progress]) -> Handle:
+        """The result of plim_STEM_run with these settings.  An exception of `progress`, or Ctrl-C, ends the call."""
+        raised: List[BaseException] = []  # no exception can pass through C
+
+        def report(_: Any, done: int, total: int, what: bytes) -> int:
+            try:
+                if progress and not raised:
+                    progress(done, total, what.decode("utf-8", "replace"))
+            except BaseException as e:
+                raised.append(e)
+            return len(raised)
+
+        callback, on_progress = PROGRESS(report), _library.library().plim_settings_on_progress
+        on_progress(self.handle.pointer, callback, None)
+        with _interrupts(raised):
+            try:
+                return Handle(f"plim_{stem}_run", f"plim_{stem}_free", subject, self.handle.pointer)
+            except CanceledError:
+                raise raised[0] from None
+            finally:
+                on_progress(self.handle.pointer, PROGRESS(), None)
+
+
+@contextlib.contextmanager
+def _interrupts(raised: List[BaseException]) -> Iterator[None]:
+    """Notes a Ctrl-C in `raised` and raises it at the end: Python would drop it where C calls Python."""
+    ours = (threading.current_thread() is threading.main_thread() and
+            signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+    if not ours:
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *_: raised.append(KeyboardInterrupt()))
+    try:
+        yield
+        if raised:
+            raise raised[0]
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,469 @@
+"""_records.py -- the objects of the JSON reports (docs/json.md) as classes with attributes.
+
+A class declares the members that its object has; what a newer library adds beyond them is an
+attribute too.  Sizes are bytes, times milliseconds; None: not known, or it does not apply.
+"""
+
+from __future__ import annotations
+
+import functools
+import keyword
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union, get_args, get_origin, get_type_hints
+
+
+class Record:
+    """An object of a report: its members are attributes (`class` is `class_`)."""
+
+    def __init__(self, data: Dict[str, Any]) -> None:
+        self._data = data
+
+    def to_dict(self) -> Dict[str, Any]:
+        """The object as it is in the JSON."""
+        return self._data
+
+    if not TYPE_CHECKING:  # to which only what is declared is known
+        def __getattr__(self, name: str) -> Any:
+            key = name.rstrip("_") if keyword.iskeyword(name.rstrip("_")) else name
+            if name.startswith("_") or key not in self.to_dict():
+                raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+            value = _read(_hints(type(self)).get(name), self.to_dict()[key])
+            setattr(self, name, value)
+            return value
+
+    def __dir__(self) -> List[str]:
+        return sorted({*super().__dir__(), *(k + "_" * keyword.iskeyword(k) for k in self.to_dict())})
+
+    def __eq__(self, other: object) -> bool:
+        return self.to_dict() == other.to_dict() if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.to_dict().items())})"
+
+
+@functools.lru_cache(maxsize=None)
+def _hints(cls: type) -> Dict[str, Any]:
+    return get_type_hints(cls)
+
+
+def _read(hint: Any, value: Any) -> Any:
+    """A member of the JSON as its declaration says."""
+    origin, args = get_origin(hint), get_args(hint)
+    if value is None:
+        return None
+    if origin is Union:  # Optional
+        return _read(args[0], value)
+    if origin is list:
+        return [_read(args[0], x) for x in value]
+    if origin is dict:
+        return {k: _read(args[1], x) for k, x in value.items()}
+    if origin is tuple:
+        return tuple(value)
+    return hint(value) if isinstance(hint, type) and issubclass(hint, Record) else value
+
+
+class ModelInfo(Record):
+    """The model that a report is about."""
+
+    name: str
+    format: str
+    producer: Optional[str]
+    dtype: str
+    parameters: int
+    """elements, as are trainable_parameters and buffers"""
+    trainable_parameters: int
+    buffers: int
+    parameter_bytes: int
+    buffer_bytes: int
+    ops: int
+    unknown_ops: int
+    seq: Optional[int]
+    """Only of a config.json and models from the hub, as is seq_max."""
+    seq_max: Optional[int]
+    note: str
+    """Only if there is something to report."""
+
+
+# ---- estimate ---------------------------------------------------------------------
+
+
+class Memory(Record):
+    """By category, the bytes live at the peak; then each peak, and what it takes on the card."""
+
+    parameters: int
+    buffers: int
+    gradients: int
+    optimizer_state: int
+    inputs: int
+    activations: int
+    temporaries: int
+    workspace: int
+    outputs: int
+    peak_live_requested: int
+    saved_activations: int
+    peak_requested: int
+    peak_allocated: int
+    peak_reserved: int
+    reserved_low: int
+    reserved_high: int
+    context_low: Optional[int]
+    context: Optional[int]
+    context_high: Optional[int]
+    device_low: Optional[int]
+    device: Optional[int]
+    device_high: Optional[int]
+    search: Optional[int]
+    ema: int
+    needed_low: Optional[int]
+    needed_high: Optional[int]
+
+
+class Counters(Record):
+    """The allocator's counters at the end of a phase."""
+
+    step: int
+    phase: str
+    requested: int
+    allocated: int
+    reserved: int
+
+
+class Phase(Counters):
+    """Likewise, with the peaks within the phase."""
+
+    peak_requested: int
+    peak_allocated: int
+    peak_reserved: int
+
+
+class Live(Record):
+    """A storage that is live at the peak."""
+
+    name: str
+    role: str
+    category: str
+    dtype: str
+    shape: Tuple[int, ...]
+    bytes: int
+    certainty: str
+
+
+class Peak(Record):
+    step: int
+    phase: str
+    op: str
+    live: List[Live]
+
+
+class Certainty(Record):
+    """The bytes live at the peak by what determines them."""
+
+    exact: int
+    estimated: int
+    unknown: int
+    unknown_ops: List[str]
+
+
+class Flops(Record):
+    forward: int
+    backward: int
+    forward_macs: int
+
+
+class Verdict(Record):
+    """Whether it fits on the card: "yes", "no", "maybe"; None without a card."""
+
+    gpu: Optional[str]
+    gpu_bytes: Optional[int]
+    fits: Optional[str]
+    oom: bool
+    oom_text: Optional[str]
+
+
+class StepTime(Record):
+    low_ms: Optional[float]
+    usual_ms: Optional[float]
+    high_ms: Optional[float]
+    samples_per_s: Optional[float]
+    computation: Optional[float]
+    memory: Optional[float]
+    launch: Optional[float]
+    unknown: Optional[str]
+    """Why the others are None."""
+
+
+class Budget(Record):
+    bytes: int
+    within: bool
+
+
+class Timeline(Record):
+    peak_bucket: int
+    buckets: List[Counters]
+
+
+class Change(Record):
+    """A change of settings that lowers the peak."""
+
+    settings: str
+    saved_allocated: int
+    saved_reserved: int
+    fits: Optional[str]
+
+
+# ---- layers, fit, batches, segments, times ------------------------------------------
+
+
+class Layer(Record):
+    name: str
+    type: str
+    depth: int
+    leaf: bool
+    inplace: bool
+    dtype: str
+    shape: Optional[Tuple[int, ...]]
+    params: int
+    parameter_bytes: int
+    weights: int
+    values: int
+    bytes: int
+    macs: int
+    flops: int
+    read: int
+    written: int
+
+
+class Activation(Record):
+    op: str
+    gain: str
+    count: int
+    inplace: int
+    bytes: int
+
+
+class LayersTotal(Record):
+    values: int
+    bytes: int
+    macs: int
+    flops: int
+    read: int
+    written: int
+
+
+class Card(Record):
+    """The largest batch for a card, and what it takes."""
+
+    gpu: str
+    gpu_bytes: int
+    gpu_exact: bool
+    batch: int
+    limited: bool
+    at_most: bool
+    reserved: int
+    device_low: Optional[int]
+    device_high: Optional[int]
+    reserved_low: int
+    reserved_high: int
+    needed_low: Optional[int]
+    needed_high: Optional[int]
+    batch_usual: int
+
+
+class Batch(Record):
+    batch: int
+    peak_requested: int
+    line: int
+    peak_allocated: int
+    peak_reserved: int
+    samples_per_s: Optional[float]
+
+
+class Segment(Record):
+    segments: int
+    calls: int
+    peak_requested: int
+    peak_allocated: int
+    peak_reserved: int
+
+
+class OpTime(Record):
+    layer: str
+    op: str
+    phase: str
+    work: str
+    dtype: str
+    macs: int
+    bytes: int
+    kernels: int
+    ms: Optional[float]
+    limit: Optional[str]
+
+
+# ---- compare ------------------------------------------------------------------------
+
+
+class Compared(Record):
+    model: str
+    batch: Optional[int]
+    parameters: int
+    macs: int
+    macs_per_sample: int
+    saved_activations: int
+    peak_requested: int
+    peak_allocated: int
+    peak_reserved: int
+    device_low: Optional[int]
+    device_high: Optional[int]
+    top1: Optional[float]
+    time_low_ms: Optional[float]
+    time_usual_ms: Optional[float]
+    time_high_ms: Optional[float]
+    fits: Optional[str]
+
+
+# ---- info ----------------------------------------------------------------------------
+
+
+class Held(Record):
+    kind: str
+    tensors: int
+    elements: int
+    bytes: int
+
+
+class TypeSum(Record):
+    type: str
+    tensors: int
+    elements: int
+    bytes: int
+
+
+class ModuleSum(Record):
+    name: str
+    depth: int
+    tensors: int
+    elements: int
+    bytes: int
+
+
+class Input(Record):
+    name: str
+    type: str
+    shape: Tuple[int, ...]
+
+
+class OpenSize(Record):
+    name: str
+    value: Optional[int]
+
+
+class Tensor(Record):
+    name: str
+    kind: str
+    type: str
+    shape: Tuple[int, ...]
+    elements: int
+    bytes: int
+    same_as: Optional[str]
+
+
+# ---- replay ---------------------------------------------------------------------------
+
+
+class Stat(Record):
+    current: int
+    peak: int
+    allocated: int
+    freed: int
+
+
+class Mark(Phase):
+    op: str
+
+
+class FreeBlocks(Record):
+    bytes: int
+    largest: int
+    blocks: int
+
+
+class FreeAtFailure(Record):
+    requested: int
+    device: int
+    large: FreeBlocks
+    small: FreeBlocks
+    expandable_serves: Optional[bool]
+
+
+class ReplayCard(Record):
+    name: str
+    bytes: int
+    context: int
+
+
+# ---- out of memory ----------------------------------------------------------------------
+
+
+class OomNumber(Record):
+    """A number of the message, which is rounded: the real one differs by at most `within`."""
+
+    bytes: int
+    within: int
+    derived: bool
+
+
+class OomProcess(Record):
+    pid: int
+    memory: OomNumber
+
+
+class Remedy(Record):
+    text: str
+    command: Optional[str]
+
+
+# ---- size and the lists -------------------------------------------------------------------
+
+
+class SizeIn(Record):
+    dtype: str
+    torch: str
+    bits: int
+    bytes: Optional[int]
+
+
+class Entry(Record):
+    """A row of a list: models, ops, optimizers, profiles, formats."""
+
+    name: str
+    doc: str
+    src: str
+    group: str
+    """Only of models and ops."""
+    parameters: Optional[int]
+    """Only of models, as is `also`."""
+    also: str
+    gives: str
+    """Only of formats."""
+
+
+class Gpu(Record):
+    name: str
+    memory_bytes: int
+    memory_exact: bool
+    cc: Optional[float]
+    bandwidth_gbs: Optional[float]
+    fp32_tflops: Optional[float]
+    tf32_tflops: Optional[float]
+    fp16_tflops: Optional[float]
+    bf16_tflops: Optional[float]
+    fp8_tflops: Optional[float]
+    aliases: str
+    vendor: str
+    class_: str
+    arch: str
+    year: Optional[int]
+    sms: Optional[int]
+    src: str
