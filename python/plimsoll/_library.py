@@ -112,14 +112,19 @@ def _places() -> Iterator[str]:
 
 
 @functools.lru_cache(maxsize=None)
-def library() -> ctypes.CDLL:
-    """libplimsoll, with the prototypes of its functions."""
-    places = list(_places())
-    path = next(filter(os.path.exists, places), None)
-    if path is None:
+def path() -> str:
+    """Where the library is."""
+    found = next(filter(os.path.exists, _places()), None)
+    if found is None:
         raise ImportError("libplimsoll was not found: it is neither in the package nor in the build folder of a "
                           "checkout ('make' builds it there); $PLIMSOLL_LIBRARY may name it")
-    lib = ctypes.CDLL(path)
+    return os.path.abspath(found)
+
+
+@functools.lru_cache(maxsize=None)
+def library() -> ctypes.CDLL:
+    """libplimsoll, with the prototypes of its functions."""
+    lib = ctypes.CDLL(path())
     for name, (result, *arguments) in PROTOTYPES.items():
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments

@@ -292,9 +292,10 @@ class Tape:
 
     def __init__(self, print_as: Callable[[bool], str]) -> None:
         self._print_as = print_as
+        self._text = print_as(False)
 
     def __str__(self) -> str:
-        return self._print_as(False).rstrip("\n")
+        return self._text.rstrip("\n")
 
     def events(self) -> List[Dict[str, Any]]:
         """One dict for each event."""
@@ -303,4 +304,4 @@ class Tape:
     def save(self, path: Any) -> None:
         """Writes the text to a file."""
         with open(path, "w", encoding="utf-8") as f:
-            f.write(str(self) + "\n")
+            f.write(self._text)

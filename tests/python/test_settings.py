@@ -1,0 +1,106 @@
+"""Every setting of the library is a keyword argument, and what is not is refused as the program refuses it."""
+import random
+import unittest
+
+import plimsoll
+from program import DATA, program
+
+FUNCTIONS = ("estimate", "layers", "fit", "info", "compare", "replay", "tape")
+
+
+def values(setting, chance):
+    """Values of a setting, as one would write them in Python."""
+    if setting.kind == "flag":
+        return [True, False]
+    if setting.kind == "int":
+        return [max(1, setting.least), 2]
+    if setting.kind == "word":
+        return list(setting.words)
+    if setting.kind == "fraction":
+        return [1, 0.5, chance.uniform(0.01, 1)]
+    return {"vram": ["24GiB", 24 * 2**30], "budget": ["100GiB", 2**40], "input": [(1, 3, 224, 224)], "dim": [],
+            "checkpoint": ["none", "blocks"], "optimizer": ["sgd", "adamw"], "keep": ["none", "inputs"],
+            "ema": ["none", "lerp"], "torch": ["2.4", 2.13], "gpu": ["t4", "a100"],
+            "alloc_conf": ["max_split_size_mb:64"], "allocator": ["caching", "none"]}[setting.key]
+
+
+def asked(function, **settings):
+    """Asks with the settings; the answer's own settings."""
+    if function == "replay":
+        return plimsoll.replay(TAPE, **settings)
+    if function == "tape":
+        return str(plimsoll.tape("resnet18", **settings))
+    if function == "fit":  # of one card, which is enough, and of a small model
+        settings = settings if settings.get("gpu") or settings.get("vram") else {"gpu": "t4", **settings}
+    return getattr(plimsoll, function)("resnet18", **settings)
+
+
+class Settings(unittest.TestCase):
+    def setUp(self):
+        global TAPE
+        TAPE = plimsoll.tape("resnet18")
+
+    def test_every_one(self):
+        """Each function takes each setting that the library gives to its command, with each of its values."""
+        chance, taken = random.Random(17), 0
+        for function in FUNCTIONS:
+            for setting in plimsoll.settings(function):
+                for value in values(setting, chance):
+                    with self.subTest(function=function, **{setting.key: value}):
+                        try:
+                            asked(function, **{setting.key: value})
+                        except plimsoll.Error as e:  # a value may not suit ResNet-18, but each is read
+                            self.assertNotRegex(str(e), f"setting|^'{setting.key}': ")
+                        taken += 1
+        self.assertGreater(taken, 200)
+
+    def test_others_are_refused(self):
+        for function in FUNCTIONS:
+            own = {s.key for s in plimsoll.settings(function)}
+            for setting in plimsoll.settings():
+                if setting.key not in own and function in FUNCTIONS:
+                    with self.assertRaisesRegex(plimsoll.UsageError, f"'{function}' has no setting '{setting.key}'"):
+                        asked(function, **{setting.key: 1})
+        with self.assertRaisesRegex(plimsoll.UsageError, "unknown setting 'optimiser'; did you mean 'optimizer'?"):
+            plimsoll.estimate("resnet18", optimiser="adam")
+
+    def test_both_say_the_same(self):
+        for key, value, words in (("batch", 0, "--batch 0"), ("dtype", "int3", "--dtype int3"),
+                                  ("gpu", "t5", "--gpu t5"), ("optimizer", "adan", "--optimizer adan"),
+                                  ("vram", "24Gi", "--vram 24Gi")):
+            with self.assertRaises(plimsoll.UsageError) as caught:
+                plimsoll.estimate("resnet18", **{key: value})
+            said = program("estimate", "resnet18", *words.split(), code=2)
+            self.assertEqual(f"plimsoll: {caught.exception}\n".replace(f"'{key}'", f"'--{key}'"),
+                             said.replace(f"'{key}'", f"'--{key}'"))
+
+    def test_python_values(self):
+        one = plimsoll.estimate("vgg11", input=(2, 3, 64, 64), clip=True, vram=24 * 2**30, budget="1TiB", seq=None)
+        two = plimsoll.estimate("vgg11", input="2,3,64,64", clip="true", vram="24GiB", budget=2**40)
+        self.assertEqual(one, two)
+        self.assertEqual((one.settings["input"], one.settings["clip"]), ("2,3,64,64", True))
+        file = DATA / "resnet18.pt2"
+        self.assertEqual(plimsoll.estimate(file, dim={"s77": 8}), plimsoll.estimate(file, dim=["s77=8"]))
+        self.assertEqual(plimsoll.fit("alexnet", gpu=["t4", "v100"]), plimsoll.fit("alexnet", gpu="t4,v100"))
+        self.assertEqual(plimsoll.size((2, 3)), plimsoll.size("2x3"))
+        self.assertEqual(plimsoll.size().elements, 1)
+
+    def test_dtypes(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no PyTorch")
+        self.assertEqual(plimsoll.estimate("resnet18", dtype=torch.bfloat16, autocast=torch.float16),
+                         plimsoll.estimate("resnet18", dtype="bf16", autocast="fp16"))
+        with self.assertRaises(plimsoll.UsageError):
+            plimsoll.estimate("resnet18", dtype=torch.int8)
+
+    def test_described(self):
+        batch = next(s for s in plimsoll.settings() if s.key == "batch")
+        self.assertEqual((batch.kind, batch.least, batch.commands), ("int", 1, ("estimate", "layers", "tape", "info",
+                                                                               "compare")))
+        self.assertLess({s.key for s in plimsoll.settings("info")}, {s.key for s in plimsoll.settings()})
+
+
+if __name__ == "__main__":
+    unittest.main()
