@@ -99,6 +99,14 @@ def fit(model: Any, *example_inputs: Any, optimizer: Optional[str] = None, gpu: 
     return _results.Fit(_ask("fit", "fit", model, example_inputs, example_kwargs, progress, given))
 
 
+def cards(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+          gpu: Cards = None, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
+          **settings: Any) -> _results.Cards:
+    """Judges the same run on each card, those of `gpu` or all: does it fit, and how fast is it: `gpus --for`."""
+    given = {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings}
+    return _results.Cards(_ask("cards", "gpus", model, example_inputs, example_kwargs, progress, given))
+
+
 def layers(model: Any, *example_inputs: Any, batch: Optional[int] = None, example_kwargs: Inputs = None,
            progress: Optional[Progress] = None, **settings: Any) -> _results.Layers:
     """Lists each layer with the shape, size and cost of its forward pass."""

@@ -269,6 +269,31 @@ class Card(Record):
     needed_low: Optional[int]
     needed_high: Optional[int]
     batch_usual: int
+    margin: Optional[int]
+    samples_per_s: Optional[float]
+    price_usd: Optional[int]
+    usd_per_sample_per_s: Optional[float]
+
+
+class CardRun(Record):
+    """A run on a card: whether it fits ("yes", "maybe", "no"), what it takes, and how long a step lasts."""
+
+    gpu: str
+    gpu_bytes: int
+    gpu_exact: bool
+    fits: str
+    device_low: Optional[int]
+    device: Optional[int]
+    device_high: Optional[int]
+    needed_low: Optional[int]
+    needed_high: Optional[int]
+    margin: Optional[int]
+    low_ms: Optional[float]
+    usual_ms: Optional[float]
+    high_ms: Optional[float]
+    samples_per_s: Optional[float]
+    price_usd: Optional[int]
+    usd_per_sample_per_s: Optional[float]
 
 
 class Batch(Record):
@@ -466,4 +491,5 @@ class Gpu(Record):
     arch: str
     year: Optional[int]
     sms: Optional[int]
+    price_usd: Optional[int]
     src: str

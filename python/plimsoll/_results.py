@@ -16,7 +16,8 @@ from . import _library
 from ._errors import Error, UsageError
 from ._library import Handle, Style
 from ._records import (
-    Activation, Batch, Budget, Card, Certainty, Change, Compared, Entry, Flops, FreeAtFailure, Gpu, Held, Input,
+    Activation, Batch, Budget, Card, CardRun, Certainty, Change, Compared, Entry, Flops, FreeAtFailure, Gpu, Held,
+    Input,
     Layer, LayersTotal, Mark, Memory, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, OpTime, Peak, Phase,
     Record, Remedy, ReplayCard, Segment, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
 
@@ -145,6 +146,13 @@ class Fit(_OfModel):
     """The largest batch for each card."""
 
     cards: List[Card]
+    _tables = {"cards": ("cards",)}
+
+
+class Cards(_OfModel):
+    """The same run on each card, the fastest first."""
+
+    cards: List[CardRun]
     _tables = {"cards": ("cards",)}
 
 

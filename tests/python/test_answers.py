@@ -31,6 +31,8 @@ ASKED = [
     (lambda: plimsoll.times("resnet18", batch=8, gpu="a100"), "estimate resnet18 --batch 8 --explain time --gpu a100"),
     (lambda: plimsoll.fit("resnet18", gpu=["t4", "a100"], optimizer="adam"),
      "fit resnet18 --gpu t4,a100 --optimizer adam"),
+    (lambda: plimsoll.cards("resnet18", batch=512, gpu=["t4", "rtx2060", "h100", "mi300x"]),
+     "gpus --for resnet18 --batch 512 --gpu t4,rtx2060,h100,mi300x"),
     (lambda: plimsoll.layers("alexnet", batch=2), "layers alexnet --batch 2"),
     (lambda: plimsoll.info(DATA / "resnet18.pt2"), f"info {DATA}/resnet18.pt2"),
     (lambda: plimsoll.info("llama-3.1-8b"), "info llama-3.1-8b"),

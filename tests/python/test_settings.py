@@ -98,7 +98,7 @@ class Settings(unittest.TestCase):
     def test_described(self):
         batch = next(s for s in plimsoll.settings() if s.key == "batch")
         self.assertEqual((batch.kind, batch.least, batch.commands), ("int", 1, ("estimate", "layers", "tape", "info",
-                                                                               "compare")))
+                                                                               "compare", "gpus")))
         self.assertLess({s.key for s in plimsoll.settings("info")}, {s.key for s in plimsoll.settings()})
 
 
