@@ -17,18 +17,20 @@ class Model:
     Every function takes one in the place of a name: a file is then read only once.
     """
 
-    def __init__(self, model: Any, *example_inputs: Any, example_kwargs: Optional[Mapping[str, Any]] = None) -> None:
+    def __init__(self, model: Any, *example_inputs: Any, example_kwargs: Optional[Mapping[str, Any]] = None,
+                 name: Optional[str] = None) -> None:
         """`model` is the name of a built-in model or of one in the cache of the Hugging Face hub, a path, the bytes
-        of a file, a Hugging Face config, or an nn.Module, which is exported with the example inputs."""
+        of a file, a config of transformers, or an nn.Module, which is exported with the example inputs.  `name` is
+        the name of what has none in messages and answers."""
         self._bytes: Optional[bytes] = None  # of a file in memory: the library reads them as long as it is open
         if isinstance(model, os.PathLike):
             model = os.path.join(os.curdir, path) if not os.path.dirname(path := os.fsdecode(model)) else path
         if isinstance(model, str):
             self._handle = Handle("plim_model_open", "plim_model_free", os.fsencode(model))
             return
-        name, data = _file_of(model, example_inputs, example_kwargs or {})
+        usual, data = _file_of(model, example_inputs, example_kwargs or {})
         self._bytes = data
-        self._handle = Handle("plim_model_open_bytes", "plim_model_free", name.encode(), data, len(data))
+        self._handle = Handle("plim_model_open_bytes", "plim_model_free", (name or usual).encode(), data, len(data))
 
     @property
     def pointer(self) -> Any:

@@ -1,0 +1,91 @@
+"""What may stand for a model."""
+import json
+import os
+import pathlib
+import tempfile
+import unittest
+
+import plimsoll
+from program import DATA
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+class Config:
+    """As a config of transformers: it has to_dict."""
+
+    def __init__(self, **values):
+        self.values = values
+
+    def to_dict(self):
+        return self.values
+
+
+LLAMA = {"model_type": "llama", "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4,
+         "intermediate_size": 512, "vocab_size": 1000, "architectures": ["LlamaForCausalLM"]}
+
+
+class Models(unittest.TestCase):
+    def test_one_file_in_every_way(self):
+        path = DATA / "resnet18.pt2"
+        model = plimsoll.Model(path)
+        self.assertEqual((model.name, model.format), ("resnet18", "pt2"))
+        want = plimsoll.estimate(str(path), batch=4).memory
+        for way in (path, path.read_bytes(), bytearray(path.read_bytes()), memoryview(path.read_bytes()), model):
+            self.assertEqual(plimsoll.estimate(way, batch=4).memory, want)
+        self.assertEqual(plimsoll.Model(path.read_bytes(), name="net.pt2").name, "net")
+
+    def test_path_is_not_a_name(self):
+        self.assertEqual(plimsoll.Model("resnet18").format, "built-in")
+        with self.assertRaises(FileNotFoundError):
+            plimsoll.Model(pathlib.Path("resnet18"))
+
+    def test_bytes_live_as_long_as_the_model(self):
+        model = plimsoll.Model(bytes((DATA / "resnet18.pt2").read_bytes()))
+        junk = [bytes(240_000) for _ in range(50)]
+        self.assertEqual(plimsoll.estimate(model).model.parameters, 11689512)
+        del junk
+
+    def test_config(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "config.json")
+            path.write_text(json.dumps(LLAMA))
+            want = plimsoll.estimate(path, seq=64)
+        got = plimsoll.estimate(Config(**LLAMA), seq=64)
+        self.assertEqual(got.memory, want.memory)
+        self.assertEqual(got.model.parameters, want.model.parameters)
+
+    def test_hub(self):
+        """An id whose config.json lies in the cache of huggingface_hub."""
+        with tempfile.TemporaryDirectory() as home:
+            repo = pathlib.Path(home, "hub/models--some--llama")
+            (repo / "snapshots/abc").mkdir(parents=True)
+            (repo / "refs").mkdir()
+            (repo / "refs/main").write_text("abc")
+            (repo / "snapshots/abc/config.json").write_text(json.dumps(LLAMA))
+            before = os.environ.get("HF_HOME")
+            os.environ["HF_HOME"] = home
+            try:
+                got = plimsoll.estimate("some/llama", seq=64)
+            finally:
+                os.environ.pop("HF_HOME")
+                if before is not None:
+                    os.environ["HF_HOME"] = before
+        self.assertEqual(got.memory, plimsoll.estimate(Config(**LLAMA), seq=64).memory)
+
+    def test_transformers_config(self):
+        try:
+            from transformers import LlamaConfig
+        except ImportError:
+            self.skipTest("no transformers")
+        config = LlamaConfig(**{k: v for k, v in LLAMA.items() if k != "model_type"}, dtype=torch.bfloat16)
+        got = plimsoll.estimate(config, seq=64)
+        self.assertEqual(got.memory, plimsoll.estimate(Config(**LLAMA, dtype="bfloat16"), seq=64).memory)
+        self.assertEqual(got.model.parameters * 2, got.model.parameter_bytes)
+
+
+if __name__ == "__main__":
+    unittest.main()
