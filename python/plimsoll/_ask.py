@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 from . import _library, _results
 from ._errors import UsageError
 from ._library import HANDLE, Handle, collect
-from ._models import is_module, open_model
+from ._models import Model, open_model
 from ._records import Entry, Gpu
 from ._settings import Progress, Setting, Settings, all_settings
 
@@ -29,11 +29,15 @@ def _printer(stem: str, handle: Handle) -> _results.Render:
 def _run(stem: str, command: str, model: Any, args: Sequence[Any], kwargs: Inputs, progress: Optional[Progress],
          given: Dict[str, Any]) -> Handle:
     """Calls plim_STEM_run with settings that the command takes."""
-    if is_module(model) and not model.training and command in all_settings()["mode"].commands:
-        given.setdefault("mode", "infer")  # a module has a mode of its own
-    settings = Settings(command, given)
-    opened = open_model(model, args, kwargs)
-    return settings.run(stem, opened.pointer, progress)
+    opened = open_model(model, args, kwargs, given.get("batch"))
+    return _settings(command, opened, given).run(stem, opened.pointer, progress)
+
+
+def _settings(command: str, model: Model, given: Dict[str, Any]) -> Settings:
+    """What is given, and what the model says about its run where nothing is given."""
+    taken = {s.key for s in settings(command)}
+    own = {key: value for key, value in model.settings.items() if key in taken and given.get(key) is None}
+    return Settings(command, {**given, **own})
 
 
 def _ask(stem: str, command: str, model: Any, args: Sequence[Any], kwargs: Inputs, progress: Optional[Progress],
@@ -57,8 +61,8 @@ def estimate(model: Any, *example_inputs: Any, batch: Optional[int] = None, opti
 
     `model` is the name of a built-in model, the id of one in the cache of the Hugging Face hub, a
     path, the bytes of a file, a config of transformers, a Model that is open already, or an
-    nn.Module, which is exported with the example inputs; its mode (train or eval) is then the
-    mode of the run.  `optimizer` is as in "sgd,momentum=0.9", `gpu` a name or alias such as "t4".
+    nn.Module, which is exported as it is called with the example inputs: its mode (train or eval),
+    its checkpoints and their batch are then those of the run, where nothing else is given.  `optimizer` is as in "sgd,momentum=0.9", `gpu` a name or alias such as "t4".
 
     `progress`, here and below, is called during a long call with the number of parts that are
     done, of how many (0: not known), and what comes next; an exception in it ends the call.
@@ -129,11 +133,16 @@ def compare(*models: Any, batch: Optional[int] = None, optimizer: Optional[str] 
     if not models:
         raise UsageError("'compare' needs a model")
     given = {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings}
-    s = Settings("compare", given)
-    s.set("advice", "none")  # which it does not show
-    opened = [m if isinstance(m, _results.Estimate) else open_model(m) for m in models]
-    handles = [m.handle if isinstance(m, _results.Estimate) else s.run("estimate", m.pointer, progress)
-               for m in opened]
+
+    def estimated(m: Any) -> Handle:
+        if isinstance(m, _results.Estimate):
+            return m.handle
+        opened = open_model(m, batch=batch)
+        s = _settings("compare", opened, given)
+        s.set("advice", "none")  # which it does not show
+        return s.run("estimate", opened.pointer, progress)
+
+    handles = [estimated(m) for m in models]
 
     def render(how: int, style: Any) -> str:
         pointers = (HANDLE * len(handles))(*(h.pointer for h in handles))
@@ -145,8 +154,8 @@ def compare(*models: Any, batch: Optional[int] = None, optimizer: Optional[str] 
 def tape(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
          gpu: Optional[str] = None, example_kwargs: Inputs = None, **settings: Any) -> _results.Tape:
     """The allocations and frees of a run, in order."""
-    s = Settings("tape", {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings})
-    m = open_model(model, example_inputs, example_kwargs)
+    m = open_model(model, example_inputs, example_kwargs, batch)
+    s = _settings("tape", m, {"batch": batch, "optimizer": optimizer, "gpu": gpu, **settings})
     return _results.Tape(lambda as_json: collect("plim_tape_print", m.pointer, s.handle.pointer, as_json))
 
 

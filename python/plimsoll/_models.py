@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from . import _library
 from ._library import Handle
@@ -18,19 +19,34 @@ class Model:
     """
 
     def __init__(self, model: Any, *example_inputs: Any, example_kwargs: Optional[Mapping[str, Any]] = None,
-                 name: Optional[str] = None) -> None:
+                 batch: Optional[int] = None, name: Optional[str] = None) -> None:
         """`model` is the name of a built-in model or of one in the cache of the Hugging Face hub, a path, the bytes
-        of a file, a config of transformers, or an nn.Module, which is exported with the example inputs.  `name` is
-        the name of what has none in messages and answers."""
-        self._bytes: Optional[bytes] = None  # of a file in memory: the library reads them as long as it is open
+        of a file, a config of transformers, or an nn.Module, which is exported as it is called with the example
+        inputs, and for this batch if its code does not allow any other.  `name` is the name of what has none in
+        messages and answers."""
+        self.settings: Dict[str, Any] = {}
+        """What the model itself says about its run: the mode of a module, its checkpoints, the batch of its inputs.
+        Settings that are given take precedence."""
+        self._bytes = b""  # of a file in memory: the library reads them as long as it is open
         if isinstance(model, os.PathLike):
-            model = os.path.join(os.curdir, path) if not os.path.dirname(path := os.fsdecode(model)) else path
+            path = os.fsdecode(model)
+            model = path if os.path.dirname(path) else os.path.join(os.curdir, path)  # and not a built-in model
         if isinstance(model, str):
             self._handle = Handle("plim_model_open", "plim_model_free", os.fsencode(model))
             return
-        usual, data = _file_of(model, example_inputs, example_kwargs or {})
-        self._bytes = data
-        self._handle = Handle("plim_model_open_bytes", "plim_model_free", (name or usual).encode(), data, len(data))
+        if _is_module(model):
+            usual = f"{type(model).__name__}.pt2"
+            self._export(model, example_inputs, example_kwargs or {}, batch)
+        else:
+            usual, self._bytes = _file_of(model)
+        self._handle = Handle("plim_model_open_bytes", "plim_model_free", (name or usual).encode(), self._bytes,
+                              len(self._bytes))
+
+    def _export(self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], batch: Optional[int]) -> None:
+        export = importlib.import_module("._export", __package__)  # which imports PyTorch
+        exported = export.export_module(module, args, kwargs, batch=batch)
+        self._bytes = exported.data
+        self.settings = {"mode": "train" if module.training else "infer", **exported.settings}
 
     @property
     def pointer(self) -> Any:
@@ -52,27 +68,24 @@ class Model:
         return f"<plimsoll.Model {self.name} ({self.format})>"
 
 
-def open_model(model: Any, example_inputs: Sequence[Any] = (),
-               example_kwargs: Optional[Mapping[str, Any]] = None) -> Model:
+def open_model(model: Any, example_inputs: Sequence[Any] = (), example_kwargs: Optional[Mapping[str, Any]] = None,
+               batch: Optional[int] = None) -> Model:
     """The model itself if it is open already."""
-    return model if isinstance(model, Model) else Model(model, *example_inputs, example_kwargs=example_kwargs)
+    if isinstance(model, Model):
+        return model
+    return Model(model, *example_inputs, example_kwargs=example_kwargs, batch=batch)
 
 
-def is_module(model: Any) -> bool:
+def _is_module(model: Any) -> bool:
     """Whether it is an nn.Module, without importing PyTorch to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-def _file_of(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> "tuple[str, bytes]":
-    """A name and the bytes of a file."""
+def _file_of(model: Any) -> Tuple[str, bytes]:
+    """A name, and the bytes of a file."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return "model", bytes(model)
-    if is_module(model):
-        from . import _export  # needs PyTorch
-
-        data: bytes = _export.export_module(model, tuple(args), dict(kwargs))
-        return f"{type(model).__name__}.pt2", data
     if hasattr(model, "to_dict"):  # a config of transformers
         return "config.json", json.dumps(model.to_dict(), default=str).encode()
     raise TypeError(f"a model is a name, a path, bytes, a config or an nn.Module, not {type(model).__name__!r}")

@@ -1,4 +1,5 @@
 """What may stand for a model."""
+import importlib.util
 import json
 import os
 import pathlib
@@ -85,6 +86,20 @@ class Models(unittest.TestCase):
         got = plimsoll.estimate(config, seq=64)
         self.assertEqual(got.memory, plimsoll.estimate(Config(**LLAMA, dtype="bfloat16"), seq=64).memory)
         self.assertEqual(got.model.parameters * 2, got.model.parameter_bytes)
+
+    @unittest.skipIf(importlib.util.find_spec("plimsoll._export") is None or torch is None, "no PyTorch")
+    def test_module(self):
+        """A module is exported with its own mode; what is given takes precedence."""
+        module = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+        x = torch.randn(8, 64)
+        trained = plimsoll.estimate(module, x, optimizer="adamw")
+        self.assertEqual((trained.settings["mode"], trained.settings["batch"]), ("train", 8))
+        self.assertEqual(trained.memory.peak_requested, plimsoll.estimate("mlp:64,256,10:relu", batch=8,
+                                                                          optimizer="adamw").memory.peak_requested)
+        self.assertEqual(plimsoll.estimate(module, x, batch=32).settings["batch"], 32)
+        self.assertEqual(plimsoll.estimate(module.eval(), x).settings["mode"], "infer")
+        self.assertEqual(plimsoll.estimate(module, x, mode="train").settings["mode"], "train")
+        self.assertEqual(plimsoll.layers(module, x).model.parameters, 64 * 256 + 256 + 256 * 10 + 10)
 
 
 if __name__ == "__main__":
