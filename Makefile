@@ -52,7 +52,7 @@ fuzz: ## fuzz for S seconds each: make fuzz T=tape S=60 (no T: every target)
 
 bench: all ## time the library on this machine
 	@for b in $(BUILD)/bench_*; do [ ! -x "$$b" ] || "$$b" || exit 1; done
-	@! command -v python3 >/dev/null || python3 bench/files.py $(BUILD)
+	@! command -v python3 >/dev/null || { python3 bench/files.py $(BUILD) && python3 bench/python.py $(BUILD); }
 
 golden: ## record again what the golden files hold (needs python3 with PyTorch)
 	@tools/golden.sh
@@ -68,7 +68,8 @@ fmt-check: ## say which sources clang-format would change
 	@tools/deps.sh lint
 	@clang-format --dry-run -Werror $(formatted)
 
-lint: fmt-check ## clang-format and clang-tidy, nothing is changed
+lint: fmt-check ## clang-format, clang-tidy and mypy, nothing is changed
+	@mypy --no-error-summary
 	@$(call cmake,build-tidy,-DCMAKE_C_COMPILER=clang -DPLIM_TESTS=OFF)
 	@ls src/*/*.c src/import/*/*.c cli/*.c 2>/dev/null | xargs -P$(JOBS) -n1 clang-tidy -p build-tidy --quiet
 

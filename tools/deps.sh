@@ -59,6 +59,7 @@ for job in "${@:-build}"; do
         need clang clang
         need clang-format clang-format
         need clang-tidy clang-tidy
+        need mypy mypy
         ;;
     wasm)
         need clang clang

@@ -34,7 +34,9 @@ class Record:
         return sorted({*super().__dir__(), *(k + "_" * keyword.iskeyword(k) for k in self.to_dict())})
 
     def __eq__(self, other: object) -> bool:
-        return self.to_dict() == other.to_dict() if type(other) is type(self) else NotImplemented
+        if not isinstance(other, Record) or type(other) is not type(self):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
         return id(self)

@@ -131,7 +131,7 @@ class Settings:
             except CanceledError:
                 raise raised[0] from None
             finally:
-                on_progress(self.handle.pointer, PROGRESS(), None)
+                on_progress(self.handle.pointer, PROGRESS(0), None)
 
 
 @contextlib.contextmanager

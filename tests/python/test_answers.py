@@ -1,6 +1,8 @@
 """Every answer is the program's, to the byte."""
 import json
 import pathlib
+import subprocess
+import sys
 import tempfile
 import typing
 import unittest
@@ -162,6 +164,26 @@ class Answers(unittest.TestCase):
 
 def answer_macs(model):
     return plimsoll.estimate(model).flops.forward_macs
+
+
+class Import(unittest.TestCase):
+    def test_loads_nothing(self):
+        """`import plimsoll` leaves ctypes, json and PyTorch to whoever uses a name of it."""
+        code = ("import sys; before = set(sys.modules); import plimsoll; "
+                "print(*sorted(set(sys.modules) - before - set(sys.stdlib_module_names)))"
+                "; print('ctypes' in set(sys.modules) - before, len(plimsoll.__all__) > 30)")
+        if sys.version_info < (3, 10):
+            self.skipTest("no sys.stdlib_module_names")
+        said = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, encoding="utf-8", check=True).stdout
+        self.assertEqual(said, "plimsoll\nFalse True\n")
+
+    def test_names(self):
+        for name in plimsoll.__all__:
+            self.assertIsNotNone(getattr(plimsoll, name))
+            self.assertIn(name, dir(plimsoll))
+        self.assertEqual(plimsoll.__version__, program("--version").split()[-1])
+        with self.assertRaises(AttributeError):
+            plimsoll.guess
 
 
 class Records(unittest.TestCase):
