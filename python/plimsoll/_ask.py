@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import tempfile
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import _library, _results
@@ -165,6 +164,8 @@ def tape(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimize
 def replay(tape: Union[str, "os.PathLike[str]", _results.Tape], *, gpu: Optional[str] = None,
            progress: Optional[Progress] = None, **settings: Any) -> _results.Replay:
     """Replays a tape, from a file or as plimsoll.tape returns it, through a simulated allocator."""
+    import tempfile  # which takes longer to import than all of plimsoll
+
     s = Settings("replay", {"gpu": gpu, **settings})
     if not isinstance(tape, _results.Tape):
         return _results.Replay(_printer("replay", s.run("replay", os.fsencode(tape), progress)))

@@ -7,7 +7,6 @@ read once, when the first attribute is used.  Threads may share an answer.
 from __future__ import annotations
 
 import ctypes
-import html
 import importlib
 import json
 from typing import Any, Callable, ClassVar, Dict, Generic, Iterator, List, Optional, Tuple, TypeVar
@@ -31,6 +30,10 @@ def _style(given: Dict[str, Any]) -> Any:
         raise UsageError(f"unknown style {name!r}: it is one of {', '.join(fields)}")
     values = {k: v.encode() if isinstance(v, str) else v for k, v in given.items() if v is not None}
     return ctypes.byref(Style(size=ctypes.sizeof(Style), **values))
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 class Result(Record):
@@ -87,7 +90,7 @@ class Result(Record):
         return self.text()
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(str(self), quote=False)}</pre>"
+        return f"<pre>{_escaped(str(self))}</pre>"
 
 
 class _OfModel(Result):
@@ -129,7 +132,7 @@ class Estimate(_OfModel):
         parts: List[str] = []
         for paragraph in str(self).split("\n\n"):
             drawn = paragraph.startswith("Timeline (")
-            parts.append(self.svg() if drawn else f"<pre>{html.escape(paragraph, quote=False)}</pre>")
+            parts.append(self.svg() if drawn else f"<pre>{_escaped(paragraph)}</pre>")
         return "\n".join(parts)
 
 
