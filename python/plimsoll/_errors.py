@@ -97,6 +97,9 @@ _CLASSES: Dict[int, Type[Error]] = {
     c.code: c for c in (FormatError, UnsupportedError, ShapeError, RangeError, NoMemoryError, FileError, DriverError,
                         UsageError, CanceledError)}
 
+for _class in (Error, MissingFileError, *_CLASSES.values()):
+    _class.__module__ = "plimsoll"  # as tracebacks and pickles name them
+
 
 def error_of(code: int, message: str, place: int) -> Error:
     """The exception for a status of the library."""
