@@ -117,6 +117,15 @@ if(NOT sanitize)
                      $<TARGET_FILE:plimsoll_shared>)
 endif()
 
+# ---- the installed tree, moved, from a project that is not ours -----------------------------
+
+if(TARGET plimsoll AND NOT sanitize)
+    add_test(NAME install.c
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/install/check.py
+                     ${CMAKE_BINARY_DIR})
+    set_tests_properties(install.c PROPERTIES SKIP_RETURN_CODE 77)
+endif()
+
 # ---- files with holes, as large as large models: opened, and hardly any of it is resident ----
 
 if(TARGET plimsoll AND NOT sanitize)

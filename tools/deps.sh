@@ -38,6 +38,7 @@ for job in "${@:-build}"; do
     check)
         need python3 python3
         need_header libcmocka-dev cmocka.h
+        need pkg-config pkg-config
         need_file locales "/usr/share/i18n/locales/de_DE"
         ;;
     run)
