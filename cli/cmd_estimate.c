@@ -46,10 +46,7 @@ static int estimate_explain(plim_args *a, const plim_model *m)
         return explain_batch(a, m);
     if (!strcmp(a->explain, "segments"))
         return explain_segments(a, m);
-    if (!strcmp(a->explain, "time"))
-        return explain_time(a, m);
-    return plim_console_usage(
-        "'--explain': unknown value '%s' (expected one of batch, segments, time)", a->explain);
+    return explain_time(a, m);
 }
 
 static int estimate_model(plim_args *a, const plim_model *m)
@@ -82,6 +79,8 @@ const plim_cmd plim_cmd_estimate = {
     .name = "estimate",
     .usage = "MODEL",
     .doc = "predict memory, and show what is live at the peak",
+    .about = "With a card, exit status 1 means that the step does not fit, or may not; with "
+             "--budget, that it exceeds the budget.",
     .options = PLIM_USE_SETTINGS | PLIM_USE_EXPLAIN | PLIM_USE_JSON | PLIM_USE_CSV |
                PLIM_USE_SVG | PLIM_USE_TEXT | PLIM_USE_LIVE,
     .run = estimate_run,

@@ -27,6 +27,8 @@ const plim_cmd plim_cmd_fit = {
     .name = "fit",
     .usage = "MODEL",
     .doc = "find the largest batch for each card",
+    .about = "Without a card, for all of them. Exit status 1 means that no card fits a batch "
+             "of 1.",
     .options =
         PLIM_USE_SETTINGS | PLIM_USE_CARDS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = fit_run,

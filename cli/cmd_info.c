@@ -24,6 +24,8 @@ const plim_cmd plim_cmd_info = {
     .name = "info",
     .usage = "FILE",
     .doc = "show the contents of a file: tensors, types, modules",
+    .about = "A FILE may also be safetensors, GGUF or a PyTorch checkpoint; what could not "
+             "be determined is named.",
     .options =
         PLIM_USE_SETTINGS | PLIM_USE_DEPTH | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = info_run,

@@ -1,6 +1,8 @@
 /* cmd_lists.c -- plimsoll models, ops, optimizers ...: the lists of what plimsoll knows. */
 #include "cmds.h"
 
+#include <string.h>
+
 static int lists_print(plim_args *a, plim_registry r)
 {
     plim_err err = PLIM_ERR_INIT;
@@ -28,3 +30,16 @@ static int lists_print(plim_args *a, plim_registry r)
     };
 LISTS(X)
 #undef X
+
+bool plim_cmd_list(const char *name, plim_registry *out)
+{
+#define X(id, registry, text)                                                                 \
+    if (!strcmp(name, #id)) {                                                                 \
+        *out = PLIM_REG_##registry;                                                           \
+        return true;                                                                          \
+    }
+    X(gpus, GPUS, "") /* whose command is in cmd_gpus.c */
+    LISTS(X)
+#undef X
+    return false;
+}

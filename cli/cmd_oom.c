@@ -20,6 +20,9 @@ const plim_cmd plim_cmd_oom = {
     .name = "oom",
     .usage = "[FILE]",
     .doc = "explain an out-of-memory message, from a file or stdin",
+    .about = "The file may be a whole log; without one, the text is read from standard "
+             "input. It says what the numbers mean, the likely cause and what helps. Exit "
+             "status 3 means that the text has no such message.",
     .options = PLIM_USE_JSON | PLIM_USE_TEXT,
     .run = oom_run,
 };

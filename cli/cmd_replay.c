@@ -25,6 +25,8 @@ const plim_cmd plim_cmd_replay = {
     .name = "replay",
     .usage = "FILE",
     .doc = "replay a tape through PyTorch's caching allocator",
+    .about = "Any of the allocator's settings may differ from those of the tape. Exit status "
+             "1 means that it ran out of memory.",
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_TEXT,
     .run = replay_run,
 };

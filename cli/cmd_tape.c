@@ -15,6 +15,7 @@ const plim_cmd plim_cmd_tape = {
     .name = "tape",
     .usage = "MODEL",
     .doc = "print the allocations and frees of a run, in order",
+    .about = "The output is text, which 'plimsoll replay' reads, or JSON lines.",
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON,
     .run = tape_run,
 };

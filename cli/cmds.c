@@ -22,6 +22,7 @@
     X(optimizers)                                                                             \
     X(profiles)                                                                               \
     X(formats)                                                                                \
+    X(completion)                                                                             \
     X(help)
 
 #define X(name) extern const plim_cmd plim_cmd_##name;
@@ -83,7 +84,8 @@ void plim_cmd_print_all(plim_console *c)
     plim_console_puts(c, "usage: plimsoll COMMAND [ARGUMENT] [OPTIONS]\n\n");
     for (size_t i = 0; (cmd = plim_cmd_at(i)); i++) {
         char left[64];
-        int n = snprintf(left, sizeof left, "  %s %s", cmd->name, cmd->usage);
+        int n = snprintf(left, sizeof left, "  %s %.*s", cmd->name,
+                         (int)strcspn(cmd->usage, " "), cmd->usage);
         plim_console_puts(c, left);
         plim_opt_wrap(c, cmd->doc, DOC_COLUMN, (size_t)n);
     }
@@ -101,5 +103,9 @@ void plim_cmd_print(plim_console *c, const plim_cmd *cmd)
                  *cmd->usage ? " " : "", cmd->usage);
     plim_console_puts(c, line);
     plim_opt_wrap(c, cmd->doc, 0, 0);
+    if (cmd->about) {
+        plim_console_puts(c, "\n");
+        plim_opt_wrap(c, cmd->about, 0, 0);
+    }
     plim_opt_help(c, cmd->name, cmd->options);
 }

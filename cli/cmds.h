@@ -11,6 +11,7 @@ typedef struct plim_cmd {
     const char *name;
     const char *usage; /* its operand, in the notation of plim_opt_parse */
     const char *doc;   /* one line in the imperative, at most 58 columns for the list */
+    const char *about; /* sentences that help and the manual add; NULL: none */
     unsigned options;  /* PLIM_USE_... */
     int (*run)(plim_args *a);
 } plim_cmd;
@@ -22,8 +23,16 @@ int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model
 const plim_cmd *plim_cmd_at(size_t i);           /* NULL: past the end */
 const plim_cmd *plim_cmd_find(const char *name); /* NULL: unknown, after printing an error */
 
+/* The list that a command prints, such as `gpus`; false: it prints none. */
+bool plim_cmd_list(const char *name, plim_registry *out);
+
 /* Prints the help of the program, and of one command. */
 void plim_cmd_print_all(plim_console *c);
 void plim_cmd_print(plim_console *c, const plim_cmd *cmd);
+
+/* Prints the list of commands for the manual page of the program, and the page of one
+ * command, in the language of mdoc(7).  cmake/manual.cmake makes the pages of them. */
+void plim_manual_print_all(plim_console *c);
+void plim_manual_print(plim_console *c, const plim_cmd *cmd);
 
 #endif

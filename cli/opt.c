@@ -22,6 +22,8 @@ struct plim_opt {
     size_t doc_n;          /* length of its part of doc; 0: all of it */
     const char *word;      /* the value that it gives its setting if it takes none itself */
     const char *key;       /* the setting of which it is one of the words */
+    const char *words;     /* the values of a setting, separated by spaces; NULL: any */
+    const char *list;      /* the command that lists the values; NULL: none does */
     bool mine;             /* this command takes it */
     char spelt[NAME_SIZE]; /* storage for the name of a setting's option */
 };
@@ -188,7 +190,7 @@ OPT("settings", "FILE", PLIM_USE_SETTINGS, take_settings, 0, 0,
 {.doc = "Output"},
 OPT("for", "MODEL", PLIM_USE_FOR, take_text, offsetof(plim_args, for_model), 0,
  "list the cards on which a run of this model fits, or may, the fastest first")
-OPT("explain", "WHAT", PLIM_USE_EXPLAIN, take_text, offsetof(plim_args, explain), 0,
+OPT("explain", "batch|segments|time", PLIM_USE_EXPLAIN, take_word, offsetof(plim_args, explain), 0,
  "instead of the estimate, show: batch (how memory grows with the batch), segments "
  "(the peak for each number of checkpointed segments), time (the ops that take the time of "
  "a step)")
@@ -227,6 +229,8 @@ OPT("color", "auto|always|never", TEXT, take_color, 0, 0,
  "use colour; auto (default): only on a terminal, unless NO_COLOR is set")
 OPT("width", "N", TEXT, take_int, STYLE(width), 40,
  "width of the output in columns (default: that of the terminal, else COLUMNS, else 80)")
+OPT("man", NULL, PLIM_USE_MAN, take_bool, offsetof(plim_args, manual), 1,
+ "print the manual page, in the language of mdoc; without COMMAND, the list of commands in it")
 OPT("help", NULL, PLIM_USE_HELP, take_bool, offsetof(plim_args, help), 1,
  "show this help")
 };
@@ -267,7 +271,12 @@ static void opt_spell(plim_opt *o, const char *key, size_t n)
  * (--train, --infer). */
 static void opt_add_setting(opt_list *l, const plim_setting_info *s, bool mine)
 {
-    const plim_opt one = {.take = take_setting, .arg = s->arg, .doc = s->doc, .mine = mine};
+    const plim_opt one = {.take = take_setting,
+                          .arg = s->arg,
+                          .doc = s->doc,
+                          .mine = mine,
+                          .words = s->words,
+                          .list = s->list};
     if (s->kind == PLIM_SETTING_FLAG || s->arg) {
         plim_opt *o = opt_push(l, one);
         opt_spell(o, s->key, strlen(s->key));
@@ -537,7 +546,7 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
     }
     if (!a->help && !a->operand && *usage && *usage != '[')
         return plim_console_usage("'%s' needs a %.*s (see 'plimsoll help %s')", command,
-                                  (int)strcspn(usage, "."), usage, command);
+                                  (int)strcspn(usage, ". "), usage, command);
     plim_console_style(&a->style, a->color);
     return PLIM_EXIT_DONE;
 }
@@ -579,32 +588,54 @@ void plim_opt_wrap(plim_console *c, const char *text, size_t indent, size_t at)
     opt_wrap(c, text, strlen(text), indent, at);
 }
 
+/* The values that an option of the program's own names in its argument, "auto|never". */
+static const char *opt_words(const plim_opt *o)
+{
+    return o->take == take_word || o->take == take_color ? o->arg : o->words;
+}
+
+bool plim_opt_at(const char *command, unsigned uses, int i, plim_opt_info *out)
+{
+    static opt_list list;
+    const char *heading = NULL;
+    opt_list_all(&list, command, uses | PLIM_USE_HELP);
+    for (const plim_opt *o = list.at; o < list.at + list.n; o++) {
+        if (!o->name)
+            heading = o->doc;
+        if (!o->name || !o->mine || i--)
+            continue;
+        *out = (plim_opt_info){.heading = heading,
+                               .name = o->name,
+                               .arg = o->arg,
+                               .doc = o->doc,
+                               .doc_n = o->doc_n ? o->doc_n : strlen(o->doc),
+                               .words = opt_words(o),
+                               .list = o->list};
+        return true;
+    }
+    return false;
+}
+
 void plim_opt_help(plim_console *c, const char *command, unsigned uses)
 {
     enum { DOC_COLUMN = 26 }; /* where descriptions begin */
-    static opt_list list;
-    const plim_opt *heading = NULL;
-    opt_list_all(&list, command, uses | PLIM_USE_HELP);
-    for (int i = 0; i < list.n; i++) {
-        const plim_opt *o = &list.at[i];
+    const char *heading = NULL;
+    plim_opt_info o;
+    for (int i = 0; plim_opt_at(command, uses, i, &o); i++) {
         char left[64];
-        if (!o->name)
-            heading = o;
-        if (!o->name || !o->mine)
-            continue;
-        if (heading) {
+        if (heading != o.heading) {
             plim_console_puts(c, "\n");
-            plim_console_puts(c, heading->doc);
+            plim_console_puts(c, o.heading);
             plim_console_puts(c, ":\n");
-            heading = NULL;
         }
-        int n = snprintf(left, sizeof left, "  --%s%s%s", o->name, o->arg ? " " : "",
-                         o->arg ? o->arg : "");
+        heading = o.heading;
+        int n = snprintf(left, sizeof left, "  --%s%s%s", o.name, o.arg ? " " : "",
+                         o.arg ? o.arg : "");
         plim_console_puts(c, left);
         if (n > DOC_COLUMN - 2) {
             plim_console_puts(c, "\n");
             n = 0;
         }
-        opt_wrap(c, o->doc, o->doc_n ? o->doc_n : strlen(o->doc), DOC_COLUMN, (size_t)n);
+        opt_wrap(c, o.doc, o.doc_n, DOC_COLUMN, (size_t)n);
     }
 }

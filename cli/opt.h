@@ -25,6 +25,7 @@ enum {
     PLIM_USE_SVG = 1 << 10,
     PLIM_USE_CARDS = 1 << 11, /* a table of cards for a model */
     PLIM_USE_FOR = 1 << 12,   /* gpus */
+    PLIM_USE_MAN = 1 << 13, /* help */
 };
 
 /* A parsed command line. */
@@ -43,7 +44,7 @@ typedef struct plim_args {
     const char *operand;         /* the first; NULL: none */
     char **operands;             /* all, if the command takes several */
     int n_operands;
-    bool help;
+    bool help, manual;
     plim_console console;
 } plim_args;
 
@@ -54,13 +55,28 @@ static inline const char *plim_args_get(const plim_args *a, const char *key)
 }
 
 /* Reads the command line after the command's name.  `usage` is the operand as help shows
- * it: "MODEL" is required, "[FILTER]" is optional, "MODEL..." is one or more, "" is none.  Returns PLIM_EXIT_DONE, or
- * PLIM_EXIT_USAGE after printing an error. */
+ * it: "MODEL" is required, "[FILTER]" is optional, "MODEL..." is one or more, "" is none.
+ * Returns PLIM_EXIT_DONE, or PLIM_EXIT_USAGE after printing an error. */
 int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigned uses,
                    int argc, char **argv);
 
 /* Returns PLIM_EXIT_USAGE, after printing an error, if both --gpu and --vram are given. */
 int plim_args_one_card(const plim_args *a);
+
+/* An option as help, the manual and the shells show it. */
+typedef struct plim_opt_info {
+    const char *heading; /* of its group */
+    const char *name;
+    const char *arg; /* placeholder of the value; NULL: it takes none */
+    const char *doc; /* doc_n characters */
+    size_t doc_n;
+    const char *words; /* its values, separated by ' ' or '|'; NULL: see list */
+    const char *list;  /* the command that lists its values; NULL: any value */
+} plim_opt_info;
+
+/* Option i of those that a command takes, in the order of help.  Returns false past the end; strings
+ * in *out last until the next call. */
+bool plim_opt_at(const char *command, unsigned uses, int i, plim_opt_info *out);
 
 /* Prints the options that a command takes, under their headings. */
 void plim_opt_help(plim_console *c, const char *command, unsigned uses);

@@ -126,6 +126,14 @@ if(TARGET plimsoll AND NOT sanitize)
     set_tests_properties(install.c PROPERTIES SKIP_RETURN_CODE 77)
 endif()
 
+# ---- what a shell completes, and the manual pages --------------------------------------------
+
+if(TARGET manual AND NOT sanitize)
+    add_test(NAME shell.completion
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/shell/check.py
+                     ${CMAKE_BINARY_DIR})
+endif()
+
 # ---- files with holes, as large as large models: opened, and hardly any of it is resident ----
 
 if(TARGET plimsoll AND NOT sanitize)

@@ -295,10 +295,11 @@ typedef struct plim_setting_info {
     const char *group;    /* "Training step" */
     const char *commands; /* those that take it, separated by spaces: "estimate fit" */
     const char *doc;      /* of a WORD without arg: one part per word, separated by '|' */
+    const char *list;     /* the command that lists its values: "gpus"; NULL: none does */
 } plim_setting_info;
 #define PLIM_SETTING_INFO_INIT                                                                \
     {                                                                                         \
-        sizeof(plim_setting_info), 0, PLIM_SETTING_FLAG, 0, 0, 0, 0, 0, 0, 0, 0               \
+        sizeof(plim_setting_info), 0, PLIM_SETTING_FLAG, 0, 0, 0, 0, 0, 0, 0, 0, 0            \
     }
 /* Describes setting i in *out, whose strings are static.  false: there is no setting i,
  * and *out is unchanged. */

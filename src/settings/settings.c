@@ -102,7 +102,8 @@ bool plim_setting_at(uint32_t i, plim_setting_info *out)
                                     .preset = r->preset,
                                     .group = r->group,
                                     .commands = r->commands,
-                                    .doc = r->doc};
+                                    .doc = r->doc,
+                                    .list = r->list};
     plim_copy_out(out, &info, sizeof info);
     return true;
 }

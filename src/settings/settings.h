@@ -16,7 +16,8 @@ typedef enum plim_setting_id {
 typedef struct plim_setting_row {
     const char *key;
     plim_setting_kind kind;
-    const char *arg, *option, *words, *preset, *header, *hidden, *group, *commands, *doc;
+    const char *arg, *option, *words, *preset, *header, *hidden, *group, *commands, *doc,
+        *list;
     int64_t least, most;
     bool training;
 } plim_setting_row;
