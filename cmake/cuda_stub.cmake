@@ -13,7 +13,7 @@ add_library(plimsoll_stub SHARED ${stub_dir}/core.c)
 target_include_directories(plimsoll_stub PRIVATE include ${stub_dir})
 target_link_libraries(plimsoll_stub PRIVATE plim_strict plimsoll_static ${CMAKE_DL_LIBS}
                       Threads::Threads)
-target_link_options(plimsoll_stub PRIVATE -Wl,--exclude-libs,ALL)
+target_link_options(plimsoll_stub PRIVATE -Wl,--version-script,${stub_dir}/core.map)
 
 # plim_cuda_stub(NAME SONAME CODE): NAME.c and names/NAME.txt become SONAME; a function
 # that is only a name answers CODE, "not supported".  Each line of the list is a name
