@@ -25,7 +25,7 @@ enum {
     PLIM_USE_SVG = 1 << 10,
     PLIM_USE_CARDS = 1 << 11, /* a table of cards for a model */
     PLIM_USE_FOR = 1 << 12,   /* gpus */
-    PLIM_USE_MAN = 1 << 13, /* help */
+    PLIM_USE_MAN = 1 << 13,   /* help */
 };
 
 /* A parsed command line. */

@@ -56,7 +56,7 @@ class SettingInfo(ctypes.Structure):
     _fields_ = [("size", ctypes.c_size_t), ("key", ctypes.c_char_p), ("kind", ctypes.c_int), ("arg", ctypes.c_char_p),
                 ("words", ctypes.c_char_p), ("least", ctypes.c_int64), ("most", ctypes.c_int64),
                 ("preset", ctypes.c_char_p), ("group", ctypes.c_char_p), ("commands", ctypes.c_char_p),
-                ("doc", ctypes.c_char_p)]
+                ("doc", ctypes.c_char_p), ("list", ctypes.c_char_p)]
 
 
 _OUT, _STYLE, _ERR = ctypes.POINTER(HANDLE), ctypes.POINTER(Style), ctypes.POINTER(Err)

@@ -89,6 +89,10 @@ class Result(Record):
     def __str__(self) -> str:
         return self.text()
 
+    def __repr__(self) -> str:
+        """The same: an interactive session shows the answer."""
+        return str(self)
+
     def _repr_html_(self) -> str:
         return f"<pre>{_escaped(str(self))}</pre>"
 
