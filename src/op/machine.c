@@ -169,7 +169,19 @@ const plim_meta *plim_m_meta(const plim_machine *m, plim_t t) { return &m_t(m, t
 bool plim_m_requires_grad(const plim_machine *m, plim_t t) { return m_t(m, t)->requires_grad; }
 const plim_world *plim_m_world(const plim_machine *m) { return &m->world; }
 void plim_m_set_libraries(plim_machine *m, plim_libraries lib) { m->world.lib = lib; }
-void plim_m_search(plim_machine *m) { m->tape->searched = true; }
+
+void plim_m_search(plim_machine *m, plim_str key)
+{
+    plim_map *known = &m->searched[m->autograd_thread];
+    uint32_t yes;
+    if (!m->tape || m->st || plim_map_get(known, key, &yes))
+        return;
+    m->tape->searched = true;
+    plim_str copy = plim_arena_str(m->arena, key);
+    if (!copy.p || !plim_map_put(m->arena, known, copy, true) ||
+        !plim_tape_event(m->tape, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE}))
+        plim_m_oom(m);
+}
 
 int plim_m_sms(plim_machine *m, int *threads_per_sm)
 {

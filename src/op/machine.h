@@ -125,8 +125,9 @@ plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int6
  * low and high; or about `bytes`, from a formula that was never measured. */
 plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high);
 plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
-/* cuDNN tries its plans: for a moment, it may take all memory that is free. */
-void plim_m_search(plim_machine *m);
+/* cuDNN tries its plans, unless it has for this key in this thread: for a moment, it may take
+ * all memory that is free; then PyTorch empties the cache. */
+void plim_m_search(plim_machine *m, plim_str key);
 
 /* Another tensor on the same storage (no request, no autograd). */
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta);

@@ -112,6 +112,19 @@ static plim_t conv_formatted(plim_machine *m, plim_t t, bool channels_last)
     return plim_m_empty(m, &want);
 }
 
+/* What PyTorch keeps a plan for; the size of the output stands for stride and padding.
+ * src: cudnn/Conv_v8.cpp, CacheKey and run_single_conv, which empties the cache after a search */
+static void conv_search(plim_machine *m, const plim_cudnn_conv *c)
+{
+    const plim_meta *of[] = {&c->x, &c->w, &c->y};
+    int64_t key[3 + 3 * PLIM_MAX_RANK] = {c->pass, c->channels_last, c->x.dtype};
+    uint32_t n = 3;
+    for (size_t i = 0; i < PLIM_COUNT(of); i++)
+        for (int32_t d = 0; d < of[i]->rank; d++)
+            key[n++] = of[i]->dim[d];
+    plim_m_search(m, (plim_str){(const char *)key, n * sizeof *key});
+}
+
 static void conv_workspace(plim_machine *m, plim_cudnn_pass pass, plim_t x, plim_t w,
                            const plim_meta *y, bool channels_last)
 {
@@ -121,7 +134,7 @@ static void conv_workspace(plim_machine *m, plim_cudnn_pass pass, plim_t x, plim
                                   .y = *y,
                                   .channels_last = channels_last};
     if (plim_m_world(m)->lib.benchmark)
-        plim_m_search(m);
+        conv_search(m, &conv);
     plim_cudnn_bytes n = plim_cudnn_workspace(plim_m_world(m), &conv);
     plim_m_drop(m, plim_m_scratch_range(m, n.low, n.usual, n.high));
 }

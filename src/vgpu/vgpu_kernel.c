@@ -142,6 +142,8 @@ static plim_status serve_events(plim_vgpu *d, kernel_call *k, uint32_t n, uint16
                 s.category = (uint8_t)plim__vgpu_category(d, tag);
             st = plim__vgpu_serve(d, &s, stream, tag, &k->block[e.id], err);
             *oom = !st && k->block[e.id] == PLIM_VGPU_NONE;
+        } else if (e.kind == PLIM_EVENT_EMPTY_CACHE) {
+            st = plim__vgpu_empty_cache(d, err);
         }
     }
     /* what was served before the card was full goes back */

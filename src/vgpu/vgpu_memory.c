@@ -161,13 +161,19 @@ plim_status plim_vgpu_sync(plim_vgpu *d, uint16_t stream, plim_err *err)
     return PLIM_OK;
 }
 
+plim_status plim__vgpu_empty_cache(plim_vgpu *d, plim_err *err)
+{
+    plim_status st = plim_alloc_empty_cache(d->h, err);
+    plim__vgpu_tape_event(d, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE});
+    plim__vgpu_count(d, false, PLIM_NONE);
+    return st;
+}
+
 plim_status plim_vgpu_empty_cache(plim_vgpu *d, plim_err *err)
 {
     PLIM_REQUIRE(d, err);
     pthread_mutex_lock(&d->lock);
-    plim_status st = plim_alloc_empty_cache(d->h, err);
-    plim__vgpu_tape_event(d, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE});
-    plim__vgpu_count(d, false, PLIM_NONE);
+    plim_status st = plim__vgpu_empty_cache(d, err);
     pthread_mutex_unlock(&d->lock);
     return st;
 }

@@ -174,6 +174,8 @@ vgpu_slot *plim__vgpu_slot(plim_vgpu *d, uint32_t block, plim_err *err);
 plim_status plim__vgpu_serve(plim_vgpu *d, const plim_storage *what, uint16_t stream,
                              const plim_vgpu_tag *tag, uint32_t *out, plim_err *err);
 plim_status plim__vgpu_take_back(plim_vgpu *d, uint32_t block, plim_err *err);
+/* As torch.cuda.empty_cache(); the lock is held. */
+plim_status plim__vgpu_empty_cache(plim_vgpu *d, plim_err *err);
 
 /* ---- vgpu_kernel.c ----------------------------------------------------------- */
 

@@ -190,6 +190,16 @@ def searches():
             r = report(run(script(folder, text.format(flag, on)), "--json", gpu=("--gpu", "a100")))
             check(f"{flag} {on}: a search", r["card"]["cudnn_search"] == (flag == "benchmark" and on), r["card"])
             took[flag, on] = r["peak_requested"]
+        done = run(script(folder, "import torch\nheld = torch.cuda.memory_reserved\n"
+                          "conv = torch.nn.Conv2d(8, 8, 3, device='cuda')\n"
+                          "def step():\n"
+                          "    x = torch.ones(4, 8, 32, 32, device='cuda')\n"
+                          "    torch.empty(64 << 20, device='cuda')\n"
+                          "    conv(x)\n"
+                          "    return held() < 256 << 20\n"
+                          "torch.backends.cudnn.benchmark = True\n"
+                          "print(step(), step())\n"), gpu=("--gpu", "a100"))
+        check("only the first search empties the cache", "True False\n" in done.stdout, done.stdout)
     copies = (4 * 8 * 32 * 32 + 8 * 8 * 9) * 4
     check("without TF32 nothing is copied", took["allow_tf32", True] - took["allow_tf32", False] == copies, took)
 
