@@ -69,5 +69,10 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def load_ipython_extension(shell: Any) -> None:
+    """%load_ext plimsoll: notebook.py."""
+    importlib.import_module(".notebook", __name__).load(shell)
+
+
 def __dir__() -> List[str]:
     return sorted({*globals(), *__all__, "__version__"})
