@@ -53,7 +53,7 @@ def settings(command: Optional[str] = None) -> List[Setting]:
 # ---- models ---------------------------------------------------------------------------
 
 
-def estimate(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+def estimate(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Any = None,
              gpu: Optional[str] = None, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
              **settings: Any) -> _results.Estimate:
     """Predicts the memory of a training step or, with mode="infer", of an inference.
@@ -61,7 +61,8 @@ def estimate(model: Any, *example_inputs: Any, batch: Optional[int] = None, opti
     `model` is the name of a built-in model, the id of one in the cache of the Hugging Face hub, a
     path, the bytes of a file, a config of transformers, a Model that is open already, or an
     nn.Module, which is exported as it is called with the example inputs: its mode (train or eval),
-    its checkpoints and their batch are then those of the run, where nothing else is given.  `optimizer` is as in "sgd,momentum=0.9", `gpu` a name or alias such as "t4".
+    its checkpoints and their batch are then those of the run, where nothing else is given.  `optimizer` is as in "sgd,momentum=0.9" or
+    an optimizer of torch.optim as it was made, `gpu` a name or alias such as "t4".
 
     `progress`, here and below, is called during a long call with the number of parts that are
     done, of how many (0: not known), and what comes next; an exception in it ends the call.
@@ -71,7 +72,7 @@ def estimate(model: Any, *example_inputs: Any, batch: Optional[int] = None, opti
     return _results.Estimate(_printer("estimate", handle), handle)
 
 
-def batches(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+def batches(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Any = None,
             gpu: Optional[str] = None, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
             **settings: Any) -> _results.Batches:
     """Shows how memory grows with the batch: `estimate --explain batch`."""
@@ -79,7 +80,7 @@ def batches(model: Any, *example_inputs: Any, batch: Optional[int] = None, optim
     return _results.Batches(_ask("batches", "estimate", model, example_inputs, example_kwargs, progress, given))
 
 
-def segments(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+def segments(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Any = None,
              gpu: Optional[str] = None, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
              **settings: Any) -> _results.Segments:
     """Shows the peak for each number of checkpointed segments of a Sequential: `estimate --explain segments`."""
@@ -87,7 +88,7 @@ def segments(model: Any, *example_inputs: Any, batch: Optional[int] = None, opti
     return _results.Segments(_ask("segments", "estimate", model, example_inputs, example_kwargs, progress, given))
 
 
-def times(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+def times(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Any = None,
           gpu: Optional[str] = None, example_kwargs: Inputs = None, progress: Optional[Progress] = None,
           **settings: Any) -> _results.Times:
     """Lists what takes the time of a step on a card: `estimate --explain time`."""
@@ -95,7 +96,7 @@ def times(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimiz
     return _results.Times(_ask("times", "estimate", model, example_inputs, example_kwargs, progress, given))
 
 
-def fit(model: Any, *example_inputs: Any, optimizer: Optional[str] = None, gpu: Cards = None,
+def fit(model: Any, *example_inputs: Any, optimizer: Any = None, gpu: Cards = None,
         example_kwargs: Inputs = None, progress: Optional[Progress] = None, **settings: Any) -> _results.Fit:
     """Finds the largest batch for each card: those of `gpu` ("t4,a100" or ["t4", "a100"]), or all."""
     given = {"optimizer": optimizer, "gpu": gpu, **settings}
@@ -123,7 +124,7 @@ def info(model: Any, *example_inputs: Any, example_kwargs: Inputs = None, progre
     return _results.Info(_ask("info", "info", model, example_inputs, example_kwargs, progress, settings))
 
 
-def compare(*models: Any, batch: Optional[int] = None, optimizer: Optional[str] = None, gpu: Optional[str] = None,
+def compare(*models: Any, batch: Optional[int] = None, optimizer: Any = None, gpu: Optional[str] = None,
             progress: Optional[Progress] = None, **settings: Any) -> _results.Comparison:
     """Shows size, cost, memory and accuracy of models side by side.
 
@@ -150,7 +151,7 @@ def compare(*models: Any, batch: Optional[int] = None, optimizer: Optional[str] 
     return _results.Comparison(render)
 
 
-def tape(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Optional[str] = None,
+def tape(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimizer: Any = None,
          gpu: Optional[str] = None, example_kwargs: Inputs = None, **settings: Any) -> _results.Tape:
     """The allocations and frees of a run, in order."""
     m = open_model(model, example_inputs, example_kwargs, batch)

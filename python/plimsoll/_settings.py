@@ -68,8 +68,35 @@ def _dtypes() -> Dict[str, str]:
     return {row["torch"]: row["dtype"] for row in size["dtypes"]}
 
 
+@functools.lru_cache(maxsize=None)
+def _optimizers() -> Dict[str, str]:
+    """The library's names of optimizers: "sparseadam" is sparse_adam."""
+    known = json.loads(_library.collect("plim_registry_print", _library.Registry.OPTIMIZERS, None,
+                                        _library.Render.JSON, None))
+    return {row["name"].replace("_", ""): row["name"] for row in known["optimizers"]}
+
+
+def _optimizer(value: Any) -> str:
+    """An optimizer of torch.optim, as it was made: "adamw,weight_decay=0.1,impl=fused"."""
+    import inspect
+
+    kind = type(value)
+    if not f"{kind.__module__}.".startswith("torch.optim."):
+        raise UsageError(f"'{kind.__name__}' is not of torch.optim: name one of plimsoll.optimizers()")
+    options = {k: v for k, v in value.defaults.items() if k in inspect.signature(kind).parameters}
+    how = {"fused": options.pop("fused", None), "foreach": options.pop("foreach", None)}
+    impl = next((name for name, chosen in how.items() if chosen), "forloop" if how["foreach"] is False else None)
+    if not options.get("differentiable"):  # the library does not know it
+        options.pop("differentiable", None)
+    words = [_optimizers().get(kind.__name__.lower(), kind.__name__)]
+    words += [f"{k}={v:g}" for k, v in options.items() if isinstance(v, (bool, int, float))]
+    return ",".join(words + [f"impl={impl}"] * bool(impl))
+
+
 def _shown(value: Any) -> str:
     """A value as the library reads it."""
+    if hasattr(value, "param_groups"):
+        return _optimizer(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":

@@ -95,6 +95,38 @@ class Settings(unittest.TestCase):
         with self.assertRaises(plimsoll.UsageError):
             plimsoll.estimate("resnet18", dtype=torch.int8)
 
+    @staticmethod
+    def memory(model, **settings):
+        """Or why there is none: muon takes matrices only."""
+        try:
+            return plimsoll.estimate(model, **settings).memory
+        except plimsoll.UnsupportedError as e:
+            return str(e)
+
+    def test_optimizers(self):
+        """Each optimizer of torch.optim stands for itself."""
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no PyTorch")
+        weights = [torch.nn.Parameter(torch.zeros(4, 4))]
+        made = [(kind, {}) for kind in vars(torch.optim).values() if isinstance(kind, type) and
+                issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer]
+        self.assertGreater(len(made), 12)
+        for kind, options in [*made, (torch.optim.SGD, {"momentum": 0.9}), (torch.optim.SGD, {"lr": 1e-5}),
+                              (torch.optim.AdamW, {"fused": True}), (torch.optim.Adam, {"foreach": False}),
+                              (torch.optim.Adam, {"amsgrad": True}), (torch.optim.RMSprop, {"centered": True}),
+                              (torch.optim.LBFGS, {"history_size": 3})]:
+            name = {"SparseAdam": "sparse_adam"}.get(kind.__name__, kind.__name__.lower())
+            how = "".join({"fused": ",impl=fused", "foreach": ",impl=forloop"}.get(k, f",{k}={float(v):g}")
+                          for k, v in options.items())
+            asked = {"optimizer": kind(weights, **options), "torch": "2.13"}
+            with self.subTest(name + how):
+                model = DATA / "small_sparse.pt2" if name == "sparse_adam" else "mlp:64,64"
+                self.assertEqual(self.memory(model, **asked), self.memory(model, optimizer=name + how, torch="2.13"))
+        with self.assertRaisesRegex(plimsoll.UsageError, "'Mine' is not of torch.optim"):
+            plimsoll.estimate("alexnet", optimizer=type("Mine", (torch.optim.SGD,), {})(weights))
+
     def test_described(self):
         batch = next(s for s in plimsoll.settings() if s.key == "batch")
         self.assertEqual((batch.kind, batch.least, batch.commands), ("int", 1, ("estimate", "layers", "tape", "info",
