@@ -180,6 +180,9 @@ if(TARGET plimsoll AND NOT sanitize)
                          ${CMAKE_BINARY_DIR} ${part})
         set_tests_properties(python.${part} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
     endforeach()
+    add_test(NAME python.notebooks
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/notebooks.py ${CMAKE_BINARY_DIR})
+    set_tests_properties(python.notebooks PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900)
 endif()
 
 # ---- tests/golden/cuda: PyTorch's own requests on a card, beside predictions -----------
