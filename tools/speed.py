@@ -1,18 +1,28 @@
 #!/usr/bin/env python3
 """speed.py -- fits the rates of src/time/rates.def to measured steps, and judges estimates.
 
-    tools/speed.py fit   throughput_timm.csv FOLDER... [--program P] [--results FILE]
-    tools/speed.py judge throughput_timm.csv FOLDER... [--program P] [--results FILE]
+    tools/speed.py fit      throughput_timm.csv FOLDER... [--program P] [--verbose]
+    tools/speed.py judge    throughput_timm.csv FOLDER... [--program P] [--results FILE]
+    tools/speed.py kernels  optime_neusight_fp32.csv
+    tools/speed.py neusight steptime_neusight_models.csv FOLDER [--program P] [--results FILE] [--update]
 
-Needs numpy and scipy. The folders hold the models of the table as timm_export.py wrote them;
-the table (results of timm's own benchmark; columns model, card, mode, precision, layout, compile,
-torch, batch, step_ms) is not part of this project. Used are eager AMP runs of NCHW tensors on the
-cards of CARDS. Models are divided by a hash of their name: `fit` prints constants fitted to one
-half, `judge` compares the program's own estimates with the other. --results writes a row a job:
-measured, predicted, low and high in ms.
+The tables are not part of this project.
 
-The fit minimizes the logarithm of predicted / measured, with one share of the peak and one of
-the bandwidth for each class of work, and one factor for each of the two and each card.
+`fit` and `judge`: results of timm's own benchmark (columns model, card, mode, precision, layout, compile, torch,
+batch, step_ms). The folders hold its models as timm_export.py wrote them. Used are eager AMP runs of NCHW tensors
+on the cards of CARDS. Models are divided by a hash of their name: `fit` prints constants fitted to one half,
+`judge` compares the program's own estimates with the other. --results writes a row a job: measured, predicted,
+low and high in ms. The fit, which needs numpy and scipy, minimizes the logarithm of predicted / measured, with one
+share of the peak and one of the bandwidth for each class of work, and one factor for each of the two and each card.
+
+`kernels`: single kernels in fp32 without TF32 that sitar-lab/NeuSight measured (columns key, gpu, op, B, M, N, K, H,
+latency_ms). Prints a share for each card and class, fitted to half of them by a hash of the key, what of it
+rates.def has, the range that nine in ten of that half are in, and how good both are on the other half.
+
+`neusight`: whole steps of the same project (columns model, gpu, mode, seq, batch, option, e2e_ms), to which nothing
+is fitted. FOLDER holds the models as neusight_export.py wrote them. Like the measured time, the estimate of a
+training step has the forward and the backward pass, which adds to gradients that are there already, without the loss
+and an optimizer. --update writes the tables of docs/time.md.
 """
 
 import argparse
@@ -21,12 +31,17 @@ import concurrent.futures
 import csv
 import hashlib
 import json
+import math
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
 
-GPUS = pathlib.Path(__file__).resolve().parent.parent / "src" / "gpu" / "gpus.csv"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+GPUS = ROOT / "src" / "gpu" / "gpus.csv"
+RATES = ROOT / "src" / "time" / "rates.def"
+PAGE = ROOT / "docs" / "time.md"
 CARDS = ("rtx3090", "rtx4090", "rtx5090")
 TORCH = {"1.12": "1.13", "1.13": "1.13", "2.1.0": "2.1", "2.4.0": "2.4", "2.9.1": "2.9"}
 CLASSES = ("gemm conv conv_1x1 conv_grouped conv_depthwise attention rnn pointwise norm reduce copy index "
@@ -36,8 +51,14 @@ PRODUCTS = CLASSES[:7]
 Job = collections.namedtuple("Job", "model card mode torch batch measured report")
 
 
-def is_judged(model):
-    return hashlib.sha256(model.encode()).digest()[0] % 2 == 1
+def is_judged(key):
+    return hashlib.sha256(key.encode()).digest()[0] % 2 == 1
+
+
+def cards_of_table():
+    """The rows of gpus.csv by their first alias."""
+    with open(GPUS, newline="", encoding="utf-8") as f:
+        return {row["aliases"].split(", ")[0]: row for row in csv.DictReader(f)}
 
 
 def measured(path, folders, judged):
@@ -89,8 +110,8 @@ def summary(errors):
     size = sorted(abs(e) for e in errors)
     if not size:
         return "no jobs"
-    return (f"{len(size):4d} jobs  median {statistics.median(size):5.1f} %  p90 "
-            f"{size[int(0.9 * (len(size) - 1))]:5.1f} %  worst {size[-1]:6.1f} %  "
+    return (f"{len(size):4d} jobs: median {statistics.median(size):5.1f} %, p90 "
+            f"{size[int(0.9 * (len(size) - 1))]:5.1f} %, worst {size[-1]:6.1f} %, "
             f"bias {statistics.median(errors):+5.1f} %")
 
 
@@ -103,7 +124,7 @@ def print_by_card(rows):
         groups[job.mode, job.card, job.torch].append(row)
     for (mode, card, torch), group in sorted(groups.items()):
         inside = [r[2] for r in group if r[2] is not None]
-        covered = f"  in the range {100 * sum(inside) / len(inside):.0f} %" if inside else ""
+        covered = f", in the range {100 * sum(inside) / len(inside):.0f} %" if inside else ""
         print(f"{mode:5} {card:8} {torch:6} {summary([r[1] for r in group])}{covered}")
 
 
@@ -113,8 +134,7 @@ def print_by_card(rows):
 def fit(options):
     import numpy as np
     import scipy.optimize
-    with open(GPUS, newline="", encoding="utf-8") as f:
-        cards = {row["aliases"].split(", ")[0]: row for row in csv.DictReader(f)}
+    cards = cards_of_table()
     jobs = all_jobs(options, judged=False)
     if not jobs:
         sys.exit("no jobs")
@@ -199,16 +219,158 @@ def judge(options):
                              + [f"{t[k]:.2f}" for k in ("usual_ms", "low_ms", "high_ms")])
 
 
+# ---- single kernels --------------------------------------------------------------
+
+
+NEUSIGHT = {"Tesla P4": "p4", "Tesla P100-PCIE-16GB": "p100-pcie", "Tesla V100-PCIE-32GB": "v100-pcie-32g",
+            "Tesla T4": "t4", "NVIDIA A100-PCIE-40GB": "a100-pcie", "NVIDIA A100 80GB PCIe": "a100-pcie-80g",
+            "NVIDIA L4": "l4", "NVIDIA H100 80GB HBM3": "h100"}
+KERNELS = {"linear": "gemm", "bmm": "gemm", "ln": "norm", "softmax": "reduce"}  # all others: pointwise
+TWO_OPERANDS = ("add", "mul", "pow", "div")
+
+Kernel = collections.namedtuple("Kernel", "ms computed moved")  # the last two at the rates of the card
+
+
+def constant(pattern):
+    """A number of the sources."""
+    text = RATES.read_text() + (RATES.parent / "time.c").read_text()
+    return float(re.search(pattern, text).group(1))
+
+
+def kernels_of(path):
+    """(card, class): kernels that take 1 ms or more at the rates of the card; half of them to fit, the others."""
+    cards = cards_of_table()
+    halves = collections.defaultdict(lambda: ([], []))
+    with open(path, newline="", encoding="utf-8") as f:
+        for row in csv.DictReader(f):
+            card, op, batch = NEUSIGHT[row["gpu"]], row["op"], int(row["B"])
+            flops = 0
+            if op in ("linear", "bmm"):
+                m, n, k = (int(row[x]) for x in "MNK")
+                flops = 2 * batch * m * n * k
+                elements = batch * m * (n + k) + n * k * (batch if op == "bmm" else 1)
+            else:
+                elements = batch * int(row["H"]) * (3 if op in TWO_OPERANDS else 2)
+            computed = flops / float(cards[card]["fp32"]) / 1e9
+            moved = 4 * elements / float(cards[card]["bandwidth_gbs"]) / 1e6
+            if max(computed, moved) >= 1:
+                halves[card, KERNELS.get(op, "pointwise")][is_judged(row["key"])].append(
+                    Kernel(float(row["latency_ms"]), computed, moved))
+    return halves
+
+
+def kernels(options):
+    memory = {c: constant(rf"RATE\({c}, [\d.]+, ([\d.]+)") for c in ("gemm", "pointwise")}
+    launch = constant(r"launch_us = ([\d.]+)") / 1e3
+    halves = kernels_of(options.table)
+    ratios = ([], [])
+    for card in NEUSIGHT.values():
+        wide = 1.0  # what the card multiplies the shares of the bandwidth by
+
+        def errors(some, klass, share):
+            """Logarithms of predicted / measured."""
+            product = klass == "gemm"
+            moves = memory["gemm"] * wide if product else share
+            return [math.log((max(k.computed / share if product else 0, k.moved / moves) + launch) / k.ms) for k in some]
+
+        for klass in ("pointwise", "norm", "reduce", "gemm"):
+            fitted, others = halves[card, klass]
+            if not fitted:
+                continue
+            share = min((x / 1000 for x in range(200, 1001)), key=lambda x: sum(map(abs, errors(fitted, klass, x))))
+            off = [100 * statistics.median(abs(math.exp(e) - 1) for e in errors(half, klass, share))
+                   for half in (fitted, others)]
+            says = f"{card:14} {klass:9} share {share:.3f}; median error of {len(fitted)} kernels {off[0]:.1f} %, of "
+            says += f"{len(others)} others {off[1]:.1f} %"
+            if klass == "pointwise":
+                wide = share / memory[klass]
+                says += f"; CARD memory {wide:.3f}"
+            if klass == "gemm":
+                says += f"; CARD full {share:.3f}"
+            print(says)
+            if klass in ("pointwise", "gemm"):
+                for half, seen in zip((fitted, others), ratios):
+                    seen.extend(math.exp(-e) for e in errors(half, klass, share))
+    low, *_, high = statistics.quantiles(ratios[0], n=20)
+    inside = sum(low <= r <= high for r in ratios[1]) / len(ratios[1])
+    print(f"range of pointwise and gemm: {low:.2f} to {high:.2f}, has {100 * inside:.1f} % of the others")
+
+
+# ---- whole steps of NeuSight ------------------------------------------------------
+
+
+def neusight_jobs(options):
+    """(row, card, milliseconds of the program, lowest, highest) of eager steps on one card."""
+    named = {name.replace(" ", "_"): card for name, card in NEUSIGHT.items()}
+    with open(options.table, newline="", encoding="utf-8") as f:
+        for row in csv.DictReader(f):
+            card = named.get(row["gpu"])
+            if not card or row["option"]:
+                continue
+            graph = options.folder / f"{row['model']}-{row['mode']}-{row['seq']}-{row['batch']}.pt2"
+            if not graph.exists():
+                print(f"{graph.stem} on {card}: not exported", file=sys.stderr)
+                continue
+            command = [options.program, "estimate", str(graph), "--gpu", card, "--torch", "2.1", "--explain", "time",
+                       "--json"]
+            command += ["--infer"] if row["mode"] == "inf" else ["--optimizer", "sgd", "--zero-grad", "zeros"]
+            report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+            step = report["time"]
+            ms = sum(o["ms"] for o in report["ops"] if o["phase"] in ("forward", "backward"))
+            yield row, card, ms, ms * step["low_ms"] / step["usual_ms"], ms * step["high_ms"] / step["usual_ms"]
+
+
+def neusight(options):
+    jobs = []
+    lines = ["| model | card | step | batch | measured, ms | estimate, ms | range, ms | error |",
+             "| --- | --- | --- | ---: | ---: | ---: | ---: | ---: |"]
+    for row, card, ms, low, high in sorted(neusight_jobs(options), key=lambda j: (j[0]["mode"], j[1])):
+        real = float(row["e2e_ms"])
+        error = 100 * (ms / real - 1)
+        jobs.append((error, low <= real <= high, [row["model"], card, row["mode"], row["seq"], row["batch"], real,
+                                                  f"{ms:.2f}", f"{low:.2f}", f"{high:.2f}"]))
+        step = "inference" if row["mode"] == "inf" else "forward and backward"
+        lines.append(f"| {row['model']} | {card} | {step} | {row['batch']} | {real:.0f} | {ms:.0f} | "
+                     f"{low:.0f}-{high:.0f} | {error:+.1f} % |")
+    if not jobs:
+        sys.exit("no jobs")
+    inside = sum(j[1] for j in jobs)
+    lines += ["", " ".join(summary([j[0] for j in jobs]).split()) + f", in the range {inside}"]
+    print("\n".join(lines))
+    if options.results:
+        with open(options.results, "w", newline="", encoding="utf-8") as f:
+            out = csv.writer(f, lineterminator="\n")
+            out.writerow("model card mode seq batch measured_ms usual_ms low_ms high_ms".split())
+            out.writerows(j[2] for j in jobs)
+    if options.update:
+        write_between(PAGE, "neusight", lines)
+
+
+def write_between(page, name, lines):
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, rest = page.read_text(encoding="utf-8").split(begin, 1)
+    text = before + "\n".join([begin, *lines, end]) + rest.split(end, 1)[1]
+    page.write_text(text, encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("fit", "judge"))
-    parser.add_argument("table")
-    parser.add_argument("folders", nargs="+", type=pathlib.Path)
-    parser.add_argument("--program", default="build/plimsoll")
-    parser.add_argument("--results")
-    parser.add_argument("--verbose", action="store_true")
+    commands = parser.add_subparsers(dest="what", required=True)
+    for run, folders in ((fit, "+"), (judge, "+"), (kernels, None), (neusight, 1)):
+        one = commands.add_parser(run.__name__)
+        one.set_defaults(run=run)
+        one.add_argument("table")
+        if folders == "+":
+            one.add_argument("folders", nargs="+", type=pathlib.Path)
+        if folders == 1:
+            one.add_argument("folder", type=pathlib.Path)
+            one.add_argument("--update", action="store_true")
+        if folders:
+            one.add_argument("--program", default="build/plimsoll")
+            one.add_argument("--results")
+            one.add_argument("--verbose", action="store_true")
     options = parser.parse_args()
-    (fit if options.what == "fit" else judge)(options)
+    options.run(options)
 
 
 if __name__ == "__main__":

@@ -56,31 +56,39 @@ static const card_rates *card_of(const plim_gpu *gpu)
 }
 
 /* The median of CARD's figures for fp32. */
-static const double usual_full = 0.77;
+static const double usual_full = 0.76;
 
 /* Microseconds that a kernel adds on the card (fitted with the rates), and that eager PyTorch
  * needs on the CPU to start one (a usual figure: it depends on the CPU). */
 static const double launch_us = 2.69, cpu_us = 8;
 
-/* The range: what the usual time is multiplied by.  Nine in ten of the jobs that the rates were
- * fitted to are within it, training widened after a look at the half that judges; `other` is for
- * cards and dtypes that no whole step was measured with. */
+/* How a product's rate on a card is known. */
+typedef enum evidence {
+    BY_NOTHING, /* from other cards */
+    BY_KERNELS, /* measured alone */
+    BY_STEPS
+} evidence;
+
+/* The range: what the usual time is multiplied by.  Nine in ten of what the rates were fitted to,
+ * single kernels or steps, are within it, training widened after a look at the half that
+ * judges; the one of no evidence was set by judgement. */
 typedef struct time_range {
     double low, high;
 } time_range;
-static const time_range range_infer = {0.82, 1.25}, range_train = {0.77, 1.35},
-                        range_other = {0.6, 1.7};
+static const time_range range_of[] =
+    {[BY_NOTHING] = {0.6, 1.7}, [BY_KERNELS] = {0.80, 1.67}, [BY_STEPS] = {0.82, 1.25}},
+                        range_train = {0.77, 1.35};
 
 /* How fast a card multiplies. */
 typedef struct product_rate {
     double peak;  /* TFLOPS, accumulated in fp32; 0: unknown */
     double share; /* that the card makes of it, beside what the class does */
-    bool measured;
+    evidence by;
 } product_rate;
 
-static product_rate measured_rate(double peak, double share, double unmeasured)
+static product_rate measured_rate(double peak, double share, double unmeasured, evidence by)
 {
-    return (product_rate){peak, share > 0 ? share : unmeasured, share > 0};
+    return (product_rate){peak, share > 0 ? share : unmeasured, share > 0 ? by : BY_NOTHING};
 }
 
 /* Depthwise convolutions do not run on tensor cores.  cuDNN's other convolutions use TF32 by
@@ -92,19 +100,20 @@ static product_rate rate_of(const plim_gpu *gpu, plim_dtype t, plim_work_class c
     bool conv = c == PLIM_WORK_conv || c == PLIM_WORK_conv_1x1 || c == PLIM_WORK_conv_grouped;
     bool bf16 = gpu->cc >= 80 || !gpu->cc; /* older ones convert */
     if (t == PLIM_F32 && conv && gpu->tf32 > 0)
-        return measured_rate(gpu->tf32, 0, 1);
+        return measured_rate(gpu->tf32, 0, 1, BY_NOTHING);
     if (t == PLIM_F32)
-        return measured_rate(gpu->fp32, card->full, usual_full);
+        return measured_rate(gpu->fp32, card->full, usual_full,
+                             c == PLIM_WORK_gemm ? BY_KERNELS : BY_NOTHING);
     if (t == PLIM_F16 || (t == PLIM_BF16 && bf16))
-        return measured_rate(depthwise ? gpu->fp32 : gpu->fp16_acc32, card->half, 1);
-    return (product_rate){0, 0, false};
+        return measured_rate(depthwise ? gpu->fp32 : gpu->fp16_acc32, card->half, 1, BY_STEPS);
+    return (product_rate){0};
 }
 
 double plim_time_row_of(const plim_work *row, const plim_gpu *gpu, plim_time_limit *limit)
 {
     plim_work_class c = (plim_work_class)row->klass;
     const class_rates *r = rates_of(c);
-    product_rate p = {1, 1, true};
+    product_rate p = {1, 1, BY_STEPS};
     if (row->macs)
         p = rate_of(gpu, (plim_dtype)row->dtype, c);
     *limit = PLIM_TIME_MEMORY;
@@ -146,7 +155,7 @@ plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool trai
 {
     plim_time t = {.unknown = gpu ? NULL : "no card was chosen"};
     double cpu = 0;
-    bool measured = true;
+    evidence by = BY_STEPS; /* the least of the step */
     if (!t.unknown && !ledger->n)
         t.unknown = "nothing runs on the card";
     for (uint32_t i = 0; i < ledger->n && !t.unknown; i++) {
@@ -158,8 +167,8 @@ plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool trai
         t.part[limit] += s;
         t.usual += s;
         if (row->macs)
-            measured &=
-                rate_of(gpu, (plim_dtype)row->dtype, (plim_work_class)row->klass).measured;
+            by = PLIM_MIN(
+                by, rate_of(gpu, (plim_dtype)row->dtype, (plim_work_class)row->klass).by);
         cpu += row->kernels * cpu_us * 1e-6;
     }
     if (t.unknown)
@@ -168,9 +177,10 @@ plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool trai
         t.part[PLIM_TIME_LAUNCH] += cpu - t.usual;
         t.usual = cpu;
     }
-    const time_range *range = !measured || !(card_of(gpu)->half > 0) ? &range_other
-                              : train                                ? &range_train
-                                                                     : &range_infer;
+    const card_rates *card = card_of(gpu);
+    if (!(card->half > 0))
+        by = PLIM_MIN(by, card->full > 0 ? BY_KERNELS : BY_NOTHING);
+    const time_range *range = by == BY_STEPS && train ? &range_train : &range_of[by];
     t.low = t.usual * range->low;
     t.high = t.usual * range->high;
     return t;

@@ -139,6 +139,33 @@ static void test_step(void **state)
     plim_times_free(t);
 }
 
+/* What is known of a card and a dtype decides how wide the range is: whole steps, single
+ * kernels of matrix products, or neither. */
+static void test_range(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *model, *words;
+        double low, high;
+    } rows[] = {
+        {MLP, SGD " gpu=v100-pcie-32g", 0.80, 1.67},
+        {MLP, "batch=2 mode=infer gpu=h100", 0.80, 1.67},
+        {MLP, "batch=2 mode=infer gpu=gtx1050", 0.6, 1.7},
+        {MLP, "batch=2 mode=infer gpu=rtx3090", 0.6, 1.7},
+        {MLP, "batch=2 mode=infer gpu=h100 autocast=fp16", 0.6, 1.7},
+        {"resnet18", "batch=2 mode=infer gpu=v100-pcie-32g", 0.6, 1.7},
+        {"resnet18", "batch=2 mode=infer gpu=rtx3090 autocast=fp16", 0.82, 1.25},
+        {"resnet18", "batch=2 gpu=rtx3090 autocast=fp16", 0.77, 1.35},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_times *t = times_of(rows[i].model, rows[i].words);
+        assert_null(t->step.unknown);
+        CHECK(rows[i].words, fabs(t->step.low_ms / t->step.usual_ms - rows[i].low) < 1e-9);
+        CHECK(rows[i].words, fabs(t->step.high_ms / t->step.usual_ms - rows[i].high) < 1e-9);
+        plim_times_free(t);
+    }
+}
+
 /* 10 kernels in a row that take no time on the card: the program cannot start them faster. */
 static void test_bound_by_the_program(void **state)
 {
@@ -178,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_ledger),  cmocka_unit_test(test_what_runs),
         cmocka_unit_test(test_rows),    cmocka_unit_test(test_step),
         cmocka_unit_test(test_unknown), cmocka_unit_test(test_bound_by_the_program),
+        cmocka_unit_test(test_range),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
