@@ -4,6 +4,7 @@
     tools/speed.py fit      throughput_timm.csv FOLDER... [--program P] [--verbose]
     tools/speed.py judge    throughput_timm.csv FOLDER... [--program P] [--results FILE]
     tools/speed.py kernels  optime_neusight_fp32.csv
+    tools/speed.py knee     optime_neusight_fp32.csv
     tools/speed.py neusight steptime_neusight_models.csv FOLDER [--program P] [--results FILE] [--update]
 
 The tables are not part of this project.
@@ -18,6 +19,9 @@ share of the peak and one of the bandwidth for each class of work, and one facto
 `kernels`: single kernels in fp32 without TF32 that sitar-lab/NeuSight measured (columns key, gpu, op, B, M, N, K, H,
 latency_ms). Prints a share for each card and class, fitted to half of them by a hash of the key, what of it
 rates.def has, the range that nine in ten of that half are in, and how good both are on the other half.
+
+`knee`: the same kernels at 4 or more sizes that span a factor of 8: how many rows or batches it takes to reach 90 %
+of the most per second, measured and with the constants of the program.
 
 `neusight`: whole steps of the same project (columns model, gpu, mode, seq, batch, option, e2e_ms), to which nothing
 is fitted. FOLDER holds the models as neusight_export.py wrote them. Like the measured time, the estimate of a
@@ -228,7 +232,9 @@ NEUSIGHT = {"Tesla P4": "p4", "Tesla P100-PCIE-16GB": "p100-pcie", "Tesla V100-P
 KERNELS = {"linear": "gemm", "bmm": "gemm", "ln": "norm", "softmax": "reduce"}  # all others: pointwise
 TWO_OPERANDS = ("add", "mul", "pow", "div")
 
-Kernel = collections.namedtuple("Kernel", "ms computed moved")  # the last two at the rates of the card
+# What grows with a batch, and what names the kernels that differ in it alone; milliseconds, the last two at the
+# rates of the card.
+Kernel = collections.namedtuple("Kernel", "key card klass size series ms computed moved")
 
 
 def constant(pattern):
@@ -238,31 +244,30 @@ def constant(pattern):
 
 
 def kernels_of(path):
-    """(card, class): kernels that take 1 ms or more at the rates of the card; half of them to fit, the others."""
     cards = cards_of_table()
-    halves = collections.defaultdict(lambda: ([], []))
     with open(path, newline="", encoding="utf-8") as f:
         for row in csv.DictReader(f):
             card, op, batch = NEUSIGHT[row["gpu"]], row["op"], int(row["B"])
-            flops = 0
+            flops, size, series = 0, batch, (op, row["H"])
             if op in ("linear", "bmm"):
                 m, n, k = (int(row[x]) for x in "MNK")
                 flops = 2 * batch * m * n * k
                 elements = batch * m * (n + k) + n * k * (batch if op == "bmm" else 1)
+                size, series = (batch, (op, m, n, k)) if op == "bmm" else (batch * m, (op, n, k))
             else:
                 elements = batch * int(row["H"]) * (3 if op in TWO_OPERANDS else 2)
-            computed = flops / float(cards[card]["fp32"]) / 1e9
-            moved = 4 * elements / float(cards[card]["bandwidth_gbs"]) / 1e6
-            if max(computed, moved) >= 1:
-                halves[card, KERNELS.get(op, "pointwise")][is_judged(row["key"])].append(
-                    Kernel(float(row["latency_ms"]), computed, moved))
-    return halves
+            yield Kernel(row["key"], card, KERNELS.get(op, "pointwise"), size, series, float(row["latency_ms"]),
+                         flops / float(cards[card]["fp32"]) / 1e9,
+                         4 * elements / float(cards[card]["bandwidth_gbs"]) / 1e6)
 
 
 def kernels(options):
     memory = {c: constant(rf"RATE\({c}, [\d.]+, ([\d.]+)") for c in ("gemm", "pointwise")}
     launch = constant(r"launch_us = ([\d.]+)") / 1e3
-    halves = kernels_of(options.table)
+    halves = collections.defaultdict(lambda: ([], []))
+    for k in kernels_of(options.table):
+        if max(k.computed, k.moved) >= 1:
+            halves[k.card, k.klass][is_judged(k.key)].append(k)
     ratios = ([], [])
     for card in NEUSIGHT.values():
         wide = 1.0  # what the card multiplies the shares of the bandwidth by
@@ -294,6 +299,37 @@ def kernels(options):
     low, *_, high = statistics.quantiles(ratios[0], n=20)
     inside = sum(low <= r <= high for r in ratios[1]) / len(ratios[1])
     print(f"range of pointwise and gemm: {low:.2f} to {high:.2f}, has {100 * inside:.1f} % of the others")
+
+
+def knee_of(rates):
+    """The smallest size with 90 % of the most; rates: by size."""
+    most = max(rates.values())
+    return min(size for size, rate in rates.items() if rate >= 0.9 * most)
+
+
+def knee(options):
+    launch, cpu = (constant(rf"{name} = ([\d.]+)") / 1e3 for name in ("launch_us", "cpu_us"))
+    card_of = {name: (float(full), float(wide) or 1) for name, full, wide in
+               re.findall(r'CARD\("([^"]+)", [\d.]+, ([\d.]+), ([\d.]+)\)', RATES.read_text())}
+    memory = {k: constant(rf"RATE\({k}, [\d.]+, ([\d.]+)") for k in ("gemm", "pointwise", "norm", "reduce")}
+    series = collections.defaultdict(list)
+    for k in kernels_of(options.table):
+        series[k.klass, k.card, k.series].append(k)
+    found = collections.defaultdict(collections.Counter)
+    for (klass, card, _), some in series.items():
+        full, wide = card_of[card]
+        sizes = [k.size for k in some]
+        real = knee_of({k.size: k.size / k.ms for k in some})
+        ours = knee_of({k.size: k.size / max(cpu, launch + max(k.computed / full, k.moved / memory[klass] / wide))
+                        for k in some})
+        if len(set(sizes)) < 4 or max(sizes) < 8 * min(sizes) or real == max(sizes):
+            continue
+        says = ("none" if real == ours == min(sizes) else "within" if real <= 2 * ours and ours <= 2 * real
+                else "small" if ours < real else "large")
+        found[klass][says] += 1
+    for klass, n in sorted(found.items()):
+        print(f"{klass:9} {n['none']} series without a knee, {n.total() - n['none']} with one: {n['within']} within a "
+              f"doubling, {n['small']} too small, {n['large']} too large")
 
 
 # ---- whole steps of NeuSight ------------------------------------------------------
@@ -356,7 +392,7 @@ def write_between(page, name, lines):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="what", required=True)
-    for run, folders in ((fit, "+"), (judge, "+"), (kernels, None), (neusight, 1)):
+    for run, folders in ((fit, "+"), (judge, "+"), (kernels, None), (knee, None), (neusight, 1)):
         one = commands.add_parser(run.__name__)
         one.set_defaults(run=run)
         one.add_argument("table")
