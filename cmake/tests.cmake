@@ -152,7 +152,7 @@ if(TARGET plimsoll AND NOT sanitize)
     set(run_cost 100)
     foreach(part shim clean leaks halving cases docs world alone ranks endings machine several
                  examples finders scripts figures places lines values kinds tapes fits refused
-                 accepted factories segments modules searches trainer)
+                 accepted measures factories segments modules searches trainer)
         set(command ${run_tests}/check.py $<TARGET_FILE:plimsoll> ${part})
         if(part STREQUAL endings)
             set(command ${run_tests}/endings.py $<TARGET_FILE:plimsoll>)

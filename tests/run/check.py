@@ -1239,12 +1239,43 @@ def values():
     check("and no guess", r["caveats"] == [], r["caveats"])
 
 
+GPU_TRUTH = HERE.parent / "golden" / "gpu"
+
+
+def measures():
+    """What is to run on a card runs here: its peaks are then predicted to the byte, and its times are of no card."""
+    mlp = {"model": "mlp:8,16,4", "batch": 2, "optimizer": "sgd,momentum=0.9"}
+    timed = [dict(mlp, batch=b, steps=3, autocast="fp16", **more)
+             for b in (1, 2, 4, 8) for more in ({}, {"infer": True})]
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "card.jsonl"
+        with open(path, "w", encoding="utf-8") as f:
+            for spec in [dict(mlp, loss="mse"), *timed]:
+                done = run(GPU_TRUTH / "collect.py", "--quiet", args=("--one", json.dumps(spec)))
+                line = next((x for x in done.stdout.splitlines() if x.startswith("{")), "{}")
+                m = json.loads(line)
+                check("it ran", m.get("status") == "ok" and m["spec"] == spec, done.stdout + done.stderr)
+                check("each step, and their median", len(m.get("ms", ())) == spec.get("steps", 0) and
+                      ("steps" not in spec or sorted(m["ms"])[1] == m["ms_median"] > 0), line)
+                f.write(line + "\n")
+        done = subprocess.run([sys.executable, str(GPU_TRUTH / "compare.py"), "--program", PROGRAM, str(path)],
+                              capture_output=True, text=True)
+    check("no error of the peaks", len(re.findall(r"^\w+: 1 runs, .* all within 0\.00 %$", done.stdout, re.M)) == 3,
+          done.stdout + done.stderr)
+    check("steps beside estimates", len(re.findall(
+        r"^\| NVIDIA GeForce RTX 4090, \S+ \| mlp:8,16,4 \| \d \| \S+ \| fp16 \| \d+\.\d\d \| 0\.\d\d \| "
+        r"0\.\d\d-0\.\d\d \| \S+ % \|$", done.stdout, re.M)) == len(timed), done.stdout)
+    knees = re.findall(r"\| fp16 \| 1-8 \| (\d) \| (\d) \|$", done.stdout, re.M)
+    check("where throughput stops growing, by the time to start kernels at the largest",
+          [ours for _, ours in knees] == ["8", "8"], done.stdout)
+
+
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
 for part in sys.argv[2:] or ("shim", "figures", "searches", "examples", "fits", "finders", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks", "scripts",
-                             "clean", "factories", "refused", "accepted", "values", "world", "kinds", "ranks"):
+                             "clean", "measures", "factories", "refused", "accepted", "values", "world", "kinds", "ranks"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
 """Measures what PyTorch really allocates on a CUDA card, for tests/golden/gpu/compare.py. One JSON line a run.
 
-    python3 tests/golden/gpu/collect.py [--out FILE] [--suite mlp,cnn,sweep,infer,workspace] [--minutes 8]
+    python3 tests/golden/gpu/collect.py [--out FILE] [--suite mlp,cnn,sweep,infer,workspace,time] [--minutes 8]
 
 Needs a GPU, torch and torchvision. Each run is a process of its own, so its allocator is clean; runs that FILE has are left out, so
 the script can be stopped and started again. Default FILE: tests/golden/gpu/CARD-torchVERSION.jsonl. A line has the settings in
 plimsoll's words, versions (of CUDA, cuDNN, the driver), card, the counters requested, allocated, reserved after each phase and their peaks within it, and
 cudaMemGetInfo before and after, from which the context follows. A line of the suite workspace has what cuDNN takes in the three passes
-of each of 200 convolutions, for one kind of numbers, layout and setting of benchmark.
+of each of 200 convolutions, for one kind of numbers, layout and setting of benchmark. A line of the suite time has the milliseconds of
+20 steps, each between two CUDA events, after 5 that are not counted; the inputs are on the card, and nothing waits between steps.
 """
 import argparse
 import datetime
 import json
 import pathlib
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -52,6 +54,13 @@ def suites():
         "bf16": [run(m, 64, "adamw", dtype="bf16") for m in ("resnet50", "convnext_tiny", "vit_b_16", "swin_t")],
         "sweep": [run("resnet50", b, "sgd,momentum=0.9") for b in (1, 2, 4, 8, 16, 48, 96, 128, 192)],
         "infer": [run(m, 32, infer=True) for m in CNNS],
+        "time": [run(m, b, o, steps=20, **more)
+                 for m, b in ((MLPS[1], 256), ("resnet50", 64), ("mobilenet_v2", 64), ("vit_b_16", 64))
+                 for more in ({}, {"autocast": "fp16"}, {"autocast": "bf16"})
+                 for o, more in (("sgd,momentum=0.9", more), ("adamw", more), ("sgd", dict(more, infer=True)))]
+        + [run(m, b, o, steps=20, autocast="fp16", **more)  # with those of 64: where throughput stops growing
+           for m in ("resnet50", "vit_b_16") for o, more in (("sgd,momentum=0.9", {}), ("sgd", {"infer": True}))
+           for b in (1, 2, 4, 8, 16, 32, 128, 256)],
         "workspace": [run("convolutions", 0, workspace=p, channels_last=last, benchmark=search)
                       for p in PRECISIONS for last in (False, True) for search in (False, True)],
     }
@@ -167,12 +176,59 @@ def workspaces(spec):
     end(line)
 
 
+def times(spec):
+    """The milliseconds of spec["steps"] steps. What is timed is between two events, and the program never waits."""
+    import contextlib
+
+    import torch
+    from torch import nn
+
+    line = begin(spec)
+    try:
+        model, size, classes = build(spec)
+        train, batch = not spec.get("infer"), spec["batch"]
+        model = model.cuda().train(train)
+        opt = optimizer(spec, model.parameters())
+        criterion = nn.CrossEntropyLoss()
+        x, y = torch.randn(batch, *size).cuda(), torch.randint(classes, (batch,)).cuda()
+        half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(spec.get("autocast"))
+
+        def step():
+            cast = torch.autocast("cuda", dtype=half) if half else contextlib.nullcontext()
+            if not train:
+                with torch.no_grad(), cast:
+                    return model(x)
+            opt.zero_grad()
+            with cast:
+                loss = criterion(model(x), y)
+            loss.backward()
+            opt.step()
+            return loss
+
+        for _ in range(5):
+            step()
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(spec["steps"] + 1)]
+        marks[0].record()
+        for mark in marks[1:]:
+            step()
+            mark.record()
+        torch.cuda.synchronize()
+        line["ms"] = [a.elapsed_time(b) for a, b in zip(marks, marks[1:])]
+        line["ms_median"] = statistics.median(line["ms"])
+        line["status"] = "ok"
+    except torch.cuda.OutOfMemoryError as e:
+        line["status"], line["error"] = "oom", str(e)
+    end(line)
+
+
 def one(spec):
     import torch
     from torch import nn
 
     if "workspace" in spec:
         return workspaces(spec)
+    if "steps" in spec:
+        return times(spec)
     line = dict(begin(spec), phases=[])
     peaks = dict(requested=0, allocated=0, reserved=0)
 
@@ -235,7 +291,7 @@ def default_out():
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--out", type=pathlib.Path)
-    ap.add_argument("--suite", default="mlp,cnn,bf16,sweep,infer,workspace")
+    ap.add_argument("--suite", default="mlp,cnn,bf16,sweep,infer,workspace,time")
     ap.add_argument("--minutes", type=float, default=8)
     ap.add_argument("--one", help=argparse.SUPPRESS)
     args = ap.parse_args()
@@ -254,7 +310,7 @@ def main():
         with open(out, "a") as f:
             f.write(line + "\n")
         r = json.loads(line)
-        print(spec["model"], spec["batch"], spec["optimizer"], r["status"], r.get("peak_allocated"), r.get("peak_reserved"), flush=True)
+        print(spec["model"], spec["batch"], spec["optimizer"], r["status"], r.get("peak_allocated"), r.get("peak_reserved"), r.get("ms_median"), flush=True)
     return 0
 
 

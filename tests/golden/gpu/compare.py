@@ -3,7 +3,7 @@
 
     python3 tests/golden/gpu/compare.py [--program build/plimsoll] [--pretend PRETEND.jsonl] [FILE.jsonl...]
 
-Default: every FILE.jsonl beside it. The workspaces of cuDNN and the contexts have tables of their own. Those of a workspace need
+Default: every FILE.jsonl beside it. The workspaces of cuDNN, the times of steps and the contexts have tables of their own. Those of a workspace need
 PRETEND.jsonl, what `plimsoll run --gpu CARD -- python3 collect.py --suite workspace --out PRETEND.jsonl` wrote: the same convolutions
 with the workspaces of the rule.
 """
@@ -44,6 +44,41 @@ def print_workspaces(measured, pretend):
                   f"{name} |", " | ".join(map(str, share)), f"| {sum(s for s, _ in pairs) / MIB:.1f} | {sum(r for _, r in pairs) / MIB:.1f} |")
 
 
+def predict_time(program, m):
+    spec = m["spec"]
+    args = [program, "estimate", spec["model"], "--batch", str(spec["batch"]), "--torch", m["torch"], "--gpu", m["card"]]
+    args += ["--explain", "time", "--json"]
+    args += ["--infer"] if spec.get("infer") else ["--optimizer", spec["optimizer"]]
+    args += ["--autocast", spec["autocast"]] if "autocast" in spec else []
+    return json.loads(subprocess.run(args, stdout=subprocess.PIPE, check=True).stdout)["time"]
+
+
+def knee(rates):
+    """The smallest batch with 90 % of the most samples per second; rates: by batch."""
+    return min(batch for batch, rate in rates.items() if rate >= 0.9 * max(rates.values()))
+
+
+def print_times(program, measured):
+    """Steps, and for each series of batches where throughput stops growing."""
+    print("\n| card, torch | model | batch | step | autocast | measured, ms | estimate, ms | range, ms | error |")
+    print("| --- | --- | ---: | --- | --- | ---: | ---: | ---: | ---: |")
+    series = {}
+    for m in measured:
+        spec, t, real = m["spec"], predict_time(program, m), m["ms_median"]
+        how, cast = "infer" if spec.get("infer") else spec["optimizer"], spec.get("autocast", "none")
+        known = t["usual_ms"] is not None and real > 0  # events of the pretend GPU measure nothing
+        says = f"{t['usual_ms']:.2f} | {t['low_ms']:.2f}-{t['high_ms']:.2f} | {100 * (t['usual_ms'] / real - 1):+.1f} %" if known else "unknown | | "
+        print(f"| {m['card']}, {m['torch']} | {spec['model']} | {spec['batch']} | {how} | {cast} | {real:.2f} | {says} |")
+        if known:
+            both = series.setdefault((m["card"], m["torch"], spec["model"], how, cast), ({}, {}))
+            both[0][spec["batch"]], both[1][spec["batch"]] = spec["batch"] / real, spec["batch"] / t["usual_ms"]
+    print("\n| card, torch | model | step | autocast | batches | measured: 90 % of the most from | estimate |")
+    print("| --- | --- | --- | --- | --- | ---: | ---: |")
+    for (card, torch, model, how, cast), (real, ours) in series.items():
+        if len(real) >= 4:
+            print(f"| {card}, {torch} | {model} | {how} | {cast} | {min(real)}-{max(real)} | {knee(real)} | {knee(ours)} |")
+
+
 def print_contexts(program, measured):
     """What was neither free nor reserved at the end, by card and versions."""
     seen = {}
@@ -77,7 +112,7 @@ def main():
     all_of_them = [m for path in args.files or sorted(HERE.glob("*.jsonl")) for m in read_lines(path)]
     ended = [m for m in all_of_them if m["status"] == "ok"]
     for m in ended:
-        if "workspace" in m["spec"]:
+        if "workspace" in m["spec"] or "steps" in m["spec"]:
             continue
         p, cells = predict(args.program, m), []
         for k in errors:
@@ -92,6 +127,7 @@ def main():
         if e:
             print(f"\n{k}: {len(e)} runs, median error {e[len(e) // 2]:.2f} %, 90 % of them within {e[len(e) * 9 // 10]:.2f} %, all within {e[-1]:.2f} %")
     print_workspaces([m for m in ended if "workspace" in m["spec"]], read_lines(args.pretend) if args.pretend else [])
+    print_times(args.program, [m for m in ended if "steps" in m["spec"]])
     print_contexts(args.program, ended)
 
 
