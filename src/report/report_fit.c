@@ -260,7 +260,8 @@ static void say_knee(plim_page *p, const plim_batches *b)
     plim_str s =
         knee ? plim_arena_printf(&p->arena,
                                  "throughput, an estimate: from batch %" PRId64
-                                 " on, at least 90 %% of the highest listed",
+                                 " on, or a larger one, at least 90 %% of the highest "
+                                 "listed",
                                  knee)
              : plim_arena_printf(&p->arena,
                                  "throughput, an estimate: still grows at batch %" PRId64

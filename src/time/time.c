@@ -91,16 +91,23 @@ static product_rate measured_rate(double peak, double share, double unmeasured, 
     return (product_rate){peak, share > 0 ? share : unmeasured, share > 0 ? by : BY_NOTHING};
 }
 
-/* Depthwise convolutions do not run on tensor cores.  cuDNN's other convolutions use TF32 by
- * default, cuBLAS does not; cards without a rate of its own for TF32 have that of fp32. */
+/* cuDNN's convolutions in fp32 use TF32 by default.  GeForce and workstation cards multiply so at
+ * their rate of fp32; those of a data centre, from Ampere on, at half of that in 16 bits. */
+static bool has_tf32(const plim_gpu *gpu)
+{
+    return gpu->tf32 > 0 || (gpu->cc >= 80 && !strcmp(gpu->klass, "datacenter"));
+}
+
+/* Depthwise convolutions do not run on tensor cores.  cuBLAS does not use TF32 by default. */
 static product_rate rate_of(const plim_gpu *gpu, plim_dtype t, plim_work_class c)
 {
     const card_rates *card = card_of(gpu);
     bool depthwise = c == PLIM_WORK_conv_depthwise;
     bool conv = c == PLIM_WORK_conv || c == PLIM_WORK_conv_1x1 || c == PLIM_WORK_conv_grouped;
     bool bf16 = gpu->cc >= 80 || !gpu->cc; /* older ones convert */
-    if (t == PLIM_F32 && conv && gpu->tf32 > 0)
-        return measured_rate(gpu->tf32, 0, 1, BY_NOTHING);
+    if (t == PLIM_F32 && conv && has_tf32(gpu))
+        return measured_rate(gpu->tf32 > 0 ? gpu->tf32 : gpu->fp16_acc32 / 2, 0, 1,
+                             BY_NOTHING);
     if (t == PLIM_F32)
         return measured_rate(gpu->fp32, card->full, usual_full,
                              c == PLIM_WORK_gemm ? BY_KERNELS : BY_NOTHING);
