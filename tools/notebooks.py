@@ -64,9 +64,18 @@ def differences(old, new):
 
 
 def tidy(notebook):
-    """Leaves out what differs from run to run."""
+    """Leaves out what differs from run to run: a stream may arrive in pieces."""
     for cell in notebook.cells:
         cell.metadata = {}
+        outputs = []
+        for output in cell.get("outputs", []):
+            stream = output["output_type"] == "stream" and output["name"]
+            if stream and outputs and outputs[-1].get("name") == stream:
+                outputs[-1]["text"] += output["text"]
+            else:
+                outputs.append(output)
+        if outputs:
+            cell.outputs = outputs
         for output in cell.get("outputs", []):
             if "metadata" in output:
                 output["metadata"] = {}
