@@ -1,4 +1,5 @@
 """Every setting of the library is a keyword argument, and what is not is refused as the program refuses it."""
+import functools
 import random
 import unittest
 
@@ -6,6 +7,11 @@ import plimsoll
 from program import DATA, program
 
 FUNCTIONS = ("estimate", "layers", "fit", "info", "compare", "replay", "tape")
+
+
+@functools.lru_cache(maxsize=None)
+def step():
+    return plimsoll.tape("resnet18")
 
 
 def values(setting, chance):
@@ -27,7 +33,7 @@ def values(setting, chance):
 def asked(function, **settings):
     """Asks with the settings; the answer's own settings."""
     if function == "replay":
-        return plimsoll.replay(TAPE, **settings)
+        return plimsoll.replay(step(), **settings)
     if function == "tape":
         return str(plimsoll.tape("resnet18", **settings))
     if function == "fit":  # of one card, which is enough, and of a small model
@@ -36,10 +42,6 @@ def asked(function, **settings):
 
 
 class Settings(unittest.TestCase):
-    def setUp(self):
-        global TAPE
-        TAPE = plimsoll.tape("resnet18")
-
     def test_every_one(self):
         """Each function takes each setting that the library gives to its command, with each of its values."""
         chance, taken = random.Random(17), 0
