@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from . import _library, _results
 from ._errors import UsageError
-from ._library import HANDLE, Handle, collect
+from ._library import HANDLE, Handle, collect, encoded
 from ._models import Model, open_model
 from ._records import Entry, Gpu
 from ._settings import Progress, Setting, Settings, all_settings
@@ -170,19 +170,19 @@ def replay(tape: Union[str, "os.PathLike[str]", _results.Tape], *, gpu: Optional
 
     s = Settings("replay", {"gpu": gpu, **settings})
     if not isinstance(tape, _results.Tape):
-        return _results.Replay(_printer("replay", s.run("replay", os.fsencode(tape), progress)))
+        return _results.Replay(_printer("replay", s.run("replay", encoded(os.fspath(tape)), progress)))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "step.tape")
         tape.save(path)
-        return _results.Replay(_printer("replay", s.run("replay", os.fsencode(path), progress)))
+        return _results.Replay(_printer("replay", s.run("replay", encoded(path), progress)))
 
 
 def oom(message: Union[str, BaseException, "os.PathLike[str]"]) -> _results.OutOfMemory:
     """Explains the out-of-memory message in a text (a whole log if need be), an exception or a file."""
     if isinstance(message, os.PathLike):
-        handle = Handle("plim_oom_load", "plim_oom_free", os.fsencode(message))
+        handle = Handle("plim_oom_load", "plim_oom_free", encoded(os.fspath(message)))
     else:
-        text = str(message).encode()
+        text = str(message).encode("utf-8", "replace")
         handle = Handle("plim_oom_read", "plim_oom_free", text, len(text))
     return _results.OutOfMemory(_printer("oom", handle))
 
@@ -191,7 +191,7 @@ def size(*shape: Union[int, str, Sequence[int]]) -> _results.Size:
     """The size of a tensor in every data type: size("256x3x100x100"), size(256, 3, 100, 100)."""
     only = shape[0] if len(shape) == 1 else shape
     dims = only if isinstance(only, str) else ",".join(map(str, [only] if isinstance(only, int) else only)) or "()"
-    render: _results.Render = lambda how, style: collect("plim_size_print", dims.encode(), how, style)
+    render: _results.Render = lambda how, style: collect("plim_size_print", encoded(dims), how, style)
     answer = _results.Size(render)
     answer.to_dict()  # it says now, and not later, what is wrong with the shape
     return answer
@@ -201,7 +201,7 @@ def size(*shape: Union[int, str, Sequence[int]]) -> _results.Size:
 
 
 def _listing(registry: int, filter: Optional[str]) -> _results.Render:
-    text = None if filter is None else filter.encode()
+    text = None if filter is None else encoded(filter)
     return lambda how, style: collect("plim_registry_print", registry, text, how, style)
 
 

@@ -13,7 +13,7 @@ import os
 import sys
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from ._errors import error_of
+from ._errors import UsageError, error_of
 
 PUT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_char_p)
@@ -129,6 +129,13 @@ def library() -> ctypes.CDLL:
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
     return lib
+
+
+def encoded(text: str) -> bytes:
+    """A string for C, which ends at the first NUL: a text with one would be another there."""
+    if "\0" in text:
+        raise UsageError(f"{text!r} has a null character")
+    return text.encode("utf-8", "surrogateescape")  # a file may have a name that is not UTF-8
 
 
 def call(name: str, *args: Any) -> None:

@@ -9,7 +9,7 @@ import sys
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 from . import _library
-from ._library import Handle
+from ._library import Handle, encoded
 
 
 class Model:
@@ -32,14 +32,14 @@ class Model:
             path = os.fsdecode(model)
             model = path if os.path.dirname(path) else os.path.join(os.curdir, path)  # and not a built-in model
         if isinstance(model, str):
-            self._handle = Handle("plim_model_open", "plim_model_free", os.fsencode(model))
+            self._handle = Handle("plim_model_open", "plim_model_free", encoded(model))
             return
         if _is_module(model):
             usual = f"{type(model).__name__}.pt2"
             self._export(model, example_inputs, example_kwargs or {}, batch)
         else:
             usual, self._bytes = _file_of(model)
-        self._handle = Handle("plim_model_open_bytes", "plim_model_free", (name or usual).encode(), self._bytes,
+        self._handle = Handle("plim_model_open_bytes", "plim_model_free", encoded(name or usual), self._bytes,
                               len(self._bytes))
 
     def _export(self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any], batch: Optional[int]) -> None:

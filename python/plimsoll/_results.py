@@ -28,7 +28,7 @@ def _style(given: Dict[str, Any]) -> Any:
     fields = [field[0] for field in Style._fields_[1:]]  # without the size
     for name in given.keys() - set(fields):
         raise UsageError(f"unknown style {name!r}: it is one of {', '.join(fields)}")
-    values = {k: v.encode() if isinstance(v, str) else v for k, v in given.items() if v is not None}
+    values = {k: _library.encoded(v) if isinstance(v, str) else v for k, v in given.items() if v is not None}
     return ctypes.byref(Style(size=ctypes.sizeof(Style), **values))
 
 
@@ -89,9 +89,7 @@ class Result(Record):
     def __str__(self) -> str:
         return self.text()
 
-    def __repr__(self) -> str:
-        """The same: an interactive session shows the answer."""
-        return str(self)
+    __repr__ = __str__  # at a prompt one wants to read it
 
     def _repr_html_(self) -> str:
         return f"<pre>{_escaped(str(self))}</pre>"
@@ -311,6 +309,9 @@ class Tape:
 
     def __str__(self) -> str:
         return self._text.rstrip("\n")
+
+    def __repr__(self) -> str:
+        return f"<plimsoll.Tape of {len(self._text)} bytes>"
 
     def events(self) -> List[Dict[str, Any]]:
         """One dict for each event."""

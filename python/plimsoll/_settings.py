@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Iterator, Mapping, NamedTuple, Opt
 
 from . import _library
 from ._errors import CanceledError, UsageError
-from ._library import PROGRESS, Handle, SettingInfo, SettingKind
+from ._library import PROGRESS, Handle, SettingInfo, SettingKind, encoded
 
 Progress = Callable[[int, int, str], object]
 """Is told how many parts of a long call are done, of how many (0: not known), and what comes next."""
@@ -134,9 +134,9 @@ class Settings:
         setting = all_settings().get(key)
         if setting and setting.kind == "list":
             for item in _items(value):
-                _library.call("plim_settings_add", self.handle.pointer, key.encode(), item.encode())
+                _library.call("plim_settings_add", self.handle.pointer, encoded(key), encoded(item))
         else:  # the library says what is wrong with a key that it does not know
-            _library.call("plim_settings_set", self.handle.pointer, key.encode(), _shown(value).encode())
+            _library.call("plim_settings_set", self.handle.pointer, encoded(key), encoded(_shown(value)))
 
     def run(self, stem: str, subject: Any, progress: Optional[Progress]) -> Handle:
         """The result of plim_STEM_run with these settings.  An exception of `progress`, or Ctrl-C, ends the call."""

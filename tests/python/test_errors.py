@@ -64,6 +64,18 @@ class Errors(unittest.TestCase):
         self.assertEqual((type(again), str(again), again.code, again.place),
                          (type(caught.exception), str(caught.exception), caught.exception.code, 0))
 
+    def test_null_characters(self):
+        """C would end the text there, and answer another question."""
+        for ask in (lambda: plimsoll.estimate("resnet18\0x"), lambda: plimsoll.estimate("resnet18", optimizer="sgd\0x"),
+                    lambda: plimsoll.gpus("t4\0x"), lambda: plimsoll.size("3\0x"), lambda: plimsoll.replay("x\0y"),
+                    lambda: plimsoll.layers("lenet5").text(columns="type\0")):
+            with self.assertRaisesRegex(plimsoll.UsageError, "null character"):
+                ask()
+
+    def test_odd_names(self):
+        with self.assertRaisesRegex(plimsoll.MissingFileError, "nowhere"):
+            plimsoll.Model(os.fsdecode(b"./nowhere\xff.pt2"))
+
     def test_type(self):
         with self.assertRaisesRegex(TypeError, "not 'int'"):
             plimsoll.estimate(3)
