@@ -133,8 +133,10 @@ class Estimate(_OfModel):
         """The text, with the picture where the text draws the timeline with characters."""
         parts: List[str] = []
         for paragraph in str(self).split("\n\n"):
-            drawn = paragraph.startswith("Timeline (")
-            parts.append(self.svg() if drawn else f"<pre>{_escaped(paragraph)}</pre>")
+            if paragraph.startswith("Timeline ("):
+                parts.append(f'<div style="max-width: 900px">{self.svg()}</div>')
+            else:
+                parts.append(f"<pre>{_escaped(paragraph)}</pre>")
         return "\n".join(parts)
 
 
@@ -220,7 +222,7 @@ class Comparison(Result):
 
     def _repr_html_(self) -> str:
         try:
-            return f"{super()._repr_html_()}\n{self.svg()}"
+            return f'{super()._repr_html_()}\n<div style="max-width: 900px">{self.svg()}</div>'
         except Error:  # no accuracy is known, which the picture needs
             return super()._repr_html_()
 

@@ -160,6 +160,9 @@ class Answers(unittest.TestCase):
             shown = answer._repr_html_()
             self.assertIn(str(answer).split("\n", 1)[0].replace("<", "&lt;"), shown)
             self.assertEqual(shown.count("<pre>"), shown.count("</pre>"))
+        shown = plimsoll.estimate("alexnet")._repr_html_()
+        self.assertEqual((shown.count("<svg"), "Timeline (" in shown), (1, False))
+        self.assertEqual(plimsoll.compare("alexnet")._repr_html_().count("<svg"), 1)
 
 
 def answer_macs(model):
