@@ -61,6 +61,34 @@ static bool path_like(plim_str path, plim_str like)
     return k == like.n;
 }
 
+static plim_status matches_none(plim_str how, plim_err *err)
+{
+    return plim_fail(err, PLIM_EUSAGE, 0,
+                     "checkpoint '" PLIM_STR_FMT "' matches no module of this model: write "
+                     "segments=N or a pattern such as 'layers.*'",
+                     PLIM_STR_ARG(how));
+}
+
+/* Chooses the scopes that match one of the patterns, "layers.*,head"; PLIM_EUSAGE: a pattern
+ * matches none. */
+static plim_status choose_paths(const plim_graph *g, plim_str patterns, bool *chosen,
+                                plim_err *err)
+{
+    while (patterns.n) {
+        const char *comma = memchr(patterns.p, ',', patterns.n);
+        plim_str like = {patterns.p, comma ? (size_t)(comma - patterns.p) : patterns.n};
+        size_t skip = like.n + (comma != NULL);
+        bool any = false;
+        for (uint32_t i = 0; i < g->n_scopes; i++)
+            if (path_like(g->scopes[i].path, like))
+                chosen[i] = any = true;
+        if (!any)
+            return matches_none(like, err);
+        patterns = (plim_str){patterns.p + skip, patterns.n - skip};
+    }
+    return PLIM_OK;
+}
+
 /* The outermost of the chosen scopes, in execution order. */
 static bool add_chosen(plim_arena *a, const plim_graph *g, const span *spans,
                        const bool *chosen, plim_regions *out)
@@ -256,19 +284,17 @@ plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,
         if (st)
             return st;
     } else {
+        plim_status st = PLIM_OK;
         if (plim_str_is(how, "blocks"))
             choose_blocks(g, chosen);
         else
-            for (uint32_t i = 0; i < g->n_scopes; i++)
-                chosen[i] = path_like(g->scopes[i].path, how);
+            st = choose_paths(g, how, chosen, err);
+        if (st)
+            return st;
         if (!add_chosen(a, g, spans, chosen, out))
             return plim_oom(err);
         if (!out->n)
-            return plim_fail(err, PLIM_EUSAGE, 0,
-                             "checkpoint '" PLIM_STR_FMT
-                             "' matches no module of this model: write segments=N or a "
-                             "pattern such as 'layers.*'",
-                             PLIM_STR_ARG(how));
+            return matches_none(how, err);
     }
     for (uint32_t i = 0; i < out->n; i++)
         if (!find_edges(a, g, &out->r[i]))

@@ -2,7 +2,7 @@
  *
  * "blocks"          each outermost module of a list whose modules contain others, such as
  *                   BertLayer or BasicBlock
- * "layer*.*"        each outermost module whose path matches
+ * "layer*.*"        each outermost module whose path matches; several patterns: "layers.*,head"
  * "segments=N"      as checkpoint_sequential(model, N): the top level's calls in N
  *                   parts, the last of which is not checkpointed
  * ",reentrant"      after any of these: use_reentrant=True

@@ -45,6 +45,24 @@ static void test_arguments_kept(void **state)
     plim_estimate_free(e);
 }
 
+/* Patterns may be given one by one, and none of them is left out. */
+static void test_several_patterns(void **state)
+{
+    (void)state;
+    static const char *const how[] = {"layer*.*", "layer1.*,layer2.*,layer3.*,layer4.*",
+                                      "layer2.*,layer3.*,layer4.*"};
+    uint64_t peak[PLIM_COUNT(how)];
+    for (size_t i = 0; i < PLIM_COUNT(how); i++) {
+        char words[80];
+        (void)snprintf(words, sizeof words, "batch=32 checkpoint=%s", how[i]);
+        plim_estimate *e = asked_estimate("resnet18", words);
+        peak[i] = e->peak_requested;
+        plim_estimate_free(e);
+    }
+    assert_int_equal(peak[0], peak[1]);
+    assert_true(peak[1] < peak[2]);
+}
+
 /* ---- an export and its built-in twin --------------------------------------------- */
 
 static void test_twins(void **state)
@@ -234,6 +252,8 @@ static void test_refusals(void **state)
         {"resnet18", "checkpoint=every=2", PLIM_EUSAGE, "checkpoint"},
         {"resnet18", "checkpoint=segments=999", PLIM_EUSAGE, "1..11"},
         {"vgg16", "checkpoint=blocks", PLIM_EUSAGE, "blocks"},
+        {"resnet18", "checkpoint=layer1.0,nowhere", PLIM_EUSAGE,
+         "'nowhere' matches no module"},
         {"resnet18", "checkpoint=layer1.0,reentrant loss=model", PLIM_ESHAPE, ""},
         {"resnet18", "input=1,3,x,9", PLIM_EUSAGE, "input"},
         {"resnet18", "input=1,3", PLIM_EUSAGE, "4 dimensions"},
@@ -295,6 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_seed),
         cmocka_unit_test(test_arguments_kept),
+        cmocka_unit_test(test_several_patterns),
         cmocka_unit_test(test_twins),
         cmocka_unit_test(test_sums),
         cmocka_unit_test(test_same_input_same_answer),
