@@ -217,6 +217,11 @@ static plim_status read_program(pt2 *f, plim_json *j, pt2_env *env)
         } else if (plim_str_is(key, "torch_version") &&
                    plim_json_peek(j) == PLIM_JSON_STRING) {
             f->producer = plim_json_str(j);
+        } else if (plim_str_is(key, "plimsoll_note") &&
+                   plim_json_peek(j) == PLIM_JSON_STRING) {
+            f->note = plim_json_unescape(f->a, plim_json_str(j));
+            if (!f->note.p)
+                return plim_oom(f->err);
         } else {
             plim_json_skip(j);
         }
@@ -584,6 +589,16 @@ static plim_status tie_by_place(pt2 *f, const pt2_file *p, bool *known)
     return j.bad ? j.bad : tie_places(f, list, n) ? PLIM_OK : plim_oom(f->err);
 }
 
+static bool add_note(pt2 *f, plim_str note)
+{
+    plim_str *all = &f->g->note;
+    if (note.n)
+        *all = all->n ? plim_arena_printf(f->a, PLIM_STR_FMT " " PLIM_STR_FMT,
+                                          PLIM_STR_ARG(*all), PLIM_STR_ARG(note))
+                      : note;
+    return !note.n || all->p;
+}
+
 /* ---- the importer ------------------------------------------------------------------- */
 
 static plim_status pt2_import(pt2 *f, const pt2_file *p)
@@ -606,6 +621,8 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
     f->g->format = PLIM_STR("pt2");
     if (!f->bind || !f->bind->infer)
         f->g->note = mode_note(f->g);
+    if (!add_note(f, f->note))
+        return plim_oom(f->err);
     f->g->producer = version.n ? plim_arena_printf(f->a, "torch " PLIM_STR_FMT,
                                                    (int)PLIM_MIN(version.n, 40), version.p)
                                : PLIM_STR("torch");

@@ -138,6 +138,7 @@ typedef struct pt2 {
     const plim_binding *bind;
     plim_json text; /* of the whole JSON, at its start */
     plim_str producer;
+    plim_str note; /* of the Python package, about an export that it made */
     plim_symbols syms;
     pt2_input *inputs;
     plim_str *outputs;
