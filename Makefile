@@ -18,7 +18,7 @@ ctest = ctest --test-dir $(1) --output-on-failure -j$(JOBS)
 formatted = $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] src/vgpu/torch_shim/shim/* cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
 
 .PHONY: all help deps deps-check demo check asan tsan fuzz bench golden wasm fmt fmt-check \
-	lint install clean
+	lint install dist dist-check clean
 
 all: deps ## build the library and build/plimsoll (the default)
 	@$(call cmake,$(BUILD),)
@@ -76,8 +76,18 @@ lint: fmt-check ## clang-format, clang-tidy and mypy, nothing is changed
 install: all ## install below PREFIX (and DESTDIR)
 	@DESTDIR=$(DESTDIR) cmake --install $(BUILD) --prefix $(PREFIX)
 
+dist: ## build what people download into dist/: programs, .deb, wheels, checksums
+	@tools/deps.sh dist
+	@tools/dist.py build-dist dist
+
+dist-check: ## examine dist/, and make it again elsewhere: the same bytes
+	@tools/deps.sh dist dist-check
+	@tools/dist_check.py dist build-dist/tools
+	@tools/dist.py build-dist/again build-dist/again/dist --tools build-dist/tools >/dev/null
+	@cmp dist/SHA256SUMS build-dist/again/dist/SHA256SUMS && echo "ok    the same bytes twice"
+
 clean: ## remove what was built
-	rm -rf build build-asan build-tsan build-fuzz build-tidy build-wasm build-werror-*
+	rm -rf build build-asan build-tsan build-fuzz build-tidy build-wasm build-dist build-werror-*
 
 deps: ## install what building needs and this machine lacks
 	@tools/deps.sh build

@@ -124,6 +124,9 @@ if(TARGET plimsoll AND NOT sanitize)
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/install/check.py
                      ${CMAKE_BINARY_DIR})
     set_tests_properties(install.c PROPERTIES SKIP_RETURN_CODE 77)
+    add_test(NAME install.packages
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/install/pack.py
+                     ${CMAKE_BINARY_DIR})
 endif()
 
 # ---- what a shell completes, and the manual pages --------------------------------------------

@@ -1,7 +1,7 @@
 #!/bin/sh
 # deps.sh -- installs what a job needs and the machine lacks, and nothing else.
 #
-#     tools/deps.sh [build] [check] [run] [onnx] [fuzz] [lint] [wasm]
+#     tools/deps.sh [build] [check] [run] [onnx] [fuzz] [lint] [wasm] [dist] [dist-check]
 #
 # It looks for the thing itself (a program, a header), not for a package, so a
 # compiler from elsewhere counts; only what is missing is asked of apt.
@@ -67,6 +67,19 @@ for job in "${@:-build}"; do
         need lld wasm-ld wasm-ld-14 wasm-ld-15 wasm-ld-16 wasm-ld-18
         need_file wasi-libc "/usr/include/wasm32-wasi/stdio.h"
         need_header zlib1g-dev zlib.h
+        ;;
+    dist)
+        need git git
+        need cmake cmake
+        need dpkg dpkg-deb
+        need_file python3-venv "/usr/lib/python3*/ensurepip/__init__.py"
+        need_file debian-archive-keyring /usr/share/keyrings/debian-archive-keyring.gpg
+        ;;
+    dist-check)
+        need lintian lintian
+        need qemu-user-static qemu-aarch64-static
+        need binutils readelf
+        need pkg-config pkg-config
         ;;
     *)
         echo "deps.sh: unknown job '$job'" >&2
