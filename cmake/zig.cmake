@@ -31,4 +31,7 @@ endif()
 # No paths, no build ids, no debug information, and nothing that zig adds by itself.
 set(CMAKE_C_FLAGS_INIT "-fno-sanitize=all -ffile-prefix-map=${CMAKE_SOURCE_DIR}=. -g0")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-s")
+if(ZIG_TARGET MATCHES "-linux-gnu")
+    set(CMAKE_EXE_LINKER_FLAGS_INIT "-s -pie")
+endif()
 set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s")

