@@ -182,6 +182,7 @@ class Dist:
         run("cmake", "-S", self.source, "-B", build, "-G", "Unix Makefiles",
             f"-DCMAKE_TOOLCHAIN_FILE={self.source}/cmake/zig.cmake", f"-DZIG={self.zig}", f"-DZIG_TARGET={target.zig}",
             "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_INSTALL_PREFIX=/usr", "-DCMAKE_INSTALL_LIBDIR=lib", "-DPLIM_TESTS=OFF",
+            "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",  # else what is installed has room for the path of the build
             f"-DPLIM_PROGRAM={self.build / TARGETS[0].name / 'plimsoll'}",
             f"-DZLIB_INCLUDE_DIR={self.zlib}", f"-DZLIB_LIBRARY={zlib}", env=self.environment)
         run("cmake", "--build", build, f"-j{os.cpu_count()}", env=self.environment)
