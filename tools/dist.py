@@ -218,7 +218,7 @@ class Dist:
                     info = tar.gettarinfo(path, f"{name}/{path.relative_to(folder)}")
                     info.uid = info.gid = 0
                     info.uname = info.gname = "root"
-                    info.mtime, info.mode = self.time, mode_of(path)
+                    info.mtime, info.mode = self.time, mode_of(path) if info.isfile() else 0o777
                     with open(path, "rb") if info.isfile() else contextlib.nullcontext() as content:
                         tar.addfile(info, content)
 
