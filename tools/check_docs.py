@@ -28,7 +28,8 @@ $SOURCE is the source tree.
 With --run the directory has examples/ and what the page shows: a ```python
 block whose first line is a comment with a file name ("# train.py") is written
 to that file before the blocks after it run.  `python` is
-PLIMSOLL_TEST_PYTHON, or the Python that runs this file; if it has no CPU build
+PLIMSOLL_TEST_PYTHON, or the Python that runs this file, and finds the package
+plimsoll in the source tree; if it has no CPU build
 of PyTorch 2.13, which the transcripts name, the exit status is 77: skipped.
 
 --update writes the output of the commands into the file instead of comparing;
@@ -120,6 +121,8 @@ def run(item, program, directory, torch):
     }
     if torch:
         env["PATH"] = f"{directory / 'bin'}:{env['PATH']}"
+        env["PYTHONPATH"] = str(ROOT / "python")
+        env["PLIMSOLL_LIBRARY"] = str(program.parent / "libplimsoll.so")
         env["XDG_CACHE_HOME"] = (os.environ.get("XDG_CACHE_HOME") or
                                  os.path.expanduser("~/.cache"))  # where the shim is kept
     # The sanitizers' own settings are part of a build, not of an example.

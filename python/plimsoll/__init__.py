@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Result as Result, Segments as Segments, Size as Size, Tape as Tape, Times as Times,
     )
     from ._settings import Setting as Setting
+    from ._track import Summary as Summary, Tracker as Tracker, summary as summary, track as track
 
     __version__: str
 
@@ -52,10 +53,11 @@ _HOMES = {
     "_results": "Batches Cards Comparison Entries Estimate Fit Gpus Info Layers OutOfMemory Replay Result Segments "
                 "Size Tape Times",
     "_settings": "Setting",
+    "_track": "Summary Tracker summary track",  # needs PyTorch
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME)
+__all__ = sorted(name for name, home in _HOME.items() if home != "_track")  # what needs no other package
 
 
 def __getattr__(name: str) -> Any:
@@ -75,4 +77,4 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def __dir__() -> List[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return sorted({*globals(), *_HOME, "__version__"})

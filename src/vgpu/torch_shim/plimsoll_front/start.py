@@ -2,6 +2,7 @@
 
 import ctypes
 import faulthandler
+import importlib.util
 import os
 import runpy
 import sys
@@ -49,8 +50,9 @@ class Run:
         self.shim.plimsoll_shim_stream.restype = ctypes.c_int64
         self.shim.plimsoll_shim_set_stream.argtypes = [c_int, ctypes.c_int64]
         number = version.split("+")[0].split(".")
+        ours = importlib.util.find_spec("plimsoll")  # what plimsoll.track() does for a line is that line's
         skip = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), HERE,
-                root + os.sep]
+                root + os.sep, *(ours.submodule_search_locations or () if ours else ())]
         cards = self.device.cards
         self.shim.plimsoll_shim_open(
             (c_ptr * len(cards))(*[card.handle for card in cards]), len(cards), int(number[0]) * 100 + int(number[1]),
