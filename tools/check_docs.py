@@ -5,13 +5,15 @@
 
 In a page (.md) the examples are the fenced blocks marked ```console; a
 transcript (.txt) is one such block from its first line to its last.  Blocks
-marked ```console run need PyTorch: only --run runs them, and nothing else.  In
-a block
+marked ```console run need PyTorch: only --run runs them, and nothing else; those marked
+```console run NAME need the Python package NAME too, and are left if there is
+none.  In a block
 
     $ plimsoll ...   is run (a shell runs the line: pipes and > work; a
                      backslash at its end continues it on the next line)
     $ echo ...       is run too: it writes a file for the next command
     $ sed ...        likewise: it changes one
+    $ python ...     is run where PyTorch is
     $ anything else  is not run, and its output is not compared
     # exit N         after a command: it must exit with N (without it: 0)
     ...              alone on a line: any lines, or none
@@ -38,6 +40,7 @@ Read the diff.
 """
 
 import argparse
+import functools
 import os
 import pathlib
 import re
@@ -64,8 +67,9 @@ class Item:
     answer: list = field(default_factory=list)   # without "# exit N"
     exit: int = 0
 
-    def is_run(self):
-        return bool(self.command) and self.shell().split(None, 1)[0] in ("plimsoll", "echo", "sed")
+    def is_run(self, torch):
+        return bool(self.command) and self.shell().split(None, 1)[0] in (
+            "plimsoll", "echo", "sed", *(["python"] if torch else []))
 
     def shell(self):
         return "\n".join(self.command)[2:]
@@ -121,7 +125,7 @@ def run(item, program, directory, torch):
     }
     if torch:
         env["PATH"] = f"{directory / 'bin'}:{env['PATH']}"
-        env["PYTHONPATH"] = str(ROOT / "python")
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
         env["PLIMSOLL_LIBRARY"] = str(program.parent / "libplimsoll.so")
         env["XDG_CACHE_HOME"] = (os.environ.get("XDG_CACHE_HOME") or
                                  os.path.expanduser("~/.cache"))  # where the shim is kept
@@ -154,7 +158,7 @@ def check_block(path, lines, first_line, program, directory, update, torch):
     for item in split_items(lines, first_line, path.suffix == ".txt"):
         answer = list(item.answer)
         code = item.exit
-        if item.is_run():
+        if item.is_run(torch):
             got, code = run(item, program, directory, torch)
             same = matches(trimmed(answer), got)
             if not same or code != item.exit:
@@ -203,6 +207,18 @@ def prepare(path, directory, torch):
             (directory / entry.name).symlink_to(entry)
 
 
+@functools.lru_cache(maxsize=None)
+def has_package(name):
+    return subprocess.run([PYTHON, "-c", f"import {name}"], stderr=subprocess.DEVNULL).returncode == 0
+
+
+def is_for(words, torch):
+    """Whether a block that is marked with these words is run."""
+    if not torch:
+        return words == ["console"]
+    return words[:2] == ["console", "run"] and all(map(has_package, words[2:]))
+
+
 def check_file(path, program, update, torch=False):
     lines = path.read_text(encoding="utf-8").split("\n")
     if lines and not lines[-1]:
@@ -216,7 +232,7 @@ def check_file(path, program, update, torch=False):
             if shown and torch:
                 (directory / shown.group(1)).write_text("\n".join(lines[first:end]) + "\n",
                                                         encoding="utf-8")
-            if kind != ("console run" if torch else "console"):
+            if not is_for(kind.split(), torch):
                 continue
             n, block = check_block(path, lines[first:end], first + 1, program, directory, update,
                                    torch)

@@ -13,8 +13,6 @@ How it is known
 No tensor is kept alive.  Needs PyTorch, and nothing else of this package.
 """
 
-# Some functions of PyTorch have no types.
-# mypy: disallow-untyped-calls=False
 
 from __future__ import annotations
 
@@ -632,12 +630,12 @@ def _device(device: Union[torch.device, str, int, None]) -> torch.device:
     """With its number, as storages have it."""
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    device = torch.device(device)
-    if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", torch.cuda.current_device())
-    if device.type not in ("cuda", "cpu"):
-        raise ValueError(f"the device is a GPU ('cuda') or 'cpu', not '{device}'")
-    return device
+    found: torch.device = torch.device(device)
+    if found.type == "cuda" and found.index is None:
+        found = torch.device("cuda", torch.cuda.current_device())
+    if found.type not in ("cuda", "cpu"):
+        raise ValueError(f"the device is a GPU ('cuda') or 'cpu', not '{found}'")
+    return found
 
 
 def track(stream: Union[TextIO, Callable[[Line], object], None] = None, *,
