@@ -89,7 +89,8 @@ def _optimizer(value: Any) -> str:
     if not options.get("differentiable"):  # the library does not know it
         options.pop("differentiable", None)
     words = [_optimizers().get(kind.__name__.lower(), kind.__name__)]
-    words += [f"{k}={v:g}" for k, v in options.items() if isinstance(v, (bool, int, float))]
+    words += [f"{k}={v:d}" if isinstance(v, int) else f"{k}={v!r}" for k, v in options.items()
+              if isinstance(v, (int, float))]
     return ",".join(words + [f"impl={impl}"] * bool(impl))
 
 
@@ -111,7 +112,7 @@ def _items(value: Any) -> Iterator[str]:
     if isinstance(value, Mapping):
         for name, one in value.items():
             yield f"{name}={_shown(one)}"
-    elif isinstance(value, (tuple, list)) and not all(isinstance(x, int) for x in value):
+    elif isinstance(value, (tuple, list)) and not all(hasattr(x, "__index__") for x in value):
         for one in value:
             yield _shown(one)
     else:

@@ -14,6 +14,19 @@ def step():
     return plimsoll.tape("resnet18")
 
 
+class Number:
+    """As an integer of numpy: no int."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __index__(self):
+        return self.value
+
+    def __str__(self):
+        return str(self.value)
+
+
 def values(setting, chance):
     """Values of a setting, as one would write them in Python."""
     if setting.kind == "flag":
@@ -81,6 +94,8 @@ class Settings(unittest.TestCase):
         two = plimsoll.estimate("vgg11", input="2,3,64,64", clip="true", vram="24GiB", budget=2**40)
         self.assertEqual(one, two)
         self.assertEqual((one.settings["input"], one.settings["clip"]), ("2,3,64,64", True))
+        self.assertEqual(plimsoll.estimate("vgg11", input=[Number(n) for n in (2, 3, 64, 64)], batch=Number(2)).memory,
+                         plimsoll.estimate("vgg11", input=(2, 3, 64, 64)).memory)
         file = DATA / "resnet18.pt2"
         self.assertEqual(plimsoll.estimate(file, dim={"s77": 8}), plimsoll.estimate(file, dim=["s77=8"]))
         self.assertEqual(plimsoll.fit("alexnet", gpu=["t4", "v100"]), plimsoll.fit("alexnet", gpu="t4,v100"))
