@@ -35,7 +35,12 @@ def main():
     if os.environ.get("PLIMSOLL_PROGRAM") != str(build / "plimsoll"):
         restart(build)
     names = sys.argv[2:] or sorted(p.stem[len("test_"):] for p in HERE.glob("test_*.py"))
-    tests = unittest.defaultTestLoader.loadTestsFromNames([f"test_{n}" for n in names])
+    tests = unittest.TestSuite()
+    for name in names:
+        try:
+            tests.addTest(unittest.defaultTestLoader.loadTestsFromName(f"test_{name}"))
+        except unittest.SkipTest as e:  # what the whole file needs is missing
+            print(f"{name}: skipped: {e}")
     result = unittest.TextTestRunner(verbosity=2).run(tests)
     if not result.wasSuccessful():
         return 1
