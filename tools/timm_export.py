@@ -16,13 +16,15 @@ import csv
 import os
 import pathlib
 import signal
-import tempfile
+import sys
 import time
 import traceback
 
 import timm
 import torch
-from differential.differential import without_weights
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from plimsoll._export import export_module  # noqa: E402
 
 BATCH = 8
 
@@ -48,21 +50,10 @@ def make(name):
 
 def export(name, target):
     model, device = make(name)
-    inputs = (torch.empty(BATCH, *model.default_cfg["input_size"], device=device),)
-    try:
-        shapes = ({0: torch.export.Dim("batch", max=4096)},)
-        graph = torch.export.export(model, inputs, strict=False, dynamic_shapes=shapes)
-        how = "any batch"
-    except Exception as why:  # torch.export raises whatever the traced code does
-        note = str(why).strip().splitlines() or [type(why).__name__]
-        model, device = make(name)
-        graph = torch.export.export(model, inputs, strict=False)
-        how = f"batch {BATCH} only ({note[0][:120]})"
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.pt2")
-        torch.export.save(graph, path)
-        without_weights(path, target)
-    return f"{device}, {how}"
+    exported = export_module(model, (torch.empty(BATCH, *model.default_cfg["input_size"], device=device),))
+    target.write_bytes(exported.data)
+    how = "any batch" if exported.dynamic else f"batch {exported.batch} only"
+    return " ".join((f"{device}, {how}", *exported.notes))
 
 
 def try_one(name, target, limit):

@@ -2,8 +2,9 @@
 """differential.py -- compares predictions of training steps with dry runs of the same steps.
 
     differential.py names                   the models of models.py
-    differential.py record [NAME...]        exports models (those that are recorded, if none is named), runs each
-                                            under `plimsoll run` (with PyTorch, torchvision, transformers)
+    differential.py record [NAME...]        exports models as plimsoll.estimate(module, ...) does (those that are
+                                            recorded, if none is named), runs each under `plimsoll run` (with
+                                            PyTorch, torchvision, transformers)
     differential.py compare [NAME...]       compares predictions with the recordings: needs no PyTorch
     differential.py show NAME SETTING       both tapes of one model, and where they first differ
     differential.py table                   the section of docs/accuracy.md on dry runs
@@ -21,11 +22,9 @@ import datetime
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
-import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -55,22 +54,8 @@ def python(*arguments, **more):
                           check=True, capture_output=True, text=True, **more).stdout
 
 
-def without_weights(source, target):
-    """A .pt2 of which only the graph is left, the same at each recording: no weights, no names of files."""
-    traces = re.compile(rb'"stack_trace": "(?:[^"\\]|\\.)*"')
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
-        for item in old.infolist():
-            data = "/data/weights/" in item.filename or "/data/constants/" in item.filename
-            if not data or item.filename.endswith(".json"):
-                entry = zipfile.ZipInfo(item.filename, (1980, 1, 1, 0, 0, 0))
-                new.writestr(entry, traces.sub(b'"stack_trace": ""', old.read(item)), zipfile.ZIP_DEFLATED, 9)
-
-
 def export(name, target):
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.pt2")
-        python("export(*sys.argv[1:])", name, path)
-        without_weights(path, target)
+    python("export(*sys.argv[1:])", name, str(target))
 
 
 def dry_run(name, setting, tape=None):

@@ -8,8 +8,10 @@ bytes and their order are compared, not speed.
 
 import functools
 import importlib
+import pathlib
 import sys
 import types
+import zipfile
 
 import torch
 import torch.utils.checkpoint
@@ -358,32 +360,13 @@ def versions():
 
 
 def export(name, path):
-    """torch.export of a model, along the branches that eager code takes on a GPU:
-    transformers makes attention masks for an exported model that it leaves out
-    otherwise."""
-    model, args, kwargs = make(name)
-    if name in HF:
-        from transformers import masking_utils
-        find = masking_utils.find_packed_sequence_indices
-        masking_utils.is_torchdynamo_exporting = lambda: False
-        masking_utils.find_packed_sequence_indices = lambda ids: (find(ids), None)[1]
-    if name in ("googlenet", "inception_v3"):
-        model = Heads(model)
-    inner = blocks(model) if name in HF else []  # a checkpoint keeps all that a block is called with
-    calls = tuple(path for path, module in model.named_modules() if module in inner)
-    graph = torch.export.export(model, args, kwargs, strict=False, preserve_module_call_signature=calls)
-    torch.export.save(graph, path)
-
-
-class Heads(nn.Module):
-    """A named tuple cannot be written to a file; a plain one can."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, x):
-        return tuple(self.model(x))
+    """A model as plimsoll.estimate(module, ...) exports it, the same at each recording."""
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+    from plimsoll._export import export_module
+    exported = export_module(*make(name))
+    entry = zipfile.ZipInfo("model/models/model.json", (1980, 1, 1, 0, 0, 0))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(entry, exported.data, zipfile.ZIP_DEFLATED, 9)
 
 
 def make(name, batch=16):
