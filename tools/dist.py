@@ -341,15 +341,14 @@ class Dist:
             file.write((json.dumps(bom, indent=1) + "\n").encode())
 
     def make(self, targets):
-        python = (self.source / "pyproject.toml").exists()
-        info = self.wheel_info() if python else {}
+        info = self.wheel_info()
         for target in targets:
             tree = self.build_target(target)
             if target.archive:
                 self.write_archive(target, tree)
             if target.deb:
                 self.write_deb(target, tree)
-            if target.wheel and python:
+            if target.wheel:
                 self.write_wheel(target, tree, info)
         self.write_source()
         self.write_sbom()
