@@ -355,7 +355,7 @@ class Program:
                 if what in rows and name not in used:
                     continue
             rows[what] = {tag: row}
-        outputs = []
+        outputs: List[Dict[str, Any]] = []
         for spec in self._program.graph_signature.output_specs:
             node = getattr(spec.arg, "name", None)
             if spec.kind in _OUTPUTS and node is not None:
