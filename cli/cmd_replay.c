@@ -1,4 +1,5 @@
-/* cmd_replay.c -- plimsoll replay FILE: replays a tape through a simulated allocator. */
+/* cmd_replay.c -- plimsoll replay FILE: replays a tape or a recording through a simulated
+ * allocator. */
 #include <string.h>
 
 #include "cmds.h"
@@ -15,7 +16,7 @@ static int replay_run(plim_args *a)
         return plim_console_error(&err);
     plim_status st =
         plim_replay_print(r, a->render, &a->style, plim_console_put, &a->console, &err);
-    bool oom = r->oom;
+    bool oom = r->oom || (r->recorded && r->recorded->as_recorded && r->recorded->oom);
     plim_replay_free(r);
     code = plim_console_result(&a->console, st, &err);
     return code ? code : oom ? PLIM_EXIT_NO : PLIM_EXIT_DONE;
@@ -24,7 +25,7 @@ static int replay_run(plim_args *a)
 const plim_cmd plim_cmd_replay = {
     .name = "replay",
     .usage = "FILE",
-    .doc = "replay a tape through PyTorch's caching allocator",
+    .doc = "replay a tape or a memory snapshot of PyTorch",
     .about = "Any of the allocator's settings may differ from those of the tape. Exit status "
              "1 means that it ran out of memory.",
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_TEXT,

@@ -757,6 +757,57 @@ typedef struct plim_free_blocks {
     uint32_t blocks;
 } plim_free_blocks;
 
+/* Blocks with the same stack that were in use at the peak of allocated memory. */
+typedef struct plim_live_stack {
+    size_t size;       /* of this struct */
+    const char *where; /* the frame that names it, "train.py:21 forward"; "": not recorded */
+    uint64_t bytes;    /* as requested */
+    uint32_t blocks;
+    uint32_t n_frames;
+    const char *const *frames; /* innermost first */
+} plim_live_stack;
+
+/* A segment of the recorded allocator at the end. */
+typedef struct plim_held_segment {
+    size_t size;             /* of this struct */
+    uint64_t bytes;          /* reserved: what is mapped of it, if it is expandable */
+    uint64_t allocated;      /* in blocks that are in use or wait to be freed */
+    uint64_t rounding;       /* the part of allocated that nobody requested */
+    uint64_t free, largest;  /* bytes of its free blocks, and of the largest */
+    uint32_t blocks, pieces; /* blocks in use; free blocks */
+    uint32_t stream;
+    bool small, expandable, rounding_known;
+} plim_held_segment;
+
+/* What a file says that is not a tape: a memory snapshot. */
+typedef struct plim_recorded {
+    size_t size;        /* of this struct */
+    const char *format; /* "snapshot" */
+    uint64_t actions;   /* of the allocator; 0: the file has only the state at the end */
+    uint32_t device, n_devices; /* the one that is read; how many the file has */
+    bool as_recorded;           /* no setting asks for anything else than what was recorded */
+    bool from_start;            /* nothing was reserved before the first action */
+    uint64_t before_blocks, before_bytes; /* in use before the first action */
+    uint32_t gaps;          /* actions that contradict earlier ones: some are missing */
+    const char *alloc_conf; /* settings of the recorded allocator; "": none, or unknown */
+    bool checked;           /* the simulated allocator was compared with the recorded one */
+    bool agrees;            /* the same segments and blocks */
+    uint64_t addresses;     /* requests whose address was compared, and is equal */
+    const char *difference; /* the first one, or why nothing was compared; NULL: agrees */
+    const plim_live_stack *const *live; /* the most bytes first */
+    uint32_t n_live;
+    uint32_t n_segments;
+    const plim_held_segment *const *segments;        /* the most free bytes first */
+    const plim_free_blocks *small_free, *large_free; /* at the end; NULL: unknown */
+    bool oom;                 /* a request failed; all that follows is about the first */
+    const char *oom_where;    /* as plim_live_stack.where */
+    uint64_t oom_action;      /* its index */
+    uint64_t oom_requested;   /* rounded by the allocator */
+    uint64_t oom_device_free; /* on the card, outside segments */
+    uint64_t oom_reserved;    /* by the allocator, as far as it is recorded */
+    const plim_free_blocks *oom_small_free, *oom_large_free; /* NULL: unknown */
+} plim_recorded;
+
 typedef struct plim_replay {
     size_t size; /* of this struct */
     uint64_t events, storages;
@@ -782,13 +833,16 @@ typedef struct plim_replay {
     bool expandable_served; /* which served that allocation */
     bool expandable_oom;    /* another one failed */
     const char *note;       /* what is simulated otherwise than asked for; "": nothing */
+    const plim_recorded *recorded; /* NULL: the file is a tape */
 } plim_replay;
 
-/* Replays the tape in a text file through a simulated allocator.  The settings "allocator",
+/* Replays a file through a simulated allocator: a tape, or a memory snapshot of PyTorch,
+ * told apart by their content.  The settings "allocator",
  * "torch", "alloc_conf", "gpu" and "vram" (neither: unlimited memory), "fraction" and
  * "stop_at_oom" apply.  The allocator gets the memory of the card less the upper bound of
- * its CUDA context.  PLIM_EIO: the file cannot be read.  PLIM_EFORMAT: it is not a tape;
- * the message names the line.  PLIM_EUSAGE: the message names the setting. */
+ * its CUDA context.  A recording is replayed as it was recorded unless "allocator",
+ * "alloc_conf", "gpu", "vram" or "fraction" ask for something else.  PLIM_EIO: the file cannot
+ * be read.  PLIM_EFORMAT: it has no known format; the message names the line or the byte.  PLIM_EUSAGE: the message names the setting. */
 PLIM_API plim_status plim_replay_run(const char *path, const plim_settings *s,
                                      plim_replay **out, plim_err *err);
 /* Releases the result.  Takes NULL. */

@@ -34,6 +34,7 @@ ROOMS = {
     "settings": {"base", "core"},
     "time": {"base", "core", "gpu", "op"},
     "alloc": {"base", "core"},
+    "trace": {"base", "core", "alloc"},
     "oom": {"base", "core", "gpu"},
     "fit": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
             "settings", "time"},
@@ -42,7 +43,7 @@ ROOMS = {
     "vgpu": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
              "settings", "time", "fit", "report"},
     "api": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-            "settings", "time", "fit", "report", "vgpu", "oom"},
+            "trace", "settings", "time", "fit", "report", "vgpu", "oom"},
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h")
 WINGS = {"import": {"weights", "pt2", "onnx", "hf"}}  # of a room: they do not see one another

@@ -1,7 +1,9 @@
-/* replay.c -- plim_replay_run: replays the tape in a file through an allocator. */
+/* replay.c -- plim_replay_run: replays the tape or the recording in a file through an
+ * allocator. */
 #include "alloc/alloc_conf.h"
 #include "alloc/sim.h"
 #include "api/api.h"
+#include "api/recorded.h"
 
 typedef struct replay_result {
     plim_replay pub;
@@ -114,6 +116,30 @@ static plim_status try_expandable(plim_arena *a, const plim_tape *t,
     return PLIM_OK;
 }
 
+/* A recording replayed on the device that it ran out of memory on: whether expandable segments
+ * would have served the request that failed. */
+static plim_status explain_recorded(plim_arena *a, const plim_recording *r,
+                                    const plim_alloc_options *o, const plim_recorded *was,
+                                    plim_replay *out, plim_err *err)
+{
+    plim_alloc_options then = *o;
+    plim_tape t;
+    plim_sim sim;
+    uint32_t *stacks;
+    then.capacity = then.total = was->oom_reserved + was->oom_device_free;
+    plim_tape_init(&t, a);
+    plim_status st = plim_recording_tape(r, false, &t, &stacks, err);
+    if (st || !then.capacity || then.capacity >> 60) /* no device has 1 EiB */
+        return st;
+    st = plim_sim_run(a, &t, &then, PLIM_SIM_STOP_AT_OOM, &sim, err);
+    if (st || !sim.oom)
+        return st;
+    out->oom_event = sim.oom_event;
+    st = try_expandable(a, &t, &then, out, err);
+    out->oom_event = 0;
+    return st;
+}
+
 /* What was free when memory ran out, and whether it was fragmented. */
 static plim_status explain_oom(plim_arena *a, const plim_tape *t, const plim_alloc_options *o,
                                const plim_sim *sim, plim_replay *out, plim_err *err)
@@ -130,31 +156,62 @@ static plim_status explain_oom(plim_arena *a, const plim_tape *t, const plim_all
     return try_expandable(a, t, o, out, err);
 }
 
+/* Whether a setting asks for something else than what was recorded. */
+static bool changes_run(const plim_settings *s)
+{
+    return s->allocator || s->alloc_conf || s->gpu || s->vram || s->fraction > 0;
+}
+
+/* The tape of a recording, as it was recorded or to be served otherwise, and what else the
+ * recording says. */
+static plim_status tell_recording(const plim_recording *r, const plim_settings *s,
+                                  plim_alloc_options *o, plim_tape *t, uint32_t **stacks,
+                                  plim_recorded **recorded, plim_err *err)
+{
+    plim_recorded *rec = PLIM_NEW(r->arena, plim_recorded);
+    if (!rec)
+        return plim_oom(err);
+    *recorded = rec;
+    plim_status st = plim__recorded_fill(r, o->torch, rec, err);
+    rec->as_recorded = !changes_run(s);
+    if (!s->alloc_conf && plim_recording_conf_known(r, o->torch, NULL))
+        o->conf = r->conf;
+    return st ? st : plim_recording_tape(r, rec->as_recorded, t, stacks, err);
+}
+
 static plim_status replay_fill(const char *path, plim_bytes file, const plim_settings *s,
                                plim_arena *a, plim_replay *out, plim_err *err)
 {
     plim_alloc_options options;
-    plim_tape t;
+    plim_recording r;
+    plim_recorded *rec = NULL;
+    uint32_t *stacks = NULL;
     plim_sim sim;
     plim_status st = read_options(s, a, &options, out, err);
-    plim_tape_init(&t, a);
-    if (!st && (st = plim_tape_parse(&t, file, err)))
+    if (!st && (st = plim_recording_read(&r, a, file, err)))
         plim_err_prefix(err, "'%s': ", path);
+    if (!st && !r.given)
+        st = tell_recording(&r, s, &options, &r.tape, &stacks, &rec, err);
     if (!st)
-        st = plim_sim_run(a, &t, &options,
-                          PLIM_SIM_ROWS | PLIM_SIM_FREE |
-                              (s->stop_at_oom ? PLIM_SIM_STOP_AT_OOM : 0),
+        st = plim_sim_run(a, &r.tape, &options,
+                          PLIM_SIM_ROWS | PLIM_SIM_FREE | (rec ? PLIM_SIM_LIVE : 0u) |
+                              (s->stop_at_oom ? PLIM_SIM_STOP_AT_OOM : 0u),
                           &sim, err);
     if (!st)
-        st = copy_rows(a, &t, &sim, out, err);
+        st = copy_rows(a, &r.tape, &sim, out, err);
+    if (!st && rec)
+        st = plim__recorded_live(&r, &r.tape, stacks, &sim, rec, err);
+    if (!st && rec && rec->oom && rec->as_recorded)
+        st = explain_recorded(a, &r, &options, rec, out, err);
     if (st)
         return st;
     out->size = sizeof *out;
     copy_stats(&sim.stats, out);
     out->events = sim.n_events;
-    out->storages = t.n_storages;
+    out->storages = r.tape.n_storages;
     out->oom = sim.oom;
-    return sim.oom ? explain_oom(a, &t, &options, &sim, out, err) : PLIM_OK;
+    out->recorded = rec;
+    return sim.oom ? explain_oom(a, &r.tape, &options, &sim, out, err) : PLIM_OK;
 }
 
 plim_status plim_replay_run(const char *path, const plim_settings *s, plim_replay **out,

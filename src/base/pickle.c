@@ -16,6 +16,9 @@ typedef struct pickle_vm {
     uint32_t *marks;
     uint32_t n_stack, cap_stack, n_memo, cap_memo, n_marks, cap_marks;
     uint32_t n_puts; /* number of memo entries */
+    bool plain;      /* names of code are refused */
+    const plim_pickle_sink *sink;
+    plim_pickle_node *unused[PLIM_PICKLE_DICT + 1]; /* by kind: what a sink is done with */
 } pickle_vm;
 
 /* ---- the stack ------------------------------------------------------------------ */
@@ -78,16 +81,31 @@ static plim_pickle_value pickle_int(int64_t i)
     return (plim_pickle_value){.kind = PLIM_PICKLE_INT, .i = i};
 }
 
-/* A value with these items; their array becomes its own.  Absent: no memory. */
+/* A node that a sink is done with, if there is one with room for the items. */
+static plim_pickle_node *pickle_reuse(pickle_vm *vm, plim_pickle_kind kind, uint32_t n)
+{
+    plim_pickle_node *node = kind <= PLIM_PICKLE_DICT ? vm->unused[kind] : NULL;
+    if (!node || node->cap < n)
+        return NULL;
+    vm->unused[kind] = node->next;
+    *node = (plim_pickle_node){.items = node->items, .cap = node->cap};
+    return node;
+}
+
+/* A value with a copy of these items.  Absent: no memory. */
 static plim_pickle_value pickle_make(pickle_vm *vm, plim_pickle_kind kind, uint32_t n,
                                      const plim_pickle_value *items)
 {
-    plim_pickle_node *node = PLIM_NEW(vm->arena, plim_pickle_node);
-    if (!node || (n && !(node->items = PLIM_NEW_N(vm->arena, plim_pickle_value, n))))
-        return (plim_pickle_value){0};
+    plim_pickle_node *node = vm->sink ? pickle_reuse(vm, kind, n) : NULL;
+    if (!node) {
+        node = PLIM_NEW(vm->arena, plim_pickle_node);
+        if (!node || (n && !(node->items = PLIM_NEW_N(vm->arena, plim_pickle_value, n))))
+            return (plim_pickle_value){0};
+        node->cap = n;
+    }
     if (n)
         memcpy(node->items, items, n * sizeof *items);
-    node->n = node->cap = n;
+    node->n = n;
     node->pairs = kind == PLIM_PICKLE_DICT;
     return (plim_pickle_value){.kind = kind, .node = node};
 }
@@ -97,6 +115,41 @@ static plim_status pickle_push_made(pickle_vm *vm, plim_pickle_kind kind, uint32
 {
     plim_pickle_value v = pickle_make(vm, kind, n, items);
     return v.kind ? pickle_push(vm, v) : plim_oom(vm->err);
+}
+
+/* Nothing but its memo entry refers to the node: the entry gets the meaning, the node is free
+ * for the next value of this kind. */
+static void pickle_forget(pickle_vm *vm, plim_pickle_value v, int64_t meaning)
+{
+    plim_pickle_node *node = v.node;
+    if (node->memo && vm->memo[node->memo - 1].kind >= PLIM_PICKLE_LIST &&
+        vm->memo[node->memo - 1].node == node)
+        vm->memo[node->memo - 1] =
+            (plim_pickle_value){.kind = PLIM_PICKLE_TAKEN, .i = meaning};
+    node->next = vm->unused[v.kind];
+    vm->unused[v.kind] = node;
+}
+
+static bool pickle_is_spent(plim_pickle_value v)
+{
+    return (v.kind == PLIM_PICKLE_LIST || v.kind == PLIM_PICKLE_TUPLE) && v.node->spent &&
+           !v.node->shared;
+}
+
+/* Shows a value to the sink before it is appended to a list. */
+static plim_status pickle_offer(pickle_vm *vm, plim_pickle_value list, plim_pickle_value *v)
+{
+    plim_pickle_value dict = *v;
+    if (dict.kind != PLIM_PICKLE_DICT || list.kind != PLIM_PICKLE_LIST)
+        return PLIM_OK;
+    plim_status st = vm->sink->take(vm->sink->ud, list.node, v, vm->err);
+    if (st || v->kind == PLIM_PICKLE_DICT || dict.node->shared)
+        return st;
+    for (uint32_t i = 1; i < dict.node->n; i += 2)
+        if (pickle_is_spent(dict.node->items[i]))
+            pickle_forget(vm, dict.node->items[i], dict.node->items[i].node->meaning);
+    pickle_forget(vm, dict, v->kind == PLIM_PICKLE_TAKEN ? v->i : 0);
+    return PLIM_OK;
 }
 
 /* Adds items to a list, a set, a dict, or the result of a call. */
@@ -112,9 +165,15 @@ static plim_status pickle_extend(pickle_vm *vm, plim_pickle_value to, uint32_t n
     if (!fits || (pairs && n % 2))
         return pickle_misfit(vm, pairs ? "a dict and pairs for it" : "a list");
     for (uint32_t i = 0; i < n; i++) {
+        plim_pickle_value v = items[i];
+        plim_status st = vm->sink ? pickle_offer(vm, to, &v) : PLIM_OK;
+        if (st)
+            return st;
+        if (v.kind == PLIM_PICKLE_ABSENT)
+            continue;
         if (!PLIM_PUSH_ROOM(vm->arena, to.node->items, to.node->n, to.node->cap))
             return plim_oom(vm->err);
-        to.node->items[to.node->n++] = items[i];
+        to.node->items[to.node->n++] = v;
     }
     return PLIM_OK;
 }
@@ -316,11 +375,19 @@ static plim_status op_pop(pickle_vm *vm, const pickle_arg *arg, int how)
                                                                 : pickle_underflow(vm);
 }
 
+static void pickle_share(plim_pickle_value v)
+{
+    if (plim_pickle_has_node(v))
+        v.node->shared = true;
+}
+
 static plim_status op_dup(pickle_vm *vm, const pickle_arg *arg, int how)
 {
     (void)arg, (void)how;
-    return pickle_above(vm) ? pickle_push(vm, vm->stack[vm->n_stack - 1])
-                            : pickle_underflow(vm);
+    if (!pickle_above(vm))
+        return pickle_underflow(vm);
+    pickle_share(vm->stack[vm->n_stack - 1]);
+    return pickle_push(vm, vm->stack[vm->n_stack - 1]);
 }
 
 static plim_status op_tuple(pickle_vm *vm, const pickle_arg *arg, int how)
@@ -384,7 +451,11 @@ static plim_status op_put(pickle_vm *vm, const pickle_arg *arg, int how)
         vm->memo[vm->n_memo++] = (plim_pickle_value){0};
     }
     vm->n_puts += vm->memo[id].kind == PLIM_PICKLE_ABSENT;
-    vm->memo[id] = vm->stack[vm->n_stack - 1];
+    plim_pickle_value v = vm->memo[id] = vm->stack[vm->n_stack - 1];
+    if (plim_pickle_has_node(v) && v.node->memo)
+        v.node->shared = true;
+    else if (plim_pickle_has_node(v))
+        v.node->memo = (uint32_t)id + 1;
     return PLIM_OK;
 }
 
@@ -395,6 +466,7 @@ static plim_status op_get(pickle_vm *vm, const pickle_arg *arg, int how)
         return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
                          "pickle has no memo entry %" PRIu64 " at byte %" PRIu64, arg->u,
                          pickle_place(vm));
+    pickle_share(vm->memo[arg->u]);
     return pickle_push(vm, vm->memo[arg->u]);
 }
 
@@ -484,6 +556,7 @@ typedef struct pickle_op {
     pickle_form form;
     pickle_run *run;
     int how;
+    bool code; /* it names code, or would run some */
 } pickle_op;
 
 /* By the opcode's byte. */
@@ -549,19 +622,19 @@ static const pickle_op pickle_ops[256] = {
     ['u']  = {"SETITEMS", FORM_NOTHING, op_put_all, 2},
     [0x90] = {"ADDITEMS", FORM_NOTHING, op_put_all, 1},
 
-    ['c']  = {"GLOBAL", FORM_LINES, op_global, 0},
-    [0x93] = {"STACK_GLOBAL", FORM_NOTHING, op_global, 1},
+    ['c']  = {"GLOBAL", FORM_LINES, op_global, 0, true},
+    [0x93] = {"STACK_GLOBAL", FORM_NOTHING, op_global, 1, true},
     [0x82] = {"EXT1", FORM_U1, op_refused, 0},
     [0x83] = {"EXT2", FORM_U2, op_refused, 0},
     [0x84] = {"EXT4", FORM_I4, op_refused, 0},
-    ['P']  = {"PERSID", FORM_LINE, op_persistent, 0},
-    ['Q']  = {"BINPERSID", FORM_NOTHING, op_persistent, 1},
-    ['R']  = {"REDUCE", FORM_NOTHING, op_call, 2},
-    [0x81] = {"NEWOBJ", FORM_NOTHING, op_call, 2},
-    [0x92] = {"NEWOBJ_EX", FORM_NOTHING, op_call, 3},
-    ['i']  = {"INST", FORM_LINES, op_instance, 0},
-    ['o']  = {"OBJ", FORM_NOTHING, op_instance, 1},
-    ['b']  = {"BUILD", FORM_NOTHING, op_build, 0},
+    ['P']  = {"PERSID", FORM_LINE, op_persistent, 0, true},
+    ['Q']  = {"BINPERSID", FORM_NOTHING, op_persistent, 1, true},
+    ['R']  = {"REDUCE", FORM_NOTHING, op_call, 2, true},
+    [0x81] = {"NEWOBJ", FORM_NOTHING, op_call, 2, true},
+    [0x92] = {"NEWOBJ_EX", FORM_NOTHING, op_call, 3, true},
+    ['i']  = {"INST", FORM_LINES, op_instance, 0, true},
+    ['o']  = {"OBJ", FORM_NOTHING, op_instance, 1, true},
+    ['b']  = {"BUILD", FORM_NOTHING, op_build, 0, true},
 };
 /* clang-format on */
 
@@ -649,6 +722,26 @@ static plim_status pickle_argument(pickle_vm *vm, const pickle_op *op, pickle_ar
     return st;
 }
 
+/* A pickle of plain data names no code. */
+static plim_status pickle_refuse(const pickle_vm *vm, const pickle_op *op,
+                                 const pickle_arg *arg)
+{
+    plim_str module = plim_pickle_text(arg->s), name = plim_pickle_text(arg->s2);
+    if (op->run == op_global && op->how && vm->n_stack > 1) {
+        module = plim_pickle_text(vm->stack[vm->n_stack - 2]);
+        name = plim_pickle_text(vm->stack[vm->n_stack - 1]);
+    }
+    if (module.p && name.p)
+        return plim_fail(vm->err, PLIM_EUNSUPPORTED, pickle_place(vm),
+                         "pickle names code, '" PLIM_STR_FMT "." PLIM_STR_FMT
+                         "' at byte %" PRIu64 ": here only plain data is read",
+                         PLIM_STR_CUT(module), PLIM_STR_CUT(name), pickle_place(vm));
+    return plim_fail(vm->err, PLIM_EUNSUPPORTED, pickle_place(vm),
+                     "pickle asks for code to be run: %s at byte %" PRIu64
+                     ": here only plain data is read",
+                     op->name, pickle_place(vm));
+}
+
 static plim_status pickle_step(pickle_vm *vm, bool *stop)
 {
     if (vm->at == vm->b.n)
@@ -668,7 +761,26 @@ static plim_status pickle_step(pickle_vm *vm, bool *stop)
                          (unsigned)vm->b.p[vm->op_at], pickle_place(vm));
     *stop = vm->b.p[vm->op_at] == OP_STOP;
     plim_status st = pickle_argument(vm, op, &arg);
+    if (!st && op->code && vm->plain)
+        return pickle_refuse(vm, op, &arg);
     return st ? st : op->run(vm, &arg, op->how);
+}
+
+static plim_status pickle_read_all(pickle_vm *vm)
+{
+    plim_status st = PLIM_OK;
+    *vm->out = (plim_pickle){.end = vm->at};
+    if (!PLIM_PUSH_ROOM(vm->arena, vm->stack, vm->n_stack, vm->cap_stack))
+        return plim_oom(vm->err);
+    for (bool stop = false; !st && !stop;)
+        st = pickle_step(vm, &stop);
+    if (st)
+        return st;
+    if (!pickle_above(vm))
+        return pickle_underflow(vm);
+    vm->out->root = vm->stack[vm->n_stack - 1];
+    vm->out->end = vm->at;
+    return PLIM_OK;
 }
 
 plim_status plim_pickle_read(plim_pickle *p, plim_arena *a, plim_bytes b, uint64_t at,
@@ -676,19 +788,14 @@ plim_status plim_pickle_read(plim_pickle *p, plim_arena *a, plim_bytes b, uint64
 {
     pickle_vm vm = {
         .out = p, .arena = a, .err = err, .b = b, .at = at, .base = base, .start = at};
-    plim_status st = PLIM_OK;
-    *p = (plim_pickle){.end = at};
-    if (!PLIM_PUSH_ROOM(a, vm.stack, vm.n_stack, vm.cap_stack))
-        return plim_oom(err);
-    for (bool stop = false; !st && !stop;)
-        st = pickle_step(&vm, &stop);
-    if (st)
-        return st;
-    if (!pickle_above(&vm))
-        return pickle_underflow(&vm);
-    p->root = vm.stack[vm.n_stack - 1];
-    p->end = vm.at;
-    return PLIM_OK;
+    return pickle_read_all(&vm);
+}
+
+plim_status plim_pickle_read_plain(plim_pickle *p, plim_arena *a, plim_bytes b,
+                                   const plim_pickle_sink *sink, plim_err *err)
+{
+    pickle_vm vm = {.out = p, .arena = a, .err = err, .b = b, .plain = true, .sink = sink};
+    return pickle_read_all(&vm);
 }
 
 /* ---- looking at values ------------------------------------------------------------------ */

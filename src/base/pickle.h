@@ -9,8 +9,9 @@
  * pickle uses twice (through its memo) are shared, never copied.  A walker must therefore
  * count its steps, and may meet a list that contains itself.
  *
- * Strings and bytes stay where they are in the file.  Lists and dicts are filled in one place
- * (pickle_extend): a reader of snapshots too large for memory would take their items there.
+ * Strings and bytes stay where they are in the file.  A reader of pickles too large for memory
+ * takes the dicts in their lists one by one, as they come (plim_pickle_sink): what is taken is
+ * forgotten, and its memory serves the next.
  *
  * src: Lib/pickletools.py of CPython 3.14 */
 #ifndef PLIM_PICKLE_H
@@ -29,6 +30,7 @@ typedef enum plim_pickle_kind {
     PLIM_PICKLE_FLOAT, /* f */
     PLIM_PICKLE_STR,   /* p, n: UTF-8; in protocol 0 with its escapes as written */
     PLIM_PICKLE_BYTES, /* p, n */
+    PLIM_PICKLE_TAKEN, /* i: what a sink made of the value that was here */
     /* node */
     PLIM_PICKLE_LIST,
     PLIM_PICKLE_TUPLE,
@@ -59,11 +61,30 @@ typedef struct plim_pickle_call {
 
 struct plim_pickle_node {
     plim_pickle_value *items;
-    plim_pickle_call *call; /* of a call only */
+    union {
+        plim_pickle_call *call; /* of a call only */
+        int64_t meaning;        /* if spent */
+        plim_pickle_node *next; /* if nothing refers to it any more */
+    };
     uint32_t n, cap;
-    bool pairs; /* items: key, value, key, value */
-    bool open;  /* free for walkers to use; false at first */
+    uint32_t memo; /* number of its memo entry, plus one; 0: none */
+    bool pairs;    /* items: key, value, key, value */
+    bool open;     /* free for walkers to use; false at first */
+    bool shared;   /* the pickle uses it twice */
+    bool spent;    /* a sink has understood it: `meaning` takes its place */
 };
+
+/* Takes dicts out of a pickle while it is read. */
+typedef struct plim_pickle_sink {
+    void *ud;
+    /* Is shown a dict that is about to be appended to a list.  It may set *instead, which is
+     * the dict, to a value of kind TAKEN, which is appended in its place, or ABSENT: nothing
+     * is.  The dict is then forgotten, with the lists and tuples in it that are spent, unless
+     * the pickle uses them elsewhere too; a later use of what is forgotten is the value
+     * TAKEN with its meaning. */
+    plim_status (*take)(void *ud, plim_pickle_node *list, plim_pickle_value *instead,
+                        plim_err *err);
+} plim_pickle_sink;
 
 typedef struct plim_pickle {
     plim_pickle_value root;
@@ -77,6 +98,10 @@ typedef struct plim_pickle {
  * in the file, is added to the offsets in errors. */
 plim_status plim_pickle_read(plim_pickle *p, plim_arena *a, plim_bytes b, uint64_t at,
                              uint64_t base, plim_err *err);
+
+/* The same for a pickle of plain data: one that names code is refused, PLIM_EUNSUPPORTED. */
+plim_status plim_pickle_read_plain(plim_pickle *p, plim_arena *a, plim_bytes b,
+                                   const plim_pickle_sink *sink, plim_err *err);
 
 static inline plim_str plim_pickle_text(plim_pickle_value v) /* {NULL, 0}: not a string */
 {

@@ -1,6 +1,7 @@
 /* tape.c -- builds, reads, writes and checks tapes: see tape.h. */
 #include "core/tape.h"
 
+#include "base/idmap.h"
 #include "base/json.h"
 
 /* ---- words --------------------------------------------------------------- */
@@ -124,44 +125,6 @@ bool plim_tape_config(plim_tape *t, plim_str conf)
     return true;
 }
 
-/* ---- reader: ids --------------------------------------------------------- */
-
-/* An id of the file -> the last storage that had it. */
-typedef struct id_slot {
-    uint64_t id;
-    uint32_t storage;
-    bool used, live;
-} id_slot;
-
-typedef struct id_map {
-    id_slot *slots;
-    uint32_t n, cap; /* a power of two, at most half full */
-} id_map;
-
-static id_slot *id_find(id_slot *slots, uint32_t cap, uint64_t id)
-{
-    uint32_t i = (uint32_t)((id * 0x9e3779b97f4a7c15ull) >> 32) & (cap - 1);
-    while (slots[i].used && slots[i].id != id)
-        i = (i + 1) & (cap - 1);
-    return &slots[i];
-}
-
-static bool id_room(plim_arena *a, id_map *m)
-{
-    if (m->n * 2ull < m->cap)
-        return true;
-    uint64_t cap = m->cap ? (uint64_t)m->cap * 2 : 256;
-    id_slot *fresh = cap <= 1u << 31 ? PLIM_NEW_N(a, id_slot, cap) : NULL;
-    if (!fresh)
-        return false;
-    for (uint32_t i = 0; i < m->cap; i++)
-        if (m->slots[i].used)
-            *id_find(fresh, (uint32_t)cap, m->slots[i].id) = m->slots[i];
-    m->slots = fresh;
-    m->cap = (uint32_t)cap;
-    return true;
-}
-
 /* ---- reader: one line ---------------------------------------------------- */
 
 typedef struct reader {
@@ -170,7 +133,7 @@ typedef struct reader {
     plim_str text, line; /* the rest of the line */
     size_t at;           /* offset of the line */
     uint32_t number;
-    id_map ids;
+    plim_id_map ids; /* of the file -> the last storage that had it */
 } reader;
 
 /* Keeps error messages short if a binary file is passed as a tape. */
@@ -349,31 +312,30 @@ static plim_status read_alloc(reader *r)
         return READER_FAIL(
             r, "%" PRIu64 " bytes are not between low=%" PRIu64 " and high=%" PRIu64, s.bytes,
             s.low, s.high);
-    if (!id_room(r->t->arena, &r->ids))
+    plim_id_slot *slot = plim_id_at(r->t->arena, &r->ids, id);
+    if (!slot)
         return plim_oom(r->err);
-    id_slot *slot = id_find(r->ids.slots, r->ids.cap, id);
-    if (slot->used && slot->live)
+    if (slot->live)
         return READER_FAIL(r, "id '%" PRIu64 "' is already allocated", id);
     uint32_t storage = plim_tape_alloc(r->t, &s);
     if (storage == PLIM_NONE)
         return plim_oom(r->err);
     r->t->storages[storage].ext_id = id;
     r->t->events[r->t->n_events - 1].stream = stream;
-    if (!slot->used)
-        r->ids.n++;
-    *slot = (id_slot){.id = id, .storage = storage, .used = true, .live = true};
+    slot->value = storage;
+    slot->live = true;
     return PLIM_OK;
 }
 
 /* Reads the id of a live storage; its slot goes to *slot. */
-static plim_status read_live(reader *r, const char *verb, id_slot **slot)
+static plim_status read_live(reader *r, const char *verb, plim_id_slot **slot)
 {
     uint64_t id = 0;
     plim_status st = read_number(r, next_word(r), "id", UINT64_MAX, &id);
     if (st)
         return st;
-    *slot = r->ids.cap ? id_find(r->ids.slots, r->ids.cap, id) : NULL;
-    if (!*slot || !(*slot)->used)
+    *slot = plim_id_get(&r->ids, id);
+    if (!*slot)
         return READER_FAIL(r, "%s of '%" PRIu64 "', which was never allocated", verb, id);
     if (!(*slot)->live)
         return READER_FAIL(r, "%s of '%" PRIu64 "', which is already freed", verb, id);
@@ -383,18 +345,18 @@ static plim_status read_live(reader *r, const char *verb, id_slot **slot)
 /* - ID */
 static plim_status read_free(reader *r)
 {
-    id_slot *slot = NULL;
+    plim_id_slot *slot = NULL;
     plim_status st = read_live(r, "free", &slot);
     if (st)
         return st;
     slot->live = false;
-    return plim_tape_free_storage(r->t, slot->storage) ? read_end(r) : plim_oom(r->err);
+    return plim_tape_free_storage(r->t, slot->value) ? read_end(r) : plim_oom(r->err);
 }
 
 /* r ID stream=N */
 static plim_status read_record(reader *r)
 {
-    id_slot *slot = NULL;
+    plim_id_slot *slot = NULL;
     plim_event e = {.kind = PLIM_EVENT_RECORD_STREAM};
     plim_str value = {NULL, 0};
     plim_status st = read_live(r, "record_stream", &slot);
@@ -405,7 +367,7 @@ static plim_status read_record(reader *r)
     st = read_stream(r, value, &e.stream);
     if (st)
         return st;
-    e.id = slot->storage;
+    e.id = slot->value;
     return plim_tape_event(r->t, e) ? read_end(r) : plim_oom(r->err);
 }
 

@@ -54,6 +54,41 @@ static const plim_column mark_columns[] = {
     {"peak_allocated", "peak",      PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, mark_peak_allocated},
     {"peak_reserved",  "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, mark_peak_reserved},
 };
+
+PLIM_GETTER(live_where, plim_live_stack, plim_cell_text(*r->where ? r->where : "(not recorded)"))
+PLIM_GETTER(live_blocks, plim_live_stack, plim_cell_u64(PLIM_CELL_COUNT, r->blocks))
+PLIM_GETTER(live_bytes, plim_live_stack, plim_cell_u64(PLIM_CELL_BYTES, r->bytes))
+
+static const plim_column live_columns[] = {
+    /* name    title     in            align       least drop get */
+    {"where",  "where",  PLIM_IN_BOTH, PLIM_CUT_HEAD, 16, 0, live_where},
+    {"blocks", "blocks", PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, live_blocks},
+    {"bytes",  "bytes",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  0, live_bytes},
+};
+
+PLIM_GETTER(held_pool, plim_held_segment, plim_cell_text(r->small ? "small" : "large"))
+PLIM_GETTER(held_stream, plim_held_segment, plim_cell_u64(PLIM_CELL_COUNT, r->stream))
+PLIM_GETTER(held_expandable, plim_held_segment, plim_cell_bool(r->expandable))
+PLIM_GETTER(held_bytes, plim_held_segment, plim_cell_u64(PLIM_CELL_BYTES, r->bytes))
+PLIM_GETTER(held_used, plim_held_segment, plim_cell_u64(PLIM_CELL_BYTES, r->allocated))
+PLIM_GETTER(held_rounding, plim_held_segment,
+            r->rounding_known ? plim_cell_u64(PLIM_CELL_BYTES, r->rounding) : (plim_cell){0})
+PLIM_GETTER(held_free, plim_held_segment, plim_cell_u64(PLIM_CELL_BYTES, r->free))
+PLIM_GETTER(held_pieces, plim_held_segment, plim_cell_u64(PLIM_CELL_COUNT, r->pieces))
+PLIM_GETTER(held_largest, plim_held_segment, plim_cell_u64(PLIM_CELL_BYTES, r->largest))
+
+static const plim_column held_columns[] = {
+    /* name        title       in            align       least drop get */
+    {"pool",       "pool",     PLIM_IN_BOTH, PLIM_LEFT,  0, 0, held_pool},
+    {"stream",     "stream",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 4, held_stream},
+    {"expandable", "",         PLIM_IN_DATA, PLIM_LEFT,  0, 0, held_expandable},
+    {"bytes",      "segment",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, held_bytes},
+    {"allocated",  "in use",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 1, held_used},
+    {"rounding",   "rounding", PLIM_IN_BOTH, PLIM_RIGHT, 0, 3, held_rounding},
+    {"free",       "free",     PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, held_free},
+    {"pieces",     "pieces",   PLIM_IN_BOTH, PLIM_RIGHT, 0, 2, held_pieces},
+    {"largest",    "largest",  PLIM_IN_BOTH, PLIM_RIGHT, 0, 0, held_largest},
+};
 /* clang-format on */
 
 enum { STAT_ROWS = 9 };
@@ -216,6 +251,171 @@ static void replay_card(plim_page *p, const plim_replay *r)
     plim_flow_end(&f);
 }
 
+/* ---- recordings ------------------------------------------------------------ */
+
+/* The file, and how much of the program it covers. */
+static void recorded_head(plim_page *p, const plim_recorded *r)
+{
+    plim_flow f = plim_flow_open(p, " ", 0);
+    bool si = p->style.si;
+    plim_flow_printf(&f, "%s:", r->format);
+    plim_flow_printf(&f, "%s %s", plim_fmt_count(r->actions).s,
+                     r->actions == 1 ? "action" : "actions");
+    if (r->n_devices > 1)
+        plim_flow_printf(&f, "of GPU %" PRIu32 ", the busiest of %" PRIu32, r->device,
+                         r->n_devices);
+    if (r->from_start)
+        plim_flow_printf(&f, "from the start of the program on");
+    else if (!r->actions)
+        plim_flow_printf(&f, "(only the state at the end is recorded)");
+    else if (r->before_blocks)
+        plim_flow_printf(&f, "from a moment on when %s %s (%s) in use",
+                         plim_fmt_count(r->before_blocks).s,
+                         r->before_blocks == 1 ? "block was" : "blocks were",
+                         plim_fmt_bytes(r->before_bytes, si).s);
+    plim_flow_end(&f);
+    if (r->gaps)
+        plim_buf_printf(&p->buf, "%s actions contradict earlier ones: some are missing\n",
+                        plim_fmt_count(r->gaps).s);
+    if (*r->alloc_conf) {
+        plim_page_puts(p, "Recorded settings: ");
+        plim_buf_add(&p->buf, plim_page_clean(p, r->alloc_conf));
+        plim_page_puts(p, "\n");
+    }
+    if (!r->as_recorded)
+        plim_page_wrap(p, "Replayed with other settings than were recorded.", 0);
+    else if (!r->from_start)
+        plim_page_wrap(p,
+                       "Reserved memory and splits in the table are those of an allocator "
+                       "that began empty; the recorded one may hold more.",
+                       0);
+}
+
+/* Whether the simulated allocator did what the recorded one did. */
+static plim_status recorded_verdict(plim_page *p, const plim_recorded *r, plim_err *err)
+{
+    plim_str text =
+        r->agrees ? plim_arena_printf(&p->arena,
+                                      "The simulated allocator agrees with the recorded one: "
+                                      "the address of each block (%s), and all segments and "
+                                      "blocks at the end.",
+                                      plim_fmt_count(r->addresses).s)
+        : r->checked
+            ? plim_arena_printf(&p->arena,
+                                "The simulated allocator differs from the recorded one after "
+                                "%s requests with equal addresses: %s.",
+                                plim_fmt_count(r->addresses).s, r->difference)
+            : plim_arena_printf(&p->arena, "Not compared with the simulated allocator: %s.",
+                                r->difference);
+    if (!text.p)
+        return plim_oom(err);
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, r->agrees    ? PLIM_PAINT_GOOD
+                       : r->checked ? PLIM_PAINT_BAD
+                                    : PLIM_PAINT_DIM);
+    plim_page_wrap(p, text.p, 0);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    return PLIM_OK;
+}
+
+/* A table of the first rows of a list that is in order. */
+static plim_status recorded_table(plim_page *p, const char *title, plim_rows rows,
+                                  plim_err *err)
+{
+    uint64_t all = rows.n;
+    if (!all)
+        return PLIM_OK;
+    rows.n = PLIM_MIN(all, (uint64_t)p->style.top);
+    plim_buf_printf(&p->buf, "\n%s", title);
+    if (rows.n < all)
+        plim_buf_printf(&p->buf, " (%" PRIu64 " of %" PRIu64 ")", rows.n, all);
+    plim_page_puts(p, "\n");
+    return plim_rows_text(p, &rows, 2, err);
+}
+
+/* Memory that is reserved but in no tensor, at the end. */
+static plim_status recorded_fragments(plim_page *p, const plim_recorded *r, plim_err *err)
+{
+    uint64_t rounding = 0, allocated = 0;
+    bool known = true, si = p->style.si;
+    if (!r->small_free || !r->n_segments)
+        return PLIM_OK;
+    for (uint32_t i = 0; i < r->n_segments; i++) {
+        rounding += r->segments[i]->rounding;
+        allocated += r->segments[i]->allocated;
+        known &= r->segments[i]->rounding_known;
+    }
+    plim_page_puts(p, "\nFragmentation at the end\n");
+    if (known)
+        plim_buf_printf(&p->buf, "Rounding: %s of the %s in blocks\n",
+                        plim_fmt_bytes(rounding, si).s, plim_fmt_bytes(allocated, si).s);
+    free_line(p, "Large", r->large_free);
+    free_line(p, "Small", r->small_free);
+    return recorded_table(p, "Segments with the most free memory",
+                          PLIM_ROWS_OF(held_columns, r->segments, r->n_segments), err);
+}
+
+static uint64_t oom_free_bytes(const plim_recorded *r)
+{
+    return r->oom_large_free->bytes + r->oom_small_free->bytes;
+}
+
+/* The out-of-memory in words. */
+static plim_status recorded_oom(plim_page *p, const plim_replay *r, plim_err *err)
+{
+    const plim_recorded *o = r->recorded;
+    bool si = p->style.si;
+    plim_buf b;
+    if (!o->oom)
+        return PLIM_OK;
+    plim_buf_init(&b, &p->arena);
+    plim_buf_printf(&b, "The request for %s%s%s failed: the card had %s free",
+                    plim_fmt_bytes(o->oom_requested, si).s, *o->oom_where ? " at " : "",
+                    o->oom_where, plim_fmt_bytes(o->oom_device_free, si).s);
+    if (o->oom_large_free && oom_free_bytes(o)) {
+        const plim_free_blocks *l = o->oom_large_free, *s = o->oom_small_free;
+        uint32_t n = l->blocks + s->blocks;
+        plim_buf_printf(&b, ", and of the %s that PyTorch had reserved, %s were free in %s %s",
+                        plim_fmt_bytes(o->oom_reserved, si).s,
+                        plim_fmt_bytes(oom_free_bytes(o), si).s, plim_fmt_count(n).s,
+                        n == 1 ? "piece" : "pieces");
+        plim_buf_printf(&b, ", the largest %s",
+                        plim_fmt_bytes(PLIM_MAX(l->largest, s->largest), si).s);
+    }
+    plim_buf_puts(&b, ".");
+    if (o->oom_large_free && o->oom_large_free->bytes >= o->oom_requested)
+        plim_buf_puts(&b, " There was enough free memory, but not in one piece: "
+                          "it was fragmented.");
+    if (r->expandable_known)
+        plim_buf_puts(&b, r->expandable_served
+                              ? " With expandable_segments:True it is served."
+                              : " With expandable_segments:True it fails too.");
+    if (b.bad)
+        return plim_oom(err);
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, PLIM_PAINT_BAD);
+    plim_buf_printf(&p->buf, "Out of memory at action %s\n", plim_fmt_count(o->oom_action).s);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    plim_buf_add(&b, (plim_str){"", 1}); /* ends the text */
+    if (b.bad)
+        return plim_oom(err);
+    plim_page_wrap(p, plim_buf_str(&b).p, 0);
+    return PLIM_OK;
+}
+
+static plim_status recorded_text(plim_page *p, const plim_replay *r, plim_err *err)
+{
+    const plim_recorded *rec = r->recorded;
+    plim_status st = recorded_verdict(p, rec, err);
+    if (!st)
+        st = recorded_table(p, "In use at the peak",
+                            PLIM_ROWS_OF(live_columns, rec->live, rec->n_live), err);
+    if (st || !rec->as_recorded) /* the rest is about what happened */
+        return st;
+    st = recorded_fragments(p, rec, err);
+    return st ? st : recorded_oom(p, r, err);
+}
+
 static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
 {
     const plim_replay *r = subject;
@@ -226,8 +426,11 @@ static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
         return PLIM_OK;
     }
     const plim_rows stats = stat_rows(rows, STAT_ROWS);
-    plim_buf_printf(&p->buf, "%s events, %s storages\n", plim_fmt_count(r->events).s,
-                    plim_fmt_count(r->storages).s);
+    if (r->recorded)
+        recorded_head(p, r->recorded);
+    else
+        plim_buf_printf(&p->buf, "%s events, %s storages\n", plim_fmt_count(r->events).s,
+                        plim_fmt_count(r->storages).s);
     if (r->gpu_bytes)
         replay_card(p, r);
     plim_page_puts(p, "\n");
@@ -236,6 +439,8 @@ static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
         return st;
     replay_counts(p, r);
     if ((st = replay_marks(p, r, err)))
+        return st;
+    if (r->recorded && (st = recorded_text(p, r, err)))
         return st;
     if (r->oom)
         replay_oom(p, r);
@@ -285,6 +490,89 @@ static void card_json(plim_jw *w, const plim_replay *r)
     plim_jw_cstr(w, r->gpu);
     u64_json(w, "bytes", r->gpu_bytes);
     u64_json(w, "context", r->context);
+    plim_jw_end(w);
+}
+
+/* What was in use at the peak, each with its stack. */
+static void live_json(plim_jw *w, const plim_recorded *r)
+{
+    plim_jw_key(w, "live_at_peak");
+    plim_jw_array(w);
+    for (uint32_t i = 0; i < r->n_live; i++) {
+        plim_jw_object(w);
+        plim_jw_key(w, "where");
+        plim_jw_cstr(w, *r->live[i]->where ? r->live[i]->where : NULL);
+        u64_json(w, "blocks", r->live[i]->blocks);
+        u64_json(w, "bytes", r->live[i]->bytes);
+        plim_jw_key(w, "frames");
+        plim_jw_array(w);
+        for (uint32_t k = 0; k < r->live[i]->n_frames; k++)
+            plim_jw_cstr(w, r->live[i]->frames[k]);
+        plim_jw_end(w);
+        plim_jw_end(w);
+    }
+    plim_jw_end(w);
+}
+
+static void recorded_oom_json(plim_jw *w, const plim_recorded *r)
+{
+    plim_jw_key(w, "oom");
+    if (!r->oom) {
+        plim_jw_null(w);
+        return;
+    }
+    plim_jw_object(w);
+    u64_json(w, "action", r->oom_action);
+    plim_jw_key(w, "where");
+    plim_jw_cstr(w, *r->oom_where ? r->oom_where : NULL);
+    u64_json(w, "requested", r->oom_requested);
+    u64_json(w, "device", r->oom_device_free);
+    u64_json(w, "reserved", r->oom_reserved);
+    if (r->oom_large_free) {
+        pool_json(w, "large", r->oom_large_free);
+        pool_json(w, "small", r->oom_small_free);
+    }
+    plim_jw_end(w);
+}
+
+static void recorded_json(plim_jw *w, const plim_recorded *r)
+{
+    const plim_rows segments = PLIM_ROWS_OF(held_columns, r->segments, r->n_segments);
+    plim_jw_object(w);
+    plim_jw_key(w, "format");
+    plim_jw_cstr(w, r->format);
+    u64_json(w, "actions", r->actions);
+    u64_json(w, "device", r->device);
+    u64_json(w, "devices", r->n_devices);
+    plim_jw_key(w, "alloc_conf");
+    plim_jw_cstr(w, r->alloc_conf);
+    plim_jw_key(w, "as_recorded");
+    plim_jw_bool(w, r->as_recorded);
+    plim_jw_key(w, "from_start");
+    plim_jw_bool(w, r->from_start);
+    u64_json(w, "before_blocks", r->before_blocks);
+    u64_json(w, "before_bytes", r->before_bytes);
+    u64_json(w, "gaps", r->gaps);
+    plim_jw_key(w, "agrees");
+    if (r->checked)
+        plim_jw_bool(w, r->agrees);
+    else
+        plim_jw_null(w);
+    u64_json(w, "addresses", r->addresses);
+    plim_jw_key(w, "difference");
+    plim_jw_cstr(w, r->difference);
+    live_json(w, r);
+    plim_rows_json(w, "segments", &segments);
+    plim_jw_key(w, "free");
+    if (r->small_free) {
+        plim_jw_object(w);
+        pool_json(w, "large", r->large_free);
+        pool_json(w, "small", r->small_free);
+        plim_jw_end(w);
+    } else {
+        plim_jw_null(w);
+    }
+    recorded_oom_json(w, r);
     plim_jw_end(w);
 }
 
@@ -340,6 +628,11 @@ static plim_status replay_json(plim_page *p, const void *subject, plim_err *err)
     plim_jw_key(&w, "card");
     if (r->gpu_bytes)
         card_json(&w, r);
+    else
+        plim_jw_null(&w);
+    plim_jw_key(&w, "recorded");
+    if (r->recorded)
+        recorded_json(&w, r->recorded);
     else
         plim_jw_null(&w);
     plim_report_json_close(&w);

@@ -40,7 +40,8 @@ static void put(plim_buf *b, plim_pickle_value v)
     uint8_t f[8];
     uint64_t u;
     switch (v.kind) {
-    case PLIM_PICKLE_ABSENT: plim_buf_puts(b, "?"); break;
+    case PLIM_PICKLE_ABSENT:
+    case PLIM_PICKLE_TAKEN: plim_buf_puts(b, "?"); break;
     case PLIM_PICKLE_NONE: plim_buf_puts(b, "None"); break;
     case PLIM_PICKLE_BOOL: plim_buf_puts(b, v.i ? "True" : "False"); break;
     case PLIM_PICKLE_INT: plim_buf_printf(b, "%" PRId64, v.i); break;

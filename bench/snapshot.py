@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""snapshot.py -- how long `plimsoll replay` takes for a large memory snapshot, and its memory.
+
+    bench/snapshot.py build/plimsoll [MiB]
+
+Writes a snapshot of about 100 MiB (as _dump_snapshot would: C pickler, default protocol, stacks
+of 24 frames which share their frames), replays it three times, and prints the median time and
+the highest memory beside the size of the file.  If torch can be imported, its own
+_memory_viz.py reads the same file for comparison.
+"""
+import os
+import pathlib
+import pickle
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+DEPTH = 24
+FRAMES = [{"name": f"function_{i}", "filename": f"/home/user/project/module_{i % 40}.py", "line": i}
+          for i in range(3000)]
+STACKS = 4000  # a program that trains comes back to the same lines
+
+
+def make_snapshot(mib):
+    """Each request has a segment of its own, so the addresses are those that PyTorch takes."""
+    draw = random.Random(18)
+    trace, live, address = [], [], 0x7f0000000000
+    stacks = [draw.sample(FRAMES, DEPTH) for _ in range(STACKS)]
+    free = {}
+
+    def add(action, addr, size):
+        trace.append({"action": action, "addr": addr, "size": size, "stream": 0,
+                      "time_us": 1760000000000000 + len(trace), "compile_context": "N/A",
+                      "user_metadata": "", "pool_id": tuple([0, 0]),
+                      "frames": list(draw.choice(stacks))})
+    count = int(mib * 2**20 / 212)  # about this many bytes for an action
+    while len(trace) < count:
+        if live and draw.random() < 0.48:
+            addr, size = live.pop(draw.randrange(len(live)))
+            add("free_requested", addr, size)
+            add("free_completed", addr, size)
+            free.setdefault(size, []).append(addr)
+            free[size].sort(reverse=True)
+            continue
+        size = draw.randrange(5, 40) * 2**21
+        if not free.get(size):
+            free[size] = [address]
+            add("segment_alloc", address, size)
+            address += size
+        add("alloc", free[size].pop(), size)
+        live.append((trace[-1]["addr"], size))
+    held = dict(live)
+    segments = [{"device": 0, "address": e["addr"], "total_size": e["size"], "stream": 0, "segment_type": "large",
+                 "segment_pool_id": (0, 0), "is_expandable": False, "frames": [],
+                 "blocks": [{"address": e["addr"], "size": e["size"], "requested_size": e["size"], "frames": [],
+                             "state": "active_allocated" if e["addr"] in held else "inactive"}]}
+                for e in trace if e["action"] == "segment_alloc"]
+    return {"segments": segments, "device_traces": [trace],
+            "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:20"}}
+
+
+def measure(command):
+    """Seconds and the highest resident memory of a command."""
+    begin = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    if os.waitstatus_to_exitcode(status):
+        sys.exit(f"{command[0]} ended with {os.waitstatus_to_exitcode(status)}")
+    return time.monotonic() - begin, usage.ru_maxrss * 1024
+
+
+def report(name, command, size, runs):
+    done = sorted(measure(command) for _ in range(runs))
+    seconds, memory = done[len(done) // 2][0], max(m for _, m in done)
+    print(f"{name:18} {seconds:7.2f} s  {memory / 2**20:8.0f} MiB, {memory / size:.1f} times the file", flush=True)
+
+
+def main():
+    program, mib = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 100
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_FOLDER")) as folder:
+        path = pathlib.Path(folder) / "snapshot.pickle"
+        snapshot = make_snapshot(mib)
+        path.write_bytes(pickle.dumps(snapshot))
+        size = path.stat().st_size
+        print(f"{size / 2**20:.0f} MiB, {len(snapshot['device_traces'][0]):,} actions")
+        del snapshot
+        report("plimsoll replay", [program, "replay", str(path), "--quiet"], size, 3)
+        try:
+            import torch.cuda._memory_viz as viz
+        except ImportError:
+            return
+        report("_memory_viz.py", [sys.executable, viz.__file__, "trace_plot", str(path), "-o", os.devnull], size, 1)
+
+
+if __name__ == "__main__":
+    main()

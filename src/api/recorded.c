@@ -1,0 +1,175 @@
+/* recorded.c -- see recorded.h. */
+#include "api/recorded.h"
+
+#include <stdlib.h>
+
+#include "api/api.h"
+
+PLIM__LIST(live_list, plim_live_stack)
+PLIM__LIST(segment_list, plim_held_segment)
+
+/* ---- live at the peak ---------------------------------------------------------- */
+
+static int compare_live(const void *a, const void *b)
+{
+    const plim_live_stack *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes > y->bytes ? -1 : 1;
+    return strcmp(x->where, y->where);
+}
+
+static plim_status name_stack(const plim_recording *r, uint32_t stack, plim_live_stack *out,
+                              plim_err *err)
+{
+    const plim_stack *s = &r->stacks[stack];
+    const char **frames = PLIM_NEW_N(r->arena, const char *, s->n + UINT64_C(1));
+    if (!frames)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < s->n; i++)
+        if (!(frames[i] = plim__cstr(r->arena, r->frames[r->frame_ids[s->first + i]].text)))
+            return plim_oom(err);
+    out->where = s->label == PLIM_NONE ? "" : plim__cstr(r->arena, r->frames[s->label].text);
+    out->frames = frames;
+    out->n_frames = s->n;
+    return out->where ? PLIM_OK : plim_oom(err);
+}
+
+plim_status plim__recorded_live(const plim_recording *r, const plim_tape *t,
+                                const uint32_t *stacks, const plim_sim *sim,
+                                plim_recorded *out, plim_err *err)
+{
+    plim_live_stack *by = PLIM_NEW_N(r->arena, plim_live_stack, r->n_stacks);
+    uint32_t n = 0;
+    plim_status st = by ? PLIM_OK : plim_oom(err);
+    if (st)
+        return st;
+    for (uint32_t i = 0; i < sim->n_live; i++) {
+        plim_live_stack *s = &by[stacks[sim->live[i]]];
+        s->bytes += t->storages[sim->live[i]].bytes;
+        s->blocks++;
+    }
+    for (uint32_t i = 0; i < r->n_stacks && !st; i++) {
+        if (!by[i].blocks)
+            continue;
+        by[n] = by[i];
+        by[n].size = sizeof *by;
+        st = name_stack(r, i, &by[n++], err);
+    }
+    if (st)
+        return st;
+    if (n)
+        qsort(by, n, sizeof *by, compare_live);
+    out->live = live_list(r->arena, by, n);
+    out->n_live = n;
+    return out->live ? PLIM_OK : plim_oom(err);
+}
+
+/* ---- segments ------------------------------------------------------------------- */
+
+static int compare_free(const void *a, const void *b)
+{
+    const plim_held_segment *x = a, *y = b;
+    if (x->free != y->free)
+        return x->free > y->free ? -1 : 1;
+    return x->bytes > y->bytes ? -1 : x->bytes < y->bytes;
+}
+
+static plim_held_segment sum_segment(const plim_recording *r, const plim_recorded_segment *g,
+                                     plim_free_blocks pools[PLIM_POOLS])
+{
+    plim_held_segment s = {.size = sizeof s,
+                           .bytes = g->bytes,
+                           .stream = g->stream,
+                           .small = g->small,
+                           .expandable = g->expandable,
+                           .rounding_known = true};
+    for (uint32_t i = g->first; i < g->first + g->n; i++) {
+        const plim_recorded_block *b = &r->blocks[i];
+        plim_free_blocks *pool = &pools[g->small ? 0 : 1];
+        if (b->state == PLIM_BLOCK_FREE) {
+            s.free += b->bytes;
+            s.largest = PLIM_MAX(s.largest, b->bytes);
+            s.pieces++;
+            pool->bytes += b->bytes;
+            pool->largest = PLIM_MAX(pool->largest, b->bytes);
+            pool->blocks++;
+        } else {
+            s.allocated += b->bytes;
+            s.rounding += b->bytes - PLIM_MIN(b->requested, b->bytes);
+            s.rounding_known &= b->requested != 0;
+            s.blocks++;
+        }
+    }
+    return s;
+}
+
+static plim_status sum_segments(const plim_recording *r, plim_recorded *out, plim_err *err)
+{
+    plim_held_segment *s = PLIM_NEW_N(r->arena, plim_held_segment, r->n_segments);
+    plim_free_blocks *pools = PLIM_NEW_N(r->arena, plim_free_blocks, PLIM_POOLS);
+    if (!pools || (r->n_segments && !s))
+        return plim_oom(err);
+    for (uint32_t i = 0; i < r->n_segments; i++)
+        s[i] = sum_segment(r, &r->segments[i], pools);
+    if (r->n_segments)
+        qsort(s, r->n_segments, sizeof *s, compare_free);
+    out->segments = segment_list(r->arena, s, r->n_segments);
+    out->n_segments = r->n_segments;
+    out->small_free = &pools[0];
+    out->large_free = &pools[1];
+    return out->segments ? PLIM_OK : plim_oom(err);
+}
+
+/* ---- the recorded allocator ------------------------------------------------------ */
+
+static plim_status fill_oom(const plim_recording *r, const plim_follow *f, plim_recorded *out,
+                            plim_err *err)
+{
+    plim_live_stack where;
+    plim_status st = name_stack(r, f->oom_stack, &where, err);
+    if (st)
+        return st;
+    out->oom = true;
+    out->oom_where = where.where;
+    out->oom_action = f->oom_action;
+    out->oom_requested = f->oom_bytes;
+    out->oom_device_free = f->oom_device_free;
+    out->oom_reserved = f->oom_reserved;
+    if (!f->oom_free_known)
+        return PLIM_OK;
+    plim_free_blocks *pools = PLIM_NEW_N(r->arena, plim_free_blocks, PLIM_POOLS);
+    if (!pools)
+        return plim_oom(err);
+    for (int i = 0; i < PLIM_POOLS; i++)
+        pools[i] = (plim_free_blocks){f->free_bytes[i], f->largest[i], f->pieces[i]};
+    out->oom_small_free = &pools[0];
+    out->oom_large_free = &pools[1];
+    return PLIM_OK;
+}
+
+plim_status plim__recorded_fill(const plim_recording *r, int torch, plim_recorded *out,
+                                plim_err *err)
+{
+    plim_follow f;
+    plim_status st = plim_recording_follow(r, torch, &f, err);
+    *out = (plim_recorded){.size = sizeof *out,
+                           .format = r->format,
+                           .actions = r->n_actions,
+                           .device = r->device,
+                           .n_devices = PLIM_MAX(r->n_devices, 1),
+                           .from_start = plim_recording_from_start(r),
+                           .before_blocks = r->n_before,
+                           .before_bytes = r->before_bytes,
+                           .gaps = r->n_gaps,
+                           .alloc_conf = r->conf.n ? plim__cstr(r->arena, r->conf) : ""};
+    if (st || !out->alloc_conf)
+        return st ? st : plim_oom(err);
+    out->checked = f.followed;
+    out->agrees = f.agrees;
+    out->addresses = f.n_checked;
+    if (f.why.n && !(out->difference = plim__cstr(r->arena, f.why)))
+        return plim_oom(err);
+    if (f.oom)
+        st = fill_oom(r, &f, out, err);
+    return st || !r->state_known ? st : sum_segments(r, out, err);
+}

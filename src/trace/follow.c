@@ -1,0 +1,396 @@
+/* follow.c -- the recorded allocator beside the simulated one.
+ *
+ * The simulated allocator, on a device without a limit, is asked for what was recorded, in the
+ * same order.  At each request it must take a new segment exactly if the recorded one did, and
+ * hand out the same address in it; in the end the blocks must be the same.
+ *
+ * The two have other addresses.  A segment that both take at the same request is the same
+ * segment, so its two addresses give the translation for all blocks in it. */
+#include <stdlib.h>
+
+#include "alloc/alloc_conf.h"
+#include "trace/recording.h"
+
+typedef struct range {          /* a segment, or what is mapped of an expandable one */
+    uint64_t ours, theirs, end; /* end: of ours, as far as it was ever mapped */
+    bool expandable;
+} range;
+
+typedef struct taken { /* a segment or pages that one side took at this request */
+    uint64_t addr, bytes;
+    bool expandable;
+} taken;
+
+typedef struct taken_list {
+    taken *items;
+    uint32_t n, cap;
+} taken_list;
+
+typedef struct follower {
+    const plim_recording *r;
+    plim_arena *a;
+    plim_alloc *h;
+    plim_follow *out;
+    plim_err *err;
+    range *ranges; /* by `ours`, which only grows */
+    uint32_t n_ranges, cap_ranges;
+    taken_list ours, theirs;
+    bool full;
+    plim_id_map live;    /* recorded address -> block */
+    plim_id_map waiting; /* recorded address -> stream that its free waits for */
+    uint16_t *spare;
+    uint32_t n_spare, cap_spare, next_stream;
+    uint64_t reserved; /* by the recorded allocator */
+} follower;
+
+/* ---- addresses --------------------------------------------------------------- */
+
+static bool add_taken(plim_arena *a, taken_list *l, uint64_t addr, uint64_t bytes,
+                      bool expandable)
+{
+    if (!PLIM_PUSH_ROOM(a, l->items, l->n, l->cap))
+        return false;
+    l->items[l->n++] = (taken){addr, bytes, expandable};
+    return true;
+}
+
+static void watch_segments(void *ud, plim_trace_action what, uint64_t addr, uint64_t bytes,
+                           uint16_t stream)
+{
+    follower *f = ud;
+    (void)stream;
+    if (what == PLIM_TRACE_SEGMENT_ALLOC || what == PLIM_TRACE_SEGMENT_MAP)
+        f->full |= !add_taken(f->a, &f->ours, addr, bytes, what == PLIM_TRACE_SEGMENT_MAP);
+}
+
+/* The last range that begins at or before this address of ours. */
+static range *find_range(follower *f, uint64_t ours)
+{
+    uint32_t low = 0, high = f->n_ranges;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (f->ranges[mid].ours <= ours)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low ? &f->ranges[low - 1] : NULL;
+}
+
+static uint64_t to_recorded(follower *f, uint64_t ours)
+{
+    const range *g = find_range(f, ours);
+    return g ? g->theirs + (ours - g->ours) : 0;
+}
+
+/* Both took this at the same request.  Pages that continue an expandable segment lie within
+ * what was mapped of it, or follow it. */
+static bool join_ranges(follower *f, const taken *ours, const taken *theirs)
+{
+    range *g = ours->expandable ? find_range(f, ours->addr) : NULL;
+    if (g && g->expandable && ours->addr <= g->end) {
+        g->end = PLIM_MAX(g->end, ours->addr + ours->bytes);
+        return true;
+    }
+    if (!PLIM_PUSH_ROOM(f->a, f->ranges, f->n_ranges, f->cap_ranges))
+        return false;
+    f->ranges[f->n_ranges++] =
+        (range){ours->addr, theirs->addr, ours->addr + ours->bytes, ours->expandable};
+    return true;
+}
+
+/* ---- differences ------------------------------------------------------------- */
+
+static plim_status note_difference(follower *f, const char *fmt, ...) PLIM_PRINTF(2, 3);
+static plim_status note_difference(follower *f, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    f->out->why = plim_arena_vprintf(f->r->arena, fmt, ap);
+    va_end(ap);
+    return f->out->why.p ? PLIM_OK : plim_oom(f->err);
+}
+
+static bool has_differed(const follower *f) { return f->out->why.n != 0; }
+
+static plim_status compare_taken(follower *f, uint32_t i)
+{
+    const plim_action *a = &f->r->actions[i];
+    for (uint32_t k = 0; k < PLIM_MAX(f->ours.n, f->theirs.n); k++) {
+        uint64_t ours = k < f->ours.n ? f->ours.items[k].bytes : 0;
+        uint64_t theirs = k < f->theirs.n ? f->theirs.items[k].bytes : 0;
+        if (ours != theirs)
+            return note_difference(f,
+                                   "action %" PRIu32 ", a request for %" PRIu64
+                                   " bytes: recorded is that %" PRIu64
+                                   " bytes are taken from the device, simulated %" PRIu64,
+                                   i, a->bytes, theirs, ours);
+        if (!join_ranges(f, &f->ours.items[k], &f->theirs.items[k]))
+            return plim_oom(f->err);
+    }
+    return PLIM_OK;
+}
+
+/* ---- actions ----------------------------------------------------------------- */
+
+static plim_status follow_alloc(follower *f, uint32_t i)
+{
+    const plim_action *a = &f->r->actions[i];
+    uint32_t block;
+    f->ours.n = 0;
+    plim_status st = plim_alloc_malloc(f->h, a->bytes, a->stream, &block, f->err);
+    if (st || f->full)
+        return st ? st : plim_oom(f->err);
+    st = compare_taken(f, i);
+    f->theirs.n = 0;
+    if (st || has_differed(f))
+        return st;
+    if (block == PLIM_NONE)
+        return note_difference(f, "action %" PRIu32 ", a request for %" PRIu64 " bytes, fails",
+                               i, a->bytes);
+    uint64_t addr = to_recorded(f, plim_alloc_address(f->h, block));
+    if (addr != a->addr)
+        return note_difference(f,
+                               "action %" PRIu32 ", a request for %" PRIu64
+                               " bytes: recorded at 0x%" PRIx64 ", simulated at 0x%" PRIx64,
+                               i, a->bytes, a->addr, addr);
+    f->out->n_checked++;
+    plim_id_slot *s = plim_id_at(f->a, &f->live, a->addr);
+    if (!s)
+        return plim_oom(f->err);
+    s->live = true;
+    s->value = block;
+    return PLIM_OK;
+}
+
+static plim_status follow_free(follower *f, uint32_t i)
+{
+    uint64_t addr = f->r->actions[i].addr;
+    plim_id_slot *s = plim_id_get(&f->live, addr);
+    if (!s || !s->live)
+        return PLIM_OK;
+    s->live = false;
+    uint32_t block = s->value;
+    if (!plim_recording_is_plain_free(f->r, i) &&
+        (f->n_spare || f->next_stream < PLIM_ALL_STREAMS)) {
+        uint16_t stream = f->n_spare ? f->spare[--f->n_spare] : (uint16_t)f->next_stream++;
+        plim_id_slot *w = plim_id_at(f->a, &f->waiting, addr);
+        if (!w)
+            return plim_oom(f->err);
+        w->live = true;
+        w->value = stream;
+        plim_status st = plim_alloc_record_stream(f->h, block, stream, f->err);
+        if (st)
+            return st;
+    }
+    return plim_alloc_free(f->h, block, f->err);
+}
+
+static plim_status follow_completed(follower *f, uint32_t i)
+{
+    plim_id_slot *w = plim_id_get(&f->waiting, f->r->actions[i].addr);
+    if (!w || !w->live)
+        return PLIM_OK;
+    w->live = false;
+    if (!PLIM_PUSH_ROOM(f->a, f->spare, f->n_spare, f->cap_spare))
+        return plim_oom(f->err);
+    f->spare[f->n_spare++] = (uint16_t)w->value;
+    plim_alloc_stream_done(f->h, (uint16_t)w->value);
+    return PLIM_OK;
+}
+
+static plim_status follow_release(follower *f, uint32_t *i)
+{
+    plim_alloc_stats s;
+    uint32_t first = *i;
+    plim_status st = plim_alloc_empty_cache(f->h, f->err);
+    plim_recording_is_empty_cache(f->r, i);
+    for (uint32_t k = first; k <= *i; k++)
+        f->reserved -= PLIM_MIN(f->reserved, f->r->actions[k].bytes);
+    plim_alloc_get_stats(f->h, &s);
+    if (!st && s.reserved_bytes.current != f->reserved)
+        st = note_difference(f,
+                             "actions %" PRIu32 " to %" PRIu32
+                             ", a release of memory: recorded are "
+                             "%" PRIu64 " bytes that stay reserved, simulated %" PRIu64,
+                             first, *i, f->reserved, s.reserved_bytes.current);
+    return st;
+}
+
+/* The free blocks when memory first ran out. */
+static plim_status follow_oom(follower *f)
+{
+    plim_follow *o = f->out;
+    if (o->oom_free_known)
+        return PLIM_OK;
+    uint32_t n = plim_alloc_blocks(f->h, NULL, 0);
+    plim_alloc_block *b = PLIM_NEW_N(f->a, plim_alloc_block, n);
+    if (!b && n)
+        return plim_oom(f->err);
+    plim_alloc_blocks(f->h, b, n);
+    for (uint32_t k = 0; k < n; k++) {
+        if (b[k].state != PLIM_BLOCK_FREE)
+            continue;
+        uint32_t pool = b[k].small ? 0 : 1;
+        o->free_bytes[pool] += b[k].bytes;
+        o->largest[pool] = PLIM_MAX(o->largest[pool], b[k].bytes);
+        o->pieces[pool]++;
+    }
+    o->oom_free_known = true;
+    return PLIM_OK;
+}
+
+static plim_status follow_action(follower *f, uint32_t *i)
+{
+    const plim_action *a = &f->r->actions[*i];
+    switch ((plim_trace_action)a->kind) {
+    case PLIM_TRACE_ALLOC: return follow_alloc(f, *i);
+    case PLIM_TRACE_FREE_REQUESTED: return follow_free(f, *i);
+    case PLIM_TRACE_FREE_COMPLETED: return follow_completed(f, *i);
+    case PLIM_TRACE_SEGMENT_FREE:
+    case PLIM_TRACE_SEGMENT_UNMAP: return follow_release(f, i);
+    case PLIM_TRACE_OOM: return follow_oom(f);
+    case PLIM_TRACE_SEGMENT_ALLOC:
+    case PLIM_TRACE_SEGMENT_MAP: break;
+    }
+    f->reserved += a->bytes;
+    return add_taken(f->a, &f->theirs, a->addr, a->bytes, a->kind == PLIM_TRACE_SEGMENT_MAP)
+               ? PLIM_OK
+               : plim_oom(f->err);
+}
+
+/* ---- the end ------------------------------------------------------------------ */
+
+static const char *state_name(uint8_t state)
+{
+    return state == PLIM_BLOCK_FREE      ? "free"
+           : state == PLIM_BLOCK_PENDING ? "waiting to be freed"
+                                         : "in use";
+}
+
+static int compare_blocks(const void *a, const void *b)
+{
+    const plim_alloc_block *x = a, *y = b;
+    return (x->addr > y->addr) - (x->addr < y->addr);
+}
+
+static plim_status compare_block(follower *f, const plim_alloc_block *o,
+                                 const plim_recorded_block *t)
+{
+    bool live = t->state != PLIM_BLOCK_FREE;
+    if (o->addr == t->addr && o->bytes == t->bytes && o->state == t->state &&
+        (!live || !t->requested || o->requested == t->requested))
+        return PLIM_OK;
+    return note_difference(f,
+                           "at the end: recorded is a block of %" PRIu64 " bytes at 0x%" PRIx64
+                           ", %s; simulated one of %" PRIu64 " at 0x%" PRIx64 ", %s",
+                           t->bytes, t->addr, state_name(t->state), o->bytes, o->addr,
+                           state_name(o->state));
+}
+
+/* The blocks of both, in the order of the recorded addresses. */
+static plim_status compare_ends(follower *f)
+{
+    const plim_recording *r = f->r;
+    uint32_t n = plim_alloc_blocks(f->h, NULL, 0), kept = 0, at = 0;
+    plim_alloc_block *b = PLIM_NEW_N(f->a, plim_alloc_block, n);
+    if (!b && n)
+        return plim_oom(f->err);
+    plim_alloc_blocks(f->h, b, n);
+    for (uint32_t i = 0; i < n; i++)
+        if (b[i].state != PLIM_BLOCK_UNMAPPED) {
+            b[kept] = b[i];
+            b[kept++].addr = to_recorded(f, b[i].addr);
+        }
+    if (kept)
+        qsort(b, kept, sizeof *b, compare_blocks);
+    for (uint32_t i = 0; i < r->n_segments; i++) {
+        const plim_recorded_segment *g = &r->segments[i];
+        for (uint32_t k = g->first; k < g->first + g->n; k++, at++) {
+            plim_status st = at < kept ? compare_block(f, &b[at], &r->blocks[k]) : PLIM_OK;
+            if (st || has_differed(f))
+                return st;
+        }
+    }
+    if (at != kept)
+        return note_difference(
+            f, "at the end: recorded are %" PRIu32 " blocks, simulated %" PRIu32, at, kept);
+    return PLIM_OK;
+}
+
+/* ---- the whole ---------------------------------------------------------------- */
+
+bool plim_recording_conf_known(const plim_recording *r, int torch, plim_err *why)
+{
+    plim_alloc_conf conf;
+    plim_alloc_conf_init(&conf);
+    return !plim_alloc_conf_parse(&conf, r->conf, torch, why) && conf.fraction <= 0;
+}
+
+static plim_status why_not(const plim_recording *r, int torch, plim_follow *out, plim_err *err)
+{
+    const char *why = NULL;
+    bool private = false;
+    for (uint32_t i = 0; i < r->n_actions; i++)
+    private |= r->actions[i].private;
+    for (uint32_t i = 0; i < r->n_segments; i++)
+    private |= r->segments[i].private;
+    if (!r->actions_known)
+        why = "the file has no history of allocations";
+    else if (!r->state_known)
+        why = "the file does not say how the allocator's segments were divided";
+    else if (private)
+        why =
+            "the recording has private pools (CUDA graphs, MemPool), which are not simulated";
+    else if (!plim_recording_from_start(r))
+        why = "the recording begins when the program has memory already";
+    else if (!plim_recording_conf_known(r, torch, NULL))
+        why = "the recorded settings of the allocator are not all known";
+    out->followed = !why;
+    out->why = why ? plim_arena_str(r->arena, plim_str_of(why)) : (plim_str){NULL, 0};
+    return !why || out->why.p ? PLIM_OK : plim_oom(err);
+}
+
+static void note_oom(const plim_recording *r, plim_follow *out)
+{
+    uint64_t reserved = 0;
+    for (uint32_t i = 0; i < r->n_actions && !out->oom; i++) {
+        const plim_action *a = &r->actions[i];
+        if (a->kind == PLIM_TRACE_SEGMENT_ALLOC || a->kind == PLIM_TRACE_SEGMENT_MAP)
+            reserved += a->bytes;
+        else if (a->kind == PLIM_TRACE_SEGMENT_FREE || a->kind == PLIM_TRACE_SEGMENT_UNMAP)
+            reserved -= PLIM_MIN(reserved, a->bytes);
+        if (a->kind != PLIM_TRACE_OOM)
+            continue;
+        out->oom = true;
+        out->oom_action = i;
+        out->oom_stack = a->stack;
+        out->oom_bytes = a->bytes;
+        out->oom_device_free = a->addr;
+        out->oom_reserved = reserved;
+    }
+}
+
+plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follow *out,
+                                  plim_err *err)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_alloc_options o = {.torch = torch, .conf = r->conf};
+    follower f = {
+        .r = r, .a = &a, .out = out, .err = err, .next_stream = PLIM_MAX(r->n_streams, 1)};
+    *out = (plim_follow){0};
+    note_oom(r, out);
+    plim_status st = why_not(r, torch, out, err);
+    if (st || !out->followed)
+        return st;
+    st = plim_alloc_new(&a, &o, &f.h, err);
+    if (!st)
+        plim_alloc_set_watch(f.h, watch_segments, &f);
+    for (uint32_t i = 0; i < r->n_actions && !st && !has_differed(&f); i++)
+        st = follow_action(&f, &i);
+    if (!st && !has_differed(&f))
+        st = compare_ends(&f);
+    out->agrees = !st && !has_differed(&f);
+    plim_arena_free(&a);
+    return st;
+}

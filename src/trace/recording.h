@@ -1,0 +1,146 @@
+/* recording.h -- what a program did with its GPU memory, as something else wrote it down:
+ * PyTorch's memory snapshots, and plimsoll's own tapes.
+ *
+ * A reader (a row of recordings.c) turns a file into a list of actions, in order, with the
+ * stack of each, and the segments and blocks at the end, if the format has them.  From there a
+ * tape is made, which any allocator can serve (plim_recording_tape), and the recorded
+ * allocator is compared with the simulated one (plim_recording_follow).
+ *
+ * Words: a recording "begins at the start" if no block was live before its first action. */
+#ifndef PLIM_RECORDING_H
+#define PLIM_RECORDING_H
+
+#include "alloc/alloc.h"
+#include "base/idmap.h"
+#include "core/tape.h"
+
+/* One action of the recorded allocator. */
+typedef struct plim_action {
+    uint64_t addr;  /* of an OOM: bytes that were free on the device */
+    uint64_t bytes; /* of a block: as requested; of an OOM: rounded */
+    uint32_t stack;
+    uint16_t stream; /* index into streams */
+    uint8_t kind;    /* plim_trace_action */
+    bool private;    /* of a private pool (CUDA graphs, MemPool) */
+} plim_action;
+
+typedef struct plim_recorded_block {
+    uint64_t addr, bytes, requested; /* requested: 0 if unknown */
+    uint32_t stack;
+    uint16_t stream;
+    uint8_t state; /* plim_block_state */
+} plim_recorded_block;
+
+typedef struct plim_recorded_segment {
+    uint64_t addr, bytes;
+    uint32_t first, n; /* its blocks, in address order */
+    uint32_t device;
+    uint16_t stream;
+    bool small, expandable, private;
+} plim_recorded_segment;
+
+/* A call stack, innermost frame first.  Stack 0 is "not recorded". */
+typedef struct plim_stack {
+    uint32_t first, n; /* in frame_ids */
+    uint32_t hash;
+    uint32_t label; /* the frame that names it, in frames; PLIM_NONE: it has none */
+} plim_stack;
+
+typedef struct plim_frame {
+    plim_str text; /* "train.py:21 forward" */
+    bool python;   /* a line of Python */
+    bool library;  /* which belongs to Python itself or an installed package */
+} plim_frame;
+
+typedef struct plim_recording {
+    plim_arena *arena;
+    const char *format; /* "tape", "snapshot", ... */
+    bool given;         /* the file is a tape: `tape` is all there is */
+    bool actions_known; /* else the file has only the state at the end */
+    bool state_known;   /* segments and blocks at the end */
+    plim_tape tape;
+
+    plim_action *actions;
+    uint32_t n_actions, cap_actions;
+    plim_recorded_segment *segments;
+    plim_recorded_block *blocks;
+    uint32_t n_segments, cap_segments, n_blocks, cap_blocks;
+    uint64_t *streams; /* their handles, ascending */
+    uint32_t n_streams, cap_streams;
+    uint32_t device, n_devices; /* the one that is read: the one with the most actions */
+    plim_str conf;              /* the allocator's settings; "" if not recorded */
+
+    plim_frame *frames;
+    uint32_t *frame_ids;
+    plim_stack *stacks;
+    uint32_t n_frames, cap_frames, n_frame_ids, cap_frame_ids, n_stacks, cap_stacks;
+    plim_map frame_map;
+    plim_id_map stack_map;
+
+    /* found by plim_recording_read: what was live before the first action */
+    plim_recorded_block *before;
+    uint32_t n_before, cap_before;
+    uint64_t before_bytes;
+    uint32_t n_gaps; /* actions that contradict earlier ones: some are missing between */
+} plim_recording;
+
+/* Reads a file of any known format, by its content.  PLIM_EFORMAT, PLIM_EUNSUPPORTED: the
+ * message says where and why.  What it returns may refer to `file`. */
+plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes file,
+                                plim_err *err);
+
+/* Whether the simulated allocator, from the start, should do what the recorded one did. */
+bool plim_recording_from_start(const plim_recording *r);
+
+/* The requests as a tape.  `as_recorded`: memory that the allocator released by itself is
+ * released there too, and requests that failed are left out, so that a device without a limit
+ * serves it as the recorded one did.  Otherwise both are left to the simulated allocator; a
+ * request that failed is freed at once if it is served.  A storage has the name of the frame
+ * that labels its stack; *stacks has the stack of each storage. */
+plim_status plim_recording_tape(const plim_recording *r, bool as_recorded, plim_tape *t,
+                                uint32_t **stacks, plim_err *err);
+
+/* Whether the run of releases at *i was asked for (torch.cuda.empty_cache) rather than made by
+ * the allocator because memory was short; *i moves to its last action. */
+bool plim_recording_is_empty_cache(const plim_recording *r, uint32_t *i);
+/* Whether the free requested by action i is completed by the next one: no other stream uses
+ * the block. */
+bool plim_recording_is_plain_free(const plim_recording *r, uint32_t i);
+
+/* The recorded allocator beside the simulated one. */
+typedef struct plim_follow {
+    bool followed;       /* else `why` says why not */
+    bool agrees;         /* segments and blocks at the end are equal */
+    plim_str why;        /* the first difference */
+    uint32_t n_checked;  /* allocations with the address that was recorded */
+    bool oom;            /* the recording has an out-of-memory */
+    uint32_t oom_action; /* the first */
+    uint32_t oom_stack;
+    uint64_t oom_bytes, oom_device_free;
+    uint64_t oom_reserved; /* by the allocator, then */
+    bool oom_free_known;   /* the free blocks are those of the recorded allocator */
+    uint64_t free_bytes[PLIM_POOLS], largest[PLIM_POOLS];
+    uint32_t pieces[PLIM_POOLS];
+} plim_follow;
+plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follow *out,
+                                  plim_err *err);
+
+/* Whether the recorded settings can be simulated; `why` (or NULL) says why not. */
+bool plim_recording_conf_known(const plim_recording *r, int torch, plim_err *why);
+
+/* ---- for readers ------------------------------------------------------------ */
+
+typedef struct plim_recording_format {
+    const char *name;
+    bool (*detect)(plim_bytes file);
+    plim_status (*read)(plim_recording *r, plim_bytes file, plim_err *err);
+} plim_recording_format;
+extern const plim_recording_format plim_format_snapshot;
+
+bool plim_recording_add(plim_recording *r, const plim_action *a); /* false: no memory */
+/* The number of a frame, and of a stack of such numbers; PLIM_NONE: no memory. */
+uint32_t plim_recording_frame(plim_recording *r, plim_str file, int64_t line, plim_str name);
+enum { PLIM_STACK_MOST = 64 }; /* frames further out are dropped */
+uint32_t plim_recording_stack_of(plim_recording *r, const uint32_t *frames, uint32_t n);
+
+#endif

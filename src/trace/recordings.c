@@ -1,0 +1,129 @@
+/* recordings.c -- the formats of recordings; see recording.h. */
+#include "trace/recording.h"
+
+/* ---- plimsoll's own tapes ------------------------------------------------------ */
+
+static bool detect_tape(plim_bytes file)
+{
+    (void)file; /* what no other format claims: its reader says best what is wrong */
+    return true;
+}
+
+static plim_status read_tape(plim_recording *r, plim_bytes file, plim_err *err)
+{
+    r->given = true;
+    return plim_tape_parse(&r->tape, file, err);
+}
+
+static const plim_recording_format format_tape = {
+    .name = "tape", .detect = detect_tape, .read = read_tape};
+
+static const plim_recording_format *const formats[] = {
+    &plim_format_snapshot,
+    &format_tape,
+};
+
+/* ---- what was live before ------------------------------------------------------ */
+
+static bool add_before(plim_recording *r, uint64_t addr, uint64_t bytes, uint32_t stack,
+                       uint16_t stream)
+{
+    if (!PLIM_PUSH_ROOM(r->arena, r->before, r->n_before, r->cap_before))
+        return false;
+    r->before[r->n_before++] = (plim_recorded_block){.addr = addr,
+                                                     .bytes = bytes,
+                                                     .requested = bytes,
+                                                     .stack = stack,
+                                                     .stream = stream,
+                                                     .state = PLIM_BLOCK_ALLOCATED};
+    r->before_bytes = plim_sat_add(r->before_bytes, bytes);
+    return true;
+}
+
+enum { GONE, LIVE, PENDING }; /* values of a slot of the map from addresses */
+
+/* One action; what is freed but was never allocated was live before. */
+static bool note_action(plim_recording *r, plim_arena *scratch, plim_id_map *m,
+                        const plim_action *a)
+{
+    if (a->kind > PLIM_TRACE_FREE_COMPLETED)
+        return true;
+    plim_id_slot *s = plim_id_at(scratch, m, a->addr);
+    if (!s)
+        return false;
+    bool known = s->live;
+    s->live = true; /* this address has been met */
+    if (a->kind == PLIM_TRACE_ALLOC) {
+        r->n_gaps += s->value != GONE;
+        s->value = LIVE;
+    } else if (a->kind == PLIM_TRACE_FREE_REQUESTED) {
+        if (!known && !add_before(r, a->addr, a->bytes, 0, a->stream))
+            return false;
+        r->n_gaps += known && s->value != LIVE;
+        s->value = PENDING;
+    } else {
+        if (!known && !add_before(r, a->addr, a->bytes, 0, a->stream))
+            return false;
+        r->n_gaps += known && s->value != PENDING;
+        s->value = GONE;
+    }
+    return true;
+}
+
+static plim_status find_before(plim_recording *r, plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_id_map m = {0};
+    bool good = true;
+    for (uint32_t i = 0; i < r->n_actions && good; i++)
+        good = note_action(r, &scratch, &m, &r->actions[i]);
+    for (uint32_t i = 0; i < r->n_segments && good; i++) {
+        const plim_recorded_segment *g = &r->segments[i];
+        for (uint32_t k = g->first; k < g->first + g->n && good; k++) {
+            const plim_recorded_block *b = &r->blocks[k];
+            const plim_id_slot *s = plim_id_get(&m, b->addr);
+            if (b->state != PLIM_BLOCK_ALLOCATED || (s && s->value == LIVE))
+                continue;
+            r->n_gaps += s != NULL;
+            good = add_before(r, b->addr, b->requested ? b->requested : b->bytes, b->stack,
+                              g->stream);
+        }
+    }
+    plim_arena_free(&scratch);
+    return good ? PLIM_OK : plim_oom(err);
+}
+
+bool plim_recording_from_start(const plim_recording *r)
+{
+    uint64_t recorded = 0, held = 0;
+    for (uint32_t i = 0; i < r->n_actions; i++) {
+        const plim_action *a = &r->actions[i];
+        bool more = a->kind == PLIM_TRACE_SEGMENT_ALLOC || a->kind == PLIM_TRACE_SEGMENT_MAP;
+        bool less = a->kind == PLIM_TRACE_SEGMENT_FREE || a->kind == PLIM_TRACE_SEGMENT_UNMAP;
+        if (less && recorded < a->bytes)
+            return false;
+        recorded += more ? a->bytes : 0;
+        recorded -= less ? a->bytes : 0;
+    }
+    for (uint32_t i = 0; i < r->n_segments; i++)
+        held += r->segments[i].bytes;
+    return r->state_known && r->actions_known && !r->n_before && !r->n_gaps &&
+           recorded == held;
+}
+
+plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes file,
+                                plim_err *err)
+{
+    *r = (plim_recording){.arena = a};
+    plim_tape_init(&r->tape, a);
+    for (size_t i = 0; i < PLIM_COUNT(formats); i++) {
+        if (!formats[i]->detect(file))
+            continue;
+        r->format = formats[i]->name;
+        if (plim_recording_stack_of(r, NULL, 0) == PLIM_NONE)
+            return plim_oom(err);
+        plim_status st = formats[i]->read(r, file, err);
+        return st || r->given ? st : find_before(r, err);
+    }
+    return PLIM_OK; /* not reached: a tape is whatever is nothing else */
+}

@@ -1,0 +1,231 @@
+/* test_trace.c -- memory snapshots: those that PyTorch's own allocator wrote
+ * (tests/golden/snapshots) end, replayed, with the recorded segments and blocks; those of other
+ * versions (tests/data/snapshots) are read; damaged ones are refused. */
+#include <stdio.h>
+
+#include "trace/recording.h"
+#include "unit.h"
+
+#define GOLDEN PLIM_SOURCE_DIR "/tests/golden/snapshots/"
+#define DATA PLIM_SOURCE_DIR "/tests/data/snapshots/"
+#define MIB (1ull << 20)
+
+static plim_bytes map_file(const char *folder, const char *name)
+{
+    char path[512];
+    plim_bytes b;
+    plim_err err = PLIM_ERR_INIT;
+    snprintf(path, sizeof path, "%s%s.pickle", folder, name);
+    CHECK(path, plim_file_map(&b, path, &err) == PLIM_OK);
+    return b;
+}
+
+/* ---- recorded ones ------------------------------------------------------------- */
+
+static void test_golden(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t allocs; /* requests that were served: alloc actions of the file */
+        bool oom;
+    } rows[] = {{"native", 52, false},  {"expandable", 52, false}, {"rounded", 52, false},
+                {"streams", 12, false}, {"random", 239, false},    {"oom", 81, true}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_recording r;
+        plim_follow f;
+        plim_err err = PLIM_ERR_INIT;
+        plim_bytes b = map_file(GOLDEN, rows[i].name);
+        CHECK(rows[i].name, plim_recording_read(&r, &a, b, &err) == PLIM_OK);
+        CHECK(rows[i].name, plim_recording_from_start(&r));
+        CHECK(rows[i].name, plim_recording_follow(&r, 213, &f, &err) == PLIM_OK);
+        CHECK_STR(rows[i].name, f.why.n ? f.why.p : "", "");
+        CHECK(rows[i].name, f.followed && f.agrees && f.n_checked == rows[i].allocs);
+        CHECK(rows[i].name, f.oom == rows[i].oom);
+        plim_file_unmap(&b);
+        plim_arena_free(&a);
+    }
+}
+
+/* The out-of-memory of the recording, beside the script that made it: blocks of 6 MiB, three
+ * in each segment of 20 MiB. */
+static void test_out_of_memory(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_recording r;
+    plim_follow f;
+    plim_bytes b = map_file(GOLDEN, "oom");
+    CHECK("is read", plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
+    CHECK("is followed", plim_recording_follow(&r, 213, &f, NULL) == PLIM_OK);
+    CHECK("the request", f.oom_bytes == 6 * MIB);
+    CHECK("less than a segment is left", f.oom_device_free < 20 * MIB);
+    CHECK("whole segments", f.oom_reserved % (20 * MIB) == 0);
+    uint64_t segments = f.oom_reserved / (20 * MIB);
+    CHECK("2 MiB of each are free", f.free_bytes[1] == segments * 2 * MIB);
+    CHECK("in a piece each", f.pieces[1] == segments && f.largest[1] == 2 * MIB);
+    CHECK("where",
+          plim_str_ends(r.frames[r.stacks[f.oom_stack].label].text, PLIM_STR(" block")));
+    plim_file_unmap(&b);
+    plim_arena_free(&a);
+}
+
+/* A tape of a recording is sound, in both forms, and a request that failed is on one. */
+static void test_tapes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"native", "expandable", "streams", "random", "oom"};
+    for (size_t i = 0; i < PLIM_COUNT(names); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_recording r;
+        plim_tape was, other;
+        uint32_t *stacks, failed = 0;
+        plim_bytes b = map_file(GOLDEN, names[i]);
+        plim_tape_init(&was, &a);
+        plim_tape_init(&other, &a);
+        CHECK(names[i], plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
+        CHECK(names[i], plim_recording_tape(&r, true, &was, &stacks, NULL) == PLIM_OK);
+        CHECK(names[i], plim_recording_tape(&r, false, &other, &stacks, NULL) == PLIM_OK);
+        CHECK(names[i], plim_tape_check(&was) == NULL && plim_tape_check(&other) == NULL);
+        for (uint32_t k = 0; k < r.n_actions; k++)
+            failed += r.actions[k].kind == PLIM_TRACE_OOM;
+        CHECK(names[i], other.n_storages == was.n_storages + failed);
+        plim_file_unmap(&b);
+        plim_arena_free(&a);
+    }
+}
+
+/* ---- other versions -------------------------------------------------------------- */
+
+static void test_versions(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *name;
+        uint32_t actions, segments, blocks, before;
+        bool from_start;
+        uint64_t before_bytes;
+        const char *label; /* of the first block in use; NULL: no stack */
+    } rows[] = {
+        {"a list, no history", "list_1_10", 0, 2, 4, 1, false, 5 * MIB, NULL},
+        {"blocks with history", "history_1_13", 0, 1, 2, 1, false, 5 * MIB - 100,
+         "train.py:21 step"},
+        {"history and actions", "history_2_0", 2, 1, 2, 0, true, 0, "train.py:21 step"},
+        {"from the middle of a run", "mid_run", 3, 1, 3, 2, false, 10 * MIB, NULL},
+        {"the busier of two devices", "two", 2, 1, 2, 0, true, 0, NULL},
+        {"blocks that we would not cut so", "different", 3, 1, 3, 0, true, 0, NULL},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_recording r;
+        plim_err err = PLIM_ERR_INIT;
+        plim_bytes b = map_file(DATA, rows[i].name);
+        CHECK(rows[i].why, plim_recording_read(&r, &a, b, &err) == PLIM_OK);
+        CHECK(rows[i].why, r.n_actions == rows[i].actions && !r.n_gaps);
+        CHECK(rows[i].why, r.n_segments == rows[i].segments && r.n_blocks == rows[i].blocks);
+        CHECK(rows[i].why, r.n_before == rows[i].before);
+        CHECK(rows[i].why, r.before_bytes == rows[i].before_bytes);
+        CHECK(rows[i].why, plim_recording_from_start(&r) == rows[i].from_start);
+        const plim_stack *s = &r.stacks[r.blocks[0].stack];
+        if (rows[i].label)
+            CHECK(rows[i].why, s->n && plim_str_is(r.frames[s->label].text, rows[i].label));
+        plim_file_unmap(&b);
+        plim_arena_free(&a);
+    }
+}
+
+static void test_difference(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_recording r;
+    plim_follow f;
+    plim_bytes b = map_file(DATA, "different");
+    CHECK("is read", plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
+    CHECK("is followed", plim_recording_follow(&r, 213, &f, NULL) == PLIM_OK);
+    CHECK("and differs", f.followed && !f.agrees && f.n_checked == 1);
+    CHECK_STR("named", f.why.p,
+              "action 2, a request for 1048576 bytes: recorded is that 0 bytes are taken from "
+              "the device, simulated 2097152");
+    plim_file_unmap(&b);
+    plim_arena_free(&a);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *message;
+    } rows[] = {
+        {"code",
+         "pickle names code, 'builtins.print' at byte 45: here only plain data is read"},
+        {"other", "a pickle, but not a CUDA memory snapshot: it has neither 'segments' nor "
+                  "'device_traces'"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_recording r;
+        plim_err err = PLIM_ERR_INIT;
+        plim_bytes b = map_file(DATA, rows[i].name);
+        CHECK(rows[i].name, plim_recording_read(&r, &a, b, &err) != PLIM_OK);
+        CHECK_STR(rows[i].name, err.msg, rows[i].message);
+        plim_file_unmap(&b);
+        plim_arena_free(&a);
+    }
+}
+
+/* ---- damage ------------------------------------------------------------------------ */
+
+/* Reads it and, if it can be read, uses all of it. */
+static plim_status use_bytes(const uint8_t *p, uint64_t n)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_recording r;
+    plim_follow f;
+    plim_tape t;
+    uint32_t *stacks;
+    plim_err err = PLIM_ERR_INIT;
+    plim_tape_init(&t, &a);
+    plim_status st = plim_recording_read(&r, &a, (plim_bytes){p, n}, &err);
+    CHECK("an error has a message", !st || err.msg[0]);
+    if (!st && !r.given) {
+        CHECK("followed", plim_recording_follow(&r, 0, &f, &err) == PLIM_OK);
+        CHECK("told", plim_recording_tape(&r, false, &t, &stacks, &err) == PLIM_OK);
+        CHECK("soundly", plim_tape_check(&t) == NULL);
+    }
+    plim_arena_free(&a);
+    return st;
+}
+
+static void test_damage(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"mid_run", "history_1_13", "two"};
+    for (size_t i = 0; i < PLIM_COUNT(names); i++) {
+        plim_bytes b = map_file(DATA, names[i]);
+        uint8_t *copy = test_malloc((size_t)b.n);
+        for (uint64_t n = 0; n < b.n; n++) {
+            memcpy(copy, b.p, (size_t)b.n);
+            CHECK("a part of a snapshot is none", use_bytes(copy, n) != PLIM_OK);
+            for (int bit = 0; bit < 8; bit++) {
+                copy[n] ^= (uint8_t)(1 << bit);
+                use_bytes(copy, b.n);
+                copy[n] ^= (uint8_t)(1 << bit);
+            }
+        }
+        test_free(copy);
+        plim_file_unmap(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),     cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_tapes),      cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_difference), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
