@@ -79,7 +79,7 @@ def report(name, command, size, runs):
 
 def main():
     program, mib = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 100
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_FOLDER")) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "snapshot.pickle"
         snapshot = make_snapshot(mib)
         path.write_bytes(pickle.dumps(snapshot))

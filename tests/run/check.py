@@ -1270,12 +1270,27 @@ def measures():
           [ours for _, ours in knees] == ["8", "8"], done.stdout)
 
 
+def snapshots():
+    """A snapshot replays with the recorded segments and blocks, whatever the settings."""
+    for conf in ("", "expandable_segments:True", "roundup_power2_divisions:4"):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "run.pickle")
+            done = run(HERE / "snapshot.py", *["--alloc-conf", conf][:2 * bool(conf)], "--json", args=(path,))
+            again = subprocess.run([PROGRAM, "replay", path, "--torch", report(done)["torch"], "--json"],
+                                   capture_output=True, text=True)
+            recorded = report(again)["recorded"]
+            check(f"snapshot {conf}", recorded["agrees"] is True, (recorded["difference"], again.stderr))
+            check(f"snapshot {conf}: lines", any("snapshot.py:" in r["where"] for r in recorded["live_at_peak"]), recorded)
+            check(f"snapshot {conf}: peak", report(again)["stats"]["allocated_bytes"]["peak"] ==
+                  report(done)["peak_allocated"], report(again)["stats"])
+
+
 if not torch_is_there():
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
 for part in sys.argv[2:] or ("shim", "figures", "searches", "examples", "fits", "finders", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks", "scripts",
-                             "clean", "measures", "factories", "refused", "accepted", "values", "world", "kinds", "ranks"):
+                             "clean", "measures", "factories", "refused", "accepted", "values", "snapshots", "world", "kinds", "ranks"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)
