@@ -8,6 +8,8 @@ of 24 frames which share their frames), replays it three times, and prints the m
 the highest memory beside the size of the file.  If torch can be imported, its own
 _memory_viz.py reads the same file for comparison.
 """
+import importlib.util
+import multiprocessing
 import os
 import pathlib
 import pickle
@@ -62,36 +64,42 @@ def make_snapshot(mib):
 
 
 def measure(command):
-    """Seconds and the highest resident memory of a command."""
+    """Seconds, those of the processor, and the highest resident memory of a command."""
     begin = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if os.waitstatus_to_exitcode(status):
         sys.exit(f"{command[0]} ended with {os.waitstatus_to_exitcode(status)}")
-    return time.monotonic() - begin, usage.ru_maxrss * 1024
+    return time.monotonic() - begin, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
 
 def report(name, command, size, runs):
     done = sorted(measure(command) for _ in range(runs))
-    seconds, memory = done[len(done) // 2][0], max(m for _, m in done)
-    print(f"{name:18} {seconds:7.2f} s  {memory / 2**20:8.0f} MiB, {memory / size:.1f} times the file", flush=True)
+    seconds, busy, memory = done[len(done) // 2]
+    print(f"{name:16} {seconds:6.2f} s, {busy:.2f} s of the processor; {memory / 2**20:.0f} MiB, "
+          f"{memory / size:.1f} times the file", flush=True)
+
+
+def write_snapshot(path, mib):
+    with open(path, "wb") as f:
+        pickle.dump(make_snapshot(mib), f)
 
 
 def main():
     program, mib = sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 100
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "snapshot.pickle"
-        snapshot = make_snapshot(mib)
-        path.write_bytes(pickle.dumps(snapshot))
-        size = path.stat().st_size
-        print(f"{size / 2**20:.0f} MiB, {len(snapshot['device_traces'][0]):,} actions")
-        del snapshot
-        report("plimsoll replay", [program, "replay", str(path), "--quiet"], size, 3)
-        try:
-            import torch.cuda._memory_viz as viz
-        except ImportError:
-            return
-        report("_memory_viz.py", [sys.executable, viz.__file__, "trace_plot", str(path), "-o", os.devnull], size, 1)
+        path = str(pathlib.Path(folder) / "snapshot.pickle")
+        # in a process of its own: what starts from a large one counts as large
+        writer = multiprocessing.get_context("spawn").Process(target=write_snapshot, args=(path, mib))
+        writer.start()
+        writer.join()
+        size = os.path.getsize(path)
+        print(f"{size / 2**20:.0f} MiB")
+        report("plimsoll replay", [program, "replay", path, "--quiet"], size, 3)
+        found = importlib.util.find_spec("torch")
+        if found:
+            viz = pathlib.Path(found.origin).parent / "cuda" / "_memory_viz.py"
+            report("_memory_viz.py", [sys.executable, str(viz), "trace_plot", path, "-o", os.devnull], size, 1)
 
 
 if __name__ == "__main__":
