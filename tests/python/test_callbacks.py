@@ -18,7 +18,6 @@ import plimsoll
 from plimsoll import callbacks
 
 HERE = pathlib.Path(__file__).resolve().parent
-EXPORTS = importlib.util.find_spec("plimsoll._export") is not None
 MIB = 1 << 20
 
 
@@ -38,11 +37,6 @@ def pretended(name):
 
 class Trainings(unittest.TestCase):
     def check_predicted(self, said):
-        if not EXPORTS:  # then the callback says so, and no number
-            self.assertIsNone(said["predicted"])
-            self.assertIn("_export", said["why"])
-            self.assertIn("predicted peak: unknown", said["lines"][0])
-            return
         self.assertIsNone(said["why"])
         if said["measured"]:
             for key in ("parameters", "buffers", "optimizer_state"):
@@ -100,6 +94,23 @@ class Settings(unittest.TestCase):
         for change in ({"precision": "bf16-true"}, {"world_size": 2}, {"optimizers": [1, 2]}):
             with self.assertRaises(callbacks.Unknown):
                 callbacks.lightning_settings(SimpleNamespace(**{**plain, **change}))
+
+
+class Unknown(unittest.TestCase):
+    def test_no_number(self):
+        """What is not part of an estimate has no prediction, and the training goes on."""
+        def settings():
+            raise callbacks.Unknown("more than one GPU")
+
+        lines = []
+        monitor = callbacks.Monitor(lines.append)
+        net = torch.nn.Linear(3, 4)
+        monitor.wait(net, settings)
+        self.assertEqual(net(torch.zeros(2, 3)).shape, (2, 4))
+        self.assertIsNone(monitor.prediction)
+        self.assertEqual(lines, ["plimsoll: predicted peak: unknown (more than one GPU)"])
+        net(torch.zeros(2, 3))
+        self.assertEqual(len(lines), 1)  # asked once
 
 
 class Warnings(unittest.TestCase):
