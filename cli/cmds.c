@@ -14,6 +14,7 @@
     X(tape)                                                                                   \
     X(replay)                                                                                 \
     X(run)                                                                                    \
+    X(top)                                                                                    \
     X(oom)                                                                                    \
     X(size)                                                                                   \
     X(models)                                                                                 \

@@ -13,8 +13,9 @@ enum { NAME_SIZE = 32, OPTIONS_MAX = 96 };
 typedef struct plim_opt plim_opt;
 struct plim_opt {
     const char *name; /* NULL: doc is a heading for the options that follow */
-    const char *arg;  /* placeholder of the value; NULL: it takes none */
-    unsigned uses;    /* a command takes it if it has one of these */
+    const char
+        *arg;      /* placeholder of the value; NULL: it takes none; "[=x]": after '=' only */
+    unsigned uses; /* a command takes it if it has one of these */
     int (*take)(const plim_opt *o, plim_args *a, const char *value);
     size_t at;     /* offset of its field in plim_args */
     int64_t value; /* the value that a flag sets; the lower bound of a number */
@@ -96,6 +97,28 @@ static int take_fraction(const plim_opt *o, plim_args *a, const char *value)
         return plim_console_usage("'--%s': expected a number above 0 and up to 1, got '%s'",
                                   o->name, value);
     *(double *)opt_field(o, a) = x;
+    return PLIM_EXIT_DONE;
+}
+
+static int take_seconds(const plim_opt *o, plim_args *a, const char *value)
+{
+    char *end = NULL;
+    double x = strtod(value, &end);
+    if (end == value || *end || !(x >= 0.1 && x <= 86400))
+        return plim_console_usage("'--%s': expected 0.1 to 86400 seconds, got '%s'", o->name,
+                                  value);
+    *(double *)opt_field(o, a) = x;
+    return PLIM_EXIT_DONE;
+}
+
+/* JSON of our own or, with a value, of another program. */
+static int take_json_form(const plim_opt *o, plim_args *a, const char *value)
+{
+    a->render = PLIM_JSON;
+    if (value && strcmp(value, "gpustat") != 0)
+        return plim_console_usage("'--%s': unknown value '%s' (expected gpustat, or none)",
+                                  o->name, value);
+    a->json_form = value;
     return PLIM_EXIT_DONE;
 }
 
@@ -182,6 +205,16 @@ OPT("lines", "own|all", RUN, take_word, offsetof(plim_args, lines), 0,
 OPT("save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,
  "write the tape, with source lines of the script, for 'plimsoll replay'")
 
+{.doc = "Watching"},
+OPT("once", NULL, PLIM_USE_TOP, take_bool, offsetof(plim_args, once), 1,
+ "print a table once and end (default where the output is not a terminal)")
+OPT("interval", "SECONDS", PLIM_USE_TOP, take_seconds, offsetof(plim_args, interval), 0,
+ "time from one reading to the next (default: 1; with --prometheus 15)")
+OPT("ticks", "N", PLIM_USE_TOP, take_int, offsetof(plim_args, ticks), 1,
+ "readings before a table or JSON is printed (default: 1); growth and CPU use need 2")
+OPT("prometheus", "FILE", PLIM_USE_TOP, take_text, offsetof(plim_args, prometheus), 0,
+ "write metrics to a file after each reading, or once with --once; it is replaced as a whole")
+
 {.doc = "Settings"},
 OPT("settings", "FILE", PLIM_USE_SETTINGS, take_settings, 0, 0,
  "settings as a JSON object, or the JSON of an earlier answer, whose settings are used again; "
@@ -196,6 +229,8 @@ OPT("explain", "batch|segments|time", PLIM_USE_EXPLAIN, take_word, offsetof(plim
  "a step)")
 OPT("json", NULL, PLIM_USE_JSON, take_render, 0, PLIM_JSON,
  "print JSON, sizes in bytes")
+OPT("json", "[=gpustat]", PLIM_USE_TOP, take_json_form, 0, 0,
+ "print JSON, sizes in bytes; with =gpustat what 'gpustat --json' prints")
 OPT("csv", NULL, PLIM_USE_CSV, take_render, 0, PLIM_CSV,
  "print comma-separated values, sizes in bytes")
 OPT("svg", NULL, PLIM_USE_SVG, take_render, 0, PLIM_SVG,
@@ -495,7 +530,7 @@ static int opt_take(plim_args *a, const opt_list *l, const char *command, int ar
         return opt_unknown(l, command, "--", name, n);
     if (!o->arg && value)
         return plim_console_usage("'--%s' takes no value, not '%s'", o->name, value);
-    if (o->arg && !value) {
+    if (o->arg && *o->arg != '[' && !value) {
         if (*i + 1 >= argc || !strncmp(argv[*i + 1], "--", 2))
             return plim_console_usage("'--%s' needs a value: --%s %s", o->name, o->name,
                                       o->arg);
@@ -629,7 +664,7 @@ void plim_opt_help(plim_console *c, const char *command, unsigned uses)
             plim_console_puts(c, ":\n");
         }
         heading = o.heading;
-        int n = snprintf(left, sizeof left, "  --%s%s%s", o.name, o.arg ? " " : "",
+        int n = snprintf(left, sizeof left, "  --%s%s%s", o.name, o.arg && *o.arg != '[' ? " " : "",
                          o.arg ? o.arg : "");
         plim_console_puts(c, left);
         if (n > DOC_COLUMN - 2) {

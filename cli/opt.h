@@ -26,6 +26,7 @@ enum {
     PLIM_USE_CARDS = 1 << 11, /* a table of cards for a model */
     PLIM_USE_FOR = 1 << 12,   /* gpus */
     PLIM_USE_MAN = 1 << 13,   /* help */
+    PLIM_USE_TOP = 1 << 14,   /* top */
 };
 
 /* A parsed command line. */
@@ -36,8 +37,12 @@ typedef struct plim_args {
     plim_color color;
     const char *explain;
     const char *scalar, *save, *rank, *lines, *by,
-        *routing;          /* of `run`, as are the next two lines */
-    const char *for_model; /* of `gpus` */
+        *routing;                       /* of `run`, as are the next two lines */
+    const char *for_model;              /* of `gpus` */
+    const char *json_form, *prometheus; /* of `top`, as are the next three lines */
+    bool once;
+    int ticks;       /* 0: not given */
+    double interval; /* seconds; 0: not given */
     double mask_fraction;
     int limit, run_steps, world; /* world 0: not given */
     char **command;              /* NULL-terminated; NULL: none */

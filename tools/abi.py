@@ -9,8 +9,8 @@
    front_cuda.py and the Python package with plimsoll.h and plimsoll_vgpu.h.
 
 The headers are read after the preprocessor ($CC, or cc), so they may use macros; what a
-struct measures, the compiler says.  plimsoll_vgpu.h is experimental: it is measured, but
-not recorded.  Exit 1: a difference; 77: not an x86-64, nothing was compared.
+struct measures, the compiler says.  plimsoll_vgpu.h and plimsoll_live.h are experimental: not
+recorded.  Exit 1: a difference; 77: not an x86-64, nothing was compared.
 
 What a program that was linked with an older version would notice is a break: a function
 that is gone or has another prototype, an enumerator with another value, a field that
@@ -32,7 +32,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "abi" / "plimsoll.txt"
-STABLE, EXPERIMENTAL = "plimsoll.h", "plimsoll_vgpu.h"
+STABLE, EXPERIMENTAL, LIVE = "plimsoll.h", "plimsoll_vgpu.h", "plimsoll_live.h"
 SHIM = ROOT / "src" / "vgpu" / "torch_shim"
 PACKAGE = ROOT / "python" / "plimsoll"
 FRONTS = {"plimsoll._errors": PACKAGE / "_errors.py", "plimsoll._library": PACKAGE / "_library.py",
@@ -262,7 +262,7 @@ def compare_exports(build):
                             capture_output=True, text=True).stdout
     exported = {line.split()[-1].split("@")[0] for line in listed.splitlines() if line}
     exported = {name for name in exported if not name.startswith("_")}
-    declared = set(Header(STABLE).functions) | set(Header(EXPERIMENTAL).functions)
+    declared = {f for name in (STABLE, EXPERIMENTAL, LIVE) for f in Header(name).functions}
     for name in sorted(exported - declared):
         yield f"'{name}' is exported, but no header declares it"
     for name in sorted(declared - exported):

@@ -25,7 +25,8 @@ Trailing spaces and empty lines at the end of an output are ignored.
 Each file runs in a new directory with the contents of tests/data:
 tests/data/vgg.onnx is called vgg.onnx there.  A command may write to it.
 README.md runs in an empty one: whoever reads it has no other files.
-$SOURCE is the source tree.
+$SOURCE is the source tree.  In a page with `plimsoll top` the GPUs are those of a machine
+that does not exist: tests/live/scenarios/r550.txt.
 
 With --run the directory has examples/ and what the page shows: a ```python
 block whose first line is a comment with a file name ("# train.py") is written
@@ -51,6 +52,7 @@ import tempfile
 from dataclasses import dataclass, field
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+MACHINE = "machine"  # the folder that `plimsoll top` takes for /
 EXIT = re.compile(r"# exit (\d+)$")
 SHOWN = re.compile(r"# ([\w.-]+\.py)$")
 TIMEOUT_S = 120
@@ -123,6 +125,10 @@ def run(item, program, directory, torch):
         "HOME": str(directory), "LC_ALL": "C", "TERM": "dumb", "COLUMNS": "80", "NO_COLOR": "1",
         "SOURCE": str(ROOT),  # for what compares the program with a file of the tree
     }
+    if (directory / MACHINE).exists():
+        env["PLIMSOLL_ROOT"] = str(directory / MACHINE)
+        env["PLIMSOLL_NVML"] = str(program.parent / "nvml" / "nvml-550.so")
+        env["PLIMSOLL_SCENARIO"] = str(ROOT / "tests" / "live" / "scenarios" / "r550.txt")
     if torch:
         env["PATH"] = f"{directory / 'bin'}:{env['PATH']}"
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))
@@ -205,6 +211,10 @@ def prepare(path, directory, torch):
     elif path.name != "README.md":
         for entry in (ROOT / "tests" / "data").iterdir():
             (directory / entry.name).symlink_to(entry)
+    if "$ plimsoll top" in path.read_text(encoding="utf-8"):
+        sys.path.insert(0, str(ROOT / "tests" / "live"))
+        from machines import write_root
+        write_root("host", directory / MACHINE)
 
 
 @functools.lru_cache(maxsize=None)

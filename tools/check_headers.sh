@@ -17,7 +17,7 @@ for header in include/*.h src/*/*.h src/import/*/*.h cli/*.h; do
 done
 # The public headers are C++ too.
 if command -v c++ >/dev/null 2>&1; then
-    printf "#include <plimsoll.h>\n#include <plimsoll_vgpu.h>\n" |
+    printf "#include <plimsoll.h>\n#include <plimsoll_vgpu.h>\n#include <plimsoll_live.h>\n" |
         c++ -std=c++11 -Wall -Wextra -Werror -fsyntax-only -Iinclude -x c++ - || bad=1
 fi
 exit $bad

@@ -44,8 +44,9 @@ ROOMS = {
              "settings", "time", "fit", "report"},
     "api": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
             "trace", "settings", "time", "fit", "report", "vgpu", "oom"},
+    "live": {"base", "report"},  # nothing of models
 }
-PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h")
+PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h", "plimsoll_live.h")
 WINGS = {"import": {"weights", "pt2", "onnx", "hf"}}  # of a room: they do not see one another
 APART = {"cuda_stub", "torch_shim"}  # of src/vgpu: programs of their own, on plimsoll.h
 

@@ -1,0 +1,117 @@
+/* cmd_top.c -- plimsoll top: the GPUs of this machine and who has their memory. */
+#include "cmds.h"
+
+#include <errno.h>
+#include <plimsoll_live.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static int64_t top_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void top_sleep(double seconds)
+{
+    struct timespec t = {.tv_sec = (time_t)seconds};
+    t.tv_nsec = (long)((seconds - (double)t.tv_sec) * 1e9);
+    nanosleep(&t, NULL);
+}
+
+/* ---- a file of metrics ------------------------------------------------------------------------ */
+
+static int top_write_file(void *file, const char *text, size_t n)
+{
+    return fwrite(text, 1, n, file) < n ? errno ? errno : EIO : 0;
+}
+
+static plim_status top_io_error(plim_err *err, const char *path)
+{
+    err->code = PLIM_EIO;
+    snprintf(err->msg, sizeof err->msg, "cannot write '%.120s': %s", path, strerror(errno));
+    return PLIM_EIO;
+}
+
+/* Whoever reads the file sees the old text or the new one, never a part: it is written beside
+ * it and renamed. */
+static plim_status top_replace_file(const char *path, const plim_live_view *v, plim_err *err)
+{
+    char beside[4096];
+    int n = snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
+    errno = ENAMETOOLONG;
+    FILE *f = n > 0 && (size_t)n < sizeof beside ? fopen(beside, "w") : NULL;
+    if (!f)
+        return top_io_error(err, path);
+    plim_status st = plim_live_print(v, PLIM_LIVE_PROMETHEUS, NULL, top_write_file, f, err);
+    if (fclose(f) && !st)
+        st = top_io_error(err, path);
+    if (!st && rename(beside, path))
+        st = top_io_error(err, path);
+    if (st)
+        unlink(beside);
+    return st;
+}
+
+static int top_export(plim_args *a, plim_live_monitor *live)
+{
+    enum { INTERVAL = 15 }; /* seconds: that of most who collect metrics */
+    plim_err err = PLIM_ERR_INIT;
+    const plim_live_view *v = NULL;
+    for (;;) {
+        if (plim_live_tick(live, top_now_ms(), &v, &err) ||
+            top_replace_file(a->prometheus, v, &err))
+            return plim_console_error(&err);
+        if (a->once)
+            return v->n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
+        top_sleep(a->interval > 0 ? a->interval : INTERVAL);
+    }
+}
+
+/* ---- once ----------------------------------------------------------------------------------------- */
+
+static int top_print(plim_args *a, plim_live_monitor *live)
+{
+    plim_err err = PLIM_ERR_INIT;
+    const plim_live_view *v = NULL;
+    plim_live_form form = a->json_form             ? PLIM_LIVE_GPUSTAT
+                          : a->render == PLIM_JSON ? PLIM_LIVE_JSON
+                          : a->render == PLIM_CSV  ? PLIM_LIVE_CSV
+                                                   : PLIM_LIVE_TEXT;
+    for (int i = 0; i < (a->ticks ? a->ticks : 1); i++) {
+        if (i)
+            top_sleep(a->interval > 0 ? a->interval : 1);
+        if (plim_live_tick(live, top_now_ms(), &v, &err))
+            return plim_console_error(&err);
+    }
+    plim_status st = plim_live_print(v, form, &a->style, plim_console_put, &a->console, &err);
+    int code = plim_console_result(&a->console, st, &err);
+    return code ? code : v->n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
+}
+
+static int top_run(plim_args *a)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_live_monitor *live = NULL;
+    plim_live_options o = {.nvml = getenv("PLIMSOLL_NVML"), .root = getenv("PLIMSOLL_ROOT")};
+    if (a->prometheus && (a->render != PLIM_TEXT || a->ticks))
+        return plim_console_usage(
+            "'--prometheus' writes metrics: leave out --json, --csv, --ticks");
+    if (plim_live_open(&o, &live, &err))
+        return plim_console_error(&err);
+    int code = a->prometheus ? top_export(a, live) : top_print(a, live);
+    plim_live_close(live);
+    return code;
+}
+
+const plim_cmd plim_cmd_top = {
+    .name = "top",
+    .usage = "",
+    .doc = "show the GPUs of this machine and who has their memory",
+    .options = PLIM_USE_TOP | PLIM_USE_CSV | PLIM_USE_TEXT,
+    .run = top_run,
+};

@@ -1,0 +1,18 @@
+# live.cmake -- the tests of `plimsoll top`, on machines that do not exist.
+
+if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR NOT TARGET plimsoll OR NOT Python3_FOUND)
+    return()
+endif()
+
+# A libnvidia-ml for each generation of drivers: what it exports differs.
+set(live_out ${CMAKE_BINARY_DIR}/nvml)
+foreach(generation 470 535 550 580)
+    add_library(nvml-${generation} MODULE tests/live/nvml_double.c)
+    target_compile_definitions(nvml-${generation} PRIVATE DRIVER=${generation})
+    target_link_libraries(nvml-${generation} PRIVATE plim_flags)
+    set_target_properties(nvml-${generation} PROPERTIES PREFIX ""
+                          LIBRARY_OUTPUT_DIRECTORY ${live_out})
+endforeach()
+add_test(NAME live.machines
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/check.py
+                 $<TARGET_FILE:plimsoll> ${live_out})

@@ -1,0 +1,139 @@
+/* plimsoll_live.h -- the GPUs of this machine and the processes on them, as they are now.
+ *
+ * EXPERIMENTAL.  Nothing in this header is stable: names, structs and numbers change
+ * with any version, without a change of the soname.  `plimsoll top` is what it is for.
+ *
+ *     plim_live_monitor *live = NULL;
+ *     const plim_live_view *view = NULL;
+ *     plim_live_open(NULL, &live, &err);
+ *     plim_live_tick(live, now_ms, &view, &err);
+ *     plim_live_print(view, PLIM_LIVE_TEXT, NULL, put, ud, &err);
+ *     plim_live_close(live);
+ *
+ * Each tick reads all devices again.  Peaks and growth are over the ticks since
+ * plim_live_open.  Nothing here needs a library at link time: NVML is loaded if it is there,
+ * and other drivers are read through /sys and /proc.
+ *
+ * Conventions, besides those of plimsoll.h.
+ *  - Sizes are bytes.  A number that is not known is PLIM_LIVE_UNKNOWN, and NAN if it is a
+ *    double; a text that is not known is NULL.
+ *  - A view, with all that it points to, lives until the next tick or plim_live_close.
+ *  - Threads: one at a time for each plim_live_monitor.
+ */
+#ifndef PLIMSOLL_LIVE_H
+#define PLIMSOLL_LIVE_H
+
+#include "plimsoll.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PLIM_LIVE_UNKNOWN UINT64_MAX
+
+typedef struct plim_live_monitor plim_live_monitor;
+
+/* Zero means "the default" in every field. */
+typedef struct plim_live_options {
+    const char *nvml; /* the library to load; default libnvidia-ml.so.1 */
+    const char *root; /* a folder that stands for /: its proc, sys and etc are read */
+} plim_live_options;
+
+/* A GPU, or a MIG instance of one. */
+typedef struct plim_live_device {
+    const char *source; /* "nvml", "drm" */
+    const char *driver; /* "nvidia", "amdgpu", "i915" */
+    uint32_t index;     /* in the order of its source; an instance has that of its GPU */
+    const char *mig;    /* "1/0": GPU and compute instance; NULL: a whole GPU */
+    const char *name, *uuid, *pci;
+    uint64_t total, used, free;
+    uint64_t reserved;            /* by the driver */
+    bool used_includes_reserved;  /* otherwise total is used + reserved + free */
+    bool unified;                 /* the memory is the machine's own */
+    uint64_t busy, memory_busy;   /* percent of the time */
+    uint64_t temperature;         /* degrees Celsius */
+    uint64_t power, power_limit;  /* milliwatts */
+    uint64_t fan;                 /* percent */
+    uint64_t clock, memory_clock; /* MHz */
+    double growth;                /* of used, bytes a second */
+    double full_in;               /* seconds until free is used up at this growth */
+    const char *trouble;          /* why figures are missing, a sentence; NULL: nothing */
+} plim_live_device;
+
+/* A process on a device. */
+typedef struct plim_live_process {
+    uint32_t device; /* index in devices */
+    uint64_t pid;
+    uint64_t started;     /* clock ticks after boot: tells processes of one pid apart */
+    const char *kind;     /* "compute", "graphics", "mps" */
+    uint64_t memory;      /* on the device */
+    uint64_t peak;        /* the greatest since plim_live_open */
+    uint64_t predicted;   /* of its environment: PLIMSOLL_PREDICTED */
+    double growth;        /* of memory, bytes a second */
+    double full_in;       /* seconds until it has taken what is free on the device */
+    uint64_t busy;        /* percent of the time */
+    double cpu;           /* percent of a core */
+    uint64_t host_memory; /* resident */
+    const char *user, *command, *command_line;
+    const char *const *argv; /* the words of command_line, then NULL */
+    const char *container;   /* the first 12 digits of its id */
+    const char *job;         /* of Slurm */
+    bool elsewhere; /* pid belongs to another namespace: who it is cannot be known from here */
+} plim_live_process;
+
+/* Where a source looked for devices, and what it found: sentences. */
+typedef struct plim_live_look {
+    const char *source, *where, *found;
+    uint32_t devices;
+} plim_live_look;
+
+typedef struct plim_live_view {
+    int64_t time_ms; /* as passed to plim_live_tick: since 1970 */
+    const char *host;
+    const char *driver; /* version of NVIDIA's */
+    const char *cuda;   /* newest version that it supports */
+    const plim_live_device *devices;
+    uint32_t n_devices;
+    const plim_live_process *processes; /* by device, then memory, the greatest first */
+    uint32_t n_processes;
+    const plim_live_look *looks;
+    uint32_t n_looks;
+    const char *const *notes; /* sentences about all of it */
+    uint32_t n_notes;
+} plim_live_view;
+
+/* Looks for devices; that there are none is not an error.  `o` NULL: this machine. */
+PLIM_API plim_status plim_live_open(const plim_live_options *o, plim_live_monitor **out,
+                                    plim_err *err);
+/* Reads everything again.  now_ms: milliseconds since 1970. */
+PLIM_API plim_status plim_live_tick(plim_live_monitor *l, int64_t now_ms,
+                                    const plim_live_view **out, plim_err *err);
+/* Takes NULL. */
+PLIM_API void plim_live_close(plim_live_monitor *l);
+
+/* The memory of a device, and how busy it was, at earlier ticks: out[0] is the newest.
+ * Returns how many were written. */
+PLIM_API uint32_t plim_live_past(const plim_live_monitor *l, uint32_t device, uint64_t *used,
+                                 uint64_t *busy, uint32_t max);
+
+/* The bytes that plim_live_monitor itself holds, for tests that it does not grow. */
+PLIM_API uint64_t plim_live_footprint(const plim_live_monitor *l);
+
+typedef enum plim_live_form {
+    PLIM_LIVE_TEXT = 0,
+    PLIM_LIVE_JSON = 1,       /* plimsoll/top/1: docs/json.md */
+    PLIM_LIVE_CSV = 2,        /* one line for each process, and for each device without one */
+    PLIM_LIVE_GPUSTAT = 3,    /* the JSON of `gpustat --json` */
+    PLIM_LIVE_PROMETHEUS = 4, /* valid for Prometheus and OpenMetrics */
+    PLIM_LIVE_FORM_COUNT = 5
+} plim_live_form;
+
+/* Renders a view, as plim_estimate_print does. */
+PLIM_API plim_status plim_live_print(const plim_live_view *v, plim_live_form form,
+                                     const plim_style *st, plim_put put, void *ud,
+                                     plim_err *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
