@@ -122,6 +122,7 @@ static void run_environment(const plim_args *a, const run_places *p)
     snprintf(both, sizeof both, "%s%s%s", p->data, path && *path ? ":" : "", path ? path : "");
     setenv("PYTHONPATH", both, 1);
     run_set_text("REPORT", p->report);
+    setenv("PLIMSOLL_STUB_LEDGER", p->report, 0); /* for a monitor that the command starts */
     run_set_text("LIB", p->lib);
     run_set_number("PARENT", getpid()); /* tells the command itself from what it starts */
     run_set_number("CARDS", run_cards(a, &card));

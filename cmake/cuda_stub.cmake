@@ -9,7 +9,7 @@ endif()
 set(stub_dir ${CMAKE_SOURCE_DIR}/src/vgpu/cuda_stub)
 set(stub_out ${CMAKE_BINARY_DIR}/stub)
 
-add_library(plimsoll_stub SHARED ${stub_dir}/core.c)
+add_library(plimsoll_stub SHARED ${stub_dir}/core.c ${stub_dir}/ledger.c)
 target_include_directories(plimsoll_stub PRIVATE include ${stub_dir})
 target_link_libraries(plimsoll_stub PRIVATE plim_strict plimsoll_static ${CMAKE_DL_LIBS}
                       Threads::Threads)
@@ -84,6 +84,11 @@ if(CMOCKA_INCLUDE AND CMOCKA_LIBRARY)
     add_dependencies(test_cuda_stub plimsoll_stub ${stubs})
     add_test(NAME cuda_stub.libraries COMMAND test_cuda_stub ${stub_out} ${stub_dir}/names)
 endif()
+# gpustat and nvitop take part where they are installed.
+add_test(NAME cuda_stub.monitors
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/monitors.py
+                 $<TARGET_FILE:plimsoll> ${stub_out})
+set_tests_properties(cuda_stub.monitors PROPERTIES SKIP_RETURN_CODE 77)
 add_test(NAME cuda_stub.run
          COMMAND ${Python3_EXECUTABLE} ${stub_tests}/run.py $<TARGET_FILE:plimsoll>)
 add_test(NAME cuda_stub.llama

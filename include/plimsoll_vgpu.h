@@ -158,6 +158,10 @@ PLIM_API plim_status plim_vgpu_fraction(plim_vgpu *d, double fraction, plim_err 
 /* torch.cuda.mem_get_info: bytes that are not reserved, without the context; all. */
 PLIM_API void plim_vgpu_mem_info(plim_vgpu *d, uint64_t *free_bytes, uint64_t *total);
 
+/* From now on *used is what is in use on the card, the context included, as of the last
+ * request.  It must outlive the device; NULL: no longer. */
+PLIM_API void plim_vgpu_publish(plim_vgpu *d, uint64_t *used);
+
 /* PyTorch's message for the last request that failed, on whatever thread; "" if none
  * did.  Copies at most size - 1 bytes and a NUL to `out`, which may be NULL where size
  * is 0, and returns the length of the whole message: below 1024. */

@@ -258,6 +258,13 @@ void plim_vgpu_mem_info(plim_vgpu *d, uint64_t *free_bytes, uint64_t *total)
     pthread_mutex_unlock(&d->lock);
 }
 
+void plim_vgpu_publish(plim_vgpu *d, uint64_t *used)
+{
+    pthread_mutex_lock(&d->lock);
+    d->published = used;
+    pthread_mutex_unlock(&d->lock);
+}
+
 size_t plim_vgpu_oom_text(plim_vgpu *d, char *out, size_t size)
 {
     pthread_mutex_lock(&d->lock);

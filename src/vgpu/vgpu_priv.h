@@ -90,6 +90,8 @@ struct plim_vgpu {
     bool *other_way;           /* of each: the run would have gone another way there */
     plim_vgpu_verdict **alone; /* of each: how it went there by itself; NULL: not known */
 
+    uint64_t *published; /* plim_vgpu_publish */
+
     vgpu_slot *slots;
     uint32_t n_slots, cap_slots, free_slot;
 

@@ -162,6 +162,8 @@ void plim__vgpu_count(plim_vgpu *d, bool request, uint32_t line)
     plim_alloc_get_stats(d->h, &s);
     plim_phase_row *row = phase_row(d);
     uint64_t allocated = s.allocated_bytes.current, reserved = s.reserved_bytes.current;
+    if (d->published)
+        *d->published = d->card.total - d->options.capacity + reserved;
     if (row) {
         row->requested = d->requested;
         row->allocated = allocated;

@@ -226,12 +226,21 @@ static size_t range_at(uint64_t addr)
     return i < device.n && device.ranges[i].begin == addr ? i : device.n;
 }
 
+/* Adds bytes to what is used, of which others are told. */
+static void count_used(uint64_t taken, uint64_t given)
+{
+    uint64_t *seen = plim_stub_ledger(0);
+    device.used += taken - given;
+    if (seen)
+        *seen = device.card.context + device.used;
+}
+
 static bool take_memory(uint64_t bytes)
 {
     const plim_stub_card *c = plim_stub_card_get();
     if (!c || bytes > c->total - c->context || device.used > c->total - c->context - bytes)
         return false;
-    device.used += bytes;
+    count_used(bytes, 0);
     return true;
 }
 
@@ -254,7 +263,7 @@ static uint64_t new_range(uint64_t bytes, enum plim_stub_kind kind)
     plim_stub_range r = {.begin = begin, .bytes = bytes, .refs = 1, .kind = kind};
     if (begin && insert_range(r))
         return begin;
-    device.used -= whole;
+    count_used(0, whole);
     return 0;
 }
 
@@ -284,7 +293,7 @@ static void give_back(size_t i)
 {
     const plim_stub_range r = device.ranges[i];
     if (!shares_page(i)) {
-        device.used -= round_up(r.bytes, PLIM_STUB_PAGE);
+        count_used(0, round_up(r.bytes, PLIM_STUB_PAGE));
         if (device.small_end && page_of(r.begin) == page_of(device.small_end - 1))
             device.small = device.small_end = 0;
     }

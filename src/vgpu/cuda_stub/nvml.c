@@ -1,4 +1,7 @@
-/* nvml.c -- libnvidia-ml.so.1: the devices, their names, memory and process.
+/* nvml.c -- libnvidia-ml.so.1: the devices, their names, memory and processes.
+ *
+ * A process that uses a pretend card sees itself alone, as it is simulated.  One that only
+ * looks, as gpustat does, sees all that use one: ledger.c.
  *
  * Nothing runs on it, so its utilization is 0.  What nobody knows (temperature, power, fan,
  * clocks) is "not supported", as on cards that lack the sensor. */
@@ -7,7 +10,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { OK = 0, INVALID = 2, TOO_SMALL = 7 };
+enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, TOO_SMALL = 7, USERS_MOST = 256 };
 
 #define UUID "GPU-00000000-0000-0000-0000-%012u" /* as torch_c.py has it */
 #define UUID_READ "GPU-00000000-0000-0000-0000-%u"
@@ -35,21 +38,70 @@ typedef struct pci_info {
 /* A device is its number, and 1, so that none is NULL. */
 static unsigned index_of(const void *device) { return (unsigned)((uintptr_t)device - 1); }
 
+/* What there is to see now: of the own card, or of others'. */
+typedef struct sight {
+    plim_stub_card card;
+    unsigned cards, n;
+    plim_stub_user users[USERS_MOST];
+} sight;
+
+static void look_around(sight *s)
+{
+    const plim_stub_card *own = plim_stub_card_get();
+    s->cards = plim_stub_cards();
+    s->n = 0;
+    if (!own) {
+        s->n = plim_stub_users(s->users, USERS_MOST);
+        for (unsigned i = 0; i < s->n; i++)
+            if (s->users[i].cards > s->cards)
+                s->cards = s->users[i].cards;
+        s->card = s->n ? s->users[0].card : (plim_stub_card){.name = ""};
+        return;
+    }
+    s->card = *own;
+    s->n = 1;
+    s->users[0] = (plim_stub_user){.pid = (unsigned)getpid(), .cards = s->cards};
+    for (unsigned i = 0; i < s->cards && i < PLIM_STUB_CARDS; i++) {
+        uint64_t free_bytes, total;
+        plim_stub_card_memory(i, &free_bytes, &total);
+        s->users[0].used[i] = total - free_bytes;
+    }
+}
+
+/* Those that have something on the card. */
+static unsigned list_users(const sight *s, unsigned card, process *out, unsigned max)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->n; i++)
+        if (card < s->users[i].cards && s->users[i].used[card]) {
+            if (n < max)
+                out[n] = (process){.pid = s->users[i].pid, .used = s->users[i].used[card]};
+            n++;
+        }
+    return n;
+}
+
 PLIM_STUB(const char *, nvmlErrorString, int code)
 {
-    return !code ? "success" : code == 3 ? "Not Supported" : "error of a pretend GPU";
+    return !code                   ? "success"
+           : code == NOT_SUPPORTED ? "Not Supported"
+                                   : "error of a pretend GPU";
 }
 
 NVML(nvmlDeviceGetCount_v2, unsigned *n)
 {
-    *n = plim_stub_cards();
+    sight s;
+    look_around(&s);
+    *n = s.cards;
     return OK;
 }
 
 NVML(nvmlDeviceGetHandleByIndex_v2, unsigned index, void **device)
 {
+    unsigned n;
+    nvmlDeviceGetCount_v2(&n);
     *device = (void *)((uintptr_t)index + 1);
-    return index < plim_stub_cards() ? OK : INVALID;
+    return index < n ? OK : INVALID;
 }
 
 NVML(nvmlDeviceGetIndex, void *device, unsigned *index)
@@ -119,15 +171,27 @@ NVML(nvmlDeviceGetHandleByUUID, const char *id, void **device)
 
 NVML(nvmlDeviceGetName, void *device, char *name, unsigned n)
 {
+    sight s;
     (void)device;
-    snprintf(name, n, "%s", plim_stub_card_get()->name);
+    look_around(&s);
+    snprintf(name, n, "%s", s.card.name);
     return OK;
 }
 
+/* out: total, free, used */
 NVML(nvmlDeviceGetMemoryInfo, void *device, uint64_t out[3])
 {
-    plim_stub_card_memory(index_of(device), &out[1], &out[0]);
-    out[2] = out[0] - out[1];
+    sight s;
+    process list[USERS_MOST];
+    look_around(&s);
+    unsigned n = list_users(&s, index_of(device), list, USERS_MOST);
+    out[0] = s.card.total;
+    out[2] = 0;
+    for (unsigned i = 0; i < n; i++)
+        out[2] += list[i].used;
+    if (out[2] > out[0]) /* each is simulated as if alone */
+        out[2] = out[0];
+    out[1] = out[0] - out[2];
     return OK;
 }
 
@@ -145,35 +209,44 @@ NVML(nvmlDeviceGetMemoryInfo_v2, void *device, uint64_t out[5])
 
 NVML(nvmlDeviceGetCudaComputeCapability, void *device, int *major, int *minor)
 {
+    sight s;
     (void)device;
-    *major = plim_stub_card_get()->major;
-    *minor = plim_stub_card_get()->minor;
+    look_around(&s);
+    *major = s.card.major;
+    *minor = s.card.minor;
     return OK;
 }
 
-/* This process alone: PyTorch puts it into the text of an out-of-memory error. */
+static int answer_count(unsigned *n, unsigned have)
+{
+    unsigned room = *n;
+    *n = have;
+    return have > room ? TOO_SMALL : OK;
+}
+
+/* This process alone, if it uses a card: PyTorch puts it into the text of an out-of-memory
+ * error. */
 NVML(nvmlDeviceGetComputeRunningProcesses, void *device, unsigned *n, process *out)
 {
-    uint64_t free_bytes, total;
-    if (!out || *n < 1)
-        return INVALID;
-    plim_stub_card_memory(index_of(device), &free_bytes, &total);
-    out[0] = (process){.pid = (unsigned)getpid(), .used = total - free_bytes};
-    *n = 1;
-    return OK;
+    sight s;
+    look_around(&s);
+    return answer_count(n, list_users(&s, index_of(device), out, out ? *n : 0));
 }
 
 NVML(nvmlDeviceGetComputeRunningProcesses_v3, void *device, unsigned *n, process_v3 *out)
 {
-    uint64_t memory[3];
-    if (!out || *n < 1) {
-        *n = 1;
-        return TOO_SMALL;
-    }
-    nvmlDeviceGetMemoryInfo(device, memory);
-    out[0] = (process_v3){(unsigned)getpid(), memory[2], UINT32_MAX, UINT32_MAX};
-    *n = 1;
-    return OK;
+    sight s;
+    process list[USERS_MOST];
+    look_around(&s);
+    unsigned have = list_users(&s, index_of(device), list, USERS_MOST);
+    for (unsigned i = 0; out && i < have && i < *n; i++)
+        out[i] = (process_v3){list[i].pid, list[i].used, UINT32_MAX, UINT32_MAX};
+    return answer_count(n, have);
+}
+
+NVML(nvmlDeviceGetComputeRunningProcesses_v2, void *device, unsigned *n, process_v3 *out)
+{
+    return nvmlDeviceGetComputeRunningProcesses_v3(device, n, out);
 }
 
 NVML(nvmlDeviceGetGraphicsRunningProcesses_v3, void *device, unsigned *n, process_v3 *out)

@@ -80,6 +80,19 @@ typedef void (*plim_stub_memory)(unsigned card, uint64_t *free_bytes, uint64_t *
 PLIM_STUB_API unsigned plim_stub_cards(void);
 PLIM_STUB_API void plim_stub_card_memory(unsigned card, uint64_t *free_bytes, uint64_t *total);
 PLIM_STUB_API void plim_stub_on_memory(plim_stub_memory call, unsigned cards);
+
+/* Where this process keeps what it uses of a card, in bytes, for others to see; NULL: no one
+ * looks.  What it points to is of this process alone after a fork. */
+PLIM_STUB_API uint64_t *plim_stub_ledger(unsigned card);
+enum { PLIM_STUB_CARDS = 64 };
+typedef struct plim_stub_user {
+    uint32_t pid, cards;
+    plim_stub_card card; /* all of them are alike */
+    uint64_t used[PLIM_STUB_CARDS];
+} plim_stub_user;
+/* The processes that use pretend cards now.  Returns how many were written. */
+PLIM_STUB_API unsigned plim_stub_users(plim_stub_user *out, unsigned max);
+
 /* What the address lies in; kind NONE: in nothing that was asked for here. */
 PLIM_STUB_API plim_stub_range plim_stub_find(uint64_t addr);
 

@@ -31,6 +31,10 @@ def load_nvml(run, device):
         free[0], total[0] = cards[index].mem_info()
     kept.append(memory)
     stub.plim_stub_on_memory(memory, len(cards))
+    # Other processes, such as a monitor, read what is used from a file.
+    stub.plim_stub_ledger.restype = ctypes.c_void_p
+    for index, card in enumerate(cards):
+        card.lib.plim_vgpu_publish(card.handle, ctypes.c_void_p(stub.plim_stub_ledger(index)))
 
 
 class Nvtx:
