@@ -1,5 +1,6 @@
 /* cmd_top.c -- plimsoll top: the GPUs of this machine and who has their memory. */
 #include "cmds.h"
+#include "top_view.h"
 
 #include <errno.h>
 #include <plimsoll_live.h>
@@ -103,7 +104,12 @@ static int top_run(plim_args *a)
             "'--prometheus' writes metrics: leave out --json, --csv, --ticks");
     if (plim_live_open(&o, &live, &err))
         return plim_console_error(&err);
-    int code = a->prometheus ? top_export(a, live) : top_print(a, live);
+    bool watch = !a->once && !a->ticks && a->render == PLIM_TEXT && isatty(STDOUT_FILENO) &&
+                 isatty(STDIN_FILENO);
+    int code = a->prometheus              ? top_export(a, live)
+               : !watch                   ? top_print(a, live)
+               : !plim_top_view_missing() ? plim_top_view(a, live, top_now_ms)
+                                          : plim_console_usage("%s", plim_top_view_missing());
     plim_live_close(live);
     return code;
 }

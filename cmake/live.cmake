@@ -16,3 +16,15 @@ endforeach()
 add_test(NAME live.machines
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/check.py
                  $<TARGET_FILE:plimsoll> ${live_out})
+
+# What a terminal shows: frames as text, and a day of them without growth of memory.
+add_executable(live_frame tests/live/frame.c)
+target_include_directories(live_frame PRIVATE include)
+target_link_libraries(live_frame PRIVATE plim_flags plimsoll_static)
+add_dependencies(live_frame nvml-550)
+add_test(NAME live.frames
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/frames.py
+                 $<TARGET_FILE:live_frame> ${live_out})
+add_test(NAME live.terminal
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/terminal.py
+                 $<TARGET_FILE:plimsoll> ${live_out})

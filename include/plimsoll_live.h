@@ -133,6 +133,72 @@ PLIM_API plim_status plim_live_print(const plim_live_view *v, plim_live_form for
                                      const plim_style *st, plim_put put, void *ud,
                                      plim_err *err);
 
+/* ======================================================================== */
+/* The screen of a terminal, as cells                                        */
+/* ======================================================================== */
+
+/* What is shown, in which order, and what is selected.  It knows no terminal: who owns one
+ * passes keys in and paints cells. */
+typedef struct plim_screen plim_screen;
+
+typedef enum plim_screen_paint {
+    PLIM_SCREEN_PLAIN = 0,
+    PLIM_SCREEN_DIM = 1,
+    PLIM_SCREEN_BOLD = 2,
+    PLIM_SCREEN_HEAD = 3,     /* of the table */
+    PLIM_SCREEN_SELECTED = 4, /* the row of a process */
+    PLIM_SCREEN_LOW = 5,      /* of a bar: much is free */
+    PLIM_SCREEN_HIGH = 6,     /* above 75 % */
+    PLIM_SCREEN_FULL = 7,     /* above 92 % */
+    PLIM_SCREEN_BUSY = 8,     /* the plot of use */
+    PLIM_SCREEN_ALERT = 9,    /* a question, or trouble */
+    PLIM_SCREEN_PAINT_COUNT = 10
+} plim_screen_paint;
+
+typedef struct plim_screen_cell {
+    uint32_t code; /* Unicode; 0: the right half of a wide character */
+    uint32_t paint;
+} plim_screen_cell;
+
+/* Keys that are not characters. */
+enum {
+    PLIM_KEY_UP = 0x110000,
+    PLIM_KEY_DOWN = 0x110001,
+    PLIM_KEY_PAGE_UP = 0x110002,
+    PLIM_KEY_PAGE_DOWN = 0x110003,
+    PLIM_KEY_HOME = 0x110004,
+    PLIM_KEY_END = 0x110005,
+    PLIM_KEY_ENTER = 0x110006,
+    PLIM_KEY_ESCAPE = 0x110007,
+    PLIM_KEY_BACKSPACE = 0x110008
+};
+
+typedef enum plim_screen_wish {
+    PLIM_SCREEN_STAY = 0,
+    PLIM_SCREEN_QUIT = 1,
+    PLIM_SCREEN_KILL = 2 /* confirmed by the user */
+} plim_screen_wish;
+
+typedef struct plim_screen_action {
+    plim_screen_wish wish;
+    uint64_t pid, started; /* KILL: of the process, as in its plim_live_process */
+    bool force;            /* SIGKILL, else SIGTERM */
+} plim_screen_action;
+
+PLIM_API plim_status plim_screen_new(bool ascii, plim_screen **out, plim_err *err);
+/* Takes NULL. */
+PLIM_API void plim_screen_free(plim_screen *s);
+/* Fills cells[rows * columns].  Ten rows of forty columns show something, smaller ones say
+ * that they are too small. */
+PLIM_API plim_status plim_screen_draw(plim_screen *s, const plim_live_monitor *l,
+                                      const plim_live_view *v, int columns, int rows,
+                                      plim_screen_cell *cells, plim_err *err);
+/* A key, or a click at a cell, after a draw. */
+PLIM_API plim_screen_action plim_screen_key(plim_screen *s, uint32_t key);
+PLIM_API void plim_screen_click(plim_screen *s, int column, int row);
+/* A line about what was done, until the next key. */
+PLIM_API void plim_screen_say(plim_screen *s, const char *text);
+
 #ifdef __cplusplus
 }
 #endif

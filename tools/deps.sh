@@ -34,6 +34,7 @@ for job in "${@:-build}"; do
         need cmake cmake
         need_header libc6-dev stdio.h
         need_header zlib1g-dev zlib.h
+        need_header libncurses-dev ncursesw/curses.h # for `plimsoll top`, which can do without
         ;;
     check)
         need python3 python3

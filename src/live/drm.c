@@ -60,6 +60,32 @@ static bool find_card(const char *root, uint32_t number, card *c)
     return find_uevent(text, "DRIVER", c->driver, sizeof c->driver);
 }
 
+static int order_numbers(const void *pa, const void *pb)
+{
+    uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
+    return (a > b) - (a < b);
+}
+
+/* The numbers of the cards, and not of their connectors (card0-DP-1), in order. */
+static uint32_t list_cards(const char *root, uint32_t numbers[CARDS_MOST])
+{
+    char path[PATH_MOST];
+    uint32_t n = 0;
+    plim_probe_path(path, sizeof path, root, "/sys/class/drm");
+    DIR *folder = opendir(path);
+    for (struct dirent *e; folder && n < CARDS_MOST && (e = readdir(folder));) {
+        const char *digits = e->d_name + 4;
+        if (!strncmp(e->d_name, "card", 4) && *digits && strlen(digits) < 6 &&
+            !digits[strspn(digits, "0123456789")])
+            numbers[n++] = (uint32_t)plim_probe_number(digits);
+    }
+    if (folder)
+        closedir(folder);
+    if (n)
+        qsort(numbers, n, sizeof *numbers, order_numbers);
+    return n;
+}
+
 static void read_name(plim_reading *r, plim_live_device *d, const card *c)
 {
     char text[NAME_MOST];
@@ -436,14 +462,14 @@ static void guess_memory(plim_reading *r, plim_live_device *d, const clients *c,
 
 static void read_drm(void *state, plim_reading *r)
 {
-    clients *c = PLIM_NEW(r->arena, clients);
+    uint32_t index = 0, numbers[CARDS_MOST], n = list_cards(r->root, numbers);
+    clients *c = n ? PLIM_NEW(r->arena, clients) : NULL;
     (void)state;
     if (!c || !(c->list = PLIM_NEW_N(r->arena, client, CLIENTS_MOST)))
         return;
-    uint32_t index = 0;
-    for (uint32_t i = 0; i < CARDS_MOST; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         card *k = &c->cards[c->n_cards];
-        if (!find_card(r->root, i, k) || !strcmp(k->driver, "nvidia"))
+        if (!find_card(r->root, numbers[i], k) || !strcmp(k->driver, "nvidia"))
             continue;
         plim_live_device *d = plim_reading_device(r, "drm");
         if (!d)
@@ -452,7 +478,7 @@ static void read_drm(void *state, plim_reading *r)
         d->index = index++;
         read_name(r, d, k);
         read_memory(r, d, k);
-        read_sensors(r, d, i);
+        read_sensors(r, d, k->number);
         k->shared_memory = d->unified;
         c->n_cards++;
     }
@@ -482,8 +508,9 @@ static void open_drm(void *state, const plim_live_options *o, plim_arena *a,
                          : "no such folder: the kernel has no driver of a GPU";
     if (folder)
         closedir(folder);
-    for (uint32_t i = 0; i < CARDS_MOST; i++) {
-        if (!find_card(o->root, i, &c))
+    uint32_t numbers[CARDS_MOST], n = list_cards(o->root, numbers);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!find_card(o->root, numbers[i], &c))
             continue;
         if (strcmp(c.driver, "nvidia") != 0) {
             look->found = NULL;

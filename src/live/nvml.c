@@ -255,8 +255,9 @@ static void read_list(const plim_nvml *nvml, plim_reading *r, void *h,
         return;
     size_t stride = name == 3 ? NARROW : name == 1 && nvml->wide ? WIDE : NORMAL;
     size_t other = stride == WIDE ? NORMAL : WIDE;
-    if (name == 1 &&
-        count_possible(list, n, other, total) > count_possible(list, n, stride, total))
+    /* A driver that the rule above does not know: all entries are possible in the other way. */
+    if (name == 1 && count_possible(list, n, stride, total) < n &&
+        count_possible(list, n, other, total) == n)
         stride = other;
     for (unsigned i = 0; i < n; i++) {
         entry e = entry_at(list, i, stride);

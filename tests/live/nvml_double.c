@@ -15,9 +15,12 @@
  *       lost 15                    getting a handle fails with this code
  *       fail memory 3              a call fails: memory, name, uuid, pci, rates, temperature,
  *                                  power, limit, fan, clock, processes
- *       process PID BYTES [busy]   BYTES may be N/A; `graphics` for the other list
+ *       process PID BYTES [busy [more]]   BYTES may be N/A, and grow by `more` each time it is asked
+ *                                  for; `graphics` for the other list
+ *       grow BYTES                 by which `used` grows each time it is asked for
  *     mig GPU COMPUTE              an instance of the last device that is not one
  */
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -38,6 +41,7 @@ typedef struct process {
     uint32_t pid;
     uint64_t bytes;
     uint32_t busy;
+    uint64_t more;
     bool graphics;
 } process;
 
@@ -91,7 +95,7 @@ static void read_line(char *line)
     else if (!strcmp(word, "process") || !strcmp(word, "graphics")) {
         process *p = &d->processes[d->n_processes++];
         *p = (process){.bytes = UINT64_MAX, .busy = UINT32_MAX, .graphics = *word == 'g'};
-        sscanf(rest, "%u %95s %u", &p->pid, more, &p->busy);
+        sscanf(rest, "%u %95s %u %" SCNu64, &p->pid, more, &p->busy, &p->more);
         if (strcmp(more, "N/A") != 0)
             p->bytes = strtoull(more, NULL, 10);
     } else {
@@ -236,6 +240,10 @@ EXPORT int nvmlDeviceGetMemoryInfo(void *h, uint64_t *out)
     if (code || (code = answer(h, "memory", "used", &out[2])))
         return code;
     answer(h, "memory", "reserved", &reserved);
+    fact *now = (fact *)find(((device *)h)->facts, ((device *)h)->n_facts, "used");
+    const fact *grow = find(((device *)h)->facts, ((device *)h)->n_facts, "grow");
+    if (grow)
+        now->value += grow->value;
     out[2] += reserved; /* the first version counts it as used */
     if (answer(h, "memory", "free", &out[1]))
         out[1] = out[0] - out[2];
@@ -350,13 +358,13 @@ EXPORT int nvmlDeviceGetComputeInstanceId(void *h, unsigned *out)
 /* stride 16: without instances; 24: with; 32: with protected memory */
 static int list_processes(void *h, unsigned *n, uint8_t *out, bool graphics, size_t stride)
 {
-    const device *d = h;
+    device *d = h;
     const fact *fail = find(d->fails, d->n_fails, "processes");
     unsigned have = 0, room = *n;
     if (fail)
         return (int)fail->value;
     for (int i = 0; i < d->n_processes; i++) {
-        const process *p = &d->processes[i];
+        process *p = &d->processes[i];
         if (p->graphics != graphics)
             continue;
         if (out && have < room) {
@@ -366,6 +374,7 @@ static int list_processes(void *h, unsigned *n, uint8_t *out, bool graphics, siz
             memcpy(out + have * stride + 8, &p->bytes, 8);
             if (stride > 16)
                 memcpy(out + have * stride + 16, ids, 8);
+            p->bytes += p->more;
         }
         have++;
     }
