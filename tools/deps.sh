@@ -8,6 +8,7 @@
 set -eu
 
 missing=
+wanted= # what the job can do without
 need() # need PACKAGE PROGRAM...: one of the programs
 {
     package=$1
@@ -20,6 +21,10 @@ need() # need PACKAGE PROGRAM...: one of the programs
 need_header() # need_header PACKAGE HEADER
 {
     echo "#include <$2>" | ${CC:-cc} -E - >/dev/null 2>&1 || missing="$missing $1"
+}
+want_header() # want_header PACKAGE HEADER
+{
+    echo "#include <$2>" | ${CC:-cc} -E - >/dev/null 2>&1 || wanted="$wanted $1"
 }
 need_file() # need_file PACKAGE GLOB
 {
@@ -34,7 +39,7 @@ for job in "${@:-build}"; do
         need cmake cmake
         need_header libc6-dev stdio.h
         need_header zlib1g-dev zlib.h
-        need_header libncurses-dev ncursesw/curses.h # for `plimsoll top`, which can do without
+        want_header libncurses-dev ncursesw/curses.h # the terminal view of `plimsoll top`
         ;;
     check)
         need python3 python3
@@ -88,33 +93,39 @@ for job in "${@:-build}"; do
         ;;
     esac
 done
-[ -n "$missing" ] || exit 0
+[ -n "$missing$wanted" ] || exit 0
 
 if ! command -v apt-get >/dev/null 2>&1; then
+    [ -n "$missing" ] || exit 0
     echo "please install:$missing (there is no apt-get here to do it)" >&2
     exit 1
 fi
 sudo=
 if [ "$(id -u)" != 0 ]; then
     if ! command -v sudo >/dev/null 2>&1; then
+        [ -n "$missing" ] || exit 0
         echo "please install:$missing (this is not root and there is no sudo)" >&2
         exit 1
     fi
     sudo=sudo
 fi
 
-echo "installing:$missing"
+echo "installing:$missing$wanted"
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # shellcheck disable=SC2086 # a list of words
 apt_install()
 {
-    $sudo apt-get install -y --no-install-recommends $missing >"$log" 2>&1
+    $sudo apt-get install -y --no-install-recommends $1 >"$log" 2>&1
 }
 # Package lists may be absent (a fresh container) or stale: then once more.
-if ! apt_install && ! { $sudo apt-get update >"$log" 2>&1 && apt_install; }; then
+install() { apt_install "$1" || { $sudo apt-get update >"$log" 2>&1 && apt_install "$1"; }; }
+if [ -n "$missing" ] && ! install "$missing"; then
     tail -n 5 "$log" >&2
     echo "could not install:$missing (the lines above are apt's)" >&2
     exit 1
+fi
+if [ -n "$wanted" ] && ! install "$wanted"; then
+    echo "could not install:$wanted (it is built without)" >&2
 fi
