@@ -91,7 +91,7 @@ static int top_print(plim_args *a, plim_live_monitor *live)
     }
     plim_status st = plim_live_print(v, form, &a->style, plim_console_put, &a->console, &err);
     int code = plim_console_result(&a->console, st, &err);
-    return code ? code : v->n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
+    return code ? code : v && v->n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
 }
 
 static int top_run(plim_args *a)

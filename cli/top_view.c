@@ -58,8 +58,8 @@ static void start_colors(bool color)
         return;
     start_color();
     use_default_colors();
-    for (short i = 1; i < PLIM_SCREEN_PAINT_COUNT; i++)
-        init_pair(i, COLORS >= 256 ? looks[i].rich : looks[i].poor, -1);
+    for (int i = 1; i < PLIM_SCREEN_PAINT_COUNT; i++)
+        init_pair((short)i, COLORS >= 256 ? looks[i].rich : looks[i].poor, -1);
 }
 
 /* ---- frames ------------------------------------------------------------------------------------- */

@@ -256,7 +256,7 @@ static void read_cgroup(plim_reading *r, plim_live_process *p)
 /* Only the user's own environment may be read, unless by root. */
 static void read_environment(plim_reading *r, plim_live_process *p)
 {
-    char path[PATH_MOST], entry[128]; /* longer ones are of no interest */
+    char path[PATH_MOST], entry[128] = ""; /* longer ones are of no interest */
     size_t n = 0;
     uint64_t bytes;
     plim_probe_path(path, sizeof path, r->root, "/proc/%" PRIu64 "/environ", p->pid);
