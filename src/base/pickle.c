@@ -556,7 +556,6 @@ typedef struct pickle_op {
     pickle_form form;
     pickle_run *run;
     int how;
-    bool code; /* it names code, or would run some */
 } pickle_op;
 
 /* By the opcode's byte. */
@@ -622,19 +621,27 @@ static const pickle_op pickle_ops[256] = {
     ['u']  = {"SETITEMS", FORM_NOTHING, op_put_all, 2},
     [0x90] = {"ADDITEMS", FORM_NOTHING, op_put_all, 1},
 
-    ['c']  = {"GLOBAL", FORM_LINES, op_global, 0, true},
-    [0x93] = {"STACK_GLOBAL", FORM_NOTHING, op_global, 1, true},
+    ['c']  = {"GLOBAL", FORM_LINES, op_global, 0},
+    [0x93] = {"STACK_GLOBAL", FORM_NOTHING, op_global, 1},
     [0x82] = {"EXT1", FORM_U1, op_refused, 0},
     [0x83] = {"EXT2", FORM_U2, op_refused, 0},
     [0x84] = {"EXT4", FORM_I4, op_refused, 0},
-    ['P']  = {"PERSID", FORM_LINE, op_persistent, 0, true},
-    ['Q']  = {"BINPERSID", FORM_NOTHING, op_persistent, 1, true},
-    ['R']  = {"REDUCE", FORM_NOTHING, op_call, 2, true},
-    [0x81] = {"NEWOBJ", FORM_NOTHING, op_call, 2, true},
-    [0x92] = {"NEWOBJ_EX", FORM_NOTHING, op_call, 3, true},
-    ['i']  = {"INST", FORM_LINES, op_instance, 0, true},
-    ['o']  = {"OBJ", FORM_NOTHING, op_instance, 1, true},
-    ['b']  = {"BUILD", FORM_NOTHING, op_build, 0, true},
+    ['P']  = {"PERSID", FORM_LINE, op_persistent, 0},
+    ['Q']  = {"BINPERSID", FORM_NOTHING, op_persistent, 1},
+    ['R']  = {"REDUCE", FORM_NOTHING, op_call, 2},
+    [0x81] = {"NEWOBJ", FORM_NOTHING, op_call, 2},
+    [0x92] = {"NEWOBJ_EX", FORM_NOTHING, op_call, 3},
+    ['i']  = {"INST", FORM_LINES, op_instance, 0},
+    ['o']  = {"OBJ", FORM_NOTHING, op_instance, 1},
+    ['b']  = {"BUILD", FORM_NOTHING, op_build, 0},
+};
+/* clang-format on */
+
+/* Opcodes that name code, or make Python run some. */
+/* clang-format off */
+static const bool names_code[256] = {
+    ['c'] = true, [0x93] = true, ['P'] = true, ['Q'] = true, ['R'] = true,
+    [0x81] = true, [0x92] = true, ['i'] = true, ['o'] = true, ['b'] = true,
 };
 /* clang-format on */
 
@@ -761,7 +768,7 @@ static plim_status pickle_step(pickle_vm *vm, bool *stop)
                          (unsigned)vm->b.p[vm->op_at], pickle_place(vm));
     *stop = vm->b.p[vm->op_at] == OP_STOP;
     plim_status st = pickle_argument(vm, op, &arg);
-    if (!st && op->code && vm->plain)
+    if (!st && vm->plain && names_code[vm->b.p[vm->op_at]])
         return pickle_refuse(vm, op, &arg);
     return st ? st : op->run(vm, &arg, op->how);
 }
