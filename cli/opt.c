@@ -664,8 +664,8 @@ void plim_opt_help(plim_console *c, const char *command, unsigned uses)
             plim_console_puts(c, ":\n");
         }
         heading = o.heading;
-        int n = snprintf(left, sizeof left, "  --%s%s%s", o.name, o.arg && *o.arg != '[' ? " " : "",
-                         o.arg ? o.arg : "");
+        int n = snprintf(left, sizeof left, "  --%s%s%s", o.name,
+                         o.arg && *o.arg != '[' ? " " : "", o.arg ? o.arg : "");
         plim_console_puts(c, left);
         if (n > DOC_COLUMN - 2) {
             plim_console_puts(c, "\n");
