@@ -430,6 +430,64 @@ class ReplayCard(Record):
     context: int
 
 
+class HeldAt(Record):
+    """Blocks that a place in the program had asked for; `frames` are its callers, the innermost first."""
+
+    where: str
+    blocks: int
+    bytes: int
+    frames: List[str]
+
+
+class RecordedSegment(Record):
+    pool: str
+    stream: int
+    expandable: bool
+    bytes: int
+    allocated: int
+    rounding: int
+    free: int
+    pieces: int
+    largest: int
+
+
+class FreeRecorded(Record):
+    large: FreeBlocks
+    small: FreeBlocks
+
+
+class FailedRequest(Record):
+    action: int
+    where: Optional[str]
+    requested: int
+    device: int
+    reserved: int
+    large: FreeBlocks
+    small: FreeBlocks
+
+
+class Recorded(Record):
+    """What a recording says, and whether the simulated allocator ends as the recorded one did."""
+
+    format: str
+    actions: int
+    device: int
+    devices: int
+    alloc_conf: str
+    as_recorded: bool
+    from_start: bool
+    before_blocks: int
+    before_bytes: int
+    gaps: int
+    agrees: Optional[bool]
+    addresses: int
+    difference: Optional[str]
+    live_at_peak: List[HeldAt]
+    segments: List[RecordedSegment]
+    free: FreeRecorded
+    oom: Optional[FailedRequest]
+
+
 # ---- out of memory ----------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ from ._records import (
     Activation, Batch, Budget, Card, CardRun, Certainty, Change, Compared, Entry, Flops, FreeAtFailure, Gpu, Held,
     Input,
     Layer, LayersTotal, Mark, Memory, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, OpTime, Peak, Phase,
-    Record, Remedy, ReplayCard, Segment, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
+    Record, Recorded, Remedy, ReplayCard, Segment, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -228,7 +228,7 @@ class Comparison(Result):
 
 
 class Replay(Result):
-    """A tape, replayed through an allocator."""
+    """A tape or a snapshot, replayed through an allocator."""
 
     events: int
     storages: int
@@ -243,6 +243,7 @@ class Replay(Result):
     oom_text: Optional[str]
     oom_free: Optional[FreeAtFailure]
     card: Optional[ReplayCard]
+    recorded: Optional[Recorded]
     _tables = {"marks": ("marks",)}
 
 

@@ -51,6 +51,9 @@ ASKED = [
     (lambda: plimsoll.formats(), "formats"),
 ]
 
+SNAPSHOTS = DATA.parent / "golden" / "snapshots"
+
+
 class Answers(unittest.TestCase):
     def test_asked(self):
         for ask, command in ASKED:
@@ -231,7 +234,8 @@ class Records(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "step.tape")
             plimsoll.tape("resnet18").save(path)
-            answers += [plimsoll.oom(OOM), plimsoll.replay(path, gpu="t4"), plimsoll.replay(path, vram="100MiB")]
+            answers += [plimsoll.oom(OOM), plimsoll.replay(path, gpu="t4"), plimsoll.replay(path, vram="100MiB"),
+                        *(plimsoll.replay(SNAPSHOTS / f"{n}.pickle") for n in ("native", "oom"))]
         for answer in answers:
             name = type(answer).__name__
             if isinstance(answer, _results.Listing):
