@@ -164,12 +164,34 @@ def _trace(module: torch.nn.Module, inputs: _Inputs, batch: Optional[int]) -> Pr
             found[tensor] = {0: torch.export.Dim.AUTO}
         shapes = found.dynamic_shapes(module, inputs.args, inputs.kwargs)
     checkpoints, answers = _Checkpoints(), _Answers()
-    with _plain_tracing(), _as_eager(), _marked_blocks(module), _flat_outputs(module), checkpoints.seen(), answers.given():
+    notes: List[str] = []
+    with _plain_tracing(), _as_eager(), _marked_blocks(module), _flat_outputs(module), checkpoints.seen(), \
+            answers.given(), _autocast_missed(notes):
         traced = torch.export.export(module, inputs.args, inputs.kwargs, strict=False, dynamic_shapes=shapes)
     program = Program(traced, module)
     program.settings = checkpoints.settings(program)
-    program.notes = answers.notes() + checkpoints.notes(program)
+    program.notes = answers.notes() + checkpoints.notes(program) + notes
     return program
+
+
+@contextlib.contextmanager
+def _autocast_missed(notes: List[str]) -> Iterator[None]:
+    """Notes a region of autocast that the module enters and PyTorch turns off, because its device is not there.  One
+    that is on is in the export, and the library notes it."""
+    begin = torch.autocast.__init__
+
+    def begin_noted(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        begin(self, device_type, *args, **kwargs)
+        asked = kwargs.get("enabled", args[1] if len(args) > 1 else True)
+        note = f"The module enters torch.autocast('{device_type}') itself, whose casts are not counted."
+        if asked and not self._enabled and note not in notes:
+            notes.append(note)
+
+    setattr(torch.autocast, "__init__", begin_noted)
+    try:
+        yield
+    finally:
+        setattr(torch.autocast, "__init__", begin)
 
 
 def _mark(what: str, *values: Any) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
 
 import plimsoll
 from program import program
@@ -141,6 +142,23 @@ class Exports(unittest.TestCase):
             file.write(exported.data)
             file.flush()
             self.assertIn(exported.notes[0], " ".join(program("estimate", file.name).split()))
+
+    def test_own_autocast(self):
+        """A region of autocast in the module is told of, one that is turned off is not."""
+        def said(*args, **kwargs):
+            class Net(torch.nn.Linear):
+                def forward(self, x):
+                    with torch.autocast(*args, **kwargs):
+                        return super().forward(x)
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # PyTorch's, where there is no CUDA
+                return "enters torch.autocast" in str(plimsoll.estimate(Net(8, 8), torch.zeros(2, 8), loss="sum"))
+
+        self.assertTrue(said("cpu", dtype=torch.bfloat16))
+        self.assertTrue(said("cuda", dtype=torch.float16))
+        self.assertFalse(said("cpu", enabled=False))
+        self.assertFalse(said("cuda", torch.float16, False))
 
     def test_error(self):
         with self.assertRaisesRegex(plimsoll.UnsupportedError, r"^'Sized' could not be exported: .*plimsoll run -- "):

@@ -621,7 +621,9 @@ static plim_status pt2_import(pt2 *f, const pt2_file *p)
     f->g->format = PLIM_STR("pt2");
     if (!f->bind || !f->bind->infer)
         f->g->note = mode_note(f->g);
-    if (!add_note(f, f->note))
+    if (!add_note(f, f->note) ||
+        (f->autocast && !add_note(f, PLIM_STR("A part of the model enters torch.autocast "
+                                              "itself, whose casts are not counted."))))
         return plim_oom(f->err);
     f->g->producer = version.n ? plim_arena_printf(f->a, "torch " PLIM_STR_FMT,
                                                    (int)PLIM_MIN(version.n, 40), version.p)

@@ -139,6 +139,7 @@ typedef struct pt2 {
     plim_json text; /* of the whole JSON, at its start */
     plim_str producer;
     plim_str note; /* of the Python package, about an export that it made */
+    bool autocast; /* a part of the model runs in an autocast region of its own */
     plim_symbols syms;
     pt2_input *inputs;
     plim_str *outputs;

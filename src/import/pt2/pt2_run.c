@@ -151,13 +151,14 @@ static plim_status add_node(pt2 *f, plim_str target, plim_node n, const plim_nam
 /* ---- higher-order ops ---------------------------------------------------------- */
 
 /* Ops that only set a mode around a subgraph; the subgraph's nodes replace them.  `mode` is
- * the argument that says whether gradients are on. */
+ * the argument that says whether gradients, or autocast, are on. */
+enum { WRAP_GRAD, WRAP_AUTOCAST };
 static const struct {
     const char *target;
-    int mode;
+    uint32_t mode;
 } wrappers[] = {
-    {"torch.ops.higher_order.wrap_with_set_grad_enabled", 0},
-    {"torch.ops.higher_order.wrap_with_autocast", -1},
+    [WRAP_GRAD] = {"torch.ops.higher_order.wrap_with_set_grad_enabled", 0},
+    [WRAP_AUTOCAST] = {"torch.ops.higher_order.wrap_with_autocast", 2},
 };
 
 static int find_wrapper(plim_str target)
@@ -298,10 +299,11 @@ static plim_status run_node(pt2 *f, pt2_env *env, pt2_node *n)
     const plim_named_arg *args = &env->args[n->args];
     int w = n->graph ? find_wrapper(n->target) : -1;
     if (w >= 0) {
-        int mode = wrappers[w].mode;
-        bool no_grad = mode >= 0 && (uint32_t)mode < n->n_args &&
-                       args[mode].arg.kind == PLIM_ARG_INT && !args[mode].arg.i;
-        return inline_graph(f, env, n, args, no_grad, scope);
+        uint32_t mode = wrappers[w].mode;
+        const plim_arg *on = mode < n->n_args ? &args[mode].arg : NULL;
+        bool off = on && on->kind == PLIM_ARG_INT && !on->i;
+        f->autocast |= w == WRAP_AUTOCAST && !off;
+        return inline_graph(f, env, n, args, w == WRAP_GRAD && off, scope);
     }
     uint32_t *outs = PLIM_NEW_N(f->a, uint32_t, n->n_outs);
     if (!outs)
