@@ -393,8 +393,9 @@ static void read_device(const plim_nvml *n, plim_reading *r, unsigned index)
     if (!read_instances(n, r, index, h))
         return;
     /* The GPU's own list repeats those of its instances. */
-    memmove(&r->processes[first], &r->processes[end],
-            (r->n_processes - end) * sizeof *r->processes);
+    if (first < end)
+        memmove(&r->processes[first], &r->processes[end],
+                (r->n_processes - end) * sizeof *r->processes);
     r->n_processes -= end - first;
     r->devices[whole].busy = r->devices[whole].memory_busy = PLIM_LIVE_UNKNOWN;
 }
