@@ -302,3 +302,18 @@ plim_str plim_alloc_oom_text(const plim_alloc *h, plim_arena *a)
     }
     return b.bad ? (plim_str){NULL, 0} : plim_buf_str(&b);
 }
+
+const char *plim_trace_action_name(plim_trace_action a)
+{
+    static const char *const names[PLIM_TRACE_ACTIONS] = {
+        [PLIM_TRACE_ALLOC] = "alloc",
+        [PLIM_TRACE_FREE_REQUESTED] = "free_requested",
+        [PLIM_TRACE_FREE_COMPLETED] = "free_completed",
+        [PLIM_TRACE_SEGMENT_ALLOC] = "segment_alloc",
+        [PLIM_TRACE_SEGMENT_FREE] = "segment_free",
+        [PLIM_TRACE_SEGMENT_MAP] = "segment_map",
+        [PLIM_TRACE_SEGMENT_UNMAP] = "segment_unmap",
+        [PLIM_TRACE_OOM] = "oom",
+    };
+    return names[a];
+}

@@ -110,6 +110,8 @@ typedef enum plim_trace_action {
     PLIM_TRACE_SEGMENT_UNMAP,
     PLIM_TRACE_OOM,
 } plim_trace_action;
+enum { PLIM_TRACE_ACTIONS = PLIM_TRACE_OOM + 1 };
+const char *plim_trace_action_name(plim_trace_action a); /* PyTorch's word: "segment_alloc" */
 typedef void (*plim_alloc_watch)(void *ud, plim_trace_action action, uint64_t addr,
                                  uint64_t bytes, uint16_t stream);
 /* Sets the watcher; NULL removes it.  Only the caching allocator reports events. */

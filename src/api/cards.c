@@ -23,8 +23,7 @@ static void describe_card(const card_run *run, plim_card_row *row)
     const plim_verdict *v = &run->verdict;
     *row = (plim_card_row){.gpu = gpu->name,
                            .gpu_bytes = gpu->memory_bytes,
-                           .gpu_exact = gpu->memory_kind == PLIM_GPU_DRIVER ||
-                                        gpu->memory_kind == PLIM_GPU_GIVEN,
+                           .gpu_exact = plim_gpu_exact(gpu),
                            .context_known = v->context.high > 0,
                            .fits = v->fits,
                            .device_low = v->device_low,

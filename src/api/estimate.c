@@ -38,8 +38,7 @@ static plim_status judge_tape(work *w)
         return plim_oom(w->err);
     const plim_gpu *gpu = w->job->gpu;
     e->gpu_bytes = gpu ? gpu->memory_bytes : 0;
-    e->gpu_exact =
-        gpu && (gpu->memory_kind == PLIM_GPU_DRIVER || gpu->memory_kind == PLIM_GPU_GIVEN);
+    e->gpu_exact = gpu && plim_gpu_exact(gpu);
     if (gpu && !(e->gpu = plim__cstr(w->a, plim_str_of(gpu->name))))
         return plim_oom(w->err);
     e->peak_requested = v.sim.peak_requested;

@@ -184,7 +184,7 @@ static void describe_card(const plim_fit_search *s, plim_fit_row *row)
     const plim_gpu *gpu = s->job->gpu;
     row->gpu = gpu->name;
     row->gpu_bytes = gpu->memory_bytes;
-    row->gpu_exact = gpu->memory_kind == PLIM_GPU_DRIVER || gpu->memory_kind == PLIM_GPU_GIVEN;
+    row->gpu_exact = plim_gpu_exact(gpu);
     row->context_known = plim_fit_context(s->job).high > 0;
     row->price_usd = gpu->price_usd;
     plim_time t = plim_time_of(&s->info.ledger, gpu, !s->job->step.infer);

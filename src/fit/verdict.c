@@ -29,9 +29,8 @@ bool plim_fit_alike(const plim_job *job, const plim_gpu *other, bool sms_matter)
 {
     const plim_gpu *gpu = job->gpu;
     const plim_gpu_context a = plim_fit_context(job);
-    plim_job elsewhere = *job;
-    elsewhere.gpu = other;
-    const plim_gpu_context b = plim_fit_context(&elsewhere);
+    const plim_gpu_context b =
+        plim_gpu_context_of(other, job->step.world.lib.torch, job->step.world.lib.benchmark);
     return gpu->cc == other->cc && gpu->memory_bytes == other->memory_bytes &&
            (gpu->sms == other->sms || !sms_matter) && a.low == b.low && a.usual == b.usual &&
            a.high == b.high;

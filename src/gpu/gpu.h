@@ -34,6 +34,12 @@ typedef struct plim_gpu {
     const char *src;
 } plim_gpu;
 
+/* The memory is what a driver reports or the user gave, not estimated or rounded. */
+static inline bool plim_gpu_exact(const plim_gpu *g)
+{
+    return g->memory_kind == PLIM_GPU_DRIVER || g->memory_kind == PLIM_GPU_GIVEN;
+}
+
 uint32_t plim_gpu_count(void);
 const plim_gpu *plim_gpu_at(uint32_t i); /* NULL past the end */
 

@@ -11,35 +11,24 @@ plim_cell plim_report_price_per(int usd, double samples_per_s)
     return plim_cell_digits(samples_per_s > 0 ? usd / samples_per_s : 0);
 }
 
-static plim_cell card_memory(const plim_card_row *r)
-{
-    plim_cell c = plim_cell_u64(PLIM_CELL_BYTES, r->gpu_bytes);
-    c.mark = r->gpu_exact ? NULL : "~";
-    return c;
-}
-
-static plim_cell card_bytes(const plim_card_row *r, uint64_t n)
-{
-    return plim_cell_u64(r->context_known ? PLIM_CELL_BYTES : PLIM_CELL_UNKNOWN, n);
-}
-
 /* What the card has beyond the needs of the run, at the upper bounds. */
 static plim_cell card_margin(const plim_card_row *r)
 {
-    return card_bytes(r, r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high));
+    return plim_cell_bytes_if(r->context_known,
+                              r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high));
 }
 
 /* clang-format off */
 PLIM_GETTER(card_get_card, plim_card_row, plim_cell_text(plim_report_card(r->gpu)))
 PLIM_GETTER(card_get_gpu, plim_card_row, plim_cell_text(r->gpu))
-PLIM_GETTER(card_get_memory, plim_card_row, card_memory(r))
+PLIM_GETTER(card_get_memory, plim_card_row, plim_cell_card(r->gpu_bytes, r->gpu_exact))
 PLIM_GETTER(card_get_exact, plim_card_row, plim_cell_bool(r->gpu_exact))
 PLIM_GETTER(card_get_fits, plim_card_row, plim_cell_text(plim_report_fits(r->fits)))
-PLIM_GETTER(card_get_device, plim_card_row, card_bytes(r, r->device))
-PLIM_GETTER(card_get_device_low, plim_card_row, card_bytes(r, r->device_low))
-PLIM_GETTER(card_get_device_high, plim_card_row, card_bytes(r, r->device_high))
-PLIM_GETTER(card_get_needed_low, plim_card_row, card_bytes(r, r->needed_low))
-PLIM_GETTER(card_get_needed_high, plim_card_row, card_bytes(r, r->needed_high))
+PLIM_GETTER(card_get_device, plim_card_row, plim_cell_bytes_if(r->context_known, r->device))
+PLIM_GETTER(card_get_device_low, plim_card_row, plim_cell_bytes_if(r->context_known, r->device_low))
+PLIM_GETTER(card_get_device_high, plim_card_row, plim_cell_bytes_if(r->context_known, r->device_high))
+PLIM_GETTER(card_get_needed_low, plim_card_row, plim_cell_bytes_if(r->context_known, r->needed_low))
+PLIM_GETTER(card_get_needed_high, plim_card_row, plim_cell_bytes_if(r->context_known, r->needed_high))
 PLIM_GETTER(card_get_margin, plim_card_row, card_margin(r))
 PLIM_GETTER(card_get_step, plim_card_row, plim_cell_ms(r->time.usual_ms))
 PLIM_GETTER(card_get_step_low, plim_card_row, plim_cell_ms(r->time.low_ms))

@@ -17,11 +17,6 @@ static uint64_t sample_macs(const plim_estimate *e)
     return e->model->batch > 0 ? e->forward_macs / (uint64_t)e->model->batch : e->forward_macs;
 }
 
-static plim_cell compare_bound(const plim_estimate *e, uint64_t n)
-{
-    return plim_cell_u64(e->context_known ? PLIM_CELL_BYTES : PLIM_CELL_UNKNOWN, n);
-}
-
 static plim_cell compare_fits(const plim_estimate *e)
 {
     const char *fits = plim_report_fits(e->fits);
@@ -38,8 +33,8 @@ PLIM_GETTER(compare_saved, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->save
 PLIM_GETTER(compare_requested, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
 PLIM_GETTER(compare_allocated, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
 PLIM_GETTER(compare_reserved, plim_estimate, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
-PLIM_GETTER(compare_low, plim_estimate, compare_bound(r, r->device_low))
-PLIM_GETTER(compare_high, plim_estimate, compare_bound(r, r->device_high))
+PLIM_GETTER(compare_low, plim_estimate, plim_cell_bytes_if(r->context_known, r->device_low))
+PLIM_GETTER(compare_high, plim_estimate, plim_cell_bytes_if(r->context_known, r->device_high))
 PLIM_GETTER(compare_time_low, plim_estimate, plim_cell_ms(r->time.low_ms))
 PLIM_GETTER(compare_time, plim_estimate, plim_cell_ms(r->time.usual_ms))
 PLIM_GETTER(compare_time_high, plim_estimate, plim_cell_ms(r->time.high_ms))

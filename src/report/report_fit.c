@@ -4,13 +4,6 @@
 
 /* ---- fit ----------------------------------------------------------------- */
 
-static plim_cell fit_memory(const plim_fit_row *r)
-{
-    plim_cell c = plim_cell_u64(PLIM_CELL_BYTES, r->gpu_bytes);
-    c.mark = r->gpu_exact ? NULL : "~";
-    return c;
-}
-
 static plim_cell fit_batch(const plim_fit_row *r)
 {
     plim_cell c = r->batch ? plim_cell_int(r->batch) : plim_cell_text("none");
@@ -24,15 +17,11 @@ static plim_cell fit_device(const plim_fit_row *r)
                             : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
 }
 
-static plim_cell fit_bound(const plim_fit_row *r, uint64_t n)
-{
-    return plim_cell_u64(r->context_known ? PLIM_CELL_BYTES : PLIM_CELL_UNKNOWN, n);
-}
-
 /* What the card has beyond the needs of the batch, at the upper bounds. */
 static plim_cell fit_headroom(const plim_fit_row *r)
 {
-    return r->batch ? fit_bound(r, r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high))
+    return r->batch ? plim_cell_bytes_if(r->context_known,
+                                         r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high))
                     : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
 }
 
@@ -49,7 +38,7 @@ static plim_cell fit_margin(const plim_fit_row *r)
 /* clang-format off */
 PLIM_GETTER(fit_get_card, plim_fit_row, plim_cell_text(plim_report_card(r->gpu)))
 PLIM_GETTER(fit_get_gpu, plim_fit_row, plim_cell_text(r->gpu))
-PLIM_GETTER(fit_get_memory, plim_fit_row, fit_memory(r))
+PLIM_GETTER(fit_get_memory, plim_fit_row, plim_cell_card(r->gpu_bytes, r->gpu_exact))
 PLIM_GETTER(fit_get_exact, plim_fit_row, plim_cell_bool(r->gpu_exact))
 PLIM_GETTER(fit_get_batch, plim_fit_row, fit_batch(r))
 PLIM_GETTER(fit_get_number, plim_fit_row, plim_cell_int(r->batch))
@@ -59,8 +48,8 @@ PLIM_GETTER(fit_get_limited, plim_fit_row, plim_cell_bool(r->limited))
 PLIM_GETTER(fit_get_at_most, plim_fit_row, plim_cell_bool(!r->context_known))
 PLIM_GETTER(fit_get_reserved, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
 PLIM_GETTER(fit_get_device, plim_fit_row, fit_device(r))
-PLIM_GETTER(fit_get_low, plim_fit_row, fit_bound(r, r->device_low))
-PLIM_GETTER(fit_get_high, plim_fit_row, fit_bound(r, r->device_high))
+PLIM_GETTER(fit_get_low, plim_fit_row, plim_cell_bytes_if(r->context_known, r->device_low))
+PLIM_GETTER(fit_get_high, plim_fit_row, plim_cell_bytes_if(r->context_known, r->device_high))
 PLIM_GETTER(fit_get_margin, plim_fit_row, fit_margin(r))
 PLIM_GETTER(fit_get_reserved_range, plim_fit_row, fit_reserved(r))
 PLIM_GETTER(fit_get_reserved_low, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved_low))
@@ -69,8 +58,8 @@ PLIM_GETTER(fit_get_headroom, plim_fit_row, fit_headroom(r))
 PLIM_GETTER(fit_get_speed, plim_fit_row, plim_cell_digits(r->samples_per_s))
 PLIM_GETTER(fit_get_price, plim_fit_row, plim_report_price(r->price_usd))
 PLIM_GETTER(fit_get_price_per, plim_fit_row, plim_report_price_per(r->price_usd, r->samples_per_s))
-PLIM_GETTER(fit_get_needed_low, plim_fit_row, fit_bound(r, r->needed_low))
-PLIM_GETTER(fit_get_needed_high, plim_fit_row, fit_bound(r, r->needed_high))
+PLIM_GETTER(fit_get_needed_low, plim_fit_row, plim_cell_bytes_if(r->context_known, r->needed_low))
+PLIM_GETTER(fit_get_needed_high, plim_fit_row, plim_cell_bytes_if(r->context_known, r->needed_high))
 
 static const plim_column fit_columns[] = {
     /* name         title      in            align         least drop get */

@@ -44,13 +44,6 @@ static const plim_column dtype_columns[] = {
 
 /* ---- cards --------------------------------------------------------------- */
 
-static plim_cell card_memory(const plim_gpu_info *g)
-{
-    plim_cell c = plim_cell_known(PLIM_CELL_BYTES, g->memory_bytes);
-    c.mark = g->memory_exact || !g->memory_bytes ? NULL : "~";
-    return c;
-}
-
 static plim_cell card_year(const plim_gpu_info *g)
 {
     return g->year > 0 ? plim_cell_int(g->year) : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
@@ -64,7 +57,7 @@ static plim_cell card_cc(const plim_gpu_info *g)
 /* clang-format off */
 PLIM_GETTER(gpu_name, plim_gpu_info, plim_cell_text(r->name))
 PLIM_GETTER(gpu_card, plim_gpu_info, plim_cell_text(plim_report_card(r->name)))
-PLIM_GETTER(gpu_memory, plim_gpu_info, card_memory(r))
+PLIM_GETTER(gpu_memory, plim_gpu_info, plim_cell_card(r->memory_bytes, r->memory_exact))
 PLIM_GETTER(gpu_exact, plim_gpu_info, plim_cell_bool(r->memory_exact))
 PLIM_GETTER(gpu_cc, plim_gpu_info, card_cc(r))
 PLIM_GETTER(gpu_bandwidth, plim_gpu_info, plim_cell_rate(r->bandwidth_gbs))

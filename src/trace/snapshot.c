@@ -252,18 +252,8 @@ static plim_status take_frame(snapshot *s, const entry *e, plim_pickle_value *in
 /* The name of an action -> what it is; PLIM_NONE: nothing that moves memory. */
 static uint32_t find_action(plim_str name)
 {
-    static const char *const names[] = {
-        [PLIM_TRACE_ALLOC] = "alloc",
-        [PLIM_TRACE_FREE_REQUESTED] = "free_requested",
-        [PLIM_TRACE_FREE_COMPLETED] = "free_completed",
-        [PLIM_TRACE_SEGMENT_ALLOC] = "segment_alloc",
-        [PLIM_TRACE_SEGMENT_FREE] = "segment_free",
-        [PLIM_TRACE_SEGMENT_MAP] = "segment_map",
-        [PLIM_TRACE_SEGMENT_UNMAP] = "segment_unmap",
-        [PLIM_TRACE_OOM] = "oom",
-    };
-    for (uint32_t i = 0; i < PLIM_COUNT(names); i++)
-        if (plim_str_is(name, names[i]))
+    for (uint32_t i = 0; i < PLIM_TRACE_ACTIONS; i++)
+        if (plim_str_is(name, plim_trace_action_name((plim_trace_action)i)))
             return i;
     return PLIM_NONE;
 }

@@ -121,18 +121,6 @@ uint32_t plim_vgpu_blocks(plim_vgpu *d, plim_vgpu_block *out, uint32_t max)
 
 /* ---- actions ------------------------------------------------------------------ */
 
-/* In PyTorch's words. */
-static const char *const action_names[] = {
-    [PLIM_TRACE_ALLOC] = "alloc",
-    [PLIM_TRACE_FREE_REQUESTED] = "free_requested",
-    [PLIM_TRACE_FREE_COMPLETED] = "free_completed",
-    [PLIM_TRACE_SEGMENT_ALLOC] = "segment_alloc",
-    [PLIM_TRACE_SEGMENT_FREE] = "segment_free",
-    [PLIM_TRACE_SEGMENT_MAP] = "segment_map",
-    [PLIM_TRACE_SEGMENT_UNMAP] = "segment_unmap",
-    [PLIM_TRACE_OOM] = "oom",
-};
-
 /* The allocator did something; the lock is held by whoever made it do so.  Action
  * k lies at k modulo the number that are kept. */
 static void watch_action(void *ud, plim_trace_action action, uint64_t addr, uint64_t bytes,
@@ -147,7 +135,7 @@ static void watch_action(void *ud, plim_trace_action action, uint64_t addr, uint
         d->max_traces = d->n_traces;
     if (d->n_traces)
         d->traces[d->traced % d->n_traces] =
-            (plim_vgpu_trace){.action = action_names[action],
+            (plim_vgpu_trace){.action = plim_trace_action_name(action),
                               .addr = addr,
                               .bytes = bytes,
                               .number = d->traced,
