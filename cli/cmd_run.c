@@ -140,7 +140,6 @@ static void run_environment(const plim_args *a, const run_places *p)
     run_set_text("VRAM", plim_args_get(a, "vram") ? plim_args_get(a, "vram") : "0");
     run_set_number("STEPS", a->run_steps);
     run_set_number("LIMIT", a->limit);
-    run_set_number("JSON", a->render == PLIM_JSON);
     run_set_number("SI", a->style.si);
     run_set_number("COLOR", a->style.color);
     run_set_number("ASCII", a->style.ascii);
@@ -270,8 +269,8 @@ static void run_print_file(plim_console *c, const char *path)
     fclose(f);
 }
 
-/* A report's name is PID+ if the process used the GPU, else PID-; beside that of a rank,
- * PID.rank has its figures. */
+/* A report's name is PID+ if the process used the GPU, else PID-; beside it is PID+.json, and
+ * beside that of a rank PID.rank with its figures. */
 typedef struct run_report {
     int pid;
     bool ranked;
@@ -317,25 +316,39 @@ static void run_find_reports(const char *folder, char end, run_reports *out)
     qsort(out->at, (size_t)out->n, sizeof *out->at, run_report_order);
 }
 
-/* Prints the reports that end in `end`. */
-static void run_print_all(plim_args *a, const char *folder, char end, run_reports *all)
+static void run_print_text(plim_console *c, const plim_style *st, const char *folder, char end,
+                           const run_reports *all)
 {
-    bool headings = a->render != PLIM_JSON;
     plim_rank_row rows[RUN_REPORTS_MOST];
-    run_find_reports(folder, end, all);
     for (int i = 0; i < all->ranked; i++)
         rows[i] = all->at[i].row;
-    if (headings && all->ranked > 1)
-        plim_ranks_table(&a->console, &a->style, rows, all->ranked);
+    if (all->ranked > 1)
+        plim_ranks_table(c, st, rows, all->ranked);
     for (int i = 0; i < all->n; i++) {
         char text[PATH_MAX + 32];
         snprintf(text, sizeof text, "%sProcess %d\n", i ? "\n" : "", all->at[i].pid);
-        if (headings && all->n > 1 && !all->at[i].ranked)
-            plim_console_puts(&a->console, text);
-        else if (headings && i)
-            plim_console_puts(&a->console, "\n");
+        if (all->n > 1 && !all->at[i].ranked)
+            plim_console_puts(c, text);
+        else if (i)
+            plim_console_puts(c, "\n");
         snprintf(text, sizeof text, "%s/%d%c", folder, all->at[i].pid, end);
-        run_print_file(&a->console, text);
+        run_print_file(c, text);
+    }
+}
+
+/* Prints the reports that end in `end`, and their text to `copy`. */
+static void run_print_all(plim_args *a, plim_console *copy, const char *folder, char end,
+                          run_reports *all)
+{
+    run_find_reports(folder, end, all);
+    if (copy->file)
+        run_print_text(copy, &a->style, folder, end, all);
+    if (a->render != PLIM_JSON)
+        run_print_text(&a->console, &a->style, folder, end, all);
+    for (int i = 0; i < all->n && a->render == PLIM_JSON; i++) {
+        char path[PATH_MAX + 32];
+        snprintf(path, sizeof path, "%s/%d%c.json", folder, all->at[i].pid, end);
+        run_print_file(&a->console, path);
     }
 }
 
@@ -355,18 +368,25 @@ static void run_remove_folder(const char *folder)
 
 /* The report of a process that imported PyTorch without using the GPU, such as a launcher,
  * is printed only if no process used it. */
-static int run_collect(plim_args *a, const char *folder)
+static int run_collect(plim_args *a, plim_console *copy, const char *folder)
 {
     static run_reports all;
-    run_print_all(a, folder, '+', &all);
+    run_print_all(a, copy, folder, '+', &all);
     if (all.n > 1 && all.ranked < all.n)
         fprintf(stderr,
                 "plimsoll: %d processes used the card; each was simulated as if alone\n",
                 all.n);
     if (!all.n)
-        run_print_all(a, folder, '-', &all);
+        run_print_all(a, copy, folder, '-', &all);
     run_remove_folder(folder);
     return all.n;
+}
+
+static int run_file_error(const char *path, int number)
+{
+    plim_err err = {.code = PLIM_EIO};
+    snprintf(err.msg, sizeof err.msg, "cannot write '%.200s': %s", path, strerror(number));
+    return plim_console_error(&err);
 }
 
 /* Reports an unknown card or an invalid setting before the script starts. */
@@ -389,20 +409,39 @@ static int run_check(const plim_args *a)
     return PLIM_EXIT_DONE;
 }
 
+/* Opens the file of --report, before anything runs. */
+static int run_open_copy(const plim_args *a, plim_console *copy)
+{
+    if (a->report && !(copy->file = fopen(a->report, "we")))
+        return run_file_error(a->report, errno);
+    return PLIM_EXIT_DONE;
+}
+
+static int run_close_copy(const plim_args *a, plim_console *copy)
+{
+    if (copy->file && fclose(copy->file) && !copy->error)
+        copy->error = errno;
+    return copy->error ? run_file_error(a->report, copy->error) : PLIM_EXIT_DONE;
+}
+
 static int run_script(plim_args *a)
 {
     static run_places places;
     static plim_ranks ranks;
+    plim_console copy = {0};
     int code = run_check(a);
     if (!code)
         code = plim_ranks_read(a, &ranks);
+    if (!code)
+        code = run_open_copy(a, &copy);
     if (!code)
         code = run_locate(&places);
     if (code)
         return code;
     run_environment(a, &places);
     code = run_command(a, &ranks);
-    int reports = run_collect(a, places.report);
+    int reports = run_collect(a, &copy, places.report);
+    int bad = run_close_copy(a, &copy);
     if (code < 0) {
         plim_err err = {.code = PLIM_ENOMEM};
         snprintf(err.msg, sizeof err.msg, "cannot start '%s'", a->command[0]);
@@ -416,7 +455,7 @@ static int run_script(plim_args *a)
             a->command[0]);
         return plim_console_error(&err);
     }
-    return code;
+    return code ? code : bad;
 }
 
 const plim_cmd plim_cmd_run = {

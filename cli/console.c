@@ -101,11 +101,23 @@ int plim_console_error(const plim_err *err)
 
 /* ---- stdout --------------------------------------------------------------- */
 
+/* Leaves out the colours: escape sequences that end in 'm'. */
+static bool put_plain(plim_console *c, const char *text, size_t n)
+{
+    bool good = true;
+    for (size_t i = 0; i < n && good; i++) {
+        bool inside = c->escape;
+        c->escape = inside ? text[i] != 'm' : text[i] == '\x1b';
+        good = inside || c->escape || putc(text[i], c->file) != EOF;
+    }
+    return good;
+}
+
 int plim_console_put(void *console, const char *text, size_t n)
 {
     plim_console *c = console;
     progress_clear();
-    if (!c->error && fwrite(text, 1, n, stdout) < n)
+    if (!c->error && (c->file ? !put_plain(c, text, n) : fwrite(text, 1, n, stdout) < n))
         c->error = errno ? errno : EIO;
     return c->error;
 }

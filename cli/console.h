@@ -7,6 +7,8 @@
 
 #include <plimsoll.h>
 
+#include <stdio.h>
+
 /* The exit codes, on which scripts rely. */
 enum {
     PLIM_EXIT_DONE = 0,  /* success */
@@ -27,9 +29,11 @@ int plim_console_usage(const char *fmt, ...) PLIM_CONSOLE_PRINTF;
 /* Prints an error of the library; returns its exit code. */
 int plim_console_error(const plim_err *err);
 
-/* stdout.  Starts as zero. */
+/* stdout, or a file that gets the text without colours.  Starts as zero. */
 typedef struct plim_console {
-    int error; /* errno of the first failed write; later output is dropped */
+    FILE *file;  /* NULL: stdout */
+    bool escape; /* in a file: within a colour's escape sequence */
+    int error;   /* errno of the first failed write; later output is dropped */
 } plim_console;
 
 /* A plim_put; `console` is a plim_console. */

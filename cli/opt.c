@@ -202,6 +202,8 @@ OPT("by", "line|module|op", RUN, take_word, offsetof(plim_args, by), 0,
  "what the report groups by (default: line)")
 OPT("lines", "own|all", RUN, take_word, offsetof(plim_args, lines), 0,
  "lines that the report names: your own (default), or all but PyTorch's and Python's")
+OPT("report", "FILE", RUN, take_text, offsetof(plim_args, report), 0,
+ "write the report to a file, too, as text without colours")
 OPT("save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,
  "write the tape, with source lines of the script, for 'plimsoll replay'")
 

@@ -36,7 +36,7 @@ typedef struct plim_args {
     plim_render render;
     plim_color color;
     const char *explain;
-    const char *scalar, *save, *rank, *lines, *by,
+    const char *scalar, *report, *save, *rank, *lines, *by,
         *routing;                       /* of `run`, as are the next two lines */
     const char *for_model;              /* of `gpus` */
     const char *json_form, *prometheus; /* of `top`, as are the next three lines */

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Estimate as Estimate, Fit as Fit, Gpus as Gpus, Info as Info, Layers as Layers, OutOfMemory as OutOfMemory, Replay as Replay,
         Result as Result, Segments as Segments, Size as Size, Tape as Tape, Times as Times,
     )
+    from ._run import Run as Run, run as run
     from ._settings import Setting as Setting
     from ._track import Summary as Summary, Tracker as Tracker, summary as summary, track as track
 
@@ -52,6 +53,7 @@ _HOMES = {
     "_models": "Model",
     "_results": "Batches Cards Comparison Entries Estimate Fit Gpus Info Layers OutOfMemory Replay Result Segments "
                 "Size Tape Times",
+    "_run": "Run run",
     "_settings": "Setting",
     "_track": "Summary Tracker summary track",  # needs PyTorch
 }

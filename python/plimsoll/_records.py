@@ -396,6 +396,136 @@ class Tensor(Record):
     same_as: Optional[str]
 
 
+# ---- run --------------------------------------------------------------------------------
+
+
+class RunCard(Record):
+    """The card, and the bounds of its CUDA context."""
+
+    name: str
+    bytes: int
+    context_low: int
+    context_high: int
+    cudnn_search: bool
+
+
+class RunPeak(Record):
+    """Where the most was live, and the bytes of each category then."""
+
+    step: int
+    phase: str
+    op: str
+    line: str
+    parameter: int
+    buffer: int
+    gradient: int
+    optimizer_state: int
+    input: int
+    activation: int
+    temporary: int
+    workspace: int
+    output: int
+
+
+class RunTensors(Record):
+    """Tensors of one line that are alike."""
+
+    count: int
+    category: str
+    dtype: Optional[str]
+    shape: Optional[Tuple[int, ...]]
+    bytes: int
+
+
+class RunLine(Record):
+    line: Optional[str]
+    source: Optional[str]
+    allocations: int
+    requested: int
+    live_at_peak: int
+    tensors: List[RunTensors]
+
+
+class Growth(Record):
+    """A line of which more is live every so many steps."""
+
+    line: Optional[str]
+    source: Optional[str]
+    holder: Optional[str]
+    bytes: int
+    tensors: int
+    every: int
+
+
+class RunOn(Record):
+    """The verdict on one card."""
+
+    gpu: str
+    gpu_bytes: int
+    fits: Optional[str]
+    peak_allocated: Optional[int]
+    peak_reserved: Optional[int]
+    device_low: Optional[int]
+    device_high: Optional[int]
+    oom_line: Optional[str]
+    oom_text: Optional[str]
+    growth_step: Optional[int]
+
+
+class Attempt(Record):
+    """What ran until a request failed that the script survived."""
+
+    oom_line: Optional[str]
+    oom_bytes: int
+    peak_requested: int
+    peak_allocated: int
+    peak_reserved: int
+
+
+class Caveat(Record):
+    line: str
+    what: str
+    count: int
+
+
+class RunReport(Record):
+    """What one process did with one card."""
+
+    card: RunCard
+    torch: str
+    rank: int
+    """of a process that is one of several, as are `world` and the bytes of NCCL's buffers"""
+    world: int
+    nccl_low: int
+    nccl_high: int
+    device: int
+    """the number of the card, on a machine of several"""
+    peak_requested: int
+    peak_allocated: int
+    peak_reserved: int
+    events: int
+    storages: int
+    num_ooms: int
+    num_alloc_retries: int
+    steps: int
+    needed_low: Optional[int]
+    needed_high: Optional[int]
+    truncated: bool
+    peak: RunPeak
+    by: str
+    lines: List[RunLine]
+    growth: List[Growth]
+    growth_steps: int
+    growth_sure: bool
+    phases: List[Phase]
+    cards: List[RunOn]
+    attempts: List[Attempt]
+    caveats: List[Caveat]
+    end: str
+    oom_line: Optional[str]
+    oom_text: Optional[str]
+
+
 # ---- replay ---------------------------------------------------------------------------
 
 

@@ -94,7 +94,7 @@ def _optimizer(value: Any) -> str:
     return ",".join(words + [f"impl={impl}"] * bool(impl))
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as the library reads it."""
     if hasattr(value, "param_groups"):
         return _optimizer(value)
@@ -103,7 +103,7 @@ def _shown(value: Any) -> str:
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return _dtypes().get(str(value), str(value))
     if isinstance(value, (tuple, list)):
-        return ",".join(map(_shown, value))
+        return ",".join(map(shown, value))
     return str(value)
 
 
@@ -111,12 +111,12 @@ def _items(value: Any) -> Iterator[str]:
     """The items of a list: a shape, a name with a value, or several of them."""
     if isinstance(value, Mapping):
         for name, one in value.items():
-            yield f"{name}={_shown(one)}"
+            yield f"{name}={shown(one)}"
     elif isinstance(value, (tuple, list)) and not all(hasattr(x, "__index__") for x in value):
         for one in value:
-            yield _shown(one)
+            yield shown(one)
     else:
-        yield _shown(value)
+        yield shown(value)
 
 
 class Settings:
@@ -137,7 +137,7 @@ class Settings:
             for item in _items(value):
                 _library.call("plim_settings_add", self.handle.pointer, encoded(key), encoded(item))
         else:  # the library says what is wrong with a key that it does not know
-            _library.call("plim_settings_set", self.handle.pointer, encoded(key), encoded(_shown(value)))
+            _library.call("plim_settings_set", self.handle.pointer, encoded(key), encoded(shown(value)))
 
     def run(self, stem: str, subject: Any, progress: Optional[Progress]) -> Handle:
         """The result of plim_STEM_run with these settings.  An exception of `progress`, or Ctrl-C, ends the call."""

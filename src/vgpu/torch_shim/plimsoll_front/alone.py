@@ -49,8 +49,7 @@ class Command:
         self.stdin = waits_on_stdin()
 
     def start(self, card, folder):
-        environ = {**self.environ, "PLIMSOLL_RUN_GPU": card, "PLIMSOLL_RUN_REPORT": folder,
-                   "PLIMSOLL_RUN_JSON": "1"}
+        environ = {**self.environ, "PLIMSOLL_RUN_GPU": card, "PLIMSOLL_RUN_REPORT": folder}
         environ.pop("PLIMSOLL_RUN_SAVE", None)
         return subprocess.Popen(self.words, cwd=self.folder, env=environ, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -85,7 +84,7 @@ class Alone:
                 if self.stopped:  # before there was a process to end
                     self.process.terminate()
                 self.process.wait()
-                with open(os.path.join(folder, f"{self.process.pid}+"), encoding="utf-8") as f:
+                with open(os.path.join(folder, f"{self.process.pid}+.json"), encoding="utf-8") as f:
                     row = json.load(f)["cards"][0]
         except (OSError, ValueError):
             return  # it wrote no report: the card's row stays unknown

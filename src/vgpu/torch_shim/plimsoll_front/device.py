@@ -87,7 +87,7 @@ class Machine:
         for card in self.cards[:1] if name == "note" else self.cards:
             card.call(name, *args)
 
-    def report(self, run):
+    def report(self, run, render):
         """Of the cards that the script saw."""
         pieces = []
         put = PUT(lambda _, p, n: pieces.append(ctypes.string_at(p, n)) or 0)
@@ -104,8 +104,7 @@ class Machine:
             reports[i] = made.value
         if not st:
             st = self.lib.plim_vgpu_machine_print(
-                reports, len(reports), Render.JSON if run["json"] else Render.TEXT,
-                ctypes.byref(style), put, None, ctypes.byref(err))
+                reports, len(reports), render, ctypes.byref(style), put, None, ctypes.byref(err))
         for made in reports:
             self.lib.plim_vgpu_report_free(c_ptr(made))
         return f"plimsoll: {err.msg.decode()}\n".encode() if st else b"".join(pieces)

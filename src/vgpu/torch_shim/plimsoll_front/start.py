@@ -146,7 +146,7 @@ class Finder:
 def settings():
     words = ("gpu", "alloc_conf", "workspace", "scalar", "save", "report", "lib",
              "lines", "by", "routing")
-    numbers = ("vram", "cards", "alone", "steps", "limit", "json", "si", "color", "ascii", "width",
+    numbers = ("vram", "cards", "alone", "steps", "limit", "si", "color", "ascii", "width",
                "top", "quiet")
     run = {k: os.environ.get("PLIMSOLL_RUN_" + k.upper()) for k in words}
     run.update((k, int(os.environ.get("PLIMSOLL_RUN_" + k.upper()) or 0)) for k in numbers)

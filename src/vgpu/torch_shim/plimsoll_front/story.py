@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 
-from .abi import Category, End, Growing, Phase, c_str, c_u32
+from .abi import Category, End, Growing, Phase, Render, c_str, c_u32
 from .alone import Alone
 from .device import text
 from .holders import FILLS_UP, PERIODS, Holders
@@ -317,9 +317,10 @@ class Story:
             add()
         used = any(card.used() for card in self.device.cards)
         path = os.path.join(self.run["report"], f"{os.getpid()}{'+' if used else '-'}")
-        with open(path + ".new", "wb") as f:
-            f.write(self.device.report(self.run))
-        os.replace(path + ".new", path)
+        for name, render in ((path + ".json", Render.JSON), (path, Render.TEXT)):
+            with open(name + ".new", "wb") as f:
+                f.write(self.device.report(self.run, render))
+            os.replace(name + ".new", name)
 
     def save(self):
         """To the file, or, if another process of this run has it, beside it."""

@@ -19,7 +19,7 @@ import os
 import sys
 import types
 
-from .abi import c_u64
+from .abi import Render, c_u64
 from .build import GROUP, library_path
 
 
@@ -157,7 +157,7 @@ class World:
             low, high = c_u64(), c_u64()
             self.library.plimsoll_dist_nccl(ctypes.byref(low), ctypes.byref(high))
             self.device.call("nccl", low, high)
-        report = json.loads(self.device.report({**self.run, "json": 1}))
+        report = json.loads(self.device.report(self.run, Render.JSON))
         if "fullest" in report:  # of several cards
             report = report["cards"][report["fullest"]]
         fits = {"yes": 1, "no": 0}.get(report["cards"][0]["fits"], -1)
