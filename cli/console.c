@@ -1,5 +1,6 @@
 /* console.c -- see console.h */
 #include "console.h"
+#include "terminal.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -7,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -136,7 +136,7 @@ int plim_console_close(plim_console *c, int code)
 {
     if (fclose(stdout) && !c->error)
         c->error = errno;
-    if (!c->error || c->error == EPIPE)
+    if (!c->error || plim_terminal_gone(c->error))
         return code;
     fprintf(stderr, "plimsoll: cannot write: %s\n", strerror(c->error));
     return PLIM_EXIT_HOST;
@@ -154,9 +154,9 @@ static const char *console_variable(const char *name)
 static int console_width(bool terminal)
 {
     enum { DEFAULT = 80, MOST = 10000 };
-    struct winsize size;
-    if (terminal && !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col)
-        return size.ws_col;
+    int own = terminal ? plim_terminal_width() : 0;
+    if (own > 0)
+        return own;
     const char *columns = console_variable("COLUMNS");
     long n = columns ? strtol(columns, NULL, 10) : 0;
     return n > 0 && n <= MOST ? (int)n : DEFAULT;
@@ -177,13 +177,11 @@ static bool console_locale_is_ascii(void)
 void plim_console_style(plim_style *st, plim_color color)
 {
     bool terminal = isatty(STDOUT_FILENO);
-    const char *term = console_variable("TERM");
-    bool dumb = !term || !strcmp(term, "dumb");
-
     if (!st->width)
         st->width = console_width(terminal);
     if (terminal && console_locale_is_ascii())
         st->ascii = true;
-    st->color = color == PLIM_COLOR_ALWAYS || (color == PLIM_COLOR_AUTO && terminal && !dumb &&
-                                               !console_variable("NO_COLOR"));
+    st->color = color == PLIM_COLOR_ALWAYS ||
+                (color == PLIM_COLOR_AUTO && terminal && plim_terminal_colors() &&
+                 !console_variable("NO_COLOR"));
 }

@@ -1,5 +1,6 @@
 /* main.c -- plimsoll COMMAND ...: finds the command, reads its options, runs it. */
 #include "cmds.h"
+#include "terminal.h"
 
 #include <string.h>
 
@@ -40,6 +41,7 @@ int main(int argc, char **argv)
 {
     plim_args a = {.style = PLIM_STYLE_INIT};
     plim_err err = PLIM_ERR_INIT;
+    plim_terminal_start(&argc, &argv);
     if (plim_settings_new(&a.settings, &err))
         return plim_console_error(&err);
     plim_settings_on_progress(a.settings, plim_console_progress, NULL);

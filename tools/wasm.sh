@@ -21,7 +21,7 @@ for header in zlib.h zconf.h; do
 done
 n=0
 for source in src/*/*.c src/import/*/*.c; do
-    case $source in src/vgpu/* | src/live/*) continue ;; esac
+    case $source in src/vgpu/* | src/live/* | *_windows.c) continue ;; esac
     clang --target=wasm32-wasi --sysroot="$sysroot" -isystem "$sysroot/include/wasm32-wasi" \
         -std=c11 -O2 -Wall -Wextra -Werror -D_WASI_EMULATED_MMAN \
         -Iinclude -Isrc -isystem "$out/include" -c "$source" -o "$out/$(basename "$source" .c).o"

@@ -1,13 +1,14 @@
 /* handle.c -- plim_model_open and the other functions of a model handle. */
 #include "api/api.h"
 
-/* A handle in its own arena, with a copy of the name. */
+/* A handle in its own arena, with a copy of the name, as a path. */
 static plim_model *new_handle(const char *name, plim_err *err)
 {
     plim_arena a = PLIM_ARENA_INIT;
     plim_model *m = PLIM_NEW(&a, plim_model);
     plim_str text = plim_arena_str(&a, plim_str_of(name));
     if (m && text.p) {
+        plim_file_slashes((char *)(uintptr_t)text.p);
         m->text = text;
         m->arena = a; /* the arena now lives in its own memory */
         return m;

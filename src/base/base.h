@@ -215,5 +215,7 @@ plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err);
 bool plim_file_exists(const char *path); /* or a folder, or not readable */
 bool plim_file_is_folder(const char *path);
 void plim_file_unmap(plim_bytes *b); /* harmless on {0} */
+/* Replaces what else separates folders on this system by '/', which all take. */
+void plim_file_slashes(char *path);
 
 #endif

@@ -393,7 +393,7 @@ static uint64_t parse_unit(plim_str s)
     if (!prefix || (z[1] && !si && strcmp(z + 1, "ib") != 0))
         return 0;
     uint64_t unit = 1;
-    for (long k = prefix - prefixes; k >= 0; k--)
+    for (ptrdiff_t k = prefix - prefixes; k >= 0; k--)
         unit *= si ? 1000 : 1024;
     return unit;
 }

@@ -58,6 +58,7 @@ static const struct {
     {"HF_HOME", "/hub"},
     {"XDG_CACHE_HOME", "/huggingface/hub"},
     {"HOME", "/.cache/huggingface/hub"},
+    {"USERPROFILE", "/.cache/huggingface/hub"}, /* of Windows */
 };
 
 /* "" without a home directory. */

@@ -1,0 +1,20 @@
+/* cmds_windows.c -- the commands that Windows lacks: they are listed, and say why. */
+#include "cmds.h"
+
+#define LACKS(id, operand, what, uses)                                                        \
+    static int id##_lacks(plim_args *a)                                                       \
+    {                                                                                         \
+        (void)a;                                                                              \
+        return plim_console_usage(                                                            \
+            "'" #id                                                                           \
+            "' is not for Windows: use it on Linux, or in WSL, the Linux of Windows");        \
+    }                                                                                         \
+    const plim_cmd plim_cmd_##id = {.name = #id,                                              \
+                                    .usage = operand,                                         \
+                                    .doc = "not for Windows: " what,                          \
+                                    .options = uses,                                          \
+                                    .run = id##_lacks};
+
+LACKS(run, "COMMAND", "run a script on a simulated GPU",
+      PLIM_USE_RUN | PLIM_USE_LIVE | PLIM_USE_JSON | PLIM_USE_TEXT)
+LACKS(top, "", "show the GPUs of this machine", PLIM_USE_TOP | PLIM_USE_CSV | PLIM_USE_TEXT)

@@ -1,0 +1,240 @@
+/* arena.c -- arenas, and the maps that lie in them: see base.h. */
+#include "base/os.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- arena ------------------------------------------------------------- */
+
+struct plim_arena_chunk {
+    plim_arena_chunk *next;
+    uint64_t used, cap;
+    uint64_t mapped; /* size of its own mapping; 0: from the heap */
+    /* the data follows, 16-aligned */
+};
+
+#define CHUNK_HEAD ((sizeof(plim_arena_chunk) + 15) / 16 * 16)
+#define CHUNK_MIN (64u << 10)
+#define CHUNK_GROWN (256u << 10)
+#define CHUNK_LARGE (2u << 20) /* one large page: its first write faults in all of it */
+
+/* Capacity of the next chunk: twice what there is while that is small, then whole large pages.
+ * An estimate of 80 layers takes 30 MB: with pages of 4 KiB a third of its time would be spent
+ * on page faults. */
+static uint64_t chunk_cap(const plim_arena *a, uint64_t bytes)
+{
+    uint64_t least = PLIM_MAX(bytes, PLIM_MAX((uint64_t)CHUNK_MIN, a->used));
+    if (least < (a->lean ? CHUNK_LARGE : CHUNK_GROWN) ||
+        least > UINT64_MAX - CHUNK_LARGE - CHUNK_HEAD)
+        return least;
+    return (bytes + CHUNK_HEAD + CHUNK_LARGE - 1) / CHUNK_LARGE * CHUNK_LARGE - CHUNK_HEAD;
+}
+
+/* Zeroed; NULL: no memory. */
+static plim_arena_chunk *chunk_new(uint64_t cap)
+{
+    plim_arena_chunk *c = NULL;
+    uint64_t bytes = cap + CHUNK_HEAD, mapped = 0;
+    if (cap > SIZE_MAX - CHUNK_HEAD)
+        return NULL;
+    if (bytes >= CHUNK_LARGE && (c = plim_os_pages((size_t)bytes)))
+        mapped = bytes;
+    if (!c && !(c = calloc(1, (size_t)bytes)))
+        return NULL;
+    c->cap = cap;
+    c->mapped = mapped;
+    return c;
+}
+
+static void *chunk_take(plim_arena_chunk *c, uint64_t bytes)
+{
+    void *p = (uint8_t *)c + CHUNK_HEAD + c->used;
+    c->used += bytes;
+    return p;
+}
+
+/* Adds a chunk with room for that many bytes: a spare one, or a new one.  Chunks grow with
+ * use, so a large result costs few mallocs and a small one little memory. */
+static bool chunk_push(plim_arena *a, uint64_t bytes)
+{
+    plim_arena_chunk *c = a->spare;
+    if (c && c->cap >= bytes)
+        a->spare = c->next;
+    else if (!(c = chunk_new(chunk_cap(a, bytes))))
+        return false;
+    c->next = a->head;
+    a->head = c;
+    return true;
+}
+
+void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size)
+{
+    uint64_t bytes, limit = a->limit ? a->limit : PLIM_ARENA_DEFAULT_LIMIT;
+    a->calls++;
+    if (a->fail_after && a->calls >= a->fail_after)
+        return NULL;
+    if (!plim_mul(n, size, &bytes) || bytes > limit)
+        return NULL;
+    bytes = PLIM_MAX((bytes + 15) & ~15ull, 16);
+    if (bytes > limit - PLIM_MIN(a->used, limit))
+        return NULL;
+    if ((!a->head || bytes > a->head->cap - a->head->used) && !chunk_push(a, bytes))
+        return NULL;
+    a->used += bytes;
+    return chunk_take(a->head, bytes);
+}
+
+static void chunks_free(plim_arena_chunk *c)
+{
+    for (plim_arena_chunk *next; c; c = next) {
+        next = c->next;
+        if (c->mapped)
+            plim_os_pages_free(c, (size_t)c->mapped);
+        else
+            free(c);
+    }
+}
+
+void plim_arena_free(plim_arena *a)
+{
+    chunks_free(a->head);
+    chunks_free(a->spare);
+    a->head = a->spare = NULL;
+    a->used = 0;
+}
+
+void plim_arena_reset(plim_arena *a)
+{
+    for (plim_arena_chunk *c = a->head, *next; c; c = next) {
+        next = c->next;
+        memset((uint8_t *)c + CHUNK_HEAD, 0, (size_t)c->used);
+        c->used = 0;
+        c->next = a->spare;
+        a->spare = c;
+    }
+    a->head = NULL;
+    a->used = 0;
+}
+
+plim_str plim_arena_str(plim_arena *a, plim_str s)
+{
+    char *p = s.n < SIZE_MAX ? plim_arena_new(a, s.n + 1, 1) : NULL;
+    if (!p)
+        return (plim_str){NULL, 0};
+    if (s.n)
+        memcpy(p, s.p, s.n);
+    return (plim_str){p, s.n};
+}
+
+plim_str plim_arena_vprintf(plim_arena *a, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    char *p = n < 0 ? NULL : plim_arena_new(a, (uint64_t)n + 1, 1);
+    if (p)
+        vsnprintf(p, (size_t)n + 1, fmt, again);
+    va_end(again);
+    return p ? (plim_str){p, (size_t)n} : (plim_str){NULL, 0};
+}
+
+plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    plim_str s = plim_arena_vprintf(a, fmt, ap);
+    va_end(ap);
+    return s;
+}
+
+bool plim_arena_grow_to(plim_arena *a, void **items, uint64_t n, uint32_t *cap, uint64_t size)
+{
+    uint64_t want = *cap ? (uint64_t)*cap * 2 : 16;
+    if (want > UINT32_MAX)
+        return false;
+    void *p = plim_arena_new(a, want, size);
+    if (!p)
+        return false;
+    if (n)
+        memcpy(p, *items, (size_t)(n * size));
+    *items = p;
+    *cap = (uint32_t)want;
+    return true;
+}
+
+/* ---- map --------------------------------------------------------------- */
+
+/* Never 0.  Takes eight bytes at a time: names of tensors have about forty. */
+static uint32_t map_hash(plim_str s)
+{
+    uint64_t h = s.n, w = 0;
+    for (; s.n >= sizeof w; s.p += sizeof w, s.n -= sizeof w) {
+        memcpy(&w, s.p, sizeof w);
+        h = (h ^ w) * 0x9e3779b97f4a7c15ull;
+        h ^= h >> 32;
+    }
+    for (; s.n; s.p++, s.n--)
+        h = (h ^ (uint8_t)*s.p) * 1099511628211ull;
+    return (uint32_t)((h * 0x9e3779b97f4a7c15ull) >> 32) | 1;
+}
+
+static plim_map_slot *map_slot(const plim_map *m, plim_str key, uint32_t hash)
+{
+    uint32_t i = hash >> 1 & (m->cap - 1);
+    while (m->slots[i].hash &&
+           (m->slots[i].hash != hash || !plim_str_eq(m->slots[i].key, key)))
+        i = (i + 1) & (m->cap - 1);
+    return &m->slots[i];
+}
+
+static bool map_grow(plim_arena *a, plim_map *m)
+{
+    uint64_t cap = m->cap ? (uint64_t)m->cap * 2 : 64;
+    plim_map_slot *fresh = cap <= 1u << 30 ? PLIM_NEW_N(a, plim_map_slot, cap) : NULL;
+    if (!fresh)
+        return false;
+    uint32_t last = (uint32_t)cap - 1;
+    for (uint32_t i = 0; i < m->cap; i++) {
+        uint32_t k = m->slots[i].hash >> 1 & last;
+        if (!m->slots[i].hash)
+            continue;
+        while (fresh[k].hash)
+            k = (k + 1) & last;
+        fresh[k] = m->slots[i];
+    }
+    m->slots = fresh;
+    m->cap = (uint32_t)cap;
+    return true;
+}
+
+uint32_t *plim_map_at(plim_arena *a, plim_map *m, plim_str key)
+{
+    if (m->n * 2 >= m->cap && !map_grow(a, m))
+        return NULL;
+    uint32_t hash = map_hash(key);
+    plim_map_slot *s = map_slot(m, key, hash);
+    if (!s->hash) {
+        m->n++;
+        *s = (plim_map_slot){key, 0, hash};
+    }
+    return &s->value;
+}
+
+bool plim_map_put(plim_arena *a, plim_map *m, plim_str key, uint32_t value)
+{
+    uint32_t *at = plim_map_at(a, m, key);
+    if (at)
+        *at = value;
+    return at != NULL;
+}
+
+bool plim_map_get(const plim_map *m, plim_str key, uint32_t *value)
+{
+    if (!m->cap)
+        return false;
+    const plim_map_slot *s = map_slot(m, key, map_hash(key));
+    if (s->hash)
+        *value = s->value;
+    return s->hash != 0;
+}

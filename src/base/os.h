@@ -1,0 +1,14 @@
+/* os.h -- what the library asks of the operating system besides the C library: large pages here,
+ * files in base.h ("files"), threads through pthread.h, which every system of ours has.
+ *
+ * Each system is one file: os_posix.c, os_windows.c. */
+#ifndef PLIM_OS_H
+#define PLIM_OS_H
+
+#include "base/base.h"
+
+/* Zeroed memory in large pages; NULL: there are none, so it has to come from the heap. */
+void *plim_os_pages(size_t bytes);
+void plim_os_pages_free(void *p, size_t bytes);
+
+#endif
