@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
-import sys
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, List, Tuple
 
 from ._errors import UsageError, error_of
+from ._place import library as path
 
 PUT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 PROGRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_char_p)
@@ -91,34 +90,6 @@ for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "in
 for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info", "replay", "oom"):
     PROTOTYPES[f"plim_{_result}_print"] = (_STATUS, HANDLE, *_PRINT)
     PROTOTYPES[f"plim_{_result}_free"] = (None, HANDLE)
-
-
-def _file_names() -> Sequence[str]:
-    if sys.platform == "win32":
-        return ("libplimsoll.dll", "plimsoll.dll")
-    return ("libplimsoll.dylib",) if sys.platform == "darwin" else ("libplimsoll.so",)
-
-
-def _places() -> Iterator[str]:
-    """Where the library may be: what the environment says, the package's own, a checkout's build."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    if os.environ.get("PLIMSOLL_LIBRARY"):
-        yield os.environ["PLIMSOLL_LIBRARY"]
-        return
-    checkout = os.path.dirname(os.path.dirname(here))
-    for folder in (("_dist", "lib"), ("_dist", "bin"), (checkout, "build")):
-        for name in _file_names():
-            yield os.path.join(here, *folder, name)
-
-
-@functools.lru_cache(maxsize=None)
-def path() -> str:
-    """Where the library is."""
-    found = next(filter(os.path.exists, _places()), None)
-    if found is None:
-        raise ImportError("libplimsoll was not found: it is neither in the package nor in the build folder of a "
-                          "checkout ('make' builds it there); $PLIMSOLL_LIBRARY may name it")
-    return os.path.abspath(found)
 
 
 @functools.lru_cache(maxsize=None)

@@ -20,7 +20,7 @@ import sys
 import tempfile
 from typing import Any, Dict, List, Sequence
 
-from .__main__ import program
+from ._place import program
 
 _MAIN = """\
 import linecache

@@ -28,7 +28,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tup
 
 import pytest
 
-from .__main__ import program
+from ._place import program
 
 MARK = "gpu_memory"
 SCHEMA = "plimsoll/pytest/1"

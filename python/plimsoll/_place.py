@@ -1,0 +1,50 @@
+"""_place.py -- where the library and the program are.
+
+The command `plimsoll` starts a Python only to find the program, so this imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # as in typing, which takes longer to import than all else here
+if TYPE_CHECKING:
+    from typing import Iterator, Sequence
+
+
+def _file_names() -> Sequence[str]:
+    if sys.platform == "win32":
+        return ("libplimsoll.dll", "plimsoll.dll")
+    return ("libplimsoll.dylib",) if sys.platform == "darwin" else ("libplimsoll.so",)
+
+
+def _places() -> Iterator[str]:
+    """Where the library may be: what the environment says, the package's own, a checkout's build."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    if os.environ.get("PLIMSOLL_LIBRARY"):
+        yield os.environ["PLIMSOLL_LIBRARY"]
+        return
+    checkout = os.path.dirname(os.path.dirname(here))
+    for folder in (("_dist", "lib"), ("_dist", "bin"), (checkout, "build")):
+        for name in _file_names():
+            yield os.path.join(here, *folder, name)
+
+
+def library() -> str:
+    """The path of the library."""
+    found = next(filter(os.path.exists, _places()), None)
+    if found is None:
+        raise ImportError("libplimsoll was not found: it is neither in the package nor in the build folder of a "
+                          "checkout ('make' builds it there); $PLIMSOLL_LIBRARY may name it")
+    return os.path.abspath(found)
+
+
+def program() -> str:
+    """The path of the program: in the package, or beside the library in a checkout's build folder."""
+    name = "plimsoll.exe" if sys.platform == "win32" else "plimsoll"
+    beside = os.path.dirname(library())
+    for place in (os.path.join(os.path.dirname(beside), "bin", name), os.path.join(beside, name)):
+        if os.path.exists(place):
+            return place
+    raise FileNotFoundError(f"the program was not found beside {library()}: the installation is incomplete")
