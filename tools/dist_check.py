@@ -4,9 +4,10 @@
     tools/dist_check.py OUT TOOLS
 
 The checksums; that every transcript of tests/cli passes with the programs for Linux, that for another machine under
-qemu-user; that the .deb packages unpack to a program that runs, and what lintian says of them; what twine and auditwheel
-say of the wheels, and that one works in a new virtual environment; that a C program can be built against the archive.
-TOOLS is a folder for a virtual environment. Exit 1: something is wrong; what is not installed is named, not examined.
+qemu-user, and with that for Windows under wine, but for what WINDOWS_DIFFERS names; that the .deb packages unpack to a program
+that runs, and what lintian says of them; what twine and auditwheel say of the wheels, that one works in a new virtual
+environment, and that a C program on musl can load the library of another; that a C program can be built against the archives.
+TOOLS is the folder of tools/dist.py. Exit 1: something is wrong; what is not installed is named, not examined.
 """
 import hashlib
 import json
@@ -20,10 +21,19 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 AUDITWHEEL, TWINE = "auditwheel==6.8.2", "twine==6.2.0"
 WHEEL_LIMIT = 2_000_000  # bytes
+WINE = "/usr/lib/wine/wine64"  # Debian's, which needs nothing for programs of 32 bits
+# Commands of the transcripts that print something else on Windows or under wine, and why.
+WINDOWS_DIFFERS = (
+    r"plimsoll run ",  # is not for Windows
+    r"plimsoll( help)?$",  # says so
+    r">&-",  # wine's stdout is never closed
+    r"m=models--acme",  # wine does not pass HOME on
+)
 bad = 0
 
 
@@ -66,30 +76,67 @@ def emulated(program, machine, folder):
     return script
 
 
-def check_archive(archive, version, folder):
-    name = archive.name.removesuffix(".tar.gz")
-    machine, system = re.fullmatch(rf"plimsoll-{re.escape(version)}-(\w+)-(\w+)", name).groups()
+def unpack(archive, folder):
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder)
+        return folder / archive.stem
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
-    tree = folder / name
-    missing = [x for x in ("LICENSE", "README.md", "CHANGELOG.md", "THIRD-PARTY.txt", "bin/plimsoll", "include/plimsoll.h",
+    return folder / archive.name.removesuffix(".tar.gz")
+
+
+def check_archive(archive, version, folder, tools):
+    tree = unpack(archive, folder)
+    name = tree.name
+    machine, system = re.fullmatch(rf"plimsoll-{re.escape(version)}-(\w+)-(\w+)", name).groups()
+    program = tree / ("bin/plimsoll.exe" if system == "windows" else "bin/plimsoll")
+    missing = [x for x in ("LICENSE", "README.md", "CHANGELOG.md", "THIRD-PARTY.txt", program, "include/plimsoll.h",
                            "share/man/man1/plimsoll.1", "share/bash-completion/completions/plimsoll",
                            "share/zsh/site-functions/_plimsoll", "share/fish/vendor_completions.d/plimsoll.fish")
                if not (tree / x).exists()]
-    report(f"{archive.name}: {archive.stat().st_size:,} bytes", " ".join(missing))
-    if system != "linux":
+    report(f"{archive.name}: {archive.stat().st_size:,} bytes", " ".join(map(str, missing)))
+    if system == "windows":
+        check_windows(tree, folder, tools)
+    elif system == "linux":
+        check_linux(tree, machine, folder)
+    else:
         print(f"      {name}: built, not run")
-        return tree
+    return tree
+
+
+def check_linux(tree, machine, folder):
     text = run("readelf", "-ld", tree / "bin/plimsoll")[1]
-    report(f"{name}: the program is static", text if "NEEDED" in text or "INTERP" in text else "")
+    report(f"{tree.name}: the program is static", text if "NEEDED" in text or "INTERP" in text else "")
     program = emulated(tree / "bin/plimsoll", machine, folder)
     if program:
         transcripts = sorted((ROOT / "tests/cli").glob("*.txt"))
-        expect(f"{name}: {len(transcripts)} transcripts", sys.executable, ROOT / "tools/check_docs.py", "--program", program,
+        expect(f"{tree.name}: {len(transcripts)} transcripts", sys.executable, ROOT / "tools/check_docs.py", "--program", program,
                *transcripts)
     else:
-        print(f"      {name}: not run (qemu-user-static is not installed)")
-    return tree
+        print(f"      {tree.name}: not run (qemu-user-static is not installed)")
+
+
+def check_windows(tree, folder, tools):
+    """The program under wine; and the library, by the example project as zig builds it."""
+    if not pathlib.Path(WINE).exists():
+        print(f"      {tree.name}: not run (wine64 is not installed)")
+        return
+    wine = {**os.environ, "WINEPREFIX": str(folder / "wine"), "WINEDEBUG": "-all"}
+    run(WINE, "wineboot", "-i", env=wine)
+    script = folder / "on-wine/plimsoll"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nWINEPREFIX={folder}/wine WINEDEBUG=-all exec {WINE} {tree}/bin/plimsoll.exe "$@"\n')
+    script.chmod(0o755)
+    transcripts = sorted((ROOT / "tests/cli").glob("*.txt"))
+    text = run(sys.executable, ROOT / "tools/check_docs.py", "--program", script, *transcripts)[1]
+    differ = re.findall(r"^\S+\.txt:\d+: \$ .*", text, re.M)
+    wrong = [x for x in differ if not any(re.search(y, x) for y in WINDOWS_DIFFERS)]
+    report(f"{tree.name}: {len(transcripts)} transcripts under wine, {len(differ)} commands differ as expected", "\n".join(wrong))
+    zig = next((tools / "venv/lib").glob("python*/site-packages/ziglang/zig"))
+    expect("examples/c for Windows", zig, "cc", "-target", "x86_64-windows-gnu", ROOT / "examples/c/largest_batch.c", "-I",
+           tree / "include", tree / "lib/libplimsoll.dll.a", "-o", tree / "bin/largest_batch.exe")
+    expect("its program", WINE, tree / "bin/largest_batch.exe", "resnet18", "t4", env=wine)
 
 
 def check_c(tree, folder):
@@ -123,16 +170,21 @@ def check_wheels(wheels, tools, folder):
         run(sys.executable, "-m", "venv", tools / "checks")
         expect("the tools for wheels", python, "-m", "pip", "install", "-q", AUDITWHEEL, TWINE)
     (folder / "no-libraries").mkdir()
+    linux = [x for x in wheels if "linux" in x.name]
     expect("twine check", python, "-m", "twine", "check", "--strict", *wheels)
     for wheel in wheels:
         size = wheel.stat().st_size
         report(f"{wheel.name}: {size:,} bytes", f"over {WHEEL_LIMIT:,}" if size > WHEEL_LIMIT else "")
+    for wheel in linux:
         # Without this it finds the glibc of this machine under the name of musl.
         libraries = ["--ldpaths", folder / "no-libraries"] if "musllinux" in wheel.name else []
         text = expect(f"{wheel.name}: auditwheel", python, "-m", "auditwheel", "show", *libraries, wheel)
         said = re.search(r'platform tag:\s*"([^"]+)"', text)
         tags = wheel.stem.split("-")[-1].split(".")
         report(f"{wheel.name}: auditwheel agrees with the tag", "" if said and said.group(1) in tags else text)
+    for wheel in linux:
+        if f"musllinux_1_2_{platform.machine()}" in wheel.name:
+            check_musl(wheel, folder)
     here = next((x for x in wheels if f"manylinux_2_17_{platform.machine()}" in x.name), None)
     if here:
         run(sys.executable, "-m", "venv", folder / "venv")
@@ -141,6 +193,20 @@ def check_wheels(wheels, tools, folder):
         expect("plimsoll of the wheel", folder / "venv/bin/plimsoll", "estimate", "resnet50", env=path)
         expect("import plimsoll", folder / "venv/bin/python", "-c", "import plimsoll; print(plimsoll.estimate('resnet50', batch=32))",
                env=path, cwd=folder)
+
+
+def check_musl(wheel, folder):
+    """The library of a wheel in a program that is linked with musl, and the program of the wheel."""
+    if not shutil.which("musl-gcc"):
+        print(f"      {wheel.name}: not used on musl (musl-tools is not installed)")
+        return
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(folder / "on-musl")
+    tree, load = folder / "on-musl/plimsoll/_dist", folder / "load"
+    expect("tests/install/load.c for musl", "musl-gcc", ROOT / "tests/install/load.c", "-I", ROOT / "include", "-o", load)
+    expect(f"{wheel.name}: the library in a process on musl", load, tree / "lib/libplimsoll.so")
+    (tree / "bin/plimsoll").chmod(0o755)
+    expect(f"{wheel.name}: the program", tree / "bin/plimsoll", "estimate", "resnet50", "--quiet")
 
 
 def check_sbom(file, version):
@@ -160,7 +226,8 @@ def main():
         folder.chmod(folder.stat().st_mode | stat.S_IRGRP | stat.S_IXGRP | stat.S_IROTH | stat.S_IXOTH)
         for deb in sorted(out.glob("*.deb")):
             check_deb(deb, folder)
-        trees = {x.name: check_archive(x, version, folder) for x in sorted(out.glob("*.tar.gz")) if "source" not in x.name}
+        archives = sorted([*out.glob("*.tar.gz"), *out.glob("*.zip")])
+        trees = {x.name: check_archive(x, version, folder, tools) for x in archives if "source" not in x.name}
         for archive, tree in trees.items():
             if f"{platform.machine()}-linux" in archive:
                 check_c(tree, folder)
