@@ -548,6 +548,94 @@ static void test_work_is_done(void **state)
         CUDA("cudaEventDestroy", (void *), e[i]);
 }
 
+/* ---- captures ------------------------------------------------------------------------ */
+
+typedef unsigned long long capture_id;
+
+static capture_id id_of(const char *soname, void *stream)
+{
+    int status = -1;
+    capture_id id = 77, same = 77;
+    void *graph = NULL;
+    const void *after = "";
+    size_t n = 9;
+    assert_int_equal(CALL(soname, "cudaStreamGetCaptureInfo_v2",
+                          (void *, int *, capture_id *, void **, const void **, size_t *),
+                          stream, &status, &id, &graph, &after, &n),
+                     0);
+    assert_int_equal(status, id != 0);
+    assert_int_equal(graph != NULL, id != 0);
+    assert_int_equal(n, 0);
+    /* CUDA 12 has this name with three parameters, 13 with more, which may be NULL */
+    assert_int_equal(
+        CALL(soname, "cudaStreamGetCaptureInfo",
+             (void *, int *, capture_id *, void **, const void **, const void **, size_t *),
+             stream, &status, &same, NULL, NULL, NULL, NULL),
+        0);
+    assert_int_equal(same, id);
+    assert_int_equal(CALL(soname, "cudaStreamIsCapturing", (void *, int *), stream, &status),
+                     0);
+    assert_int_equal(status, id != 0);
+    return id;
+}
+
+/* A stream is captured from begin to end; one that waits for an event of it, from there on. */
+static void capture_with(const char *soname)
+{
+    enum { CAPTURING = 900, NOT_CAPTURING = 901 };
+    void *stream = NULL, *side = NULL, *other = NULL, *e = NULL, *graph = NULL, *exec = NULL;
+    size_t n = 0;
+    assert_int_equal(CALL(soname, "cudaStreamCreate", (void **), &stream), 0);
+    assert_int_equal(CALL(soname, "cudaStreamCreate", (void **), &side), 0);
+    assert_int_equal(CALL(soname, "cudaStreamCreate", (void **), &other), 0);
+    assert_int_equal(CALL(soname, "cudaEventCreate", (void **), &e), 0);
+    assert_int_equal(id_of(soname, stream), 0);
+    assert_int_equal(CALL(soname, "cudaStreamBeginCapture", (void *, int), stream, 0), 0);
+    capture_id id = id_of(soname, stream);
+    assert_true(id != 0);
+    assert_int_equal(CALL(soname, "cudaStreamBeginCapture", (void *, int), stream, 0),
+                     CAPTURING);
+    assert_int_equal(id_of(soname, side), 0);
+    CALL(soname, "cudaEventRecord", (void *, void *), e, stream);
+    CALL(soname, "cudaStreamWaitEvent", (void *, void *, unsigned), side, e, 0);
+    CALL(soname, "cudaStreamWaitEvent", (void *, void *, unsigned), side, e, 0);
+    assert_int_equal(id_of(soname, side), id);
+    assert_int_equal(id_of(soname, other), 0);
+    assert_int_equal(CALL(soname, "cudaStreamSynchronize", (void *), side), CAPTURING);
+    assert_int_equal(CALL(soname, "cudaStreamSynchronize", (void *), other), 0);
+    assert_int_equal(CALL(soname, "cudaStreamBeginCapture", (void *, int), other, 0), 0);
+    assert_true(id_of(soname, other) != 0 && id_of(soname, other) != id);
+    assert_int_equal(CALL(soname, "cudaStreamEndCapture", (void *, void **), stream, &graph),
+                     0);
+    assert_int_equal(id_of(soname, stream) + id_of(soname, side), 0);
+    assert_true(id_of(soname, other) != 0);
+    CALL(soname, "cudaStreamWaitEvent", (void *, void *, unsigned), side, e, 0);
+    assert_int_equal(id_of(soname, side), 0); /* the capture is over */
+    assert_int_equal(
+        CALL(soname, "cudaGraphGetNodes", (void *, void **, size_t *), graph, NULL, &n), 0);
+    assert_true(n > 0);
+    assert_int_equal(CALL(soname, "cudaGraphInstantiateWithFlags",
+                          (void **, void *, capture_id), &exec, graph, 0),
+                     0);
+    assert_non_null(exec);
+    assert_int_equal(CALL(soname, "cudaGraphLaunch", (void *, void *), exec, stream), 0);
+    assert_int_equal(CALL(soname, "cudaGraphExecDestroy", (void *), exec), 0);
+    assert_int_equal(CALL(soname, "cudaGraphDestroy", (void *), graph), 0);
+    assert_int_equal(CALL(soname, "cudaStreamEndCapture", (void *, void **), stream, &graph),
+                     NOT_CAPTURING);
+    assert_int_equal(CALL(soname, "cudaStreamEndCapture", (void *, void **), other, &graph),
+                     0);
+    CALL(soname, "cudaEventDestroy", (void *), e);
+    CALL(soname, "cudaGetLastError", (void));
+}
+
+static void test_captures(void **state)
+{
+    (void)state;
+    capture_with("libcudart.so.12");
+    capture_with("libcudart.so.13");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -560,6 +648,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_threads),      cmocka_unit_test(test_entry_points),
         cmocka_unit_test(test_cudnn),        cmocka_unit_test(test_rnn),
         cmocka_unit_test(test_work_is_done), cmocka_unit_test(test_virtual),
+        cmocka_unit_test(test_captures),
     };
     if (argc < 3) {
         fprintf(stderr, "usage: %s FOLDER NAMES\n", argv[0]);

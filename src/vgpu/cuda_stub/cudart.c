@@ -1,6 +1,7 @@
 /* cudart.c -- libcudart.so.12 and .13: the runtime, over the ledger of core.c. */
 #include "stub.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,9 @@ enum {
     BAD_DEVICE = 101,
     BAD_HANDLE = 400,
     NOT_READY = 600,
-    NOT_SUPPORTED = 801
+    NOT_SUPPORTED = 801,
+    CAPTURING = 900,
+    NOT_CAPTURING = 901
 };
 
 typedef struct dim3 {
@@ -55,6 +58,10 @@ static const struct {
     {BAD_HANDLE, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {NOT_READY, "cudaErrorNotReady", "device not ready"},
     {NOT_SUPPORTED, "cudaErrorNotSupported", "operation not supported"},
+    {CAPTURING, "cudaErrorStreamCaptureUnsupported",
+     "operation not permitted when stream is capturing"},
+    {NOT_CAPTURING, "cudaErrorStreamCaptureInvalidated",
+     "operation failed due to a previous error during capture"},
 };
 
 PLIM_STUB(const char *, cudaGetErrorName, int code)
@@ -338,11 +345,161 @@ CUDART(cudaMemcpy2D, char *to, size_t to_pitch, const char *from, size_t from_pi
     return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, height);
 }
 
+/* ---- captures: work for a graph, which keeps nothing of it --------------------------- */
+
+/* A stream that takes part in a capture: because the capture began on it, or because it waited
+ * for an event of one that takes part. */
+typedef struct capture {
+    struct capture *next;
+    void *stream, *graph;
+    unsigned long long id; /* of the capture; 0: of none */
+} capture;
+
+static struct {
+    pthread_mutex_t lock;
+    capture *first;
+    unsigned long long last_id;
+} captures = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static capture find_capture(void *stream)
+{
+    capture found = {0};
+    pthread_mutex_lock(&captures.lock);
+    for (const capture *c = captures.first; c && !found.id; c = c->next)
+        if (c->stream == stream)
+            found = *c;
+    pthread_mutex_unlock(&captures.lock);
+    return found;
+}
+
+/* id 0: a new capture. */
+static int begin_capture(void *stream, unsigned long long id, void *graph)
+{
+    if (find_capture(stream).id)
+        return keep_error(CAPTURING);
+    capture *c = calloc(1, sizeof *c);
+    if (!c)
+        return keep_error(OUT_OF_MEMORY);
+    pthread_mutex_lock(&captures.lock);
+    *c = (capture){captures.first, stream, graph, id ? id : ++captures.last_id};
+    captures.first = c;
+    pthread_mutex_unlock(&captures.lock);
+    return OK;
+}
+
+/* The stream joins this capture, if it still runs. */
+static int join_capture(void *stream, unsigned long long id)
+{
+    void *graph = NULL;
+    pthread_mutex_lock(&captures.lock);
+    for (const capture *c = captures.first; c && !graph; c = c->next)
+        graph = c->id == id ? c->graph : NULL;
+    pthread_mutex_unlock(&captures.lock);
+    return graph && find_capture(stream).id != id ? begin_capture(stream, id, graph) : OK;
+}
+
+CUDART(cudaStreamBeginCapture, void *stream, int mode)
+{
+    (void)mode;
+    return begin_capture(stream, 0, plim_stub_handle());
+}
+
+CUDART(cudaStreamBeginCaptureToGraph, void *stream, void *graph, const void *after,
+       const void *edges, size_t n, int mode)
+{
+    (void)after, (void)edges, (void)n, (void)mode;
+    return begin_capture(stream, 0, graph);
+}
+
+CUDART(cudaStreamEndCapture, void *stream, void **graph)
+{
+    capture ends = find_capture(stream);
+    *graph = ends.graph;
+    if (!ends.id)
+        return keep_error(NOT_CAPTURING);
+    pthread_mutex_lock(&captures.lock);
+    for (capture **at = &captures.first; *at;) {
+        capture *c = *at;
+        if (c->id != ends.id) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        free(c);
+    }
+    pthread_mutex_unlock(&captures.lock);
+    return OK;
+}
+
+CUDART(cudaStreamIsCapturing, void *stream, int *status)
+{
+    *status = find_capture(stream).id != 0;
+    return OK;
+}
+
+CUDART(cudaStreamGetCaptureInfo_v3, void *stream, int *status, unsigned long long *id,
+       void **graph, const void **after, const void **edges, size_t *n)
+{
+    capture c = find_capture(stream);
+    *status = c.id != 0;
+    if (id)
+        *id = c.id;
+    if (graph)
+        *graph = c.graph;
+    if (after)
+        *after = NULL;
+    if (edges)
+        *edges = NULL;
+    if (n)
+        *n = 0;
+    return OK;
+}
+
+CUDART(cudaStreamGetCaptureInfo_v2, void *stream, int *status, unsigned long long *id,
+       void **graph, const void **after, size_t *n)
+{
+    return cudaStreamGetCaptureInfo_v3(stream, status, id, graph, after, NULL, n);
+}
+
+#if PLIM_STUB_MAJOR < 13 /* the name has the oldest interface, from 13 on the newest */
+CUDART(cudaStreamGetCaptureInfo, void *stream, int *status, unsigned long long *id)
+{
+    return cudaStreamGetCaptureInfo_v3(stream, status, id, NULL, NULL, NULL, NULL);
+}
+#else
+CUDART(cudaStreamGetCaptureInfo, void *stream, int *status, unsigned long long *id,
+       void **graph, const void **after, const void **edges, size_t *n)
+{
+    return cudaStreamGetCaptureInfo_v3(stream, status, id, graph, after, edges, n);
+}
+#endif
+
+/* One node, so that nobody takes the graph for an empty one. */
+CUDART(cudaGraphGetNodes, void *graph, void **nodes, size_t *n)
+{
+    if (nodes && *n)
+        nodes[0] = graph;
+    *n = 1;
+    return OK;
+}
+
 /* ---- streams and events: all work is done at once ----------------------------------- */
 
 typedef struct event {
     double ms;
+    unsigned long long capture; /* that it was recorded in */
 } event;
+
+CUDART(cudaStreamSynchronize, void *stream)
+{
+    return keep_error(find_capture(stream).id ? CAPTURING : OK);
+}
+
+CUDART(cudaStreamWaitEvent, void *stream, const event *e, unsigned flags)
+{
+    (void)flags;
+    return e && e->capture ? join_capture(stream, e->capture) : OK;
+}
 
 static double now_ms(void)
 {
@@ -368,9 +525,10 @@ CUDART(cudaEventDestroy, event *e)
 
 CUDART(cudaEventRecordWithFlags, event *e, void *stream, unsigned flags)
 {
-    (void)stream, (void)flags;
+    (void)flags;
     if (!e)
         return keep_error(BAD_HANDLE);
+    e->capture = find_capture(stream).id;
     e->ms = now_ms();
     return OK;
 }

@@ -139,7 +139,7 @@ class Replay:
 
     def __init__(self, device, lines):
         self.device, self.lines = device, lines
-        self.blocks, self.streams, self.line = {}, {0: 0}, None
+        self.blocks, self.streams, self.line = {}, {(0, (0, 0)): 0}, None
         self.failed = []
 
     def tell(self, row):
@@ -159,7 +159,8 @@ class Replay:
     def malloc(self, entry):
         line = self.lines.of((f["filename"], f["line"]) for f in entry["frames"])
         tag = Tag(line or self.line, None, None, -1, 0, None, Category.COUNT, 0)  # as the phase suggests
-        stream = self.streams.setdefault(entry["stream"], len(self.streams))
+        where = entry["stream"], entry.get("pool_id", (0, 0))  # blocks pass neither between streams nor pools
+        stream = self.streams.setdefault(where, len(self.streams))
         block, addr = ctypes.c_uint32(), ctypes.c_uint64()
         self.device.call("malloc", ctypes.c_uint64(entry["size"]), ctypes.c_uint16(stream),
                          ctypes.byref(tag), ctypes.byref(block), ctypes.byref(addr))
