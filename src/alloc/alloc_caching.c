@@ -6,7 +6,8 @@
  * tried again.
  *
  * PyTorch breaks ties between equal sizes by the order in which segments were created, older
- * versions by address; addresses only grow here, so both are the same.
+ * versions by address; addresses only grow here, so both are the same.  2.12 breaks them by the
+ * order in which blocks were created.
  *
  * Not simulated: private pools (CUDA graphs, MemPool) and free-memory callbacks. */
 #include "alloc/caching.h"
@@ -168,7 +169,7 @@ static void serve_block(caching *c, const request *r, uint32_t b)
 {
     bool counts = c->blocks[b].virt == PLIM_NONE, was_split = is_split(&c->blocks[b]);
     if (should_split(c, r, c->blocks[b].size - r->size)) {
-        uint32_t rest = plim__block_cut(c, b, r->size);
+        uint32_t rest = plim__block_cut_first(c, b, r->size);
         if (rest == PLIM_NONE)
             return;
         plim__set_insert(c, rest, FREE);
@@ -409,6 +410,7 @@ static plim_status caching_create(plim_arena *a, const plim_alloc_options *o, pl
     if (st)
         return st;
     c->unused_block = c->unused_link = c->unused_virt = PLIM_NONE;
+    c->oldest_first = plim_alloc_rules_of(o->torch)->oldest_first;
     *out = &c->base;
     return PLIM_OK;
 }

@@ -18,12 +18,14 @@ typedef enum plim_oom_style {
 /* How a version's caching allocator differs from the newest: each row holds from its version
  * until the next row. */
 typedef struct plim_alloc_rules {
-    int since;             /* 100 * major + minor */
-    uint32_t min_split_mb; /* the smallest max_split_size_mb */
-    uint32_t min_division; /* smallest roundup_power2_divisions that has an effect */
-    bool gt_overwrites;    /* '>' in a list overwrites the last named interval too */
-    bool fraction_nearest; /* the limit is rounded to nearest; 1.0 is no limit */
-    bool says_allowed;     /* the error names the memory fraction's limit */
+    int since;               /* 100 * major + minor */
+    uint32_t min_split_mb;   /* the smallest max_split_size_mb */
+    uint32_t min_division;   /* smallest roundup_power2_divisions that has an effect */
+    bool gt_overwrites;      /* '>' in a list overwrites the last named interval too */
+    bool fraction_nearest;   /* the limit is rounded to nearest; 1.0 is no limit */
+    bool says_allowed;       /* the error names the memory fraction's limit */
+    bool private_expandable; /* private pools use expandable segments too */
+    bool oldest_first;       /* of free blocks of one size the first made is taken */
     plim_oom_style oom;
     const char *doc;
 } plim_alloc_rules;

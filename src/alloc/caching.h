@@ -35,6 +35,7 @@ typedef struct block { /* address and set links: see the node of the same number
     uint32_t events;     /* how many of them still ran after the free */
     uint32_t born;       /* the pool's request count when the block became free */
     uint32_t virt;       /* expandable segment, or PLIM_NONE */
+    uint32_t number;     /* in the order in which PyTorch makes its blocks */
     uint16_t stream;
     uint8_t state, pool;
 } block;
@@ -64,9 +65,11 @@ typedef struct caching {
     uint32_t n_blocks, cap_blocks, cap_nodes, unused_block;
     uint32_t n_streams, cap_streams; /* highest number seen, plus one */
     uint32_t n_links, cap_links, unused_link;
+    uint32_t last_number; /* of a block */
     uint32_t n_virts, cap_virts, unused_virt;
     uint32_t n_queued; /* in all queues */
     bool any_done;
+    bool oldest_first;        /* see plim_alloc_rules */
     uint32_t requests[POOLS]; /* for the age of free blocks */
     uint32_t n_big[POOLS];    /* free blocks for which is_big() holds */
 } caching;
@@ -121,8 +124,8 @@ void plim__block_drop(caching *c, uint32_t b);
 /* Creates the set if it does not exist yet, so that an insert cannot fail; false and base.full
  * if there is no memory. */
 bool plim__set_ready(caching *c, plim_fs **set);
-/* Inserts the block into the set of its state: free blocks by size, unmapped ones by
- * address. */
+/* Inserts the block into the set of its state: free blocks by size, unmapped ones by address.
+ * Among free blocks of one size the lowest address comes first, or the lowest number. */
 void plim__set_insert(caching *c, uint32_t b, state st);
 void plim__set_erase(caching *c, uint32_t b);
 
@@ -133,6 +136,8 @@ uint64_t plim__block_absorb(caching *c, uint32_t dst, uint32_t src, state st);
 /* Splits a block that is in no set: it keeps the first `size` bytes.  The rest becomes a new
  * block after it, in no set either.  PLIM_NONE: no memory. */
 uint32_t plim__block_cut(caching *c, uint32_t b, uint64_t size);
+/* The same where PyTorch makes the new block of the first bytes: they have the new number. */
+uint32_t plim__block_cut_first(caching *c, uint32_t b, uint64_t size);
 
 /* cudaFree of a segment that consists of one free block. */
 void plim__cuda_free(caching *c, uint32_t b);

@@ -15,6 +15,7 @@ uint32_t plim__block_new(caching *c, const block *like, uint64_t addr)
         }
         b = c->n_blocks++;
     }
+    copy.number = ++c->last_number;
     c->blocks[b] = copy;
     c->nodes[b] = (plim_fs_node){.addr = addr, .left = PLIM_NONE, .right = PLIM_NONE};
     return b;
@@ -48,6 +49,7 @@ void plim__set_insert(caching *c, uint32_t b, state st)
     x->state = (uint8_t)st;
     x->born = c->requests[x->pool];
     c->nodes[b].key = st == UNMAPPED ? 0 : x->size;
+    c->nodes[b].rank = st == FREE && c->oldest_first ? x->number : c->nodes[b].addr;
     c->n_big[x->pool] += st == FREE && is_big(x);
     plim_fs_insert(c->nodes, set_of(c, x), b);
 }
@@ -97,6 +99,17 @@ uint32_t plim__block_cut(caching *c, uint32_t b, uint64_t size)
         c->blocks[r->next].prev = rest;
     x->size = size;
     x->next = rest;
+    return rest;
+}
+
+uint32_t plim__block_cut_first(caching *c, uint32_t b, uint64_t size)
+{
+    uint32_t rest = plim__block_cut(c, b, size);
+    if (rest == PLIM_NONE)
+        return PLIM_NONE;
+    uint32_t number = c->blocks[b].number;
+    c->blocks[b].number = c->blocks[rest].number;
+    c->blocks[rest].number = number;
     return rest;
 }
 

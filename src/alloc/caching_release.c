@@ -39,10 +39,10 @@ static void each_big(caching *c, uint32_t pool, bool (*pick)(const block *b),
     for (uint32_t s = 0; s < c->n_streams && c->n_big[pool]; s++) {
         uint32_t b = first_big(c, s, pool);
         while (b != PLIM_NONE && !c->base.full) {
-            uint64_t key = c->nodes[b].key, addr = c->nodes[b].addr;
+            uint64_t key = c->nodes[b].key, rank = c->nodes[b].rank;
             if (pick(&c->blocks[b]))
                 act(c, b);
-            b = plim_fs_lower_bound(c->nodes, c->streams[s].free[pool], key, addr + 1);
+            b = plim_fs_lower_bound(c->nodes, c->streams[s].free[pool], key, rank + 1);
         }
     }
 }

@@ -115,18 +115,18 @@ void plim__unmap_block(caching *c, uint32_t b)
         return;
     plim__tell(c, PLIM_TRACE_SEGMENT_UNMAP, base + first, last - first, c->blocks[b].stream);
     plim__set_erase(c, b);
-    if (last < end) {
-        uint32_t rest = plim__block_cut(c, b, last - at);
-        if (rest == PLIM_NONE)
-            return;
-        plim__set_insert(c, rest, FREE);
-    }
     if (first > at) {
         uint32_t head = b;
-        b = plim__block_cut(c, head, first - at);
+        b = plim__block_cut_first(c, head, first - at);
         if (b == PLIM_NONE)
             return;
         plim__set_insert(c, head, FREE);
+    }
+    if (last < end) {
+        uint32_t rest = plim__block_cut(c, b, last - first);
+        if (rest == PLIM_NONE)
+            return;
+        plim__set_insert(c, rest, FREE);
     }
     plim__block_absorb(c, b, c->blocks[b].prev, UNMAPPED);
     plim__block_absorb(c, b, c->blocks[b].next, UNMAPPED);
