@@ -5,7 +5,10 @@
  * hand out the same address in it; in the end the blocks must be the same.
  *
  * The two have other addresses.  A segment that both take at the same request is the same
- * segment, so its two addresses give the translation for all blocks in it. */
+ * segment, so its two addresses give the translation for all blocks in it.
+ *
+ * Pools have no memory in common, so each has a simulated allocator of its own.  How long a
+ * private pool is held nobody says: it is emptied when memory of it was released. */
 #include <stdlib.h>
 
 #include "alloc/alloc_conf.h"
@@ -26,22 +29,30 @@ typedef struct taken_list {
     uint32_t n, cap;
 } taken_list;
 
+typedef struct pool {
+    plim_arena *a;
+    plim_alloc *h;
+    range *ranges; /* by `ours`, which only grows */
+    uint32_t n_ranges, cap_ranges;
+    taken_list ours, theirs; /* since the last request */
+    bool full;
+    bool released;     /* memory of it, in this run of releases */
+    uint64_t reserved; /* by the recorded allocator */
+} pool;
+
 typedef struct follower {
     const plim_recording *r;
     plim_arena *a;
-    plim_alloc *h;
+    pool *pools;
     plim_follow *out;
     plim_err *err;
-    range *ranges; /* by `ours`, which only grows */
-    uint32_t n_ranges, cap_ranges;
-    taken_list ours, theirs;
-    bool full;
-    plim_id_map live;    /* recorded address -> block */
-    plim_id_map waiting; /* recorded address -> stream that its free waits for */
-    uint16_t *spare;
-    uint32_t n_spare, cap_spare, next_stream;
-    uint64_t reserved; /* by the recorded allocator */
+    plim_id_map live; /* recorded address -> block */
 } follower;
+
+static pool *pool_of(const follower *f, uint32_t action)
+{
+    return &f->pools[f->r->streams[f->r->actions[action].stream].pool];
+}
 
 /* ---- addresses --------------------------------------------------------------- */
 
@@ -57,44 +68,44 @@ static bool add_taken(plim_arena *a, taken_list *l, uint64_t addr, uint64_t byte
 static void watch_segments(void *ud, plim_trace_action what, uint64_t addr, uint64_t bytes,
                            uint16_t stream)
 {
-    follower *f = ud;
+    pool *p = ud;
     (void)stream;
     if (what == PLIM_TRACE_SEGMENT_ALLOC || what == PLIM_TRACE_SEGMENT_MAP)
-        f->full |= !add_taken(f->a, &f->ours, addr, bytes, what == PLIM_TRACE_SEGMENT_MAP);
+        p->full |= !add_taken(p->a, &p->ours, addr, bytes, what == PLIM_TRACE_SEGMENT_MAP);
 }
 
 /* The last range that begins at or before this address of ours. */
-static range *find_range(follower *f, uint64_t ours)
+static range *find_range(pool *p, uint64_t ours)
 {
-    uint32_t low = 0, high = f->n_ranges;
+    uint32_t low = 0, high = p->n_ranges;
     while (low < high) {
         uint32_t mid = low + (high - low) / 2;
-        if (f->ranges[mid].ours <= ours)
+        if (p->ranges[mid].ours <= ours)
             low = mid + 1;
         else
             high = mid;
     }
-    return low ? &f->ranges[low - 1] : NULL;
+    return low ? &p->ranges[low - 1] : NULL;
 }
 
-static uint64_t to_recorded(follower *f, uint64_t ours)
+static uint64_t to_recorded(pool *p, uint64_t ours)
 {
-    const range *g = find_range(f, ours);
+    const range *g = find_range(p, ours);
     return g ? g->theirs + (ours - g->ours) : 0;
 }
 
 /* Both took this at the same request.  Pages that continue an expandable segment lie within
  * what was mapped of it, or follow it. */
-static bool join_ranges(follower *f, const taken *ours, const taken *theirs)
+static bool join_ranges(pool *p, const taken *ours, const taken *theirs)
 {
-    range *g = ours->expandable ? find_range(f, ours->addr) : NULL;
+    range *g = ours->expandable ? find_range(p, ours->addr) : NULL;
     if (g && g->expandable && ours->addr <= g->end) {
         g->end = PLIM_MAX(g->end, ours->addr + ours->bytes);
         return true;
     }
-    if (!PLIM_PUSH_ROOM(f->a, f->ranges, f->n_ranges, f->cap_ranges))
+    if (!PLIM_PUSH_ROOM(p->a, p->ranges, p->n_ranges, p->cap_ranges))
         return false;
-    f->ranges[f->n_ranges++] =
+    p->ranges[p->n_ranges++] =
         (range){ours->addr, theirs->addr, ours->addr + ours->bytes, ours->expandable};
     return true;
 }
@@ -116,16 +127,17 @@ static bool has_differed(const follower *f) { return f->out->why.n != 0; }
 static plim_status compare_taken(follower *f, uint32_t i)
 {
     const plim_action *a = &f->r->actions[i];
-    for (uint32_t k = 0; k < PLIM_MAX(f->ours.n, f->theirs.n); k++) {
-        uint64_t ours = k < f->ours.n ? f->ours.items[k].bytes : 0;
-        uint64_t theirs = k < f->theirs.n ? f->theirs.items[k].bytes : 0;
+    pool *p = pool_of(f, i);
+    for (uint32_t k = 0; k < PLIM_MAX(p->ours.n, p->theirs.n); k++) {
+        uint64_t ours = k < p->ours.n ? p->ours.items[k].bytes : 0;
+        uint64_t theirs = k < p->theirs.n ? p->theirs.items[k].bytes : 0;
         if (ours != theirs)
             return note_difference(f,
                                    "action %" PRIu32 ", a request for %" PRIu64
                                    " bytes: recorded is that %" PRIu64
                                    " bytes are taken from the device, simulated %" PRIu64,
                                    i, a->bytes, theirs, ours);
-        if (!join_ranges(f, &f->ours.items[k], &f->theirs.items[k]))
+        if (!join_ranges(p, &p->ours.items[k], &p->theirs.items[k]))
             return plim_oom(f->err);
     }
     return PLIM_OK;
@@ -136,19 +148,20 @@ static plim_status compare_taken(follower *f, uint32_t i)
 static plim_status follow_alloc(follower *f, uint32_t i)
 {
     const plim_action *a = &f->r->actions[i];
+    pool *p = pool_of(f, i);
     uint32_t block;
-    f->ours.n = 0;
-    plim_status st = plim_alloc_malloc(f->h, a->bytes, a->stream, &block, f->err);
-    if (st || f->full)
+    p->ours.n = 0;
+    plim_status st = plim_alloc_malloc(p->h, a->bytes, a->stream, &block, f->err);
+    if (st || p->full)
         return st ? st : plim_oom(f->err);
     st = compare_taken(f, i);
-    f->theirs.n = 0;
+    p->theirs.n = 0;
     if (st || has_differed(f))
         return st;
     if (block == PLIM_NONE)
         return note_difference(f, "action %" PRIu32 ", a request for %" PRIu64 " bytes, fails",
                                i, a->bytes);
-    uint64_t addr = to_recorded(f, plim_alloc_address(f->h, block));
+    uint64_t addr = to_recorded(p, plim_alloc_address(p->h, block));
     if (addr != a->addr)
         return note_difference(f,
                                "action %" PRIu32 ", a request for %" PRIu64
@@ -163,78 +176,63 @@ static plim_status follow_alloc(follower *f, uint32_t i)
     return PLIM_OK;
 }
 
-static plim_status follow_free(follower *f, uint32_t i)
+/* A block is free when no stream uses it any more; until then it is as if in use. */
+static plim_status follow_completed(follower *f, uint32_t i)
 {
-    uint64_t addr = f->r->actions[i].addr;
-    plim_id_slot *s = plim_id_get(&f->live, addr);
+    plim_id_slot *s = plim_id_get(&f->live, f->r->actions[i].addr);
     if (!s || !s->live)
         return PLIM_OK;
     s->live = false;
-    uint32_t block = s->value;
-    if (!plim_recording_is_plain_free(f->r, i) &&
-        (f->n_spare || f->next_stream < PLIM_ALL_STREAMS)) {
-        uint16_t stream = f->n_spare ? f->spare[--f->n_spare] : (uint16_t)f->next_stream++;
-        plim_id_slot *w = plim_id_at(f->a, &f->waiting, addr);
-        if (!w)
-            return plim_oom(f->err);
-        w->live = true;
-        w->value = stream;
-        plim_status st = plim_alloc_record_stream(f->h, block, stream, f->err);
-        if (st)
-            return st;
-    }
-    return plim_alloc_free(f->h, block, f->err);
-}
-
-static plim_status follow_completed(follower *f, uint32_t i)
-{
-    plim_id_slot *w = plim_id_get(&f->waiting, f->r->actions[i].addr);
-    if (!w || !w->live)
-        return PLIM_OK;
-    w->live = false;
-    if (!PLIM_PUSH_ROOM(f->a, f->spare, f->n_spare, f->cap_spare))
-        return plim_oom(f->err);
-    f->spare[f->n_spare++] = (uint16_t)w->value;
-    plim_alloc_stream_done(f->h, (uint16_t)w->value);
-    return PLIM_OK;
+    return plim_alloc_free(pool_of(f, i)->h, s->value, f->err);
 }
 
 static plim_status follow_release(follower *f, uint32_t *i)
 {
-    plim_alloc_stats s;
     uint32_t first = *i;
-    plim_status st = plim_alloc_empty_cache(f->h, f->err);
     plim_recording_is_empty_cache(f->r, i);
-    for (uint32_t k = first; k <= *i; k++)
-        f->reserved -= PLIM_MIN(f->reserved, f->r->actions[k].bytes);
-    plim_alloc_get_stats(f->h, &s);
-    if (!st && s.reserved_bytes.current != f->reserved)
-        st = note_difference(f,
-                             "actions %" PRIu32 " to %" PRIu32
-                             ", a release of memory: recorded are "
-                             "%" PRIu64 " bytes that stay reserved, simulated %" PRIu64,
-                             first, *i, f->reserved, s.reserved_bytes.current);
-    return st;
+    for (uint32_t k = first; k <= *i; k++) {
+        pool *p = pool_of(f, k);
+        p->released = true;
+        p->reserved -= PLIM_MIN(p->reserved, f->r->actions[k].bytes);
+    }
+    for (pool *p = f->pools; p < f->pools + f->r->n_pools; p++) {
+        plim_alloc_stats s;
+        if (!p->released)
+            continue;
+        p->released = false;
+        plim_status st = plim_alloc_empty_cache(p->h, f->err);
+        if (st)
+            return st;
+        plim_alloc_get_stats(p->h, &s);
+        if (s.reserved_bytes.current != p->reserved)
+            return note_difference(f,
+                                   "actions %" PRIu32 " to %" PRIu32
+                                   ", a release of memory: recorded are "
+                                   "%" PRIu64 " bytes that stay reserved, simulated %" PRIu64,
+                                   first, *i, p->reserved, s.reserved_bytes.current);
+    }
+    return PLIM_OK;
 }
 
-/* The free blocks when memory first ran out. */
-static plim_status follow_oom(follower *f)
+/* The free blocks of the pool in which memory first ran out. */
+static plim_status follow_oom(follower *f, uint32_t i)
 {
+    const plim_alloc *h = pool_of(f, i)->h;
     plim_follow *o = f->out;
     if (o->oom_free_known)
         return PLIM_OK;
-    uint32_t n = plim_alloc_blocks(f->h, NULL, 0);
+    uint32_t n = plim_alloc_blocks(h, NULL, 0);
     plim_alloc_block *b = PLIM_NEW_N(f->a, plim_alloc_block, n);
     if (!b && n)
         return plim_oom(f->err);
-    plim_alloc_blocks(f->h, b, n);
+    plim_alloc_blocks(h, b, n);
     for (uint32_t k = 0; k < n; k++) {
         if (b[k].state != PLIM_BLOCK_FREE)
             continue;
-        uint32_t pool = b[k].small ? 0 : 1;
-        o->free_bytes[pool] += b[k].bytes;
-        o->largest[pool] = PLIM_MAX(o->largest[pool], b[k].bytes);
-        o->pieces[pool]++;
+        uint32_t size = b[k].small ? 0 : 1;
+        o->free_bytes[size] += b[k].bytes;
+        o->largest[size] = PLIM_MAX(o->largest[size], b[k].bytes);
+        o->pieces[size]++;
     }
     o->oom_free_known = true;
     return PLIM_OK;
@@ -245,28 +243,24 @@ static plim_status follow_action(follower *f, uint32_t *i)
     const plim_action *a = &f->r->actions[*i];
     switch ((plim_trace_action)a->kind) {
     case PLIM_TRACE_ALLOC: return follow_alloc(f, *i);
-    case PLIM_TRACE_FREE_REQUESTED: return follow_free(f, *i);
+    case PLIM_TRACE_FREE_REQUESTED: return PLIM_OK;
     case PLIM_TRACE_FREE_COMPLETED: return follow_completed(f, *i);
     case PLIM_TRACE_SEGMENT_FREE:
     case PLIM_TRACE_SEGMENT_UNMAP: return follow_release(f, i);
-    case PLIM_TRACE_OOM: return follow_oom(f);
+    case PLIM_TRACE_OOM: return follow_oom(f, *i);
     case PLIM_TRACE_SEGMENT_ALLOC:
     case PLIM_TRACE_SEGMENT_MAP: break;
     }
-    f->reserved += a->bytes;
-    return add_taken(f->a, &f->theirs, a->addr, a->bytes, a->kind == PLIM_TRACE_SEGMENT_MAP)
+    pool *p = pool_of(f, *i);
+    p->reserved += a->bytes;
+    return add_taken(f->a, &p->theirs, a->addr, a->bytes, a->kind == PLIM_TRACE_SEGMENT_MAP)
                ? PLIM_OK
                : plim_oom(f->err);
 }
 
 /* ---- the end ------------------------------------------------------------------ */
 
-static const char *state_name(uint8_t state)
-{
-    return state == PLIM_BLOCK_FREE      ? "free"
-           : state == PLIM_BLOCK_PENDING ? "waiting to be freed"
-                                         : "in use";
-}
+static const char *state_name(bool live) { return live ? "in use" : "free"; }
 
 static int compare_blocks(const void *a, const void *b)
 {
@@ -277,31 +271,36 @@ static int compare_blocks(const void *a, const void *b)
 static plim_status compare_block(follower *f, const plim_alloc_block *o,
                                  const plim_recorded_block *t)
 {
-    bool live = t->state != PLIM_BLOCK_FREE;
-    if (o->addr == t->addr && o->bytes == t->bytes && o->state == t->state &&
+    bool live = t->state != PLIM_BLOCK_FREE, ours = o->state != PLIM_BLOCK_FREE;
+    if (o->addr == t->addr && o->bytes == t->bytes && ours == live &&
         (!live || !t->requested || o->requested == t->requested))
         return PLIM_OK;
     return note_difference(f,
                            "at the end: recorded is a block of %" PRIu64 " bytes at 0x%" PRIx64
                            ", %s; simulated one of %" PRIu64 " at 0x%" PRIx64 ", %s",
-                           t->bytes, t->addr, state_name(t->state), o->bytes, o->addr,
-                           state_name(o->state));
+                           t->bytes, t->addr, state_name(live), o->bytes, o->addr,
+                           state_name(ours));
 }
 
 /* The blocks of both, in the order of the recorded addresses. */
 static plim_status compare_ends(follower *f)
 {
     const plim_recording *r = f->r;
-    uint32_t n = plim_alloc_blocks(f->h, NULL, 0), kept = 0, at = 0;
+    uint32_t n = 0, kept = 0, at = 0;
+    for (uint32_t i = 0; i < r->n_pools; i++)
+        n += plim_alloc_blocks(f->pools[i].h, NULL, 0);
     plim_alloc_block *b = PLIM_NEW_N(f->a, plim_alloc_block, n);
     if (!b && n)
         return plim_oom(f->err);
-    plim_alloc_blocks(f->h, b, n);
-    for (uint32_t i = 0; i < n; i++)
-        if (b[i].state != PLIM_BLOCK_UNMAPPED) {
-            b[kept] = b[i];
-            b[kept++].addr = to_recorded(f, b[i].addr);
-        }
+    for (uint32_t i = 0; i < r->n_pools; i++) {
+        uint32_t first = kept;
+        uint32_t end = first + plim_alloc_blocks(f->pools[i].h, b + first, n - first);
+        for (uint32_t k = first; k < end; k++)
+            if (b[k].state != PLIM_BLOCK_UNMAPPED) {
+                b[kept] = b[k];
+                b[kept++].addr = to_recorded(&f->pools[i], b[k].addr);
+            }
+    }
     if (kept)
         qsort(b, kept, sizeof *b, compare_blocks);
     for (uint32_t i = 0; i < r->n_segments; i++) {
@@ -330,18 +329,10 @@ bool plim_recording_conf_known(const plim_recording *r, int torch, plim_err *why
 static plim_status why_not(const plim_recording *r, int torch, plim_follow *out, plim_err *err)
 {
     const char *why = NULL;
-    bool private = false;
-    for (uint32_t i = 0; i < r->n_actions; i++)
-    private |= r->actions[i].private;
-    for (uint32_t i = 0; i < r->n_segments; i++)
-    private |= r->segments[i].private;
     if (!r->actions_known)
         why = "the file has no history of allocations";
     else if (!r->state_known)
         why = "the file does not say how the allocator's segments were divided";
-    else if (private)
-        why =
-            "the recording has private pools (CUDA graphs, MemPool), which are not simulated";
     else if (!plim_recording_from_start(r))
         why = "the recording begins when the program has memory already";
     else if (!plim_recording_conf_known(r, torch, NULL))
@@ -371,21 +362,40 @@ static void note_oom(const plim_recording *r, plim_follow *out)
     }
 }
 
+/* An allocator for each pool.  Until 2.5 private pools did not use expandable segments. */
+static plim_status open_pools(follower *f, int torch)
+{
+    const plim_recording *r = f->r;
+    plim_str plain = plim_arena_printf(f->a, PLIM_STR_FMT "%sexpandable_segments:False",
+                                       PLIM_STR_ARG(r->conf), r->conf.n ? "," : "");
+    bool private_expandable = plim_alloc_rules_of(torch)->private_expandable;
+    f->pools = PLIM_NEW_N(f->a, pool, r->n_pools);
+    if (!f->pools || !plain.p)
+        return plim_oom(f->err);
+    for (uint32_t i = 0; i < r->n_pools; i++) {
+        plim_alloc_options o = {.torch = torch,
+                                .conf = !i || private_expandable ? r->conf : plain};
+        pool *p = &f->pools[i];
+        p->a = f->a;
+        plim_status st = plim_alloc_new(f->a, &o, &p->h, f->err);
+        if (st)
+            return st;
+        plim_alloc_set_watch(p->h, watch_segments, p);
+    }
+    return PLIM_OK;
+}
+
 plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follow *out,
                                   plim_err *err)
 {
     plim_arena a = PLIM_ARENA_INIT;
-    plim_alloc_options o = {.torch = torch, .conf = r->conf};
-    follower f = {
-        .r = r, .a = &a, .out = out, .err = err, .next_stream = PLIM_MAX(r->n_streams, 1)};
+    follower f = {.r = r, .a = &a, .out = out, .err = err};
     *out = (plim_follow){0};
     note_oom(r, out);
     plim_status st = why_not(r, torch, out, err);
     if (st || !out->followed)
         return st;
-    st = plim_alloc_new(&a, &o, &f.h, err);
-    if (!st)
-        plim_alloc_set_watch(f.h, watch_segments, &f);
+    st = open_pools(&f, torch);
     for (uint32_t i = 0; i < r->n_actions && !st && !has_differed(&f); i++)
         st = follow_action(&f, &i);
     if (!st && !has_differed(&f))

@@ -21,8 +21,13 @@ typedef struct plim_action {
     uint32_t stack;
     uint16_t stream; /* index into streams */
     uint8_t kind;    /* plim_trace_action */
-    bool private;    /* of a private pool (CUDA graphs, MemPool) */
 } plim_action;
+
+/* Memory is never shared between streams, nor between pools. */
+typedef struct plim_recorded_stream {
+    uint64_t handle;
+    uint32_t pool; /* 0: the default one; others are private (CUDA graphs, MemPool) */
+} plim_recorded_stream;
 
 typedef struct plim_recorded_block {
     uint64_t addr, bytes, requested; /* requested: 0 if unknown */
@@ -36,7 +41,7 @@ typedef struct plim_recorded_segment {
     uint32_t first, n; /* its blocks, in address order */
     uint32_t device;
     uint16_t stream;
-    bool small, expandable, private;
+    bool small, expandable;
 } plim_recorded_segment;
 
 /* A call stack, innermost frame first.  Stack 0 is "not recorded". */
@@ -65,8 +70,8 @@ typedef struct plim_recording {
     plim_recorded_segment *segments;
     plim_recorded_block *blocks;
     uint32_t n_segments, cap_segments, n_blocks, cap_blocks;
-    uint64_t *streams; /* their handles, ascending */
-    uint32_t n_streams, cap_streams;
+    plim_recorded_stream *streams; /* by pool, then handle */
+    uint32_t n_streams, n_pools;
     uint32_t device, n_devices; /* the one that is read: the one with the most actions */
     plim_str conf;              /* the allocator's settings; "" if not recorded */
 
@@ -103,9 +108,6 @@ plim_status plim_recording_tape(const plim_recording *r, bool as_recorded, plim_
 /* Whether the run of releases at *i was asked for (torch.cuda.empty_cache) rather than made by
  * the allocator because memory was short; *i moves to its last action. */
 bool plim_recording_is_empty_cache(const plim_recording *r, uint32_t *i);
-/* Whether the free requested by action i is completed by the next one: no other stream uses
- * the block. */
-bool plim_recording_is_plain_free(const plim_recording *r, uint32_t i);
 
 /* The recorded allocator beside the simulated one. */
 typedef struct plim_follow {

@@ -43,7 +43,9 @@ bool plim_recording_is_empty_cache(const plim_recording *r, uint32_t *i)
            next != PLIM_TRACE_OOM;
 }
 
-bool plim_recording_is_plain_free(const plim_recording *r, uint32_t i)
+/* Whether the free requested by action i is completed by the next one: no other stream uses
+ * the block. */
+static bool is_plain_free(const plim_recording *r, uint32_t i)
 {
     return i + 1 < r->n_actions && r->actions[i + 1].kind == PLIM_TRACE_FREE_COMPLETED &&
            r->actions[i + 1].addr == r->actions[i].addr;
@@ -104,7 +106,7 @@ static bool tell_free(teller *w, uint32_t i)
         return true;
     s->live = false;
     uint32_t storage = s->value;
-    if (a->kind == PLIM_TRACE_FREE_REQUESTED && !plim_recording_is_plain_free(w->r, i) &&
+    if (a->kind == PLIM_TRACE_FREE_REQUESTED && !is_plain_free(w->r, i) &&
         !tell_waiting(w, a->addr, storage))
         return false;
     return plim_tape_free_storage(w->t, storage);

@@ -78,6 +78,11 @@ typedef struct history {
     uint32_t stack;
 } history;
 
+typedef struct stream {
+    plim_recorded_stream is;
+    uint32_t next; /* the same handle in another pool; PLIM_NONE: there is none */
+} stream;
+
 typedef struct snapshot {
     plim_recording *r;
     struct {
@@ -87,9 +92,11 @@ typedef struct snapshot {
     } place[PLACES];
     trace_list *traces;
     uint32_t n_traces, cap_traces;
-    plim_id_map streams; /* handle -> number in order of appearance */
-    uint64_t *handles;
-    uint32_t n_handles, cap_handles;
+    plim_id_map handles; /* handle -> the first of streams with it */
+    stream *streams;     /* in order of appearance */
+    uint32_t n_streams, cap_streams;
+    plim_id_map pools; /* key -> number */
+    bool pools_told;   /* actions have a pool */
     group *groups;
     uint32_t n_groups, cap_groups;
     const plim_pickle_node *open; /* the list of the last group */
@@ -156,39 +163,29 @@ static plim_status read_address(const entry *e, key k, const char *of, uint64_t 
     return read_count(e, k, of, INT64_MAX - MOST_BYTES, out, err);
 }
 
-/* A stream's number, from its handle; 0 if the version did not write it. */
-static plim_status read_stream(snapshot *s, const entry *e, uint16_t *out, plim_err *err)
+/* The number of a stream in a pool. */
+static plim_status find_stream(snapshot *s, uint64_t handle, uint32_t pool, uint16_t *out,
+                               plim_err *err)
 {
-    uint64_t handle = 0;
-    if (has_key(e, KEY_stream)) {
-        plim_status st =
-            read_count(e, KEY_stream, "an action or a segment", INT64_MAX, &handle, err);
-        if (st)
-            return st;
-    }
-    plim_id_slot *slot = plim_id_at(s->r->arena, &s->streams, handle);
+    enum { MOST = 30000 }; /* others are needed for frees that wait */
+    plim_id_slot *slot = plim_id_at(s->r->arena, &s->handles, handle);
     if (!slot)
         return plim_oom(err);
-    if (!slot->live) {
-        enum { MOST = 30000 }; /* others are needed for frees that wait */
-        if (s->n_handles == MOST)
+    uint32_t first = slot->live ? slot->value : PLIM_NONE, i = first;
+    while (i != PLIM_NONE && s->streams[i].is.pool != pool)
+        i = s->streams[i].next;
+    if (i == PLIM_NONE) {
+        if (s->n_streams == MOST)
             return plim_fail(err, PLIM_EUNSUPPORTED, 0, "more than %d streams", MOST);
-        if (!PLIM_PUSH_ROOM(s->r->arena, s->handles, s->n_handles, s->cap_handles))
+        if (!PLIM_PUSH_ROOM(s->r->arena, s->streams, s->n_streams, s->cap_streams))
             return plim_oom(err);
+        i = s->n_streams++;
+        s->streams[i] = (stream){{handle, pool}, first};
         slot->live = true;
-        slot->value = s->n_handles;
-        s->handles[s->n_handles++] = handle;
+        slot->value = i;
     }
-    *out = (uint16_t)slot->value;
+    *out = (uint16_t)i;
     return PLIM_OK;
-}
-
-/* (0, 0), or no pool id at all, is the default pool. */
-static bool is_private(plim_pickle_value id)
-{
-    if (id.kind == PLIM_PICKLE_TAKEN)
-        return id.i != 0;
-    return plim_pickle_count(id) == 2 && (id.node->items[0].i || id.node->items[1].i);
 }
 
 /* What the pickle need not keep. */
@@ -200,12 +197,43 @@ static void spend_value(plim_pickle_value v, int64_t meaning)
     }
 }
 
-static bool read_pool(const entry *e, key k)
+/* The number of a pool, from its id: (0, 0), or none at all, is the default one, (N, 0) that
+ * of a CUDA graph, (0, N) a MemPool. */
+static plim_status read_pool(snapshot *s, const entry *e, key k, uint32_t *out, plim_err *err)
 {
-    bool private = has_key(e, k) && is_private(e->v[k]);
-    if (has_key(e, k))
-        spend_value(e->v[k], private);
-    return private;
+    plim_pickle_value id = has_key(e, k) ? e->v[k] : (plim_pickle_value){0};
+    *out = 0;
+    if (id.kind == PLIM_PICKLE_TAKEN || plim_pickle_count(id) != 2) {
+        *out = id.kind == PLIM_PICKLE_TAKEN ? (uint32_t)id.i : 0;
+        return PLIM_OK;
+    }
+    uint64_t graph = (uint64_t)id.node->items[0].i, own = (uint64_t)id.node->items[1].i;
+    if (graph || own) {
+        plim_id_slot *slot =
+            plim_id_at(s->r->arena, &s->pools, graph ? 2 * graph : 2 * own + 1);
+        if (!slot)
+            return plim_oom(err);
+        if (!slot->live) {
+            slot->live = true;
+            slot->value = s->r->n_pools++;
+        }
+        *out = slot->value;
+    }
+    spend_value(id, *out);
+    return PLIM_OK;
+}
+
+/* The stream of an action or a segment, in its pool; the default one of either if the version
+ * did not write it. */
+static plim_status read_stream(snapshot *s, const entry *e, key pool_key, uint16_t *out,
+                               plim_err *err)
+{
+    uint64_t handle = 0;
+    uint32_t pool;
+    plim_status st = read_pool(s, e, pool_key, &pool, err);
+    if (!st && has_key(e, KEY_stream))
+        st = read_count(e, KEY_stream, "an action or a segment", INT64_MAX, &handle, err);
+    return st ? st : find_stream(s, handle, pool, out, err);
 }
 
 /* The number of a stack: a list of frames, which have been taken already. */
@@ -262,7 +290,7 @@ static plim_status take_action(snapshot *s, plim_pickle_node *list, const entry 
                                plim_pickle_value *instead, plim_err *err)
 {
     plim_recording *r = s->r;
-    plim_action a = {.private = read_pool(e, KEY_pool_id)};
+    plim_action a = {0};
     uint32_t kind = find_action(plim_pickle_text(e->v[KEY_action]));
     plim_status st = read_stack(s, e, &a.stack, err);
     *instead = (plim_pickle_value){0};
@@ -274,9 +302,10 @@ static plim_status take_action(snapshot *s, plim_pickle_node *list, const entry 
     if (!st)
         st = read_bytes(e, KEY_size, "an action", &a.bytes, err);
     if (!st)
-        st = read_stream(s, e, &a.stream, err);
+        st = read_stream(s, e, KEY_pool_id, &a.stream, err);
     if (st)
         return st;
+    s->pools_told |= has_key(e, KEY_pool_id);
     if (!s->n_traces || s->traces[s->n_traces - 1].list != list) {
         if (!PLIM_PUSH_ROOM(r->arena, s->traces, s->n_traces, s->cap_traces))
             return plim_oom(err);
@@ -382,14 +411,13 @@ static plim_status take_segment(snapshot *s, const entry *e, plim_pickle_value *
     plim_recording *r = s->r;
     const group *blocks = find_group(s, e, KEY_blocks);
     plim_recorded_segment g = {.first = blocks ? blocks->first : 0,
-                               .n = blocks ? blocks->n : 0,
-                               .private = read_pool(e, KEY_segment_pool_id)};
+                               .n = blocks ? blocks->n : 0};
     uint64_t device = 0, sum = 0;
     plim_status st = read_address(e, KEY_address, "a segment", &g.addr, err);
     if (!st)
         st = read_bytes(e, KEY_total_size, "a segment", &g.bytes, err);
     if (!st)
-        st = read_stream(s, e, &g.stream, err);
+        st = read_stream(s, e, KEY_segment_pool_id, &g.stream, err);
     if (!st && has_key(e, KEY_device))
         st = read_count(e, KEY_device, "a segment", UINT16_MAX, &device, err);
     if (st)
@@ -494,34 +522,76 @@ static void keep_segments(plim_recording *r)
         qsort(r->segments, n, sizeof *r->segments, compare_segments);
 }
 
-/* ---- streams ---------------------------------------------------------------- */
+/* ---- pools and streams -------------------------------------------------------- */
+
+/* The segment that the address lies in, by its index; PLIM_NONE: in none of them. */
+static uint32_t find_segment(const plim_recording *r, uint64_t addr)
+{
+    uint32_t low = 0, high = r->n_segments;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        if (r->segments[mid].addr <= addr)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    const plim_recorded_segment *g = low ? &r->segments[low - 1] : NULL;
+    return g && addr - g->addr < g->bytes ? low - 1 : PLIM_NONE;
+}
+
+/* Older versions write the pool of a segment, but not of an action, which is of the pool that
+ * its segment is of.  Those of segments that are gone count as of the default pool.  From the
+ * end backward, as the address of a segment may have been that of another before. */
+static plim_status infer_pools(snapshot *s, plim_err *err)
+{
+    plim_recording *r = s->r;
+    bool *later = PLIM_NEW_N(r->arena, bool, r->n_segments); /* it begins after this action */
+    if (!later && r->n_segments)
+        return plim_oom(err);
+    for (uint32_t i = r->n_actions; i-- > 0;) {
+        plim_action *a = &r->actions[i];
+        uint32_t g = a->kind == PLIM_TRACE_OOM ? PLIM_NONE : find_segment(r, a->addr);
+        if (g == PLIM_NONE || later[g])
+            continue;
+        plim_status st =
+            find_stream(s, s->streams[a->stream].is.handle,
+                        s->streams[r->segments[g].stream].is.pool, &a->stream, err);
+        if (st)
+            return st;
+        later[g] = a->kind == PLIM_TRACE_SEGMENT_ALLOC;
+    }
+    return PLIM_OK;
+}
 
 typedef struct ranked {
-    uint64_t handle;
+    plim_recorded_stream is;
     uint32_t old;
 } ranked;
 
-static int compare_handles(const void *a, const void *b)
+static int compare_streams(const void *a, const void *b)
 {
-    const ranked *x = a, *y = b;
-    return (x->handle > y->handle) - (x->handle < y->handle);
+    const plim_recorded_stream *x = &((const ranked *)a)->is, *y = &((const ranked *)b)->is;
+    return x->pool != y->pool ? (x->pool > y->pool) - (x->pool < y->pool)
+                              : (x->handle > y->handle) - (x->handle < y->handle);
 }
 
 /* Numbers the streams by their handles, as the allocator orders them. */
 static plim_status number_streams(snapshot *s, plim_err *err)
 {
     plim_recording *r = s->r;
-    ranked *by = PLIM_NEW_N(r->arena, ranked, s->n_handles);
-    uint16_t *number = PLIM_NEW_N(r->arena, uint16_t, s->n_handles);
-    if (s->n_handles && (!by || !number))
+    ranked *by = PLIM_NEW_N(r->arena, ranked, s->n_streams);
+    uint16_t *number = PLIM_NEW_N(r->arena, uint16_t, s->n_streams);
+    r->streams = PLIM_NEW_N(r->arena, plim_recorded_stream, s->n_streams);
+    r->n_streams = s->n_streams;
+    if (s->n_streams && (!by || !number || !r->streams))
         return plim_oom(err);
-    for (uint32_t i = 0; i < s->n_handles; i++)
-        by[i] = (ranked){s->handles[i], i};
-    if (s->n_handles)
-        qsort(by, s->n_handles, sizeof *by, compare_handles);
-    for (uint32_t i = 0; i < s->n_handles; i++) {
+    for (uint32_t i = 0; i < s->n_streams; i++)
+        by[i] = (ranked){s->streams[i].is, i};
+    if (s->n_streams)
+        qsort(by, s->n_streams, sizeof *by, compare_streams);
+    for (uint32_t i = 0; i < s->n_streams; i++) {
         number[by[i].old] = (uint16_t)i;
-        s->handles[i] = by[i].handle;
+        r->streams[i] = by[i].is;
     }
     for (uint32_t i = 0; i < r->n_actions; i++)
         r->actions[i].stream = number[r->actions[i].stream];
@@ -531,8 +601,6 @@ static plim_status number_streams(snapshot *s, plim_err *err)
         for (uint32_t k = g->first; k < g->first + g->n; k++)
             r->blocks[k].stream = g->stream;
     }
-    r->streams = s->handles;
-    r->n_streams = s->n_handles;
     return PLIM_OK;
 }
 
@@ -575,6 +643,7 @@ static plim_status read_snapshot(plim_recording *r, plim_bytes file, plim_err *e
 {
     plim_arena scratch = {.limit = r->arena->limit};
     snapshot s = {.r = r};
+    r->n_pools = 1;
     plim_pickle p;
     const plim_pickle_sink sink = {&s, take_dict};
     plim_status st = plim_pickle_read_plain(&p, &scratch, file, &sink, err);
@@ -592,6 +661,8 @@ static plim_status read_snapshot(plim_recording *r, plim_bytes file, plim_err *e
         st = read_settings(r, p.root, err);
     }
     plim_arena_free(&scratch);
+    if (!st && r->n_pools > 1 && !s.pools_told)
+        st = infer_pools(&s, err);
     return st ? st : number_streams(&s, err);
 }
 
