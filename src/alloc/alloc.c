@@ -15,6 +15,8 @@ bool plim_device_allows(const plim_device *d, uint64_t bytes)
 
 bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr)
 {
+    if (d->place && (*addr = d->place(d->place_ud)))
+        return true;
     *addr = d->next;
     return plim_add(d->next, bytes, &d->next);
 }
@@ -177,6 +179,12 @@ void plim_alloc_set_watch(plim_alloc *h, plim_alloc_watch watch, void *ud)
 {
     h->watch = watch;
     h->watch_ud = ud;
+}
+
+void plim_alloc_set_place(plim_alloc *h, plim_alloc_place place, void *ud)
+{
+    h->device.place = place;
+    h->device.place_ud = ud;
 }
 
 uint64_t plim_alloc_address(const plim_alloc *h, uint32_t block)

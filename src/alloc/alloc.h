@@ -117,6 +117,11 @@ typedef void (*plim_alloc_watch)(void *ud, plim_trace_action action, uint64_t ad
 /* Sets the watcher; NULL removes it.  Only the caching allocator reports events. */
 void plim_alloc_set_watch(plim_alloc *h, plim_alloc_watch watch, void *ud);
 
+/* Who knows where memory of the device lies, as a recording does, may say so: called for each
+ * new segment and each expandable one.  0: wherever; otherwise nothing in use may lie there. */
+typedef uint64_t (*plim_alloc_place)(void *ud);
+void plim_alloc_set_place(plim_alloc *h, plim_alloc_place place, void *ud);
+
 /* The address of a live block. */
 uint64_t plim_alloc_address(const plim_alloc *h, uint32_t block);
 

@@ -5,9 +5,7 @@
  * device has none, cached segments are released to it in a fixed order and the request is
  * tried again.
  *
- * PyTorch breaks ties between equal sizes by the order in which segments were created, older
- * versions by address; addresses only grow here, so both are the same.  2.12 breaks them by the
- * order in which blocks were created.
+ * Ties between equal sizes are broken as the version does (plim_ties).
  *
  * Not simulated: private pools (CUDA graphs, MemPool) and free-memory callbacks. */
 #include "alloc/caching.h"
@@ -88,7 +86,7 @@ static uint32_t take_cached(caching *c, const request *r)
     const plim_fs *set = c->streams[r->stream].free[r->pool];
     if (gc_active(c))
         c->requests[r->pool]++;
-    uint32_t b = plim_fs_lower_bound(c->nodes, set, r->size, 0);
+    uint32_t b = plim_fs_lower_bound(c->nodes, set, r->size, 0, 0);
     if (b != PLIM_NONE && c->blocks[b].virt != PLIM_NONE)
         b = fit_expandable(c, set, b);
     if (b == PLIM_NONE)
@@ -120,6 +118,7 @@ static uint32_t cuda_malloc(caching *c, const request *r)
                    .next = PLIM_NONE,
                    .uses = PLIM_NONE,
                    .virt = PLIM_NONE,
+                   .number = ++c->last_number,
                    .stream = r->stream,
                    .state = FREE,
                    .pool = r->pool};
@@ -410,7 +409,7 @@ static plim_status caching_create(plim_arena *a, const plim_alloc_options *o, pl
     if (st)
         return st;
     c->unused_block = c->unused_link = c->unused_virt = PLIM_NONE;
-    c->oldest_first = plim_alloc_rules_of(o->torch)->oldest_first;
+    c->ties = plim_alloc_rules_of(o->torch)->ties;
     *out = &c->base;
     return PLIM_OK;
 }

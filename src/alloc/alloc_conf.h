@@ -15,6 +15,10 @@ typedef enum plim_oom_style {
     PLIM_OOM_DOCS,       /* ... by the old one, with another address */
 } plim_oom_style;
 
+/* Which of several free blocks of the best size is taken: the lowest, the one that was made
+ * first, or the lowest of the segment that was made first. */
+typedef enum plim_ties { PLIM_TIES_ADDRESS, PLIM_TIES_BLOCK, PLIM_TIES_SEGMENT } plim_ties;
+
 /* How a version's caching allocator differs from the newest: each row holds from its version
  * until the next row. */
 typedef struct plim_alloc_rules {
@@ -25,7 +29,7 @@ typedef struct plim_alloc_rules {
     bool fraction_nearest;   /* the limit is rounded to nearest; 1.0 is no limit */
     bool says_allowed;       /* the error names the memory fraction's limit */
     bool private_expandable; /* private pools use expandable segments too */
-    bool oldest_first;       /* of free blocks of one size the first made is taken */
+    plim_ties ties;
     plim_oom_style oom;
     const char *doc;
 } plim_alloc_rules;

@@ -35,7 +35,7 @@ typedef struct block { /* address and set links: see the node of the same number
     uint32_t events;     /* how many of them still ran after the free */
     uint32_t born;       /* the pool's request count when the block became free */
     uint32_t virt;       /* expandable segment, or PLIM_NONE */
-    uint32_t number;     /* in the order in which PyTorch makes its blocks */
+    uint32_t number;     /* for ties: of the segment or of the block, as PyTorch makes them */
     uint16_t stream;
     uint8_t state, pool;
 } block;
@@ -65,11 +65,11 @@ typedef struct caching {
     uint32_t n_blocks, cap_blocks, cap_nodes, unused_block;
     uint32_t n_streams, cap_streams; /* highest number seen, plus one */
     uint32_t n_links, cap_links, unused_link;
-    uint32_t last_number; /* of a block */
+    uint32_t last_number;
     uint32_t n_virts, cap_virts, unused_virt;
     uint32_t n_queued; /* in all queues */
     bool any_done;
-    bool oldest_first;        /* see plim_alloc_rules */
+    plim_ties ties;
     uint32_t requests[POOLS]; /* for the age of free blocks */
     uint32_t n_big[POOLS];    /* free blocks for which is_big() holds */
 } caching;
@@ -124,8 +124,7 @@ void plim__block_drop(caching *c, uint32_t b);
 /* Creates the set if it does not exist yet, so that an insert cannot fail; false and base.full
  * if there is no memory. */
 bool plim__set_ready(caching *c, plim_fs **set);
-/* Inserts the block into the set of its state: free blocks by size, unmapped ones by address.
- * Among free blocks of one size the lowest address comes first, or the lowest number. */
+/* Inserts the block into the set of its state: free blocks by size, unmapped ones by address. */
 void plim__set_insert(caching *c, uint32_t b, state st);
 void plim__set_erase(caching *c, uint32_t b);
 

@@ -15,7 +15,8 @@ uint32_t plim__block_new(caching *c, const block *like, uint64_t addr)
         }
         b = c->n_blocks++;
     }
-    copy.number = ++c->last_number;
+    if (c->ties == PLIM_TIES_BLOCK)
+        copy.number = ++c->last_number;
     c->blocks[b] = copy;
     c->nodes[b] = (plim_fs_node){.addr = addr, .left = PLIM_NONE, .right = PLIM_NONE};
     return b;
@@ -49,7 +50,7 @@ void plim__set_insert(caching *c, uint32_t b, state st)
     x->state = (uint8_t)st;
     x->born = c->requests[x->pool];
     c->nodes[b].key = st == UNMAPPED ? 0 : x->size;
-    c->nodes[b].rank = st == FREE && c->oldest_first ? x->number : c->nodes[b].addr;
+    c->nodes[b].rank = st == FREE && c->ties != PLIM_TIES_ADDRESS ? x->number : 0;
     c->n_big[x->pool] += st == FREE && is_big(x);
     plim_fs_insert(c->nodes, set_of(c, x), b);
 }

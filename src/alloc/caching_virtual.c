@@ -33,6 +33,7 @@ static uint32_t virt_new(caching *c, const request *r)
                    .next = PLIM_NONE,
                    .uses = PLIM_NONE,
                    .virt = v,
+                   .number = ++c->last_number,
                    .stream = r->stream,
                    .pool = r->pool};
     uint32_t b = plim__block_new(c, &fresh, addr);

@@ -1,4 +1,4 @@
-/* free_set.h -- a set of blocks ordered by key, then by rank.
+/* free_set.h -- a set of blocks ordered by key, then by rank, then by address.
  *
  * Keys are sorted into bins, eight for each power of two (the search for a fit is then mostly
  * one look at a bitmap), and each bin is a treap over an array of nodes that the caller owns.
@@ -11,8 +11,8 @@
 
 typedef struct plim_fs_node {
     uint64_t key;  /* of a free block: its size */
-    uint64_t rank; /* unique within a set */
-    uint64_t addr; /* the set does not look at it */
+    uint64_t rank; /* goes before the address; 0 where that decides */
+    uint64_t addr; /* unique within a set */
     uint32_t left, right;
 } plim_fs_node;
 
@@ -26,28 +26,28 @@ typedef struct plim_fs {
 
 plim_fs *plim_fs_new(plim_arena *a); /* empty; NULL: no memory */
 
-/* key and rank must be set before, and must not change until the node is erased. */
+/* key, rank and addr must be set before, and must not change until the node is erased. */
 void plim_fs_insert(plim_fs_node *n, plim_fs *set, uint32_t id);
 void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id); /* must be a member */
 
-/* The smallest member that is not before (key, rank); the largest one that is before it.
+/* The smallest member that is not before (key, rank, addr); the largest one that is before it.
  * PLIM_NONE: there is none, as in a set that is NULL. */
 uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, uint64_t key,
-                             uint64_t rank);
-uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, uint64_t key,
-                        uint64_t rank);
+                             uint64_t rank, uint64_t addr);
+uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, uint64_t key, uint64_t rank,
+                        uint64_t addr);
 
 static inline uint32_t plim_fs_first(const plim_fs_node *n, const plim_fs *set)
 {
-    return plim_fs_lower_bound(n, set, 0, 0);
+    return plim_fs_lower_bound(n, set, 0, 0, 0);
 }
 static inline uint32_t plim_fs_next(const plim_fs_node *n, const plim_fs *set, uint32_t id)
 {
-    return plim_fs_lower_bound(n, set, n[id].key, n[id].rank + 1);
+    return plim_fs_lower_bound(n, set, n[id].key, n[id].rank, n[id].addr + 1);
 }
 static inline uint32_t plim_fs_prev(const plim_fs_node *n, const plim_fs *set, uint32_t id)
 {
-    return plim_fs_before(n, set, n[id].key, n[id].rank);
+    return plim_fs_before(n, set, n[id].key, n[id].rank, n[id].addr);
 }
 
 #endif

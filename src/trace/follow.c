@@ -4,8 +4,8 @@
  * same order.  At each request it must take a new segment exactly if the recorded one did, and
  * hand out the same address in it; in the end the blocks must be the same.
  *
- * The two have other addresses.  A segment that both take at the same request is the same
- * segment, so its two addresses give the translation for all blocks in it.
+ * What both take at the same request is the same memory, so the simulated device has it at the
+ * recorded address: PyTorch's choice among free blocks may depend on that.
  *
  * Pools have no memory in common, so each has a simulated allocator of its own.  How long a
  * private pool is held nobody says: it is emptied when memory of it was released. */
@@ -14,14 +14,8 @@
 #include "alloc/alloc_conf.h"
 #include "trace/recording.h"
 
-typedef struct range {          /* a segment, or what is mapped of an expandable one */
-    uint64_t ours, theirs, end; /* end: of ours, as far as it was ever mapped */
-    bool expandable;
-} range;
-
 typedef struct taken { /* a segment or pages that one side took at this request */
     uint64_t addr, bytes;
-    bool expandable;
 } taken;
 
 typedef struct taken_list {
@@ -32,9 +26,8 @@ typedef struct taken_list {
 typedef struct pool {
     plim_arena *a;
     plim_alloc *h;
-    range *ranges; /* by `ours`, which only grows */
-    uint32_t n_ranges, cap_ranges;
     taken_list ours, theirs; /* since the last request */
+    uint32_t n_placed;       /* of theirs: the simulated device has them */
     bool full;
     bool released;     /* memory of it, in this run of releases */
     uint64_t reserved; /* by the recorded allocator */
@@ -54,14 +47,13 @@ static pool *pool_of(const follower *f, uint32_t action)
     return &f->pools[f->r->streams[f->r->actions[action].stream].pool];
 }
 
-/* ---- addresses --------------------------------------------------------------- */
+/* ---- what is taken from the device --------------------------------------------- */
 
-static bool add_taken(plim_arena *a, taken_list *l, uint64_t addr, uint64_t bytes,
-                      bool expandable)
+static bool add_taken(plim_arena *a, taken_list *l, uint64_t addr, uint64_t bytes)
 {
     if (!PLIM_PUSH_ROOM(a, l->items, l->n, l->cap))
         return false;
-    l->items[l->n++] = (taken){addr, bytes, expandable};
+    l->items[l->n++] = (taken){addr, bytes};
     return true;
 }
 
@@ -71,43 +63,13 @@ static void watch_segments(void *ud, plim_trace_action what, uint64_t addr, uint
     pool *p = ud;
     (void)stream;
     if (what == PLIM_TRACE_SEGMENT_ALLOC || what == PLIM_TRACE_SEGMENT_MAP)
-        p->full |= !add_taken(p->a, &p->ours, addr, bytes, what == PLIM_TRACE_SEGMENT_MAP);
+        p->full |= !add_taken(p->a, &p->ours, addr, bytes);
 }
 
-/* The last range that begins at or before this address of ours. */
-static range *find_range(pool *p, uint64_t ours)
+static uint64_t place_segment(void *ud)
 {
-    uint32_t low = 0, high = p->n_ranges;
-    while (low < high) {
-        uint32_t mid = low + (high - low) / 2;
-        if (p->ranges[mid].ours <= ours)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    return low ? &p->ranges[low - 1] : NULL;
-}
-
-static uint64_t to_recorded(pool *p, uint64_t ours)
-{
-    const range *g = find_range(p, ours);
-    return g ? g->theirs + (ours - g->ours) : 0;
-}
-
-/* Both took this at the same request.  Pages that continue an expandable segment lie within
- * what was mapped of it, or follow it. */
-static bool join_ranges(pool *p, const taken *ours, const taken *theirs)
-{
-    range *g = ours->expandable ? find_range(p, ours->addr) : NULL;
-    if (g && g->expandable && ours->addr <= g->end) {
-        g->end = PLIM_MAX(g->end, ours->addr + ours->bytes);
-        return true;
-    }
-    if (!PLIM_PUSH_ROOM(p->a, p->ranges, p->n_ranges, p->cap_ranges))
-        return false;
-    p->ranges[p->n_ranges++] =
-        (range){ours->addr, theirs->addr, ours->addr + ours->bytes, ours->expandable};
-    return true;
+    pool *p = ud;
+    return p->n_placed < p->theirs.n ? p->theirs.items[p->n_placed++].addr : 0;
 }
 
 /* ---- differences ------------------------------------------------------------- */
@@ -127,7 +89,7 @@ static bool has_differed(const follower *f) { return f->out->why.n != 0; }
 static plim_status compare_taken(follower *f, uint32_t i)
 {
     const plim_action *a = &f->r->actions[i];
-    pool *p = pool_of(f, i);
+    const pool *p = pool_of(f, i);
     for (uint32_t k = 0; k < PLIM_MAX(p->ours.n, p->theirs.n); k++) {
         uint64_t ours = k < p->ours.n ? p->ours.items[k].bytes : 0;
         uint64_t theirs = k < p->theirs.n ? p->theirs.items[k].bytes : 0;
@@ -137,8 +99,6 @@ static plim_status compare_taken(follower *f, uint32_t i)
                                    " bytes: recorded is that %" PRIu64
                                    " bytes are taken from the device, simulated %" PRIu64,
                                    i, a->bytes, theirs, ours);
-        if (!join_ranges(p, &p->ours.items[k], &p->theirs.items[k]))
-            return plim_oom(f->err);
     }
     return PLIM_OK;
 }
@@ -150,7 +110,7 @@ static plim_status follow_alloc(follower *f, uint32_t i)
     const plim_action *a = &f->r->actions[i];
     pool *p = pool_of(f, i);
     uint32_t block;
-    p->ours.n = 0;
+    p->ours.n = p->n_placed = 0;
     plim_status st = plim_alloc_malloc(p->h, a->bytes, a->stream, &block, f->err);
     if (st || p->full)
         return st ? st : plim_oom(f->err);
@@ -161,7 +121,7 @@ static plim_status follow_alloc(follower *f, uint32_t i)
     if (block == PLIM_NONE)
         return note_difference(f, "action %" PRIu32 ", a request for %" PRIu64 " bytes, fails",
                                i, a->bytes);
-    uint64_t addr = to_recorded(p, plim_alloc_address(p->h, block));
+    uint64_t addr = plim_alloc_address(p->h, block);
     if (addr != a->addr)
         return note_difference(f,
                                "action %" PRIu32 ", a request for %" PRIu64
@@ -253,9 +213,7 @@ static plim_status follow_action(follower *f, uint32_t *i)
     }
     pool *p = pool_of(f, *i);
     p->reserved += a->bytes;
-    return add_taken(f->a, &p->theirs, a->addr, a->bytes, a->kind == PLIM_TRACE_SEGMENT_MAP)
-               ? PLIM_OK
-               : plim_oom(f->err);
+    return add_taken(f->a, &p->theirs, a->addr, a->bytes) ? PLIM_OK : plim_oom(f->err);
 }
 
 /* ---- the end ------------------------------------------------------------------ */
@@ -282,7 +240,7 @@ static plim_status compare_block(follower *f, const plim_alloc_block *o,
                            state_name(ours));
 }
 
-/* The blocks of both, in the order of the recorded addresses. */
+/* The blocks of both, in the order of their addresses. */
 static plim_status compare_ends(follower *f)
 {
     const plim_recording *r = f->r;
@@ -296,10 +254,8 @@ static plim_status compare_ends(follower *f)
         uint32_t first = kept;
         uint32_t end = first + plim_alloc_blocks(f->pools[i].h, b + first, n - first);
         for (uint32_t k = first; k < end; k++)
-            if (b[k].state != PLIM_BLOCK_UNMAPPED) {
-                b[kept] = b[k];
-                b[kept++].addr = to_recorded(&f->pools[i], b[k].addr);
-            }
+            if (b[k].state != PLIM_BLOCK_UNMAPPED)
+                b[kept++] = b[k];
     }
     if (kept)
         qsort(b, kept, sizeof *b, compare_blocks);
@@ -362,7 +318,7 @@ static void note_oom(const plim_recording *r, plim_follow *out)
     }
 }
 
-/* An allocator for each pool.  Until 2.5 private pools did not use expandable segments. */
+/* An allocator for each pool.  Until 2.4 private pools did not use expandable segments. */
 static plim_status open_pools(follower *f, int torch)
 {
     const plim_recording *r = f->r;
@@ -381,6 +337,7 @@ static plim_status open_pools(follower *f, int torch)
         if (st)
             return st;
         plim_alloc_set_watch(p->h, watch_segments, p);
+        plim_alloc_set_place(p->h, place_segment, p);
     }
     return PLIM_OK;
 }

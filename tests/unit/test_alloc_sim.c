@@ -304,6 +304,49 @@ static void test_none(void **state)
     plim_arena_free(&a);
 }
 
+/* Downward, as a driver may give them. */
+static uint64_t place_below(void *ud) { return *(uint64_t *)ud -= 64 * MIB; }
+
+/* Two free segments of one size, the newer one at the lower address; each was filled by two
+ * blocks of 1 MiB.  PyTorch's numbers for blocks, by hand: the first segment is 1, its first
+ * half becomes block 2, the second half stays 1; in the other one they are 4 and 3.  The halves
+ * freed last, 2 and 3, keep their numbers.  512 bytes of the first segment are block 5, with
+ * which the rest merges. */
+static void test_ties(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why;
+        int torch;
+        bool older[2]; /* whether a request is served from the older segment */
+    } rows[] = {{"the lowest address", 211, {false, false}},
+                {"the block made first", 212, {true, false}},
+                {"the segment made first", 213, {true, true}}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_alloc_options o = {.torch = rows[i].torch};
+        plim_alloc *h;
+        uint64_t next = 1ull << 40;
+        uint32_t b[4], x;
+        CHECK(rows[i].why, plim_alloc_new(&a, &o, &h, NULL) == PLIM_OK);
+        plim_alloc_set_place(h, place_below, &next);
+        for (int k = 0; k < 4; k++)
+            plim_alloc_malloc(h, MIB, 0, &b[k], NULL);
+        uint64_t older = plim_alloc_address(h, b[0]), newer = plim_alloc_address(h, b[2]);
+        CHECK(rows[i].why, older == (1ull << 40) - 64 * MIB && newer == older - 64 * MIB);
+        plim_alloc_free(h, b[1], NULL);
+        plim_alloc_free(h, b[0], NULL);
+        plim_alloc_free(h, b[2], NULL);
+        plim_alloc_free(h, b[3], NULL);
+        for (int k = 0; k < 2; k++) {
+            plim_alloc_malloc(h, 512, 0, &x, NULL);
+            CHECK(rows[i].why, plim_alloc_address(h, x) == (rows[i].older[k] ? older : newer));
+            plim_alloc_free(h, x, NULL);
+        }
+        plim_arena_free(&a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -311,7 +354,7 @@ int main(void)
         cmocka_unit_test(test_timeline), cmocka_unit_test(test_oom),
         cmocka_unit_test(test_nothing),  cmocka_unit_test(test_options),
         cmocka_unit_test(test_faults),   cmocka_unit_test(test_allocators),
-        cmocka_unit_test(test_none),
+        cmocka_unit_test(test_none),     cmocka_unit_test(test_ties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,8 +22,8 @@ static struct {
 
     plim_stub_range *ranges; /* by begin */
     size_t n, cap;
-    uint64_t used; /* bytes of the card, whole pages */
-    uint64_t next; /* addresses are used once */
+    uint64_t used;       /* bytes of the card, whole pages */
+    uint64_t next, last; /* between them lie addresses that nobody had; each is used once */
     uint64_t small, small_end;
 
     atomic_uintptr_t handle;
@@ -33,6 +33,7 @@ static struct {
 } device = {.lock = PTHREAD_MUTEX_INITIALIZER,
             .once = PTHREAD_ONCE_INIT,
             .next = ADDR_FIRST,
+            .last = ADDR_END,
             .handle = 0x1000};
 
 /* ---- the card --------------------------------------------------------------- */
@@ -244,12 +245,16 @@ static bool take_memory(uint64_t bytes)
     return true;
 }
 
-/* New addresses; the gap stops what runs past the end. */
+/* New addresses; the gap stops what runs past the end.  They go up, or down if that is asked
+ * for: a driver promises neither. */
 static uint64_t reserve_addresses(uint64_t bytes, uint64_t align)
 {
-    uint64_t begin = round_up(device.next, align > PLIM_STUB_PAGE ? align : PLIM_STUB_PAGE);
-    if (bytes > ADDR_END - ADDR_FIRST || begin > ADDR_END - bytes - PLIM_STUB_PAGE)
+    align = align > PLIM_STUB_PAGE ? align : PLIM_STUB_PAGE;
+    uint64_t begin = round_up(device.next, align);
+    if (bytes > ADDR_END - ADDR_FIRST || begin + bytes + PLIM_STUB_PAGE > device.last)
         return 0;
+    if (plim_stub_setting("PLIMSOLL_STUB_DOWNWARD", 0))
+        return device.last = (device.last - bytes - PLIM_STUB_PAGE) / align * align;
     device.next = begin + round_up(bytes, PLIM_STUB_PAGE) + PLIM_STUB_PAGE;
     return begin;
 }
