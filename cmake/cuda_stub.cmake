@@ -43,7 +43,7 @@ function(plim_cuda_stub stub soname unsupported)
                 ${CMAKE_BINARY_DIR}/cuda_stub/${soname}.c)
     target_include_directories(${target} PRIVATE ${stub_dir})
     target_compile_definitions(${target} PRIVATE PLIM_STUB_MAJOR=${number})
-    target_link_libraries(${target} PRIVATE plim_strict plimsoll_stub)
+    target_link_libraries(${target} PRIVATE plim_strict plimsoll_stub ${CMAKE_DL_LIBS} Threads::Threads)
     target_link_options(${target} PRIVATE -Wl,-soname,${soname}
                         -Wl,--version-script,${CMAKE_BINARY_DIR}/cuda_stub/${soname}.map)
     set_target_properties(${target} PROPERTIES PREFIX "" OUTPUT_NAME ${soname} SUFFIX ""

@@ -3,6 +3,7 @@
 #include "stub.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -175,6 +176,93 @@ CUDA(cuMemAlloc_v2, uint64_t *addr, size_t bytes)
 }
 
 CUDA(cuMemFree_v2, uint64_t addr) { return !addr || plim_stub_free(addr) ? OK : INVALID; }
+
+CUDA(cuMemAllocPitch_v2, uint64_t *addr, size_t *pitch, size_t width, size_t height,
+     unsigned element)
+{
+    enum { ALIGN = 512 };
+    (void)element;
+    *pitch = (width + ALIGN - 1) / ALIGN * ALIGN;
+    return cuMemAlloc_v2(addr, *pitch * height);
+}
+
+/* Stream-ordered memory: a pool holds exactly what was asked of it. */
+CUDA(cuMemAllocAsync, uint64_t *addr, size_t bytes, void *stream)
+{
+    (void)stream;
+    return cuMemAlloc_v2(addr, bytes);
+}
+
+CUDA(cuMemAllocFromPoolAsync, uint64_t *addr, size_t bytes, void *pool, void *stream)
+{
+    (void)pool, (void)stream;
+    return cuMemAlloc_v2(addr, bytes);
+}
+
+CUDA(cuMemFreeAsync, uint64_t addr, void *stream)
+{
+    (void)stream;
+    return cuMemFree_v2(addr);
+}
+
+/* An array is a handle, here the address of its memory. */
+static int create_array(uint64_t *array, const size_t *sides, int n, const void *format)
+{
+    enum { FORMATS = 0x21 };
+    static const unsigned char of_format[FORMATS] = {
+        [0x01] = 1, [0x02] = 2, [0x03] = 4, [0x08] = 1,
+        [0x09] = 2, [0x0a] = 4, [0x10] = 2, [0x20] = 4};
+    unsigned what[2]; /* format, channels */
+    memcpy(what, format, sizeof what);
+    size_t bytes = what[0] < FORMATS ? (size_t)of_format[what[0]] * what[1] : 0;
+    for (int i = 0; i < n; i++)
+        bytes *= sides[i] ? sides[i] : 1;
+    return cuMemAlloc_v2(array, bytes);
+}
+
+CUDA(cuArrayCreate_v2, uint64_t *array, const size_t *what)
+{
+    return create_array(array, what, 2, what + 2);
+}
+
+CUDA(cuArray3DCreate_v2, uint64_t *array, const size_t *what)
+{
+    return create_array(array, what, 3, what + 3);
+}
+
+CUDA(cuArrayDestroy, uint64_t array) { return plim_stub_free(array) ? OK : INVALID; }
+
+/* ---- memory of the host, pinned */
+
+CUDA(cuMemHostAlloc, uint64_t *addr, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *addr = plim_stub_host_malloc(bytes);
+    return *addr ? OK : OUT_OF_MEMORY;
+}
+
+CUDA(cuMemAllocHost_v2, uint64_t *addr, size_t bytes)
+{
+    return cuMemHostAlloc(addr, bytes, 0);
+}
+
+CUDA(cuMemFreeHost, void *p)
+{
+    if (!plim_stub_free((uintptr_t)p))
+        return INVALID;
+    free(p);
+    return OK;
+}
+
+CUDA(cuMemHostRegister_v2, void *p, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return plim_stub_host_register((uintptr_t)p, bytes) ? OK : OUT_OF_MEMORY;
+}
+
+CUDA(cuMemHostUnregister, void *p) { return plim_stub_free((uintptr_t)p) ? OK : INVALID; }
+
+/* ---- virtual memory */
 
 CUDA(cuMemGetAddressRange_v2, uint64_t *begin, size_t *bytes, uint64_t addr)
 {

@@ -1,6 +1,7 @@
-/* cudart.c -- libcudart.so.12 and .13: the runtime, over the ledger of core.c. */
+/* cudart.c -- libcudart.so.12 and .13: the runtime, over libcuda and the ledger of core.c. */
 #include "stub.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,76 +230,107 @@ CUDART(cudaGetDeviceProperties_v2, char *out, int device)
 
 /* ---- memory --------------------------------------------------------------------- */
 
+/* The runtime asks the driver for memory, and finds it as every runtime does, so that what
+ * stands between a program and its driver stands there too. */
+enum {
+    ALLOC,
+    FREE,
+    ALLOC_ASYNC,
+    ALLOC_FROM_POOL,
+    FREE_ASYNC,
+    MEM_INFO,
+    HOST_ALLOC,
+    HOST_FREE,
+    HOST_REGISTER,
+    HOST_UNREGISTER,
+    DRIVER_FUNCTIONS
+};
+
+static struct {
+    pthread_once_t once;
+    void *f[DRIVER_FUNCTIONS];
+} driver = {.once = PTHREAD_ONCE_INIT};
+
+static void open_driver(void)
+{
+    typedef int find_driver(const char *, void **, int, uint64_t, int *);
+    static const char *const names[DRIVER_FUNCTIONS] = {
+        "cuMemAlloc",        "cuMemFree",
+        "cuMemAllocAsync",   "cuMemAllocFromPoolAsync",
+        "cuMemFreeAsync",    "cuMemGetInfo",
+        "cuMemHostAlloc",    "cuMemFreeHost",
+        "cuMemHostRegister", "cuMemHostUnregister"};
+    enum { VERSION = PLIM_STUB_MAJOR * 1000 };
+    void *lib = dlopen("libcuda.so.1", RTLD_LAZY), *init, *retain, *context;
+    find_driver *find = lib ? (find_driver *)dlsym(lib, "cuGetProcAddress_v2") : NULL;
+    if (!find || find("cuInit", &init, VERSION, 0, NULL) ||
+        find("cuDevicePrimaryCtxRetain", &retain, VERSION, 0, NULL) ||
+        ((int (*)(unsigned))init)(0) || ((int (*)(void **, int))retain)(&context, 0))
+        return;
+    for (int i = 0; i < DRIVER_FUNCTIONS; i++)
+        if (find(names[i], &driver.f[i], VERSION, 0, NULL))
+            driver.f[i] = NULL;
+}
+
+static void *driver_function(int which)
+{
+    pthread_once(&driver.once, open_driver);
+    return driver.f[which];
+}
+
+#define DRIVER(which, types, ...)                                                             \
+    keep_error(driver_function(which) ? ((int(*) types)driver_function(which))(__VA_ARGS__)   \
+                                      : NO_DEVICE)
+
 CUDART(cudaMalloc, uint64_t *addr, size_t bytes)
 {
-    *addr = bytes ? plim_stub_malloc(bytes) : 0;
-    return keep_error(*addr || !bytes ? OK : OUT_OF_MEMORY);
+    *addr = 0;
+    return bytes ? DRIVER(ALLOC, (uint64_t *, size_t), addr, bytes) : OK;
 }
 
 CUDART(cudaMallocAsync, uint64_t *addr, size_t bytes, void *stream)
 {
-    (void)stream;
-    return cudaMalloc(addr, bytes);
+    *addr = 0;
+    return bytes ? DRIVER(ALLOC_ASYNC, (uint64_t *, size_t, void *), addr, bytes, stream) : OK;
 }
 
 CUDART(cudaMallocFromPoolAsync, uint64_t *addr, size_t bytes, void *pool, void *stream)
 {
-    (void)pool, (void)stream;
-    return cudaMalloc(addr, bytes);
+    *addr = 0;
+    return bytes ? DRIVER(ALLOC_FROM_POOL, (uint64_t *, size_t, void *, void *), addr, bytes,
+                          pool, stream)
+                 : OK;
 }
 
-CUDART(cudaFree, uint64_t addr)
-{
-    return keep_error(!addr || plim_stub_free(addr) ? OK : INVALID);
-}
+CUDART(cudaFree, uint64_t addr) { return addr ? DRIVER(FREE, (uint64_t), addr) : OK; }
 
 CUDART(cudaFreeAsync, uint64_t addr, void *stream)
 {
-    (void)stream;
-    return cudaFree(addr);
+    return addr ? DRIVER(FREE_ASYNC, (uint64_t, void *), addr, stream) : OK;
 }
 
 CUDART(cudaMemGetInfo, size_t *free_bytes, size_t *total)
 {
-    uint64_t f, t;
-    plim_stub_mem_info(&f, &t);
-    *free_bytes = f;
-    *total = t;
-    return keep_error(t ? OK : NO_DEVICE);
-}
-
-CUDART(cudaMallocHost, uint64_t *addr, size_t bytes)
-{
-    *addr = plim_stub_host_malloc(bytes);
-    return keep_error(*addr ? OK : OUT_OF_MEMORY);
+    *free_bytes = *total = 0;
+    return DRIVER(MEM_INFO, (size_t *, size_t *), free_bytes, total);
 }
 
 CUDART(cudaHostAlloc, uint64_t *addr, size_t bytes, unsigned flags)
 {
-    (void)flags;
-    return cudaMallocHost(addr, bytes);
+    *addr = 0;
+    return DRIVER(HOST_ALLOC, (uint64_t *, size_t, unsigned), addr, bytes, flags);
 }
 
-CUDART(cudaFreeHost, void *p)
-{
-    if (!p)
-        return OK;
-    if (!plim_stub_free((uintptr_t)p))
-        return keep_error(INVALID);
-    free(p);
-    return OK;
-}
+CUDART(cudaMallocHost, uint64_t *addr, size_t bytes) { return cudaHostAlloc(addr, bytes, 0); }
+
+CUDART(cudaFreeHost, void *p) { return p ? DRIVER(HOST_FREE, (void *), p) : OK; }
 
 CUDART(cudaHostRegister, void *p, size_t bytes, unsigned flags)
 {
-    (void)flags;
-    return keep_error(plim_stub_host_register((uintptr_t)p, bytes) ? OK : OUT_OF_MEMORY);
+    return DRIVER(HOST_REGISTER, (void *, size_t, unsigned), p, bytes, flags);
 }
 
-CUDART(cudaHostUnregister, void *p)
-{
-    return keep_error(plim_stub_free((uintptr_t)p) ? OK : INVALID);
-}
+CUDART(cudaHostUnregister, void *p) { return DRIVER(HOST_UNREGISTER, (void *), p); }
 
 CUDART(cudaHostGetDevicePointer, void **addr, void *p, unsigned flags)
 {
