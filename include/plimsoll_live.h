@@ -1,7 +1,8 @@
 /* plimsoll_live.h -- the GPUs of this machine and the processes on them, as they are now.
  *
  * EXPERIMENTAL.  Nothing in this header is stable: names, structs and numbers change
- * with any version, without a change of the soname.  `plimsoll top` is what it is for.
+ * with any version, without a change of the soname.  `plimsoll top` and `plimsoll record` are what it
+ * is for.
  *
  *     plim_live_monitor *live = NULL;
  *     const plim_live_view *view = NULL;
@@ -198,6 +199,95 @@ PLIM_API plim_screen_action plim_screen_key(plim_screen *s, uint32_t key);
 PLIM_API void plim_screen_click(plim_screen *s, int column, int row);
 /* A line about what was done, until the next key. */
 PLIM_API void plim_screen_say(plim_screen *s, const char *text);
+
+/* ======================================================================== */
+/* Recordings of CUDA's driver: what `plimsoll record` writes                */
+/* ======================================================================== */
+
+/* Memory that one library asked for in one way. */
+typedef struct plim_driver_part {
+    uint32_t process;    /* index in processes */
+    int32_t device;      /* -1: not on a device, or not known */
+    const char *library; /* "libcublasLt.so.13", "the program"; NULL: not known */
+    const char *path;    /* of the library */
+    const char *way;     /* "allocated", "pool", "mapped", "array", "managed", "pinned host" */
+    bool on_device;      /* counts in what is held on the device */
+    uint64_t
+        at_peak; /* held when the process held the most on the device; else its own peak */
+    uint64_t at_end;
+    uint64_t calls, failed;
+} plim_driver_part;
+
+/* The same by line of Python, on devices. */
+typedef struct plim_driver_line {
+    uint32_t process;
+    int32_t device;
+    const char *where; /* "train.py:12" */
+    uint64_t at_peak, at_end, calls;
+} plim_driver_line;
+
+enum { PLIM_DRIVER_TIMES = 16 }; /* parts of the time from the first event to the last */
+
+/* A device, as one process used it. */
+typedef struct plim_driver_device {
+    uint32_t process;
+    int32_t device;
+    uint64_t peak, at_end; /* held by what was recorded */
+    double peak_s;         /* seconds after the recording began */
+    uint64_t total;        /* of the device; PLIM_LIVE_UNKNOWN, as are the next two */
+    uint64_t context;      /* in use beside it when the context was made, by everybody */
+    uint64_t used;         /* in use at the last reading, by everybody: the driver's figure */
+    int64_t rest;          /* used, less the context and what was held then */
+    uint64_t most[PLIM_DRIVER_TIMES]; /* held in each part of the time */
+} plim_driver_device;
+
+typedef struct plim_driver_process_info {
+    uint32_t pid, parent;
+    const char *command;
+    bool exited; /* by exit(): what it held at the end was read then */
+    uint64_t events;
+} plim_driver_process_info;
+
+typedef struct plim_driver_report {
+    size_t size;
+    const char *command;     /* that was recorded */
+    bool ended;              /* somebody saw it end */
+    int32_t status;          /* its exit status, as a shell has it */
+    double first_s, seconds; /* until the first and the last event */
+    uint64_t events;
+    uint64_t lost;      /* events that could not be written */
+    uint64_t damaged;   /* chunks of the file that are not what they should be */
+    uint64_t strangers; /* releases of memory whose allocation was not recorded */
+    const plim_driver_process_info *processes;
+    uint32_t n_processes;
+    const plim_driver_device *devices;
+    uint32_t n_devices;
+    const plim_driver_part *parts; /* by process, device, and bytes at the peak */
+    uint32_t n_parts;
+    const plim_driver_line *lines;
+    uint32_t n_lines;
+    uint64_t failures; /* allocations for which there was no memory; of the first: */
+    uint64_t failed_bytes, failed_free, failed_held; /* free: PLIM_LIVE_UNKNOWN if not known */
+    double failed_s;
+    int32_t failed_device;
+    const char *failed_library, *failed_where; /* NULL: not known */
+} plim_driver_report;
+
+/* Whether the file is such a recording. */
+PLIM_API bool plim_driver_is(const char *path);
+PLIM_API plim_status plim_driver_open(const char *path, plim_driver_report **out,
+                                      plim_err *err);
+/* Takes NULL. */
+PLIM_API void plim_driver_free(plim_driver_report *r);
+/* PLIM_TEXT or PLIM_JSON: plimsoll/record/1, docs/json.md. */
+PLIM_API plim_status plim_driver_print(const plim_driver_report *r, plim_render how,
+                                       const plim_style *st, plim_put put, void *ud,
+                                       plim_err *err);
+
+/* Writes the head of an empty recording of `command`, for the recorder to fill; and at the end
+ * what became of it. */
+PLIM_API plim_status plim_driver_create(const char *path, const char *command, plim_err *err);
+PLIM_API plim_status plim_driver_end(const char *path, int32_t status, plim_err *err);
 
 #ifdef __cplusplus
 }

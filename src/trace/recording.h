@@ -1,5 +1,5 @@
 /* recording.h -- what a program did with its GPU memory, as something else wrote it down:
- * PyTorch's memory snapshots, and plimsoll's own tapes.
+ * PyTorch's memory snapshots, what `plimsoll record` writes, and plimsoll's own tapes.
  *
  * A reader (a row of recordings.c) turns a file into a list of actions, in order, with the
  * stack of each, and the segments and blocks at the end, if the format has them.  From there a

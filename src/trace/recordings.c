@@ -1,4 +1,5 @@
 /* recordings.c -- the formats of recordings; see recording.h. */
+#include "trace/driver.h"
 #include "trace/recording.h"
 
 /* ---- plimsoll's own tapes ------------------------------------------------------ */
@@ -18,8 +19,22 @@ static plim_status read_tape(plim_recording *r, plim_bytes file, plim_err *err)
 static const plim_recording_format format_tape = {
     .name = "tape", .detect = detect_tape, .read = read_tape};
 
+/* ---- recordings of CUDA's driver -------------------------------------------------- */
+
+static plim_status read_driver(plim_recording *r, plim_bytes file, plim_err *err)
+{
+    plim_driver_log log;
+    plim_status st = plim_driver_read(&log, r->arena, file, err);
+    r->given = true;
+    return st ? st : plim_driver_tape(&log, &r->tape, err);
+}
+
+static const plim_recording_format format_driver = {
+    .name = "driver", .detect = plim_driver_detect, .read = read_driver};
+
 static const plim_recording_format *const formats[] = {
     &plim_format_snapshot,
+    &format_driver,
     &format_tape,
 };
 
