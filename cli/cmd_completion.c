@@ -193,7 +193,7 @@ static void asked_offer_operand(const asked *q, const plim_cmd *cmd)
     if (!strncmp(usage, "MODEL", 5))
         asked_offer_list(q, "models");
     if (!strncmp(usage, "MODEL", 5) || !strncmp(usage, "FILE", 4) ||
-        (cmd->options & PLIM_USE_RUN))
+        (cmd->options & PLIM_USE_COMMAND))
         asked_offer_files(q);
     else if (!strncmp(usage, "COMMAND", 7))
         asked_offer_commands(q);
@@ -257,7 +257,7 @@ static void asked_answer(const asked *q, const plim_cmd *cmd, char **words, int 
             i++; /* its value */
         } else {
             operand = true;
-            options = options && !(cmd->options & PLIM_USE_RUN);
+            options = options && !(cmd->options & PLIM_USE_COMMAND);
         }
     }
     size_t name = strcspn(q->word, "=");
@@ -269,7 +269,7 @@ static void asked_answer(const asked *q, const plim_cmd *cmd, char **words, int 
         return;
     }
     bool full = !*cmd->usage ||
-                (operand && !strstr(cmd->usage, "...") && !(cmd->options & PLIM_USE_RUN));
+                (operand && !strstr(cmd->usage, "...") && !(cmd->options & PLIM_USE_COMMAND));
     if (options && (*q->word == '-' || (!*q->word && full)))
         asked_offer_options(q, cmd);
     else if (!full)

@@ -6,6 +6,7 @@
  * report into a temporary directory; this file prints the reports when the
  * command has ended.  With --world the command is started once for each rank. */
 #include "cmds.h"
+#include "places.h"
 #include "ranks.h"
 #include <plimsoll_vgpu.h>
 
@@ -21,10 +22,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef PLIM_LIBDIR
-#define PLIM_LIBDIR "lib"
-#endif
-
 enum { RUN_REPORTS_MOST = 1024 }; /* processes whose reports are printed */
 
 typedef struct run_places {
@@ -35,39 +32,13 @@ typedef struct run_places {
 
 /* ---- finding the installed files -------------------------------------------- */
 
-/* The directory of this program, with a slash at the end; "" if /proc cannot be read. */
-static void run_find_home(char *out, size_t n)
-{
-    ssize_t got = readlink("/proc/self/exe", out, n - 1);
-    out[got > 0 ? (size_t)got : 0] = '\0';
-    char *slash = strrchr(out, '/');
-    if (slash)
-        slash[1] = '\0';
-}
-
-/* Writes to `out` the first of the two paths below `home` that is readable; false if
- * neither is. */
-static bool run_find_file(char *out, size_t n, const char *home, const char *installed,
-                          const char *built)
-{
-    const char *const places[] = {installed, built};
-    for (int i = 0; i < 2; i++) {
-        int used = snprintf(out, n, "%s%s", home, places[i]);
-        if (used > 0 && (size_t)used < n && !access(out, R_OK))
-            return true;
-    }
-    return false;
-}
-
 static int run_locate(run_places *p)
 {
-    char home[PATH_MAX / 2];
     const char *tmp = getenv("TMPDIR");
-    run_find_home(home, sizeof home);
-    if (!run_find_file(p->data, sizeof p->data, home, "../share/plimsoll/sitecustomize.py",
-                       "share/plimsoll/sitecustomize.py") ||
-        !run_find_file(p->lib, sizeof p->lib, home, "../" PLIM_LIBDIR "/libplimsoll.so",
-                       "libplimsoll.so")) {
+    if (!plim_place_find(p->data, sizeof p->data, "../share/plimsoll/sitecustomize.py",
+                         "share/plimsoll/sitecustomize.py") ||
+        !plim_place_find(p->lib, sizeof p->lib, "../" PLIM_LIBDIR "/libplimsoll.so",
+                         "libplimsoll.so")) {
         plim_err err = {.code = PLIM_EIO};
         snprintf(
             err.msg, sizeof err.msg,
@@ -466,6 +437,6 @@ const plim_cmd plim_cmd_run = {
              "line; or the script fails with the out-of-memory error of the real card. The "
              "exit status is that of the command. Options come before the command: plimsoll "
              "run --gpu t4 -- python train.py",
-    .options = PLIM_USE_RUN | PLIM_USE_LIVE | PLIM_USE_JSON | PLIM_USE_TEXT,
+    .options = PLIM_USE_COMMAND | PLIM_USE_RUN | PLIM_USE_LIVE | PLIM_USE_JSON | PLIM_USE_TEXT,
     .run = run_script,
 };

@@ -14,6 +14,7 @@
     X(tape)                                                                                   \
     X(replay)                                                                                 \
     X(run)                                                                                    \
+    X(record)                                                                                 \
     X(top)                                                                                    \
     X(oom)                                                                                    \
     X(size)                                                                                   \
@@ -46,7 +47,7 @@ static const char cmds_notes[] =
     "\n"
     "Exit status: 0 success; 1 the answer is no: it does not fit, or may not;\n"
     "2 invalid command line; 3 invalid or unsupported file or model; 4 system error\n"
-    "(I/O, out of memory, full disk).  That of 'run' is the command's.\n";
+    "(I/O, out of memory, full disk).  Those of 'run' and 'record' are the command's.\n";
 
 int plim_cmd_with_model(plim_args *a, int (*with)(plim_args *a, const plim_model *m))
 {
@@ -96,7 +97,7 @@ void plim_cmd_print_all(plim_console *c)
 void plim_cmd_print(plim_console *c, const plim_cmd *cmd)
 {
     char line[128];
-    if (cmd->options & PLIM_USE_RUN) /* what follows COMMAND is its own */
+    if (cmd->options & PLIM_USE_COMMAND) /* what follows COMMAND is its own */
         snprintf(line, sizeof line, "usage: plimsoll %s [OPTIONS] -- %s [ARGUMENT...]\n\n",
                  cmd->name, cmd->usage);
     else

@@ -119,7 +119,7 @@ void plim_manual_print(plim_console *c, const plim_cmd *cmd)
     manual_line(c, ".Nd ", cmd->doc);
     plim_console_puts(c, ".Sh SYNOPSIS\n");
     manual_line(c, ".Nm plimsoll\n.Cm ", cmd->name);
-    if (cmd->options & PLIM_USE_RUN) {
+    if (cmd->options & PLIM_USE_COMMAND) {
         plim_console_puts(c, ".Op Ar OPTIONS\n.Fl -\n");
         manual_usage(c, cmd);
         plim_console_puts(c, ".Op Ar ARGUMENT ...\n");

@@ -207,6 +207,10 @@ OPT("report", "FILE", RUN, take_text, offsetof(plim_args, report), 0,
 OPT("save", "FILE", RUN, take_text, offsetof(plim_args, save), 0,
  "write the tape, with source lines of the script, for 'plimsoll replay'")
 
+{.doc = "Recording"},
+OPT("output", "FILE", PLIM_USE_RECORD, take_text, offsetof(plim_args, output), 0,
+ "keep the recording in this file, for 'plimsoll replay'; also -o FILE")
+
 {.doc = "Watching"},
 OPT("once", NULL, PLIM_USE_TOP, take_bool, offsetof(plim_args, once), 1,
  "print a table once and end (default where the output is not a terminal)")
@@ -560,10 +564,13 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
                    int argc, char **argv)
 {
     static opt_list list;
+    static char output[] = "--output";
     bool options = true;
     opt_list_all(&list, command, uses | PLIM_USE_HELP);
     for (int i = 0; i < argc; i++) {
         int code = PLIM_EXIT_DONE;
+        if (options && uses & PLIM_USE_RECORD && !strcmp(argv[i], "-o"))
+            argv[i] = output;
         if (options && !strcmp(argv[i], "--"))
             options = false;
         else if (options && !strcmp(argv[i], "-h"))
@@ -572,7 +579,7 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
             code = opt_take(a, &list, command, argc, argv, &i);
         else if (options && argv[i][0] == '-' && argv[i][1])
             code = opt_unknown(&list, command, "-", argv[i] + 1, strcspn(argv[i] + 1, "="));
-        else if (uses & PLIM_USE_RUN) {
+        else if (uses & PLIM_USE_COMMAND) {
             a->operand = argv[i];
             a->command = argv + i; /* argv ends with NULL */
             break;

@@ -4,7 +4,7 @@
  * --name VALUE and --name=VALUE are equivalent; options and operands may be
  * mixed; everything after -- is an operand; if an option is given twice, the
  * last one counts, except for --input and --dim, which accumulate.  The operand
- * of `run` is a command: everything from its first word on belongs to it. */
+ * of `run` and `record` is a command: everything from its first word on belongs to it. */
 #ifndef PLIM_OPT_H
 #define PLIM_OPT_H
 
@@ -19,14 +19,16 @@ enum {
     PLIM_USE_LIVE = 1 << 4,     /* the table of live tensors */
     PLIM_USE_LAYERS = 1 << 5,   /* the table of layers */
     PLIM_USE_HELP = 1 << 6,     /* every command */
-    PLIM_USE_RUN = 1 << 7,      /* run: the operand is a command with its own options */
+    PLIM_USE_RUN = 1 << 7,      /* run */
     PLIM_USE_DEPTH = 1 << 8,    /* a tree of modules */
     PLIM_USE_SETTINGS = 1 << 9, /* settings from a file */
     PLIM_USE_SVG = 1 << 10,
-    PLIM_USE_CARDS = 1 << 11, /* a table of cards for a model */
-    PLIM_USE_FOR = 1 << 12,   /* gpus */
-    PLIM_USE_MAN = 1 << 13,   /* help */
-    PLIM_USE_TOP = 1 << 14,   /* top */
+    PLIM_USE_CARDS = 1 << 11,   /* a table of cards for a model */
+    PLIM_USE_FOR = 1 << 12,     /* gpus */
+    PLIM_USE_MAN = 1 << 13,     /* help */
+    PLIM_USE_TOP = 1 << 14,     /* top */
+    PLIM_USE_COMMAND = 1 << 15, /* the operand is a command with its own options */
+    PLIM_USE_RECORD = 1 << 16,  /* record */
 };
 
 /* A parsed command line. */
@@ -39,6 +41,7 @@ typedef struct plim_args {
     const char *scalar, *report, *save, *rank, *lines, *by,
         *routing;                       /* of `run`, as are the next two lines */
     const char *for_model;              /* of `gpus` */
+    const char *output;                 /* of `record` */
     const char *json_form, *prometheus; /* of `top`, as are the next three lines */
     bool once;
     int ticks;       /* 0: not given */

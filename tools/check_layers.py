@@ -48,7 +48,8 @@ ROOMS = {
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h", "plimsoll_live.h")
 WINGS = {"import": {"weights", "pt2", "onnx", "hf"}}  # of a room: they do not see one another
-APART = {"cuda_stub", "torch_shim"}  # of src/vgpu: programs of their own, on plimsoll.h
+# Programs and libraries of their own, on plimsoll.h; live/record on the format of its file.
+APART = {("vgpu", "cuda_stub"), ("vgpu", "torch_shim"), ("live", "record")}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.M)
 HEAP = re.compile(r"(?<![\w.>])(malloc|calloc|realloc|reallocarray|strdup|strndup|free)\s*\(")
@@ -128,7 +129,7 @@ def check(root):
                if p.suffix in (".c", ".h", ".def")]
     for path in sources:
         parts = path.relative_to(root).parts
-        if parts[1] == "vgpu" and parts[2] in APART:
+        if parts[1:3] in APART:
             continue
         if path.name in seen:
             yield f"{path.relative_to(root)}: the name is taken by {seen[path.name]}"

@@ -1,0 +1,509 @@
+/* hooks.c -- the functions that take the place of the driver's, and how programs come to call
+ * them: by the dynamic linker, by dlsym, or by cuGetProcAddress.
+ *
+ * A function here does not know which types its arguments have.  It passes on eight words,
+ * as many as any of these functions takes; where the function takes fewer, what is passed on
+ * beyond them is not looked at. */
+#include "record.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+enum { OK = 0, OUT_OF_MEMORY = 2, NO_DRIVER = 100, ARGS = 8 };
+
+typedef uint64_t word;
+typedef int (*driver_call)(word, word, word, word, word, word, word, word);
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+enum source {
+    FROM_NONE,
+    FROM_ARG,
+    FROM_OUT,
+    FROM_PITCH,
+    FROM_ARRAY2,
+    FROM_ARRAY3,
+    FROM_MIPMAPS
+};
+typedef struct source_of {
+    enum source from;
+    int n;
+} source_of;
+
+typedef struct hook {
+    const char *name, *base;
+    int since;
+    bool ptsz;
+    plim_driver_kind kind;
+    source_of address, bytes, other;
+    void *wrapper;
+    _Atomic(driver_call) real; /* as the program got it last */
+} hook;
+
+#define HOOK(name, base, since, ptsz, kind, address, bytes, other)                            \
+    EXPORT int name(word a, word b, word c, word d, word e, word f, word g, word h);
+#include "hooks.def"
+#undef HOOK
+
+#define NONE                                                                                  \
+    {                                                                                         \
+        FROM_NONE, 0                                                                          \
+    }
+#define ARG(i)                                                                                \
+    {                                                                                         \
+        FROM_ARG, i                                                                           \
+    }
+#define OUT(i)                                                                                \
+    {                                                                                         \
+        FROM_OUT, i                                                                           \
+    }
+#define PITCH                                                                                 \
+    {                                                                                         \
+        FROM_PITCH, 0                                                                         \
+    }
+#define ARRAY2                                                                                \
+    {                                                                                         \
+        FROM_ARRAY2, 0                                                                        \
+    }
+#define ARRAY3                                                                                \
+    {                                                                                         \
+        FROM_ARRAY3, 0                                                                        \
+    }
+#define MIPMAPS                                                                               \
+    {                                                                                         \
+        FROM_MIPMAPS, 0                                                                       \
+    }
+#define HOOK(name_, base_, since_, ptsz_, kind_, address_, bytes_, other_)                    \
+    {.name = #name_,                                                                          \
+     .base = base_,                                                                           \
+     .since = since_,                                                                         \
+     .ptsz = ptsz_,                                                                           \
+     .kind = PLIM_DRIVER_##kind_,                                                             \
+     .address = address_,                                                                     \
+     .bytes = bytes_,                                                                         \
+     .other = other_,                                                                         \
+     .wrapper = (void *)name_},
+static hook hooks[] = {
+#include "hooks.def"
+};
+#undef HOOK
+
+enum hook_number {
+#define HOOK(name, ...) HOOK_##name,
+#include "hooks.def"
+#undef HOOK
+    HOOKS
+};
+
+/* ---- the real functions ------------------------------------------------------------------ */
+
+/* Set while the driver is called, whose own look-ups must find its own functions. */
+static _Thread_local bool inside;
+
+plim_record_find plim_record_dlsym(void)
+{
+    static _Atomic(plim_record_find) real;
+    plim_record_find f = atomic_load_explicit(&real, memory_order_relaxed);
+    static const char *const versions[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    for (size_t i = 0; !f && i < sizeof versions / sizeof *versions; i++)
+        f = (plim_record_find)dlvsym(RTLD_NEXT, "dlsym", versions[i]);
+    if (!f)
+        abort(); /* a libc that is not glibc does not get here: it has no dlvsym */
+    atomic_store_explicit(&real, f, memory_order_relaxed);
+    return f;
+}
+
+/* A function of the driver, if it is loaded.  It is not kept from being unloaded. */
+static void *find_driver(const char *name)
+{
+    void *lib = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void *f = lib ? plim_record_dlsym()(lib, name) : NULL;
+    if (lib)
+        dlclose(lib);
+    return f;
+}
+
+static driver_call real_of(hook *h)
+{
+    driver_call f = atomic_load_explicit(&h->real, memory_order_relaxed);
+    if (!f && (f = (driver_call)find_driver(h->name)))
+        atomic_store_explicit(&h->real, f, memory_order_relaxed);
+    return f;
+}
+
+/* Functions that are called here and not recorded. */
+enum { GET_DEVICE, GET_CONTEXT, PUSH, POP, MEM_INFO, CAPTURE, AIDS };
+static _Atomic(driver_call) aids[AIDS];
+
+static word call_aid(int aid, word a, word b)
+{
+    static const char *const names[AIDS] = {
+        "cuCtxGetDevice",     "cuCtxGetCurrent", "cuCtxPushCurrent_v2",
+        "cuCtxPopCurrent_v2", "cuMemGetInfo_v2", "cuThreadExchangeStreamCaptureMode"};
+    driver_call f = atomic_load_explicit(&aids[aid], memory_order_relaxed);
+    if (!f && (f = (driver_call)find_driver(names[aid])))
+        atomic_store_explicit(&aids[aid], f, memory_order_relaxed);
+    return f ? (word)f(a, b, 0, 0, 0, 0, 0, 0) : (word)NO_DRIVER;
+}
+#define AID_OK(aid, a, b)                                                                     \
+    ((int)call_aid(aid, (word)(uintptr_t)(a), (word)(uintptr_t)(b)) == OK)
+
+/* The driver may have been unloaded, and may be loaded elsewhere. */
+static void forget_driver(void)
+{
+    for (int i = 0; i < AIDS; i++)
+        atomic_store(&aids[i], NULL);
+    for (int i = 0; i < HOOKS; i++)
+        atomic_store(&hooks[i].real, NULL);
+}
+
+/* A program has got this function from the driver that is loaded now. */
+static void keep_function(_Atomic(driver_call) *kept, void *f)
+{
+    driver_call was = atomic_load(kept);
+    if (was && was != (driver_call)f)
+        forget_driver();
+    atomic_store(kept, (driver_call)f);
+}
+
+static hook *hook_of(const char *name)
+{
+    for (int i = 0; i < HOOKS; i++)
+        if (!strcmp(hooks[i].name, name))
+            return &hooks[i];
+    return NULL;
+}
+
+static int16_t current_device(void)
+{
+    int device = -1;
+    return AID_OK(GET_DEVICE, &device, 0) ? (int16_t)device : -1;
+}
+
+/* Free and total bytes of the current device.  It must not end a capture of a CUDA graph. */
+static bool read_memory(size_t *free_bytes, size_t *total)
+{
+    enum { RELAXED = 2 };
+    int mode = RELAXED;
+    bool changed = AID_OK(CAPTURE, &mode, 0);
+    bool good = AID_OK(MEM_INFO, free_bytes, total);
+    if (changed)
+        call_aid(CAPTURE, (word)(uintptr_t)&mode, 0);
+    return good;
+}
+
+/* ---- what an event says --------------------------------------------------------------------- */
+
+/* Bytes of an array, as its descriptor says.  src: the driver's documentation,
+ * CUDA_ARRAY_DESCRIPTOR and CUDA_ARRAY3D_DESCRIPTOR, CUarray_format */
+static uint64_t array_bytes(const uint64_t *describes, bool deep, uint64_t levels)
+{
+    uint64_t w = describes[0], h = describes[1], d = deep ? describes[2] : 0, sum = 0;
+    uint32_t format[2]; /* and channels */
+    memcpy(format, describes + (deep ? 3 : 2), sizeof format);
+    uint64_t each = format[0] == 0x02 || format[0] == 0x09 || format[0] == 0x10   ? 2
+                    : format[0] == 0x03 || format[0] == 0x0a || format[0] == 0x20 ? 4
+                                                                                  : 1;
+    each *= format[1];
+    for (uint64_t i = 0; i < levels && i < 32; i++) {
+        sum += (w ? w : 1) * (h ? h : 1) * (d ? d : 1) * each;
+        w /= 2, h /= 2, d /= 2;
+    }
+    return sum;
+}
+
+static uint64_t value_from(source_of s, const word *a)
+{
+    const uint64_t *p = (const uint64_t *)(uintptr_t)a[s.from == FROM_OUT ? s.n : 1];
+    switch (s.from) {
+    case FROM_NONE: return 0;
+    case FROM_ARG: return a[s.n];
+    case FROM_OUT: return p ? *p : 0;
+    case FROM_PITCH: return p ? *p * a[3] : 0;
+    case FROM_ARRAY2: return p ? array_bytes(p, false, 1) : 0;
+    case FROM_ARRAY3: return p ? array_bytes(p, true, 1) : 0;
+    case FROM_MIPMAPS: return p ? array_bytes(p, true, (uint32_t)a[2]) : 0;
+    }
+    return 0;
+}
+
+/* Where cuMemCreate takes memory: its device, or -1 for the host's.
+ * src: the driver's documentation, CUmemAllocationProp: type, handle types, location */
+static int16_t device_of_create(const word *a)
+{
+    enum { ON_DEVICE = 1 };
+    const int32_t *p = (const int32_t *)(uintptr_t)a[2];
+    return p && p[2] == ON_DEVICE ? (int16_t)p[3] : -1;
+}
+
+static bool is_allocation(plim_driver_kind k)
+{
+    return k == PLIM_DRIVER_ALLOC || k == PLIM_DRIVER_MANAGED || k == PLIM_DRIVER_POOL ||
+           k == PLIM_DRIVER_HOST || k == PLIM_DRIVER_ARRAY || k == PLIM_DRIVER_CREATE;
+}
+
+/* What gives memory back is dated before it does: another thread may get it at once. */
+static bool is_release(plim_driver_kind k)
+{
+    return k == PLIM_DRIVER_FREE || k == PLIM_DRIVER_HOST_FREE ||
+           k == PLIM_DRIVER_ARRAY_FREE || k == PLIM_DRIVER_RELEASE || k == PLIM_DRIVER_UNMAP ||
+           k == PLIM_DRIVER_CONTEXT_END || k == PLIM_DRIVER_PRIMARY_LEFT ||
+           k == PLIM_DRIVER_PRIMARY_RESET;
+}
+
+static void write_reading(int16_t device)
+{
+    size_t free_bytes, total;
+    plim_driver_event e = {.kind = PLIM_DRIVER_READING, .device = device};
+    if (!read_memory(&free_bytes, &total))
+        return;
+    e.time = plim_record_now();
+    e.bytes = free_bytes;
+    e.other = total;
+    plim_record_event(&e);
+}
+
+/* ---- contexts --------------------------------------------------------------------------------- */
+
+enum { CONTEXTS = 64 };
+static _Atomic(word) contexts[CONTEXTS]; /* whose memory is read once more at the end */
+static atomic_bool at_exit;
+static _Atomic(unsigned) contexts_forks; /* to which fork they belong */
+
+static void read_context(word context)
+{
+    word out = 0;
+    if (!AID_OK(PUSH, context, 0))
+        return;
+    write_reading(current_device());
+    call_aid(POP, (word)(uintptr_t)&out, 0);
+}
+
+static void read_at_end(void)
+{
+    plim_driver_event e = {.kind = PLIM_DRIVER_EXIT, .device = -1};
+    if (atomic_load(&contexts_forks) != plim_record_forks())
+        return; /* a child has no context */
+    inside = true;
+    forget_driver(); /* it may be gone */
+    for (int i = 0; i < CONTEXTS; i++) {
+        word context = atomic_load(&contexts[i]);
+        if (context)
+            read_context(context);
+    }
+    e.time = plim_record_now();
+    plim_record_event(&e);
+    inside = false;
+}
+
+static void new_context(word context)
+{
+    unsigned forks = plim_record_forks();
+    if (atomic_exchange(&contexts_forks, forks) != forks)
+        for (int i = 0; i < CONTEXTS; i++)
+            atomic_store(&contexts[i], 0);
+    if (!atomic_exchange(&at_exit, true))
+        atexit(read_at_end); /* before what the CUDA runtime does then */
+    for (int i = 0; i < CONTEXTS; i++) {
+        word none = 0;
+        if (atomic_load(&contexts[i]) == context ||
+            atomic_compare_exchange_strong(&contexts[i], &none, context))
+            break;
+    }
+    read_context(context);
+}
+
+static void end_context(word context)
+{
+    for (int i = 0; i < CONTEXTS; i++) {
+        word is = context;
+        atomic_compare_exchange_strong(&contexts[i], &is, 0);
+    }
+}
+
+/* ---- a call --------------------------------------------------------------------------------- */
+
+static void write_call(const hook *h, const word *a, int result, uint64_t time, void *caller)
+{
+    plim_driver_event e = {.kind = (uint16_t)h->kind,
+                           .device = -1,
+                           .result = result,
+                           .time = time,
+                           .owner = plim_record_owner(caller),
+                           .free = UINT64_MAX};
+    size_t free_bytes, total;
+    word context = 0;
+    if (h->address.from != FROM_OUT || !result)
+        e.address = value_from(h->address, a);
+    if (h->bytes.from != FROM_PITCH || !result)
+        e.bytes = value_from(h->bytes, a);
+    e.other = value_from(h->other, a);
+    if (h->kind == PLIM_DRIVER_PRIMARY_LEFT || h->kind == PLIM_DRIVER_PRIMARY_RESET)
+        e.device = (int16_t)a[0];
+    else if (h == &hooks[HOOK_cuDevicePrimaryCtxRetain])
+        e.device = (int16_t)a[1];
+    else if (h->kind == PLIM_DRIVER_CREATE)
+        e.device = device_of_create(a);
+    else if (is_allocation(h->kind) || h->kind == PLIM_DRIVER_READING)
+        e.device = current_device();
+    if ((h->kind == PLIM_DRIVER_ALLOC || h->kind == PLIM_DRIVER_MANAGED ||
+         h->kind == PLIM_DRIVER_ARRAY) &&
+        AID_OK(GET_CONTEXT, &context, 0))
+        e.other = context;
+    if (result && read_memory(&free_bytes, &total))
+        e.free = free_bytes;
+    if (is_allocation(h->kind))
+        plim_record_python(&e);
+    if (h->kind == PLIM_DRIVER_CONTEXT) {
+        plim_record_event(&e); /* before the reading */
+        new_context(e.address);
+        return;
+    }
+    if (h->kind == PLIM_DRIVER_CONTEXT_END)
+        end_context(a[0]);
+    plim_record_event(&e);
+    if (h->kind == PLIM_DRIVER_MODULE || h->kind == PLIM_DRIVER_GRAPH)
+        write_reading(current_device());
+}
+
+static int pass_call(enum hook_number number, const word a[ARGS], void *caller)
+{
+    hook *h = &hooks[number];
+    driver_call real = real_of(h);
+    if (!real)
+        return NO_DRIVER;
+    if (inside || !plim_record_wanted())
+        return real(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
+    inside = true;
+    uint64_t time = is_release(h->kind) ? plim_record_now() : 0;
+    int result = real(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
+    int was = errno;
+    if (result == OK || (result == OUT_OF_MEMORY && is_allocation(h->kind)))
+        write_call(h, a, result, time ? time : plim_record_now(), caller);
+    inside = false;
+    errno = was;
+    return result;
+}
+
+#define HOOK(name, base, since, ptsz, kind, address, bytes, other)                            \
+    int name(word a, word b, word c, word d, word e, word f, word g, word h)                  \
+    {                                                                                         \
+        const word args[ARGS] = {a, b, c, d, e, f, g, h};                                     \
+        return pass_call(HOOK_##name, args, __builtin_return_address(0));                     \
+    }
+#include "hooks.def"
+#undef HOOK
+
+/* ---- cuGetProcAddress --------------------------------------------------------------------- */
+
+EXPORT int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags);
+EXPORT int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags,
+                               int *status);
+static _Atomic(driver_call) real_get_proc, real_get_proc_v2;
+
+/* Which function a name means for a version: the newest that is not newer. */
+static void *wrap_proc(const char *name, void *f, int version, uint64_t flags)
+{
+    enum { PER_THREAD = 2 };
+    hook *best = NULL;
+    if (!strcmp(name, "cuGetProcAddress") || !strcmp(name, "cuGetProcAddress_v2")) {
+        bool newer = version >= 12000 || name[strlen(name) - 1] == '2';
+        keep_function(newer ? &real_get_proc_v2 : &real_get_proc, f);
+        return newer ? (void *)cuGetProcAddress_v2 : (void *)cuGetProcAddress;
+    }
+    for (int i = 0; i < HOOKS; i++) {
+        hook *h = &hooks[i];
+        if ((!strcmp(h->base, name) || !strcmp(h->name, name)) && h->since <= version &&
+            (!h->ptsz || flags & PER_THREAD) &&
+            (!best || h->since > best->since || (h->since == best->since && h->ptsz)))
+            best = h;
+    }
+    if (!best || f == best->wrapper)
+        return f;
+    keep_function(&best->real, f);
+    return best->wrapper;
+}
+
+static int pass_get_proc(_Atomic(driver_call) *kept, const char *own, const char *name,
+                         void **f, int version, uint64_t flags, int *status)
+{
+    driver_call real = atomic_load(kept);
+    if (!real) {
+        real = (driver_call)find_driver(own);
+        atomic_store(kept, real);
+    }
+    if (!real)
+        return NO_DRIVER;
+    bool was = inside;
+    inside = true;
+    int result = real((word)(uintptr_t)name, (word)(uintptr_t)f, (word)version, flags,
+                      (word)(uintptr_t)status, 0, 0, 0);
+    inside = was;
+    if (!was && result == OK && name && f && *f && plim_record_wanted())
+        *f = wrap_proc(name, *f, version, flags);
+    return result;
+}
+
+int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags)
+{
+    return pass_get_proc(&real_get_proc, "cuGetProcAddress", name, f, version, flags, NULL);
+}
+
+int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status)
+{
+    return pass_get_proc(&real_get_proc_v2, "cuGetProcAddress_v2", name, f, version, flags,
+                         status);
+}
+
+/* ---- dlsym ---------------------------------------------------------------------------------- */
+
+static void *own_function(const char *name)
+{
+    const hook *h = hook_of(name);
+    return h                                      ? h->wrapper
+           : !strcmp(name, "cuGetProcAddress")    ? (void *)cuGetProcAddress
+           : !strcmp(name, "cuGetProcAddress_v2") ? (void *)cuGetProcAddress_v2
+                                                  : NULL;
+}
+
+static void keep_real(const char *name, void *f)
+{
+    hook *h = hook_of(name);
+    keep_function(h                                  ? &h->real
+                  : strcmp(name, "cuGetProcAddress") ? &real_get_proc_v2
+                                                     : &real_get_proc,
+                  f);
+}
+
+/* What the driver's function is, our own in its place; where the program looks everywhere, it
+ * may have found our own, which is only an answer if there is a driver. */
+static void *wrap_symbol(void *handle, const char *name, void *own)
+{
+    void *f = plim_record_dlsym()(handle, name);
+    if (f == own)
+        f = find_driver(name);
+    if (!f)
+        return NULL;
+    keep_real(name, f);
+    return own;
+}
+
+EXPORT void *dlsym(void *restrict handle, const char *restrict name);
+
+/* The real one must see its caller's address for RTLD_NEXT: a call in tail position, which the
+ * build asks for (-foptimize-sibling-calls), leaves it in place. */
+void *dlsym(void *restrict handle, const char *restrict name)
+{
+    void *own = name[0] == 'c' && name[1] == 'u' && !inside && handle != RTLD_NEXT &&
+                        plim_record_wanted()
+                    ? own_function(name)
+                    : NULL;
+    if (own)
+        return wrap_symbol(handle, name, own);
+    return plim_record_dlsym()(handle, name);
+}
