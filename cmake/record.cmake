@@ -37,7 +37,11 @@ set(record_out ${CMAKE_BINARY_DIR}/record)
 add_executable(record_program ${record_tests}/program.c)
 target_link_libraries(record_program PRIVATE plim_flags ${CMAKE_DL_LIBS} Threads::Threads)
 add_executable(record_linked ${record_tests}/linked.c)
-target_link_libraries(record_linked PRIVATE plim_flags plim_libcuda_so_1)
+add_library(record_workspace SHARED ${record_tests}/workspace.c)
+target_link_libraries(record_workspace PRIVATE plim_flags plim_libcudart_so_13)
+set_target_properties(record_workspace PROPERTIES OUTPUT_NAME workspace
+                      LIBRARY_OUTPUT_DIRECTORY ${record_out})
+target_link_libraries(record_linked PRIVATE plim_flags plim_libcuda_so_1 record_workspace)
 add_library(record_next MODULE ${record_tests}/next.c)
 target_link_libraries(record_next PRIVATE plim_flags ${CMAKE_DL_LIBS})
 set_target_properties(record_next PROPERTIES PREFIX "" SUFFIX "" OUTPUT_NAME program-next
@@ -50,6 +54,9 @@ add_test(NAME record.driver
          COMMAND ${Python3_EXECUTABLE} ${record_tests}/check.py $<TARGET_FILE:plimsoll>
                  ${stub_out} ${record_out}/program)
 set_tests_properties(record.driver PROPERTIES TIMEOUT 600)
-add_test(NAME record.torch
-         COMMAND ${Python3_EXECUTABLE} ${record_tests}/torch_check.py $<TARGET_FILE:plimsoll>)
-set_tests_properties(record.torch PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+foreach(framework torch llama)
+    add_test(NAME record.${framework}
+             COMMAND ${Python3_EXECUTABLE} ${record_tests}/frameworks.py
+                     $<TARGET_FILE:plimsoll> ${stub_out} ${framework})
+    set_tests_properties(record.${framework} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+endforeach()

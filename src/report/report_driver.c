@@ -182,32 +182,28 @@ static bool is_torch(const char *library)
 static void outside_line(plim_page *p, const plim_driver_report *r,
                          const plim_driver_device *d)
 {
-    uint64_t torch = 0, outside = d->context == PLIM_LIVE_UNKNOWN ? 0 : d->context;
-    const plim_driver_part *most = NULL;
-    bool si = p->style.si;
-    for (uint32_t i = 0; i < r->n_parts; i++) {
-        const plim_driver_part *part = &r->parts[i];
-        if (!belongs_to(r, i, d) || !part->on_device)
-            continue;
-        if (is_torch(part->library)) {
-            torch += part->at_peak;
-            continue;
-        }
-        outside += part->at_peak;
-        most = !most || part->at_peak > most->at_peak ? part : most;
-    }
+    enum { NAMED = 3 };
+    bool si = p->style.si, context = d->context != PLIM_LIVE_UNKNOWN;
+    uint64_t torch = 0, outside = context ? d->context : 0;
+    for (uint32_t i = 0; i < r->n_parts; i++)
+        if (belongs_to(r, i, d) && r->parts[i].on_device)
+            *(is_torch(r->parts[i].library) ? &torch : &outside) += r->parts[i].at_peak;
     if (!torch || !outside)
         return;
     plim_flow f = plim_flow_open(p, " ", 2);
-    plim_page_puts(p, "  ");
-    plim_flow_printf(&f, "At the peak PyTorch held %s, and %s was outside it:",
+    plim_flow_printf(&f, "At the peak %s was PyTorch's and %s was not:",
                      plim_fmt_bytes(torch, si).s, plim_fmt_bytes(outside, si).s);
-    if (d->context != PLIM_LIVE_UNKNOWN)
-        plim_flow_printf(&f, "%s the context%s", plim_fmt_bytes(d->context, si).s,
-                         most ? "," : ".");
-    if (most)
-        plim_flow_printf(&f, "most of the rest by %s (%s).", part_name(most),
-                         plim_fmt_bytes(most->at_peak, si).s);
+    if (context)
+        plim_flow_printf(&f, "%s context", plim_fmt_bytes(d->context, si).s);
+    for (uint32_t i = 0, n = 0; i < r->n_parts && n < NAMED; i++) {
+        const plim_driver_part *part = &r->parts[i];
+        if (!belongs_to(r, i, d) || !part->on_device || is_torch(part->library) ||
+            !part->at_peak)
+            continue;
+        plim_flow_printf(&f, "%s%s %s", context || n ? "+ " : "",
+                         plim_fmt_bytes(part->at_peak, si).s, part_name(part));
+        n++;
+    }
     plim_flow_end(&f);
 }
 

@@ -78,6 +78,7 @@ def check_ways(b):
         expect(f"{how}: who", {p["library"] for p in report["parts"]}, {"the program"})
     ran, report = b.record(b.program + "-linked")
     check_figures("linked", ran, report)
+    expect("linked: who", {p["library"]: p["at_end"] for p in report["parts"]}, {"the program": 6 * MIB, "libworkspace.so": 8 * MIB})
     for way in ("virtual", "others"):
         ran, report = b.record(b.program, way)
         check_figures(way, ran, report)
@@ -137,6 +138,20 @@ def check_threads(b):
     cost = words(ran.stdout)["ns"] - bare
     print(f"     {cost:.0f} ns of a processor's time for each event")
     expect("threads: less than 1 us an event", cost < 1000, True)
+
+
+def check_python(b):
+    """The line of Python, whether its lock is held or not, in the versions whose frames can be read."""
+    script = str(pathlib.Path(__file__).parent / "frames.py")
+    versions = [sys.executable] + os.environ.get("PLIMSOLL_TEST_PYTHONS", "").split()
+    for python in versions:
+        version = b.run(python, "-c", "import sys; print(*sys.version_info[:2])").stdout.split()
+        for lock in ("held", "released"):
+            ran, report = b.record(python, script, lock)
+            lines = {line["where"]: line["at_end"] for line in report["lines"]}
+            known = {"frames.py:14": 1006 * MIB, "frames.py:19": 2 * MIB}
+            readable = lock == "held" or (3, 11) <= tuple(map(int, version)) <= (3, 13)
+            expect(f"Python {'.'.join(version)}, lock {lock}", (ran.returncode, lines), (0, known if readable else {}))
 
 
 def check_next(b):
@@ -202,7 +217,7 @@ def check_damage(b):
 def main(plimsoll, stubs, program):
     with tempfile.TemporaryDirectory() as folder:
         b = Bench(os.path.abspath(plimsoll), stubs, program, folder)
-        for check in (check_ways, check_failure, check_processes, check_endings, check_threads, check_next, check_damage):
+        for check in (check_ways, check_failure, check_processes, check_endings, check_threads, check_python, check_next, check_damage):
             check(b)
         check_command(b)
     return 1 if bad else 0

@@ -1,4 +1,4 @@
-/* linked.c -- a program that is linked with CUDA's driver, as ggml is. */
+/* linked.c -- a program that is linked with CUDA's driver, as ggml is, and a library that it calls. */
 #include <stdint.h>
 #include <stdio.h>
 
@@ -9,6 +9,8 @@ int cuMemAlloc_v2(uint64_t *addr, size_t bytes);
 int cuMemFree_v2(uint64_t addr);
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *total);
 
+int take_workspace(size_t bytes);
+
 int main(void)
 {
     void *context;
@@ -16,8 +18,8 @@ int main(void)
     size_t free_bytes, total;
     if (cuInit(0) || cuDevicePrimaryCtxRetain(&context, 0) || cuCtxPushCurrent_v2(context) ||
         cuMemAlloc_v2(&one, 4 << 20) || cuMemAlloc_v2(&two, 6 << 20) || cuMemFree_v2(one) ||
-        cuMemGetInfo_v2(&free_bytes, &total))
+        take_workspace(8 << 20) || cuMemGetInfo_v2(&free_bytes, &total))
         return 1;
-    printf("held %d\nused %zu\n", 6 << 20, total - free_bytes);
+    printf("held %d\nused %zu\n", 14 << 20, total - free_bytes);
     return 0;
 }
