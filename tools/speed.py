@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """speed.py -- fits the rates of src/time/rates.def to measured steps, and judges estimates.
 
-    tools/speed.py fit      throughput_timm.csv FOLDER... [--program P] [--verbose]
+    tools/speed.py fit      throughput_timm.csv batch_series.csv FOLDER... [--program P] [--verbose]
     tools/speed.py judge    throughput_timm.csv FOLDER... [--program P] [--results FILE]
+    tools/speed.py batches  batch_series.csv FOLDER [--program P] [--results FILE] [--update]
     tools/speed.py kernels  optime_neusight_fp32.csv
     tools/speed.py knee     optime_neusight_fp32.csv
     tools/speed.py neusight steptime_neusight_models.csv FOLDER [--program P] [--results FILE] [--update]
@@ -16,17 +17,25 @@ on the cards of CARDS. Models are divided by a hash of their name: `fit` prints 
 low and high in ms. The fit, which needs numpy and scipy, minimizes the logarithm of predicted / measured, with one
 share of the peak and one of the bandwidth for each class of work, and one factor for each of the two and each card.
 
+`fit` and `batches`: the steps at many batches that batch_series.py collects, divided by model as well. `fit` takes from
+them, and from the steps above, what a kernel adds on the card, with a factor of its own for each series, as most are of
+other cards; what a kernel takes on the CPU is the least time of a step for each of its kernels, by machine, then the
+geometric mean of the machines. `batches` compares the smallest batch with 90 % of the most samples per second.
+
 `kernels`: single kernels in fp32 without TF32 that sitar-lab/NeuSight measured (columns key, gpu, op, B, M, N, K, H,
 latency_ms). Prints a share for each card and class, fitted to half of them by a hash of the key, what of it
 rates.def has, the range that nine in ten of that half are in, and how good both are on the other half.
 
 `knee`: the same kernels at 4 or more sizes that span a factor of 8: how many rows or batches it takes to reach 90 %
-of the most per second, measured and with the constants of the program.
+of the most per second, measured and with the constants of the program. As each was measured alone, its start on the
+CPU is added.
 
 `neusight`: whole steps of the same project (columns model, gpu, mode, seq, batch, option, e2e_ms), to which nothing
 is fitted. FOLDER holds the models as neusight_export.py wrote them. Like the measured time, the estimate of a
 training step has the forward and the backward pass, which adds to gradients that are there already, without the loss
-and an optimizer. --update writes the tables of docs/time.md.
+and an optimizer.
+
+--update writes the tables of docs/time.md.
 """
 
 import argparse
@@ -139,9 +148,10 @@ def fit(options):
     import numpy as np
     import scipy.optimize
     cards = cards_of_table()
-    jobs = all_jobs(options, judged=False)
-    if not jobs:
+    jobs, series = all_jobs(options, judged=False), series_of(options, options.series, options.folders, judged=False)
+    if not jobs or not series:
         sys.exit("no jobs")
+    hosts = cpu_of(series)
     parts = [np.array(job.report[1]) for job in jobs]
     count = np.concatenate([np.full(len(p), i) for i, p in enumerate(parts)])
     table = np.concatenate(parts)
@@ -156,40 +166,50 @@ def fit(options):
     real = np.array([job.measured / 1e3 for job in jobs])
     back = table[:, 5]
     n, p, c = len(CLASSES), len(PRODUCTS), len(CARDS)
-    cuts = np.cumsum([p, n, n, c - 1, c - 1])
+    cuts = np.cumsum([p, n, n, c - 1, c - 1, 1])
+    steps = np.array([(i, s.ms, s.computed, s.kernels, hosts[one.host] * s.kernels)
+                      for i, one in enumerate(series) for s in one.steps]).T
 
     def unpack(x):
-        compute, memory, backward, card_c, card_m, launch = np.split(x, cuts)
+        compute, memory, backward, card_c, card_m, launch, factors = np.split(x, cuts)
         return (np.append(compute, np.zeros(n - p)), memory, backward, np.append(0, card_c),
-                np.append(0, card_m), launch[0])
+                np.append(0, card_m), launch[0], factors)
 
     def times(x):
-        compute, memory, backward, card_c, card_m, launch = unpack(x)
+        compute, memory, backward, card_c, card_m, launch, _ = unpack(x)
         slower = back * backward[klass]
         each = np.maximum(t_flops * np.exp(-compute[klass] - card_c[card] - slower),
                           t_moved * np.exp(-memory[klass] - card_m[card] - slower))
         return np.bincount(count, each + kernels * np.exp(launch), len(jobs))
 
+    def series_times(x):
+        launch, factors = unpack(x)[-2:]
+        which, _, computed, kernels, cpu = steps
+        return np.maximum(computed * np.exp(factors[which.astype(int)]) + kernels * np.exp(launch) * 1e3, cpu)
+
+    free = len(series)
     start = np.concatenate([np.full(p, np.log(0.6)), np.full(n, np.log(0.7)),
-                            np.zeros(n + 2 * c - 2), [np.log(3e-6)]])
+                            np.zeros(n + 2 * c - 2), [np.log(3e-6)], np.zeros(free)])
     centre = start.copy()
 
     def residuals(x):
-        pull = (x - centre) * 0.3  # a class that few jobs have stays near the start
-        return np.concatenate([np.log(times(x) / real), pull])
+        pull = (x - centre)[:-1 - free] * 0.3  # a class that few jobs have stays near the start
+        return np.concatenate([np.log(times(x) / real), np.log(series_times(x) / steps[1]), pull])
 
-    low = np.concatenate([np.full(p + n, np.log(0.02)), np.full(n + 2 * c - 2, -1.5), [np.log(1e-7)]])
+    low = np.concatenate([np.full(p + n, np.log(0.02)), np.full(n + 2 * c - 2, -1.5), [np.log(1e-7)], np.full(free, -2)])
     high = np.concatenate([np.full(p, np.log(1.0)), np.full(n, np.log(1.3)),
-                           np.full(n + 2 * c - 2, 1.0), [np.log(8e-6)]])
+                           np.full(n + 2 * c - 2, 1.0), [np.log(3e-5)], np.full(free, 2)])
     best = scipy.optimize.least_squares(residuals, start, bounds=(low, high), loss="soft_l1",
                                         f_scale=0.1)
-    compute, memory, backward, card_c, card_m, launch = unpack(best.x)
+    compute, memory, backward, card_c, card_m, launch, _ = unpack(best.x)
     for i, name in enumerate(CLASSES):
         share = f"{np.exp(compute[i]):.3f}" if i < p else "0"
         print(f"RATE({name}, {share}, {np.exp(memory[i]):.3f}, {np.exp(backward[i]):.3f})")
     for i, name in enumerate(CARDS):
         print(f"CARD(\"{name}\", {np.exp(card_c[i]):.3f}, 0, {np.exp(card_m[i]):.3f})")
     print(f"launch_us = {np.exp(launch) * 1e6:.2f}")
+    print(f"cpu_us = {1e3 * statistics.geometric_mean(hosts.values()):.0f}: "
+          + ", ".join(f"{host} {1e3 * ms:.1f}" for host, ms in hosts.items()))
     errors = (times(best.x) / real - 1) * 100
     for mode in ("infer", "train"):
         low, high = np.quantile([100 / (100 + e) for job, e in zip(jobs, errors)
@@ -221,6 +241,75 @@ def judge(options):
             for job, _, _, t in rows:
                 out.writerow([job.model, job.card, job.mode, job.torch, job.batch, job.measured]
                              + [f"{t[k]:.2f}" for k in ("usual_ms", "low_ms", "high_ms")])
+
+
+# ---- steps at many batches -------------------------------------------------------
+
+
+# Milliseconds: measured, and computed on the card without what its kernels add; and the report's own time.
+Step = collections.namedtuple("Step", "batch ms computed kernels time")
+Series = collections.namedtuple("Series", "model host card mode precision size steps")
+
+
+def series_of(options, table, folders, judged):
+    launch = constant(r"launch_us = ([\d.]+)") / 1e3
+    files = {f.name: str(f) for folder in folders for f in folder.glob("*.pt2")}
+
+    def step_of(row):
+        command = [options.program, "estimate", files.get(row["graph"], row["graph"]), "--input",
+                   f"{row['batch']}x{row['size']}", "--gpu", row["card"], "--explain", "time", "--json"]
+        command += ["--autocast", "fp16"] if row["precision"] == "amp" else []
+        command += ["--infer"] if row["mode"] == "infer" else ["--optimizer", "sgd", "--zero-grad", "zeros"]
+        report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+        ops = [o for o in report["ops"] if o["phase"] in ("forward", "backward")]
+        kernels = sum(o["kernels"] for o in ops)
+        return Step(int(row["batch"]), float(row["ms"]), sum(o["ms"] for o in ops) - kernels * launch, kernels,
+                    report["time"])
+
+    with open(table, newline="", encoding="utf-8") as f:
+        rows = [row for row in csv.DictReader(f) if judged is None or is_judged(row["model"]) == judged]
+    found = collections.defaultdict(list)
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        for row, step in zip(rows, pool.map(step_of, rows)):
+            found[tuple(row[name] for name in Series._fields[:-1])].append(step)
+    return [Series(*key, steps) for key, steps in found.items()]
+
+
+def cpu_of(series):
+    """The least milliseconds for each kernel of a step, by host."""
+    least = {}
+    for one in series:
+        least[one.host] = min([least.get(one.host, math.inf), *(s.ms / s.kernels for s in one.steps)])
+    return least
+
+
+def batches(options):
+    launch, cpu = (constant(rf"{name} = ([\d.]+)") / 1e3 for name in ("launch_us", "cpu_us"))
+    lines = ["| model | card | step | precision | sample | half | measured | estimate |",
+             "| --- | --- | --- | --- | --- | --- | ---: | ---: |"]
+    off, inferences = collections.defaultdict(list), collections.defaultdict(list)
+    for one in series_of(options, options.table, [options.folder], judged=None):
+        times = {s.batch: max(cpu * s.kernels, s.computed + launch * s.kernels) for s in one.steps}
+        real, ours = knee_of({s.batch: s.batch / s.ms for s in one.steps}), knee_of({b: b / ms for b, ms in times.items()})
+        half = "judged" if is_judged(one.model) else "fitted"
+        off[half].append(ours / real)
+        if one.mode == "infer":  # others have no optimizer, which the report's time includes
+            inferences[half] += [s for s in one.steps if s.time["usual_ms"] is not None]
+        step = "inference" if one.mode == "infer" else "forward and backward"
+        lines.append(f"| {one.model} | {one.card} | {step} | {one.precision} | {one.size} | {half} | {real} | {ours} |")
+    lines.append("")
+    for half, ratios in sorted(off.items()):
+        near = sum(0.5 <= r <= 2 for r in ratios)
+        steps = inferences[half]
+        inside = sum(s.time["low_ms"] <= s.ms <= s.time["high_ms"] for s in steps)
+        lines.append(f"* {half}: {len(ratios)} series, {near} within one doubling, {ratios.count(1)} the same, "
+                     f"{sum(r < 0.5 for r in ratios)} too small, {sum(r > 2 for r in ratios)} too large. Time of the "
+                     f"{len(steps)} inferences: "
+                     + " ".join(summary([100 * (s.time["usual_ms"] / s.ms - 1) for s in steps]).split(": ")[1].split())
+                     + f", in the range {100 * inside / len(steps):.0f} %")
+    print("\n".join(lines))
+    if options.update:
+        write_between(PAGE, "batches", lines)
 
 
 # ---- single kernels --------------------------------------------------------------
@@ -320,7 +409,7 @@ def knee(options):
         full, wide = card_of[card]
         sizes = [k.size for k in some]
         real = knee_of({k.size: k.size / k.ms for k in some})
-        ours = knee_of({k.size: k.size / max(cpu, launch + max(k.computed / full, k.moved / memory[klass] / wide))
+        ours = knee_of({k.size: k.size / (cpu + launch + max(k.computed / full, k.moved / memory[klass] / wide))
                         for k in some})
         if len(set(sizes)) < 4 or max(sizes) < 8 * min(sizes) or real == max(sizes):
             continue
@@ -392,10 +481,12 @@ def write_between(page, name, lines):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="what", required=True)
-    for run, folders in ((fit, "+"), (judge, "+"), (kernels, None), (knee, None), (neusight, 1)):
+    for run, folders in ((fit, "+"), (judge, "+"), (batches, 1), (kernels, None), (knee, None), (neusight, 1)):
         one = commands.add_parser(run.__name__)
         one.set_defaults(run=run)
         one.add_argument("table")
+        if run is fit:
+            one.add_argument("series")
         if folders == "+":
             one.add_argument("folders", nargs="+", type=pathlib.Path)
         if folders == 1:
