@@ -242,15 +242,14 @@ static int64_t find_knee(const plim_batches *b)
     return most > 0 && i + 1 < b->n ? b->rows[i]->batch : 0;
 }
 
-/* From which batch on a larger one is hardly faster. */
+/* From which batch on a larger one is hardly faster; docs/time.md says how near that is. */
 static void say_knee(plim_page *p, const plim_batches *b)
 {
     int64_t knee = find_knee(b), last = b->rows[b->n - 1]->batch;
     plim_str s =
         knee ? plim_arena_printf(&p->arena,
-                                 "throughput, an estimate: from batch %" PRId64
-                                 " on, or a larger one, at least 90 %% of the highest "
-                                 "listed",
+                                 "throughput, an estimate: at least 90 %% of the highest "
+                                 "listed from batch %" PRId64 " on, give or take a doubling",
                                  knee)
              : plim_arena_printf(&p->arena,
                                  "throughput, an estimate: still grows at batch %" PRId64
