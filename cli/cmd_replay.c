@@ -54,7 +54,7 @@ static int replay_run(plim_args *a)
 const plim_cmd plim_cmd_replay = {
     .name = "replay",
     .usage = "FILE",
-    .doc = "replay a tape, a snapshot of PyTorch, or a recording",
+    .doc = "replay a tape, a snapshot, a trace or a recording",
     .about = "Any of the allocator's settings may differ from those of the tape. Exit status "
              "1 means that it ran out of memory.",
     .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_TEXT,

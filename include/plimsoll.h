@@ -761,8 +761,8 @@ typedef struct plim_free_blocks {
 typedef struct plim_live_stack {
     size_t size;       /* of this struct */
     const char *where; /* the frame that names it, "train.py:21 forward"; "": not recorded */
-    uint64_t bytes;    /* as requested */
-    uint32_t blocks;
+    uint64_t bytes;    /* as requested, or of the blocks if that is not recorded */
+    uint32_t blocks;   /* 0: not recorded */
     uint32_t n_frames;
     const char *const *frames; /* innermost first */
 } plim_live_stack;
@@ -779,20 +779,36 @@ typedef struct plim_held_segment {
     bool small, expandable, rounding_known;
 } plim_held_segment;
 
-/* What a file says that is not a tape: a memory snapshot. */
+/* What only a trace of torch.profiler says.  Of the counters, those of PyTorch's allocator. */
+typedef struct plim_traced {
+    size_t size;          /* of this struct */
+    const char *process;  /* the one that is read, as its id is written */
+    uint32_t n_processes; /* how many the trace has */
+    bool host;            /* the memory is the CPU's: no GPU's is recorded */
+    bool requested_known; /* else all sizes are those of the allocator's blocks */
+    bool counted;         /* the trace has the counters below */
+    uint64_t ends_at;     /* it breaks off at this byte; 0: it is whole */
+    uint64_t rest_bytes;  /* of before_bytes: in blocks that the trace does not name */
+    uint64_t peak_allocated, peak_reserved; /* each at its highest */
+    uint64_t end_allocated, end_reserved;
+    uint64_t peak_unused; /* reserved, but in no block, when allocated was highest first */
+} plim_traced;
+
+/* What a file says that is not a tape: a memory snapshot, a trace. */
 typedef struct plim_recorded {
     size_t size;        /* of this struct */
-    const char *format; /* "snapshot" */
+    const char *format; /* "snapshot", "trace" */
     uint64_t actions;   /* of the allocator; 0: the file has only the state at the end */
     uint32_t device, n_devices; /* the one that is read; how many the file has */
     bool as_recorded;           /* no setting asks for anything else than what was recorded */
     bool from_start;            /* nothing was reserved before the first action */
-    uint64_t before_blocks, before_bytes; /* in use before the first action */
+    uint64_t before_blocks, before_bytes; /* in use before the first action, as far as known */
     uint32_t gaps;          /* actions that contradict earlier ones: some are missing */
     const char *alloc_conf; /* settings of the recorded allocator; "": none, or unknown */
     bool checked;           /* the simulated allocator was compared with the recorded one */
-    bool agrees;            /* the same segments and blocks */
-    uint64_t addresses;     /* requests whose address was compared, and is equal */
+    bool agrees;            /* the same segments and blocks; of a trace, the same counters */
+    uint64_t addresses;     /* requests whose address was compared, and is equal; of a trace,
+                               events after which the counters are equal */
     const char *difference; /* the first one, or why nothing was compared; NULL: agrees */
     const plim_live_stack *const *live; /* the most bytes first */
     uint32_t n_live;
@@ -803,9 +819,10 @@ typedef struct plim_recorded {
     const char *oom_where;    /* as plim_live_stack.where */
     uint64_t oom_action;      /* its index */
     uint64_t oom_requested;   /* rounded by the allocator */
-    uint64_t oom_device_free; /* on the card, outside segments */
+    uint64_t oom_device_free; /* on the card, outside segments; UINT64_MAX: unknown */
     uint64_t oom_reserved;    /* by the allocator, as far as it is recorded */
     const plim_free_blocks *oom_small_free, *oom_large_free; /* NULL: unknown */
+    const plim_traced *trace;                                /* NULL: the file is no trace */
 } plim_recorded;
 
 typedef struct plim_replay {
@@ -836,8 +853,8 @@ typedef struct plim_replay {
     const plim_recorded *recorded; /* NULL: the file is a tape */
 } plim_replay;
 
-/* Replays a file through a simulated allocator: a tape, or a memory snapshot of PyTorch,
- * told apart by their content.  The settings "allocator",
+/* Replays a file through a simulated allocator: a tape, or a memory snapshot of PyTorch or a
+ * trace of its profiler, told apart by their content.  The settings "allocator",
  * "torch", "alloc_conf", "gpu" and "vram" (neither: unlimited memory), "fraction" and
  * "stop_at_oom" apply.  The allocator gets the memory of the card less the upper bound of
  * its CUDA context.  A recording is replayed as it was recorded unless "allocator",

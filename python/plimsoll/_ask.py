@@ -165,8 +165,8 @@ def tape(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimize
 
 def replay(tape: Union[str, "os.PathLike[str]", _results.Tape], *, gpu: Optional[str] = None,
            progress: Optional[Progress] = None, **settings: Any) -> _results.Replay:
-    """Replays a tape or a memory snapshot of PyTorch, from a file, or a tape as plimsoll.tape returns it, through a
-    simulated allocator."""
+    """Replays a tape, a memory snapshot of PyTorch or a trace of its profiler, from a file, or a tape as plimsoll.tape
+    returns it, through a simulated allocator."""
     import tempfile  # which takes longer to import than all of plimsoll
 
     s = Settings("replay", {"gpu": gpu, **settings})

@@ -564,7 +564,7 @@ class HeldAt(Record):
     """Blocks that a place in the program had asked for; `frames` are its callers, the innermost first."""
 
     where: str
-    blocks: int
+    blocks: Optional[int]
     bytes: int
     frames: List[str]
 
@@ -590,10 +590,31 @@ class FailedRequest(Record):
     action: int
     where: Optional[str]
     requested: int
-    device: int
+    device: Optional[int]
     reserved: int
     large: FreeBlocks
     small: FreeBlocks
+
+
+class TraceCounters(Record):
+    """Of PyTorch's own allocator; `peak_unused`: reserved, but in no block, at the peak."""
+
+    peak_allocated: int
+    peak_reserved: int
+    end_allocated: int
+    end_reserved: int
+    peak_unused: int
+
+
+class Trace(Record):
+    """What only a trace of torch.profiler says."""
+
+    process: str
+    processes: int
+    host: bool
+    requested_known: bool
+    ends_at: Optional[int]
+    counters: Optional[TraceCounters]
 
 
 class Recorded(Record):
@@ -606,7 +627,7 @@ class Recorded(Record):
     alloc_conf: str
     as_recorded: bool
     from_start: bool
-    before_blocks: int
+    before_blocks: Optional[int]
     before_bytes: int
     gaps: int
     agrees: Optional[bool]
@@ -614,8 +635,9 @@ class Recorded(Record):
     difference: Optional[str]
     live_at_peak: List[HeldAt]
     segments: List[RecordedSegment]
-    free: FreeRecorded
+    free: Optional[FreeRecorded]
     oom: Optional[FailedRequest]
+    trace: Optional[Trace]
 
 
 # ---- out of memory ----------------------------------------------------------------------

@@ -228,7 +228,7 @@ class Comparison(Result):
 
 
 class Replay(Result):
-    """A tape or a snapshot, replayed through an allocator."""
+    """A tape or a recording, replayed through an allocator."""
 
     events: int
     storages: int

@@ -34,6 +34,12 @@ static plim_status name_stack(const plim_recording *r, uint32_t stack, plim_live
     return out->where ? PLIM_OK : plim_oom(err);
 }
 
+/* Whether the stack stands for blocks that no event names, so that nobody knows how many. */
+static bool is_rest(const plim_recording *r, uint32_t stack)
+{
+    return r->n_rest && stack == r->before[r->n_before - 1].stack;
+}
+
 plim_status plim__recorded_live(const plim_recording *r, const plim_tape *t,
                                 const uint32_t *stacks, const plim_sim *sim,
                                 plim_recorded *out, plim_err *err)
@@ -46,10 +52,10 @@ plim_status plim__recorded_live(const plim_recording *r, const plim_tape *t,
     for (uint32_t i = 0; i < sim->n_live; i++) {
         plim_live_stack *s = &by[stacks[sim->live[i]]];
         s->bytes += t->storages[sim->live[i]].bytes;
-        s->blocks++;
+        s->blocks += !is_rest(r, stacks[sim->live[i]]);
     }
     for (uint32_t i = 0; i < r->n_stacks && !st; i++) {
-        if (!by[i].blocks)
+        if (!by[i].blocks && !by[i].bytes)
             continue;
         by[n] = by[i];
         by[n].size = sizeof *by;
@@ -147,6 +153,39 @@ static plim_status fill_oom(const plim_recording *r, const plim_follow *f, plim_
     return PLIM_OK;
 }
 
+/* ---- a trace ---------------------------------------------------------------------- */
+
+static plim_status fill_trace(const plim_recording *r, plim_recorded *out, plim_err *err)
+{
+    plim_traced *t = PLIM_NEW(r->arena, plim_traced);
+    const char *process = plim__cstr(r->arena, r->process);
+    if (!t || !process)
+        return plim_oom(err);
+    *t = (plim_traced){.size = sizeof *t,
+                       .process = process,
+                       .n_processes = r->n_processes,
+                       .host = r->host,
+                       .requested_known = !r->blocks_only,
+                       .counted = r->counters != NULL,
+                       .ends_at = r->ends_at,
+                       .rest_bytes = r->rest_bytes};
+    for (uint32_t i = 0; i < r->n_counters; i++) {
+        const plim_counters *c = &r->counters[i];
+        if (c->allocated > t->peak_allocated)
+            t->peak_unused = c->reserved - PLIM_MIN(c->allocated, c->reserved);
+        t->peak_allocated = PLIM_MAX(t->peak_allocated, c->allocated);
+        t->peak_reserved = PLIM_MAX(t->peak_reserved, c->reserved);
+        t->end_allocated = c->allocated;
+        t->end_reserved = c->reserved;
+    }
+    out->actions = r->n_events;
+    out->before_blocks = r->n_before - r->n_rest;
+    out->trace = t;
+    return PLIM_OK;
+}
+
+/* ---- the whole -------------------------------------------------------------------- */
+
 plim_status plim__recorded_fill(const plim_recording *r, int torch, plim_recorded *out,
                                 plim_err *err)
 {
@@ -169,7 +208,9 @@ plim_status plim__recorded_fill(const plim_recording *r, int torch, plim_recorde
     out->addresses = f.n_checked;
     if (f.why.n && !(out->difference = plim__cstr(r->arena, f.why)))
         return plim_oom(err);
-    if (f.oom)
+    if (r->n_processes)
+        st = fill_trace(r, out, err);
+    if (!st && f.oom)
         st = fill_oom(r, &f, out, err);
     return st || !r->state_known ? st : sum_segments(r, out, err);
 }

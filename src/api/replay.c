@@ -126,6 +126,8 @@ static plim_status explain_recorded(plim_arena *a, const plim_recording *r,
     plim_tape t;
     plim_sim sim;
     uint32_t *stacks;
+    if (was->oom_device_free == UINT64_MAX) /* nothing says what the device had */
+        return PLIM_OK;
     then.capacity = then.total = was->oom_reserved + was->oom_device_free;
     plim_tape_init(&t, a);
     plim_status st = plim_recording_tape(r, false, &t, &stacks, err);
@@ -164,7 +166,7 @@ static bool changes_run(const plim_settings *s)
 
 /* The tape of a recording, as it was recorded or to be served otherwise, and what else the
  * recording says. */
-static plim_status tell_recording(const plim_recording *r, const plim_settings *s,
+static plim_status tell_recording(plim_recording *r, const plim_settings *s,
                                   plim_alloc_options *o, plim_tape *t, uint32_t **stacks,
                                   plim_recorded **recorded, plim_err *err)
 {
@@ -172,8 +174,12 @@ static plim_status tell_recording(const plim_recording *r, const plim_settings *
     if (!rec)
         return plim_oom(err);
     *recorded = rec;
-    plim_status st = plim__recorded_fill(r, o->torch, rec, err);
+    plim_status st = plim_recording_guess_conf(r, o->torch, err);
+    if (!st)
+        st = plim__recorded_fill(r, o->torch, rec, err);
     rec->as_recorded = !changes_run(s);
+    if (!st && r->host && !s->allocator) /* the CPU's memory is not cached */
+        st = plim_allocator_find(PLIM_STR("none"), &o->allocator, err);
     if (!s->alloc_conf && plim_recording_conf_known(r, o->torch, NULL))
         o->conf = r->conf;
     return st ? st : plim_recording_tape(r, rec->as_recorded, t, stacks, err);

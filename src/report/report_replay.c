@@ -56,7 +56,8 @@ static const plim_column mark_columns[] = {
 };
 
 PLIM_GETTER(live_where, plim_live_stack, plim_cell_text(*r->where ? r->where : "(not recorded)"))
-PLIM_GETTER(live_blocks, plim_live_stack, plim_cell_u64(PLIM_CELL_COUNT, r->blocks))
+PLIM_GETTER(live_blocks, plim_live_stack,
+            r->blocks ? plim_cell_u64(PLIM_CELL_COUNT, r->blocks) : (plim_cell){0})
 PLIM_GETTER(live_bytes, plim_live_stack, plim_cell_u64(PLIM_CELL_BYTES, r->bytes))
 
 static const plim_column live_columns[] = {
@@ -228,9 +229,16 @@ static void replay_free_blocks(plim_page *p, const plim_replay *r)
                    0);
 }
 
-static void replay_quiet(plim_page *p, const stat_row *rows)
+/* The first row is about what was requested, which a trace may not say. */
+static size_t first_known(const plim_replay *r)
 {
-    for (size_t i = 0; i < STAT_ROWS; i++)
+    const plim_traced *t = r->recorded ? r->recorded->trace : NULL;
+    return t && !t->requested_known ? 1 : 0;
+}
+
+static void replay_quiet(plim_page *p, const stat_row *rows, size_t first)
+{
+    for (size_t i = first; i < STAT_ROWS; i++)
         plim_buf_printf(&p->buf, "%s.current %" PRIu64 "\n%s.peak %" PRIu64 "\n", rows[i].name,
                         rows[i].stat->current, rows[i].name, rows[i].stat->peak);
 }
@@ -253,21 +261,60 @@ static void replay_card(plim_page *p, const plim_replay *r)
 
 /* ---- recordings ------------------------------------------------------------ */
 
+/* What is missing in a trace, and what only it has. */
+static void traced_notes(plim_page *p, const plim_traced *t)
+{
+    bool si = p->style.si;
+    plim_str text;
+    if (t->ends_at)
+        plim_buf_printf(&p->buf, "The trace ends early, at byte %" PRIu64 ".\n", t->ends_at);
+    if (!t->requested_known)
+        plim_page_wrap(p,
+                       "Sizes are those of the allocator's blocks: what was requested is not "
+                       "recorded.",
+                       0);
+    if (!t->counted)
+        return;
+    if (t->host)
+        text = plim_arena_printf(&p->arena, "Recorded: at most %s allocated; at the end %s.",
+                                 plim_fmt_bytes(t->peak_allocated, si).s,
+                                 plim_fmt_bytes(t->end_allocated, si).s);
+    else
+        text = plim_arena_printf(
+            &p->arena,
+            "Recorded: at most %s allocated (%s more reserved then) and "
+            "%s reserved; at the end %s and %s.",
+            plim_fmt_bytes(t->peak_allocated, si).s, plim_fmt_bytes(t->peak_unused, si).s,
+            plim_fmt_bytes(t->peak_reserved, si).s, plim_fmt_bytes(t->end_allocated, si).s,
+            plim_fmt_bytes(t->end_reserved, si).s);
+    if (text.p)
+        plim_page_wrap(p, text.p, 0);
+    p->buf.bad |= !text.p;
+}
+
 /* The file, and how much of the program it covers. */
 static void recorded_head(plim_page *p, const plim_recorded *r)
 {
     plim_flow f = plim_flow_open(p, " ", 0);
     bool si = p->style.si;
     plim_flow_printf(&f, "%s:", r->format);
-    plim_flow_printf(&f, "%s %s", plim_fmt_count(r->actions).s,
-                     r->actions == 1 ? "action" : "actions");
+    plim_flow_printf(&f, "%s %s%s", plim_fmt_count(r->actions).s,
+                     r->trace ? "event" : "action", r->actions == 1 ? "" : "s");
+    if (r->trace && r->trace->host)
+        plim_flow_printf(&f, "of the CPU's memory (none of a GPU's)");
     if (r->n_devices > 1)
         plim_flow_printf(&f, "of GPU %" PRIu32 ", the busiest of %" PRIu32, r->device,
                          r->n_devices);
+    if (r->trace && r->trace->n_processes > 1)
+        plim_flow_printf(&f, "in process %s, the busiest of %" PRIu32, r->trace->process,
+                         r->trace->n_processes);
     if (r->from_start)
         plim_flow_printf(&f, "from the start of the program on");
     else if (!r->actions)
         plim_flow_printf(&f, "(only the state at the end is recorded)");
+    else if (r->trace && r->trace->rest_bytes)
+        plim_flow_printf(&f, "from a moment on when %s was in use",
+                         plim_fmt_bytes(r->before_bytes, si).s);
     else if (r->before_blocks)
         plim_flow_printf(&f, "from a moment on when %s %s (%s) in use",
                          plim_fmt_count(r->before_blocks).s,
@@ -278,33 +325,49 @@ static void recorded_head(plim_page *p, const plim_recorded *r)
         plim_buf_printf(&p->buf, "%s actions contradict earlier ones: some are missing\n",
                         plim_fmt_count(r->gaps).s);
     if (*r->alloc_conf) {
-        plim_page_puts(p, "Recorded settings: ");
+        plim_page_puts(p,
+                       r->trace ? "Settings that the counters show: " : "Recorded settings: ");
         plim_buf_add(&p->buf, plim_page_clean(p, r->alloc_conf));
         plim_page_puts(p, "\n");
     }
+    if (r->trace)
+        traced_notes(p, r->trace);
     if (!r->as_recorded)
         plim_page_wrap(p, "Replayed with other settings than were recorded.", 0);
-    else if (!r->from_start)
+    else if (!r->from_start && !(r->trace && r->trace->host))
         plim_page_wrap(p,
-                       "Reserved memory and splits in the table are those of an allocator "
-                       "that began empty; the recorded one may hold more.",
+                       r->trace && r->trace->rest_bytes
+                           ? "Reserved memory, splits and numbers of blocks in the table are "
+                             "those of an allocator that began empty; the recorded one may "
+                             "hold more."
+                           : "Reserved memory and splits in the table are those of an "
+                             "allocator that began empty; the recorded one may hold more.",
                        0);
 }
 
 /* Whether the simulated allocator did what the recorded one did. */
 static plim_status recorded_verdict(plim_page *p, const plim_recorded *r, plim_err *err)
 {
+    const char *what = !r->trace           ? "requests with equal addresses"
+                       : r->addresses == 1 ? "event with equal counters"
+                                           : "events with equal counters";
     plim_str text =
-        r->agrees ? plim_arena_printf(&p->arena,
-                                      "The simulated allocator agrees with the recorded one: "
-                                      "the address of each block (%s), and all segments and "
-                                      "blocks at the end.",
-                                      plim_fmt_count(r->addresses).s)
+        r->agrees && r->trace
+            ? plim_arena_printf(&p->arena,
+                                "The simulated allocator agrees with the recorded one: bytes "
+                                "allocated and reserved after each event (%s).",
+                                plim_fmt_count(r->addresses).s)
+        : r->agrees
+            ? plim_arena_printf(&p->arena,
+                                "The simulated allocator agrees with the recorded one: "
+                                "the address of each block (%s), and all segments and "
+                                "blocks at the end.",
+                                plim_fmt_count(r->addresses).s)
         : r->checked
             ? plim_arena_printf(&p->arena,
                                 "The simulated allocator differs from the recorded one after "
-                                "%s requests with equal addresses: %s.",
-                                plim_fmt_count(r->addresses).s, r->difference)
+                                "%s %s: %s.",
+                                plim_fmt_count(r->addresses).s, what, r->difference)
             : plim_arena_printf(&p->arena, "Not compared with the simulated allocator: %s.",
                                 r->difference);
     if (!text.p)
@@ -369,9 +432,15 @@ static plim_status recorded_oom(plim_page *p, const plim_replay *r, plim_err *er
     if (!o->oom)
         return PLIM_OK;
     plim_buf_init(&b, &p->arena);
-    plim_buf_printf(&b, "The request for %s%s%s failed: the card had %s free",
+    plim_buf_printf(&b, "The request for %s%s%s failed",
                     plim_fmt_bytes(o->oom_requested, si).s, *o->oom_where ? " at " : "",
-                    o->oom_where, plim_fmt_bytes(o->oom_device_free, si).s);
+                    o->oom_where);
+    if (o->oom_device_free != UINT64_MAX)
+        plim_buf_printf(&b, ": the card had %s free",
+                        plim_fmt_bytes(o->oom_device_free, si).s);
+    else if (o->trace && o->trace->counted)
+        plim_buf_printf(&b, ": PyTorch had reserved %s, and could get no more",
+                        plim_fmt_bytes(o->oom_reserved, si).s);
     if (o->oom_large_free && oom_free_bytes(o)) {
         const plim_free_blocks *l = o->oom_large_free, *s = o->oom_small_free;
         uint32_t n = l->blocks + s->blocks;
@@ -394,7 +463,8 @@ static plim_status recorded_oom(plim_page *p, const plim_replay *r, plim_err *er
         return plim_oom(err);
     plim_page_puts(p, "\n");
     plim_page_paint(p, PLIM_PAINT_BAD);
-    plim_buf_printf(&p->buf, "Out of memory at action %s\n", plim_fmt_count(o->oom_action).s);
+    plim_buf_printf(&p->buf, "Out of memory at %s %s\n", o->trace ? "event" : "action",
+                    plim_fmt_count(o->oom_action).s);
     plim_page_paint(p, PLIM_PAINT_PLAIN);
     plim_buf_add(&b, (plim_str){"", 1}); /* ends the text */
     if (b.bad)
@@ -422,10 +492,11 @@ static plim_status replay_text(plim_page *p, const void *subject, plim_err *err)
     stat_row rows[STAT_ROWS];
     fill_stats(rows, r);
     if (p->style.quiet) {
-        replay_quiet(p, rows);
+        replay_quiet(p, rows, first_known(r));
         return PLIM_OK;
     }
-    const plim_rows stats = stat_rows(rows, STAT_ROWS);
+    const size_t first = first_known(r);
+    const plim_rows stats = stat_rows(rows + first, (uint32_t)(STAT_ROWS - first));
     if (r->recorded)
         recorded_head(p, r->recorded);
     else
@@ -456,6 +527,12 @@ static void u64_json(plim_jw *w, const char *key, uint64_t n)
 {
     plim_jw_key(w, key);
     plim_jw_u64(w, n);
+}
+
+static void null_json(plim_jw *w, const char *key)
+{
+    plim_jw_key(w, key);
+    plim_jw_null(w);
 }
 
 static void pool_json(plim_jw *w, const char *key, const plim_free_blocks *b)
@@ -502,7 +579,10 @@ static void live_json(plim_jw *w, const plim_recorded *r)
         plim_jw_object(w);
         plim_jw_key(w, "where");
         plim_jw_cstr(w, *r->live[i]->where ? r->live[i]->where : NULL);
-        u64_json(w, "blocks", r->live[i]->blocks);
+        if (r->live[i]->blocks)
+            u64_json(w, "blocks", r->live[i]->blocks);
+        else
+            null_json(w, "blocks");
         u64_json(w, "bytes", r->live[i]->bytes);
         plim_jw_key(w, "frames");
         plim_jw_array(w);
@@ -526,11 +606,43 @@ static void recorded_oom_json(plim_jw *w, const plim_recorded *r)
     plim_jw_key(w, "where");
     plim_jw_cstr(w, *r->oom_where ? r->oom_where : NULL);
     u64_json(w, "requested", r->oom_requested);
-    u64_json(w, "device", r->oom_device_free);
+    if (r->oom_device_free != UINT64_MAX)
+        u64_json(w, "device", r->oom_device_free);
+    else
+        null_json(w, "device");
     u64_json(w, "reserved", r->oom_reserved);
     if (r->oom_large_free) {
         pool_json(w, "large", r->oom_large_free);
         pool_json(w, "small", r->oom_small_free);
+    }
+    plim_jw_end(w);
+}
+
+static void traced_json(plim_jw *w, const plim_traced *t)
+{
+    plim_jw_object(w);
+    plim_jw_key(w, "process");
+    plim_jw_cstr(w, t->process);
+    u64_json(w, "processes", t->n_processes);
+    plim_jw_key(w, "host");
+    plim_jw_bool(w, t->host);
+    plim_jw_key(w, "requested_known");
+    plim_jw_bool(w, t->requested_known);
+    if (t->ends_at)
+        u64_json(w, "ends_at", t->ends_at);
+    else
+        null_json(w, "ends_at");
+    plim_jw_key(w, "counters");
+    if (t->counted) {
+        plim_jw_object(w);
+        u64_json(w, "peak_allocated", t->peak_allocated);
+        u64_json(w, "peak_reserved", t->peak_reserved);
+        u64_json(w, "end_allocated", t->end_allocated);
+        u64_json(w, "end_reserved", t->end_reserved);
+        u64_json(w, "peak_unused", t->peak_unused);
+        plim_jw_end(w);
+    } else {
+        plim_jw_null(w);
     }
     plim_jw_end(w);
 }
@@ -550,7 +662,10 @@ static void recorded_json(plim_jw *w, const plim_recorded *r)
     plim_jw_bool(w, r->as_recorded);
     plim_jw_key(w, "from_start");
     plim_jw_bool(w, r->from_start);
-    u64_json(w, "before_blocks", r->before_blocks);
+    if (r->trace && r->trace->rest_bytes)
+        null_json(w, "before_blocks");
+    else
+        u64_json(w, "before_blocks", r->before_blocks);
     u64_json(w, "before_bytes", r->before_bytes);
     u64_json(w, "gaps", r->gaps);
     plim_jw_key(w, "agrees");
@@ -573,6 +688,11 @@ static void recorded_json(plim_jw *w, const plim_recorded *r)
         plim_jw_null(w);
     }
     recorded_oom_json(w, r);
+    plim_jw_key(w, "trace");
+    if (r->trace)
+        traced_json(w, r->trace);
+    else
+        plim_jw_null(w);
     plim_jw_end(w);
 }
 
@@ -604,7 +724,7 @@ static plim_status replay_json(plim_page *p, const void *subject, plim_err *err)
     }
     plim_jw_key(&w, "stats");
     plim_jw_object(&w);
-    for (size_t i = 0; i < STAT_ROWS; i++) {
+    for (size_t i = first_known(r); i < STAT_ROWS; i++) {
         const plim_rows one = stat_rows(&rows[i], 1);
         plim_jw_key(&w, rows[i].name);
         plim_rows_json_item(&w, &one, 0);

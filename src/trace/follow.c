@@ -285,10 +285,16 @@ bool plim_recording_conf_known(const plim_recording *r, int torch, plim_err *why
 static plim_status why_not(const plim_recording *r, int torch, plim_follow *out, plim_err *err)
 {
     const char *why = NULL;
-    if (!r->actions_known)
+    if (r->host)
+        why = "the memory is that of the CPU, which has no caching allocator";
+    else if (!r->actions_known)
         why = "the file has no history of allocations";
-    else if (!r->state_known)
+    else if (r->n_processes && !r->counters)
+        why = "the trace does not have the allocator's counters";
+    else if (!r->state_known && !r->counters)
         why = "the file does not say how the allocator's segments were divided";
+    else if (r->counters && r->n_gaps)
+        why = "some of its events are missing";
     else if (!plim_recording_from_start(r))
         why = "the recording begins when the program has memory already";
     else if (!plim_recording_conf_known(r, torch, NULL))
@@ -301,8 +307,10 @@ static plim_status why_not(const plim_recording *r, int torch, plim_follow *out,
 static void note_oom(const plim_recording *r, plim_follow *out)
 {
     uint64_t reserved = 0;
+    uint32_t events = 0;
     for (uint32_t i = 0; i < r->n_actions && !out->oom; i++) {
         const plim_action *a = &r->actions[i];
+        events += a->kind == PLIM_TRACE_ALLOC || a->kind == PLIM_TRACE_FREE_COMPLETED;
         if (a->kind == PLIM_TRACE_SEGMENT_ALLOC || a->kind == PLIM_TRACE_SEGMENT_MAP)
             reserved += a->bytes;
         else if (a->kind == PLIM_TRACE_SEGMENT_FREE || a->kind == PLIM_TRACE_SEGMENT_UNMAP)
@@ -310,11 +318,11 @@ static void note_oom(const plim_recording *r, plim_follow *out)
         if (a->kind != PLIM_TRACE_OOM)
             continue;
         out->oom = true;
-        out->oom_action = i;
+        out->oom_action = r->n_events ? events : i;
         out->oom_stack = a->stack;
         out->oom_bytes = a->bytes;
         out->oom_device_free = a->addr;
-        out->oom_reserved = reserved;
+        out->oom_reserved = r->counters ? r->counters[i].reserved : reserved;
     }
 }
 
@@ -352,6 +360,8 @@ plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follo
     plim_status st = why_not(r, torch, out, err);
     if (st || !out->followed)
         return st;
+    if (r->counters)
+        return plim_counters_follow(r, torch, out, err);
     st = open_pools(&f, torch);
     for (uint32_t i = 0; i < r->n_actions && !st && !has_differed(&f); i++)
         st = follow_action(&f, &i);
@@ -359,5 +369,23 @@ plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follo
         st = compare_ends(&f);
     out->agrees = !st && !has_differed(&f);
     plim_arena_free(&a);
+    return st;
+}
+
+plim_status plim_recording_guess_conf(plim_recording *r, int torch, plim_err *err)
+{
+    plim_recording other = *r;
+    plim_follow f;
+    if (!r->counters || r->conf.n)
+        return PLIM_OK;
+    plim_status st = plim_recording_follow(r, torch, &f, err);
+    if (st || !f.followed || f.agrees)
+        return st;
+    other.conf = PLIM_STR("expandable_segments:True");
+    if (!plim_recording_conf_known(&other, torch, NULL))
+        return PLIM_OK;
+    st = plim_recording_follow(&other, torch, &f, err);
+    if (!st && f.agrees)
+        r->conf = other.conf;
     return st;
 }

@@ -35,7 +35,7 @@ static bool is_library(plim_str file)
     for (size_t i = 0; i < PLIM_COUNT(parts); i++)
         if (has_part(file, parts[i]))
             return true;
-    return false;
+    return plim_str_starts(file, "torch/"); /* as the profiler writes it */
 }
 
 static plim_str last_part(plim_str path)

@@ -1,5 +1,6 @@
 /* recording.h -- what a program did with its GPU memory, as something else wrote it down:
- * PyTorch's memory snapshots, what `plimsoll record` writes, and plimsoll's own tapes.
+ * PyTorch's memory snapshots, traces of its profiler, what `plimsoll record` writes, and
+ * plimsoll's own tapes.
  *
  * A reader (a row of recordings.c) turns a file into a list of actions, in order, with the
  * stack of each, and the segments and blocks at the end, if the format has them.  From there a
@@ -16,7 +17,7 @@
 
 /* One action of the recorded allocator. */
 typedef struct plim_action {
-    uint64_t addr;  /* of an OOM: bytes that were free on the device */
+    uint64_t addr;  /* of an OOM: bytes free on the device, UINT64_MAX if unknown */
     uint64_t bytes; /* of a block: as requested; of an OOM: rounded */
     uint32_t stack;
     uint16_t stream; /* index into streams */
@@ -28,6 +29,11 @@ typedef struct plim_recorded_stream {
     uint64_t handle;
     uint32_t pool; /* 0: the default one; others are private (CUDA graphs, MemPool) */
 } plim_recorded_stream;
+
+/* The recorded allocator's counters after an action. */
+typedef struct plim_counters {
+    uint64_t allocated, reserved;
+} plim_counters;
 
 typedef struct plim_recorded_block {
     uint64_t addr, bytes, requested; /* requested: 0 if unknown */
@@ -75,6 +81,18 @@ typedef struct plim_recording {
     uint32_t device, n_devices; /* the one that is read: the one with the most actions */
     plim_str conf;              /* the allocator's settings; "" if not recorded */
 
+    /* of a trace of the profiler */
+    plim_counters *counters; /* one for each action; NULL: not recorded */
+    uint32_t n_counters, cap_counters;
+    uint32_t n_events;    /* that the actions were told by */
+    plim_str process;     /* the one that is read, as written */
+    uint32_t n_processes; /* 0: the format does not say */
+    bool host;            /* the memory is the CPU's */
+    bool blocks_only;     /* actions have the bytes of blocks: what was requested is unknown */
+    uint64_t ends_at;     /* the file breaks off at this byte; 0: it is whole */
+    uint64_t rest_bytes;  /* of `before`, in its last n_rest: blocks that no event names */
+    uint32_t n_rest;
+
     plim_frame *frames;
     uint32_t *frame_ids;
     plim_stack *stacks;
@@ -109,23 +127,34 @@ plim_status plim_recording_tape(const plim_recording *r, bool as_recorded, plim_
  * the allocator because memory was short; *i moves to its last action. */
 bool plim_recording_is_empty_cache(const plim_recording *r, uint32_t *i);
 
-/* The recorded allocator beside the simulated one. */
+/* The recorded allocator beside the simulated one: addresses, segments and blocks, or the
+ * counters if those are what the format has. */
 typedef struct plim_follow {
     bool followed;       /* else `why` says why not */
     bool agrees;         /* segments and blocks at the end are equal */
     plim_str why;        /* the first difference */
-    uint32_t n_checked;  /* allocations with the address that was recorded */
+    uint32_t n_checked;  /* allocations with the address, or events with the counters, that
+                            were recorded */
     bool oom;            /* the recording has an out-of-memory */
-    uint32_t oom_action; /* the first */
+    uint32_t oom_action; /* the first; of a trace, its event */
     uint32_t oom_stack;
-    uint64_t oom_bytes, oom_device_free;
-    uint64_t oom_reserved; /* by the allocator, then */
-    bool oom_free_known;   /* the free blocks are those of the recorded allocator */
+    uint64_t oom_bytes, oom_device_free; /* the latter UINT64_MAX if unknown */
+    uint64_t oom_reserved;               /* by the allocator, then */
+    bool oom_free_known; /* the free blocks are those of the recorded allocator */
     uint64_t free_bytes[PLIM_POOLS], largest[PLIM_POOLS];
     uint32_t pieces[PLIM_POOLS];
 } plim_follow;
 plim_status plim_recording_follow(const plim_recording *r, int torch, plim_follow *out,
                                   plim_err *err);
+
+/* The same for a recording with counters, once its `why` is empty: sets what is about the
+ * comparison. */
+plim_status plim_counters_follow(const plim_recording *r, int torch, plim_follow *out,
+                                 plim_err *err);
+
+/* The settings of a recording that does not have them, as far as its counters tell: expandable
+ * segments, if the simulated allocator agrees only with them. */
+plim_status plim_recording_guess_conf(plim_recording *r, int torch, plim_err *err);
 
 /* Whether the recorded settings can be simulated; `why` (or NULL) says why not. */
 bool plim_recording_conf_known(const plim_recording *r, int torch, plim_err *why);
@@ -137,7 +166,7 @@ typedef struct plim_recording_format {
     bool (*detect)(plim_bytes file);
     plim_status (*read)(plim_recording *r, plim_bytes file, plim_err *err);
 } plim_recording_format;
-extern const plim_recording_format plim_format_snapshot;
+extern const plim_recording_format plim_format_snapshot, plim_format_trace;
 
 bool plim_recording_add(plim_recording *r, const plim_action *a); /* false: no memory */
 /* The number of a frame, and of a stack of such numbers; PLIM_NONE: no memory. */

@@ -35,6 +35,7 @@ static const plim_recording_format format_driver = {
 static const plim_recording_format *const formats[] = {
     &plim_format_snapshot,
     &format_driver,
+    &plim_format_trace,
     &format_tape,
 };
 
@@ -108,9 +109,67 @@ static plim_status find_before(plim_recording *r, plim_err *err)
     return good ? PLIM_OK : plim_oom(err);
 }
 
+/* What the first counters have beyond the blocks that are known to have been live.  Nothing
+ * says how many they are; as a multiple of what a segment is rounded to and a rest, the
+ * simulated allocator adds nothing to them. */
+static plim_status find_rest(plim_recording *r, plim_err *err)
+{
+    if (!r->n_counters)
+        return PLIM_OK;
+    const plim_action *a = &r->actions[0];
+    const uint64_t round = 2ull << 20;
+    uint64_t held = r->counters[0].allocated, more = r->before_bytes;
+    if (a->kind == PLIM_TRACE_ALLOC)
+        more += a->bytes;
+    else if (a->kind == PLIM_TRACE_FREE_REQUESTED)
+        held += a->bytes;
+    if (held <= more)
+        return PLIM_OK;
+    uint32_t frame = plim_recording_frame(r, (plim_str){"", 0}, 0,
+                                          PLIM_STR("in use before the trace began"));
+    uint32_t stack = frame == PLIM_NONE ? PLIM_NONE : plim_recording_stack_of(r, &frame, 1);
+    uint64_t part[] = {(held - more) / round * round, (held - more) % round};
+    r->rest_bytes = held - more;
+    for (uint32_t i = 0; i < PLIM_COUNT(part); i++) {
+        r->n_rest += part[i] != 0;
+        if (stack == PLIM_NONE ||
+            (part[i] && !add_before(r, UINT64_MAX - i, part[i], stack, 0)))
+            return plim_oom(err);
+    }
+    return PLIM_OK;
+}
+
+/* Counters that move by anything else than the bytes of the action: actions between are
+ * missing. */
+static void find_jumps(plim_recording *r)
+{
+    for (uint32_t i = 1; i < r->n_counters; i++) {
+        const plim_action *a = &r->actions[i];
+        uint64_t was = r->counters[i - 1].allocated, is = r->counters[i].allocated;
+        if (a->kind == PLIM_TRACE_ALLOC)
+            was += a->bytes;
+        else if (a->kind == PLIM_TRACE_FREE_REQUESTED)
+            is += a->bytes;
+        r->n_gaps += was != is;
+    }
+}
+
+/* Whether the counters begin like those of an empty allocator: it takes 20 MiB, or 2 MiB, or
+ * as much as is needed. */
+static bool counts_from_start(const plim_recording *r)
+{
+    const uint64_t usual = 20ull << 20, round = 2ull << 20;
+    uint64_t bytes = r->actions[0].bytes;
+    uint64_t most = PLIM_MAX(usual, (bytes + round - 1) / round * round);
+    return !r->host && r->actions[0].kind == PLIM_TRACE_ALLOC &&
+           r->counters[0].allocated == bytes && r->counters[0].reserved <= most;
+}
+
 bool plim_recording_from_start(const plim_recording *r)
 {
     uint64_t recorded = 0, held = 0;
+    if (r->n_counters)
+        return !r->n_before && !r->n_gaps && counts_from_start(r);
     for (uint32_t i = 0; i < r->n_actions; i++) {
         const plim_action *a = &r->actions[i];
         bool more = a->kind == PLIM_TRACE_SEGMENT_ALLOC || a->kind == PLIM_TRACE_SEGMENT_MAP;
@@ -138,7 +197,11 @@ plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes fil
         if (plim_recording_stack_of(r, NULL, 0) == PLIM_NONE)
             return plim_oom(err);
         plim_status st = formats[i]->read(r, file, err);
-        return st || r->given ? st : find_before(r, err);
+        if (st || r->given)
+            return st;
+        find_jumps(r);
+        st = find_before(r, err);
+        return st ? st : find_rest(r, err);
     }
     return PLIM_OK; /* not reached: a tape is whatever is nothing else */
 }

@@ -52,6 +52,7 @@ ASKED = [
 ]
 
 SNAPSHOTS = DATA.parent / "golden" / "snapshots"
+TRACES = DATA.parent / "golden" / "traces"
 
 
 class Answers(unittest.TestCase):
@@ -195,7 +196,7 @@ class Import(unittest.TestCase):
 class Records(unittest.TestCase):
     """What the classes declare is what the JSON has."""
 
-    SOMETIMES = {"seq", "seq_max", "note", "group", "parameters", "also", "gives"}  # as docs/json.md says
+    SOMETIMES = {"seq", "seq_max", "note", "group", "parameters", "also", "gives", "large", "small"}  # docs/json.md
 
     def compare(self, hint, value, where):
         args = typing.get_args(hint)
@@ -235,7 +236,8 @@ class Records(unittest.TestCase):
             path = pathlib.Path(folder, "step.tape")
             plimsoll.tape("resnet18").save(path)
             answers += [plimsoll.oom(OOM), plimsoll.replay(path, gpu="t4"), plimsoll.replay(path, vram="100MiB"),
-                        *(plimsoll.replay(SNAPSHOTS / f"{n}.pickle") for n in ("native", "oom"))]
+                        *(plimsoll.replay(SNAPSHOTS / f"{n}.pickle") for n in ("native", "oom")),
+                        *(plimsoll.replay(TRACES / f"{n}.json") for n in ("cuda", "oom", "cpu"))]
         for answer in answers:
             name = type(answer).__name__
             if isinstance(answer, _results.Listing):

@@ -1,0 +1,771 @@
+/* kineto.c -- traces of torch.profiler, as export_chrome_trace and tensorboard_trace_handler
+ * write them (Kineto's JSON, plain or in gzip), if profile_memory=True was set.
+ *
+ *     {"schemaVersion": 1, ..., "traceEvents": [event, ...], "traceName": ...}
+ *     [event, ...]                            the older form of Chrome's traces
+ *
+ * A trace may have gigabytes, and most of its events are not about memory.  So the JSON is
+ * read event by event, from a mapped file or from a window onto what gzip gives, and only two
+ * things are kept: each "[memory]" event, and where the ops, annotations and Python functions
+ * begin and end, which give it a stack.
+ *
+ * src: torch/csrc/autograd/profiler_kineto.cpp, 1.8 to 2.13; docs/formats/trace.md */
+#include <stdlib.h>
+
+#include "base/gzip.h"
+#include "base/json.h"
+#include "trace/recording.h"
+
+/* ---- what is kept ------------------------------------------------------------- */
+
+typedef struct memory_event {
+    int64_t ts; /* nanoseconds */
+    uint64_t addr, allocated, reserved;
+    int64_t bytes;  /* below 0: a free */
+    uint32_t order; /* in the file */
+    uint32_t thread;
+    uint32_t group; /* the process and device */
+    uint32_t stack;
+    bool oom, counted; /* counted: has allocated and reserved */
+} memory_event;
+
+typedef enum span_kind { SPAN_NONE, SPAN_OP, SPAN_NOTE, SPAN_PYTHON } span_kind;
+
+typedef struct span {
+    int64_t ts, end;
+    uint32_t thread, name;
+} span;
+
+typedef struct span_name {
+    plim_str raw;   /* as written, escapes and all */
+    uint32_t frame; /* PLIM_NONE: not made yet */
+    span_kind kind;
+} span_name;
+
+typedef struct group { /* the memory of one device in one process */
+    plim_str process;
+    int64_t type, id;
+    uint32_t n;
+} group;
+
+typedef struct reader {
+    plim_recording *r;
+    plim_arena *a; /* until the end of the reading */
+    plim_err *err;
+    plim_json j;
+    bool listed;    /* there is a list of events */
+    bool in_events; /* within it */
+    plim_gzip gzip;
+    char *window; /* NULL: the file itself */
+    uint64_t room;
+    bool more; /* the window does not reach to the end */
+
+    memory_event *memory;
+    span *spans;
+    span_name *names;
+    group *groups;
+    uint32_t n_memory, cap_memory, n_spans, cap_spans, n_names, cap_names, n_groups,
+        cap_groups;
+    plim_map name_map;
+    plim_id_map thread_map;
+    uint32_t n_threads;
+    uint64_t n_events;
+} reader;
+
+/* ---- the window --------------------------------------------------------------- */
+
+enum { FIRST_WINDOW = 1 << 20, LONGEST_WORD = 12 }; /* "\ud83d\ude00" */
+
+/* Moves the window on to byte `from` of it, and makes it longer if that is where it begins. */
+static plim_status move_window(reader *t, uint64_t from)
+{
+    uint64_t kept = t->j.n - from, got = 1;
+    char *to = t->window;
+    if (!from) {
+        t->room *= 2;
+        if (!(to = PLIM_NEW_N(t->a, char, t->room)))
+            return plim_oom(t->err);
+    }
+    memmove(to, t->j.p + from, kept);
+    t->window = to;
+    t->j.p = to;
+    t->j.base += from;
+    t->j.at = 0;
+    for (t->j.n = kept; t->j.n < t->room && got; t->j.n += got) {
+        plim_status st = plim_gzip_read(&t->gzip, to + t->j.n, t->room - t->j.n, &got, t->err);
+        if (st)
+            return st;
+    }
+    t->more = got != 0;
+    return PLIM_OK;
+}
+
+static plim_status open_window(reader *t, plim_bytes file)
+{
+    plim_json_init(&t->j, (plim_str){(const char *)file.p, (size_t)file.n}, NULL);
+    if (!plim_gzip_is(file))
+        return PLIM_OK;
+    t->j.n = 0;
+    t->room = FIRST_WINDOW;
+    t->window = PLIM_NEW_N(t->a, char, t->room);
+    plim_status st =
+        t->window ? plim_gzip_open(&t->gzip, t->a, file, t->err) : plim_oom(t->err);
+    t->j.p = t->window;
+    if (st)
+        return st;
+    t->room /= 2; /* the first move doubles it */
+    return move_window(t, 0);
+}
+
+/* Whether the reader failed because the text ends, or might have. */
+static bool failed_at_end(const plim_json *j) { return j->at + LONGEST_WORD >= j->n; }
+
+/* Lets `parse` read what comes next; if that goes beyond the window, again with more of the
+ * file.  *early: it goes beyond the file. */
+static plim_status parse_whole(reader *t, plim_status (*parse)(reader *t), bool *early)
+{
+    for (;;) {
+        const plim_json was = t->j;
+        plim_err err = PLIM_ERR_INIT;
+        t->j.err = &err;
+        plim_status st = parse(t);
+        if (!st)
+            return PLIM_OK;
+        bool end = t->j.bad && failed_at_end(&t->j);
+        if (!end || !t->more) {
+            *early = end;
+            if (!end && t->err)
+                *t->err = err;
+            return st;
+        }
+        t->j = was;
+        if ((st = move_window(t, was.at)))
+            return st;
+    }
+}
+
+/* ---- names and threads -------------------------------------------------------- */
+
+static uint64_t hash_text(uint64_t h, plim_str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        h = (h ^ (uint8_t)s.p[i]) * 0x100000001b3ull; /* FNV-1a */
+    return (h ^ 0xff) * 0x100000001b3ull;
+}
+
+/* The number of a thread, by its ids as written.  If two ever had the same hash, only stacks
+ * would suffer. */
+static uint32_t find_thread(reader *t, plim_str pid, plim_str tid)
+{
+    uint64_t id = hash_text(hash_text(0xcbf29ce484222325ull, pid), tid);
+    plim_id_slot *s = plim_id_at(t->a, &t->thread_map, id);
+    if (!s)
+        return PLIM_NONE;
+    if (!s->live) {
+        s->live = true;
+        s->value = t->n_threads++;
+    }
+    return s->value;
+}
+
+static uint32_t find_name(reader *t, plim_str raw, span_kind kind)
+{
+    uint32_t id;
+    if (plim_map_get(&t->name_map, raw, &id))
+        return id;
+    plim_str kept = plim_arena_str(t->a, raw);
+    if (!kept.p || !PLIM_PUSH_ROOM(t->a, t->names, t->n_names, t->cap_names) ||
+        !plim_map_put(t->a, &t->name_map, kept, t->n_names))
+        return PLIM_NONE;
+    t->names[t->n_names] = (span_name){.raw = kept, .frame = PLIM_NONE, .kind = kind};
+    return t->n_names++;
+}
+
+/* ---- one event ------------------------------------------------------------------ */
+
+typedef struct event { /* members that matter, as written; n 0: not there */
+    plim_str phase, category, name, pid, tid, ts, dur, args;
+    uint64_t at; /* where args begin in the text */
+} event;
+
+static const struct {
+    const char *key;
+    size_t field;
+} event_keys[] = {
+    {"ph", offsetof(event, phase)},  {"cat", offsetof(event, category)},
+    {"name", offsetof(event, name)}, {"pid", offsetof(event, pid)},
+    {"tid", offsetof(event, tid)},   {"ts", offsetof(event, ts)},
+    {"dur", offsetof(event, dur)},
+};
+
+static bool is_memory(plim_str name)
+{
+    return plim_str_is(name, "[memory]") || plim_str_is(name, "[OutOfMemory]");
+}
+
+static void read_members(plim_json *j, event *e)
+{
+    plim_str key;
+    *e = (event){0};
+    while (plim_json_member(j, &key)) {
+        size_t i = 0;
+        while (i < PLIM_COUNT(event_keys) && !plim_str_is(key, event_keys[i].key))
+            i++;
+        if (i < PLIM_COUNT(event_keys)) {
+            plim_str *to = (plim_str *)(void *)((char *)e + event_keys[i].field);
+            *to = plim_json_peek(j) == PLIM_JSON_STRING ? plim_json_str(j) : plim_json_raw(j);
+        } else if (plim_str_is(key, "args") && (!e->name.n || is_memory(e->name))) {
+            plim_json_peek(j);
+            e->at = j->base + j->at;
+            e->args = plim_json_raw(j);
+        } else {
+            plim_json_skip(j);
+        }
+    }
+}
+
+/* Microseconds with a fraction, as nanoseconds: a double does not hold both today's date and
+ * the nanosecond. */
+static bool read_time(plim_str s, int64_t *out)
+{
+    const uint64_t most = INT64_MAX / 4; /* sums of two fit */
+    uint64_t v = 0;
+    size_t i = 0;
+    int digits = -1; /* of the fraction; below 0: not there yet */
+    for (; i < s.n && digits < 3; i++) {
+        if (s.p[i] == '.' && digits < 0) {
+            digits = 0;
+            continue;
+        }
+        if (s.p[i] < '0' || s.p[i] > '9')
+            return false;
+        if (!plim_mul(v, 10, &v) || !plim_add(v, (uint64_t)(s.p[i] - '0'), &v) || v > most)
+            return false;
+        digits += digits >= 0;
+    }
+    for (digits = PLIM_MAX(digits, 0); digits < 3; digits++)
+        if (!plim_mul(v, 10, &v) || v > most)
+            return false;
+    *out = (int64_t)v;
+    return s.n > 0;
+}
+
+/* ---- memory ----------------------------------------------------------------------- */
+
+#define MOST_BYTES ((1ll << 60) - 1)
+
+enum arg { ARG_ADDR, ARG_BYTES, ARG_ALLOCATED, ARG_RESERVED, ARG_TYPE, ARG_ID, ARG_COUNT };
+
+static const struct {
+    const char *key;
+    int64_t least, most;
+} args_read[ARG_COUNT] = {
+    [ARG_ADDR] = {"Addr", 0, INT64_MAX - MOST_BYTES},
+    [ARG_BYTES] = {"Bytes", -MOST_BYTES, MOST_BYTES},
+    [ARG_ALLOCATED] = {"Total Allocated", 0, MOST_BYTES},
+    [ARG_RESERVED] = {"Total Reserved", 0, MOST_BYTES},
+    [ARG_TYPE] = {"Device Type", -1, 1 << 15},
+    [ARG_ID] = {"Device Id", -1, 1 << 15},
+};
+
+/* Reads the args that matter into v; bit k of *seen: arg k is there. */
+static plim_status read_args(const event *e, int64_t v[ARG_COUNT], uint32_t *seen,
+                             plim_err *err)
+{
+    plim_json j;
+    plim_str key;
+    *seen = 0;
+    plim_json_init(&j, e->args, err);
+    j.base = e->at;
+    plim_json_object(&j);
+    while (!j.bad && plim_json_member(&j, &key)) {
+        size_t k = 0;
+        while (k < ARG_COUNT && !plim_str_is(key, args_read[k].key))
+            k++;
+        if (k == ARG_COUNT) {
+            plim_json_skip(&j);
+            continue;
+        }
+        v[k] = plim_json_i64(&j);
+        *seen |= 1u << k;
+        if (!j.bad && (v[k] < args_read[k].least || v[k] > args_read[k].most))
+            plim_json_fail(&j, PLIM_EFORMAT,
+                           "'%s' of a memory event is %" PRId64 ", not from %" PRId64
+                           " to %" PRId64,
+                           args_read[k].key, v[k], args_read[k].least, args_read[k].most);
+    }
+    return j.bad;
+}
+
+static plim_status find_group(reader *t, plim_str process, int64_t type, int64_t id,
+                              uint32_t *out, plim_err *err)
+{
+    enum { MOST = 4096 };
+    for (uint32_t i = t->n_groups; i-- > 0;) {
+        const group *g = &t->groups[i];
+        if (g->type == type && g->id == id && plim_str_eq(g->process, process)) {
+            *out = i;
+            return PLIM_OK;
+        }
+    }
+    if (t->n_groups == MOST)
+        return plim_fail(err, PLIM_EUNSUPPORTED, t->j.base + t->j.at,
+                         "the trace has more than %d processes and devices", MOST);
+    plim_str kept = plim_arena_str(t->r->arena, process);
+    if (!kept.p || !PLIM_PUSH_ROOM(t->a, t->groups, t->n_groups, t->cap_groups))
+        return plim_oom(err);
+    *out = t->n_groups;
+    t->groups[t->n_groups++] = (group){.process = kept, .type = type, .id = id};
+    return PLIM_OK;
+}
+
+static plim_status keep_memory(reader *t, const event *e, plim_err *err)
+{
+    int64_t v[ARG_COUNT] = {0};
+    uint32_t seen;
+    memory_event m = {.order = t->n_memory, .oom = plim_str_is(e->name, "[OutOfMemory]")};
+    const uint32_t needed = 1u << ARG_BYTES | 1u << ARG_TYPE | 1u << ARG_ID,
+                   counters = 1u << ARG_ALLOCATED | 1u << ARG_RESERVED;
+    plim_status st = read_args(e, v, &seen, err);
+    if (st)
+        return st;
+    for (uint32_t k = 0; k < ARG_COUNT; k++)
+        if (needed >> k & ~seen >> k & 1)
+            return plim_fail(err, PLIM_EFORMAT, e->at,
+                             "a memory event has no '%s' at byte %" PRIu64, args_read[k].key,
+                             e->at);
+    if (!m.oom && !(seen >> ARG_ADDR & 1))
+        return plim_fail(err, PLIM_EUNSUPPORTED, e->at,
+                         "the memory event at byte %" PRIu64
+                         " has no address, as in PyTorch 1.8: nothing tells its frees",
+                         e->at);
+    if (!read_time(e->ts, &m.ts))
+        return plim_fail(err, PLIM_EFORMAT, e->at,
+                         "the memory event at byte %" PRIu64 " has the time '" PLIM_STR_FMT
+                         "', not microseconds",
+                         e->at, PLIM_STR_CUT(e->ts));
+    if (!v[ARG_BYTES])
+        return PLIM_OK;
+    m.addr = (uint64_t)v[ARG_ADDR];
+    m.bytes = v[ARG_BYTES];
+    m.allocated = (uint64_t)v[ARG_ALLOCATED];
+    m.reserved = (uint64_t)v[ARG_RESERVED];
+    m.counted = (seen & counters) == counters;
+    m.thread = find_thread(t, e->pid, e->tid);
+    st = find_group(t, e->pid, v[ARG_TYPE], v[ARG_ID], &m.group, err);
+    if (st)
+        return st;
+    if (m.thread == PLIM_NONE || !PLIM_PUSH_ROOM(t->a, t->memory, t->n_memory, t->cap_memory))
+        return plim_oom(err);
+    t->groups[m.group].n++;
+    t->memory[t->n_memory++] = m;
+    return PLIM_OK;
+}
+
+/* ---- spans ------------------------------------------------------------------------ */
+
+/* What an event with a duration tells about those within it.  Functions of Python that are
+ * built in tell nothing that the ops do not. */
+static span_kind classify_span(const event *e)
+{
+    if (!plim_str_is(e->phase, "X"))
+        return SPAN_NONE;
+    if (plim_str_is(e->category, "cpu_op") || plim_str_is(e->category, "Operator"))
+        return SPAN_OP;
+    if (plim_str_is(e->category, "user_annotation"))
+        return SPAN_NOTE;
+    return plim_str_is(e->category, "python_function") &&
+                   !plim_str_starts(e->name, "<built-in")
+               ? SPAN_PYTHON
+               : SPAN_NONE;
+}
+
+static plim_status keep_span(reader *t, const event *e, span_kind kind, plim_err *err)
+{
+    int64_t dur;
+    span s;
+    if (!read_time(e->ts, &s.ts) || !read_time(e->dur, &dur))
+        return PLIM_OK; /* of a clock that ran backwards: it encloses nothing */
+    s.end = s.ts + dur;
+    s.thread = find_thread(t, e->pid, e->tid);
+    s.name = find_name(t, e->name, kind);
+    if (s.thread == PLIM_NONE || s.name == PLIM_NONE ||
+        !PLIM_PUSH_ROOM(t->a, t->spans, t->n_spans, t->cap_spans))
+        return plim_oom(err);
+    t->spans[t->n_spans++] = s;
+    return PLIM_OK;
+}
+
+/* ---- the file --------------------------------------------------------------------- */
+
+/* The next event of the list, or its end. */
+static plim_status parse_event(reader *t)
+{
+    event e;
+    if (!plim_json_item(&t->j)) {
+        t->in_events = t->j.bad != PLIM_OK;
+        return t->j.bad;
+    }
+    if (plim_json_peek(&t->j) != PLIM_JSON_OBJECT) {
+        plim_json_skip(&t->j);
+        return t->j.bad;
+    }
+    plim_json_object(&t->j);
+    read_members(&t->j, &e);
+    if (t->j.bad)
+        return t->j.bad;
+    t->n_events++;
+    if (is_memory(e.name))
+        return keep_memory(t, &e, t->j.err);
+    span_kind kind = classify_span(&e);
+    return kind ? keep_span(t, &e, kind, t->j.err) : PLIM_OK;
+}
+
+/* The next member of the file's object, or its end. */
+static plim_status parse_member(reader *t)
+{
+    plim_str key;
+    if (!plim_json_member(&t->j, &key))
+        return t->j.bad;
+    if (plim_str_is(key, "traceEvents"))
+        t->listed = t->in_events = plim_json_array(&t->j);
+    else
+        plim_json_skip(&t->j);
+    return t->j.bad;
+}
+
+static plim_status parse_opening(reader *t)
+{
+    if (plim_json_peek(&t->j) == PLIM_JSON_ARRAY)
+        t->listed = t->in_events = plim_json_array(&t->j);
+    else
+        plim_json_object(&t->j);
+    return t->j.bad;
+}
+
+/* Nothing may follow; gzip checks its sum at the end. */
+static plim_status read_rest(reader *t)
+{
+    for (;;) {
+        plim_err err = PLIM_ERR_INIT;
+        t->j.err = &err;
+        if (plim_json_peek(&t->j) == PLIM_JSON_BAD && t->j.at == t->j.n && t->more) {
+            plim_status st = move_window(t, t->j.n);
+            if (st)
+                return st;
+            continue;
+        }
+        plim_status st = plim_json_end(&t->j);
+        if (st && t->err)
+            *t->err = err;
+        return st;
+    }
+}
+
+static plim_status read_events(reader *t, plim_bytes file)
+{
+    bool early = false;
+    plim_status st = open_window(t, file);
+    if (!st)
+        st = parse_whole(t, parse_opening, &early);
+    while (!st && t->j.depth)
+        st = parse_whole(t, t->in_events ? parse_event : parse_member, &early);
+    early |= t->gzip.cut;
+    if (!st && !early)
+        return read_rest(t);
+    if (st && !early)
+        return st;
+    t->r->ends_at = t->j.base + t->j.at;
+    return t->n_memory ? PLIM_OK
+                       : plim_fail(t->err, PLIM_EFORMAT, t->r->ends_at,
+                                   "the trace ends early, at byte %" PRIu64
+                                   ", before its first memory event",
+                                   t->r->ends_at);
+}
+
+/* ---- stacks ----------------------------------------------------------------------- */
+
+static int compare_spans(const void *a, const void *b)
+{
+    const span *x = a, *y = b;
+    if (x->thread != y->thread)
+        return x->thread < y->thread ? -1 : 1;
+    if (x->ts != y->ts)
+        return x->ts < y->ts ? -1 : 1;
+    if (x->end != y->end) /* the outer one first */
+        return x->end > y->end ? -1 : 1;
+    return (x->name > y->name) - (x->name < y->name);
+}
+
+static int compare_threads(const void *a, const void *b)
+{
+    const memory_event *x = a, *y = b;
+    if (x->thread != y->thread)
+        return x->thread < y->thread ? -1 : 1;
+    if (x->ts != y->ts)
+        return x->ts < y->ts ? -1 : 1;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+static int compare_times(const void *a, const void *b)
+{
+    const memory_event *x = a, *y = b;
+    if (x->ts != y->ts)
+        return x->ts < y->ts ? -1 : 1;
+    return (x->order > y->order) - (x->order < y->order);
+}
+
+/* "train.py(21): forward" as a frame of Python, anything else as a name. */
+static uint32_t make_frame(plim_recording *r, plim_str text, span_kind kind)
+{
+    const plim_str none = {"", 0};
+    size_t open = 0, colon = 0;
+    int64_t line = 0;
+    for (size_t i = text.n; i-- > 0 && !open;) {
+        if (text.p[i] == ':' && i && text.p[i - 1] == ')')
+            colon = i;
+        else if (text.p[i] == '(' && colon)
+            open = i;
+    }
+    for (size_t i = open + 1; open && i + 1 < colon; i++) {
+        if (text.p[i] < '0' || text.p[i] > '9' || line > INT32_MAX)
+            return plim_recording_frame(r, none, 0, text);
+        line = line * 10 + (text.p[i] - '0');
+    }
+    if (kind != SPAN_PYTHON || !open || colon + 2 > text.n)
+        return plim_recording_frame(r, none, 0, text);
+    return plim_recording_frame(r, (plim_str){text.p, open}, line,
+                                (plim_str){text.p + colon + 2, text.n - colon - 2});
+}
+
+static uint32_t frame_of(reader *t, uint32_t name)
+{
+    span_name *n = &t->names[name];
+    if (n->frame != PLIM_NONE)
+        return n->frame;
+    plim_str text = plim_json_unescape(t->a, n->raw);
+    if (text.p)
+        n->frame = make_frame(t->r, text, n->kind);
+    return n->frame;
+}
+
+/* Without a line of Python, the op that was called says most, and where:
+ * "aten::conv2d in my_forward".  `inner`: spans, the innermost first. */
+static uint32_t label_op(reader *t, const uint32_t *inner, uint32_t n)
+{
+    static const char engine[] = "autograd::engine::evaluate_function: ";
+    plim_str op = {NULL, 0}, note = {NULL, 0};
+    for (uint32_t i = 0; i < n && !note.p; i++) {
+        const span_name *s = &t->names[t->spans[inner[i]].name];
+        if (s->kind == SPAN_NOTE)
+            note = s->raw;
+        else if (s->kind == SPAN_OP)
+            op = s->raw;
+    }
+    if (!op.p && !note.p)
+        return PLIM_NONE;
+    if (op.p && plim_str_starts(op, engine))
+        op = (plim_str){op.p + sizeof engine - 1, op.n - (sizeof engine - 1)};
+    plim_str text = !op.p     ? note
+                    : !note.p ? op
+                              : plim_arena_printf(t->a, PLIM_STR_FMT " in " PLIM_STR_FMT,
+                                                  PLIM_STR_ARG(op), PLIM_STR_ARG(note));
+    text = text.p ? plim_json_unescape(t->a, text) : text;
+    return text.p ? plim_recording_frame(t->r, (plim_str){"", 0}, 0, text) : PLIM_NONE;
+}
+
+/* The stack of what happens within these spans, which are in the order in which they began. */
+static plim_status make_stack(reader *t, const uint32_t *open, uint32_t n, int64_t ts,
+                              uint32_t *out)
+{
+    enum { LOOK_AT = 1024 }; /* spans of a damaged trace may overlap without end */
+    uint32_t inner[PLIM_STACK_MOST], frames[PLIM_STACK_MOST], depth = 0;
+    for (uint32_t i = n; i-- > 0 && depth < PLIM_STACK_MOST && n - i <= LOOK_AT;) {
+        if (t->spans[open[i]].end < ts)
+            continue;
+        inner[depth] = open[i];
+        frames[depth] = frame_of(t, t->spans[open[i]].name);
+        if (frames[depth++] == PLIM_NONE)
+            return plim_oom(t->err);
+    }
+    uint32_t known = t->r->n_stacks;
+    *out = plim_recording_stack_of(t->r, frames, depth);
+    if (*out == PLIM_NONE)
+        return plim_oom(t->err);
+    plim_stack *s = &t->r->stacks[*out];
+    if (*out < known || s->label == PLIM_NONE || t->r->frames[s->label].python)
+        return PLIM_OK;
+    uint32_t label = label_op(t, inner, depth);
+    t->r->stacks[*out].label = label != PLIM_NONE ? label : s->label;
+    return PLIM_OK;
+}
+
+static plim_status find_stacks(reader *t)
+{
+    uint32_t *open = NULL, n = 0, cap = 0, next = 0;
+    if (t->n_spans)
+        qsort(t->spans, t->n_spans, sizeof *t->spans, compare_spans);
+    qsort(t->memory, t->n_memory, sizeof *t->memory, compare_threads);
+    for (uint32_t i = 0; i < t->n_memory; i++) {
+        memory_event *m = &t->memory[i];
+        if (i && m->thread != t->memory[i - 1].thread)
+            n = 0;
+        while (next < t->n_spans && t->spans[next].thread < m->thread)
+            next++;
+        for (; next < t->n_spans && t->spans[next].thread == m->thread &&
+               t->spans[next].ts <= m->ts;
+             next++) {
+            while (n && t->spans[open[n - 1]].end < t->spans[next].ts)
+                n--;
+            if (!PLIM_PUSH_ROOM(t->a, open, n, cap))
+                return plim_oom(t->err);
+            open[n++] = next;
+        }
+        while (n && t->spans[open[n - 1]].end < m->ts)
+            n--;
+        if (m->bytes < 0)
+            continue; /* who frees is not asked */
+        plim_status st = make_stack(t, open, n, m->ts, &m->stack);
+        if (st)
+            return st;
+    }
+    return PLIM_OK;
+}
+
+/* ---- actions ---------------------------------------------------------------------- */
+
+static bool is_host(const group *g) { return g->type <= 0; }
+
+/* The device with the most events; the memory of the CPU only if there is no other. */
+static uint32_t choose_group(const reader *t)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < t->n_groups; i++) {
+        const group *g = &t->groups[i], *b = &t->groups[best];
+        if (is_host(g) != is_host(b) ? is_host(b) : g->n > b->n)
+            best = i;
+    }
+    return best;
+}
+
+static bool comes_first(const reader *t, uint32_t i)
+{
+    for (uint32_t k = 0; k < i; k++)
+        if (is_host(&t->groups[k]) == is_host(&t->groups[i]) &&
+            plim_str_eq(t->groups[k].process, t->groups[i].process))
+            return false;
+    return true;
+}
+
+static void count_groups(reader *t, const group *chosen)
+{
+    plim_recording *r = t->r;
+    r->host = is_host(chosen);
+    r->device = r->host ? 0 : (uint32_t)PLIM_MAX(chosen->id, 0);
+    r->process = chosen->process;
+    for (uint32_t i = 0; i < t->n_groups; i++) {
+        if (is_host(&t->groups[i]) != r->host)
+            continue;
+        r->n_processes += comes_first(t, i);
+        r->n_devices += plim_str_eq(t->groups[i].process, chosen->process);
+    }
+}
+
+static bool add_action(reader *t, const plim_action *a, const memory_event *m)
+{
+    plim_recording *r = t->r;
+    if (!PLIM_PUSH_ROOM(r->arena, r->counters, r->n_counters, r->cap_counters))
+        return false;
+    r->counters[r->n_counters++] = (plim_counters){m->allocated, m->reserved};
+    return plim_recording_add(r, a);
+}
+
+/* One event as actions.  Reserved memory that has become less was released in between. */
+static bool add_event(reader *t, const memory_event *m, const memory_event *was)
+{
+    plim_action a = {.addr = m->oom ? UINT64_MAX : m->addr,
+                     .bytes = (uint64_t)(m->bytes < 0 ? -m->bytes : m->bytes),
+                     .stack = m->stack,
+                     .kind = m->oom ? PLIM_TRACE_OOM : PLIM_TRACE_ALLOC};
+    t->r->n_events++;
+    if (was && m->counted && m->reserved < was->reserved) {
+        plim_action release = {.bytes = was->reserved - m->reserved,
+                               .kind = PLIM_TRACE_SEGMENT_FREE};
+        if (!add_action(t, &release, was))
+            return false;
+    }
+    if (m->bytes >= 0)
+        return add_action(t, &a, m);
+    a.kind = PLIM_TRACE_FREE_REQUESTED;
+    if (!add_action(t, &a, m))
+        return false;
+    a.kind = PLIM_TRACE_FREE_COMPLETED;
+    return add_action(t, &a, m);
+}
+
+static plim_status tell_events(reader *t)
+{
+    const uint32_t chosen = choose_group(t);
+    const memory_event *was = NULL;
+    plim_recording *r = t->r;
+    bool counted = true;
+    count_groups(t, &t->groups[chosen]);
+    qsort(t->memory, t->n_memory, sizeof *t->memory, compare_times);
+    for (uint32_t i = 0; i < t->n_memory; i++) {
+        const memory_event *m = &t->memory[i];
+        if (m->group != chosen)
+            continue;
+        if (!add_event(t, m, was))
+            return plim_oom(t->err);
+        counted &= m->counted;
+        was = m;
+    }
+    if (!counted) {
+        r->counters = NULL;
+        r->n_counters = 0;
+    }
+    r->actions_known = true;
+    r->blocks_only = !r->host;
+    return PLIM_OK;
+}
+
+/* ---- the whole -------------------------------------------------------------------- */
+
+static bool detect_trace(plim_bytes file)
+{
+    uint64_t i = 0;
+    while (i < file.n && strchr(" \t\r\n", file.p[i]) && file.p[i])
+        i++;
+    return plim_gzip_is(file) || (i < file.n && (file.p[i] == '{' || file.p[i] == '['));
+}
+
+static plim_status check_events(const reader *t)
+{
+    if (t->n_memory)
+        return PLIM_OK;
+    if (!t->listed)
+        return plim_fail(t->err, PLIM_EFORMAT, 0,
+                         "JSON, but not a trace of torch.profiler: it has no 'traceEvents'");
+    return plim_fail(t->err, PLIM_EFORMAT, 0,
+                     "none of the %" PRIu64 " events of the trace is about memory: "
+                     "torch.profiler.profile records it with profile_memory=True",
+                     t->n_events);
+}
+
+static plim_status read_trace(plim_recording *r, plim_bytes file, plim_err *err)
+{
+    plim_arena scratch = {.limit = r->arena->limit};
+    reader t = {.r = r, .a = &scratch, .err = err};
+    plim_status st = read_events(&t, file);
+    if (!st)
+        st = check_events(&t);
+    if (!st)
+        st = find_stacks(&t);
+    if (!st)
+        st = tell_events(&t);
+    plim_arena_free(&scratch);
+    return st;
+}
+
+const plim_recording_format plim_format_trace = {
+    .name = "trace", .detect = detect_trace, .read = read_trace};
