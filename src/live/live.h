@@ -96,4 +96,11 @@ void plim_past_add(plim_past *p, plim_reading *r, const uint64_t *cpu_ticks, int
 uint32_t plim_past_of(const plim_past *p, uint32_t device, uint64_t *used, uint64_t *busy,
                       uint32_t max);
 
+/* ---- what reports of now and of a history share ------------------------------------------------ */
+
+/* "+1.00 MiB/s"; "45 s", "12 min": NULL if not finite. */
+struct plim_page;
+const char *plim_live_growth_text(struct plim_page *p, double v);
+const char *plim_live_duration_text(struct plim_page *p, double s);
+
 #endif

@@ -35,6 +35,12 @@ typedef struct process_line {
     const char *id, *pid, *user, *growth, *full, *where, *command;
 } process_line;
 
+/* Can the peak of the process be set beside what was predicted? */
+static bool is_predicted(const plim_live_process *q)
+{
+    return is_known(q->peak) && is_known(q->predicted);
+}
+
 static plim_cell bytes_cell(uint64_t v)
 {
     return is_known(v) ? plim_cell_u64(PLIM_CELL_BYTES, v)
@@ -52,7 +58,7 @@ static const char *percent_text(plim_page *p, uint64_t v)
 }
 
 /* "45 s", "12 min", "3.5 h": how long until it is full. */
-static const char *duration_text(plim_page *p, double s)
+const char *plim_live_duration_text(plim_page *p, double s)
 {
     enum { MINUTE = 60, HOUR = 3600, DAY = 86400, LONG = 30 };
     if (!isfinite(s))
@@ -65,7 +71,7 @@ static const char *duration_text(plim_page *p, double s)
                           : plim_arena_printf(&p->arena, "%.0f d", s / DAY).p;
 }
 
-static const char *growth_text(plim_page *p, double v)
+const char *plim_live_growth_text(plim_page *p, double v)
 {
     if (!isfinite(v))
         return NULL;
@@ -103,6 +109,8 @@ PLIM_GETTER(process_get_pid, process_line, plim_cell_text(r->pid))
 PLIM_GETTER(process_get_user, process_line, text_cell(r->user))
 PLIM_GETTER(process_get_memory, process_line, bytes_cell(r->p->memory))
 PLIM_GETTER(process_get_peak, process_line, bytes_cell(r->p->peak))
+PLIM_GETTER(process_get_predicted, process_line, bytes_cell(r->p->predicted))
+PLIM_GETTER(process_get_difference, process_line, is_predicted(r->p) ? plim_cell_delta(r->p->peak, r->p->predicted) : (plim_cell){.kind = PLIM_CELL_UNKNOWN})
 PLIM_GETTER(process_get_growth, process_line, text_cell(r->growth))
 PLIM_GETTER(process_get_full, process_line, text_cell(r->full))
 PLIM_GETTER(process_get_where, process_line, text_cell(r->where))
@@ -114,6 +122,8 @@ static const plim_column process_columns[] = {
     {"user", "user", PLIM_IN_TEXT, PLIM_LEFT, 0, 3, process_get_user},
     {"memory", "memory", PLIM_IN_TEXT, PLIM_RIGHT, 0, 0, process_get_memory},
     {"peak", "peak", PLIM_IN_TEXT, PLIM_RIGHT, 0, 6, process_get_peak},
+    {"predicted", "predicted", PLIM_IN_TEXT, PLIM_RIGHT, 0, 7, process_get_predicted},
+    {"difference", "difference", PLIM_IN_TEXT, PLIM_RIGHT, 0, 7, process_get_difference},
     {"growth", "growth", PLIM_IN_TEXT, PLIM_RIGHT, 0, 4, process_get_growth},
     {"full", "full in", PLIM_IN_TEXT, PLIM_RIGHT, 0, 5, process_get_full},
     {"where", "job, container", PLIM_IN_TEXT, PLIM_LEFT, 0, 2, process_get_where},
@@ -137,7 +147,7 @@ static plim_status text_devices(plim_page *p, const plim_live_view *v, plim_err 
                            .free = d->free,
                            .total = d->total,
                            .busy = percent_text(p, d->busy),
-                           .full = duration_text(p, d->full_in)};
+                           .full = plim_live_duration_text(p, d->full_in)};
         if (is_known(d->temperature))
             l->temperature = plim_arena_printf(&p->arena, "%" PRIu64 " %s", d->temperature,
                                                plim_page_glyph(p,
@@ -168,7 +178,7 @@ static plim_status text_processes(plim_page *p, const plim_live_view *v, plim_er
 {
     plim_column columns[PLIM_COUNT(process_columns)];
     size_t n = 0;
-    bool growth = false, where = false;
+    bool growth = false, where = false, predicted = false;
     process_line *lines = PLIM_NEW_N(&p->arena, process_line, v->n_processes);
     if (!lines)
         return plim_oom(err);
@@ -178,18 +188,22 @@ static plim_status text_processes(plim_page *p, const plim_live_view *v, plim_er
                                   .id = device_id(&p->arena, v, q->device),
                                   .pid = plim_arena_printf(&p->arena, "%" PRIu64, q->pid).p,
                                   .user = q->user,
-                                  .growth = growth_text(p, q->growth),
-                                  .full = duration_text(p, q->full_in),
+                                  .growth = plim_live_growth_text(p, q->growth),
+                                  .full = plim_live_duration_text(p, q->full_in),
                                   .where = process_where(p, q),
                                   .command = q->command_line ? q->command_line : q->command};
         growth = growth || lines[i].growth;
         where = where || lines[i].where;
+        predicted = predicted || is_known(q->predicted);
     }
     for (size_t i = 0; i < PLIM_COUNT(process_columns); i++) { /* columns that say something */
         const char *name = process_columns[i].name;
-        bool of_ticks =
-            !strcmp(name, "growth") || !strcmp(name, "full") || !strcmp(name, "peak");
-        if ((growth || !of_ticks) && (where || strcmp(name, "where") != 0))
+        bool says = !strcmp(name, "growth") || !strcmp(name, "full") ? growth
+                    : !strcmp(name, "peak")                          ? growth || predicted
+                    : !strcmp(name, "predicted") || !strcmp(name, "difference") ? predicted
+                    : !strcmp(name, "where")                                    ? where
+                                                                                : true;
+        if (says)
             columns[n++] = process_columns[i];
     }
     plim_rows rows = {columns, n, lines, sizeof *lines, v->n_processes, NULL};
@@ -309,6 +323,11 @@ static void json_process(plim_jw *w, const plim_live_process *q)
     json_number(w, "memory", q->memory);
     json_number(w, "peak", q->peak);
     json_number(w, "predicted", q->predicted);
+    plim_jw_key(w, "difference");
+    if (is_predicted(q))
+        plim_jw_i64(w, (int64_t)(q->peak - q->predicted));
+    else
+        plim_jw_null(w);
     json_real(w, "growth_per_s", q->growth, 1);
     json_real(w, "full_in_s", q->full_in, 1);
     json_number(w, "busy_percent", q->busy);
@@ -498,6 +517,12 @@ static plim_cell csv_real(double v)
                        : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
 }
 
+static plim_cell csv_difference(const plim_live_process *q)
+{
+    return q && is_predicted(q) ? plim_cell_int((int64_t)(q->peak - q->predicted))
+                                : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
+}
+
 #define CSV_DEVICES(X)                                                                        \
     X(gpu, csv_number(r->d->index))                                                           \
     X(mig, text_cell(r->d->mig))                                                              \
@@ -514,6 +539,8 @@ static plim_cell csv_real(double v)
     X(user, text_cell(r->q ? r->q->user : NULL))                                              \
     X(memory, csv_number(r->q ? r->q->memory : PLIM_LIVE_UNKNOWN))                            \
     X(peak, csv_number(r->q ? r->q->peak : PLIM_LIVE_UNKNOWN))                                \
+    X(predicted, csv_number(r->q ? r->q->predicted : PLIM_LIVE_UNKNOWN))                      \
+    X(difference, csv_difference(r->q))                                                       \
     X(growth_per_s, csv_real(r->q ? r->q->growth : (double)NAN))                              \
     X(full_in_s, csv_real(r->q ? r->q->full_in : (double)NAN))                                \
     X(job, text_cell(r->q ? r->q->job : NULL))                                                \
