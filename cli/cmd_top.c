@@ -1,9 +1,11 @@
 /* cmd_top.c -- plimsoll top: the GPUs of this machine and who has their memory. */
 #include "cmds.h"
+#include "top_log.h"
 #include "top_view.h"
 
 #include <errno.h>
 #include <plimsoll_live.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,19 +60,56 @@ static plim_status top_replace_file(const char *path, const plim_live_view *v, p
     return st;
 }
 
+/* ---- readings that go to files ------------------------------------------------------------------ */
+
+static volatile sig_atomic_t top_stopped;
+
+static void top_stop(int signal_number)
+{
+    (void)signal_number;
+    top_stopped = 1;
+}
+
+static plim_status top_export_tick(plim_args *a, plim_live_monitor *live, plim_top_log *log,
+                                   bool *found, plim_err *err)
+{
+    const plim_live_view *v = NULL;
+    plim_status st = plim_live_tick(live, top_now_ms(), &v, err);
+    if (!st && a->prometheus)
+        st = top_replace_file(a->prometheus, v, err);
+    if (!st && log)
+        st = plim_top_log_add(log, v, err);
+    *found = !st && v->n_devices;
+    return st;
+}
+
+/* Until --ticks, or a signal, after which the log is closed as it should be. */
 static int top_export(plim_args *a, plim_live_monitor *live)
 {
-    enum { INTERVAL = 15 }; /* seconds: that of most who collect metrics */
+    enum { METRICS_INTERVAL = 15 }; /* seconds: that of most who collect metrics */
     plim_err err = PLIM_ERR_INIT;
-    const plim_live_view *v = NULL;
-    for (;;) {
-        if (plim_live_tick(live, top_now_ms(), &v, &err) ||
-            top_replace_file(a->prometheus, v, &err))
-            return plim_console_error(&err);
-        if (a->once)
-            return v->n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
-        top_sleep(a->interval > 0 ? a->interval : INTERVAL);
+    plim_top_log *log = NULL;
+    plim_status st = PLIM_OK;
+    bool found = false;
+    int ticks = a->once ? 1 : a->ticks;
+    double interval = a->interval > 0 ? a->interval : a->log ? 1 : METRICS_INTERVAL;
+    struct sigaction act = {.sa_handler = top_stop};
+    if (a->log)
+        st = plim_top_log_open(a->log, a->keep, &log, &err);
+    if (log) {
+        sigaction(SIGINT, &act, NULL);
+        sigaction(SIGTERM, &act, NULL);
     }
+    for (int left = ticks; !st && !top_stopped;) {
+        st = top_export_tick(a, live, log, &found, &err);
+        if (st || (ticks && !--left))
+            break;
+        top_sleep(interval);
+    }
+    plim_top_log_close(log);
+    if (st)
+        return plim_console_error(&err);
+    return found ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
 }
 
 /* ---- once ----------------------------------------------------------------------------------------- */
@@ -94,19 +133,42 @@ static int top_print(plim_args *a, plim_live_monitor *live)
     return code ? code : v && v->n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
 }
 
+/* Options that do not go together. */
+static int top_check(const plim_args *a)
+{
+    bool export = a->prometheus || a->log;
+    if ((a->log || a->history) && plim_top_log_missing())
+        return plim_console_usage("%s", plim_top_log_missing());
+    if (a->history && (export || a->once || a->ticks || a->json_form))
+        return plim_console_usage("'--history' shows what was logged: leave out --log, "
+                                  "--prometheus, --once, --ticks, --json=gpustat");
+    if (export && a->render != PLIM_TEXT)
+        return plim_console_usage("'--%s' writes a file: leave out --json, --csv",
+                                  a->log ? "log" : "prometheus");
+    if (a->prometheus && !a->log && a->ticks)
+        return plim_console_usage("'--prometheus' writes metrics: leave out --ticks");
+    if (a->keep > 0 && !a->log)
+        return plim_console_usage("'--keep' needs --log");
+    if (!a->history && (a->since > 0 || a->device || a->pid || a->user))
+        return plim_console_usage("'--since', '--device', '--pid', '--user' need --history");
+    return PLIM_EXIT_DONE;
+}
+
 static int top_run(plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_live_monitor *live = NULL;
     plim_live_options o = {.nvml = getenv("PLIMSOLL_NVML"), .root = getenv("PLIMSOLL_ROOT")};
-    if (a->prometheus && (a->render != PLIM_TEXT || a->ticks))
-        return plim_console_usage(
-            "'--prometheus' writes metrics: leave out --json, --csv, --ticks");
+    int wrong = top_check(a);
+    if (wrong)
+        return wrong;
+    if (a->history)
+        return plim_top_history(a);
     if (plim_live_open(&o, &live, &err))
         return plim_console_error(&err);
     bool watch = !a->once && !a->ticks && a->render == PLIM_TEXT && isatty(STDOUT_FILENO) &&
                  isatty(STDIN_FILENO);
-    int code = a->prometheus              ? top_export(a, live)
+    int code = a->prometheus || a->log    ? top_export(a, live)
                : !watch                   ? top_print(a, live)
                : !plim_top_view_missing() ? plim_top_view(a, live, top_now_ms)
                                           : plim_console_usage("%s", plim_top_view_missing());

@@ -111,6 +111,26 @@ static int take_seconds(const plim_opt *o, plim_args *a, const char *value)
     return PLIM_EXIT_DONE;
 }
 
+/* A number with a unit of time: 90s, 15m, 12h, 30d. */
+static int take_duration(const plim_opt *o, plim_args *a, const char *value)
+{
+    enum { DAYS_MOST = 36500 };
+    static const struct {
+        char unit;
+        double seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    char *end = NULL;
+    double n = strtod(value, &end), by = 0;
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        if (end != value && end[0] == units[i].unit && !end[1])
+            by = units[i].seconds;
+    if (!(n * by > 0 && n * by <= DAYS_MOST * 86400.0))
+        return plim_console_usage(
+            "'--%s': expected a time such as 90s, 15m, 12h or 30d, got '%s'", o->name, value);
+    *(double *)opt_field(o, a) = n * by;
+    return PLIM_EXIT_DONE;
+}
+
 /* JSON of our own or, with a value, of another program. */
 static int take_json_form(const plim_opt *o, plim_args *a, const char *value)
 {
@@ -220,6 +240,20 @@ OPT("ticks", "N", PLIM_USE_TOP, take_int, offsetof(plim_args, ticks), 1,
  "readings before a table or JSON is printed (default: 1); growth and CPU use need 2")
 OPT("prometheus", "FILE", PLIM_USE_TOP, take_text, offsetof(plim_args, prometheus), 0,
  "write metrics to a file after each reading, or once with --once; it is replaced as a whole")
+OPT("log", "FILE", PLIM_USE_TOP, take_text, offsetof(plim_args, log), 0,
+ "add each reading to a SQLite database, for --history, until stopped")
+OPT("keep", "TIME", PLIM_USE_TOP, take_duration, offsetof(plim_args, keep), 0,
+ "with --log: drop readings older than this, as in 30d or 12h (default: none)")
+OPT("history", "FILE", PLIM_USE_TOP, take_text, offsetof(plim_args, history), 0,
+ "show what the readings in a file of --log say, instead of those of now")
+OPT("since", "TIME", PLIM_USE_TOP, take_duration, offsetof(plim_args, since), 0,
+ "with --history: only this long before its last reading, as in 90s, 15m, 12h or 30d")
+OPT("device", "GPU", PLIM_USE_TOP, take_text, offsetof(plim_args, device), 0,
+ "with --history: only this GPU, by its number or UUID")
+OPT("pid", "N", PLIM_USE_TOP, take_int, offsetof(plim_args, pid), 1,
+ "with --history: only this process")
+OPT("user", "NAME", PLIM_USE_TOP, take_text, offsetof(plim_args, user), 0,
+ "with --history: only the processes of this user")
 
 {.doc = "Settings"},
 OPT("settings", "FILE", PLIM_USE_SETTINGS, take_settings, 0, 0,

@@ -42,7 +42,10 @@ typedef struct plim_args {
         *routing;                       /* of `run`, as are the next two lines */
     const char *for_model;              /* of `gpus` */
     const char *output;                 /* of `record` */
-    const char *json_form, *prometheus; /* of `top`, as are the next three lines */
+    const char *json_form, *prometheus; /* of `top`, as are the next six lines */
+    const char *log, *history, *device, *user;
+    double keep, since; /* seconds; 0: not given */
+    int pid;            /* 0: not given */
     bool once;
     int ticks;       /* 0: not given */
     double interval; /* seconds; 0: not given */

@@ -28,3 +28,8 @@ add_test(NAME live.frames
 add_test(NAME live.terminal
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/terminal.py
                  $<TARGET_FILE:plimsoll> ${live_out})
+# What was kept of readings. 77: the program was built without SQLite.
+add_test(NAME live.history
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/history.py
+                 $<TARGET_FILE:plimsoll> ${live_out})
+set_tests_properties(live.history PROPERTIES SKIP_RETURN_CODE 77)

@@ -135,6 +135,48 @@ PLIM_API plim_status plim_live_print(const plim_live_view *v, plim_live_form for
                                      plim_err *err);
 
 /* ======================================================================== */
+/* What happened: a report on readings that were kept                        */
+/* ======================================================================== */
+
+/* Who kept them, and where, is the caller's: `plimsoll top --log` has a database. */
+
+enum { PLIM_HISTORY_POINTS = 240 }; /* of a plot: equal parts of the time from first to last */
+
+typedef struct plim_history_device {
+    const char *host, *gpu, *name, *uuid;
+    uint64_t total;
+    uint64_t peak, free_at_peak; /* the greatest that was in use, and what was left then */
+    int64_t peak_ms;
+    double growth;  /* of used, bytes a second, from the first reading to the last */
+    double full_in; /* seconds from the last reading until it is full, at this growth */
+    uint64_t used[PLIM_HISTORY_POINTS]; /* the greatest of each part */
+} plim_history_device;
+
+typedef struct plim_history_process {
+    uint32_t device; /* index in devices */
+    uint64_t pid;
+    uint64_t peak, predicted;
+    uint64_t held;             /* when the device was at its peak; unknown: it did not run */
+    int64_t peak_ms;           /* when it had its peak first */
+    int64_t first_ms, last_ms; /* within the report */
+    double growth;
+    const char *user, *command, *job, *container;
+} plim_history_process;
+
+typedef struct plim_history {
+    int64_t first_ms, last_ms; /* of the readings that it is about */
+    const plim_history_device *devices;
+    uint32_t n_devices;
+    const plim_history_process *processes; /* by device, then peak, the greatest first */
+    uint32_t n_processes;
+} plim_history;
+
+/* Renders a history; `form` is TEXT, JSON (plimsoll/top-history/1: docs/json.md) or CSV. */
+PLIM_API plim_status plim_history_print(const plim_history *h, plim_live_form form,
+                                        const plim_style *st, plim_put put, void *ud,
+                                        plim_err *err);
+
+/* ======================================================================== */
 /* The screen of a terminal, as cells                                        */
 /* ======================================================================== */
 

@@ -40,6 +40,7 @@ for job in "${@:-build}"; do
         need_header libc6-dev stdio.h
         need_header zlib1g-dev zlib.h
         want_header libncurses-dev ncursesw/curses.h # the terminal view of `plimsoll top`
+        want_header libsqlite3-dev sqlite3.h         # its log
         ;;
     check)
         need python3 python3
