@@ -37,3 +37,8 @@ if(ZIG_TARGET MATCHES "-linux-gnu")
     set(CMAKE_EXE_LINKER_FLAGS_INIT "-s -pie")
 endif()
 set(CMAKE_SHARED_LINKER_FLAGS_INIT "-s")
+
+# Libraries of this machine are not for the target: programs that people download have neither
+# the terminal view nor the log of `plimsoll top`, and say how to get them.
+set(CMAKE_DISABLE_FIND_PACKAGE_Curses ON)
+set(CMAKE_DISABLE_FIND_PACKAGE_SQLite3 ON)
