@@ -62,7 +62,7 @@ plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_
     *h = (plim_alloc){.ops = ops, .arena = a, .torch = o->torch, .number = o->device};
     plim_alloc_conf_init(&h->conf);
     if (!st)
-        st = plim_alloc_conf_parse(&h->conf, o->conf, o->torch, err);
+        st = plim_alloc_config(h, o->conf, err);
     if (st)
         return st;
     double fraction = o->fraction > 0 ? o->fraction : h->conf.fraction;
@@ -94,7 +94,8 @@ plim_status plim_alloc_malloc(plim_alloc *h, uint64_t bytes, uint16_t stream, ui
     if (!bytes)
         return PLIM_OK;
     if (bytes >= PLIM_ALLOC_MAX) {
-        h->oom = (plim_oom_record){.any = true, .absurd = true};
+        h->oom =
+            (plim_oom_record){.any = true, .absurd = true, .requested = bytes, .tried = bytes};
         return PLIM_OK;
     }
     return h->ops->alloc(h, bytes, stream, block, err);
@@ -108,19 +109,33 @@ plim_status plim_alloc_free(plim_alloc *h, uint32_t block, plim_err *err)
 plim_status plim_alloc_record_stream(plim_alloc *h, uint32_t block, uint16_t stream,
                                      plim_err *err)
 {
-    return block == PLIM_NONE ? PLIM_OK : h->ops->record_stream(h, block, stream, err);
+    bool waits = block != PLIM_NONE && h->ops->record_stream;
+    return waits ? h->ops->record_stream(h, block, stream, err) : PLIM_OK;
 }
 
-void plim_alloc_stream_done(plim_alloc *h, uint16_t stream) { h->ops->stream_done(h, stream); }
+void plim_alloc_stream_done(plim_alloc *h, uint16_t stream)
+{
+    if (h->ops->stream_done)
+        h->ops->stream_done(h, stream);
+}
 
 plim_status plim_alloc_empty_cache(plim_alloc *h, plim_err *err)
 {
-    return h->ops->empty_cache(h, err);
+    return h->ops->empty_cache ? h->ops->empty_cache(h, err) : PLIM_OK;
 }
 
 plim_status plim_alloc_config(plim_alloc *h, plim_str conf, plim_err *err)
 {
-    return plim_alloc_conf_parse(&h->conf, conf, h->torch, err);
+    plim_alloc_conf c = h->conf;
+    plim_status st = plim_alloc_conf_parse(&c, conf, h->torch, err);
+    if (st)
+        return st;
+    if (c.backend && h->ops->backend && strcmp(c.backend, h->ops->backend) != 0)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "backend '%s' is not what the allocator '%s' simulates", c.backend,
+                         h->ops->name);
+    h->conf = c;
+    return PLIM_OK;
 }
 
 plim_status plim_alloc_set_fraction(plim_alloc *h, double fraction, plim_err *err)
@@ -211,10 +226,11 @@ uint32_t plim_alloc_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_t 
 
 /* ---- out of memory ------------------------------------------------------- */
 
-void plim_alloc_note_oom(plim_alloc *h, uint64_t tried)
+void plim_alloc_note_oom(plim_alloc *h, uint64_t requested, uint64_t tried)
 {
     h->stats.num_ooms++;
     h->oom = (plim_oom_record){.any = true,
+                               .requested = requested,
                                .tried = tried,
                                .free = h->device.capacity - h->device.used,
                                .allocated = h->stats.allocated_bytes.current,
@@ -224,7 +240,7 @@ void plim_alloc_note_oom(plim_alloc *h, uint64_t tried)
 /* Sizes as PyTorch prints them: a unit is used only above its bound, so 1 MiB is "1024.00
  * KiB".  Two decimals, ties to even as in printf.
  * src: docs/sources/caching-allocator.md 13 */
-static plim_text oom_size(uint64_t n)
+plim_text plim_alloc_size_text(uint64_t n)
 {
     static const char *const units[] = {"KiB", "MiB", "GiB"};
     plim_text t;
@@ -246,15 +262,15 @@ static void oom_text_old(const plim_alloc *h, plim_buf *b)
 {
     const plim_oom_record *o = &h->oom;
     plim_buf_printf(b, "(GPU %" PRIu32 "; %s total capacity; %s already allocated; %s free; ",
-                    h->number, oom_size(h->device.total).s, oom_size(o->allocated).s,
-                    oom_size(o->free).s);
+                    h->number, plim_alloc_size_text(h->device.total).s,
+                    plim_alloc_size_text(o->allocated).s, plim_alloc_size_text(o->free).s);
     if (h->device.limit != UINT64_MAX)
-        plim_buf_printf(b, "%s allowed; ", oom_size(h->device.limit).s);
+        plim_buf_printf(b, "%s allowed; ", plim_alloc_size_text(h->device.limit).s);
     plim_buf_printf(b,
                     "%s reserved in total by PyTorch) If reserved memory is >> allocated "
                     "memory try setting max_split_size_mb to avoid fragmentation.  See "
                     "documentation for Memory Management and PYTORCH_CUDA_ALLOC_CONF",
-                    oom_size(o->reserved).s);
+                    plim_alloc_size_text(o->reserved).s);
 }
 
 static void oom_text_new(const plim_alloc *h, const plim_alloc_rules *r, plim_buf *b)
@@ -270,17 +286,18 @@ static void oom_text_new(const plim_alloc *h, const plim_alloc_rules *r, plim_bu
     const plim_oom_record *o = &h->oom;
     plim_buf_printf(b, "GPU %" PRIu32 " has a total %s of %s of which %s is free. ", h->number,
                     r->oom == PLIM_OOM_CAPACTY ? "capacty" : "capacity",
-                    oom_size(h->device.total).s, oom_size(o->free).s);
+                    plim_alloc_size_text(h->device.total).s, plim_alloc_size_text(o->free).s);
     if (h->device.total > h->device.capacity)
         plim_buf_printf(b, "Including non-PyTorch memory, this process has %s memory in use. ",
-                        oom_size(h->device.total - o->free).s);
+                        plim_alloc_size_text(h->device.total - o->free).s);
     if (h->device.limit != UINT64_MAX && r->says_allowed)
-        plim_buf_printf(b, "%s allowed; ", oom_size(h->device.limit).s);
+        plim_buf_printf(b, "%s allowed; ", plim_alloc_size_text(h->device.limit).s);
     plim_buf_printf(b,
                     "Of the allocated memory %s is allocated by PyTorch, and %s is reserved "
                     "by PyTorch but unallocated. If reserved but unallocated memory is large "
                     "try setting ",
-                    oom_size(o->allocated).s, oom_size(o->reserved - o->allocated).s);
+                    plim_alloc_size_text(o->allocated).s,
+                    plim_alloc_size_text(o->reserved - o->allocated).s);
     if (r->oom == PLIM_OOM_CAPACTY) {
         plim_buf_puts(b, "max_split_size_mb to avoid fragmentation.  See documentation for "
                          "Memory Management and PYTORCH_CUDA_ALLOC_CONF");
@@ -298,11 +315,14 @@ plim_str plim_alloc_oom_text(const plim_alloc *h, plim_arena *a)
     if (!h->oom.any)
         return (plim_str){NULL, 0};
     plim_buf_init(&b, a);
-    if (h->oom.absurd) {
+    if (h->ops->oom_text) {
+        h->ops->oom_text(h, &b);
+    } else if (h->oom.absurd) {
         plim_buf_puts(&b, "CUDA out of memory. Tried to allocate more than 1EB memory.");
     } else {
         plim_buf_printf(&b, "CUDA out of memory. Tried to allocate %s%s ",
-                        oom_size(h->oom.tried).s, r->oom == PLIM_OOM_OLD ? "" : ".");
+                        plim_alloc_size_text(h->oom.tried).s,
+                        r->oom == PLIM_OOM_OLD ? "" : ".");
         if (r->oom == PLIM_OOM_OLD)
             oom_text_old(h, &b);
         else

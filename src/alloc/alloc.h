@@ -10,6 +10,7 @@
 #ifndef PLIM_ALLOC_H
 #define PLIM_ALLOC_H
 
+#include "base/fmt.h"
 #include "core/tape.h"
 
 struct plim_allocator;
@@ -135,22 +136,29 @@ uint32_t plim_alloc_blocks(const plim_alloc *h, plim_alloc_block *out, uint32_t 
 
 typedef struct plim_allocator {
     const char *name, *doc, *src;
+    const char
+        *backend;      /* the value of PyTorch's setting "backend" that chooses it, or NULL */
+    const char *model; /* for an allocator that is not simulated exactly: what is estimated */
     plim_status (*create)(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
                           plim_err *err);
     plim_status (*alloc)(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,
                          plim_err *err);
     plim_status (*release)(plim_alloc *h, uint32_t block, plim_err *err);
     plim_status (*record_stream)(plim_alloc *h, uint32_t block, uint16_t stream,
-                                 plim_err *err);
-    void (*stream_done)(plim_alloc *h, uint16_t stream);
-    plim_status (*empty_cache)(plim_alloc *h, plim_err *err);
+                                 plim_err *err);              /* NULL: no free ever waits */
+    void (*stream_done)(plim_alloc *h, uint16_t stream);      /* likewise */
+    plim_status (*empty_cache)(plim_alloc *h, plim_err *err); /* NULL: nothing is given back */
     uint32_t (*blocks)(const plim_alloc *h, plim_alloc_block *out, uint32_t max);
     uint64_t (*address)(const plim_alloc *h, uint32_t block);
+    void (*oom_text)(const plim_alloc *h, plim_buf *out); /* NULL: as PyTorch's */
 } plim_allocator;
 
 uint32_t plim_allocator_count(void);
 const plim_allocator *plim_allocator_at(uint32_t i);
 /* PLIM_EUSAGE lists the known names; "" is the first row. */
 plim_status plim_allocator_find(plim_str name, const plim_allocator **out, plim_err *err);
+/* The allocator that PyTorch's setting "backend" chooses; the first row without it. */
+plim_status plim_allocator_of_conf(plim_str conf, int torch, const plim_allocator **out,
+                                   plim_err *err);
 
 #endif

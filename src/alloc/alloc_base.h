@@ -25,7 +25,8 @@ typedef struct plim_device {
 
 /* The numbers in an out-of-memory text, as they were when malloc failed. */
 typedef struct plim_oom_record {
-    bool any, absurd; /* absurd: 1 EiB or more was requested */
+    bool any, absurd;   /* absurd: 1 EiB or more was requested */
+    uint64_t requested; /* as the program asked */
     uint64_t tried, free, allocated, reserved;
 } plim_oom_record;
 
@@ -45,7 +46,8 @@ struct plim_alloc {
     bool full; /* our own memory */
 };
 
-/* Checks the options and parses conf; the device is empty. */
+/* Checks the options and parses conf, which must not ask for another allocator; the device is
+ * empty. */
 plim_status plim_alloc_base_init(plim_alloc *h, plim_arena *a, const plim_alloc_options *o,
                                  const plim_allocator *ops, plim_err *err);
 
@@ -56,8 +58,8 @@ bool plim_device_allows(const plim_device *d, uint64_t bytes);
 bool plim_device_take(plim_device *d, uint64_t bytes, uint64_t *addr);
 bool plim_device_reserve(plim_device *d, uint64_t bytes, uint64_t *addr); /* addresses only */
 
-/* Records the malloc that just failed; `tried` is the size that the text names. */
-void plim_alloc_note_oom(plim_alloc *h, uint64_t tried);
+/* Records the malloc that just failed; `tried` is the size that the allocator made of it. */
+void plim_alloc_note_oom(plim_alloc *h, uint64_t requested, uint64_t tried);
 
 void plim_alloc_sort_blocks(plim_alloc_block *blocks, uint32_t n); /* by address */
 
@@ -73,6 +75,10 @@ static inline void plim_stat_down(plim_stat *s, uint64_t n)
     s->current -= n;
 }
 
-extern const plim_allocator plim_allocator_caching, plim_allocator_none;
+/* Sizes as PyTorch prints them in messages. */
+plim_text plim_alloc_size_text(uint64_t n);
+
+extern const plim_allocator plim_allocator_caching, plim_allocator_none, plim_allocator_bfc,
+    plim_allocator_async;
 
 #endif

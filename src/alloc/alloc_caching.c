@@ -229,7 +229,7 @@ static plim_status caching_alloc(plim_alloc *h, uint64_t bytes, uint16_t number,
     if (h->full)
         return plim_oom(err);
     if (b == PLIM_NONE) {
-        plim_alloc_note_oom(h, r.segment);
+        plim_alloc_note_oom(h, bytes, r.segment);
         plim__tell(c, PLIM_TRACE_OOM, h->oom.free, r.size, number);
     }
     *out = b;
@@ -418,6 +418,7 @@ const plim_allocator plim_allocator_caching = {
     .name = "caching",
     .doc = "PyTorch's CUDA caching allocator, 1.13 to 2.15, byte for byte",
     .src = "c10/cuda/CUDACachingAllocator.cpp; docs/sources/caching-allocator.md",
+    .backend = "native",
     .create = caching_create,
     .alloc = caching_alloc,
     .release = caching_release,

@@ -75,39 +75,61 @@ static bool parse_digits(plim_str s, uint64_t *out)
     return s.n > 0;
 }
 
+plim_status plim_alloc_conf_bad(plim_str key, plim_str value, const char *want, plim_err *err)
+{
+    return plim_fail(err, PLIM_EUSAGE, 0, "allocator setting '%.*s' is '%.*s', not %s",
+                     SHOWN(key), SHOWN(value), want);
+}
+
 static plim_status bad_value(conf_reader *r, const char *want)
 {
-    return plim_fail(r->err, PLIM_EUSAGE, 0, "allocator setting '%.*s' is '%.*s', not %s",
-                     SHOWN(r->key), SHOWN(r->value), want);
+    return plim_alloc_conf_bad(r->key, r->value, want, r->err);
 }
 
 #define MOST_MIB (1ull << 40) /* 1 EiB, the limit of PyTorch's own sizes */
 
-/* A number of MiB, at least `least`; the result is in bytes. */
-static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
+plim_status plim_alloc_conf_mib(plim_str key, plim_str value, uint64_t least, uint64_t *out,
+                                plim_err *err)
 {
     uint64_t v = 0;
-    if (!parse_digits(r->value, &v))
-        return bad_value(r, "a number of MiB");
+    if (!parse_digits(value, &v))
+        return plim_alloc_conf_bad(key, value, "a number of MiB", err);
     if (v < least)
-        return plim_fail(r->err, PLIM_EUSAGE, 0,
+        return plim_fail(err, PLIM_EUSAGE, 0,
                          "allocator setting '%.*s' is %" PRIu64
                          ", below the minimum of %" PRIu64,
-                         SHOWN(r->key), v, least);
+                         SHOWN(key), v, least);
     if (v > MOST_MIB)
-        return plim_fail(r->err, PLIM_EUSAGE, 0,
+        return plim_fail(err, PLIM_EUSAGE, 0,
                          "allocator setting '%.*s' is %" PRIu64 ", over the limit of %" PRIu64,
-                         SHOWN(r->key), v, (uint64_t)MOST_MIB);
+                         SHOWN(key), v, (uint64_t)MOST_MIB);
     *out = v * PLIM_MIB;
+    return PLIM_OK;
+}
+
+static plim_status read_mib(conf_reader *r, uint64_t least, uint64_t *out)
+{
+    return plim_alloc_conf_mib(r->key, r->value, least, out, r->err);
+}
+
+plim_status plim_alloc_conf_bool(plim_str key, plim_str value, bool *out, plim_err *err)
+{
+    if (!plim_str_is(value, "True") && !plim_str_is(value, "False"))
+        return plim_alloc_conf_bad(key, value, "True or False", err);
+    *out = value.p[0] == 'T';
+    return PLIM_OK;
+}
+
+plim_status plim_alloc_conf_share(plim_str key, plim_str value, double *out, plim_err *err)
+{
+    if (!plim_parse_double(value, out) || !(*out > 0 && *out <= 1))
+        return plim_alloc_conf_bad(key, value, "above 0 and at most 1", err);
     return PLIM_OK;
 }
 
 static plim_status read_bool(conf_reader *r, bool *out)
 {
-    if (!plim_str_is(r->value, "True") && !plim_str_is(r->value, "False"))
-        return bad_value(r, "True or False");
-    *out = r->value.p[0] == 'T';
-    return PLIM_OK;
+    return plim_alloc_conf_bool(r->key, r->value, out, r->err);
 }
 
 /* ---- keys ---------------------------------------------------------------- */
@@ -146,10 +168,7 @@ static plim_status key_gc(conf_reader *r)
 
 static plim_status key_fraction(conf_reader *r)
 {
-    if (!plim_parse_double(r->value, &r->c.fraction) ||
-        !(r->c.fraction > 0 && r->c.fraction <= 1))
-        return bad_value(r, "above 0 and at most 1");
-    return PLIM_OK;
+    return plim_alloc_conf_share(r->key, r->value, &r->c.fraction, r->err);
 }
 
 static plim_status key_expandable(conf_reader *r) { return read_bool(r, &r->c.expandable); }
@@ -213,12 +232,13 @@ static plim_status key_divisions(conf_reader *r)
 
 static plim_status key_backend(conf_reader *r)
 {
-    if (plim_str_is(r->value, "native"))
-        return PLIM_OK;
-    if (!plim_str_is(r->value, "cudaMallocAsync"))
-        return bad_value(r, "native or cudaMallocAsync");
-    return plim_fail(r->err, PLIM_EUNSUPPORTED, 0,
-                     "backend 'cudaMallocAsync' is not simulated: its pools are the driver's");
+    static const char *const backends[] = {"native", "cudaMallocAsync"};
+    for (size_t i = 0; i < PLIM_COUNT(backends); i++)
+        if (plim_str_is(r->value, backends[i])) {
+            r->c.backend = backends[i];
+            return PLIM_OK;
+        }
+    return bad_value(r, "native or cudaMallocAsync");
 }
 
 static plim_status key_refused(conf_reader *r)
@@ -278,25 +298,32 @@ static plim_status read_pair(conf_reader *r, int torch)
                      SHOWN(r->key));
 }
 
-/* Takes "key:value" from *text; a value may be a list in brackets. */
-static plim_status next_pair(conf_reader *r, plim_str *text)
+/* The end of a value that begins at *text: a list in brackets, or what comes before a comma. */
+static plim_status take_value(plim_str key, plim_str *text, plim_str *value, plim_err *err)
 {
-    plim_str whole = *text;
-    r->key = cut_at(text, ':');
     const char *bracket = text->n ? memchr(text->p, '[', text->n) : NULL;
     const char *comma = text->n ? memchr(text->p, ',', text->n) : NULL;
-    if (bracket && (!comma || bracket < comma)) {
-        const char *end = memchr(text->p, ']', text->n);
-        size_t n = end ? (size_t)(end - text->p) + 1 : text->n;
-        r->value = trim_blanks((plim_str){text->p, n});
-        *text = (plim_str){text->p + n, text->n - n};
-        if (cut_at(text, ',').n)
-            return bad_value(r, "followed by a comma");
-    } else {
-        r->value = cut_at(text, ',');
+    if (!bracket || (comma && comma < bracket)) {
+        *value = cut_at(text, ',');
+        return PLIM_OK;
     }
-    if (!r->key.n || !r->value.n)
-        return plim_fail(r->err, PLIM_EUSAGE, 0,
+    const char *end = memchr(text->p, ']', text->n);
+    size_t n = end ? (size_t)(end - text->p) + 1 : text->n;
+    *value = trim_blanks((plim_str){text->p, n});
+    *text = (plim_str){text->p + n, text->n - n};
+    return cut_at(text, ',').n ? plim_alloc_conf_bad(key, *value, "followed by a comma", err)
+                               : PLIM_OK;
+}
+
+plim_status plim_alloc_conf_pair(plim_str *text, plim_str *key, plim_str *value, plim_err *err)
+{
+    plim_str whole = *text;
+    *key = cut_at(text, ':');
+    plim_status st = take_value(*key, text, value, err);
+    if (st)
+        return st;
+    if (!key->n || !value->n)
+        return plim_fail(err, PLIM_EUSAGE, 0,
                          "allocator settings '%.*s' are not key:value,key:value",
                          SHOWN(whole));
     return PLIM_OK;
@@ -318,7 +345,7 @@ plim_status plim_alloc_conf_parse(plim_alloc_conf *c, plim_str text, int torch, 
     r.c.expandable = c->expandable;
     text = trim_blanks(text);
     while (!st && text.n) {
-        st = next_pair(&r, &text);
+        st = plim_alloc_conf_pair(&text, &r.key, &r.value, err);
         if (!st)
             st = read_pair(&r, torch ? torch : NEWEST);
     }

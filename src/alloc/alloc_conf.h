@@ -47,8 +47,9 @@ typedef struct plim_alloc_conf {
     uint32_t min_division;             /* smallest division that has an effect */
     bool divides;                      /* some division has an effect */
     bool expandable;
-    double gc;       /* garbage_collection_threshold; 0: off */
-    double fraction; /* per_process_memory_fraction; 0: not given */
+    double gc;           /* garbage_collection_threshold; 0: off */
+    double fraction;     /* per_process_memory_fraction; 0: not given */
+    const char *backend; /* "native", "cudaMallocAsync"; NULL: not given */
 } plim_alloc_conf;
 
 /* The defaults, before the first parse. */
@@ -59,5 +60,17 @@ void plim_alloc_conf_init(plim_alloc_conf *c);
  * of range; PLIM_EUNSUPPORTED: known to PyTorch but not simulated.  On an error *c is
  * unchanged. */
 plim_status plim_alloc_conf_parse(plim_alloc_conf *c, plim_str text, int torch, plim_err *err);
+
+/* ---- for allocators with settings of their own, in the same form -------------- */
+
+/* Takes the first "key:value" from *text, which must not be empty. */
+plim_status plim_alloc_conf_pair(plim_str *text, plim_str *key, plim_str *value,
+                                 plim_err *err);
+/* The value as True or False; a share above 0 and at most 1; MiB, in bytes. */
+plim_status plim_alloc_conf_bool(plim_str key, plim_str value, bool *out, plim_err *err);
+plim_status plim_alloc_conf_share(plim_str key, plim_str value, double *out, plim_err *err);
+plim_status plim_alloc_conf_mib(plim_str key, plim_str value, uint64_t least, uint64_t *out,
+                                plim_err *err);
+plim_status plim_alloc_conf_bad(plim_str key, plim_str value, const char *want, plim_err *err);
 
 #endif

@@ -39,7 +39,7 @@ static plim_status none_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, ui
         return plim_oom(err);
     if (!plim_device_allows(&h->device, bytes) ||
         !plim_device_take(&h->device, bytes, &addr)) {
-        plim_alloc_note_oom(h, bytes);
+        plim_alloc_note_oom(h, bytes, bytes);
         return PLIM_OK;
     }
     if (p == PLIM_NONE)
@@ -65,20 +65,6 @@ static plim_status none_release(plim_alloc *h, uint32_t p, plim_err *err)
     none_count(&h->stats, bytes, plim_stat_down);
     h->stats.num_device_free++;
     h->live_requested -= bytes;
-    return PLIM_OK;
-}
-
-/* Nothing is deferred or kept: cudaFree waits for the device itself. */
-static plim_status none_record_stream(plim_alloc *h, uint32_t p, uint16_t stream,
-                                      plim_err *err)
-{
-    (void)h, (void)p, (void)stream, (void)err;
-    return PLIM_OK;
-}
-static void none_stream_done(plim_alloc *h, uint16_t stream) { (void)h, (void)stream; }
-static plim_status none_empty_cache(plim_alloc *h, plim_err *err)
-{
-    (void)h, (void)err;
     return PLIM_OK;
 }
 
@@ -127,9 +113,6 @@ const plim_allocator plim_allocator_none = {
     .create = none_create,
     .alloc = none_alloc,
     .release = none_release,
-    .record_stream = none_record_stream,
-    .stream_done = none_stream_done,
-    .empty_cache = none_empty_cache,
     .blocks = none_blocks,
     .address = none_address,
 };

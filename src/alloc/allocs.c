@@ -4,6 +4,8 @@
 static const plim_allocator *const allocators[] = {
     &plim_allocator_caching,
     &plim_allocator_none,
+    &plim_allocator_bfc,
+    &plim_allocator_async,
 };
 
 uint32_t plim_allocator_count(void) { return PLIM_COUNT(allocators); }
@@ -20,7 +22,21 @@ plim_status plim_allocator_find(plim_str name, const plim_allocator **out, plim_
             *out = allocators[i];
             return PLIM_OK;
         }
-    return plim_fail(err, PLIM_EUSAGE, 0, "unknown allocator '%.*s': known are %s and %s",
-                     (int)PLIM_MIN(name.n, 40), name.p, allocators[0]->name,
-                     allocators[1]->name);
+    return plim_fail(
+        err, PLIM_EUSAGE, 0,
+        "unknown allocator '%.*s': known are caching, none, bfc and cudaMallocAsync",
+        (int)PLIM_MIN(name.n, 40), name.p);
+}
+
+plim_status plim_allocator_of_conf(plim_str conf, int torch, const plim_allocator **out,
+                                   plim_err *err)
+{
+    plim_alloc_conf c;
+    plim_alloc_conf_init(&c);
+    plim_status st = plim_alloc_conf_parse(&c, conf, torch, err);
+    *out = allocators[0];
+    for (size_t i = 0; !st && c.backend && i < PLIM_COUNT(allocators); i++)
+        if (allocators[i]->backend && !strcmp(allocators[i]->backend, c.backend))
+            *out = allocators[i];
+    return st;
 }

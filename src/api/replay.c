@@ -39,9 +39,6 @@ static plim_status read_options(const plim_settings *s, plim_arena *a, plim_allo
     *out = (plim_alloc_options){.conf = plim_str_of(s->alloc_conf ? s->alloc_conf : ""),
                                 .fraction = s->fraction};
     plim_status st = plim_torch_find(s->torch, &torch, &asked, err);
-    if (!st)
-        st = plim_allocator_find(plim_str_of(s->allocator ? s->allocator : ""),
-                                 &out->allocator, err);
     if (st)
         return st;
     out->torch = torch->version;
@@ -99,9 +96,11 @@ static plim_status try_expandable(plim_arena *a, const plim_tape *t,
     plim_alloc_options expandable = *o;
     plim_alloc_conf conf;
     plim_sim sim;
+    if (o->torch < 201 || o->allocator != plim_allocator_at(0))
+        return PLIM_OK;
     plim_alloc_conf_init(&conf);
     plim_status st = plim_alloc_conf_parse(&conf, o->conf, o->torch, err);
-    if (st || conf.expandable || o->torch < 201 || o->allocator != plim_allocator_at(0))
+    if (st || conf.expandable)
         return st;
     expandable.conf = plim_arena_printf(a, PLIM_STR_FMT "%sexpandable_segments:True",
                                         PLIM_STR_ARG(o->conf), o->conf.n ? "," : "");
@@ -158,6 +157,31 @@ static plim_status explain_oom(plim_arena *a, const plim_tape *t, const plim_all
     return try_expandable(a, t, o, out, err);
 }
 
+/* The allocator that was asked for by name, else the one that the settings of PyTorch choose:
+ * those that are given, else those that were recorded.  Recorded settings hold for the recorded
+ * allocator only. */
+static plim_status choose_allocator(const plim_settings *s, plim_str recorded, plim_arena *a,
+                                    plim_alloc_options *o, plim_replay *out, plim_err *err)
+{
+    const plim_allocator *was;
+    plim_str conf = s->alloc_conf || s->allocator ? o->conf : recorded;
+    plim_status st = plim_allocator_of_conf(recorded, o->torch, &was, err);
+    if (st)
+        return st;
+    st = s->allocator ? plim_allocator_find(plim_str_of(s->allocator), &o->allocator, err)
+                      : plim_allocator_of_conf(conf, o->torch, &o->allocator, err);
+    if (st)
+        return st;
+    if (!s->alloc_conf && o->allocator == was)
+        o->conf = recorded;
+    if (!o->allocator->model)
+        return PLIM_OK;
+    out->note =
+        plim_arena_printf(a, "%s%s%s", out->note, *out->note ? " " : "", o->allocator->model)
+            .p;
+    return out->note ? PLIM_OK : plim_oom(err);
+}
+
 /* Whether a setting asks for something else than what was recorded. */
 static bool changes_run(const plim_settings *s)
 {
@@ -166,7 +190,7 @@ static bool changes_run(const plim_settings *s)
 
 /* The tape of a recording, as it was recorded or to be served otherwise, and what else the
  * recording says. */
-static plim_status tell_recording(plim_recording *r, const plim_settings *s,
+static plim_status tell_recording(const plim_recording *r, const plim_settings *s,
                                   plim_alloc_options *o, plim_tape *t, uint32_t **stacks,
                                   plim_recorded **recorded, plim_err *err)
 {
@@ -174,15 +198,16 @@ static plim_status tell_recording(plim_recording *r, const plim_settings *s,
     if (!rec)
         return plim_oom(err);
     *recorded = rec;
-    plim_status st = plim_recording_guess_conf(r, o->torch, err);
-    if (!st)
-        st = plim__recorded_fill(r, o->torch, rec, err);
+    plim_status st = plim__recorded_fill(r, o->torch, rec, err);
     rec->as_recorded = !changes_run(s);
-    if (!st && r->host && !s->allocator) /* the CPU's memory is not cached */
-        st = plim_allocator_find(PLIM_STR("none"), &o->allocator, err);
-    if (!s->alloc_conf && plim_recording_conf_known(r, o->torch, NULL))
-        o->conf = r->conf;
     return st ? st : plim_recording_tape(r, rec->as_recorded, t, stacks, err);
+}
+
+/* The recorded settings, if all of them are known. */
+static plim_str recorded_conf(const plim_recording *r, const plim_alloc_options *o)
+{
+    bool known = !r->given && plim_recording_conf_known(r, o->torch, NULL);
+    return known ? r->conf : PLIM_STR("");
 }
 
 static plim_status replay_fill(const char *path, plim_bytes file, const plim_settings *s,
@@ -196,6 +221,12 @@ static plim_status replay_fill(const char *path, plim_bytes file, const plim_set
     plim_status st = read_options(s, a, &options, out, err);
     if (!st && (st = plim_recording_read(&r, a, file, err)))
         plim_err_prefix(err, "'%s': ", path);
+    if (!st && !r.given)
+        st = plim_recording_guess_conf(&r, options.torch, err);
+    if (!st)
+        st = choose_allocator(s, recorded_conf(&r, &options), a, &options, out, err);
+    if (!st && r.host && !s->allocator) /* the CPU's memory is not cached */
+        st = plim_allocator_find(PLIM_STR("none"), &options.allocator, err);
     if (!st && !r.given)
         st = tell_recording(&r, s, &options, &r.tape, &stacks, &rec, err);
     if (!st)

@@ -282,6 +282,12 @@ bool plim_recording_conf_known(const plim_recording *r, int torch, plim_err *why
     return !plim_alloc_conf_parse(&conf, r->conf, torch, why) && conf.fraction <= 0;
 }
 
+static bool is_exact(const plim_recording *r, int torch)
+{
+    const plim_allocator *was;
+    return !plim_allocator_of_conf(r->conf, torch, &was, NULL) && !was->model;
+}
+
 static plim_status why_not(const plim_recording *r, int torch, plim_follow *out, plim_err *err)
 {
     const char *why = NULL;
@@ -299,6 +305,8 @@ static plim_status why_not(const plim_recording *r, int torch, plim_follow *out,
         why = "the recording begins when the program has memory already";
     else if (!plim_recording_conf_known(r, torch, NULL))
         why = "the recorded settings of the allocator are not all known";
+    else if (!is_exact(r, torch))
+        why = "the recorded allocator is one that is only modelled";
     out->followed = !why;
     out->why = why ? plim_arena_str(r->arena, plim_str_of(why)) : (plim_str){NULL, 0};
     return !why || out->why.p ? PLIM_OK : plim_oom(err);

@@ -52,6 +52,8 @@ static void case_option(bench_case *c, const char *key, plim_str value)
     snprintf(text, sizeof text, "%.*s", (int)value.n, value.p);
     if (strcmp(key, "torch") == 0 && sscanf(text, "%d.%d", &major, &minor) == 2)
         c->options.torch = major * 100 + minor;
+    else if (strcmp(key, "allocator") == 0)
+        CHECK(c->where, plim_allocator_find(value, &c->options.allocator, NULL) == PLIM_OK);
     else if (strcmp(key, "conf") == 0)
         c->options.conf = plim_arena_str(&c->arena, value);
     else if (strcmp(key, "fraction") == 0)
@@ -245,7 +247,8 @@ static const char *argument(const char *line, const char *key)
 
 static void run_line(bench_case *c, char *line)
 {
-    static const char *const options[] = {"torch", "conf", "capacity", "total", "fraction"};
+    static const char *const options[] = {"allocator", "torch", "conf",
+                                          "capacity",  "total", "fraction"};
     const char *arg;
     if (!*line || *line == '#')
         return;
@@ -308,7 +311,7 @@ static void test_cases(void **state)
     }
     free(entries);
     print_message("%d cases in %d files\n", cases, files);
-    assert_true(files >= 5 && cases >= 85);
+    assert_true(files >= 7 && cases >= 110);
 }
 
 int main(void)

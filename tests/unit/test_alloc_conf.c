@@ -158,8 +158,8 @@ static void test_errors(void **state)
          "[256:1,512:2,>:4] of powers of two"},
         {0, "roundup_power2_divisions:[64:8]x", PLIM_EUSAGE,
          "allocator setting 'roundup_power2_divisions' is '[64:8]', not followed by a comma"},
-        {0, "backend:cudaMallocAsync", PLIM_EUNSUPPORTED,
-         "backend 'cudaMallocAsync' is not simulated: its pools are the driver's"},
+        {0, "backend:jemalloc", PLIM_EUSAGE,
+         "allocator setting 'backend' is 'jemalloc', not native or cudaMallocAsync"},
         {0, "throw_on_cudamalloc_oom:True", PLIM_EUNSUPPORTED,
          "allocator setting 'throw_on_cudamalloc_oom' is not simulated"},
     };
