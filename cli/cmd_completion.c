@@ -190,10 +190,10 @@ static void asked_offer_commands(const asked *q)
 static void asked_offer_operand(const asked *q, const plim_cmd *cmd)
 {
     const char *usage = cmd->usage + (*cmd->usage == '[');
-    if (!strncmp(usage, "MODEL", 5))
+    bool model = !strncmp(usage, "MODEL", 5) || !strncmp(usage, "A B", 3); /* of diff */
+    if (model)
         asked_offer_list(q, "models");
-    if (!strncmp(usage, "MODEL", 5) || !strncmp(usage, "FILE", 4) ||
-        (cmd->options & PLIM_USE_COMMAND))
+    if (model || !strncmp(usage, "FILE", 4) || (cmd->options & PLIM_USE_COMMAND))
         asked_offer_files(q);
     else if (!strncmp(usage, "COMMAND", 7))
         asked_offer_commands(q);
@@ -268,8 +268,8 @@ static void asked_answer(const asked *q, const plim_cmd *cmd, char **words, int 
             asked_offer_values(value, &o);
         return;
     }
-    bool full = !*cmd->usage ||
-                (operand && !strstr(cmd->usage, "...") && !(cmd->options & PLIM_USE_COMMAND));
+    bool full = !*cmd->usage || (operand && !strstr(cmd->usage, "...") &&
+                                 !strchr(cmd->usage, ' ') && !(cmd->options & PLIM_USE_COMMAND));
     if (options && (*q->word == '-' || (!*q->word && full)))
         asked_offer_options(q, cmd);
     else if (!full)

@@ -1,6 +1,7 @@
 /* cmds.c -- see cmds.h */
 #include "cmds.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
     X(info)                                                                                   \
     X(tape)                                                                                   \
     X(replay)                                                                                 \
+    X(diff)                                                                                   \
     X(run)                                                                                    \
     X(record)                                                                                 \
     X(top)                                                                                    \
@@ -86,8 +88,11 @@ void plim_cmd_print_all(plim_console *c)
     plim_console_puts(c, "usage: plimsoll COMMAND [ARGUMENT] [OPTIONS]\n\n");
     for (size_t i = 0; (cmd = plim_cmd_at(i)); i++) {
         char left[64];
-        int n = snprintf(left, sizeof left, "  %s %.*s", cmd->name,
-                         (int)strcspn(cmd->usage, " "), cmd->usage);
+        const char *optional = strstr(cmd->usage, " [");
+        int n =
+            snprintf(left, sizeof left, "  %s %.*s", cmd->name,
+                     (int)(optional ? optional - cmd->usage : (ptrdiff_t)strlen(cmd->usage)),
+                     cmd->usage);
         plim_console_puts(c, left);
         plim_opt_wrap(c, cmd->doc, DOC_COLUMN, (size_t)n);
     }

@@ -279,6 +279,8 @@ OPT("si", NULL, TEXT, take_bool, STYLE(si), 1,
  "use GB, MB, KB (1000) instead of GiB, MiB, KiB (1024)")
 OPT("top", "N", PLIM_USE_LIVE, take_int, STYLE(top), 1,
  "number of live tensors to show at the peak (default: 10)")
+OPT("top", "N", PLIM_USE_DIFF, take_int, STYLE(top), 1,
+ "number of modules and tensors to show, those that differ most (default: 10)")
 OPT("depth", "N", PLIM_USE_LAYERS | PLIM_USE_DEPTH, take_int, STYLE(depth), 1,
  "deepest level of modules to show (default: all; 2 in 'info')")
 OPT("top", "N", PLIM_USE_LAYERS, take_int, STYLE(top), 1,
@@ -579,15 +581,31 @@ static int opt_take(plim_args *a, const opt_list *l, const char *command, int ar
     return o->take(o, a, value);
 }
 
+/* The most operands that a command takes; -1: any number. */
+static int opt_operands(const char *usage)
+{
+    int n = 0;
+    if (strstr(usage, "..."))
+        return -1;
+    for (; *usage; n++) {
+        usage += strcspn(usage, " ");
+        usage += strspn(usage, " ");
+    }
+    return n;
+}
+
 /* Collects the operands at the front of argv, which has been read up to there. */
 static int opt_operand(plim_args *a, const char *command, const char *usage, char **argv,
                        char *word)
 {
     if (!*usage)
         return plim_console_usage("'%s' takes no argument, not '%s'", command, word);
-    if (a->operand && !strstr(usage, "..."))
-        return plim_console_usage("'%s' takes one argument, not '%s' and '%s'", command,
-                                  a->operand, word);
+    if (a->n_operands == opt_operands(usage))
+        return a->n_operands == 1
+                   ? plim_console_usage("'%s' takes one argument, not '%s' and '%s'", command,
+                                        a->operand, word)
+                   : plim_console_usage("'%s' takes %d arguments, not also '%s'", command,
+                                        a->n_operands, word);
     a->operands = argv;
     a->operands[a->n_operands++] = word;
     a->operand = a->operands[0];
@@ -622,6 +640,9 @@ int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigne
         if (code)
             return code;
     }
+    if (!a->help && opt_operands(usage) > 1 && a->n_operands < opt_operands(usage))
+        return plim_console_usage("'%s' needs %d arguments: %s (see 'plimsoll help %s')",
+                                  command, opt_operands(usage), usage, command);
     if (!a->help && !a->operand && *usage && *usage != '[')
         return plim_console_usage("'%s' needs a %.*s (see 'plimsoll help %s')", command,
                                   (int)strcspn(usage, ". "), usage, command);

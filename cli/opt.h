@@ -29,6 +29,7 @@ enum {
     PLIM_USE_TOP = 1 << 14,     /* top */
     PLIM_USE_COMMAND = 1 << 15, /* the operand is a command with its own options */
     PLIM_USE_RECORD = 1 << 16,  /* record */
+    PLIM_USE_DIFF = 1 << 17,    /* tables of what differs */
 };
 
 /* A parsed command line. */
@@ -66,7 +67,8 @@ static inline const char *plim_args_get(const plim_args *a, const char *key)
 }
 
 /* Reads the command line after the command's name.  `usage` is the operand as help shows
- * it: "MODEL" is required, "[FILTER]" is optional, "MODEL..." is one or more, "" is none.
+ * it: "MODEL" is required, "A B" are two, "[FILTER]" is optional, "MODEL..." is one or more, ""
+ * is none.
  * Returns PLIM_EXIT_DONE, or PLIM_EXIT_USAGE after printing an error. */
 int plim_opt_parse(plim_args *a, const char *command, const char *usage, unsigned uses,
                    int argc, char **argv);

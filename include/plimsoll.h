@@ -866,6 +866,99 @@ PLIM_API plim_status plim_replay_run(const char *path, const plim_settings *s,
 PLIM_API void plim_replay_free(plim_replay *r);
 
 /* ======================================================================== */
+/* Difference                                                                */
+/* ======================================================================== */
+
+/* One of the two sides. */
+typedef struct plim_diff_side {
+    size_t size;                  /* of this struct */
+    const char *name;             /* of the model or the file */
+    const char *format;           /* "prediction", "tape", "snapshot" */
+    const plim_model_info *model; /* NULL: a recording */
+    const plim_settings
+        *settings;   /* as used, with the defaults filled in; NULL: a recording */
+    const char *gpu; /* the card's full name; NULL: not known */
+    uint64_t events; /* allocations and frees */
+    uint64_t live;   /* bytes requested by what is live at the peak */
+    int peak_step;   /* -1: PLIM_PHASE_LOAD */
+    plim_phase peak_phase;
+    const char *peak_op; /* what runs at the peak, a layer or a line; "": not known */
+    bool phases_known;   /* peak_step and peak_phase are known */
+} plim_diff_side;
+
+/* A figure of both sides, in bytes. */
+typedef struct plim_diff_figure {
+    size_t size;      /* of this struct */
+    const char *name; /* "requested", "allocated", "reserved": peaks; "device" */
+    uint64_t a, b;
+    bool a_known, b_known;
+} plim_diff_figure;
+
+/* What is live at the peak of each side: of a category, of a module, or a tensor. */
+typedef struct plim_diff_row {
+    size_t size; /* of this struct */
+    const char
+        *name; /* "activation"; "layer1.0.conv1"; a line of a recording; "": not known */
+    const char *category; /* of a tensor: a plim_category's name, or "unknown" */
+    uint64_t a, b;        /* bytes requested */
+    uint32_t a_tensors, b_tensors;
+} plim_diff_row;
+
+/* An allocation or a free. */
+typedef struct plim_diff_event {
+    size_t size;    /* of this struct */
+    uint64_t event; /* its index on the tape, from 0 */
+    bool frees;
+    uint64_t bytes;       /* requested */
+    const char *name;     /* of the tensor; "": not known */
+    const char *category; /* a plim_category's name, or "unknown" */
+    const char *where;    /* the layer, or the line that allocated it; "": not known */
+    bool phase_known;
+    int step; /* -1: PLIM_PHASE_LOAD */
+    plim_phase phase;
+} plim_diff_event;
+
+typedef struct plim_diff_cause {
+    size_t size;      /* of this struct */
+    const char *name; /* "batch", "optimizer", "kept" ... */
+    const char *text;
+    uint64_t bytes; /* of the tensors that it explains; 0: not a matter of tensors */
+} plim_diff_cause;
+
+typedef struct plim_diff {
+    size_t size; /* of this struct */
+    const plim_diff_side *a, *b;
+    const plim_diff_figure *const *figures;
+    uint32_t n_figures;
+    /* those that differ come first, that which differs most before the others */
+    const plim_diff_row *const *categories, *const *modules, *const *tensors;
+    uint32_t n_categories, n_modules, n_tensors;
+    /* allocations and frees: equal in both; of another size; in one of them only */
+    uint64_t equal, resized, only_a, only_b;
+    bool parts; /* they part somewhere: first_ and last are known */
+    /* the first event of each that the other has not, or not so; NULL: it ends before */
+    const plim_diff_event *first_a, *first_b;
+    const plim_diff_event *last;          /* of a: the last one before, in both; NULL: none */
+    const plim_diff_cause *const *causes; /* the likely ones, that with the most bytes first */
+    uint32_t n_causes;
+    const char *within; /* as it was set; NULL: it was not */
+    bool
+        differs; /* a figure differs by more than `within`; if that is not set, anything does */
+} plim_diff;
+
+/* Sets two runs side by side.  Each of them is a model with the settings `s`, or what a file
+ * recorded: a tape, or a memory snapshot of PyTorch; what the file is follows from its content.
+ * `a` is the name of a model or of a file, as in plim_model_open; if model_a is not NULL, it is
+ * that model, and `a` is what it is called.  Likewise b.  The setting "within" is what figures
+ * may differ by: a size, or a share of that of a ("5%").  Recordings are taken as they are: the
+ * settings say nothing about them.  Errors as plim_estimate_run and plim_replay_run. */
+PLIM_API plim_status plim_diff_run(const char *a, const plim_model *model_a, const char *b,
+                                   const plim_model *model_b, const plim_settings *s,
+                                   plim_diff **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
+PLIM_API void plim_diff_free(plim_diff *d);
+
+/* ======================================================================== */
 /* Out of memory                                                             */
 /* ======================================================================== */
 
@@ -1089,6 +1182,8 @@ PLIM_API plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim
 PLIM_API plim_status plim_replay_print(const plim_replay *p, plim_render r,
                                        const plim_style *st, plim_put put, void *ud,
                                        plim_err *err);
+PLIM_API plim_status plim_diff_print(const plim_diff *d, plim_render r, const plim_style *st,
+                                     plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_oom_print(const plim_oom_message *m, plim_render r,
                                     const plim_style *st, plim_put put, void *ud,
                                     plim_err *err);
@@ -1111,6 +1206,7 @@ PLIM_API plim_status plim_cards_json(const plim_cards *c, plim_put put, void *ud
 PLIM_API plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_replay_json(const plim_replay *p, plim_put put, void *ud,
                                       plim_err *err);
+PLIM_API plim_status plim_diff_json(const plim_diff *d, plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_oom_json(const plim_oom_message *m, plim_put put, void *ud,
                                    plim_err *err);
 

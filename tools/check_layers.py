@@ -35,6 +35,7 @@ ROOMS = {
     "time": {"base", "core", "gpu", "op"},
     "alloc": {"base", "core"},
     "trace": {"base", "core", "alloc"},
+    "diff": {"base", "core"},
     "oom": {"base", "core", "gpu"},
     "fit": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
             "settings", "time"},
@@ -43,7 +44,7 @@ ROOMS = {
     "vgpu": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
              "settings", "time", "fit", "report"},
     "api": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "step", "alloc",
-            "trace", "settings", "time", "fit", "report", "vgpu", "oom"},
+            "trace", "diff", "settings", "time", "fit", "report", "vgpu", "oom"},
     "live": {"base", "report"},  # nothing of models
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h", "plimsoll_live.h")

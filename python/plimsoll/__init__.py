@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, List
 
 if TYPE_CHECKING:
     from ._ask import (
-        batches as batches, cards as cards, compare as compare, estimate as estimate, fit as fit, formats as formats,
+        batches as batches, cards as cards, compare as compare, diff as diff, estimate as estimate, fit as fit, formats as formats,
         gpus as gpus, info as info, layers as layers, models as models, oom as oom, ops as ops,
         optimizers as optimizers, profiles as profiles, replay as replay, segments as segments,
         settings as settings, size as size, tape as tape, times as times,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     )
     from ._models import Model as Model
     from ._results import (
-        Batches as Batches, Cards as Cards, Comparison as Comparison, Entries as Entries,
+        Batches as Batches, Cards as Cards, Comparison as Comparison, Difference as Difference, Entries as Entries,
         Estimate as Estimate, Fit as Fit, Gpus as Gpus, Info as Info, Layers as Layers, OutOfMemory as OutOfMemory, Replay as Replay,
         Result as Result, Segments as Segments, Size as Size, Tape as Tape, Times as Times,
     )
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
 # The module that defines each public name.
 _HOMES = {
-    "_ask": "batches cards compare estimate fit formats gpus info layers models oom ops optimizers profiles "
+    "_ask": "batches cards compare diff estimate fit formats gpus info layers models oom ops optimizers profiles "
             "replay segments settings size tape times",
     "_errors": "CanceledError DriverError Error FileError FormatError MissingFileError NoMemoryError "
                "RangeError ShapeError UnsupportedError UsageError",
     "_models": "Model",
-    "_results": "Batches Cards Comparison Entries Estimate Fit Gpus Info Layers OutOfMemory Replay Result Segments "
+    "_results": "Batches Cards Comparison Difference Entries Estimate Fit Gpus Info Layers OutOfMemory Replay Result Segments "
                 "Size Tape Times",
     "_run": "Run run",
     "_settings": "Setting",

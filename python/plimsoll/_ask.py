@@ -178,6 +178,35 @@ def replay(tape: Union[str, "os.PathLike[str]", _results.Tape], *, gpu: Optional
         return _results.Replay(_printer("replay", s.run("replay", encoded(path), progress)))
 
 
+def diff(a: Any, b: Any, *, batch: Optional[int] = None, optimizer: Any = None, gpu: Optional[str] = None,
+         within: Union[str, int, None] = None, progress: Optional[Progress] = None,
+         **settings: Any) -> _results.Difference:
+    """Sets two runs side by side: each a model, which runs with the settings, or what was recorded, a tape or a
+    memory snapshot of PyTorch, from a file, or a tape as plimsoll.tape returns it.
+
+    `within` is what the peaks may differ by: a size, or a share of that of `a` such as "5%".
+    """
+    import tempfile  # as in replay
+
+    given = {"batch": batch, "optimizer": optimizer, "gpu": gpu, "within": within, **settings}
+    with tempfile.TemporaryDirectory() as folder:
+        models: List[Model] = []
+
+        def subject(side: Any, name: str) -> Sequence[Any]:
+            if isinstance(side, _results.Tape):
+                path = os.path.join(folder, name)
+                side.save(path)
+                return encoded(path), None
+            if isinstance(side, (str, os.PathLike)):
+                return encoded(os.fspath(side)), None
+            models.append(open_model(side, batch=batch))
+            return encoded(models[-1].name), models[-1].pointer
+
+        sides = (*subject(a, "a.tape"), *subject(b, "b.tape"))
+        s = _settings("diff", models[0], given) if models else Settings("diff", given)
+        return _results.Difference(_printer("diff", s.run("diff", sides, progress)))
+
+
 def oom(message: Union[str, BaseException, "os.PathLike[str]"]) -> _results.OutOfMemory:
     """Explains the out-of-memory message in a text (a whole log if need be), an exception or a file."""
     if isinstance(message, os.PathLike):

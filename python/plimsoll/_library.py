@@ -78,6 +78,7 @@ PROTOTYPES: Dict[str, Tuple[Any, ...]] = {
     "plim_settings_on_progress": (None, HANDLE, PROGRESS, ctypes.c_void_p),
     "plim_setting_at": (ctypes.c_bool, _COUNT, ctypes.POINTER(SettingInfo)),
     "plim_replay_run": (_STATUS, _NAME, HANDLE, _OUT, _ERR),
+    "plim_diff_run": (_STATUS, _NAME, HANDLE, _NAME, HANDLE, HANDLE, _OUT, _ERR),
     "plim_oom_read": (_STATUS, ctypes.c_char_p, ctypes.c_size_t, _OUT, _ERR),
     "plim_oom_load": (_STATUS, _NAME, _OUT, _ERR),
     "plim_tape_print": (_STATUS, HANDLE, HANDLE, ctypes.c_bool, PUT, ctypes.c_void_p, _ERR),
@@ -87,7 +88,7 @@ PROTOTYPES: Dict[str, Tuple[Any, ...]] = {
 }
 for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info"):
     PROTOTYPES[f"plim_{_result}_run"] = (_STATUS, HANDLE, HANDLE, _OUT, _ERR)
-for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info", "replay", "oom"):
+for _result in ("estimate", "layers", "fit", "batches", "segments", "times", "info", "replay", "diff", "oom"):
     PROTOTYPES[f"plim_{_result}_print"] = (_STATUS, HANDLE, *_PRINT)
     PROTOTYPES[f"plim_{_result}_free"] = (None, HANDLE)
 

@@ -640,6 +640,83 @@ class Recorded(Record):
     trace: Optional[Trace]
 
 
+# ---- diff -----------------------------------------------------------------------------
+
+
+class DiffSide(Record):
+    name: str
+    format: str
+    settings: Optional[Dict[str, Any]]
+    gpu: Optional[str]
+    events: int
+    live: int
+    peak_step: Optional[int]
+    peak_phase: Optional[str]
+    peak_op: Optional[str]
+
+
+class DiffFigure(Record):
+    figure: str
+    a: Optional[int]
+    b: Optional[int]
+
+
+class DiffEvents(Record):
+    """Allocations and frees: equal in both, of another size, and those that only one side has."""
+
+    equal: int
+    resized: int
+    only_a: int
+    only_b: int
+
+
+class DiffCategory(Record):
+    """Bytes that are live at the peak of each side."""
+
+    category: str
+    a: int
+    b: int
+    a_tensors: int
+    b_tensors: int
+
+
+class DiffModule(Record):
+    name: Optional[str]
+    a: int
+    b: int
+    a_tensors: int
+    b_tensors: int
+
+
+class DiffTensor(DiffCategory):
+    name: Optional[str]
+
+
+class DiffEvent(Record):
+    index: int
+    event: str
+    bytes: int
+    name: Optional[str]
+    category: str
+    where: Optional[str]
+    step: Optional[int]
+    phase: Optional[str]
+
+
+class FirstDifference(Record):
+    """Where the two sides part; None: that side has ended."""
+
+    a: Optional[DiffEvent]
+    b: Optional[DiffEvent]
+    before: Optional[DiffEvent]
+
+
+class Cause(Record):
+    cause: str
+    text: str
+    bytes: Optional[int]
+
+
 # ---- out of memory ----------------------------------------------------------------------
 
 

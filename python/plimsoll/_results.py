@@ -15,7 +15,8 @@ from . import _library
 from ._errors import Error, UsageError
 from ._library import Handle, Style
 from ._records import (
-    Activation, Batch, Budget, Card, CardRun, Certainty, Change, Compared, Entry, Flops, FreeAtFailure, Gpu, Held,
+    Activation, Batch, Budget, Card, CardRun, Cause, Certainty, Change, Compared, DiffCategory, DiffEvents, DiffFigure,
+    DiffModule, DiffSide, DiffTensor, Entry, FirstDifference, Flops, FreeAtFailure, Gpu, Held,
     Input,
     Layer, LayersTotal, Mark, Memory, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, OpTime, Peak, Phase,
     Record, Recorded, Remedy, ReplayCard, Segment, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
@@ -245,6 +246,24 @@ class Replay(Result):
     card: Optional[ReplayCard]
     recorded: Optional[Recorded]
     _tables = {"marks": ("marks",)}
+
+
+class Difference(Result):
+    """Two runs side by side."""
+
+    a: DiffSide
+    b: DiffSide
+    within: Optional[str]
+    differs: bool
+    figures: List[DiffFigure]
+    events: DiffEvents
+    categories: List[DiffCategory]
+    modules: List[DiffModule]
+    tensors: List[DiffTensor]
+    first_difference: Optional[FirstDifference]
+    causes: List[Cause]
+    _tables = {"tensors": ("tensors",), "modules": ("modules",), "categories": ("categories",),
+               "figures": ("figures",)}
 
 
 class OutOfMemory(Result):

@@ -140,7 +140,7 @@ class Settings:
             _library.call("plim_settings_set", self.handle.pointer, encoded(key), encoded(shown(value)))
 
     def run(self, stem: str, subject: Any, progress: Optional[Progress]) -> Handle:
-        """The result of plim_STEM_run with these settings.  An exception of `progress`, or Ctrl-C, ends the call."""
+        """The result of plim_STEM_run with these settings, of one subject or a tuple of them.  An exception of `progress`, or Ctrl-C, ends the call."""
         raised: List[BaseException] = []  # no exception can pass through C
 
         def report(_: Any, done: int, total: int, what: bytes) -> int:
@@ -155,7 +155,8 @@ class Settings:
         on_progress(self.handle.pointer, callback, None)
         with _interrupts(raised):
             try:
-                return Handle(f"plim_{stem}_run", f"plim_{stem}_free", subject, self.handle.pointer)
+                subjects = subject if isinstance(subject, tuple) else (subject,)
+                return Handle(f"plim_{stem}_run", f"plim_{stem}_free", *subjects, self.handle.pointer)
             except CanceledError:
                 raise raised[0] from None
             finally:

@@ -192,6 +192,13 @@ plim_flow plim_flow_open(plim_page *p, const char *gap, uint32_t indent)
     return (plim_flow){.page = p, .gap = gap, .indent = indent};
 }
 
+plim_flow plim_flow_lead(plim_page *p, const char *gap, const char *lead)
+{
+    uint32_t width = plim_text_width(plim_str_of(lead));
+    plim_page_puts(p, lead);
+    return (plim_flow){.page = p, .gap = gap, .indent = width, .column = width, .led = true};
+}
+
 static void flow_line(plim_flow *f)
 {
     if (f->column)
@@ -213,7 +220,9 @@ void plim_flow_add(plim_flow *f, plim_str s)
     uint32_t wide = plim_text_width(s), gap = plim_text_width(plim_str_of(f->gap));
     if (!s.n)
         return;
-    if (f->column > f->indent && f->column + gap + wide <= f->page->width) {
+    if (f->led) {
+        f->led = false;
+    } else if (f->column > f->indent && f->column + gap + wide <= f->page->width) {
         plim_page_puts(f->page, f->gap);
         f->column += gap;
     } else {

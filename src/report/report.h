@@ -71,8 +71,11 @@ typedef struct plim_flow {
     plim_page *page;
     const char *gap;
     uint32_t indent, column;
+    bool led; /* the first line has begun */
 } plim_flow;
 plim_flow plim_flow_open(plim_page *p, const char *gap, uint32_t indent);
+/* Prints `lead`, after which the pieces follow, and below which other lines begin. */
+plim_flow plim_flow_lead(plim_page *p, const char *gap, const char *lead);
 void plim_flow_add(plim_flow *f, plim_str clean);
 void plim_flow_printf(plim_flow *f, const char *fmt, ...) PLIM_PRINTF(2, 3); /* cleaned */
 void plim_flow_end(plim_flow *f);                                     /* ends the last line */
@@ -219,6 +222,8 @@ plim_cell plim_report_price_per(int usd, double samples_per_s);
 /* PLIM_EUSAGE: `only` names an unknown column. */
 plim_status plim_rows_text(plim_page *p, const plim_rows *r, uint32_t indent, plim_err *err);
 plim_status plim_rows_csv(plim_page *p, const plim_rows *r, plim_err *err);
+/* A table under a title, of the first rows of a list that is in order: as many as --top says. */
+plim_status plim_report_table(plim_page *p, const char *title, plim_rows rows, plim_err *err);
 void plim_rows_json(plim_jw *w, const char *key, const plim_rows *r); /* an array of objects */
 void plim_rows_json_item(plim_jw *w, const plim_rows *r, uint64_t i); /* one of them */
 

@@ -381,21 +381,6 @@ static plim_status recorded_verdict(plim_page *p, const plim_recorded *r, plim_e
     return PLIM_OK;
 }
 
-/* A table of the first rows of a list that is in order. */
-static plim_status recorded_table(plim_page *p, const char *title, plim_rows rows,
-                                  plim_err *err)
-{
-    uint64_t all = rows.n;
-    if (!all)
-        return PLIM_OK;
-    rows.n = PLIM_MIN(all, (uint64_t)p->style.top);
-    plim_buf_printf(&p->buf, "\n%s", title);
-    if (rows.n < all)
-        plim_buf_printf(&p->buf, " (%" PRIu64 " of %" PRIu64 ")", rows.n, all);
-    plim_page_puts(p, "\n");
-    return plim_rows_text(p, &rows, 2, err);
-}
-
 /* Memory that is reserved but in no tensor, at the end. */
 static plim_status recorded_fragments(plim_page *p, const plim_recorded *r, plim_err *err)
 {
@@ -414,8 +399,8 @@ static plim_status recorded_fragments(plim_page *p, const plim_recorded *r, plim
                         plim_fmt_bytes(rounding, si).s, plim_fmt_bytes(allocated, si).s);
     free_line(p, "Large", r->large_free);
     free_line(p, "Small", r->small_free);
-    return recorded_table(p, "Segments with the most free memory",
-                          PLIM_ROWS_OF(held_columns, r->segments, r->n_segments), err);
+    return plim_report_table(p, "Segments with the most free memory",
+                             PLIM_ROWS_OF(held_columns, r->segments, r->n_segments), err);
 }
 
 static uint64_t oom_free_bytes(const plim_recorded *r)
@@ -478,8 +463,8 @@ static plim_status recorded_text(plim_page *p, const plim_replay *r, plim_err *e
     const plim_recorded *rec = r->recorded;
     plim_status st = recorded_verdict(p, rec, err);
     if (!st)
-        st = recorded_table(p, "In use at the peak",
-                            PLIM_ROWS_OF(live_columns, rec->live, rec->n_live), err);
+        st = plim_report_table(p, "In use at the peak",
+                               PLIM_ROWS_OF(live_columns, rec->live, rec->n_live), err);
     if (st || !rec->as_recorded) /* the rest is about what happened */
         return st;
     st = recorded_fragments(p, rec, err);

@@ -39,6 +39,26 @@ static const plim_recording_format *const formats[] = {
     &format_tape,
 };
 
+/* Whether the first line that is not empty begins as that of a tape. */
+static bool begins_as_tape(plim_bytes file)
+{
+    plim_str text = {(const char *)file.p, (size_t)PLIM_MIN(file.n, (uint64_t)4096)};
+    while (text.n &&
+           (*text.p == ' ' || *text.p == '\t' || *text.p == '\r' || *text.p == '\n')) {
+        text.p++;
+        text.n--;
+    }
+    return plim_str_starts(text, "plimsoll-tape");
+}
+
+bool plim_recording_detect(plim_bytes file)
+{
+    for (size_t i = 0; i < PLIM_COUNT(formats); i++)
+        if (formats[i] != &format_tape && formats[i]->detect(file))
+            return true;
+    return begins_as_tape(file);
+}
+
 /* ---- what was live before ------------------------------------------------------ */
 
 static bool add_before(plim_recording *r, uint64_t addr, uint64_t bytes, uint32_t stack,

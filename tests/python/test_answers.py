@@ -144,6 +144,26 @@ class Answers(unittest.TestCase):
             peak = max(peak, live)
         self.assertEqual(plimsoll.replay(tape).stats["requested_bytes"].peak, peak)
 
+    def test_diff(self):
+        small, tape = dict(batch=8, optimizer="adamw", torch="2.13"), plimsoll.tape("mlp", batch=16)
+        options = [x for k, v in small.items() for x in (f"--{k}", v)]
+        for name, events, causes in (("train", 0, []), ("train_kept", 1, ["kept"])):
+            path = SNAPSHOTS / f"{name}.pickle"
+            said = json.loads(program("diff", "mlp", path, *options, "--json"))
+            for model in ("mlp", plimsoll.Model("mlp")):
+                answer = plimsoll.diff(model, path, **small)
+                self.assertEqual(answer.to_dict(), said)
+            self.assertEqual(answer.events.only_a, events)
+            self.assertEqual([c.cause for c in answer.causes], causes)
+            self.assertEqual(answer.differs, bool(causes))
+        self.assertFalse(plimsoll.diff(tape, "mlp", batch=16).differs)
+        self.assertTrue(plimsoll.diff(tape, "mlp", batch=8).differs)
+        self.assertFalse(plimsoll.diff(tape, "mlp", batch=8, within="10%").differs)
+        self.assertFalse(plimsoll.diff(tape, tape).differs)
+        for text in ("5 %x", "-1%", "nan%", "some"):
+            with self.assertRaisesRegex(plimsoll.UsageError, "'within'"):
+                plimsoll.diff(tape, tape, within=text)
+
     def test_frames(self):
         try:
             import pandas  # noqa: F401
@@ -237,7 +257,8 @@ class Records(unittest.TestCase):
             plimsoll.tape("resnet18").save(path)
             answers += [plimsoll.oom(OOM), plimsoll.replay(path, gpu="t4"), plimsoll.replay(path, vram="100MiB"),
                         *(plimsoll.replay(SNAPSHOTS / f"{n}.pickle") for n in ("native", "oom")),
-                        *(plimsoll.replay(TRACES / f"{n}.json") for n in ("cuda", "oom", "cpu"))]
+                        *(plimsoll.replay(TRACES / f"{n}.json") for n in ("cuda", "oom", "cpu")),
+                        *(plimsoll.diff("mlp", SNAPSHOTS / f"{n}.pickle", batch=8) for n in ("train", "native"))]
         for answer in answers:
             name = type(answer).__name__
             if isinstance(answer, _results.Listing):

@@ -6,7 +6,7 @@ import unittest
 import plimsoll
 from program import DATA, program
 
-FUNCTIONS = ("estimate", "layers", "fit", "info", "compare", "replay", "tape")
+FUNCTIONS = ("estimate", "layers", "fit", "info", "compare", "replay", "diff", "tape")
 
 
 @functools.lru_cache(maxsize=None)
@@ -40,13 +40,15 @@ def values(setting, chance):
     return {"vram": ["24GiB", 24 * 2**30], "budget": ["100GiB", 2**40], "input": [(1, 3, 224, 224)], "dim": [],
             "checkpoint": ["none", "blocks"], "optimizer": ["sgd", "adamw"], "keep": ["none", "inputs"],
             "ema": ["none", "lerp"], "torch": ["2.4", 2.13], "gpu": ["t4", "a100"],
-            "alloc_conf": ["max_split_size_mb:64"], "allocator": ["caching", "none"]}[setting.key]
+            "alloc_conf": ["max_split_size_mb:64"], "allocator": ["caching", "none"], "within": ["5%", "64MiB", 2**20]}[setting.key]
 
 
 def asked(function, **settings):
     """Asks with the settings; the answer's own settings."""
     if function == "replay":
         return plimsoll.replay(step(), **settings)
+    if function == "diff":
+        return plimsoll.diff("resnet18", step(), **settings)
     if function == "tape":
         return str(plimsoll.tape("resnet18", **settings))
     if function == "fit":  # of one card, which is enough, and of a small model
@@ -146,7 +148,7 @@ class Settings(unittest.TestCase):
 
     def test_described(self):
         batch = next(s for s in plimsoll.settings() if s.key == "batch")
-        self.assertEqual((batch.kind, batch.least, batch.commands), ("int", 1, ("estimate", "layers", "tape", "info",
+        self.assertEqual((batch.kind, batch.least, batch.commands), ("int", 1, ("estimate", "layers", "tape", "diff", "info",
                                                                                "compare", "gpus")))
         self.assertLess({s.key for s in plimsoll.settings("info")}, {s.key for s in plimsoll.settings()})
 

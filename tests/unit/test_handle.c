@@ -239,6 +239,7 @@ static void test_null(void **state)
     plim_segments *segments = NULL;
     plim_fit *fit = NULL;
     plim_replay *replay = NULL;
+    plim_diff *diff = NULL;
     plim_oom_message *message = NULL;
     uint64_t bytes;
     int64_t dim[2];
@@ -276,6 +277,9 @@ static void test_null(void **state)
     REFUSED(plim_tape_print(m, s, false, NULL, NULL, &err));
     REFUSED(plim_replay_run(NULL, s, &replay, &err));
     REFUSED(plim_replay_run("x", s, NULL, &err));
+    REFUSED(plim_diff_run(NULL, m, "x", m, s, &diff, &err));
+    REFUSED(plim_diff_run("x", m, NULL, m, s, &diff, &err));
+    REFUSED(plim_diff_run("x", m, "y", m, s, NULL, &err));
     REFUSED(plim_oom_read(NULL, 0, &message, &err));
     REFUSED(plim_oom_read("x", 1, NULL, &err));
     REFUSED(plim_oom_load(NULL, &message, &err));
@@ -295,6 +299,7 @@ static void test_null(void **state)
     REFUSED(plim_batches_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
     REFUSED(plim_fit_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
     REFUSED(plim_replay_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
+    REFUSED(plim_diff_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
     REFUSED(plim_oom_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
     REFUSED(plim_estimate_json(NULL, put_buf, NULL, &err));
     REFUSED(plim_estimate_json(e, NULL, NULL, &err));
@@ -304,13 +309,14 @@ static void test_null(void **state)
     REFUSED(plim_batches_json(NULL, put_buf, NULL, &err));
     REFUSED(plim_fit_json(NULL, put_buf, NULL, &err));
     REFUSED(plim_replay_json(NULL, put_buf, NULL, &err));
+    REFUSED(plim_diff_json(NULL, put_buf, NULL, &err));
     REFUSED(plim_oom_json(NULL, put_buf, NULL, &err));
     REFUSED(plim_registry_print(PLIM_REG_OPS, NULL, PLIM_TEXT, NULL, NULL, NULL, &err));
     REFUSED(plim_size_print(NULL, PLIM_TEXT, NULL, put_buf, NULL, &err));
     REFUSED(plim_size_print("1", PLIM_TEXT, NULL, NULL, NULL, &err));
     assert_int_equal(plim_estimate_run(NULL, NULL, NULL, NULL), PLIM_EUSAGE);
     CHECK("nothing is given", !m2 && !s2 && !e2 && !info && !layers && !batches && !segments &&
-                                  !fit && !replay && !message);
+                                  !fit && !replay && !diff && !message);
     assert_false(plim_registry_at(PLIM_REG_OPS, 0, NULL));
     assert_false(plim_gpu_info_at(0, NULL));
     assert_false(plim_setting_at(0, NULL));
@@ -325,6 +331,7 @@ static void test_null(void **state)
     plim_segments_free(NULL);
     plim_fit_free(NULL);
     plim_replay_free(NULL);
+    plim_diff_free(NULL);
     plim_oom_free(NULL);
     plim_settings_on_progress(NULL, NULL, NULL);
     plim_estimate_free(e);

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """record.py -- writes the snapshots of this folder: what PyTorch's own allocator did.
 
-    record.py PLIMSOLL PYTHON       PYTHON has a CUDA build of PyTorch
+    record.py PLIMSOLL PYTHON [NAME...]     PYTHON has a CUDA build of PyTorch
 
 Each snapshot is torch.cuda.memory._snapshot() of a CUDA build of PyTorch on plimsoll's stub
 CUDA libraries: its caching allocator is PyTorch's compiled code, only cudaMalloc and the driver
-are replaced.  Of each stack the two innermost frames are kept, with the file's name only.
+are replaced.  Of each stack the two innermost frames are kept, of a training step those of this
+file, with the file's name only.
 
-Made with torch 2.13.0+cu130 on 2026-11-22.
+Made with torch 2.13.0+cu130 on 2026-11-22; train and train_kept on 2026-11-23.
 """
 import os
 import pathlib
@@ -24,6 +25,8 @@ CASES = {  # name: (function, card, settings, protocol of the pickle)
     "oom": ("fragment", "1500MiB", "", 3),
     "streams": ("streams", "4GiB", "", 4),
     "random": ("random_requests", "3GiB", "", 5),
+    "train": ("train", "4GiB", "", 4),
+    "train_kept": ("train_kept", "4GiB", "", 4),
 }
 
 
@@ -89,7 +92,32 @@ def run_case(name):
                 del held[draw.randrange(len(held))]
         return held
 
+    def train(history=None):
+        """Two steps of the built-in model mlp, batch 8, AdamW; `history` keeps the outputs."""
+        linear = torch.nn.Linear
+        model = torch.nn.Sequential(linear(3, 300), linear(300, 300), linear(300, 400), linear(400, 300),
+                                    linear(300, 100)).cuda()
+        optimizer = torch.optim.AdamW(model.parameters())
+        for step in range(2):
+            new_x, new_y = torch.zeros(8, 3).cuda(), torch.zeros(8, dtype=torch.int64).cuda()
+            x = new_x
+            y = new_y
+            del new_x, new_y
+            optimizer.zero_grad()
+            out = model(x)
+            loss = torch.nn.functional.cross_entropy(out, y)
+            loss.backward()
+            optimizer.step()
+            if history is not None:
+                history.append(out)
+        return model, optimizer, x, y, out, loss, history
+
+    def train_kept():
+        return train([])
+
     def strip(frames):
+        if work.startswith("train"):
+            frames[:] = [f for f in frames if os.path.basename(f["filename"]) == "record.py"]
         del frames[2:]
         for f in frames:
             f["filename"] = os.path.basename(f["filename"])
@@ -110,8 +138,9 @@ def run_case(name):
 def main():
     if len(sys.argv) == 2:
         return run_case(sys.argv[1])
-    program, python = sys.argv[1:]
-    for name, (_, card, conf, _) in CASES.items():
+    program, python, *names = sys.argv[1:]
+    for name in names or CASES:
+        _, card, conf, _ = CASES[name]
         env = dict(os.environ, PYTORCH_CUDA_ALLOC_CONF=conf)
         subprocess.run([program, "run", "--vram", card, "--", python, __file__, name], check=False, env=env,
                        stdout=subprocess.DEVNULL)

@@ -1,0 +1,32 @@
+/* cmd_diff.c -- plimsoll diff A B: two runs side by side, each predicted or recorded. */
+#include "cmds.h"
+
+static int diff_run(plim_args *a)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_diff *d = NULL;
+    int code = plim_args_one_card(a);
+    if (code)
+        return code;
+    if (plim_diff_run(a->operands[0], NULL, a->operands[1], NULL, a->settings, &d, &err))
+        return plim_console_error(&err);
+    plim_status st =
+        plim_diff_print(d, a->render, &a->style, plim_console_put, &a->console, &err);
+    bool differs = d->differs;
+    plim_diff_free(d);
+    code = plim_console_result(&a->console, st, &err);
+    return code ? code : differs ? PLIM_EXIT_NO : PLIM_EXIT_DONE;
+}
+
+const plim_cmd plim_cmd_diff = {
+    .name = "diff",
+    .usage = "A B",
+    .doc = "set a prediction and a recording side by side",
+    .about =
+        "Each of A and B is a model, with the settings given, or what was recorded: a tape "
+        "or a memory snapshot of PyTorch. The first event that differs is named, and the "
+        "likely cause. Exit status 1 means that they differ.",
+    .options =
+        PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_DIFF,
+    .run = diff_run,
+};
