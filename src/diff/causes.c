@@ -436,15 +436,32 @@ static void cause_later(view *v)
                         v->x->letter);
 }
 
+/* Whether so few requests are in both that what differs says nothing. */
+static bool is_unrelated(const plim_tape_diff *d)
+{
+    enum { FEW = 16 }; /* one of so many */
+    return d->a.n_seen < PLIM_MIN(d->a.requests.n, d->b.requests.n) / FEW || !d->a.n_seen;
+}
+
+static void cause_model(view *v)
+{
+    if (v->x == &v->d->b && v->d->parts && is_unrelated(v->d))
+        plim_buf_puts(v->text,
+                      "A and B have little in common: another model, or another script.");
+}
+
 /* ---- the list ------------------------------------------------------------------------ */
 
 static const struct {
     const char *name;
     void (*find)(view *v);
+    bool unrelated; /* it may hold of tapes with little in common, too */
 } causes[] = {
-    {"sizes", cause_sizes}, {"optimizer", cause_optimizer}, {"gradients", cause_gradients},
-    {"kept", cause_kept},   {"workspace", cause_workspace}, {"outputs", cause_outputs},
-    {"steps", cause_steps}, {"start", cause_later},
+    {"model", cause_model, true},          {"sizes", cause_sizes, false},
+    {"optimizer", cause_optimizer, false}, {"gradients", cause_gradients, false},
+    {"kept", cause_kept, false},           {"workspace", cause_workspace, false},
+    {"outputs", cause_outputs, false},     {"steps", cause_steps, false},
+    {"start", cause_later, true},
 };
 
 plim_status plim_diff_causes(const plim_tape_diff *d, plim_cause out[PLIM_CAUSES_MOST],
@@ -452,6 +469,8 @@ plim_status plim_diff_causes(const plim_tape_diff *d, plim_cause out[PLIM_CAUSES
 {
     *n = 0;
     for (size_t i = 0; i < 2 * PLIM_COUNT(causes); i++) {
+        if (is_unrelated(d) && !causes[i / 2].unrelated)
+            continue;
         plim_buf text;
         plim_buf_init(&text, d->arena);
         view v = view_side(d, i % 2 == 1);

@@ -66,7 +66,7 @@ typedef struct plim_cause {
     plim_str text;    /* a sentence or two; NUL after it */
     uint64_t bytes;   /* of the storages that it explains */
 } plim_cause;
-enum { PLIM_CAUSES_MOST = 16 };
+enum { PLIM_CAUSES_MOST = 32 };
 
 /* The likely causes, that with the most bytes first; returns their number. */
 plim_status plim_diff_causes(const plim_tape_diff *d, plim_cause out[PLIM_CAUSES_MOST],

@@ -169,6 +169,8 @@ static void test_causes(void **state)
          "optimizer", false, 13, 0, 0, 2},
         {"a workspace", BASE NEXT LAST, BASE "+ 10 77 workspace cublas\n- 10\n" NEXT LAST,
          "workspace", true, 13, 0, 0, 2},
+        {"another model", BASE NEXT LAST, HEAD "+ 1 4 parameter z\n@ 0 inputs\n", "model",
+         true, 0, 0, 13, 1},
         {"one step more", BASE NEXT LAST, BASE NEXT LAST "@ 2 inputs\n+ 10 800 input x\n",
          "steps", true, 13, 0, 0, 1},
     };

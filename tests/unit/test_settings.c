@@ -257,7 +257,8 @@ static void check_words(const plim_setting_info *row)
 static void test_rows(void **state)
 {
     (void)state;
-    static const char commands[] = "estimate layers compare fit tape info replay diff run gpus";
+    static const char commands[] =
+        "estimate layers compare fit tape info replay diff run gpus";
     plim_setting_info row = PLIM_SETTING_INFO_INIT;
     plim_settings *s = asked_settings(NULL);
     uint32_t i = 0;
