@@ -233,7 +233,10 @@ static plim_status device_text(plim_page *p, const plim_driver_report *r,
     const plim_driver_process_info *who = &r->processes[d->process];
     plim_page_puts(p, "\n");
     plim_page_paint(p, PLIM_PAINT_BOLD);
-    plim_buf_printf(&p->buf, "GPU %" PRId32, d->device);
+    if (d->device < 0)
+        plim_page_puts(p, "A GPU that is not known");
+    else
+        plim_buf_printf(&p->buf, "GPU %" PRId32, d->device);
     if (d->total != PLIM_LIVE_UNKNOWN)
         plim_buf_printf(&p->buf, " (%s)", plim_fmt_bytes(d->total, p->style.si).s);
     plim_buf_printf(&p->buf, ", process %" PRIu32, who->pid);

@@ -40,18 +40,24 @@ static void use_log(plim_arena *a, const plim_driver_log *log)
         plim_assert(plim_tape_check(&t) == NULL);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+static void read_file(plim_bytes bytes, uint64_t fail_after)
 {
-    plim_arena a = {.limit = 64u << 20};
+    plim_arena a = {.limit = 64u << 20, .fail_after = fail_after};
     plim_driver_log log;
     plim_err err = PLIM_ERR_INIT;
-    plim_bytes bytes = {p, n};
-    if (!plim_driver_detect(bytes))
-        bytes = make_file(p, n);
     if (plim_driver_read(&log, &a, bytes, &err))
         plim_assert(err.code != PLIM_OK && err.msg[0]);
     else
         use_log(&a, &log);
     plim_arena_free(&a);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
+{
+    plim_bytes bytes = {p, n};
+    if (!plim_driver_detect(bytes))
+        bytes = make_file(p, n);
+    read_file(bytes, 0);
+    read_file(bytes, 1 + n % 32); /* memory runs out at some point */
     return 0;
 }

@@ -127,6 +127,15 @@ def check_endings(b):
     expect("held after both were killed", b.replay()["devices"][0]["at_end"], 16 * MIB)
 
 
+def check_full(b):
+    """Where the file may not grow, events are counted as lost, and the program does not notice."""
+    ran = b.run("bash", "-c", f"ulimit -f 300; {b.plimsoll} record -o {b.file} -- {b.program} threads 2 5000")
+    report = b.replay()
+    expect("full: status", (ran.returncode, words(ran.stdout)["held"]), (0, 0))
+    expect("full: some are lost, and none are forgotten", (report["lost"] > 0, 20000 <= report["events"] + report["lost"] <= 20010), (True, True))
+    expect("full: says so", "could not be written" in ran.stderr, True)
+
+
 def check_threads(b):
     pairs = int(os.environ.get("PLIMSOLL_TEST_RECORD_PAIRS", 500000))
     bare = words(b.run(b.program, "threads", "8", str(pairs)).stdout)["ns"]
@@ -217,7 +226,7 @@ def check_damage(b):
 def main(plimsoll, stubs, program):
     with tempfile.TemporaryDirectory() as folder:
         b = Bench(os.path.abspath(plimsoll), stubs, program, folder)
-        for check in (check_ways, check_failure, check_processes, check_endings, check_threads, check_python, check_next, check_damage):
+        for check in (check_ways, check_failure, check_processes, check_endings, check_full, check_threads, check_python, check_next, check_damage):
             check(b)
         check_command(b)
     return 1 if bad else 0

@@ -165,8 +165,10 @@ static void forget_driver(void)
 /* A program has got this function from the driver that is loaded now. */
 static void keep_function(_Atomic(driver_call) *kept, void *f)
 {
-    driver_call was = atomic_load(kept);
-    if (was && was != (driver_call)f)
+    static _Atomic(void *) base;
+    Dl_info of;
+    void *now = dladdr(f, &of) ? of.dli_fbase : NULL;
+    if (atomic_exchange(&base, now) != now)
         forget_driver();
     atomic_store(kept, (driver_call)f);
 }
