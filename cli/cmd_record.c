@@ -91,7 +91,7 @@ static void record_environment(const record_files *f)
     setenv("PLIMSOLL_RECORD", f->file, 1);
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/* ---- the command ------------------------------------------------------------ */
 
 static volatile sig_atomic_t record_child;
 
@@ -158,7 +158,7 @@ static int record_command(const plim_args *a, const record_files *f)
     return SIGNAL_STATUS + WTERMSIG(status);
 }
 
-/* ---- the report ------------------------------------------------------------------------------- */
+/* ---- the report ------------------------------------------------------------- */
 
 static int record_put_error(void *unused, const char *text, size_t n)
 {

@@ -14,7 +14,7 @@ typedef struct driver_result {
     plim_arena arena;
 } driver_result;
 
-/* ---- making one ----------------------------------------------------------------------------- */
+/* ---- making one ------------------------------------------------------------- */
 
 static uint64_t read_clock(clockid_t clock)
 {
@@ -75,7 +75,7 @@ plim_status plim_driver_end(const char *path, int32_t status, plim_err *err)
     return write_head(path, "r+b", &h, NULL, err);
 }
 
-/* ---- reading one ---------------------------------------------------------------------------- */
+/* ---- reading one ------------------------------------------------------------ */
 
 typedef struct filling {
     const plim_driver_log *log;

@@ -74,7 +74,7 @@ static const plim_column line_columns[] = {
 };
 /* clang-format on */
 
-/* ---- text ------------------------------------------------------------------------------------- */
+/* ---- text ------------------------------------------------------------------- */
 
 static const char *show_seconds(plim_page *p, double s)
 {
@@ -350,7 +350,7 @@ static plim_status driver_text(plim_page *p, const void *subject, plim_err *err)
     return st;
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------- */
 
 static void u64_json(plim_jw *w, const char *key, uint64_t n)
 {

@@ -10,7 +10,7 @@ bool plim_driver_detect(plim_bytes file)
     return file.n >= 8 && !memcmp(file.p, PLIM_DRIVER_MAGIC, 8);
 }
 
-/* ---- texts ------------------------------------------------------------------------------- */
+/* ---- texts ------------------------------------------------------------------ */
 
 static uint64_t text_key(uint32_t process, uint32_t id)
 {
@@ -40,7 +40,7 @@ static uint32_t text_index(const plim_driver_log *log, uint32_t process, uint32_
     return s ? s->value : 0;
 }
 
-/* ---- chunks ------------------------------------------------------------------------------- */
+/* ---- chunks ----------------------------------------------------------------- */
 
 static uint32_t find_process(plim_driver_log *log, const plim_driver_chunk *c)
 {
@@ -189,7 +189,7 @@ plim_status plim_driver_read(plim_driver_log *log, plim_arena *a, plim_bytes fil
     return PLIM_OK;
 }
 
-/* ---- walking ------------------------------------------------------------------------------- */
+/* ---- walking ---------------------------------------------------------------- */
 
 plim_status plim_driver_walk_begin(plim_driver_walk *w, const plim_driver_log *log,
                                    plim_arena *scratch, plim_err *err)

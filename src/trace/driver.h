@@ -61,7 +61,7 @@ plim_status plim_driver_walk_begin(plim_driver_walk *w, const plim_driver_log *l
 bool plim_driver_walk_next(plim_driver_walk *w, plim_driver_event *e, uint32_t *process,
                            uint32_t *owner, uint32_t *file);
 
-/* ---- what was held --------------------------------------------------------------------- */
+/* ---- what was held ---------------------------------------------------------- */
 
 /* How memory was asked for. */
 typedef enum plim_driver_way {

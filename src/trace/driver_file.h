@@ -4,8 +4,8 @@
  * The file is a head and then chunks, all of one size.  A chunk belongs to one thread of one
  * process, which alone writes to it; whoever needs one takes the next by adding to `end`.  A
  * chunk is a header and then slots of 64 bytes: an event, or a text, which is an event and the
- * slots that hold its bytes.  `used` counts the bytes that are complete, so that a process that
- * is killed leaves whole events.  Numbers are in the byte order of the machine, little-endian. */
+ * slots that hold its bytes.  `used` counts the bytes that are complete, so that a process
+ * that is killed leaves whole events.  Numbers are little-endian, as those of the machine. */
 #ifndef PLIM_DRIVER_FILE_H
 #define PLIM_DRIVER_FILE_H
 

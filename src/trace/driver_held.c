@@ -54,7 +54,7 @@ const char *plim_driver_way_name(plim_driver_way w)
     return names[w];
 }
 
-/* ---- uses and holders --------------------------------------------------------------------- */
+/* ---- uses and holders ------------------------------------------------------- */
 
 static plim_driver_use *find_use(keeper *k, uint32_t process, int32_t device)
 {
@@ -160,7 +160,7 @@ static void give_bytes(keeper *k, plim_driver_holder *h, uint64_t bytes, uint64_
     h->held -= PLIM_MIN(bytes, h->held);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------ */
+/* ---- blocks ----------------------------------------------------------------- */
 
 static uint32_t new_block(keeper *k, block b)
 {
@@ -199,8 +199,8 @@ static bool end_block(keeper *k, uint32_t i, uint64_t time)
     return drop_block(k, i);
 }
 
-/* What lies at an address or has a handle now; PLIM_NONE: nothing that was recorded.  A slot of
- * the map may be of a block that is gone. */
+/* What lies at an address or has a handle now; PLIM_NONE: nothing that was recorded.  A slot
+ * of the map may be of a block that is gone. */
 static uint32_t block_at(const keeper *k, uint32_t process, space in, uint64_t at)
 {
     const plim_id_slot *s = plim_id_get(&k->maps[process].map[in], at);
@@ -237,7 +237,7 @@ static bool put_block(keeper *k, block b, uint64_t time)
     return true;
 }
 
-/* ---- events -------------------------------------------------------------------------------------- */
+/* ---- events ----------------------------------------------------------------- */
 
 static void fail_call(keeper *k, const plim_driver_event *e, const plim_driver_holder *h)
 {

@@ -1,4 +1,4 @@
-/* linked.c -- a program that is linked with CUDA's driver, as ggml is, and a library that it calls. */
+/* linked.c -- a program that is linked with CUDA's driver, as ggml is, and a library. */
 #include <stdint.h>
 #include <stdio.h>
 

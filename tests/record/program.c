@@ -20,7 +20,7 @@
 
 #define MIB (1ull << 20)
 
-/* ---- the driver: as the program got it ------------------------------------------------- */
+/* ---- the driver: as the program got it -------------------------------------- */
 
 static struct {
     int (*init)(unsigned);
@@ -138,7 +138,7 @@ static void print_memory(void)
     fflush(stdout);
 }
 
-/* ---- ways ---------------------------------------------------------------------------------- */
+/* ---- ways ------------------------------------------------------------------- */
 
 static int use_plain(char **a)
 {

@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* ---- libraries -------------------------------------------------------------------------- */
+/* ---- libraries -------------------------------------------------------------- */
 
 /* glibc 2.35 finds the object of an address without a lock; dladdr takes that of the loader.
  * src: dlfcn.h, struct dl_find_object */
@@ -88,11 +88,11 @@ uint32_t plim_record_owner(void *caller)
     return last->text;
 }
 
-/* ---- Python --------------------------------------------------------------------------------- */
+/* ---- Python ----------------------------------------------------------------- */
 
 /* A thread that has released Python's lock (GIL), as PyTorch's has when it allocates, may not
- * call Python, and may not wait for the lock: it may hold one that the lock's holder waits for.
- * But its own frames stay as they are as long as it is here, so they can be read, where it is
+ * call Python, and may not wait for the lock: it may hold another that the lock's holder waits
+ * for.  But its own frames stay as they are as long as it is here, so they can be read, where it is
  * known how they lie in memory.  Elsewhere only a thread that holds the lock is asked. */
 typedef struct python_layout {
     unsigned version; /* 0x030b: 3.11 */

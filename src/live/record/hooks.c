@@ -19,28 +19,19 @@ enum { OK = 0, OUT_OF_MEMORY = 2, NO_DRIVER = 100, ARGS = 8 };
 typedef uint64_t word;
 typedef int (*driver_call)(word, word, word, word, word, word, word, word);
 
-/* ---- the table ------------------------------------------------------------------------------ */
+/* ---- the table -------------------------------------------------------------- */
 
-enum source {
-    FROM_NONE,
-    FROM_ARG,
-    FROM_OUT,
-    FROM_PITCH,
-    FROM_ARRAY2,
-    FROM_ARRAY3,
-    FROM_MIPMAPS
-};
-typedef struct source_of {
-    enum source from;
-    int n;
-} source_of;
+/* Where a figure of an event comes from: see hooks.def. */
+enum source { NONE, PITCH, ARRAY2, ARRAY3, MIPMAPS, FIRST_ARG = 16, FIRST_OUT = 32 };
+#define ARG(i) (FIRST_ARG + (i))
+#define OUT(i) (FIRST_OUT + (i))
 
 typedef struct hook {
     const char *name, *base;
     int since;
     bool ptsz;
     plim_driver_kind kind;
-    source_of address, bytes, other;
+    int address, bytes, other; /* sources */
     void *wrapper;
     _Atomic(driver_call) real; /* as the program got it last */
 } hook;
@@ -50,34 +41,6 @@ typedef struct hook {
 #include "hooks.def"
 #undef HOOK
 
-#define NONE                                                                                  \
-    {                                                                                         \
-        FROM_NONE, 0                                                                          \
-    }
-#define ARG(i)                                                                                \
-    {                                                                                         \
-        FROM_ARG, i                                                                           \
-    }
-#define OUT(i)                                                                                \
-    {                                                                                         \
-        FROM_OUT, i                                                                           \
-    }
-#define PITCH                                                                                 \
-    {                                                                                         \
-        FROM_PITCH, 0                                                                         \
-    }
-#define ARRAY2                                                                                \
-    {                                                                                         \
-        FROM_ARRAY2, 0                                                                        \
-    }
-#define ARRAY3                                                                                \
-    {                                                                                         \
-        FROM_ARRAY3, 0                                                                        \
-    }
-#define MIPMAPS                                                                               \
-    {                                                                                         \
-        FROM_MIPMAPS, 0                                                                       \
-    }
 #define HOOK(name_, base_, since_, ptsz_, kind_, address_, bytes_, other_)                    \
     {.name = #name_,                                                                          \
      .base = base_,                                                                           \
@@ -100,7 +63,7 @@ enum hook_number {
     HOOKS
 };
 
-/* ---- the real functions ------------------------------------------------------------------ */
+/* ---- the real functions ----------------------------------------------------- */
 
 /* Set while the driver is called, whose own look-ups must find its own functions. */
 static _Thread_local bool inside;
@@ -199,7 +162,7 @@ static bool read_memory(size_t *free_bytes, size_t *total)
     return good;
 }
 
-/* ---- what an event says --------------------------------------------------------------------- */
+/* ---- what an event says ----------------------------------------------------- */
 
 /* Bytes of an array, as its descriptor says.  src: the driver's documentation,
  * CUDA_ARRAY_DESCRIPTOR and CUDA_ARRAY3D_DESCRIPTOR, CUarray_format */
@@ -219,19 +182,18 @@ static uint64_t array_bytes(const uint64_t *describes, bool deep, uint64_t level
     return sum;
 }
 
-static uint64_t value_from(source_of s, const word *a)
+static uint64_t value_from(int source, const word *a)
 {
-    const uint64_t *p = (const uint64_t *)(uintptr_t)a[s.from == FROM_OUT ? s.n : 1];
-    switch (s.from) {
-    case FROM_NONE: return 0;
-    case FROM_ARG: return a[s.n];
-    case FROM_OUT: return p ? *p : 0;
-    case FROM_PITCH: return p ? *p * a[3] : 0;
-    case FROM_ARRAY2: return p ? array_bytes(p, false, 1) : 0;
-    case FROM_ARRAY3: return p ? array_bytes(p, true, 1) : 0;
-    case FROM_MIPMAPS: return p ? array_bytes(p, true, (uint32_t)a[2]) : 0;
-    }
-    return 0;
+    bool out = source >= FIRST_OUT;
+    const uint64_t *p = (const uint64_t *)(uintptr_t)a[out ? source - FIRST_OUT : 1];
+    if (source == NONE || (source >= FIRST_ARG && !out))
+        return source == NONE ? 0 : a[source - FIRST_ARG];
+    return !p                  ? 0
+           : source == PITCH   ? *p * a[3]
+           : source == ARRAY2  ? array_bytes(p, false, 1)
+           : source == ARRAY3  ? array_bytes(p, true, 1)
+           : source == MIPMAPS ? array_bytes(p, true, (uint32_t)a[2])
+                               : *p;
 }
 
 /* Where cuMemCreate takes memory: its device, or -1 for the host's.
@@ -270,7 +232,7 @@ static void write_reading(int16_t device)
     plim_record_event(&e);
 }
 
-/* ---- contexts --------------------------------------------------------------------------------- */
+/* ---- contexts --------------------------------------------------------------- */
 
 enum { CONTEXTS = 64 };
 static _Atomic(word) contexts[CONTEXTS]; /* whose memory is read once more at the end */
@@ -328,7 +290,7 @@ static void end_context(word context)
     }
 }
 
-/* ---- a call --------------------------------------------------------------------------------- */
+/* ---- a call ----------------------------------------------------------------- */
 
 static void write_call(const hook *h, const word *a, int result, uint64_t time, void *caller)
 {
@@ -340,9 +302,9 @@ static void write_call(const hook *h, const word *a, int result, uint64_t time, 
                            .free = UINT64_MAX};
     size_t free_bytes, total;
     word context = 0;
-    if (h->address.from != FROM_OUT || !result)
+    if (h->address < FIRST_OUT || !result) /* what failed leaves nothing there */
         e.address = value_from(h->address, a);
-    if (h->bytes.from != FROM_PITCH || !result)
+    if (h->bytes != PITCH || !result)
         e.bytes = value_from(h->bytes, a);
     e.other = value_from(h->other, a);
     if (h->kind == PLIM_DRIVER_PRIMARY_LEFT || h->kind == PLIM_DRIVER_PRIMARY_RESET)
@@ -401,7 +363,7 @@ static int pass_call(enum hook_number number, const word a[ARGS], void *caller)
 #include "hooks.def"
 #undef HOOK
 
-/* ---- cuGetProcAddress --------------------------------------------------------------------- */
+/* ---- cuGetProcAddress ------------------------------------------------------- */
 
 EXPORT int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags);
 EXPORT int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags,
@@ -462,7 +424,7 @@ int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags,
                          status);
 }
 
-/* ---- dlsym ---------------------------------------------------------------------------------- */
+/* ---- dlsym ------------------------------------------------------------------ */
 
 static void *own_function(const char *name)
 {

@@ -1,4 +1,5 @@
-/* record.h -- the recorder that `plimsoll record` preloads into a program: what its files share.
+/* record.h -- the recorder that `plimsoll record` preloads into a program: what its files
+ * share.
  *
  * It stands between a program and CUDA's driver, passes every call on unchanged, and writes
  * down those that take or give memory.  It works in processes that it knows nothing about, so:
@@ -13,7 +14,7 @@
 
 #include "trace/driver_file.h"
 
-/* ---- writer.c: the file -------------------------------------------------------------- */
+/* ---- writer.c: the file ----------------------------------------------------- */
 
 /* Whether events are wanted: PLIMSOLL_RECORD names a file that can be written. */
 bool plim_record_wanted(void);
@@ -25,7 +26,7 @@ uint64_t plim_record_now(void);
 /* How many times this process has forked: what was found out before is the parent's. */
 unsigned plim_record_forks(void);
 
-/* ---- caller.c: who called ------------------------------------------------------------- */
+/* ---- caller.c: who called --------------------------------------------------- */
 
 /* The library that called, as a text: of the address, or, if that is a CUDA runtime, the one
  * that called it. */
@@ -33,7 +34,7 @@ uint32_t plim_record_owner(void *caller);
 /* The innermost line of Python, if this thread has one now and it may be asked for. */
 void plim_record_python(plim_driver_event *e);
 
-/* ---- hooks.c ---------------------------------------------------------------------------- */
+/* ---- hooks.c ---------------------------------------------------------------- */
 
 /* The real dlsym. */
 typedef void *(*plim_record_find)(void *, const char *);

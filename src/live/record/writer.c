@@ -38,7 +38,7 @@ uint64_t plim_record_now(void)
 
 unsigned plim_record_forks(void) { return writer.forks; }
 
-/* ---- chunks ---------------------------------------------------------------------------- */
+/* ---- chunks ----------------------------------------------------------------- */
 
 /* Chunks that are not full are for threads to come. */
 static void keep_chunk(void *c)
@@ -62,7 +62,7 @@ static plim_driver_chunk *spare_chunk(void)
     return NULL;
 }
 
-/* Whether the file may grow to so many bytes: the signal for one that may not ends a program. */
+/* Whether the file may grow to so many bytes; the signal for one that may not ends programs. */
 static bool may_grow(uint64_t bytes)
 {
     struct rlimit most;
@@ -129,7 +129,7 @@ static void name_thread(plim_driver_event *e)
     e->thread = thread;
 }
 
-/* ---- texts: each once for a process ------------------------------------------------------ */
+/* ---- texts: each once for a process ----------------------------------------- */
 
 enum { POOL = 1 << 19 };
 
@@ -220,7 +220,7 @@ uint32_t plim_record_text(const char *text)
     return found || !id ? id : add_text(text, n);
 }
 
-/* ---- the process --------------------------------------------------------------------------- */
+/* ---- the process ------------------------------------------------------------ */
 
 /* A child has its parent's mappings, and may not write to them. */
 static void leave_parent(void)
