@@ -41,6 +41,18 @@ typedef struct hook {
 #include "hooks.def"
 #undef HOOK
 
+EXPORT int cuGetProcAddress(const char *name, void **f, int version, word flags);
+EXPORT int cuGetProcAddress_v2(const char *name, void **f, int version, word flags,
+                               int *status);
+EXPORT int cuGetProcAddress_v2_ptsz(const char *name, void **f, int version, word flags,
+                                    int *status);
+#define FINDER(name_, since_, ptsz_)                                                          \
+    {.name = #name_,                                                                          \
+     .base = "cuGetProcAddress",                                                              \
+     .since = since_,                                                                         \
+     .ptsz = ptsz_,                                                                           \
+     .wrapper = (void *)name_},
+
 #define HOOK(name_, base_, since_, ptsz_, kind_, address_, bytes_, other_)                    \
     {.name = #name_,                                                                          \
      .base = base_,                                                                           \
@@ -53,13 +65,17 @@ typedef struct hook {
      .wrapper = (void *)name_},
 static hook hooks[] = {
 #include "hooks.def"
-};
+    FINDER(cuGetProcAddress, 11030, false) FINDER(cuGetProcAddress_v2, 12000, false)
+        FINDER(cuGetProcAddress_v2_ptsz, 12000, true)};
 #undef HOOK
 
 enum hook_number {
 #define HOOK(name, ...) HOOK_##name,
 #include "hooks.def"
 #undef HOOK
+    FIND,
+    FIND_V2,
+    FIND_V2_PTSZ,
     HOOKS
 };
 
@@ -365,21 +381,12 @@ static int pass_call(enum hook_number number, const word a[ARGS], void *caller)
 
 /* ---- cuGetProcAddress ------------------------------------------------------- */
 
-EXPORT int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags);
-EXPORT int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags,
-                               int *status);
-static _Atomic(driver_call) real_get_proc, real_get_proc_v2;
+enum { PER_THREAD = 2 }; /* a flag: functions for the default stream of each thread */
 
 /* Which function a name means for a version: the newest that is not newer. */
-static void *wrap_proc(const char *name, void *f, int version, uint64_t flags)
+static void *wrap_proc(const char *name, void *f, int version, word flags)
 {
-    enum { PER_THREAD = 2 };
     hook *best = NULL;
-    if (!strcmp(name, "cuGetProcAddress") || !strcmp(name, "cuGetProcAddress_v2")) {
-        bool newer = version >= 12000 || name[strlen(name) - 1] == '2';
-        keep_function(newer ? &real_get_proc_v2 : &real_get_proc, f);
-        return newer ? (void *)cuGetProcAddress_v2 : (void *)cuGetProcAddress;
-    }
     for (int i = 0; i < HOOKS; i++) {
         hook *h = &hooks[i];
         if ((!strcmp(h->base, name) || !strcmp(h->name, name)) && h->since <= version &&
@@ -393,68 +400,49 @@ static void *wrap_proc(const char *name, void *f, int version, uint64_t flags)
     return best->wrapper;
 }
 
-static int pass_get_proc(_Atomic(driver_call) *kept, const char *own, const char *name,
-                         void **f, int version, uint64_t flags, int *status)
+static int pass_find(hook *h, const char *name, void **f, int version, word flags, int *status)
 {
-    driver_call real = atomic_load(kept);
-    if (!real) {
-        real = (driver_call)find_driver(own);
-        atomic_store(kept, real);
-    }
+    driver_call real = real_of(h);
+    bool was = inside;
     if (!real)
         return NO_DRIVER;
-    bool was = inside;
     inside = true;
     int result = real((word)(uintptr_t)name, (word)(uintptr_t)f, (word)version, flags,
                       (word)(uintptr_t)status, 0, 0, 0);
     inside = was;
     if (!was && result == OK && name && f && *f && plim_record_wanted())
-        *f = wrap_proc(name, *f, version, flags);
+        *f = wrap_proc(name, *f, version, h->ptsz && !flags ? PER_THREAD : flags);
     return result;
 }
 
-int cuGetProcAddress(const char *name, void **f, int version, uint64_t flags)
+int cuGetProcAddress(const char *name, void **f, int version, word flags)
 {
-    return pass_get_proc(&real_get_proc, "cuGetProcAddress", name, f, version, flags, NULL);
+    return pass_find(&hooks[FIND], name, f, version, flags, NULL);
 }
 
-int cuGetProcAddress_v2(const char *name, void **f, int version, uint64_t flags, int *status)
+int cuGetProcAddress_v2(const char *name, void **f, int version, word flags, int *status)
 {
-    return pass_get_proc(&real_get_proc_v2, "cuGetProcAddress_v2", name, f, version, flags,
-                         status);
+    return pass_find(&hooks[FIND_V2], name, f, version, flags, status);
+}
+
+int cuGetProcAddress_v2_ptsz(const char *name, void **f, int version, word flags, int *status)
+{
+    return pass_find(&hooks[FIND_V2_PTSZ], name, f, version, flags, status);
 }
 
 /* ---- dlsym ------------------------------------------------------------------ */
 
-static void *own_function(const char *name)
-{
-    const hook *h = hook_of(name);
-    return h                                      ? h->wrapper
-           : !strcmp(name, "cuGetProcAddress")    ? (void *)cuGetProcAddress
-           : !strcmp(name, "cuGetProcAddress_v2") ? (void *)cuGetProcAddress_v2
-                                                  : NULL;
-}
-
-static void keep_real(const char *name, void *f)
-{
-    hook *h = hook_of(name);
-    keep_function(h                                  ? &h->real
-                  : strcmp(name, "cuGetProcAddress") ? &real_get_proc_v2
-                                                     : &real_get_proc,
-                  f);
-}
-
 /* What the driver's function is, our own in its place; where the program looks everywhere, it
  * may have found our own, which is only an answer if there is a driver. */
-static void *wrap_symbol(void *handle, const char *name, void *own)
+static void *wrap_symbol(void *handle, hook *h)
 {
-    void *f = plim_record_dlsym()(handle, name);
-    if (f == own)
-        f = find_driver(name);
+    void *f = plim_record_dlsym()(handle, h->name);
+    if (f == h->wrapper)
+        f = find_driver(h->name);
     if (!f)
         return NULL;
-    keep_real(name, f);
-    return own;
+    keep_function(&h->real, f);
+    return h->wrapper;
 }
 
 EXPORT void *dlsym(void *restrict handle, const char *restrict name);
@@ -463,11 +451,11 @@ EXPORT void *dlsym(void *restrict handle, const char *restrict name);
  * build asks for (-foptimize-sibling-calls), leaves it in place. */
 void *dlsym(void *restrict handle, const char *restrict name)
 {
-    void *own = name[0] == 'c' && name[1] == 'u' && !inside && handle != RTLD_NEXT &&
-                        plim_record_wanted()
-                    ? own_function(name)
-                    : NULL;
-    if (own)
-        return wrap_symbol(handle, name, own);
+    hook *h = name[0] == 'c' && name[1] == 'u' && !inside && handle != RTLD_NEXT &&
+                      plim_record_wanted()
+                  ? hook_of(name)
+                  : NULL;
+    if (h)
+        return wrap_symbol(handle, h);
     return plim_record_dlsym()(handle, name);
 }
