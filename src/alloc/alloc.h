@@ -119,7 +119,8 @@ typedef void (*plim_alloc_watch)(void *ud, plim_trace_action action, uint64_t ad
 void plim_alloc_set_watch(plim_alloc *h, plim_alloc_watch watch, void *ud);
 
 /* Who knows where memory of the device lies, as a recording does, may say so: called for each
- * new segment and each expandable one.  0: wherever; otherwise nothing in use may lie there. */
+ * new segment and each expandable one.  0: wherever.  Segments that overlap do no harm, but
+ * blocks are then not told apart by their addresses. */
 typedef uint64_t (*plim_alloc_place)(void *ud);
 void plim_alloc_set_place(plim_alloc *h, plim_alloc_place place, void *ud);
 

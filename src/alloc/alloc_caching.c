@@ -86,7 +86,7 @@ static uint32_t take_cached(caching *c, const request *r)
     const plim_fs *set = c->streams[r->stream].free[r->pool];
     if (gc_active(c))
         c->requests[r->pool]++;
-    uint32_t b = plim_fs_lower_bound(c->nodes, set, r->size, 0, 0);
+    uint32_t b = plim_fs_fit(c->nodes, set, r->size);
     if (b != PLIM_NONE && c->blocks[b].virt != PLIM_NONE)
         b = fit_expandable(c, set, b);
     if (b == PLIM_NONE)

@@ -8,13 +8,13 @@ bool plim__release_oversize(caching *c, const request *r)
     const plim_fs *set = c->streams[r->stream].free[r->pool];
     if (split == UINT64_MAX)
         return false;
-    uint32_t b = plim_fs_lower_bound(c->nodes, set, want, 0, 0), prev;
+    uint32_t b = plim_fs_fit(c->nodes, set, want), prev;
     if (b != PLIM_NONE && is_whole_segment(&c->blocks[b])) {
         plim__cuda_free(c, b);
         return true;
     }
     b = b != PLIM_NONE ? plim_fs_prev(c->nodes, set, b)
-                       : plim_fs_before(c->nodes, set, UINT64_MAX, UINT64_MAX, UINT64_MAX);
+                       : plim_fs_before(c->nodes, set, (plim_fs_at){.key = UINT64_MAX});
     for (; b != PLIM_NONE && got < want && c->blocks[b].size >= split; b = prev) {
         prev = plim_fs_prev(c->nodes, set, b);
         if (is_whole_segment(&c->blocks[b])) {
@@ -28,7 +28,7 @@ bool plim__release_oversize(caching *c, const request *r)
 /* The first free block of a set for which is_big() holds. */
 static uint32_t first_big(const caching *c, uint32_t number, uint32_t pool)
 {
-    return plim_fs_lower_bound(c->nodes, c->streams[number].free[pool], big_size(pool), 0, 0);
+    return plim_fs_fit(c->nodes, c->streams[number].free[pool], big_size(pool));
 }
 
 /* Every big free block of a pool for which `pick` is true, in set order.  Blocks that `act`
@@ -39,11 +39,10 @@ static void each_big(caching *c, uint32_t pool, bool (*pick)(const block *b),
     for (uint32_t s = 0; s < c->n_streams && c->n_big[pool]; s++) {
         uint32_t b = first_big(c, s, pool);
         while (b != PLIM_NONE && !c->base.full) {
-            const plim_fs_node n = c->nodes[b];
+            plim_fs_at at = plim_fs_place(c->nodes, b);
             if (pick(&c->blocks[b]))
                 act(c, b);
-            b = plim_fs_lower_bound(c->nodes, c->streams[s].free[pool], n.key, n.rank,
-                                    n.addr + 1);
+            b = plim_fs_after(c->nodes, c->streams[s].free[pool], at);
         }
     }
 }

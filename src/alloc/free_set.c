@@ -53,24 +53,28 @@ static uint32_t node_priority(uint32_t id)
     return (id ^ id >> 15) * 0x846ca68bu;
 }
 
-static bool node_before(const plim_fs_node *a, uint64_t key, uint64_t rank, uint64_t addr)
+static bool node_before(const plim_fs_node *n, uint32_t id, const plim_fs_at *at)
 {
-    return a->key != key ? a->key < key : a->rank != rank ? a->rank < rank : a->addr < addr;
+    const plim_fs_node *a = &n[id];
+    return a->key != at->key     ? a->key < at->key
+           : a->rank != at->rank ? a->rank < at->rank
+           : a->addr != at->addr ? a->addr < at->addr
+                                 : id < at->id;
 }
 
 /* Descends to the place that the new node's priority gives it, then splits the subtree there
  * into what comes before and after the node. */
 void plim_fs_insert(plim_fs_node *n, plim_fs *set, uint32_t id)
 {
-    uint64_t key = n[id].key, rank = n[id].rank, addr = n[id].addr;
-    uint32_t bin = bin_of(key), p = node_priority(id), *link = &set->root[bin];
+    const plim_fs_at at = plim_fs_place(n, id);
+    uint32_t bin = bin_of(at.key), p = node_priority(id), *link = &set->root[bin];
     set->used[bin / 64] |= 1ull << bin % 64;
     while (*link != PLIM_NONE && node_priority(*link) >= p)
-        link = node_before(&n[*link], key, rank, addr) ? &n[*link].right : &n[*link].left;
+        link = node_before(n, *link, &at) ? &n[*link].right : &n[*link].left;
     uint32_t rest = *link, *less = &n[id].left, *more = &n[id].right;
     *link = id;
     while (rest != PLIM_NONE) {
-        if (node_before(&n[rest], key, rank, addr)) {
+        if (node_before(n, rest, &at)) {
             *less = rest;
             less = &n[rest].right;
             rest = *less;
@@ -86,11 +90,11 @@ void plim_fs_insert(plim_fs_node *n, plim_fs *set, uint32_t id)
 /* Replaces the node by its merged children. */
 void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id)
 {
-    uint32_t bin = bin_of(n[id].key), *link = &set->root[bin];
+    const plim_fs_at at = plim_fs_place(n, id);
+    uint32_t bin = bin_of(at.key), *link = &set->root[bin];
     while (*link != id) {
         plim_assert(*link != PLIM_NONE);
-        link = node_before(&n[*link], n[id].key, n[id].rank, n[id].addr) ? &n[*link].right
-                                                                         : &n[*link].left;
+        link = node_before(n, *link, &at) ? &n[*link].right : &n[*link].left;
     }
     uint32_t less = n[id].left, more = n[id].right;
     while (less != PLIM_NONE && more != PLIM_NONE) {
@@ -111,18 +115,17 @@ void plim_fs_erase(plim_fs_node *n, plim_fs *set, uint32_t id)
 
 /* ---- searches ------------------------------------------------------------ */
 
-uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, uint64_t key,
-                             uint64_t rank, uint64_t addr)
+uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, plim_fs_at at)
 {
-    uint32_t best = PLIM_NONE, bin = bin_of(key);
+    uint32_t best = PLIM_NONE, bin = bin_of(at.key);
     if (!set)
         return PLIM_NONE;
-    for (uint32_t at = set->root[bin]; at != PLIM_NONE;) {
-        if (node_before(&n[at], key, rank, addr)) {
-            at = n[at].right;
+    for (uint32_t id = set->root[bin]; id != PLIM_NONE;) {
+        if (node_before(n, id, &at)) {
+            id = n[id].right;
         } else {
-            best = at;
-            at = n[at].left;
+            best = id;
+            id = n[id].left;
         }
     }
     if (best != PLIM_NONE || (bin = used_from(set, bin + 1)) == PLIM_NONE)
@@ -132,17 +135,16 @@ uint32_t plim_fs_lower_bound(const plim_fs_node *n, const plim_fs *set, uint64_t
     return best;
 }
 
-uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, uint64_t key, uint64_t rank,
-                        uint64_t addr)
+uint32_t plim_fs_before(const plim_fs_node *n, const plim_fs *set, plim_fs_at at)
 {
     uint32_t best = PLIM_NONE;
-    for (uint32_t bin = bin_of(key) + 1; set && bin-- > 0 && best == PLIM_NONE;)
-        for (uint32_t at = set->root[bin]; at != PLIM_NONE;) {
-            if (node_before(&n[at], key, rank, addr)) {
-                best = at;
-                at = n[at].right;
+    for (uint32_t bin = bin_of(at.key) + 1; set && bin-- > 0 && best == PLIM_NONE;)
+        for (uint32_t id = set->root[bin]; id != PLIM_NONE;) {
+            if (node_before(n, id, &at)) {
+                best = id;
+                id = n[id].right;
             } else {
-                at = n[at].left;
+                id = n[id].left;
             }
         }
     return best;

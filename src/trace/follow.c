@@ -26,8 +26,10 @@ typedef struct taken_list {
 typedef struct pool {
     plim_arena *a;
     plim_alloc *h;
+    plim_id_map live;        /* recorded address -> block */
     taken_list ours, theirs; /* since the last request */
     uint32_t n_placed;       /* of theirs: the simulated device has them */
+    uint16_t first_stream;   /* which is number 0 of its allocator */
     bool full;
     bool released;     /* memory of it, in this run of releases */
     uint64_t reserved; /* by the recorded allocator */
@@ -39,7 +41,6 @@ typedef struct follower {
     pool *pools;
     plim_follow *out;
     plim_err *err;
-    plim_id_map live; /* recorded address -> block */
 } follower;
 
 static pool *pool_of(const follower *f, uint32_t action)
@@ -111,7 +112,8 @@ static plim_status follow_alloc(follower *f, uint32_t i)
     pool *p = pool_of(f, i);
     uint32_t block;
     p->ours.n = p->n_placed = 0;
-    plim_status st = plim_alloc_malloc(p->h, a->bytes, a->stream, &block, f->err);
+    plim_status st = plim_alloc_malloc(p->h, a->bytes, (uint16_t)(a->stream - p->first_stream),
+                                       &block, f->err);
     if (st || p->full)
         return st ? st : plim_oom(f->err);
     st = compare_taken(f, i);
@@ -128,7 +130,7 @@ static plim_status follow_alloc(follower *f, uint32_t i)
                                " bytes: recorded at 0x%" PRIx64 ", simulated at 0x%" PRIx64,
                                i, a->bytes, a->addr, addr);
     f->out->n_checked++;
-    plim_id_slot *s = plim_id_at(f->a, &f->live, a->addr);
+    plim_id_slot *s = plim_id_at(f->a, &p->live, a->addr);
     if (!s)
         return plim_oom(f->err);
     s->live = true;
@@ -139,11 +141,12 @@ static plim_status follow_alloc(follower *f, uint32_t i)
 /* A block is free when no stream uses it any more; until then it is as if in use. */
 static plim_status follow_completed(follower *f, uint32_t i)
 {
-    plim_id_slot *s = plim_id_get(&f->live, f->r->actions[i].addr);
+    pool *p = pool_of(f, i);
+    plim_id_slot *s = plim_id_get(&p->live, f->r->actions[i].addr);
     if (!s || !s->live)
         return PLIM_OK;
     s->live = false;
-    return plim_alloc_free(pool_of(f, i)->h, s->value, f->err);
+    return plim_alloc_free(p->h, s->value, f->err);
 }
 
 static plim_status follow_release(follower *f, uint32_t *i)
@@ -355,6 +358,8 @@ static plim_status open_pools(follower *f, int torch)
         plim_alloc_set_watch(p->h, watch_segments, p);
         plim_alloc_set_place(p->h, place_segment, p);
     }
+    for (uint32_t i = r->n_streams; i-- > 0;) /* by pool */
+        f->pools[r->streams[i].pool].first_stream = (uint16_t)i;
     return PLIM_OK;
 }
 

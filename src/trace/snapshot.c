@@ -203,11 +203,15 @@ static plim_status read_pool(snapshot *s, const entry *e, key k, uint32_t *out, 
 {
     plim_pickle_value id = has_key(e, k) ? e->v[k] : (plim_pickle_value){0};
     *out = 0;
-    if (id.kind == PLIM_PICKLE_TAKEN || plim_pickle_count(id) != 2) {
-        *out = id.kind == PLIM_PICKLE_TAKEN ? (uint32_t)id.i : 0;
+    if (id.kind == PLIM_PICKLE_TAKEN) { /* what it became, or in a damaged file anything */
+        *out = id.i > 0 && id.i < s->r->n_pools ? (uint32_t)id.i : 0;
         return PLIM_OK;
     }
-    uint64_t graph = (uint64_t)id.node->items[0].i, own = (uint64_t)id.node->items[1].i;
+    if (plim_pickle_count(id) != 2)
+        return PLIM_OK;
+    const plim_pickle_value *part = id.node->items;
+    uint64_t graph = part[0].kind == PLIM_PICKLE_INT ? (uint64_t)part[0].i : 0;
+    uint64_t own = part[1].kind == PLIM_PICKLE_INT ? (uint64_t)part[1].i : 0;
     if (graph || own) {
         plim_id_slot *slot =
             plim_id_at(s->r->arena, &s->pools, graph ? 2 * graph : 2 * own + 1);
