@@ -256,9 +256,9 @@ class Records(unittest.TestCase):
             path = pathlib.Path(folder, "step.tape")
             plimsoll.tape("resnet18").save(path)
             answers += [plimsoll.oom(OOM), plimsoll.replay(path, gpu="t4"), plimsoll.replay(path, vram="100MiB"),
-                        *(plimsoll.replay(SNAPSHOTS / f"{n}.pickle") for n in ("native", "oom")),
+                        *(plimsoll.replay(SNAPSHOTS / f"{n}.pickle") for n in ("native-2.12", "oom-2.13")),
                         *(plimsoll.replay(TRACES / f"{n}.json") for n in ("cuda", "oom", "cpu")),
-                        *(plimsoll.diff("mlp", SNAPSHOTS / f"{n}.pickle", batch=8) for n in ("train", "native"))]
+                        *(plimsoll.diff("mlp", SNAPSHOTS / f"{n}.pickle", batch=8) for n in ("train-2.13", "native-2.12"))]
         for answer in answers:
             name = type(answer).__name__
             if isinstance(answer, _results.Listing):

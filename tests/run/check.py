@@ -1270,6 +1270,9 @@ def measures():
           [ours for _, ours in knees] == ["8", "8"], done.stdout)
 
 
+SNAPSHOTS = HERE.parent / "golden" / "snapshots"
+
+
 def snapshots():
     """A snapshot replays with the recorded segments and blocks, whatever the settings."""
     for conf in ("", "expandable_segments:True", "roundup_power2_divisions:4"):
@@ -1283,6 +1286,15 @@ def snapshots():
             check(f"snapshot {conf}: lines", any("snapshot.py:" in r["where"] for r in recorded["live_at_peak"]), recorded)
             check(f"snapshot {conf}: peak", report(again)["stats"]["allocated_bytes"]["peak"] ==
                   report(done)["peak_allocated"], report(again)["stats"])
+    # what was recorded of PyTorch's compiled allocator, on the pretend GPU
+    sys.path.insert(0, str(SNAPSHOTS))
+    from record import CASES
+    for case in ("native", "oom", "oom-expandable", "streams", "streams-expandable", "random", "random-expandable"):
+        _, card, conf, _, _ = CASES[case]
+        with tempfile.TemporaryDirectory() as folder:
+            done = run(SNAPSHOTS / "record.py", "--alloc-conf", conf, gpu=("--vram", card), args=("run", case, folder))
+            told = subprocess.run([sys.executable, str(SNAPSHOTS / "compare.py"), PROGRAM, folder], capture_output=True, text=True)
+        check(f"snapshot of {case}", re.fullmatch(rf"{case}-[\d.]+: agrees\n", told.stdout), told.stdout + done.stderr)
 
 
 if not torch_is_there():

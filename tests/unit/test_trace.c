@@ -1,6 +1,7 @@
 /* test_trace.c -- memory snapshots: those that PyTorch's own allocator wrote
  * (tests/golden/snapshots) end, replayed, with the recorded segments and blocks; those of other
  * versions (tests/data/snapshots) are read; damaged ones are refused. */
+#include <dirent.h>
 #include <stdio.h>
 
 #include "trace/recording.h"
@@ -22,15 +23,49 @@ static plim_bytes map_file(const char *folder, const char *name)
 
 /* ---- recorded ones ------------------------------------------------------------- */
 
+/* Their names end with the version that wrote them. */
+static int version_of(const char *name)
+{
+    int major = 0, minor = 0;
+    const char *at = strrchr(name, '-');
+    CHECK(name, at && sscanf(at, "-%d.%d", &major, &minor) == 2);
+    return 100 * major + minor;
+}
+
 static void test_golden(void **state)
 {
     (void)state;
     static const struct {
         const char *name;
         uint32_t allocs; /* requests that were served: alloc actions of the file */
+        uint32_t pools;
         bool oom;
-    } rows[] = {{"native", 52, false},  {"expandable", 52, false}, {"rounded", 52, false},
-                {"streams", 12, false}, {"random", 239, false},    {"oom", 81, true}};
+    } rows[] = {
+        {"downward-2.11", 52, 1, false},
+        {"downward-2.15", 52, 1, false},
+        {"expandable-2.6", 52, 1, false},
+        {"graphs-2.13", 22, 3, false},
+        {"graphs-2.4", 18, 2, false},
+        {"graphs-expandable-2.5", 18, 2, false},
+        {"mempool-2.7", 10, 2, false},
+        {"native-2.12", 52, 1, false},
+        {"oom-2.13", 81, 1, true},
+        {"oom-expandable-2.9", 90, 1, true},
+        {"random-2.13", 86, 1, false},
+        {"random-downward-2.14", 86, 1, false},
+        {"random-expandable-2.15", 86, 1, false},
+        {"rounded-2.8", 52, 1, false},
+        {"streams-2.4", 21, 1, false},
+        {"streams-expandable-2.10", 21, 1, false},
+    };
+    DIR *d = opendir(GOLDEN);
+    uint32_t files = 0;
+    CHECK("the folder is there", d != NULL);
+    for (const struct dirent *e; d && (e = readdir(d));)
+        files += plim_str_ends(plim_str_of(e->d_name), PLIM_STR(".pickle"));
+    if (d)
+        closedir(d);
+    CHECK("there is a row for each", files == PLIM_COUNT(rows));
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         plim_arena a = PLIM_ARENA_INIT;
         plim_recording r;
@@ -39,10 +74,33 @@ static void test_golden(void **state)
         plim_bytes b = map_file(GOLDEN, rows[i].name);
         CHECK(rows[i].name, plim_recording_read(&r, &a, b, &err) == PLIM_OK);
         CHECK(rows[i].name, plim_recording_from_start(&r));
-        CHECK(rows[i].name, plim_recording_follow(&r, 213, &f, &err) == PLIM_OK);
+        CHECK(rows[i].name, r.n_pools == rows[i].pools);
+        CHECK(rows[i].name,
+              plim_recording_follow(&r, version_of(rows[i].name), &f, &err) == PLIM_OK);
         CHECK_STR(rows[i].name, f.why.n ? f.why.p : "", "");
         CHECK(rows[i].name, f.followed && f.agrees && f.n_checked == rows[i].allocs);
         CHECK(rows[i].name, f.oom == rows[i].oom);
+        plim_file_unmap(&b);
+        plim_arena_free(&a);
+    }
+}
+
+/* A version that orders free blocks otherwise is told apart. */
+static void test_other_version(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int torch;
+    } rows[] = {{"native-2.12", 213}, {"downward-2.11", 213}, {"downward-2.15", 211}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_recording r;
+        plim_follow f;
+        plim_bytes b = map_file(GOLDEN, rows[i].name);
+        CHECK(rows[i].name, plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
+        CHECK(rows[i].name, plim_recording_follow(&r, rows[i].torch, &f, NULL) == PLIM_OK);
+        CHECK(rows[i].name, f.followed && !f.agrees && f.why.n);
         plim_file_unmap(&b);
         plim_arena_free(&a);
     }
@@ -56,7 +114,7 @@ static void test_out_of_memory(void **state)
     plim_arena a = PLIM_ARENA_INIT;
     plim_recording r;
     plim_follow f;
-    plim_bytes b = map_file(GOLDEN, "oom");
+    plim_bytes b = map_file(GOLDEN, "oom-2.13");
     CHECK("is read", plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
     CHECK("is followed", plim_recording_follow(&r, 213, &f, NULL) == PLIM_OK);
     CHECK("the request", f.oom_bytes == 6 * MIB);
@@ -75,7 +133,8 @@ static void test_out_of_memory(void **state)
 static void test_tapes(void **state)
 {
     (void)state;
-    static const char *const names[] = {"native", "expandable", "streams", "random", "oom"};
+    static const char *const names[] = {"native-2.12", "expandable-2.6", "streams-2.4",
+                                        "graphs-2.13", "random-2.13",    "oom-2.13"};
     for (size_t i = 0; i < PLIM_COUNT(names); i++) {
         plim_arena a = PLIM_ARENA_INIT;
         plim_recording r;
@@ -191,6 +250,7 @@ static plim_status use_bytes(const uint8_t *p, uint64_t n)
     CHECK("an error has a message", !st || err.msg[0]);
     if (!st && !r.given) {
         CHECK("followed", plim_recording_follow(&r, 0, &f, &err) == PLIM_OK);
+        CHECK("by address", plim_recording_follow(&r, 211, &f, &err) == PLIM_OK);
         CHECK("told", plim_recording_tape(&r, false, &t, &stacks, &err) == PLIM_OK);
         CHECK("soundly", plim_tape_check(&t) == NULL);
     }
@@ -201,9 +261,12 @@ static plim_status use_bytes(const uint8_t *p, uint64_t n)
 static void test_damage(void **state)
 {
     (void)state;
-    static const char *const names[] = {"mid_run", "history_1_13", "two"};
-    for (size_t i = 0; i < PLIM_COUNT(names); i++) {
-        plim_bytes b = map_file(DATA, names[i]);
+    static const struct {
+        const char *folder, *name;
+    } files[] = {
+        {DATA, "mid_run"}, {DATA, "history_1_13"}, {DATA, "two"}, {GOLDEN, "mempool-2.7"}};
+    for (size_t i = 0; i < PLIM_COUNT(files); i++) {
+        plim_bytes b = map_file(files[i].folder, files[i].name);
         uint8_t *copy = test_malloc((size_t)b.n);
         for (uint64_t n = 0; n < b.n; n++) {
             memcpy(copy, b.p, (size_t)b.n);
@@ -222,10 +285,10 @@ static void test_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),     cmocka_unit_test(test_out_of_memory),
-        cmocka_unit_test(test_tapes),      cmocka_unit_test(test_versions),
-        cmocka_unit_test(test_difference), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_golden),        cmocka_unit_test(test_other_version),
+        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_tapes),
+        cmocka_unit_test(test_versions),      cmocka_unit_test(test_difference),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
