@@ -80,6 +80,14 @@ different = {"segments": [segment(BASE, [
                        action("alloc", BASE + 5 * MIB, MIB, frames=FRAMES)]]}
 
 
+# a block is freed in a pool that it is not of, which no allocator does
+crossed = {"segments": [segment(BASE, [block("inactive", 20 * MIB)], segment_pool_id=(1, 0))],
+           "device_traces": [[action("segment_alloc", BASE, 20 * MIB, pool_id=(1, 0)),
+                              action("alloc", BASE, 5 * MIB, pool_id=(1, 0)),
+                              action("free_requested", BASE, 5 * MIB, pool_id=(0, 0)),
+                              action("free_completed", BASE, 5 * MIB, pool_id=(0, 0))]]}
+
+
 class Evil:
     def __reduce__(self):
         return print, ("never",)
@@ -88,7 +96,7 @@ class Evil:
 def main():
     HERE.mkdir(exist_ok=True)
     for name, value in [("list_1_10", list_1_10), ("history_1_13", history_1_13), ("history_2_0", history_2_0),
-                        ("mid_run", mid_run), ("two", two), ("different", different)]:
+                        ("mid_run", mid_run), ("two", two), ("different", different), ("crossed", crossed)]:
         (HERE / f"{name}.pickle").write_bytes(pickle.dumps(value, 2 if "1_1" in name else 4))
     (HERE / "code.pickle").write_bytes(pickle.dumps({"segments": [Evil()]}, 4))
     (HERE / "other.pickle").write_bytes(pickle.dumps({"weights": [1, 2]}, 4))

@@ -197,18 +197,26 @@ static void test_versions(void **state)
 static void test_difference(void **state)
 {
     (void)state;
-    plim_arena a = PLIM_ARENA_INIT;
-    plim_recording r;
-    plim_follow f;
-    plim_bytes b = map_file(DATA, "different");
-    CHECK("is read", plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
-    CHECK("is followed", plim_recording_follow(&r, 213, &f, NULL) == PLIM_OK);
-    CHECK("and differs", f.followed && !f.agrees && f.n_checked == 1);
-    CHECK_STR("named", f.why.p,
-              "action 2, a request for 1048576 bytes: recorded is that 0 bytes are taken from "
-              "the device, simulated 2097152");
-    plim_file_unmap(&b);
-    plim_arena_free(&a);
+    static const struct {
+        const char *name, *why;
+    } rows[] = {{"different",
+                 "action 2, a request for 1048576 bytes: recorded is that 0 bytes "
+                 "are taken from the device, simulated 2097152"},
+                {"crossed", "at the end: recorded is a block of 20971520 bytes at "
+                            "0x7f0000000000, free; simulated one of 5242880 at "
+                            "0x7f0000000000, in use"}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_recording r;
+        plim_follow f;
+        plim_bytes b = map_file(DATA, rows[i].name);
+        CHECK(rows[i].name, plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
+        CHECK(rows[i].name, plim_recording_follow(&r, 213, &f, NULL) == PLIM_OK);
+        CHECK(rows[i].name, f.followed && !f.agrees && f.n_checked == 1);
+        CHECK_STR(rows[i].name, f.why.p, rows[i].why);
+        plim_file_unmap(&b);
+        plim_arena_free(&a);
+    }
 }
 
 static void test_refused(void **state)
