@@ -268,8 +268,9 @@ static void asked_answer(const asked *q, const plim_cmd *cmd, char **words, int 
             asked_offer_values(value, &o);
         return;
     }
-    bool full = !*cmd->usage || (operand && !strstr(cmd->usage, "...") &&
-                                 !strchr(cmd->usage, ' ') && !(cmd->options & PLIM_USE_COMMAND));
+    bool full =
+        !*cmd->usage || (operand && !strstr(cmd->usage, "...") && !strchr(cmd->usage, ' ') &&
+                         !(cmd->options & PLIM_USE_COMMAND));
     if (options && (*q->word == '-' || (!*q->word && full)))
         asked_offer_options(q, cmd);
     else if (!full)

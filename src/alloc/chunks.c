@@ -104,7 +104,7 @@ void plim__chunks_shrink(plim_chunks *c)
 
 uint32_t plim__chunks_fit(const plim_chunks *c, uint64_t size)
 {
-    return plim_fs_lower_bound(c->nodes, c->free, size, 0);
+    return plim_fs_fit(c->nodes, c->free, size);
 }
 
 /* Leaves the first `size` bytes to the chunk; the rest becomes a free one after it. */
