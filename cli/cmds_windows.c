@@ -17,4 +17,6 @@
 
 LACKS(run, "COMMAND", "run a script on a simulated GPU",
       PLIM_USE_RUN | PLIM_USE_LIVE | PLIM_USE_JSON | PLIM_USE_TEXT)
+LACKS(record, "COMMAND", "record the GPU memory that a command asks for",
+      PLIM_USE_COMMAND | PLIM_USE_RECORD | PLIM_USE_JSON | PLIM_USE_TEXT)
 LACKS(top, "", "show the GPUs of this machine", PLIM_USE_TOP | PLIM_USE_CSV | PLIM_USE_TEXT)

@@ -147,7 +147,7 @@ class Answers(unittest.TestCase):
     def test_diff(self):
         small, tape = dict(batch=8, optimizer="adamw", torch="2.13"), plimsoll.tape("mlp", batch=16)
         options = [x for k, v in small.items() for x in (f"--{k}", v)]
-        for name, events, causes in (("train", 0, []), ("train_kept", 1, ["kept"])):
+        for name, events, causes in (("train-2.13", 0, []), ("train-kept-2.13", 1, ["kept"])):
             path = SNAPSHOTS / f"{name}.pickle"
             said = json.loads(program("diff", "mlp", path, *options, "--json"))
             for model in ("mlp", plimsoll.Model("mlp")):

@@ -57,6 +57,8 @@ static void test_golden(void **state)
         {"rounded-2.8", 52, 1, false},
         {"streams-2.4", 21, 1, false},
         {"streams-expandable-2.10", 21, 1, false},
+        {"train-2.13", 106, 1, false},
+        {"train-kept-2.13", 106, 1, false},
     };
     DIR *d = opendir(GOLDEN);
     uint32_t files = 0;
