@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/fmt.h"
+#include "base/items.h"
 #include "optim/part.h"
 
 static const plim_optim optim_rows[] = {
@@ -32,44 +33,6 @@ const plim_optim *plim_ema_at(uint32_t i)
 
 /* ---- "name,key=value,..." ----------------------------------------------------- */
 
-static plim_str optim_trim(plim_str s)
-{
-    while (s.n && *s.p == ' ')
-        s.p++, s.n--;
-    while (s.n && s.p[s.n - 1] == ' ')
-        s.n--;
-    return s;
-}
-
-/* Takes the next comma-separated item; splits it at '='. */
-static bool optim_item(plim_str *rest, plim_str *key, plim_str *value)
-{
-    if (!rest->n)
-        return false;
-    const char *comma = memchr(rest->p, ',', rest->n);
-    size_t end = comma ? (size_t)(comma - rest->p) : rest->n;
-    plim_str item = {rest->p, end};
-    const char *eq = memchr(item.p, '=', item.n);
-    *key = optim_trim(eq ? (plim_str){item.p, (size_t)(eq - item.p)} : item);
-    *value = eq ? optim_trim((plim_str){eq + 1, item.n - (size_t)(eq - item.p) - 1})
-                : (plim_str){NULL, 0};
-    size_t skip = PLIM_MIN(end + 1, rest->n);
-    rest->p += skip;
-    rest->n -= skip;
-    return true;
-}
-
-/* "0.9", "True", "false"; false if it is no number. */
-static bool optim_number(plim_str s, double *out)
-{
-    if (plim_str_is(s, "True") || plim_str_is(s, "true") || plim_str_is(s, "False") ||
-        plim_str_is(s, "false")) {
-        *out = s.p[0] == 'T' || s.p[0] == 't';
-        return true;
-    }
-    return plim_parse_double(s, out);
-}
-
 /* Its index among the options, or n_options. */
 static uint32_t optim_place(const plim_optim_spec *spec, plim_str name)
 {
@@ -93,10 +56,10 @@ double plim_optim_option(const plim_optim_spec *spec, const char *name)
 static void optim_defaults(plim_optim_spec *s)
 {
     plim_str rest = plim_str_of(s->optim->defaults), key, value;
-    while (optim_item(&rest, &key, &value)) {
+    while (plim_item(&rest, &key, &value)) {
         plim_assert(s->n_options < PLIM_OPTIM_OPTIONS);
         s->option[s->n_options].name = key;
-        optim_number(value, &s->option[s->n_options++].value);
+        plim_item_number(value, &s->option[s->n_options++].value);
     }
 }
 
@@ -106,7 +69,7 @@ static plim_status optim_impl(const char *what, const plim_optim *o, plim_str v,
 {
     static const char *const names[] = {"default", "foreach", "forloop", "fused"};
     plim_str rest = plim_str_of(o->impls), key, value;
-    while (optim_item(&rest, &key, &value))
+    while (plim_item(&rest, &key, &value))
         for (size_t i = 0; plim_str_eq(key, v) && i < PLIM_COUNT(names); i++)
             if (plim_str_is(v, names[i])) {
                 *out = (plim_optim_impl)i;
@@ -123,7 +86,7 @@ static plim_status optim_options(const char *what, plim_str rest, plim_optim_spe
     plim_str key, value;
     plim_status st = PLIM_OK;
     optim_defaults(s);
-    while (!st && optim_item(&rest, &key, &value)) {
+    while (!st && plim_item(&rest, &key, &value)) {
         uint32_t i = optim_place(s, key);
         if (plim_str_is(key, "impl"))
             st = optim_impl(what, s->optim, value, &s->impl, err);
@@ -131,7 +94,7 @@ static plim_status optim_options(const char *what, plim_str rest, plim_optim_spe
             st = plim_fail(err, PLIM_EUSAGE, 0,
                            "%s '%s' has no option '" PLIM_STR_FMT "': it has %s, impl", what,
                            s->optim->name, PLIM_STR_ARG(key), s->optim->defaults);
-        else if (!optim_number(value, &s->option[i].value))
+        else if (!plim_item_number(value, &s->option[i].value))
             st = plim_fail(err, PLIM_EUSAGE, 0,
                            "%s option '" PLIM_STR_FMT "' is not a number: '" PLIM_STR_FMT "'",
                            what, PLIM_STR_ARG(key), PLIM_STR_ARG(value));
@@ -185,7 +148,7 @@ plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err)
 {
     plim_str rest = text, name = {"", 0}, value;
     plim_optim_spec s = {.text = text};
-    optim_item(&rest, &name, &value);
+    plim_item(&rest, &name, &value);
     s.optim = optim_find(optim_rows, PLIM_COUNT(optim_rows), name);
     if (!s.optim)
         return optim_unknown(name, err);
@@ -200,7 +163,7 @@ plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err)
     plim_str rest = text, name = {"", 0}, value;
     plim_optim_spec s = {.text = text};
     char known[128] = "none";
-    optim_item(&rest, &name, &value);
+    plim_item(&rest, &name, &value);
     s.optim = optim_find(ema_rows, PLIM_COUNT(ema_rows), name);
     for (size_t i = 0; i < PLIM_COUNT(ema_rows); i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), ", %s",
@@ -236,9 +199,9 @@ static void check_since(plim_optim_run *r)
 {
     const char *name = r->spec->optim->name;
     plim_str rest = plim_str_of(r->spec->optim->since), key, value;
-    while (optim_item(&rest, &key, &value)) {
+    while (plim_item(&rest, &key, &value)) {
         double since = 0;
-        optim_number(value, &since);
+        plim_item_number(value, &since);
         bool all = plim_str_is(key, "all");
         if (r->torch->version < (int)since && asked_for(r->spec, key))
             plim_m_fail(r->m, PLIM_EUNSUPPORTED,

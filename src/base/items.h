@@ -1,0 +1,17 @@
+/* items.h -- texts such as "adamw,weight_decay=0.1,amsgrad=true". */
+#ifndef PLIM_ITEMS_H
+#define PLIM_ITEMS_H
+
+#include "base/base.h"
+
+/* Takes the next comma-separated item off *rest and splits it at '='; without one, *value is
+ * {NULL, 0}.  Blanks around both are left out.  false: there is none. */
+bool plim_item(plim_str *rest, plim_str *key, plim_str *value);
+
+/* The next of the words that `mark` separates, as in "q_proj+v_proj"; false: there is none. */
+bool plim_item_word(plim_str *rest, char mark, plim_str *word);
+
+/* "0.9", "True", "false"; false if it is no number. */
+bool plim_item_number(plim_str s, double *out);
+
+#endif
