@@ -6,9 +6,10 @@
 /* Represents one region while its nodes live. */
 struct m_frame {
     uint32_t region;
-    uint32_t nodes;   /* not yet released */
-    uint32_t n_saves; /* tensors that its forward would have saved */
-    plim_t *input;    /* held for the second forward; owned */
+    uint32_t nodes; /* not yet released */
+    bool *wanted;   /* of each tensor that its forward would have saved: its node lives */
+    uint32_t n_saves, cap_saves;
+    plim_t *input; /* held for the second forward; owned */
     uint32_t n_inputs, cap_inputs;
     plim_t *recomputed; /* tensors it saved, until a node takes them; NULL: not run yet */
     plim_dtype autocast;
@@ -85,7 +86,22 @@ void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot)
         f->nodes++;
         memset(n->save_index, 0xff, PLIM_MAX_SAVED * sizeof *n->save_index);
     }
+    if (!PLIM_PUSH_ROOM(m->arena, f->wanted, f->n_saves, f->cap_saves)) {
+        plim_m_oom(m);
+        return;
+    }
+    f->wanted[f->n_saves] = true;
     n->save_index[slot] = f->n_saves++;
+}
+
+/* A node goes that no gradient has reached: what it would have saved is not kept.
+ * src: torch/utils/checkpoint.py, frame.weak_holders */
+void plim__frame_forget(plim_machine *m, const m_gnode *n)
+{
+    m_frame *f = &m->frames[n->frame];
+    for (uint32_t i = 0; i < PLIM_MAX_SAVED && !f->recomputed && !n->reentrant; i++)
+        if (n->save_index[i] != PLIM_NONE)
+            f->wanted[n->save_index[i]] = false;
 }
 
 /* ---- the second forward ----------------------------------------------------------- */
@@ -102,7 +118,7 @@ bool plim__frame_stops_early(const plim_machine *m)
 void plim__frame_resave(plim_machine *m, plim_t t)
 {
     m_frame *f = &m->frames[m->recomputing];
-    if (m->n_recomputed < f->n_saves)
+    if (m->n_recomputed < f->n_saves && f->wanted[m->n_recomputed])
         f->recomputed[m->n_recomputed] = plim_m_alias(m, t, plim_m_meta(m, t));
     if (++m->n_recomputed >= f->n_saves && plim__frame_stops_early(m))
         m->stopped = true;

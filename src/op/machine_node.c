@@ -48,6 +48,8 @@ void plim__gnode_release(plim_machine *m, m_gnode *n)
 {
     uint32_t view_op = n->view_op, frame = n->frame;
     n->released = true;
+    if (frame != PLIM_NONE)
+        plim__frame_forget(m, n);
     plim__gnode_drop_saved(m, n);
     n->view_op = n->frame = PLIM_NONE;
     plim__frame_unref(m, frame);
@@ -75,6 +77,10 @@ void plim__gnode_unref(plim_machine *m, uint32_t id)
         plim__gnode_release(m, n);
         for (uint32_t i = 0; i < n->pub.n_in; i++)
             plim__gnode_unref(m, n->pub.next[i].node);
+        if (n->pub.leaf) {
+            m_t(m, n->pub.leaf)->acc = PLIM_NONE;
+            plim_m_drop(m, n->pub.leaf);
+        }
         n->next_free = m->free_gnode;
         n->generation++;
         m->free_gnode = m_index(id);
@@ -82,7 +88,8 @@ void plim__gnode_unref(plim_machine *m, uint32_t id)
     m->n_dying = 0;
 }
 
-/* The AccumulateGrad node of a leaf, which lives as long as the leaf. */
+/* The AccumulateGrad node of a leaf: it owns the leaf, and lives as long as an edge leads to it.
+ * src: torch/csrc/autograd/functions/accumulate_grad.h, variable.cpp grad_accumulator */
 static uint32_t accumulate_node(plim_machine *m, plim_t leaf)
 {
     m_tensor *x = m_t(m, leaf);
@@ -94,8 +101,7 @@ static uint32_t accumulate_node(plim_machine *m, plim_t leaf)
     m_gnode *n = m_n(m, id);
     n->pub.fn = NULL;
     n->pub.seq = UINT32_MAX;
-    n->pub.leaf = leaf;
-    n->refs = 1;
+    n->pub.leaf = plim_m_ref(m, leaf);
     return x->acc = id;
 }
 

@@ -194,6 +194,7 @@ void plim__work_end(plim_machine *m, const plim_op *op, uint64_t read, uint64_t 
 
 void plim__frame_unref(plim_machine *m, uint32_t frame);
 void plim__frame_save(plim_machine *m, m_gnode *n, uint32_t slot);
+void plim__frame_forget(plim_machine *m, const m_gnode *n);
 bool plim__frame_stops_early(const plim_machine *m);
 void plim__frame_resave(plim_machine *m, plim_t t);
 void plim__frame_unpack(plim_machine *m, m_gnode *n);

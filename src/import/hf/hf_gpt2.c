@@ -79,7 +79,7 @@ static uint32_t add_mlp(plim_hf *h, const config *c, uint32_t x)
 static uint32_t add_block(plim_hf *h, const config *c, int64_t i, uint32_t x)
 {
     plim_nn *n = &h->n;
-    plim_nn_enter(n, plim_nn_name(n, "h.", i), "GPT2Block");
+    plim_hf_layer(h, plim_nn_name(n, "h.", i), "GPT2Block", x);
     uint32_t y = plim_nn_layer_norm(n, "ln_1", x, c->eps);
     y = add_attention(h, c, i, y);
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);
