@@ -14,7 +14,7 @@ import tempfile
 from typing import IO, Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import _library
-from .__main__ import program
+from ._place import program
 from ._errors import Error, FileError, UnsupportedError, UsageError
 from ._records import RunReport
 from ._results import Result
