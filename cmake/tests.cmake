@@ -206,6 +206,10 @@ if(TARGET plimsoll)
     add_test(NAME golden.idiom
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/idiom/idiom.py
                      $<TARGET_FILE:plimsoll>)
+    # Recorded runs of peft's own code.
+    add_test(NAME golden.lora
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/lora/lora.py
+                     $<TARGET_FILE:plimsoll>)
 endif()
 
 if(TARGET plimsoll)

@@ -27,6 +27,8 @@ typedef struct plim_value {
     bool requires_grad; /* parameters only: as the model has it */
     bool persistent;    /* buffers: part of the state dict */
     bool packed;        /* buffers: quantized and packed, so that casts leave the type alone */
+    bool adapter;       /* parameters: added to the model once it is loaded and cast, */
+    plim_dtype made_as; /* in this dtype, and then cast to their own */
     uint32_t tied_to;   /* parameters: same storage as this value, or PLIM_NONE */
     uint32_t node;      /* the node that produces it, or PLIM_NONE */
 } plim_value;
@@ -98,6 +100,7 @@ typedef struct plim_open_dim {
 typedef struct plim_graph {
     plim_arena *arena;
     plim_str name, format, producer;
+    plim_str model_type; /* of a config.json: "llama"; else empty */
     plim_str note; /* what a reader should know about figures from this graph; may be empty */
     plim_value *values;
     plim_node *nodes;

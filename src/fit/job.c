@@ -123,6 +123,11 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     return st;
 }
 
+static bool is_checkpointed(const plim_step_settings *step)
+{
+    return !step->infer && !plim_str_is(step->checkpoint, "none");
+}
+
 /* How a training script calls a language model that is built here.  transformers turns the
  * cache off under checkpointing, whatever was asked for (merge_with_config_defaults). */
 static void read_call(plim_job *job, const plim_settings *s)
@@ -131,12 +136,11 @@ static void read_call(plim_job *job, const plim_settings *s)
     const plim_step_settings *step = &job->step;
     bool own_loss = step->loss == PLIM_LOSS_DEFAULT || step->loss == PLIM_LOSS_MODEL;
     const plim_loop *loop = step->loop ? step->loop : plim_loop_usual(own_loss);
-    bool checkpointed = !step->infer && !plim_str_is(step->checkpoint, "none");
     job->bind.labels_are_inputs = loop->labels_are_inputs;
-    job->bind.caching = checkpointed || s->cache == OFF ? PLIM_CACHING_OFF
-                        : s->cache == ON                ? PLIM_CACHING_ON
-                        : step->infer || loop->no_cache ? PLIM_CACHING_OFF
-                                                        : PLIM_CACHING_CONFIG;
+    job->bind.caching = is_checkpointed(step) || s->cache == OFF ? PLIM_CACHING_OFF
+                        : s->cache == ON                         ? PLIM_CACHING_ON
+                        : step->infer || loop->no_cache          ? PLIM_CACHING_OFF
+                                                                 : PLIM_CACHING_CONFIG;
 }
 
 void plim_job_plain_call(plim_job *job)
@@ -184,6 +188,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         st = read_step(&job->step, job->settings, err);
     if (!st)
         st = read_sizes(job, job->settings, err);
+    if (!st && job->settings->lora)
+        st = plim_lora_parse(plim_str_of(job->settings->lora), &job->lora, err);
     if (st)
         return st;
     read_libraries(job, job->settings);
@@ -201,7 +207,8 @@ static const char *find_model_dtype(const plim_graph *g)
     plim_str word;
     for (uint32_t i = 0; i < g->n_values; i++) {
         const plim_value *v = &g->values[i];
-        if (v->kind == PLIM_VALUE_NODE || v->packed || !plim_is_float(v->meta.dtype))
+        if (v->kind == PLIM_VALUE_NODE || v->packed || v->adapter ||
+            !plim_is_float(v->meta.dtype))
             continue;
         if (t != PLIM_DTYPE_COUNT && t != v->meta.dtype)
             return NULL;
@@ -270,6 +277,8 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
                            plim_err *err)
 {
     plim_binding bind = job->bind;
+    const plim_transform_run run = {job->step.dtype, job->step.autocast, job->step.infer,
+                                    is_checkpointed(&job->step)};
     if (batch && bind.n_inputs) { /* replaces the batch dimension of the given shapes */
         struct plim_input_shape *in = PLIM_NEW_N(a, struct plim_input_shape, bind.n_inputs);
         if (!in)
@@ -288,7 +297,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'cache' is on, but only decoders that plimsoll builds from a "
                          "config.json can keep keys and values");
-    return st;
+    return st || !job->lora.r ? st : plim_lora_apply(g, &job->lora, &run, err);
 }
 
 /* The dtype of keys and values: that of what projects them. */

@@ -9,6 +9,7 @@
 #include "step/model.h"
 #include "step/step.h"
 #include "step/world.h"
+#include "transform/transform.h"
 
 typedef struct plim_job {
     plim_arena *arena;
@@ -17,6 +18,7 @@ typedef struct plim_job {
     const plim_model *model;
     plim_binding bind;
     plim_step_settings step;
+    plim_lora lora;      /* r 0: none */
     plim_bound bound;    /* the size of estimated allocations, by the setting "workspace" */
     const plim_gpu *gpu; /* NULL: none was chosen */
     plim_gpu generic;    /* the card that the setting "vram" describes */

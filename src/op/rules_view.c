@@ -427,6 +427,13 @@ void plim_run_alias(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     plim_ret(c, plim_view_as(c->m, &alias_fn, x, plim_m_meta(c->m, x)));
 }
+void plim_run_requires_grad(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    if (!plim_m_requires_grad(c->m, x)) /* else it has a history */
+        plim_m_as_leaf(c->m, x, true);
+    plim_ret(c, plim_m_ref(c->m, x));
+}
 void plim_run_detach(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);

@@ -196,10 +196,14 @@ static void flatten_weights(plim_machine *m, const flat *f, plim_t *value)
 
 /* ---- the whole of it ---------------------------------------------------------------------- */
 
+static plim_dtype cast_dtype(plim_dtype chosen, plim_dtype own)
+{
+    return plim_is_float(own) && chosen != PLIM_DTYPE_COUNT ? chosen : own;
+}
+
 plim_meta plim_step_meta(plim_dtype dtype, const plim_meta *m)
 {
-    bool cast = plim_is_float(m->dtype) && dtype != PLIM_DTYPE_COUNT;
-    return plim_meta_like(m, cast ? dtype : m->dtype);
+    return plim_meta_like(m, cast_dtype(dtype, m->dtype));
 }
 
 /* Constants that the code copies to the device at each use: they stay on the CPU.
@@ -219,6 +223,34 @@ static bool *on_host(plim_arena *a, const plim_graph *g)
     return host;
 }
 
+static void load_value(plim_machine *m, const plim_graph *g, uint32_t id, plim_dtype t,
+                       plim_t *value)
+{
+    const plim_value *v = &g->values[id];
+    const plim_meta meta = plim_meta_like(&v->meta, t);
+    bool param = v->kind == PLIM_VALUE_PARAMETER;
+    plim_m_place(m, PLIM_NONE, v->name, NULL, param ? PLIM_CAT_PARAMETER : PLIM_CAT_BUFFER);
+    value[id] = plim_m_leaf(m, &meta, param && v->requires_grad);
+}
+
+/* peft adds adapters to a model that is on the card: in the dtype of its parameters, and when
+ * all are there it casts one after the other. */
+static void load_adapters(plim_machine *m, const plim_graph *g, const uint32_t *order,
+                          uint32_t n, plim_dtype dtype, plim_t *value)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (g->values[order[i]].adapter)
+            load_value(m, g, order[i], cast_dtype(dtype, g->values[order[i]].made_as), value);
+    for (uint32_t i = 0; i < n; i++) {
+        const plim_value *v = &g->values[order[i]];
+        plim_t was = v->adapter ? value[order[i]] : 0;
+        if (!was || plim_m_meta(m, was)->dtype == v->meta.dtype)
+            continue;
+        load_value(m, g, order[i], v->meta.dtype, value);
+        plim_m_drop(m, was);
+    }
+}
+
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
                     plim_t *value)
 {
@@ -231,29 +263,27 @@ void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dt
     }
     for (uint32_t i = 0; i < n; i++) {
         const plim_value *v = &g->values[order[i]];
-        bool param = v->kind == PLIM_VALUE_PARAMETER;
         if (v->tied_to != PLIM_NONE) { /* one tensor: loaded under its first name */
             if (value[v->tied_to]) {
                 value[order[i]] = value[v->tied_to];
                 continue;
             }
             order[i] = v->tied_to;
-        } else if (value[order[i]]) {
+        } else if (value[order[i]] || v->adapter) {
             continue;
         }
-        plim_meta meta = plim_step_meta(v->packed ? PLIM_DTYPE_COUNT : dtype, &v->meta);
-        if (host[order[i]]) {
+        v = &g->values[order[i]];
+        if (host[order[i]])
             value[order[i]] = plim_m_outside(m, &v->meta);
-            continue;
-        }
-        plim_m_place(m, PLIM_NONE, v->name, NULL,
-                     param ? PLIM_CAT_PARAMETER : PLIM_CAT_BUFFER);
-        value[order[i]] = plim_m_leaf(m, &meta, param && v->requires_grad);
+        else
+            load_value(m, g, order[i],
+                       v->packed ? v->meta.dtype : cast_dtype(dtype, v->meta.dtype), value);
         for (uint32_t k = 0; k < n_flats; k++)
             for (uint32_t j = 0; j < flats[k].n; j++)
                 if (flats[k].weight[j] == order[i] && !--flats[k].left)
                     flatten_weights(m, &flats[k], value);
     }
+    load_adapters(m, g, order, n, dtype, value);
     for (uint32_t i = 0; i < g->n_values; i++)
         if (g->values[i].tied_to != PLIM_NONE)
             value[i] = value[g->values[i].tied_to];

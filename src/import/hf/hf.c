@@ -249,6 +249,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     g->cached = h.n_cached > 0;
     g->format = PLIM_STR("Hugging Face config");
     g->producer = plim_str_of(group->src);
+    g->model_type = plim_str_of(h.family->model_type);
     return h.n.st;
 }
 

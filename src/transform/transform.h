@@ -1,0 +1,31 @@
+/* transform.h -- changes of a model before it runs, graph to graph: adapters. */
+#ifndef PLIM_TRANSFORM_H
+#define PLIM_TRANSFORM_H
+
+#include "core/graph.h"
+
+/* LoRA as peft applies it.  src: peft 0.21 tuners/lora/layer.py */
+typedef struct plim_lora {
+    int64_t r;
+    double alpha, dropout;
+    plim_str targets; /* "q_proj+v_proj", "all-linear"; "": those of the model's family */
+    bool rslora;      /* scaling by alpha / sqrt(r), which takes no memory */
+    bool dora;        /* magnitudes are trained, too */
+} plim_lora;
+
+/* Parses "r=16,targets=q_proj+v_proj,alpha=32,dropout=0.05"; PLIM_EUSAGE names the item.  Texts
+ * are borrowed. */
+plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err);
+
+/* How the model runs: as in plim_step_settings. */
+typedef struct plim_transform_run {
+    plim_dtype dtype, autocast;
+    bool infer, checkpointed;
+} plim_transform_run;
+
+/* Freezes the model and adds the adapters.
+ * PLIM_EUSAGE: no module has such a name, or the model's family is not known. */
+plim_status plim_lora_apply(plim_graph *g, const plim_lora *spec,
+                            const plim_transform_run *run, plim_err *err);
+
+#endif

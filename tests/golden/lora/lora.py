@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""Compares `plimsoll estimate --lora` with runs of peft's own code (loop.py), to the byte.
+
+    tests/golden/lora/lora.py PROGRAM                   compares; needs no PyTorch
+    tests/golden/lora/lora.py PROGRAM record [NAME...]  runs the models under `plimsoll run`, and writes runs.txt;
+                                                        the python in front of PATH has torch, transformers and peft
+
+A row of runs.txt is a model of tests/golden/idiom/idiom.py, the text of --lora, checkpoints as 0 or 1, and the peak of
+requested bytes.  Batch 4 x 256, two steps, bf16, AdamW.
+"""
+import datetime
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+RUNS = HERE / "runs.txt"
+CARD, TORCH = "h100", "2.13"
+PEAKS = ("peak_requested",)
+
+sys.path.insert(0, str(HERE.parent / "idiom"))
+import idiom  # noqa: E402  the models
+
+CASES = {  # by model: texts of --lora; each with and without checkpoints
+    "llama": ["r=16", "r=16,dora", "r=8,targets=all-linear,dropout=0.1,dora", "r=8,targets=all-linear,dropout=0.1", "r=8,alpha=32,targets=q_proj+self_attn.v_proj+down_proj,rslora"],
+    "mistral": ["r=16"],
+    "qwen2": ["r=16,dropout=0.05", "r=16,targets=q_proj+k_proj,dora"],
+    "gemma2": ["r=8"],
+    "qwen3": ["r=64,targets=all-linear"],
+    "gpt_neox": ["r=8"],
+    "opt": ["r=8", "r=8,dora"],
+    "phi": ["r=4"],
+    "gpt2": ["r=16", "r=8,targets=c_attn+c_proj,dropout=0.1", "r=8,dora", "r=8,dora,dropout=0.1"],
+    "falcon": ["r=8"],
+}
+
+
+def cases():
+    return [(name, lora, checkpoint) for name, texts in CASES.items() for lora in texts for checkpoint in (0, 1)]
+
+
+def peaks_of(command, at):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
+    report = json.loads(done.stdout)
+    for key in at:
+        report = report[key]
+    return tuple(report[key] for key in PEAKS)
+
+
+def predicted(program, folder, name, lora, checkpoint):
+    return peaks_of([program, "estimate", folder / name, "--batch", "4", "--seq", "256", "--optimizer", "adamw",
+                     "--lora", lora, "--checkpoint", "blocks" if checkpoint else "none",
+                     "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory",))
+
+
+def measured(program, folder, name, lora, checkpoint):
+    return peaks_of([program, "run", "--gpu", CARD, "--json", "--", "python", HERE / "loop.py", folder / name, lora,
+                     str(checkpoint)], ())
+
+
+def read_runs():
+    rows = {}
+    for line in RUNS.read_text().splitlines():
+        if not line.startswith("#"):
+            name, lora, checkpoint, *peaks = line.split()
+            rows[name, lora, int(checkpoint)] = tuple(map(int, peaks))
+    return rows
+
+
+def record(program, folder, names):
+    rows = read_runs() if names else {}
+    for case in cases():
+        if not names or case[0] in names:
+            rows[case] = measured(program, folder, *case)
+            print(*case, *rows[case], "" if rows[case] == predicted(program, folder, *case) else "DIFFERS", flush=True)
+    import peft
+    import torch
+    import transformers
+    head = [f"# recorded {datetime.date.today()} by: tests/golden/lora/lora.py PROGRAM record",
+            f"# torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}, "
+            f"plimsoll run --gpu {CARD}; model, --lora, checkpoints, peaks: " + ", ".join(PEAKS)]
+    RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, *rows[case]))) for case in cases() if case in rows]) + "\n")
+
+
+def compare(program, folder):
+    rows, wrong = read_runs(), 0
+    for case in cases():
+        peaks = predicted(program, folder, *case)
+        wrong += peaks != rows.get(case)
+        if peaks != rows.get(case):
+            print(*case, "estimate", *peaks, "run", *rows.get(case, ("none",)))
+    print(f"{len(rows)} runs, {wrong} of another size")
+    return 1 if wrong or len(rows) != len(cases()) else 0
+
+
+def main():
+    program, *words = sys.argv[1:] or sys.exit(__doc__)
+    program = pathlib.Path(program).resolve()
+    with tempfile.TemporaryDirectory() as folder:
+        idiom.write_configs(pathlib.Path(folder))
+        if words[:1] == ["record"]:
+            return record(program, pathlib.Path(folder), words[1:])
+        return compare(program, pathlib.Path(folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
