@@ -80,7 +80,9 @@ static plim_status create_db(sqlite3 *db, const char *path, plim_err *err)
     bool empty = false;
     snprintf(mark, sizeof mark, "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
              PLIM_TOP_DB_ID, PLIM_TOP_DB_VERSION);
-    int rc = sqlite3_exec(db, "PRAGMA journal_mode=WAL; BEGIN IMMEDIATE", NULL, NULL, NULL);
+    int rc =
+        sqlite3_exec(db, "PRAGMA cache_size=-256; PRAGMA journal_mode=WAL; BEGIN IMMEDIATE",
+                     NULL, NULL, NULL);
     if (rc)
         return plim_top_db_fail(db, rc, path, err);
     plim_status st = check_db(db, path, &empty, err);

@@ -33,3 +33,16 @@ add_test(NAME live.history
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/history.py
                  $<TARGET_FILE:plimsoll> ${live_out})
 set_tests_properties(live.history PROPERTIES SKIP_RETURN_CODE 77)
+if(SQLite3_FOUND)
+    # The log's own files, and what they take of the program.
+    add_executable(live_log_day tests/live/log_day.c cli/top_log.c cli/top_db.c cli/console.c
+                   cli/terminal_posix.c)
+    target_include_directories(live_log_day PRIVATE include)
+    target_compile_definitions(live_log_day PRIVATE PLIM_SQLITE)
+    target_link_libraries(live_log_day PRIVATE plim_flags plimsoll_static SQLite::SQLite3)
+    add_test(NAME live.log_day COMMAND live_log_day ${CMAKE_BINARY_DIR}/log_day.db)
+    set_tests_properties(live.log_day PROPERTIES FIXTURES_REQUIRED log_day)
+    add_test(NAME live.log_day_clean
+             COMMAND ${CMAKE_COMMAND} -E rm -f ${CMAKE_BINARY_DIR}/log_day.db)
+    set_tests_properties(live.log_day_clean PROPERTIES FIXTURES_SETUP log_day)
+endif()
