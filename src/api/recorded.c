@@ -169,7 +169,7 @@ static plim_status fill_trace(const plim_recording *r, plim_recorded *out, plim_
                        .counted = r->counters != NULL,
                        .ends_at = r->ends_at,
                        .rest_bytes = r->rest_bytes};
-    for (uint32_t i = 0; i < r->n_counters; i++) {
+    for (uint32_t i = 0; r->counters && i < r->n_counters; i++) {
         const plim_counters *c = &r->counters[i];
         if (c->allocated > t->peak_allocated)
             t->peak_unused = c->reserved - PLIM_MIN(c->allocated, c->reserved);
