@@ -24,7 +24,7 @@ plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err)
 {
     plim_str rest = text, key, value;
     double r = RANK, alpha = -1, rslora = 0, dora = 0;
-    *out = (plim_lora){.targets = PLIM_STR("")};
+    *out = (plim_lora){.targets = PLIM_STR(""), .saved = PLIM_STR("")};
     const struct {
         const char *key;
         double *number, least, most;
@@ -36,8 +36,8 @@ plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err)
     while (plim_item(&rest, &key, &value)) {
         size_t i = 0;
         double v = 1; /* of a name alone: "rslora" */
-        if (plim_str_is(key, "targets") && value.n) {
-            out->targets = value;
+        if ((plim_str_is(key, "targets") || plim_str_is(key, "save")) && value.n) {
+            *(*key.p == 't' ? &out->targets : &out->saved) = value;
             continue;
         }
         while (i < PLIM_COUNT(items) && !plim_str_is(key, items[i].key))
@@ -45,7 +45,7 @@ plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err)
         if (i == PLIM_COUNT(items))
             return plim_fail(err, PLIM_EUSAGE, 0,
                              "lora has no item '" PLIM_STR_FMT
-                             "': it has r, targets, alpha, dropout, rslora, dora",
+                             "': it has r, targets, save, alpha, dropout, rslora, dora",
                              PLIM_STR_CUT(key));
         if ((value.n && !plim_item_number(value, &v)) || (!value.n && i < 3) ||
             !(v >= items[i].least && v <= items[i].most))
@@ -95,17 +95,23 @@ static bool path_ends(plim_str path, plim_str name)
            (path.n == name.n || path.p[path.n - name.n - 1] == '.');
 }
 
+/* The path ends with one of "q_proj+v_proj". */
+static bool is_named(plim_str path, plim_str names)
+{
+    plim_str name;
+    while (plim_item_word(&names, '+', &name))
+        if (name.n && path_ends(path, name))
+            return true;
+    return false;
+}
+
 static adapted is_target(const plim_graph *g, uint32_t scope, plim_str targets)
 {
     const plim_scope *s = &g->scopes[scope];
-    plim_str name;
     if (plim_str_is(targets, "all-linear")) /* but the output layer */
         return kind_of(s) == OTHER || path_ends(s->path, PLIM_STR("lm_head")) ? NOT
                                                                               : kind_of(s);
-    while (plim_item_word(&targets, '+', &name))
-        if (name.n && path_ends(s->path, name))
-            return kind_of(s);
-    return NOT;
+    return is_named(s->path, targets) ? kind_of(s) : NOT;
 }
 
 /* ---- the new graph ------------------------------------------------------------------- */
@@ -130,6 +136,8 @@ typedef struct adapter {
     plim_map made;   /* paths of adapted modules: index into weights */
     weights *weights;
     uint32_t n_weights, cap_weights;
+    uint32_t *copies; /* by value of the model: its copy, or PLIM_NONE */
+    uint32_t n_originals, n_copies;
 } adapter;
 
 /* The dtype that a tensor of the graph has when the model runs. */
@@ -394,6 +402,86 @@ static void refuse_target(adapter *ad, uint32_t scope)
                  PLIM_STR_CUT(s->path), PLIM_STR_CUT(s->type));
 }
 
+/* ---- modules that are trained whole -------------------------------------------------- */
+
+/* The path of the outermost module around a scope that is named in `saved`; "": none. */
+static plim_str saved_path(const adapter *ad, uint32_t scope)
+{
+    const plim_graph *g = ad->n.g;
+    plim_str found = PLIM_STR("");
+    for (uint32_t s = scope; s != PLIM_NONE; s = g->scopes[s].parent)
+        if (is_named(g->scopes[s].path, ad->spec->saved))
+            found = g->scopes[s].path;
+    return found;
+}
+
+/* The copy that peft trains in place of a parameter or buffer of the module `path`. */
+static uint32_t copy_of(adapter *ad, uint32_t id, plim_str path)
+{
+    plim_graph *g = ad->n.g;
+    if (ad->copies[id] != PLIM_NONE)
+        return ad->copies[id];
+    plim_value v = g->values[id];
+    bool inside = v.name.n > path.n && plim_str_eq((plim_str){v.name.p, path.n}, path);
+    size_t from = inside ? path.n : v.name.n; /* else its name is that of what it is tied to */
+    while (!inside && from && v.name.p[from - 1] != '.')
+        from--;
+    from -= !inside && from;
+    v.requires_grad = v.kind == PLIM_VALUE_PARAMETER && plim_is_float(v.meta.dtype);
+    v.adapter = true;
+    v.made_as = v.meta.dtype;
+    v.meta = plim_meta_like(&v.meta, run_dtype(ad, v.meta.dtype));
+    v.tied_to = PLIM_NONE;
+    v.name = plim_arena_printf(g->arena, PLIM_STR_FMT ".modules_to_save.default" PLIM_STR_FMT,
+                               PLIM_STR_ARG(path), (int)(v.name.n - from), v.name.p + from);
+    uint32_t copy = v.name.p ? plim_graph_add_value(g, &v) : PLIM_NONE;
+    if (copy == PLIM_NONE)
+        ad->n.st = ad->n.st ? ad->n.st : plim_oom(ad->n.err);
+    ad->n_copies++;
+    return ad->copies[id] = copy;
+}
+
+/* Makes a node of a module that is trained whole take the copies. */
+static void use_copies(adapter *ad, plim_node *node, plim_str path)
+{
+    plim_graph *g = ad->n.g;
+    plim_arg *args = PLIM_NEW_N(g->arena, plim_arg, (uint64_t)node->n_args + 1);
+    if (!args) {
+        ad->n.st = plim_oom(ad->n.err);
+        return;
+    }
+    memcpy(args, node->args, node->n_args * sizeof *args);
+    for (uint32_t i = 0; i < node->n_args && !ad->n.st; i++)
+        if (args[i].kind == PLIM_ARG_VALUE && args[i].id < ad->n_originals &&
+            is_leaf(&g->values[args[i].id]))
+            args[i].id = copy_of(ad, args[i].id, path);
+    node->args = args;
+}
+
+static void copy_saved(adapter *ad)
+{
+    plim_graph *g = ad->n.g;
+    if (!ad->spec->saved.n)
+        return;
+    ad->n_originals = g->n_values;
+    if (!(ad->copies = PLIM_NEW_N(g->arena, uint32_t, g->n_values))) {
+        ad->n.st = plim_oom(ad->n.err);
+        return;
+    }
+    memset(ad->copies, 0xff, g->n_values * sizeof *ad->copies); /* PLIM_NONE */
+    for (uint32_t i = 0; i < g->n_nodes && !ad->n.st; i++) {
+        plim_str path = saved_path(ad, g->nodes[i].scope);
+        if (path.n && is_target(g, g->nodes[i].scope, ad->targets) == NOT)
+            use_copies(ad, &g->nodes[i], path);
+    }
+    if (!ad->n.st && !ad->n_copies)
+        plim_nn_fail(&ad->n, PLIM_EUSAGE,
+                     "lora: the model has no module named '" PLIM_STR_FMT "'",
+                     PLIM_STR_CUT(ad->spec->saved));
+}
+
+/* ---- the whole graph ------------------------------------------------------------------- */
+
 /* The weight that token ids look up: that of the first embedding. */
 static uint32_t input_weight(const plim_graph *g)
 {
@@ -460,6 +548,7 @@ plim_status plim_lora_apply(plim_graph *g, const plim_lora *spec,
     for (uint32_t i = 0; i < g->n_values; i++)
         g->values[i].requires_grad = false;
     plim_nn_init(&ad.n, g, err);
+    copy_saved(&ad);
     adapt_all(&ad);
     if (!ad.n.st && !ad.n_weights)
         plim_nn_fail(&ad.n, PLIM_EUSAGE,

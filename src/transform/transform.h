@@ -9,6 +9,7 @@ typedef struct plim_lora {
     int64_t r;
     double alpha, dropout;
     plim_str targets; /* "q_proj+v_proj", "all-linear"; "": those of the model's family */
+    plim_str saved;   /* modules that are trained whole, beside the adapters: "lm_head" */
     bool rslora;      /* scaling by alpha / sqrt(r), which takes no memory */
     bool dora;        /* magnitudes are trained, too */
 } plim_lora;

@@ -24,9 +24,9 @@ sys.path.insert(0, str(HERE.parent / "idiom"))
 import idiom  # noqa: E402  the models
 
 CASES = {  # by model: texts of --lora; each with and without checkpoints
-    "llama": ["r=16", "r=16,dora", "r=8,targets=all-linear,dropout=0.1,dora", "r=8,targets=all-linear,dropout=0.1", "r=8,alpha=32,targets=q_proj+self_attn.v_proj+down_proj,rslora"],
+    "llama": ["r=16", "r=8,save=embed_tokens+lm_head", "r=16,dora", "r=8,targets=all-linear,dropout=0.1,dora", "r=8,targets=all-linear,dropout=0.1", "r=8,alpha=32,targets=q_proj+self_attn.v_proj+down_proj,rslora"],
     "mistral": ["r=16"],
-    "qwen2": ["r=16,dropout=0.05", "r=16,targets=q_proj+k_proj,dora"],
+    "qwen2": ["r=16,dropout=0.05", "r=16,targets=q_proj+k_proj,dora", "r=8,save=lm_head"],
     "gemma2": ["r=8"],
     "qwen3": ["r=64,targets=all-linear"],
     "gpt_neox": ["r=8"],
