@@ -23,8 +23,9 @@ const plim_cmd plim_cmd_diff = {
     .usage = "A B",
     .doc = "set a prediction and a recording side by side",
     .about =
-        "Each of A and B is a model, with the settings given, or what was recorded: a tape "
-        "or a memory snapshot of PyTorch. The first event that differs is named, and the "
+        "Each of A and B is a model, with the settings given, or what was recorded: a tape, "
+        "a memory snapshot of PyTorch, or the log of a program that printed its figures. "
+        "The first event that differs is named, and the "
         "likely cause. Exit status 1 means that they differ.",
     .options =
         PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_DIFF,

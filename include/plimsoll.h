@@ -873,7 +873,7 @@ PLIM_API void plim_replay_free(plim_replay *r);
 typedef struct plim_diff_side {
     size_t size;                  /* of this struct */
     const char *name;             /* of the model or the file */
-    const char *format;           /* "prediction", "tape", "snapshot" */
+    const char *format;           /* "prediction", "tape", "snapshot", "log" */
     const plim_model_info *model; /* NULL: a recording */
     const plim_settings
         *settings;   /* as used, with the defaults filled in; NULL: a recording */
@@ -884,6 +884,7 @@ typedef struct plim_diff_side {
     plim_phase peak_phase;
     const char *peak_op; /* what runs at the peak, a layer or a line; "": not known */
     bool phases_known;   /* peak_step and peak_phase are known */
+    const char *source;  /* of a log: who printed its figures, "Megatron-LM"; NULL: no log */
 } plim_diff_side;
 
 /* A figure of both sides, in bytes. */
@@ -892,6 +893,7 @@ typedef struct plim_diff_figure {
     const char *name; /* "requested", "allocated", "reserved": peaks; "device" */
     uint64_t a, b;
     bool a_known, b_known;
+    uint64_t within; /* of a log: so much is lost as its numbers are rounded; else 0 */
 } plim_diff_figure;
 
 /* What is live at the peak of each side: of a category, of a module, or a tensor. */
@@ -944,10 +946,12 @@ typedef struct plim_diff {
     const char *within; /* as it was set; NULL: it was not */
     bool
         differs; /* a figure differs by more than `within`; if that is not set, anything does */
+    bool figures_only; /* a side is a log: nothing but the figures is known */
 } plim_diff;
 
 /* Sets two runs side by side.  Each of them is a model with the settings `s`, or what a file
- * recorded: a tape, or a memory snapshot of PyTorch; what the file is follows from its content.
+ * recorded: a tape, a memory snapshot of PyTorch, or the log of a program that printed how much
+ * memory it had; what the file is follows from its content.
  * `a` is the name of a model or of a file, as in plim_model_open; if model_a is not NULL, it is
  * that model, and `a` is what it is called.  Likewise b.  The setting "within" is what figures
  * may differ by: a size, or a share of that of a ("5%").  Recordings are taken as they are: the

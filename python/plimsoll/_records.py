@@ -644,30 +644,36 @@ class Recorded(Record):
 
 
 class DiffSide(Record):
+    """`source`: who printed the figures of a log; its events are not known."""
+
     name: str
     format: str
+    source: Optional[str]
     settings: Optional[Dict[str, Any]]
     gpu: Optional[str]
-    events: int
-    live: int
+    events: Optional[int]
+    live: Optional[int]
     peak_step: Optional[int]
     peak_phase: Optional[str]
     peak_op: Optional[str]
 
 
 class DiffFigure(Record):
+    """`within`: what the rounding of a log leaves open."""
+
     figure: str
     a: Optional[int]
     b: Optional[int]
+    within: int
 
 
 class DiffEvents(Record):
-    """Allocations and frees: equal in both, of another size, and those that only one side has."""
+    """Allocations and frees: equal in both, of another size, and those that only one side has; None with a log."""
 
-    equal: int
-    resized: int
-    only_a: int
-    only_b: int
+    equal: Optional[int]
+    resized: Optional[int]
+    only_a: Optional[int]
+    only_b: Optional[int]
 
 
 class DiffCategory(Record):

@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "diff/diff.h"
 #include "fit/verdict.h"
+#include "trace/log.h"
 #include "trace/recording.h"
 
 typedef struct diff_result {
@@ -21,12 +22,15 @@ typedef struct side_run {
     plim_job job;
     plim_graph graph;
     plim_recording recording;
+    plim_log log; /* source NULL: the side is none */
     plim_tape tape;
     plim_sim sim;
     plim_diff_side *pub;
     uint64_t reserved, device;
     bool told, later, reserved_known, device_known;
 } side_run;
+
+static bool is_log(const side_run *r) { return r->log.source != NULL; }
 
 typedef struct work {
     plim_arena *a;
@@ -99,7 +103,23 @@ static plim_status read_side(work *w, side_run *r)
     return st;
 }
 
-/* Opens what the name of a side stands for: a recording, if the file is one; else a model. */
+/* A log tells peaks, but not what they consist of. */
+static void take_log(side_run *r)
+{
+    const plim_log_figure *f = r->log.figure;
+    r->sim.peak_requested = f[PLIM_LOG_REQUESTED].bytes;
+    r->sim.peak_allocated = f[PLIM_LOG_ALLOCATED].bytes;
+    r->sim.peak_allocated_event = PLIM_NONE;
+    r->reserved = f[PLIM_LOG_RESERVED].bytes;
+    r->reserved_known = f[PLIM_LOG_RESERVED].known;
+    r->device = f[PLIM_LOG_DEVICE].bytes;
+    r->device_known = f[PLIM_LOG_DEVICE].known;
+    r->pub->format = "log";
+    r->pub->source = r->log.source;
+}
+
+/* Opens what the name of a side stands for: a recording or a log, if the file is one; else a
+ * model. */
 static plim_status open_side(side_run *r, plim_err *err)
 {
     bool from_pipe = strcmp(r->name, "-") == 0;
@@ -107,8 +127,13 @@ static plim_status open_side(side_run *r, plim_err *err)
         return PLIM_OK;
     if (from_pipe || (plim_file_exists(r->name) && !plim_file_is_folder(r->name))) {
         plim_status st = plim_file_map(&r->file, from_pipe ? "/dev/stdin" : r->name, err);
-        if (st || from_pipe || plim_recording_detect(r->file))
+        if (!st && plim_log_detect(r->file))
+            plim_log_read(&r->log, r->file);
+        if (st || is_log(r) || plim_recording_detect(r->file))
             return st;
+        if (from_pipe)
+            return plim_fail(err, PLIM_EFORMAT, 0,
+                             "'-' is no recording, and no log with a figure of GPU memory");
         plim_file_unmap(&r->file);
     }
     plim_status st = plim_model_open(r->name, &r->opened, err);
@@ -153,7 +178,9 @@ static plim_status run_side(work *w, int i)
     r->pub->size = sizeof *r->pub;
     plim_tape_init(&r->tape, w->a);
     plim_status st = open_side(r, w->err);
-    if (!st)
+    if (!st && is_log(r))
+        take_log(r);
+    else if (!st)
         st = r->model ? predict_side(w, r) : read_side(w, r);
     if (st)
         return st;
@@ -292,15 +319,31 @@ static plim_status read_within(const char *text, double *share, uint64_t *bytes,
     return PLIM_OK;
 }
 
+/* Whether a side knows its peak of requested or of allocated memory. */
+static bool knows_figure(const side_run *r, plim_log_quantity q)
+{
+    return !is_log(r) || r->log.figure[q].known;
+}
+
+static uint64_t lost_digits(const work *w, plim_log_quantity q)
+{
+    return plim_sat_add(w->side[0].log.figure[q].within, w->side[1].log.figure[q].within);
+}
+
 static plim_status fill_figures(work *w)
 {
     const side_run *a = &w->side[0], *b = &w->side[1];
     const plim_diff_figure rows[] = {
-        {sizeof *rows, "requested", a->sim.peak_requested, b->sim.peak_requested, true, true},
-        {sizeof *rows, "allocated", a->sim.peak_allocated, b->sim.peak_allocated, true, true},
+        {sizeof *rows, "requested", a->sim.peak_requested, b->sim.peak_requested,
+         knows_figure(a, PLIM_LOG_REQUESTED), knows_figure(b, PLIM_LOG_REQUESTED),
+         lost_digits(w, PLIM_LOG_REQUESTED)},
+        {sizeof *rows, "allocated", a->sim.peak_allocated, b->sim.peak_allocated,
+         knows_figure(a, PLIM_LOG_ALLOCATED), knows_figure(b, PLIM_LOG_ALLOCATED),
+         lost_digits(w, PLIM_LOG_ALLOCATED)},
         {sizeof *rows, "reserved", a->reserved, b->reserved, a->reserved_known,
-         b->reserved_known},
-        {sizeof *rows, "device", a->device, b->device, a->device_known, b->device_known}};
+         b->reserved_known, lost_digits(w, PLIM_LOG_RESERVED)},
+        {sizeof *rows, "device", a->device, b->device, a->device_known, b->device_known,
+         lost_digits(w, PLIM_LOG_DEVICE)}};
     plim_diff_figure *kept = PLIM_NEW_N(w->a, plim_diff_figure, PLIM_COUNT(rows));
     plim_diff *o = w->out;
     double share = 0;
@@ -310,13 +353,14 @@ static plim_status fill_figures(work *w)
     if (!kept)
         return plim_oom(w->err);
     o->within = w->s->within ? plim__cstr(w->a, plim_str_of(w->s->within)) : NULL;
-    o->differs = !w->s->within && (o->resized || o->only_a || o->only_b);
+    o->differs = !w->s->within && !o->figures_only && (o->resized || o->only_a || o->only_b);
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         const plim_diff_figure *f = &rows[i];
         uint64_t delta = f->a < f->b ? f->b - f->a : f->a - f->b;
         if (!f->a_known && !f->b_known)
             continue;
         kept[o->n_figures++] = *f;
+        delta -= PLIM_MIN(delta, f->within);
         o->differs |=
             f->a_known && f->b_known && delta > bytes && (double)delta > share * (double)f->a;
     }
@@ -399,13 +443,14 @@ static plim_status diff_fill(work *w)
         st = describe_peak(w, &w->side[0], &w->diff.a);
     if (!st)
         st = describe_peak(w, &w->side[1], &w->diff.b);
-    if (!st)
+    w->out->figures_only = is_log(&w->side[0]) || is_log(&w->side[1]);
+    if (!st && !w->out->figures_only)
         st = fill_rows(w);
-    if (!st)
+    if (!st && !w->out->figures_only)
         st = fill_parting(w);
     if (!st)
         st = fill_figures(w);
-    if (!st)
+    if (!st && !w->out->figures_only)
         st = fill_causes(w);
     w->out->size = sizeof *w->out;
     w->out->a = w->side[0].pub;

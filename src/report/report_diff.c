@@ -9,12 +9,15 @@ PLIM_GETTER(figure_b, plim_diff_figure, plim_cell_bytes_if(r->b_known, r->b))
 PLIM_GETTER(figure_delta, plim_diff_figure,
             r->a_known && r->b_known ? plim_cell_delta(r->b, r->a) : (plim_cell){0})
 
+PLIM_GETTER(figure_within, plim_diff_figure, plim_cell_u64(PLIM_CELL_BYTES, r->within))
+
 static const plim_column figure_columns[] = {
     /* name    title    in            align       least drop get */
     {"figure", "peak",  PLIM_IN_BOTH, PLIM_LEFT,  0,    0, figure_name},
     {"a",      "A",     PLIM_IN_BOTH, PLIM_RIGHT, 0,    0, figure_a},
     {"b",      "B",     PLIM_IN_BOTH, PLIM_RIGHT, 0,    0, figure_b},
     {"delta",  "B - A", PLIM_IN_TEXT, PLIM_RIGHT, 0,    0, figure_delta},
+    {"within", "",      PLIM_IN_DATA, PLIM_RIGHT, 0,    0, figure_within},
 };
 
 static const char *row_text(const plim_diff_row *r)
@@ -64,7 +67,10 @@ static void side_line(plim_page *p, const char *lead, const plim_diff_side *s)
     plim_flow_add(&f, plim_page_clean(p, s->name));
     plim_page_paint(p, PLIM_PAINT_PLAIN);
     plim_flow_add(&f, plim_str_of(s->format));
-    plim_flow_printf(&f, "%s events", plim_fmt_count(s->events).s);
+    if (s->source)
+        plim_flow_printf(&f, "figures of %s", s->source);
+    else
+        plim_flow_printf(&f, "%s events", plim_fmt_count(s->events).s);
     if (s->phases_known && s->peak_step >= 0)
         plim_flow_printf(&f, "peak in step %d, %s%s%s", s->peak_step,
                          plim_phase_name(s->peak_phase), *s->peak_op ? ", " : "", s->peak_op);
@@ -175,7 +181,10 @@ static void verdict_text(plim_page *p, const plim_diff *d)
 {
     plim_page_puts(p, "\n");
     plim_page_paint(p, d->differs ? PLIM_PAINT_BAD : PLIM_PAINT_GOOD);
-    if (!d->parts)
+    if (d->figures_only && !d->within)
+        plim_page_puts(p, d->differs ? "They differ by more than the log's rounding.\n"
+                                     : "They do not differ, as far as the log tells.\n");
+    else if (!d->parts && !d->figures_only)
         plim_page_puts(p, "They do not differ.\n");
     else if (!d->within)
         plim_page_puts(p, "They differ.\n");
@@ -197,6 +206,11 @@ static plim_status diff_text(plim_page *p, const void *subject, plim_err *err)
     plim_status st = plim_rows_text(p, &figures, 0, err);
     if (st)
         return st;
+    if (d->figures_only) {
+        verdict_text(p, d);
+        plim_report_unknowns(p);
+        return PLIM_OK;
+    }
     counts_line(p, d);
     st = peak_tables(p, d, err);
     if (st)
@@ -210,6 +224,14 @@ static plim_status diff_text(plim_page *p, const void *subject, plim_err *err)
 
 /* ---- JSON and CSV ------------------------------------------------------------------ */
 
+static void known_json(plim_jw *w, bool known, uint64_t n)
+{
+    if (known)
+        plim_jw_u64(w, n);
+    else
+        plim_jw_null(w);
+}
+
 static void side_json(plim_jw *w, const char *key, const plim_diff_side *s)
 {
     plim_jw_key(w, key);
@@ -218,6 +240,8 @@ static void side_json(plim_jw *w, const char *key, const plim_diff_side *s)
     plim_jw_cstr(w, s->name);
     plim_jw_key(w, "format");
     plim_jw_cstr(w, s->format);
+    plim_jw_key(w, "source");
+    plim_jw_cstr(w, s->source);
     plim_jw_key(w, "settings");
     if (s->settings)
         plim_settings_write(w, s->settings, "diff");
@@ -226,9 +250,9 @@ static void side_json(plim_jw *w, const char *key, const plim_diff_side *s)
     plim_jw_key(w, "gpu");
     plim_jw_cstr(w, s->gpu);
     plim_jw_key(w, "events");
-    plim_jw_u64(w, s->events);
+    known_json(w, !s->source, s->events);
     plim_jw_key(w, "live");
-    plim_jw_u64(w, s->live);
+    known_json(w, !s->source, s->live);
     plim_jw_key(w, "peak_step");
     if (s->phases_known)
         plim_jw_i64(w, s->peak_step);
@@ -310,7 +334,7 @@ static void events_json(plim_jw *w, const plim_diff *d)
     plim_jw_object(w);
     for (size_t i = 0; i < PLIM_COUNT(counts); i++) {
         plim_jw_key(w, counts[i].key);
-        plim_jw_u64(w, counts[i].n);
+        known_json(w, !d->figures_only, counts[i].n);
     }
     plim_jw_end(w);
 }

@@ -1,0 +1,129 @@
+/* test_log.c -- figures in logs: lines as the programs print them, each with what they mean; what
+ * looks like one and is none. */
+#include "trace/log.h"
+#include "unit.h"
+
+#define KIB (1ull << 10)
+#define MIB (1ull << 20)
+#define GIB (1ull << 30)
+#define NONE UINT64_MAX
+
+typedef struct log_case {
+    const char *line, *source;
+    uint64_t bytes[PLIM_LOG_QUANTITIES]; /* requested, allocated, reserved, device */
+    uint64_t within;                     /* of each that is known */
+} log_case;
+
+static const log_case cases[] = {
+    {"| Requested memory      |  22304 KiB |  23719 KiB |  26734 KiB |   4430 KiB |",
+     "PyTorch",
+     {23719 * KIB, NONE, NONE, NONE},
+     KIB + 1},
+    {"| GPU reserved memory   |    18 GiB |     20 GiB |     20 GiB |      0 B   |",
+     "PyTorch",
+     {NONE, NONE, 20 * GIB, NONE},
+     GIB + 1},
+    {" 'allocated_bytes.all.peak': 188059904,", "PyTorch", {NONE, 188059904, NONE, NONE}, 0},
+    {"torch.cuda.max_memory_reserved() = 13.50 GB",
+     "PyTorch",
+     {NONE, NONE, 13 * GIB + GIB / 2, NONE},
+     GIB / 100 + 1},
+    {"max_memory_allocated: 1,234,567", "PyTorch", {NONE, 1234567, NONE, NONE}, 0},
+    {"[Rank 0] (after 2 iterations) memory (MB) | allocated: 26699.47 | max allocated: 57438.81 "
+     "| reserved: 60204.0 | max reserved: 60204.0",
+     "Megatron-LM",
+     {NONE, 57438 * MIB + 849346, 60204 * MIB, NONE},
+     NONE},
+    {"[2026-01-02 10:11:12,131] [INFO] [utils.py:782:see_memory_usage] MA 0.5 GB         Max_MA "
+     "0.75 GB         CA 0.9 GB         Max_CA 2 GB ",
+     "DeepSpeed",
+     {NONE, GIB / 4 * 3, 2 * GIB, NONE},
+     NONE},
+    {"step: 10  loss:  4.0120  memory: 39.50GiB(41.57%)  tps: 8,125",
+     "torchtitan",
+     {NONE, NONE, 39 * GIB + GIB / 2, NONE},
+     GIB / 100 + 1},
+    {"\tGPU peak memory allocation: 13.25 GiB",
+     "torchtune",
+     {NONE, 13 * GIB + GIB / 4, NONE, NONE},
+     GIB / 100 + 1},
+    {"Step 1 | loss:1.2 peak_memory_alloc:13.25 peak_memory_reserved:14",
+     "torchtune",
+     {NONE, 13 * GIB + GIB / 4, 14 * GIB, NONE},
+     NONE},
+    {"|  0%   45C    P8              10W / 300W |   1234MiB / 24564MiB |      0%      Default |",
+     "nvidia-smi",
+     {NONE, NONE, NONE, 1234 * MIB},
+     MIB + 1},
+    {"| N/A   45C    P0    N/A /  N/A |    512MiB /  8192MiB |      0%      Default |",
+     "nvidia-smi",
+     {NONE, NONE, NONE, 512 * MIB},
+     MIB + 1},
+    /* no figures */
+    {"the allocated memory is large", NULL, {NONE, NONE, NONE, NONE}, 0},
+    {"| Allocated memory      |", NULL, {NONE, NONE, NONE, NONE}, 0},
+    {"max_memory_allocated / 2**30 = 13.5", NULL, {NONE, NONE, NONE, NONE}, 0},
+    {"max_memory_allocated: 13.5", NULL, {NONE, NONE, NONE, NONE}, 0}, /* of what? */
+    {"max_memory_allocated: 99999999999999999999999", NULL, {NONE, NONE, NONE, NONE}, 0},
+    {"climax_memory: 5, max_main: 4 GB", NULL, {NONE, NONE, NONE, NONE}, 0},
+    {"host memory: 3.5GiB of 8", NULL, {NONE, NONE, NONE, NONE}, 0},
+    {"max_ma", NULL, {NONE, NONE, NONE, NONE}, 0},
+    {"", NULL, {NONE, NONE, NONE, NONE}, 0},
+};
+
+static void test_lines(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(cases); i++) {
+        const log_case *c = &cases[i];
+        plim_log log;
+        plim_log_read(&log, (plim_bytes){(const uint8_t *)c->line, strlen(c->line)});
+        CHECK(c->line, (log.source == NULL) == (c->source == NULL));
+        CHECK(c->line, !c->source || !strcmp(log.source, c->source));
+        CHECK(c->line, log.lines == (c->source ? 1u : 0u));
+        for (int q = 0; q < PLIM_LOG_QUANTITIES; q++) {
+            const plim_log_figure *f = &log.figure[q];
+            CHECK(c->line, f->known == (c->bytes[q] != NONE));
+            if (!f->known)
+                continue;
+            CHECK(c->line, f->bytes == c->bytes[q]);
+            CHECK(c->line, c->within == NONE || f->within == c->within);
+        }
+    }
+}
+
+/* The largest of a quantity counts, of all lines. */
+static void test_largest(void **state)
+{
+    (void)state;
+    static const char text[] = "max_memory_allocated: 100\r\nmax_memory_allocated: 300\n"
+                               "max_memory_allocated: 200\nMax_CA 1 GB";
+    plim_log log;
+    plim_log_read(&log, (plim_bytes){(const uint8_t *)text, sizeof text - 1});
+    CHECK("largest", log.figure[PLIM_LOG_ALLOCATED].bytes == 300);
+    CHECK("last line without an end", log.figure[PLIM_LOG_RESERVED].bytes == GIB);
+    CHECK("the first source", !strcmp(log.source, "PyTorch"));
+    CHECK("lines", log.lines == 4);
+}
+
+/* A file of another kind is not taken for a log. */
+static void test_detect(void **state)
+{
+    (void)state;
+    static const char binary[] = "max_memory_allocated: 100\0\1";
+    CHECK("text", plim_log_detect((plim_bytes){(const uint8_t *)"a", 1}));
+    CHECK("binary", !plim_log_detect((plim_bytes){(const uint8_t *)binary, sizeof binary}));
+    CHECK("JSON", !plim_log_detect((plim_bytes){(const uint8_t *)"{}", 2}));
+    CHECK("rank", plim_log_detect((plim_bytes){(const uint8_t *)"[rank0]: x", 10}));
+    CHECK("a list", !plim_log_detect((plim_bytes){(const uint8_t *)"[\n {\"a\":1}]", 11}));
+    CHECK("a tape", !plim_log_detect((plim_bytes){(const uint8_t *)"plimsoll-tape 1\n", 16}));
+    CHECK("nothing", !plim_log_detect((plim_bytes){NULL, 0}));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines),
+                                       cmocka_unit_test(test_largest),
+                                       cmocka_unit_test(test_detect)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
