@@ -33,6 +33,7 @@ WINESERVER = "/usr/lib/wine/wineserver64"
 WINDOWS_DIFFERS = (
     r"plimsoll run ",  # is not for Windows
     r"plimsoll( help)?$",  # says so
+    r"plimsoll help (run|record|top)$",  # likewise
     r">&-",  # wine's stdout is never closed
     r"m=models--acme",  # wine does not pass HOME on
 )
