@@ -1,6 +1,8 @@
 /* cmd_fit.c -- plimsoll fit MODEL [--gpu A,B]: finds the largest batch for each card. */
 #include "cmds.h"
 
+#include <string.h>
+
 static int fit_model(plim_args *a, const plim_model *m)
 {
     plim_err err = PLIM_ERR_INIT;
@@ -11,15 +13,33 @@ static int fit_model(plim_args *a, const plim_model *m)
         plim_fit_print(f, a->render, &a->style, plim_console_put, &a->console, &err);
     bool any = false;
     for (uint32_t i = 0; i < f->n; i++)
-        any = any || f->rows[i]->batch > 0;
+        any = any || f->rows[i]->fits;
     plim_fit_free(f);
     int code = plim_console_result(&a->console, st, &err);
     return code ? code : any ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
 }
 
+/* Files of settings and programs have the sizes of other answers, which the search leaves aside;
+ * who types one means it. */
+static int refuse_found(const plim_args *a)
+{
+    const char *find = plim_args_get(a, "find");
+    bool seq = find && !strcmp(find, "seq");
+    if (a->batch_typed && !seq)
+        return plim_console_usage("'fit' finds the largest batch: for a given one, use "
+                                  "'plimsoll estimate --batch N', or '--find seq' for its "
+                                  "longest sequence");
+    if (a->seq_typed && seq)
+        return plim_console_usage("'--find seq' finds the longest sequence: for a given one, "
+                                  "leave it out");
+    return PLIM_EXIT_DONE;
+}
+
 static int fit_run(plim_args *a)
 {
-    int code = plim_args_one_card(a);
+    int code = refuse_found(a);
+    if (!code)
+        code = plim_args_one_card(a);
     return code ? code : plim_cmd_with_model(a, fit_model);
 }
 
@@ -27,8 +47,8 @@ const plim_cmd plim_cmd_fit = {
     .name = "fit",
     .usage = "MODEL",
     .doc = "find the largest batch for each card",
-    .about = "Without a card, for all of them. Exit status 1 means that no card fits a batch "
-             "of 1.",
+    .about = "Without a card, for all of them; with --find seq, the longest sequence instead. "
+             "Exit status 1 means that no card fits a batch of 1.",
     .options =
         PLIM_USE_SETTINGS | PLIM_USE_CARDS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = fit_run,

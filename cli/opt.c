@@ -45,6 +45,8 @@ static int take_setting(const plim_opt *o, plim_args *a, const char *value)
     plim_err err = PLIM_ERR_INIT;
     char option[NAME_SIZE + 2];
     snprintf(option, sizeof option, "--%s", o->spelt);
+    a->batch_typed |= !strcmp(o->spelt, "batch");
+    a->seq_typed |= !strcmp(o->spelt, "seq");
     if (!plim_settings_add(a->settings, o->key ? o->key : option, o->word ? o->word : value,
                            &err))
         return PLIM_EXIT_DONE;
@@ -448,8 +450,6 @@ typedef struct opt_hint {
 } opt_hint;
 
 static const opt_hint opt_hints[] = {
-    {"batch batch-size batchsize bs b", "fit", NULL,
-     "it finds the largest batch; for a given one, use 'plimsoll estimate --batch N'"},
     {"batch-size batchsize bs b micro-batch-size train-batch-size per-device-train-batch-size",
      NULL, "batch", "use '--batch N'"},
     {"amp mixed-precision autocast-dtype", NULL, "autocast",

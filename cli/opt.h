@@ -57,6 +57,7 @@ typedef struct plim_args {
     char **operands;             /* all, if the command takes several */
     int n_operands;
     bool help, manual;
+    bool batch_typed, seq_typed; /* --batch, --seq, and not in a file of settings */
     plim_console console;
 } plim_args;
 

@@ -688,6 +688,11 @@ typedef struct plim_fit_row {
     int64_t batch_usual;
     double samples_per_s; /* at `batch`, an estimate; 0: unknown, or no batch fits */
     int price_usd;        /* of the card at its launch; 0: unknown */
+    /* with the setting "find" at "seq": the longest sequences instead, at the batch of the
+     * settings, which is `batch`; `batch_usual` is 0.  seq 0: not even one token fits, or it
+     * was not searched for */
+    int64_t seq, seq_usual;
+    bool fits; /* at least 1 of what was searched for */
 } plim_fit_row;
 
 typedef struct plim_fit {
@@ -698,9 +703,10 @@ typedef struct plim_fit {
     uint32_t n;
 } plim_fit;
 
-/* Finds the largest batch for each card.  The setting "gpu" is a list here ("rtx4090,a100",
- * "all"); without "gpu" and "vram" it is all cards.  The setting "batch" is not used.  The
- * search is a bisection over the full simulation: for the batch B of a row, B fits and B + 1
+/* Finds the largest batch for each card, or with the setting "find" at "seq" the longest
+ * sequence.  The setting "gpu" is a list here ("rtx4090,a100", "all"); without "gpu" and "vram"
+ * it is all cards.  The setting that is searched for is not
+ * used.  The search is a bisection over the full simulation: for the batch B of a row, B fits and B + 1
  * does not.  Errors as plim_estimate_run; also PLIM_EUNSUPPORTED: the file was exported with
  * a fixed batch size.  Reports progress, card by card. */
 PLIM_API plim_status plim_fit_run(const plim_model *m, const plim_settings *s, plim_fit **out,

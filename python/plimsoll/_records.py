@@ -270,8 +270,10 @@ class Card(Record):
     reserved_high: int
     needed_low: Optional[int]
     needed_high: Optional[int]
-    batch_usual: int
+    batch_usual: Optional[int]
     margin: Optional[int]
+    seq: Optional[int]
+    seq_usual: Optional[int]
     samples_per_s: Optional[float]
     price_usd: Optional[int]
     usd_per_sample_per_s: Optional[float]

@@ -39,6 +39,24 @@ static plim_status read_model_info(const plim_job *job, int64_t batch, plim_aren
     return st;
 }
 
+/* Likewise, where the sequence length can be changed. */
+static plim_status read_seq_info(const plim_job *job, plim_arena *a, plim_graph *g,
+                                 const plim_model_info **out, plim_err *err)
+{
+    plim_graph shortest;
+    plim_status st = plim_job_graph(job, 1, a, &shortest, err);
+    if (!st)
+        st = plim_job_graph(job, 0, a, g, err);
+    if (!st)
+        st = plim_job_note(job, g, err);
+    if (!st)
+        st = plim__model_info(a, g, out, err);
+    if (!st && shortest.seq != 1)
+        st = plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no sequence length to search for",
+                       (*out)->name);
+    return st;
+}
+
 /* ---- fit --------------------------------------------------------------------- */
 
 plim_status plim__list_cards(plim_job *job, plim_arena *a, const plim_gpu ***out, uint32_t *n,
@@ -70,9 +88,12 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     plim_graph g;
     out->size = sizeof *out;
     out->settings = job->settings;
+    enum { BATCH = 1, SEQ }; /* find */
+    job->find_seq = job->settings->find == SEQ;
     plim_status st = plim__list_cards(job, a, &cards, &n, err);
     if (!st)
-        st = read_model_info(job, 1, a, &g, &out->model, err);
+        st = job->find_seq ? read_seq_info(job, a, &g, &out->model, err)
+                           : read_model_info(job, 1, a, &g, &out->model, err);
     if (st || !cards)
         return st;
     plim_fit_search *search = plim_fit_search_new(a, job);
@@ -93,8 +114,9 @@ static plim_status fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *e
     plim_fit_search_free(search);
     if (!st)
         st = plim_job_resolve(job, &g, info.loop ? &info : NULL, err);
-    if (!st) /* the batch was searched for, not given */
-        st = plim_settings_put(job->settings, PLIM_SET_batch, NULL, err);
+    if (!st) /* it was searched for, not given */
+        st = plim_settings_put(job->settings, job->find_seq ? PLIM_SET_seq : PLIM_SET_batch,
+                               NULL, err);
     out->rows = fit_list(a, rows, n);
     out->n = n;
     return st ? st : out->rows ? PLIM_OK : plim_oom(err);
@@ -122,7 +144,7 @@ static plim_status simulate_batch(const plim_job *job, int64_t batch, plim_batch
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_peaks p;
-    plim_status st = plim_fit_batch(job, &scratch, batch, 0, 0, &p, err);
+    plim_status st = plim_fit_size(job, &scratch, batch, 0, 0, &p, err);
     plim_arena_free(&scratch);
     *row = (plim_batch_row){.batch = batch,
                             .peak_requested = p.requested,

@@ -106,7 +106,11 @@ plim_text plim_fmt_fixed(double v, int decimals)
 
 plim_text plim_fmt_digits(double v)
 {
-    return plim_fmt_fixed(v, v < 0.995 ? 2 : v < 9.95 ? 1 : 0);
+    int decimals = v < 0.995 ? 2 : v < 9.95 ? 1 : 0;
+    for (double least = 0.0995; decimals >= 2 && decimals < 6 && v > 0 && v < least;
+         least /= 10)
+        decimals++;
+    return plim_fmt_fixed(v, decimals);
 }
 
 /* ---- text that grows ----------------------------------------------------- */

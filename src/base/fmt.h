@@ -26,7 +26,7 @@ plim_text plim_fmt_double(double v);
 /* 1008.3: at most `decimals` (0..6) digits after the point, trailing zeros removed; "-" below
  * zero or above 10^12.  For rates read from tables. */
 plim_text plim_fmt_fixed(double v, int decimals);
-/* "0.32", "4.1", "41": two digits at least.  For estimates. */
+/* "0.0023", "0.32", "4.1", "41": two digits at least, down to a millionth.  For estimates. */
 plim_text plim_fmt_digits(double v);
 
 /* ---- text that grows ----------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* fit.c -- see fit.h.
  *
- * A batch fits if the simulated run never runs out of memory on the card's
+ * A size fits if the simulated run never runs out of memory on the card's
  * capacity less the CUDA context.  A simulation without a limit would not tell:
  * near the limit the allocator frees cached segments and retries, so a run fits
  * on less than it would reserve on a card of unlimited size. */
@@ -8,8 +8,8 @@
 
 #include "time/time.h"
 
-plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
-                           unsigned what, uint64_t room, plim_peaks *out, plim_err *err)
+plim_status plim_fit_size(const plim_job *job, plim_arena *scratch, int64_t size,
+                          unsigned what, uint64_t room, plim_peaks *out, plim_err *err)
 {
     plim_graph g;
     plim_tape t;
@@ -18,7 +18,7 @@ plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t bat
     plim_err why = PLIM_ERR_INIT;
     plim_arena_reset(scratch);
     *out = (plim_peaks){0};
-    plim_status st = plim_job_graph(job, batch, scratch, &g, &why);
+    plim_status st = plim_job_graph(job, size, scratch, &g, &why);
     out->refused = st == PLIM_ERANGE;
     if (!st)
         st = plim_job_tape(job, &g, scratch, &t, &info, &why);
@@ -48,10 +48,11 @@ struct plim_fit_search {
     plim_arena *arena;
     plim_arena scratch;
     plim_job *job;
-    bool sms_matter;          /* any run of the current search depends on the number of SMs */
-    plim_step_info info;      /* of the last run */
-    bool drawn;               /* the line below is known */
-    double fixed, per_sample; /* bytes = fixed + per_sample * batch */
+    bool sms_matter;        /* any run of the current search depends on the number of SMs */
+    plim_step_info info;    /* of the last run */
+    bool drawn;             /* the line below is known */
+    double fixed, per_unit; /* bytes = fixed + per_unit * size */
+    int64_t batch;          /* of the last run at a size that was found */
 };
 
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job)
@@ -70,15 +71,15 @@ void plim_fit_search_free(plim_fit_search *s)
         plim_arena_free(&s->scratch);
 }
 
-static plim_status try_batch(plim_fit_search *s, int64_t batch, unsigned what, uint64_t room,
-                             plim_peaks *out, plim_err *err)
+static plim_status try_size(plim_fit_search *s, int64_t size, unsigned what, uint64_t room,
+                            plim_peaks *out, plim_err *err)
 {
-    plim_status st = plim_fit_batch(s->job, &s->scratch, batch, what, room, out, err);
+    plim_status st = plim_fit_size(s->job, &s->scratch, size, what, room, out, err);
     s->sms_matter |= out->sms_matter;
     return st;
 }
 
-/* Memory grows almost linearly with the batch.  The line goes through two batches
+/* Memory grows almost linearly with the size.  The line goes through two sizes
  * that need some gigabytes, on a card of unlimited size.  It depends only on the
  * model and the settings, so that the row of a card does not depend on the other
  * cards of the list. */
@@ -88,29 +89,27 @@ static plim_status draw_line(plim_fit_search *s, plim_err *err)
     const uint64_t large = 8ull << 30; /* bytes */
     const plim_gpu *gpu = s->job->gpu;
     plim_status st = PLIM_OK;
-    int64_t batch = 1;
+    int64_t size = 1;
     plim_peaks p = {0}, q = {0};
     plim_job_use_card(s->job, NULL);
-    for (; !st && batch < PLIM_FIT_MAX_BATCH && (batch <= ENOUGH || q.allocated < large);
-         batch *= GROWTH) {
+    for (; !st && size < PLIM_FIT_MAX_SIZE && (size <= ENOUGH || q.allocated < large);
+         size *= GROWTH) {
         p = q;
-        st = try_batch(s, batch, PLIM_SIM_HIGH, 0, &q, err);
+        st = try_size(s, size, PLIM_SIM_HIGH, 0, &q, err);
     }
     plim_job_use_card(s->job, gpu);
-    int64_t last = batch / GROWTH, before = last / GROWTH;
+    int64_t last = size / GROWTH, before = last / GROWTH;
     if (q.allocated != UINT64_MAX && q.allocated > p.allocated)
-        s->per_sample = (double)(q.allocated - p.allocated) / (double)(last - before);
-    s->fixed = (double)q.allocated - s->per_sample * (double)last;
+        s->per_unit = (double)(q.allocated - p.allocated) / (double)(last - before);
+    s->fixed = (double)q.allocated - s->per_unit * (double)last;
     s->drawn = true;
     return st;
 }
 
-static int64_t guess_batch(const plim_fit_search *s, uint64_t room)
+static int64_t guess_size(const plim_fit_search *s, uint64_t room)
 {
-    double at = s->per_sample > 0 ? ((double)room - s->fixed) / s->per_sample : 1;
-    return !(at > 1.0)                       ? 1
-           : at < (double)PLIM_FIT_MAX_BATCH ? (int64_t)at
-                                             : PLIM_FIT_MAX_BATCH;
+    double at = s->per_unit > 0 ? ((double)room - s->fixed) / s->per_unit : 1;
+    return !(at > 1.0) ? 1 : at < (double)PLIM_FIT_MAX_SIZE ? (int64_t)at : PLIM_FIT_MAX_SIZE;
 }
 
 /* What fits is asked of one bound: the size of what is estimated, and what the card leaves. */
@@ -122,15 +121,15 @@ typedef struct fit_bound {
 /* Narrows *lo, which fits, and *hi, which does not, until they are neighbours: in
  * doubling steps from the guess until the limit lies between two tries, then by
  * bisection. */
-static plim_status search_batch(plim_fit_search *s, fit_bound bound, int64_t *lo, int64_t *hi,
-                                bool *refused, plim_err *err)
+static plim_status search_size(plim_fit_search *s, fit_bound bound, int64_t *lo, int64_t *hi,
+                               bool *refused, plim_err *err)
 {
-    int64_t at = guess_batch(s, bound.room), stride = 1;
+    int64_t at = guess_size(s, bound.room), stride = 1;
     bool up = false, down = false;
     while (*hi - *lo > 1) {
         plim_peaks p;
         at = PLIM_MAX(*lo + 1, PLIM_MIN(at, *hi - 1));
-        plim_status st = try_batch(s, at, bound.what, bound.room, &p, err);
+        plim_status st = try_size(s, at, bound.what, bound.room, &p, err);
         if (st)
             return st;
         if (p.oom) {
@@ -147,8 +146,9 @@ static plim_status search_batch(plim_fit_search *s, fit_bound bound, int64_t *lo
     return PLIM_OK;
 }
 
-/* The figures at the batch that was found, or at batch 1 if none was: those of an estimate. */
-static plim_status measure_batch(plim_fit_search *s, plim_fit_row *row, plim_err *err)
+/* The figures at the size that was found, or at size 1 if none was: those of an estimate. */
+static plim_status measure_size(plim_fit_search *s, int64_t size, plim_fit_row *row,
+                                plim_err *err)
 {
     plim_graph g;
     plim_tape t;
@@ -156,18 +156,19 @@ static plim_status measure_batch(plim_fit_search *s, plim_fit_row *row, plim_err
     plim_arena *a = &s->scratch;
     plim_err why = PLIM_ERR_INIT;
     plim_arena_reset(a);
-    plim_status st = plim_job_graph(s->job, PLIM_MAX(row->batch, 1), a, &g, &why);
+    plim_status st = plim_job_graph(s->job, PLIM_MAX(size, 1), a, &g, &why);
     if (!st)
         st = plim_job_tape(s->job, &g, a, &t, &s->info, &why);
     if (!st)
         s->sms_matter |= s->info.sms_matter;
     if (!st)
         st = plim_verdict_of(s->job, &t, 0, true, a, &v, &why);
-    if (st == PLIM_ERANGE) /* as plim_fit_batch */
+    if (st == PLIM_ERANGE) /* as plim_fit_size */
         v.reserved = v.reserved_low = v.reserved_high = v.device_low = v.device_high =
             v.needed_low = v.needed_high = UINT64_MAX;
     else if (st)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
+    s->batch = g.batch;
     row->reserved = v.reserved;
     row->reserved_low = v.reserved_low;
     row->reserved_high = v.reserved_high;
@@ -178,7 +179,7 @@ static plim_status measure_batch(plim_fit_search *s, plim_fit_row *row, plim_err
     return PLIM_OK;
 }
 
-/* The row of the card on which the last run was, at the batch that was found. */
+/* The row of the card on which the last run was, at the size that was found. */
 static void describe_card(const plim_fit_search *s, plim_fit_row *row)
 {
     const plim_gpu *gpu = s->job->gpu;
@@ -188,7 +189,7 @@ static void describe_card(const plim_fit_search *s, plim_fit_row *row)
     row->context_known = plim_fit_context(s->job).high > 0;
     row->price_usd = gpu->price_usd;
     plim_time t = plim_time_of(&s->info.ledger, gpu, !s->job->step.infer);
-    row->samples_per_s = plim_job_samples_per_s(s->job, row->batch, t.usual);
+    row->samples_per_s = plim_job_samples_per_s(s->job, row->fits ? s->batch : 0, t.usual);
 }
 
 bool plim_fit_same(plim_fit_search *s, const plim_gpu *gpu, const plim_fit_row *solved,
@@ -205,7 +206,8 @@ bool plim_fit_same(plim_fit_search *s, const plim_gpu *gpu, const plim_fit_row *
 plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row *row,
                           plim_err *err)
 {
-    int64_t lo = 0, hi = PLIM_FIT_MAX_BATCH + 1, usual = hi;
+    const int64_t end = PLIM_FIT_MAX_SIZE + 1;
+    int64_t lo = 0, hi = end, usual, usual_end = end;
     bool refused = false, ended = false;
     plim_job_use_card(s->job, gpu);
     const fit_bound high = {PLIM_SIM_HIGH, plim_fit_tight_room(s->job)},
@@ -214,14 +216,18 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
     s->sms_matter = false;
     *row = (plim_fit_row){0};
     if (!st)
-        st = search_batch(s, high, &lo, &hi, &refused, err);
-    row->batch = lo;
-    row->batch_usual = lo;
-    row->limited = lo == PLIM_FIT_MAX_BATCH || refused;
+        st = search_size(s, high, &lo, &hi, &refused, err);
+    usual = lo;
+    row->limited = lo == PLIM_FIT_MAX_SIZE || refused;
     if (!st && !row->limited)
-        st = search_batch(s, middle, &row->batch_usual, &usual, &ended, err);
+        st = search_size(s, middle, &usual, &usual_end, &ended, err);
     if (!st)
-        st = measure_batch(s, row, err);
+        st = measure_size(s, lo, row, err);
+    row->batch = s->job->find_seq ? s->batch : lo;
+    row->batch_usual = s->job->find_seq ? 0 : usual;
+    row->seq = s->job->find_seq ? lo : 0;
+    row->seq_usual = s->job->find_seq ? usual : 0;
+    row->fits = lo > 0;
     describe_card(s, row);
     return st;
 }

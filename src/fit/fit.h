@@ -1,4 +1,5 @@
-/* fit.h -- simulates a run on a card, and finds the largest batch that fits. */
+/* fit.h -- simulates a run on a card, and finds the largest size that fits: the batch, or the
+ * sequence length if the job searches for that. */
 #ifndef PLIM_FIT_H
 #define PLIM_FIT_H
 
@@ -12,14 +13,14 @@ typedef struct plim_peaks {
     double seconds;  /* of a step on the job's card, usually; 0: unknown */
 } plim_peaks;
 
-/* Builds the model at this batch, runs the step and simulates it; `what` is 0,
+/* Builds the model at this size (plim_job_graph), runs the step and simulates it; `what` is 0,
  * PLIM_SIM_LOW or _HIGH; room, for the allocator: 0 is no limit.  Resets `scratch` and works in it. */
-plim_status plim_fit_batch(const plim_job *job, plim_arena *scratch, int64_t batch,
-                           unsigned what, uint64_t room, plim_peaks *out, plim_err *err);
+plim_status plim_fit_size(const plim_job *job, plim_arena *scratch, int64_t size,
+                          unsigned what, uint64_t room, plim_peaks *out, plim_err *err);
 
-enum { PLIM_FIT_MAX_BATCH = 1 << 24 };
+enum { PLIM_FIT_MAX_SIZE = 1 << 24 };
 
-/* Searches the largest batch that fits a card with context and workspaces at their
+/* Searches the largest size that fits a card with context and workspaces at their
  * upper bounds.  One search serves many cards, one after the other. */
 typedef struct plim_fit_search plim_fit_search;
 plim_fit_search *plim_fit_search_new(plim_arena *a, plim_job *job); /* NULL: out of memory */
@@ -29,7 +30,7 @@ plim_status plim_fit_card(plim_fit_search *s, const plim_gpu *gpu, plim_fit_row 
  * both; false: it is not, and *row is unchanged. */
 bool plim_fit_same(plim_fit_search *s, const plim_gpu *gpu, const plim_fit_row *solved,
                    plim_fit_row *row);
-/* Of the last run at a batch that was found; loop NULL: there was none. */
+/* Of the last run at a size that was found; loop NULL: there was none. */
 const plim_step_info *plim_fit_search_info(const plim_fit_search *s);
 void plim_fit_search_free(plim_fit_search *s); /* takes NULL */
 

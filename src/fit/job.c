@@ -273,10 +273,11 @@ void plim_job_use_card(plim_job *job, const plim_gpu *gpu)
     job->step.world = plim_world_on(job->step.torch, gpu, job->step.world.lib);
 }
 
-plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,
+plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
                            plim_err *err)
 {
     plim_binding bind = job->bind;
+    int64_t batch = job->find_seq ? 0 : size;
     const plim_transform_run run = {job->step.dtype, job->step.autocast, job->step.infer,
                                     is_checkpointed(&job->step)};
     if (batch && bind.n_inputs) { /* replaces the batch dimension of the given shapes */
@@ -292,6 +293,8 @@ plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, pl
     }
     if (batch)
         bind.batch = batch;
+    if (size && job->find_seq)
+        bind.seq = size;
     plim_status st = plim_model_graph(job->model, &bind, a, g, err);
     if (!st && bind.caching == PLIM_CACHING_ON && !g->cached)
         return plim_fail(err, PLIM_EUSAGE, 0,

@@ -18,8 +18,9 @@ typedef struct plim_job {
     const plim_model *model;
     plim_binding bind;
     plim_step_settings step;
-    plim_lora lora;      /* r 0: none */
-    plim_bound bound;    /* the size of estimated allocations, by the setting "workspace" */
+    plim_lora lora;   /* r 0: none */
+    bool find_seq;    /* the size that is searched for is the sequence length, not the batch */
+    plim_bound bound; /* the size of estimated allocations, by the setting "workspace" */
     const plim_gpu *gpu; /* NULL: none was chosen */
     plim_gpu generic;    /* the card that the setting "vram" describes */
     plim_alloc_options alloc;
@@ -59,8 +60,9 @@ plim_status plim_job_progress(const plim_job *job, uint32_t done, uint32_t total
  * size. */
 void plim_job_use_card(plim_job *job, const plim_gpu *gpu);
 
-/* Builds the graph of the model at this batch in `a`; 0: at the batch of the settings. */
-plim_status plim_job_graph(const plim_job *job, int64_t batch, plim_arena *a, plim_graph *g,
+/* Builds the graph of the model in `a`, at this batch, or at this sequence length if the job
+ * searches for that; 0: as the settings say. */
+plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
                            plim_err *err);
 
 /* Adds to the graph's note what these settings leave out of the answer. */

@@ -4,10 +4,20 @@
 
 /* ---- fit ----------------------------------------------------------------- */
 
-static plim_cell fit_batch(const plim_fit_row *r)
+/* Whether the sequence length was searched for, and not the batch. */
+static bool finds_seq(const plim_fit *f)
 {
-    plim_cell c = r->batch ? plim_cell_int(r->batch) : plim_cell_text("none");
-    c.mark = r->limited ? ">=" : r->batch && !r->context_known ? "<=" : NULL;
+    const char *what = f->settings->text[PLIM_SET_find].p;
+    return what && !strcmp(what, "seq");
+}
+
+/* Where the batch is searched for, batch_usual is at least batch. */
+static bool searched_seq(const plim_fit_row *r) { return r->batch && !r->batch_usual; }
+
+static plim_cell fit_found(const plim_fit_row *r, int64_t n)
+{
+    plim_cell c = n ? plim_cell_int(n) : plim_cell_text("none");
+    c.mark = r->limited ? ">=" : n && !r->context_known ? "<=" : NULL;
     return c;
 }
 
@@ -20,9 +30,9 @@ static plim_cell fit_device(const plim_fit_row *r)
 /* What the card has beyond the needs of the batch, at the upper bounds. */
 static plim_cell fit_headroom(const plim_fit_row *r)
 {
-    return r->batch ? plim_cell_bytes_if(r->context_known,
-                                         r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high))
-                    : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
+    return r->fits ? plim_cell_bytes_if(r->context_known,
+                                        r->gpu_bytes - PLIM_MIN(r->gpu_bytes, r->needed_high))
+                   : (plim_cell){.kind = PLIM_CELL_UNKNOWN};
 }
 
 static plim_cell fit_reserved(const plim_fit_row *r)
@@ -32,7 +42,7 @@ static plim_cell fit_reserved(const plim_fit_row *r)
 
 static plim_cell fit_margin(const plim_fit_row *r)
 {
-    return r->batch ? fit_headroom(r) : plim_cell_text("");
+    return r->fits ? fit_headroom(r) : plim_cell_text("");
 }
 
 /* clang-format off */
@@ -40,10 +50,14 @@ PLIM_GETTER(fit_get_card, plim_fit_row, plim_cell_text(plim_report_card(r->gpu))
 PLIM_GETTER(fit_get_gpu, plim_fit_row, plim_cell_text(r->gpu))
 PLIM_GETTER(fit_get_memory, plim_fit_row, plim_cell_card(r->gpu_bytes, r->gpu_exact))
 PLIM_GETTER(fit_get_exact, plim_fit_row, plim_cell_bool(r->gpu_exact))
-PLIM_GETTER(fit_get_batch, plim_fit_row, fit_batch(r))
+PLIM_GETTER(fit_get_batch, plim_fit_row, fit_found(r, r->batch))
 PLIM_GETTER(fit_get_number, plim_fit_row, plim_cell_int(r->batch))
 PLIM_GETTER(fit_get_usual, plim_fit_row, r->batch_usual ? plim_cell_int(r->batch_usual) : plim_cell_text("none"))
-PLIM_GETTER(fit_get_usual_number, plim_fit_row, plim_cell_int(r->batch_usual))
+PLIM_GETTER(fit_get_usual_number, plim_fit_row, searched_seq(r) ? (plim_cell){0} : plim_cell_int(r->batch_usual))
+PLIM_GETTER(fit_get_seq, plim_fit_row, fit_found(r, r->seq))
+PLIM_GETTER(fit_get_seq_number, plim_fit_row, searched_seq(r) ? plim_cell_int(r->seq) : (plim_cell){0})
+PLIM_GETTER(fit_get_seq_usual, plim_fit_row, r->seq_usual ? plim_cell_int(r->seq_usual) : plim_cell_text("none"))
+PLIM_GETTER(fit_get_seq_usual_number, plim_fit_row, searched_seq(r) ? plim_cell_int(r->seq_usual) : (plim_cell){0})
 PLIM_GETTER(fit_get_limited, plim_fit_row, plim_cell_bool(r->limited))
 PLIM_GETTER(fit_get_at_most, plim_fit_row, plim_cell_bool(!r->context_known))
 PLIM_GETTER(fit_get_reserved, plim_fit_row, plim_cell_u64(PLIM_CELL_BYTES, r->reserved))
@@ -61,47 +75,65 @@ PLIM_GETTER(fit_get_price_per, plim_fit_row, plim_report_price_per(r->price_usd,
 PLIM_GETTER(fit_get_needed_low, plim_fit_row, plim_cell_bytes_if(r->context_known, r->needed_low))
 PLIM_GETTER(fit_get_needed_high, plim_fit_row, plim_cell_bytes_if(r->context_known, r->needed_high))
 
-static const plim_column fit_columns[] = {
-    /* name         title      in            align         least drop get */
-    {"gpu",         "card",     PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, fit_get_card},
-    {"gpu",         "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_gpu},
-    {"gpu_bytes",   "memory",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, fit_get_memory},
-    {"gpu_exact",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_exact},
-    {"batch",       "batch",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_batch},
-    {"batch",       "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_number},
-    {"batch_usual", "usual",    PLIM_IN_TEXT, PLIM_RIGHT,    0,  1, fit_get_usual},
-    {"limited",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_limited},
-    {"at_most",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_at_most},
-    {"reserved",    "reserved", PLIM_IN_TEXT, PLIM_RIGHT,    0,  4, fit_get_reserved_range},
-    {"reserved",    "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_reserved},
-    {"device",      "device",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_device},
-    {"device_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_low},
-    {"device_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_high},
-    {"margin",      "margin",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, fit_get_margin},
-    {"reserved_low", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_reserved_low},
-    {"reserved_high", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_reserved_high},
-    {"needed_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_low},
-    {"needed_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_high},
-    {"batch_usual", "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_usual_number},
-    {"margin",      "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_headroom},
-    /* the last PLIM_SPEED_COLUMNS */
-    {"samples_per_s", "samples/s", PLIM_IN_BOTH, PLIM_RIGHT, 0,  0, fit_get_speed},
-    PLIM_PRICE_COLUMNS(fit_get_price, fit_get_price_per),
-};
+/* What is found is the batch, or the sequence length; the last columns are PLIM_SPEED_COLUMNS. */
+#define FIT_COLUMNS(found, get, get_usual) \
+    /* name         title      in            align         least drop get */ \
+    {"gpu",         "card",     PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, fit_get_card}, \
+    {"gpu",         "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_gpu}, \
+    {"gpu_bytes",   "memory",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, fit_get_memory}, \
+    {"gpu_exact",   "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_exact}, \
+    {found,         found,      PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, get}, \
+    {"batch",       "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_number}, \
+    {found "_usual", "usual",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  1, get_usual}, \
+    {"limited",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_limited}, \
+    {"at_most",     "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_at_most}, \
+    {"reserved",    "reserved", PLIM_IN_TEXT, PLIM_RIGHT,    0,  4, fit_get_reserved_range}, \
+    {"reserved",    "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_reserved}, \
+    {"device",      "device",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, fit_get_device}, \
+    {"device_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_low}, \
+    {"device_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_high}, \
+    {"margin",      "margin",   PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, fit_get_margin}, \
+    {"reserved_low", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_reserved_low}, \
+    {"reserved_high", "",       PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_reserved_high}, \
+    {"needed_low",  "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_low}, \
+    {"needed_high", "",         PLIM_IN_DATA, PLIM_LEFT,     0,  0, fit_get_needed_high}, \
+    {"batch_usual", "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_usual_number}, \
+    {"margin",      "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_headroom}, \
+    {"seq",         "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_seq_number}, \
+    {"seq_usual",   "",         PLIM_IN_DATA, PLIM_RIGHT,    0,  0, fit_get_seq_usual_number}, \
+    {"samples_per_s", "samples/s", PLIM_IN_BOTH, PLIM_RIGHT, 0,  0, fit_get_speed}, \
+    PLIM_PRICE_COLUMNS(fit_get_price, fit_get_price_per)
+
+static const plim_column batch_found[] = {FIT_COLUMNS("batch", fit_get_batch, fit_get_usual)};
+static const plim_column seq_found[] = {FIT_COLUMNS("seq", fit_get_seq, fit_get_seq_usual)};
 /* clang-format on */
 
-static const plim_order fit_orders[] = {
-    {"throughput", "samples_per_s", false, NULL},
-    {"headroom", "margin", false, NULL},
-    {"price", PLIM_PRICE_PER, true, "gpu,batch,samples_per_s," PLIM_PRICE_SHOWN},
-    {"batch", "batch", false, NULL},
-};
+#define FIT_ORDERS(found)                                                                     \
+    {"throughput", "samples_per_s", false, NULL}, {"headroom", "margin", false, NULL},        \
+        {"price", PLIM_PRICE_PER, true, "gpu," found ",samples_per_s," PLIM_PRICE_SHOWN},     \
+    {                                                                                         \
+        "batch", found, false, NULL                                                           \
+    }
+
+enum { FIT_ORDER_COUNT = 4 };
+static const plim_order batch_orders[FIT_ORDER_COUNT] = {FIT_ORDERS("batch")};
+static const plim_order seq_orders[FIT_ORDER_COUNT] = {FIT_ORDERS("seq")};
+
+/* A sentence with this word in the two places of the format. */
+static const char *say_what(plim_page *p, const char *format, const char *what)
+{
+    plim_str s = plim_arena_printf(&p->arena, format, what, what);
+    return s.p ? s.p : "";
+}
 
 static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
 {
-    bool none = false, limited = false, marketed = false, known = false, unknown = false;
+    const char *what = finds_seq(f) ? "sequence" : "batch";
+    bool beyond = false, none = false, limited = false, marketed = false, known = false,
+         unknown = false;
     for (uint32_t i = 0; i < f->n; i++) {
-        none |= !f->rows[i]->batch;
+        none |= !f->rows[i]->fits;
+        beyond |= f->model->seq_max && f->rows[i]->seq > f->model->seq_max;
         limited |= f->rows[i]->limited;
         marketed |= !f->rows[i]->gpu_exact;
         known |= f->rows[i]->context_known;
@@ -111,8 +143,11 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
         bool say;
         const char *what;
     } notes[] = {
-        {none, "none: not even batch 1 fits; the figures are those of batch 1"},
-        {known && sizes, "usual: the batch at the usual sizes, without a margin; it may fail"},
+        {none, say_what(p, "none: not even %s fits; the figures are those of %s",
+                        finds_seq(f) ? "one token" : "batch 1")},
+        {known && sizes,
+         say_what(p, "usual: the %s at the usual sizes, without a margin; it may fail", what)},
+        {beyond, "a sequence is longer than the model was made for"},
         {limited, ">= a lower bound: limited by the search or the model, not the card"},
         {unknown, "<= an upper bound: the CUDA context size of this card is unknown"},
         {marketed, "~ estimated from the marketed size, not reported by a driver"},
@@ -123,9 +158,11 @@ static void fit_notes(plim_page *p, const plim_fit *f, bool sizes)
     if (known && sizes)
         plim_page_wrap(
             p,
-            "device: reserved by the allocator plus the CUDA context, lower to upper bound; "
-            "the batch fits with both at their upper bounds; margin: what the card has beyond "
-            "the memory that the batch needs then",
+            say_what(p,
+                     "device: reserved by the allocator plus the CUDA context, lower to upper "
+                     "bound; the %s fits with both at their upper bounds; margin: what the "
+                     "card has beyond the memory that the %s needs then",
+                     what),
             0);
     for (size_t i = 0; i < PLIM_COUNT(notes); i++)
         if (notes[i].say)
@@ -140,10 +177,12 @@ static plim_status fit_rows(plim_page *p, const plim_fit *f, uint8_t in, plim_ro
     bool timed = false;
     for (uint32_t i = 0; i < f->n; i++)
         timed |= f->rows[i]->samples_per_s > 0;
-    *out = PLIM_ROWS_OF(fit_columns, f->rows, f->n);
+    *out = finds_seq(f) ? PLIM_ROWS_OF(seq_found, f->rows, f->n)
+                        : PLIM_ROWS_OF(batch_found, f->rows, f->n);
     if (in == PLIM_IN_TEXT && !timed && !p->style.sort)
         out->n_columns -= PLIM_SPEED_COLUMNS;
-    return plim_rows_order(p, out, fit_orders, PLIM_COUNT(fit_orders), p->style.sort, err);
+    return plim_rows_order(p, out, finds_seq(f) ? seq_orders : batch_orders, FIT_ORDER_COUNT,
+                           p->style.sort, err);
 }
 
 static plim_status fit_text(plim_page *p, const void *subject, plim_err *err)

@@ -38,7 +38,7 @@ def values(setting, chance):
     if setting.kind == "fraction":
         return [1, 0.5, chance.uniform(0.01, 1)]
     return {"vram": ["24GiB", 24 * 2**30], "budget": ["100GiB", 2**40], "input": [(1, 3, 224, 224)], "dim": [],
-            "checkpoint": ["none", "blocks"], "lora": ["r=4,targets=fc"], "optimizer": ["sgd", "adamw"],
+            "checkpoint": ["none", "blocks"], "lora": ["r=4,targets=fc"], "find": ["batch"], "optimizer": ["sgd", "adamw"],
             "keep": ["none", "inputs"], "ema": ["none", "lerp"], "torch": ["2.4", 2.13], "gpu": ["t4", "a100"],
             "alloc_conf": ["max_split_size_mb:64"], "allocator": ["caching", "none"], "within": ["5%", "64MiB", 2**20]}[setting.key]
 
@@ -148,7 +148,7 @@ class Settings(unittest.TestCase):
 
     def test_described(self):
         batch = next(s for s in plimsoll.settings() if s.key == "batch")
-        self.assertEqual((batch.kind, batch.least, batch.commands), ("int", 1, ("estimate", "layers", "tape", "diff", "info",
+        self.assertEqual((batch.kind, batch.least, batch.commands), ("int", 1, ("estimate", "layers", "fit", "tape", "diff", "info",
                                                                                "compare", "gpus")))
         self.assertLess({s.key for s in plimsoll.settings("info")}, {s.key for s in plimsoll.settings()})
 

@@ -575,11 +575,11 @@ static void test_fit(void **state)
     static const plim_fit_row rows[] = {
         {"NVIDIA GeForce RTX 4090", 24ull << 30, true, 231, false, 20ull << 30, 21ull << 30,
          22ull << 30, true, 20ull << 30, 21ull << 30, 18ull << 30, 19ull << 30, 260, 594.2,
-         1599},
+         1599, 0, 0, true},
         {"NVIDIA A2", 8ull << 30, false, 0, false, 9ull << 30, 10ull << 30, 11ull << 30, true,
-         9ull << 30, 10ull << 30, 9ull << 30, 10ull << 30, 1, 0, 0},
+         9ull << 30, 10ull << 30, 9ull << 30, 10ull << 30, 1, 0, 0, 0, 0, false},
         {"Other", 192ull << 30, true, 1024, true, 9ull << 30, 9ull << 30, 9ull << 30, false,
-         9ull << 30, 9ull << 30, 9ull << 30, 9ull << 30, 1024, 0, 0},
+         9ull << 30, 9ull << 30, 9ull << 30, 9ull << 30, 1024, 0, 0, 0, 0, true},
     };
     const plim_fit_row *list[3];
     POINT(list, rows);
@@ -612,15 +612,15 @@ static void test_fit(void **state)
     CHECK_STR(
         "fit as CSV", t.p,
         "gpu,gpu_bytes,gpu_exact,batch,limited,at_most,reserved,device_low,device_high,"
-        "reserved_low,reserved_high,needed_low,needed_high,batch_usual,margin,"
+        "reserved_low,reserved_high,needed_low,needed_high,batch_usual,margin,seq,seq_usual,"
         "samples_per_s,price_usd,usd_per_sample_per_s\n"
         "NVIDIA GeForce RTX 4090,25769803776,true,231,false,false,21474836480,22548578304,"
         "23622320128,21474836480,22548578304,19327352832,20401094656,260,"
-        "5368709120,594.2,1599,2.691013\n"
+        "5368709120,,,594.2,1599,2.691013\n"
         "NVIDIA A2,8589934592,false,0,false,false,9663676416,10737418240,11811160064,"
-        "9663676416,10737418240,9663676416,10737418240,1,,,,\n"
+        "9663676416,10737418240,9663676416,10737418240,1,,,,,,\n"
         "Other,206158430208,true,1024,true,true,9663676416,,,9663676416,9663676416,,,1024,"
-        ",,,\n");
+        ",,,,,\n");
     text_free(&t);
     assert_int_equal(plim_fit_print(&f, PLIM_JSON, NULL, text_put, &t, NULL), PLIM_OK);
     check_json("fit", &t, "plimsoll/fit/1");
