@@ -280,14 +280,15 @@ static plim_status draw_plots(plim_screen *s, const plim_live_monitor *l,
 
 /* ---- the table ------------------------------------------------------------------------------------ */
 
-/* A column: what it says of a process, and the number by which it sorts (greatest first), or
- * none: by its text. */
+/* A column: what it says of a process, the number by which it sorts (greatest first), or
+ * none: by its text; and whether there is anything to say, or none: always. */
 typedef struct field {
     const char *title;
     int width, drop; /* the highest is left out first where there is no room; 0: never */
     bool right;
     void (*say)(char *out, size_t n, const plim_live_view *v, const plim_live_process *p);
     double (*order)(const plim_live_process *p);
+    bool (*wanted)(const plim_live_view *v);
 } field;
 
 static double order_number(uint64_t v) { return has_value(v) ? (double)v : -1; }
@@ -314,6 +315,7 @@ SAY(say_pid, snprintf(out, n, "%" PRIu64, p->pid))
 SAY(say_user, snprintf(out, n, "%s", text_or_dash(p->user)))
 SAY(say_memory, say_bytes(out, n, p->memory))
 SAY(say_peak, say_bytes(out, n, p->peak))
+SAY(say_predicted, say_bytes(out, n, p->predicted))
 SAY(say_growth, if (!isfinite(p->growth)) snprintf(out, n, "-"); else snprintf(out, n, "%s%s/s", p->growth < 0 ? "-" : "+", plim_fmt_bytes((uint64_t)PLIM_MIN(fabs(p->growth), 1e18), false).s))
 SAY(say_full, say_time(out, n, p->full_in))
 SAY(say_busy, if (has_value(p->busy)) snprintf(out, n, "%" PRIu64, p->busy); else snprintf(out, n, "-"))
@@ -325,27 +327,42 @@ ORDER(order_gpu, -(double)p->device)
 ORDER(order_pid, -(double)p->pid)
 ORDER(order_memory, order_number(p->memory))
 ORDER(order_peak, order_number(p->peak))
+ORDER(order_predicted, order_number(p->predicted))
 ORDER(order_growth, order_real(p->growth))
 ORDER(order_full, -(isfinite(p->full_in) ? p->full_in : 1e300))
 ORDER(order_busy, order_number(p->busy))
 ORDER(order_cpu, order_real(p->cpu))
 
+static bool has_predictions(const plim_live_view *v)
+{
+    uint32_t i = 0;
+    while (i < v->n_processes && !has_value(v->processes[i].predicted))
+        i++;
+    return i < v->n_processes;
+}
+
 static const field fields[] = {
-    {"GPU", 5, 0, false, say_gpu, order_gpu},
-    {"PID", 7, 0, true, say_pid, order_pid},
-    {"USER", 9, 3, false, say_user, NULL},
-    {"MEMORY", 10, 0, true, say_memory, order_memory},
-    {"PEAK", 10, 5, true, say_peak, order_peak},
-    {"GROWTH", 13, 2, true, say_growth, order_growth},
-    {"FULL IN", 7, 4, true, say_full, order_full},
-    {"BUSY%", 5, 7, true, say_busy, order_busy},
-    {"CPU%", 5, 8, true, say_cpu, order_cpu},
-    {"JOB", 9, 6, false, say_job, NULL},
-    {"CONTAINER", 12, 9, false, say_container, NULL},
-    {"COMMAND", 12, 0, false, say_command, NULL},
+    {"GPU", 5, 0, false, say_gpu, order_gpu, NULL},
+    {"PID", 7, 0, true, say_pid, order_pid, NULL},
+    {"USER", 9, 3, false, say_user, NULL, NULL},
+    {"MEMORY", 10, 0, true, say_memory, order_memory, NULL},
+    {"PEAK", 10, 6, true, say_peak, order_peak, NULL},
+    {"PREDICTED", 10, 5, true, say_predicted, order_predicted, has_predictions},
+    {"GROWTH", 13, 2, true, say_growth, order_growth, NULL},
+    {"FULL IN", 7, 4, true, say_full, order_full, NULL},
+    {"BUSY%", 5, 8, true, say_busy, order_busy, NULL},
+    {"CPU%", 5, 9, true, say_cpu, order_cpu, NULL},
+    {"JOB", 9, 7, false, say_job, NULL, NULL},
+    {"CONTAINER", 12, 10, false, say_container, NULL, NULL},
+    {"COMMAND", 12, 0, false, say_command, NULL, NULL},
 };
 /* clang-format on */
 enum { FIELDS = PLIM_COUNT(fields), BY_MEMORY = 3 };
+
+static bool is_wanted(const field *f, const plim_live_view *v)
+{
+    return !f->wanted || f->wanted(v);
+}
 
 /* Is the filter in what the row says?  Case does not matter. */
 static bool text_has(const char *text, const char *word)
@@ -398,6 +415,8 @@ static int order_rows(const void *pa, const void *pb)
 static plim_status list_rows(plim_screen *s, const plim_live_view *v, table_row **out, int *n,
                              plim_err *err)
 {
+    while (!is_wanted(&fields[s->sort], v)) /* by the next column that is there */
+        s->sort = (s->sort + 1) % FIELDS;
     const field *f = &fields[s->sort];
     table_row *rows = PLIM_NEW_N(&s->scratch, table_row, v->n_processes + 1u);
     *n = 0;
@@ -425,13 +444,14 @@ static plim_status list_rows(plim_screen *s, const plim_live_view *v, table_row 
     return PLIM_OK;
 }
 
-/* Which columns there is room for: those of least interest are left out first. */
-static void choose_fields(plim_screen *s, bool *shown)
+/* Which columns say something, and there is room for: those of least interest are left out
+ * first. */
+static void choose_fields(plim_screen *s, const plim_live_view *v, bool *shown)
 {
-    int width = 0;
+    int width = -1; /* one less space than columns */
     for (size_t i = 0; i < FIELDS; i++) {
-        shown[i] = true;
-        width += fields[i].width + (i > 0);
+        shown[i] = is_wanted(&fields[i], v);
+        width += shown[i] ? fields[i].width + 1 : 0;
     }
     while (width > s->columns) {
         size_t drop = FIELDS;
@@ -533,7 +553,7 @@ static plim_status draw_table(plim_screen *s, const plim_live_view *v, int y, in
     plim_status st = list_rows(s, v, &rows, &n, err);
     if (st)
         return st;
-    choose_fields(s, shown);
+    choose_fields(s, v, shown);
     draw_head(s, y);
     s->head_row = y;
     s->table_rows = height - 1;
@@ -597,6 +617,7 @@ static void draw_help(plim_screen *s)
         "MEMORY   on the GPU               PEAK      since this was started",
         "GROWTH   over 16 readings         FULL IN   time until the GPU is full at it",
         "BUSY%    of the GPU's time        CPU%      of one core",
+        "PREDICTED   PLIMSOLL_PREDICTED of a process, where one has it",
         "-        not known: the driver does not say, or may not be asked",
     };
     int y = 1;

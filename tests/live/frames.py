@@ -22,7 +22,9 @@ FRAMES = {
     "200x50": ("growing", "200 50 120"),
     "ascii": ("growing", "--ascii 80 24 20"),
     "paint": ("growing", "--paint 80 24 60"),
-    "by_user": ("growing", "80 24 3 sssssssssss"),
+    "by_user": ("growing", "80 24 3 ssssssssssss"),
+    "by_predicted": ("growing", "80 24 3 ss"),
+    "no_predictions": ("container", "80 24 3 ss"),  # that column is not there: by the next
     "reversed": ("growing", "80 24 3 r"),
     "second_row": ("growing", "80 24 20 >"),
     "filter": ("growing", "80 24 3 /XORG"),
