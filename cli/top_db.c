@@ -8,59 +8,159 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char schema[] =
-    "CREATE TABLE IF NOT EXISTS sessions("
-    " id INTEGER PRIMARY KEY, host TEXT, first_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL);"
-    "CREATE TABLE IF NOT EXISTS devices("
-    " id INTEGER PRIMARY KEY, host TEXT NOT NULL, source TEXT NOT NULL, gpu TEXT NOT NULL,"
-    " uuid TEXT NOT NULL, pci TEXT NOT NULL, name TEXT, total INTEGER,"
-    " UNIQUE(host, source, gpu, uuid, pci));"
-    "CREATE TABLE IF NOT EXISTS processes("
-    " id INTEGER PRIMARY KEY, device INTEGER NOT NULL, pid INTEGER NOT NULL,"
-    " started INTEGER NOT NULL, kind TEXT NOT NULL, session INTEGER NOT NULL,"
-    " ended_ms INTEGER, predicted INTEGER, user TEXT, command TEXT, job TEXT,"
-    " container TEXT, UNIQUE(device, pid, started, kind));"
-    "CREATE TABLE IF NOT EXISTS device_memory("
-    " device INTEGER NOT NULL, session INTEGER NOT NULL, time_ms INTEGER NOT NULL,"
-    " used INTEGER, free INTEGER, PRIMARY KEY(device, session, time_ms)) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS process_memory("
-    " process INTEGER NOT NULL, time_ms INTEGER NOT NULL, memory INTEGER,"
-    " PRIMARY KEY(process, time_ms)) WITHOUT ROWID;";
+/* SQLite keeps the text of a table as it was created, from the name on: check_tables. */
+static const struct {
+    const char *name, *columns;
+} tables[] = {
+    {"sessions",
+     "("
+     " id INTEGER PRIMARY KEY, host TEXT, first_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL)"},
+    {"devices",
+     "("
+     " id INTEGER PRIMARY KEY, host TEXT NOT NULL, source TEXT NOT NULL, gpu TEXT NOT NULL,"
+     " uuid TEXT NOT NULL, pci TEXT NOT NULL, name TEXT, total INTEGER,"
+     " UNIQUE(host, source, gpu, uuid, pci))"},
+    {"processes", "("
+                  " id INTEGER PRIMARY KEY, device INTEGER NOT NULL, pid INTEGER NOT NULL,"
+                  " started INTEGER NOT NULL, kind TEXT NOT NULL, session INTEGER NOT NULL,"
+                  " ended_ms INTEGER, predicted INTEGER, user TEXT, command TEXT, job TEXT,"
+                  " container TEXT, UNIQUE(device, pid, started, kind))"},
+    {"device_memory",
+     "("
+     " device INTEGER NOT NULL, session INTEGER NOT NULL, time_ms INTEGER NOT NULL,"
+     " used INTEGER, free INTEGER, PRIMARY KEY(device, session, time_ms)) WITHOUT ROWID"},
+    {"process_memory", "("
+                       " process INTEGER NOT NULL, time_ms INTEGER NOT NULL, memory INTEGER,"
+                       " PRIMARY KEY(process, time_ms)) WITHOUT ROWID"},
+};
+enum { TABLES = sizeof tables / sizeof *tables, TABLE_MOST = 1024 };
+
+static bool has_wal(const char *path)
+{
+    char beside[4096];
+    int n = snprintf(beside, sizeof beside, "%s-wal", path);
+    return n < 0 || (size_t)n >= sizeof beside || !access(beside, F_OK);
+}
+
+/* Is the file shorter than it says?  While somebody writes, a part of it is in FILE-wal.
+ * src: "Database File Format" of SQLite's documentation, 1.3 */
+static bool is_cut_off(sqlite3 *db, const char *path, long long *says, long long *has)
+{
+    enum { PAGE_BYTES = 16, CHANGES = 24, PAGES = 28, VALID_FOR = 92, HEADER = 100 };
+    static const char magic[16] = "SQLite format 3";
+    unsigned char head[HEADER];
+    sqlite3_file *f = NULL; /* SQLite's own: closing another would give up its locks */
+    sqlite3_int64 bytes = 0;
+    bool read = !has_wal(path) &&
+                !sqlite3_file_control(db, "main", SQLITE_FCNTL_FILE_POINTER, (void *)&f) &&
+                f && f->pMethods && !f->pMethods->xRead(f, head, HEADER, 0) &&
+                !f->pMethods->xFileSize(f, &bytes);
+    if (!read || memcmp(head, magic, sizeof magic) != 0 ||
+        memcmp(head + CHANGES, head + VALID_FOR, 4) != 0) /* the pages are not counted */
+        return false;
+    long long page = head[PAGE_BYTES] << 8 | head[PAGE_BYTES + 1], pages = 0;
+    for (int i = 0; i < 4; i++)
+        pages = pages << 8 | head[PAGES + i];
+    *says = (page == 1 ? 65536 : page) * pages;
+    *has = bytes;
+    return *has < *says;
+}
 
 plim_status plim_top_db_fail(sqlite3 *db, int code, const char *path, plim_err *err)
 {
     int what = (db ? sqlite3_errcode(db) : code) & 0xff;
-    bool input = what == SQLITE_NOTADB || what == SQLITE_CORRUPT;
+    bool input = what == SQLITE_NOTADB || what == SQLITE_CORRUPT ||
+                 what == SQLITE_CONSTRAINT || what == SQLITE_TOOBIG ||
+                 what == SQLITE_MISMATCH ||
+                 what == SQLITE_ERROR; /* of statements that are right for a log */
     err->code = what == SQLITE_NOMEM ? PLIM_ENOMEM : input ? PLIM_EFORMAT : PLIM_EIO;
-    snprintf(err->msg, sizeof err->msg, "'%.120s': %s", path,
+    int n = snprintf(err->msg, sizeof err->msg, "'%.120s': ", path);
+    snprintf(err->msg + n, sizeof err->msg - (size_t)n, "%s",
              db ? sqlite3_errmsg(db) : sqlite3_errstr(code));
+    for (char *z = err->msg + n; *z; z++) /* it may quote the file */
+        *z = *z < 0x20 || *z > 0x7e ? '?' : *z;
     return err->code;
+}
+
+/* Also finishes `q`, which may be NULL.  *out stays as it is without a row. */
+static int finish_number(sqlite3_stmt *q, int64_t *out)
+{
+    int rc = sqlite3_step(q);
+    if (rc == SQLITE_ROW)
+        *out = sqlite3_column_int64(q, 0);
+    sqlite3_finalize(q);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
 static int db_number(sqlite3 *db, const char *sql, int64_t *out)
 {
     sqlite3_stmt *q = NULL;
     int rc = sqlite3_prepare_v2(db, sql, -1, &q, NULL);
-    if (rc == SQLITE_OK && (rc = sqlite3_step(q)) == SQLITE_ROW) {
-        *out = sqlite3_column_int64(q, 0);
-        rc = SQLITE_OK;
-    }
-    sqlite3_finalize(q);
-    return rc;
+    return rc ? rc : finish_number(q, out);
 }
 
-/* Is it a log of a version that is known?  *empty: it has no tables. */
+static void print_table(int table, char *out, size_t n)
+{
+    snprintf(out, n, "CREATE TABLE %s%s", tables[table].name, tables[table].columns);
+}
+
+/* Are the tables those that create_db makes?  Others beside them do no harm: nothing asks for
+ * them. */
+static plim_status check_tables(sqlite3 *db, const char *path, plim_err *err)
+{
+    enum { OTHER, OURS, MISSING };
+    for (int i = 0; i < TABLES; i++) {
+        char ours[TABLE_MOST];
+        int64_t found = MISSING;
+        sqlite3_stmt *q = NULL;
+        print_table(i, ours, sizeof ours);
+        int rc = sqlite3_prepare_v2(db, "SELECT sql IS ?2 FROM sqlite_master WHERE name = ?1",
+                                    -1, &q, NULL);
+        if (!rc) {
+            sqlite3_bind_text(q, 1, tables[i].name, -1, SQLITE_STATIC);
+            sqlite3_bind_text(q, 2, ours, -1, SQLITE_STATIC);
+            rc = finish_number(q, &found);
+        }
+        if (rc)
+            return plim_top_db_fail(db, rc, path, err);
+        if (found == OURS)
+            continue;
+        err->code = PLIM_EFORMAT;
+        if (found == MISSING)
+            snprintf(err->msg, sizeof err->msg,
+                     "'%.120s' has no table '%s', which a log of 'plimsoll top' has", path,
+                     tables[i].name);
+        else
+            snprintf(err->msg, sizeof err->msg,
+                     "table '%s' of '%.120s' is not that of a log of 'plimsoll top'",
+                     tables[i].name, path);
+        return err->code;
+    }
+    return PLIM_OK;
+}
+
+/* In a transaction: is it a log of a version that is known?  *empty: it has no tables. */
 static plim_status check_db(sqlite3 *db, const char *path, bool *empty, plim_err *err)
 {
-    int64_t id = 0, version = 0, tables = 0;
+    int64_t id = 0, version = 0, n_tables = 0;
+    long long says = 0, has = 0;
     int rc = db_number(db, "PRAGMA application_id", &id);
     rc = rc ? rc : db_number(db, "PRAGMA user_version", &version);
-    rc = rc ? rc : db_number(db, "SELECT count(*) FROM sqlite_master", &tables);
+    rc = rc ? rc : db_number(db, "SELECT count(*) FROM sqlite_master", &n_tables);
+    /* Of a part of the last page SQLite does not see that it is missing. */
+    if ((!rc || rc == SQLITE_CORRUPT) && is_cut_off(db, path, &says, &has)) {
+        err->code = PLIM_EFORMAT;
+        snprintf(err->msg, sizeof err->msg, "'%.120s' is cut off: it has %lld bytes of %lld",
+                 path, has, says);
+        return err->code;
+    }
     if (rc)
         return plim_top_db_fail(db, rc, path, err);
-    *empty = !tables && !id && !version;
-    if (*empty || (id == PLIM_TOP_DB_ID && version == PLIM_TOP_DB_VERSION))
+    *empty = !n_tables && !id && !version;
+    if (*empty)
         return PLIM_OK;
+    if (id == PLIM_TOP_DB_ID && version == PLIM_TOP_DB_VERSION)
+        return check_tables(db, path, err);
     err->code = PLIM_EFORMAT;
     if (id != PLIM_TOP_DB_ID)
         snprintf(err->msg, sizeof err->msg,
@@ -74,23 +174,35 @@ static plim_status check_db(sqlite3 *db, const char *path, bool *empty, plim_err
 }
 
 /* Two loggers may start at once: the second waits, and finds the tables. */
-static plim_status create_db(sqlite3 *db, const char *path, plim_err *err)
+static plim_status create_tables(sqlite3 *db, const char *path, plim_err *err)
 {
     char mark[96];
     bool empty = false;
     snprintf(mark, sizeof mark, "PRAGMA application_id=%d; PRAGMA user_version=%d; COMMIT",
              PLIM_TOP_DB_ID, PLIM_TOP_DB_VERSION);
-    int rc =
-        sqlite3_exec(db, "PRAGMA cache_size=-256; PRAGMA journal_mode=WAL; BEGIN IMMEDIATE",
-                     NULL, NULL, NULL);
+    int rc = sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
     if (rc)
         return plim_top_db_fail(db, rc, path, err);
     plim_status st = check_db(db, path, &empty, err);
     if (st)
         return st;
-    rc = sqlite3_exec(db, schema, NULL, NULL, NULL);
+    for (int i = 0; i < TABLES && empty && !rc; i++) {
+        char sql[TABLE_MOST];
+        print_table(i, sql, sizeof sql);
+        rc = sqlite3_exec(db, sql, NULL, NULL, NULL);
+    }
     rc = rc ? rc : sqlite3_exec(db, mark, NULL, NULL, NULL);
     return rc ? plim_top_db_fail(db, rc, path, err) : PLIM_OK;
+}
+
+/* Write-ahead mode is of the file and stays; while somebody else is at it, it cannot be changed,
+ * and the log works in the mode that it has. */
+static plim_status prepare_log(sqlite3 *db, const char *path, bool empty, plim_err *err)
+{
+    plim_status st = empty ? create_tables(db, path, err) : PLIM_OK;
+    int rc = st ? SQLITE_OK : sqlite3_exec(db, "PRAGMA cache_size=-256", NULL, NULL, NULL);
+    rc = st || rc ? rc : sqlite3_exec(db, "PRAGMA journal_mode=WAL", NULL, NULL, NULL);
+    return rc && rc != SQLITE_BUSY ? plim_top_db_fail(db, rc, path, err) : st;
 }
 
 /* A log in a folder that may not be written to has no place for the lock files of SQLite; if
@@ -98,10 +210,9 @@ static plim_status create_db(sqlite3 *db, const char *path, plim_err *err)
 static int open_still(const char *path, sqlite3 **db)
 {
     static const char hex[] = "0123456789abcdef";
-    char uri[4096] = "file:", beside[4096];
+    char uri[4096] = "file:";
     size_t n = strlen(uri);
-    int length = snprintf(beside, sizeof beside, "%s-wal", path);
-    if (length < 0 || (size_t)length >= sizeof beside || !access(beside, F_OK))
+    if (has_wal(path))
         return SQLITE_CANTOPEN;
     for (const char *z = path; *z; z++) {
         unsigned char c = (unsigned char)*z;
@@ -133,15 +244,22 @@ plim_status plim_top_db_open(const char *path, bool write, sqlite3 **out, plim_e
         return err->code;
     }
     sqlite3_busy_timeout(db, WAIT_MS);
-    plim_status st = check_db(db, path, &empty, err);
+    /* A foreign file does not decide what runs here. */
+    sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, (int *)NULL);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, (int *)NULL);
+    /* One state of the file, which somebody else may be about to fill. */
+    rc = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
+    plim_status st =
+        rc ? plim_top_db_fail(db, rc, path, err) : check_db(db, path, &empty, err);
+    sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL);
     if (!st && empty && !write) {
         err->code = PLIM_EFORMAT;
         snprintf(err->msg, sizeof err->msg, "'%.120s' is empty, not a log of 'plimsoll top'",
                  path);
         st = err->code;
     }
-    if (!st && empty)
-        st = create_db(db, path, err);
+    if (!st && write)
+        st = prepare_log(db, path, empty, err);
     if (st) {
         sqlite3_close(db);
         return st;

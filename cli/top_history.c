@@ -10,15 +10,16 @@
 #include <string.h>
 
 typedef struct reader {
-    plim_args *args;
+    const plim_args *args;
+    plim_memory *memory; /* of the history */
     sqlite3 *db;
     plim_history history;
     plim_history_device *devices;
     plim_history_process *processes;
     int64_t *ids; /* of the devices in the log */
     uint32_t n_devices, n_processes;
-    char **texts; /* copies of all texts */
-    size_t n_texts;
+    size_t cap_devices, cap_ids, cap_processes;
+    uint64_t steps; /* that the queries may still take */
     int rc;
 } reader;
 
@@ -27,14 +28,9 @@ typedef struct reader {
 static const char *take_column(reader *r, sqlite3_stmt *q, int column)
 {
     const char *z = (const char *)sqlite3_column_text(q, column);
-    size_t n = z ? strlen(z) + 1 : 0;
-    char **more = n > 1 ? sqlite3_realloc64(r->texts, (r->n_texts + 1) * sizeof *more) : NULL;
-    if (!more)
-        return NULL;
-    r->texts = more;
-    char *copy = sqlite3_malloc64(n);
-    if (copy)
-        r->texts[r->n_texts++] = memcpy(copy, z, n);
+    char *copy = z && *z ? plim_memory_text(r->memory, z) : NULL;
+    if (z && *z && !copy)
+        r->rc = SQLITE_NOMEM;
     return copy;
 }
 
@@ -44,6 +40,14 @@ static uint64_t column_number(sqlite3_stmt *q, int column)
     int64_t v = sqlite3_column_int64(q, column);
     return sqlite3_column_type(q, column) != SQLITE_INTEGER || v < 0 ? PLIM_LIVE_UNKNOWN
                                                                      : (uint64_t)v;
+}
+
+/* A time; any that a logger writes is within, and their differences are numbers. */
+static int64_t column_time(sqlite3_stmt *q, int column)
+{
+    const int64_t most = INT64_C(253402300799999); /* the end of the year 9999 */
+    int64_t v = sqlite3_column_int64(q, column);
+    return v < 0 ? 0 : v > most ? most : v;
 }
 
 static sqlite3_stmt *ask_log(reader *r, const char *sql)
@@ -63,14 +67,14 @@ static bool next_row(reader *r, sqlite3_stmt *q)
 }
 
 /* Room for one more item after `n`; false: no memory. */
-static bool grow_list(reader *r, void **list, uint32_t n, size_t size)
+static bool grow_list(reader *r, void **list, size_t *cap, uint32_t n, size_t size)
 {
-    void *more = n & (n - 1) ? *list : sqlite3_realloc64(*list, (n ? n * 2u : 1u) * size);
-    if (more)
-        *list = more;
-    else
+    enum { LEAST = 8 };
+    bool grown =
+        plim_memory_grow(r->memory, list, cap, n < LEAST ? LEAST : (size_t)n + 1, size);
+    if (!grown)
         r->rc = SQLITE_NOMEM;
-    return more != NULL;
+    return grown;
 }
 
 /* ---- devices ------------------------------------------------------------------------------------ */
@@ -84,8 +88,8 @@ static void read_devices(reader *r)
         sqlite3_bind_text(q, 1, r->args->device, -1, SQLITE_STATIC);
     while (q && next_row(r, q)) {
         uint32_t n = r->n_devices;
-        if (!grow_list(r, (void **)&r->devices, n, sizeof *r->devices) ||
-            !grow_list(r, (void **)&r->ids, n, sizeof *r->ids))
+        if (!grow_list(r, (void **)&r->devices, &r->cap_devices, n, sizeof *r->devices) ||
+            !grow_list(r, (void **)&r->ids, &r->cap_ids, n, sizeof *r->ids))
             break;
         plim_history_device *d = &r->devices[n];
         memset(d, 0, sizeof *d);
@@ -130,7 +134,7 @@ static void read_device(reader *r, uint32_t i)
         sqlite3_bind_int64(q, 2, r->history.first_ms);
     }
     while (q && next_row(r, q)) {
-        int64_t from = sqlite3_column_int64(q, 0), until = sqlite3_column_int64(q, 3);
+        int64_t from = column_time(q, 0), until = column_time(q, 3);
         uint64_t used = column_number(q, 1);
         if (used == PLIM_LIVE_UNKNOWN)
             continue;
@@ -162,15 +166,16 @@ static void read_device(reader *r, uint32_t i)
 
 static void take_process(reader *r, sqlite3_stmt *q, uint32_t device)
 {
-    if (!grow_list(r, (void **)&r->processes, r->n_processes, sizeof *r->processes))
+    if (!grow_list(r, (void **)&r->processes, &r->cap_processes, r->n_processes,
+                   sizeof *r->processes))
         return;
     uint64_t first = column_number(q, 9), last = column_number(q, 10);
     plim_history_process p = {.device = device,
                               .pid = column_number(q, 0),
                               .peak = column_number(q, 1),
-                              .peak_ms = sqlite3_column_int64(q, 2),
-                              .first_ms = sqlite3_column_int64(q, 3),
-                              .last_ms = sqlite3_column_int64(q, 4),
+                              .peak_ms = column_time(q, 2),
+                              .first_ms = column_time(q, 3),
+                              .last_ms = column_time(q, 4),
                               .predicted = column_number(q, 5),
                               .user = take_column(r, q, 6),
                               .command = take_column(r, q, 7),
@@ -230,8 +235,8 @@ static void read_times(reader *r)
     sqlite3_stmt *q = ask_log(r, "SELECT min(first_ms), max(last_ms) FROM sessions");
     if (q && next_row(r, q)) {
         plim_history *h = &r->history;
-        h->first_ms = sqlite3_column_int64(q, 0);
-        h->last_ms = sqlite3_column_int64(q, 1);
+        h->first_ms = column_time(q, 0);
+        h->last_ms = column_time(q, 1);
         double since = (double)h->last_ms - r->args->since * 1000;
         if (r->args->since > 0 && since > (double)h->first_ms)
             h->first_ms = (int64_t)since;
@@ -253,40 +258,71 @@ static void read_log(reader *r)
     r->history.n_processes = r->n_processes;
 }
 
-static int print_history(reader *r)
+/* In a damaged file a page may be in a table many times over, and a table have no end.  What
+ * the queries take is 2 steps of SQLite's machine for a byte of a day's log; who takes far more
+ * is walking in circles. */
+enum { STEPS_BETWEEN = 10000, STEPS_A_BYTE = 100, STEPS_LEAST = 10000000 };
+
+static int count_steps(void *ud)
 {
-    plim_args *a = r->args;
-    plim_err err = PLIM_ERR_INIT;
-    plim_live_form form = a->render == PLIM_JSON  ? PLIM_LIVE_JSON
-                          : a->render == PLIM_CSV ? PLIM_LIVE_CSV
-                                                  : PLIM_LIVE_TEXT;
-    if (r->rc) {
-        plim_top_db_fail(r->rc == SQLITE_NOMEM ? NULL : r->db, r->rc, a->history, &err);
-        return plim_console_error(&err);
-    }
-    plim_status st =
-        plim_history_print(&r->history, form, &a->style, plim_console_put, &a->console, &err);
-    int code = plim_console_result(&a->console, st, &err);
-    return code ? code : r->n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
+    uint64_t *left = ud;
+    *left -= *left > STEPS_BETWEEN ? STEPS_BETWEEN : *left;
+    return !*left; /* SQLITE_INTERRUPT */
+}
+
+static void bound_steps(reader *r)
+{
+    sqlite3_stmt *q =
+        ask_log(r, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
+    r->steps = STEPS_LEAST;
+    if (q && next_row(r, q))
+        r->steps += (uint64_t)sqlite3_column_int64(q, 0) * STEPS_A_BYTE;
+    sqlite3_finalize(q);
+    sqlite3_progress_handler(r->db, STEPS_BETWEEN, count_steps, &r->steps);
+}
+
+plim_status plim_top_history_read(const plim_args *a, plim_memory *m, plim_history *out,
+                                  plim_err *err)
+{
+    reader r = {.args = a, .memory = m};
+    plim_status st = plim_top_db_open(a->history, false, &r.db, err);
+    if (st)
+        return st;
+    /* One state of the file, whatever a logger adds meanwhile. */
+    r.rc = sqlite3_exec(r.db, "BEGIN", NULL, NULL, NULL);
+    bound_steps(&r);
+    read_log(&r);
+    if (r.rc == SQLITE_INTERRUPT) {
+        snprintf(err->msg, sizeof err->msg,
+                 "'%.120s' is damaged: its tables have more rows than its size allows",
+                 a->history);
+        st = err->code = PLIM_EFORMAT;
+    } else if (r.rc)
+        st = plim_top_db_fail(r.rc == SQLITE_NOMEM ? NULL : r.db, r.rc, a->history, err);
+    sqlite3_close(r.db);
+    *out = r.history;
+    return st;
 }
 
 int plim_top_history(plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
-    reader r = {.args = a};
-    if (plim_top_db_open(a->history, false, &r.db, &err))
-        return plim_console_error(&err);
-    /* One state of the file, whatever a logger adds meanwhile. */
-    r.rc = sqlite3_exec(r.db, "BEGIN", NULL, NULL, NULL);
-    read_log(&r);
-    int code = print_history(&r);
-    sqlite3_close(r.db);
-    for (size_t i = 0; i < r.n_texts; i++)
-        sqlite3_free(r.texts[i]);
-    sqlite3_free(r.texts);
-    sqlite3_free(r.devices);
-    sqlite3_free(r.ids);
-    sqlite3_free(r.processes);
+    plim_memory memory = {NULL};
+    plim_history history;
+    plim_live_form form = a->render == PLIM_JSON  ? PLIM_LIVE_JSON
+                          : a->render == PLIM_CSV ? PLIM_LIVE_CSV
+                                                  : PLIM_LIVE_TEXT;
+    plim_status st = plim_top_history_read(a, &memory, &history, &err);
+    int code = PLIM_EXIT_DONE;
+    if (st)
+        code = plim_console_error(&err);
+    else {
+        st =
+            plim_history_print(&history, form, &a->style, plim_console_put, &a->console, &err);
+        code = plim_console_result(&a->console, st, &err);
+        code = code ? code : history.n_devices ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
+    }
+    plim_memory_free(&memory);
     return code;
 }
 

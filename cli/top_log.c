@@ -87,8 +87,9 @@ static const char *const statements[] = {
 };
 
 struct plim_top_log {
+    plim_memory memory; /* this struct is in it, too */
     sqlite3 *db;
-    char *path;
+    const char *path;
     int64_t keep_ms, pruned_ms; /* keep_ms 0: for ever */
     int64_t session;            /* 0: before the first reading */
     int64_t *seen, *before;     /* the processes of this reading and of the last one, by id */
@@ -344,13 +345,9 @@ static int add_view(plim_top_log *l, const plim_live_view *v)
 plim_status plim_top_log_add(plim_top_log *l, const plim_live_view *v, plim_err *err)
 {
     int64_t session = l->session;
-    if (v->n_processes > l->cap_seen) {
-        int64_t *more = sqlite3_realloc64(l->seen, v->n_processes * sizeof *more);
-        if (!more)
-            return plim_top_db_fail(NULL, SQLITE_NOMEM, l->path, err);
-        l->seen = more;
-        l->cap_seen = v->n_processes;
-    }
+    if (!plim_memory_grow(&l->memory, (void **)&l->seen, &l->cap_seen, v->n_processes,
+                          sizeof *l->seen))
+        return plim_top_db_fail(NULL, SQLITE_NOMEM, l->path, err);
     l->n_seen = 0;
     int rc = finish_statement(reset_statement(l, BEGIN));
     rc = rc ? rc : add_view(l, v);
@@ -374,14 +371,15 @@ plim_status plim_top_log_add(plim_top_log *l, const plim_live_view *v, plim_err 
 plim_status plim_top_log_open(const char *path, double keep_s, plim_top_log **out,
                               plim_err *err)
 {
-    plim_top_log *l = sqlite3_malloc64(sizeof *l);
-    if (l)
-        memset(l, 0, sizeof *l);
-    if (!l || !(l->path = sqlite3_malloc64(strlen(path) + 1))) {
-        sqlite3_free(l);
+    plim_memory memory = {NULL};
+    plim_top_log *l = plim_memory_new(&memory, sizeof *l);
+    const char *own = plim_memory_text(&memory, path);
+    if (!l || !own) {
+        plim_memory_free(&memory);
         return plim_top_db_fail(NULL, SQLITE_NOMEM, path, err);
     }
-    memcpy(l->path, path, strlen(path) + 1);
+    l->memory = memory;
+    l->path = own;
     l->keep_ms = (int64_t)(keep_s * 1000);
     plim_status st = plim_top_db_open(path, true, &l->db, err);
     /* After a crash of the machine the last readings may be missing, the file is whole. */
@@ -404,10 +402,8 @@ void plim_top_log_close(plim_top_log *l)
     for (int i = 0; i < STATEMENT_COUNT; i++)
         sqlite3_finalize(l->sql[i]);
     sqlite3_close(l->db);
-    sqlite3_free(l->path);
-    sqlite3_free(l->seen);
-    sqlite3_free(l->before);
-    sqlite3_free(l);
+    plim_memory memory = l->memory;
+    plim_memory_free(&memory);
 }
 
 #endif

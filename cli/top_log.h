@@ -5,6 +5,7 @@
 #ifndef PLIM_TOP_LOG_H
 #define PLIM_TOP_LOG_H
 
+#include "memory.h"
 #include "opt.h"
 
 #include <plimsoll_live.h>
@@ -19,7 +20,10 @@ plim_status plim_top_log_open(const char *path, double keep_s, plim_top_log **ou
 plim_status plim_top_log_add(plim_top_log *l, const plim_live_view *v, plim_err *err);
 void plim_top_log_close(plim_top_log *l); /* takes NULL */
 
-/* Prints what a log says. */
+/* Reads what the log a->history says into *out, which lives in `m`. */
+plim_status plim_top_history_read(const plim_args *a, plim_memory *m, plim_history *out,
+                                  plim_err *err);
+/* Prints it. */
 int plim_top_history(plim_args *a);
 
 #endif

@@ -35,8 +35,8 @@ add_test(NAME live.history
 set_tests_properties(live.history PROPERTIES SKIP_RETURN_CODE 77)
 if(SQLite3_FOUND)
     # The log's own files, and what they take of the program.
-    add_executable(live_log_day tests/live/log_day.c cli/top_log.c cli/top_db.c cli/console.c
-                   cli/terminal_posix.c)
+    add_executable(live_log_day tests/live/log_day.c cli/top_log.c cli/top_db.c cli/memory.c
+                   cli/console.c cli/terminal_posix.c)
     target_include_directories(live_log_day PRIVATE include)
     target_compile_definitions(live_log_day PRIVATE PLIM_SQLITE)
     target_link_libraries(live_log_day PRIVATE plim_flags plimsoll_static SQLite::SQLite3)

@@ -39,6 +39,9 @@ endif()
 # ---- tests/fuzz: the fuzzer, or the same target over its corpus -------------
 
 file(GLOB fuzz_sources CONFIGURE_DEPENDS tests/fuzz/fuzz_*.c)
+if(NOT SQLite3_FOUND)
+    list(FILTER fuzz_sources EXCLUDE REGEX "/fuzz_history.c$")
+endif()
 add_custom_target(fuzzers)
 foreach(source ${fuzz_sources})
     get_filename_component(name ${source} NAME_WE)
@@ -53,6 +56,12 @@ foreach(source ${fuzz_sources})
     endif()
     add_dependencies(fuzzers ${name})
 endforeach()
+if(TARGET fuzz_history) # what reads a log is the program's, the library needs no SQLite
+    target_sources(fuzz_history PRIVATE cli/top_history.c cli/top_log.c cli/top_db.c cli/memory.c
+                   cli/console.c cli/terminal_posix.c)
+    target_compile_definitions(fuzz_history PRIVATE PLIM_SQLITE)
+    target_link_libraries(fuzz_history PRIVATE SQLite::SQLite3)
+endif()
 
 # ---- ONNX: a file an operator, where Debian's package of them is installed ----
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""history.py PROGRAM LIBRARIES -- `plimsoll top --log` and `--history`, on a machine that does not exist.
+"""history.py PROGRAM LIBRARIES [CORPUS] -- `plimsoll top --log` and `--history`, on a machine that does not exist.
 
 The GPU of the scenario `growing` and a process on it grow with each reading, so what the log
 must hold is known from the scenario file; the rows are read again with Python's own SQLite.
+With CORPUS, tests/fuzz/corpus/history, it writes the files there instead.
 """
 
 import csv
@@ -102,33 +103,153 @@ def check_filters(m):
     assert code == 0 and "memory, 0 to 40.00 GiB" in out and "\u2588" in out
 
 
-def check_bad_files(m):
+def write_small(m, name):
+    """A log of six readings in pages of 512 bytes, so that there are many pages in few bytes."""
+    m.run("--log", name, "--ticks", "6", "--interval", "0.1")
+    db = sqlite3.connect(pathlib.Path(m.folder, name))
+    db.executescript("PRAGMA journal_mode=DELETE; PRAGMA page_size=512; VACUUM")
+    db.close()
+
+
+def write_foreign(path, script, like_log=True):
+    path.unlink(missing_ok=True)
+    db = sqlite3.connect(path)
+    if like_log:
+        db.executescript(f"PRAGMA application_id={0x506C696D}; PRAGMA user_version=1;")
+    db.executescript(script)
+    db.close()
+
+
+def refuse(m, name, message, commands=(("--history",), ("--log", "--once"))):
+    """Each command says this and nothing else, ends with 3, and leaves the file as it was."""
+    before = pathlib.Path(m.folder, name).read_bytes()
+    for command, *more in commands:
+        code, out, err = m.run(command, name, *more)
+        assert (code, out, err) == (3, "", f"plimsoll: {message}\n"), (command, name, code, err)
+    assert pathlib.Path(m.folder, name).read_bytes() == before, name
+
+
+def check_foreign(m):
+    """Databases that are no logs, and files that are no databases."""
     folder = pathlib.Path(m.folder)
+    log = sqlite3.connect(folder / "a.db")
+    tables = {name: sql for name, sql in log.execute("SELECT name, sql FROM sqlite_master "
+                                                     "WHERE type = 'table'")}
+    log.close()
+    assert len(tables) == 5
     (folder / "text.db").write_text("no database\n" * 100)
+    refuse(m, "text.db", "'text.db': file is not a database")
+    write_foreign(folder / "other.db", "CREATE TABLE t(x); PRAGMA application_id=7", False)
+    refuse(m, "other.db", "'other.db' is a database of another program, not a log of 'plimsoll top'")
+    write_foreign(folder / "newer.db", "CREATE TABLE t(x); PRAGMA user_version=2")
+    refuse(m, "newer.db", "'newer.db' has version 2 of the log, this plimsoll knows version 1")
+    for missing in tables:
+        write_foreign(folder / "less.db",
+                      ";".join(sql for name, sql in tables.items() if name != missing))
+        refuse(m, "less.db",
+               f"'less.db' has no table '{missing}', which a log of 'plimsoll top' has")
+    # A view may be a query without an end, and another column is another table.
+    endless = ("CREATE VIEW sessions AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 "
+               "FROM n) SELECT x AS id, '' AS host, x AS first_ms, x AS last_ms FROM n")
+    for sql in (endless, "CREATE TABLE sessions(id)", tables["sessions"].replace(" host TEXT,", "")):
+        write_foreign(folder / "else.db", ";".join([*tables.values(), "DROP TABLE sessions", sql]))
+        refuse(m, "else.db", "table 'sessions' of 'else.db' is not that of a log of 'plimsoll top'")
+    # Of somebody's own tables beside those of the log nothing is asked, and no trigger runs.
+    write_small(m, "more.db")
+    answer = m.history("more.db")
+    db = sqlite3.connect(folder / "more.db")
+    db.executescript("CREATE TABLE mine(x); CREATE VIEW theirs AS SELECT * FROM mine; CREATE TRIGGER "
+                     "t AFTER INSERT ON device_memory BEGIN INSERT INTO mine VALUES(new.used); END")
+    assert m.history("more.db") == answer
+    assert m.run("--log", "more.db", "--once")[0] == 0
+    assert db.execute("SELECT count(*) FROM mine").fetchone() == (0,)
+    assert db.execute("SELECT count(*) FROM sessions").fetchone() == (2,)
+    db.close()
     (folder / "empty.db").write_bytes(b"")
-    for name, id_, version in (("other.db", 7, 1), ("newer.db", 0x506C696D, 2)):
-        db = sqlite3.connect(folder / name)
-        db.executescript(f"CREATE TABLE t(x); PRAGMA application_id={id_};"
-                         f"PRAGMA user_version={version}")
-        db.close()
-    for name, word in (("text.db", "not a database"), ("other.db", "another program"),
-                       ("newer.db", "version 2")):
-        before = (folder / name).read_bytes()
-        for args in (("--history", name), ("--log", name, "--once")):
-            code, out, err = m.run(*args)
-            assert code == 3 and not out and word in err and err.count("\n") == 1, (args, err)
-        assert (folder / name).read_bytes() == before, name
-    code, _, err = m.run("--history", "empty.db")
-    assert code == 3 and "is empty" in err, err
-    code, _, err = m.run("--history", "none.db")
-    assert code == 4 and not (folder / "none.db").exists(), err
-    # cut off, and with foreign bytes: an error, or an answer, never a crash
-    whole = (folder / "a.db").read_bytes()
-    for at in range(0, len(whole), max(len(whole) // 60, 1)):
-        (folder / "bad.db").write_bytes(whole[:at])
-        assert m.run("--history", "bad.db")[0] in (0, 1, 3, 4), at
-        (folder / "bad.db").write_bytes(whole[:at] + b"\xff" * 40 + whole[at + 40:])
-        assert m.run("--history", "bad.db")[0] in (0, 1, 3, 4), at
+    refuse(m, "empty.db", "'empty.db' is empty, not a log of 'plimsoll top'", [("--history",)])
+    code, out, err = m.run("--history", "none.db")
+    assert (code, out) == (4, "") and "unable to open" in err and not (folder / "none.db").exists()
+
+
+NOT_A_DATABASE = "'bad.db': file is not a database"
+MALFORMED = "'bad.db': database disk image is malformed"
+
+
+def check_cut_off(m):
+    """Cut off at any place a log is refused, with both sizes once they can be known."""
+    folder, bad = pathlib.Path(m.folder), pathlib.Path(m.folder, "bad.db")
+    write_small(m, "small.db")
+    whole = (folder / "small.db").read_bytes()
+    for at in [10, 15, 16, 99, 100, 511, *range(512, len(whole), 512), len(whole) - 1]:
+        bad.write_bytes(whole[:at])
+        refuse(m, "bad.db", NOT_A_DATABASE if at < 17 else MALFORMED if at < 100 else
+               f"'bad.db' is cut off: it has {at} bytes of {len(whole)}")
+    bad.write_bytes(whole + b"more")  # what comes after is not of the database
+    assert m.history("bad.db") == m.history("small.db")
+
+
+def check_damaged(m):
+    """A page of foreign bytes: if it is of a table, that is seen and said."""
+    folder, bad = pathlib.Path(m.folder), pathlib.Path(m.folder, "bad.db")
+    whole = (folder / "small.db").read_bytes()
+    db = sqlite3.connect(folder / "small.db")
+    roots = dict(db.execute("SELECT name, rootpage FROM sqlite_master WHERE sql NOT NULL"))
+    db.close()
+    assert len(roots) == 5 and min(roots.values()) > 1
+    for name, page in roots.items():
+        at = (page - 1) * 512
+        for damage in (b"\xff" * 512, b"\0" * 512, whole[:512]):
+            bad.write_bytes(whole[:at] + damage + whole[at + 512:])
+            refuse(m, "bad.db", MALFORMED, [("--history",)])
+    answers = {0: 0, 3: 0}
+    for at in range(0, len(whole), max(len(whole) // 150, 1)):
+        bad.write_bytes(whole[:at] + bytes(255 - b for b in whole[at:at + 20]) + whole[at + 20:])
+        code, out, err = m.run("--history", "bad.db", "--json")
+        assert code in (0, 1, 3) and err.count("\n") == (code == 3), (at, code, err)
+        assert not out if code == 3 else json.loads(out), at
+        answers[code and 3] += 1
+    assert all(answers.values()), answers
+
+
+def check_circles(m):
+    """A table that has its pages many times over: more than 20 ** 8 rows in 200 KB."""
+    size, levels = 512, 8
+    folder, bad = pathlib.Path(m.folder), pathlib.Path(m.folder, "bad.db")
+    write_small(m, "deep.db")
+    db = sqlite3.connect(folder / "deep.db")
+    db.executemany("INSERT INTO process_memory VALUES(1, ?, 1)", ((i,) for i in range(5000)))
+    db.commit()
+    root, = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'process_memory'").fetchone()
+    db.close()
+    data = bytearray((folder / "deep.db").read_bytes())
+
+    def children(page):
+        """Where an inner page has the numbers of its children: in its cells, and at 8."""
+        at = (page - 1) * size
+        assert data[at] == 2, "an inner page of an index"
+        n = int.from_bytes(data[at + 3:at + 5], "big")
+        return [at + 8] + [at + int.from_bytes(data[at + i:at + i + 2], "big")
+                           for i in range(12, 12 + 2 * n, 2)]
+
+    def number(at):
+        return int.from_bytes(data[at:at + 4], "big")
+
+    inner = number(children(root)[1])
+    leaf = number(children(inner)[1])
+    assert len(children(inner)) > 20 and data[(leaf - 1) * size] == 10
+    last = len(data) // size
+    data += data[(inner - 1) * size:inner * size] * levels
+    for page in (root, *range(last + 1, last + levels + 1)):
+        below = last + 1 if page == root else page + 1 if page < last + levels else leaf
+        for at in children(page):
+            data[at:at + 4] = below.to_bytes(4, "big")
+    data[28:32] = (len(data) // size).to_bytes(4, "big")
+    bad.write_bytes(data)
+    refuse(m, "bad.db", "'bad.db' is damaged: its tables have more rows than its size allows",
+           [("--history",)])
+
+
+def check_options(m):
     for args in (("--log", "x.db", "--json"), ("--keep", "1d"), ("--since", "1h"),
                  ("--history", "a.db", "--once"), ("--history", "a.db", "--since", "1"),
                  ("--history", "a.db", "--log", "b.db")):
@@ -139,7 +260,8 @@ def check_killed(m):
     """Two loggers at once, one of which is killed: nothing is lost but what comes after."""
     loggers = [m.start("--log", "two.db", "--interval", "0.1") for _ in range(2)]
     time.sleep(1)
-    assert [p.poll() for p in loggers] == [None, None], [p.communicate() for p in loggers]
+    ended = [p.communicate(timeout=30) for p in loggers if p.poll() is not None]
+    assert not ended, ended
     loggers[0].kill()
     loggers[1].send_signal(signal.SIGTERM)
     for p in loggers:
@@ -151,6 +273,17 @@ def check_killed(m):
     assert db.execute("SELECT count(*) FROM sessions").fetchone() == (2,)
     assert len(answer["devices"]) == 2 and len(answer["processes"]) == 4
     db.close()
+
+
+def check_started_at_once(m):
+    """Loggers that start at once on no file: one makes the tables, the others find them."""
+    for i in range(20):
+        loggers = [m.start("--log", f"at_once_{i}.db", "--once") for _ in range(3)]
+        for p in loggers:
+            assert p.communicate(timeout=60) == ("", "") and p.returncode == 0, p
+        db = sqlite3.connect(pathlib.Path(m.folder, f"at_once_{i}.db"))
+        assert db.execute("SELECT count(*) FROM sessions").fetchone() == (3,)
+        db.close()
 
 
 def check_read_only(m):
@@ -192,6 +325,15 @@ def check_full(m):
     assert len(m.history("full.db")["devices"]) == 2
 
 
+def write_corpus(m, folder):
+    """The seeds of fuzz_history."""
+    write_small(m, "log.db")
+    write_foreign(pathlib.Path(m.folder, "foreign.db"),
+                  "PRAGMA page_size=512; CREATE TABLE sessions(id)")
+    for name in ("log", "foreign"):
+        pathlib.Path(folder, name).write_bytes(pathlib.Path(m.folder, f"{name}.db").read_bytes())
+
+
 def main():
     program, libraries = (os.path.abspath(x) for x in sys.argv[1:3])
     with tempfile.TemporaryDirectory() as folder:
@@ -201,8 +343,13 @@ def main():
         if code == 2 and "without SQLite" in err:
             print("SKIP: built without SQLite")
             return 77
-        for check in (check_answer, check_filters, check_bad_files, check_killed,
-                      check_read_only, check_keep, check_full):
+        if len(sys.argv) > 3:
+            write_corpus(m, sys.argv[3])
+            return 0
+        for check in (check_answer, check_filters, check_options, check_foreign, check_cut_off,
+                      check_damaged, check_circles, check_killed, check_started_at_once, check_read_only,
+                      check_keep,
+                      check_full):
             check(m)
     print("the log says what was read")
     return 0

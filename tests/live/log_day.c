@@ -1,7 +1,7 @@
 /* log_day.c FILE -- a fifth of a day of readings into a log: as it grows, memory does not. */
 #include "../../cli/top_log.h"
 
-#include <sqlite3.h>
+#include <malloc.h>
 #include <stdio.h>
 
 enum { GPUS = 2, EACH = 4, BEFORE = 2000, READINGS = 17280, MORE_BYTES = 4096 };
@@ -37,21 +37,23 @@ static plim_status add_reading(plim_top_log *l, int i, plim_err *err)
     return plim_top_log_add(l, &v, err);
 }
 
+static size_t bytes_in_use(void) { return mallinfo2().uordblks + mallinfo2().hblkhd; }
+
 int main(int argc, char **argv)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_top_log *l = NULL;
-    long long before = 0;
+    size_t before = 0;
     if (argc != 2 || plim_top_log_open(argv[1], 0, &l, &err))
         return printf("%s\n", err.msg), 2;
     for (int i = 0; i < READINGS; i++) {
         if (add_reading(l, i, &err))
             return printf("reading %d: %s\n", i, err.msg), 2;
         if (i == BEFORE)
-            before = sqlite3_memory_used();
+            before = bytes_in_use();
     }
-    long long after = sqlite3_memory_used();
+    size_t after = bytes_in_use();
     plim_top_log_close(l);
-    printf("%lld bytes after %d readings, %lld after %d\n", before, BEFORE, after, READINGS);
+    printf("%zu bytes after %d readings, %zu after %d\n", before, BEFORE, after, READINGS);
     return after > before + MORE_BYTES;
 }
