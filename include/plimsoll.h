@@ -441,6 +441,8 @@ typedef struct plim_estimate {
      * without it.  0: no search, or no card */
     uint64_t search;
     bool searched; /* there is such a search */
+    bool
+        reserved_modelled; /* the allocator is a model, whose range is that of what is reserved */
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,

@@ -140,6 +140,8 @@ typedef struct plim_allocator {
     const char
         *backend;      /* the value of PyTorch's setting "backend" that chooses it, or NULL */
     const char *model; /* for an allocator that is not simulated exactly: what is estimated */
+    /* for such a one: allocators that reserve no more, and no less, than it may */
+    const struct plim_allocator *least, *most;
     plim_status (*create)(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
                           plim_err *err);
     plim_status (*alloc)(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *block,

@@ -82,17 +82,69 @@ static void async_oom_text(const plim_alloc *h, plim_buf *b)
         plim_alloc_size_text(h->oom.free).s, plim_alloc_size_text(h->device.limit).s);
 }
 
-static plim_status async_create(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
-                                plim_err *err)
+static plim_status create_pool(plim_arena *a, const plim_alloc_options *o,
+                               const plim_allocator *ops, plim_alloc **out, plim_err *err)
 {
     plim_chunks *c = PLIM_NEW(a, plim_chunks);
     if (!c)
         return plim_oom(err);
-    plim_status st = plim__chunks_init(c, a, o, &plim_allocator_async, err);
+    plim_status st = plim__chunks_init(c, a, o, ops, err);
     if (!st)
         *out = &c->base;
     return st;
 }
+
+static plim_status async_create(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
+                                plim_err *err)
+{
+    return create_pool(a, o, &plim_allocator_async, out, err);
+}
+
+/* ---- the most that a pool may reserve --------------------------------------------- */
+
+/* No chunk is cut or merged: freed memory serves requests of its own size only, and none is
+ * given back when memory runs out. */
+static plim_status most_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *out,
+                              plim_err *err)
+{
+    plim_chunks *c = (plim_chunks *)h;
+    uint64_t size = round_up(bytes, MIN_CHUNK);
+    uint32_t i = PLIM_NONE;
+    if (within_fraction(h, bytes)) {
+        i = plim__chunks_fit(c, size);
+        if (i == PLIM_NONE || c->nodes[i].key != size)
+            i = plim__chunks_grow(c, size) ? plim__chunks_fit(c, size) : PLIM_NONE;
+    }
+    if (i != PLIM_NONE)
+        plim__chunks_serve(c, i, size, false, bytes, stream);
+    if (h->full)
+        return plim_oom(err);
+    if (i == PLIM_NONE)
+        plim_alloc_note_oom(h, bytes, size);
+    *out = i;
+    return PLIM_OK;
+}
+
+static plim_status most_create(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,
+                               plim_err *err)
+{
+    return create_pool(a, o, &plim_allocator_async_most, out, err);
+}
+
+/* Not in the list: nobody has it. */
+const plim_allocator plim_allocator_async_most = {
+    .name = "cudaMallocAsync, at most",
+    .doc = "a pool that uses memory again for requests of the same size only",
+    .src = "an upper bound of our own",
+    .backend = "cudaMallocAsync",
+    .create = most_create,
+    .alloc = most_alloc,
+    .release = plim__chunks_release,
+    .empty_cache = async_empty_cache,
+    .blocks = plim__chunks_blocks,
+    .address = plim__chunks_address,
+    .oom_text = async_oom_text,
+};
 
 const plim_allocator plim_allocator_async = {
     .name = "cudaMallocAsync",
@@ -103,6 +155,8 @@ const plim_allocator plim_allocator_async = {
         "How the CUDA driver's pool divides its memory is not documented: with "
         "cudaMallocAsync, reserved memory, free pieces and the point at which memory runs "
         "out are estimates.",
+    .least = &plim_allocator_none,
+    .most = &plim_allocator_async_most,
     .create = async_create,
     .alloc = async_alloc,
     .release = plim__chunks_release,

@@ -46,6 +46,7 @@ static plim_status judge_tape(work *w)
     e->peak_reserved = v.reserved;
     e->reserved_low = v.reserved_low;
     e->reserved_high = v.reserved_high;
+    e->reserved_modelled = v.modelled;
     e->context_known = v.context.high > 0;
     e->context_low = v.context.low;
     e->context = v.context.usual;

@@ -196,7 +196,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
     job->alloc.torch = job->step.torch->version;
     job->alloc.conf = plim_str_of(job->settings->alloc_conf);
     plim_job_use_card(job, NULL);
-    return PLIM_OK;
+    return plim_allocator_of_conf(job->alloc.conf, job->alloc.torch, &job->alloc.allocator,
+                                  err);
 }
 
 /* The word for the dtype of all that --dtype would cast; NULL: it is not one dtype, or no
@@ -342,6 +343,8 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
     if (!torch)
         return plim_oom(err);
     plim_buf_printf(&b, "%s%s", *torch && b.n ? " " : "", torch);
+    if (job->alloc.allocator->model)
+        plim_buf_printf(&b, "%s%s", b.n ? " " : "", job->alloc.allocator->model);
     if (b.n > g->note.n + 1) /* more than a full stop was added */
         g->note = plim_buf_str(&b);
     return b.bad ? plim_oom(err) : PLIM_OK;

@@ -2,7 +2,8 @@
  *
  * The run fits if it does so with context and workspaces at their upper bounds, and a margin.  It does not
  * if it fails with the context at its lower bound, whatever the size of the workspaces:
- * smaller ones can fragment more, so all three sizes are tried.  What is shown follows the
+ * smaller ones can fragment more, so all three sizes are tried.  An allocator that is a model
+ * has bounds of its own, which go with those of the sizes.  What is shown follows the
  * verdict:
  *
  *   fits          what the run holds on the card: never more than the card has
@@ -59,6 +60,10 @@ plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t 
                               unsigned what, plim_arena *a, plim_sim *out, plim_err *err)
 {
     plim_alloc_options o = job->alloc;
+    if (what & PLIM_SIM_LOW && o.allocator->least)
+        o.allocator = o.allocator->least;
+    else if (what & PLIM_SIM_HIGH && o.allocator->most)
+        o.allocator = o.allocator->most;
     o.capacity = room;
     o.total = room && job->gpu ? PLIM_MAX(job->gpu->memory_bytes, room) : 0;
     return plim_sim_run(a, t, &o, what, out, err);
@@ -161,8 +166,10 @@ static void run_size(void *run)
  * millisecond. */
 enum { LONG_TAPE = 1 << 14 };
 
-static bool has_bounds(const plim_tape *t)
+static bool has_bounds(const plim_job *job, const plim_tape *t)
 {
+    if (job->alloc.allocator->model)
+        return true;
     for (uint32_t i = 0; i < t->n_storages; i++)
         if (t->storages[i].high)
             return true;
@@ -176,21 +183,25 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
 {
     const size_run *high = &runs[n - 1];
     const bool card = job->gpu != NULL;
-    bool any = false;
+    bool any = false, all = true;
+    uint64_t needed_high = high->needed;
     v->reserved_low = v->needed_low = UINT64_MAX;
     for (uint32_t i = 0; i < n; i++) {
         const size_run *r = &runs[i];
         any |= r->fits_low;
+        all &= r->fits_high;
+        if (v->modelled) /* its most is not the most in every room */
+            needed_high = PLIM_MAX(needed_high, r->needed);
         v->reserved_low = PLIM_MIN(v->reserved_low, r->held);
         v->needed_low = PLIM_MIN(v->needed_low, r->needed);
         if (r->fits_high || !high->fits_high)
             v->reserved_high =
                 PLIM_MAX(v->reserved_high, PLIM_MAX(r->held, r->sim.peak_reserved));
     }
-    v->fits = !card                                ? PLIM_FITS_NO_CARD
-              : !any                               ? PLIM_FITS_NO
-              : high->fits_high && v->context.high ? PLIM_FITS_YES
-                                                   : PLIM_FITS_MAYBE;
+    v->fits = !card                                                      ? PLIM_FITS_NO_CARD
+              : !any                                                     ? PLIM_FITS_NO
+              : (v->modelled ? all : high->fits_high) && v->context.high ? PLIM_FITS_YES
+                                                                         : PLIM_FITS_MAYBE;
     v->sim = runs[USUAL].sim;
     v->reserved = PLIM_MIN(PLIM_MAX(v->sim.peak_reserved, v->reserved_low), v->reserved_high);
     v->device_low = plim_sat_add(v->reserved_low, v->context.low);
@@ -206,8 +217,8 @@ static void combine_sizes(const plim_job *job, plim_verdict *v, const size_run *
         return;
     }
     v->needed_low = plim_sat_add(v->needed_low, v->context.low);
-    v->needed_high = plim_sat_add(
-        plim_sat_add(high->needed, plim_fit_margin(job, high->needed)), v->context.high);
+    v->needed_high = plim_sat_add(plim_sat_add(needed_high, plim_fit_margin(job, needed_high)),
+                                  v->context.high);
 }
 
 plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned what,
@@ -215,12 +226,15 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
 {
     static const unsigned bounds[SIZES] = {[LOW] = PLIM_SIM_LOW, [HIGH] = PLIM_SIM_HIGH};
     size_run runs[SIZES];
-    uint32_t n = has_bounds(t) ? SIZES : 1;
-    const size_run *lean = &runs[n > 1 ? LOW : USUAL], *failed = NULL;
+    uint32_t n = has_bounds(job, t) ? SIZES : 1;
+    const size_run *failed = NULL;
     *out = (plim_verdict){0};
     out->context = plim_gpu_context_of(job->gpu, job->step.world.lib.torch,
                                        t->searched || job->step.world.lib.benchmark);
     out->searched = t->searched;
+    out->modelled = job->alloc.allocator->model != NULL;
+    const size_run *lean =
+        &runs[n > 1 && !out->modelled ? LOW : USUAL]; /* whose words are shown */
     for (uint32_t i = n; i-- > 0;) {
         size_run *r = &runs[i];
         *r = (size_run){.job = job, .tape = t, .v = out, .what = bounds[i], .search = needed};

@@ -170,6 +170,8 @@ static plim_str estimate_bytes(plim_page *p, uint64_t n) { return plim_page_rang
 /* What determines the range of the reserved bytes. */
 static const char *name_estimated(const plim_estimate *e)
 {
+    if (e->reserved_modelled)
+        return "the driver's pool";
     for (uint32_t i = 0; i < e->n_live; i++)
         if (e->live[i]->certainty == PLIM_ESTIMATED &&
             e->live[i]->category != PLIM_CAT_WORKSPACE)

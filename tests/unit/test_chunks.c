@@ -155,6 +155,59 @@ static void test_random(void **state)
         run_subject(&subjects[i % PLIM_COUNT(subjects)], i);
 }
 
+/* What a model may reserve at most and at least, counted without an allocator: for each size the
+ * most that were live at once, and what was live. */
+static void test_bounds(void **state)
+{
+    (void)state;
+    enum { SIZES = 12 };
+    for (uint64_t number = 0; number < RUNS / 4; number++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        const plim_allocator *model = NULL;
+        plim_allocator_find(PLIM_STR("cudaMallocAsync"), &model, NULL);
+        const plim_allocator *kinds[] = {model->least, model, model->most};
+        plim_alloc_stats stats[PLIM_COUNT(kinds)];
+        uint64_t most = 0, live = 0, peak = 0;
+        for (uint32_t k = 0; k < PLIM_COUNT(kinds); k++) {
+            plim_alloc_options o = {.allocator = kinds[k],
+                                    .conf = PLIM_STR("backend:cudaMallocAsync")};
+            plim_alloc *h = NULL;
+            uint32_t blocks[STEPS], n = 0;
+            uint64_t sizes[STEPS], held[SIZES] = {0}, top[SIZES] = {0};
+            seed = number;
+            most = live = peak = 0;
+            assert_int_equal(plim_alloc_new(&a, &o, &h, NULL), PLIM_OK);
+            for (uint32_t i = 0; i < STEPS; i++) {
+                uint64_t at = draw(SIZES), bytes = 1024ull << at;
+                if (n && draw(100) < 45) {
+                    at = draw(n);
+                    assert_int_equal(plim_alloc_free(h, blocks[at], NULL), PLIM_OK);
+                    held[sizes[at]]--;
+                    live -= 1024ull << sizes[at];
+                    sizes[at] = sizes[--n];
+                    blocks[at] = blocks[n];
+                    continue;
+                }
+                assert_int_equal(plim_alloc_malloc(h, bytes, 0, &blocks[n], NULL), PLIM_OK);
+                sizes[n++] = at;
+                held[at]++;
+                top[at] = top[at] > held[at] ? top[at] : held[at];
+                live += bytes;
+                peak = peak > live ? peak : live;
+            }
+            for (uint32_t i = 0; i < SIZES; i++)
+                most += top[i] << i << 10;
+            plim_alloc_get_stats(h, &stats[k]);
+        }
+        assert_int_equal(stats[0].reserved_bytes.peak, peak);
+        assert_int_equal(stats[1].allocated_bytes.peak, peak);
+        assert_true(stats[1].reserved_bytes.peak >= peak);
+        assert_int_equal(stats[2].allocated_bytes.peak, peak);
+        assert_int_equal(stats[2].reserved_bytes.peak, most);
+        plim_arena_free(&a);
+    }
+}
+
 /* Settings that it does not have, or cannot use. */
 static void test_settings(void **state)
 {
@@ -233,7 +286,7 @@ static void test_backend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_random), cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_backend),
     };
