@@ -1,8 +1,8 @@
 /* fitting.c -- plim_fit_run, plim_batches_run, plim_segments_run: one model, simulated with
  * many batches or numbers of segments. */
 #include "api/api.h"
+#include "core/region.h"
 #include "fit/fit.h"
-#include "step/region.h"
 
 typedef struct fit_result {
     plim_fit pub;

@@ -123,6 +123,16 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     return st;
 }
 
+static plim_status read_share(plim_step_settings *step, const plim_settings *s, plim_err *err)
+{
+    const int64_t size[] = {
+#define PLIM_AXIS(name, divide, doc) s->name,
+#include "share/axes.def"
+#undef PLIM_AXIS
+    };
+    return plim_share_make(size, s->rank, s->strategy, step->infer, &step->share, err);
+}
+
 static bool is_checkpointed(const plim_step_settings *step)
 {
     return !step->infer && !plim_str_is(step->checkpoint, "none");
@@ -187,6 +197,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
     if (!st)
         st = read_step(&job->step, job->settings, err);
     if (!st)
+        st = read_share(&job->step, job->settings, err);
+    if (!st)
         st = read_sizes(job, job->settings, err);
     if (!st && job->settings->lora)
         st = plim_lora_parse(plim_str_of(job->settings->lora), &job->lora, err);
@@ -244,6 +256,9 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
         {PLIM_SET_keep, keeps.p},
         {PLIM_SET_clip, step->clip ? "true" : "false"},
         {PLIM_SET_zero_grad, step->zero_grad_keeps ? "zeros" : "none"},
+        {PLIM_SET_strategy, step->share.strategy.strategy
+                                ? plim_arena_str(job->arena, step->share.strategy.text).p
+                                : NULL},
         {PLIM_SET_torch, plim_torch_name(job->arena, step->world.lib.torch)},
     };
     plim_status st = put_int(job, PLIM_SET_batch, g->batch, err);
@@ -301,7 +316,9 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'cache' is on, but only decoders that plimsoll builds from a "
                          "config.json can keep keys and values");
-    return st || !job->lora.r ? st : plim_lora_apply(g, &job->lora, &run, err);
+    if (!st && job->lora.r)
+        st = plim_lora_apply(g, &job->lora, &run, err);
+    return st ? st : plim_share_divide(g, &job->step.share, err);
 }
 
 /* The dtype of keys and values: that of what projects them. */

@@ -22,14 +22,22 @@ uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context)
 
 plim_gpu_context plim_fit_context(const plim_job *job)
 {
-    return plim_gpu_context_of(job->gpu, job->step.world.lib.torch,
-                               job->step.world.lib.benchmark);
+    const plim_share_nccl nccl = plim_share_buffers(&job->step.share);
+    plim_gpu_context c = plim_gpu_context_of(job->gpu, job->step.world.lib.torch,
+                                             job->step.world.lib.benchmark);
+    if (!c.high) /* unknown */
+        return c;
+    c.low += nccl.low;
+    c.usual += nccl.usual;
+    c.high += nccl.high;
+    return c;
 }
 
 bool plim_fit_alike(const plim_job *job, const plim_gpu *other, bool sms_matter)
 {
     const plim_gpu *gpu = job->gpu;
-    const plim_gpu_context a = plim_fit_context(job);
+    const plim_libraries *lib = &job->step.world.lib;
+    const plim_gpu_context a = plim_gpu_context_of(gpu, lib->torch, lib->benchmark);
     const plim_gpu_context b =
         plim_gpu_context_of(other, job->step.world.lib.torch, job->step.world.lib.benchmark);
     return gpu->cc == other->cc && gpu->memory_bytes == other->memory_bytes &&

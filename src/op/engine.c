@@ -302,6 +302,8 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
         if (!g->fn) {
             if (g->inbox[0])
                 accumulate_grad(m, g->leaf, g->inbox[0]);
+            if (g->inbox[0] && m->watch && m->watch->gradient)
+                m->watch->gradient(m->watch->ud, g->leaf);
             g->inbox[0] = 0;
             continue;
         }
@@ -378,6 +380,8 @@ void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud)
     plim_t ones = plim_m_empty_like(m, root); /* held by Python until backward returns */
     m->autograd_thread = true;
     plim_m_backward_from(m, &root, &ones, 1, visit, ud);
+    if (m->watch && m->watch->finished)
+        m->watch->finished(m->watch->ud);
     m->autograd_thread = false;
     plim_m_drop(m, ones);
     m->grad_mode = mode;

@@ -157,7 +157,7 @@ static void storage_unref(plim_machine *m, uint32_t s)
     plim_assert(x->refs > 0);
     if (--x->refs)
         return;
-    if (m->tape && !m->st && !plim_tape_free_storage(m->tape, x->tape))
+    if (m->tape && !m->st && x->tape != PLIM_NONE && !plim_tape_free_storage(m->tape, x->tape))
         plim_m_oom(m);
     x->tape = m->free_storage;
     m->free_storage = s;

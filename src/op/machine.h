@@ -205,6 +205,25 @@ void plim_m_region_reentrant(plim_machine *m, const plim_t *out, uint32_t n_out)
 /* True once the second forward has saved all that is needed: the rest of it is skipped. */
 bool plim_m_stopped(const plim_machine *m);
 
+/* ---- wrappers of the model (src/share) -------------------------------------- */
+
+/* Frees the memory of t's storage, and allocates it again, in t's size: all tensors on it stay.
+ * src: UntypedStorage.resize_ */
+void plim_m_storage_free(plim_machine *m, plim_t t);
+void plim_m_storage_alloc(plim_machine *m, plim_t t);
+
+/* What a wrapper hears of the backward pass. */
+typedef struct plim_m_watch {
+    void (*gradient)(void *ud, plim_t leaf); /* its gradient was accumulated */
+    void (*passed)(void *ud, uint32_t mark); /* gradients have come as far as this mark */
+    void (*finished)(void *ud);              /* the end of loss.backward() */
+    void *ud;
+} plim_m_watch;
+void plim_m_set_watch(plim_machine *m, const plim_m_watch *watch); /* borrowed */
+/* Puts one autograd node on those of t[] that require a gradient: they are replaced by tensors on the
+ * same storages. */
+void plim_m_mark(plim_machine *m, uint32_t mark, plim_t *t, uint32_t n);
+
 /* ---- work ----------------------------------------------------------------- */
 
 /* Records the work of what runs next in this ledger; NULL: no longer. */

@@ -1,6 +1,6 @@
 /* machine_priv.h -- the machine's own tables, and the functions that its files call in one
  * another.  Included by machine.c, machine_node.c, machine_run.c, engine.c, checkpoint.c,
- * autocast.c and work.c, and by no other file of src (tools/check_layers.py). */
+ * autocast.c, wrapper.c and work.c, and by no other file of src (tools/check_layers.py). */
 #ifndef PLIM_MACHINE_PRIV_H
 #define PLIM_MACHINE_PRIV_H
 
@@ -91,7 +91,8 @@ struct plim_machine {
     plim_t blas_ws[2], lt_ws[2]; /* persistent workspaces: main thread, autograd thread */
     plim_map searched[2];        /* keys of plim_m_search, likewise */
     uint32_t n_unknown;
-    plim_ledger *ledger; /* NULL: work is not recorded */
+    const plim_m_watch *watch; /* NULL: nobody listens */
+    plim_ledger *ledger;       /* NULL: work is not recorded */
     m_work work;
     const plim_meta *metas[64]; /* of storages, by hash: most share a few shapes */
 

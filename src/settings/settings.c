@@ -80,6 +80,8 @@ static plim_status find_setting(const char *name, plim_setting_id *id, plim_err 
             *id = (plim_setting_id)i;
             return PLIM_OK;
         }
+        if (distance >= strlen(key)) /* of a short key nothing is left */
+            continue;
         near = distance < best ? key : near;
         best = PLIM_MIN(best, distance);
     }

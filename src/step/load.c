@@ -223,37 +223,48 @@ static bool *on_host(plim_arena *a, const plim_graph *g)
     return host;
 }
 
-static void load_value(plim_machine *m, const plim_graph *g, uint32_t id, plim_dtype t,
-                       plim_t *value)
+typedef struct loading {
+    plim_machine *m;
+    const plim_graph *g;
+    plim_t *value;
+    bool on_host;
+} loading;
+
+static void load_value(const loading *l, uint32_t id, plim_dtype t)
 {
+    plim_machine *m = l->m;
+    const plim_graph *g = l->g;
     const plim_value *v = &g->values[id];
     const plim_meta meta = plim_meta_like(&v->meta, t);
     bool param = v->kind == PLIM_VALUE_PARAMETER;
     plim_m_place(m, PLIM_NONE, v->name, NULL, param ? PLIM_CAT_PARAMETER : PLIM_CAT_BUFFER);
-    value[id] = plim_m_leaf(m, &meta, param && v->requires_grad);
+    plim_t made = l->on_host ? plim_m_outside(m, &meta) : plim_m_empty(m, &meta);
+    l->value[id] = plim_m_as_leaf(m, made, param && v->requires_grad);
 }
 
 /* peft adds adapters to a model that is on the card: in the dtype of its parameters, and when
  * all are there it casts one after the other. */
-static void load_adapters(plim_machine *m, const plim_graph *g, const uint32_t *order,
-                          uint32_t n, plim_dtype dtype, plim_t *value)
+static void load_adapters(const loading *l, const uint32_t *order, uint32_t n,
+                          plim_dtype dtype)
 {
+    const plim_graph *g = l->g;
     for (uint32_t i = 0; i < n; i++)
         if (g->values[order[i]].adapter)
-            load_value(m, g, order[i], cast_dtype(dtype, g->values[order[i]].made_as), value);
+            load_value(l, order[i], cast_dtype(dtype, g->values[order[i]].made_as));
     for (uint32_t i = 0; i < n; i++) {
         const plim_value *v = &g->values[order[i]];
-        plim_t was = v->adapter ? value[order[i]] : 0;
-        if (!was || plim_m_meta(m, was)->dtype == v->meta.dtype)
+        plim_t was = v->adapter ? l->value[order[i]] : 0;
+        if (!was || plim_m_meta(l->m, was)->dtype == v->meta.dtype)
             continue;
-        load_value(m, g, order[i], v->meta.dtype, value);
-        plim_m_drop(m, was);
+        load_value(l, order[i], v->meta.dtype);
+        plim_m_drop(l->m, was);
     }
 }
 
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
-                    plim_t *value)
+                    bool from_host, plim_t *value)
 {
+    const loading l = {m, g, value, from_host};
     uint32_t *order = NULL, n_flats = 0, n = plim_step_order(a, g, false, &order);
     flat *flats = flats_of(a, g, &n_flats);
     bool *host = on_host(a, g);
@@ -276,14 +287,14 @@ void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dt
         if (host[order[i]])
             value[order[i]] = plim_m_outside(m, &v->meta);
         else
-            load_value(m, g, order[i],
-                       v->packed ? v->meta.dtype : cast_dtype(dtype, v->meta.dtype), value);
-        for (uint32_t k = 0; k < n_flats; k++)
+            load_value(&l, order[i],
+                       v->packed ? v->meta.dtype : cast_dtype(dtype, v->meta.dtype));
+        for (uint32_t k = 0; k < n_flats && !from_host; k++)
             for (uint32_t j = 0; j < flats[k].n; j++)
                 if (flats[k].weight[j] == order[i] && !--flats[k].left)
                     flatten_weights(m, &flats[k], value);
     }
-    load_adapters(m, g, order, n, dtype, value);
+    load_adapters(&l, order, n, dtype);
     for (uint32_t i = 0; i < g->n_values; i++)
         if (g->values[i].tied_to != PLIM_NONE)
             value[i] = value[g->values[i].tied_to];

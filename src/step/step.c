@@ -11,8 +11,8 @@
  */
 #include "step/step.h"
 
+#include "core/region.h"
 #include "op/rules.h"
-#include "step/region.h"
 
 enum { MAX_INPUTS = 64, MAX_OUTPUTS = 4096, PER_NODE = 4 }; /* storages, both passes */
 
@@ -29,6 +29,10 @@ typedef struct run {
     plim_t *value; /* by value id */
     plim_release plan;
     plim_regions regions;
+    plim_shared shared;
+    uint32_t unit; /* of shared: the next to run forward */
+    plim_t *leaf;  /* what is trained, on this rank: parameters or shards of them */
+    uint32_t n_leaves;
     plim_optim_run optim, ema;
     const plim_loop *loop;
     unsigned keeps;
@@ -55,7 +59,23 @@ static void load_model(run *r)
 {
     r->step = -1;
     mark_phase(r, PLIM_PHASE_LOAD, PLIM_STR(""));
-    plim_step_load(r->m, r->a, r->g, r->s->dtype, r->value);
+    const plim_strategy *by = r->s->share.strategy.strategy;
+    plim_step_load(r->m, r->a, r->g, r->s->dtype, by && by->from_host, r->value);
+}
+
+static plim_status wrap_model(run *r, plim_err *err)
+{
+    uint32_t *order = NULL, n = plim_step_order(r->a, r->g, false, &order);
+    if (n == PLIM_NONE)
+        return plim_oom(err);
+    r->shared = (plim_shared){.a = r->a,
+                              .m = r->m,
+                              .g = r->g,
+                              .share = &r->s->share,
+                              .value = r->value,
+                              .order = order,
+                              .n_order = n};
+    return plim_shared_start(&r->shared, err);
 }
 
 static plim_t run_closure(void *ud);
@@ -72,7 +92,10 @@ static void make_optimizer(run *r)
                           .arena = r->a};
     o->params = PLIM_NEW_N(r->a, plim_optim_param, g->n_values);
     bool *shared = PLIM_NEW_N(r->a, bool, g->n_values); /* it has a second name */
-    if (!o->params || !shared) {
+    bool *own = PLIM_NEW_N(r->a, bool, (uint64_t)g->n_values + 1);
+    uint32_t *ids = PLIM_NEW_N(r->a, uint32_t, g->n_values);
+    r->leaf = PLIM_NEW_N(r->a, plim_t, g->n_values);
+    if (!o->params || !shared || !own || !ids || !r->leaf) {
         plim_m_oom(r->m);
         return;
     }
@@ -84,11 +107,21 @@ static void make_optimizer(run *r)
         if (v->kind != PLIM_VALUE_PARAMETER || !v->requires_grad)
             continue;
         bool seen = false; /* a tensor with several names is counted under the first */
-        for (uint32_t k = 0; !seen && k < o->n && shared[i]; k++)
-            seen = o->params[k].leaf == r->value[i];
-        if (!seen)
-            o->params[o->n++] = (plim_optim_param){.leaf = r->value[i], .name = v->name};
+        for (uint32_t k = 0; !seen && k < r->n_leaves && shared[i]; k++)
+            seen = r->leaf[k] == r->shared.leaf[i];
+        if (seen)
+            continue;
+        own[r->n_leaves] = true;
+        ids[r->n_leaves] = i;
+        r->leaf[r->n_leaves++] = r->shared.leaf[i];
     }
+    const plim_strategy *by = r->shared.strategy;
+    if (by && by->choose)
+        by->choose(&r->shared, ids, r->n_leaves, own);
+    for (uint32_t k = 0; k < r->n_leaves; k++)
+        if (own[k])
+            o->params[o->n++] =
+                (plim_optim_param){.leaf = r->leaf[k], .name = g->values[ids[k]].name};
     plim_optim_start(o);
 }
 
@@ -222,11 +255,11 @@ static void fetch_batches(run *r, uint32_t n)
 static void zero_grad(run *r)
 {
     mark_phase(r, PLIM_PHASE_ZERO_GRAD, PLIM_STR(""));
-    for (uint32_t i = 0; i < r->optim.n; i++)
+    for (uint32_t i = 0; i < r->n_leaves; i++)
         if (r->s->zero_grad_keeps)
-            plim_m_clear_sparse(r->m, r->optim.params[i].leaf);
+            plim_m_clear_sparse(r->m, r->leaf[i]);
         else
-            plim_m_set_grad(r->m, r->optim.params[i].leaf, 0);
+            plim_m_set_grad(r->m, r->leaf[i], 0);
 }
 
 /* ---- forward ------------------------------------------------------------------------------ */
@@ -236,6 +269,16 @@ static plim_str node_name(const plim_graph *g, uint32_t node)
     const plim_node *n = &g->nodes[node];
     plim_str path = g->scopes[n->scope].path;
     return path.n ? path : n->target;
+}
+
+/* The units of a strategy, which run one after the other. */
+static bool begins_unit(const run *r, uint32_t node)
+{
+    return r->unit < r->shared.units.n && node == r->shared.units.r[r->unit].first;
+}
+static bool ends_unit(const run *r, uint32_t node)
+{
+    return r->unit < r->shared.units.n && node + 1 == r->shared.units.r[r->unit].last;
 }
 
 /* Runs the nodes [first, last), and releases each value where Python does. */
@@ -248,6 +291,8 @@ static void run_nodes(run *r, uint32_t first, uint32_t last, plim_phase phase)
         if (g->nodes[i].scope != scope || !g->nodes[i].scope)
             mark_phase(r, phase, name);
         scope = g->nodes[i].scope;
+        if (phase == PLIM_PHASE_FORWARD && begins_unit(r, i))
+            plim_shared_forward(&r->shared, r->unit);
         plim_m_place(r->m, i, name, "out", PLIM_CAT_TEMPORARY);
         plim_m_run(r->m, g, i, r->value);
         for (uint32_t k = r->plan.first[i]; k < r->plan.first[i + 1]; k++) {
@@ -255,6 +300,8 @@ static void run_nodes(run *r, uint32_t first, uint32_t last, plim_phase phase)
             plim_m_drop(r->m, r->value[v]);
             r->value[v] = 0;
         }
+        if (phase == PLIM_PHASE_FORWARD && ends_unit(r, i))
+            plim_shared_forward_end(&r->shared, r->unit++);
     }
 }
 
@@ -361,12 +408,15 @@ static void run_forward(run *r)
     for (uint32_t i = 0; i < g->n_inputs; i++)
         r->value[g->inputs[i]] = r->now->x[i];
     uint32_t at = 0;
+    r->unit = 0;
+    plim_shared_forward(&r->shared, r->shared.units.n);
     for (uint32_t i = 0; i < r->regions.n && !plim_m_bad(r->m); i++) {
         run_nodes(r, at, r->regions.r[i].first, PLIM_PHASE_FORWARD);
         run_region(r, i);
         at = r->regions.r[i].last;
     }
     run_nodes(r, at, g->n_nodes, PLIM_PHASE_FORWARD);
+    plim_shared_forward_end(&r->shared, r->shared.units.n);
     /* out is assigned: the last iteration's outputs are freed */
     for (uint32_t i = 0; i < g->n_outputs; i++) {
         plim_t t = r->value[g->outputs[i]];
@@ -593,6 +643,8 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
                      g->n_values + PER_NODE * g->n_nodes * (uint32_t)PLIM_MIN(s->steps, 2));
     plim_m_on_recompute(r.m, recompute_region, recompute_backward, &r);
     load_model(&r);
+    if ((st = wrap_model(&r, err)))
+        return st;
     if (!s->infer) {
         choose_loss(&r);
     }

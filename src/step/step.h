@@ -8,6 +8,7 @@
 #include "op/machine_run.h"
 #include "op/work.h"
 #include "optim/optim.h"
+#include "share/share.h"
 #include "step/loop.h"
 #include "torch/torch.h"
 
@@ -38,6 +39,7 @@ typedef struct plim_step_settings {
     plim_optim_spec optim, ema; /* ema.optim NULL: none */
     const plim_torch *torch;
     plim_world world;
+    plim_share share;
 } plim_step_settings;
 
 typedef struct plim_step_info {
@@ -55,9 +57,9 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
                           plim_tape *tape, plim_step_info *info, plim_err *err);
 
 /* model.to(device) for parameters, buffers and constants; their handles go to value[] by value
- * id.  A dtype of PLIM_DTYPE_COUNT: as in the graph. */
+ * id.  A dtype of PLIM_DTYPE_COUNT: as in the graph.  from_host: they stay there for now. */
 void plim_step_load(plim_machine *m, plim_arena *a, const plim_graph *g, plim_dtype dtype,
-                    plim_t *value);
+                    bool from_host, plim_t *value);
 /* Parameters, buffers and constants in the order of the module tree, each module's parameters
  * before its buffers: children first, as model.to() visits them (torch/nn/modules/module.py
  * _apply), or parents first, as deepcopy does. PLIM_NONE: no memory. */

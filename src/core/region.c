@@ -1,5 +1,5 @@
 /* region.c -- see region.h. */
-#include "step/region.h"
+#include "core/region.h"
 
 #include "base/fmt.h"
 

@@ -1,0 +1,104 @@
+/* share.h -- training on several cards: what one rank of the job holds.
+ *
+ * A rank's tape is made by the machinery of one card.  Where the model is divided, its graph is
+ * that of the part (axes.def); where it is not, a strategy hears of the step's events and makes
+ * the requests of the library that it stands for (strategies.def).  A shard is a tensor of
+ * another shape, a collective an op that reads and writes tensors which are there. */
+#ifndef PLIM_SHARE_H
+#define PLIM_SHARE_H
+
+#include "core/graph.h"
+#include "core/region.h"
+#include "op/machine.h"
+
+typedef enum plim_axis {
+#define PLIM_AXIS(name, divide, doc) PLIM_AXIS_##name,
+#include "share/axes.def"
+#undef PLIM_AXIS
+    PLIM_AXES
+} plim_axis;
+
+struct plim_shared;
+
+/* A unit is one of the repeated blocks of the model, by number, or what is left of the model:
+ * number x->units.n.  NULL: nothing happens. */
+typedef struct plim_strategy {
+    const char *name;
+    bool from_host; /* the model is not on the card until wrap() puts it there */
+    bool reduces;   /* all-reduces: NCCL may build trees, too */
+    void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
+    void (*forward)(struct plim_shared *x, uint32_t unit);
+    void (*forward_end)(struct plim_shared *x, uint32_t unit);
+    void (*backward)(struct plim_shared *x, uint32_t unit);     /* reaches its outputs */
+    void (*backward_end)(struct plim_shared *x, uint32_t unit); /* has left its inputs */
+    void (*gradient)(struct plim_shared *x, plim_t leaf);       /* is accumulated */
+    void (*finish)(struct plim_shared *x);                      /* the end of backward */
+    /* The parameters that this rank's optimizer updates: clears the others. */
+    void (*choose)(struct plim_shared *x, const uint32_t *value, uint32_t n, bool *own);
+} plim_strategy;
+
+enum { PLIM_STRATEGY_OPTIONS = 8 };
+
+typedef struct plim_strategy_spec {
+    const plim_strategy *strategy; /* NULL: none */
+    plim_str text;                 /* as given: "ddp,view=1" */
+    struct {
+        plim_str name;
+        double number;    /* -1: auto */
+        plim_dtype dtype; /* PLIM_DTYPE_COUNT: none */
+    } option[PLIM_STRATEGY_OPTIONS];
+    uint32_t n_options;
+} plim_strategy_spec;
+
+/* Parses "fsdp2,param=bf16".  PLIM_EUSAGE names the unknown word and lists the known ones. */
+plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err *err);
+double plim_strategy_number(const plim_strategy_spec *spec, const char *option);
+plim_dtype plim_strategy_dtype(const plim_strategy_spec *spec, const char *option);
+
+/* A job, and one rank of it. */
+typedef struct plim_share {
+    int64_t size[PLIM_AXES]; /* parts; 1: not divided */
+    int64_t at[PLIM_AXES];   /* the part that this rank has */
+    int64_t world, rank;
+    plim_strategy_spec strategy;
+} plim_share;
+
+/* size[]: as given, 0 for none.  rank, strategy: NULL for none.  PLIM_EUSAGE says what does not
+ * go together. */
+plim_status plim_share_make(const int64_t *size, const char *rank, const char *strategy,
+                            bool infer, plim_share *out, plim_err *err);
+/* Makes it about this rank. */
+void plim_share_place(plim_share *s, int64_t rank);
+/* Divides the graph along every axis that is divided. */
+plim_status plim_share_divide(plim_graph *g, const plim_share *s, plim_err *err);
+
+/* What NCCL takes from the driver, beside the context; 0: it is not used.
+ * src: docs/sources/cards.md 2 */
+typedef struct plim_share_nccl {
+    uint64_t low, usual, high;
+} plim_share_nccl;
+plim_share_nccl plim_share_buffers(const plim_share *s);
+
+/* A strategy at work in a step: what it needs to know, and what it decides. */
+typedef struct plim_shared {
+    plim_arena *a;
+    plim_machine *m;
+    const plim_graph *g;
+    const plim_share *share;
+    const plim_strategy *strategy; /* NULL: none */
+    plim_t *value;                 /* by value id: what the model's nodes read */
+    plim_t *leaf; /* by value id: what the optimizer updates, a parameter or a shard of it */
+    const uint32_t *order; /* parameters, buffers and constants, as modules hold them */
+    uint32_t n_order;
+    plim_regions units;
+    plim_m_watch watch;
+    void *own; /* of the strategy */
+} plim_shared;
+
+/* Fields but the last four are the caller's; then the model is wrapped. */
+plim_status plim_shared_start(plim_shared *x, plim_err *err);
+/* Of a unit: before and after its nodes run forward, the second with its outputs. */
+void plim_shared_forward(plim_shared *x, uint32_t unit);
+void plim_shared_forward_end(plim_shared *x, uint32_t unit);
+
+#endif

@@ -1,0 +1,161 @@
+/* strategy.c -- the strategies, their options, and how the step's events reach them: see share.h. */
+#include "share/strategy.h"
+
+#include <stdio.h>
+
+#include "base/fmt.h"
+#include "base/items.h"
+
+/* ---- the setting ------------------------------------------------------------------------- */
+
+static const struct row {
+    const char *name, *options;
+    const plim_strategy *strategy;
+} rows[] = {
+#define PLIM_STRATEGY(name, options, doc, src) {#name, options, &plim_strategy_##name},
+#include "share/strategies.def"
+#undef PLIM_STRATEGY
+};
+
+/* `preset`, the option's default, says what a value is. */
+static bool read_option(plim_strategy_spec *s, uint32_t i, plim_str preset, plim_str value)
+{
+    double *number = &s->option[i].number;
+    s->option[i].dtype = PLIM_DTYPE_COUNT;
+    if (plim_str_is(preset, "none"))
+        return plim_str_is(value, "none") || (plim_dtype_find(value, &s->option[i].dtype) &&
+                                              plim_is_float(s->option[i].dtype));
+    *number = -1;
+    return (plim_str_is(preset, "auto") && plim_str_is(value, "auto")) ||
+           (plim_item_number(value, number) && *number >= 0 && *number < 1 << 20);
+}
+
+/* The default of an option of the row. */
+static plim_str preset_of(const struct row *row, plim_str name)
+{
+    plim_str rest = plim_str_of(row->options), key, value;
+    while (plim_item(&rest, &key, &value))
+        if (plim_str_eq(key, name))
+            return value;
+    return PLIM_STR("");
+}
+
+plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err *err)
+{
+    plim_strategy_spec s = {.text = text};
+    plim_str rest = text, name = {"", 0}, key, value;
+    char word[64];
+    plim_item(&rest, &name, &value);
+    snprintf(word, sizeof word, PLIM_STR_FMT, PLIM_STR_ARG(name));
+    const struct row *row =
+        plim_row_find("strategy", word, rows, PLIM_COUNT(rows), sizeof *rows, err);
+    if (!row)
+        return PLIM_EUSAGE;
+    s.strategy = row->strategy;
+    plim_str presets = plim_str_of(row->options);
+    while (plim_item(&presets, &key, &value)) {
+        plim_assert(s.n_options < PLIM_STRATEGY_OPTIONS);
+        s.option[s.n_options].name = key;
+        read_option(&s, s.n_options++, value, value);
+    }
+    while (plim_item(&rest, &key, &value)) {
+        uint32_t i = plim_share_option(&s, key);
+        if (i == s.n_options)
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "strategy '%s' has no option '" PLIM_STR_FMT "': it has %s",
+                             row->name, PLIM_STR_CUT(key), row->options);
+        plim_str preset = preset_of(row, key);
+        if (!read_option(&s, i, preset, value.n ? value : PLIM_STR("1")))
+            return plim_fail(
+                err, PLIM_EUSAGE, 0,
+                "strategy option '" PLIM_STR_FMT "' is %s, not '" PLIM_STR_FMT "'",
+                PLIM_STR_ARG(key),
+                plim_str_is(preset, "none") ? "a data type such as bf16, or none" : "a number",
+                PLIM_STR_CUT(value));
+    }
+    *out = s;
+    return PLIM_OK;
+}
+
+/* ---- events -------------------------------------------------------------------------------------- */
+
+/* Of each unit two marks: at its inputs, which backward passes last, and at its outputs. */
+enum { AT_INPUTS, AT_OUTPUTS, MARKS };
+
+static void hear_gradient(void *ud, plim_t leaf)
+{
+    plim_shared *x = ud;
+    x->strategy->gradient(x, leaf);
+}
+
+static void hear_mark(void *ud, uint32_t mark)
+{
+    plim_shared *x = ud;
+    if (mark % MARKS == AT_OUTPUTS)
+        x->strategy->backward(x, mark / MARKS);
+    else
+        x->strategy->backward_end(x, mark / MARKS);
+}
+
+static void hear_end(void *ud)
+{
+    plim_shared *x = ud;
+    x->strategy->finish(x);
+}
+
+/* Without repeated blocks the model is one unit. */
+static plim_status find_units(plim_shared *x, plim_err *err)
+{
+    plim_status st = plim_regions_find(x->a, x->g, PLIM_STR("blocks"), &x->units, err);
+    if (st != PLIM_EUSAGE)
+        return st;
+    x->units = (plim_regions){0};
+    *err = (plim_err){0};
+    return PLIM_OK;
+}
+
+plim_status plim_shared_start(plim_shared *x, plim_err *err)
+{
+    const plim_strategy *by = x->strategy = x->share->strategy.strategy;
+    x->leaf = x->value;
+    if (!by)
+        return PLIM_OK;
+    plim_status st = by->forward_end ? find_units(x, err) : PLIM_OK;
+    if (st)
+        return st;
+    x->watch = (plim_m_watch){.gradient = by->gradient ? hear_gradient : NULL,
+                              .passed = by->backward ? hear_mark : NULL,
+                              .finished = by->finish ? hear_end : NULL,
+                              .ud = x};
+    plim_m_set_watch(x->m, &x->watch);
+    by->wrap(x);
+    return plim_m_status(x->m);
+}
+
+static void mark_values(plim_shared *x, uint32_t mark, const uint32_t *ids, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (x->g->values[ids[i]].kind == PLIM_VALUE_NODE)
+            plim_m_mark(x->m, mark, &x->value[ids[i]], 1);
+}
+
+void plim_shared_forward(plim_shared *x, uint32_t unit)
+{
+    const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
+    if (!x->strategy || !x->strategy->forward)
+        return;
+    x->strategy->forward(x, unit);
+    if (r && x->strategy->backward_end)
+        mark_values(x, unit * MARKS + AT_INPUTS, r->input, r->n_inputs);
+}
+
+void plim_shared_forward_end(plim_shared *x, uint32_t unit)
+{
+    const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
+    if (!x->strategy || !x->strategy->forward_end)
+        return;
+    x->strategy->forward_end(x, unit);
+    if (x->strategy->backward)
+        mark_values(x, unit * MARKS + AT_OUTPUTS, r ? r->output : x->g->outputs,
+                    r ? r->n_outputs : x->g->n_outputs);
+}

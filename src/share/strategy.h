@@ -1,0 +1,28 @@
+/* strategy.h -- the strategies of strategies.def, and what they have in common. */
+#ifndef PLIM_SHARE_STRATEGY_H
+#define PLIM_SHARE_STRATEGY_H
+
+#include "share/share.h"
+
+#define PLIM_STRATEGY(name, options, doc, src) extern const plim_strategy plim_strategy_##name;
+#include "share/strategies.def"
+#undef PLIM_STRATEGY
+
+/* The option's place, or n_options. */
+uint32_t plim_share_option(const plim_strategy_spec *s, plim_str name);
+
+/* The number of parts that data is divided into, and this rank's. */
+static inline int64_t plim_share_parts(const plim_shared *x)
+{
+    return x->share->size[PLIM_AXIS_dp];
+}
+static inline int64_t plim_share_part(const plim_shared *x)
+{
+    return x->share->at[PLIM_AXIS_dp];
+}
+
+/* A one-dimensional tensor of that many elements, named after its role. */
+plim_t plim_share_flat(plim_shared *x, const char *role, plim_category c, plim_dtype t,
+                       uint64_t numel);
+uint64_t plim_share_numel(const plim_shared *x, plim_t t);
+#endif
