@@ -130,7 +130,15 @@ static plim_status read_share(plim_step_settings *step, const plim_settings *s, 
 #include "share/axes.def"
 #undef PLIM_AXIS
     };
-    return plim_share_make(size, s->rank, s->strategy, step->infer, &step->share, err);
+    plim_status st =
+        plim_share_make(size, s->rank, s->strategy, step->infer, &step->share, err);
+    const plim_strategy *by = step->share.strategy.strategy;
+    if (!st && by && by->from_host && step->ema.optim)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "ema '%s' copies whole parameters, of which '%s' leaves each rank a "
+                         "shard: choose another strategy, or no ema",
+                         step->ema.optim->name, by->name);
+    return st;
 }
 
 static bool is_checkpointed(const plim_step_settings *step)

@@ -124,7 +124,19 @@ const plim_meta *plim__meta_kept(plim_machine *m, const plim_meta *meta)
     return *slot = copy;
 }
 
-/* `row` gives its category; its name is that of the op that is running. */
+void plim__storage_alloc(plim_machine *m, uint32_t s, const plim_meta *meta, plim_storage row)
+{
+    row.name = m->name;
+    row.role = m->role;
+    row.meta = plim__meta_kept(m, meta);
+    m_s(m, s)->tape = plim_tape_alloc(m->tape, &row);
+    if (m_s(m, s)->tape == PLIM_NONE || !row.meta)
+        plim_m_oom(m);
+    else
+        m->tape->events[m->tape->n_events - 1].stream = m->stream;
+}
+
+/* `row` gives its category. */
 static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage row)
 {
     uint32_t s = m->free_storage;
@@ -138,14 +150,8 @@ static uint32_t storage_new(plim_machine *m, const plim_meta *meta, plim_storage
         s = m->n_storages++;
     }
     m->storages[s] = (m_storage){.refs = 0, .tape = PLIM_NONE};
-    if (m->tape) {
-        row.name = m->name;
-        row.role = m->role;
-        row.meta = plim__meta_kept(m, meta);
-        m->storages[s].tape = plim_tape_alloc(m->tape, &row);
-        if (m->storages[s].tape == PLIM_NONE || !row.meta)
-            plim_m_oom(m);
-    }
+    if (m->tape)
+        plim__storage_alloc(m, s, meta, row);
     return s;
 }
 

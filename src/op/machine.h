@@ -212,6 +212,9 @@ bool plim_m_stopped(const plim_machine *m);
 void plim_m_storage_free(plim_machine *m, plim_t t);
 void plim_m_storage_alloc(plim_machine *m, plim_t t);
 
+/* The stream on which storages are made from here on: 0 is the default stream. */
+void plim_m_set_stream(plim_machine *m, uint16_t stream);
+
 /* What a wrapper hears of the backward pass. */
 typedef struct plim_m_watch {
     void (*gradient)(void *ud, plim_t leaf); /* its gradient was accumulated */

@@ -74,6 +74,7 @@ struct plim_machine {
     uint32_t where; /* graph node now running */
     plim_str name;  /* the layer of that node: names new storages */
     const char *role;
+    uint16_t stream;
     uint8_t category;
     bool grad_mode, autograd_thread, sms_matter;
     m_frame *frames; /* the checkpoints of this run */
@@ -162,6 +163,9 @@ plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage
 plim_t plim__tensor_fresh(plim_machine *m, const plim_meta *meta, plim_storage row);
 /* A copy that lives as long as the tape; equal metas share one copy. */
 const plim_meta *plim__meta_kept(plim_machine *m, const plim_meta *meta);
+/* Gives storage s, which has no memory, what the row says; its name is that of the op that is
+ * running. */
+void plim__storage_alloc(plim_machine *m, uint32_t s, const plim_meta *meta, plim_storage row);
 /* The tape's row for t's storage, or NULL. */
 plim_storage *plim__tape_row(const plim_machine *m, plim_t t);
 

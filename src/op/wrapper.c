@@ -16,15 +16,14 @@ void plim_m_storage_free(plim_machine *m, plim_t t)
 void plim_m_storage_alloc(plim_machine *m, plim_t t)
 {
     uint32_t s = t ? m_t(m, t)->storage : PLIM_NONE;
-    plim_storage row = {.name = m->name, .role = m->role, .category = m->category};
+    plim_storage row = {.category = m->category};
     if (s == PLIM_NONE || m->st || !m->tape || m_s(m, s)->tape != PLIM_NONE)
         return;
     plim_meta_bytes(plim_m_meta(m, t), &row.bytes);
-    row.meta = plim__meta_kept(m, plim_m_meta(m, t));
-    m_s(m, s)->tape = plim_tape_alloc(m->tape, &row);
-    if (m_s(m, s)->tape == PLIM_NONE || !row.meta)
-        plim_m_oom(m);
+    plim__storage_alloc(m, s, plim_m_meta(m, t), row);
 }
+
+void plim_m_set_stream(plim_machine *m, uint16_t stream) { m->stream = stream; }
 
 /* ---- the backward pass --------------------------------------------------------------- */
 

@@ -85,7 +85,11 @@ enum { AT_INPUTS, AT_OUTPUTS, MARKS };
 static void hear_gradient(void *ud, plim_t leaf)
 {
     plim_shared *x = ud;
-    x->strategy->gradient(x, leaf);
+    if (plim_m_values(x->m, plim_m_grad(x->m, leaf)))
+        plim_m_fail(x->m, PLIM_EUNSUPPORTED, "strategy '%s' has no rule for sparse gradients",
+                    x->strategy->name);
+    if (x->strategy->gradient)
+        x->strategy->gradient(x, leaf);
 }
 
 static void hear_mark(void *ud, uint32_t mark)
@@ -123,7 +127,7 @@ plim_status plim_shared_start(plim_shared *x, plim_err *err)
     plim_status st = by->forward_end ? find_units(x, err) : PLIM_OK;
     if (st)
         return st;
-    x->watch = (plim_m_watch){.gradient = by->gradient ? hear_gradient : NULL,
+    x->watch = (plim_m_watch){.gradient = hear_gradient,
                               .passed = by->backward ? hear_mark : NULL,
                               .finished = by->finish ? hear_end : NULL,
                               .ud = x};

@@ -1,0 +1,406 @@
+/* fsdp2.c -- fully_shard of each repeated block, and then of the model.
+ *
+ * Each parameter lies on the card as a shard of its rows, padded to those of rank 0.  Before a
+ * unit runs, the shards of all ranks are gathered into one flat buffer and copied out of it into a
+ * tensor for each parameter, whose storage is emptied again when the unit has run.  Its gradients
+ * go into a flat buffer, of which each rank receives its part.
+ *
+ * Collectives run on streams of their own, so buffers live longer than their use: in forward a
+ * gathered buffer until the next unit's copy-out, in backward the input of a reduce-scatter until
+ * the next unit's, and the next unit is gathered before this one's backward.
+ * src: torch 2.13 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py,
+ * _fsdp_collectives.py, _fsdp_param.py, _fsdp_state.py */
+#include "share/strategy.h"
+
+enum { DEFAULT_STREAM, COPY_IN_STREAM, REDUCE_STREAM };
+
+typedef struct sharded {
+    uint32_t value; /* the parameter */
+    plim_t shard;   /* padded, flat; what is trained is a view of its first rows */
+    plim_t full;    /* all ranks' shards, flat; its storage comes and goes */
+    uint64_t numel; /* of the padded shard */
+} sharded;
+
+typedef enum phase { IDLE, PRE_BACKWARD, POST_BACKWARD } phase;
+
+typedef struct unit {
+    sharded *p;
+    uint32_t n;
+    plim_t gathered; /* the flat buffer, not copied out yet */
+    bool unsharded, reshards;
+    phase phase;
+    uint32_t turn; /* its place in the order of this forward pass */
+} unit;
+
+typedef struct fsdp2 {
+    unit *units; /* the last is the rest of the model */
+    uint32_t n;
+    uint32_t *order, n_order; /* units, as they ran forward */
+    uint32_t *tied, n_tied;   /* values that are another name of a parameter */
+    plim_t copied;            /* the last gathered buffer in forward */
+    plim_t reduced;           /* the last input of a reduce-scatter */
+    plim_dtype param, reduce; /* of the mixed precision policy; PLIM_DTYPE_COUNT: none */
+} fsdp2;
+
+/* ---- shards ---------------------------------------------------------------------------- */
+
+static int64_t rows_of_shard(const plim_shared *x, int64_t rows)
+{
+    int64_t parts = plim_share_parts(x);
+    return rows / parts + (rows % parts != 0);
+}
+
+/* The rows of this rank: rank 0 has the most, the last may have none. */
+static int64_t rows_here(const plim_shared *x, int64_t rows)
+{
+    int64_t each = rows_of_shard(x, rows), left = rows - each * plim_share_part(x);
+    return left < 0 ? 0 : PLIM_MIN(left, each);
+}
+
+static void shard_parameter(plim_shared *x, sharded *p, plim_t whole)
+{
+    const plim_value *v = &x->g->values[p->value];
+    plim_meta meta = *plim_m_meta(x->m, whole);
+    if (!meta.rank) {
+        plim_m_fail(x->m, PLIM_EUSAGE,
+                    "fully_shard does not take scalars, and '" PLIM_STR_FMT "' is one",
+                    PLIM_STR_ARG(v->name));
+        return;
+    }
+    int64_t rows = meta.dim[0];
+    meta.dim[0] = rows_of_shard(x, rows);
+    plim_meta_contiguous(&meta);
+    plim_m_place(x->m, PLIM_NONE, v->name, "shard", PLIM_CAT_PARAMETER);
+    p->shard = plim_m_empty(x->m, &meta);
+    p->numel = plim_share_numel(x, p->shard);
+    meta.dim[0] = rows_here(x, rows);
+    x->leaf[p->value] =
+        plim_m_as_leaf(x->m, plim_m_alias(x->m, p->shard, &meta), v->requires_grad);
+}
+
+/* One reduce-scatter serves a unit, so what is trained there has one dtype. */
+static void check_dtypes(plim_shared *x, const unit *u)
+{
+    const sharded *first = NULL;
+    for (uint32_t i = 0; i < u->n; i++) {
+        const plim_value *v = &x->g->values[u->p[i].value];
+        plim_dtype t = plim_m_meta(x->m, u->p[i].shard)->dtype;
+        first = !first && v->requires_grad ? &u->p[i] : first;
+        if (v->requires_grad && t != plim_m_meta(x->m, first->shard)->dtype)
+            plim_m_fail(
+                x->m, PLIM_EUSAGE,
+                "fully_shard needs parameters of one type in a unit, but '" PLIM_STR_FMT
+                "' is %s and '" PLIM_STR_FMT "' is %s",
+                PLIM_STR_ARG(x->g->values[first->value].name),
+                plim_dtype_name(plim_m_meta(x->m, first->shard)->dtype), PLIM_STR_ARG(v->name),
+                plim_dtype_name(t));
+    }
+}
+
+/* Puts the unit's parameters and buffers on the card whole, and then shards them. */
+static void shard_unit(plim_shared *x, unit *u, const uint32_t *ids, uint32_t n)
+{
+    plim_t *whole = PLIM_NEW_N(x->a, plim_t, (uint64_t)n + 1);
+    if (!whole || !(u->p = PLIM_NEW_N(x->a, sharded, (uint64_t)n + 1))) {
+        plim_m_oom(x->m);
+        return;
+    }
+    for (int buffers = 0; buffers < 2; buffers++)
+        for (uint32_t i = 0; i < n; i++) {
+            const plim_value *v = &x->g->values[ids[i]];
+            if ((v->kind != PLIM_VALUE_PARAMETER) != buffers)
+                continue;
+            plim_m_place(x->m, PLIM_NONE, v->name, NULL,
+                         buffers ? PLIM_CAT_BUFFER : PLIM_CAT_PARAMETER);
+            plim_t moved = plim_m_empty(x->m, plim_m_meta(x->m, x->value[ids[i]]));
+            if (buffers) {
+                plim_m_drop(x->m, x->value[ids[i]]);
+                x->value[ids[i]] = moved;
+            } else {
+                u->p[u->n].value = ids[i];
+                whole[u->n++] = moved;
+            }
+        }
+    for (uint32_t i = 0; i < u->n; i++)
+        shard_parameter(x, &u->p[i], whole[i]);
+    check_dtypes(x, u);
+    for (uint32_t i = 0; i < u->n; i++)
+        plim_m_drop(x->m, whole[i]);
+}
+
+/* The unit whose module has the value: "model.layers.3" that of "model.layers.3.mlp.up.weight". */
+static uint32_t unit_of(const plim_shared *x, plim_str name, uint32_t last)
+{
+    for (uint32_t k = 0; k <= x->units.n; k++) { /* neighbours are of the same unit, mostly */
+        uint32_t i = (last + k) % (x->units.n + 1);
+        plim_str path = i < x->units.n ? x->g->scopes[x->units.r[i].scope].path : PLIM_STR("");
+        if (i < x->units.n && name.n > path.n && name.p[path.n] == '.' &&
+            !memcmp(name.p, path.p, path.n))
+            return i;
+    }
+    return x->units.n;
+}
+
+static bool is_moved(const plim_shared *x, uint32_t id)
+{
+    const plim_value *v = &x->g->values[id];
+    return x->value[id] && v->tied_to == PLIM_NONE && v->kind != PLIM_VALUE_CONSTANT;
+}
+
+static void wrap_model(plim_shared *x)
+{
+    const plim_graph *g = x->g;
+    const plim_strategy_spec *s = &x->share->strategy;
+    fsdp2 *f = x->own = PLIM_NEW(x->a, fsdp2);
+    uint32_t n = x->units.n + 1, last = 0;
+    uint32_t *of = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->n_order + 1),
+             *ids = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->n_order + 1);
+    x->leaf = PLIM_NEW_N(x->a, plim_t, g->n_values);
+    if (!f || !of || !ids || !x->leaf || !(f->units = PLIM_NEW_N(x->a, unit, n)) ||
+        !(f->order = PLIM_NEW_N(x->a, uint32_t, n)) ||
+        !(f->tied = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->n_order + 1))) {
+        plim_m_oom(x->m);
+        return;
+    }
+    f->n = n;
+    f->param = plim_strategy_dtype(s, "param");
+    f->reduce = plim_strategy_dtype(s, "reduce");
+    double reshard = plim_strategy_number(s, "reshard");
+    for (uint32_t i = 0; i < x->n_order; i++) {
+        const plim_value *v = &g->values[x->order[i]];
+        of[i] = last = unit_of(x, v->name, last);
+        if (v->tied_to != PLIM_NONE)
+            f->tied[f->n_tied++] = x->order[i];
+    }
+    for (uint32_t k = 0; k < n && !plim_m_bad(x->m); k++) {
+        uint32_t n_ids = 0;
+        for (uint32_t i = 0; i < x->n_order; i++)
+            if (of[i] == k && is_moved(x, x->order[i]))
+                ids[n_ids++] = x->order[i];
+        /* by default the model itself keeps its parameters until backward */
+        f->units[k].reshards = reshard < 0 ? k + 1 < n : reshard > 0;
+        shard_unit(x, &f->units[k], ids, n_ids);
+    }
+    for (uint32_t i = 0; i < f->n_tied; i++)
+        x->leaf[f->tied[i]] = x->leaf[g->values[f->tied[i]].tied_to];
+}
+
+/* ---- gathering ------------------------------------------------------------------------------ */
+
+/* The dtype in which a parameter is gathered and used. */
+static plim_dtype used_dtype(const plim_shared *x, const sharded *p)
+{
+    const fsdp2 *f = x->own;
+    plim_dtype own = plim_m_meta(x->m, p->shard)->dtype;
+    return plim_is_float(own) && f->param != PLIM_DTYPE_COUNT ? f->param : own;
+}
+
+/* Adds up the shards, in elements of *t: bytes if they differ in type.  Those that are cast are
+ * copied first, all at once. */
+static uint64_t count_shards(const plim_shared *x, const unit *u, plim_dtype *t,
+                             uint64_t *cast)
+{
+    uint64_t numel = 0, bytes = 0;
+    *cast = 0;
+    *t = u->n ? used_dtype(x, &u->p[0]) : PLIM_U8;
+    bool mixed = false;
+    for (uint32_t i = 0; i < u->n; i++) {
+        plim_dtype own = used_dtype(x, &u->p[i]);
+        mixed |= own != *t;
+        numel += u->p[i].numel;
+        bytes += u->p[i].numel * plim_dtype_bytes(own);
+        if (own != plim_m_meta(x->m, u->p[i].shard)->dtype)
+            *cast += u->p[i].numel;
+    }
+    *t = mixed ? PLIM_U8 : *t;
+    return mixed ? bytes : numel;
+}
+
+static void gather_unit(plim_shared *x, unit *u)
+{
+    const fsdp2 *f = x->own;
+    plim_dtype t;
+    uint64_t cast, numel = count_shards(x, u, &t, &cast);
+    if (u->gathered || u->unsharded || !u->n)
+        return;
+    plim_m_set_stream(x->m, COPY_IN_STREAM);
+    plim_t copy =
+        cast ? plim_share_flat(x, "all-gather input", PLIM_CAT_TEMPORARY, f->param, cast) : 0;
+    u->gathered = plim_share_flat(x, "all-gather output", PLIM_CAT_TEMPORARY, t,
+                                  plim_sat_mul(numel, (uint64_t)plim_share_parts(x)));
+    plim_m_drop(x->m, copy);
+    plim_m_set_stream(x->m, DEFAULT_STREAM);
+}
+
+/* The tensor that the model's ops read: a view of `full` without the padding. */
+static void make_parameter(plim_shared *x, sharded *p)
+{
+    const fsdp2 *f = x->own;
+    const plim_value *v = &x->g->values[p->value];
+    plim_meta meta = plim_meta_like(plim_m_meta(x->m, x->value[p->value]), used_dtype(x, p));
+    int64_t numel = (int64_t)plim_sat_mul(p->numel, (uint64_t)plim_share_parts(x));
+    p->full = plim_m_empty_contig(x->m, meta.dtype, 1, &numel);
+    plim_m_drop(x->m, x->value[p->value]);
+    x->value[p->value] =
+        plim_m_as_leaf(x->m, plim_m_alias(x->m, p->full, &meta), v->requires_grad);
+    for (uint32_t i = 0; i < f->n_tied; i++)
+        if (x->g->values[f->tied[i]].tied_to == p->value)
+            x->value[f->tied[i]] = x->value[p->value];
+}
+
+static void copy_out(plim_shared *x, unit *u, bool forward)
+{
+    fsdp2 *f = x->own;
+    if (!u->gathered)
+        return;
+    if (forward) {
+        plim_m_drop(x->m, f->copied);
+        f->copied = 0;
+    }
+    for (uint32_t i = 0; i < u->n; i++) {
+        sharded *p = &u->p[i];
+        plim_m_place(x->m, PLIM_NONE, x->g->values[p->value].name, "unsharded",
+                     PLIM_CAT_PARAMETER);
+        if (p->full)
+            plim_m_storage_alloc(x->m, p->full);
+        else
+            make_parameter(x, p);
+    }
+    u->unsharded = true;
+    if (forward)
+        f->copied = u->gathered;
+    else
+        plim_m_drop(x->m, u->gathered);
+    u->gathered = 0;
+}
+
+static void reshard_unit(plim_shared *x, unit *u)
+{
+    for (uint32_t i = 0; i < u->n && u->unsharded; i++)
+        plim_m_storage_free(x->m, u->p[i].full);
+    u->unsharded = false;
+}
+
+/* ---- forward ------------------------------------------------------------------------------------ */
+
+static void begin_forward(plim_shared *x, uint32_t k)
+{
+    fsdp2 *f = x->own;
+    if (k == f->n - 1)
+        f->n_order = 0;
+    gather_unit(x, &f->units[k]);
+    copy_out(x, &f->units[k], true);
+}
+
+static void end_forward(plim_shared *x, uint32_t k)
+{
+    fsdp2 *f = x->own;
+    unit *u = &f->units[k];
+    if (u->reshards)
+        reshard_unit(x, u);
+    u->turn = f->n_order;
+    f->order[f->n_order++] = k;
+    if (k != f->n - 1)
+        return;
+    plim_m_drop(x->m, f->copied);
+    f->copied = 0;
+}
+
+/* ---- backward ------------------------------------------------------------------------------------- */
+
+static void begin_backward(plim_shared *x, uint32_t k)
+{
+    fsdp2 *f = x->own;
+    unit *u = &f->units[k];
+    if (u->phase == PRE_BACKWARD)
+        return;
+    u->phase = PRE_BACKWARD;
+    gather_unit(x, u); /* unless it was prefetched */
+    copy_out(x, u, false);
+    if (u->turn)
+        gather_unit(x, &f->units[f->order[u->turn - 1]]);
+}
+
+/* Gives the shards their gradients: views of the output of one reduce-scatter. */
+static void reduce_gradients(plim_shared *x, const unit *u, const plim_t *grad)
+{
+    fsdp2 *f = x->own;
+    uint64_t parts = (uint64_t)plim_share_parts(x), numel = 0;
+    plim_dtype own = PLIM_F32, t = f->reduce;
+    for (uint32_t i = 0; i < u->n; i++)
+        if (grad[i]) {
+            numel += u->p[i].numel;
+            own = plim_m_meta(x->m, u->p[i].shard)->dtype;
+            t = f->reduce == PLIM_DTYPE_COUNT ? plim_m_meta(x->m, grad[i])->dtype : t;
+        }
+    f->reduced = plim_share_flat(x, "reduce-scatter input", PLIM_CAT_GRADIENT, t,
+                                 plim_sat_mul(numel, parts));
+    for (uint32_t i = u->n; i-- > 0;)
+        plim_m_drop(x->m, grad[i]);
+    plim_m_set_stream(x->m, REDUCE_STREAM);
+    plim_t out = plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, t, numel);
+    if (t != own) {
+        plim_t cast =
+            plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, own, numel);
+        plim_m_drop(x->m, out);
+        out = cast;
+    }
+    plim_m_set_stream(x->m, DEFAULT_STREAM);
+    for (uint32_t i = 0; i < u->n; i++) {
+        plim_t leaf = x->leaf[u->p[i].value];
+        if (grad[i] && !plim_m_grad(x->m, leaf)) /* else it is added in place */
+            plim_m_set_grad(x->m, leaf, plim_m_alias(x->m, out, plim_m_meta(x->m, leaf)));
+    }
+    plim_m_drop(x->m, out);
+}
+
+static void end_backward(plim_shared *x, uint32_t k)
+{
+    fsdp2 *f = x->own;
+    unit *u = &f->units[k];
+    plim_t *grad = PLIM_NEW_N(x->a, plim_t, (uint64_t)u->n + 1);
+    bool any = false;
+    if (!grad) {
+        plim_m_oom(x->m);
+        return;
+    }
+    u->phase = POST_BACKWARD;
+    for (uint32_t i = 0; i < u->n; i++) {
+        plim_t leaf = x->value[u->p[i].value];
+        grad[i] = plim_m_ref(x->m, plim_m_grad(x->m, leaf));
+        any |= grad[i] != 0;
+        plim_m_set_grad(x->m, leaf, 0);
+    }
+    reshard_unit(x, u);
+    plim_m_drop(x->m, f->reduced);
+    f->reduced = 0;
+    if (any)
+        reduce_gradients(x, u, grad);
+}
+
+/* Units whose inputs need no gradient, the model itself first. */
+static void finish_backward(plim_shared *x)
+{
+    fsdp2 *f = x->own;
+    for (uint32_t i = 0; i < f->n; i++) {
+        uint32_t k = (f->n - 1 + i) % f->n;
+        if (f->units[k].phase != POST_BACKWARD)
+            end_backward(x, k);
+        f->units[k].phase = IDLE;
+        plim_m_drop(x->m, f->units[k].gathered); /* prefetched in vain */
+        f->units[k].gathered = 0;
+    }
+    plim_m_drop(x->m, f->reduced);
+    f->reduced = 0;
+}
+
+const plim_strategy plim_strategy_fsdp2 = {
+    .name = "fsdp2",
+    .from_host = true,
+    .wrap = wrap_model,
+    .forward = begin_forward,
+    .forward_end = end_forward,
+    .backward = begin_backward,
+    .backward_end = end_backward,
+    .finish = finish_backward,
+};

@@ -1,0 +1,58 @@
+/* zero1.c -- ZeroRedundancyOptimizer over DistributedDataParallel: each parameter is updated by
+ * one rank only, which has the optimizer's state for it.
+ * src: torch 2.13 torch/distributed/optim/zero_redundancy_optimizer.py _partition_parameters */
+#include "share/strategy.h"
+
+#include <stdlib.h>
+
+typedef struct by_size {
+    uint64_t numel;
+    uint32_t at;
+} by_size;
+
+static int compare_sizes(const void *a, const void *b)
+{
+    const by_size *x = a, *y = b;
+    if (x->numel != y->numel)
+        return x->numel < y->numel ? 1 : -1;
+    return x->at > y->at ? 1 : -1;
+}
+
+/* The largest parameters first, each to the rank that has the fewest elements. */
+static void choose_parameters(plim_shared *x, const uint32_t *value, uint32_t n, bool *own)
+{
+    int64_t parts = plim_share_parts(x);
+    by_size *order = PLIM_NEW_N(x->a, by_size, (uint64_t)n + 1);
+    uint64_t *load = PLIM_NEW_N(x->a, uint64_t, parts);
+    if (!order || !load) {
+        plim_m_oom(x->m);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = (by_size){plim_share_numel(x, x->leaf[value[i]]), i};
+    qsort(order, n, sizeof *order, compare_sizes);
+    for (uint32_t i = 0; i < n; i++) {
+        int64_t least = 0;
+        for (int64_t k = 1; k < parts; k++)
+            least = load[k] < load[least] ? k : least;
+        load[least] += order[i].numel;
+        own[order[i].at] = least == plim_share_part(x);
+    }
+}
+
+/* The model is wrapped as with ddp. */
+static void wrap_model(plim_shared *x) { plim_strategy_ddp.wrap(x); }
+static void begin_forward(plim_shared *x, uint32_t unit)
+{
+    plim_strategy_ddp.forward(x, unit);
+}
+static void keep_gradient(plim_shared *x, plim_t leaf) { plim_strategy_ddp.gradient(x, leaf); }
+
+const plim_strategy plim_strategy_zero1 = {
+    .name = "zero1",
+    .reduces = true,
+    .wrap = wrap_model,
+    .forward = begin_forward,
+    .gradient = keep_gradient,
+    .choose = choose_parameters,
+};
