@@ -33,7 +33,7 @@ typedef struct plim_verdict {
     uint64_t reserved_low, reserved_high;
     plim_gpu_context context;         /* 0: unknown */
     uint64_t device_low, device_high; /* reserved + context; with margin and search */
-    bool modelled;   /* the allocator is a model: the range is its */
+    bool modelled;                    /* the allocator is a model: the range is its */
     uint64_t search; /* what cuDNN's search adds to device_high: all that is free */
     bool searched;
     uint64_t needed_low, needed_high; /* the smallest capacity of a card, with context;

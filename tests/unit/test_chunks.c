@@ -286,7 +286,8 @@ static void test_backend(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random), cmocka_unit_test(test_bounds),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_bounds),
         cmocka_unit_test(test_settings),
         cmocka_unit_test(test_backend),
     };
