@@ -20,11 +20,12 @@ uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context)
     return gpu->memory_bytes > context ? gpu->memory_bytes - context : 1;
 }
 
-plim_gpu_context plim_fit_context(const plim_job *job)
+/* With `searched`, cuDNN tries its plans on the way. */
+static plim_gpu_context whole_context(const plim_job *job, bool searched)
 {
     const plim_share_nccl nccl = plim_share_buffers(&job->step.share);
     plim_gpu_context c = plim_gpu_context_of(job->gpu, job->step.world.lib.torch,
-                                             job->step.world.lib.benchmark);
+                                             searched || job->step.world.lib.benchmark);
     if (!c.high) /* unknown */
         return c;
     c.low += nccl.low;
@@ -32,6 +33,8 @@ plim_gpu_context plim_fit_context(const plim_job *job)
     c.high += nccl.high;
     return c;
 }
+
+plim_gpu_context plim_fit_context(const plim_job *job) { return whole_context(job, false); }
 
 bool plim_fit_alike(const plim_job *job, const plim_gpu *other, bool sms_matter)
 {
@@ -64,14 +67,21 @@ uint64_t plim_fit_tight_room(const plim_job *job)
     return leave_margin(job, plim_fit_room(job->gpu, plim_fit_context(job).high));
 }
 
+/* Of a job that names none, the first. */
+static const plim_allocator *named_allocator(const plim_job *job)
+{
+    return job->alloc.allocator ? job->alloc.allocator : plim_allocator_at(0);
+}
+
 plim_status plim_fit_simulate(const plim_job *job, const plim_tape *t, uint64_t room,
                               unsigned what, plim_arena *a, plim_sim *out, plim_err *err)
 {
     plim_alloc_options o = job->alloc;
-    if (what & PLIM_SIM_LOW && o.allocator->least)
-        o.allocator = o.allocator->least;
-    else if (what & PLIM_SIM_HIGH && o.allocator->most)
-        o.allocator = o.allocator->most;
+    const plim_allocator *named = named_allocator(job);
+    if (what & PLIM_SIM_LOW && named->least)
+        o.allocator = named->least;
+    else if (what & PLIM_SIM_HIGH && named->most)
+        o.allocator = named->most;
     o.capacity = room;
     o.total = room && job->gpu ? PLIM_MAX(job->gpu->memory_bytes, room) : 0;
     return plim_sim_run(a, t, &o, what, out, err);
@@ -176,7 +186,7 @@ enum { LONG_TAPE = 1 << 14 };
 
 static bool has_bounds(const plim_job *job, const plim_tape *t)
 {
-    if (job->alloc.allocator->model)
+    if (named_allocator(job)->model)
         return true;
     for (uint32_t i = 0; i < t->n_storages; i++)
         if (t->storages[i].high)
@@ -237,10 +247,9 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
     uint32_t n = has_bounds(job, t) ? SIZES : 1;
     const size_run *failed = NULL;
     *out = (plim_verdict){0};
-    out->context = plim_gpu_context_of(job->gpu, job->step.world.lib.torch,
-                                       t->searched || job->step.world.lib.benchmark);
+    out->context = whole_context(job, t->searched);
     out->searched = t->searched;
-    out->modelled = job->alloc.allocator->model != NULL;
+    out->modelled = named_allocator(job)->model != NULL;
     const size_run *lean =
         &runs[n > 1 && !out->modelled ? LOW : USUAL]; /* whose words are shown */
     for (uint32_t i = n; i-- > 0;) {

@@ -57,8 +57,8 @@ def cases(name):
     return [(cache, checkpoint) for cache in (0, 1) for checkpoint in ((0, 1) if name in ALL else (0,))]
 
 
-def write_configs(folder):
-    for name, (kind, model, sizes) in MODELS.items():
+def write_configs(folder, models=None):
+    for name, (kind, model, sizes) in (models or MODELS).items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(
             json.dumps({"model_type": kind, "architectures": [model], "dtype": "bfloat16", **sizes}))

@@ -1,4 +1,4 @@
-"""A training loop with peft, as its users write it: loop.py CONFIG LORA CHECKPOINTS, two steps of 4 x 256 tokens.
+"""A training loop with peft, as its users write it: loop.py CONFIG LORA CHECKPOINTS TOKENS, two steps of 4 x TOKENS.
 
 LORA is the text of plimsoll's --lora.
 """
@@ -23,7 +23,7 @@ def lora_config(text):
     return LoraConfig(**{"lora_alpha": options.get("r", 8), **options})
 
 
-def main(path, lora, checkpoints):
+def main(path, lora, checkpoints, tokens):
     config = transformers.AutoConfig.from_pretrained(path)
     model = getattr(transformers, config.architectures[0])._from_config(config).to("cuda").train()
     if int(checkpoints):
@@ -31,7 +31,7 @@ def main(path, lora, checkpoints):
     model = get_peft_model(model, lora_config(lora))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     for _ in range(2):
-        x = torch.randint(0, config.vocab_size, (4, 256), device="cuda")
+        x = torch.randint(0, config.vocab_size, (4, int(tokens)), device="cuda")
         optimizer.zero_grad()
         loss = model(input_ids=x, labels=x).loss
         loss.backward()

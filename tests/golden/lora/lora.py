@@ -5,8 +5,8 @@
     tests/golden/lora/lora.py PROGRAM record [NAME...]  runs the models under `plimsoll run`, and writes runs.txt;
                                                         the python in front of PATH has torch, transformers and peft
 
-A row of runs.txt is a model of tests/golden/idiom/idiom.py, the text of --lora, checkpoints as 0 or 1, and the peak of
-requested bytes.  Batch 4 x 256, two steps, bf16, AdamW.
+A row of runs.txt is a model of tests/golden/idiom/idiom.py or of OWN, the text of --lora, checkpoints as 0 or 1, and the
+peak of requested bytes.  Batch 4 x 256, or of OWN 4 x 1024, two steps, bf16, AdamW.
 """
 import datetime
 import json
@@ -23,6 +23,12 @@ PEAKS = ("peak_requested",)
 sys.path.insert(0, str(HERE.parent / "idiom"))
 import idiom  # noqa: E402  the models
 
+OWN = {  # one of the size that is fine-tuned on a card of 16 GiB: TinyLlama 1.1B
+    "tinyllama": ("llama", "LlamaForCausalLM", {
+        "vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 2048, "tie_word_embeddings": False}),
+}
+
 CASES = {  # by model: texts of --lora; each with and without checkpoints
     "llama": ["r=16", "r=8,save=embed_tokens+lm_head", "r=16,dora", "r=8,targets=all-linear,dropout=0.1,dora", "r=8,targets=all-linear,dropout=0.1", "r=8,alpha=32,targets=q_proj+self_attn.v_proj+down_proj,rslora"],
     "mistral": ["r=16"],
@@ -34,11 +40,16 @@ CASES = {  # by model: texts of --lora; each with and without checkpoints
     "phi": ["r=4"],
     "gpt2": ["r=16", "r=8,targets=c_attn+c_proj,dropout=0.1", "r=8,dora", "r=8,dora,dropout=0.1"],
     "falcon": ["r=8"],
+    "tinyllama": ["r=16,targets=q_proj+v_proj"],
 }
 
 
 def cases():
     return [(name, lora, checkpoint) for name, texts in CASES.items() for lora in texts for checkpoint in (0, 1)]
+
+
+def tokens(name):
+    return 1024 if name in OWN else 256
 
 
 def peaks_of(command, at):
@@ -52,14 +63,14 @@ def peaks_of(command, at):
 
 
 def predicted(program, folder, name, lora, checkpoint):
-    return peaks_of([program, "estimate", folder / name, "--batch", "4", "--seq", "256", "--optimizer", "adamw",
+    return peaks_of([program, "estimate", folder / name, "--batch", "4", "--seq", str(tokens(name)), "--optimizer", "adamw",
                      "--lora", lora, "--checkpoint", "blocks" if checkpoint else "none",
                      "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory",))
 
 
 def measured(program, folder, name, lora, checkpoint):
     return peaks_of([program, "run", "--gpu", CARD, "--json", "--", "python", HERE / "loop.py", folder / name, lora,
-                     str(checkpoint)], ())
+                     str(checkpoint), str(tokens(name))], ())
 
 
 def read_runs():
@@ -102,6 +113,7 @@ def main():
     program = pathlib.Path(program).resolve()
     with tempfile.TemporaryDirectory() as folder:
         idiom.write_configs(pathlib.Path(folder))
+        idiom.write_configs(pathlib.Path(folder), OWN)
         if words[:1] == ["record"]:
             return record(program, pathlib.Path(folder), words[1:])
         return compare(program, pathlib.Path(folder))
