@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAME_SIZE = 32, OPTIONS_MAX = 96 };
+enum { NAME_SIZE = 32, OPTIONS_MAX = 192 };
 
 typedef struct plim_opt plim_opt;
 struct plim_opt {
@@ -330,7 +330,7 @@ static bool opt_listed(const char *words, const char *word)
 static plim_opt *opt_push(opt_list *l, plim_opt o)
 {
     if (l->n == OPTIONS_MAX)
-        return NULL;
+        abort(); /* an option would be missing without a word */
     l->at[l->n] = o;
     return &l->at[l->n++];
 }

@@ -216,8 +216,8 @@ if(TARGET plimsoll)
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/idiom/idiom.py
                      $<TARGET_FILE:plimsoll>)
     # Recorded runs of peft's own code.
-    add_test(NAME golden.lora
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/lora/lora.py
+    add_test(NAME golden.tune
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/tune/tune.py
                      $<TARGET_FILE:plimsoll>)
 endif()
 

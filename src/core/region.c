@@ -36,8 +36,7 @@ static bool add_region(plim_arena *a, plim_regions *out, uint32_t *cap, uint32_t
 
 /* ---- by path ------------------------------------------------------------------------- */
 
-/* '*' matches anything but a dot, '**' anything. */
-static bool path_like(plim_str path, plim_str like)
+bool plim_path_like(plim_str path, plim_str like)
 {
     size_t i = 0, k = 0, star = SIZE_MAX, from = 0;
     bool deep = false;
@@ -80,7 +79,7 @@ static plim_status choose_paths(const plim_graph *g, plim_str patterns, bool *ch
         size_t skip = like.n + (comma != NULL);
         bool any = false;
         for (uint32_t i = 0; i < g->n_scopes; i++)
-            if (path_like(g->scopes[i].path, like))
+            if (plim_path_like(g->scopes[i].path, like))
                 chosen[i] = any = true;
         if (!any)
             return matches_none(like, err);

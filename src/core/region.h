@@ -12,6 +12,10 @@
 
 #include "core/graph.h"
 
+/* Whether the path of a module is as this pattern: '*' stands for anything but a dot, '**' for
+ * anything. */
+bool plim_path_like(plim_str path, plim_str like);
+
 typedef struct plim_region {
     uint32_t first, last; /* nodes [first, last) */
     uint32_t scope;       /* the module call they form; PLIM_NONE: several calls */

@@ -324,6 +324,8 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'cache' is on, but only decoders that plimsoll builds from a "
                          "config.json can keep keys and values");
+    if (!st && job->settings->freeze && !job->step.infer)
+        st = plim_freeze_apply(g, plim_str_of(job->settings->freeze), err);
     if (!st && job->lora.r)
         st = plim_lora_apply(g, &job->lora, &run, err);
     return st ? st : plim_share_divide(g, &job->step.share, err);

@@ -1,4 +1,5 @@
-/* transform.h -- changes of a model before it runs, graph to graph: adapters. */
+/* transform.h -- changes of a model before it runs, graph to graph: frozen parameters,
+ * adapters. */
 #ifndef PLIM_TRANSFORM_H
 #define PLIM_TRANSFORM_H
 
@@ -17,6 +18,11 @@ typedef struct plim_lora {
 /* Parses "r=16,targets=q_proj+v_proj,alpha=32,dropout=0.05"; PLIM_EUSAGE names the item.  Texts
  * are borrowed. */
 plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err);
+
+/* Parameters that are not trained: "embed_tokens,layers.0", patterns (core/region.h) of modules,
+ * which stand for all below them, or of parameters; "!head" is trained after all.  A later item
+ * decides.  PLIM_EUSAGE: one matches no parameter, or none is left to train. */
+plim_status plim_freeze_apply(plim_graph *g, plim_str patterns, plim_err *err);
 
 /* How the model runs: as in plim_step_settings. */
 typedef struct plim_transform_run {

@@ -1,7 +1,8 @@
-"""A training loop with peft, as its users write it: loop.py CONFIG LORA CHECKPOINTS TOKENS, two steps of 4 x TOKENS.
+"""A training loop as users of peft and transformers write it, two steps of 4 x TOKENS:
 
-LORA is the text of plimsoll's --lora.
+    loop.py CONFIG lora|freeze TEXT CHECKPOINTS TOKENS     TEXT as that option of plimsoll has it
 """
+import re
 import sys
 
 import torch
@@ -23,12 +24,29 @@ def lora_config(text):
     return LoraConfig(**{"lora_alpha": options.get("r", 8), **options})
 
 
-def main(path, lora, checkpoints, tokens):
+def is_like(name, pattern):
+    """'*' is anything but a dot, '**' anything; a module stands for all below it."""
+    parts = re.split(r"(\*\*|\*)", pattern)
+    like = "".join({"**": ".*", "*": r"[^.]*"}.get(part, re.escape(part)) for part in parts)
+    return re.fullmatch(rf"{like}(\..*)?", name)
+
+
+def freeze(model, text):
+    for item in text.split(","):
+        for name, parameter in model.named_parameters():
+            if is_like(name, item.lstrip("!")):
+                parameter.requires_grad_(item.startswith("!"))
+
+
+def main(path, option, text, checkpoints, tokens):
     config = transformers.AutoConfig.from_pretrained(path)
     model = getattr(transformers, config.architectures[0])._from_config(config).to("cuda").train()
     if int(checkpoints):
         model.gradient_checkpointing_enable()
-    model = get_peft_model(model, lora_config(lora))
+    if option == "lora":
+        model = get_peft_model(model, lora_config(text))
+    else:
+        freeze(model, text)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     for _ in range(2):
         x = torch.randint(0, config.vocab_size, (4, int(tokens)), device="cuda")

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares `plimsoll estimate --lora` with runs of peft's own code (loop.py), to the byte.
+"""Compares `plimsoll estimate --lora` and `--freeze` with runs of peft's and transformers' own code (loop.py), to the byte.
 
-    tests/golden/lora/lora.py PROGRAM                   compares; needs no PyTorch
-    tests/golden/lora/lora.py PROGRAM record [NAME...]  runs the models under `plimsoll run`, and writes runs.txt;
+    tests/golden/tune/tune.py PROGRAM                   compares; needs no PyTorch
+    tests/golden/tune/tune.py PROGRAM record [NAME...]  runs the models (of the name, or of the option) under `plimsoll run`, and writes runs.txt;
                                                         the python in front of PATH has torch, transformers and peft
 
-A row of runs.txt is a model of tests/golden/idiom/idiom.py or of OWN, the text of --lora, checkpoints as 0 or 1, and the
+A row of runs.txt is a model of tests/golden/idiom/idiom.py or of OWN, "lora" or "freeze", the text of that option, checkpoints as 0 or 1, and the
 peak of requested bytes.  Batch 4 x 256, or of OWN 4 x 1024, two steps, bf16, AdamW.
 """
 import datetime
@@ -29,7 +29,7 @@ OWN = {  # one of the size that is fine-tuned on a card of 16 GiB: TinyLlama 1.1
         "num_attention_heads": 32, "num_key_value_heads": 4, "max_position_embeddings": 2048, "tie_word_embeddings": False}),
 }
 
-CASES = {  # by model: texts of --lora; each with and without checkpoints
+LORA = {  # by model: texts of --lora; each with and without checkpoints
     "llama": ["r=16", "r=8,save=embed_tokens+lm_head", "r=16,dora", "r=8,targets=all-linear,dropout=0.1,dora", "r=8,targets=all-linear,dropout=0.1", "r=8,alpha=32,targets=q_proj+self_attn.v_proj+down_proj,rslora"],
     "mistral": ["r=16"],
     "qwen2": ["r=16,dropout=0.05", "r=16,targets=q_proj+k_proj,dora", "r=8,save=lm_head"],
@@ -44,8 +44,26 @@ CASES = {  # by model: texts of --lora; each with and without checkpoints
 }
 
 
+FREEZE = {  # likewise, of --freeze
+    "llama": ["model.embed_tokens", "model.embed_tokens,model.layers.0", "**,!lm_head", "**.mlp", "**norm.weight"],
+    "gpt2": ["transformer.wte,transformer.h.0", "**,!transformer.h.1.mlp.*", "**.bias"],
+    "qwen2": ["**,!**.bias"],
+    "gemma2": ["model.layers.*.self_attn"],
+    "opt": ["**,!model.decoder.final_layer_norm"],
+    "mixtral": ["**.gate"],
+}
+
+
+# Without checkpoints only: of a checkpointed block in which nothing is trained, PyTorch's frame and the inputs of the block
+# are in a reference cycle, and live until Python collects its garbage.
+PLAIN = {("llama", "model.embed_tokens,model.layers.0"), ("llama", "**,!lm_head"), ("gpt2", "transformer.wte,transformer.h.0"),
+         ("gpt2", "**,!transformer.h.1.mlp.*"), ("opt", "**,!model.decoder.final_layer_norm")}
+
+
 def cases():
-    return [(name, lora, checkpoint) for name, texts in CASES.items() for lora in texts for checkpoint in (0, 1)]
+    return [(name, option, text, checkpoint) for option, models in (("lora", LORA), ("freeze", FREEZE))
+            for name, texts in models.items() for text in texts
+            for checkpoint in ((0,) if (name, text) in PLAIN else (0, 1))]
 
 
 def tokens(name):
@@ -62,14 +80,14 @@ def peaks_of(command, at):
     return tuple(report[key] for key in PEAKS)
 
 
-def predicted(program, folder, name, lora, checkpoint):
+def predicted(program, folder, name, option, text, checkpoint):
     return peaks_of([program, "estimate", folder / name, "--batch", "4", "--seq", str(tokens(name)), "--optimizer", "adamw",
-                     "--lora", lora, "--checkpoint", "blocks" if checkpoint else "none",
+                     f"--{option}", text, "--checkpoint", "blocks" if checkpoint else "none",
                      "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory",))
 
 
-def measured(program, folder, name, lora, checkpoint):
-    return peaks_of([program, "run", "--gpu", CARD, "--json", "--", "python", HERE / "loop.py", folder / name, lora,
+def measured(program, folder, name, option, text, checkpoint):
+    return peaks_of([program, "run", "--gpu", CARD, "--json", "--", "python", HERE / "loop.py", folder / name, option, text,
                      str(checkpoint), str(tokens(name))], ())
 
 
@@ -77,23 +95,23 @@ def read_runs():
     rows = {}
     for line in RUNS.read_text().splitlines():
         if not line.startswith("#"):
-            name, lora, checkpoint, *peaks = line.split()
-            rows[name, lora, int(checkpoint)] = tuple(map(int, peaks))
+            name, option, text, checkpoint, *peaks = line.split()
+            rows[name, option, text, int(checkpoint)] = tuple(map(int, peaks))
     return rows
 
 
 def record(program, folder, names):
     rows = read_runs() if names else {}
     for case in cases():
-        if not names or case[0] in names:
+        if not names or case[0] in names or case[1] in names:
             rows[case] = measured(program, folder, *case)
             print(*case, *rows[case], "" if rows[case] == predicted(program, folder, *case) else "DIFFERS", flush=True)
     import peft
     import torch
     import transformers
-    head = [f"# recorded {datetime.date.today()} by: tests/golden/lora/lora.py PROGRAM record",
+    head = [f"# recorded {datetime.date.today()} by: tests/golden/tune/tune.py PROGRAM record",
             f"# torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}, "
-            f"plimsoll run --gpu {CARD}; model, --lora, checkpoints, peaks: " + ", ".join(PEAKS)]
+            f"plimsoll run --gpu {CARD}; model, option, its text, checkpoints, peaks: " + ", ".join(PEAKS)]
     RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, *rows[case]))) for case in cases() if case in rows]) + "\n")
 
 
