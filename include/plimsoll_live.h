@@ -252,8 +252,9 @@ typedef struct plim_driver_part {
     int32_t device;      /* -1: not on a device, or not known */
     const char *library; /* "libcublasLt.so.13", "the program"; NULL: not known */
     const char *path;    /* of the library */
-    const char *way;     /* "allocated", "pool", "mapped", "array", "managed", "pinned host" */
-    bool on_device;      /* counts in what is held on the device */
+    const char *
+        way; /* "allocated", "pool", "mapped", "array", "graph", "managed", "pinned host", "shared" */
+    bool on_device; /* counts in what is held on the device */
     uint64_t
         at_peak; /* held when the process held the most on the device; else its own peak */
     uint64_t at_end;

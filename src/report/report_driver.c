@@ -167,8 +167,9 @@ static plim_status beside_table(plim_page *p, const plim_driver_report *r, plim_
             rows[table.n++] = row_of(&r->parts[i]);
     if (!table.n)
         return PLIM_OK;
-    plim_page_puts(p,
-                   "\nPinned memory of the host, and managed memory (each at its own peak)\n");
+    plim_page_puts(
+        p, "\nPinned memory of the host, managed memory, memory of other processes (each at "
+           "its own peak)\n");
     return plim_rows_text(p, &table, 2, err);
 }
 

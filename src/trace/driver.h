@@ -69,8 +69,10 @@ typedef enum plim_driver_way {
     PLIM_DRIVER_BY_POOL,
     PLIM_DRIVER_BY_MAP, /* cuMemCreate, on the device */
     PLIM_DRIVER_BY_ARRAY,
+    PLIM_DRIVER_BY_GRAPH,   /* nodes of CUDA graphs */
     PLIM_DRIVER_BY_MANAGED, /* from here on: not, or not always, on the device */
     PLIM_DRIVER_BY_HOST,
+    PLIM_DRIVER_BY_SHARE, /* another process has it */
     PLIM_DRIVER_WAYS
 } plim_driver_way;
 const char *plim_driver_way_name(plim_driver_way w);

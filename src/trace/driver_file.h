@@ -28,7 +28,7 @@ enum {
     X(PROCESS)       /* parent, -, -; `owner`: the command */                                 \
     X(ALLOC)         /* address, bytes, context */                                            \
     X(MANAGED)       /* the same */                                                           \
-    X(POOL)          /* address, bytes, stream or pool: stream-ordered */                     \
+    X(POOL)          /* address, bytes, stream: stream-ordered */                             \
     X(FREE)          /* address: of the three above */                                        \
     X(HOST)          /* address, bytes: pinned, or registered */                              \
     X(HOST_FREE)     /* address */                                                            \
@@ -46,7 +46,11 @@ enum {
     X(MODULE)        /* handle: code loaded */                                                \
     X(GRAPH)         /* handle: a CUDA graph instantiated */                                  \
     X(READING)       /* -, free bytes of the device, its total: cuMemGetInfo */               \
-    X(EXIT)          /* -: the process ends by exit() */
+    X(EXIT)          /* -: the process ends by exit() */                                      \
+    X(GRAPH_NODE)    /* address, bytes, graph or stream: held once the graph is launched */   \
+    X(GRAPH_MEMORY)  /* -, bytes that the graphs of `device` hold from now on, context */     \
+    X(SHARED)        /* address, bytes, context: memory of another process, opened */         \
+    X(IMPORT)        /* handle: physical memory that another process exported */
 
 typedef enum plim_driver_kind {
 #define X(name) PLIM_DRIVER_##name,

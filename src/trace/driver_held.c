@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-enum block_kind { NO_BLOCK, MEMORY, HANDLE, MAPPING };
+enum block_kind { NO_BLOCK, MEMORY, HANDLE, MAPPING, NODE };
 
 typedef struct block {
     uint64_t at; /* its address or handle */
@@ -17,7 +17,7 @@ typedef struct block {
 } block;
 
 /* Addresses and handles are numbers of the driver: each of their own kind. */
-typedef enum space { ADDRESSES, HOST_ADDRESSES, HANDLES, ARRAYS, SPACES } space;
+typedef enum space { ADDRESSES, HOST_ADDRESSES, HANDLES, ARRAYS, GRAPHS, SPACES } space;
 
 enum { DEVICES = 64 };
 typedef struct owner_maps {
@@ -49,8 +49,8 @@ typedef struct keeper {
 
 const char *plim_driver_way_name(plim_driver_way w)
 {
-    static const char *const names[PLIM_DRIVER_WAYS] = {"allocated", "pool",    "mapped",
-                                                        "array",     "managed", "pinned host"};
+    static const char *const names[PLIM_DRIVER_WAYS] = {
+        "allocated", "pool", "mapped", "array", "graph", "managed", "pinned host", "shared"};
     return names[w];
 }
 
@@ -191,8 +191,8 @@ static bool end_block(keeper *k, uint32_t i, uint64_t time)
         uint32_t of = b->holder;
         return drop_block(k, i) && end_block(k, of, time);
     }
-    if (b->kind == NO_BLOCK || --b->owners)
-        return true;
+    if (b->kind == NO_BLOCK || b->kind == NODE || --b->owners)
+        return true; /* a node allocates again at the next launch */
     if (b->storage != PLIM_NONE && !plim_tape_free_storage(k->tape, b->storage))
         return false;
     give_bytes(k, &k->out->holders[b->holder], b->bytes, time);
@@ -277,7 +277,7 @@ static bool take_memory(keeper *k, const plim_driver_event *e, holder_ids ids, s
         fail_call(k, e, h);
         return true;
     }
-    h->calls++;
+    h->calls += e->kind != PLIM_DRIVER_GRAPH_MEMORY;
     block b = {.at = e->address,
                .bytes = e->bytes,
                .context = e->other,
@@ -293,7 +293,46 @@ static bool take_memory(keeper *k, const plim_driver_event *e, holder_ids ids, s
     return true;
 }
 
-/* Memory of another process is not held by this one: its handles are not here. */
+/* The address is given back, perhaps after each launch, or by another graph; the memory is that
+ * of all graphs of the device. */
+static bool add_node(keeper *k, const plim_driver_event *e, holder_ids ids)
+{
+    if (!find_use(k, ids.process, ids.device))
+        return false;
+    uint32_t at = find_holder(k, &ids);
+    if (at == PLIM_NONE)
+        return false;
+    k->out->holders[at].calls++;
+    return put_block(k,
+                     (block){.at = e->address,
+                             .holder = at,
+                             .process = ids.process,
+                             .storage = PLIM_NONE,
+                             .in = ADDRESSES,
+                             .kind = NODE},
+                     e->time);
+}
+
+/* What graphs hold now takes the place of what they held. */
+static bool set_graphs(keeper *k, const plim_driver_event *e, holder_ids ids)
+{
+    plim_driver_event now = *e;
+    now.address = (uint64_t)e->device + 1;
+    return take_memory(k, &now, ids, GRAPHS);
+}
+
+/* An address may be opened several times. */
+static bool open_shared(keeper *k, const plim_driver_event *e, holder_ids ids)
+{
+    uint32_t i = e->result ? PLIM_NONE : block_at(k, ids.process, ADDRESSES, e->address);
+    if (i == PLIM_NONE || k->blocks[i].kind != MEMORY ||
+        k->out->holders[k->blocks[i].holder].way != PLIM_DRIVER_BY_SHARE)
+        return take_memory(k, e, ids, ADDRESSES);
+    k->blocks[i].owners++;
+    return true;
+}
+
+/* How much another process has shared by a handle is known when it is mapped. */
 static bool map_handle(keeper *k, uint32_t process, const plim_driver_event *e)
 {
     uint32_t of = block_at(k, process, HANDLES, e->other);
@@ -306,6 +345,11 @@ static bool map_handle(keeper *k, uint32_t process, const plim_driver_event *e)
                .storage = PLIM_NONE,
                .in = ADDRESSES,
                .kind = MAPPING};
+    plim_driver_holder *h = &k->out->holders[k->blocks[of].holder];
+    if (h->way == PLIM_DRIVER_BY_SHARE && !k->blocks[of].bytes) {
+        k->blocks[of].bytes = e->bytes;
+        take_bytes(k, h, e->bytes, e->time);
+    }
     k->blocks[of].owners++;
     return put_block(k, b, e->time);
 }
@@ -398,6 +442,14 @@ static bool keep_event(keeper *k, const plim_driver_event *e, holder_ids ids)
         return take_memory(k, e, ids, HOST_ADDRESSES);
     case PLIM_DRIVER_CREATE:
         ids.way = e->device < 0 ? PLIM_DRIVER_BY_HOST : PLIM_DRIVER_BY_MAP;
+        return take_memory(k, e, ids, HANDLES);
+    case PLIM_DRIVER_GRAPH_NODE: ids.way = PLIM_DRIVER_BY_GRAPH; return add_node(k, e, ids);
+    case PLIM_DRIVER_GRAPH_MEMORY:
+        ids.way = PLIM_DRIVER_BY_GRAPH;
+        return set_graphs(k, e, ids);
+    case PLIM_DRIVER_SHARED: ids.way = PLIM_DRIVER_BY_SHARE; return open_shared(k, e, ids);
+    case PLIM_DRIVER_IMPORT:
+        ids.way = PLIM_DRIVER_BY_SHARE;
         return take_memory(k, e, ids, HANDLES);
     case PLIM_DRIVER_FREE: return end_at(k, p, ADDRESSES, e->address, e->time);
     case PLIM_DRIVER_HOST_FREE: return end_at(k, p, HOST_ADDRESSES, e->address, e->time);

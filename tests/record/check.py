@@ -92,6 +92,34 @@ def check_ways(b):
         expect(f"{way}: held", report["devices"][0]["at_end"], words(ran.stdout)["held"])
 
 
+def check_graphs(b):
+    """Memory nodes of CUDA graphs: what the driver says that they hold, and to whom their addresses belong."""
+    for how in ("dlsym", "proc"):
+        ran, report = b.record(b.program, "graphs", how)
+        expect(f"graphs, {how}: status", ran.returncode, 0)
+        check_figures(f"graphs, {how}", ran, report)
+        expect(f"graphs, {how}: ways", {p["way"]: (p["at_peak"], p["at_end"], p["calls"]) for p in report["parts"]},
+               {"graph": (20 * MIB, 6 * MIB, 2), "allocated": (2 * MIB, 2 * MIB, 1)})
+        used = [int(n) for n in re.findall(r"used (\d+)", ran.stdout)]
+        expect(f"graphs, {how}: the stub's own figures", [n - used[0] for n in used], [0, 20 * MIB, 6 * MIB])
+
+
+def check_shared(b):
+    """Memory of another process is listed apart, and not held."""
+    for how in (("dlsym",), ("proc",)):
+        ran, report = b.record(b.program, "shared", *how)
+        expect(f"shared, {how}: status", ran.returncode, 0)
+        check_figures(f"shared, {how}", ran, report)
+        expect(f"shared, {how}: apart", [(p["way"], p["at_end"], p["calls"]) for p in report["parts"] if not p["on_device"]],
+               [("shared", 38 * MIB, 2)])
+    ran, report = b.record(b.program, "shared", "proc", "end")
+    check_figures("shared and given back", ran, report)
+    expect("shared and given back: apart", [(p["way"], p["at_peak"], p["at_end"]) for p in report["parts"] if not p["on_device"]],
+           [("shared", 38 * MIB, 0)])
+    text = b.run(b.plimsoll, "replay", b.file).stdout
+    expect("shared: in the report", re.findall(r"the program +shared +2 +38.00 MiB +0 B", text) != [], True)
+
+
 def check_failure(b):
     ran, report = b.record(b.program, "oom")
     check_figures("oom", ran, report)
@@ -226,7 +254,7 @@ def check_damage(b):
 def main(plimsoll, stubs, program):
     with tempfile.TemporaryDirectory() as folder:
         b = Bench(os.path.abspath(plimsoll), stubs, program, folder)
-        for check in (check_ways, check_failure, check_processes, check_endings, check_full, check_threads, check_python, check_next, check_damage):
+        for check in (check_ways, check_graphs, check_shared, check_failure, check_processes, check_endings, check_full, check_threads, check_python, check_next, check_damage):
             check(b)
         check_command(b)
     return 1 if bad else 0

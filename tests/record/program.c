@@ -22,6 +22,10 @@
 
 /* ---- the driver: as the program got it -------------------------------------- */
 
+struct ipc_handle {
+    char bytes[64];
+};
+
 static struct {
     int (*init)(unsigned);
     int (*retain)(void **, int);
@@ -45,6 +49,17 @@ static struct {
     int (*host)(void **, size_t, unsigned);
     int (*drop_host)(void *);
     int (*module)(void **, const void *);
+    int (*graph)(void **, unsigned);
+    int (*alloc_node)(void **, void *, const void *, size_t, void *);
+    int (*node)(void **, void *, const void *, const void *, size_t, void *);
+    int (*instantiate)(void **, void *, uint64_t);
+    int (*launch)(void *, void *);
+    int (*trim)(int);
+    int (*share)(void *, uint64_t);
+    int (*open)(uint64_t *, struct ipc_handle, unsigned);
+    int (*close)(uint64_t);
+    int (*export_handle)(uint64_t *, uint64_t, int, uint64_t);
+    int (*import_handle)(uint64_t *, uint64_t, int);
 } cu;
 
 static const struct {
@@ -74,6 +89,19 @@ static const struct {
     {"cuMemHostAlloc", "cuMemHostAlloc", (void **)&cu.host},
     {"cuMemFreeHost", "cuMemFreeHost", (void **)&cu.drop_host},
     {"cuModuleLoadData", "cuModuleLoadData", (void **)&cu.module},
+    {"cuGraphCreate", "cuGraphCreate", (void **)&cu.graph},
+    {"cuGraphAddMemAllocNode", "cuGraphAddMemAllocNode", (void **)&cu.alloc_node},
+    {"cuGraphAddNode", "cuGraphAddNode_v2", (void **)&cu.node},
+    {"cuGraphInstantiate", "cuGraphInstantiateWithFlags", (void **)&cu.instantiate},
+    {"cuGraphLaunch", "cuGraphLaunch", (void **)&cu.launch},
+    {"cuDeviceGraphMemTrim", "cuDeviceGraphMemTrim", (void **)&cu.trim},
+    {"cuIpcGetMemHandle", "cuIpcGetMemHandle", (void **)&cu.share},
+    {"cuIpcOpenMemHandle", "cuIpcOpenMemHandle_v2", (void **)&cu.open},
+    {"cuIpcCloseMemHandle", "cuIpcCloseMemHandle", (void **)&cu.close},
+    {"cuMemExportToShareableHandle", "cuMemExportToShareableHandle",
+     (void **)&cu.export_handle},
+    {"cuMemImportFromShareableHandle", "cuMemImportFromShareableHandle",
+     (void **)&cu.import_handle},
 };
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 
@@ -264,6 +292,68 @@ static int use_others(char **a)
     return 0;
 }
 
+/* Nodes that allocate: nothing is held until a launch; two graphs share what they hold, and
+ * keep it until it is trimmed.  An address of a node is given back after each launch. */
+static int use_graphs(char **a)
+{
+    struct {
+        uint64_t pool[11], access[2], bytes, at;
+    } small = {.bytes = 6 * MIB};
+    struct {
+        int32_t type, none[3];
+        uint64_t pool[11], access[2], bytes, at;
+    } large = {.type = 10, .bytes = 20 * MIB}, other = {.type = 0};
+    void *one, *two, *run_one, *run_two, *node;
+    begin_cuda(a[0] ? a[0] : "proc");
+    (void)take(2 * MIB);
+    require(!cu.graph(&one, 0) && !cu.graph(&two, 0), "cuGraphCreate");
+    require(!cu.alloc_node(&node, one, NULL, 0, &small), "cuGraphAddMemAllocNode");
+    require(!cu.node(&node, two, NULL, NULL, 0, &large), "cuGraphAddNode");
+    require(!cu.node(&node, two, NULL, NULL, 0, &other), "cuGraphAddNode");
+    require(!cu.instantiate(&run_one, one, 0) && !cu.instantiate(&run_two, two, 0),
+            "cuGraphInstantiate");
+    print_memory(); /* not launched */
+    for (int i = 0; i < 3; i++) {
+        require(!cu.launch(run_one, NULL) && !cu.launch(run_two, NULL), "cuGraphLaunch");
+        (void)cu.drop_async(small.at, NULL);
+    }
+    held += 20 * MIB;
+    print_memory();
+    require(!cu.trim(0), "cuDeviceGraphMemTrim");
+    require(!cu.launch(run_one, NULL), "cuGraphLaunch");
+    held -= 14 * MIB;
+    print_memory();
+    return 0;
+}
+
+/* What another process allocated: this one holds nothing more. */
+static int use_shared(char **a)
+{
+    struct {
+        int32_t type, handles, location, device;
+        uint64_t rest[2];
+    } what = {.type = 1, .handles = 1, .location = 1};
+    struct ipc_handle handle;
+    uint64_t opened, handle_made, exported, imported, reserved;
+    begin_cuda(a[0] ? a[0] : "proc");
+    uint64_t own = take(30 * MIB);
+    require(!cu.share(&handle, own) && !cu.open(&opened, handle, 1), "cuIpcOpenMemHandle");
+    require(!cu.create(&handle_made, 8 * MIB, &what, 0), "cuMemCreate");
+    held += 8 * MIB;
+    require(!cu.export_handle(&exported, handle_made, 1, 0) &&
+                !cu.import_handle(&imported, exported, 1),
+            "cuMemImportFromShareableHandle");
+    require(!cu.reserve(&reserved, 8 * MIB, 0, 0, 0), "cuMemAddressReserve");
+    require(!cu.map(reserved, 8 * MIB, 0, imported, 0), "cuMemMap");
+    print_memory();
+    if (a[0] && a[1]) { /* and given back */
+        require(!cu.close(opened), "cuIpcCloseMemHandle");
+        require(!cu.unmap(reserved, 8 * MIB) && !cu.release_handle(imported), "cuMemUnmap");
+        print_memory();
+    }
+    return 0;
+}
+
 static int use_oom(char **a)
 {
     uint64_t at;
@@ -348,7 +438,8 @@ int main(int argc, char **argv)
     } ways[] = {{"plain", use_plain},     {"threads", use_threads}, {"fork", use_fork},
                 {"virtual", use_virtual}, {"others", use_others},   {"oom", use_oom},
                 {"reset", use_reset},     {"dlclose", use_dlclose}, {"abort", use_abort},
-                {"daemon", use_daemon},   {"nothing", use_nothing}};
+                {"daemon", use_daemon},   {"nothing", use_nothing}, {"graphs", use_graphs},
+                {"shared", use_shared}};
     for (size_t i = 0; argc > 1 && i < sizeof ways / sizeof *ways; i++)
         if (!strcmp(argv[1], ways[i].name))
             return ways[i].use(argv + 2);

@@ -22,7 +22,19 @@ typedef int (*driver_call)(word, word, word, word, word, word, word, word);
 /* ---- the table -------------------------------------------------------------- */
 
 /* Where a figure of an event comes from: see hooks.def. */
-enum source { NONE, PITCH, ARRAY2, ARRAY3, MIPMAPS, FIRST_ARG = 16, FIRST_OUT = 32 };
+enum source {
+    NONE,
+    PITCH,
+    ARRAY2,
+    ARRAY3,
+    MIPMAPS,
+    RANGE,      /* the bytes of the allocation at OUT(0) */
+    ALLOC_NODE, /* both, from the parameters of a node: of one that allocates, */
+    ANY_NODE,   /* of any, */
+    EDGE_NODE,  /* or with data of edges before */
+    FIRST_ARG = 16,
+    FIRST_OUT = 32
+};
 #define ARG(i) (FIRST_ARG + (i))
 #define OUT(i) (FIRST_OUT + (i))
 
@@ -36,8 +48,16 @@ typedef struct hook {
     _Atomic(driver_call) real; /* as the program got it last */
 } hook;
 
+/* A handle between processes. */
+typedef struct ipc_handle {
+    word words[8];
+} ipc_handle;
+typedef int (*ipc_call)(word, ipc_handle, unsigned);
+
 #define HOOK(name, base, since, ptsz, kind, address, bytes, other)                            \
     EXPORT int name(word a, word b, word c, word d, word e, word f, word g, word h);
+#define IPC_HOOK(name, base, since, ptsz, kind, address, bytes, other)                        \
+    EXPORT int name(word out, ipc_handle handle, unsigned flags);
 #include "hooks.def"
 #undef HOOK
 
@@ -116,21 +136,33 @@ static driver_call real_of(hook *h)
 }
 
 /* Functions that are called here and not recorded. */
-enum { GET_DEVICE, GET_CONTEXT, PUSH, POP, MEM_INFO, CAPTURE, AIDS };
+enum {
+    GET_DEVICE,
+    GET_CONTEXT,
+    PUSH,
+    POP,
+    MEM_INFO,
+    CAPTURE,
+    CAPTURING,
+    ADDRESS_RANGE,
+    GRAPH_POOL,
+    AIDS
+};
 static _Atomic(driver_call) aids[AIDS];
 
-static word call_aid(int aid, word a, word b)
+static word call_aid(int aid, word a, word b, word c)
 {
     static const char *const names[AIDS] = {
-        "cuCtxGetDevice",     "cuCtxGetCurrent", "cuCtxPushCurrent_v2",
-        "cuCtxPopCurrent_v2", "cuMemGetInfo_v2", "cuThreadExchangeStreamCaptureMode"};
+        "cuCtxGetDevice",      "cuCtxGetCurrent",         "cuCtxPushCurrent_v2",
+        "cuCtxPopCurrent_v2",  "cuMemGetInfo_v2",         "cuThreadExchangeStreamCaptureMode",
+        "cuStreamIsCapturing", "cuMemGetAddressRange_v2", "cuDeviceGetGraphMemAttribute"};
     driver_call f = atomic_load_explicit(&aids[aid], memory_order_relaxed);
     if (!f && (f = (driver_call)find_driver(names[aid])))
         atomic_store_explicit(&aids[aid], f, memory_order_relaxed);
-    return f ? (word)f(a, b, 0, 0, 0, 0, 0, 0) : (word)NO_DRIVER;
+    return f ? (word)f(a, b, c, 0, 0, 0, 0, 0) : (word)NO_DRIVER;
 }
 #define AID_OK(aid, a, b)                                                                     \
-    ((int)call_aid(aid, (word)(uintptr_t)(a), (word)(uintptr_t)(b)) == OK)
+    ((int)call_aid(aid, (word)(uintptr_t)(a), (word)(uintptr_t)(b), 0) == OK)
 
 /* The driver may have been unloaded, and may be loaded elsewhere. */
 static void forget_driver(void)
@@ -174,7 +206,7 @@ static bool read_memory(size_t *free_bytes, size_t *total)
     bool changed = AID_OK(CAPTURE, &mode, 0);
     bool good = AID_OK(MEM_INFO, free_bytes, total);
     if (changed)
-        call_aid(CAPTURE, (word)(uintptr_t)&mode, 0);
+        call_aid(CAPTURE, (word)(uintptr_t)&mode, 0, 0);
     return good;
 }
 
@@ -198,10 +230,20 @@ static uint64_t array_bytes(const uint64_t *describes, bool deep, uint64_t level
     return sum;
 }
 
+static uint64_t range_bytes(uint64_t address)
+{
+    uint64_t begin = 0, bytes = 0;
+    return call_aid(ADDRESS_RANGE, (word)(uintptr_t)&begin, (word)(uintptr_t)&bytes,
+                    address) == OK
+               ? bytes
+               : 0;
+}
+
 static uint64_t value_from(int source, const word *a)
 {
     bool out = source >= FIRST_OUT;
-    const uint64_t *p = (const uint64_t *)(uintptr_t)a[out ? source - FIRST_OUT : 1];
+    int describes = out ? source - FIRST_OUT : source == RANGE ? 0 : 1;
+    const uint64_t *p = (const uint64_t *)(uintptr_t)a[describes];
     if (source == NONE || (source >= FIRST_ARG && !out))
         return source == NONE ? 0 : a[source - FIRST_ARG];
     return !p                  ? 0
@@ -209,6 +251,7 @@ static uint64_t value_from(int source, const word *a)
            : source == ARRAY2  ? array_bytes(p, false, 1)
            : source == ARRAY3  ? array_bytes(p, true, 1)
            : source == MIPMAPS ? array_bytes(p, true, (uint32_t)a[2])
+           : source == RANGE   ? range_bytes(*p)
                                : *p;
 }
 
@@ -224,7 +267,8 @@ static int16_t device_of_create(const word *a)
 static bool is_allocation(plim_driver_kind k)
 {
     return k == PLIM_DRIVER_ALLOC || k == PLIM_DRIVER_MANAGED || k == PLIM_DRIVER_POOL ||
-           k == PLIM_DRIVER_HOST || k == PLIM_DRIVER_ARRAY || k == PLIM_DRIVER_CREATE;
+           k == PLIM_DRIVER_HOST || k == PLIM_DRIVER_ARRAY || k == PLIM_DRIVER_CREATE ||
+           k == PLIM_DRIVER_SHARED || k == PLIM_DRIVER_IMPORT || k == PLIM_DRIVER_GRAPH_NODE;
 }
 
 /* What gives memory back is dated before it does: another thread may get it at once. */
@@ -248,6 +292,48 @@ static void write_reading(int16_t device)
     plim_record_event(&e);
 }
 
+/* ---- CUDA graphs ------------------------------------------------------------- */
+
+/* Nodes that allocate hold nothing until their graph is launched, and then what the driver
+ * says that the graphs of the device hold together: they may use the same memory, and keep it
+ * until it is trimmed.  Who has no such node is not asked. */
+static atomic_bool has_nodes;
+
+/* src: cuda.h, CUDA_MEM_ALLOC_NODE_PARAMS, CUgraphNodeParams, CUgraphNodeType */
+static bool read_node(const hook *h, const word *a, plim_driver_event *e)
+{
+    enum { MEM_ALLOC = 10, PARAMS = 2, BYTES = 13, ADDRESS = 14 };
+    const uint64_t *p = (const uint64_t *)(uintptr_t)a[h->address == EDGE_NODE ? 5 : 4];
+    int32_t type = MEM_ALLOC;
+    if (p && h->address != ALLOC_NODE) {
+        memcpy(&type, p, sizeof type);
+        p += PARAMS;
+    }
+    if (!p || type != MEM_ALLOC)
+        return false;
+    e->bytes = p[BYTES];
+    e->address = p[ADDRESS];
+    return true;
+}
+
+/* What is asked of a pool in a stream that is being captured becomes a node, too. */
+static bool is_captured(uint64_t stream)
+{
+    enum { LEGACY = 1, ACTIVE = 1 };
+    int status = 0;
+    return stream > LEGACY && AID_OK(CAPTURING, stream, &status) && status == ACTIVE;
+}
+
+/* false: as before. */
+static bool read_graphs(plim_driver_event *e)
+{
+    enum { RESERVED = 2, DEVICES = 64 };
+    static _Atomic(uint64_t) last[DEVICES];
+    return e->device >= 0 && e->device < DEVICES &&
+           call_aid(GRAPH_POOL, (word)e->device, RESERVED, (word)(uintptr_t)&e->bytes) == OK &&
+           atomic_exchange(&last[e->device], e->bytes) != e->bytes;
+}
+
 /* ---- contexts --------------------------------------------------------------- */
 
 enum { CONTEXTS = 64 };
@@ -261,7 +347,7 @@ static void read_context(word context)
     if (!AID_OK(PUSH, context, 0))
         return;
     write_reading(current_device());
-    call_aid(POP, (word)(uintptr_t)&out, 0);
+    call_aid(POP, (word)(uintptr_t)&out, 0, 0);
 }
 
 static void read_at_end(void)
@@ -318,21 +404,36 @@ static void write_call(const hook *h, const word *a, int result, uint64_t time, 
                            .free = UINT64_MAX};
     size_t free_bytes, total;
     word context = 0;
-    if (h->address < FIRST_OUT || !result) /* what failed leaves nothing there */
-        e.address = value_from(h->address, a);
-    if (h->bytes != PITCH || !result)
-        e.bytes = value_from(h->bytes, a);
+    if (h->kind == PLIM_DRIVER_GRAPH_NODE) {
+        if (result || !read_node(h, a, &e))
+            return; /* another kind of node */
+    } else {
+        if (h->address < FIRST_OUT || !result) /* what failed leaves nothing there */
+            e.address = value_from(h->address, a);
+        if ((h->bytes != PITCH && h->bytes != RANGE) || !result)
+            e.bytes = value_from(h->bytes, a);
+    }
     e.other = value_from(h->other, a);
+    if (h->kind == PLIM_DRIVER_POOL && !result && is_captured(e.other))
+        e.kind = PLIM_DRIVER_GRAPH_NODE;
+    if (e.kind == PLIM_DRIVER_GRAPH_NODE)
+        atomic_store(&has_nodes, true);
     if (h->kind == PLIM_DRIVER_PRIMARY_LEFT || h->kind == PLIM_DRIVER_PRIMARY_RESET)
         e.device = (int16_t)a[0];
     else if (h == &hooks[HOOK_cuDevicePrimaryCtxRetain])
         e.device = (int16_t)a[1];
     else if (h->kind == PLIM_DRIVER_CREATE)
         e.device = device_of_create(a);
-    else if (is_allocation(h->kind) || h->kind == PLIM_DRIVER_READING)
+    else if (h == &hooks[HOOK_cuDeviceGraphMemTrim])
+        e.device = (int16_t)a[0];
+    else if (is_allocation(h->kind) || h->kind == PLIM_DRIVER_READING ||
+             h->kind == PLIM_DRIVER_GRAPH_MEMORY)
         e.device = current_device();
+    if (h->kind == PLIM_DRIVER_GRAPH_MEMORY && !read_graphs(&e))
+        return;
     if ((h->kind == PLIM_DRIVER_ALLOC || h->kind == PLIM_DRIVER_MANAGED ||
-         h->kind == PLIM_DRIVER_ARRAY) &&
+         h->kind == PLIM_DRIVER_ARRAY || h->kind == PLIM_DRIVER_GRAPH_MEMORY ||
+         h->kind == PLIM_DRIVER_SHARED) &&
         AID_OK(GET_CONTEXT, &context, 0))
         e.other = context;
     if (result && read_memory(&free_bytes, &total))
@@ -351,17 +452,26 @@ static void write_call(const hook *h, const word *a, int result, uint64_t time, 
         write_reading(current_device());
 }
 
-static int pass_call(enum hook_number number, const word a[ARGS], void *caller)
+static int call_real(driver_call real, const word a[ARGS], const ipc_handle *handle)
+{
+    return handle ? ((ipc_call)(void (*)(void))real)(a[0], *handle, (unsigned)a[2])
+                  : real(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
+}
+
+/* `handle` is the second argument, if it is passed by value; else NULL. */
+static int pass_call(enum hook_number number, const word a[ARGS], const ipc_handle *handle,
+                     void *caller)
 {
     hook *h = &hooks[number];
     driver_call real = real_of(h);
     if (!real)
         return NO_DRIVER;
-    if (inside || !plim_record_wanted())
-        return real(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
+    if (inside || !plim_record_wanted() ||
+        (h->kind == PLIM_DRIVER_GRAPH_MEMORY && !atomic_load(&has_nodes)))
+        return call_real(real, a, handle);
     inside = true;
     uint64_t time = is_release(h->kind) ? plim_record_now() : 0;
-    int result = real(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]);
+    int result = call_real(real, a, handle);
     int was = errno;
     if (result == OK || (result == OUT_OF_MEMORY && is_allocation(h->kind)))
         write_call(h, a, result, time ? time : plim_record_now(), caller);
@@ -374,7 +484,13 @@ static int pass_call(enum hook_number number, const word a[ARGS], void *caller)
     int name(word a, word b, word c, word d, word e, word f, word g, word h)                  \
     {                                                                                         \
         const word args[ARGS] = {a, b, c, d, e, f, g, h};                                     \
-        return pass_call(HOOK_##name, args, __builtin_return_address(0));                     \
+        return pass_call(HOOK_##name, args, NULL, __builtin_return_address(0));               \
+    }
+#define IPC_HOOK(name, base, since, ptsz, kind, address, bytes, other)                        \
+    int name(word out, ipc_handle handle, unsigned flags)                                     \
+    {                                                                                         \
+        const word args[ARGS] = {out, 0, flags};                                              \
+        return pass_call(HOOK_##name, args, &handle, __builtin_return_address(0));            \
     }
 #include "hooks.def"
 #undef HOOK

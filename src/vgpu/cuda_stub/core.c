@@ -343,12 +343,24 @@ uint64_t plim_stub_reserve(uint64_t bytes, uint64_t align)
     return begin;
 }
 
+uint64_t plim_stub_share(uint64_t bytes)
+{
+    lock_device();
+    uint64_t begin = reserve_addresses(bytes, PLIM_STUB_PAGE);
+    if (begin && !insert_range((plim_stub_range){
+                     .begin = begin, .bytes = bytes, .kind = PLIM_STUB_SHARED}))
+        begin = 0;
+    unlock_device();
+    return begin;
+}
+
 bool plim_stub_map(uint64_t begin, uint64_t bytes, uint64_t physical)
 {
     lock_device();
     size_t i = range_at(physical);
-    bool ok = i < device.n && device.ranges[i].kind == PLIM_STUB_PHYSICAL;
-    if (ok)
+    enum plim_stub_kind kind = i < device.n ? device.ranges[i].kind : PLIM_STUB_NONE;
+    bool ok = kind == PLIM_STUB_PHYSICAL || kind == PLIM_STUB_SHARED;
+    if (kind == PLIM_STUB_PHYSICAL)
         device.ranges[i].refs++;
     ok = ok && insert_range((plim_stub_range){
                    .begin = begin, .bytes = bytes, .of = physical, .kind = PLIM_STUB_MAPPED});

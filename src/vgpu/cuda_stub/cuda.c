@@ -2,6 +2,7 @@
  * runtime ask for it.  Its private tables (cuGetExportTable) are not there. */
 #include "stub.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,18 @@ enum {
 };
 
 #define CUDA(name, ...) PLIM_STUB(int, name, __VA_ARGS__)
+
+/* src: cuda.h of CUDA 13.0: CUipcMemHandle, CUDA_MEM_ALLOC_NODE_PARAMS, CUgraphNodeParams */
+typedef struct plim_stub_ipc {
+    uint64_t bytes, rest[7];
+} plim_stub_ipc;
+typedef struct plim_stub_alloc_node {
+    uint64_t pool[11], access[2], bytes, addr;
+} plim_stub_alloc_node;
+typedef struct plim_stub_node {
+    int type, none[3];
+    plim_stub_alloc_node alloc; /* and others */
+} plim_stub_node;
 
 /* ---- the device -------------------------------------------------------------- */
 
@@ -309,6 +322,172 @@ CUDA(cuMemMap, uint64_t addr, size_t bytes, size_t offset, uint64_t handle, uint
 CUDA(cuMemUnmap, uint64_t addr, size_t bytes)
 {
     return plim_stub_unmap(addr, bytes) ? OK : INVALID;
+}
+
+/* ---- memory of another process: a handle is its bytes, an address of ours stands for it */
+
+CUDA(cuIpcGetMemHandle, plim_stub_ipc *handle, uint64_t addr)
+{
+    plim_stub_range r = plim_stub_find(addr);
+    *handle = (plim_stub_ipc){.bytes = r.bytes};
+    return r.kind == PLIM_STUB_DEVICE ? OK : INVALID;
+}
+
+CUDA(cuIpcOpenMemHandle_v2, uint64_t *addr, plim_stub_ipc handle, unsigned flags)
+{
+    (void)flags;
+    *addr = handle.bytes ? plim_stub_share(handle.bytes) : 0;
+    return *addr ? OK : INVALID;
+}
+
+CUDA(cuIpcCloseMemHandle, uint64_t addr) { return plim_stub_free(addr) ? OK : INVALID; }
+
+CUDA(cuMemExportToShareableHandle, uint64_t *out, uint64_t handle, int type, uint64_t flags)
+{
+    plim_stub_range r = plim_stub_find(handle);
+    (void)type, (void)flags;
+    *out = r.bytes;
+    return r.kind == PLIM_STUB_PHYSICAL ? OK : INVALID;
+}
+
+CUDA(cuMemImportFromShareableHandle, uint64_t *handle, uint64_t exported, int type)
+{
+    (void)type;
+    *handle = exported ? plim_stub_share(exported) : 0;
+    return *handle ? OK : INVALID;
+}
+
+/* ---- CUDA graphs: nodes that allocate, no others ------------------------------------ */
+
+/* The graphs of a device share one pool: it grows to what the largest needs when that is
+ * launched, and is given back by cuDeviceGraphMemTrim. */
+static struct {
+    pthread_mutex_t lock;
+    uint64_t addr, bytes, high;
+} graph_pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+typedef struct stub_graph {
+    uint64_t bytes; /* of its nodes */
+} stub_graph;
+
+CUDA(cuGraphCreate, stub_graph **graph, unsigned flags)
+{
+    (void)flags;
+    *graph = calloc(1, sizeof **graph);
+    return *graph ? OK : OUT_OF_MEMORY;
+}
+
+CUDA(cuGraphDestroy, stub_graph *graph)
+{
+    free(graph);
+    return OK;
+}
+
+static int add_alloc_node(void **node, stub_graph *graph, plim_stub_alloc_node *params)
+{
+    uint64_t whole = (params->bytes + PLIM_STUB_PAGE - 1) / PLIM_STUB_PAGE * PLIM_STUB_PAGE;
+    params->addr = plim_stub_reserve(whole, PLIM_STUB_PAGE);
+    graph->bytes += whole;
+    *node = plim_stub_handle();
+    return OK;
+}
+
+static int add_node(void **node, stub_graph *graph, plim_stub_node *params)
+{
+    enum { MEM_ALLOC = 10 };
+    if (params->type == MEM_ALLOC)
+        return add_alloc_node(node, graph, &params->alloc);
+    *node = plim_stub_handle();
+    return OK;
+}
+
+CUDA(cuGraphAddMemAllocNode, void **node, stub_graph *graph, const void *after, size_t n,
+     plim_stub_alloc_node *params)
+{
+    (void)after, (void)n;
+    return add_alloc_node(node, graph, params);
+}
+
+CUDA(cuGraphAddNode, void **node, stub_graph *graph, const void *after, size_t n,
+     plim_stub_node *params)
+{
+    (void)after, (void)n;
+    return add_node(node, graph, params);
+}
+
+CUDA(cuGraphAddNode_v2, void **node, stub_graph *graph, const void *after, const void *edges,
+     size_t n, plim_stub_node *params)
+{
+    (void)after, (void)edges, (void)n;
+    return add_node(node, graph, params);
+}
+
+static int instantiate_graph(stub_graph **exec, const stub_graph *graph)
+{
+    *exec = calloc(1, sizeof **exec);
+    if (*exec)
+        **exec = *graph;
+    return *exec ? OK : OUT_OF_MEMORY;
+}
+
+CUDA(cuGraphInstantiateWithFlags, stub_graph **exec, const stub_graph *graph, uint64_t flags)
+{
+    (void)flags;
+    return instantiate_graph(exec, graph);
+}
+
+/* What cuGetProcAddress gives here for the name without a suffix. */
+CUDA(cuGraphInstantiate_v2, stub_graph **exec, const stub_graph *graph, uint64_t flags)
+{
+    (void)flags;
+    return instantiate_graph(exec, graph);
+}
+
+CUDA(cuGraphExecDestroy, stub_graph *exec)
+{
+    free(exec);
+    return OK;
+}
+
+CUDA(cuGraphLaunch, const stub_graph *exec, void *stream)
+{
+    (void)stream;
+    int code = OK;
+    pthread_mutex_lock(&graph_pool.lock);
+    if (exec->bytes > graph_pool.bytes) {
+        uint64_t addr = plim_stub_malloc(exec->bytes);
+        code = addr ? OK : OUT_OF_MEMORY;
+        if (addr && graph_pool.addr)
+            plim_stub_free(graph_pool.addr);
+        if (addr) {
+            graph_pool.addr = addr;
+            graph_pool.bytes = exec->bytes;
+            graph_pool.high = graph_pool.high > exec->bytes ? graph_pool.high : exec->bytes;
+        }
+    }
+    pthread_mutex_unlock(&graph_pool.lock);
+    return code;
+}
+
+CUDA(cuDeviceGraphMemTrim, int device)
+{
+    pthread_mutex_lock(&graph_pool.lock);
+    if (graph_pool.addr)
+        plim_stub_free(graph_pool.addr);
+    graph_pool.addr = graph_pool.bytes = 0;
+    pthread_mutex_unlock(&graph_pool.lock);
+    return device ? BAD_DEVICE : OK;
+}
+
+CUDA(cuDeviceGetGraphMemAttribute, int device, int what, uint64_t *value)
+{
+    enum { USED, USED_HIGH, RESERVED, RESERVED_HIGH };
+    pthread_mutex_lock(&graph_pool.lock);
+    *value = what == RESERVED                             ? graph_pool.bytes
+             : what == USED_HIGH || what == RESERVED_HIGH ? graph_pool.high
+                                                          : 0;
+    pthread_mutex_unlock(&graph_pool.lock);
+    return device ? BAD_DEVICE : OK;
 }
 
 static int copy_bytes(const void *to, const void *from, size_t bytes)

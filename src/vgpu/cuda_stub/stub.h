@@ -51,7 +51,8 @@ enum plim_stub_kind {
     PLIM_STUB_DEVICE,
     PLIM_STUB_HOST,     /* pinned */
     PLIM_STUB_PHYSICAL, /* of cuMemCreate */
-    PLIM_STUB_MAPPED    /* of cuMemMap */
+    PLIM_STUB_MAPPED,   /* of cuMemMap */
+    PLIM_STUB_SHARED    /* of another process, which has it in its own ledger */
 };
 
 #define PLIM_STUB_PAGE (2ull << 20)
@@ -71,6 +72,7 @@ PLIM_STUB_API bool plim_stub_host_register(uint64_t begin, uint64_t bytes);
 PLIM_STUB_API bool plim_stub_free(uint64_t begin); /* false: nothing begins there */
 PLIM_STUB_API uint64_t plim_stub_reserve(uint64_t bytes, uint64_t align); /* never full */
 PLIM_STUB_API uint64_t plim_stub_physical(uint64_t bytes);
+PLIM_STUB_API uint64_t plim_stub_share(uint64_t bytes);
 PLIM_STUB_API bool plim_stub_map(uint64_t begin, uint64_t bytes, uint64_t physical);
 PLIM_STUB_API bool plim_stub_unmap(uint64_t begin, uint64_t bytes);
 PLIM_STUB_API void plim_stub_mem_info(uint64_t *free_bytes, uint64_t *total);
