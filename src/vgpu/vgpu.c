@@ -136,6 +136,7 @@ static plim_status open_parts(plim_vgpu *d, const plim_vgpu_options *o, plim_err
     d->bound = workspace.bound;
     d->story.limit = d->history.limit = STORY_LIMIT;
     plim_tape_init(&d->tape, &d->story);
+    d->options.allocator = plim_allocator_at(0);
     d->options.torch = d->torch->version;
     d->options.conf =
         plim_arena_str(&d->arena, plim_str_of(o->alloc_conf ? o->alloc_conf : ""));
