@@ -6,7 +6,7 @@
  * go into a flat buffer, of which each rank receives its part.
  *
  * Collectives run on streams of their own, so buffers live longer than their use: in forward a
- * gathered buffer until the next unit's copy-out, in backward the input of a reduce-scatter until
+ * gathered buffer until the next unit's copy-out is done, in backward the input of a reduce-scatter until
  * the next unit's, and the next unit is gathered before this one's backward.
  * src: torch 2.13 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py,
  * _fsdp_collectives.py, _fsdp_param.py, _fsdp_state.py */
@@ -253,10 +253,6 @@ static void copy_out(plim_shared *x, unit *u, bool forward)
     fsdp2 *f = x->own;
     if (!u->gathered)
         return;
-    if (forward) {
-        plim_m_drop(x->m, f->copied);
-        f->copied = 0;
-    }
     for (uint32_t i = 0; i < u->n; i++) {
         sharded *p = &u->p[i];
         plim_m_place(x->m, PLIM_NONE, x->g->values[p->value].name, "unsharded",
@@ -267,10 +263,10 @@ static void copy_out(plim_shared *x, unit *u, bool forward)
             make_parameter(x, p);
     }
     u->unsharded = true;
+    /* a local of wait_for_unshard holds the buffer before to the end of the function */
+    plim_m_drop(x->m, forward ? f->copied : u->gathered);
     if (forward)
         f->copied = u->gathered;
-    else
-        plim_m_drop(x->m, u->gathered);
     u->gathered = 0;
 }
 
