@@ -373,6 +373,14 @@ typedef struct plim_step_time {
     double computation, memory, launch; /* shares of the usual time, by what limits an op */
 } plim_step_time;
 
+/* Ranks of a job of several cards that hold the same, and what each holds. */
+typedef struct plim_rank {
+    const char *ranks; /* "0-2,5" */
+    uint64_t count;
+    uint64_t peak_requested, peak_allocated, peak_reserved;
+    plim_fits fits;
+} plim_rank;
+
 typedef struct plim_estimate {
     size_t size; /* of this struct */
     const plim_model_info *model;
@@ -443,6 +451,9 @@ typedef struct plim_estimate {
     bool searched; /* there is such a search */
     bool
         reserved_modelled; /* the allocator is a model, whose range is that of what is reserved */
+    /* with the setting rank=all: all ranks, the worst first, which is what the rest is about */
+    const plim_rank *const *ranks;
+    uint32_t n_ranks;
 } plim_estimate;
 
 /* Predicts the memory of a run.  PLIM_EFORMAT, PLIM_ESHAPE, PLIM_ERANGE,

@@ -271,6 +271,75 @@ static plim_status list_changes(work *w)
     return w->e->changes ? PLIM_OK : plim_oom(w->err);
 }
 
+/* ---- ranks ---------------------------------------------------------------------------------- */
+
+PLIM__LIST(rank_list, plim_rank)
+
+static int compare_ranks(const void *a, const void *b)
+{
+    const plim_rank *const x = a, *const y = b;
+    const uint64_t mine[] = {x->peak_reserved, x->peak_allocated, x->peak_requested},
+                   other[] = {y->peak_reserved, y->peak_allocated, y->peak_requested};
+    for (size_t i = 0; i < PLIM_COUNT(mine); i++)
+        if (mine[i] != other[i])
+            return mine[i] < other[i] ? 1 : -1;
+    return 0;
+}
+
+static plim_status run_rank(work *w, int64_t rank, plim_rank *out)
+{
+    plim_tape tape;
+    plim_verdict v;
+    plim_step_info info;
+    plim_graph g;
+    plim_share_place(&w->job->step.share, rank);
+    plim_status st = plim_job_graph(w->job, 0, w->a, &g, w->err);
+    if (!st)
+        st = plim_job_tape(w->job, &g, w->a, &tape, &info, w->err);
+    if (!st)
+        st = plim_verdict_of(w->job, &tape, 0, false, w->a, &v, w->err);
+    if (st)
+        return st;
+    out->peak_requested = v.sim.peak_requested;
+    out->peak_allocated = v.sim.peak_allocated;
+    out->peak_reserved = v.reserved;
+    out->fits = v.fits;
+    return PLIM_OK;
+}
+
+/* Simulates a rank of each group, and goes on as the worst. */
+static plim_status list_ranks(work *w)
+{
+    plim_share *s = &w->job->step.share;
+    plim_share_group *groups = NULL;
+    uint32_t n = 0, worst = 0;
+    if (!s->every_rank)
+        return PLIM_OK;
+    s->every_rank = false; /* from here on it is about one after the other */
+    plim_status st = plim_share_groups(w->a, s, &w->g, &groups, &n, w->err);
+    plim_rank *rows = st ? NULL : PLIM_NEW_N(w->a, plim_rank, n);
+    if (st || !rows)
+        return st ? st : plim_oom(w->err);
+    for (uint32_t i = 0; i < n && !st; i++) {
+        rows[i].ranks = plim__cstr(w->a, groups[i].ranks);
+        rows[i].count = (uint64_t)groups[i].n;
+        if (!rows[i].ranks)
+            return plim_oom(w->err);
+        st = plim_job_progress(w->job, i, n, rows[i].ranks, w->err);
+        if (!st)
+            st = run_rank(w, groups[i].first, &rows[i]);
+        if (!st && compare_ranks(&rows[worst], &rows[i]) > 0)
+            worst = i;
+    }
+    if (st)
+        return st;
+    plim_share_place(s, groups[worst].first);
+    qsort(rows, n, sizeof *rows, compare_ranks);
+    w->e->ranks = rank_list(w->a, rows, n);
+    w->e->n_ranks = n;
+    return w->e->ranks ? plim_job_graph(w->job, 0, w->a, &w->g, w->err) : plim_oom(w->err);
+}
+
 /* ---- all of it --------------------------------------------------------------------------- */
 
 static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
@@ -281,6 +350,8 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
     plim_status st = plim_job_card(job, err);
     if (!st)
         st = plim_job_graph(job, 0, a, &w->g, err);
+    if (!st)
+        st = list_ranks(w);
     if (!st)
         st = plim_job_note(job, &w->g, err);
     if (!st)

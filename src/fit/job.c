@@ -396,6 +396,9 @@ plim_status plim_job_tape(const plim_job *job, const plim_graph *g, plim_arena *
                           plim_tape *t, plim_step_info *info, plim_err *err)
 {
     plim_tape_init(t, a);
+    if (job->step.share.every_rank)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "only an estimate is about all ranks: give 'rank' a number");
     plim_status st = plim_step_run(a, g, &job->step, t, info, err);
     if (!st && job->bound != PLIM_BOUND_USUAL)
         fix_storage_sizes(t, job->bound);

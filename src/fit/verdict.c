@@ -20,8 +20,8 @@ uint64_t plim_fit_room(const plim_gpu *gpu, uint64_t context)
     return gpu->memory_bytes > context ? gpu->memory_bytes - context : 1;
 }
 
-/* With `searched`, cuDNN tries its plans on the way. */
-static plim_gpu_context whole_context(const plim_job *job, bool searched)
+/* The CUDA context and NCCL's buffers. */
+static plim_gpu_context process_context(const plim_job *job, bool searched)
 {
     const plim_share_nccl nccl = plim_share_buffers(&job->step.share);
     plim_gpu_context c = plim_gpu_context_of(job->gpu, job->step.world.lib.torch,
@@ -34,7 +34,7 @@ static plim_gpu_context whole_context(const plim_job *job, bool searched)
     return c;
 }
 
-plim_gpu_context plim_fit_context(const plim_job *job) { return whole_context(job, false); }
+plim_gpu_context plim_fit_context(const plim_job *job) { return process_context(job, false); }
 
 bool plim_fit_alike(const plim_job *job, const plim_gpu *other, bool sms_matter)
 {
@@ -247,7 +247,7 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
     uint32_t n = has_bounds(job, t) ? SIZES : 1;
     const size_run *failed = NULL;
     *out = (plim_verdict){0};
-    out->context = whole_context(job, t->searched);
+    out->context = process_context(job, t->searched);
     out->searched = t->searched;
     out->modelled = named_allocator(job)->model != NULL;
     const size_run *lean =

@@ -117,6 +117,40 @@ void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, u
     plim_page_paint(p, PLIM_PAINT_PLAIN);
 }
 
+/* ---- text: the ranks of a job --------------------------------------------- */
+
+/* clang-format off */
+PLIM_GETTER(rank_ranks, plim_rank, plim_cell_text(r->ranks))
+PLIM_GETTER(rank_count, plim_rank, plim_cell_u64(PLIM_CELL_COUNT, r->count))
+PLIM_GETTER(rank_requested, plim_rank, plim_cell_u64(PLIM_CELL_BYTES, r->peak_requested))
+PLIM_GETTER(rank_allocated, plim_rank, plim_cell_u64(PLIM_CELL_BYTES, r->peak_allocated))
+PLIM_GETTER(rank_reserved, plim_rank, plim_cell_u64(PLIM_CELL_BYTES, r->peak_reserved))
+PLIM_GETTER(rank_fits, plim_rank, plim_cell_text(plim_report_fits(r->fits)))
+
+static const plim_column rank_columns[] = {
+    /* name       title        in            align         least drop get */
+    {"ranks",     "ranks",     PLIM_IN_BOTH, PLIM_CUT_TAIL, 12,  0,   rank_ranks},
+    {"count",     "cards",     PLIM_IN_BOTH, PLIM_RIGHT,    0,   3,   rank_count},
+    {"requested", "requested", PLIM_IN_BOTH, PLIM_RIGHT,    0,   2,   rank_requested},
+    {"allocated", "allocated", PLIM_IN_BOTH, PLIM_RIGHT,    0,   1,   rank_allocated},
+    {"reserved",  "reserved",  PLIM_IN_BOTH, PLIM_RIGHT,    0,   0,   rank_reserved},
+    {"fits",      "",          PLIM_IN_DATA, PLIM_LEFT,     0,   0,   rank_fits},
+};
+/* clang-format on */
+
+static plim_status estimate_ranks(plim_page *p, const plim_estimate *e, plim_err *err)
+{
+    const plim_rows r = PLIM_ROWS_OF(rank_columns, e->ranks, e->n_ranks);
+    return e->n_ranks ? plim_report_table(p, "Ranks, the worst first, which is shown", r, err)
+                      : PLIM_OK;
+}
+
+static void json_ranks(plim_jw *w, const plim_estimate *e)
+{
+    const plim_rows r = PLIM_ROWS_OF(rank_columns, e->ranks, e->n_ranks);
+    plim_rows_json(w, "ranks", &r);
+}
+
 /* ---- text: what is live at the peak -------------------------------------- */
 
 static void estimate_bars(plim_page *p, const plim_estimate *e)
@@ -420,6 +454,9 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     }
     plim_report_model_line(p, e->model);
     plim_report_settings_line(p, &e, 1);
+    plim_status st = estimate_ranks(p, e, err);
+    if (st)
+        return st;
     estimate_peak(p, e);
     estimate_certainty(p, e);
     estimate_figures(p, e);
@@ -429,7 +466,7 @@ static plim_status estimate_text(plim_page *p, const void *subject, plim_err *er
     if (e->gpu)
         plim_report_step_time(p, &e->time, 2);
     estimate_timeline(p, e);
-    plim_status st = estimate_live(p, e, err);
+    st = estimate_live(p, e, err);
     if (st)
         return st;
     estimate_unknown_ops(p, e);
@@ -662,6 +699,7 @@ static plim_status estimate_json(plim_page *p, const void *subject, plim_err *er
     json_text(&w, "assumed", e->assumed);
     json_text(&w, "advice", e->advice);
     json_changes(&w, e);
+    json_ranks(&w, e);
     plim_report_json_close(&w);
     return PLIM_OK;
 }

@@ -44,17 +44,30 @@ typedef struct fsdp2 {
 
 /* ---- shards ---------------------------------------------------------------------------- */
 
-static int64_t rows_of_shard(const plim_shared *x, int64_t rows)
+static int64_t rows_of_shard(int64_t rows, int64_t parts)
 {
-    int64_t parts = plim_share_parts(x);
     return rows / parts + (rows % parts != 0);
 }
 
-/* The rows of this rank: rank 0 has the most, the last may have none. */
-static int64_t rows_here(const plim_shared *x, int64_t rows)
+/* The rows of a part: the first has the most, the last may have none. */
+static int64_t rows_of_part(int64_t rows, int64_t parts, int64_t part)
 {
-    int64_t each = rows_of_shard(x, rows), left = rows - each * plim_share_part(x);
+    int64_t each = rows_of_shard(rows, parts), left = rows - each * part;
     return left < 0 ? 0 : PLIM_MIN(left, each);
+}
+
+static bool number_parts(plim_arena *a, const plim_graph *g, int64_t parts, uint64_t *kind)
+{
+    (void)a;
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->kind != PLIM_VALUE_PARAMETER || !v->meta.rank || v->meta.dim[0] % parts == 0)
+            continue;
+        for (int64_t k = 0; k < parts; k++)
+            kind[k] =
+                plim_share_mix(kind[k], (uint64_t)rows_of_part(v->meta.dim[0], parts, k));
+    }
+    return true;
 }
 
 static void shard_parameter(plim_shared *x, sharded *p, plim_t whole)
@@ -68,12 +81,12 @@ static void shard_parameter(plim_shared *x, sharded *p, plim_t whole)
         return;
     }
     int64_t rows = meta.dim[0];
-    meta.dim[0] = rows_of_shard(x, rows);
+    meta.dim[0] = rows_of_shard(rows, plim_share_parts(x));
     plim_meta_contiguous(&meta);
     plim_m_place(x->m, PLIM_NONE, v->name, "shard", PLIM_CAT_PARAMETER);
     p->shard = plim_m_empty(x->m, &meta);
     p->numel = plim_share_numel(x, p->shard);
-    meta.dim[0] = rows_here(x, rows);
+    meta.dim[0] = rows_of_part(rows, plim_share_parts(x), plim_share_part(x));
     x->leaf[p->value] =
         plim_m_as_leaf(x->m, plim_m_alias(x->m, p->shard, &meta), v->requires_grad);
 }
@@ -399,4 +412,5 @@ const plim_strategy plim_strategy_fsdp2 = {
     .backward = begin_backward,
     .backward_end = end_backward,
     .finish = finish_backward,
+    .kinds = number_parts,
 };

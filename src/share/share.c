@@ -38,11 +38,13 @@ static plim_status read_rank(const char *text, plim_share *s, plim_err *err)
 {
     int64_t rank = 0;
     int32_t n;
-    if (text && (*text == '-' || plim_parse_shape(plim_str_of(text), &rank, 1, &n, NULL) ||
-                 rank >= s->world))
+    s->every_rank = text && !strcmp(text, "all");
+    if (text && !s->every_rank &&
+        (*text == '-' || plim_parse_shape(plim_str_of(text), &rank, 1, &n, NULL) ||
+         rank >= s->world))
         return plim_fail(err, PLIM_EUSAGE, 0,
-                         "'rank' is a number from 0 to %" PRId64 ", not '%s'", s->world - 1,
-                         text);
+                         "'rank' is a number from 0 to %" PRId64 ", or all, not '%s'",
+                         s->world - 1, text);
     plim_share_place(s, rank);
     return PLIM_OK;
 }
@@ -69,6 +71,77 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
         st = plim_strategy_parse(strategy ? plim_str_of(strategy) : PLIM_STR("ddp"),
                                  &out->strategy, err);
     return st;
+}
+
+/* ---- ranks that hold the same --------------------------------------------------------------- */
+
+enum { MOST_RANKS = 4096 };
+
+/* A number for each rank, by the strategy and by its place on the axes that divide the model. */
+static bool number_ranks(plim_arena *a, const plim_share *s, const plim_graph *g,
+                         uint64_t *kind)
+{
+    const plim_strategy *by = s->strategy.strategy;
+    int64_t parts = s->size[PLIM_AXIS_dp];
+    uint64_t *of_part = PLIM_NEW_N(a, uint64_t, parts);
+    if (!of_part || (by && by->kinds && !by->kinds(a, g, parts, of_part)))
+        return false;
+    for (int64_t r = 0; r < s->world; r++) {
+        plim_share at = *s;
+        plim_share_place(&at, r);
+        kind[r] = of_part[at.at[PLIM_AXIS_dp]];
+        for (int i = 0; i < PLIM_AXES; i++)
+            kind[r] = plim_share_mix(kind[r], i == PLIM_AXIS_dp ? 0 : (uint64_t)at.at[i]);
+    }
+    return true;
+}
+
+/* "0-2,5": the ranks from `first` on that are of its kind. */
+static bool list_ranks(plim_arena *a, const uint64_t *kind, int64_t world,
+                       plim_share_group *out)
+{
+    plim_buf b;
+    plim_buf_init(&b, a);
+    for (int64_t r = out->first; r < world; r++) {
+        int64_t last = r;
+        if (kind[r] != kind[out->first])
+            continue;
+        while (last + 1 < world && kind[last + 1] == kind[r])
+            last++;
+        plim_buf_printf(&b, "%s%" PRId64, b.n ? "," : "", r);
+        if (last > r)
+            plim_buf_printf(&b, "-%" PRId64, last);
+        out->n += last - r + 1;
+        r = last;
+    }
+    out->ranks = plim_buf_str(&b);
+    return !b.bad;
+}
+
+plim_status plim_share_groups(plim_arena *a, const plim_share *s, const plim_graph *g,
+                              plim_share_group **out, uint32_t *n, plim_err *err)
+{
+    if (s->world > MOST_RANKS)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "all of %" PRId64 " ranks are too many to compare, the limit is %d: "
+                         "give one with --rank",
+                         s->world, MOST_RANKS);
+    uint64_t *kind = PLIM_NEW_N(a, uint64_t, s->world);
+    *out = PLIM_NEW_N(a, plim_share_group, s->world);
+    *n = 0;
+    if (!kind || !*out || !number_ranks(a, s, g, kind))
+        return plim_oom(err);
+    for (int64_t r = 0; r < s->world; r++) {
+        uint32_t k = 0;
+        while (k < *n && kind[(*out)[k].first] != kind[r])
+            k++;
+        if (k < *n)
+            continue;
+        (*out)[*n].first = r;
+        if (!list_ranks(a, kind, s->world, &(*out)[(*n)++]))
+            return plim_oom(err);
+    }
+    return PLIM_OK;
 }
 
 /* ---- NCCL ------------------------------------------------------------------------------------ */

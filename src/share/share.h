@@ -35,6 +35,9 @@ typedef struct plim_strategy {
     void (*finish)(struct plim_shared *x);                      /* the end of backward */
     /* The parameters that this rank's optimizer updates: clears the others. */
     void (*choose)(struct plim_shared *x, const uint32_t *value, uint32_t n, bool *own);
+    /* For each of that many parts of the data a number: parts of the same number hold the same.
+     * NULL: all do. */
+    bool (*kinds)(plim_arena *a, const plim_graph *g, int64_t parts, uint64_t *kind);
 } plim_strategy;
 
 enum { PLIM_STRATEGY_OPTIONS = 8 };
@@ -60,6 +63,7 @@ typedef struct plim_share {
     int64_t size[PLIM_AXES]; /* parts; 1: not divided */
     int64_t at[PLIM_AXES];   /* the part that this rank has */
     int64_t world, rank;
+    bool every_rank; /* the setting is "all" */
     plim_strategy_spec strategy;
 } plim_share;
 
@@ -71,6 +75,17 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
 void plim_share_place(plim_share *s, int64_t rank);
 /* Divides the graph along every axis that is divided. */
 plim_status plim_share_divide(plim_graph *g, const plim_share *s, plim_err *err);
+
+/* Ranks that hold the same, because their graphs and shards are alike. */
+typedef struct plim_share_group {
+    int64_t first;
+    plim_str ranks; /* "0-2,5" */
+    int64_t n;
+} plim_share_group;
+/* All ranks in groups, in the order of their first ones.  `g` is the graph of one rank.
+ * PLIM_EUSAGE: there are too many. */
+plim_status plim_share_groups(plim_arena *a, const plim_share *s, const plim_graph *g,
+                              plim_share_group **out, uint32_t *n, plim_err *err);
 
 /* What NCCL takes from the driver, beside the context; 0: it is not used.
  * src: docs/sources/cards.md 2 */

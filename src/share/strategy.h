@@ -21,6 +21,13 @@ static inline int64_t plim_share_part(const plim_shared *x)
     return x->share->at[PLIM_AXIS_dp];
 }
 
+/* A number that depends on both. */
+static inline uint64_t plim_share_mix(uint64_t kind, uint64_t n)
+{
+    kind = (kind ^ n) * 0x9e3779b97f4a7c15u;
+    return kind ^ kind >> 32;
+}
+
 /* A one-dimensional tensor of that many elements, named after its role. */
 plim_t plim_share_flat(plim_shared *x, const char *role, plim_category c, plim_dtype t,
                        uint64_t numel);

@@ -18,26 +18,55 @@ static int compare_sizes(const void *a, const void *b)
     return x->at > y->at ? 1 : -1;
 }
 
-/* The largest parameters first, each to the rank that has the fewest elements. */
-static void choose_parameters(plim_shared *x, const uint32_t *value, uint32_t n, bool *own)
+/* The largest parameters first, each to the part that has the fewest elements: sorts order[], and
+ * puts their parts into part[]. */
+static bool divide_parameters(plim_arena *a, by_size *order, uint32_t n, int64_t parts,
+                              int64_t *part)
 {
-    int64_t parts = plim_share_parts(x);
-    by_size *order = PLIM_NEW_N(x->a, by_size, (uint64_t)n + 1);
-    uint64_t *load = PLIM_NEW_N(x->a, uint64_t, parts);
-    if (!order || !load) {
-        plim_m_oom(x->m);
-        return;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        order[i] = (by_size){plim_share_numel(x, x->leaf[value[i]]), i};
+    uint64_t *load = PLIM_NEW_N(a, uint64_t, parts);
+    if (!load)
+        return false;
     qsort(order, n, sizeof *order, compare_sizes);
     for (uint32_t i = 0; i < n; i++) {
         int64_t least = 0;
         for (int64_t k = 1; k < parts; k++)
             least = load[k] < load[least] ? k : least;
         load[least] += order[i].numel;
-        own[order[i].at] = least == plim_share_part(x);
+        part[i] = least;
     }
+    return true;
+}
+
+static void choose_parameters(plim_shared *x, const uint32_t *value, uint32_t n, bool *own)
+{
+    by_size *order = PLIM_NEW_N(x->a, by_size, (uint64_t)n + 1);
+    int64_t *part = PLIM_NEW_N(x->a, int64_t, (uint64_t)n + 1);
+    for (uint32_t i = 0; order && i < n; i++)
+        order[i] = (by_size){plim_share_numel(x, x->leaf[value[i]]), i};
+    if (!order || !part || !divide_parameters(x->a, order, n, plim_share_parts(x), part)) {
+        plim_m_oom(x->m);
+        return;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        own[order[i].at] = part[i] == plim_share_part(x);
+}
+
+static bool number_parts(plim_arena *a, const plim_graph *g, int64_t parts, uint64_t *kind)
+{
+    by_size *order = PLIM_NEW_N(a, by_size, (uint64_t)g->n_values + 1);
+    int64_t *part = PLIM_NEW_N(a, int64_t, (uint64_t)g->n_values + 1);
+    uint32_t n = 0;
+    for (uint32_t i = 0; order && i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        if (v->kind == PLIM_VALUE_PARAMETER && v->requires_grad && v->tied_to == PLIM_NONE &&
+            plim_meta_numel(&v->meta, &order[n].numel))
+            order[n++].at = i;
+    }
+    if (!order || !part || !divide_parameters(a, order, n, parts, part))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        kind[part[i]] = plim_share_mix(kind[part[i]], order[i].numel);
+    return true;
 }
 
 /* The model is wrapped as with ddp. */
@@ -55,4 +84,5 @@ const plim_strategy plim_strategy_zero1 = {
     .forward = begin_forward,
     .gradient = keep_gradient,
     .choose = choose_parameters,
+    .kinds = number_parts,
 };

@@ -1,0 +1,63 @@
+"""A training loop on N cards, as its users write it: loop.py CONFIG STRATEGY CHECKPOINTS BATCH TOKENS, two steps.
+
+STRATEGY is the text of plimsoll's --strategy.
+"""
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+import transformers
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def blocks_of(model):
+    return next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))
+
+
+def ddp(model, bucket_mib=25, first_mib=1, view=0, broadcast=1):
+    from torch.nn.parallel import DistributedDataParallel
+    dist._DEFAULT_FIRST_BUCKET_BYTES = int(first_mib) << 20
+    return DistributedDataParallel(model.to("cuda"), device_ids=[0], bucket_cap_mb=int(bucket_mib),
+                                   gradient_as_bucket_view=bool(int(view)), broadcast_buffers=bool(int(broadcast)))
+
+
+def fsdp2(model, param=None, reduce=None, reshard=None):
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    options = {"mp_policy": MixedPrecisionPolicy(DTYPES.get(param), DTYPES.get(reduce))}
+    if reshard is not None:
+        options["reshard_after_forward"] = bool(int(reshard))
+    for block in blocks_of(model):
+        fully_shard(block, **options)
+    return fully_shard(model, **options)
+
+
+def zero1(model, **options):
+    return ddp(model, **options)
+
+
+def main(path, strategy, checkpoints, batch, tokens):
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    config = transformers.AutoConfig.from_pretrained(path)
+    model = getattr(transformers, config.architectures[0])._from_config(config).train()
+    if int(checkpoints):
+        model.gradient_checkpointing_enable()
+    name, *items = strategy.split(",")
+    model = globals()[name](model, **dict(item.split("=") for item in items))
+    if name == "zero1":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        x = torch.randint(0, config.vocab_size, (int(batch), int(tokens)), device="cuda")
+        optimizer.zero_grad()
+        loss = model(input_ids=x, labels=x).loss
+        loss.backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
