@@ -215,6 +215,17 @@ class Change(Record):
     fits: Optional[str]
 
 
+class Rank(Record):
+    """Ranks of a job of several cards that hold the same."""
+
+    ranks: str
+    count: int
+    requested: int
+    allocated: int
+    reserved: int
+    fits: Optional[str]
+
+
 # ---- layers, fit, batches, segments, times ------------------------------------------
 
 

@@ -19,7 +19,7 @@ from ._records import (
     DiffModule, DiffSide, DiffTensor, Entry, FirstDifference, Flops, FreeAtFailure, Gpu, Held,
     Input,
     Layer, LayersTotal, Mark, Memory, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, OpTime, Peak, Phase,
-    Record, Recorded, Remedy, ReplayCard, Segment, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
+    Rank, Record, Recorded, Remedy, ReplayCard, Segment, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -117,8 +117,9 @@ class Estimate(_OfModel):
     assumed: Optional[str]
     advice: str
     changes: List[Change]
+    ranks: List[Rank]
     _tables = {"live": ("peak", "live"), "phases": ("phases",), "timeline": ("timeline", "buckets"),
-               "changes": ("changes",)}
+               "changes": ("changes",), "ranks": ("ranks",)}
 
     def __init__(self, render: Render, handle: Handle) -> None:
         super().__init__(render)

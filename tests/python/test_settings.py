@@ -41,11 +41,13 @@ def values(setting, chance):
             "checkpoint": ["none", "blocks"], "lora": ["r=4,targets=fc"], "freeze": ["layer1,layer2.*"], "optimizer": ["sgd", "adamw"],
             "keep": ["none", "inputs"], "ema": ["none", "lerp"], "torch": ["2.4", 2.13], "gpu": ["t4", "a100"],
             "alloc_conf": ["max_split_size_mb:64"], "allocator": ["caching", "none"], "within": ["5%", "64MiB", 2**20],
-            "strategy": ["ddp"], "rank": ["0"]}[setting.key]
+            "strategy": ["ddp,view=1", "fsdp2"], "rank": ["0", 1]}[setting.key]
 
 
 def asked(function, **settings):
     """Asks with the settings; the answer's own settings."""
+    if settings.keys() & {"strategy", "rank"}:  # of a job of several cards
+        settings = {**settings, "dp": 2}
     if function == "replay":
         return plimsoll.replay(step(), **settings)
     if function == "diff":
