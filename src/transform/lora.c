@@ -20,6 +20,19 @@
 
 enum { RANK = 8 }; /* peft's defaults */
 
+static plim_status parse_bias(plim_str word, plim_lora_bias *out, plim_err *err)
+{
+    static const char *const words[] = {"none", "all", "lora_only"};
+    for (size_t i = 0; i < PLIM_COUNT(words); i++)
+        if (plim_str_is(word, words[i])) {
+            *out = (plim_lora_bias)i;
+            return PLIM_OK;
+        }
+    return plim_fail(err, PLIM_EUSAGE, 0,
+                     "lora: 'bias' is none, all or lora_only, not '" PLIM_STR_FMT "'",
+                     PLIM_STR_CUT(word));
+}
+
 plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err)
 {
     plim_str rest = text, key, value;
@@ -40,12 +53,18 @@ plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err)
             *(*key.p == 't' ? &out->targets : &out->saved) = value;
             continue;
         }
+        if (plim_str_is(key, "bias")) {
+            plim_status st = parse_bias(value, &out->bias, err);
+            if (st)
+                return st;
+            continue;
+        }
         while (i < PLIM_COUNT(items) && !plim_str_is(key, items[i].key))
             i++;
         if (i == PLIM_COUNT(items))
             return plim_fail(err, PLIM_EUSAGE, 0,
                              "lora has no item '" PLIM_STR_FMT
-                             "': it has r, targets, save, alpha, dropout, rslora, dora",
+                             "': it has r, targets, save, alpha, dropout, bias, rslora, dora",
                              PLIM_STR_CUT(key));
         if ((value.n && !plim_item_number(value, &v)) || (!value.n && i < 3) ||
             !(v >= items[i].least && v <= items[i].most))
@@ -388,6 +407,8 @@ static void adapt_call(adapter *ad, plim_node *first, plim_node *last)
     if (ad->spec->dora && ad->base.weight == PLIM_NONE)
         plim_nn_fail(n, PLIM_EUNSUPPORTED, "lora: '" PLIM_STR_FMT "' has no weight for dora",
                      PLIM_STR_CUT(path));
+    if (ad->spec->bias == PLIM_BIAS_LORA_ONLY && ad->base.bias != PLIM_NONE)
+        g->values[ad->base.bias].requires_grad = true;
     add_adapter(ad, x, base);
     if (!n->st)
         give_result(g, result);
@@ -534,6 +555,17 @@ static void adapt_all(adapter *ad)
     }
 }
 
+/* src: peft 0.21 tuners/tuners_utils.py _mark_only_adapters_as_trainable */
+static bool is_bias(const plim_value *v)
+{
+    if (v->kind != PLIM_VALUE_PARAMETER || !plim_is_float(v->meta.dtype))
+        return false;
+    for (size_t i = 0; i + 4 <= v->name.n; i++)
+        if (!memcmp(v->name.p + i, "bias", 4))
+            return true;
+    return false;
+}
+
 plim_status plim_lora_apply(plim_graph *g, const plim_lora *spec,
                             const plim_transform_run *run, plim_err *err)
 {
@@ -546,7 +578,7 @@ plim_status plim_lora_apply(plim_graph *g, const plim_lora *spec,
             "lora: peft has no default targets for this model: add targets=..., the "
             "names of its modules, or all-linear");
     for (uint32_t i = 0; i < g->n_values; i++)
-        g->values[i].requires_grad = false;
+        g->values[i].requires_grad = spec->bias == PLIM_BIAS_ALL && is_bias(&g->values[i]);
     plim_nn_init(&ad.n, g, err);
     copy_saved(&ad);
     adapt_all(&ad);

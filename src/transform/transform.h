@@ -5,17 +5,24 @@
 
 #include "core/graph.h"
 
+typedef enum plim_lora_bias {
+    PLIM_BIAS_NONE,
+    PLIM_BIAS_ALL,
+    PLIM_BIAS_LORA_ONLY
+} plim_lora_bias;
+
 /* LoRA as peft applies it.  src: peft 0.21 tuners/lora/layer.py */
 typedef struct plim_lora {
     int64_t r;
     double alpha, dropout;
-    plim_str targets; /* "q_proj+v_proj", "all-linear"; "": those of the model's family */
-    plim_str saved;   /* modules that are trained whole, beside the adapters: "lm_head" */
-    bool rslora;      /* scaling by alpha / sqrt(r), which takes no memory */
-    bool dora;        /* magnitudes are trained, too */
+    plim_str targets;    /* "q_proj+v_proj", "all-linear"; "": those of the model's family */
+    plim_str saved;      /* modules that are trained whole, beside the adapters: "lm_head" */
+    plim_lora_bias bias; /* those that are trained, beside the adapters */
+    bool rslora;         /* scaling by alpha / sqrt(r), which takes no memory */
+    bool dora;           /* magnitudes are trained, too */
 } plim_lora;
 
-/* Parses "r=16,targets=q_proj+v_proj,alpha=32,dropout=0.05"; PLIM_EUSAGE names the item.  Texts
+/* Parses "r=16,targets=q_proj+v_proj,alpha=32,dropout=0.05,bias=all"; PLIM_EUSAGE names the item.  Texts
  * are borrowed. */
 plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err);
 

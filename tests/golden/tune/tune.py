@@ -32,13 +32,13 @@ OWN = {  # one of the size that is fine-tuned on a card of 16 GiB: TinyLlama 1.1
 LORA = {  # by model: texts of --lora; each with and without checkpoints
     "llama": ["r=16", "r=8,save=embed_tokens+lm_head", "r=16,dora", "r=8,targets=all-linear,dropout=0.1,dora", "r=8,targets=all-linear,dropout=0.1", "r=8,alpha=32,targets=q_proj+self_attn.v_proj+down_proj,rslora"],
     "mistral": ["r=16"],
-    "qwen2": ["r=16,dropout=0.05", "r=16,targets=q_proj+k_proj,dora", "r=8,save=lm_head"],
+    "qwen2": ["r=16,dropout=0.05", "r=16,targets=q_proj+k_proj,dora", "r=8,save=lm_head", "r=8,bias=all", "r=8,bias=lora_only"],
     "gemma2": ["r=8"],
     "qwen3": ["r=64,targets=all-linear"],
     "gpt_neox": ["r=8"],
-    "opt": ["r=8", "r=8,dora"],
+    "opt": ["r=8", "r=8,dora", "r=8,bias=all"],
     "phi": ["r=4"],
-    "gpt2": ["r=16", "r=8,targets=c_attn+c_proj,dropout=0.1", "r=8,dora", "r=8,dora,dropout=0.1"],
+    "gpt2": ["r=16", "r=8,bias=lora_only", "r=8,targets=c_attn+c_proj,dropout=0.1", "r=8,dora", "r=8,dora,dropout=0.1"],
     "falcon": ["r=8"],
     "tinyllama": ["r=16,targets=q_proj+v_proj"],
 }
