@@ -142,6 +142,10 @@ PLIM_API plim_status plim_vgpu_record_stream(plim_vgpu *d, uint32_t block, uint1
 /* All work of a stream, or of PLIM_VGPU_ALL_STREAMS, has finished. */
 PLIM_API plim_status plim_vgpu_sync(plim_vgpu *d, uint16_t stream, plim_err *err);
 
+/* A private pool of PyTorch (a CUDA graph, a MemPool), which has a number of a stream to itself:
+ * while it is held, nothing of it goes back to the card.  PLIM_EUSAGE: PLIM_VGPU_ALL_STREAMS. */
+PLIM_API plim_status plim_vgpu_hold(plim_vgpu *d, uint16_t stream, bool held, plim_err *err);
+
 /* torch.cuda.empty_cache: segments without an allocated block go back to the card. */
 PLIM_API plim_status plim_vgpu_empty_cache(plim_vgpu *d, plim_err *err);
 

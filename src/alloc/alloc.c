@@ -119,6 +119,11 @@ void plim_alloc_stream_done(plim_alloc *h, uint16_t stream)
         h->ops->stream_done(h, stream);
 }
 
+plim_status plim_alloc_hold(plim_alloc *h, uint16_t stream, bool held, plim_err *err)
+{
+    return h->ops->hold ? h->ops->hold(h, stream, held, err) : PLIM_OK;
+}
+
 plim_status plim_alloc_empty_cache(plim_alloc *h, plim_err *err)
 {
     return h->ops->empty_cache ? h->ops->empty_cache(h, err) : PLIM_OK;

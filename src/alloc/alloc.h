@@ -85,6 +85,9 @@ plim_status plim_alloc_record_stream(plim_alloc *h, uint32_t block, uint16_t str
 /* All work queued on the stream (or on PLIM_ALL_STREAMS) has finished; the next malloc takes
  * notice. */
 void plim_alloc_stream_done(plim_alloc *h, uint16_t stream);
+/* A private pool of PyTorch (a CUDA graph, a MemPool) has a number of a stream to itself.  While
+ * it is held, by a graph that may be launched again, nothing of it goes back to the device. */
+plim_status plim_alloc_hold(plim_alloc *h, uint16_t stream, bool held, plim_err *err);
 plim_status plim_alloc_empty_cache(plim_alloc *h, plim_err *err);
 void plim_alloc_reset_peak(plim_alloc *h);
 /* torch.cuda.memory._set_allocator_settings.  PLIM_EUSAGE as for plim_alloc_new; nothing has
@@ -148,8 +151,10 @@ typedef struct plim_allocator {
                          plim_err *err);
     plim_status (*release)(plim_alloc *h, uint32_t block, plim_err *err);
     plim_status (*record_stream)(plim_alloc *h, uint32_t block, uint16_t stream,
-                                 plim_err *err);              /* NULL: no free ever waits */
-    void (*stream_done)(plim_alloc *h, uint16_t stream);      /* likewise */
+                                 plim_err *err);         /* NULL: no free ever waits */
+    void (*stream_done)(plim_alloc *h, uint16_t stream); /* likewise */
+    /* NULL: there are no private pools */
+    plim_status (*hold)(plim_alloc *h, uint16_t stream, bool held, plim_err *err);
     plim_status (*empty_cache)(plim_alloc *h, plim_err *err); /* NULL: nothing is given back */
     uint32_t (*blocks)(const plim_alloc *h, plim_alloc_block *out, uint32_t max);
     uint64_t (*address)(const plim_alloc *h, uint32_t block);

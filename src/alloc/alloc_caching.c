@@ -7,7 +7,8 @@
  *
  * Ties between equal sizes are broken as the version does (plim_ties).
  *
- * Not simulated: private pools (CUDA graphs, MemPool) and free-memory callbacks. */
+ * A private pool (CUDA graphs, MemPool) is a stream of its own, which whoever knows of it can
+ * hold.  Not simulated: free-memory callbacks. */
 #include "alloc/caching.h"
 
 /* ---- sizes --------------------------------------------------------------- */
@@ -360,6 +361,15 @@ static void caching_stream_done(plim_alloc *h, uint16_t number)
     }
 }
 
+static plim_status caching_hold(plim_alloc *h, uint16_t number, bool held, plim_err *err)
+{
+    caching *c = (caching *)h;
+    if (!stream_room(c, number))
+        return plim_oom(err);
+    c->streams[number].held = held;
+    return PLIM_OK;
+}
+
 static plim_status caching_empty_cache(plim_alloc *h, plim_err *err)
 {
     plim__release_cached((caching *)h);
@@ -424,6 +434,7 @@ const plim_allocator plim_allocator_caching = {
     .release = caching_release,
     .record_stream = caching_record_stream,
     .stream_done = caching_stream_done,
+    .hold = caching_hold,
     .empty_cache = caching_empty_cache,
     .blocks = caching_blocks,
     .address = caching_address,

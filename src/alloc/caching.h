@@ -48,6 +48,7 @@ typedef struct stream {
     plim_fs *free[POOLS], *unmapped[POOLS]; /* NULL until needed */
     uint32_t head, tail;                    /* frees that wait for this stream, in order */
     uint32_t queued, done;                  /* in the queue; the first `done` are over */
+    bool held;                              /* of a private pool: it keeps what it has */
 } stream;
 
 typedef struct virt { /* an expandable segment */

@@ -6,7 +6,7 @@ bool plim__release_oversize(caching *c, const request *r)
 {
     uint64_t split = c->base.conf.max_split, want = PLIM_MAX(r->size, split), got = 0;
     const plim_fs *set = c->streams[r->stream].free[r->pool];
-    if (split == UINT64_MAX)
+    if (split == UINT64_MAX || c->streams[r->stream].held)
         return false;
     uint32_t b = plim_fs_fit(c->nodes, set, want), prev;
     if (b != PLIM_NONE && is_whole_segment(&c->blocks[b])) {
@@ -37,7 +37,7 @@ static void each_big(caching *c, uint32_t pool, bool (*pick)(const block *b),
                      void (*act)(caching *c, uint32_t b))
 {
     for (uint32_t s = 0; s < c->n_streams && c->n_big[pool]; s++) {
-        uint32_t b = first_big(c, s, pool);
+        uint32_t b = c->streams[s].held ? PLIM_NONE : first_big(c, s, pool);
         while (b != PLIM_NONE && !c->base.full) {
             plim_fs_at at = plim_fs_place(c->nodes, b);
             if (pick(&c->blocks[b]))
@@ -74,6 +74,8 @@ void plim__collect_garbage(caching *c)
         return;
     for (uint32_t s = 0; s < c->n_streams && c->n_big[LARGE]; s++) {
         const plim_fs *set = c->streams[s].free[LARGE];
+        if (c->streams[s].held)
+            continue;
         for (uint32_t b = first_big(c, s, LARGE); b != PLIM_NONE;
              b = plim_fs_next(c->nodes, set, b))
             if (!is_split(&c->blocks[b])) {
@@ -87,6 +89,8 @@ void plim__collect_garbage(caching *c)
         for (uint32_t s = 0; s < c->n_streams; s++) {
             const plim_fs *set = c->streams[s].free[LARGE];
             uint32_t next;
+            if (c->streams[s].held)
+                continue;
             for (uint32_t b = first_big(c, s, LARGE); b != PLIM_NONE; b = next) {
                 uint32_t age = c->requests[LARGE] - c->blocks[b].born;
                 next = plim_fs_next(c->nodes, set, b);

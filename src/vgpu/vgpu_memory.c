@@ -161,6 +161,18 @@ plim_status plim_vgpu_sync(plim_vgpu *d, uint16_t stream, plim_err *err)
     return PLIM_OK;
 }
 
+plim_status plim_vgpu_hold(plim_vgpu *d, uint16_t stream, bool held, plim_err *err)
+{
+    PLIM_REQUIRE(d, err);
+    if (stream == PLIM_ALL_STREAMS)
+        return plim_fail(err, PLIM_EUSAGE, 0, "stream %u is over the limit of %u", stream,
+                         PLIM_ALL_STREAMS - 1u);
+    pthread_mutex_lock(&d->lock);
+    plim_status st = plim_alloc_hold(d->h, stream, held, err);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}
+
 plim_status plim__vgpu_empty_cache(plim_vgpu *d, plim_err *err)
 {
     plim_status st = plim_alloc_empty_cache(d->h, err);

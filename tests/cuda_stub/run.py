@@ -84,6 +84,41 @@ second = torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
 print("peak", torch.cuda.max_memory_allocated())
 """
 
+# What a graph's pool has free stays while the graph lives, and goes after it; likewise of a
+# MemPool.
+POOLS = """
+import torch
+
+def fill():
+    sizes = [30 << 20, 50 << 20, 1 << 12]
+    return [torch.empty(n, dtype=torch.uint8, device="cuda") for n in sizes]
+
+def reserved():
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_reserved() >> 20
+
+kept = fill()
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph):
+    inside = fill()
+    del inside[0]
+seen = [reserved()]
+more = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")
+graph.replay()
+del inside, more
+seen.append(reserved())
+graph.reset()
+seen.append(reserved())
+if hasattr(torch.cuda, "MemPool"):
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        del fill()[0]
+    reserved()
+    del pool
+    assert reserved() == seen[-1]
+print("reserved", *seen)
+"""
+
 ERROR = """
 import torch
 x = torch.ones(3, device="cuda")
@@ -148,6 +183,9 @@ def main(program):
         done = run(program, "--gpu", "rtx4090", script=script_of(folder, "accelerator.py", ACCELERATOR))
         good = done.returncode == 0 and AGREES in done.stdout and "peak 32505856" in done.stdout
         bad += check("what torch.accelerator asks of the allocator", good, done)
+        done = run(program, "--gpu", "rtx4090", script=script_of(folder, "pools.py", POOLS))
+        good = done.returncode == 0 and AGREES in done.stdout and "reserved 164 164 82" in done.stdout
+        bad += check("pools of CUDA graphs, and others", good, done)
         indices = str(EXAMPLES.parent / "tests" / "run" / "indices.py")
         done = run(program, "--gpu", "a100-40g", script=indices)
         bad += check("indexing by several tensors", done.stdout.startswith("fine") and AGREES in done.stdout, done)

@@ -133,6 +133,38 @@ static void test_three_lines(void **state)
     plim_vgpu_close(d);
 }
 
+/* A private pool, here stream 3: held, it keeps its free segments, also when memory runs out;
+ * then they go as any others. */
+static void test_hold(void **state)
+{
+    plim_vgpu *d = open_card(NULL, 2048 * MIB, "2.13", NULL);
+    uint32_t in_pool = 0, other = take_block(d, 100 * MIB, "a.py:1"), block = 0;
+    uint64_t addr, left, total;
+    (void)state;
+    assert_int_equal(plim_vgpu_hold(d, 3, true, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_malloc(d, 300 * MIB, 3, NULL, &in_pool, &addr, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_free(d, in_pool, NULL), PLIM_OK);
+    assert_int_equal(plim_vgpu_free(d, other, NULL), PLIM_OK);
+    plim_vgpu_empty_cache(d, NULL);
+    CHECK("the pool stays", stat_of(d, "reserved_bytes").current == 300 * MIB);
+    plim_vgpu_mem_info(d, &left, &total);
+    assert_int_equal(
+        plim_vgpu_malloc(d, left / MIB * MIB + 200 * MIB, 0, NULL, &block, &addr, NULL),
+        PLIM_OK);
+    CHECK("not for a request that fails", block == PLIM_VGPU_NONE);
+    CHECK("it stays then, too", stat_of(d, "reserved_bytes").current == 300 * MIB);
+    assert_int_equal(plim_vgpu_hold(d, 3, false, NULL), PLIM_OK);
+    assert_int_equal(
+        plim_vgpu_malloc(d, left / MIB * MIB + 200 * MIB, 0, NULL, &block, &addr, NULL),
+        PLIM_OK);
+    CHECK("now it is served", block != PLIM_VGPU_NONE);
+    assert_int_equal(plim_vgpu_free(d, block, NULL), PLIM_OK);
+    plim_vgpu_empty_cache(d, NULL);
+    CHECK("nothing is reserved", stat_of(d, "reserved_bytes").current == 0);
+    CHECK("all streams", plim_vgpu_hold(d, PLIM_VGPU_ALL_STREAMS, true, NULL) == PLIM_EUSAGE);
+    plim_vgpu_close(d);
+}
+
 static void test_oom(void **state)
 {
     (void)state;
@@ -704,6 +736,7 @@ static void test_null(void **state)
         {"record_stream: d", plim_vgpu_record_stream(NULL, block, 1, NULL)},
         {"sync: d", plim_vgpu_sync(NULL, 0, NULL)},
         {"empty_cache: d", plim_vgpu_empty_cache(NULL, NULL)},
+        {"hold: d", plim_vgpu_hold(NULL, 0, true, NULL)},
         {"reset_peak: d", plim_vgpu_reset_peak(NULL, NULL)},
         {"config: d", plim_vgpu_config(NULL, "", NULL)},
         {"config: alloc_conf", plim_vgpu_config(d, NULL, NULL)},
@@ -1035,19 +1068,19 @@ static void test_growth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_three_lines),    cmocka_unit_test(test_oom),
-        cmocka_unit_test(test_fraction),       cmocka_unit_test(test_pools),
-        cmocka_unit_test(test_history),        cmocka_unit_test(test_workspace),
-        cmocka_unit_test(test_full_workspace), cmocka_unit_test(test_report),
-        cmocka_unit_test(test_cards),          cmocka_unit_test(test_print),
-        cmocka_unit_test(test_growth),         cmocka_unit_test(test_other_way),
-        cmocka_unit_test(test_other_vendors),  cmocka_unit_test(test_end),
-        cmocka_unit_test(test_attempts),       cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_null),           cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_tape),           cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_machine),
-        cmocka_unit_test(test_machine_names),  cmocka_unit_test(test_place),
-        cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_three_lines), cmocka_unit_test(test_hold),
+        cmocka_unit_test(test_oom),         cmocka_unit_test(test_fraction),
+        cmocka_unit_test(test_pools),       cmocka_unit_test(test_history),
+        cmocka_unit_test(test_workspace),   cmocka_unit_test(test_full_workspace),
+        cmocka_unit_test(test_report),      cmocka_unit_test(test_cards),
+        cmocka_unit_test(test_print),       cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_other_way),   cmocka_unit_test(test_other_vendors),
+        cmocka_unit_test(test_end),         cmocka_unit_test(test_attempts),
+        cmocka_unit_test(test_groups),      cmocka_unit_test(test_null),
+        cmocka_unit_test(test_threads),     cmocka_unit_test(test_tape),
+        cmocka_unit_test(test_blocks),      cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_machine),     cmocka_unit_test(test_machine_names),
+        cmocka_unit_test(test_place),       cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ from plimsoll_front.ending import Ending
 STUBS = ("libcuda.so.1", "libcudart.so.{}", "libcublasLt.so.{}", "libcublas.so.{}",
          "libcudnn.so.9", "libnvidia-ml.so.1")
 READ = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+DEFAULT = 0, 0  # the pool that is no private one
 
 
 class Tag(ctypes.Structure):
@@ -139,7 +140,7 @@ class Replay:
 
     def __init__(self, device, lines):
         self.device, self.lines = device, lines
-        self.blocks, self.streams, self.line = {}, {(0, (0, 0)): 0}, None
+        self.blocks, self.streams, self.line = {}, {(0, DEFAULT): 0}, None
         self.failed = []
 
     def tell(self, row):
@@ -159,12 +160,26 @@ class Replay:
     def malloc(self, entry):
         line = self.lines.of((f["filename"], f["line"]) for f in entry["frames"])
         tag = Tag(line or self.line, None, None, -1, 0, None, Category.COUNT, 0)  # as the phase suggests
-        where = entry["stream"], entry.get("pool_id", (0, 0))  # blocks pass neither between streams nor pools
-        stream = self.streams.setdefault(where, len(self.streams))
+        where = entry["stream"], entry.get("pool_id", DEFAULT)  # blocks pass neither between streams nor pools
+        if where not in self.streams:
+            self.streams[where] = len(self.streams)
+            if where[1] != DEFAULT:
+                self.hold(where, True)
+        stream = self.streams[where]
         block, addr = ctypes.c_uint32(), ctypes.c_uint64()
         self.device.call("malloc", ctypes.c_uint64(entry["size"]), ctypes.c_uint16(stream),
                          ctypes.byref(tag), ctypes.byref(block), ctypes.byref(addr))
         return block.value
+
+    def hold(self, where, held):
+        self.device.call("hold", ctypes.c_uint16(self.streams[where]), ctypes.c_bool(held))
+
+    def release(self, pool):
+        """PyTorch gives memory of a private pool back only when neither a graph nor a MemPool holds
+        it any more."""
+        for where in self.streams:
+            if where[1] == pool:
+                self.hold(where, False)
 
     def event(self, entry):
         """Returns how far it moves the place."""
@@ -179,6 +194,9 @@ class Replay:
         if action == "oom":
             if self.malloc(entry) != Vgpu.NONE:
                 self.failed.append(entry["size"])
+        elif action in ("segment_free", "segment_unmap"):
+            if entry.get("pool_id", DEFAULT) != DEFAULT:
+                self.release(entry["pool_id"])
         elif action == "free_completed":
             block = self.blocks.pop(entry["addr"], None)
             if block is not None:
