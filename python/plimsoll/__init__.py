@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from ._run import Run as Run, run as run
     from ._settings import Setting as Setting
+    from ._top import top as top
     from ._track import Summary as Summary, Tracker as Tracker, summary as summary, track as track
 
     __version__: str
@@ -55,6 +56,7 @@ _HOMES = {
                 "Size Tape Times",
     "_run": "Run run",
     "_settings": "Setting",
+    "_top": "top",
     "_track": "Summary Tracker summary track",  # needs PyTorch
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -107,3 +107,16 @@ def error_of(code: int, message: str, place: int) -> Error:
     if cls is FileError and message.endswith(": No such file or directory"):
         cls = MissingFileError
     return cls(message, code, place)
+
+
+# ---- of the program --------------------------------------------------------------------------
+
+SAYS = "plimsoll: "  # before its errors
+_BY_STATUS = {2: UsageError, 3: UnsupportedError, 4: FileError}
+
+
+def of_program(status: int, said: str, otherwise: str) -> Error:
+    """The error that the program printed before it ended with this exit status."""
+    if said.startswith(SAYS):
+        return _BY_STATUS.get(status, Error)(said[len(SAYS):].rstrip("\n"))
+    return Error(otherwise)

@@ -409,6 +409,89 @@ class Tensor(Record):
     same_as: Optional[str]
 
 
+# ---- top --------------------------------------------------------------------------------
+
+
+class TopMemory(Record):
+    """What the driver says of the memory of a device."""
+
+    total: Optional[int]
+    used: Optional[int]
+    free: Optional[int]
+    reserved: Optional[int]
+    used_includes_reserved: bool
+    unified: bool
+    growth_per_s: Optional[int]
+    full_in_s: Optional[int]
+
+
+class TopProcess(Record):
+    """A process on a device; `elsewhere`: its pid is of another namespace."""
+
+    pid: int
+    kind: Optional[str]
+    user: Optional[str]
+    command: Optional[str]
+    command_line: Optional[str]
+    memory: Optional[int]
+    peak: Optional[int]
+    predicted: Optional[int]
+    difference: Optional[int]
+    growth_per_s: Optional[int]
+    full_in_s: Optional[int]
+    busy_percent: Optional[int]
+    cpu_percent: Optional[int]
+    host_memory: Optional[int]
+    container: Optional[str]
+    job: Optional[str]
+    elsewhere: bool
+
+
+class TopDevice(Record):
+    """A GPU, or a MIG instance of one."""
+
+    index: int
+    mig: Optional[str]
+    source: str
+    driver: Optional[str]
+    name: Optional[str]
+    uuid: Optional[str]
+    pci: Optional[str]
+    memory: TopMemory
+    busy_percent: Optional[int]
+    memory_busy_percent: Optional[int]
+    temperature_c: Optional[int]
+    power_mw: Optional[int]
+    power_limit_mw: Optional[int]
+    fan_percent: Optional[int]
+    clock_mhz: Optional[int]
+    memory_clock_mhz: Optional[int]
+    trouble: Optional[str]
+    processes: List[TopProcess]
+
+
+class TopLooked(Record):
+    """Where devices were looked for; `found`: why there is none."""
+
+    source: str
+    where: Optional[str]
+    found: Optional[str]
+    devices: int
+
+
+class TopReport(Record):
+    """The GPUs of a machine and the processes on them."""
+
+    schema: str
+    time_ms: int
+    host: Optional[str]
+    nvidia_driver: Optional[str]
+    cuda: Optional[str]
+    devices: List[TopDevice]
+    looked: List[TopLooked]
+    notes: List[str]
+
+
 # ---- run --------------------------------------------------------------------------------
 
 

@@ -15,15 +15,13 @@ from typing import IO, Any, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import _library
 from ._place import program
-from ._errors import Error, FileError, UnsupportedError, UsageError
+from ._errors import SAYS, Error, UnsupportedError, UsageError, of_program
 from ._records import RunReport
 from ._results import Result
 from ._settings import shown
 
 Word = Union[str, "os.PathLike[str]"]
 
-_SAYS = "plimsoll: "
-_ERRORS = {2: UsageError, 3: UnsupportedError, 4: FileError}  # by exit status of the program
 
 
 class Run(Result, RunReport):
@@ -93,7 +91,7 @@ def _pass_on(stream: IO[str], echo: bool) -> str:
     for line in stream:
         if echo:
             sys.stdout.write(held)
-        held = line if line.startswith(_SAYS) else ""
+        held = line if line.startswith(SAYS) else ""
         if echo and not held:
             sys.stdout.write(line)
     return held
@@ -139,6 +137,4 @@ def run(*command: Word, gpu: Union[str, Sequence[str], None] = None, echo: bool 
 
 
 def _error(status: int, name: str, said: str) -> Error:
-    if said:
-        return _ERRORS.get(status, Error)(said[len(_SAYS):].rstrip("\n"))
-    return Error(f"'{name}' ended with exit status {status} before it used PyTorch")
+    return of_program(status, said, f"'{name}' ended with exit status {status} before it used PyTorch")
