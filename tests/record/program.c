@@ -303,7 +303,7 @@ static int use_graphs(char **a)
         int32_t type, none[3];
         uint64_t pool[11], access[2], bytes, at;
     } large = {.type = 10, .bytes = 20 * MIB}, other = {.type = 0};
-    void *one, *two, *run_one, *run_two, *node;
+    void *one = NULL, *two = NULL, *run_one = NULL, *run_two = NULL, *node;
     begin_cuda(a[0] ? a[0] : "proc");
     (void)take(2 * MIB);
     require(!cu.graph(&one, 0) && !cu.graph(&two, 0), "cuGraphCreate");
@@ -334,7 +334,7 @@ static int use_shared(char **a)
         uint64_t rest[2];
     } what = {.type = 1, .handles = 1, .location = 1};
     struct ipc_handle handle;
-    uint64_t opened, handle_made, exported, imported, reserved;
+    uint64_t opened = 0, handle_made, exported = 0, imported = 0, reserved;
     begin_cuda(a[0] ? a[0] : "proc");
     uint64_t own = take(30 * MIB);
     require(!cu.share(&handle, own) && !cu.open(&opened, handle, 1), "cuIpcOpenMemHandle");
