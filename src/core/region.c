@@ -201,10 +201,32 @@ static plim_status add_segments(plim_arena *a, const plim_graph *g, const span *
 typedef struct edges {
     plim_arena *a;
     const plim_graph *g;
+    uint32_t
+        *last_use; /* by value: one past the last node that uses it; PLIM_NONE: an output */
+    bool *seen;    /* values that are among inputs or outputs of the region */
     plim_region *r;
-    bool *seen; /* values that are among inputs or outputs */
     uint32_t cap_in, cap_out;
 } edges;
+
+static bool edges_init(edges *e, plim_arena *a, const plim_graph *g)
+{
+    *e = (edges){.a = a,
+                 .g = g,
+                 .last_use = PLIM_NEW_N(a, uint32_t, (uint64_t)g->n_values + 1),
+                 .seen = PLIM_NEW_N(a, bool, (uint64_t)g->n_values + 1)};
+    if (!e->last_use || !e->seen)
+        return false;
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t k = 0; k < g->nodes[i].n_args; k++)
+            for (uint32_t j = 0; j < plim_arg_values(&g->nodes[i].args[k]); j++) {
+                uint32_t v = plim_arg_value(&g->nodes[i].args[k], j);
+                if (v != PLIM_NONE)
+                    e->last_use[v] = i + 1;
+            }
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        e->last_use[g->outputs[i]] = PLIM_NONE;
+    return true;
+}
 
 static bool made_before(const plim_graph *g, uint32_t v, uint32_t node)
 {
@@ -238,26 +260,45 @@ static bool edge_out(edges *e, uint32_t v)
     return e->seen[v] = true;
 }
 
-/* The inputs are the values its nodes use, and those the call was given besides. */
-static bool find_edges(plim_arena *a, const plim_graph *g, plim_region *r)
+/* The number of values that are made in it and used outside. */
+static uint32_t count_outputs(const edges *e)
 {
-    edges e = {.a = a, .g = g, .r = r, .seen = PLIM_NEW_N(a, bool, (uint64_t)g->n_values + 1)};
-    bool ok = e.seen != NULL;
+    uint32_t n = 0;
+    for (uint32_t i = e->r->first; i < e->r->last; i++)
+        for (uint32_t k = 0; k < e->g->nodes[i].n_outs; k++)
+            n += e->last_use[e->g->nodes[i].outs[k]] > e->r->last;
+    return n;
+}
+
+/* The inputs are the values its nodes use, and those the call was given besides. */
+static bool find_edges(edges *e, plim_region *r)
+{
+    const plim_graph *g = e->g;
+    bool ok = true;
+    e->r = r;
+    e->cap_in = e->cap_out = 0;
+    uint32_t outputs = count_outputs(e);
     for (uint32_t i = r->first; ok && i < g->n_nodes; i++) {
         const plim_node *n = &g->nodes[i];
+        if (i >= r->last && r->n_outputs == outputs)
+            break;
         for (uint32_t k = 0; ok && k < n->n_args; k++) {
             const plim_arg *arg = &n->args[k];
             for (uint32_t j = 0; ok && j < plim_arg_values(arg); j++) {
                 uint32_t v = plim_arg_value(arg, j);
-                ok = i < r->last ? edge_in(&e, v) : edge_out(&e, v);
+                ok = i < r->last ? edge_in(e, v) : edge_out(e, v);
             }
         }
     }
     const plim_scope *call = r->scope == PLIM_NONE ? NULL : &g->scopes[r->scope];
     for (uint32_t i = 0; ok && call && i < call->n_args; i++)
-        ok = edge_in(&e, call->args[i]);
+        ok = edge_in(e, call->args[i]);
     for (uint32_t i = 0; ok && i < g->n_outputs; i++)
-        ok = edge_out(&e, g->outputs[i]);
+        ok = edge_out(e, g->outputs[i]);
+    for (uint32_t i = 0; i < r->n_inputs; i++)
+        e->seen[r->input[i]] = false;
+    for (uint32_t i = 0; i < r->n_outputs; i++)
+        e->seen[r->output[i]] = false;
     return ok;
 }
 
@@ -295,8 +336,9 @@ plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,
         if (!out->n)
             return matches_none(how, err);
     }
-    for (uint32_t i = 0; i < out->n; i++)
-        if (!find_edges(a, g, &out->r[i]))
-            return plim_oom(err);
-    return PLIM_OK;
+    edges e;
+    bool ok = edges_init(&e, a, g);
+    for (uint32_t i = 0; ok && i < out->n; i++)
+        ok = find_edges(&e, &out->r[i]);
+    return ok ? PLIM_OK : plim_oom(err);
 }
