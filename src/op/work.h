@@ -33,6 +33,7 @@ typedef struct plim_ledger {
     uint8_t phase;           /* of the rows added next */
     plim_work *rows;
     uint32_t n, cap;
+    const char *untimed; /* what takes time beside the rows, as a reason; NULL: nothing */
 } plim_ledger;
 
 /* The class of an op that multiplies nothing. */

@@ -169,6 +169,8 @@ plim_time plim_time_of(const plim_ledger *ledger, const plim_gpu *gpu, bool trai
     plim_time t = {.unknown = gpu ? NULL : "no card was chosen"};
     double cpu = 0;
     evidence by = BY_STEPS; /* the least of the step */
+    if (!t.unknown)
+        t.unknown = ledger->untimed;
     if (!t.unknown && !ledger->n)
         t.unknown = "nothing runs on the card";
     for (uint32_t i = 0; i < ledger->n && !t.unknown; i++) {
