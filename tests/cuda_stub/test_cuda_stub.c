@@ -360,6 +360,23 @@ static void test_host(void **state)
     assert_int_equal(give_back(addr), 0);
 }
 
+/* Both sides may use it, and the card has as much as before. */
+static void test_managed(void **state)
+{
+    char *p = NULL;
+    size_t before = free_bytes();
+    (void)state;
+    assert_int_equal(CUDA("cudaMallocManaged", (char **, size_t, unsigned), &p, 5 << 20, 1),
+                     0);
+    memset(p, 1, 5 << 20);
+    assert_int_equal(type_of(p + 99), 3);
+    assert_int_equal(
+        CUDA("cudaMemPrefetchAsync", (void *, size_t, int, void *), p, 5 << 20, 0, NULL), 0);
+    assert_int_equal(free_bytes(), before);
+    assert_int_equal(give_back((uint64_t)(uintptr_t)p), 0);
+    assert_int_equal(type_of(p + 99), 0);
+}
+
 static void test_virtual(void **state)
 {
     uint64_t at = 0, handle[2] = {0};
@@ -659,15 +676,16 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_no_card), /* first: it needs a process that has none yet */
-        cmocka_unit_test(test_nvml),         cmocka_unit_test(test_names),
-        cmocka_unit_test(test_missing),      cmocka_unit_test(test_card),
-        cmocka_unit_test(test_pages),        cmocka_unit_test(test_full),
-        cmocka_unit_test(test_unbacked),     cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_host),         cmocka_unit_test(test_virtual_unmap),
-        cmocka_unit_test(test_threads),      cmocka_unit_test(test_entry_points),
-        cmocka_unit_test(test_cudnn),        cmocka_unit_test(test_rnn),
-        cmocka_unit_test(test_work_is_done), cmocka_unit_test(test_virtual),
-        cmocka_unit_test(test_captures),     cmocka_unit_test(test_downward),
+        cmocka_unit_test(test_nvml),          cmocka_unit_test(test_names),
+        cmocka_unit_test(test_missing),       cmocka_unit_test(test_card),
+        cmocka_unit_test(test_pages),         cmocka_unit_test(test_full),
+        cmocka_unit_test(test_unbacked),      cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_host),          cmocka_unit_test(test_managed),
+        cmocka_unit_test(test_virtual_unmap), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_entry_points),  cmocka_unit_test(test_cudnn),
+        cmocka_unit_test(test_rnn),           cmocka_unit_test(test_work_is_done),
+        cmocka_unit_test(test_virtual),       cmocka_unit_test(test_captures),
+        cmocka_unit_test(test_downward),
     };
     if (argc < 3) {
         fprintf(stderr, "usage: %s FOLDER NAMES\n", argv[0]);

@@ -385,25 +385,35 @@ bool plim_stub_unmap(uint64_t begin, uint64_t bytes)
     return any;
 }
 
-bool plim_stub_host_register(uint64_t begin, uint64_t bytes)
+static bool register_range(uint64_t begin, uint64_t bytes, enum plim_stub_kind kind)
 {
     lock_device();
-    bool ok = insert_range(
-        (plim_stub_range){.begin = begin, .bytes = bytes, .kind = PLIM_STUB_HOST});
+    bool ok = insert_range((plim_stub_range){.begin = begin, .bytes = bytes, .kind = kind});
     unlock_device();
     return ok;
 }
 
-uint64_t plim_stub_host_malloc(uint64_t bytes)
+bool plim_stub_host_register(uint64_t begin, uint64_t bytes)
+{
+    return register_range(begin, bytes, PLIM_STUB_HOST);
+}
+
+static uint64_t malloc_range(uint64_t bytes, enum plim_stub_kind kind)
 {
     void *p = NULL;
     if (posix_memalign(&p, 4096, bytes ? bytes : 1))
         return 0;
-    if (!plim_stub_host_register((uint64_t)(uintptr_t)p, bytes)) {
+    if (!register_range((uint64_t)(uintptr_t)p, bytes, kind)) {
         free(p);
         return 0;
     }
     return (uint64_t)(uintptr_t)p;
+}
+
+uint64_t plim_stub_host_malloc(uint64_t bytes) { return malloc_range(bytes, PLIM_STUB_HOST); }
+uint64_t plim_stub_managed_malloc(uint64_t bytes)
+{
+    return malloc_range(bytes, PLIM_STUB_MANAGED);
 }
 
 bool plim_stub_free(uint64_t begin)
@@ -419,6 +429,8 @@ bool plim_stub_free(uint64_t begin)
     else if (found)
         erase_range(i);
     unlock_device();
+    if (kind == PLIM_STUB_MANAGED)
+        free((void *)(uintptr_t)begin);
     return found;
 }
 

@@ -245,6 +245,15 @@ CUDA(cuArray3DCreate_v2, uint64_t *array, const size_t *what)
 
 CUDA(cuArrayDestroy, uint64_t array) { return plim_stub_free(array) ? OK : INVALID; }
 
+/* ---- managed memory: it takes nothing of the card, where its pages would go on use */
+
+CUDA(cuMemAllocManaged, uint64_t *addr, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *addr = bytes ? plim_stub_managed_malloc(bytes) : 0;
+    return *addr ? OK : bytes ? OUT_OF_MEMORY : INVALID;
+}
+
 /* ---- memory of the host, pinned */
 
 CUDA(cuMemHostAlloc, uint64_t *addr, size_t bytes, unsigned flags)

@@ -243,6 +243,7 @@ enum {
     HOST_FREE,
     HOST_REGISTER,
     HOST_UNREGISTER,
+    ALLOC_MANAGED,
     DRIVER_FUNCTIONS
 };
 
@@ -259,7 +260,8 @@ static void open_driver(void)
         "cuMemAllocAsync",   "cuMemAllocFromPoolAsync",
         "cuMemFreeAsync",    "cuMemGetInfo",
         "cuMemHostAlloc",    "cuMemFreeHost",
-        "cuMemHostRegister", "cuMemHostUnregister"};
+        "cuMemHostRegister", "cuMemHostUnregister",
+        "cuMemAllocManaged"};
     enum { VERSION = PLIM_STUB_MAJOR * 1000 };
     void *lib = dlopen("libcuda.so.1", RTLD_LAZY), *init, *retain, *context;
     find_driver *find = lib ? (find_driver *)dlsym(lib, "cuGetProcAddress_v2") : NULL;
@@ -302,6 +304,12 @@ CUDART(cudaMallocFromPoolAsync, uint64_t *addr, size_t bytes, void *pool, void *
                  : OK;
 }
 
+CUDART(cudaMallocManaged, uint64_t *addr, size_t bytes, unsigned flags)
+{
+    *addr = 0;
+    return DRIVER(ALLOC_MANAGED, (uint64_t *, size_t, unsigned), addr, bytes, flags);
+}
+
 CUDART(cudaFree, uint64_t addr) { return addr ? DRIVER(FREE, (uint64_t), addr) : OK; }
 
 CUDART(cudaFreeAsync, uint64_t addr, void *stream)
@@ -341,10 +349,14 @@ CUDART(cudaHostGetDevicePointer, void **addr, void *p, unsigned flags)
 
 CUDART(cudaPointerGetAttributes, unsigned char *out, uint64_t addr)
 {
-    enum { HOST = 1, DEVICE = 2, BYTES_12 = 24, BYTES_13 = 88 };
+    enum { HOST = 1, DEVICE = 2, MANAGED = 3, BYTES_12 = 24, BYTES_13 = 88 };
     plim_stub_range r = plim_stub_find(addr);
-    int what[2] = {r.kind == PLIM_STUB_HOST ? HOST : r.kind ? DEVICE : 0, 0};
-    uint64_t pointers[2] = {r.kind ? addr : 0, what[0] == HOST || !what[0] ? addr : 0};
+    int what[2] = {r.kind == PLIM_STUB_HOST      ? HOST
+                   : r.kind == PLIM_STUB_MANAGED ? MANAGED
+                   : r.kind                      ? DEVICE
+                                                 : 0,
+                   0};
+    uint64_t pointers[2] = {r.kind ? addr : 0, what[0] != DEVICE ? addr : 0};
     memset(out, 0, PLIM_STUB_MAJOR < 13 ? BYTES_12 : BYTES_13);
     memcpy(out, what, sizeof what);
     memcpy(out + sizeof what, pointers, sizeof pointers);

@@ -50,6 +50,7 @@ enum plim_stub_kind {
     PLIM_STUB_NONE,
     PLIM_STUB_DEVICE,
     PLIM_STUB_HOST,     /* pinned */
+    PLIM_STUB_MANAGED,  /* in host memory: its pages stay there */
     PLIM_STUB_PHYSICAL, /* of cuMemCreate */
     PLIM_STUB_MAPPED,   /* of cuMemMap */
     PLIM_STUB_SHARED    /* of another process, which has it in its own ledger */
@@ -68,6 +69,7 @@ typedef struct plim_stub_range {
  * is stopped.  0: out of memory, of the card or (host) of this machine. */
 PLIM_STUB_API uint64_t plim_stub_malloc(uint64_t bytes);
 PLIM_STUB_API uint64_t plim_stub_host_malloc(uint64_t bytes);
+PLIM_STUB_API uint64_t plim_stub_managed_malloc(uint64_t bytes);
 PLIM_STUB_API bool plim_stub_host_register(uint64_t begin, uint64_t bytes);
 PLIM_STUB_API bool plim_stub_free(uint64_t begin); /* false: nothing begins there */
 PLIM_STUB_API uint64_t plim_stub_reserve(uint64_t bytes, uint64_t align); /* never full */
