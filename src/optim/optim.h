@@ -34,6 +34,9 @@ enum {
     PLIM_OPTIM_RUNS_MODEL = 2, /* step(closure): see plim_optim_run */
     PLIM_OPTIM_SPARSE = 4,     /* accepts sparse gradients too, */
     PLIM_OPTIM_NO_DENSE = 8,   /* and only those */
+    PLIM_OPTIM_8BIT = 16,      /* bitsandbytes: a byte per element of a state, */
+    PLIM_OPTIM_PAGED = 32,     /* large states in managed memory, */
+    PLIM_OPTIM_NO_BF16 = 64,   /* fp32 states do not take gradients in bfloat16 */
 };
 
 typedef struct plim_optim {

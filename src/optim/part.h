@@ -24,6 +24,8 @@ void plim_optim_lbfgs(plim_optim_run *r);
 int plim_optim_lbfgs_steps(const plim_optim_spec *s);
 void plim_optim_bnb_two(plim_optim_run *r);
 void plim_optim_bnb_one(plim_optim_run *r);
+void plim_optim_bnb_momentum(plim_optim_run *r);
+void plim_optim_bnb_ademamix(plim_optim_run *r);
 void plim_optim_torchao_8bit(plim_optim_run *r);
 void plim_optim_torchao_4bit(plim_optim_run *r);
 void plim_optim_torchao_fp8(plim_optim_run *r);

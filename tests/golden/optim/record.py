@@ -4,12 +4,14 @@
     PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py                 (writes events.txt beside it)
     PLIMSOLL=build/plimsoll CUDA_PYTHON=/old/bin/python tests/golden/optim/record.py events-2.4.txt   (optimizers and clipping alone)
     PLIMSOLL=build/plimsoll CUDA_PYTHON=/old/bin/python tests/golden/optim/record.py events-2.9.txt muon   (of these one)
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/optim/record.py events-bnb.txt     (those of bitsandbytes)
 
-Needs a CUDA build of PyTorch and no GPU, as ../cuda/record.py does, and timm and diffusers for their averages. The parameters have gradients from the start; their types
+Needs a CUDA build of PyTorch and no GPU, as ../cuda/record.py does; timm and diffusers for their averages; bitsandbytes for its file. The parameters have gradients from the start; their types
 and sizes are the line `shapes`. Workspaces of cuBLAS (Muon) are left
 out: they are the machine's, not the optimizer's.
 
     torch VERSION
+    bitsandbytes VERSION
     shapes TYPE DIMS ...
     case OPTIMIZER,OPTIONS       as plimsoll's --optimizer; clip: clip_grad_norm_
     step N: +BYTES -BYTES ...     0: the constructor
@@ -79,6 +81,16 @@ VARIANTS = [
                                     "max_iter=3,strong_wolfe=1,history_size=2"]),
     ("lbfgs", "LBFGS", ONE, MATRICES, ["max_iter=6,history_size=3"]),
 ]
+LARGE = "f32 64,100 100 250,400"  # 100000 elements: bitsandbytes pages a state from there on
+BNB = {
+    "bnb_adam8bit": "Adam8bit", "bnb_adam32bit": "Adam32bit", "bnb_adamw8bit": "AdamW8bit", "bnb_adamw32bit": "AdamW32bit", "bnb_lion8bit": "Lion8bit", "bnb_lion32bit": "Lion32bit",
+    "bnb_sgd8bit": "SGD8bit", "bnb_sgd32bit": "SGD32bit", "bnb_rmsprop8bit": "RMSprop8bit", "bnb_rmsprop32bit": "RMSprop32bit", "bnb_adagrad8bit": "Adagrad8bit",
+    "bnb_adagrad32bit": "Adagrad32bit", "bnb_lamb32bit": "LAMB32bit", "bnb_lars32bit": "LARS32bit", "bnb_ademamix": "AdEMAMix", "bnb_ademamix8bit": "AdEMAMix8bit",
+    "bnb_paged_adam8bit": "PagedAdam8bit", "bnb_paged_adam32bit": "PagedAdam32bit", "bnb_paged_adamw8bit": "PagedAdamW8bit", "bnb_paged_adamw32bit": "PagedAdamW32bit",
+    "bnb_paged_lion8bit": "PagedLion8bit", "bnb_paged_lion32bit": "PagedLion32bit", "bnb_paged_ademamix": "PagedAdEMAMix", "bnb_paged_ademamix8bit": "PagedAdEMAMix8bit",
+}
+BNB_OPTIONS = {"bnb_adamw8bit": ["min_8bit_size=100", "min_8bit_size=6401"], "bnb_lamb32bit": ["max_unorm=0"], "bnb_lars32bit": ["max_unorm=0", "momentum=0"], "bnb_sgd8bit": ["momentum=0"],
+               "bnb_paged_adamw8bit": ["min_8bit_size=200000"]}
 LOOPS = ["", "accumulate=3", "zeros=1", "clip=1", "accumulate=2,zeros=1", "accumulate=2,clip=1"]
 LOOPS += [f"net=frozen,ema={e}" for e in (
     "averaged", "averaged,use_buffers=1", "averaged,impl=forloop", "averaged,use_buffers=1,impl=forloop", "lerp", "lerp,buffers=1", "timm_v2", "diffusers", "diffusers,impl=foreach")]
@@ -90,7 +102,7 @@ CLIPPED = ["f32 30,100 100 77,50", "f32 300,500 7 70000", "bf16 300,500 64", "f3
 COALESCED = (1, 2, 700, 2689, 10241, 40961, 43009, 131000, 157697, 1000000)
 CARDS = ("t4", "a100-40g", "rtx4090", "h100-80g")
 FLAGS = {"strong_wolfe", "nesterov", "amsgrad", "maximize", "centered", "capturable", "decoupled_weight_decay"}
-WHOLE = {"ns_steps", "max_iter", "max_eval", "history_size"}
+WHOLE = {"ns_steps", "max_iter", "max_eval", "history_size", "min_8bit_size"}
 
 
 def options(text):
@@ -183,6 +195,27 @@ def record(torch, rec, name, cls, shapes, text, impl):
         for k in range(1, 8 if name == "radam" else 4):  # RAdam changes its ways at step 6
             rec.say(f"step {k}")
             opt.step(*closure)
+
+
+def record_bnb(torch, rec, shapes):
+    """Each optimizer of bitsandbytes: its constructor and three steps."""
+    import bitsandbytes
+
+    rec.say(f"bitsandbytes {bitsandbytes.__version__}")
+    for sizes in shapes:
+        rec.say(f"shapes {sizes}")
+        for name, cls in BNB.items():
+            for text in ["", *BNB_OPTIONS.get(name, ())]:
+                params = parameters(torch, sizes)
+                kw = {"lr": 1e-3} | ({"momentum": 0.9} if cls.startswith(("SGD", "LARS")) else {}) | options(text)
+                rec.say("case " + ",".join(filter(None, [name, text])))
+                with ended(rec):
+                    rec.say("step 0")
+                    opt = getattr(bitsandbytes.optim, cls)(params, **kw)
+                    for k in range(1, 4):
+                        rec.say(f"step {k}")
+                        opt.step()
+                opt = None
 
 
 def record_clip(torch, rec, shapes):
@@ -356,6 +389,9 @@ def inside():
     rec, what, held = Recorder(torch), os.environ["PLIMSOLL_RECORD_WHAT"], []
     if what == "coalesce":
         record_coalesce(torch, rec)
+    elif what == "bnb":
+        rec.say(f"torch {torch.__version__}")
+        record_bnb(torch, rec, [LARGE, "bf16 50,80 256,300 300,400", "f32 2000,3000", "bf16 256,300"])
     else:
         rec.say(f"torch {torch.__version__}")
         record_optimizers(torch, rec)
@@ -378,7 +414,7 @@ def main(name="events.txt", *only):
     if only:
         os.environ["PLIMSOLL_RECORD_ONLY"] = only[0]
     path.write_text("# recorded by record.py\n")
-    run(path, "a100-40g", "all" if name == "events.txt" else "optimizers")
+    run(path, "a100-40g", {"events.txt": "all", "events-bnb.txt": "bnb"}.get(name, "optimizers"))
     for card in CARDS if name == "events.txt" else ():
         run(path, card, "coalesce")
 
