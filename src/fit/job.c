@@ -47,6 +47,15 @@ static plim_status apply_optimizer(plim_step_settings *step, plim_err *err)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'%s' runs the model inside its step: 'accumulate' must be 1, not %d",
                          o->name, step->accumulate);
+    if (step->optim.in_backward && step->accumulate > 1)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "an optimizer in backward frees each gradient once it has used it: "
+                         "'accumulate' must be 1, not %d",
+                         step->accumulate);
+    if (step->optim.in_backward && step->clip)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "an optimizer in backward never has all gradients at once, so they "
+                         "cannot be clipped by their norm: set 'clip' to false");
     return PLIM_OK;
 }
 

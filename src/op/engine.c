@@ -197,7 +197,7 @@ static plim_t cloned_grad(plim_machine *m, plim_t g, const plim_meta *p)
 /* AccumulateGrad: steals the gradient if nobody else refers to it, else clones it into the
  * parameter's layout.  A dense gradient that exists is added to in place; a sparse one is
  * replaced by a new tensor. */
-static void accumulate_grad(plim_machine *m, plim_t leaf, plim_t g)
+static void accumulate_into(plim_machine *m, plim_t leaf, plim_t g, bool steal)
 {
     m_tensor *p = m_t(m, leaf);
     if (p->grad && plim_m_values(m, p->grad)) {
@@ -210,12 +210,23 @@ static void accumulate_grad(plim_machine *m, plim_t leaf, plim_t g)
         plim_m_drop(m, g);
         return;
     } else {
-        p->grad = can_steal(m, g, &p->meta) ? g : cloned_grad(m, g, &p->meta);
+        p->grad = steal ? g : cloned_grad(m, g, &p->meta);
     }
     plim_t values = plim_m_values(m, p->grad), indices = plim_m_indices(m, p->grad);
     call_gradient(m, values ? values : p->grad, leaf);
     if (owns_storage(m, indices)) /* else the batch's */
         call_gradient(m, indices, leaf);
+}
+
+/* The node holds what came in until its hook has returned. */
+static void accumulate_grad(plim_machine *m, plim_t leaf, plim_t g)
+{
+    bool steal = can_steal(m, g, &m_t(m, leaf)->meta);
+    plim_t held = m->on_grad ? plim_m_ref(m, g) : 0;
+    accumulate_into(m, leaf, g, steal);
+    if (m->on_grad)
+        m->on_grad(m->on_grad_ud, leaf);
+    plim_m_drop(m, held);
 }
 
 /* validate_outputs: a gradient is brought to the size and dtype of its input. */
@@ -364,6 +375,12 @@ void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, 
         node->stamp = seen[i].stamp;
         node->inbox = seen[i].inbox;
     }
+}
+
+void plim_m_on_grad(plim_machine *m, void (*call)(void *ud, plim_t leaf), void *ud)
+{
+    m->on_grad = call;
+    m->on_grad_ud = ud;
 }
 
 void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud)

@@ -86,6 +86,8 @@ struct plim_machine {
     plim_m_recompute recompute;
     plim_m_recompute_backward recompute_backward;
     void *recompute_ud;
+    void (*on_grad)(void *ud, plim_t leaf); /* NULL: none */
+    void *on_grad_ud;
     plim_dtype autocast;     /* PLIM_DTYPE_COUNT: no region */
     plim_t *casts, *cast_to; /* the parameters that have been cast, and their casts: owned */
     uint32_t n_casts, cap_casts;

@@ -12,6 +12,8 @@ void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *val
  * node that created it. */
 typedef void (*plim_m_visit)(void *ud, uint32_t where, const char *fn);
 void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud);
+/* register_post_accumulate_grad_hook on every leaf: called once its gradient is complete. */
+void plim_m_on_grad(plim_machine *m, void (*call)(void *ud, plim_t leaf), void *ud);
 /* Within a node's backward: starts from several roots with these gradients (borrowed). */
 void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, uint32_t n,
                           plim_m_visit visit, void *ud);

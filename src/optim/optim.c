@@ -79,6 +79,20 @@ static plim_status optim_impl(const char *what, const plim_optim *o, plim_str v,
                      what, o->name, PLIM_STR_ARG(v), o->impls);
 }
 
+static plim_status optim_in_backward(plim_optim_spec *s, plim_str v, plim_err *err)
+{
+    if (v.n && !plim_str_is(v, "1") && !plim_str_is(v, "0"))
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "optimizer option 'in_backward' is 0 or 1, not '" PLIM_STR_FMT "'",
+                         PLIM_STR_ARG(v));
+    s->in_backward = !plim_str_is(v, "0");
+    if (s->in_backward && s->optim->flags & PLIM_OPTIM_RUNS_MODEL)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "optimizer '%s' runs the model itself, so it cannot step in backward",
+                         s->optim->name);
+    return PLIM_OK;
+}
+
 /* Parses the items after the name, `rest`, for the row s->optim. */
 static plim_status optim_options(const char *what, plim_str rest, plim_optim_spec *s,
                                  plim_err *err)
@@ -90,10 +104,13 @@ static plim_status optim_options(const char *what, plim_str rest, plim_optim_spe
         uint32_t i = optim_place(s, key);
         if (plim_str_is(key, "impl"))
             st = optim_impl(what, s->optim, value, &s->impl, err);
+        else if (plim_str_is(key, "in_backward") && !strcmp(what, "optimizer"))
+            st = optim_in_backward(s, value, err);
         else if (i == s->n_options)
             st = plim_fail(err, PLIM_EUSAGE, 0,
-                           "%s '%s' has no option '" PLIM_STR_FMT "': it has %s, impl", what,
-                           s->optim->name, PLIM_STR_ARG(key), s->optim->defaults);
+                           "%s '%s' has no option '" PLIM_STR_FMT "': it has %s, impl%s", what,
+                           s->optim->name, PLIM_STR_ARG(key), s->optim->defaults,
+                           strcmp(what, "optimizer") ? "" : ", in_backward");
         else if (!plim_item_number(value, &s->option[i].value))
             st = plim_fail(err, PLIM_EUSAGE, 0,
                            "%s option '" PLIM_STR_FMT "' is not a number: '" PLIM_STR_FMT "'",

@@ -62,7 +62,8 @@ enum { PLIM_OPTIM_OPTIONS = 16 };
 typedef struct plim_optim_spec {
     const plim_optim *optim;
     plim_optim_impl impl;
-    plim_str text; /* as given: "sgd,momentum=0.9" */
+    bool in_backward; /* an optimizer per parameter, which steps once its gradient is there */
+    plim_str text;    /* as given: "sgd,momentum=0.9" */
     struct {
         plim_str name;
         double value;

@@ -34,6 +34,7 @@ typedef struct run {
     plim_t *leaf;  /* what is trained, on this rank: parameters or shards of them */
     uint32_t n_leaves;
     plim_optim_run optim, ema;
+    plim_optim_run *each; /* in backward: of one parameter each; else NULL */
     const plim_loop *loop;
     unsigned keeps;
     /* the values that the loop's variables hold */
@@ -80,6 +81,26 @@ static plim_status wrap_model(run *r, plim_err *err)
 
 static plim_t run_closure(void *ud);
 
+static void step_in_backward(void *ud, plim_t leaf);
+
+/* {p: AdamW([p]) for p in model.parameters()}, stepped by hooks */
+static void split_optimizer(run *r)
+{
+    plim_optim_run *o = &r->optim;
+    r->each = PLIM_NEW_N(r->a, plim_optim_run, o->n);
+    if (!r->each) {
+        plim_m_oom(r->m);
+        return;
+    }
+    for (uint32_t i = 0; i < o->n; i++) {
+        r->each[i] = *o;
+        r->each[i].params = &o->params[i];
+        r->each[i].n = 1;
+        plim_optim_start(&r->each[i]);
+    }
+    plim_m_on_grad(r->m, step_in_backward, r);
+}
+
 static void make_optimizer(run *r)
 {
     const plim_graph *g = r->g;
@@ -122,7 +143,10 @@ static void make_optimizer(run *r)
         if (own[k])
             o->params[o->n++] =
                 (plim_optim_param){.leaf = r->leaf[k], .name = g->values[ids[k]].name};
-    plim_optim_start(o);
+    if (o->spec->in_backward)
+        split_optimizer(r);
+    else
+        plim_optim_start(o);
 }
 
 /* All tensors of the model that are on the card, each once. */
@@ -252,14 +276,25 @@ static void fetch_batches(run *r, uint32_t n)
     r->n_held = n;
 }
 
-static void zero_grad(run *r)
+static void clear_grad(run *r, plim_t leaf)
+{
+    if (r->s->zero_grad_keeps)
+        plim_m_clear_sparse(r->m, leaf);
+    else
+        plim_m_set_grad(r->m, leaf, 0);
+}
+
+static void zero_grad(run *r, const plim_optim_run *o)
+{
+    for (uint32_t i = 0; i < o->n; i++)
+        clear_grad(r, o->params[i].leaf);
+}
+
+static void zero_all_grads(run *r)
 {
     mark_phase(r, PLIM_PHASE_ZERO_GRAD, PLIM_STR(""));
     for (uint32_t i = 0; i < r->n_leaves; i++)
-        if (r->s->zero_grad_keeps)
-            plim_m_clear_sparse(r->m, r->leaf[i]);
-        else
-            plim_m_set_grad(r->m, r->leaf[i], 0);
+        clear_grad(r, r->leaf[i]);
 }
 
 /* ---- forward ------------------------------------------------------------------------------ */
@@ -527,7 +562,7 @@ static void mark_optimizer(run *r)
 static plim_t run_closure(void *ud)
 {
     run *r = ud;
-    zero_grad(r);
+    zero_all_grads(r);
     forward_backward(r);
     mark_optimizer(r);
     if (r->s->clip)
@@ -549,13 +584,14 @@ static void run_passes(run *r)
         else
             r->now = &r->held[k];
         if (!k && !loop->zero_grad_last)
-            zero_grad(r);
+            zero_all_grads(r);
         forward_backward(r);
         if (!(r->keeps & PLIM_KEEP_LOSS))
             release_tensors(r, &r->loss, 1);
         release_batch(r);
     }
-    mark_optimizer(r);
+    if (!r->each)
+        mark_optimizer(r);
     if (r->s->clip)
         plim_optim_clip(&r->optim);
 }
@@ -586,6 +622,24 @@ static void record_optimizer(run *r, const plim_optim_run *o)
     plim_m_work_bytes(r->m, PLIM_WORK_optimizer, o->n, bytes);
 }
 
+/* optimizer.step(); optimizer.zero_grad() of the leaf's own optimizer */
+static void step_in_backward(void *ud, plim_t leaf)
+{
+    run *r = ud;
+    plim_str layer = r->tape->marks[r->tape->n_marks - 1].op;
+    uint32_t i = 0;
+    while (i < r->optim.n && r->optim.params[i].leaf != leaf)
+        i++;
+    if (i == r->optim.n || plim_m_bad(r->m))
+        return;
+    mark_optimizer(r);
+    plim_optim_step(&r->each[i]);
+    record_optimizer(r, &r->each[i]);
+    zero_grad(r, &r->each[i]);
+    mark_phase(r, PLIM_PHASE_BACKWARD, layer);
+    plim_m_place(r->m, PLIM_NONE, layer, "grad", PLIM_CAT_TEMPORARY);
+}
+
 static void train_step(run *r)
 {
     bool runs_model = r->s->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL;
@@ -593,15 +647,17 @@ static void train_step(run *r)
         fetch_batches(r, 1);
     else
         run_passes(r);
-    plim_optim_step(&r->optim);
-    record_optimizer(r, &r->optim);
+    if (!r->each) {
+        plim_optim_step(&r->optim);
+        record_optimizer(r, &r->optim);
+    }
     if (r->s->ema.optim) {
         mark_phase(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
         plim_optim_step(&r->ema);
         record_optimizer(r, &r->ema);
     }
     if (r->loop->zero_grad_last)
-        zero_grad(r);
+        zero_all_grads(r);
     if (runs_model)
         release_batch(r);
 }

@@ -1270,6 +1270,19 @@ def measures():
           [ours for _, ours in knees] == ["8", "8"], done.stdout)
 
 
+def in_backward():
+    """An optimizer for each parameter, stepped by hooks: the estimate is what the loop does."""
+    for cls, kw, name in (("AdamW", {}, "adamw"), ("AdamW", {"foreach": False}, "adamw,impl=forloop"),
+                          ("AdamW", {"fused": True}, "adamw,impl=fused"), ("SGD", {"momentum": 0.9}, "sgd,momentum=0.9"),
+                          ("Adafactor", {}, "adafactor"), ("Adagrad", {}, "adagrad")):
+        done = report(run(HERE / "in_backward.py", "--json", args=(cls, json.dumps(kw))))
+        told = subprocess.run([PROGRAM, "estimate", "mlp:1000,2000,500:relu", "--batch", "4", "--steps", "3", "--gpu", "rtx4090",
+                               "--torch", done["torch"], "--optimizer", name + ",in_backward", "--json"], capture_output=True, text=True)
+        want = report(told)["memory"]
+        for figure in ("peak_requested", "peak_allocated", "peak_reserved"):
+            check(f"{name},in_backward: {figure}", done[figure] == want[figure], (done[figure], want[figure]))
+
+
 SNAPSHOTS = HERE.parent / "golden" / "snapshots"
 
 
@@ -1302,7 +1315,7 @@ if not torch_is_there():
     sys.exit(77)
 for part in sys.argv[2:] or ("shim", "figures", "searches", "examples", "fits", "finders", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks", "scripts",
-                             "clean", "measures", "factories", "refused", "accepted", "values", "snapshots", "world", "kinds", "ranks"):
+                             "clean", "measures", "factories", "refused", "accepted", "values", "snapshots", "in_backward", "world", "kinds", "ranks"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)
