@@ -163,7 +163,7 @@ if(TARGET plimsoll AND NOT sanitize)
     # The first builds the shim; the others then run beside one another, the longest first.
     set(run_cost 100)
     foreach(part shim clean leaks halving cases docs world alone ranks endings machine several
-                 examples finders scripts figures places lines values kinds tapes snapshots fits refused
+                 examples finders scripts figures places lines values kinds tapes snapshots in_backward fits refused
                  accepted measures factories segments modules searches trainer)
         set(command ${run_tests}/check.py $<TARGET_FILE:plimsoll> ${part})
         if(part STREQUAL endings)

@@ -53,9 +53,10 @@ static plim_status apply_optimizer(plim_step_settings *step, plim_err *err)
                          "'accumulate' must be 1, not %d",
                          step->accumulate);
     if (step->optim.in_backward && step->clip)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "an optimizer in backward never has all gradients at once, so they "
-                         "cannot be clipped by their norm: set 'clip' to false");
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "an optimizer in backward never has all gradients at once, so they "
+            "cannot be clipped by their norm, as 'clip' and the loop 'trainer' do");
     return PLIM_OK;
 }
 
