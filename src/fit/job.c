@@ -148,6 +148,11 @@ static plim_status read_share(plim_step_settings *step, const plim_settings *s, 
                          "ema '%s' copies whole parameters, of which '%s' leaves each rank a "
                          "shard: choose another strategy, or no ema",
                          step->ema.optim->name, by->name);
+    if (!st && by && step->optim.in_backward)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "an optimizer in backward steps before '%s' has exchanged the "
+                         "gradients: choose one of them",
+                         by->name);
     return st;
 }
 
