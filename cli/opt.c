@@ -474,9 +474,14 @@ static const opt_hint opt_hints[] = {
     {"max-memory memory-limit", NULL, "budget", "use '--budget 10GiB'"},
     {"card device gpu-name gpu-type", NULL, "gpu", "use '--gpu CARD'"},
     {"gpus num-gpus n-gpus ngpus", "run", "gpu", "use '--gpu 2xCARD' for two cards"},
-    {"gpus num-gpus n-gpus ngpus world-size nproc-per-node fsdp ddp zero deepspeed "
-     "tensor-parallel tp",
-     NULL, "settings", "one card is simulated, not several"},
+    {"gpus num-gpus n-gpus ngpus world-size nproc-per-node data-parallel ddp", NULL, "dp",
+     "use '--dp N' for N cards that train on a batch each"},
+    {"fsdp fsdp2 fully-shard", NULL, "dp", "use '--dp N --strategy fsdp2'"},
+    {"zero zero1", NULL, "dp", "use '--dp N --strategy zero1', or fsdp2"},
+    {"deepspeed zero2 zero3 tensor-parallel tp pipeline-parallel pp", NULL, "dp",
+     "of such jobs, 'plimsoll run --world N' simulates a card with the code of the script"},
+    {"freeze-layers frozen", NULL, "freeze", "use '--freeze PATTERN'"},
+    {"lora-r lora-rank peft", NULL, "lora", "use '--lora r=16'"},
     {"seq-len seq-length seqlen sequence-length max-seq-len max-seq-length max-length context "
      "context-length ctx",
      NULL, "seq", "use '--seq N'"},
