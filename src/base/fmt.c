@@ -106,9 +106,9 @@ plim_text plim_fmt_fixed(double v, int decimals)
 
 plim_text plim_fmt_digits(double v)
 {
-    int decimals = v < 0.995 ? 2 : v < 9.95 ? 1 : 0;
-    for (double least = 0.0995; decimals >= 2 && decimals < 6 && v > 0 && v < least;
-         least /= 10)
+    static const double below[] = {9.95, 0.995, 0.0995, 0.00995, 0.000995, 0.0000995};
+    int decimals = 0;
+    while (decimals < (int)PLIM_COUNT(below) && v > 0 && v < below[decimals])
         decimals++;
     return plim_fmt_fixed(v, decimals);
 }
