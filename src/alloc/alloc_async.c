@@ -37,6 +37,18 @@ static bool within_fraction(const plim_alloc *h, uint64_t bytes)
     return bytes <= h->device.limit && h->live_requested <= h->device.limit - bytes;
 }
 
+/* Chunk i, or PLIM_NONE, is what a request got. */
+static plim_status answer_request(plim_alloc *h, uint32_t i, uint64_t bytes, uint64_t size,
+                                  uint32_t *out, plim_err *err)
+{
+    if (h->full)
+        return plim_oom(err);
+    if (i == PLIM_NONE)
+        plim_alloc_note_oom(h, bytes, size);
+    *out = i;
+    return PLIM_OK;
+}
+
 static plim_status async_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, uint32_t *out,
                                plim_err *err)
 {
@@ -50,12 +62,7 @@ static plim_status async_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, u
     }
     if (i != PLIM_NONE)
         plim__chunks_serve(c, i, size, true, bytes, stream);
-    if (h->full)
-        return plim_oom(err);
-    if (i == PLIM_NONE)
-        plim_alloc_note_oom(h, bytes, size);
-    *out = i;
-    return PLIM_OK;
+    return answer_request(h, i, bytes, size, out, err);
 }
 
 static plim_status async_empty_cache(plim_alloc *h, plim_err *err)
@@ -117,12 +124,7 @@ static plim_status most_alloc(plim_alloc *h, uint64_t bytes, uint16_t stream, ui
     }
     if (i != PLIM_NONE)
         plim__chunks_serve(c, i, size, false, bytes, stream);
-    if (h->full)
-        return plim_oom(err);
-    if (i == PLIM_NONE)
-        plim_alloc_note_oom(h, bytes, size);
-    *out = i;
-    return PLIM_OK;
+    return answer_request(h, i, bytes, size, out, err);
 }
 
 static plim_status most_create(plim_arena *a, const plim_alloc_options *o, plim_alloc **out,

@@ -57,15 +57,15 @@ def cases(name):
     return [(cache, checkpoint) for cache in (0, 1) for checkpoint in ((0, 1) if name in ALL else (0,))]
 
 
-def write_configs(folder, models=None):
-    for name, (kind, model, sizes) in (models or MODELS).items():
+def write_configs(folder, models):
+    for name, (kind, model, sizes) in models.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(
             json.dumps({"model_type": kind, "architectures": [model], "dtype": "bfloat16", **sizes}))
 
 
 def peak_of(command, at):
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
     report = json.loads(done.stdout)
@@ -120,15 +120,16 @@ def compare(program, folder):
     return 1 if wrong or len(rows) != sum(len(cases(n)) for n in MODELS) else 0
 
 
-def main():
-    program, *words = sys.argv[1:] or sys.exit(__doc__)
+def main(doc, models, record, compare):
+    """Of this script and of those that are like it: record(program, folder, names) or compare(program, folder)."""
+    program, *words = sys.argv[1:] or sys.exit(doc)
     program = pathlib.Path(program).resolve()
     with tempfile.TemporaryDirectory() as folder:
-        write_configs(pathlib.Path(folder))
+        write_configs(pathlib.Path(folder), models)
         if words[:1] == ["record"]:
             return record(program, pathlib.Path(folder), words[1:])
         return compare(program, pathlib.Path(folder))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, MODELS, record, compare))

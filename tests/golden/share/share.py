@@ -10,15 +10,15 @@ A row of runs.txt is a model, the number of ranks, the rank, checkpoints as 0 or
 own buffers are, not at the loss.  KNOWN has the rows that are not equal, and why.
 """
 import datetime
-import json
 import pathlib
-import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 RUNS = HERE / "runs.txt"
 CARD, TORCH = "h100", "2.13"
+
+sys.path.insert(0, str(HERE.parent / "idiom"))
+import idiom  # noqa: E402  what the scripts have in common
 
 WIDE = {"vocab_size": 2003, "max_position_embeddings": 1024, "hidden_size": 512, "num_hidden_layers": 4,
         "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1408}
@@ -61,33 +61,17 @@ def cases():
     return rows
 
 
-def write_configs(folder):
-    for name, (kind, model, sizes) in MODELS.items():
-        (folder / name).mkdir()
-        (folder / name / "config.json").write_text(
-            json.dumps({"model_type": kind, "architectures": [model], **sizes}))
-
-
-def peak_of(command, at):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
-    report = json.loads(done.stdout)
-    for key in at:
-        report = report[key]
-    return report
-
-
 def predicted(program, folder, name, world, rank, checkpoint, batch, tokens, strategy):
-    return peak_of([program, "estimate", folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
-                    "--checkpoint", "blocks" if checkpoint else "none", "--dp", world, "--rank", rank,
-                    "--strategy", strategy, "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"],
-                   ("memory", "peak_requested"))
+    return idiom.peak_of([program, "estimate", folder / name, "--batch", batch, "--seq", tokens,
+                          "--optimizer", "adamw", "--checkpoint", "blocks" if checkpoint else "none",
+                          "--dp", world, "--rank", rank, "--strategy", strategy, "--advice", "none",
+                          "--gpu", CARD, "--torch", TORCH, "--json"], ("memory", "peak_requested"))
 
 
 def measured(program, folder, name, world, rank, checkpoint, batch, tokens, strategy):
-    return peak_of([program, "run", "--world", world, "--rank", rank, "--gpu", CARD, "--json", "--", "python", "-W", "ignore",
-                    HERE / "loop.py", folder / name, strategy, checkpoint, batch, tokens], ("peak_requested",))
+    return idiom.peak_of([program, "run", "--world", world, "--rank", rank, "--gpu", CARD, "--json", "--",
+                          "python", "-W", "ignore", HERE / "loop.py", folder / name, strategy, checkpoint,
+                          batch, tokens], ("peak_requested",))
 
 
 def read_runs():
@@ -128,15 +112,5 @@ def compare(program, folder):
     return 1 if wrong or len(rows) != len(cases()) else 0
 
 
-def main():
-    program, *words = sys.argv[1:] or sys.exit(__doc__)
-    program = pathlib.Path(program).resolve()
-    with tempfile.TemporaryDirectory() as folder:
-        write_configs(pathlib.Path(folder))
-        if words[:1] == ["record"]:
-            return record(program, pathlib.Path(folder), words[1:])
-        return compare(program, pathlib.Path(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(idiom.main(__doc__, MODELS, record, compare))

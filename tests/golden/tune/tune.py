@@ -9,11 +9,8 @@ A row of runs.txt is a model of tests/golden/idiom/idiom.py or of OWN, "lora" or
 peak of requested bytes.  Batch 4 x 256, or of OWN 4 x 1024, two steps, bf16, AdamW.
 """
 import datetime
-import json
 import pathlib
-import subprocess
 import sys
-import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 RUNS = HERE / "runs.txt"
@@ -21,7 +18,7 @@ CARD, TORCH = "h100", "2.13"
 PEAKS = ("peak_requested",)
 
 sys.path.insert(0, str(HERE.parent / "idiom"))
-import idiom  # noqa: E402  the models
+import idiom  # noqa: E402  the models, and what the scripts have in common
 
 OWN = {  # one of the size that is fine-tuned on a card of 16 GiB: TinyLlama 1.1B
     "tinyllama": ("llama", "LlamaForCausalLM", {
@@ -71,12 +68,7 @@ def tokens(name):
 
 
 def peaks_of(command, at):
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
-    report = json.loads(done.stdout)
-    for key in at:
-        report = report[key]
+    report = idiom.peak_of(command, at)
     return tuple(report[key] for key in PEAKS)
 
 
@@ -126,16 +118,5 @@ def compare(program, folder):
     return 1 if wrong or len(rows) != len(cases()) else 0
 
 
-def main():
-    program, *words = sys.argv[1:] or sys.exit(__doc__)
-    program = pathlib.Path(program).resolve()
-    with tempfile.TemporaryDirectory() as folder:
-        idiom.write_configs(pathlib.Path(folder))
-        idiom.write_configs(pathlib.Path(folder), OWN)
-        if words[:1] == ["record"]:
-            return record(program, pathlib.Path(folder), words[1:])
-        return compare(program, pathlib.Path(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(idiom.main(__doc__, {**idiom.MODELS, **OWN}, record, compare))
