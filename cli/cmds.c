@@ -11,6 +11,7 @@
     X(layers)                                                                                 \
     X(compare)                                                                                \
     X(fit)                                                                                    \
+    X(serve)                                                                                  \
     X(info)                                                                                   \
     X(tape)                                                                                   \
     X(replay)                                                                                 \

@@ -756,6 +756,63 @@ PLIM_API plim_status plim_cards_run(const plim_model *m, const plim_settings *s,
 PLIM_API void plim_cards_free(plim_cards *c);
 
 /* ======================================================================== */
+/* Serving                                                                   */
+/* ======================================================================== */
+
+typedef enum plim_serve_place {
+    PLIM_ON_CARD = 0,
+    PLIM_ON_HOST = 1,
+    PLIM_PLACE_COUNT = 2
+} plim_serve_place;
+/* A static string such as "card"; "?" for any other number. */
+PLIM_API const char *plim_serve_place_name(plim_serve_place p);
+
+/* A part of what an inference engine holds. */
+typedef struct plim_serve_row {
+    const char *part; /* "weights", "KV cache" */
+    const char *doc;  /* what it consists of */
+    plim_serve_place place;
+    uint64_t low, usual, high; /* bytes; equal where they follow from the engine's code */
+    plim_certainty certainty;
+    bool rest; /* it takes what the other parts leave: it is largest where they are smallest */
+} plim_serve_row;
+
+typedef struct plim_served_most {
+    uint64_t sure, usual; /* with everything at its upper bound, at its usual size; 0: none */
+    bool limited;         /* `usual` is what the model or the search allows at most */
+} plim_served_most;
+
+typedef struct plim_serve {
+    size_t size; /* of this struct */
+    const plim_model_info *model;
+    const plim_settings *settings; /* as used, with the defaults filled in */
+    const char *engine;            /* "vllm" */
+    const char *gpu;               /* the card's full name; NULL: none was chosen */
+    uint64_t gpu_bytes;            /* 0: none */
+    bool gpu_exact;
+    const plim_serve_row *const *rows;
+    uint32_t n_rows;
+    uint64_t device_low, device, device_high; /* sum of the parts on the card */
+    uint64_t host;                            /* of those on the host, at their usual size */
+    bool context_known; /* false: the CUDA context of the card is not among the parts */
+    uint64_t context, concurrency;
+    uint64_t token_bytes; /* of keys and values for each token; 0: it depends on the number */
+    uint64_t request_bytes; /* of what a request of `context` tokens keeps */
+    plim_fits fits;
+    plim_served_most longest;  /* context for that many requests; all 0: no card */
+    plim_served_most requests; /* of that context; likewise */
+    const char *const *says;   /* lines that the engine prints when it starts */
+    uint32_t n_says;
+} plim_serve;
+
+/* Predicts what an inference engine holds of a model, and how much context and how many requests
+ * the card leaves room for.  Errors as plim_estimate_run. */
+PLIM_API plim_status plim_serve_run(const plim_model *m, const plim_settings *s,
+                                    plim_serve **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
+PLIM_API void plim_serve_free(plim_serve *s);
+
+/* ======================================================================== */
 /* Tape and replay                                                           */
 /* ======================================================================== */
 
@@ -1202,6 +1259,8 @@ PLIM_API plim_status plim_cards_print(const plim_cards *c, plim_render r, const 
                                       plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,
                                     plim_put put, void *ud, plim_err *err);
+PLIM_API plim_status plim_serve_print(const plim_serve *s, plim_render r, const plim_style *st,
+                                      plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_replay_print(const plim_replay *p, plim_render r,
                                        const plim_style *st, plim_put put, void *ud,
                                        plim_err *err);
@@ -1227,6 +1286,8 @@ PLIM_API plim_status plim_times_json(const plim_times *t, plim_put put, void *ud
 PLIM_API plim_status plim_cards_json(const plim_cards *c, plim_put put, void *ud,
                                      plim_err *err);
 PLIM_API plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, plim_err *err);
+PLIM_API plim_status plim_serve_json(const plim_serve *s, plim_put put, void *ud,
+                                     plim_err *err);
 PLIM_API plim_status plim_replay_json(const plim_replay *p, plim_put put, void *ud,
                                       plim_err *err);
 PLIM_API plim_status plim_diff_json(const plim_diff *d, plim_put put, void *ud, plim_err *err);

@@ -41,12 +41,14 @@ ROOMS = {
     "oom": {"base", "core", "gpu"},
     "fit": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
             "transform", "alloc", "settings", "time"},
+    "serve": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
+              "transform", "alloc", "settings", "time", "fit"},
     "report": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
-               "transform", "alloc", "settings", "time", "fit"},
+               "transform", "alloc", "settings", "time", "fit", "serve"},
     "vgpu": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
              "transform", "alloc", "settings", "time", "fit", "report"},
     "api": {"base", "core", "op", "optim", "gpu", "torch", "nn", "import", "zoo", "share", "step",
-            "transform", "alloc", "trace", "diff", "settings", "time", "fit", "report", "vgpu", "oom"},
+            "transform", "alloc", "trace", "diff", "settings", "time", "fit", "serve", "report", "vgpu", "oom"},
     "live": {"base", "report"},  # nothing of models
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h", "plimsoll_live.h")

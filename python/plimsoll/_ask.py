@@ -112,6 +112,15 @@ def cards(model: Any, *example_inputs: Any, batch: Optional[int] = None, optimiz
     return _results.Cards(_ask("cards", "gpus", model, example_inputs, example_kwargs, progress, given))
 
 
+def serve(model: Any, *, engine: Optional[str] = None, context: Optional[int] = None,
+          concurrency: Optional[int] = None, gpu: Optional[str] = None, progress: Optional[Progress] = None,
+          **settings: Any) -> _results.Serve:
+    """Predicts what an inference engine ("vllm,max_num_seqs=64") holds of a model for that many requests of
+    `context` tokens, and what the card leaves room for."""
+    given = {"engine": engine, "context": context, "concurrency": concurrency, "gpu": gpu, **settings}
+    return _results.Serve(_ask("serve", "serve", model, (), None, progress, given))
+
+
 def layers(model: Any, *example_inputs: Any, batch: Optional[int] = None, example_kwargs: Inputs = None,
            progress: Optional[Progress] = None, **settings: Any) -> _results.Layers:
     """Lists each layer with the shape, size and cost of its forward pass."""

@@ -311,6 +311,26 @@ class CardRun(Record):
     usd_per_sample_per_s: Optional[float]
 
 
+class ServedPart(Record):
+    """What an inference engine holds, on the card or on the host, between two bounds."""
+
+    part: str
+    place: str
+    low: int
+    usual: int
+    high: int
+    certainty: str
+    doc: str
+
+
+class ServedMost(Record):
+    """The most that a card holds surely and usually; `limited`: no more was asked for."""
+
+    sure: int
+    usual: int
+    limited: bool
+
+
 class Batch(Record):
     batch: int
     peak_requested: int

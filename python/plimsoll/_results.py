@@ -19,7 +19,7 @@ from ._records import (
     DiffModule, DiffSide, DiffTensor, Entry, FirstDifference, Flops, FreeAtFailure, Gpu, Held,
     Input,
     Layer, LayersTotal, Mark, Memory, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, OpTime, Peak, Phase,
-    Rank, Record, Recorded, Remedy, ReplayCard, Segment, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
+    Rank, Record, Recorded, Remedy, ReplayCard, Segment, ServedMost, ServedPart, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -163,6 +163,28 @@ class Cards(_OfModel):
 
     cards: List[CardRun]
     _tables = {"cards": ("cards",)}
+
+
+class Serve(_OfModel):
+    """What an inference engine holds of a model, and how much context and how many requests that leaves room for."""
+
+    engine: str
+    gpu: Optional[str]
+    gpu_bytes: Optional[int]
+    parts: List[ServedPart]
+    device_low: int
+    device: int
+    device_high: int
+    host: int
+    context: int
+    concurrency: int
+    token_bytes: Optional[int]
+    request_bytes: int
+    fits: Optional[str]
+    longest_context: Optional[ServedMost]
+    most_requests: Optional[ServedMost]
+    says: List[str]
+    _tables = {"parts": ("parts",)}
 
 
 class Batches(Result):

@@ -23,7 +23,7 @@ bool plim_item_word(plim_str *rest, char mark, plim_str *word)
     return true;
 }
 
-bool plim_item(plim_str *rest, plim_str *key, plim_str *value)
+bool plim_item_next(plim_str *rest, plim_str *key, plim_str *value)
 {
     plim_str item;
     if (!plim_item_word(rest, ',', &item))
@@ -33,6 +33,15 @@ bool plim_item(plim_str *rest, plim_str *key, plim_str *value)
     *key = item_trim((plim_str){item.p, n});
     *value = eq ? item_trim((plim_str){eq + 1, item.n - n - 1}) : (plim_str){NULL, 0};
     return true;
+}
+
+plim_str plim_item_find(plim_str items, plim_str name)
+{
+    plim_str key, value;
+    while (plim_item_next(&items, &key, &value))
+        if (plim_str_eq(key, name))
+            return value.p ? value : PLIM_STR("");
+    return (plim_str){NULL, 0};
 }
 
 bool plim_item_number(plim_str s, double *out)

@@ -6,7 +6,10 @@
 
 /* Takes the next comma-separated item off *rest and splits it at '='; without one, *value is
  * {NULL, 0}.  Blanks around both are left out.  false: there is none. */
-bool plim_item(plim_str *rest, plim_str *key, plim_str *value);
+bool plim_item_next(plim_str *rest, plim_str *key, plim_str *value);
+
+/* The value of the item of this name; "" without a value; {NULL, 0}: there is none. */
+plim_str plim_item_find(plim_str items, plim_str name);
 
 /* The next of the words that `mark` separates, as in "q_proj+v_proj"; false: there is none. */
 bool plim_item_word(plim_str *rest, char mark, plim_str *word);

@@ -76,6 +76,18 @@ bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value)
     return true;
 }
 
+bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv)
+{
+    uint64_t token = plim_sat_mul((uint64_t)kv->layers, (uint64_t)kv->heads);
+    token = plim_sat_mul(token, (uint64_t)(kv->copies ? kv->copies : 1));
+    token = plim_sat_mul(token, plim_sat_add((uint64_t)kv->keys, (uint64_t)kv->values));
+    if (!PLIM_PUSH_ROOM(g->arena, g->kv, g->n_kv, g->cap_kv))
+        return false;
+    g->kv[g->n_kv++] = *kv;
+    g->kv_cache = plim_sat_add(g->kv_cache, token);
+    return true;
+}
+
 /* ---- soundness ---------------------------------------------------------- */
 
 static bool value_ready(const plim_graph *g, uint32_t id, uint32_t node)

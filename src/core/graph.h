@@ -97,6 +97,18 @@ typedef struct plim_open_dim {
     int64_t value; /* what an estimate uses unless told; 0: it must be told */
 } plim_open_dim;
 
+/* Layers that keep the same of the tokens that they have seen, for the next one. */
+typedef struct plim_kv_layers {
+    int64_t layers;
+    int64_t heads;        /* of keys and values; 0: no attention */
+    int64_t keys, values; /* elements of a head for each token; values 0: both are made of one
+                             latent vector, which all heads share (MLA) */
+    int64_t window;       /* the last tokens that are kept; 0: all */
+    int64_t copies;       /* of each head that transformers keeps; 0: one */
+    int64_t channels, kernel; /* of a convolution over time, whose last inputs are kept */
+    int64_t state;            /* elements of the state of a recurrence */
+} plim_kv_layers;
+
 typedef struct plim_graph {
     plim_arena *arena;
     plim_str name, format, producer;
@@ -111,13 +123,16 @@ typedef struct plim_graph {
     uint32_t n_inputs, n_outputs, cap_inputs, cap_outputs;
     plim_open_dim *dims; /* by name, for --dim */
     uint32_t n_dims, cap_dims;
-    int64_t batch;     /* what the batch dimension was bound to; 0: there is none */
-    bool batch_fixed;  /* the file holds one batch size only */
-    int64_t seq;       /* the sequence length that it was built with; 0: not known */
-    int64_t seq_max;   /* the longest that the model was made for; 0: no limit, or not known */
-    uint64_t kv_cache; /* elements for each token in a KV cache; 0: none, or not known */
-    uint32_t top1;     /* published top-1 accuracy, thousandths of a percent; 0: not known */
-    bool cached;       /* keys and values of this pass are among the outputs */
+    int64_t batch;    /* what the batch dimension was bound to; 0: there is none */
+    bool batch_fixed; /* the file holds one batch size only */
+    int64_t seq;      /* the sequence length that it was built with; 0: not known */
+    int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
+    plim_kv_layers *kv; /* what generation keeps; none: nothing, or not known */
+    uint32_t n_kv, cap_kv;
+    uint64_t
+        kv_cache;  /* elements for each token in transformers' cache; 0: none, or not known */
+    uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
+    bool cached;   /* keys and values of this pass are among the outputs */
     bool labels_are_inputs; /* an input serves as labels, too */
 } plim_graph;
 
@@ -134,6 +149,7 @@ uint32_t plim_graph_add_scope(plim_graph *g, uint32_t parent, plim_str path, pli
 bool plim_graph_add_input(plim_graph *g, uint32_t value);
 bool plim_graph_add_output(plim_graph *g, uint32_t value);
 bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value);
+bool plim_graph_add_kv(plim_graph *g, const plim_kv_layers *kv); /* and to kv_cache */
 
 /* NULL if the graph is sound, else what is wrong: ids in range, each value
  * made before it is used, scopes acyclic, sizes that do not overflow. */

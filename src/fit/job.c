@@ -346,8 +346,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
     return st ? st : plim_share_divide(g, &job->step.share, err);
 }
 
-/* The dtype of keys and values: that of what projects them. */
-static plim_dtype find_cache_dtype(const plim_job *job, const plim_graph *g)
+plim_dtype plim_job_cache_dtype(const plim_job *job, const plim_graph *g)
 {
     if (job->step.autocast != PLIM_F32)
         return job->step.autocast;
@@ -373,7 +372,8 @@ plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err)
                         "dimension.",
                         b.n ? " " : "", g->batch);
     if (g->kv_cache && !g->cached && job->step.infer) {
-        uint64_t token = plim_sat_mul(g->kv_cache, plim_dtype_bytes(find_cache_dtype(job, g)));
+        uint64_t token =
+            plim_sat_mul(g->kv_cache, plim_dtype_bytes(plim_job_cache_dtype(job, g)));
         plim_buf_printf(&b,
                         "%sA KV cache for generation is not included: %s for each token, up "
                         "to %s for a sequence of %" PRId64 ".",

@@ -65,6 +65,9 @@ void plim_job_use_card(plim_job *job, const plim_gpu *gpu);
 plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
                            plim_err *err);
 
+/* The dtype of keys and values: that of what projects them. */
+plim_dtype plim_job_cache_dtype(const plim_job *job, const plim_graph *g);
+
 /* Adds to the graph's note what these settings leave out of the answer. */
 plim_status plim_job_note(const plim_job *job, plim_graph *g, plim_err *err);
 

@@ -56,7 +56,7 @@ double plim_optim_option(const plim_optim_spec *spec, const char *name)
 static void optim_defaults(plim_optim_spec *s)
 {
     plim_str rest = plim_str_of(s->optim->defaults), key, value;
-    while (plim_item(&rest, &key, &value)) {
+    while (plim_item_next(&rest, &key, &value)) {
         plim_assert(s->n_options < PLIM_OPTIM_OPTIONS);
         s->option[s->n_options].name = key;
         plim_item_number(value, &s->option[s->n_options++].value);
@@ -69,7 +69,7 @@ static plim_status optim_impl(const char *what, const plim_optim *o, plim_str v,
 {
     static const char *const names[] = {"default", "foreach", "forloop", "fused"};
     plim_str rest = plim_str_of(o->impls), key, value;
-    while (plim_item(&rest, &key, &value))
+    while (plim_item_next(&rest, &key, &value))
         for (size_t i = 0; plim_str_eq(key, v) && i < PLIM_COUNT(names); i++)
             if (plim_str_is(v, names[i])) {
                 *out = (plim_optim_impl)i;
@@ -100,7 +100,7 @@ static plim_status optim_options(const char *what, plim_str rest, plim_optim_spe
     plim_str key, value;
     plim_status st = PLIM_OK;
     optim_defaults(s);
-    while (!st && plim_item(&rest, &key, &value)) {
+    while (!st && plim_item_next(&rest, &key, &value)) {
         uint32_t i = optim_place(s, key);
         if (plim_str_is(key, "impl"))
             st = optim_impl(what, s->optim, value, &s->impl, err);
@@ -165,7 +165,7 @@ plim_status plim_optim_parse(plim_str text, plim_optim_spec *out, plim_err *err)
 {
     plim_str rest = text, name = {"", 0}, value;
     plim_optim_spec s = {.text = text};
-    plim_item(&rest, &name, &value);
+    plim_item_next(&rest, &name, &value);
     s.optim = optim_find(optim_rows, PLIM_COUNT(optim_rows), name);
     if (!s.optim)
         return optim_unknown(name, err);
@@ -180,7 +180,7 @@ plim_status plim_ema_parse(plim_str text, plim_optim_spec *out, plim_err *err)
     plim_str rest = text, name = {"", 0}, value;
     plim_optim_spec s = {.text = text};
     char known[128] = "none";
-    plim_item(&rest, &name, &value);
+    plim_item_next(&rest, &name, &value);
     s.optim = optim_find(ema_rows, PLIM_COUNT(ema_rows), name);
     for (size_t i = 0; i < PLIM_COUNT(ema_rows); i++)
         snprintf(known + strlen(known), sizeof known - strlen(known), ", %s",
@@ -216,7 +216,7 @@ static void check_since(plim_optim_run *r)
 {
     const char *name = r->spec->optim->name;
     plim_str rest = plim_str_of(r->spec->optim->since), key, value;
-    while (plim_item(&rest, &key, &value)) {
+    while (plim_item_next(&rest, &key, &value)) {
         double since = 0;
         plim_item_number(value, &since);
         bool all = plim_str_is(key, "all");

@@ -246,6 +246,14 @@ void plim_report_json_open(plim_jw *w, plim_page *p, const char *schema,
 void plim_report_json_close(plim_jw *w);                             /* with a line end */
 void plim_report_model_line(plim_page *p, const plim_model_info *m); /* name, parameters */
 const char *plim_report_fits(plim_fits fits); /* "yes"; NULL: no card was chosen */
+/* "fits on NVIDIA T4 (~14.56 GiB) with a margin of 2.10 GiB"; nothing without a card. */
+typedef struct plim_report_card_fit {
+    plim_fits fits;
+    const char *gpu;            /* NULL: only its size was given */
+    uint64_t gpu_bytes, needed; /* needed 0: no margin is said */
+    bool gpu_exact, context_known;
+} plim_report_card_fit;
+void plim_report_verdict(plim_page *p, const plim_report_card_fit *c);
 /* The settings that are the same in all of the estimates. */
 void plim_report_settings_line(plim_page *p, const plim_estimate *const *list, uint32_t n);
 /* The line of an estimate about the time of a step, and the object "time". */

@@ -300,7 +300,7 @@ static void estimate_certainty(plim_page *p, const plim_estimate *e)
     plim_flow_end(&f);
 }
 
-static void estimate_fit(plim_page *p, const plim_estimate *e)
+void plim_report_verdict(plim_page *p, const plim_report_card_fit *c)
 {
     static const struct {
         plim_fits fits;
@@ -310,27 +310,36 @@ static void estimate_fit(plim_page *p, const plim_estimate *e)
                 {PLIM_FITS_NO, PLIM_PAINT_BAD, "does not fit on"},
                 {PLIM_FITS_MAYBE, PLIM_PAINT_WARN, "may not fit on"}};
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
-        if (e->fits != rows[i].fits)
+        if (c->fits != rows[i].fits)
             continue;
         plim_flow f = plim_flow_open(p, " ", 2);
         plim_page_paint(p, rows[i].paint);
         plim_flow_printf(&f, "%s", rows[i].say);
         plim_page_paint(p, PLIM_PAINT_PLAIN);
-        plim_text bytes = plim_fmt_bytes(e->gpu_bytes, p->style.si);
-        const char *mark = e->gpu_exact ? "" : "~";
-        plim_flow_printf(&f, "%s", e->gpu ? e->gpu : "the card");
-        if (!e->gpu || !strstr(e->gpu, bytes.s)) /* not after "a card of 2.00 GiB" */
+        plim_text bytes = plim_fmt_bytes(c->gpu_bytes, p->style.si);
+        const char *mark = c->gpu_exact ? "" : "~";
+        plim_flow_printf(&f, "%s", c->gpu ? c->gpu : "the card");
+        if (!c->gpu || !strstr(c->gpu, bytes.s)) /* not after "a card of 2.00 GiB" */
             plim_flow_printf(&f, "(%s%s)", mark, bytes.s);
-        if (e->fits == PLIM_FITS_MAYBE && !e->context_known)
+        if (c->fits == PLIM_FITS_MAYBE && !c->context_known)
             plim_flow_printf(&f, "because its CUDA context size is unknown");
-        if (e->fits == PLIM_FITS_YES)
+        if (c->fits == PLIM_FITS_YES && c->needed)
             plim_flow_printf(
                 &f, "with a margin of %s",
-                plim_fmt_bytes(e->gpu_bytes - PLIM_MIN(e->gpu_bytes, e->needed_high),
-                               p->style.si)
+                plim_fmt_bytes(c->gpu_bytes - PLIM_MIN(c->gpu_bytes, c->needed), p->style.si)
                     .s);
         plim_flow_end(&f);
     }
+}
+
+static void estimate_fit(plim_page *p, const plim_estimate *e)
+{
+    plim_report_verdict(p, &(plim_report_card_fit){.fits = e->fits,
+                                                   .gpu = e->gpu,
+                                                   .gpu_bytes = e->gpu_bytes,
+                                                   .gpu_exact = e->gpu_exact,
+                                                   .context_known = e->context_known,
+                                                   .needed = e->needed_high});
 }
 
 /* Whether the reserved bytes, at their upper bound, are within the budget. */

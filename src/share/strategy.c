@@ -33,11 +33,7 @@ static bool read_option(plim_strategy_spec *s, uint32_t i, plim_str preset, plim
 /* The default of an option of the row. */
 static plim_str preset_of(const struct row *row, plim_str name)
 {
-    plim_str rest = plim_str_of(row->options), key, value;
-    while (plim_item(&rest, &key, &value))
-        if (plim_str_eq(key, name))
-            return value;
-    return PLIM_STR("");
+    return plim_item_find(plim_str_of(row->options), name);
 }
 
 plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err *err)
@@ -45,7 +41,7 @@ plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err
     plim_strategy_spec s = {.text = text};
     plim_str rest = text, name = {"", 0}, key, value;
     char word[64];
-    plim_item(&rest, &name, &value);
+    plim_item_next(&rest, &name, &value);
     snprintf(word, sizeof word, PLIM_STR_FMT, PLIM_STR_ARG(name));
     const struct row *row =
         plim_row_find("strategy", word, rows, PLIM_COUNT(rows), sizeof *rows, err);
@@ -53,12 +49,12 @@ plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err
         return PLIM_EUSAGE;
     s.strategy = row->strategy;
     plim_str presets = plim_str_of(row->options);
-    while (plim_item(&presets, &key, &value)) {
+    while (plim_item_next(&presets, &key, &value)) {
         plim_assert(s.n_options < PLIM_STRATEGY_OPTIONS);
         s.option[s.n_options].name = key;
         read_option(&s, s.n_options++, value, value);
     }
-    while (plim_item(&rest, &key, &value)) {
+    while (plim_item_next(&rest, &key, &value)) {
         uint32_t i = plim_share_option(&s, key);
         if (i == s.n_options)
             return plim_fail(err, PLIM_EUSAGE, 0,

@@ -46,7 +46,7 @@ plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err)
                  {"dropout", &out->dropout, 0, 1},
                  {"rslora", &rslora, 0, 1},
                  {"dora", &dora, 0, 1}};
-    while (plim_item(&rest, &key, &value)) {
+    while (plim_item_next(&rest, &key, &value)) {
         size_t i = 0;
         double v = 1; /* of a name alone: "rslora" */
         if ((plim_str_is(key, "targets") || plim_str_is(key, "save")) && value.n) {

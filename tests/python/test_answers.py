@@ -35,6 +35,8 @@ ASKED = [
      "fit resnet18 --gpu t4,a100 --optimizer adam"),
     (lambda: plimsoll.cards("resnet18", batch=512, gpu=["t4", "rtx2060", "h100", "mi300x"]),
      "gpus --for resnet18 --batch 512 --gpu t4,rtx2060,h100,mi300x"),
+    (lambda: plimsoll.serve("qwen2.5-7b", engine="vllm,max_num_seqs=64", context=4096, concurrency=8, gpu="a100", kv="fp8"),
+     "serve qwen2.5-7b --engine vllm,max_num_seqs=64 --context 4096 --concurrency 8 --gpu a100 --kv fp8"),
     (lambda: plimsoll.layers("alexnet", batch=2), "layers alexnet --batch 2"),
     (lambda: plimsoll.info(DATA / "resnet18.pt2"), f"info {DATA}/resnet18.pt2"),
     (lambda: plimsoll.info("llama-3.1-8b"), "info llama-3.1-8b"),

@@ -6,7 +6,7 @@ import unittest
 import plimsoll
 from program import DATA, program
 
-FUNCTIONS = ("estimate", "layers", "fit", "info", "compare", "replay", "diff", "tape")
+FUNCTIONS = ("estimate", "layers", "fit", "info", "compare", "replay", "diff", "tape", "serve")
 
 
 @functools.lru_cache(maxsize=None)
@@ -41,7 +41,8 @@ def values(setting, chance):
             "checkpoint": ["none", "blocks"], "lora": ["r=4,targets=fc"], "freeze": ["layer1,layer2.*"], "optimizer": ["sgd", "adamw"],
             "keep": ["none", "inputs"], "ema": ["none", "lerp"], "torch": ["2.4", 2.13], "gpu": ["t4", "a100"],
             "alloc_conf": ["max_split_size_mb:64"], "allocator": ["caching", "none"], "within": ["5%", "64MiB", 2**20],
-            "strategy": ["ddp,view=1", "fsdp2"], "rank": ["0", 1]}[setting.key]
+            "strategy": ["ddp,view=1", "fsdp2"], "rank": ["0", 1],
+            "engine": ["vllm", "vllm,enforce_eager"], "kv": ["auto", "fp8"]}[setting.key]
 
 
 def asked(function, **settings):
@@ -56,7 +57,7 @@ def asked(function, **settings):
         return str(plimsoll.tape("resnet18", **settings))
     if function == "fit":  # of one card, which is enough, and of a small model
         settings = settings if settings.get("gpu") or settings.get("vram") else {"gpu": "t4", **settings}
-    return getattr(plimsoll, function)("resnet18", **settings)
+    return getattr(plimsoll, function)("gpt2" if function == "serve" else "resnet18", **settings)
 
 
 class Settings(unittest.TestCase):

@@ -258,7 +258,7 @@ static void test_rows(void **state)
 {
     (void)state;
     static const char commands[] =
-        "estimate layers compare fit tape info replay diff run gpus";
+        "estimate layers compare fit tape info replay diff run gpus serve";
     plim_setting_info row = PLIM_SETTING_INFO_INIT;
     plim_settings *s = asked_settings(NULL);
     uint32_t i = 0;

@@ -245,7 +245,6 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     g->batch = h.batch;
     g->seq = h.seq;
     g->seq_max = h.seq_max;
-    g->kv_cache = h.kv_cache;
     g->cached = h.n_cached > 0;
     g->format = PLIM_STR("Hugging Face config");
     g->producer = plim_str_of(group->src);

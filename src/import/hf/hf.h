@@ -126,7 +126,6 @@ typedef struct plim_hf {
     plim_str architecture;       /* the class named in the file, or "" */
     struct plim_hf_quant *quant; /* hf_quant.c; NULL: weights are not packed */
     int64_t batch, seq, seq_max; /* once plim_hf_tokens was called; seq_max 0: no limit */
-    uint64_t kv_cache;           /* once plim_hf_cache was */
     uint32_t positions;          /* once plim_hf_positions was */
     uint32_t ids;                /* once plim_hf_ids was */
     bool caching;                /* use_cache */
@@ -185,9 +184,10 @@ const bool *plim_hf_layers_in(plim_hf *h, plim_str raw, int64_t layers);
 /* Fails unless heads * dim is a valid size and kv_heads divides heads. */
 void plim_hf_check_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t dim);
 
-/* What use_cache=True keeps of each token in each layer: kv_heads heads, each of `width`
- * elements of key and value together. */
-void plim_hf_cache(plim_hf *h, int64_t layers, int64_t kv_heads, int64_t width);
+/* What generation keeps in these layers; 0 layers: nothing. */
+void plim_hf_cache(plim_hf *h, plim_kv_layers kv);
+/* Likewise in all layers, of the usual attention: kv_heads heads of that size. */
+void plim_hf_cache_heads(plim_hf *h, int64_t layers, int64_t kv_heads, int64_t head_dim);
 
 /* PLIM_EUNSUPPORTED if the file sets a key that is not supported. */
 void plim_hf_refuse(plim_hf *h, bool set, const char *key);

@@ -126,7 +126,7 @@ static void bloom_build(plim_hf *h, const void *p)
     plim_nn *n = &h->n;
     uint32_t embedding;
     plim_hf_check_heads(h, c->heads, c->heads, c->hidden / c->heads);
-    plim_hf_cache(h, c->layers, c->heads, 2 * (c->hidden / c->heads));
+    plim_hf_cache_heads(h, c->layers, c->heads, c->hidden / c->heads);
     plim_hf_refuse(h, c->exact, "slow_but_exact");
     plim_hf_tokens(h, "input_ids", NO_LIMIT, false);
     plim_nn_root(n, "BloomForCausalLM");

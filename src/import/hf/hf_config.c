@@ -279,11 +279,17 @@ void plim_hf_check_heads(plim_hf *h, int64_t heads, int64_t kv_heads, int64_t di
                      dim, INT32_MAX / heads);
 }
 
-void plim_hf_cache(plim_hf *h, int64_t layers, int64_t kv_heads, int64_t width)
+void plim_hf_cache(plim_hf *h, plim_kv_layers kv)
 {
-    if (!plim_mul((uint64_t)layers, (uint64_t)kv_heads, &h->kv_cache) ||
-        !plim_mul(h->kv_cache, (uint64_t)width, &h->kv_cache))
-        h->kv_cache = 0;
+    if (kv.layers && !plim_graph_add_kv(h->n.g, &kv))
+        plim_hf_oom(&h->n);
+}
+
+void plim_hf_cache_heads(plim_hf *h, int64_t layers, int64_t kv_heads, int64_t head_dim)
+{
+    plim_hf_cache(
+        h, (plim_kv_layers){
+               .layers = layers, .heads = kv_heads, .keys = head_dim, .values = head_dim});
 }
 
 void plim_hf_refuse(plim_hf *h, bool set, const char *key)

@@ -326,7 +326,8 @@ static void deepseek_build(plim_hf *h, const void *p)
     c->top_k =
         c->top_k ? c->top_k : 1; /* null in the class: it has weights, but does not run */
     check_config(h, c, !d.r->complex);
-    plim_hf_cache(h, c->layers, 1, c->kv_rank + c->rope); /* of all heads together */
+    plim_hf_cache(
+        h, (plim_kv_layers){.layers = c->layers, .heads = 1, .keys = c->kv_rank + c->rope});
     plim_hf_tokens(h, "input_ids", c->positions, false);
     if (n->st)
         return;

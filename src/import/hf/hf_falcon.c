@@ -165,8 +165,12 @@ static void falcon_build(plim_hf *h, const void *p)
     c.kv_heads = c.kv_heads ? c.kv_heads : c.heads;
     c.norms = c.norms ? c.norms : c.new_decoder ? 2 : 1;
     plim_hf_check_heads(h, c.heads, c.kv_heads, c.hidden / c.heads);
-    plim_hf_cache(h, c.layers, c.multi_query && !c.new_decoder ? 1 : c.heads,
-                  2 * (c.hidden / c.heads)); /* after the heads of keys are repeated */
+    int64_t kv_heads = c.new_decoder ? c.kv_heads : c.multi_query ? 1 : c.heads;
+    plim_hf_cache(h, (plim_kv_layers){.layers = c.layers,
+                                      .heads = kv_heads,
+                                      .keys = c.hidden / c.heads,
+                                      .values = c.hidden / c.heads,
+                                      .copies = c.new_decoder ? c.heads / kv_heads : 1});
     plim_hf_refuse(h, c.alibi, "alibi");
     plim_hf_tokens(h, "input_ids", c.positions, false);
     plim_nn_root(n, "FalconForCausalLM");

@@ -95,7 +95,7 @@ static void gpt2_build(plim_hf *h, const void *p)
     plim_nn *n = &h->n;
     uint32_t embedding;
     plim_hf_check_heads(h, c->heads, c->heads, c->hidden / c->heads);
-    plim_hf_cache(h, c->layers, c->heads, 2 * (c->hidden / c->heads));
+    plim_hf_cache_heads(h, c->layers, c->heads, c->hidden / c->heads);
     plim_hf_tokens(h, "input_ids", c->positions, true);
     plim_hf_refuse(h, c->cross, "add_cross_attention");
     plim_hf_refuse(h, c->upcast, "reorder_and_upcast_attn");

@@ -327,6 +327,21 @@ static bool any_layer(const llama *l, bool windowed)
     return false;
 }
 
+/* What layers without and with a window keep. */
+static void keep_tokens(const llama *l)
+{
+    const config *c = l->c;
+    int64_t windowed = 0;
+    for (int64_t i = 0; i < c->layers; i++)
+        windowed += l->windowed && l->windowed[i];
+    plim_hf_cache_heads(l->h, c->layers - windowed, c->kv_heads, c->head_dim);
+    plim_hf_cache(l->h, (plim_kv_layers){.layers = windowed,
+                                         .heads = c->kv_heads,
+                                         .keys = c->head_dim,
+                                         .values = c->head_dim,
+                                         .window = c->window});
+}
+
 static void make_masks(llama *l, uint32_t positions, uint32_t embedded)
 {
     plim_hf_mask full = {.positions = l->r->oss ? PLIM_NONE : positions,
@@ -433,7 +448,7 @@ static void llama_build(plim_hf *h, const void *p)
     l.dense = plim_hf_layers_in(h, c.dense_layers, c.layers);
     plim_nn_root(&h->n, class_of(&l, "ForCausalLM"));
     plim_hf_check_heads(h, c.heads, c.kv_heads, c.head_dim);
-    plim_hf_cache(h, c.layers, c.kv_heads, 2 * c.head_dim);
+    keep_tokens(&l);
     plim_hf_tokens(h, "input_ids", c.positions, false);
     uint32_t x = add_decoder(&l, &embedding);
     x = plim_hf_lm_head(h, x, c.vocab, c.tie ? embedding : PLIM_NONE, false);

@@ -440,6 +440,11 @@ static void mamba_build(plim_hf *h, const void *p)
     check_sizes(h, &m, r);
     if (n->st)
         return;
+    plim_hf_cache(
+        h, (plim_kv_layers){.layers = c->layers,
+                            .channels = m.inner + (r->loop ? 0 : 2 * c->groups * c->state),
+                            .kernel = c->kernel,
+                            .state = m.inner * c->state});
     plim_nn_root(n, class_of(&m, "ForCausalLM"));
     uint32_t ids = plim_hf_ids(h);
     plim_nn_enter(n, "backbone", class_of(&m, "Model"));

@@ -139,7 +139,7 @@ static void neox_build(plim_hf *h, const void *p)
     uint32_t embedding;
     int64_t dim = c->hidden / c->heads, kv = c->kv_heads ? c->kv_heads : c->heads;
     plim_hf_check_heads(h, c->heads, kv, dim);
-    plim_hf_cache(h, c->layers, kv, 2 * dim);
+    plim_hf_cache_heads(h, c->layers, kv, dim);
     plim_hf_refuse(h, c->qk_norm, "qk_layernorm");
     plim_hf_tokens(h, "input_ids", c->positions, false);
     plim_nn_root(n, plim_nn_join(n, r->prefix, "ForCausalLM"));

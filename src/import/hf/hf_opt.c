@@ -109,7 +109,7 @@ static void opt_build(plim_hf *h, const void *p)
     const config *c = p;
     uint32_t embedding = PLIM_NONE;
     plim_hf_check_heads(h, c->heads, c->heads, c->hidden / c->heads);
-    plim_hf_cache(h, c->layers, c->heads, 2 * (c->hidden / c->heads));
+    plim_hf_cache_heads(h, c->layers, c->heads, c->hidden / c->heads);
     plim_hf_refuse(h, !c->affine, "layer_norm_elementwise_affine");
     plim_hf_tokens(h, "input_ids", c->positions, true);
     plim_nn_root(&h->n, "OPTForCausalLM");

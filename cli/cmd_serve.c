@@ -1,0 +1,30 @@
+/* cmd_serve.c -- plimsoll serve MODEL: what an inference engine holds of a model. */
+#include "cmds.h"
+
+static int serve_model(plim_args *a, const plim_model *m)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_serve *s = NULL;
+    if (plim_serve_run(m, a->settings, &s, &err))
+        return plim_console_error(&err);
+    plim_status st =
+        plim_serve_print(s, a->render, &a->style, plim_console_put, &a->console, &err);
+    bool fits = s->fits == PLIM_FITS_YES || s->fits == PLIM_FITS_NO_CARD;
+    plim_serve_free(s);
+    int code = plim_console_result(&a->console, st, &err);
+    return code ? code : fits ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
+}
+
+static int serve_run(plim_args *a)
+{
+    int code = plim_args_one_card(a);
+    return code ? code : plim_cmd_with_model(a, serve_model);
+}
+
+const plim_cmd plim_cmd_serve = {
+    .name = "serve",
+    .usage = "MODEL",
+    .doc = "predict what an inference engine holds of a model",
+    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
+    .run = serve_run,
+};

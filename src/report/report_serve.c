@@ -1,0 +1,226 @@
+/* report_serve.c -- what an inference engine holds of a model. */
+#include "report/report.h"
+
+/* clang-format off */
+PLIM_GETTER(serve_part, plim_serve_row, plim_cell_text(r->part))
+PLIM_GETTER(serve_place, plim_serve_row, plim_cell_text(plim_serve_place_name(r->place)))
+PLIM_GETTER(serve_range, plim_serve_row, plim_cell_range(r->low, r->high))
+PLIM_GETTER(serve_low, plim_serve_row, plim_cell_u64(PLIM_CELL_BYTES, r->low))
+PLIM_GETTER(serve_usual, plim_serve_row, plim_cell_u64(PLIM_CELL_BYTES, r->usual))
+PLIM_GETTER(serve_high, plim_serve_row, plim_cell_u64(PLIM_CELL_BYTES, r->high))
+PLIM_GETTER(serve_certainty, plim_serve_row, plim_cell_text(plim_certainty_name(r->certainty)))
+PLIM_GETTER(serve_doc, plim_serve_row, plim_cell_text(r->doc))
+
+static const plim_column serve_columns[] = {
+    /* name       title       in            align         least drop get */
+    {"part",      "part",      PLIM_IN_BOTH, PLIM_LEFT,     0,  0, serve_part},
+    {"place",     "on",        PLIM_IN_BOTH, PLIM_LEFT,     0,  3, serve_place},
+    {"bytes",     "bytes",     PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, serve_range},
+    {"low",       "",          PLIM_IN_DATA, PLIM_RIGHT,    0,  0, serve_low},
+    {"usual",     "usually",   PLIM_IN_BOTH, PLIM_RIGHT,    0,  1, serve_usual},
+    {"high",      "",          PLIM_IN_DATA, PLIM_RIGHT,    0,  0, serve_high},
+    {"certainty", "",          PLIM_IN_DATA, PLIM_LEFT,     0,  0, serve_certainty},
+    {"doc",       "",          PLIM_IN_BOTH, PLIM_CUT_TAIL, 12, 2, serve_doc},
+};
+/* clang-format on */
+
+/* ---- text --------------------------------------------------------------------------------- */
+
+static void serve_head(plim_page *p, const plim_serve *s)
+{
+    const char *engine = s->settings->text[PLIM_SET_engine].p;
+    const char *kv = s->settings->text[PLIM_SET_kv].p;
+    plim_report_model_line(p, s->model);
+    plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
+    plim_page_paint(p, PLIM_PAINT_DIM);
+    plim_flow_printf(&f, "%s", engine);
+    if (s->settings->text[PLIM_SET_dtype].p)
+        plim_flow_printf(&f, "%s", s->settings->text[PLIM_SET_dtype].p);
+    plim_flow_printf(&f, "kv %s", kv);
+    plim_flow_printf(&f, "context %" PRIu64, s->context);
+    plim_flow_printf(&f, "concurrency %" PRIu64, s->concurrency);
+    plim_flow_end(&f);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+    if (s->gpu)
+        plim_page_wrap(p, s->gpu, 0);
+}
+
+/* "131,072 B for each token, 1.00 GiB for a request of 8,192" */
+static void serve_request(plim_page *p, const plim_serve *s)
+{
+    plim_flow f = plim_flow_lead(p, ", ", "  ");
+    if (s->token_bytes)
+        plim_flow_printf(&f, "KV cache: %s bytes for each token",
+                         plim_fmt_count(s->token_bytes).s);
+    plim_flow_printf(&f, "%s%s for a request of %s tokens", s->token_bytes ? "" : "KV cache: ",
+                     plim_fmt_bytes(s->request_bytes, p->style.si).s,
+                     plim_fmt_count(s->context).s);
+    plim_flow_end(&f);
+}
+
+/* "53 requests of 8,192 tokens; usually 54" */
+static void serve_most(plim_page *p, const char *what, const plim_served_most *m)
+{
+    plim_flow f = plim_flow_lead(p, " ", "  ");
+    const char *least = m->limited ? plim_page_glyph(p, "\xe2\x89\xa5 ", ">= ") : "";
+    plim_flow_printf(&f, "%s:", what);
+    if (!m->usual)
+        plim_flow_printf(&f, "none");
+    else if (m->sure == m->usual)
+        plim_flow_printf(&f, "%s%s", least, plim_fmt_count(m->usual).s);
+    else
+        plim_flow_printf(&f, "%s surely, usually %s%s",
+                         m->sure ? plim_fmt_count(m->sure).s : "none", least,
+                         plim_fmt_count(m->usual).s);
+    plim_flow_end(&f);
+}
+
+static void serve_answers(plim_page *p, const plim_serve *s)
+{
+    plim_buf longest, most;
+    plim_buf_init(&longest, &p->arena);
+    plim_buf_init(&most, &p->arena);
+    plim_buf_printf(&longest, "longest context for %s request%s",
+                    plim_fmt_count(s->concurrency).s, s->concurrency == 1 ? "" : "s");
+    plim_buf_printf(&most, "most requests of %s tokens", plim_fmt_count(s->context).s);
+    plim_report_verdict(p, &(plim_report_card_fit){.fits = s->fits,
+                                                   .gpu = s->gpu,
+                                                   .gpu_bytes = s->gpu_bytes,
+                                                   .gpu_exact = s->gpu_exact,
+                                                   .context_known = s->context_known});
+    if (!s->gpu)
+        return;
+    plim_str one = plim_arena_str(&p->arena, plim_buf_str(&longest));
+    plim_str two = plim_arena_str(&p->arena, plim_buf_str(&most));
+    p->buf.bad |= longest.bad || most.bad || !one.p || !two.p;
+    if (p->buf.bad)
+        return;
+    serve_most(p, one.p, &s->longest);
+    serve_most(p, two.p, &s->requests);
+}
+
+static plim_rows serve_parts(const plim_serve *s)
+{
+    plim_rows r = PLIM_ROWS_OF(serve_columns, s->rows, s->n_rows);
+    bool host = false;
+    for (uint32_t i = 0; i < s->n_rows; i++)
+        host |= s->rows[i]->place == PLIM_ON_HOST;
+    r.only = host ? NULL : "part,bytes,usual,doc";
+    return r;
+}
+
+static plim_status serve_text(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_serve *s = subject;
+    const plim_rows r = serve_parts(s);
+    p->scale = s->device_high;
+    if (!p->style.quiet) {
+        serve_head(p, s);
+        plim_page_puts(p, "\n");
+    }
+    plim_status st = plim_rows_text(p, &r, 0, err);
+    if (st || p->style.quiet)
+        return st;
+    plim_page_puts(p, "\n");
+    plim_flow f = plim_flow_lead(p, "; ", "  ");
+    plim_flow_printf(&f, "total on the card: %.*s",
+                     PLIM_STR_ARG(plim_page_range(p, s->device_low, s->device_high)));
+    if (s->device_low != s->device_high)
+        plim_flow_printf(&f, "usually %s", plim_page_bytes(p, s->device).s);
+    if (s->host)
+        plim_flow_printf(&f, "on the host: %s", plim_page_bytes(p, s->host).s);
+    plim_flow_end(&f);
+    serve_request(p, s);
+    serve_answers(p, s);
+    if (s->n_says)
+        plim_page_puts(p, "\nThe engine says when it starts:\n");
+    for (uint32_t i = 0; i < s->n_says; i++)
+        plim_page_wrap(p, s->says[i], 2);
+    plim_report_paragraph(p, PLIM_PAINT_WARN, s->model->note);
+    return PLIM_OK;
+}
+
+/* ---- data --------------------------------------------------------------------------------- */
+
+static void json_most(plim_jw *w, const char *key, const plim_serve *s,
+                      const plim_served_most *m)
+{
+    plim_jw_key(w, key);
+    if (!s->gpu) {
+        plim_jw_null(w);
+        return;
+    }
+    plim_jw_object(w);
+    plim_jw_key(w, "sure");
+    plim_jw_u64(w, m->sure);
+    plim_jw_key(w, "usual");
+    plim_jw_u64(w, m->usual);
+    plim_jw_key(w, "limited");
+    plim_jw_bool(w, m->limited);
+    plim_jw_end(w);
+}
+
+static void json_number(plim_jw *w, const char *key, uint64_t n, bool known)
+{
+    plim_jw_key(w, key);
+    if (known)
+        plim_jw_u64(w, n);
+    else
+        plim_jw_null(w);
+}
+
+static plim_status serve_json(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_serve *s = subject;
+    const plim_rows r = serve_parts(s);
+    plim_jw w;
+    (void)err;
+    plim_report_json_open(&w, p, "plimsoll/serve/1", s->model);
+    plim_jw_key(&w, "settings");
+    plim_settings_write(&w, s->settings, "serve");
+    plim_jw_key(&w, "engine");
+    plim_jw_cstr(&w, s->engine);
+    plim_jw_key(&w, "gpu");
+    plim_jw_cstr(&w, s->gpu);
+    json_number(&w, "gpu_bytes", s->gpu_bytes, s->gpu != NULL);
+    plim_rows_json(&w, "parts", &r);
+    json_number(&w, "device_low", s->device_low, true);
+    json_number(&w, "device", s->device, true);
+    json_number(&w, "device_high", s->device_high, true);
+    json_number(&w, "host", s->host, true);
+    json_number(&w, "context", s->context, true);
+    json_number(&w, "concurrency", s->concurrency, true);
+    json_number(&w, "token_bytes", s->token_bytes, s->token_bytes > 0);
+    json_number(&w, "request_bytes", s->request_bytes, true);
+    plim_jw_key(&w, "fits");
+    plim_jw_cstr(&w, plim_report_fits(s->fits));
+    json_most(&w, "longest_context", s, &s->longest);
+    json_most(&w, "most_requests", s, &s->requests);
+    plim_jw_key(&w, "says");
+    plim_jw_array(&w);
+    for (uint32_t i = 0; i < s->n_says; i++)
+        plim_jw_cstr(&w, s->says[i]);
+    plim_jw_end(&w);
+    plim_report_json_close(&w);
+    return PLIM_OK;
+}
+
+static plim_status serve_csv(plim_page *p, const void *subject, plim_err *err)
+{
+    plim_rows r = serve_parts(subject);
+    r.only = NULL;
+    return plim_rows_csv(p, &r, err);
+}
+
+plim_status plim_serve_print(const plim_serve *s, plim_render r, const plim_style *st,
+                             plim_put put, void *ud, plim_err *err)
+{
+    static const plim_report report = {
+        .name = "serve", .text = serve_text, .json = serve_json, .csv = serve_csv};
+    return plim_report_print(&report, s, r, st, put, ud, err);
+}
+
+plim_status plim_serve_json(const plim_serve *s, plim_put put, void *ud, plim_err *err)
+{
+    return plim_serve_print(s, PLIM_JSON, NULL, put, ud, err);
+}

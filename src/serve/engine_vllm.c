@@ -1,0 +1,380 @@
+/* engine_vllm.c -- vLLM: see engines.def.
+ *
+ * vLLM takes a share of the card, loads the weights, runs a batch of dummies to see what else it
+ * needs, and makes of the rest a pool of blocks for keys and values.  Weights, pages and blocks
+ * follow from its code; what the dummies need is estimated from what the layers produce and
+ * from logs that users published. */
+#include "base/fmt.h"
+#include "serve/serve.h"
+
+/* ---- options ------------------------------------------------------------------------------ */
+
+typedef struct options {
+    double utilization, tokens, sequences, block, eager, blocks, pool;
+} options;
+
+/* What vLLM's server takes for `auto`: more on a card of 70 GiB and more that is no A100.
+ * src: engine/arg_utils.py get_batch_defaults */
+static bool is_large(const plim_gpu *gpu)
+{
+    return gpu && gpu->memory_bytes >= UINT64_C(70) << 30 && !strstr(gpu->name, "A100");
+}
+
+static plim_status read_auto(const plim_serving *s, const char *name, double small,
+                             double large, double *out, plim_err *err)
+{
+    if (!plim_str_is(plim_serving_option(s, name), "auto"))
+        return plim_serving_number(s, name, 1, 1 << 24, out, err);
+    *out = is_large(s->job->gpu) ? large : small;
+    return PLIM_OK;
+}
+
+static plim_status read_options(const plim_serving *s, options *o, plim_err *err)
+{
+    plim_status st =
+        plim_serving_number(s, "gpu_memory_utilization", 0.01, 1, &o->utilization, err);
+    if (!st)
+        st = read_auto(s, "max_num_batched_tokens", 2048, 8192, &o->tokens, err);
+    if (!st)
+        st = read_auto(s, "max_num_seqs", 256, 1024, &o->sequences, err);
+    if (!st)
+        st = plim_serving_number(s, "block_size", 1, 1 << 16, &o->block, err);
+    if (!st)
+        st = plim_serving_number(s, "enforce_eager", 0, 1, &o->eager, err);
+    if (!st)
+        st = plim_serving_number(s, "num_gpu_blocks_override", 0, 1e12, &o->blocks, err);
+    return st ? st : plim_serving_number(s, "kv_cache_memory_bytes", 0, 1e15, &o->pool, err);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static uint64_t ceil_div(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
+
+/* Rows of the vocabulary are filled up to a multiple of 64.
+ * src: model_executor/layers/vocab_parallel_embedding.py */
+static uint64_t pad_vocabulary(const plim_graph *g, const plim_value *v, uint64_t bytes)
+{
+    const plim_meta *logits = &g->values[g->outputs[0]].meta;
+    int64_t rows = logits->rank ? logits->dim[logits->rank - 1] : 0;
+    if (v->meta.rank != 2 || v->meta.dim[0] != rows || rows < 1)
+        return bytes;
+    return plim_sat_mul(bytes / (uint64_t)rows, ceil_div((uint64_t)rows, 64) * 64);
+}
+
+static bool ends_with(plim_str s, const char *tail)
+{
+    size_t n = strlen(tail);
+    return s.n >= n && !memcmp(s.p + s.n - n, tail, n);
+}
+
+/* cos and sin of every position, in the type of the model: transformers holds frequencies only.
+ * src: model_executor/layers/rotary_embedding/base.py */
+static uint64_t rotary_table(const plim_serving *s, const plim_value *v)
+{
+    if (!ends_with(v->name, "inv_freq") || ends_with(v->name, "original_inv_freq") ||
+        v->meta.rank != 1)
+        return 0;
+    uint64_t row = 2 * (uint64_t)v->meta.dim[0] * plim_dtype_bytes(plim_serving_dtype(s));
+    return plim_sat_mul(row, PLIM_MAX((uint64_t)s->g->seq_max, s->context));
+}
+
+static uint64_t sum_weights(const plim_serving *s)
+{
+    const plim_graph *g = s->g;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        const plim_value *v = &g->values[i];
+        uint64_t bytes = plim_serving_bytes(s, v);
+        if (v->kind == PLIM_VALUE_PARAMETER && v->tied_to == PLIM_NONE)
+            sum = plim_sat_add(sum, pad_vocabulary(g, v, bytes));
+        else if (v->kind == PLIM_VALUE_BUFFER)
+            sum = plim_sat_add(sum, v->packed ? bytes : rotary_table(s, v));
+    }
+    return sum;
+}
+
+/* ---- the run of dummies ------------------------------------------------------------------------- */
+
+/* What an op reads and writes for one token, and whether any of it is not made of parameters
+ * alone; `moving` marks such values. */
+static uint64_t sum_operands(const plim_serving *s, const plim_node *n, bool *moving)
+{
+    uint64_t sum = 0;
+    bool moves = false;
+    for (uint32_t i = 0; i < n->n_args; i++)
+        for (uint32_t k = 0; k < plim_arg_values(&n->args[i]); k++) {
+            uint32_t id = plim_arg_value(&n->args[i], k);
+            if (id == PLIM_NONE || !moving[id])
+                continue;
+            moves = true;
+            sum = plim_sat_add(sum, plim_serving_bytes(s, &s->g->values[id]));
+        }
+    for (uint32_t i = 0; i < n->n_outs; i++) {
+        moving[n->outs[i]] = moves;
+        sum = plim_sat_add(sum, plim_serving_bytes(s, &s->g->values[n->outs[i]]));
+    }
+    return moves ? sum : 0;
+}
+
+/* The most that an op of a layer works on for one token, and the hidden states beside it; the
+ * head, which makes the logits, works on few tokens only. */
+static plim_status find_widest(const plim_serving *s, uint64_t *out, plim_err *err)
+{
+    const plim_graph *g = s->g;
+    const uint64_t logits = plim_serving_bytes(s, &g->values[g->outputs[0]]);
+    uint64_t hidden = 0;
+    bool *moving = PLIM_NEW_N(s->arena, bool, g->n_values);
+    if (!moving)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        moving[g->inputs[i]] = true;
+    *out = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const plim_node *n = &g->nodes[i];
+        uint64_t all = sum_operands(s, n, moving);
+        uint64_t made = n->n_outs ? plim_serving_bytes(s, &g->values[n->outs[0]]) : 0;
+        if (!all || made == logits)
+            continue;
+        hidden = hidden ? hidden : made; /* of the embedding */
+        *out = PLIM_MAX(*out, all);
+    }
+    *out = plim_sat_add(*out, 2 * hidden);
+    return PLIM_OK;
+}
+
+/* Logits of each sequence in fp32 and what sampling makes of them, in bytes for each sequence and
+ * word of the vocabulary: measured 41 and 39 (Llama-3-8B and Qwen2.5-7B, 2024 and early 2025), 16
+ * (Qwen2.5-0.5B, 2026).
+ * src: vllm pull request 10511 and issue 13882, kvcached pull request 448 */
+enum { SAMPLER_LOW = 12, SAMPLER_USUAL = 16, SAMPLER_HIGH = 41 };
+
+static plim_status add_profile_run(const plim_serving *s, const options *o, plim_served *out,
+                                   plim_err *err)
+{
+    uint64_t layers = 0;
+    plim_status st = find_widest(s, &layers, err);
+    if (st)
+        return st;
+    const plim_meta *logits = &s->g->values[s->g->outputs[0]].meta;
+    uint64_t words = logits->rank ? (uint64_t)logits->dim[logits->rank - 1] : 0;
+    uint64_t rows = (uint64_t)PLIM_MIN(o->sequences, o->tokens);
+    layers = plim_sat_mul(layers, (uint64_t)o->tokens);
+    words = plim_sat_mul(words, rows);
+    const plim_serve_row row = {
+        .part = "profile run",
+        .low = PLIM_MAX(layers, plim_sat_mul(words, SAMPLER_LOW)),
+        .usual = PLIM_MAX(layers, plim_sat_mul(words, SAMPLER_USUAL)),
+        .high = PLIM_MAX(plim_sat_add(layers, layers / 2), plim_sat_mul(words, SAMPLER_HIGH)),
+        .certainty = PLIM_ESTIMATED,
+        .doc = "temporaries of a full batch"};
+    return plim_served_part(out, row, err);
+}
+
+/* ---- the pool ---------------------------------------------------------------------------------------- */
+
+/* Layers are split into groups of as many each, which share the pool: each has a table of its own
+ * of the blocks that it uses. */
+typedef struct pool {
+    uint64_t page;   /* bytes of a block in one layer */
+    uint64_t layers; /* of a group */
+    uint64_t groups;
+    uint64_t blocks; /* of a request, in all groups */
+} pool;
+
+static uint64_t page_bytes(const plim_serving *s, const plim_kv_layers *kv, uint64_t block)
+{
+    if (!kv->heads) { /* src: model_executor/layers/mamba/mamba_utils.py */
+        uint64_t conv = (uint64_t)kv->channels * (uint64_t)(kv->kernel - 1);
+        return plim_sat_mul(plim_sat_add(conv, (uint64_t)kv->state),
+                            plim_dtype_bytes(plim_serving_dtype(s)));
+    }
+    return plim_sat_mul(plim_serving_kv(s, kv) / (uint64_t)kv->layers, block);
+}
+
+/* Blocks that a request of `context` tokens takes in a group.  A window may begin inside a
+ * block.  src: v1/kv_cache_interface.py max_memory_usage_bytes */
+static uint64_t count_blocks(const plim_serving *s, const options *o, const plim_kv_layers *kv)
+{
+    uint64_t block = (uint64_t)o->block, tokens = s->context;
+    if (!kv->heads)
+        return 1;
+    if (!kv->window)
+        return ceil_div(tokens, block);
+    tokens = PLIM_MIN(tokens, plim_sat_add((uint64_t)kv->window - 1, (uint64_t)o->tokens));
+    return ceil_div(tokens, block) + 1;
+}
+
+/* src: v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size */
+static plim_status plan_pool(const plim_serving *s, const options *o, pool *p, plim_err *err)
+{
+    const plim_graph *g = s->g;
+    uint64_t least = UINT64_MAX, most = 0;
+    *p = (pool){0};
+    for (uint32_t i = 0; i < g->n_kv; i++) {
+        uint64_t page = page_bytes(s, &g->kv[i], (uint64_t)o->block);
+        if (i && page != p->page)
+            return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "layers of '" PLIM_STR_FMT "' keep %" PRIu64 " and %" PRIu64
+                             " bytes a block: vLLM's grouping of such layers is not known",
+                             PLIM_STR_CUT(g->name), p->page, page);
+        p->page = page;
+        least = PLIM_MIN(least, (uint64_t)g->kv[i].layers);
+        most = PLIM_MAX(most, (uint64_t)g->kv[i].layers);
+    }
+    p->layers = 2 * most < 3 * least ? most : least;
+    for (uint32_t i = 0; i < g->n_kv; i++) {
+        uint64_t groups = ceil_div((uint64_t)g->kv[i].layers, p->layers);
+        p->groups += groups;
+        p->blocks =
+            plim_sat_add(p->blocks, plim_sat_mul(groups, count_blocks(s, o, &g->kv[i])));
+    }
+    return PLIM_OK;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------------------- */
+
+enum { MIB = 1 << 20 };
+
+/* What the process takes outside PyTorch from its start on, and the graphs of each size of batch.
+ * src: 0.03 to 0.20 GiB in vllm issue 13882 and pull requests 12126, 14447, 0.11 in kvcached 448;
+ * graphs 0.36 in gpustack/runner pull request 251, 0.69 and 1.62 in vllm pull request 39559 */
+static plim_status add_others(const plim_serving *s, const options *o, plim_served *out,
+                              plim_err *err)
+{
+    const uint64_t mib = MIB;
+    plim_status st = add_profile_run(s, o, out, err);
+    if (!st)
+        st = plim_served_part(out,
+                              (plim_serve_row){.part = "outside PyTorch",
+                                               .low = 30 * mib,
+                                               .usual = 112 * mib,
+                                               .high = 205 * mib,
+                                               .certainty = PLIM_ESTIMATED,
+                                               .doc = "kernels, loaded later"},
+                              err);
+    if (st || o->eager > 0)
+        return st;
+    return plim_served_part(out,
+                            (plim_serve_row){.part = "CUDA graphs",
+                                             .low = 300 * mib,
+                                             .usual = 700 * mib,
+                                             .high = 1700 * mib,
+                                             .certainty = PLIM_ESTIMATED,
+                                             .doc = "one per batch size"},
+                            err);
+}
+
+/* Without a card: the blocks of the requests. */
+static plim_serve_row needed_blocks(const plim_serving *s, const pool *p)
+{
+    uint64_t bytes = plim_sat_mul(plim_sat_mul(p->page, p->layers), p->blocks);
+    bytes = plim_sat_mul(bytes, s->concurrency);
+    return (plim_serve_row){.part = "KV cache",
+                            .low = bytes,
+                            .usual = bytes,
+                            .high = bytes,
+                            .doc = "blocks of the requests"};
+}
+
+/* The rest of the card's share. */
+static plim_serve_row remaining_blocks(const plim_serving *s, const options *o, const pool *p,
+                                       const plim_served *out)
+{
+    const plim_serve_row sum = plim_served_total(out, PLIM_ON_CARD);
+    double share = o->utilization * (double)s->job->gpu->memory_bytes;
+    uint64_t budget = (uint64_t)share + (share > (double)(uint64_t)share);
+    plim_serve_row r = {.part = "KV cache",
+                        .low = budget - PLIM_MIN(budget, sum.high),
+                        .usual = budget - PLIM_MIN(budget, sum.usual),
+                        .high = budget - PLIM_MIN(budget, sum.low),
+                        .certainty = PLIM_ESTIMATED,
+                        .rest = true,
+                        .doc = "the rest of its share"};
+    double told = o->blocks > 0 ? o->blocks * (double)(p->page * p->layers) : o->pool;
+    if (told > 0) {
+        r.low = r.usual = r.high = (uint64_t)told;
+        r.certainty = PLIM_EXACT;
+        r.rest = false;
+        r.doc = "as told";
+    }
+    return r;
+}
+
+/* What vLLM refuses to start with; nothing: it starts, or may. */
+static plim_status say_refusal(const plim_serving *s, const plim_serve_row *row,
+                               plim_served *out, plim_err *err)
+{
+    const double gib = 1 << 30;
+    if (!row->high)
+        return plim_served_say(out, err,
+                               "No available memory for the cache blocks. Try increasing "
+                               "`gpu_memory_utilization` when initializing the engine.");
+    return plim_served_say(out, err,
+                           "To serve at least one request with the models's max seq len "
+                           "(%" PRIu64 "), (%.2f GiB KV cache is needed, which is larger than "
+                           "the available KV cache memory (%.2f GiB).",
+                           s->context, (double)out->request_bytes / gib,
+                           (double)row->usual / gib);
+}
+
+static plim_status say_pool(const plim_serving *s, const options *o, const pool *p,
+                            const uint64_t blocks[3], plim_served *out, plim_err *err)
+{
+    bool one = blocks[0] == blocks[2];
+    uint64_t size = (uint64_t)o->block;
+    plim_status st =
+        plim_served_say(out, err, "GPU KV cache size: %s%s%s tokens",
+                        plim_fmt_count(blocks[0] / p->groups * size).s, one ? "" : " to ",
+                        one ? "" : plim_fmt_count(blocks[2] / p->groups * size).s);
+    if (st)
+        return st;
+    return one ? plim_served_say(out, err,
+                                 "Maximum concurrency for %s tokens per request: %.2fx",
+                                 plim_fmt_count(s->context).s, out->requests)
+               : plim_served_say(
+                     out, err, "Maximum concurrency for %s tokens per request: %.2fx to %.2fx",
+                     plim_fmt_count(s->context).s, out->requests_low, out->requests_high);
+}
+
+/* How many requests the pool holds, and what vLLM says of it. */
+static plim_status fill_pool(const plim_serving *s, const options *o, const pool *p,
+                             const plim_serve_row *row, plim_served *out, plim_err *err)
+{
+    const uint64_t block = p->page * p->layers;
+    const uint64_t blocks[3] = {row->low / block, row->usual / block, row->high / block};
+    out->pool = true;
+    out->requests_low = (double)blocks[0] / (double)p->blocks;
+    out->requests = (double)blocks[1] / (double)p->blocks;
+    out->requests_high = (double)blocks[2] / (double)p->blocks;
+    return row->high < out->request_bytes ? say_refusal(s, row, out, err)
+                                          : say_pool(s, o, p, blocks, out, err);
+}
+
+plim_status plim_engine_vllm(const plim_serving *s, plim_served *out, plim_err *err)
+{
+    options o;
+    pool p;
+    plim_status st = read_options(s, &o, err);
+    if (!st)
+        st = plan_pool(s, &o, &p, err);
+    if (st)
+        return st;
+    uint64_t weights = sum_weights(s);
+    out->request_bytes = plim_sat_mul(plim_sat_mul(p.page, p.layers), p.blocks);
+    st = plim_served_part(out,
+                          (plim_serve_row){.part = "weights",
+                                           .low = weights,
+                                           .usual = weights,
+                                           .high = weights,
+                                           .doc = "and tables of positions"},
+                          err);
+    if (!st)
+        st = add_others(s, &o, out, err);
+    const plim_serve_row row =
+        s->job->gpu ? remaining_blocks(s, &o, &p, out) : needed_blocks(s, &p);
+    if (!st)
+        st = plim_served_part(out, row, err);
+    if (!st && s->job->gpu)
+        st = fill_pool(s, &o, &p, &row, out, err);
+    return st ? st : plim_served_context(s, out, err);
+}

@@ -1,0 +1,258 @@
+/* serve.c -- the engines, and the search for the most that they hold: see serve.h. */
+#include "serve/serve.h"
+
+#include <stdio.h>
+
+#include "base/fmt.h"
+#include "base/items.h"
+
+/* ---- the list of engines ------------------------------------------------------------------ */
+
+static const plim_engine engines[] = {
+#define PLIM_ENGINE(id, name, options, kv, flags, doc, src)                                   \
+    {name, options, kv, flags, doc, src, plim_engine_##id},
+#include "serve/engines.def"
+#undef PLIM_ENGINE
+};
+
+const plim_engine *plim_engine_at(uint32_t i)
+{
+    return i < PLIM_COUNT(engines) ? &engines[i] : NULL;
+}
+
+/* ---- types of keys and values ---------------------------------------------------------------- */
+
+/* src: ggml-common.h (blocks); vLLM config/cache.py */
+static const plim_kv_type kv_types[] = {
+    {"fp32", 1, 4},   {"fp16", 1, 2},   {"bf16", 1, 2},   {"fp8", 1, 1},    {"q8_0", 32, 34},
+    {"q5_1", 32, 24}, {"q5_0", 32, 22}, {"q4_1", 32, 20}, {"q4_0", 32, 18}, {"iq4_nl", 32, 18},
+};
+
+static bool has_word(const char *words, plim_str word)
+{
+    plim_str rest = plim_str_of(words), one;
+    while (plim_item_word(&rest, ' ', &one))
+        if (plim_str_eq(one, word))
+            return true;
+    return false;
+}
+
+/* auto: the type in which the model computes. */
+static plim_status find_kv(const plim_serving *s, plim_str name, const plim_kv_type **out,
+                           plim_err *err)
+{
+    const plim_engine *e = s->engine;
+    plim_str type =
+        plim_str_is(name, "auto") ? plim_str_of(plim_dtype_name(plim_serving_dtype(s))) : name;
+    *out = NULL;
+    for (size_t i = 0; has_word(e->kv, name) && i < PLIM_COUNT(kv_types); i++)
+        if (plim_str_is(type, kv_types[i].name))
+            *out = &kv_types[i];
+    return *out ? PLIM_OK
+                : plim_fail(err, PLIM_EUSAGE, 0,
+                            "%s does not hold keys and values as '" PLIM_STR_FMT
+                            "': give one of %s",
+                            e->name, PLIM_STR_CUT(type), e->kv);
+}
+
+/* "fp8" for both, or "q8_0,q4_0" for keys and values. */
+static plim_status read_kv(plim_serving *s, plim_str text, plim_err *err)
+{
+    plim_str keys, values;
+    if (!plim_item_word(&text, ',', &keys)) {
+        plim_str all = plim_str_of(s->engine->kv);
+        plim_item_word(&all, ' ', &keys);
+    }
+    if (!plim_item_word(&text, ',', &values))
+        values = keys;
+    if (text.n)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'kv' has one type, or two for keys and values, not more");
+    plim_status st = find_kv(s, keys, &s->keys, err);
+    return st ? st : find_kv(s, values, &s->values, err);
+}
+
+static plim_status check_options(const plim_serving *s, plim_err *err)
+{
+    plim_str rest = s->options, key, value;
+    while (plim_item_next(&rest, &key, &value))
+        if (!plim_item_find(plim_str_of(s->engine->options), key).p)
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "engine '%s' has no option '" PLIM_STR_FMT "': it has %s",
+                             s->engine->name, PLIM_STR_CUT(key), s->engine->options);
+    return PLIM_OK;
+}
+
+static plim_status find_engine(plim_serving *s, plim_str text, plim_err *err)
+{
+    plim_str name = {"", 0}, value;
+    char word[64];
+    plim_item_next(&text, &name, &value);
+    snprintf(word, sizeof word, PLIM_STR_FMT, (int)PLIM_MIN(name.n, sizeof word - 1), name.p);
+    s->options = text;
+    s->engine =
+        plim_row_find("engine", word, engines, PLIM_COUNT(engines), sizeof *engines, err);
+    return s->engine ? check_options(s, err) : PLIM_EUSAGE;
+}
+
+/* ---- opening -------------------------------------------------------------------------------------- */
+
+static plim_status list_weights(plim_serving *s, plim_err *err)
+{
+    plim_inventory *held = PLIM_NEW(s->arena, plim_inventory);
+    plim_graph g = {0};
+    bool graph;
+    if (!held)
+        return plim_oom(err);
+    s->held = held;
+    return plim_model_list(s->job->model, &s->job->bind, s->arena, held, &g, &graph, err);
+}
+
+static plim_status refuse_model(const plim_serving *s, plim_err *err)
+{
+    return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                     "'" PLIM_STR_FMT "' is no model that generates text, or what it keeps of "
+                     "a token is not known: give one by name ('plimsoll models'), or its "
+                     "config.json",
+                     PLIM_STR_CUT(s->job->model->name));
+}
+
+static plim_status read_model(plim_serving *s, plim_err *err)
+{
+    const plim_importer *im = s->job->model->importer;
+    if (im && !im->read && s->engine->flags & PLIM_ENGINE_FILES)
+        return list_weights(s, err);
+    plim_graph *g = PLIM_NEW(s->arena, plim_graph);
+    if (!g)
+        return plim_oom(err);
+    s->g = g;
+    plim_err why = PLIM_ERR_INIT;
+    plim_status st = plim_job_graph(s->job, 0, s->arena, g, &why);
+    if (st && (im || st == PLIM_ENOMEM))
+        return plim_fail(err, st, why.at, "%s", why.msg);
+    if (st || !g->n_kv)
+        return refuse_model(s, err);
+    if (s->engine->flags & PLIM_ENGINE_HALVES && plim_serving_dtype(s) == PLIM_F32 &&
+        !s->job->settings->dtype)
+        s->job->step.dtype =
+            s->job->gpu && s->job->gpu->cc && s->job->gpu->cc < 80 ? PLIM_F16 : PLIM_BF16;
+    return PLIM_OK;
+}
+
+static plim_status read_sizes(plim_serving *s, plim_err *err)
+{
+    const plim_settings *set = s->job->settings;
+    uint64_t most = s->g && s->g->seq_max > 0 ? (uint64_t)s->g->seq_max : 0;
+    enum { CONTEXT = 4096 }; /* of a model that has no limit */
+    s->context = set->context ? (uint64_t)set->context : most ? most : CONTEXT;
+    s->concurrency = (uint64_t)set->concurrency;
+    if (most && s->context > most)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "a context of %" PRIu64 " tokens is longer than the %" PRIu64
+                         " positions that the model was made for",
+                         s->context, most);
+    return PLIM_OK;
+}
+
+/* Writes what was not given into the settings. */
+static plim_status record_used(const plim_serving *s, plim_err *err)
+{
+    plim_settings *set = s->job->settings;
+    char text[64];
+    snprintf(text, sizeof text, "%" PRIu64, s->context);
+    plim_status st = plim_settings_put(set, PLIM_SET_context, text, err);
+    snprintf(text, sizeof text, "%s%s%s", s->keys->name, s->keys == s->values ? "" : ",",
+             s->keys == s->values ? "" : s->values->name);
+    if (!st)
+        st = plim_settings_put(set, PLIM_SET_kv, text, err);
+    return st || !s->g ? st
+                       : plim_settings_put(set, PLIM_SET_dtype,
+                                           plim_dtype_name(plim_serving_dtype(s)), err);
+}
+
+plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, plim_err *err)
+{
+    const plim_settings *set = job->settings;
+    *out = (plim_serving){.job = job, .arena = a};
+    job->bind.batch = job->bind.seq = 1;
+    plim_status st = find_engine(out, plim_str_of(set->engine), err);
+    if (!st)
+        st = plim_job_card(job, err);
+    if (!st)
+        st = read_model(out, err);
+    if (!st)
+        st = read_kv(out, plim_str_of(set->kv ? set->kv : ""), err);
+    if (!st)
+        st = read_sizes(out, err);
+    return st ? st : record_used(out, err);
+}
+
+/* ---- the answer --------------------------------------------------------------------------------------- */
+
+/* Whether all is held at its lower (0), usual (1) or upper (2) bound. */
+static bool holds_all(const plim_serving *s, const plim_served *out, int bound)
+{
+    const plim_serve_row sum = plim_served_total(out, PLIM_ON_CARD);
+    const uint64_t bytes[] = {sum.low, sum.usual, sum.high};
+    const double room[] = {out->requests_high, out->requests, out->requests_low};
+    return bytes[bound] <= s->job->gpu->memory_bytes &&
+           (!out->pool || room[bound] >= (double)s->concurrency);
+}
+
+plim_fits plim_served_fits(const plim_serving *s, const plim_served *out)
+{
+    return !s->job->gpu           ? PLIM_FITS_NO_CARD
+           : holds_all(s, out, 2) ? (out->context_unknown ? PLIM_FITS_MAYBE : PLIM_FITS_YES)
+           : holds_all(s, out, 0) ? PLIM_FITS_MAYBE
+                                  : PLIM_FITS_NO;
+}
+
+plim_status plim_serve_ask(const plim_serving *s, plim_arena *a, plim_served *out,
+                           plim_err *err)
+{
+    *out = (plim_served){.arena = a};
+    for (uint32_t i = 0; s->g && i < s->g->n_kv; i++)
+        if (!s->g->kv[i].window)
+            out->token_bytes =
+                plim_sat_add(out->token_bytes, plim_serving_kv(s, &s->g->kv[i]));
+    return s->engine->serve(s, out, err);
+}
+
+/* ---- the longest, the most ------------------------------------------------------------------------------ */
+
+static plim_status ask_held(const plim_serving *s, plim_serve_axis axis, uint64_t n, bool sure,
+                            bool *held, plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_serving at = *s;
+    plim_served out;
+    *(axis == PLIM_MOST_CONTEXT ? &at.context : &at.concurrency) = n;
+    at.arena = &scratch;
+    plim_status st = plim_serve_ask(&at, &scratch, &out, err);
+    *held = !st && holds_all(&at, &out, sure ? 2 : 1);
+    plim_arena_free(&scratch);
+    return st;
+}
+
+plim_status plim_serve_most(const plim_serving *s, plim_serve_axis axis, bool sure,
+                            uint64_t *out, bool *limited, plim_err *err)
+{
+    enum { CONTEXT_MOST = 1 << 24, REQUESTS_MOST = 1 << 20 };
+    uint64_t low = 0, high = axis == PLIM_MOST_REQUESTS  ? REQUESTS_MOST
+                             : s->g && s->g->seq_max > 0 ? (uint64_t)s->g->seq_max
+                                                         : CONTEXT_MOST;
+    plim_status st = PLIM_OK;
+    bool held;
+    const uint64_t most = high;
+    while (!st && low < high) {
+        uint64_t n = low + (high - low + 1) / 2;
+        st = ask_held(s, axis, n, sure, &held, err);
+        if (held)
+            low = n;
+        else
+            high = n - 1;
+    }
+    *out = low;
+    *limited = low == most;
+    return st;
+}

@@ -1,0 +1,116 @@
+/* serve.h -- what an inference engine holds of a model, and how many requests that leaves room
+ * for.
+ *
+ * An engine is a row of engines.def and a file, which turns a model and the settings of a
+ * server into parts: so many bytes on the card or the host, known or between two bounds.  The
+ * frame judges them, and searches for the longest context and the most requests by asking the
+ * engine again. */
+#ifndef PLIM_SERVE_H
+#define PLIM_SERVE_H
+
+#include "fit/job.h"
+
+/* ---- types of keys and values ------------------------------------------------------------- */
+
+/* A type in which a cache holds keys and values: blocks of so many elements. */
+typedef struct plim_kv_type {
+    const char *name;
+    uint32_t elements, bytes;
+} plim_kv_type;
+
+/* Bytes of a row of that many elements; 0: they do not fill whole blocks, or there are too
+ * many. */
+uint64_t plim_kv_row(const plim_kv_type *t, uint64_t elements);
+
+/* ---- the question --------------------------------------------------------------------------- */
+
+typedef struct plim_engine plim_engine;
+
+typedef struct plim_serving {
+    plim_job *job; /* with its card, if there is one */
+    plim_arena *arena;
+    const plim_engine *engine;
+    plim_str options;           /* of the engine, as given */
+    const plim_graph *g;        /* of one token; NULL: the file holds weights only, */
+    const plim_inventory *held; /* which are these; NULL: it has a graph */
+    uint64_t context;           /* tokens of a request, those that it generates among them */
+    uint64_t concurrency;
+    const plim_kv_type *keys, *values;
+} plim_serving;
+
+/* An option of the engine as text, as given or else as its row presets it. */
+plim_str plim_serving_option(const plim_serving *s, const char *name);
+/* Likewise a number between those bounds; PLIM_EUSAGE names the option. */
+plim_status plim_serving_number(const plim_serving *s, const char *name, double least,
+                                double most, double *out, plim_err *err);
+/* The type in which the model computes. */
+plim_dtype plim_serving_dtype(const plim_serving *s);
+/* Bytes of keys and values for each token in all of these layers. */
+uint64_t plim_serving_kv(const plim_serving *s, const plim_kv_layers *kv);
+/* Bytes of a value of the graph; of a parameter in the type to which --dtype casts it. */
+uint64_t plim_serving_bytes(const plim_serving *s, const plim_value *v);
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+typedef struct plim_served {
+    plim_arena *arena;
+    plim_serve_row *rows;
+    const char **says; /* lines that the engine prints when it starts */
+    uint32_t n_rows, cap_rows, n_says, cap_says;
+    uint64_t token_bytes;   /* of a token, in the layers that keep all of them; 0: none does */
+    uint64_t request_bytes; /* of all that a request of `context` tokens keeps */
+    /* a pool that takes what is left holds so many requests, between two bounds; else 0 */
+    bool pool;
+    double requests_low, requests, requests_high;
+    bool context_unknown; /* the CUDA context of the card is not among the parts */
+} plim_served;
+
+/* Adds a part; its texts live as long as the answer. */
+plim_status plim_served_part(plim_served *out, plim_serve_row row, plim_err *err);
+/* Adds the CUDA context, if there is a card. */
+plim_status plim_served_context(const plim_serving *s, plim_served *out, plim_err *err);
+/* Adds a line. */
+plim_status plim_served_say(plim_served *out, plim_err *err, const char *fmt, ...)
+    PLIM_PRINTF(3, 4);
+/* The sum of the parts in that place. */
+plim_serve_row plim_served_total(const plim_served *out, plim_serve_place place);
+/* Whether the card holds all requests, by the sum and the pool. */
+plim_fits plim_served_fits(const plim_serving *s, const plim_served *out);
+
+/* ---- engines ----------------------------------------------------------------------------------- */
+
+enum {
+    PLIM_ENGINE_FILES = 1,  /* it also serves files that hold no graph, such as GGUF */
+    PLIM_ENGINE_HALVES = 2, /* it casts models in fp32, unless told to keep them */
+};
+
+struct plim_engine {
+    const char *name;
+    const char *options; /* "gpu_memory_utilization=0.92,enforce_eager=0": names and presets */
+    const char
+        *kv; /* "auto fp8": the types that --kv may name, the first unless told; auto: that
+                       in which the model computes */
+    unsigned flags;
+    const char *doc, *src;
+    plim_status (*serve)(const plim_serving *s, plim_served *out, plim_err *err);
+};
+const plim_engine *plim_engine_at(uint32_t i); /* NULL past the end */
+#define PLIM_ENGINE(id, name, options, kv, flags, doc, src)                                   \
+    plim_status plim_engine_##id(const plim_serving *s, plim_served *out, plim_err *err);
+#include "serve/engines.def"
+#undef PLIM_ENGINE
+
+/* Reads the settings engine, context, concurrency and kv of the job into *out and builds the
+ * graph of the model, all in `a`. */
+plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, plim_err *err);
+/* Asks the engine. */
+plim_status plim_serve_ask(const plim_serving *s, plim_arena *a, plim_served *out,
+                           plim_err *err);
+/* The greatest context (PLIM_MOST_CONTEXT) or number of requests at which the card holds all,
+ * the other as in *s, with everything at its upper bound (`sure`) or usual size; 0: none.
+ * *limited: the model or the search allows no more. */
+typedef enum plim_serve_axis { PLIM_MOST_CONTEXT, PLIM_MOST_REQUESTS } plim_serve_axis;
+plim_status plim_serve_most(const plim_serving *s, plim_serve_axis axis, bool sure,
+                            uint64_t *out, bool *limited, plim_err *err);
+
+#endif
