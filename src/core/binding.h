@@ -32,6 +32,7 @@ typedef struct plim_binding {
     bool infer; /* build the graph of model.eval() */
     plim_caching caching;
     bool labels_are_inputs; /* the tokens are passed as labels, too */
+    plim_str packing;       /* a quantization_config for a model that has none; "": none */
 } plim_binding;
 
 /* "32,3,224,224" (the first input) or "NAME=32,10;NAME2=32,20" into bind->inputs,

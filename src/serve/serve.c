@@ -5,6 +5,7 @@
 
 #include "base/fmt.h"
 #include "base/items.h"
+#include "import/hf/hf_quant.h"
 
 /* ---- the list of engines ------------------------------------------------------------------ */
 
@@ -126,11 +127,13 @@ static plim_status read_model(plim_serving *s, plim_err *err)
     if (!g)
         return plim_oom(err);
     s->g = g;
-    plim_err why = PLIM_ERR_INIT;
+    plim_err why = PLIM_ERR_INIT, none = PLIM_ERR_INIT;
     plim_status st = plim_job_graph(s->job, 0, s->arena, g, &why);
-    if (st && (im || st == PLIM_ENOMEM))
+    bool other = st == PLIM_EUSAGE && !s->job->bind.packing.n;
+    s->job->bind.seq = other ? 0 : 1; /* a model without sequences? */
+    if (st && (!other || plim_job_graph(s->job, 0, s->arena, g, &none)))
         return plim_fail(err, st, why.at, "%s", why.msg);
-    if (st || !g->n_kv)
+    if (!g->n_kv)
         return refuse_model(s, err);
     if (s->engine->flags & PLIM_ENGINE_HALVES && plim_serving_dtype(s) == PLIM_F32 &&
         !s->job->settings->dtype)
@@ -176,6 +179,8 @@ plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, p
     *out = (plim_serving){.job = job, .arena = a};
     job->bind.batch = job->bind.seq = 1;
     plim_status st = find_engine(out, plim_str_of(set->engine), err);
+    if (!st && set->quant)
+        st = plim_hf_quant_find(plim_str_of(set->quant), &job->bind.packing, err);
     if (!st)
         st = plim_job_card(job, err);
     if (!st)

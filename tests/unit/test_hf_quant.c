@@ -184,6 +184,9 @@ static void test_modules(void **state)
     "{\"model_type\":\"llama\",\"hidden_size\":4096,\"intermediate_size\":11008,"             \
     "\"num_attention_heads\":32,\"num_hidden_layers\":32,\"vocab_size\":32000,"               \
     "\"torch_dtype\":\"float16\",\"quantization_config\":"
+#define COMPRESSED(weights)                                                                   \
+    "{\"quant_method\":\"compressed-tensors\",\"ignore\":[\"lm_head\"],"                      \
+    "\"config_groups\":{\"group_0\":{\"weights\":{" weights "}}}}"
 #define GPT_OSS_20B                                                                           \
     "{\"model_type\":\"gpt_oss\",\"hidden_size\":2880,\"intermediate_size\":2880,"            \
     "\"num_hidden_layers\":24,\"num_attention_heads\":64,\"num_key_value_heads\":8,"          \
@@ -213,6 +216,14 @@ static const struct {
      OTHERS + PACKED + 3 * ROWS + 4 * COLUMNS, 0},
     {"int8", LLAMA_7B "{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}}",
      OTHERS + PACKED + 4 * ROWS, 0},
+    {"w8a8", LLAMA_7B COMPRESSED("\"num_bits\":8,\"strategy\":\"channel\"") "}",
+     OTHERS + PACKED + 4 * ROWS, 0},
+    {"w8a8 in fp8, a scale for each weight",
+     LLAMA_7B COMPRESSED("\"num_bits\":8,\"type\":\"float\",\"strategy\":\"tensor\"") "}",
+     OTHERS + PACKED + 4 * 224, 0},
+    {"w4a16",
+     LLAMA_7B COMPRESSED("\"num_bits\":4,\"strategy\":\"group\",\"group_size\":128") "}",
+     OTHERS + PACKED / 2 + PACKED / 128 * 2 + 16 * 224, 0},
     {"gpt-oss-20b", GPT_OSS_20B "{\"quant_method\":\"mxfp4\"}}", 13761264768u, 13.76},
 };
 
@@ -327,7 +338,7 @@ static const struct {
 } refused[] = {
     {"unknown method", TINY("{\"quant_method\":\"aqlm\"}"),
      "quantization method 'aqlm' is not supported, only gptq, awq, bitsandbytes_4bit, "
-     "bitsandbytes_8bit, fp8, mxfp4"},
+     "bitsandbytes_8bit, fp8, mxfp4, compressed-tensors"},
     {"no method", TINY("{\"bits\":4}"), "'quantization_config' has no 'quant_method'"},
     {"nothing", TINY("{}"), "'quantization_config' has no 'quant_method'"},
     {"a word", TINY("\"gptq\""), "'quantization_config' is not an object"},
@@ -339,7 +350,19 @@ static const struct {
      "'bits' is 5, expected 2, 3, 4 or 8"},
     {"no bits by name", TINY("{\"quant_method\":\"bitsandbytes\"}"),
      "quantization method 'bitsandbytes' is not supported, only gptq, awq, "
-     "bitsandbytes_4bit, bitsandbytes_8bit, fp8, mxfp4"},
+     "bitsandbytes_4bit, bitsandbytes_8bit, fp8, mxfp4, compressed-tensors"},
+    {"no groups", TINY("{\"quant_method\":\"compressed-tensors\"}"),
+     "'quantization_config' has no 'config_groups.group_0'"},
+    {"two groups",
+     TINY("{\"quant_method\":\"compressed-tensors\",\"config_groups\":{\"group_0\":{\"a\":1},"
+          "\"group_1\":{\"a\":1}}}"),
+     "'config_groups.group_1' is set: this variant is not supported"},
+    {"floats of 4 bits", TINY(COMPRESSED("\"num_bits\":4,\"type\":\"float\"")),
+     "weights of 4 bits are not supported, only 4 (int) and 8"},
+    {"a group of none", TINY(COMPRESSED("\"num_bits\":4,\"strategy\":\"group\"")),
+     "'group_size' is 0, not in 1..2147483647"},
+    {"a strategy", TINY(COMPRESSED("\"num_bits\":8,\"strategy\":\"token\"")),
+     "'weights.strategy' is 'token', expected one of: tensor channel group"},
     {"bits that are none", TINY("{\"quant_method\":\"gptq\",\"bits\":1e300}"), NULL},
     {"group", TINY("{\"quant_method\":\"awq\",\"group_size\":-2}"),
      "'group_size' is -2, expected -1 or 1..2147483647"},

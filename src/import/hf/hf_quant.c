@@ -9,12 +9,15 @@
  * modules of GPTQModel and AutoAWQ */
 #include "import/hf/hf_quant.h"
 
+#include <stdio.h>
+
 #include "base/fmt.h"
 #include "base/json.h"
 #include "import/hf/hf_names.h"
 
 typedef struct config {
     plim_str method, format, storage, skip, block, scheme, scale, expert, dynamic, only, also;
+    plim_str groups, second, type, strategy; /* of compressed-tensors */
     int64_t bits, group;
     bool in_8bit, in_4bit, twice, wide, head, unpacks;
 } config;
@@ -30,7 +33,9 @@ static const plim_hf_key keys[] = {
     HF_WORD(storage, "bnb_4bit_quant_storage", "uint8"),
     HF_WORD(scheme, "activation_scheme", "dynamic"),
     HF_WORD(scale, "scale_fmt", "float"),
-    HF_RAW(skip, "modules_to_not_convert llm_int8_skip_modules ignored_layers"),
+    HF_RAW(skip, "modules_to_not_convert llm_int8_skip_modules ignored_layers ignore"),
+    HF_RAW(groups, "config_groups.group_0"),
+    HF_RAW(second, "config_groups.group_1"),
     {HF_ROW(block, "weight_block_size", RAW), .word = "[128, 128]"},
     /* keys that add modules to the model or change them: */
     HF_BOOL(wide, "llm_int8_has_fp16_weight", 0),
@@ -40,6 +45,14 @@ static const plim_hf_key keys[] = {
     HF_RAW(dynamic, "dynamic"),
     HF_RAW(only, "modules_in_block_to_quantize"),
     HF_RAW(also, "modules_to_convert"),
+};
+
+/* compressed-tensors: of config_groups.group_0.weights */
+static const plim_hf_key group_keys[] = {
+    HF_OPTION(bits, "weights.num_bits", 8),
+    HF_OPTION(group, "weights.group_size", 0),
+    HF_WORD(type, "weights.type", "int"),
+    HF_WORD(strategy, "weights.strategy", "tensor"),
 };
 
 /* Temporaries of a product, besides its result: between two figures, usually one of them. */
@@ -171,6 +184,27 @@ static void pack_mxfp4(plim_hf *h, plim_hf_packed *p, const char *name, int64_t 
              INTS(experts, p->out, p->in / BLOCK));
 }
 
+/* Words of 32 bits hold 4-bit weights, whose scales are in the type of the model; 8-bit weights have a
+ * scale for each row, in fp32, as vLLM holds it.
+ * src: compressed-tensors compressors/{pack_quantized,int_quantized}; vllm
+ * model_executor/layers/quantization/compressed_tensors/schemes/ */
+static void pack_compressed(plim_hf *h, plim_hf_packed *p, const char *name, int64_t experts)
+{
+    const config *c = &h->quant->c;
+    int64_t groups = plim_str_is(c->strategy, "group") ? count_groups(h, p->in) : 1;
+    plim_dtype t = plim_str_is(c->type, "float") ? PLIM_F8E4M3FN : PLIM_I8;
+    (void)name, (void)experts;
+    if (c->bits == 4) {
+        add_part(h, p, "weight_packed", PLIM_I32, INTS(p->out, count_words(h, p->in, 4)));
+        add_part(h, p, "weight_scale", h->n.dtype, INTS(p->out, groups));
+        add_part(h, p, "weight_shape", PLIM_I64, INTS(2));
+        return;
+    }
+    add_part(h, p, "weight", t, INTS(p->out, p->in));
+    add_part(h, p, "weight_scale", PLIM_F32,
+             plim_str_is(c->strategy, "tensor") ? INTS(1, 1) : INTS(p->out, groups));
+}
+
 /* ---- products ------------------------------------------------------------------------ */
 
 /* A kernel that dequantizes on the fly (Marlin, ExLlama), or one that does not. */
@@ -217,6 +251,8 @@ static const method methods[] = {
     {"bitsandbytes_8bit", "Linear8bitLt", NULL, false, true, pack_bnb8, product_bnb8},
     {"fp8", "FP8Linear", NULL, true, false, pack_fp8, product_fp8},
     {"mxfp4", NULL, NULL, true, false, pack_mxfp4, product_fused},
+    {"compressed-tensors", "CompressedLinear", NULL, false, false, pack_compressed,
+     product_fused},
 };
 
 /* ---- the modules ------------------------------------------------------------------------ */
@@ -453,6 +489,27 @@ static void check_config(plim_hf *h, const config *c, const method *m)
     plim_hf_refuse(h, is_filled(c->also), "modules_to_convert");
 }
 
+static void read_group(plim_hf *h, config *c)
+{
+    static const plim_hf_group group = {.keys = group_keys, .n_keys = PLIM_COUNT(group_keys)};
+    if (!c->groups.n)
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "'quantization_config' has no 'config_groups.group_0'");
+    plim_hf_refuse(h, is_filled(c->second), "config_groups.group_1");
+    if (h->n.st)
+        return;
+    plim_hf_read(h, c->groups, &group, c);
+    check_word(h, "weights.type", c->type, "int float");
+    check_word(h, "weights.strategy", c->strategy, "tensor channel group");
+    if (c->bits != 8 && (c->bits != 4 || plim_str_is(c->type, "float")))
+        plim_nn_fail(&h->n, PLIM_EUNSUPPORTED,
+                     "weights of %" PRId64 " bits are not supported, only 4 (int) and 8",
+                     c->bits);
+    if (plim_str_is(c->strategy, "group") && (c->group < 1 || c->group > INT32_MAX))
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'group_size' is %" PRId64 ", not in 1..%d", c->group,
+                     (int)INT32_MAX);
+}
+
 static void refuse_method(plim_hf *h, plim_str name)
 {
     plim_buf list;
@@ -487,6 +544,8 @@ void plim_hf_quant_open(plim_hf *h, plim_str raw)
     if (!q->m || h->n.st)
         return;
     h->quant = q;
+    if (q->m->pack == pack_compressed)
+        read_group(h, &q->c);
     check_config(h, &q->c, q->m);
     read_storage(h, q);
     read_block(h, q);
@@ -496,10 +555,30 @@ void plim_hf_quant_open(plim_hf *h, plim_str raw)
     h->n.linear = make_linear;
 }
 
+bool plim_hf_quant_used(const plim_hf *h) { return h->quant && h->quant->modules; }
+
+static const struct quant {
+    const char *name, *config, *doc;
+} quants[] = {
+#define PLIM_QUANT(name, config, doc) {name, config, doc},
+#include "import/hf/hf_quants.def"
+#undef PLIM_QUANT
+};
+
+plim_status plim_hf_quant_find(plim_str name, plim_str *out, plim_err *err)
+{
+    char word[64];
+    snprintf(word, sizeof word, PLIM_STR_FMT, (int)PLIM_MIN(name.n, sizeof word - 1), name.p);
+    const struct quant *row =
+        plim_row_find("quant", word, quants, PLIM_COUNT(quants), sizeof *quants, err);
+    *out = plim_str_of(row ? row->config : "");
+    return row ? PLIM_OK : PLIM_EUSAGE;
+}
+
 plim_str plim_hf_quant_note(const plim_hf *h)
 {
     const plim_hf_quant *q = h->quant;
-    if (!q || !q->modules)
+    if (!plim_hf_quant_used(h))
         return PLIM_STR("");
     return plim_arena_printf(
         h->n.g->arena,

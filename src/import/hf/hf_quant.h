@@ -15,6 +15,9 @@ typedef struct plim_hf_packed {
     int64_t out, in;   /* of a single product */
 } plim_hf_packed;
 
+/* The quantization_config of that name in hf_quants.def; PLIM_EUSAGE lists the names. */
+plim_status plim_hf_quant_find(plim_str name, plim_str *out, plim_err *err);
+
 /* quantization_config as written: from here on Linear modules use its method. */
 void plim_hf_quant_open(plim_hf *h, plim_str raw);
 
@@ -30,6 +33,9 @@ uint32_t plim_hf_packed_conv1d(plim_hf *h, uint32_t x, int64_t out);
 /* x times the weight: [.., in] to [.., out] */
 uint32_t plim_hf_packed_product(plim_hf *h, uint32_t x, const plim_hf_packed *p,
                                 uint32_t bias);
+
+/* Whether any weight is packed. */
+bool plim_hf_quant_used(const plim_hf *h);
 
 /* "6476005376 weights of 224 modules are quantized (gptq)..."; "" if none is.  {NULL, 0}:
  * no memory. */
