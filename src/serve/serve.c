@@ -25,8 +25,9 @@ const plim_engine *plim_engine_at(uint32_t i)
 
 /* src: ggml-common.h (blocks); vLLM config/cache.py */
 static const plim_kv_type kv_types[] = {
-    {"fp32", 1, 4},   {"fp16", 1, 2},   {"bf16", 1, 2},   {"fp8", 1, 1},    {"q8_0", 32, 34},
-    {"q5_1", 32, 24}, {"q5_0", 32, 22}, {"q4_1", 32, 20}, {"q4_0", 32, 18}, {"iq4_nl", 32, 18},
+    {"fp32", 1, 4},   {"fp16", 1, 2},   {"bf16", 1, 2},   {"fp8", 1, 1},
+    {"q8_0", 32, 34}, {"f16", 1, 2},    {"f32", 1, 4},    {"q5_1", 32, 24},
+    {"q5_0", 32, 22}, {"q4_1", 32, 20}, {"q4_0", 32, 18}, {"iq4_nl", 32, 18},
 };
 
 static bool has_word(const char *words, plim_str word)
@@ -179,8 +180,9 @@ plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, p
     *out = (plim_serving){.job = job, .arena = a};
     job->bind.batch = job->bind.seq = 1;
     plim_status st = find_engine(out, plim_str_of(set->engine), err);
-    if (!st && set->quant)
-        st = plim_hf_quant_find(plim_str_of(set->quant), &job->bind.packing, err);
+    out->quant = plim_str_of(set->quant ? set->quant : "");
+    if (!st && out->quant.n && !(out->engine->flags & PLIM_ENGINE_FILES))
+        st = plim_hf_quant_find(out->quant, &job->bind.packing, err);
     if (!st)
         st = plim_job_card(job, err);
     if (!st)

@@ -31,6 +31,7 @@ typedef struct plim_serving {
     plim_arena *arena;
     const plim_engine *engine;
     plim_str options;           /* of the engine, as given */
+    plim_str quant;             /* "Q4_K_M"; "": the types of the model */
     const plim_graph *g;        /* of one token; NULL: the file holds weights only, */
     const plim_inventory *held; /* which are these; NULL: it has a graph */
     uint64_t context;           /* tokens of a request, those that it generates among them */
@@ -80,7 +81,7 @@ plim_fits plim_served_fits(const plim_serving *s, const plim_served *out);
 /* ---- engines ----------------------------------------------------------------------------------- */
 
 enum {
-    PLIM_ENGINE_FILES = 1,  /* it also serves files that hold no graph, such as GGUF */
+    PLIM_ENGINE_FILES = 1,  /* it serves GGUF files, and has quantizations of its own */
     PLIM_ENGINE_HALVES = 2, /* it casts models in fp32, unless told to keep them */
 };
 

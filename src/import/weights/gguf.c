@@ -18,6 +18,18 @@ static const struct {
 #undef PLIM_GGML_FILE
 };
 
+bool plim_ggml_type_find(plim_str name, uint32_t *elements, uint32_t *bytes)
+{
+    for (size_t i = 0; i < PLIM_COUNT(ggml_types); i++)
+        if (ggml_types[i].name && ggml_types[i].bytes &&
+            plim_str_is(name, ggml_types[i].name)) {
+            *elements = ggml_types[i].block;
+            *bytes = ggml_types[i].bytes;
+            return true;
+        }
+    return false;
+}
+
 /* ---- tensors --------------------------------------------------------------------------- */
 
 static plim_status check_type(gguf *f, const plim_item *it, uint32_t type)

@@ -229,3 +229,21 @@ plim_status plim_gguf_read_metadata(gguf *f, plim_bytes b, plim_arena *a, plim_e
     plim_gguf_string(f, plim_gguf_find(f, "general.architecture"), &f->arch);
     return check_keys(f, a);
 }
+
+/* ---- for other rooms -------------------------------------------------------------------- */
+
+plim_status plim_gguf_open(plim_bytes b, plim_arena *a, const plim_gguf **out, plim_err *err)
+{
+    gguf *f = PLIM_NEW(a, gguf);
+    if (!f)
+        return plim_oom(err);
+    *out = f;
+    return plim_gguf_read_metadata(f, b, a, err);
+}
+
+plim_str plim_gguf_arch(const plim_gguf *f) { return f->arch; }
+
+bool plim_gguf_model_number(const plim_gguf *f, const char *key, uint64_t i, uint64_t *out)
+{
+    return plim_gguf_number(f, plim_gguf_of_model(f, key), i, out);
+}

@@ -9,6 +9,7 @@
 #define PLIM_GGUF_PRIV_H
 
 #include "import/import.h"
+#include "import/weights/gguf.h"
 
 /* src: gguf.h enum gguf_type */
 typedef enum gguf_type {

@@ -1,0 +1,224 @@
+/* engine_llama.c -- llama.cpp: see engines.def.
+ *
+ * Tensors of the layers that are offloaded lie on the card, token_embd on the host; the cache of a
+ * layer lies where the layer does.  The buffers of the computation are what ggml's allocator lays
+ * out for the largest batch (gg_model.c, ggml.c). */
+#include "base/fmt.h"
+#include "serve/gg_file.h"
+
+enum { CELLS = 256 }; /* a cache has a multiple of them */
+
+typedef struct options {
+    double layers, ubatch, batch, unified, whole_windows, experts_on_host;
+    bool flash;
+} options;
+
+static plim_status read_options(const plim_serving *s, options *o, plim_err *err)
+{
+    plim_str flash = plim_serving_option(s, "flash_attn");
+    bool all = plim_str_is(plim_serving_option(s, "n_gpu_layers"), "all");
+    *o = (options){.layers = 1 << 20, .flash = !plim_str_is(flash, "off")};
+    if (!plim_str_is(flash, "auto") && !plim_str_is(flash, "on") && o->flash)
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "option 'flash_attn' of llama.cpp is auto, on or off, not '" PLIM_STR_FMT "'",
+            PLIM_STR_CUT(flash));
+    plim_status st =
+        all ? PLIM_OK : plim_serving_number(s, "n_gpu_layers", 0, 1 << 20, &o->layers, err);
+    if (!st)
+        st = plim_serving_number(s, "ubatch_size", 1, 1 << 20, &o->ubatch, err);
+    if (!st)
+        st = plim_serving_number(s, "batch_size", 1, 1 << 20, &o->batch, err);
+    if (!st)
+        st = plim_serving_number(s, "kv_unified", 0, 1, &o->unified, err);
+    if (!st)
+        st = plim_serving_number(s, "swa_full", 0, 1, &o->whole_windows, err);
+    if (!st)
+        st = plim_serving_number(s, "cpu_moe", 0, 1, &o->experts_on_host, err);
+    if (!st && !o->flash && s->values->elements > 1)
+        st = plim_fail(err, PLIM_EUSAGE, 0,
+                       "llama.cpp holds values as '%s' with flash attention only",
+                       s->values->name);
+    return st;
+}
+
+/* ---- what lies where ------------------------------------------------------------------------- */
+
+/* The last n_gpu_layers layers are on the card; the output counts as one after them. */
+static bool is_offloaded(const options *o, const plim_gg_model *m, int64_t layer)
+{
+    return (double)layer >= (double)m->layers + 1 - o->layers;
+}
+
+static plim_serve_place place_tensor(const options *o, const plim_gg_file *f,
+                                     const plim_gg_tensor *t)
+{
+    if (t->layer < 0)
+        return !plim_str_starts(t->name, "token_embd") &&
+                       !plim_str_starts(t->name, "position_embd") &&
+                       is_offloaded(o, &f->model, f->model.layers)
+                   ? PLIM_ON_CARD
+                   : PLIM_ON_HOST;
+    if (o->experts_on_host > 0 && memchr(t->name.p, '_', t->name.n) && t->name.n > 12 &&
+        !memcmp(t->name.p + t->name.n - 12, "_exps.weight", 12))
+        return PLIM_ON_HOST;
+    return is_offloaded(o, &f->model, t->layer) ? PLIM_ON_CARD : PLIM_ON_HOST;
+}
+
+static plim_serve_row exact_row(const char *part, plim_serve_place place, uint64_t bytes,
+                                const char *doc)
+{
+    return (plim_serve_row){
+        .part = part, .place = place, .low = bytes, .usual = bytes, .high = bytes, .doc = doc};
+}
+
+static plim_status add_weights(const plim_serving *s, const options *o, const plim_gg_file *f,
+                               plim_served *out, plim_err *err)
+{
+    uint64_t bytes[PLIM_PLACE_COUNT] = {0}, elements = 0, all = 0;
+    bool output = false;
+    const plim_gg_tensor *embed = NULL;
+    for (uint32_t i = 0; i < f->n_tensors; i++) {
+        const plim_gg_tensor *t = &f->tensors[i];
+        plim_serve_place place = place_tensor(o, f, t);
+        bytes[place] = plim_sat_add(bytes[place], t->bytes);
+        elements = plim_sat_add(elements, t->elements);
+        all = plim_sat_add(all, t->bytes);
+        output |= plim_str_is(t->name, "output.weight");
+        embed = plim_str_is(t->name, "token_embd.weight") ? t : embed;
+    }
+    if (!output && embed && is_offloaded(o, &f->model, f->model.layers)) /* a copy */
+        bytes[PLIM_ON_CARD] = plim_sat_add(bytes[PLIM_ON_CARD], embed->bytes);
+    const char *doc = plim_arena_printf(s->arena, "%.4f bits per weight",
+                                        8.0 * (double)all / (double)elements)
+                          .p;
+    if (!doc)
+        return plim_oom(err);
+    plim_status st = PLIM_OK;
+    for (int p = 0; p < PLIM_PLACE_COUNT && !st; p++)
+        if (bytes[p])
+            st = plim_served_part(out, exact_row("model", (plim_serve_place)p, bytes[p], doc),
+                                  err);
+    return st;
+}
+
+/* ---- the cache ---------------------------------------------------------------------------------- */
+
+static int64_t pad_cells(uint64_t n)
+{
+    return (int64_t)PLIM_MIN(plim_sat_add(n, CELLS - 1) / CELLS * CELLS,
+                             (uint64_t)INT64_MAX / 4);
+}
+
+static plim_gg_context context_of(const plim_serving *s, const options *o,
+                                  const plim_gg_model *m)
+{
+    int64_t requests = (int64_t)s->concurrency, one = pad_cells(s->context);
+    bool unified = o->unified > 0 || requests == 1;
+    plim_gg_context c = {.sequences = requests,
+                         .streams = unified ? 1 : requests,
+                         .cells = unified ? pad_cells(plim_sat_mul(s->context, s->concurrency))
+                                          : one,
+                         .flash = o->flash,
+                         .unified = unified};
+    uint64_t window = plim_sat_add(
+        plim_sat_mul((uint64_t)m->window, unified ? s->concurrency : 1), (uint64_t)o->ubatch);
+    c.windowed_cells =
+        o->whole_windows > 0 ? c.cells : pad_cells(PLIM_MIN((uint64_t)c.cells, window));
+    uint64_t total = plim_sat_mul((uint64_t)c.cells, (uint64_t)c.streams);
+    c.tokens = (int64_t)PLIM_MIN(total, (uint64_t)o->ubatch);
+    c.tokens = (c.tokens + requests - 1) / requests * requests;
+    c.outputs = PLIM_MIN(c.tokens, (int64_t)o->batch);
+    c.offloaded = is_offloaded(o, m, 0) && !(o->experts_on_host > 0);
+    return c;
+}
+
+static plim_status add_cache(const plim_serving *s, const options *o, const plim_gg_file *f,
+                             const plim_gg_context *c, plim_served *out, plim_err *err)
+{
+    const plim_gg_model *m = &f->model;
+    uint64_t bytes[PLIM_PLACE_COUNT] = {0}, all = 0;
+    uint64_t row = plim_sat_add(plim_kv_row(s->keys, (uint64_t)(m->kv_heads * m->head_k)),
+                                plim_kv_row(s->values, (uint64_t)(m->kv_heads * m->head_v)));
+    out->token_bytes = 0;
+    for (int64_t i = 0; i < m->layers; i++) {
+        bool windowed = m->windowed && m->windowed[i];
+        uint64_t cells = (uint64_t)(windowed ? c->windowed_cells : c->cells);
+        uint64_t layer = plim_sat_mul(plim_sat_mul(cells, (uint64_t)c->streams), row);
+        plim_serve_place p = is_offloaded(o, m, i) ? PLIM_ON_CARD : PLIM_ON_HOST;
+        bytes[p] = plim_sat_add(bytes[p], layer);
+        all = plim_sat_add(all, layer);
+        out->token_bytes = plim_sat_add(out->token_bytes, windowed ? 0 : row);
+    }
+    out->request_bytes = all / s->concurrency;
+    plim_status st = PLIM_OK;
+    for (int p = 0; p < PLIM_PLACE_COUNT && !st; p++)
+        if (bytes[p])
+            st = plim_served_part(
+                out,
+                exact_row("KV cache", (plim_serve_place)p, bytes[p], "cells of all requests"),
+                err);
+    return st;
+}
+
+/* ---- the buffers of the computation ------------------------------------------------------------------ */
+
+/* Exact for the graphs that are known, all on one side; else from the layout of one like it: parts of the model on
+ * each side are computed in turns, with copies between them. */
+static plim_serve_row compute_row(const plim_gg_file *f, const plim_gg_context *c, bool split,
+                                  bool rotated, plim_serve_place place, uint64_t bytes)
+{
+    plim_serve_row r = exact_row("compute", place, bytes, "the largest batch");
+    (void)c;
+    if (f->known && !split && !rotated)
+        return r;
+    r.certainty = PLIM_ESTIMATED;
+    r.low = bytes - bytes / 4;
+    r.high = plim_sat_add(bytes, bytes / 2);
+    return r;
+}
+
+static plim_status add_compute(const plim_serving *s, const options *o, const plim_gg_file *f,
+                               const plim_gg_context *c, plim_served *out, plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    uint64_t bytes[PLIM_GG_PLACES] = {0};
+    const plim_gg_model *m = &f->model;
+    bool some = is_offloaded(o, m, m->layers), split = some && !c->offloaded;
+    bool rotated = s->keys->elements > 1 || s->values->elements > 1;
+    plim_gg_context at = *c;
+    at.offloaded = some;
+    plim_gg_graph *g = plim_gg_build(&scratch, m, &at);
+    bool laid = g && plim_gg_layout(g, &scratch, bytes);
+    plim_arena_free(&scratch);
+    if (!laid)
+        return plim_oom(err);
+    plim_status st = PLIM_OK;
+    const plim_serve_place places[] = {PLIM_ON_CARD, PLIM_ON_HOST};
+    for (int p = 0; p < PLIM_GG_PLACES && !st; p++)
+        if (bytes[p])
+            st = plim_served_part(out, compute_row(f, c, split, rotated, places[p], bytes[p]),
+                                  err);
+    uint64_t logits = plim_sat_mul((uint64_t)m->vocab * 4, s->concurrency);
+    return st ? st
+              : plim_served_part(out, exact_row("output", PLIM_ON_HOST, logits, "logits"),
+                                 err);
+}
+
+plim_status plim_engine_llama(const plim_serving *s, plim_served *out, plim_err *err)
+{
+    options o;
+    plim_gg_file f;
+    plim_status st = read_options(s, &o, err);
+    if (!st)
+        st = plim_gg_file_open(s, s->quant, &f, err);
+    if (st)
+        return st;
+    const plim_gg_context c = context_of(s, &o, &f.model);
+    st = add_weights(s, &o, &f, out, err);
+    if (!st)
+        st = add_cache(s, &o, &f, &c, out, err);
+    if (!st)
+        st = add_compute(s, &o, &f, &c, out, err);
+    return st ? st : plim_served_context(s, out, err);
+}

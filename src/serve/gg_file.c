@@ -1,0 +1,471 @@
+/* gg_file.c -- see gg_file.h.
+ * src: llama.cpp gguf-py/gguf/tensor_mapping.py, convert_hf_to_gguf.py, src/llama-quant.cpp */
+#include "serve/gg_file.h"
+
+#include <stdio.h>
+
+#include "base/fmt.h"
+#include "base/items.h"
+#include "import/weights/gguf.h"
+
+/* ---- architectures ----------------------------------------------------------------------------- */
+
+enum {
+    PLIM_GG_NORM_WEIGHTS = 1,
+    PLIM_GG_SCALED = 2,
+    PLIM_GG_SOFTCAP = 4,
+    PLIM_GG_QUERY_SCALE = 8,
+};
+
+static const struct arch {
+    const char *name, *types;
+    int pattern;
+    unsigned more;
+} archs[] = {
+#define PLIM_GG_ARCH(name, types, pattern, more) {name, types, pattern, more},
+#include "serve/gg_archs.def"
+#undef PLIM_GG_ARCH
+};
+
+static bool has_word(const char *words, plim_str word)
+{
+    plim_str rest = plim_str_of(words), one;
+    while (plim_item_word(&rest, ' ', &one))
+        if (plim_str_eq(one, word))
+            return true;
+    return false;
+}
+
+/* ---- types --------------------------------------------------------------------------------------- */
+
+typedef enum where { ALL, GROUPED, ENDS, EIGHTH, SIXTEENTH, FIRST4, FIRST2 } where;
+
+static const struct mixture {
+    const char *name, *type, *values;
+    where values_in;
+    const char *values_else, *down;
+    where down_in;
+    const char *output, *fused;
+} mixtures[] = {
+#define PLIM_GG_MIX(...) {__VA_ARGS__},
+#include "serve/gg_mixtures.def"
+#undef PLIM_GG_MIX
+};
+
+static bool is_there(where w, const plim_gg_model *m, int64_t i)
+{
+    int64_t n = m->layers;
+    switch (w) {
+    case ALL: return true;
+    case GROUPED: return m->heads >= 4 * m->kv_heads;
+    case ENDS: return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
+    case EIGHTH: return i < n / 8;
+    case SIXTEENTH: return i < n / 16;
+    case FIRST4: return i < 4;
+    case FIRST2: return i < 2;
+    }
+    return false;
+}
+
+/* The type of attn_v.weight, which is small where heads share it. */
+static const char *type_of_values(const struct mixture *x, const plim_gg_model *m, int64_t i)
+{
+    const char *type = is_there(x->values_in, m, i) ? x->values : x->values_else;
+    bool is_70b = m->layers == 80 && m->heads != m->kv_heads;
+    if (is_70b && (!strcmp(type, "Q3_K") || !strcmp(type, "Q4_K")))
+        return "Q5_K";
+    return type;
+}
+
+/* What replaces a type whose blocks a row does not fill. */
+static const char *type_instead(const char *type)
+{
+    static const char *const rows[][2] = {{"Q2_K", "IQ4_NL"},   {"Q3_K", "IQ4_NL"},
+                                          {"IQ4_XS", "IQ4_NL"}, {"Q4_K", "Q5_0"},
+                                          {"Q5_K", "Q5_1"},     {"Q6_K", "Q8_0"}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++)
+        if (!strcmp(type, rows[i][0]))
+            return rows[i][1];
+    return "fp16";
+}
+
+static bool is_quantized(const struct mixture *x)
+{
+    return x->type[0] == 'Q' || x->type[0] == 'I';
+}
+
+static const char *type_of(const struct mixture *x, const plim_gg_model *m,
+                           const plim_gg_tensor *t, bool tied)
+{
+    plim_str n = t->name;
+    bool small = t->n[1] * t->n[2] == 1 || plim_str_is(n, "position_embd.weight") ||
+                 plim_str_is(n, "ffn_gate_inp.weight");
+    bool eight = m->experts == 8 && is_quantized(x);
+    if (small)
+        return "fp32";
+    if (!is_quantized(x))
+        return x->type;
+    if (plim_str_is(n, "output.weight") || (tied && plim_str_is(n, "token_embd.weight")))
+        return !strcmp(x->type, "Q8_0") ? "Q8_0" : "Q6_K";
+    if (plim_str_is(n, "attn_v.weight"))
+        return eight ? "Q8_0" : type_of_values(x, m, t->layer);
+    if (plim_str_is(n, "attn_k.weight") && eight)
+        return "Q8_0";
+    if (plim_str_starts(n, "ffn_down"))
+        return is_there(x->down_in, m, t->layer) ? x->down : x->type;
+    if (plim_str_is(n, "attn_output.weight"))
+        return eight && has_word("Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS",
+                                 plim_str_of(x->name))
+                   ? "Q5_K"
+                   : x->output;
+    if (plim_str_is(n, "attn_qkv.weight"))
+        return x->fused;
+    return x->type;
+}
+
+static plim_status set_bytes(plim_gg_tensor *t, const char *type, plim_err *err)
+{
+    uint32_t block = 1, bytes = 0;
+    bool found = plim_ggml_type_find(plim_str_of(type), &block, &bytes);
+    while (found && t->n[0] % block)
+        found = plim_ggml_type_find(plim_str_of(type = type_instead(type)), &block, &bytes);
+    plim_assert(found); /* rows of gg_mixtures.def */
+    if (!plim_mul(t->elements / block, bytes, &t->bytes))
+        return plim_fail(err, PLIM_ERANGE, 0, "size of '" PLIM_STR_FMT "' overflows",
+                         PLIM_STR_CUT(t->name));
+    return PLIM_OK;
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------------- */
+
+static plim_status add_tensor(const plim_serving *s, plim_gg_file *f, plim_gg_tensor t,
+                              plim_err *err)
+{
+    if (!PLIM_PUSH_ROOM(s->arena, f->tensors, f->n_tensors, f->cap_tensors))
+        return plim_oom(err);
+    f->tensors[f->n_tensors++] = t;
+    return PLIM_OK;
+}
+
+static const plim_gg_tensor *find_tensor(const plim_gg_file *f, const char *name)
+{
+    for (uint32_t i = 0; i < f->n_tensors; i++)
+        if (plim_str_is(f->tensors[i].name, name))
+            return &f->tensors[i];
+    return NULL;
+}
+
+/* Splits "blk.12.attn_q.weight", or the same with another prefix, into layer and name. */
+static bool split_name(plim_str name, const char *prefix, int64_t *layer, plim_str *rest)
+{
+    size_t n = strlen(prefix), i = n;
+    *layer = 0;
+    if (!plim_str_starts(name, prefix))
+        return false;
+    for (; i < name.n && name.p[i] >= '0' && name.p[i] <= '9' && *layer < INT32_MAX; i++)
+        *layer = *layer * 10 + (name.p[i] - '0');
+    if (i == n || i + 1 >= name.n || name.p[i] != '.')
+        return false;
+    *rest = (plim_str){name.p + i + 1, name.n - i - 1};
+    return true;
+}
+
+static void set_shape(plim_gg_tensor *t, int32_t rank, const int64_t *dim)
+{
+    t->elements = 1;
+    for (int32_t i = 0; i < 3; i++) {
+        t->n[i] = i < rank ? dim[rank - 1 - i] : 1;
+        t->elements = plim_sat_mul(t->elements, (uint64_t)t->n[i]);
+    }
+}
+
+static plim_status read_held(const plim_serving *s, plim_gg_file *f, plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    for (uint32_t i = 0; i < s->held->n_items && !st; i++) {
+        const plim_item *it = &s->held->items[i];
+        plim_gg_tensor t = {.name = it->name, .layer = -1};
+        set_shape(&t, PLIM_MIN(it->rank, 3), it->dim);
+        t.elements = it->elements;
+        t.bytes = it->bytes;
+        if (!split_name(it->name, "blk.", &t.layer, &t.name))
+            t.layer = -1;
+        st = add_tensor(s, f, t, err);
+    }
+    return st;
+}
+
+/* Names of transformers, and those of GGUF; the first that fits. */
+static const struct rename {
+    const char *from, *to;
+    const char *types; /* of models; NULL: all */
+} names[] = {
+    {"self_attn.q_proj.", "attn_q.", NULL},
+    {"self_attn.k_proj.", "attn_k.", NULL},
+    {"self_attn.v_proj.", "attn_v.", NULL},
+    {"self_attn.o_proj.", "attn_output.", NULL},
+    {"self_attn.qkv_proj.", "attn_qkv.", NULL},
+    {"self_attn.q_norm.", "attn_q_norm.", NULL},
+    {"self_attn.k_norm.", "attn_k_norm.", NULL},
+    {"input_layernorm.", "attn_norm.", NULL},
+    {"post_attention_layernorm.", "post_attention_norm.", "gemma2 gemma3_text"},
+    {"post_attention_layernorm.", "ffn_norm.", NULL},
+    {"pre_feedforward_layernorm.", "ffn_norm.", NULL},
+    {"post_feedforward_layernorm.", "post_ffw_norm.", NULL},
+    {"mlp.gate_proj.", "ffn_gate.", NULL},
+    {"mlp.up_proj.", "ffn_up.", NULL},
+    {"mlp.down_proj.", "ffn_down.", NULL},
+    {"mlp.gate_up_proj.", "ffn_up.", NULL},
+    {"mlp.gate.", "ffn_gate_inp.", NULL},
+    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight", NULL},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight", NULL},
+    {"ln_1.", "attn_norm.", NULL},
+    {"attn.c_attn.", "attn_qkv.", NULL},
+    {"attn.c_proj.", "attn_output.", NULL},
+    {"ln_2.", "ffn_norm.", NULL},
+    {"mlp.c_fc.", "ffn_up.", NULL},
+    {"mlp.c_proj.", "ffn_down.", NULL},
+    {"model.embed_tokens.", "token_embd.", NULL},
+    {"model.norm.", "output_norm.", NULL},
+    {"transformer.wte.", "token_embd.", NULL},
+    {"transformer.wpe.", "position_embd.", NULL},
+    {"transformer.ln_f.", "output_norm.", NULL},
+    {"lm_head.", "output.", NULL},
+};
+
+static bool rename_tensor(const plim_serving *s, plim_str from, plim_str *to)
+{
+    for (size_t i = 0; i < PLIM_COUNT(names); i++) {
+        const struct rename *r = &names[i];
+        size_t n = strlen(r->from);
+        if (!plim_str_starts(from, r->from) ||
+            (r->types && !has_word(r->types, s->g->model_type)))
+            continue;
+        *to = plim_arena_printf(s->arena, "%s%.*s", r->to, (int)(from.n - n), from.p + n);
+        return true;
+    }
+    return false;
+}
+
+static plim_status read_parameter(const plim_serving *s, plim_gg_file *f, const plim_value *v,
+                                  plim_err *err)
+{
+    plim_gg_tensor t = {.layer = -1};
+    plim_str rest = v->name;
+    if (!split_name(v->name, "model.layers.", &t.layer, &rest) &&
+        !split_name(v->name, "transformer.h.", &t.layer, &rest))
+        t.layer = -1;
+    if (!rename_tensor(s, rest, &t.name))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "what '" PLIM_STR_FMT "' is called in a GGUF file is not known",
+                         PLIM_STR_CUT(v->name));
+    if (!t.name.p)
+        return plim_oom(err);
+    set_shape(&t, v->meta.rank, v->meta.dim);
+    if (plim_str_is(s->g->model_type, "gpt2") && v->meta.rank == 2 && t.layer >= 0) {
+        int64_t n = t.n[0]; /* Conv1D is transposed */
+        t.n[0] = t.n[1];
+        t.n[1] = n;
+    }
+    if (!plim_str_is(t.name, "ffn_gate_exps.weight"))
+        return add_tensor(s, f, t, err);
+    t.n[1] /= 2; /* two tensors in the file */
+    t.elements /= 2;
+    plim_status st = add_tensor(s, f, t, err);
+    t.name = PLIM_STR("ffn_up_exps.weight");
+    return st ? st : add_tensor(s, f, t, err);
+}
+
+static plim_status read_graph(const plim_serving *s, plim_gg_file *f, plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    f->arch = s->g->model_type;
+    for (size_t i = 0; i < PLIM_COUNT(archs); i++)
+        if (has_word(archs[i].types, s->g->model_type))
+            f->arch = plim_str_of(archs[i].name);
+    for (uint32_t i = 0; i < s->g->n_values && !st; i++) {
+        const plim_value *v = &s->g->values[i];
+        if (v->kind == PLIM_VALUE_PARAMETER && v->tied_to == PLIM_NONE)
+            st = read_parameter(s, f, v, err);
+    }
+    return st;
+}
+
+/* ---- the model ----------------------------------------------------------------------------------------- */
+
+static void count_layers(plim_gg_file *f)
+{
+    for (uint32_t i = 0; i < f->n_tensors; i++)
+        f->model.layers = PLIM_MAX(f->model.layers, f->tensors[i].layer + 1);
+}
+
+/* Number of elements that a matrix of a layer makes; 0: there is none. */
+static int64_t rows_of(const plim_gg_file *f, const char *name)
+{
+    const plim_gg_tensor *t = find_tensor(f, name);
+    return t ? t->n[1] : 0;
+}
+
+static void describe_tensors(plim_gg_file *f)
+{
+    plim_gg_model *m = &f->model;
+    const plim_gg_tensor *embed = find_tensor(f, "token_embd.weight");
+    const plim_gg_tensor *experts = find_tensor(f, "ffn_up_exps.weight");
+    count_layers(f);
+    m->hidden = embed ? embed->n[0] : 0;
+    m->vocab = embed ? embed->n[1] : 0;
+    m->fused_qkv = find_tensor(f, "attn_qkv.weight") != NULL;
+    m->qkv_bias = find_tensor(f, "attn_q.bias") || find_tensor(f, "attn_qkv.bias");
+    m->out_bias = find_tensor(f, "attn_output.bias") != NULL;
+    m->q_norm = find_tensor(f, "attn_q_norm.weight") != NULL;
+    m->post_norms = find_tensor(f, "post_ffw_norm.weight") != NULL;
+    m->gated = find_tensor(f, "ffn_gate.weight") != NULL;
+    m->mlp_bias = find_tensor(f, "ffn_down.bias") != NULL;
+    m->layer_norm = find_tensor(f, "output_norm.bias") != NULL;
+    m->positions = find_tensor(f, "position_embd.weight") != NULL;
+    m->experts = experts ? experts->n[2] : 0;
+    m->ffn = experts ? experts->n[1] : rows_of(f, "ffn_up.weight");
+    const plim_gg_tensor *down = find_tensor(f, "ffn_down.weight");
+    m->fused_gate = !m->gated && !experts && down && m->ffn == 2 * down->n[0];
+    m->ffn = m->fused_gate ? down->n[0] : m->ffn;
+}
+
+/* Experts of each token: the k of topk. */
+static int64_t count_chosen(const plim_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t k = 0;
+             plim_str_is(g->nodes[i].target, "aten.topk.default") && k < g->nodes[i].n_args;
+             k++)
+            if (g->nodes[i].args[k].kind == PLIM_ARG_INT)
+                return g->nodes[i].args[k].i;
+    return 0;
+}
+
+static void describe_graph(const plim_serving *s, plim_gg_file *f)
+{
+    plim_gg_model *m = &f->model;
+    const plim_kv_layers *kv = &s->g->kv[0];
+    m->kv_heads = kv->heads;
+    m->head_k = kv->keys;
+    m->head_v = kv->values ? kv->values : kv->keys;
+    int64_t width = kv->keys ? kv->keys : 1;
+    int64_t rows = rows_of(f, "attn_q.weight");
+    m->heads =
+        m->fused_qkv
+            ? (rows_of(f, "attn_qkv.weight") - kv->heads * (kv->keys + kv->values)) / width
+            : rows / width;
+    f->context = (uint64_t)PLIM_MAX(s->g->seq_max, 0);
+    for (uint32_t i = 0; i < s->g->n_kv; i++)
+        m->window = PLIM_MAX(m->window, s->g->kv[i].window);
+    m->used = count_chosen(s->g);
+}
+
+static plim_status describe_metadata(const plim_serving *s, plim_gg_file *f, plim_err *err)
+{
+    const plim_gguf *g;
+    plim_gg_model *m = &f->model;
+    uint64_t x, heads = 0;
+    plim_status st = plim_gguf_open(s->job->model->source.bytes, s->arena, &g, err);
+    if (st)
+        return st;
+    f->arch = plim_gguf_arch(g);
+    const struct {
+        const char *key;
+        int64_t *to;
+        int64_t otherwise;
+    } numbers[] = {{"attention.head_count", &m->heads, 0},
+                   {"attention.head_count_kv", &m->kv_heads, 0},
+                   {"attention.key_length", &m->head_k, 0},
+                   {"attention.value_length", &m->head_v, 0},
+                   {"attention.sliding_window", &m->window, 0},
+                   {"expert_used_count", &m->used, 0}};
+    for (size_t i = 0; i < PLIM_COUNT(numbers); i++)
+        *numbers[i].to = plim_gguf_model_number(g, numbers[i].key, 0, &x) && x <= INT32_MAX
+                             ? (int64_t)x
+                             : numbers[i].otherwise;
+    heads = (uint64_t)m->heads;
+    m->kv_heads = m->kv_heads ? m->kv_heads : m->heads;
+    m->head_k = m->head_k ? m->head_k : heads ? m->hidden / m->heads : 0;
+    m->head_v = m->head_v ? m->head_v : heads ? m->hidden / m->heads : 0;
+    f->context = plim_gguf_model_number(g, "context_length", 0, &x) ? x : 0;
+    return PLIM_OK;
+}
+
+static plim_status describe_arch(const plim_serving *s, plim_gg_file *f, plim_err *err)
+{
+    plim_gg_model *m = &f->model;
+    for (size_t i = 0; i < PLIM_COUNT(archs); i++) {
+        if (!plim_str_is(f->arch, archs[i].name))
+            continue;
+        f->known = true;
+        m->scaled = archs[i].more & PLIM_GG_SCALED;
+        m->softcap = m->final_softcap = archs[i].more & PLIM_GG_SOFTCAP;
+        m->query_scale = archs[i].more & PLIM_GG_QUERY_SCALE;
+        m->norm_weights = archs[i].more & PLIM_GG_NORM_WEIGHTS;
+        if (!archs[i].pattern || !m->window)
+            continue;
+        bool *windowed = PLIM_NEW_N(s->arena, bool, m->layers);
+        if (!windowed)
+            return plim_oom(err);
+        for (int64_t k = 0; k < m->layers; k++)
+            windowed[k] = (k + 1) % archs[i].pattern != 0;
+        m->windowed = windowed;
+    }
+    return PLIM_OK;
+}
+
+static plim_status check_model(const plim_serving *s, const plim_gg_file *f, plim_err *err)
+{
+    const plim_gg_model *m = &f->model;
+    const int64_t sizes[] = {m->layers,   m->hidden, m->vocab,  m->heads,
+                             m->kv_heads, m->head_k, m->head_v, m->ffn};
+    bool sound = m->layers <= 1024 && (!m->experts || m->used > 0) && m->used <= 256;
+    for (size_t i = 0; i < PLIM_COUNT(sizes); i++)
+        sound &= sizes[i] > 0 && sizes[i] <= INT32_MAX;
+    return sound ? PLIM_OK
+                 : plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "'" PLIM_STR_FMT
+                             "' is no decoder whose layers llama.cpp is known to "
+                             "build (architecture '" PLIM_STR_FMT "')",
+                             PLIM_STR_CUT(s->job->model->name), PLIM_STR_CUT(f->arch));
+}
+
+static plim_status choose_types(const plim_serving *s, plim_str quant, plim_gg_file *f,
+                                plim_err *err)
+{
+    char word[64];
+    plim_dtype own = plim_serving_dtype(s);
+    const char *usual = own == PLIM_F32 ? "F32" : own == PLIM_BF16 ? "BF16" : "F16";
+    bool tied = !find_tensor(f, "output.weight");
+    snprintf(word, sizeof word, PLIM_STR_FMT, (int)PLIM_MIN(quant.n, sizeof word - 1),
+             quant.p);
+    const struct mixture *x = plim_row_find("quant", quant.n ? word : usual, mixtures,
+                                            PLIM_COUNT(mixtures), sizeof *mixtures, err);
+    plim_status st = x ? PLIM_OK : PLIM_EUSAGE;
+    for (uint32_t i = 0; i < f->n_tensors && !st; i++)
+        st = set_bytes(&f->tensors[i], type_of(x, &f->model, &f->tensors[i], tied), err);
+    return st;
+}
+
+plim_status plim_gg_file_open(const plim_serving *s, plim_str quant, plim_gg_file *out,
+                              plim_err *err)
+{
+    *out = (plim_gg_file){.arch = {"", 0}};
+    if (s->held && quant.n)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "the file has types of its own: leave out 'quant'");
+    plim_status st = s->held ? read_held(s, out, err) : read_graph(s, out, err);
+    if (st)
+        return st;
+    describe_tensors(out);
+    if (s->held)
+        st = describe_metadata(s, out, err);
+    else
+        describe_graph(s, out);
+    if (!st)
+        st = check_model(s, out, err);
+    if (!st && !s->held)
+        st = choose_types(s, quant, out, err);
+    return st ? st : describe_arch(s, out, err);
+}

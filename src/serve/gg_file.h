@@ -1,0 +1,30 @@
+/* gg_file.h -- a model as a GGUF file holds it: read from one, or made of a graph as
+ * convert_hf_to_gguf.py names its tensors and llama-quantize chooses their types. */
+#ifndef PLIM_SERVE_GG_FILE_H
+#define PLIM_SERVE_GG_FILE_H
+
+#include "serve/gg_model.h"
+#include "serve/serve.h"
+
+typedef struct plim_gg_tensor {
+    plim_str name; /* "ffn_down.weight", without "blk.0." */
+    int64_t layer; /* -1: of none */
+    int64_t n[3];  /* the fastest-varying first */
+    uint64_t elements, bytes;
+} plim_gg_tensor;
+
+typedef struct plim_gg_file {
+    plim_gg_tensor *tensors;
+    uint32_t n_tensors, cap_tensors;
+    plim_str arch;
+    plim_gg_model model;
+    uint64_t context; /* that the model was made for; 0: not known */
+    bool known;       /* the architecture is in gg_archs.def: else its graph is a guess */
+} plim_gg_file;
+
+/* Of what is served, with the mixture of types `quant` ("": of the graph's own type), in
+ * s->arena. */
+plim_status plim_gg_file_open(const plim_serving *s, plim_str quant, plim_gg_file *out,
+                              plim_err *err);
+
+#endif

@@ -1,0 +1,259 @@
+/* gg_model.c -- see gg_model.h.
+ * src: llama.cpp as in llama-cpp-python 0.3.36: src/llama-graph.cpp build_*, src/models/ */
+#include "serve/gg_model.h"
+
+enum { F16 = 2, F32 = 4, I32 = 4, I64 = 8 };
+
+typedef struct inputs {
+    plim_gg pos, out_ids;
+    plim_gg k_rows[2], v_rows[2], mask[2]; /* of caches without and with a window */
+} inputs;
+
+typedef struct builder {
+    plim_gg_graph *g;
+    const plim_gg_model *m;
+    const plim_gg_context *c;
+    plim_gg_place place; /* of the layers */
+    inputs in;
+} builder;
+
+static plim_gg weight(const builder *b, int64_t n0, int64_t n1)
+{
+    return plim_gg_external(b->g, b->place, n0, n1, 1);
+}
+
+static plim_gg linear(const builder *b, plim_gg x, int64_t out, bool bias)
+{
+    x = plim_gg_mul_mat(b->g, weight(b, plim_gg_dim(b->g, x, 0), out), x);
+    return bias ? plim_gg_map(b->g, x, weight(b, out, 1)) : x;
+}
+
+static plim_gg norm(const builder *b, plim_gg x)
+{
+    int64_t n = plim_gg_dim(b->g, x, 0);
+    /* ggml_rms_norm works in place, ggml_norm does not */
+    x = b->m->layer_norm ? plim_gg_make(b->g, x, PLIM_NONE) : plim_gg_map(b->g, x, PLIM_NONE);
+    x = plim_gg_map(b->g, x, weight(b, n, 1));
+    return b->m->layer_norm ? plim_gg_map(b->g, x, weight(b, n, 1)) : x;
+}
+
+/* ---- inputs ------------------------------------------------------------------------------------- */
+
+static plim_gg add_embedding(builder *b)
+{
+    const plim_gg_model *m = b->m;
+    int64_t tokens = b->c->tokens;
+    plim_gg table = plim_gg_external(b->g, PLIM_GG_HOST, m->hidden, m->vocab, 1);
+    plim_gg ids = plim_gg_input(b->g, I32, tokens, 1, 1, 1);
+    plim_gg given = plim_gg_input(b->g, F32, m->hidden, tokens, 1, 1);
+    plim_gg x = plim_gg_get_rows(b->g, table, ids);
+    plim_gg_expand(b->g, x); /* a batch has tokens or embeddings */
+    plim_gg_expand(b->g, given);
+    return x;
+}
+
+static void add_cache_inputs(builder *b, int kind, int64_t cells)
+{
+    const plim_gg_model *m = b->m;
+    const plim_gg_context *c = b->c;
+    int64_t rows = c->flash ? 1 : m->kv_heads * m->head_v;
+    b->in.k_rows[kind] = plim_gg_input(b->g, I64, c->tokens, 1, 1, 1);
+    b->in.v_rows[kind] = plim_gg_input(b->g, I64, c->tokens * rows, 1, 1, 1);
+    b->in.mask[kind] = plim_gg_input(b->g, c->flash ? F16 : F32, cells, c->tokens / c->streams,
+                                     1, c->streams);
+}
+
+/* ---- attention ------------------------------------------------------------------------------------ */
+
+static void project_heads(const builder *b, plim_gg x, plim_gg out[3])
+{
+    const plim_gg_model *m = b->m;
+    const int64_t tokens = plim_gg_dim(b->g, x, 1);
+    const int64_t heads[3] = {m->heads, m->kv_heads, m->kv_heads};
+    const int64_t size[3] = {m->head_k, m->head_k, m->head_v};
+    plim_gg all = PLIM_NONE;
+    if (m->fused_qkv) {
+        int64_t n = m->heads * m->head_k + m->kv_heads * (m->head_k + m->head_v);
+        all = linear(b, x, n, m->qkv_bias);
+    }
+    for (int i = 0; i < 3; i++)
+        if (m->fused_qkv)
+            out[i] = plim_gg_part(b->g, all, size[i], heads[i], 0, tokens, 1);
+        else
+            out[i] = linear(b, x, heads[i] * size[i], m->qkv_bias);
+    for (int i = 0; i < 3 && !m->fused_qkv; i++)
+        out[i] = plim_gg_reshape(b->g, out[i], size[i], heads[i], tokens);
+}
+
+static plim_gg rotate(const builder *b, plim_gg x)
+{
+    return b->m->positions ? x : plim_gg_map(b->g, x, b->in.pos);
+}
+
+/* Scores of all cells, or the fused kernel. */
+static plim_gg attend(const builder *b, plim_gg q, plim_gg k, plim_gg v, int kind)
+{
+    plim_gg_graph *g = b->g;
+    const plim_gg_model *m = b->m;
+    int64_t heads = m->heads, tokens = b->c->tokens / b->c->streams, streams = b->c->streams;
+    q = plim_gg_view(g, q, m->head_k, heads, tokens, streams);
+    q = plim_gg_permute(g, q, 0, 2, 1, 3);
+    k = plim_gg_permute(g, k, 0, 2, 1, 3);
+    if (b->c->flash) {
+        v = plim_gg_permute(g, v, 0, 2, 1, 3);
+        plim_gg x = plim_gg_op(g, F32, m->head_v, heads, tokens, streams,
+                               (plim_gg[]){q, k, v, b->in.mask[kind]}, 4);
+        return plim_gg_reshape(g, x, m->head_v * heads, tokens * streams, 1);
+    }
+    v = plim_gg_permute(g, v, 0, 2, 1, 3);
+    plim_gg scores = plim_gg_mul_mat(g, k, q);
+    for (int i = 0; m->softcap && i < 3; i++) /* scale, tanh, scale */
+        scores = plim_gg_map(g, scores, PLIM_NONE);
+    scores = plim_gg_map(g, scores, b->in.mask[kind]);
+    plim_gg x = plim_gg_mul_mat(g, v, scores);
+    x = plim_gg_permute(g, x, 0, 2, 1, 3);
+    return plim_gg_op(g, F32, m->head_v * heads, tokens * streams, 1, 1, &x, 1);
+}
+
+static plim_gg add_attention(const builder *b, plim_gg x, bool windowed)
+{
+    plim_gg_graph *g = b->g;
+    const plim_gg_model *m = b->m;
+    const plim_gg_context *c = b->c;
+    const int kind = windowed;
+    int64_t cells = windowed ? c->windowed_cells : c->cells;
+    plim_gg qkv[3];
+    project_heads(b, x, qkv);
+    if (m->q_norm)
+        qkv[0] = norm(b, qkv[0]);
+    qkv[0] = rotate(b, qkv[0]);
+    if (m->q_norm)
+        qkv[1] = norm(b, qkv[1]);
+    qkv[1] = rotate(b, qkv[1]);
+    if (m->scaled || m->query_scale)
+        qkv[0] = plim_gg_map(g, qkv[0], PLIM_NONE);
+    plim_gg_expand(g, qkv[0]);
+    plim_gg_expand(g, qkv[2]);
+    plim_gg_expand(g, qkv[1]);
+    plim_gg keys =
+        plim_gg_external(g, b->place, m->kv_heads * m->head_k, cells * c->streams, 1);
+    plim_gg values =
+        plim_gg_external(g, b->place, m->kv_heads * m->head_v, cells * c->streams, 1);
+    plim_gg row = plim_gg_reshape(g, qkv[1], m->kv_heads * m->head_k, c->tokens, 1);
+    plim_gg_expand(g, plim_gg_set_rows(g, keys, row, b->in.k_rows[kind]));
+    row = plim_gg_reshape(g, qkv[2], m->kv_heads * m->head_v, c->tokens, 1);
+    if (!c->flash)
+        row = plim_gg_reshape(g, row, 1, m->kv_heads * m->head_v * c->tokens, 1);
+    plim_gg_expand(g, plim_gg_set_rows(g, values, row, b->in.v_rows[kind]));
+    plim_gg k = plim_gg_view(g, keys, m->head_k, m->kv_heads, cells, c->streams);
+    plim_gg v = c->flash ? plim_gg_view(g, values, m->head_v, m->kv_heads, cells, c->streams)
+                         : plim_gg_view(g, values, cells, m->kv_heads, m->head_v, c->streams);
+    x = attend(b, qkv[0], k, v, kind);
+    plim_gg_expand(g, x);
+    return linear(b, x, m->hidden, m->out_bias);
+}
+
+/* ---- the MLP --------------------------------------------------------------------------------------- */
+
+static plim_gg add_mlp(const builder *b, plim_gg x)
+{
+    const plim_gg_model *m = b->m;
+    plim_gg_graph *g = b->g;
+    plim_gg up = linear(b, x, (m->fused_gate ? 2 : 1) * m->ffn, m->mlp_bias);
+    if (m->fused_gate)
+        x = plim_gg_op(g, F32, m->ffn, plim_gg_dim(g, up, 1), 1, 1, &up, 1);
+    else if (m->gated)
+        x = plim_gg_make(g, linear(b, x, m->ffn, m->mlp_bias), up);
+    else
+        x = plim_gg_map(g, up, PLIM_NONE);
+    return linear(b, x, m->hidden, m->mlp_bias);
+}
+
+static plim_gg add_experts(const builder *b, plim_gg x)
+{
+    const plim_gg_model *m = b->m;
+    plim_gg_graph *g = b->g;
+    int64_t tokens = plim_gg_dim(g, x, 1);
+    plim_gg probs = plim_gg_map(g, linear(b, x, m->experts, false), PLIM_NONE);
+    plim_gg sorted = plim_gg_op(g, I32, m->experts, tokens, 1, 1, &probs, 1);
+    plim_gg chosen = plim_gg_part(g, sorted, m->used, tokens, 1, 1, 2);
+    plim_gg rows = plim_gg_reshape(g, probs, 1, m->experts, tokens);
+    plim_gg w = plim_gg_op(g, F32, 1, m->used, tokens, 1, (plim_gg[]){rows, chosen}, 2);
+    if (m->norm_weights) {
+        w = plim_gg_reshape(g, w, m->used, tokens, 1);
+        plim_gg sum = plim_gg_op(g, F32, 1, tokens, 1, 1, &w, 1);
+        w = plim_gg_map(g, w, plim_gg_map(g, sum, PLIM_NONE));
+        w = plim_gg_reshape(g, w, 1, m->used, tokens);
+    }
+    plim_gg_expand(g, w);
+    x = plim_gg_reshape(g, x, m->hidden, 1, tokens);
+    plim_gg up = plim_gg_external(g, b->place, m->hidden, m->ffn, m->experts);
+    plim_gg gate = plim_gg_external(g, b->place, m->hidden, m->ffn, m->experts);
+    plim_gg down = plim_gg_external(g, b->place, m->ffn, m->hidden, m->experts);
+    plim_gg y = plim_gg_mul_mat_id(g, up, x, chosen);
+    y = plim_gg_make(g, plim_gg_mul_mat_id(g, gate, x, chosen), y);
+    y = plim_gg_map(g, plim_gg_mul_mat_id(g, down, y, chosen), w);
+    plim_gg_expand(g, y);
+    plim_gg sum = PLIM_NONE;
+    plim_gg part[256] = {PLIM_NONE};
+    for (int64_t i = 0; i < m->used && i < 256; i++) {
+        part[i] = plim_gg_part(g, y, m->hidden, tokens, 2, 1, 3);
+        plim_gg_expand(g, part[i]);
+    }
+    sum = part[0];
+    for (int64_t i = 1; i < m->used && i < 256; i++) {
+        sum = plim_gg_map(g, sum, part[i]);
+        plim_gg_expand(g, sum);
+    }
+    return m->used == 1 ? plim_gg_make(g, sum, PLIM_NONE) : sum;
+}
+
+/* ---- the model --------------------------------------------------------------------------------------- */
+
+static plim_gg add_layer(const builder *b, int64_t i, plim_gg x)
+{
+    const plim_gg_model *m = b->m;
+    plim_gg_graph *g = b->g;
+    plim_gg y = add_attention(b, norm(b, x), m->windowed && m->windowed[i]);
+    if (i == m->layers - 1) {
+        y = plim_gg_get_rows(g, y, b->in.out_ids);
+        x = plim_gg_get_rows(g, x, b->in.out_ids);
+    }
+    if (m->post_norms)
+        y = norm(b, y);
+    x = plim_gg_map(g, y, x);
+    y = norm(b, x);
+    y = m->experts ? add_experts(b, y) : add_mlp(b, y);
+    if (m->post_norms)
+        y = norm(b, y);
+    return plim_gg_map(g, y, x);
+}
+
+plim_gg_graph *plim_gg_build(plim_arena *a, const plim_gg_model *m, const plim_gg_context *c)
+{
+    enum { DEVICE_ALIGNMENT = 128, HOST_ALIGNMENT = 32 };
+    const uint64_t alignment[] = {DEVICE_ALIGNMENT, HOST_ALIGNMENT};
+    const plim_gg_place place = c->offloaded ? PLIM_GG_DEVICE : PLIM_GG_HOST;
+    builder b = {.g = plim_gg_new(a, alignment, place), .m = m, .c = c, .place = place};
+    if (!b.g)
+        return NULL;
+    plim_gg x = add_embedding(&b);
+    if (m->scaled)
+        x = plim_gg_map(b.g, x, PLIM_NONE);
+    b.in.pos = plim_gg_input(b.g, I32, c->tokens, 1, 1, 1);
+    add_cache_inputs(&b, false, c->cells);
+    if (m->windowed)
+        add_cache_inputs(&b, true, c->windowed_cells);
+    b.in.out_ids = plim_gg_input(b.g, I32, c->outputs, 1, 1, 1);
+    if (m->positions) {
+        plim_gg table = plim_gg_external(b.g, PLIM_GG_HOST, m->hidden, 1, 1);
+        x = plim_gg_map(b.g, plim_gg_get_rows(b.g, table, b.in.pos), x);
+    }
+    for (int64_t i = 0; i < m->layers; i++)
+        x = add_layer(&b, i, x);
+    x = linear(&b, norm(&b, x), m->vocab, false);
+    for (int i = 0; m->final_softcap && i < 3; i++)
+        x = plim_gg_map(b.g, x, PLIM_NONE);
+    plim_gg_expand(b.g, x);
+    return plim_gg_bad(b.g) ? NULL : b.g;
+}

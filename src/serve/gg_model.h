@@ -1,0 +1,32 @@
+/* gg_model.h -- a decoder as llama.cpp builds it: what of it matters to memory. */
+#ifndef PLIM_SERVE_GG_MODEL_H
+#define PLIM_SERVE_GG_MODEL_H
+
+#include "serve/ggml.h"
+
+typedef struct plim_gg_model {
+    int64_t layers, hidden, vocab, heads, kv_heads, head_k, head_v, ffn, experts, used;
+    const bool *windowed; /* by layer; NULL: none is */
+    int64_t window;
+    bool qkv_bias, out_bias, q_norm, post_norms, fused_qkv, fused_gate, gated, mlp_bias;
+    bool layer_norm;  /* with a bias, not RMS */
+    bool scaled;      /* embeddings, and queries apart from the scores (Gemma) */
+    bool query_scale; /* queries apart from the scores (Phi-3) */
+    bool softcap, final_softcap;
+    bool
+        positions; /* a table of them is added to the embeddings, and nothing is rotated (GPT-2) */
+    bool norm_weights; /* of the experts that were chosen */
+} plim_gg_model;
+
+/* How a context of llama.cpp is made. */
+typedef struct plim_gg_context {
+    int64_t tokens, sequences, outputs; /* of the batch that is laid out */
+    int64_t cells, windowed_cells;      /* of a sequence's cache */
+    bool flash, unified, offloaded;     /* offloaded: all layers and the output are */
+    int64_t streams;                    /* of the cache: 1 if unified */
+} plim_gg_context;
+
+/* The graph of that batch; NULL: out of memory. */
+plim_gg_graph *plim_gg_build(plim_arena *a, const plim_gg_model *m, const plim_gg_context *c);
+
+#endif
