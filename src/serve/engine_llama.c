@@ -115,12 +115,17 @@ static plim_gg_context context_of(const plim_serving *s, const options *o,
 {
     int64_t requests = (int64_t)s->concurrency, one = pad_cells(s->context);
     bool unified = o->unified > 0 || requests == 1;
-    plim_gg_context c = {.sequences = requests,
-                         .streams = unified ? 1 : requests,
+    plim_gg_context c = {.streams = unified ? 1 : requests,
                          .cells = unified ? pad_cells(plim_sat_mul(s->context, s->concurrency))
                                           : one,
+                         .key_bytes = PLIM_MAX(s->keys->bytes / s->keys->elements, 1),
+                         .value_bytes = PLIM_MAX(s->values->bytes / s->values->elements, 1),
+                         .card = s->job->gpu || o->layers > 0,
                          .flash = o->flash,
-                         .unified = unified};
+                         .output_there = is_offloaded(o, m, m->layers),
+                         .experts_here = o->experts_on_host > 0};
+    while (c.first < m->layers && !is_offloaded(o, m, c.first))
+        c.first++;
     uint64_t window = plim_sat_add(
         plim_sat_mul((uint64_t)m->window, unified ? s->concurrency : 1), (uint64_t)o->ubatch);
     c.windowed_cells =
@@ -129,7 +134,6 @@ static plim_gg_context context_of(const plim_serving *s, const options *o,
     c.tokens = (int64_t)PLIM_MIN(total, (uint64_t)o->ubatch);
     c.tokens = (c.tokens + requests - 1) / requests * requests;
     c.outputs = PLIM_MIN(c.tokens, (int64_t)o->batch);
-    c.offloaded = is_offloaded(o, m, 0) && !(o->experts_on_host > 0);
     return c;
 }
 
@@ -163,14 +167,12 @@ static plim_status add_cache(const plim_serving *s, const options *o, const plim
 
 /* ---- the buffers of the computation ------------------------------------------------------------------ */
 
-/* Exact for the graphs that are known, all on one side; else from the layout of one like it: parts of the model on
- * each side are computed in turns, with copies between them. */
-static plim_serve_row compute_row(const plim_gg_file *f, const plim_gg_context *c, bool split,
-                                  bool rotated, plim_serve_place place, uint64_t bytes)
+/* Exact for the graphs that are known: of others one like it is laid out.  A cache of blocks rotates what it holds, which
+ * is left out. */
+static plim_serve_row compute_row(bool exact, plim_serve_place place, uint64_t bytes)
 {
     plim_serve_row r = exact_row("compute", place, bytes, "the largest batch");
-    (void)c;
-    if (f->known && !split && !rotated)
+    if (exact)
         return r;
     r.certainty = PLIM_ESTIMATED;
     r.low = bytes - bytes / 4;
@@ -178,28 +180,21 @@ static plim_serve_row compute_row(const plim_gg_file *f, const plim_gg_context *
     return r;
 }
 
-static plim_status add_compute(const plim_serving *s, const options *o, const plim_gg_file *f,
+static plim_status add_compute(const plim_serving *s, const plim_gg_file *f,
                                const plim_gg_context *c, plim_served *out, plim_err *err)
 {
+    static const plim_serve_place places[] = {PLIM_ON_CARD, PLIM_ON_HOST};
     plim_arena scratch = PLIM_ARENA_INIT;
     uint64_t bytes[PLIM_GG_PLACES] = {0};
-    const plim_gg_model *m = &f->model;
-    bool some = is_offloaded(o, m, m->layers), split = some && !c->offloaded;
-    bool rotated = s->keys->elements > 1 || s->values->elements > 1;
-    plim_gg_context at = *c;
-    at.offloaded = some;
-    plim_gg_graph *g = plim_gg_build(&scratch, m, &at);
+    bool exact = f->known && s->keys->elements == 1 && s->values->elements == 1;
+    plim_gg_graph *g = plim_gg_build(&scratch, &f->model, c);
     bool laid = g && plim_gg_layout(g, &scratch, bytes);
     plim_arena_free(&scratch);
-    if (!laid)
-        return plim_oom(err);
-    plim_status st = PLIM_OK;
-    const plim_serve_place places[] = {PLIM_ON_CARD, PLIM_ON_HOST};
+    plim_status st = laid ? PLIM_OK : plim_oom(err);
     for (int p = 0; p < PLIM_GG_PLACES && !st; p++)
         if (bytes[p])
-            st = plim_served_part(out, compute_row(f, c, split, rotated, places[p], bytes[p]),
-                                  err);
-    uint64_t logits = plim_sat_mul((uint64_t)m->vocab * 4, s->concurrency);
+            st = plim_served_part(out, compute_row(exact, places[p], bytes[p]), err);
+    uint64_t logits = plim_sat_mul((uint64_t)f->model.vocab * 4, s->concurrency);
     return st ? st
               : plim_served_part(out, exact_row("output", PLIM_ON_HOST, logits, "logits"),
                                  err);
@@ -219,6 +214,6 @@ plim_status plim_engine_llama(const plim_serving *s, plim_served *out, plim_err 
     if (!st)
         st = add_cache(s, &o, &f, &c, out, err);
     if (!st)
-        st = add_compute(s, &o, &f, &c, out, err);
+        st = add_compute(s, &f, &c, out, err);
     return st ? st : plim_served_context(s, out, err);
 }

@@ -15,6 +15,7 @@ enum {
     PLIM_GG_SCALED = 2,
     PLIM_GG_SOFTCAP = 4,
     PLIM_GG_QUERY_SCALE = 8,
+    PLIM_GG_RESIDUAL_FIRST = 16,
 };
 
 static const struct arch {
@@ -306,6 +307,15 @@ static int64_t rows_of(const plim_gg_file *f, const char *name)
     return t ? t->n[1] : 0;
 }
 
+static uint64_t weight_bytes(const void *file, int64_t layer, const char *name)
+{
+    const plim_gg_file *f = file;
+    for (uint32_t i = 0; i < f->n_tensors; i++)
+        if (f->tensors[i].layer == layer && plim_str_is(f->tensors[i].name, name))
+            return f->tensors[i].bytes;
+    return 0;
+}
+
 static void describe_tensors(plim_gg_file *f)
 {
     plim_gg_model *m = &f->model;
@@ -322,6 +332,9 @@ static void describe_tensors(plim_gg_file *f)
     m->gated = find_tensor(f, "ffn_gate.weight") != NULL;
     m->mlp_bias = find_tensor(f, "ffn_down.bias") != NULL;
     m->layer_norm = find_tensor(f, "output_norm.bias") != NULL;
+    m->tied = !find_tensor(f, "output.weight");
+    m->weight_bytes = weight_bytes;
+    m->file = f;
     m->positions = find_tensor(f, "position_embd.weight") != NULL;
     m->experts = experts ? experts->n[2] : 0;
     m->ffn = experts ? experts->n[1] : rows_of(f, "ffn_up.weight");
@@ -402,6 +415,7 @@ static plim_status describe_arch(const plim_serving *s, plim_gg_file *f, plim_er
         m->scaled = archs[i].more & PLIM_GG_SCALED;
         m->softcap = m->final_softcap = archs[i].more & PLIM_GG_SOFTCAP;
         m->query_scale = archs[i].more & PLIM_GG_QUERY_SCALE;
+        m->residual_first = archs[i].more & PLIM_GG_RESIDUAL_FIRST;
         m->norm_weights = archs[i].more & PLIM_GG_NORM_WEIGHTS;
         if (!archs[i].pattern || !m->window)
             continue;

@@ -13,19 +13,24 @@ typedef struct builder {
     plim_gg_graph *g;
     const plim_gg_model *m;
     const plim_gg_context *c;
-    plim_gg_place place; /* of the layers */
+    plim_gg_place place; /* of the weights that come next */
+    int64_t layer;       /* theirs; -1: none */
     inputs in;
 } builder;
 
-static plim_gg weight(const builder *b, int64_t n0, int64_t n1)
+/* A weight of the layer, or of none, as the file has it. */
+static plim_gg weight(const builder *b, const char *name, int64_t n0, int64_t n1, int64_t n2)
 {
-    return plim_gg_external(b->g, b->place, n0, n1, 1);
+    const plim_gg_model *m = b->m;
+    return plim_gg_weight(b->g, b->place, n0, n1, n2,
+                          m->weight_bytes(m->file, b->layer, name));
 }
 
-static plim_gg linear(const builder *b, plim_gg x, int64_t out, bool bias)
+/* With the weight of that name and, if there is one, its bias. */
+static plim_gg linear(const builder *b, const char *name, plim_gg x, int64_t out, bool bias)
 {
-    x = plim_gg_mul_mat(b->g, weight(b, plim_gg_dim(b->g, x, 0), out), x);
-    return bias ? plim_gg_map(b->g, x, weight(b, out, 1)) : x;
+    x = plim_gg_mul_mat(b->g, weight(b, name, plim_gg_dim(b->g, x, 0), out, 1), x);
+    return bias ? plim_gg_map(b->g, x, weight(b, "bias", out, 1, 1)) : x;
 }
 
 static plim_gg norm(const builder *b, plim_gg x)
@@ -33,8 +38,8 @@ static plim_gg norm(const builder *b, plim_gg x)
     int64_t n = plim_gg_dim(b->g, x, 0);
     /* ggml_rms_norm works in place, ggml_norm does not */
     x = b->m->layer_norm ? plim_gg_make(b->g, x, PLIM_NONE) : plim_gg_map(b->g, x, PLIM_NONE);
-    x = plim_gg_map(b->g, x, weight(b, n, 1));
-    return b->m->layer_norm ? plim_gg_map(b->g, x, weight(b, n, 1)) : x;
+    x = plim_gg_map(b->g, x, weight(b, "norm", n, 1, 1));
+    return b->m->layer_norm ? plim_gg_map(b->g, x, weight(b, "bias", n, 1, 1)) : x;
 }
 
 /* ---- inputs ------------------------------------------------------------------------------------- */
@@ -43,7 +48,7 @@ static plim_gg add_embedding(builder *b)
 {
     const plim_gg_model *m = b->m;
     int64_t tokens = b->c->tokens;
-    plim_gg table = plim_gg_external(b->g, PLIM_GG_HOST, m->hidden, m->vocab, 1);
+    plim_gg table = plim_gg_weight(b->g, PLIM_GG_HOST, m->hidden, m->vocab, 1, 0);
     plim_gg ids = plim_gg_input(b->g, I32, tokens, 1, 1, 1);
     plim_gg given = plim_gg_input(b->g, F32, m->hidden, tokens, 1, 1);
     plim_gg x = plim_gg_get_rows(b->g, table, ids);
@@ -71,16 +76,17 @@ static void project_heads(const builder *b, plim_gg x, plim_gg out[3])
     const int64_t tokens = plim_gg_dim(b->g, x, 1);
     const int64_t heads[3] = {m->heads, m->kv_heads, m->kv_heads};
     const int64_t size[3] = {m->head_k, m->head_k, m->head_v};
+    static const char *const name[3] = {"attn_q.weight", "attn_k.weight", "attn_v.weight"};
     plim_gg all = PLIM_NONE;
     if (m->fused_qkv) {
         int64_t n = m->heads * m->head_k + m->kv_heads * (m->head_k + m->head_v);
-        all = linear(b, x, n, m->qkv_bias);
+        all = linear(b, "attn_qkv.weight", x, n, m->qkv_bias);
     }
     for (int i = 0; i < 3; i++)
         if (m->fused_qkv)
             out[i] = plim_gg_part(b->g, all, size[i], heads[i], 0, tokens, 1);
         else
-            out[i] = linear(b, x, heads[i] * size[i], m->qkv_bias);
+            out[i] = linear(b, name[i], x, heads[i] * size[i], m->qkv_bias);
     for (int i = 0; i < 3 && !m->fused_qkv; i++)
         out[i] = plim_gg_reshape(b->g, out[i], size[i], heads[i], tokens);
 }
@@ -136,21 +142,28 @@ static plim_gg add_attention(const builder *b, plim_gg x, bool windowed)
     plim_gg_expand(g, qkv[2]);
     plim_gg_expand(g, qkv[1]);
     plim_gg keys =
-        plim_gg_external(g, b->place, m->kv_heads * m->head_k, cells * c->streams, 1);
-    plim_gg values =
-        plim_gg_external(g, b->place, m->kv_heads * m->head_v, cells * c->streams, 1);
-    plim_gg row = plim_gg_reshape(g, qkv[1], m->kv_heads * m->head_k, c->tokens, 1);
+        plim_gg_cache(g, b->place, c->key_bytes, m->kv_heads * m->head_k, cells * c->streams);
+    plim_gg values = plim_gg_cache(g, b->place, c->value_bytes, m->kv_heads * m->head_v,
+                                   cells * c->streams);
+    const int64_t width[] = {m->kv_heads * m->head_k, m->kv_heads * m->head_v};
+    plim_gg row = plim_gg_part(g, qkv[1], width[0], c->tokens, 2, 1, 3);
     plim_gg_expand(g, plim_gg_set_rows(g, keys, row, b->in.k_rows[kind]));
-    row = plim_gg_reshape(g, qkv[2], m->kv_heads * m->head_v, c->tokens, 1);
+    if (c->flash)
+        row = plim_gg_part(g, qkv[2], width[1], c->tokens, 2, 1, 3);
+    else if (m->fused_qkv) { /* a copy, apart from queries and keys, where the cache is */
+        row = plim_gg_op(g, F32, width[1], c->tokens, 1, 1, &qkv[2], 1);
+        plim_gg_move(g, row, b->place);
+    } else
+        row = plim_gg_reshape(g, qkv[2], width[1], c->tokens, 1);
     if (!c->flash)
-        row = plim_gg_reshape(g, row, 1, m->kv_heads * m->head_v * c->tokens, 1);
+        row = plim_gg_reshape(g, row, 1, width[1] * c->tokens, 1);
     plim_gg_expand(g, plim_gg_set_rows(g, values, row, b->in.v_rows[kind]));
     plim_gg k = plim_gg_view(g, keys, m->head_k, m->kv_heads, cells, c->streams);
     plim_gg v = c->flash ? plim_gg_view(g, values, m->head_v, m->kv_heads, cells, c->streams)
                          : plim_gg_view(g, values, cells, m->kv_heads, m->head_v, c->streams);
     x = attend(b, qkv[0], k, v, kind);
     plim_gg_expand(g, x);
-    return linear(b, x, m->hidden, m->out_bias);
+    return linear(b, "attn_output.weight", x, m->hidden, m->out_bias);
 }
 
 /* ---- the MLP --------------------------------------------------------------------------------------- */
@@ -159,53 +172,77 @@ static plim_gg add_mlp(const builder *b, plim_gg x)
 {
     const plim_gg_model *m = b->m;
     plim_gg_graph *g = b->g;
-    plim_gg up = linear(b, x, (m->fused_gate ? 2 : 1) * m->ffn, m->mlp_bias);
+    plim_gg up = linear(b, "ffn_up.weight", x, (m->fused_gate ? 2 : 1) * m->ffn, m->mlp_bias);
     if (m->fused_gate)
         x = plim_gg_op(g, F32, m->ffn, plim_gg_dim(g, up, 1), 1, 1, &up, 1);
     else if (m->gated)
-        x = plim_gg_make(g, linear(b, x, m->ffn, m->mlp_bias), up);
+        x = plim_gg_make(g, linear(b, "ffn_gate.weight", x, m->ffn, m->mlp_bias), up);
     else
         x = plim_gg_map(g, up, PLIM_NONE);
-    return linear(b, x, m->hidden, m->mlp_bias);
+    return linear(b, "ffn_down.weight", x, m->hidden, m->mlp_bias);
+}
+
+/* Which experts a token goes to, and their weights: a chain that the CUDA backend runs as one
+ * kernel, so that all of it lives until the next tensor, a view of x. */
+static void choose_experts(const builder *b, plim_gg *x, plim_gg *chosen, plim_gg *weights)
+{
+    enum { MOST = 10 };
+    const plim_gg_model *m = b->m;
+    plim_gg_graph *g = b->g;
+    plim_gg t[MOST];
+    uint32_t n = 0;
+    int64_t tokens = plim_gg_dim(g, *x, 1);
+    plim_gg logits = linear(b, "ffn_gate_inp.weight", *x, m->experts, false);
+    t[n++] = plim_gg_map(g, logits, PLIM_NONE);
+    t[n++] = plim_gg_reshape(g, t[0], 1, m->experts, tokens);
+    t[n++] = plim_gg_op(g, I32, m->experts, tokens, 1, 1, &t[0], 1);
+    t[n++] = *chosen = plim_gg_part(g, t[2], m->used, tokens, 1, 1, 2);
+    plim_gg w = plim_gg_op(g, F32, 1, m->used, tokens, 1, (plim_gg[]){t[1], *chosen}, 2);
+    t[n++] = w;
+    if (m->norm_weights) {
+        t[n++] = w = plim_gg_reshape(g, w, m->used, tokens, 1);
+        plim_gg sum = t[n++] = plim_gg_op(g, F32, 1, tokens, 1, 1, &w, 1);
+        t[n++] = sum = plim_gg_map(g, sum, PLIM_NONE);
+        t[n++] = w = plim_gg_map(g, w, sum);
+        t[n++] = w = plim_gg_reshape(g, w, 1, m->used, tokens);
+    }
+    *weights = w;
+    plim_gg_expand(g, w);
+    *x = plim_gg_reshape(g, *x, m->hidden, 1, tokens);
+    plim_gg_keep(g, t, n, true, *x);
 }
 
 static plim_gg add_experts(const builder *b, plim_gg x)
 {
+    enum { MOST = 256 };
     const plim_gg_model *m = b->m;
     plim_gg_graph *g = b->g;
     int64_t tokens = plim_gg_dim(g, x, 1);
-    plim_gg probs = plim_gg_map(g, linear(b, x, m->experts, false), PLIM_NONE);
-    plim_gg sorted = plim_gg_op(g, I32, m->experts, tokens, 1, 1, &probs, 1);
-    plim_gg chosen = plim_gg_part(g, sorted, m->used, tokens, 1, 1, 2);
-    plim_gg rows = plim_gg_reshape(g, probs, 1, m->experts, tokens);
-    plim_gg w = plim_gg_op(g, F32, 1, m->used, tokens, 1, (plim_gg[]){rows, chosen}, 2);
-    if (m->norm_weights) {
-        w = plim_gg_reshape(g, w, m->used, tokens, 1);
-        plim_gg sum = plim_gg_op(g, F32, 1, tokens, 1, 1, &w, 1);
-        w = plim_gg_map(g, w, plim_gg_map(g, sum, PLIM_NONE));
-        w = plim_gg_reshape(g, w, 1, m->used, tokens);
-    }
-    plim_gg_expand(g, w);
-    x = plim_gg_reshape(g, x, m->hidden, 1, tokens);
-    plim_gg up = plim_gg_external(g, b->place, m->hidden, m->ffn, m->experts);
-    plim_gg gate = plim_gg_external(g, b->place, m->hidden, m->ffn, m->experts);
-    plim_gg down = plim_gg_external(g, b->place, m->ffn, m->hidden, m->experts);
+    plim_gg chosen, w, part[MOST] = {PLIM_NONE};
+    choose_experts(b, &x, &chosen, &w);
+    builder at = *b;
+    at.place = b->c->experts_here ? PLIM_GG_HOST : b->place;
+    plim_gg up = weight(&at, "ffn_up_exps.weight", m->hidden, m->ffn, m->experts);
+    plim_gg gate = weight(&at, "ffn_gate_exps.weight", m->hidden, m->ffn, m->experts);
+    plim_gg down = weight(&at, "ffn_down_exps.weight", m->ffn, m->hidden, m->experts);
     plim_gg y = plim_gg_mul_mat_id(g, up, x, chosen);
     y = plim_gg_make(g, plim_gg_mul_mat_id(g, gate, x, chosen), y);
-    y = plim_gg_map(g, plim_gg_mul_mat_id(g, down, y, chosen), w);
+    plim_gg experts = plim_gg_mul_mat_id(g, down, y, chosen);
+    y = plim_gg_map(g, experts, w);
     plim_gg_expand(g, y);
-    plim_gg sum = PLIM_NONE;
-    plim_gg part[256] = {PLIM_NONE};
-    for (int64_t i = 0; i < m->used && i < 256; i++) {
+    for (int64_t i = 0; i < m->used && i < MOST; i++) {
         part[i] = plim_gg_part(g, y, m->hidden, tokens, 2, 1, 3);
         plim_gg_expand(g, part[i]);
     }
-    sum = part[0];
-    for (int64_t i = 1; i < m->used && i < 256; i++) {
+    plim_gg sum = part[0];
+    for (int64_t i = 1; i < m->used && i < MOST; i++) {
         sum = plim_gg_map(g, sum, part[i]);
         plim_gg_expand(g, sum);
     }
-    return m->used == 1 ? plim_gg_make(g, sum, PLIM_NONE) : sum;
+    if (m->used == 1)
+        return plim_gg_make(g, sum, PLIM_NONE);
+    plim_gg_keep(g, (plim_gg[]){experts, w}, 2, false, sum);
+    return sum;
 }
 
 /* ---- the model --------------------------------------------------------------------------------------- */
@@ -226,15 +263,15 @@ static plim_gg add_layer(const builder *b, int64_t i, plim_gg x)
     y = m->experts ? add_experts(b, y) : add_mlp(b, y);
     if (m->post_norms)
         y = norm(b, y);
-    return plim_gg_map(g, y, x);
+    return m->residual_first ? plim_gg_map(g, x, y) : plim_gg_map(g, y, x);
 }
 
 plim_gg_graph *plim_gg_build(plim_arena *a, const plim_gg_model *m, const plim_gg_context *c)
 {
     enum { DEVICE_ALIGNMENT = 128, HOST_ALIGNMENT = 32 };
     const uint64_t alignment[] = {DEVICE_ALIGNMENT, HOST_ALIGNMENT};
-    const plim_gg_place place = c->offloaded ? PLIM_GG_DEVICE : PLIM_GG_HOST;
-    builder b = {.g = plim_gg_new(a, alignment, place), .m = m, .c = c, .place = place};
+    const plim_gg_place usual = c->card ? PLIM_GG_DEVICE : PLIM_GG_HOST;
+    builder b = {.g = plim_gg_new(a, alignment, usual), .m = m, .c = c};
     if (!b.g)
         return NULL;
     plim_gg x = add_embedding(&b);
@@ -246,12 +283,18 @@ plim_gg_graph *plim_gg_build(plim_arena *a, const plim_gg_model *m, const plim_g
         add_cache_inputs(&b, true, c->windowed_cells);
     b.in.out_ids = plim_gg_input(b.g, I32, c->outputs, 1, 1, 1);
     if (m->positions) {
-        plim_gg table = plim_gg_external(b.g, PLIM_GG_HOST, m->hidden, 1, 1);
+        plim_gg table = plim_gg_weight(b.g, PLIM_GG_HOST, m->hidden, 1, 1, 0);
         x = plim_gg_map(b.g, plim_gg_get_rows(b.g, table, b.in.pos), x);
     }
-    for (int64_t i = 0; i < m->layers; i++)
+    for (int64_t i = 0; i < m->layers; i++) {
+        b.place = i < c->first ? PLIM_GG_HOST : usual;
+        b.layer = i;
         x = add_layer(&b, i, x);
-    x = linear(&b, norm(&b, x), m->vocab, false);
+    }
+    b.place = c->output_there ? usual : PLIM_GG_HOST;
+    b.layer = -1;
+    x = linear(&b, m->tied ? "token_embd.weight" : "output.weight", norm(&b, x), m->vocab,
+               false);
     for (int i = 0; m->final_softcap && i < 3; i++)
         x = plim_gg_map(b.g, x, PLIM_NONE);
     plim_gg_expand(b.g, x);

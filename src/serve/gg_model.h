@@ -15,15 +15,24 @@ typedef struct plim_gg_model {
     bool softcap, final_softcap;
     bool
         positions; /* a table of them is added to the embeddings, and nothing is rotated (GPT-2) */
-    bool norm_weights; /* of the experts that were chosen */
+    bool residual_first; /* in the sum that ends a layer */
+    bool norm_weights;   /* of the experts that were chosen */
+    bool tied;           /* the output is the embedding */
+    /* Bytes of "ffn_up.weight" of a layer, or of none (-1); 0: it is small, and in fp32. */
+    uint64_t (*weight_bytes)(const void *file, int64_t layer, const char *name);
+    const void *file;
 } plim_gg_model;
 
 /* How a context of llama.cpp is made. */
 typedef struct plim_gg_context {
-    int64_t tokens, sequences, outputs; /* of the batch that is laid out */
-    int64_t cells, windowed_cells;      /* of a sequence's cache */
-    bool flash, unified, offloaded;     /* offloaded: all layers and the output are */
-    int64_t streams;                    /* of the cache: 1 if unified */
+    int64_t tokens, outputs;         /* of the batch that is laid out */
+    int64_t cells, windowed_cells;   /* of a stream's cache */
+    int64_t streams;                 /* of the cache: 1, or one for each sequence */
+    uint32_t key_bytes, value_bytes; /* of an element of the cache */
+    int64_t
+        first; /* layer whose weights and cache are on the device; those before it are not */
+    bool card, flash, output_there,
+        experts_here; /* weights of the output on the device, of experts on the host */
 } plim_gg_context;
 
 /* The graph of that batch; NULL: out of memory. */

@@ -6,15 +6,25 @@ typedef struct tensor {
     uint64_t stride[PLIM_GG_DIMS]; /* in bytes */
     uint32_t src[PLIM_GG_SRC], n_src;
     uint32_t view; /* the tensor that it is a view of, which is none itself; or PLIM_NONE */
-    uint32_t copy; /* on the device, of one on the host; or PLIM_NONE */
+    uint32_t copy; /* in the other place; or PLIM_NONE */
     uint32_t children, views;
     uint64_t offset;
-    plim_gg_place place, lies; /* where it is computed; where it was put */
-    bool op, replaces, input, external, seen, allocated;
+    plim_gg_place place, lies; /* where it is computed, or lies outside; where it was put */
+    uint32_t bytes;            /* of an element */
+    uint64_t whole;            /* of all, where elements are packed; else 0 */
+    bool op, shapes, replaces, input, weight, external, seen,
+        allocated; /* shapes: a view, and no more */
 } tensor;
+
+/* A tensor that lives until another was computed. */
+typedef struct kept {
+    uint32_t tensor, until;
+} kept;
 
 struct plim_gg_graph {
     plim_arena *a;
+    kept *kept;
+    uint32_t n_kept, cap_kept;
     uint64_t alignment[PLIM_GG_PLACES];
     tensor *t;
     uint32_t *order, *leaves;
@@ -48,7 +58,7 @@ static tensor *tensor_at(plim_gg_graph *g, plim_gg id)
 /* A contiguous tensor. */
 static plim_gg add_tensor(plim_gg_graph *g, uint32_t bytes, const int64_t n[PLIM_GG_DIMS])
 {
-    tensor t = {.view = PLIM_NONE, .copy = PLIM_NONE};
+    tensor t = {.view = PLIM_NONE, .copy = PLIM_NONE, .bytes = bytes};
     uint64_t stride = bytes;
     for (int i = 0; i < PLIM_GG_DIMS; i++) {
         t.n[i] = n[i];
@@ -62,9 +72,15 @@ static plim_gg add_tensor(plim_gg_graph *g, uint32_t bytes, const int64_t n[PLIM
     return g->n++;
 }
 
+/* From its first byte to its last, whatever its strides. */
 static uint64_t bytes_of(const tensor *t)
 {
-    return plim_sat_mul(t->stride[PLIM_GG_DIMS - 1], (uint64_t)t->n[PLIM_GG_DIMS - 1]);
+    uint64_t last = t->bytes;
+    if (t->whole)
+        return t->whole;
+    for (int i = 0; i < PLIM_GG_DIMS; i++)
+        last = plim_sat_add(last, plim_sat_mul((uint64_t)t->n[i] - 1, t->stride[i]));
+    return last;
 }
 
 int64_t plim_gg_dim(const plim_gg_graph *g, plim_gg t, int i)
@@ -72,14 +88,29 @@ int64_t plim_gg_dim(const plim_gg_graph *g, plim_gg t, int i)
     return t < g->n ? g->t[t].n[i] : 1;
 }
 
-plim_gg plim_gg_external(plim_gg_graph *g, plim_gg_place place, int64_t n0, int64_t n1,
-                         int64_t n2)
+static plim_gg add_external(plim_gg_graph *g, plim_gg_place place, uint32_t bytes, int64_t n0,
+                            int64_t n1, int64_t n2)
 {
-    plim_gg id = add_tensor(g, 4, (int64_t[]){n0, n1, n2, 1});
+    plim_gg id = add_tensor(g, bytes, (int64_t[]){n0, n1, n2, 1});
     tensor *t = tensor_at(g, id);
     t->external = true;
     t->place = place;
     return id;
+}
+
+plim_gg plim_gg_weight(plim_gg_graph *g, plim_gg_place place, int64_t n0, int64_t n1,
+                       int64_t n2, uint64_t bytes)
+{
+    plim_gg id = add_external(g, place, 4, n0, n1, n2);
+    tensor_at(g, id)->weight = true;
+    tensor_at(g, id)->whole = bytes;
+    return id;
+}
+
+plim_gg plim_gg_cache(plim_gg_graph *g, plim_gg_place place, uint32_t bytes, int64_t n0,
+                      int64_t n1)
+{
+    return add_external(g, place, bytes, n0, n1, 1);
 }
 
 plim_gg plim_gg_input(plim_gg_graph *g, uint32_t bytes, int64_t n0, int64_t n1, int64_t n2,
@@ -97,13 +128,13 @@ plim_gg plim_gg_input(plim_gg_graph *g, uint32_t bytes, int64_t n0, int64_t n1, 
 static plim_gg add_view(plim_gg_graph *g, plim_gg of, const int64_t n[PLIM_GG_DIMS],
                         const uint64_t stride[PLIM_GG_DIMS])
 {
-    plim_gg id = add_tensor(g, 1, n);
+    plim_gg id = add_tensor(g, tensor_at(g, of)->bytes, n);
     tensor *t = tensor_at(g, id), *whole = tensor_at(g, of);
     memcpy(t->stride, stride, sizeof t->stride);
     t->view = whole->view == PLIM_NONE ? of : whole->view;
     t->src[t->n_src++] = of;
     t->place = whole->place;
-    t->op = true;
+    t->op = t->shapes = true;
     return id;
 }
 
@@ -151,15 +182,6 @@ plim_gg plim_gg_part(plim_gg_graph *g, plim_gg t, int64_t n0, int64_t n1, int d1
 
 /* ---- operations ----------------------------------------------------------------------------------- */
 
-/* A weight decides where it runs; else what it reads does. */
-static plim_gg_place place_of(plim_gg_graph *g, const plim_gg *src, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++)
-        if (src[i] != PLIM_NONE && tensor_at(g, src[i])->external)
-            return tensor_at(g, src[i])->place;
-    return g->usual;
-}
-
 static plim_gg add_op(plim_gg_graph *g, uint32_t bytes, const int64_t n[PLIM_GG_DIMS],
                       const plim_gg *src, uint32_t n_src)
 {
@@ -168,7 +190,7 @@ static plim_gg add_op(plim_gg_graph *g, uint32_t bytes, const int64_t n[PLIM_GG_
     for (uint32_t i = 0; i < n_src; i++)
         if (src[i] != PLIM_NONE)
             t->src[t->n_src++] = src[i];
-    t->place = place_of(g, src, n_src);
+    t->place = g->usual;
     t->op = true;
     return id;
 }
@@ -193,9 +215,12 @@ plim_gg plim_gg_mul_mat_id(plim_gg_graph *g, plim_gg weights, plim_gg x, plim_gg
 
 plim_gg plim_gg_get_rows(plim_gg_graph *g, plim_gg t, plim_gg rows)
 {
-    return plim_gg_op(g, 4, plim_gg_dim(g, t, 0), plim_gg_dim(g, rows, 0),
-                      plim_gg_dim(g, rows, 1), plim_gg_dim(g, rows, 2), (plim_gg[]){t, rows},
-                      2);
+    plim_gg id =
+        plim_gg_op(g, 4, plim_gg_dim(g, t, 0), plim_gg_dim(g, rows, 0),
+                   plim_gg_dim(g, rows, 1), plim_gg_dim(g, rows, 2), (plim_gg[]){t, rows}, 2);
+    if (tensor_at(g, t)->external)
+        tensor_at(g, id)->place = tensor_at(g, t)->place;
+    return id;
 }
 
 plim_gg plim_gg_make(plim_gg_graph *g, plim_gg x, plim_gg by)
@@ -212,6 +237,32 @@ plim_gg plim_gg_map(plim_gg_graph *g, plim_gg x, plim_gg by)
     return id;
 }
 
+static void keep_tensor(plim_gg_graph *g, plim_gg t, plim_gg until)
+{
+    for (uint32_t i = 0; i < g->n_kept; i++)
+        if (g->kept[i].tensor == t && g->kept[i].until == until)
+            return;
+    g->bad |= !PLIM_PUSH_ROOM(g->a, g->kept, g->n_kept, g->cap_kept);
+    if (!g->bad)
+        g->kept[g->n_kept++] = (kept){t, until};
+}
+
+void plim_gg_keep(plim_gg_graph *g, const plim_gg *t, uint32_t n, bool sources, plim_gg until)
+{
+    if (g->usual == PLIM_GG_HOST)
+        return;
+    for (uint32_t i = 0; i < n && !g->bad; i++) {
+        keep_tensor(g, t[i], until);
+        for (uint32_t k = 0; sources && !g->bad && k < tensor_at(g, t[i])->n_src; k++)
+            keep_tensor(g, tensor_at(g, t[i])->src[k], until);
+    }
+}
+
+void plim_gg_move(plim_gg_graph *g, plim_gg t, plim_gg_place place)
+{
+    tensor_at(g, t)->place = place;
+}
+
 plim_gg plim_gg_set_rows(plim_gg_graph *g, plim_gg into, plim_gg t, plim_gg rows)
 {
     plim_gg id = add_view(g, into, tensor_at(g, into)->n, tensor_at(g, into)->stride);
@@ -220,6 +271,7 @@ plim_gg plim_gg_set_rows(plim_gg_graph *g, plim_gg into, plim_gg t, plim_gg rows
     v->src[1] = rows;
     v->src[2] = into;
     v->n_src = 3;
+    v->shapes = false;
     return id;
 }
 
@@ -336,11 +388,11 @@ static void give_block(layout *l, buffer *b, uint64_t offset, uint64_t size)
 
 /* ---- tensors in buffers ---------------------------------------------------------------------------------- */
 
-/* What node t reads there: the copy on the device of what lies on the host. */
+/* What node t reads: the copy, if that lies where t runs. */
 static uint32_t source_of(const plim_gg_graph *g, const tensor *t, uint32_t i)
 {
     const tensor *s = &g->t[t->src[i]];
-    return t->place == PLIM_GG_DEVICE && s->copy != PLIM_NONE ? s->copy : t->src[i];
+    return s->place != t->place && s->copy != PLIM_NONE ? s->copy : t->src[i];
 }
 
 static bool same_layout(const tensor *x, const tensor *y)
@@ -403,32 +455,71 @@ static void drop_source(layout *l, tensor *parent)
         free_tensor(l, whole);
 }
 
-/* Makes copies of what the device reads from the host, in the order in which it does. */
-static uint32_t copy_inputs(layout *l, uint32_t **copied)
+/* The graph is cut into parts that run in one place; a part begins with copies of what it reads of
+ * the other place. */
+typedef struct part {
+    uint32_t first;            /* in the order */
+    uint32_t copies, n_copies; /* in the list of those */
+} part;
+
+typedef struct parts {
+    part *part;
+    uint32_t *copied; /* tensors that are copied */
+    uint32_t n, cap, n_copied, cap_copied;
+} parts;
+
+static bool is_foreign(const plim_gg_graph *g, const tensor *t, uint32_t i)
 {
-    plim_gg_graph *g = l->g;
-    uint32_t n = 0, cap = 0;
-    for (uint32_t k = 0; k < g->n_order && !g->bad; k++)
-        for (uint32_t i = 0; i < g->t[g->order[k]].n_src && !g->bad; i++) {
-            const tensor *t = &g->t[g->order[k]];
-            uint32_t from = t->src[i];
-            const tensor *s = &g->t[from];
-            if (t->place != PLIM_GG_DEVICE || s->place != PLIM_GG_HOST || s->external ||
-                s->copy != PLIM_NONE)
-                continue;
-            plim_gg copy = add_tensor(g, 1, s->n);
-            if (g->bad)
-                break;
-            memcpy(g->t[copy].stride, g->t[from].stride, sizeof g->t[copy].stride);
-            g->t[from].copy = copy;
-            append_id(g, copied, &n, &cap, from);
-        }
-    return n;
+    return g->t[t->src[i]].place != t->place;
 }
 
-static void count_uses(layout *l)
+/* Weights of the other place begin a new part, so that the memory of the last ones is free again. */
+static bool reads_weight(const plim_gg_graph *g, const tensor *t)
 {
-    plim_gg_graph *g = l->g;
+    for (uint32_t i = 0; i < t->n_src; i++)
+        if (is_foreign(g, t, i) && g->t[t->src[i]].weight)
+            return true;
+    return false;
+}
+
+static void add_copy(plim_gg_graph *g, parts *p, uint32_t from)
+{
+    plim_gg copy = add_tensor(g, g->t[from].bytes, g->t[from].n);
+    if (g->bad)
+        return;
+    memcpy(g->t[copy].stride, g->t[from].stride, sizeof g->t[copy].stride);
+    g->t[copy].whole = g->t[from].whole;
+    g->t[copy].place = g->t[from].place == PLIM_GG_HOST ? PLIM_GG_DEVICE : PLIM_GG_HOST;
+    g->t[from].copy = copy;
+    append_id(g, &p->copied, &p->n_copied, &p->cap_copied, from);
+    p->part[p->n - 1].n_copies++;
+}
+
+static void cut_parts(plim_gg_graph *g, parts *p)
+{
+    plim_gg_place place = PLIM_GG_PLACES;
+    for (uint32_t k = 0; k < g->n_order && !g->bad; k++) {
+        const tensor *t = &g->t[g->order[k]];
+        if (t->shapes)
+            continue;
+        bool again = p->n && p->part[p->n - 1].n_copies && reads_weight(g, t);
+        if (t->place != place || again) {
+            g->bad |= !PLIM_PUSH_ROOM(g->a, p->part, p->n, p->cap);
+            if (g->bad)
+                return;
+            p->part[p->n++] = (part){.first = p->n ? k : 0, .copies = p->n_copied};
+            place = t->place;
+        }
+        for (uint32_t i = 0; !g->bad && i < g->t[g->order[k]].n_src; i++) {
+            uint32_t from = g->t[g->order[k]].src[i];
+            if (is_foreign(g, &g->t[g->order[k]], i) && g->t[from].copy == PLIM_NONE)
+                add_copy(g, p, from);
+        }
+    }
+}
+
+static void count_uses(plim_gg_graph *g, const parts *p)
+{
     for (uint32_t k = 0; k < g->n_order; k++) {
         const tensor *t = &g->t[g->order[k]];
         if (t->view != PLIM_NONE)
@@ -436,6 +527,10 @@ static void count_uses(layout *l)
         for (uint32_t i = 0; i < t->n_src; i++)
             g->t[source_of(g, t, i)].children++;
     }
+    for (uint32_t i = 0; i < p->n_copied; i++)
+        g->t[p->copied[i]].children++; /* the copy reads it */
+    for (uint32_t i = 0; i < g->n_kept; i++)
+        g->t[g->kept[i].tensor].children++;
 }
 
 static void run_node(layout *l, uint32_t id)
@@ -447,42 +542,42 @@ static void run_node(layout *l, uint32_t id)
     place_tensor(l, t, t->place);
     for (uint32_t i = 0; i < t->n_src; i++)
         drop_source(l, &g->t[source_of(g, t, i)]);
+    for (uint32_t i = 0; i < g->n_kept; i++)
+        if (g->kept[i].until == id)
+            drop_source(l, &g->t[g->kept[i].tensor]);
 }
 
-/* The host's part comes first; then the device begins, and reads its inputs. */
-static void run_order(layout *l, const uint32_t *copied, uint32_t n_copied)
+static void run_parts(layout *l, const parts *p)
 {
     plim_gg_graph *g = l->g;
-    bool begun = false;
-    for (uint32_t k = 0; k < g->n_order && !l->bad; k++) {
-        if (g->t[g->order[k]].place == PLIM_GG_DEVICE && !begun) {
-            for (uint32_t i = 0; i < n_copied; i++) {
-                place_tensor(l, &g->t[g->t[copied[i]].copy], PLIM_GG_DEVICE);
-                drop_source(l, &g->t[copied[i]]);
-            }
-            begun = true;
+    for (uint32_t k = 0; k < p->n && !l->bad; k++) {
+        const part *x = &p->part[k];
+        uint32_t end = k + 1 < p->n ? p->part[k + 1].first : g->n_order;
+        for (uint32_t i = x->copies; i < x->copies + x->n_copies; i++) {
+            tensor *copy = &g->t[g->t[p->copied[i]].copy];
+            drop_source(l, &g->t[p->copied[i]]);
+            place_tensor(l, copy, copy->place);
         }
-        run_node(l, g->order[k]);
+        for (uint32_t i = x->first; i < end && !l->bad; i++)
+            run_node(l, g->order[i]);
     }
 }
 
 bool plim_gg_layout(plim_gg_graph *g, plim_arena *a, uint64_t bytes[PLIM_GG_PLACES])
 {
     layout l = {.g = g, .a = a};
-    uint32_t *copied = NULL;
+    parts p = {0};
     for (int i = 0; i < PLIM_GG_PLACES; i++) {
         l.buffers[i] = (buffer){.alignment = g->alignment[i]};
         insert_block(&l, &l.buffers[i], 0, UINT64_MAX / 2);
     }
-    uint32_t n = copy_inputs(&l, &copied);
+    cut_parts(g, &p);
     if (g->bad || l.bad)
         return false;
-    count_uses(&l);
-    for (uint32_t i = 0; i < n; i++)
-        g->t[copied[i]].children++; /* the copy reads it */
+    count_uses(g, &p);
     for (uint32_t i = 0; i < g->n_leaves; i++)
         place_tensor(&l, &g->t[g->leaves[i]], PLIM_GG_HOST);
-    run_order(&l, copied, n);
+    run_parts(&l, &p);
     for (int i = 0; i < PLIM_GG_PLACES; i++)
         bytes[i] = l.buffers[i].most;
     return !l.bad;

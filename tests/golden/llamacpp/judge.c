@@ -1,0 +1,44 @@
+/* judge.c -- loads a model with llama.cpp and lets it print its buffers: see llamacpp.py.
+ *
+ *     judge FILE CONTEXT FLASH SEQUENCES LAYERS
+ *
+ * CONTEXT: of all sequences; FLASH: 0 or 1; LAYERS: on the card, -1: there is none.  GGML_BACKENDS
+ * names the folder of ggml's backends, where they are libraries of their own. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ggml-backend.h"
+#include "llama.h"
+
+static void print_sizes(enum ggml_log_level level, const char *text, void *ud)
+{
+    (void)ud;
+    if (strstr(text, "buffer size") || level == GGML_LOG_LEVEL_ERROR)
+        fputs(text, stdout);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 6)
+        return 2;
+    const char *backends = getenv("GGML_BACKENDS");
+    llama_log_set(print_sizes, NULL);
+    llama_backend_init();
+    if (backends)
+        ggml_backend_load_all_from_path(backends);
+    struct llama_model_params mp = llama_model_default_params();
+    mp.n_gpu_layers = atoi(argv[5]) < 0 ? 0 : atoi(argv[5]);
+    struct llama_model *model = llama_model_load_from_file(argv[1], mp);
+    if (!model)
+        return 1;
+    struct llama_context_params cp = llama_context_default_params();
+    cp.n_ctx = (uint32_t)atoi(argv[2]);
+    cp.n_batch = 2048;
+    cp.n_ubatch = 512;
+    cp.n_seq_max = (uint32_t)atoi(argv[4]);
+    cp.flash_attn_type =
+        atoi(argv[3]) ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
+    cp.swa_full = false; /* as llama-server has it */
+    return llama_init_from_model(model, cp) ? 0 : 1;
+}

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""The buffers of llama.cpp, beside what plimsoll serve predicts.
+
+    llamacpp.py PROGRAM                                 compares runs.txt with PROGRAM
+    llamacpp.py PROGRAM record JUDGE CUDA_JUDGE [VERSION]   records runs.txt with judge.c, built against llama.cpp twice
+
+JUDGE has the CPU alone.  The source of llama.cpp is the folder vendor/llama.cpp of pip's llama-cpp-python (sdist):
+
+    cmake -S vendor/llama.cpp -B build -DGGML_NATIVE=OFF -DLLAMA_CURL=OFF -DLLAMA_BUILD_COMMON=OFF && cmake --build build --target llama
+    cc -o judge judge.c -Ivendor/llama.cpp/include -Ivendor/llama.cpp/ggml/include -Lbuild/bin -lllama -lggml -lggml-base
+
+CUDA_JUDGE has the libraries of the same release of llama.cpp in npm's @node-llama-cpp/linux-x64-cuda, and runs on the stub
+libraries of plimsoll (build/stub), which stand for CUDA's: what is allocated is what ggml's scheduler and allocator say for
+the CUDA backend, and nothing is computed:
+
+    cc -o judge_cuda judge.c -I... libllama.cuda.*.so libggml.cuda.*.so libggml-base.so -Wl,--unresolved-symbols=ignore-all
+    LD_LIBRARY_PATH=build/stub:LIBRARIES PLIMSOLL_RUN_GPU=h100 GGML_BACKENDS=LIBRARIES ./judge_cuda ...
+
+The models are files of a header and a hole: shapes, and no weights.  A row of runs.txt is a model, the context of all
+sequences, flash attention as 0 or 1, the number of sequences, the layers that are offloaded (-1: there is no card), and
+buffers as llama.cpp prints them, in MiB: of the model on the card (without one: on the host), of the cache on the card and
+on the host, of the computation on both, and of the output.
+"""
+import datetime
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+RUNS = HERE / "runs.txt"
+F32, F16, U32, FLOAT, TEXT = 0, 1, 4, 6, 8
+BYTES = {F32: 4, F16: 2}
+HIDDEN, VOCAB, HEADS, KV, HEAD, FFN = 512, 2048, 8, 4, 64, 1408
+PLACES = [(context, flash) for context in (512, 4096, 32768) for flash in (0, 1)]
+NO_CARD, HALF, ALL = -1, 2, 99
+CASES = ([(*place, sequences, NO_CARD) for place in PLACES for sequences in (1, 4)] +
+         [(*place, 1, layers) for place in PLACES for layers in (0, HALF, ALL)] +
+         [(4096, flash, 4, ALL) for flash in (0, 1)])
+SIZES = (("model", "card"), ("KV", "card"), ("KV", "host"), ("compute", "card"), ("compute", "host"), ("output", "host"))
+
+# architecture, layers, and what differs: tied, qkv bias, q and k norms, norms after, windows, experts, fused, LayerNorm
+MODELS = {
+    "llama": ("llama", 4, ""),
+    "llama-moe": ("llama", 4, "experts"),
+    "qwen2": ("qwen2", 4, "bias"),
+    "qwen3": ("qwen3", 5, "qnorm tied"),
+    "qwen3moe": ("qwen3moe", 4, "qnorm experts"),
+    "gemma": ("gemma", 4, "tied"),
+    "gemma2": ("gemma2", 4, "tied post window"),
+    "gemma3": ("gemma3", 12, "qnorm tied post window"),
+    "phi3": ("phi3", 4, "fused"),
+    "gpt2": ("gpt2", 4, "fused bias norms positions"),
+}
+
+
+def metadata(arch, layers, more):
+    """Keys of the architecture and their values."""
+    numbers = {"block_count": layers, "context_length": 131072, "embedding_length": HIDDEN, "vocab_size": VOCAB,
+               "feed_forward_length": FFN, "attention.head_count": HEADS, "attention.head_count_kv": KV,
+               "attention.key_length": HEAD, "attention.value_length": HEAD, "rope.dimension_count": HEAD}
+    if "experts" in more:
+        numbers.update({"expert_count": 8, "expert_used_count": 2, "expert_feed_forward_length": FFN})
+    if "window" in more:
+        numbers["attention.sliding_window"] = 256
+    if "norms" in more:
+        numbers["attention.head_count_kv"] = HEADS
+    reals = {"attention.layer_norm_rms_epsilon": 1e-5, "attention.layer_norm_epsilon": 1e-5}
+    if arch == "gemma2":
+        reals.update({"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0})
+    return [(f"{arch}.{k}", U32, v) for k, v in numbers.items()] + [(f"{arch}.{k}", FLOAT, v) for k, v in reals.items()]
+
+
+def layer_tensors(arch, more):
+    """Names and shapes, the fastest-varying dimension first."""
+    kv = HEADS if "norms" in more else KV
+    width, small = HEADS * HEAD, kv * HEAD
+    names = [("attn_norm", (HIDDEN,)), ("attn_output", (width, HIDDEN)), ("ffn_norm", (HIDDEN,))]
+    if "fused" in more:
+        names.append(("attn_qkv", (HIDDEN, width + 2 * small)))
+    else:
+        names += [("attn_q", (HIDDEN, width)), ("attn_k", (HIDDEN, small)), ("attn_v", (HIDDEN, small))]
+    if "experts" in more:
+        names += [("ffn_gate_inp", (HIDDEN, 8)), ("ffn_gate_exps", (HIDDEN, FFN, 8)), ("ffn_up_exps", (HIDDEN, FFN, 8)),
+                  ("ffn_down_exps", (FFN, HIDDEN, 8))]
+    else:
+        both = 2 if arch == "phi3" else 1
+        names += [("ffn_up", (HIDDEN, both * FFN)), ("ffn_down", (FFN, HIDDEN))]
+        if "fused" not in more:
+            names.append(("ffn_gate", (HIDDEN, FFN)))
+    if "qnorm" in more:
+        names += [("attn_q_norm", (HEAD,)), ("attn_k_norm", (HEAD,))]
+    if "post" in more:
+        names += [("post_attention_norm", (HIDDEN,)), ("post_ffw_norm", (HIDDEN,))]
+    out = [(f"{n}.weight", shape) for n, shape in names]
+    if "norms" in more:
+        out += [(f"{n}.bias", (shape[-1],)) for n, shape in names]
+    elif "bias" in more:
+        out += [(f"{n}.bias", (shape[-1],)) for n, shape in names if n in ("attn_q", "attn_k", "attn_v")]
+    return out
+
+
+def tensors(arch, layers, more):
+    out = [("token_embd.weight", (HIDDEN, VOCAB)), ("output_norm.weight", (HIDDEN,))]
+    if "tied" not in more:
+        out.append(("output.weight", (HIDDEN, VOCAB)))
+    if "norms" in more:
+        out += [("output_norm.bias", (HIDDEN,)), ("position_embd.weight", (HIDDEN, 131072))]
+    for i in range(layers):
+        out += [(f"blk.{i}.{n}", shape) for n, shape in layer_tensors(arch, more)]
+    return out
+
+
+def packed_text(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def packed_value(key, kind, value):
+    form = {U32: "<I", FLOAT: "<f"}.get(kind)
+    return packed_text(key) + struct.pack("<I", kind) + (struct.pack(form, value) if form else packed_text(value))
+
+
+def write_model(path, name):
+    arch, layers, more = MODELS[name]
+    values = [("general.architecture", TEXT, arch), ("tokenizer.ggml.model", TEXT, "none"), *metadata(arch, layers, more)]
+    heads, at = b"", 0
+    listed = tensors(arch, layers, more)
+    for tensor, shape in listed:
+        kind = F32 if len(shape) == 1 or "norm" in tensor or "gate_inp" in tensor or "position" in tensor else F16
+        heads += packed_text(tensor) + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
+        heads += struct.pack("<IQ", kind, at)
+        elements = 1
+        for n in shape:
+            elements *= n
+        at += -(-elements * BYTES[kind] // 32) * 32
+    data = b"GGUF" + struct.pack("<IQQ", 3, len(listed), len(values))
+    data += b"".join(packed_value(*v) for v in values) + heads
+    data += b"\0" * (-len(data) % 32)
+    with open(path, "wb") as f:
+        f.write(data)
+        f.truncate(len(data) + at)
+
+
+def measured(judges, path, context, flash, sequences, layers):
+    """The sizes that llama.cpp prints: "CUDA0 KV buffer size =  16.00 MiB"."""
+    judge = judges[layers != NO_CARD]
+    done = subprocess.run([judge, path, str(context), str(flash), str(sequences), str(layers)], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{path.name}: {done.stdout}{done.stderr}")
+    sums = dict.fromkeys(SIZES, 0.0)
+    for line in done.stdout.splitlines():
+        kind = next(k for k, _ in SIZES if f"{k} buffer size" in line)
+        place = "card" if "CUDA0" in line or (layers == NO_CARD and kind == "model") else "host"
+        if (kind, place) in sums:
+            sums[(kind, place)] += float(line.split("=")[1].split()[0])
+    return tuple(sums.values())
+
+
+def predicted(program, path, context, flash, sequences, layers):
+    engine = f"llama.cpp,n_gpu_layers={max(layers, 0)},flash_attn={'on' if flash else 'off'}"
+    done = subprocess.run([program, "serve", path, "--engine", engine, "--context", str(context // sequences),
+                           "--concurrency", str(sequences), "--json", *(["--gpu", "h100"] if layers != NO_CARD else [])],
+                          capture_output=True, text=True)
+    if not done.stdout:
+        sys.exit(f"{path.name}: {done.stderr}")
+    sums = dict.fromkeys(SIZES, 0)
+    for part in json.loads(done.stdout)["parts"]:
+        kind = part["part"].split()[0]
+        place = "card" if layers == NO_CARD and kind == "model" else part["place"]
+        if (kind, place) in sums:
+            sums[(kind, place)] += part["usual"]
+    return tuple(size / 2**20 for size in sums.values())
+
+
+def read_runs():
+    rows = {}
+    for line in RUNS.read_text().splitlines():
+        if not line.startswith("#"):
+            words = line.split()
+            rows[(words[0], *map(int, words[1:5]))] = tuple(map(float, words[5:]))
+    return rows
+
+
+def record(judges, folder, version):
+    with open(RUNS, "w") as f:
+        print(f"# Recorded by llamacpp.py on {datetime.date.today()} with {version}.", file=f)
+        print("# model, context, flash attention, sequences, layers on the card; MiB:", ", ".join(map(" ".join, SIZES)), file=f)
+        for name in MODELS:
+            for case in CASES:
+                sizes = measured(judges, folder / f"{name}.gguf", *case)
+                print(name, *case, *(f"{size:.2f}" for size in sizes), file=f)
+    return 0
+
+
+def compare(program, folder):
+    rows, wrong = read_runs(), 0
+    for (name, *case), sizes in rows.items():
+        found = predicted(program, folder / f"{name}.gguf", *case)
+        if [f"{x:.2f}" for x in found] != [f"{x:.2f}" for x in sizes]:
+            wrong += 1
+            print(name, *case, "predicted", *(f"{x:.2f}" for x in found), "of", *sizes)
+    print(f"{len(rows)} runs, {wrong} of another size")
+    return 1 if wrong or len(rows) != len(MODELS) * len(CASES) else 0
+
+
+def main():
+    program, *words = sys.argv[1:] or sys.exit(__doc__)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        for name in MODELS:
+            write_model(folder / f"{name}.gguf", name)
+        if words[:1] == ["record"]:
+            judges = [pathlib.Path(word).resolve() for word in words[1:3]]
+            return record(judges, folder, " ".join(words[3:]) or "llama.cpp")
+        return compare(pathlib.Path(program).resolve(), folder)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
