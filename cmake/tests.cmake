@@ -223,6 +223,10 @@ if(TARGET plimsoll)
     add_test(NAME golden.share
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/share.py
                      $<TARGET_FILE:plimsoll>)
+    # Recorded buffers of llama.cpp.
+    add_test(NAME golden.llamacpp
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/llamacpp/llamacpp.py
+                     $<TARGET_FILE:plimsoll>)
 endif()
 
 if(TARGET plimsoll)

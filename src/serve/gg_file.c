@@ -16,6 +16,7 @@ enum {
     PLIM_GG_SOFTCAP = 4,
     PLIM_GG_QUERY_SCALE = 8,
     PLIM_GG_RESIDUAL_FIRST = 16,
+    PLIM_GG_GUESS = 32, /* the graph is one like it */
 };
 
 static const struct arch {
@@ -218,6 +219,10 @@ static const struct rename {
     {"mlp.down_proj.", "ffn_down.", NULL},
     {"mlp.gate_up_proj.", "ffn_up.", NULL},
     {"mlp.gate.", "ffn_gate_inp.", NULL},
+    {"mlp.router.", "ffn_gate_inp.", NULL},
+    {"self_attn.sinks", "attn_sinks.weight", NULL},
+    {"mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias", NULL},
+    {"mlp.experts.down_proj_bias", "ffn_down_exps.bias", NULL},
     {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight", NULL},
     {"mlp.experts.down_proj", "ffn_down_exps.weight", NULL},
     {"ln_1.", "attn_norm.", NULL},
@@ -280,10 +285,14 @@ static plim_status read_parameter(const plim_serving *s, plim_gg_file *f, const 
 static plim_status read_graph(const plim_serving *s, plim_gg_file *f, plim_err *err)
 {
     plim_status st = PLIM_OK;
-    f->arch = s->g->model_type;
     for (size_t i = 0; i < PLIM_COUNT(archs); i++)
         if (has_word(archs[i].types, s->g->model_type))
             f->arch = plim_str_of(archs[i].name);
+    if (!f->arch.n)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "how llama.cpp holds a model of type '" PLIM_STR_FMT
+                         "' is not known: give its GGUF file",
+                         PLIM_STR_CUT(s->g->model_type));
     for (uint32_t i = 0; i < s->g->n_values && !st; i++) {
         const plim_value *v = &s->g->values[i];
         if (v->kind == PLIM_VALUE_PARAMETER && v->tied_to == PLIM_NONE)
@@ -368,7 +377,6 @@ static void describe_graph(const plim_serving *s, plim_gg_file *f)
         m->fused_qkv
             ? (rows_of(f, "attn_qkv.weight") - kv->heads * (kv->keys + kv->values)) / width
             : rows / width;
-    f->context = (uint64_t)PLIM_MAX(s->g->seq_max, 0);
     for (uint32_t i = 0; i < s->g->n_kv; i++)
         m->window = PLIM_MAX(m->window, s->g->kv[i].window);
     m->used = count_chosen(s->g);
@@ -401,7 +409,6 @@ static plim_status describe_metadata(const plim_serving *s, plim_gg_file *f, pli
     m->kv_heads = m->kv_heads ? m->kv_heads : m->heads;
     m->head_k = m->head_k ? m->head_k : heads ? m->hidden / m->heads : 0;
     m->head_v = m->head_v ? m->head_v : heads ? m->hidden / m->heads : 0;
-    f->context = plim_gguf_model_number(g, "context_length", 0, &x) ? x : 0;
     return PLIM_OK;
 }
 
@@ -411,7 +418,7 @@ static plim_status describe_arch(const plim_serving *s, plim_gg_file *f, plim_er
     for (size_t i = 0; i < PLIM_COUNT(archs); i++) {
         if (!plim_str_is(f->arch, archs[i].name))
             continue;
-        f->known = true;
+        f->known = !(archs[i].more & PLIM_GG_GUESS);
         m->scaled = archs[i].more & PLIM_GG_SCALED;
         m->softcap = m->final_softcap = archs[i].more & PLIM_GG_SOFTCAP;
         m->query_scale = archs[i].more & PLIM_GG_QUERY_SCALE;
@@ -434,9 +441,13 @@ static plim_status check_model(const plim_serving *s, const plim_gg_file *f, pli
     const plim_gg_model *m = &f->model;
     const int64_t sizes[] = {m->layers,   m->hidden, m->vocab,  m->heads,
                              m->kv_heads, m->head_k, m->head_v, m->ffn};
-    bool sound = m->layers <= 1024 && (!m->experts || m->used > 0) && m->used <= 256;
+    enum { LAYERS = 1024, IN_LAYER = 64 };
+    bool sound = m->layers <= LAYERS && f->n_tensors <= (m->layers + 1) * IN_LAYER &&
+                 (!m->experts || m->used > 0) && m->used <= 256;
     for (size_t i = 0; i < PLIM_COUNT(sizes); i++)
         sound &= sizes[i] > 0 && sizes[i] <= INT32_MAX;
+    sound = sound && m->heads <= INT32_MAX / m->head_k && m->heads <= INT32_MAX / m->head_v &&
+            m->kv_heads <= m->heads && m->ffn <= INT32_MAX / 2;
     return sound ? PLIM_OK
                  : plim_fail(err, PLIM_EUNSUPPORTED, 0,
                              "'" PLIM_STR_FMT

@@ -18,8 +18,7 @@ typedef struct plim_gg_file {
     uint32_t n_tensors, cap_tensors;
     plim_str arch;
     plim_gg_model model;
-    uint64_t context; /* that the model was made for; 0: not known */
-    bool known;       /* the architecture is in gg_archs.def: else its graph is a guess */
+    bool known; /* the architecture is in gg_archs.def: else its graph is a guess */
 } plim_gg_file;
 
 /* Of what is served, with the mixture of types `quant` ("": of the graph's own type), in

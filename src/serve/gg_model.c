@@ -19,7 +19,8 @@ typedef struct builder {
 } builder;
 
 /* A weight of the layer, or of none, as the file has it. */
-static plim_gg weight(const builder *b, const char *name, int64_t n0, int64_t n1, int64_t n2)
+static plim_gg add_weight(const builder *b, const char *name, int64_t n0, int64_t n1,
+                          int64_t n2)
 {
     const plim_gg_model *m = b->m;
     return plim_gg_weight(b->g, b->place, n0, n1, n2,
@@ -27,19 +28,20 @@ static plim_gg weight(const builder *b, const char *name, int64_t n0, int64_t n1
 }
 
 /* With the weight of that name and, if there is one, its bias. */
-static plim_gg linear(const builder *b, const char *name, plim_gg x, int64_t out, bool bias)
+static plim_gg add_linear(const builder *b, const char *name, plim_gg x, int64_t out,
+                          bool bias)
 {
-    x = plim_gg_mul_mat(b->g, weight(b, name, plim_gg_dim(b->g, x, 0), out, 1), x);
-    return bias ? plim_gg_map(b->g, x, weight(b, "bias", out, 1, 1)) : x;
+    x = plim_gg_mul_mat(b->g, add_weight(b, name, plim_gg_dim(b->g, x, 0), out, 1), x);
+    return bias ? plim_gg_map(b->g, x, add_weight(b, "bias", out, 1, 1)) : x;
 }
 
-static plim_gg norm(const builder *b, plim_gg x)
+static plim_gg add_norm(const builder *b, plim_gg x)
 {
     int64_t n = plim_gg_dim(b->g, x, 0);
     /* ggml_rms_norm works in place, ggml_norm does not */
     x = b->m->layer_norm ? plim_gg_make(b->g, x, PLIM_NONE) : plim_gg_map(b->g, x, PLIM_NONE);
-    x = plim_gg_map(b->g, x, weight(b, "norm", n, 1, 1));
-    return b->m->layer_norm ? plim_gg_map(b->g, x, weight(b, "bias", n, 1, 1)) : x;
+    x = plim_gg_map(b->g, x, add_weight(b, "norm", n, 1, 1));
+    return b->m->layer_norm ? plim_gg_map(b->g, x, add_weight(b, "bias", n, 1, 1)) : x;
 }
 
 /* ---- inputs ------------------------------------------------------------------------------------- */
@@ -80,24 +82,24 @@ static void project_heads(const builder *b, plim_gg x, plim_gg out[3])
     plim_gg all = PLIM_NONE;
     if (m->fused_qkv) {
         int64_t n = m->heads * m->head_k + m->kv_heads * (m->head_k + m->head_v);
-        all = linear(b, "attn_qkv.weight", x, n, m->qkv_bias);
+        all = add_linear(b, "attn_qkv.weight", x, n, m->qkv_bias);
     }
     for (int i = 0; i < 3; i++)
         if (m->fused_qkv)
             out[i] = plim_gg_part(b->g, all, size[i], heads[i], 0, tokens, 1);
         else
-            out[i] = linear(b, name[i], x, heads[i] * size[i], m->qkv_bias);
+            out[i] = add_linear(b, name[i], x, heads[i] * size[i], m->qkv_bias);
     for (int i = 0; i < 3 && !m->fused_qkv; i++)
         out[i] = plim_gg_reshape(b->g, out[i], size[i], heads[i], tokens);
 }
 
-static plim_gg rotate(const builder *b, plim_gg x)
+static plim_gg rotate_heads(const builder *b, plim_gg x)
 {
     return b->m->positions ? x : plim_gg_map(b->g, x, b->in.pos);
 }
 
 /* Scores of all cells, or the fused kernel. */
-static plim_gg attend(const builder *b, plim_gg q, plim_gg k, plim_gg v, int kind)
+static plim_gg attend_cells(const builder *b, plim_gg q, plim_gg k, plim_gg v, int kind)
 {
     plim_gg_graph *g = b->g;
     const plim_gg_model *m = b->m;
@@ -131,11 +133,11 @@ static plim_gg add_attention(const builder *b, plim_gg x, bool windowed)
     plim_gg qkv[3];
     project_heads(b, x, qkv);
     if (m->q_norm)
-        qkv[0] = norm(b, qkv[0]);
-    qkv[0] = rotate(b, qkv[0]);
+        qkv[0] = add_norm(b, qkv[0]);
+    qkv[0] = rotate_heads(b, qkv[0]);
     if (m->q_norm)
-        qkv[1] = norm(b, qkv[1]);
-    qkv[1] = rotate(b, qkv[1]);
+        qkv[1] = add_norm(b, qkv[1]);
+    qkv[1] = rotate_heads(b, qkv[1]);
     if (m->scaled || m->query_scale)
         qkv[0] = plim_gg_map(g, qkv[0], PLIM_NONE);
     plim_gg_expand(g, qkv[0]);
@@ -161,9 +163,9 @@ static plim_gg add_attention(const builder *b, plim_gg x, bool windowed)
     plim_gg k = plim_gg_view(g, keys, m->head_k, m->kv_heads, cells, c->streams);
     plim_gg v = c->flash ? plim_gg_view(g, values, m->head_v, m->kv_heads, cells, c->streams)
                          : plim_gg_view(g, values, cells, m->kv_heads, m->head_v, c->streams);
-    x = attend(b, qkv[0], k, v, kind);
+    x = attend_cells(b, qkv[0], k, v, kind);
     plim_gg_expand(g, x);
-    return linear(b, "attn_output.weight", x, m->hidden, m->out_bias);
+    return add_linear(b, "attn_output.weight", x, m->hidden, m->out_bias);
 }
 
 /* ---- the MLP --------------------------------------------------------------------------------------- */
@@ -172,14 +174,15 @@ static plim_gg add_mlp(const builder *b, plim_gg x)
 {
     const plim_gg_model *m = b->m;
     plim_gg_graph *g = b->g;
-    plim_gg up = linear(b, "ffn_up.weight", x, (m->fused_gate ? 2 : 1) * m->ffn, m->mlp_bias);
+    plim_gg up =
+        add_linear(b, "ffn_up.weight", x, (m->fused_gate ? 2 : 1) * m->ffn, m->mlp_bias);
     if (m->fused_gate)
         x = plim_gg_op(g, F32, m->ffn, plim_gg_dim(g, up, 1), 1, 1, &up, 1);
     else if (m->gated)
-        x = plim_gg_make(g, linear(b, "ffn_gate.weight", x, m->ffn, m->mlp_bias), up);
+        x = plim_gg_make(g, add_linear(b, "ffn_gate.weight", x, m->ffn, m->mlp_bias), up);
     else
         x = plim_gg_map(g, up, PLIM_NONE);
-    return linear(b, "ffn_down.weight", x, m->hidden, m->mlp_bias);
+    return add_linear(b, "ffn_down.weight", x, m->hidden, m->mlp_bias);
 }
 
 /* Which experts a token goes to, and their weights: a chain that the CUDA backend runs as one
@@ -192,7 +195,7 @@ static void choose_experts(const builder *b, plim_gg *x, plim_gg *chosen, plim_g
     plim_gg t[MOST];
     uint32_t n = 0;
     int64_t tokens = plim_gg_dim(g, *x, 1);
-    plim_gg logits = linear(b, "ffn_gate_inp.weight", *x, m->experts, false);
+    plim_gg logits = add_linear(b, "ffn_gate_inp.weight", *x, m->experts, false);
     t[n++] = plim_gg_map(g, logits, PLIM_NONE);
     t[n++] = plim_gg_reshape(g, t[0], 1, m->experts, tokens);
     t[n++] = plim_gg_op(g, I32, m->experts, tokens, 1, 1, &t[0], 1);
@@ -222,9 +225,9 @@ static plim_gg add_experts(const builder *b, plim_gg x)
     choose_experts(b, &x, &chosen, &w);
     builder at = *b;
     at.place = b->c->experts_here ? PLIM_GG_HOST : b->place;
-    plim_gg up = weight(&at, "ffn_up_exps.weight", m->hidden, m->ffn, m->experts);
-    plim_gg gate = weight(&at, "ffn_gate_exps.weight", m->hidden, m->ffn, m->experts);
-    plim_gg down = weight(&at, "ffn_down_exps.weight", m->ffn, m->hidden, m->experts);
+    plim_gg up = add_weight(&at, "ffn_up_exps.weight", m->hidden, m->ffn, m->experts);
+    plim_gg gate = add_weight(&at, "ffn_gate_exps.weight", m->hidden, m->ffn, m->experts);
+    plim_gg down = add_weight(&at, "ffn_down_exps.weight", m->ffn, m->hidden, m->experts);
     plim_gg y = plim_gg_mul_mat_id(g, up, x, chosen);
     y = plim_gg_make(g, plim_gg_mul_mat_id(g, gate, x, chosen), y);
     plim_gg experts = plim_gg_mul_mat_id(g, down, y, chosen);
@@ -251,18 +254,18 @@ static plim_gg add_layer(const builder *b, int64_t i, plim_gg x)
 {
     const plim_gg_model *m = b->m;
     plim_gg_graph *g = b->g;
-    plim_gg y = add_attention(b, norm(b, x), m->windowed && m->windowed[i]);
+    plim_gg y = add_attention(b, add_norm(b, x), m->windowed && m->windowed[i]);
     if (i == m->layers - 1) {
         y = plim_gg_get_rows(g, y, b->in.out_ids);
         x = plim_gg_get_rows(g, x, b->in.out_ids);
     }
     if (m->post_norms)
-        y = norm(b, y);
+        y = add_norm(b, y);
     x = plim_gg_map(g, y, x);
-    y = norm(b, x);
+    y = add_norm(b, x);
     y = m->experts ? add_experts(b, y) : add_mlp(b, y);
     if (m->post_norms)
-        y = norm(b, y);
+        y = add_norm(b, y);
     return m->residual_first ? plim_gg_map(g, x, y) : plim_gg_map(g, y, x);
 }
 
@@ -293,8 +296,8 @@ plim_gg_graph *plim_gg_build(plim_arena *a, const plim_gg_model *m, const plim_g
     }
     b.place = c->output_there ? usual : PLIM_GG_HOST;
     b.layer = -1;
-    x = linear(&b, m->tied ? "token_embd.weight" : "output.weight", norm(&b, x), m->vocab,
-               false);
+    x = add_linear(&b, m->tied ? "token_embd.weight" : "output.weight", add_norm(&b, x),
+                   m->vocab, false);
     for (int i = 0; m->final_softcap && i < 3; i++)
         x = plim_gg_map(b.g, x, PLIM_NONE);
     plim_gg_expand(b.g, x);

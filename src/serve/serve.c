@@ -6,6 +6,7 @@
 #include "base/fmt.h"
 #include "base/items.h"
 #include "import/hf/hf_quant.h"
+#include "import/weights/gguf.h"
 
 /* ---- the list of engines ------------------------------------------------------------------ */
 
@@ -107,7 +108,13 @@ static plim_status list_weights(plim_serving *s, plim_err *err)
     if (!held)
         return plim_oom(err);
     s->held = held;
-    return plim_model_list(s->job->model, &s->job->bind, s->arena, held, &g, &graph, err);
+    const plim_gguf *f;
+    plim_status st = plim_gguf_open(s->job->model->source.bytes, s->arena, &f, err);
+    if (!st && (!plim_gguf_model_number(f, "context_length", 0, &s->most_context) ||
+                s->most_context > UINT32_MAX))
+        s->most_context = 0;
+    return st ? st
+              : plim_model_list(s->job->model, &s->job->bind, s->arena, held, &g, &graph, err);
 }
 
 static plim_status refuse_model(const plim_serving *s, plim_err *err)
@@ -122,7 +129,7 @@ static plim_status refuse_model(const plim_serving *s, plim_err *err)
 static plim_status read_model(plim_serving *s, plim_err *err)
 {
     const plim_importer *im = s->job->model->importer;
-    if (im && !im->read && s->engine->flags & PLIM_ENGINE_FILES)
+    if (im && !strcmp(im->name, "gguf") && s->engine->flags & PLIM_ENGINE_FILES)
         return list_weights(s, err);
     plim_graph *g = PLIM_NEW(s->arena, plim_graph);
     if (!g)
@@ -136,6 +143,7 @@ static plim_status read_model(plim_serving *s, plim_err *err)
         return plim_fail(err, st, why.at, "%s", why.msg);
     if (!g->n_kv)
         return refuse_model(s, err);
+    s->most_context = g->seq_max > 0 ? (uint64_t)g->seq_max : 0;
     if (s->engine->flags & PLIM_ENGINE_HALVES && plim_serving_dtype(s) == PLIM_F32 &&
         !s->job->settings->dtype)
         s->job->step.dtype =
@@ -143,13 +151,20 @@ static plim_status read_model(plim_serving *s, plim_err *err)
     return PLIM_OK;
 }
 
+#define TOKENS_MOST (1ull << 40)
+
 static plim_status read_sizes(plim_serving *s, plim_err *err)
 {
     const plim_settings *set = s->job->settings;
-    uint64_t most = s->g && s->g->seq_max > 0 ? (uint64_t)s->g->seq_max : 0;
+    uint64_t most = s->most_context;
     enum { CONTEXT = 4096 }; /* of a model that has no limit */
     s->context = set->context ? (uint64_t)set->context : most ? most : CONTEXT;
     s->concurrency = (uint64_t)set->concurrency;
+    if (s->context > TOKENS_MOST / s->concurrency)
+        return plim_fail(err, PLIM_ERANGE, 0,
+                         "%" PRIu64 " requests of %" PRIu64
+                         " tokens exceed the limit of %llu tokens",
+                         s->concurrency, s->context, TOKENS_MOST);
     if (most && s->context > most)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "a context of %" PRIu64 " tokens is longer than the %" PRIu64
@@ -165,6 +180,8 @@ static plim_status record_used(const plim_serving *s, plim_err *err)
     char text[64];
     snprintf(text, sizeof text, "%" PRIu64, s->context);
     plim_status st = plim_settings_put(set, PLIM_SET_context, text, err);
+    if (!st && !set->engine)
+        st = plim_settings_put(set, PLIM_SET_engine, s->engine->name, err);
     snprintf(text, sizeof text, "%s%s%s", s->keys->name, s->keys == s->values ? "" : ",",
              s->keys == s->values ? "" : s->values->name);
     if (!st)
@@ -179,7 +196,9 @@ plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, p
     const plim_settings *set = job->settings;
     *out = (plim_serving){.job = job, .arena = a};
     job->bind.batch = job->bind.seq = 1;
-    plim_status st = find_engine(out, plim_str_of(set->engine), err);
+    const plim_importer *im = job->model->importer;
+    const char *usual = im && !strcmp(im->name, "gguf") ? "llama.cpp" : "vllm";
+    plim_status st = find_engine(out, plim_str_of(set->engine ? set->engine : usual), err);
     out->quant = plim_str_of(set->quant ? set->quant : "");
     if (!st && out->quant.n && !(out->engine->flags & PLIM_ENGINE_FILES))
         st = plim_hf_quant_find(out->quant, &job->bind.packing, err);
@@ -244,10 +263,10 @@ static plim_status ask_held(const plim_serving *s, plim_serve_axis axis, uint64_
 plim_status plim_serve_most(const plim_serving *s, plim_serve_axis axis, bool sure,
                             uint64_t *out, bool *limited, plim_err *err)
 {
-    enum { CONTEXT_MOST = 1 << 24, REQUESTS_MOST = 1 << 20 };
-    uint64_t low = 0, high = axis == PLIM_MOST_REQUESTS  ? REQUESTS_MOST
-                             : s->g && s->g->seq_max > 0 ? (uint64_t)s->g->seq_max
-                                                         : CONTEXT_MOST;
+    enum { CONTEXT_MOST = 1 << 24, REQUESTS_MOST = 1 << 20 }; /* far beyond any card */
+    uint64_t low = 0, high = axis == PLIM_MOST_REQUESTS ? REQUESTS_MOST
+                             : s->most_context          ? s->most_context
+                                                        : CONTEXT_MOST;
     plim_status st = PLIM_OK;
     bool held;
     const uint64_t most = high;

@@ -36,6 +36,7 @@ typedef struct plim_serving {
     const plim_inventory *held; /* which are these; NULL: it has a graph */
     uint64_t context;           /* tokens of a request, those that it generates among them */
     uint64_t concurrency;
+    uint64_t most_context; /* that the model was made for; 0: not known */
     const plim_kv_type *keys, *values;
 } plim_serving;
 
