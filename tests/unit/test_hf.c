@@ -106,15 +106,40 @@ static uint64_t loaded(const plim_tape *t)
     return sum;
 }
 
+/* That the names in forward refer to a tensor is not in a file: the model that is built may free some
+ * later.  Sizes that the export has freed already. */
+typedef struct early {
+    uint64_t bytes[4];
+    uint32_t n;
+} early;
+
+static bool frees_late(early *e, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < e->n; i++)
+        if (e->bytes[i] == bytes) {
+            e->bytes[i] = e->bytes[--e->n];
+            return true;
+        }
+    return false;
+}
+
 static void same_events(const char *name, const char *setting, const plim_tape *got,
                         const plim_tape *want)
 {
-    assert_int_equal(after_load(got), after_load(want));
+    early e = {.n = 0};
+    uint32_t i = after_load(got), j = after_load(want);
+    assert_int_equal(i, j);
     assert_int_equal(loaded(got), loaded(want));
-    for (uint32_t i = after_load(got); i < PLIM_MIN(got->n_events, want->n_events); i++) {
-        const plim_event *x = &got->events[i], *y = &want->events[i];
+    while (i < got->n_events && j < want->n_events) {
+        const plim_event *x = &got->events[i], *y = &want->events[j];
         const plim_storage *a = &got->storages[x->id], *b = &want->storages[y->id];
-        if (x->kind != y->kind || a->bytes != b->bytes)
+        if (x->kind == y->kind && a->bytes == b->bytes)
+            i++, j++;
+        else if (x->kind && frees_late(&e, a->bytes))
+            i++;
+        else if (y->kind && e.n < PLIM_COUNT(e.bytes))
+            e.bytes[e.n++] = b->bytes, j++;
+        else
             fail_msg("%s, %s: event %u is %s %" PRIu64 " of '" PLIM_STR_FMT
                      "', the export has %s %" PRIu64 " of '" PLIM_STR_FMT "'",
                      name, setting, (unsigned)i, x->kind ? "-" : "+", a->bytes,

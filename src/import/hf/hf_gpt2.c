@@ -82,6 +82,7 @@ static uint32_t add_block(plim_hf *h, const config *c, int64_t i, uint32_t x)
     plim_hf_layer(h, plim_nn_name(n, "h.", i), "GPT2Block", x);
     uint32_t y = plim_nn_layer_norm(n, "ln_1", x, c->eps);
     y = add_attention(h, c, i, y);
+    plim_nn_called(n, (uint32_t[]){x, h->positions, y}, 3); /* attn_output is a variable */
     x = plim_nn_binary(n, "aten.add.Tensor", y, x);
     y = plim_nn_layer_norm(n, "ln_2", x, c->eps);
     x = plim_nn_binary(n, "aten.add.Tensor", x, add_mlp(h, c, y));
@@ -106,6 +107,8 @@ static void gpt2_build(plim_hf *h, const void *p)
     uint32_t x = plim_nn_embedding(n, "wte", ids, c->vocab, c->hidden, &embedding);
     uint32_t at = plim_hf_positions(h);
     uint32_t where = plim_nn_embedding(n, "wpe", at, c->positions, c->hidden, NULL);
+    plim_nn_called(n, (uint32_t[]){x, where},
+                   2); /* inputs_embeds and position_embeds: variables */
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
     plim_hf_causal_mask(h, (plim_hf_mask){.positions = at});
     x = plim_nn_dropout(n, "drop", x, c->embed_dropout);

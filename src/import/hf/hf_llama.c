@@ -387,6 +387,7 @@ static uint32_t add_decoder(llama *l, uint32_t *embedding)
     plim_nn_enter(n, "model", class_of(l, l->r->model ? l->r->model : "Model"));
     plim_nn_order(n, "* rotary_emb");
     uint32_t x = embed_tokens(l, ids, embedding);
+    plim_nn_called(n, &x, 1); /* inputs_embeds is a variable */
     uint32_t positions = plim_hf_positions(h);
     make_masks(l, positions, x);
     make_ropes(l, positions, x);

@@ -464,6 +464,7 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
 uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embedding, bool bias)
 {
     plim_nn *n = &h->n;
+    h->hidden = x;
     x = plim_nn_unary(n, "aten.alias.default", x); /* hidden_states[:, slice_indices, :] */
     if (embedding == PLIM_NONE)
         return plim_nn_linear(n, "lm_head", x, vocab, bias);
@@ -489,6 +490,7 @@ void plim_hf_causal_outputs(plim_hf *h, uint32_t logits)
     uint32_t x = plim_nn_to(n, logits, PLIM_F32);
     labels = NN_OP(n, "aten.pad.default", ARG_T("self", labels), ARG_IS("pad", INTS(0, 1)),
                    ARG_F("value", -100));
+    plim_nn_called(n, (uint32_t[]){h->hidden, labels}, 2); /* variables, until it returns */
     labels = plim_nn_slice(n, labels, 1, 1, INT64_MAX, 1);
     labels = plim_nn_contiguous(n, labels);
     x = plim_nn_view(n, x, INTS(-1, plim_nn_dim(n, x, -1)));
