@@ -15,7 +15,8 @@ TARGET = re.compile(rb"(?:aten|transformers)\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 
 
 # Stand for kernels, or for Python, that are no op of PyTorch.
-OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "cache_update": "tests/golden/idiom/idiom.py",
+OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "linear4bit": "tests/golden/tune/tune.py",
+        "linear8bit": "tests/golden/tune/tune.py", "cache_update": "tests/golden/idiom/idiom.py",
         "requires_grad": "tests/golden/tune/tune.py"}
 
 

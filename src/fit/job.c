@@ -209,6 +209,25 @@ static void read_libraries(plim_job *job, const plim_settings *s)
     lib->benchmark = s->cudnn_benchmark;
 }
 
+/* Packed weights get no gradients.  src: transformers trainer.py validate_quantization_for_training;
+ * peft utils/other.py prepare_model_for_kbit_training */
+static plim_status read_quant(plim_job *job, const plim_settings *s, plim_err *err)
+{
+    plim_status st = plim_quant_parse(plim_str_of(s->quant), &job->quant, err);
+    if (st)
+        return st;
+    if (!job->step.infer && !job->lora.r)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'quant' packs weights, which cannot be trained: train adapters with "
+                         "'lora', or use --infer");
+    if (job->lora.dora)
+        return plim_fail(err, PLIM_EUSAGE, 0, "'lora' cannot combine dora with 'quant'");
+    job->quant.made_as = job->step.dtype;
+    if (job->quant.prepare)
+        job->step.dtype = PLIM_F32;
+    return PLIM_OK;
+}
+
 plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
                           const plim_settings *s, plim_err *err)
 {
@@ -225,6 +244,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         st = read_sizes(job, job->settings, err);
     if (!st && job->settings->lora)
         st = plim_lora_parse(plim_str_of(job->settings->lora), &job->lora, err);
+    if (!st && job->settings->quant)
+        st = read_quant(job, job->settings, err);
     if (st)
         return st;
     read_libraries(job, job->settings);
@@ -341,6 +362,8 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
                          "config.json can keep keys and values");
     if (!st && job->settings->freeze && !job->step.infer)
         st = plim_freeze_apply(g, plim_str_of(job->settings->freeze), err);
+    if (!st && job->quant.kind)
+        st = plim_quant_apply(g, &job->quant, err);
     if (!st && job->lora.r)
         st = plim_lora_apply(g, &job->lora, &run, err);
     return st ? st : plim_share_divide(g, &job->step.share, err);

@@ -423,6 +423,7 @@ void plim_m_place(plim_machine *m, uint32_t where, plim_str name, const char *ro
     m->category = (uint8_t)c;
 }
 
+bool plim_m_grad_mode(const plim_machine *m) { return m->grad_mode; }
 void plim_m_set_grad_mode(plim_machine *m, bool on) { m->grad_mode = on; }
 
 plim_t plim_m_leaf(plim_machine *m, const plim_meta *meta, bool requires_grad)

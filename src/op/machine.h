@@ -161,6 +161,9 @@ plim_gnode *plim_m_node(plim_machine *m, const plim_grad_fn *fn, uint32_t n,
                         const plim_t *inputs);
 /* n may be NULL in all of these. */
 void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t);
+/* Keeps t for as long as the node exists: backward does not release it, a checkpoint does not see it.
+ * Such is an attribute of the context of an autograd function. */
+void plim_m_hold(plim_machine *m, plim_gnode *n, plim_t t);
 void plim_m_note(plim_machine *m, plim_gnode *n, const plim_meta *meta); /* n->meta: a copy */
 void plim_m_output(plim_machine *m, plim_gnode *n, uint32_t slot,
                    plim_t t); /* t.grad_fn = n */
@@ -254,6 +257,7 @@ plim_status plim_m_status(const plim_machine *m);
 /* Sets the name, role and category of the storages created next. */
 void plim_m_place(plim_machine *m, uint32_t where, plim_str name, const char *role,
                   plim_category c);
+bool plim_m_grad_mode(const plim_machine *m);
 void plim_m_set_grad_mode(plim_machine *m, bool on);
 /* A leaf (parameter, buffer, input); writes its alloc event now. */
 plim_t plim_m_leaf(plim_machine *m, const plim_meta *meta, bool requires_grad);

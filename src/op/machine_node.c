@@ -32,6 +32,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
     n->refs = 0;
     n->view_op = n->frame = PLIM_NONE;
     n->released = n->reentrant = false;
+    n->held = 0;
     return m_handle(id, n->generation);
 }
 
@@ -75,6 +76,7 @@ void plim__gnode_unref(plim_machine *m, uint32_t id)
         id = m->dying[k];
         m_gnode *n = m_n(m, id);
         plim__gnode_release(m, n);
+        plim_m_drop(m, n->held);
         for (uint32_t i = 0; i < n->pub.n_in; i++)
             plim__gnode_unref(m, n->pub.next[i].node);
         if (n->pub.leaf) {
@@ -148,6 +150,13 @@ static uint32_t gnode_id(const plim_machine *m, const plim_gnode *n)
     return PLIM_NONE;
 }
 
+static void becomes_activation(plim_machine *m, plim_t t)
+{
+    plim_storage *row = plim__tape_row(m, t);
+    if (row && row->category == PLIM_CAT_TEMPORARY)
+        row->category = PLIM_CAT_ACTIVATION;
+}
+
 /* A saved variable is another tensor on the same storage, so saving does not count as a
  * reference to the tensor object itself. */
 void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
@@ -166,9 +175,15 @@ void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
         return;
     m_t(m, s)->wrapped = m_t(m, t)->wrapped;
     n->saved[slot] = s;
-    plim_storage *row = plim__tape_row(m, t);
-    if (row && row->category == PLIM_CAT_TEMPORARY)
-        row->category = PLIM_CAT_ACTIVATION;
+    becomes_activation(m, t);
+}
+
+void plim_m_hold(plim_machine *m, plim_gnode *n, plim_t t)
+{
+    if (!n || !t || m->st)
+        return;
+    ((m_gnode *)n)->held = plim__tensor_new(m, plim_m_meta(m, t), m_t(m, t)->storage);
+    becomes_activation(m, t);
 }
 
 void plim_m_note(plim_machine *m, plim_gnode *n, const plim_meta *meta)

@@ -38,6 +38,7 @@ typedef struct m_gnode {
     uint32_t view_op;     /* CopySlices: the node of the op that wrote into the view */
     uint32_t frame;       /* the checkpoint it belongs to, or PLIM_NONE */
     uint32_t *save_index; /* [PLIM_MAX_SAVED] number of each save in it, or PLIM_NONE */
+    plim_t held;          /* until it is freed */
     bool reentrant;       /* it is the checkpoint's own node */
     bool released;        /* backward has run: its saved tensors were dropped */
     uint32_t generation;

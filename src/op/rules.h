@@ -118,6 +118,7 @@ plim_t plim_at_coalesce(plim_machine *m, plim_t t, plim_rows *left);
 
 /* ---- matmul ------------------------------------------------------------- */
 plim_t plim_at_matmul(plim_machine *m, plim_t a, plim_t b);
+plim_t plim_at_linear(plim_machine *m, plim_t x, plim_t weight, plim_t bias);
 plim_t plim_at_bmm(plim_machine *m, plim_t a, plim_t b);
 
 /* ---- attention ---------------------------------------------------------- */

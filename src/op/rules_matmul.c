@@ -841,16 +841,14 @@ void plim_run_packed_linear(plim_call *c)
 
 /* src: Linear.cpp.  The bias is fused into addmm for 2-D input and for contiguous input of any
  * other rank (formerly only 3-D); otherwise matmul, then add_. */
-void plim_run_linear(plim_call *c)
+plim_t plim_at_linear(plim_machine *m, plim_t x, plim_t w, plim_t b)
 {
-    plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 1), b = plim_arg_tensor(c, 2);
     const plim_meta *xm = plim_m_meta(m, x), *wm = plim_m_meta(m, w);
     char sx[96], sw[96];
     if (!xm->rank || wm->rank < 1 || xm->dim[xm->rank - 1] != wm->dim[wm->rank - 1]) {
         plim_m_fail(m, PLIM_ESHAPE, "linear: input %s and weight %s do not match",
                     plim_meta_str(xm, sx, sizeof sx), plim_meta_str(wm, sw, sizeof sw));
-        return;
+        return 0;
     }
     int64_t in = wm->dim[wm->rank - 1], out = wm->rank == 2 ? wm->dim[0] : 1;
     plim_t y;
@@ -879,5 +877,10 @@ void plim_run_linear(plim_call *c)
             y = s;
         }
     }
-    plim_ret(c, y);
+    return y;
+}
+void plim_run_linear(plim_call *c)
+{
+    plim_ret(c, plim_at_linear(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                               plim_arg_tensor(c, 2)));
 }

@@ -15,6 +15,7 @@
 #include "base/fmt.h"
 #include "base/items.h"
 #include "nn/nn.h"
+#include "transform/call.h"
 
 /* ---- the setting ---------------------------------------------------------------- */
 
@@ -101,17 +102,17 @@ static plim_str family_targets(plim_str model_type)
 
 typedef enum adapted { NOT, LINEAR, OTHER } adapted;
 
-static adapted kind_of(const plim_scope *s)
+/* Of bitsandbytes: see quant.c. */
+static bool is_packed_type(plim_str type)
 {
-    bool linear = plim_str_ends(s->type, PLIM_STR("Linear")); /* FalconLinear is one, too */
-    return linear || plim_str_is(s->type, "Conv1D") ? LINEAR : OTHER;
+    return plim_str_is(type, "Linear4bit") || plim_str_is(type, "Linear8bitLt");
 }
 
-/* "q_proj" is the last part of the path, as is "self_attn.q_proj". */
-static bool path_ends(plim_str path, plim_str name)
+static adapted kind_of(const plim_scope *s)
 {
-    return plim_str_ends(path, name) &&
-           (path.n == name.n || path.p[path.n - name.n - 1] == '.');
+    bool linear = plim_str_ends(s->type, PLIM_STR("Linear")) /* FalconLinear is one, too */
+                  || is_packed_type(s->type);
+    return linear || plim_str_is(s->type, "Conv1D") ? LINEAR : OTHER;
 }
 
 /* The path ends with one of "q_proj+v_proj". */
@@ -119,7 +120,7 @@ static bool is_named(plim_str path, plim_str names)
 {
     plim_str name;
     while (plim_item_word(&names, '+', &name))
-        if (name.n && path_ends(path, name))
+        if (name.n && plim_path_ends(path, name))
             return true;
     return false;
 }
@@ -128,8 +129,9 @@ static adapted is_target(const plim_graph *g, uint32_t scope, plim_str targets)
 {
     const plim_scope *s = &g->scopes[scope];
     if (plim_str_is(targets, "all-linear")) /* but the output layer */
-        return kind_of(s) == OTHER || path_ends(s->path, PLIM_STR("lm_head")) ? NOT
-                                                                              : kind_of(s);
+        return kind_of(s) == OTHER || plim_path_ends(s->path, PLIM_STR("lm_head"))
+                   ? NOT
+                   : kind_of(s);
     return is_named(s->path, targets) ? kind_of(s) : NOT;
 }
 
@@ -144,6 +146,7 @@ typedef struct weights {
 typedef struct base_layer {
     uint32_t weight, bias;
     bool transposed; /* Conv1D */
+    plim_str type;
 } base_layer;
 
 typedef struct adapter {
@@ -168,35 +171,6 @@ static plim_dtype run_dtype(const adapter *ad, plim_dtype t)
 static bool is_embedding(const plim_node *n)
 {
     return n->op && !strcmp(n->op->name, "embedding") && n->args[0].kind == PLIM_ARG_VALUE;
-}
-
-static bool is_leaf(const plim_value *v)
-{
-    return v->kind == PLIM_VALUE_PARAMETER || v->kind == PLIM_VALUE_BUFFER;
-}
-
-static bool node_makes(const plim_node *n, uint32_t value)
-{
-    for (uint32_t i = 0; i < n->n_outs; i++)
-        if (n->outs[i] == value)
-            return true;
-    return false;
-}
-
-/* The tensor that the call of the nodes [first, last) was given: the first that is no parameter
- * and that none of them makes. */
-static uint32_t input_of(const plim_graph *g, const plim_node *first, const plim_node *last)
-{
-    for (const plim_node *n = first; n < last; n++)
-        for (uint32_t i = 0; i < n->n_args; i++) {
-            uint32_t id = n->args[i].kind == PLIM_ARG_VALUE ? n->args[i].id : PLIM_NONE;
-            bool own = id == PLIM_NONE || is_leaf(&g->values[id]);
-            for (const plim_node *k = first; k < n && !own; k++)
-                own = node_makes(k, id);
-            if (!own)
-                return id;
-        }
-    return PLIM_NONE;
 }
 
 /* A parameter that is added to the model on the card, as `made_as`, and then cast to the
@@ -289,7 +263,9 @@ static uint32_t call_dora(adapter *ad, const weights *w, uint32_t x, uint32_t ba
     return x;
 }
 
-/* lora.Linear.forward after the call of its base_layer: the result for `x` is `base`. */
+/* lora.Linear.forward after the call of its base_layer: the result for `x` is `base`.  Those of
+ * packed layers cast the adapter's part before they add it; that of 4 bits copies the result.
+ * src: peft 0.21 tuners/lora/layer.py, bnb.py */
 static uint32_t add_adapter(adapter *ad, uint32_t x, uint32_t base)
 {
     plim_nn *n = &ad->n;
@@ -297,6 +273,10 @@ static uint32_t add_adapter(adapter *ad, uint32_t x, uint32_t base)
     plim_dtype t = n->g->values[base].meta.dtype;
     double by = l->alpha / (l->rslora ? sqrt((double)l->r) : (double)l->r);
     bool drops = l->dropout > 0 && !ad->run.infer;
+    bool packed = is_packed_type(ad->base.type);
+    if (plim_str_is(ad->base.type, "Linear4bit"))
+        base = plim_nn_unary(n, "aten.clone.default", base);
+    plim_dtype was = ad->run.autocast != PLIM_F32 ? ad->run.autocast : run_dtype(ad, t);
     weights w = weights_of(ad, plim_nn_dim(n, x, -1), plim_nn_dim(n, base, -1), t);
     x = plim_nn_to_like(n, x, w.a);
     plim_nn_called(n, &x, 1); /* a variable of the call */
@@ -309,8 +289,11 @@ static uint32_t add_adapter(adapter *ad, uint32_t x, uint32_t base)
         x = call_linear(n, "lora_B.default", x, w.b);
         x = scale_by(n, x, by);
     }
+    if (packed && ad->run.autocast == PLIM_F32)
+        x = NN_OP(n, "aten.to.dtype", ARG_T("self", x), ARG_I("dtype", was));
     x = plim_nn_binary(n, "aten.add.Tensor", base, x);
-    plim_dtype was = ad->run.autocast != PLIM_F32 ? ad->run.autocast : run_dtype(ad, t);
+    if (packed)
+        return x;
     return NN_OP(n, "aten.to.dtype", ARG_T("self", x), ARG_I("dtype", was));
 }
 
@@ -338,15 +321,6 @@ static uint32_t move_result(adapter *ad, const plim_node *node)
     return id;
 }
 
-/* Makes the last node produce `value`, which later nodes take, in place of its own result. */
-static void give_result(plim_graph *g, uint32_t value)
-{
-    plim_node *last = &g->nodes[g->n_nodes - 1];
-    *(uint32_t *)last->outs = value;
-    g->values[value].node = g->n_nodes - 1;
-    g->n_values--; /* that result, which was made last */
-}
-
 /* A parameter or buffer of the module `from` becomes that of `to`, its base_layer. */
 static void rename_leaf(adapter *ad, uint32_t id, plim_str from, plim_str to)
 {
@@ -371,7 +345,7 @@ static void rename_leaves(adapter *ad, const plim_node *node, plim_str from, pli
     for (uint32_t i = 0; i < node->n_args; i++)
         for (uint32_t k = 0; k < plim_arg_values(&node->args[i]); k++) {
             uint32_t id = plim_arg_value(&node->args[i], k);
-            if (id != PLIM_NONE && is_leaf(&ad->n.g->values[id]))
+            if (id != PLIM_NONE && plim_is_leaf(&ad->n.g->values[id]))
                 rename_leaf(ad, id, from, to);
         }
 }
@@ -383,14 +357,16 @@ static void adapt_call(adapter *ad, plim_node *first, plim_node *last)
     plim_graph *g = n->g;
     plim_scope *s = &g->scopes[first->scope];
     plim_str path = s->path, type = s->type;
-    uint32_t x = input_of(g, first, last), result = last[-1].outs[0];
+    uint32_t x = plim_call_input(g, first, last), result = last[-1].outs[0];
     if (x == PLIM_NONE || last[-1].n_outs != 1) {
         plim_nn_fail(n, PLIM_EUNSUPPORTED, "'" PLIM_STR_FMT "' cannot be adapted",
                      PLIM_STR_CUT(path));
         return;
     }
-    s->type = PLIM_STR("lora.Linear");
-    ad->base = (base_layer){PLIM_NONE, PLIM_NONE, plim_str_is(type, "Conv1D")};
+    s->type = plim_str_is(type, "Linear4bit")     ? PLIM_STR("lora.Linear4bit")
+              : plim_str_is(type, "Linear8bitLt") ? PLIM_STR("lora.Linear8bitLt")
+                                                  : PLIM_STR("lora.Linear");
+    ad->base = (base_layer){PLIM_NONE, PLIM_NONE, plim_str_is(type, "Conv1D"), type};
     n->scope = first->scope;
     plim_nn_enter(n, "base_layer", "");
     if (n->st)
@@ -411,7 +387,7 @@ static void adapt_call(adapter *ad, plim_node *first, plim_node *last)
         g->values[ad->base.bias].requires_grad = true;
     add_adapter(ad, x, base);
     if (!n->st)
-        give_result(g, result);
+        plim_call_gives(g, result);
 }
 
 static void refuse_target(adapter *ad, uint32_t scope)
@@ -474,7 +450,7 @@ static void use_copies(adapter *ad, plim_node *node, plim_str path)
     memcpy(args, node->args, node->n_args * sizeof *args);
     for (uint32_t i = 0; i < node->n_args && !ad->n.st; i++)
         if (args[i].kind == PLIM_ARG_VALUE && args[i].id < ad->n_originals &&
-            is_leaf(&g->values[args[i].id]))
+            plim_is_leaf(&g->values[args[i].id]))
             args[i].id = copy_of(ad, args[i].id, path);
     node->args = args;
 }
@@ -525,7 +501,7 @@ static void mark_embedded(adapter *ad, const plim_node *first, const plim_node *
     n->scope = first->scope;
     NN_OP(n, "aten.requires_grad_.default", ARG_T("self", x));
     if (!n->st)
-        give_result(n->g, v);
+        plim_call_gives(n->g, v);
 }
 
 static void adapt_all(adapter *ad)

@@ -1,5 +1,5 @@
 /* transform.h -- changes of a model before it runs, graph to graph: frozen parameters,
- * adapters. */
+ * packed weights, adapters. */
 #ifndef PLIM_TRANSFORM_H
 #define PLIM_TRANSFORM_H
 
@@ -21,6 +21,35 @@ typedef struct plim_lora {
     bool rslora;         /* scaling by alpha / sqrt(r), which takes no memory */
     bool dora;           /* magnitudes are trained, too */
 } plim_lora;
+
+/* Weights packed by bitsandbytes, as transformers has it do so. */
+typedef enum plim_quant_kind {
+    PLIM_QUANT_NONE,
+    PLIM_QUANT_NF4,
+    PLIM_QUANT_FP4,
+    PLIM_QUANT_INT8
+} plim_quant_kind;
+
+enum { PLIM_QUANT_PARTS = 5 }; /* of a weight in 4 bits, beside itself */
+
+typedef struct plim_quant {
+    plim_quant_kind kind;
+    bool twice;   /* the maxima of blocks are packed, too */
+    bool prepare; /* peft's prepare_model_for_kbit_training: what is not packed is in fp32 */
+    plim_dtype compute; /* of products; PLIM_DTYPE_COUNT: that of the model */
+    plim_dtype
+        made_as;   /* of the weights before they were packed; PLIM_DTYPE_COUNT: the graph's */
+    plim_str skip; /* modules that are not packed: "lm_head+k_proj"; "": those that
+                           transformers leaves out */
+} plim_quant;
+
+/* Parses "nf4,double,compute=bf16,prepare,skip=lm_head"; PLIM_EUSAGE names the item.  Texts are
+ * borrowed. */
+plim_status plim_quant_parse(plim_str text, plim_quant *out, plim_err *err);
+
+/* Packs the weights of linear layers: they become buffers, and their products ops of bitsandbytes.
+ * PLIM_EUSAGE: there is none. */
+plim_status plim_quant_apply(plim_graph *g, const plim_quant *spec, plim_err *err);
 
 /* Parses "r=16,targets=q_proj+v_proj,alpha=32,dropout=0.05,bias=all"; PLIM_EUSAGE names the item.  Texts
  * are borrowed. */

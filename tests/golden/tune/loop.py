@@ -1,13 +1,15 @@
 """A training loop as users of peft and transformers write it, two steps of 4 x TOKENS:
 
     loop.py CONFIG lora|freeze TEXT CHECKPOINTS TOKENS     TEXT as that option of plimsoll has it
+    loop.py CONFIG quant TEXT CHECKPOINTS TOKENS           adapters of rank 16 on a model that is quantized so
+    loop.py CONFIG infer|token TEXT 0 TOKENS               two passes of a model that is quantized so, of a batch or of one token
 """
 import re
 import sys
 
 import torch
 import transformers
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 
 KEYS = {"r": "r", "alpha": "lora_alpha", "dropout": "lora_dropout", "rslora": "use_rslora", "dora": "use_dora",
         "bias": "bias"}
@@ -38,15 +40,33 @@ def freeze(model, text):
                 parameter.requires_grad_(item.startswith("!"))
 
 
+def quantized(model, text):
+    import bnb  # needs bitsandbytes, which the other options do without
+    return bnb.quantized(model, text)
+
+
+def infer(model, size):
+    with torch.no_grad():
+        for _ in range(2):
+            x = torch.randint(0, 100, size, device="cuda")
+            output = model(input_ids=x, use_cache=False)  # noqa: F841  it lives on
+
+
 def main(path, option, text, checkpoints, tokens):
     config = transformers.AutoConfig.from_pretrained(path)
-    model = getattr(transformers, config.architectures[0])._from_config(config).to("cuda").train()
+    model = getattr(transformers, config.architectures[0])._from_config(config)
+    model = model.to("cuda") if option in ("lora", "freeze") else quantized(model, text)
+    if option in ("infer", "token"):
+        return infer(model.eval(), (4, int(tokens)) if option == "infer" else (1, 1))
+    model.train()
+    if option == "quant" and "prepare" in text.split(","):
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
     if int(checkpoints):
         model.gradient_checkpointing_enable()
-    if option == "lora":
-        model = get_peft_model(model, lora_config(text))
-    else:
+    if option == "freeze":
         freeze(model, text)
+    else:
+        model = get_peft_model(model, lora_config("r=16" if option == "quant" else text))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     for _ in range(2):
         x = torch.randint(0, config.vocab_size, (4, int(tokens)), device="cuda")

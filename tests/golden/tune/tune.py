@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Compares `plimsoll estimate --lora` and `--freeze` with runs of peft's and transformers' own code (loop.py), to the byte.
+"""Compares `plimsoll estimate` with `--lora`, `--freeze` and `--quant` with runs of peft's, transformers' and bitsandbytes' own code
+(loop.py), to the byte.
 
     tests/golden/tune/tune.py PROGRAM                   compares; needs no PyTorch
-    tests/golden/tune/tune.py PROGRAM record [NAME...]  runs the models (of the name, or of the option) under `plimsoll run`, and writes runs.txt;
-                                                        the python in front of PATH has torch, transformers and peft
+    tests/golden/tune/tune.py PROGRAM record [NAME...]  runs the models (of the name, the option or its text) under `plimsoll run`, and writes runs.txt;
+                                                        the python in front of PATH has torch, transformers, peft and bitsandbytes
 
-A row of runs.txt is a model of tests/golden/idiom/idiom.py or of OWN, "lora" or "freeze", the text of that option, checkpoints as 0 or 1, and the
-peak of requested bytes.  Batch 4 x 256, or of OWN 4 x 1024, two steps, bf16, AdamW.
+A row of runs.txt is a model of tests/golden/idiom/idiom.py or of OWN, "lora", "freeze" or "quant", the text of that option, checkpoints as 0 or
+1, and the peak of requested bytes.  Batch 4 x 256, or of OWN 4 x 1024, two steps, bf16, AdamW.  With "quant", adapters of rank 16 are trained;
+"infer" and "token" are passes without gradients, of that batch and of a single token.
 """
 import datetime
 import pathlib
@@ -51,20 +53,43 @@ FREEZE = {  # likewise, of --freeze
 }
 
 
+QUANT = {  # likewise, of --quant
+    "llama": ["nf4", "nf4,double", "fp4", "nf4,compute=fp32", "nf4,compute=fp16", "nf4,prepare", "nf4,double,prepare", "int8", "int8,prepare"],
+    "mistral": ["nf4", "nf4,double", "int8"],
+    "qwen2": ["nf4", "nf4,double", "nf4,compute=fp32", "nf4,double,prepare", "int8"],
+    "gpt2": ["nf4", "nf4,double", "fp4", "nf4,double,prepare", "int8", "int8,prepare"],
+    "tinyllama": ["nf4,double"],
+}
+INFER = {name: ["nf4", "nf4,double", "int8"] for name in ("llama", "mistral", "qwen2", "gpt2")}
+
+
 # Without checkpoints only: of a checkpointed block in which nothing is trained, PyTorch's frame and the inputs of the block
 # are in a reference cycle, and live until Python collects its garbage.
 PLAIN = {("llama", "model.embed_tokens,model.layers.0"), ("llama", "**,!lm_head"), ("gpt2", "transformer.wte,transformer.h.0"),
          ("gpt2", "**,!transformer.h.1.mlp.*"), ("opt", "**,!model.decoder.final_layer_norm")}
 
 
+PASSES = ("infer", "token")
+
+
 def cases():
-    return [(name, option, text, checkpoint) for option, models in (("lora", LORA), ("freeze", FREEZE))
-            for name, texts in models.items() for text in texts
-            for checkpoint in ((0,) if (name, text) in PLAIN else (0, 1))]
+    options = (("lora", LORA), ("freeze", FREEZE), ("quant", QUANT), ("infer", INFER), ("token", INFER))
+    return [(name, option, text, checkpoint) for option, models in options for name, texts in models.items() for text in texts
+            for checkpoint in ((0,) if (name, text) in PLAIN or option in PASSES else (0, 1))]
 
 
 def tokens(name):
     return 1024 if name in OWN else 256
+
+
+def setting(option, text):
+    if option in PASSES:
+        return ["--infer", "--cache", "off", "--quant", text]
+    return ["--optimizer", "adamw", f"--{option}", text] + (["--lora", "r=16"] if option == "quant" else [])
+
+
+def size(name, option):
+    return ["--batch", "1", "--seq", "1"] if option == "token" else ["--batch", "4", "--seq", str(tokens(name))]
 
 
 def peaks_of(command, at):
@@ -73,8 +98,8 @@ def peaks_of(command, at):
 
 
 def predicted(program, folder, name, option, text, checkpoint):
-    return peaks_of([program, "estimate", folder / name, "--batch", "4", "--seq", str(tokens(name)), "--optimizer", "adamw",
-                     f"--{option}", text, "--checkpoint", "blocks" if checkpoint else "none",
+    return peaks_of([program, "estimate", folder / name, *size(name, option), *setting(option, text),
+                     *(() if option in PASSES else ("--checkpoint", "blocks" if checkpoint else "none")),
                      "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory",))
 
 
@@ -95,14 +120,15 @@ def read_runs():
 def record(program, folder, names):
     rows = read_runs() if names else {}
     for case in cases():
-        if not names or case[0] in names or case[1] in names:
+        if not names or set(case[:3]) & set(names):
             rows[case] = measured(program, folder, *case)
             print(*case, *rows[case], "" if rows[case] == predicted(program, folder, *case) else "DIFFERS", flush=True)
+    import bitsandbytes
     import peft
     import torch
     import transformers
     head = [f"# recorded {datetime.date.today()} by: tests/golden/tune/tune.py PROGRAM record",
-            f"# torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}, "
+            f"# torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}, bitsandbytes {bitsandbytes.__version__}, "
             f"plimsoll run --gpu {CARD}; model, option, its text, checkpoints, peaks: " + ", ".join(PEAKS)]
     RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, *rows[case]))) for case in cases() if case in rows]) + "\n")
 
