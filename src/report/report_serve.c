@@ -36,8 +36,8 @@ static void serve_head(plim_page *p, const plim_serve *s)
     plim_flow_printf(&f, "%s", engine);
     if (s->settings->text[PLIM_SET_dtype].p)
         plim_flow_printf(&f, "%s", s->settings->text[PLIM_SET_dtype].p);
-    if (s->settings->text[PLIM_SET_quant].p)
-        plim_flow_printf(&f, "%s", s->settings->text[PLIM_SET_quant].p);
+    if (s->settings->text[PLIM_SET_weights].p)
+        plim_flow_printf(&f, "%s", s->settings->text[PLIM_SET_weights].p);
     plim_flow_printf(&f, "kv %s", kv);
     plim_flow_printf(&f, "context %" PRIu64, s->context);
     plim_flow_printf(&f, "concurrency %" PRIu64, s->concurrency);

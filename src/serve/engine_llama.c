@@ -206,7 +206,7 @@ plim_status plim_engine_llama(const plim_serving *s, plim_served *out, plim_err 
     plim_gg_file f;
     plim_status st = read_options(s, &o, err);
     if (!st)
-        st = plim_gg_file_open(s, s->quant, &f, err);
+        st = plim_gg_file_open(s, s->weights, &f, err);
     if (st)
         return st;
     const plim_gg_context c = context_of(s, &o, &f.model);

@@ -456,30 +456,31 @@ static plim_status check_model(const plim_serving *s, const plim_gg_file *f, pli
                              PLIM_STR_CUT(s->job->model->name), PLIM_STR_CUT(f->arch));
 }
 
-static plim_status choose_types(const plim_serving *s, plim_str quant, plim_gg_file *f,
+static plim_status choose_types(const plim_serving *s, plim_str format, plim_gg_file *f,
                                 plim_err *err)
 {
     char word[64];
     plim_dtype own = plim_serving_dtype(s);
     const char *usual = own == PLIM_F32 ? "F32" : own == PLIM_BF16 ? "BF16" : "F16";
     bool tied = !find_tensor(f, "output.weight");
-    snprintf(word, sizeof word, PLIM_STR_FMT, (int)PLIM_MIN(quant.n, sizeof word - 1),
-             quant.p);
-    const struct mixture *x = plim_row_find("quant", quant.n ? word : usual, mixtures,
-                                            PLIM_COUNT(mixtures), sizeof *mixtures, err);
+    snprintf(word, sizeof word, PLIM_STR_FMT, (int)PLIM_MIN(format.n, sizeof word - 1),
+             format.p);
+    const struct mixture *x =
+        plim_row_find("format of weights", format.n ? word : usual, mixtures,
+                      PLIM_COUNT(mixtures), sizeof *mixtures, err);
     plim_status st = x ? PLIM_OK : PLIM_EUSAGE;
     for (uint32_t i = 0; i < f->n_tensors && !st; i++)
         st = set_bytes(&f->tensors[i], type_of(x, &f->model, &f->tensors[i], tied), err);
     return st;
 }
 
-plim_status plim_gg_file_open(const plim_serving *s, plim_str quant, plim_gg_file *out,
+plim_status plim_gg_file_open(const plim_serving *s, plim_str format, plim_gg_file *out,
                               plim_err *err)
 {
     *out = (plim_gg_file){.arch = {"", 0}};
-    if (s->held && quant.n)
+    if (s->held && format.n)
         return plim_fail(err, PLIM_EUSAGE, 0,
-                         "the file has types of its own: leave out 'quant'");
+                         "the file has types of its own: leave out 'weights'");
     plim_status st = s->held ? read_held(s, out, err) : read_graph(s, out, err);
     if (st)
         return st;
@@ -491,6 +492,6 @@ plim_status plim_gg_file_open(const plim_serving *s, plim_str quant, plim_gg_fil
     if (!st)
         st = check_model(s, out, err);
     if (!st && !s->held)
-        st = choose_types(s, quant, out, err);
+        st = choose_types(s, format, out, err);
     return st ? st : describe_arch(s, out, err);
 }

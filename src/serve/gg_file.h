@@ -21,9 +21,9 @@ typedef struct plim_gg_file {
     bool known; /* the architecture is in gg_archs.def: else its graph is a guess */
 } plim_gg_file;
 
-/* Of what is served, with the mixture of types `quant` ("": of the graph's own type), in
+/* Of what is served, with the mixture of types `format` ("": of the graph's own type), in
  * s->arena. */
-plim_status plim_gg_file_open(const plim_serving *s, plim_str quant, plim_gg_file *out,
+plim_status plim_gg_file_open(const plim_serving *s, plim_str format, plim_gg_file *out,
                               plim_err *err);
 
 #endif

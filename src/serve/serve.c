@@ -199,9 +199,9 @@ plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, p
     const plim_importer *im = job->model->importer;
     const char *usual = im && !strcmp(im->name, "gguf") ? "llama.cpp" : "vllm";
     plim_status st = find_engine(out, plim_str_of(set->engine ? set->engine : usual), err);
-    out->quant = plim_str_of(set->quant ? set->quant : "");
-    if (!st && out->quant.n && !(out->engine->flags & PLIM_ENGINE_FILES))
-        st = plim_hf_quant_find(out->quant, &job->bind.packing, err);
+    out->weights = plim_str_of(set->weights ? set->weights : "");
+    if (!st && out->weights.n && !(out->engine->flags & PLIM_ENGINE_FILES))
+        st = plim_hf_quant_find(out->weights, &job->bind.packing, err);
     if (!st)
         st = plim_job_card(job, err);
     if (!st)

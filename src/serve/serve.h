@@ -31,7 +31,7 @@ typedef struct plim_serving {
     plim_arena *arena;
     const plim_engine *engine;
     plim_str options;           /* of the engine, as given */
-    plim_str quant;             /* "Q4_K_M"; "": the types of the model */
+    plim_str weights;           /* format: "Q4_K_M"; "": the types of the model */
     const plim_graph *g;        /* of one token; NULL: the file holds weights only, */
     const plim_inventory *held; /* which are these; NULL: it has a graph */
     uint64_t context;           /* tokens of a request, those that it generates among them */

@@ -54,7 +54,7 @@ plim_status plim_quant_parse(plim_str text, plim_quant *out, plim_err *err)
     plim_status st = PLIM_OK;
     *out = (plim_quant){
         .skip = PLIM_STR(""), .compute = PLIM_DTYPE_COUNT, .made_as = PLIM_DTYPE_COUNT};
-    while (!st && plim_item(&rest, &key, &value))
+    while (!st && plim_item_next(&rest, &key, &value))
         st = out->kind ? parse_item(key, value, out, err) : parse_kind(key, out, err);
     return st || out->kind ? st : parse_kind(text, out, err);
 }

@@ -232,7 +232,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     check_head(&h, hd);
     if (hd->packing.n && sizes.packing.n)
         plim_nn_fail(&h.n, PLIM_EUSAGE,
-                     "the file has a 'quantization_config' of its own: leave out 'quant'");
+                     "the file has a 'quantization_config' of its own: leave out 'weights'");
     plim_str packing = hd->packing.n ? hd->packing : sizes.packing;
     if (!h.n.st && packing.n && !hd->unpacked)
         plim_hf_quant_open(&h, packing);
@@ -242,7 +242,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     }
     if (!h.n.st && sizes.packing.n && !plim_hf_quant_used(&h))
         plim_nn_fail(&h.n, PLIM_EUSAGE,
-                     "'quant' changes nothing: the method packs no weight of "
+                     "'weights' changes nothing: the method packs no weight of "
                      "this model");
     for (uint32_t i = 0; i < h.n_cached; i++)
         plim_nn_output(&h.n, h.cached[i]);

@@ -569,8 +569,8 @@ plim_status plim_hf_quant_find(plim_str name, plim_str *out, plim_err *err)
 {
     char word[64];
     snprintf(word, sizeof word, PLIM_STR_FMT, (int)PLIM_MIN(name.n, sizeof word - 1), name.p);
-    const struct quant *row =
-        plim_row_find("quant", word, quants, PLIM_COUNT(quants), sizeof *quants, err);
+    const struct quant *row = plim_row_find("format of weights", word, quants,
+                                            PLIM_COUNT(quants), sizeof *quants, err);
     *out = plim_str_of(row ? row->config : "");
     return row ? PLIM_OK : PLIM_EUSAGE;
 }
