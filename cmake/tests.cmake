@@ -223,6 +223,9 @@ if(TARGET plimsoll)
     add_test(NAME golden.share
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/share.py
                      $<TARGET_FILE:plimsoll>)
+    add_test(NAME golden.part
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/part.py
+                     $<TARGET_FILE:plimsoll>)
     # Recorded buffers of llama.cpp.
     add_test(NAME golden.llamacpp
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/llamacpp/llamacpp.py

@@ -133,15 +133,45 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     return st;
 }
 
+/* torch's lists of tensors (foreach, fused) take no DTensors beside tensors.
+ * src: torch 2.13 torch/distributed/tensor/_dispatch.py try_replicate_spec_for_scalar_tensor */
+static plim_status loop_over_parts(plim_step_settings *step, plim_err *err)
+{
+    plim_optim_impl *impl = &step->optim.impl;
+    const struct {
+        bool given;
+        const char *what;
+    } untried[] = {{step->autocast != PLIM_F32, "autocast"},
+                   {step->ema.optim != NULL, "ema"},
+                   {step->clip, "clip"},
+                   {step->optim.in_backward, "an optimizer that steps in backward"}};
+    for (size_t i = 0; i < PLIM_COUNT(untried); i++)
+        if (untried[i].given)
+            return plim_fail(err, PLIM_EUSAGE, 0, "with tp, %s is not simulated",
+                             untried[i].what);
+    const char *name = step->optim.optim->name;
+    if (strcmp(name, "adamw") != 0 && strcmp(name, "adam") != 0 && strcmp(name, "sgd") != 0)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "with tp, the optimizer is adamw, adam or sgd, not '%s'", name);
+    if (*impl == PLIM_IMPL_FOREACH || *impl == PLIM_IMPL_FUSED)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "with tp, only some of the parameters are DTensors, and PyTorch's "
+                         "foreach and fused optimizers do not take both: use impl=forloop");
+    *impl = PLIM_IMPL_FORLOOP;
+    return PLIM_OK;
+}
+
 static plim_status read_share(plim_step_settings *step, const plim_settings *s, plim_err *err)
 {
     const int64_t size[] = {
-#define PLIM_AXIS(name, divide, doc) s->name,
+#define PLIM_AXIS(name, divide, alike, doc) s->name,
 #include "share/axes.def"
 #undef PLIM_AXIS
     };
     plim_status st =
         plim_share_make(size, s->rank, s->strategy, step->infer, &step->share, err);
+    if (!st && step->share.size[PLIM_AXIS_tp] > 1)
+        st = loop_over_parts(step, err);
     const plim_strategy *by = step->share.strategy.strategy;
     if (!st && by && by->from_host && step->ema.optim)
         return plim_fail(err, PLIM_EUSAGE, 0,

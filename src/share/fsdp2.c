@@ -406,6 +406,7 @@ static void finish_backward(plim_shared *x)
 const plim_strategy plim_strategy_fsdp2 = {
     .name = "fsdp2",
     .from_host = true,
+    .takes_parts = true,
     .wrap = wrap_model,
     .forward = begin_forward,
     .forward_end = end_forward,

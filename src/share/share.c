@@ -10,8 +10,9 @@
 static const struct {
     const char *name;
     plim_status (*divide)(plim_graph *g, const plim_share *s, plim_err *err);
+    bool alike;
 } axes[] = {
-#define PLIM_AXIS(name, divide, doc) {#name, divide},
+#define PLIM_AXIS(name, divide, alike, doc) {#name, divide, alike},
 #include "share/axes.def"
 #undef PLIM_AXIS
 };
@@ -49,6 +50,18 @@ static plim_status read_rank(const char *text, plim_share *s, plim_err *err)
     return PLIM_OK;
 }
 
+static plim_status check_together(const plim_share *s, bool infer, plim_err *err)
+{
+    const plim_strategy *by = s->strategy.strategy;
+    if (s->size[PLIM_AXIS_tp] > 1 && infer)
+        return plim_fail(err, PLIM_EUSAGE, 0, "tp is simulated in training, not with --infer");
+    if (s->size[PLIM_AXIS_tp] > 1 && by && !by->takes_parts)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "with tp, the strategy of dp is fsdp2: '%s' does not take DTensors",
+                         by->name);
+    return PLIM_OK;
+}
+
 plim_status plim_share_make(const int64_t *size, const char *rank, const char *strategy,
                             bool infer, plim_share *out, plim_err *err)
 {
@@ -70,7 +83,7 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
     if (!st && shares && !infer)
         st = plim_strategy_parse(strategy ? plim_str_of(strategy) : PLIM_STR("ddp"),
                                  &out->strategy, err);
-    return st;
+    return st ? st : check_together(out, infer, err);
 }
 
 /* ---- ranks that hold the same --------------------------------------------------------------- */
@@ -91,7 +104,8 @@ static bool number_ranks(plim_arena *a, const plim_share *s, const plim_graph *g
         plim_share_place(&at, r);
         kind[r] = of_part[at.at[PLIM_AXIS_dp]];
         for (int i = 0; i < PLIM_AXES; i++)
-            kind[r] = plim_share_mix(kind[r], i == PLIM_AXIS_dp ? 0 : (uint64_t)at.at[i]);
+            kind[r] = plim_share_mix(
+                kind[r], i == PLIM_AXIS_dp || axes[i].alike ? 0 : (uint64_t)at.at[i]);
     }
     return true;
 }
@@ -149,13 +163,20 @@ plim_status plim_share_groups(plim_arena *a, const plim_share *s, const plim_gra
 /* Of each connection in each channel: 10 MiB to receive (three protocols), 2 MiB to send. */
 enum { FEW_CHANNELS = 2, CHANNELS = 24, MOST_CHANNELS = 32, TREE_NEIGHBOURS = 3 };
 
+bool plim_share_exchanges(const plim_share *s)
+{
+    return s->strategy.strategy || s->size[PLIM_AXIS_tp] > 1;
+}
+
+/* Of each group of ranks that exchange data: those of dp, those of tp. */
 plim_share_nccl plim_share_buffers(const plim_share *s)
 {
-    const uint64_t connection = 12 << 20;
+    const uint64_t connection = 12 << 20, tree = MOST_CHANNELS * TREE_NEIGHBOURS;
     const plim_strategy *by = s->strategy.strategy;
-    if (s->world < 2 || !by)
-        return (plim_share_nccl){0, 0, 0};
-    return (plim_share_nccl){FEW_CHANNELS * connection, CHANNELS * connection,
-                             connection * MOST_CHANNELS *
-                                 (by->reduces ? 1 + TREE_NEIGHBOURS : 1)};
+    bool divides = s->size[PLIM_AXIS_tp] > 1;
+    uint64_t groups = (by != NULL) + (uint64_t)divides,
+             reducing = (by && by->reduces) + (uint64_t)divides;
+    return (plim_share_nccl){groups * FEW_CHANNELS * connection,
+                             groups * CHANNELS * connection,
+                             connection * (groups * MOST_CHANNELS + reducing * tree)};
 }

@@ -12,7 +12,7 @@
 #include "op/machine.h"
 
 typedef enum plim_axis {
-#define PLIM_AXIS(name, divide, doc) PLIM_AXIS_##name,
+#define PLIM_AXIS(name, divide, alike, doc) PLIM_AXIS_##name,
 #include "share/axes.def"
 #undef PLIM_AXIS
     PLIM_AXES
@@ -24,8 +24,9 @@ struct plim_shared;
  * number x->units.n.  NULL: nothing happens. */
 typedef struct plim_strategy {
     const char *name;
-    bool from_host; /* the model is not on the card until wrap() puts it there */
-    bool reduces;   /* all-reduces: NCCL may build trees, too */
+    bool from_host;   /* the model is not on the card until wrap() puts it there */
+    bool reduces;     /* all-reduces: NCCL may build trees, too */
+    bool takes_parts; /* takes a model whose weights are divided (tensor.c) */
     void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
     void (*forward)(struct plim_shared *x, uint32_t unit);
     void (*forward_end)(struct plim_shared *x, uint32_t unit);
@@ -75,6 +76,11 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
 void plim_share_place(plim_share *s, int64_t rank);
 /* Divides the graph along every axis that is divided. */
 plim_status plim_share_divide(plim_graph *g, const plim_share *s, plim_err *err);
+/* The axes' own: tensor.c. */
+plim_status plim_share_tensor(plim_graph *g, const plim_share *s, plim_err *err);
+
+/* Whether the ranks exchange data in a step. */
+bool plim_share_exchanges(const plim_share *s);
 
 /* Ranks that hold the same, because their graphs and shards are alike. */
 typedef struct plim_share_group {

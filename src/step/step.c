@@ -711,7 +711,7 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         make_optimizer(&r);
     }
     r.ledger = (plim_ledger){.arena = a, .graph = g};
-    if (s->share.strategy.strategy)
+    if (plim_share_exchanges(&s->share))
         r.ledger.untimed = "how long the cards exchange data is not known";
     for (r.step = 0; r.step < s->steps && !plim_m_bad(r.m); r.step++) {
         if (r.step == s->steps - 1)

@@ -1,0 +1,100 @@
+#!/usr/bin/env python3
+"""Compares `plimsoll estimate --tp` with ranks of jobs that run torch's own code (part_loop.py), to the byte.
+
+    tests/golden/share/part.py PROGRAM                   compares; needs no PyTorch
+    tests/golden/share/part.py PROGRAM record [NAME...]  runs the ranks under `plimsoll run`, and writes part_runs.txt;
+                                                         the python in front of PATH has torch and transformers
+
+A row of part_runs.txt is a model, --tp, --dp, the rank, checkpoints as 0 or 1, batch and tokens, and the peak of
+requested bytes.  Where --dp is above 1, the strategy is fsdp2.  Two steps, AdamW.
+"""
+import datetime
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+RUNS = HERE / "part_runs.txt"
+CARD, TORCH = "h100", "2.13"
+
+sys.path.insert(0, str(HERE.parent / "idiom"))
+import idiom  # noqa: E402  what the scripts have in common
+
+WIDE = {"vocab_size": 2003, "max_position_embeddings": 1024, "hidden_size": 512, "num_hidden_layers": 4,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1408}
+BF16, FP32 = {"dtype": "bfloat16"}, {"dtype": "float32"}
+MODELS = {
+    "llama": ("llama", "LlamaForCausalLM", {**WIDE, **BF16}),
+    "llama_fp32": ("llama", "LlamaForCausalLM", {**WIDE, **FP32}),
+    "llama_bias": ("llama", "LlamaForCausalLM", {**WIDE, **BF16, "attention_bias": True, "mlp_bias": True}),
+    "mistral": ("mistral", "MistralForCausalLM", {**WIDE, **BF16}),
+    "qwen2": ("qwen2", "Qwen2ForCausalLM", {**WIDE, **BF16}),
+    "gemma": ("gemma", "GemmaForCausalLM", {**WIDE, **BF16, "head_dim": 64}),
+}
+MANY, FEW = (4, 256), (1, 16)
+
+
+def cases():
+    """Ranks first, middle and last."""
+    rows = [(name, tp, 1, rank, checkpoint, *MANY) for name in ("llama", "llama_fp32") for checkpoint in (0, 1)
+            for tp, rank in ((2, 0), (4, 1), (4, 3))]
+    rows += [("llama", 2, 1, 1, checkpoint, *FEW) for checkpoint in (0, 1)]
+    rows += [(name, 2, 1, 1, checkpoint, *size) for name in ("llama_bias", "mistral", "qwen2", "gemma")
+             for checkpoint, size in ((0, MANY), (1, FEW))]
+    rows += [("llama", 2, dp, rank, checkpoint, *size) for checkpoint in (0, 1) for size in (MANY, FEW)
+             for dp, rank in ((2, 0), (2, 3), (3, 5))]  # 3 ranks do not divide the rows
+    return rows
+
+
+def predicted(program, folder, name, tp, dp, rank, checkpoint, batch, tokens):
+    return idiom.peak_of([program, "estimate", folder / name, "--batch", batch, "--seq", tokens,
+                          "--optimizer", "adamw", "--checkpoint", "blocks" if checkpoint else "none", "--tp", tp,
+                          *(["--dp", dp, "--strategy", "fsdp2"] if dp > 1 else []), "--rank", rank,
+                          "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory", "peak_requested"))
+
+
+def measured(program, folder, name, tp, dp, rank, checkpoint, batch, tokens):
+    return idiom.peak_of([program, "run", "--world", tp * dp, "--rank", rank, "--gpu", CARD, "--json", "--",
+                          "python", "-W", "ignore", HERE / "part_loop.py", folder / name, tp, dp, checkpoint,
+                          batch, tokens], ("peak_requested",))
+
+
+def read_runs():
+    rows = {}
+    for line in RUNS.read_text().splitlines() if RUNS.exists() else []:
+        if not line.startswith("#"):
+            name, *numbers, peak = line.split()
+            rows[(name, *map(int, numbers))] = int(peak)
+    return rows
+
+
+def write_runs(rows):
+    import torch
+    import transformers
+    head = [f"# recorded {datetime.date.today()} by: tests/golden/share/part.py PROGRAM record",
+            f"# torch {torch.__version__}, transformers {transformers.__version__}, plimsoll run --gpu {CARD};"
+            " model, tp, dp, rank, checkpoints, batch, tokens, peak of requested bytes"]
+    RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, rows[case]))) for case in cases() if case in rows]) + "\n")
+
+
+def record(program, folder, names):
+    rows = read_runs()
+    for case in cases():
+        if case not in rows or case[0] in names:
+            rows[case] = measured(program, folder, *case)
+            print(*case, rows[case], "" if rows[case] == predicted(program, folder, *case) else "DIFFERS", flush=True)
+            write_runs(rows)
+
+
+def compare(program, folder):
+    rows, wrong = read_runs(), 0
+    for case in cases():
+        peak = predicted(program, folder, *case)
+        if peak != rows.get(case):
+            wrong += 1
+            print(*case, "estimate", peak, "run", rows.get(case, "none"))
+    print(f"{len(rows)} runs, {wrong} of another size")
+    return 1 if wrong or len(rows) != len(cases()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(idiom.main(__doc__, MODELS, record, compare))
