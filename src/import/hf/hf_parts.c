@@ -351,13 +351,12 @@ uint32_t plim_hf_rotate_halves(plim_nn *n, uint32_t x, plim_hf_rope r)
 
 static uint32_t repeat_kv(plim_nn *n, uint32_t x, int64_t times)
 {
-    int64_t b = plim_nn_dim(n, x, 0), heads = plim_nn_dim(n, x, 1), s = plim_nn_dim(n, x, 2),
-            d = plim_nn_dim(n, x, 3);
+    int64_t b = plim_nn_dim(n, x, 0), s = plim_nn_dim(n, x, 2), d = plim_nn_dim(n, x, 3);
     if (times == 1)
         return x;
     x = plim_nn_unsqueeze(n, x, 2);
-    x = plim_nn_expand(n, x, INTS(b, heads, times, s, d));
-    return plim_nn_reshape(n, x, INTS(b, heads * times, s, d));
+    x = plim_nn_expand(n, x, INTS(b, -1, times, s, d)); /* -1: heads may be divided later */
+    return plim_nn_reshape(n, x, INTS(b, -1, s, d));
 }
 
 /* transpose(1, 2).contiguous() */

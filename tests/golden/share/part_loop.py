@@ -17,7 +17,7 @@ STYLES = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 
 def parallelize(model, mesh):
     plan = {name.replace("layers.*.", ""): STYLES[style]() for name, style in model.config.base_model_tp_plan.items()}
-    for block in model.model.layers:
+    for block in model.base_model.layers:
         parallelize_module(block, mesh, plan)
 
 
@@ -33,7 +33,7 @@ def main(path, tp, dp, checkpoints, batch, tokens):
         model.to("cuda")
     parallelize(model, mesh["tp"])
     if int(dp) > 1:
-        for block in model.model.layers:
+        for block in model.base_model.layers:
             fully_shard(block, mesh=mesh["dp"])
         fully_shard(model, mesh=mesh["dp"])
     # its lists (foreach) do not take DTensors beside tensors
