@@ -212,6 +212,9 @@ static plim_status plan_pool(const plim_serving *s, const options *o, pool *p, p
     *p = (pool){0};
     for (uint32_t i = 0; i < g->n_kv; i++) {
         uint64_t page = page_bytes(s, &g->kv[i], (uint64_t)o->block);
+        if (!page || !g->kv[i].layers)
+            return plim_fail(err, PLIM_ERANGE, 0, "layers of '" PLIM_STR_FMT "' keep nothing",
+                             PLIM_STR_CUT(g->name));
         if (i && page != p->page)
             return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                              "layers of '" PLIM_STR_FMT "' keep %" PRIu64 " and %" PRIu64
@@ -290,7 +293,8 @@ static plim_serve_row remaining_blocks(const plim_serving *s, const options *o, 
                         .certainty = PLIM_ESTIMATED,
                         .rest = true,
                         .doc = "the rest of its share"};
-    double told = o->blocks > 0 ? o->blocks * (double)(p->page * p->layers) : o->pool;
+    double told =
+        o->blocks > 0 ? o->blocks * (double)plim_sat_mul(p->page, p->layers) : o->pool;
     if (told > 0) {
         r.low = r.usual = r.high = (uint64_t)told;
         r.certainty = PLIM_EXACT;
@@ -321,11 +325,11 @@ static plim_status say_pool(const plim_serving *s, const options *o, const pool 
                             const uint64_t blocks[3], plim_served *out, plim_err *err)
 {
     bool one = blocks[0] == blocks[2];
-    uint64_t size = (uint64_t)o->block;
+    const uint64_t size = (uint64_t)o->block, groups = PLIM_MAX(p->groups, 1);
     plim_status st =
         plim_served_say(out, err, "GPU KV cache size: %s%s%s tokens",
-                        plim_fmt_count(blocks[0] / p->groups * size).s, one ? "" : " to ",
-                        one ? "" : plim_fmt_count(blocks[2] / p->groups * size).s);
+                        plim_fmt_count(blocks[0] / groups * size).s, one ? "" : " to ",
+                        one ? "" : plim_fmt_count(blocks[2] / groups * size).s);
     if (st)
         return st;
     return one ? plim_served_say(out, err,
@@ -340,7 +344,7 @@ static plim_status say_pool(const plim_serving *s, const options *o, const pool 
 static plim_status fill_pool(const plim_serving *s, const options *o, const pool *p,
                              const plim_serve_row *row, plim_served *out, plim_err *err)
 {
-    const uint64_t block = p->page * p->layers;
+    const uint64_t block = PLIM_MAX(plim_sat_mul(p->page, p->layers), 1);
     const uint64_t blocks[3] = {row->low / block, row->usual / block, row->high / block};
     out->pool = true;
     out->requests_low = (double)blocks[0] / (double)p->blocks;

@@ -82,7 +82,7 @@ static void check_heads(dividing *d, const plim_node *linear, const plim_node *v
 {
     const plim_arg *size = view->n_args > 1 ? &view->args[1] : NULL;
     int64_t features = d->g->values[linear->args[1].id].meta.dim[0];
-    if (!view->op || strcmp(view->op->name, "view") != 0 ||
+    if (!size || !view->op || strcmp(view->op->name, "view") != 0 ||
         view->args[0].id != linear->outs[0] || size->kind != PLIM_ARG_INTS || size->n != 4 ||
         size->ints[3] < 1)
         return;
