@@ -35,9 +35,41 @@ static int refuse_found(const plim_args *a)
     return PLIM_EXIT_DONE;
 }
 
+static int serve_model(plim_args *a, const plim_model *m)
+{
+    plim_err err = PLIM_ERR_INIT;
+    plim_serve_fit *f = NULL;
+    if (plim_serve_fit_run(m, a->settings, &f, &err))
+        return plim_console_error(&err);
+    plim_status st =
+        plim_serve_fit_print(f, a->render, &a->style, plim_console_put, &a->console, &err);
+    bool any = false;
+    for (uint32_t i = 0; i < f->n; i++)
+        any = any || f->rows[i]->fits == PLIM_FITS_YES;
+    plim_serve_fit_free(f);
+    int code = plim_console_result(&a->console, st, &err);
+    return code ? code : any ? PLIM_EXIT_DONE : PLIM_EXIT_NO;
+}
+
+/* Settings of a server say nothing of a run of PyTorch. */
+static int refuse_served(const plim_args *a)
+{
+    static const char *const keys[] = {"engine", "context", "concurrency", "weights", "kv"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (plim_args_get(a, keys[i]))
+            return plim_console_usage("'--%s' needs '--serve'", keys[i]);
+    return PLIM_EXIT_DONE;
+}
+
 static int fit_run(plim_args *a)
 {
-    int code = refuse_found(a);
+    int code = a->serve ? PLIM_EXIT_DONE : refuse_served(a);
+    if (!code && a->serve) {
+        code = plim_args_one_card(a);
+        return code ? code : plim_cmd_with_model(a, serve_model);
+    }
+    if (!code)
+        code = refuse_found(a);
     if (!code)
         code = plim_args_one_card(a);
     return code ? code : plim_cmd_with_model(a, fit_model);
@@ -47,9 +79,11 @@ const plim_cmd plim_cmd_fit = {
     .name = "fit",
     .usage = "MODEL",
     .doc = "find the largest batch for each card",
-    .about = "Without a card, for all of them; with --find seq, the longest sequence instead. "
-             "Exit status 1 means that no card fits a batch of 1.",
-    .options =
-        PLIM_USE_SETTINGS | PLIM_USE_CARDS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
+    .about =
+        "Without a card, for all of them; with --find seq, the longest sequence instead; with "
+        "--serve, what an inference engine can serve. "
+        "Exit status 1 means that no card fits a batch of 1.",
+    .options = PLIM_USE_SETTINGS | PLIM_USE_FIT | PLIM_USE_CARDS | PLIM_USE_JSON |
+               PLIM_USE_CSV | PLIM_USE_TEXT,
     .run = fit_run,
 };

@@ -263,6 +263,8 @@ OPT("settings", "FILE", PLIM_USE_SETTINGS, take_settings, 0, 0,
  "options that follow override them")
 
 {.doc = "Output"},
+OPT("serve", NULL, PLIM_USE_FIT, take_bool, offsetof(plim_args, serve), 1,
+ "instead of a batch, find the largest format of weights, the longest context and the most requests that each card serves")
 OPT("for", "MODEL", PLIM_USE_FOR, take_text, offsetof(plim_args, for_model), 0,
  "list the cards on which a run of this model fits, or may, the fastest first")
 OPT("explain", "batch|segments|time", PLIM_USE_EXPLAIN, take_word, offsetof(plim_args, explain), 0,

@@ -30,6 +30,7 @@ enum {
     PLIM_USE_COMMAND = 1 << 15, /* the operand is a command with its own options */
     PLIM_USE_RECORD = 1 << 16,  /* record */
     PLIM_USE_DIFF = 1 << 17,    /* tables of what differs */
+    PLIM_USE_FIT = 1 << 18,     /* fit */
 };
 
 /* A parsed command line. */
@@ -57,6 +58,7 @@ typedef struct plim_args {
     char **operands;             /* all, if the command takes several */
     int n_operands;
     bool help, manual;
+    bool serve;                  /* of `fit` */
     bool batch_typed, seq_typed; /* --batch, --seq, and not in a file of settings */
     plim_console console;
 } plim_args;

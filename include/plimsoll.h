@@ -812,6 +812,37 @@ PLIM_API plim_status plim_serve_run(const plim_model *m, const plim_settings *s,
 /* Releases the result.  Takes NULL. */
 PLIM_API void plim_serve_free(plim_serve *s);
 
+/* What a card can serve. */
+typedef struct plim_serve_card {
+    const char *gpu; /* the card's full name */
+    uint64_t gpu_bytes;
+    bool gpu_exact, context_known; /* as in plim_fit_row */
+    const char *
+        weights; /* the largest format that fits, or that the setting names; "own": the model's */
+    plim_fits fits;
+    uint64_t device_low, device, device_high; /* sum of the parts on the card */
+    plim_served_most longest;                 /* context for that many requests */
+    plim_served_most requests;                /* of that context */
+} plim_serve_card;
+
+typedef struct plim_serve_fit {
+    size_t size; /* of this struct */
+    const plim_model_info *model;
+    const plim_settings *settings; /* as used, with the defaults filled in */
+    const char *engine;
+    uint64_t context, concurrency;
+    const plim_serve_card *const *rows; /* one per card, in the order of the setting "gpu" */
+    uint32_t n;
+} plim_serve_fit;
+
+/* Judges the same requests on each card, with the weights in the largest format that fits, where
+ * the setting "weights" names none.  The setting "gpu" is a list, as in plim_fit_run.  Errors as
+ * plim_estimate_run.  Reports progress, card by card. */
+PLIM_API plim_status plim_serve_fit_run(const plim_model *m, const plim_settings *s,
+                                        plim_serve_fit **out, plim_err *err);
+/* Releases the result.  Takes NULL. */
+PLIM_API void plim_serve_fit_free(plim_serve_fit *f);
+
 /* ======================================================================== */
 /* Tape and replay                                                           */
 /* ======================================================================== */
@@ -1259,6 +1290,9 @@ PLIM_API plim_status plim_cards_print(const plim_cards *c, plim_render r, const 
                                       plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_fit_print(const plim_fit *f, plim_render r, const plim_style *st,
                                     plim_put put, void *ud, plim_err *err);
+PLIM_API plim_status plim_serve_fit_print(const plim_serve_fit *f, plim_render r,
+                                          const plim_style *st, plim_put put, void *ud,
+                                          plim_err *err);
 PLIM_API plim_status plim_serve_print(const plim_serve *s, plim_render r, const plim_style *st,
                                       plim_put put, void *ud, plim_err *err);
 PLIM_API plim_status plim_replay_print(const plim_replay *p, plim_render r,
@@ -1286,6 +1320,8 @@ PLIM_API plim_status plim_times_json(const plim_times *t, plim_put put, void *ud
 PLIM_API plim_status plim_cards_json(const plim_cards *c, plim_put put, void *ud,
                                      plim_err *err);
 PLIM_API plim_status plim_fit_json(const plim_fit *f, plim_put put, void *ud, plim_err *err);
+PLIM_API plim_status plim_serve_fit_json(const plim_serve_fit *f, plim_put put, void *ud,
+                                         plim_err *err);
 PLIM_API plim_status plim_serve_json(const plim_serve *s, plim_put put, void *ud,
                                      plim_err *err);
 PLIM_API plim_status plim_replay_json(const plim_replay *p, plim_put put, void *ud,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         batches as batches, cards as cards, compare as compare, diff as diff, estimate as estimate, fit as fit, formats as formats,
         gpus as gpus, info as info, layers as layers, models as models, oom as oom, ops as ops,
         optimizers as optimizers, profiles as profiles, replay as replay, segments as segments,
-        serve as serve, settings as settings, size as size, tape as tape, times as times,
+        serve as serve, serve_fit as serve_fit, settings as settings, size as size, tape as tape, times as times,
     )
     from ._errors import (
         CanceledError as CanceledError, DriverError as DriverError, Error as Error, FileError as FileError,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ._results import (
         Batches as Batches, Cards as Cards, Comparison as Comparison, Difference as Difference, Entries as Entries,
         Estimate as Estimate, Fit as Fit, Gpus as Gpus, Info as Info, Layers as Layers, OutOfMemory as OutOfMemory, Replay as Replay,
-        Result as Result, Segments as Segments, Serve as Serve, Size as Size, Tape as Tape, Times as Times,
+        Result as Result, Segments as Segments, Serve as Serve, ServeFit as ServeFit, Size as Size, Tape as Tape, Times as Times,
     )
     from ._run import Run as Run, run as run
     from ._settings import Setting as Setting
@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 # The module that defines each public name.
 _HOMES = {
     "_ask": "batches cards compare diff estimate fit formats gpus info layers models oom ops optimizers profiles "
-            "replay segments serve settings size tape times",
+            "replay segments serve serve_fit settings size tape times",
     "_errors": "CanceledError DriverError Error FileError FormatError MissingFileError NoMemoryError "
                "RangeError ShapeError UnsupportedError UsageError",
     "_models": "Model",
     "_results": "Batches Cards Comparison Difference Entries Estimate Fit Gpus Info Layers OutOfMemory Replay Result Segments "
-                "Serve Size Tape Times",
+                "Serve ServeFit Size Tape Times",
     "_run": "Run run",
     "_settings": "Setting",
     "_top": "top",

@@ -121,6 +121,15 @@ def serve(model: Any, *, engine: Optional[str] = None, context: Optional[int] = 
     return _results.Serve(_ask("serve", "serve", model, (), None, progress, given))
 
 
+def serve_fit(model: Any, *, engine: Optional[str] = None, context: Optional[int] = None,
+              concurrency: Optional[int] = None, gpu: Cards = None, progress: Optional[Progress] = None,
+              **settings: Any) -> _results.ServeFit:
+    """Finds what each card serves, those of `gpu` or all: the largest format of the weights, the longest context and the
+    most requests: `fit --serve`."""
+    given = {"engine": engine, "context": context, "concurrency": concurrency, "gpu": gpu, **settings}
+    return _results.ServeFit(_ask("serve_fit", "serve", model, (), None, progress, given))
+
+
 def layers(model: Any, *example_inputs: Any, batch: Optional[int] = None, example_kwargs: Inputs = None,
            progress: Optional[Progress] = None, **settings: Any) -> _results.Layers:
     """Lists each layer with the shape, size and cost of its forward pass."""

@@ -331,6 +331,25 @@ class ServedMost(Record):
     limited: bool
 
 
+class ServedCard(Record):
+    """What a card serves: the format of the weights ("own": the model's), the longest context and the most requests."""
+
+    gpu: str
+    gpu_bytes: int
+    gpu_exact: bool
+    weights: str
+    fits: str
+    device_low: int
+    device: int
+    device_high: int
+    longest_sure: int
+    longest_usual: int
+    longest_limited: bool
+    requests_sure: int
+    requests_usual: int
+    requests_limited: bool
+
+
 class Batch(Record):
     batch: int
     peak_requested: int

@@ -19,7 +19,7 @@ from ._records import (
     DiffModule, DiffSide, DiffTensor, Entry, FirstDifference, Flops, FreeAtFailure, Gpu, Held,
     Input,
     Layer, LayersTotal, Mark, Memory, ModelInfo, ModuleSum, OomNumber, OomProcess, OpenSize, OpTime, Peak, Phase,
-    Rank, Record, Recorded, Remedy, ReplayCard, Segment, ServedMost, ServedPart, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
+    Rank, Record, Recorded, Remedy, ReplayCard, Segment, ServedCard, ServedMost, ServedPart, SizeIn, Stat, StepTime, Tensor, Timeline, TypeSum, Verdict)
 
 Render = Callable[[int, Any], str]
 """Takes a plim_render and a plim_style, or None; returns the text."""
@@ -185,6 +185,16 @@ class Serve(_OfModel):
     most_requests: Optional[ServedMost]
     says: List[str]
     _tables = {"parts": ("parts",)}
+
+
+class ServeFit(_OfModel):
+    """What each card serves of a model."""
+
+    engine: str
+    context: int
+    concurrency: int
+    cards: List[ServedCard]
+    _tables = {"cards": ("cards",)}
 
 
 class Batches(Result):

@@ -1,5 +1,6 @@
 /* serving.c -- plim_serve_run: a model as an inference engine holds it. */
 #include "api/api.h"
+#include "base/items.h"
 #include "serve/serve.h"
 
 typedef struct serve_result {
@@ -77,6 +78,8 @@ static plim_status serve_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     out->settings = job->settings;
     plim_status st = set_inference(job, err);
     if (!st)
+        st = plim_job_card(job, err);
+    if (!st)
         st = plim_serving_open(&s, job, a, err);
     if (!st)
         st = s.g ? plim__model_info(a, s.g, &out->model, err)
@@ -108,3 +111,151 @@ plim_status plim_serve_run(const plim_model *m, const plim_settings *s, plim_ser
 }
 
 void plim_serve_free(plim_serve *s) { plim__result_free(s, offsetof(serve_result, arena)); }
+
+/* ---- on many cards -------------------------------------------------------------------------- */
+
+typedef struct serve_fit_result {
+    plim_serve_fit pub;
+    plim_arena arena;
+} serve_fit_result;
+
+PLIM__LIST(serve_cards, plim_serve_card)
+
+/* The model with its weights in each format that the engine has for it. */
+enum { FORMATS = 16 };
+typedef struct formats {
+    plim_serving serving[FORMATS];
+    const char *name[FORMATS];
+    uint32_t n;
+} formats;
+
+/* Formats that do not suit the model, or that a file excludes, are left out. */
+static plim_status list_formats(const plim_serving *s, const char *given, plim_arena *a,
+                                formats *out, plim_err *err)
+{
+    plim_str rest = plim_str_of(s->engine->formats), one;
+    out->n = 0;
+    if (given) {
+        out->serving[0] = *s;
+        out->name[out->n++] = given;
+        return PLIM_OK;
+    }
+    while (plim_item_word(&rest, ' ', &one)) {
+        plim_err why = PLIM_ERR_INIT;
+        plim_assert(out->n < FORMATS);
+        plim_status st = plim_serving_format(s, one, a, &out->serving[out->n], &why);
+        if (st == PLIM_EUSAGE || st == PLIM_EUNSUPPORTED || st == PLIM_ESHAPE)
+            continue;
+        if (st)
+            return plim_fail(err, st, why.at, "%s", why.msg);
+        if (!(out->name[out->n] = plim__cstr(a, one)))
+            return plim_oom(err);
+        out->n++;
+    }
+    return PLIM_OK;
+}
+
+/* The first format that surely fits, else the first that may; else the last, the smallest. */
+static plim_status choose_format(const formats *f, plim_arena *scratch, uint32_t *at,
+                                 plim_err *err)
+{
+    plim_served answer;
+    uint32_t may = f->n - 1;
+    for (*at = 0; *at < f->n; ++*at) {
+        plim_serving s = f->serving[*at];
+        s.arena = scratch;
+        plim_arena_reset(scratch);
+        plim_status st = plim_serve_ask(&s, scratch, &answer, err);
+        plim_fits fits = st ? PLIM_FITS_NO : plim_served_fits(&s, &answer);
+        if (st || fits == PLIM_FITS_YES)
+            return st;
+        if (fits == PLIM_FITS_MAYBE)
+            may = PLIM_MIN(may, *at);
+    }
+    *at = may;
+    return PLIM_OK;
+}
+
+static plim_status fill_card(const formats *f, const plim_gpu *gpu, plim_arena *scratch,
+                             plim_serve_card *row, plim_err *err)
+{
+    plim_served answer;
+    uint32_t at;
+    plim_status st = choose_format(f, scratch, &at, err);
+    if (st)
+        return st;
+    plim_serving s = f->serving[at];
+    s.arena = scratch;
+    plim_arena_reset(scratch);
+    st = plim_serve_ask(&s, scratch, &answer, err);
+    if (st)
+        return st;
+    const plim_serve_row sum = plim_served_total(&answer, PLIM_ON_CARD);
+    *row = (plim_serve_card){.gpu = gpu->name,
+                             .gpu_bytes = gpu->memory_bytes,
+                             .gpu_exact = plim_gpu_exact(gpu),
+                             .context_known = !answer.context_unknown,
+                             .weights = f->name[at],
+                             .fits = plim_served_fits(&s, &answer),
+                             .device_low = sum.low,
+                             .device = sum.usual,
+                             .device_high = sum.high};
+    st = search_most(&s, PLIM_MOST_CONTEXT, &row->longest, err);
+    return st ? st : search_most(&s, PLIM_MOST_REQUESTS, &row->requests, err);
+}
+
+static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
+{
+    plim_serve_fit *out = pub;
+    const plim_gpu **cards = NULL;
+    plim_serving s;
+    formats f;
+    plim_arena scratch = PLIM_ARENA_INIT;
+    out->size = sizeof *out;
+    out->settings = job->settings;
+    plim_status st = set_inference(job, err);
+    if (!st)
+        st = plim__list_cards(job, a, &cards, &out->n, err);
+    if (!st)
+        st = plim_serving_open(&s, job, a, err);
+    if (!st)
+        st = s.g ? plim__model_info(a, s.g, &out->model, err)
+                 : describe_weights(&s, a, &out->model, err);
+    if (!st)
+        st = list_formats(&s, job->settings->weights, a, &f, err);
+    plim_serve_card *rows = st ? NULL : PLIM_NEW_N(a, plim_serve_card, out->n);
+    if (!st && !rows)
+        st = plim_oom(err);
+    for (uint32_t i = 0; i < out->n && !st; i++) {
+        st = plim_job_progress(job, i, out->n, cards[i]->name, err);
+        plim_job_use_card(job, cards[i]);
+        if (!st)
+            st = fill_card(&f, cards[i], &scratch, &rows[i], err);
+    }
+    plim_arena_free(&scratch);
+    if (st)
+        return st;
+    out->engine = s.engine->name;
+    out->context = s.context;
+    out->concurrency = s.concurrency;
+    out->rows = serve_cards(a, rows, out->n);
+    return out->rows ? PLIM_OK : plim_oom(err);
+}
+
+plim_status plim_serve_fit_run(const plim_model *m, const plim_settings *s,
+                               plim_serve_fit **out, plim_err *err)
+{
+    plim_status st;
+    PLIM_REQUIRE(m, err);
+    PLIM_REQUIRE(out, err);
+    void *r = plim__result_of(sizeof(serve_fit_result), offsetof(serve_fit_result, arena), m,
+                              s, serve_fit_fill, &st, err);
+    if (r)
+        *out = r;
+    return st;
+}
+
+void plim_serve_fit_free(plim_serve_fit *f)
+{
+    plim__result_free(f, offsetof(serve_fit_result, arena));
+}

@@ -226,3 +226,128 @@ plim_status plim_serve_json(const plim_serve *s, plim_put put, void *ud, plim_er
 {
     return plim_serve_print(s, PLIM_JSON, NULL, put, ud, err);
 }
+
+/* ---- on many cards ------------------------------------------------------------------------ */
+
+/* The sure number; "none", and ">=" where more was not asked for. */
+static plim_cell most_cell(const plim_served_most *m, bool sure)
+{
+    uint64_t n = sure ? m->sure : m->usual;
+    plim_cell c = n ? plim_cell_u64(PLIM_CELL_COUNT, n) : plim_cell_text("none");
+    c.mark = n && m->limited && n == m->usual ? ">=" : NULL;
+    return c;
+}
+
+/* clang-format off */
+PLIM_GETTER(served_card, plim_serve_card, plim_cell_text(plim_report_card(r->gpu)))
+PLIM_GETTER(served_gpu, plim_serve_card, plim_cell_text(r->gpu))
+PLIM_GETTER(served_memory, plim_serve_card, plim_cell_card(r->gpu_bytes, r->gpu_exact))
+PLIM_GETTER(served_exact, plim_serve_card, plim_cell_bool(r->gpu_exact))
+PLIM_GETTER(served_weights, plim_serve_card, plim_cell_text(r->weights))
+PLIM_GETTER(served_fits, plim_serve_card, plim_cell_text(plim_report_fits(r->fits)))
+PLIM_GETTER(served_device, plim_serve_card, plim_cell_range(r->device_low, r->device_high))
+PLIM_GETTER(served_low, plim_serve_card, plim_cell_u64(PLIM_CELL_BYTES, r->device_low))
+PLIM_GETTER(served_usual, plim_serve_card, plim_cell_u64(PLIM_CELL_BYTES, r->device))
+PLIM_GETTER(served_high, plim_serve_card, plim_cell_u64(PLIM_CELL_BYTES, r->device_high))
+PLIM_GETTER(served_longest, plim_serve_card, most_cell(&r->longest, true))
+PLIM_GETTER(served_requests, plim_serve_card, most_cell(&r->requests, true))
+PLIM_GETTER(served_longest_sure, plim_serve_card, plim_cell_u64(PLIM_CELL_COUNT, r->longest.sure))
+PLIM_GETTER(served_longest_usual, plim_serve_card, plim_cell_u64(PLIM_CELL_COUNT, r->longest.usual))
+PLIM_GETTER(served_longest_limited, plim_serve_card, plim_cell_bool(r->longest.limited))
+PLIM_GETTER(served_requests_sure, plim_serve_card, plim_cell_u64(PLIM_CELL_COUNT, r->requests.sure))
+PLIM_GETTER(served_requests_usual, plim_serve_card, plim_cell_u64(PLIM_CELL_COUNT, r->requests.usual))
+PLIM_GETTER(served_requests_limited, plim_serve_card, plim_cell_bool(r->requests.limited))
+
+static const plim_column served_columns[] = {
+    /* name              title      in            align         least drop get */
+    {"gpu",              "card",    PLIM_IN_TEXT, PLIM_CUT_TAIL, 26, 0, served_card},
+    {"gpu",              "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_gpu},
+    {"gpu_bytes",        "memory",  PLIM_IN_BOTH, PLIM_RIGHT,    0,  3, served_memory},
+    {"gpu_exact",        "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_exact},
+    {"weights",          "weights", PLIM_IN_BOTH, PLIM_LEFT,     0,  0, served_weights},
+    {"fits",             "fits",    PLIM_IN_BOTH, PLIM_LEFT,     0,  0, served_fits},
+    {"device",           "device",  PLIM_IN_TEXT, PLIM_RIGHT,    0,  2, served_device},
+    {"device_low",       "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_low},
+    {"device",           "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_usual},
+    {"device_high",      "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_high},
+    {"longest",          "longest", PLIM_IN_TEXT, PLIM_RIGHT,    0,  0, served_longest},
+    {"requests",         "requests", PLIM_IN_TEXT, PLIM_RIGHT,   0,  0, served_requests},
+    {"longest_sure",     "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_longest_sure},
+    {"longest_usual",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_longest_usual},
+    {"longest_limited",  "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_longest_limited},
+    {"requests_sure",    "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_requests_sure},
+    {"requests_usual",   "",        PLIM_IN_DATA, PLIM_RIGHT,    0,  0, served_requests_usual},
+    {"requests_limited", "",        PLIM_IN_DATA, PLIM_LEFT,     0,  0, served_requests_limited},
+};
+/* clang-format on */
+
+static void served_notes(plim_page *p, const plim_serve_fit *f)
+{
+    plim_buf b;
+    plim_buf_init(&b, &p->arena);
+    plim_buf_printf(
+        &b,
+        "weights: the largest format that surely fits, else that may, else the smallest; own: that of the "
+        "model. longest: the longest context for %s request%s; requests: the most "
+        "of %s tokens; both at the upper bounds",
+        plim_fmt_count(f->concurrency).s, f->concurrency == 1 ? "" : "s",
+        plim_fmt_count(f->context).s);
+    plim_str text = plim_arena_str(&p->arena, plim_buf_str(&b));
+    p->buf.bad |= b.bad || !text.p;
+    plim_page_puts(p, "\n");
+    plim_page_paint(p, PLIM_PAINT_DIM);
+    plim_page_wrap(p, text.p ? text.p : "", 0);
+    plim_page_paint(p, PLIM_PAINT_PLAIN);
+}
+
+static plim_status served_text(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_serve_fit *f = subject;
+    const plim_rows r = PLIM_ROWS_OF(served_columns, f->rows, f->n);
+    if (!p->style.quiet) {
+        plim_report_model_line(p, f->model);
+        plim_page_puts(p, "\n");
+    }
+    plim_status st = plim_rows_text(p, &r, 0, err);
+    if (!st && !p->style.quiet)
+        served_notes(p, f);
+    return st;
+}
+
+static plim_status served_json(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_serve_fit *f = subject;
+    const plim_rows r = PLIM_ROWS_OF(served_columns, f->rows, f->n);
+    plim_jw w;
+    (void)err;
+    plim_report_json_open(&w, p, "plimsoll/serve-fit/1", f->model);
+    plim_jw_key(&w, "settings");
+    plim_settings_write(&w, f->settings, "serve");
+    plim_jw_key(&w, "engine");
+    plim_jw_cstr(&w, f->engine);
+    json_number(&w, "context", f->context, true);
+    json_number(&w, "concurrency", f->concurrency, true);
+    plim_rows_json(&w, "cards", &r);
+    plim_report_json_close(&w);
+    return PLIM_OK;
+}
+
+static plim_status served_csv(plim_page *p, const void *subject, plim_err *err)
+{
+    const plim_serve_fit *f = subject;
+    const plim_rows r = PLIM_ROWS_OF(served_columns, f->rows, f->n);
+    return plim_rows_csv(p, &r, err);
+}
+
+plim_status plim_serve_fit_print(const plim_serve_fit *f, plim_render r, const plim_style *st,
+                                 plim_put put, void *ud, plim_err *err)
+{
+    static const plim_report report = {
+        .name = "serve_fit", .text = served_text, .json = served_json, .csv = served_csv};
+    return plim_report_print(&report, f, r, st, put, ud, err);
+}
+
+plim_status plim_serve_fit_json(const plim_serve_fit *f, plim_put put, void *ud, plim_err *err)
+{
+    return plim_serve_fit_print(f, PLIM_JSON, NULL, put, ud, err);
+}

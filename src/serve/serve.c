@@ -11,8 +11,8 @@
 /* ---- the list of engines ------------------------------------------------------------------ */
 
 static const plim_engine engines[] = {
-#define PLIM_ENGINE(id, name, options, kv, flags, doc, src)                                   \
-    {name, options, kv, flags, doc, src, plim_engine_##id},
+#define PLIM_ENGINE(id, name, options, kv, formats, flags, doc, src)                          \
+    {name, options, kv, formats, flags, doc, src, plim_engine_##id},
 #include "serve/engines.def"
 #undef PLIM_ENGINE
 };
@@ -203,14 +203,30 @@ plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, p
     if (!st && out->weights.n && !(out->engine->flags & PLIM_ENGINE_FILES))
         st = plim_hf_quant_find(out->weights, &job->bind.packing, err);
     if (!st)
-        st = plim_job_card(job, err);
-    if (!st)
         st = read_model(out, err);
     if (!st)
         st = read_kv(out, plim_str_of(set->kv ? set->kv : ""), err);
     if (!st)
         st = read_sizes(out, err);
     return st ? st : record_used(out, err);
+}
+
+plim_status plim_serving_format(const plim_serving *s, plim_str format, plim_arena *a,
+                                plim_serving *out, plim_err *err)
+{
+    bool own = plim_str_is(format, "own");
+    plim_job *job = s->job;
+    *out = *s;
+    out->arena = a;
+    out->weights = own ? PLIM_STR("") : format;
+    if (own || s->engine->flags & PLIM_ENGINE_FILES)
+        return own || !s->held ? PLIM_OK
+                               : plim_fail(err, PLIM_EUSAGE, 0, "a file has its own types");
+    plim_status st = plim_hf_quant_find(format, &job->bind.packing, err);
+    if (!st)
+        st = read_model(out, err);
+    job->bind.packing = PLIM_STR("");
+    return st;
 }
 
 /* ---- the answer --------------------------------------------------------------------------------------- */

@@ -92,19 +92,23 @@ struct plim_engine {
     const char
         *kv; /* "auto fp8": the types that --kv may name, the first unless told; auto: that
                        in which the model computes */
+    const char *formats; /* "own w8a8": of weights, the largest first */
     unsigned flags;
     const char *doc, *src;
     plim_status (*serve)(const plim_serving *s, plim_served *out, plim_err *err);
 };
 const plim_engine *plim_engine_at(uint32_t i); /* NULL past the end */
-#define PLIM_ENGINE(id, name, options, kv, flags, doc, src)                                   \
+#define PLIM_ENGINE(id, name, options, kv, formats, flags, doc, src)                          \
     plim_status plim_engine_##id(const plim_serving *s, plim_served *out, plim_err *err);
 #include "serve/engines.def"
 #undef PLIM_ENGINE
 
-/* Reads the settings engine, context, concurrency and kv of the job into *out and builds the
- * graph of the model, all in `a`. */
+/* Reads the settings engine, context, concurrency, weights and kv of the job, whose card the
+ * caller has chosen, into *out and builds the graph of the model, all in `a`. */
 plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, plim_err *err);
+/* The same model with its weights in another format; "own": that of the model. */
+plim_status plim_serving_format(const plim_serving *s, plim_str format, plim_arena *a,
+                                plim_serving *out, plim_err *err);
 /* Asks the engine. */
 plim_status plim_serve_ask(const plim_serving *s, plim_arena *a, plim_served *out,
                            plim_err *err);

@@ -37,6 +37,8 @@ ASKED = [
      "gpus --for resnet18 --batch 512 --gpu t4,rtx2060,h100,mi300x"),
     (lambda: plimsoll.serve("qwen2.5-7b", engine="vllm,max_num_seqs=64", context=4096, concurrency=8, gpu="a100", kv="fp8"),
      "serve qwen2.5-7b --engine vllm,max_num_seqs=64 --context 4096 --concurrency 8 --gpu a100 --kv fp8"),
+    (lambda: plimsoll.serve_fit("qwen2.5-7b", context=4096, gpu=["t4", "a100"]),
+     "fit qwen2.5-7b --serve --context 4096 --gpu t4,a100"),
     (lambda: plimsoll.layers("alexnet", batch=2), "layers alexnet --batch 2"),
     (lambda: plimsoll.info(DATA / "resnet18.pt2"), f"info {DATA}/resnet18.pt2"),
     (lambda: plimsoll.info("llama-3.1-8b"), "info llama-3.1-8b"),
