@@ -46,6 +46,15 @@ static plim_status describe_weights(const plim_serving *s, plim_arena *a,
     return m->name && m->format && m->producer ? PLIM_OK : plim_oom(err);
 }
 
+static plim_status open_serving(plim_serving *s, plim_job *job, plim_arena *a,
+                                const plim_model_info **model, plim_err *err)
+{
+    plim_status st = plim_serving_open(s, job, a, err);
+    if (st)
+        return st;
+    return s->g ? plim__model_info(a, s->g, model, err) : describe_weights(s, a, model, err);
+}
+
 static void describe_served(const plim_serving *s, const plim_served *a, plim_serve *out)
 {
     const plim_serve_row card = plim_served_total(a, PLIM_ON_CARD);
@@ -80,10 +89,7 @@ static plim_status serve_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
     if (!st)
         st = plim_job_card(job, err);
     if (!st)
-        st = plim_serving_open(&s, job, a, err);
-    if (!st)
-        st = s.g ? plim__model_info(a, s.g, &out->model, err)
-                 : describe_weights(&s, a, &out->model, err);
+        st = open_serving(&s, job, a, &out->model, err);
     if (!st)
         st = plim_serve_ask(&s, a, &answer, err);
     if (st)
@@ -217,10 +223,7 @@ static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_
     if (!st)
         st = plim__list_cards(job, a, &cards, &out->n, err);
     if (!st)
-        st = plim_serving_open(&s, job, a, err);
-    if (!st)
-        st = s.g ? plim__model_info(a, s.g, &out->model, err)
-                 : describe_weights(&s, a, &out->model, err);
+        st = open_serving(&s, job, a, &out->model, err);
     if (!st)
         st = list_formats(&s, job->settings->weights, a, &f, err);
     plim_serve_card *rows = st ? NULL : PLIM_NEW_N(a, plim_serve_card, out->n);

@@ -44,6 +44,15 @@ plim_str plim_item_find(plim_str items, plim_str name)
     return (plim_str){NULL, 0};
 }
 
+bool plim_item_has(const char *words, plim_str word)
+{
+    plim_str rest = plim_str_of(words), one;
+    while (plim_item_word(&rest, ' ', &one))
+        if (plim_str_eq(one, word))
+            return true;
+    return false;
+}
+
 bool plim_item_number(plim_str s, double *out)
 {
     if (plim_str_is(s, "True") || plim_str_is(s, "true") || plim_str_is(s, "False") ||

@@ -14,6 +14,9 @@ plim_str plim_item_find(plim_str items, plim_str name);
 /* The next of the words that `mark` separates, as in "q_proj+v_proj"; false: there is none. */
 bool plim_item_word(plim_str *rest, char mark, plim_str *word);
 
+/* Whether `word` is among the words of "fp16 bf16 fp8". */
+bool plim_item_has(const char *words, plim_str word);
+
 /* "0.9", "True", "false"; false if it is no number. */
 bool plim_item_number(plim_str s, double *out);
 

@@ -29,15 +29,6 @@ static const struct arch {
 #undef PLIM_GG_ARCH
 };
 
-static bool has_word(const char *words, plim_str word)
-{
-    plim_str rest = plim_str_of(words), one;
-    while (plim_item_word(&rest, ' ', &one))
-        if (plim_str_eq(one, word))
-            return true;
-    return false;
-}
-
 /* ---- types --------------------------------------------------------------------------------------- */
 
 typedef enum where { ALL, GROUPED, ENDS, EIGHTH, SIXTEENTH, FIRST4, FIRST2 } where;
@@ -116,8 +107,8 @@ static const char *type_of(const struct mixture *x, const plim_gg_model *m,
     if (plim_str_starts(n, "ffn_down"))
         return is_there(x->down_in, m, t->layer) ? x->down : x->type;
     if (plim_str_is(n, "attn_output.weight"))
-        return eight && has_word("Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS",
-                                 plim_str_of(x->name))
+        return eight && plim_item_has("Q2_K Q3_K_S Q3_K_M Q4_K_S Q4_K_M IQ4_NL IQ4_XS",
+                                      plim_str_of(x->name))
                    ? "Q5_K"
                    : x->output;
     if (plim_str_is(n, "attn_qkv.weight"))
@@ -245,7 +236,7 @@ static bool rename_tensor(const plim_serving *s, plim_str from, plim_str *to)
         const struct rename *r = &names[i];
         size_t n = strlen(r->from);
         if (!plim_str_starts(from, r->from) ||
-            (r->types && !has_word(r->types, s->g->model_type)))
+            (r->types && !plim_item_has(r->types, s->g->model_type)))
             continue;
         *to = plim_arena_printf(s->arena, "%s%.*s", r->to, (int)(from.n - n), from.p + n);
         return true;
@@ -286,7 +277,7 @@ static plim_status read_graph(const plim_serving *s, plim_gg_file *f, plim_err *
 {
     plim_status st = PLIM_OK;
     for (size_t i = 0; i < PLIM_COUNT(archs); i++)
-        if (has_word(archs[i].types, s->g->model_type))
+        if (plim_item_has(archs[i].types, s->g->model_type))
             f->arch = plim_str_of(archs[i].name);
     if (!f->arch.n)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,

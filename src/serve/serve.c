@@ -31,15 +31,6 @@ static const plim_kv_type kv_types[] = {
     {"q5_0", 32, 22}, {"q4_1", 32, 20}, {"q4_0", 32, 18}, {"iq4_nl", 32, 18},
 };
 
-static bool has_word(const char *words, plim_str word)
-{
-    plim_str rest = plim_str_of(words), one;
-    while (plim_item_word(&rest, ' ', &one))
-        if (plim_str_eq(one, word))
-            return true;
-    return false;
-}
-
 /* auto: the type in which the model computes. */
 static plim_status find_kv(const plim_serving *s, plim_str name, const plim_kv_type **out,
                            plim_err *err)
@@ -48,7 +39,7 @@ static plim_status find_kv(const plim_serving *s, plim_str name, const plim_kv_t
     plim_str type =
         plim_str_is(name, "auto") ? plim_str_of(plim_dtype_name(plim_serving_dtype(s))) : name;
     *out = NULL;
-    for (size_t i = 0; has_word(e->kv, name) && i < PLIM_COUNT(kv_types); i++)
+    for (size_t i = 0; plim_item_has(e->kv, name) && i < PLIM_COUNT(kv_types); i++)
         if (plim_str_is(type, kv_types[i].name))
             *out = &kv_types[i];
     return *out ? PLIM_OK
