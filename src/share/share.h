@@ -34,6 +34,11 @@ typedef struct plim_strategy {
     void (*backward_end)(struct plim_shared *x, uint32_t unit); /* has left its inputs */
     void (*gradient)(struct plim_shared *x, plim_t leaf);       /* is accumulated */
     void (*finish)(struct plim_shared *x);                      /* the end of backward */
+    plim_t (*loss)(struct plim_shared *x,
+                   plim_t loss);             /* what backward() starts from; owned */
+    void (*returned)(struct plim_shared *x); /* backward() has */
+    void (*step)(struct plim_shared *x);     /* before the optimizer's step: clips, too */
+    void (*step_end)(struct plim_shared *x); /* after it */
     /* The parameters that this rank's optimizer updates: clears the others. */
     void (*choose)(struct plim_shared *x, const uint32_t *value, uint32_t n, bool *own);
     /* For each of that many parts of the data a number: parts of the same number hold the same.
@@ -102,24 +107,35 @@ plim_share_nccl plim_share_buffers(const plim_share *s);
 
 /* A strategy at work in a step: what it needs to know, and what it decides. */
 typedef struct plim_shared {
+    /* the caller's: */
     plim_arena *a;
     plim_machine *m;
     const plim_graph *g;
     const plim_share *share;
-    const plim_strategy *strategy; /* NULL: none */
-    plim_t *value;                 /* by value id: what the model's nodes read */
-    plim_t *leaf; /* by value id: what the optimizer updates, a parameter or a shard of it */
+    plim_t *value;         /* by value id: what the model's nodes read */
     const uint32_t *order; /* parameters, buffers and constants, as modules hold them */
     uint32_t n_order;
+    bool more_passes; /* before the step, after the one that runs */
+    /* set by plim_shared_start: */
+    const plim_strategy *strategy; /* NULL: none */
+    plim_t *leaf;  /* by value id: what is trained, a parameter or a shard of it */
+    plim_t master; /* what the optimizer updates in the place of all leaves; 0: the leaves */
+    bool on_host;  /* the optimizer and its state are not on the card */
     plim_regions units;
     plim_m_watch watch;
     void *own; /* of the strategy */
 } plim_shared;
 
-/* Fields but the last four are the caller's; then the model is wrapped. */
+/* The model is wrapped. */
 plim_status plim_shared_start(plim_shared *x, plim_err *err);
 /* Of a unit: before and after its nodes run forward, the second with its outputs. */
 void plim_shared_forward(plim_shared *x, uint32_t unit);
 void plim_shared_forward_end(plim_shared *x, uint32_t unit);
+/* What backward() starts from: owned.  After it: the second. */
+plim_t plim_shared_loss(plim_shared *x, plim_t loss);
+void plim_shared_returned(plim_shared *x);
+/* Before and after the optimizer's step.  The first says whether the strategy clips gradients. */
+bool plim_shared_step(plim_shared *x);
+void plim_shared_step_end(plim_shared *x);
 
 #endif

@@ -27,7 +27,7 @@ static bool read_option(plim_strategy_spec *s, uint32_t i, plim_str preset, plim
                                               plim_is_float(s->option[i].dtype));
     *number = -1;
     return (plim_str_is(preset, "auto") && plim_str_is(value, "auto")) ||
-           (plim_item_number(value, number) && *number >= 0 && *number < 1 << 20);
+           (plim_item_number(value, number) && *number >= 0 && *number < 1e12);
 }
 
 /* The default of an option of the row. */
@@ -158,4 +158,30 @@ void plim_shared_forward_end(plim_shared *x, uint32_t unit)
     if (x->strategy->backward)
         mark_values(x, unit * MARKS + AT_OUTPUTS, r ? r->output : x->g->outputs,
                     r ? r->n_outputs : x->g->n_outputs);
+}
+
+plim_t plim_shared_loss(plim_shared *x, plim_t loss)
+{
+    return x->strategy && x->strategy->loss ? x->strategy->loss(x, loss)
+                                            : plim_m_ref(x->m, loss);
+}
+
+void plim_shared_returned(plim_shared *x)
+{
+    if (x->strategy && x->strategy->returned)
+        x->strategy->returned(x);
+}
+
+bool plim_shared_step(plim_shared *x)
+{
+    if (!x->strategy || !x->strategy->step)
+        return false;
+    x->strategy->step(x);
+    return true;
+}
+
+void plim_shared_step_end(plim_shared *x)
+{
+    if (x->strategy && x->strategy->step_end)
+        x->strategy->step_end(x);
 }

@@ -139,7 +139,11 @@ static void make_optimizer(run *r)
     const plim_strategy *by = r->shared.strategy;
     if (by && by->choose)
         by->choose(&r->shared, ids, r->n_leaves, own);
-    for (uint32_t k = 0; k < r->n_leaves; k++)
+    if (r->shared.master)
+        o->params[o->n++] =
+            (plim_optim_param){.leaf = r->shared.master, .name = PLIM_STR("master weights")};
+    bool elsewhere = r->shared.master || r->shared.on_host;
+    for (uint32_t k = 0; k < r->n_leaves && !elsewhere; k++)
         if (own[k])
             o->params[o->n++] =
                 (plim_optim_param){.leaf = r->leaf[k], .name = g->values[ids[k]].name};
@@ -541,7 +545,10 @@ static void forward_backward(run *r)
     if (!(r->keeps & PLIM_KEEP_OUTPUTS))
         release_tensors(r, r->out, r->g->n_outputs);
     mark_phase(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
-    plim_m_backward(r->m, r->loss, visit_backward, r);
+    plim_t loss = plim_shared_loss(&r->shared, r->loss);
+    plim_m_backward(r->m, loss, visit_backward, r);
+    plim_shared_returned(&r->shared);
+    plim_m_drop(r->m, loss);
     plim_m_set_grad_mode(r->m, false);
 }
 
@@ -585,6 +592,7 @@ static void run_passes(run *r)
             r->now = &r->held[k];
         if (!k && !loop->zero_grad_last)
             zero_all_grads(r);
+        r->shared.more_passes = k + 1 < n;
         forward_backward(r);
         if (!(r->keeps & PLIM_KEEP_LOSS))
             release_tensors(r, &r->loss, 1);
@@ -592,7 +600,7 @@ static void run_passes(run *r)
     }
     if (!r->each)
         mark_optimizer(r);
-    if (r->s->clip)
+    if (!plim_shared_step(&r->shared) && r->s->clip)
         plim_optim_clip(&r->optim);
 }
 
@@ -651,6 +659,7 @@ static void train_step(run *r)
         plim_optim_step(&r->optim);
         record_optimizer(r, &r->optim);
     }
+    plim_shared_step_end(&r->shared);
     if (r->s->ema.optim) {
         mark_phase(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
         plim_optim_step(&r->ema);

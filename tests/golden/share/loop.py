@@ -37,6 +37,25 @@ def zero1(model, **options):
     return ddp(model, **options)
 
 
+def initialize(model, stage, batch, bf16, **options):
+    import torch._dynamo  # before DeepSpeed replaces functions of torch
+    import deepspeed
+    zero = {"stage": stage}
+    for name, value in options.items():
+        zero[name] = {"overlap_comm": bool(int(float(value))), "offload_optimizer": {"device": "cpu"}}.get(name, int(float(value)))
+    config = {"train_micro_batch_size_per_gpu": batch, "bf16": {"enabled": bf16}, "zero_optimization": zero,
+              "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+    return deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters()), config=config)[0]
+
+
+def train_deepspeed(engine, next_batch):
+    for _ in range(2):
+        x = next_batch()
+        loss = engine(input_ids=x, labels=x).loss
+        engine.backward(loss)
+        engine.step()
+
+
 def main(path, strategy, checkpoints, batch, tokens):
     dist.init_process_group("nccl")
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -45,14 +64,23 @@ def main(path, strategy, checkpoints, batch, tokens):
     if int(checkpoints):
         model.gradient_checkpointing_enable()
     name, *items = strategy.split(",")
-    model = globals()[name](model, **dict(item.split("=") for item in items))
+    options = dict(item.split("=") for item in items)
+
+    def next_batch():
+        return torch.randint(0, config.vocab_size, (int(batch), int(tokens)), device="cuda")
+
+    if name.startswith("ds_zero"):
+        bf16 = model.dtype == torch.bfloat16
+        train_deepspeed(initialize(model, int(name[-1]), int(batch), bf16, **options), next_batch)
+        return
+    model = globals()[name](model, **options)
     if name == "zero1":
         from torch.distributed.optim import ZeroRedundancyOptimizer
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
     else:
         optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(2):
-        x = torch.randint(0, config.vocab_size, (int(batch), int(tokens)), device="cuda")
+        x = next_batch()
         optimizer.zero_grad()
         loss = model(input_ids=x, labels=x).loss
         loss.backward()

@@ -3,7 +3,8 @@
 
     tests/golden/share/share.py PROGRAM                   compares; needs no PyTorch
     tests/golden/share/share.py PROGRAM record [NAME...]  runs the ranks under `plimsoll run`, and writes runs.txt;
-                                                          the python in front of PATH has torch and transformers
+                                                          the python in front of PATH has torch, transformers
+                                                          and deepspeed
 
 A row of runs.txt is a model, the number of ranks, the rank, checkpoints as 0 or 1, batch and tokens, the text of
 --strategy, and the peak of requested bytes.  Two steps, AdamW.  With few tokens the peak is where a strategy's
@@ -12,6 +13,7 @@ own buffers are, not at the loss.  KNOWN has the rows that are not equal, and wh
 import datetime
 import pathlib
 import sys
+from importlib.metadata import version
 
 HERE = pathlib.Path(__file__).resolve().parent
 RUNS = HERE / "runs.txt"
@@ -32,7 +34,9 @@ MODELS = {
 }
 MANY, FEW = (4, 256), (1, 16)
 STRATEGIES = ["ddp", "ddp,view=1", "ddp,bucket_mib=4", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp2,reshard=1",
-              "fsdp2,param=bf16,reduce=fp32"]
+              "fsdp2,param=bf16,reduce=fp32",
+              "ds_zero1", "ds_zero1,reduce_bucket_size=1e6", "ds_zero2", "ds_zero2,reduce_bucket_size=1e6",
+              "ds_zero2,reduce_bucket_size=1e6,overlap_comm=1", "ds_zero2,reduce_bucket_size=1e6,offload_optimizer=1"]
 
 
 # Where the two differ, and by how much the estimate is above the run:
@@ -80,10 +84,9 @@ def read_runs():
 
 
 def write_runs(rows):
-    import torch
-    import transformers
+    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "deepspeed"))
     head = [f"# recorded {datetime.date.today()} by: tests/golden/share/share.py PROGRAM record",
-            f"# torch {torch.__version__}, transformers {transformers.__version__}, plimsoll run --gpu {CARD};"
+            f"# {versions}, plimsoll run --gpu {CARD};"
             " model, ranks, rank, checkpoints, batch, tokens, --strategy, peak of requested bytes"]
     RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, rows[case]))) for case in cases() if case in rows]) + "\n")
 
