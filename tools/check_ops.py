@@ -17,7 +17,8 @@ TARGET = re.compile(rb"(?:aten|transformers)\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 # Stand for kernels, or for Python, that are no op of PyTorch.
 OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "linear4bit": "tests/golden/tune/tune.py",
         "linear8bit": "tests/golden/tune/tune.py", "cache_update": "tests/golden/idiom/idiom.py",
-        "tp_enter": "tests/golden/share/part.py", "tp_reduce": "tests/golden/share/part.py",
+        **{f"tp_{name}": "tests/golden/share/part.py"
+           for name in ("enter", "reduce", "gather", "unite", "scatter", "wait", "embedding")},
         "requires_grad": "tests/golden/tune/tune.py"}
 
 

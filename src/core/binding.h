@@ -31,8 +31,9 @@ typedef struct plim_binding {
     /* for models that are built and not read */
     bool infer; /* build the graph of model.eval() */
     plim_caching caching;
-    bool labels_are_inputs; /* the tokens are passed as labels, too */
-    plim_str packing;       /* a quantization_config for a model that has none; "": none */
+    bool labels_are_inputs;    /* the tokens are passed as labels, too */
+    bool positions_are_inputs; /* position_ids are passed */
+    plim_str packing;          /* a quantization_config for a model that has none; "": none */
 } plim_binding;
 
 /* "32,3,224,224" (the first input) or "NAME=32,10;NAME2=32,20" into bind->inputs,

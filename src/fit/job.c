@@ -133,9 +133,20 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     return st;
 }
 
-/* torch's lists of tensors (foreach, fused) take no DTensors beside tensors.
+static plim_status check_sequence(const plim_step_settings *step, plim_err *err)
+{
+    if (step->share.size[PLIM_AXIS_tp] < 2)
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "sequence_parallel divides the tokens among the cards of tp: give their "
+            "number, such as --tp 8");
+    return PLIM_OK;
+}
+
+/* torch's lists of tensors (foreach, fused) take no DTensors beside tensors; with sequence
+ * parallelism, all parameters are DTensors.
  * src: torch 2.13 torch/distributed/tensor/_dispatch.py try_replicate_spec_for_scalar_tensor */
-static plim_status loop_over_parts(plim_step_settings *step, plim_err *err)
+static plim_status check_parts(plim_step_settings *step, plim_err *err)
 {
     plim_optim_impl *impl = &step->optim.impl;
     const struct {
@@ -153,6 +164,14 @@ static plim_status loop_over_parts(plim_step_settings *step, plim_err *err)
     if (strcmp(name, "adamw") != 0 && strcmp(name, "adam") != 0 && strcmp(name, "sgd") != 0)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "with tp, the optimizer is adamw, adam or sgd, not '%s'", name);
+    if (step->share.sequence && !strcmp(name, "sgd") &&
+        (plim_optim_option(&step->optim, "momentum") != 0 ||
+         plim_optim_option(&step->optim, "weight_decay") != 0 || *impl == PLIM_IMPL_FUSED))
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "with sequence_parallel, sgd is simulated without momentum and "
+                         "weight_decay, and not impl=fused");
+    if (step->share.sequence)
+        return PLIM_OK;
     if (*impl == PLIM_IMPL_FOREACH || *impl == PLIM_IMPL_FUSED)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "with tp, only some of the parameters are DTensors, and PyTorch's "
@@ -170,8 +189,11 @@ static plim_status read_share(plim_step_settings *step, const plim_settings *s, 
     };
     plim_status st =
         plim_share_make(size, s->rank, s->strategy, step->infer, &step->share, err);
+    step->share.sequence = s->sequence_parallel;
+    if (!st && step->share.sequence)
+        st = check_sequence(step, err);
     if (!st && step->share.size[PLIM_AXIS_tp] > 1)
-        st = loop_over_parts(step, err);
+        st = check_parts(step, err);
     const plim_strategy *by = step->share.strategy.strategy;
     if (!st && by && by->from_host && step->ema.optim)
         return plim_fail(err, PLIM_EUSAGE, 0,
@@ -200,6 +222,7 @@ static void read_call(plim_job *job, const plim_settings *s)
     bool own_loss = step->loss == PLIM_LOSS_DEFAULT || step->loss == PLIM_LOSS_MODEL;
     const plim_loop *loop = step->loop ? step->loop : plim_loop_usual(own_loss);
     job->bind.labels_are_inputs = loop->labels_are_inputs;
+    job->bind.positions_are_inputs = step->share.sequence; /* a part cannot count them */
     job->bind.caching = is_checkpointed(step) || s->cache == OFF ? PLIM_CACHING_OFF
                         : s->cache == ON                         ? PLIM_CACHING_ON
                         : step->infer || loop->no_cache          ? PLIM_CACHING_OFF

@@ -1,5 +1,5 @@
-/* rules_collective.c -- what ranks that divide a model exchange: sums over them.
- * src: torch 2.13 torch/distributed/tensor/_redistribute.py, _api.py,
+/* rules_collective.c -- what ranks that divide a model exchange: sums over them, and parts.
+ * src: torch 2.13 torch/distributed/tensor/_redistribute.py, _api.py, placement_types.py,
  * torch/distributed/_functional_collectives.py */
 #include "op/rules.h"
 
@@ -35,4 +35,159 @@ void plim_run_tp_reduce(plim_call *c)
     plim_t y = all_reduce(c->m, x);
     plim_m_output(c->m, n, 0, y);
     plim_ret(c, y);
+}
+
+/* ---- parts of a sequence: dimension 1 ---------------------------------------------------------- */
+
+enum { PARTS, DIM }; /* in gnode.i */
+
+static plim_meta scale_dim(const plim_machine *m, plim_t x, int32_t dim, int64_t times,
+                           int64_t over)
+{
+    plim_meta out = *plim_m_meta(m, x);
+    if (dim < out.rank)
+        out.dim[dim] = out.dim[dim] * times / over;
+    plim_meta_contiguous(&out);
+    return out;
+}
+
+/* The collective joins parts in front, from where they are copied unless they lie right already. */
+static plim_t all_gather(plim_machine *m, plim_t x, int64_t parts, int32_t dim)
+{
+    plim_meta joined = scale_dim(m, x, 0, parts, 1), out = scale_dim(m, x, dim, parts, 1);
+    bool in_place = true;
+    for (int32_t i = 0; i < dim; i++)
+        in_place &= plim_m_meta(m, x)->dim[i] == 1;
+    plim_t gathered = plim_m_empty(m, in_place ? &out : &joined);
+    if (in_place)
+        return gathered;
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_drop(m, gathered);
+    return y;
+}
+
+/* The collective divides what it reads in front, where the parts are brought first.  This copy
+ * lives until somebody waits for the result: *sent, owned. */
+static plim_t reduce_scatter(plim_machine *m, plim_t x, int64_t parts, plim_t *sent)
+{
+    plim_meta joined = scale_dim(m, x, 0, 1, 1), out = scale_dim(m, x, 1, 1, parts);
+    plim_t tmp = plim_contiguous_tmp(m, x);
+    *sent = plim_m_empty(m, &joined);
+    plim_m_drop(m, tmp);
+    return plim_m_empty(m, &out);
+}
+
+static void gather_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t sent;
+    dx[0] = reduce_scatter(m, g[0], n->i[PARTS], &sent);
+    plim_m_drop(m, sent);
+}
+
+static void unite_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_meta part = scale_dim(m, g[0], (int32_t)n->i[DIM], 1, n->i[PARTS]);
+    dx[0] = plim_m_empty(m, &part);
+}
+
+static void scatter_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    dx[0] = all_gather(m, g[0], n->i[PARTS], 1);
+}
+
+static const plim_grad_fn gather_fn = {"RedistributeBackward", gather_backward},
+                          unite_fn = {"RedistributeBackward", unite_backward},
+                          scatter_fn = {"RedistributeBackward", scatter_backward};
+
+static plim_gnode *part_node(plim_machine *m, const plim_grad_fn *fn, plim_t x, int64_t parts,
+                             int32_t dim)
+{
+    plim_gnode *n = plim_m_node(m, fn, 1, &x);
+    if (n) {
+        n->i[PARTS] = parts;
+        n->i[DIM] = dim;
+    }
+    return n;
+}
+
+static void gather_along(plim_call *c, const plim_grad_fn *fn, int32_t dim)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    int64_t parts = plim_arg_int(c, 1, 1);
+    plim_gnode *n = part_node(c->m, fn, x, parts, dim);
+    plim_t y = all_gather(c->m, x, parts, dim);
+    plim_m_output(c->m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* redistribute of a Shard(1) to Replicate(), whose gradient is a Partial(). */
+void plim_run_tp_gather(plim_call *c) { gather_along(c, &gather_fn, 1); }
+/* The same of a Shard(-1), whose gradient all ranks have. */
+void plim_run_tp_unite(plim_call *c)
+{
+    gather_along(c, &unite_fn, plim_m_meta(c->m, plim_arg_tensor(c, 0))->rank - 1);
+}
+
+static void return_scattered(plim_call *c, plim_t x, int64_t parts)
+{
+    plim_gnode *n = part_node(c->m, &scatter_fn, x, parts, 1);
+    plim_t sent, y = reduce_scatter(c->m, x, parts, &sent);
+    plim_m_output(c->m, n, 0, y);
+    plim_rets(c, (plim_t[]){y, sent}, 2);
+}
+
+/* redistribute of a Partial() to Shard(1). */
+void plim_run_tp_scatter(plim_call *c)
+{
+    return_scattered(c, plim_arg_tensor(c, 0), plim_arg_int(c, 1, 1));
+}
+
+/* What it reads is not needed any longer. */
+void plim_run_tp_wait(plim_call *c) { (void)c; }
+
+/* ---- a part of the vocabulary --------------------------------------------------------------------- */
+
+/* The gradient is one of the whole table, a Partial(), until the optimizer reads its part. */
+static void table_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t whole = plim_at_embedding_gradient(m, g[0], plim_m_saved(m, n, 0),
+                                              n->in_meta[0].dim[0] * n->i[PARTS]);
+    dx[0] = plim_m_alias(m, whole, &n->in_meta[0]);
+    plim_m_drop(m, whole);
+}
+static const plim_grad_fn table_fn = {"EmbeddingBackward0", table_backward};
+
+/* Which tokens another rank has, kept until their rows are masked; then the tokens' rows here. */
+static plim_t masked_tokens(plim_machine *m, plim_t ids, plim_t *rows)
+{
+    plim_meta mask = scale_dim(m, ids, 0, 1, 1), id = mask;
+    mask.dtype = PLIM_BOOL;
+    plim_t below = plim_m_empty(m, &mask), above = plim_m_empty(m, &mask),
+           either = plim_m_empty(m, &mask);
+    plim_m_drop(m, below);
+    plim_m_drop(m, above);
+    plim_t copy = plim_m_empty(m, &id);
+    *rows = plim_m_empty(m, &id);
+    plim_m_drop(m, copy);
+    return either;
+}
+
+/* src: torch 2.13 torch/distributed/tensor/_ops/_mask_buffer.py, placement_types.py _MaskPartial */
+void plim_run_tp_embedding(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t w = plim_arg_tensor(c, 0), ids = plim_arg_tensor(c, 1), rows;
+    int64_t parts = plim_arg_int(c, 2, 1);
+    plim_meta out = *plim_m_meta(m, ids);
+    out.dtype = plim_m_meta(m, w)->dtype;
+    out.dim[out.rank++] = plim_m_meta(m, w)->dim[1];
+    plim_meta_contiguous(&out);
+    plim_gnode *n = part_node(m, &table_fn, w, parts, 0);
+    plim_m_save(m, n, 0, ids);
+    plim_t mask = masked_tokens(m, ids, &rows), y = plim_m_empty(m, &out);
+    plim_m_drop(m, rows);
+    plim_m_output(m, n, 0, y);
+    plim_m_drop(m, mask);
+    return_scattered(c, y, parts);
+    plim_m_drop(m, y);
 }

@@ -91,6 +91,10 @@ static plim_t embedding_backward_kernel(plim_machine *m, plim_t g, plim_t idx, i
     plim_m_drop(m, gc);
     return dw;
 }
+plim_t plim_at_embedding_gradient(plim_machine *m, plim_t g, plim_t idx, int64_t rows)
+{
+    return embedding_backward_kernel(m, g, idx, rows, false);
+}
 void plim_kernel_embedding_backward(plim_call *c)
 {
     c->out[0] = embedding_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),

@@ -58,6 +58,8 @@ static void step_adam(plim_optim_run *r, bool decay)
         adam_forloop(r, decay);
     else if (plim_optim_impl_of(r) == PLIM_IMPL_FOREACH)
         adam_foreach(r, decay);
+    else
+        plim_optim_brief_sums(r); /* the others have larger temporaries */
 }
 
 /* Weight decay that is added to the gradient, not applied to the parameter. */

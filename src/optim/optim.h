@@ -22,7 +22,8 @@ typedef enum plim_optim_impl {
 typedef struct plim_optim_param {
     plim_t leaf;
     plim_str name;
-    bool buffer, transient;              /* transient: not in the state dict */
+    bool buffer, transient; /* transient: not in the state dict */
+    bool partial;           /* its gradient is a part of a sum over ranks (share/tensor.c) */
     plim_t state[PLIM_OPTIM_MAX_STATES]; /* owned; 0: not created yet */
     plim_t tmp[PLIM_OPTIM_MAX_LISTS];    /* within one step */
 } plim_optim_param;

@@ -82,6 +82,18 @@ void plim_optim_list(plim_optim_run *r, int slot, const char *role)
         p->tmp[slot] = plim_optim_like(r, p, role);
 }
 
+void plim_optim_brief_sums(plim_optim_run *r)
+{
+    bool each = plim_optim_impl_of(r) == PLIM_IMPL_FORLOOP;
+    plim_optim_param *p;
+    for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
+        if (p->partial && each)
+            plim_optim_brief(r, p, "sum");
+        else if (p->partial)
+            p->tmp[0] = plim_optim_like(r, p, "sum");
+    plim_optim_list_free(r, 0);
+}
+
 void plim_optim_scalars(plim_optim_run *r, int slot, const char *role)
 {
     plim_optim_param *p;

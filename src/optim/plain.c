@@ -29,6 +29,7 @@ static void sgd_forloop(plim_optim_run *r)
 void plim_optim_sgd(plim_optim_run *r)
 {
     plim_optim_impl impl = plim_optim_impl_of(r);
+    plim_optim_brief_sums(r);
     if (impl == PLIM_IMPL_FORLOOP) {
         sgd_forloop(r);
         return;

@@ -363,6 +363,19 @@ static void reduce_gradients(plim_shared *x, const unit *u, const plim_t *grad)
     plim_m_drop(x->m, out);
 }
 
+/* A gradient of the whole parameter: owned.  A DTensor's is added up first. */
+static plim_t take_gradient(plim_shared *x, uint32_t value)
+{
+    plim_t leaf = x->value[value], grad = plim_m_ref(x->m, plim_m_grad(x->m, leaf));
+    plim_m_set_grad(x->m, leaf, 0);
+    if (!grad || !x->g->values[value].partial)
+        return grad;
+    plim_t sum = plim_share_flat(x, "gradient", PLIM_CAT_GRADIENT,
+                                 plim_m_meta(x->m, grad)->dtype, plim_share_numel(x, leaf));
+    plim_m_drop(x->m, grad);
+    return sum;
+}
+
 static void end_backward(plim_shared *x, uint32_t k)
 {
     fsdp2 *f = x->own;
@@ -375,10 +388,8 @@ static void end_backward(plim_shared *x, uint32_t k)
     }
     u->phase = POST_BACKWARD;
     for (uint32_t i = 0; i < u->n; i++) {
-        plim_t leaf = x->value[u->p[i].value];
-        grad[i] = plim_m_ref(x->m, plim_m_grad(x->m, leaf));
+        grad[i] = take_gradient(x, u->p[i].value);
         any |= grad[i] != 0;
-        plim_m_set_grad(x->m, leaf, 0);
     }
     reshard_unit(x, u);
     plim_m_drop(x->m, f->reduced);

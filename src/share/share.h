@@ -69,6 +69,8 @@ typedef struct plim_share {
     int64_t size[PLIM_AXES]; /* parts; 1: not divided */
     int64_t at[PLIM_AXES];   /* the part that this rank has */
     int64_t world, rank;
+    bool
+        sequence; /* with tp: each rank has a part of the tokens between the divided modules */
     bool every_rank; /* the setting is "all" */
     plim_strategy_spec strategy;
 } plim_share;

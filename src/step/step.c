@@ -146,7 +146,9 @@ static void make_optimizer(run *r)
     for (uint32_t k = 0; k < r->n_leaves && !elsewhere; k++)
         if (own[k])
             o->params[o->n++] =
-                (plim_optim_param){.leaf = r->leaf[k], .name = g->values[ids[k]].name};
+                (plim_optim_param){.leaf = r->leaf[k],
+                                   .name = g->values[ids[k]].name,
+                                   .partial = !by && g->values[ids[k]].partial};
     if (o->spec->in_backward)
         split_optimizer(r);
     else

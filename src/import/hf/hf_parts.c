@@ -20,6 +20,8 @@ double plim_hf_head_root(int64_t hidden, int64_t heads)
 
 uint32_t plim_hf_positions(plim_hf *h)
 {
+    if (h->bind->positions_are_inputs)
+        return h->positions = plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(1, h->seq));
     uint32_t p = plim_nn_arange(&h->n, h->seq);
     p = plim_nn_scalar(&h->n, "aten.add.Tensor", p, 0); /* the cache is empty */
     return h->positions = plim_nn_unsqueeze(&h->n, p, 0);

@@ -5,8 +5,7 @@
     tests/golden/share/part.py PROGRAM record [NAME...]  runs the ranks under `plimsoll run`, and writes part_runs.txt;
                                                          the python in front of PATH has torch and transformers
 
-A row of part_runs.txt is a model, --tp, --dp, the rank, checkpoints as 0 or 1, batch and tokens, and the peak of
-requested bytes.  Where --dp is above 1, the strategy is fsdp2.  Two steps, AdamW.
+A row of part_runs.txt is a model, --tp, --dp, --sequence-parallel as 0 or 1, the rank, checkpoints as 0 or 1, batch and tokens, and the peak of requested bytes.  Where --dp is above 1, the strategy is fsdp2.  Two steps, AdamW.
 """
 import datetime
 import pathlib
@@ -21,6 +20,7 @@ import idiom  # noqa: E402  what the scripts have in common
 
 WIDE = {"vocab_size": 2003, "max_position_embeddings": 1024, "hidden_size": 512, "num_hidden_layers": 4,
         "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1408}
+EVEN = {**WIDE, "vocab_size": 2000}  # which the cards divide
 BF16, FP32 = {"dtype": "bfloat16"}, {"dtype": "float32"}
 MODELS = {
     "llama": ("llama", "LlamaForCausalLM", {**WIDE, **BF16}),
@@ -32,6 +32,12 @@ MODELS = {
     "gemma2": ("gemma2", "Gemma2ForCausalLM", {**WIDE, **BF16, "head_dim": 64}),
     "phi": ("phi", "PhiForCausalLM", {**WIDE, **BF16}),
     "gpt_neox": ("gpt_neox", "GPTNeoXForCausalLM", {**WIDE, **BF16}),
+    "even": ("llama", "LlamaForCausalLM", {**EVEN, **BF16}),
+    "even_fp32": ("llama", "LlamaForCausalLM", {**EVEN, **FP32}),
+    "even_bias": ("llama", "LlamaForCausalLM", {**EVEN, **BF16, "attention_bias": True, "mlp_bias": True}),
+    "even_mistral": ("mistral", "MistralForCausalLM", {**EVEN, **BF16}),
+    "even_qwen2": ("qwen2", "Qwen2ForCausalLM", {**EVEN, **BF16}),
+    "even_table": ("llama", "LlamaForCausalLM", {**EVEN, **BF16, "vocab_size": 32000, "num_hidden_layers": 1}),
 }
 MANY, FEW = (4, 256), (1, 16)
 # The estimate is above the run by this where layers are checkpointed.  Attention and MLP read the same input, and the
@@ -41,33 +47,40 @@ UNWAITED = {"phi": -(16 << 10) * 4 * 2, "gpt_neox": -(16 << 10) * 4 * 2}
 
 
 def expected(rows, case):
-    name, _, _, _, checkpoint, *_ = case
+    name, _, _, _, _, checkpoint, *_ = case
     return rows[case] + (UNWAITED.get(name, 0) if checkpoint else 0) if case in rows else None
 
 
 def cases():
     """Ranks first, middle and last."""
-    rows = [(name, tp, 1, rank, checkpoint, *MANY) for name in ("llama", "llama_fp32") for checkpoint in (0, 1)
+    rows = [(name, tp, 1, 0, rank, checkpoint, *MANY) for name in ("llama", "llama_fp32") for checkpoint in (0, 1)
             for tp, rank in ((2, 0), (4, 1), (4, 3))]
-    rows += [("llama", 2, 1, 1, checkpoint, *FEW) for checkpoint in (0, 1)]
-    rows += [(name, 2, 1, 1, checkpoint, *size) for name in ("llama_bias", "mistral", "qwen2", "gemma", "gemma2",
+    rows += [("llama", 2, 1, 0, 1, checkpoint, *FEW) for checkpoint in (0, 1)]
+    rows += [(name, 2, 1, 0, 1, checkpoint, *size) for name in ("llama_bias", "mistral", "qwen2", "gemma", "gemma2",
                                              "phi", "gpt_neox")
              for checkpoint, size in ((0, MANY), (1, FEW))]
-    rows += [("llama", 2, dp, rank, checkpoint, *size) for checkpoint in (0, 1) for size in (MANY, FEW)
+    rows += [("llama", 2, dp, 0, rank, checkpoint, *size) for checkpoint in (0, 1) for size in (MANY, FEW)
              for dp, rank in ((2, 0), (2, 3), (3, 5))]  # 3 ranks do not divide the rows
+    rows += [(name, tp, 1, 1, rank, checkpoint, *size) for name in ("even", "even_fp32")
+             for tp, rank in ((2, 0), (4, 1), (4, 3)) for checkpoint, size in ((0, MANY), (1, MANY), (1, FEW))]
+    rows += [(name, 2, 1, 1, 1, checkpoint, *size) for name in ("even_bias", "even_mistral", "even_qwen2", "even_table")
+             for checkpoint, size in ((0, MANY), (1, FEW))]
+    rows += [(name, 2, dp, 1, rank, checkpoint, *size) for name in ("even", "even_table")
+             for checkpoint, size in ((1, MANY), (0, FEW)) for dp, rank in ((2, 0), (2, 3), (3, 5))]
     return rows
 
 
-def predicted(program, folder, name, tp, dp, rank, checkpoint, batch, tokens):
+def predicted(program, folder, name, tp, dp, sequence, rank, checkpoint, batch, tokens):
     return idiom.peak_of([program, "estimate", folder / name, "--batch", batch, "--seq", tokens,
                           "--optimizer", "adamw", "--checkpoint", "blocks" if checkpoint else "none", "--tp", tp,
-                          *(["--dp", dp, "--strategy", "fsdp2"] if dp > 1 else []), "--rank", rank,
+                          *(["--dp", dp, "--strategy", "fsdp2"] if dp > 1 else []),
+                          *(["--sequence-parallel"] if sequence else []), "--rank", rank,
                           "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory", "peak_requested"))
 
 
-def measured(program, folder, name, tp, dp, rank, checkpoint, batch, tokens):
+def measured(program, folder, name, tp, dp, sequence, rank, checkpoint, batch, tokens):
     return idiom.peak_of([program, "run", "--world", tp * dp, "--rank", rank, "--gpu", CARD, "--json", "--",
-                          "python", "-W", "ignore", HERE / "part_loop.py", folder / name, tp, dp, checkpoint,
+                          "python", "-W", "ignore", HERE / "part_loop.py", folder / name, tp, dp, sequence, checkpoint,
                           batch, tokens], ("peak_requested",))
 
 
@@ -85,7 +98,7 @@ def write_runs(rows):
     import transformers
     head = [f"# recorded {datetime.date.today()} by: tests/golden/share/part.py PROGRAM record",
             f"# torch {torch.__version__}, transformers {transformers.__version__}, plimsoll run --gpu {CARD};"
-            " model, tp, dp, rank, checkpoints, batch, tokens, peak of requested bytes"]
+            " model, tp, dp, sequence parallelism, rank, checkpoints, batch, tokens, peak of requested bytes"]
     RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, rows[case]))) for case in cases() if case in rows]) + "\n")
 
 
