@@ -226,6 +226,10 @@ if(TARGET plimsoll)
     add_test(NAME golden.part
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/part.py
                      $<TARGET_FILE:plimsoll>)
+    # The published table of ZeRO's model states.
+    add_test(NAME golden.zero_table
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/zero_table.py
+                     $<TARGET_FILE:plimsoll>)
     # Recorded buffers of llama.cpp.
     add_test(NAME golden.llamacpp
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/llamacpp/llamacpp.py
