@@ -226,6 +226,9 @@ if(TARGET plimsoll)
     add_test(NAME golden.part
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/part.py
                      $<TARGET_FILE:plimsoll>)
+    add_test(NAME golden.stage
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/stage.py
+                     $<TARGET_FILE:plimsoll>)
     # The published table of ZeRO's model states.
     add_test(NAME golden.zero_table
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/zero_table.py

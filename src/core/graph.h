@@ -30,6 +30,7 @@ typedef struct plim_value {
     bool adapter;       /* parameters: added to the model once it is loaded and cast, */
     plim_dtype made_as; /* in this dtype, and then cast to their own */
     bool partial;       /* parameters: the gradient of each rank is a part of a sum */
+    bool received;      /* inputs: the stage before sends it, and expects its gradient */
     uint32_t tied_to;   /* parameters: same storage as this value, or PLIM_NONE */
     uint32_t node;      /* the node that produces it, or PLIM_NONE */
 } plim_value;

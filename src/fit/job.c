@@ -180,6 +180,46 @@ static plim_status check_parts(plim_step_settings *step, plim_err *err)
     return PLIM_OK;
 }
 
+static plim_status check_pipeline(plim_step_settings *step, const plim_settings *s,
+                                  plim_err *err)
+{
+    plim_share *share = &step->share;
+    int64_t stages = share->size[PLIM_AXIS_pp];
+    if (stages < 2 && (s->microbatches || s->schedule))
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "'%s' is about a pipeline: give the number of its stages, such as --pp 4",
+            s->microbatches ? "microbatches" : "schedule");
+    share->schedule = s->schedule > 1 ? PLIM_SCHEDULE_GPIPE : PLIM_SCHEDULE_1F1B;
+    share->microbatches = s->microbatches ? s->microbatches : stages;
+    if (stages < 2)
+        return PLIM_OK;
+    if (share->schedule == PLIM_SCHEDULE_1F1B && share->microbatches < stages)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "schedule 1f1b needs as many micro-batches as stages: %" PRId64
+                         " are fewer than %" PRId64,
+                         share->microbatches, stages);
+    const struct {
+        bool given;
+        const char *what;
+    } untried[] = {{step->infer, "infer"},
+                   {share->size[PLIM_AXIS_dp] > 1, "dp"},
+                   {s->sequence_parallel, "sequence_parallel"},
+                   {step->loss != PLIM_LOSS_DEFAULT && step->loss != PLIM_LOSS_MODEL,
+                    "a loss that is not the model's own"},
+                   {step->autocast != PLIM_F32, "autocast"},
+                   {step->ema.optim != NULL, "ema"},
+                   {step->accumulate > 1, "accumulate"},
+                   {step->optim.in_backward, "an optimizer that steps in backward"},
+                   {step->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL,
+                    "an optimizer that runs the model"}};
+    for (size_t i = 0; i < PLIM_COUNT(untried); i++)
+        if (untried[i].given)
+            return plim_fail(err, PLIM_EUSAGE, 0, "with pp, %s is not simulated",
+                             untried[i].what);
+    return PLIM_OK;
+}
+
 static plim_status read_share(plim_step_settings *step, const plim_settings *s, plim_err *err)
 {
     const int64_t size[] = {
@@ -189,6 +229,8 @@ static plim_status read_share(plim_step_settings *step, const plim_settings *s, 
     };
     plim_status st =
         plim_share_make(size, s->rank, s->strategy, step->infer, &step->share, err);
+    if (!st)
+        st = check_pipeline(step, s, err);
     step->share.sequence = s->sequence_parallel;
     if (!st && step->share.sequence)
         st = check_sequence(step, err);
@@ -223,10 +265,11 @@ static void read_call(plim_job *job, const plim_settings *s)
     const plim_loop *loop = step->loop ? step->loop : plim_loop_usual(own_loss);
     job->bind.labels_are_inputs = loop->labels_are_inputs;
     job->bind.positions_are_inputs = step->share.sequence; /* a part cannot count them */
-    job->bind.caching = is_checkpointed(step) || s->cache == OFF ? PLIM_CACHING_OFF
-                        : s->cache == ON                         ? PLIM_CACHING_ON
-                        : step->infer || loop->no_cache          ? PLIM_CACHING_OFF
-                                                                 : PLIM_CACHING_CONFIG;
+    bool off = is_checkpointed(step) || s->cache == OFF || step->share.size[PLIM_AXIS_pp] > 1;
+    job->bind.caching = off                             ? PLIM_CACHING_OFF
+                        : s->cache == ON                ? PLIM_CACHING_ON
+                        : step->infer || loop->no_cache ? PLIM_CACHING_OFF
+                                                        : PLIM_CACHING_CONFIG;
 }
 
 void plim_job_plain_call(plim_job *job)

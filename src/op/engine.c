@@ -383,7 +383,7 @@ void plim_m_on_grad(plim_machine *m, void (*call)(void *ud, plim_t leaf), void *
     m->on_grad_ud = ud;
 }
 
-void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud)
+void plim_m_backward(plim_machine *m, plim_t root, plim_t grad, plim_m_visit visit, void *ud)
 {
     if (m->st)
         return;
@@ -394,12 +394,13 @@ void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud)
     bool mode = m->grad_mode;
     m->grad_mode = false;
     plim_m_place(m, PLIM_NONE, PLIM_STR("loss"), "grad", PLIM_CAT_TEMPORARY);
-    plim_t ones = plim_m_empty_like(m, root); /* held by Python until backward returns */
+    plim_t first = grad ? plim_m_ref(m, grad) : plim_m_empty_like(m, root); /* ones, held by
+                                                              Python until backward returns */
     m->autograd_thread = true;
-    plim_m_backward_from(m, &root, &ones, 1, visit, ud);
+    plim_m_backward_from(m, &root, &first, 1, visit, ud);
     if (m->watch && m->watch->finished)
         m->watch->finished(m->watch->ud);
     m->autograd_thread = false;
-    plim_m_drop(m, ones);
+    plim_m_drop(m, first);
     m->grad_mode = mode;
 }

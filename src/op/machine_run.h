@@ -8,10 +8,10 @@
 /* Runs one graph node.  value[] holds handles by value id and receives the node's outputs. A
  * node without a rule gets new outputs with the metas that the file gives. */
 void plim_m_run(plim_machine *m, const plim_graph *g, uint32_t node, plim_t *value);
-/* loss.backward().  `visit` is called for each autograd node before it runs, with the graph
+/* root.backward(grad); grad 0: of a loss, whose gradient is 1.  `visit` is called for each autograd node before it runs, with the graph
  * node that created it. */
 typedef void (*plim_m_visit)(void *ud, uint32_t where, const char *fn);
-void plim_m_backward(plim_machine *m, plim_t root, plim_m_visit visit, void *ud);
+void plim_m_backward(plim_machine *m, plim_t root, plim_t grad, plim_m_visit visit, void *ud);
 /* register_post_accumulate_grad_hook on every leaf: called once its gradient is complete. */
 void plim_m_on_grad(plim_machine *m, void (*call)(void *ud, plim_t leaf), void *ud);
 /* Within a node's backward: starts from several roots with these gradients (borrowed). */

@@ -64,13 +64,20 @@ plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err
 double plim_strategy_number(const plim_strategy_spec *spec, const char *option);
 plim_dtype plim_strategy_dtype(const plim_strategy_spec *spec, const char *option);
 
+/* The order of a stage's forward and backward passes. */
+typedef enum plim_schedule {
+    PLIM_SCHEDULE_1F1B, /* a backward pass as soon as there is one */
+    PLIM_SCHEDULE_GPIPE /* all forward passes first */
+} plim_schedule;
+
 /* A job, and one rank of it. */
 typedef struct plim_share {
     int64_t size[PLIM_AXES]; /* parts; 1: not divided */
     int64_t at[PLIM_AXES];   /* the part that this rank has */
     int64_t world, rank;
-    bool
-        sequence; /* with tp: each rank has a part of the tokens between the divided modules */
+    int64_t microbatches;   /* with pp: that enter the pipeline in a step */
+    plim_schedule schedule; /* likewise */
+    bool sequence;   /* with tp: the tokens are divided, too, between the products of layers */
     bool every_rank; /* the setting is "all" */
     plim_strategy_spec strategy;
 } plim_share;
@@ -83,7 +90,8 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
 void plim_share_place(plim_share *s, int64_t rank);
 /* Divides the graph along every axis that is divided. */
 plim_status plim_share_divide(plim_graph *g, const plim_share *s, plim_err *err);
-/* The axes' own: tensor.c. */
+/* The axes' own: stage.c, tensor.c. */
+plim_status plim_share_stage(plim_graph *g, const plim_share *s, plim_err *err);
 plim_status plim_share_tensor(plim_graph *g, const plim_share *s, plim_err *err);
 
 /* Whether the ranks exchange data in a step. */

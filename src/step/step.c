@@ -9,62 +9,23 @@
  *         optimizer.step()
  *         ema.update(model)      if there is one
  */
-#include "step/step.h"
-
 #include "core/region.h"
 #include "op/rules.h"
+#include "step/run.h"
 
-enum { MAX_INPUTS = 64, MAX_OUTPUTS = 4096, PER_NODE = 4 }; /* storages, both passes */
-
-typedef struct batch {
-    plim_t x[MAX_INPUTS], y;
-} batch;
-
-typedef struct run {
-    plim_arena *a;
-    const plim_graph *g;
-    const plim_step_settings *s;
-    plim_machine *m;
-    plim_tape *tape;
-    plim_t *value; /* by value id */
-    plim_release plan;
-    plim_regions regions;
-    plim_shared shared;
-    uint32_t unit; /* of shared: the next to run forward */
-    plim_t *leaf;  /* what is trained, on this rank: parameters or shards of them */
-    uint32_t n_leaves;
-    plim_optim_run optim, ema;
-    plim_optim_run *each; /* in backward: of one parameter each; else NULL */
-    const plim_loop *loop;
-    unsigned keeps;
-    /* the values that the loop's variables hold */
-    batch *held, *next, *now; /* those on the device, room for the next, the one in use */
-    uint32_t n_held;
-    plim_t *out, loss; /* out by output of the graph */
-    uint32_t n_out;    /* outputs that enter the loss */
-    plim_loss_kind loss_kind;
-    int step;
-    plim_ledger ledger;
-} run;
-
-static void mark_phase(run *r, plim_phase phase, plim_str op)
-{
-    if (!plim_tape_mark(r->tape, r->step, phase, op))
-        plim_m_oom(r->m);
-    r->ledger.phase = (uint8_t)phase;
-}
+enum { PER_NODE = 4 }; /* storages, both passes */
 
 /* ---- load -------------------------------------------------------------------------- */
 
-static void load_model(run *r)
+static void load_model(plim_run *r)
 {
     r->step = -1;
-    mark_phase(r, PLIM_PHASE_LOAD, PLIM_STR(""));
+    plim_run_mark(r, PLIM_PHASE_LOAD, PLIM_STR(""));
     const plim_strategy *by = r->s->share.strategy.strategy;
     plim_step_load(r->m, r->a, r->g, r->s->dtype, by && by->from_host, r->value);
 }
 
-static plim_status wrap_model(run *r, plim_err *err)
+static plim_status wrap_model(plim_run *r, plim_err *err)
 {
     uint32_t *order = NULL, n = plim_step_order(r->a, r->g, false, &order);
     if (n == PLIM_NONE)
@@ -84,7 +45,7 @@ static plim_t run_closure(void *ud);
 static void step_in_backward(void *ud, plim_t leaf);
 
 /* {p: AdamW([p]) for p in model.parameters()}, stepped by hooks */
-static void split_optimizer(run *r)
+static void split_optimizer(plim_run *r)
 {
     plim_optim_run *o = &r->optim;
     r->each = PLIM_NEW_N(r->a, plim_optim_run, o->n);
@@ -101,7 +62,7 @@ static void split_optimizer(run *r)
     plim_m_on_grad(r->m, step_in_backward, r);
 }
 
-static void make_optimizer(run *r)
+static void make_optimizer(plim_run *r)
 {
     const plim_graph *g = r->g;
     plim_optim_run *o = &r->optim;
@@ -156,7 +117,7 @@ static void make_optimizer(run *r)
 }
 
 /* All tensors of the model that are on the card, each once. */
-static void make_ema(run *r)
+static void make_ema(plim_run *r)
 {
     const plim_graph *g = r->g;
     plim_optim_run *o = &r->ema;
@@ -191,7 +152,7 @@ static bool looks_like_logits(const plim_meta *m)
     return plim_is_float(m->dtype) && m->rank >= 2 && m->dim[1] > 1;
 }
 
-static void choose_loss(run *r)
+static void choose_loss(plim_run *r)
 {
     const plim_graph *g = r->g;
     r->loss_kind = r->s->loss;
@@ -201,6 +162,10 @@ static void choose_loss(run *r)
         return;
     }
     const plim_meta *first = &g->values[g->outputs[0]].meta;
+    if (plim_run_sends(r)) { /* another stage has a loss */
+        r->loss_kind = PLIM_LOSS_MODEL;
+        return;
+    }
     if (r->loss_kind == PLIM_LOSS_DEFAULT)
         r->loss_kind = looks_like_logits(first)                      ? PLIM_LOSS_CROSS_ENTROPY
                        : !first->rank && plim_is_float(first->dtype) ? PLIM_LOSS_MODEL
@@ -220,262 +185,15 @@ static void choose_loss(run *r)
         r->n_out++;
 }
 
-static void choose_loop(run *r)
+static void choose_loop(plim_run *r)
 {
     r->loop = r->s->loop ? r->s->loop : plim_loop_usual(r->loss_kind == PLIM_LOSS_MODEL);
     r->keeps = r->s->keeps_given ? r->s->keeps : r->loop->keeps;
 }
 
-/* One target serves all heads.  Class indices for cross_entropy (a rank-3 output [B, T, V] is
- * scored token by token), else values like the output. */
-static plim_t make_target(run *r)
-{
-    plim_meta t = plim_step_meta(r->s->dtype, &r->g->values[r->g->outputs[0]].meta);
-    if (r->loss_kind == PLIM_LOSS_SUM || r->loss_kind == PLIM_LOSS_MODEL)
-        return 0;
-    if (r->loss_kind == PLIM_LOSS_CROSS_ENTROPY) {
-        int32_t cls = t.rank == 3 ? 2 : 1;
-        t.dtype = PLIM_I64;
-        for (int32_t i = cls; i + 1 < t.rank; i++)
-            t.dim[i] = t.dim[i + 1];
-        t.rank--;
-    }
-    plim_meta_contiguous(&t);
-    return plim_m_leaf(r->m, &t, false);
-}
-
-static void load_batch(run *r, batch *b)
-{
-    const plim_graph *g = r->g;
-    for (uint32_t i = 0; i < g->n_inputs; i++) {
-        const plim_value *v = &g->values[g->inputs[i]];
-        plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);
-        plim_m_place(r->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
-        b->x[i] = plim_m_leaf(r->m, &meta, false);
-    }
-    plim_m_place(r->m, PLIM_NONE, PLIM_STR("target"), NULL, PLIM_CAT_INPUT);
-    if (!r->s->infer)
-        b->y = make_target(r);
-}
-
-static void release_tensors(run *r, plim_t *held, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        plim_m_drop(r->m, held[i]);
-        held[i] = 0;
-    }
-}
-
-/* The new batches are on the device before the old ones are released. */
-static void fetch_batches(run *r, uint32_t n)
-{
-    batch *fresh = r->next;
-    mark_phase(r, PLIM_PHASE_INPUTS, PLIM_STR(""));
-    for (uint32_t i = 0; i < n; i++)
-        load_batch(r, &fresh[i]);
-    for (uint32_t i = 0; i < r->n_held; i++) {
-        release_tensors(r, r->held[i].x, MAX_INPUTS);
-        release_tensors(r, &r->held[i].y, 1);
-    }
-    r->next = r->held;
-    r->held = r->now = fresh;
-    r->n_held = n;
-}
-
-static void clear_grad(run *r, plim_t leaf)
-{
-    if (r->s->zero_grad_keeps)
-        plim_m_clear_sparse(r->m, leaf);
-    else
-        plim_m_set_grad(r->m, leaf, 0);
-}
-
-static void zero_grad(run *r, const plim_optim_run *o)
-{
-    for (uint32_t i = 0; i < o->n; i++)
-        clear_grad(r, o->params[i].leaf);
-}
-
-static void zero_all_grads(run *r)
-{
-    mark_phase(r, PLIM_PHASE_ZERO_GRAD, PLIM_STR(""));
-    for (uint32_t i = 0; i < r->n_leaves; i++)
-        clear_grad(r, r->leaf[i]);
-}
-
-/* ---- forward ------------------------------------------------------------------------------ */
-
-static plim_str node_name(const plim_graph *g, uint32_t node)
-{
-    const plim_node *n = &g->nodes[node];
-    plim_str path = g->scopes[n->scope].path;
-    return path.n ? path : n->target;
-}
-
-/* The units of a strategy, which run one after the other. */
-static bool begins_unit(const run *r, uint32_t node)
-{
-    return r->unit < r->shared.units.n && node == r->shared.units.r[r->unit].first;
-}
-static bool ends_unit(const run *r, uint32_t node)
-{
-    return r->unit < r->shared.units.n && node + 1 == r->shared.units.r[r->unit].last;
-}
-
-/* Runs the nodes [first, last), and releases each value where Python does. */
-static void run_nodes(run *r, uint32_t first, uint32_t last, plim_phase phase)
-{
-    const plim_graph *g = r->g;
-    uint32_t scope = PLIM_NONE;
-    for (uint32_t i = first; i < last && !plim_m_bad(r->m) && !plim_m_stopped(r->m); i++) {
-        plim_str name = node_name(g, i);
-        if (g->nodes[i].scope != scope || !g->nodes[i].scope)
-            mark_phase(r, phase, name);
-        scope = g->nodes[i].scope;
-        if (phase == PLIM_PHASE_FORWARD && begins_unit(r, i))
-            plim_shared_forward(&r->shared, r->unit);
-        plim_m_place(r->m, i, name, "out", PLIM_CAT_TEMPORARY);
-        plim_m_run(r->m, g, i, r->value);
-        for (uint32_t k = r->plan.first[i]; k < r->plan.first[i + 1]; k++) {
-            uint32_t v = r->plan.ids[k];
-            plim_m_drop(r->m, r->value[v]);
-            r->value[v] = 0;
-        }
-        if (phase == PLIM_PHASE_FORWARD && ends_unit(r, i))
-            plim_shared_forward_end(&r->shared, r->unit++);
-    }
-}
-
-/* ---- checkpoints ------------------------------------------------------------------------ */
-
-static void run_region(run *r, uint32_t i)
-{
-    const plim_region *q = &r->regions.r[i];
-    bool reentrant = r->regions.reentrant; /* inference has no regions */
-    plim_m_region_begin(r->m, i);
-    for (uint32_t k = 0; k < q->n_inputs; k++)
-        plim_m_region_input(r->m, r->value[q->input[k]]);
-    if (reentrant)
-        plim_m_set_grad_mode(r->m, false);
-    run_nodes(r, q->first, q->last, PLIM_PHASE_FORWARD);
-    if (reentrant) {
-        plim_t *out = PLIM_NEW_N(r->a, plim_t, (uint64_t)q->n_outputs + 1);
-        plim_m_set_grad_mode(r->m, true);
-        if (!out) {
-            plim_m_oom(r->m);
-            return;
-        }
-        for (uint32_t k = 0; k < q->n_outputs; k++)
-            out[k] = r->value[q->output[k]];
-        plim_m_region_reentrant(r->m, out, q->n_outputs);
-    }
-    plim_m_region_end(r->m);
-}
-
-/* Whether the caller has to drop this value: yes if a node made it, no if it belongs to the
- * loop. */
-static bool is_owned(const run *r, uint32_t v)
-{
-    return r->g->values[v].kind == PLIM_VALUE_NODE;
-}
-
-/* Runs the region's nodes again, within the backward pass.  The values left in r->value belong
- * to the caller. */
-static void recompute_forward(run *r, const plim_region *q, const plim_t *input)
-{
-    for (uint32_t k = 0; k < q->n_inputs; k++)
-        r->value[q->input[k]] =
-            is_owned(r, q->input[k]) ? plim_m_ref(r->m, input[k]) : input[k];
-    run_nodes(r, q->first, q->last, PLIM_PHASE_BACKWARD);
-}
-
-static void release_value(run *r, uint32_t v)
-{
-    if (is_owned(r, v))
-        plim_m_drop(r->m, r->value[v]);
-    r->value[v] = 0;
-}
-
-static void release_recomputed(run *r, const plim_region *q)
-{
-    for (uint32_t i = q->first; i < q->last; i++)
-        for (uint32_t k = 0; k < r->g->nodes[i].n_outs; k++)
-            release_value(r, r->g->nodes[i].outs[k]);
-    for (uint32_t k = 0; k < q->n_inputs; k++)
-        release_value(r, q->input[k]);
-}
-
-static void recompute_region(void *ud, uint32_t region, const plim_t *input, uint32_t n)
-{
-    run *r = ud;
-    (void)n;
-    recompute_forward(r, &r->regions.r[region], input);
-    release_recomputed(r, &r->regions.r[region]);
-}
-
-static void visit_backward(void *ud, uint32_t where, const char *fn);
-
-static void recompute_backward(void *ud, uint32_t region, const plim_t *input, uint32_t n,
-                               const plim_t *g, plim_t *dx)
-{
-    run *r = ud;
-    const plim_region *q = &r->regions.r[region];
-    plim_t *in = PLIM_NEW_N(r->a, plim_t, (uint64_t)n + 1),
-           *out = PLIM_NEW_N(r->a, plim_t, (uint64_t)q->n_outputs + 1);
-    if (!in || !out) {
-        plim_m_oom(r->m);
-        return;
-    }
-    for (uint32_t k = 0; k < n; k++)
-        in[k] = plim_m_detached(r->m, input[k]);
-    recompute_forward(r, q, in);
-    plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
-    for (uint32_t k = 0; k < q->n_outputs; k++)
-        out[k] = r->value[q->output[k]];
-    plim_m_set_grad_mode(r->m, false);
-    plim_m_backward_from(r->m, out, g, q->n_outputs, visit_backward, r);
-    for (uint32_t k = 0; k < n; k++)
-        dx[k] = plim_m_ref(r->m, plim_m_grad(r->m, in[k]));
-    release_recomputed(r, q);
-    for (uint32_t k = 0; k < n; k++)
-        plim_m_drop(r->m, in[k]);
-}
-
-/* ---- the whole of it ---------------------------------------------------------------------- */
-
-static void run_forward(run *r)
-{
-    const plim_graph *g = r->g;
-    for (uint32_t i = 0; i < g->n_inputs; i++)
-        r->value[g->inputs[i]] = r->now->x[i];
-    uint32_t at = 0;
-    r->unit = 0;
-    plim_shared_forward(&r->shared, r->shared.units.n);
-    for (uint32_t i = 0; i < r->regions.n && !plim_m_bad(r->m); i++) {
-        run_nodes(r, at, r->regions.r[i].first, PLIM_PHASE_FORWARD);
-        run_region(r, i);
-        at = r->regions.r[i].last;
-    }
-    run_nodes(r, at, g->n_nodes, PLIM_PHASE_FORWARD);
-    plim_shared_forward_end(&r->shared, r->shared.units.n);
-    /* out is assigned: the last iteration's outputs are freed */
-    for (uint32_t i = 0; i < g->n_outputs; i++) {
-        plim_t t = r->value[g->outputs[i]];
-        const plim_value *v = &g->values[g->outputs[i]];
-        plim_m_drop(r->m, r->out[i]);
-        r->out[i] = v->kind == PLIM_VALUE_NODE ? t : plim_m_ref(r->m, t);
-        if (v->kind == PLIM_VALUE_NODE)
-            plim_m_set_category(r->m, t, PLIM_CAT_OUTPUT);
-        r->value[g->outputs[i]] = v->kind == PLIM_VALUE_NODE ? 0 : t;
-        for (uint32_t k = 0; k < i; k++) /* returned twice: one more reference */
-            if (g->outputs[k] == g->outputs[i])
-                r->out[i] = plim_m_ref(r->m, r->out[k]);
-    }
-}
-
 /* ---- loss ----------------------------------------------------------------------------------- */
 
-static plim_t one_loss(run *r, plim_t out)
+static plim_t one_loss(plim_run *r, plim_t out)
 {
     plim_machine *m = r->m;
     const plim_meta *om = plim_m_meta(m, out);
@@ -498,9 +216,9 @@ static plim_t one_loss(run *r, plim_t out)
 }
 
 /* loss1 + 0.4 * (loss2 + ...), as models with auxiliary heads are trained */
-static void compute_loss(run *r)
+static void compute_loss(plim_run *r)
 {
-    mark_phase(r, PLIM_PHASE_LOSS, PLIM_STR("loss"));
+    plim_run_mark(r, PLIM_PHASE_LOSS, PLIM_STR("loss"));
     plim_m_place(r->m, PLIM_NONE, PLIM_STR("loss"), "out", PLIM_CAT_TEMPORARY);
     plim_t total = one_loss(r, r->out[0]);
     for (uint32_t i = 1; i < r->n_out && !plim_m_bad(r->m); i++) {
@@ -520,84 +238,75 @@ static void compute_loss(run *r)
 
 /* ---- backward and step ------------------------------------------------------------------------ */
 
-static void visit_backward(void *ud, uint32_t where, const char *fn)
-{
-    run *r = ud;
-    plim_str name = where == PLIM_NONE ? PLIM_STR("loss") : node_name(r->g, where);
-    const plim_mark *last = &r->tape->marks[r->tape->n_marks - 1];
-    (void)fn;
-    if (last->phase != PLIM_PHASE_BACKWARD || last->op.p != name.p)
-        mark_phase(r, PLIM_PHASE_BACKWARD, name);
-    plim_m_place(r->m, where, name, "grad", PLIM_CAT_TEMPORARY);
-}
-
-static void enter_autocast(run *r)
+static void enter_autocast(plim_run *r)
 {
     if (r->s->autocast != PLIM_F32)
         plim_m_autocast(r->m, r->s->autocast);
 }
 
-static void forward_backward(run *r)
+static void forward_backward(plim_run *r)
 {
     plim_m_set_grad_mode(r->m, true);
     enter_autocast(r);
-    run_forward(r);
+    plim_run_forward(r);
     compute_loss(r);
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
     if (!(r->keeps & PLIM_KEEP_OUTPUTS))
-        release_tensors(r, r->out, r->g->n_outputs);
-    mark_phase(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
+        plim_run_release(r, r->out, r->g->n_outputs);
+    plim_run_mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
     plim_t loss = plim_shared_loss(&r->shared, r->loss);
-    plim_m_backward(r->m, loss, visit_backward, r);
+    plim_m_backward(r->m, loss, 0, plim_run_visit, r);
     plim_shared_returned(&r->shared);
     plim_m_drop(r->m, loss);
     plim_m_set_grad_mode(r->m, false);
 }
 
-static void release_batch(run *r)
+static void release_batch(plim_run *r)
 {
     if (r->keeps & PLIM_KEEP_INPUTS)
         return;
-    release_tensors(r, r->now->x, MAX_INPUTS);
-    release_tensors(r, &r->now->y, 1);
+    plim_run_release(r, r->now->x, PLIM_RUN_INPUTS);
+    plim_run_release(r, &r->now->y, 1);
 }
 
-static void mark_optimizer(run *r)
+static void mark_optimizer(plim_run *r)
 {
-    mark_phase(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
+    plim_run_mark(r, PLIM_PHASE_OPTIMIZER, plim_str_of(r->s->optim.optim->name));
 }
 
 /* The closure of an optimizer that runs the model; its locals are freed on return. */
 static plim_t run_closure(void *ud)
 {
-    run *r = ud;
-    zero_all_grads(r);
+    plim_run *r = ud;
+    plim_run_zero_grads(r);
     forward_backward(r);
     mark_optimizer(r);
     if (r->s->clip)
         plim_optim_clip(&r->optim);
-    release_tensors(r, r->out, r->g->n_outputs);
+    plim_run_release(r, r->out, r->g->n_outputs);
     plim_t got = r->loss;
     r->loss = 0;
     return got;
 }
 
 /* Gradients of one batch or of several, clipped if requested. */
-static void run_passes(run *r)
+static void run_passes(plim_run *r)
 {
     const plim_loop *loop = r->loop;
-    uint32_t n = (uint32_t)r->s->accumulate;
+    uint32_t n = r->flights ? 0 : (uint32_t)r->s->accumulate;
+    if (r->flights)
+        plim_run_pipeline(r);
     for (uint32_t k = 0; k < n && !plim_m_bad(r->m); k++) {
         if (!loop->fetch_all || !k)
-            fetch_batches(r, loop->fetch_all ? n : 1);
+            plim_run_fetch(r, loop->fetch_all ? n : 1);
         else
             r->now = &r->held[k];
         if (!k && !loop->zero_grad_last)
-            zero_all_grads(r);
+            plim_run_zero_grads(r);
         r->shared.more_passes = k + 1 < n;
         forward_backward(r);
         if (!(r->keeps & PLIM_KEEP_LOSS))
-            release_tensors(r, &r->loss, 1);
+            plim_run_release(r, &r->loss, 1);
         release_batch(r);
     }
     if (!r->each)
@@ -606,7 +315,7 @@ static void run_passes(run *r)
         plim_optim_clip(&r->optim);
 }
 
-static uint64_t tensor_bytes(const run *r, plim_t t)
+static uint64_t tensor_bytes(const plim_run *r, plim_t t)
 {
     uint64_t bytes = 0;
     return t && plim_meta_bytes(plim_m_meta(r->m, t), &bytes) ? bytes : 0;
@@ -614,7 +323,7 @@ static uint64_t tensor_bytes(const run *r, plim_t t)
 
 /* A step reads and writes every parameter and its state, and reads the gradient; temporaries
  * add what they take. */
-static void record_optimizer(run *r, const plim_optim_run *o)
+static void record_optimizer(plim_run *r, const plim_optim_run *o)
 {
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < o->n; i++) {
@@ -632,10 +341,16 @@ static void record_optimizer(run *r, const plim_optim_run *o)
     plim_m_work_bytes(r->m, PLIM_WORK_optimizer, o->n, bytes);
 }
 
+static void zero_grad(plim_run *r, const plim_optim_run *o)
+{
+    for (uint32_t i = 0; i < o->n; i++)
+        plim_run_clear_grad(r, o->params[i].leaf);
+}
+
 /* optimizer.step(); optimizer.zero_grad() of the leaf's own optimizer */
 static void step_in_backward(void *ud, plim_t leaf)
 {
-    run *r = ud;
+    plim_run *r = ud;
     plim_str layer = r->tape->marks[r->tape->n_marks - 1].op;
     uint32_t i = 0;
     while (i < r->optim.n && r->optim.params[i].leaf != leaf)
@@ -646,15 +361,15 @@ static void step_in_backward(void *ud, plim_t leaf)
     plim_optim_step(&r->each[i]);
     record_optimizer(r, &r->each[i]);
     zero_grad(r, &r->each[i]);
-    mark_phase(r, PLIM_PHASE_BACKWARD, layer);
+    plim_run_mark(r, PLIM_PHASE_BACKWARD, layer);
     plim_m_place(r->m, PLIM_NONE, layer, "grad", PLIM_CAT_TEMPORARY);
 }
 
-static void train_step(run *r)
+static void train_step(plim_run *r)
 {
     bool runs_model = r->s->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL;
     if (runs_model)
-        fetch_batches(r, 1);
+        plim_run_fetch(r, 1);
     else
         run_passes(r);
     if (!r->each) {
@@ -663,42 +378,42 @@ static void train_step(run *r)
     }
     plim_shared_step_end(&r->shared);
     if (r->s->ema.optim) {
-        mark_phase(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
+        plim_run_mark(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));
         plim_optim_step(&r->ema);
         record_optimizer(r, &r->ema);
     }
     if (r->loop->zero_grad_last)
-        zero_all_grads(r);
+        plim_run_zero_grads(r);
     if (runs_model)
         release_batch(r);
 }
 
-static void infer_step(run *r)
+static void infer_step(plim_run *r)
 {
-    fetch_batches(r, 1);
+    plim_run_fetch(r, 1);
     enter_autocast(r);
-    run_forward(r);
+    plim_run_forward(r);
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
     if (!(r->keeps & PLIM_KEEP_OUTPUTS))
-        release_tensors(r, r->out, r->g->n_outputs);
+        plim_run_release(r, r->out, r->g->n_outputs);
 }
 
 plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_settings *s,
                           plim_tape *tape, plim_step_info *info, plim_err *err)
 {
-    run r = {.a = a, .g = g, .s = s, .tape = tape};
-    if (g->n_inputs > MAX_INPUTS || g->n_outputs > MAX_OUTPUTS)
+    plim_run r = {.a = a, .g = g, .s = s, .tape = tape, .loss_at = PLIM_NONE};
+    if (g->n_inputs > PLIM_RUN_INPUTS || g->n_outputs > PLIM_RUN_OUTPUTS)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "%u inputs and %u outputs are over the limits of %d and %d",
-                         (unsigned)g->n_inputs, (unsigned)g->n_outputs, MAX_INPUTS,
-                         MAX_OUTPUTS);
+                         (unsigned)g->n_inputs, (unsigned)g->n_outputs, PLIM_RUN_INPUTS,
+                         PLIM_RUN_OUTPUTS);
     plim_world world = s->world;
     world.eval = s->infer;
     r.m = plim_m_new(a, tape, &world, err);
     r.value = PLIM_NEW_N(a, plim_t, g->n_values);
     r.out = PLIM_NEW_N(a, plim_t, (uint64_t)g->n_outputs + 1);
-    r.held = PLIM_NEW_N(a, batch, s->accumulate);
-    r.next = PLIM_NEW_N(a, batch, s->accumulate);
+    r.held = PLIM_NEW_N(a, plim_batch, s->accumulate);
+    r.next = PLIM_NEW_N(a, plim_batch, s->accumulate);
     if (!r.m || !r.value || !r.out || !r.held || !r.next ||
         !plim_step_release_plan(a, g, &r.plan))
         return plim_oom(err);
@@ -708,13 +423,13 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         return st;
     plim_tape_expect(tape,
                      g->n_values + PER_NODE * g->n_nodes * (uint32_t)PLIM_MIN(s->steps, 2));
-    plim_m_on_recompute(r.m, recompute_region, recompute_backward, &r);
+    plim_run_recomputes(&r);
     load_model(&r);
     if ((st = wrap_model(&r, err)))
         return st;
-    if (!s->infer) {
+    plim_run_pipelined(&r);
+    if (!s->infer)
         choose_loss(&r);
-    }
     choose_loop(&r);
     if (!s->infer) {
         if (s->ema.optim)
