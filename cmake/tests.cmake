@@ -219,6 +219,10 @@ if(TARGET plimsoll)
     add_test(NAME golden.tune
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/tune/tune.py
                      $<TARGET_FILE:plimsoll>)
+    # Recorded runs of transformers' generate().
+    add_test(NAME golden.serve
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/serve/serve.py
+                     $<TARGET_FILE:plimsoll>)
     # Recorded ranks of jobs that run torch's own code for several cards.
     add_test(NAME golden.share
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/share.py

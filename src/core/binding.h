@@ -31,6 +31,8 @@ typedef struct plim_binding {
     /* for models that are built and not read */
     bool infer; /* build the graph of model.eval() */
     plim_caching caching;
+    bool prompts; /* a prompt of generate(): with mask and positions, and logits of its last
+                     token alone */
     bool labels_are_inputs;    /* the tokens are passed as labels, too */
     bool positions_are_inputs; /* position_ids are passed */
     plim_str packing;          /* a quantization_config for a model that has none; "": none */

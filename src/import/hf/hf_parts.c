@@ -22,6 +22,11 @@ uint32_t plim_hf_positions(plim_hf *h)
 {
     if (h->bind->positions_are_inputs)
         return h->positions = plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(1, h->seq));
+    if (h->bind->prompts) { /* src: generation/utils.py prepare_inputs_for_generation */
+        plim_nn_input(&h->n, "attention_mask", PLIM_I64, INTS(h->batch, h->seq));
+        return h->positions =
+                   plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(h->batch, h->seq));
+    }
     uint32_t p = plim_nn_arange(&h->n, h->seq);
     p = plim_nn_scalar(&h->n, "aten.add.Tensor", p, 0); /* the cache is empty */
     return h->positions = plim_nn_unsqueeze(&h->n, p, 0);
@@ -466,7 +471,9 @@ uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embeddi
 {
     plim_nn *n = &h->n;
     h->hidden = x;
-    x = plim_nn_unary(n, "aten.alias.default", x); /* hidden_states[:, slice_indices, :] */
+    /* hidden_states[:, slice_indices, :] */
+    x = h->bind->prompts ? plim_nn_slice(n, x, 1, h->seq - 1, INT64_MAX, 1)
+                         : plim_nn_unary(n, "aten.alias.default", x);
     if (embedding == PLIM_NONE)
         return plim_nn_linear(n, "lm_head", x, vocab, bias);
     plim_nn_enter(n, "lm_head", "Linear");

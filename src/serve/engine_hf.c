@@ -1,0 +1,210 @@
+/* engine_hf.c -- transformers' own generate(): see engines.def.
+ *
+ * A pass over the prompt fills the cache; a pass for each new token grows it: each layer joins
+ * its keys, then its values, to those of the token while the old ones live.  The pass over the
+ * prompt is run on the simulated machine; what the later ones need lies between two bounds. */
+#include "fit/fit.h"
+#include "serve/serve.h"
+
+static uint64_t take_off(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
+
+/* ---- weights ------------------------------------------------------------------------------ */
+
+static uint64_t sum_weights(const plim_serving *s)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->g->n_values; i++) {
+        const plim_value *v = &s->g->values[i];
+        bool held = v->kind == PLIM_VALUE_PARAMETER || v->kind == PLIM_VALUE_BUFFER;
+        if (held && v->tied_to == PLIM_NONE)
+            sum = plim_sat_add(sum, plim_serving_bytes(s, v));
+    }
+    return sum;
+}
+
+/* ---- keys and values ---------------------------------------------------------------------- */
+
+/* Of all requests, each of so many tokens.  Past its window a layer keeps views of what it
+ * joined last, which is as long as the window.  src: DynamicSlidingWindowLayer.update */
+static uint64_t sum_cache(const plim_serving *s, uint64_t tokens)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->g->n_kv; i++) {
+        const plim_kv_layers *kv = &s->g->kv[i];
+        uint64_t window = kv->window ? (uint64_t)kv->window : tokens;
+        uint64_t kept = PLIM_MIN(tokens, window);
+        sum = plim_sat_add(sum, plim_sat_mul(plim_serving_kv(s, kv), kept));
+    }
+    return plim_sat_mul(sum, s->concurrency);
+}
+
+/* Likewise, of the layer that keeps the most. */
+static uint64_t largest_layer(const plim_serving *s, uint64_t tokens)
+{
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < s->g->n_kv; i++) {
+        const plim_kv_layers *kv = &s->g->kv[i];
+        if (kv->layers)
+            most = PLIM_MAX(most, plim_serving_kv(s, kv) / (uint64_t)kv->layers);
+    }
+    return plim_sat_mul(plim_sat_mul(most, tokens), s->concurrency);
+}
+
+/* ---- passes --------------------------------------------------------------------------------- */
+
+/* What generate() holds beside what the model gets, all of integers of 8 bytes: the prompts, of
+ * which the model gets a copy, the flags of unfinished requests, the tokens that begin a text
+ * and fill it up.  src: generation/utils.py _sample, _prepare_special_tokens */
+static uint64_t own_tensors(const plim_serving *s, uint64_t tokens)
+{
+    return plim_sat_add(plim_sat_mul(8 * (tokens + 1), s->concurrency), 16);
+}
+
+/* A pass over so many tokens of each request, with an empty cache. */
+static plim_status run_pass(const plim_serving *s, uint64_t tokens, unsigned what,
+                            plim_peaks *out, plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_job job = *s->job;
+    job.bind.batch = (int64_t)s->concurrency;
+    job.bind.seq = (int64_t)tokens;
+    job.bind.infer = job.step.infer = job.bind.prompts = true;
+    job.bind.caching = PLIM_CACHING_ON;
+    job.step.steps = 1;
+    plim_status st = plim_fit_size(&job, &scratch, 0, what, 0, out, err);
+    plim_arena_free(&scratch);
+    if (!st)
+        out->requested = plim_sat_add(out->requested, own_tensors(s, tokens));
+    return st;
+}
+
+/* Heads of queries: what has four dimensions, [batch, heads, 1, size]. */
+static uint64_t count_heads(const plim_graph *g)
+{
+    int64_t most = 1;
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].meta.rank == 4)
+            most = PLIM_MAX(most, g->values[i].meta.dim[1]);
+    return (uint64_t)most;
+}
+
+/* Heads of queries for each that keeps keys and values, at most. */
+static uint64_t count_groups(const plim_serving *s)
+{
+    uint64_t heads = count_heads(s->g), least = heads;
+    for (uint32_t i = 0; i < s->g->n_kv; i++)
+        if (s->g->kv[i].heads > 0)
+            least = PLIM_MIN(least, (uint64_t)s->g->kv[i].heads);
+    return PLIM_MAX(heads / least, 1);
+}
+
+/* Whether attention is a kernel, and not op by op. */
+static bool has_kernel(const plim_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (plim_str_is(g->nodes[i].target, "aten.scaled_dot_product_attention.default"))
+            return true;
+    return false;
+}
+
+/* Where it is not, its variables live until it returns (queries, repeated keys and values), and
+ * the masks of each request do: at most so much of it is missing from the simulated pass. */
+static uint64_t loose_variables(const plim_serving *s, uint64_t prompt)
+{
+    enum { MASK_BYTES = 4 };
+    if (has_kernel(s->g))
+        return 0;
+    uint64_t masks = plim_sat_mul(plim_sat_mul(prompt, prompt), s->concurrency);
+    uint64_t repeated = plim_sat_mul(largest_layer(s, prompt), count_groups(s));
+    return plim_sat_add(plim_sat_mul(masks, MASK_BYTES), plim_sat_mul(repeated, 2));
+}
+
+/* The last pass over a token, where `token` is what one needs beside the cache.  In one layer the
+ * old keys live beside the joined ones.  At most, attention that is no kernel repeats keys and
+ * values for each head that shares them, and has scores in fp32 and in the model's type. */
+static plim_serve_row last_pass(const plim_serving *s, uint64_t token)
+{
+    enum { SCORE_BYTES = 16 };
+    const uint64_t tokens = take_off(s->context, 1), heads = count_heads(s->g);
+    const uint64_t layer = largest_layer(s, tokens);
+    uint64_t scores = plim_sat_mul(plim_sat_mul(heads, tokens), s->concurrency);
+    uint64_t repeated = plim_sat_mul(layer, count_groups(s));
+    plim_serve_row r = {.low = plim_sat_add(token, sum_cache(s, take_off(tokens, 1)))};
+    r.usual = plim_sat_add(token, sum_cache(s, tokens));
+    r.usual = plim_sat_add(r.usual, layer / 2);
+    r.high = plim_sat_add(r.usual, plim_sat_add(layer, repeated));
+    r.high = plim_sat_add(r.high, plim_sat_mul(scores, SCORE_BYTES));
+    return r;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+static plim_status add_part(plim_served *out, const char *name, uint64_t low, uint64_t usual,
+                            uint64_t high, const char *doc, plim_err *err)
+{
+    return plim_served_part(
+        out,
+        (plim_serve_row){.part = name,
+                         .low = low,
+                         .usual = usual,
+                         .high = high,
+                         .certainty = low == high ? PLIM_EXACT : PLIM_ESTIMATED,
+                         .doc = doc},
+        err);
+}
+
+/* What is live beside weights and cache at the peak of all passes, and what the allocator
+ * reserves beside that. */
+static plim_status add_temporaries(const plim_serving *s, const plim_peaks first[3],
+                                   const plim_serve_row *last, uint64_t held, plim_served *out,
+                                   plim_err *err)
+{
+    uint64_t low = take_off(PLIM_MAX(first[0].requested, last->low), held);
+    uint64_t usual = take_off(PLIM_MAX(first[1].requested, last->usual), held);
+    uint64_t high = take_off(PLIM_MAX(first[2].requested, last->high), held);
+    bool prompt = first[1].requested >= last->usual;
+    uint64_t spare = take_off(first[1].reserved, first[1].requested);
+    uint64_t grown = sum_cache(s, take_off(s->context, 1));
+    plim_status st = add_part(
+        out, "temporaries", low, usual, high,
+        prompt ? "of the pass over the prompts" : "of the passes over new tokens", err);
+    /* each pass asks for tensors of another size, which leaves holes: at most as much as all of
+     * the cache at its former size */
+    return st ? st
+              : add_part(out, "reserved beside", 0, spare, plim_sat_add(spare, grown),
+                         "blocks that PyTorch keeps", err);
+}
+
+static plim_status run_passes(const plim_serving *s, uint64_t prompt, plim_peaks first[3],
+                              plim_peaks *token, plim_err *err)
+{
+    plim_status st = run_pass(s, prompt, PLIM_SIM_LOW, &first[0], err);
+    if (!st)
+        st = run_pass(s, prompt, 0, &first[1], err);
+    if (!st)
+        st = run_pass(s, prompt, PLIM_SIM_HIGH, &first[2], err);
+    first[2].requested = plim_sat_add(first[2].requested, loose_variables(s, prompt));
+    return st ? st : run_pass(s, 1, 0, token, err);
+}
+
+plim_status plim_engine_hf(const plim_serving *s, plim_served *out, plim_err *err)
+{
+    double asked;
+    plim_peaks first[3], token;
+    plim_status st = plim_serving_number(s, "new_tokens", 1, 1 << 24, &asked, err);
+    if (st)
+        return st;
+    const uint64_t prompt = PLIM_MAX(take_off(s->context, (uint64_t)asked), 1);
+    if ((st = run_passes(s, prompt, first, &token, err)))
+        return st;
+    const uint64_t weights = sum_weights(s);
+    const uint64_t cache = sum_cache(s, take_off(s->context, 1));
+    const plim_serve_row last = last_pass(s, take_off(token.requested, sum_cache(s, 1)));
+    out->request_bytes = cache / s->concurrency;
+    st = add_part(out, "weights", weights, weights, weights, "and buffers", err);
+    if (!st)
+        st = add_part(out, "KV cache", cache, cache, cache, "after the last pass", err);
+    if (!st)
+        st = add_temporaries(s, first, &last, plim_sat_add(weights, cache), out, err);
+    return st ? st : plim_served_context(s, out, err);
+}
