@@ -24,6 +24,12 @@ static uint64_t sum_weights(const plim_serving *s)
 
 /* ---- keys and values ---------------------------------------------------------------------- */
 
+/* Of a token in those layers, with the copies that transformers makes of shared heads. */
+static uint64_t token_bytes(const plim_serving *s, const plim_kv_layers *kv)
+{
+    return plim_sat_mul(plim_serving_kv(s, kv), (uint64_t)PLIM_MAX(kv->copies, 1));
+}
+
 /* Of all requests, each of so many tokens.  Past its window a layer keeps views of what it
  * joined last, which is as long as the window.  src: DynamicSlidingWindowLayer.update */
 static uint64_t sum_cache(const plim_serving *s, uint64_t tokens)
@@ -33,7 +39,7 @@ static uint64_t sum_cache(const plim_serving *s, uint64_t tokens)
         const plim_kv_layers *kv = &s->g->kv[i];
         uint64_t window = kv->window ? (uint64_t)kv->window : tokens;
         uint64_t kept = PLIM_MIN(tokens, window);
-        sum = plim_sat_add(sum, plim_sat_mul(plim_serving_kv(s, kv), kept));
+        sum = plim_sat_add(sum, plim_sat_mul(token_bytes(s, kv), kept));
     }
     return plim_sat_mul(sum, s->concurrency);
 }
@@ -45,7 +51,7 @@ static uint64_t largest_layer(const plim_serving *s, uint64_t tokens)
     for (uint32_t i = 0; i < s->g->n_kv; i++) {
         const plim_kv_layers *kv = &s->g->kv[i];
         if (kv->layers)
-            most = PLIM_MAX(most, plim_serving_kv(s, kv) / (uint64_t)kv->layers);
+            most = PLIM_MAX(most, token_bytes(s, kv) / (uint64_t)kv->layers);
     }
     return plim_sat_mul(plim_sat_mul(most, tokens), s->concurrency);
 }
