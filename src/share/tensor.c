@@ -177,7 +177,8 @@ static void add_op(dividing *d, uint32_t scope, const char *name, const plim_arg
         d->st = d->st ? d->st : plim_oom(d->err);
         return;
     }
-    memcpy(outs, result, n_outs * sizeof *outs);
+    if (n_outs)
+        memcpy(outs, result, n_outs * sizeof *outs);
     keep_node(d, &(plim_node){.op = op,
                               .target = plim_str_of(op->name),
                               .scope = scope,

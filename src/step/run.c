@@ -100,7 +100,7 @@ void plim_run_visit(void *ud, uint32_t where, const char *fn)
     plim_str name = where == PLIM_NONE ? PLIM_STR("loss") : node_name(r->g, where);
     const plim_mark *last = &r->tape->marks[r->tape->n_marks - 1];
     (void)fn;
-    if (last->phase != PLIM_PHASE_BACKWARD || last->op.p != name.p)
+    if (last->phase != PLIM_PHASE_BACKWARD || !plim_str_eq(last->op, name))
         plim_run_mark(r, PLIM_PHASE_BACKWARD, name);
     plim_m_place(r->m, where, name, "grad", PLIM_CAT_TEMPORARY);
 }
