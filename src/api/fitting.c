@@ -51,7 +51,7 @@ static plim_status read_seq_info(const plim_job *job, plim_arena *a, plim_graph 
         st = plim_job_note(job, g, err);
     if (!st)
         st = plim__model_info(a, g, out, err);
-    if (!st && shortest.seq != 1)
+    if (!st && shortest.seq != 1 && shortest.seq == g->seq)
         st = plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s' has no sequence length to search for",
                        (*out)->name);
     return st;

@@ -429,6 +429,13 @@ void plim_job_use_card(plim_job *job, const plim_gpu *gpu)
     job->step.world = plim_world_on(job->step.torch, gpu, job->step.world.lib);
 }
 
+/* The next length that the cards divide, if they have to: a search tries all. */
+static int64_t divide_seq(const plim_share *s, int64_t seq)
+{
+    int64_t parts = s->sequence ? s->size[PLIM_AXIS_tp] : 1;
+    return seq + (parts - seq % parts) % parts;
+}
+
 plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, plim_graph *g,
                            plim_err *err)
 {
@@ -450,7 +457,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
     if (batch)
         bind.batch = batch;
     if (size && job->find_seq)
-        bind.seq = size;
+        bind.seq = divide_seq(&job->step.share, size);
     plim_status st = plim_model_graph(job->model, &bind, a, g, err);
     if (!st && bind.caching == PLIM_CACHING_ON && !g->cached)
         return plim_fail(err, PLIM_EUSAGE, 0,
