@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "api/api.h"
+#include "base/task.h"
 #include "fit/advice.h"
 #include "fit/verdict.h"
 
@@ -286,18 +287,33 @@ static int compare_ranks(const void *a, const void *b)
     return 0;
 }
 
-static plim_status run_rank(work *w, int64_t rank, plim_rank *out)
+/* Simulates some of the groups, beside others who simulate the rest. */
+typedef struct rank_worker {
+    plim_job job; /* a copy: about one rank after the other */
+    const plim_share_group *groups;
+    plim_rank *rows; /* of all groups */
+    uint32_t first, n;
+    plim_arena scratch;
+    plim_status st;
+    plim_err err;
+    plim_task task;
+} rank_worker;
+
+enum { RANK_WORKERS = 4 };
+
+static plim_status run_rank(rank_worker *w, int64_t rank, plim_rank *out)
 {
     plim_tape tape;
     plim_verdict v;
     plim_step_info info;
     plim_graph g;
-    plim_share_place(&w->job->step.share, rank);
-    plim_status st = plim_job_graph(w->job, 0, w->a, &g, w->err);
+    plim_share_place(&w->job.step.share, rank);
+    plim_arena_reset(&w->scratch);
+    plim_status st = plim_job_graph(&w->job, 0, &w->scratch, &g, &w->err);
     if (!st)
-        st = plim_job_tape(w->job, &g, w->a, &tape, &info, w->err);
+        st = plim_job_tape(&w->job, &g, &w->scratch, &tape, &info, &w->err);
     if (!st)
-        st = plim_verdict_of(w->job, &tape, 0, false, w->a, &v, w->err);
+        st = plim_verdict_of(&w->job, &tape, 0, false, &w->scratch, &v, &w->err);
     if (st)
         return st;
     out->peak_requested = v.sim.peak_requested;
@@ -305,6 +321,44 @@ static plim_status run_rank(work *w, int64_t rank, plim_rank *out)
     out->peak_reserved = v.reserved;
     out->fits = v.fits;
     return PLIM_OK;
+}
+
+/* The first worker, whose thread is the caller's, reports the progress. */
+static void run_groups(void *worker)
+{
+    rank_worker *w = worker;
+    for (uint32_t i = w->first; i < w->n && !w->st; i += RANK_WORKERS) {
+        if (!w->first)
+            w->st = plim_job_progress(&w->job, i, w->n, w->rows[i].ranks, &w->err);
+        if (!w->st)
+            w->st = run_rank(w, w->groups[i].first, &w->rows[i]);
+    }
+}
+
+static plim_status run_ranks(work *w, const plim_share_group *groups, uint32_t n,
+                             plim_rank *rows)
+{
+    rank_worker *workers = PLIM_NEW_N(w->a, rank_worker, RANK_WORKERS);
+    const rank_worker *failed = NULL;
+    if (!workers)
+        return plim_oom(w->err);
+    for (uint32_t k = RANK_WORKERS; k-- > 0;) {
+        workers[k] = (rank_worker){.job = *w->job,
+                                   .groups = groups,
+                                   .rows = rows,
+                                   .first = k,
+                                   .n = n,
+                                   .scratch = PLIM_ARENA_INIT,
+                                   .err = PLIM_ERR_INIT};
+        plim_task_start(&workers[k].task, run_groups, &workers[k], k && k < n);
+    }
+    for (uint32_t k = 0; k < RANK_WORKERS; k++) {
+        plim_task_wait(&workers[k].task);
+        plim_arena_free(&workers[k].scratch);
+        failed = failed ? failed : workers[k].st ? &workers[k] : NULL;
+    }
+    return failed ? plim_fail(w->err, failed->err.code, failed->err.at, "%s", failed->err.msg)
+                  : PLIM_OK;
 }
 
 /* Simulates a rank of each group, and goes on as the worst. */
@@ -320,19 +374,17 @@ static plim_status list_ranks(work *w)
     plim_rank *rows = st ? NULL : PLIM_NEW_N(w->a, plim_rank, n);
     if (st || !rows)
         return st ? st : plim_oom(w->err);
-    for (uint32_t i = 0; i < n && !st; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         rows[i].ranks = plim__cstr(w->a, groups[i].ranks);
         rows[i].count = (uint64_t)groups[i].n;
         if (!rows[i].ranks)
             return plim_oom(w->err);
-        st = plim_job_progress(w->job, i, n, rows[i].ranks, w->err);
-        if (!st)
-            st = run_rank(w, groups[i].first, &rows[i]);
-        if (!st && compare_ranks(&rows[worst], &rows[i]) > 0)
-            worst = i;
     }
-    if (st)
+    if ((st = run_ranks(w, groups, n, rows)))
         return st;
+    for (uint32_t i = 1; i < n; i++)
+        if (compare_ranks(&rows[worst], &rows[i]) > 0)
+            worst = i;
     plim_share_place(s, groups[worst].first);
     qsort(rows, n, sizeof *rows, compare_ranks);
     w->e->ranks = rank_list(w->a, rows, n);

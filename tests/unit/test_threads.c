@@ -10,10 +10,8 @@
 
 /* Each pair asks about the same model: several threads read one handle. */
 static const char *const models[] = {
-    "resnet18",
-    DATA "resnet18.pt2",
-    DATA "llama-7b",
-    DATA "vit_b_16.pt2",
+    "resnet18",          DATA "resnet18.pt2", DATA "llama-7b",
+    DATA "vit_b_16.pt2", DATA "llama-tiny", /* whose ranks have threads of their own */
 };
 static const char *const settings[] = {
     "{'batch':8,'optimizer':'sgd,momentum=0.9','gpu':'rtx4090'}",
@@ -24,6 +22,8 @@ static const char *const settings[] = {
     "{'seq':32,'mode':'infer','dtype':'fp16','gpu':'a100'}",
     "{'batch':2,'ema':'averaged','accumulate':2}",
     "{'batch':1,'optimizer':'lbfgs'}",
+    "{'seq':64,'dp':8,'strategy':'zero1','optimizer':'adamw','rank':'all'}",
+    "{'seq':32,'dp':3,'tp':2,'strategy':'fsdp2','optimizer':'adamw','rank':'all','gpu':'t4'}",
 };
 enum { QUESTIONS = PLIM_COUNT(settings) };
 
