@@ -203,7 +203,6 @@ static plim_status check_pipeline(plim_step_settings *step, const plim_settings 
         bool given;
         const char *what;
     } untried[] = {{step->infer, "infer"},
-                   {share->size[PLIM_AXIS_dp] > 1, "dp"},
                    {s->sequence_parallel, "sequence_parallel"},
                    {step->loss != PLIM_LOSS_DEFAULT && step->loss != PLIM_LOSS_MODEL,
                     "a loss that is not the model's own"},

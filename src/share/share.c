@@ -53,6 +53,8 @@ static plim_status read_rank(const char *text, plim_share *s, plim_err *err)
 static plim_status check_together(const plim_share *s, bool infer, plim_err *err)
 {
     const plim_strategy *by = s->strategy.strategy;
+    if (s->size[PLIM_AXIS_pp] > 1 && s->size[PLIM_AXIS_dp] > 1)
+        return plim_fail(err, PLIM_EUSAGE, 0, "with pp, dp is not simulated");
     if (s->size[PLIM_AXIS_tp] > 1 && infer)
         return plim_fail(err, PLIM_EUSAGE, 0, "tp is simulated in training, not with --infer");
     if (s->size[PLIM_AXIS_tp] > 1 && by && !by->takes_parts)
