@@ -211,36 +211,16 @@ if(TARGET plimsoll)
              COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>
                      ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/differential/differential.py
                      compare)
-    # Recorded runs of the loop that most people of transformers write.
-    add_test(NAME golden.idiom
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/idiom/idiom.py
-                     $<TARGET_FILE:plimsoll>)
-    # Recorded runs of peft's own code.
-    add_test(NAME golden.tune
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/tune/tune.py
-                     $<TARGET_FILE:plimsoll>)
-    # Recorded runs of transformers' generate().
-    add_test(NAME golden.serve
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/serve/serve.py
-                     $<TARGET_FILE:plimsoll>)
-    # Recorded ranks of jobs that run torch's own code for several cards.
-    add_test(NAME golden.share
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/share.py
-                     $<TARGET_FILE:plimsoll>)
-    add_test(NAME golden.part
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/part.py
-                     $<TARGET_FILE:plimsoll>)
-    add_test(NAME golden.stage
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/stage.py
-                     $<TARGET_FILE:plimsoll>)
-    # The published table of ZeRO's model states.
-    add_test(NAME golden.zero_table
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/share/zero_table.py
-                     $<TARGET_FILE:plimsoll>)
-    # Recorded buffers of llama.cpp.
-    add_test(NAME golden.llamacpp
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/llamacpp/llamacpp.py
-                     $<TARGET_FILE:plimsoll>)
+    # Recorded runs of other people's code, and what is predicted for them: the loop that most people of
+    # transformers write, peft, generate(), ranks of jobs on several cards, the published table of
+    # ZeRO's model states, the buffers of llama.cpp.
+    foreach(script idiom/idiom tune/tune serve/serve share/share share/part share/stage
+                   share/zero_table llamacpp/llamacpp)
+        get_filename_component(name ${script} NAME)
+        add_test(NAME golden.${name}
+                 COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/${script}.py
+                         $<TARGET_FILE:plimsoll>)
+    endforeach()
 endif()
 
 if(TARGET plimsoll)

@@ -101,6 +101,7 @@ static inline uint64_t plim_sat_add(uint64_t a, uint64_t b)
 {
     return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
+static inline uint64_t plim_sat_sub(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
 static inline uint64_t plim_sat_mul(uint64_t a, uint64_t b)
 {
     uint64_t r;

@@ -20,6 +20,16 @@ void plim_graph_expect(plim_graph *g, uint32_t n)
     g->cap_values = g->cap_nodes = n;
 }
 
+plim_node *plim_graph_take_nodes(plim_graph *g, uint32_t *n)
+{
+    plim_node *old = g->nodes;
+    *n = g->n_nodes;
+    g->nodes = PLIM_NEW_N(g->arena, plim_node, *n);
+    g->cap_nodes = g->nodes ? *n : 0;
+    g->n_nodes = 0;
+    return old;
+}
+
 uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v)
 {
     if (!PLIM_PUSH_ROOM(g->arena, g->values, g->n_values, g->cap_values))

@@ -143,6 +143,10 @@ plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* mak
  * need not be moved as they grow.  Only a hint: a wrong number does no harm. */
 void plim_graph_expect(plim_graph *g, uint32_t n);
 
+/* Takes all nodes out, *n of them: a transform puts them back, or others in their place.  Owned by
+ * the arena. */
+plim_node *plim_graph_take_nodes(plim_graph *g, uint32_t *n);
+
 /* Builders copy nothing: strings and arrays must live in g->arena.  Each
  * returns the new id, or PLIM_NONE when the arena is full. */
 uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v);

@@ -8,38 +8,48 @@
 
 #include "time/time.h"
 
-plim_status plim_fit_size(const plim_job *job, plim_arena *scratch, int64_t size,
-                          unsigned what, uint64_t room, plim_peaks *out, plim_err *err)
+plim_status plim_fit_bounds(const plim_job *job, plim_arena *scratch, int64_t size,
+                            const unsigned *what, uint32_t n, uint64_t room, plim_peaks *out,
+                            plim_err *err)
 {
     plim_graph g;
     plim_tape t;
-    plim_sim sim;
     plim_step_info info;
     plim_err why = PLIM_ERR_INIT;
     plim_arena_reset(scratch);
-    *out = (plim_peaks){0};
     plim_status st = plim_job_graph(job, size, scratch, &g, &why);
-    out->refused = st == PLIM_ERANGE;
+    bool refused = st == PLIM_ERANGE;
     if (!st)
         st = plim_job_tape(job, &g, scratch, &t, &info, &why);
-    if (!st)
-        st =
-            plim_fit_simulate(job, &t, room, what | PLIM_SIM_STOP_AT_OOM, scratch, &sim, &why);
-    if (st == PLIM_ERANGE) { /* sizes beyond 64 bits do not fit any card */
-        out->oom = true;
-        out->requested = out->allocated = out->reserved = UINT64_MAX;
-        return PLIM_OK;
+    for (uint32_t i = 0; i < n && !st; i++) {
+        plim_sim sim;
+        st = plim_fit_simulate(job, &t, room, what[i] | PLIM_SIM_STOP_AT_OOM, scratch, &sim,
+                               &why);
+        if (!st)
+            out[i] = (plim_peaks){
+                .requested = sim.peak_requested,
+                .allocated = sim.peak_allocated,
+                .reserved = sim.peak_reserved,
+                .oom = sim.oom,
+                .sms_matter = info.sms_matter,
+                .seconds = plim_time_of(&info.ledger, job->gpu, !job->step.infer).usual};
     }
-    if (st)
+    if (st && st != PLIM_ERANGE)
         return plim_fail(err, why.code, why.at, "%s", why.msg);
-    *out =
-        (plim_peaks){.requested = sim.peak_requested,
-                     .allocated = sim.peak_allocated,
-                     .reserved = sim.peak_reserved,
-                     .oom = sim.oom,
-                     .sms_matter = info.sms_matter,
-                     .seconds = plim_time_of(&info.ledger, job->gpu, !job->step.infer).usual};
+    for (uint32_t i = 0; i < n && st; i++) /* sizes beyond 64 bits do not fit any card */
+        out[i] = (plim_peaks){.requested = UINT64_MAX,
+                              .allocated = UINT64_MAX,
+                              .reserved = UINT64_MAX,
+                              .oom = true,
+                              .refused = refused};
     return PLIM_OK;
+}
+
+plim_status plim_fit_size(const plim_job *job, plim_arena *scratch, int64_t size,
+                          unsigned what, uint64_t room, plim_peaks *out, plim_err *err)
+{
+    *out = (plim_peaks){0};
+    return plim_fit_bounds(job, scratch, size, &what, 1, room, out, err);
 }
 
 /* ---- the search ------------------------------------------------------------------ */

@@ -17,6 +17,10 @@ typedef struct plim_peaks {
  * PLIM_SIM_LOW or _HIGH; room, for the allocator: 0 is no limit.  Resets `scratch` and works in it. */
 plim_status plim_fit_size(const plim_job *job, plim_arena *scratch, int64_t size,
                           unsigned what, uint64_t room, plim_peaks *out, plim_err *err);
+/* The same for each of n what[]: out[n]. */
+plim_status plim_fit_bounds(const plim_job *job, plim_arena *scratch, int64_t size,
+                            const unsigned *what, uint32_t n, uint64_t room, plim_peaks *out,
+                            plim_err *err);
 
 enum { PLIM_FIT_MAX_SIZE = 1 << 24 };
 

@@ -133,6 +133,20 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     return st;
 }
 
+typedef struct untried {
+    bool given;
+    const char *what;
+} untried;
+
+static plim_status refuse_untried(const char *with, const untried *u, size_t n, plim_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (u[i].given)
+            return plim_fail(err, PLIM_EUSAGE, 0, "with %s, %s is not simulated", with,
+                             u[i].what);
+    return PLIM_OK;
+}
+
 static plim_status check_sequence(const plim_step_settings *step, plim_err *err)
 {
     if (step->share.size[PLIM_AXIS_tp] < 2)
@@ -149,17 +163,13 @@ static plim_status check_sequence(const plim_step_settings *step, plim_err *err)
 static plim_status check_parts(plim_step_settings *step, plim_err *err)
 {
     plim_optim_impl *impl = &step->optim.impl;
-    const struct {
-        bool given;
-        const char *what;
-    } untried[] = {{step->autocast != PLIM_F32, "autocast"},
-                   {step->ema.optim != NULL, "ema"},
-                   {step->clip, "clip"},
-                   {step->optim.in_backward, "an optimizer that steps in backward"}};
-    for (size_t i = 0; i < PLIM_COUNT(untried); i++)
-        if (untried[i].given)
-            return plim_fail(err, PLIM_EUSAGE, 0, "with tp, %s is not simulated",
-                             untried[i].what);
+    const untried all[] = {{step->autocast != PLIM_F32, "autocast"},
+                           {step->ema.optim != NULL, "ema"},
+                           {step->clip, "clip"},
+                           {step->optim.in_backward, "an optimizer that steps in backward"}};
+    plim_status st = refuse_untried("tp", all, PLIM_COUNT(all), err);
+    if (st)
+        return st;
     const char *name = step->optim.optim->name;
     if (strcmp(name, "adamw") != 0 && strcmp(name, "adam") != 0 && strcmp(name, "sgd") != 0)
         return plim_fail(err, PLIM_EUSAGE, 0,
@@ -199,24 +209,17 @@ static plim_status check_pipeline(plim_step_settings *step, const plim_settings 
                          "schedule 1f1b needs as many micro-batches as stages: %" PRId64
                          " are fewer than %" PRId64,
                          share->microbatches, stages);
-    const struct {
-        bool given;
-        const char *what;
-    } untried[] = {{step->infer, "infer"},
-                   {s->sequence_parallel, "sequence_parallel"},
-                   {step->loss != PLIM_LOSS_DEFAULT && step->loss != PLIM_LOSS_MODEL,
-                    "a loss that is not the model's own"},
-                   {step->autocast != PLIM_F32, "autocast"},
-                   {step->ema.optim != NULL, "ema"},
-                   {step->accumulate > 1, "accumulate"},
-                   {step->optim.in_backward, "an optimizer that steps in backward"},
-                   {step->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL,
-                    "an optimizer that runs the model"}};
-    for (size_t i = 0; i < PLIM_COUNT(untried); i++)
-        if (untried[i].given)
-            return plim_fail(err, PLIM_EUSAGE, 0, "with pp, %s is not simulated",
-                             untried[i].what);
-    return PLIM_OK;
+    const untried all[] = {{step->infer, "infer"},
+                           {s->sequence_parallel, "sequence_parallel"},
+                           {step->loss != PLIM_LOSS_DEFAULT && step->loss != PLIM_LOSS_MODEL,
+                            "a loss that is not the model's own"},
+                           {step->autocast != PLIM_F32, "autocast"},
+                           {step->ema.optim != NULL, "ema"},
+                           {step->accumulate > 1, "accumulate"},
+                           {step->optim.in_backward, "an optimizer that steps in backward"},
+                           {step->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL,
+                            "an optimizer that runs the model"}};
+    return refuse_untried("pp", all, PLIM_COUNT(all), err);
 }
 
 static plim_status read_share(plim_step_settings *step, const plim_settings *s, plim_err *err)

@@ -394,8 +394,8 @@ void plim_m_backward(plim_machine *m, plim_t root, plim_t grad, plim_m_visit vis
     bool mode = m->grad_mode;
     m->grad_mode = false;
     plim_m_place(m, PLIM_NONE, PLIM_STR("loss"), "grad", PLIM_CAT_TEMPORARY);
-    plim_t first = grad ? plim_m_ref(m, grad) : plim_m_empty_like(m, root); /* ones, held by
-                                                              Python until backward returns */
+    /* ones, held by Python until backward returns */
+    plim_t first = grad ? plim_m_ref(m, grad) : plim_m_empty_like(m, root);
     m->autograd_thread = true;
     plim_m_backward_from(m, &root, &first, 1, visit, ud);
     if (m->watch && m->watch->finished)

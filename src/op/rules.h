@@ -98,7 +98,8 @@ void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x);
 
 /* ---- index ------------------------------------------------------------------ */
 /* The gradient of a table of that many rows, of which idx chose some: dense. */
-plim_t plim_at_embedding_gradient(plim_machine *m, plim_t g, plim_t idx, int64_t rows);
+plim_t plim_at_embedding_gradient(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
+                                  bool by_freq);
 /* The temporaries of nonzero() of n elements, freed at once. */
 void plim_nonzero_scratch(plim_machine *m, uint64_t n);
 

@@ -3,8 +3,7 @@
  * torch/distributed/_functional_collectives.py */
 #include "op/rules.h"
 
-/* The functional all_reduce writes into a contiguous clone of what it reads. */
-static plim_t all_reduce(plim_machine *m, plim_t x)
+static plim_t contiguous_like(plim_machine *m, plim_t x)
 {
     const plim_meta *xm = plim_m_meta(m, x);
     return plim_m_empty_contig(m, xm->dtype, xm->rank, xm->dim);
@@ -13,7 +12,7 @@ static plim_t all_reduce(plim_machine *m, plim_t x)
 static void enter_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     (void)n;
-    dx[0] = all_reduce(m, g[0]);
+    dx[0] = contiguous_like(m, g[0]); /* which the functional all_reduce writes into */
 }
 static const plim_grad_fn enter_fn = {"_FromTorchTensorBackward", enter_backward};
 
@@ -32,7 +31,7 @@ void plim_run_tp_reduce(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
     plim_gnode *n = plim_m_node(c->m, &reduce_fn, 1, &x);
-    plim_t y = all_reduce(c->m, x);
+    plim_t y = contiguous_like(c->m, x);
     plim_m_output(c->m, n, 0, y);
     plim_ret(c, y);
 }
@@ -70,9 +69,9 @@ static plim_t all_gather(plim_machine *m, plim_t x, int64_t parts, int32_t dim)
  * lives until somebody waits for the result: *sent, owned. */
 static plim_t reduce_scatter(plim_machine *m, plim_t x, int64_t parts, plim_t *sent)
 {
-    plim_meta joined = scale_dim(m, x, 0, 1, 1), out = scale_dim(m, x, 1, 1, parts);
+    plim_meta out = scale_dim(m, x, 1, 1, parts);
     plim_t tmp = plim_contiguous_tmp(m, x);
-    *sent = plim_m_empty(m, &joined);
+    *sent = contiguous_like(m, x);
     plim_m_drop(m, tmp);
     return plim_m_empty(m, &out);
 }
@@ -151,7 +150,7 @@ void plim_run_tp_wait(plim_call *c) { (void)c; }
 static void table_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t whole = plim_at_embedding_gradient(m, g[0], plim_m_saved(m, n, 0),
-                                              n->in_meta[0].dim[0] * n->i[PARTS]);
+                                              n->in_meta[0].dim[0] * n->i[PARTS], false);
     dx[0] = plim_m_alias(m, whole, &n->in_meta[0]);
     plim_m_drop(m, whole);
 }
@@ -160,14 +159,15 @@ static const plim_grad_fn table_fn = {"EmbeddingBackward0", table_backward};
 /* Which tokens another rank has, kept until their rows are masked; then the tokens' rows here. */
 static plim_t masked_tokens(plim_machine *m, plim_t ids, plim_t *rows)
 {
-    plim_meta mask = scale_dim(m, ids, 0, 1, 1), id = mask;
+    plim_meta mask = *plim_m_meta(m, ids);
     mask.dtype = PLIM_BOOL;
+    plim_meta_contiguous(&mask);
     plim_t below = plim_m_empty(m, &mask), above = plim_m_empty(m, &mask),
            either = plim_m_empty(m, &mask);
     plim_m_drop(m, below);
     plim_m_drop(m, above);
-    plim_t copy = plim_m_empty(m, &id);
-    *rows = plim_m_empty(m, &id);
+    plim_t copy = contiguous_like(m, ids);
+    *rows = contiguous_like(m, ids);
     plim_m_drop(m, copy);
     return either;
 }

@@ -77,8 +77,8 @@ static plim_meta table_of(const plim_meta *g, int64_t rows)
     return plim_meta_make(g->dtype, 2, (int64_t[]){rows, g->rank ? g->dim[g->rank - 1] : 1});
 }
 
-static plim_t embedding_backward_kernel(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
-                                        bool by_freq)
+plim_t plim_at_embedding_gradient(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
+                                  bool by_freq)
 {
     uint64_t count = 0;
     plim_meta w = table_of(plim_m_meta(m, g), rows);
@@ -91,14 +91,10 @@ static plim_t embedding_backward_kernel(plim_machine *m, plim_t g, plim_t idx, i
     plim_m_drop(m, gc);
     return dw;
 }
-plim_t plim_at_embedding_gradient(plim_machine *m, plim_t g, plim_t idx, int64_t rows)
-{
-    return embedding_backward_kernel(m, g, idx, rows, false);
-}
 void plim_kernel_embedding_backward(plim_call *c)
 {
-    c->out[0] = embedding_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
-                                          plim_arg_int(c, 2, 0), plim_arg_int(c, 3, 0));
+    c->out[0] = plim_at_embedding_gradient(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
+                                           plim_arg_int(c, 2, 0), plim_arg_int(c, 3, 0));
     c->n_out = 1;
 }
 
@@ -156,7 +152,7 @@ static void embedding_backward(plim_machine *m, plim_gnode *n, const plim_t *g, 
     plim_t idx = plim_m_saved(m, n, 0);
     dx[0] = n->i[EMBEDDING_SPARSE]
                 ? embedding_sparse(m, g[0], idx, rows, n->i[EMBEDDING_PADDING])
-                : embedding_backward_kernel(m, g[0], idx, rows, n->i[EMBEDDING_BY_FREQ]);
+                : plim_at_embedding_gradient(m, g[0], idx, rows, n->i[EMBEDDING_BY_FREQ]);
 }
 static const plim_grad_fn embedding_fn = {"EmbeddingBackward0", embedding_backward};
 

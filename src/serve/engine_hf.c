@@ -6,8 +6,6 @@
 #include "fit/fit.h"
 #include "serve/serve.h"
 
-static uint64_t take_off(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
-
 /* ---- weights ------------------------------------------------------------------------------ */
 
 static uint64_t sum_weights(const plim_serving *s)
@@ -66,9 +64,9 @@ static uint64_t own_tensors(const plim_serving *s, uint64_t tokens)
     return plim_sat_add(plim_sat_mul(8 * (tokens + 1), s->concurrency), 16);
 }
 
-/* A pass over so many tokens of each request, with an empty cache. */
-static plim_status run_pass(const plim_serving *s, uint64_t tokens, unsigned what,
-                            plim_peaks *out, plim_err *err)
+/* A pass over so many tokens of each request, with an empty cache, for each of n what[]. */
+static plim_status run_pass(const plim_serving *s, uint64_t tokens, const unsigned *what,
+                            uint32_t n, plim_peaks *out, plim_err *err)
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_job job = *s->job;
@@ -77,10 +75,10 @@ static plim_status run_pass(const plim_serving *s, uint64_t tokens, unsigned wha
     job.bind.infer = job.step.infer = job.bind.prompts = true;
     job.bind.caching = PLIM_CACHING_ON;
     job.step.steps = 1;
-    plim_status st = plim_fit_size(&job, &scratch, 0, what, 0, out, err);
+    plim_status st = plim_fit_bounds(&job, &scratch, 0, what, n, 0, out, err);
     plim_arena_free(&scratch);
-    if (!st)
-        out->requested = plim_sat_add(out->requested, own_tensors(s, tokens));
+    for (uint32_t i = 0; i < n && !st; i++)
+        out[i].requested = plim_sat_add(out[i].requested, own_tensors(s, tokens));
     return st;
 }
 
@@ -131,11 +129,11 @@ static uint64_t loose_variables(const plim_serving *s, uint64_t prompt)
 static plim_serve_row last_pass(const plim_serving *s, uint64_t token)
 {
     enum { SCORE_BYTES = 16 };
-    const uint64_t tokens = take_off(s->context, 1), heads = count_heads(s->g);
+    const uint64_t tokens = plim_sat_sub(s->context, 1), heads = count_heads(s->g);
     const uint64_t layer = largest_layer(s, tokens);
     uint64_t scores = plim_sat_mul(plim_sat_mul(heads, tokens), s->concurrency);
     uint64_t repeated = plim_sat_mul(layer, count_groups(s));
-    plim_serve_row r = {.low = plim_sat_add(token, sum_cache(s, take_off(tokens, 1)))};
+    plim_serve_row r = {.low = plim_sat_add(token, sum_cache(s, plim_sat_sub(tokens, 1)))};
     r.usual = plim_sat_add(token, sum_cache(s, tokens));
     r.usual = plim_sat_add(r.usual, layer / 2);
     r.high = plim_sat_add(r.usual, plim_sat_add(layer, repeated));
@@ -165,12 +163,12 @@ static plim_status add_temporaries(const plim_serving *s, const plim_peaks first
                                    const plim_serve_row *last, uint64_t held, plim_served *out,
                                    plim_err *err)
 {
-    uint64_t low = take_off(PLIM_MAX(first[0].requested, last->low), held);
-    uint64_t usual = take_off(PLIM_MAX(first[1].requested, last->usual), held);
-    uint64_t high = take_off(PLIM_MAX(first[2].requested, last->high), held);
+    uint64_t low = plim_sat_sub(PLIM_MAX(first[0].requested, last->low), held);
+    uint64_t usual = plim_sat_sub(PLIM_MAX(first[1].requested, last->usual), held);
+    uint64_t high = plim_sat_sub(PLIM_MAX(first[2].requested, last->high), held);
     bool prompt = first[1].requested >= last->usual;
-    uint64_t spare = take_off(first[1].reserved, first[1].requested);
-    uint64_t grown = sum_cache(s, take_off(s->context, 1));
+    uint64_t spare = plim_sat_sub(first[1].reserved, first[1].requested);
+    uint64_t grown = sum_cache(s, plim_sat_sub(s->context, 1));
     plim_status st = add_part(
         out, "temporaries", low, usual, high,
         prompt ? "of the pass over the prompts" : "of the passes over new tokens", err);
@@ -184,13 +182,12 @@ static plim_status add_temporaries(const plim_serving *s, const plim_peaks first
 static plim_status run_passes(const plim_serving *s, uint64_t prompt, plim_peaks first[3],
                               plim_peaks *token, plim_err *err)
 {
-    plim_status st = run_pass(s, prompt, PLIM_SIM_LOW, &first[0], err);
-    if (!st)
-        st = run_pass(s, prompt, 0, &first[1], err);
-    if (!st)
-        st = run_pass(s, prompt, PLIM_SIM_HIGH, &first[2], err);
+    static const unsigned bounds[] = {PLIM_SIM_LOW, 0, PLIM_SIM_HIGH};
+    plim_status st = run_pass(s, prompt, bounds, PLIM_COUNT(bounds), first, err);
+    if (st)
+        return st;
     first[2].requested = plim_sat_add(first[2].requested, loose_variables(s, prompt));
-    return st ? st : run_pass(s, 1, 0, token, err);
+    return run_pass(s, 1, &bounds[1], 1, token, err);
 }
 
 plim_status plim_engine_hf(const plim_serving *s, plim_served *out, plim_err *err)
@@ -200,12 +197,12 @@ plim_status plim_engine_hf(const plim_serving *s, plim_served *out, plim_err *er
     plim_status st = plim_serving_number(s, "new_tokens", 1, 1 << 24, &asked, err);
     if (st)
         return st;
-    const uint64_t prompt = PLIM_MAX(take_off(s->context, (uint64_t)asked), 1);
+    const uint64_t prompt = PLIM_MAX(plim_sat_sub(s->context, (uint64_t)asked), 1);
     if ((st = run_passes(s, prompt, first, &token, err)))
         return st;
     const uint64_t weights = sum_weights(s);
-    const uint64_t cache = sum_cache(s, take_off(s->context, 1));
-    const plim_serve_row last = last_pass(s, take_off(token.requested, sum_cache(s, 1)));
+    const uint64_t cache = sum_cache(s, plim_sat_sub(s->context, 1));
+    const plim_serve_row last = last_pass(s, plim_sat_sub(token.requested, sum_cache(s, 1)));
     out->request_bytes = cache / s->concurrency;
     st = add_part(out, "weights", weights, weights, weights, "and buffers", err);
     if (!st)

@@ -433,25 +433,17 @@ static void end_step(plim_shared *x)
     z->last_norm = z->norm[1];
 }
 
-const plim_strategy plim_strategy_ds_zero1 = {
-    .name = "ds_zero1",
-    .wrap = wrap_stage_1,
-    .loss = scale_loss,
-    .gradient = take_gradient,
-    .returned = finish_backward,
-    .step = begin_step,
-    .step_end = end_step,
-    .reduces = true,
-    .kinds = number_parts,
-};
-const plim_strategy plim_strategy_ds_zero2 = {
-    .name = "ds_zero2",
-    .wrap = wrap_stage_2,
-    .loss = scale_loss,
-    .gradient = take_gradient,
-    .returned = finish_backward,
-    .step = begin_step,
-    .step_end = end_step,
-    .reduces = true,
-    .kinds = number_parts,
-};
+#define STAGE(number)                                                                         \
+    const plim_strategy plim_strategy_ds_zero##number = {                                     \
+        .name = "ds_zero" #number,                                                            \
+        .wrap = wrap_stage_##number,                                                          \
+        .loss = scale_loss,                                                                   \
+        .gradient = take_gradient,                                                            \
+        .returned = finish_backward,                                                          \
+        .step = begin_step,                                                                   \
+        .step_end = end_step,                                                                 \
+        .reduces = true,                                                                      \
+        .kinds = number_parts,                                                                \
+    }
+STAGE(1);
+STAGE(2);

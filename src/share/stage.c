@@ -97,11 +97,8 @@ static void drop_entrance(cutting *c, uint32_t entrance)
 static plim_status keep_nodes(cutting *c)
 {
     plim_graph *g = c->g;
-    plim_node *old = g->nodes;
-    uint32_t n = g->n_nodes;
-    g->nodes = NULL;
-    g->n_nodes = g->cap_nodes = 0;
-    plim_graph_expect(g, n);
+    uint32_t n;
+    plim_node *old = plim_graph_take_nodes(g, &n);
     for (uint32_t i = 0; i < n; i++) {
         for (uint32_t k = 0; c->dropped[i] && k < old[i].n_outs; k++)
             g->values[old[i].outs[k]].node = PLIM_NONE;

@@ -335,12 +335,8 @@ static void divide_linear_node(dividing *d, const plim_node *node, style how)
 
 static void divide_nodes(dividing *d)
 {
-    plim_graph *g = d->g;
-    plim_node *old = g->nodes;
-    uint32_t n = g->n_nodes;
-    g->nodes = NULL;
-    g->n_nodes = g->cap_nodes = 0;
-    plim_graph_expect(g, n);
+    uint32_t n;
+    plim_node *old = plim_graph_take_nodes(d->g, &n);
     for (uint32_t i = 0; i < n && !d->st; i++) {
         style how = style_of(d, &old[i]);
         wait_before(d, &old[i]);

@@ -49,10 +49,10 @@ static void take_inputs(plim_run *r, plim_flight *f)
 {
     const plim_graph *g = r->g;
     for (uint32_t i = 0; i < g->n_inputs; i++) {
-        plim_meta meta = plim_step_meta(r->s->dtype, &g->values[g->inputs[i]].meta);
-        bool received = has_sender(r) && i == received_input(r);
-        plim_t view = plim_m_alias(r->m, received ? f->activation : r->held->x[i], &meta);
-        f->x[i] = plim_m_as_leaf(r->m, view, received);
+        const plim_value *v = &g->values[g->inputs[i]];
+        plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);
+        plim_t view = plim_m_alias(r->m, v->received ? f->activation : r->held->x[i], &meta);
+        f->x[i] = plim_m_as_leaf(r->m, view, v->received);
     }
 }
 

@@ -289,13 +289,10 @@ static plim_t run_closure(void *ud)
     return got;
 }
 
-/* Gradients of one batch or of several, clipped if requested. */
-static void run_passes(plim_run *r)
+static void run_batches(plim_run *r)
 {
     const plim_loop *loop = r->loop;
-    uint32_t n = r->flights ? 0 : (uint32_t)r->s->accumulate;
-    if (r->flights)
-        plim_run_pipeline(r);
+    uint32_t n = (uint32_t)r->s->accumulate;
     for (uint32_t k = 0; k < n && !plim_m_bad(r->m); k++) {
         if (!loop->fetch_all || !k)
             plim_run_fetch(r, loop->fetch_all ? n : 1);
@@ -309,6 +306,12 @@ static void run_passes(plim_run *r)
             plim_run_release(r, &r->loss, 1);
         release_batch(r);
     }
+}
+
+/* Gradients of one batch or of several, clipped if requested. */
+static void run_passes(plim_run *r)
+{
+    (r->flights ? plim_run_pipeline : run_batches)(r);
     if (!r->each)
         mark_optimizer(r);
     if (!plim_shared_step(&r->shared) && r->s->clip)

@@ -507,12 +507,9 @@ static void mark_embedded(adapter *ad, const plim_node *first, const plim_node *
 static void adapt_all(adapter *ad)
 {
     plim_graph *g = ad->n.g;
-    plim_node *old = g->nodes;
-    uint32_t n = g->n_nodes, end;
+    uint32_t n, end;
     uint32_t embedding = ad->run.checkpointed ? input_weight(g) : PLIM_NONE;
-    g->nodes = NULL;
-    g->n_nodes = g->cap_nodes = 0;
-    plim_graph_expect(g, n);
+    plim_node *old = plim_graph_take_nodes(g, &n);
     for (uint32_t i = 0; i < n && !ad->n.st; i = end) {
         adapted kind = is_target(g, old[i].scope, ad->targets);
         bool embeds =

@@ -261,11 +261,8 @@ static bool is_packed(packer *p, const plim_node *first, const plim_node *last, 
 static void replace_all(packer *p)
 {
     plim_graph *g = p->n.g;
-    plim_node *old = g->nodes;
-    uint32_t n = g->n_nodes, end;
-    g->nodes = NULL;
-    g->n_nodes = g->cap_nodes = 0;
-    plim_graph_expect(g, n);
+    uint32_t n, end;
+    plim_node *old = plim_graph_take_nodes(g, &n);
     for (uint32_t i = 0; i < n && !p->n.st; i = end) {
         layer l;
         for (end = i + 1; end < n && old[end].scope == old[i].scope;)

@@ -121,8 +121,6 @@ static uint64_t model_number(const gguf *f, const char *key, uint64_t otherwise)
     return plim_gguf_number(f, plim_gguf_of_model(f, key), 0, &x) ? x : otherwise;
 }
 
-static uint64_t sat_sub(uint64_t a, uint64_t b) { return a > b ? a - b : 0; }
-
 /* false: the file does not say, or the model has no cache. */
 static bool find_cache(const gguf *f, gguf_cache *c)
 {
@@ -146,8 +144,8 @@ static bool find_cache(const gguf *f, gguf_cache *c)
     if (!c->heads)
         c->heads = plim_gguf_of_model(f, "attention.head_count");
     c->head = heads ? model_number(f, "embedding_length", 0) / heads : 0;
-    c->layers = sat_sub(c->layers, model_number(f, "nextn_predict_layers", 0));
-    c->layers = sat_sub(c->layers, model_number(f, "attention.shared_kv_layers", 0));
+    c->layers = plim_sat_sub(c->layers, model_number(f, "nextn_predict_layers", 0));
+    c->layers = plim_sat_sub(c->layers, model_number(f, "attention.shared_kv_layers", 0));
     return true;
 }
 
