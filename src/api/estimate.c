@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "api/api.h"
+#include "base/os.h"
 #include "base/task.h"
 #include "fit/advice.h"
 #include "fit/verdict.h"
@@ -292,14 +293,14 @@ typedef struct rank_worker {
     plim_job job; /* a copy: about one rank after the other */
     const plim_share_group *groups;
     plim_rank *rows; /* of all groups */
-    uint32_t first, n;
+    uint32_t first, step, n;
     plim_arena scratch;
     plim_status st;
     plim_err err;
     plim_task task;
 } rank_worker;
 
-enum { RANK_WORKERS = 4 };
+enum { MOST_WORKERS = 16 };
 
 static plim_status run_rank(rank_worker *w, int64_t rank, plim_rank *out)
 {
@@ -327,7 +328,7 @@ static plim_status run_rank(rank_worker *w, int64_t rank, plim_rank *out)
 static void run_groups(void *worker)
 {
     rank_worker *w = worker;
-    for (uint32_t i = w->first; i < w->n && !w->st; i += RANK_WORKERS) {
+    for (uint32_t i = w->first; i < w->n && !w->st; i += w->step) {
         if (!w->first)
             w->st = plim_job_progress(&w->job, i, w->n, w->rows[i].ranks, &w->err);
         if (!w->st)
@@ -338,27 +339,47 @@ static void run_groups(void *worker)
 static plim_status run_ranks(work *w, const plim_share_group *groups, uint32_t n,
                              plim_rank *rows)
 {
-    rank_worker *workers = PLIM_NEW_N(w->a, rank_worker, RANK_WORKERS);
+    uint32_t wide = PLIM_MIN(PLIM_MIN(plim_os_processors(), MOST_WORKERS), n);
+    rank_worker *workers = PLIM_NEW_N(w->a, rank_worker, wide);
     const rank_worker *failed = NULL;
     if (!workers)
         return plim_oom(w->err);
-    for (uint32_t k = RANK_WORKERS; k-- > 0;) {
+    for (uint32_t k = wide; k-- > 0;) {
         workers[k] = (rank_worker){.job = *w->job,
                                    .groups = groups,
                                    .rows = rows,
                                    .first = k,
+                                   .step = wide,
                                    .n = n,
                                    .scratch = PLIM_ARENA_INIT,
                                    .err = PLIM_ERR_INIT};
-        plim_task_start(&workers[k].task, run_groups, &workers[k], k && k < n);
+        plim_task_start(&workers[k].task, run_groups, &workers[k], k != 0);
     }
-    for (uint32_t k = 0; k < RANK_WORKERS; k++) {
+    for (uint32_t k = 0; k < wide; k++) {
         plim_task_wait(&workers[k].task);
         plim_arena_free(&workers[k].scratch);
         failed = failed ? failed : workers[k].st ? &workers[k] : NULL;
     }
     return failed ? plim_fail(w->err, failed->err.code, failed->err.at, "%s", failed->err.msg)
                   : PLIM_OK;
+}
+
+typedef struct rank_graphs {
+    const plim_graph *first; /* that of rank 0, which is there */
+    plim_job job;            /* a copy */
+    plim_arena scratch;
+    plim_graph made;
+} rank_graphs;
+
+static plim_status make_rank_graph(void *ud, int64_t rank, const plim_graph **g, plim_err *err)
+{
+    rank_graphs *graphs = ud;
+    *g = rank ? &graphs->made : graphs->first;
+    if (!rank)
+        return PLIM_OK;
+    plim_share_place(&graphs->job.step.share, rank);
+    plim_arena_reset(&graphs->scratch);
+    return plim_job_graph(&graphs->job, 0, &graphs->scratch, &graphs->made, err);
 }
 
 /* Simulates a rank of each group, and goes on as the worst. */
@@ -370,7 +391,9 @@ static plim_status list_ranks(work *w)
     if (!s->every_rank)
         return PLIM_OK;
     s->every_rank = false; /* from here on it is about one after the other */
-    plim_status st = plim_share_groups(w->a, s, &w->g, &groups, &n, w->err);
+    rank_graphs graphs = {.first = &w->g, .job = *w->job, .scratch = PLIM_ARENA_INIT};
+    plim_status st = plim_share_groups(w->a, s, make_rank_graph, &graphs, &groups, &n, w->err);
+    plim_arena_free(&graphs.scratch);
     plim_rank *rows = st ? NULL : PLIM_NEW_N(w->a, plim_rank, n);
     if (st || !rows)
         return st ? st : plim_oom(w->err);

@@ -1,5 +1,5 @@
-/* os.h -- what the library asks of the operating system besides the C library: large pages here,
- * files in base.h ("files"), threads through pthread.h, which every system of ours has.
+/* os.h -- what the library asks of the operating system besides the C library: large pages and processors
+ * here, files in base.h ("files"), threads through pthread.h, which every system of ours has.
  *
  * Each system is one file: os_posix.c, os_windows.c. */
 #ifndef PLIM_OS_H
@@ -10,5 +10,8 @@
 /* Zeroed memory in large pages; NULL: there are none, so it has to come from the heap. */
 void *plim_os_pages(size_t bytes);
 void plim_os_pages_free(void *p, size_t bytes);
+
+/* The processors that are online, at least 1. */
+uint32_t plim_os_processors(void);
 
 #endif

@@ -27,6 +27,14 @@ void *plim_os_pages(size_t bytes)
 
 void plim_os_pages_free(void *p, size_t bytes) { munmap(p, bytes); }
 
+/* ---- processors -------------------------------------------------------- */
+
+uint32_t plim_os_processors(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 1 ? (uint32_t)n : 1;
+}
+
 /* ---- files ------------------------------------------------------------- */
 
 /* A pipe has no size and cannot be mapped: its contents are read into memory. */

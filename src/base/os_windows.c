@@ -24,6 +24,15 @@ void *plim_os_pages(size_t bytes)
 
 void plim_os_pages_free(void *p, size_t bytes) { (void)p, (void)bytes; }
 
+/* ---- processors -------------------------------------------------------- */
+
+uint32_t plim_os_processors(void)
+{
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return info.dwNumberOfProcessors > 1 ? info.dwNumberOfProcessors : 1;
+}
+
 /* ---- files ------------------------------------------------------------- */
 
 enum { PATH_MOST = 32768 }; /* of Windows, with the NUL */

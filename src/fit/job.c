@@ -209,6 +209,13 @@ static plim_status check_pipeline(plim_step_settings *step, const plim_settings 
                          "schedule 1f1b needs as many micro-batches as stages: %" PRId64
                          " are fewer than %" PRId64,
                          share->microbatches, stages);
+    if (share->strategy.strategy && share->strategy.strategy->wants_1f1b &&
+        (share->schedule == PLIM_SCHEDULE_GPIPE || share->microbatches == stages))
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "under pp, PyTorch's DistributedDataParallel fails in the second step "
+            "unless a forward pass follows the first backward pass: use fsdp2, or "
+            "schedule 1f1b with more micro-batches than stages");
     const untried all[] = {{step->infer, "infer"},
                            {s->sequence_parallel, "sequence_parallel"},
                            {step->loss != PLIM_LOSS_DEFAULT && step->loss != PLIM_LOSS_MODEL,

@@ -108,7 +108,7 @@ static void begin_forward(plim_shared *x, uint32_t unit)
                      (uint64_t)(plim_strategy_number(s, "first_mib") * MIB),
                      (uint64_t)(plim_strategy_number(s, "bucket_mib") * MIB));
     }
-    if (plim_strategy_number(s, "broadcast") > 0)
+    if (plim_strategy_number(s, "broadcast") > 0 && !x->defers)
         broadcast_values(x, false);
 }
 
@@ -116,6 +116,10 @@ static void begin_forward(plim_shared *x, uint32_t unit)
 static void keep_gradient(plim_shared *x, plim_t leaf)
 {
     ddp *d = x->own;
+    /* no_sync(), but in the very first pass: PyTorch has run the stage before, to find out what it
+     * sends, and that told the reducer to expect gradients */
+    if (x->defers && x->more_passes && d->n_ready == d->n_leaves)
+        return;
     if (!d->rebuilt && d->n_ready < d->n_leaves)
         d->ready[d->n_ready++] = leaf;
     plim_t grad = plim_m_grad(x->m, leaf);
@@ -126,6 +130,8 @@ static void keep_gradient(plim_shared *x, plim_t leaf)
 const plim_strategy plim_strategy_ddp = {
     .name = "ddp",
     .reduces = true,
+    .takes_stages = true,
+    .wants_1f1b = true,
     .wrap = wrap_model,
     .forward = begin_forward,
     .gradient = keep_gradient,

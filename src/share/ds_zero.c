@@ -56,8 +56,10 @@ static bool is_mine(const ds_zero *z, const placed *p)
 }
 
 /* Two parts hold the same if as much of whole gradients is kept and as much is padded. */
-static bool number_parts(plim_arena *a, const plim_graph *g, int64_t parts, uint64_t *kind)
+static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
+                         uint64_t *kind)
 {
+    int64_t parts = s->size[PLIM_AXIS_dp];
     uint64_t all = 0, numel, at = 0;
     (void)a;
     for (uint32_t i = 0; i < g->n_values; i++)

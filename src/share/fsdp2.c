@@ -18,6 +18,7 @@ typedef struct sharded {
     uint32_t value; /* the parameter */
     plim_t shard;   /* padded, flat; what is trained is a view of its first rows */
     plim_t full;    /* all ranks' shards, flat; its storage comes and goes */
+    plim_t sum; /* what the passes of a pipeline added up, if it is reduced in another type */
     uint64_t numel; /* of the padded shard */
 } sharded;
 
@@ -26,7 +27,8 @@ typedef enum phase { IDLE, PRE_BACKWARD, POST_BACKWARD } phase;
 typedef struct unit {
     sharded *p;
     uint32_t n;
-    plim_t gathered; /* the flat buffer, not copied out yet */
+    plim_t gathered;    /* the flat buffer, not copied out yet */
+    plim_t all_reduced; /* an all-reduce reads it, until the end of backward */
     bool unsharded, reshards;
     phase phase;
     uint32_t turn; /* its place in the order of this forward pass */
@@ -37,12 +39,21 @@ typedef struct fsdp2 {
     uint32_t n;
     uint32_t *order, n_order; /* units, as they ran forward */
     uint32_t *tied, n_tied;   /* values that are another name of a parameter */
+    int64_t parts, part;      /* of a parameter, and this rank's */
     plim_t copied;            /* the last gathered buffer in forward */
     plim_t reduced;           /* the last input of a reduce-scatter */
+    bool reduces;             /* what was deferred */
     plim_dtype param, reduce; /* of the mixed precision policy; PLIM_DTYPE_COUNT: none */
 } fsdp2;
 
 /* ---- shards ---------------------------------------------------------------------------- */
+
+/* The number of parts that a parameter is divided into, of which each replica has all. */
+static int64_t count_parts(const plim_share *s)
+{
+    int64_t replicas = (int64_t)plim_strategy_number(&s->strategy, "replicate");
+    return s->size[PLIM_AXIS_dp] / PLIM_MAX(1, replicas);
+}
 
 static int64_t rows_of_shard(int64_t rows, int64_t parts)
 {
@@ -56,22 +67,25 @@ static int64_t rows_of_part(int64_t rows, int64_t parts, int64_t part)
     return left < 0 ? 0 : PLIM_MIN(left, each);
 }
 
-static bool number_parts(plim_arena *a, const plim_graph *g, int64_t parts, uint64_t *kind)
+static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
+                         uint64_t *kind)
 {
+    int64_t all = s->size[PLIM_AXIS_dp], parts = PLIM_MAX(1, count_parts(s));
     (void)a;
     for (uint32_t i = 0; i < g->n_values; i++) {
         const plim_value *v = &g->values[i];
         if (v->kind != PLIM_VALUE_PARAMETER || !v->meta.rank || v->meta.dim[0] % parts == 0)
             continue;
-        for (int64_t k = 0; k < parts; k++)
-            kind[k] =
-                plim_share_mix(kind[k], (uint64_t)rows_of_part(v->meta.dim[0], parts, k));
+        for (int64_t k = 0; k < all; k++)
+            kind[k] = plim_share_mix(kind[k],
+                                     (uint64_t)rows_of_part(v->meta.dim[0], parts, k % parts));
     }
     return true;
 }
 
 static void shard_parameter(plim_shared *x, sharded *p, plim_t whole)
 {
+    const fsdp2 *f = x->own;
     const plim_value *v = &x->g->values[p->value];
     plim_meta meta = *plim_m_meta(x->m, whole);
     if (!meta.rank) {
@@ -81,12 +95,12 @@ static void shard_parameter(plim_shared *x, sharded *p, plim_t whole)
         return;
     }
     int64_t rows = meta.dim[0];
-    meta.dim[0] = rows_of_shard(rows, plim_share_parts(x));
+    meta.dim[0] = rows_of_shard(rows, f->parts);
     plim_meta_contiguous(&meta);
     plim_m_place(x->m, PLIM_NONE, v->name, "shard", PLIM_CAT_PARAMETER);
     p->shard = plim_m_empty(x->m, &meta);
     p->numel = plim_share_numel(x, p->shard);
-    meta.dim[0] = rows_of_part(rows, plim_share_parts(x), plim_share_part(x));
+    meta.dim[0] = rows_of_part(rows, f->parts, f->part);
     x->leaf[p->value] =
         plim_m_as_leaf(x->m, plim_m_alias(x->m, p->shard, &meta), v->requires_grad);
 }
@@ -176,6 +190,16 @@ static void wrap_model(plim_shared *x)
         return;
     }
     f->n = n;
+    f->parts = count_parts(x->share);
+    if (f->parts < 2 || (double)f->parts * plim_strategy_number(s, "replicate") !=
+                            (double)plim_share_parts(x)) {
+        plim_m_fail(x->m, PLIM_EUSAGE,
+                    "strategy fsdp2: 'replicate' divides the %" PRId64
+                    " cards of dp into replicas of two or more cards each",
+                    plim_share_parts(x));
+        return;
+    }
+    f->part = plim_share_part(x) % f->parts;
     f->param = plim_strategy_dtype(s, "param");
     f->reduce = plim_strategy_dtype(s, "reduce");
     double reshard = plim_strategy_number(s, "reshard");
@@ -203,9 +227,7 @@ static void wrap_model(plim_shared *x)
 /* The dtype in which a parameter is gathered and used. */
 static plim_dtype used_dtype(const plim_shared *x, const sharded *p)
 {
-    const fsdp2 *f = x->own;
-    plim_dtype own = plim_m_meta(x->m, p->shard)->dtype;
-    return plim_is_float(own) && f->param != PLIM_DTYPE_COUNT ? f->param : own;
+    return plim_strategy_computes(&x->share->strategy, plim_m_meta(x->m, p->shard)->dtype);
 }
 
 /* Adds up the shards, in elements of *t: bytes if they differ in type.  Those that are cast are
@@ -240,7 +262,7 @@ static void gather_unit(plim_shared *x, unit *u)
     plim_t copy =
         cast ? plim_share_flat(x, "all-gather input", PLIM_CAT_TEMPORARY, f->param, cast) : 0;
     u->gathered = plim_share_flat(x, "all-gather output", PLIM_CAT_TEMPORARY, t,
-                                  plim_sat_mul(numel, (uint64_t)plim_share_parts(x)));
+                                  plim_sat_mul(numel, (uint64_t)f->parts));
     plim_m_drop(x->m, copy);
     plim_m_set_stream(x->m, DEFAULT_STREAM);
 }
@@ -251,7 +273,7 @@ static void make_parameter(plim_shared *x, sharded *p)
     const fsdp2 *f = x->own;
     const plim_value *v = &x->g->values[p->value];
     plim_meta meta = plim_meta_like(plim_m_meta(x->m, x->value[p->value]), used_dtype(x, p));
-    int64_t numel = (int64_t)plim_sat_mul(p->numel, (uint64_t)plim_share_parts(x));
+    int64_t numel = (int64_t)plim_sat_mul(p->numel, (uint64_t)f->parts);
     p->full = plim_m_empty_contig(x->m, meta.dtype, 1, &numel);
     plim_m_drop(x->m, x->value[p->value]);
     x->value[p->value] =
@@ -331,10 +353,10 @@ static void begin_backward(plim_shared *x, uint32_t k)
 }
 
 /* Gives the shards their gradients: views of the output of one reduce-scatter. */
-static void reduce_gradients(plim_shared *x, const unit *u, const plim_t *grad)
+static void reduce_gradients(plim_shared *x, unit *u, const plim_t *grad)
 {
     fsdp2 *f = x->own;
-    uint64_t parts = (uint64_t)plim_share_parts(x), numel = 0;
+    uint64_t parts = (uint64_t)f->parts, numel = 0;
     plim_dtype own = PLIM_F32, t = f->reduce;
     for (uint32_t i = 0; i < u->n; i++)
         if (grad[i]) {
@@ -348,6 +370,8 @@ static void reduce_gradients(plim_shared *x, const unit *u, const plim_t *grad)
         plim_m_drop(x->m, grad[i]);
     plim_m_set_stream(x->m, REDUCE_STREAM);
     plim_t out = plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, t, numel);
+    if (f->parts < plim_share_parts(x))
+        u->all_reduced = plim_m_ref(x->m, out);
     if (t != own) {
         plim_t cast =
             plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, own, numel);
@@ -363,12 +387,30 @@ static void reduce_gradients(plim_shared *x, const unit *u, const plim_t *grad)
     plim_m_drop(x->m, out);
 }
 
-/* A gradient of the whole parameter: owned.  A DTensor's is added up first. */
-static plim_t take_gradient(plim_shared *x, uint32_t value)
+/* A pass of a pipeline adds gradients up in the type in which they will be reduced. */
+static void add_gradient(plim_shared *x, sharded *p)
 {
-    plim_t leaf = x->value[value], grad = plim_m_ref(x->m, plim_m_grad(x->m, leaf));
+    const fsdp2 *f = x->own;
+    plim_t leaf = x->value[p->value], grad = plim_m_grad(x->m, leaf);
+    if (!grad || f->reduce == PLIM_DTYPE_COUNT ||
+        (!p->sum && plim_m_meta(x->m, grad)->dtype == f->reduce))
+        return;
+    plim_m_ref(x->m, grad);
     plim_m_set_grad(x->m, leaf, 0);
-    if (!grad || !x->g->values[value].partial)
+    if (!p->sum)
+        p->sum = plim_share_flat(x, "gradient", PLIM_CAT_GRADIENT, f->reduce,
+                                 plim_share_numel(x, leaf));
+    plim_m_drop(x->m, grad);
+}
+
+/* A gradient of the whole parameter: owned.  A DTensor's is added up first. */
+static plim_t take_gradient(plim_shared *x, sharded *p)
+{
+    plim_t leaf = x->value[p->value],
+           grad = p->sum ? p->sum : plim_m_ref(x->m, plim_m_grad(x->m, leaf));
+    p->sum = 0;
+    plim_m_set_grad(x->m, leaf, 0);
+    if (!grad || !x->g->values[p->value].partial)
         return grad;
     plim_t sum = plim_share_flat(x, "gradient", PLIM_CAT_GRADIENT,
                                  plim_m_meta(x->m, grad)->dtype, plim_share_numel(x, leaf));
@@ -387,8 +429,12 @@ static void end_backward(plim_shared *x, uint32_t k)
         return;
     }
     u->phase = POST_BACKWARD;
+    for (uint32_t i = 0; i < u->n && x->defers; i++)
+        add_gradient(x, &u->p[i]);
+    if (x->defers && !f->reduces)
+        return;
     for (uint32_t i = 0; i < u->n; i++) {
-        grad[i] = take_gradient(x, u->p[i].value);
+        grad[i] = take_gradient(x, &u->p[i]);
         any |= grad[i] != 0;
     }
     reshard_unit(x, u);
@@ -407,22 +453,38 @@ static void finish_backward(plim_shared *x)
         if (f->units[k].phase != POST_BACKWARD)
             end_backward(x, k);
         f->units[k].phase = IDLE;
+    }
+    if (x->defers && !f->reduces)
+        return;
+    for (uint32_t k = 0; k < f->n; k++) {
         plim_m_drop(x->m, f->units[k].gathered); /* prefetched in vain */
-        f->units[k].gathered = 0;
+        plim_m_drop(x->m, f->units[k].all_reduced);
+        f->units[k].gathered = f->units[k].all_reduced = 0;
     }
     plim_m_drop(x->m, f->reduced);
     f->reduced = 0;
+}
+
+/* stage.py perform_reduce_grad: what the passes had been told not to do. */
+static void reduce_deferred(plim_shared *x)
+{
+    fsdp2 *f = x->own;
+    f->reduces = true;
+    finish_backward(x);
+    f->reduces = false;
 }
 
 const plim_strategy plim_strategy_fsdp2 = {
     .name = "fsdp2",
     .from_host = true,
     .takes_parts = true,
+    .takes_stages = true,
     .wrap = wrap_model,
     .forward = begin_forward,
     .forward_end = end_forward,
     .backward = begin_backward,
     .backward_end = end_backward,
     .finish = finish_backward,
+    .reduce = reduce_deferred,
     .kinds = number_parts,
 };

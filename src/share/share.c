@@ -53,8 +53,10 @@ static plim_status read_rank(const char *text, plim_share *s, plim_err *err)
 static plim_status check_together(const plim_share *s, bool infer, plim_err *err)
 {
     const plim_strategy *by = s->strategy.strategy;
-    if (s->size[PLIM_AXIS_pp] > 1 && s->size[PLIM_AXIS_dp] > 1)
-        return plim_fail(err, PLIM_EUSAGE, 0, "with pp, dp is not simulated");
+    if (s->size[PLIM_AXIS_pp] > 1 && by && !by->takes_stages)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "with pp, the strategy of dp is ddp, zero1 or fsdp2, not '%s'",
+                         by->name);
     if (s->size[PLIM_AXIS_tp] > 1 && infer)
         return plim_fail(err, PLIM_EUSAGE, 0, "tp is simulated in training, not with --infer");
     if (s->size[PLIM_AXIS_tp] > 1 && by && !by->takes_parts)
@@ -93,23 +95,34 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
 enum { MOST_RANKS = 4096 };
 
 /* A number for each rank, by the strategy and by its place on the axes that divide the model. */
-static bool number_ranks(plim_arena *a, const plim_share *s, const plim_graph *g,
-                         uint64_t *kind)
+static plim_status number_ranks(plim_arena *a, const plim_share *s, plim_share_graph_of graph,
+                                void *ud, uint64_t *kind, plim_err *err)
 {
     const plim_strategy *by = s->strategy.strategy;
-    int64_t parts = s->size[PLIM_AXIS_dp];
+    int64_t parts = s->size[PLIM_AXIS_dp], stage = -1;
     uint64_t *of_part = PLIM_NEW_N(a, uint64_t, parts);
-    if (!of_part || (by && by->kinds && !by->kinds(a, g, parts, of_part)))
-        return false;
+    if (!of_part)
+        return plim_oom(err);
     for (int64_t r = 0; r < s->world; r++) {
         plim_share at = *s;
         plim_share_place(&at, r);
+        if (by && by->kinds &&
+            at.at[PLIM_AXIS_pp] != stage) { /* whose parameters are others */
+            const plim_graph *g;
+            plim_status st = graph(ud, r, &g, err);
+            if (st)
+                return st;
+            memset(of_part, 0, (size_t)parts * sizeof *of_part);
+            if (!by->kinds(a, g, s, of_part))
+                return plim_oom(err);
+            stage = at.at[PLIM_AXIS_pp];
+        }
         kind[r] = of_part[at.at[PLIM_AXIS_dp]];
         for (int i = 0; i < PLIM_AXES; i++)
             kind[r] = plim_share_mix(
                 kind[r], i == PLIM_AXIS_dp || axes[i].alike ? 0 : (uint64_t)at.at[i]);
     }
-    return true;
+    return PLIM_OK;
 }
 
 /* "0-2,5": the ranks from `first` on that are of its kind. */
@@ -134,8 +147,8 @@ static bool list_ranks(plim_arena *a, const uint64_t *kind, int64_t world,
     return !b.bad;
 }
 
-plim_status plim_share_groups(plim_arena *a, const plim_share *s, const plim_graph *g,
-                              plim_share_group **out, uint32_t *n, plim_err *err)
+plim_status plim_share_groups(plim_arena *a, const plim_share *s, plim_share_graph_of graph,
+                              void *ud, plim_share_group **out, uint32_t *n, plim_err *err)
 {
     if (s->world > MOST_RANKS)
         return plim_fail(err, PLIM_EUSAGE, 0,
@@ -145,8 +158,11 @@ plim_status plim_share_groups(plim_arena *a, const plim_share *s, const plim_gra
     uint64_t *kind = PLIM_NEW_N(a, uint64_t, s->world);
     *out = PLIM_NEW_N(a, plim_share_group, s->world);
     *n = 0;
-    if (!kind || !*out || !number_ranks(a, s, g, kind))
+    if (!kind || !*out)
         return plim_oom(err);
+    plim_status st = number_ranks(a, s, graph, ud, kind, err);
+    if (st)
+        return st;
     for (int64_t r = 0; r < s->world; r++) {
         uint32_t k = 0;
         while (k < *n && kind[(*out)[k].first] != kind[r])
@@ -170,14 +186,21 @@ bool plim_share_exchanges(const plim_share *s)
     return s->strategy.strategy || s->size[PLIM_AXIS_tp] > 1;
 }
 
-/* Of each group of ranks that exchange data: those of dp, those of tp. */
+static bool has_replicas(const plim_strategy_spec *s)
+{
+    return plim_share_option(s, PLIM_STR("replicate")) < s->n_options &&
+           plim_strategy_number(s, "replicate") > 1;
+}
+
+/* Of each group of ranks that exchange data: those of dp, in two ways if shards are replicated,
+ * those of tp. */
 plim_share_nccl plim_share_buffers(const plim_share *s)
 {
     const uint64_t connection = 12 << 20, tree = MOST_CHANNELS * TREE_NEIGHBOURS;
     const plim_strategy *by = s->strategy.strategy;
-    bool divides = s->size[PLIM_AXIS_tp] > 1;
-    uint64_t groups = (by != NULL) + (uint64_t)divides,
-             reducing = (by && by->reduces) + (uint64_t)divides;
+    uint64_t divides = s->size[PLIM_AXIS_tp] > 1, replicates = has_replicas(&s->strategy),
+             groups = (by != NULL) + replicates + divides,
+             reducing = (by && by->reduces) + replicates + divides;
     return (plim_share_nccl){groups * FEW_CHANNELS * connection,
                              groups * CHANNELS * connection,
                              connection * (groups * MOST_CHANNELS + reducing * tree)};

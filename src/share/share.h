@@ -18,15 +18,18 @@ typedef enum plim_axis {
     PLIM_AXES
 } plim_axis;
 
+struct plim_share;
 struct plim_shared;
 
 /* A unit is one of the repeated blocks of the model, by number, or what is left of the model:
  * number x->units.n.  NULL: nothing happens. */
 typedef struct plim_strategy {
     const char *name;
-    bool from_host;   /* the model is not on the card until wrap() puts it there */
-    bool reduces;     /* all-reduces: NCCL may build trees, too */
-    bool takes_parts; /* takes a model whose weights are divided (tensor.c) */
+    bool from_host;    /* the model is not on the card until wrap() puts it there */
+    bool reduces;      /* all-reduces: NCCL may build trees, too */
+    bool takes_parts;  /* takes a model whose weights are divided (tensor.c) */
+    bool takes_stages; /* works within a pipeline: */
+    bool wants_1f1b;   /* only if a forward pass follows the first backward pass */
     void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
     void (*forward)(struct plim_shared *x, uint32_t unit);
     void (*forward_end)(struct plim_shared *x, uint32_t unit);
@@ -37,13 +40,15 @@ typedef struct plim_strategy {
     plim_t (*loss)(struct plim_shared *x,
                    plim_t loss);             /* what backward() starts from; owned */
     void (*returned)(struct plim_shared *x); /* backward() has */
+    void (*reduce)(struct plim_shared *x);   /* the passes of a pipeline have run */
     void (*step)(struct plim_shared *x);     /* before the optimizer's step: clips, too */
     void (*step_end)(struct plim_shared *x); /* after it */
     /* The parameters that this rank's optimizer updates: clears the others. */
     void (*choose)(struct plim_shared *x, const uint32_t *value, uint32_t n, bool *own);
-    /* For each of that many parts of the data a number: parts of the same number hold the same.
-     * NULL: all do. */
-    bool (*kinds)(plim_arena *a, const plim_graph *g, int64_t parts, uint64_t *kind);
+    /* For each part of the data (of dp) a number: parts of the same number hold the same.  NULL: all
+     * do. */
+    bool (*kinds)(plim_arena *a, const plim_graph *g, const struct plim_share *s,
+                  uint64_t *kind);
 } plim_strategy;
 
 enum { PLIM_STRATEGY_OPTIONS = 8 };
@@ -63,6 +68,9 @@ typedef struct plim_strategy_spec {
 plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err *err);
 double plim_strategy_number(const plim_strategy_spec *spec, const char *option);
 plim_dtype plim_strategy_dtype(const plim_strategy_spec *spec, const char *option);
+/* The type in which modules compute on tensors of type t: another one if the strategy's policy of
+ * mixed precision has one. */
+plim_dtype plim_strategy_computes(const plim_strategy_spec *spec, plim_dtype t);
 
 /* The order of a stage's forward and backward passes. */
 typedef enum plim_schedule {
@@ -103,10 +111,12 @@ typedef struct plim_share_group {
     plim_str ranks; /* "0-2,5" */
     int64_t n;
 } plim_share_group;
-/* All ranks in groups, in the order of their first ones.  `g` is the graph of one rank.
- * PLIM_EUSAGE: there are too many. */
-plim_status plim_share_groups(plim_arena *a, const plim_share *s, const plim_graph *g,
-                              plim_share_group **out, uint32_t *n, plim_err *err);
+/* Makes the graph of that rank; it lasts until the next one. */
+typedef plim_status (*plim_share_graph_of)(void *ud, int64_t rank, const plim_graph **g,
+                                           plim_err *err);
+/* All ranks in groups, in the order of their first ones.  PLIM_EUSAGE: there are too many. */
+plim_status plim_share_groups(plim_arena *a, const plim_share *s, plim_share_graph_of graph,
+                              void *ud, plim_share_group **out, uint32_t *n, plim_err *err);
 
 /* What NCCL takes from the driver, beside the context; 0: it is not used.
  * src: docs/sources/cards.md 2 */
@@ -126,6 +136,7 @@ typedef struct plim_shared {
     const uint32_t *order; /* parameters, buffers and constants, as modules hold them */
     uint32_t n_order;
     bool more_passes; /* before the step, after the one that runs */
+    bool defers;      /* gradients are reduced once all passes have run */
     /* set by plim_shared_start: */
     const plim_strategy *strategy; /* NULL: none */
     plim_t *leaf;  /* by value id: what is trained, a parameter or a shard of it */
@@ -144,6 +155,8 @@ void plim_shared_forward_end(plim_shared *x, uint32_t unit);
 /* What backward() starts from: owned.  After it: the second. */
 plim_t plim_shared_loss(plim_shared *x, plim_t loss);
 void plim_shared_returned(plim_shared *x);
+/* After the passes of a pipeline. */
+void plim_shared_reduce(plim_shared *x);
 /* Before and after the optimizer's step.  The first says whether the strategy clips gradients. */
 bool plim_shared_step(plim_shared *x);
 void plim_shared_step_end(plim_shared *x);

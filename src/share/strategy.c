@@ -172,6 +172,12 @@ void plim_shared_returned(plim_shared *x)
         x->strategy->returned(x);
 }
 
+void plim_shared_reduce(plim_shared *x)
+{
+    if (x->strategy && x->strategy->reduce)
+        x->strategy->reduce(x);
+}
+
 bool plim_shared_step(plim_shared *x)
 {
     if (!x->strategy || !x->strategy->step)

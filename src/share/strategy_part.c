@@ -25,6 +25,13 @@ plim_dtype plim_strategy_dtype(const plim_strategy_spec *spec, const char *optio
     return spec->option[i].dtype;
 }
 
+plim_dtype plim_strategy_computes(const plim_strategy_spec *spec, plim_dtype t)
+{
+    uint32_t i = plim_share_option(spec, PLIM_STR("param"));
+    bool other = i < spec->n_options && spec->option[i].dtype != PLIM_DTYPE_COUNT;
+    return other && plim_is_float(t) ? spec->option[i].dtype : t;
+}
+
 /* ---- tensors ---------------------------------------------------------------------------------- */
 
 plim_t plim_share_flat(plim_shared *x, const char *role, plim_category c, plim_dtype t,

@@ -28,9 +28,16 @@ static uint32_t count_flights(const plim_run *r) { return (uint32_t)r->s->share.
 /* The last input of a stage that is not the first. */
 static uint32_t received_input(const plim_run *r) { return r->g->n_inputs - 1; }
 
+/* What a stage hands on is in the type in which its modules compute. */
+static plim_meta handed_meta(const plim_run *r, const plim_value *v)
+{
+    plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);
+    return plim_meta_like(&meta, plim_strategy_computes(&r->s->share.strategy, meta.dtype));
+}
+
 static plim_t make_buffer(plim_run *r, uint32_t value)
 {
-    plim_meta meta = plim_step_meta(r->s->dtype, &r->g->values[value].meta);
+    plim_meta meta = handed_meta(r, &r->g->values[value]);
     plim_meta_contiguous(&meta);
     return plim_m_leaf(r->m, &meta, false);
 }
@@ -50,7 +57,8 @@ static void take_inputs(plim_run *r, plim_flight *f)
     const plim_graph *g = r->g;
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const plim_value *v = &g->values[g->inputs[i]];
-        plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);
+        plim_meta meta =
+            v->received ? handed_meta(r, v) : plim_step_meta(r->s->dtype, &v->meta);
         plim_t view = plim_m_alias(r->m, v->received ? f->activation : r->held->x[i], &meta);
         f->x[i] = plim_m_as_leaf(r->m, view, v->received);
     }
@@ -70,6 +78,7 @@ static void run_forward(plim_run *r, plim_flight *f)
 
 static void run_backward(plim_run *r, plim_flight *f)
 {
+    r->shared.more_passes = f + 1 < r->flights + count_flights(r);
     plim_run_mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
     plim_m_backward(r->m, plim_run_sends(r) ? f->out : f->loss, f->gradient, plim_run_visit,
                     r);
@@ -126,6 +135,7 @@ void plim_run_pipelined(plim_run *r)
         return;
     if (!(r->flights = PLIM_NEW_N(r->a, plim_flight, count_flights(r))))
         plim_m_oom(r->m);
+    r->shared.defers = true;
     if (!plim_run_sends(r)) /* the model's outputs are its loss and others: stage.c */
         r->loss_at = g->values[g->outputs[g->n_outputs - 1]].node + 1;
 }
@@ -140,6 +150,7 @@ void plim_run_pipeline(plim_run *r)
     plim_batch part = {.y = r->held->y};
     r->now = &part;
     (r->s->share.schedule == PLIM_SCHEDULE_GPIPE ? run_gpipe : run_1f1b)(r, n);
+    plim_shared_reduce(&r->shared);
     r->now = r->held;
     for (uint32_t k = 0; k < n; k++) {
         plim_t *rest[] = {&r->flights[k].loss, &r->flights[k].sent, &r->flights[k].sent_back};

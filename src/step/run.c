@@ -125,8 +125,10 @@ static void run_nodes(plim_run *r, uint32_t first, uint32_t last, plim_phase pha
         if (g->nodes[i].scope != scope || !g->nodes[i].scope)
             plim_run_mark(r, phase, name);
         scope = g->nodes[i].scope;
-        if (i == r->loss_at)
+        if (i == r->loss_at) {
+            plim_shared_forward_end(&r->shared, r->shared.units.n);
             plim_run_release(r, r->out, g->n_outputs);
+        }
         if (phase == PLIM_PHASE_FORWARD && begins_unit(r, i))
             plim_shared_forward(&r->shared, r->unit);
         plim_m_place(r->m, i, name, "out", PLIM_CAT_TEMPORARY);
@@ -255,7 +257,8 @@ void plim_run_forward(plim_run *r)
         at = r->regions.r[i].last;
     }
     run_nodes(r, at, g->n_nodes, PLIM_PHASE_FORWARD);
-    plim_shared_forward_end(&r->shared, r->shared.units.n);
+    if (r->loss_at == PLIM_NONE)
+        plim_shared_forward_end(&r->shared, r->shared.units.n);
     /* out is assigned: the last iteration's outputs are freed */
     for (uint32_t i = 0; i < g->n_outputs; i++) {
         plim_t t = r->value[g->outputs[i]];

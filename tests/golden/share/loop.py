@@ -16,16 +16,20 @@ def blocks_of(model):
     return next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))
 
 
-def ddp(model, bucket_mib=25, first_mib=1, view=0, broadcast=1):
+def ddp(model, mesh=None, bucket_mib=25, first_mib=1, view=0, broadcast=1):
     from torch.nn.parallel import DistributedDataParallel
     dist._DEFAULT_FIRST_BUCKET_BYTES = int(first_mib) << 20
     return DistributedDataParallel(model.to("cuda"), device_ids=[0], bucket_cap_mb=int(bucket_mib),
+                                   process_group=mesh and mesh.get_group(),
                                    gradient_as_bucket_view=bool(int(view)), broadcast_buffers=bool(int(broadcast)))
 
 
-def fsdp2(model, param=None, reduce=None, reshard=None):
+def fsdp2(model, mesh=None, param=None, reduce=None, reshard=None, replicate=None):
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    options = {"mp_policy": MixedPrecisionPolicy(DTYPES.get(param), DTYPES.get(reduce))}
+    if replicate is not None:
+        mesh = init_device_mesh("cuda", (int(replicate), dist.get_world_size() // int(replicate)), mesh_dim_names=("replicas", "parts"))
+    options = {"mesh": mesh, "mp_policy": MixedPrecisionPolicy(DTYPES.get(param), DTYPES.get(reduce))}
     if reshard is not None:
         options["reshard_after_forward"] = bool(int(reshard))
     for block in blocks_of(model):
@@ -33,8 +37,19 @@ def fsdp2(model, param=None, reduce=None, reshard=None):
     return fully_shard(model, **options)
 
 
-def zero1(model, **options):
-    return ddp(model, **options)
+zero1 = ddp
+
+
+def make_optimizer(name, model, mesh=None, **options):
+    if name == "zero1":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        return ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, process_group=mesh and mesh.get_group())
+    return torch.optim.AdamW(model.parameters(), **options)
+
+
+def read_strategy(text):
+    name, *items = text.split(",")
+    return name, dict(item.split("=") for item in items)
 
 
 def initialize(model, stage, batch, bf16, **options):
@@ -63,8 +78,7 @@ def main(path, strategy, checkpoints, batch, tokens):
     model = getattr(transformers, config.architectures[0])._from_config(config).train()
     if int(checkpoints):
         model.gradient_checkpointing_enable()
-    name, *items = strategy.split(",")
-    options = dict(item.split("=") for item in items)
+    name, options = read_strategy(strategy)
 
     def next_batch():
         return torch.randint(0, config.vocab_size, (int(batch), int(tokens)), device="cuda")
@@ -74,11 +88,7 @@ def main(path, strategy, checkpoints, batch, tokens):
         train_deepspeed(initialize(model, int(name[-1]), int(batch), bf16, **options), next_batch)
         return
     model = globals()[name](model, **options)
-    if name == "zero1":
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
-    else:
-        optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = make_optimizer(name, model)
     for _ in range(2):
         x = next_batch()
         optimizer.zero_grad()

@@ -70,4 +70,5 @@ def main(path, tp, dp, sequence, checkpoints, batch, tokens):
         optimizer.step()
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

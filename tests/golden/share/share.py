@@ -58,6 +58,9 @@ def cases():
              for strategy in STRATEGIES]
     rows += [(name, 8, 3, checkpoint, *MANY, strategy) for name in ("llama", "gpt2")
              for checkpoint in (0, 1) for strategy in STRATEGIES]
+    rows += [(name, 8, rank, 0, *FEW, strategy) for name in ("llama", "llama_fp32", "gpt2") for rank in (0, 3, 7)
+             for strategy in ("fsdp2,replicate=2", "fsdp2,replicate=4,reduce=fp32", "fsdp2,replicate=2,param=bf16,reduce=fp32")]
+    rows += [("llama", 6, 5, checkpoint, *MANY, "fsdp2,replicate=2") for checkpoint in (0, 1)]
     return rows
 
 

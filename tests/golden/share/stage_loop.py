@@ -1,20 +1,21 @@
-"""A training loop on N cards that each have a stage: stage_loop.py CONFIG STAGES TP SCHEDULE MICROBATCHES CHECKPOINTS
-BATCH TOKENS, two steps.
+"""A training loop on N cards that each have a stage: stage_loop.py CONFIG STAGES DP TP STRATEGY SCHEDULE MICROBATCHES
+CHECKPOINTS BATCH TOKENS, two steps.
 
 A stage is the model without the layers of the others, called with inputs_embeds where it is not the first.  BATCH is
-that of a micro-batch.  With TP above 1, its modules are divided with the plan that transformers has for the family.
+that of a micro-batch.  With TP above 1, its modules are divided with the plan that transformers has for the family;
+with DP above 1, STRATEGY shares them among the cards that have the same stage.
 """
 import sys
 
+import loop
+import part_loop
 import torch
 import torch.distributed as dist
 import transformers
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from transformers.loss.loss_utils import ForCausalLMLoss
 
-STYLES = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
 
 
@@ -35,26 +36,30 @@ class Stage(torch.nn.Module):
         return self.lm_head(x) if self.last else x
 
 
-def main(path, stages, tp, schedule, microbatches, checkpoints, batch, tokens):
-    stages, tp, microbatches, batch, tokens = map(int, (stages, tp, microbatches, batch, tokens))
+def main(path, stages, dp, tp, strategy, schedule, microbatches, checkpoints, batch, tokens):
+    stages, dp, tp, microbatches, batch, tokens = map(int, (stages, dp, tp, microbatches, batch, tokens))
     dist.init_process_group("nccl")
     device = torch.device("cuda")
-    mesh = init_device_mesh("cuda", (stages, tp), mesh_dim_names=("pp", "tp"))
+    mesh = init_device_mesh("cuda", (stages, dp, tp), mesh_dim_names=("pp", "dp", "tp"))
     at = mesh["pp"].get_local_rank()
     config = transformers.AutoConfig.from_pretrained(path)
     model = getattr(transformers, config.architectures[0])._from_config(config).train()
     if int(checkpoints):
         model.gradient_checkpointing_enable()
-    module = Stage(model, at, stages).to(device)
+    module = Stage(model, at, stages)
     del model
+    name, options = loop.read_strategy(strategy)
+    if name != "fsdp2":
+        module.to(device)
     if tp > 1:
-        plan = {name.replace("layers.*.", ""): STYLES[style]() for name, style in config.base_model_tp_plan.items()}
-        for block in module.model.layers:
-            parallelize_module(block, mesh["tp"], plan)
+        part_loop.parallelize(module.model, mesh["tp"])
+    if dp > 1:
+        module = getattr(loop, name)(module, mesh["dp"], **options)
     stage = PipelineStage(module, at, stages, device, group=mesh["pp"].get_group())
     schedule = SCHEDULES[schedule](stage, microbatches,
                                    loss_fn=lambda logits, y: ForCausalLMLoss(logits, y, config.vocab_size))
-    optimizer = torch.optim.AdamW(module.parameters(), foreach=False if tp > 1 else None)
+    # its lists (foreach) do not take DTensors beside tensors
+    optimizer = loop.make_optimizer(name, module, mesh["dp"], **({"foreach": False} if tp > 1 else {}))
     for _ in range(2):
         x = torch.randint(0, config.vocab_size, (microbatches * batch, tokens), device=device)
         optimizer.zero_grad()
