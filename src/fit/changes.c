@@ -43,6 +43,15 @@ static const char *value_blocks(const search *s)
     return strcmp(used_text(s, PLIM_SET_checkpoint), "none") != 0 ? NULL : "blocks";
 }
 
+/* Where the model computes a cross entropy of its own. */
+static const char *value_liger(const search *s)
+{
+    const plim_graph *g = s->g;
+    uint32_t node = g->n_outputs ? g->values[g->outputs[0]].node : PLIM_NONE;
+    bool own = node != PLIM_NONE && plim_node_calls(&g->nodes[node], "cross_entropy_loss");
+    return own && s->job->step.autocast == PLIM_F32 ? "liger" : NULL;
+}
+
 static const char *value_keep(const search *s)
 {
     return strcmp(used_text(s, PLIM_SET_keep), "none") != 0 ? "none" : NULL;
@@ -131,6 +140,7 @@ static const char *value_sgd(const search *s)
 /* Changes of one group exclude each other. */
 typedef enum change_group {
     GROUP_CHECKPOINT,
+    GROUP_LOSS,
     GROUP_KEEP,
     GROUP_PRECISION,
     GROUP_BATCH,
@@ -153,11 +163,12 @@ typedef struct change_row {
 #define OPTIMIZER (1u << PLIM_PART_OPTIMIZER)
 #define WORKSPACE (1u << PLIM_PART_WORKSPACE)
 
-enum { ROW_FUSED = 1, ROW_FORLOOP };
+enum { ROW_FUSED = 2, ROW_FORLOOP };
 
 /* In the order in which they are simulated. */
 static const change_row rows[] = {
     {GROUP_CHECKPOINT, SAMPLES, true, {{PLIM_SET_checkpoint, value_blocks}}},
+    {GROUP_LOSS, SAMPLES, true, {{PLIM_SET_loss, value_liger}}},
     [ROW_FUSED] = {GROUP_OPTIMIZER, OPTIMIZER, true, {{PLIM_SET_optimizer, value_fused}}},
     /* where fused does not work */
     [ROW_FORLOOP] = {GROUP_OPTIMIZER, OPTIMIZER, true, {{PLIM_SET_optimizer, value_forloop}}},
@@ -236,7 +247,8 @@ static plim_status simulate_trial(search *s, trial *t)
     plim_settings *with = plim_settings_in(&s->scratch, s->job->given);
     plim_status st = with ? apply_rows(s, t->rows, with, &t->change.settings) : PLIM_ENOMEM;
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
-        same_graph &= !(t->rows >> i & 1) || rows[i].group != GROUP_BATCH;
+        same_graph &= !(t->rows >> i & 1) ||
+                      (rows[i].group != GROUP_BATCH && rows[i].group != GROUP_LOSS);
     if (!st)
         st = run_trial(s, with, same_graph, &v);
     if (st)

@@ -115,7 +115,7 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     step->empty_cache = s->empty_cache;
     step->dtype = read_dtype(s, PLIM_SET_dtype, PLIM_DTYPE_COUNT);
     step->autocast = read_dtype(s, PLIM_SET_autocast, PLIM_F32);
-    step->loss = (plim_loss_kind)s->loss;
+    step->loss = PLIM_MIN((plim_loss_kind)s->loss, PLIM_LOSS_MODEL); /* fused ones follow */
     step->checkpoint = plim_str_of(s->checkpoint);
     plim_status st = read_loop(step, s, err);
     if (!st)
@@ -299,6 +299,19 @@ static plim_status read_sizes(plim_job *job, const plim_settings *s, plim_err *e
     return st ? st : check_batch(&job->bind, err);
 }
 
+/* The last words of the setting are the model's own loss, fused with its head. */
+static plim_status read_fused(plim_job *job, const plim_settings *s, plim_err *err)
+{
+    const plim_step_settings *step = &job->step;
+    if (s->loss <= PLIM_LOSS_MODEL || step->infer)
+        return PLIM_OK;
+    job->fused = (plim_fused_loss)(s->loss - PLIM_LOSS_MODEL);
+    const untried all[] = {{step->autocast != PLIM_F32, "autocast"},
+                           {step->share.size[PLIM_AXIS_tp] > 1, "tp"},
+                           {step->share.size[PLIM_AXIS_pp] > 1, "pp"}};
+    return refuse_untried("a fused loss", all, PLIM_COUNT(all), err);
+}
+
 /* Calibrated on half of the measured runs and judged on the other: docs/accuracy.md. */
 enum { MARGIN_PERCENT = 5 };
 
@@ -347,6 +360,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         st = read_share(&job->step, job->settings, err);
     if (!st)
         st = read_sizes(job, job->settings, err);
+    if (!st)
+        st = read_fused(job, job->settings, err);
     if (!st && job->settings->lora)
         st = plim_lora_parse(plim_str_of(job->settings->lora), &job->lora, err);
     if (!st && job->settings->quant)
@@ -414,7 +429,7 @@ plim_status plim_job_resolve(plim_job *job, const plim_graph *g, const plim_step
     if (!st)
         st = put_int(job, PLIM_SET_steps, step->steps, err);
     if (!st && info && !step->infer)
-        st = put_word(job, PLIM_SET_loss, (int)info->loss, err);
+        st = put_word(job, PLIM_SET_loss, (int)info->loss + (int)job->fused, err);
     for (size_t i = 0; i < PLIM_COUNT(texts) && !st; i++)
         st = put_text(job, texts[i].id, texts[i].text, err);
     return st || !step->infer ? st : plim_settings_drop_training(job->settings, err);
@@ -478,6 +493,8 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         st = plim_quant_apply(g, &job->quant, err);
     if (!st && job->lora.r)
         st = plim_lora_apply(g, &job->lora, &run, err);
+    if (!st && job->fused)
+        st = plim_fuse_loss(g, job->fused, err);
     return st ? st : plim_share_divide(g, &job->step.share, err);
 }
 

@@ -20,6 +20,7 @@ typedef struct plim_job {
     plim_step_settings step;
     plim_lora lora;   /* r 0: none */
     plim_quant quant; /* kind 0: none */
+    plim_fused_loss fused;
     bool find_seq;    /* the size that is searched for is the sequence length, not the batch */
     plim_bound bound; /* the size of estimated allocations, by the setting "workspace" */
     const plim_gpu *gpu; /* NULL: none was chosen */

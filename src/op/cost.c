@@ -67,6 +67,14 @@ void plim_cost_linear(const plim_cost_call *c, plim_cost *out)
 {
     cost_inner(c, plim_cost_in(c, 0), out);
 }
+/* A product with all rows of the weight, of which a scalar is left. */
+void plim_cost_linear_loss(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_meta *w = plim_cost_in(c, 1);
+    if (w && w->rank == 2)
+        set_macs(out, plim_sat_mul(cost_numel(plim_cost_in(c, 0)),
+                                   (uint64_t)PLIM_MAX(w->dim[0], 0)));
+}
 void plim_cost_matmul(const plim_cost_call *c, plim_cost *out)
 {
     cost_inner(c, plim_cost_in(c, 0), out);

@@ -28,6 +28,12 @@ typedef struct plim_op {
     const char *doc, *src;
 } plim_op;
 
+/* Whether the node calls the op of that row. */
+static inline bool plim_node_calls(const plim_node *n, const char *op)
+{
+    return n->op && !strcmp(n->op->name, op);
+}
+
 uint32_t plim_op_count(void);
 const plim_op *plim_op_at(uint32_t i);
 

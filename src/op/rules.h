@@ -180,6 +180,7 @@ void plim_cost_reduce(const plim_cost_call *c, plim_cost *out);    /* one flop p
 void plim_cost_norm(const plim_cost_call *c, plim_cost *out);
 void plim_cost_conv(const plim_cost_call *c, plim_cost *out);
 void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out);
+void plim_cost_linear_loss(const plim_cost_call *c, plim_cost *out);
 void plim_cost_linear(const plim_cost_call *c, plim_cost *out);
 void plim_cost_matmul(const plim_cost_call *c, plim_cost *out);
 void plim_cost_addmm(const plim_cost_call *c, plim_cost *out);

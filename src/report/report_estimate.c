@@ -450,8 +450,12 @@ static void estimate_unknown_ops(plim_page *p, const plim_estimate *e)
 /* Only a model that computes its own loss leaves open what the loop does with the rest. */
 static bool own_loss(const plim_estimate *e)
 {
+    static const char *const own[] = {"model", "linear_cross_entropy", "liger"};
     const char *loss = e->settings->text[PLIM_SET_loss].p;
-    return loss && !strcmp(loss, "model");
+    for (size_t i = 0; i < PLIM_COUNT(own) && loss; i++)
+        if (!strcmp(loss, own[i]))
+            return true;
+    return false;
 }
 
 static plim_status estimate_text(plim_page *p, const void *subject, plim_err *err)

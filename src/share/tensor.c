@@ -72,17 +72,13 @@ static bool is_named(plim_str path, const char *names)
     return false;
 }
 
-static bool is_op(const plim_node *node, const char *name)
-{
-    return node->op && !strcmp(node->op->name, name);
-}
-
 static style style_of(const dividing *d, const plim_node *node)
 {
     plim_str path = d->g->scopes[node->scope].path;
-    if (d->share->sequence && is_op(node, "embedding") && plim_str_is(path, d->plan->table))
+    if (d->share->sequence && plim_node_calls(node, "embedding") &&
+        plim_str_is(path, d->plan->table))
         return TABLE;
-    if (!is_op(node, "linear"))
+    if (!plim_node_calls(node, "linear"))
         return WHOLE;
     if (d->share->sequence && plim_str_is(path, d->plan->head))
         return HEAD;
@@ -99,7 +95,7 @@ static void check_heads(dividing *d, const plim_node *linear, const plim_node *v
 {
     const plim_arg *size = view->n_args > 1 ? &view->args[1] : NULL;
     int64_t features = d->g->values[linear->args[1].id].meta.dim[0];
-    if (!size || !is_op(view, "view") || view->args[0].id != linear->outs[0] ||
+    if (!size || !plim_node_calls(view, "view") || view->args[0].id != linear->outs[0] ||
         size->kind != PLIM_ARG_INTS || size->n != 4 || size->ints[3] < 1)
         return;
     int64_t heads = features / size->ints[3];

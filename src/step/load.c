@@ -215,7 +215,7 @@ static bool *on_host(plim_arena *a, const plim_graph *g)
         host[i] = g->values[i].kind == PLIM_VALUE_CONSTANT;
     for (uint32_t i = 0; host && i < g->n_nodes; i++) {
         const plim_node *n = &g->nodes[i];
-        bool lifts = n->op && !strcmp(n->op->name, "lift_fresh_copy");
+        bool lifts = plim_node_calls(n, "lift_fresh_copy");
         for (uint32_t k = 0; k < n->n_args && !lifts; k++)
             if (n->args[k].kind == PLIM_ARG_VALUE)
                 host[n->args[k].id] = false;

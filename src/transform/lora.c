@@ -170,7 +170,7 @@ static plim_dtype run_dtype(const adapter *ad, plim_dtype t)
 
 static bool is_embedding(const plim_node *n)
 {
-    return n->op && !strcmp(n->op->name, "embedding") && n->args[0].kind == PLIM_ARG_VALUE;
+    return plim_node_calls(n, "embedding") && n->args[0].kind == PLIM_ARG_VALUE;
 }
 
 /* A parameter that is added to the model on the card, as `made_as`, and then cast to the

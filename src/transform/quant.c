@@ -79,7 +79,7 @@ static bool find_layer(const plim_graph *g, const plim_node *first, const plim_n
                        bool transposed, layer *out)
 {
     for (const plim_node *n = first; n < last; n++) {
-        if (!n->op || strcmp(n->op->name, transposed ? "addmm" : "linear") != 0)
+        if (!plim_node_calls(n, transposed ? "addmm" : "linear"))
             continue;
         *out = (layer){leaf_of(g, n, transposed ? 2 : 1), leaf_of(g, n, transposed ? 0 : 2), 0,
                        0};

@@ -1,5 +1,5 @@
 /* transform.h -- changes of a model before it runs, graph to graph: frozen parameters,
- * packed weights, adapters. */
+ * packed weights, adapters, a fused loss. */
 #ifndef PLIM_TRANSFORM_H
 #define PLIM_TRANSFORM_H
 
@@ -59,6 +59,17 @@ plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err);
  * which stand for all below them, or of parameters; "!head" is trained after all.  A later item
  * decides.  PLIM_EUSAGE: one matches no parameter, or none is left to train. */
 plim_status plim_freeze_apply(plim_graph *g, plim_str patterns, plim_err *err);
+
+/* A loss that is computed together with the logits, which are never there as a whole. */
+typedef enum plim_fused_loss {
+    PLIM_FUSED_NONE,
+    PLIM_FUSED_TORCH, /* torch.nn.functional.linear_cross_entropy */
+    PLIM_FUSED_LIGER  /* LigerForCausalLMLoss */
+} plim_fused_loss;
+
+/* Puts one op in the place of the model's head and of its cross entropy; the logits are no output any
+ * more.  PLIM_EUSAGE: the loss is not that of a linear layer. */
+plim_status plim_fuse_loss(plim_graph *g, plim_fused_loss how, plim_err *err);
 
 /* How the model runs: as in plim_step_settings. */
 typedef struct plim_transform_run {

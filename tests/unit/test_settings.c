@@ -123,7 +123,7 @@ static void test_refused(void **state)
          "'mode': unknown value 'train infer' (expected one of train, infer)"},
         {"--loss", "nothing",
          "'--loss': unknown value 'nothing' (expected one of cross_entropy, mse, bce, sum, "
-         "model)"},
+         "model, linear_cross_entropy, liger)"},
         {"zero-grad", "zero",
          "'zero-grad': unknown value 'zero' (expected one of none, zeros)"},
         {"optimizer", "", "'optimizer': the value is empty"},
@@ -313,7 +313,9 @@ static void test_enumerators(void **state)
     check_number(PLIM_SET_loss, PLIM_LOSS_BCE, "bce");
     check_number(PLIM_SET_loss, PLIM_LOSS_SUM, "sum");
     check_number(PLIM_SET_loss, PLIM_LOSS_MODEL, "model");
-    assert_null(plim_setting_word(PLIM_SET_loss, PLIM_LOSS_MODEL + 1).p);
+    check_number(PLIM_SET_loss, PLIM_LOSS_MODEL + PLIM_FUSED_TORCH, "linear_cross_entropy");
+    check_number(PLIM_SET_loss, PLIM_LOSS_MODEL + PLIM_FUSED_LIGER, "liger");
+    assert_null(plim_setting_word(PLIM_SET_loss, PLIM_LOSS_MODEL + PLIM_FUSED_LIGER + 1).p);
     assert_null(plim_setting_word(PLIM_SET_loss, PLIM_LOSS_DEFAULT).p);
     check_number(PLIM_SET_mode, 1, "train");
     check_number(PLIM_SET_mode, 2, "infer");
