@@ -144,6 +144,8 @@ static plim_t join_tensors(plim_machine *m, const plim_t *in, uint32_t n, int64_
     plim_meta out = *plim_m_meta(m, in[first]);
     int32_t d = plim_wrap_dim(m, dim, out.rank + (stack ? 1 : 0));
     bool channels_last = !stack; /* the result keeps a memory format that all inputs share */
+    for (uint32_t i = 0; i < first; i++) /* but their type counts */
+        out.dtype = plim_promote(out.dtype, plim_m_meta(m, in[i])->dtype);
     for (uint32_t i = first; i < n; i++) {
         const plim_meta *x = plim_m_meta(m, in[i]);
         channels_last &= plim_suggests_channels_last(x);
@@ -198,16 +200,19 @@ static void run_join(plim_call *c, bool stack)
 void plim_run_cat(plim_call *c) { run_join(c, false); }
 void plim_run_stack(plim_call *c) { run_join(c, true); }
 
-/* Both are copied before the caller rebinds its variables.  A layer with a window has its size
- * on the card, too. */
+/* Both are copied before the caller rebinds its variables, to empty tensors that have the type of the
+ * keys: under autocast, which leaves rotated keys in fp32, values become fp32, too.  A layer with a
+ * window has its size on the card, too. */
 void plim_run_cache_update(plim_call *c)
 {
     plim_t k = plim_arg_tensor(c, 0), v = plim_arg_tensor(c, 1), out[3] = {0};
     uint32_t n = plim_arg_int(c, 2, 0) ? 3 : 2;
     if (n == 3)
         out[2] = plim_m_empty_contig(c->m, PLIM_I64, 0, NULL);
-    out[0] = plim_at_cat(c->m, &k, 1, -2);
-    out[1] = plim_at_cat(c->m, &v, 1, -2);
+    plim_t empty = plim_m_empty_contig(c->m, plim_m_meta(c->m, k)->dtype, 1, (int64_t[]){0});
+    out[0] = plim_at_cat(c->m, (plim_t[]){empty, k}, 2, -2);
+    out[1] = plim_at_cat(c->m, (plim_t[]){empty, v}, 2, -2);
+    plim_m_drop(c->m, empty);
     plim_rets(c, out, n);
 }
 

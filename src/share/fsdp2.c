@@ -124,54 +124,21 @@ static void check_dtypes(plim_shared *x, const unit *u)
     }
 }
 
-/* Puts the unit's parameters and buffers on the card whole, and then shards them. */
-static void shard_unit(plim_shared *x, unit *u, const uint32_t *ids, uint32_t n)
+static void shard_unit(plim_shared *x, unit *u, uint32_t *ids, uint32_t n)
 {
     plim_t *whole = PLIM_NEW_N(x->a, plim_t, (uint64_t)n + 1);
     if (!whole || !(u->p = PLIM_NEW_N(x->a, sharded, (uint64_t)n + 1))) {
         plim_m_oom(x->m);
         return;
     }
-    for (int buffers = 0; buffers < 2; buffers++)
-        for (uint32_t i = 0; i < n; i++) {
-            const plim_value *v = &x->g->values[ids[i]];
-            if ((v->kind != PLIM_VALUE_PARAMETER) != buffers)
-                continue;
-            plim_m_place(x->m, PLIM_NONE, v->name, NULL,
-                         buffers ? PLIM_CAT_BUFFER : PLIM_CAT_PARAMETER);
-            plim_t moved = plim_m_empty(x->m, plim_m_meta(x->m, x->value[ids[i]]));
-            if (buffers) {
-                plim_m_drop(x->m, x->value[ids[i]]);
-                x->value[ids[i]] = moved;
-            } else {
-                u->p[u->n].value = ids[i];
-                whole[u->n++] = moved;
-            }
-        }
-    for (uint32_t i = 0; i < u->n; i++)
+    u->n = plim_share_move(x, ids, n, whole);
+    for (uint32_t i = 0; i < u->n; i++) {
+        u->p[i].value = ids[i];
         shard_parameter(x, &u->p[i], whole[i]);
+    }
     check_dtypes(x, u);
     for (uint32_t i = 0; i < u->n; i++)
         plim_m_drop(x->m, whole[i]);
-}
-
-/* The unit whose module has the value: "model.layers.3" that of "model.layers.3.mlp.up.weight". */
-static uint32_t unit_of(const plim_shared *x, plim_str name, uint32_t last)
-{
-    for (uint32_t k = 0; k <= x->units.n; k++) { /* neighbours are of the same unit, mostly */
-        uint32_t i = (last + k) % (x->units.n + 1);
-        plim_str path = i < x->units.n ? x->g->scopes[x->units.r[i].scope].path : PLIM_STR("");
-        if (i < x->units.n && name.n > path.n && name.p[path.n] == '.' &&
-            !memcmp(name.p, path.p, path.n))
-            return i;
-    }
-    return x->units.n;
-}
-
-static bool is_moved(const plim_shared *x, uint32_t id)
-{
-    const plim_value *v = &x->g->values[id];
-    return x->value[id] && v->tied_to == PLIM_NONE && v->kind != PLIM_VALUE_CONSTANT;
 }
 
 static void wrap_model(plim_shared *x)
@@ -179,8 +146,8 @@ static void wrap_model(plim_shared *x)
     const plim_graph *g = x->g;
     const plim_strategy_spec *s = &x->share->strategy;
     fsdp2 *f = x->own = PLIM_NEW(x->a, fsdp2);
-    uint32_t n = x->units.n + 1, last = 0;
-    uint32_t *of = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->n_order + 1),
+    uint32_t n = x->units.n + 1;
+    uint32_t *of = plim_share_units(x),
              *ids = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->n_order + 1);
     x->leaf = PLIM_NEW_N(x->a, plim_t, g->n_values);
     if (!f || !of || !ids || !x->leaf || !(f->units = PLIM_NEW_N(x->a, unit, n)) ||
@@ -203,17 +170,11 @@ static void wrap_model(plim_shared *x)
     f->param = plim_strategy_dtype(s, "param");
     f->reduce = plim_strategy_dtype(s, "reduce");
     double reshard = plim_strategy_number(s, "reshard");
-    for (uint32_t i = 0; i < x->n_order; i++) {
-        const plim_value *v = &g->values[x->order[i]];
-        of[i] = last = unit_of(x, v->name, last);
-        if (v->tied_to != PLIM_NONE)
+    for (uint32_t i = 0; i < x->n_order; i++)
+        if (g->values[x->order[i]].tied_to != PLIM_NONE)
             f->tied[f->n_tied++] = x->order[i];
-    }
     for (uint32_t k = 0; k < n && !plim_m_bad(x->m); k++) {
-        uint32_t n_ids = 0;
-        for (uint32_t i = 0; i < x->n_order; i++)
-            if (of[i] == k && is_moved(x, x->order[i]))
-                ids[n_ids++] = x->order[i];
+        uint32_t n_ids = plim_share_list(x, of, k, ids);
         /* by default the model itself keeps its parameters until backward */
         f->units[k].reshards = reshard < 0 ? k + 1 < n : reshard > 0;
         shard_unit(x, &f->units[k], ids, n_ids);

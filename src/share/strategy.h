@@ -32,4 +32,13 @@ static inline uint64_t plim_share_mix(uint64_t kind, uint64_t n)
 plim_t plim_share_flat(plim_shared *x, const char *role, plim_category c, plim_dtype t,
                        uint64_t numel);
 uint64_t plim_share_numel(const plim_shared *x, plim_t t);
+
+/* By place in x->order: the unit that has the value.  NULL: our memory is full. */
+uint32_t *plim_share_units(const plim_shared *x);
+/* The values of a unit that are tensors of its own, in ids[]: their number. */
+uint32_t plim_share_list(const plim_shared *x, const uint32_t *of, uint32_t unit,
+                         uint32_t *ids);
+/* Puts them on the card: parameters into whole[], owned, and to the front of ids[]; buffers into x->value.
+ * Returns the number of parameters. */
+uint32_t plim_share_move(plim_shared *x, uint32_t *ids, uint32_t n, plim_t *whole);
 #endif

@@ -48,3 +48,66 @@ uint64_t plim_share_numel(const plim_shared *x, plim_t t)
     plim_meta_numel(plim_m_meta(x->m, t), &n);
     return n;
 }
+
+/* ---- units ------------------------------------------------------------------------------------ */
+
+/* The unit whose module has the value: "model.layers.3" that of "model.layers.3.mlp.up.weight". */
+static uint32_t unit_of(const plim_shared *x, plim_str name, uint32_t last)
+{
+    for (uint32_t k = 0; k <= x->units.n; k++) { /* neighbours are of the same unit, mostly */
+        uint32_t i = (last + k) % (x->units.n + 1);
+        plim_str path = i < x->units.n ? x->g->scopes[x->units.r[i].scope].path : PLIM_STR("");
+        if (i < x->units.n && name.n > path.n && name.p[path.n] == '.' &&
+            !memcmp(name.p, path.p, path.n))
+            return i;
+    }
+    return x->units.n;
+}
+
+static bool is_moved(const plim_shared *x, uint32_t id)
+{
+    const plim_value *v = &x->g->values[id];
+    return x->value[id] && v->tied_to == PLIM_NONE && v->kind != PLIM_VALUE_CONSTANT;
+}
+
+uint32_t *plim_share_units(const plim_shared *x)
+{
+    uint32_t *of = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->n_order + 1), last = 0;
+    for (uint32_t i = 0; of && i < x->n_order; i++)
+        of[i] = last = unit_of(x, x->g->values[x->order[i]].name, last);
+    return of;
+}
+
+uint32_t plim_share_list(const plim_shared *x, const uint32_t *of, uint32_t unit,
+                         uint32_t *ids)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->n_order; i++)
+        if (of[i] == unit && is_moved(x, x->order[i]))
+            ids[n++] = x->order[i];
+    return n;
+}
+
+uint32_t plim_share_move(plim_shared *x, uint32_t *ids, uint32_t n, plim_t *whole)
+{
+    uint32_t parameters = 0;
+    for (int buffers = 0; buffers < 2; buffers++)
+        for (uint32_t i = 0; i < n; i++) {
+            const plim_value *v = &x->g->values[ids[i]];
+            if ((v->kind != PLIM_VALUE_PARAMETER) != buffers)
+                continue;
+            plim_m_place(x->m, PLIM_NONE, v->name, NULL,
+                         buffers ? PLIM_CAT_BUFFER : PLIM_CAT_PARAMETER);
+            plim_t moved = plim_m_empty(x->m, plim_m_meta(x->m, x->value[ids[i]]));
+            if (buffers) {
+                plim_m_drop(x->m, x->value[ids[i]]);
+                x->value[ids[i]] = moved;
+            } else {
+                whole[parameters] = moved;
+                uint32_t id = ids[i];
+                ids[i] = ids[parameters];
+                ids[parameters++] = id;
+            }
+        }
+    return parameters;
+}

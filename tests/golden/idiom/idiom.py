@@ -6,7 +6,7 @@
                                                           the python in front of PATH has torch and transformers
 
 A row of runs.txt is a model of the table below, use_cache and checkpoints as 0 or 1, and the peak of requested bytes.
-Batch 4, two steps, bf16, AdamW.
+Batch 4, two steps, AdamW, bf16, or fp32 under autocast.
 """
 import datetime
 import json
@@ -48,13 +48,19 @@ MODELS = {  # model type, class, sizes
     "qwen2_moe": ("qwen2_moe", "Qwen2MoeForCausalLM",
                   {**LLAMA, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 256,
                    "shared_expert_intermediate_size": 512}),
+    # in fp32, under autocast to bf16
+    "llama_autocast": ("llama", "LlamaForCausalLM", {**LLAMA, "dtype": "float32"}),
+    "mistral_autocast": ("mistral", "MistralForCausalLM", {**LLAMA, **WINDOW, "dtype": "float32"}),
+    "qwen3_autocast": ("qwen3", "Qwen3ForCausalLM", {**LLAMA, "head_dim": 64, "dtype": "float32"}),
+    "gpt2_autocast": ("gpt2", "GPT2LMHeadModel", {**GPT, "dtype": "float32"}),
 }
 LONG = {"gpt2_124m": 1024}  # other sequences have 512 tokens
 ALL = list(MODELS)[:10]  # also with checkpoints
 
 
 def cases(name):
-    return [(cache, checkpoint) for cache in (0, 1) for checkpoint in ((0, 1) if name in ALL else (0,))]
+    both = name in ALL or name.endswith("_autocast")
+    return [(cache, checkpoint) for cache in (0, 1) for checkpoint in ((0, 1) if both else (0,))]
 
 
 def write_configs(folder, models):
@@ -77,6 +83,7 @@ def peak_of(command, at):
 def predicted(program, folder, name, cache, checkpoint):
     return peak_of([program, "estimate", folder / name, "--batch", "4", "--seq", str(LONG.get(name, 512)), "--optimizer", "adamw",
                     "--cache", "on" if cache else "off", "--checkpoint", "blocks" if checkpoint else "none",
+                    *(["--autocast", "bf16"] if name.endswith("_autocast") else []),
                     "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory", "peak_requested"))
 
 

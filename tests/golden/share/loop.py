@@ -1,6 +1,6 @@
-"""A training loop on N cards, as its users write it: loop.py CONFIG STRATEGY CHECKPOINTS BATCH TOKENS, two steps.
+"""A training loop on N cards, as its users write it: loop.py CONFIG STRATEGY CHECKPOINTS BATCH TOKENS [EXTRA], two steps.
 
-STRATEGY is the text of plimsoll's --strategy.
+STRATEGY is the text of plimsoll's --strategy, EXTRA words of +accumulate, +autocast, +clip and +lora.
 """
 import os
 import sys
@@ -37,14 +37,24 @@ def fsdp2(model, mesh=None, param=None, reduce=None, reshard=None, replicate=Non
     return fully_shard(model, **options)
 
 
+def fsdp1(model, mesh=None, param=None, reduce=None, reshard=1):
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    mixed = MixedPrecision(DTYPES.get(param), DTYPES.get(reduce)) if param or reduce else None
+    return FullyShardedDataParallel(
+        model, auto_wrap_policy=ModuleWrapPolicy({type(blocks_of(model)[0])}), device_id=torch.cuda.current_device(),
+        sharding_strategy=ShardingStrategy.FULL_SHARD if int(reshard) else ShardingStrategy.SHARD_GRAD_OP,
+        mixed_precision=mixed, use_orig_params=True, process_group=mesh and mesh.get_group())
+
+
 zero1 = ddp
 
 
 def make_optimizer(name, model, mesh=None, **options):
     if name == "zero1":
         from torch.distributed.optim import ZeroRedundancyOptimizer
-        return ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, process_group=mesh and mesh.get_group())
-    return torch.optim.AdamW(model.parameters(), **options)
+        return ZeroRedundancyOptimizer([p for p in model.parameters() if p.requires_grad], torch.optim.AdamW, process_group=mesh and mesh.get_group())
+    return torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], **options)
 
 
 def read_strategy(text):
@@ -71,7 +81,12 @@ def train_deepspeed(engine, next_batch):
         engine.step()
 
 
-def main(path, strategy, checkpoints, batch, tokens):
+def add_adapters(model):
+    from peft import LoraConfig, get_peft_model
+    return get_peft_model(model, LoraConfig(r=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
+
+
+def main(path, strategy, checkpoints, batch, tokens, extra=""):
     dist.init_process_group("nccl")
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     config = transformers.AutoConfig.from_pretrained(path)
@@ -87,13 +102,20 @@ def main(path, strategy, checkpoints, batch, tokens):
         bf16 = model.dtype == torch.bfloat16
         train_deepspeed(initialize(model, int(name[-1]), int(batch), bf16, **options), next_batch)
         return
+    if "+lora" in extra:
+        model = add_adapters(model)
     model = globals()[name](model, **options)
     optimizer = make_optimizer(name, model)
     for _ in range(2):
-        x = next_batch()
-        optimizer.zero_grad()
-        loss = model(input_ids=x, labels=x).loss
-        loss.backward()
+        for k in range(2 if "+accumulate" in extra else 1):
+            x = next_batch()
+            if not k:
+                optimizer.zero_grad()
+            with torch.autocast("cuda", torch.bfloat16, enabled="+autocast" in extra):
+                loss = model(input_ids=x, labels=x).loss
+            loss.backward()
+        if "+clip" in extra:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
 

@@ -30,6 +30,8 @@ MODELS = {
     "qwen2": ("qwen2", "Qwen2ForCausalLM", {**WIDE, **BF16}),
     "gemma": ("gemma", "GemmaForCausalLM", {**WIDE, **BF16, "head_dim": 64}),
     "gemma2": ("gemma2", "Gemma2ForCausalLM", {**WIDE, **BF16, "head_dim": 64}),
+    "qwen3": ("qwen3", "Qwen3ForCausalLM", {**WIDE, **BF16, "head_dim": 64}),
+    "gemma3": ("gemma3_text", "Gemma3ForCausalLM", {**WIDE, **BF16, "head_dim": 64}),
     "phi": ("phi", "PhiForCausalLM", {**WIDE, **BF16}),
     "gpt_neox": ("gpt_neox", "GPTNeoXForCausalLM", {**WIDE, **BF16}),
     "even": ("llama", "LlamaForCausalLM", {**EVEN, **BF16}),
@@ -59,6 +61,8 @@ def cases():
     rows += [(name, 2, 1, 0, 1, checkpoint, *size) for name in ("llama_bias", "mistral", "qwen2", "gemma", "gemma2",
                                              "phi", "gpt_neox")
              for checkpoint, size in ((0, MANY), (1, FEW))]
+    rows += [(name, tp, 1, 0, 1, checkpoint, *size) for name in ("qwen3", "gemma3") for tp in (2, 4)
+             for checkpoint, size in ((0, MANY), (1, MANY), (1, FEW))]
     rows += [("llama", 2, dp, 0, rank, checkpoint, *size) for checkpoint in (0, 1) for size in (MANY, FEW)
              for dp, rank in ((2, 0), (2, 3), (3, 5))]  # 3 ranks do not divide the rows
     rows += [(name, tp, 1, 1, rank, checkpoint, *size) for name in ("even", "even_fp32")

@@ -19,7 +19,9 @@ STYLES = {"colwise": ColwiseParallel, "rowwise": RowwiseParallel}
 
 
 def parallelize(model, mesh):
-    plan = {name.replace("layers.*.", ""): STYLES[style]() for name, style in model.config.base_model_tp_plan.items()}
+    # norms of heads (replicated_with_grad_allreduce) are left as they are: the sum of their gradients takes no memory
+    plan = {name.replace("layers.*.", ""): STYLES[style]() for name, style in model.config.base_model_tp_plan.items()
+            if style in STYLES}
     for block in model.base_model.layers:
         parallelize_module(block, mesh, plan)
 

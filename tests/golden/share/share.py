@@ -7,7 +7,7 @@
                                                           and deepspeed
 
 A row of runs.txt is a model, the number of ranks, the rank, checkpoints as 0 or 1, batch and tokens, the text of
---strategy, and the peak of requested bytes.  Two steps, AdamW.  With few tokens the peak is where a strategy's
+--strategy, what else was set (OPTIONS) or -, and the peak of requested bytes.  Two steps, AdamW.  With few tokens the peak is where a strategy's
 own buffers are, not at the loss.  KNOWN has the rows that are not equal, and why.
 """
 import datetime
@@ -35,6 +35,7 @@ MODELS = {
 MANY, FEW = (4, 256), (1, 16)
 STRATEGIES = ["ddp", "ddp,view=1", "ddp,bucket_mib=4", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp2,reshard=1",
               "fsdp2,param=bf16,reduce=fp32",
+              "fsdp1", "fsdp1,reshard=0", "fsdp1,param=bf16", "fsdp1,param=bf16,reduce=fp32",
               "ds_zero1", "ds_zero1,reduce_bucket_size=1e6", "ds_zero2", "ds_zero2,reduce_bucket_size=1e6",
               "ds_zero2,reduce_bucket_size=1e6,overlap_comm=1", "ds_zero2,reduce_bucket_size=1e6,offload_optimizer=1"]
 
@@ -46,7 +47,7 @@ KNOWN = {("llama", 6, 1, KEPT): (-2024436, PADDED), ("gpt2", 7, 1, KEPT): (-1968
 
 
 def difference(case):
-    name, world, _, checkpoint, *_, strategy = case
+    name, world, _, checkpoint, _, _, strategy, _ = case
     return KNOWN.get((name, world, checkpoint, strategy), (0, ""))[0]
 
 
@@ -61,28 +62,38 @@ def cases():
     rows += [(name, 8, rank, 0, *FEW, strategy) for name in ("llama", "llama_fp32", "gpt2") for rank in (0, 3, 7)
              for strategy in ("fsdp2,replicate=2", "fsdp2,replicate=4,reduce=fp32", "fsdp2,replicate=2,param=bf16,reduce=fp32")]
     rows += [("llama", 6, 5, checkpoint, *MANY, "fsdp2,replicate=2") for checkpoint in (0, 1)]
+    rows = [(*row, "-") for row in rows]
+    for strategy in ("ddp", "ddp,view=1", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp1", "fsdp1,reshard=0"):
+        rows += [("llama_fp32" if "+autocast" in extra else "llama", 8, 3, 0, *MANY, strategy, extra)
+                 for extra in ("+accumulate", "+autocast", "+autocast+accumulate", "+clip", "+lora", "+lora+accumulate")
+                 if not strategy.startswith("fsdp1") or "+lora" not in extra and "+clip" not in extra]
     return rows
 
 
-def predicted(program, folder, name, world, rank, checkpoint, batch, tokens, strategy):
+OPTIONS = {"+accumulate": ["--accumulate", 2], "+autocast": ["--autocast", "bf16"], "+clip": ["--clip"],
+           "+lora": ["--lora", "r=16,targets=q_proj+v_proj"]}
+
+
+def predicted(program, folder, name, world, rank, checkpoint, batch, tokens, strategy, extra):
+    more = [word for option, words in OPTIONS.items() if option in extra for word in words]
     return idiom.peak_of([program, "estimate", folder / name, "--batch", batch, "--seq", tokens,
                           "--optimizer", "adamw", "--checkpoint", "blocks" if checkpoint else "none",
-                          "--dp", world, "--rank", rank, "--strategy", strategy, "--advice", "none",
+                          "--dp", world, "--rank", rank, "--strategy", strategy, *more, "--advice", "none",
                           "--gpu", CARD, "--torch", TORCH, "--json"], ("memory", "peak_requested"))
 
 
-def measured(program, folder, name, world, rank, checkpoint, batch, tokens, strategy):
+def measured(program, folder, name, world, rank, checkpoint, batch, tokens, strategy, extra):
     return idiom.peak_of([program, "run", "--world", world, "--rank", rank, "--gpu", CARD, "--json", "--",
                           "python", "-W", "ignore", HERE / "loop.py", folder / name, strategy, checkpoint,
-                          batch, tokens], ("peak_requested",))
+                          batch, tokens, extra], ("peak_requested",))
 
 
 def read_runs():
     rows = {}
     for line in RUNS.read_text().splitlines() if RUNS.exists() else []:
         if not line.startswith("#"):
-            name, *numbers, strategy, peak = line.split()
-            rows[(name, *map(int, numbers), strategy)] = int(peak)
+            name, *numbers, strategy, extra, peak = line.split()
+            rows[(name, *map(int, numbers), strategy, extra)] = int(peak)
     return rows
 
 
@@ -90,7 +101,7 @@ def write_runs(rows):
     versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "deepspeed"))
     head = [f"# recorded {datetime.date.today()} by: tests/golden/share/share.py PROGRAM record",
             f"# {versions}, plimsoll run --gpu {CARD};"
-            " model, ranks, rank, checkpoints, batch, tokens, --strategy, peak of requested bytes"]
+            " model, ranks, rank, checkpoints, batch, tokens, --strategy, other options, peak of requested bytes"]
     RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, rows[case]))) for case in cases() if case in rows]) + "\n")
 
 
