@@ -1,24 +1,18 @@
 #!/usr/bin/env python3
 """Compares `plimsoll estimate --loss linear_cross_entropy|liger` with PyTorch's and Liger's own code (loop.py), to the byte.
 
-    tests/golden/loss/loss.py PROGRAM                   compares; needs no PyTorch
-    tests/golden/loss/loss.py PROGRAM record [NAME...]  runs the models under `plimsoll run`, and writes runs.txt; the
-                                                        python in front of PATH has torch, transformers and liger-kernel
+    tests/golden/runs.py says how to call it.
 
 A row of runs.txt is a model, --loss, checkpoints as 0 or 1, whether the head is frozen, batch and tokens, and the peak of
 requested bytes.  Two steps, AdamW.
 """
-import datetime
 import pathlib
 import sys
-from importlib.metadata import version
 
 HERE = pathlib.Path(__file__).resolve().parent
-RUNS = HERE / "runs.txt"
-CARD, TORCH = "h100", "2.13"
 
-sys.path.insert(0, str(HERE.parent / "idiom"))
-import idiom  # noqa: E402  what the scripts have in common
+sys.path.insert(0, str(HERE.parent))
+import runs  # noqa: E402  what such scripts have in common
 
 SIZES = {"vocab_size": 2003, "max_position_embeddings": 1024, "hidden_size": 512, "num_hidden_layers": 2,
          "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1408}
@@ -47,54 +41,16 @@ def cases():
 
 
 def predicted(program, folder, name, loss, checkpoint, frozen, batch, tokens):
-    return idiom.peak_of([program, "estimate", folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
-                          "--checkpoint", "blocks" if checkpoint else "none", "--cache", "off", "--loss", loss,
-                          *(["--freeze", "lm_head"] if frozen else []), "--advice", "none", "--gpu", CARD,
-                          "--torch", TORCH, "--json"], ("memory", "peak_requested"))
+    return runs.estimate(program, folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
+                         "--checkpoint", "blocks" if checkpoint else "none", "--cache", "off", "--loss", loss,
+                         *(["--freeze", "lm_head"] if frozen else []))
 
 
 def measured(program, folder, name, *rest):
-    return idiom.peak_of([program, "run", "--gpu", CARD, "--json", "--", "python", "-W", "ignore", HERE / "loop.py",
-                          folder / name, *rest], ("peak_requested",))
-
-
-def read_runs():
-    rows = {}
-    for line in RUNS.read_text().splitlines() if RUNS.exists() else []:
-        if not line.startswith("#"):
-            *case, peak = [int(field) if field.isdigit() else field for field in line.split()]
-            rows[tuple(case)] = peak
-    return rows
-
-
-def write_runs(rows):
-    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "liger-kernel"))
-    head = [f"# recorded {datetime.date.today()} by: tests/golden/loss/loss.py PROGRAM record",
-            f"# {versions}, plimsoll run --gpu {CARD}; model, --loss, checkpoints, frozen head, batch, tokens,"
-            " peak of requested bytes"]
-    RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, rows[case]))) for case in cases() if case in rows]) + "\n")
-
-
-def record(program, folder, names):
-    rows = read_runs()
-    for case in cases():
-        if case not in rows or case[0] in names:
-            rows[case] = measured(program, folder, *case)
-            ours = predicted(program, folder, *case)
-            print(*case, rows[case], "" if ours == rows[case] else f"DIFFERS {ours}", flush=True)
-            write_runs(rows)
-
-
-def compare(program, folder):
-    rows, wrong = read_runs(), 0
-    for case in cases():
-        peak = predicted(program, folder, *case)
-        if peak != rows.get(case):
-            wrong += 1
-            print(*case, "estimate", peak, "run", rows.get(case, "none"))
-    print(f"{len(rows)} runs, {wrong} of another size")
-    return 1 if wrong or len(rows) != len(cases()) else 0
+    return runs.run(program, HERE / "loop.py", folder / name, *rest)
 
 
 if __name__ == "__main__":
-    sys.exit(idiom.main(__doc__, MODELS, record, compare))
+    sys.exit(runs.Runs(HERE / "runs.txt", MODELS, cases(), predicted, measured,
+                       "model, --loss, checkpoints, frozen head, batch, tokens, peak of requested bytes",
+                       packages=("liger-kernel",)).main(__doc__))

@@ -1,22 +1,17 @@
 #!/usr/bin/env python3
 """Compares `plimsoll estimate --tp` with ranks of jobs that run torch's own code (part_loop.py), to the byte.
 
-    tests/golden/share/part.py PROGRAM                   compares; needs no PyTorch
-    tests/golden/share/part.py PROGRAM record [NAME...]  runs the ranks under `plimsoll run`, and writes part_runs.txt;
-                                                         the python in front of PATH has torch and transformers
+    tests/golden/runs.py says how to call it.
 
 A row of part_runs.txt is a model, --tp, --dp, --sequence-parallel as 0 or 1, the rank, checkpoints as 0 or 1, batch and tokens, and the peak of requested bytes.  Where --dp is above 1, the strategy is fsdp2.  Two steps, AdamW.
 """
-import datetime
 import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-RUNS = HERE / "part_runs.txt"
-CARD, TORCH = "h100", "2.13"
 
-sys.path.insert(0, str(HERE.parent / "idiom"))
-import idiom  # noqa: E402  what the scripts have in common
+sys.path.insert(0, str(HERE.parent))
+import runs  # noqa: E402  what such scripts have in common
 
 WIDE = {"vocab_size": 2003, "max_position_embeddings": 1024, "hidden_size": 512, "num_hidden_layers": 4,
         "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1408}
@@ -48,9 +43,9 @@ MANY, FEW = (4, 256), (1, 16)
 UNWAITED = {"phi": -(16 << 10) * 4 * 2, "gpt_neox": -(16 << 10) * 4 * 2}
 
 
-def expected(rows, case):
+def agrees(case, ours, run):
     name, _, _, _, _, checkpoint, *_ = case
-    return rows[case] + (UNWAITED.get(name, 0) if checkpoint else 0) if case in rows else None
+    return ours[0] == run[0] + (UNWAITED.get(name, 0) if checkpoint else 0)
 
 
 def cases():
@@ -75,56 +70,18 @@ def cases():
 
 
 def predicted(program, folder, name, tp, dp, sequence, rank, checkpoint, batch, tokens):
-    return idiom.peak_of([program, "estimate", folder / name, "--batch", batch, "--seq", tokens,
-                          "--optimizer", "adamw", "--checkpoint", "blocks" if checkpoint else "none", "--tp", tp,
-                          *(["--dp", dp, "--strategy", "fsdp2"] if dp > 1 else []),
-                          *(["--sequence-parallel"] if sequence else []), "--rank", rank,
-                          "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory", "peak_requested"))
+    return runs.estimate(program, folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
+                         "--checkpoint", "blocks" if checkpoint else "none", "--tp", tp,
+                         *(["--dp", dp, "--strategy", "fsdp2"] if dp > 1 else []),
+                         *(["--sequence-parallel"] if sequence else []), "--rank", rank)
 
 
-def measured(program, folder, name, tp, dp, sequence, rank, checkpoint, batch, tokens):
-    return idiom.peak_of([program, "run", "--world", tp * dp, "--rank", rank, "--gpu", CARD, "--json", "--",
-                          "python", "-W", "ignore", HERE / "part_loop.py", folder / name, tp, dp, sequence, checkpoint,
-                          batch, tokens], ("peak_requested",))
-
-
-def read_runs():
-    rows = {}
-    for line in RUNS.read_text().splitlines() if RUNS.exists() else []:
-        if not line.startswith("#"):
-            name, *numbers, peak = line.split()
-            rows[(name, *map(int, numbers))] = int(peak)
-    return rows
-
-
-def write_runs(rows):
-    import torch
-    import transformers
-    head = [f"# recorded {datetime.date.today()} by: tests/golden/share/part.py PROGRAM record",
-            f"# torch {torch.__version__}, transformers {transformers.__version__}, plimsoll run --gpu {CARD};"
-            " model, tp, dp, sequence parallelism, rank, checkpoints, batch, tokens, peak of requested bytes"]
-    RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, rows[case]))) for case in cases() if case in rows]) + "\n")
-
-
-def record(program, folder, names):
-    rows = read_runs()
-    for case in cases():
-        if case not in rows or case[0] in names:
-            rows[case] = measured(program, folder, *case)
-            print(*case, rows[case], "" if expected(rows, case) == predicted(program, folder, *case) else "DIFFERS", flush=True)
-            write_runs(rows)
-
-
-def compare(program, folder):
-    rows, wrong = read_runs(), 0
-    for case in cases():
-        peak = predicted(program, folder, *case)
-        if peak != expected(rows, case):
-            wrong += 1
-            print(*case, "estimate", peak, "run", rows.get(case, "none"))
-    print(f"{len(rows)} runs, {wrong} of another size")
-    return 1 if wrong or len(rows) != len(cases()) else 0
+def measured(program, folder, name, tp, dp, sequence, rank, *rest):
+    return runs.run(program, HERE / "part_loop.py", folder / name, tp, dp, sequence, *rest,
+                    options=("--world", tp * dp, "--rank", rank))
 
 
 if __name__ == "__main__":
-    sys.exit(idiom.main(__doc__, MODELS, record, compare))
+    sys.exit(runs.Runs(HERE / "part_runs.txt", MODELS, cases(), predicted, measured,
+                       "model, tp, dp, sequence parallelism, rank, checkpoints, batch, tokens, peak of requested bytes",
+                       agrees=agrees).main(__doc__))

@@ -1,26 +1,19 @@
 #!/usr/bin/env python3
 """Compares `plimsoll estimate --dp` with ranks of jobs that run torch's own code (loop.py), to the byte.
 
-    tests/golden/share/share.py PROGRAM                   compares; needs no PyTorch
-    tests/golden/share/share.py PROGRAM record [NAME...]  runs the ranks under `plimsoll run`, and writes runs.txt;
-                                                          the python in front of PATH has torch, transformers
-                                                          and deepspeed
+    tests/golden/runs.py says how to call it.
 
 A row of runs.txt is a model, the number of ranks, the rank, checkpoints as 0 or 1, batch and tokens, the text of
 --strategy, what else was set (OPTIONS) or -, and the peak of requested bytes.  Two steps, AdamW.  With few tokens the peak is where a strategy's
 own buffers are, not at the loss.  KNOWN has the rows that are not equal, and why.
 """
-import datetime
 import pathlib
 import sys
-from importlib.metadata import version
 
 HERE = pathlib.Path(__file__).resolve().parent
-RUNS = HERE / "runs.txt"
-CARD, TORCH = "h100", "2.13"
 
-sys.path.insert(0, str(HERE.parent / "idiom"))
-import idiom  # noqa: E402  what the scripts have in common
+sys.path.insert(0, str(HERE.parent))
+import runs  # noqa: E402  what such scripts have in common
 
 WIDE = {"vocab_size": 2003, "max_position_embeddings": 1024, "hidden_size": 512, "num_hidden_layers": 4,
         "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1408}
@@ -76,54 +69,21 @@ OPTIONS = {"+accumulate": ["--accumulate", 2], "+autocast": ["--autocast", "bf16
 
 def predicted(program, folder, name, world, rank, checkpoint, batch, tokens, strategy, extra):
     more = [word for option, words in OPTIONS.items() if option in extra for word in words]
-    return idiom.peak_of([program, "estimate", folder / name, "--batch", batch, "--seq", tokens,
-                          "--optimizer", "adamw", "--checkpoint", "blocks" if checkpoint else "none",
-                          "--dp", world, "--rank", rank, "--strategy", strategy, *more, "--advice", "none",
-                          "--gpu", CARD, "--torch", TORCH, "--json"], ("memory", "peak_requested"))
+    return runs.estimate(program, folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
+                         "--checkpoint", "blocks" if checkpoint else "none", "--dp", world, "--rank", rank,
+                         "--strategy", strategy, *more)
 
 
 def measured(program, folder, name, world, rank, checkpoint, batch, tokens, strategy, extra):
-    return idiom.peak_of([program, "run", "--world", world, "--rank", rank, "--gpu", CARD, "--json", "--",
-                          "python", "-W", "ignore", HERE / "loop.py", folder / name, strategy, checkpoint,
-                          batch, tokens, extra], ("peak_requested",))
+    return runs.run(program, HERE / "loop.py", folder / name, strategy, checkpoint, batch, tokens, extra,
+                    options=("--world", world, "--rank", rank))
 
 
-def read_runs():
-    rows = {}
-    for line in RUNS.read_text().splitlines() if RUNS.exists() else []:
-        if not line.startswith("#"):
-            name, *numbers, strategy, extra, peak = line.split()
-            rows[(name, *map(int, numbers), strategy, extra)] = int(peak)
-    return rows
-
-
-def write_runs(rows):
-    versions = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "deepspeed"))
-    head = [f"# recorded {datetime.date.today()} by: tests/golden/share/share.py PROGRAM record",
-            f"# {versions}, plimsoll run --gpu {CARD};"
-            " model, ranks, rank, checkpoints, batch, tokens, --strategy, other options, peak of requested bytes"]
-    RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, rows[case]))) for case in cases() if case in rows]) + "\n")
-
-
-def record(program, folder, names):
-    rows = read_runs()
-    for case in cases():
-        if case not in rows or case[0] in names:
-            rows[case] = measured(program, folder, *case)
-            print(*case, rows[case], "" if rows[case] + difference(case) == predicted(program, folder, *case) else "DIFFERS", flush=True)
-            write_runs(rows)
-
-
-def compare(program, folder):
-    rows, wrong = read_runs(), 0
-    for case in cases():
-        peak = predicted(program, folder, *case)
-        if case not in rows or peak != rows[case] + difference(case):
-            wrong += 1
-            print(*case, "estimate", peak, "run", rows.get(case, "none"))
-    print(f"{len(rows)} runs, {wrong} of another size")
-    return 1 if wrong or len(rows) != len(cases()) else 0
+def agrees(case, ours, run):
+    return ours[0] == run[0] + difference(case)
 
 
 if __name__ == "__main__":
-    sys.exit(idiom.main(__doc__, MODELS, record, compare))
+    sys.exit(runs.Runs(HERE / "runs.txt", MODELS, cases(), predicted, measured,
+                       "model, ranks, rank, checkpoints, batch, tokens, --strategy, other options, peak of requested bytes",
+                       packages=("deepspeed", "peft"), agrees=agrees).main(__doc__))

@@ -1,25 +1,20 @@
 #!/usr/bin/env python3
 """Compares `plimsoll estimate --pp` with all ranks of jobs that run torch's own pipelines (stage_loop.py), to the byte.
 
-    tests/golden/share/stage.py PROGRAM                   compares; needs no PyTorch
-    tests/golden/share/stage.py PROGRAM record [NAME...]  runs the jobs under `plimsoll run`, and writes stage_runs.txt;
-                                                          the python in front of PATH has torch and transformers
+    tests/golden/runs.py says how to call it.
 
 A row of stage_runs.txt is a model, --pp, --dp, --tp, --strategy, --schedule, --microbatches, checkpoints as 0 or 1, batch of
 a micro-batch and tokens, and the peak of requested bytes of each rank.  Two steps, AdamW.
 """
-import datetime
 import json
 import pathlib
 import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-RUNS = HERE / "stage_runs.txt"
-CARD, TORCH = "h100", "2.13"
 
-sys.path.insert(0, str(HERE.parent / "idiom"))
-import idiom  # noqa: E402  what the scripts have in common
+sys.path.insert(0, str(HERE.parent))
+import runs  # noqa: E402  what such scripts have in common
 
 SIZES = {"vocab_size": 2003, "max_position_embeddings": 1024, "hidden_size": 512, "num_hidden_layers": 5,
          "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1408}
@@ -50,67 +45,27 @@ def cases():
     return rows
 
 
-def predicted(program, folder, rank, name, stages, dp, tp, strategy, schedule, microbatches, checkpoint, batch, tokens):
-    return idiom.peak_of([program, "estimate", folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
-                          "--checkpoint", "blocks" if checkpoint else "none", "--pp", stages, "--schedule", schedule,
-                          "--microbatches", microbatches, *(["--dp", dp, "--strategy", strategy] if dp > 1 else []),
-                          *(["--tp", tp] if tp > 1 else []), "--rank", rank,
-                          "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory", "peak_requested"))
+def predicted(program, folder, name, stages, dp, tp, strategy, schedule, microbatches, checkpoint, batch, tokens):
+    """By rank."""
+    return tuple(runs.estimate(program, folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
+                               "--checkpoint", "blocks" if checkpoint else "none", "--pp", stages, "--schedule", schedule,
+                               "--microbatches", microbatches, *(["--dp", dp, "--strategy", strategy] if dp > 1 else []),
+                               *(["--tp", tp] if tp > 1 else []), "--rank", rank) for rank in range(stages * dp * tp))
 
 
 def measured(program, folder, name, stages, dp, tp, *rest):
     """By rank: all run, as they tell one another the sizes of what they send."""
     ranks = stages * dp * tp
-    command = [program, "run", "--world", ranks, "--rank", "all", "--gpu", CARD, "--json", "--", "python", "-W",
+    command = [program, "run", "--world", ranks, "--rank", "all", "--gpu", runs.CARD, "--json", "--", "python", "-W",
                "ignore", HERE / "stage_loop.py", folder / name, stages, dp, tp, *rest]
     run = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     answers = [json.loads(line) for line in run.stdout.splitlines()]
     if run.returncode or len(answers) != ranks:
         sys.exit(run.stderr)
-    return [answer["peak_requested"] for answer in sorted(answers, key=lambda answer: answer["rank"])]
-
-
-def read_runs():
-    rows = {}
-    for line in RUNS.read_text().splitlines() if RUNS.exists() else []:
-        if not line.startswith("#"):
-            fields = [int(field) if field.isdigit() else field for field in line.split()]
-            ranks = fields[1] * fields[2] * fields[3]
-            rows[tuple(fields[:-ranks])] = fields[-ranks:]
-    return rows
-
-
-def write_runs(rows):
-    import torch
-    import transformers
-    head = [f"# recorded {datetime.date.today()} by: tests/golden/share/stage.py PROGRAM record",
-            f"# torch {torch.__version__}, transformers {transformers.__version__}, plimsoll run --gpu {CARD}; model, pp, dp,"
-            " tp, strategy, schedule, microbatches, checkpoints, batch, tokens, peak of requested bytes of each rank"]
-    RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, *rows[case]))) for case in cases() if case in rows]) + "\n")
-
-
-def record(program, folder, names):
-    rows = read_runs()
-    for case in cases():
-        if case not in rows or case[0] in names:
-            rows[case] = measured(program, folder, *case)
-            ours = [predicted(program, folder, rank, *case) for rank in range(len(rows[case]))]
-            print(*case, *rows[case], "" if ours == rows[case] else f"DIFFERS {ours}", flush=True)
-            write_runs(rows)
-
-
-def compare(program, folder):
-    rows, ranks, wrong = read_runs(), 0, 0
-    for case in cases():
-        for rank, peak in enumerate(rows.get(case, [])):
-            ranks += 1
-            ours = predicted(program, folder, rank, *case)
-            if ours != peak:
-                wrong += 1
-                print(*case, "rank", rank, "estimate", ours, "run", peak)
-    print(f"{ranks} ranks of {len(rows)} runs, {wrong} of another size")
-    return 1 if wrong or len(rows) != len(cases()) else 0
+    return tuple(answer["peak_requested"] for answer in sorted(answers, key=lambda answer: answer["rank"]))
 
 
 if __name__ == "__main__":
-    sys.exit(idiom.main(__doc__, MODELS, record, compare))
+    sys.exit(runs.Runs(HERE / "stage_runs.txt", MODELS, cases(), predicted, measured,
+                       "model, pp, dp, tp, strategy, schedule, microbatches, checkpoints, batch, tokens, peak of requested"
+                       " bytes of each rank").main(__doc__))

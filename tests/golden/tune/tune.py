@@ -2,25 +2,20 @@
 """Compares `plimsoll estimate` with `--lora`, `--freeze` and `--quant` with runs of peft's, transformers' and bitsandbytes' own code
 (loop.py), to the byte.
 
-    tests/golden/tune/tune.py PROGRAM                   compares; needs no PyTorch
-    tests/golden/tune/tune.py PROGRAM record [NAME...]  runs the models (of the name, the option or its text) under `plimsoll run`, and writes runs.txt;
-                                                        the python in front of PATH has torch, transformers, peft and bitsandbytes
+    tests/golden/runs.py says how to call it.
 
 A row of runs.txt is a model of tests/golden/idiom/idiom.py or of OWN, "lora", "freeze" or "quant", the text of that option, checkpoints as 0 or
 1, and the peak of requested bytes.  Batch 4 x 256, or of OWN 4 x 1024, two steps, bf16, AdamW.  With "quant", adapters of rank 16 are trained;
 "infer" and "token" are passes without gradients, of that batch and of a single token.
 """
-import datetime
 import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-RUNS = HERE / "runs.txt"
-CARD, TORCH = "h100", "2.13"
-PEAKS = ("peak_requested",)
 
-sys.path.insert(0, str(HERE.parent / "idiom"))
-import idiom  # noqa: E402  the models, and what the scripts have in common
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "idiom")]
+import idiom  # noqa: E402  the models
+import runs  # noqa: E402  what such scripts have in common
 
 OWN = {  # one of the size that is fine-tuned on a card of 16 GiB: TinyLlama 1.1B
     "tinyllama": ("llama", "LlamaForCausalLM", {
@@ -92,57 +87,16 @@ def size(name, option):
     return ["--batch", "1", "--seq", "1"] if option == "token" else ["--batch", "4", "--seq", str(tokens(name))]
 
 
-def peaks_of(command, at):
-    report = idiom.peak_of(command, at)
-    return tuple(report[key] for key in PEAKS)
-
-
 def predicted(program, folder, name, option, text, checkpoint):
-    return peaks_of([program, "estimate", folder / name, *size(name, option), *setting(option, text),
-                     *(() if option in PASSES else ("--checkpoint", "blocks" if checkpoint else "none")),
-                     "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"], ("memory",))
+    return runs.estimate(program, folder / name, *size(name, option), *setting(option, text),
+                         *(() if option in PASSES else ("--checkpoint", "blocks" if checkpoint else "none")))
 
 
 def measured(program, folder, name, option, text, checkpoint):
-    return peaks_of([program, "run", "--gpu", CARD, "--json", "--", "python", HERE / "loop.py", folder / name, option, text,
-                     str(checkpoint), str(tokens(name))], ())
-
-
-def read_runs():
-    rows = {}
-    for line in RUNS.read_text().splitlines():
-        if not line.startswith("#"):
-            name, option, text, checkpoint, *peaks = line.split()
-            rows[name, option, text, int(checkpoint)] = tuple(map(int, peaks))
-    return rows
-
-
-def record(program, folder, names):
-    rows = read_runs() if names else {}
-    for case in cases():
-        if not names or set(case[:3]) & set(names):
-            rows[case] = measured(program, folder, *case)
-            print(*case, *rows[case], "" if rows[case] == predicted(program, folder, *case) else "DIFFERS", flush=True)
-    import bitsandbytes
-    import peft
-    import torch
-    import transformers
-    head = [f"# recorded {datetime.date.today()} by: tests/golden/tune/tune.py PROGRAM record",
-            f"# torch {torch.__version__}, transformers {transformers.__version__}, peft {peft.__version__}, bitsandbytes {bitsandbytes.__version__}, "
-            f"plimsoll run --gpu {CARD}; model, option, its text, checkpoints, peaks: " + ", ".join(PEAKS)]
-    RUNS.write_text("\n".join(head + [" ".join(map(str, (*case, *rows[case]))) for case in cases() if case in rows]) + "\n")
-
-
-def compare(program, folder):
-    rows, wrong = read_runs(), 0
-    for case in cases():
-        peaks = predicted(program, folder, *case)
-        wrong += peaks != rows.get(case)
-        if peaks != rows.get(case):
-            print(*case, "estimate", *peaks, "run", *rows.get(case, ("none",)))
-    print(f"{len(rows)} runs, {wrong} of another size")
-    return 1 if wrong or len(rows) != len(cases()) else 0
+    return runs.run(program, HERE / "loop.py", folder / name, option, text, checkpoint, tokens(name))
 
 
 if __name__ == "__main__":
-    sys.exit(idiom.main(__doc__, {**idiom.MODELS, **OWN}, record, compare))
+    sys.exit(runs.Runs(HERE / "runs.txt", {**idiom.MODELS, **OWN}, cases(), predicted, measured,
+                       "model, option, its text, checkpoints, peak of requested bytes",
+                       packages=("peft", "bitsandbytes")).main(__doc__))
