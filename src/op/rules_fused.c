@@ -8,12 +8,14 @@
 enum { INPUT, WEIGHT, TARGET, BIAS }; /* of the schema */
 enum { IN_INPUT, IN_WEIGHT, IN_BIAS, INS };
 
+enum { MOST_CHUNKS = 1 << 16 };
+
 typedef struct fused {
     plim_machine *m;
     int64_t rows, in, classes, chunk;
     plim_dtype t;   /* of input and weight */
     plim_dtype sum; /* in which is added up */
-    bool wants[INS];
+    bool has_bias, wants[INS];
     plim_t grad[INS]; /* 0: not wanted */
 } fused;
 
@@ -100,7 +102,20 @@ static bool read_call(plim_call *c, fused *f)
     f->sum = f->t == PLIM_F16 || f->t == PLIM_BF16 ? PLIM_F32 : f->t;
     for (uint32_t i = 0; i < INS; i++)
         f->wants[i] = in[i] && plim_m_would_record(m, 1, &in[i]);
+    f->has_bias = in[IN_BIAS] != 0;
     return true;
+}
+
+static bool set_chunk(fused *f, int64_t chunk)
+{
+    f->chunk = PLIM_MAX(1, PLIM_MIN(chunk, f->rows));
+    if (f->rows / f->chunk <= MOST_CHUNKS)
+        return true;
+    plim_m_fail(f->m, PLIM_EUNSUPPORTED,
+                "a fused cross entropy of %" PRId64 " classes and %" PRId64
+                " features takes more than %d chunks of rows",
+                f->classes, f->in, (int)MOST_CHUNKS);
+    return false;
 }
 
 /* Runs `forward`, which makes the loss and the gradients. */
@@ -116,6 +131,8 @@ static void run_fused(plim_call *c, const plim_grad_fn *fn, plim_t (*forward)(fu
     plim_m_set_grad_mode(f.m, false);
     plim_t loss = forward(&f);
     plim_m_set_grad_mode(f.m, mode);
+    if (!loss)
+        return;
     for (uint32_t i = 0; i < INS; i++) {
         plim_m_save(f.m, n, i, f.grad[i]);
         plim_m_drop(f.m, f.grad[i]);
@@ -194,6 +211,8 @@ static void run_chunk(fused *f, int64_t rows, plim_dtype logits, kept *k)
                 plim_sat_mul((uint64_t)f->in, plim_dtype_bytes(f->t));
     if (f->wants[IN_WEIGHT] && !fits)
         take_briefly(f, f->t, rows, f->in);
+    if (f->wants[IN_BIAS] && f->sum != f->t)
+        take_briefly(f, f->t, f->classes, 0);
 }
 
 /* acc_policy "compact", chunking_method "aspect_ratio:2": what LinearCrossEntropyOptions() is on a card. */
@@ -201,21 +220,24 @@ static plim_t forward_torch(fused *f)
 {
     plim_machine *m = f->m;
     plim_dtype logits = f->t == PLIM_BF16 ? PLIM_F32 : f->t;
-    f->chunk = PLIM_MAX(1, PLIM_MIN(choose_chunk(f) / 2, f->rows));
+    if (!set_chunk(f, choose_chunk(f) / 2))
+        return 0;
     plim_t held[] = {make_tensor(f, logits, f->chunk, f->classes),
-                     make_tensor(f, logits, f->chunk, 0), 0, 0};
+                     make_tensor(f, logits, f->chunk, 0), 0, 0, 0};
     plim_t loss = make_scalar(f, f->t == PLIM_F16 ? f->sum : f->t);
     if (f->wants[IN_INPUT])
         f->grad[IN_INPUT] = make_tensor(f, f->t, f->rows, f->in);
     if (f->wants[IN_WEIGHT])
         f->grad[IN_WEIGHT] = make_tensor(f, f->t, f->classes, f->in);
-    if (f->wants[IN_BIAS]) {
+    if (f->wants[IN_BIAS])
         f->grad[IN_BIAS] = make_tensor(f, f->t, f->classes, 0);
-        held[2] = f->sum != f->t ? make_tensor(f, f->sum, f->classes, 0) : 0;
-    }
+    if (f->has_bias && logits != f->t)
+        held[2] = make_tensor(f, logits, f->classes, 0);
     weighing w = weigh_rows(f);
     if (f->sum != f->t && f->wants[IN_WEIGHT])
         held[3] = make_tensor(f, f->sum, f->chunk, f->in);
+    if (f->sum != f->t && f->wants[IN_BIAS])
+        held[4] = make_tensor(f, f->sum, f->classes, 0);
     kept k = {0};
     for (int64_t at = 0; at < f->rows && !plim_m_bad(m); at += f->chunk)
         run_chunk(f, PLIM_MIN(f->chunk, f->rows - at), logits, &k);
@@ -249,7 +271,8 @@ static void add_weight_gradient(const fused *f)
 static plim_t forward_liger(fused *f)
 {
     plim_machine *m = f->m;
-    f->chunk = PLIM_MIN(choose_chunk(f), f->rows);
+    if (!set_chunk(f, choose_chunk(f)))
+        return 0;
     plim_t input = f->grad[IN_INPUT] = make_tensor(f, f->t, f->rows, f->in);
     if (f->wants[IN_INPUT] && f->wants[IN_WEIGHT])
         f->grad[IN_WEIGHT] = make_tensor(f, f->t, f->classes, f->in);

@@ -16,7 +16,8 @@ def forward(self, input_ids, labels):
     hidden = self.base_model(input_ids=input_ids, use_cache=False).last_hidden_state
     labels = pad(labels, (0, 1), value=-100)
     shifted = labels[..., 1:].contiguous()
-    loss = linear_cross_entropy(hidden.view(-1, hidden.shape[-1]), self.get_output_embeddings().weight, shifted.view(-1),
+    head = self.get_output_embeddings()
+    loss = linear_cross_entropy(hidden.view(-1, hidden.shape[-1]), head.weight, shifted.view(-1), linear_bias=head.bias,
                                 options=torch.nn.LinearCrossEntropyOptions())
     return transformers.modeling_outputs.CausalLMOutput(loss=loss)
 
@@ -53,7 +54,7 @@ def main(path, loss, checkpoints, frozen, batch, tokens):
     model = getattr(transformers, config.architectures[0])._from_config(config).train().to("cuda")
     if int(checkpoints):
         model.gradient_checkpointing_enable()
-    model.get_output_embeddings().weight.requires_grad_(not int(frozen))
+    model.get_output_embeddings().requires_grad_(not int(frozen))
     model.forward = types.MethodType(forward if loss == "linear_cross_entropy" else liger_forward(config.model_type), model)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     for _ in range(2):

@@ -26,6 +26,8 @@ MODELS = {
     "llama_few": ("llama", "LlamaForCausalLM", {**SIZES, **BF16, "vocab_size": 100}),  # fewer classes than features
     "mistral": ("mistral", "MistralForCausalLM", {**SIZES, **BF16}),
     "qwen2": ("qwen2", "Qwen2ForCausalLM", {**LARGE, **BF16}),
+    "phi": ("phi", "PhiForCausalLM", {**LARGE, **BF16}),  # its head has a bias
+    "phi_fp32": ("phi", "PhiForCausalLM", {**LARGE, **FP32}),
     "gpt2": ("gpt2", "GPT2LMHeadModel", {"vocab_size": 50003, "n_positions": 1024, "n_embd": 256, "n_layer": 2, "n_head": 8, **BF16}),
 }
 LOSSES = ("linear_cross_entropy", "liger")
@@ -34,9 +36,10 @@ LOSSES = ("linear_cross_entropy", "liger")
 def cases():
     """Liger's forward is that of models like Llama."""
     rows = [(name, loss, checkpoint, 0, 4, 512) for name in MODELS for loss in LOSSES for checkpoint in (0, 1)
-            if name != "gpt2" or loss != "liger"]
+            if loss != "liger" or name not in ("gpt2", "phi", "phi_fp32")]
     rows += [(name, loss, 0, frozen, *size) for name in ("llama", "llama_fp16", "llama_fp32") for loss in LOSSES
              for frozen, size in ((1, (4, 512)), (0, (1, 7)), (0, (3, 333)))]
+    rows += [("phi", "linear_cross_entropy", 0, 1, 4, 512)]
     return rows
 
 
