@@ -14,6 +14,7 @@ typedef struct ddp {
     plim_t *ready; /* leaves, as their gradients came in the first backward pass; borrowed */
     uint32_t n_ready, n_leaves;
     bool view, rebuilt;
+    bool skipped; /* the pass before did not exchange gradients */
 } ddp;
 
 /* compute_bucket_assignment_by_size: a bucket of one dtype is complete once it is as large as
@@ -108,8 +109,9 @@ static void begin_forward(plim_shared *x, uint32_t unit)
                      (uint64_t)(plim_strategy_number(s, "first_mib") * MIB),
                      (uint64_t)(plim_strategy_number(s, "bucket_mib") * MIB));
     }
-    if (plim_strategy_number(s, "broadcast") > 0 && !x->defers)
+    if (plim_strategy_number(s, "broadcast") > 0 && !x->defers && !d->skipped)
         broadcast_values(x, false);
+    d->skipped = plim_share_skips(x);
 }
 
 /* The bucket's part of a gradient takes its place. */
@@ -118,7 +120,7 @@ static void keep_gradient(plim_shared *x, plim_t leaf)
     ddp *d = x->own;
     /* no_sync(), but in the very first pass: PyTorch has run the stage before, to find out what it
      * sends, and that told the reducer to expect gradients */
-    if (x->defers && x->more_passes && d->n_ready == d->n_leaves)
+    if ((x->defers && x->more_passes && d->n_ready == d->n_leaves) || plim_share_skips(x))
         return;
     if (!d->rebuilt && d->n_ready < d->n_leaves)
         d->ready[d->n_ready++] = leaf;

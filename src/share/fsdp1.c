@@ -26,6 +26,7 @@ typedef struct unit {
     uint64_t numel; /* of the flat parameter, padded */
     plim_t shard;   /* what is trained are views of it */
     plim_t full;    /* its storage comes and goes; 0: it was not needed yet */
+    plim_t sum;     /* the flat gradient that passes under no_sync left */
     bool unsharded, reshards;
     phase phase;
     uint32_t turn; /* its place in the order of this forward pass */
@@ -35,7 +36,7 @@ typedef struct fsdp1 {
     unit *units; /* the last is the rest of the model */
     uint32_t n;
     uint32_t *order, n_order; /* units, as they ran forward */
-    bool started;
+    bool started, reshards;
     plim_dtype param, reduce; /* of mixed precision; PLIM_DTYPE_COUNT: none */
 } fsdp1;
 
@@ -177,11 +178,12 @@ static void wrap_model(plim_shared *x)
         return;
     }
     f->n = n;
+    f->reshards = plim_strategy_number(s, "reshard") > 0;
     f->param = plim_strategy_dtype(s, "param");
     f->reduce = plim_strategy_dtype(s, "reduce");
     f->reduce = f->reduce == PLIM_DTYPE_COUNT ? f->param : f->reduce;
     for (uint32_t k = 0; k < n && !plim_m_bad(x->m); k++) {
-        f->units[k].reshards = k + 1 < n && plim_strategy_number(s, "reshard") > 0;
+        f->units[k].reshards = k + 1 < n && f->reshards;
         shard_unit(x, &f->units[k], ids, plim_share_list(x, of, k, ids));
     }
     for (uint32_t i = 0; i < x->n_order; i++)
@@ -369,8 +371,14 @@ static void end_backward(plim_shared *x, uint32_t k)
     plim_t flat = join_gradients(x, u);
     for (uint32_t i = 0; i < u->n; i++)
         plim_m_set_grad(x->m, x->value[u->p[i].value], 0);
-    reshard_unit(x, u);
-    if (!flat)
+    if (u->sum) { /* in place */
+        plim_m_drop(x->m, flat);
+        flat = u->sum;
+    }
+    u->sum = plim_share_skips(x) ? flat : 0;
+    if (!u->sum || f->reshards)
+        reshard_unit(x, u);
+    if (!flat || u->sum)
         return;
     plim_t out = reduce_gradient(x, u, flat);
     plim_m_drop(x->m, flat);

@@ -348,20 +348,22 @@ static void reduce_gradients(plim_shared *x, unit *u, const plim_t *grad)
     plim_m_drop(x->m, out);
 }
 
-/* A pass of a pipeline adds gradients up in the type in which they will be reduced. */
+/* Gradients that stay whole are added up in the type in which they will be reduced. */
 static void add_gradient(plim_shared *x, sharded *p)
+{
+    plim_t leaf = x->value[p->value];
+    if (p->sum && plim_m_grad(x->m, leaf)) /* in place */
+        plim_m_set_grad(x->m, leaf, 0);
+}
+static void cast_gradient(plim_shared *x, sharded *p)
 {
     const fsdp2 *f = x->own;
     plim_t leaf = x->value[p->value], grad = plim_m_grad(x->m, leaf);
-    if (!grad || f->reduce == PLIM_DTYPE_COUNT ||
-        (!p->sum && plim_m_meta(x->m, grad)->dtype == f->reduce))
+    if (!grad || f->reduce == PLIM_DTYPE_COUNT || plim_m_meta(x->m, grad)->dtype == f->reduce)
         return;
-    plim_m_ref(x->m, grad);
+    p->sum = plim_share_flat(x, "gradient", PLIM_CAT_GRADIENT, f->reduce,
+                             plim_share_numel(x, leaf));
     plim_m_set_grad(x->m, leaf, 0);
-    if (!p->sum)
-        p->sum = plim_share_flat(x, "gradient", PLIM_CAT_GRADIENT, f->reduce,
-                                 plim_share_numel(x, leaf));
-    plim_m_drop(x->m, grad);
 }
 
 /* A gradient of the whole parameter: owned.  A DTensor's is added up first. */
@@ -379,6 +381,13 @@ static plim_t take_gradient(plim_shared *x, sharded *p)
     return sum;
 }
 
+/* The passes of a pipeline, and those under no_sync: gradients stay whole. */
+static bool keeps_gradients(const plim_shared *x)
+{
+    const fsdp2 *f = x->own;
+    return (x->defers && !f->reduces) || plim_share_skips(x);
+}
+
 static void end_backward(plim_shared *x, uint32_t k)
 {
     fsdp2 *f = x->own;
@@ -390,10 +399,15 @@ static void end_backward(plim_shared *x, uint32_t k)
         return;
     }
     u->phase = POST_BACKWARD;
-    for (uint32_t i = 0; i < u->n && x->defers; i++)
+    for (uint32_t i = 0; i < u->n; i++)
         add_gradient(x, &u->p[i]);
-    if (x->defers && !f->reduces)
+    if (plim_share_skips(x))
+        reshard_unit(x, u);
+    if (keeps_gradients(x)) {
+        for (uint32_t i = 0; i < u->n; i++)
+            cast_gradient(x, &u->p[i]);
         return;
+    }
     for (uint32_t i = 0; i < u->n; i++) {
         grad[i] = take_gradient(x, &u->p[i]);
         any |= grad[i] != 0;

@@ -28,6 +28,13 @@ static inline uint64_t plim_share_mix(uint64_t kind, uint64_t n)
     return kind ^ kind >> 32;
 }
 
+/* The option no_sync: passes before the last one of a step do not exchange gradients. */
+static inline bool plim_share_skips(const plim_shared *x)
+{
+    return x->more_passes && !x->defers &&
+           plim_strategy_number(&x->share->strategy, "no_sync") > 0;
+}
+
 /* A one-dimensional tensor of that many elements, named after its role. */
 plim_t plim_share_flat(plim_shared *x, const char *role, plim_category c, plim_dtype t,
                        uint64_t numel);

@@ -2,6 +2,7 @@
 
 STRATEGY is the text of plimsoll's --strategy, EXTRA words of +accumulate, +autocast, +clip and +lora.
 """
+import contextlib
 import os
 import sys
 
@@ -16,7 +17,7 @@ def blocks_of(model):
     return next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))
 
 
-def ddp(model, mesh=None, bucket_mib=25, first_mib=1, view=0, broadcast=1):
+def ddp(model, mesh=None, bucket_mib=25, first_mib=1, view=0, broadcast=1, no_sync=0):
     from torch.nn.parallel import DistributedDataParallel
     dist._DEFAULT_FIRST_BUCKET_BYTES = int(first_mib) << 20
     return DistributedDataParallel(model.to("cuda"), device_ids=[0], bucket_cap_mb=int(bucket_mib),
@@ -24,7 +25,7 @@ def ddp(model, mesh=None, bucket_mib=25, first_mib=1, view=0, broadcast=1):
                                    gradient_as_bucket_view=bool(int(view)), broadcast_buffers=bool(int(broadcast)))
 
 
-def fsdp2(model, mesh=None, param=None, reduce=None, reshard=None, replicate=None):
+def fsdp2(model, mesh=None, param=None, reduce=None, reshard=None, replicate=None, no_sync=0):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     if replicate is not None:
@@ -37,7 +38,7 @@ def fsdp2(model, mesh=None, param=None, reduce=None, reshard=None, replicate=Non
     return fully_shard(model, **options)
 
 
-def fsdp1(model, mesh=None, param=None, reduce=None, reshard=1):
+def fsdp1(model, mesh=None, param=None, reduce=None, reshard=1, no_sync=0):
     from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
     from torch.distributed.fsdp.wrap import ModuleWrapPolicy
     mixed = MixedPrecision(DTYPES.get(param), DTYPES.get(reduce)) if param or reduce else None
@@ -86,6 +87,13 @@ def add_adapters(model):
     return get_peft_model(model, LoraConfig(r=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
 
 
+def skip_sync(model, name, skips):
+    """For one pass."""
+    if name == "fsdp2":
+        model.set_requires_gradient_sync(not skips)
+    return model.no_sync() if skips and name != "fsdp2" else contextlib.nullcontext()
+
+
 def main(path, strategy, checkpoints, batch, tokens, extra=""):
     dist.init_process_group("nccl")
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -107,13 +115,15 @@ def main(path, strategy, checkpoints, batch, tokens, extra=""):
     model = globals()[name](model, **options)
     optimizer = make_optimizer(name, model)
     for _ in range(2):
-        for k in range(2 if "+accumulate" in extra else 1):
+        passes = 3 if "no_sync" in options else 2 if "+accumulate" in extra else 1
+        for k in range(passes):
             x = next_batch()
             if not k:
                 optimizer.zero_grad()
-            with torch.autocast("cuda", torch.bfloat16, enabled="+autocast" in extra):
-                loss = model(input_ids=x, labels=x).loss
-            loss.backward()
+            with skip_sync(model, name, "no_sync" in options and k + 1 < passes):
+                with torch.autocast("cuda", torch.bfloat16, enabled="+autocast" in extra):
+                    loss = model(input_ids=x, labels=x).loss
+                loss.backward()
         if "+clip" in extra:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()

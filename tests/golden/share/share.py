@@ -60,10 +60,13 @@ def cases():
         rows += [("llama_fp32" if "+autocast" in extra else "llama", 8, 3, 0, *MANY, strategy, extra)
                  for extra in ("+accumulate", "+autocast", "+autocast+accumulate", "+clip", "+lora", "+lora+accumulate")
                  if not strategy.startswith("fsdp1") or "+lora" not in extra and "+clip" not in extra]
+    rows += [(name, 8, 3, checkpoint, *MANY, f"{strategy},no_sync=1", "+passes") for name in ("llama", "gpt2_fp32") for checkpoint in (0, 1)
+             for strategy in ("ddp", "ddp,view=1", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp2,param=bf16,reduce=fp32",
+                              "fsdp2,replicate=2", "fsdp1", "fsdp1,reshard=0", "fsdp1,param=bf16,reduce=fp32")]
     return rows
 
 
-OPTIONS = {"+accumulate": ["--accumulate", 2], "+autocast": ["--autocast", "bf16"], "+clip": ["--clip"],
+OPTIONS = {"+passes": ["--accumulate", 3], "+accumulate": ["--accumulate", 2], "+autocast": ["--autocast", "bf16"], "+clip": ["--clip"],
            "+lora": ["--lora", "r=16,targets=q_proj+v_proj"]}
 
 
