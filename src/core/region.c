@@ -302,6 +302,38 @@ static bool find_edges(edges *e, plim_region *r)
     return ok;
 }
 
+/* The inputs and outputs of all of them. */
+static plim_status find_all_edges(plim_arena *a, const plim_graph *g, plim_regions *out,
+                                  plim_err *err)
+{
+    edges e;
+    bool ok = edges_init(&e, a, g);
+    for (uint32_t i = 0; ok && i < out->n; i++)
+        ok = find_edges(&e, &out->r[i]);
+    return ok ? PLIM_OK : plim_oom(err);
+}
+
+plim_status plim_regions_modules(plim_arena *a, const plim_graph *g, plim_regions *out,
+                                 plim_err *err)
+{
+    uint32_t cap = 0;
+    *out = (plim_regions){0};
+    span *spans = scope_spans(a, g);
+    uint32_t *begin = PLIM_NEW_N(a, uint32_t, (uint64_t)g->n_scopes + 1);
+    if (!spans || !begin)
+        return plim_oom(err);
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        uint32_t n = 0; /* calls that begin here, innermost first */
+        for (uint32_t k = g->nodes[i].scope; k && k != PLIM_NONE; k = g->scopes[k].parent)
+            if (spans[k].first == i)
+                begin[n++] = k;
+        while (n-- > 0)
+            if (!add_region(a, out, &cap, i, spans[begin[n]].last, begin[n]))
+                return plim_oom(err);
+    }
+    return find_all_edges(a, g, out, err);
+}
+
 plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,
                               plim_regions *out, plim_err *err)
 {
@@ -336,9 +368,5 @@ plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,
         if (!out->n)
             return matches_none(how, err);
     }
-    edges e;
-    bool ok = edges_init(&e, a, g);
-    for (uint32_t i = 0; ok && i < out->n; i++)
-        ok = find_edges(&e, &out->r[i]);
-    return ok ? PLIM_OK : plim_oom(err);
+    return find_all_edges(a, g, out, err);
 }

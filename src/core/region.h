@@ -34,6 +34,10 @@ typedef struct plim_regions {
 plim_status plim_regions_find(plim_arena *a, const plim_graph *g, plim_str how,
                               plim_regions *out, plim_err *err);
 
+/* Every call of a module but the model's, before those that it makes. */
+plim_status plim_regions_modules(plim_arena *a, const plim_graph *g, plim_regions *out,
+                                 plim_err *err);
+
 /* Number of calls that can be divided into segments. */
 plim_status plim_regions_calls(plim_arena *a, const plim_graph *g, uint32_t *n, plim_err *err);
 

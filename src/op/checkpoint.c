@@ -118,8 +118,10 @@ bool plim__frame_stops_early(const plim_machine *m)
 void plim__frame_resave(plim_machine *m, plim_t t)
 {
     m_frame *f = &m->frames[m->recomputing];
+    bool itself = m_t(m, t)->moves && !m_t(m, t)->requires_grad; /* else x.detach() */
     if (m->n_recomputed < f->n_saves && f->wanted[m->n_recomputed])
-        f->recomputed[m->n_recomputed] = plim_m_alias(m, t, plim_m_meta(m, t));
+        f->recomputed[m->n_recomputed] =
+            itself ? plim_m_ref(m, t) : plim_m_alias(m, t, plim_m_meta(m, t));
     if (++m->n_recomputed >= f->n_saves && plim__frame_stops_early(m))
         m->stopped = true;
 }

@@ -103,7 +103,7 @@ plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage
     x->gnode = x->acc = PLIM_NONE;
     x->gslot = 0;
     x->grad = x->base = x->cast = x->indices = x->values = 0;
-    x->requires_grad = x->wrapped = x->is_view = false;
+    x->requires_grad = x->wrapped = x->is_view = x->moves = false;
     if (storage != PLIM_NONE)
         m_s(m, storage)->refs++;
     return m_handle(t, x->generation);
@@ -176,6 +176,13 @@ bool plim_m_requires_grad(const plim_machine *m, plim_t t) { return m_t(m, t)->r
 const plim_world *plim_m_world(const plim_machine *m) { return &m->world; }
 void plim_m_set_libraries(plim_machine *m, plim_libraries lib) { m->world.lib = lib; }
 
+void plim_m_empty_cache(plim_machine *m)
+{
+    if (m->tape && !m->st &&
+        !plim_tape_event(m->tape, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE}))
+        plim_m_oom(m);
+}
+
 void plim_m_search(plim_machine *m, plim_str key)
 {
     plim_map *known = &m->searched[m->autograd_thread];
@@ -184,9 +191,9 @@ void plim_m_search(plim_machine *m, plim_str key)
         return;
     m->tape->searched = true;
     plim_str copy = plim_arena_str(m->arena, key);
-    if (!copy.p || !plim_map_put(m->arena, known, copy, true) ||
-        !plim_tape_event(m->tape, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE}))
+    if (!copy.p || !plim_map_put(m->arena, known, copy, true))
         plim_m_oom(m);
+    plim_m_empty_cache(m);
 }
 
 int plim_m_sms(plim_machine *m, int *threads_per_sm)
@@ -438,6 +445,19 @@ plim_t plim_m_as_leaf(plim_machine *m, plim_t t, bool requires_grad)
     m_t(m, t)->requires_grad = t && requires_grad;
     m_t(m, t)->is_view = false;
     return t;
+}
+
+void plim_m_set_data(plim_machine *m, plim_t leaf, plim_t t)
+{
+    if (m->st)
+        return;
+    m_tensor *x = m_t(m, leaf);
+    uint32_t old = x->storage;
+    x->moves = true;
+    x->storage = t ? m_t(m, t)->storage : PLIM_NONE;
+    if (x->storage != PLIM_NONE)
+        m_s(m, x->storage)->refs++;
+    storage_unref(m, old);
 }
 
 plim_t plim_m_detached(plim_machine *m, plim_t t)

@@ -215,6 +215,18 @@ bool plim_m_stopped(const plim_machine *m);
 void plim_m_storage_free(plim_machine *m, plim_t t);
 void plim_m_storage_alloc(plim_machine *m, plim_t t);
 
+/* leaf.data = t: the leaf, and what autograd has saved of it, lies on t's storage; on none if t is 0. */
+void plim_m_set_data(plim_machine *m, plim_t leaf, plim_t t);
+
+/* t.record_stream(stream): its memory is not used again before that stream has come to where t is freed. */
+void plim_m_record_stream(plim_machine *m, plim_t t, uint16_t stream);
+
+/* stream.synchronize(); PLIM_ALL_STREAMS: torch.cuda.synchronize() */
+void plim_m_synchronize(plim_machine *m, uint16_t stream);
+
+/* torch.cuda.empty_cache() */
+void plim_m_empty_cache(plim_machine *m);
+
 /* The stream on which storages are made from here on: 0 is the default stream. */
 void plim_m_set_stream(plim_machine *m, uint16_t stream);
 

@@ -170,7 +170,8 @@ void plim_m_save(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
     }
     if (m->recomputing != PLIM_NONE)
         plim__frame_resave(m, t);
-    plim_t s = plim__tensor_new(m, plim_m_meta(m, t), m_t(m, t)->storage);
+    plim_t s = m_t(m, t)->moves ? plim_m_ref(m, t)
+                                : plim__tensor_new(m, plim_m_meta(m, t), m_t(m, t)->storage);
     if (!s)
         return;
     m_t(m, s)->wrapped = m_t(m, t)->wrapped;

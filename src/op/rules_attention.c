@@ -540,6 +540,8 @@ static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t
     plim_t kt = plim_at_transpose(m, k, rank - 2, rank - 1);
     plim_t ks = plim_at_mul(m, kt, scale, false);
     plim_t scores = plim_at_matmul(m, qs, ks);
+    plim_m_drop(m, ks); /* a temporary of the expression */
+    plim_m_drop(m, kt);
     if (mask) {
         plim_t masked = plim_at_add(m, scores, mask, true);
         plim_m_drop(m, scores);
@@ -557,7 +559,7 @@ static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t
     plim_t probabilities = plim_at_to(m, attn, t);
     plim_t y = plim_at_matmul(m, attn, v);
     plim_t out = plim_at_to(m, y, t);
-    plim_t all[] = {y, probabilities, attn, ks, kt, qs, scale, mask, v, k, q};
+    plim_t all[] = {y, probabilities, attn, qs, scale, mask, v, k, q};
     for (size_t i = 0; i < PLIM_COUNT(all); i++)
         plim_m_drop(m, all[i]);
     return out;

@@ -27,6 +27,7 @@ typedef struct ds_zero {
     placed *p; /* in the order of the flat tensor */
     uint32_t n;
     uint64_t part, first, last; /* the own part: its size, and the bounds of its elements */
+    plim_t master;              /* 0: it is on the host */
     plim_t bucket[2];
     uint32_t *waiting, n_waiting; /* places in p[] of what is in the bucket */
     uint64_t filled;
@@ -133,13 +134,13 @@ static void make_master(plim_shared *x)
         return;
     }
     if (z->dtype == PLIM_F32) {
-        x->master = plim_m_as_leaf(x->m, clone, true);
+        z->master = plim_m_as_leaf(x->m, clone, true);
         return;
     }
     plim_t master =
         plim_share_flat(x, "master weights", PLIM_CAT_OPTIMIZER_STATE, PLIM_F32, z->part);
     plim_m_drop(x->m, clone);
-    x->master = plim_m_as_leaf(x->m, master, true);
+    z->master = plim_m_as_leaf(x->m, master, true);
 }
 
 static void wrap_model(plim_shared *x, bool partitions)
@@ -182,6 +183,8 @@ static void wrap_model(plim_shared *x, bool partitions)
     plim_m_drop(x->m, padding);
     flatten_parameters(x, flat);
     make_master(x);
+    x->master = &z->master;
+    x->n_masters = z->master != 0;
     if (!z->offloads)
         plim_m_drop(x->m,
                     plim_share_flat(x, "gradients", PLIM_CAT_GRADIENT, PLIM_F32, z->part));
@@ -192,15 +195,10 @@ static void wrap_stage_2(plim_shared *x) { wrap_model(x, true); }
 
 /* ---- backward ------------------------------------------------------------------------------ */
 
-/* loss / gradient_accumulation_steps * loss_scale, whatever those are */
 static plim_t scale_loss(plim_shared *x, plim_t loss)
 {
     ds_zero *z = x->own;
-    plim_t factor = plim_m_wrapped(x->m, true);
-    z->loss = plim_at_mul(x->m, loss, factor, false);
-    plim_t scaled = plim_at_mul(x->m, z->loss, factor, false);
-    plim_m_drop(x->m, factor);
-    return scaled;
+    return plim_share_scale_loss(x, loss, &z->loss);
 }
 
 static void make_buckets(plim_shared *x)
@@ -416,7 +414,7 @@ static void begin_step(plim_shared *x)
         grad = plim_share_flat(x, "gradients", PLIM_CAT_GRADIENT, PLIM_F32, z->part);
         plim_m_drop(x->m, flat);
     }
-    plim_m_set_grad(x->m, x->master, grad);
+    plim_m_set_grad(x->m, z->master, grad);
     for (uint32_t i = 0; i < z->n; i++) {
         plim_m_drop(x->m, z->p[i].grad);
         z->p[i].grad = 0;
@@ -428,7 +426,7 @@ static void begin_step(plim_shared *x)
 static void end_step(plim_shared *x)
 {
     ds_zero *z = x->own;
-    plim_m_set_grad(x->m, x->master, 0);
+    plim_m_set_grad(x->m, z->master, 0);
     drop_norms(x);
     plim_m_drop(x->m, z->norm[0]);
     plim_m_drop(x->m, z->last_norm);
@@ -438,6 +436,7 @@ static void end_step(plim_shared *x)
 #define STAGE(number)                                                                         \
     const plim_strategy plim_strategy_ds_zero##number = {                                     \
         .name = "ds_zero" #number,                                                            \
+        .one_type = true,                                                                     \
         .wrap = wrap_stage_##number,                                                          \
         .loss = scale_loss,                                                                   \
         .gradient = take_gradient,                                                            \

@@ -21,8 +21,8 @@ typedef enum plim_axis {
 struct plim_share;
 struct plim_shared;
 
-/* A unit is one of the repeated blocks of the model, by number, or what is left of the model:
- * number x->units.n.  NULL: nothing happens. */
+/* A unit is one of the repeated blocks of the model, by number, or with `modules` one of all calls of
+ * modules, which contain others; number x->units.n is the model itself.  NULL: nothing happens. */
 typedef struct plim_strategy {
     const char *name;
     bool from_host;    /* the model is not on the card until wrap() puts it there */
@@ -30,6 +30,9 @@ typedef struct plim_strategy {
     bool takes_parts;  /* takes a model whose weights are divided (tensor.c) */
     bool takes_stages; /* works within a pipeline: */
     bool wants_1f1b;   /* only if a forward pass follows the first backward pass */
+    bool one_type;     /* casts all parameters to the model's type */
+    bool modules;      /* its units; recomputing runs them forward, too */
+    void (*prepare)(plim_graph *g);      /* replaces ops that the library replaces */
     void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
     void (*forward)(struct plim_shared *x, uint32_t unit);
     void (*forward_end)(struct plim_shared *x, uint32_t unit);
@@ -42,6 +45,9 @@ typedef struct plim_strategy {
     void (*returned)(struct plim_shared *x); /* backward() has */
     void (*reduce)(struct plim_shared *x);   /* the passes of a pipeline have run */
     void (*step)(struct plim_shared *x);     /* before the optimizer's step: clips, too */
+    void (*part)(struct plim_shared *x,
+                 uint32_t i); /* before that of a master: of one at a time */
+    void (*part_end)(struct plim_shared *x, uint32_t i);
     void (*step_end)(struct plim_shared *x); /* after it */
     /* The parameters that this rank's optimizer updates: clears the others. */
     void (*choose)(struct plim_shared *x, const uint32_t *value, uint32_t n, bool *own);
@@ -51,7 +57,7 @@ typedef struct plim_strategy {
                   uint64_t *kind);
 } plim_strategy;
 
-enum { PLIM_STRATEGY_OPTIONS = 8 };
+enum { PLIM_STRATEGY_OPTIONS = 12 };
 
 typedef struct plim_strategy_spec {
     const plim_strategy *strategy; /* NULL: none */
@@ -96,11 +102,13 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
                             bool infer, plim_share *out, plim_err *err);
 /* Makes it about this rank. */
 void plim_share_place(plim_share *s, int64_t rank);
-/* Divides the graph along every axis that is divided. */
+/* Divides the graph along every axis that is divided; a strategy may replace ops of it. */
 plim_status plim_share_divide(plim_graph *g, const plim_share *s, plim_err *err);
 /* The axes' own: stage.c, tensor.c. */
 plim_status plim_share_stage(plim_graph *g, const plim_share *s, plim_err *err);
 plim_status plim_share_tensor(plim_graph *g, const plim_share *s, plim_err *err);
+/* strategy.c */
+plim_status plim_share_prepare(plim_graph *g, const plim_share *s, plim_err *err);
 
 /* Whether the ranks exchange data in a step. */
 bool plim_share_exchanges(const plim_share *s);
@@ -125,6 +133,11 @@ typedef struct plim_share_nccl {
 } plim_share_nccl;
 plim_share_nccl plim_share_buffers(const plim_share *s);
 
+typedef struct plim_shared_kept {
+    uint32_t unit, value;
+    plim_t was; /* owned */
+} plim_shared_kept;
+
 /* A strategy at work in a step: what it needs to know, and what it decides. */
 typedef struct plim_shared {
     /* the caller's: */
@@ -139,19 +152,32 @@ typedef struct plim_shared {
     bool defers;      /* gradients are reduced once all passes have run */
     /* set by plim_shared_start: */
     const plim_strategy *strategy; /* NULL: none */
-    plim_t *leaf;  /* by value id: what is trained, a parameter or a shard of it */
-    plim_t master; /* what the optimizer updates in the place of all leaves; 0: the leaves */
-    bool on_host;  /* the optimizer and its state are not on the card */
+    plim_t *leaf;         /* by value id: what is trained, a parameter or a shard of it */
+    const plim_t *master; /* what the optimizer updates in the place of all leaves */
+    uint32_t n_masters;   /* 0: the leaves */
+    bool on_host;         /* the optimizer and its state are not on the card */
     plim_regions units;
+    bool *ends; /* by unit: its inputs are marked, for backward_end; NULL: those of all are */
+    bool again; /* what runs is recomputed */
     plim_m_watch watch;
     void *own; /* of the strategy */
+    /* strategy.c's: units that are running, and values that stand for others in them */
+    uint32_t next, *open, n_open;
+    plim_shared_kept *kept;
+    uint32_t n_kept, cap_kept;
 } plim_shared;
 
 /* The model is wrapped. */
 plim_status plim_shared_start(plim_shared *x, plim_err *err);
-/* Of a unit: before and after its nodes run forward, the second with its outputs. */
-void plim_shared_forward(plim_shared *x, uint32_t unit);
-void plim_shared_forward_end(plim_shared *x, uint32_t unit);
+/* A forward pass begins; before and after each node of it; it has ended. */
+void plim_shared_forward(plim_shared *x);
+void plim_shared_before(plim_shared *x, uint32_t node);
+void plim_shared_after(plim_shared *x, uint32_t node);
+void plim_shared_forward_end(plim_shared *x);
+/* The nodes from this one on run again, in backward, with the two calls above; they have, or some of
+ * them.  Returns what the second wants. */
+uint32_t plim_shared_again(plim_shared *x, uint32_t first);
+void plim_shared_again_end(plim_shared *x, uint32_t depth);
 /* What backward() starts from: owned.  After it: the second. */
 plim_t plim_shared_loss(plim_shared *x, plim_t loss);
 void plim_shared_returned(plim_shared *x);
@@ -159,6 +185,10 @@ void plim_shared_returned(plim_shared *x);
 void plim_shared_reduce(plim_shared *x);
 /* Before and after the optimizer's step.  The first says whether the strategy clips gradients. */
 bool plim_shared_step(plim_shared *x);
+/* Before and after the step of one of the masters, if they are stepped one at a time. */
+bool plim_shared_in_parts(const plim_shared *x);
+void plim_shared_part(plim_shared *x, uint32_t i);
+void plim_shared_part_end(plim_shared *x, uint32_t i);
 void plim_shared_step_end(plim_shared *x);
 
 #endif

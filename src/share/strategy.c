@@ -73,6 +73,17 @@ plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err
     return PLIM_OK;
 }
 
+/* ---- the graph --------------------------------------------------------------------------------- */
+
+plim_status plim_share_prepare(plim_graph *g, const plim_share *s, plim_err *err)
+{
+    const plim_strategy *by = s->strategy.strategy;
+    (void)err;
+    if (by && by->prepare)
+        by->prepare(g);
+    return PLIM_OK;
+}
+
 /* ---- events -------------------------------------------------------------------------------------- */
 
 /* Of each unit two marks: at its inputs, which backward passes last, and at its outputs. */
@@ -106,7 +117,11 @@ static void hear_end(void *ud)
 /* Without repeated blocks the model is one unit. */
 static plim_status find_units(plim_shared *x, plim_err *err)
 {
-    plim_status st = plim_regions_find(x->a, x->g, PLIM_STR("blocks"), &x->units, err);
+    plim_status st = x->strategy->modules
+                         ? plim_regions_modules(x->a, x->g, &x->units, err)
+                         : plim_regions_find(x->a, x->g, PLIM_STR("blocks"), &x->units, err);
+    if (!st && !(x->open = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->units.n + 1)))
+        return plim_oom(err);
     if (st != PLIM_EUSAGE)
         return st;
     x->units = (plim_regions){0};
@@ -139,25 +154,102 @@ static void mark_values(plim_shared *x, uint32_t mark, const uint32_t *ids, uint
             plim_m_mark(x->m, mark, &x->value[ids[i]], 1);
 }
 
-void plim_shared_forward(plim_shared *x, uint32_t unit)
+/* ---- units that run forward ------------------------------------------------------------------------ */
+
+/* The inputs of a module are others within it only: its caller has what it had. */
+static void keep_inputs(plim_shared *x, uint32_t unit)
 {
-    const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
-    if (!x->strategy || !x->strategy->forward)
-        return;
-    x->strategy->forward(x, unit);
-    if (r && x->strategy->backward_end)
-        mark_values(x, unit * MARKS + AT_INPUTS, r->input, r->n_inputs);
+    const plim_region *r = &x->units.r[unit];
+    for (uint32_t i = 0; i < r->n_inputs; i++) {
+        uint32_t v = r->input[i];
+        if (x->g->values[v].kind != PLIM_VALUE_NODE)
+            continue;
+        if (!PLIM_PUSH_ROOM(x->a, x->kept, x->n_kept, x->cap_kept)) {
+            plim_m_oom(x->m);
+            return;
+        }
+        x->kept[x->n_kept++] = (plim_shared_kept){unit, v, plim_m_ref(x->m, x->value[v])};
+    }
 }
 
-void plim_shared_forward_end(plim_shared *x, uint32_t unit)
+static void restore_inputs(plim_shared *x, uint32_t unit)
+{
+    for (; x->n_kept && x->kept[x->n_kept - 1].unit == unit; x->n_kept--) {
+        const plim_shared_kept *k = &x->kept[x->n_kept - 1];
+        bool gone = !x->value[k->value]; /* within the module */
+        plim_m_drop(x->m, gone ? k->was : x->value[k->value]);
+        x->value[k->value] = gone ? 0 : k->was;
+    }
+}
+
+static void begin_unit(plim_shared *x, uint32_t unit)
 {
     const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
-    if (!x->strategy || !x->strategy->forward_end)
+    x->strategy->forward(x, unit);
+    if (!r || !x->strategy->backward_end || (x->ends && !x->ends[unit]))
         return;
+    if (x->strategy->modules)
+        keep_inputs(x, unit);
+    mark_values(x, unit * MARKS + AT_INPUTS, r->input, r->n_inputs);
+}
+
+static void end_unit(plim_shared *x, uint32_t unit)
+{
+    const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
+    restore_inputs(x, unit);
     x->strategy->forward_end(x, unit);
     if (x->strategy->backward)
         mark_values(x, unit * MARKS + AT_OUTPUTS, r ? r->output : x->g->outputs,
                     r ? r->n_outputs : x->g->n_outputs);
+}
+
+static bool hears_forward(const plim_shared *x)
+{
+    return x->strategy && x->strategy->forward_end && (!x->again || x->strategy->modules);
+}
+
+void plim_shared_forward(plim_shared *x)
+{
+    x->next = x->n_open = 0;
+    if (x->strategy && x->strategy->forward)
+        begin_unit(x, x->units.n);
+}
+
+void plim_shared_before(plim_shared *x, uint32_t node)
+{
+    for (; hears_forward(x) && x->next < x->units.n && x->units.r[x->next].first == node;
+         x->next++) {
+        begin_unit(x, x->next);
+        x->open[x->n_open++] = x->next;
+    }
+}
+
+void plim_shared_after(plim_shared *x, uint32_t node)
+{
+    while (hears_forward(x) && x->n_open &&
+           x->units.r[x->open[x->n_open - 1]].last == node + 1)
+        end_unit(x, x->open[--x->n_open]);
+}
+
+void plim_shared_forward_end(plim_shared *x)
+{
+    if (hears_forward(x))
+        end_unit(x, x->units.n);
+}
+
+uint32_t plim_shared_again(plim_shared *x, uint32_t first)
+{
+    x->again = true;
+    for (x->next = 0; x->next < x->units.n && x->units.r[x->next].first < first;)
+        x->next++;
+    return x->n_open;
+}
+
+void plim_shared_again_end(plim_shared *x, uint32_t depth)
+{
+    while (x->n_open > depth) /* an exception has left them */
+        restore_inputs(x, x->open[--x->n_open]);
+    x->again = false;
 }
 
 plim_t plim_shared_loss(plim_shared *x, plim_t loss)
@@ -177,6 +269,13 @@ void plim_shared_reduce(plim_shared *x)
     if (x->strategy && x->strategy->reduce)
         x->strategy->reduce(x);
 }
+
+bool plim_shared_in_parts(const plim_shared *x)
+{
+    return x->strategy && x->strategy->part && x->n_masters;
+}
+void plim_shared_part(plim_shared *x, uint32_t i) { x->strategy->part(x, i); }
+void plim_shared_part_end(plim_shared *x, uint32_t i) { x->strategy->part_end(x, i); }
 
 bool plim_shared_step(plim_shared *x)
 {

@@ -40,6 +40,10 @@ plim_t plim_share_flat(plim_shared *x, const char *role, plim_category c, plim_d
                        uint64_t numel);
 uint64_t plim_share_numel(const plim_shared *x, plim_t t);
 
+/* DeepSpeed's loss / gradient_accumulation_steps * loss_scale, whatever those are: owned, as is *divided,
+ * the first quotient. */
+plim_t plim_share_scale_loss(plim_shared *x, plim_t loss, plim_t *divided);
+
 /* By place in x->order: the unit that has the value.  NULL: our memory is full. */
 uint32_t *plim_share_units(const plim_shared *x);
 /* The values of a unit that are tensors of its own, in ids[]: their number. */

@@ -1,4 +1,5 @@
 /* strategy_part.c -- what strategies have in common: see strategy.h. */
+#include "op/rules.h"
 #include "share/strategy.h"
 
 /* ---- options ------------------------------------------------------------------------- */
@@ -47,6 +48,15 @@ uint64_t plim_share_numel(const plim_shared *x, plim_t t)
     uint64_t n = 0;
     plim_meta_numel(plim_m_meta(x->m, t), &n);
     return n;
+}
+
+plim_t plim_share_scale_loss(plim_shared *x, plim_t loss, plim_t *divided)
+{
+    plim_t factor = plim_m_wrapped(x->m, true);
+    *divided = plim_at_mul(x->m, loss, factor, false);
+    plim_t scaled = plim_at_mul(x->m, *divided, factor, false);
+    plim_m_drop(x->m, factor);
+    return scaled;
 }
 
 /* ---- units ------------------------------------------------------------------------------------ */

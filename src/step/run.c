@@ -105,16 +105,6 @@ void plim_run_visit(void *ud, uint32_t where, const char *fn)
     plim_m_place(r->m, where, name, "grad", PLIM_CAT_TEMPORARY);
 }
 
-/* The units of a strategy, which run one after the other. */
-static bool begins_unit(const plim_run *r, uint32_t node)
-{
-    return r->unit < r->shared.units.n && node == r->shared.units.r[r->unit].first;
-}
-static bool ends_unit(const plim_run *r, uint32_t node)
-{
-    return r->unit < r->shared.units.n && node + 1 == r->shared.units.r[r->unit].last;
-}
-
 /* Runs the nodes [first, last), and releases each value where Python does. */
 static void run_nodes(plim_run *r, uint32_t first, uint32_t last, plim_phase phase)
 {
@@ -126,11 +116,10 @@ static void run_nodes(plim_run *r, uint32_t first, uint32_t last, plim_phase pha
             plim_run_mark(r, phase, name);
         scope = g->nodes[i].scope;
         if (i == r->loss_at) {
-            plim_shared_forward_end(&r->shared, r->shared.units.n);
+            plim_shared_forward_end(&r->shared);
             plim_run_release(r, r->out, g->n_outputs);
         }
-        if (phase == PLIM_PHASE_FORWARD && begins_unit(r, i))
-            plim_shared_forward(&r->shared, r->unit);
+        plim_shared_before(&r->shared, i);
         plim_m_place(r->m, i, name, "out", PLIM_CAT_TEMPORARY);
         plim_m_run(r->m, g, i, r->value);
         for (uint32_t k = r->plan.first[i]; k < r->plan.first[i + 1]; k++) {
@@ -138,8 +127,8 @@ static void run_nodes(plim_run *r, uint32_t first, uint32_t last, plim_phase pha
             plim_m_drop(r->m, r->value[v]);
             r->value[v] = 0;
         }
-        if (phase == PLIM_PHASE_FORWARD && ends_unit(r, i))
-            plim_shared_forward_end(&r->shared, r->unit++);
+        if (!plim_m_stopped(r->m))
+            plim_shared_after(&r->shared, i);
     }
 }
 
@@ -183,7 +172,9 @@ static void recompute_forward(plim_run *r, const plim_region *q, const plim_t *i
     for (uint32_t k = 0; k < q->n_inputs; k++)
         r->value[q->input[k]] =
             is_owned(r, q->input[k]) ? plim_m_ref(r->m, input[k]) : input[k];
+    uint32_t depth = plim_shared_again(&r->shared, q->first);
     run_nodes(r, q->first, q->last, PLIM_PHASE_BACKWARD);
+    plim_shared_again_end(&r->shared, depth);
 }
 
 static void release_value(plim_run *r, uint32_t v)
@@ -249,8 +240,7 @@ void plim_run_forward(plim_run *r)
     for (uint32_t i = 0; i < g->n_inputs; i++)
         r->value[g->inputs[i]] = r->now->x[i];
     uint32_t at = 0;
-    r->unit = 0;
-    plim_shared_forward(&r->shared, r->shared.units.n);
+    plim_shared_forward(&r->shared);
     for (uint32_t i = 0; i < r->regions.n && !plim_m_bad(r->m); i++) {
         run_nodes(r, at, r->regions.r[i].first, PLIM_PHASE_FORWARD);
         run_region(r, i);
@@ -258,7 +248,7 @@ void plim_run_forward(plim_run *r)
     }
     run_nodes(r, at, g->n_nodes, PLIM_PHASE_FORWARD);
     if (r->loss_at == PLIM_NONE)
-        plim_shared_forward_end(&r->shared, r->shared.units.n);
+        plim_shared_forward_end(&r->shared);
     /* out is assigned: the last iteration's outputs are freed */
     for (uint32_t i = 0; i < g->n_outputs; i++) {
         plim_t t = r->value[g->outputs[i]];

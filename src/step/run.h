@@ -23,11 +23,10 @@ typedef struct plim_run {
     plim_release plan;
     plim_regions regions;
     plim_shared shared;
-    uint32_t unit; /* of shared: the next to run forward */
-    plim_t *leaf;  /* what is trained, on this rank: parameters or shards of them */
+    plim_t *leaf; /* what is trained, on this rank: parameters or shards of them */
     uint32_t n_leaves;
     plim_optim_run optim, ema;
-    plim_optim_run *each; /* in backward: of one parameter each; else NULL */
+    plim_optim_run *each; /* stepped one by one: of one parameter each; else NULL */
     const plim_loop *loop;
     unsigned keeps;
     /* the values that the loop's variables hold */

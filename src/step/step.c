@@ -44,7 +44,7 @@ static plim_t run_closure(void *ud);
 
 static void step_in_backward(void *ud, plim_t leaf);
 
-/* {p: AdamW([p]) for p in model.parameters()}, stepped by hooks */
+/* {p: AdamW([p]) for p in model.parameters()} */
 static void split_optimizer(plim_run *r)
 {
     plim_optim_run *o = &r->optim;
@@ -59,7 +59,6 @@ static void split_optimizer(plim_run *r)
         r->each[i].n = 1;
         plim_optim_start(&r->each[i]);
     }
-    plim_m_on_grad(r->m, step_in_backward, r);
 }
 
 static void make_optimizer(plim_run *r)
@@ -100,20 +99,22 @@ static void make_optimizer(plim_run *r)
     const plim_strategy *by = r->shared.strategy;
     if (by && by->choose)
         by->choose(&r->shared, ids, r->n_leaves, own);
-    if (r->shared.master)
-        o->params[o->n++] =
-            (plim_optim_param){.leaf = r->shared.master, .name = PLIM_STR("master weights")};
-    bool elsewhere = r->shared.master || r->shared.on_host;
+    for (uint32_t k = 0; k < r->shared.n_masters; k++)
+        o->params[o->n++] = (plim_optim_param){.leaf = r->shared.master[k],
+                                               .name = PLIM_STR("master weights")};
+    bool elsewhere = r->shared.n_masters || r->shared.on_host;
     for (uint32_t k = 0; k < r->n_leaves && !elsewhere; k++)
         if (own[k])
             o->params[o->n++] =
                 (plim_optim_param){.leaf = r->leaf[k],
                                    .name = g->values[ids[k]].name,
                                    .partial = !by && g->values[ids[k]].partial};
-    if (o->spec->in_backward)
+    if (o->spec->in_backward || plim_shared_in_parts(&r->shared))
         split_optimizer(r);
     else
         plim_optim_start(o);
+    if (o->spec->in_backward) /* stepped by hooks */
+        plim_m_on_grad(r->m, step_in_backward, r);
 }
 
 /* All tensors of the model that are on the card, each once. */
@@ -312,7 +313,7 @@ static void run_batches(plim_run *r)
 static void run_passes(plim_run *r)
 {
     (r->flights ? plim_run_pipeline : run_batches)(r);
-    if (!r->each)
+    if (!r->s->optim.in_backward)
         mark_optimizer(r);
     if (!plim_shared_step(&r->shared) && r->s->clip)
         plim_optim_clip(&r->optim);
@@ -368,6 +369,20 @@ static void step_in_backward(void *ud, plim_t leaf)
     plim_m_place(r->m, PLIM_NONE, layer, "grad", PLIM_CAT_TEMPORARY);
 }
 
+static void step_optimizer(plim_run *r)
+{
+    bool parts = r->each != NULL;
+    for (uint32_t i = 0; i < (parts ? r->optim.n : 1); i++) {
+        plim_optim_run *o = parts ? &r->each[i] : &r->optim;
+        if (parts)
+            plim_shared_part(&r->shared, i);
+        plim_optim_step(o);
+        record_optimizer(r, o);
+        if (parts)
+            plim_shared_part_end(&r->shared, i);
+    }
+}
+
 static void train_step(plim_run *r)
 {
     bool runs_model = r->s->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL;
@@ -375,10 +390,8 @@ static void train_step(plim_run *r)
         plim_run_fetch(r, 1);
     else
         run_passes(r);
-    if (!r->each) {
-        plim_optim_step(&r->optim);
-        record_optimizer(r, &r->optim);
-    }
+    if (!r->s->optim.in_backward)
+        step_optimizer(r);
     plim_shared_step_end(&r->shared);
     if (r->s->ema.optim) {
         plim_run_mark(r, PLIM_PHASE_OPTIMIZER, PLIM_STR("ema"));

@@ -197,7 +197,9 @@ static weights weights_of(adapter *ad, int64_t in, int64_t out, plim_dtype t)
     uint32_t k;
     if (plim_map_get(&ad->made, path, &k))
         return ad->weights[k];
-    n->dtype = run_dtype(ad, t) == PLIM_F64 ? PLIM_F64 : PLIM_F32;
+    n->dtype = run_dtype(ad, t);
+    if (n->dtype != PLIM_F64 && !ad->run.one_type)
+        n->dtype = PLIM_F32;
     weights w = {.magnitude = PLIM_NONE};
     w.a = add_leaf(ad, "lora_A.default", "Linear", INTS(ad->spec->r, in), t);
     w.b = add_leaf(ad, "lora_B.default", "Linear", INTS(out, ad->spec->r), t);

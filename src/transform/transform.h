@@ -75,6 +75,7 @@ plim_status plim_fuse_loss(plim_graph *g, plim_fused_loss how, plim_err *err);
 typedef struct plim_transform_run {
     plim_dtype dtype, autocast;
     bool infer, checkpointed;
+    bool one_type; /* what is added is cast to the type of the model */
 } plim_transform_run;
 
 /* Freezes the model and adds the adapters.

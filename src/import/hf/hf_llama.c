@@ -154,6 +154,7 @@ static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
     (l->r->fused ? project_fused : project_all)(l, x, &a);
     apply_rope(l, windowed, &a);
     plim_hf_update_cache(l->h, &a.k, &a.v, windowed);
+    plim_nn_called(n, (uint32_t[]){a.q, a.k, a.v}, 3); /* variables, until it returns */
     x = l->r->eager ? plim_hf_eager(n, a) : plim_hf_sdpa(n, a);
     x = plim_nn_reshape(n, x, INTS(l->h->batch, l->h->seq, -1));
     x = plim_nn_linear(n, "o_proj", x, c->hidden, c->attention_bias);
@@ -387,8 +388,8 @@ static uint32_t add_decoder(llama *l, uint32_t *embedding)
     plim_nn_enter(n, "model", class_of(l, l->r->model ? l->r->model : "Model"));
     plim_nn_order(n, "* rotary_emb");
     uint32_t x = embed_tokens(l, ids, embedding);
-    plim_nn_called(n, &x, 1); /* inputs_embeds is a variable */
     uint32_t positions = plim_hf_positions(h);
+    plim_nn_called(n, (uint32_t[]){x, positions}, 2); /* variables, until it returns */
     make_masks(l, positions, x);
     make_ropes(l, positions, x);
     for (int64_t i = 0; i < l->c->layers && !n->st; i++)

@@ -113,14 +113,21 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
 
 /* ---- modules ----------------------------------------------------------------------------- */
 
-uint32_t plim_hf_normalized(plim_nn *n, uint32_t x, double eps)
+static uint32_t normalize_rows(plim_nn *n, uint32_t x, double eps, uint32_t *variance)
 {
     uint32_t v = NN_OP(n, "aten.pow.Tensor_Scalar", ARG_T("self", x), ARG_I("exponent", 2));
-    v = NN_OP(n, "aten.mean.dim", ARG_T("self", v), ARG_IS("dim", INTS(-1)),
-              ARG_I("keepdim", 1));
+    v = *variance = NN_OP(n, "aten.mean.dim", ARG_T("self", v), ARG_IS("dim", INTS(-1)),
+                          ARG_I("keepdim", 1));
     v = plim_nn_scalar(n, "aten.add.Tensor", v, eps);
     v = plim_nn_unary(n, "aten.rsqrt.default", v);
     return plim_nn_binary(n, "aten.mul.Tensor", x, v);
+}
+
+uint32_t plim_hf_normalized(plim_nn *n, uint32_t x, double eps)
+{
+    uint32_t variance, y = normalize_rows(n, x, eps, &variance);
+    plim_nn_called(n, (uint32_t[]){variance, y}, 2); /* variables, until it returns */
+    return y;
 }
 
 uint32_t plim_hf_rms_norm(plim_nn *n, const char *name, const char *type, uint32_t x,
@@ -140,7 +147,7 @@ uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uin
 {
     plim_nn_enter(n, name, type);
     uint32_t w = plim_nn_param(n, "weight", INTS(plim_nn_dim(n, x, -1)));
-    uint32_t y = plim_hf_normalized(n, plim_nn_to(n, x, PLIM_F32), eps);
+    uint32_t variance, y = normalize_rows(n, plim_nn_to(n, x, PLIM_F32), eps, &variance);
     w = plim_nn_scalar(n, "aten.add.Tensor", plim_nn_to_like(n, w, y), 1);
     y = plim_nn_binary(n, "aten.mul.Tensor", y, w);
     y = plim_nn_to_like(n, y, x);

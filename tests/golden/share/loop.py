@@ -63,19 +63,19 @@ def read_strategy(text):
     return name, dict(item.split("=") for item in items)
 
 
-def initialize(model, stage, batch, bf16, **options):
+def initialize(model, stage, batch, passes, bf16, **options):
     import torch._dynamo  # before DeepSpeed replaces functions of torch
     import deepspeed
     zero = {"stage": stage}
     for name, value in options.items():
-        zero[name] = {"overlap_comm": bool(int(float(value))), "offload_optimizer": {"device": "cpu"}}.get(name, int(float(value)))
-    config = {"train_micro_batch_size_per_gpu": batch, "bf16": {"enabled": bf16}, "zero_optimization": zero,
+        zero[name] = {"overlap_comm": bool(int(float(value))), "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}.get(name, int(float(value)))
+    config = {"train_micro_batch_size_per_gpu": batch, "gradient_accumulation_steps": passes, "bf16": {"enabled": bf16}, "zero_optimization": zero,
               "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
-    return deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters()), config=config)[0]
+    return deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(p for p in model.parameters() if p.requires_grad), config=config)[0]
 
 
-def train_deepspeed(engine, next_batch):
-    for _ in range(2):
+def train_deepspeed(engine, passes, next_batch):
+    for _ in range(2 * passes):
         x = next_batch()
         loss = engine(input_ids=x, labels=x).loss
         engine.backward(loss)
@@ -106,16 +106,16 @@ def main(path, strategy, checkpoints, batch, tokens, extra=""):
     def next_batch():
         return torch.randint(0, config.vocab_size, (int(batch), int(tokens)), device="cuda")
 
-    if name.startswith("ds_zero"):
-        bf16 = model.dtype == torch.bfloat16
-        train_deepspeed(initialize(model, int(name[-1]), int(batch), bf16, **options), next_batch)
-        return
     if "+lora" in extra:
         model = add_adapters(model)
+    passes = 3 if "no_sync" in options else 2 if "+accumulate" in extra else 1
+    if name.startswith("ds_zero"):
+        bf16 = model.dtype == torch.bfloat16
+        train_deepspeed(initialize(model, int(name[-1]), int(batch), passes, bf16, **options), passes, next_batch)
+        return
     model = globals()[name](model, **options)
     optimizer = make_optimizer(name, model)
     for _ in range(2):
-        passes = 3 if "no_sync" in options else 2 if "+accumulate" in extra else 1
         for k in range(passes):
             x = next_batch()
             if not k:

@@ -31,6 +31,13 @@ STRATEGIES = ["ddp", "ddp,view=1", "ddp,bucket_mib=4", "zero1", "fsdp2", "fsdp2,
               "fsdp1", "fsdp1,reshard=0", "fsdp1,param=bf16", "fsdp1,param=bf16,reduce=fp32",
               "ds_zero1", "ds_zero1,reduce_bucket_size=1e6", "ds_zero2", "ds_zero2,reduce_bucket_size=1e6",
               "ds_zero2,reduce_bucket_size=1e6,overlap_comm=1", "ds_zero2,reduce_bucket_size=1e6,offload_optimizer=1"]
+# Of modules here and there, and of the next ones: much and little of each.
+ZERO3 = ["ds_zero3", "ds_zero3,reduce_bucket_size=1e6,stage3_prefetch_bucket_size=5e5",
+         "ds_zero3,reduce_bucket_size=1e6,stage3_prefetch_bucket_size=0,stage3_param_persistence_threshold=1e3,overlap_comm=0",
+         "ds_zero3,reduce_bucket_size=2e5,stage3_prefetch_bucket_size=1e6,stage3_max_live_parameters=3e6,stage3_max_reuse_distance=1e6,sub_group_size=3e5",
+         "ds_zero3,reduce_bucket_size=1e6,stage3_max_reuse_distance=0,offload_optimizer=1",
+         "ds_zero3,reduce_bucket_size=1e6,stage3_prefetch_bucket_size=5e5,offload_param=1",
+         "ds_zero3,reduce_bucket_size=1e6,stage3_max_live_parameters=2e6,offload_optimizer=1,offload_param=1"]
 
 
 # Where the two differ, and by how much the estimate is above the run:
@@ -55,7 +62,11 @@ def cases():
     rows += [(name, 8, rank, 0, *FEW, strategy) for name in ("llama", "llama_fp32", "gpt2") for rank in (0, 3, 7)
              for strategy in ("fsdp2,replicate=2", "fsdp2,replicate=4,reduce=fp32", "fsdp2,replicate=2,param=bf16,reduce=fp32")]
     rows += [("llama", 6, 5, checkpoint, *MANY, "fsdp2,replicate=2") for checkpoint in (0, 1)]
+    rows += [(name, world, rank, checkpoint, *size, strategy) for name, world, rank in (("llama", 8, 3), ("gpt2_fp32", 7, 6), ("llama_fp32", 6, 0))
+             for checkpoint in (0, 1) for size in (FEW, MANY) for strategy in ZERO3]
     rows = [(*row, "-") for row in rows]
+    rows += [(name, 8, 3, checkpoint, *MANY, strategy, extra) for name in ("llama", "gpt2_fp32") for checkpoint in (0, 1)
+             for strategy in (ZERO3[1], ZERO3[3]) for extra in ("+accumulate", "+lora", "+lora+accumulate") if "+lora" not in extra or name == "llama"]
     for strategy in ("ddp", "ddp,view=1", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp1", "fsdp1,reshard=0"):
         rows += [("llama_fp32" if "+autocast" in extra else "llama", 8, 3, 0, *MANY, strategy, extra)
                  for extra in ("+accumulate", "+autocast", "+autocast+accumulate", "+clip", "+lora", "+lora+accumulate")

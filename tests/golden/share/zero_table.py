@@ -8,7 +8,7 @@ The paper counts model states only: parameters and gradients of 2 bytes, master 
 what is left at the end of backward, with a single token, without workspaces and with small buckets:
 
   P_os+g     --strategy ds_zero2
-  P_os+g+p   --strategy fsdp2 with parameters of 4 bytes, which is the same 16 bytes in all
+  P_os+g+p   --strategy ds_zero3, without parameters that persist
   P_os       --strategy ds_zero1 at the end of forward, and the gradients of all parameters.  The run takes more: DeepSpeed
              copies the gradients of the own part before it frees any.
 
@@ -59,12 +59,11 @@ def last_phases(program, path, ranks, options):
 
 def model_states(program, path, ranks):
     """P_os, P_os+g and P_os+g+p in GB."""
-    fp32 = ["--dtype", "fp32"]
     if ranks == 1:
-        return [last_phases(program, path, ranks, fp32)[0]["backward"] / 1e9] * 3
+        return [last_phases(program, path, ranks, ["--dtype", "fp32"])[0]["backward"] / 1e9] * 3
     stage_1, gradients = last_phases(program, path, ranks, ["--strategy", "ds_zero1,reduce_bucket_size=1"])
     stage_2, _ = last_phases(program, path, ranks, ["--strategy", "ds_zero2,reduce_bucket_size=1"])
-    stage_3, _ = last_phases(program, path, ranks, [*fp32, "--strategy", "fsdp2,param=bf16,reduce=fp32"])
+    stage_3, _ = last_phases(program, path, ranks, ["--strategy", "ds_zero3,reduce_bucket_size=1,stage3_param_persistence_threshold=0"])
     return [(stage_1["forward"] + gradients) / 1e9, stage_2["backward"] / 1e9, stage_3["backward"] / 1e9]
 
 
