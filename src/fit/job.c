@@ -246,6 +246,8 @@ static plim_status read_share(plim_step_settings *step, const plim_settings *s, 
     if (!st && step->share.size[PLIM_AXIS_tp] > 1)
         st = check_parts(step, err);
     const plim_strategy *by = step->share.strategy.strategy;
+    if (by && by->fused && !step->optim.impl && strstr(step->optim.optim->impls, "fused"))
+        step->optim.impl = PLIM_IMPL_FUSED;
     if (!st && by && by->from_host && step->ema.optim)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "ema '%s' copies whole parameters, of which '%s' leaves each rank a "

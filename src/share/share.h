@@ -30,6 +30,7 @@ typedef struct plim_strategy {
     bool takes_parts;  /* takes a model whose weights are divided (tensor.c) */
     bool takes_stages; /* works within a pipeline: */
     bool wants_1f1b;   /* only if a forward pass follows the first backward pass */
+    bool fused;        /* brings an optimizer whose kernels make no tensors */
     bool one_type;     /* casts all parameters to the model's type */
     bool modules;      /* its units; recomputing runs them forward, too */
     void (*prepare)(plim_graph *g);      /* replaces ops that the library replaces */

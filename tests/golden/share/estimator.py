@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares `plimsoll tape --strategy ds_zero2|ds_zero3` with the examples of DeepSpeed's own estimators of model states.
+"""Compares `plimsoll tape --strategy ds_zero2|ds_zero3|megatron` with what DeepSpeed's estimators and Megatron-LM print of model states.
 
     tests/golden/share/estimator.py PROGRAM          compares
     tests/golden/share/estimator.py PROGRAM print    prints a row for each figure: published, from the command
@@ -7,11 +7,18 @@
 The estimators count, of each parameter of a rank's part, 2 bytes of bf16, 4 of master weights, 8 of Adam's moments and 4 of the
 gradient in fp32, and of the largest layer the gathered parameter and its gradient, 2 bytes each.  The tape has all of these tensors
 by name.  A step takes more: buckets, what is gathered in advance, the part's gradients in bf16, activations.
+Megatron-LM prints, when training starts, "Theoretical memory footprints: weight and optimizer=26699.47 MB": 18 bytes for each parameter of
+GPT-2 XL, whose vocabulary is padded to 50,304, without biases and embeddings of positions, as the Falcon written here has it; and
+57438.81 MB for Llama 3 8B with the distributed optimizer on 8 cards, 6 + 12 / 8 bytes, with a bias for each norm, which Llama lacks.
+They are what is left after a step.
 src: deepspeed.readthedocs.io/en/latest/memory.html (t5-3b on 8 GPUs); DeepSpeed 0.19 runtime/zero/stage3.py and stage_1_and_2.py,
 estimate_zero2_model_states_mem_needs, whose result for stage 2 is not the one that the page prints, 15.93 GB
 """
+import json
+import pathlib
 import subprocess
 import sys
+import tempfile
 
 ZERO3 = "ds_zero3,stage3_prefetch_bucket_size=0"
 STATES, LARGEST = "part", "largest layer"
@@ -25,16 +32,27 @@ EXAMPLES = [  # model, GPUs, strategy, what is counted, published, unit, digits
     ("t5-large", 4, f"{ZERO3},offload_optimizer=1,offload_param=1", (STATES, LARGEST), 125, MIB, 0),
     ("t5-3b", 8, "ds_zero2", (STATES,), 11.28, GIB, 2),
 ]
+GPT2_XL = {"model_type": "falcon", "architectures": ["FalconForCausalLM"], "hidden_size": 1600, "num_hidden_layers": 48, "num_attention_heads": 25,
+           "vocab_size": 50304, "multi_query": False, "parallel_attn": False, "bias": False, "alibi": False}
+LLAMA_3_NORMS = 65 * 4096  # elements of biases that Megatron-LM counts
+MEGATRON = [  # model, cards, strategy, MiB, bytes that the model lacks
+    (GPT2_XL, 2, "megatron", 26699.47, 0),
+    ("llama-3-8b", 8, "megatron,use_distributed_optimizer=1", 57438.81, LLAMA_3_NORMS * 7.5),
+]
 
 
-def read_tape(program, model, ranks, strategy):
-    """Name and bytes of all tensors, in order."""
+def print_tape(program, model, ranks, strategy):
     command = [program, "tape", model, "--dtype", "bf16", "--batch", "1", "--seq", "8", "--optimizer", "adam", "--torch", "2.13",
                "--workspace", "off", "--dp", str(ranks), "--strategy", strategy]
     run = subprocess.run(command, capture_output=True, text=True)
     if run.returncode:
         sys.exit(run.stderr)
-    lines = [line.split() for line in run.stdout.splitlines() if line.startswith("+ ")]
+    return [line.split() for line in run.stdout.splitlines()]
+
+
+def read_tape(program, model, ranks, strategy):
+    """Name and bytes of all tensors, in order."""
+    lines = [fields for fields in print_tape(program, model, ranks, strategy) if fields[0] == "+"]
     return [(fields[4], int(fields[2])) for fields in lines if len(fields) > 4]
 
 
@@ -55,8 +73,34 @@ def count_largest(tape):
     return gathered + max(size for name, size in tape if name.endswith(".weight.grad"))
 
 
-def main(program, *how):
+def count_left(tape):
+    """What lives when the tape ends, of the state."""
+    live = {}
+    for fields in tape:
+        if fields[0] == "+" and fields[3] in ("parameter", "gradient", "optimizer_state"):
+            live[fields[1]] = int(fields[2])
+        elif fields[0] == "-":
+            live.pop(fields[1], None)
+    return sum(live.values())
+
+
+def compare_megatron(program, how):
     wrong = 0
+    for model, cards, strategy, published, lacks in MEGATRON:
+        with tempfile.TemporaryDirectory() as folder:
+            if isinstance(model, dict):
+                (pathlib.Path(folder) / "config.json").write_text(json.dumps(model))
+                model = folder
+            ours = (count_left(print_tape(program, model, cards, strategy)) + lacks) / MIB
+        near = abs(ours - published) < 0.01
+        wrong += not near
+        if how or not near:
+            print("Megatron-LM", cards, strategy, published, f"{ours:.3f}", "" if near else "DIFFERS")
+    return wrong
+
+
+def main(program, *how):
+    wrong = compare_megatron(program, how)
     for model, ranks, strategy, counted, published, unit, digits in EXAMPLES:
         tape = read_tape(program, model, ranks, strategy)
         ours = count_stage_2(tape) if strategy == "ds_zero2" else count_states(tape)
@@ -65,7 +109,7 @@ def main(program, *how):
         wrong += not near
         if how or not near:
             print(model, ranks, strategy, published, f"{ours:.{digits + 2}f}", "" if near else "DIFFERS")
-    print(f"{len(EXAMPLES)} figures, {wrong} of another size")
+    print(f"{len(EXAMPLES) + len(MEGATRON)} figures, {wrong} of another size")
     return 1 if wrong else 0
 
 

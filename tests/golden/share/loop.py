@@ -3,6 +3,7 @@
 STRATEGY is the text of plimsoll's --strategy, EXTRA words of +accumulate, +autocast, +clip and +lora.
 """
 import contextlib
+import functools
 import os
 import sys
 
@@ -82,6 +83,34 @@ def train_deepspeed(engine, passes, next_batch):
         engine.step()
 
 
+def train_megatron(model, next_batch, passes, use_distributed_optimizer=0, grad_reduce_in_fp32=1, overlap_grad_reduce=0, bucket_size=None):
+    """As megatron/training/training.py does, with PyTorch's fused AdamW in the place of Transformer Engine's or apex's."""
+    torch.optim.AdamW = type("AdamW", (torch.optim.AdamW,), {"__init__": functools.partialmethod(torch.optim.AdamW.__init__, fused=True)})
+    import megatron.core.optimizer as optimizers
+    from megatron.core import parallel_state
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+    from megatron.core.transformer import TransformerConfig
+    parallel_state.initialize_model_parallel()
+    model = model.to("cuda")
+    wrapped = DistributedDataParallel(
+        TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1),
+        DistributedDataParallelConfig(grad_reduce_in_fp32=bool(int(grad_reduce_in_fp32)), use_distributed_optimizer=bool(int(use_distributed_optimizer)),
+                                      overlap_grad_reduce=bool(int(overlap_grad_reduce)), bucket_size=bucket_size and int(float(bucket_size))), model)
+    optimizer = optimizers.get_megatron_optimizer(
+        optimizers.OptimizerConfig(optimizer="adam", lr=1e-4, bf16=model.dtype == torch.bfloat16, params_dtype=model.dtype, clip_grad=0.0,
+                                   use_distributed_optimizer=bool(int(use_distributed_optimizer))), [wrapped])
+    for _ in range(2):
+        wrapped.zero_grad_buffer()
+        optimizer.zero_grad()
+        for k in range(passes):
+            x = next_batch()
+            with wrapped.no_sync() if k + 1 < passes else contextlib.nullcontext():
+                loss = wrapped(input_ids=x, labels=x).loss
+                loss.backward()
+        wrapped.finish_grad_sync()
+        optimizer.step()
+
+
 def add_adapters(model):
     from peft import LoraConfig, get_peft_model
     return get_peft_model(model, LoraConfig(r=16, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
@@ -112,6 +141,9 @@ def main(path, strategy, checkpoints, batch, tokens, extra=""):
     if name.startswith("ds_zero"):
         bf16 = model.dtype == torch.bfloat16
         train_deepspeed(initialize(model, int(name[-1]), int(batch), passes, bf16, **options), passes, next_batch)
+        return
+    if name == "megatron":
+        train_megatron(model, next_batch, passes, **options)
         return
     model = globals()[name](model, **options)
     optimizer = make_optimizer(name, model)

@@ -38,6 +38,9 @@ ZERO3 = ["ds_zero3", "ds_zero3,reduce_bucket_size=1e6,stage3_prefetch_bucket_siz
          "ds_zero3,reduce_bucket_size=1e6,stage3_max_reuse_distance=0,offload_optimizer=1",
          "ds_zero3,reduce_bucket_size=1e6,stage3_prefetch_bucket_size=5e5,offload_param=1",
          "ds_zero3,reduce_bucket_size=1e6,stage3_max_live_parameters=2e6,offload_optimizer=1,offload_param=1"]
+MEGATRON = ["megatron", "megatron,grad_reduce_in_fp32=0", "megatron,use_distributed_optimizer=1",
+            "megatron,use_distributed_optimizer=1,overlap_grad_reduce=1,bucket_size=1e6",
+            "megatron,use_distributed_optimizer=1,grad_reduce_in_fp32=0,overlap_grad_reduce=1,bucket_size=3e5"]
 
 
 # Where the two differ, and by how much the estimate is above the run:
@@ -64,7 +67,11 @@ def cases():
     rows += [("llama", 6, 5, checkpoint, *MANY, "fsdp2,replicate=2") for checkpoint in (0, 1)]
     rows += [(name, world, rank, checkpoint, *size, strategy) for name, world, rank in (("llama", 8, 3), ("gpt2_fp32", 7, 6), ("llama_fp32", 6, 0))
              for checkpoint in (0, 1) for size in (FEW, MANY) for strategy in ZERO3]
+    rows += [(name, world, rank, 0, *FEW, strategy) for name, world, rank in (("llama", 8, 0), ("llama", 8, 3), ("llama", 8, 7), ("gpt2_fp32", 7, 0), ("gpt2_fp32", 7, 6))
+             for strategy in MEGATRON]
+    rows += [(name, 8, 3, checkpoint, *MANY, strategy) for name in ("gpt2", "llama_fp32") for checkpoint in (0, 1) for strategy in MEGATRON]
     rows = [(*row, "-") for row in rows]
+    rows += [("llama", 8, 3, checkpoint, *MANY, strategy, "+accumulate") for checkpoint in (0, 1) for strategy in (MEGATRON[0], MEGATRON[3])]
     rows += [(name, 8, 3, checkpoint, *MANY, strategy, extra) for name in ("llama", "gpt2_fp32") for checkpoint in (0, 1)
              for strategy in (ZERO3[1], ZERO3[3]) for extra in ("+accumulate", "+lora", "+lora+accumulate") if "+lora" not in extra or name == "llama"]
     for strategy in ("ddp", "ddp,view=1", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp1", "fsdp1,reshard=0"):
@@ -81,16 +88,16 @@ OPTIONS = {"+passes": ["--accumulate", 3], "+accumulate": ["--accumulate", 2], "
            "+lora": ["--lora", "r=16,targets=q_proj+v_proj"]}
 
 
-def predicted(program, folder, name, world, rank, checkpoint, batch, tokens, strategy, extra):
+def predicted(program, folder, name, world, rank, checkpoint, batch, tokens, strategy, extra, **figure):
     more = [word for option, words in OPTIONS.items() if option in extra for word in words]
     return runs.estimate(program, folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
                          "--checkpoint", "blocks" if checkpoint else "none", "--dp", world, "--rank", rank,
-                         "--strategy", strategy, *more)
+                         "--strategy", strategy, *more, **figure)
 
 
-def measured(program, folder, name, world, rank, checkpoint, batch, tokens, strategy, extra):
+def measured(program, folder, name, world, rank, checkpoint, batch, tokens, strategy, extra, **figure):
     return runs.run(program, HERE / "loop.py", folder / name, strategy, checkpoint, batch, tokens, extra,
-                    options=("--world", world, "--rank", rank))
+                    options=("--world", world, "--rank", rank), **figure)
 
 
 def agrees(case, ours, run):
@@ -100,4 +107,4 @@ def agrees(case, ours, run):
 if __name__ == "__main__":
     sys.exit(runs.Runs(HERE / "runs.txt", MODELS, cases(), predicted, measured,
                        "model, ranks, rank, checkpoints, batch, tokens, --strategy, other options, peak of requested bytes",
-                       packages=("deepspeed", "peft"), agrees=agrees).main(__doc__))
+                       packages=("deepspeed", "megatron-core", "peft"), agrees=agrees).main(__doc__))

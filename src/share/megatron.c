@@ -1,0 +1,305 @@
+/* megatron.c -- Megatron-LM's DistributedDataParallel and its optimizer with fp32 master weights.
+ *
+ * Gradients are added to one buffer, which is there from the start, usually in fp32.  Without the
+ * distributed optimizer each rank has all master weights and their state.  With it, parameters lie in
+ * a buffer of their own, both buffers are divided into buckets, and a rank has an equal part of each.
+ * src: megatron-core 0.16 distributed/param_and_grad_buffer.py, optimizer/optimizer.py,
+ * optimizer/distrib_optimizer.py */
+#include "op/rules.h"
+#include "share/strategy.h"
+
+enum { PARAM_ALIGNMENT = 64, BUCKET_ALIGNMENT = 128 }; /* elements */
+
+typedef struct placed {
+    uint32_t value;
+    uint64_t at, numel;   /* in the buffers */
+    uint64_t first, last; /* its elements that this rank's optimizer updates */
+    plim_t master;        /* 0: it has none of them */
+} placed;
+
+typedef struct megatron {
+    bool distributed, wide; /* wide: gradients in fp32 */
+    plim_dtype dtype;       /* of parameters */
+    placed *p;              /* in the order of the model */
+    uint32_t n;
+    plim_t params, grads; /* the buffers; params 0: the model's own tensors */
+    plim_t one, overflow; /* scalars */
+    plim_t *master;       /* in the optimizer's order */
+    uint32_t n_masters, *of;
+    plim_t *norms; /* within a step */
+} megatron;
+
+static uint64_t round_up(uint64_t n, uint64_t of)
+{
+    return plim_sat_add(n, (of - n % of) % of);
+}
+
+static uint64_t common_multiple(uint64_t a, uint64_t b)
+{
+    uint64_t x = a, y = b;
+    while (y) {
+        uint64_t rest = x % y;
+        x = y;
+        y = rest;
+    }
+    return plim_sat_mul(a / x, b);
+}
+
+/* ---- buffers ---------------------------------------------------------------------------------- */
+
+static bool is_trained(const plim_value *v)
+{
+    return v->kind == PLIM_VALUE_PARAMETER && v->requires_grad && v->tied_to == PLIM_NONE;
+}
+
+/* Gives a part its piece of each parameter of a bucket. */
+static void divide_bucket(placed *p, uint32_t n, uint64_t from, uint64_t to, uint64_t parts,
+                          uint64_t part)
+{
+    uint64_t each = (to - from) / parts, first = from + each * part, last = first + each;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t a = PLIM_MAX(first, p[i].at), b = PLIM_MIN(last, p[i].at + p[i].numel);
+        p[i].first = a < b ? a - p[i].at : 0;
+        p[i].last = a < b ? b - p[i].at : 0;
+    }
+}
+
+/* The last parameters come first, as backward has their gradients first.  A bucket ends as soon as it has
+ * `bucket` elements.  Returns the size of a buffer. */
+static uint64_t lay_out(placed *p, uint32_t n, double bucket, uint64_t parts, uint64_t part)
+{
+    uint64_t at = 0, from = 0, divisor = common_multiple(parts, BUCKET_ALIGNMENT);
+    uint32_t top = n; /* of the open bucket */
+    for (uint32_t i = n; i-- > 0;) {
+        p[i].at = round_up(at, PARAM_ALIGNMENT);
+        at = plim_sat_add(p[i].at, p[i].numel);
+        if (i && (double)(at - from) < bucket)
+            continue;
+        at = round_up(at, divisor);
+        divide_bucket(&p[i], top - i, from, at, parts, part);
+        from = at;
+        top = i;
+    }
+    return at;
+}
+
+/* Without the distributed optimizer there is no padding, and every rank has all. */
+static uint64_t lay_out_whole(placed *p, uint32_t n)
+{
+    uint64_t at = 0;
+    for (uint32_t i = n; i-- > 0;) {
+        p[i].at = at;
+        p[i].last = p[i].numel;
+        at = plim_sat_add(at, p[i].numel);
+    }
+    return at;
+}
+
+/* In elements, with the default of Megatron-LM; without overlap there is one bucket. */
+static double bucket_size(const plim_strategy_spec *s, int64_t parts)
+{
+    const double least = 40e6, each = 1e6;
+    double given = plim_strategy_number(s, "bucket_size");
+    if (plim_strategy_number(s, "overlap_grad_reduce") <= 0)
+        return (double)UINT64_MAX;
+    return given >= 0 ? given : PLIM_MAX(least, each * (double)parts);
+}
+
+static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
+                         uint64_t *kind)
+{
+    int64_t parts = s->size[PLIM_AXIS_dp];
+    placed *p = PLIM_NEW_N(a, placed, (uint64_t)g->n_values + 1);
+    uint32_t n = 0;
+    if (!p)
+        return false;
+    if (plim_strategy_number(&s->strategy, "use_distributed_optimizer") <= 0)
+        return true;
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (is_trained(&g->values[i]) && plim_meta_numel(&g->values[i].meta, &p[n].numel))
+            n++;
+    for (int64_t k = 0; k < parts; k++) {
+        lay_out(p, n, bucket_size(&s->strategy, parts), (uint64_t)parts, (uint64_t)k);
+        for (uint32_t i = 0; i < n; i++)
+            kind[k] = plim_share_mix(kind[k], p[i].last - p[i].first);
+    }
+    return true;
+}
+
+/* ---- the model ----------------------------------------------------------------------------------- */
+
+static plim_t view_of(plim_shared *x, plim_t buffer, plim_dtype t, uint64_t numel)
+{
+    int64_t dim = (int64_t)numel;
+    plim_meta meta = plim_meta_make(t, 1, &dim);
+    return plim_m_alias(x->m, buffer, &meta);
+}
+
+static void list_parameters(plim_shared *x)
+{
+    megatron *z = x->own;
+    for (uint32_t i = 0; i < x->n_order; i++) {
+        uint32_t id = x->order[i];
+        if (!is_trained(&x->g->values[id]))
+            continue;
+        plim_dtype t = plim_m_meta(x->m, x->value[id])->dtype;
+        if (!z->n)
+            z->dtype = t;
+        if (t != z->dtype)
+            plim_m_fail(x->m, PLIM_EUSAGE,
+                        "Megatron's buffers need parameters of one type, but '" PLIM_STR_FMT
+                        "' is %s and '" PLIM_STR_FMT "' is %s",
+                        PLIM_STR_ARG(x->g->values[z->p[0].value].name),
+                        plim_dtype_name(z->dtype), PLIM_STR_ARG(x->g->values[id].name),
+                        plim_dtype_name(t));
+        z->p[z->n++] = (placed){.value = id, .numel = plim_share_numel(x, x->value[id])};
+    }
+}
+
+/* The model's parameters become views of the buffer. */
+static void map_parameters(plim_shared *x)
+{
+    megatron *z = x->own;
+    for (uint32_t i = z->n; i-- > 0;) {
+        uint32_t id = z->p[i].value;
+        plim_t view = plim_m_alias(x->m, z->params, plim_m_meta(x->m, x->value[id]));
+        plim_m_drop(x->m, x->value[id]);
+        x->value[id] = plim_m_as_leaf(x->m, view, true);
+    }
+    for (uint32_t i = 0; i < x->n_order; i++) {
+        uint32_t id = x->order[i], of = x->g->values[id].tied_to;
+        if (of != PLIM_NONE && x->value[id])
+            x->value[id] = x->value[of];
+    }
+}
+
+static void make_buffers(plim_shared *x)
+{
+    const plim_strategy_spec *s = &x->share->strategy;
+    megatron *z = x->own;
+    uint64_t numel = z->distributed
+                         ? lay_out(z->p, z->n, bucket_size(s, plim_share_parts(x)),
+                                   (uint64_t)plim_share_parts(x), (uint64_t)plim_share_part(x))
+                         : lay_out_whole(z->p, z->n);
+    if (z->distributed)
+        z->params = plim_share_flat(x, "parameters", PLIM_CAT_PARAMETER, z->dtype, numel);
+    z->grads = plim_share_flat(x, "main gradients", PLIM_CAT_GRADIENT,
+                               z->wide ? PLIM_F32 : z->dtype, numel);
+    if (z->distributed)
+        map_parameters(x);
+}
+
+/* ---- the optimizer ----------------------------------------------------------------------------------- */
+
+/* Of fp32 parameters there is no copy. */
+static plim_t make_master(plim_shared *x, const placed *p)
+{
+    const megatron *z = x->own;
+    uint64_t numel = p->last - p->first;
+    if (z->dtype == PLIM_F32)
+        return z->distributed ? view_of(x, z->params, PLIM_F32, numel)
+                              : plim_m_ref(x->m, x->value[p->value]);
+    plim_t clone = plim_share_flat(x, "master weights", PLIM_CAT_TEMPORARY, z->dtype, numel);
+    plim_m_place(x->m, PLIM_NONE, x->g->values[p->value].name, "master",
+                 PLIM_CAT_OPTIMIZER_STATE);
+    int64_t dim = (int64_t)numel;
+    plim_t master = plim_m_empty_contig(x->m, PLIM_F32, 1, &dim);
+    plim_m_drop(x->m, clone);
+    return master;
+}
+
+/* Matrices, whose weights decay, and then the rest. */
+static void make_masters(plim_shared *x)
+{
+    megatron *z = x->own;
+    for (int rest = 0; rest < 2; rest++)
+        for (uint32_t i = 0; i < z->n; i++) {
+            placed *p = &z->p[i];
+            bool matrix = plim_m_meta(x->m, x->value[p->value])->rank > 1;
+            if (matrix == rest || (p->first == p->last && z->distributed))
+                continue;
+            z->of[z->n_masters] = i;
+            z->master[z->n_masters++] = p->master =
+                plim_m_as_leaf(x->m, make_master(x, p), true);
+        }
+    x->master = z->master;
+    x->n_masters = z->n_masters;
+}
+
+static void wrap_model(plim_shared *x)
+{
+    const plim_strategy_spec *s = &x->share->strategy;
+    megatron *z = x->own = PLIM_NEW(x->a, megatron);
+    uint64_t n = (uint64_t)x->n_order + 1;
+    if (!z || !(z->p = PLIM_NEW_N(x->a, placed, n)) ||
+        !(z->master = PLIM_NEW_N(x->a, plim_t, n)) ||
+        !(z->of = PLIM_NEW_N(x->a, uint32_t, n)) ||
+        !(z->norms = PLIM_NEW_N(x->a, plim_t, n))) {
+        plim_m_oom(x->m);
+        return;
+    }
+    z->distributed = plim_strategy_number(s, "use_distributed_optimizer") > 0;
+    z->wide = plim_strategy_number(s, "grad_reduce_in_fp32") > 0;
+    list_parameters(x);
+    if (plim_m_bad(x->m) || !z->n)
+        return;
+    make_buffers(x);
+    if (z->distributed && z->dtype == PLIM_F32)
+        z->overflow = plim_share_flat(x, "overflow", PLIM_CAT_TEMPORARY, PLIM_I32, 1);
+    z->one = plim_share_flat(x, "loss scale", PLIM_CAT_TEMPORARY, PLIM_F32, 1);
+    make_masters(x);
+}
+
+/* It is added to the buffer. */
+static void take_gradient(plim_shared *x, plim_t leaf) { plim_m_set_grad(x->m, leaf, 0); }
+
+/* The next iteration begins so, before it has a batch. */
+static void drop_gradients(plim_shared *x)
+{
+    megatron *z = x->own;
+    for (uint32_t k = 0; k < z->n_masters; k++)
+        plim_m_set_grad(x->m, z->master[k], 0);
+}
+
+/* A norm of each gradient, whether they are clipped or not. */
+static void compute_norms(plim_shared *x)
+{
+    megatron *z = x->own;
+    plim_t overflow = plim_share_flat(x, "overflow", PLIM_CAT_TEMPORARY, PLIM_I32, 1), all;
+    for (uint32_t k = 0; k < z->n_masters; k++) {
+        z->norms[k] = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F32, 1);
+        plim_reduce_scratch(x->m, plim_m_meta(x->m, z->master[k]), 1);
+    }
+    all = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F32, 1);
+    for (uint32_t k = 0; k < z->n_masters; k++)
+        plim_m_drop(x->m, z->norms[k]);
+    plim_m_drop(x->m, all);
+    plim_m_drop(x->m, overflow);
+}
+
+static void begin_step(plim_shared *x)
+{
+    megatron *z = x->own;
+    bool wide = z->wide || z->dtype == PLIM_F32;
+    for (uint32_t k = 0; k < z->n_masters; k++) {
+        const placed *p = &z->p[z->of[k]];
+        plim_m_place(x->m, PLIM_NONE, x->g->values[p->value].name, "main gradient",
+                     PLIM_CAT_GRADIENT);
+        const plim_meta *meta = plim_m_meta(x->m, z->master[k]);
+        plim_m_set_grad(x->m, z->master[k],
+                        wide ? plim_m_alias(x->m, z->grads, meta) : plim_m_empty(x->m, meta));
+    }
+    compute_norms(x);
+}
+
+const plim_strategy plim_strategy_megatron = {
+    .name = "megatron",
+    .reduces = true,
+    .one_type = true,
+    .fused = true,
+    .wrap = wrap_model,
+    .gradient = take_gradient,
+    .step = begin_step,
+    .step_end = drop_gradients,
+    .kinds = number_parts,
+};
