@@ -294,6 +294,9 @@ static void reduce_bucket(plim_shared *x)
     average_bucket(x);
     for (uint32_t i = 0; i < z->n_waiting; i++) {
         placed *p = &z->p[z->waiting[i]];
+        if (z->overlaps)
+            plim_m_record_stream(x->m, plim_m_grad(x->m, x->value[p->value]),
+                                 REDUCTION_STREAM);
         if (is_mine(z, p) && z->offloads)
             offload_gradient(x, p);
         else if (is_mine(z, p))
@@ -359,6 +362,8 @@ static void finish_backward(plim_shared *x)
     if (!x->more_passes && !z->offloads && end < z->last)
         z->padded = plim_share_flat(x, "padding", PLIM_CAT_GRADIENT, z->dtype,
                                     z->last - PLIM_MAX(end, z->first));
+    if (z->overlaps)
+        plim_m_synchronize(x->m, PLIM_ALL_STREAMS);
     for (int i = 0; i < 2; i++) {
         plim_m_drop(x->m, z->bucket[i]);
         z->bucket[i] = 0;

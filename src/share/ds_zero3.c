@@ -5,8 +5,6 @@
  * fp32 lie in groups, which the optimizer updates one after the other.
  * src: DeepSpeed 0.19 runtime/zero/stage3.py, partition_parameters.py,
  * runtime/comm/coalesced_collectives.py */
-#include <stdlib.h>
-
 #include "op/rules.h"
 #include "share/zero3.h"
 
@@ -28,19 +26,12 @@ typedef struct zero3 {
     plim_t bucket, kept;    /* gradients: on their way, and their parts */
     uint64_t limit, filled; /* of the bucket, in elements */
     uint32_t *waiting, n_waiting;
-    plim_t loss;   /* of this pass, divided */
-    plim_t found;  /* whether gradients overflowed */
-    plim_t *norms; /* of each gradient */
-    plim_t norm
-        [NORMS]; /* of the step's gradients: of the last group, of all, without the loss's scale */
-    plim_t last_norm; /* the last of them, until the next step's end */
+    plim_t loss;        /* of this pass, divided */
+    plim_t found;       /* whether gradients overflowed */
+    plim_t *norms;      /* of each gradient */
+    plim_t norm[NORMS]; /* of a group, of all gradients, the same without the loss's scale */
+    plim_t last_norm;   /* until the next step's end */
 } zero3;
-
-static plim_t make_flat(plim_shared *x, const char *role, plim_category c, plim_dtype t,
-                        uint64_t numel)
-{
-    return plim_share_flat(x, role, c, t, numel);
-}
 
 static uint16_t reduce_stream(const zero3 *z)
 {
@@ -282,7 +273,8 @@ static void join_parts(plim_shared *x)
         p->part = 0;
     }
     plim_m_empty_cache(x->m);
-    z->flat = make_flat(x, "flat parameters", PLIM_CAT_PARAMETER, z->f.dtype, count_parts(z));
+    z->flat =
+        plim_share_flat(x, "flat parameters", PLIM_CAT_PARAMETER, z->f.dtype, count_parts(z));
 }
 
 static plim_t view_flat(plim_shared *x, plim_t flat, uint64_t numel)
@@ -300,13 +292,14 @@ static void make_masters(plim_shared *x)
     for (uint32_t i = 0; i < z->n_groups; i++) {
         uint64_t numel = z->groups[i].numel;
         if (z->f.dtype != PLIM_F32 || z->f.on_host) {
-            plim_t next =
-                make_flat(x, "master weights", PLIM_CAT_OPTIMIZER_STATE, PLIM_F32, numel);
+            plim_t next = plim_share_flat(x, "master weights", PLIM_CAT_OPTIMIZER_STATE,
+                                          PLIM_F32, numel);
             plim_m_drop(x->m, cast);
             cast = next;
         }
         z->master[i] = plim_m_as_leaf(
-            x->m, make_flat(x, "master weights", PLIM_CAT_OPTIMIZER_STATE, PLIM_F32, numel),
+            x->m,
+            plim_share_flat(x, "master weights", PLIM_CAT_OPTIMIZER_STATE, PLIM_F32, numel),
             true);
     }
     plim_m_drop(x->m, cast);
@@ -321,7 +314,7 @@ static void make_first_gradients(plim_shared *x)
     uint64_t largest = 0;
     for (uint32_t i = 0; i < z->n_groups; i++)
         largest = PLIM_MAX(largest, z->groups[i].numel);
-    plim_m_drop(x->m, make_flat(x, "gradients", PLIM_CAT_GRADIENT, PLIM_F32, largest));
+    plim_m_drop(x->m, plim_share_flat(x, "gradients", PLIM_CAT_GRADIENT, PLIM_F32, largest));
 }
 
 /* Hooks want the whole parameter. */
@@ -355,7 +348,7 @@ static void wrap_model(plim_shared *x)
     divide_parameters(x);
     make_groups(x);
     if (!z->offloads)
-        z->found = make_flat(x, "overflow", PLIM_CAT_TEMPORARY, PLIM_BOOL, 1);
+        z->found = plim_share_flat(x, "overflow", PLIM_CAT_TEMPORARY, PLIM_BOOL, 1);
     if (!z->f.on_host)
         join_parts(x);
     if (!z->offloads) {
@@ -363,9 +356,10 @@ static void wrap_model(plim_shared *x)
         make_first_gradients(x);
     }
     x->on_host = z->offloads;
-    z->bucket = make_flat(x, "bucket", PLIM_CAT_GRADIENT, z->f.dtype, z->limit);
+    z->bucket = plim_share_flat(x, "bucket", PLIM_CAT_GRADIENT, z->f.dtype, z->limit);
     if (!z->offloads)
-        z->kept = make_flat(x, "gradients", PLIM_CAT_GRADIENT, z->f.dtype, count_parts(z));
+        z->kept =
+            plim_share_flat(x, "gradients", PLIM_CAT_GRADIENT, z->f.dtype, count_parts(z));
     make_hooks(x);
 }
 
@@ -375,12 +369,6 @@ static plim_t divide_loss(plim_shared *x, plim_t loss)
 {
     zero3 *z = x->own;
     return plim_share_scale_loss(x, loss, &z->loss);
-}
-
-static int compare_places(const void *a, const void *b)
-{
-    const uint32_t *i = a, *k = b;
-    return *i < *k ? -1 : *i > *k;
 }
 
 /* Behind the parts that are shorter than others: owned, in pads[].  Returns their number. */
@@ -393,7 +381,7 @@ static uint64_t make_pads(plim_shared *x, plim_t *pads)
             const zero3_param *p = &z->f.p[z->waiting[i]];
             uint64_t pad = p->each - count_own(p, part);
             if (pad)
-                pads[n++] = make_flat(x, "padding", PLIM_CAT_TEMPORARY, z->f.dtype, pad);
+                pads[n++] = plim_share_flat(x, "padding", PLIM_CAT_TEMPORARY, z->f.dtype, pad);
         }
     return n;
 }
@@ -417,7 +405,7 @@ static plim_t reorder_bucket(plim_shared *x)
         return 0;
     }
     pads = pad ? make_pads(x, list) : 0;
-    plim_t flat = make_flat(x, "reduce-scatter", PLIM_CAT_GRADIENT, z->f.dtype, numel);
+    plim_t flat = plim_share_flat(x, "reduce-scatter", PLIM_CAT_GRADIENT, z->f.dtype, numel);
     while (pads-- > 0)
         plim_m_drop(x->m, list[pads]);
     return flat;
@@ -426,8 +414,8 @@ static plim_t reorder_bucket(plim_shared *x)
 /* The square root of the sum of squares, in double precision. */
 static plim_t make_norm(plim_shared *x, uint64_t numel)
 {
-    plim_t wide = make_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, numel),
-           norm = make_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, 1);
+    plim_t wide = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, numel),
+           norm = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, 1);
     plim_reduce_scratch(x->m, plim_m_meta(x->m, wide), 1);
     plim_m_drop(x->m, wide);
     return norm;
@@ -437,13 +425,14 @@ static plim_t make_norm(plim_shared *x, uint64_t numel)
 static void offload_part(plim_shared *x, uint32_t k, uint64_t numel)
 {
     zero3 *z = x->own;
-    plim_t part = make_flat(x, "gradient", PLIM_CAT_TEMPORARY, z->f.dtype, numel);
+    plim_t part = plim_share_flat(x, "gradient", PLIM_CAT_TEMPORARY, z->f.dtype, numel);
     if (!x->more_passes) {
         plim_t norm = make_norm(x, numel);
         plim_m_drop(x->m, z->norms[k]);
         z->norms[k] = norm;
         if (z->f.dtype != PLIM_F32)
-            plim_m_drop(x->m, make_flat(x, "gradient", PLIM_CAT_TEMPORARY, PLIM_F32, numel));
+            plim_m_drop(x->m,
+                        plim_share_flat(x, "gradient", PLIM_CAT_TEMPORARY, PLIM_F32, numel));
     }
     plim_m_drop(x->m, part);
 }
@@ -454,7 +443,7 @@ static void reduce_bucket(plim_shared *x)
     if (!z->n_waiting)
         return;
     plim_m_set_stream(x->m, reduce_stream(z));
-    qsort(z->waiting, z->n_waiting, sizeof *z->waiting, compare_places);
+    plim_zero3_sort(z->waiting, z->n_waiting);
     plim_t flat = reorder_bucket(x);
     for (uint32_t i = 0; i < z->n_waiting; i++) {
         zero3_param *p = &z->f.p[z->waiting[i]];
@@ -528,7 +517,7 @@ static void begin_step(plim_shared *x)
         z->norms[i] = make_norm(x, z->f.p[z->trained[i]].each);
     drop_norms(x);
     for (int i = 0; i < NORMS; i++)
-        z->norm[i] = make_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, 1);
+        z->norm[i] = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, 1);
 }
 
 /* The gradients of one group in one tensor, in fp32. */
@@ -536,10 +525,11 @@ static void begin_group(plim_shared *x, uint32_t i)
 {
     zero3 *z = x->own;
     const group *g = &z->groups[i];
-    plim_t grad = g->n > 1 ? make_flat(x, "gradients", PLIM_CAT_GRADIENT, z->f.dtype, g->numel)
-                           : view_flat(x, z->kept, g->numel);
+    plim_t grad =
+        g->n > 1 ? plim_share_flat(x, "gradients", PLIM_CAT_GRADIENT, z->f.dtype, g->numel)
+                 : view_flat(x, z->kept, g->numel);
     if (z->f.dtype != PLIM_F32) {
-        plim_t wide = make_flat(x, "gradients", PLIM_CAT_GRADIENT, PLIM_F32, g->numel);
+        plim_t wide = plim_share_flat(x, "gradients", PLIM_CAT_GRADIENT, PLIM_F32, g->numel);
         plim_m_drop(x->m, grad);
         grad = wide;
     }

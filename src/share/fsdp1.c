@@ -27,14 +27,18 @@ typedef struct unit {
     plim_t shard;   /* what is trained are views of it */
     plim_t full;    /* its storage comes and goes; 0: it was not needed yet */
     plim_t sum;     /* the flat gradient that passes under no_sync left */
-    bool unsharded, reshards;
+    bool unsharded, prefetched, reshards;
     phase phase;
     uint32_t turn; /* its place in the order of this forward pass */
 } unit;
 
+enum { MOST_FREED = 2 }; /* flat parameters, before a gathering waits for the first */
+
 typedef struct fsdp1 {
     unit *units; /* the last is the rest of the model */
     uint32_t n;
+    uint16_t *freed; /* the streams on which some were freed, the first one first */
+    uint32_t n_freed, cap_freed;
     uint32_t *order, n_order; /* units, as they ran forward */
     bool started, reshards;
     plim_dtype param, reduce; /* of mixed precision; PLIM_DTYPE_COUNT: none */
@@ -235,11 +239,25 @@ static void make_parameters(plim_shared *x, unit *u)
     }
 }
 
+/* The host is not far ahead of the card: limit_all_gathers. */
+static void wait_for_freed(plim_shared *x)
+{
+    fsdp1 *f = x->own;
+    if (f->n_freed < MOST_FREED)
+        return;
+    plim_m_synchronize(x->m, f->freed[0]);
+    f->n_freed--;
+    memmove(f->freed, f->freed + 1, f->n_freed * sizeof *f->freed);
+}
+
 static void unshard_unit(plim_shared *x, unit *u)
 {
     plim_dtype t = used_dtype(x, u);
     plim_t cast = 0;
-    if (u->unsharded || !u->n)
+    if (!u->n)
+        return;
+    wait_for_freed(x);
+    if (u->unsharded)
         return;
     if (t != u->dtype) {
         plim_m_set_stream(x->m, CAST_STREAM);
@@ -252,16 +270,25 @@ static void unshard_unit(plim_shared *x, unit *u)
         u->full = make_flat(x, u, t);
         make_parameters(x, u);
     }
+    plim_m_record_stream(x->m, cast, UNSHARD_STREAM);
     plim_m_drop(x->m, cast);
     plim_m_set_stream(x->m, DEFAULT_STREAM);
     u->unsharded = true;
 }
 
-static void reshard_unit(plim_shared *x, unit *u)
+/* On the default stream in forward; the backward of what was made on a stream runs on it. */
+static void reshard_unit(plim_shared *x, unit *u, uint16_t stream)
 {
-    if (u->unsharded)
-        plim_m_storage_free(x->m, u->full);
+    fsdp1 *f = x->own;
+    if (!u->unsharded)
+        return;
+    plim_m_record_stream(x->m, u->full, stream);
+    plim_m_storage_free(x->m, u->full);
     u->unsharded = false;
+    if (!PLIM_PUSH_ROOM(x->a, f->freed, f->n_freed, f->cap_freed))
+        plim_m_oom(x->m);
+    else
+        f->freed[f->n_freed++] = stream;
 }
 
 /* ---- forward ------------------------------------------------------------------------------------ */
@@ -282,7 +309,7 @@ static void end_forward(plim_shared *x, uint32_t k)
     fsdp1 *f = x->own;
     unit *u = &f->units[k];
     if (u->reshards)
-        reshard_unit(x, u);
+        reshard_unit(x, u, DEFAULT_STREAM);
     u->turn = f->n_order;
     f->order[f->n_order++] = k;
 }
@@ -296,9 +323,14 @@ static void begin_backward(plim_shared *x, uint32_t k)
     if (u->phase == PRE_BACKWARD)
         return;
     u->phase = PRE_BACKWARD;
-    unshard_unit(x, u); /* unless it was prefetched */
-    if (u->turn)
-        unshard_unit(x, &f->units[f->order[u->turn - 1]]);
+    if (!u->prefetched)
+        unshard_unit(x, u);
+    u->prefetched = false;
+    unit *next = u->turn ? &f->units[f->order[u->turn - 1]] : NULL;
+    if (!next)
+        return;
+    unshard_unit(x, next);
+    next->prefetched = true;
 }
 
 /* The rank's part of the flat gradient, in the type of the parameters: owned. */
@@ -369,18 +401,21 @@ static void end_backward(plim_shared *x, uint32_t k)
     unit *u = &f->units[k];
     u->phase = POST_BACKWARD;
     plim_t flat = join_gradients(x, u);
-    for (uint32_t i = 0; i < u->n; i++)
+    for (uint32_t i = 0; i < u->n; i++) {
+        plim_m_record_stream(x->m, plim_m_grad(x->m, x->value[u->p[i].value]), UNSHARD_STREAM);
         plim_m_set_grad(x->m, x->value[u->p[i].value], 0);
+    }
     if (u->sum) { /* in place */
         plim_m_drop(x->m, flat);
         flat = u->sum;
     }
     u->sum = plim_share_skips(x) ? flat : 0;
     if (!u->sum || f->reshards)
-        reshard_unit(x, u);
+        reshard_unit(x, u, UNSHARD_STREAM);
     if (!flat || u->sum)
         return;
     plim_t out = reduce_gradient(x, u, flat);
+    plim_m_record_stream(x->m, flat, REDUCE_STREAM);
     plim_m_drop(x->m, flat);
     give_gradients(x, u, out);
     plim_m_drop(x->m, out);

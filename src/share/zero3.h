@@ -91,6 +91,8 @@ static inline void plim_zero3_put(plim_shared *x, const zero3_param *p, plim_t t
     plim_m_drop(x->m, t);
 }
 
+/* Into the order of the model. */
+void plim_zero3_sort(uint32_t *places, uint32_t n);
 bool plim_zero3_owns(const zero3_module *m, uint32_t k);
 /* Modules begin and end. */
 void plim_zero3_forward(plim_shared *x, zero3_fetcher *z, uint32_t unit);

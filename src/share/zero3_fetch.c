@@ -131,6 +131,18 @@ static void claim_parameter(plim_shared *x, zero3_fetcher *z, zero3_param *p)
     f->flat = 0;
 }
 
+static int compare_places(const void *a, const void *b)
+{
+    const uint32_t *i = a, *k = b;
+    return *i < *k ? -1 : *i > *k;
+}
+
+void plim_zero3_sort(uint32_t *places, uint32_t n)
+{
+    if (n)
+        qsort(places, n, sizeof *places, compare_places);
+}
+
 /* ---- the trace ------------------------------------------------------------------------------- */
 
 static void claim_all(plim_shared *x, zero3_fetcher *z)
@@ -203,12 +215,6 @@ static void leave_queue(zero3_fetcher *z, const zero3_module *m)
     }
 }
 
-static int compare_places(const void *a, const void *b)
-{
-    const uint32_t *i = a, *k = b;
-    return *i < *k ? -1 : *i > *k;
-}
-
 static void prefetch_parameters(plim_shared *x, zero3_fetcher *z)
 {
     double most = PLIM_MIN(z->most_live - z->live, z->prefetch), numel = 0;
@@ -225,8 +231,7 @@ static void prefetch_parameters(plim_shared *x, zero3_fetcher *z)
     }
     for (uint32_t i = 0; i < n; i++)
         z->p[z->list[i]].chosen = false;
-    if (n)
-        qsort(z->list, n, sizeof *z->list, compare_places);
+    plim_zero3_sort(z->list, n);
     gather_parameters(x, z, z->list, n);
 }
 

@@ -27,16 +27,16 @@ def ask(command, at):
     return report
 
 
-def estimate(program, folder, *words):
-    """Peak of requested bytes."""
+def estimate(program, folder, *words, figure="peak_requested"):
+    """Peak of requested bytes, or another figure."""
     return ask([program, "estimate", folder, *words, "--advice", "none", "--gpu", CARD, "--torch", TORCH, "--json"],
-               ("memory", "peak_requested"))
+               ("memory", figure))
 
 
-def run(program, script, *words, options=()):
+def run(program, script, *words, options=(), figure="peak_requested"):
     """The same of a script under `plimsoll run`."""
     return ask([program, "run", *options, "--gpu", CARD, "--json", "--", "python", "-W", "ignore", script, *words],
-               ("peak_requested",))
+               (figure,))
 
 
 def write_configs(folder, models):
