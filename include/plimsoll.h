@@ -451,6 +451,8 @@ typedef struct plim_estimate {
     bool searched; /* there is such a search */
     bool
         reserved_modelled; /* the allocator is a model, whose range is that of what is reserved */
+    bool reserved_waits; /* streams use what was made on others: the range is from at once to
+                            * where the host waits for them */
     /* with the setting rank=all: all ranks, the worst first, which is what the rest is about */
     const plim_rank *const *ranks;
     uint32_t n_ranks;

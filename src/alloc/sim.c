@@ -114,7 +114,7 @@ static plim_status run_event(run *r, uint32_t i)
     case PLIM_EVENT_ALLOC: return run_alloc(r, i);
     case PLIM_EVENT_FREE: return run_free(r, i);
     case PLIM_EVENT_RECORD_STREAM:
-        if (r->block[e->id] < FAILED)
+        if (r->block[e->id] < FAILED && r->bound != PLIM_BOUND_LOW)
             st = plim_alloc_record_stream(r->h, r->block[e->id], e->stream, r->err);
         break;
     case PLIM_EVENT_STREAM_DONE: plim_alloc_stream_done(r->h, e->stream); break;

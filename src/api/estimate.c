@@ -49,6 +49,7 @@ static plim_status judge_tape(work *w)
     e->reserved_low = v.reserved_low;
     e->reserved_high = v.reserved_high;
     e->reserved_modelled = v.modelled;
+    e->reserved_waits = v.waits;
     e->context_known = v.context.high > 0;
     e->context_low = v.context.low;
     e->context = v.context.usual;

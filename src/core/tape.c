@@ -94,6 +94,7 @@ bool plim_tape_event(plim_tape *t, plim_event e)
         return false;
     plim_assert((e.kind != PLIM_EVENT_FREE && e.kind != PLIM_EVENT_RECORD_STREAM) ||
                 e.id < t->n_storages);
+    t->waits |= e.kind == PLIM_EVENT_RECORD_STREAM;
     t->events[t->n_events++] = e;
     return true;
 }

@@ -83,6 +83,7 @@ typedef struct plim_tape {
     plim_str *configs;
     uint32_t n_events, n_storages, n_marks, n_configs;
     uint32_t cap_events, cap_storages, cap_marks, cap_configs;
+    bool waits;    /* streams use storages of others: until when is known within bounds only */
     bool searched; /* cuDNN tried its plans, for which it may take all memory that is free */
 } plim_tape;
 

@@ -186,7 +186,7 @@ enum { LONG_TAPE = 1 << 14 };
 
 static bool has_bounds(const plim_job *job, const plim_tape *t)
 {
-    if (named_allocator(job)->model)
+    if (named_allocator(job)->model || t->waits)
         return true;
     for (uint32_t i = 0; i < t->n_storages; i++)
         if (t->storages[i].high)
@@ -250,6 +250,7 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
     out->context = process_context(job, t->searched);
     out->searched = t->searched;
     out->modelled = named_allocator(job)->model != NULL;
+    out->waits = t->waits;
     const size_run *lean =
         &runs[n > 1 && !out->modelled ? LOW : USUAL]; /* whose words are shown */
     for (uint32_t i = n; i-- > 0;) {

@@ -34,6 +34,7 @@ typedef struct plim_verdict {
     plim_gpu_context context;         /* 0: unknown */
     uint64_t device_low, device_high; /* reserved + context; with margin and search */
     bool modelled;                    /* the allocator is a model: the range is its */
+    bool waits;                       /* the tape does: its range is that, too */
     uint64_t search; /* what cuDNN's search adds to device_high: all that is free */
     bool searched;
     uint64_t needed_low, needed_high; /* the smallest capacity of a card, with context;

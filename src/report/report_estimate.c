@@ -206,6 +206,8 @@ static const char *name_estimated(const plim_estimate *e)
 {
     if (e->reserved_modelled)
         return "the driver's pool";
+    if (e->reserved_waits)
+        return "the timing of streams";
     for (uint32_t i = 0; i < e->n_live; i++)
         if (e->live[i]->certainty == PLIM_ESTIMATED &&
             e->live[i]->category != PLIM_CAT_WORKSPACE)
