@@ -229,6 +229,31 @@ static plim_status check_pipeline(plim_step_settings *step, const plim_settings 
     return refuse_untried("pp", all, PLIM_COUNT(all), err);
 }
 
+/* What does not go with that strategy. */
+static plim_status check_strategy(plim_step_settings *step, const plim_strategy *by,
+                                  plim_err *err)
+{
+    plim_optim_spec *o = &step->optim;
+    if ((by->from_host || by->modules) && step->ema.optim)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "ema '%s' copies whole parameters, of which '%s' leaves each rank a "
+                         "shard: choose another strategy, or no ema",
+                         step->ema.optim->name, by->name);
+    if (o->in_backward)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "an optimizer in backward steps before '%s' has exchanged the "
+                         "gradients: choose one of them",
+                         by->name);
+    if (by->one_type && o->optim->flags & PLIM_OPTIM_RUNS_MODEL)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "optimizer '%s' runs the model itself, and '%s' takes no closure: "
+                         "choose another one",
+                         o->optim->name, by->name);
+    if (by->fused && !o->impl && strstr(o->optim->impls, "fused"))
+        o->impl = PLIM_IMPL_FUSED;
+    return PLIM_OK;
+}
+
 static plim_status read_share(plim_step_settings *step, const plim_settings *s, plim_err *err)
 {
     const int64_t size[] = {
@@ -246,19 +271,7 @@ static plim_status read_share(plim_step_settings *step, const plim_settings *s, 
     if (!st && step->share.size[PLIM_AXIS_tp] > 1)
         st = check_parts(step, err);
     const plim_strategy *by = step->share.strategy.strategy;
-    if (by && by->fused && !step->optim.impl && strstr(step->optim.optim->impls, "fused"))
-        step->optim.impl = PLIM_IMPL_FUSED;
-    if (!st && by && by->from_host && step->ema.optim)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "ema '%s' copies whole parameters, of which '%s' leaves each rank a "
-                         "shard: choose another strategy, or no ema",
-                         step->ema.optim->name, by->name);
-    if (!st && by && step->optim.in_backward)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "an optimizer in backward steps before '%s' has exchanged the "
-                         "gradients: choose one of them",
-                         by->name);
-    return st;
+    return st || !by ? st : check_strategy(step, by, err);
 }
 
 static bool is_checkpointed(const plim_step_settings *step)
