@@ -25,6 +25,18 @@ MODELS = {
     "gpt2": ("gpt2", "GPT2LMHeadModel", {**GPT, **BF16}),  # its head is its embedding
     "gpt2_fp32": ("gpt2", "GPT2LMHeadModel", {**GPT, **FP32}),
 }
+THREE = {**WIDE, "num_hidden_layers": 3, **BF16}
+OTHERS = {
+    "qwen2": ("qwen2", "Qwen2ForCausalLM", THREE),
+    "qwen3": ("qwen3", "Qwen3ForCausalLM", {**THREE, "head_dim": 64}),
+    "gemma": ("gemma", "GemmaForCausalLM", {**THREE, "head_dim": 64}),
+    "mixtral": ("mixtral", "MixtralForCausalLM", {**THREE, "num_local_experts": 4}),
+    "phi": ("phi", "PhiForCausalLM", THREE),
+    "gpt_neox": ("gpt_neox", "GPTNeoXForCausalLM", {key: THREE[key] for key in THREE if key != "num_key_value_heads"}),
+    "opt": ("opt", "OPTForCausalLM", {"vocab_size": 2003, "max_position_embeddings": 1024, "hidden_size": 512, "word_embed_proj_dim": 512,
+                                      "num_hidden_layers": 3, "num_attention_heads": 8, "ffn_dim": 2048, **BF16}),
+}
+MODELS.update(OTHERS)
 MANY, FEW = (4, 256), (1, 16)
 STRATEGIES = ["ddp", "ddp,view=1", "ddp,bucket_mib=4", "zero1", "fsdp2", "fsdp2,reshard=0", "fsdp2,reshard=1",
               "fsdp2,param=bf16,reduce=fp32",
@@ -70,6 +82,8 @@ def cases():
     rows += [(name, world, rank, 0, *FEW, strategy) for name, world, rank in (("llama", 8, 0), ("llama", 8, 3), ("llama", 8, 7), ("gpt2_fp32", 7, 0), ("gpt2_fp32", 7, 6))
              for strategy in MEGATRON]
     rows += [(name, 8, 3, checkpoint, *MANY, strategy) for name in ("gpt2", "llama_fp32") for checkpoint in (0, 1) for strategy in MEGATRON]
+    rows += [(name, 8, 3, checkpoint, *MANY, strategy) for name in OTHERS for checkpoint in (0, 1)
+             for strategy in ("fsdp1", "ds_zero2,reduce_bucket_size=1e6", ZERO3[1], MEGATRON[2])]
     rows = [(*row, "-") for row in rows]
     rows += [("llama", 8, 3, checkpoint, *MANY, strategy, "+accumulate") for checkpoint in (0, 1) for strategy in (MEGATRON[0], MEGATRON[3])]
     rows += [(name, 8, 3, checkpoint, *MANY, strategy, extra) for name in ("llama", "gpt2_fp32") for checkpoint in (0, 1)
