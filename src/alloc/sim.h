@@ -14,7 +14,7 @@ enum {
     PLIM_SIM_ALL = PLIM_SIM_ROWS | PLIM_SIM_LIVE | PLIM_SIM_TIMELINE,
     PLIM_SIM_STOP_AT_OOM = 1 << 3, /* else the storage is left out and the run continues */
     PLIM_SIM_LOW = 1 << 4,  /* takes sizes that are not exact at their lower bound, and streams
-                                      as if they had run what they were given */
+                             * as if they had run what they were given */
     PLIM_SIM_HIGH = 1 << 5, /* or at their upper bound */
     PLIM_SIM_FREE = 1 << 6, /* sums the free blocks when memory first ran out */
 };

@@ -176,11 +176,15 @@ bool plim_m_requires_grad(const plim_machine *m, plim_t t) { return m_t(m, t)->r
 const plim_world *plim_m_world(const plim_machine *m) { return &m->world; }
 void plim_m_set_libraries(plim_machine *m, plim_libraries lib) { m->world.lib = lib; }
 
+void plim__tell_tape(plim_machine *m, plim_event e)
+{
+    if (m->tape && !m->st && !plim_tape_event(m->tape, e))
+        plim_m_oom(m);
+}
+
 void plim_m_empty_cache(plim_machine *m)
 {
-    if (m->tape && !m->st &&
-        !plim_tape_event(m->tape, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE}))
-        plim_m_oom(m);
+    plim__tell_tape(m, (plim_event){.kind = PLIM_EVENT_EMPTY_CACHE});
 }
 
 void plim_m_search(plim_machine *m, plim_str key)

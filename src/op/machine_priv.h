@@ -170,6 +170,7 @@ const plim_meta *plim__meta_kept(plim_machine *m, const plim_meta *meta);
 /* Gives storage s, which has no memory, what the row says; its name is that of the op that is
  * running. */
 void plim__storage_alloc(plim_machine *m, uint32_t s, const plim_meta *meta, plim_storage row);
+void plim__tell_tape(plim_machine *m, plim_event e);
 /* The tape's row for t's storage, or NULL. */
 plim_storage *plim__tape_row(const plim_machine *m, plim_t t);
 

@@ -25,24 +25,18 @@ void plim_m_storage_alloc(plim_machine *m, plim_t t)
 
 void plim_m_set_stream(plim_machine *m, uint16_t stream) { m->stream = stream; }
 
-static void tell_tape(plim_machine *m, plim_event e)
-{
-    if (m->tape && !m->st && !plim_tape_event(m->tape, e))
-        plim_m_oom(m);
-}
-
 void plim_m_record_stream(plim_machine *m, plim_t t, uint16_t stream)
 {
     uint32_t s = t ? m_t(m, t)->storage : PLIM_NONE;
     if (!m->st && s != PLIM_NONE && m_s(m, s)->tape != PLIM_NONE)
-        tell_tape(m, (plim_event){.id = m_s(m, s)->tape,
-                                  .stream = stream,
-                                  .kind = PLIM_EVENT_RECORD_STREAM});
+        plim__tell_tape(m, (plim_event){.id = m_s(m, s)->tape,
+                                        .stream = stream,
+                                        .kind = PLIM_EVENT_RECORD_STREAM});
 }
 
 void plim_m_synchronize(plim_machine *m, uint16_t stream)
 {
-    tell_tape(m, (plim_event){.stream = stream, .kind = PLIM_EVENT_STREAM_DONE});
+    plim__tell_tape(m, (plim_event){.stream = stream, .kind = PLIM_EVENT_STREAM_DONE});
 }
 
 /* ---- the backward pass --------------------------------------------------------------- */

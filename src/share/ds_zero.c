@@ -46,11 +46,6 @@ static uint64_t size_of_part(uint64_t numel, uint64_t parts)
     return plim_sat_mul((plim_sat_add(numel, alignment - 1)) / alignment, NCCL_ALIGNMENT);
 }
 
-static bool is_trained(const plim_value *v)
-{
-    return v->kind == PLIM_VALUE_PARAMETER && v->requires_grad && v->tied_to == PLIM_NONE;
-}
-
 static bool is_mine(const ds_zero *z, const placed *p)
 {
     return p->numel && p->at < z->last && p->at + p->numel > z->first;
@@ -64,12 +59,12 @@ static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s
     uint64_t all = 0, numel, at = 0;
     (void)a;
     for (uint32_t i = 0; i < g->n_values; i++)
-        if (is_trained(&g->values[i]) && plim_meta_numel(&g->values[i].meta, &numel))
+        if (plim_share_trained(&g->values[i]) && plim_meta_numel(&g->values[i].meta, &numel))
             all = plim_sat_add(all, numel);
     uint64_t part = size_of_part(all, (uint64_t)parts);
     for (uint32_t i = 0; i < g->n_values && part; i++) {
-        if (!is_trained(&g->values[i]) || !plim_meta_numel(&g->values[i].meta, &numel) ||
-            !numel)
+        if (!plim_share_trained(&g->values[i]) ||
+            !plim_meta_numel(&g->values[i].meta, &numel) || !numel)
             continue;
         for (uint64_t k = at / part; k <= (at + numel - 1) / part; k++)
             kind[k] = plim_share_mix(kind[k], numel);
@@ -85,32 +80,19 @@ static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s
 /* The model's parameters become views of one tensor. */
 static void flatten_parameters(plim_shared *x, plim_t flat)
 {
-    ds_zero *z = x->own;
-    for (uint32_t i = 0; i < z->n; i++) {
-        placed *p = &z->p[i];
-        plim_t view = plim_m_alias(x->m, flat, plim_m_meta(x->m, x->value[p->value]));
-        plim_m_drop(x->m, x->value[p->value]);
-        x->value[p->value] = plim_m_as_leaf(x->m, view, true);
-    }
-    for (uint32_t i = 0; i < x->n_order; i++) {
-        uint32_t id = x->order[i], of = x->g->values[id].tied_to;
-        if (of != PLIM_NONE && x->value[id])
-            x->value[id] = x->value[of];
-    }
+    const ds_zero *z = x->own;
+    for (uint32_t i = 0; i < z->n; i++)
+        plim_share_map(x, z->p[i].value, flat);
+    plim_share_tie(x);
 }
 
 static void check_dtypes(plim_shared *x)
 {
     const ds_zero *z = x->own;
     for (uint32_t i = 0; i < z->n; i++)
-        if (plim_m_meta(x->m, x->value[z->p[i].value])->dtype != z->dtype)
-            plim_m_fail(x->m, PLIM_EUSAGE,
-                        "DeepSpeed's ZeRO needs parameters of one type, but '" PLIM_STR_FMT
-                        "' is %s and '" PLIM_STR_FMT "' is %s",
-                        PLIM_STR_ARG(x->g->values[z->p[0].value].name),
-                        plim_dtype_name(z->dtype),
-                        PLIM_STR_ARG(x->g->values[z->p[i].value].name),
-                        plim_dtype_name(plim_m_meta(x->m, x->value[z->p[i].value])->dtype));
+        plim_share_check_type(x, "DeepSpeed's ZeRO needs parameters of one type",
+                              z->p[0].value, z->dtype, z->p[i].value,
+                              plim_m_meta(x->m, x->value[z->p[i].value])->dtype);
 }
 
 static uint64_t find_largest(const ds_zero *z)
@@ -158,7 +140,7 @@ static void wrap_model(plim_shared *x, bool partitions)
     z->offloads = plim_strategy_number(s, "offload_optimizer") > 0;
     z->limit = (uint64_t)plim_strategy_number(s, "reduce_bucket_size");
     for (uint32_t i = 0; i < x->n_order; i++) {
-        if (!is_trained(&x->g->values[x->order[i]]))
+        if (!plim_share_trained(&x->g->values[x->order[i]]))
             continue;
         placed *p = &z->p[z->n++];
         *p = (placed){.value = x->order[i],
@@ -264,24 +246,13 @@ static uint64_t count_own(const ds_zero *z, const placed *p)
     return PLIM_MIN(p->at + p->numel, z->last) - PLIM_MAX(p->at, z->first);
 }
 
-/* In double precision. */
-static plim_t compute_norm(plim_shared *x, const placed *p)
-{
-    plim_t wide =
-        plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, count_own(x->own, p));
-    plim_t norm = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, 1);
-    plim_reduce_scratch(x->m, plim_m_meta(x->m, wide), 1);
-    plim_m_drop(x->m, wide);
-    return norm;
-}
-
 static void offload_gradient(plim_shared *x, placed *p)
 {
     const ds_zero *z = x->own;
     if (x->more_passes)
         return;
     plim_m_drop(x->m, p->norm);
-    p->norm = compute_norm(x, p);
+    p->norm = plim_share_norm(x, count_own(z, p));
     if (z->dtype != PLIM_F32)
         plim_m_drop(x->m, plim_share_flat(x, "gradient", PLIM_CAT_TEMPORARY, PLIM_F32,
                                           count_own(z, p)));
@@ -383,7 +354,7 @@ static void compute_norms(plim_shared *x)
     ds_zero *z = x->own;
     for (uint32_t i = 0; i < z->n; i++)
         if (is_mine(z, &z->p[i]))
-            z->p[i].norm = compute_norm(x, &z->p[i]);
+            z->p[i].norm = plim_share_norm(x, count_own(z, &z->p[i]));
     for (int i = 0; i < 2;
          i++) /* of the gradients as they are, and without the loss's scale */
         z->norm[i] = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F32, 1);

@@ -144,18 +144,6 @@ static bool find_owners(plim_shared *x)
     return ok;
 }
 
-static void check_dtype(plim_shared *x, uint32_t value)
-{
-    const zero3_fetcher *f = &((zero3 *)x->own)->f;
-    plim_dtype t = plim_m_meta(x->m, x->value[value])->dtype;
-    if (t != f->dtype)
-        plim_m_fail(x->m, PLIM_EUSAGE,
-                    "DeepSpeed's ZeRO needs parameters of one type, but '" PLIM_STR_FMT
-                    "' is %s and '" PLIM_STR_FMT "' is %s",
-                    PLIM_STR_ARG(x->g->values[f->p[0].value].name), plim_dtype_name(f->dtype),
-                    PLIM_STR_ARG(x->g->values[value].name), plim_dtype_name(t));
-}
-
 static void list_parameters(plim_shared *x)
 {
     const plim_strategy_spec *s = &x->share->strategy;
@@ -166,8 +154,9 @@ static void list_parameters(plim_shared *x)
         const plim_value *v = &x->g->values[id];
         if (!is_divided(v) || !x->value[id])
             continue;
+        plim_dtype t = plim_m_meta(x->m, x->value[id])->dtype;
         if (!z->f.n)
-            z->f.dtype = plim_m_meta(x->m, x->value[id])->dtype;
+            z->f.dtype = t;
         uint64_t numel = plim_share_numel(x, x->value[id]);
         z->f.p[z->f.n] = (zero3_param){
             .value = id,
@@ -182,7 +171,8 @@ static void list_parameters(plim_shared *x)
         if (v->requires_grad)
             z->trained[z->n_trained++] = z->f.n;
         z->f.n++;
-        check_dtype(x, id);
+        plim_share_check_type(x, "DeepSpeed's ZeRO needs parameters of one type",
+                              z->f.p[0].value, z->f.dtype, id, t);
     }
 }
 
@@ -232,11 +222,6 @@ static void divide_parameters(plim_shared *x)
         plim_zero3_put(x, p, 0);
         p->status = ZERO3_AWAY;
     }
-    for (uint32_t i = 0; i < x->n_order; i++) {
-        uint32_t id = x->order[i], k = place_of(x, id);
-        if (k != PLIM_NONE && x->value[id])
-            x->value[id] = x->value[z->f.p[k].value];
-    }
 }
 
 /* A group ends as soon as it has so many elements. */
@@ -275,13 +260,6 @@ static void join_parts(plim_shared *x)
     plim_m_empty_cache(x->m);
     z->flat =
         plim_share_flat(x, "flat parameters", PLIM_CAT_PARAMETER, z->f.dtype, count_parts(z));
-}
-
-static plim_t view_flat(plim_shared *x, plim_t flat, uint64_t numel)
-{
-    int64_t dim = (int64_t)numel;
-    plim_meta meta = plim_meta_make(plim_m_meta(x->m, flat)->dtype, 1, &dim);
-    return plim_m_alias(x->m, flat, &meta);
 }
 
 /* A copy, even of what is fp32 already; the cast of a group lives until that of the next one does. */
@@ -411,23 +389,13 @@ static plim_t reorder_bucket(plim_shared *x)
     return flat;
 }
 
-/* The square root of the sum of squares, in double precision. */
-static plim_t make_norm(plim_shared *x, uint64_t numel)
-{
-    plim_t wide = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, numel),
-           norm = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, 1);
-    plim_reduce_scratch(x->m, plim_m_meta(x->m, wide), 1);
-    plim_m_drop(x->m, wide);
-    return norm;
-}
-
 /* The part of a gradient that was summed up on the host comes back for its norm. */
 static void offload_part(plim_shared *x, uint32_t k, uint64_t numel)
 {
     zero3 *z = x->own;
     plim_t part = plim_share_flat(x, "gradient", PLIM_CAT_TEMPORARY, z->f.dtype, numel);
     if (!x->more_passes) {
-        plim_t norm = make_norm(x, numel);
+        plim_t norm = plim_share_norm(x, numel);
         plim_m_drop(x->m, z->norms[k]);
         z->norms[k] = norm;
         if (z->f.dtype != PLIM_F32)
@@ -514,7 +482,7 @@ static void begin_step(plim_shared *x)
     if (!z->f.n || z->offloads)
         return;
     for (uint32_t i = 0; i < z->n_trained; i++)
-        z->norms[i] = make_norm(x, z->f.p[z->trained[i]].each);
+        z->norms[i] = plim_share_norm(x, z->f.p[z->trained[i]].each);
     drop_norms(x);
     for (int i = 0; i < NORMS; i++)
         z->norm[i] = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, 1);
@@ -527,7 +495,7 @@ static void begin_group(plim_shared *x, uint32_t i)
     const group *g = &z->groups[i];
     plim_t grad =
         g->n > 1 ? plim_share_flat(x, "gradients", PLIM_CAT_GRADIENT, z->f.dtype, g->numel)
-                 : view_flat(x, z->kept, g->numel);
+                 : plim_share_view(x, z->kept, g->numel);
     if (z->f.dtype != PLIM_F32) {
         plim_t wide = plim_share_flat(x, "gradients", PLIM_CAT_GRADIENT, PLIM_F32, g->numel);
         plim_m_drop(x->m, grad);

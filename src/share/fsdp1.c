@@ -46,21 +46,16 @@ typedef struct fsdp1 {
 
 /* ---- flat parameters ---------------------------------------------------------------------- */
 
-static uint64_t round_up(uint64_t n, uint64_t of)
-{
-    return plim_sat_add(n, (of - n % of) % of);
-}
-
 /* Each parameter begins at a multiple of 16 bytes, and all ranks have as much.  Returns the size. */
 static uint64_t lay_out(piece *p, uint32_t n, plim_dtype t, int64_t parts)
 {
     const uint64_t bytes = 16;
     uint64_t at = 0, least = PLIM_MAX(1, bytes / plim_dtype_bytes(t));
     for (uint32_t i = 0; i < n; i++) {
-        p[i].at = round_up(at, least);
+        p[i].at = plim_share_round_up(at, least);
         at = plim_sat_add(p[i].at, p[i].numel);
     }
-    return round_up(at, (uint64_t)parts);
+    return plim_share_round_up(at, (uint64_t)parts);
 }
 
 /* As much of the parameter as the part has. */
@@ -112,19 +107,6 @@ static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s
     return of != NULL;
 }
 
-static void check_dtype(plim_shared *x, const unit *u, plim_t whole, uint32_t value)
-{
-    plim_dtype t = plim_m_meta(x->m, whole)->dtype;
-    const plim_value *first = &x->g->values[u->p[0].value], *v = &x->g->values[value];
-    if (t != u->dtype)
-        plim_m_fail(
-            x->m, PLIM_EUSAGE,
-            "FullyShardedDataParallel flattens parameters of one type, but '" PLIM_STR_FMT
-            "' is %s and '" PLIM_STR_FMT "' is %s",
-            PLIM_STR_ARG(first->name), plim_dtype_name(u->dtype), PLIM_STR_ARG(v->name),
-            plim_dtype_name(t));
-}
-
 static uint64_t shard_numel(const plim_shared *x, const unit *u)
 {
     return u->numel / (uint64_t)plim_share_parts(x);
@@ -134,9 +116,8 @@ static uint64_t shard_numel(const plim_shared *x, const unit *u)
 static void make_leaves(plim_shared *x, const unit *u)
 {
     for (uint32_t i = 0; i < u->n; i++) {
-        int64_t own = (int64_t)count_own(&u->p[i], shard_numel(x, u), plim_share_part(x));
-        plim_meta meta = plim_meta_make(u->dtype, 1, &own);
-        x->leaf[u->p[i].value] = plim_m_as_leaf(x->m, plim_m_alias(x->m, u->shard, &meta),
+        uint64_t own = count_own(&u->p[i], shard_numel(x, u), plim_share_part(x));
+        x->leaf[u->p[i].value] = plim_m_as_leaf(x->m, plim_share_view(x, u->shard, own),
                                                 x->g->values[u->p[i].value].requires_grad);
     }
 }
@@ -152,7 +133,9 @@ static void shard_unit(plim_shared *x, unit *u, uint32_t *ids, uint32_t n)
     for (uint32_t i = 0; i < u->n; i++) {
         u->p[i] = (piece){.value = ids[i], .numel = plim_share_numel(x, whole[i])};
         u->dtype = i ? u->dtype : plim_m_meta(x->m, whole[i])->dtype;
-        check_dtype(x, u, whole[i], ids[i]);
+        plim_share_check_type(x, "FullyShardedDataParallel flattens parameters of one type",
+                              u->p[0].value, u->dtype, ids[i],
+                              plim_m_meta(x->m, whole[i])->dtype);
     }
     if (u->n && !plim_m_bad(x->m)) {
         u->numel = lay_out(u->p, u->n, u->dtype, plim_share_parts(x));

@@ -111,16 +111,12 @@ static void check_dtypes(plim_shared *x, const unit *u)
     const sharded *first = NULL;
     for (uint32_t i = 0; i < u->n; i++) {
         const plim_value *v = &x->g->values[u->p[i].value];
-        plim_dtype t = plim_m_meta(x->m, u->p[i].shard)->dtype;
-        first = !first && v->requires_grad ? &u->p[i] : first;
-        if (v->requires_grad && t != plim_m_meta(x->m, first->shard)->dtype)
-            plim_m_fail(
-                x->m, PLIM_EUSAGE,
-                "fully_shard needs parameters of one type in a unit, but '" PLIM_STR_FMT
-                "' is %s and '" PLIM_STR_FMT "' is %s",
-                PLIM_STR_ARG(x->g->values[first->value].name),
-                plim_dtype_name(plim_m_meta(x->m, first->shard)->dtype), PLIM_STR_ARG(v->name),
-                plim_dtype_name(t));
+        if (!v->requires_grad)
+            continue;
+        first = first ? first : &u->p[i];
+        plim_share_check_type(x, "fully_shard needs parameters of one type in a unit",
+                              first->value, plim_m_meta(x->m, first->shard)->dtype,
+                              u->p[i].value, plim_m_meta(x->m, u->p[i].shard)->dtype);
     }
 }
 

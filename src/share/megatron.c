@@ -14,7 +14,6 @@ typedef struct placed {
     uint32_t value;
     uint64_t at, numel;   /* in the buffers */
     uint64_t first, last; /* its elements that this rank's optimizer updates */
-    plim_t master;        /* 0: it has none of them */
 } placed;
 
 typedef struct megatron {
@@ -29,11 +28,6 @@ typedef struct megatron {
     plim_t *norms; /* within a step */
 } megatron;
 
-static uint64_t round_up(uint64_t n, uint64_t of)
-{
-    return plim_sat_add(n, (of - n % of) % of);
-}
-
 static uint64_t common_multiple(uint64_t a, uint64_t b)
 {
     uint64_t x = a, y = b;
@@ -46,11 +40,6 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
 }
 
 /* ---- buffers ---------------------------------------------------------------------------------- */
-
-static bool is_trained(const plim_value *v)
-{
-    return v->kind == PLIM_VALUE_PARAMETER && v->requires_grad && v->tied_to == PLIM_NONE;
-}
 
 /* Gives a part its piece of each parameter of a bucket. */
 static void divide_bucket(placed *p, uint32_t n, uint64_t from, uint64_t to, uint64_t parts,
@@ -71,11 +60,11 @@ static uint64_t lay_out(placed *p, uint32_t n, double bucket, uint64_t parts, ui
     uint64_t at = 0, from = 0, divisor = common_multiple(parts, BUCKET_ALIGNMENT);
     uint32_t top = n; /* of the open bucket */
     for (uint32_t i = n; i-- > 0;) {
-        p[i].at = round_up(at, PARAM_ALIGNMENT);
+        p[i].at = plim_share_round_up(at, PARAM_ALIGNMENT);
         at = plim_sat_add(p[i].at, p[i].numel);
         if (i && (double)(at - from) < bucket)
             continue;
-        at = round_up(at, divisor);
+        at = plim_share_round_up(at, divisor);
         divide_bucket(&p[i], top - i, from, at, parts, part);
         from = at;
         top = i;
@@ -109,14 +98,15 @@ static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s
                          uint64_t *kind)
 {
     int64_t parts = s->size[PLIM_AXIS_dp];
-    placed *p = PLIM_NEW_N(a, placed, (uint64_t)g->n_values + 1);
     uint32_t n = 0;
-    if (!p)
-        return false;
     if (plim_strategy_number(&s->strategy, "use_distributed_optimizer") <= 0)
         return true;
+    placed *p = PLIM_NEW_N(a, placed, (uint64_t)g->n_values + 1);
+    if (!p)
+        return false;
     for (uint32_t i = 0; i < g->n_values; i++)
-        if (is_trained(&g->values[i]) && plim_meta_numel(&g->values[i].meta, &p[n].numel))
+        if (plim_share_trained(&g->values[i]) &&
+            plim_meta_numel(&g->values[i].meta, &p[n].numel))
             n++;
     for (int64_t k = 0; k < parts; k++) {
         lay_out(p, n, bucket_size(&s->strategy, parts), (uint64_t)parts, (uint64_t)k);
@@ -128,49 +118,29 @@ static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s
 
 /* ---- the model ----------------------------------------------------------------------------------- */
 
-static plim_t view_of(plim_shared *x, plim_t buffer, plim_dtype t, uint64_t numel)
-{
-    int64_t dim = (int64_t)numel;
-    plim_meta meta = plim_meta_make(t, 1, &dim);
-    return plim_m_alias(x->m, buffer, &meta);
-}
-
 static void list_parameters(plim_shared *x)
 {
     megatron *z = x->own;
     for (uint32_t i = 0; i < x->n_order; i++) {
         uint32_t id = x->order[i];
-        if (!is_trained(&x->g->values[id]))
+        if (!plim_share_trained(&x->g->values[id]))
             continue;
         plim_dtype t = plim_m_meta(x->m, x->value[id])->dtype;
         if (!z->n)
             z->dtype = t;
-        if (t != z->dtype)
-            plim_m_fail(x->m, PLIM_EUSAGE,
-                        "Megatron's buffers need parameters of one type, but '" PLIM_STR_FMT
-                        "' is %s and '" PLIM_STR_FMT "' is %s",
-                        PLIM_STR_ARG(x->g->values[z->p[0].value].name),
-                        plim_dtype_name(z->dtype), PLIM_STR_ARG(x->g->values[id].name),
-                        plim_dtype_name(t));
         z->p[z->n++] = (placed){.value = id, .numel = plim_share_numel(x, x->value[id])};
+        plim_share_check_type(x, "Megatron's buffers need parameters of one type",
+                              z->p[0].value, z->dtype, id, t);
     }
 }
 
 /* The model's parameters become views of the buffer. */
 static void map_parameters(plim_shared *x)
 {
-    megatron *z = x->own;
-    for (uint32_t i = z->n; i-- > 0;) {
-        uint32_t id = z->p[i].value;
-        plim_t view = plim_m_alias(x->m, z->params, plim_m_meta(x->m, x->value[id]));
-        plim_m_drop(x->m, x->value[id]);
-        x->value[id] = plim_m_as_leaf(x->m, view, true);
-    }
-    for (uint32_t i = 0; i < x->n_order; i++) {
-        uint32_t id = x->order[i], of = x->g->values[id].tied_to;
-        if (of != PLIM_NONE && x->value[id])
-            x->value[id] = x->value[of];
-    }
+    const megatron *z = x->own;
+    for (uint32_t i = z->n; i-- > 0;)
+        plim_share_map(x, z->p[i].value, z->params);
+    plim_share_tie(x);
 }
 
 static void make_buffers(plim_shared *x)
@@ -197,7 +167,7 @@ static plim_t make_master(plim_shared *x, const placed *p)
     const megatron *z = x->own;
     uint64_t numel = p->last - p->first;
     if (z->dtype == PLIM_F32)
-        return z->distributed ? view_of(x, z->params, PLIM_F32, numel)
+        return z->distributed ? plim_share_view(x, z->params, numel)
                               : plim_m_ref(x->m, x->value[p->value]);
     plim_t clone = plim_share_flat(x, "master weights", PLIM_CAT_TEMPORARY, z->dtype, numel);
     plim_m_place(x->m, PLIM_NONE, x->g->values[p->value].name, "master",
@@ -219,8 +189,7 @@ static void make_masters(plim_shared *x)
             if (matrix == rest || (p->first == p->last && z->distributed))
                 continue;
             z->of[z->n_masters] = i;
-            z->master[z->n_masters++] = p->master =
-                plim_m_as_leaf(x->m, make_master(x, p), true);
+            z->master[z->n_masters++] = plim_m_as_leaf(x->m, make_master(x, p), true);
         }
     x->master = z->master;
     x->n_masters = z->n_masters;

@@ -46,8 +46,8 @@ typedef struct plim_strategy {
     void (*returned)(struct plim_shared *x); /* backward() has */
     void (*reduce)(struct plim_shared *x);   /* the passes of a pipeline have run */
     void (*step)(struct plim_shared *x);     /* before the optimizer's step: clips, too */
-    void (*part)(struct plim_shared *x,
-                 uint32_t i); /* before that of a master: of one at a time */
+    /* before and after the step of one master: they are stepped one at a time */
+    void (*part)(struct plim_shared *x, uint32_t i);
     void (*part_end)(struct plim_shared *x, uint32_t i);
     void (*step_end)(struct plim_shared *x); /* after it */
     /* The parameters that this rank's optimizer updates: clears the others. */

@@ -28,6 +28,17 @@ static inline uint64_t plim_share_mix(uint64_t kind, uint64_t n)
     return kind ^ kind >> 32;
 }
 
+static inline uint64_t plim_share_round_up(uint64_t n, uint64_t of)
+{
+    return plim_sat_add(n, (of - n % of) % of);
+}
+
+/* Whether it is a parameter of its own that is trained. */
+static inline bool plim_share_trained(const plim_value *v)
+{
+    return v->kind == PLIM_VALUE_PARAMETER && v->requires_grad && v->tied_to == PLIM_NONE;
+}
+
 /* The option no_sync: passes before the last one of a step do not exchange gradients. */
 static inline bool plim_share_skips(const plim_shared *x)
 {
@@ -39,6 +50,18 @@ static inline bool plim_share_skips(const plim_shared *x)
 plim_t plim_share_flat(plim_shared *x, const char *role, plim_category c, plim_dtype t,
                        uint64_t numel);
 uint64_t plim_share_numel(const plim_shared *x, plim_t t);
+/* The first elements of a tensor, in one dimension: owned. */
+plim_t plim_share_view(plim_shared *x, plim_t flat, uint64_t numel);
+/* The parameter with this id becomes a view of `flat`; after the last of them, the second gives tied
+ * values the tensors of those that they are tied to. */
+void plim_share_map(plim_shared *x, uint32_t id, plim_t flat);
+void plim_share_tie(plim_shared *x);
+/* PLIM_EUSAGE: `what`, such as "ZeRO needs parameters of one type", but the value has another type than the
+ * first one. */
+void plim_share_check_type(plim_shared *x, const char *what, uint32_t first,
+                           plim_dtype of_first, uint32_t value, plim_dtype t);
+/* DeepSpeed's norm of so many elements, in double precision: a scalar, owned. */
+plim_t plim_share_norm(plim_shared *x, uint64_t numel);
 
 /* DeepSpeed's loss / gradient_accumulation_steps * loss_scale, whatever those are: owned, as is *divided,
  * the first quotient. */

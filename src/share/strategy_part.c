@@ -50,6 +50,48 @@ uint64_t plim_share_numel(const plim_shared *x, plim_t t)
     return n;
 }
 
+plim_t plim_share_view(plim_shared *x, plim_t flat, uint64_t numel)
+{
+    int64_t dim = (int64_t)numel;
+    plim_meta meta = plim_meta_make(plim_m_meta(x->m, flat)->dtype, 1, &dim);
+    return plim_m_alias(x->m, flat, &meta);
+}
+
+void plim_share_map(plim_shared *x, uint32_t id, plim_t flat)
+{
+    plim_t view = plim_m_alias(x->m, flat, plim_m_meta(x->m, x->value[id]));
+    plim_m_drop(x->m, x->value[id]);
+    x->value[id] = plim_m_as_leaf(x->m, view, true);
+}
+
+void plim_share_tie(plim_shared *x)
+{
+    for (uint32_t i = 0; i < x->n_order; i++) {
+        uint32_t id = x->order[i], of = x->g->values[id].tied_to;
+        if (of != PLIM_NONE && x->value[id])
+            x->value[id] = x->value[of];
+    }
+}
+
+void plim_share_check_type(plim_shared *x, const char *what, uint32_t first,
+                           plim_dtype of_first, uint32_t value, plim_dtype t)
+{
+    if (t != of_first)
+        plim_m_fail(x->m, PLIM_EUSAGE,
+                    "%s, but '" PLIM_STR_FMT "' is %s and '" PLIM_STR_FMT "' is %s", what,
+                    PLIM_STR_ARG(x->g->values[first].name), plim_dtype_name(of_first),
+                    PLIM_STR_ARG(x->g->values[value].name), plim_dtype_name(t));
+}
+
+plim_t plim_share_norm(plim_shared *x, uint64_t numel)
+{
+    plim_t wide = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, numel),
+           norm = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F64, 1);
+    plim_reduce_scratch(x->m, plim_m_meta(x->m, wide), 1);
+    plim_m_drop(x->m, wide);
+    return norm;
+}
+
 plim_t plim_share_scale_loss(plim_shared *x, plim_t loss, plim_t *divided)
 {
     plim_t factor = plim_m_wrapped(x->m, true);
