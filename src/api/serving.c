@@ -22,6 +22,7 @@ static plim_status search_most(const plim_serving *s, plim_serve_axis axis,
 static plim_status set_inference(plim_job *job, plim_err *err)
 {
     job->step.infer = job->bind.infer = true;
+    job->step.share = (plim_share){.world = 1}; /* 'tp' is the engine's */
     plim_job_plain_call(job);
     return plim_settings_put(job->settings, PLIM_SET_mode, "infer", err);
 }

@@ -39,6 +39,8 @@ static void serve_head(plim_page *p, const plim_serve *s)
     if (s->settings->text[PLIM_SET_weights].p)
         plim_flow_printf(&f, "%s", s->settings->text[PLIM_SET_weights].p);
     plim_flow_printf(&f, "kv %s", kv);
+    if (s->settings->tp > 1)
+        plim_flow_printf(&f, "tp %" PRId64, s->settings->tp);
     plim_flow_printf(&f, "context %" PRIu64, s->context);
     plim_flow_printf(&f, "concurrency %" PRIu64, s->concurrency);
     plim_flow_end(&f);
@@ -292,6 +294,9 @@ static void served_notes(plim_page *p, const plim_serve_fit *f)
         "of %s tokens; both at the upper bounds",
         plim_fmt_count(f->concurrency).s, f->concurrency == 1 ? "" : "s",
         plim_fmt_count(f->context).s);
+    if (f->settings->tp > 1)
+        plim_buf_printf(&b, "; each card is one of %" PRId64 " that divide the model",
+                        f->settings->tp);
     plim_str text = plim_arena_str(&p->arena, plim_buf_str(&b));
     p->buf.bad |= b.bad || !text.p;
     plim_page_puts(p, "\n");

@@ -50,17 +50,6 @@ static plim_status read_options(const plim_serving *s, options *o, plim_err *err
 
 static uint64_t ceil_div(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
 
-/* Rows of the vocabulary are filled up to a multiple of 64.
- * src: model_executor/layers/vocab_parallel_embedding.py */
-static uint64_t pad_vocabulary(const plim_graph *g, const plim_value *v, uint64_t bytes)
-{
-    const plim_meta *logits = &g->values[g->outputs[0]].meta;
-    int64_t rows = logits->rank ? logits->dim[logits->rank - 1] : 0;
-    if (v->meta.rank != 2 || v->meta.dim[0] != rows || rows < 1)
-        return bytes;
-    return plim_sat_mul(bytes / (uint64_t)rows, ceil_div((uint64_t)rows, 64) * 64);
-}
-
 static bool ends_with(plim_str s, const char *tail)
 {
     size_t n = strlen(tail);
@@ -86,7 +75,7 @@ static uint64_t sum_weights(const plim_serving *s)
         const plim_value *v = &g->values[i];
         uint64_t bytes = plim_serving_bytes(s, v);
         if (v->kind == PLIM_VALUE_PARAMETER && v->tied_to == PLIM_NONE)
-            sum = plim_sat_add(sum, pad_vocabulary(g, v, bytes));
+            sum = plim_sat_add(sum, bytes);
         else if (v->kind == PLIM_VALUE_BUFFER)
             sum = plim_sat_add(sum, v->packed ? bytes : rotary_table(s, v));
     }
@@ -240,7 +229,8 @@ enum { MIB = 1 << 20 };
 
 /* What the process takes outside PyTorch from its start on, and the graphs of each size of batch.
  * src: 0.03 to 0.20 GiB in vllm issue 13882 and pull requests 12126, 14447, 0.11 in kvcached 448;
- * graphs 0.36 in gpustack/runner pull request 251, 0.69 and 1.62 in vllm pull request 39559 */
+ * graphs 0.36 in gpustack/runner pull request 251, 0.69 and 1.62 in vllm pull request 39559; between
+ * two cards 0.14 of RTX 4090 (issue 13061), 1.79 of H100 (pull request 10511), else as in share.c */
 static plim_status add_others(const plim_serving *s, const options *o, plim_served *out,
                               plim_err *err)
 {
@@ -254,6 +244,15 @@ static plim_status add_others(const plim_serving *s, const options *o, plim_serv
                                                .high = 205 * mib,
                                                .certainty = PLIM_ESTIMATED,
                                                .doc = "kernels, loaded later"},
+                              err);
+    if (!st && s->cards > 1)
+        st = plim_served_part(out,
+                              (plim_serve_row){.part = "NCCL",
+                                               .low = 24 * mib,
+                                               .usual = 288 * mib,
+                                               .high = 1900 * mib,
+                                               .certainty = PLIM_ESTIMATED,
+                                               .doc = "between the cards"},
                               err);
     if (st || o->eager > 0)
         return st;

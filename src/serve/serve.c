@@ -86,7 +86,12 @@ static plim_status find_engine(plim_serving *s, plim_str text, plim_err *err)
     s->options = text;
     s->engine =
         plim_row_find("engine", word, engines, PLIM_COUNT(engines), sizeof *engines, err);
-    return s->engine ? check_options(s, err) : PLIM_EUSAGE;
+    if (!s->engine)
+        return PLIM_EUSAGE;
+    if (s->cards > 1 && !(s->engine->flags & PLIM_ENGINE_PARTS))
+        return plim_fail(err, PLIM_EUSAGE, 0, "tp: engine '%s' is simulated on one card only",
+                         s->engine->name);
+    return check_options(s, err);
 }
 
 /* ---- opening -------------------------------------------------------------------------------------- */
@@ -117,6 +122,15 @@ static plim_status refuse_model(const plim_serving *s, plim_err *err)
                      PLIM_STR_CUT(s->job->model->name));
 }
 
+static plim_status divide_model(plim_serving *s, plim_graph *g, plim_err *err)
+{
+    double by_expert;
+    if (!(s->engine->flags & PLIM_ENGINE_PARTS))
+        return PLIM_OK;
+    plim_status st = plim_serving_number(s, "enable_expert_parallel", 0, 1, &by_expert, err);
+    return st ? st : plim_serving_divide(s, g, by_expert > 0, err);
+}
+
 static plim_status read_model(plim_serving *s, plim_err *err)
 {
     const plim_importer *im = s->job->model->importer;
@@ -139,7 +153,7 @@ static plim_status read_model(plim_serving *s, plim_err *err)
         !s->job->settings->dtype)
         s->job->step.dtype =
             s->job->gpu && s->job->gpu->cc && s->job->gpu->cc < 80 ? PLIM_F16 : PLIM_BF16;
-    return PLIM_OK;
+    return divide_model(s, g, err);
 }
 
 #define TOKENS_MOST (1ull << 40)
@@ -185,7 +199,7 @@ static plim_status record_used(const plim_serving *s, plim_err *err)
 plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, plim_err *err)
 {
     const plim_settings *set = job->settings;
-    *out = (plim_serving){.job = job, .arena = a};
+    *out = (plim_serving){.job = job, .arena = a, .cards = (uint64_t)PLIM_MAX(set->tp, 1)};
     job->bind.batch = job->bind.seq = 1;
     const plim_importer *im = job->model->importer;
     const char *usual = im && !strcmp(im->name, "gguf") ? "llama.cpp" : "vllm";

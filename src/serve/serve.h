@@ -26,15 +26,23 @@ uint64_t plim_kv_row(const plim_kv_type *t, uint64_t elements);
 
 typedef struct plim_engine plim_engine;
 
+/* The part of a value that a card has: n of `of` equal ones. */
+typedef struct plim_serve_part {
+    uint64_t n, of;
+} plim_serve_part;
+uint64_t plim_serve_part_of(uint64_t bytes, plim_serve_part p); /* rounded up */
+
 typedef struct plim_serving {
     plim_job *job; /* with its card, if there is one */
     plim_arena *arena;
     const plim_engine *engine;
-    plim_str options;           /* of the engine, as given */
-    plim_str weights;           /* format: "Q4_K_M"; "": the types of the model */
-    const plim_graph *g;        /* of one token; NULL: the file holds weights only, */
-    const plim_inventory *held; /* which are these; NULL: it has a graph */
-    uint64_t context;           /* tokens of a request, those that it generates among them */
+    plim_str options;            /* of the engine, as given */
+    plim_str weights;            /* format: "Q4_K_M"; "": the types of the model */
+    const plim_graph *g;         /* of one token; NULL: the file holds weights only, */
+    const plim_inventory *held;  /* which are these; NULL: it has a graph */
+    uint64_t cards;              /* that divide the weights; 1: one has all */
+    const plim_serve_part *part; /* by value of the graph; NULL: all is on one card */
+    uint64_t context;            /* tokens of a request, those that it generates among them */
     uint64_t concurrency;
     uint64_t most_context; /* that the model was made for; 0: not known */
     const plim_kv_type *keys, *values;
@@ -49,8 +57,13 @@ plim_status plim_serving_number(const plim_serving *s, const char *name, double 
 plim_dtype plim_serving_dtype(const plim_serving *s);
 /* Bytes of keys and values for each token in all of these layers. */
 uint64_t plim_serving_kv(const plim_serving *s, const plim_kv_layers *kv);
-/* Bytes of a value of the graph; of a parameter in the type to which --dtype casts it. */
+/* Bytes of a value of the graph on one card; of a parameter in the type to which --dtype casts it. */
 uint64_t plim_serving_bytes(const plim_serving *s, const plim_value *v);
+
+/* What each of s->cards cards has of the values of the graph, as vLLM divides them, and of what the
+ * graph keeps of a token; the words of the vocabulary are filled up.  by_expert: a card has whole
+ * experts.  PLIM_EUSAGE, PLIM_EUNSUPPORTED: the model cannot be divided so, or it is not known how. */
+plim_status plim_serving_divide(plim_serving *s, plim_graph *g, bool by_expert, plim_err *err);
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
@@ -84,6 +97,7 @@ plim_fits plim_served_fits(const plim_serving *s, const plim_served *out);
 enum {
     PLIM_ENGINE_FILES = 1,  /* it serves GGUF files, and has quantizations of its own */
     PLIM_ENGINE_HALVES = 2, /* it casts models in fp32, unless told to keep them */
+    PLIM_ENGINE_PARTS = 4,  /* it divides the weights as plim_serving_divide says */
 };
 
 struct plim_engine {

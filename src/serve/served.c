@@ -22,7 +22,9 @@ uint64_t plim_serving_bytes(const plim_serving *s, const plim_value *v)
     if (v->kind != PLIM_VALUE_NODE && !v->packed && plim_is_float(m.dtype) &&
         s->job->step.dtype != PLIM_DTYPE_COUNT)
         m.dtype = s->job->step.dtype;
-    return plim_meta_bytes(&m, &bytes) ? bytes : UINT64_MAX;
+    if (!plim_meta_bytes(&m, &bytes))
+        return UINT64_MAX;
+    return s->part ? plim_serve_part_of(bytes, s->part[v - s->g->values]) : bytes;
 }
 
 /* ---- keys and values ------------------------------------------------------------------------- */
