@@ -111,6 +111,14 @@ typedef struct plim_kv_layers {
     int64_t state;            /* elements of the state of a recurrence */
 } plim_kv_layers;
 
+/* A part of the model that runs by itself, a stage of a pipeline. */
+typedef struct plim_chunk {
+    uint32_t scope;             /* its call of the model; 0: it has all nodes */
+    uint32_t received;          /* an input; PLIM_NONE: it has the model's */
+    uint32_t output, n_outputs; /* of the graph's outputs, from the first on */
+    bool sends;                 /* them to another stage; else the first is the loss */
+} plim_chunk;
+
 typedef struct plim_graph {
     plim_arena *arena;
     plim_str name, format, producer;
@@ -125,6 +133,8 @@ typedef struct plim_graph {
     uint32_t n_inputs, n_outputs, cap_inputs, cap_outputs;
     plim_open_dim *dims; /* by name, for --dim */
     uint32_t n_dims, cap_dims;
+    plim_chunk *chunks; /* in the order of the stages; none: the graph is whole */
+    uint32_t n_chunks;
     int64_t batch;    /* what the batch dimension was bound to; 0: there is none */
     bool batch_fixed; /* the file holds one batch size only */
     int64_t seq;      /* the sequence length that it was built with; 0: not known */

@@ -190,20 +190,50 @@ static plim_status check_parts(plim_step_settings *step, plim_err *err)
     return PLIM_OK;
 }
 
+/* Several stages of a rank.  src: torch 2.13 schedules.py ScheduleInterleaved1F1B */
+static plim_status check_chunks(plim_share *share, const plim_settings *s, plim_err *err)
+{
+    bool several = share->schedule >= PLIM_SCHEDULE_INTERLEAVED;
+    int64_t ranks = share->size[PLIM_AXIS_pp], n = share->microbatches,
+            rounds = PLIM_MAX(1, n / ranks);
+    if (s->stages_per_rank && !several)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'stages_per_rank' goes with schedule interleaved or looped_bfs");
+    if (several)
+        share->chunks = s->stages_per_rank ? s->stages_per_rank : 2;
+    if (several && share->strategy.strategy)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "with several stages of a rank, dp is not simulated: use schedule "
+                         "1f1b or gpipe");
+    if (share->schedule == PLIM_SCHEDULE_INTERLEAVED && n % rounds)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "schedule interleaved needs micro-batches that its %" PRId64
+                         " rounds divide, such as a multiple of %" PRId64 ": not %" PRId64,
+                         rounds, ranks, n);
+    return PLIM_OK;
+}
+
 static plim_status check_pipeline(plim_step_settings *step, const plim_settings *s,
                                   plim_err *err)
 {
     plim_share *share = &step->share;
     int64_t stages = share->size[PLIM_AXIS_pp];
-    if (stages < 2 && (s->microbatches || s->schedule))
+    if (stages < 2 && (s->microbatches || s->schedule || s->stages_per_rank))
         return plim_fail(
             err, PLIM_EUSAGE, 0,
             "'%s' is about a pipeline: give the number of its stages, such as --pp 4",
-            s->microbatches ? "microbatches" : "schedule");
-    share->schedule = s->schedule > 1 ? PLIM_SCHEDULE_GPIPE : PLIM_SCHEDULE_1F1B;
+            s->microbatches ? "microbatches"
+            : s->schedule   ? "schedule"
+                            : "stages_per_rank");
+    share->schedule =
+        s->schedule ? (plim_schedule)(s->schedule - 1) : PLIM_SCHEDULE_1F1B; /* words */
     share->microbatches = s->microbatches ? s->microbatches : stages;
+    share->chunks = 1;
     if (stages < 2)
         return PLIM_OK;
+    plim_status st = check_chunks(share, s, err);
+    if (st)
+        return st;
     if (share->schedule == PLIM_SCHEDULE_1F1B && share->microbatches < stages)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "schedule 1f1b needs as many micro-batches as stages: %" PRId64

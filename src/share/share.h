@@ -81,8 +81,10 @@ plim_dtype plim_strategy_computes(const plim_strategy_spec *spec, plim_dtype t);
 
 /* The order of a stage's forward and backward passes. */
 typedef enum plim_schedule {
-    PLIM_SCHEDULE_1F1B, /* a backward pass as soon as there is one */
-    PLIM_SCHEDULE_GPIPE /* all forward passes first */
+    PLIM_SCHEDULE_1F1B,        /* a backward pass as soon as there is one */
+    PLIM_SCHEDULE_GPIPE,       /* all forward passes first */
+    PLIM_SCHEDULE_INTERLEAVED, /* 1F1B of several stages of a rank */
+    PLIM_SCHEDULE_LOOPED       /* all forward passes of each of them first: breadth first */
 } plim_schedule;
 
 /* A job, and one rank of it. */
@@ -92,6 +94,7 @@ typedef struct plim_share {
     int64_t world, rank;
     int64_t microbatches;   /* with pp: that enter the pipeline in a step */
     plim_schedule schedule; /* likewise */
+    int64_t chunks;         /* likewise: stages of a rank, every pp-th */
     bool sequence;   /* with tp: the tokens are divided, too, between the products of layers */
     bool every_rank; /* the setting is "all" */
     plim_strategy_spec strategy;

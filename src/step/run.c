@@ -36,7 +36,7 @@ static void load_batch(plim_run *r, plim_batch *b)
         plim_meta meta = plim_step_meta(r->s->dtype, &v->meta);
         if (v->received)
             continue;
-        if (r->flights && meta.rank) /* of all micro-batches */
+        if (r->pipeline && meta.rank) /* of all micro-batches */
             meta.dim[0] *= r->s->share.microbatches;
         plim_m_place(r->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
         b->x[i] = plim_m_leaf(r->m, &meta, false);
@@ -236,21 +236,29 @@ void plim_run_recomputes(plim_run *r)
 
 void plim_run_forward(plim_run *r)
 {
+    const plim_chunk all = {.n_outputs = r->g->n_outputs};
+    plim_run_stage(r, &all, 0, r->g->n_nodes);
+}
+
+void plim_run_stage(plim_run *r, const plim_chunk *c, uint32_t first, uint32_t last)
+{
     const plim_graph *g = r->g;
     for (uint32_t i = 0; i < g->n_inputs; i++)
         r->value[g->inputs[i]] = r->now->x[i];
-    uint32_t at = 0;
+    uint32_t at = first;
     plim_shared_forward(&r->shared);
     for (uint32_t i = 0; i < r->regions.n && !plim_m_bad(r->m); i++) {
+        if (r->regions.r[i].first < first || r->regions.r[i].first >= last)
+            continue;
         run_nodes(r, at, r->regions.r[i].first, PLIM_PHASE_FORWARD);
         run_region(r, i);
         at = r->regions.r[i].last;
     }
-    run_nodes(r, at, g->n_nodes, PLIM_PHASE_FORWARD);
+    run_nodes(r, at, last, PLIM_PHASE_FORWARD);
     if (r->loss_at == PLIM_NONE)
         plim_shared_forward_end(&r->shared);
     /* out is assigned: the last iteration's outputs are freed */
-    for (uint32_t i = 0; i < g->n_outputs; i++) {
+    for (uint32_t i = c->output; i < c->output + c->n_outputs; i++) {
         plim_t t = r->value[g->outputs[i]];
         const plim_value *v = &g->values[g->outputs[i]];
         plim_m_drop(r->m, r->out[i]);
@@ -258,7 +266,7 @@ void plim_run_forward(plim_run *r)
         if (v->kind == PLIM_VALUE_NODE)
             plim_m_set_category(r->m, t, PLIM_CAT_OUTPUT);
         r->value[g->outputs[i]] = v->kind == PLIM_VALUE_NODE ? 0 : t;
-        for (uint32_t k = 0; k < i; k++) /* returned twice: one more reference */
+        for (uint32_t k = c->output; k < i; k++) /* returned twice: one more reference */
             if (g->outputs[k] == g->outputs[i])
                 r->out[i] = plim_m_ref(r->m, r->out[k]);
     }

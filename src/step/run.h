@@ -11,7 +11,7 @@ typedef struct plim_batch {
     plim_t x[PLIM_RUN_INPUTS], y;
 } plim_batch;
 
-typedef struct plim_flight plim_flight; /* pipeline.c */
+typedef struct plim_pipeline plim_pipeline; /* pipeline.c */
 
 typedef struct plim_run {
     plim_arena *a;
@@ -39,7 +39,7 @@ typedef struct plim_run {
     plim_ledger ledger;
     uint32_t loss_at; /* the node from which on the caller computes the loss, once it has bound
                          the outputs; PLIM_NONE: the model does, or there is none */
-    plim_flight *flights; /* micro-batches of a pipeline; NULL: it is none */
+    plim_pipeline *pipeline; /* NULL: there is none */
 } plim_run;
 
 void plim_run_mark(plim_run *r, plim_phase phase, plim_str op);
@@ -48,8 +48,9 @@ void plim_run_release(plim_run *r, plim_t *held, uint32_t n);
 void plim_run_fetch(plim_run *r, uint32_t n);
 void plim_run_clear_grad(plim_run *r, plim_t leaf);
 void plim_run_zero_grads(plim_run *r);
-/* out = model(x) of r->now */
+/* out = model(x) of r->now; of a chunk: its part of it */
 void plim_run_forward(plim_run *r);
+void plim_run_stage(plim_run *r, const plim_chunk *c, uint32_t first, uint32_t last);
 /* Names what a backward pass makes; ud: the run. */
 void plim_run_visit(void *ud, uint32_t where, const char *fn);
 
@@ -59,6 +60,5 @@ void plim_run_recomputes(plim_run *r);
 /* pipeline.c: the forward and backward passes of a stage; room for them, if it is one. */
 void plim_run_pipelined(plim_run *r);
 void plim_run_pipeline(plim_run *r);
-bool plim_run_sends(const plim_run *r); /* to a stage after this one */
 
 #endif

@@ -163,7 +163,7 @@ static void choose_loss(plim_run *r)
         return;
     }
     const plim_meta *first = &g->values[g->outputs[0]].meta;
-    if (plim_run_sends(r)) { /* another stage has a loss */
+    if (g->n_chunks) { /* the last stage has the model's own */
         r->loss_kind = PLIM_LOSS_MODEL;
         return;
     }
@@ -312,7 +312,7 @@ static void run_batches(plim_run *r)
 /* Gradients of one batch or of several, clipped if requested. */
 static void run_passes(plim_run *r)
 {
-    (r->flights ? plim_run_pipeline : run_batches)(r);
+    (r->pipeline ? plim_run_pipeline : run_batches)(r);
     if (!r->s->optim.in_backward)
         mark_optimizer(r);
     if (!plim_shared_step(&r->shared) && r->s->clip)

@@ -3,7 +3,7 @@
 
     tests/golden/runs.py says how to call it.
 
-A row of stage_runs.txt is a model, --pp, --dp, --tp, --strategy, --schedule, --microbatches, checkpoints as 0 or 1, batch of
+A row of stage_runs.txt is a model, --pp, --dp, --tp, --strategy, --schedule (with --stages-per-rank), --microbatches, checkpoints as 0 or 1, batch of
 a micro-batch and tokens, and the peak of requested bytes of each rank.  Two steps, AdamW.
 """
 import json
@@ -19,8 +19,10 @@ import runs  # noqa: E402  what such scripts have in common
 SIZES = {"vocab_size": 2003, "max_position_embeddings": 1024, "hidden_size": 512, "num_hidden_layers": 5,
          "num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 1408}
 BF16, FP32 = {"dtype": "bfloat16"}, {"dtype": "float32"}
+TEN = {**SIZES, "num_hidden_layers": 10}
 MODELS = {
     "llama": ("llama", "LlamaForCausalLM", {**SIZES, **BF16}),
+    "llama10": ("llama", "LlamaForCausalLM", {**TEN, **BF16}),
     "llama_fp32": ("llama", "LlamaForCausalLM", {**SIZES, **FP32}),
     "mistral": ("mistral", "MistralForCausalLM", {**SIZES, **BF16}),
     "qwen2": ("qwen2", "Qwen2ForCausalLM", {**SIZES, **BF16}),
@@ -28,7 +30,7 @@ MODELS = {
 
 
 def cases():
-    """Five layers, which the stages do not divide."""
+    """Five layers, or ten for more stages, which the stages do not divide."""
     rows = [("llama", stages, 1, 1, "-", schedule, microbatches, checkpoint, 4, 256) for schedule in ("1f1b", "gpipe")
             for stages, microbatches in ((2, 3), (4, 4), (4, 9)) for checkpoint in (0, 1)]
     rows += [(name, 3, 1, 1, "-", "1f1b", 5, 0, *size) for name in ("llama_fp32", "mistral", "qwen2")
@@ -42,13 +44,23 @@ def cases():
     rows += [(name, 3, 2, 1, strategy, "1f1b", 4, 0, 2, 128) for strategy in ("ddp,bucket_mib=1", "fsdp2", "fsdp2,param=bf16")
              for name in ("llama_fp32", "qwen2")]
     rows += [("llama", 2, 2, 2, "fsdp2", "1f1b", 4, checkpoint, 4, 256) for checkpoint in (0, 1)]
+    for schedule in ("interleaved,2", "looped_bfs,2"):
+        rows += [("llama", 2, 1, 1, "-", schedule, microbatches, checkpoint, 4, 256) for microbatches in (2, 4, 6)
+                 for checkpoint in (0, 1)]
+    rows += [("llama10", 4, 1, 1, "-", "interleaved,2", 8, 0, 2, 128), ("llama10", 2, 1, 1, "-", "interleaved,3", 4, 0, 2, 128),
+             ("llama10", 3, 1, 1, "-", "interleaved,2", 6, 1, 1, 16), ("llama", 2, 1, 2, "-", "interleaved,2", 4, 0, 4, 256)]
     return rows
+
+
+def chosen(schedule):
+    name, _, stages = schedule.partition(",")
+    return ["--schedule", name, *(["--stages-per-rank", stages] if stages else [])]
 
 
 def predicted(program, folder, name, stages, dp, tp, strategy, schedule, microbatches, checkpoint, batch, tokens):
     """By rank."""
     return tuple(runs.estimate(program, folder / name, "--batch", batch, "--seq", tokens, "--optimizer", "adamw",
-                               "--checkpoint", "blocks" if checkpoint else "none", "--pp", stages, "--schedule", schedule,
+                               "--checkpoint", "blocks" if checkpoint else "none", "--pp", stages, *chosen(schedule),
                                "--microbatches", microbatches, *(["--dp", dp, "--strategy", strategy] if dp > 1 else []),
                                *(["--tp", tp] if tp > 1 else []), "--rank", rank) for rank in range(stages * dp * tp))
 
