@@ -248,6 +248,7 @@ static plim_status check_pipeline(plim_step_settings *step, const plim_settings 
             "schedule 1f1b with more micro-batches than stages");
     const untried all[] = {{step->infer, "infer"},
                            {s->sequence_parallel, "sequence_parallel"},
+                           {s->sequences > 1, "sequences"},
                            {step->loss != PLIM_LOSS_DEFAULT && step->loss != PLIM_LOSS_MODEL,
                             "a loss that is not the model's own"},
                            {step->autocast != PLIM_F32, "autocast"},
@@ -313,12 +314,15 @@ static bool is_checkpointed(const plim_step_settings *step)
  * cache off under checkpointing, whatever was asked for (merge_with_config_defaults). */
 static void read_call(plim_job *job, const plim_settings *s)
 {
-    enum { ON = 1, OFF }; /* cache */
+    enum { ON = 1, OFF };               /* cache */
+    enum { EQUAL = 1, PADDED, PACKED }; /* sequences */
     const plim_step_settings *step = &job->step;
     bool own_loss = step->loss == PLIM_LOSS_DEFAULT || step->loss == PLIM_LOSS_MODEL;
     const plim_loop *loop = step->loop ? step->loop : plim_loop_usual(own_loss);
     job->bind.labels_are_inputs = loop->labels_are_inputs;
     job->bind.positions_are_inputs = step->share.sequence; /* a part cannot count them */
+    job->bind.padded = s->sequences == PADDED;
+    job->bind.packed = s->sequences == PACKED;
     bool off = is_checkpointed(step) || s->cache == OFF || step->share.size[PLIM_AXIS_pp] > 1;
     job->bind.caching = off                             ? PLIM_CACHING_OFF
                         : s->cache == ON                ? PLIM_CACHING_ON
@@ -328,7 +332,7 @@ static void read_call(plim_job *job, const plim_settings *s)
 
 void plim_job_plain_call(plim_job *job)
 {
-    job->bind.labels_are_inputs = false;
+    job->bind.labels_are_inputs = job->bind.padded = job->bind.packed = false;
     job->bind.caching = PLIM_CACHING_OFF;
 }
 
@@ -533,6 +537,13 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'cache' is on, but only decoders that plimsoll builds from a "
                          "config.json can keep keys and values");
+    if (!st && (bind.padded || bind.packed) && !g->uneven)
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "sequences are %s only for decoder models that plimsoll builds from a "
+            "config.json%s",
+            bind.padded ? "padded" : "packed",
+            bind.padded ? "" : " and that take position_ids");
     if (!st && job->settings->freeze && !job->step.infer)
         st = plim_freeze_apply(g, plim_str_of(job->settings->freeze), err);
     if (!st && job->quant.kind)

@@ -209,6 +209,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     if (bind)
         sizes = *bind;
     plim_hf h = {.positions = PLIM_NONE,
+                 .padding = PLIM_NONE,
+                 .mask = PLIM_NONE,
                  .hidden = PLIM_NONE,
                  .family = family_of(hd, &group),
                  .bind = &sizes,

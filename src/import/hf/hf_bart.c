@@ -265,7 +265,7 @@ static uint32_t whisper_decoder(const bart *b, uint32_t ids, uint32_t memory, ui
     plim_nn_leave(n);
     x = plim_nn_binary(n, "aten.add.Tensor", x, where);
     x = apply_dropout(b, x);
-    plim_hf_causal_mask(b->h, (plim_hf_mask){.positions = at});
+    plim_hf_causal_mask(b->h, (plim_hf_mask){.positions = at, .unpadded = true});
     x = add_layers(b, x, memory);
     plim_nn_leave(n);
     return x;

@@ -46,7 +46,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, int64_t i, uint32_t x
     plim_nn_enter(n, "attn", "GPT2Attention");
     x = add_conv1d(h, "c_attn", x, 3 * c->hidden);
     plim_nn_split(n, x, INTS(c->hidden, c->hidden, c->hidden), 2, part);
-    plim_hf_attention a = {.mask = PLIM_NONE,
+    plim_hf_attention a = {.mask = h->mask,
                            .sinks = PLIM_NONE,
                            .causal = true,
                            .scale = c->scale ? 1 / sqrt((double)dim) : 1,

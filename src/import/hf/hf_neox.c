@@ -22,7 +22,8 @@ static uint32_t rotary_attention(plim_hf *h, const config *c, plim_hf_attention 
                                  plim_hf_rope rope)
 {
     plim_nn *n = &h->n;
-    a.mask = a.sinks = PLIM_NONE;
+    a.mask = h->mask;
+    a.sinks = PLIM_NONE;
     a.causal = true;
     a.scale = 1 / plim_hf_head_root(c->hidden, c->heads);
     a.dropout = c->attention_dropout;

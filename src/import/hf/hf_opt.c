@@ -22,7 +22,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
     plim_nn *n = &h->n;
     plim_nn_enter(n, "self_attn", "OPTAttention");
     plim_nn_order(n, "k_proj v_proj q_proj out_proj");
-    plim_hf_attention a = {.mask = PLIM_NONE,
+    plim_hf_attention a = {.mask = h->mask,
                            .sinks = PLIM_NONE,
                            .causal = true,
                            .scale = 1,
@@ -64,15 +64,18 @@ static uint32_t add_layer(plim_hf *h, const config *c, int64_t i, uint32_t x)
     return x;
 }
 
-/* A table with two more rows than positions; positions come from a mask of ones. */
+/* A table with two more rows than positions, which come from the attention_mask, or one of ones. */
 static uint32_t embed_positions(plim_hf *h, const config *c)
 {
     plim_nn *n = &h->n;
-    uint32_t ones = NN_OP(n, "aten.ones.default", ARG_IS("size", INTS(h->batch, h->seq)));
-    uint32_t p = NN_OP(n, "aten.cumsum.default", ARG_T("self", ones), ARG_I("dim", 1));
-    p = plim_nn_binary(n, "aten.mul.Tensor", p, ones);
+    uint32_t mask = plim_hf_padding(h);
+    if (mask == PLIM_NONE)
+        mask = NN_OP(n, "aten.ones.default", ARG_IS("size", INTS(h->batch, h->seq)));
+    uint32_t p = NN_OP(n, "aten.cumsum.default", ARG_T("self", mask), ARG_I("dim", 1));
+    p = plim_nn_binary(n, "aten.mul.Tensor", p, mask);
     p = plim_nn_scalar(n, "aten.sub.Tensor", p, 1);
     p = h->positions = plim_nn_to(n, p, PLIM_I64);
+    plim_hf_causal_mask(h, (plim_hf_mask){.positions = PLIM_NONE});
     plim_nn_enter(n, "embed_positions", "OPTLearnedPositionalEmbedding");
     uint32_t w = plim_nn_param(n, "weight", INTS(c->positions + 2, c->hidden));
     p = plim_nn_embedding_op(n, plim_nn_scalar(n, "aten.add.Tensor", p, 2), w);

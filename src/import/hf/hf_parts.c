@@ -20,6 +20,11 @@ double plim_hf_head_root(int64_t hidden, int64_t heads)
 
 uint32_t plim_hf_positions(plim_hf *h)
 {
+    if (h->bind->packed) {
+        h->n.g->uneven = true;
+        return h->positions =
+                   plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(h->batch, h->seq));
+    }
     if (h->bind->positions_are_inputs)
         return h->positions = plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(1, h->seq));
     if (h->bind->prompts) { /* src: generation/utils.py prepare_inputs_for_generation */
@@ -40,8 +45,9 @@ void plim_hf_layer(plim_hf *h, const char *name, const char *type, uint32_t x)
 
 /* ---- masks --------------------------------------------------------------------------- */
 
-/* find_packed_sequence_indices: whether positions restart somewhere; here they do not. */
-static void look_for_packing(plim_hf *h, uint32_t positions)
+/* find_packed_sequence_indices: the number of the sequence to which each token belongs.  PLIM_NONE:
+ * positions begin anew nowhere. */
+static uint32_t look_for_packing(plim_hf *h, uint32_t positions)
 {
     plim_nn *n = &h->n;
     uint32_t p = plim_nn_expand(n, positions, INTS(h->batch, -1));
@@ -50,7 +56,8 @@ static void look_for_packing(plim_hf *h, uint32_t positions)
     p = NN_OP(n, "aten.diff.default", ARG_T("self", p), ARG_I("n", 1), ARG_I("dim", -1),
               ARG_T("prepend", first));
     p = NN_OP(n, "aten.ne.Scalar", ARG_T("self", p), ARG_I("other", 1));
-    NN_OP(n, "aten.cumsum.default", ARG_T("self", p), ARG_I("dim", -1));
+    p = NN_OP(n, "aten.cumsum.default", ARG_T("self", p), ARG_I("dim", -1));
+    return h->bind->packed ? p : PLIM_NONE;
 }
 
 /* arange(size) with three extra dimensions of one; its own is the i-th. */
@@ -71,38 +78,102 @@ static uint32_t logical_and(plim_nn *n, uint32_t a, uint32_t b)
     return plim_nn_binary(n, "aten.__and__.Tensor", a, b);
 }
 
-/* sdpa_mask: true where a token may attend */
-static uint32_t bool_mask(plim_hf *h, plim_hf_mask m)
+static uint32_t true_scalar(plim_nn *n, uint32_t like)
+{
+    const plim_named_arg a[] = {ARG_T("self", like), ARG_IS("size", no_dims),
+                                ARG_I("dtype", PLIM_BOOL)};
+    return plim_nn_op(n, "aten.new_ones.default", a, PLIM_COUNT(a));
+}
+
+/* What a row of the batch has at each of those places. */
+static uint32_t at_places(plim_nn *n, uint32_t x, uint32_t row, uint32_t place)
+{
+    return NN_OP(n, "aten.index.Tensor", ARG_T("self", x),
+                 ARG_TS("indices", ((uint32_t[]){row, place}), 2));
+}
+
+/* Whether a token at place q may attend to one at k. */
+static uint32_t places_mask(plim_nn *n, plim_hf_mask m, uint32_t q, uint32_t k)
+{
+    if (!m.sliding)
+        return plim_nn_binary(n, "aten.le.Tensor", k, q);
+    uint32_t mask = true_scalar(n, q);
+    uint32_t first = plim_nn_scalar(n, "aten.sub.Tensor", q, (double)m.window);
+    mask = logical_and(n, mask, plim_nn_binary(n, "aten.gt.Tensor", k, first));
+    return logical_and(n, mask, plim_nn_binary(n, "aten.le.Tensor", k, q));
+}
+
+/* sdpa_mask: true where a token may attend.  padding: of each token, whether it is one; packing: the
+ * number of its sequence; or PLIM_NONE */
+static uint32_t bool_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t packing)
 {
     plim_nn *n = &h->n;
     uint32_t batch = plim_nn_arange(n, h->batch), head = plim_nn_arange(n, 1);
     uint32_t q = range_of(n, h->seq), k = range_of(n, h->seq);
-    spread_dim(n, batch, 0);
+    batch = spread_dim(n, batch, 0);
     spread_dim(n, head, 1);
     q = spread_dim(n, q, 2);
     k = spread_dim(n, k, 3);
-    uint32_t mask;
-    if (m.sliding) {
-        const plim_named_arg scalar[] = {ARG_T("self", q), ARG_IS("size", no_dims),
-                                         ARG_I("dtype", PLIM_BOOL)};
-        mask = plim_nn_op(n, "aten.new_ones.default", scalar, PLIM_COUNT(scalar));
-        uint32_t first = plim_nn_scalar(n, "aten.sub.Tensor", q, (double)m.window);
-        mask = logical_and(n, mask, plim_nn_binary(n, "aten.gt.Tensor", k, first));
-        mask = logical_and(n, mask, plim_nn_binary(n, "aten.le.Tensor", k, q));
-    } else {
-        mask = plim_nn_binary(n, "aten.le.Tensor", k, q);
+    bool uneven = padding != PLIM_NONE || packing != PLIM_NONE;
+    uint32_t mask = uneven ? true_scalar(n, q) : PLIM_NONE;
+    if (packing != PLIM_NONE) {
+        uint32_t own = at_places(n, packing, batch, q);
+        own = plim_nn_binary(n, "aten.eq.Tensor", own, at_places(n, packing, batch, k));
+        mask = logical_and(n, mask, own);
+        q = at_places(n, m.positions, batch, q);
+        k = at_places(n, m.positions, batch, k);
     }
+    uint32_t causal = places_mask(n, m, q, k);
+    mask = uneven ? logical_and(n, mask, causal) : causal;
+    if (padding != PLIM_NONE)
+        mask = logical_and(n, mask, at_places(n, padding, batch, k));
     return plim_nn_expand(n, mask, INTS(h->batch, -1, h->seq, h->seq));
+}
+
+/* fast_all: whether no token is padding; here some are. */
+static void look_for_padding(plim_hf *h, uint32_t padding)
+{
+    plim_nn *n = &h->n;
+    uint32_t sum = plim_nn_unary(n, "aten.sum.default", padding);
+    NN_OP(n, "aten.eq.Scalar", ARG_T("self", sum), ARG_I("other", h->batch * h->seq));
+}
+
+uint32_t plim_hf_padding(plim_hf *h)
+{
+    if (h->bind->padded && h->padding == PLIM_NONE)
+        h->padding = plim_nn_input(&h->n, "attention_mask", PLIM_I64, INTS(h->batch, h->seq));
+    h->n.g->uneven |= h->bind->padded;
+    return h->padding;
+}
+
+/* As bools. */
+static uint32_t padding_mask(plim_hf *h, plim_hf_mask m)
+{
+    uint32_t mask = m.unpadded ? PLIM_NONE : plim_hf_padding(h);
+    return mask == PLIM_NONE ? mask : plim_nn_to(&h->n, mask, PLIM_BOOL);
+}
+
+/* src: masking_utils.py _ignore_causal_mask_sdpa: is_causal does without a mask */
+static bool needs_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t packing)
+{
+    if (m.eager || m.always || packing != PLIM_NONE || (m.sliding && h->seq >= m.window))
+        return true;
+    for (int i = 0; i < 2 && padding != PLIM_NONE;
+         i++) /* of all tokens, of those of the queries */
+        look_for_padding(h, padding);
+    return padding != PLIM_NONE;
 }
 
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
 {
     plim_nn *n = &h->n;
-    if (m.positions != PLIM_NONE && !h->caching)
-        look_for_packing(h, m.positions);
-    if (!m.eager && !m.always && !(m.sliding && h->seq >= m.window))
-        return PLIM_NONE; /* src: _ignore_causal_mask_sdpa */
-    uint32_t mask = bool_mask(h, m);
+    uint32_t padding = padding_mask(h, m), packing = PLIM_NONE;
+    if (m.positions != PLIM_NONE && !h->caching && padding == PLIM_NONE)
+        packing = look_for_packing(h, m.positions);
+    h->mask = PLIM_NONE;
+    if (!needs_mask(h, m, padding, packing))
+        return PLIM_NONE;
+    uint32_t mask = h->mask = bool_mask(h, m, padding, packing);
     if (!m.eager)
         return mask;
     uint32_t zero =

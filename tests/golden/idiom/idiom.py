@@ -49,23 +49,33 @@ MODELS = {  # model type, class, sizes
     "qwen3_autocast": ("qwen3", "Qwen3ForCausalLM", {**LLAMA, "head_dim": 64, "dtype": "float32"}),
     "gpt2_autocast": ("gpt2", "GPT2LMHeadModel", {**GPT, "dtype": "float32"}),
 }
+UNEVEN = ["llama", "mistral_window", "qwen2", "qwen3", "gemma2", "gemma3_text", "mixtral", "gpt_neox", "phi", "phi3", "gpt2",
+          "llama_autocast", "gpt2_autocast"]  # also with such sequences: NAME_padded, NAME_packed
+MODELS |= {f"{name}_padded": MODELS[name] for name in [*UNEVEN, "opt", "falcon", "bloom"]}
+MODELS |= {f"{name}_packed": MODELS[name] for name in UNEVEN}
 LONG = {"gpt2_124m": 1024}  # other sequences have 512 tokens
 ALL = list(MODELS)[:10]  # also with checkpoints
 
 
 def cases():
     return [(name, cache, checkpoint) for name in MODELS for cache in (0, 1)
-            for checkpoint in ((0, 1) if name in ALL or name.endswith("_autocast") else (0,))]
+            for checkpoint in ((0, 1) if name in ALL or name.endswith(("_autocast", "_padded", "_packed")) else (0,))]
+
+
+def sequences(name):
+    return name.rpartition("_")[2] if name.endswith(("_padded", "_packed")) else "equal"
 
 
 def predicted(program, folder, name, cache, checkpoint):
     return runs.estimate(program, folder / name, "--batch", 4, "--seq", LONG.get(name, 512), "--optimizer", "adamw",
                          "--cache", "on" if cache else "off", "--checkpoint", "blocks" if checkpoint else "none",
-                         *(["--autocast", "bf16"] if name.endswith("_autocast") else []))
+                         *(["--autocast", "bf16"] if "_autocast" in name else []),
+                         "--sequences", sequences(name))
 
 
 def measured(program, folder, name, cache, checkpoint):
-    return runs.run(program, HERE / "loop.py", folder / name, cache, checkpoint, LONG.get(name, 512))
+    return runs.run(program, HERE / "loop.py", folder / name, cache, checkpoint, LONG.get(name, 512),
+                    sequences(name))
 
 
 if __name__ == "__main__":

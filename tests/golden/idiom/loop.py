@@ -1,6 +1,7 @@
 """The loop that most people of transformers write: two steps of it under `plimsoll run`.
 
-    python loop.py FOLDER CACHE CHECKPOINT SEQ    FOLDER holds a config.json; CACHE and CHECKPOINT are 0 or 1
+    python loop.py FOLDER CACHE CHECKPOINT SEQ SEQUENCES    FOLDER holds a config.json; CACHE and CHECKPOINT are 0 or 1,
+                                                            SEQUENCES is equal, padded or packed
 """
 import sys
 
@@ -17,8 +18,15 @@ if checkpoint:
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 for step in range(2):
     x = torch.randint(0, config.vocab_size, (4, seq), device="cuda")
+    more = {}
+    if sys.argv[5] == "padded":
+        more["attention_mask"] = torch.ones((4, seq), dtype=torch.int64, device="cuda")
+        more["attention_mask"][0, seq // 2:] = 0
+    if sys.argv[5] == "packed":
+        more["position_ids"] = torch.empty((4, seq), dtype=torch.int64, device="cuda")
+        more["position_ids"][:] = torch.arange(seq // 2).repeat(2)
     with torch.autocast("cuda", torch.bfloat16, enabled=config.dtype == torch.float32):
-        loss = model(input_ids=x, labels=x).loss
+        loss = model(input_ids=x, labels=x, **more).loss
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
