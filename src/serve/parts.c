@@ -192,7 +192,7 @@ static plim_status check_features(const dividing *d, const plim_value *v, plim_s
 /* The width of each expert is divided, or their number.  The last bias is added once. */
 static plim_status divide_experts(const dividing *d, const plim_value *v, plim_serve_part *out)
 {
-    uint64_t n = v->meta.rank ? (uint64_t)v->meta.dim[0] : 1;
+    uint64_t n = v->meta.rank ? (uint64_t)PLIM_MAX(v->meta.dim[0], 1) : 1;
     bool down_bias = plim_str_ends(v->name, PLIM_STR("down_proj_bias"));
     *out = d->by_expert ? (plim_serve_part){ceil_div(n, d->cards), n}
            : down_bias  ? whole
