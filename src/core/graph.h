@@ -146,7 +146,7 @@ typedef struct plim_graph {
     uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
     bool cached;   /* keys and values of this pass are among the outputs */
     bool labels_are_inputs; /* an input serves as labels, too */
-    bool uneven; /* sequences are padded or packed, as bound: an input says how */
+    bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph;
 
 plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* makes scope 0 */

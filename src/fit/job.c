@@ -540,10 +540,10 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
     if (!st && (bind.padded || bind.packed) && !g->uneven)
         return plim_fail(
             err, PLIM_EUSAGE, 0,
-            "sequences are %s only for decoder models that plimsoll builds from a "
-            "config.json%s",
+            "sequences are %s only for %s that plimsoll builds from a config.json",
             bind.padded ? "padded" : "packed",
-            bind.padded ? "" : " and that take position_ids");
+            bind.padded ? "BERT and its relatives and decoders"
+                        : "decoders with position_ids");
     if (!st && job->settings->freeze && !job->step.infer)
         st = plim_freeze_apply(g, plim_str_of(job->settings->freeze), err);
     if (!st && job->quant.kind)

@@ -106,7 +106,7 @@ static uint32_t add_attention(const bert *b, uint32_t x)
     enter_module(b, "self", "SelfAttention");
     uint32_t q = project_heads(b, "query", x), k = project_heads(b, "key", x),
              v = project_heads(b, "value", x);
-    uint32_t y = plim_hf_full_attention(n, q, k, v, b->c->attention_dropout);
+    uint32_t y = plim_hf_full_attention(n, q, k, v, b->h->mask, b->c->attention_dropout);
     plim_nn_leave(n);
     y = add_output(b, "SelfOutput", y, x);
     plim_nn_leave(n);
@@ -135,6 +135,7 @@ static uint32_t add_encoder(const bert *b, uint32_t *table)
     uint32_t x = add_embeddings(b, plim_hf_ids(b->h), table);
     if (b->c->embedding && b->c->embedding != b->c->hidden)
         x = plim_nn_linear(n, "embeddings_project", x, b->c->hidden, true);
+    plim_hf_full_mask(b->h);
     enter_module(b, "encoder", "Encoder");
     for (int64_t i = 0; i < b->c->layers && !n->st; i++)
         x = add_layer(b, i, x);

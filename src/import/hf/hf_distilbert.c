@@ -43,7 +43,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
     plim_nn_enter(n, "attention", "DistilBertSelfAttention");
     uint32_t q = project_heads(h, c, "q_lin", x), k = project_heads(h, c, "k_lin", x),
              v = project_heads(h, c, "v_lin", x);
-    x = plim_hf_full_attention(n, q, k, v, c->attention_dropout);
+    x = plim_hf_full_attention(n, q, k, v, h->mask, c->attention_dropout);
     x = plim_nn_linear(n, "out_lin", x, c->hidden, true);
     plim_nn_leave(n);
     return x;
@@ -71,6 +71,7 @@ static uint32_t add_encoder(plim_hf *h, const config *c, uint32_t *table)
 {
     plim_nn *n = &h->n;
     uint32_t x = add_embeddings(h, c, table);
+    plim_hf_full_mask(h);
     plim_nn_enter(n, "transformer", "Transformer");
     for (int64_t i = 0; i < c->layers && !n->st; i++)
         x = add_layer(h, c, i, x);

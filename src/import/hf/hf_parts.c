@@ -95,6 +95,8 @@ static uint32_t at_places(plim_nn *n, uint32_t x, uint32_t row, uint32_t place)
 /* Whether a token at place q may attend to one at k. */
 static uint32_t places_mask(plim_nn *n, plim_hf_mask m, uint32_t q, uint32_t k)
 {
+    if (m.full)
+        return NN_OP(n, "aten.ge.Scalar", ARG_T("self", q), ARG_I("other", 0));
     if (!m.sliding)
         return plim_nn_binary(n, "aten.le.Tensor", k, q);
     uint32_t mask = true_scalar(n, q);
@@ -180,6 +182,16 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
         NN_OP(n, "aten.new_zeros.default", ARG_T("self", m.like), ARG_IS("size", no_dims));
     return NN_OP(n, "aten.where.ScalarOther", ARG_T("condition", mask), ARG_T("self", zero),
                  ARG_F("other", -1e30));
+}
+
+uint32_t plim_hf_full_mask(plim_hf *h)
+{
+    const plim_hf_mask full = {.full = true};
+    uint32_t padding = padding_mask(h, full);
+    if (padding == PLIM_NONE)
+        return PLIM_NONE;
+    plim_nn_unary(&h->n, "aten.all.default", padding); /* is there any? */
+    return h->mask = bool_mask(h, full, padding, PLIM_NONE);
 }
 
 /* ---- modules ----------------------------------------------------------------------------- */

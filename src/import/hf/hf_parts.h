@@ -29,10 +29,13 @@ typedef struct plim_hf_mask {
     bool eager;     /* additive, for eager attention ... */
     uint32_t like;  /* ... in the dtype of this value */
     bool always;    /* even where is_causal would do */
+    bool full;      /* to later tokens, too */
     bool unpadded;  /* the attention_mask is about other tokens, those of the encoder */
 } plim_hf_mask;
 /* [batch, 1, seq, seq], or PLIM_NONE if is_causal suffices */
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m);
+/* create_bidirectional_mask: PLIM_NONE unless sequences are padded. */
+uint32_t plim_hf_full_mask(plim_hf *h);
 /* The attention_mask that is passed, of int64; PLIM_NONE: none is. */
 uint32_t plim_hf_padding(plim_hf *h);
 

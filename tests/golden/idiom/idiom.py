@@ -53,12 +53,25 @@ UNEVEN = ["llama", "mistral_window", "qwen2", "qwen3", "gemma2", "gemma3_text", 
           "llama_autocast", "gpt2_autocast"]  # also with such sequences: NAME_padded, NAME_packed
 MODELS |= {f"{name}_padded": MODELS[name] for name in [*UNEVEN, "opt", "falcon", "bloom"]}
 MODELS |= {f"{name}_packed": MODELS[name] for name in UNEVEN}
+BERT = {**WIDE, "intermediate_size": 2048}
+ENCODERS = {
+    "bert": ("bert", "BertForMaskedLM", BERT),
+    "roberta": ("roberta", "RobertaForSequenceClassification", {**BERT, "pad_token_id": 1}),
+    "electra": ("electra", "ElectraForTokenClassification", {**BERT, "embedding_size": 128}),
+    "distilbert": ("distilbert", "DistilBertForSequenceClassification",
+                   {"vocab_size": 8000, "max_position_embeddings": 1024, "dim": 512, "n_layers": 4, "n_heads": 8, "hidden_dim": 2048}),
+}
+MODELS |= ENCODERS | {f"{name}_padded": model for name, model in ENCODERS.items()}
 LONG = {"gpt2_124m": 1024}  # other sequences have 512 tokens
 ALL = list(MODELS)[:10]  # also with checkpoints
 
 
+def keeps_tokens(name):
+    return MODELS[name] not in ENCODERS.values()
+
+
 def cases():
-    return [(name, cache, checkpoint) for name in MODELS for cache in (0, 1)
+    return [(name, cache, checkpoint) for name in MODELS for cache in ((0, 1) if keeps_tokens(name) else (0,))
             for checkpoint in ((0, 1) if name in ALL or name.endswith(("_autocast", "_padded", "_packed")) else (0,))]
 
 
@@ -68,7 +81,7 @@ def sequences(name):
 
 def predicted(program, folder, name, cache, checkpoint):
     return runs.estimate(program, folder / name, "--batch", 4, "--seq", LONG.get(name, 512), "--optimizer", "adamw",
-                         "--cache", "on" if cache else "off", "--checkpoint", "blocks" if checkpoint else "none",
+                         *(["--cache", "on" if cache else "off"] if keeps_tokens(name) else []), "--checkpoint", "blocks" if checkpoint else "none",
                          *(["--autocast", "bf16"] if "_autocast" in name else []),
                          "--sequences", sequences(name))
 

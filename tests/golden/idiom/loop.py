@@ -6,12 +6,13 @@
 import sys
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+import transformers
 
 folder, cache, checkpoint, seq = sys.argv[1], *map(int, sys.argv[2:5])
-config = AutoConfig.from_pretrained(folder)
+config = transformers.AutoConfig.from_pretrained(folder)
 config.use_cache = bool(cache)
-model = AutoModelForCausalLM.from_config(config, dtype=config.dtype).cuda()
+kind = config.architectures[0]
+model = getattr(transformers, kind)._from_config(config, dtype=config.dtype).cuda()
 model.train()
 if checkpoint:
     model.gradient_checkpointing_enable()
@@ -25,8 +26,13 @@ for step in range(2):
     if sys.argv[5] == "packed":
         more["position_ids"] = torch.empty((4, seq), dtype=torch.int64, device="cuda")
         more["position_ids"][:] = torch.arange(seq // 2).repeat(2)
+    y = x  # a decoder shifts its tokens itself
+    if kind.endswith("MaskedLM"):
+        y = torch.randint(0, config.vocab_size, (4, seq), device="cuda")
+    if kind.endswith("Classification"):
+        y = torch.randint(0, config.num_labels, (4, seq) if "Token" in kind else (4,), device="cuda")
     with torch.autocast("cuda", torch.bfloat16, enabled=config.dtype == torch.float32):
-        loss = model(input_ids=x, labels=x, **more).loss
+        loss = model(input_ids=x, labels=y, **more).loss
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
