@@ -39,6 +39,8 @@ static void serve_head(plim_page *p, const plim_serve *s)
     if (s->settings->text[PLIM_SET_weights].p)
         plim_flow_printf(&f, "%s", s->settings->text[PLIM_SET_weights].p);
     plim_flow_printf(&f, "kv %s", kv);
+    if (s->settings->pp > 1)
+        plim_flow_printf(&f, "pp %" PRId64, s->settings->pp);
     if (s->settings->tp > 1)
         plim_flow_printf(&f, "tp %" PRId64, s->settings->tp);
     plim_flow_printf(&f, "context %" PRIu64, s->context);
@@ -294,9 +296,9 @@ static void served_notes(plim_page *p, const plim_serve_fit *f)
         "of %s tokens; both at the upper bounds",
         plim_fmt_count(f->concurrency).s, f->concurrency == 1 ? "" : "s",
         plim_fmt_count(f->context).s);
-    if (f->settings->tp > 1)
-        plim_buf_printf(&b, "; each card is one of %" PRId64 " that divide the model",
-                        f->settings->tp);
+    int64_t cards = PLIM_MAX(f->settings->tp, 1) * PLIM_MAX(f->settings->pp, 1);
+    if (cards > 1)
+        plim_buf_printf(&b, "; each card is one of %" PRId64 " that divide the model", cards);
     plim_str text = plim_arena_str(&p->arena, plim_buf_str(&b));
     p->buf.bad |= b.bad || !text.p;
     plim_page_puts(p, "\n");

@@ -137,6 +137,8 @@ static plim_status find_widest(const plim_serving *s, uint64_t *out, plim_err *e
  * src: vllm pull request 10511 and issue 13882, kvcached pull request 448 */
 enum { SAMPLER_LOW = 12, SAMPLER_USUAL = 16, SAMPLER_HIGH = 41 };
 
+static bool has_sampler(const plim_serving *s) { return s->stage + 1 >= s->n_stages; }
+
 static plim_status add_profile_run(const plim_serving *s, const options *o, plim_served *out,
                                    plim_err *err)
 {
@@ -148,7 +150,7 @@ static plim_status add_profile_run(const plim_serving *s, const options *o, plim
     uint64_t words = logits->rank ? (uint64_t)logits->dim[logits->rank - 1] : 0;
     uint64_t rows = (uint64_t)PLIM_MIN(o->sequences, o->tokens);
     layers = plim_sat_mul(layers, (uint64_t)o->tokens);
-    words = plim_sat_mul(words, rows);
+    words = has_sampler(s) ? plim_sat_mul(words, rows) : 0;
     const plim_serve_row row = {
         .part = "profile run",
         .low = PLIM_MAX(layers, plim_sat_mul(words, SAMPLER_LOW)),
@@ -245,7 +247,7 @@ static plim_status add_others(const plim_serving *s, const options *o, plim_serv
                                                .certainty = PLIM_ESTIMATED,
                                                .doc = "kernels, loaded later"},
                               err);
-    if (!st && s->cards > 1)
+    if (!st && (s->cards > 1 || s->n_stages > 1))
         st = plim_served_part(out,
                               (plim_serve_row){.part = "NCCL",
                                                .low = 24 * mib,
@@ -363,13 +365,19 @@ plim_status plim_engine_vllm(const plim_serving *s, plim_served *out, plim_err *
     if (st)
         return st;
     uint64_t weights = sum_weights(s);
+    plim_str doc = PLIM_STR("and tables of positions");
+    if (s->n_stages > 1)
+        doc = plim_arena_printf(out->arena, "of stage %" PRIu64 " of %" PRIu64 ", the fullest",
+                                s->stage + 1, s->n_stages);
+    if (!doc.p)
+        return plim_oom(err);
     out->request_bytes = plim_sat_mul(plim_sat_mul(p.page, p.layers), p.blocks);
     st = plim_served_part(out,
                           (plim_serve_row){.part = "weights",
                                            .low = weights,
                                            .usual = weights,
                                            .high = weights,
-                                           .doc = "and tables of positions"},
+                                           .doc = doc.p},
                           err);
     if (!st)
         st = add_others(s, &o, out, err);

@@ -88,9 +88,10 @@ static plim_status find_engine(plim_serving *s, plim_str text, plim_err *err)
         plim_row_find("engine", word, engines, PLIM_COUNT(engines), sizeof *engines, err);
     if (!s->engine)
         return PLIM_EUSAGE;
-    if (s->cards > 1 && !(s->engine->flags & PLIM_ENGINE_PARTS))
-        return plim_fail(err, PLIM_EUSAGE, 0, "tp: engine '%s' is simulated on one card only",
-                         s->engine->name);
+    bool several = s->cards > 1 || s->n_stages > 1;
+    if (several && !(s->engine->flags & PLIM_ENGINE_PARTS))
+        return plim_fail(err, PLIM_EUSAGE, 0, "%s: engine '%s' is simulated on one card only",
+                         s->cards > 1 ? "tp" : "pp", s->engine->name);
     return check_options(s, err);
 }
 
@@ -128,7 +129,9 @@ static plim_status divide_model(plim_serving *s, plim_graph *g, plim_err *err)
     if (!(s->engine->flags & PLIM_ENGINE_PARTS))
         return PLIM_OK;
     plim_status st = plim_serving_number(s, "enable_expert_parallel", 0, 1, &by_expert, err);
-    return st ? st : plim_serving_divide(s, g, by_expert > 0, err);
+    if (!st)
+        st = plim_serving_divide(s, g, by_expert > 0, err);
+    return st || s->n_stages < 2 ? st : plim_serving_stages(s, g, err);
 }
 
 static plim_status read_model(plim_serving *s, plim_err *err)
@@ -199,7 +202,10 @@ static plim_status record_used(const plim_serving *s, plim_err *err)
 plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, plim_err *err)
 {
     const plim_settings *set = job->settings;
-    *out = (plim_serving){.job = job, .arena = a, .cards = (uint64_t)PLIM_MAX(set->tp, 1)};
+    *out = (plim_serving){.job = job,
+                          .arena = a,
+                          .cards = (uint64_t)PLIM_MAX(set->tp, 1),
+                          .n_stages = (uint64_t)PLIM_MAX(set->pp, 1)};
     job->bind.batch = job->bind.seq = 1;
     const plim_importer *im = job->model->importer;
     const char *usual = im && !strcmp(im->name, "gguf") ? "llama.cpp" : "vllm";
@@ -254,8 +260,8 @@ plim_fits plim_served_fits(const plim_serving *s, const plim_served *out)
                                   : PLIM_FITS_NO;
 }
 
-plim_status plim_serve_ask(const plim_serving *s, plim_arena *a, plim_served *out,
-                           plim_err *err)
+static plim_status ask_engine(const plim_serving *s, plim_arena *a, plim_served *out,
+                              plim_err *err)
 {
     *out = (plim_served){.arena = a};
     for (uint32_t i = 0; s->g && i < s->g->n_kv; i++)
@@ -263,6 +269,30 @@ plim_status plim_serve_ask(const plim_serving *s, plim_arena *a, plim_served *ou
             out->token_bytes =
                 plim_sat_add(out->token_bytes, plim_serving_kv(s, &s->g->kv[i]));
     return s->engine->serve(s, out, err);
+}
+
+/* Whether `a` holds fewer requests, or takes more. */
+static bool is_worse(const plim_served *a, const plim_served *b)
+{
+    if (a->pool && a->requests != b->requests)
+        return a->requests < b->requests;
+    return plim_served_total(a, PLIM_ON_CARD).usual > plim_served_total(b, PLIM_ON_CARD).usual;
+}
+
+plim_status plim_serve_ask(const plim_serving *s, plim_arena *a, plim_served *out,
+                           plim_err *err)
+{
+    if (s->n_stages < 2)
+        return ask_engine(s, a, out, err);
+    plim_status st = PLIM_OK;
+    for (uint64_t i = 0; i < s->n_stages && !st; i++) {
+        const plim_serving at = plim_serving_at(s, i);
+        plim_served one;
+        st = ask_engine(&at, a, &one, err);
+        if (!st && (!i || is_worse(&one, out)))
+            *out = one;
+    }
+    return st;
 }
 
 /* ---- the longest, the most ------------------------------------------------------------------------------ */

@@ -32,6 +32,13 @@ typedef struct plim_serve_part {
 } plim_serve_part;
 uint64_t plim_serve_part_of(uint64_t bytes, plim_serve_part p); /* rounded up */
 
+/* What a stage of vLLM's pipeline has: the same values, of which those of other stages are {0, 1},
+ * and what its own layers keep of a token. */
+typedef struct plim_serve_stage {
+    const plim_graph *g;
+    const plim_serve_part *part;
+} plim_serve_stage;
+
 typedef struct plim_serving {
     plim_job *job; /* with its card, if there is one */
     plim_arena *arena;
@@ -42,7 +49,9 @@ typedef struct plim_serving {
     const plim_inventory *held;  /* which are these; NULL: it has a graph */
     uint64_t cards;              /* that divide the weights; 1: one has all */
     const plim_serve_part *part; /* by value of the graph; NULL: all is on one card */
-    uint64_t context;            /* tokens of a request, those that it generates among them */
+    const plim_serve_stage *stages;
+    uint64_t n_stages, stage; /* of which this is one: g and part are its own */
+    uint64_t context;         /* tokens of a request, those that it generates among them */
     uint64_t concurrency;
     uint64_t most_context; /* that the model was made for; 0: not known */
     const plim_kv_type *keys, *values;
@@ -64,6 +73,10 @@ uint64_t plim_serving_bytes(const plim_serving *s, const plim_value *v);
  * graph keeps of a token; the words of the vocabulary are filled up.  by_expert: a card has whole
  * experts.  PLIM_EUSAGE, PLIM_EUNSUPPORTED: the model cannot be divided so, or it is not known how. */
 plim_status plim_serving_divide(plim_serving *s, plim_graph *g, bool by_expert, plim_err *err);
+/* Then, the layers among s->n_stages stages.  Likewise. */
+plim_status plim_serving_stages(plim_serving *s, const plim_graph *g, plim_err *err);
+/* The same, about that stage. */
+plim_serving plim_serving_at(const plim_serving *s, uint64_t stage);
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
