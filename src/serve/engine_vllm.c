@@ -46,90 +46,9 @@ static plim_status read_options(const plim_serving *s, options *o, plim_err *err
     return st ? st : plim_serving_number(s, "kv_cache_memory_bytes", 0, 1e15, &o->pool, err);
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
-
 static uint64_t ceil_div(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
 
-static bool ends_with(plim_str s, const char *tail)
-{
-    size_t n = strlen(tail);
-    return s.n >= n && !memcmp(s.p + s.n - n, tail, n);
-}
-
-/* cos and sin of every position, in the type of the model: transformers holds frequencies only.
- * src: model_executor/layers/rotary_embedding/base.py */
-static uint64_t rotary_table(const plim_serving *s, const plim_value *v)
-{
-    if (!ends_with(v->name, "inv_freq") || ends_with(v->name, "original_inv_freq") ||
-        v->meta.rank != 1)
-        return 0;
-    uint64_t row = 2 * (uint64_t)v->meta.dim[0] * plim_dtype_bytes(plim_serving_dtype(s));
-    return plim_sat_mul(row, PLIM_MAX((uint64_t)s->g->seq_max, s->context));
-}
-
-static uint64_t sum_weights(const plim_serving *s)
-{
-    const plim_graph *g = s->g;
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < g->n_values; i++) {
-        const plim_value *v = &g->values[i];
-        uint64_t bytes = plim_serving_bytes(s, v);
-        if (v->kind == PLIM_VALUE_PARAMETER && v->tied_to == PLIM_NONE)
-            sum = plim_sat_add(sum, bytes);
-        else if (v->kind == PLIM_VALUE_BUFFER)
-            sum = plim_sat_add(sum, v->packed ? bytes : rotary_table(s, v));
-    }
-    return sum;
-}
-
 /* ---- the run of dummies ------------------------------------------------------------------------- */
-
-/* What an op reads and writes for one token, and whether any of it is not made of parameters
- * alone; `moving` marks such values. */
-static uint64_t sum_operands(const plim_serving *s, const plim_node *n, bool *moving)
-{
-    uint64_t sum = 0;
-    bool moves = false;
-    for (uint32_t i = 0; i < n->n_args; i++)
-        for (uint32_t k = 0; k < plim_arg_values(&n->args[i]); k++) {
-            uint32_t id = plim_arg_value(&n->args[i], k);
-            if (id == PLIM_NONE || !moving[id])
-                continue;
-            moves = true;
-            sum = plim_sat_add(sum, plim_serving_bytes(s, &s->g->values[id]));
-        }
-    for (uint32_t i = 0; i < n->n_outs; i++) {
-        moving[n->outs[i]] = moves;
-        sum = plim_sat_add(sum, plim_serving_bytes(s, &s->g->values[n->outs[i]]));
-    }
-    return moves ? sum : 0;
-}
-
-/* The most that an op of a layer works on for one token, and the hidden states beside it; the
- * head, which makes the logits, works on few tokens only. */
-static plim_status find_widest(const plim_serving *s, uint64_t *out, plim_err *err)
-{
-    const plim_graph *g = s->g;
-    const uint64_t logits = plim_serving_bytes(s, &g->values[g->outputs[0]]);
-    uint64_t hidden = 0;
-    bool *moving = PLIM_NEW_N(s->arena, bool, g->n_values);
-    if (!moving)
-        return plim_oom(err);
-    for (uint32_t i = 0; i < g->n_inputs; i++)
-        moving[g->inputs[i]] = true;
-    *out = 0;
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
-        const plim_node *n = &g->nodes[i];
-        uint64_t all = sum_operands(s, n, moving);
-        uint64_t made = n->n_outs ? plim_serving_bytes(s, &g->values[n->outs[0]]) : 0;
-        if (!all || made == logits)
-            continue;
-        hidden = hidden ? hidden : made; /* of the embedding */
-        *out = PLIM_MAX(*out, all);
-    }
-    *out = plim_sat_add(*out, 2 * hidden);
-    return PLIM_OK;
-}
 
 /* Logits of each sequence in fp32 and what sampling makes of them, in bytes for each sequence and
  * word of the vocabulary: measured 41 and 39 (Llama-3-8B and Qwen2.5-7B, 2024 and early 2025), 16
@@ -142,14 +61,10 @@ static bool has_sampler(const plim_serving *s) { return s->stage + 1 >= s->n_sta
 static plim_status add_profile_run(const plim_serving *s, const options *o, plim_served *out,
                                    plim_err *err)
 {
-    uint64_t layers = 0;
-    plim_status st = find_widest(s, &layers, err);
-    if (st)
-        return st;
     const plim_meta *logits = &s->g->values[s->g->outputs[0]].meta;
     uint64_t words = logits->rank ? (uint64_t)logits->dim[logits->rank - 1] : 0;
     uint64_t rows = (uint64_t)PLIM_MIN(o->sequences, o->tokens);
-    layers = plim_sat_mul(layers, (uint64_t)o->tokens);
+    const uint64_t layers = plim_sat_mul(s->sizes.widest, (uint64_t)o->tokens);
     words = has_sampler(s) ? plim_sat_mul(words, rows) : 0;
     const plim_serve_row row = {
         .part = "profile run",
@@ -364,7 +279,9 @@ plim_status plim_engine_vllm(const plim_serving *s, plim_served *out, plim_err *
         st = plan_pool(s, &o, &p, err);
     if (st)
         return st;
-    uint64_t weights = sum_weights(s);
+    uint64_t positions = PLIM_MAX((uint64_t)s->g->seq_max, s->context);
+    uint64_t weights =
+        plim_sat_add(s->sizes.weights, plim_sat_mul(s->sizes.position, positions));
     plim_str doc = PLIM_STR("and tables of positions");
     if (s->n_stages > 1)
         doc = plim_arena_printf(out->arena, "of stage %" PRIu64 " of %" PRIu64 ", the fullest",

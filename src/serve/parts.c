@@ -34,12 +34,6 @@ typedef struct dividing {
 
 static const plim_serve_part whole = {1, 1};
 
-uint64_t plim_serve_part_of(uint64_t bytes, plim_serve_part p)
-{
-    uint64_t rest = bytes % p.of * p.n;
-    return plim_sat_add(plim_sat_mul(bytes / p.of, p.n), rest / p.of + (rest % p.of != 0));
-}
-
 static uint64_t ceil_div(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
 
 /* ---- modules -------------------------------------------------------------------------------- */
@@ -405,7 +399,7 @@ static plim_status make_stage(plim_serving *s, const plim_graph *g, uint64_t at,
                                          : at + 1 == s->n_stages);
         part[i] = here ? s->part[i] : none;
     }
-    *out = (plim_serve_stage){own, part};
+    *out = (plim_serve_stage){.g = own, .part = part};
     return PLIM_OK;
 }
 
@@ -428,6 +422,10 @@ plim_status plim_serving_stages(plim_serving *s, const plim_graph *g, plim_err *
         first += count_layers((uint64_t)g->kv[0].layers, s->n_stages, i);
     }
     s->stages = stages;
+    for (uint64_t i = 0; i < s->n_stages && !st; i++) {
+        const plim_serving at = plim_serving_at(s, i);
+        st = plim_serving_measure(&at, &stages[i].sizes, err);
+    }
     return st;
 }
 
@@ -437,5 +435,6 @@ plim_serving plim_serving_at(const plim_serving *s, uint64_t stage)
     at.stage = stage;
     at.g = s->stages[stage].g;
     at.part = s->stages[stage].part;
+    at.sizes = s->stages[stage].sizes;
     return at;
 }

@@ -30,13 +30,21 @@ typedef struct plim_engine plim_engine;
 typedef struct plim_serve_part {
     uint64_t n, of;
 } plim_serve_part;
-uint64_t plim_serve_part_of(uint64_t bytes, plim_serve_part p); /* rounded up */
+
+/* What does not depend on the requests: bytes. */
+typedef struct plim_serve_sizes {
+    uint64_t weights;
+    uint64_t position; /* of tables of positions, for each */
+    uint64_t widest;   /* the most that an op of a layer works on for one token, and the hidden
+                          states beside it */
+} plim_serve_sizes;
 
 /* What a stage of vLLM's pipeline has: the same values, of which those of other stages are {0, 1},
  * and what its own layers keep of a token. */
 typedef struct plim_serve_stage {
     const plim_graph *g;
     const plim_serve_part *part;
+    plim_serve_sizes sizes;
 } plim_serve_stage;
 
 typedef struct plim_serving {
@@ -49,6 +57,7 @@ typedef struct plim_serving {
     const plim_inventory *held;  /* which are these; NULL: it has a graph */
     uint64_t cards;              /* that divide the weights; 1: one has all */
     const plim_serve_part *part; /* by value of the graph; NULL: all is on one card */
+    plim_serve_sizes sizes;      /* likewise known where `part` is */
     const plim_serve_stage *stages;
     uint64_t n_stages, stage; /* of which this is one: g and part are its own */
     uint64_t context;         /* tokens of a request, those that it generates among them */
@@ -75,6 +84,8 @@ uint64_t plim_serving_bytes(const plim_serving *s, const plim_value *v);
 plim_status plim_serving_divide(plim_serving *s, plim_graph *g, bool by_expert, plim_err *err);
 /* Then, the layers among s->n_stages stages.  Likewise. */
 plim_status plim_serving_stages(plim_serving *s, const plim_graph *g, plim_err *err);
+/* Of s->g and s->part. */
+plim_status plim_serving_measure(const plim_serving *s, plim_serve_sizes *out, plim_err *err);
 /* The same, about that stage. */
 plim_serving plim_serving_at(const plim_serving *s, uint64_t stage);
 

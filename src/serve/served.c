@@ -15,6 +15,13 @@ plim_dtype plim_serving_dtype(const plim_serving *s)
     return s->g ? plim_job_cache_dtype(s->job, s->g) : PLIM_F16;
 }
 
+/* Rounded up. */
+static uint64_t part_of(uint64_t bytes, plim_serve_part p)
+{
+    uint64_t rest = bytes % p.of * p.n;
+    return plim_sat_add(plim_sat_mul(bytes / p.of, p.n), rest / p.of + (rest % p.of != 0));
+}
+
 uint64_t plim_serving_bytes(const plim_serving *s, const plim_value *v)
 {
     plim_meta m = v->meta;
@@ -24,7 +31,7 @@ uint64_t plim_serving_bytes(const plim_serving *s, const plim_value *v)
         m.dtype = s->job->step.dtype;
     if (!plim_meta_bytes(&m, &bytes))
         return UINT64_MAX;
-    return s->part ? plim_serve_part_of(bytes, s->part[v - s->g->values]) : bytes;
+    return s->part ? part_of(bytes, s->part[v - s->g->values]) : bytes;
 }
 
 /* ---- keys and values ------------------------------------------------------------------------- */
