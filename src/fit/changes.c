@@ -43,12 +43,13 @@ static const char *value_blocks(const search *s)
     return strcmp(used_text(s, PLIM_SET_checkpoint), "none") != 0 ? NULL : "blocks";
 }
 
-/* Where the model computes a cross entropy of its own. */
+/* Where the loss is a cross entropy that the model computes itself: another one is another training. */
 static const char *value_liger(const search *s)
 {
     const plim_graph *g = s->g;
     uint32_t node = g->n_outputs ? g->values[g->outputs[0]].node : PLIM_NONE;
-    bool own = node != PLIM_NONE && plim_node_calls(&g->nodes[node], "cross_entropy_loss");
+    bool own = !strcmp(used_text(s, PLIM_SET_loss), "model") && node != PLIM_NONE &&
+               plim_node_calls(&g->nodes[node], "cross_entropy_loss");
     return own && s->job->step.autocast == PLIM_F32 ? "liger" : NULL;
 }
 
