@@ -313,7 +313,7 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
         if (!g->fn) {
             if (g->inbox[0])
                 accumulate_grad(m, g->leaf, g->inbox[0]);
-            if (g->inbox[0] && m->watch && m->watch->gradient)
+            if (g->inbox[0] && m->watch && m->watch->gradient && !m_t(m, g->leaf)->unheard)
                 m->watch->gradient(m->watch->ud, g->leaf);
             g->inbox[0] = 0;
             continue;

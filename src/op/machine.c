@@ -467,7 +467,14 @@ void plim_m_set_data(plim_machine *m, plim_t leaf, plim_t t)
 plim_t plim_m_detached(plim_machine *m, plim_t t)
 {
     plim_t d = plim_m_alias(m, t, plim_m_meta(m, t));
+    m_t(m, d)->unheard = d != 0;
     return plim_m_as_leaf(m, d, m_t(m, t)->requires_grad);
+}
+
+plim_t plim_m_as_input(plim_machine *m, plim_t t)
+{
+    m_t(m, t)->unheard = t != 0;
+    return plim_m_as_leaf(m, t, true);
 }
 
 plim_t plim_m_grad(const plim_machine *m, plim_t leaf) { return m_t(m, leaf)->grad; }

@@ -276,11 +276,13 @@ plim_t plim_m_leaf(plim_machine *m, const plim_meta *meta, bool requires_grad);
 /* Makes a view a leaf of its own, such as a parameter that lies in a larger buffer. Returns
  * t. */
 plim_t plim_m_as_leaf(plim_machine *m, plim_t t, bool requires_grad);
+/* The same for what is no parameter, and gets a gradient of which wrappers do not hear. */
+plim_t plim_m_as_input(plim_machine *m, plim_t t);
 plim_t plim_m_grad(const plim_machine *m, plim_t leaf); /* its .grad, borrowed; 0: None */
 void plim_m_set_grad(plim_machine *m, plim_t leaf, plim_t grad); /* takes the reference */
 void plim_m_clear_sparse(plim_machine *m, plim_t leaf); /* its .grad.zero_(), if sparse */
 void plim_m_set_category(plim_machine *m, plim_t t, plim_category c);
-/* t.detach(), which requires grad if t does: owned. */
+/* t.detach(), which requires grad if t does, as an input does: owned. */
 plim_t plim_m_detached(plim_machine *m, plim_t t);
 /* A gemm on cuBLAS (lt: on cuBLASLt) is about to run: allocates its workspace as the settings
  * say. */

@@ -21,6 +21,7 @@ typedef struct m_tensor {
     plim_t cast;            /* a parameter's cast in the current autocast region; not owned */
     plim_t indices, values; /* of a sparse tensor, owned; 0: dense */
     bool requires_grad, wrapped, is_view, coalesced;
+    bool unheard;        /* leaf: no parameter: a wrapper does not hear of its gradient */
     bool moves;          /* leaf: its data has become another tensor's */
     uint32_t generation; /* see m_index */
 } m_tensor;

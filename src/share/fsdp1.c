@@ -417,6 +417,7 @@ static void finish_backward(plim_shared *x)
 
 const plim_strategy plim_strategy_fsdp1 = {
     .name = "fsdp1",
+    .wants_saved = true,
     .from_host = true,
     .wrap = wrap_model,
     .forward = begin_forward,

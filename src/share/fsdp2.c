@@ -447,6 +447,7 @@ static void reduce_deferred(plim_shared *x)
 
 const plim_strategy plim_strategy_fsdp2 = {
     .name = "fsdp2",
+    .wants_saved = true,
     .from_host = true,
     .takes_parts = true,
     .takes_stages = true,

@@ -33,6 +33,7 @@ typedef struct plim_strategy {
     bool fused;        /* brings an optimizer whose kernels make no tensors */
     bool one_type;     /* casts all parameters to the model's type */
     bool modules;      /* its units; recomputing runs them forward, too */
+    bool wants_saved;  /* checkpoints are not reentrant */
     void (*prepare)(plim_graph *g);      /* replaces ops that the library replaces */
     void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
     void (*forward)(struct plim_shared *x, uint32_t unit);

@@ -129,7 +129,9 @@ def main(path, strategy, checkpoints, batch, tokens, extra=""):
     config = transformers.AutoConfig.from_pretrained(path)
     model = getattr(transformers, config.architectures[0])._from_config(config).train()
     if int(checkpoints):
-        model.gradient_checkpointing_enable()
+        model.gradient_checkpointing_enable({"use_reentrant": checkpoints == "2"})
+        if checkpoints == "2":
+            model.enable_input_require_grads()
     name, options = read_strategy(strategy)
 
     def next_batch():
