@@ -60,6 +60,8 @@ typedef struct plim_vgpu_options {
     const char *alloc_conf; /* as PYTORCH_CUDA_ALLOC_CONF */
     const char *workspace;  /* "auto" (default), "off", "low", "high" */
     uint32_t index;         /* N of "cuda:N", below PLIM_VGPU_CARDS */
+    const char *
+        cublas_workspace; /* as CUBLAS_WORKSPACE_CONFIG; what PyTorch cannot read is ignored */
 } plim_vgpu_options;
 #define PLIM_VGPU_OPTIONS_INIT                                                                \
     {                                                                                         \

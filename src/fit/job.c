@@ -364,7 +364,7 @@ static plim_status read_fused(plim_job *job, const plim_settings *s, plim_err *e
 /* Calibrated on half of the measured runs and judged on the other: docs/accuracy.md. */
 enum { MARGIN_PERCENT = 5 };
 
-static void read_libraries(plim_job *job, const plim_settings *s)
+static plim_status read_libraries(plim_job *job, const plim_settings *s, plim_err *err)
 {
     enum { TF32_OFF = 2 }; /* cudnn_tf32 */
     const plim_workspace workspace = plim_workspace_of(s->workspace);
@@ -374,6 +374,7 @@ static void read_libraries(plim_job *job, const plim_settings *s)
     lib->workspace = workspace.counted;
     lib->no_tf32 = s->cudnn_tf32 == TF32_OFF;
     lib->benchmark = s->cudnn_benchmark;
+    return s->cublas_workspace ? plim_world_cublas(s->cublas_workspace, lib, err) : PLIM_OK;
 }
 
 /* Packed weights get no gradients.  src: transformers trainer.py validate_quantization_for_training;
@@ -415,9 +416,10 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         st = plim_lora_parse(plim_str_of(job->settings->lora), &job->lora, err);
     if (!st && job->settings->quant)
         st = read_quant(job, job->settings, err);
+    if (!st)
+        st = read_libraries(job, job->settings, err);
     if (st)
         return st;
-    read_libraries(job, job->settings);
     job->alloc.torch = job->step.torch->version;
     job->alloc.conf = plim_str_of(job->settings->alloc_conf);
     plim_job_use_card(job, NULL);

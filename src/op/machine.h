@@ -35,9 +35,11 @@ enum { PLIM_USUAL_CC = 80, PLIM_USUAL_SMS = 108, PLIM_USUAL_THREADS_PER_SM = 204
 typedef struct plim_libraries {
     int torch; /* the version that they came with: the one asked for, where plim_world.torch is
                   that of the nearest profile */
-    bool workspace; /* count what they and kernels take for themselves */
-    bool no_tf32;   /* torch.backends.cudnn.allow_tf32 is off */
-    bool benchmark; /* torch.backends.cudnn.benchmark is on */
+    bool workspace;     /* count what they and kernels take for themselves */
+    bool no_tf32;       /* torch.backends.cudnn.allow_tf32 is off */
+    bool benchmark;     /* torch.backends.cudnn.benchmark is on */
+    bool cublas_given;  /* CUBLAS_WORKSPACE_CONFIG is set, */
+    uint64_t cublas_ws; /* to this many bytes */
 } plim_libraries;
 
 typedef struct plim_world {

@@ -17,6 +17,9 @@ typedef struct plim_workspace {
 /* By the index of its word in settings.def; 0: not given. */
 plim_workspace plim_workspace_of(int word);
 
+/* Reads CUBLAS_WORKSPACE_CONFIG: ":4096:2:16:8", in KiB.  PLIM_EUSAGE: it is not of that form. */
+plim_status plim_world_cublas(const char *config, plim_libraries *lib, plim_err *err);
+
 /* gpu NULL, or a value that the card does not give: as on an A100. */
 plim_world plim_world_on(const plim_torch *torch, const plim_gpu *gpu, plim_libraries lib);
 

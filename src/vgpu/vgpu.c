@@ -127,6 +127,8 @@ static plim_status open_parts(plim_vgpu *d, const plim_vgpu_options *o, plim_err
         st = plim_settings_set(s, "workspace", o->workspace, err);
     const plim_workspace workspace = plim_workspace_of(s ? s->workspace : 0);
     d->world.lib.workspace = workspace.counted;
+    if (!st && o->cublas_workspace)
+        plim_world_cublas(o->cublas_workspace, &d->world.lib, NULL);
     if (!st)
         st = plim_torch_find(o->torch, &d->torch, &d->world.lib.torch, err);
     if (!st)

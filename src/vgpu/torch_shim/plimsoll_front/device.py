@@ -33,7 +33,8 @@ class Device:
         self.alloc_conf = run["alloc_conf"] or ""
         self.note = ""
         options = Options(text(run["gpu"]), run["vram"], text(torch_version),
-                          text(run["alloc_conf"]), text(run["workspace"]), index)
+                          text(run["alloc_conf"]), text(run["workspace"]), index,
+                          text(os.environ.get("CUBLAS_WORKSPACE_CONFIG")))
         err = Err()
         st = self.lib.plim_vgpu_open(ctypes.byref(options), ctypes.byref(self.handle),
                                         ctypes.byref(err))
