@@ -215,7 +215,8 @@ if(TARGET plimsoll)
     # transformers write, peft, generate(), ranks of jobs on several cards, the published table of
     # ZeRO's model states, the buffers of llama.cpp.
     foreach(script idiom/idiom tune/tune serve/serve share/share share/part share/stage
-                   share/zero_table share/estimator share/reserved loss/loss llamacpp/llamacpp)
+                   share/zero_table share/estimator share/reserved loss/loss llamacpp/llamacpp
+                   megatron/gpt)
         get_filename_component(name ${script} NAME)
         add_test(NAME golden.${name}
                  COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/${script}.py

@@ -52,7 +52,7 @@ ROOMS = {
     "live": {"base", "report"},  # nothing of models
 }
 PUBLIC = ("plimsoll.h", "plimsoll_vgpu.h", "plimsoll_live.h")
-WINGS = {"import": {"weights", "pt2", "onnx", "hf"}}  # of a room: they do not see one another
+WINGS = {"import": {"weights", "pt2", "onnx", "hf", "megatron"}}  # of a room: they do not see one another
 # Programs and libraries of their own, on plimsoll.h; live/record on the format of its file.
 APART = {("vgpu", "cuda_stub"), ("vgpu", "torch_shim"), ("live", "record")}
 

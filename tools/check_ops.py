@@ -21,7 +21,9 @@ OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "linear4bit": "tests/gold
            for name in ("enter", "reduce", "gather", "unite", "scatter", "wait", "embedding")},
         "zero3_linear": "tests/golden/share/share.py",
         "linear_cross_entropy": "tests/golden/loss/loss.py", "liger_cross_entropy": "tests/golden/loss/loss.py",
-        "requires_grad": "tests/golden/tune/tune.py"}
+        "requires_grad": "tests/golden/tune/tune.py",
+        **{f"megatron_{name}": "tests/golden/megatron/gpt.py"
+           for name in ("linear", "scatter", "split", "softmax", "activation", "dropout_add", "rope", "attention", "loss")}}
 
 
 def texts():

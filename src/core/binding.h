@@ -14,6 +14,13 @@ typedef enum plim_caching {
 } plim_caching;
 
 /* All optional. */
+/* What one rank of several has of a model.  Zeros: all. */
+typedef struct plim_rank_part {
+    int64_t weights;               /* parts of the weights: tensor parallelism */
+    bool sequence;                 /* tokens are divided likewise */
+    int64_t stages, stage, chunks; /* ranks of the pipeline, this one, stages of each */
+} plim_rank_part;
+
 typedef struct plim_binding {
     int64_t batch; /* 0: the hint in the file */
     int64_t seq;   /* 0: likewise */
@@ -37,6 +44,7 @@ typedef struct plim_binding {
     bool positions_are_inputs; /* position_ids are passed */
     bool padded;               /* an attention_mask is passed, in which some are 0 */
     bool packed;               /* position_ids are passed, which begin anew within a row */
+    plim_rank_part part;       /* what this rank has, for models that divide themselves */
     plim_str packing;          /* a quantization_config for a model that has none; "": none */
 } plim_binding;
 

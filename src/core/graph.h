@@ -30,6 +30,7 @@ typedef struct plim_value {
     bool adapter;       /* parameters: added to the model once it is loaded and cast, */
     plim_dtype made_as; /* in this dtype, and then cast to their own */
     bool partial;       /* parameters: the gradient of each rank is a part of a sum */
+    bool shared;        /* parameters: another stage has it, too, and adds to its gradient */
     bool received;      /* inputs: the stage before sends it, and expects its gradient */
     uint32_t tied_to;   /* parameters: same storage as this value, or PLIM_NONE */
     uint32_t node;      /* the node that produces it, or PLIM_NONE */
@@ -148,6 +149,12 @@ typedef struct plim_graph {
     bool labels_are_inputs; /* an input serves as labels, too */
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph;
+
+/* Whether what is called so, "layer1.0.weight", belongs to the module "layer1". */
+static inline bool plim_name_within(plim_str name, plim_str module)
+{
+    return name.n > module.n && name.p[module.n] == '.' && !memcmp(name.p, module.p, module.n);
+}
 
 plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* makes scope 0 */
 /* Called before the first value: reserves room for n values and n nodes, so that the arrays

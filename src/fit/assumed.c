@@ -6,6 +6,8 @@
 /* Assigns the loss, and the outputs if they have a variable of their own. */
 static const char *say_call(const plim_graph *g, const plim_step_info *info)
 {
+    if (info->loop->local_inputs)
+        return "that of Megatron-LM's pretrain_gpt.py";
     if (info->loss != PLIM_LOSS_MODEL)
         return "out = model(x), loss = criterion(out, y)";
     if (info->keeps & PLIM_KEEP_OUTPUTS)
@@ -17,6 +19,8 @@ static const char *say_call(const plim_graph *g, const plim_step_info *info)
 
 static const char *say_outputs(const plim_step_info *info)
 {
+    if (info->loop->local_inputs)
+        return "the batch dropped before backward";
     return info->keeps & PLIM_KEEP_OUTPUTS ? "outputs kept until the next step's replace them"
            : info->loss == PLIM_LOSS_MODEL ? "logits and other outputs dropped before backward"
                                            : "outputs dropped before backward";

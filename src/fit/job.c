@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/fmt.h"
+#include "base/items.h"
 
 /* ---- settings ------------------------------------------------------------------ */
 
@@ -213,8 +214,45 @@ static plim_status check_chunks(plim_share *share, const plim_settings *s, plim_
     return PLIM_OK;
 }
 
-static plim_status check_pipeline(plim_step_settings *step, const plim_settings *s,
+/* What Megatron-LM does in ways of its own, or not at all. */
+static plim_status check_megatron(const plim_step_settings *step, const plim_settings *s,
                                   plim_err *err)
+{
+    bool stages = step->share.size[PLIM_AXIS_pp] > 1;
+    const untried all[] = {
+        {s->lora != NULL, "lora"},
+        {s->quant != NULL, "quant"},
+        {step->autocast != PLIM_F32, "autocast"},
+        {step->ema.optim != NULL, "ema"},
+        {step->share.schedule == PLIM_SCHEDULE_GPIPE, "schedule gpipe"},
+        {step->share.schedule == PLIM_SCHEDULE_LOOPED, "schedule looped_bfs"},
+        {stages && step->infer, "a pipeline of inference"},
+        {stages && step->accumulate > 1, "accumulate beside the micro-batches of pp"},
+    };
+    return refuse_untried("a model of Megatron-LM", all, PLIM_COUNT(all), err);
+}
+
+/* Its schedules: micro-batches go through the ranks in groups. */
+static plim_status take_schedule(plim_share *share, int64_t chunks, plim_err *err)
+{
+    int64_t ranks = share->size[PLIM_AXIS_pp], n = share->microbatches;
+    bool several = share->schedule == PLIM_SCHEDULE_INTERLEAVED;
+    share->schedule = PLIM_SCHEDULE_MEGATRON;
+    if (chunks && !several)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'stages_per_rank' goes with schedule interleaved");
+    if (several)
+        share->chunks = chunks ? chunks : 2;
+    return several && (n < ranks || n % ranks)
+               ? plim_fail(err, PLIM_EUSAGE, 0,
+                           "schedule interleaved needs a multiple of the %" PRId64
+                           " ranks as number of micro-batches, not %" PRId64,
+                           ranks, n)
+               : PLIM_OK;
+}
+
+static plim_status check_pipeline(plim_step_settings *step, const plim_settings *s,
+                                  bool divides, plim_err *err)
 {
     plim_share *share = &step->share;
     int64_t stages = share->size[PLIM_AXIS_pp];
@@ -229,9 +267,14 @@ static plim_status check_pipeline(plim_step_settings *step, const plim_settings 
         s->schedule ? (plim_schedule)(s->schedule - 1) : PLIM_SCHEDULE_1F1B; /* words */
     share->microbatches = s->microbatches ? s->microbatches : stages;
     share->chunks = 1;
+    plim_status st = divides ? check_megatron(step, s, err) : PLIM_OK;
+    if (st)
+        return st;
     if (stages < 2)
         return PLIM_OK;
-    plim_status st = check_chunks(share, s, err);
+    if (divides)
+        return take_schedule(share, s->stages_per_rank, err);
+    st = check_chunks(share, s, err);
     if (st)
         return st;
     if (share->schedule == PLIM_SCHEDULE_1F1B && share->microbatches < stages)
@@ -285,7 +328,8 @@ static plim_status check_strategy(plim_step_settings *step, const plim_strategy 
     return PLIM_OK;
 }
 
-static plim_status read_share(plim_step_settings *step, const plim_settings *s, plim_err *err)
+static plim_status read_share(plim_step_settings *step, const plim_settings *s, bool divides,
+                              plim_err *err)
 {
     const int64_t size[] = {
 #define PLIM_AXIS(name, divide, alike, doc) s->name,
@@ -293,13 +337,13 @@ static plim_status read_share(plim_step_settings *step, const plim_settings *s, 
 #undef PLIM_AXIS
     };
     plim_status st =
-        plim_share_make(size, s->rank, s->strategy, step->infer, &step->share, err);
+        plim_share_make(size, s->rank, s->strategy, step->infer, divides, &step->share, err);
     if (!st)
-        st = check_pipeline(step, s, err);
+        st = check_pipeline(step, s, divides, err);
     step->share.sequence = s->sequence_parallel;
     if (!st && step->share.sequence)
         st = check_sequence(step, err);
-    if (!st && step->share.size[PLIM_AXIS_tp] > 1)
+    if (!st && step->share.size[PLIM_AXIS_tp] > 1 && !divides)
         st = check_parts(step, err);
     const plim_strategy *by = step->share.strategy.strategy;
     return st || !by ? st : check_strategy(step, by, err);
@@ -396,6 +440,46 @@ static plim_status read_quant(plim_job *job, const plim_settings *s, plim_err *e
     return PLIM_OK;
 }
 
+/* ---- what the model's file says about the run ------------------------------------ */
+
+static plim_status take_pair(plim_arena *a, plim_settings *s, plim_str pair, plim_err *err)
+{
+    enum { TRAIN = 1, INFER }; /* mode */
+    for (int id = 0; id < PLIM_SETTING_COUNT; id++) {
+        plim_str key = plim_str_of(plim_setting_rows[id].key);
+        if (pair.n <= key.n || memcmp(pair.p, key.p, key.n) != 0 || pair.p[key.n] != '=')
+            continue;
+        bool unused = s->mode == INFER && plim_setting_rows[id].training;
+        const char *value =
+            plim_arena_str(a, (plim_str){pair.p + key.n + 1, pair.n - key.n - 1}).p;
+        if (s->text[id].p || unused)
+            return PLIM_OK;
+        return value ? plim_settings_put(s, (plim_setting_id)id, value, err) : plim_oom(err);
+    }
+    return PLIM_OK;
+}
+
+static bool divides_itself(const plim_job *job)
+{
+    return job->model->importer && job->model->importer->divides;
+}
+
+static plim_status take_settings(plim_job *job, plim_err *err)
+{
+    const plim_importer *i = job->model->importer;
+    const char *text = NULL;
+    plim_str rest, pair;
+    if (!i || !i->settings)
+        return PLIM_OK;
+    const plim_settings *set = job->settings;
+    const plim_given given = {set->dp, set->tp, set->pp, set->batch};
+    plim_status st = i->settings(&job->model->source, &given, job->arena, &text, err);
+    rest = plim_str_of(text ? text : "");
+    while (!st && plim_item_word(&rest, ';', &pair))
+        st = take_pair(job->arena, job->settings, pair, err);
+    return st;
+}
+
 plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
                           const plim_settings *s, plim_err *err)
 {
@@ -403,11 +487,13 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         (plim_job){.arena = a, .model = model, .given = s, .settings = plim_settings_in(a, s)};
     if (!job->settings)
         return plim_oom(err);
-    plim_status st = plim_settings_preset(job->settings, err);
+    plim_status st = take_settings(job, err);
+    if (!st)
+        st = plim_settings_preset(job->settings, err);
     if (!st)
         st = read_step(&job->step, job->settings, err);
     if (!st)
-        st = read_share(&job->step, job->settings, err);
+        st = read_share(&job->step, job->settings, divides_itself(job), err);
     if (!st)
         st = read_sizes(job, job->settings, err);
     if (!st)
@@ -534,6 +620,13 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         bind.batch = batch;
     if (size && job->find_seq)
         bind.seq = divide_seq(&job->step.share, size);
+    plim_share share = job->step.share;
+    if (divides_itself(job)) {
+        bind.part =
+            (plim_rank_part){share.size[PLIM_AXIS_tp], share.sequence,
+                             share.size[PLIM_AXIS_pp], share.at[PLIM_AXIS_pp], share.chunks};
+        share.size[PLIM_AXIS_tp] = share.size[PLIM_AXIS_pp] = 1;
+    }
     plim_status st = plim_model_graph(job->model, &bind, a, g, err);
     if (!st && bind.caching == PLIM_CACHING_ON && !g->cached)
         return plim_fail(err, PLIM_EUSAGE, 0,
@@ -554,7 +647,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         st = plim_lora_apply(g, &job->lora, &run, err);
     if (!st && job->fused)
         st = plim_fuse_loss(g, job->fused, err);
-    return st ? st : plim_share_divide(g, &job->step.share, err);
+    return st ? st : plim_share_divide(g, &share, err);
 }
 
 plim_dtype plim_job_cache_dtype(const plim_job *job, const plim_graph *g)

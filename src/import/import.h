@@ -19,6 +19,11 @@ typedef struct plim_source {
     bool part;        /* one of several parts: leave notes about the whole to the caller */
 } plim_source;
 
+/* Settings that the caller chose, on which others depend; 0: not given. */
+typedef struct plim_given {
+    int64_t dp, tp, pp, batch;
+} plim_given;
+
 typedef struct plim_importer {
     const char *name;
     const char *doc;
@@ -30,7 +35,12 @@ typedef struct plim_importer {
      * what to do instead (PLIM_EUNSUPPORTED). */
     plim_status (*read)(plim_graph *g, const plim_source *s, const plim_binding *bind,
                         plim_err *err);
-    bool built;          /* built with the op rules: need not be checked against them */
+    bool built;   /* built with the op rules: need not be checked against them */
+    bool divides; /* builds what one rank of tp and pp has */
+    /* What the file says about the run: "tp=2;optimizer=adamw", for settings that are not given, in
+     * `a`.  NULL: files of this format say nothing. */
+    plim_status (*settings)(const plim_source *s, const plim_given *given, plim_arena *a,
+                            const char **out, plim_err *err);
     const char *without; /* "it holds weights, no model: give the folder with config.json" */
 
     /* Lists what the file holds.  NULL: what its graph says. */

@@ -9,7 +9,8 @@
     X(safetensors)                                                                            \
     X(index)                                                                                  \
     X(gguf)                                                                                   \
-    X(torch)
+    X(torch)                                                                                  \
+    X(megatron)
 
 #define X(name) extern const plim_importer plim_importer_##name;
 IMPORTERS(X)

@@ -151,6 +151,14 @@ void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out)
                                width));
 }
 
+/* The sequence is the first dimension. */
+void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_meta *q = plim_cost_in(c, 0), *k = plim_cost_in(c, 1);
+    if (q && k && k->rank)
+        set_macs(out, plim_sat_mul(plim_sat_mul(cost_numel(q), (uint64_t)k->dim[0]), 2));
+}
+
 /* ---- bytes moved ----------------------------------------------------------- */
 
 /* Every operand is touched once. */

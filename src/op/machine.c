@@ -341,6 +341,32 @@ plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes)
     return plim_m_scratch_range(m, 0, bytes, bytes > UINT64_MAX / 2 ? bytes : 2 * bytes);
 }
 
+plim_t plim_m_kept(plim_machine *m, plim_str key, const plim_meta *meta)
+{
+    for (uint32_t i = 0; i < m->n_kept; i++) {
+        const plim_meta *have = plim_m_meta(m, m->kept[i].t);
+        if (plim_str_eq(m->kept[i].key, key) && have->dtype == meta->dtype &&
+            plim_same_size(have, meta))
+            return m->kept[i].t;
+    }
+    if (!m->world.lib.workspace || m->st || m->stopped)
+        return 0;
+    if (!PLIM_PUSH_ROOM(m->arena, m->kept, m->n_kept, m->cap_kept)) {
+        plim_m_oom(m);
+        return 0;
+    }
+    struct m_kept *row = &m->kept[m->n_kept];
+    plim_str name = m->name;
+    const char *role = m->role;
+    m->name = key;
+    m->role = NULL;
+    *row = (struct m_kept){key, plim_m_scratch_of(m, meta->dtype, meta->rank, meta->dim)};
+    m->n_kept += row->t != 0;
+    m->name = name;
+    m->role = role;
+    return row->t;
+}
+
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta)
 {
     if (m->st)

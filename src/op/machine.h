@@ -127,6 +127,8 @@ plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int6
  * low and high; or about `bytes`, from a formula that was never measured. */
 plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high);
 plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
+/* A tensor that a library makes at its first use, for this key and meta, and keeps for ever: borrowed. */
+plim_t plim_m_kept(plim_machine *m, plim_str key, const plim_meta *meta);
 /* cuDNN tries its plans, unless it has for this key in this thread: for a moment, it may take
  * all memory that is free; then PyTorch empties the cache. */
 void plim_m_search(plim_machine *m, plim_str key);

@@ -95,7 +95,12 @@ struct plim_machine {
     plim_t *casts, *cast_to; /* the parameters that have been cast, and their casts: owned */
     uint32_t n_casts, cap_casts;
     plim_t blas_ws[2], lt_ws[2]; /* persistent workspaces: main thread, autograd thread */
-    plim_map searched[2];        /* keys of plim_m_search, likewise */
+    struct m_kept {
+        plim_str key;
+        plim_t t;
+    } * kept; /* plim_m_kept */
+    uint32_t n_kept, cap_kept;
+    plim_map searched[2]; /* keys of plim_m_search, likewise */
     uint32_t n_unknown;
     const plim_m_watch *watch; /* NULL: nobody listens */
     plim_ledger *ledger;       /* NULL: work is not recorded */

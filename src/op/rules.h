@@ -188,5 +188,6 @@ void plim_cost_einsum(const plim_cost_call *c, plim_cost *out);
 void plim_cost_rnn(const plim_cost_call *c, plim_cost *out);
 void plim_cost_pool(const plim_cost_call *c, plim_cost *out);
 void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out);
+void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out);
 
 #endif

@@ -12,16 +12,24 @@ enum { PARAM_ALIGNMENT = 64, BUCKET_ALIGNMENT = 128 }; /* elements */
 
 typedef struct placed {
     uint32_t value;
+    bool alone;           /* in its bucket */
     uint64_t at, numel;   /* in the buffers */
     uint64_t first, last; /* its elements that this rank's optimizer updates */
 } placed;
+
+/* Of a stage; there is one unless the rank has several. */
+typedef struct buffers {
+    uint32_t first, end;  /* its parameters, [first, end) */
+    plim_t params, grads; /* params 0: the model's own tensors */
+} buffers;
 
 typedef struct megatron {
     bool distributed, wide; /* wide: gradients in fp32 */
     plim_dtype dtype;       /* of parameters */
     placed *p;              /* in the order of the model */
     uint32_t n;
-    plim_t params, grads; /* the buffers; params 0: the model's own tensors */
+    buffers *b;
+    uint32_t n_buffers;
     plim_t one, overflow; /* scalars */
     plim_t *master;       /* in the optimizer's order */
     uint32_t n_masters, *of;
@@ -60,9 +68,16 @@ static uint64_t lay_out(placed *p, uint32_t n, double bucket, uint64_t parts, ui
     uint64_t at = 0, from = 0, divisor = common_multiple(parts, BUCKET_ALIGNMENT);
     uint32_t top = n; /* of the open bucket */
     for (uint32_t i = n; i-- > 0;) {
-        p[i].at = plim_share_round_up(at, PARAM_ALIGNMENT);
-        at = plim_sat_add(p[i].at, p[i].numel);
-        if (i && (double)(at - from) < bucket)
+        at = plim_share_round_up(at, PARAM_ALIGNMENT);
+        if (p[i].alone && i + 1 < top) {
+            at = plim_share_round_up(at, divisor);
+            divide_bucket(&p[i + 1], top - i - 1, from, at, parts, part);
+            from = at;
+            top = i + 1;
+        }
+        p[i].at = at;
+        at = plim_sat_add(at, p[i].numel);
+        if (i && !p[i].alone && (double)(at - from) < bucket)
             continue;
         at = plim_share_round_up(at, divisor);
         divide_bucket(&p[i], top - i, from, at, parts, part);
@@ -84,32 +99,71 @@ static uint64_t lay_out_whole(placed *p, uint32_t n)
     return at;
 }
 
-/* In elements, with the default of Megatron-LM; without overlap there is one bucket. */
-static double bucket_size(const plim_strategy_spec *s, int64_t parts)
+/* In elements, with the default of Megatron-LM.  Only on the first rank of a pipeline there are several
+ * buckets, of its first stage, and there only with overlap. */
+static double bucket_size(const plim_share *s, uint32_t buffer)
 {
     const double least = 40e6, each = 1e6;
-    double given = plim_strategy_number(s, "bucket_size");
-    if (plim_strategy_number(s, "overlap_grad_reduce") <= 0)
+    double given = plim_strategy_number(&s->strategy, "bucket_size");
+    if (buffer || s->at[PLIM_AXIS_pp] ||
+        plim_strategy_number(&s->strategy, "overlap_grad_reduce") <= 0)
         return (double)UINT64_MAX;
-    return given >= 0 ? given : PLIM_MAX(least, each * (double)parts);
+    return given >= 0 ? given : PLIM_MAX(least, each * (double)s->size[PLIM_AXIS_dp]);
+}
+
+/* Ranks among which the optimizer's state is divided: of so many instances, each has all. */
+static int64_t count_parts(const plim_share *s)
+{
+    int64_t n =
+        (int64_t)plim_strategy_number(&s->strategy, "num_distributed_optimizer_instances");
+    return PLIM_MAX(s->size[PLIM_AXIS_dp] / PLIM_MAX(n, 1), 1);
+}
+
+/* The parameter that its first and its last stage have. */
+static placed place_value(const plim_graph *g, uint32_t value, uint64_t numel)
+{
+    return (placed){.value = value, .numel = numel, .alone = g->values[value].shared};
+}
+
+/* Parameters of a stage follow one another. */
+static bool find_buffers(plim_arena *a, const plim_graph *g, const placed *p, uint32_t n,
+                         buffers **out, uint32_t *n_out)
+{
+    uint32_t chunks = PLIM_MAX(g->n_chunks, 1u), at = 0;
+    *n_out = chunks;
+    *out = PLIM_NEW_N(a, buffers, chunks);
+    for (uint32_t k = 0; *out && k < chunks; k++) {
+        plim_str path = chunks > 1 ? g->scopes[g->chunks[k].scope].path : PLIM_STR("");
+        (*out)[k].first = at;
+        while (at < n && (!path.n || plim_name_within(g->values[p[at].value].name, path)))
+            at++;
+        (*out)[k].end = at;
+    }
+    return *out != NULL;
 }
 
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
                          uint64_t *kind)
 {
-    int64_t parts = s->size[PLIM_AXIS_dp];
-    uint32_t n = 0;
+    int64_t all = s->size[PLIM_AXIS_dp], parts = count_parts(s);
+    uint32_t n = 0, n_buffers;
+    buffers *b;
     if (plim_strategy_number(&s->strategy, "use_distributed_optimizer") <= 0)
         return true;
     placed *p = PLIM_NEW_N(a, placed, (uint64_t)g->n_values + 1);
     if (!p)
         return false;
-    for (uint32_t i = 0; i < g->n_values; i++)
-        if (plim_share_trained(&g->values[i]) &&
-            plim_meta_numel(&g->values[i].meta, &p[n].numel))
-            n++;
-    for (int64_t k = 0; k < parts; k++) {
-        lay_out(p, n, bucket_size(&s->strategy, parts), (uint64_t)parts, (uint64_t)k);
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        uint64_t numel;
+        if (plim_share_trained(&g->values[i]) && plim_meta_numel(&g->values[i].meta, &numel))
+            p[n++] = place_value(g, i, numel);
+    }
+    if (!find_buffers(a, g, p, n, &b, &n_buffers))
+        return false;
+    for (int64_t k = 0; k < all; k++) {
+        for (uint32_t i = 0; i < n_buffers; i++)
+            lay_out(p + b[i].first, b[i].end - b[i].first, bucket_size(s, i), (uint64_t)parts,
+                    (uint64_t)(k % parts));
         for (uint32_t i = 0; i < n; i++)
             kind[k] = plim_share_mix(kind[k], p[i].last - p[i].first);
     }
@@ -128,38 +182,41 @@ static void list_parameters(plim_shared *x)
         plim_dtype t = plim_m_meta(x->m, x->value[id])->dtype;
         if (!z->n)
             z->dtype = t;
-        z->p[z->n++] = (placed){.value = id, .numel = plim_share_numel(x, x->value[id])};
+        z->p[z->n++] = place_value(x->g, id, plim_share_numel(x, x->value[id]));
         plim_share_check_type(x, "Megatron's buffers need parameters of one type",
                               z->p[0].value, z->dtype, id, t);
     }
 }
 
-/* The model's parameters become views of the buffer. */
-static void map_parameters(plim_shared *x)
+static void make_buffers(plim_shared *x, uint32_t k)
 {
-    const megatron *z = x->own;
-    for (uint32_t i = z->n; i-- > 0;)
-        plim_share_map(x, z->p[i].value, z->params);
-    plim_share_tie(x);
-}
-
-static void make_buffers(plim_shared *x)
-{
-    const plim_strategy_spec *s = &x->share->strategy;
     megatron *z = x->own;
-    uint64_t numel = z->distributed
-                         ? lay_out(z->p, z->n, bucket_size(s, plim_share_parts(x)),
-                                   (uint64_t)plim_share_parts(x), (uint64_t)plim_share_part(x))
-                         : lay_out_whole(z->p, z->n);
+    buffers *b = &z->b[k];
+    placed *p = z->p + b->first;
+    uint32_t n = b->end - b->first;
+    int64_t parts = count_parts(x->share);
+    uint64_t numel = z->distributed ? lay_out(p, n, bucket_size(x->share, k), (uint64_t)parts,
+                                              (uint64_t)(plim_share_part(x) % parts))
+                                    : lay_out_whole(p, n);
     if (z->distributed)
-        z->params = plim_share_flat(x, "parameters", PLIM_CAT_PARAMETER, z->dtype, numel);
-    z->grads = plim_share_flat(x, "main gradients", PLIM_CAT_GRADIENT,
+        b->params = plim_share_flat(x, "parameters", PLIM_CAT_PARAMETER, z->dtype, numel);
+    b->grads = plim_share_flat(x, "main gradients", PLIM_CAT_GRADIENT,
                                z->wide ? PLIM_F32 : z->dtype, numel);
-    if (z->distributed)
-        map_parameters(x);
+    if (!z->distributed)
+        return;
+    for (uint32_t i = n; i-- > 0;) /* they become views of the buffer */
+        plim_share_map(x, p[i].value, b->params);
 }
 
 /* ---- the optimizer ----------------------------------------------------------------------------------- */
+
+static const buffers *buffers_of(const megatron *z, const placed *p)
+{
+    uint32_t k = 0;
+    while ((uint32_t)(p - z->p) >= z->b[k].end)
+        k++;
+    return &z->b[k];
+}
 
 /* Of fp32 parameters there is no copy. */
 static plim_t make_master(plim_shared *x, const placed *p)
@@ -167,7 +224,7 @@ static plim_t make_master(plim_shared *x, const placed *p)
     const megatron *z = x->own;
     uint64_t numel = p->last - p->first;
     if (z->dtype == PLIM_F32)
-        return z->distributed ? plim_share_view(x, z->params, numel)
+        return z->distributed ? plim_share_view(x, buffers_of(z, p)->params, numel)
                               : plim_m_ref(x->m, x->value[p->value]);
     plim_t clone = plim_share_flat(x, "master weights", PLIM_CAT_TEMPORARY, z->dtype, numel);
     plim_m_place(x->m, PLIM_NONE, x->g->values[p->value].name, "master",
@@ -195,6 +252,19 @@ static void make_masters(plim_shared *x)
     x->n_masters = z->n_masters;
 }
 
+static bool check_instances(plim_shared *x)
+{
+    const plim_share *s = x->share;
+    double n = plim_strategy_number(&s->strategy, "num_distributed_optimizer_instances");
+    if ((double)(count_parts(s) * (int64_t)n) == (double)s->size[PLIM_AXIS_dp])
+        return true;
+    plim_m_fail(x->m, PLIM_EUSAGE,
+                "strategy megatron: 'num_distributed_optimizer_instances' divides the %" PRId64
+                " cards of dp, %g does not",
+                s->size[PLIM_AXIS_dp], n);
+    return false;
+}
+
 static void wrap_model(plim_shared *x)
 {
     const plim_strategy_spec *s = &x->share->strategy;
@@ -210,9 +280,16 @@ static void wrap_model(plim_shared *x)
     z->distributed = plim_strategy_number(s, "use_distributed_optimizer") > 0;
     z->wide = plim_strategy_number(s, "grad_reduce_in_fp32") > 0;
     list_parameters(x);
-    if (plim_m_bad(x->m) || !z->n)
+    if (plim_m_bad(x->m) || !z->n || !check_instances(x))
         return;
-    make_buffers(x);
+    if (!find_buffers(x->a, x->g, z->p, z->n, &z->b, &z->n_buffers)) {
+        plim_m_oom(x->m);
+        return;
+    }
+    for (uint32_t k = 0; k < z->n_buffers; k++)
+        make_buffers(x, k);
+    if (z->distributed)
+        plim_share_tie(x);
     if (z->distributed && z->dtype == PLIM_F32)
         z->overflow = plim_share_flat(x, "overflow", PLIM_CAT_TEMPORARY, PLIM_I32, 1);
     z->one = plim_share_flat(x, "loss scale", PLIM_CAT_TEMPORARY, PLIM_F32, 1);
@@ -256,13 +333,15 @@ static void begin_step(plim_shared *x)
                      PLIM_CAT_GRADIENT);
         const plim_meta *meta = plim_m_meta(x->m, z->master[k]);
         plim_m_set_grad(x->m, z->master[k],
-                        wide ? plim_m_alias(x->m, z->grads, meta) : plim_m_empty(x->m, meta));
+                        wide ? plim_m_alias(x->m, buffers_of(z, p)->grads, meta)
+                             : plim_m_empty(x->m, meta));
     }
     compute_norms(x);
 }
 
 const plim_strategy plim_strategy_megatron = {
     .name = "megatron",
+    .alone = true,
     .reduces = true,
     .one_type = true,
     .fused = true,

@@ -50,6 +50,17 @@ static plim_status read_rank(const char *text, plim_share *s, plim_err *err)
     return PLIM_OK;
 }
 
+/* A model that divides itself has no DTensors. */
+static plim_status check_divided(const plim_share *s, plim_err *err)
+{
+    const plim_strategy *by = s->strategy.strategy;
+    if (by && !by->alone)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "a model of Megatron-LM is trained with strategy megatron, not '%s'",
+                         by->name);
+    return PLIM_OK;
+}
+
 static plim_status check_together(const plim_share *s, bool infer, plim_err *err)
 {
     const plim_strategy *by = s->strategy.strategy;
@@ -67,7 +78,7 @@ static plim_status check_together(const plim_share *s, bool infer, plim_err *err
 }
 
 plim_status plim_share_make(const int64_t *size, const char *rank, const char *strategy,
-                            bool infer, plim_share *out, plim_err *err)
+                            bool infer, bool divides, plim_share *out, plim_err *err)
 {
     *out = (plim_share){.world = 1};
     for (int i = 0; i < PLIM_AXES; i++) {
@@ -76,18 +87,18 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
     }
     plim_status st = read_rank(rank, out, err);
     bool shares = out->size[PLIM_AXIS_dp] > 1;
-    if (!st && strategy && !shares)
+    if (!st && strategy && infer)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "strategy '%s' is one of training, not of --infer", strategy);
+    if (!st && (shares || strategy) && !infer)
+        st = plim_strategy_parse(strategy ? plim_str_of(strategy) : PLIM_STR("ddp"),
+                                 &out->strategy, err);
+    if (!st && strategy && !shares && !out->strategy.strategy->alone)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "strategy '%s' shares among cards that train on different data: give "
                          "their number, such as --dp 8",
                          strategy);
-    if (!st && strategy && infer)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "strategy '%s' is one of training, not of --infer", strategy);
-    if (!st && shares && !infer)
-        st = plim_strategy_parse(strategy ? plim_str_of(strategy) : PLIM_STR("ddp"),
-                                 &out->strategy, err);
-    return st ? st : check_together(out, infer, err);
+    return st ? st : divides ? check_divided(out, err) : check_together(out, infer, err);
 }
 
 /* ---- ranks that hold the same --------------------------------------------------------------- */
@@ -183,7 +194,7 @@ enum { FEW_CHANNELS = 2, CHANNELS = 24, MOST_CHANNELS = 32, TREE_NEIGHBOURS = 3 
 
 bool plim_share_exchanges(const plim_share *s)
 {
-    return s->strategy.strategy || s->size[PLIM_AXIS_tp] > 1;
+    return s->size[PLIM_AXIS_dp] > 1 || s->size[PLIM_AXIS_tp] > 1;
 }
 
 static bool has_replicas(const plim_strategy_spec *s)
@@ -197,7 +208,7 @@ static bool has_replicas(const plim_strategy_spec *s)
 plim_share_nccl plim_share_buffers(const plim_share *s)
 {
     const uint64_t connection = 12 << 20, tree = MOST_CHANNELS * TREE_NEIGHBOURS;
-    const plim_strategy *by = s->strategy.strategy;
+    const plim_strategy *by = s->size[PLIM_AXIS_dp] > 1 ? s->strategy.strategy : NULL;
     uint64_t divides = s->size[PLIM_AXIS_tp] > 1, replicates = has_replicas(&s->strategy),
              groups = (by != NULL) + replicates + divides,
              reducing = (by && by->reduces) + replicates + divides;

@@ -25,9 +25,10 @@ struct plim_shared;
  * modules, which contain others; number x->units.n is the model itself.  NULL: nothing happens. */
 typedef struct plim_strategy {
     const char *name;
-    bool from_host;    /* the model is not on the card until wrap() puts it there */
-    bool reduces;      /* all-reduces: NCCL may build trees, too */
-    bool takes_parts;  /* takes a model whose weights are divided (tensor.c) */
+    bool from_host;   /* the model is not on the card until wrap() puts it there */
+    bool reduces;     /* all-reduces: NCCL may build trees, too */
+    bool takes_parts; /* takes a model whose weights are divided (tensor.c) */
+    bool alone;       /* does the same for one card, and takes models that divide themselves */
     bool takes_stages; /* works within a pipeline: */
     bool wants_1f1b;   /* only if a forward pass follows the first backward pass */
     bool fused;        /* brings an optimizer whose kernels make no tensors */
@@ -85,7 +86,8 @@ typedef enum plim_schedule {
     PLIM_SCHEDULE_1F1B,        /* a backward pass as soon as there is one */
     PLIM_SCHEDULE_GPIPE,       /* all forward passes first */
     PLIM_SCHEDULE_INTERLEAVED, /* 1F1B of several stages of a rank */
-    PLIM_SCHEDULE_LOOPED       /* all forward passes of each of them first: breadth first */
+    PLIM_SCHEDULE_LOOPED,      /* all forward passes of each of them first: breadth first */
+    PLIM_SCHEDULE_MEGATRON     /* Megatron-LM's 1F1B */
 } plim_schedule;
 
 /* A job, and one rank of it. */
@@ -101,10 +103,10 @@ typedef struct plim_share {
     plim_strategy_spec strategy;
 } plim_share;
 
-/* size[]: as given, 0 for none.  rank, strategy: NULL for none.  PLIM_EUSAGE says what does not
- * go together. */
+/* size[]: as given, 0 for none.  rank, strategy: NULL for none.  divides: so does the model itself, for
+ * tp.  PLIM_EUSAGE says what does not go together. */
 plim_status plim_share_make(const int64_t *size, const char *rank, const char *strategy,
-                            bool infer, plim_share *out, plim_err *err);
+                            bool infer, bool divides, plim_share *out, plim_err *err);
 /* Makes it about this rank. */
 void plim_share_place(plim_share *s, int64_t rank);
 /* Divides the graph along every axis that is divided; a strategy may replace ops of it. */

@@ -124,8 +124,7 @@ static bool is_elsewhere(const cutting *c, plim_str name)
 {
     for (uint32_t i = 0; i < c->blocks.n; i++) {
         plim_str path = c->g->scopes[c->blocks.r[i].scope].path;
-        if ((i < c->first || i >= c->end) && name.n > path.n && name.p[path.n] == '.' &&
-            !memcmp(name.p, path.p, path.n))
+        if ((i < c->first || i >= c->end) && plim_name_within(name, path))
             return true;
     }
     return false;

@@ -29,6 +29,11 @@ static const plim_loop loops[] = {
      .no_cache = true, /* self.model.config.use_cache = self.args.use_cache, which is False */
      .doc = "the Trainer of transformers",
      .src = "transformers 5.23 trainer.py _run_epoch, training_step, compute_loss"},
+    {.name = "megatron",
+     .local_inputs = true,
+     .doc = "Megatron-LM's: the batch is freed as soon as the loss is computed",
+     .src =
+         "Megatron-LM d98e8a64 pretrain_gpt.py forward_step, megatron-core 0.16 pipeline_parallel/schedules.py"},
 };
 
 plim_status plim_loop_find(const char *name, const plim_loop **out, plim_err *err)

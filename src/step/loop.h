@@ -19,6 +19,7 @@ typedef struct plim_loop {
     bool fetch_all;         /* all batches of an accumulated step are fetched at once */
     bool clip;              /* clip_grad_norm_, even if the settings do not request it */
     bool no_cache;          /* use_cache=False, whatever the model's configuration says */
+    bool local_inputs;      /* freed before backward, but for what autograd saved of them */
     bool labels_are_inputs; /* a language model gets its tokens as labels, too */
     const char *doc, *src;
 } plim_loop;

@@ -245,6 +245,14 @@ static void enter_autocast(plim_run *r)
         plim_m_autocast(r->m, r->s->autocast);
 }
 
+static void release_batch(plim_run *r)
+{
+    if (r->keeps & PLIM_KEEP_INPUTS)
+        return;
+    plim_run_release(r, r->now->x, PLIM_RUN_INPUTS);
+    plim_run_release(r, &r->now->y, 1);
+}
+
 static void forward_backward(plim_run *r)
 {
     plim_m_set_grad_mode(r->m, true);
@@ -254,20 +262,14 @@ static void forward_backward(plim_run *r)
     plim_m_autocast(r->m, PLIM_DTYPE_COUNT);
     if (!(r->keeps & PLIM_KEEP_OUTPUTS))
         plim_run_release(r, r->out, r->g->n_outputs);
+    if (r->loop->local_inputs)
+        release_batch(r);
     plim_run_mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
     plim_t loss = plim_shared_loss(&r->shared, r->loss);
     plim_m_backward(r->m, loss, 0, plim_run_visit, r);
     plim_shared_returned(&r->shared);
     plim_m_drop(r->m, loss);
     plim_m_set_grad_mode(r->m, false);
-}
-
-static void release_batch(plim_run *r)
-{
-    if (r->keeps & PLIM_KEEP_INPUTS)
-        return;
-    plim_run_release(r, r->now->x, PLIM_RUN_INPUTS);
-    plim_run_release(r, &r->now->y, 1);
 }
 
 static void mark_optimizer(plim_run *r)

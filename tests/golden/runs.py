@@ -73,7 +73,8 @@ class Runs:
         for line in self.path.read_text().splitlines() if self.path.exists() else []:
             fields = line.split()
             for k in range(1, 0 if line.startswith("#") else len(fields)):
-                found[text_of(fields[:k])] = fields[k:]
+                if all(field.isdigit() for field in fields[k:]):
+                    found[text_of(fields[:k])] = fields[k:]
         return {case: tuple(map(int, found[text_of(case)])) for case in self.cases if text_of(case) in found}
 
     def write(self, rows):

@@ -1,0 +1,351 @@
+/* mg_importer.c -- what the arguments mean for one rank, and the importer: see mg.h. */
+#include "base/fmt.h"
+#include "import/megatron/mg.h"
+
+enum { MOST_LAYERS = 1024, GPT2_BPE = 50257 };
+
+/* ---- arguments ---------------------------------------------------------------------------- */
+
+/* Megatron-LM's defaults that depend on other arguments.  src: arguments.py validate_args */
+static plim_status complete_args(plim_mg_args *c, plim_err *err)
+{
+    const struct {
+        int64_t value;
+        const char *name;
+    } required[] = {{c->layers, "num-layers"},
+                    {c->hidden, "hidden-size"},
+                    {c->heads, "num-attention-heads"},
+                    {c->seq, "seq-length"},
+                    {c->vocab_multiple, "make-vocab-size-divisible-by"}};
+    for (size_t i = 0; i < PLIM_COUNT(required); i++)
+        if (required[i].value < 1)
+            return plim_fail(err, PLIM_EFORMAT, 0, "--%s is missing, or 0", required[i].name);
+    if (c->layers > MOST_LAYERS)
+        return plim_fail(err, PLIM_ERANGE, 0, "--num-layers is %" PRId64 ", the limit is %d",
+                         c->layers, MOST_LAYERS);
+    if (!c->channels)
+        c->channels = c->hidden / c->heads;
+    if (!c->channels)
+        return plim_fail(err, PLIM_EFORMAT, 0,
+                         "--hidden-size %" PRId64
+                         " is less than the number of heads, %" PRId64,
+                         c->hidden, c->heads);
+    if (!c->ffn) /* two thirds for a gated one, in multiples of 64 */
+        c->ffn = c->swiglu ? 4 * c->hidden * 2 / 3 / 64 * 64 : 4 * c->hidden;
+    if (!c->ffn)
+        return plim_fail(err, PLIM_EFORMAT, 0,
+                         "--hidden-size %" PRId64 " leaves --ffn-hidden-size at 0", c->hidden);
+    if (!c->grouped || !c->groups)
+        c->groups = c->heads;
+    if (!c->positions)
+        c->positions = c->seq;
+    if (c->rotary)
+        c->position = PLIM_STR("rope");
+    c->softmax_fp32 |= c->layer_scaling;
+    return PLIM_OK;
+}
+
+static plim_status check_words(const plim_mg_args *c, plim_err *err)
+{
+    const struct {
+        const char *name;
+        plim_str word;
+        const char *known[3];
+    } words[] = {
+        {"position-embedding-type", c->position, {"learned_absolute", "rope", "none"}},
+        {"normalization", c->norm, {"LayerNorm", "RMSNorm"}},
+        {"transformer-impl", c->impl, {"transformer_engine", "local"}},
+        {"optimizer", c->optimizer, {"adam", "sgd"}},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(words); i++) {
+        size_t k = 0;
+        while (k < PLIM_COUNT(words[i].known) && words[i].known[k] &&
+               !plim_str_is(words[i].word, words[i].known[k]))
+            k++;
+        if (k == PLIM_COUNT(words[i].known) || !words[i].known[k])
+            return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "--%s " PLIM_STR_FMT " is not simulated", words[i].name,
+                             PLIM_STR_CUT(words[i].word));
+    }
+    return c->bf16 && c->fp16
+               ? plim_fail(err, PLIM_EFORMAT, 0, "--bf16 and --fp16 exclude each other")
+               : PLIM_OK;
+}
+
+/* ---- layers of stages ------------------------------------------------------------------------ */
+
+/* src: transformer_block.py get_num_layers_to_build */
+static int64_t layers_of_rank(const plim_mg_args *c, int64_t stages, int64_t stage)
+{
+    int64_t rest = c->layers, others = stages;
+    if (c->first_layers && !stage)
+        return c->first_layers;
+    if (c->last_layers && stage + 1 == stages)
+        return c->last_layers;
+    if (c->first_layers || c->last_layers) {
+        rest -= c->first_layers + c->last_layers;
+        others -= (c->first_layers > 0) + (c->last_layers > 0);
+    }
+    return others > 0 ? (rest + c->embedding_counts + c->loss_counts) / others : 0;
+}
+
+static int64_t layers_of_chunk(const plim_mg_rank *r, int64_t chunk)
+{
+    const plim_rank_part *p = &r->part;
+    int64_t n = layers_of_rank(&r->c, p->stages, p->stage) / p->chunks;
+    n -= r->c.embedding_counts && !p->stage && !chunk;
+    return n - (r->c.loss_counts && p->stage + 1 == p->stages && chunk + 1 == p->chunks);
+}
+
+/* Every layer is on some stage, and every stage has one, unless the embedding or the head counts as one. */
+static plim_status check_layers(const plim_mg_rank *r, plim_err *err)
+{
+    plim_mg_rank any = *r;
+    int64_t sum = 0, least = INT64_MAX;
+    for (any.part.stage = 0; any.part.stage < r->part.stages; any.part.stage++)
+        for (int64_t k = 0; k < r->part.chunks; k++) {
+            int64_t n = layers_of_chunk(&any, k);
+            sum += n;
+            least = PLIM_MIN(least, n);
+        }
+    return sum == r->c.layers && least >= !(r->c.embedding_counts || r->c.loss_counts)
+               ? PLIM_OK
+               : plim_fail(err, PLIM_EUSAGE, 0,
+                           "pp: the %" PRId64 " layers cannot be divided among %" PRId64
+                           " ranks with %" PRId64 " %s each",
+                           r->c.layers, r->part.stages, r->part.chunks,
+                           r->part.chunks > 1 ? "stages" : "stage");
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------- */
+
+/* This rank's share of a number; all ranks have the same. */
+static plim_status divide_number(const plim_mg_rank *r, int64_t n, const char *what,
+                                 int64_t *out, plim_err *err)
+{
+    *out = n / r->part.weights;
+    return n % r->part.weights == 0
+               ? PLIM_OK
+               : plim_fail(err, PLIM_EUSAGE, 0,
+                           "tp: %" PRId64 " cards do not divide the %" PRId64 " %s",
+                           r->part.weights, n, what);
+}
+
+/* A vocabulary is padded to a multiple for each card.  src: vocab_utils.py */
+static plim_status divide_sizes(plim_mg_rank *r, plim_err *err)
+{
+    const plim_mg_args *c = &r->c;
+    int64_t multiple = c->vocab_multiple * r->part.weights,
+            vocab = c->vocab ? c->vocab : GPT2_BPE, padded = c->padded_vocab, tokens;
+    if (!padded)
+        padded = (vocab + multiple - 1) / multiple * multiple;
+    plim_status st = divide_number(r, c->heads, "heads", &r->heads, err);
+    if (!st)
+        st = divide_number(r, c->groups, "groups of heads", &r->groups, err);
+    if (!st)
+        st = divide_number(r, c->ffn, "features of the MLP", &r->ffn, err);
+    if (!st)
+        st = divide_number(r, padded, "tokens of the vocabulary", &r->vocab, err);
+    if (!st && r->part.sequence)
+        st = divide_number(r, r->seq, "tokens of a sequence", &tokens, err);
+    if (!st && r->heads % r->groups)
+        st = plim_fail(err, PLIM_EFORMAT, 0,
+                       "%" PRId64 " heads are no multiple of %" PRId64 " groups", c->heads,
+                       c->groups);
+    return st;
+}
+
+/* Scores of all pairs of tokens are the largest tensor of which the builder computes the size. */
+static plim_status check_scores(const plim_mg_rank *r, plim_err *err)
+{
+    enum { MOST_BITS = 60 };
+    uint64_t pairs = plim_sat_mul((uint64_t)r->seq, (uint64_t)r->seq),
+             all = plim_sat_mul((uint64_t)r->batch, (uint64_t)r->c.heads),
+             width = plim_sat_mul((uint64_t)r->batch, (uint64_t)r->seq);
+    all = PLIM_MAX(plim_sat_mul(pairs, all), plim_sat_mul(width, (uint64_t)r->c.hidden));
+    return all >> MOST_BITS ? plim_fail(err, PLIM_ERANGE, 0,
+                                        "a batch of %" PRId64 " sequences of %" PRId64
+                                        " tokens is too large",
+                                        r->batch, r->seq)
+                            : PLIM_OK;
+}
+
+static plim_status open_sizes(plim_mg_rank *r, const plim_binding *bind, plim_err *err)
+{
+    r->batch = bind && bind->batch ? bind->batch : r->c.batch ? r->c.batch : 1;
+    r->seq = bind && bind->seq ? bind->seq : r->c.seq;
+    for (uint32_t i = 0; bind && i < bind->n_dims; i++) {
+        bool batch = plim_str_is(bind->dims[i].name, "batch");
+        if (!batch && !plim_str_is(bind->dims[i].name, "seq"))
+            return plim_fail(err, PLIM_EUSAGE, 0,
+                             "the model has no open size '" PLIM_STR_FMT
+                             "', only 'batch' and 'seq'",
+                             PLIM_STR_CUT(bind->dims[i].name));
+        *(batch ? &r->batch : &r->seq) = bind->dims[i].value;
+    }
+    if (bind && bind->n_inputs)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "set 'batch' and 'seq' instead of shapes of inputs");
+    if (plim_str_is(r->c.position, "learned_absolute") && r->seq > r->c.positions)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "sequences of %" PRId64 " tokens are longer than "
+                         "--max-position-embeddings, %" PRId64,
+                         r->seq, r->c.positions);
+    return check_scores(r, err);
+}
+
+static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg_rank *r,
+                             plim_err *err)
+{
+    *r = (plim_mg_rank){.layers = layers_of_chunk, .infer = bind && bind->infer};
+    if (bind)
+        r->part = bind->part;
+    r->part.weights = PLIM_MAX(r->part.weights, 1);
+    r->part.stages = PLIM_MAX(r->part.stages, 1);
+    r->part.chunks = PLIM_MAX(r->part.chunks, 1);
+    plim_status st = plim_mg_read(bytes, &r->c, err);
+    if (!st)
+        st = complete_args(&r->c, err);
+    if (!st)
+        st = check_words(&r->c, err);
+    if (!st)
+        st = check_layers(r, err);
+    if (!st)
+        st = open_sizes(r, bind, err);
+    return st ? st : divide_sizes(r, err);
+}
+
+/* ---- settings ------------------------------------------------------------------------------------ */
+
+/* Stages of each rank of a pipeline. */
+static int64_t count_chunks(const plim_mg_args *c, int64_t ranks)
+{
+    return c->chunks ? c->chunks : c->chunk_layers ? c->layers / ranks / c->chunk_layers : 1;
+}
+
+/* Of method block, the first layers of each stage.  Where a rank has several, their modules have a number. */
+static void print_recompute(plim_buf *out, const plim_mg_args *c, const plim_given *given)
+{
+    int64_t ranks = given->pp ? given->pp : c->pp;
+    const char *stage = ranks > 1 && count_chunks(c, ranks) > 1 ? "*." : "";
+    bool blocks = plim_str_is(c->recompute_method, "block");
+    if (plim_str_is(c->recompute, "selective") || c->recompute_activations)
+        plim_buf_printf(out,
+                        ";checkpoint=%sdecoder.layers.*.self_attention.core_attention,"
+                        "reentrant",
+                        stage);
+    else if (plim_str_is(c->recompute, "full")) {
+        plim_buf_puts(out, ";checkpoint=");
+        for (int64_t i = 0; blocks && i < c->recompute_layers; i++)
+            plim_buf_printf(out, "%sdecoder.layers.%" PRId64 ",", stage, i);
+        plim_buf_puts(out, blocks ? "reentrant" : "blocks,reentrant");
+    }
+}
+
+static plim_status check_recompute(const plim_mg_args *c, plim_err *err)
+{
+    bool full = plim_str_is(c->recompute, "full"),
+         blocks = plim_str_is(c->recompute_method, "block");
+    if (full && blocks && !c->recompute_layers)
+        return plim_fail(err, PLIM_EFORMAT, 0, "--recompute-num-layers is missing, or 0");
+    if (full && !blocks && c->recompute_layers > 1)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "units of %" PRId64 " recomputed layers are not simulated, only of 1",
+                         c->recompute_layers);
+    return full && blocks && c->recompute_layers > MOST_LAYERS
+               ? plim_fail(err, PLIM_ERANGE, 0,
+                           "--recompute-num-layers is %" PRId64 ", the limit is %d",
+                           c->recompute_layers, MOST_LAYERS)
+               : PLIM_OK;
+}
+
+/* Micro-batches of a step: of the global batch, each rank of dp has an equal part. */
+static void print_pipeline(plim_buf *out, const plim_mg_args *c, const plim_given *given)
+{
+    int64_t ranks = given->pp ? given->pp : c->pp,
+            batch = given->batch ? given->batch
+                    : c->batch   ? c->batch
+                                 : 1,
+            data = given->dp ? given->dp : 1, n = c->global_batch / batch / data,
+            chunks = count_chunks(c, PLIM_MAX(ranks, 1));
+    if (ranks < 2)
+        return;
+    plim_buf_printf(out, ";pp=%" PRId64 ";microbatches=%" PRId64, ranks, PLIM_MAX(n, 1));
+    if (chunks > 1)
+        plim_buf_printf(out, ";schedule=interleaved;stages_per_rank=%" PRId64, chunks);
+}
+
+static void print_settings(plim_buf *out, const plim_mg_args *c, const plim_given *given)
+{
+    plim_buf_printf(
+        out,
+        "loop=megatron;optimizer=%s;strategy=megatron,use_distributed_optimizer=%d,"
+        "grad_reduce_in_fp32=%d,overlap_grad_reduce=%d",
+        plim_str_is(c->optimizer, "sgd") ? "sgd" : "adamw", c->distributed,
+        c->bf16 ? !c->narrow_gradients : c->wide_gradients, c->overlap);
+    if (c->instances > 1)
+        plim_buf_printf(out, ",num_distributed_optimizer_instances=%" PRId64, c->instances);
+    if (c->cublas.n)
+        plim_buf_printf(out, ";cublas_workspace=" PLIM_STR_FMT, PLIM_STR_CUT(c->cublas));
+    if (c->tp > 1)
+        plim_buf_printf(out, ";tp=%" PRId64, c->tp);
+    if ((given->tp ? given->tp : c->tp) > 1 && c->sequence_parallel)
+        plim_buf_puts(out, ";sequence_parallel=true");
+    print_pipeline(out, c, given);
+    print_recompute(out, c, given);
+}
+
+static plim_status megatron_settings(const plim_source *s, const plim_given *given,
+                                     plim_arena *a, const char **out, plim_err *err)
+{
+    plim_mg_args c;
+    plim_buf text;
+    plim_status st = plim_mg_read(s->bytes, &c, err);
+    if (!st)
+        st = check_recompute(&c, err);
+    if (st)
+        return st;
+    plim_buf_init(&text, a);
+    print_settings(&text, &c, given);
+    plim_str all = plim_buf_str(&text);
+    *out = text.bad ? NULL : plim_arena_str(a, all).p;
+    return *out ? PLIM_OK : plim_oom(err);
+}
+
+/* ---- the importer ------------------------------------------------------------------------------------ */
+
+static int megatron_probe(plim_bytes b) { return plim_mg_names_model(b) ? 50 : 0; }
+
+static plim_status megatron_read(plim_graph *g, const plim_source *s, const plim_binding *bind,
+                                 plim_err *err)
+{
+    plim_mg_rank r;
+    plim_status st = read_rank(s->bytes, bind, &r, err);
+    if (!st)
+        st = plim_graph_init(g, g->arena, err);
+    if (st)
+        return st;
+    g->batch = r.batch;
+    g->seq = r.seq;
+    g->seq_max = plim_str_is(r.c.position, "learned_absolute") ? r.c.positions : 0;
+    g->format = PLIM_STR("Megatron-LM arguments");
+    g->producer = PLIM_STR("Megatron-LM d98e8a64, megatron-core 0.16");
+    g->model_type = PLIM_STR("megatron_gpt");
+    if (!r.c.vocab && !r.c.padded_vocab)
+        g->note =
+            PLIM_STR("The file does not give --vocab-size: that of GPT-2, 50257, is taken.");
+    return plim_mg_build(g, &r, err);
+}
+
+const plim_importer plim_importer_megatron = {
+    .name = "megatron",
+    .doc =
+        "arguments of Megatron-LM's training scripts, in a shell script or YAML: its GPT model",
+    .src = "megatron-core 0.16; docs/formats/megatron.md",
+    .gives = "graph, parameters, training",
+    .probe = megatron_probe,
+    .read = megatron_read,
+    .built = true,
+    .divides = true,
+    .settings = megatron_settings,
+};

@@ -1,0 +1,489 @@
+/* rules_megatron.c -- autograd functions of Megatron-LM and of Transformer Engine, which keep other
+ * tensors than the ops of PyTorch that they replace.  Sequences are dimension 0.
+ *
+ * What torch.compile fuses makes only its results, and keeps what its inputs are not.
+ * src: megatron-core 0.16 tensor_parallel/layers.py, mappings.py, cross_entropy.py, fusions/;
+ * Transformer Engine 2.8 pytorch/module, pytorch/attention */
+#include "op/rules.h"
+
+/* ---- parts of a sequence ---------------------------------------------------------------- */
+
+static plim_meta scale_first(const plim_meta *x, int64_t times, int64_t over)
+{
+    plim_meta out = *x;
+    if (out.rank)
+        out.dim[0] = out.dim[0] * times / over;
+    plim_meta_contiguous(&out);
+    return out;
+}
+
+static plim_t make_gathered(plim_machine *m, plim_t x, int64_t parts)
+{
+    plim_meta out = scale_first(plim_m_meta(m, x), parts, 1);
+    return plim_m_empty(m, &out);
+}
+
+static plim_t make_scattered(plim_machine *m, plim_t x, int64_t parts)
+{
+    plim_meta out = scale_first(plim_m_meta(m, x), 1, parts);
+    return plim_m_empty(m, &out);
+}
+
+static void scatter_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t gc = plim_contiguous_tmp(m, g[0]);
+    dx[0] = make_gathered(m, gc, n->i[0]);
+    plim_m_drop(m, gc);
+}
+static const plim_grad_fn scatter_fn = {"_ReduceScatterToSequenceParallelRegionBackward",
+                                        scatter_backward},
+                          split_fn = {"_ScatterToSequenceParallelRegionBackward",
+                                      scatter_backward};
+
+/* reduce_scatter_to_sequence_parallel_region */
+void plim_run_megatron_scatter(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_gnode *n = plim_m_node(m, &scatter_fn, 1, &x);
+    if (n)
+        n->i[0] = plim_arg_int(c, 1, 1);
+    plim_t y = make_scattered(m, x, plim_arg_int(c, 1, 1));
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* scatter_to_sequence_parallel_region: a view */
+void plim_run_megatron_split(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_gnode *n = plim_m_node(m, &split_fn, 1, &x);
+    if (n)
+        n->i[0] = plim_arg_int(c, 1, 1);
+    plim_meta part = scale_first(plim_m_meta(m, x), 1, plim_arg_int(c, 1, 1));
+    plim_t y = plim_m_alias(m, x, &part);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- linear -------------------------------------------------------------------------------- */
+
+enum { PARTS, OF_TE, ACCUMULATES }; /* in gnode.i */
+
+/* t as a matrix: a view, or one of a copy if there is no such view. */
+static plim_t as_matrix(plim_machine *m, plim_t t)
+{
+    const plim_meta *tm = plim_m_meta(m, t);
+    return plim_at_reshape(m, t, 2, (int64_t[]){-1, tm->dim[tm->rank - 1]});
+}
+
+/* Transformer Engine has a workspace of its own, one for all threads.
+ * src: pytorch/cpp_extensions/gemm.py get_cublas_workspace_size_bytes */
+static plim_t te_product(plim_machine *m, plim_t a, plim_t b)
+{
+    enum { HOPPER = 90, MIB = 1 << 20 };
+    const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
+    int64_t inner = x->dim[x->rank - 1],
+            bytes = plim_m_world(m)->cc >= HOPPER ? 32 * MIB : 4 * MIB;
+    uint64_t numel;
+    const plim_meta workspace = plim_meta_make(PLIM_U8, 1, &bytes);
+    plim_meta out = *x;
+    out.dim[out.rank - 1] = y->dim[y->rank - 1];
+    plim_meta_contiguous(&out);
+    plim_t product = plim_m_empty(m, &out);
+    plim_m_kept(m, PLIM_STR("workspace of Transformer Engine"), &workspace);
+    if (plim_meta_numel(&out, &numel))
+        plim_m_product(m, PLIM_WORK_gemm, plim_sat_mul(numel, (uint64_t)inner), out.dtype);
+    return product;
+}
+
+static plim_t multiply_matrices(plim_machine *m, bool te, plim_t a, plim_t b)
+{
+    return te ? te_product(m, a, b) : plim_at_matmul(m, a, b);
+}
+
+/* A kernel that adds it to the parameter's main gradient leaves a tensor that nobody reads: of Transformer
+ * Engine one for each shape.  src: layers.py; pytorch/module/base.py get_dummy_wgrad */
+static plim_t weight_gradient(plim_machine *m, const plim_gnode *n, plim_t g, plim_t x,
+                              plim_t w)
+{
+    if (n->i[ACCUMULATES] && n->i[OF_TE]) {
+        plim_t unread = plim_m_kept(m, PLIM_STR("unread gradient"), plim_m_meta(m, w));
+        return unread ? plim_m_alias(m, unread, plim_m_meta(m, w))
+                      : plim_m_outside(m, plim_m_meta(m, w)); /* --workspace off */
+    }
+    plim_t rows = as_matrix(m, g), in = as_matrix(m, x), rows_t = plim_at_t(m, rows);
+    plim_t dw = multiply_matrices(m, n->i[OF_TE], rows_t, in);
+    plim_m_drop(m, rows_t);
+    plim_m_drop(m, in);
+    plim_m_drop(m, rows);
+    return dw;
+}
+
+/* The whole sequence, of whose parts x is one: in a buffer that lives for ever, or for this moment. */
+static plim_t gather_input(plim_machine *m, plim_t x, int64_t parts, bool te)
+{
+    plim_meta full = scale_first(plim_m_meta(m, x), parts, 1);
+    return parts > 1 && te ? plim_m_empty(m, &full) : plim_m_alias(m, x, &full);
+}
+
+/* All that is made is a variable, until it returns. */
+static void linear_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t w = plim_m_saved(m, n, 1), input = 0;
+    int64_t parts = n->i[PARTS];
+    plim_t x = gather_input(m, plim_m_saved(m, n, 0), parts, n->i[OF_TE]);
+    if (plim_m_wants(m, n, 0)) {
+        input = multiply_matrices(m, n->i[OF_TE], g[0], w);
+        dx[0] = parts > 1 ? make_scattered(m, input, parts) : plim_m_ref(m, input);
+    }
+    if (plim_m_wants(m, n, 1))
+        dx[1] = weight_gradient(m, n, g[0], x, w);
+    if (plim_m_wants(m, n, 2)) {
+        plim_t rows = as_matrix(m, g[0]);
+        dx[2] = plim_at_sum(m, rows, 1, false);
+        plim_m_drop(m, rows);
+    }
+    plim_m_drop(m, input);
+    plim_m_drop(m, x);
+}
+static const plim_grad_fn linear_fn = {
+    "LinearWithGradAccumulationAndAsyncCommunicationBackward", linear_backward};
+
+/* Transformer Engine adds the bias in the product. */
+static plim_t run_linear(plim_machine *m, const plim_t *in, int64_t parts, bool te)
+{
+    plim_t x = gather_input(m, in[0], parts, te), wt = plim_at_t(m, in[1]),
+           y = multiply_matrices(m, te, x, wt);
+    plim_m_drop(m, wt);
+    if (in[2] && !te) {
+        plim_t sum = plim_at_add(m, y, in[2], false);
+        plim_m_drop(m, y);
+        y = sum;
+    }
+    plim_m_drop(m, x);
+    return y;
+}
+
+void plim_run_megatron_linear(plim_call *c)
+{
+    plim_machine *m = c->m;
+    const plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), plim_arg_tensor(c, 2)};
+    const plim_meta *xm = plim_m_meta(m, in[0]), *wm = plim_m_meta(m, in[1]);
+    char a[96], b[96];
+    if (!xm->rank || wm->rank != 2 || xm->dim[xm->rank - 1] != wm->dim[1]) {
+        plim_m_fail(m, PLIM_ESHAPE, "linear: input %s and weight %s do not match",
+                    plim_meta_str(xm, a, sizeof a), plim_meta_str(wm, b, sizeof b));
+        return;
+    }
+    plim_gnode *n = plim_m_node(m, &linear_fn, PLIM_COUNT(in), in);
+    plim_m_save(m, n, 0, in[0]);
+    plim_m_save(m, n, 1, in[1]);
+    if (n) {
+        n->i[PARTS] = plim_arg_int(c, 3, 1);
+        n->i[OF_TE] = plim_arg_int(c, 4, 0);
+        n->i[ACCUMULATES] = plim_arg_int(c, 5, 0);
+    }
+    bool mode = plim_m_grad_mode(m);
+    plim_m_set_grad_mode(m, false);
+    plim_t y = run_linear(m, in, plim_arg_int(c, 3, 1), plim_arg_int(c, 4, 0));
+    plim_m_set_grad_mode(m, mode);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- fused kernels -------------------------------------------------------------------------- */
+
+/* A gradient that is written over the one that is read. */
+static void inplace_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)n;
+    dx[0] = plim_m_ref(m, g[0]);
+}
+static const plim_grad_fn softmax_fn = {"ScaledUpperTriangMaskedSoftmaxBackward",
+                                        inplace_backward};
+
+/* softmax(scale * scores, with a causal mask) in one kernel, in the type of the scores */
+void plim_run_megatron_softmax(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_gnode *n = plim_m_node(m, &softmax_fn, 1, &x);
+    plim_t y = plim_m_empty_like(m, x);
+    plim_m_save(m, n, 0, y);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* The sum of g over all but the last dimension. */
+static plim_t bias_gradient(plim_machine *m, plim_t g)
+{
+    return plim_at_sum(m, g, (1u << (plim_m_meta(m, g)->rank - 1)) - 1, false);
+}
+
+/* The gradient of x serves as that of the bias, too. */
+static void activation_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)g;
+    dx[0] = plim_m_empty_like(m, plim_m_saved(m, n, 0));
+    if (plim_m_wants(m, n, 1))
+        dx[1] = bias_gradient(m, dx[0]);
+}
+static const plim_grad_fn activation_fn = {"BiasActivationFunctionBackward",
+                                           activation_backward};
+
+/* gelu(x + bias), or of halves (gated) silu(x0 + bias0) * (x1 + bias1) */
+void plim_run_megatron_activation(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    plim_meta out = *plim_m_meta(m, in[0]);
+    if (plim_arg_int(c, 2, 0) && out.rank)
+        out.dim[out.rank - 1] /= 2;
+    plim_meta_contiguous(&out);
+    plim_gnode *n = plim_m_node(m, &activation_fn, PLIM_COUNT(in), in);
+    plim_m_save(m, n, 0, in[0]);
+    plim_m_save(m, n, 1, in[1]);
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+enum { OF_X, OF_BIAS, OF_RESIDUAL };
+
+static void dropout_add_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    bool drops = plim_m_saved(m, n, 0) != 0;
+    if (plim_m_wants(m, n, OF_X))
+        dx[OF_X] = drops ? plim_m_empty_like(m, g[0]) : plim_m_ref(m, g[0]);
+    if (plim_m_wants(m, n, OF_BIAS))
+        dx[OF_BIAS] = bias_gradient(m, drops && dx[OF_X] ? dx[OF_X] : g[0]);
+    if (plim_m_wants(m, n, OF_RESIDUAL))
+        dx[OF_RESIDUAL] = plim_m_ref(m, g[0]);
+}
+static const plim_grad_fn dropout_add_fn = {"CompiledFunctionBackward", dropout_add_backward};
+
+/* One kernel, that keeps which elements were dropped. */
+static plim_t fused_dropout_add(plim_machine *m, const plim_t *in, bool drops)
+{
+    plim_gnode *n = plim_m_node(m, &dropout_add_fn, 3, in);
+    plim_meta mask = plim_meta_like(plim_m_meta(m, in[OF_X]), PLIM_BOOL);
+    plim_t y = plim_m_empty_like(m, in[OF_X]), dropped = drops ? plim_m_empty(m, &mask) : 0;
+    plim_m_save(m, n, 0, dropped);
+    plim_m_drop(m, dropped);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+static plim_t plain_dropout_add(plim_machine *m, const plim_t *in, double p, bool train)
+{
+    plim_t x =
+        in[OF_BIAS] ? plim_at_add(m, in[OF_X], in[OF_BIAS], false) : plim_m_ref(m, in[OF_X]);
+    plim_t dropped = plim_at_dropout(m, x, p, train, false),
+           y = plim_at_add(m, in[OF_RESIDUAL], dropped, false);
+    plim_m_drop(m, dropped);
+    plim_m_drop(m, x);
+    return y;
+}
+
+/* residual + dropout(x + bias) */
+void plim_run_megatron_dropout_add(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), plim_arg_tensor(c, 2)};
+    double p = plim_arg_float(c, 3, 0);
+    bool train = !plim_m_world(m)->eval;
+    plim_ret(c, plim_arg_int(c, 4, 1) ? fused_dropout_add(m, in, train && p > 0)
+                                      : plain_dropout_add(m, in, p, train));
+}
+
+static void rope_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)n;
+    plim_meta out = *plim_m_meta(m, g[0]);
+    plim_meta_contiguous(&out);
+    dx[0] = plim_m_empty(m, &out);
+}
+static const plim_grad_fn rope_fn = {"FusedRoPEFuncBackward", rope_backward};
+
+/* fused_apply_rotary_pos_emb */
+void plim_run_megatron_rope(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_gnode *n = plim_m_node(m, &rope_fn, 1, &x);
+    plim_m_save(m, n, 0, plim_arg_tensor(c, 1));
+    plim_meta out = *plim_m_meta(m, x);
+    plim_meta_contiguous(&out);
+    plim_t y = plim_m_empty(m, &out);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- attention that never has all scores ------------------------------------------------------ */
+
+enum { A_Q, A_K, A_V, A_OUT, A_STATISTICS };
+
+static void attention_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t gc = plim_contiguous_tmp(m, g[0]);
+    for (uint32_t i = 0; i < 3; i++) {
+        plim_meta like = *plim_m_meta(m, plim_m_saved(m, n, i));
+        plim_meta_contiguous(&like);
+        dx[i] = plim_m_empty(m, &like);
+    }
+    /* sums of the gradients of queries, in fp32 */
+    const plim_meta *q = plim_m_meta(m, dx[0]);
+    plim_m_drop(m, plim_m_scratch_of(m, PLIM_F32, q->rank, q->dim));
+    plim_m_drop(m, gc);
+}
+static const plim_grad_fn attention_fn = {"FusedAttnFuncBackward", attention_backward};
+
+/* in[]: queries, keys, values, of [d0, d1, heads, size].  The result has its heads side by side. */
+static plim_t run_kernel(plim_machine *m, const plim_t *in)
+{
+    const plim_meta q = *plim_m_meta(m, in[A_Q]);
+    plim_gnode *n = plim_m_node(m, &attention_fn, 3, in);
+    plim_t y = plim_m_empty_contig(m, q.dtype, 3,
+                                   (int64_t[]){q.dim[0], q.dim[1], q.dim[2] * q.dim[3]});
+    plim_t statistics =
+        plim_m_empty_contig(m, PLIM_F32, 3, (int64_t[]){q.dim[0], q.dim[1], q.dim[2]});
+    for (uint32_t i = 0; i < 3; i++)
+        plim_m_save(m, n, i, in[i]);
+    plim_m_save(m, n, A_OUT, y);
+    plim_m_save(m, n, A_STATISTICS, statistics);
+    plim_m_drop(m, statistics);
+    plim_m_output(m, n, 0, y);
+    return y;
+}
+
+/* Whether the three lie in one tensor, side by side in each head. */
+static bool are_packed(plim_machine *m, const plim_t *in)
+{
+    for (uint32_t i = 1; i < 3; i++)
+        if (plim_m_tape_storage(m, in[i]) != plim_m_tape_storage(m, in[0]) ||
+            !plim_same_size(plim_m_meta(m, in[i]), plim_m_meta(m, in[0])))
+            return false;
+    return plim_m_tape_storage(m, in[0]) != PLIM_NONE;
+}
+
+/* FlashAttention wants batches first, and gives them. */
+static plim_t flash_attention(plim_machine *m, const plim_t *in)
+{
+    plim_t copy[3];
+    for (uint32_t i = 0; i < 3; i++) {
+        plim_t turned = plim_at_transpose(m, in[i], 0, 1);
+        copy[i] = plim_at_contiguous(m, turned);
+        plim_m_drop(m, turned);
+    }
+    plim_t y = run_kernel(m, copy), turned = plim_at_transpose(m, y, 0, 1),
+           out = plim_at_contiguous(m, turned);
+    plim_m_drop(m, turned);
+    plim_m_drop(m, y);
+    for (uint32_t i = 0; i < 3; i++)
+        plim_m_drop(m, copy[i]);
+    return out;
+}
+
+/* cuDNN's reads the three where they are, if it knows that layout. */
+static plim_t cudnn_attention(plim_machine *m, const plim_t *in)
+{
+    bool packed = are_packed(m, in);
+    plim_t read[3];
+    for (uint32_t i = 0; i < 3; i++)
+        read[i] = packed ? plim_m_ref(m, in[i]) : plim_at_contiguous(m, in[i]);
+    plim_t y = run_kernel(m, read);
+    for (uint32_t i = 0; i < 3; i++)
+        plim_m_drop(m, read[i]);
+    return y;
+}
+
+/* What Transformer Engine chooses on the card.
+ * src: pytorch/attention/dot_product_attention/utils.py get_attention_backend */
+void plim_run_megatron_attention(plim_call *c)
+{
+    enum { HOPPER = 90, BLACKWELL = 100 };
+    plim_machine *m = c->m;
+    int cc = plim_m_world(m)->cc;
+    bool flash = cc < HOPPER || (cc >= BLACKWELL && plim_arg_float(c, 3, 0) > 0 &&
+                                 plim_arg_int(c, 4, 0)); /* deterministic dropout */
+    const plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), plim_arg_tensor(c, 2)};
+    for (uint32_t i = 0; i < PLIM_COUNT(in); i++)
+        if (plim_m_meta(m, in[i])->rank != 4) {
+            plim_m_fail(m, PLIM_ESHAPE, "attention needs tensors of rank 4");
+            return;
+        }
+    plim_ret(c, (flash ? flash_attention : cudnn_attention)(m, in));
+}
+
+/* ---- cross entropy of a part of the vocabulary -------------------------------------------------- */
+
+enum { FUSED }; /* in gnode.i */
+
+/* The softmax that the forward pass left becomes the gradient.  What torch.compile fuses copies it. */
+static void loss_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    (void)g;
+    plim_t softmax = plim_m_saved(m, n, 0), target = plim_m_saved(m, n, 2);
+    const plim_meta *tm = plim_m_meta(m, target);
+    plim_t row = plim_m_empty_contig(m, PLIM_I64, tm->rank, tm->dim),
+           update = plim_m_empty_contig(m, PLIM_F32, tm->rank, tm->dim);
+    dx[0] = n->i[FUSED] ? plim_m_empty(m, &n->in_meta[0]) : plim_m_ref(m, softmax);
+    plim_m_drop(m, update);
+    plim_m_drop(m, row);
+}
+static const plim_grad_fn loss_fn = {"_VocabParallelCrossEntropyBackward", loss_backward};
+
+static plim_t like_target(plim_machine *m, plim_t target, plim_dtype t)
+{
+    return plim_m_empty_contig(m, t, plim_m_meta(m, target)->rank,
+                               plim_m_meta(m, target)->dim);
+}
+
+/* Which targets another rank has, and where the others are: of these, only the last two stay. */
+static void place_targets(plim_machine *m, plim_t target, plim_t *elsewhere, plim_t *at)
+{
+    plim_t below = like_target(m, target, PLIM_BOOL),
+           above = like_target(m, target, PLIM_BOOL);
+    *elsewhere = like_target(m, target, PLIM_BOOL);
+    plim_m_drop(m, below);
+    plim_m_drop(m, above);
+    plim_t copy = like_target(m, target, PLIM_I64);
+    *at = like_target(m, target, PLIM_I64);
+    plim_m_drop(m, copy);
+}
+
+/* Fused, the exponents of the logits are a copy of them. */
+void plim_run_megatron_loss(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0), target = plim_arg_tensor(c, 1), elsewhere, at;
+    plim_gnode *n = plim_m_node(m, &loss_fn, 1, &x);
+    bool mode = plim_m_grad_mode(m), fused = plim_arg_int(c, 2, 0);
+    plim_m_set_grad_mode(m, false);
+    plim_t wide = plim_at_to(m, x, PLIM_F32), most = like_target(m, target, PLIM_F32),
+           which = like_target(m, target, PLIM_I64);
+    plim_m_drop(m, which);
+    place_targets(m, target, &elsewhere, &at);
+    plim_t copy = fused ? plim_m_empty_like(m, wide) : 0;
+    plim_t row = like_target(m, target, PLIM_I64), picked = like_target(m, target, PLIM_F32),
+           predicted = like_target(m, target, PLIM_F32);
+    plim_m_drop(m, picked);
+    plim_t sum = like_target(m, target, PLIM_F32);
+    plim_m_drop(m, row);
+    plim_t logarithm = like_target(m, target, PLIM_F32), y = like_target(m, target, PLIM_F32);
+    plim_m_drop(m, logarithm);
+    plim_m_set_grad_mode(m, mode);
+    const plim_t kept[] = {wide, elsewhere, at}, rest[] = {most, predicted, sum, copy};
+    for (uint32_t i = 0; i < PLIM_COUNT(kept); i++) {
+        plim_m_save(m, n, i, kept[i]);
+        plim_m_drop(m, kept[i]);
+    }
+    for (uint32_t i = 0; i < PLIM_COUNT(rest); i++)
+        plim_m_drop(m, rest[i]);
+    if (n)
+        n->i[FUSED] = fused;
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""Compares estimates of Megatron-LM's arguments with ranks of jobs that run megatron-core's own code (loop.py).
+
+    tests/golden/runs.py says how to call it.
+
+A row of runs.txt is the number of ranks, the rank, arguments beyond BASE, and the peak of requested bytes of three iterations.
+Peaks agree if they differ by less than SCALARS, what the loop's report of the loss and its counts of tokens take: an estimate
+has none of them.  What torch.compile fuses on a card, and Transformer Engine, no CPU build of PyTorch runs: tools/megatron_table.py
+compares these with what a card recorded.
+"""
+import pathlib
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+sys.path.insert(0, str(HERE.parent))
+import runs  # noqa: E402  what such scripts have in common
+
+SCALARS = 256
+BASE = """--hidden-size 512 --num-attention-heads 8 --max-position-embeddings 256 --vocab-size 2003 --transformer-impl local
+          --no-persist-layer-norm --no-masked-softmax-fusion --no-gradient-accumulation-fusion --no-bias-gelu-fusion
+          --no-bias-dropout-fusion""".split()
+SIZES = "--num-layers 3 --seq-length 256 --micro-batch-size 4"
+MODELS = ["", "--attention-softmax-in-fp32", "--swiglu --no-bias-swiglu-fusion", "--position-embedding-type rope --no-rope-fusion",
+          "--position-embedding-type none", "--hidden-dropout 0 --attention-dropout 0", "--normalization RMSNorm --disable-bias-linear",
+          "--group-query-attention --num-query-groups 4", "--kv-channels 128", "--qk-layernorm", "--deterministic-mode",
+          "--untie-embeddings-and-output-weights --ffn-hidden-size 1536", "--recompute-granularity selective",
+          "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+          "--recompute-granularity full --recompute-method block --recompute-num-layers 2"]
+PARTS = ["", "--sequence-parallel", "--sequence-parallel --position-embedding-type rope --no-rope-fusion --recompute-granularity selective",
+         "--untie-embeddings-and-output-weights --use-distributed-optimizer --overlap-grad-reduce --deterministic-mode",
+         "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+         "--group-query-attention --num-query-groups 4 --qk-layernorm --sequence-parallel"]
+STAGES = "--num-layers 8 --seq-length 256 --micro-batch-size 4"
+
+
+def cases():
+    rows = [(1, 0, f"{SIZES} --bf16 {more}".strip()) for more in MODELS]
+    rows += [(1, 0, f"{SIZES} {more}") for more in ("--fp16", "--deterministic-mode")]
+    rows += [(1, 0, "--num-layers 2 --seq-length 64 --micro-batch-size 1 --bf16")]
+    rows += [(2, rank, f"{SIZES} {more}") for rank in (0, 1) for more in ("--bf16 --use-distributed-optimizer", "--use-distributed-optimizer")]
+    rows += [(8, 5, f"{SIZES} --bf16 --tensor-model-parallel-size 4 {more}".strip()) for more in PARTS]
+    for world, parts in ((4, "--pipeline-model-parallel-size 4"), (4, "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1")):
+        rows += [(world, rank, f"{STAGES} --bf16 {parts} --global-batch-size 32") for rank in range(world)]
+    split = "--pipeline-model-parallel-size 2"
+    rows += [(4, 0, f"{STAGES} --bf16 {split} --num-layers-per-virtual-pipeline-stage 1 --global-batch-size 32 --use-distributed-optimizer "
+                    "--overlap-grad-reduce --overlap-param-gather"),
+             (4, 3, f"{STAGES} --bf16 {split} --num-layers-per-virtual-pipeline-stage 2 --global-batch-size 48 --use-distributed-optimizer "
+                    "--untie-embeddings-and-output-weights"),
+             (4, 3, f"{STAGES} --fp16 --pipeline-model-parallel-size 4 --global-batch-size 8"),
+             (4, 2, f"{STAGES} --bf16 --pipeline-model-parallel-size 4 --global-batch-size 8 --attention-softmax-in-fp32"),
+             (4, 1, f"{STAGES} --bf16 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1 --global-batch-size 64 "
+                    "--position-embedding-type rope --no-rope-fusion --recompute-granularity full --recompute-method block --recompute-num-layers 1")]
+    rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 --sequence-parallel --global-batch-size 32 --use-distributed-optimizer {more}".strip())
+             for rank in (0, 5) for more in ("", "--recompute-granularity full --recompute-method block --recompute-num-layers 2")]
+    return rows
+
+
+def size(words, name):
+    return int(words[words.index(name) + 1]) if name in words else 1
+
+
+def predicted(program, folder, world, rank, text):
+    words = [*BASE, *text.split()]
+    path = folder / "arguments.txt"
+    path.write_text(" ".join(words) + "\n")
+    data = world // size(words, "--tensor-model-parallel-size") // size(words, "--pipeline-model-parallel-size")
+    return runs.estimate(program, path, *(["--dp", data] if data > 1 else []), "--rank", rank)
+
+
+def measured(program, folder, world, rank, text):
+    return runs.run(program, HERE / "loop.py", *BASE, *text.split(), options=("--world", world, "--rank", rank))
+
+
+def agrees(case, ours, run):
+    return 0 <= run[0] - ours[0] < SCALARS
+
+
+if __name__ == "__main__":
+    sys.exit(runs.Runs(HERE / "runs.txt", {}, cases(), predicted, measured, "ranks, rank, arguments, peak of requested bytes",
+                       packages=("megatron-core",), agrees=agrees).main(__doc__))

@@ -1,0 +1,231 @@
+"""Three iterations of Megatron-LM's pretrain_gpt.py with megatron-core's own code and layers ("local"): loop.py ARGUMENTS
+
+The arguments have the names and defaults of Megatron-LM's.  In the place of what Transformer Engine or apex would give are
+PyTorch's fused AdamW and, with sequence parallelism, PyTorch's norms, which megatron-core's wrapper refuses.
+"""
+import argparse
+import dataclasses
+import functools
+import math
+import os
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+torch.optim.AdamW = type("AdamW", (torch.optim.AdamW,), {"__init__": functools.partialmethod(torch.optim.AdamW.__init__, fused=True)})
+
+from megatron.core import parallel_state as mpu, tensor_parallel  # noqa: E402
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads  # noqa: E402
+from megatron.core.models.gpt import GPTModel  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.num_microbatches_calculator import get_num_microbatches, init_num_microbatches_calculator  # noqa: E402
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
+from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
+from megatron.core.rerun_state_machine import get_rerun_state_machine  # noqa: E402
+from megatron.core.utils import get_attr_wrapped_model  # noqa: E402
+from megatron.core.transformer import TransformerConfig, torch_norm  # noqa: E402
+from megatron.core.transformer.module import Float16Module  # noqa: E402
+
+ITERATIONS = 3
+
+
+def parse():
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for name in ("num-layers", "hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings", "micro-batch-size",
+                 "vocab-size"):
+        parser.add_argument("--" + name, type=int, required=True)
+    for name in ("ffn-hidden-size", "kv-channels", "global-batch-size", "num-layers-per-virtual-pipeline-stage"):
+        parser.add_argument("--" + name, type=int)
+    for name, default in (("num-query-groups", 1), ("make-vocab-size-divisible-by", 128), ("tensor-model-parallel-size", 1),
+                          ("pipeline-model-parallel-size", 1)):
+        parser.add_argument("--" + name, type=int, default=default)
+    for name, default in (("attention-dropout", 0.1), ("hidden-dropout", 0.1), ("clip-grad", 1.0)):
+        parser.add_argument("--" + name, type=float, default=default)
+    for name in ("group-query-attention", "untie-embeddings-and-output-weights", "swiglu", "qk-layernorm", "bf16", "fp16",
+                 "attention-softmax-in-fp32", "sequence-parallel", "use-distributed-optimizer", "overlap-grad-reduce",
+                 "overlap-param-gather", "deterministic-mode"):
+        parser.add_argument("--" + name, action="store_true")
+    for name in ("bias-gelu-fusion", "bias-swiglu-fusion", "bias-dropout-fusion", "masked-softmax-fusion", "rope-fusion",
+                 "gradient-accumulation-fusion", "persist-layer-norm"):
+        parser.add_argument("--no-" + name, action="store_false", dest={"rope-fusion": "apply_rope_fusion"}.get(name, name.replace("-", "_")))
+    for name, kind in (("granularity", str), ("method", str), ("num-layers", int)):
+        parser.add_argument("--recompute-" + name, type=kind)
+    parser.add_argument("--disable-bias-linear", action="store_false", dest="add_bias_linear")
+    parser.add_argument("--position-embedding-type", choices=["learned_absolute", "rope", "none"], default="learned_absolute")
+    parser.add_argument("--normalization", choices=["LayerNorm", "RMSNorm"], default="LayerNorm")
+    parser.add_argument("--transformer-impl", choices=["local"], required=True)
+    return derive(parser.parse_args())
+
+
+def derive(args):
+    """What validate_args() and core_transformer_config_from_args() make of the arguments."""
+    data_parallel_size = dist.get_world_size() // (args.tensor_model_parallel_size * args.pipeline_model_parallel_size)
+    args.global_batch_size = args.global_batch_size or args.micro_batch_size * data_parallel_size
+    init_num_microbatches_calculator(dist.get_rank(), None, args.global_batch_size, args.micro_batch_size, data_parallel_size)
+    args.kv_channels = args.kv_channels or args.hidden_size // args.num_attention_heads
+    args.ffn_hidden_size = args.ffn_hidden_size or (int(4 * args.hidden_size * 2 / 3 / 64) * 64 if args.swiglu else 4 * args.hidden_size)
+    args.num_query_groups = args.num_query_groups if args.group_query_attention else None
+    args.gated_linear_unit, args.activation_func = args.swiglu, F.silu if args.swiglu else F.gelu
+    args.bias_activation_fusion = args.bias_swiglu_fusion if args.swiglu else args.bias_gelu_fusion and args.add_bias_linear
+    args.add_qkv_bias = args.add_bias_linear
+    args.sequence_parallel &= args.tensor_model_parallel_size > 1
+    args.apply_rope_fusion &= args.position_embedding_type == "rope"
+    args.params_dtype = args.pipeline_dtype = torch.bfloat16 if args.bf16 else torch.float16 if args.fp16 else torch.float32
+    args.deallocate_pipeline_outputs = True
+    args.virtual_pipeline_model_parallel_size = args.num_layers_per_virtual_pipeline_stage and \
+        args.num_layers // args.pipeline_model_parallel_size // args.num_layers_per_virtual_pipeline_stage
+    args.overlap_p2p_comm = args.virtual_pipeline_model_parallel_size is not None
+    args.batch_p2p_comm = not args.overlap_p2p_comm
+    args.grad_reduce_in_fp32, args.check_for_nan_in_grad = args.bf16, True
+    args.optimizer, args.lr, args.min_lr = "adam", 1e-4, 0.0
+    multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
+    args.padded_vocab_size = math.ceil(args.vocab_size / multiple) * multiple
+    return args
+
+
+def configured(kind, args):
+    return kind(**{field.name: getattr(args, field.name) for field in dataclasses.fields(kind) if hasattr(args, field.name)})
+
+
+def allow_sequence_parallel_norms():
+    """Of Transformer Engine's and apex's norms, what the rest of megatron-core relies on is this mark of their weights."""
+    wrapper = torch_norm.WrappedTorchNorm.__new__
+
+    def marked(cls, config, *args, **kwargs):
+        norm = wrapper(cls, dataclasses.replace(config, sequence_parallel=False), *args, **kwargs)
+        for weight in norm.parameters():
+            weight.sequence_parallel = config.sequence_parallel
+        return norm
+
+    torch_norm.WrappedTorchNorm.__new__ = marked
+
+
+def make_stage(args, config, vp_stage):
+    """One of the model's stages that this rank has, as model_provider() makes it."""
+    return GPTModel(
+        config, get_gpt_layer_local_spec(qk_layernorm=args.qk_layernorm, normalization=args.normalization),
+        args.padded_vocab_size, args.max_position_embeddings,
+        pre_process=mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp_stage),
+        post_process=mpu.is_pipeline_last_stage(ignore_virtual=False, vp_stage=vp_stage), parallel_output=True,
+        share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
+        position_embedding_type=args.position_embedding_type, vp_stage=vp_stage)
+
+
+def make_model(args):
+    """As get_model() of megatron/training/training.py."""
+    config = configured(TransformerConfig, args)
+    size = args.virtual_pipeline_model_parallel_size
+    model = [make_stage(args, config, stage) for stage in (range(size) if size else [None])]
+    for stage in model:
+        for weight in stage.parameters():
+            tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(weight)
+        stage.cuda(torch.cuda.current_device())
+    if args.bf16 or args.fp16:
+        model = [Float16Module(config, stage) for stage in model]
+    with torch.cuda.stream(torch.cuda.Stream()):
+        return [DistributedDataParallel(config, configured(DistributedDataParallelConfig, args), stage, disable_bucketing=at > 0)
+                for at, stage in enumerate(model)]
+
+
+def batches(args):
+    """What a data loader gives, on the host."""
+    size = args.micro_batch_size, args.seq_length
+    while True:
+        mask = torch.ones(args.micro_batch_size, 1, args.seq_length, args.seq_length).tril() < 0.5
+        yield {"tokens": torch.zeros(size, dtype=torch.int64), "labels": torch.zeros(size, dtype=torch.int64), "loss_mask": torch.ones(size),
+               "attention_mask": mask, "position_ids": torch.arange(args.seq_length).repeat(args.micro_batch_size, 1)}
+
+
+def get_batch(loader, vp_stage):
+    """As that of pretrain_gpt.py: tensor rank 0 has all tensors of the batch, and broadcasts those that the stage needs."""
+    first, last = (which(ignore_virtual=False, vp_stage=vp_stage) for which in (mpu.is_pipeline_first_stage, mpu.is_pipeline_last_stage))
+    if not first and not last:
+        return {}
+    if mpu.get_tensor_model_parallel_rank() == 0:
+        batch = {name: data.cuda(non_blocking=True) for name, data in next(loader).items()}
+    else:
+        batch = {name: torch.empty(data.shape, dtype=data.dtype, device="cuda") for name, data in next(loader).items()}
+    for name in () if first and last else ("labels", "loss_mask") if first else ("tokens", "position_ids"):
+        del batch[name]
+    for data in batch.values():
+        dist.broadcast(data, mpu.get_tensor_model_parallel_src_rank(), mpu.get_tensor_model_parallel_group())
+    return batch
+
+
+def loss_func(loss_mask, output_tensor):
+    losses = output_tensor.view(-1).float()
+    loss_mask = loss_mask.view(-1).float()
+    loss = torch.sum(losses * loss_mask)
+    num_tokens = loss_mask.sum().clone().detach().to(torch.int)
+    report = {"lm loss": torch.cat([loss.clone().detach().view(1), num_tokens.view(1)])}
+    for rejected, what in ((torch.isnan, "NaN"), (torch.isinf, "Inf")):
+        get_rerun_state_machine().validate_result(loss, rejected, f"found {what} in local forward loss calculation")
+    return loss, num_tokens, report
+
+
+def forward_step(loader, model):
+    batch = get_batch(loader, get_attr_wrapped_model(model, "vp_stage"))
+    tokens, labels, loss_mask, attention_mask, position_ids = map(batch.get, ("tokens", "labels", "loss_mask", "attention_mask", "position_ids"))
+    del batch
+    output_tensor = model(tokens, position_ids, attention_mask, labels=labels, loss_mask=loss_mask)
+    return output_tensor, functools.partial(loss_func, loss_mask)
+
+
+def train_step(args, forward_backward_func, model, optimizer, loader):
+    machine = get_rerun_state_machine()
+    while machine.should_run_forward_backward(None):
+        for stage in model:
+            stage.zero_grad_buffer()
+        optimizer.zero_grad()
+        losses_reduced = forward_backward_func(
+            forward_step_func=forward_step, data_iterator=loader, model=model, num_microbatches=get_num_microbatches(),
+            seq_length=args.seq_length, micro_batch_size=args.micro_batch_size, decoder_seq_length=None, forward_only=False)
+    machine.should_checkpoint_and_exit()
+    optimizer.step()
+    if not mpu.is_pipeline_last_stage():
+        return {}
+    total = torch.vstack([report["lm loss"].view(-1) for report in losses_reduced]).sum(dim=0)
+    dist.all_reduce(total, group=mpu.get_data_parallel_group(with_context_parallel=True))
+    return {"lm loss": total[0] / total[1]}
+
+
+def train(args, model, optimizer):
+    config = model[0].config
+    config.grad_scale_func = optimizer.scale_loss
+    config.finalize_model_grads_func = finalize_model_grads
+    if args.overlap_grad_reduce:
+        config.no_sync_func, config.grad_sync_func = ([getattr(stage, name) for stage in model] for name in ("no_sync", "start_grad_sync"))
+        if len(model) == 1:
+            config.no_sync_func, config.grad_sync_func = config.no_sync_func[0], config.grad_sync_func[0]
+    hooked = args.use_distributed_optimizer and args.overlap_param_gather
+    if hooked:
+        for stage in model:
+            stage.disable_forward_pre_hook(param_sync=False)
+    forward_backward_func, loader = get_forward_backward_func(), batches(args)
+    loaders = [loader] * len(model) if len(model) > 1 else loader
+    for iteration in range(ITERATIONS):
+        loss_dict = train_step(args, forward_backward_func, model, optimizer, loaders)  # noqa: F841  it lives until the next one
+        if hooked and not iteration:
+            for stage in model:
+                stage.enable_forward_pre_hook()
+
+
+def main():
+    torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl")
+    args = parse()
+    torch.use_deterministic_algorithms(args.deterministic_mode)
+    mpu.initialize_model_parallel(args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size)
+    tensor_parallel.model_parallel_cuda_manual_seed(1234)
+    if args.sequence_parallel:
+        allow_sequence_parallel_norms()
+    model = make_model(args)
+    optimizer = get_megatron_optimizer(configured(OptimizerConfig, args), model)
+    for stage in model:
+        stage.train()
+    train(args, model, optimizer)
+
+
+if __name__ == "__main__":
+    main()

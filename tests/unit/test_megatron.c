@@ -1,0 +1,161 @@
+/* test_megatron.c -- arguments of Megatron-LM: what is read of a file, and the parameters that ranks have,
+ * against the published formula. */
+#include <stdio.h>
+
+#include "import/import.h"
+#include "import/megatron/mg.h"
+#include "unit.h"
+
+extern const plim_importer plim_importer_megatron;
+
+static plim_status build(plim_arena *a, plim_graph *g, const char *text,
+                         const plim_binding *bind, plim_err *err)
+{
+    plim_source s = {.bytes = {(const uint8_t *)text, strlen(text)}};
+    *g = (plim_graph){.arena = a};
+    return plim_importer_megatron.read(g, &s, bind, err);
+}
+
+/* ---- texts ------------------------------------------------------------------------------ */
+
+#define SMALL                                                                                 \
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --vocab-size 100 "
+
+static const struct {
+    const char *why, *text;
+    int64_t layers, hidden, batch;
+} readable[] = {
+    {"one line", SMALL "--micro-batch-size 3", 2, 64, 3},
+    {"an equals sign", "--num-layers=2 --hidden-size=64 --micro-batch-size=3", 2, 64, 3},
+    {"YAML", "MODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 64\n  --bf16: true\n", 2, 64,
+     0},
+    {"lines that go on", "python x.py \\\n  --num-layers 2 \\\n --hidden-size 64 \\\n", 2, 64,
+     0},
+    {"an array of a shell", "A=(\n --num-layers 2\n --hidden-size 64 # wide\n)\n", 2, 64, 0},
+    {"quotes", "ARGS=\"--num-layers 2 --hidden-size '64'\"", 2, 64, 0},
+    {"a variable", "export N=2\n--num-layers $N --hidden-size 64", 2, 64, 0},
+    {"one in braces", "N=2\n--num-layers ${N} --hidden-size 64", 2, 64, 0},
+    {"the last of two counts", SMALL "--num-layers 5", 5, 64, 0},
+    {"what a comment says does not", SMALL "# --num-layers 5", 2, 64, 0},
+};
+
+static void test_texts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(readable); i++) {
+        plim_mg_args c;
+        plim_err err = PLIM_ERR_INIT;
+        plim_bytes b = {(const uint8_t *)readable[i].text, strlen(readable[i].text)};
+        if (!plim_mg_names_model(b) || plim_mg_read(b, &c, &err))
+            fail_msg("%s: %s", readable[i].why, err.msg);
+        if (c.layers != readable[i].layers || c.hidden != readable[i].hidden ||
+            c.batch != readable[i].batch)
+            fail_msg("%s: %d layers of %d, batch %d", readable[i].why, (int)c.layers,
+                     (int)c.hidden, (int)c.batch);
+    }
+}
+
+static const struct {
+    const char *why, *text;
+    plim_status st;
+    const char *says;
+} refused[] = {
+    {"no number", SMALL "--num-layers x", PLIM_EFORMAT, "--num-layers needs a number"},
+    {"too large a number", SMALL "--num-layers 99999999999", PLIM_EFORMAT, "2147483647"},
+    {"a variable that nobody sets", SMALL "--num-layers $N", PLIM_EFORMAT, "$N"},
+    {"a variable of a variable", "N=$M\n" SMALL "--num-layers $N", PLIM_EFORMAT, "$"},
+    {"no value at all", SMALL "--num-layers", PLIM_EFORMAT, "--num-layers needs a number"},
+    {"a share above 1", SMALL "--hidden-dropout 1.5", PLIM_EFORMAT, "from 0 to 1"},
+    {"0 heads", SMALL "--num-attention-heads 0", PLIM_EFORMAT,
+     "--num-attention-heads is missing, or 0"},
+    {"more heads than features", SMALL "--num-attention-heads 128", PLIM_EFORMAT,
+     "number of heads, 128"},
+    {"too many layers", SMALL "--num-layers 5000", PLIM_ERANGE, "the limit is 1024"},
+    {"two types", SMALL "--fp16 --bf16", PLIM_EFORMAT, "exclude each other"},
+    {"experts", SMALL "--num-experts 8", PLIM_EUNSUPPORTED, "--num-experts is not simulated"},
+    {"a norm that is not known", SMALL "--normalization L1", PLIM_EUNSUPPORTED,
+     "--normalization L1"},
+    {"heads in groups of different size", SMALL "--group-query-attention --num-query-groups 3",
+     PLIM_EFORMAT, "no multiple"},
+    {"more tokens than positions", SMALL "--max-position-embeddings 16", PLIM_EUSAGE,
+     "longer than"},
+    {"scores beyond any memory",
+     SMALL
+     "--micro-batch-size 2147483647 --seq-length 2147483647 --position-embedding-type none",
+     PLIM_ERANGE, "too large"},
+};
+
+static void test_refused(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(refused); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_graph g;
+        plim_err err = PLIM_ERR_INIT;
+        plim_status st = build(&a, &g, refused[i].text, NULL, &err);
+        if (st != refused[i].st || !strstr(err.msg, refused[i].says))
+            fail_msg("%s: %d, %s", refused[i].why, (int)st, err.msg);
+        plim_arena_free(&a);
+    }
+}
+
+/* ---- parameters ---------------------------------------------------------------------------- */
+
+static uint64_t count_parameters(const char *text, plim_rank_part part)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph g;
+    plim_err err = PLIM_ERR_INIT;
+    const plim_binding bind = {.part = part};
+    uint64_t sum = 0, n;
+    if (build(&a, &g, text, &bind, &err))
+        fail_msg("%s", err.msg);
+    assert_null(plim_graph_check(&g));
+    for (uint32_t i = 0; i < g.n_values; i++)
+        if (g.values[i].kind == PLIM_VALUE_PARAMETER && plim_meta_numel(&g.values[i].meta, &n))
+            sum += n;
+    plim_arena_free(&a);
+    return sum;
+}
+
+/* l layers of h features: 12 h^2 + 13 h each, the vocabulary, padded, the positions, the last norm.
+ * src: arXiv 2104.04473, 2 */
+static uint64_t formula(uint64_t l, uint64_t h, uint64_t v, uint64_t s)
+{
+    return l * (12 * h * h + 13 * h) + (v + s) * h + 2 * h;
+}
+
+static void test_formula(void **state)
+{
+    (void)state;
+    enum { SHARED = 128 * 64 };
+    const char *text = SMALL;
+    assert_int_equal(count_parameters(text, (plim_rank_part){0}), formula(2, 64, 128, 32));
+    assert_int_equal(
+        count_parameters("--num-layers 96 --hidden-size 12288 --num-attention-heads 96 "
+                         "--seq-length 2048 --vocab-size 51200",
+                         (plim_rank_part){0}),
+        formula(96, 12288, 51200, 2048));
+    /* the first and the last stage have the table both */
+    uint64_t first = count_parameters(text, (plim_rank_part){1, false, 2, 0, 1}),
+             last = count_parameters(text, (plim_rank_part){1, false, 2, 1, 1});
+    assert_int_equal(first + last, formula(2, 64, 128, 32) + SHARED);
+    /* of what is divided, two ranks have half each; the rest both: norms, biases of rows, positions */
+    uint64_t half = count_parameters(text, (plim_rank_part){2, false, 1, 0, 1}),
+             both = 2 * (4 * 64 + 2 * 64) + 2 * 64 + 32 * 64;
+    assert_int_equal(2 * half - both, formula(2, 64, 256, 32)); /* padded to twice 128 */
+    /* as many layers as stages, two on each rank */
+    const char *four = SMALL "--num-layers 4";
+    uint64_t sum = 0;
+    for (int64_t at = 0; at < 2; at++)
+        sum += count_parameters(four, (plim_rank_part){1, false, 2, at, 2});
+    assert_int_equal(sum, formula(4, 64, 128, 32) + SHARED);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_formula)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
