@@ -439,10 +439,11 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         s->infer ? PLIM_OK : plim_regions_find(a, g, s->checkpoint, &r.regions, err);
     const plim_strategy *by = s->share.strategy.strategy;
     if (!st && r.regions.n && r.regions.reentrant && by && by->wants_saved)
-        st = plim_fail(err, PLIM_EUSAGE, 0,
-                       "with strategy '%s', reentrant checkpoints are not simulated: leave out "
-                       "'reentrant', as PyTorch recommends",
-                       by->name);
+        st =
+            plim_fail(err, PLIM_EUSAGE, 0,
+                      "with strategy '%s', reentrant checkpoints are not simulated: leave out "
+                      "'reentrant', as PyTorch recommends",
+                      by->name);
     if (st)
         return st;
     plim_tape_expect(tape,
