@@ -7,6 +7,7 @@
 #include "share/strategy.h"
 
 enum { BROADCAST_BUCKET = 250 << 20, MIB = 1 << 20 };
+enum { USUAL_MIB = 25, USUAL_FIRST_MIB = 1 }; /* of buckets, if no size is given */
 
 typedef struct ddp {
     plim_t *bucket; /* owned */
@@ -95,21 +96,30 @@ static void wrap_model(plim_shared *x)
     fill_buckets(x, leaf, d->n_leaves, UINT64_MAX, UINT64_MAX);
 }
 
-static void begin_forward(plim_shared *x, uint32_t unit)
+/* src: nn/parallel/distributed.py _BucketConfig */
+static void rebuild_buckets(plim_shared *x)
 {
     ddp *d = x->own;
     const plim_strategy_spec *s = &x->share->strategy;
+    double given = plim_strategy_number(s, "bucket_mib"),
+           first = plim_strategy_number(s, "first_mib");
+    double each = given >= 0 ? given : USUAL_MIB;
+    first = given >= 0 ? given : first >= 0 ? first : USUAL_FIRST_MIB;
+    for (uint32_t i = 0; i < d->n_buckets; i++)
+        plim_m_drop(x->m, d->bucket[i]);
+    d->n_buckets = 0;
+    fill_buckets(x, d->ready, d->n_ready, (uint64_t)(first * MIB), (uint64_t)(each * MIB));
+}
+
+static void begin_forward(plim_shared *x, uint32_t unit)
+{
+    ddp *d = x->own;
     (void)unit;
     if (d->n_ready == d->n_leaves && !d->rebuilt) {
         d->rebuilt = true;
-        for (uint32_t i = 0; i < d->n_buckets; i++)
-            plim_m_drop(x->m, d->bucket[i]);
-        d->n_buckets = 0;
-        fill_buckets(x, d->ready, d->n_ready,
-                     (uint64_t)(plim_strategy_number(s, "first_mib") * MIB),
-                     (uint64_t)(plim_strategy_number(s, "bucket_mib") * MIB));
+        rebuild_buckets(x);
     }
-    if (plim_strategy_number(s, "broadcast") > 0 && !x->defers && !d->skipped)
+    if (plim_strategy_number(&x->share->strategy, "broadcast") > 0 && !x->defers && !d->skipped)
         broadcast_values(x, false);
     d->skipped = plim_share_skips(x);
 }

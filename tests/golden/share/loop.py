@@ -18,10 +18,10 @@ def blocks_of(model):
     return next(m for m in model.modules() if isinstance(m, torch.nn.ModuleList))
 
 
-def ddp(model, mesh=None, bucket_mib=25, first_mib=1, view=0, broadcast=1, no_sync=0):
+def ddp(model, mesh=None, bucket_mib=None, first_mib=1, view=0, broadcast=1, no_sync=0):
     from torch.nn.parallel import DistributedDataParallel
     dist._DEFAULT_FIRST_BUCKET_BYTES = int(first_mib) << 20
-    return DistributedDataParallel(model.to("cuda"), device_ids=[0], bucket_cap_mb=int(bucket_mib),
+    return DistributedDataParallel(model.to("cuda"), device_ids=[0], bucket_cap_mb=bucket_mib and int(bucket_mib),
                                    process_group=mesh and mesh.get_group(),
                                    gradient_as_bucket_view=bool(int(view)), broadcast_buffers=bool(int(broadcast)))
 
