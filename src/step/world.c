@@ -34,7 +34,8 @@ plim_status plim_world_cublas(const char *config, plim_libraries *lib, plim_err 
     bool whole = config[0] != 0;
     while (whole && config[at]) {
         whole = take_number(config, &at, &each) && take_number(config, &at, &count);
-        total = plim_sat_add(total, plim_sat_mul(each, count));
+        if (whole)
+            total = plim_sat_add(total, plim_sat_mul(each, count));
     }
     if (!whole || total > UINT64_MAX / KIB)
         return plim_fail(err, PLIM_EUSAGE, 0,
