@@ -19,6 +19,7 @@ OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "linear4bit": "tests/gold
         "linear8bit": "tests/golden/tune/tune.py", "cache_update": "tests/golden/idiom/idiom.py",
         **{f"tp_{name}": "tests/golden/share/part.py"
            for name in ("enter", "reduce", "gather", "unite", "scatter", "wait", "embedding")},
+        **{f"cp_{name}": "tests/golden/share/context.py" for name in ("part", "attention")},
         "zero3_linear": "tests/golden/share/share.py",
         "linear_cross_entropy": "tests/golden/loss/loss.py", "liger_cross_entropy": "tests/golden/loss/loss.py",
         "requires_grad": "tests/golden/tune/tune.py",

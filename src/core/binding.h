@@ -13,14 +13,17 @@ typedef enum plim_caching {
     PLIM_CACHING_CONFIG, /* as the model's configuration says */
 } plim_caching;
 
-/* All optional. */
 /* What one rank of several has of a model.  Zeros: all. */
 typedef struct plim_rank_part {
+    /* for models that divide themselves: */
     int64_t weights;               /* parts of the weights: tensor parallelism */
     bool sequence;                 /* tokens are divided likewise */
     int64_t stages, stage, chunks; /* ranks of the pipeline, this one, stages of each */
+    /* for all: */
+    int64_t contexts, context; /* parts of the tokens, this one: context parallelism */
 } plim_rank_part;
 
+/* All optional. */
 typedef struct plim_binding {
     int64_t batch; /* 0: the hint in the file */
     int64_t seq;   /* 0: likewise */
@@ -44,7 +47,7 @@ typedef struct plim_binding {
     bool positions_are_inputs; /* position_ids are passed */
     bool padded;               /* an attention_mask is passed, in which some are 0 */
     bool packed;               /* position_ids are passed, which begin anew within a row */
-    plim_rank_part part;       /* what this rank has, for models that divide themselves */
+    plim_rank_part part;       /* what this rank has */
     plim_str packing;          /* a quantization_config for a model that has none; "": none */
 } plim_binding;
 

@@ -60,6 +60,19 @@ uint32_t plim_graph_add_scope(plim_graph *g, uint32_t parent, plim_str path, pli
     return g->n_scopes++;
 }
 
+bool plim_graph_hold(plim_graph *g, uint32_t scope, uint32_t value)
+{
+    plim_scope *call = &g->scopes[scope];
+    uint32_t *args = PLIM_NEW_N(g->arena, uint32_t, (uint64_t)call->n_args + 1);
+    if (!args)
+        return false;
+    if (call->n_args)
+        memcpy(args, call->args, call->n_args * sizeof *args);
+    args[call->n_args++] = value;
+    call->args = args;
+    return true;
+}
+
 bool plim_graph_add_input(plim_graph *g, uint32_t value)
 {
     if (!PLIM_PUSH_ROOM(g->arena, g->inputs, g->n_inputs, g->cap_inputs))

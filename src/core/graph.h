@@ -145,7 +145,8 @@ typedef struct plim_graph {
     uint64_t
         kv_cache;  /* elements for each token in transformers' cache; 0: none, or not known */
     uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
-    bool cached;   /* keys and values of this pass are among the outputs */
+    int64_t contexts;       /* it is about one of so many parts of the tokens; 0: about all */
+    bool cached;            /* keys and values of this pass are among the outputs */
     bool labels_are_inputs; /* an input serves as labels, too */
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph;
@@ -170,6 +171,8 @@ plim_node *plim_graph_take_nodes(plim_graph *g, uint32_t *n);
 uint32_t plim_graph_add_value(plim_graph *g, const plim_value *v);
 uint32_t plim_graph_add_node(plim_graph *g, const plim_node *n); /* sets outs' .node */
 uint32_t plim_graph_add_scope(plim_graph *g, uint32_t parent, plim_str path, plim_str type);
+/* The running call of the scope holds this value, too.  False: our memory is full. */
+bool plim_graph_hold(plim_graph *g, uint32_t scope, uint32_t value);
 bool plim_graph_add_input(plim_graph *g, uint32_t value);
 bool plim_graph_add_output(plim_graph *g, uint32_t value);
 bool plim_graph_add_dim(plim_graph *g, plim_str name, int64_t value);

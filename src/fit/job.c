@@ -363,11 +363,13 @@ static void read_call(plim_job *job, const plim_settings *s)
     const plim_step_settings *step = &job->step;
     bool own_loss = step->loss == PLIM_LOSS_DEFAULT || step->loss == PLIM_LOSS_MODEL;
     const plim_loop *loop = step->loop ? step->loop : plim_loop_usual(own_loss);
-    job->bind.labels_are_inputs = loop->labels_are_inputs;
+    bool context = step->share.size[PLIM_AXIS_cp] > 1;
+    job->bind.labels_are_inputs = loop->labels_are_inputs && !context;
     job->bind.positions_are_inputs = step->share.sequence; /* a part cannot count them */
     job->bind.padded = s->sequences == PADDED;
     job->bind.packed = s->sequences == PACKED;
-    bool off = is_checkpointed(step) || s->cache == OFF || step->share.size[PLIM_AXIS_pp] > 1;
+    bool off = is_checkpointed(step) || s->cache == OFF ||
+               step->share.size[PLIM_AXIS_pp] > 1 || context;
     job->bind.caching = off                             ? PLIM_CACHING_OFF
                         : s->cache == ON                ? PLIM_CACHING_ON
                         : step->infer || loop->no_cache ? PLIM_CACHING_OFF
@@ -401,6 +403,7 @@ static plim_status read_fused(plim_job *job, const plim_settings *s, plim_err *e
     job->fused = (plim_fused_loss)(s->loss - PLIM_LOSS_MODEL);
     const untried all[] = {{step->autocast != PLIM_F32, "autocast"},
                            {step->share.size[PLIM_AXIS_tp] > 1, "tp"},
+                           {step->share.size[PLIM_AXIS_cp] > 1, "cp"},
                            {step->share.size[PLIM_AXIS_pp] > 1, "pp"}};
     return refuse_untried("a fused loss", all, PLIM_COUNT(all), err);
 }
@@ -593,7 +596,9 @@ void plim_job_use_card(plim_job *job, const plim_gpu *gpu)
 /* The next length that the cards divide, if they have to: a search tries all. */
 static int64_t divide_seq(const plim_share *s, int64_t seq)
 {
-    int64_t parts = s->sequence ? s->size[PLIM_AXIS_tp] : 1;
+    int64_t parts = s->size[PLIM_AXIS_cp] > 1 ? 2 * s->size[PLIM_AXIS_cp]
+                    : s->sequence             ? s->size[PLIM_AXIS_tp]
+                                              : 1;
     return seq + (parts - seq % parts) % parts;
 }
 
@@ -621,10 +626,14 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
     if (size && job->find_seq)
         bind.seq = divide_seq(&job->step.share, size);
     plim_share share = job->step.share;
+    bind.part.contexts = share.size[PLIM_AXIS_cp];
+    bind.part.context = share.at[PLIM_AXIS_cp];
     if (divides_itself(job)) {
-        bind.part =
-            (plim_rank_part){share.size[PLIM_AXIS_tp], share.sequence,
-                             share.size[PLIM_AXIS_pp], share.at[PLIM_AXIS_pp], share.chunks};
+        bind.part.weights = share.size[PLIM_AXIS_tp];
+        bind.part.sequence = share.sequence;
+        bind.part.stages = share.size[PLIM_AXIS_pp];
+        bind.part.stage = share.at[PLIM_AXIS_pp];
+        bind.part.chunks = share.chunks;
         share.size[PLIM_AXIS_tp] = share.size[PLIM_AXIS_pp] = 1;
     }
     plim_status st = plim_model_graph(job->model, &bind, a, g, err);

@@ -111,6 +111,12 @@ void plim_nn_called(plim_nn *n, const uint32_t *args, uint32_t count)
     n->g->scopes[n->scope].n_args = k;
 }
 
+void plim_nn_holds(plim_nn *n, uint32_t id)
+{
+    if (!n->st && !plim_graph_hold(n->g, n->scope, id))
+        n->st = plim_oom(n->err);
+}
+
 void plim_nn_leave(plim_nn *n)
 {
     if (n->st)

@@ -53,6 +53,8 @@ void plim_nn_leave(plim_nn *n);
 /* The open module was called with these tensors, used or not: its call keeps them alive.
  * PLIM_NONE entries are skipped. */
 void plim_nn_called(plim_nn *n, const uint32_t *args, uint32_t count);
+/* This one, too. */
+void plim_nn_holds(plim_nn *n, uint32_t id);
 /* "denselayer", 3: the text "denselayer3" in the graph's arena. */
 const char *plim_nn_name(plim_nn *n, const char *stem, int64_t number);
 /* "Llama", "RMSNorm": the text "LlamaRMSNorm" likewise. */

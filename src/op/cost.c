@@ -151,6 +151,14 @@ void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out)
                                width));
 }
 
+/* Of the keys of each other rank, half as many pairs as of the own. */
+void plim_cost_cp_attention(const plim_cost_call *c, plim_cost *out)
+{
+    uint64_t parts = c->node->args[3].kind == PLIM_ARG_INT ? (uint64_t)c->node->args[3].i : 1;
+    plim_cost_sdpa(c, out);
+    set_macs(out, plim_sat_mul(out->macs, parts + 1) / 2);
+}
+
 /* The sequence is the first dimension. */
 void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out)
 {

@@ -139,6 +139,13 @@ typedef struct plim_sdpa_call {
 plim_sdpa plim_sdpa_choice(const plim_world *w, const plim_meta *q, const plim_meta *k,
                            const plim_meta *v, const plim_sdpa_call *call);
 
+/* What that kernel makes, and nothing is kept for backward: the result, log-sum-exp, and the random
+ * state, of two tensors or of none.  Not of the math kernel, which is several ops. */
+void plim_sdpa_kernel(plim_machine *m, plim_sdpa kernel, plim_t q, plim_t k, plim_t v,
+                      plim_t out[4]);
+void plim_sdpa_kernel_backward(plim_machine *m, plim_sdpa kernel, plim_t g, plim_t q, plim_t k,
+                               plim_t v, plim_t out, plim_t dx[3]);
+
 /* ---- softmax ------------------------------------------------------------ */
 plim_t plim_at_softmax(plim_machine *m, plim_t x, bool is_log);
 plim_t plim_at_safe_softmax(plim_machine *m, plim_t x); /* over the last dim */
@@ -188,6 +195,7 @@ void plim_cost_einsum(const plim_cost_call *c, plim_cost *out);
 void plim_cost_rnn(const plim_cost_call *c, plim_cost *out);
 void plim_cost_pool(const plim_cost_call *c, plim_cost *out);
 void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out);
+void plim_cost_cp_attention(const plim_cost_call *c, plim_cost *out);
 void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out);
 
 #endif

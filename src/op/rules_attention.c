@@ -565,6 +565,34 @@ static plim_t sdpa_math(plim_machine *m, plim_t q0, plim_t k0, plim_t v0, plim_t
     return out;
 }
 
+/* ---- kernels alone -------------------------------------------------------------------------- */
+
+void plim_sdpa_kernel(plim_machine *m, plim_sdpa kernel, plim_t q, plim_t k, plim_t v,
+                      plim_t out[4])
+{
+    plim_t made[F_COUNT] = {0};
+    switch (kernel) {
+    case PLIM_SDPA_FLASH: flash_kernel(m, q, k, v, false, made); break;
+    case PLIM_SDPA_EFFICIENT: efficient_kernel(m, q, k, v, true, false, made); break;
+    case PLIM_SDPA_CUDNN: cudnn_kernel(m, q, k, v, true, made); break;
+    case PLIM_SDPA_MATH: break;
+    }
+    memcpy(out, made, sizeof made);
+}
+
+void plim_sdpa_kernel_backward(plim_machine *m, plim_sdpa kernel, plim_t g, plim_t q, plim_t k,
+                               plim_t v, plim_t out, plim_t dx[3])
+{
+    plim_t made[4] = {0};
+    switch (kernel) {
+    case PLIM_SDPA_FLASH: flash_backward_kernel(m, g, q, k, v, out, made); break;
+    case PLIM_SDPA_EFFICIENT: efficient_backward_kernel(m, g, q, k, v, false, made); break;
+    case PLIM_SDPA_CUDNN: cudnn_backward_kernel(m, q, k, v, made); break;
+    case PLIM_SDPA_MATH: break;
+    }
+    memcpy(dx, made, 3 * sizeof *dx);
+}
+
 /* ---- the rule ------------------------------------------------------------------------------ */
 
 void plim_run_sdpa(plim_call *c)

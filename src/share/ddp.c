@@ -119,7 +119,8 @@ static void begin_forward(plim_shared *x, uint32_t unit)
         d->rebuilt = true;
         rebuild_buckets(x);
     }
-    if (plim_strategy_number(&x->share->strategy, "broadcast") > 0 && !x->defers && !d->skipped)
+    if (plim_strategy_number(&x->share->strategy, "broadcast") > 0 && !x->defers &&
+        !d->skipped)
         broadcast_values(x, false);
     d->skipped = plim_share_skips(x);
 }
@@ -141,6 +142,7 @@ static void keep_gradient(plim_shared *x, plim_t leaf)
 
 const plim_strategy plim_strategy_ddp = {
     .name = "ddp",
+    .takes_contexts = true,
     .reduces = true,
     .takes_stages = true,
     .wants_1f1b = true,

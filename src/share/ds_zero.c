@@ -55,7 +55,7 @@ static bool is_mine(const ds_zero *z, const placed *p)
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
                          uint64_t *kind)
 {
-    int64_t parts = s->size[PLIM_AXIS_dp];
+    int64_t parts = plim_share_data_parts(s);
     uint64_t all = 0, numel, at = 0;
     (void)a;
     for (uint32_t i = 0; i < g->n_values; i++)

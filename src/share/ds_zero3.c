@@ -54,7 +54,7 @@ static bool is_divided(const plim_value *v)
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
                          uint64_t *kind)
 {
-    uint64_t parts = (uint64_t)s->size[PLIM_AXIS_dp], numel;
+    uint64_t parts = (uint64_t)plim_share_data_parts(s), numel;
     (void)a;
     if (plim_strategy_number(&s->strategy, "offload_optimizer") <= 0)
         return true;

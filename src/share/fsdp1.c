@@ -102,7 +102,7 @@ static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s
             if (of[i] == k && plim_meta_numel(&g->values[order[i]].meta, &numel))
                 p[n++] = (piece){.value = order[i], .numel = numel};
         }
-        mix_unit(p, n, s->size[PLIM_AXIS_dp], kind);
+        mix_unit(p, n, plim_share_data_parts(s), kind);
     }
     return of != NULL;
 }
@@ -417,6 +417,7 @@ static void finish_backward(plim_shared *x)
 
 const plim_strategy plim_strategy_fsdp1 = {
     .name = "fsdp1",
+    .takes_contexts = true,
     .wants_saved = true,
     .from_host = true,
     .wrap = wrap_model,

@@ -52,7 +52,7 @@ typedef struct fsdp2 {
 static int64_t count_parts(const plim_share *s)
 {
     int64_t replicas = (int64_t)plim_strategy_number(&s->strategy, "replicate");
-    return s->size[PLIM_AXIS_dp] / PLIM_MAX(1, replicas);
+    return plim_share_data_parts(s) / PLIM_MAX(1, replicas);
 }
 
 static int64_t rows_of_shard(int64_t rows, int64_t parts)
@@ -70,7 +70,7 @@ static int64_t rows_of_part(int64_t rows, int64_t parts, int64_t part)
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
                          uint64_t *kind)
 {
-    int64_t all = s->size[PLIM_AXIS_dp], parts = PLIM_MAX(1, count_parts(s));
+    int64_t all = plim_share_data_parts(s), parts = PLIM_MAX(1, count_parts(s));
     (void)a;
     for (uint32_t i = 0; i < g->n_values; i++) {
         const plim_value *v = &g->values[i];
@@ -447,6 +447,7 @@ static void reduce_deferred(plim_shared *x)
 
 const plim_strategy plim_strategy_fsdp2 = {
     .name = "fsdp2",
+    .takes_contexts = true,
     .wants_saved = true,
     .from_host = true,
     .takes_parts = true,

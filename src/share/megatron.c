@@ -108,7 +108,7 @@ static double bucket_size(const plim_share *s, uint32_t buffer)
     if (buffer || s->at[PLIM_AXIS_pp] ||
         plim_strategy_number(&s->strategy, "overlap_grad_reduce") <= 0)
         return (double)UINT64_MAX;
-    return given >= 0 ? given : PLIM_MAX(least, each * (double)s->size[PLIM_AXIS_dp]);
+    return given >= 0 ? given : PLIM_MAX(least, each * (double)plim_share_data_parts(s));
 }
 
 /* Ranks among which the optimizer's state is divided: of so many instances, each has all. */
@@ -116,7 +116,7 @@ static int64_t count_parts(const plim_share *s)
 {
     int64_t n =
         (int64_t)plim_strategy_number(&s->strategy, "num_distributed_optimizer_instances");
-    return PLIM_MAX(s->size[PLIM_AXIS_dp] / PLIM_MAX(n, 1), 1);
+    return PLIM_MAX(plim_share_data_parts(s) / PLIM_MAX(n, 1), 1);
 }
 
 /* The parameter that its first and its last stage have. */
@@ -145,7 +145,7 @@ static bool find_buffers(plim_arena *a, const plim_graph *g, const placed *p, ui
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
                          uint64_t *kind)
 {
-    int64_t all = s->size[PLIM_AXIS_dp], parts = count_parts(s);
+    int64_t all = plim_share_data_parts(s), parts = count_parts(s);
     uint32_t n = 0, n_buffers;
     buffers *b;
     if (plim_strategy_number(&s->strategy, "use_distributed_optimizer") <= 0)
@@ -256,12 +256,12 @@ static bool check_instances(plim_shared *x)
 {
     const plim_share *s = x->share;
     double n = plim_strategy_number(&s->strategy, "num_distributed_optimizer_instances");
-    if ((double)(count_parts(s) * (int64_t)n) == (double)s->size[PLIM_AXIS_dp])
+    if ((double)(count_parts(s) * (int64_t)n) == (double)plim_share_data_parts(s))
         return true;
     plim_m_fail(x->m, PLIM_EUSAGE,
                 "strategy megatron: 'num_distributed_optimizer_instances' divides the %" PRId64
                 " cards of dp, %g does not",
-                s->size[PLIM_AXIS_dp], n);
+                plim_share_data_parts(s), n);
     return false;
 }
 

@@ -68,6 +68,15 @@ static plim_status check_together(const plim_share *s, bool infer, plim_err *err
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "with pp, the strategy of dp is ddp, zero1 or fsdp2, not '%s'",
                          by->name);
+    if (s->size[PLIM_AXIS_cp] > 1 && infer)
+        return plim_fail(err, PLIM_EUSAGE, 0, "cp is simulated in training, not with --infer");
+    if (s->size[PLIM_AXIS_cp] > 1 && (s->size[PLIM_AXIS_pp] > 1 || s->size[PLIM_AXIS_tp] > 1))
+        return plim_fail(err, PLIM_EUSAGE, 0, "with cp, %s is not simulated",
+                         s->size[PLIM_AXIS_pp] > 1 ? "pp" : "tp");
+    if (s->size[PLIM_AXIS_cp] > 1 && !by->takes_contexts)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "with cp, the strategy is fsdp2, fsdp1, ddp or zero1, not '%s'",
+                         by->name);
     if (s->size[PLIM_AXIS_tp] > 1 && infer)
         return plim_fail(err, PLIM_EUSAGE, 0, "tp is simulated in training, not with --infer");
     if (s->size[PLIM_AXIS_tp] > 1 && by && !by->takes_parts)
@@ -75,6 +84,12 @@ static plim_status check_together(const plim_share *s, bool infer, plim_err *err
                          "with tp, the strategy of dp is fsdp2: '%s' does not take DTensors",
                          by->name);
     return PLIM_OK;
+}
+
+/* accelerate combines context parallelism with fully_shard. */
+static plim_str usual_strategy(const plim_share *s)
+{
+    return s->size[PLIM_AXIS_cp] > 1 ? PLIM_STR("fsdp2") : PLIM_STR("ddp");
 }
 
 plim_status plim_share_make(const int64_t *size, const char *rank, const char *strategy,
@@ -86,12 +101,12 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
         out->world *= out->size[i];
     }
     plim_status st = read_rank(rank, out, err);
-    bool shares = out->size[PLIM_AXIS_dp] > 1;
+    bool shares = plim_share_data_parts(out) > 1;
     if (!st && strategy && infer)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "strategy '%s' is one of training, not of --infer", strategy);
     if (!st && (shares || strategy) && !infer)
-        st = plim_strategy_parse(strategy ? plim_str_of(strategy) : PLIM_STR("ddp"),
+        st = plim_strategy_parse(strategy ? plim_str_of(strategy) : usual_strategy(out),
                                  &out->strategy, err);
     if (!st && strategy && !shares && !out->strategy.strategy->alone)
         return plim_fail(err, PLIM_EUSAGE, 0,
@@ -110,7 +125,7 @@ static plim_status number_ranks(plim_arena *a, const plim_share *s, plim_share_g
                                 void *ud, uint64_t *kind, plim_err *err)
 {
     const plim_strategy *by = s->strategy.strategy;
-    int64_t parts = s->size[PLIM_AXIS_dp], stage = -1;
+    int64_t parts = plim_share_data_parts(s), stage = -1;
     uint64_t *of_part = PLIM_NEW_N(a, uint64_t, parts);
     if (!of_part)
         return plim_oom(err);
@@ -128,7 +143,7 @@ static plim_status number_ranks(plim_arena *a, const plim_share *s, plim_share_g
                 return plim_oom(err);
             stage = at.at[PLIM_AXIS_pp];
         }
-        kind[r] = of_part[at.at[PLIM_AXIS_dp]];
+        kind[r] = of_part[plim_share_data_part(&at)];
         for (int i = 0; i < PLIM_AXES; i++)
             kind[r] = plim_share_mix(
                 kind[r], i == PLIM_AXIS_dp || axes[i].alike ? 0 : (uint64_t)at.at[i]);
@@ -194,7 +209,7 @@ enum { FEW_CHANNELS = 2, CHANNELS = 24, MOST_CHANNELS = 32, TREE_NEIGHBOURS = 3 
 
 bool plim_share_exchanges(const plim_share *s)
 {
-    return s->size[PLIM_AXIS_dp] > 1 || s->size[PLIM_AXIS_tp] > 1;
+    return plim_share_data_parts(s) > 1 || s->size[PLIM_AXIS_tp] > 1;
 }
 
 static bool has_replicas(const plim_strategy_spec *s)
@@ -203,13 +218,15 @@ static bool has_replicas(const plim_strategy_spec *s)
            plim_strategy_number(s, "replicate") > 1;
 }
 
-/* Of each group of ranks that exchange data: those of dp, in two ways if shards are replicated,
- * those of tp. */
+/* Of each group of ranks that exchange data: those of dp and cp, in two ways if shards are replicated,
+ * those of cp, those of tp. */
 plim_share_nccl plim_share_buffers(const plim_share *s)
 {
     const uint64_t connection = 12 << 20, tree = MOST_CHANNELS * TREE_NEIGHBOURS;
-    const plim_strategy *by = s->size[PLIM_AXIS_dp] > 1 ? s->strategy.strategy : NULL;
-    uint64_t divides = s->size[PLIM_AXIS_tp] > 1, replicates = has_replicas(&s->strategy),
+    const plim_strategy *by = plim_share_data_parts(s) > 1 ? s->strategy.strategy : NULL;
+    bool contexts = s->size[PLIM_AXIS_cp] > 1 && s->size[PLIM_AXIS_dp] > 1;
+    uint64_t divides = (s->size[PLIM_AXIS_tp] > 1 ? 1u : 0u) + contexts,
+             replicates = has_replicas(&s->strategy),
              groups = (by != NULL) + replicates + divides,
              reducing = (by && by->reduces) + replicates + divides;
     return (plim_share_nccl){groups * FEW_CHANNELS * connection,

@@ -29,12 +29,13 @@ typedef struct plim_strategy {
     bool reduces;     /* all-reduces: NCCL may build trees, too */
     bool takes_parts; /* takes a model whose weights are divided (tensor.c) */
     bool alone;       /* does the same for one card, and takes models that divide themselves */
-    bool takes_stages; /* works within a pipeline: */
-    bool wants_1f1b;   /* only if a forward pass follows the first backward pass */
-    bool fused;        /* brings an optimizer whose kernels make no tensors */
-    bool one_type;     /* casts all parameters to the model's type */
-    bool modules;      /* its units; recomputing runs them forward, too */
-    bool wants_saved;  /* checkpoints are not reentrant */
+    bool takes_contexts; /* of cp, too */
+    bool takes_stages;   /* works within a pipeline: */
+    bool wants_1f1b;     /* only if a forward pass follows the first backward pass */
+    bool fused;          /* brings an optimizer whose kernels make no tensors */
+    bool one_type;       /* casts all parameters to the model's type */
+    bool modules;        /* its units; recomputing runs them forward, too */
+    bool wants_saved;    /* checkpoints are not reentrant */
     void (*prepare)(plim_graph *g);      /* replaces ops that the library replaces */
     void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
     void (*forward)(struct plim_shared *x, uint32_t unit);
@@ -54,7 +55,7 @@ typedef struct plim_strategy {
     void (*step_end)(struct plim_shared *x); /* after it */
     /* The parameters that this rank's optimizer updates: clears the others. */
     void (*choose)(struct plim_shared *x, const uint32_t *value, uint32_t n, bool *own);
-    /* For each part of the data (of dp) a number: parts of the same number hold the same.  NULL: all
+    /* For each part of the data a number: parts of the same number hold the same.  NULL: all
      * do. */
     bool (*kinds)(plim_arena *a, const plim_graph *g, const struct plim_share *s,
                   uint64_t *kind);
@@ -111,11 +112,23 @@ plim_status plim_share_make(const int64_t *size, const char *rank, const char *s
 void plim_share_place(plim_share *s, int64_t rank);
 /* Divides the graph along every axis that is divided; a strategy may replace ops of it. */
 plim_status plim_share_divide(plim_graph *g, const plim_share *s, plim_err *err);
-/* The axes' own: stage.c, tensor.c. */
+/* The axes' own: stage.c, context.c, tensor.c. */
 plim_status plim_share_stage(plim_graph *g, const plim_share *s, plim_err *err);
+plim_status plim_share_context(plim_graph *g, const plim_share *s, plim_err *err);
 plim_status plim_share_tensor(plim_graph *g, const plim_share *s, plim_err *err);
 /* strategy.c */
 plim_status plim_share_prepare(plim_graph *g, const plim_share *s, plim_err *err);
+
+/* The parts that the data of a step is divided into, by samples and by tokens, and this rank's: ranks
+ * that a strategy shares among. */
+static inline int64_t plim_share_data_parts(const plim_share *s)
+{
+    return s->size[PLIM_AXIS_dp] * s->size[PLIM_AXIS_cp];
+}
+static inline int64_t plim_share_data_part(const plim_share *s)
+{
+    return s->at[PLIM_AXIS_dp] * s->size[PLIM_AXIS_cp] + s->at[PLIM_AXIS_cp];
+}
 
 /* Whether the ranks exchange data in a step. */
 bool plim_share_exchanges(const plim_share *s);

@@ -14,11 +14,11 @@ uint32_t plim_share_option(const plim_strategy_spec *s, plim_str name);
 /* The number of parts that data is divided into, and this rank's. */
 static inline int64_t plim_share_parts(const plim_shared *x)
 {
-    return x->share->size[PLIM_AXIS_dp];
+    return plim_share_data_parts(x->share);
 }
 static inline int64_t plim_share_part(const plim_shared *x)
 {
-    return x->share->at[PLIM_AXIS_dp];
+    return plim_share_data_part(x->share);
 }
 
 /* A number that depends on both. */

@@ -229,21 +229,6 @@ static void scatter_tokens(dividing *d, uint32_t scope, const char *op, const pl
     d->sent = outs[1];
 }
 
-/* The running call of `scope` holds this value, too. */
-static void hold_argument(dividing *d, uint32_t scope, uint32_t id)
-{
-    plim_scope *call = &d->g->scopes[scope];
-    uint32_t *args = PLIM_NEW_N(d->g->arena, uint32_t, (uint64_t)call->n_args + 1);
-    if (!args) {
-        d->st = d->st ? d->st : plim_oom(d->err);
-        return;
-    }
-    if (call->n_args)
-        memcpy(args, call->args, call->n_args * sizeof *args);
-    args[call->n_args++] = id;
-    call->args = args;
-}
-
 static plim_arg parts_arg(const dividing *d)
 {
     return (plim_arg){.kind = PLIM_ARG_INT, .i = parts_of(d)};
@@ -258,8 +243,8 @@ static uint32_t gather_tokens(dividing *d, uint32_t scope, uint32_t id)
     if (!d->st)
         add_op(d, scope, "tp_gather", (plim_arg[]){value_arg(id), parts_arg(d)}, 2,
                &d->gathered, 1);
-    if (!d->st)
-        hold_argument(d, scope, d->gathered);
+    if (!d->st && !plim_graph_hold(d->g, scope, d->gathered))
+        d->st = plim_oom(d->err);
     return d->gathered;
 }
 

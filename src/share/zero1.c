@@ -54,7 +54,7 @@ static void choose_parameters(plim_shared *x, const uint32_t *value, uint32_t n,
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
                          uint64_t *kind)
 {
-    int64_t parts = s->size[PLIM_AXIS_dp];
+    int64_t parts = plim_share_data_parts(s);
     by_size *order = PLIM_NEW_N(a, by_size, (uint64_t)g->n_values + 1);
     int64_t *part = PLIM_NEW_N(a, int64_t, (uint64_t)g->n_values + 1);
     uint32_t n = 0;
@@ -81,6 +81,7 @@ static void keep_gradient(plim_shared *x, plim_t leaf) { plim_strategy_ddp.gradi
 
 const plim_strategy plim_strategy_zero1 = {
     .name = "zero1",
+    .takes_contexts = true,
     .reduces = true,
     .takes_stages = true,
     .wants_1f1b = true,

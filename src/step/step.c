@@ -253,8 +253,32 @@ static void release_batch(plim_run *r)
     plim_run_release(r, &r->now->y, 1);
 }
 
+/* with context_parallel(...): each input is rearranged and divided.  Copies of the parts go into the
+ * inputs' storage; they themselves and the last copy are variables, until the block ends.
+ * src: torch 2.13 torch/distributed/tensor/experimental/_context_parallel/_attention.py */
+static void enter_context(plim_run *r)
+{
+    plim_t *copy = &r->divided[PLIM_RUN_INPUTS];
+    for (uint32_t i = 0; r->g->contexts > 1 && i < r->g->n_inputs; i++) {
+        plim_m_place(r->m, PLIM_NONE, r->g->values[r->g->inputs[i]].name, "part",
+                     PLIM_CAT_INPUT);
+        plim_meta part = *plim_m_meta(r->m, r->now->x[i]);
+        plim_t whole = plim_m_empty(r->m, &part);
+        part.dim[part.rank - 1] /= r->g->contexts;
+        plim_meta_contiguous(&part);
+        r->divided[i] = plim_m_empty(r->m, &part);
+        plim_m_drop(r->m, whole);
+    }
+    for (uint32_t i = 0; r->g->contexts > 1 && i < r->g->n_inputs; i++) {
+        plim_t next = plim_m_empty_like(r->m, r->divided[i]);
+        plim_run_release(r, copy, 1);
+        *copy = next;
+    }
+}
+
 static void forward_backward(plim_run *r)
 {
+    enter_context(r);
     plim_m_set_grad_mode(r->m, true);
     enter_autocast(r);
     plim_run_forward(r);
@@ -270,6 +294,7 @@ static void forward_backward(plim_run *r)
     plim_shared_returned(&r->shared);
     plim_m_drop(r->m, loss);
     plim_m_set_grad_mode(r->m, false);
+    plim_run_release(r, r->divided, PLIM_COUNT(r->divided));
 }
 
 static void mark_optimizer(plim_run *r)

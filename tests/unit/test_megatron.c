@@ -137,18 +137,18 @@ static void test_formula(void **state)
                          (plim_rank_part){0}),
         formula(96, 12288, 51200, 2048));
     /* the first and the last stage have the table both */
-    uint64_t first = count_parameters(text, (plim_rank_part){1, false, 2, 0, 1}),
-             last = count_parameters(text, (plim_rank_part){1, false, 2, 1, 1});
+    uint64_t first = count_parameters(text, (plim_rank_part){.stages = 2, .stage = 0}),
+             last = count_parameters(text, (plim_rank_part){.stages = 2, .stage = 1});
     assert_int_equal(first + last, formula(2, 64, 128, 32) + SHARED);
     /* of what is divided, two ranks have half each; the rest both: norms, biases of rows, positions */
-    uint64_t half = count_parameters(text, (plim_rank_part){2, false, 1, 0, 1}),
+    uint64_t half = count_parameters(text, (plim_rank_part){.weights = 2}),
              both = 2 * (4 * 64 + 2 * 64) + 2 * 64 + 32 * 64;
     assert_int_equal(2 * half - both, formula(2, 64, 256, 32)); /* padded to twice 128 */
     /* as many layers as stages, two on each rank */
     const char *four = SMALL "--num-layers 4";
     uint64_t sum = 0;
     for (int64_t at = 0; at < 2; at++)
-        sum += count_parameters(four, (plim_rank_part){1, false, 2, at, 2});
+        sum += count_parameters(four, (plim_rank_part){.stages = 2, .stage = at, .chunks = 2});
     assert_int_equal(sum, formula(4, 64, 128, 32) + SHARED);
 }
 

@@ -208,9 +208,11 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     plim_binding sizes = {0};
     if (bind)
         sizes = *bind;
-    plim_hf h = {.positions = PLIM_NONE,
+    plim_hf h = {.contexts = 1,
+                 .positions = PLIM_NONE,
                  .padding = PLIM_NONE,
                  .mask = PLIM_NONE,
+                 .unused = PLIM_NONE,
                  .hidden = PLIM_NONE,
                  .family = family_of(hd, &group),
                  .bind = &sizes,
@@ -254,7 +256,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     if (!g->note.p)
         return plim_oom(err);
     g->batch = h.batch;
-    g->seq = h.seq;
+    g->seq = h.seq * h.contexts;
     g->seq_max = h.seq_max;
     g->cached = h.n_cached > 0;
     g->format = PLIM_STR("Hugging Face config");

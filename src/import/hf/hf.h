@@ -126,13 +126,15 @@ typedef struct plim_hf {
     plim_str architecture;       /* the class named in the file, or "" */
     struct plim_hf_quant *quant; /* hf_quant.c; NULL: weights are not packed */
     int64_t batch, seq, seq_max; /* once plim_hf_tokens was called; seq_max 0: no limit */
+    int64_t contexts;            /* ranks of which each has seq tokens; 1: all are here */
     uint32_t positions;          /* once plim_hf_positions was */
     uint32_t ids;                /* once plim_hf_ids was */
     uint32_t padding;            /* the attention_mask, if g->padding */
     uint32_t mask;               /* that plim_hf_causal_mask made last, or PLIM_NONE */
-    uint32_t hidden;             /* once plim_hf_lm_head was: what it was called with */
-    bool caching;                /* use_cache */
-    uint32_t *cached;            /* what past_key_values holds */
+    uint32_t unused;  /* likewise: a mask that layers are called with, but do not use */
+    uint32_t hidden;  /* once plim_hf_lm_head was: what it was called with */
+    bool caching;     /* use_cache */
+    uint32_t *cached; /* what past_key_values holds */
     uint32_t n_cached, cap_cached;
 } plim_hf;
 

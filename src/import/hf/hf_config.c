@@ -193,6 +193,22 @@ void plim_hf_expect_layers(plim_hf *h, const plim_hf_group *g, const void *confi
 
 #define MAX_TOKENS ((int64_t)1 << 40)
 
+/* Each rank has two parts: src: torch 2.13 _context_parallel/_load_balancer.py
+ * _HeadTailLoadBalancer */
+static void divide_tokens(plim_hf *h)
+{
+    h->contexts = PLIM_MAX(h->bind->part.contexts, 1);
+    if (h->contexts == 1)
+        return;
+    if (h->seq % (2 * h->contexts))
+        plim_nn_fail(&h->n, PLIM_EUSAGE,
+                     "cp: %" PRId64 " cards have two parts of a sequence each, but %" PRId64
+                     " tokens are not a multiple of %" PRId64,
+                     h->contexts, h->seq, 2 * h->contexts);
+    h->seq /= h->contexts;
+    h->n.g->contexts = h->contexts;
+}
+
 void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
 {
     const plim_binding *b = h->bind;
@@ -228,6 +244,7 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
                      "a sequence of %" PRId64
                      " tokens is longer than the position table of %" PRId64,
                      h->seq, positions);
+    divide_tokens(h);
 }
 
 /* One flag per layer, and a reader inside the array; NULL: no array, or no memory. */

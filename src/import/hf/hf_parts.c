@@ -7,10 +7,17 @@ static const plim_ints no_dims = {NULL, 0};
 
 /* ---- tokens and where they stand -------------------------------------------------- */
 
-uint32_t plim_hf_ids(plim_hf *h)
+/* [batch, seq], of which the storage of the whole is left where it was divided in place. */
+static uint32_t token_input(plim_hf *h, const char *name)
 {
-    return h->ids = plim_nn_input(&h->n, "input_ids", PLIM_I64, INTS(h->batch, h->seq));
+    plim_nn *n = &h->n;
+    uint32_t x = plim_nn_input(n, name, PLIM_I64, INTS(h->batch, h->seq * h->contexts));
+    return h->contexts == 1 ? x
+                            : NN_OP(n, "plimsoll.cp_part.default", ARG_T("self", x),
+                                    ARG_I("parts", h->contexts));
 }
+
+uint32_t plim_hf_ids(plim_hf *h) { return h->ids = token_input(h, "input_ids"); }
 
 double plim_hf_head_root(int64_t hidden, int64_t heads)
 {
@@ -20,11 +27,9 @@ double plim_hf_head_root(int64_t hidden, int64_t heads)
 
 uint32_t plim_hf_positions(plim_hf *h)
 {
-    if (h->bind->packed) {
-        h->n.g->uneven = true;
-        return h->positions =
-                   plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(h->batch, h->seq));
-    }
+    h->n.g->uneven |= h->bind->packed;
+    if (h->bind->packed || h->contexts > 1)
+        return h->positions = token_input(h, "position_ids");
     if (h->bind->positions_are_inputs)
         return h->positions = plim_nn_input(&h->n, "position_ids", PLIM_I64, INTS(1, h->seq));
     if (h->bind->prompts) { /* src: generation/utils.py prepare_inputs_for_generation */
@@ -40,13 +45,19 @@ uint32_t plim_hf_positions(plim_hf *h)
 void plim_hf_layer(plim_hf *h, const char *name, const char *type, uint32_t x)
 {
     plim_nn_enter(&h->n, name, type);
-    plim_nn_called(&h->n, (uint32_t[]){x, h->positions}, 2);
+    plim_nn_called(&h->n, (uint32_t[]){x, h->positions, h->unused}, 3);
 }
 
 /* ---- masks --------------------------------------------------------------------------- */
 
+/* Whether the numbers of positions leave some out: only the two parts of the last rank adjoin. */
+static bool have_gaps(const plim_hf *h)
+{
+    return h->bind->packed || h->bind->part.context + 1 < h->contexts;
+}
+
 /* find_packed_sequence_indices: the number of the sequence to which each token belongs.  PLIM_NONE:
- * positions begin anew nowhere. */
+ * there is one. */
 static uint32_t look_for_packing(plim_hf *h, uint32_t positions)
 {
     plim_nn *n = &h->n;
@@ -57,7 +68,7 @@ static uint32_t look_for_packing(plim_hf *h, uint32_t positions)
               ARG_T("prepend", first));
     p = NN_OP(n, "aten.ne.Scalar", ARG_T("self", p), ARG_I("other", 1));
     p = NN_OP(n, "aten.cumsum.default", ARG_T("self", p), ARG_I("dim", -1));
-    return h->bind->packed ? p : PLIM_NONE;
+    return have_gaps(h) ? p : PLIM_NONE;
 }
 
 /* arange(size) with three extra dimensions of one; its own is the i-th. */
@@ -166,16 +177,31 @@ static bool needs_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t pa
     return padding != PLIM_NONE;
 }
 
+/* src: accelerate 1.11 big_modeling.py _attach_context_parallel_hooks */
+static void refuse_windows(plim_hf *h, plim_hf_mask m)
+{
+    if (h->contexts > 1 && (m.eager || (m.sliding && m.window)))
+        plim_nn_fail(
+            &h->n, PLIM_EUSAGE,
+            "cp: ring attention is causal attention to all tokens, and this model has "
+            "layers of another kind");
+}
+
 uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
 {
     plim_nn *n = &h->n;
     uint32_t padding = padding_mask(h, m), packing = PLIM_NONE;
+    refuse_windows(h, m);
     if (m.positions != PLIM_NONE && !h->caching && padding == PLIM_NONE)
         packing = look_for_packing(h, m.positions);
     h->mask = PLIM_NONE;
     if (!needs_mask(h, m, padding, packing))
         return PLIM_NONE;
     uint32_t mask = h->mask = bool_mask(h, m, padding, packing);
+    if (h->contexts > 1) { /* accelerate's hooks take it from the model's attention */
+        plim_nn_holds(n, h->unused = mask);
+        return h->mask = PLIM_NONE;
+    }
     if (!m.eager)
         return mask;
     uint32_t zero =
@@ -574,6 +600,19 @@ uint32_t plim_hf_lm_head(plim_hf *h, uint32_t x, int64_t vocab, uint32_t embeddi
     return x;
 }
 
+/* A part of the tokens does not have its neighbours' labels: these are shifted before. */
+static uint32_t shift_labels(plim_hf *h, uint32_t labels)
+{
+    plim_nn *n = &h->n;
+    if (h->contexts > 1)
+        return token_input(h, "shift_labels");
+    labels = NN_OP(n, "aten.pad.default", ARG_T("self", labels), ARG_IS("pad", INTS(0, 1)),
+                   ARG_F("value", -100));
+    plim_nn_called(n, (uint32_t[]){h->hidden, labels}, 2); /* variables, until it returns */
+    labels = plim_nn_slice(n, labels, 1, 1, INT64_MAX, 1);
+    return plim_nn_contiguous(n, labels);
+}
+
 void plim_hf_causal_outputs(plim_hf *h, uint32_t logits)
 {
     plim_nn *n = &h->n;
@@ -582,15 +621,9 @@ void plim_hf_causal_outputs(plim_hf *h, uint32_t logits)
         return;
     }
     n->g->labels_are_inputs = h->bind->labels_are_inputs;
-    uint32_t labels = n->g->labels_are_inputs
-                          ? h->ids
-                          : plim_nn_input(n, "labels", PLIM_I64, INTS(h->batch, h->seq));
+    uint32_t labels = n->g->labels_are_inputs ? h->ids : token_input(h, "labels");
     uint32_t x = plim_nn_to(n, logits, PLIM_F32);
-    labels = NN_OP(n, "aten.pad.default", ARG_T("self", labels), ARG_IS("pad", INTS(0, 1)),
-                   ARG_F("value", -100));
-    plim_nn_called(n, (uint32_t[]){h->hidden, labels}, 2); /* variables, until it returns */
-    labels = plim_nn_slice(n, labels, 1, 1, INT64_MAX, 1);
-    labels = plim_nn_contiguous(n, labels);
+    labels = shift_labels(h, labels);
     x = plim_nn_view(n, x, INTS(-1, plim_nn_dim(n, x, -1)));
     labels = plim_nn_view(n, labels, INTS(-1));
     plim_nn_output(n, NN_OP(n, "aten.cross_entropy_loss.default", ARG_T("self", x),
