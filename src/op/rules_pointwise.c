@@ -212,20 +212,22 @@ static void mul_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 }
 static const plim_grad_fn mul_fn = {"MulBackward0", mul_backward};
 
+/* A copy, if the result is about to be written over it. */
+static void save_self(plim_machine *m, plim_gnode *n, plim_t a, bool inplace)
+{
+    plim_t saved = inplace ? plim_m_empty_like(m, a) : plim_m_ref(m, a);
+    plim_m_save(m, n, SAVED_SELF, saved);
+    plim_m_drop(m, saved);
+}
+
 plim_t plim_at_mul(plim_machine *m, plim_t a, plim_t b, bool inplace)
 {
     plim_t in[2] = {a, b};
     if (inplace)
         pointwise_check_inplace(m, a, b);
     plim_gnode *n = plim_m_node(m, &mul_fn, 2, in);
-    bool save_a = n && plim_m_wants(m, n, 1);
-    if (save_a && inplace) { /* the original is about to be overwritten */
-        plim_t copy = plim_m_empty_like(m, a);
-        plim_m_save(m, n, SAVED_SELF, copy);
-        plim_m_drop(m, copy);
-    } else if (save_a) {
-        plim_m_save(m, n, SAVED_SELF, a);
-    }
+    if (n && plim_m_wants(m, n, 1))
+        save_self(m, n, a, inplace);
     if (n && plim_m_wants(m, n, 0))
         plim_m_save(m, n, SAVED_OTHER, b);
     if (inplace)
@@ -270,7 +272,7 @@ void plim_run_div(plim_call *c)
         pointwise_check_inplace(m, a, b);
     plim_gnode *n = plim_m_node(m, &div_fn, 2, in);
     if (n && plim_m_wants(m, n, 1))
-        plim_m_save(m, n, SAVED_SELF, a);
+        save_self(m, n, a, c->inplace);
     plim_m_save(m, n, SAVED_OTHER, b);
     plim_t y;
     if (c->inplace) {
@@ -542,7 +544,7 @@ void plim_run_remainder(plim_call *c)
            in[2] = {a, b};
     plim_gnode *n = plim_m_node(m, &remainder_fn, 2, in);
     if (n && plim_m_wants(m, n, 1)) {
-        plim_m_save(m, n, SAVED_SELF, a);
+        save_self(m, n, a, c->inplace);
         plim_m_save(m, n, SAVED_OTHER, b);
     }
     plim_t y = c->inplace ? pointwise_inplace(m, n, a) : plim_iter_out(m, a, b);
