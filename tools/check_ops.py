@@ -18,7 +18,8 @@ TARGET = re.compile(rb"(?:aten|transformers)\.([A-Za-z0-9_]+)\.([A-Za-z0-9_]+)")
 OURS = {"packed_linear": "tests/unit/test_hf_quant.c", "linear4bit": "tests/golden/tune/tune.py",
         "linear8bit": "tests/golden/tune/tune.py", "cache_update": "tests/golden/idiom/idiom.py",
         **{f"tp_{name}": "tests/golden/share/part.py"
-           for name in ("enter", "reduce", "gather", "unite", "scatter", "wait", "embedding")},
+           for name in ("enter", "reduce", "gather", "unite", "scatter", "embedding")},
+        **{name: "tests/golden/share/experts.py" for name in ("held", "ep_exchange", "repeat_interleave.self_Tensor")},
         **{f"cp_{name}": "tests/golden/share/context.py" for name in ("part", "attention")},
         "zero3_linear": "tests/golden/share/share.py",
         "linear_cross_entropy": "tests/golden/loss/loss.py", "liger_cross_entropy": "tests/golden/loss/loss.py",

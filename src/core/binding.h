@@ -21,6 +21,7 @@ typedef struct plim_rank_part {
     int64_t stages, stage, chunks; /* ranks of the pipeline, this one, stages of each */
     /* for all: */
     int64_t contexts, context; /* parts of the tokens, this one: context parallelism */
+    int64_t experts;           /* ranks that share out the experts: expert parallelism */
 } plim_rank_part;
 
 /* All optional. */

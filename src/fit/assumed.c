@@ -40,6 +40,14 @@ static const char *say_cache(const plim_job *job, const plim_graph *g,
                                 : "; keys and values not cached (use_cache=False)";
 }
 
+static const char *say_routes(const plim_graph *g)
+{
+    return g->expert_ranks
+               ? "; tokens routed evenly, so that each card of ep computes as many "
+                 "rows as it sends"
+               : "";
+}
+
 plim_status plim_job_assumed(const plim_job *job, const plim_graph *g,
                              const plim_step_info *info, plim_arena *a, const char **out,
                              plim_err *err)
@@ -47,8 +55,8 @@ plim_status plim_job_assumed(const plim_job *job, const plim_graph *g,
     *out = NULL;
     if (job->step.infer)
         return PLIM_OK;
-    *out = plim_arena_printf(a, "Assumed loop: %s; %s%s.", say_call(g, info),
-                             say_outputs(info), say_cache(job, g, info))
+    *out = plim_arena_printf(a, "Assumed loop: %s; %s%s%s.", say_call(g, info),
+                             say_outputs(info), say_cache(job, g, info), say_routes(g))
                .p;
     return *out ? PLIM_OK : plim_oom(err);
 }

@@ -158,6 +158,27 @@ static plim_status check_sequence(const plim_step_settings *step, plim_err *err)
     return PLIM_OK;
 }
 
+/* src: transformers 5.23 distributed/configuration_utils.py */
+static plim_status check_experts(const plim_share *s, plim_err *err)
+{
+    const plim_strategy *by = s->strategy.strategy;
+    int64_t cards = s->size[PLIM_AXIS_dp];
+    if (!by || strcmp(by->name, "fsdp2") != 0)
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "ep goes with dp and strategy fsdp2, such as --dp 8 --strategy fsdp2");
+    if (cards % s->experts)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "ep: groups of %" PRId64 " cards do not divide the %" PRId64
+                         " cards of dp",
+                         s->experts, cards);
+    const untried all[] = {{s->size[PLIM_AXIS_cp] > 1, "cp"},
+                           {s->size[PLIM_AXIS_tp] > 1, "tp"},
+                           {s->size[PLIM_AXIS_pp] > 1, "pp"},
+                           {plim_strategy_number(&s->strategy, "replicate") > 1, "replicate"}};
+    return refuse_untried("ep", all, PLIM_COUNT(all), err);
+}
+
 /* torch's lists of tensors (foreach, fused) take no DTensors beside tensors; with sequence
  * parallelism, all parameters are DTensors.
  * src: torch 2.13 torch/distributed/tensor/_dispatch.py try_replicate_spec_for_scalar_tensor */
@@ -341,10 +362,13 @@ static plim_status read_share(plim_step_settings *step, const plim_settings *s, 
     if (!st)
         st = check_pipeline(step, s, divides, err);
     step->share.sequence = s->sequence_parallel;
+    step->share.experts = s->ep ? s->ep : 1;
     if (!st && step->share.sequence)
         st = check_sequence(step, err);
     if (!st && step->share.size[PLIM_AXIS_tp] > 1 && !divides)
         st = check_parts(step, err);
+    if (!st && step->share.experts > 1)
+        st = check_experts(&step->share, err);
     const plim_strategy *by = step->share.strategy.strategy;
     return st || !by ? st : check_strategy(step, by, err);
 }
@@ -628,6 +652,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
     plim_share share = job->step.share;
     bind.part.contexts = share.size[PLIM_AXIS_cp];
     bind.part.context = share.at[PLIM_AXIS_cp];
+    bind.part.experts = share.experts;
     if (divides_itself(job)) {
         bind.part.weights = share.size[PLIM_AXIS_tp];
         bind.part.sequence = share.sequence;
@@ -656,6 +681,9 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         st = plim_lora_apply(g, &job->lora, &run, err);
     if (!st && job->fused)
         st = plim_fuse_loss(g, job->fused, err);
+    if (!st && share.experts > 1 && g->expert_ranks != share.experts)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "ep shares out experts, and this model has none that plimsoll built");
     return st ? st : plim_share_divide(g, &share, err);
 }
 

@@ -142,7 +142,29 @@ void plim_run_tp_scatter(plim_call *c)
 }
 
 /* What it reads is not needed any longer. */
-void plim_run_tp_wait(plim_call *c) { (void)c; }
+void plim_run_held(plim_call *c) { (void)c; }
+
+/* ---- rows of experts ------------------------------------------------------------------------------- */
+
+static void exchange_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t sent = plim_contiguous_tmp(m, g[0]);
+    (void)n;
+    dx[0] = contiguous_like(m, sent);
+    plim_m_drop(m, sent);
+}
+static const plim_grad_fn exchange_fn = {"_C10DAllToAllSingleBackward", exchange_backward};
+
+/* all_to_all_single_autograd, where a rank receives as many rows as it sends */
+void plim_run_ep_exchange(plim_call *c)
+{
+    plim_t x = plim_arg_tensor(c, 0);
+    plim_gnode *n = plim_m_node(c->m, &exchange_fn, 1, &x);
+    plim_t sent = plim_contiguous_tmp(c->m, x), y = contiguous_like(c->m, sent);
+    plim_m_drop(c->m, sent);
+    plim_m_output(c->m, n, 0, y);
+    plim_ret(c, y);
+}
 
 /* ---- a part of the vocabulary --------------------------------------------------------------------- */
 

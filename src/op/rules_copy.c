@@ -304,6 +304,23 @@ void plim_run_repeat_interleave(plim_call *c)
         plim_m_drop(m, all[i]);
 }
 
+/* Of a vector, whose result has output_size elements: indices, by which they are selected. */
+void plim_run_repeat_interleave_each(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0), repeats = plim_arg_tensor(c, 1);
+    const plim_meta *rm = plim_m_meta(m, repeats);
+    int64_t size = plim_arg_int(c, 3, -1);
+    if (rm->rank != 1 || plim_m_meta(m, x)->rank != 1 || size < 0) {
+        plim_m_fail(m, PLIM_EUNSUPPORTED,
+                    "repeat_interleave is known of a vector, with output_size");
+        return;
+    }
+    plim_t indices = plim_m_empty_contig(m, rm->dtype, 1, &size);
+    plim_ret(c, plim_m_empty_contig(m, plim_m_meta(m, x)->dtype, 1, &size));
+    plim_m_drop(m, indices);
+}
+
 /* ---- turned round ------------------------------------------------------ */
 
 /* Reversed dims: strides stay as they are, and g is reversed again. */

@@ -10,6 +10,7 @@
  * the next unit's, and the next unit is gathered before this one's backward.
  * src: torch 2.13 torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py,
  * _fsdp_collectives.py, _fsdp_param.py, _fsdp_state.py */
+#include "op/rules.h"
 #include "share/strategy.h"
 
 enum { DEFAULT_STREAM, COPY_IN_STREAM, REDUCE_STREAM };
@@ -27,8 +28,10 @@ typedef enum phase { IDLE, PRE_BACKWARD, POST_BACKWARD } phase;
 typedef struct unit {
     sharded *p;
     uint32_t n;
-    plim_t gathered;    /* the flat buffer, not copied out yet */
-    plim_t all_reduced; /* an all-reduce reads it, until the end of backward */
+    int64_t parts, part; /* of a parameter, and this rank's */
+    bool experts;        /* that are shared out: each part is of other ones */
+    plim_t gathered;     /* the flat buffer, not copied out yet */
+    plim_t all_reduced;  /* an all-reduce reads it, until the end of backward */
     bool unsharded, reshards;
     phase phase;
     uint32_t turn; /* its place in the order of this forward pass */
@@ -39,7 +42,6 @@ typedef struct fsdp2 {
     uint32_t n;
     uint32_t *order, n_order; /* units, as they ran forward */
     uint32_t *tied, n_tied;   /* values that are another name of a parameter */
-    int64_t parts, part;      /* of a parameter, and this rank's */
     plim_t copied;            /* the last gathered buffer in forward */
     plim_t reduced;           /* the last input of a reduce-scatter */
     bool reduces;             /* what was deferred */
@@ -67,25 +69,41 @@ static int64_t rows_of_part(int64_t rows, int64_t parts, int64_t part)
     return left < 0 ? 0 : PLIM_MIN(left, each);
 }
 
+/* Experts that are shared out have a mesh of their own: ranks that have the same ones. */
+static bool has_experts(const plim_share *s, plim_str path)
+{
+    return s->experts > 1 && plim_str_ends(path, PLIM_STR(".experts"));
+}
+
+static bool is_expert(const plim_share *s, plim_str name)
+{
+    while (name.n && name.p[name.n - 1] != '.')
+        name.n--;
+    return name.n && has_experts(s, (plim_str){name.p, name.n - 1});
+}
+
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
                          uint64_t *kind)
 {
-    int64_t all = plim_share_data_parts(s), parts = PLIM_MAX(1, count_parts(s));
+    int64_t all = plim_share_data_parts(s), most = PLIM_MAX(1, count_parts(s));
     (void)a;
     for (uint32_t i = 0; i < g->n_values; i++) {
         const plim_value *v = &g->values[i];
+        bool expert = is_expert(s, v->name);
+        int64_t parts = expert ? most / s->experts : most;
         if (v->kind != PLIM_VALUE_PARAMETER || !v->meta.rank || v->meta.dim[0] % parts == 0)
             continue;
-        for (int64_t k = 0; k < all; k++)
-            kind[k] = plim_share_mix(kind[k],
-                                     (uint64_t)rows_of_part(v->meta.dim[0], parts, k % parts));
+        for (int64_t k = 0; k < all; k++) {
+            int64_t part = expert ? k / s->experts : k % parts;
+            kind[k] =
+                plim_share_mix(kind[k], (uint64_t)rows_of_part(v->meta.dim[0], parts, part));
+        }
     }
     return true;
 }
 
-static void shard_parameter(plim_shared *x, sharded *p, plim_t whole)
+static void shard_parameter(plim_shared *x, const unit *u, sharded *p, plim_t whole)
 {
-    const fsdp2 *f = x->own;
     const plim_value *v = &x->g->values[p->value];
     plim_meta meta = *plim_m_meta(x->m, whole);
     if (!meta.rank) {
@@ -95,12 +113,12 @@ static void shard_parameter(plim_shared *x, sharded *p, plim_t whole)
         return;
     }
     int64_t rows = meta.dim[0];
-    meta.dim[0] = rows_of_shard(rows, f->parts);
+    meta.dim[0] = rows_of_shard(rows, u->parts);
     plim_meta_contiguous(&meta);
     plim_m_place(x->m, PLIM_NONE, v->name, "shard", PLIM_CAT_PARAMETER);
     p->shard = plim_m_empty(x->m, &meta);
     p->numel = plim_share_numel(x, p->shard);
-    meta.dim[0] = rows_of_part(rows, f->parts, f->part);
+    meta.dim[0] = rows_of_part(rows, u->parts, u->part);
     x->leaf[p->value] =
         plim_m_as_leaf(x->m, plim_m_alias(x->m, p->shard, &meta), v->requires_grad);
 }
@@ -130,11 +148,22 @@ static void shard_unit(plim_shared *x, unit *u, uint32_t *ids, uint32_t n)
     u->n = plim_share_move(x, ids, n, whole);
     for (uint32_t i = 0; i < u->n; i++) {
         u->p[i].value = ids[i];
-        shard_parameter(x, &u->p[i], whole[i]);
+        shard_parameter(x, u, &u->p[i], whole[i]);
     }
     check_dtypes(x, u);
     for (uint32_t i = 0; i < u->n; i++)
         plim_m_drop(x->m, whole[i]);
+}
+
+static void place_unit(plim_shared *x, uint32_t k, int64_t parts)
+{
+    fsdp2 *f = x->own;
+    unit *u = &f->units[k];
+    int64_t ranks = x->share->experts, at = plim_share_part(x);
+    u->experts =
+        k < x->units.n && has_experts(x->share, x->g->scopes[x->units.r[k].scope].path);
+    u->parts = u->experts ? parts / ranks : parts;
+    u->part = u->experts ? at / ranks : at % parts;
 }
 
 static void wrap_model(plim_shared *x)
@@ -153,16 +182,15 @@ static void wrap_model(plim_shared *x)
         return;
     }
     f->n = n;
-    f->parts = count_parts(x->share);
-    if (f->parts < 2 || (double)f->parts * plim_strategy_number(s, "replicate") !=
-                            (double)plim_share_parts(x)) {
+    int64_t parts = count_parts(x->share);
+    if (parts < 2 ||
+        (double)parts * plim_strategy_number(s, "replicate") != (double)plim_share_parts(x)) {
         plim_m_fail(x->m, PLIM_EUSAGE,
                     "strategy fsdp2: 'replicate' divides the %" PRId64
                     " cards of dp into replicas of two or more cards each",
                     plim_share_parts(x));
         return;
     }
-    f->part = plim_share_part(x) % f->parts;
     f->param = plim_strategy_dtype(s, "param");
     f->reduce = plim_strategy_dtype(s, "reduce");
     double reshard = plim_strategy_number(s, "reshard");
@@ -173,6 +201,7 @@ static void wrap_model(plim_shared *x)
         uint32_t n_ids = plim_share_list(x, of, k, ids);
         /* by default the model itself keeps its parameters until backward */
         f->units[k].reshards = reshard < 0 ? k + 1 < n : reshard > 0;
+        place_unit(x, k, parts);
         shard_unit(x, &f->units[k], ids, n_ids);
     }
     for (uint32_t i = 0; i < f->n_tied; i++)
@@ -213,24 +242,24 @@ static void gather_unit(plim_shared *x, unit *u)
     const fsdp2 *f = x->own;
     plim_dtype t;
     uint64_t cast, numel = count_shards(x, u, &t, &cast);
-    if (u->gathered || u->unsharded || !u->n)
+    if (u->gathered || u->unsharded || !u->n || u->parts == 1)
         return;
     plim_m_set_stream(x->m, COPY_IN_STREAM);
     plim_t copy =
         cast ? plim_share_flat(x, "all-gather input", PLIM_CAT_TEMPORARY, f->param, cast) : 0;
     u->gathered = plim_share_flat(x, "all-gather output", PLIM_CAT_TEMPORARY, t,
-                                  plim_sat_mul(numel, (uint64_t)f->parts));
+                                  plim_sat_mul(numel, (uint64_t)u->parts));
     plim_m_drop(x->m, copy);
     plim_m_set_stream(x->m, DEFAULT_STREAM);
 }
 
 /* The tensor that the model's ops read: a view of `full` without the padding. */
-static void make_parameter(plim_shared *x, sharded *p)
+static void make_parameter(plim_shared *x, const unit *u, sharded *p)
 {
     const fsdp2 *f = x->own;
     const plim_value *v = &x->g->values[p->value];
     plim_meta meta = plim_meta_like(plim_m_meta(x->m, x->value[p->value]), used_dtype(x, p));
-    int64_t numel = (int64_t)plim_sat_mul(p->numel, (uint64_t)f->parts);
+    int64_t numel = (int64_t)plim_sat_mul(p->numel, (uint64_t)u->parts);
     p->full = plim_m_empty_contig(x->m, meta.dtype, 1, &numel);
     plim_m_drop(x->m, x->value[p->value]);
     x->value[p->value] =
@@ -240,19 +269,30 @@ static void make_parameter(plim_shared *x, sharded *p)
             x->value[f->tied[i]] = x->value[p->value];
 }
 
+static plim_t cast_shard(plim_shared *x, const sharded *p)
+{
+    plim_dtype used = used_dtype(x, p);
+    return used == plim_m_meta(x->m, p->shard)->dtype
+               ? 0
+               : plim_share_flat(x, "all-gather input", PLIM_CAT_TEMPORARY, used, p->numel);
+}
+
+/* From what was gathered, or of one part from the shards themselves, which may be cast first. */
 static void copy_out(plim_shared *x, unit *u, bool forward)
 {
     fsdp2 *f = x->own;
-    if (!u->gathered)
+    if (!u->gathered && (u->parts > 1 || u->unsharded))
         return;
     for (uint32_t i = 0; i < u->n; i++) {
         sharded *p = &u->p[i];
+        plim_t cast = u->parts == 1 ? cast_shard(x, p) : 0;
         plim_m_place(x->m, PLIM_NONE, x->g->values[p->value].name, "unsharded",
                      PLIM_CAT_PARAMETER);
         if (p->full)
             plim_m_storage_alloc(x->m, p->full);
         else
-            make_parameter(x, p);
+            make_parameter(x, u, p);
+        plim_m_drop(x->m, cast);
     }
     u->unsharded = true;
     /* a local of wait_for_unshard holds the buffer before to the end of the function */
@@ -271,11 +311,35 @@ static void reshard_unit(plim_shared *x, unit *u)
 
 /* ---- forward ------------------------------------------------------------------------------------ */
 
+/* cast_forward_inputs, of routing weights */
+static void cast_inputs(plim_shared *x, const plim_region *r)
+{
+    const fsdp2 *f = x->own;
+    for (uint32_t i = 0; i < r->n_inputs; i++) {
+        plim_t *t = &x->value[r->input[i]], was = *t;
+        if (x->g->values[r->input[i]].kind != PLIM_VALUE_NODE ||
+            !plim_is_float(plim_m_meta(x->m, was)->dtype))
+            continue;
+        *t = plim_at_to(x->m, was, f->param);
+        plim_m_drop(x->m, was);
+    }
+}
+
+/* A unit whose backward pass has begun is there.  One that has not, as it lies within another, is
+ * gathered for the second forward pass, and left so. */
+static bool gathers_again(const plim_shared *x, uint32_t k)
+{
+    const fsdp2 *f = x->own;
+    return f->units[k].phase != PRE_BACKWARD;
+}
+
 static void begin_forward(plim_shared *x, uint32_t k)
 {
     fsdp2 *f = x->own;
     if (k == f->n - 1)
         f->n_order = 0;
+    if (f->units[k].experts && f->param != PLIM_DTYPE_COUNT)
+        cast_inputs(x, &x->units.r[k]);
     gather_unit(x, &f->units[k]);
     copy_out(x, &f->units[k], true);
 }
@@ -284,11 +348,13 @@ static void end_forward(plim_shared *x, uint32_t k)
 {
     fsdp2 *f = x->own;
     unit *u = &f->units[k];
-    if (u->reshards)
-        reshard_unit(x, u);
-    u->turn = f->n_order;
-    f->order[f->n_order++] = k;
-    if (k != f->n - 1)
+    if (!x->again) {
+        if (u->reshards)
+            reshard_unit(x, u);
+        u->turn = f->n_order;
+        f->order[f->n_order++] = k;
+    }
+    if (k != f->n - 1 && !x->again)
         return;
     plim_m_drop(x->m, f->copied);
     f->copied = 0;
@@ -313,7 +379,7 @@ static void begin_backward(plim_shared *x, uint32_t k)
 static void reduce_gradients(plim_shared *x, unit *u, const plim_t *grad)
 {
     fsdp2 *f = x->own;
-    uint64_t parts = (uint64_t)f->parts, numel = 0;
+    uint64_t parts = (uint64_t)u->parts, numel = 0;
     plim_dtype own = PLIM_F32, t = f->reduce;
     for (uint32_t i = 0; i < u->n; i++)
         if (grad[i]) {
@@ -323,11 +389,18 @@ static void reduce_gradients(plim_shared *x, unit *u, const plim_t *grad)
         }
     f->reduced = plim_share_flat(x, "reduce-scatter input", PLIM_CAT_GRADIENT, t,
                                  plim_sat_mul(numel, parts));
-    for (uint32_t i = u->n; i-- > 0;)
+    plim_t last = 0; /* a variable of a loop holds it, until foreach_reduce returns */
+    for (uint32_t i = u->n; i-- > 0;) {
+        if (!last && u->parts > 1)
+            last = plim_m_ref(x->m, grad[i]);
         plim_m_drop(x->m, grad[i]);
+    }
     plim_m_set_stream(x->m, REDUCE_STREAM);
     plim_t out = plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, t, numel);
-    if (f->parts < plim_share_parts(x))
+    if (u->parts == 1) /* divided by the number of ranks whose tokens the experts saw */
+        plim_m_drop(x->m,
+                    plim_share_flat(x, "reduce-scatter output", PLIM_CAT_GRADIENT, t, numel));
+    if (!u->experts && u->parts < plim_share_parts(x))
         u->all_reduced = plim_m_ref(x->m, out);
     if (t != own) {
         plim_t cast =
@@ -342,6 +415,7 @@ static void reduce_gradients(plim_shared *x, unit *u, const plim_t *grad)
             plim_m_set_grad(x->m, leaf, plim_m_alias(x->m, out, plim_m_meta(x->m, leaf)));
     }
     plim_m_drop(x->m, out);
+    plim_m_drop(x->m, last);
 }
 
 /* Gradients that stay whole are added up in the type in which they will be reduced. */
@@ -453,6 +527,7 @@ const plim_strategy plim_strategy_fsdp2 = {
     .takes_parts = true,
     .takes_stages = true,
     .wrap = wrap_model,
+    .reruns = gathers_again,
     .forward = begin_forward,
     .forward_end = end_forward,
     .backward = begin_backward,

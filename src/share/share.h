@@ -38,6 +38,8 @@ typedef struct plim_strategy {
     bool wants_saved;    /* checkpoints are not reentrant */
     void (*prepare)(plim_graph *g);      /* replaces ops that the library replaces */
     void (*wrap)(struct plim_shared *x); /* model = Strategy(model) */
+    /* Whether it hears of a unit that runs again in backward.  NULL: of those of modules. */
+    bool (*reruns)(const struct plim_shared *x, uint32_t unit);
     void (*forward)(struct plim_shared *x, uint32_t unit);
     void (*forward_end)(struct plim_shared *x, uint32_t unit);
     void (*backward)(struct plim_shared *x, uint32_t unit);     /* reaches its outputs */
@@ -100,6 +102,7 @@ typedef struct plim_share {
     plim_schedule schedule; /* likewise */
     int64_t chunks;         /* likewise: stages of a rank, every pp-th */
     bool sequence;   /* with tp: the tokens are divided, too, between the products of layers */
+    int64_t experts; /* cards, of those of dp, that share out the experts; 1: each has all */
     bool every_rank; /* the setting is "all" */
     plim_strategy_spec strategy;
 } plim_share;

@@ -114,12 +114,33 @@ static void hear_end(void *ud)
     x->strategy->finish(x);
 }
 
+/* Experts that are shared out are units of their own, within blocks: those begin before. */
+static plim_status add_experts(plim_shared *x, plim_err *err)
+{
+    plim_regions in, *out = &x->units;
+    plim_status st = plim_regions_find(x->a, x->g, PLIM_STR("**.experts"), &in, err);
+    if (st)
+        return st;
+    plim_region *all = PLIM_NEW_N(x->a, plim_region, (uint64_t)out->n + in.n + 1);
+    if (!all)
+        return plim_oom(err);
+    for (uint32_t i = 0, k = 0, n = 0; n < out->n + in.n; n++) {
+        bool block = k == in.n || (i < out->n && out->r[i].first <= in.r[k].first);
+        all[n] = block ? out->r[i++] : in.r[k++];
+    }
+    out->r = all;
+    out->n += in.n;
+    return PLIM_OK;
+}
+
 /* Without repeated blocks the model is one unit. */
 static plim_status find_units(plim_shared *x, plim_err *err)
 {
     plim_status st = x->strategy->modules
                          ? plim_regions_modules(x->a, x->g, &x->units, err)
                          : plim_regions_find(x->a, x->g, PLIM_STR("blocks"), &x->units, err);
+    if (!st && x->share->experts > 1)
+        st = add_experts(x, err);
     if (!st && !(x->open = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->units.n + 1)))
         return plim_oom(err);
     if (st != PLIM_EUSAGE)
@@ -156,7 +177,7 @@ static void mark_values(plim_shared *x, uint32_t mark, const uint32_t *ids, uint
 
 /* ---- units that run forward ------------------------------------------------------------------------ */
 
-/* The inputs of a module are others within it only: its caller has what it had. */
+/* The inputs of a module within another are others within it only: its caller has what it had. */
 static void keep_inputs(plim_shared *x, uint32_t unit)
 {
     const plim_region *r = &x->units.r[unit];
@@ -182,15 +203,39 @@ static void restore_inputs(plim_shared *x, uint32_t unit)
     }
 }
 
+/* DeepSpeed marks each input by itself; with the others, the unit's end waits for all gradients. */
+static void mark_inputs(plim_shared *x, uint32_t unit, const plim_region *r)
+{
+    enum { MOST = 32 };
+    uint32_t mark = unit * MARKS + AT_INPUTS, id[MOST], n = 0;
+    plim_t t[MOST];
+    if (x->strategy->modules) {
+        mark_values(x, mark, r->input, r->n_inputs);
+        return;
+    }
+    for (uint32_t i = 0; i < r->n_inputs && n < MOST; i++)
+        if (x->g->values[r->input[i]].kind == PLIM_VALUE_NODE) {
+            t[n] = x->value[r->input[i]];
+            id[n++] = r->input[i];
+        }
+    plim_m_mark(x->m, mark, t, n);
+    for (uint32_t i = 0; i < n; i++)
+        x->value[id[i]] = t[i];
+}
+
+/* What runs again leaves tensors, and is not gone back through. */
+static bool leaves_marks(const plim_shared *x) { return !x->again || x->strategy->modules; }
+
 static void begin_unit(plim_shared *x, uint32_t unit)
 {
     const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
-    x->strategy->forward(x, unit);
-    if (!r || !x->strategy->backward_end || (x->ends && !x->ends[unit]))
-        return;
-    if (x->strategy->modules)
+    bool ends =
+        r && x->strategy->backward_end && !(x->ends && !x->ends[unit]) && leaves_marks(x);
+    if (ends && (x->strategy->modules || x->n_open))
         keep_inputs(x, unit);
-    mark_values(x, unit * MARKS + AT_INPUTS, r->input, r->n_inputs);
+    x->strategy->forward(x, unit);
+    if (ends)
+        mark_inputs(x, unit, r);
 }
 
 static void end_unit(plim_shared *x, uint32_t unit)
@@ -198,14 +243,15 @@ static void end_unit(plim_shared *x, uint32_t unit)
     const plim_region *r = unit < x->units.n ? &x->units.r[unit] : NULL;
     restore_inputs(x, unit);
     x->strategy->forward_end(x, unit);
-    if (x->strategy->backward)
+    if (x->strategy->backward && leaves_marks(x))
         mark_values(x, unit * MARKS + AT_OUTPUTS, r ? r->output : x->g->outputs,
                     r ? r->n_outputs : x->g->n_outputs);
 }
 
 static bool hears_forward(const plim_shared *x)
 {
-    return x->strategy && x->strategy->forward_end && (!x->again || x->strategy->modules);
+    return x->strategy && x->strategy->forward_end &&
+           (!x->again || x->strategy->modules || x->strategy->reruns);
 }
 
 void plim_shared_forward(plim_shared *x)
@@ -219,6 +265,8 @@ void plim_shared_before(plim_shared *x, uint32_t node)
 {
     for (; hears_forward(x) && x->next < x->units.n && x->units.r[x->next].first == node;
          x->next++) {
+        if (x->again && x->strategy->reruns && !x->strategy->reruns(x, x->next))
+            continue;
         begin_unit(x, x->next);
         x->open[x->n_open++] = x->next;
     }

@@ -103,17 +103,27 @@ plim_t plim_share_scale_loss(plim_shared *x, plim_t loss, plim_t *divided)
 
 /* ---- units ------------------------------------------------------------------------------------ */
 
-/* The unit whose module has the value: "model.layers.3" that of "model.layers.3.mlp.up.weight". */
+static plim_str path_of(const plim_shared *x, uint32_t unit)
+{
+    return x->g->scopes[x->units.r[unit].scope].path;
+}
+
+/* The innermost unit whose module has the value: "model.layers.3" that of
+ * "model.layers.3.mlp.up.weight".  Those within a unit follow it. */
 static uint32_t unit_of(const plim_shared *x, plim_str name, uint32_t last)
 {
-    for (uint32_t k = 0; k <= x->units.n; k++) { /* neighbours are of the same unit, mostly */
-        uint32_t i = (last + k) % (x->units.n + 1);
-        plim_str path = i < x->units.n ? x->g->scopes[x->units.r[i].scope].path : PLIM_STR("");
-        if (i < x->units.n && name.n > path.n && name.p[path.n] == '.' &&
-            !memcmp(name.p, path.p, path.n))
-            return i;
+    uint32_t n = x->units.n, found = n;
+    for (uint32_t k = 0; k <= n && found == n;
+         k++) { /* neighbours are of the same unit, mostly */
+        uint32_t i = (last + k) % (n + 1);
+        if (i < n && plim_name_within(name, path_of(x, i)))
+            found = i;
     }
-    return x->units.n;
+    for (uint32_t i = found + 1; i < n && plim_name_within(path_of(x, i), path_of(x, found));
+         i++)
+        if (plim_name_within(name, path_of(x, i)))
+            found = i;
+    return found;
 }
 
 static bool is_moved(const plim_shared *x, uint32_t id)

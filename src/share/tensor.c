@@ -215,7 +215,7 @@ static void wait_before(dividing *d, const plim_node *node)
         return;
     uint32_t made_in = d->g->nodes[d->g->values[d->sent].node].scope;
     plim_arg sent = value_arg(d->sent);
-    add_op(d, common_scope(d->g, made_in, node->scope), "tp_wait", &sent, 1, NULL, 0);
+    add_op(d, common_scope(d->g, made_in, node->scope), "held", &sent, 1, NULL, 0);
     d->scattered = PLIM_NONE;
 }
 

@@ -109,7 +109,7 @@ static uint64_t loaded(const plim_tape *t)
 /* That the names in forward refer to a tensor is not in a file: the model that is built may free some
  * later.  Sizes that the export has freed already. */
 typedef struct early {
-    uint64_t bytes[4];
+    uint64_t bytes[16];
     uint32_t n;
 } early;
 
@@ -123,17 +123,34 @@ static bool frees_late(early *e, uint64_t bytes)
     return false;
 }
 
+/* How many rows each expert has is counted in fp32 on a CPU, where the export was made, and cast: the second
+ * tensor of that size in a row, and its end. */
+static bool is_cast(const plim_tape *t, uint32_t at)
+{
+    enum { COUNTS = 4 * 4 };
+    const plim_event *e = &t->events[at];
+    plim_str of = t->storages[e->id].name;
+    if (t->storages[e->id].bytes != COUNTS || !plim_str_ends(of, PLIM_STR("experts")))
+        return false;
+    for (uint32_t i = at; i-- > 0;)
+        if (t->events[i].id == e->id)
+            return is_cast(t, i);
+    return at && !e[-1].kind && t->storages[e[-1].id].bytes == COUNTS;
+}
+
 static void same_events(const char *name, const char *setting, const plim_tape *got,
                         const plim_tape *want)
 {
     early e = {.n = 0};
-    uint32_t i = after_load(got), j = after_load(want);
+    uint32_t i = after_load(got), j = after_load(want), casts = 0;
     assert_int_equal(i, j);
     assert_int_equal(loaded(got), loaded(want));
     while (i < got->n_events && j < want->n_events) {
         const plim_event *x = &got->events[i], *y = &want->events[j];
         const plim_storage *a = &got->storages[x->id], *b = &want->storages[y->id];
-        if (x->kind == y->kind && a->bytes == b->bytes)
+        if (is_cast(want, j))
+            j++, casts++;
+        else if (x->kind == y->kind && a->bytes == b->bytes)
             i++, j++;
         else if (x->kind && frees_late(&e, a->bytes))
             i++;
@@ -146,7 +163,7 @@ static void same_events(const char *name, const char *setting, const plim_tape *
                      PLIM_STR_ARG(a->name), y->kind ? "-" : "+", b->bytes,
                      PLIM_STR_ARG(b->name));
     }
-    assert_int_equal(got->n_events, want->n_events);
+    assert_int_equal(got->n_events, want->n_events - casts);
 }
 
 static void test_exports(void **state)

@@ -230,7 +230,7 @@ static uint32_t grouped_scores(const deepseek *d, uint32_t scores)
 static plim_hf_routes route_v2(const deepseek *d, uint32_t x)
 {
     plim_nn *n = d->n;
-    uint32_t top[2], scores = plim_hf_softmax32(n, router_logits(d, x), -1);
+    uint32_t top[2], logits = router_logits(d, x), scores = plim_hf_softmax32(n, logits, -1);
     if (plim_str_is(d->c->method, "group_limited_greedy")) {
         const plim_named_arg a[] = {ARG_T("self", grouped_scores(d, scores)),
                                     ARG_I("dim", -1)};
@@ -239,16 +239,16 @@ static plim_hf_routes route_v2(const deepseek *d, uint32_t x)
     }
     plim_hf_topk(n, scores, d->c->top_k, top);
     return (plim_hf_routes){plim_nn_scalar(n, "aten.mul.Tensor", top[0], d->c->scaling),
-                            top[1]};
+                            top[1], logits};
 }
 
 static plim_hf_routes route_v3(const deepseek *d, uint32_t x)
 {
     const config *c = d->c;
     plim_nn *n = d->n;
-    uint32_t top[2], two[2];
+    uint32_t top[2], two[2], logits = router_logits(d, x);
     uint32_t bias = plim_nn_buffer(n, "e_score_correction_bias", PLIM_F32, INTS(c->experts));
-    uint32_t scores = plim_nn_unary(n, "aten.sigmoid.default", router_logits(d, x));
+    uint32_t scores = plim_nn_unary(n, "aten.sigmoid.default", logits);
     uint32_t choice = plim_nn_binary(n, "aten.add.Tensor", scores, bias);
     plim_hf_topk(n, grouped_scores(d, choice), 2, two);
     choice = best_groups(d, choice, plim_hf_sum(n, two[0], -1, false), -HUGE_VAL);
@@ -260,7 +260,8 @@ static plim_hf_routes route_v3(const deepseek *d, uint32_t x)
         sum = plim_nn_scalar(n, "aten.add.Tensor", sum, 1e-20);
         w = plim_nn_binary(n, "aten.div_.Tensor", w, sum);
     }
-    return (plim_hf_routes){plim_nn_scalar(n, "aten.mul.Tensor", w, c->scaling), top[1]};
+    return (plim_hf_routes){plim_nn_scalar(n, "aten.mul.Tensor", w, c->scaling), top[1],
+                            logits};
 }
 
 static uint32_t sparse_mlp(const deepseek *d, uint32_t x)
@@ -276,6 +277,7 @@ static uint32_t sparse_mlp(const deepseek *d, uint32_t x)
     plim_nn_enter(n, "gate", class_of(d, "TopkRouter"));
     plim_hf_routes r = d->r->route(d, x);
     plim_nn_leave(n);
+    plim_nn_holds(n, r.logits);
     uint32_t y = plim_nn_view(n, x, INTS(-1, c->hidden));
     y = plim_hf_run_experts(d->h, &e, y, r);
     y = plim_nn_view(n, y, INTS(d->h->batch, d->h->seq, c->hidden));

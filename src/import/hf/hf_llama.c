@@ -52,7 +52,7 @@ typedef struct row {
     bool two_tables;   /* of rotary positions: layers with a window have their own */
     const char *model; /* class of the decoder; NULL: "Model" */
     bool fused;        /* Phi-3: one product for q, k and v, one for gate and up */
-    bool oss;          /* gpt-oss: sinks, and cos and sin of half a head */
+    bool oss;          /* gpt-oss: sinks, cos and sin of half a head, norms in fp32 */
     const moe *moe;    /* experts in its layers; NULL: none */
 } row;
 
@@ -74,8 +74,11 @@ static const char *class_of(const llama *l, const char *suffix)
 
 static uint32_t add_norm(const llama *l, const char *name, uint32_t x)
 {
-    return (l->r->gemma ? plim_hf_rms_norm_1p : plim_hf_rms_norm)(l->n, name, l->norm, x,
-                                                                  l->c->eps);
+    uint32_t (*norm)(plim_nn *, const char *, const char *, uint32_t, double) =
+        l->r->gemma ? plim_hf_rms_norm_1p
+        : l->r->oss ? plim_hf_rms_norm_wide
+                    : plim_hf_rms_norm;
+    return norm(l->n, name, l->norm, x, l->c->eps);
 }
 
 /* ---- attention ------------------------------------------------------------------------ */
@@ -201,10 +204,9 @@ static uint32_t normalize_topk(plim_nn *n, uint32_t weights)
 static plim_hf_routes route_mixtral(const llama *l, uint32_t x)
 {
     uint32_t top[2], logits = router_logits(l, x);
-    logits = plim_nn_softmax(l->n, plim_nn_to(l->n, logits, PLIM_F32), -1);
-    plim_hf_topk(l->n, logits, l->c->top_k, top);
-    top[0] = normalize_topk(l->n, top[0]);
-    return (plim_hf_routes){top[0], top[1]};
+    uint32_t p = plim_nn_softmax(l->n, plim_nn_to(l->n, logits, PLIM_F32), -1);
+    plim_hf_topk(l->n, p, l->c->top_k, top);
+    return (plim_hf_routes){normalize_topk(l->n, top[0]), top[1], logits};
 }
 
 static plim_hf_routes route_qwen(const llama *l, uint32_t x)
@@ -213,7 +215,7 @@ static plim_hf_routes route_qwen(const llama *l, uint32_t x)
     plim_hf_topk(l->n, plim_hf_softmax32(l->n, logits, -1), l->c->top_k, top);
     if (l->c->norm_topk)
         top[0] = normalize_topk(l->n, top[0]);
-    return (plim_hf_routes){plim_nn_to_like(l->n, top[0], logits), top[1]};
+    return (plim_hf_routes){plim_nn_to_like(l->n, top[0], logits), top[1], logits};
 }
 
 static plim_hf_routes route_oss(const llama *l, uint32_t x)
@@ -222,8 +224,9 @@ static plim_hf_routes route_oss(const llama *l, uint32_t x)
     uint32_t top[2];
     uint32_t w = plim_nn_param(l->n, "weight", INTS(c->experts, c->hidden));
     uint32_t b = plim_nn_param(l->n, "bias", INTS(c->experts));
-    plim_hf_topk(l->n, plim_nn_linear_op(l->n, x, w, b), c->top_k, top);
-    return (plim_hf_routes){plim_nn_softmax(l->n, top[0], 1), top[1]};
+    uint32_t logits = plim_nn_linear_op(l->n, x, w, b);
+    plim_hf_topk(l->n, logits, c->top_k, top);
+    return (plim_hf_routes){plim_nn_softmax(l->n, top[0], 1), top[1], logits};
 }
 
 /* Adds the output of the expert that all tokens share. */
@@ -254,6 +257,7 @@ static uint32_t sparse_mlp(const llama *l, uint32_t x)
     plim_nn_enter(n, m->router, class_of(l, "TopKRouter"));
     plim_hf_routes r = m->route(l, x);
     plim_nn_leave(n);
+    plim_nn_holds(n, r.logits);
     uint32_t y = plim_hf_run_experts(l->h, &e, x, r);
     if (m->shared)
         y = add_shared(l, x, shared, y);

@@ -8,6 +8,7 @@
 
 typedef struct plim_hf_routes {
     uint32_t weight, index; /* [tokens, top_k] */
+    uint32_t logits;        /* [tokens, experts]: a variable of the block, until it returns */
 } plim_hf_routes;
 
 typedef struct plim_hf_experts {

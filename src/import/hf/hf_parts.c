@@ -251,6 +251,17 @@ uint32_t plim_hf_rms_norm(plim_nn *n, const char *name, const char *type, uint32
     return y;
 }
 
+uint32_t plim_hf_rms_norm_wide(plim_nn *n, const char *name, const char *type, uint32_t x,
+                               double eps)
+{
+    plim_nn_enter(n, name, type);
+    uint32_t w = plim_nn_param(n, "weight", INTS(plim_nn_dim(n, x, -1)));
+    uint32_t y = plim_hf_normalized(n, plim_nn_to(n, x, PLIM_F32), eps);
+    y = plim_nn_to_like(n, plim_nn_binary(n, "aten.mul.Tensor", w, y), x);
+    plim_nn_leave(n);
+    return y;
+}
+
 uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uint32_t x,
                              double eps)
 {
@@ -538,8 +549,15 @@ void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, bool window)
     *v = out[1];
 }
 
-/* gpt-oss: one more column, which only enters the sum */
-static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks)
+void plim_hf_end_variables(plim_nn *n, const uint32_t *id, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        plim_nn_node(n, "plimsoll.held.default", (plim_named_arg[]){ARG_T("self", id[i])}, 1,
+                     NULL, 0);
+}
+
+/* gpt-oss: one more column, which only enters the sum; *combined: a variable of the caller */
+static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks, uint32_t *combined)
 {
     uint32_t top[2];
     int64_t b = plim_nn_dim(n, w, 0), s = plim_nn_dim(n, w, 2);
@@ -548,8 +566,8 @@ static uint32_t sink_softmax(plim_nn *n, uint32_t w, uint32_t sinks)
     w = plim_nn_cat(n, (uint32_t[]){w, sinks}, 2, -1);
     const plim_named_arg a[] = {ARG_T("self", w), ARG_I("dim", -1), ARG_I("keepdim", 1)};
     plim_nn_node(n, "aten.max.dim", a, PLIM_COUNT(a), top, 2);
-    w = plim_nn_binary(n, "aten.sub.Tensor", w, top[0]);
-    w = plim_nn_softmax(n, w, -1);
+    *combined = plim_nn_binary(n, "aten.sub.Tensor", w, top[0]);
+    w = plim_nn_softmax(n, *combined, -1);
     return plim_nn_slice(n, w, 3, 0, -1, 1);
 }
 
@@ -569,16 +587,20 @@ uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a)
     }
     if (a.mask != PLIM_NONE)
         w = plim_nn_binary(n, "aten.add.Tensor", w, a.mask);
+    uint32_t combined = PLIM_NONE, scores = w;
     if (a.sinks != PLIM_NONE) {
-        w = sink_softmax(n, w, a.sinks);
+        w = sink_softmax(n, w, a.sinks, &combined);
         w = plim_nn_dropout_op(n, w, a.dropout);
         w = plim_nn_to_like(n, w, a.v);
+        plim_hf_end_variables(n, &scores, 1);
     } else {
         w = plim_hf_softmax32(n, w, -1);
         w = plim_nn_to_like(n, w, a.v); /* in the dtype of q, which is freed earlier */
         w = plim_nn_dropout_op(n, w, a.dropout);
     }
-    return tokens_first(n, plim_nn_binary(n, "aten.matmul.default", w, a.v));
+    w = tokens_first(n, plim_nn_binary(n, "aten.matmul.default", w, a.v));
+    plim_hf_end_variables(n, &combined, combined != PLIM_NONE);
+    return w;
 }
 
 /* ---- heads ------------------------------------------------------------------------------------------ */

@@ -39,11 +39,17 @@ uint32_t plim_hf_full_mask(plim_hf *h);
 /* The attention_mask that is passed, of int64; PLIM_NONE: none is. */
 uint32_t plim_hf_padding(plim_hf *h);
 
+/* Variables of a function that is no module end here: until now they held these tensors. */
+void plim_hf_end_variables(plim_nn *n, const uint32_t *id, size_t count);
+
 /* ---- modules ---------------------------------------------------------------------------- */
 
 /* LlamaRMSNorm and the like, as module `name` of class `type` */
 uint32_t plim_hf_rms_norm(plim_nn *n, const char *name, const char *type, uint32_t x,
                           double eps);
+/* gpt-oss's: also times the weight in fp32 */
+uint32_t plim_hf_rms_norm_wide(plim_nn *n, const char *name, const char *type, uint32_t x,
+                               double eps);
 /* Gemma's: all in fp32, with a factor of 1 + weight */
 uint32_t plim_hf_rms_norm_1p(plim_nn *n, const char *name, const char *type, uint32_t x,
                              double eps);
