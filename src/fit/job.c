@@ -220,17 +220,22 @@ static plim_status check_chunks(plim_share *share, const plim_settings *s, plim_
             rounds = PLIM_MAX(1, n / ranks);
     if (s->stages_per_rank && !several)
         return plim_fail(err, PLIM_EUSAGE, 0,
-                         "'stages_per_rank' goes with schedule interleaved or looped_bfs");
+                         "'stages_per_rank' goes with schedule interleaved, looped_bfs or "
+                         "zero_bubble");
     if (several)
         share->chunks = s->stages_per_rank ? s->stages_per_rank : 2;
     if (several && share->strategy.strategy)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "with several stages of a rank, dp is not simulated: use schedule "
                          "1f1b or gpipe");
-    if (share->schedule == PLIM_SCHEDULE_INTERLEAVED && n % rounds)
+    bool in_rounds = share->schedule == PLIM_SCHEDULE_INTERLEAVED ||
+                     share->schedule == PLIM_SCHEDULE_ZERO_BUBBLE;
+    if (in_rounds && n % rounds)
         return plim_fail(err, PLIM_EUSAGE, 0,
-                         "schedule interleaved needs micro-batches that its %" PRId64
+                         "schedule '%s' needs micro-batches that its %" PRId64
                          " rounds divide, such as a multiple of %" PRId64 ": not %" PRId64,
+                         share->schedule == PLIM_SCHEDULE_INTERLEAVED ? "interleaved"
+                                                                      : "zero_bubble",
                          rounds, ranks, n);
     return PLIM_OK;
 }
@@ -247,6 +252,7 @@ static plim_status check_megatron(const plim_step_settings *step, const plim_set
         {step->ema.optim != NULL, "ema"},
         {step->share.schedule == PLIM_SCHEDULE_GPIPE, "schedule gpipe"},
         {step->share.schedule == PLIM_SCHEDULE_LOOPED, "schedule looped_bfs"},
+        {step->share.schedule == PLIM_SCHEDULE_ZERO_BUBBLE, "schedule zero_bubble"},
         {stages && step->infer, "a pipeline of inference"},
         {stages && step->accumulate > 1, "accumulate beside the micro-batches of pp"},
     };
@@ -310,7 +316,10 @@ static plim_status check_pipeline(plim_step_settings *step, const plim_settings 
             "under pp, PyTorch's DistributedDataParallel fails in the second step "
             "unless a forward pass follows the first backward pass: use fsdp2, or "
             "schedule 1f1b with more micro-batches than stages");
+    bool split = share->schedule == PLIM_SCHEDULE_ZERO_BUBBLE;
     const untried all[] = {{step->infer, "infer"},
+                           {split && !plim_str_is(step->checkpoint, "none"),
+                            "checkpoint beside schedule zero_bubble"},
                            {s->sequence_parallel, "sequence_parallel"},
                            {s->sequences > 1, "sequences"},
                            {step->loss != PLIM_LOSS_DEFAULT && step->loss != PLIM_LOSS_MODEL,

@@ -1,6 +1,8 @@
 /* engine.c -- loss.backward(): PyTorch's autograd engine, event for event.
  * src: torch/csrc/autograd/{engine,input_buffer}.cpp, functions/accumulate_grad.h
  * and docs/sources/training-step.md 2. */
+#include <stdlib.h>
+
 #include "op/machine_priv.h"
 #include "op/machine_run.h"
 #include "op/rules.h"
@@ -68,13 +70,12 @@ static bool visit_node(plim_machine *m, uint32_t id, uint32_t stamp, visited_nod
 
 /* Counts, for every node reachable from the roots, how many consumers will send it a gradient,
  * and creates its inbox. */
-static bool count_dependencies(plim_machine *m, const plim_t *root, uint32_t n_roots,
+static bool count_dependencies(plim_machine *m, const plim_edge *root, uint32_t n_roots,
                                uint32_t stamp, visited_node **seen, uint32_t *n)
 {
     uint32_t cap = 0;
     for (uint32_t i = 0; i < n_roots; i++)
-        if (m_t(m, root[i])->gnode != PLIM_NONE &&
-            !visit_node(m, m_t(m, root[i])->gnode, stamp, seen, n, &cap))
+        if (root[i].node != PLIM_NONE && !visit_node(m, root[i].node, stamp, seen, n, &cap))
             return false;
     for (uint32_t k = 0; k < *n; k++) {
         plim_gnode *g = &m_n(m, (*seen)[k].id)->pub;
@@ -270,6 +271,14 @@ static void record_backward(plim_machine *m, const plim_gnode *g, uint64_t read,
     plim__work_end(m, n ? n->op : &loss, read, out, false);
 }
 
+static void drop_inbox(plim_machine *m, plim_gnode *g)
+{
+    for (uint32_t i = 0; i < g->n_out; i++) {
+        plim_m_drop(m, g->inbox[i]);
+        g->inbox[i] = 0;
+    }
+}
+
 static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
 {
     plim_gnode *g = &n->pub;
@@ -294,11 +303,24 @@ static void run_node(plim_machine *m, m_gnode *n, plim_t *dx)
         if (m->ledger)
             record_backward(m, g, read, dx);
     }
-    for (uint32_t i = 0; i < g->n_out; i++) {
-        plim_m_drop(m, g->inbox[i]);
-        g->inbox[i] = 0;
+    drop_inbox(m, g);
+    if (!m->pass || !m->pass->keeps)
+        plim__gnode_release(m, n);
+}
+
+/* What has come in at a leaf. */
+static void run_leaf(plim_machine *m, plim_gnode *g)
+{
+    plim_t came = g->inbox[0];
+    g->inbox[0] = 0;
+    if (came && m->pass && m->pass->partial) {
+        m->pass->reached(m, m->pass->ud, g->leaf, came);
+        return;
     }
-    plim__gnode_release(m, n);
+    if (came)
+        accumulate_grad(m, g->leaf, came);
+    if (came && m->watch && m->watch->gradient && !m_t(m, g->leaf)->unheard)
+        m->watch->gradient(m->watch->ud, g->leaf);
 }
 
 /* Runs the ready nodes and everything that becomes ready through them. */
@@ -310,14 +332,16 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
         m_gnode *n = m_n(m, id);
         plim_gnode *g = &n->pub;
         m->where = g->where;
-        if (!g->fn) {
-            if (g->inbox[0])
-                accumulate_grad(m, g->leaf, g->inbox[0]);
-            if (g->inbox[0] && m->watch && m->watch->gradient && !m_t(m, g->leaf)->unheard)
-                m->watch->gradient(m->watch->ud, g->leaf);
-            g->inbox[0] = 0;
+        if (m->pass && m->pass->partial && n->needed != m->stamp) {
+            drop_inbox(m, g);
             continue;
         }
+        if (!g->fn) {
+            run_leaf(m, g);
+            continue;
+        }
+        if (m->pass && m->pass->before)
+            m->pass->before(m, m->pass->ud, id);
         visit(ud, g->where, g->fn->name);
         plim_assert(!n->released); /* a graph runs only once: the loop builds a new one */
         if (g->n_in > MAX_INPUTS) {
@@ -343,38 +367,111 @@ static void run_all(plim_machine *m, ready_queue *q, plim_m_visit visit, void *u
     }
 }
 
-void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, uint32_t n,
-                          plim_m_visit visit, void *ud)
+static int compare_runs(const void *a, const void *b)
 {
-    ready_queue q = {NULL, 0, 0};
-    visited_node *seen = NULL;
-    uint32_t n_seen = 0;
-    if (m->st)
-        return;
-    if (!count_dependencies(m, root, n, ++m->stamp, &seen, &n_seen)) {
-        plim_m_oom(m);
-        return;
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Nodes by the reverse of the order in which they run: what a node leads to comes before it. */
+static uint64_t *sort_nodes(plim_machine *m, const visited_node *seen, uint32_t n)
+{
+    uint64_t *key = PLIM_NEW_N(m->arena, uint64_t, (uint64_t)n + 1);
+    for (uint32_t i = 0; key && i < n; i++) {
+        const plim_gnode *g = &m_n(m, seen[i].id)->pub;
+        key[i] = g->fn ? (uint64_t)(g->seq + 1) << 32 | i : i;
     }
+    if (key)
+        qsort(key, n, sizeof *key, compare_runs);
+    return key;
+}
+
+/* Marks the nodes that lead to a needed leaf. */
+static bool mark_needed(plim_machine *m, const visited_node *seen, uint32_t n,
+                        const uint32_t *needed, uint32_t n_needed)
+{
+    uint64_t *key = sort_nodes(m, seen, n);
+    for (uint32_t i = 0; i < n_needed; i++)
+        m_n(m, needed[i])->needed = m->stamp;
+    for (uint32_t i = 0; key && i < n; i++) {
+        m_gnode *g = m_n(m, seen[(uint32_t)key[i]].id);
+        for (uint32_t k = 0; k < g->pub.n_in; k++)
+            if (g->pub.next[k].node != PLIM_NONE &&
+                m_n(m, g->pub.next[k].node)->needed == m->stamp)
+                g->needed = m->stamp;
+    }
+    return key != NULL;
+}
+
+static void restore_nodes(plim_machine *m, const visited_node *seen, uint32_t n)
+{
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t id = m_t(m, root[i])->gnode;
-        if (id == PLIM_NONE || !g[i])
-            continue;
-        plim_gnode *node = &m_n(m, id)->pub;
-        plim_m_drop(m,
-                    inbox_add(m, &node->inbox[m_t(m, root[i])->gslot], plim_m_ref(m, g[i])));
-        if (!node->deps && !node->queued) {
-            node->queued = true;
-            if (!queue_push(m, &q, id))
-                plim_m_oom(m);
-        }
-    }
-    run_all(m, &q, visit, ud);
-    for (uint32_t i = 0; i < n_seen; i++) {
         plim_gnode *node = &m_n(m, seen[i].id)->pub;
         node->deps = seen[i].deps;
         node->stamp = seen[i].stamp;
         node->inbox = seen[i].inbox;
     }
+}
+
+uint32_t plim__list_nodes(plim_machine *m, const plim_edge *root, uint32_t n, uint32_t **out)
+{
+    visited_node *seen = NULL;
+    uint32_t n_seen = 0;
+    if (!count_dependencies(m, root, n, ++m->stamp, &seen, &n_seen))
+        return PLIM_NONE;
+    uint64_t *key = sort_nodes(m, seen, n_seen);
+    *out = PLIM_NEW_N(m->arena, uint32_t, (uint64_t)n_seen + 1);
+    for (uint32_t i = 0; key && *out && i < n_seen; i++)
+        (*out)[i] = seen[(uint32_t)key[i]].id;
+    restore_nodes(m, seen, n_seen);
+    return key && *out ? n_seen : PLIM_NONE;
+}
+
+static void start_pass(plim_machine *m, const plim_edge *root, const plim_t *g, uint32_t n,
+                       ready_queue *q)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (root[i].node == PLIM_NONE || !g[i])
+            continue;
+        plim_gnode *node = &m_n(m, root[i].node)->pub;
+        plim_m_drop(m, inbox_add(m, &node->inbox[root[i].slot], plim_m_ref(m, g[i])));
+        if (!node->deps && !node->queued) {
+            node->queued = true;
+            if (!queue_push(m, q, root[i].node))
+                plim_m_oom(m);
+        }
+    }
+}
+
+bool plim__run_pass(plim_machine *m, const plim_edge *root, const plim_t *g, uint32_t n,
+                    const uint32_t *needed, uint32_t n_needed, const m_pass *pass,
+                    plim_m_visit visit, void *ud)
+{
+    ready_queue q = {NULL, 0, 0};
+    visited_node *seen = NULL;
+    uint32_t n_seen = 0;
+    const m_pass *outer = m->pass;
+    if (!count_dependencies(m, root, n, ++m->stamp, &seen, &n_seen) ||
+        (pass && pass->partial && !mark_needed(m, seen, n_seen, needed, n_needed)))
+        return false;
+    m->pass = pass;
+    start_pass(m, root, g, n, &q);
+    run_all(m, &q, visit, ud);
+    m->pass = outer;
+    restore_nodes(m, seen, n_seen);
+    return true;
+}
+
+void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, uint32_t n,
+                          plim_m_visit visit, void *ud)
+{
+    if (m->st)
+        return;
+    plim_edge *from = PLIM_NEW_N(m->arena, plim_edge, (uint64_t)n + 1);
+    for (uint32_t i = 0; from && i < n; i++)
+        from[i] = (plim_edge){m_t(m, root[i])->gnode, m_t(m, root[i])->gslot};
+    if (!from || !plim__run_pass(m, from, g, n, NULL, 0, NULL, visit, ud))
+        plim_m_oom(m);
 }
 
 void plim_m_on_grad(plim_machine *m, void (*call)(void *ud, plim_t leaf), void *ud)

@@ -291,10 +291,12 @@ void plim_m_rebase(plim_machine *m, plim_gnode *n, plim_t t)
         set_grad_fn(m, n, 0, t);
 }
 
+/* In a partial pass: and it leads to what the pass is to reach. */
 bool plim_m_wants(const plim_machine *m, const plim_gnode *n, uint32_t input)
 {
-    (void)m;
-    return input < n->n_in && n->next[input].node != PLIM_NONE;
+    if (input >= n->n_in || n->next[input].node == PLIM_NONE)
+        return false;
+    return !m->pass || !m->pass->partial || m_n(m, n->next[input].node)->needed == m->stamp;
 }
 
 void plim_m_wanted(const plim_machine *m, const plim_gnode *n, bool *out, uint32_t count)

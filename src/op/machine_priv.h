@@ -1,10 +1,10 @@
 /* machine_priv.h -- the machine's own tables, and the functions that its files call in one
- * another.  Included by machine.c, machine_node.c, machine_run.c, engine.c, checkpoint.c,
- * autocast.c, wrapper.c and work.c, and by no other file of src (tools/check_layers.py). */
+ * another.  Included by machine.c, machine_node.c, machine_run.c, engine.c, engine_split.c,
+ * checkpoint.c, autocast.c, wrapper.c and work.c, and by no other file of src (tools/check_layers.py). */
 #ifndef PLIM_MACHINE_PRIV_H
 #define PLIM_MACHINE_PRIV_H
 
-#include "op/machine.h"
+#include "op/machine_run.h"
 #include "op/work.h"
 
 enum { TENSOR_PAGE = 64, GNODE_PAGE = 64, MAX_PAGES = 1 << 16 };
@@ -43,6 +43,7 @@ typedef struct m_gnode {
     plim_t held;          /* until it is freed */
     bool reentrant;       /* it is the checkpoint's own node */
     bool released;        /* backward has run: its saved tensors were dropped */
+    uint32_t needed;      /* number of the last pass that was to reach something beyond it */
     uint32_t generation;
 } m_gnode;
 
@@ -55,6 +56,16 @@ typedef struct m_work {
     uint8_t klass, dtype; /* of its products */
     bool product;
 } m_work;
+
+/* A backward pass that differs from the usual one. */
+typedef struct m_pass {
+    bool partial; /* only nodes that lead to a needed leaf run, and for its sake */
+    bool keeps;   /* the graph: it can run again */
+    void (*before)(plim_machine *m, void *ud,
+                   uint32_t node); /* with its inbox filled; NULL: none */
+    void (*reached)(plim_machine *m, void *ud, plim_t leaf, plim_t g); /* partial: takes g */
+    void *ud;
+} m_pass;
 
 struct plim_machine {
     plim_arena *arena;
@@ -102,6 +113,7 @@ struct plim_machine {
     uint32_t n_kept, cap_kept;
     plim_map searched[2]; /* keys of plim_m_search, likewise */
     uint32_t n_unknown;
+    const m_pass *pass;        /* NULL: the usual one */
     const plim_m_watch *watch; /* NULL: nobody listens */
     plim_ledger *ledger;       /* NULL: work is not recorded */
     m_work work;
@@ -185,6 +197,17 @@ plim_storage *plim__tape_row(const plim_machine *m, plim_t t);
 void plim__gnode_unref(plim_machine *m, uint32_t id);
 void plim__gnode_release(plim_machine *m, m_gnode *n); /* drops its saved tensors */
 void plim__gnode_drop_saved(plim_machine *m, m_gnode *n);
+
+/* ---- engine.c ------------------------------------------------------------- */
+
+/* A pass from these edges on, with a gradient each, borrowed; `needed` are leaves, for a partial
+ * one.  False: our memory is full. */
+bool plim__run_pass(plim_machine *m, const plim_edge *root, const plim_t *g, uint32_t n,
+                    const uint32_t *needed, uint32_t n_needed, const m_pass *pass,
+                    plim_m_visit visit, void *ud);
+/* The nodes that such a pass would visit, each once, those that run last first: their number, in the
+ * arena; PLIM_NONE: our memory is full. */
+uint32_t plim__list_nodes(plim_machine *m, const plim_edge *root, uint32_t n, uint32_t **out);
 
 /* ---- autocast.c ----------------------------------------------------------- */
 

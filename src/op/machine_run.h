@@ -17,6 +17,15 @@ void plim_m_on_grad(plim_machine *m, void (*call)(void *ud, plim_t leaf), void *
 /* Within a node's backward: starts from several roots with these gradients (borrowed). */
 void plim_m_backward_from(plim_machine *m, const plim_t *root, const plim_t *g, uint32_t n,
                           plim_m_visit visit, void *ud);
+/* engine_split.c: the same in two parts, as pipelines without bubbles run it.  The first leaves
+ * input.grad; the graph stays, and what the second starts from, which leaves those of the
+ * parameters.  NULL: an error, which the machine has. */
+struct plim_split;
+struct plim_split *plim_m_backward_input(plim_machine *m, plim_t root, plim_t grad,
+                                         plim_t input, const plim_t *params, uint32_t n,
+                                         plim_m_visit visit, void *ud);
+void plim_m_backward_params(plim_machine *m, struct plim_split *s, plim_m_visit visit,
+                            void *ud);
 uint32_t plim_m_unknown_ops(const plim_machine *m);
 
 #endif

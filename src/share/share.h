@@ -90,7 +90,8 @@ typedef enum plim_schedule {
     PLIM_SCHEDULE_GPIPE,       /* all forward passes first */
     PLIM_SCHEDULE_INTERLEAVED, /* 1F1B of several stages of a rank */
     PLIM_SCHEDULE_LOOPED,      /* all forward passes of each of them first: breadth first */
-    PLIM_SCHEDULE_MEGATRON     /* Megatron-LM's 1F1B */
+    PLIM_SCHEDULE_ZERO_BUBBLE, /* likewise 1F1B, gradients of parameters later than those of inputs */
+    PLIM_SCHEDULE_MEGATRON /* Megatron-LM's 1F1B */
 } plim_schedule;
 
 /* A job, and one rank of it. */

@@ -11,6 +11,8 @@ typedef struct plim_flight {
     plim_t activation, gradient; /* what is received, owned; 0: nothing is */
     plim_t out, loss;            /* owned */
     plim_t sent, sent_back;      /* an output, the gradient of what was received: owned */
+    struct plim_split *split;    /* of a backward pass, the second part is to come */
+    plim_t added;                /* .grad of the buffer for what is received, until the next step */
 } plim_flight;
 
 typedef struct plim_stage {
@@ -18,6 +20,8 @@ typedef struct plim_stage {
     uint32_t first, last; /* its nodes, [first, last) */
     plim_flight *flights; /* by micro-batch */
     plim_t entered;       /* what its modules were last given, and hold; owned; 0: nothing */
+    plim_t *params;       /* that are trained, as its modules hold them; borrowed */
+    uint32_t n_params;
 } plim_stage;
 
 struct plim_pipeline {

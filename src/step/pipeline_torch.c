@@ -74,6 +74,82 @@ static void run_backward(plim_run *r, const plim_stage *s, uint32_t k)
     }
 }
 
+/* ---- backward passes in two parts ------------------------------------------------------------- */
+
+/* Those that the stage's nodes read. */
+static bool *mark_params(plim_run *r, const plim_stage *s)
+{
+    const plim_graph *g = r->g;
+    bool *read = PLIM_NEW_N(r->a, bool, (uint64_t)g->n_values + 1);
+    for (uint32_t i = s->first; read && i < s->last; i++)
+        for (uint32_t k = 0; k < g->nodes[i].n_args; k++)
+            for (uint32_t j = 0; j < plim_arg_values(&g->nodes[i].args[k]); j++) {
+                uint32_t id = plim_arg_value(&g->nodes[i].args[k], j);
+                if (id != PLIM_NONE)
+                    read[id] = g->values[id].kind == PLIM_VALUE_PARAMETER &&
+                               g->values[id].requires_grad;
+            }
+    return read;
+}
+
+static void list_params(plim_run *r, plim_stage *s)
+{
+    const plim_shared *x = &r->shared;
+    bool *read = s->params ? NULL : mark_params(r, s);
+    if (s->params)
+        return;
+    if (!read || !(s->params = PLIM_NEW_N(r->a, plim_t, (uint64_t)x->n_order + 1))) {
+        plim_m_oom(r->m);
+        return;
+    }
+    for (uint32_t i = 0; i < x->n_order; i++)
+        if (read[x->order[i]])
+            s->params[s->n_params++] = r->value[x->order[i]];
+}
+
+static void detach_tensor(plim_run *r, plim_t *t)
+{
+    plim_t detached = *t ? plim_m_detached(r->m, *t) : 0;
+    plim_m_drop(r->m, *t);
+    *t = detached;
+}
+
+/* The first stage, whose input has no gradient, leaves all for the second part. */
+static void run_backward_input(plim_run *r, plim_stage *s, uint32_t k)
+{
+    plim_flight *f = &s->flights[k];
+    plim_t received = find_received(r, s, f);
+    if (!received)
+        return;
+    list_params(r, s);
+    plim_run_mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
+    f->split = plim_m_backward_input(r->m, s->chunk->sends ? f->out : f->loss, f->gradient,
+                                     received, s->params, s->n_params, plim_run_visit, r);
+    f->sent_back = plim_m_ref(r->m, plim_m_grad(r->m, received));
+    f->added = plim_m_ref(r->m, f->sent_back); /* the second part does not clear it */
+    detach_tensor(r, &f->loss);
+    if (s->chunk->sends)
+        detach_tensor(r, &f->out);
+    else
+        plim_run_release(r, &f->out, 1);
+}
+
+static void run_backward_params(plim_run *r, plim_stage *s, uint32_t k)
+{
+    plim_flight *f = &s->flights[k];
+    plim_t received = find_received(r, s, f);
+    if (!received) {
+        run_backward(r, s, k);
+        return;
+    }
+    plim_run_mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("parameters"));
+    plim_m_backward_params(r->m, f->split, plim_run_visit, r);
+    f->split = NULL;
+    plim_m_set_grad(r->m, received, 0);
+    plim_run_release(r, f->x, PLIM_RUN_INPUTS);
+    plim_run_release(r, &f->out, 1);
+}
+
 /* ---- schedules of one stage -------------------------------------------------------------------- */
 
 static void run_gpipe(plim_run *r)
@@ -136,16 +212,28 @@ static void run_looped(plim_run *r)
             run_backward(r, &p->stages[i], k);
 }
 
+typedef enum action { FORWARD, BACKWARD, BACKWARD_INPUT, BACKWARD_PARAMS } action;
+
 /* The stage and the micro-batch of the n-th forward pass: rounds of micro-batches go through all
  * stages of the rank.  Backward passes take the stages the other way round. */
-static void act_nth(plim_run *r, uint32_t n, uint32_t round, bool backward)
+static void act_nth(plim_run *r, uint32_t n, uint32_t round, action what)
 {
     const plim_pipeline *p = r->pipeline;
     uint32_t at = n / round % p->n, k = n / (round * p->n) * round + n % round;
-    if (backward)
-        run_backward(r, &p->stages[p->n - 1 - at], k);
-    else
-        act_forward(r, at, k);
+    plim_stage *back = &p->stages[p->n - 1 - at];
+    switch (what) {
+    case FORWARD: act_forward(r, at, k); break;
+    case BACKWARD: run_backward(r, back, k); break;
+    case BACKWARD_INPUT: run_backward_input(r, back, k); break;
+    case BACKWARD_PARAMS: run_backward_params(r, back, k); break;
+    }
+}
+
+static uint32_t count_round(const plim_run *r)
+{
+    const plim_pipeline *p = r->pipeline;
+    uint32_t ranks = (uint32_t)r->s->share.size[PLIM_AXIS_pp];
+    return p->microbatches / PLIM_MAX(1, p->microbatches / ranks);
 }
 
 static void run_interleaved(plim_run *r)
@@ -153,15 +241,37 @@ static void run_interleaved(plim_run *r)
     const plim_share *s = &r->s->share;
     const plim_pipeline *p = r->pipeline;
     uint32_t ranks = (uint32_t)s->size[PLIM_AXIS_pp], n = p->n * p->microbatches;
-    uint32_t round = p->microbatches / PLIM_MAX(1, p->microbatches / ranks);
+    uint32_t round = count_round(r);
     uint32_t ahead = (p->n - 1) * round + 2 * (ranks - 1 - (uint32_t)s->at[PLIM_AXIS_pp]);
     ahead = PLIM_MIN(ahead, n);
     for (uint32_t i = 0; i < ahead; i++)
-        act_nth(r, i, round, false);
+        act_nth(r, i, round, FORWARD);
     for (uint32_t i = 0; i < n; i++) {
         if (ahead + i < n)
-            act_nth(r, ahead + i, round, false);
-        act_nth(r, i, round, true);
+            act_nth(r, ahead + i, round, FORWARD);
+        act_nth(r, i, round, BACKWARD);
+    }
+}
+
+/* Gradients of parameters follow those of inputs by as many micro-batches as the rank's number, where
+ * other ranks would wait. */
+static void run_zero_bubble(plim_run *r)
+{
+    const plim_share *s = &r->s->share;
+    const plim_pipeline *p = r->pipeline;
+    uint32_t at = (uint32_t)s->at[PLIM_AXIS_pp], n = p->n * p->microbatches,
+             round = count_round(r);
+    uint32_t ahead = (p->n - 1) * round + (uint32_t)s->size[PLIM_AXIS_pp] - 1 - at;
+    ahead = PLIM_MIN(ahead, n);
+    for (uint32_t i = 0; i < ahead; i++)
+        act_nth(r, i, round, FORWARD);
+    for (uint32_t i = 0; i < n + at; i++) {
+        if (ahead + i < n)
+            act_nth(r, ahead + i, round, FORWARD);
+        if (i < n)
+            act_nth(r, i, round, BACKWARD_INPUT);
+        if (i >= at)
+            act_nth(r, i - at, round, BACKWARD_PARAMS);
     }
 }
 
@@ -172,6 +282,7 @@ static void (*const schedules[])(plim_run *r) = {
     [PLIM_SCHEDULE_GPIPE] = run_gpipe,
     [PLIM_SCHEDULE_INTERLEAVED] = run_interleaved,
     [PLIM_SCHEDULE_LOOPED] = run_looped,
+    [PLIM_SCHEDULE_ZERO_BUBBLE] = run_zero_bubble,
 };
 
 /* Buffers for what is received are made in the first step, and the batch of all micro-batches is on the
@@ -182,6 +293,9 @@ void plim_run_torch(plim_run *r)
     plim_run_zero_grads(r);
     if (!r->step)
         make_buffers(r);
+    for (uint32_t i = 0; i < r->pipeline->n; i++) /* clear_runtime_states() */
+        for (uint32_t k = 0; k < r->pipeline->microbatches; k++)
+            plim_run_release(r, &r->pipeline->stages[i].flights[k].added, 1);
     plim_batch part = {.y = r->held->y};
     r->now = &part;
     schedules[r->s->share.schedule](r);

@@ -49,6 +49,10 @@ def cases():
                  for checkpoint in (0, 1)]
     rows += [("llama10", 4, 1, 1, "-", "interleaved,2", 8, 0, 2, 128), ("llama10", 2, 1, 1, "-", "interleaved,3", 4, 0, 2, 128),
              ("llama10", 3, 1, 1, "-", "interleaved,2", 6, 1, 1, 16), ("llama", 2, 1, 2, "-", "interleaved,2", 4, 0, 4, 256)]
+    rows += [("llama", 2, 1, 1, "-", "zero_bubble,2", microbatches, 0, *size) for microbatches in (2, 4, 6) for size in ((4, 256), (1, 16))]
+    rows += [("llama10", 4, 1, 1, "-", "zero_bubble,2", 8, 0, 2, 128), ("llama10", 2, 1, 1, "-", "zero_bubble,3", 4, 0, 2, 128),
+             ("llama10", 3, 1, 1, "-", "zero_bubble,2", 6, 0, 1, 16), ("llama_fp32", 2, 1, 1, "-", "zero_bubble,2", 4, 0, 2, 128),
+             ("qwen2", 2, 1, 1, "-", "zero_bubble,2", 4, 0, 2, 128), ("llama", 2, 1, 2, "-", "zero_bubble,2", 4, 0, 4, 256)]
     return rows
 
 

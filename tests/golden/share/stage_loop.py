@@ -2,7 +2,7 @@
 SCHEDULE MICROBATCHES CHECKPOINTS BATCH TOKENS, two steps.
 
 A stage is the model without the layers of the others, called with inputs_embeds where it is not the first.  SCHEDULE is
-1f1b, gpipe, or interleaved,2 or looped_bfs,2 with the number of stages of a card.  BATCH is that of a micro-batch.  With TP above 1, its modules are divided with the plan that transformers has for the family;
+1f1b, gpipe, or interleaved,2, looped_bfs,2 or zero_bubble,2 with the number of stages of a card.  BATCH is that of a micro-batch.  With TP above 1, its modules are divided with the plan that transformers has for the family;
 with DP above 1, STRATEGY shares them among the cards that have the same stage.
 """
 import copy
@@ -14,10 +14,12 @@ import torch
 import torch.distributed as dist
 import transformers
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, ScheduleLoopedBFS
+from torch.distributed.pipelining import (PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble,
+                                          ScheduleLoopedBFS)
 from transformers.loss.loss_utils import ForCausalLMLoss
 
-SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B, "looped_bfs": ScheduleLoopedBFS}
+SCHEDULES = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B, "looped_bfs": ScheduleLoopedBFS,
+             "zero_bubble": ScheduleInterleavedZeroBubble}
 
 
 class Stage(torch.nn.Module):
