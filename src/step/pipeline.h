@@ -12,7 +12,7 @@ typedef struct plim_flight {
     plim_t out, loss;            /* owned */
     plim_t sent, sent_back;      /* an output, the gradient of what was received: owned */
     struct plim_split *split;    /* of a backward pass, the second part is to come */
-    plim_t added;                /* .grad of the buffer for what is received, until the next step */
+    plim_t added; /* .grad of the buffer for what is received, until the next step */
 } plim_flight;
 
 typedef struct plim_stage {
