@@ -32,7 +32,7 @@ int main(int argc, char **argv)
     plim_bytes file = {0};
     plim_err err = PLIM_ERR_INIT;
     uint32_t nodes = 0;
-    if (plim_file_map(&file, path, &err)) {
+    if (plim_file_read(&file, path, &err)) {
         fprintf(stderr, "%s\n", err.msg);
         return 1;
     }
@@ -57,6 +57,6 @@ int main(int argc, char **argv)
     printf("parse: %llu bytes, %u nodes: %.2f ms (best %.2f), %.0f MB/s\n",
            (unsigned long long)file.n, (unsigned)nodes, ms[RUNS / 2], ms[0],
            (double)file.n / 1e3 / ms[RUNS / 2]);
-    plim_file_unmap(&file);
+    plim_file_close(&file);
     return 0;
 }

@@ -154,6 +154,20 @@ static int take_settings(const plim_opt *o, plim_args *a, const char *value)
     return plim_console_error(&err);
 }
 
+/* Of all of the process. */
+static int take_memory(const plim_opt *o, plim_args *a, const char *value)
+{
+    uint64_t bytes = 0;
+    plim_err err = PLIM_ERR_INIT;
+    (void)a;
+    if (plim_size_parse(value, &bytes, &err))
+        return plim_console_usage("'--%s': %s", o->name, err.msg);
+    if (bytes < 1u << 20)
+        return plim_console_usage("'--%s': %s is less than 1 MiB", o->name, value);
+    plim_limit_memory(bytes);
+    return PLIM_EXIT_DONE;
+}
+
 /* One of the words of the argument, "0|1|nan". */
 static int take_word(const plim_opt *o, plim_args *a, const char *value)
 {
@@ -312,6 +326,8 @@ OPT("width", "N", TEXT, take_int, STYLE(width), 40,
  "width of the output in columns (default: that of the terminal, else COLUMNS, else 80)")
 OPT("man", NULL, PLIM_USE_MAN, take_bool, offsetof(plim_args, manual), 1,
  "print the manual page, in the language of mdoc; without COMMAND, the list of commands in it")
+OPT("memory-limit", "SIZE", PLIM_USE_SETTINGS, take_memory, 0, 0,
+ "memory that plimsoll may take for itself (default: 3/4 of the machine's; to read a file, 128 MiB and 64 times its size)")
 OPT("help", NULL, PLIM_USE_HELP, take_bool, offsetof(plim_args, help), 1,
  "show this help")
 };

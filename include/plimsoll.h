@@ -119,6 +119,12 @@ typedef struct plim_err {
 /* A static string such as "malformed file"; "unknown status" for any other number. */
 PLIM_API const char *plim_status_name(plim_status st);
 
+/* Limits the memory that the library takes for itself, in all of the process and from now on, in
+ * bytes.  0, the default: three quarters of what the machine, the container and the limits of the
+ * process allow, and to read a file, 128 MiB and 64 times its size.  What would take more ends in
+ * PLIM_ENOMEM. */
+PLIM_API void plim_limit_memory(uint64_t bytes);
+
 /* ======================================================================== */
 /* Enumerations and callbacks                                                */
 /* ======================================================================== */

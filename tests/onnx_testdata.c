@@ -50,7 +50,7 @@ static void hide_infos(uint8_t *p, onnx_wire graph)
 
 static void hide_results(uint8_t *p, uint64_t n)
 {
-    onnx_wire w = plim_onnx_wire((plim_bytes){p, n}, NULL);
+    onnx_wire w = plim_onnx_wire((plim_bytes){.p = p, .n = n}, NULL);
     onnx_field f;
     while (plim_onnx_next(&w, &f))
         if (f.number == 7)
@@ -113,10 +113,10 @@ static void check_file(counts *c, const char *path)
     onnx_model m;
     char text[300] = "";
     c->files++;
-    if (plim_file_map(&b, path, &err) || open_file(&g, &a, b, &err)) {
+    if (plim_file_read(&b, path, &err) || open_file(&g, &a, b, &err)) {
         c->refused++;
         printf("refused  %s: %s\n", path, err.msg);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
         return;
     }
@@ -125,7 +125,7 @@ static void check_file(counts *c, const char *path)
     hide_results(copy, b.n);
     (void)plim_onnx_parse(&m, &a, b, NULL);
     int found = compare(&m.graph, &g, text, sizeof text);
-    if (found >= 0 && !open_file(&blind, &a, (plim_bytes){copy, b.n}, &blind_err))
+    if (found >= 0 && !open_file(&blind, &a, (plim_bytes){.p = copy, .n = b.n}, &blind_err))
         found = compare(&m.graph, &blind, text, sizeof text);
     else if (found >= 0)
         found = 0;
@@ -139,7 +139,7 @@ static void check_file(counts *c, const char *path)
         printf("%s  %s%s%s\n", whole ? "equal  " : "by file", path, whole ? "" : ": ",
                whole ? "" : blind_err.msg);
     free(copy);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     plim_arena_free(&a);
 }
 

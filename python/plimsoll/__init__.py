@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, List
 if TYPE_CHECKING:
     from ._ask import (
         batches as batches, cards as cards, compare as compare, diff as diff, estimate as estimate, fit as fit, formats as formats,
-        gpus as gpus, info as info, layers as layers, models as models, oom as oom, ops as ops,
+        gpus as gpus, info as info, layers as layers, limit_memory as limit_memory, models as models, oom as oom, ops as ops,
         optimizers as optimizers, profiles as profiles, replay as replay, segments as segments,
         serve as serve, serve_fit as serve_fit, settings as settings, size as size, tape as tape, times as times,
     )
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 # The module that defines each public name.
 _HOMES = {
-    "_ask": "batches cards compare diff estimate fit formats gpus info layers models oom ops optimizers profiles "
+    "_ask": "batches cards compare diff estimate fit formats gpus info layers limit_memory models oom ops optimizers profiles "
             "replay segments serve serve_fit settings size tape times",
     "_errors": "CanceledError DriverError Error FileError FormatError MissingFileError NoMemoryError "
                "RangeError ShapeError UnsupportedError UsageError",

@@ -245,6 +245,15 @@ def size(*shape: Union[int, str, Sequence[int]]) -> _results.Size:
     return answer
 
 
+def limit_memory(size: Union[int, str, None]) -> None:
+    """Limits the memory that plimsoll takes for itself in this process: "2GiB", or bytes.  None is the default: three
+    quarters of the machine's and, to read a file, 128 MiB and 64 times its size."""
+    limit = ctypes.c_uint64(0)
+    if size is not None:
+        _library.call("plim_size_parse", encoded(str(size)), ctypes.byref(limit))
+    _library.library().plim_limit_memory(limit)
+
+
 # ---- what plimsoll knows ---------------------------------------------------------------------
 
 

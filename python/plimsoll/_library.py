@@ -65,6 +65,8 @@ _PRINT = (_ENUM, _STYLE, PUT, ctypes.c_void_p, _ERR)
 # The functions: what each returns, and what it takes.
 PROTOTYPES: Dict[str, Tuple[Any, ...]] = {
     "plim_version": (ctypes.c_char_p,),
+    "plim_limit_memory": (None, ctypes.c_uint64),
+    "plim_size_parse": (_STATUS, _NAME, ctypes.POINTER(ctypes.c_uint64), _ERR),
     "plim_status_name": (ctypes.c_char_p, _ENUM),
     "plim_model_open": (_STATUS, _NAME, _OUT, _ERR),
     "plim_model_open_bytes": (_STATUS, _NAME, ctypes.c_char_p, ctypes.c_uint64, _OUT, _ERR),

@@ -28,16 +28,15 @@ void plim__result_free(void *result, size_t arena_at)
 void *plim__result_of(size_t size, size_t arena_at, const plim_model *model,
                       const plim_settings *s, plim__fill *fill, plim_status *st, plim_err *err)
 {
+    plim_budget budget;
+    plim_budget_begin(&budget, PLIM_BUDGET_FREE);
     char *r = plim__result_new(size, arena_at);
     plim_job job = {0};
-    if (!r) {
-        *st = plim_oom(err);
-        return NULL;
-    }
-    plim_arena *a = (plim_arena *)(void *)(r + arena_at);
-    *st = plim_job_open(&job, a, model, s, err);
+    plim_arena *a = r ? (plim_arena *)(void *)(r + arena_at) : NULL;
+    *st = r ? plim_job_open(&job, a, model, s, err) : plim_oom(err);
     if (!*st)
         *st = fill(&job, a, r, err);
+    *st = plim_budget_end(&budget, *st, err);
     if (!*st)
         return r;
     plim__result_free(r, arena_at);

@@ -126,7 +126,7 @@ static plim_status open_side(side_run *r, plim_err *err)
     if (r->model)
         return PLIM_OK;
     if (from_pipe || (plim_file_exists(r->name) && !plim_file_is_folder(r->name))) {
-        plim_status st = plim_file_map(&r->file, from_pipe ? "/dev/stdin" : r->name, err);
+        plim_status st = plim_file_read(&r->file, from_pipe ? "/dev/stdin" : r->name, err);
         if (!st && plim_log_detect(r->file))
             plim_log_read(&r->log, r->file);
         if (st || is_log(r) || plim_recording_detect(r->file))
@@ -134,7 +134,7 @@ static plim_status open_side(side_run *r, plim_err *err)
         if (from_pipe)
             return plim_fail(err, PLIM_EFORMAT, 0,
                              "'-' is no recording, and no log with a figure of GPU memory");
-        plim_file_unmap(&r->file);
+        plim_file_close(&r->file);
     }
     plim_status st = plim_model_open(r->name, &r->opened, err);
     r->model = r->opened;
@@ -465,9 +465,11 @@ plim_status plim_diff_run(const char *a, const plim_model *model_a, const char *
     PLIM_REQUIRE(a, err);
     PLIM_REQUIRE(b, err);
     PLIM_REQUIRE(out, err);
+    plim_budget budget;
+    plim_budget_begin(&budget, PLIM_BUDGET_FREE);
     diff_result *r = plim__result_new(sizeof *r, offsetof(diff_result, arena));
     if (!r)
-        return plim_oom(err);
+        return plim_budget_end(&budget, plim_oom(err), err);
     work w = {.a = &r->arena,
               .s = s ? s : plim_settings_in(&r->arena, NULL),
               .out = &r->pub,
@@ -475,9 +477,10 @@ plim_status plim_diff_run(const char *a, const plim_model *model_a, const char *
               .side = {{.name = a, .model = model_a}, {.name = b, .model = model_b}}};
     plim_status st = w.s ? diff_fill(&w) : plim_oom(err);
     for (int i = 0; i < 2; i++) {
-        plim_file_unmap(&w.side[i].file);
+        plim_file_close(&w.side[i].file);
         plim_model_free(w.side[i].opened);
     }
+    st = plim_budget_end(&budget, st, err);
     if (st)
         plim_diff_free(&r->pub);
     else

@@ -315,23 +315,24 @@ bool plim_driver_is(const char *path)
     size_t n = f ? fread(magic, 1, sizeof magic, f) : 0;
     if (f)
         fclose(f);
-    return plim_driver_detect((plim_bytes){(const uint8_t *)magic, n});
+    return plim_driver_detect((plim_bytes){.p = (const uint8_t *)magic, .n = n});
 }
 
 plim_status plim_driver_open(const char *path, plim_driver_report **out, plim_err *err)
 {
     PLIM_REQUIRE(path, err);
     PLIM_REQUIRE(out, err);
+    plim_budget budget;
+    plim_budget_begin(&budget, PLIM_BUDGET_FREE);
     driver_result *r = plim__result_new(sizeof *r, offsetof(driver_result, arena));
     plim_bytes file = {0};
-    if (!r)
-        return plim_oom(err);
-    plim_status st = plim_file_map(&file, path, err);
+    plim_status st = r ? plim_file_read(&file, path, err) : plim_oom(err);
     if (!st)
         st = driver_fill(path, file, &r->arena, &r->pub, err);
-    plim_file_unmap(&file);
+    plim_file_close(&file);
+    st = plim_budget_end(&budget, st, err);
     if (st)
-        plim_driver_free(&r->pub);
+        plim__result_free(r, offsetof(driver_result, arena));
     else
         *out = &r->pub;
     return st;

@@ -19,10 +19,12 @@ static plim_model *new_handle(const char *name, plim_err *err)
 }
 
 /* Passes the handle to the caller, or frees it if opening failed. */
-static plim_status give_handle(plim_model *m, plim_status st, plim_model **out, plim_err *err)
+static plim_status give_handle(plim_model *m, plim_budget *budget, plim_status st,
+                               plim_model **out, plim_err *err)
 {
     if (!st && !(m->shown = plim_arena_str(&m->arena, m->name)).p)
         st = plim_oom(err);
+    st = plim_budget_end(budget, st, err);
     if (st)
         plim_model_free(m);
     else
@@ -34,11 +36,11 @@ plim_status plim_model_open(const char *name, plim_model **out, plim_err *err)
 {
     PLIM_REQUIRE(name, err);
     PLIM_REQUIRE(out, err);
+    plim_budget budget;
+    plim_budget_begin(&budget, PLIM_BUDGET_FREE);
     plim_model *m = new_handle(name, err);
-    if (!m)
-        return PLIM_ENOMEM;
-    plim_status st = plim_model_find(m, &m->arena, m->text.p, err);
-    return give_handle(m, st, out, err);
+    plim_status st = m ? plim_model_find(m, &m->arena, m->text.p, err) : PLIM_ENOMEM;
+    return give_handle(m, &budget, st, out, err);
 }
 
 plim_status plim_model_open_bytes(const char *name, const void *bytes, uint64_t n,
@@ -47,11 +49,12 @@ plim_status plim_model_open_bytes(const char *name, const void *bytes, uint64_t 
     PLIM_REQUIRE(name, err);
     PLIM_REQUIRE(bytes || !n, err);
     PLIM_REQUIRE(out, err);
+    plim_budget budget;
+    plim_budget_begin(&budget, PLIM_BUDGET_FREE);
     plim_model *m = new_handle(name, err);
-    if (!m)
-        return PLIM_ENOMEM;
-    plim_status st = plim_model_of_bytes(m, m->text.p, (plim_bytes){bytes, n}, err);
-    return give_handle(m, st, out, err);
+    plim_bytes file = {.p = bytes, .n = n};
+    plim_status st = m ? plim_model_of_bytes(m, m->text.p, file, err) : PLIM_ENOMEM;
+    return give_handle(m, &budget, st, out, err);
 }
 
 void plim_model_free(plim_model *m)

@@ -256,18 +256,19 @@ plim_status plim_replay_run(const char *path, const plim_settings *s, plim_repla
 {
     PLIM_REQUIRE(path, err);
     PLIM_REQUIRE(out, err);
+    plim_budget budget;
+    plim_budget_begin(&budget, PLIM_BUDGET_FREE);
     replay_result *r = plim__result_new(sizeof *r, offsetof(replay_result, arena));
     plim_bytes file = {0};
-    if (!r)
-        return plim_oom(err);
-    if (!s)
+    if (r && !s)
         s = plim_settings_in(&r->arena, NULL);
-    plim_status st = s ? plim_file_map(&file, path, err) : plim_oom(err);
+    plim_status st = r && s ? plim_file_read(&file, path, err) : plim_oom(err);
     if (!st)
         st = replay_fill(path, file, s, &r->arena, &r->pub, err);
-    plim_file_unmap(&file);
+    plim_file_close(&file);
+    st = plim_budget_end(&budget, st, err);
     if (st)
-        plim_replay_free(&r->pub);
+        plim__result_free(r, offsetof(replay_result, arena));
     else
         *out = &r->pub;
     return st;

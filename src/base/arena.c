@@ -36,12 +36,14 @@ static plim_arena_chunk *chunk_new(uint64_t cap)
 {
     plim_arena_chunk *c = NULL;
     uint64_t bytes = cap + CHUNK_HEAD, mapped = 0;
-    if (cap > SIZE_MAX - CHUNK_HEAD)
+    if (cap > SIZE_MAX - CHUNK_HEAD || !plim_memory_take(bytes))
         return NULL;
     if (bytes >= CHUNK_LARGE && (c = plim_os_pages((size_t)bytes)))
         mapped = bytes;
-    if (!c && !(c = calloc(1, (size_t)bytes)))
+    if (!c && !(c = calloc(1, (size_t)bytes))) {
+        plim_memory_give(bytes);
         return NULL;
+    }
     c->cap = cap;
     c->mapped = mapped;
     return c;
@@ -68,19 +70,24 @@ static bool chunk_push(plim_arena *a, uint64_t bytes)
     return true;
 }
 
+static PLIM_COLD void *no_memory(void)
+{
+    plim_budget_failed();
+    return NULL;
+}
+
 void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size)
 {
-    uint64_t bytes, limit = a->limit ? a->limit : PLIM_ARENA_DEFAULT_LIMIT;
+    uint64_t bytes, limit = a->limit ? a->limit : UINT64_MAX;
     a->calls++;
-    if (a->fail_after && a->calls >= a->fail_after)
-        return NULL;
-    if (!plim_mul(n, size, &bytes) || bytes > limit)
-        return NULL;
+    if (plim_memory_fails() || (a->fail_after && a->calls >= a->fail_after))
+        return no_memory();
+    if (!plim_mul(n, size, &bytes) || bytes > PLIM_MIN(limit, UINT64_MAX - 15))
+        return no_memory();
     bytes = PLIM_MAX((bytes + 15) & ~15ull, 16);
-    if (bytes > limit - PLIM_MIN(a->used, limit))
-        return NULL;
-    if ((!a->head || bytes > a->head->cap - a->head->used) && !chunk_push(a, bytes))
-        return NULL;
+    if (bytes > limit - PLIM_MIN(a->used, limit) ||
+        ((!a->head || bytes > a->head->cap - a->head->used) && !chunk_push(a, bytes)))
+        return no_memory();
     a->used += bytes;
     return chunk_take(a->head, bytes);
 }
@@ -89,6 +96,7 @@ static void chunks_free(plim_arena_chunk *c)
 {
     for (plim_arena_chunk *next; c; c = next) {
         next = c->next;
+        plim_memory_give(c->cap + CHUNK_HEAD);
         if (c->mapped)
             plim_os_pages_free(c, (size_t)c->mapped);
         else

@@ -141,6 +141,36 @@ plim_status plim_put_out(plim_put put, void *ud, plim_str text, plim_err *err);
  * room for, and leaves that size as it is. */
 void plim_copy_out(void *to, const void *from, size_t size);
 
+/* ---- memory of the process ------------------------------------------------- */
+
+/* Arenas and files together hold no more than plim_limit_memory allows.  Counts bytes that are about to be allocated; false: they would be too many.  Any thread. */
+bool plim_memory_take(uint64_t bytes);
+void plim_memory_give(uint64_t bytes);
+
+/* Work on one input.  From _begin to _end, on the thread that does it: all that arenas and files take
+ * together may be in proportion to the input's bytes, with a floor (PLIM_BUDGET_FREE: has no such limit,
+ * nor has work for which a limit was set); and where memory could not be had, the whole work has failed,
+ * whatever became of the function that missed it.  May be nested. */
+typedef struct plim_budget {
+    struct plim_budget *outer;
+    uint64_t input, limit, held;
+    bool over;   /* its own limit refused memory */
+    bool failed; /* something else did */
+} plim_budget;
+#define PLIM_BUDGET_FREE UINT64_MAX
+void plim_budget_begin(plim_budget *b, uint64_t input);
+/* st, or PLIM_ENOMEM and in *err the limit that was met. */
+plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err);
+void plim_budget_failed(void); /* memory could not be had */
+
+#ifdef PLIM_DEBUG /* for tests: of the next allocations of this thread the n-th fails; 0: none */
+void plim_memory_fail_in(uint64_t n);
+uint64_t plim_memory_fail_left(void); /* 0: it has failed */
+bool plim_memory_fails(void);
+#else
+static inline bool plim_memory_fails(void) { return false; }
+#endif
+
 /* ---- arena: an owner for a result, with a hard cap --------------------- */
 
 typedef struct plim_arena_chunk plim_arena_chunk;
@@ -148,7 +178,7 @@ typedef struct plim_arena {
     plim_arena_chunk *head;
     plim_arena_chunk *spare; /* empty chunks left by a reset */
     uint64_t used;           /* bytes handed out */
-    uint64_t limit;          /* 0: PLIM_ARENA_DEFAULT_LIMIT */
+    uint64_t limit;          /* 0: none but the process's */
     uint64_t fail_after;     /* for tests: the number of the allocation that fails; 0: none */
     uint64_t calls;
     bool lean; /* large pages later: saves memory at the cost of some time */
@@ -158,7 +188,6 @@ typedef struct plim_arena {
     {                                                                                         \
         0                                                                                     \
     }
-#define PLIM_ARENA_DEFAULT_LIMIT (4ull << 30)
 
 /* Zeroed, 16-aligned memory that lives until the arena is freed; NULL when the limit would be
  * exceeded or malloc fails.  n * size is checked here and nowhere else. */
@@ -205,17 +234,30 @@ bool plim_map_get(const plim_map *m, plim_str key, uint32_t *value);
 
 /* ---- files ------------------------------------------------------------- */
 
+struct plim_file;
 typedef struct plim_bytes {
     const uint8_t *p;
     uint64_t n;
+    struct plim_file *file; /* NULL: all bytes are there; else plim_bytes_need brings them */
 } plim_bytes;
 
-/* Maps a file read-only; a pipe is read to its end, up to 256 MiB.  PLIM_EIO names
- * the file and the reason. */
-plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err);
+/* Opens a file for reading.  Its bytes have addresses, but are brought into memory as they are asked for:
+ * of a file of gigabytes, a reader needs the header.  They are never mapped, so that one that somebody
+ * cuts short meanwhile ends in an error and not in a signal.  A pipe is read to its end, up to 256 MiB,
+ * and with `regular` refused.  PLIM_EIO names the file and the reason. */
+plim_status plim_file_open(plim_bytes *out, const char *path, bool regular, plim_err *err);
+/* The same, with all bytes. */
+plim_status plim_file_read(plim_bytes *out, const char *path, plim_err *err);
+/* Brings b.p[at] to b.p[at + n - 1], which lie in b, into memory; b may be a part of the file's
+ * bytes.  Any number of threads.  PLIM_EIO: the file has become shorter, or cannot be read. */
+plim_status plim_bytes_need(plim_bytes b, uint64_t at, uint64_t n, plim_err *err);
+/* For a reader that goes through bytes in order: the same, unless they end before *there, up to where the
+ * reader has asked for all that it came by; asks for more at once. */
+plim_status plim_bytes_ahead(plim_bytes b, uint64_t *there, uint64_t at, uint64_t n,
+                             plim_err *err);
+void plim_file_close(plim_bytes *b);     /* of all of the file; harmless on {0} */
 bool plim_file_exists(const char *path); /* or a folder, or not readable */
 bool plim_file_is_folder(const char *path);
-void plim_file_unmap(plim_bytes *b); /* harmless on {0} */
 /* Replaces what else separates folders on this system by '/', which all take. */
 void plim_file_slashes(char *path);
 

@@ -1,13 +1,17 @@
-/* os_posix.c -- pages and files of Linux, macOS and WASI: see os.h. */
+/* os_posix.c -- pages, processors and memory of Linux, macOS and WASI: see os.h. */
 #include "base/os.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#ifndef __wasi__
+#include <sys/resource.h>
+#endif
 
 /* ---- pages ------------------------------------------------------------- */
 
@@ -35,93 +39,62 @@ uint32_t plim_os_processors(void)
     return n > 1 ? (uint32_t)n : 1;
 }
 
-/* ---- files ------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------ */
 
-/* A pipe has no size and cannot be mapped: its contents are read into memory. */
-static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_err *err)
+#ifdef __wasi__
+uint64_t plim_os_memory(void) { return 4ull << 30; }
+#else
+static uint64_t number_in(const char *path)
 {
-    const size_t least = (size_t)1 << 20, most = (size_t)1 << 28;
-    size_t cap = 0, n = 0;
-    uint8_t *p = NULL;
-    ssize_t got = 1;
-    plim_status st = PLIM_OK;
-    while (!st && got) {
-        if (n == cap) {
-            size_t more = cap ? cap * 2 : least;
-            void *q = more > most ? NULL
-                                  : mmap(NULL, more, PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            if (!q)
-                st = plim_fail(err, PLIM_EIO, 0,
-                               "'%s' is not a regular file and is over the limit of %zu bytes",
-                               path, most);
-            else if (q == MAP_FAILED)
-                st = plim_oom(err);
-            if (st)
-                break;
-            if (p) {
-                memcpy(q, p, n);
-                munmap(p, cap);
-            }
-            p = q;
-            cap = more;
-        }
-        got = read(fd, p + n, cap - n);
-        if (got > 0)
-            n += (size_t)got;
-        else if (got < 0 && errno != EINTR)
-            st = plim_fail(err, PLIM_EIO, 0, "cannot read '%s': %s", path, strerror(errno));
-    }
-    /* plim_file_unmap knows only n: unmap the unused pages behind it */
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    size_t used = st ? 0 : (n + page - 1) / page * page;
-    if (used < cap)
-        munmap(p + used, cap - used);
-    *out = st || !n ? (plim_bytes){NULL, 0} : (plim_bytes){p, n};
-    return st;
-}
-
-plim_status plim_file_map(plim_bytes *out, const char *path, plim_err *err)
-{
+    char text[32] = "";
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return plim_fail(err, PLIM_EIO, 0, "cannot open '%s': %s", path, strerror(errno));
-    struct stat sb;
-    plim_status st = PLIM_OK;
-    if (fstat(fd, &sb) != 0)
-        st = plim_fail(err, PLIM_EIO, 0, "cannot stat '%s': %s", path, strerror(errno));
-    else if (S_ISDIR(sb.st_mode))
-        st = plim_fail(err, PLIM_EIO, 0, "cannot read '%s': is a directory", path);
-    else if (!S_ISREG(sb.st_mode) || !sb.st_size)
-        st = read_to_end(out, fd, path, err);
-    else {
-        void *p = mmap(NULL, (size_t)sb.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED)
-            st = plim_fail(err, PLIM_EIO, 0, "cannot map '%s': %s", path, strerror(errno));
-        else
-            *out = (plim_bytes){p, (uint64_t)sb.st_size};
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    char *end = text;
+    uint64_t x = n > 0 ? strtoull(text, &end, 10) : 0;
+    return end > text && x ? x : UINT64_MAX; /* "max" */
+}
+
+/* Of the container, or of the service: /proc/self/cgroup names its groups, each within the one before. */
+static uint64_t group_memory(void)
+{
+    static const char *const whole[] = {"/sys/fs/cgroup/memory.max",
+                                        "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    uint64_t least = UINT64_MAX;
+    char line[1024] = "", path[1200];
+    for (size_t i = 0; i < PLIM_COUNT(whole); i++)
+        least = PLIM_MIN(least, number_in(whole[i]));
+    int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof line - 1);
+    if (fd >= 0)
+        close(fd);
+    char *own = n > 0 ? strstr(line, "0::/") : NULL;
+    if (!own)
+        return least;
+    own += 3;
+    own[strcspn(own, "\n")] = 0;
+    for (char *end = own + strlen(own); end > own; end = strrchr(own, '/')) {
+        *end = 0;
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", own);
+        least = PLIM_MIN(least, number_in(path));
     }
-    close(fd);
-    return st;
+    return least;
 }
 
-bool plim_file_exists(const char *path)
+static uint64_t own_limit(int which)
 {
-    struct stat s;
-    return lstat(path, &s) == 0;
+    struct rlimit r;
+    return getrlimit(which, &r) != 0 || r.rlim_cur == RLIM_INFINITY ? UINT64_MAX
+                                                                    : (uint64_t)r.rlim_cur;
 }
 
-bool plim_file_is_folder(const char *path)
+uint64_t plim_os_memory(void)
 {
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    uint64_t all = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
+    all = PLIM_MIN(all, group_memory());
+    all = PLIM_MIN(all, own_limit(RLIMIT_AS));
+    return PLIM_MIN(all, own_limit(RLIMIT_DATA));
 }
-
-void plim_file_unmap(plim_bytes *b)
-{
-    if (b->p)
-        munmap((void *)(uintptr_t)b->p, (size_t)b->n);
-    *b = (plim_bytes){NULL, 0};
-}
-
-void plim_file_slashes(char *path) { (void)path; }
+#endif

@@ -11,7 +11,8 @@ typedef struct pickle_vm {
     plim_err *err;
     plim_bytes b;
     uint64_t at, base, start,
-        op_at; /* next byte; of b in the file; of the pickle; of the op */
+        op_at;      /* next byte; of b in the file; of the pickle; of the op */
+    uint64_t there; /* see plim_bytes_ahead */
     plim_pickle_value *stack, *memo;
     uint32_t *marks;
     uint32_t n_stack, cap_stack, n_memo, cap_memo, n_marks, cap_marks;
@@ -655,10 +656,18 @@ static plim_status pickle_cut(const pickle_vm *vm, const pickle_op *op, uint64_t
                      op->name, pickle_place(vm), want, vm->b.n - vm->at);
 }
 
+static plim_status pickle_ahead(pickle_vm *vm, uint64_t n)
+{
+    return plim_bytes_ahead(vm->b, &vm->there, vm->at, n, vm->err);
+}
+
 static plim_status pickle_number(pickle_vm *vm, const pickle_op *op, uint32_t n, uint64_t *u)
 {
     if (vm->b.n - vm->at < n)
         return pickle_cut(vm, op, n);
+    plim_status st = pickle_ahead(vm, n);
+    if (st)
+        return st;
     *u = 0;
     for (uint32_t i = n; i-- > 0;)
         *u = *u << 8 | vm->b.p[vm->at + i];
@@ -677,6 +686,8 @@ static plim_status pickle_bytes(pickle_vm *vm, const pickle_op *op, uint32_t len
         return plim_fail(vm->err, PLIM_EUNSUPPORTED, pickle_place(vm),
                          "pickle has a string of %" PRIu64 " bytes, the limit is %" PRIu64, n,
                          (uint64_t)PLIM_PICKLE_MAX_BYTES);
+    if ((st = pickle_ahead(vm, n)) != PLIM_OK)
+        return st;
     *out = (plim_pickle_value){
         .kind = PLIM_PICKLE_STR, .n = (uint32_t)n, .p = (const char *)vm->b.p + vm->at};
     vm->at += n;
@@ -685,9 +696,16 @@ static plim_status pickle_bytes(pickle_vm *vm, const pickle_op *op, uint32_t len
 
 static plim_status pickle_line(pickle_vm *vm, const pickle_op *op, plim_pickle_value *out)
 {
-    uint64_t room = PLIM_MIN(vm->b.n - vm->at, PLIM_PICKLE_MAX_BYTES);
-    const uint8_t *p = vm->b.p + vm->at;
-    const uint8_t *end = room ? memchr(p, '\n', (size_t)room) : NULL;
+    uint64_t room = PLIM_MIN(vm->b.n - vm->at, PLIM_PICKLE_MAX_BYTES), part = 256;
+    const uint8_t *p = vm->b.p + vm->at, *end = NULL;
+    for (uint64_t seen = 0; seen < room && !end; part *= 4) { /* lines are short, mostly */
+        part = PLIM_MIN(part, room - seen);
+        plim_status st = pickle_ahead(vm, seen + part);
+        if (st)
+            return st;
+        end = memchr(p + seen, '\n', (size_t)part);
+        seen += part;
+    }
     if (!end)
         return plim_fail(vm->err, PLIM_EFORMAT, pickle_place(vm),
                          "pickle is truncated: %s at byte %" PRIu64 " has no end of line",
@@ -759,6 +777,9 @@ static plim_status pickle_step(pickle_vm *vm, bool *stop)
         return plim_fail(vm->err, PLIM_EUNSUPPORTED, vm->base + vm->at,
                          "pickle is over the limit of %" PRIu64 " bytes",
                          (uint64_t)PLIM_PICKLE_MAX_BYTES);
+    plim_status st = pickle_ahead(vm, 1);
+    if (st)
+        return st;
     vm->op_at = vm->at++;
     const pickle_op *op = &pickle_ops[vm->b.p[vm->op_at]];
     pickle_arg arg = {0};
@@ -767,7 +788,7 @@ static plim_status pickle_step(pickle_vm *vm, bool *stop)
                          "unknown pickle opcode 0x%02x at byte %" PRIu64,
                          (unsigned)vm->b.p[vm->op_at], pickle_place(vm));
     *stop = vm->b.p[vm->op_at] == OP_STOP;
-    plim_status st = pickle_argument(vm, op, &arg);
+    st = pickle_argument(vm, op, &arg);
     if (!st && vm->plain && names_code[vm->b.p[vm->op_at]])
         return pickle_refuse(vm, op, &arg);
     return st ? st : op->run(vm, &arg, op->how);

@@ -61,7 +61,10 @@ static bool field_agrees(uint64_t narrow, uint64_t sentinel, uint64_t wide)
 
 static plim_status read_end(plim_bytes f, zip_end *out, plim_err *err)
 {
-    uint64_t at;
+    uint64_t at, tail = PLIM_MIN(f.n, (uint64_t)COMMENT_MAX + EOCD_SIZE + LOCATOR_SIZE);
+    plim_status st = plim_bytes_need(f, f.n - tail, tail, err);
+    if (st)
+        return st;
     if (!find_end(f, &at))
         return plim_fail(err, PLIM_EFORMAT, f.n,
                          "zip archive has no end record: the file is truncated");
@@ -74,6 +77,10 @@ static plim_status read_end(plim_bytes f, zip_end *out, plim_err *err)
         return PLIM_OK;
 
     uint64_t at64 = read_u64(f.p + at - LOCATOR_SIZE + 8);
+    if (at64 <= f.n && f.n - at64 >= EOCD64_SIZE)
+        st = plim_bytes_need(f, at64, EOCD64_SIZE, err);
+    if (st)
+        return st;
     if (!has_mark(f, at64, EOCD64_SIZE, 6, 6) || at64 > at - LOCATOR_SIZE - EOCD64_SIZE)
         return plim_fail(err, PLIM_EFORMAT, at - LOCATOR_SIZE,
                          "zip archive has no 64-bit end record where its locator points");
@@ -159,6 +166,8 @@ plim_status plim_zip_open(plim_zip *z, plim_bytes file, plim_err *err)
         return plim_fail(err, PLIM_EFORMAT, end.at,
                          "zip directory of %" PRIu64 " bytes cannot hold %" PRIu64 " entries",
                          end.size, end.entries);
+    if ((st = plim_bytes_need(file, end.offset, end.size, err)) != PLIM_OK)
+        return st;
     *z = (plim_zip){file, end.offset, end.offset + end.size};
     uint64_t at = z->at;
     for (uint64_t i = 0; i < end.entries; i++)
@@ -206,10 +215,21 @@ bool plim_zip_find(const plim_zip *z, const char *name, plim_zip_entry *out)
 
 #define ENTRY_ARG(e) (int)PLIM_MIN((e)->name.n, 80), (e)->name.p
 
+static plim_status need_header(const plim_zip *z, const plim_zip_entry *e, plim_err *err)
+{
+    const uint64_t most = LOCAL_SIZE + 2 * 0xffff;
+    return e->header < z->at
+               ? plim_bytes_need(z->file, e->header, PLIM_MIN(most, z->at - e->header), err)
+               : PLIM_OK;
+}
+
 /* Finds the member's bytes in the file. */
 static plim_status find_data(const plim_zip *z, const plim_zip_entry *e, plim_bytes *out,
                              plim_err *err)
 {
+    plim_status st = need_header(z, e, err);
+    if (st)
+        return st;
     if (e->header >= z->at || !has_mark(z->file, e->header, LOCAL_SIZE, 3, 4))
         return plim_fail(err, PLIM_EFORMAT, e->header,
                          "zip member '%.*s' has no header at byte %" PRIu64, ENTRY_ARG(e),
@@ -227,8 +247,8 @@ static plim_status find_data(const plim_zip *z, const plim_zip_entry *e, plim_by
         return plim_fail(err, PLIM_EFORMAT, e->header,
                          "zip member '%.*s' has another name or method in its own header",
                          ENTRY_ARG(e));
-    *out = (plim_bytes){p + skip, e->packed};
-    return PLIM_OK;
+    *out = (plim_bytes){.p = p + skip, .n = e->packed};
+    return plim_bytes_need(z->file, e->header + skip, e->packed, err);
 }
 
 static voidpf zip_alloc(voidpf arena, uInt n, uInt size)
@@ -300,7 +320,7 @@ static plim_status zip_take(const plim_zip *z, const plim_zip_entry *e, plim_are
         if (st)
             return plim_fail(err, st, e->header, "zip member '%.*s' cannot be inflated",
                              ENTRY_ARG(e));
-        data = (plim_bytes){p, e->size};
+        data = (plim_bytes){.p = p, .n = e->size};
     }
     *out = data;
     return PLIM_OK;

@@ -139,13 +139,13 @@ static bool first_field(plim_bytes b, plim_bytes *in)
     uint64_t at = 1, n;
     if (!b.n || b.p[0] != 0x0a || !read_varint(b, &at, &n) || !n || n > b.n - at)
         return false;
-    *in = (plim_bytes){b.p + at, n};
+    *in = (plim_bytes){.p = b.p + at, .n = n};
     return true;
 }
 
 static bool is_word(plim_bytes b)
 {
-    for (uint64_t i = 0; i < b.n; i++)
+    for (uint64_t i = 0; i < b.n && b.n < 256; i++)
         if (b.p[i] < 0x20 || b.p[i] > 0x7e)
             return false;
     return b.n > 0 && b.n < 256;

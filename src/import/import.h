@@ -1,8 +1,8 @@
 /* import.h -- model files: what is in them, and the graph if there is one.  One file per
  * format, each ending with its descriptor; importers.c holds the only list.
  *
- * A reader gets the whole file as bytes (mapped), copies what it keeps into the arena of what
- * it fills and never touches the weights.  Any input ends in PLIM_OK or in an error that names
+ * A reader gets the file as bytes, copies what it keeps into the arena of what it fills and never
+ * touches the weights.  Any input ends in PLIM_OK or in an error that names
  * the offset or the layer; never in a crash. */
 #ifndef PLIM_IMPORT_H
 #define PLIM_IMPORT_H
@@ -24,12 +24,16 @@ typedef struct plim_given {
     int64_t dp, tp, pp, batch;
 } plim_given;
 
+enum { PLIM_PROBED = 64 << 10 };
+
 typedef struct plim_importer {
     const char *name;
     const char *doc;
     const char *src;
-    const char *gives;          /* "graph, parameters, training" */
-    int (*probe)(plim_bytes b); /* confidence 0..100 from the first bytes; no allocation */
+    const char *gives; /* "graph, parameters, training" */
+    /* Confidence 0..100; no allocation.  Gets the first PLIM_PROBED bytes, or with `asks` the file. */
+    int (*probe)(plim_bytes b);
+    bool asks; /* for the bytes that it reads, by plim_bytes_need; else all are there */
 
     /* Reads the model as ops.  NULL: files of this format hold no graph, and `without` says
      * what to do instead (PLIM_EUNSUPPORTED). */
@@ -50,12 +54,14 @@ typedef struct plim_importer {
 uint32_t plim_importer_count(void);
 const plim_importer *plim_importer_at(uint32_t i);
 const plim_importer *plim_importer_probe(plim_bytes b); /* NULL: not recognised */
+/* The same for a file of which not all is there: brings what the importer does not ask for. */
+plim_status plim_importer_for(plim_bytes b, const plim_importer **out, plim_err *err);
 
 /* ---- files beside the one that was opened ------------------------------------ */
 
-/* Maps the file `name` in the folder of s->path: for shards and the like.  The name comes from
- * an untrusted file: PLIM_EFORMAT if it is more than a name ("../x", "/x", "a/b", with a NUL).
- * PLIM_EIO: there is no such file. */
+/* Opens the file `name` in the folder of s->path: for shards and the like.  Its bytes have to be asked
+ * for (plim_bytes_need).  The name comes from an untrusted file: PLIM_EFORMAT if it is more than a name
+ * ("../x", "/x", "a/b", with a NUL).  PLIM_EIO: there is no such file. */
 plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *a,
                                plim_source *out, plim_err *err);
 void plim_source_close(plim_source *s); /* harmless on {0} */

@@ -31,12 +31,19 @@ const plim_importer *plim_importer_probe(plim_bytes b)
 {
     const plim_importer *best = NULL;
     int score = 0;
+    const plim_bytes first = {.p = b.p, .n = PLIM_MIN(b.n, (uint64_t)PLIM_PROBED)};
     for (size_t i = 0; i < PLIM_COUNT(importers); i++) {
-        int s = importers[i]->probe(b);
+        int s = importers[i]->probe(importers[i]->asks ? b : first);
         if (s > score) {
             score = s;
             best = importers[i];
         }
     }
     return best;
+}
+
+plim_status plim_importer_for(plim_bytes b, const plim_importer **out, plim_err *err)
+{
+    *out = plim_importer_probe(b);
+    return *out && !(*out)->asks ? plim_bytes_need(b, 0, b.n, err) : PLIM_OK;
 }

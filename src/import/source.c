@@ -20,12 +20,12 @@ plim_status plim_source_beside(const plim_source *s, plim_str name, plim_arena *
     if (!path.p)
         return plim_oom(err);
     out->path = path.p;
-    return plim_file_map(&out->bytes, path.p, err);
+    return plim_file_open(&out->bytes, path.p, true, err);
 }
 
 void plim_source_close(plim_source *s)
 {
     if (!s->in_memory)
-        plim_file_unmap(&s->bytes);
+        plim_file_close(&s->bytes);
     s->path = NULL;
 }

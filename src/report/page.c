@@ -7,6 +7,7 @@ void plim_page_open(plim_page *p, const plim_style *st)
 {
     enum { WIDTH = 80, TOP = 10 }; /* the defaults that plim_style documents */
     *p = (plim_page){.arena = PLIM_ARENA_INIT};
+    plim_budget_begin(&p->budget, PLIM_BUDGET_FREE);
     p->style.size = sizeof p->style;
     if (st)
         plim_copy_out(&p->style, st, PLIM_MIN(st->size, sizeof *st));
@@ -23,6 +24,7 @@ plim_status plim_page_send(plim_page *p, plim_status st, plim_put put, void *ud,
     if (!st && p->buf.bad)
         st = plim_oom(err);
     plim_str text = plim_buf_str(&p->buf);
+    st = plim_budget_end(&p->budget, st, err);
     if (!st)
         st = plim_put_out(put, ud, text, err);
     plim_arena_free(&p->arena);

@@ -18,6 +18,7 @@
 
 typedef struct plim_page {
     plim_arena arena;
+    plim_budget budget;
     plim_buf buf;
     plim_style style; /* defaults filled in */
     uint32_t width;   /* columns; text never passes it */

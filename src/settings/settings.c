@@ -483,13 +483,13 @@ plim_status plim_settings_load(plim_settings *s, const char *path, plim_err *err
     plim_bytes file = {0};
     PLIM_REQUIRE(s, err);
     PLIM_REQUIRE(path, err);
-    plim_status st = plim_file_map(&file, path, err);
+    plim_status st = plim_file_read(&file, path, err);
     if (st)
         return st;
     st = plim_settings_set_json(s, file.n ? (const char *)file.p : "", (size_t)file.n, err);
     if (st)
         plim_err_prefix(err, "'%s': ", path);
-    plim_file_unmap(&file);
+    plim_file_close(&file);
     return st;
 }
 

@@ -76,13 +76,13 @@ static plim_str cache_folder(plim_arena *a)
 static plim_str read_word(plim_arena *a, const char *path)
 {
     plim_bytes b;
-    if (plim_file_map(&b, path, NULL))
+    if (plim_file_read(&b, path, NULL))
         return PLIM_STR("");
     plim_str s = {(const char *)b.p, (size_t)b.n};
     while (s.n && (s.p[s.n - 1] == '\n' || s.p[s.n - 1] == '\r' || s.p[s.n - 1] == ' '))
         s.n--;
     s = is_id_part(s) ? plim_arena_str(a, s) : PLIM_STR("");
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     return s;
 }
 

@@ -94,11 +94,11 @@ static plim_status open_failed(const plim_model *m, plim_err *err)
 /* The bytes of the source are there: who reads them? */
 static plim_status probe_source(plim_model *m, plim_err *err)
 {
-    m->importer = plim_importer_probe(m->source.bytes);
-    if (m->importer)
-        return PLIM_OK;
-    plim_status st = open_failed(m, err);
-    plim_model_close(m);
+    plim_status st = plim_importer_for(m->source.bytes, &m->importer, err);
+    if (!st && !m->importer)
+        st = open_failed(m, err);
+    if (st)
+        plim_model_close(m);
     return st;
 }
 
@@ -135,10 +135,11 @@ plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim
         st = check_missing(path, err);
     path = snapshot.p ? snapshot : path;
     m->source.path = path.p;
-    if (!st && plim_file_is_folder(path.p))
+    bool folder = !st && plim_file_is_folder(path.p);
+    if (folder)
         st = find_in_folder(a, path, &m->source.path, err);
     if (!st)
-        st = plim_file_map(&m->source.bytes, m->source.path, err);
+        st = plim_file_open(&m->source.bytes, m->source.path, folder, err);
     if (st)
         return st;
     m->name = snapshot.p ? last_of(m->text) : name_of(plim_str_of(m->source.path));
@@ -205,22 +206,36 @@ static plim_status verify_nodes(plim_graph *g, plim_err *err)
     return PLIM_OK;
 }
 
-plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim_arena *a,
-                             plim_graph *g, plim_err *err)
+static plim_status read_graph(const plim_model *m, const plim_binding *bind, plim_arena *a,
+                              plim_graph *g, plim_err *err)
 {
     if (plim_graph_init(g, a, err))
         return PLIM_ENOMEM;
     if (m->importer && !m->importer->read)
-        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "'%s': %s", m->source.path,
-                         m->importer->without);
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0, "%s", m->importer->without);
     plim_status st = m->importer ? m->importer->read(g, &m->source, bind, err)
                                  : plim_zoo_build(g, m->text, bind, err);
     if (!st && m->importer && !m->importer->built)
         st = verify_nodes(g, err);
-    if (st && err && m->importer)
-        plim_err_prefix(err, "'%s': ", m->source.path);
     if (!st && !g->name.n)
         g->name = plim_arena_str(a, m->name);
+    return st;
+}
+
+/* The user's own words are not limited as a file from elsewhere is. */
+static uint64_t input_of(const plim_model *m)
+{
+    return m->importer ? m->source.bytes.n : PLIM_BUDGET_FREE;
+}
+
+plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim_arena *a,
+                             plim_graph *g, plim_err *err)
+{
+    plim_budget budget;
+    plim_budget_begin(&budget, input_of(m));
+    plim_status st = plim_budget_end(&budget, read_graph(m, bind, a, g, err), err);
+    if (st && err && m->importer)
+        plim_err_prefix(err, "'%s': ", m->source.path);
     return st;
 }
 
@@ -239,6 +254,16 @@ static bool list_graph(const plim_model *m, const plim_binding *bind, plim_arena
     return !st || *alone;
 }
 
+static plim_status list_file(const plim_model *m, plim_inventory *v, plim_err *err)
+{
+    plim_budget budget;
+    plim_budget_begin(&budget, m->source.bytes.n);
+    plim_status st = plim_budget_end(&budget, m->importer->list(v, &m->source, err), err);
+    if (st && err)
+        plim_err_prefix(err, "'%s': ", m->source.path);
+    return st;
+}
+
 plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_arena *a,
                             plim_inventory *v, plim_graph *g, bool *graph, plim_err *err)
 {
@@ -252,8 +277,8 @@ plim_status plim_model_list(const plim_model *m, const plim_binding *bind, plim_
         return plim_fail(err, why.code, why.at, "%s", why.msg);
     if (!im || !im->list)
         st = plim_inventory_graph(v, g, err);
-    else if ((st = im->list(v, &m->source, err)) != PLIM_OK && err)
-        plim_err_prefix(err, "'%s': ", m->source.path);
+    else
+        st = list_file(m, v, err);
     if (!st && !im && g->note.n)
         st = plim_inventory_note(v, err, PLIM_STR_FMT, PLIM_STR_ARG(g->note));
     if (!st && alone)

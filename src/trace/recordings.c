@@ -205,8 +205,8 @@ bool plim_recording_from_start(const plim_recording *r)
            recorded == held;
 }
 
-plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes file,
-                                plim_err *err)
+static plim_status read_recording(plim_recording *r, plim_arena *a, plim_bytes file,
+                                  plim_err *err)
 {
     *r = (plim_recording){.arena = a};
     plim_tape_init(&r->tape, a);
@@ -224,4 +224,12 @@ plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes fil
         return st ? st : find_rest(r, err);
     }
     return PLIM_OK; /* not reached: a tape is whatever is nothing else */
+}
+
+plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes file,
+                                plim_err *err)
+{
+    plim_budget budget;
+    plim_budget_begin(&budget, file.n);
+    return plim_budget_end(&budget, read_recording(r, a, file, err), err);
 }

@@ -21,7 +21,7 @@ static plim_bytes make_file(const uint8_t *p, size_t n)
         memset(to, 0, PIECE);
         memcpy(to, p + i * PIECE, PLIM_MIN(n - i * PIECE, (size_t)PIECE));
     }
-    return (plim_bytes){file, (i + 1) * PLIM_DRIVER_CHUNK};
+    return (plim_bytes){.p = file, .n = (i + 1) * PLIM_DRIVER_CHUNK};
 }
 
 static void use_log(plim_arena *a, const plim_driver_log *log)
@@ -56,7 +56,7 @@ static void read_file(plim_bytes bytes, uint64_t fail_after)
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    plim_bytes bytes = {p, n};
+    plim_bytes bytes = {.p = p, .n = n};
     if (!plim_driver_detect(bytes))
         bytes = make_file(p, n);
     read_file(bytes, 0);

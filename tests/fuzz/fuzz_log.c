@@ -12,8 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     size_t cut = n / 2;
     while (cut < n && p[cut] != '\n')
         cut++;
-    plim_log_read(&all, (plim_bytes){p, n});
-    plim_log_read(&half, (plim_bytes){p, cut});
+    plim_log_read(&all, (plim_bytes){.p = p, .n = n});
+    plim_log_read(&half, (plim_bytes){.p = p, .n = cut});
     if ((all.source != NULL) != (all.lines != 0) || half.lines > all.lines)
         abort();
     for (int q = 0; q < PLIM_LOG_QUANTITIES; q++) {

@@ -14,9 +14,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     plim_graph g = {.arena = &a};
     const plim_given given = {n % 4, n % 5, n % 7, n % 3};
     const char *settings = NULL;
-    plim_binding bind = {.infer = n % 2,
-                         .batch = n % 3 == 0 ? 2 : 0,
-                         .part = {n % 5 == 0 ? 2 : 1, n % 7 == 0, 1, 0, 1}};
+    plim_binding bind = {
+        .infer = n % 2,
+        .batch = n % 3 == 0 ? 2 : 0,
+        .part = {
+            .weights = n % 5 == 0 ? 2 : 1, .sequence = n % 7 == 0, .stages = 1, .chunks = 1}};
     if (n % 4 == 0)
         bind.part.stages = 2, bind.part.stage = n % 8 == 0, bind.part.chunks = n % 16 ? 1 : 2;
     (void)plim_mg_names_model(file.bytes);

@@ -25,7 +25,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     plim_arena a = {.limit = 64u << 20};
     plim_err err = PLIM_ERR_INIT;
     plim_pickle got;
-    if (plim_pickle_read(&got, &a, (plim_bytes){p, n}, 0, 0, &err) == PLIM_OK) {
+    if (plim_pickle_read(&got, &a, (plim_bytes){.p = p, .n = n}, 0, 0, &err) == PLIM_OK) {
         plim_assert(got.end <= n);
         (void)look(got.root, 0);
         for (uint32_t i = 0; i < got.n_globals; i++)

@@ -9,7 +9,7 @@ extern const plim_importer plim_importer_pt2;
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    plim_bytes file = {p, n};
+    plim_bytes file = {.p = p, .n = n};
     plim_arena a = {.limit = 64u << 20};
     plim_err err = PLIM_ERR_INIT;
     plim_binding bind = {.batch = n % 3 == 0 ? 5 : 0, .seq = n % 5 == 0 ? 7 : 0};

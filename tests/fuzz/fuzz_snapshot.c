@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     plim_recording r;
     plim_follow f;
     plim_err err = PLIM_ERR_INIT;
-    if (plim_recording_read(&r, &a, (plim_bytes){p, n}, &err)) {
+    if (plim_recording_read(&r, &a, (plim_bytes){.p = p, .n = n}, &err)) {
         plim_assert(err.code != PLIM_OK && err.msg[0]);
     } else if (!r.given) {
         (void)plim_recording_follow(&r, n % 2 ? 0 : 201, &f, NULL);

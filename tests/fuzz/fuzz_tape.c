@@ -21,7 +21,8 @@ static void write_and_read(plim_arena *a, const plim_tape *t)
     if (plim_tape_write(t, put, &once, NULL))
         return;
     plim_str text = plim_buf_str(&once);
-    plim_status st = plim_tape_parse(&u, (plim_bytes){(const uint8_t *)text.p, text.n}, NULL);
+    plim_status st =
+        plim_tape_parse(&u, (plim_bytes){.p = (const uint8_t *)text.p, .n = text.n}, NULL);
     if (st == PLIM_OK && !plim_tape_write(&u, put, &twice, NULL))
         plim_assert(once.bad || twice.bad || plim_str_eq(text, plim_buf_str(&twice)));
     plim_assert(st == PLIM_OK || st == PLIM_ENOMEM || once.bad);
@@ -34,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     plim_tape t;
     plim_err err = PLIM_ERR_INIT;
     plim_tape_init(&t, &a);
-    plim_status st = plim_tape_parse(&t, (plim_bytes){p, n}, &err);
+    plim_status st = plim_tape_parse(&t, (plim_bytes){.p = p, .n = n}, &err);
     if (st) {
         plim_assert(err.code == st && err.msg[0] && err.at <= n);
     } else {

@@ -27,8 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     plim_alloc_options o = {.capacity = 64u << 20};
     plim_err err = PLIM_ERR_INIT;
     plim_tape_init(&t, &a);
-    if (!plim_format_trace.detect((plim_bytes){p, n})) {
-    } else if (plim_recording_read(&r, &a, (plim_bytes){p, n}, &err)) {
+    if (!plim_format_trace.detect((plim_bytes){.p = p, .n = n})) {
+    } else if (plim_recording_read(&r, &a, (plim_bytes){.p = p, .n = n}, &err)) {
         plim_assert(err.code != PLIM_OK && err.msg[0]);
     } else {
         check_recording(&r);

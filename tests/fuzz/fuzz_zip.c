@@ -5,7 +5,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n);
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    plim_bytes file = {p, n}, got;
+    plim_bytes file = {.p = p, .n = n}, got;
     plim_arena a = {.limit = 16u << 20};
     plim_err err = PLIM_ERR_INIT;
     plim_zip z;

@@ -16,7 +16,7 @@ plim_bytes listing_map(const char *fmt, ...)
     vsnprintf(name, sizeof name, fmt, ap);
     va_end(ap);
     snprintf(path, sizeof path, LISTING_DATA "%s", name);
-    if (plim_file_map(&b, path, &err))
+    if (plim_file_read(&b, path, &err))
         fail_msg("%s", err.msg);
     return b;
 }
@@ -30,7 +30,7 @@ plim_status listing_file(plim_inventory *v, plim_arena *a, const char *name, pli
     *v = (plim_inventory){.arena = a};
     CHECK(name, im && im->list);
     plim_status st = im->list(v, &(plim_source){.bytes = b, .path = path}, err);
-    plim_file_unmap(&b); /* v must not refer to the mapping */
+    plim_file_close(&b); /* v must not refer to the mapping */
     return st;
 }
 
@@ -56,7 +56,7 @@ void listing_check_golden(const plim_inventory *v, const char *name)
     plim_arena a = PLIM_ARENA_INIT;
     plim_buf got;
     snprintf(path, sizeof path, PLIM_SOURCE_DIR "/tests/golden/weights/%s.txt", name);
-    if (plim_file_map(&want, path, &err))
+    if (plim_file_read(&want, path, &err))
         fail_msg("%s", err.msg);
     plim_item *items = PLIM_NEW_N(&a, plim_item, (uint64_t)v->n_items + 1);
     memcpy(items, v->items, v->n_items * sizeof *items);
@@ -73,7 +73,7 @@ void listing_check_golden(const plim_inventory *v, const char *name)
     plim_str text = plim_arena_str(&a, (plim_str){(const char *)want.p, (size_t)want.n});
     CHECK_STR(name, plim_buf_str(&got).p, text.p);
     plim_arena_free(&a);
-    plim_file_unmap(&want);
+    plim_file_close(&want);
 }
 
 void listing_check_all(const listing_case *cases, size_t n)
@@ -127,17 +127,17 @@ void listing_survive(const plim_importer *im, const char *name)
     assert_non_null(p);
     memcpy(p, b.p, (size_t)b.n);
     for (uint64_t n = 0; n <= b.n; n++)
-        survive(im, (plim_bytes){p, n});
+        survive(im, (plim_bytes){.p = p, .n = n});
     for (uint64_t i = 0; i < b.n; i++) {
         const uint8_t changed[] = {(uint8_t)~p[i], p[i] ^ 1, 0xff};
         for (size_t k = 0; k < sizeof changed; k++) {
             p[i] = changed[k];
-            survive(im, (plim_bytes){p, b.n});
+            survive(im, (plim_bytes){.p = p, .n = b.n});
         }
         p[i] = b.p[i];
     }
     free(p);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 void listing_starve(const char *name)

@@ -105,7 +105,8 @@ static void case_line(bench_case *c, plim_str line)
     plim_buf_add(&c->tape, line);
     plim_buf_puts(&c->tape, "\n");
     plim_tape_init(&t, &c->arena);
-    if (plim_tape_parse(&t, (plim_bytes){(const uint8_t *)c->tape.p, c->tape.n}, &err))
+    if (plim_tape_parse(&t, (plim_bytes){.p = (const uint8_t *)c->tape.p, .n = c->tape.n},
+                        &err))
         fail_msg("%s: %s", c->where, err.msg);
     for (; c->events < t.n_events; c->events++)
         case_event(c, &t, &t.events[c->events]);

@@ -11,7 +11,7 @@ static plim_tape tape_of(plim_arena *a, const char *text)
     plim_tape t;
     plim_err err = PLIM_ERR_INIT;
     plim_tape_init(&t, a);
-    if (plim_tape_parse(&t, (plim_bytes){(const uint8_t *)text, strlen(text)}, &err))
+    if (plim_tape_parse(&t, (plim_bytes){.p = (const uint8_t *)text, .n = strlen(text)}, &err))
         fail_msg("%s", err.msg);
     CHECK("sound", plim_tape_check(&t) == NULL);
     return t;

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "unit.h"
@@ -83,7 +84,9 @@ static void test_arena(void **state)
         CHECK("zeroed", first[i] == 0);
     CHECK("no item is no reason for NULL", plim_arena_new(&a, 0, 8) != NULL);
     CHECK("n * size wraps", plim_arena_new(&a, UINT64_MAX / 2, 4) == NULL);
-    CHECK("over the default limit", plim_arena_new(&a, 5, 1ull << 30) == NULL);
+    plim_limit_memory(64 << 20);
+    CHECK("over the process's limit", plim_arena_new(&a, 5, 16 << 20) == NULL);
+    plim_limit_memory(0);
     uint8_t *big = plim_arena_new(&a, 1, 5u << 20);
     CHECK("larger than a chunk", big != NULL);
     memset(big, 0xaa, 5u << 20);
@@ -108,6 +111,44 @@ static void test_arena(void **state)
     CHECK("the third fails", plim_arena_new(&a, 1, 1) == NULL);
     CHECK("and all after it", plim_arena_new(&a, 1, 1) == NULL);
     plim_arena_free(&a);
+}
+
+/* What work within a budget takes ends in its limit, and one failure makes all of it fail. */
+static void test_budget(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT, b = PLIM_ARENA_INIT;
+    plim_budget outer, inner;
+    plim_err err = PLIM_ERR_INIT;
+    CHECK("before", plim_arena_new(&a, 1, 100 << 20) != NULL);
+    plim_budget_begin(&outer, PLIM_BUDGET_FREE);
+    plim_budget_begin(&inner, 1 << 20); /* allows 128 MiB and 64 times that */
+    CHECK("what was taken before does not count", plim_arena_new(&b, 1, 150 << 20) != NULL);
+    CHECK("in proportion to the input", plim_arena_new(&b, 1, 50 << 20) == NULL);
+    CHECK("without a report", plim_budget_end(&inner, PLIM_OK, NULL) == PLIM_ENOMEM);
+    CHECK("its own limit is not the outer one's",
+          plim_budget_end(&outer, PLIM_OK, &err) == PLIM_OK);
+    plim_arena_free(&b);
+
+    plim_budget_begin(&outer, PLIM_BUDGET_FREE);
+    plim_budget_begin(&inner, 0);
+    b.fail_after = b.calls + 2;
+    CHECK("one", plim_arena_new(&b, 1, 1) && !plim_arena_new(&b, 1, 1));
+    plim_fail(&err, PLIM_EFORMAT, 7, "misled");
+    CHECK("another error", plim_budget_end(&inner, PLIM_EFORMAT, &err) == PLIM_ENOMEM);
+    CHECK("replaced", err.code == PLIM_ENOMEM && strstr(err.msg, "out of memory"));
+    CHECK("the outer has failed, too", plim_budget_end(&outer, PLIM_OK, &err) == PLIM_ENOMEM);
+    CHECK("outside, nothing is recorded", !plim_arena_new(&b, 1, 1));
+    plim_arena_free(&b);
+
+    plim_limit_memory(1u << 30);
+    plim_budget_begin(&inner, 0);
+    b.fail_after = 0;
+    CHECK("a limit that was given is the only one", plim_arena_new(&b, 1, 300 << 20) != NULL);
+    CHECK("and nothing failed", plim_budget_end(&inner, PLIM_OK, &err) == PLIM_OK);
+    plim_limit_memory(0);
+    plim_arena_free(&a);
+    plim_arena_free(&b);
 }
 
 static void test_push(void **state)
@@ -166,21 +207,21 @@ static void test_files(void **state)
     (void)state;
     plim_err err = PLIM_ERR_INIT;
     plim_bytes b = {0};
-    CHECK("no such file", plim_file_map(&b, "/no/such/file", &err) == PLIM_EIO);
+    CHECK("no such file", plim_file_read(&b, "/no/such/file", &err) == PLIM_EIO);
     CHECK_STR("says which and why", err.msg,
               "cannot open '/no/such/file': No such file or directory");
-    CHECK("a folder is no file", plim_file_map(&b, "/", NULL) == PLIM_EIO);
-    plim_file_unmap(&b);
+    CHECK("a folder is no file", plim_file_read(&b, "/", NULL) == PLIM_EIO);
+    plim_file_close(&b);
 
     char path[] = "plimsoll-test-XXXXXX";
     int fd = mkstemp(path);
     CHECK("a file of our own", fd >= 0);
-    CHECK("an empty file is no error", plim_file_map(&b, path, NULL) == PLIM_OK && b.n == 0);
-    plim_file_unmap(&b);
+    CHECK("an empty file is no error", plim_file_read(&b, path, NULL) == PLIM_OK && b.n == 0);
+    plim_file_close(&b);
     CHECK("written", write(fd, "hello", 5) == 5);
-    CHECK("mapped", plim_file_map(&b, path, NULL) == PLIM_OK && b.n == 5);
+    CHECK("mapped", plim_file_read(&b, path, NULL) == PLIM_OK && b.n == 5);
     CHECK("its bytes", memcmp(b.p, "hello", 5) == 0);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     CHECK("given back", b.p == NULL && b.n == 0);
     close(fd);
     remove(path);
@@ -193,15 +234,45 @@ static void test_files(void **state)
     CHECK("filled", write(ends[1], text, sizeof text) == sizeof text);
     close(ends[1]);
     snprintf(path, sizeof path, "/dev/fd/%d", ends[0]);
-    CHECK("read to its end", plim_file_map(&b, path, NULL) == PLIM_OK && b.n == sizeof text);
+    CHECK("read to its end", plim_file_read(&b, path, NULL) == PLIM_OK && b.n == sizeof text);
     CHECK("its bytes", memcmp(b.p, text, sizeof text) == 0);
-    plim_file_unmap(&b);
-    CHECK("at its end it is empty", plim_file_map(&b, path, NULL) == PLIM_OK && b.n == 0);
+    plim_file_close(&b);
+    CHECK("at its end it is empty", plim_file_read(&b, path, NULL) == PLIM_OK && b.n == 0);
     close(ends[0]);
     err = (plim_err)PLIM_ERR_INIT;
-    CHECK("no end", plim_file_map(&b, "/dev/zero", &err) == PLIM_EIO && b.p == NULL);
+    CHECK("no end", plim_file_read(&b, "/dev/zero", &err) == PLIM_EIO && b.p == NULL);
     CHECK_STR("says the limit", err.msg,
               "'/dev/zero' is not a regular file and is over the limit of 268435456 bytes");
+}
+
+/* Cut short while it is read, a file is an error; a map of it would be a signal. */
+static void test_shrinking(void **state)
+{
+    (void)state;
+    enum { SIZE = 8 << 20, LEFT = 1 << 20 };
+    plim_bytes b;
+    plim_err err = PLIM_ERR_INIT;
+    char path[] = "/tmp/plimsoll-shrink-XXXXXX";
+    int fd = mkstemp(path);
+    CHECK("a file of our own", fd >= 0 && ftruncate(fd, SIZE) == 0);
+    CHECK("opened", plim_file_open(&b, path, true, &err) == PLIM_OK && b.n == SIZE && b.file);
+    CHECK("cut short", ftruncate(fd, LEFT) == 0);
+    CHECK("what is left can be read", plim_bytes_need(b, 0, LEFT, &err) == PLIM_OK);
+    CHECK("zeros", b.p[LEFT - 1] == 0);
+    CHECK("the rest cannot", plim_bytes_need(b, SIZE - 1, 1, &err) == PLIM_EIO);
+    CHECK("says what happened", strstr(err.msg, "had 8388608 bytes and has become shorter"));
+    plim_file_close(&b);
+    close(fd);
+    remove(path);
+
+    CHECK("a place for a pipe", mkdir("/tmp/plimsoll-fifo", 0700) == 0);
+    CHECK("a pipe", mkfifo("/tmp/plimsoll-fifo/config.json", 0600) == 0);
+    err = (plim_err)PLIM_ERR_INIT;
+    CHECK("is not waited for",
+          plim_file_open(&b, "/tmp/plimsoll-fifo/config.json", true, &err) == PLIM_EIO);
+    CHECK("and named", strstr(err.msg, "is not a regular file"));
+    remove("/tmp/plimsoll-fifo/config.json");
+    remove("/tmp/plimsoll-fifo");
 }
 
 static void test_twice(void **state)
@@ -258,11 +329,12 @@ static void test_task(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_task),   cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_status),
-        cmocka_unit_test(test_sizes),  cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_arena),  cmocka_unit_test(test_push),
-        cmocka_unit_test(test_map),    cmocka_unit_test(test_files),
+        cmocka_unit_test(test_task),      cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_errors),    cmocka_unit_test(test_status),
+        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_strings),
+        cmocka_unit_test(test_arena),     cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_shrinking), cmocka_unit_test(test_push),
+        cmocka_unit_test(test_map),       cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -114,7 +114,7 @@ static plim_str diff_texts(plim_arena *a, const char *one, const char *other, bo
     uint32_t n;
     for (int i = 0; i < 2; i++) {
         plim_tape_init(&tapes[i], a);
-        plim_bytes text = {(const uint8_t *)texts[i], strlen(texts[i])};
+        plim_bytes text = {.p = (const uint8_t *)texts[i], .n = strlen(texts[i])};
         CHECK(texts[i], plim_tape_parse(&tapes[i], text, NULL) == PLIM_OK);
     }
     *d = (plim_tape_diff){.arena = a,

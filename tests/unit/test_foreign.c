@@ -67,13 +67,13 @@ static void test_samples(void **state)
 {
     (void)state;
     for (size_t i = 0; i < PLIM_COUNT(samples); i++) {
-        plim_bytes b = {(const uint8_t *)samples[i].p, samples[i].n};
+        plim_bytes b = {.p = (const uint8_t *)samples[i].p, .n = samples[i].n};
         CHECK_STR(samples[i].name, found(b), samples[i].name);
         if (samples[i].name[0] && plim_importer_probe(b))
             fail_msg("%s: the importer %s would read it", samples[i].name,
                      plim_importer_probe(b)->name);
         for (uint64_t n = 0; n < b.n; n++) /* cut off: any result, but no crash */
-            (void)plim_foreign_probe((plim_bytes){b.p, n});
+            (void)plim_foreign_probe((plim_bytes){.p = b.p, .n = n});
     }
 }
 
@@ -122,7 +122,8 @@ static void test_zip(void **state)
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
         char file[512];
         size_t n = put_zip(file, T[i].members, T[i].n);
-        CHECK_STR(T[i].want, found((plim_bytes){(const uint8_t *)file, n}), T[i].want);
+        CHECK_STR(T[i].want, found((plim_bytes){.p = (const uint8_t *)file, .n = n}),
+                  T[i].want);
     }
 }
 
@@ -133,7 +134,7 @@ static void test_rows(void **state)
     (void)state;
     plim_bytes page = {0};
     plim_arena a = PLIM_ARENA_INIT;
-    assert_int_equal(plim_file_map(&page, PLIM_SOURCE_DIR "/docs/formats/others.md", NULL),
+    assert_int_equal(plim_file_read(&page, PLIM_SOURCE_DIR "/docs/formats/others.md", NULL),
                      PLIM_OK);
     plim_str text =
         plim_arena_str(&a, (plim_str){(const char *)page.p, (size_t)page.n}); /* ends in NUL */
@@ -149,7 +150,7 @@ static void test_rows(void **state)
         CHECK(f->name, has_sample);
     }
     assert_null(plim_foreign_at(plim_foreign_count()));
-    plim_file_unmap(&page);
+    plim_file_close(&page);
     plim_arena_free(&a);
 }
 

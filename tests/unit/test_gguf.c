@@ -103,7 +103,7 @@ static void put_zeros(plim_buf *b, uint64_t n)
 
 static plim_bytes bytes_of(const plim_buf *b)
 {
-    return (plim_bytes){(const uint8_t *)b->p, b->n};
+    return (plim_bytes){.p = (const uint8_t *)b->p, .n = b->n};
 }
 
 static void refused(const char *why, const plim_buf *b, plim_status code, const char *says)

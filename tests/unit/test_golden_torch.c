@@ -129,11 +129,11 @@ static void net_open(net *t, const char *name, bool *used)
     plim_err err = PLIM_ERR_INIT;
     *t = (net){.name = name, .a = PLIM_ARENA_INIT, .used = used};
     snprintf(path, sizeof path, GOLDEN "/%s.txt", name);
-    CHECK(path, plim_file_map(&t->text, path, &err) == PLIM_OK);
+    CHECK(path, plim_file_read(&t->text, path, &err) == PLIM_OK);
     read_lines(t);
     read_head(t);
     snprintf(path, sizeof path, GOLDEN "/%s.pt2", name);
-    CHECK(path, plim_file_map(&t->archive, path, &err) == PLIM_OK);
+    CHECK(path, plim_file_read(&t->archive, path, &err) == PLIM_OK);
     const plim_importer *im = plim_importer_probe(t->archive);
     CHECK(path, im != NULL);
     plim_binding bind = {.batch = t->batch};
@@ -148,8 +148,8 @@ static void net_open(net *t, const char *name, bool *used)
 
 static void net_close(net *t)
 {
-    plim_file_unmap(&t->text);
-    plim_file_unmap(&t->archive);
+    plim_file_close(&t->text);
+    plim_file_close(&t->archive);
     plim_arena_free(&t->a);
 }
 

@@ -56,7 +56,7 @@ static void test_bytes(void **state)
         plim_bytes b = {0};
         plim_err err = PLIM_ERR_INIT;
         plim_model *file = asked_model(path), *memory = NULL;
-        assert_int_equal(plim_file_map(&b, path, &err), PLIM_OK);
+        assert_int_equal(plim_file_read(&b, path, &err), PLIM_OK);
         if (plim_model_open_bytes(base ? base + 1 : files[i], b.p, b.n, &memory, &err))
             fail_msg("%s: %s", files[i], err.msg);
         CHECK_STR(files[i], plim_model_name(memory), plim_model_name(file));
@@ -77,7 +77,7 @@ static void test_bytes(void **state)
         free(want);
         plim_model_free(file);
         plim_model_free(memory);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }

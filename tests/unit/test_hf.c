@@ -304,10 +304,10 @@ static plim_str read_whole(plim_arena *a, const char *path)
 {
     plim_bytes b;
     plim_err err = PLIM_ERR_INIT;
-    if (plim_file_map(&b, path, &err))
+    if (plim_file_read(&b, path, &err))
         fail_msg("%s", err.msg);
     plim_str s = plim_arena_str(a, (plim_str){(const char *)b.p, (size_t)b.n});
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     return s;
 }
 
@@ -653,9 +653,9 @@ static void list_folder(plim_arena *a, plim_inventory *v, const char *name)
     plim_source s = {.path = path};
     snprintf(path, sizeof path, PLIM_SOURCE_DIR "/tests/data/%s/config.json", name);
     *v = (plim_inventory){.arena = a};
-    if (plim_file_map(&s.bytes, path, &err) || plim_importer_hf.list(v, &s, &err))
+    if (plim_file_read(&s.bytes, path, &err) || plim_importer_hf.list(v, &s, &err))
         fail_msg("%s", err.msg);
-    plim_file_unmap(&s.bytes);
+    plim_file_close(&s.bytes);
 }
 
 static void test_weights(void **state)

@@ -22,10 +22,10 @@ static plim_str read_whole(plim_arena *a, const char *name)
     plim_bytes b;
     plim_err err = PLIM_ERR_INIT;
     snprintf(path, sizeof path, GOLDEN "%s", name);
-    if (plim_file_map(&b, path, &err))
+    if (plim_file_read(&b, path, &err))
         fail_msg("%s", err.msg);
     plim_str s = plim_arena_str(a, (plim_str){(const char *)b.p, (size_t)b.n});
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     return s;
 }
 

@@ -18,7 +18,7 @@ static plim_bytes map_file(const char *folder, const char *name)
     plim_bytes b;
     plim_err err = PLIM_ERR_INIT;
     snprintf(path, sizeof path, "%s%s", folder, name);
-    CHECK(path, plim_file_map(&b, path, &err) == PLIM_OK);
+    CHECK(path, plim_file_read(&b, path, &err) == PLIM_OK);
     return b;
 }
 
@@ -81,7 +81,7 @@ static void test_golden(void **state)
         CHECK_STR(rows[i].name, f.why.n ? f.why.p : "", "");
         CHECK(rows[i].name, f.followed && f.agrees && f.oom == rows[i].oom);
         CHECK(rows[i].name, f.n_checked == rows[i].events - rows[i].oom);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }
@@ -135,7 +135,7 @@ static void test_versions(void **state)
         CHECK(rows[i].why, r.host == rows[i].host);
         plim_str label = last_label(&r);
         CHECK(rows[i].why, rows[i].label ? plim_str_is(label, rows[i].label) : !label.p);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }
@@ -153,7 +153,7 @@ static void test_difference(void **state)
     CHECK_STR("named", f.why.p,
               "after event 1, a block of 1048576 bytes: recorded are 6291456 bytes allocated "
               "and 20971520 reserved, simulated 6291456 and 23068672");
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     plim_arena_free(&a);
 }
 
@@ -170,7 +170,7 @@ static void test_out_of_memory(void **state)
     CHECK("the request", f.oom && f.oom_action == 4 && f.oom_bytes == 4096 * MIB);
     CHECK("what was reserved", f.oom_reserved == 22 * MIB);
     CHECK("what was free is unknown", f.oom_device_free == UINT64_MAX);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     plim_arena_free(&a);
 }
 
@@ -196,7 +196,7 @@ static void test_refused(void **state)
         plim_bytes b = map_file(DATA, rows[i].name);
         CHECK(rows[i].name, plim_recording_read(&r, &a, b, &err) != PLIM_OK);
         CHECK_STR(rows[i].name, err.msg, rows[i].message);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }
@@ -268,7 +268,7 @@ static void test_window(void **state)
         plim_follow f;
         plim_err err = PLIM_ERR_INIT;
         plim_str s = gz ? packed : plain;
-        plim_bytes b = {(const uint8_t *)s.p, s.n};
+        plim_bytes b = {.p = (const uint8_t *)s.p, .n = s.n};
         CHECK("is read", plim_recording_read(&r, &a, b, &err) == PLIM_OK);
         CHECK("all of it", r.n_events == EVENTS && !r.n_gaps && !r.ends_at);
         CHECK("is followed", plim_recording_follow(&r, 213, &f, &err) == PLIM_OK);
@@ -282,8 +282,8 @@ static void test_window(void **state)
     bad[packed.n - 7] ^= 1;
     plim_recording r;
     plim_err err = PLIM_ERR_INIT;
-    CHECK("another sum",
-          plim_recording_read(&r, &a, (plim_bytes){bad, packed.n}, &err) == PLIM_EFORMAT);
+    CHECK("another sum", plim_recording_read(&r, &a, (plim_bytes){.p = bad, .n = packed.n},
+                                             &err) == PLIM_EFORMAT);
     CHECK("is named", strstr(err.msg, "gzip data is damaged at byte"));
     plim_arena_free(&a);
 }
@@ -300,7 +300,7 @@ static plim_status use_bytes(const uint8_t *p, uint64_t n, bool *early)
     uint32_t *stacks;
     plim_err err = PLIM_ERR_INIT;
     plim_tape_init(&t, &a);
-    plim_status st = plim_recording_read(&r, &a, (plim_bytes){p, n}, &err);
+    plim_status st = plim_recording_read(&r, &a, (plim_bytes){.p = p, .n = n}, &err);
     CHECK("an error has a message", !st || err.msg[0]);
     *early = !st && r.ends_at;
     if (!st && !r.given) {
@@ -336,7 +336,7 @@ static void test_damage(void **state)
             }
         }
         test_free(copy);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 

@@ -77,7 +77,7 @@ static void test_lines(void **state)
     for (size_t i = 0; i < PLIM_COUNT(cases); i++) {
         const log_case *c = &cases[i];
         plim_log log;
-        plim_log_read(&log, (plim_bytes){(const uint8_t *)c->line, strlen(c->line)});
+        plim_log_read(&log, (plim_bytes){.p = (const uint8_t *)c->line, .n = strlen(c->line)});
         CHECK(c->line, (log.source == NULL) == (c->source == NULL));
         CHECK(c->line, !c->source || !strcmp(log.source, c->source));
         CHECK(c->line, log.lines == (c->source ? 1u : 0u));
@@ -99,7 +99,7 @@ static void test_largest(void **state)
     static const char text[] = "max_memory_allocated: 100\r\nmax_memory_allocated: 300\n"
                                "max_memory_allocated: 200\nMax_CA 1 GB";
     plim_log log;
-    plim_log_read(&log, (plim_bytes){(const uint8_t *)text, sizeof text - 1});
+    plim_log_read(&log, (plim_bytes){.p = (const uint8_t *)text, .n = sizeof text - 1});
     CHECK("largest", log.figure[PLIM_LOG_ALLOCATED].bytes == 300);
     CHECK("last line without an end", log.figure[PLIM_LOG_RESERVED].bytes == GIB);
     CHECK("the first source", !strcmp(log.source, "PyTorch"));
@@ -111,13 +111,16 @@ static void test_detect(void **state)
 {
     (void)state;
     static const char binary[] = "max_memory_allocated: 100\0\1";
-    CHECK("text", plim_log_detect((plim_bytes){(const uint8_t *)"a", 1}));
-    CHECK("binary", !plim_log_detect((plim_bytes){(const uint8_t *)binary, sizeof binary}));
-    CHECK("JSON", !plim_log_detect((plim_bytes){(const uint8_t *)"{}", 2}));
-    CHECK("rank", plim_log_detect((plim_bytes){(const uint8_t *)"[rank0]: x", 10}));
-    CHECK("a list", !plim_log_detect((plim_bytes){(const uint8_t *)"[\n {\"a\":1}]", 11}));
-    CHECK("a tape", !plim_log_detect((plim_bytes){(const uint8_t *)"plimsoll-tape 1\n", 16}));
-    CHECK("nothing", !plim_log_detect((plim_bytes){NULL, 0}));
+    CHECK("text", plim_log_detect((plim_bytes){.p = (const uint8_t *)"a", .n = 1}));
+    CHECK("binary",
+          !plim_log_detect((plim_bytes){.p = (const uint8_t *)binary, .n = sizeof binary}));
+    CHECK("JSON", !plim_log_detect((plim_bytes){.p = (const uint8_t *)"{}", .n = 2}));
+    CHECK("rank", plim_log_detect((plim_bytes){.p = (const uint8_t *)"[rank0]: x", .n = 10}));
+    CHECK("a list",
+          !plim_log_detect((plim_bytes){.p = (const uint8_t *)"[\n {\"a\":1}]", .n = 11}));
+    CHECK("a tape",
+          !plim_log_detect((plim_bytes){.p = (const uint8_t *)"plimsoll-tape 1\n", .n = 16}));
+    CHECK("nothing", !plim_log_detect((plim_bytes){.p = NULL}));
 }
 
 int main(void)

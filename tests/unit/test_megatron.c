@@ -45,7 +45,7 @@ static void test_texts(void **state)
     for (size_t i = 0; i < PLIM_COUNT(readable); i++) {
         plim_mg_args c;
         plim_err err = PLIM_ERR_INIT;
-        plim_bytes b = {(const uint8_t *)readable[i].text, strlen(readable[i].text)};
+        plim_bytes b = {.p = (const uint8_t *)readable[i].text, .n = strlen(readable[i].text)};
         if (!plim_mg_names_model(b) || plim_mg_read(b, &c, &err))
             fail_msg("%s: %s", readable[i].why, err.msg);
         if (c.layers != readable[i].layers || c.hidden != readable[i].hidden ||

@@ -109,7 +109,7 @@ static void test_small(void **state)
         CHECK(why, n.parameters == small[i].parameters && n.buffers == small[i].buffers);
         CHECK_STR(why, g.producer.p, "onnx_small");
         plim_arena_free(&a);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -139,7 +139,7 @@ static void test_scopes(void **state)
         for (k = 0; k < g.n_scopes; k++) /* the model's own ops are not modules */
             CHECK(T[i].file, !plim_str_is(g.scopes[k].path, "Add"));
         plim_arena_free(&a);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -312,17 +312,17 @@ static void test_binding(void **state)
                   T[i].says);
         plim_arena_free(&arena);
     }
-    plim_file_unmap(&file);
+    plim_file_close(&file);
     file = map("small_conv_transpose");
     expect("a fixed batch", file, &(plim_binding){.batch = 4}, PLIM_EUNSUPPORTED,
            "batch is fixed at 1 in this export: export again with dynamic_axes={'x': {0: "
            "'batch'}}");
-    plim_file_unmap(&file);
+    plim_file_close(&file);
     file = map("small_lost");
     expect("nothing is known", file, NULL, PLIM_EUNSUPPORTED,
            "no output has a known shape: the file does not give the output shapes of node "
            "'a' (Mystery)");
-    plim_file_unmap(&file);
+    plim_file_close(&file);
 }
 
 /* ======================================================================== */
@@ -351,7 +351,7 @@ static void test_list(void **state)
               "the external data of 'w' is in '../../etc/passwd', outside the model's folder; "
               "it was not opened");
     CHECK("a batch is 1 unless told", v.n_dims == 1 && v.dims[0].value == 1);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 
     b = map("small_norm_train");
     v = list(&a, b);
@@ -361,13 +361,13 @@ static void test_list(void **state)
     CHECK("six tensors", v.n_items == 6);
     for (uint32_t i = 0; i < 6; i++)
         CHECK(v.items[i].name.p, v.items[i].kind == kinds[i]);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 
     b = map("small_dims");
     v = list(&a, b);
     CHECK("names and expressions", v.n_dims == 3 && v.dims[1].value == 0);
     CHECK_STR("as in the file", v.dims[2].name.p, "2*s0");
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     plim_arena_free(&a);
 }
 
@@ -453,7 +453,7 @@ static void pb_model(pb *out, const pb *graph, int64_t opset, const pb *function
 static void refuse(const char *why, const pb *m, plim_status code, const char *says)
 {
     plim_binding none = {0};
-    expect(why, (plim_bytes){m->p, m->n}, &none, code, says);
+    expect(why, (plim_bytes){.p = m->p, .n = m->n}, &none, code, says);
 }
 
 static void test_hostile(void **state)
@@ -586,7 +586,7 @@ static void test_deep(void **state)
     plim_arena arena = PLIM_ARENA_INIT;
     plim_err err = PLIM_ERR_INIT;
     plim_graph graph;
-    assert_int_equal(load(&graph, &arena, (plim_bytes){m.p, m.n}, NULL, &err),
+    assert_int_equal(load(&graph, &arena, (plim_bytes){.p = m.p, .n = m.n}, NULL, &err),
                      PLIM_EUNSUPPORTED);
     assert_non_null(strstr(err.msg, "node 'y' (If): "));
     plim_arena_free(&arena);
@@ -621,16 +621,16 @@ static void test_damage(void **state)
         uint8_t *p = malloc((size_t)b.n);
         memcpy(p, b.p, (size_t)b.n);
         for (uint64_t n = 0; n < b.n; n++)
-            survive((plim_bytes){p, n});
+            survive((plim_bytes){.p = p, .n = n});
         for (uint64_t n = 0; n < b.n; n++) {
             p[n] ^= (uint8_t)(1u << n % 8);
-            survive((plim_bytes){p, b.n});
+            survive((plim_bytes){.p = p, .n = b.n});
             p[n] = 0xff;
-            survive((plim_bytes){p, b.n});
+            survive((plim_bytes){.p = p, .n = b.n});
             p[n] = b.p[n];
         }
         free(p);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -652,7 +652,7 @@ static void test_no_memory(void **state)
                 fail_msg("%s, allocation %d: %s", files[i], (int)n, err.msg);
             plim_arena_free(&a);
         }
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 

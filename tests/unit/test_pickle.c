@@ -91,10 +91,10 @@ static char *read_text(const char *path, plim_arena *a)
 {
     plim_bytes b = {0};
     plim_err err = PLIM_ERR_INIT;
-    if (plim_file_map(&b, path, &err))
+    if (plim_file_read(&b, path, &err))
         fail_msg("%s", err.msg);
     plim_str s = plim_arena_str(a, (plim_str){(const char *)b.p, (size_t)b.n});
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     return (char *)(uintptr_t)s.p;
 }
 
@@ -114,7 +114,7 @@ static void test_python(void **state)
         char *want = strchr(line, ' ');
         uint8_t *bytes = PLIM_NEW_N(&a, uint8_t, strlen(line));
         *want++ = 0;
-        plim_bytes b = {bytes, unhex(line, bytes)};
+        plim_bytes b = {.p = bytes, .n = unhex(line, bytes)};
         if (plim_pickle_read(&p, &a, b, 0, 0, &err))
             fail_msg("%.60s: %s", line, err.msg);
         plim_buf_init(&out, &a);
@@ -124,8 +124,8 @@ static void test_python(void **state)
         /* cut off at any byte, it is an error */
         for (uint64_t cut = 0; cut < b.n && b.n < 2000; cut++) {
             plim_err why = PLIM_ERR_INIT;
-            CHECK(line, plim_pickle_read(&p, &a, (plim_bytes){bytes, cut}, 0, 0, &why) ==
-                            PLIM_EFORMAT);
+            CHECK(line, plim_pickle_read(&p, &a, (plim_bytes){.p = bytes, .n = cut}, 0, 0,
+                                         &why) == PLIM_EFORMAT);
         }
         plim_arena_free(&a);
         n++;
@@ -139,7 +139,8 @@ static void test_python(void **state)
 static plim_status read_bytes(plim_pickle *p, plim_arena *a, const char *bytes, size_t n,
                               plim_err *err)
 {
-    return plim_pickle_read(p, a, (plim_bytes){(const uint8_t *)bytes, n}, 0, 1000, err);
+    return plim_pickle_read(p, a, (plim_bytes){.p = (const uint8_t *)bytes, .n = n}, 0, 1000,
+                            err);
 }
 
 #define READ(p, a, bytes) read_bytes(p, a, bytes, sizeof(bytes) - 1, NULL)
@@ -187,7 +188,7 @@ static void test_several(void **state)
     static const uint8_t two[] = "K\1.K\2.";
     plim_arena a = PLIM_ARENA_INIT;
     plim_pickle p;
-    plim_bytes b = {two, 6};
+    plim_bytes b = {.p = two, .n = 6};
     assert_int_equal(plim_pickle_read(&p, &a, b, 0, 0, NULL), PLIM_OK);
     assert_true(p.root.i == 1 && p.end == 3);
     assert_int_equal(plim_pickle_read(&p, &a, b, p.end, 0, NULL), PLIM_OK);

@@ -25,7 +25,7 @@ static plim_status load(plim_graph *g, plim_arena *a, plim_bytes b, const plim_b
 
 static plim_bytes text_bytes(const char *z)
 {
-    return (plim_bytes){(const uint8_t *)z, strlen(z)};
+    return (plim_bytes){.p = (const uint8_t *)z, .n = strlen(z)};
 }
 
 static uint32_t value_named(const plim_graph *g, const char *name)
@@ -132,7 +132,7 @@ static void test_samples(void **state)
             check_rules(why, &g);
             plim_arena_free(&a);
         }
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -161,7 +161,7 @@ static void test_bare_json(void **state)
     for (uint32_t i = 0; i < whole.n_values; i++)
         assert_memory_equal(&whole.values[i].meta, &bare.values[i].meta, sizeof(plim_meta));
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 static void test_scopes(void **state)
@@ -206,7 +206,7 @@ static void test_scopes(void **state)
     CHECK("what runs in place says so",
           g.nodes[3].inplace && g.nodes[1].inplace && !g.nodes[0].inplace);
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 static void test_repeated_calls(void **state)
@@ -222,7 +222,7 @@ static void test_repeated_calls(void **state)
     CHECK("three calls, the last two with nothing between", bodies == 3);
     CHECK("three times two layers", g.n_scopes == 1 + 3 * 3);
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 static void test_ties(void **state)
@@ -245,7 +245,7 @@ static void test_ties(void **state)
         check_shape(names[i], &g, g.inputs[0], "[8, 6]");
         check_shape(names[i], &g, g.outputs[0], "[8, 6, 11]");
         plim_arena_free(&a);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -275,7 +275,7 @@ static void test_no_grad(void **state)
     assert_true(size->kind == PLIM_ARG_INTS && size->n == 2 && size->ints[0] == 20 &&
                 size->ints[1] == 3);
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 /* ======================================================================== */
@@ -362,7 +362,7 @@ static void test_binding(void **state)
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
         plim_bytes b = map(T[i].file);
         expect(T[i].why, b, &T[i].bind, T[i].code, T[i].text);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
     plim_bytes b = map("small_static");
     plim_arena a = PLIM_ARENA_INIT;
@@ -370,7 +370,7 @@ static void test_binding(void **state)
     assert_int_equal(load(&g, &a, b, NULL, NULL), PLIM_OK);
     assert_true(g.batch_fixed && g.batch == 3);
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 static void test_huge_batch(void **state)
@@ -384,7 +384,7 @@ static void test_huge_batch(void **state)
     assert_int_equal(load(&g, &a, b, &bind, &err), PLIM_ERANGE);
     assert_true(strstr(err.msg, "too large") || strstr(err.msg, "64 bits"));
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 /* ======================================================================== */
@@ -566,7 +566,7 @@ static void test_flat_archive(void **state)
     plim_bytes b, nested = map("small_nograd");
     plim_err err = PLIM_ERR_INIT;
     plim_graph flat, want;
-    if (plim_file_map(&b, PLIM_SOURCE_DIR "/tests/fuzz/corpus/pt2/flat", &err) ||
+    if (plim_file_read(&b, PLIM_SOURCE_DIR "/tests/fuzz/corpus/pt2/flat", &err) ||
         load(&flat, &a, b, NULL, &err) || load(&want, &a, nested, NULL, &err))
         fail_msg("%s", err.msg);
     assert_int_equal(flat.n_nodes, want.n_nodes);
@@ -574,8 +574,8 @@ static void test_flat_archive(void **state)
     assert_string_equal(flat.producer.p, "torch 2.15.0");
     assert_int_equal(flat.name.n, 0);
     plim_arena_free(&a);
-    plim_file_unmap(&b);
-    plim_file_unmap(&nested);
+    plim_file_close(&b);
+    plim_file_close(&nested);
 }
 
 /* src: torch.export(..., preserve_module_call_signature=..) of the transformer's layers,
@@ -591,7 +591,7 @@ static void test_call_arguments(void **state)
     plim_graph g;
     plim_binding none = {0};
     uint32_t found = 0;
-    if (plim_file_map(&b, PLIM_SOURCE_DIR "/tests/golden/differential/llama.pt2", &err) ||
+    if (plim_file_read(&b, PLIM_SOURCE_DIR "/tests/golden/differential/llama.pt2", &err) ||
         load(&g, &a, b, &none, &err))
         fail_msg("%s", err.msg);
     for (uint32_t i = 0; i < g.n_scopes; i++) {
@@ -607,7 +607,7 @@ static void test_call_arguments(void **state)
     }
     assert_int_equal(found, 1);
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 /* As torch 2.1 wrote it.  src: torch v2.1 torch/_export/serde/schema.py */
@@ -897,11 +897,11 @@ static void test_cut_off(void **state)
         plim_arena a = PLIM_ARENA_INIT;
         plim_bytes b = map(samples[i].name), json = model_json(b, &a);
         for (uint64_t n = 0; n < b.n; n += 97)
-            survive((plim_bytes){b.p, n});
+            survive((plim_bytes){.p = b.p, .n = n});
         for (uint64_t n = 0; json.n < 50000 && n < json.n; n += 97)
-            survive((plim_bytes){json.p, n});
+            survive((plim_bytes){.p = json.p, .n = n});
         plim_arena_free(&a);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -922,7 +922,7 @@ static void test_packages(void **state)
         plim_bytes b = {0};
         plim_err err = PLIM_ERR_INIT;
         snprintf(path, sizeof path, PLIM_SOURCE_DIR "/tests/fuzz/corpus/pt2/%s", T[i].file);
-        if (plim_file_map(&b, path, &err))
+        if (plim_file_read(&b, path, &err))
             fail_msg("%s", err.msg);
         expect(T[i].file, b, NULL, T[i].code, T[i].says);
         plim_arena a = PLIM_ARENA_INIT;
@@ -932,7 +932,7 @@ static void test_packages(void **state)
             assert_string_equal(g.name.p, "encoder");
         }
         plim_arena_free(&a);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -969,12 +969,12 @@ static void test_bit_flips(void **state)
                                               : n - 1 - (x >> 8) % span;
                 p[at[k]] ^= (uint8_t)(1u << (x >> 60) % 8);
             }
-            survive((plim_bytes){p, n});
+            survive((plim_bytes){.p = p, .n = n});
             for (uint64_t k = 0; k < flips; k++)
                 p[at[k]] = in_json ? json.p[at[k]] : b.p[at[k]];
         }
         plim_arena_free(&a);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
     assert_int_equal(total, 10000);
 }
@@ -996,7 +996,7 @@ static void test_no_memory(void **state)
             plim_arena_free(&a);
         }
         CHECK("it takes more than a few", n > 30);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -1004,16 +1004,16 @@ static void test_other_archives(void **state)
 {
     (void)state;
     static const uint8_t empty[] = "PK\3\4";
-    assert_null(plim_importer_probe((plim_bytes){empty, 4}));
+    assert_null(plim_importer_probe((plim_bytes){.p = empty, .n = 4}));
     assert_null(plim_importer_probe(text_bytes("{\"name\":\"llama\"}")));
     assert_null(plim_importer_probe(text_bytes("plimsoll-tape 1\n")));
-    assert_null(plim_importer_probe((plim_bytes){NULL, 0}));
+    assert_null(plim_importer_probe((plim_bytes){.p = NULL}));
     /* the end record of an archive without members, after the signature of a member */
     static const uint8_t none[] = "PK\3\4PK\5\6\0\0\0\0\0\0\0\0\0\0\0\0\4\0\0\0\0\0";
     plim_arena a = PLIM_ARENA_INIT;
     plim_err err = PLIM_ERR_INIT;
     plim_graph g;
-    plim_bytes half = {none, 4 + 22};
+    plim_bytes half = {.p = none, .n = 4 + 22};
     assert_int_equal(plim_graph_init(&g, &a, NULL), PLIM_OK);
     assert_int_equal(plim_importer_at(0)->read(&g, &(plim_source){.bytes = half}, NULL, &err),
                      PLIM_EFORMAT);
@@ -1021,7 +1021,7 @@ static void test_other_archives(void **state)
     plim_arena_free(&a);
     plim_bytes b = map("seed_mlp");
     assert_string_equal(plim_importer_probe(b)->name, "pt2");
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     assert_null(plim_importer_at(plim_importer_count()));
 }
 

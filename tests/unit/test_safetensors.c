@@ -63,7 +63,7 @@ static plim_bytes file_of(plim_arena *a, const char *header, uint64_t data)
         p[i] = (uint8_t)(n >> 8 * i);
     for (uint64_t i = 0; i < n; i++)
         p[8 + i] = header[i] == '\'' ? '"' : (uint8_t)header[i];
-    return (plim_bytes){p, 8 + n + data};
+    return (plim_bytes){.p = p, .n = 8 + n + data};
 }
 
 #define X(dtype, shape, from, to)                                                             \
@@ -196,7 +196,7 @@ static void test_header_size(void **state)
         plim_inventory v;
         memcpy(file, T[i].size, 8);
         plim_status st = listing_bytes(&v, &a, &plim_importer_safetensors,
-                                       (plim_bytes){file, T[i].file}, &err);
+                                       (plim_bytes){.p = file, .n = T[i].file}, &err);
         assert_int_equal(st, T[i].code);
         CHECK_STR("size", err.msg, T[i].says);
         plim_arena_free(&a);
@@ -313,7 +313,7 @@ static void test_indexes(void **state)
         plim_arena a = PLIM_ARENA_INIT;
         plim_err err = PLIM_ERR_INIT;
         plim_inventory v = {.arena = &a};
-        plim_bytes b = {(const uint8_t *)T[i].index, strlen(T[i].index)};
+        plim_bytes b = {.p = (const uint8_t *)T[i].index, .n = strlen(T[i].index)};
         CHECK(T[i].why, plim_importer_probe(b) == &plim_importer_index);
         plim_status st =
             plim_importer_index.list(&v, &(plim_source){.bytes = b, .path = path}, &err);
@@ -331,13 +331,13 @@ static void test_lone_adapter(void **state)
     plim_arena a = PLIM_ARENA_INIT;
     plim_bytes b = {0};
     plim_inventory v;
-    assert_int_equal(plim_file_map(&b, LISTING_DATA "lora/adapter_model.safetensors", NULL),
+    assert_int_equal(plim_file_read(&b, LISTING_DATA "lora/adapter_model.safetensors", NULL),
                      PLIM_OK);
     assert_int_equal(listing_bytes(&v, &a, &plim_importer_safetensors, b, NULL), PLIM_OK);
     assert_true(listing_noted(
         &v, "an adapter (LoRA) without a readable adapter_config.json: 'adapter_config.json' "
             "was not found"));
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     plim_arena_free(&a);
 }
 

@@ -8,7 +8,7 @@
 
 static plim_bytes bytes_of(const char *text)
 {
-    return (plim_bytes){(const uint8_t *)text, strlen(text)};
+    return (plim_bytes){.p = (const uint8_t *)text, .n = strlen(text)};
 }
 
 static plim_tape tape_of(plim_arena *a, const char *text)
@@ -206,8 +206,8 @@ static void test_long_line(void **state)
         memset(text, rows[i].fill, sizeof text);
         memcpy(text, rows[i].start, strlen(rows[i].start));
         plim_tape_init(&t, &a);
-        plim_status st =
-            plim_tape_parse(&t, (plim_bytes){(const uint8_t *)text, sizeof text}, &err);
+        plim_status st = plim_tape_parse(
+            &t, (plim_bytes){.p = (const uint8_t *)text, .n = sizeof text}, &err);
         CHECK(rows[i].why, st == PLIM_EFORMAT);
         CHECK_STR(rows[i].why, err.msg, rows[i].msg);
         plim_arena_free(&a);

@@ -67,7 +67,7 @@ static void test_golden(void **state)
         if (!more || line[0] == '=') { /* the last file is done */
             CHECK(file, i == v.n_items);
             plim_arena_free(&a);
-            plim_file_unmap(&b);
+            plim_file_close(&b);
         }
         if (more && line[0] == '=') {
             plim_err err = PLIM_ERR_INIT;
@@ -111,7 +111,7 @@ static void test_of_214(void **state)
         CHECK_STR("mix_214", got, want[i]);
     }
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 /* ---- what is said of them --------------------------------------------------------------- */
@@ -238,7 +238,7 @@ static void test_words(void **state)
         say_words(&v, got, sizeof got);
         CHECK_STR(words[i].file, got, words[i].says);
         plim_arena_free(&a);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -263,7 +263,7 @@ static void test_optimizers(void **state)
     }
     assert_int_equal(known, 14);
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 /* ---- files that are refused ---------------------------------------------------------------- */
@@ -341,7 +341,7 @@ static void test_refused(void **state)
         CHECK(refused[i].file, st == refused[i].code && err.code == st);
         CHECK("little memory", a.used < 64u << 20);
         plim_arena_free(&a);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -357,7 +357,7 @@ static void test_deep_scales(void **state)
     for (uint32_t i = 1; i < v.n_items; i++)
         assert_int_equal(v.items[i].same_as, 0);
     plim_arena_free(&a);
-    plim_file_unmap(&b);
+    plim_file_close(&b);
 }
 
 static void test_probe(void **state)
@@ -372,11 +372,13 @@ static void test_probe(void **state)
     for (size_t i = 0; i < PLIM_COUNT(T); i++) {
         plim_bytes b = map(T[i].file);
         CHECK(T[i].file, plim_importer_torch.probe(b) == T[i].score);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
-    assert_int_equal(plim_importer_torch.probe((plim_bytes){NULL, 0}), 0);
-    assert_int_equal(plim_importer_torch.probe((plim_bytes){(const uint8_t *)"c\nx\n", 4}), 0);
-    assert_int_equal(plim_importer_torch.probe((plim_bytes){(const uint8_t *)"cat\n", 4}), 0);
+    assert_int_equal(plim_importer_torch.probe((plim_bytes){.p = NULL}), 0);
+    assert_int_equal(
+        plim_importer_torch.probe((plim_bytes){.p = (const uint8_t *)"c\nx\n", .n = 4}), 0);
+    assert_int_equal(
+        plim_importer_torch.probe((plim_bytes){.p = (const uint8_t *)"cat\n", .n = 4}), 0);
 }
 
 /* ---- damage --------------------------------------------------------------------------------- */
@@ -405,8 +407,8 @@ static void test_cut_off(void **state)
     for (size_t i = 0; i < PLIM_COUNT(samples); i++) {
         plim_bytes b = map(samples[i]);
         for (uint64_t n = 0; n < b.n; n++)
-            survive((plim_bytes){b.p, n});
-        plim_file_unmap(&b);
+            survive((plim_bytes){.p = b.p, .n = n});
+        plim_file_close(&b);
     }
 }
 
@@ -423,12 +425,12 @@ static void test_flips(void **state)
             static const uint8_t masks[] = {0x01, 0x10, 0x80, 0xff};
             for (size_t k = 0; k < PLIM_COUNT(masks); k++) {
                 p[at] = b.p[at] ^ masks[k];
-                survive((plim_bytes){p, b.n});
+                survive((plim_bytes){.p = p, .n = b.n});
             }
             p[at] = b.p[at];
         }
         plim_arena_free(&a);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 
@@ -451,7 +453,7 @@ static void test_no_memory(void **state)
             plim_arena_free(&a);
         }
         CHECK("it takes more than a few", n > 30);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 

@@ -17,7 +17,7 @@ static plim_bytes map_file(const char *folder, const char *name)
     plim_bytes b;
     plim_err err = PLIM_ERR_INIT;
     snprintf(path, sizeof path, "%s%s.pickle", folder, name);
-    CHECK(path, plim_file_map(&b, path, &err) == PLIM_OK);
+    CHECK(path, plim_file_read(&b, path, &err) == PLIM_OK);
     return b;
 }
 
@@ -82,7 +82,7 @@ static void test_golden(void **state)
         CHECK_STR(rows[i].name, f.why.n ? f.why.p : "", "");
         CHECK(rows[i].name, f.followed && f.agrees && f.n_checked == rows[i].allocs);
         CHECK(rows[i].name, f.oom == rows[i].oom);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }
@@ -103,7 +103,7 @@ static void test_other_version(void **state)
         CHECK(rows[i].name, plim_recording_read(&r, &a, b, NULL) == PLIM_OK);
         CHECK(rows[i].name, plim_recording_follow(&r, rows[i].torch, &f, NULL) == PLIM_OK);
         CHECK(rows[i].name, f.followed && !f.agrees && f.why.n);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }
@@ -127,7 +127,7 @@ static void test_out_of_memory(void **state)
     CHECK("in a piece each", f.pieces[1] == segments && f.largest[1] == 2 * MIB);
     CHECK("where",
           plim_str_ends(r.frames[r.stacks[f.oom_stack].label].text, PLIM_STR(" block")));
-    plim_file_unmap(&b);
+    plim_file_close(&b);
     plim_arena_free(&a);
 }
 
@@ -152,7 +152,7 @@ static void test_tapes(void **state)
         for (uint32_t k = 0; k < r.n_actions; k++)
             failed += r.actions[k].kind == PLIM_TRACE_OOM;
         CHECK(names[i], other.n_storages == was.n_storages + failed);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }
@@ -191,7 +191,7 @@ static void test_versions(void **state)
         const plim_stack *s = &r.stacks[r.blocks[0].stack];
         if (rows[i].label)
             CHECK(rows[i].why, s->n && plim_str_is(r.frames[s->label].text, rows[i].label));
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }
@@ -216,7 +216,7 @@ static void test_difference(void **state)
         CHECK(rows[i].name, plim_recording_follow(&r, 213, &f, NULL) == PLIM_OK);
         CHECK(rows[i].name, f.followed && !f.agrees && f.n_checked == 1);
         CHECK_STR(rows[i].name, f.why.p, rows[i].why);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }
@@ -239,7 +239,7 @@ static void test_refused(void **state)
         plim_bytes b = map_file(DATA, rows[i].name);
         CHECK(rows[i].name, plim_recording_read(&r, &a, b, &err) != PLIM_OK);
         CHECK_STR(rows[i].name, err.msg, rows[i].message);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
         plim_arena_free(&a);
     }
 }
@@ -256,7 +256,7 @@ static plim_status use_bytes(const uint8_t *p, uint64_t n)
     uint32_t *stacks;
     plim_err err = PLIM_ERR_INIT;
     plim_tape_init(&t, &a);
-    plim_status st = plim_recording_read(&r, &a, (plim_bytes){p, n}, &err);
+    plim_status st = plim_recording_read(&r, &a, (plim_bytes){.p = p, .n = n}, &err);
     CHECK("an error has a message", !st || err.msg[0]);
     if (!st && !r.given) {
         CHECK("followed", plim_recording_follow(&r, 0, &f, &err) == PLIM_OK);
@@ -288,7 +288,7 @@ static void test_damage(void **state)
             }
         }
         test_free(copy);
-        plim_file_unmap(&b);
+        plim_file_close(&b);
     }
 }
 

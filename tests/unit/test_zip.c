@@ -147,7 +147,7 @@ static const member some[] = {
     {"root/nothing_deflated", "", 8, false, true},
 };
 
-static plim_bytes bytes_of(const zipped *z) { return (plim_bytes){z->p, z->n}; }
+static plim_bytes bytes_of(const zipped *z) { return (plim_bytes){.p = z->p, .n = z->n}; }
 
 /* ---- tests ---------------------------------------------------------------------- */
 
@@ -280,8 +280,8 @@ static void test_end_records(void **state)
     uint64_t cursor = 0;
     plim_zip_entry e;
     assert_false(plim_zip_next(&z, &cursor, &e));
-    assert_int_equal(plim_zip_open(&z, (plim_bytes){NULL, 0}, NULL), PLIM_EFORMAT);
-    assert_false(plim_zip_is((plim_bytes){NULL, 0}));
+    assert_int_equal(plim_zip_open(&z, (plim_bytes){.p = NULL}, NULL), PLIM_EFORMAT);
+    assert_false(plim_zip_is((plim_bytes){.p = NULL}));
 }
 
 /* A member that inflates to more than it states, or to less, or not at all. */

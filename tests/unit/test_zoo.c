@@ -791,9 +791,9 @@ static void test_documented(void **state)
     const plim_zoo_model *m;
     const char *family;
     unsigned missing = 0;
-    assert_int_equal(plim_file_map(&page, PLIM_SOURCE_DIR "/docs/models.md", &err), PLIM_OK);
+    assert_int_equal(plim_file_read(&page, PLIM_SOURCE_DIR "/docs/models.md", &err), PLIM_OK);
     plim_str text = plim_arena_str(&arena, (plim_str){(const char *)page.p, page.n});
-    plim_file_unmap(&page);
+    plim_file_close(&page);
     for (uint32_t i = 0; (m = plim_zoo_at(i, &family)); i++) {
         plim_buf row;
         plim_buf_init(&row, &arena);

@@ -173,7 +173,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
 static plim_status build_text(plim_graph *g, const head *outer, const plim_binding *bind,
                               plim_err *err)
 {
-    plim_bytes b = {(const uint8_t *)outer->text.p, outer->text.n};
+    plim_bytes b = {.p = (const uint8_t *)outer->text.p, .n = outer->text.n};
     head hd;
     plim_status st = read_head(b, &hd, err);
     if (st)
@@ -348,7 +348,8 @@ static bool is_packed(const head *hd)
     head inner;
     return hd->packing.n ||
            (hd->text.n &&
-            !read_head((plim_bytes){(const uint8_t *)hd->text.p, hd->text.n}, &inner, &none) &&
+            !read_head((plim_bytes){.p = (const uint8_t *)hd->text.p, .n = hd->text.n}, &inner,
+                       &none) &&
             inner.packing.n);
 }
 
@@ -388,7 +389,7 @@ static int hf_probe(plim_bytes b)
 {
     enum { FAR = 1 << 16 };
     plim_err none = PLIM_ERR_INIT;
-    plim_json j = plim_hf_json((plim_bytes){b.p, b.n}, &none);
+    plim_json j = plim_hf_json((plim_bytes){.p = b.p, .n = b.n}, &none);
     plim_str key;
     int score = 0;
     if (!b.n || plim_json_peek(&j) != PLIM_JSON_OBJECT)

@@ -41,7 +41,9 @@ static inline void plim_hf_oom(plim_nn *n) { n->st = n->st ? n->st : plim_oom(n-
 typedef enum plim_hf_kind {
     PLIM_HF_SIZE,   /* int64_t, 1..max */
     PLIM_HF_OPTION, /* int64_t, 0..max; 0: null, or absent where that is the default */
-    PLIM_HF_REAL,   /* double; null: 0 */
+    PLIM_HF_GIVEN,  /* int64_t, 1..max if it is given; null, or absent likewise: 0 */
+    PLIM_HF_REAL,   /* double, -1e9..1e9; null: 0 */
+    PLIM_HF_SHARE,  /* double, 0..1; null: 0 */
     PLIM_HF_BOOL,   /* bool; null: false */
     PLIM_HF_WORD,   /* plim_str; null: "" */
     PLIM_HF_RAW,    /* plim_str: the value as written; null: "" */
@@ -81,6 +83,14 @@ enum { PLIM_HF_MAX_LAYERS = 1024 };
 #define HF_OPTION(field, names, def)                                                          \
     {                                                                                         \
         HF_ROW(field, names, OPTION), .number = def                                           \
+    }
+#define HF_GIVEN(field, names)                                                                \
+    {                                                                                         \
+        HF_ROW(field, names, GIVEN)                                                           \
+    }
+#define HF_SHARE(field, names, def)                                                           \
+    {                                                                                         \
+        HF_ROW(field, names, SHARE), .number = def                                            \
     }
 #define HF_REAL(field, names, def)                                                            \
     {                                                                                         \

@@ -328,7 +328,7 @@ static void bert_build(plim_hf *h, const void *p)
 /* clang-format off */
 static const plim_hf_key bert_keys[] = {
     HF_SIZE(vocab, "vocab_size", 30522),
-    HF_OPTION(embedding, "embedding_size", 0),
+    HF_GIVEN(embedding, "embedding_size"),
     HF_SIZE(hidden, "hidden_size", 768),
     HF_SIZE(ffn, "intermediate_size", 3072),
     HF_LAYERS(layers, "num_hidden_layers", 12),
@@ -338,8 +338,8 @@ static const plim_hf_key bert_keys[] = {
     HF_OPTION(pad, "pad_token_id", 0),
     HF_OPTION(chunk, "chunk_size_feed_forward", 0),
     HF_REAL(eps, "layer_norm_eps", 1e-12),
-    HF_REAL(dropout, "hidden_dropout_prob", 0.1),
-    HF_REAL(attention_dropout, "attention_probs_dropout_prob", 0.1),
+    HF_SHARE(dropout, "hidden_dropout_prob", 0.1),
+    HF_SHARE(attention_dropout, "attention_probs_dropout_prob", 0.1),
     HF_RAW(classifier_dropout, "classifier_dropout"),
     HF_BOOL(tie, "tie_word_embeddings", 1),
     HF_BOOL(decoder, "is_decoder", 0),

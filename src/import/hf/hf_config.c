@@ -1,6 +1,7 @@
 /* hf_config.c -- see hf.h: keys of a config.json into the fields of a configuration. */
 #include "import/hf/hf.h"
 
+#include "base/fmt.h"
 #include "base/json.h"
 
 plim_json plim_hf_json(plim_bytes b, plim_err *err)
@@ -46,7 +47,9 @@ static void put_number(const plim_hf_key *k, void *config, double v)
     char *field = (char *)config + k->at;
     switch (k->kind) {
     case PLIM_HF_SIZE:
+    case PLIM_HF_GIVEN:
     case PLIM_HF_OPTION: *(int64_t *)(void *)field = (int64_t)v; break;
+    case PLIM_HF_SHARE:
     case PLIM_HF_REAL: *(double *)(void *)field = v; break;
     case PLIM_HF_BOOL: *(bool *)(void *)field = v != 0; break;
     case PLIM_HF_WORD:
@@ -76,6 +79,31 @@ static void put_defaults(const plim_hf_group *g, const plim_hf_family *f, void *
     }
 }
 
+static int name_length(const plim_hf_key *k) { return (int)strcspn(k->names, " "); }
+
+static int64_t most_of(const plim_hf_key *k) { return k->max ? k->max : INT32_MAX; }
+
+/* Nobody means the default who writes 0. */
+static int64_t read_given(plim_json *j, const plim_hf_key *k)
+{
+    int64_t v = plim_json_i64(j);
+    if (v < 1)
+        plim_json_fail(j, PLIM_ERANGE, "'%.*s' is %" PRId64 ", not in 1..%" PRId64,
+                       name_length(k), k->names, v, most_of(k));
+    return v;
+}
+
+/* A configuration may say NaN and Infinity. */
+static double read_between(plim_json *j, const plim_hf_key *k, double least, double most)
+{
+    double v = plim_json_f64(j);
+    if (v >= least && v <= most)
+        return v;
+    plim_json_fail(j, PLIM_ERANGE, "'%.*s' is %s, not in %s..%s", name_length(k), k->names,
+                   plim_fmt_double(v).s, plim_fmt_double(least).s, plim_fmt_double(most).s);
+    return 0;
+}
+
 /* The value at j, which is not null. */
 static void read_value(plim_json *j, const plim_hf_key *k, void *config)
 {
@@ -83,7 +111,9 @@ static void read_value(plim_json *j, const plim_hf_key *k, void *config)
     switch (k->kind) {
     case PLIM_HF_SIZE:
     case PLIM_HF_OPTION: *(int64_t *)(void *)field = plim_json_i64(j); break;
-    case PLIM_HF_REAL: *(double *)(void *)field = plim_json_f64(j); break;
+    case PLIM_HF_GIVEN: *(int64_t *)(void *)field = read_given(j, k); break;
+    case PLIM_HF_REAL: *(double *)(void *)field = read_between(j, k, -1e9, 1e9); break;
+    case PLIM_HF_SHARE: *(double *)(void *)field = read_between(j, k, 0, 1); break;
     case PLIM_HF_BOOL: *(bool *)(void *)field = plim_json_bool(j); break;
     case PLIM_HF_WORD: *(plim_str *)(void *)field = plim_json_str(j); break;
     case PLIM_HF_RAW: *(plim_str *)(void *)field = plim_json_raw(j); break;
@@ -139,7 +169,8 @@ static void read_config(plim_hf *h, plim_str raw, const plim_hf_group *g,
                         const plim_hf_family *f, void *config)
 {
     put_defaults(g, f, config);
-    plim_json j = plim_hf_json((plim_bytes){(const uint8_t *)raw.p, raw.n}, h->n.err);
+    plim_json j =
+        plim_hf_json((plim_bytes){.p = (const uint8_t *)raw.p, .n = raw.n}, h->n.err);
     read_members(&j, g, PLIM_STR(""), config);
     plim_status st = plim_json_end(&j);
     h->n.st = h->n.st ? h->n.st : st;
@@ -161,14 +192,13 @@ static void check_sizes(plim_hf *h, const plim_hf_group *g, const void *config)
 {
     for (size_t i = 0; i < g->n_keys; i++) {
         const plim_hf_key *k = &g->keys[i];
-        if (k->kind != PLIM_HF_SIZE && k->kind != PLIM_HF_OPTION)
+        if (k->kind != PLIM_HF_SIZE && k->kind != PLIM_HF_OPTION && k->kind != PLIM_HF_GIVEN)
             continue;
-        int64_t v = size_in(config, k);
-        int64_t min = k->kind == PLIM_HF_SIZE, max = k->max ? k->max : INT32_MAX;
+        int64_t v = size_in(config, k), min = k->kind == PLIM_HF_SIZE, max = most_of(k);
         if (v < min || v > max)
             plim_nn_fail(&h->n, PLIM_ERANGE,
-                         "'%.*s' is %" PRId64 ", not in %" PRId64 "..%" PRId64,
-                         (int)strcspn(k->names, " "), k->names, v, min, max);
+                         "'%.*s' is %" PRId64 ", not in %" PRId64 "..%" PRId64, name_length(k),
+                         k->names, v, min, max);
     }
 }
 

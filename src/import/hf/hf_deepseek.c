@@ -373,7 +373,7 @@ static const plim_hf_key deepseek_keys[] = {
     HF_OPTION(groups, "n_group", 0),
     HF_OPTION(top_groups, "topk_group", 0),
     HF_REAL(eps, "rms_norm_eps", 1e-6),
-    HF_REAL(dropout, "attention_dropout", 0),
+    HF_SHARE(dropout, "attention_dropout", 0),
     HF_REAL(scaling, "routed_scaling_factor", 1),
     HF_BOOL(tie, "tie_word_embeddings", 0),
     HF_BOOL(bias, "attention_bias", 0),

@@ -34,8 +34,9 @@ typedef struct moe {
     const char *block, *router; /* "SparseMoeBlock", "gate" */
     const char *order;          /* order of registration in the block */
     plim_hf_routes (*route)(const struct llama *l, uint32_t x);
-    bool own_ffn; /* moe_intermediate_size, not intermediate_size */
-    bool shared;  /* and one expert for all tokens */
+    bool own_ffn;  /* moe_intermediate_size, not intermediate_size */
+    bool shared;   /* and one expert for all tokens */
+    bool or_dense; /* no experts: an ordinary feed-forward part */
 } moe;
 
 /* Peculiarities of a model type. */
@@ -454,6 +455,9 @@ static void llama_build(plim_hf *h, const void *p)
     l.dense = plim_hf_layers_in(h, c.dense_layers, c.layers);
     plim_nn_root(&h->n, class_of(&l, "ForCausalLM"));
     plim_hf_check_heads(h, c.heads, c.kv_heads, c.head_dim);
+    if (l.r->moe && !l.r->moe->or_dense && !c.experts)
+        plim_nn_fail(&h->n, PLIM_ERANGE, "'num_local_experts' is 0, not in 1..%d",
+                     (int)INT32_MAX);
     keep_tokens(&l);
     plim_hf_tokens(h, "input_ids", c.positions, false);
     uint32_t x = add_decoder(&l, &embedding);
@@ -472,8 +476,8 @@ static const plim_hf_key llama_keys[] = {
     HF_SIZE(ffn, "intermediate_size", 11008),
     HF_LAYERS(layers, "num_hidden_layers", 32),
     HF_SIZE(heads, "num_attention_heads", 32),
-    HF_OPTION(kv_heads, "num_key_value_heads", 0),
-    HF_OPTION(head_dim, "head_dim", 0),
+    HF_GIVEN(kv_heads, "num_key_value_heads"),
+    HF_GIVEN(head_dim, "head_dim"),
     HF_SIZE(positions, "max_position_embeddings", 2048),
     HF_OPTION(window, "sliding_window", 0),
     HF_SIZE(pattern, "sliding_window_pattern", 2),
@@ -481,7 +485,7 @@ static const plim_hf_key llama_keys[] = {
     HF_BOOL(use_window, "use_sliding_window", 0),
     HF_RAW(layer_types, "layer_types"),
     HF_REAL(eps, "rms_norm_eps", 1e-6),
-    HF_REAL(dropout, "attention_dropout", 0),
+    HF_SHARE(dropout, "attention_dropout", 0),
     HF_REAL(query_scalar, "query_pre_attn_scalar", 256),
     HF_REAL(softcap, "attn_logit_softcapping", 0),
     HF_REAL(final_softcap, "final_logit_softcapping", 0),
@@ -489,8 +493,8 @@ static const plim_hf_key llama_keys[] = {
     HF_BOOL(attention_bias, "attention_bias", 0),
     HF_BOOL(mlp_bias, "mlp_bias", 0),
     HF_WORD(act, "hidden_act hidden_activation", "silu"),
-    HF_REAL(resid_dropout, "resid_pdrop", 0),
-    HF_REAL(partial, "rope_parameters.partial_rotary_factor partial_rotary_factor", 1),
+    HF_SHARE(resid_dropout, "resid_pdrop", 0),
+    HF_SHARE(partial, "rope_parameters.partial_rotary_factor partial_rotary_factor", 1),
     HF_OPTION(experts, "num_local_experts num_experts", 0),
     {HF_ROW(top_k, "num_experts_per_tok", SIZE), .number = 2, .max = 1024},
     HF_SIZE(expert_ffn, "moe_intermediate_size", 1408),
@@ -536,10 +540,10 @@ HF_DEFAULTS(gpt_oss_defaults, HF_IS("vocab_size", 201088), HF_IS("hidden_size", 
          HF_IS("rms_norm_eps", 1e-5), HF_IS("attention_bias", 1), HF_IS("num_local_experts", 128),
          HF_IS("num_experts_per_tok", 4));
 
-static const moe mixtral_moe = {"SparseMoeBlock", "gate", "gate experts", route_mixtral, false, false};
-static const moe qwen2_moe = {"SparseMoeBlock", "gate", "gate experts shared_expert shared_expert_gate", route_qwen, true, true};
-static const moe qwen3_moe = {"SparseMoeBlock", "gate", "experts gate", route_qwen, true, false};
-static const moe oss_moe = {"MLP", "router", "router experts", route_oss, false, false};
+static const moe mixtral_moe = {"SparseMoeBlock", "gate", "gate experts", route_mixtral, false, false, false};
+static const moe qwen2_moe = {"SparseMoeBlock", "gate", "gate experts shared_expert shared_expert_gate", route_qwen, true, true, true};
+static const moe qwen3_moe = {"SparseMoeBlock", "gate", "experts gate", route_qwen, true, false, true};
+static const moe oss_moe = {"MLP", "router", "router experts", route_oss, false, false, false};
 
 #define ROW(...) .row = &(const row){__VA_ARGS__}
 static const plim_hf_family llama_families[] = {

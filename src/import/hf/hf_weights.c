@@ -240,12 +240,13 @@ static plim_status adopt_items(plim_inventory *v, const plim_inventory *w, const
 static plim_status read_beside(plim_inventory *v, plim_str model_type, const plim_source *file,
                                const char *name, plim_err *err)
 {
-    const plim_importer *reader = plim_importer_probe(file->bytes);
+    const plim_importer *reader;
     plim_inventory w = {.arena = v->arena};
     plim_err why = PLIM_ERR_INIT;
-    if (!reader || !reader->list)
+    plim_status st = plim_importer_for(file->bytes, &reader, &why);
+    if (!st && (!reader || !reader->list))
         return PLIM_OK;
-    plim_status st = reader->list(&w, file, &why);
+    st = st ? st : reader->list(&w, file, &why);
     if (st == PLIM_ENOMEM)
         return plim_oom(err);
     if (st)

@@ -200,6 +200,7 @@ const plim_importer plim_importer_onnx = {
     .src = "https://github.com/onnx/onnx/blob/main/docs/IR.md",
     .gives = "graph, parameters",
     .probe = onnx_probe,
+    .asks = true,
     .read = onnx_read,
     .list = plim_onnx_list,
 };

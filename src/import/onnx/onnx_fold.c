@@ -109,7 +109,7 @@ static bool fold_constant(onnx_call *c)
     if ((a = plim_onnx_attr(c, "value_floats")) != NULL)
         return fold_floats(c, a->floats, a->n_floats, 1);
     a = plim_onnx_attr(c, "value");
-    onnx_tensor *t = a && a->tensor.p ? PLIM_NEW(c->f->a, onnx_tensor) : NULL;
+    onnx_tensor *t = a && a->tensor.file.p ? PLIM_NEW(c->f->a, onnx_tensor) : NULL;
     if (!t)
         return false;
     c->st = plim_onnx_parse_tensor(&c->f->m, a->tensor, t);
@@ -156,7 +156,7 @@ static bool fold_filled(onnx_call *c)
     onnx_tensor t;
     const onnx_data *value = NULL;
     const onnx_attr *a = plim_onnx_attr(c, "value");
-    if (a && a->tensor.p) {
+    if (a && a->tensor.file.p) {
         c->st = plim_onnx_parse_tensor(&c->f->m, a->tensor, &t);
         value = !c->st && t.numel == 1 ? plim_onnx_read_data(c->f, &t) : NULL;
         if (!value)

@@ -23,7 +23,7 @@ static plim_status list_constants(plim_inventory *v, onnx_model *m, plim_err *er
     for (uint32_t i = 0; i < m->graph.n_nodes && !st; i++) {
         const onnx_node *n = &m->graph.nodes[i];
         onnx_tensor t;
-        if (!plim_str_is(n->op, "Constant") || !n->n_attrs || !n->attrs[0].tensor.p ||
+        if (!plim_str_is(n->op, "Constant") || !n->n_attrs || !n->attrs[0].tensor.file.p ||
             !n->n_out)
             continue;
         st = plim_onnx_parse_tensor(m, n->attrs[0].tensor, &t);

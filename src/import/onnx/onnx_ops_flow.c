@@ -10,7 +10,7 @@ static onnx_graph *body_of(onnx_call *c, const char *name)
 {
     for (uint32_t i = 0; i < c->node->n_attrs; i++) {
         onnx_attr *a = &c->node->attrs[i];
-        if (!plim_str_is(a->name, name) || !a->graph.p)
+        if (!plim_str_is(a->name, name) || !a->graph.file.p)
             continue;
         if (!a->parsed) {
             onnx_graph *g = PLIM_NEW(c->f->a, onnx_graph);

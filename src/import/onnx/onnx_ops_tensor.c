@@ -324,7 +324,7 @@ void plim_onnx_filled(onnx_call *c)
     plim_meta m = {.dtype = PLIM_F32};
     onnx_tensor t;
     const onnx_attr *a = plim_onnx_attr(c, "value");
-    if (a && a->tensor.p) {
+    if (a && a->tensor.file.p) {
         c->st = plim_onnx_parse_tensor(&c->f->m, a->tensor, &t);
         if (c->st || !plim_onnx_type(t.type)->known)
             return;

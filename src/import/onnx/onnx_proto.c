@@ -468,7 +468,7 @@ static plim_status index_graph(onnx_model *m, onnx_graph *g)
         for (uint32_t k = 0; k < n->n_in && !st; k++)
             st = count_use(m, g, n->in[k], i);
         for (uint32_t k = 0; k < n->n_attrs; k++)
-            g->nested |= n->attrs[k].graph.p != NULL;
+            g->nested |= n->attrs[k].graph.file.p != NULL;
     }
     for (uint32_t i = 0; i < g->n_outputs && !st; i++) {
         st = count_use(m, g, g->outputs[i].name, PLIM_NONE);

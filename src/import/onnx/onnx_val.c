@@ -140,7 +140,8 @@ const onnx_data *plim_onnx_read_data(onnx *f, const onnx_tensor *t)
         int64_t v;
         uint64_t bits;
         if (e.number == TENSOR_RAW_DATA)
-            ok = e.type == ONNX_BYTES && read_raw(d, &k, type, w.p + e.from, e.size);
+            ok = e.type == ONNX_BYTES && !plim_bytes_need(w.file, e.from, e.size, NULL) &&
+                 read_raw(d, &k, type, w.file.p + e.from, e.size);
         else if (e.number == TENSOR_INT32_DATA || e.number == TENSOR_INT64_DATA ||
                  e.number == TENSOR_UINT64_DATA)
             while (ok && plim_onnx_next_int(&w, &e, &part, &v))

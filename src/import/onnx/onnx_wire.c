@@ -5,7 +5,7 @@
 
 onnx_wire plim_onnx_wire(plim_bytes file, plim_err *err)
 {
-    return (onnx_wire){.p = file.p, .end = file.n, .err = err};
+    return (onnx_wire){.file = file, .end = file.n, .err = err};
 }
 
 plim_status plim_onnx_fail(onnx_wire *w, plim_status code, uint64_t at, const char *fmt, ...)
@@ -21,11 +21,25 @@ plim_status plim_onnx_fail(onnx_wire *w, plim_status code, uint64_t at, const ch
     return w->bad = plim_fail(w->err, code, at, "%s at byte %" PRIu64, msg, at);
 }
 
+/* Whether the next n bytes are in memory. */
+static bool wire_there(onnx_wire *w, uint64_t n)
+{
+    plim_status st = plim_bytes_ahead(w->file, &w->there, w->at, n, w->err);
+    if (st) {
+        w->at = w->end;
+        w->bad = w->bad ? w->bad : st;
+    }
+    return !st;
+}
+
 static bool wire_varint(onnx_wire *w, uint64_t *out)
 {
+    enum { MOST = 10 };
     uint64_t v = 0, from = w->at;
+    if (!wire_there(w, PLIM_MIN((uint64_t)MOST, w->end - w->at)))
+        return false;
     for (int i = 0; w->at < w->end; i++) {
-        uint8_t byte = w->p[w->at++];
+        uint8_t byte = w->file.p[w->at++];
         if (i == 9 && byte > 1) {
             plim_onnx_fail(w, PLIM_EFORMAT, from, "a varint is longer than 10 bytes");
             return false;
@@ -48,8 +62,10 @@ static bool wire_fixed(onnx_wire *w, uint32_t size, uint64_t *out)
                        (unsigned)size, w->end - w->at);
         return false;
     }
+    if (!wire_there(w, size))
+        return false;
     for (uint32_t i = 0; i < size; i++)
-        v |= (uint64_t)w->p[w->at + i] << (8 * i);
+        v |= (uint64_t)w->file.p[w->at + i] << (8 * i);
     w->at += size;
     *out = v;
     return true;
@@ -107,7 +123,9 @@ plim_str plim_onnx_str(onnx_wire *w, const onnx_field *f)
 {
     if (!wire_is(w, f, ONNX_BYTES))
         return PLIM_STR("");
-    return (plim_str){(const char *)w->p + f->from, (size_t)f->size};
+    plim_status st = plim_bytes_need(w->file, f->from, f->size, w->err);
+    w->bad = w->bad ? w->bad : st;
+    return st ? PLIM_STR("") : (plim_str){(const char *)w->file.p + f->from, (size_t)f->size};
 }
 
 int64_t plim_onnx_int(onnx_wire *w, const onnx_field *f)
@@ -143,6 +161,7 @@ onnx_wire plim_onnx_message(onnx_wire *w, const onnx_field *f)
                        ONNX_MAX_DEPTH);
     sub.bad = w->bad;
     sub.depth++;
+    sub.there = 0;
     sub.at = w->bad ? 0 : f->from;
     sub.end = w->bad ? 0 : f->from + f->size;
     return sub;
@@ -153,9 +172,10 @@ onnx_wire plim_onnx_message(onnx_wire *w, const onnx_field *f)
 /* Enters a packed field; false: it holds a single value, which is taken. */
 static bool wire_packed(onnx_wire *w, const onnx_field *f, onnx_wire *part, bool *first)
 {
-    *first = !part->p;
+    *first = !part->file.p;
     if (*first) {
         *part = *w;
+        part->there = 0;
         part->at = f->from;
         part->end = f->from + f->size;
     }

@@ -14,8 +14,8 @@ enum { ONNX_MAX_DEPTH = 64 };
 
 /* A message, or the rest of it. */
 typedef struct onnx_wire {
-    const uint8_t *p; /* start of the whole file */
-    uint64_t at, end;
+    plim_bytes file;         /* the whole of it */
+    uint64_t at, end, there; /* the last: see plim_bytes_ahead */
     int depth;
     plim_err *err;
     plim_status bad; /* sticky: after an error there is no next field */

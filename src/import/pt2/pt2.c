@@ -672,7 +672,8 @@ static plim_status pt2_read(plim_graph *g, const plim_source *s, const plim_bind
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "a model JSON of %" PRIu64 " bytes, more than %llu", b.n,
                          PT2_JSON_LIMIT);
-    return read_json(g, &alone, b, 0, bind, err);
+    plim_status st = plim_bytes_need(b, 0, b.n, err);
+    return st ? st : read_json(g, &alone, b, 0, bind, err);
 }
 
 /* The model JSON on its own: an object whose "graph_module" comes early. */
@@ -707,5 +708,6 @@ const plim_importer plim_importer_pt2 = {
     .src = "https://docs.pytorch.org/docs/stable/export/pt2_archive.html",
     .gives = "graph, parameters",
     .probe = pt2_probe,
+    .asks = true,
     .read = pt2_read,
 };

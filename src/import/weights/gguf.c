@@ -288,6 +288,7 @@ const plim_importer plim_importer_gguf = {
     .src = "https://github.com/ggml-org/ggml/blob/master/docs/gguf.md",
     .gives = "parameters, cache",
     .probe = gguf_probe,
+    .asks = true,
     .without = "it holds weights for llama.cpp, not a model that "
                "PyTorch runs: give the folder with the model's "
                "config.json",

@@ -42,9 +42,17 @@ static uint64_t uint_at(const gguf *f, uint64_t at, uint32_t width)
     return x;
 }
 
+/* The next n bytes, which the file has, are in memory. */
+static bool gguf_there(gguf *f, uint64_t n)
+{
+    if (!f->bad)
+        f->bad = plim_bytes_ahead(f->b, &f->there, f->at, n, f->err);
+    return !f->bad;
+}
+
 uint64_t plim_gguf_read_uint(gguf *f, uint32_t width, const char *what)
 {
-    if (!gguf_room(f, width, what))
+    if (!gguf_room(f, width, what) || !gguf_there(f, width))
         return 0;
     f->at += width;
     return uint_at(f, f->at - width, width);
@@ -58,7 +66,7 @@ uint32_t plim_gguf_read_u32(gguf *f, const char *what)
 plim_str plim_gguf_read_str(gguf *f, const char *what)
 {
     uint64_t n = plim_gguf_read_uint(f, 8, what);
-    if (!gguf_room(f, n, what))
+    if (!gguf_room(f, n, what) || !gguf_there(f, n))
         return (plim_str){"", 0};
     f->at += n;
     return (plim_str){(const char *)f->b.p + f->at - n, (size_t)n};
@@ -95,7 +103,7 @@ static void skip_values(gguf *f, plim_str key, uint64_t type, uint64_t n, int de
     if (!gguf_room(f, bytes, n == 1 ? "a value" : "an array"))
         return;
     if (widths[type])
-        f->at += bytes;
+        f->at += gguf_there(f, bytes) ? bytes : 0;
     else
         for (uint64_t i = 0; i < n && !f->bad; i++)
             if (type == GGUF_STRING)

@@ -39,6 +39,7 @@ typedef struct gguf_kv {
 typedef struct gguf {
     plim_bytes b;
     uint64_t at, limit; /* limit: end of what may be read */
+    uint64_t there;     /* see plim_bytes_ahead */
     bool big;           /* big-endian */
     plim_status bad;    /* the first error; after it all reads return 0 */
     plim_err *err;

@@ -301,12 +301,15 @@ static plim_status st_list(plim_inventory *v, const plim_source *s, plim_err *er
     if (n > ST_HEADER_LIMIT)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "a header of %" PRIu64 " bytes, the limit is %d", n, ST_HEADER_LIMIT);
+    plim_status st = plim_bytes_need(b, 8, n, err);
+    if (st)
+        return st;
     plim_str text = {(const char *)b.p + 8, (size_t)n};
     if (!n || text.p[0] != '{')
         return plim_fail(err, PLIM_EFORMAT, 8, "the header does not begin with '{'");
     plim_json_init(&f.j, text, err);
     f.j.base = 8;
-    plim_status st = read_header(&f);
+    st = read_header(&f);
     size_t good = st ? text.n : plim_json_utf8(text);
     if (good < text.n)
         st = plim_fail(err, PLIM_EFORMAT, 8 + good,
@@ -332,6 +335,7 @@ const plim_importer plim_importer_safetensors = {
     .src = "https://github.com/huggingface/safetensors#format",
     .gives = "parameters",
     .probe = st_probe,
+    .asks = true,
     .without = "it holds weights but no model: give the folder with its config.json",
     .list = st_list,
 };

@@ -149,7 +149,10 @@ static plim_status compare_shard(shard_index *f, const shard_entry *e, uint32_t 
  * lead back here. */
 static plim_status list_opened(shard_index *f, const plim_source *shard, plim_err *err)
 {
-    const plim_importer *im = plim_importer_probe(shard->bytes);
+    const plim_importer *im;
+    plim_status st = plim_importer_for(shard->bytes, &im, err);
+    if (st)
+        return st;
     if (!im)
         return plim_fail(err, PLIM_EFORMAT, 0, "its format is not supported");
     if (im == &plim_importer_index || im->read || !im->list)

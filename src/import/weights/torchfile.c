@@ -274,6 +274,7 @@ const plim_importer plim_importer_torch = {
     .src = "torch/serialization.py, torch/_utils.py of 2.13",
     .gives = "parameters, optimizer state",
     .probe = torch_probe,
+    .asks = true,
     .without = "it holds weights, not the model that uses them: export "
                "the model with torch.export.save, or give the folder "
                "with its config.json",

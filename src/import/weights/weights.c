@@ -113,7 +113,8 @@ plim_status plim_weights_adapter(plim_inventory *v, uint32_t first, const plim_s
     plim_source config;
     plim_err why = PLIM_ERR_INIT;
     plim_status st = PLIM_OK;
-    if (!plim_source_beside(s, plim_str_of(config_name), v->arena, &config, &why))
+    if (!plim_source_beside(s, plim_str_of(config_name), v->arena, &config, &why) &&
+        !plim_bytes_need(config.bytes, 0, config.bytes.n, &why))
         st = read_config(v, config.bytes, &why, err);
     plim_source_close(&config);
     if (!st && why.code == PLIM_ENOMEM)

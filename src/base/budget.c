@@ -1,0 +1,106 @@
+/* budget.c -- how much memory the process holds for us, and how much work on one input may: see base.h. */
+#include <stdatomic.h>
+
+#include "base/os.h"
+
+enum { TIMES_INPUT = 64 };
+#define INPUT_FLOOR (128ull << 20)
+#define LITTLE (64ull << 20) /* may be had without asking the system what there is */
+
+static _Atomic uint64_t held, given, usual;
+static _Thread_local plim_budget *budget; /* the innermost */
+
+/* Asked for once, as others may have to be asked for it. */
+static uint64_t usual_limit(void)
+{
+    uint64_t limit = atomic_load(&usual);
+    if (!limit) {
+        limit = PLIM_MAX(plim_os_memory() / 4 * 3, LITTLE);
+        atomic_store(&usual, limit);
+    }
+    return limit;
+}
+
+void plim_limit_memory(uint64_t bytes) { atomic_store(&given, bytes); }
+
+static bool process_has(uint64_t bytes)
+{
+    uint64_t now = atomic_fetch_add(&held, bytes), limit = atomic_load(&given);
+    if (bytes <= UINT64_MAX - now && now + bytes <= (limit ? limit : LITTLE))
+        return true;
+    if (!limit && bytes <= UINT64_MAX - now && now + bytes <= usual_limit())
+        return true;
+    atomic_fetch_sub(&held, bytes);
+    return false;
+}
+
+bool plim_memory_take(uint64_t bytes)
+{
+    for (plim_budget *b = budget; b; b = b->outer)
+        if (bytes > b->limit - b->held) {
+            b->over = true;
+            return false;
+        }
+    if (!process_has(bytes))
+        return false;
+    for (plim_budget *b = budget; b; b = b->outer)
+        b->held += bytes;
+    return true;
+}
+
+void plim_memory_give(uint64_t bytes)
+{
+    atomic_fetch_sub(&held, bytes);
+    for (plim_budget *b = budget; b;
+         b = b->outer) /* what was taken before it began is not its */
+        b->held = plim_sat_sub(b->held, bytes);
+}
+
+/* ---- work on one input ------------------------------------------------------ */
+
+void plim_budget_begin(plim_budget *b, uint64_t input)
+{
+    uint64_t limit = plim_sat_add(plim_sat_mul(input, TIMES_INPUT), INPUT_FLOOR);
+    bool limited = input != PLIM_BUDGET_FREE && !atomic_load(&given);
+    *b = (plim_budget){.outer = budget, .input = input, .limit = limited ? limit : UINT64_MAX};
+    budget = b;
+}
+
+void plim_budget_failed(void)
+{
+    if (budget && !budget->over)
+        budget->failed = true;
+}
+
+plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err)
+{
+    plim_assert(budget == b);
+    budget = b->outer;
+    if (b->failed && b->outer)
+        b->outer->failed = true;
+    if (!b->over && !b->failed)
+        return st;
+    if (err)
+        *err = (plim_err)PLIM_ERR_INIT;
+    uint64_t limit = atomic_load(&given);
+    if (b->over)
+        return plim_fail(
+            err, PLIM_ENOMEM, 0,
+            "to read this file of %" PRIu64 " bytes takes more than %" PRIu64
+            " MiB of memory, the limit for its size (a larger one: --memory-limit)",
+            b->input, b->limit >> 20);
+    return plim_fail(err, PLIM_ENOMEM, 0,
+                     "out of memory for plimsoll's own tables, which may take %" PRIu64
+                     " MiB (--memory-limit)",
+                     (limit ? limit : usual_limit()) >> 20);
+}
+
+/* ---- for tests ----------------------------------------------------------------- */
+
+#ifdef PLIM_DEBUG
+static _Thread_local uint64_t fail_in;
+
+void plim_memory_fail_in(uint64_t n) { fail_in = n; }
+uint64_t plim_memory_fail_left(void) { return fail_in; }
+bool plim_memory_fails(void) { return fail_in && !--fail_in; }
+#endif

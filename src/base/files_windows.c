@@ -1,0 +1,158 @@
+/* files_windows.c -- files of Windows: base.h, "files".
+ *
+ * Paths are UTF-8 here and UTF-16 there.  Files are opened through the C library, whose errno
+ * has the words that the other systems use. */
+#include "base/os.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <io.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+
+enum { PATH_MOST = 32768 }; /* of Windows, with the NUL */
+
+/* False: it is no path. */
+static bool widen_path(wchar_t *out, const char *path)
+{
+    if (MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, out, PATH_MOST))
+        return true;
+    errno = EINVAL;
+    return false;
+}
+
+static DWORD path_attributes(const char *path)
+{
+    wchar_t wide[PATH_MOST];
+    return widen_path(wide, path) ? GetFileAttributesW(wide) : INVALID_FILE_ATTRIBUTES;
+}
+
+/* /dev/stdin, as other systems name it, is the standard input. */
+static int open_file(const char *path)
+{
+    wchar_t wide[PATH_MOST];
+    if (!strcmp(path, "/dev/stdin")) {
+        int fd = _dup(0);
+        if (fd >= 0)
+            _setmode(fd, _O_BINARY);
+        return fd;
+    }
+    return widen_path(wide, path) ? _wopen(wide, _O_RDONLY | _O_BINARY | _O_NOINHERIT) : -1;
+}
+
+/* Of a file, or with INVALID_HANDLE_VALUE of that much memory; it outlives the handle.  NULL:
+ * GetLastError says why. */
+static void *map_view(HANDLE file, uint64_t bytes)
+{
+    bool memory = file == INVALID_HANDLE_VALUE;
+    HANDLE mapping = CreateFileMappingW(file, NULL, memory ? PAGE_READWRITE : PAGE_READONLY,
+                                        (DWORD)(bytes >> 32), (DWORD)bytes, NULL);
+    DWORD access = memory ? FILE_MAP_WRITE : FILE_MAP_READ;
+    void *view = mapping ? MapViewOfFile(mapping, access, 0, 0, 0) : NULL;
+    if (mapping)
+        CloseHandle(mapping);
+    return view;
+}
+
+/* A pipe has no size and cannot be mapped: its contents are read into memory. */
+static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_err *err)
+{
+    const uint64_t least = 1u << 20, most = 1u << 28;
+    uint64_t cap = 0;
+    int got = 1;
+    while (got) {
+        if (out->n == cap) {
+            uint64_t more = cap ? cap * 2 : least;
+            if (more > most)
+                return plim_fail(
+                    err, PLIM_EIO, 0,
+                    "'%s' is not a regular file and is over the limit of %llu bytes", path,
+                    (unsigned long long)most);
+            plim_bytes grown = {.p = map_view(INVALID_HANDLE_VALUE, more), .n = out->n};
+            if (!grown.p)
+                return plim_oom(err);
+            if (out->n)
+                memcpy((void *)(uintptr_t)grown.p, out->p, (size_t)out->n);
+            plim_file_close(out);
+            *out = grown;
+            cap = more;
+        }
+        got = _read(fd, (void *)(uintptr_t)(out->p + out->n), (unsigned)(cap - out->n));
+        if (got < 0)
+            return plim_fail(err, PLIM_EIO, 0, "cannot read '%s': %s", path, strerror(errno));
+        out->n += (uint64_t)got;
+    }
+    return PLIM_OK;
+}
+
+static plim_status map_or_read(plim_bytes *out, int fd, const char *path, plim_err *err)
+{
+    struct _stat64 sb;
+    if (_fstat64(fd, &sb))
+        return plim_fail(err, PLIM_EIO, 0, "cannot stat '%s': %s", path, strerror(errno));
+    if ((sb.st_mode & _S_IFMT) != _S_IFREG || !sb.st_size)
+        return read_to_end(out, fd, path, err);
+    *out =
+        (plim_bytes){.p = map_view((HANDLE)_get_osfhandle(fd), 0), .n = (uint64_t)sb.st_size};
+    if (out->p)
+        return PLIM_OK;
+    return plim_fail(err, PLIM_EIO, 0, "cannot map '%s': error %lu of Windows", path,
+                     GetLastError());
+}
+
+/* A file that is mapped cannot be cut short here. */
+plim_status plim_bytes_need(plim_bytes b, uint64_t at, uint64_t n, plim_err *err)
+{
+    (void)b, (void)at, (void)n, (void)err;
+    return PLIM_OK;
+}
+
+plim_status plim_file_read(plim_bytes *out, const char *path, plim_err *err)
+{
+    return plim_file_open(out, path, false, err);
+}
+
+plim_status plim_file_open(plim_bytes *out, const char *path, bool regular, plim_err *err)
+{
+    (void)regular; /* pipes have names of their own */
+    *out = (plim_bytes){.p = NULL};
+    if (plim_file_is_folder(path))
+        return plim_fail(err, PLIM_EIO, 0, "cannot read '%s': is a directory", path);
+    int fd = open_file(path);
+    if (fd < 0)
+        return plim_fail(err, PLIM_EIO, 0, "cannot open '%s': %s", path, strerror(errno));
+    plim_status st = map_or_read(out, fd, path, err);
+    if (st || !out->n)
+        plim_file_close(out);
+    _close(fd);
+    return st;
+}
+
+void plim_file_close(plim_bytes *b)
+{
+    if (b->p)
+        UnmapViewOfFile(b->p);
+    *b = (plim_bytes){.p = NULL};
+}
+
+bool plim_file_exists(const char *path)
+{
+    return path_attributes(path) != INVALID_FILE_ATTRIBUTES;
+}
+
+bool plim_file_is_folder(const char *path)
+{
+    DWORD a = path_attributes(path);
+    return a != INVALID_FILE_ATTRIBUTES && a & FILE_ATTRIBUTE_DIRECTORY;
+}
+
+void plim_file_slashes(char *path)
+{
+    for (; *path; path++)
+        if (*path == '\\')
+            *path = '/';
+}
