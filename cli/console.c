@@ -138,6 +138,8 @@ int plim_console_close(plim_console *c, int code)
         c->error = errno;
     if (!c->error || plim_terminal_gone(c->error))
         return code;
+    if (code > PLIM_EXIT_NO) /* it said why */
+        return code;
     fprintf(stderr, "plimsoll: cannot write: %s\n", strerror(c->error));
     return PLIM_EXIT_HOST;
 }

@@ -125,6 +125,20 @@ void plim_arena_reset(plim_arena *a)
     a->used = 0;
 }
 
+void plim_arena_adopt(plim_arena *a, plim_arena *from)
+{
+    plim_arena_chunk **end = a->head ? &a->head->next : &a->head; /* the first one has room */
+    for (plim_arena_chunk *c = from->head, *next; c; c = next) {
+        next = c->next;
+        c->next = *end;
+        *end = c;
+        end = &c->next;
+    }
+    a->used += from->used;
+    from->head = NULL;
+    plim_arena_free(from);
+}
+
 plim_str plim_arena_str(plim_arena *a, plim_str s)
 {
     char *p = s.n < SIZE_MAX ? plim_arena_new(a, s.n + 1, 1) : NULL;

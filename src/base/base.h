@@ -163,13 +163,13 @@ void plim_budget_begin(plim_budget *b, uint64_t input);
 plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err);
 void plim_budget_failed(void); /* memory could not be had */
 
-#ifdef PLIM_DEBUG /* for tests: of the next allocations of this thread the n-th fails; 0: none */
-void plim_memory_fail_in(uint64_t n);
-uint64_t plim_memory_fail_left(void); /* 0: it has failed */
-bool plim_memory_fails(void);
-#else
-static inline bool plim_memory_fails(void) { return false; }
-#endif
+/* For tests of one thread: of the next allocations the n-th fails; 0: none, or it has failed. */
+extern uint64_t plim_memory_fail_in;
+static inline bool plim_memory_fails(void)
+{
+    return plim_memory_fail_in && !--plim_memory_fail_in;
+}
+uint64_t plim_memory_held(void); /* bytes taken and not given back */
 
 /* ---- arena: an owner for a result, with a hard cap --------------------- */
 
@@ -195,6 +195,8 @@ void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size);
 void plim_arena_free(plim_arena *a); /* harmless on PLIM_ARENA_INIT, and twice */
 /* Discards everything handed out but keeps the memory for reuse. */
 void plim_arena_reset(plim_arena *a);
+/* All that `from` holds becomes a's; `from` is empty then. */
+void plim_arena_adopt(plim_arena *a, plim_arena *from);
 plim_str plim_arena_str(plim_arena *a,
                         plim_str s); /* a copy, NUL after it; {NULL,0} on failure */
 plim_str plim_arena_printf(plim_arena *a, const char *fmt, ...) PLIM_PRINTF(2, 3);

@@ -21,6 +21,10 @@ static uint64_t usual_limit(void)
     return limit;
 }
 
+uint64_t plim_memory_fail_in;
+
+uint64_t plim_memory_held(void) { return atomic_load(&held); }
+
 void plim_limit_memory(uint64_t bytes) { atomic_store(&given, bytes); }
 
 static bool process_has(uint64_t bytes)
@@ -94,13 +98,3 @@ plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err)
                      " MiB (--memory-limit)",
                      (limit ? limit : usual_limit()) >> 20);
 }
-
-/* ---- for tests ----------------------------------------------------------------- */
-
-#ifdef PLIM_DEBUG
-static _Thread_local uint64_t fail_in;
-
-void plim_memory_fail_in(uint64_t n) { fail_in = n; }
-uint64_t plim_memory_fail_left(void) { return fail_in; }
-bool plim_memory_fails(void) { return fail_in && !--fail_in; }
-#endif

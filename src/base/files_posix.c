@@ -13,6 +13,12 @@
 #include <pthread.h>
 #endif
 
+static plim_status no_memory(plim_err *err)
+{
+    plim_budget_failed();
+    return plim_oom(err);
+}
+
 /* A pipe has no size and cannot be mapped: its contents are read into memory. */
 static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_err *err)
 {
@@ -32,7 +38,7 @@ static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_e
                                "'%s' is not a regular file and is over the limit of %zu bytes",
                                path, most);
             else if (q == MAP_FAILED)
-                st = plim_oom(err);
+                st = no_memory(err);
             if (st)
                 break;
             if (p) {
@@ -108,7 +114,7 @@ static struct plim_file *new_file(int fd, uint64_t n, const char *path)
     long page = sysconf(_SC_PAGESIZE); /* has up to 64 KiB */
     uint64_t block = PLIM_MAX((uint64_t)LEAST_BLOCK, page > 0 ? (uint64_t)page : 0);
     uint64_t words = n / block / 64 + 1;
-    struct plim_file *f = calloc(1, sizeof *f);
+    struct plim_file *f = plim_memory_fails() ? NULL : calloc(1, sizeof *f);
     if (!f)
         return NULL;
     f->fd = fd;
@@ -134,11 +140,11 @@ static struct plim_file *new_file(int fd, uint64_t n, const char *path)
 
 static plim_status read_block(struct plim_file *f, uint64_t from, uint64_t n, plim_err *err)
 {
-    if (!plim_memory_take(n))
-        return plim_oom(err);
+    if (plim_memory_fails() || !plim_memory_take(n))
+        return no_memory(err);
     f->held += n;
     if (mprotect(f->p + from, (size_t)n, PROT_READ | PROT_WRITE) != 0)
-        return plim_oom(err);
+        return no_memory(err);
     for (uint64_t done = 0; done < n;) {
         ssize_t got =
             pread(f->fd, f->p + from + done, (size_t)(n - done), (off_t)(from + done));
@@ -204,7 +210,7 @@ static plim_status open_regular(plim_bytes *out, int *fd, uint64_t n, const char
                          n);
     struct plim_file *f = new_file(*fd, n, path);
     if (!f)
-        return plim_oom(err);
+        return no_memory(err);
     *fd = -1;
     *out = (plim_bytes){.p = f->p, .n = n, .file = f};
     plim_status st = plim_bytes_need(*out, 0, PLIM_MIN(n, (uint64_t)READ_WHOLE), err);

@@ -539,8 +539,8 @@ void plim_nn_node(plim_nn *n, const char *target, const plim_named_arg *args, ui
         nn_check_sizes(n, &node);
     if (!n->st && plim_graph_add_node(g, &node) == PLIM_NONE)
         nn_oom(n);
-    if (!n->st)
-        memcpy(out, outs, n_out * sizeof *out);
+    for (uint32_t i = 0; i < n_out && !n->st; i++)
+        out[i] = outs[i];
 }
 
 uint32_t plim_nn_op(plim_nn *n, const char *target, const plim_named_arg *args,

@@ -241,16 +241,31 @@ plim_status plim_model_graph(const plim_model *m, const plim_binding *bind, plim
 
 /* ---- what it holds -------------------------------------------------------------- */
 
+/* What remains of a graph that could not be built is given back: a list of the file may take as much again. */
+static plim_status try_graph(const plim_model *m, const plim_binding *bind, plim_arena *a,
+                             plim_graph *g, plim_err *err)
+{
+    plim_arena own = {.limit = a->limit};
+    plim_status st = plim_model_graph(m, bind, &own, g, err);
+    if (st) {
+        plim_arena_free(&own);
+        return st;
+    }
+    plim_arena_adopt(a, &own);
+    g->arena = a;
+    return PLIM_OK;
+}
+
 /* For training, or if it cannot be trained, for inference: *alone.  err: why not. */
 static bool list_graph(const plim_model *m, const plim_binding *bind, plim_arena *a,
                        plim_graph *g, bool *alone, plim_err *err)
 {
     plim_binding infer = *bind;
     plim_err none = PLIM_ERR_INIT;
-    plim_status st = plim_model_graph(m, bind, a, g, err);
+    plim_status st = try_graph(m, bind, a, g, err);
     infer.infer = true;
     *alone = st == PLIM_EUNSUPPORTED && !bind->infer &&
-             plim_model_graph(m, &infer, a, g, &none) == PLIM_OK;
+             try_graph(m, &infer, a, g, &none) == PLIM_OK;
     return !st || *alone;
 }
 

@@ -272,6 +272,8 @@ static uint32_t add_adapter(adapter *ad, uint32_t x, uint32_t base)
 {
     plim_nn *n = &ad->n;
     const plim_lora *l = ad->spec;
+    if (n->st)
+        return PLIM_NONE;
     plim_dtype t = n->g->values[base].meta.dtype;
     double by = l->alpha / (l->rslora ? sqrt((double)l->r) : (double)l->r);
     bool drops = l->dropout > 0 && !ad->run.infer;

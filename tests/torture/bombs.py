@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""bombs.py PROGRAM -- small files that take much, and all samples, with little memory.
+
+Writes files that took gigabytes or many seconds once, such as 663 bytes of ONNX with four nested loops, and
+reads each of them, and each file of tests/data, with `info`, and `estimate` or, what is no model, `replay`:
+
+ * every file under a limit of 512,000 KiB of address space, as a container has: exit status 0 to 4 within 10 s of processor time;
+ * the bombs, further, without a limit: no more memory than a floor and 64 times their size, within these 10 s, and
+   with the exit status and the words that are listed.
+
+Prints one line of counts, then what was wrong; exit status 1 if anything was.
+"""
+
+import json
+import os
+import pathlib
+import resource
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+LIMIT = 512_000 * 1024
+FLOOR = 192 << 20  # 128 MiB for a reader, and the program itself
+SECONDS = 10
+
+
+# ---- protobuf, as ONNX uses it ------------------------------------------------------------------
+
+
+def varint(n):
+    out = b""
+    while n > 0x7F:
+        out += bytes([n & 0x7F | 0x80])
+        n >>= 7
+    return out + bytes([n])
+
+
+def number(field, n):
+    return varint(field << 3) + varint(n)
+
+
+def text(field, value):
+    value = value.encode() if isinstance(value, str) else value
+    return varint(field << 3 | 2) + varint(len(value)) + value
+
+
+def node(op, inputs, outputs, *attributes):
+    return (b"".join(text(1, i) for i in inputs) + b"".join(text(2, o) for o in outputs) + text(4, op)
+            + b"".join(text(5, a) for a in attributes))
+
+
+def value(name, shape, dtype=1):
+    dims = b"".join(text(1, number(1, d)) for d in shape)
+    return text(1, name) + text(2, text(1, number(1, dtype) + text(2, dims)))
+
+
+def tensor(name, dims, dtype, raw):
+    return b"".join(number(1, d) for d in dims) + number(2, dtype) + text(8, name) + text(9, raw)
+
+
+def graph(nodes, inputs, outputs, weights=()):
+    return (b"".join(text(1, n) for n in nodes) + text(2, "g") + b"".join(text(5, w) for w in weights)
+            + b"".join(text(11, i) for i in inputs) + b"".join(text(12, o) for o in outputs))
+
+
+def onnx(g):
+    return number(1, 8) + text(8, text(1, "") + number(2, 18)) + text(7, g)
+
+
+def body_of_loop(depth, most):
+    i, go, x = (f"{letter}{depth}" for letter in "icx")
+    if depth == most:
+        inner = node("Relu", [x], [x + "o"])
+    else:
+        inner = node("Loop", ["M", go, x], [x + "o"],
+                     text(1, "body") + text(6, body_of_loop(depth + 1, most)) + number(20, 5))
+    return graph([inner, node("Identity", [go], [go + "o"])], [value(i, (), 7), value(go, (), 9), value(x, (2,))],
+                 [value(go + "o", (), 9), value(x + "o", (2,))])
+
+
+def nested_loops(depth, trips):
+    loop = node("Loop", ["M", "C", "x"], ["y"], text(1, "body") + text(6, body_of_loop(1, depth)) + number(20, 5))
+    return onnx(graph([loop], [value("x", (2,))], [value("y", (2,))],
+                      [tensor("M", (), 7, struct.pack("<q", trips)), tensor("C", (), 9, b"\1")]))
+
+
+def chain(n):
+    return onnx(graph([node("Relu", [f"a{i}"], [f"a{i + 1}"]) for i in range(n)], [value("a0", (2,))],
+                      [value(f"a{n}", (2,))]))
+
+
+def grouped_conv(group):
+    conv = node("Conv", ["x", "w"], ["y"], text(1, "group") + number(3, group) + number(20, 2))
+    return onnx(graph([conv], [value("x", (1, 4, 8, 8))], [value("y", (1, 4, 8, 8))],
+                      [tensor("w", (4, 1, 1, 1), 1, bytes(16))]))
+
+
+def bombs(folder):
+    """(path, exit statuses of info and estimate, what one of them says)."""
+    def write(name, data):
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        return path
+
+    def archive(name, pickle):
+        with zipfile.ZipFile(folder / name, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as z:
+            z.writestr("archive/data.pkl", b"\x80\x02" + pickle + b".")
+            z.writestr("archive/version", "3\n")
+        return folder / name
+
+    def config(name, **keys):
+        return write(f"{name}/config.json", json.dumps(keys).encode()).parent
+
+    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64, "num_attention_heads": 4,
+             "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 100}
+    more = "takes more than"
+    yield write("loops.onnx", nested_loops(4, 50)), (0, 4), more
+    yield write("million.onnx", chain(1_000_000)), (0, 4), more
+    yield write("group.onnx", grouped_conv(2**63 - 1)), (0, 0), "onnx.Conv"
+    yield archive("brackets.pt", b"]" * 12_000_000 + b"a"), (4, 3), more
+    yield archive("nones.pt", b"N" * 300_000_000), (4, 3), more
+    yield config("t5", model_type="t5", architectures=["T5ForConditionalGeneration"],
+                 num_decoder_layers=10**9), (3, 3), "'num_decoder_layers' is 1000000000, not in 0..1024"
+    yield config("vit", model_type="vit", architectures=["ViTForImageClassification"],
+                 image_size=10**15), (3, 3), "'image_size' is 1000000000000000, not in 1..2147483647"
+    yield config("no_head", **llama, head_dim=0), (3, 3), "'head_dim' is 0, not in 1.."
+    yield config("no_keys", **llama, num_key_value_heads=0), (3, 3), "'num_key_value_heads' is 0, not in 1.."
+    yield config("no_experts", **dict(llama, model_type="mixtral", architectures=["MixtralForCausalLM"]),
+                 num_key_value_heads=4, num_local_experts=0), (3, 3), "'num_local_experts' is 0, not in 1.."
+    yield config("dropout", **llama, attention_dropout=7.5), (3, 3), "'attention_dropout' is 7.5, not in 0..1"
+    yield config("negative", **llama, attention_dropout=-1), (3, 3), "'attention_dropout' is -1, not in 0..1"
+
+
+class Runner:
+    def __init__(self, program):
+        self.program, self.runs, self.wrong, self.most = program, 0, [], 0
+
+    def run(self, path, command, limit):
+        def restrict():
+            if limit:
+                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+        with tempfile.TemporaryFile() as out:
+            child = subprocess.Popen([self.program, command, str(path)], stdout=out, stderr=out, preexec_fn=restrict)
+            _, status, usage = os.wait4(child.pid, 0)
+            child.returncode = status
+            out.seek(0)
+            said = " ".join(out.read().decode("utf-8", "replace").split())
+        status = os.waitstatus_to_exitcode(status)
+        self.runs += 1
+        self.expect(0 <= status <= 4, path, command, limit, f"exit status {status}: {said[-200:]}")
+        took = usage.ru_utime + usage.ru_stime
+        self.expect(took < SECONDS, path, command, limit, f"it took {took:.1f} s")
+        return status, said, usage.ru_maxrss * 1024
+
+    def expect(self, true, path, command, limit, why):
+        if not true:
+            self.wrong.append(f"{command} {path}{f' within {limit} bytes' if limit else ''}: {why}")
+
+    def explode(self, path, statuses, words):
+        size = path.stat().st_size if path.is_file() else 0
+        heard = []
+        for command, wanted in zip(("info", "estimate"), statuses):
+            status, said, held = self.run(path, command, 0)
+            heard.append(said)
+            self.most = max(self.most, held - 64 * size)
+            self.expect(status == wanted, path, command, 0, f"exit status {status}, not {wanted}: {said[-200:]}")
+            self.expect(held < FLOOR + 64 * size, path, command, 0, f"it took {held >> 20} MiB")
+            self.run(path, command, LIMIT)
+        self.expect(any(words in said for said in heard), path, "info", 0, f"it does not say '{words}': {heard}")
+
+
+def main():
+    runner = Runner(os.path.abspath(sys.argv[1]))
+    samples = [p for p in sorted(DATA.rglob("*")) if p.is_file()]
+    for path in samples:
+        known, _, _ = runner.run(path, "info", LIMIT)
+        runner.run(path, "replay" if known else "estimate", LIMIT)
+    with tempfile.TemporaryDirectory() as folder:
+        n = 0
+        for n, bomb in enumerate(bombs(pathlib.Path(folder)), 1):
+            runner.explode(*bomb)
+    print(f"{len(samples)} samples and {n} bombs, {runner.runs} runs; a bomb takes {runner.most >> 20} MiB at most, "
+          "besides 64 times its size")
+    print(*runner.wrong, sep="\n", end="\n" if runner.wrong else "")
+    return 1 if runner.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
