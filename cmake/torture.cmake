@@ -13,3 +13,9 @@ if(TARGET plimsoll AND NOT sanitize AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/torture/bombs.py
                      $<TARGET_FILE:plimsoll>)
 endif()
+
+# ---- many questions in one process ----
+
+plim_test_program(torture_soak SOURCES tests/torture/soak.c tests/unit/scenarios.c)
+target_include_directories(torture_soak PRIVATE tests/unit)
+add_test(NAME torture.soak COMMAND torture_soak 1000)

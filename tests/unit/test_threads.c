@@ -2,8 +2,9 @@
  * return what each would return alone.  `make tsan` checks memory accesses meanwhile. */
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-#include "base/fmt.h"
+#include "scenarios.h"
 #include "unit.h"
 
 #define DATA PLIM_SOURCE_DIR "/tests/data/"
@@ -114,8 +115,61 @@ static void test_eight(void **state)
     close_all();
 }
 
+/* A thread that asks each scenario with handles of its own, from `first` on. */
+typedef struct player {
+    pthread_t thread;
+    size_t first, n;
+    answer *got;
+} player;
+
+static const scenario *scenario_at(size_t i)
+{
+    return i < n_scenarios ? &scenarios[i] : &families[i - n_scenarios];
+}
+
+static void *play_all(void *ud)
+{
+    player *p = ud;
+    for (size_t i = 0; i < p->n; i++) {
+        size_t at = (p->first + i) % p->n;
+        ask_scenario(scenario_at(at), 0, &p->got[at]);
+    }
+    return NULL;
+}
+
+static void test_scenarios(void **state)
+{
+    (void)state;
+    static player alone, together[8];
+    size_t n = n_scenarios + n_families;
+    uint64_t before = plim_memory_held();
+    alone = (player){.n = n, .got = calloc(n, sizeof *alone.got)};
+    play_all(&alone);
+    for (size_t i = 0; i < PLIM_COUNT(together); i++) {
+        together[i] = (player){.first = i * 11, .n = n, .got = calloc(n, sizeof *alone.got)};
+        assert_int_equal(pthread_create(&together[i].thread, NULL, play_all, &together[i]), 0);
+    }
+    for (size_t i = 0; i < PLIM_COUNT(together); i++)
+        pthread_join(together[i].thread, NULL);
+    for (size_t k = 0; k < n; k++) {
+        plim_str want = plim_buf_str(&alone.got[k].text);
+        CHECK(scenario_at(k)->model, alone.got[k].st == PLIM_OK && want.n);
+        for (size_t i = 0; i < PLIM_COUNT(together); i++) {
+            CHECK(scenario_at(k)->model,
+                  plim_str_eq(plim_buf_str(&together[i].got[k].text), want));
+            plim_arena_free(&together[i].got[k].arena);
+        }
+        plim_arena_free(&alone.got[k].arena);
+    }
+    for (size_t i = 0; i < PLIM_COUNT(together); i++)
+        free(together[i].got);
+    free(alone.got);
+    CHECK("nothing is left behind", plim_memory_held() == before);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_eight)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_eight),
+                                       cmocka_unit_test(test_scenarios)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
