@@ -56,28 +56,43 @@ static uint64_t number_in(const char *path)
     return end > text && x ? x : UINT64_MAX; /* "max" */
 }
 
-/* Of the container, or of the service: /proc/self/cgroup names its groups, each within the one before. */
+/* Lowers *least to the limits of the group `own` below `root` and of those around it; shortens `own`. */
+static void lower_limit(uint64_t *least, const char *root, char *own, const char *file)
+{
+    char path[1200];
+    for (char *end = own + strlen(own); end; end = strrchr(own, '/')) {
+        *end = 0;
+        snprintf(path, sizeof path, "%s%s/%s", root, own, file);
+        uint64_t limit = number_in(path);
+        *least = PLIM_MIN(*least, limit);
+    }
+}
+
+/* Of the container, or of the service: a line of /proc/self/cgroup is "0::/a/b" (version 2) or, of
+ * version 1, "4:memory:/a/b". */
 static uint64_t group_memory(void)
 {
-    static const char *const whole[] = {"/sys/fs/cgroup/memory.max",
-                                        "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    static const char *const two = "/sys/fs/cgroup", *max = "memory.max";
+    static const char *const one = "/sys/fs/cgroup/memory", *limit = "memory.limit_in_bytes";
+    char text[4096] = "", none[] = "", line[1024];
     uint64_t least = UINT64_MAX;
-    char line[1024] = "", path[1200];
-    for (size_t i = 0; i < PLIM_COUNT(whole); i++)
-        least = PLIM_MIN(least, number_in(whole[i]));
+    /* in a container its own group is the root, whatever the name that it has outside */
+    lower_limit(&least, two, none, max);
+    lower_limit(&least, one, none, limit);
     int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, line, sizeof line - 1);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
     if (fd >= 0)
         close(fd);
-    char *own = n > 0 ? strstr(line, "0::/") : NULL;
-    if (!own)
-        return least;
-    own += 3;
-    own[strcspn(own, "\n")] = 0;
-    for (char *end = own + strlen(own); end > own; end = strrchr(own, '/')) {
-        *end = 0;
-        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", own);
-        least = PLIM_MIN(least, number_in(path));
+    for (const char *at = n > 0 ? text : ""; *at; at += strcspn(at, "\n"), at += *at != 0) {
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(at, "\n"), at);
+        char *names = strchr(line, ':'), *own = names ? strchr(names + 1, ':') : NULL;
+        if (!own || own[1] != '/')
+            continue;
+        *own++ = 0;
+        if (!names[1])
+            lower_limit(&least, two, own, max);
+        else if (strstr(names, ":memory"))
+            lower_limit(&least, one, own, limit);
     }
     return least;
 }
@@ -93,8 +108,9 @@ uint64_t plim_os_memory(void)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     uint64_t all = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : UINT64_MAX;
-    all = PLIM_MIN(all, group_memory());
-    all = PLIM_MIN(all, own_limit(RLIMIT_AS));
-    return PLIM_MIN(all, own_limit(RLIMIT_DATA));
+    const uint64_t limits[] = {group_memory(), own_limit(RLIMIT_AS), own_limit(RLIMIT_DATA)};
+    for (size_t i = 0; i < PLIM_COUNT(limits); i++)
+        all = PLIM_MIN(all, limits[i]);
+    return all;
 }
 #endif

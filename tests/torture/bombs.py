@@ -4,7 +4,8 @@
 Writes files that took gigabytes or many seconds once, such as 663 bytes of ONNX with four nested loops, and
 reads each of them, and each file of tests/data, with `info`, and `estimate` or, what is no model, `replay`:
 
- * every file under a limit of 512,000 KiB of address space, as a container has: exit status 0 to 4 within 10 s of processor time;
+ * every file under a limit of 512,000 KiB of address space, and the bombs in a control group of that size, as
+   a container is, where one can be made: exit status 0 to 4 within 10 s of processor time;
  * the bombs, further, without a limit: no more memory than a floor and 64 times their size, within these 10 s, and
    with the exit status and the words that are listed.
 
@@ -135,13 +136,31 @@ def bombs(folder):
     yield config("negative", **llama, attention_dropout=-1), (3, 3), "'attention_dropout' is -1, not in 0..1"
 
 
+def make_group():
+    """A control group with that much memory; None: this user cannot make one."""
+    for root, file in ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max"):
+        path = pathlib.Path(root, f"plimsoll-{os.getpid()}")
+        try:
+            path.mkdir()
+            try:
+                (path / file).write_text(str(LIMIT))
+                return path
+            except OSError:
+                path.rmdir()
+        except OSError:
+            pass
+    return None
+
+
 class Runner:
     def __init__(self, program):
-        self.program, self.runs, self.wrong, self.most = program, 0, [], 0
+        self.program, self.runs, self.wrong, self.most, self.group = program, 0, [], 0, make_group()
 
-    def run(self, path, command, limit):
+    def run(self, path, command, limit, group=None):
         def restrict():
-            if limit:
+            if group:
+                (group / "cgroup.procs").write_text(str(os.getpid()))
+            elif limit:
                 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
         with tempfile.TemporaryFile() as out:
@@ -171,6 +190,8 @@ class Runner:
             self.expect(status == wanted, path, command, 0, f"exit status {status}, not {wanted}: {said[-200:]}")
             self.expect(held < FLOOR + 64 * size, path, command, 0, f"it took {held >> 20} MiB")
             self.run(path, command, LIMIT)
+            if self.group:
+                self.run(path, command, LIMIT, self.group)
         self.expect(any(words in said for said in heard), path, "info", 0, f"it does not say '{words}': {heard}")
 
 
@@ -184,8 +205,10 @@ def main():
         n = 0
         for n, bomb in enumerate(bombs(pathlib.Path(folder)), 1):
             runner.explode(*bomb)
+    if runner.group:
+        runner.group.rmdir()
     print(f"{len(samples)} samples and {n} bombs, {runner.runs} runs; a bomb takes {runner.most >> 20} MiB at most, "
-          "besides 64 times its size")
+          f"besides 64 times its size; {'in a control group, too' if runner.group else 'no control group could be made'}")
     print(*runner.wrong, sep="\n", end="\n" if runner.wrong else "")
     return 1 if runner.wrong else 0
 
