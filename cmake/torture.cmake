@@ -19,3 +19,22 @@ endif()
 plim_test_program(torture_soak SOURCES tests/torture/soak.c tests/unit/scenarios.c)
 target_include_directories(torture_soak PRIVATE tests/unit)
 add_test(NAME torture.soak COMMAND torture_soak 1000)
+
+# ---- the Python package from several threads: what of the library the thread sanitizer sees ----
+
+if(PLIM_TSAN)
+    execute_process(COMMAND ${CMAKE_C_COMPILER} -print-file-name=libtsan.so
+                    OUTPUT_VARIABLE tsan_library OUTPUT_STRIP_TRAILING_WHITESPACE)
+    execute_process(COMMAND ${Python3_EXECUTABLE} -c "import sys; print(sys.executable)"
+                    OUTPUT_VARIABLE tsan_python OUTPUT_STRIP_TRAILING_WHITESPACE) # no script in between
+    add_dependencies(thread_tests plimsoll_shared plimsoll)
+    if(IS_ABSOLUTE "${tsan_library}")
+        add_test(NAME python.threads_tsan
+                 COMMAND ${CMAKE_COMMAND} -E env LD_PRELOAD=${tsan_library}
+                         PYTHONPATH=${CMAKE_SOURCE_DIR}/python:${CMAKE_SOURCE_DIR}/tests/python
+                         PYTHONDONTWRITEBYTECODE=1 PLIMSOLL_LIBRARY=$<TARGET_FILE:plimsoll_shared>
+                         PLIMSOLL_PROGRAM=$<TARGET_FILE:plimsoll>
+                         ${tsan_python} -m unittest test_threads)
+        set_tests_properties(python.threads_tsan PROPERTIES LABELS threads TIMEOUT 600)
+    endif()
+endif()

@@ -1,6 +1,6 @@
 """The scenarios of tests/unit/scenarios.c, asked by eight threads, have the answers that one thread gets.
 
-`tools/tsan_python.sh` runs this file with the thread sanitizer.
+`make tsan` runs this file with the thread sanitizer, too.
 """
 import pathlib
 import re
