@@ -72,13 +72,14 @@ static plim_status read_args(plim_vgpu *d, kernel_call *k, const plim_vgpu_arg *
         total += args[i].kind == PLIM_VGPU_TENSOR || args[i].kind == PLIM_VGPU_TENSORS
                      ? args[i].n
                      : 0;
-    k->n_out = (uint32_t)PLIM_MIN(total + PLIM_KERNEL_OUTS, 1u << 24);
+    uint32_t room = (uint32_t)PLIM_MIN(total + PLIM_KERNEL_OUTS, 1u << 24);
     k->args = PLIM_NEW_N(&d->scratch, plim_named_arg, (uint64_t)n + 1);
     k->value = PLIM_NEW_N(&d->scratch, plim_t, total + 1);
-    k->out = PLIM_NEW_N(&d->scratch, plim_t, k->n_out);
+    k->out = PLIM_NEW_N(&d->scratch, plim_t, room);
     uint32_t *ids = PLIM_NEW_N(&d->scratch, uint32_t, total + 1);
     if (!k->args || !k->value || !k->out || !ids)
         return plim_oom(err);
+    k->n_out = room;
     for (uint32_t i = 0; i < n; i++) {
         const plim_vgpu_arg *from = &args[i];
         plim_arg a = {.kind = PLIM_ARG_NONE, .n = from->n};
@@ -204,11 +205,13 @@ static plim_status run_kernel(plim_vgpu *d, kernel_call *k, const plim_kernel *k
                                                 .no_tf32 = call->cudnn_no_tf32,
                                                 .benchmark = call->cudnn_benchmark});
     plim_status st = read_args(d, k, call->args, call->n_args, err);
-    if (!st)
+    if (!st) {
+        d->kernel_err = (plim_err)PLIM_ERR_INIT;
         st = plim_kernel_call(k->m, &d->scratch, kernel, k->args, call->n_args, k->value,
                               k->out, &k->n_out, &d->kernel_err);
-    if (st && st == plim_m_status(k->m) && err)
-        *err = d->kernel_err;
+        if (st && err)
+            *err = d->kernel_err;
+    }
     if (!st && k->n_out > max)
         st = plim_fail(err, PLIM_ERANGE, 0, "'%s' has %u results, there is room for %u",
                        kernel->name, (unsigned)k->n_out, (unsigned)max);
