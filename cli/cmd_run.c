@@ -6,20 +6,19 @@
  * report into a temporary directory; this file prints the reports when the
  * command has ended.  With --world the command is started once for each rank. */
 #include "cmds.h"
+#include "lifeline.h"
 #include "places.h"
+#include "processes.h"
 #include "ranks.h"
 #include <plimsoll_vgpu.h>
 
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { RUN_REPORTS_MOST = 1024 }; /* processes whose reports are printed */
@@ -28,6 +27,7 @@ typedef struct run_places {
     char data[PATH_MAX]; /* sitecustomize.py, plimsoll_front, shim, the headers */
     char lib[PATH_MAX];
     char report[PATH_MAX];
+    char lifeline[PATH_MAX + 16]; /* in it */
 } run_places;
 
 /* ---- finding the installed files -------------------------------------------- */
@@ -53,6 +53,7 @@ static int run_locate(run_places *p)
                  strerror(errno));
         return plim_console_error(&err);
     }
+    snprintf(p->lifeline, sizeof p->lifeline, "%s/lifeline", p->report);
     return PLIM_EXIT_DONE;
 }
 
@@ -66,6 +67,16 @@ static void run_set_text(const char *name, const char *value)
         setenv(variable, value, 1);
     else
         unsetenv(variable);
+}
+
+/* The command may change its folder. */
+static void run_set_path(const char *name, const char *path)
+{
+    char folder[PATH_MAX], whole[2 * PATH_MAX];
+    bool relative = path && *path != '/' && getcwd(folder, sizeof folder);
+    snprintf(whole, sizeof whole, "%s%s%s", relative ? folder : "", relative ? "/" : "",
+             path ? path : "");
+    run_set_text(name, path ? whole : NULL);
 }
 
 static void run_set_number(const char *name, long long value)
@@ -92,8 +103,9 @@ static void run_environment(const plim_args *a, const run_places *p)
     char both[2 * PATH_MAX];
     snprintf(both, sizeof both, "%s%s%s", p->data, path && *path ? ":" : "", path ? path : "");
     setenv("PYTHONPATH", both, 1);
-    run_set_text("REPORT", p->report);
+    run_set_path("REPORT", p->report);
     setenv("PLIMSOLL_STUB_LEDGER", p->report, 0); /* for a monitor that the command starts */
+    run_set_path("LIFELINE", p->lifeline);
     run_set_text("LIB", p->lib);
     run_set_number("PARENT", getpid()); /* tells the command itself from what it starts */
     run_set_number("CARDS", run_cards(a, &card));
@@ -107,7 +119,7 @@ static void run_environment(const plim_args *a, const run_places *p)
     run_set_text("LINES", a->lines);
     run_set_text("BY", a->by);
     run_set_text("ROUTING", a->routing);
-    run_set_text("SAVE", a->save);
+    run_set_path("SAVE", a->save);
     run_set_text("VRAM", plim_args_get(a, "vram") ? plim_args_get(a, "vram") : "0");
     run_set_number("STEPS", a->run_steps);
     run_set_number("LIMIT", a->limit);
@@ -124,110 +136,36 @@ static void run_environment(const plim_args *a, const run_places *p)
 
 /* ---- the command ---------------------------------------------------------------- */
 
-static volatile sig_atomic_t run_child[PLIM_RANKS_MOST]; /* process ids, while they run */
+typedef struct run_command {
+    const plim_args *args;
+    const plim_ranks *ranks;
+} run_command;
 
-/* The script ends, and its report is printed.  A terminal sends the signal to both. */
-static void run_pass_on(int number)
+/* In process i, before the command begins. */
+static void run_prepare(const void *ud, int i)
 {
-    for (int i = 0; i < PLIM_RANKS_MOST; i++)
-        if (run_child[i] > 0)
-            kill((pid_t)run_child[i], number);
-}
-
-static void run_on_signals(void (*handler)(int))
-{
-    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        struct sigaction old, new = {.sa_handler = handler, .sa_flags = SA_RESTART};
-        sigemptyset(&new.sa_mask);
-        if (!sigaction(numbers[i], NULL, &old) && old.sa_handler != SIG_IGN)
-            sigaction(numbers[i], &new, NULL);
-    }
-}
-
-/* Starts the command, as a rank if there are some; -1: fork failed. */
-static pid_t run_start(const plim_args *a, const plim_ranks *ranks, int i)
-{
-    pid_t pid = fork();
-    if (pid)
-        return pid;
+    const run_command *c = ud;
     const char *card;
-    if (ranks->world)
-        plim_ranks_environment(ranks, ranks->rank[i], (int)run_cards(a, &card));
-    if (a->render == PLIM_JSON) /* stdout is reserved for the report */
+    if (c->ranks->world)
+        plim_ranks_environment(c->ranks, c->ranks->rank[i], (int)run_cards(c->args, &card));
+    if (c->args->render == PLIM_JSON) /* stdout is reserved for the report */
         dup2(STDERR_FILENO, STDOUT_FILENO);
-    execvp(a->command[0], a->command);
-    const char *suffix = strrchr(a->command[0], '.');
-    fprintf(stderr, "plimsoll: cannot run '%s': %s", a->command[0], strerror(errno));
-    if (suffix && !strcmp(suffix, ".py"))
-        fprintf(stderr, "; write 'plimsoll run ... -- python %s'", a->command[0]);
-    fputs("\n", stderr);
-    _exit(PLIM_EXIT_HOST);
 }
 
-/* A process's exit status as a shell reports it. */
-static int run_status(const plim_args *a, int status)
+/* The command's exit status, of several ranks the first that is not 0; -1: it could not be
+ * started. */
+static int run_command_status(const plim_args *a, const plim_ranks *ranks, int lifeline)
 {
-    enum { SIGNAL_STATUS = 128 }; /* a shell adds the signal number to it */
-    if (!WIFSIGNALED(status))
-        return WEXITSTATUS(status);
-    int number = WTERMSIG(status);
-    bool address = number == SIGSEGV || number == SIGBUS;
-    if (number != SIGINT) /* Python ends itself with it after a KeyboardInterrupt */
-        fprintf(stderr, "plimsoll: '%s' was ended by signal %d%s\n", a->command[0], number,
-                address ? ": it may have accessed GPU memory, which is only simulated" : "");
-    return SIGNAL_STATUS + number;
+    const run_command c = {.args = a, .ranks = ranks};
+    return plim_processes_run(&(plim_processes){.command = a->command,
+                                                .n = ranks->world ? ranks->n : 1,
+                                                .together = ranks->all,
+                                                .lifeline = lifeline,
+                                                .prepare = run_prepare,
+                                                .ud = &c});
 }
 
-/* Of ranks that talk to one another, one has failed: the others may wait for it for ever.
- * Gives them some seconds to end by themselves. */
-static void run_end_others(int n)
-{
-    enum { SECONDS = 20, TENTHS = 10 };
-    for (int t = 0; t < SECONDS * TENTHS; t++) {
-        int left = 0;
-        for (int i = 0; i < n; i++) {
-            siginfo_t info = {0};
-            left += run_child[i] > 0 &&
-                    !waitid(P_PID, (id_t)run_child[i], &info, WEXITED | WNOHANG | WNOWAIT) &&
-                    !info.si_pid;
-        }
-        if (!left)
-            return;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000000 / TENTHS}, NULL);
-    }
-    run_pass_on(SIGTERM);
-}
-
-/* The command's exit status, of several ranks the first that is not 0; -1: fork failed. */
-static int run_command(const plim_args *a, const plim_ranks *ranks)
-{
-    int n = ranks->world ? ranks->n : 1, code = 0;
-    for (int i = 0; i < n; i++) {
-        run_child[i] = (sig_atomic_t)run_start(a, ranks, i);
-        if (run_child[i] < 0)
-            code = -1;
-    }
-    run_on_signals(run_pass_on);
-    for (int left = n; left; left--) {
-        int status = 0, i = 0;
-        pid_t ended;
-        while ((ended = wait(&status)) < 0 && errno == EINTR)
-            ;
-        while (i < n && run_child[i] != (sig_atomic_t)ended)
-            i++;
-        if (i == n)
-            break; /* one that could not be started */
-        run_child[i] = 0;
-        status = run_status(a, status);
-        if (status && !code) {
-            code = status;
-            if (ranks->all)
-                run_end_others(n);
-        }
-    }
-    return code; /* from here on a signal is ignored: the report is printed */
-}
+/* ---- the reports ---------------------------------------------------------------- */
 
 static void run_print_file(plim_console *c, const char *path)
 {
@@ -323,14 +261,16 @@ static void run_print_all(plim_args *a, plim_console *copy, const char *folder, 
     }
 }
 
+/* With what a process left in it that was killed while its script ran again (alone.py). */
 static void run_remove_folder(const char *folder)
 {
     DIR *d = opendir(folder);
     for (struct dirent *e; d && (e = readdir(d));) {
         char path[PATH_MAX + 256];
-        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
-            unlink(path);
+        int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        bool own = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+        if (own && n > 0 && (size_t)n < sizeof path && unlink(path))
+            run_remove_folder(path);
     }
     if (d)
         closedir(d);
@@ -405,12 +345,14 @@ static int run_script(plim_args *a)
         code = plim_ranks_read(a, &ranks);
     if (!code)
         code = run_open_copy(a, &copy);
-    if (!code)
-        code = run_locate(&places);
     if (code)
         return code;
+    plim_processes_keep_signals(); /* before there is a folder to remove */
+    if ((code = run_locate(&places)))
+        return code;
     run_environment(a, &places);
-    code = run_command(a, &ranks);
+    int lifeline = plim_lifeline_open(places.lifeline);
+    code = run_command_status(a, &ranks, lifeline);
     int reports = run_collect(a, &copy, places.report);
     int bad = run_close_copy(a, &copy);
     if (code < 0) {

@@ -3,8 +3,9 @@
 #define PLIM_RANKS_H
 
 #include "opt.h"
+#include "processes.h"
 
-enum { PLIM_RANKS_MOST = 64 }; /* processes that are started at once */
+enum { PLIM_RANKS_MOST = PLIM_PROCESSES_MOST };
 
 typedef struct plim_ranks {
     int world;                 /* 0: the command is started once, as it is */

@@ -4,12 +4,15 @@
 Needs a Python with a CPU build of PyTorch, as check.py does; else it exits with 77.
 """
 
+import fcntl
 import os
 import pathlib
+import pty
 import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 
 PROGRAM = os.path.abspath(sys.argv[1])
@@ -39,6 +42,17 @@ LOOPS = {  # what the script does when it is to end
                              "t.start()\nt.join()",
 }
 OWN = "import signal\nsignal.signal(signal.SIGTERM, lambda *a: print('my own', flush=True))\n"
+DEAF = ("import signal\nfor n in signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT:\n"
+        "    signal.signal(n, signal.SIG_IGN)\n")
+# A process of its own, and one that it starts; both say who they are, in one write.
+FAMILY = """
+import os, subprocess, sys, time, torch
+torch.ones(8, device="cuda")
+os.write(1, f"pid {os.getpid()}\\n".encode())
+if "child" not in sys.argv:
+    child = subprocess.Popen([sys.executable, __file__, "child"])
+time.sleep(1000)
+"""
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 problems = []
 
@@ -52,25 +66,36 @@ def check(what, ok, more):
 class Script:
     """One that runs beside the others."""
 
-    def __init__(self, folder, text, *options):
+    def __init__(self, folder, text, *options, shell=None, **streams):
+        """shell: what a shell runs, in which "$@" is the script."""
         self.path = pathlib.Path(folder) / f"{len(os.listdir(folder))}.py"
         self.path.write_text(text)
         self.tmp = tempfile.mkdtemp(dir=folder)
+        command = [PYTHON, str(self.path)]
         self.process = subprocess.Popen(
-            [PROGRAM, "run", "--gpu", "t4", *options, "--", PYTHON, str(self.path)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-            env={**os.environ, "TMPDIR": self.tmp})
+            [PROGRAM, "run", "--gpu", "t4", *options, "--",
+             *(["sh", "-c", shell, "sh"] if shell else []), *command],
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}, text=True,
+            start_new_session=True, env={**os.environ, "TMPDIR": self.tmp})
+
+    def lines(self, start, count=1):
+        """The rest of the first lines that start with this."""
+        found = []
+        for line in self.process.stdout:
+            if line.startswith(start):
+                found.append(line[len(start):].strip())
+                if len(found) == count:
+                    return found
+        check("the script gets ready", False, self.process.stderr.read())
+        return found
 
     def wait_until_ready(self):
-        for line in self.process.stdout:
-            if line == "ready\n":
-                return
-        check("the script gets ready", False, self.process.stderr.read())
+        self.lines("ready")
 
-    def end(self, what, code, *words):
+    def end(self, what, code, *words, reports=1):
         out, err = self.process.communicate(timeout=120)
         check(what, self.process.returncode == code and all(w in out for w in words) and
-              out.count("Peak\n") == 1, (self.process.returncode, out, err))
+              out.count("Peak\n") == reports, (self.process.returncode, out, err))
         left = [str(path) for path in pathlib.Path(self.tmp).glob("plimsoll*")]
         check(f"{what}: nothing is left behind", not left, left)
         return err
@@ -104,6 +129,71 @@ def signals(folder):
                "It fits, as far as 1 step shows\n")
 
 
+def insistence(folder):
+    """Those that do not end by themselves."""
+    ways = {"to plimsoll": os.kill, "to the group": os.killpg}
+    scripts = {(number, way): Script(folder, DEAF + STEP + LOOPS["it sleeps"])
+               for number in NUMBERS for way in ways}
+    handles = Script(folder, OWN + STEP + LOOPS["it trains"])
+    ranks = Script(folder, DEAF + "import os, time, torch\n"
+                   "torch.distributed.init_process_group('nccl')\n"
+                   "torch.ones(8, device='cuda')\nos.write(1, b'ready\\n')\ntime.sleep(1000)\n",
+                   "--world", "2", "--rank", "all")
+    family = Script(folder, FAMILY)
+    shell = Script(folder, STEP + LOOPS["it sleeps"], shell='"$@"; echo done')
+    other = Script(folder, "", shell='trap "" TERM; echo ready; while :; do sleep 1; done')
+    for (number, way), script in scripts.items():
+        script.wait_until_ready()
+        ways[way](script.process.pid, number)
+    for script in handles, shell, other:
+        script.wait_until_ready()
+        script.process.terminate()
+    ranks.lines("ready", 2)
+    ranks.process.terminate()
+    members = family.lines("pid ", 2)
+    family.process.terminate()
+    for (number, way), script in scripts.items():
+        script.end(f"{number.name} {way}, ignored", 128 + number, f"ended by {number.name}")
+    handles.end("a handler that does not end it", 143, "my own\n", "ended by SIGTERM")
+    ranks.end("ranks that ignore it", 143, "ended by SIGTERM", "Ranks\n", reports=2)
+    family.end("a script and its child", 143, "ended by SIGTERM", reports=2)
+    check("both have ended", not any(map(lives, members)), members)
+    shell.end("a shell that ends before the script", 143, "ended by SIGTERM")
+    err = other.end("a command that is no script", 143, reports=0)
+    check("it was killed", "'sh' did not end within 8 s of signal 15: it was killed" in err, err)
+
+
+def lives(pid):
+    """Zombies, for which nobody waits here, do not."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+def killed(folder):
+    """When `plimsoll run` is killed."""
+    for what, options in {"it": {}, "its shell": {"shell": '"$@"; echo done'}}.items():
+        script = Script(folder, DEAF + FAMILY, **options)
+        pids = script.lines("pid ", 2)
+        script.process.kill()
+        script.process.communicate(timeout=60)  # until nobody has its output open
+        check(f"SIGKILL ends {what}, the script and its child", not any(map(lives, pids)), pids)
+
+
+def keys(folder):
+    """Ctrl-C at a terminal, with an interactive Python."""
+    keyboard, terminal = pty.openpty()
+    script = Script(folder, STEP + "try: time.sleep(1000)\nexcept KeyboardInterrupt: print('caught', flush=True)\n"
+                    "time.sleep(9)\nprint('done')\n", stdin=terminal,
+                    preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    script.wait_until_ready()
+    os.write(keyboard, b"\x03")
+    script.end("Ctrl-C is the script's own affair", 0, "caught\n", "done\n")
+    os.close(keyboard)
+    os.close(terminal)
+
+
 if subprocess.run([PYTHON, "-c", TORCH], capture_output=True).returncode:
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
@@ -113,5 +203,8 @@ with tempfile.TemporaryDirectory() as folder:
     start = time.monotonic()
     limits(folder)
     signals(folder)
+    insistence(folder)
+    killed(folder)
+    keys(folder)
     print(f"{len(problems)} problems, {time.monotonic() - start:.0f} s")
 sys.exit(len(problems) > 0)

@@ -11,7 +11,8 @@ imports torch, this package
  4. gives torch.distributed a process group that moves nothing: world.py, ../dist;
  5. follows modules, backward passes and optimizers, to say what memory is for, and
     writes the report when the script ends: story.py, holders.py, ending.py;
- 6. runs the script again on other cards where its tape says nothing: alone.py.
+ 6. ends the script when `plimsoll run` is told to end: lifeline.py;
+ 7. runs the script again on other cards where its tape says nothing: alone.py.
 
 device.py has the C functions of libplimsoll, with their structs and numbers in abi.py;
 start.py puts the parts together.  Settings come in variables PLIMSOLL_RUN_*, from

@@ -61,6 +61,7 @@ class Ending:
         self.watch_errors()
         self.watch_signals()
         self.watch_exit()
+        self.story.run["lifeline"].end = self.end_now
         atexit.register(self.at_exit)
         if seconds:
             self.timer = threading.Timer(seconds, self.limit, [seconds])
@@ -152,13 +153,16 @@ class Ending:
             return
         if self.limited:
             raise Stopped(0)
-        self.interrupted = True
-        self.end_early(f"ended by {signal.Signals(number).name}")
+        self.end_for(number)
         if interrupt:
             raise KeyboardInterrupt
         # As a shell reports a process that the signal ended.
         threading.Thread(target=self.insist, args=[128 + number], daemon=True).start()
         raise Stopped(128 + number)
+
+    def end_for(self, number):
+        self.interrupted = True
+        self.end_early(f"ended by {signal.Signals(number).name}")
 
     def end_early(self, why):
         self.story.end = End.EARLY
@@ -167,8 +171,19 @@ class Ending:
     def insist(self, status):
         """Ends the script from another thread, if it caught what ends scripts, or if it waits."""
         time.sleep(GRACE)
+        self.leave(status)
+
+    def leave(self, status):
+        """Ends the script from another thread."""
+        self.story.finish()  # first: the script's thread may be about to write, for ever
         sys.stdout.flush()
         os._exit(status)
+
+    def end_now(self, number):
+        """For a signal that the script did not end for."""
+        if not self.limited:
+            self.end_for(number)
+        self.leave(128 + number)
 
     # -- the limit
 

@@ -16,6 +16,7 @@ from .alone import Command
 from .build import library_path, torch_version
 from .device import Machine, fail
 from .ending import Ending
+from .lifeline import Lifeline
 from .nvidia import Nvtx, load_nvml
 from .packages import HOOKS
 from .story import Story
@@ -29,6 +30,7 @@ class Run:
         self.device = self.shim = self.story = None
 
     def before_torch(self, spec):
+        self.run["lifeline"].hold()
         root = os.path.dirname(spec.origin)
         version = torch_version(root)
         cuda = os.path.exists(os.path.join(root, "lib", "libtorch_cuda.so"))
@@ -153,6 +155,7 @@ def settings():
     run["mask_fraction"] = float(os.environ.get("PLIMSOLL_RUN_MASK_FRACTION") or 1)
     run["cards"] = run["cards"] or 1
     run["command"] = Command()
+    run["lifeline"] = Lifeline(os.environ.get("PLIMSOLL_RUN_LIFELINE"))
     return run
 
 
