@@ -1,13 +1,22 @@
-"""The shim and its process group: C++ that is built once for a torch, then loaded."""
+"""The shim and its process group: C++ that is built once for a torch, then loaded.
 
+A library gets its name when it is whole, and ends with its digest: one that a full disk or a power
+cut has left short, which could end the process that loads it, is built anew.
+"""
+
+import contextlib
+import ctypes
 import fcntl
+import glob
 import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
 from . import HERE
 from .device import fail
@@ -51,9 +60,9 @@ def build_command(run, root, version, what, out):
             "-lc10", f"-Wl,-rpath,{lib}", f"-Wl,-rpath,{home}"]
 
 
-def library_path(run, root, version, what=SHIM):
-    """Where a library for this torch lies; it is built if it is not there."""
-    folder, _, words = what
+def library_path(run, root, version, what):
+    """Where a library for this torch lies, or is to lie."""
+    folder = what[0]
     key = hashlib.sha256(repr(build_command(run, root, version, what, "")).encode())
     sources = os.path.join(HERE, folder)
     files = [os.path.join(sources, name) for name in sorted(os.listdir(sources))]
@@ -62,31 +71,109 @@ def library_path(run, root, version, what=SHIM):
             key.update(f.read())
     cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
                          "plimsoll")
-    path = os.path.join(cache, f"{folder}-{version}-{key.hexdigest()[:12]}.so")
-    if os.path.exists(path):
-        return path
+    return os.path.join(cache, f"{folder}-{version}-{key.hexdigest()[:12]}.so")
+
+
+def load_library(run, root, version, what=SHIM, mode=ctypes.DEFAULT_MODE):
+    """Loads it; it is built if it is not there, not whole, or does not load."""
+    path = library_path(run, root, version, what)
     try:
-        os.makedirs(cache, exist_ok=True)
-        with open(os.path.join(cache, "lock"), "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of the ranks of a run, one builds it
-            if not os.path.exists(path):
-                build(run, root, version, what, path)
+        make_library(run, root, version, what, path)
+        with contextlib.suppress(OSError):
+            return ctypes.CDLL(path, mode=mode)
+        with contextlib.suppress(FileNotFoundError):  # another rank was here
+            os.unlink(path)
+        make_library(run, root, version, what, path)
     except OSError as e:
-        fail(f"cannot write {words} for PyTorch {version} to '{cache}': {e.strerror}", 4)
-    return path
+        fail(f"cannot write {what[2]} for PyTorch {version} to '{os.path.dirname(path)}': "
+             f"{e.strerror}", 4)
+    try:
+        return ctypes.CDLL(path, mode=mode)
+    except OSError as e:
+        fail(f"cannot load '{path}': {e}", 4)
+
+
+def is_whole(path):
+    try:
+        with open(path, "rb") as f:
+            data = f.read()
+    except FileNotFoundError:
+        return False
+    size = hashlib.sha256().digest_size
+    return hashlib.sha256(data[:-size]).digest() == data[-size:]
+
+
+def make_library(run, root, version, what, path):
+    if is_whole(path):
+        return
+    cache = os.path.dirname(path)
+    os.makedirs(cache, exist_ok=True)
+    with open(os.path.join(cache, "lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of the ranks of a run, one builds it
+        if not is_whole(path):
+            for folder in glob.glob(os.path.join(glob.escape(cache), BUILDING + "*")):
+                shutil.rmtree(folder, ignore_errors=True)  # of one that was killed: none builds now
+            build(run, root, version, what, path)
+
+
+# ---- building ------------------------------------------------------------------------
+
+BUILDING = "building-"  # folders of what is not whole yet
+
+
+class Ended(BaseException):
+    """A signal has come that ends this process."""
 
 
 def build(run, root, version, what, path):
-    words = what[2]
-    fd, made = tempfile.mkstemp(suffix=".so", dir=os.path.dirname(path))
-    os.close(fd)
-    sys.stderr.write(f"plimsoll: building {words} for PyTorch {version} (once)\n")
-    done = subprocess.run(build_command(run, root, version, what, made), capture_output=True,
-                          text=True,
-                          env={k: v for k, v in os.environ.items() if k != "PLIMSOLL_RUN_LIB"})
-    if done.returncode:
-        os.unlink(made)
-        errors = [line for line in done.stderr.splitlines() if "error" in line][:5]
-        fail(f"cannot build {words} for PyTorch {version}:\n" +
-             "\n".join(errors or done.stderr.splitlines()[-5:]), 4)
-    os.replace(made, path)
+    sys.stderr.write(f"plimsoll: building {what[2]} for PyTorch {version} (once)\n")
+    with raising_signals():
+        folder = tempfile.mkdtemp(prefix=BUILDING, dir=os.path.dirname(path))
+        made = os.path.join(folder, "made.so")
+        try:
+            status, errors = compile_library(build_command(run, root, version, what, made))
+            if not status:
+                with open(made, "rb+") as f:
+                    f.write(hashlib.sha256(f.read()).digest())
+                os.replace(made, path)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    if status:
+        errors = [line for line in errors if "error" in line][:5] or errors[-5:]
+        fail(f"cannot build {what[2]} for PyTorch {version}:\n" +
+             "\n".join(errors or [f"the compiler ended with status {status}"]), 4)
+
+
+@contextlib.contextmanager
+def raising_signals():
+    """Signals that end this process do so when what was begun is removed; SIGINT raises anyway."""
+    before, came = {}, []
+
+    def stop(number, frame):
+        came.append(number)
+        raise Ended
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.signal(number, stop)
+                  for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+                  if signal.getsignal(number) == signal.SIG_DFL}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came:
+            os.kill(os.getpid(), number)
+
+
+def compile_library(command):
+    """The compiler's status and the lines of its errors; it ends with this process."""
+    environ = {k: v for k, v in os.environ.items() if k != "PLIMSOLL_RUN_LIB"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                               errors="replace", env=environ, start_new_session=True)
+    try:
+        errors = process.communicate()[1]
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
+        process.wait()
+        raise
+    return process.returncode, errors.splitlines()

@@ -13,7 +13,7 @@ import warnings
 from . import HERE, dynamo, patches
 from .abi import Storage, c_int, c_ptr, c_str, c_u64
 from .alone import Command
-from .build import library_path, torch_version
+from .build import load_library, torch_version
 from .device import Machine, fail
 from .ending import Ending
 from .lifeline import Lifeline
@@ -40,12 +40,8 @@ class Run:
                  f"{oldest[0]}.{oldest[1]} or newer")
         if cuda:
             return runpy.run_path(os.path.join(HERE, "front_cuda.py"))["start"](self, spec, version)
-        path = library_path(self.run, root, version)
         self.device = Machine(self.run, version)
-        try:
-            self.shim = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-        except OSError as e:
-            fail(f"cannot load '{path}': {e}", 4)
+        self.shim = load_library(self.run, root, version, mode=ctypes.RTLD_GLOBAL)
         self.shim.plimsoll_shim_line.restype = c_str
         self.shim.plimsoll_shim_label.argtypes = [Storage, c_int, c_str]
         self.shim.plimsoll_shim_sequence.restype = c_u64

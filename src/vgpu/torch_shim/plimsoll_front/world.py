@@ -20,7 +20,7 @@ import sys
 import types
 
 from .abi import Render, c_u64
-from .build import GROUP, library_path
+from .build import GROUP, load_library
 
 
 def local_rank():
@@ -94,8 +94,7 @@ class World:
 
     def load(self):
         root, version = os.path.dirname(self.torch.__file__), str(self.torch.__version__)
-        path = library_path(self.run, root, version, GROUP)
-        self.library = ctypes.CDLL(path)
+        self.library = load_library(self.run, root, version, GROUP)
         self.library.plimsoll_dist_make.argtypes = [ctypes.c_char_p, ctypes.c_bool,
                                                     ctypes.c_bool]
         self.library.plimsoll_dist_make.restype = None
