@@ -14,6 +14,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -320,6 +321,27 @@ static int run_check(const plim_args *a)
     return PLIM_EXIT_DONE;
 }
 
+/* Reports a file of --save that cannot be written before the script starts.  What is in it
+ * stays: the script may not come to its end. */
+static int run_check_save(const plim_args *a)
+{
+    struct stat st;
+    char target[PATH_MAX]; /* of a link */
+    int fd = -1, error = 0;
+    if (!a->save)
+        return PLIM_EXIT_DONE;
+    if (!stat(a->save, &st)) /* not opened: a reader of a pipe would see the end of the tape */
+        error = S_ISDIR(st.st_mode) ? EISDIR : access(a->save, W_OK) ? errno : 0;
+    else if ((fd = open(a->save, O_WRONLY | O_CREAT | O_CLOEXEC, 0600)) < 0)
+        error = errno;
+    if (fd >= 0) {
+        close(fd);
+        if (realpath(a->save, target))
+            unlink(target);
+    }
+    return error ? run_file_error(a->save, error) : PLIM_EXIT_DONE;
+}
+
 /* Opens the file of --report, before anything runs. */
 static int run_open_copy(const plim_args *a, plim_console *copy)
 {
@@ -343,6 +365,8 @@ static int run_script(plim_args *a)
     int code = run_check(a);
     if (!code)
         code = plim_ranks_read(a, &ranks);
+    if (!code)
+        code = run_check_save(a);
     if (!code)
         code = run_open_copy(a, &copy);
     if (code)

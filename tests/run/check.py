@@ -856,6 +856,13 @@ def places():
     done = other("--", "/nonexistent/python")
     check("no program", done.returncode == 4 and "No such file" in done.stderr, done.stderr)
     with tempfile.TemporaryDirectory() as folder:
+        path = script(folder, "import os, torch\ntorch.ones(8, device='cuda')\nos.chdir('/')\n")
+        tape = pathlib.Path(folder, "tape")
+        tape.write_text("of before")
+        other("--save", "tape", "--", "false", cwd=folder)
+        check("a tape of before stays, if there is no other", tape.read_text() == "of before", tape)
+        other("--save", "tape", "--", PYTHON, path, cwd=folder)
+        check("a tape where the run began", tape.read_text() != "of before", tape)
         fake = pathlib.Path(folder, "torch")
         fake.mkdir()
         (fake / "__init__.py").write_text("")
