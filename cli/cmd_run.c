@@ -290,8 +290,73 @@ static int run_collect(plim_args *a, plim_console *copy, const char *folder)
                 all.n);
     if (!all.n)
         run_print_all(a, copy, folder, '-', &all);
-    run_remove_folder(folder);
     return all.n;
+}
+
+/* ---- no report -------------------------------------------------------------------- */
+
+/* start.py leaves empty files that say how far it got. */
+static bool run_marked(const char *folder, const char *name)
+{
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return !access(path, F_OK);
+}
+
+static bool run_is_python(const char *word)
+{
+    const char *slash = strrchr(word, '/'), *name = slash ? slash + 1 : word;
+    size_t n = strncmp(name, "python", 6) == 0 ? 6 : strncmp(name, "pypy", 4) == 0 ? 4 : 0;
+    return n && !name[n + strspn(name + n, "0123456789.td")];
+}
+
+/* The option for which a Python of the command does not load sitecustomize.py; 0: none.
+ * src: CPython 3.14, Python/initconfig.c, SHORT_OPTS */
+static char run_python_option(char **word)
+{
+    while (*word && !run_is_python(*word))
+        word++;
+    while (*word && *++word && **word == '-' && word[0][1] && strcmp(*word, "--") != 0) {
+        if (word[0][1] == '-') {
+            word += !strcmp(*word, "--check-hash-based-pycs") && word[1];
+            continue;
+        }
+        const char *p = *word + 1;
+        p += strcspn(p, "cmWXIES");
+        if (*p == 'c' || *p == 'm') /* the rest is code, and its own arguments */
+            return 0;
+        if (*p && *p != 'W' && *p != 'X')
+            return *p;
+        word += *p && !p[1] && word[1]; /* what it takes is the next word */
+    }
+    return 0;
+}
+
+/* Why there is no report.  Returns the exit status, if that of the command is `code`. */
+static int run_explain(const plim_args *a, const char *folder, int code)
+{
+    plim_err err = {.code = PLIM_EUNSUPPORTED};
+    bool python = run_marked(folder, "python"), none = run_marked(folder, "no-torch");
+    char option = python ? 0 : run_python_option(a->command);
+    if (none)
+        snprintf(err.msg, sizeof err.msg,
+                 "this Python has no PyTorch: install it, a CPU build is enough ('pip install "
+                 "torch')");
+    else if (option)
+        snprintf(err.msg, sizeof err.msg,
+                 "Python's option '-%c' keeps it from loading the pretend GPU, which comes by "
+                 "PYTHONPATH and sitecustomize: leave it out",
+                 option);
+    else if (code)
+        return code; /* its own error says it */
+    else
+        snprintf(err.msg, sizeof err.msg, "'%.100s' used no PyTorch%s: nothing to report",
+                 a->command[0],
+                 python
+                     ? ""
+                     : " in a Python that reads PYTHONPATH (with -I, -E or -S it does not)");
+    int own = plim_console_error(&err);
+    return code ? code : own;
 }
 
 static int run_file_error(const char *path, int number)
@@ -382,16 +447,10 @@ static int run_script(plim_args *a)
     if (code < 0) {
         plim_err err = {.code = PLIM_ENOMEM};
         snprintf(err.msg, sizeof err.msg, "cannot start '%s'", a->command[0]);
-        return plim_console_error(&err);
-    }
-    if (!code && !reports) {
-        plim_err err = {.code = PLIM_EUNSUPPORTED};
-        snprintf(
-            err.msg, sizeof err.msg,
-            "'%.100s' used no PyTorch in a Python that reads PYTHONPATH: nothing to report",
-            a->command[0]);
-        return plim_console_error(&err);
-    }
+        code = plim_console_error(&err);
+    } else if (!reports)
+        code = run_explain(a, places.report, code);
+    run_remove_folder(places.report);
     return code ? code : bad;
 }
 

@@ -841,14 +841,30 @@ def cases():
         check("standard input", done.stdout.startswith("torch.Size([500])"), done.stdout)
 
 
+LOOKS = """
+import importlib.util, subprocess, sys
+try:
+    import torch
+except ImportError as e:
+    print(importlib.util.find_spec("torch"), type(e).__name__, e.name, flush=True)
+if len(sys.argv) < 2:
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+"""
+
+
 def places():
     """What is there to run, and what is not."""
     def other(*command, env=None, **options):
         return subprocess.run([PROGRAM, "run", "--gpu", "t4", *command], capture_output=True,
                               text=True, env=env, **options)
-    done = other("--", PYTHON, "-S", "-c", "")
-    check("nothing to report", done.returncode == 3 and "nothing to report" in done.stderr,
+    done = other("--", PYTHON, "-c", "")
+    check("nothing to report", done.returncode == 3 and "used no PyTorch: nothing to report" in done.stderr,
           done.stderr)
+    for words, option in [("-I", "I"), ("-E", "E"), ("-S", "S"), ("-u -W ignore -sI", "I"), ("-Xutf8 -E", "E")]:
+        done = other("--", "env", PYTHON, *words.split(), "-c", "import sys; sys.exit('-S' in sys.argv)", "-S")
+        check(f"python {words}", done.returncode == 1 and f"option '-{option}' keeps" in done.stderr, done.stderr)
+    done = other("--", PYTHON, "-c", "", "-I")
+    check("an option of the script's", "'-I'" not in done.stderr, done.stderr)
     done = other("--", "/usr/bin/env", "-i", "false", env=dict(os.environ, PYTHONPATH=""))
     check("another program's status", done.returncode == 1, done.returncode)
     done = other("--", "ls", "/")
@@ -876,9 +892,12 @@ def places():
         bare = os.path.join(folder, "bare")
         subprocess.run([PYTHON, "-m", "venv", "--without-pip", bare], check=True)
         done = other("--", os.path.join(bare, "bin", "python"), path)
-        check("no PyTorch", done.returncode == 3 and "this Python has no PyTorch: install it"
-              in done.stderr, done.stderr)
-        check("in one line", len(done.stderr.splitlines()) == 1, done.stderr)
+        check("no PyTorch", done.returncode == 1 and "No module named 'torch'" in done.stderr and
+              "this Python has no PyTorch: install it" in done.stderr.splitlines()[-1], done.stderr)
+        pathlib.Path(folder, "looks.py").write_text(LOOKS)
+        done = other("--", os.path.join(bare, "bin", "python"), os.path.join(folder, "looks.py"))
+        check("a script that does without it", done.stdout == "None ModuleNotFoundError torch\n" * 2 and
+              done.returncode == 3 and "this Python has no PyTorch" in done.stderr, done.stdout + done.stderr)
         env = dict(os.environ, PATH=bare, XDG_CACHE_HOME=folder)
         env.pop("CXX", None)
         done = other("--", PYTHON, path, env=env)

@@ -1,5 +1,6 @@
 """Puts the parts together when the script imports torch."""
 
+import contextlib
 import ctypes
 import faulthandler
 import importlib.util
@@ -136,9 +137,14 @@ class Finder:
         if spec is not None and spec.loader is not None and spec.origin is not None:
             spec.loader = Loader(spec.loader, *hooks)
         elif name == "torch":
-            fail("this Python has no PyTorch: install it, a CPU build is enough "
-                 "('pip install torch')")
+            leave_mark(self.run.run, "no-torch")  # the script may do without it
         return spec
+
+
+def leave_mark(run, name):
+    """An empty file beside the reports, by which cli/cmd_run.c knows why there is none."""
+    with contextlib.suppress(OSError):  # the run is over
+        os.close(os.open(os.path.join(run["report"], name), os.O_CREAT | os.O_WRONLY, 0o600))
 
 
 def settings():
@@ -157,4 +163,6 @@ def settings():
 
 def start():
     local_rank()
-    sys.meta_path.insert(0, Finder(Run(settings())))
+    run = settings()
+    leave_mark(run, "python")
+    sys.meta_path.insert(0, Finder(Run(run)))
