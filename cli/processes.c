@@ -239,7 +239,8 @@ int plim_processes_run(const plim_processes *p)
             break;
     }
     plim_lifeline_cut(p->lifeline, 0);
-    /* from here on a signal is only noted: the report is printed */
+    /* from here on a signal is only noted: the report is printed, as far as it has a reader */
+    signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_SETMASK, &signals_before, NULL);
     return failed ? -1 : s.code;
 }

@@ -93,7 +93,11 @@ class Script:
         self.lines("ready")
 
     def end(self, what, code, *words, reports=1):
-        out, err = self.process.communicate(timeout=120)
+        try:
+            out, err = self.process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)  # all that it started
+            out, err = self.process.communicate()
         check(what, self.process.returncode == code and all(w in out for w in words) and
               out.count("Peak\n") == reports, (self.process.returncode, out, err))
         left = [str(path) for path in pathlib.Path(self.tmp).glob("plimsoll*")]
@@ -158,6 +162,8 @@ def insistence(folder):
     ranks.end("ranks that ignore it", 143, "ended by SIGTERM", "Ranks\n", reports=2)
     family.end("a script and its child", 143, "ended by SIGTERM", reports=2)
     check("both have ended", not any(map(lives, members)), members)
+    for pid in filter(lives, members):
+        os.kill(int(pid), signal.SIGKILL)
     shell.end("a shell that ends before the script", 143, "ended by SIGTERM")
     err = other.end("a command that is no script", 143, reports=0)
     check("it was killed", "'sh' did not end within 8 s of signal 15: it was killed" in err, err)
@@ -177,8 +183,12 @@ def killed(folder):
         script = Script(folder, DEAF + FAMILY, **options)
         pids = script.lines("pid ", 2)
         script.process.kill()
-        script.process.communicate(timeout=60)  # until nobody has its output open
+        until = time.monotonic() + 30
+        while any(map(lives, pids)) and time.monotonic() < until:
+            time.sleep(0.05)
         check(f"SIGKILL ends {what}, the script and its child", not any(map(lives, pids)), pids)
+        for pid in filter(lives, pids):
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def keys(folder):
@@ -194,6 +204,18 @@ def keys(folder):
     os.close(terminal)
 
 
+def reader(folder):
+    """Who reads the report leaves, as `head` does, before its end."""
+    script = Script(folder, "import torch\nkeep = []\n" +
+                    "keep += [torch.ones(8, device='cuda')]\n" * 400, "--top", "400")
+    script.process.stdout.close()
+    script.process.stdout = None
+    script.process.stderr.read()
+    check("a reader that leaves is no error", script.process.wait(60) == 0, script.process.returncode)
+    left = [str(path) for path in pathlib.Path(script.tmp).glob("plimsoll*")]
+    check("a reader that leaves: nothing is left behind", not left, left)
+
+
 if subprocess.run([PYTHON, "-c", TORCH], capture_output=True).returncode:
     print("no Python with a CPU build of PyTorch: set PLIMSOLL_TEST_PYTHON")
     sys.exit(77)
@@ -206,5 +228,6 @@ with tempfile.TemporaryDirectory() as folder:
     insistence(folder)
     killed(folder)
     keys(folder)
+    reader(folder)
     print(f"{len(problems)} problems, {time.monotonic() - start:.0f} s")
 sys.exit(len(problems) > 0)
