@@ -1,5 +1,6 @@
 /* fmt.c -- text from numbers and numbers from text: see fmt.h. */
 #include "base/fmt.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 
@@ -182,30 +183,6 @@ plim_str plim_buf_str(const plim_buf *b)
 
 /* ---- width of text ------------------------------------------------------- */
 
-/* The next code point, or the byte itself with *len 1 if it is not valid UTF-8. */
-static uint32_t utf8_next(plim_str s, size_t i, size_t *len)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const uint8_t *p = (const uint8_t *)s.p + i;
-    size_t n = p[0] >= 0xf0 && p[0] < 0xf8   ? 4
-               : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
-               : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
-                                             : 1;
-    *len = 1;
-    if (n == 1 || n > s.n - i)
-        return p[0];
-    uint32_t c = p[0] & (0xffu >> (n + 1));
-    for (size_t k = 1; k < n; k++) {
-        if ((p[k] & 0xc0) != 0x80)
-            return p[0];
-        c = c << 6 | (p[k] & 0x3f);
-    }
-    if (c < least[n] || c > 0x10ffff)
-        return p[0];
-    *len = n;
-    return c;
-}
-
 /* Only the relevant blocks, not all of Unicode's table.
  * src: Unicode 15 EastAsianWidth.txt (W and F), combining blocks. */
 static const struct {
@@ -222,7 +199,7 @@ uint32_t plim_text_width(plim_str s)
 {
     uint32_t columns = 0;
     for (size_t i = 0, len; i < s.n; i += len) {
-        uint32_t c = utf8_next(s, i, &len), width = 1;
+        uint32_t c = plim_utf8_decode((plim_str){s.p + i, s.n - i}, &len), width = 1;
         for (size_t k = 0; c >= 0x300 && k < PLIM_COUNT(widths); k++)
             if (c >= widths[k].first && c <= widths[k].last)
                 width = widths[k].width;

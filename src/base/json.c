@@ -1,5 +1,6 @@
 /* json.c -- see json.h. */
 #include "base/json.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -530,53 +531,45 @@ void plim_jw_end(plim_jw *w)
     plim_buf_puts(w->out, w->arrays >> w->depth % 64 & 1 ? "]" : "}");
 }
 
-/* Length of the UTF-8 sequence at s, 0 if it is not valid.
- * src: Unicode 15, table 3-7 "Well-Formed UTF-8 Byte Sequences" */
-static size_t utf8_len(const char *s, size_t n)
-{
-    uint8_t a = (uint8_t)s[0], b = n > 1 ? (uint8_t)s[1] : 0;
-    size_t len = a < 0x80 ? 1 : a < 0xc2 ? 0 : a < 0xe0 ? 2 : a < 0xf0 ? 3 : a < 0xf5 ? 4 : 0;
-    if (len > n)
-        return 0;
-    for (size_t i = 1; i < len; i++)
-        if (((uint8_t)s[i] & 0xc0) != 0x80)
-            return 0;
-    bool overlong = (a == 0xe0 && b < 0xa0) || (a == 0xf0 && b < 0x90);
-    bool outside = (a == 0xed && b > 0x9f) || (a == 0xf4 && b > 0x8f);
-    return overlong || outside ? 0 : len;
-}
-
 size_t plim_json_utf8(plim_str s)
 {
     size_t i = 0;
-    for (size_t len = 1; i < s.n && len; i += len)
-        len = utf8_len(s.p + i, s.n - i);
+    for (size_t len; i < s.n; i += len)
+        if (plim_utf8_decode((plim_str){s.p + i, s.n - i}, &len) == PLIM_UTF8_BAD)
+            break;
     return i;
+}
+
+/* What a terminal or a viewer of logs would obey rather than show is escaped, although JSON allows most of
+ * it. */
+static void jw_escape(plim_buf *out, uint32_t c)
+{
+    if (c == PLIM_UTF8_BAD)
+        plim_buf_puts(out, "\xef\xbf\xbd");
+    else if (c == '\n')
+        plim_buf_puts(out, "\\n");
+    else if (c == '\t')
+        plim_buf_puts(out, "\\t");
+    else if (c == '"' || c == '\\')
+        plim_buf_printf(out, "\\%c", (char)c);
+    else if (c < 0x10000)
+        plim_buf_printf(out, "\\u%04x", (unsigned)c);
+    else
+        plim_buf_printf(out, "\\u%04x\\u%04x", (unsigned)(0xd7c0 + (c >> 10)),
+                        (unsigned)(0xdc00 | (c & 0x3ff)));
 }
 
 static void jw_quoted(plim_buf *out, plim_str s)
 {
     size_t from = 0, i = 0;
     plim_buf_puts(out, "\"");
-    while (i < s.n) {
-        uint8_t c = (uint8_t)s.p[i];
-        size_t len = utf8_len(s.p + i, s.n - i);
-        if (len && c >= 0x20 && c != '"' && c != '\\') {
-            i += len;
+    for (size_t len; i < s.n; i += len) {
+        uint32_t c = plim_utf8_decode((plim_str){s.p + i, s.n - i}, &len);
+        if (plim_utf8_shows(c) && c != '"' && c != '\\')
             continue;
-        }
         plim_buf_add(out, (plim_str){s.p + from, i - from});
-        if (!len)
-            plim_buf_puts(out, "\xef\xbf\xbd");
-        else if (c == '\n')
-            plim_buf_puts(out, "\\n");
-        else if (c == '\t')
-            plim_buf_puts(out, "\\t");
-        else if (c < 0x20)
-            plim_buf_printf(out, "\\u%04x", c);
-        else
-            plim_buf_printf(out, "\\%c", c);
-        from = ++i;
+        jw_escape(out, c);
+        from = i + len;
     }
     if (i > from) /* the pointer of an empty name may be NULL */
         plim_buf_add(out, (plim_str){s.p + from, i - from});

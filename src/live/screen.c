@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/json.h"
+#include "base/utf8.h"
 #include "live/live.h"
 
 enum {
@@ -63,25 +63,8 @@ static void put_cell(plim_screen *s, int x, int y, uint32_t code, uint32_t paint
 /* One character of UTF-8, and its bytes; what is invalid or would control a terminal is '?'. */
 static uint32_t decode_char(const char *z, size_t *n)
 {
-    const unsigned char *p = (const unsigned char *)z;
-    size_t length = p[0] < 0x80       ? 1
-                    : p[0] >> 5 == 6  ? 2
-                    : p[0] >> 4 == 14 ? 3
-                    : p[0] >> 3 == 30 ? 4
-                                      : 0;
-    uint32_t code = length == 1 ? p[0] : p[0] & (0xffu >> (length + 1));
-    *n = 1;
-    if (!length)
-        return '?';
-    for (size_t i = 1; i < length; i++) {
-        if (p[i] >> 6 != 2)
-            return '?';
-        code = code << 6 | (p[i] & 0x3f);
-    }
-    *n = length;
-    if (plim_json_utf8((plim_str){z, length}) != length)
-        return '?';
-    return code < 0x20 || (code >= 0x7f && code < 0xa0) ? '?' : code;
+    uint32_t code = plim_utf8_decode((plim_str){z, strnlen(z, 4)}, n);
+    return plim_utf8_shows(code) ? code : '?';
 }
 
 /* Text from x on, in at most `width` columns; returns the columns it takes. */

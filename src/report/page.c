@@ -1,4 +1,5 @@
 /* page.c -- the buffer that a report is written to: see report.h. */
+#include "base/utf8.h"
 #include "report/report.h"
 
 #include <stdio.h>
@@ -63,64 +64,17 @@ void plim_page_paint(plim_page *p, uint32_t paint)
 
 /* ---- text from model files ----------------------------------------------- */
 
-/* The code point at s (of n bytes, at least one) and its length; 0 with *len 1 if
- * it is not valid UTF-8. */
-static uint32_t page_decode(const uint8_t *s, size_t n, size_t *len)
-{
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t k = s[0] < 0x80 ? 1 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-    *len = 1;
-    if (k == 1)
-        return s[0];
-    if (s[0] < 0xc0 || s[0] > 0xf7 || k > n)
-        return 0;
-    uint32_t c = s[0] & (0xffu >> (k + 1));
-    for (size_t i = 1; i < k; i++) {
-        if ((s[i] & 0xc0) != 0x80)
-            return 0;
-        c = c << 6 | (s[i] & 0x3f);
-    }
-    if (c < least[k] || c > 0x10ffff || (c >= 0xd800 && c <= 0xdfff))
-        return 0;
-    *len = k;
-    return c;
-}
-
-/* Is the character visible?  Not those that control a terminal or hide text.
- * src: Unicode 15 categories Cc, Zl, Zp and the format characters (Cf) of
- * bidirectional text and of no width. */
-static bool page_shows(uint32_t c)
-{
-    static const struct {
-        uint32_t first, last;
-    } hidden[] = {{0x0000, 0x001f}, {0x007f, 0x009f},  {0x00ad, 0x00ad}, {0x061c, 0x061c},
-                  {0x200b, 0x200f}, {0x2028, 0x202e},  {0x2060, 0x206f}, {0xfeff, 0xfeff},
-                  {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
-    for (size_t i = 0; i < PLIM_COUNT(hidden); i++)
-        if (c >= hidden[i].first && c <= hidden[i].last)
-            return false;
-    return true;
-}
-
 plim_str plim_page_clean(plim_page *p, const char *z)
 {
     plim_str in = plim_str_of(z);
     char *out = plim_arena_new(&p->arena, in.n + 1, 1);
-    size_t n = 0;
     if (!out) {
         p->buf.bad = true;
         return PLIM_STR("");
     }
-    for (size_t i = 0, len; i < in.n; i += len) {
-        uint32_t c = page_decode((const uint8_t *)in.p + i, in.n - i, &len);
-        if (page_shows(c)) {
-            memcpy(out + n, in.p + i, len);
-            n += len;
-        } else {
-            out[n++] = c == '\n' || c == '\t' || c == '\r' ? ' ' : '?';
-        }
-    }
-    return (plim_str){out, n};
+    if (in.n)
+        memcpy(out, in.p, in.n);
+    return (plim_str){out, plim_utf8_clean(out, in.n)};
 }
 
 /* The length in bytes of the character at i of clean text. */

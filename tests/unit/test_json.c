@@ -295,7 +295,19 @@ static void test_writer_text(void **state)
     } T[] = {
         {"plain", "layer1.0", "\"layer1.0\""},
         {"quote and backslash", "a\"b\\c", "\"a\\\"b\\\\c\""},
-        {"control characters", "\n\t\x01\x1f\x7f", "\"\\n\\t\\u0001\\u001f\x7f\""},
+        {"control characters", "\n\t\x01\x1f\x7f", "\"\\n\\t\\u0001\\u001f\\u007f\""},
+        {"controls of Latin 1, which a terminal obeys",
+         "\xc2\x80[\xc2\x9b"
+         "31m\xc2\x9f",
+         "\"\\u0080[\\u009b31m\\u009f\""},
+        {"Latin 1 next to them", "\xc2\xa0\xc3\x80", "\"\xc2\xa0\xc3\x80\""},
+        {"ends of lines and paragraphs", "\xe2\x80\xa8\xe2\x80\xa9", "\"\\u2028\\u2029\""},
+        {"turns the direction",
+         "\xe2\x80\xae"
+         "gpj",
+         "\"\\u202egpj\""},
+        {"a tag, of two halves", "\xf3\xa0\x81\x81", "\"\\udb40\\udc41\""},
+        {"a control cut off", "\xc2", "\"" BAD "\""},
         {"UTF-8 passes", "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80",
          "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\""},
         {"a continuation alone", "a\x80z", "\"a" BAD "z\""},
