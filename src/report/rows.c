@@ -161,18 +161,36 @@ static void cell_json(plim_jw *w, const plim_cell *c)
     }
 }
 
+/* Would a spreadsheet run the text?  Blanks before it, which may have been tabs or line ends, do not keep
+ * it from that; the wide forms count in some languages.
+ * src: OWASP, "CSV Injection" */
+static bool csv_is_formula(plim_str s)
+{
+    static const char *const starts[] = {
+        "=", "+", "-", "@", "\xef\xbc\x9d", "\xef\xbc\x8b", "\xef\xbc\x8d", "\xef\xbc\xa0"};
+    while (s.n && *s.p == ' ')
+        s = (plim_str){s.p + 1, s.n - 1};
+    for (size_t i = 0; i < PLIM_COUNT(starts); i++)
+        if (plim_str_starts(s, starts[i]))
+            return true;
+    return false;
+}
+
 /* Quotes text that contains a comma, a quote or a line end; quotes within it are doubled.
  * src: RFC 4180 section 2 */
 static void csv_text(plim_page *p, plim_str s)
 {
+    const char *mark = csv_is_formula(s) ? "'" : "";
     bool plain = true;
     for (size_t i = 0; i < s.n; i++)
         plain = plain && s.p[i] != ',' && s.p[i] != '"';
     if (plain) {
+        plim_page_puts(p, mark);
         plim_buf_add(&p->buf, s);
         return;
     }
     plim_page_puts(p, "\"");
+    plim_page_puts(p, mark);
     for (size_t i = 0; i < s.n; i++)
         plim_buf_repeat(&p->buf, s.p[i] == '"' ? "\"\"" : (char[2]){s.p[i], 0}, 1);
     plim_page_puts(p, "\"");

@@ -1190,6 +1190,44 @@ static void test_strange_names(void **state)
     plim_arena_free(&a);
 }
 
+/* A spreadsheet runs what begins like a formula. */
+static void test_csv_formulas(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *name, *want;
+    } rows[] = {
+        {"a formula", "=1+1", "'=1+1"},
+        {"plus", "+1", "'+1"},
+        {"minus", "-1+cmd|' /C calc'!A0", "'-1+cmd|' /C calc'!A0"},
+        {"at", "@SUM(A1)", "'@SUM(A1)"},
+        {"after a tab", "\t=1", "' =1"},
+        {"after a line end", "\r\n=1", "'  =1"},
+        {"in quotes", "=A1,\"B\"", "\"'=A1,\"\"B\"\"\""},
+        {"wide",
+         "\xef\xbc\x9d"
+         "1",
+         "'\xef\xbc\x9d"
+         "1"},
+        {"within text it is none", "a=-1", "a=-1"},
+        {"a bar alone is none", " a", " a"},
+        {"nothing", "", ""},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        const plim_layer row = {.path = rows[i].name, .type = "x", .rank = -1};
+        const plim_layer *const list[] = {&row};
+        const plim_layers l = {
+            .model = &small_model, .settings = &nothing_set, .rows = list, .n = 1};
+        const plim_style st = {.size = sizeof(plim_style), .columns = "type,name"};
+        char want[64];
+        text t = {0};
+        assert_int_equal(plim_layers_print(&l, PLIM_CSV, &st, text_put, &t, NULL), PLIM_OK);
+        snprintf(want, sizeof want, "type,name\nx,%s\n", rows[i].want);
+        CHECK_STR(rows[i].why, t.p, want);
+        text_free(&t);
+    }
+}
+
 static void test_clean(void **state)
 {
     (void)state;
@@ -1313,27 +1351,17 @@ static void test_renderings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_estimate_text),
-        cmocka_unit_test(test_estimate_quiet),
-        cmocka_unit_test(test_estimate_json),
-        cmocka_unit_test(test_layers_text),
-        cmocka_unit_test(test_layers_csv),
-        cmocka_unit_test(test_layers_columns),
-        cmocka_unit_test(test_fit),
-        cmocka_unit_test(test_batches),
-        cmocka_unit_test(test_knee),
-        cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_size),
-        cmocka_unit_test(test_registries),
-        cmocka_unit_test(test_registry_filter),
-        cmocka_unit_test(test_random_estimates),
-        cmocka_unit_test(test_random_tables),
-        cmocka_unit_test(test_nothing_in_them),
-        cmocka_unit_test(test_strange_names),
-        cmocka_unit_test(test_timeline_peak),
-        cmocka_unit_test(test_share),
-        cmocka_unit_test(test_renderings),
-        cmocka_unit_test(test_clean),
+        cmocka_unit_test(test_estimate_text),    cmocka_unit_test(test_estimate_quiet),
+        cmocka_unit_test(test_estimate_json),    cmocka_unit_test(test_layers_text),
+        cmocka_unit_test(test_layers_csv),       cmocka_unit_test(test_csv_formulas),
+        cmocka_unit_test(test_layers_columns),   cmocka_unit_test(test_fit),
+        cmocka_unit_test(test_batches),          cmocka_unit_test(test_knee),
+        cmocka_unit_test(test_replay),           cmocka_unit_test(test_size),
+        cmocka_unit_test(test_registries),       cmocka_unit_test(test_registry_filter),
+        cmocka_unit_test(test_random_estimates), cmocka_unit_test(test_random_tables),
+        cmocka_unit_test(test_nothing_in_them),  cmocka_unit_test(test_strange_names),
+        cmocka_unit_test(test_timeline_peak),    cmocka_unit_test(test_share),
+        cmocka_unit_test(test_renderings),       cmocka_unit_test(test_clean),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
