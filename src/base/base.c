@@ -1,5 +1,6 @@
 /* base.c -- slices and errors: see base.h. */
 #include "base/base.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +32,13 @@ plim_str plim_str_twice(plim_str *list, uint64_t n)
 
 /* ---- errors ------------------------------------------------------------ */
 
+/* A message may quote a name from a hostile file and goes to terminals and logs.  It is also cut, by us
+ * and at its end, where a character may be in two. */
+static void clean_message(plim_err *err)
+{
+    err->msg[plim_utf8_clean(err->msg, strlen(err->msg))] = '\0';
+}
+
 plim_status(plim_fail)(plim_err *err, plim_status code, uint64_t at, const char *fmt, ...)
 {
     if (err && err->code == PLIM_OK) {
@@ -38,6 +46,7 @@ plim_status(plim_fail)(plim_err *err, plim_status code, uint64_t at, const char 
         va_start(ap, fmt);
         vsnprintf(err->msg, sizeof err->msg, fmt, ap);
         va_end(ap);
+        clean_message(err);
         err->code = code;
         err->at = at;
     }
@@ -56,6 +65,7 @@ void plim_err_prefix(plim_err *err, const char *fmt, ...)
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof err->msg)
         snprintf(err->msg + n, sizeof err->msg - (size_t)n, "%s", old);
+    clean_message(err);
 }
 
 plim_status(plim_oom)(plim_err *err)

@@ -35,6 +35,53 @@ static void test_errors(void **state)
     CHECK("a long prefix too", strlen(cut.msg) == sizeof cut.msg - 1);
 }
 
+/* Names in messages are of files, and are cut wherever 80 bytes end. */
+static void test_hostile_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *why, *name, *want;
+    } rows[] = {
+        {"one line", "a\nplimsoll: all is well\r\n", "'a plimsoll: all is well  '"},
+        {"no colours", "\x1b[31mred\x7f", "'?[31mred?'"},
+        {"nor by one character",
+         "\xc2\x9b"
+         "31m",
+         "'?31m'"},
+        {"nor by one byte",
+         "\x9b"
+         "31m",
+         "'?31m'"},
+        {"other ends of lines",
+         "a\xe2\x80\xa8"
+         "b",
+         "'a?b'"},
+        {"left to right",
+         "a\xe2\x80\xae"
+         "b",
+         "'a?b'"},
+        {"other languages stay", "\xe5\xb1\x82.\xc3\xa9", "'\xe5\xb1\x82.\xc3\xa9'"},
+        {"half a character", "\xe5\xb1", "'?\?'"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_err err = PLIM_ERR_INIT;
+        plim_str name = plim_str_of(rows[i].name);
+        plim_fail(&err, PLIM_EFORMAT, 0, "'" PLIM_STR_FMT "'", PLIM_STR_CUT(name));
+        CHECK_STR(rows[i].why, err.msg, rows[i].want);
+        plim_err_prefix(&err, "%s: ", rows[i].name);
+        plim_str all = plim_str_of(err.msg);
+        CHECK(rows[i].why, !memchr(all.p, '\n', all.n) && !memchr(all.p, '\x1b', all.n) &&
+                               plim_str_ends(all, plim_str_of(rows[i].want)));
+    }
+    char longest[300] = "";
+    for (size_t i = 0; i + 4 < sizeof longest; i += 2)
+        memcpy(longest + i, "\xc3\xa9", 2);
+    plim_err cut = PLIM_ERR_INIT;
+    plim_fail(&cut, PLIM_EIO, 0, "%s", longest);
+    CHECK("cut within a character",
+          strlen(cut.msg) == sizeof cut.msg - 1 && cut.msg[sizeof cut.msg - 2] == '?');
+}
+
 static void test_status(void **state)
 {
     (void)state;
@@ -329,12 +376,13 @@ static void test_task(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_task),      cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_errors),    cmocka_unit_test(test_status),
-        cmocka_unit_test(test_sizes),     cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_arena),     cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_shrinking), cmocka_unit_test(test_push),
-        cmocka_unit_test(test_map),       cmocka_unit_test(test_files),
+        cmocka_unit_test(test_task),    cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_errors),  cmocka_unit_test(test_hostile_errors),
+        cmocka_unit_test(test_status),  cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_strings), cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_budget),  cmocka_unit_test(test_shrinking),
+        cmocka_unit_test(test_push),    cmocka_unit_test(test_map),
+        cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
