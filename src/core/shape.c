@@ -365,13 +365,14 @@ bool plim_view_strides(const plim_meta *m, int32_t rank, const int64_t *dim, int
     int32_t v = rank - 1;
     int64_t base = m->stride[m->rank - 1], chunk = 1, seen = 1;
     for (int32_t d = m->rank - 1; d >= 0; d--) {
-        chunk *= m->dim[d];
-        bool ends = d == 0 || (m->dim[d - 1] != 1 && m->stride[d - 1] != chunk * base);
+        chunk = wrap_mul(chunk, m->dim[d]);
+        bool ends =
+            d == 0 || (m->dim[d - 1] != 1 && m->stride[d - 1] != wrap_mul(chunk, base));
         if (!ends)
             continue;
         while (v >= 0 && (seen < chunk || dim[v] == 1)) {
-            stride[v] = seen * base;
-            seen *= dim[v];
+            stride[v] = wrap_mul(seen, base);
+            seen = wrap_mul(seen, dim[v]);
             v--;
         }
         if (seen != chunk)

@@ -38,6 +38,33 @@ typedef struct plim_meta {
     int64_t stride[PLIM_MAX_RANK];
 } plim_meta;
 
+/* A size and a stride by place, as in Python: 0 is the first, -1 the last.  What is not there has a size of
+ * 1, as it would if the tensor were broadcast. */
+static inline int64_t plim_dim_at(const plim_meta *m, int32_t i)
+{
+    int32_t k = i < 0 ? i + m->rank : i;
+    return k >= 0 && k < m->rank ? m->dim[k] : 1;
+}
+static inline int64_t plim_stride_at(const plim_meta *m, int32_t i)
+{
+    int32_t k = i < 0 ? i + m->rank : i;
+    return k >= 0 && k < m->rank ? m->stride[k] : 1;
+}
+/* Does nothing where there is no such dim. */
+static inline void plim_set_dim(plim_meta *m, int32_t i, int64_t size)
+{
+    int32_t k = i < 0 ? i + m->rank : i;
+    if (k >= 0 && k < m->rank)
+        m->dim[k] = size;
+}
+
+/* A product of sizes; one that overflows becomes a size that no tensor can have. */
+static inline int64_t plim_dim_mul(int64_t a, int64_t b)
+{
+    uint64_t r = plim_sat_mul(a < 0 ? 0 : (uint64_t)a, b < 0 ? 0 : (uint64_t)b);
+    return r > INT64_MAX ? INT64_MAX : (int64_t)r;
+}
+
 /* Contiguous meta.  Dims are not checked here. */
 plim_meta plim_meta_make(plim_dtype t, int32_t rank, const int64_t *dim);
 void plim_meta_contiguous(plim_meta *m);    /* strides of a dense row-major tensor */

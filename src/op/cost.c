@@ -10,6 +10,12 @@ const plim_meta *plim_cost_in(const plim_cost_call *c, uint32_t slot)
     return &c->g->values[c->node->args[slot].id].meta;
 }
 
+/* Of a list of tensors; NULL: absent. */
+static const plim_meta *cost_nth(const plim_cost_call *c, const plim_arg *list, uint32_t k)
+{
+    return list->ids[k] == PLIM_NONE ? NULL : &c->g->values[list->ids[k]].meta;
+}
+
 static uint64_t cost_numel(const plim_meta *m)
 {
     uint64_t n = 0;
@@ -61,7 +67,7 @@ void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out)
 static void cost_inner(const plim_cost_call *c, const plim_meta *a, plim_cost *out)
 {
     if (a && a->rank > 0)
-        set_macs(out, plim_sat_mul(c->out_numel, (uint64_t)PLIM_MAX(a->dim[a->rank - 1], 0)));
+        set_macs(out, plim_sat_mul(c->out_numel, (uint64_t)PLIM_MAX(plim_dim_at(a, -1), 0)));
 }
 void plim_cost_linear(const plim_cost_call *c, plim_cost *out)
 {
@@ -96,9 +102,9 @@ void plim_cost_einsum(const plim_cost_call *c, plim_cost *out)
     for (size_t i = 0; i < text->str.n && text->str.p[i] != '-' && k < in->n; i++) {
         char ch = text->str.p[i];
         bool letter = (ch | 32) >= 'a' && (ch | 32) <= 'z';
-        const plim_meta *x = &c->g->values[in->ids[k]].meta;
+        const plim_meta *x = cost_nth(c, in, k);
         uint64_t bit = letter ? 1ull << (ch & 63) : 0;
-        if (letter && !(seen & bit) && d < x->rank)
+        if (x && letter && !(seen & bit) && d < x->rank)
             macs = plim_sat_mul(macs, (uint64_t)PLIM_MAX(x->dim[d], 0));
         seen |= bit;
         d += letter;
@@ -118,11 +124,11 @@ void plim_cost_rnn(const plim_cost_call *c, plim_cost *out)
     if (c->node->n_args < 3 || c->node->args[2].kind != PLIM_ARG_VALUES || !x || !x->rank)
         return;
     for (uint32_t i = 0; i < c->node->args[2].n; i++) {
-        const plim_meta *w = &c->g->values[c->node->args[2].ids[i]].meta;
-        if (w->rank == 2)
+        const plim_meta *w = cost_nth(c, &c->node->args[2], i);
+        if (w && w->rank == 2)
             weights = plim_sat_add(weights, cost_numel(w));
     }
-    uint64_t steps = cost_numel(x) / (uint64_t)PLIM_MAX(x->dim[x->rank - 1], 1);
+    uint64_t steps = cost_numel(x) / (uint64_t)PLIM_MAX(plim_dim_at(x, -1), 1);
     set_macs(out, plim_sat_mul(steps, weights));
 }
 
@@ -144,10 +150,10 @@ void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out)
     const plim_meta *q = plim_cost_in(c, 0), *k = plim_cost_in(c, 1), *v = plim_cost_in(c, 2);
     if (!q || !k || !v || q->rank < 3 || k->rank < 3 || v->rank < 3)
         return;
-    uint64_t rows = cost_numel(q) / (uint64_t)PLIM_MAX(q->dim[q->rank - 1], 1);
-    uint64_t width = (uint64_t)PLIM_MAX(q->dim[q->rank - 1], 0) +
-                     (uint64_t)PLIM_MAX(v->dim[v->rank - 1], 0);
-    set_macs(out, plim_sat_mul(plim_sat_mul(rows, (uint64_t)PLIM_MAX(k->dim[k->rank - 2], 0)),
+    uint64_t rows = cost_numel(q) / (uint64_t)PLIM_MAX(plim_dim_at(q, -1), 1);
+    uint64_t width =
+        (uint64_t)PLIM_MAX(plim_dim_at(q, -1), 0) + (uint64_t)PLIM_MAX(plim_dim_at(v, -1), 0);
+    set_macs(out, plim_sat_mul(plim_sat_mul(rows, (uint64_t)PLIM_MAX(plim_dim_at(k, -2), 0)),
                                width));
 }
 

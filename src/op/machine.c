@@ -81,9 +81,32 @@ bool plim__page_room(plim_machine *m, void ***pages, uint32_t *n, uint32_t *cap,
     return true;
 }
 
+/* No memory has room for more, and rules may multiply a size by a small number.  Even the sizes of a
+ * tensor without elements, all but the zeros, do not multiply to more. */
+static bool meta_fits(plim_machine *m, const plim_meta *meta)
+{
+    const uint64_t most = (uint64_t)1 << 56;
+    uint64_t n = 1;
+    bool fits = true;
+    for (int32_t i = 0; i < meta->rank; i++) {
+        uint64_t d = (uint64_t)meta->dim[i];
+        fits = fits && d <= most && (d < 2 || n <= most / d);
+        fits = fits && (uint64_t)meta->stride[i] <= most;
+        n *= d < 2 ? 1 : d;
+    }
+    if (!fits) {
+        char buf[128];
+        plim_m_fail(m, PLIM_ERANGE, "a tensor of %s elements is over the limit of 2^56",
+                    plim_meta_str(meta, buf, sizeof buf));
+    }
+    return fits;
+}
+
 plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage)
 {
     plim_t t = m->free_tensor;
+    if (!meta_fits(m, meta))
+        return 0;
     if (t != PLIM_NONE) {
         m->free_tensor = m_tensor_at(m, t)->acc;
     } else {
@@ -253,12 +276,8 @@ plim_t plim__tensor_fresh(plim_machine *m, const plim_meta *meta, plim_storage r
 {
     if (m->st)
         return 0;
-    if (!plim_meta_bytes(meta, &row.bytes)) {
-        char buf[128];
-        plim_m_fail(m, PLIM_ERANGE, "a tensor of %s elements overflows 64 bits",
-                    plim_meta_str(meta, buf, sizeof buf));
+    if (!meta_fits(m, meta) || !plim_meta_bytes(meta, &row.bytes))
         return 0;
-    }
     uint32_t s = PLIM_NONE;
     if (m->ledger && row.category != PLIM_CAT_WORKSPACE && row.bytes && !m->stopped) {
         m->work.written = plim_sat_add(m->work.written, row.bytes);

@@ -58,10 +58,33 @@ void plim_arg_mask(const plim_call *c, uint32_t slot, bool *out, uint32_t n)
         out[i] = given ? i < a->n && a->ints[i] : true;
 }
 
+/* No size is as large, and rules may add, subtract and negate without overflow. */
+static int64_t clamp_int(int64_t v)
+{
+    return PLIM_MIN(PLIM_MAX(v, -PLIM_ARG_MOST), PLIM_ARG_MOST);
+}
+
+static int64_t int_of_float(double f)
+{
+    const double most = (double)PLIM_ARG_MOST;
+    return f >= most    ? PLIM_ARG_MOST
+           : f <= -most ? -PLIM_ARG_MOST
+           : f > -most  ? (int64_t)f
+                        : 0;
+}
+
 int64_t plim_arg_int(const plim_call *c, uint32_t slot, int64_t def)
 {
     const plim_arg *a = arg_at(c, slot);
-    return a->kind == PLIM_ARG_INT ? a->i : a->kind == PLIM_ARG_FLOAT ? (int64_t)a->f : def;
+    return a->kind == PLIM_ARG_INT     ? clamp_int(a->i)
+           : a->kind == PLIM_ARG_FLOAT ? int_of_float(a->f)
+                                       : def;
+}
+
+plim_dtype plim_arg_dtype(const plim_call *c, uint32_t slot, plim_dtype def)
+{
+    int64_t t = plim_arg_int(c, slot, def);
+    return t >= 0 && t < PLIM_DTYPE_COUNT ? (plim_dtype)t : def;
 }
 
 double plim_arg_float(const plim_call *c, uint32_t slot, double def)
@@ -75,7 +98,7 @@ uint32_t plim_arg_ints(const plim_call *c, uint32_t slot, int64_t *out, uint32_t
 {
     const plim_arg *a = arg_at(c, slot);
     if (a->kind == PLIM_ARG_INT || (a->kind == PLIM_ARG_INTS && a->n == 1 && want > 1)) {
-        int64_t v = a->kind == PLIM_ARG_INT ? a->i : a->ints[0];
+        int64_t v = clamp_int(a->kind == PLIM_ARG_INT ? a->i : a->ints[0]);
         uint32_t n = PLIM_MIN(PLIM_MAX(want, 1), max);
         for (uint32_t i = 0; i < n; i++)
             out[i] = v;
@@ -89,7 +112,7 @@ uint32_t plim_arg_ints(const plim_call *c, uint32_t slot, int64_t *out, uint32_t
         return 0;
     }
     for (uint32_t i = 0; i < a->n; i++)
-        out[i] = a->ints[i];
+        out[i] = clamp_int(a->ints[i]);
     return a->n;
 }
 

@@ -23,7 +23,11 @@ plim_t plim_arg_nth(const plim_call *c, uint32_t slot, uint32_t i); /* of a list
 /* A list of bools such as output_mask; all true if it is not given. */
 void plim_arg_mask(const plim_call *c, uint32_t slot, bool *out, uint32_t n);
 bool plim_arg_given(const plim_call *c, uint32_t slot);
+/* Integers are between -PLIM_ARG_MOST and PLIM_ARG_MOST: what is beyond, such as "to the end", becomes the
+ * nearer of the two. */
+#define PLIM_ARG_MOST ((int64_t)1 << 60)
 int64_t plim_arg_int(const plim_call *c, uint32_t slot, int64_t def);
+plim_dtype plim_arg_dtype(const plim_call *c, uint32_t slot, plim_dtype def);
 double plim_arg_float(const plim_call *c, uint32_t slot, double def);
 /* At most max ints; a single int is repeated `want` times (stride=2 -> 2,2). */
 uint32_t plim_arg_ints(const plim_call *c, uint32_t slot, int64_t *out, uint32_t max,

@@ -386,11 +386,11 @@ static plim_t efficient_mask(plim_machine *m, plim_t mask, plim_t q, plim_t k, p
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
     plim_t add = additive_mask(m, mask, plim_m_meta(m, q)->dtype);
     plim_meta x = *plim_m_meta(m, add);
-    bool aligned = !x.rank || x.stride[x.rank - 1] == 1;
+    bool aligned = !x.rank || plim_stride_at(&x, -1) == 1;
     for (int32_t i = 0; i + 1 < x.rank; i++)
         aligned = aligned && x.stride[i] % ALIGN == 0;
     if (!aligned) {
-        int64_t last = x.dim[x.rank - 1], pad[2] = {0, ALIGN - last % ALIGN};
+        int64_t last = plim_dim_at(&x, -1), pad[2] = {0, ALIGN - last % ALIGN};
         plim_t padded = plim_at_pad(m, add, 2, pad);
         plim_m_drop(m, add);
         add = plim_at_narrow(m, padded, x.rank - 1, last);
@@ -485,7 +485,7 @@ static plim_t sdpa_cudnn(plim_machine *m, plim_t q, plim_t k, plim_t v, plim_t m
 static plim_t causal_mask(plim_machine *m, plim_t q, plim_t k)
 {
     const plim_meta *a = plim_m_meta(m, q), *b = plim_m_meta(m, k);
-    int64_t dim[2] = {a->dim[a->rank - 2], b->dim[b->rank - 2]};
+    int64_t dim[2] = {plim_dim_at(a, -2), plim_dim_at(b, -2)};
     plim_t ones = plim_m_empty_contig(m, PLIM_BOOL, 2, dim);
     plim_t tril = plim_m_empty_contig(m, PLIM_BOOL, 2, dim);
     plim_m_drop(m, ones);
@@ -603,8 +603,8 @@ void plim_run_sdpa(plim_call *c)
     const plim_meta *qm = plim_m_meta(m, q), *km = plim_m_meta(m, k), *vm = plim_m_meta(m, v);
     char a[96], b[96];
     if (qm->rank < 3 || km->rank != qm->rank || vm->rank != qm->rank ||
-        km->dim[km->rank - 1] != qm->dim[qm->rank - 1] ||
-        km->dim[km->rank - 2] != vm->dim[vm->rank - 2]) {
+        plim_dim_at(km, -1) != plim_dim_at(qm, -1) ||
+        plim_dim_at(km, -2) != plim_dim_at(vm, -2)) {
         plim_m_fail(m, PLIM_ESHAPE, "attention: query %s and key %s do not match",
                     plim_meta_str(qm, a, sizeof a), plim_meta_str(km, b, sizeof b));
         return;

@@ -44,8 +44,7 @@ static plim_meta scale_dim(const plim_machine *m, plim_t x, int32_t dim, int64_t
                            int64_t over)
 {
     plim_meta out = *plim_m_meta(m, x);
-    if (dim < out.rank)
-        out.dim[dim] = out.dim[dim] * times / over;
+    plim_set_dim(&out, dim, plim_dim_mul(plim_dim_at(&out, dim), times) / PLIM_MAX(over, 1));
     plim_meta_contiguous(&out);
     return out;
 }
@@ -171,8 +170,9 @@ void plim_run_ep_exchange(plim_call *c)
 /* The gradient is one of the whole table, a Partial(), until the optimizer reads its part. */
 static void table_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t whole = plim_at_embedding_gradient(m, g[0], plim_m_saved(m, n, 0),
-                                              n->in_meta[0].dim[0] * n->i[PARTS], false);
+    plim_t whole =
+        plim_at_embedding_gradient(m, g[0], plim_m_saved(m, n, 0),
+                                   plim_dim_mul(n->in_meta[0].dim[0], n->i[PARTS]), false);
     dx[0] = plim_m_alias(m, whole, &n->in_meta[0]);
     plim_m_drop(m, whole);
 }

@@ -53,7 +53,7 @@ static bool complex_joined(plim_machine *m, const plim_meta *x, plim_meta *out)
 {
     *out = *x;
     bool ok = plim_is_float(x->dtype) && x->dtype != PLIM_BF16 && x->rank &&
-              x->dim[x->rank - 1] == 2 && x->stride[x->rank - 1] == 1;
+              plim_dim_at(x, -1) == 2 && plim_stride_at(x, -1) == 1;
     if (ok)
         out->rank--;
     for (int32_t i = 0; ok && i < out->rank; i++) {

@@ -339,6 +339,12 @@ void plim_run_cp_attention(plim_call *c)
                     "ring attention needs as many keys as queries, an even number");
         return;
     }
+    enum { MOST = 4096 }; /* ranks, each of which is a step of the ring */
+    if (parts < 1 || parts > MOST) {
+        plim_m_fail(m, PLIM_ERANGE, "ring attention among %" PRId64 " ranks, the limit is %d",
+                    parts, (int)MOST);
+        return;
+    }
     plim_sdpa kernel = choose_kernel(m, in, plim_arg_int(c, 5, 0));
     if (kernel == PLIM_SDPA_MATH) {
         plim_m_fail(
@@ -369,7 +375,7 @@ void plim_run_cp_part(plim_call *c)
     int64_t parts = plim_arg_int(c, 1, 1);
     plim_meta out = *plim_m_meta(c->m, x);
     if (out.rank)
-        out.dim[out.rank - 1] /= PLIM_MAX(parts, 1);
+        plim_set_dim(&out, -1, plim_dim_at(&out, -1) / PLIM_MAX(parts, 1));
     plim_meta_contiguous(&out);
     plim_ret(c, plim_m_alias(c->m, x, &out));
 }

@@ -64,7 +64,7 @@ static bool conv_out_meta(plim_machine *m, const conv_geometry *q, const plim_me
                         "convolution of %s with %s: a dim is over the limit of 2^40", sx, sw);
             return false;
         }
-    int64_t want = q->transposed ? w->dim[0] : w->dim[1] * q->groups;
+    int64_t want = q->transposed ? w->dim[0] : plim_dim_mul(w->dim[1], q->groups);
     if (x->dim[1] != want || q->groups < 1 || w->dim[0] % q->groups) {
         plim_m_fail(m, PLIM_ESHAPE,
                     "convolution of %s with %s: the input has %" PRId64
@@ -74,7 +74,7 @@ static bool conv_out_meta(plim_machine *m, const conv_geometry *q, const plim_me
     }
     *out = (plim_meta){.dtype = x->dtype, .rank = rank};
     out->dim[0] = x->dim[0];
-    out->dim[1] = q->transposed ? w->dim[1] * q->groups : w->dim[0];
+    out->dim[1] = q->transposed ? plim_dim_mul(w->dim[1], q->groups) : w->dim[0];
     for (int32_t i = 0; i < q->spatial; i++) {
         out->dim[2 + i] = conv_out_dim(q, i, x->dim[2 + i], w->dim[2 + i]);
         if (out->dim[2 + i] < 1) {

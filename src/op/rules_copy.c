@@ -82,9 +82,7 @@ void plim_run_clone(plim_call *c)
 void plim_run_to(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
-    int64_t t = plim_arg_int(c, 1, plim_m_meta(c->m, x)->dtype);
-    plim_ret(c,
-             plim_at_to(c->m, x, t >= 0 && t < PLIM_DTYPE_COUNT ? (plim_dtype)t : PLIM_F32));
+    plim_ret(c, plim_at_to(c->m, x, plim_arg_dtype(c, 1, plim_m_meta(c->m, x)->dtype)));
 }
 void plim_run_to_dtype(plim_call *c) { plim_run_to(c); }
 void plim_run_type_as(plim_call *c)
@@ -295,7 +293,9 @@ void plim_run_repeat_interleave(plim_call *c)
     memcpy(dim, size.dim, sizeof size.dim);
     dim[d + 1] = times;
     plim_t wide = plim_at_expand(m, thin, size.rank, dim), copy = plim_at_clone(m, wide, NULL);
-    size.dim[d] = (int64_t)((uint64_t)size.dim[d] * (uint64_t)times);
+    if (plim_m_bad(m))
+        return;
+    size.dim[d] = plim_dim_mul(size.dim[d], times);
     memmove(&size.dim[d + 1], &size.dim[d + 2],
             (size_t)PLIM_MAX(size.rank - d - 2, 0) * sizeof size.dim[0]);
     plim_ret(c, plim_at_reshape(m, copy, size.rank - 1, size.dim));

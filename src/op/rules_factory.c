@@ -5,12 +5,6 @@
 
 #include "base/fmt.h"
 
-static plim_dtype factory_dtype(plim_call *c, uint32_t slot, plim_dtype def)
-{
-    int64_t t = plim_arg_int(c, slot, def);
-    return t >= 0 && t < PLIM_DTYPE_COUNT ? (plim_dtype)t : def;
-}
-
 static void factory_make(plim_call *c, uint32_t size_slot, plim_dtype t)
 {
     int64_t dim[PLIM_MAX_RANK];
@@ -23,16 +17,16 @@ static plim_dtype first_dtype(plim_call *c)
     return plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype;
 }
 
-void plim_run_factory(plim_call *c) { factory_make(c, 0, factory_dtype(c, 1, PLIM_F32)); }
+void plim_run_factory(plim_call *c) { factory_make(c, 0, plim_arg_dtype(c, 1, PLIM_F32)); }
 void plim_run_full(plim_call *c)
 {
     bool f = c->n_args > 1 && c->args[1].kind == PLIM_ARG_FLOAT;
-    factory_make(c, 0, factory_dtype(c, 2, f ? PLIM_F32 : PLIM_I64));
+    factory_make(c, 0, plim_arg_dtype(c, 2, f ? PLIM_F32 : PLIM_I64));
 }
-void plim_run_new(plim_call *c) { factory_make(c, 1, factory_dtype(c, 2, first_dtype(c))); }
+void plim_run_new(plim_call *c) { factory_make(c, 1, plim_arg_dtype(c, 2, first_dtype(c))); }
 void plim_run_new_full(plim_call *c)
 {
-    factory_make(c, 1, factory_dtype(c, 3, first_dtype(c)));
+    factory_make(c, 1, plim_arg_dtype(c, 3, first_dtype(c)));
 }
 
 /* ---- ranges: a length that the numbers give ---------------------------------------- */
@@ -55,7 +49,7 @@ static void factory_arange(plim_call *c, double start, double end, double step,
                     plim_fmt_double(start).s, plim_fmt_double(end).s, plim_fmt_double(step).s);
         return;
     }
-    plim_dtype t = factory_dtype(c, dtype_slot, f ? PLIM_F32 : PLIM_I64);
+    plim_dtype t = plim_arg_dtype(c, dtype_slot, f ? PLIM_F32 : PLIM_I64);
     plim_ret(c, plim_m_empty_contig(c->m, t, 1, (int64_t[]){(int64_t)n}));
 }
 void plim_run_arange(plim_call *c) { factory_arange(c, 0, plim_arg_float(c, 0, 0), 1, 1); }
@@ -69,25 +63,25 @@ void plim_run_arange_step(plim_call *c)
                    plim_arg_float(c, 2, 1), 3);
 }
 
-void plim_run_linspace(plim_call *c) { factory_make(c, 2, factory_dtype(c, 3, PLIM_F32)); }
+void plim_run_linspace(plim_call *c) { factory_make(c, 2, plim_arg_dtype(c, 3, PLIM_F32)); }
 void plim_run_scalar_tensor(plim_call *c)
 {
-    plim_ret(c, plim_m_empty_contig(c->m, factory_dtype(c, 1, PLIM_F32), 0, NULL));
+    plim_ret(c, plim_m_empty_contig(c->m, plim_arg_dtype(c, 1, PLIM_F32), 0, NULL));
 }
 void plim_run_eye(plim_call *c)
 {
     int64_t n = plim_arg_int(c, 0, 0);
-    plim_ret(c, plim_m_empty_contig(c->m, factory_dtype(c, 2, PLIM_F32), 2,
+    plim_ret(c, plim_m_empty_contig(c->m, plim_arg_dtype(c, 2, PLIM_F32), 2,
                                     (int64_t[]){n, plim_arg_int(c, 1, n)}));
 }
 void plim_run_eye_square(plim_call *c)
 {
     int64_t n = plim_arg_int(c, 0, 0);
     plim_ret(c,
-             plim_m_empty_contig(c->m, factory_dtype(c, 1, PLIM_F32), 2, (int64_t[]){n, n}));
+             plim_m_empty_contig(c->m, plim_arg_dtype(c, 1, PLIM_F32), 2, (int64_t[]){n, n}));
 }
-void plim_run_randint(plim_call *c) { factory_make(c, 1, factory_dtype(c, 2, PLIM_I64)); }
-void plim_run_randint_low(plim_call *c) { factory_make(c, 2, factory_dtype(c, 3, PLIM_I64)); }
+void plim_run_randint(plim_call *c) { factory_make(c, 1, plim_arg_dtype(c, 2, PLIM_I64)); }
+void plim_run_randint_low(plim_call *c) { factory_make(c, 2, plim_arg_dtype(c, 3, PLIM_I64)); }
 
 /* Rows and columns of a triangle's elements.  src: TensorFactories.cpp
  * get_tril_size */
@@ -113,7 +107,7 @@ static void triangle_indices(plim_call *c, bool upper)
     int64_t n = upper ? rows * cols - triangle_size(rows, cols, offset - 1)
                       : triangle_size(rows, cols, offset);
     plim_ret(c,
-             plim_m_empty_contig(c->m, factory_dtype(c, 3, PLIM_I64), 2, (int64_t[]){2, n}));
+             plim_m_empty_contig(c->m, plim_arg_dtype(c, 3, PLIM_I64), 2, (int64_t[]){2, n}));
 }
 void plim_run_tril_indices(plim_call *c) { triangle_indices(c, false); }
 void plim_run_triu_indices(plim_call *c) { triangle_indices(c, true); }
@@ -121,7 +115,7 @@ void plim_run_triu_indices(plim_call *c) { triangle_indices(c, true); }
 static void factory_like(plim_call *c, uint32_t dtype_slot)
 {
     const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
-    plim_meta out = plim_meta_like(x, factory_dtype(c, dtype_slot, x->dtype));
+    plim_meta out = plim_meta_like(x, plim_arg_dtype(c, dtype_slot, x->dtype));
     plim_ret(c, plim_m_empty(c->m, &out));
 }
 void plim_run_like(plim_call *c) { factory_like(c, 1); }

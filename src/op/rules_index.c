@@ -74,7 +74,7 @@ static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, 
 /* The meta of the table whose rows have the size of the last dim of g. */
 static plim_meta table_of(const plim_meta *g, int64_t rows)
 {
-    return plim_meta_make(g->dtype, 2, (int64_t[]){rows, g->rank ? g->dim[g->rank - 1] : 1});
+    return plim_meta_make(g->dtype, 2, (int64_t[]){rows, g->rank ? plim_dim_at(g, -1) : 1});
 }
 
 plim_t plim_at_embedding_gradient(plim_machine *m, plim_t g, plim_t idx, int64_t rows,
@@ -767,7 +767,7 @@ void plim_run_grid_sampler(plim_call *c)
     const plim_meta *x = plim_m_meta(m, in[0]), *grid = plim_m_meta(m, in[1]);
     plim_meta out = *x;
     if (x->rank < 4 || x->rank > 5 || grid->rank != x->rank || x->dim[0] != grid->dim[0] ||
-        grid->dim[grid->rank - 1] != x->rank - 2) {
+        plim_dim_at(grid, -1) != x->rank - 2) {
         plim_m_fail(m, PLIM_ESHAPE,
                     "grid_sample: an input of rank %d does not match a grid of rank %d",
                     (int)x->rank, (int)grid->rank);

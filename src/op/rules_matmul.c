@@ -9,10 +9,9 @@
  * the call.  src: Blas.cpp prepare_matrix_for_cublas. */
 static bool gemm_ready(const plim_meta *t)
 {
-    int32_t r = t->rank - 2, c = t->rank - 1;
-    int64_t rows = PLIM_MAX(t->dim[r], 1), cols = PLIM_MAX(t->dim[c], 1);
-    return (t->stride[r] == 1 && t->stride[c] >= rows) ||
-           (t->stride[c] == 1 && t->stride[r] >= cols);
+    int64_t rows = PLIM_MAX(plim_dim_at(t, -2), 1), cols = PLIM_MAX(plim_dim_at(t, -1), 1);
+    int64_t down = plim_stride_at(t, -2), along = plim_stride_at(t, -1);
+    return (down == 1 && along >= rows) || (along == 1 && down >= cols);
 }
 
 /* Temporaries of a product of a and b; lt: through cuBLASLt. */
@@ -61,6 +60,8 @@ static plim_t matmul_transposed(plim_machine *m, plim_t t)
 {
     plim_meta x = *plim_m_meta(m, t);
     int32_t r = x.rank - 2, c = x.rank - 1;
+    if (r < 0)
+        return plim_m_ref(m, t); /* no matrix: the product says so */
     int64_t d = x.dim[r], s = x.stride[r];
     x.dim[r] = x.dim[c], x.stride[r] = x.stride[c];
     x.dim[c] = d, x.stride[c] = s;
@@ -177,7 +178,7 @@ static plim_t times_vector(plim_machine *m, plim_t a, plim_t vec)
 {
     plim_t in[2] = {a, vec};
     const plim_meta *x = plim_m_meta(m, a), *v = plim_m_meta(m, vec);
-    if (x->dim[x->rank - 1] != v->dim[0]) {
+    if (!x->rank || x->rank > 2 || v->rank != 1 || plim_dim_at(x, -1) != v->dim[0]) {
         char sx[96], sv[96];
         plim_m_fail(m, PLIM_ESHAPE, "%s and %s cannot be multiplied",
                     plim_meta_str(x, sx, sizeof sx), plim_meta_str(v, sv, sizeof sv));
@@ -289,7 +290,7 @@ static bool matmul_folds(plim_machine *m, plim_t a, plim_t b)
     if (x->rank == 2)
         return false;
     for (int32_t i = 0; i + 2 < big->rank; i++)
-        if (big->stride[i] != big->stride[i + 1] * big->dim[i + 1])
+        if (big->stride[i] != plim_dim_mul(big->stride[i + 1], big->dim[i + 1]))
             return false;
     return true;
 }
@@ -302,10 +303,10 @@ static plim_t matmul_folded(plim_machine *m, plim_t a, plim_t b)
     plim_t small = a_larger || ra == 1 ? plim_m_ref(m, a_larger ? b : a) : plim_at_t(m, a);
     plim_meta bm = *plim_m_meta(m, big);
     bool matrix = plim_m_meta(m, small)->rank == 2;
-    int64_t fold[2] = {-1, bm.dim[bm.rank - 1]};
+    int64_t fold[2] = {-1, plim_dim_at(&bm, -1)};
     plim_t flat = plim_at_reshape(m, big, 2, fold);
     plim_t y = matrix ? record_bmm(m, &mm_fn, flat, small) : times_vector(m, flat, small);
-    bm.dim[bm.rank - 1] = plim_m_meta(m, small)->dim[1];
+    plim_set_dim(&bm, -1, plim_m_meta(m, small)->dim[1]);
     plim_t out = plim_at_reshape_unsafe(m, y, matrix ? bm.rank : bm.rank - 1, bm.dim);
     if (!a_larger && matrix) {
         plim_t t = plim_at_transpose(m, out, bm.rank - 2, bm.rank - 1);
@@ -333,8 +334,8 @@ static plim_t matmul_operand(plim_machine *m, plim_t t, const plim_meta *batch)
         return 0;
     }
     memcpy(dim, batch->dim, (size_t)nb * sizeof dim[0]);
-    dim[nb] = x->dim[x->rank - 2];
-    dim[nb + 1] = x->dim[x->rank - 1];
+    dim[nb] = plim_dim_at(x, -2);
+    dim[nb + 1] = plim_dim_at(x, -1);
     plim_meta full = plim_meta_make(x->dtype, nb + 2, dim);
     plim_t e = plim_same_size(x, &full) ? plim_m_ref(m, t) : plim_at_expand(m, t, nb + 2, dim);
     uint64_t bs = 1;
@@ -349,7 +350,7 @@ static plim_t matmul_operand(plim_machine *m, plim_t t, const plim_meta *batch)
 static plim_t matmul_batched(plim_machine *m, plim_t a, plim_t b)
 {
     plim_meta ba = *plim_m_meta(m, a), bb = *plim_m_meta(m, b), batch = {.dtype = ba.dtype};
-    int64_t rows = ba.dim[ba.rank - 2], cols = bb.dim[bb.rank - 1];
+    int64_t rows = plim_dim_at(&ba, -2), cols = plim_dim_at(&bb, -1);
     ba.rank -= 2;
     bb.rank -= 2;
     if (!plim_broadcast(&ba, &bb, &batch)) {
@@ -742,22 +743,22 @@ static plim_t grouped_product(plim_machine *m, plim_t a, plim_t b, plim_t offs)
     const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b), *o = plim_m_meta(m, offs);
     bool many = y->rank == 3;
     bool fits = x->rank == 2 && (many || y->rank == 2) && offs && o->rank == 1 &&
-                x->dim[1] == y->dim[y->rank - 2];
+                x->dim[1] == plim_dim_at(y, -2);
     if (!fits) {
         char sx[96], sy[96];
         plim_m_fail(m, PLIM_ESHAPE, "grouped product of %s and %s has no rule",
                     plim_meta_str(x, sx, sizeof sx), plim_meta_str(y, sy, sizeof sy));
         return 0;
     }
-    int64_t part = 128 / (int64_t)plim_dtype_rows[x->dtype].bits, width = y->dim[y->rank - 1];
+    int64_t part = 128 / (int64_t)plim_dtype_rows[x->dtype].bits, width = plim_dim_at(y, -1);
     plim_meta out =
         plim_meta_make(x->dtype, many ? 2 : 3, (int64_t[]){o->dim[0], x->dim[0], 1});
     if (many)
         out.dim[0] = x->dim[0];
-    out.dim[out.rank - 1] = (width + part - 1) / part * part;
+    plim_set_dim(&out, -1, (width + part - 1) / part * part);
     plim_meta_contiguous(&out);
     plim_t whole = plim_m_empty(m, &out);
-    out.dim[out.rank - 1] = width;
+    plim_set_dim(&out, -1, width);
     plim_t r = plim_m_alias(m, whole, &out);
     plim_m_drop(m, whole);
     grouped_scratch(m, a, b, offs);
@@ -830,7 +831,7 @@ void plim_run_packed_linear(plim_call *c)
         plim_m_fail(m, PLIM_ESHAPE, "linear needs an input of rank 1 or more");
         return;
     }
-    y.dim[y.rank - 1] = plim_arg_int(c, 2, 0);
+    plim_set_dim(&y, -1, plim_arg_int(c, 2, 0));
     plim_meta_contiguous(&y);
     plim_t scratch =
         plim_m_scratch_range(m, (uint64_t)plim_arg_int(c, 3, 0),
@@ -845,12 +846,12 @@ plim_t plim_at_linear(plim_machine *m, plim_t x, plim_t w, plim_t b)
 {
     const plim_meta *xm = plim_m_meta(m, x), *wm = plim_m_meta(m, w);
     char sx[96], sw[96];
-    if (!xm->rank || wm->rank < 1 || xm->dim[xm->rank - 1] != wm->dim[wm->rank - 1]) {
+    if (!xm->rank || wm->rank < 1 || plim_dim_at(xm, -1) != plim_dim_at(wm, -1)) {
         plim_m_fail(m, PLIM_ESHAPE, "linear: input %s and weight %s do not match",
                     plim_meta_str(xm, sx, sizeof sx), plim_meta_str(wm, sw, sizeof sw));
         return 0;
     }
-    int64_t in = wm->dim[wm->rank - 1], out = wm->rank == 2 ? wm->dim[0] : 1;
+    int64_t in = plim_dim_at(wm, -1), out = wm->rank == 2 ? wm->dim[0] : 1;
     plim_t y;
     if (b && wm->rank == 2 && xm->rank == 2) {
         plim_t wt = plim_at_t(m, w);
@@ -862,7 +863,7 @@ plim_t plim_at_linear(plim_machine *m, plim_t x, plim_t w, plim_t b)
         plim_t wt = plim_at_t(m, w);
         plim_t p = matmul_addmm(m, &addmm_fn, b, flat, wt, false, false);
         plim_meta size = *xm;
-        size.dim[size.rank - 1] = out;
+        plim_set_dim(&size, -1, out);
         y = plim_at_reshape_unsafe(m, p, size.rank, size.dim);
         plim_m_drop(m, p);
         plim_m_drop(m, wt);

@@ -11,8 +11,7 @@
 static plim_meta scale_first(const plim_meta *x, int64_t times, int64_t over)
 {
     plim_meta out = *x;
-    if (out.rank)
-        out.dim[0] = out.dim[0] * times / over;
+    plim_set_dim(&out, 0, plim_dim_mul(plim_dim_at(&out, 0), times) / PLIM_MAX(over, 1));
     plim_meta_contiguous(&out);
     return out;
 }
@@ -75,7 +74,7 @@ enum { PARTS, OF_TE, ACCUMULATES }; /* in gnode.i */
 static plim_t as_matrix(plim_machine *m, plim_t t)
 {
     const plim_meta *tm = plim_m_meta(m, t);
-    return plim_at_reshape(m, t, 2, (int64_t[]){-1, tm->dim[tm->rank - 1]});
+    return plim_at_reshape(m, t, 2, (int64_t[]){-1, plim_dim_at(tm, -1)});
 }
 
 /* Transformer Engine has a workspace of its own, one for all threads.
@@ -84,12 +83,12 @@ static plim_t te_product(plim_machine *m, plim_t a, plim_t b)
 {
     enum { HOPPER = 90, MIB = 1 << 20 };
     const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
-    int64_t inner = x->dim[x->rank - 1],
+    int64_t inner = plim_dim_at(x, -1),
             bytes = plim_m_world(m)->cc >= HOPPER ? 32 * MIB : 4 * MIB;
     uint64_t numel;
     const plim_meta workspace = plim_meta_make(PLIM_U8, 1, &bytes);
     plim_meta out = *x;
-    out.dim[out.rank - 1] = y->dim[y->rank - 1];
+    plim_set_dim(&out, -1, plim_dim_at(y, -1));
     plim_meta_contiguous(&out);
     plim_t product = plim_m_empty(m, &out);
     plim_m_kept(m, PLIM_STR("workspace of Transformer Engine"), &workspace);
@@ -172,7 +171,7 @@ void plim_run_megatron_linear(plim_call *c)
     const plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1), plim_arg_tensor(c, 2)};
     const plim_meta *xm = plim_m_meta(m, in[0]), *wm = plim_m_meta(m, in[1]);
     char a[96], b[96];
-    if (!xm->rank || wm->rank != 2 || xm->dim[xm->rank - 1] != wm->dim[1]) {
+    if (!xm->rank || wm->rank != 2 || plim_dim_at(xm, -1) != wm->dim[1]) {
         plim_m_fail(m, PLIM_ESHAPE, "linear: input %s and weight %s do not match",
                     plim_meta_str(xm, a, sizeof a), plim_meta_str(wm, b, sizeof b));
         return;
@@ -240,7 +239,7 @@ void plim_run_megatron_activation(plim_call *c)
     plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
     plim_meta out = *plim_m_meta(m, in[0]);
     if (plim_arg_int(c, 2, 0) && out.rank)
-        out.dim[out.rank - 1] /= 2;
+        plim_set_dim(&out, -1, plim_dim_at(&out, -1) / 2);
     plim_meta_contiguous(&out);
     plim_gnode *n = plim_m_node(m, &activation_fn, PLIM_COUNT(in), in);
     plim_m_save(m, n, 0, in[0]);
@@ -345,8 +344,8 @@ static plim_t run_kernel(plim_machine *m, const plim_t *in)
 {
     const plim_meta q = *plim_m_meta(m, in[A_Q]);
     plim_gnode *n = plim_m_node(m, &attention_fn, 3, in);
-    plim_t y = plim_m_empty_contig(m, q.dtype, 3,
-                                   (int64_t[]){q.dim[0], q.dim[1], q.dim[2] * q.dim[3]});
+    plim_t y = plim_m_empty_contig(
+        m, q.dtype, 3, (int64_t[]){q.dim[0], q.dim[1], plim_dim_mul(q.dim[2], q.dim[3])});
     plim_t statistics =
         plim_m_empty_contig(m, PLIM_F32, 3, (int64_t[]){q.dim[0], q.dim[1], q.dim[2]});
     for (uint32_t i = 0; i < 3; i++)

@@ -219,7 +219,7 @@ static plim_t repeat_vector(plim_machine *m, plim_t v, int64_t times)
         return 0;
     const plim_meta *vm = plim_m_meta(m, v);
     plim_gnode *n = plim_m_node(m, &repeat_fn, 1, &v);
-    plim_t y = norm_vector(m, vm->dtype, vm->dim[0] * times);
+    plim_t y = norm_vector(m, vm->dtype, plim_dim_mul(vm->dim[0], times));
     plim_m_output(m, n, 0, y);
     return y;
 }
@@ -290,8 +290,8 @@ static void layer_norm_kernel(plim_machine *m, plim_t x, int32_t k, plim_t out[3
 {
     const plim_meta xm = *plim_m_meta(m, x);
     plim_meta one = xm;
-    for (int32_t d = xm.rank - k; d < xm.rank; d++)
-        one.dim[d] = 1;
+    for (int32_t d = 1; d <= k; d++)
+        plim_set_dim(&one, -d, 1);
     plim_t xc = plim_contiguous_tmp(m, x);
     out[0] = plim_m_empty_contig(m, xm.dtype, xm.rank, xm.dim);
     for (int i = 1; i <= statistics; i++)
@@ -305,14 +305,17 @@ static void layer_norm_backward_kernel(plim_machine *m, plim_t g, plim_t x, int3
     const plim_meta *xm = plim_m_meta(m, x);
     int64_t rows = 1, cols = 1;
     for (int32_t i = 0; i < xm->rank; i++)
-        *(i < xm->rank - k ? &rows : &cols) *= xm->dim[i];
+        if (i < xm->rank - k)
+            rows = plim_dim_mul(rows, xm->dim[i]);
+        else
+            cols = plim_dim_mul(cols, xm->dim[i]);
     plim_t xc = plim_contiguous_tmp(m, x);
     if (want[0])
         dx[0] = plim_m_empty_like(m, xc);
     for (int i = 1; i <= 2; i++)
         if (want[i]) /* weight and bias have one shape */
-            dx[i] =
-                plim_m_empty_contig(m, plim_m_meta(m, w)->dtype, k, &xm->dim[xm->rank - k]);
+            dx[i] = plim_m_empty_contig(m, plim_m_meta(m, w)->dtype, k,
+                                        &xm->dim[PLIM_MAX(xm->rank - k, 0)]);
     plim_t gc = plim_contiguous_tmp(m, g);
     if (dx[1])
         layer_norm_partials(m, rows, cols, dx);
@@ -320,31 +323,27 @@ static void layer_norm_backward_kernel(plim_machine *m, plim_t g, plim_t x, int3
     plim_m_drop(m, xc);
 }
 
-static int32_t norm_dims(plim_call *c, uint32_t slot)
+/* Number of dims that are normalised, which must be the last of tensor x_slot; none: they are not, and the
+ * machine has failed. */
+static int32_t norm_dims(plim_call *c, uint32_t x_slot, uint32_t slot)
 {
+    const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, x_slot));
     int64_t shape[PLIM_MAX_RANK];
-    return (int32_t)plim_arg_ints(c, slot, shape, PLIM_MAX_RANK, 1);
-}
-
-/* Number of dims that the node normalises, which must be x's last; -1: they are not. */
-static int32_t norm_dims_checked(plim_call *c)
-{
-    const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
-    int64_t shape[PLIM_MAX_RANK];
-    int32_t k = (int32_t)plim_arg_ints(c, 1, shape, PLIM_MAX_RANK, 1);
+    int32_t k = (int32_t)plim_arg_ints(c, slot, shape, PLIM_MAX_RANK, 1);
     for (int32_t i = 0; i < k; i++)
         if (k > x->rank || shape[i] != x->dim[x->rank - k + i]) {
             char buf[96];
             plim_m_fail(c->m, PLIM_ESHAPE, "%s over %d dims of %s: sizes differ",
-                        c->node->op->name, (int)k, plim_meta_str(x, buf, sizeof buf));
-            return -1;
+                        c->node ? c->node->op->name : "a norm", (int)k,
+                        plim_meta_str(x, buf, sizeof buf));
+            return 0;
         }
     return k;
 }
 
 void plim_kernel_layer_norm(plim_call *c)
 {
-    layer_norm_kernel(c->m, plim_arg_tensor(c, 0), norm_dims(c, 1), c->out, 2);
+    layer_norm_kernel(c->m, plim_arg_tensor(c, 0), norm_dims(c, 0, 1), c->out, 2);
     c->n_out = 3;
 }
 void plim_kernel_layer_norm_backward(plim_call *c)
@@ -355,7 +354,7 @@ void plim_kernel_layer_norm_backward(plim_call *c)
     want[1] = want[1] && w;
     want[2] = want[2] && plim_arg_tensor(c, 4);
     layer_norm_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
-                               norm_dims(c, 2), w, want, c->out);
+                               norm_dims(c, 1, 2), w, want, c->out);
     c->n_out = 3;
 }
 
@@ -363,7 +362,7 @@ void plim_kernel_layer_norm_backward(plim_call *c)
 void plim_kernel_rms_norm(plim_call *c)
 {
     plim_t out[3];
-    layer_norm_kernel(c->m, plim_arg_tensor(c, 0), norm_dims(c, 1), out, 1);
+    layer_norm_kernel(c->m, plim_arg_tensor(c, 0), norm_dims(c, 0, 1), out, 1);
     c->out[0] = out[0];
     c->out[1] = out[1];
     c->n_out = 2;
@@ -375,7 +374,7 @@ void plim_kernel_rms_norm_backward(plim_call *c)
     plim_arg_mask(c, 4, want, 2);
     want[1] = want[1] && w;
     layer_norm_backward_kernel(c->m, plim_arg_tensor(c, 0), plim_arg_tensor(c, 1),
-                               norm_dims(c, 2), w, want, dx);
+                               norm_dims(c, 1, 2), w, want, dx);
     c->out[0] = dx[0];
     c->out[1] = dx[1];
     c->n_out = 2;
@@ -398,8 +397,8 @@ void plim_run_layer_norm(plim_call *c)
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2), b = plim_arg_tensor(c, 3),
            in[3] = {x, w, b}, out[3];
-    int32_t k = norm_dims_checked(c);
-    if (k < 0)
+    int32_t k = norm_dims(c, 0, 1);
+    if (plim_m_bad(m))
         return;
     plim_gnode *n = plim_m_node(m, &layer_norm_fn, 3, in);
     for (uint32_t i = 0; i < 3; i++)
@@ -479,8 +478,8 @@ void plim_run_rms_norm(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0), w = plim_arg_tensor(c, 2), in[2] = {x, w}, out[3];
     const plim_meta *xm = plim_m_meta(m, x);
     const int torch = plim_m_world(m)->torch;
-    int32_t k = norm_dims_checked(c);
-    if (k < 0)
+    int32_t k = norm_dims(c, 0, 1);
+    if (plim_m_bad(m))
         return;
     if (torch < PLIM_SINCE_RMS_NORM) {
         plim_m_fail(m, PLIM_EUNSUPPORTED, "rms_norm came with PyTorch %d.%d; this is %d.%d",

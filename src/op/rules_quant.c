@@ -31,7 +31,7 @@ static bool check_input(plim_machine *m, plim_t x, int64_t in)
 {
     const plim_meta *a = plim_m_meta(m, x);
     char s[96];
-    if (a->rank && a->dim[a->rank - 1] == in)
+    if (a->rank && plim_dim_at(a, -1) == in)
         return true;
     plim_m_fail(m, PLIM_ESHAPE,
                 "linear: input %s and a quantized weight of %" PRId64 " inputs do not match",
@@ -90,7 +90,7 @@ static plim_t product_fused(plim_machine *m, plim_t x, const packed *w, path how
 {
     plim_t rows = plim_contiguous_tmp(m, x), scratch = 0;
     plim_meta y = *plim_m_meta(m, rows);
-    y.dim[y.rank - 1] = w->out;
+    plim_set_dim(&y, -1, w->out);
     plim_meta_contiguous(&y);
     plim_t r = plim_m_empty(m, &y);
     if (how == EITHER) {
@@ -153,11 +153,10 @@ void plim_run_linear4bit(plim_call *c)
                 size[1]};
     if (!check_input(m, x, w.in))
         return;
-    plim_dtype was = plim_m_meta(m, x)->dtype,
-               compute = (plim_dtype)plim_arg_int(c, COMPUTE, was);
+    plim_dtype was = plim_m_meta(m, x)->dtype, compute = plim_arg_dtype(c, COMPUTE, was);
     x = plim_at_to(m, x, compute);
     b = plim_at_to(m, b, compute);
-    plim_t y = matmul_4bit(m, x, &w, b, (plim_dtype)plim_arg_int(c, MADE_AS, was));
+    plim_t y = matmul_4bit(m, x, &w, b, plim_arg_dtype(c, MADE_AS, was));
     plim_t r = plim_at_to(m, y, was), all[] = {y, b, x};
     for (size_t i = 0; i < PLIM_COUNT(all); i++)
         plim_m_drop(m, all[i]);
@@ -222,7 +221,7 @@ static plim_t matmul_8bit(plim_machine *m, plim_t x, int64_t out, int64_t in)
 {
     const plim_meta *a = plim_m_meta(m, x);
     plim_meta y = *a;
-    y.dim[y.rank - 1] = out;
+    plim_set_dim(&y, -1, out);
     plim_t flat =
         a->rank == 3 ? plim_at_reshape(m, x, 2, (int64_t[]){-1, in}) : plim_m_ref(m, x);
     plim_t rows, maxima;

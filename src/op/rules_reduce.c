@@ -78,7 +78,7 @@ static void reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask, u
             min_in = PLIM_MIN(min_in, x->stride[i]);
             /* contiguous neighbours that are both reduced coalesce */
             bool joined = i + 1 < x->rank && (mask >> (i + 1) & 1) &&
-                          x->stride[i] == x->stride[i + 1] * x->dim[i + 1];
+                          x->stride[i] == plim_dim_mul(x->stride[i + 1], x->dim[i + 1]);
             reduced += !joined;
         } else {
             O *= (uint64_t)x->dim[i];
@@ -209,8 +209,7 @@ void plim_kernel_foreach_norm(plim_call *c)
             chunks = PLIM_MAX(chunks, ceil_div(n, CHUNK));
             sum += ceil_div(n, CHUNK);
         }
-    int64_t want = plim_arg_int(c, 1, t);
-    t = want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
+    t = plim_arg_dtype(c, 1, t);
     plim_dtype acc = plim_dtype_bytes(t) == 2 ? PLIM_F32 : t;
     bool packed = plim_m_world(c->m)->torch >= PLIM_SINCE_FOREACH_NORM_PACKED;
     plim_t begin = packed ? plim_m_scratch_of(c->m, PLIM_I64, 1, (int64_t[]){k + 1}) : 0;
@@ -283,13 +282,6 @@ static const plim_grad_fn sum_fn = {"SumBackward1", sum_backward};
 /* mean: that view divided by the count, a dense result */
 static const plim_grad_fn mean_fn = {"MeanBackward1", plim_backward_fresh};
 
-/* The dtype that a call requests, else t. */
-static plim_dtype asked_dtype(const plim_call *c, uint32_t slot, plim_dtype t)
-{
-    int64_t want = plim_arg_int(c, slot, t);
-    return want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
-}
-
 /* Sums of integers are 64-bit. */
 static plim_dtype sum_dtype(plim_dtype t) { return plim_is_float(t) ? t : PLIM_I64; }
 
@@ -318,7 +310,7 @@ static void run_sum_over(plim_call *c, reduce_dims r, uint32_t dtype_slot)
 {
     plim_t x = plim_arg_tensor(c, 0);
     plim_dtype t = sum_dtype(plim_m_autocast_out(c->m, x));
-    plim_ret(c, sum_of(c->m, x, r, asked_dtype(c, dtype_slot, t)));
+    plim_ret(c, sum_of(c->m, x, r, plim_arg_dtype(c, dtype_slot, t)));
 }
 void plim_run_sum(plim_call *c) { run_sum_over(c, reduce_args(c, 0, 0), 1); }
 void plim_run_sum_dim(plim_call *c) { run_sum_over(c, reduce_args(c, 1, 2), 3); }
@@ -342,7 +334,7 @@ plim_t plim_at_mean(plim_machine *m, plim_t x, uint32_t mask)
 static void run_mean_over(plim_call *c, reduce_dims r, uint32_t dtype_slot, bool by_dim)
 {
     plim_t x = plim_arg_tensor(c, 0);
-    plim_dtype t = asked_dtype(c, dtype_slot, plim_m_meta(c->m, x)->dtype);
+    plim_dtype t = plim_arg_dtype(c, dtype_slot, plim_m_meta(c->m, x)->dtype);
     plim_ret(c, mean_of(c->m, x, r, t, by_dim));
 }
 void plim_run_mean(plim_call *c) { run_mean_over(c, reduce_args(c, 0, 0), 1, false); }

@@ -10,18 +10,11 @@ typedef struct rnn_shape {
     bool biases, batch_first, train;
 } rnn_shape;
 
-/* An overflow saturates to a value that fails elsewhere. */
-static int64_t rnn_times(int64_t a, int64_t b)
-{
-    uint64_t r = plim_sat_mul(a < 0 ? 0 : (uint64_t)a, b < 0 ? 0 : (uint64_t)b);
-    return r > INT64_MAX ? INT64_MAX : (int64_t)r;
-}
-
 static int64_t rnn_steps(const plim_meta *x)
 {
     int64_t steps = 1;
     for (int32_t i = 0; i + 1 < x->rank; i++)
-        steps = rnn_times(steps, x->dim[i]);
+        steps = plim_dim_mul(steps, x->dim[i]);
     return steps;
 }
 
@@ -35,8 +28,9 @@ static int64_t rnn_gates(int64_t mode)
 static plim_t rnn_reserve(plim_machine *m, const rnn_shape *r, plim_dtype t)
 {
     int64_t kept = rnn_gates(r->mode) + (r->mode == RNN_LSTM ? 2 : 1);
-    int64_t n = rnn_times(rnn_times(r->steps, r->hidden), r->dirs * r->layers * kept);
-    return plim_m_scratch_about(m, (uint64_t)rnn_times(n, (int64_t)plim_dtype_bytes(t)));
+    int64_t n = plim_dim_mul(plim_dim_mul(r->steps, r->hidden),
+                             plim_dim_mul(r->layers, r->dirs * kept));
+    return plim_m_scratch_about(m, (uint64_t)plim_dim_mul(n, (int64_t)plim_dtype_bytes(t)));
 }
 
 /* All weights in one buffer; cuDNN counts two biases, as it is never told that there are
@@ -44,8 +38,8 @@ static plim_t rnn_reserve(plim_machine *m, const rnn_shape *r, plim_dtype t)
 static plim_t rnn_buffer(plim_machine *m, const rnn_shape *r, const plim_meta *w, uint32_t n,
                          plim_dtype t)
 {
-    int64_t biases = r->biases ? 0 : 2 * rnn_gates(r->mode) * r->layers * r->dirs;
-    uint64_t total = (uint64_t)rnn_times(biases, r->hidden);
+    int64_t biases = r->biases ? 0 : plim_dim_mul(r->layers, 2 * rnn_gates(r->mode) * r->dirs);
+    uint64_t total = (uint64_t)plim_dim_mul(biases, r->hidden);
     for (uint32_t i = 0; i < n; i++) {
         uint64_t numel = 0;
         if (plim_meta_numel(&w[i], &numel))
@@ -89,7 +83,7 @@ static void rnn_forward(plim_machine *m, const rnn_shape *r, plim_t x, plim_t hx
         plim_m_fail(m, PLIM_ESHAPE, "a recurrent layer has an input of rank %d", (int)y.rank);
         return;
     }
-    y.dim[y.rank - 1] = rnn_times(r->out, r->dirs);
+    plim_set_dim(&y, -1, plim_dim_mul(r->out, r->dirs));
     plim_meta_contiguous(&y);
     plim_t result = plim_m_empty(m, &y);
     out[RNN_HY] = rnn_empty_like(m, hx);
@@ -347,7 +341,7 @@ void plim_kernel_gru_cell(plim_call *c)
                     "a GRU cell has a hidden state of rank %d, it must be 2", (int)kept.rank);
         return;
     }
-    kept.dim[1] = rnn_times(kept.dim[1], GRU_KEPT);
+    kept.dim[1] = plim_dim_mul(kept.dim[1], GRU_KEPT);
     plim_meta_contiguous(&kept);
     c->out[1] = plim_m_empty(c->m, &kept);
     c->out[0] = plim_m_empty_like(c->m, plim_arg_tensor(c, 0));

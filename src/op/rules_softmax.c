@@ -69,7 +69,7 @@ static void safe_softmax_inside(plim_machine *m, plim_t x)
     const plim_meta *xm = plim_m_meta(m, x);
     plim_meta row = *xm;
     if (row.rank)
-        row.dim[row.rank - 1] = 1;
+        plim_set_dim(&row, -1, 1);
     plim_t masked = plim_m_empty_contig(m, PLIM_BOOL, xm->rank, xm->dim);
     plim_t rows = plim_m_empty_contig(m, PLIM_BOOL, row.rank, row.dim);
     plim_t zero = plim_m_empty_contig(m, xm->dtype, 0, NULL);
@@ -95,8 +95,7 @@ void plim_run_softmax(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
-    int64_t arg = plim_arg_int(c, 2, plim_m_autocast_out(m, x));
-    plim_dtype t = arg >= 0 && arg < PLIM_DTYPE_COUNT ? (plim_dtype)arg : PLIM_F32;
+    plim_dtype t = plim_arg_dtype(c, 2, plim_m_autocast_out(m, x));
     plim_wrap_dim(m, plim_arg_int(c, 1, -1), plim_m_meta(m, x)->rank);
     bool fused = plim_m_meta(m, x)->dtype == PLIM_F16 && t == PLIM_F32;
     plim_t xt = fused ? plim_m_ref(m, x) : plim_at_to(m, x, t);

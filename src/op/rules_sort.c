@@ -223,7 +223,7 @@ void plim_kernel_multinomial(plim_call *c)
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
     plim_meta xm = *plim_m_meta(m, x), flags = plim_meta_make(PLIM_BOOL, xm.rank - 1, xm.dim);
-    int64_t samples = plim_arg_int(c, 1, 1), classes = xm.rank ? xm.dim[xm.rank - 1] : 1;
+    int64_t samples = plim_arg_int(c, 1, 1), classes = xm.rank ? plim_dim_at(&xm, -1) : 1;
     if (xm.rank < 1)
         return;
     if (samples > 1 && plim_arg_int(c, 2, 0)) {
@@ -248,7 +248,7 @@ void plim_kernel_multinomial(plim_call *c)
     plim_t noise = plim_m_empty_like(m, x);
     if (samples > 1) {
         plim_meta most = xm;
-        most.dim[xm.rank - 1] = samples;
+        plim_set_dim(&most, -1, samples);
         plim_t values = plim_m_empty_contig(m, xm.dtype, most.rank, most.dim);
         topk_inside(m, &xm, classes);
         plim_m_drop(m, values);
@@ -340,8 +340,7 @@ static plim_dtype scan_dtype(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     plim_dtype t =
         plim_is_float(plim_m_meta(c->m, x)->dtype) ? plim_m_autocast_out(c->m, x) : PLIM_I64;
-    int64_t want = plim_arg_int(c, 2, t);
-    return want >= 0 && want < PLIM_DTYPE_COUNT ? (plim_dtype)want : t;
+    return plim_arg_dtype(c, 2, t);
 }
 static int32_t scan_dim(plim_call *c)
 {

@@ -82,11 +82,11 @@ void plim_run_im2col(plim_call *c)
         return;
     }
     for (int32_t i = 0; i < 2; i++) {
-        int64_t room =
-            out.dim[at + 1 + i] + 2 * k.padding[i] - k.dilation[i] * (k.kernel[i] - 1) - 1;
-        windows *= room < 0 ? 0 : room / k.stride[i] + 1;
+        int64_t room = out.dim[at + 1 + i] + 2 * k.padding[i] -
+                       plim_dim_mul(k.dilation[i], k.kernel[i] - 1) - 1;
+        windows = plim_dim_mul(windows, room < 0 ? 0 : room / k.stride[i] + 1);
     }
-    out.dim[at] *= k.kernel[0] * k.kernel[1];
+    out.dim[at] = plim_dim_mul(out.dim[at], plim_dim_mul(k.kernel[0], k.kernel[1]));
     out.dim[at + 1] = windows;
     out.rank--;
     plim_meta_contiguous(&out);
@@ -97,7 +97,7 @@ void plim_run_col2im(plim_call *c)
     plim_meta out = *plim_m_meta(c->m, plim_arg_tensor(c, 0));
     int64_t size[2] = {0, 0};
     columns k = columns_of(c, 2);
-    int64_t taps = k.kernel[0] * k.kernel[1];
+    int64_t taps = plim_dim_mul(k.kernel[0], k.kernel[1]);
     int32_t at = out.rank - 2;
     plim_arg_ints(c, 1, size, 2, 2);
     if (out.rank < 2 || out.rank > 3 || taps < 1 || out.dim[at] % taps) {
@@ -120,15 +120,15 @@ void plim_run_pixel_unshuffle(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     plim_meta out = *plim_m_meta(c->m, x);
     int64_t r = plim_arg_int(c, 1, 1);
-    if (out.rank < 3 || r < 1 || r > 1 << 15 || out.dim[out.rank - 2] % r ||
-        out.dim[out.rank - 1] % r) {
+    if (out.rank < 3 || r < 1 || r > 1 << 15 || plim_dim_at(&out, -2) % r ||
+        plim_dim_at(&out, -1) % r) {
         plim_m_fail(c->m, PLIM_ESHAPE,
                     "pixel_unshuffle: the image is not divisible by %" PRId64, r);
         return;
     }
-    out.dim[out.rank - 3] *= r * r;
-    out.dim[out.rank - 2] /= r;
-    out.dim[out.rank - 1] /= r;
+    plim_set_dim(&out, -3, plim_dim_mul(plim_dim_at(&out, -3), r * r));
+    plim_set_dim(&out, -2, plim_dim_at(&out, -2) / r);
+    plim_set_dim(&out, -1, plim_dim_at(&out, -1) / r);
     plim_meta_contiguous(&out);
     plim_ret(c, plim_copy_as(c->m, &copy_fn, x, &out));
 }
@@ -138,15 +138,15 @@ void plim_run_pixel_shuffle(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     plim_meta out = *plim_m_meta(c->m, x);
     int64_t r = plim_arg_int(c, 1, 1);
-    if (out.rank < 3 || r < 1 || r > 1 << 15 || out.dim[out.rank - 3] % (r * r)) {
+    if (out.rank < 3 || r < 1 || r > 1 << 15 || plim_dim_at(&out, -3) % (r * r)) {
         plim_m_fail(c->m, PLIM_ESHAPE,
                     "pixel_shuffle: the channels are not divisible by the square of %" PRId64,
                     r);
         return;
     }
-    out.dim[out.rank - 3] /= r * r;
-    out.dim[out.rank - 2] *= r;
-    out.dim[out.rank - 1] *= r;
+    plim_set_dim(&out, -3, plim_dim_at(&out, -3) / (r * r));
+    plim_set_dim(&out, -2, plim_dim_mul(plim_dim_at(&out, -2), r));
+    plim_set_dim(&out, -1, plim_dim_mul(plim_dim_at(&out, -1), r));
     plim_meta_contiguous(&out);
     plim_ret(c, plim_copy_as(c->m, &copy_fn, x, &out));
 }

@@ -10,7 +10,7 @@ enum { INPUT, WEIGHT, BIAS, INS };
 static plim_t fold_rows(plim_machine *m, plim_t t)
 {
     const plim_meta *meta = plim_m_meta(m, t);
-    return plim_at_reshape(m, t, 2, (int64_t[]){-1, meta->dim[meta->rank - 1]});
+    return plim_at_reshape(m, t, 2, (int64_t[]){-1, plim_dim_at(meta, -1)});
 }
 
 static plim_t make_weight_gradient(plim_machine *m, plim_t g, plim_t input)
