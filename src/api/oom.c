@@ -37,8 +37,8 @@ plim_status plim_oom_load(const char *path, plim_oom_message **out, plim_err *er
     PLIM_REQUIRE(path, err);
     PLIM_REQUIRE(out, err);
     plim_status st = plim_file_read(&file, path, err);
-    if (!st && (st = plim_oom_read(file.n ? (const char *)file.p : "", file.n, out, err)) ==
-                   PLIM_EFORMAT)
+    if (!st && (st = plim_oom_read(file.n ? (const char *)file.p : "", (size_t)file.n, out,
+                                   err)) == PLIM_EFORMAT)
         plim_err_prefix(err, "'%s': ", path);
     plim_file_close(&file);
     return st;

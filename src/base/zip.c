@@ -106,7 +106,7 @@ static bool read_wide(const uint8_t *extra, uint64_t n, plim_zip_entry *e)
         if (len > n - 4)
             return false;
         const uint8_t *p = extra + 4;
-        for (size_t i = 0, left = len; id == 1 && i < PLIM_COUNT(field); i++)
+        for (size_t i = 0, left = (size_t)len; id == 1 && i < PLIM_COUNT(field); i++)
             if (*field[i] == 0xffffffff) {
                 if (left < 8)
                     return false;

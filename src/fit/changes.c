@@ -389,7 +389,7 @@ static plim_status simulate_rows(search *s, const uint64_t part[PLIM_PART_COUNT]
         trial t = {.rows = 1u << order[i]};
         if (order[i] == ROW_FORLOOP && fused)
             continue;
-        size_t before = s->tried.n;
+        uint64_t before = s->tried.n;
         st = simulate_trial(s, &t);
         done += s->tried.n > before;
         fused |= order[i] == ROW_FUSED && s->tried.n > before;

@@ -171,7 +171,7 @@ static void text_plot(plim_page *p, const plim_history *h, const plim_history_de
                      time_text(p, h->last_ms));
     plim_flow_end(&f);
     for (int y = HEIGHT - 1; y >= 0; y--) {
-        size_t kept = p->buf.n; /* no spaces at the end of a line */
+        uint64_t kept = p->buf.n; /* no spaces at the end of a line */
         for (uint32_t at = 0; at < PLIM_HISTORY_POINTS; at += step) {
             uint64_t v = find_greatest(d, at, step);
             double share = is_known(v) ? PLIM_MIN((double)v / (double)whole, 1.0) : 0;

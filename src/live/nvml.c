@@ -14,14 +14,16 @@ enum {
     TOO_SMALL = 7,
 };
 
-/* The layouts of the library on machines of 64 bits, each tested in tests/live. */
+/* The layouts of the library on machines of 64 bits, which are all that NVIDIA's drivers are still made for,
+ * each tested in tests/live.  i386 would lay out a struct of uint64_t with less room. */
+#define ALIGNED _Alignas(8)
 typedef struct nvml_memory {
-    uint64_t total, free, used;
+    ALIGNED uint64_t total, free, used;
 } nvml_memory;
 
 typedef struct nvml_memory_v2 {
     uint32_t version; /* size of the struct and, from bit 24 on, its number */
-    uint64_t total, reserved, free, used;
+    ALIGNED uint64_t total, reserved, free, used;
 } nvml_memory_v2;
 
 typedef struct nvml_pci {
@@ -37,7 +39,7 @@ typedef struct nvml_temperature {
 
 typedef struct nvml_sample {
     uint32_t pid;
-    uint64_t time_us;
+    ALIGNED uint64_t time_us;
     uint32_t sm, memory, encoder, decoder;
 } nvml_sample;
 

@@ -396,7 +396,7 @@ static bool nn_keep_lists(plim_nn *n, plim_arg *args, uint32_t n_args)
         void *p = plim_arena_new(n->g->arena, args[i].n, size);
         if (!p)
             return false;
-        memcpy(p, args[i].ints, args[i].n * size);
+        memcpy(p, args[i].ints, (size_t)(args[i].n * size));
         args[i].ints = p;
     }
     return true;

@@ -322,7 +322,7 @@ static plim_status layers_csv(plim_page *p, const void *subject, plim_err *err)
         if (st)
             return st;
         if (r.n)
-            memcpy(rows + n, r.items, r.n * sizeof *rows);
+            memcpy(rows + n, r.items, (size_t)(r.n * sizeof *rows));
         n += r.n;
     }
     plim_rows all = layer_table(p, rows, n, list->n > 1);

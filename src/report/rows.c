@@ -334,7 +334,7 @@ static plim_status sort_rows(plim_page *p, plim_rows *r, const char *column, boo
             return plim_fail(err, PLIM_EUSAGE, 0, "cannot sort by '%s'", column);
     }
     if (r->n)
-        qsort(keys, r->n, sizeof *keys, compare_keys);
+        qsort(keys, (size_t)r->n, sizeof *keys, compare_keys);
     for (uint64_t i = 0; i < r->n; i++)
         memcpy(items + i * size, (const char *)r->items + keys[i].at * size, size);
     r->items = items;

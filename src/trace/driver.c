@@ -68,7 +68,8 @@ static plim_driver_event event_at(const uint8_t *p)
  * be. */
 static size_t text_slots(const plim_driver_event *e, size_t room)
 {
-    size_t slots = e->bytes <= PLIM_DRIVER_TEXT_MOST ? (e->bytes + SLOT - 1) / SLOT : SIZE_MAX;
+    size_t slots =
+        e->bytes <= PLIM_DRIVER_TEXT_MOST ? (size_t)(e->bytes + SLOT - 1) / SLOT : SIZE_MAX;
     return slots <= room / SLOT && e->owner < PLIM_DRIVER_TEXTS ? slots : SIZE_MAX;
 }
 
@@ -93,7 +94,8 @@ static bool read_chunk(plim_driver_log *log, plim_driver_run *r, bool *damaged)
             log->first = PLIM_MIN(log->first, e.time);
             continue;
         }
-        if (!add_text(log, r->process, e.owner, (plim_str){(const char *)p + SLOT, e.bytes}))
+        if (!add_text(log, r->process, e.owner,
+                      (plim_str){(const char *)p + SLOT, (size_t)e.bytes}))
             return false;
         p += text_slots(&e, room) * SLOT;
     }

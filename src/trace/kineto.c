@@ -86,7 +86,7 @@ static plim_status move_window(reader *t, uint64_t from)
         if (!(to = PLIM_NEW_N(t->a, char, t->room)))
             return plim_oom(t->err);
     }
-    memmove(to, t->j.p + from, kept);
+    memmove(to, t->j.p + from, (size_t)kept);
     t->window = to;
     t->j.p = to;
     t->j.base += from;
