@@ -102,9 +102,11 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_r
     qkv[0] = plim_hf_rotate(n, qkv[0], rope);
     qkv[1] = plim_hf_rotate(n, qkv[1], rope);
     plim_hf_update_cache(h, &qkv[1], &qkv[2], false);
-    x = NN_OP(n, "aten.scaled_dot_product_attention.default", ARG_T("query", qkv[0]),
-              ARG_T("key", qkv[1]), ARG_T("value", qkv[2]), ARG_T("attn_mask", mask),
-              ARG_F("dropout_p", 0));
+    const plim_named_arg args[] = {ARG_T("query", qkv[0]), ARG_T("key", qkv[1]),
+                                   ARG_T("value", qkv[2]), ARG_F("dropout_p", 0),
+                                   ARG_T("attn_mask", mask)};
+    x = plim_nn_op(n, "aten.scaled_dot_product_attention.default", args,
+                   (uint32_t)PLIM_COUNT(args) - (mask == PLIM_NONE)); /* cp drops it */
     x = plim_nn_view(n, x, INTS(b, c->heads, s, dim));
     x = plim_nn_permute(n, x, INTS(0, 2, 1, 3));
     x = plim_nn_reshape(n, x, INTS(b, s, c->hidden));
