@@ -7,6 +7,7 @@ DESTDIR ?=
 PREFIX ?= /usr/local
 T ?=
 S ?= 60
+N ?= 200000
 MAKEFLAGS += --no-print-directory
 
 # What `make demo` shows: one training step, priced before it runs.
@@ -17,7 +18,7 @@ cmake = mkdir -p $(1) && cmake -S . -B $(1) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(2
 ctest = ctest --test-dir $(1) --output-on-failure -j$(JOBS)
 formatted = $(wildcard include/*.h src/*/*.[ch] src/*/*/*.[ch] src/vgpu/torch_shim/shim/* cli/*.[ch] tests/*/*.[ch] bench/*.[ch])
 
-.PHONY: all help deps deps-check demo check asan tsan fuzz bench golden wasm fmt fmt-check \
+.PHONY: all help deps deps-check demo check asan tsan fuzz torture bench golden wasm fmt fmt-check \
 	lint install dist dist-check clean
 
 all: deps ## build the library and build/plimsoll (the default)
@@ -49,6 +50,12 @@ fuzz: ## fuzz for S seconds each: make fuzz T=tape S=60 (no T: every target)
 	@$(call cmake,build-fuzz,-DCMAKE_C_COMPILER=clang -DPLIM_FUZZ=ON -DPLIM_DEBUG=ON)
 	@cmake --build build-fuzz -j$(JOBS) --target fuzzers
 	@tools/fuzz.sh build-fuzz $(S) $(T)
+
+torture: deps-check ## mutants of all files, and absurd command lines, under sanitizers: make torture N=200000
+	@$(call cmake,build-torture,-DPLIM_SANITIZE=ON -DPLIM_DEBUG=ON)
+	@cmake --build build-torture -j$(JOBS) --target torture
+	@build-torture/torture_files -j 2 -n $(N)
+	@tests/torture/lines.py build-torture/plimsoll -n 2000 -t 10
 
 bench: all ## time the library on this machine
 	@for b in $(BUILD)/bench_*; do [ ! -x "$$b" ] || "$$b" || exit 1; done
@@ -87,7 +94,7 @@ dist-check: ## examine dist/, and make it again elsewhere: the same bytes
 	@cmp dist/SHA256SUMS build-dist/again/dist/SHA256SUMS && echo "ok    the same bytes twice"
 
 clean: ## remove what was built
-	rm -rf build build-asan build-tsan build-fuzz build-tidy build-wasm build-dist build-werror-*
+	rm -rf build build-asan build-tsan build-fuzz build-torture build-tidy build-wasm build-dist build-werror-*
 
 deps: ## install what building needs and this machine lacks
 	@tools/deps.sh build
