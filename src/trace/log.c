@@ -52,12 +52,15 @@ static size_t skip_blanks(plim_str line, size_t at)
     return at;
 }
 
+enum { CELLS_MOST = 256 }; /* bytes of those that are skipped: the table has a few dozen */
+
 /* The place after the `n`-th '|' from here; line.n: there are not so many. */
 static size_t skip_cells(plim_str line, size_t at, int n)
 {
-    for (; n > 0 && at < line.n; at++)
+    size_t end = PLIM_MIN(line.n, at + CELLS_MOST);
+    for (; n > 0 && at < end; at++)
         n -= line.p[at] == '|';
-    return at;
+    return n > 0 ? line.n : at;
 }
 
 /* Reads "57438.81", "12,345" or "13.79 GiB" at *at. */
@@ -113,20 +116,21 @@ static bool read_row(plim_str line, size_t at, const log_row *row, plim_log_figu
     return !*row->end || (at < line.n && line.p[at] == *row->end);
 }
 
-/* Whether the words that begin here would be the end of a longer one. */
+/* Whether the words that begin here would be the end of a longer one, or of a longer gap. */
 static bool inside_word(plim_str line, size_t at)
 {
-    return at && is_letter(line.p[at]) && is_letter(line.p[at - 1]);
+    return at && ((is_letter(line.p[at]) && is_letter(line.p[at - 1])) ||
+                  (is_blank(line.p[at]) && is_blank(line.p[at - 1])));
 }
 
 static bool read_line(plim_log *out, plim_str line)
 {
     bool any = false;
     for (size_t i = 0; i < line.n; i++)
-        for (size_t k = 0; k < PLIM_COUNT(rows); k++) {
+        for (size_t k = 0; k < PLIM_COUNT(rows) && !inside_word(line, i); k++) {
             plim_log_figure f = {0}, *to = &out->figure[rows[k].quantity];
             size_t end = skip_words(line, i, rows[k].words);
-            if (!end || inside_word(line, i) || !read_row(line, end, &rows[k], &f))
+            if (!end || !read_row(line, end, &rows[k], &f))
                 continue;
             any = true;
             if (!out->source)

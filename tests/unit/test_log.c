@@ -1,6 +1,8 @@
 /* test_log.c -- figures in logs: lines as the programs print them, each with what they mean; what
  * looks like one and is none. */
 #include "trace/log.h"
+#include <stdlib.h>
+
 #include "unit.h"
 
 #define KIB (1ull << 10)
@@ -123,10 +125,27 @@ static void test_detect(void **state)
     CHECK("nothing", !plim_log_detect((plim_bytes){.p = NULL}));
 }
 
+/* Lines that are read in a time which their length squared is not in. */
+static void test_long_lines(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {" ", "\t ", "requested memory ", "max_ma: ", "w | "};
+    const size_t n = 2u << 20;
+    char *text = malloc(n);
+    for (size_t i = 0; text && i < PLIM_COUNT(pieces); i++) {
+        plim_log log;
+        for (size_t k = 0, m = strlen(pieces[i]); k < n; k++)
+            text[k] = pieces[i][k % m];
+        plim_log_read(&log, (plim_bytes){.p = (const uint8_t *)text, .n = n});
+        CHECK(pieces[i], !log.source);
+    }
+    free(text);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines),
-                                       cmocka_unit_test(test_largest),
-                                       cmocka_unit_test(test_detect)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines), cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_detect), cmocka_unit_test(test_long_lines)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
