@@ -619,8 +619,8 @@ torture_bytes torture_pad(const torture_seed *seed, torture_bytes mutant, size_t
         archive_member *room = tree_new(&a, (z.n + 1) * sizeof *room);
         room[0] =
             (archive_member){z.n ? z.member[0].name : tree_text("a/data/77"), {zeros, more}};
-        if (z.n) /* in the folder of the others */
-            room[0].name = tree_copy(&a, room[0].name.p, room[0].name.n);
+        /* in the folder of the others */
+        room[0].name = tree_copy(&a, room[0].name.p, room[0].name.n);
         for (size_t i = 1; i < room[0].name.n; i++)
             if (room[0].name.p[i - 1] == '/')
                 ((uint8_t *)(uintptr_t)room[0].name.p)[i] = '~';
