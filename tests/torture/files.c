@@ -458,7 +458,7 @@ static bool read_mutant(const seed *s, uint64_t number, const char *where)
     char path[PATH_BYTES];
     const char *name = strrchr(s->file.path, '/');
     name = name ? name + 1 : s->file.path;
-    torture_case c = {.way = s->way, .name = name, .number = number};
+    torture_case c = {.way = s->way, .name = name, .large = s->large, .number = number};
     snprintf(mine->what, sizeof mine->what, "%s", making);
     c.bytes = make_mutant(s, number);
     if (!whole && number % 64 == 9) /* as something that it is not */

@@ -170,6 +170,8 @@ static void make_settings(session *s)
                                 NULL);
     if (torture_once_in(&s->r, 3))
         (void)plim_settings_set(s->settings, "batch", batches[torture_below(&s->r, 3)], NULL);
+    if (s->c->large)
+        (void)plim_settings_set(s->settings, "advice", "none", NULL);
     strcpy(plan, plans[torture_below(&s->r, sizeof plans / sizeof *plans)]);
     while (next && *next) {
         char *key = next, *value = strchr(key, '=');

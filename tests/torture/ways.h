@@ -28,7 +28,8 @@ typedef struct torture_case {
     torture_bytes bytes; /* of the caller, who also wrote them to `path` */
     const char *path;    /* the file; NULL: it is read from memory */
     const char *folder;  /* that it lies in, if that can be opened as a model; else NULL */
-    uint64_t number;     /* settings, and what is rarely called, follow from it */
+    bool large; /* a model whose step takes long: it is not run over and over for advice */
+    uint64_t number; /* settings, and what is rarely called, follow from it */
 } torture_case;
 
 /* Those who watch: told before each call, and after it. */
