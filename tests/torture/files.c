@@ -49,6 +49,7 @@ enum {
     MOST_LABELS = 48,
     MOST_JOBS = 16,
     CALL_MS = 2000 * SLOWER, /* of processor time, for one call */
+    OP_MS = SLOWER,          /* and for each op of a graph */
     WAIT_S = 120 * SLOWER,   /* for anything: a call that waits for ever */
     GROWTH = 4 << 20,        /* of the heap, while a process reads all its mutants */
     SHOWN = 3                /* findings of one kind that are written down */
@@ -361,6 +362,7 @@ static void tell_finding(const job *j, const char *how, const char *message, con
 /* ---- the process that reads --------------------------------------------------------------------- */
 
 static double begun_ms, slowest_ms, spent_ms;
+static int allowed_ms;
 
 static double read_clock(void)
 {
@@ -380,7 +382,7 @@ static void begin_call(const char *what)
 {
     snprintf(mine->what, sizeof mine->what, "%s", what);
     begun_ms = read_clock();
-    set_timer(CALL_MS);
+    set_timer(allowed_ms);
 }
 
 static void end_call(const char *what)
@@ -390,6 +392,11 @@ static void end_call(const char *what)
     set_timer(0);
     slowest_ms = ms > slowest_ms ? ms : slowest_ms;
     spent_ms += ms;
+}
+
+static void allow_time(uint32_t ops)
+{
+    allowed_ms = CALL_MS + OP_MS * (int)(ops < 50000 ? ops : 50000);
 }
 
 static void break_promise(const char *what, const char *how, const char *message)
@@ -454,7 +461,7 @@ static void link_neighbours(const seed *s, const char *where, bool made)
 
 static bool read_mutant(const seed *s, uint64_t number, const char *where)
 {
-    static const torture_watch watch = {begin_call, end_call, break_promise};
+    static const torture_watch watch = {begin_call, end_call, allow_time, break_promise};
     char path[PATH_BYTES];
     const char *name = strrchr(s->file.path, '/');
     name = name ? name + 1 : s->file.path;
@@ -509,6 +516,7 @@ static void read_one(uint64_t number, const char *where)
     size_t heap = measure_heap();
     int fd = next_descriptor();
     slowest_ms = spent_ms = 0;
+    allow_time(0);
     bool read = read_mutant(s, number, where);
     check_rest(s, number, where, heap, fd);
     count->mutants++;
@@ -565,7 +573,7 @@ static void judge_end(job *j, int status, const char *log)
     if (WIFSIGNALED(status))
         snprintf(how, sizeof how, "ends with signal %d", WTERMSIG(status));
     else if (j->slow)
-        snprintf(how, sizeof how, "takes more than %d ms", CALL_MS);
+        snprintf(how, sizeof how, "takes more than %d ms and %d for each op", CALL_MS, OP_MS);
     else
         snprintf(how, sizeof how, "ends with status %d", WEXITSTATUS(status));
     j->slow = false;

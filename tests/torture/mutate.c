@@ -549,7 +549,7 @@ static void write_mutant(tree_arena *a, torture_random *r, torture_format f, tre
     m.root = tree_parse(a, f, file);
     bool bytes = m.root->what == TREE_OTHER;
     uint32_t changes = 1;
-    while (changes < 12 && !torture_once_in(r, 2))
+    while (changes < 12 && torture_once_in(r, changes == 1 ? 3 : 2))
         changes++;
     for (uint32_t i = 0; i < changes && !bytes; i++)
         change_tree(&m);

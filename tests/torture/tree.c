@@ -129,7 +129,8 @@ static size_t put_number(uint8_t out[24], tree_form form, uint64_t v)
             out[n - 1 - i] = (uint8_t)(v >> 8 * i);
         return n;
     case TREE_NONE:
-    case TREE_CHUNK: break;
+    case TREE_CHUNK:
+    case TREE_ALIGN: break;
     }
     return 0;
 }
@@ -150,7 +151,7 @@ tree_node *tree_number_leaf(tree_arena *a, torture_format f, tree_form form, uin
 /* ---- writing ----------------------------------------------------------------------- */
 
 /* What a mutant may have at most: pieces that are repeated within one another would fill memory. */
-enum { MOST = 8 << 20, CHUNK = 1 << 16 };
+enum { MOST = 8 << 20, CHUNK = 1 << 16, ALIGN = 32 };
 
 /* 0 within a node that is measured: it may have come to lie in what it is the size of. */
 static size_t measure_node(const tree_node *node)
@@ -189,9 +190,11 @@ void tree_write(const tree_node *node, tree_buf *out)
         tree_add(out, number, put_number(number, node->number, measure_node(node->sizes)));
     else
         write_content(node, out);
+    static const uint8_t zeros[CHUNK];
     if (node->length == TREE_CHUNK) {
-        static const uint8_t zeros[CHUNK];
         tree_add(out, zeros, (CHUNK - (out->n - start) % CHUNK) % CHUNK);
+    } else if (node->length == TREE_ALIGN) {
+        tree_add(out, zeros, (ALIGN - out->n % ALIGN) % ALIGN);
     } else if (node->length) {
         size_t n = put_number(number, node->length, out->n - start);
         grow_buf(out, n);

@@ -364,16 +364,16 @@ static tree_node *take_value(cursor *c, uint64_t type, int depth)
 static tree_node *parse_gguf(cursor *c)
 {
     tree_arena *a = c->a;
-    tree_node *file = tree_list(a, TORTURE_GGUF), *pairs = tree_list(a, TORTURE_GGUF),
-              *tensors = tree_list(a, TORTURE_GGUF);
-    tree_append(a, file, tree_leaf(a, TORTURE_GGUF, TREE_OTHER, take_span(c, 4)));
+    tree_node *file = tree_list(a, TORTURE_GGUF), *head = tree_list(a, TORTURE_GGUF),
+              *pairs = tree_list(a, TORTURE_GGUF), *tensors = tree_list(a, TORTURE_GGUF);
+    tree_append(a, head, tree_leaf(a, TORTURE_GGUF, TREE_OTHER, take_span(c, 4)));
     c->big = c->n > 8 && !c->p[4] && c->p[7];
-    tree_append(a, file, take_figure(c, 4));
+    tree_append(a, head, take_figure(c, 4));
     uint64_t n_tensors = take_number(c, 8), n_pairs = take_number(c, 8);
     for (int i = 0; i < 2; i++) {
         tree_node *count = tree_number_leaf(a, TORTURE_GGUF, form_of(c, 8), 0);
         count->counts = i ? pairs : tensors;
-        tree_append(a, file, count);
+        tree_append(a, head, count);
     }
     for (uint64_t i = 0; i < n_pairs && !c->bad; i++) {
         tree_node *pair = tree_list(a, TORTURE_GGUF);
@@ -397,8 +397,12 @@ static tree_node *parse_gguf(cursor *c)
         tree_append(a, tensor, take_figure(c, 8));
         tree_append(a, tensors, tensor);
     }
-    tree_append(a, file, pairs);
-    tree_append(a, file, tensors);
+    tree_append(a, head, pairs);
+    tree_append(a, head, tensors);
+    head->length = TREE_ALIGN;
+    if (c->n - c->at >= 31)
+        (void)take_span(c, (32 - c->at % 32) % 32);
+    tree_append(a, file, head);
     tree_append(a, file, wrap_rest(c, TORTURE_BYTES));
     return file;
 }

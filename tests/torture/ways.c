@@ -197,6 +197,22 @@ static void print_tape(session *s, const plim_model *m, bool json)
     check_output(s, what, st, &err, &out, json ? contract_json_lines : contract_text);
 }
 
+enum { SMALL = 1000 }; /* ops of a graph of which many variants can be tried */
+
+/* A step of a graph takes a time in proportion to it, and what is tried for advice a multiple. */
+static void note_size(session *s, const plim_model *m)
+{
+    plim_info *info = NULL;
+    s->watch->begin("info");
+    if (plim_info_run(m, s->settings, &info, NULL) == PLIM_OK) {
+        s->watch->large(info->ops);
+        if (info->ops > SMALL)
+            (void)plim_settings_set(s->settings, "advice", "none", NULL);
+    }
+    s->watch->end("info");
+    plim_info_free(info);
+}
+
 static void use_model(session *s, const plim_model *m)
 {
     const plim_model *model = m;
@@ -207,6 +223,7 @@ static void use_model(session *s, const plim_model *m)
     RUN_ALL(s, info, model, s->settings);
     if (!s->read)
         return;
+    note_size(s, model);
     RUN_ALL(s, estimate, model, s->settings);
     if (torture_once_in(&s->r, 2))
         RUN_ALL(s, layers, model, s->settings);

@@ -36,6 +36,7 @@ typedef struct torture_case {
 typedef struct torture_watch {
     void (*begin)(const char *what);
     void (*end)(const char *what);
+    void (*large)(uint32_t ops); /* calls from now on are about a graph of this size */
     void (*broken)(const char *what, const char *how, const char *message);
 } torture_watch;
 
