@@ -534,6 +534,8 @@ _Noreturn static void run_job(uint64_t from, uint64_t end, uint32_t step, const 
 {
     size_t heap = 0;
     uint64_t rounds = 0;
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     signal(SIGPROF, stop_slow);
     signal(SIGALRM, stop_slow);
     for (uint64_t i = from; i < end; i += step) {
@@ -548,6 +550,24 @@ _Noreturn static void run_job(uint64_t from, uint64_t end, uint32_t step, const 
 }
 
 /* ---- the process that watches ---------------------------------------------------------------------- */
+
+static volatile sig_atomic_t stopped;
+
+static void note_stop(int sig)
+{
+    (void)sig;
+    stopped = 1;
+}
+
+/* Who is told to end still says what it counted. */
+static void watch_stops(void)
+{
+    struct sigaction a;
+    memset(&a, 0, sizeof a);
+    a.sa_handler = note_stop;
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
 
 static pid_t start_job(uint32_t i, uint64_t from, uint64_t end, uint32_t step,
                        const char *where)
@@ -595,12 +615,16 @@ static void run_jobs(uint64_t first, uint64_t count, uint32_t jobs, const char *
         uint32_t i = 0;
         while (i < jobs && pid[i] != ended)
             i++;
-        if (ended < 0)
+        for (uint32_t k = 0; stopped && k < jobs; k++)
+            if (pid[k] > 0 && pid[k] != ended)
+                kill(pid[k], SIGKILL);
+        if (ended < 0 && errno != EINTR)
             break;
-        if (i == jobs)
+        if (ended < 0 || i == jobs)
             continue;
         left--;
-        if (status == 0)
+        pid[i] = 0;
+        if (status == 0 || stopped)
             continue;
         char log[PATH_BYTES];
         name_job(log, where, i, ".log");
@@ -699,6 +723,7 @@ int main(int argc, char **argv)
         return 2;
     }
     all->first = first;
+    watch_stops();
     run_jobs(first, whole ? n_seeds : count, (uint32_t)jobs, where);
     remove_folder(where);
     return print_counts();
