@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +27,13 @@
 #include "mutate.h"
 #include "plimsoll.h"
 #include "ways.h"
+
+#ifdef __GLIBC__
+#if __GLIBC_PREREQ(2, 33)
+#define HAS_MALLINFO 1
+#include <malloc.h>
+#endif
+#endif
 
 #if defined(__SANITIZE_ADDRESS__)
 #define SANITIZED 1
@@ -424,9 +430,11 @@ static size_t measure_heap(void)
 {
 #ifdef SANITIZED
     return __sanitizer_get_current_allocated_bytes();
-#else
+#elif defined(HAS_MALLINFO)
     struct mallinfo2 i = mallinfo2();
     return i.uordblks + i.hblkhd;
+#else
+    return 0;
 #endif
 }
 
