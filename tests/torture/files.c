@@ -56,6 +56,7 @@ enum {
     MOST_JOBS = 16,
     CALL_MS = 2000 * SLOWER, /* of processor time, for one call */
     OP_MS = SLOWER,          /* and for each op of a graph */
+    LONGER = 10,             /* times as long */
     WAIT_S = 120 * SLOWER,   /* for anything: a call that waits for ever */
     GROWTH = 4 << 20,        /* of the heap, while a process reads all its mutants */
     SHOWN = 3                /* findings of one kind that are written down */
@@ -384,11 +385,21 @@ static void set_timer(int ms)
     alarm(ms ? WAIT_S : 0);
 }
 
+/* A search runs a step many times, and what is large takes long. */
+static bool takes_longer(const char *what)
+{
+    static const char *const searches[] = {"fit", "serve_fit", "batches", "segments", "cards"};
+    bool longer = seeds[mine->seed].large;
+    for (size_t i = 0; i < sizeof searches / sizeof *searches; i++)
+        longer |= strcmp(what, searches[i]) == 0;
+    return longer;
+}
+
 static void begin_call(const char *what)
 {
     snprintf(mine->what, sizeof mine->what, "%s", what);
     begun_ms = read_clock();
-    set_timer(allowed_ms);
+    set_timer(allowed_ms * (takes_longer(what) ? LONGER : 1));
 }
 
 static void end_call(const char *what)
