@@ -470,11 +470,10 @@ static plim_status read_events(reader *t, plim_bytes file)
         st = parse_whole(t, parse_opening, &early);
     while (!st && t->j.depth)
         st = parse_whole(t, t->in_events ? parse_event : parse_member, &early);
-    early |= t->gzip.cut;
-    if (!st && !early)
-        return read_rest(t);
-    if (st && !early)
+    if (st && !early) /* wrong in the middle, whether the file was cut or not */
         return st;
+    if (!early && !t->gzip.cut)
+        return read_rest(t);
     t->r->ends_at = t->j.base + t->j.at;
     return t->n_memory ? PLIM_OK
                        : plim_fail(t->err, PLIM_EFORMAT, t->r->ends_at,

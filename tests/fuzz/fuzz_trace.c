@@ -31,6 +31,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
     } else if (plim_recording_read(&r, &a, (plim_bytes){.p = p, .n = n}, &err)) {
         plim_assert(err.code != PLIM_OK && err.msg[0]);
     } else {
+        plim_assert(err.code == PLIM_OK);
         check_recording(&r);
         (void)plim_recording_follow(&r, n % 2 ? 0 : 201, &f, NULL);
         if (plim_recording_tape(&r, n % 2, &t, &stacks, NULL) == PLIM_OK) {
