@@ -51,11 +51,17 @@ fuzz: ## fuzz for S seconds each: make fuzz T=tape S=60 (no T: every target)
 	@cmake --build build-fuzz -j$(JOBS) --target fuzzers
 	@tools/fuzz.sh build-fuzz $(S) $(T)
 
-torture: deps-check ## mutants of all files, and absurd command lines, under sanitizers: make torture N=200000
+torture: all ## the whole of tests/torture, about an hour: make torture N=200000 (mutants)
 	@$(call cmake,build-torture,-DPLIM_SANITIZE=ON -DPLIM_DEBUG=ON)
 	@cmake --build build-torture -j$(JOBS) --target torture
-	@build-torture/torture_files -j 2 -n $(N)
+	@build-torture/torture_files -j $(JOBS) -n $(N)
+	@PLIMSOLL_EVERY=1 build-torture/test_nomem
 	@tests/torture/lines.py build-torture/plimsoll -n 2000 -t 10
+	@tests/torture/lines.py $(BUILD)/plimsoll -n 50000 -s 2
+	@tests/torture/faults.py $(BUILD)/plimsoll $(BUILD)/libtorture_faults.so
+	@tests/torture/bombs.py $(BUILD)/plimsoll
+	@$(BUILD)/torture_soak 100000
+	@tests/torture/builds.py || [ $$? = 77 ]
 
 bench: all ## time the library on this machine
 	@for b in $(BUILD)/bench_*; do [ ! -x "$$b" ] || "$$b" || exit 1; done

@@ -63,19 +63,6 @@ if(TARGET fuzz_history) # what reads a log is the program's, the library needs n
     target_link_libraries(fuzz_history PRIVATE SQLite::SQLite3)
 endif()
 
-# ---- tests/torture: mutants of all files through plimsoll.h, here few of them ---------------
-
-if(NOT WIN32)
-    file(GLOB torture_sources CONFIGURE_DEPENDS tests/torture/*.c)
-    plim_test_program(torture_files SOURCES ${torture_sources} LIBS plim_strict ZLIB::ZLIB)
-    add_custom_target(torture DEPENDS torture_files)
-    if(TARGET plimsoll)
-        add_dependencies(torture plimsoll)
-    endif()
-    add_test(NAME torture.files COMMAND torture_files -n 3000)
-    add_test(NAME torture.seeds COMMAND torture_files -n 0)
-endif()
-
 # ---- ONNX: a file an operator, where Debian's package of them is installed ----
 
 plim_test_program(onnx_testdata SOURCES tests/onnx_testdata.c)
@@ -126,18 +113,6 @@ foreach(test check ctypes)
 endforeach()
 add_test(NAME tree.check_docs
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_docs.py --self-test)
-
-# ---- absurd command lines ---------------------------------------------------------------------
-
-if(TARGET plimsoll AND NOT WIN32)
-    set(seconds 2)
-    if(sanitize)
-        set(seconds 10)
-    endif()
-    add_test(NAME torture.lines
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/torture/lines.py
-                     $<TARGET_FILE:plimsoll> -n 200 -t ${seconds})
-endif()
 
 # ---- the library from programs that are not ours, and what it says of its settings ----
 

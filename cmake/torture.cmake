@@ -1,22 +1,54 @@
 # torture.cmake -- tests/torture: what a hostile user, a hostile file and a failing system do.  ctest runs
-# a part of each; `make torture` runs all.
+# a part of each; `make torture` runs all (docs/robustness.md).
+
+# ---- mutants of all files through plimsoll.h ----
+
+set(torture ${CMAKE_SOURCE_DIR}/tests/torture)
+if(NOT WIN32)
+    plim_test_program(torture_files
+                      SOURCES ${torture}/files.c ${torture}/ways.c ${torture}/contract.c
+                              ${torture}/mutate.c ${torture}/tree.c ${torture}/tree_formats.c
+                              ${torture}/archive.c
+                      LIBS plim_strict ZLIB::ZLIB)
+    add_custom_target(torture DEPENDS torture_files)
+    if(TARGET test_nomem)
+        add_dependencies(torture test_nomem)
+    endif()
+    if(TARGET plimsoll)
+        add_dependencies(torture plimsoll)
+    endif()
+    add_test(NAME torture.files COMMAND torture_files -n 3000)
+    add_test(NAME torture.seeds COMMAND torture_files -n 0)
+endif()
+
+# ---- absurd command lines ----
+
+if(TARGET plimsoll AND NOT WIN32)
+    set(seconds 2)
+    if(sanitize)
+        set(seconds 10)
+    endif()
+    add_test(NAME torture.lines
+             COMMAND ${Python3_EXECUTABLE} ${torture}/lines.py
+                     $<TARGET_FILE:plimsoll> -n 200 -t ${seconds})
+endif()
 
 # ---- calls of the system that fail once, files that are cut short ----
 
 if(TARGET plimsoll AND NOT sanitize AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
-    add_library(torture_faults MODULE tests/torture/faults.c)
+    add_library(torture_faults MODULE ${torture}/faults.c)
     target_link_libraries(torture_faults PRIVATE plim_flags dl pthread)
     add_test(NAME torture.faults
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/torture/faults.py --every 40
+             COMMAND ${Python3_EXECUTABLE} ${torture}/faults.py --every 40
                      $<TARGET_FILE:plimsoll> $<TARGET_FILE:torture_faults>)
     add_test(NAME torture.bombs
-             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/torture/bombs.py
+             COMMAND ${Python3_EXECUTABLE} ${torture}/bombs.py
                      $<TARGET_FILE:plimsoll>)
 endif()
 
 # ---- many questions in one process ----
 
-plim_test_program(torture_soak SOURCES tests/torture/soak.c tests/unit/scenarios.c)
+plim_test_program(torture_soak SOURCES ${torture}/soak.c tests/unit/scenarios.c)
 target_include_directories(torture_soak PRIVATE tests/unit)
 add_test(NAME torture.soak COMMAND torture_soak 1000)
 

@@ -4,7 +4,7 @@
 plim_status plim_bytes_ahead(plim_bytes b, uint64_t *there, uint64_t at, uint64_t n,
                              plim_err *err)
 {
-    enum { AFTER_A_HOLE = 16 << 10, GOING_ON = 256 << 10 };
+    enum { AFTER_A_HOLE = 4 << 10, GOING_ON = 256 << 10 };
     if (!b.file || (at <= *there && n <= *there - at))
         return PLIM_OK;
     uint64_t more = *there && at <= *there ? GOING_ON : AFTER_A_HOLE;

@@ -89,7 +89,7 @@ static void unlock_file(struct plim_file *f) { pthread_mutex_unlock(&f->lock); }
 #ifdef PLIM_DEBUG /* tests see each place where a reader has to ask */
 enum { LEAST_BLOCK = 4096, READ_WHOLE = 64 << 10 };
 #else
-enum { LEAST_BLOCK = 16 << 10, READ_WHOLE = 1 << 20 };
+enum { LEAST_BLOCK = 8 << 10, READ_WHOLE = 1 << 20 };
 #endif
 
 static void free_file(struct plim_file *f)
