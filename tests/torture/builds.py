@@ -3,11 +3,11 @@
 
     tests/torture/builds.py PROGRAM [--work DIR] [--tools DIR] [--only NAME,...]
 
-Builds the working tree for machines of 32 bits (gcc -m32), with musl, and for AArch64, which QEMU runs; asks each what PROGRAM
+Builds the working tree for machines of 32 bits (gcc -m32), with musl (musl-gcc), and for AArch64, which QEMU runs; asks each what PROGRAM
 is asked, and compares what is printed and the exit code. A word size, an order of evaluation or a libc that changes a
 figure is a mistake. Files over the 4 GiB that 32 bits can address must be refused in words.
 
-The source of zlib, and zig for the last two, are those of tools/dist.py, which fetches them (--tools; build-dist/tools). What
+The source of zlib, and zig for AArch64, are those of tools/dist.py, which fetches them (--tools; build-dist/tools). What
 cannot be built or run here is left out with a line that says why; exit 77 if nothing is left, 1 if anything differs.
 """
 import argparse
@@ -80,14 +80,16 @@ info crash.pickle
 
 class Build(NamedTuple):
     name: str
-    zig: str = ""  # its target; else gcc with the flags
+    zig: str = ""  # its target; else a compiler with flags
+    compiler: str = "gcc"
     flags: str = ""
+    link: str = ""
     runner: str = ""  # a program that runs it
 
 
 BUILDS = (
     Build("32-bit", flags="-m32 -D_FILE_OFFSET_BITS=64"),
-    Build("musl", zig="x86_64-linux-musl"),
+    Build("musl", compiler="musl-gcc", link="-static"),
     Build("aarch64", zig="aarch64-linux-musl", runner="qemu-aarch64-static"),
 )
 
@@ -117,11 +119,12 @@ def build(b, work, tools):
         raise Left(f"there is no source of zlib in '{tools}': see tools/dist.py")
     if b.zig and not zig:
         raise Left(f"there is no zig in '{tools}': see tools/dist.py")
-    if b.runner and not shutil.which(b.runner):
-        raise Left(f"there is no '{b.runner}'")
+    for needed in ([] if b.zig else [b.compiler]) + [b.runner] * bool(b.runner):
+        if not shutil.which(needed):
+            raise Left(f"there is no '{needed}'")
     folder = work / b.name
     folder.mkdir(parents=True, exist_ok=True)
-    compiler = [zig, "cc", "-target", b.zig] if b.zig else ["gcc", *b.flags.split()]
+    compiler = [zig, "cc", "-target", b.zig] if b.zig else [b.compiler, *b.flags.split()]
     archiver = [zig, "ar"] if b.zig else ["ar"]
     environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(work / "cache"), "ZIG_LOCAL_CACHE_DIR": str(work / "cache")}
     library = folder / "libz.a"
@@ -130,7 +133,7 @@ def build(b, work, tools):
             run(*compiler, "-O2", "-fPIC", "-c", zlib / f"{name}.c", "-o", folder / f"{name}.o", env=environment)
         run(*archiver, "rcs", library, *(folder / f"{name}.o" for name in dist.ZLIB_SOURCES), env=environment)
     flags = [f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/cmake/zig.cmake", f"-DZIG={zig}", f"-DZIG_TARGET={b.zig}"] if b.zig else \
-        ["-DCMAKE_C_COMPILER=gcc", f"-DCMAKE_C_FLAGS={b.flags}"]
+        [f"-DCMAKE_C_COMPILER={b.compiler}", f"-DCMAKE_C_FLAGS={b.flags}", f"-DCMAKE_EXE_LINKER_FLAGS={b.link}"]
     run("cmake", "-S", ROOT, "-B", folder / "build", *flags, "-DPLIM_TESTS=OFF", f"-DZLIB_INCLUDE_DIR={zlib}",
         f"-DZLIB_LIBRARY={library}", "-DCMAKE_DISABLE_FIND_PACKAGE_Curses=ON", "-DCMAKE_DISABLE_FIND_PACKAGE_SQLite3=ON",
         env=environment)
