@@ -2,6 +2,7 @@
  *
  *     FAULTS=pread:3:5       the third call of pread returns -1 with errno 5
  *     FAULTS=shrink:3        before the third call of pread, somebody halves what it has read of the file
+ *     FAULTS=signal:7:15     before the seventh call of any of them, the process gets signal 15
  *     FAULTS_COUNT=FILE      writes "pread 12" for each function, when the process ends
  *
  * Only calls of the program and the library itself are seen, not those within the C library: stdio has
@@ -11,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -40,12 +42,13 @@ enum call {
     FCLOSE,
     THREAD,
     SHRINK,
+    SIGNAL,
     CALLS
 };
 static const char *const names[CALLS] = {
     "malloc", "calloc", "realloc", "mmap",           "mprotect", "open",
     "read",   "pread",  "write",   "fstat",          "fopen",    "fread",
-    "fwrite", "fflush", "fclose",  "pthread_create", "shrink"};
+    "fwrite", "fflush", "fclose",  "pthread_create", "shrink",   "signal"};
 
 static _Atomic unsigned long counts[CALLS];
 static int faulty = -1, fault_errno;
@@ -93,7 +96,11 @@ __attribute__((destructor)) static void write_counts(void)
 /* Is this the call that fails? */
 static bool fails(enum call c)
 {
-    if (!ready || looking || ++counts[c] != fault_at || faulty != (int)c)
+    if (!ready || looking)
+        return false;
+    if (++counts[SIGNAL] == fault_at && faulty == SIGNAL)
+        raise(fault_errno);
+    if (++counts[c] != fault_at || faulty != (int)c)
         return false;
     errno = fault_errno;
     return true;

@@ -11,6 +11,9 @@ cuts short at that moment.  Each run has to
  * otherwise say why, in one line;
  * leave no file behind.
 
+A signal that a program may be sent comes before each call: one that has no effect has none, one that ends it
+leaves no file behind.
+
 --every N tries each N-th call of a function only.  Prints how many runs there were, and exit status 1 and the
 command lines of those that went wrong, which can be run again as they are printed.
 """
@@ -21,6 +24,7 @@ import errno
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,7 +37,9 @@ ERRORS = {"malloc": ["ENOMEM"], "calloc": ["ENOMEM"], "realloc": ["ENOMEM"], "mm
           "mprotect": ["ENOMEM"], "open": ["EMFILE", "EIO"], "read": ["EINTR", "EIO"],
           "pread": ["EINTR", "EIO"], "write": ["EINTR", "ENOSPC", "EIO"], "fstat": ["EIO"],
           "fopen": ["EMFILE"], "fread": ["EIO"], "fwrite": ["ENOSPC"], "fflush": ["ENOSPC"],
-          "fclose": ["EIO"], "pthread_create": ["EAGAIN"], "shrink": [None]}
+          "fclose": ["EIO"], "pthread_create": ["EAGAIN"], "shrink": [None], "signal": []}
+# What ends a program that does not mind it, and what does not.
+FATAL, HARMLESS = signal.SIGTERM, signal.SIGWINCH
 
 # Words that name a file of tests/data stand for a copy of it.
 COMMANDS = """
@@ -136,15 +142,21 @@ class Runner:
                 for error in ERRORS[name]:
                     fault = f"{name}:{at}" + (f":{getattr(errno, error)}" if error else "")
                     self.check(line, fault, whole)
+                if name == "signal":
+                    self.check(line, f"signal:{at}:{HARMLESS:d}", whole)
+                    self.check(line, f"signal:{at}:{FATAL:d}", (-FATAL, b""))
 
     def check(self, line, fault, whole):
         status, out, err, left = self.run(line, fault)
         self.runs += 1
         self.statuses[status] += 1
         lines = err.decode("utf-8", "replace").splitlines()
+        told = fault.startswith("signal:")
         if status is None:
             why = f"it still ran after {SECONDS} s"
-        elif not 0 <= status <= 4:
+        elif told and (status != whole[0] or out != whole[1] and status >= 0):
+            why = f"it ended with status {status}, and not with {whole[0]} and what it prints"
+        elif not 0 <= status <= 4 and not told:
             why = f"it ended with status {status}"
         elif left:
             why = f"it left {left} behind"
@@ -171,7 +183,7 @@ def main():
         if args.only in line:
             runner.try_all(line)
     statuses = ", ".join(f"{n} ended with {status}" for status, n in sorted(runner.statuses.items(), key=str))
-    print(f"{len(COMMANDS)} command lines, {runner.runs} calls that failed: {statuses}")
+    print(f"{len(COMMANDS)} command lines, {runner.runs} calls that failed or were interrupted: {statuses}")
     print(*runner.wrong[:50], sep="\n", end="\n" if runner.wrong else "")
     return 1 if runner.wrong else 0
 
