@@ -324,7 +324,7 @@ static int32_t zoo_shape(plim_nn *n, const plim_zoo_model *m, const int64_t *sam
 static plim_status zoo_configure(plim_graph *g, const plim_zoo_model *m,
                                  const plim_binding *bind, plim_err *err)
 {
-    plim_source s = {.bytes = {(const uint8_t *)m->config, strlen(m->config)}};
+    plim_source s = {.bytes = {.p = (const uint8_t *)m->config, .n = strlen(m->config)}};
     plim_status st = plim_importer_hf.read(g, &s, bind, err);
     g->name = plim_str_of(m->name);
     g->format = PLIM_STR("built-in");

@@ -31,7 +31,7 @@ static void try_name(plim_arena *a, plim_str name)
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    plim_source file = {.bytes = {p, n}};
+    plim_source file = {.bytes = {.p = p, .n = n}};
     plim_arena a = {.limit = 64u << 20};
     plim_err err = PLIM_ERR_INIT;
     plim_binding bind = {.batch = n % 3 == 0 ? 5 : 0, .seq = n % 5 == 0 ? 7 : 0};

@@ -7,7 +7,7 @@ extern const plim_importer plim_importer_index;
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    plim_source s = {.bytes = {p, n}};
+    plim_source s = {.bytes = {.p = p, .n = n}};
     plim_arena a = {.limit = 64u << 20};
     plim_err err = PLIM_ERR_INIT;
     plim_inventory v = {.arena = &a};

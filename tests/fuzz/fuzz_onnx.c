@@ -9,7 +9,7 @@ extern const plim_importer plim_importer_onnx;
 
 int LLVMFuzzerTestOneInput(const uint8_t *p, size_t n)
 {
-    plim_source file = {.bytes = {p, n}};
+    plim_source file = {.bytes = {.p = p, .n = n}};
     plim_arena a = {.limit = 64u << 20}, b = {.limit = 64u << 20};
     plim_inventory v = {.arena = &b};
     plim_err err = PLIM_ERR_INIT, why = PLIM_ERR_INIT;

@@ -266,7 +266,7 @@ static void test_dry_runs(void **state)
 static plim_status build_text(plim_arena *a, plim_graph *g, plim_str text, plim_err *err)
 {
     const plim_binding tiny = {.batch = 1, .seq = 4};
-    plim_source s = {.bytes = {(const uint8_t *)text.p, text.n}};
+    plim_source s = {.bytes = {.p = (const uint8_t *)text.p, .n = text.n}};
     *g = (plim_graph){.arena = a};
     return plim_importer_hf.read(g, &s, &tiny, err);
 }
@@ -536,7 +536,8 @@ static void test_sizes(void **state)
         plim_arena a = PLIM_ARENA_INIT;
         plim_err err = PLIM_ERR_INIT;
         plim_graph g = {.arena = &a};
-        plim_source s = {.bytes = {(const uint8_t *)cases[i].text, strlen(cases[i].text)}};
+        plim_source s = {
+            .bytes = {.p = (const uint8_t *)cases[i].text, .n = strlen(cases[i].text)}};
         char buf[96];
         plim_status st = plim_importer_hf.read(&g, &s, &cases[i].bind, &err);
         const char *got =
@@ -554,7 +555,7 @@ static void test_inference(void **state)
     plim_graph g = {.arena = &a};
     const char *text = "{" LLAMA "}";
     const plim_binding bind = {.infer = true, .seq = 16};
-    plim_source s = {.bytes = {(const uint8_t *)text, strlen(text)}};
+    plim_source s = {.bytes = {.p = (const uint8_t *)text, .n = strlen(text)}};
     assert_int_equal(plim_importer_hf.read(&g, &s, &bind, &err), PLIM_OK);
     assert_int_equal(g.n_inputs, 1); /* no labels, no loss */
     assert_int_equal(g.n_outputs, 1);
@@ -611,7 +612,7 @@ static void test_kv_cache(void **state)
 static void list(plim_arena *a, plim_inventory *v, const char *text)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_source s = {.bytes = {(const uint8_t *)text, strlen(text)}};
+    plim_source s = {.bytes = {.p = (const uint8_t *)text, .n = strlen(text)}};
     *v = (plim_inventory){.arena = a};
     if (plim_importer_hf.list(v, &s, &err))
         fail_msg("%s", err.msg);
@@ -703,7 +704,7 @@ static void try_bytes(const char *text, size_t n)
     plim_err err = PLIM_ERR_INIT;
     plim_graph g;
     plim_inventory v = {.arena = &a};
-    plim_source s = {.bytes = {(const uint8_t *)text, n}};
+    plim_source s = {.bytes = {.p = (const uint8_t *)text, .n = n}};
     plim_status st = build_text(&a, &g, (plim_str){text, n}, &err);
     if (st)
         assert_true(err.code == st && err.msg[0]);

@@ -9,7 +9,7 @@ extern const plim_importer plim_importer_hf;
 static plim_status build(plim_arena *a, plim_graph *g, const char *text, size_t n,
                          const plim_binding *bind, plim_err *err)
 {
-    plim_source s = {.bytes = {(const uint8_t *)text, n}};
+    plim_source s = {.bytes = {.p = (const uint8_t *)text, .n = n}};
     *g = (plim_graph){.arena = a};
     return plim_importer_hf.read(g, &s, bind, err);
 }

@@ -13,7 +13,7 @@ extern const plim_importer plim_importer_hf;
 static plim_status build(plim_arena *a, plim_graph *g, plim_str text, const plim_binding *b,
                          plim_err *err)
 {
-    plim_source s = {.bytes = {(const uint8_t *)text.p, text.n}};
+    plim_source s = {.bytes = {.p = (const uint8_t *)text.p, .n = text.n}};
     *g = (plim_graph){.arena = a};
     return plim_importer_hf.read(g, &s, b, err);
 }
@@ -436,7 +436,7 @@ static void test_training_inside(void **state)
     plim_inventory v = {.arena = &a};
     static const char unknown[] =
         INSIDE(TINY_AND("\"quantization_config\":{\"quant_method\":\"hqq\"}"));
-    plim_source s = {.bytes = {(const uint8_t *)unknown, sizeof unknown - 1}};
+    plim_source s = {.bytes = {.p = (const uint8_t *)unknown, .n = sizeof unknown - 1}};
     assert_int_equal(plim_importer_hf.list(&v, &s, &err), PLIM_OK);
     assert_int_equal(v.n_items,
                      3 + 2 + 11 * 9); /* before quantization; two for the rotary table */

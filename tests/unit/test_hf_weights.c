@@ -63,7 +63,7 @@ static void write_weights(const plim_inventory *w, const char *path, plim_arena 
 static plim_status list(plim_inventory *v, plim_arena *a, plim_str config, const char *path)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_source s = {.bytes = {(const uint8_t *)config.p, config.n}, .path = path};
+    plim_source s = {.bytes = {.p = (const uint8_t *)config.p, .n = config.n}, .path = path};
     *v = (plim_inventory){.arena = a};
     plim_status st = plim_importer_hf.list(v, &s, &err);
     if (st && st != PLIM_ENOMEM)

@@ -11,7 +11,7 @@ extern const plim_importer plim_importer_megatron;
 static plim_status build(plim_arena *a, plim_graph *g, const char *text,
                          const plim_binding *bind, plim_err *err)
 {
-    plim_source s = {.bytes = {(const uint8_t *)text, strlen(text)}};
+    plim_source s = {.bytes = {.p = (const uint8_t *)text, .n = strlen(text)}};
     *g = (plim_graph){.arena = a};
     return plim_importer_megatron.read(g, &s, bind, err);
 }

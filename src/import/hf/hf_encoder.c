@@ -81,11 +81,14 @@ uint32_t plim_hf_to_parameters(plim_nn *n, uint32_t x)
     return n->st ? PLIM_NONE : plim_nn_to_like(n, x, n->leaves[0].value);
 }
 
-static void check_size(plim_hf *h, const char *key, int64_t v)
+/* A builder goes on after an error: what is no size is 1 for it. */
+static int64_t check_size(plim_hf *h, const char *key, int64_t v)
 {
-    if (v < 1 || v > INT32_MAX)
-        plim_nn_fail(&h->n, PLIM_ERANGE, "'%s' is %" PRId64 ", not in 1..%d", key, v,
-                     (int)INT32_MAX);
+    if (v >= 1 && v <= INT32_MAX)
+        return v;
+    plim_nn_fail(&h->n, PLIM_ERANGE, "'%s' is %" PRId64 ", not in 1..%d", key, v,
+                 (int)INT32_MAX);
+    return 1;
 }
 
 uint32_t plim_hf_list(plim_hf *h, const char *key, plim_str raw, int64_t *out, uint32_t room)
@@ -108,7 +111,7 @@ uint32_t plim_hf_list(plim_hf *h, const char *key, plim_str raw, int64_t *out, u
         else if (plim_json_peek(&j) != PLIM_JSON_NUMBER)
             plim_nn_fail(&h->n, PLIM_EFORMAT, "'%s' has an item that is not a number", key);
         else
-            check_size(h, key, out[count] = plim_json_i64(&j));
+            out[count] = check_size(h, key, plim_json_i64(&j));
     }
     return h->n.st ? 0 : count;
 }
@@ -123,8 +126,8 @@ void plim_hf_pair(plim_hf *h, const char *key, plim_str raw, int64_t other, int6
         size[0] = size[1] = plim_json_i64(&j);
     else if (plim_hf_list(h, key, raw, size, 2) == 1)
         size[1] = size[0];
-    check_size(h, key, size[0]);
-    check_size(h, key, size[1]);
+    for (int i = 0; i < 2; i++)
+        size[i] = check_size(h, key, size[i]);
 }
 
 int64_t plim_hf_patch(plim_hf *h, plim_str raw, int64_t other, const int64_t image[2])
