@@ -22,7 +22,11 @@ import sys
 import tempfile
 import zipfile
 
-DATA = pathlib.Path(__file__).resolve().parent.parent / "data"
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+from sparse import data, number  # noqa: E402  fields of protobuf
+
+DATA = ROOT / "tests" / "data"
 LIMIT = 512_000 * 1024
 FLOOR = 192 << 20  # 128 MiB for a reader, and the program itself
 SECONDS = 10
@@ -31,21 +35,8 @@ SECONDS = 10
 # ---- protobuf, as ONNX uses it ------------------------------------------------------------------
 
 
-def varint(n):
-    out = b""
-    while n > 0x7F:
-        out += bytes([n & 0x7F | 0x80])
-        n >>= 7
-    return out + bytes([n])
-
-
-def number(field, n):
-    return varint(field << 3) + varint(n)
-
-
 def text(field, value):
-    value = value.encode() if isinstance(value, str) else value
-    return varint(field << 3 | 2) + varint(len(value)) + value
+    return data(field, value.encode() if isinstance(value, str) else value)
 
 
 def node(op, inputs, outputs, *attributes):
@@ -101,10 +92,10 @@ def grouped_conv(group):
 
 def bombs(folder):
     """(path, exit statuses of info and estimate, what one of them says)."""
-    def write(name, data):
+    def write(name, contents):
         path = folder / name
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
+        path.write_bytes(contents)
         return path
 
     def archive(name, pickle):
