@@ -237,6 +237,8 @@ static plim_status adopt_items(plim_inventory *v, const plim_inventory *w, const
                                     file);
 }
 
+/* What has a graph is no file of weights: another configuration there would look for its weights in
+ * turn, and find itself. */
 static plim_status read_beside(plim_inventory *v, plim_str model_type, const plim_source *file,
                                const char *name, plim_err *err)
 {
@@ -244,7 +246,7 @@ static plim_status read_beside(plim_inventory *v, plim_str model_type, const pli
     plim_inventory w = {.arena = v->arena};
     plim_err why = PLIM_ERR_INIT;
     plim_status st = plim_importer_for(file->bytes, &reader, &why);
-    if (!st && (!reader || !reader->list))
+    if (!st && (!reader || !reader->list || reader->read))
         return PLIM_OK;
     st = st ? st : reader->list(&w, file, &why);
     if (st == PLIM_ENOMEM)
