@@ -311,9 +311,11 @@ static torture_bytes make_mutant(const seed *s, uint64_t number)
     return b;
 }
 
+/* A new file: in its place may be a link, to a seed, that a process left which crashed. */
 static void write_file(const char *path, const void *p, size_t n)
 {
-    FILE *f = fopen(path, "wb");
+    unlink(path);
+    FILE *f = fopen(path, "wbx");
     if (!f || (n && fwrite(p, 1, n, f) != n) || fclose(f)) {
         fprintf(stderr, "torture_files: cannot write '%s': %s\n", path, strerror(errno));
         exit(2);
@@ -588,6 +590,24 @@ static void watch_stops(void)
     sigaction(SIGTERM, &a, NULL);
 }
 
+/* What is left of processes that crashed. */
+static void remove_folder(const char *path)
+{
+    DIR *d = opendir(path);
+    struct dirent *e;
+    while (d && (e = readdir(d))) {
+        char inner[PATH_BYTES];
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        join_path(inner, path, e->d_name);
+        if (unlink(inner) != 0)
+            remove_folder(inner);
+    }
+    if (d)
+        closedir(d);
+    rmdir(path);
+}
+
 static pid_t start_job(uint32_t i, uint64_t from, uint64_t end, uint32_t step,
                        const char *where)
 {
@@ -598,6 +618,7 @@ static pid_t start_job(uint32_t i, uint64_t from, uint64_t end, uint32_t step,
     pid_t pid = fork();
     if (pid)
         return pid;
+    remove_folder(inner);
     mkdir(inner, 0777);
     if (!freopen(log, "w", stderr))
         _exit(97);
@@ -682,24 +703,6 @@ static int print_counts(void)
     }
     printf("%" PRIu64 " mutants of %u files, %u findings\n", mutants, n_seeds, all->findings);
     return all->findings != 0;
-}
-
-/* What is left of processes that crashed. */
-static void remove_folder(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        char inner[PATH_BYTES];
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        join_path(inner, path, e->d_name);
-        if (unlink(inner) != 0)
-            remove_folder(inner);
-    }
-    if (d)
-        closedir(d);
-    rmdir(path);
 }
 
 static int fail_usage(void)
