@@ -130,7 +130,7 @@ static struct plim_file *new_file(int fd, uint64_t n, const char *path)
     f->here = calloc((size_t)words, 8);
     f->path = malloc(strlen(path) + 1);
     if (f->p && f->here && f->path) {
-        strcpy(f->path, path);
+        memcpy(f->path, path, strlen(path) + 1);
         return f;
     }
     f->fd = -1; /* the caller's */
