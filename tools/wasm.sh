@@ -23,7 +23,7 @@ n=0
 for source in src/*/*.c src/import/*/*.c; do
     case $source in src/vgpu/* | src/live/* | *_windows.c) continue ;; esac
     clang --target=wasm32-wasi --sysroot="$sysroot" -isystem "$sysroot/include/wasm32-wasi" \
-        -std=c11 -O2 -Wall -Wextra -Werror -D_WASI_EMULATED_MMAN \
+        -std=c11 -O2 -Wall -Wextra -Werror -D_DEFAULT_SOURCE -D_WASI_EMULATED_MMAN \
         -Iinclude -Isrc -isystem "$out/include" -c "$source" -o "$out/$(basename "$source" .c).o"
     n=$((n + 1))
 done
