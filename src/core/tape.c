@@ -3,6 +3,7 @@
 
 #include "base/idmap.h"
 #include "base/json.h"
+#include "base/utf8.h"
 
 /* ---- words --------------------------------------------------------------- */
 
@@ -508,21 +509,19 @@ static void writer_flush(writer *w)
     w->line.n = 0;
 }
 
-/* Characters that would break the line grammar are written as %XX: spaces, control characters,
- * '#', '%' and '='. */
+/* Bytes that would break the line grammar, or that no terminal shows, are written as %XX: spaces, '#', '%'
+ * and '=', control characters, what is not UTF-8. */
 static void put_name(plim_buf *b, plim_str s)
 {
-    size_t plain = 0;
-    for (size_t i = 0; i < s.n; i++) {
-        uint8_t c = (uint8_t)s.p[i];
-        if (c > 0x20 && c != 0x7f && c != '#' && c != '%' && c != '=')
-            continue;
-        plim_buf_add(b, (plim_str){s.p + plain, i - plain});
-        plim_buf_printf(b, "%%%02x", c);
-        plain = i + 1;
+    for (size_t i = 0, n; i < s.n; i += n) {
+        plim_str rest = {s.p + i, s.n - i};
+        uint32_t c = plim_utf8_decode(rest, &n);
+        bool plain = plim_utf8_shows(c) && !(c < 0x80 && strchr(" #%=", (int)c));
+        if (plain)
+            plim_buf_add(b, (plim_str){rest.p, n});
+        for (size_t k = 0; k < n && !plain; k++)
+            plim_buf_printf(b, "%%%02x", (uint8_t)rest.p[k]);
     }
-    if (s.n > plain)
-        plim_buf_add(b, (plim_str){s.p + plain, s.n - plain});
 }
 
 /* NAME.ROLE; either may be missing. */
