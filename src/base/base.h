@@ -143,7 +143,8 @@ void plim_copy_out(void *to, const void *from, size_t size);
 
 /* ---- memory of the process ------------------------------------------------- */
 
-/* Arenas and files together hold no more than plim_limit_memory allows.  Counts bytes that are about to be allocated; false: they would be too many.  Any thread. */
+/* Arenas and files together hold no more than plim_limit_memory allows.  Counts bytes that are about
+ * to be allocated; false: they would be too many.  Any thread. */
 bool plim_memory_take(uint64_t bytes);
 void plim_memory_give(uint64_t bytes);
 

@@ -10,11 +10,11 @@ enum { TIMES_INPUT = 64 };
 static _Atomic uint64_t held, given, usual;
 static _Thread_local plim_budget *budget; /* the innermost */
 
-/* Asked for once, as others may have to be asked for it. */
-static uint64_t usual_limit(void)
+/* What the system has is asked for once, as it may have to ask others. */
+static uint64_t memory_limit(void)
 {
-    uint64_t limit = atomic_load(&usual);
-    if (!limit) {
+    uint64_t limit = atomic_load(&given);
+    if (!limit && !(limit = atomic_load(&usual))) {
         limit = PLIM_MAX(plim_os_memory() / 4 * 3, LITTLE);
         atomic_store(&usual, limit);
     }
@@ -29,10 +29,9 @@ void plim_limit_memory(uint64_t bytes) { atomic_store(&given, bytes); }
 
 static bool process_has(uint64_t bytes)
 {
-    uint64_t now = atomic_fetch_add(&held, bytes), limit = atomic_load(&given);
-    if (bytes <= UINT64_MAX - now && now + bytes <= (limit ? limit : LITTLE))
-        return true;
-    if (!limit && bytes <= UINT64_MAX - now && now + bytes <= usual_limit())
+    uint64_t now = plim_sat_add(atomic_fetch_add(&held, bytes), bytes);
+    bool little = now <= LITTLE && !atomic_load(&given);
+    if (little || (now < UINT64_MAX && now <= memory_limit()))
         return true;
     atomic_fetch_sub(&held, bytes);
     return false;
@@ -55,8 +54,8 @@ bool plim_memory_take(uint64_t bytes)
 void plim_memory_give(uint64_t bytes)
 {
     atomic_fetch_sub(&held, bytes);
-    for (plim_budget *b = budget; b;
-         b = b->outer) /* what was taken before it began is not its */
+    /* of what was taken before it began, a budget knows nothing */
+    for (plim_budget *b = budget; b; b = b->outer)
         b->held = plim_sat_sub(b->held, bytes);
 }
 
@@ -86,7 +85,6 @@ plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err)
         return st;
     if (err)
         *err = (plim_err)PLIM_ERR_INIT;
-    uint64_t limit = atomic_load(&given);
     if (b->over)
         return plim_fail(
             err, PLIM_ENOMEM, 0,
@@ -96,5 +94,5 @@ plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err)
     return plim_fail(err, PLIM_ENOMEM, 0,
                      "out of memory for plimsoll's own tables, which may take %" PRIu64
                      " MiB (--memory-limit)",
-                     (limit ? limit : usual_limit()) >> 20);
+                     memory_limit() >> 20);
 }

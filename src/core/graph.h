@@ -145,10 +145,9 @@ typedef struct plim_graph {
     uint64_t
         kv_cache;  /* elements for each token in transformers' cache; 0: none, or not known */
     uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
-    int64_t
-        expert_ranks; /* of which each has a part of the experts; 0: all are here, or none */
-    int64_t contexts; /* it is about one of so many parts of the tokens; 0: about all */
-    bool cached;      /* keys and values of this pass are among the outputs */
+    int64_t expert_ranks;   /* each has a part of the experts; 0: all are here, or none */
+    int64_t contexts;       /* it is about one of so many parts of the tokens; 0: about all */
+    bool cached;            /* keys and values of this pass are among the outputs */
     bool labels_are_inputs; /* an input serves as labels, too */
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph;

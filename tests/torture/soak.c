@@ -32,45 +32,39 @@ static uint64_t resident_bytes(void)
     return (uint64_t)resident * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static uint64_t hash_text(plim_str s)
-{
-    uint64_t h = 14695981039346656037u;
-    for (size_t i = 0; i < s.n; i++)
-        h = (h ^ (uint8_t)s.p[i]) * 1099511628211u;
-    return h;
-}
-
-/* 0: it failed. */
-static uint64_t ask(const scenario *c)
+/* Asks and compares with *first, or, the first time, keeps the answer there; false: it is another, or none. */
+static bool ask(const scenario *c, plim_arena *kept, plim_str *first)
 {
     answer a;
     ask_scenario(c, 0, &a);
-    uint64_t h = a.st ? 0 : hash_text(plim_buf_str(&a.text));
-    if (a.st)
-        fprintf(stderr, "torture_soak: %s %s: %s\n", c->model, c->settings, a.err.msg);
+    plim_str got = plim_buf_str(&a.text);
+    if (!a.st && !first->p)
+        *first = plim_arena_str(kept, got);
+    bool same = !a.st && first->p && plim_str_eq(*first, got);
+    if (!same)
+        fprintf(stderr, "torture_soak: %s %s: %s\n", c->model, c->settings,
+                a.st ? a.err.msg : "it has another answer");
     plim_arena_free(&a.arena);
-    return h;
+    return same;
 }
 
 int main(int argc, char **argv)
 {
     uint64_t rounds = argc > 1 ? strtoull(argv[1], NULL, 10) : 100000;
     uint64_t state = argc > 2 ? strtoull(argv[2], NULL, 10) : 1, early = 0, most = 0;
-    uint64_t *first = calloc(n_scenarios, sizeof *first), held = plim_memory_held();
+    uint64_t held = plim_memory_held();
+    plim_arena kept = PLIM_ARENA_INIT;
+    plim_str *first = PLIM_NEW_N(&kept, plim_str, n_scenarios);
     int wrong = !first || !state;
     for (uint64_t i = 0; i < rounds && !wrong; i++) {
         size_t at = draw(&state) % n_scenarios;
-        uint64_t h = ask(&scenarios[at]), now = resident_bytes();
-        if (!h || (first[at] && first[at] != h)) {
-            fprintf(stderr, "torture_soak: round %" PRIu64 ": '%s %s' has another answer\n", i,
-                    scenarios[at].model, scenarios[at].settings);
-            wrong = 1;
-        }
-        first[at] = h;
+        wrong = !ask(&scenarios[at], &kept, &first[at]);
+        uint64_t now = resident_bytes();
         if (i <= rounds / 10)
             early = PLIM_MAX(early, now);
         most = PLIM_MAX(most, now);
     }
+    plim_arena_free(&kept);
     if (most > early + GROWTH || plim_memory_held() != held) {
         fprintf(stderr, "torture_soak: %" PRIu64 " bytes resident early, %" PRIu64 " later\n",
                 early, most);
@@ -79,6 +73,5 @@ int main(int argc, char **argv)
     printf("%" PRIu64 " rounds of %zu scenarios: resident %" PRIu64 " KiB early, %" PRIu64
            " KiB at most; %s\n",
            rounds, n_scenarios, early >> 10, most >> 10, wrong ? "wrong" : "ok");
-    free(first);
     return wrong;
 }
