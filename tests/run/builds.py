@@ -14,6 +14,8 @@ import sys
 import tempfile
 import time
 
+from problems import check, problems
+
 PROGRAM = os.path.abspath(sys.argv[1])
 PYTHON = os.environ.get("PLIMSOLL_TEST_PYTHON") or sys.executable
 TORCH = ("import importlib.util as u, os, sys; s = u.find_spec('torch'); sys.exit(not s or "
@@ -34,13 +36,6 @@ die) echo half > "$out"; kill -9 $$;;
 *) [ -e "$kept" ] || c++ "$@" -o "$PWD/$kept" || exit; cp "$kept" "$out";;
 esac
 """
-problems = []
-
-
-def check(what, ok, more):
-    if not ok:
-        problems.append(what)
-        print(f"not so: {what}: {str(more)[-800:]}")
 
 
 class Place:

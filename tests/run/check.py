@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+from problems import check, problems
+
 HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = HERE.parent.parent / "examples"
 PROGRAM = os.path.abspath(sys.argv[1])
@@ -23,13 +25,6 @@ PYTHON = os.environ.get("PLIMSOLL_TEST_PYTHON") or sys.executable
 OOM = re.compile(r"CUDA out of memory\. Tried to allocate \d+\.\d\d [GMK]iB\. GPU 0 has a total "
                  r"capacity of .* of which .* is free\. .*Of the allocated memory .* is allocated "
                  r"by PyTorch, and .* is reserved by PyTorch but unallocated\.")
-problems = []
-
-
-def check(what, ok, more=""):
-    if not ok:
-        problems.append(f"{what}: {more}")
-        print(f"not so: {what}: {str(more)[-600:]}")
 
 
 def run(script, *options, args=(), gpu=("--gpu", "rtx4090"), stdin=None):

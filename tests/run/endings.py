@@ -15,6 +15,8 @@ import tempfile
 import termios
 import time
 
+from problems import check, problems
+
 PROGRAM = os.path.abspath(sys.argv[1])
 PYTHON = os.environ.get("PLIMSOLL_TEST_PYTHON") or sys.executable
 TORCH = ("import importlib.util as u, os, sys; s = u.find_spec('torch'); sys.exit(not s or "
@@ -54,13 +56,6 @@ if "child" not in sys.argv:
 time.sleep(1000)
 """
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-problems = []
-
-
-def check(what, ok, more):
-    if not ok:
-        problems.append(what)
-        print(f"not so: {what}: {str(more)[-800:]}")
 
 
 class Script:
