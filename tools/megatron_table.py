@@ -40,6 +40,11 @@ def predict(program, config, environment):
     return json.loads(run.stdout)["memory"]["peak_allocated"], ""
 
 
+def count_runs(config):
+    """A few tests train more than once, each time with other numbers of cards."""
+    return len(re.findall(r"^\s*--tensor-model-parallel-size:", config.read_text(), re.M))
+
+
 def measured(path):
     try:
         values = json.loads(path.read_text())["mem-max-allocated-bytes"]["values"]
@@ -68,6 +73,9 @@ def main(program, checkout, word=""):
     for case, environment, config, peak in find_rows(checkout, word):
         if '"release"' in config.read_text():
             left_out["a release test: on how many cards is not said"] += 1
+            continue
+        if count_runs(config) > 1:
+            left_out["several runs in one test"] += 1
             continue
         predicted, why = predict(program, config, environment)
         if predicted is None:

@@ -668,7 +668,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         bind.part.stages = share.size[PLIM_AXIS_pp];
         bind.part.stage = share.at[PLIM_AXIS_pp];
         bind.part.chunks = share.chunks;
-        share.size[PLIM_AXIS_tp] = share.size[PLIM_AXIS_pp] = 1;
+        share.size[PLIM_AXIS_tp] = share.size[PLIM_AXIS_pp] = share.size[PLIM_AXIS_cp] = 1;
     }
     plim_status st = plim_model_graph(job->model, &bind, a, g, err);
     if (!st && bind.caching == PLIM_CACHING_ON && !g->cached)

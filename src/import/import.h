@@ -40,7 +40,7 @@ typedef struct plim_importer {
     plim_status (*read)(plim_graph *g, const plim_source *s, const plim_binding *bind,
                         plim_err *err);
     bool built;   /* built with the op rules: need not be checked against them */
-    bool divides; /* builds what one rank of tp and pp has */
+    bool divides; /* builds what one rank of tp, cp and pp has */
     /* What the file says about the run: "tp=2;optimizer=adamw", for settings that are not given, in
      * `a`.  NULL: files of this format say nothing. */
     plim_status (*settings)(const plim_source *s, const plim_given *given, plim_arena *a,

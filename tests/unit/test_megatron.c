@@ -79,6 +79,8 @@ static const struct {
      PLIM_EFORMAT, "no multiple"},
     {"more tokens than positions", SMALL "--max-position-embeddings 16", PLIM_EUSAGE,
      "longer than"},
+    {"all-to-all among parts of the tokens", SMALL "--cp-comm-type a2a", PLIM_EUNSUPPORTED,
+     "--cp-comm-type is not simulated"},
     {"scores beyond any memory",
      SMALL
      "--micro-batch-size 2147483647 --seq-length 2147483647 --position-embedding-type none",
@@ -152,10 +154,45 @@ static void test_formula(void **state)
     assert_int_equal(sum, formula(4, 64, 128, 32) + SHARED);
 }
 
+/* ---- attention to the keys of all ---------------------------------------------------------- */
+
+static void test_contexts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t parts, seq;
+        plim_status st;
+        const char *says;
+    } rows[] = {
+        {SMALL "--bf16", 2, 16, PLIM_OK, ""},
+        {SMALL "--bf16", 8, 4, PLIM_OK, ""},
+        {SMALL "--bf16", 3, 0, PLIM_EUSAGE, "a multiple of 6 tokens, not of 32"},
+        {SMALL, 2, 0, PLIM_EUNSUPPORTED, "in bf16 or fp16"},
+        {SMALL "--bf16 --transformer-impl local", 2, 0, PLIM_EUNSUPPORTED, "FlashAttention"},
+        {SMALL "--bf16 --attention-backend unfused", 2, 0, PLIM_EUNSUPPORTED,
+         "FlashAttention"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_graph g;
+        plim_err err = PLIM_ERR_INIT;
+        const plim_binding bind = {.part = {.contexts = rows[i].parts}};
+        plim_status st = build(&a, &g, rows[i].text, &bind, &err);
+        if (st != rows[i].st || (st && !strstr(err.msg, rows[i].says)))
+            fail_msg("%s: %d, %s", rows[i].text, (int)st, err.msg);
+        if (!st) {
+            assert_int_equal(g.values[g.inputs[0]].meta.dim[1], rows[i].seq);
+            assert_int_equal(g.seq, 32); /* of all ranks */
+        }
+        plim_arena_free(&a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts),
-                                       cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_formula)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_formula), cmocka_unit_test(test_contexts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

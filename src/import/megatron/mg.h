@@ -22,6 +22,7 @@ typedef struct plim_mg_args {
 #include "import/megatron/mg_args.def"
 #undef MG_ARG
     plim_str cublas; /* CUBLAS_WORKSPACE_CONFIG; "": not set */
+    bool no_atomics; /* NVTE_ALLOW_NONDETERMINISTIC_ALGO is 0 */
 } plim_mg_args;
 
 /* Whether the text names arguments of a model of Megatron-LM. */
@@ -31,8 +32,9 @@ plim_status plim_mg_read(plim_bytes b, plim_mg_args *out, plim_err *err);
 
 /* What a rank has of a model; all sizes are at least 1. */
 typedef struct plim_mg_rank {
-    plim_mg_args c; /* complete */
-    int64_t batch, seq;
+    plim_mg_args c;                    /* complete */
+    int64_t batch, seq;                /* seq: of this rank's part of the tokens */
+    int64_t contexts;                  /* parts of the tokens */
     int64_t heads, groups, ffn, vocab; /* of this rank */
     plim_rank_part part;
     bool infer;

@@ -30,7 +30,8 @@ static const struct refusal {
     {"fp4-format", NULL},
     {"use-torch-fsdp2", "false"},
     {"use-megatron-fsdp", "false"},
-    {"context-parallel-size", "1"},
+    {"cp-comm-type", "p2p"},
+    {"hierarchical-context-parallel-sizes", NULL},
     {"fp32-residual-connection", "false"},
     {"hybrid-layer-pattern", NULL},
     {"hybrid-override-pattern", NULL},
@@ -242,6 +243,8 @@ plim_status plim_mg_read(plim_bytes b, plim_mg_args *out, plim_err *err)
     for (size_t at = 0; !st && next_argument(b, &at, &a);)
         st = take_argument(b, &a, out, err);
     out->cublas = find_variable(b, PLIM_STR("CUBLAS_WORKSPACE_CONFIG"));
+    out->no_atomics =
+        plim_str_is(find_variable(b, PLIM_STR("NVTE_ALLOW_NONDETERMINISTIC_ALGO")), "0");
     return st;
 }
 

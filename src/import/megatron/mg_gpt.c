@@ -26,6 +26,7 @@ typedef struct builder {
     bool te;      /* modules of Transformer Engine */
     bool divided; /* the sequence is, too */
     bool fused_attention;
+    int64_t kernel;       /* of it: 0 chosen by the card, 1 FlashAttention, 2 cuDNN */
     uint32_t mask, freqs; /* PLIM_NONE: none */
     uint32_t table;       /* of the embedding */
     uint32_t buffer;      /* that is made once: GlobalMemoryBuffer; PLIM_NONE: none */
@@ -192,7 +193,9 @@ static uint32_t add_core(builder *b, uint32_t q, uint32_t k, uint32_t v)
     if (b->fused_attention) {
         x = NN_OP(n, "plimsoll.megatron_attention.default", ARG_T("query", q), ARG_T("key", k),
                   ARG_T("value", v), ARG_F("p", n->infer ? 0 : b->c.attention_dropout),
-                  ARG_I("deterministic", b->c.deterministic));
+                  ARG_I("deterministic", b->c.deterministic || b->c.no_atomics),
+                  ARG_I("kernel", b->kernel), ARG_I("parts", b->r->contexts),
+                  ARG_I("part", b->r->part.context));
         plim_nn_leave(n);
         return x;
     }
@@ -414,7 +417,8 @@ static batch add_batch(builder *b, bool first, bool last)
     b->mask = PLIM_NONE;
     if ((first || last) && !b->c.no_mask)
         b->mask =
-            plim_nn_input(n, "attention_mask", PLIM_BOOL, INTS(b->batch, 1, b->seq, b->seq));
+            plim_nn_input(n, "attention_mask", PLIM_BOOL,
+                          INTS(b->batch, 1, b->seq, plim_dim_mul(b->seq, b->r->contexts)));
     if (first)
         in.positions = plim_nn_input(n, "position_ids", PLIM_I64, size);
     return in;
@@ -505,6 +509,11 @@ plim_status plim_mg_build(plim_graph *g, const plim_mg_rank *r, plim_err *err)
     b.te = plim_str_is(c->impl, "transformer_engine");
     b.fused_attention = b.te && (c->bf16 || c->fp16) && !plim_str_is(c->backend, "unfused") &&
                         !plim_str_is(c->backend, "local");
+    b.kernel = plim_str_is(c->backend, "flash") ? 1 : plim_str_is(c->backend, "fused") ? 2 : 0;
+    if (r->contexts > 1 && !b.fused_attention)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "context parallelism needs Transformer Engine's FlashAttention or "
+                         "cuDNN's kernel in bf16 or fp16");
     add_stages(&b);
     return b.n.st;
 }

@@ -194,6 +194,18 @@ static plim_status open_sizes(plim_mg_rank *r, const plim_binding *bind, plim_er
     return check_scores(r, err);
 }
 
+/* A rank has two of 2 n parts of a sequence. */
+static plim_status divide_tokens(plim_mg_rank *r, plim_err *err)
+{
+    if (r->contexts > 1 && r->seq % (2 * r->contexts))
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "cp: %" PRId64 " cards need a sequence of a multiple of %" PRId64
+                         " tokens, not of %" PRId64,
+                         r->contexts, 2 * r->contexts, r->seq);
+    r->seq /= r->contexts;
+    return PLIM_OK;
+}
+
 static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg_rank *r,
                              plim_err *err)
 {
@@ -203,6 +215,7 @@ static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg
     r->part.weights = PLIM_MAX(r->part.weights, 1);
     r->part.stages = PLIM_MAX(r->part.stages, 1);
     r->part.chunks = PLIM_MAX(r->part.chunks, 1);
+    r->contexts = PLIM_MAX(r->part.contexts, 1);
     plim_status st = plim_mg_read(bytes, &r->c, err);
     if (!st)
         st = complete_args(&r->c, err);
@@ -212,6 +225,8 @@ static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg
         st = check_layers(r, err);
     if (!st)
         st = open_sizes(r, bind, err);
+    if (!st)
+        st = divide_tokens(r, err);
     return st ? st : divide_sizes(r, err);
 }
 
@@ -289,6 +304,8 @@ static void print_settings(plim_buf *out, const plim_mg_args *c, const plim_give
         plim_buf_printf(out, ";cublas_workspace=" PLIM_STR_FMT, PLIM_STR_CUT(c->cublas));
     if (c->tp > 1)
         plim_buf_printf(out, ";tp=%" PRId64, c->tp);
+    if (c->cp > 1)
+        plim_buf_printf(out, ";cp=%" PRId64, c->cp);
     if ((given->tp ? given->tp : c->tp) > 1 && c->sequence_parallel)
         plim_buf_puts(out, ";sequence_parallel=true");
     print_pipeline(out, c, given);
@@ -326,7 +343,7 @@ static plim_status megatron_read(plim_graph *g, const plim_source *s, const plim
     if (st)
         return st;
     g->batch = r.batch;
-    g->seq = r.seq;
+    g->seq = r.seq * r.contexts;
     g->seq_max = plim_str_is(r.c.position, "learned_absolute") ? r.c.positions : 0;
     g->format = PLIM_STR("Megatron-LM arguments");
     g->producer = PLIM_STR("Megatron-LM d98e8a64, megatron-core 0.16");
