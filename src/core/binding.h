@@ -42,6 +42,7 @@ typedef struct plim_binding {
     /* for models that are built and not read */
     bool infer; /* build the graph of model.eval() */
     plim_caching caching;
+    int64_t cache_room; /* tokens for which a static cache has room; 0: it grows */
     bool prompts; /* a prompt of generate(): with mask and positions, and logits of its last
                      token alone */
     bool labels_are_inputs;    /* the tokens are passed as labels, too */

@@ -214,6 +214,35 @@ void plim_run_cache_update(plim_call *c)
     plim_rets(c, out, n);
 }
 
+/* Both have the type of the keys.  Of more tokens than there is room for, as in a window, the last ones stay. */
+void plim_run_static_cache_update(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)}, out[3] = {0};
+    plim_dtype type = plim_m_meta(m, in[0])->dtype;
+    int64_t room = plim_arg_int(c, 2, 1), tokens = 0;
+    for (int i = 0; i < 2; i++) {
+        plim_meta all = *plim_m_meta(m, in[i]);
+        if (all.rank != 4) {
+            plim_m_fail(m, PLIM_ESHAPE, "a cache needs tensors of rank 4");
+            return;
+        }
+        tokens = plim_dim_at(&all, 2);
+        all.dtype = type;
+        plim_set_dim(&all, 2, room);
+        plim_meta_contiguous(&all);
+        out[i] = plim_m_empty(m, &all);
+    }
+    out[2] = plim_m_empty_contig(m, PLIM_I64, 0, NULL);
+    if (tokens <= room) { /* where they go */
+        plim_t range = plim_m_empty_contig(m, PLIM_I64, 1, &tokens),
+               place = plim_m_empty_contig(m, PLIM_I64, 1, &tokens);
+        plim_m_drop(m, range);
+        plim_m_drop(m, place);
+    }
+    plim_rets(c, out, 3);
+}
+
 /* hstack, vstack: brings each tensor to at least that many dims and joins them along one.
  * src: TensorShape.cpp */
 static void stack_along(plim_call *c, int32_t least, int32_t dim)

@@ -1,8 +1,9 @@
 /* engine_hf.c -- transformers' own generate(): see engines.def.
  *
  * A pass over the prompt fills the cache; a pass for each new token grows it: each layer joins
- * its keys, then its values, to those of the token while the old ones live.  The pass over the
- * prompt is run on the simulated machine; what the later ones need lies between two bounds. */
+ * its keys, then its values, to those of the token while the old ones live.  A static cache has its size from
+ * the first pass on.  The pass over the prompt is run on the simulated machine; what the later ones need lies between
+ * two bounds. */
 #include "fit/fit.h"
 #include "serve/serve.h"
 
@@ -54,6 +55,15 @@ static uint64_t largest_layer(const plim_serving *s, uint64_t tokens)
     return plim_sat_mul(plim_sat_mul(most, tokens), s->concurrency);
 }
 
+/* Tokens for which a static cache has room, all but the last one; 0: it is not static.
+ * src: generation/utils.py _prepare_cache_for_generation */
+static uint64_t static_room(const plim_serving *s)
+{
+    return plim_str_is(plim_serving_option(s, "cache_implementation"), "static")
+               ? plim_sat_sub(s->context, 1)
+               : 0;
+}
+
 /* ---- passes --------------------------------------------------------------------------------- */
 
 /* What generate() holds beside what the model gets, all of integers of 8 bytes: the prompts, of
@@ -74,6 +84,7 @@ static plim_status run_pass(const plim_serving *s, uint64_t tokens, const unsign
     job.bind.seq = (int64_t)tokens;
     job.bind.infer = job.step.infer = job.bind.prompts = true;
     job.bind.caching = PLIM_CACHING_ON;
+    job.bind.cache_room = (int64_t)static_room(s);
     job.step.steps = 1;
     plim_status st = plim_fit_bounds(&job, &scratch, 0, what, n, 0, out, err);
     plim_arena_free(&scratch);
@@ -123,6 +134,14 @@ static uint64_t loose_variables(const plim_serving *s, uint64_t prompt)
     return plim_sat_add(plim_sat_mul(masks, MASK_BYTES), plim_sat_mul(repeated, 2));
 }
 
+/* Passes over a token where the cache is static: compiled, into kernels that need less than op by op, whose
+ * tensors a CUDA graph may keep.  `pass`: op by op. */
+static plim_serve_row static_pass(uint64_t pass, uint64_t held)
+{
+    return (plim_serve_row){
+        .low = held, .usual = pass, .high = plim_sat_add(pass, plim_sat_sub(pass, held))};
+}
+
 /* The last pass over a token, where `token` is what one needs beside the cache.  In one layer the
  * old keys live beside the joined ones.  At most, attention that is no kernel repeats keys and
  * values for each head that shares them, and has scores in fp32 and in the model's type. */
@@ -168,12 +187,12 @@ static plim_status add_temporaries(const plim_serving *s, const plim_peaks first
     uint64_t high = plim_sat_sub(PLIM_MAX(first[2].requested, last->high), held);
     bool prompt = first[1].requested >= last->usual;
     uint64_t spare = plim_sat_sub(first[1].reserved, first[1].requested);
-    uint64_t grown = sum_cache(s, plim_sat_sub(s->context, 1));
+    uint64_t grown = static_room(s) ? 0 : sum_cache(s, plim_sat_sub(s->context, 1));
     plim_status st = add_part(
         out, "temporaries", low, usual, high,
         prompt ? "of the pass over the prompts" : "of the passes over new tokens", err);
-    /* each pass asks for tensors of another size, which leaves holes: at most as much as all of
-     * the cache at its former size */
+    /* each pass over a growing cache asks for tensors of another size, which leaves holes: at most as
+     * much as all of the cache at its former size */
     return st ? st
               : add_part(out, "reserved beside", 0, spare, plim_sat_add(spare, grown),
                          "blocks that PyTorch keeps", err);
@@ -190,11 +209,25 @@ static plim_status run_passes(const plim_serving *s, uint64_t prompt, plim_peaks
     return run_pass(s, 1, &bounds[1], 1, token, err);
 }
 
+static plim_status check_cache(const plim_serving *s, plim_err *err)
+{
+    plim_str cache = plim_serving_option(s, "cache_implementation");
+    return plim_str_is(cache, "dynamic") || plim_str_is(cache, "static")
+               ? PLIM_OK
+               : plim_fail(
+                     err, PLIM_EUSAGE, 0,
+                     "option 'cache_implementation' of hf is dynamic or static, not '" PLIM_STR_FMT
+                     "'",
+                     PLIM_STR_CUT(cache));
+}
+
 plim_status plim_engine_hf(const plim_serving *s, plim_served *out, plim_err *err)
 {
     double asked;
     plim_peaks first[3], token;
     plim_status st = plim_serving_number(s, "new_tokens", 1, 1 << 24, &asked, err);
+    if (!st)
+        st = check_cache(s, err);
     if (st)
         return st;
     const uint64_t prompt = PLIM_MAX(plim_sat_sub(s->context, (uint64_t)asked), 1);
@@ -202,11 +235,16 @@ plim_status plim_engine_hf(const plim_serving *s, plim_served *out, plim_err *er
         return st;
     const uint64_t weights = sum_weights(s);
     const uint64_t cache = sum_cache(s, plim_sat_sub(s->context, 1));
-    const plim_serve_row last = last_pass(s, plim_sat_sub(token.requested, sum_cache(s, 1)));
+    const plim_serve_row last =
+        static_room(s) ? static_pass(token.requested, plim_sat_add(weights, cache))
+                       : last_pass(s, plim_sat_sub(token.requested, sum_cache(s, 1)));
     out->request_bytes = cache / s->concurrency;
     st = add_part(out, "weights", weights, weights, weights, "and buffers", err);
     if (!st)
-        st = add_part(out, "KV cache", cache, cache, cache, "after the last pass", err);
+        st = add_part(out, "KV cache", cache, cache, cache,
+                      static_room(s) ? "of the size that it has at the end"
+                                     : "after the last pass",
+                      err);
     if (!st)
         st = add_temporaries(s, first, &last, plim_sat_add(weights, cache), out, err);
     return st ? st : plim_served_context(s, out, err);

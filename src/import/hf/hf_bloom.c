@@ -79,7 +79,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t 
     x = plim_nn_view(n, x, INTS(h->batch, h->seq, c->heads, 3, dim));
     for (int i = 0; i < 3; i++)
         qkv[i] = plim_nn_transpose(n, plim_nn_select(n, x, 3, i), 1, 2);
-    plim_hf_update_cache(h, &qkv[1], &qkv[2], false);
+    plim_hf_update_cache(h, &qkv[1], &qkv[2], 0);
     uint32_t q = split_heads(h, c, qkv[0]);
     uint32_t k = plim_nn_transpose(n, split_heads(h, c, qkv[1]), -1, -2);
     uint32_t v = split_heads(h, c, qkv[2]);

@@ -166,7 +166,7 @@ static uint32_t add_attention(const deepseek *d, uint32_t x)
     latent[0] = plim_nn_view(n, latent[0], INTS(b, 1, s, c->kv_rank));
     latent[1] = plim_nn_view(n, latent[1], INTS(b, 1, s, c->rope));
     apply_rope(d, &q[1], &latent[1]);
-    plim_hf_update_cache(d->h, &latent[0], &latent[1], false);
+    plim_hf_update_cache(d->h, &latent[0], &latent[1], 0);
     plim_hf_attention a = {.mask = d->h->mask,
                            .sinks = PLIM_NONE,
                            .causal = true,

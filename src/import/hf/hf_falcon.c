@@ -101,7 +101,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, plim_hf_r
     rope = plim_hf_rope_heads(n, rope);
     qkv[0] = plim_hf_rotate(n, qkv[0], rope);
     qkv[1] = plim_hf_rotate(n, qkv[1], rope);
-    plim_hf_update_cache(h, &qkv[1], &qkv[2], false);
+    plim_hf_update_cache(h, &qkv[1], &qkv[2], 0);
     const plim_named_arg args[] = {ARG_T("query", qkv[0]), ARG_T("key", qkv[1]),
                                    ARG_T("value", qkv[2]), ARG_F("dropout_p", 0),
                                    ARG_T("attn_mask", mask)};

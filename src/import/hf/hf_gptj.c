@@ -99,7 +99,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x, uint32_t 
     v = swap_heads(n, plim_nn_view(n, v, heads));
     look_up(h, c, all, positions, table);
     rotate_both(n, c, &q, &k, table);
-    plim_hf_update_cache(h, &k, &v, false);
+    plim_hf_update_cache(h, &k, &v, 0);
     x = plim_nn_contiguous(n, swap_heads(n, eager_attention(n, c, q, k, v, mask)));
     x = plim_nn_view(n, x, INTS(h->batch, h->seq, c->hidden));
     x = plim_nn_linear(n, "out_proj", x, c->hidden, false);

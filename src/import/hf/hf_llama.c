@@ -157,7 +157,7 @@ static uint32_t add_attention(const llama *l, uint32_t x, bool windowed)
         .mask = windowed ? l->window_mask : l->mask};
     (l->r->fused ? project_fused : project_all)(l, x, &a);
     apply_rope(l, windowed, &a);
-    plim_hf_update_cache(l->h, &a.k, &a.v, windowed);
+    plim_hf_update_cache(l->h, &a.k, &a.v, windowed ? l->c->window : 0);
     plim_nn_called(n, (uint32_t[]){a.q, a.k, a.v}, 3); /* variables, until it returns */
     x = l->r->eager ? plim_hf_eager(n, a) : plim_hf_sdpa(n, a);
     x = plim_nn_reshape(n, x, INTS(l->h->batch, l->h->seq, -1));

@@ -28,7 +28,7 @@ static uint32_t rotary_attention(plim_hf *h, const config *c, plim_hf_attention 
     a.scale = 1 / plim_hf_head_root(c->hidden, c->heads);
     a.dropout = c->attention_dropout;
     plim_hf_rotate_parts(n, &a.q, &a.k, plim_hf_rope_heads(n, rope));
-    plim_hf_update_cache(h, &a.k, &a.v, false);
+    plim_hf_update_cache(h, &a.k, &a.v, 0);
     return plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
 }
 

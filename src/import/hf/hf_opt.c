@@ -34,7 +34,7 @@ static uint32_t add_attention(plim_hf *h, const config *c, uint32_t x)
     uint32_t v = plim_nn_linear(n, "v_proj", x, c->hidden, c->bias);
     a.k = heads_of(h, c, k);
     a.v = heads_of(h, c, v);
-    plim_hf_update_cache(h, &a.k, &a.v, false);
+    plim_hf_update_cache(h, &a.k, &a.v, 0);
     x = plim_nn_reshape(n, plim_hf_sdpa(n, a), INTS(h->batch, h->seq, -1));
     x = plim_nn_linear(n, "out_proj", x, c->hidden, c->bias);
     plim_nn_leave(n);

@@ -116,13 +116,27 @@ static uint32_t places_mask(plim_nn *n, plim_hf_mask m, uint32_t q, uint32_t k)
     return logical_and(n, mask, plim_nn_binary(n, "aten.le.Tensor", k, q));
 }
 
+/* Tokens for which a static cache has room in a layer with such a window (0: none); 0: it grows. */
+static int64_t cache_room(const plim_hf *h, int64_t window)
+{
+    int64_t all = h->caching ? h->bind->cache_room : 0;
+    return all && window > 0 ? PLIM_MIN(all, window) : all;
+}
+
+/* Keys to which the tokens attend: of a static cache all, unless there are more tokens. */
+static int64_t count_keys(const plim_hf *h, plim_hf_mask m)
+{
+    return PLIM_MAX(cache_room(h, m.sliding ? m.window : 0), h->seq);
+}
+
 /* sdpa_mask: true where a token may attend.  padding: of each token, whether it is one; packing: the
  * number of its sequence; or PLIM_NONE */
 static uint32_t bool_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t packing)
 {
     plim_nn *n = &h->n;
     uint32_t batch = plim_nn_arange(n, h->batch), head = plim_nn_arange(n, 1);
-    uint32_t q = range_of(n, h->seq), k = range_of(n, h->seq);
+    int64_t keys = count_keys(h, m);
+    uint32_t q = range_of(n, h->seq), k = range_of(n, keys);
     batch = spread_dim(n, batch, 0);
     spread_dim(n, head, 1);
     q = spread_dim(n, q, 2);
@@ -140,7 +154,7 @@ static uint32_t bool_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t
     mask = uneven ? logical_and(n, mask, causal) : causal;
     if (padding != PLIM_NONE)
         mask = logical_and(n, mask, at_places(n, padding, batch, k));
-    return plim_nn_expand(n, mask, INTS(h->batch, -1, h->seq, h->seq));
+    return plim_nn_expand(n, mask, INTS(h->batch, -1, h->seq, keys));
 }
 
 /* fast_all: whether no token is padding; here some are. */
@@ -169,8 +183,11 @@ static uint32_t padding_mask(plim_hf *h, plim_hf_mask m)
 /* src: masking_utils.py _ignore_causal_mask_sdpa: is_causal does without a mask */
 static bool needs_mask(plim_hf *h, plim_hf_mask m, uint32_t padding, uint32_t packing)
 {
-    if (m.eager || m.always || packing != PLIM_NONE || (m.sliding && h->seq >= m.window))
+    int64_t keys = count_keys(h, m);
+    if (m.eager || m.always || packing != PLIM_NONE || (m.sliding && keys >= m.window))
         return true;
+    if (h->bind->prompts) /* a pass over one token is compiled, if the cache can be */
+        return h->seq == 1 && cache_room(h, 0);
     for (int i = 0; i < 2 && padding != PLIM_NONE;
          i++) /* of all tokens, of those of the queries */
         look_for_padding(h, padding);
@@ -202,8 +219,8 @@ uint32_t plim_hf_causal_mask(plim_hf *h, plim_hf_mask m)
         plim_nn_holds(n, h->unused = mask);
         return h->mask = PLIM_NONE;
     }
-    if (!m.eager)
-        return mask;
+    if (!m.eager) /* generate() makes it before the model runs, so that this can be compiled */
+        return cache_room(h, 0) ? h->mask = plim_nn_contiguous(n, mask) : mask;
     uint32_t zero =
         NN_OP(n, "aten.new_zeros.default", ARG_T("self", m.like), ARG_IS("size", no_dims));
     return NN_OP(n, "aten.where.ScalarOther", ARG_T("condition", mask), ARG_T("self", zero),
@@ -499,18 +516,33 @@ static uint32_t tokens_first(plim_nn *n, uint32_t x)
     return plim_nn_contiguous(n, plim_nn_transpose(n, x, 1, 2));
 }
 
+/* Heads of queries that share keys: as they are, as queries of one head, or with keys for each.
+ * src: use_gqa_in_sdpa, pack_gqa */
+static bool share_keys(plim_nn *n, plim_hf_attention *a)
+{
+    int64_t b = plim_nn_dim(n, a->q, 0), heads = plim_nn_dim(n, a->q, 1),
+            shared = plim_nn_dim(n, a->k, 1), width = plim_nn_dim(n, a->k, 3);
+    if (heads == shared)
+        return false;
+    if (a->mask == PLIM_NONE && width == plim_nn_dim(n, a->v, 3) && width <= 256)
+        return true;
+    if (plim_nn_dim(n, a->q, 2) == 1)
+        a->q = plim_nn_reshape(n, a->q, INTS(b, shared, heads / shared, width));
+    else {
+        a->k = repeat_kv(n, a->k, heads / shared);
+        a->v = repeat_kv(n, a->v, heads / shared);
+    }
+    return false;
+}
+
 uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a)
 {
-    int64_t b = plim_nn_dim(n, a.q, 0), heads = plim_nn_dim(n, a.q, 1),
-            s = plim_nn_dim(n, a.q, 2), groups = heads / plim_nn_dim(n, a.k, 1);
-    int64_t width = plim_nn_dim(n, a.k, 3);
-    bool gqa = groups > 1 && a.mask == PLIM_NONE && width == plim_nn_dim(n, a.v, 3) &&
-               width <= 256; /* src: use_gqa_in_sdpa */
-    if (!gqa) {
-        a.k = repeat_kv(n, a.k, groups);
-        a.v = repeat_kv(n, a.v, groups);
+    int64_t b = plim_nn_dim(n, a.q, 0), s = plim_nn_dim(n, a.q, 2);
+    bool masked = a.mask != PLIM_NONE, gqa = share_keys(n, &a);
+    if (!masked && a.causal && s > 1 && plim_nn_dim(n, a.k, 2) > s) { /* of a static cache */
+        a.k = plim_nn_slice(n, a.k, 2, 0, s, 1);
+        a.v = plim_nn_slice(n, a.v, 2, 0, s, 1);
     }
-    bool masked = a.mask != PLIM_NONE;
     const plim_named_arg args[] = {ARG_T("query", a.q),
                                    ARG_T("key", a.k),
                                    ARG_T("value", a.v),
@@ -536,13 +568,30 @@ static void keep_cached(plim_hf *h, const uint32_t *value, uint32_t n)
     }
 }
 
-void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, bool window)
+/* All of the cache is there from the first token on. */
+static void update_static_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t room)
+{
+    uint32_t out[3];
+    const plim_named_arg a[] = {ARG_T("keys", *k), ARG_T("values", *v), ARG_I("room", room)};
+    plim_nn_node(&h->n, "transformers.static_cache_update.default", a, PLIM_COUNT(a), out, 3);
+    keep_cached(h, out, 3);
+    if (h->seq > room) /* which is a window: the tokens attend to one another */
+        return;
+    *k = out[0];
+    *v = out[1];
+}
+
+void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t window)
 {
     if (!h->caching)
         return;
+    if (cache_room(h, window)) {
+        update_static_cache(h, k, v, cache_room(h, window));
+        return;
+    }
     uint32_t out[3], n = window ? 3 : 2;
     const plim_named_arg a[] = {ARG_T("keys", *k), ARG_T("values", *v),
-                                ARG_I("window", window)};
+                                ARG_I("window", window > 0)};
     plim_nn_node(&h->n, "transformers.cache_update.default", a, PLIM_COUNT(a), out, n);
     keep_cached(h, out, n);
     *k = out[0];

@@ -109,7 +109,7 @@ typedef struct plim_hf_attention {
 } plim_hf_attention;
 /* past_key_values.update(): with use_cache, copies of k and v, which the model returns with
  * its other outputs.  `window`: the layer's cache is bounded by a window. */
-void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, bool window);
+void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t window);
 /* [batch, seq, heads, dim], contiguous */
 uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a);
 uint32_t plim_hf_eager(plim_nn *n, plim_hf_attention a);
