@@ -3,21 +3,128 @@
  * Tensors of the layers that are offloaded lie on the card, token_embd on the host; the cache of a
  * layer lies where the layer does.  The buffers of the computation are what ggml's allocator lays
  * out for the largest batch (gg_model.c, ggml.c). */
+#include <stdio.h>
+
 #include "base/fmt.h"
+#include "base/items.h"
+#include "base/regex.h"
 #include "serve/gg_file.h"
 
-enum { CELLS = 256 }; /* a cache has a multiple of them */
+enum {
+    CELLS = 256,
+    MOST_OVERRIDES = 16,
+    ALL_LAYERS = 1 << 20
+}; /* a cache has a multiple of CELLS */
+
+/* Where tensors lie whose names a regular expression matches, in the first layers. */
+typedef struct override {
+    plim_regex regex;
+    plim_serve_place place;
+    double layers; /* ALL_LAYERS: whatever the layer, or of none */
+} override;
 
 typedef struct options {
-    double layers, ubatch, batch, unified, whole_windows, experts_on_host;
+    double layers, ubatch, batch, unified, whole_windows;
     bool flash;
+    override *overrides; /* the first that matches counts */
+    uint32_t n_overrides;
 } options;
+
+/* ---- overrides ------------------------------------------------------------------------------ */
+
+static plim_status add_override(options *o, plim_str regex, plim_serve_place place,
+                                double layers, plim_err *err)
+{
+    if (o->n_overrides == MOST_OVERRIDES)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "option 'override_tensor' of llama.cpp has too many expressions, the "
+                         "limit is %d",
+                         (int)MOST_OVERRIDES);
+    override *to = &o->overrides[o->n_overrides++];
+    to->place = place;
+    to->layers = layers;
+    return plim_regex_compile(&to->regex, regex, err);
+}
+
+/* "REGEX=CPU" */
+static plim_status read_override(options *o, plim_str text, plim_err *err)
+{
+    size_t cut = text.n;
+    while (cut && text.p[cut - 1] != '=')
+        cut--;
+    plim_str place = {text.p + cut, text.n - cut};
+    bool host = plim_str_is(place, "CPU");
+    if (!cut || (!host && !plim_str_is(place, "CUDA0")))
+        return plim_fail(
+            err, PLIM_EUSAGE, 0,
+            "option 'override_tensor' of llama.cpp is REGEX=CPU or REGEX=CUDA0, or "
+            "several with ';' between them, not '" PLIM_STR_FMT "'",
+            PLIM_STR_CUT(text));
+    return add_override(o, (plim_str){text.p, cut - 1}, host ? PLIM_ON_HOST : PLIM_ON_CARD,
+                        ALL_LAYERS, err);
+}
+
+/* The options that stand for expressions of llama.cpp's own.  src: common/common.h */
+static plim_status read_kinds(const plim_serving *s, options *o, plim_err *err)
+{
+    static const struct {
+        const char *name, *regex;
+        double most; /* 1: it has no number, and means all layers */
+    } kinds[] = {
+        {"cpu_moe", "\\.ffn_(up|down|gate|gate_up)_(ch|)exps", 1},
+        {"n_cpu_moe", "\\.ffn_(up|down|gate|gate_up)_(ch|)exps", ALL_LAYERS},
+        {"n_cpu_ffn", "\\.ffn_(up|down|gate)\\.", ALL_LAYERS},
+    };
+    plim_status st = PLIM_OK;
+    for (size_t i = 0; i < PLIM_COUNT(kinds) && !st; i++) {
+        double n;
+        st = plim_serving_number(s, kinds[i].name, 0, kinds[i].most, &n, err);
+        if (!st && n > 0)
+            st = add_override(o, plim_str_of(kinds[i].regex), PLIM_ON_HOST,
+                              kinds[i].most > 1 ? n : ALL_LAYERS, err);
+    }
+    return st;
+}
+
+static plim_status read_overrides(const plim_serving *s, options *o, plim_err *err)
+{
+    plim_str rest = plim_serving_option(s, "override_tensor"), one;
+    o->overrides = PLIM_NEW_N(s->arena, override, MOST_OVERRIDES);
+    if (!o->overrides)
+        return plim_oom(err);
+    plim_status st = PLIM_OK;
+    while (!st && !plim_str_is(rest, "none") && plim_item_word(&rest, ';', &one))
+        st = read_override(o, one, err);
+    return st ? st : read_kinds(s, o, err);
+}
+
+static bool find_override(const options *o, int64_t layer, plim_str name,
+                          plim_serve_place *out)
+{
+    enum { LONGEST = 256 };
+    char text[LONGEST];
+    int n = layer < 0 ? snprintf(text, sizeof text, PLIM_STR_FMT, PLIM_STR_ARG(name))
+                      : snprintf(text, sizeof text, "blk.%" PRId64 "." PLIM_STR_FMT, layer,
+                                 PLIM_STR_ARG(name));
+    plim_str whole = {text, PLIM_MIN((size_t)PLIM_MAX(n, 0), sizeof text - 1)};
+    for (uint32_t i = 0; i < o->n_overrides; i++) {
+        const override *at = &o->overrides[i];
+        bool here = at->layers == ALL_LAYERS || (layer >= 0 && (double)layer < at->layers);
+        if (here && plim_regex_finds(&at->regex, whole)) {
+            *out = at->place;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- options ---------------------------------------------------------------------------------- */
 
 static plim_status read_options(const plim_serving *s, options *o, plim_err *err)
 {
     plim_str flash = plim_serving_option(s, "flash_attn");
     bool all = plim_str_is(plim_serving_option(s, "n_gpu_layers"), "all");
-    *o = (options){.layers = 1 << 20, .flash = !plim_str_is(flash, "off")};
+    *o = (options){.layers = ALL_LAYERS, .flash = !plim_str_is(flash, "off")};
     if (!plim_str_is(flash, "auto") && !plim_str_is(flash, "on") && o->flash)
         return plim_fail(
             err, PLIM_EUSAGE, 0,
@@ -34,7 +141,7 @@ static plim_status read_options(const plim_serving *s, options *o, plim_err *err
     if (!st)
         st = plim_serving_number(s, "swa_full", 0, 1, &o->whole_windows, err);
     if (!st)
-        st = plim_serving_number(s, "cpu_moe", 0, 1, &o->experts_on_host, err);
+        st = read_overrides(s, o, err);
     if (!st && !o->flash && s->values->elements > 1)
         st = plim_fail(err, PLIM_EUSAGE, 0,
                        "llama.cpp holds values as '%s' with flash attention only",
@@ -50,18 +157,26 @@ static bool is_offloaded(const options *o, const plim_gg_model *m, int64_t layer
     return (double)layer >= (double)m->layers + 1 - o->layers;
 }
 
+static bool move_weight(const void *ud, int64_t layer, const char *name, plim_gg_place *place)
+{
+    plim_serve_place to;
+    bool found = find_override(ud, layer, plim_str_of(name), &to);
+    *place = to == PLIM_ON_CARD ? PLIM_GG_DEVICE : PLIM_GG_HOST;
+    return found;
+}
+
 static plim_serve_place place_tensor(const options *o, const plim_gg_file *f,
                                      const plim_gg_tensor *t)
 {
+    plim_serve_place moved;
+    if (find_override(o, t->layer, t->name, &moved))
+        return moved;
     if (t->layer < 0)
         return !plim_str_starts(t->name, "token_embd") &&
                        !plim_str_starts(t->name, "position_embd") &&
                        is_offloaded(o, &f->model, f->model.layers)
                    ? PLIM_ON_CARD
                    : PLIM_ON_HOST;
-    if (o->experts_on_host > 0 && memchr(t->name.p, '_', t->name.n) && t->name.n > 12 &&
-        !memcmp(t->name.p + t->name.n - 12, "_exps.weight", 12))
-        return PLIM_ON_HOST;
     return is_offloaded(o, &f->model, t->layer) ? PLIM_ON_CARD : PLIM_ON_HOST;
 }
 
@@ -123,7 +238,8 @@ static plim_gg_context context_of(const plim_serving *s, const options *o,
                          .card = s->job->gpu || o->layers > 0,
                          .flash = o->flash,
                          .output_there = is_offloaded(o, m, m->layers),
-                         .experts_here = o->experts_on_host > 0};
+                         .moved = move_weight,
+                         .moved_ud = o};
     while (c.first < m->layers && !is_offloaded(o, m, c.first))
         c.first++;
     uint64_t window = plim_sat_add(

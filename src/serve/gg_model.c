@@ -2,6 +2,8 @@
  * src: llama.cpp as in llama-cpp-python 0.3.36: src/llama-graph.cpp build_*, src/models/ */
 #include "serve/gg_model.h"
 
+#include <stdio.h>
+
 enum { F16 = 2, F32 = 4, I32 = 4, I64 = 8 };
 
 typedef struct inputs {
@@ -23,16 +25,21 @@ static plim_gg add_weight(const builder *b, const char *name, int64_t n0, int64_
                           int64_t n2)
 {
     const plim_gg_model *m = b->m;
-    return plim_gg_weight(b->g, b->place, n0, n1, n2,
-                          m->weight_bytes(m->file, b->layer, name));
+    plim_gg_place place = b->place, other;
+    if (b->c->card && b->c->moved(b->c->moved_ud, b->layer, name, &other))
+        place = other;
+    return plim_gg_weight(b->g, place, n0, n1, n2, m->weight_bytes(m->file, b->layer, name));
 }
 
-/* With the weight of that name and, if there is one, its bias. */
+/* With a weight and, if there is one, a bias: "attn_q.weight", "attn_q.bias". */
 static plim_gg add_linear(const builder *b, const char *name, plim_gg x, int64_t out,
                           bool bias)
 {
-    x = plim_gg_mul_mat(b->g, add_weight(b, name, plim_gg_dim(b->g, x, 0), out, 1), x);
-    return bias ? plim_gg_map(b->g, x, add_weight(b, "bias", out, 1, 1)) : x;
+    char full[64];
+    snprintf(full, sizeof full, "%s.weight", name);
+    x = plim_gg_mul_mat(b->g, add_weight(b, full, plim_gg_dim(b->g, x, 0), out, 1), x);
+    snprintf(full, sizeof full, "%s.bias", name);
+    return bias ? plim_gg_map(b->g, x, add_weight(b, full, out, 1, 1)) : x;
 }
 
 static plim_gg add_norm(const builder *b, plim_gg x)
@@ -78,11 +85,11 @@ static void project_heads(const builder *b, plim_gg x, plim_gg out[3])
     const int64_t tokens = plim_gg_dim(b->g, x, 1);
     const int64_t heads[3] = {m->heads, m->kv_heads, m->kv_heads};
     const int64_t size[3] = {m->head_k, m->head_k, m->head_v};
-    static const char *const name[3] = {"attn_q.weight", "attn_k.weight", "attn_v.weight"};
+    static const char *const name[3] = {"attn_q", "attn_k", "attn_v"};
     plim_gg all = PLIM_NONE;
     if (m->fused_qkv) {
         int64_t n = m->heads * m->head_k + m->kv_heads * (m->head_k + m->head_v);
-        all = add_linear(b, "attn_qkv.weight", x, n, m->qkv_bias);
+        all = add_linear(b, "attn_qkv", x, n, m->qkv_bias);
     }
     for (int i = 0; i < 3; i++)
         if (m->fused_qkv)
@@ -140,9 +147,10 @@ static plim_gg add_attention(const builder *b, plim_gg x, bool windowed)
     qkv[1] = rotate_heads(b, qkv[1]);
     if (m->scaled || m->query_scale)
         qkv[0] = plim_gg_map(g, qkv[0], PLIM_NONE);
-    plim_gg_expand(g, qkv[0]);
-    plim_gg_expand(g, qkv[2]);
-    plim_gg_expand(g, qkv[1]);
+    plim_gg_expand(g,
+                   qkv[0]); /* build_attn of a cache without windows, and of one with them */
+    plim_gg_expand(g, qkv[m->windowed ? 1 : 2]);
+    plim_gg_expand(g, qkv[m->windowed ? 2 : 1]);
     plim_gg keys =
         plim_gg_cache(g, b->place, c->key_bytes, m->kv_heads * m->head_k, cells * c->streams);
     plim_gg values = plim_gg_cache(g, b->place, c->value_bytes, m->kv_heads * m->head_v,
@@ -165,7 +173,7 @@ static plim_gg add_attention(const builder *b, plim_gg x, bool windowed)
                          : plim_gg_view(g, values, cells, m->kv_heads, m->head_v, c->streams);
     x = attend_cells(b, qkv[0], k, v, kind);
     plim_gg_expand(g, x);
-    return add_linear(b, "attn_output.weight", x, m->hidden, m->out_bias);
+    return add_linear(b, "attn_output", x, m->hidden, m->out_bias);
 }
 
 /* ---- the MLP --------------------------------------------------------------------------------------- */
@@ -174,15 +182,14 @@ static plim_gg add_mlp(const builder *b, plim_gg x)
 {
     const plim_gg_model *m = b->m;
     plim_gg_graph *g = b->g;
-    plim_gg up =
-        add_linear(b, "ffn_up.weight", x, (m->fused_gate ? 2 : 1) * m->ffn, m->mlp_bias);
+    plim_gg up = add_linear(b, "ffn_up", x, (m->fused_gate ? 2 : 1) * m->ffn, m->mlp_bias);
     if (m->fused_gate)
         x = plim_gg_op(g, F32, m->ffn, plim_gg_dim(g, up, 1), 1, 1, &up, 1);
     else if (m->gated)
-        x = plim_gg_make(g, add_linear(b, "ffn_gate.weight", x, m->ffn, m->mlp_bias), up);
+        x = plim_gg_make(g, add_linear(b, "ffn_gate", x, m->ffn, m->mlp_bias), up);
     else
         x = plim_gg_map(g, up, PLIM_NONE);
-    return add_linear(b, "ffn_down.weight", x, m->hidden, m->mlp_bias);
+    return add_linear(b, "ffn_down", x, m->hidden, m->mlp_bias);
 }
 
 /* Which experts a token goes to, and their weights: a chain that the CUDA backend runs as one
@@ -195,7 +202,7 @@ static void choose_experts(const builder *b, plim_gg *x, plim_gg *chosen, plim_g
     plim_gg t[MOST];
     uint32_t n = 0;
     int64_t tokens = plim_gg_dim(g, *x, 1);
-    plim_gg logits = add_linear(b, "ffn_gate_inp.weight", *x, m->experts, false);
+    plim_gg logits = add_linear(b, "ffn_gate_inp", *x, m->experts, false);
     t[n++] = plim_gg_map(g, logits, PLIM_NONE);
     t[n++] = plim_gg_reshape(g, t[0], 1, m->experts, tokens);
     t[n++] = plim_gg_op(g, I32, m->experts, tokens, 1, 1, &t[0], 1);
@@ -223,11 +230,9 @@ static plim_gg add_experts(const builder *b, plim_gg x)
     int64_t tokens = plim_gg_dim(g, x, 1);
     plim_gg chosen, w, part[MOST] = {PLIM_NONE};
     choose_experts(b, &x, &chosen, &w);
-    builder at = *b;
-    at.place = b->c->experts_here ? PLIM_GG_HOST : b->place;
-    plim_gg up = add_weight(&at, "ffn_up_exps.weight", m->hidden, m->ffn, m->experts);
-    plim_gg gate = add_weight(&at, "ffn_gate_exps.weight", m->hidden, m->ffn, m->experts);
-    plim_gg down = add_weight(&at, "ffn_down_exps.weight", m->ffn, m->hidden, m->experts);
+    plim_gg up = add_weight(b, "ffn_up_exps.weight", m->hidden, m->ffn, m->experts);
+    plim_gg gate = add_weight(b, "ffn_gate_exps.weight", m->hidden, m->ffn, m->experts);
+    plim_gg down = add_weight(b, "ffn_down_exps.weight", m->ffn, m->hidden, m->experts);
     plim_gg y = plim_gg_mul_mat_id(g, up, x, chosen);
     y = plim_gg_make(g, plim_gg_mul_mat_id(g, gate, x, chosen), y);
     plim_gg experts = plim_gg_mul_mat_id(g, down, y, chosen);
@@ -296,8 +301,7 @@ plim_gg_graph *plim_gg_build(plim_arena *a, const plim_gg_model *m, const plim_g
     }
     b.place = c->output_there ? usual : PLIM_GG_HOST;
     b.layer = -1;
-    x = add_linear(&b, m->tied ? "token_embd.weight" : "output.weight", add_norm(&b, x),
-                   m->vocab, false);
+    x = add_linear(&b, m->tied ? "token_embd" : "output", add_norm(&b, x), m->vocab, false);
     for (int i = 0; m->final_softcap && i < 3; i++)
         x = plim_gg_map(b.g, x, PLIM_NONE);
     plim_gg_expand(b.g, x);

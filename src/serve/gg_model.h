@@ -31,8 +31,10 @@ typedef struct plim_gg_context {
     uint32_t key_bytes, value_bytes; /* of an element of the cache */
     int64_t
         first; /* layer whose weights and cache are on the device; those before it are not */
-    bool card, flash, output_there,
-        experts_here; /* weights of the output on the device, of experts on the host */
+    bool card, flash, output_there; /* weights of the output on the device */
+    /* Whether that weight of a layer lies apart from it, and then where. */
+    bool (*moved)(const void *ud, int64_t layer, const char *name, plim_gg_place *place);
+    const void *moved_ud;
 } plim_gg_context;
 
 /* The graph of that batch; NULL: out of memory. */

@@ -1,8 +1,8 @@
 /* judge.c -- loads a model with llama.cpp and lets it print its buffers: see llamacpp.py.
  *
- *     judge FILE CONTEXT FLASH SEQUENCES LAYERS
+ *     judge FILE CONTEXT FLASH SEQUENCES LAYERS [REGEX...]
  *
- * CONTEXT: of all sequences; FLASH: 0 or 1; LAYERS: on the card, -1: there is none.  GGML_BACKENDS
+ * CONTEXT: of all sequences; FLASH: 0 or 1; LAYERS: on the card, -1: there is none; REGEX: of tensors that stay on the host.  GGML_BACKENDS
  * names the folder of ggml's backends, where they are libraries of their own. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,9 +18,12 @@ static void print_sizes(enum ggml_log_level level, const char *text, void *ud)
         fputs(text, stdout);
 }
 
+enum { MOST = 16 };
+
 int main(int argc, char **argv)
 {
-    if (argc != 6)
+    struct llama_model_tensor_buft_override overrides[MOST + 1] = {{NULL, NULL}};
+    if (argc < 6 || argc > 6 + MOST)
         return 2;
     const char *backends = getenv("GGML_BACKENDS");
     llama_log_set(print_sizes, NULL);
@@ -29,6 +32,10 @@ int main(int argc, char **argv)
         ggml_backend_load_all_from_path(backends);
     struct llama_model_params mp = llama_model_default_params();
     mp.n_gpu_layers = atoi(argv[5]) < 0 ? 0 : atoi(argv[5]);
+    for (int i = 6; i < argc; i++)
+        overrides[i - 6] = (struct llama_model_tensor_buft_override){
+            argv[i], ggml_backend_cpu_buffer_type()};
+    mp.tensor_buft_overrides = overrides;
     struct llama_model *model = llama_model_load_from_file(argv[1], mp);
     if (!model)
         return 1;

@@ -2,7 +2,7 @@
 """The buffers of llama.cpp, beside what plimsoll serve predicts.
 
     llamacpp.py PROGRAM                                 compares runs.txt with PROGRAM
-    llamacpp.py PROGRAM record JUDGE CUDA_JUDGE [VERSION]   records runs.txt with judge.c, built against llama.cpp twice
+    llamacpp.py PROGRAM record JUDGE CUDA_JUDGE [VERSION]   records what runs.txt lacks with judge.c, built against llama.cpp twice
 
 JUDGE has the CPU alone.  The source of llama.cpp is the folder vendor/llama.cpp of pip's llama-cpp-python (sdist):
 
@@ -17,8 +17,8 @@ the CUDA backend, and nothing is computed:
     LD_LIBRARY_PATH=build/stub:LIBRARIES PLIMSOLL_RUN_GPU=h100 GGML_BACKENDS=LIBRARIES ./judge_cuda ...
 
 The models are files of a header and a hole: shapes, and no weights.  A row of runs.txt is a model, the context of all
-sequences, flash attention as 0 or 1, the number of sequences, the layers that are offloaded (-1: there is no card), and
-buffers as llama.cpp prints them, in MiB: of the model on the card (without one: on the host), of the cache on the card and
+sequences, flash attention as 0 or 1, the number of sequences, the layers that are offloaded (-1: there is no card), an option
+that keeps tensors on the host ("-": none), and buffers as llama.cpp prints them, in MiB: of the model on the card (without one: on the host), of the cache on the card and
 on the host, of the computation on both, and of the output.
 """
 import datetime
@@ -36,9 +36,19 @@ BYTES = {F32: 4, F16: 2}
 HIDDEN, VOCAB, HEADS, KV, HEAD, FFN = 512, 2048, 8, 4, 64, 1408
 PLACES = [(context, flash) for context in (512, 4096, 32768) for flash in (0, 1)]
 NO_CARD, HALF, ALL = -1, 2, 99
-CASES = ([(*place, sequences, NO_CARD) for place in PLACES for sequences in (1, 4)] +
-         [(*place, 1, layers) for place in PLACES for layers in (0, HALF, ALL)] +
-         [(4096, flash, 4, ALL) for flash in (0, 1)])
+NONE = "-"
+EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # of llama.cpp's common.h
+OPTIONS = {  # and what they stand for
+    "cpu_moe=1": [EXPERTS],
+    "n_cpu_moe=1": [r"blk\.0" + EXPERTS],
+    "n_cpu_ffn=2": [rf"blk\.{i}\.ffn_(up|down|gate)\." for i in range(2)],
+    r"override_tensor=blk\.[13]\.ffn=CPU": [r"blk\.[13]\.ffn"],
+    r"override_tensor=attn_(q|k)\.=CPU;^output\.=CPU": [r"attn_(q|k)\.", r"^output\."],
+}
+CASES = ([(*place, sequences, NO_CARD, NONE) for place in PLACES for sequences in (1, 4)] +
+         [(*place, 1, layers, NONE) for place in PLACES for layers in (0, HALF, ALL)] +
+         [(4096, flash, 4, ALL, NONE) for flash in (0, 1)] +
+         [(4096, flash, 1, ALL, option) for flash in (0, 1) for option in OPTIONS])
 SIZES = (("model", "card"), ("KV", "card"), ("KV", "host"), ("compute", "card"), ("compute", "host"), ("output", "host"))
 
 # architecture, layers, and what differs: tied, qkv bias, q and k norms, norms after, windows, experts, fused, LayerNorm
@@ -143,10 +153,11 @@ def write_model(path, name):
         f.truncate(len(data) + at)
 
 
-def measured(judges, path, context, flash, sequences, layers):
+def measured(judges, path, context, flash, sequences, layers, option):
     """The sizes that llama.cpp prints: "CUDA0 KV buffer size =  16.00 MiB"."""
     judge = judges[layers != NO_CARD]
-    done = subprocess.run([judge, path, str(context), str(flash), str(sequences), str(layers)], capture_output=True, text=True)
+    done = subprocess.run([judge, path, str(context), str(flash), str(sequences), str(layers), *OPTIONS.get(option, [])],
+                          capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{path.name}: {done.stdout}{done.stderr}")
     sums = dict.fromkeys(SIZES, 0.0)
@@ -158,8 +169,10 @@ def measured(judges, path, context, flash, sequences, layers):
     return tuple(sums.values())
 
 
-def predicted(program, path, context, flash, sequences, layers):
+def predicted(program, path, context, flash, sequences, layers, option):
     engine = f"llama.cpp,n_gpu_layers={max(layers, 0)},flash_attn={'on' if flash else 'off'}"
+    if option != NONE:
+        engine += f",{option}"
     done = subprocess.run([program, "serve", path, "--engine", engine, "--context", str(context // sequences),
                            "--concurrency", str(sequences), "--json", *(["--gpu", "h100"] if layers != NO_CARD else [])],
                           capture_output=True, text=True)
@@ -179,17 +192,18 @@ def read_runs():
     for line in RUNS.read_text().splitlines():
         if not line.startswith("#"):
             words = line.split()
-            rows[(words[0], *map(int, words[1:5]))] = tuple(map(float, words[5:]))
+            rows[(words[0], *map(int, words[1:5]), words[5])] = tuple(map(float, words[6:]))
     return rows
 
 
 def record(judges, folder, version):
+    known = read_runs() if RUNS.exists() else {}
     with open(RUNS, "w") as f:
         print(f"# Recorded by llamacpp.py on {datetime.date.today()} with {version}.", file=f)
-        print("# model, context, flash attention, sequences, layers on the card; MiB:", ", ".join(map(" ".join, SIZES)), file=f)
+        print("# model, context, flash attention, sequences, layers on the card, option; MiB:", ", ".join(map(" ".join, SIZES)), file=f)
         for name in MODELS:
             for case in CASES:
-                sizes = measured(judges, folder / f"{name}.gguf", *case)
+                sizes = known.get((name, *case)) or measured(judges, folder / f"{name}.gguf", *case)
                 print(name, *case, *(f"{size:.2f}" for size in sizes), file=f)
     return 0
 
