@@ -47,10 +47,17 @@ static plim_status describe_weights(const plim_serving *s, plim_arena *a,
     return m->name && m->format && m->producer ? PLIM_OK : plim_oom(err);
 }
 
+/* *draft: to be closed by the caller, whatever the status; NULL: there is none. */
 static plim_status open_serving(plim_serving *s, plim_job *job, plim_arena *a,
-                                const plim_model_info **model, plim_err *err)
+                                const plim_model_info **model, plim_model **draft,
+                                plim_err *err)
 {
-    plim_status st = plim_serving_open(s, job, a, err);
+    const char *name = job->settings->draft;
+    plim_status st = plim_serving_open(s, job, a, false, err);
+    if (!st && name)
+        st = plim_model_open(name, draft, err);
+    if (!st && name)
+        st = plim_serving_open_draft(s, *draft, err);
     if (st)
         return st;
     return s->g ? plim__model_info(a, s->g, model, err) : describe_weights(s, a, model, err);
@@ -79,29 +86,38 @@ static void describe_served(const plim_serving *s, const plim_served *a, plim_se
     out->n_rows = a->n_rows;
 }
 
+static plim_status fill_answer(const plim_serving *s, plim_arena *a, plim_serve *out,
+                               plim_err *err)
+{
+    plim_served answer;
+    plim_status st = plim_serve_ask(s, a, &answer, err);
+    if (st)
+        return st;
+    describe_served(s, &answer, out);
+    if (!(out->rows = serve_rows(a, answer.rows, answer.n_rows)))
+        return plim_oom(err);
+    if (!s->job->gpu)
+        return PLIM_OK;
+    st = search_most(s, PLIM_MOST_CONTEXT, &out->longest, err);
+    return st ? st : search_most(s, PLIM_MOST_REQUESTS, &out->requests, err);
+}
+
 static plim_status serve_fill(plim_job *job, plim_arena *a, void *pub, plim_err *err)
 {
     plim_serve *out = pub;
     plim_serving s;
-    plim_served answer;
+    plim_model *draft = NULL;
     out->size = sizeof *out;
     out->settings = job->settings;
     plim_status st = set_inference(job, err);
     if (!st)
         st = plim_job_card(job, err);
     if (!st)
-        st = open_serving(&s, job, a, &out->model, err);
+        st = open_serving(&s, job, a, &out->model, &draft, err);
     if (!st)
-        st = plim_serve_ask(&s, a, &answer, err);
-    if (st)
-        return st;
-    describe_served(&s, &answer, out);
-    if (!(out->rows = serve_rows(a, answer.rows, answer.n_rows)))
-        return plim_oom(err);
-    if (!job->gpu)
-        return PLIM_OK;
-    st = search_most(&s, PLIM_MOST_CONTEXT, &out->longest, err);
-    return st ? st : search_most(&s, PLIM_MOST_REQUESTS, &out->requests, err);
+        st = fill_answer(&s, a, out, err);
+    plim_model_free(draft);
+    return st;
 }
 
 plim_status plim_serve_run(const plim_model *m, const plim_settings *s, plim_serve **out,
@@ -217,6 +233,7 @@ static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_
     const plim_gpu **cards = NULL;
     plim_serving s;
     formats f;
+    plim_model *draft = NULL;
     plim_arena scratch = PLIM_ARENA_INIT;
     out->size = sizeof *out;
     out->settings = job->settings;
@@ -224,7 +241,7 @@ static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_
     if (!st)
         st = plim__list_cards(job, a, &cards, &out->n, err);
     if (!st)
-        st = open_serving(&s, job, a, &out->model, err);
+        st = open_serving(&s, job, a, &out->model, &draft, err);
     if (!st)
         st = list_formats(&s, job->settings->weights, a, &f, err);
     plim_serve_card *rows = st ? NULL : PLIM_NEW_N(a, plim_serve_card, out->n);
@@ -237,6 +254,7 @@ static plim_status serve_fit_fill(plim_job *job, plim_arena *a, void *pub, plim_
             st = fill_card(&f, cards[i], &scratch, &rows[i], err);
     }
     plim_arena_free(&scratch);
+    plim_model_free(draft);
     if (st)
         return st;
     out->engine = s.engine->name;

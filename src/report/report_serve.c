@@ -39,6 +39,8 @@ static void serve_head(plim_page *p, const plim_serve *s)
     if (s->settings->text[PLIM_SET_weights].p)
         plim_flow_printf(&f, "%s", s->settings->text[PLIM_SET_weights].p);
     plim_flow_printf(&f, "kv %s", kv);
+    if (s->settings->draft)
+        plim_flow_printf(&f, "draft %s", s->settings->draft);
     if (s->settings->pp > 1)
         plim_flow_printf(&f, "pp %" PRId64, s->settings->pp);
     if (s->settings->tp > 1)

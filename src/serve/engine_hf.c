@@ -247,5 +247,5 @@ plim_status plim_engine_hf(const plim_serving *s, plim_served *out, plim_err *er
                       err);
     if (!st)
         st = add_temporaries(s, first, &last, plim_sat_add(weights, cache), out, err);
-    return st ? st : plim_served_context(s, out, err);
+    return st;
 }

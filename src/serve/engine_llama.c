@@ -249,7 +249,7 @@ static plim_gg_context context_of(const plim_serving *s, const options *o,
     uint64_t total = plim_sat_mul((uint64_t)c.cells, (uint64_t)c.streams);
     c.tokens = (int64_t)PLIM_MIN(total, (uint64_t)o->ubatch);
     c.tokens = (c.tokens + requests - 1) / requests * requests;
-    c.outputs = PLIM_MIN(c.tokens, (int64_t)o->batch);
+    c.outputs = PLIM_MIN(c.tokens, s->guesses ? requests : (int64_t)o->batch);
     return c;
 }
 
@@ -331,5 +331,5 @@ plim_status plim_engine_llama(const plim_serving *s, plim_served *out, plim_err 
         st = add_cache(s, &o, &f, &c, out, err);
     if (!st)
         st = add_compute(s, &f, &c, out, err);
-    return st ? st : plim_served_context(s, out, err);
+    return st;
 }

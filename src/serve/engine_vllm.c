@@ -85,6 +85,7 @@ typedef struct pool {
     uint64_t layers; /* of a group */
     uint64_t groups;
     uint64_t blocks; /* of a request, in all groups */
+    uint64_t block;  /* bytes of a block in all layers of a group, and in those of a draft */
 } pool;
 
 static uint64_t page_bytes(const plim_serving *s, const plim_kv_layers *kv, uint64_t block)
@@ -137,7 +138,42 @@ static plim_status plan_pool(const plim_serving *s, const options *o, pool *p, p
         p->blocks =
             plim_sat_add(p->blocks, plim_sat_mul(groups, count_blocks(s, o, &g->kv[i])));
     }
+    p->block = plim_sat_mul(p->page, p->layers);
     return PLIM_OK;
+}
+
+/* A draft's layers are of the same group, whatever a block takes in them, if all attend to all tokens.
+ * src: v1/kv_cache_interface.py UniformTypeKVCacheSpecs */
+static plim_status add_draft(const plim_serving *s, const options *o, pool *p, plim_err *err)
+{
+    pool its;
+    if (!s->draft)
+        return PLIM_OK;
+    const plim_serving draft = plim_serving_draft_of(s);
+    plim_status st = plan_pool(&draft, o, &its, err);
+    if (!st && (p->groups > 1 || its.groups > 1 || its.blocks != p->blocks))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "a draft is simulated where all layers of both models attend to all "
+                         "tokens: how vLLM groups others is not known");
+    p->block = plim_sat_add(p->block, its.block);
+    return st;
+}
+
+static uint64_t weights_of(const plim_serving *s)
+{
+    uint64_t positions = PLIM_MAX((uint64_t)s->g->seq_max, s->context);
+    return plim_sat_add(s->sizes.weights, plim_sat_mul(s->sizes.position, positions));
+}
+
+static plim_status add_weights(const plim_serving *s, const char *part, const char *doc,
+                               plim_served *out, plim_err *err)
+{
+    const uint64_t bytes = weights_of(s);
+    return plim_served_part(
+        out,
+        (plim_serve_row){
+            .part = part, .low = bytes, .usual = bytes, .high = bytes, .doc = doc},
+        err);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------- */
@@ -186,7 +222,7 @@ static plim_status add_others(const plim_serving *s, const options *o, plim_serv
 /* Without a card: the blocks of the requests. */
 static plim_serve_row needed_blocks(const plim_serving *s, const pool *p)
 {
-    uint64_t bytes = plim_sat_mul(plim_sat_mul(p->page, p->layers), p->blocks);
+    uint64_t bytes = plim_sat_mul(p->block, p->blocks);
     bytes = plim_sat_mul(bytes, s->concurrency);
     return (plim_serve_row){.part = "KV cache",
                             .low = bytes,
@@ -209,8 +245,7 @@ static plim_serve_row remaining_blocks(const plim_serving *s, const options *o, 
                         .certainty = PLIM_ESTIMATED,
                         .rest = true,
                         .doc = "the rest of its share"};
-    double told =
-        o->blocks > 0 ? o->blocks * (double)plim_sat_mul(p->page, p->layers) : o->pool;
+    double told = o->blocks > 0 ? o->blocks * (double)p->block : o->pool;
     if (told > 0) {
         r.low = r.usual = r.high = (uint64_t)told;
         r.certainty = PLIM_EXACT;
@@ -260,7 +295,7 @@ static plim_status say_pool(const plim_serving *s, const options *o, const pool 
 static plim_status fill_pool(const plim_serving *s, const options *o, const pool *p,
                              const plim_serve_row *row, plim_served *out, plim_err *err)
 {
-    const uint64_t block = PLIM_MAX(plim_sat_mul(p->page, p->layers), 1);
+    const uint64_t block = PLIM_MAX(p->block, 1);
     const uint64_t blocks[3] = {row->low / block, row->usual / block, row->high / block};
     out->pool = true;
     out->requests_low = (double)blocks[0] / (double)p->blocks;
@@ -277,25 +312,23 @@ plim_status plim_engine_vllm(const plim_serving *s, plim_served *out, plim_err *
     plim_status st = read_options(s, &o, err);
     if (!st)
         st = plan_pool(s, &o, &p, err);
+    if (!st)
+        st = add_draft(s, &o, &p, err);
     if (st)
         return st;
-    uint64_t positions = PLIM_MAX((uint64_t)s->g->seq_max, s->context);
-    uint64_t weights =
-        plim_sat_add(s->sizes.weights, plim_sat_mul(s->sizes.position, positions));
     plim_str doc = PLIM_STR("and tables of positions");
     if (s->n_stages > 1)
         doc = plim_arena_printf(out->arena, "of stage %" PRIu64 " of %" PRIu64 ", the fullest",
                                 s->stage + 1, s->n_stages);
     if (!doc.p)
         return plim_oom(err);
-    out->request_bytes = plim_sat_mul(plim_sat_mul(p.page, p.layers), p.blocks);
-    st = plim_served_part(out,
-                          (plim_serve_row){.part = "weights",
-                                           .low = weights,
-                                           .usual = weights,
-                                           .high = weights,
-                                           .doc = doc.p},
-                          err);
+    out->request_bytes = plim_sat_mul(p.block, p.blocks);
+    st = add_weights(s, "weights", doc.p, out, err);
+    if (!st && s->draft) {
+        const plim_serving draft = plim_serving_draft_of(s);
+        out->token_bytes = plim_sat_add(out->token_bytes, plim_serving_token(&draft));
+        st = add_weights(&draft, "draft's weights", "of the model that guesses", out, err);
+    }
     if (!st)
         st = add_others(s, &o, out, err);
     const plim_serve_row row =
@@ -304,5 +337,5 @@ plim_status plim_engine_vllm(const plim_serving *s, plim_served *out, plim_err *
         st = plim_served_part(out, row, err);
     if (!st && s->job->gpu)
         st = fill_pool(s, &o, &p, &row, out, err);
-    return st ? st : plim_served_context(s, out, err);
+    return st;
 }

@@ -11,8 +11,8 @@
 /* ---- the list of engines ------------------------------------------------------------------ */
 
 static const plim_engine engines[] = {
-#define PLIM_ENGINE(id, name, options, kv, formats, flags, doc, src)                          \
-    {name, options, kv, formats, flags, doc, src, plim_engine_##id},
+#define PLIM_ENGINE(id, name, options, kv, formats, flags, apart, doc, src)                   \
+    {name, options, kv, formats, flags, apart, doc, src, plim_engine_##id},
 #include "serve/engines.def"
 #undef PLIM_ENGINE
 };
@@ -175,12 +175,24 @@ static plim_status read_sizes(plim_serving *s, plim_err *err)
                          "%" PRIu64 " requests of %" PRIu64
                          " tokens exceed the limit of %llu tokens",
                          s->concurrency, s->context, TOKENS_MOST);
-    if (most && s->context > most)
+    if (most && s->context > most && !s->guesses)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "a context of %" PRIu64 " tokens is longer than the %" PRIu64
                          " positions that the model was made for",
                          s->context, most);
     return PLIM_OK;
+}
+
+static plim_status check_draft(const plim_serving *s, plim_err *err)
+{
+    if (!s->job->settings->draft)
+        return PLIM_OK;
+    if (!s->engine->apart)
+        return plim_fail(err, PLIM_EUSAGE, 0, "engine '%s' is simulated without a draft",
+                         s->engine->name);
+    return s->n_stages > 1 ? plim_fail(err, PLIM_EUSAGE, 0,
+                                       "a draft is simulated without stages of a pipeline")
+                           : PLIM_OK;
 }
 
 /* Writes what was not given into the settings. */
@@ -201,17 +213,21 @@ static plim_status record_used(const plim_serving *s, plim_err *err)
                                            plim_dtype_name(plim_serving_dtype(s)), err);
 }
 
-plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, plim_err *err)
+plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, bool guesses,
+                              plim_err *err)
 {
     const plim_settings *set = job->settings;
     *out = (plim_serving){.job = job,
                           .arena = a,
+                          .guesses = guesses,
                           .cards = (uint64_t)PLIM_MAX(set->tp, 1),
                           .n_stages = (uint64_t)PLIM_MAX(set->pp, 1)};
     job->bind.batch = job->bind.seq = 1;
     const plim_importer *im = job->model->importer;
     const char *usual = im && !strcmp(im->name, "gguf") ? "llama.cpp" : "vllm";
     plim_status st = find_engine(out, plim_str_of(set->engine ? set->engine : usual), err);
+    if (!st)
+        st = check_draft(out, err);
     out->weights = plim_str_of(set->weights ? set->weights : "");
     if (!st && out->weights.n && !(out->engine->flags & PLIM_ENGINE_FILES))
         st = plim_hf_quant_find(out->weights, &job->bind.packing, err);
@@ -263,14 +279,32 @@ plim_fits plim_served_fits(const plim_serving *s, const plim_served *out)
 }
 
 static plim_status ask_engine(const plim_serving *s, plim_arena *a, plim_served *out,
+                              plim_err *err);
+
+/* What the engine has of a model that guesses, as of any other. */
+static plim_status add_draft(const plim_serving *s, plim_served *out, plim_err *err)
+{
+    const plim_serving draft = plim_serving_draft_of(s);
+    plim_served its;
+    plim_status st = ask_engine(&draft, out->arena, &its, err);
+    for (uint32_t i = 0; i < its.n_rows && !st; i++) {
+        plim_serve_row row = its.rows[i];
+        row.part = plim_arena_printf(out->arena, "draft's %s", row.part).p;
+        st = row.part ? plim_served_part(out, row, err) : plim_oom(err);
+    }
+    out->token_bytes = plim_sat_add(out->token_bytes, its.token_bytes);
+    out->request_bytes = plim_sat_add(out->request_bytes, its.request_bytes);
+    return st;
+}
+
+static plim_status ask_engine(const plim_serving *s, plim_arena *a, plim_served *out,
                               plim_err *err)
 {
-    *out = (plim_served){.arena = a};
-    for (uint32_t i = 0; s->g && i < s->g->n_kv; i++)
-        if (!s->g->kv[i].window)
-            out->token_bytes =
-                plim_sat_add(out->token_bytes, plim_serving_kv(s, &s->g->kv[i]));
-    return s->engine->serve(s, out, err);
+    *out = (plim_served){.arena = a, .token_bytes = plim_serving_token(s)};
+    plim_status st = s->engine->serve(s, out, err);
+    if (!st && s->draft && s->engine->flags & PLIM_ENGINE_APART)
+        st = add_draft(s, out, err);
+    return st || s->guesses ? st : plim_served_context(s, out, err);
 }
 
 /* Whether `a` holds fewer requests, or takes more. */

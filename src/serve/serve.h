@@ -64,6 +64,8 @@ typedef struct plim_serving {
     uint64_t concurrency;
     uint64_t most_context; /* that the model was made for; 0: not known */
     const plim_kv_type *keys, *values;
+    bool guesses;                     /* it is a draft, */
+    const struct plim_serving *draft; /* as this is: a smaller model; NULL: none */
 } plim_serving;
 
 /* An option of the engine as text, as given or else as its row presets it. */
@@ -75,6 +77,8 @@ plim_status plim_serving_number(const plim_serving *s, const char *name, double 
 plim_dtype plim_serving_dtype(const plim_serving *s);
 /* Bytes of keys and values for each token in all of these layers. */
 uint64_t plim_serving_kv(const plim_serving *s, const plim_kv_layers *kv);
+/* Of the layers that keep all tokens. */
+uint64_t plim_serving_token(const plim_serving *s);
 /* Bytes of a value of the graph on one card; of a parameter in the type to which --dtype casts it. */
 uint64_t plim_serving_bytes(const plim_serving *s, const plim_value *v);
 
@@ -122,6 +126,8 @@ enum {
     PLIM_ENGINE_FILES = 1,  /* it serves GGUF files, and has quantizations of its own */
     PLIM_ENGINE_HALVES = 2, /* it casts models in fp32, unless told to keep them */
     PLIM_ENGINE_PARTS = 4,  /* it divides the weights as plim_serving_divide says */
+    PLIM_ENGINE_APART =
+        8, /* it holds a draft apart, as any model; else serve() looks for it */
 };
 
 struct plim_engine {
@@ -132,18 +138,28 @@ struct plim_engine {
                        in which the model computes */
     const char *formats; /* "own w8a8": of weights, the largest first */
     unsigned flags;
+    /* what a draft has apart from the model for which it guesses: settings and options; NULL: the engine
+     * is simulated without drafts */
+    const char *apart;
     const char *doc, *src;
+    /* Adds all parts but the CUDA context, which the frame does. */
     plim_status (*serve)(const plim_serving *s, plim_served *out, plim_err *err);
 };
 const plim_engine *plim_engine_at(uint32_t i); /* NULL past the end */
-#define PLIM_ENGINE(id, name, options, kv, formats, flags, doc, src)                          \
+#define PLIM_ENGINE(id, name, options, kv, formats, flags, apart, doc, src)                   \
     plim_status plim_engine_##id(const plim_serving *s, plim_served *out, plim_err *err);
 #include "serve/engines.def"
 #undef PLIM_ENGINE
 
 /* Reads the settings engine, context, concurrency, weights and kv of the job, whose card the
- * caller has chosen, into *out and builds the graph of the model, all in `a`. */
-plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, plim_err *err);
+ * caller has chosen, into *out and builds the graph of the model, all in `a`.  guesses: the model is a
+ * draft, which may have fewer positions than a request has tokens. */
+plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, bool guesses,
+                              plim_err *err);
+/* Sets s->draft, of a model that lives as long as s->arena is used.  Errors say "draft: ". */
+plim_status plim_serving_open_draft(plim_serving *s, const plim_model *m, plim_err *err);
+/* s->draft, asked about as many requests of as many tokens, on the same card. */
+plim_serving plim_serving_draft_of(const plim_serving *s);
 /* The same model with its weights in another format; "own": that of the model. */
 plim_status plim_serving_format(const plim_serving *s, plim_str format, plim_arena *a,
                                 plim_serving *out, plim_err *err);

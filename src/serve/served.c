@@ -51,6 +51,25 @@ uint64_t plim_serving_kv(const plim_serving *s, const plim_kv_layers *kv)
     return plim_sat_mul(row, (uint64_t)kv->layers);
 }
 
+uint64_t plim_serving_token(const plim_serving *s)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; s->g && i < s->g->n_kv; i++)
+        if (!s->g->kv[i].window)
+            sum = plim_sat_add(sum, plim_serving_kv(s, &s->g->kv[i]));
+    return sum;
+}
+
+plim_serving plim_serving_draft_of(const plim_serving *s)
+{
+    plim_serving draft = *s->draft;
+    draft.context = s->context;
+    draft.concurrency = s->concurrency;
+    draft.arena = s->arena;
+    plim_job_use_card(draft.job, s->job->gpu);
+    return draft;
+}
+
 /* ---- options ------------------------------------------------------------------------------------- */
 
 plim_str plim_serving_option(const plim_serving *s, const char *name)

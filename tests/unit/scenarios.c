@@ -80,6 +80,7 @@ const scenario scenarios[] = {
     {"llama-tiny", "", ask_estimate, NULL},
     {"llama-tiny", "lora=r=2 batch=2", ask_estimate, NULL},
     {"llama-tiny", "concurrency=2", ask_serve, NULL},
+    {"llama-tiny", "draft=gpt2 gpu=t4", ask_serve, NULL},
     {"llama-tiny", "gpu=t4", ask_serve_fit, NULL},
     {"tiny.gguf", "", ask_info, NULL},
     {"split/tiny-00001-of-00003.gguf", "", ask_info, NULL},

@@ -2,7 +2,8 @@
  *
  *     judge FILE CONTEXT FLASH SEQUENCES LAYERS [REGEX...]
  *
- * CONTEXT: of all sequences; FLASH: 0 or 1; LAYERS: on the card, -1: there is none; REGEX: of tensors that stay on the host.  GGML_BACKENDS
+ * CONTEXT: of all sequences; FLASH: 0 or 1; LAYERS: on the card, -1: there is none; REGEX: of tensors that stay on the host.  OUTPUTS: the most
+ * tokens of which logits are asked for at once, as of a draft.  GGML_BACKENDS
  * names the folder of ggml's backends, where they are libraries of their own. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,5 +48,8 @@ int main(int argc, char **argv)
     cp.flash_attn_type =
         atoi(argv[3]) ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     cp.swa_full = false; /* as llama-server has it */
+    const char *outputs = getenv("OUTPUTS");
+    if (outputs)
+        cp.n_outputs_max = (uint32_t)atoi(outputs);
     return llama_init_from_model(model, cp) ? 0 : 1;
 }

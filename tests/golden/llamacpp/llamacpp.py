@@ -18,11 +18,12 @@ the CUDA backend, and nothing is computed:
 
 The models are files of a header and a hole: shapes, and no weights.  A row of runs.txt is a model, the context of all
 sequences, flash attention as 0 or 1, the number of sequences, the layers that are offloaded (-1: there is no card), an option
-that keeps tensors on the host ("-": none), and buffers as llama.cpp prints them, in MiB: of the model on the card (without one: on the host), of the cache on the card and
+that keeps tensors on the host ("-": none; "draft": of a model that guesses, for which few logits are asked), and buffers as llama.cpp prints them, in MiB: of the model on the card (without one: on the host), of the cache on the card and
 on the host, of the computation on both, and of the output.
 """
 import datetime
 import json
+import os
 import pathlib
 import struct
 import subprocess
@@ -36,7 +37,7 @@ BYTES = {F32: 4, F16: 2}
 HIDDEN, VOCAB, HEADS, KV, HEAD, FFN = 512, 2048, 8, 4, 64, 1408
 PLACES = [(context, flash) for context in (512, 4096, 32768) for flash in (0, 1)]
 NO_CARD, HALF, ALL = -1, 2, 99
-NONE = "-"
+NONE, DRAFT = "-", "draft"  # the model guesses tokens of itself
 EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # of llama.cpp's common.h
 OPTIONS = {  # and what they stand for
     "cpu_moe=1": [EXPERTS],
@@ -48,7 +49,8 @@ OPTIONS = {  # and what they stand for
 CASES = ([(*place, sequences, NO_CARD, NONE) for place in PLACES for sequences in (1, 4)] +
          [(*place, 1, layers, NONE) for place in PLACES for layers in (0, HALF, ALL)] +
          [(4096, flash, 4, ALL, NONE) for flash in (0, 1)] +
-         [(4096, flash, 1, ALL, option) for flash in (0, 1) for option in OPTIONS])
+         [(4096, flash, 1, ALL, option) for flash in (0, 1) for option in OPTIONS] +
+         [(4096, flash, sequences, ALL, DRAFT) for flash in (0, 1) for sequences in (1, 4)])
 SIZES = (("model", "card"), ("KV", "card"), ("KV", "host"), ("compute", "card"), ("compute", "host"), ("output", "host"))
 
 # architecture, layers, and what differs: tied, qkv bias, q and k norms, norms after, windows, experts, fused, LayerNorm
@@ -157,7 +159,7 @@ def measured(judges, path, context, flash, sequences, layers, option):
     """The sizes that llama.cpp prints: "CUDA0 KV buffer size =  16.00 MiB"."""
     judge = judges[layers != NO_CARD]
     done = subprocess.run([judge, path, str(context), str(flash), str(sequences), str(layers), *OPTIONS.get(option, [])],
-                          capture_output=True, text=True)
+                          capture_output=True, text=True, env={**os.environ, **({"OUTPUTS": str(sequences)} if option == DRAFT else {})})
     if done.returncode:
         sys.exit(f"{path.name}: {done.stdout}{done.stderr}")
     sums = dict.fromkeys(SIZES, 0.0)
@@ -171,16 +173,20 @@ def measured(judges, path, context, flash, sequences, layers, option):
 
 def predicted(program, path, context, flash, sequences, layers, option):
     engine = f"llama.cpp,n_gpu_layers={max(layers, 0)},flash_attn={'on' if flash else 'off'}"
-    if option != NONE:
+    if option in OPTIONS:
         engine += f",{option}"
     done = subprocess.run([program, "serve", path, "--engine", engine, "--context", str(context // sequences),
-                           "--concurrency", str(sequences), "--json", *(["--gpu", "h100"] if layers != NO_CARD else [])],
+                           "--concurrency", str(sequences), "--json", *(["--gpu", "h100"] if layers != NO_CARD else []),
+                           *(["--draft", path] if option == DRAFT else [])],
                           capture_output=True, text=True)
     if not done.stdout:
         sys.exit(f"{path.name}: {done.stderr}")
     sums = dict.fromkeys(SIZES, 0)
     for part in json.loads(done.stdout)["parts"]:
-        kind = part["part"].split()[0]
+        name, draft = part["part"].removeprefix("draft's "), part["part"].startswith("draft's ")
+        if draft != (option == DRAFT):
+            continue
+        kind = name.split()[0]
         place = "card" if layers == NO_CARD and kind == "model" else part["place"]
         if (kind, place) in sums:
             sums[(kind, place)] += part["usual"]
