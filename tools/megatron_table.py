@@ -3,7 +3,7 @@
 
     tools/megatron_table.py PROGRAM MEGATRON-LM [WORD]
 
-MEGATRON-LM is a checkout of that repository.  Each test of GPT's training has its arguments (model_config.yaml, which plimsoll
+MEGATRON-LM is a checkout of that repository.  Each test of GPT's training, with and without experts, has its arguments (model_config.yaml, which plimsoll
 reads as it is) and, for each kind of machine, what the last rank logged (golden_values_*.json): compared is the last
 "mem-max-allocated-bytes" with the peak of allocated bytes.  Nothing is set per test: what the file does not say is the card, and
 how many there are of it (tests/test_utils/recipes: 8, of GB200 two machines of 4, or one).  Recipes name H100 and GB200: files of other
@@ -61,7 +61,7 @@ def summary(errors):
 
 
 def find_rows(checkout, word):
-    for path in sorted(pathlib.Path(checkout).glob("tests/functional_tests/test_cases/gpt/gpt3_*/golden_values_*.json")):
+    for path in sorted(pathlib.Path(checkout).glob("tests/functional_tests/test_cases/[gm][po][te]/gpt3_*/golden_values_*.json")):
         config, peak = path.parent / "model_config.yaml", measured(path)
         if peak is not None and word in path.parent.name:
             yield path.parent.name, path.stem.removeprefix("golden_values_"), config, peak

@@ -146,6 +146,7 @@ typedef struct plim_graph {
         kv_cache;  /* elements for each token in transformers' cache; 0: none, or not known */
     uint32_t top1; /* published top-1 accuracy, thousandths of a percent; 0: not known */
     int64_t expert_ranks;   /* each has a part of the experts; 0: all are here, or none */
+    int64_t expert_parts;   /* of the features of each; 0 or 1: they are not divided */
     int64_t contexts;       /* it is about one of so many parts of the tokens; 0: about all */
     bool cached;            /* keys and values of this pass are among the outputs */
     bool labels_are_inputs; /* an input serves as labels, too */

@@ -376,7 +376,7 @@ static plim_status read_share(plim_step_settings *step, const plim_settings *s, 
         st = check_sequence(step, err);
     if (!st && step->share.size[PLIM_AXIS_tp] > 1 && !divides)
         st = check_parts(step, err);
-    if (!st && step->share.experts > 1)
+    if (!st && step->share.experts > 1 && !divides)
         st = check_experts(&step->share, err);
     const plim_strategy *by = step->share.strategy.strategy;
     return st || !by ? st : check_strategy(step, by, err);

@@ -173,6 +173,14 @@ void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out)
         set_macs(out, plim_sat_mul(plim_sat_mul(cost_numel(q), (uint64_t)k->dim[0]), 2));
 }
 
+/* Each row is multiplied with the weight of one of the experts. */
+void plim_cost_megatron_grouped(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_meta *x = plim_cost_in(c, 0);
+    if (x && c->out->rank)
+        set_macs(out, plim_sat_mul(cost_numel(x), (uint64_t)c->out->dim[c->out->rank - 1]));
+}
+
 /* ---- bytes moved ----------------------------------------------------------- */
 
 /* Every operand is touched once. */

@@ -394,6 +394,25 @@ plim_t plim_m_kept(plim_machine *m, plim_str key, const plim_meta *meta)
     return row->t;
 }
 
+void plim_m_set_attribute(plim_machine *m, plim_str name, plim_t t)
+{
+    uint32_t i = 0;
+    while (i < m->n_attributes && !plim_str_eq(m->attribute[i].key, name))
+        i++;
+    if (m->st || m->stopped)
+        return;
+    if (i == m->n_attributes) {
+        if (!PLIM_PUSH_ROOM(m->arena, m->attribute, m->n_attributes, m->cap_attributes)) {
+            plim_m_oom(m);
+            return;
+        }
+        m->attribute[m->n_attributes++] = (struct m_kept){name, 0};
+    }
+    plim_t old = m->attribute[i].t;
+    m->attribute[i].t = plim_m_ref(m, t);
+    plim_m_drop(m, old);
+}
+
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta)
 {
     if (m->st)

@@ -129,6 +129,8 @@ plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint6
 plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
 /* A tensor that a library makes at its first use, for this key and meta, and keeps for ever: borrowed. */
 plim_t plim_m_kept(plim_machine *m, plim_str key, const plim_meta *meta);
+/* Holds t, as an attribute of that name of some Python object does, until another one takes its place. */
+void plim_m_set_attribute(plim_machine *m, plim_str name, plim_t t);
 /* cuDNN tries its plans, unless it has for this key in this thread: for a moment, it may take
  * all memory that is free; then PyTorch empties the cache. */
 void plim_m_search(plim_machine *m, plim_str key);

@@ -109,8 +109,8 @@ struct plim_machine {
     struct m_kept {
         plim_str key;
         plim_t t;
-    } * kept; /* plim_m_kept */
-    uint32_t n_kept, cap_kept;
+    } * kept, *attribute; /* plim_m_kept, plim_m_set_attribute */
+    uint32_t n_kept, cap_kept, n_attributes, cap_attributes;
     plim_map searched[2]; /* keys of plim_m_search, likewise */
     uint32_t n_unknown;
     const m_pass *pass;        /* NULL: the usual one */

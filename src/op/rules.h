@@ -196,6 +196,17 @@ void plim_cost_rnn(const plim_cost_call *c, plim_cost *out);
 void plim_cost_pool(const plim_cost_call *c, plim_cost *out);
 void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out);
 void plim_cost_cp_attention(const plim_cost_call *c, plim_cost *out);
+/* ---- Megatron-LM -------------------------------------------------------- */
+/* listed: what a collective of a list of tensors makes of them for itself, of which `whole` has the size. */
+void plim_flat_list(plim_machine *m, bool listed, plim_t whole);
+
+/* ---- Transformer Engine ------------------------------------------------- */
+/* Its workspace of that name, which is made once. */
+void plim_te_workspace(plim_machine *m, plim_str key);
+/* a b in type t, without autograd, whatever the types of a and b. */
+plim_t plim_te_product(plim_machine *m, plim_t a, plim_t b, plim_dtype t);
+
 void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out);
+void plim_cost_megatron_grouped(const plim_cost_call *c, plim_cost *out);
 
 #endif

@@ -28,10 +28,17 @@ static plim_t make_scattered(plim_machine *m, plim_t x, int64_t parts)
     return plim_m_empty(m, &out);
 }
 
+void plim_flat_list(plim_machine *m, bool listed, plim_t whole)
+{
+    if (listed)
+        plim_m_drop(m, plim_m_empty_like(m, whole));
+}
+
 static void scatter_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t gc = plim_contiguous_tmp(m, g[0]);
     dx[0] = make_gathered(m, gc, n->i[0]);
+    plim_flat_list(m, n->i[1], dx[0]);
     plim_m_drop(m, gc);
 }
 static const plim_grad_fn scatter_fn = {"_ReduceScatterToSequenceParallelRegionBackward",
@@ -45,9 +52,12 @@ void plim_run_megatron_scatter(plim_call *c)
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
     plim_gnode *n = plim_m_node(m, &scatter_fn, 1, &x);
-    if (n)
+    if (n) {
         n->i[0] = plim_arg_int(c, 1, 1);
+        n->i[1] = plim_arg_int(c, 2, 0);
+    }
     plim_t y = make_scattered(m, x, plim_arg_int(c, 1, 1));
+    plim_flat_list(m, plim_arg_int(c, 2, 0), x);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
@@ -77,21 +87,26 @@ static plim_t as_matrix(plim_machine *m, plim_t t)
     return plim_at_reshape(m, t, 2, (int64_t[]){-1, plim_dim_at(tm, -1)});
 }
 
-/* Transformer Engine has a workspace of its own, one for all threads.
- * src: pytorch/cpp_extensions/gemm.py get_cublas_workspace_size_bytes */
-static plim_t te_product(plim_machine *m, plim_t a, plim_t b)
+/* src: pytorch/cpp_extensions/gemm.py get_cublas_workspace_size_bytes */
+void plim_te_workspace(plim_machine *m, plim_str key)
 {
     enum { HOPPER = 90, MIB = 1 << 20 };
-    const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
-    int64_t inner = plim_dim_at(x, -1),
-            bytes = plim_m_world(m)->cc >= HOPPER ? 32 * MIB : 4 * MIB;
-    uint64_t numel;
+    int64_t bytes = plim_m_world(m)->cc >= HOPPER ? 32 * MIB : 4 * MIB;
     const plim_meta workspace = plim_meta_make(PLIM_U8, 1, &bytes);
+    plim_m_kept(m, key, &workspace);
+}
+
+plim_t plim_te_product(plim_machine *m, plim_t a, plim_t b, plim_dtype t)
+{
+    const plim_meta *x = plim_m_meta(m, a), *y = plim_m_meta(m, b);
+    int64_t inner = plim_dim_at(x, -1);
+    uint64_t numel;
     plim_meta out = *x;
     plim_set_dim(&out, -1, plim_dim_at(y, -1));
+    out.dtype = t;
     plim_meta_contiguous(&out);
     plim_t product = plim_m_empty(m, &out);
-    plim_m_kept(m, PLIM_STR("workspace of Transformer Engine"), &workspace);
+    plim_te_workspace(m, PLIM_STR("workspace of Transformer Engine"));
     if (plim_meta_numel(&out, &numel))
         plim_m_product(m, PLIM_WORK_gemm, plim_sat_mul(numel, (uint64_t)inner), out.dtype);
     return product;
@@ -99,7 +114,7 @@ static plim_t te_product(plim_machine *m, plim_t a, plim_t b)
 
 static plim_t multiply_matrices(plim_machine *m, bool te, plim_t a, plim_t b)
 {
-    return te ? te_product(m, a, b) : plim_at_matmul(m, a, b);
+    return te ? plim_te_product(m, a, b, plim_m_meta(m, a)->dtype) : plim_at_matmul(m, a, b);
 }
 
 /* A kernel that adds it to the parameter's main gradient leaves a tensor that nobody reads: of Transformer

@@ -3,6 +3,7 @@
  * Gradients are added to one buffer, which is there from the start, usually in fp32.  Without the
  * distributed optimizer each rank has all master weights and their state.  With it, parameters lie in
  * a buffer of their own, both buffers are divided into buckets, and a rank has an equal part of each.
+ * Experts that are shared out have buffers of their own, and only the ranks that have the same share these.
  * src: megatron-core 0.16 distributed/param_and_grad_buffer.py, optimizer/optimizer.py,
  * optimizer/distrib_optimizer.py */
 #include "op/rules.h"
@@ -13,12 +14,15 @@ enum { PARAM_ALIGNMENT = 64, BUCKET_ALIGNMENT = 128 }; /* elements */
 typedef struct placed {
     uint32_t value;
     bool alone;           /* in its bucket */
+    bool expert;          /* another rank has other ones */
     uint64_t at, numel;   /* in the buffers */
     uint64_t first, last; /* its elements that this rank's optimizer updates */
 } placed;
 
-/* Of a stage; there is one unless the rank has several. */
+/* Of a stage, or of its experts; there is one stage unless the rank has several. */
 typedef struct buffers {
+    uint32_t stage;
+    bool experts;
     uint32_t first, end;  /* its parameters, [first, end) */
     plim_t params, grads; /* params 0: the model's own tensors */
 } buffers;
@@ -101,51 +105,99 @@ static uint64_t lay_out_whole(placed *p, uint32_t n)
 
 /* In elements, with the default of Megatron-LM.  Only on the first rank of a pipeline there are several
  * buckets, of its first stage, and there only with overlap. */
-static double bucket_size(const plim_share *s, uint32_t buffer)
+static double bucket_size(const plim_share *s, const buffers *b)
 {
     const double least = 40e6, each = 1e6;
     double given = plim_strategy_number(&s->strategy, "bucket_size");
-    if (buffer || s->at[PLIM_AXIS_pp] ||
+    if (b->stage || s->at[PLIM_AXIS_pp] ||
         plim_strategy_number(&s->strategy, "overlap_grad_reduce") <= 0)
         return (double)UINT64_MAX;
     return given >= 0 ? given : PLIM_MAX(least, each * (double)plim_share_data_parts(s));
 }
 
-/* Ranks among which the optimizer's state is divided: of so many instances, each has all. */
-static int64_t count_parts(const plim_share *s)
+/* A rank's place among those that have the same parameters, and how many these are. */
+typedef struct place {
+    int64_t at, of;
+} place;
+
+/* src: parallel_state.py: ranks of a stage that follow one another divide an expert, then share out experts */
+static place place_of(const plim_graph *g, const plim_share *s, int64_t data_part, bool expert)
+{
+    int64_t tp = s->size[PLIM_AXIS_tp], all = plim_share_data_parts(s),
+            cards = PLIM_MAX(g->expert_ranks, 1) * PLIM_MAX(g->expert_parts, 1);
+    return expert ? (place){(data_part * tp + s->at[PLIM_AXIS_tp]) / cards,
+                            PLIM_MAX(all * tp / cards, 1)}
+                  : (place){data_part, all};
+}
+
+/* Those among which the optimizer's state is divided: of so many instances, each has all. */
+static place divide_place(const plim_share *s, place p)
 {
     int64_t n =
         (int64_t)plim_strategy_number(&s->strategy, "num_distributed_optimizer_instances");
-    return PLIM_MAX(plim_share_data_parts(s) / PLIM_MAX(n, 1), 1);
+    int64_t of = PLIM_MAX(p.of / PLIM_MAX(n, 1), 1);
+    return (place){p.at % of, of};
 }
 
-/* The parameter that its first and its last stage have. */
+static bool is_expert(const plim_graph *g, plim_str name)
+{
+    static const plim_str part = {".experts.", 9};
+    for (size_t i = 0; g->expert_ranks > 1 && i + part.n <= name.n; i++)
+        if (!memcmp(name.p + i, part.p, part.n))
+            return true;
+    return false;
+}
+
+/* alone: the parameter that its first and its last stage have. */
 static placed place_value(const plim_graph *g, uint32_t value, uint64_t numel)
 {
-    return (placed){.value = value, .numel = numel, .alone = g->values[value].shared};
+    return (placed){.value = value,
+                    .numel = numel,
+                    .alone = g->values[value].shared,
+                    .expert = is_expert(g, g->values[value].name)};
 }
 
-/* Parameters of a stage follow one another. */
-static bool find_buffers(plim_arena *a, const plim_graph *g, const placed *p, uint32_t n,
+/* Moves experts behind all else, in the order in which they are.  Returns where they begin. */
+static uint32_t part_experts(placed *p, uint32_t first, uint32_t end, placed *room)
+{
+    uint32_t to = first, n = 0;
+    for (uint32_t i = first; i < end; i++)
+        if (p[i].expert)
+            room[n++] = p[i];
+        else
+            p[to++] = p[i];
+    memcpy(p + to, room, n * sizeof *p);
+    return to;
+}
+
+/* Parameters of a stage follow one another; its experts are put last. */
+static bool find_buffers(plim_arena *a, const plim_graph *g, placed *p, uint32_t n,
                          buffers **out, uint32_t *n_out)
 {
     uint32_t chunks = PLIM_MAX(g->n_chunks, 1u), at = 0;
-    *n_out = chunks;
-    *out = PLIM_NEW_N(a, buffers, chunks);
-    for (uint32_t k = 0; *out && k < chunks; k++) {
+    placed *room = PLIM_NEW_N(a, placed, (uint64_t)n + 1);
+    *n_out = 0;
+    *out = PLIM_NEW_N(a, buffers, 2 * (uint64_t)chunks);
+    if (!*out || !room)
+        return false;
+    for (uint32_t k = 0; k < chunks; k++) {
         plim_str path = chunks > 1 ? g->scopes[g->chunks[k].scope].path : PLIM_STR("");
-        (*out)[k].first = at;
+        uint32_t first = at;
         while (at < n && (!path.n || plim_name_within(g->values[p[at].value].name, path)))
             at++;
-        (*out)[k].end = at;
+        uint32_t experts = part_experts(p, first, at, room);
+        (*out)[(*n_out)++] = (buffers){.stage = k, .first = first, .end = experts};
+        if (experts < at)
+            (*out)[(*n_out)++] =
+                (buffers){.stage = k, .experts = true, .first = experts, .end = at};
     }
-    return *out != NULL;
+    return true;
 }
 
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
                          uint64_t *kind)
 {
-    int64_t all = plim_share_data_parts(s), parts = count_parts(s);
+    int64_t all = plim_share_data_parts(s);
     uint32_t n = 0, n_buffers;
     buffers *b;
     if (plim_strategy_number(&s->strategy, "use_distributed_optimizer") <= 0)
@@ -161,9 +213,11 @@ static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s
     if (!find_buffers(a, g, p, n, &b, &n_buffers))
         return false;
     for (int64_t k = 0; k < all; k++) {
-        for (uint32_t i = 0; i < n_buffers; i++)
-            lay_out(p + b[i].first, b[i].end - b[i].first, bucket_size(s, i), (uint64_t)parts,
-                    (uint64_t)(k % parts));
+        for (uint32_t i = 0; i < n_buffers; i++) {
+            place at = divide_place(s, place_of(g, s, k, b[i].experts));
+            lay_out(p + b[i].first, b[i].end - b[i].first, bucket_size(s, &b[i]),
+                    (uint64_t)at.of, (uint64_t)at.at);
+        }
         for (uint32_t i = 0; i < n; i++)
             kind[k] = plim_share_mix(kind[k], p[i].last - p[i].first);
     }
@@ -194,9 +248,10 @@ static void make_buffers(plim_shared *x, uint32_t k)
     buffers *b = &z->b[k];
     placed *p = z->p + b->first;
     uint32_t n = b->end - b->first;
-    int64_t parts = count_parts(x->share);
-    uint64_t numel = z->distributed ? lay_out(p, n, bucket_size(x->share, k), (uint64_t)parts,
-                                              (uint64_t)(plim_share_part(x) % parts))
+    place at =
+        divide_place(x->share, place_of(x->g, x->share, plim_share_part(x), b->experts));
+    uint64_t numel = z->distributed ? lay_out(p, n, bucket_size(x->share, b), (uint64_t)at.of,
+                                              (uint64_t)at.at)
                                     : lay_out_whole(p, n);
     if (z->distributed)
         b->params = plim_share_flat(x, "parameters", PLIM_CAT_PARAMETER, z->dtype, numel);
@@ -256,7 +311,16 @@ static bool check_instances(plim_shared *x)
 {
     const plim_share *s = x->share;
     double n = plim_strategy_number(&s->strategy, "num_distributed_optimizer_instances");
-    if ((double)(count_parts(s) * (int64_t)n) == (double)plim_share_data_parts(s))
+    place all = place_of(x->g, s, 0, false);
+    int64_t cards = PLIM_MAX(x->g->expert_ranks, 1) * PLIM_MAX(x->g->expert_parts, 1);
+    if (all.of * s->size[PLIM_AXIS_tp] % cards) {
+        plim_m_fail(x->m, PLIM_EUSAGE,
+                    "experts are shared out among %" PRId64
+                    " cards, which do not divide the %" PRId64 " cards of a stage",
+                    cards, all.of * s->size[PLIM_AXIS_tp]);
+        return false;
+    }
+    if ((double)(divide_place(s, all).of * (int64_t)n) == (double)all.of)
         return true;
     plim_m_fail(x->m, PLIM_EUSAGE,
                 "strategy megatron: 'num_distributed_optimizer_instances' divides the %" PRId64

@@ -88,6 +88,7 @@ const scenario scenarios[] = {
     {"sharded/model.safetensors.index.json", "", ask_info, NULL},
     {"mix_214.pth", "", ask_info, NULL},
     {"pretrain_gpt.sh", "", ask_info, NULL},
+    {"pretrain_moe.sh", "dp=4 gpu=h100", ask_estimate, NULL},
     {"ties.tape", "", NULL, NULL},
     {"snapshots/mid_run.pickle", "", NULL, NULL},
     {"traces/oom.json", "", NULL, NULL},

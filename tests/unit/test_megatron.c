@@ -72,7 +72,16 @@ static const struct {
      "number of heads, 128"},
     {"too many layers", SMALL "--num-layers 5000", PLIM_ERANGE, "the limit is 1024"},
     {"two types", SMALL "--fp16 --bf16", PLIM_EFORMAT, "exclude each other"},
-    {"experts", SMALL "--num-experts 8", PLIM_EUNSUPPORTED, "--num-experts is not simulated"},
+    {"experts with biases", SMALL "--num-experts 8", PLIM_EUNSUPPORTED,
+     "--disable-bias-linear"},
+    {"more routes than experts", SMALL "--num-experts 2 --moe-router-topk 3", PLIM_EFORMAT,
+     "--moe-router-topk is 3 of 2 experts"},
+    {"too many experts", SMALL "--num-experts 5000", PLIM_ERANGE, "the limit is 512"},
+    {"shared experts", SMALL "--num-experts 8 --moe-shared-expert-intermediate-size 64",
+     PLIM_EUNSUPPORTED, "--moe-shared-expert-intermediate-size is not simulated"},
+    {"a dispatcher that is not known",
+     SMALL "--num-experts 8 --moe-token-dispatcher-type flex", PLIM_EUNSUPPORTED,
+     "--moe-token-dispatcher-type flex"},
     {"a norm that is not known", SMALL "--normalization L1", PLIM_EUNSUPPORTED,
      "--normalization L1"},
     {"heads in groups of different size", SMALL "--group-query-attention --num-query-groups 3",
@@ -154,6 +163,40 @@ static void test_formula(void **state)
     assert_int_equal(sum, formula(4, 64, 128, 32) + SHARED);
 }
 
+/* ---- experts ---------------------------------------------------------------------------------- */
+
+#define MIXTURE SMALL "--num-experts 8 --disable-bias-linear --moe-ffn-hidden-size 96 "
+
+/* Of l layers: attention, norms, the router, and e experts of two weights each. */
+static uint64_t mixture(uint64_t e, uint64_t ffn, uint64_t h)
+{
+    return 2 * (4 * h * h + 4 * h + 8 * h + e * 2 * h * ffn) + (128 + 32) * h + 2 * h;
+}
+
+static void test_experts(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {MIXTURE, MIXTURE "--moe-grouped-gemm",
+                                        MIXTURE "--moe-token-dispatcher-type alltoall"};
+    for (size_t i = 0; i < PLIM_COUNT(texts); i++) {
+        assert_int_equal(count_parameters(texts[i], (plim_rank_part){0}), mixture(8, 96, 64));
+        assert_int_equal(count_parameters(texts[i], (plim_rank_part){.experts = 4}),
+                         mixture(2, 96, 64));
+    }
+    /* the features of each expert are divided as the other weights are, unless told */
+    uint64_t half = count_parameters(MIXTURE, (plim_rank_part){.weights = 2, .experts = 2}),
+             whole = count_parameters(MIXTURE "--expert-tensor-parallel-size 1",
+                                      (plim_rank_part){.weights = 2, .experts = 2});
+    assert_int_equal(whole - half, 2 * 4 * 2 * 64 * 48);
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph g;
+    plim_err err = PLIM_ERR_INIT;
+    const plim_binding bind = {.part = {.experts = 3}};
+    assert_int_equal(build(&a, &g, MIXTURE, &bind, &err), PLIM_EUSAGE);
+    assert_non_null(strstr(err.msg, "3 cards do not divide the 8 experts"));
+    plim_arena_free(&a);
+}
+
 /* ---- attention to the keys of all ---------------------------------------------------------- */
 
 static void test_contexts(void **state)
@@ -193,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_texts), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_formula), cmocka_unit_test(test_contexts)};
+        cmocka_unit_test(test_formula), cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_experts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  *     mg_args.def    the arguments
  *     mg_args.c      reads them from a shell script or a YAML file
  *     mg_gpt.c       the model
+ *     mg_moe.c       its mixtures of experts
  *     mg_importer.c  what the arguments mean for it, and the importer
  *
  * A rank has a part of the weights, and with pipelines one stage or several: the model is built as
@@ -36,11 +37,16 @@ typedef struct plim_mg_rank {
     int64_t batch, seq;                /* seq: of this rank's part of the tokens */
     int64_t contexts;                  /* parts of the tokens */
     int64_t heads, groups, ffn, vocab; /* of this rank */
+    int64_t expert_cards,
+        expert_parts;   /* that share out the experts, and the features of each */
+    int64_t expert_ffn; /* of an expert, on this rank */
     plim_rank_part part;
     bool infer;
     int64_t (*layers)(const struct plim_mg_rank *r, int64_t chunk); /* of one of its stages */
 } plim_mg_rank;
 
+/* A layer of experts, of x of [sequence, batch, features]; te: modules of Transformer Engine. */
+uint32_t plim_mg_moe(plim_nn *n, const plim_mg_rank *r, bool te, uint32_t x);
 plim_status plim_mg_build(plim_graph *g, const plim_mg_rank *r, plim_err *err);
 
 #endif

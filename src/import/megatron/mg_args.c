@@ -23,7 +23,20 @@ static const struct row {
 static const struct refusal {
     const char *name, *unless;
 } refusals[] = {
-    {"num-experts", "1"},
+    {"moe-layer-freq", "1"},
+    {"moe-shared-expert-intermediate-size", NULL},
+    {"moe-latent-size", NULL},
+    {"moe-expert-capacity-factor", NULL},
+    {"moe-router-score-function", "softmax"},
+    {"moe-router-num-groups", NULL},
+    {"moe-router-enable-expert-bias", "false"},
+    {"moe-router-fusion", "false"},
+    {"moe-permute-fusion", "false"},
+    {"moe-z-loss-coeff", "0"},
+    {"moe-input-jitter-eps", NULL},
+    {"moe-apply-probs-on-input", "false"},
+    {"moe-use-legacy-grouped-gemm", "false"},
+    {"use-transformer-engine-op-fuser", "false"},
     {"multi-latent-attention", "false"},
     {"mtp-num-layers", "0"},
     {"fp8-format", NULL},

@@ -290,7 +290,11 @@ static uint32_t add_layer(builder *b, int64_t i, uint32_t x)
     y = add_attention(b, y, &bias);
     x = add_residual(b, y, bias, x);
     y = add_norm(b, "pre_mlp_layernorm", x);
-    y = add_mlp(b, y, &bias);
+    if (b->c.experts) {
+        y = plim_mg_moe(n, b->r, b->te, y);
+        bias = PLIM_NONE;
+    } else
+        y = add_mlp(b, y, &bias);
     x = add_residual(b, y, bias, x);
     plim_nn_leave(n);
     return x;
@@ -392,8 +396,12 @@ static uint32_t add_loss(builder *b, uint32_t logits, uint32_t labels, uint32_t 
 static void add_buffer(builder *b)
 {
     int64_t scores = b->te ? 0 : b->batch * b->r->heads * b->seq * b->seq,
-            gathered = b->divided ? b->batch * b->seq * b->c.hidden : 0,
-            size = PLIM_MAX(scores, gathered);
+            tokens = b->batch * b->seq, gathered = b->divided ? tokens * b->c.hidden : 0,
+            cards = b->r->expert_cards * b->r->expert_parts, size = PLIM_MAX(scores, gathered);
+    if (b->c.experts && cards > 1 && plim_str_is(b->c.dispatcher, "allgather"))
+        size =
+            PLIM_MAX(size, plim_dim_mul(tokens / (b->divided ? b->r->part.weights : 1) * cards,
+                                        b->c.hidden));
     b->buffer =
         size ? plim_nn_temporary_buffer(&b->n, "mpu", b->n.dtype, INTS(size)) : PLIM_NONE;
 }

@@ -42,7 +42,32 @@ static plim_status complete_args(plim_mg_args *c, plim_err *err)
     if (c->rotary)
         c->position = PLIM_STR("rope");
     c->softmax_fp32 |= c->layer_scaling;
+    if (c->experts == 1) /* an MLP like any other */
+        c->experts = 0;
+    if (!c->moe_ffn)
+        c->moe_ffn = c->ffn;
     return PLIM_OK;
+}
+
+static plim_status check_experts(const plim_mg_args *c, plim_err *err)
+{
+    enum { MOST_EXPERTS = 512 };
+    if (!c->experts)
+        return PLIM_OK;
+    if (c->experts > MOST_EXPERTS)
+        return plim_fail(err, PLIM_ERANGE, 0, "--num-experts is %" PRId64 ", the limit is %d",
+                         c->experts, (int)MOST_EXPERTS);
+    if (!c->top_k || c->top_k > c->experts)
+        return plim_fail(err, PLIM_EFORMAT, 0,
+                         "--moe-router-topk is %" PRId64 " of %" PRId64 " experts", c->top_k,
+                         c->experts);
+    if (!c->no_bias)
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "experts with biases are not simulated: --disable-bias-linear");
+    return c->grouped_gemm && plim_str_is(c->impl, "local")
+               ? plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                           "--moe-grouped-gemm is simulated with Transformer Engine")
+               : PLIM_OK;
 }
 
 static plim_status check_words(const plim_mg_args *c, plim_err *err)
@@ -56,6 +81,9 @@ static plim_status check_words(const plim_mg_args *c, plim_err *err)
         {"normalization", c->norm, {"LayerNorm", "RMSNorm"}},
         {"transformer-impl", c->impl, {"transformer_engine", "local"}},
         {"optimizer", c->optimizer, {"adam", "sgd"}},
+        {"moe-token-dispatcher-type", c->dispatcher, {"allgather", "alltoall"}},
+        {"moe-router-load-balancing-type", c->balancing, {"sinkhorn", "aux_loss", "none"}},
+        {"moe-router-dtype", c->router_type, {"fp32", "none"}},
     };
     for (size_t i = 0; i < PLIM_COUNT(words); i++) {
         size_t k = 0;
@@ -131,6 +159,25 @@ static plim_status divide_number(const plim_mg_rank *r, int64_t n, const char *w
                            r->part.weights, n, what);
 }
 
+/* Of the experts, and of the features of each. */
+static plim_status divide_experts(plim_mg_rank *r, plim_err *err)
+{
+    const plim_mg_args *c = &r->c;
+    r->expert_cards = PLIM_MAX(r->part.experts, 1);
+    r->expert_parts = c->etp ? c->etp : r->part.weights;
+    r->expert_ffn = c->moe_ffn / r->expert_parts;
+    if (c->experts % r->expert_cards)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "ep: %" PRId64 " cards do not divide the %" PRId64 " experts",
+                         r->expert_cards, c->experts);
+    return c->moe_ffn % r->expert_parts
+               ? plim_fail(err, PLIM_EUSAGE, 0,
+                           "%" PRId64 " cards do not divide the %" PRId64
+                           " features of an expert",
+                           r->expert_parts, c->moe_ffn)
+               : PLIM_OK;
+}
+
 /* A vocabulary is padded to a multiple for each card.  src: vocab_utils.py */
 static plim_status divide_sizes(plim_mg_rank *r, plim_err *err)
 {
@@ -148,6 +195,8 @@ static plim_status divide_sizes(plim_mg_rank *r, plim_err *err)
         st = divide_number(r, padded, "tokens of the vocabulary", &r->vocab, err);
     if (!st && r->part.sequence)
         st = divide_number(r, r->seq, "tokens of a sequence", &tokens, err);
+    if (!st && c->experts)
+        st = divide_experts(r, err);
     if (!st && r->heads % r->groups)
         st = plim_fail(err, PLIM_EFORMAT, 0,
                        "%" PRId64 " heads are no multiple of %" PRId64 " groups", c->heads,
@@ -221,6 +270,8 @@ static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg
         st = complete_args(&r->c, err);
     if (!st)
         st = check_words(&r->c, err);
+    if (!st)
+        st = check_experts(&r->c, err);
     if (!st)
         st = check_layers(r, err);
     if (!st)
@@ -306,6 +357,8 @@ static void print_settings(plim_buf *out, const plim_mg_args *c, const plim_give
         plim_buf_printf(out, ";tp=%" PRId64, c->tp);
     if (c->cp > 1)
         plim_buf_printf(out, ";cp=%" PRId64, c->cp);
+    if (c->ep > 1 && c->experts > 1)
+        plim_buf_printf(out, ";ep=%" PRId64, c->ep);
     if ((given->tp ? given->tp : c->tp) > 1 && c->sequence_parallel)
         plim_buf_puts(out, ";sequence_parallel=true");
     print_pipeline(out, c, given);
@@ -345,6 +398,10 @@ static plim_status megatron_read(plim_graph *g, const plim_source *s, const plim
     g->batch = r.batch;
     g->seq = r.seq * r.contexts;
     g->seq_max = plim_str_is(r.c.position, "learned_absolute") ? r.c.positions : 0;
+    if (r.c.experts) {
+        g->expert_ranks = r.expert_cards;
+        g->expert_parts = r.expert_parts;
+    }
     g->format = PLIM_STR("Megatron-LM arguments");
     g->producer = PLIM_STR("Megatron-LM d98e8a64, megatron-core 0.16");
     g->model_type = PLIM_STR("megatron_gpt");

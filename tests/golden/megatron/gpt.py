@@ -31,6 +31,16 @@ PARTS = ["", "--sequence-parallel", "--sequence-parallel --position-embedding-ty
          "--untie-embeddings-and-output-weights --use-distributed-optimizer --overlap-grad-reduce --deterministic-mode",
          "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
          "--group-query-attention --num-query-groups 4 --qk-layernorm --sequence-parallel"]
+EXPERTS = "--num-experts 4 --disable-bias-linear --sequence-parallel"
+SINKHORN = f"{EXPERTS} --moe-router-load-balancing-type sinkhorn --moe-router-topk 1"
+MIXTURES = [(1, 0, SINKHORN), (1, 0, f"{EXPERTS} --moe-aux-loss-coeff 0.01"), (2, 1, f"{SINKHORN} --expert-model-parallel-size 2"),
+            (1, 0, f"{EXPERTS} --swiglu --no-bias-swiglu-fusion --moe-router-dtype fp32"),
+            (4, 3, f"{SINKHORN} --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --use-distributed-optimizer"),
+            (4, 0, f"{EXPERTS} --expert-model-parallel-size 4 --tensor-model-parallel-size 2 --expert-tensor-parallel-size 1"),
+            (8, 5, f"{EXPERTS} --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --use-distributed-optimizer --deterministic-mode"),
+            (4, 2, f"{EXPERTS} --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --moe-token-dispatcher-type alltoall"),
+            (4, 1, f"{EXPERTS} --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall --moe-ffn-hidden-size 1024 --swiglu --no-bias-swiglu-fusion"),
+            (2, 0, f"{EXPERTS} --expert-model-parallel-size 2 --moe-router-dtype fp32 --moe-aux-loss-coeff 0.01")]
 STAGES = "--num-layers 8 --seq-length 256 --micro-batch-size 4"
 
 
@@ -53,6 +63,9 @@ def cases():
                     "--position-embedding-type rope --no-rope-fusion --recompute-granularity full --recompute-method block --recompute-num-layers 1")]
     rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 --sequence-parallel --global-batch-size 32 --use-distributed-optimizer {more}".strip())
              for rank in (0, 5) for more in ("", "--recompute-granularity full --recompute-method block --recompute-num-layers 2")]
+    rows += [(world, rank, f"{SIZES} --bf16 {more}") for world, rank, more in MIXTURES]
+    rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 {SINKHORN} --expert-model-parallel-size 2 --global-batch-size 32")
+             for rank in (0, 7)]
     return rows
 
 

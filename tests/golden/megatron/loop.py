@@ -1,7 +1,8 @@
 """Three iterations of Megatron-LM's pretrain_gpt.py with megatron-core's own code and layers ("local"): loop.py ARGUMENTS
 
 The arguments have the names and defaults of Megatron-LM's.  In the place of what Transformer Engine or apex would give are
-PyTorch's fused AdamW and, with sequence parallelism, PyTorch's norms, which megatron-core's wrapper refuses.
+PyTorch's fused AdamW, with sequence parallelism PyTorch's norms, which megatron-core's wrapper refuses, and for the router of experts a
+product of PyTorch beside a workspace.  On a pretend GPU no routes are computed: every expert is told that it has as many tokens.
 """
 import argparse
 import dataclasses
@@ -26,6 +27,7 @@ from megatron.core.rerun_state_machine import get_rerun_state_machine  # noqa: E
 from megatron.core.utils import get_attr_wrapped_model  # noqa: E402
 from megatron.core.transformer import TransformerConfig, torch_norm  # noqa: E402
 from megatron.core.transformer.module import Float16Module  # noqa: E402
+from megatron.core.transformer.moe import moe_utils, token_dispatcher  # noqa: E402
 
 ITERATIONS = 3
 
@@ -35,12 +37,13 @@ def parse():
     for name in ("num-layers", "hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings", "micro-batch-size",
                  "vocab-size"):
         parser.add_argument("--" + name, type=int, required=True)
-    for name in ("ffn-hidden-size", "kv-channels", "global-batch-size", "num-layers-per-virtual-pipeline-stage"):
+    for name in ("ffn-hidden-size", "kv-channels", "global-batch-size", "num-layers-per-virtual-pipeline-stage", "num-experts",
+                 "moe-ffn-hidden-size", "expert-tensor-parallel-size"):
         parser.add_argument("--" + name, type=int)
     for name, default in (("num-query-groups", 1), ("make-vocab-size-divisible-by", 128), ("tensor-model-parallel-size", 1),
-                          ("pipeline-model-parallel-size", 1)):
+                          ("pipeline-model-parallel-size", 1), ("expert-model-parallel-size", 1), ("moe-router-topk", 2)):
         parser.add_argument("--" + name, type=int, default=default)
-    for name, default in (("attention-dropout", 0.1), ("hidden-dropout", 0.1), ("clip-grad", 1.0)):
+    for name, default in (("attention-dropout", 0.1), ("hidden-dropout", 0.1), ("clip-grad", 1.0), ("moe-aux-loss-coeff", 0.0)):
         parser.add_argument("--" + name, type=float, default=default)
     for name in ("group-query-attention", "untie-embeddings-and-output-weights", "swiglu", "qk-layernorm", "bf16", "fp16",
                  "attention-softmax-in-fp32", "sequence-parallel", "use-distributed-optimizer", "overlap-grad-reduce",
@@ -54,6 +57,9 @@ def parse():
     parser.add_argument("--disable-bias-linear", action="store_false", dest="add_bias_linear")
     parser.add_argument("--position-embedding-type", choices=["learned_absolute", "rope", "none"], default="learned_absolute")
     parser.add_argument("--normalization", choices=["LayerNorm", "RMSNorm"], default="LayerNorm")
+    parser.add_argument("--moe-token-dispatcher-type", choices=["allgather", "alltoall"], default="allgather")
+    parser.add_argument("--moe-router-load-balancing-type", choices=["sinkhorn", "aux_loss", "none"], default="aux_loss")
+    parser.add_argument("--moe-router-dtype", choices=["fp32"])
     parser.add_argument("--transformer-impl", choices=["local"], required=True)
     return derive(parser.parse_args())
 
@@ -63,6 +69,8 @@ def derive(args):
     data_parallel_size = dist.get_world_size() // (args.tensor_model_parallel_size * args.pipeline_model_parallel_size)
     args.global_batch_size = args.global_batch_size or args.micro_batch_size * data_parallel_size
     init_num_microbatches_calculator(dist.get_rank(), None, args.global_batch_size, args.micro_batch_size, data_parallel_size)
+    args.num_moe_experts = args.num_experts
+    args.moe_ffn_hidden_size = args.moe_ffn_hidden_size or None
     args.kv_channels = args.kv_channels or args.hidden_size // args.num_attention_heads
     args.ffn_hidden_size = args.ffn_hidden_size or (int(4 * args.hidden_size * 2 / 3 / 64) * 64 if args.swiglu else 4 * args.hidden_size)
     args.num_query_groups = args.num_query_groups if args.group_query_attention else None
@@ -101,10 +109,52 @@ def allow_sequence_parallel_norms():
     torch_norm.WrappedTorchNorm.__new__ = marked
 
 
+def as_transformer_engine(weight, x, dtype, layout, bias=None, grad=False, kept=[]):
+    """What general_gemm() of Transformer Engine makes: a result, and a workspace that is kept."""
+    if not kept:
+        kept.append(torch.empty(32 << 20, dtype=torch.uint8, device=x.device))
+    columns = {"TN": weight.shape[0], "NN": weight.shape[-1], "NT": weight.shape[-1]}[layout]
+    return [torch.empty(*(x.shape[-1:] if layout == "NT" else x.shape[:-1]), columns, dtype=dtype, device=x.device)]
+
+
+class MaskedSelect(torch.autograd.Function):
+    """Of as many elements as even routes select."""
+
+    @staticmethod
+    def forward(ctx, x, mask, rows):
+        ctx.save_for_backward(x, mask)
+        return x.new_empty(rows)
+
+    @staticmethod
+    def backward(ctx, _):
+        return torch.zeros_like(ctx.saved_tensors[0]), None, None
+
+
+def route_evenly(args):
+    """All that the host reads of the routes are these sizes."""
+    k, experts, ep = args.moe_router_topk, args.num_experts, args.expert_model_parallel_size
+    local, etp = experts // ep, args.expert_tensor_parallel_size or args.tensor_model_parallel_size
+    tokens = args.seq_length * args.micro_batch_size // (args.tensor_model_parallel_size if args.sequence_parallel else 1)
+    each = tokens * k * etp // local  # rows of an expert
+    moe_utils.te_general_gemm = as_transformer_engine
+    torch.Tensor.masked_select = lambda x, mask: MaskedSelect.apply(x, mask, mask.numel() * k // experts)
+    read = torch.Tensor.tolist
+    torch.Tensor.tolist = lambda x: [each] * local if x.shape == (local,) and x.device.type == "cpu" else read(x)
+
+    def told(self, point, tokens_per_expert):
+        self.input_splits = self.output_splits = [tokens * k // ep] * ep
+        self.output_splits_tp = torch.full((etp,), tokens * k, device="cpu")
+        if self.num_local_experts > 1:
+            self.num_global_tokens_per_local_expert = torch.full((etp * ep, local), tokens * k // experts, device="cpu")
+        return torch.full((local,), each, device="cpu")
+
+    token_dispatcher.MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize = told
+
+
 def make_stage(args, config, vp_stage):
     """One of the model's stages that this rank has, as model_provider() makes it."""
     return GPTModel(
-        config, get_gpt_layer_local_spec(qk_layernorm=args.qk_layernorm, normalization=args.normalization),
+        config, get_gpt_layer_local_spec(num_experts=args.num_experts, qk_layernorm=args.qk_layernorm, normalization=args.normalization),
         args.padded_vocab_size, args.max_position_embeddings,
         pre_process=mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp_stage),
         post_process=mpu.is_pipeline_last_stage(ignore_virtual=False, vp_stage=vp_stage), parallel_output=True,
@@ -216,7 +266,11 @@ def main():
     dist.init_process_group("nccl")
     args = parse()
     torch.use_deterministic_algorithms(args.deterministic_mode)
-    mpu.initialize_model_parallel(args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size)
+    mpu.initialize_model_parallel(args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size,
+                                  expert_model_parallel_size=args.expert_model_parallel_size,
+                                  expert_tensor_parallel_size=args.expert_tensor_parallel_size)
+    if args.num_experts:
+        route_evenly(args)
     tensor_parallel.model_parallel_cuda_manual_seed(1234)
     if args.sequence_parallel:
         allow_sequence_parallel_norms()
