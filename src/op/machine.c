@@ -413,6 +413,25 @@ void plim_m_set_attribute(plim_machine *m, plim_str name, plim_t t)
     plim_m_drop(m, old);
 }
 
+void plim_m_defer(plim_machine *m, plim_t t)
+{
+    if (m->st || m->stopped)
+        return;
+    if (!PLIM_PUSH_ROOM(m->arena, m->deferred, m->n_deferred, m->cap_deferred)) {
+        plim_m_oom(m);
+        return;
+    }
+    m->deferred[m->n_deferred++] = plim_m_ref(m, t);
+}
+
+uint32_t plim_m_deferred(const plim_machine *m) { return m->n_deferred; }
+
+void plim_m_catch_up(plim_machine *m)
+{
+    while (m->n_deferred)
+        plim_m_drop(m, m->deferred[--m->n_deferred]);
+}
+
 plim_t plim_m_alias(plim_machine *m, plim_t t, const plim_meta *meta)
 {
     if (m->st)

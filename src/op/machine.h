@@ -131,6 +131,10 @@ plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
 plim_t plim_m_kept(plim_machine *m, plim_str key, const plim_meta *meta);
 /* Holds t, as an attribute of that name of some Python object does, until another one takes its place. */
 void plim_m_set_attribute(plim_machine *m, plim_str name, plim_t t);
+/* Holds t for work that is put off, until plim_m_catch_up; how many tensors are held so. */
+void plim_m_defer(plim_machine *m, plim_t t);
+uint32_t plim_m_deferred(const plim_machine *m);
+void plim_m_catch_up(plim_machine *m);
 /* cuDNN tries its plans, unless it has for this key in this thread: for a moment, it may take
  * all memory that is free; then PyTorch empties the cache. */
 void plim_m_search(plim_machine *m, plim_str key);

@@ -111,6 +111,8 @@ struct plim_machine {
         plim_t t;
     } * kept, *attribute; /* plim_m_kept, plim_m_set_attribute */
     uint32_t n_kept, cap_kept, n_attributes, cap_attributes;
+    plim_t *deferred; /* plim_m_defer */
+    uint32_t n_deferred, cap_deferred;
     plim_map searched[2]; /* keys of plim_m_search, likewise */
     uint32_t n_unknown;
     const m_pass *pass;        /* NULL: the usual one */

@@ -78,7 +78,7 @@ void plim_run_megatron_split(plim_call *c)
 
 /* ---- linear -------------------------------------------------------------------------------- */
 
-enum { PARTS, OF_TE, ACCUMULATES }; /* in gnode.i */
+enum { PARTS, OF_TE, ACCUMULATES, DEFERS }; /* in gnode.i */
 
 /* t as a matrix: a view, or one of a copy if there is no such view. */
 static plim_t as_matrix(plim_machine *m, plim_t t)
@@ -122,7 +122,7 @@ static plim_t multiply_matrices(plim_machine *m, bool te, plim_t a, plim_t b)
 static plim_t weight_gradient(plim_machine *m, const plim_gnode *n, plim_t g, plim_t x,
                               plim_t w)
 {
-    if (n->i[ACCUMULATES] && n->i[OF_TE]) {
+    if (n->i[ACCUMULATES]) {
         plim_t unread = plim_m_kept(m, PLIM_STR("unread gradient"), plim_m_meta(m, w));
         return unread ? plim_m_alias(m, unread, plim_m_meta(m, w))
                       : plim_m_outside(m, plim_m_meta(m, w)); /* --workspace off */
@@ -142,6 +142,24 @@ static plim_t gather_input(plim_machine *m, plim_t x, int64_t parts, bool te)
     return parts > 1 && te ? plim_m_empty(m, &full) : plim_m_alias(m, x, &full);
 }
 
+/* Of the head, gradients of the weight may be put off until all micro-batches are through: of the first ones, so many.
+ * What is gathered for them is in two buffers that live for ever. */
+static bool defer_weight(plim_machine *m, const plim_gnode *n, plim_t g)
+{
+    enum { TENSORS = 2 }; /* of each */
+    plim_t x = plim_m_saved(m, n, 0);
+    if (plim_m_deferred(m) / TENSORS >= (uint64_t)n->i[DEFERS])
+        return false;
+    plim_m_defer(m, g);
+    plim_m_defer(m, x);
+    if (n->i[PARTS] > 1) {
+        const plim_meta full = scale_first(plim_m_meta(m, x), n->i[PARTS], 1);
+        plim_m_kept(m, PLIM_STR("mpu_0"), &full);
+        plim_m_kept(m, PLIM_STR("mpu_1"), &full);
+    }
+    return true;
+}
+
 /* All that is made is a variable, until it returns. */
 static void linear_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
@@ -152,7 +170,7 @@ static void linear_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pli
         input = multiply_matrices(m, n->i[OF_TE], g[0], w);
         dx[0] = parts > 1 ? make_scattered(m, input, parts) : plim_m_ref(m, input);
     }
-    if (plim_m_wants(m, n, 1))
+    if (plim_m_wants(m, n, 1) && (!n->i[DEFERS] || !defer_weight(m, n, g[0])))
         dx[1] = weight_gradient(m, n, g[0], x, w);
     if (plim_m_wants(m, n, 2)) {
         plim_t rows = as_matrix(m, g[0]);
@@ -198,6 +216,7 @@ void plim_run_megatron_linear(plim_call *c)
         n->i[PARTS] = plim_arg_int(c, 3, 1);
         n->i[OF_TE] = plim_arg_int(c, 4, 0);
         n->i[ACCUMULATES] = plim_arg_int(c, 5, 0);
+        n->i[DEFERS] = plim_arg_int(c, 6, 0);
     }
     bool mode = plim_m_grad_mode(m);
     plim_m_set_grad_mode(m, false);

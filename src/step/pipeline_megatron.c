@@ -297,6 +297,7 @@ void plim_run_megatron(plim_run *r)
         run_interleaved(r, &it);
     else
         run_plain(r);
+    plim_m_catch_up(r->m);
     plim_shared_reduce(&r->shared);
     r->now = r->held;
 }

@@ -62,7 +62,6 @@ static const struct refusal {
     {"encoder-num-layers", NULL},
     {"language-model-type", NULL},
     {"bert-load", NULL},
-    {"defer-embedding-wgrad-compute", "false"},
     {"no-overlap-p2p-communication", "false"},
     {"overlap-p2p-communication-warmup-flush", "false"},
     {"microbatch-group-size-per-virtual-pipeline-stage", NULL},

@@ -42,12 +42,12 @@ static const char *class_of(const builder *b, const char *te, const char *local)
 }
 
 static uint32_t add_linear(builder *b, uint32_t x, uint32_t weight, uint32_t bias,
-                           bool gathers, bool te)
+                           bool gathers, bool te, int64_t defers)
 {
     return NN_OP(&b->n, "plimsoll.megatron_linear.default", ARG_T("input", x),
                  ARG_T("weight", weight), ARG_MAYBE("bias", bias),
                  ARG_I("parts", gathers ? b->r->part.weights : 1), ARG_I("te", te),
-                 ARG_I("accumulates", !b->c.no_accumulation_fusion));
+                 ARG_I("accumulates", !b->c.no_accumulation_fusion), ARG_I("defers", defers));
 }
 
 /* Rows of the weight are divided.  *bias NULL: it is added; else it is left to the caller. */
@@ -58,7 +58,7 @@ static uint32_t add_column(builder *b, const char *name, uint32_t x, int64_t out
     plim_nn_enter(n, name, class_of(b, "TEColumnParallelLinear", "ColumnParallelLinear"));
     uint32_t w = plim_nn_param(n, "weight", INTS(out, plim_nn_dim(n, x, -1)));
     uint32_t v = biased ? plim_nn_param(n, "bias", INTS(out)) : PLIM_NONE;
-    x = add_linear(b, x, w, bias ? PLIM_NONE : v, b->divided, b->te);
+    x = add_linear(b, x, w, bias ? PLIM_NONE : v, b->divided, b->te, 0);
     if (bias)
         *bias = v;
     plim_nn_leave(n);
@@ -72,7 +72,7 @@ static uint32_t add_row(builder *b, const char *name, uint32_t x, uint32_t *bias
     plim_nn_enter(n, name, class_of(b, "TERowParallelLinear", "RowParallelLinear"));
     uint32_t w = plim_nn_param(n, "weight", INTS(b->c.hidden, plim_nn_dim(n, x, -1)));
     *bias = b->c.no_bias ? PLIM_NONE : plim_nn_param(n, "bias", INTS(b->c.hidden));
-    x = add_linear(b, x, w, PLIM_NONE, false, b->te);
+    x = add_linear(b, x, w, PLIM_NONE, false, b->te, 0);
     if (b->divided)
         x = NN_OP(n, "plimsoll.megatron_scatter.default", ARG_T("self", x),
                   ARG_I("parts", b->r->part.weights));
@@ -372,7 +372,10 @@ static uint32_t add_head(builder *b, uint32_t x, bool has_table)
                      ? plim_nn_param(n, "weight", INTS(b->r->vocab, b->c.hidden))
                      : b->table;
     share_table(b, w);
-    x = add_linear(b, x, w, PLIM_NONE, b->divided, false);
+    /* micro-batches whose gradient of the weight is computed after all others */
+    int64_t most = b->c.deferral_limit ? b->c.deferral_limit : INT32_MAX;
+    x = add_linear(b, x, w, PLIM_NONE, b->divided, false,
+                   b->c.defers && b->r->part.stages > 1 ? most : 0);
     plim_nn_leave(n);
     return x;
 }
