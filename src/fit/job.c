@@ -259,10 +259,32 @@ static plim_status check_megatron(const plim_step_settings *step, const plim_set
     return refuse_untried("a model of Megatron-LM", all, PLIM_COUNT(all), err);
 }
 
-/* Its schedules: micro-batches go through the ranks in groups. */
+/* Its schedules: micro-batches go through the ranks in groups, usually of as many.
+ * src: megatron-core 0.16 pipeline_parallel/schedules.py forward_backward_pipelining_with_interleaving */
+static plim_status check_groups(const plim_share *share, plim_err *err)
+{
+    int64_t ranks = share->size[PLIM_AXIS_pp], n = share->microbatches,
+            group = (int64_t)plim_strategy_number(&share->strategy,
+                                                  "microbatch_group_size_per_vp_stage");
+    if (!group && n % ranks == 0)
+        return PLIM_OK;
+    if (!group)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "schedule interleaved needs a multiple of the %" PRId64
+                         " ranks as number of micro-batches, not %" PRId64,
+                         ranks, n);
+    return group < ranks || group > n || (n % group && n % group < ranks)
+               ? plim_fail(
+                     err, PLIM_EUSAGE, 0,
+                     "groups of %" PRId64 " do not divide %" PRId64
+                     " micro-batches into groups, the last one included, of at least as many as"
+                     " the %" PRId64 " ranks",
+                     group, n, ranks)
+               : PLIM_OK;
+}
+
 static plim_status take_schedule(plim_share *share, int64_t chunks, plim_err *err)
 {
-    int64_t ranks = share->size[PLIM_AXIS_pp], n = share->microbatches;
     bool several = share->schedule == PLIM_SCHEDULE_INTERLEAVED;
     share->schedule = PLIM_SCHEDULE_MEGATRON;
     if (chunks && !several)
@@ -270,12 +292,7 @@ static plim_status take_schedule(plim_share *share, int64_t chunks, plim_err *er
                          "'stages_per_rank' goes with schedule interleaved");
     if (several)
         share->chunks = chunks ? chunks : 2;
-    return several && (n < ranks || n % ranks)
-               ? plim_fail(err, PLIM_EUSAGE, 0,
-                           "schedule interleaved needs a multiple of the %" PRId64
-                           " ranks as number of micro-batches, not %" PRId64,
-                           ranks, n)
-               : PLIM_OK;
+    return several ? check_groups(share, err) : PLIM_OK;
 }
 
 static plim_status check_pipeline(plim_step_settings *step, const plim_settings *s,

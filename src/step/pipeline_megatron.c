@@ -161,20 +161,22 @@ static void run_plain(plim_run *r)
 
 /* ---- several stages a rank --------------------------------------------------------------------------- */
 
-/* Passes of all stages are numbered: groups of micro-batches, as many as ranks, go through all stages of
+/* Passes of all stages are numbered: groups of micro-batches, usually as many as ranks, go through all stages of
  * a rank, forward in their order, backward the other way round. */
 typedef struct interleaved {
     plim_run *r;
     plim_stage *stages;
     uint32_t ranks, at, chunks, n; /* n: micro-batches */
-    uint32_t *received, *graded;   /* by stage: of its micro-batches, so many were received */
+    uint32_t group;              /* of them that go through a stage before the next one runs */
+    bool prefetches;             /* what is received is there before the pass before it runs */
+    uint32_t *received, *graded; /* by stage: of its micro-batches, so many were received */
 } interleaved;
 
 static uint32_t chunk_of(const interleaved *p, uint32_t pass, bool forward, uint32_t *k)
 {
-    uint32_t group = pass / (p->ranks * p->chunks), first = group * p->ranks,
-             size = PLIM_MIN(p->ranks, p->n - first),
-             within = pass - group * p->ranks * p->chunks, chunk = within / size;
+    uint32_t group = pass / (p->group * p->chunks), first = group * p->group,
+             size = PLIM_MIN(p->group, p->n - first),
+             within = pass - group * p->group * p->chunks, chunk = within / size;
     *k = first + within % size;
     return forward ? chunk : p->chunks - 1 - chunk;
 }
@@ -232,18 +234,40 @@ static void free_sent(interleaved *p, uint32_t pass)
     free_output(p->r, &p->stages[chunk], k);
 }
 
+/* A handle of what was waited for last has that tensor to the end: NCCL's holds what it received. */
+static void await_input(interleaved *p, uint32_t pass, names *var)
+{
+    uint32_t k, chunk = chunk_of(p, pass, true, &k);
+    if (pass && (p->at || chunk))
+        bind_name(p->r, &var->input,
+                  plim_m_ref(p->r->m, p->stages[chunk].flights[k].activation));
+}
+
+/* What came last has a name, too. */
+static void name_input(interleaved *p, uint32_t pass, names *var)
+{
+    uint32_t next;
+    bool comes = pass + 1 < p->n * p->chunks && comes_next(p, pass, true, &next);
+    bind_name(
+        p->r, &var->input,
+        comes ? plim_m_ref(p->r->m, p->stages[next].flights[p->received[next] - 1].activation)
+              : 0);
+}
+
 static void warm_up(interleaved *p, uint32_t ahead, names *var)
 {
-    plim_run *r = p->r;
     for (uint32_t i = 0; i < ahead; i++) {
-        uint32_t k, chunk = chunk_of(p, i, true, &k), next;
-        run_forward(r, &p->stages[chunk], k);
-        receive_forward(p, i);
-        bool comes = i + 1 < p->n * p->chunks && comes_next(p, i, true, &next);
-        bind_name(
-            r, &var->input,
-            comes ? plim_m_ref(r->m, p->stages[next].flights[p->received[next] - 1].activation)
-                  : 0);
+        uint32_t k, chunk = chunk_of(p, i, true, &k);
+        bool early = p->prefetches && p->at;
+        if (p->prefetches)
+            await_input(p, i, var);
+        if (early)
+            receive_forward(p, i);
+        run_forward(p->r, &p->stages[chunk], k);
+        if (!early)
+            receive_forward(p, i);
+        if (!p->prefetches)
+            name_input(p, i, var);
         free_sent(p, i);
     }
 }
@@ -251,7 +275,7 @@ static void warm_up(interleaved *p, uint32_t ahead, names *var)
 static void run_interleaved(plim_run *r, interleaved *p)
 {
     uint32_t total = p->n * p->chunks, last = p->chunks - 1,
-             ahead = (p->ranks - p->at - 1) * 2 + last * p->ranks;
+             ahead = (p->ranks - p->at - 1) * 2 + last * p->group;
     names var = {0};
     ahead = PLIM_MIN(ahead, total);
     receive_activation(r, &p->stages[0], p->received[0]++);
@@ -268,8 +292,11 @@ static void run_interleaved(plim_run *r, interleaved *p)
                 receive_forward(p, i + ahead);
         } else if (i && i + ahead == total)
             free_sent(p, total - 1);
+        bool early = p->prefetches && i + ahead >= total && p->at + 1 < p->ranks;
+        if (early && i + 1 < total)
+            receive_backward(p, i);
         act_backward(p, i, &var);
-        if (i + 1 < total)
+        if (!early && i + 1 < total)
             receive_backward(p, i);
     }
     drop_names(r, &var);
@@ -280,18 +307,24 @@ void plim_run_megatron(plim_run *r)
     const plim_share *s = &r->s->share;
     const plim_pipeline *p = r->pipeline;
     plim_batch part = {0};
-    interleaved it = {.r = r,
-                      .stages = p->stages,
-                      .ranks = (uint32_t)s->size[PLIM_AXIS_pp],
-                      .at = (uint32_t)s->at[PLIM_AXIS_pp],
-                      .chunks = p->n,
-                      .n = p->microbatches,
-                      .received = PLIM_NEW_N(r->a, uint32_t, p->n),
-                      .graded = PLIM_NEW_N(r->a, uint32_t, p->n)};
+    interleaved it = {
+        .r = r,
+        .stages = p->stages,
+        .ranks = (uint32_t)s->size[PLIM_AXIS_pp],
+        .at = (uint32_t)s->at[PLIM_AXIS_pp],
+        .chunks = p->n,
+        .n = p->microbatches,
+        .group = (uint32_t)s->size[PLIM_AXIS_pp],
+        .prefetches = plim_strategy_number(&s->strategy, "overlap_p2p_comm_warmup_flush") > 0,
+        .received = PLIM_NEW_N(r->a, uint32_t, p->n),
+        .graded = PLIM_NEW_N(r->a, uint32_t, p->n)};
     if (!it.received || !it.graded) {
         plim_m_oom(r->m);
         return;
     }
+    double group = plim_strategy_number(&s->strategy, "microbatch_group_size_per_vp_stage");
+    if (group >= 1 && group <= p->microbatches)
+        it.group = (uint32_t)group;
     r->now = &part;
     if (p->n > 1)
         run_interleaved(r, &it);

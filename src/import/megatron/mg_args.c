@@ -63,8 +63,6 @@ static const struct refusal {
     {"language-model-type", NULL},
     {"bert-load", NULL},
     {"no-overlap-p2p-communication", "false"},
-    {"overlap-p2p-communication-warmup-flush", "false"},
-    {"microbatch-group-size-per-virtual-pipeline-stage", NULL},
     {"pipeline-model-parallel-layout", NULL},
 };
 

@@ -351,6 +351,10 @@ static void print_settings(plim_buf *out, const plim_mg_args *c, const plim_give
         c->bf16 ? !c->narrow_gradients : c->wide_gradients, c->overlap);
     if (c->instances > 1)
         plim_buf_printf(out, ",num_distributed_optimizer_instances=%" PRId64, c->instances);
+    if (c->group)
+        plim_buf_printf(out, ",microbatch_group_size_per_vp_stage=%" PRId64, c->group);
+    if (c->flush)
+        plim_buf_puts(out, ",overlap_p2p_comm_warmup_flush=1");
     if (c->cublas.n)
         plim_buf_printf(out, ";cublas_workspace=" PLIM_STR_FMT, PLIM_STR_CUT(c->cublas));
     if (c->tp > 1)

@@ -63,6 +63,9 @@ def cases():
                     "--position-embedding-type rope --no-rope-fusion --recompute-granularity full --recompute-method block --recompute-num-layers 1")]
     rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 --sequence-parallel --global-batch-size 32 --use-distributed-optimizer {more}".strip())
              for rank in (0, 5) for more in ("", "--recompute-granularity full --recompute-method block --recompute-num-layers 2")]
+    groups = f"{STAGES} --bf16 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 1 --global-batch-size 40"
+    rows += [(4, rank, f"{groups} --microbatch-group-size-per-virtual-pipeline-stage 5{more}") for rank in (0, 2, 3)
+             for more in ("", " --overlap-p2p-communication-warmup-flush")]
     rows += [(world, rank, f"{SIZES} --bf16 {more}") for world, rank, more in MIXTURES]
     rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 {SINKHORN} --expert-model-parallel-size 2 --global-batch-size 32")
              for rank in (0, 7)]

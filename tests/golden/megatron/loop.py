@@ -38,7 +38,7 @@ def parse():
                  "vocab-size"):
         parser.add_argument("--" + name, type=int, required=True)
     for name in ("ffn-hidden-size", "kv-channels", "global-batch-size", "num-layers-per-virtual-pipeline-stage", "num-experts",
-                 "moe-ffn-hidden-size", "expert-tensor-parallel-size"):
+                 "moe-ffn-hidden-size", "expert-tensor-parallel-size", "microbatch-group-size-per-virtual-pipeline-stage"):
         parser.add_argument("--" + name, type=int)
     for name, default in (("num-query-groups", 1), ("make-vocab-size-divisible-by", 128), ("tensor-model-parallel-size", 1),
                           ("pipeline-model-parallel-size", 1), ("expert-model-parallel-size", 1), ("moe-router-topk", 2)):
@@ -47,7 +47,7 @@ def parse():
         parser.add_argument("--" + name, type=float, default=default)
     for name in ("group-query-attention", "untie-embeddings-and-output-weights", "swiglu", "qk-layernorm", "bf16", "fp16",
                  "attention-softmax-in-fp32", "sequence-parallel", "use-distributed-optimizer", "overlap-grad-reduce",
-                 "overlap-param-gather", "deterministic-mode"):
+                 "overlap-param-gather", "deterministic-mode", "overlap-p2p-communication-warmup-flush"):
         parser.add_argument("--" + name, action="store_true")
     for name in ("bias-gelu-fusion", "bias-swiglu-fusion", "bias-dropout-fusion", "masked-softmax-fusion", "rope-fusion",
                  "gradient-accumulation-fusion", "persist-layer-norm"):
@@ -85,6 +85,8 @@ def derive(args):
         args.num_layers // args.pipeline_model_parallel_size // args.num_layers_per_virtual_pipeline_stage
     args.overlap_p2p_comm = args.virtual_pipeline_model_parallel_size is not None
     args.batch_p2p_comm = not args.overlap_p2p_comm
+    args.overlap_p2p_comm_warmup_flush = args.overlap_p2p_communication_warmup_flush
+    args.microbatch_group_size_per_vp_stage = args.microbatch_group_size_per_virtual_pipeline_stage
     args.grad_reduce_in_fp32, args.check_for_nan_in_grad = args.bf16, True
     args.optimizer, args.lr, args.min_lr = "adam", 1e-4, 0.0
     multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
