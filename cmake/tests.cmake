@@ -214,7 +214,7 @@ if(TARGET plimsoll)
     # Recorded runs of other people's code, and what is predicted for them: the loop that most people of
     # transformers write, peft, generate(), ranks of jobs on several cards, the published table of
     # ZeRO's model states, the buffers of llama.cpp.
-    foreach(script idiom/idiom tune/tune serve/serve share/share share/part share/context share/experts share/stage
+    foreach(script idiom/idiom scaler/scaler tune/tune serve/serve share/share share/part share/context share/experts share/stage
                    share/zero_table share/estimator share/reserved loss/loss llamacpp/llamacpp
                    megatron/gpt)
         get_filename_component(name ${script} NAME)

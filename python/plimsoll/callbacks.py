@@ -63,7 +63,7 @@ def trainer_settings(args: Any) -> Dict[str, Any]:
         raise Unknown("more than one GPU")
     autocast = "bf16" if args.bf16 else "fp16" if args.fp16 else None
     return {"loop": "trainer", "loss": "model", "autocast": autocast, "accumulate": args.gradient_accumulation_steps,
-            "clip": True if args.max_grad_norm else None}
+            "clip": True if args.max_grad_norm else None, "grad_scaler": True if autocast == "fp16" else None}
 
 
 def lightning_settings(trainer: Any) -> Dict[str, Any]:
@@ -75,8 +75,9 @@ def lightning_settings(trainer: Any) -> Dict[str, Any]:
         raise Unknown("more than one GPU")
     if len(trainer.optimizers) != 1:
         raise Unknown(f"{len(trainer.optimizers)} optimizers")
-    return {"loss": "model", "autocast": kinds[str(trainer.precision)], "accumulate": trainer.accumulate_grad_batches,
-            "clip": True if trainer.gradient_clip_val else None}
+    autocast = kinds[str(trainer.precision)]
+    return {"loss": "model", "autocast": autocast, "accumulate": trainer.accumulate_grad_batches,
+            "clip": True if trainer.gradient_clip_val else None, "grad_scaler": True if autocast == "fp16" else None}
 
 
 def machine_settings(torch: Any, device: Any) -> Dict[str, Any]:

@@ -113,6 +113,7 @@ static plim_status read_step(plim_step_settings *step, const plim_settings *s, p
     step->steps = (int)s->steps;
     step->accumulate = (int)s->accumulate;
     step->clip = s->clip;
+    step->grad_scaler = s->grad_scaler;
     step->empty_cache = s->empty_cache;
     step->dtype = read_dtype(s, PLIM_SET_dtype, PLIM_DTYPE_COUNT);
     step->autocast = read_dtype(s, PLIM_SET_autocast, PLIM_F32);
@@ -146,6 +147,26 @@ static plim_status refuse_untried(const char *with, const untried *u, size_t n, 
             return plim_fail(err, PLIM_EUSAGE, 0, "with %s, %s is not simulated", with,
                              u[i].what);
     return PLIM_OK;
+}
+
+/* Of DistributedDataParallel it sees as much as on one card. */
+static plim_status check_scaler(const plim_step_settings *step, plim_err *err)
+{
+    const plim_share *share = &step->share;
+    const plim_strategy *strategy = share->strategy.strategy;
+    bool ddp = !strategy || !strcmp(strategy->name, "ddp");
+    const untried all[] = {{!ddp, "a strategy other than ddp"},
+                           {share->size[PLIM_AXIS_tp] > 1, "tp"},
+                           {share->size[PLIM_AXIS_pp] > 1, "pp"},
+                           {share->size[PLIM_AXIS_cp] > 1, "cp"},
+                           {step->optim.in_backward, "an optimizer that steps in backward"},
+                           {step->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL,
+                            "an optimizer that runs the model"}};
+    if (step->dtype == PLIM_F16)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "GradScaler does not unscale gradients in fp16: with dtype fp32 and "
+                         "autocast fp16 they are in fp32");
+    return refuse_untried("grad_scaler", all, PLIM_COUNT(all), err);
 }
 
 static plim_status check_sequence(const plim_step_settings *step, plim_err *err)
@@ -547,6 +568,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         st = read_step(&job->step, job->settings, err);
     if (!st)
         st = read_share(&job->step, job->settings, divides_itself(job), err);
+    if (!st && job->step.grad_scaler)
+        st = check_scaler(&job->step, err);
     if (!st)
         st = read_sizes(job, job->settings, err);
     if (!st)

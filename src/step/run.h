@@ -3,6 +3,7 @@
 #define PLIM_STEP_RUN_H
 
 #include "core/region.h"
+#include "step/scaler.h"
 #include "step/step.h"
 
 enum { PLIM_RUN_INPUTS = 64, PLIM_RUN_OUTPUTS = 4096 };
@@ -26,6 +27,7 @@ typedef struct plim_run {
     plim_t *leaf; /* what is trained, on this rank: parameters or shards of them */
     uint32_t n_leaves;
     plim_optim_run optim, ema;
+    plim_scaler scaler;
     plim_optim_run *each; /* stepped one by one: of one parameter each; else NULL */
     const plim_loop *loop;
     unsigned keeps;

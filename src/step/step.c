@@ -289,7 +289,7 @@ static void forward_backward(plim_run *r)
     if (r->loop->local_inputs)
         release_batch(r);
     plim_run_mark(r, PLIM_PHASE_BACKWARD, PLIM_STR("loss"));
-    plim_t loss = plim_shared_loss(&r->shared, r->loss);
+    plim_t loss = plim_scaler_scale(&r->scaler, plim_shared_loss(&r->shared, r->loss));
     plim_m_backward(r->m, loss, 0, plim_run_visit, r);
     plim_shared_returned(&r->shared);
     plim_m_drop(r->m, loss);
@@ -342,8 +342,10 @@ static void run_passes(plim_run *r)
     (r->pipeline ? plim_run_pipeline : run_batches)(r);
     if (!r->s->optim.in_backward)
         mark_optimizer(r);
-    if (!plim_shared_step(&r->shared) && r->s->clip)
+    if (!plim_shared_step(&r->shared) && r->s->clip) {
+        plim_scaler_unscale(&r->scaler, &r->optim);
         plim_optim_clip(&r->optim);
+    }
 }
 
 static uint64_t tensor_bytes(const plim_run *r, plim_t t)
@@ -399,6 +401,7 @@ static void step_in_backward(void *ud, plim_t leaf)
 static void step_optimizer(plim_run *r)
 {
     bool parts = r->each != NULL;
+    plim_scaler_begin_step(&r->scaler, &r->optim);
     for (uint32_t i = 0; i < (parts ? r->optim.n : 1); i++) {
         plim_optim_run *o = parts ? &r->each[i] : &r->optim;
         if (parts)
@@ -408,6 +411,7 @@ static void step_optimizer(plim_run *r)
         if (parts)
             plim_shared_part_end(&r->shared, i);
     }
+    plim_scaler_update(&r->scaler);
 }
 
 static void train_step(plim_run *r)
@@ -486,6 +490,7 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
             make_ema(&r);
         make_optimizer(&r);
     }
+    r.scaler = (plim_scaler){.on = s->grad_scaler, .m = r.m};
     r.ledger = (plim_ledger){.arena = a, .graph = g};
     if (plim_share_exchanges(&s->share))
         r.ledger.untimed = "how long the cards exchange data is not known";

@@ -24,6 +24,7 @@ typedef enum plim_loss_kind {
 typedef struct plim_step_settings {
     bool infer;
     bool clip;             /* clip_grad_norm_ before each optimizer step */
+    bool grad_scaler;      /* torch.amp.GradScaler around the backward pass and the step */
     bool empty_cache;      /* torch.cuda.empty_cache() after each step */
     bool zero_grad_keeps;  /* zero_grad(set_to_none=False): zeros, not None */
     int accumulate;        /* forward and backward passes per step */

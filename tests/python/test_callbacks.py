@@ -81,7 +81,8 @@ class Settings(unittest.TestCase):
     def test_trainer(self):
         plain = dict(world_size=1, n_gpu=1, bf16=False, fp16=False, gradient_accumulation_steps=4, max_grad_norm=1.0)
         self.assertEqual(callbacks.trainer_settings(SimpleNamespace(**plain)), {
-            "loop": "trainer", "loss": "model", "autocast": None, "accumulate": 4, "clip": True})
+            "loop": "trainer", "loss": "model", "autocast": None, "accumulate": 4, "clip": True, "grad_scaler": None})
+        self.assertTrue(callbacks.trainer_settings(SimpleNamespace(**{**plain, "fp16": True}))["grad_scaler"])
         for change in ({"world_size": 2}, {"torch_compile": True}, {"deepspeed": "x"}, {"label_smoothing_factor": 0.1}):
             with self.assertRaises(callbacks.Unknown):
                 callbacks.trainer_settings(SimpleNamespace(**{**plain, **change}))
@@ -90,7 +91,8 @@ class Settings(unittest.TestCase):
         plain = dict(precision="bf16-mixed", world_size=1, optimizers=[1], accumulate_grad_batches=1,
                      gradient_clip_val=None)
         self.assertEqual(callbacks.lightning_settings(SimpleNamespace(**plain)), {
-            "loss": "model", "autocast": "bf16", "accumulate": 1, "clip": None})
+            "loss": "model", "autocast": "bf16", "accumulate": 1, "clip": None, "grad_scaler": None})
+        self.assertTrue(callbacks.lightning_settings(SimpleNamespace(**{**plain, "precision": "16-mixed"}))["grad_scaler"])
         for change in ({"precision": "bf16-true"}, {"world_size": 2}, {"optimizers": [1, 2]}):
             with self.assertRaises(callbacks.Unknown):
                 callbacks.lightning_settings(SimpleNamespace(**{**plain, **change}))
