@@ -162,10 +162,6 @@ static plim_status check_scaler(const plim_step_settings *step, plim_err *err)
                            {step->optim.in_backward, "an optimizer that steps in backward"},
                            {step->optim.optim->flags & PLIM_OPTIM_RUNS_MODEL,
                             "an optimizer that runs the model"}};
-    if (step->dtype == PLIM_F16)
-        return plim_fail(err, PLIM_EUSAGE, 0,
-                         "GradScaler does not unscale gradients in fp16: with dtype fp32 and "
-                         "autocast fp16 they are in fp32");
     return refuse_untried("grad_scaler", all, PLIM_COUNT(all), err);
 }
 

@@ -49,7 +49,7 @@ void plim_scaler_unscale(plim_scaler *s, plim_optim_run *o)
     for (uint32_t i = 0; (p = plim_optim_next(o, &i));)
         if (plim_m_meta(s->m, p->leaf)->dtype == PLIM_F16) {
             plim_m_fail(
-                s->m, PLIM_EUNSUPPORTED,
+                s->m, PLIM_EUSAGE,
                 "GradScaler does not unscale gradients in fp16: keep parameters in fp32, and use autocast");
             return;
         }
