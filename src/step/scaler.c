@@ -31,6 +31,23 @@ plim_t plim_scaler_scale(plim_scaler *s, plim_t loss)
     return scaled;
 }
 
+/* src: torch 2.13 ATen/native/cuda/AmpKernels.cu, which is built for fp16, fp32 and fp64 */
+static bool takes_gradients(plim_scaler *s, plim_optim_run *o, bool fp16)
+{
+    const plim_optim_param *p;
+    for (uint32_t i = 0; (p = plim_optim_next(o, &i));) {
+        plim_dtype type = plim_m_meta(s->m, p->leaf)->dtype;
+        if (type != PLIM_BF16 && (fp16 || type != PLIM_F16))
+            continue;
+        plim_m_fail(
+            s->m, PLIM_EUSAGE,
+            "GradScaler does not unscale gradients in %s: what is trained has to be fp32, beside autocast fp16",
+            plim_dtype_name(type));
+        return false;
+    }
+    return true;
+}
+
 /* All gradients in place, by copies of both numbers; that of the second is kept.  Takes them. */
 static void scale_gradients(plim_scaler *s, plim_t inverse, plim_t found)
 {
@@ -43,16 +60,8 @@ static void scale_gradients(plim_scaler *s, plim_t inverse, plim_t found)
 
 void plim_scaler_unscale(plim_scaler *s, plim_optim_run *o)
 {
-    if (!s->on)
+    if (!s->on || !takes_gradients(s, o, false))
         return;
-    const plim_optim_param *p;
-    for (uint32_t i = 0; (p = plim_optim_next(o, &i));)
-        if (plim_m_meta(s->m, p->leaf)->dtype == PLIM_F16) {
-            plim_m_fail(
-                s->m, PLIM_EUSAGE,
-                "GradScaler does not unscale gradients in fp16: keep parameters in fp32, and use autocast");
-            return;
-        }
     plim_t wide = brief_number(s, "inv_scale", PLIM_F64),
            reciprocal = brief_number(s, "inv_scale", PLIM_F64);
     plim_m_drop(s->m, wide);
@@ -72,7 +81,7 @@ void plim_scaler_begin_step(plim_scaler *s, plim_optim_run *o)
             plim_scaler_unscale(s, o);
         return;
     }
-    if (!s->unscaled) {
+    if (!s->unscaled && takes_gradients(s, o, true)) {
         plim_t one = brief_number(s, "inv_scale", PLIM_F32);
         scale_gradients(s, one, brief_number(s, "found_inf", PLIM_F32));
     }

@@ -16,7 +16,7 @@ typedef struct plim_scaler {
 
 /* scaler.scale(loss), owned; takes the loss. */
 plim_t plim_scaler_scale(plim_scaler *s, plim_t loss);
-/* scaler.unscale_(optimizer).  PLIM_EUSAGE for gradients in fp16, as in PyTorch. */
+/* scaler.unscale_(optimizer).  PLIM_EUSAGE for gradients in fp16 and bf16, as in PyTorch. */
 void plim_scaler_unscale(plim_scaler *s, plim_optim_run *o);
 /* scaler.step(optimizer) up to the optimizer's own step, and scaler.update() after it. */
 void plim_scaler_begin_step(plim_scaler *s, plim_optim_run *o);
