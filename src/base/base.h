@@ -55,6 +55,14 @@ static inline bool plim_str_is(plim_str a, const char *z)
 {
     return plim_str_eq(a, plim_str_of(z));
 }
+static inline bool plim_str_has(plim_str a, const char *part)
+{
+    size_t n = strlen(part);
+    for (size_t i = 0; i + n <= a.n; i++)
+        if (!memcmp(a.p + i, part, n))
+            return true;
+    return false;
+}
 static inline bool plim_str_starts(plim_str a, const char *z)
 {
     size_t n = strlen(z);

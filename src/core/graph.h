@@ -159,6 +159,12 @@ static inline bool plim_name_within(plim_str name, plim_str module)
     return name.n > module.n && name.p[module.n] == '.' && !memcmp(name.p, module.p, module.n);
 }
 
+/* Whether it belongs to one of several experts. */
+static inline bool plim_name_in_experts(plim_str name)
+{
+    return plim_str_has(name, ".experts.");
+}
+
 plim_status plim_graph_init(plim_graph *g, plim_arena *a, plim_err *err); /* makes scope 0 */
 /* Called before the first value: reserves room for n values and n nodes, so that the arrays
  * need not be moved as they grow.  Only a hint: a wrong number does no harm. */

@@ -65,6 +65,13 @@ static inline int64_t plim_dim_mul(int64_t a, int64_t b)
     return r > INT64_MAX ? INT64_MAX : (int64_t)r;
 }
 
+/* The next multiple; saturates, too. */
+static inline int64_t plim_dim_round_up(int64_t n, int64_t to)
+{
+    uint64_t up = plim_sat_add(n < 0 ? 0 : (uint64_t)n, (uint64_t)to - 1) / (uint64_t)to;
+    return plim_dim_mul(up > INT64_MAX ? INT64_MAX : (int64_t)up, to);
+}
+
 /* Contiguous meta.  Dims are not checked here. */
 plim_meta plim_meta_make(plim_dtype t, int32_t rank, const int64_t *dim);
 void plim_meta_contiguous(plim_meta *m);    /* strides of a dense row-major tensor */

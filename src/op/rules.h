@@ -41,6 +41,8 @@ plim_t plim_at_view(plim_machine *m, plim_t x, int32_t rank,
                     const int64_t *dim); /* must be viewable */
 plim_t plim_at_reshape(plim_machine *m, plim_t x, int32_t rank,
                        const int64_t *dim); /* copies if it must */
+/* As a matrix whose rows have the last dimension. */
+plim_t plim_at_fold_rows(plim_machine *m, plim_t x);
 plim_t plim_at_reshape_unsafe(plim_machine *m, plim_t x, int32_t rank,
                               const int64_t *dim); /* _unsafe_view */
 plim_t plim_at_transpose(plim_machine *m, plim_t x, int32_t a, int32_t b);
@@ -196,17 +198,16 @@ void plim_cost_rnn(const plim_cost_call *c, plim_cost *out);
 void plim_cost_pool(const plim_cost_call *c, plim_cost *out);
 void plim_cost_sdpa(const plim_cost_call *c, plim_cost *out);
 void plim_cost_cp_attention(const plim_cost_call *c, plim_cost *out);
-/* ---- Megatron-LM -------------------------------------------------------- */
-/* listed: what a collective of a list of tensors makes of them for itself, of which `whole` has the size. */
-void plim_flat_list(plim_machine *m, bool listed, plim_t whole);
+void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out);
+void plim_cost_megatron_grouped(const plim_cost_call *c, plim_cost *out);
 
 /* ---- Transformer Engine ------------------------------------------------- */
 /* Its workspace of that name, which is made once. */
 void plim_te_workspace(plim_machine *m, plim_str key);
 /* a b in type t, without autograd, whatever the types of a and b. */
 plim_t plim_te_product(plim_machine *m, plim_t a, plim_t b, plim_dtype t);
-
-void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out);
-void plim_cost_megatron_grouped(const plim_cost_call *c, plim_cost *out);
+/* What stands for the gradient of a weight where a kernel adds that to the main gradient: a tensor that nobody reads,
+ * one for each shape.  src: layers.py; pytorch/module/base.py get_dummy_wgrad */
+plim_t plim_te_unread_gradient(plim_machine *m, const plim_meta *w);
 
 #endif

@@ -11,8 +11,6 @@ typedef struct sdpa_dims {
     int64_t B, H, Hk, Sq, Sk, D, Dv;
 } sdpa_dims;
 
-static int64_t round_up(int64_t v, int64_t to) { return (v + to - 1) / to * to; }
-
 static sdpa_dims sdpa_dims_of(plim_machine *m, plim_t q, plim_t k, plim_t v)
 {
     const plim_meta *a = plim_m_meta(m, q), *b = plim_m_meta(m, k), *c = plim_m_meta(m, v);
@@ -136,7 +134,10 @@ static int64_t flash_splits(plim_machine *m, const sdpa_dims *d)
     return 1;
 }
 
-static int64_t flash_width(int64_t D) { return D <= 128 ? round_up(D, 32) : round_up(D, 64); }
+static int64_t flash_width(int64_t D)
+{
+    return D <= 128 ? plim_dim_round_up(D, 32) : plim_dim_round_up(D, 64);
+}
 
 /* out and log-sum-exp; the random state, in some versions on the card.  The result keeps q's
  * memory order, so the projections' [B, S, H, D] stays viewable. */
@@ -173,7 +174,7 @@ static void flash_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_t k,
 {
     sdpa_dims d = sdpa_dims_of(m, q, k, v);
     sdpa_product(m, q, k, v, true);
-    int64_t rows = round_up(d.Sq, 128);
+    int64_t rows = plim_dim_round_up(d.Sq, 128);
     plim_dtype t = plim_m_meta(m, g)->dtype;
     plim_t gc = sdpa_bshd(m, g), oc = sdpa_bshd(m, out);
     dx[0] = plim_m_empty_like(m, q);
@@ -280,7 +281,8 @@ static uint64_t efficient_workspace(plim_machine *m, plim_dtype t, const sdpa_di
     int64_t per_head =
         (d->Sq + rows - 1) / rows * ((d->D + cols - 1) / cols) * (rows * cols + lock);
     if (half && !in_registers)
-        per_head += round_up(d->Sk, cols) * (round_up(d->D, rows) + round_up(d->Dv, rows));
+        per_head += plim_dim_round_up(d->Sk, cols) *
+                    (plim_dim_round_up(d->D, rows) + plim_dim_round_up(d->Dv, rows));
     plim_meta all = plim_meta_make(PLIM_F32, 3, (int64_t[]){d->B, d->H, per_head});
     uint64_t bytes = 0;
     return plim_meta_bytes(&all, &bytes) ? bytes : 0;
@@ -298,7 +300,8 @@ static void efficient_backward_kernel(plim_machine *m, plim_t g, plim_t q, plim_
     dx[1] = efficient_tensor(m, t, d.B, d.H, d.Sk, d.D);
     dx[2] = efficient_tensor(m, t, d.B, d.H, d.Sk, d.Dv);
     if (want_mask) {
-        plim_meta part = plim_meta_make(t, 4, (int64_t[]){d.B, d.H, d.Sq, round_up(d.Sk, 16)});
+        plim_meta part =
+            plim_meta_make(t, 4, (int64_t[]){d.B, d.H, d.Sq, plim_dim_round_up(d.Sk, 16)});
         plim_t whole = plim_m_empty(m, &part);
         part.dim[3] = d.Sk;
         dx[3] = plim_m_alias(m, whole, &part);
@@ -323,7 +326,7 @@ static void efficient_kernel(plim_machine *m, plim_t q, plim_t k, plim_t v, bool
     for (int i = 2; i < 4; i++)
         out[i] = on_card ? plim_m_empty_contig(m, PLIM_I64, 0, NULL) : 0;
     out[0] = efficient_tensor(m, t, d.B, d.H, d.Sq, d.Dv);
-    int64_t rows[3] = {d.B, d.H, keep_lse ? round_up(d.Sq, 32) : 0};
+    int64_t rows[3] = {d.B, d.H, keep_lse ? plim_dim_round_up(d.Sq, 32) : 0};
     out[1] = plim_m_empty_contig(m, PLIM_F32, 3, rows);
     if (plim_dtype_bytes(t) == 2 && PLIM_MAX(d.D, d.Dv) > 128) /* accumulated in memory */
         plim_m_drop(m, plim_m_empty_contig(m, PLIM_F32, 4, (int64_t[]){d.B, d.Sq, d.H, d.Dv}));

@@ -6,6 +6,11 @@
  * Transformer Engine 2.8 pytorch/module, pytorch/attention */
 #include "op/rules.h"
 
+/* in gnode.i: of a collective; listed: of parts of different sizes */
+enum { PARTS, LISTED };
+/* and of a linear layer */
+enum { OF_TE = PARTS + 1, ACCUMULATES, DEFERS };
+
 /* ---- parts of a sequence ---------------------------------------------------------------- */
 
 static plim_meta scale_first(const plim_meta *x, int64_t times, int64_t over)
@@ -28,7 +33,15 @@ static plim_t make_scattered(plim_machine *m, plim_t x, int64_t parts)
     return plim_m_empty(m, &out);
 }
 
-void plim_flat_list(plim_machine *m, bool listed, plim_t whole)
+/* The whole sequence, of whose parts x is one: in a buffer that lives for ever, or for this moment. */
+static plim_t gather_input(plim_machine *m, plim_t x, int64_t parts, bool te)
+{
+    plim_meta full = scale_first(plim_m_meta(m, x), parts, 1);
+    return parts > 1 && te ? plim_m_empty(m, &full) : plim_m_alias(m, x, &full);
+}
+
+/* What a collective of a list of tensors makes of them for itself, of which `whole` has the size. */
+static void flatten_list(plim_machine *m, bool listed, plim_t whole)
 {
     if (listed)
         plim_m_drop(m, plim_m_empty_like(m, whole));
@@ -37,8 +50,8 @@ void plim_flat_list(plim_machine *m, bool listed, plim_t whole)
 static void scatter_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
     plim_t gc = plim_contiguous_tmp(m, g[0]);
-    dx[0] = make_gathered(m, gc, n->i[0]);
-    plim_flat_list(m, n->i[1], dx[0]);
+    dx[0] = make_gathered(m, gc, n->i[PARTS]);
+    flatten_list(m, n->i[LISTED], dx[0]);
     plim_m_drop(m, gc);
 }
 static const plim_grad_fn scatter_fn = {"_ReduceScatterToSequenceParallelRegionBackward",
@@ -53,11 +66,11 @@ void plim_run_megatron_scatter(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     plim_gnode *n = plim_m_node(m, &scatter_fn, 1, &x);
     if (n) {
-        n->i[0] = plim_arg_int(c, 1, 1);
-        n->i[1] = plim_arg_int(c, 2, 0);
+        n->i[PARTS] = plim_arg_int(c, 1, 1);
+        n->i[LISTED] = plim_arg_int(c, 2, 0);
     }
     plim_t y = make_scattered(m, x, plim_arg_int(c, 1, 1));
-    plim_flat_list(m, plim_arg_int(c, 2, 0), x);
+    flatten_list(m, plim_arg_int(c, 2, 0), x);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
@@ -69,23 +82,42 @@ void plim_run_megatron_split(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     plim_gnode *n = plim_m_node(m, &split_fn, 1, &x);
     if (n)
-        n->i[0] = plim_arg_int(c, 1, 1);
+        n->i[PARTS] = plim_arg_int(c, 1, 1);
     plim_meta part = scale_first(plim_m_meta(m, x), 1, plim_arg_int(c, 1, 1));
     plim_t y = plim_m_alias(m, x, &part);
     plim_m_output(m, n, 0, y);
     plim_ret(c, y);
 }
 
-/* ---- linear -------------------------------------------------------------------------------- */
-
-enum { PARTS, OF_TE, ACCUMULATES, DEFERS }; /* in gnode.i */
-
-/* t as a matrix: a view, or one of a copy if there is no such view. */
-static plim_t as_matrix(plim_machine *m, plim_t t)
+static void gather_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    const plim_meta *tm = plim_m_meta(m, t);
-    return plim_at_reshape(m, t, 2, (int64_t[]){-1, plim_dim_at(tm, -1)});
+    plim_t gc = plim_contiguous_tmp(m, g[0]);
+    dx[0] = make_scattered(m, gc, n->i[PARTS]);
+    flatten_list(m, n->i[LISTED], gc);
+    plim_m_drop(m, gc);
 }
+static const plim_grad_fn gather_fn = {"_GatherFromSequenceParallelRegionBackward",
+                                       gather_backward};
+
+/* gather_from_sequence_parallel_region, which may put it into the buffer that lives for ever */
+void plim_run_megatron_gather(plim_call *c)
+{
+    plim_machine *m = c->m;
+    plim_t x = plim_arg_tensor(c, 0);
+    int64_t parts = plim_arg_int(c, 1, 1), listed = plim_arg_int(c, 3, 0);
+    plim_gnode *n = plim_m_node(m, &gather_fn, 1, &x);
+    if (n) {
+        n->i[PARTS] = parts;
+        n->i[LISTED] = listed;
+    }
+    plim_t y =
+        plim_arg_int(c, 2, 0) ? gather_input(m, x, parts, false) : make_gathered(m, x, parts);
+    flatten_list(m, listed, y);
+    plim_m_output(m, n, 0, y);
+    plim_ret(c, y);
+}
+
+/* ---- linear -------------------------------------------------------------------------------- */
 
 /* src: pytorch/cpp_extensions/gemm.py get_cublas_workspace_size_bytes */
 void plim_te_workspace(plim_machine *m, plim_str key)
@@ -117,29 +149,24 @@ static plim_t multiply_matrices(plim_machine *m, bool te, plim_t a, plim_t b)
     return te ? plim_te_product(m, a, b, plim_m_meta(m, a)->dtype) : plim_at_matmul(m, a, b);
 }
 
-/* A kernel that adds it to the parameter's main gradient leaves a tensor that nobody reads: of Transformer
- * Engine one for each shape.  src: layers.py; pytorch/module/base.py get_dummy_wgrad */
+plim_t plim_te_unread_gradient(plim_machine *m, const plim_meta *w)
+{
+    plim_t unread = plim_m_kept(m, PLIM_STR("unread gradient"), w);
+    return unread ? plim_m_alias(m, unread, w) : plim_m_outside(m, w); /* --workspace off */
+}
+
 static plim_t weight_gradient(plim_machine *m, const plim_gnode *n, plim_t g, plim_t x,
                               plim_t w)
 {
-    if (n->i[ACCUMULATES]) {
-        plim_t unread = plim_m_kept(m, PLIM_STR("unread gradient"), plim_m_meta(m, w));
-        return unread ? plim_m_alias(m, unread, plim_m_meta(m, w))
-                      : plim_m_outside(m, plim_m_meta(m, w)); /* --workspace off */
-    }
-    plim_t rows = as_matrix(m, g), in = as_matrix(m, x), rows_t = plim_at_t(m, rows);
+    if (n->i[ACCUMULATES])
+        return plim_te_unread_gradient(m, plim_m_meta(m, w));
+    plim_t rows = plim_at_fold_rows(m, g), in = plim_at_fold_rows(m, x),
+           rows_t = plim_at_t(m, rows);
     plim_t dw = multiply_matrices(m, n->i[OF_TE], rows_t, in);
     plim_m_drop(m, rows_t);
     plim_m_drop(m, in);
     plim_m_drop(m, rows);
     return dw;
-}
-
-/* The whole sequence, of whose parts x is one: in a buffer that lives for ever, or for this moment. */
-static plim_t gather_input(plim_machine *m, plim_t x, int64_t parts, bool te)
-{
-    plim_meta full = scale_first(plim_m_meta(m, x), parts, 1);
-    return parts > 1 && te ? plim_m_empty(m, &full) : plim_m_alias(m, x, &full);
 }
 
 /* Of the head, gradients of the weight may be put off until all micro-batches are through: of the first ones, so many.
@@ -173,7 +200,7 @@ static void linear_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pli
     if (plim_m_wants(m, n, 1) && (!n->i[DEFERS] || !defer_weight(m, n, g[0])))
         dx[1] = weight_gradient(m, n, g[0], x, w);
     if (plim_m_wants(m, n, 2)) {
-        plim_t rows = as_matrix(m, g[0]);
+        plim_t rows = plim_at_fold_rows(m, g[0]);
         dx[2] = plim_at_sum(m, rows, 1, false);
         plim_m_drop(m, rows);
     }

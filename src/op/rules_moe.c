@@ -16,11 +16,6 @@ static plim_t rows_of(plim_machine *m, plim_t like, int64_t rows)
 
 enum { OF_X, OF_WEIGHT };
 
-static plim_t as_matrix(plim_machine *m, plim_t t)
-{
-    return plim_at_reshape(m, t, 2, (int64_t[]){-1, plim_dim_at(plim_m_meta(m, t), -1)});
-}
-
 /* The product of both in the router's type, then in that of `like`. */
 static plim_t product_as(plim_machine *m, plim_t a, plim_t b, const plim_meta *like)
 {
@@ -34,8 +29,8 @@ static plim_t product_as(plim_machine *m, plim_t a, plim_t b, const plim_meta *l
 
 static void router_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t rows = as_matrix(m, g[0]), x = as_matrix(m, plim_m_saved(m, n, OF_X)),
-           turned = plim_at_t(m, rows);
+    plim_t rows = plim_at_fold_rows(m, g[0]),
+           x = plim_at_fold_rows(m, plim_m_saved(m, n, OF_X)), turned = plim_at_t(m, rows);
     if (plim_m_wants(m, n, OF_X)) {
         plim_t flat = product_as(m, rows, plim_m_saved(m, n, OF_WEIGHT), &n->in_meta[OF_X]);
         dx[OF_X] = plim_at_reshape(m, flat, n->in_meta[OF_X].rank, n->in_meta[OF_X].dim);
@@ -94,43 +89,6 @@ void plim_run_megatron_attach(plim_call *c)
 
 /* ---- tokens ---------------------------------------------------------------------------------------- */
 
-enum { PARTS, LISTED }; /* in gnode.i */
-
-static plim_t scale_rows(plim_machine *m, plim_t x, int64_t times, int64_t over, bool buffered)
-{
-    plim_meta out = *plim_m_meta(m, x);
-    plim_set_dim(&out, 0, plim_dim_mul(plim_dim_at(&out, 0), times) / PLIM_MAX(over, 1));
-    plim_meta_contiguous(&out);
-    return buffered ? plim_m_alias(m, x, &out) : plim_m_empty(m, &out);
-}
-
-static void gather_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    plim_t gc = plim_contiguous_tmp(m, g[0]);
-    dx[0] = scale_rows(m, gc, 1, n->i[PARTS], false);
-    plim_flat_list(m, n->i[LISTED], gc);
-    plim_m_drop(m, gc);
-}
-static const plim_grad_fn gather_fn = {"_GatherFromSequenceParallelRegionBackward",
-                                       gather_backward};
-
-/* gather_from_sequence_parallel_region, which may put it into the buffer that lives for ever; listed: of parts of
- * different sizes */
-void plim_run_megatron_gather(plim_call *c)
-{
-    plim_machine *m = c->m;
-    plim_t x = plim_arg_tensor(c, 0);
-    plim_gnode *n = plim_m_node(m, &gather_fn, 1, &x);
-    if (n) {
-        n->i[PARTS] = plim_arg_int(c, 1, 1);
-        n->i[LISTED] = plim_arg_int(c, 3, 0);
-    }
-    plim_t y = scale_rows(m, x, plim_arg_int(c, 1, 1), 1, plim_arg_int(c, 2, 0));
-    plim_flat_list(m, plim_arg_int(c, 3, 0), y);
-    plim_m_output(m, n, 0, y);
-    plim_ret(c, y);
-}
-
 /* Which tokens the map has, expert by expert: arange(tokens).masked_select(map) */
 void plim_run_megatron_indices(plim_call *c)
 {
@@ -146,12 +104,7 @@ void plim_run_megatron_indices(plim_call *c)
     plim_ret(c, y);
 }
 
-static void select_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    (void)g;
-    dx[0] = plim_m_empty(m, &n->in_meta[0]);
-}
-static const plim_grad_fn select_fn = {"MaskedSelectBackward0", select_backward};
+static const plim_grad_fn select_fn = {"MaskedSelectBackward0", plim_backward_fresh};
 
 /* probs.masked_select(map) */
 void plim_run_megatron_select(plim_call *c)
@@ -176,12 +129,7 @@ void plim_run_megatron_attribute(plim_call *c)
     plim_m_set_attribute(c->m, plim_arg_string(c, 1), plim_arg_tensor(c, 0));
 }
 
-static void unpermute_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
-{
-    (void)g;
-    dx[0] = plim_m_empty(m, &n->in_meta[0]);
-}
-static const plim_grad_fn unpermute_fn = {"ScatterAddBackward0", unpermute_backward};
+static const plim_grad_fn unpermute_fn = {"ScatterAddBackward0", plim_backward_fresh};
 
 /* zeros(tokens, ...).scatter_add_(0, indices, x); where the order of sums is fixed, zeros twice */
 void plim_run_megatron_unpermute(plim_call *c)
@@ -254,17 +202,10 @@ static void grouped_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pl
     plim_t gc = plim_contiguous_tmp(m, g[0]);
     if (plim_m_wants(m, n, 0))
         dx[0] = grouped_result(m, plim_m_meta(m, gc), plim_dim_at(&n->in_meta[0], -1));
-    for (uint32_t i = 1; i < n->n_in; i++) {
-        if (!plim_m_wants(m, n, i))
-            continue;
-        if (!n->i[ACCUMULATES]) {
-            dx[i] = plim_m_empty(m, &n->in_meta[i]);
-            continue;
-        }
-        plim_t unread = plim_m_kept(m, PLIM_STR("unread gradient"), &n->in_meta[i]);
-        dx[i] = unread ? plim_m_alias(m, unread, &n->in_meta[i])
-                       : plim_m_outside(m, &n->in_meta[i]);
-    }
+    for (uint32_t i = 1; i < n->n_in; i++)
+        if (plim_m_wants(m, n, i))
+            dx[i] = n->i[ACCUMULATES] ? plim_te_unread_gradient(m, &n->in_meta[i])
+                                      : plim_m_empty(m, &n->in_meta[i]);
     plim_m_drop(m, gc);
 }
 static const plim_grad_fn grouped_fn = {"_GroupedLinearBackward", grouped_backward};

@@ -45,13 +45,6 @@ static te_made run_kernel(plim_machine *m, te_kernel kernel, const plim_meta *q)
     return made;
 }
 
-static int64_t round_up(int64_t n, int64_t to)
-{
-    uint64_t up =
-        plim_sat_mul(plim_sat_add((uint64_t)n, (uint64_t)to - 1) / (uint64_t)to, (uint64_t)to);
-    return up > INT64_MAX ? INT64_MAX : (int64_t)up;
-}
-
 /* FlashAttention adds up the gradients of queries in fp32: in one sum, or, so that the order does not matter, in
  * one for each group of blocks that run at the same time.  Where several heads share a key, it has gradients of
  * keys and values for each. */
@@ -59,8 +52,8 @@ static void flash_gradient_scratch(plim_machine *m, const plim_meta *q, const pl
                                    bool deterministic)
 {
     enum { TOKENS = 128, SIZE = 32 }; /* multiples */
-    int64_t batch = q->dim[0], tokens = round_up(q->dim[1], TOKENS), heads = q->dim[2],
-            size = round_up(q->dim[3], SIZE),
+    int64_t batch = q->dim[0], tokens = plim_dim_round_up(q->dim[1], TOKENS),
+            heads = q->dim[2], size = plim_dim_round_up(q->dim[3], SIZE),
             rows = (int64_t)PLIM_MIN(plim_sat_mul((uint64_t)batch, (uint64_t)heads),
                                      (uint64_t)INT32_MAX),
             sums = deterministic && rows ? (plim_m_sms(m, NULL) + rows - 1) / rows : 1;

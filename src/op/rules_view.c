@@ -115,6 +115,10 @@ plim_t plim_at_reshape(plim_machine *m, plim_t x, int32_t rank, const int64_t *d
 {
     return reshape_with(m, x, rank, dim, RESHAPE_COPY);
 }
+plim_t plim_at_fold_rows(plim_machine *m, plim_t x)
+{
+    return plim_at_reshape(m, x, 2, (int64_t[]){-1, plim_dim_at(plim_m_meta(m, x), -1)});
+}
 plim_t plim_at_reshape_unsafe(plim_machine *m, plim_t x, int32_t rank, const int64_t *dim)
 {
     return reshape_with(m, x, rank, dim, RESHAPE_UNSAFE);

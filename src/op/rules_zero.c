@@ -7,16 +7,11 @@
 
 enum { INPUT, WEIGHT, BIAS, INS };
 
-static plim_t fold_rows(plim_machine *m, plim_t t)
-{
-    const plim_meta *meta = plim_m_meta(m, t);
-    return plim_at_reshape(m, t, 2, (int64_t[]){-1, plim_dim_at(meta, -1)});
-}
-
 static plim_t make_weight_gradient(plim_machine *m, plim_t g, plim_t input)
 {
-    plim_t rows = fold_rows(m, g), turned = plim_at_t(m, rows), in = fold_rows(m, input),
-           grad = plim_at_matmul(m, turned, in), done[] = {in, turned, rows};
+    plim_t rows = plim_at_fold_rows(m, g), turned = plim_at_t(m, rows),
+           in = plim_at_fold_rows(m, input), grad = plim_at_matmul(m, turned, in),
+           done[] = {in, turned, rows};
     for (size_t i = 0; i < PLIM_COUNT(done); i++)
         plim_m_drop(m, done[i]);
     return grad;

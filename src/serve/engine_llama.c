@@ -10,11 +10,8 @@
 #include "base/regex.h"
 #include "serve/gg_file.h"
 
-enum {
-    CELLS = 256,
-    MOST_OVERRIDES = 16,
-    ALL_LAYERS = 1 << 20
-}; /* a cache has a multiple of CELLS */
+enum { CELLS = 256 }; /* a cache has a multiple of them */
+enum { MOST_OVERRIDES = 16, ALL_LAYERS = 1 << 20 };
 
 /* Where tensors lie whose names a regular expression matches, in the first layers. */
 typedef struct override {
@@ -27,19 +24,21 @@ typedef struct options {
     double layers, ubatch, batch, unified, whole_windows;
     bool flash;
     override *overrides; /* the first that matches counts */
-    uint32_t n_overrides;
+    uint32_t n_overrides, cap_overrides;
 } options;
 
 /* ---- overrides ------------------------------------------------------------------------------ */
 
-static plim_status add_override(options *o, plim_str regex, plim_serve_place place,
-                                double layers, plim_err *err)
+static plim_status add_override(plim_arena *a, options *o, plim_str regex,
+                                plim_serve_place place, double layers, plim_err *err)
 {
     if (o->n_overrides == MOST_OVERRIDES)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "option 'override_tensor' of llama.cpp has too many expressions, the "
                          "limit is %d",
                          (int)MOST_OVERRIDES);
+    if (!PLIM_PUSH_ROOM(a, o->overrides, o->n_overrides, o->cap_overrides))
+        return plim_oom(err);
     override *to = &o->overrides[o->n_overrides++];
     to->place = place;
     to->layers = layers;
@@ -47,7 +46,7 @@ static plim_status add_override(options *o, plim_str regex, plim_serve_place pla
 }
 
 /* "REGEX=CPU" */
-static plim_status read_override(options *o, plim_str text, plim_err *err)
+static plim_status read_override(plim_arena *a, options *o, plim_str text, plim_err *err)
 {
     size_t cut = text.n;
     while (cut && text.p[cut - 1] != '=')
@@ -60,7 +59,7 @@ static plim_status read_override(options *o, plim_str text, plim_err *err)
             "option 'override_tensor' of llama.cpp is REGEX=CPU or REGEX=CUDA0, or "
             "several with ';' between them, not '" PLIM_STR_FMT "'",
             PLIM_STR_CUT(text));
-    return add_override(o, (plim_str){text.p, cut - 1}, host ? PLIM_ON_HOST : PLIM_ON_CARD,
+    return add_override(a, o, (plim_str){text.p, cut - 1}, host ? PLIM_ON_HOST : PLIM_ON_CARD,
                         ALL_LAYERS, err);
 }
 
@@ -80,7 +79,7 @@ static plim_status read_kinds(const plim_serving *s, options *o, plim_err *err)
         double n;
         st = plim_serving_number(s, kinds[i].name, 0, kinds[i].most, &n, err);
         if (!st && n > 0)
-            st = add_override(o, plim_str_of(kinds[i].regex), PLIM_ON_HOST,
+            st = add_override(s->arena, o, plim_str_of(kinds[i].regex), PLIM_ON_HOST,
                               kinds[i].most > 1 ? n : ALL_LAYERS, err);
     }
     return st;
@@ -89,12 +88,9 @@ static plim_status read_kinds(const plim_serving *s, options *o, plim_err *err)
 static plim_status read_overrides(const plim_serving *s, options *o, plim_err *err)
 {
     plim_str rest = plim_serving_option(s, "override_tensor"), one;
-    o->overrides = PLIM_NEW_N(s->arena, override, MOST_OVERRIDES);
-    if (!o->overrides)
-        return plim_oom(err);
     plim_status st = PLIM_OK;
     while (!st && !plim_str_is(rest, "none") && plim_item_word(&rest, ';', &one))
-        st = read_override(o, one, err);
+        st = read_override(s->arena, o, one, err);
     return st ? st : read_kinds(s, o, err);
 }
 
@@ -103,6 +99,8 @@ static bool find_override(const options *o, int64_t layer, plim_str name,
 {
     enum { LONGEST = 256 };
     char text[LONGEST];
+    if (!o->n_overrides)
+        return false;
     int n = layer < 0 ? snprintf(text, sizeof text, PLIM_STR_FMT, PLIM_STR_ARG(name))
                       : snprintf(text, sizeof text, "blk.%" PRId64 "." PLIM_STR_FMT, layer,
                                  PLIM_STR_ARG(name));
@@ -159,7 +157,7 @@ static bool is_offloaded(const options *o, const plim_gg_model *m, int64_t layer
 
 static bool move_weight(const void *ud, int64_t layer, const char *name, plim_gg_place *place)
 {
-    plim_serve_place to;
+    plim_serve_place to = PLIM_ON_HOST;
     bool found = find_override(ud, layer, plim_str_of(name), &to);
     *place = to == PLIM_ON_CARD ? PLIM_GG_DEVICE : PLIM_GG_HOST;
     return found;

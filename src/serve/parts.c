@@ -70,15 +70,6 @@ static bool is_weight(const plim_value *v)
     return v->kind == PLIM_VALUE_PARAMETER || (v->kind == PLIM_VALUE_BUFFER && v->packed);
 }
 
-static bool in_experts(plim_str name)
-{
-    const char mark[] = ".experts.";
-    for (size_t i = 0; i + sizeof mark - 1 <= name.n; i++)
-        if (!memcmp(name.p + i, mark, sizeof mark - 1))
-            return true;
-    return false;
-}
-
 /* ---- heads --------------------------------------------------------------------------------- */
 
 static plim_status refuse_number(const dividing *d, uint64_t n, const char *of, plim_str what)
@@ -220,7 +211,7 @@ static plim_status divide_value(const dividing *d, const plim_value *v, plim_ser
     plim_str leaf;
     const module *m = module_of(v->name, &leaf);
     *out = whole;
-    if (in_experts(v->name))
+    if (plim_name_in_experts(v->name))
         return divide_experts(d, v, out);
     if (!m)
         return refuse_name(d, v);

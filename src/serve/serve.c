@@ -278,15 +278,19 @@ plim_fits plim_served_fits(const plim_serving *s, const plim_served *out)
                                   : PLIM_FITS_NO;
 }
 
-static plim_status ask_engine(const plim_serving *s, plim_arena *a, plim_served *out,
-                              plim_err *err);
+static plim_status run_engine(const plim_serving *s, plim_arena *a, plim_served *out,
+                              plim_err *err)
+{
+    *out = (plim_served){.arena = a, .token_bytes = plim_serving_token(s)};
+    return s->engine->serve(s, out, err);
+}
 
 /* What the engine has of a model that guesses, as of any other. */
 static plim_status add_draft(const plim_serving *s, plim_served *out, plim_err *err)
 {
     const plim_serving draft = plim_serving_draft_of(s);
     plim_served its;
-    plim_status st = ask_engine(&draft, out->arena, &its, err);
+    plim_status st = run_engine(&draft, out->arena, &its, err);
     for (uint32_t i = 0; i < its.n_rows && !st; i++) {
         plim_serve_row row = its.rows[i];
         row.part = plim_arena_printf(out->arena, "draft's %s", row.part).p;
@@ -300,11 +304,10 @@ static plim_status add_draft(const plim_serving *s, plim_served *out, plim_err *
 static plim_status ask_engine(const plim_serving *s, plim_arena *a, plim_served *out,
                               plim_err *err)
 {
-    *out = (plim_served){.arena = a, .token_bytes = plim_serving_token(s)};
-    plim_status st = s->engine->serve(s, out, err);
+    plim_status st = run_engine(s, a, out, err);
     if (!st && s->draft && s->engine->flags & PLIM_ENGINE_APART)
         st = add_draft(s, out, err);
-    return st || s->guesses ? st : plim_served_context(s, out, err);
+    return st ? st : plim_served_context(s, out, err);
 }
 
 /* Whether `a` holds fewer requests, or takes more. */

@@ -120,11 +120,17 @@ typedef struct place {
     int64_t at, of;
 } place;
 
+/* That share out the experts and the features of each. */
+static int64_t count_expert_cards(const plim_graph *g)
+{
+    return PLIM_MAX(g->expert_ranks, 1) * PLIM_MAX(g->expert_parts, 1);
+}
+
 /* src: parallel_state.py: ranks of a stage that follow one another divide an expert, then share out experts */
 static place place_of(const plim_graph *g, const plim_share *s, int64_t data_part, bool expert)
 {
     int64_t tp = s->size[PLIM_AXIS_tp], all = plim_share_data_parts(s),
-            cards = PLIM_MAX(g->expert_ranks, 1) * PLIM_MAX(g->expert_parts, 1);
+            cards = count_expert_cards(g);
     return expert ? (place){(data_part * tp + s->at[PLIM_AXIS_tp]) / cards,
                             PLIM_MAX(all * tp / cards, 1)}
                   : (place){data_part, all};
@@ -139,22 +145,14 @@ static place divide_place(const plim_share *s, place p)
     return (place){p.at % of, of};
 }
 
-static bool is_expert(const plim_graph *g, plim_str name)
-{
-    static const plim_str part = {".experts.", 9};
-    for (size_t i = 0; g->expert_ranks > 1 && i + part.n <= name.n; i++)
-        if (!memcmp(name.p + i, part.p, part.n))
-            return true;
-    return false;
-}
-
 /* alone: the parameter that its first and its last stage have. */
 static placed place_value(const plim_graph *g, uint32_t value, uint64_t numel)
 {
     return (placed){.value = value,
                     .numel = numel,
                     .alone = g->values[value].shared,
-                    .expert = is_expert(g, g->values[value].name)};
+                    .expert =
+                        g->expert_ranks > 1 && plim_name_in_experts(g->values[value].name)};
 }
 
 /* Moves experts behind all else, in the order in which they are.  Returns where they begin. */
@@ -312,7 +310,7 @@ static bool check_instances(plim_shared *x)
     const plim_share *s = x->share;
     double n = plim_strategy_number(&s->strategy, "num_distributed_optimizer_instances");
     place all = place_of(x->g, s, 0, false);
-    int64_t cards = PLIM_MAX(x->g->expert_ranks, 1) * PLIM_MAX(x->g->expert_parts, 1);
+    int64_t cards = count_expert_cards(x->g);
     if (all.of * s->size[PLIM_AXIS_tp] % cards) {
         plim_m_fail(x->m, PLIM_EUSAGE,
                     "experts are shared out among %" PRId64

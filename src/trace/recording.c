@@ -13,15 +13,6 @@ bool plim_recording_add(plim_recording *r, const plim_action *a)
 
 /* ---- frames ----------------------------------------------------------------- */
 
-static bool has_part(plim_str path, const char *part)
-{
-    size_t n = strlen(part);
-    for (size_t i = 0; i + n <= path.n; i++)
-        if (memcmp(path.p + i, part, n) == 0)
-            return true;
-    return false;
-}
-
 static bool is_python(plim_str file)
 {
     return plim_str_ends(file, PLIM_STR(".py")) || plim_str_starts(file, "<ipython") ||
@@ -33,7 +24,7 @@ static bool is_library(plim_str file)
     static const char *const parts[] = {"/site-packages/", "/dist-packages/", "/lib/python",
                                         "torch/_",         "torch/nn/",       "<frozen"};
     for (size_t i = 0; i < PLIM_COUNT(parts); i++)
-        if (has_part(file, parts[i]))
+        if (plim_str_has(file, parts[i]))
             return true;
     return plim_str_starts(file, "torch/"); /* as the profiler writes it */
 }

@@ -535,12 +535,8 @@ static void adapt_all(adapter *ad)
 /* src: peft 0.21 tuners/tuners_utils.py _mark_only_adapters_as_trainable */
 static bool is_bias(const plim_value *v)
 {
-    if (v->kind != PLIM_VALUE_PARAMETER || !plim_is_float(v->meta.dtype))
-        return false;
-    for (size_t i = 0; i + 4 <= v->name.n; i++)
-        if (!memcmp(v->name.p + i, "bias", 4))
-            return true;
-    return false;
+    return v->kind == PLIM_VALUE_PARAMETER && plim_is_float(v->meta.dtype) &&
+           plim_str_has(v->name, "bias");
 }
 
 plim_status plim_lora_apply(plim_graph *g, const plim_lora *spec,

@@ -108,7 +108,7 @@ typedef struct plim_hf_attention {
     uint32_t sinks; /* for eager attention; PLIM_NONE: none */
 } plim_hf_attention;
 /* past_key_values.update(): with use_cache, copies of k and v, which the model returns with
- * its other outputs.  `window`: the layer's cache is bounded by a window. */
+ * its other outputs.  window: to so many tokens the layer's cache is bounded; 0: it is not. */
 void plim_hf_update_cache(plim_hf *h, uint32_t *k, uint32_t *v, int64_t window);
 /* [batch, seq, heads, dim], contiguous */
 uint32_t plim_hf_sdpa(plim_nn *n, plim_hf_attention a);

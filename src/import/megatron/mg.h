@@ -14,6 +14,8 @@
 #include "import/import.h"
 #include "nn/nn.h"
 
+enum { PLIM_MG_MOST_EXPERTS = 512 };
+
 typedef struct plim_mg_args {
 #define MG_TYPE_SIZE int64_t
 #define MG_TYPE_REAL double

@@ -51,12 +51,11 @@ static plim_status complete_args(plim_mg_args *c, plim_err *err)
 
 static plim_status check_experts(const plim_mg_args *c, plim_err *err)
 {
-    enum { MOST_EXPERTS = 512 };
     if (!c->experts)
         return PLIM_OK;
-    if (c->experts > MOST_EXPERTS)
+    if (c->experts > PLIM_MG_MOST_EXPERTS)
         return plim_fail(err, PLIM_ERANGE, 0, "--num-experts is %" PRId64 ", the limit is %d",
-                         c->experts, (int)MOST_EXPERTS);
+                         c->experts, (int)PLIM_MG_MOST_EXPERTS);
     if (!c->top_k || c->top_k > c->experts)
         return plim_fail(err, PLIM_EFORMAT, 0,
                          "--moe-router-topk is %" PRId64 " of %" PRId64 " experts", c->top_k,

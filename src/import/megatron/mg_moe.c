@@ -6,7 +6,7 @@
  * src: megatron-core 0.16 transformer/moe moe_layer.py, router.py, token_dispatcher.py, experts.py */
 #include "import/megatron/mg.h"
 
-enum { MOST_EXPERTS = 512, MOST_CHUNKS = 16 };
+enum { MOST_CHUNKS = 16 };
 
 typedef struct moe {
     plim_nn *n;
@@ -157,7 +157,6 @@ static uint32_t add_linear(const moe *e, const char *name, const char *type, uin
     plim_nn_enter(n, name, type);
     uint32_t w = plim_nn_param(n, "weight", INTS(out, plim_nn_dim(n, x, -1)));
     x = NN_OP(n, "plimsoll.megatron_linear.default", ARG_T("input", x), ARG_T("weight", w),
-              {PLIM_STR("bias"), {.kind = PLIM_ARG_NONE, .id = PLIM_NONE}}, ARG_I("parts", 1),
               ARG_I("te", e->te), ARG_I("accumulates", !e->r->c.no_accumulation_fusion));
     plim_nn_leave(n);
     return x;
@@ -179,7 +178,7 @@ static uint32_t add_expert(const moe *e, int64_t i, uint32_t x, uint32_t probs)
 static uint32_t add_sequence(const moe *e, uint32_t x, uint32_t probs)
 {
     plim_nn *n = e->n;
-    uint32_t rows[MOST_EXPERTS], scale[MOST_EXPERTS];
+    uint32_t rows[PLIM_MG_MOST_EXPERTS], scale[PLIM_MG_MOST_EXPERTS];
     uint32_t count = (uint32_t)e->local;
     plim_nn_enter(n, "experts", "SequentialMLP");
     plim_nn_enter(n, "local_experts", "ModuleList");
@@ -202,7 +201,7 @@ static uint32_t add_grouped_linear(const moe *e, const char *name, const char *t
                                    uint32_t x, int64_t out)
 {
     plim_nn *n = e->n;
-    uint32_t w[MOST_EXPERTS], count = (uint32_t)e->local;
+    uint32_t w[PLIM_MG_MOST_EXPERTS], count = (uint32_t)e->local;
     plim_nn_enter(n, name, type);
     for (uint32_t i = 0; i < count && !n->st; i++)
         w[i] =
@@ -336,10 +335,8 @@ static uint32_t sort_chunks(const moe *e, uint32_t x)
     if (rows < count)
         return x;
     plim_nn_chunk(e->n, x, count, 0, part);
-    return plim_nn_cat(e->n, part,
-                       (uint32_t)PLIM_MIN(count, (rows + (rows + count - 1) / count - 1) /
-                                                     ((rows + count - 1) / count)),
-                       0);
+    int64_t size = (rows + count - 1) / count; /* of each, so that there may be fewer */
+    return plim_nn_cat(e->n, part, (uint32_t)((rows + size - 1) / size), 0);
 }
 
 static uint32_t exchange_rows(const moe *e, uint32_t x)

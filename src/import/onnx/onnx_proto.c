@@ -638,15 +638,6 @@ plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_
     return st ? st : w.bad ? w.bad : found ? PLIM_OK : PLIM_EFORMAT;
 }
 
-static bool has_text(plim_str s, const char *part)
-{
-    size_t n = strlen(part);
-    for (size_t i = 0; i + n <= s.n; i++)
-        if (!memcmp(s.p + i, part, n))
-            return true;
-    return false;
-}
-
 /* Batch norms folded into the convolutions before them: one exporter gives such weights new
  * names, "onnx::Conv_123", the other leaves the name of the norm beside the convolution.  src:
  * torch/onnx, read in what 2.13 writes */
@@ -658,8 +649,8 @@ static bool is_folded(const onnx_model *m)
         if (plim_str_is(n->op, "BatchNormalization"))
             return false;
         if (plim_str_is(n->op, "Conv") && n->n_in > 1)
-            folded |=
-                plim_str_starts(n->in[1], "onnx::Conv_") || has_text(n->types, "batch_norm");
+            folded |= plim_str_starts(n->in[1], "onnx::Conv_") ||
+                      plim_str_has(n->types, "batch_norm");
     }
     return folded;
 }

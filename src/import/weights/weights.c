@@ -3,15 +3,6 @@
 
 #include "base/json.h"
 
-static bool contains_part(plim_str s, const char *part)
-{
-    size_t n = strlen(part);
-    for (size_t i = 0; i + n <= s.n; i++)
-        if (memcmp(s.p + i, part, n) == 0)
-            return true;
-    return false;
-}
-
 /* ---- packed --------------------------------------------------------------------- */
 
 /* src: AutoGPTQ and AutoAWQ qlinear modules; bitsandbytes nn/modules.py and
@@ -106,7 +97,7 @@ plim_status plim_weights_adapter(plim_inventory *v, uint32_t first, const plim_s
                                  plim_err *err)
 {
     uint32_t i = first;
-    while (i < v->n_items && !contains_part(v->items[i].name, ".lora_A."))
+    while (i < v->n_items && !plim_str_has(v->items[i].name, ".lora_A."))
         i++;
     if (i == v->n_items)
         return PLIM_OK;
