@@ -22,8 +22,9 @@ PYTHON = os.environ.get("PLIMSOLL_TEST_PYTHON") or sys.executable
 TORCH = ("import importlib.util as u, os, sys; s = u.find_spec('torch'); sys.exit(not s or "
          "os.path.exists(os.path.join(os.path.dirname(s.origin), 'lib', 'libtorch_cuda.so')))")
 
-STEP = """
-import threading, time, torch
+# os.write: a handler that prints may run inside a print() that has just been read here.
+TRAIN = """
+import os, threading, time, torch
 model = torch.nn.Linear(100, 100).cuda()
 optimizer = torch.optim.Adam(model.parameters())
 def step():
@@ -31,8 +32,9 @@ def step():
     optimizer.step()
     optimizer.zero_grad()
 step()
-print("ready", flush=True)
 """
+READY = "os.write(1, b'ready\\n')\n"
+STEP = TRAIN + READY
 LOOPS = {  # what the script does when it is to end
     "it trains": "while True: step()",
     "it computes": "while True: pass",
@@ -189,7 +191,9 @@ def killed(folder):
 def keys(folder):
     """Ctrl-C at a terminal, with an interactive Python."""
     keyboard, terminal = pty.openpty()
-    script = Script(folder, STEP + "try: time.sleep(1000)\nexcept KeyboardInterrupt: print('caught', flush=True)\n"
+    # Ready inside of what catches it: the key may come before the next line.
+    script = Script(folder, TRAIN + f"try:\n    {READY}    time.sleep(1000)\n"
+                    "except KeyboardInterrupt: print('caught', flush=True)\n"
                     "time.sleep(9)\nprint('done')\n", stdin=terminal,
                     preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
     script.wait_until_ready()
