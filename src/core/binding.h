@@ -45,7 +45,8 @@ typedef struct plim_binding {
     int64_t cache_room; /* tokens for which a static cache has room; 0: it grows */
     bool prompts; /* a prompt of generate(): with mask and positions, and logits of its last
                      token alone */
-    bool labels_are_inputs;    /* the tokens are passed as labels, too */
+    int64_t virtual_tokens; /* that prompt tuning puts in front of each sequence, beside seq */
+    bool labels_are_inputs; /* the tokens are passed as labels, too */
     bool positions_are_inputs; /* position_ids are passed */
     bool padded;               /* an attention_mask is passed, in which some are 0 */
     bool packed;               /* position_ids are passed, which begin anew within a row */

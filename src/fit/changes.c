@@ -1,6 +1,6 @@
 /* changes.c -- see changes.h.
  *
- * A change is simulated as plim_estimate_run would with the settings that the caller gave
+ * A change is simulated as plim_estimate_run would with as many steps and the settings that the caller gave
  * and the change on top, so that its figures are those of that run. */
 #include "fit/changes.h"
 
@@ -247,6 +247,9 @@ static plim_status simulate_trial(search *s, trial *t)
     plim_arena_reset(&s->scratch);
     plim_settings *with = plim_settings_in(&s->scratch, s->job->given);
     plim_status st = with ? apply_rows(s, t->rows, with, &t->change.settings) : PLIM_ENOMEM;
+    const char *steps = s->job->settings->text[PLIM_SET_steps].p; /* as many, to compare */
+    if (!st && steps)
+        st = plim_settings_put(with, PLIM_SET_steps, steps, s->err);
     for (size_t i = 0; i < PLIM_COUNT(rows); i++)
         same_graph &= !(t->rows >> i & 1) ||
                       (rows[i].group != GROUP_BATCH && rows[i].group != GROUP_LOSS);

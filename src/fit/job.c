@@ -264,6 +264,7 @@ static plim_status check_megatron(const plim_step_settings *step, const plim_set
     bool stages = step->share.size[PLIM_AXIS_pp] > 1;
     const untried all[] = {
         {s->lora != NULL, "lora"},
+        {s->peft != NULL, "peft"},
         {s->quant != NULL, "quant"},
         {step->autocast != PLIM_F32, "autocast"},
         {step->ema.optim != NULL, "ema"},
@@ -491,6 +492,36 @@ static plim_status read_libraries(plim_job *job, const plim_settings *s, plim_er
     return s->cublas_workspace ? plim_world_cublas(s->cublas_workspace, lib, err) : PLIM_OK;
 }
 
+/* Virtual tokens are put in front of whole sequences, by a module outside of those that are divided. */
+static plim_status check_prompt(const plim_job *job, plim_err *err)
+{
+    const plim_share *share = &job->step.share;
+    const plim_strategy *strategy = share->strategy.strategy;
+    const untried all[] = {
+        {job->bind.padded || job->bind.packed, "sequences padded or packed"},
+        {strategy && strcmp(strategy->name, "ddp"), "a strategy other than ddp"},
+        {share->size[PLIM_AXIS_tp] > 1, "tp"},
+        {share->size[PLIM_AXIS_pp] > 1, "pp"},
+        {share->size[PLIM_AXIS_cp] > 1, "cp"}};
+    return plim_adapter_tokens(&job->adapter)
+               ? refuse_untried("virtual tokens of peft", all, PLIM_COUNT(all), err)
+               : PLIM_OK;
+}
+
+static plim_status read_adapter(plim_job *job, const plim_settings *s, plim_err *err)
+{
+    plim_status st = PLIM_OK;
+    if (s->lora && s->peft)
+        return plim_fail(err, PLIM_EUSAGE, 0,
+                         "'lora' is a method of 'peft': give one of them");
+    if (s->peft)
+        st = plim_adapter_parse(job->arena, s->peft, &job->adapter, err);
+    else if (s->lora)
+        st = plim_adapter_parse_items(PLIM_STR("lora"), plim_str_of(s->lora), &job->adapter,
+                                      err);
+    return st ? st : check_prompt(job, err);
+}
+
 /* Packed weights get no gradients.  src: transformers trainer.py validate_quantization_for_training;
  * peft utils/other.py prepare_model_for_kbit_training */
 static plim_status read_quant(plim_job *job, const plim_settings *s, plim_err *err)
@@ -498,12 +529,14 @@ static plim_status read_quant(plim_job *job, const plim_settings *s, plim_err *e
     plim_status st = plim_quant_parse(plim_str_of(s->quant), &job->quant, err);
     if (st)
         return st;
-    if (!job->step.infer && !job->lora.r)
+    const plim_adapter *adapter = job->adapter.method ? &job->adapter : NULL;
+    if (!job->step.infer && !adapter)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'quant' packs weights, which cannot be trained: train adapters with "
                          "'lora', or use --infer");
-    if (job->lora.dora)
-        return plim_fail(err, PLIM_EUSAGE, 0, "'lora' cannot combine dora with 'quant'");
+    if (adapter && plim_adapter_unpacked(adapter))
+        return plim_fail(err, PLIM_EUSAGE, 0, "'quant' cannot be combined with %s",
+                         plim_adapter_unpacked(adapter));
     job->quant.made_as = job->step.dtype;
     if (job->quant.prepare)
         job->step.dtype = PLIM_F32;
@@ -570,8 +603,8 @@ plim_status plim_job_open(plim_job *job, plim_arena *a, const plim_model *model,
         st = read_sizes(job, job->settings, err);
     if (!st)
         st = read_fused(job, job->settings, err);
-    if (!st && job->settings->lora)
-        st = plim_lora_parse(plim_str_of(job->settings->lora), &job->lora, err);
+    if (!st)
+        st = read_adapter(job, job->settings, err);
     if (!st && job->settings->quant)
         st = read_quant(job, job->settings, err);
     if (!st)
@@ -694,6 +727,7 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         bind.batch = batch;
     if (size && job->find_seq)
         bind.seq = divide_seq(&job->step.share, size);
+    bind.virtual_tokens = plim_adapter_tokens(&job->adapter);
     plim_share share = job->step.share;
     bind.part.contexts = share.size[PLIM_AXIS_cp];
     bind.part.context = share.at[PLIM_AXIS_cp];
@@ -722,8 +756,8 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
         st = plim_freeze_apply(g, plim_str_of(job->settings->freeze), err);
     if (!st && job->quant.kind)
         st = plim_quant_apply(g, &job->quant, err);
-    if (!st && job->lora.r)
-        st = plim_lora_apply(g, &job->lora, &run, err);
+    if (!st && job->adapter.method)
+        st = plim_adapter_apply(g, &job->adapter, &run, err);
     if (!st && job->fused)
         st = plim_fuse_loss(g, job->fused, err);
     if (!st && share.experts > 1 && g->expert_ranks != share.experts)

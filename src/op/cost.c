@@ -85,6 +85,13 @@ void plim_cost_matmul(const plim_cost_call *c, plim_cost *out)
 {
     cost_inner(c, plim_cost_in(c, 0), out);
 }
+/* Two products of the size of the result. */
+void plim_cost_hada_weight(const plim_cost_call *c, plim_cost *out)
+{
+    const plim_meta *a = plim_cost_in(c, 0);
+    if (a && a->rank == 2)
+        set_macs(out, plim_sat_mul(2 * (uint64_t)PLIM_MAX(a->dim[1], 0), c->out_numel));
+}
 void plim_cost_addmm(const plim_cost_call *c, plim_cost *out)
 {
     cost_inner(c, plim_cost_in(c, 1), out);

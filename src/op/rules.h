@@ -192,6 +192,7 @@ void plim_cost_conv_transpose(const plim_cost_call *c, plim_cost *out);
 void plim_cost_linear_loss(const plim_cost_call *c, plim_cost *out);
 void plim_cost_linear(const plim_cost_call *c, plim_cost *out);
 void plim_cost_matmul(const plim_cost_call *c, plim_cost *out);
+void plim_cost_hada_weight(const plim_cost_call *c, plim_cost *out);
 void plim_cost_addmm(const plim_cost_call *c, plim_cost *out);
 void plim_cost_einsum(const plim_cost_call *c, plim_cost *out);
 void plim_cost_rnn(const plim_cost_call *c, plim_cost *out);

@@ -5,22 +5,24 @@
 
 #include "core/graph.h"
 
-typedef enum plim_lora_bias {
+typedef enum plim_adapter_bias {
     PLIM_BIAS_NONE,
     PLIM_BIAS_ALL,
-    PLIM_BIAS_LORA_ONLY
-} plim_lora_bias;
+    PLIM_BIAS_TARGETS
+} plim_adapter_bias;
 
-/* LoRA as peft applies it.  src: peft 0.21 tuners/lora/layer.py */
-typedef struct plim_lora {
-    int64_t r;
-    double alpha, dropout;
-    plim_str targets;    /* "q_proj+v_proj", "all-linear"; "": those of the model's family */
-    plim_str saved;      /* modules that are trained whole, beside the adapters: "lm_head" */
-    plim_lora_bias bias; /* those that are trained, beside the adapters */
-    bool rslora;         /* scaling by alpha / sqrt(r), which takes no memory */
-    bool dora;           /* magnitudes are trained, too */
-} plim_lora;
+enum { PLIM_ADAPTER_ITEMS = 6 };
+
+/* A method of peft that puts something trained in the place of modules: LoRA and others, a row of
+ * adapters.def each. */
+typedef struct plim_adapter {
+    const struct plim_adapter_method *method; /* NULL: none */
+    plim_str targets; /* "q_proj+v_proj", "all-linear"; "": those of the model's family */
+    plim_str saved;   /* modules that are trained whole, beside the adapters: "lm_head" */
+    plim_adapter_bias bias;          /* those that are trained, beside the adapters */
+    plim_str text;                   /* the method's own */
+    double item[PLIM_ADAPTER_ITEMS]; /* the method's own, in the order in which it has them */
+} plim_adapter;
 
 /* Weights packed by bitsandbytes, as transformers has it do so. */
 typedef enum plim_quant_kind {
@@ -51,9 +53,16 @@ plim_status plim_quant_parse(plim_str text, plim_quant *out, plim_err *err);
  * PLIM_EUSAGE: there is none. */
 plim_status plim_quant_apply(plim_graph *g, const plim_quant *spec, plim_err *err);
 
-/* Parses "r=16,targets=q_proj+v_proj,alpha=32,dropout=0.05,bias=all"; PLIM_EUSAGE names the item.  Texts
- * are borrowed. */
-plim_status plim_lora_parse(plim_str text, plim_lora *out, plim_err *err);
+/* Parses the name of a method and its items, "ia3,targets=k_proj+v_proj", or the path of an
+ * adapter_config.json of peft; PLIM_EUSAGE names what is wrong.  Texts are borrowed, or in `a`. */
+plim_status plim_adapter_parse(plim_arena *a, const char *setting, plim_adapter *out,
+                               plim_err *err);
+/* The items alone, of the method `name`: "r=16,alpha=32,dropout=0.05,bias=all" of lora. */
+plim_status plim_adapter_parse_items(plim_str name, plim_str items, plim_adapter *out,
+                                     plim_err *err);
+
+/* What of it cannot be had with packed weights: "dora", "ia3"; NULL: nothing. */
+const char *plim_adapter_unpacked(const plim_adapter *spec);
 
 /* Parameters that are not trained: "embed_tokens,layers.0", patterns (core/region.h) of modules,
  * which stand for all below them, or of parameters; "!head" is trained after all.  A later item
@@ -78,9 +87,12 @@ typedef struct plim_transform_run {
     bool one_type; /* what is added is cast to the type of the model */
 } plim_transform_run;
 
+/* Virtual tokens that it puts in front of each sequence: the model is to be built for as many more. */
+int64_t plim_adapter_tokens(const plim_adapter *spec);
+
 /* Freezes the model and adds the adapters.
  * PLIM_EUSAGE: no module has such a name, or the model's family is not known. */
-plim_status plim_lora_apply(plim_graph *g, const plim_lora *spec,
-                            const plim_transform_run *run, plim_err *err);
+plim_status plim_adapter_apply(plim_graph *g, const plim_adapter *spec,
+                               const plim_transform_run *run, plim_err *err);
 
 #endif

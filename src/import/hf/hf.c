@@ -256,8 +256,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
     if (!g->note.p)
         return plim_oom(err);
     g->batch = h.batch;
-    g->seq = h.seq * h.contexts;
-    g->seq_max = h.seq_max;
+    g->seq = h.seq * h.contexts - sizes.virtual_tokens; /* the user's */
+    g->seq_max = PLIM_MAX(h.seq_max - sizes.virtual_tokens, 0);
     g->cached = h.n_cached > 0;
     g->format = PLIM_STR("Hugging Face config");
     g->producer = plim_str_of(group->src);

@@ -258,6 +258,9 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
         h->batch = in->dim[0];
         h->seq = in->dim[1];
     }
+    if (h->seq <= INT32_MAX)
+        h->seq += b->virtual_tokens;
+    h->n.g->virtual_tokens = b->virtual_tokens;
     if (h->batch < 1 || h->batch > INT32_MAX)
         plim_nn_fail(&h->n, PLIM_ERANGE, "batch %" PRId64 " is not in 1..%d", h->batch,
                      (int)INT32_MAX);

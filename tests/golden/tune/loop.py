@@ -1,6 +1,6 @@
 """A training loop as users of peft and transformers write it, two steps of 4 x TOKENS:
 
-    loop.py CONFIG lora|freeze TEXT CHECKPOINTS TOKENS     TEXT as that option of plimsoll has it
+    loop.py CONFIG lora|peft|freeze TEXT CHECKPOINTS TOKENS     TEXT as that option of plimsoll has it
     loop.py CONFIG quant TEXT CHECKPOINTS TOKENS           adapters of rank 16 on a model that is quantized so
     loop.py CONFIG infer|token TEXT 0 TOKENS               two passes of a model that is quantized so, of a batch or of one token
 """
@@ -9,6 +9,7 @@ import sys
 
 import torch
 import transformers
+import peft
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 
 KEYS = {"r": "r", "alpha": "lora_alpha", "dropout": "lora_dropout", "rslora": "use_rslora", "dora": "use_dora",
@@ -24,6 +25,40 @@ def lora_config(text):
     if saved:
         options["modules_to_save"] = saved.split("+")
     return LoraConfig(**{"lora_alpha": options.get("r", 8), **options})
+
+
+PEFT = {  # by method: peft's class, and its names of items that differ
+    "lora": ("LoraConfig", KEYS),
+    "ia3": ("IA3Config", {"feedforward": "feedforward_modules"}),
+    "loha": ("LoHaConfig", {}),
+    "lokr": ("LoKrConfig", {}),
+    "vera": ("VeraConfig", {"dropout": "vera_dropout"}),
+    "miss": ("MissConfig", {"dropout": "miss_dropout", "init": "init_weights"}),
+    "hira": ("HiraConfig", {"dropout": "hira_dropout"}),
+    "road": ("RoadConfig", {}),
+    "prompt_tuning": ("PromptTuningConfig", {"tokens": "num_virtual_tokens"}),
+    "p_tuning": ("PromptEncoderConfig", {"tokens": "num_virtual_tokens", "hidden": "encoder_hidden_size"}),
+}
+LISTS = ("target_modules", "feedforward_modules", "modules_to_save")
+
+
+def peft_config(text):
+    """Of a text of --peft: "loha,r=8,targets=q_proj+v_proj"."""
+    method, *items = text.split(",")
+    name, keys = PEFT[method]
+    keys = {"targets": "target_modules", "save": "modules_to_save", **keys}
+    options = {} if "target_modules" in getattr(peft, name).__dataclass_fields__ else {"task_type": "CAUSAL_LM", "num_virtual_tokens": 20}
+    for item in items:
+        key, _, value = item.partition("=")
+        key = keys.get(key, key)
+        if key in LISTS and value != "all-linear":
+            value = value.split("+")
+        elif re.fullmatch(r"-?\d+", value):
+            value = int(value)
+        elif re.fullmatch(r"[\d.]+", value):
+            value = float(value)
+        options[key] = True if value == "" else value
+    return getattr(peft, name)(**options)
 
 
 def is_like(name, pattern):
@@ -55,7 +90,7 @@ def infer(model, size):
 def main(path, option, text, checkpoints, tokens):
     config = transformers.AutoConfig.from_pretrained(path)
     model = getattr(transformers, config.architectures[0])._from_config(config)
-    model = model.to("cuda") if option in ("lora", "freeze") else quantized(model, text)
+    model = model.to("cuda") if option in ("lora", "peft", "freeze") else quantized(model, text)
     if option in ("infer", "token"):
         return infer(model.eval(), (4, int(tokens)) if option == "infer" else (1, 1))
     model.train()
@@ -66,7 +101,7 @@ def main(path, option, text, checkpoints, tokens):
     if option == "freeze":
         freeze(model, text)
     else:
-        model = get_peft_model(model, lora_config("r=16" if option == "quant" else text))
+        model = get_peft_model(model, peft_config(text) if option == "peft" else lora_config("r=16" if option == "quant" else text))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     for _ in range(2):
         x = torch.randint(0, config.vocab_size, (4, int(tokens)), device="cuda")

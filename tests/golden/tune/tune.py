@@ -38,6 +38,17 @@ LORA = {  # by model: texts of --lora; each with and without checkpoints
 }
 
 
+PEFT = {  # likewise, of --peft
+    "llama": ["ia3", "ia3,targets=q_proj+down_proj,feedforward=q_proj", "loha", "loha,r=16,targets=all-linear", "lokr", "lokr,r=4,decompose_both,decompose_factor=8", "vera", "vera,r=16,targets=all-linear,dropout=0.1", "miss", "miss,r=24,targets=q_proj+down_proj", "miss,init=mini,mini_r=8", "miss,r=32,init=bat", "hira", "hira,targets=all-linear,dropout=0.1", "road", "road,variant=road_2", "road,variant=road_4,targets=all-linear,group_size=16", "prompt_tuning", "prompt_tuning,tokens=200", "p_tuning", "p_tuning,tokens=100,hidden=2048"],
+    "qwen2": ["ia3", "loha,r=4", "lokr,r=16", "vera", "miss", "miss,r=32,init=bat", "hira,r=8", "road", "prompt_tuning,tokens=8"],
+    "gpt2": ["ia3", "vera,r=8", "hira", "prompt_tuning,tokens=100", "p_tuning,tokens=30"],
+    "gemma2": ["prompt_tuning,tokens=50"],
+    "opt": ["ia3", "loha,save=lm_head", "lokr", "miss,bias=all", "road"],
+    "falcon": ["ia3", "loha"],
+    "phi": ["vera", "ia3"],
+}
+
+
 FREEZE = {  # likewise, of --freeze
     "llama": ["model.embed_tokens", "model.embed_tokens,model.layers.0", "**,!lm_head", "**.mlp", "**norm.weight"],
     "gpt2": ["transformer.wte,transformer.h.0", "**,!transformer.h.1.mlp.*", "**.bias"],
@@ -68,7 +79,7 @@ PASSES = ("infer", "token")
 
 
 def cases():
-    options = (("lora", LORA), ("freeze", FREEZE), ("quant", QUANT), ("infer", INFER), ("token", INFER))
+    options = (("lora", LORA), ("peft", PEFT), ("freeze", FREEZE), ("quant", QUANT), ("infer", INFER), ("token", INFER))
     return [(name, option, text, checkpoint) for option, models in options for name, texts in models.items() for text in texts
             for checkpoint in ((0,) if (name, text) in PLAIN or option in PASSES else (0, 1))]
 

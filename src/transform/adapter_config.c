@@ -1,0 +1,203 @@
+/* adapter_config.c -- the adapter_config.json that peft writes beside an adapter, as a text of the setting
+ * "peft".  What has no effect on memory is left out, and what plimsoll does not simulate is refused.
+ *
+ * src: peft 0.21 config.py, tuners/.../config.py */
+#include "base/fmt.h"
+#include "base/items.h"
+#include "base/json.h"
+#include "transform/adapter.h"
+
+enum { NAME_BYTES = 64 };
+
+/* Members that change neither what is trained nor what a step does with it. */
+static const char without_effect[] =
+    "task_type peft_type base_model_name_or_path auto_mapping revision peft_version inference_mode "
+    "fan_in_fan_out megatron_config megatron_core projection_prng_key save_projection d_initial "
+    "alpha_pattern qalora_group_size token_dim num_layers num_attention_heads "
+    "num_transformer_submodules prompt_tuning_init prompt_tuning_init_text "
+    "tokenizer_name_or_path tokenizer_kwargs encoder_num_layers encoder_dropout";
+/* Of these, true and false, and a distribution. */
+static const char initial[] = "init_weights init_lora_weights init_ia3_weights";
+
+typedef struct config {
+    plim_json j;
+    plim_buf text;
+    const plim_adapter_method *method;
+} config;
+
+static plim_str lower_case(plim_str s, char out[NAME_BYTES])
+{
+    size_t n = PLIM_MIN(s.n, (size_t)NAME_BYTES - 1);
+    for (size_t i = 0; i < n; i++)
+        out[i] = (char)(s.p[i] >= 'A' && s.p[i] <= 'Z' ? s.p[i] - 'A' + 'a' : s.p[i]);
+    return (plim_str){out, n};
+}
+
+/* "peft_type": "LOHA" */
+static const plim_adapter_method *read_method(plim_json j, plim_err *err)
+{
+    char name[NAME_BYTES];
+    plim_str key, type = PLIM_STR("");
+    plim_json_object(&j);
+    while (plim_json_member(&j, &key))
+        if (plim_str_is(key, "peft_type"))
+            type = plim_json_str(&j);
+        else
+            plim_json_skip(&j);
+    if (!j.bad && !type.n)
+        plim_json_fail(&j, PLIM_EFORMAT, "no 'peft_type': this is no adapter_config.json");
+    if (j.bad)
+        return NULL;
+    return plim_adapter_method_of(lower_case(type, name), err);
+}
+
+static void refuse_value(config *c, plim_str key)
+{
+    plim_json_fail(&c->j, PLIM_EUNSUPPORTED,
+                   "'" PLIM_STR_FMT "' of %s is not simulated with this value",
+                   PLIM_STR_CUT(key), c->method->name);
+}
+
+/* A word that the setting can have among its items. */
+static bool is_plain(plim_str s)
+{
+    for (size_t i = 0; i < s.n; i++)
+        if (s.p[i] == ',' || s.p[i] == '=' || s.p[i] == '+' || s.p[i] == '\\' || s.p[i] <= ' ')
+            return false;
+    return s.n > 0;
+}
+
+static void add_item(config *c, const char *key, plim_str value)
+{
+    plim_buf_printf(&c->text, ",%s=" PLIM_STR_FMT, key, PLIM_STR_ARG(value));
+}
+
+/* ["q_proj", "v_proj"], or a word: a regular expression is not read. */
+static void read_names(config *c, plim_str key, const char *item)
+{
+    bool array = plim_json_peek(&c->j) == PLIM_JSON_ARRAY;
+    uint32_t count = 0;
+    if (!array) {
+        plim_str word = plim_json_str(&c->j);
+        if (!c->j.bad && !plim_str_is(word, "all-linear"))
+            plim_json_fail(&c->j, PLIM_EUNSUPPORTED,
+                           "'" PLIM_STR_FMT
+                           "' is a list of names or 'all-linear' here, and no "
+                           "regular expression",
+                           PLIM_STR_CUT(key));
+        if (!c->j.bad)
+            add_item(c, item, word);
+        return;
+    }
+    plim_json_array(&c->j);
+    while (plim_json_item(&c->j)) {
+        plim_str name = plim_json_str(&c->j);
+        if (!c->j.bad && !is_plain(name))
+            refuse_value(c, key);
+        if (count++)
+            plim_buf_printf(&c->text, "+" PLIM_STR_FMT, PLIM_STR_ARG(name));
+        else
+            add_item(c, item, name);
+    }
+}
+
+/* Whether the value is null, false, 0, "", "none" or empty. */
+static bool skip_nothing(plim_json *j)
+{
+    plim_str raw = plim_json_raw(j);
+    static const char *const nothing[] = {"null", "false", "0",  "0.0",
+                                          "\"\"", "{}",    "[]", "\"none\""};
+    for (size_t i = 0; i < PLIM_COUNT(nothing); i++)
+        if (plim_str_is(raw, nothing[i]))
+            return true;
+    return j->bad != PLIM_OK;
+}
+
+static const plim_adapter_item *find_item(const plim_adapter_method *m, plim_str key)
+{
+    for (size_t i = 0; i < PLIM_ADAPTER_ITEMS && m->item[i].key; i++)
+        if (plim_str_is(key, m->item[i].config ? m->item[i].config : m->item[i].key))
+            return &m->item[i];
+    return NULL;
+}
+
+/* A value of an item of the method: true is what a word has by default. */
+static void read_item(config *c, plim_str key, const plim_adapter_item *item)
+{
+    plim_json_kind kind = plim_json_peek(&c->j);
+    plim_str value = kind == PLIM_JSON_STRING ? plim_json_str(&c->j) : plim_json_raw(&c->j);
+    if (c->j.bad || kind == PLIM_JSON_NULL || (item->words && kind == PLIM_JSON_BOOL))
+        return;
+    if (!is_plain(value))
+        refuse_value(c, key);
+    else
+        add_item(c, item->key, value);
+}
+
+static void read_member(config *c, plim_str key)
+{
+    const plim_adapter_method *m = c->method;
+    const plim_adapter_item *item = find_item(m, key);
+    plim_json_kind kind = plim_json_peek(&c->j);
+    const char *names = plim_str_is(key, "target_modules")                   ? "targets"
+                        : plim_str_is(key, "modules_to_save")                ? "save"
+                        : plim_str_is(key, "feedforward_modules") && m->text ? m->text
+                                                                             : NULL;
+    plim_json before = c->j;
+    if (plim_item_has(without_effect, key)) {
+        plim_json_skip(&c->j);
+    } else if (names && kind != PLIM_JSON_NULL) {
+        read_names(c, key, names);
+    } else if (item) {
+        read_item(c, key, item);
+    } else if (!skip_nothing(&c->j)) {
+        plim_str raw = plim_json_raw(&before), word = raw;
+        if (kind == PLIM_JSON_STRING)
+            word = (plim_str){raw.p + 1, raw.n - 2};
+        bool usual = kind == PLIM_JSON_BOOL || plim_str_is(word, "gaussian");
+        if (plim_str_is(key, "bias") && m->bias && is_plain(word))
+            add_item(c, "bias", word);
+        else if (!(plim_item_has(initial, key) && usual) &&
+                 !(plim_str_is(key, "encoder_reparameterization_type") &&
+                   plim_str_is(word, "MLP")))
+            refuse_value(c, key);
+    }
+}
+
+plim_status plim_adapter_convert(plim_arena *a, plim_str bytes, plim_str *text, plim_err *err)
+{
+    plim_str key;
+    plim_err local = PLIM_ERR_INIT; /* err may be NULL */
+    config c = {.method = NULL};
+    plim_buf_init(&c.text, a);
+    plim_json_init(&c.j, bytes, &local);
+    c.method = read_method(c.j, &local);
+    plim_status st = c.method ? PLIM_OK : local.code;
+    if (!st) {
+        plim_buf_puts(&c.text, c.method->name);
+        plim_json_object(&c.j);
+        while (plim_json_member(&c.j, &key))
+            read_member(&c, key);
+        st = plim_json_end(&c.j);
+    }
+    if (!st && c.text.bad)
+        st = plim_oom(&local);
+    *text = plim_buf_str(&c.text);
+    if (st && err)
+        *err = local;
+    return st;
+}
+
+plim_status plim_adapter_read_config(plim_arena *a, const char *path, plim_str *text,
+                                     plim_err *err)
+{
+    plim_bytes file = {0};
+    plim_status st = plim_file_read(&file, path, err);
+    if (st)
+        return st;
+    st = plim_adapter_convert(a, (plim_str){(const char *)file.p, (size_t)file.n}, text, err);
+    if (st)
+        plim_err_prefix(err, "%s: ", path);
+    plim_file_close(&file);
+    return st;
+}
