@@ -153,8 +153,8 @@ uint32_t plim_adapter_cast_back(plim_adapting *ad, uint32_t x)
 void plim_adapter_add_product(plim_adapting *ad, uint32_t x, uint32_t delta, uint32_t result)
 {
     plim_nn *n = &ad->n;
-    x = plim_nn_linear_op(n, plim_nn_to_like(n, x, delta), delta, PLIM_NONE);
-    plim_adapter_cast_back(ad, plim_nn_binary(n, "aten.add.Tensor", result, x));
+    uint32_t y = plim_nn_linear_op(n, plim_nn_to_like(n, x, delta), delta, PLIM_NONE);
+    plim_nn_to_like(n, plim_nn_binary(n, "aten.add.Tensor", result, y), x);
 }
 
 bool plim_adapter_autocast(const plim_adapting *ad) { return ad->run.autocast != PLIM_F32; }

@@ -91,7 +91,7 @@ uint32_t plim_adapter_call_base(plim_adapting *ad, uint32_t x);
 uint32_t plim_adapter_cast(plim_adapting *ad, uint32_t x, uint32_t w);
 /* x.to(the dtype that the result had). */
 uint32_t plim_adapter_cast_back(plim_adapting *ad, uint32_t x);
-/* The end of a forward whose result is result + F.linear(x, delta), back in its dtype. */
+/* The end of a forward whose result is result + F.linear(x, delta), in the dtype of x. */
 void plim_adapter_add_product(plim_adapting *ad, uint32_t x, uint32_t delta, uint32_t result);
 bool plim_adapter_autocast(const plim_adapting *ad);
 /* The dropout of that probability as module `name`, in training. */

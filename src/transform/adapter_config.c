@@ -155,8 +155,9 @@ static void read_member(config *c, plim_str key)
         if (kind == PLIM_JSON_STRING)
             word = (plim_str){raw.p + 1, raw.n - 2};
         bool usual = kind == PLIM_JSON_BOOL || plim_str_is(word, "gaussian");
+        char lower[NAME_BYTES]; /* "MiSS_only" */
         if (plim_str_is(key, "bias") && m->bias && is_plain(word))
-            add_item(c, "bias", word);
+            add_item(c, "bias", lower_case(word, lower));
         else if (!(plim_item_has(initial, key) && usual) &&
                  !(plim_str_is(key, "encoder_reparameterization_type") &&
                    plim_str_is(word, "MLP")))

@@ -36,8 +36,9 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
     scale = plim_nn_scalar(n, "aten.mul.Tensor", scale, 1);
     plim_nn_holds(n, scale);
     if (input) {
-        x = plim_adapter_cast(ad, x, w[0]);
-        x = plim_adapter_cast_back(ad, plim_nn_binary(n, "aten.mul.Tensor", x, scale));
+        uint32_t scaled =
+            plim_nn_binary(n, "aten.mul.Tensor", plim_adapter_cast(ad, x, w[0]), scale);
+        x = plim_nn_to_like(n, scaled, x);
         plim_nn_holds(n, x);
         plim_adapter_call_base(ad, x);
         return;

@@ -60,11 +60,11 @@ static void call_bat(plim_adapting *ad, uint32_t block, uint32_t x)
     uint32_t weight = plim_nn_unary(n, "aten.clone.default", base->weight);
     uint32_t delta = bat_delta(n, base, weight, block);
     weight = plim_nn_binary(n, "aten.add.Tensor", weight, delta);
-    x = plim_adapter_cast(ad, x, weight);
+    uint32_t in = plim_adapter_cast(ad, x, weight);
     uint32_t bias =
         base->bias == PLIM_NONE ? PLIM_NONE : plim_nn_to_like(n, base->bias, weight);
     plim_nn_called(n, (uint32_t[]){weight, delta, bias}, 3); /* variables */
-    plim_adapter_cast_back(ad, plim_nn_linear_op(n, x, weight, bias));
+    plim_nn_to_like(n, plim_nn_linear_op(n, in, weight, bias), x);
 }
 
 /* x.reshape(*, shards, r).sum(dim=-2) */
@@ -94,7 +94,7 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
         call_bat(ad, w[0], x);
         return;
     }
-    uint32_t result = plim_adapter_call_base(ad, x), block = w[0];
+    uint32_t result = plim_adapter_call_base(ad, x), block = w[0], given = x;
     if ((int)spec->item[INIT] == MINI)
         block = NN_OP(n, "aten.repeat.default", ARG_T("self", block),
                       ARG_IS("repeats", INTS(1, plim_adapter_base(ad)->out /
@@ -108,7 +108,7 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
     x = plim_adapter_dropout(ad, "miss_dropout.default", x, spec->item[DROPOUT]);
     x = sum_shards(n, x, in / r, r);
     x = plim_nn_binary(n, "aten.matmul.default", x, block);
-    plim_adapter_cast_back(ad, plim_nn_binary(n, "aten.add.Tensor", result, x));
+    plim_nn_to_like(n, plim_nn_binary(n, "aten.add.Tensor", result, x), given);
 }
 
 const plim_adapter_method plim_adapter_miss = {

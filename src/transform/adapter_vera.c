@@ -33,7 +33,7 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
 {
     plim_nn *n = plim_adapter_nn(ad);
     const plim_adapted *base = plim_adapter_base(ad);
-    uint32_t result = plim_adapter_call_base(ad, x);
+    uint32_t result = plim_adapter_call_base(ad, x), given = x;
     uint32_t a = part_of(n, w[SHARED_A], 1, base->in),
              b = part_of(n, w[SHARED_B], 0, base->out);
     x = plim_adapter_cast(ad, x, w[LAMBDA_D]);
@@ -43,7 +43,8 @@ static void write_call(plim_adapting *ad, const uint32_t w[PLIM_ADAPTER_WEIGHTS]
     x = plim_nn_binary(n, "aten.mul.Tensor", w[LAMBDA_D], x);
     x = plim_nn_linear_op(n, x, b, PLIM_NONE);
     x = plim_nn_binary(n, "aten.mul.Tensor", w[LAMBDA_B], x);
-    plim_adapter_cast_back(ad, plim_nn_binary(n, "aten.add.Tensor", result, x));
+    x = plim_adapter_cast_back(ad, plim_nn_binary(n, "aten.add.Tensor", result, x));
+    plim_nn_to_like(n, x, given);
 }
 
 const plim_adapter_method plim_adapter_vera = {
