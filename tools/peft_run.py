@@ -12,6 +12,7 @@ import sys
 import peft
 import torch
 import transformers
+from peft.optimizers import create_lorafa_optimizer
 
 MODEL = {"vocab_size": 128256, "hidden_size": 3072, "intermediate_size": 8192, "num_hidden_layers": 28, "num_attention_heads": 24,
          "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 131072, "tie_word_embeddings": True, "rms_norm_eps": 1e-5,
@@ -27,10 +28,10 @@ def main(folder, tokens):
     settings = peft.PeftConfig.from_pretrained(str(folder))
     if settings.task_type is None and settings.is_prompt_learning:
         settings.task_type = "CAUSAL_LM"
-    model = peft.get_peft_model(model, settings)
+    model = peft.get_peft_model(model, settings, autocast_adapter_dtype=params.get("autocast_adapter_dtype", True))
     kind, options = params.get("optimizer_type", "AdamW"), {"lr": 1e-4, **params.get("optimizer_kwargs", {})}
     if kind == "lora-fa":
-        optimizer = peft.optimizers.create_lorafa_optimizer(model=model, **options)
+        optimizer = create_lorafa_optimizer(model=model, **options)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=options["lr"])
     model.train()
