@@ -11,29 +11,17 @@
 enum { R, ALPHA, DECOMPOSE_BOTH, DECOMPOSE_FACTOR }; /* items */
 enum { W1, W1_B, W2, W2_B };                         /* weights; _B: if it is of low rank */
 
-/* The two factors of a dimension: `factor` and the rest if it divides it, else two of which the sum is small and
- * none is greater than the factor: factorization(). */
+/* The two factors of a dimension: `factor` and the rest if it divides it, else the two that are closest, of which the
+ * smaller one is at most the factor (-1: any): factorization(). */
 static void factor_dim(int64_t dim, int64_t factor, int64_t out[2])
 {
-    int64_t m = 1, n = dim, length = m + n;
-    if (factor > 0 && dim % factor == 0) {
-        out[0] = factor;
-        out[1] = dim / factor;
-        return;
-    }
-    if (factor == -1)
-        factor = dim;
-    while (m < n) {
-        int64_t next = m + 1;
-        while (dim % next)
-            next++;
-        if (next + dim / next > length || next > factor)
-            break;
-        m = next;
-        n = dim / next;
-    }
-    out[0] = PLIM_MIN(m, n);
-    out[1] = PLIM_MAX(m, n);
+    bool given = factor > 0 && dim % factor == 0;
+    int64_t m = given ? factor : 1, most = factor < 0 ? dim : factor;
+    for (int64_t i = 2; !given && i <= most && i <= dim / i; i++)
+        if (dim % i == 0)
+            m = i;
+    out[0] = m;
+    out[1] = dim / m;
 }
 
 /* A matrix, or the two of which it is the product. */
@@ -49,10 +37,8 @@ static void make_factor(plim_adapting *ad, const char *const name[3], int64_t ro
 
 static void add_weights(plim_adapting *ad, uint32_t w[PLIM_ADAPTER_WEIGHTS])
 {
-    static const char *const w1[] = {"lokr_w1", "lokr_w1_a", "lokr_w1_b"}, *const w2[] = {
-                                                                               "lokr_w2",
-                                                                               "lokr_w2_a",
-                                                                               "lokr_w2_b"};
+    static const char *const w1[] = {"lokr_w1", "lokr_w1_a", "lokr_w1_b"};
+    static const char *const w2[] = {"lokr_w2", "lokr_w2_a", "lokr_w2_b"};
     const plim_adapter *spec = plim_adapter_spec(ad);
     const plim_adapted *base = plim_adapter_base(ad);
     int64_t in[2], out[2], factor = (int64_t)spec->item[DECOMPOSE_FACTOR];

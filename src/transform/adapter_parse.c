@@ -44,14 +44,14 @@ static plim_status parse_item(const plim_adapter_method *m, const plim_adapter_i
     return PLIM_OK;
 }
 
-/* One that all methods have, and how it is read. */
+/* One that all methods with targets have, or the method's own. */
 static bool take_text(plim_adapter *out, plim_str key, plim_str value)
 {
-    const char *own = out->method->text;
-    plim_str *text = plim_str_is(key, "targets")    ? &out->targets
-                     : plim_str_is(key, "save")     ? &out->saved
-                     : own && plim_str_is(key, own) ? &out->text
-                                                    : NULL;
+    const plim_adapter_method *m = out->method;
+    plim_str *text = !m->whole && plim_str_is(key, "targets") ? &out->targets
+                     : !m->whole && plim_str_is(key, "save")  ? &out->saved
+                     : m->text && plim_str_is(key, m->text)   ? &out->text
+                                                              : NULL;
     if (text && value.n)
         *text = value;
     return text && value.n;
@@ -59,7 +59,9 @@ static bool take_text(plim_adapter *out, plim_str key, plim_str value)
 
 static plim_status refuse_item(const plim_adapter_method *m, plim_str key, plim_err *err)
 {
-    char names[PLIM_ADAPTER_NAMES] = "targets, save";
+    char names[PLIM_ADAPTER_NAMES] = "";
+    if (!m->whole)
+        plim_adapter_list_name(names, "targets, save");
     for (size_t i = 0; i < PLIM_ADAPTER_ITEMS && m->item[i].key; i++)
         plim_adapter_list_name(names, m->item[i].key);
     if (m->bias)

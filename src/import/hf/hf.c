@@ -223,6 +223,8 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
         return unknown_type(hd, err);
     h.caching = wants_cache(group, hd, sizes.caching);
     plim_status st = plim_graph_init(g, g->arena, err);
+    if (!group->caches) /* virtual tokens are for decoders */
+        sizes.virtual_tokens = 0;
     if (!st)
         st = named_sizes(&sizes, err);
     void *config = st ? NULL : plim_arena_new(g->arena, 1, group->size);
