@@ -61,10 +61,13 @@ def main(program, table, experiments, *way):
         rows = list(csv.DictReader(file, delimiter="\t"))
     left_out, errors = Counter(), []
     for row in rows:
+        if row["model"] != MODEL:
+            left_out["another model"] += 1
+            continue
         folder = experiment(experiments, row)
-        options, why = options_of(folder) if row["model"] == MODEL else (None, "another model")
+        options, why = options_of(folder)
         predicted, why = reserved(program, options) if options is not None else (None, why)
-        by_run = predicted is None and way == ("run",) and row["model"] == MODEL
+        by_run = predicted is None and way == ("run",)
         if by_run:
             predicted, why = reserved_in_run(program, folder)
         if predicted is None:

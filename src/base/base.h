@@ -46,6 +46,11 @@ typedef struct plim_str {
 #define PLIM_STR_ARG(s) (int)(s).n, (s).p
 #define PLIM_STR_CUT(s) (int)PLIM_MIN((s).n, (size_t)80), (s).p /* for names in errors */
 
+/* Of a letter of ASCII, whatever the locale. */
+static inline char plim_lower(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+}
 static inline plim_str plim_str_of(const char *z) { return (plim_str){z, z ? strlen(z) : 0}; }
 static inline bool plim_str_eq(plim_str a, plim_str b)
 {

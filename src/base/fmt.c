@@ -348,7 +348,6 @@ uint32_t plim_edit_distance(plim_str a, plim_str b)
 /* ---- from text ----------------------------------------------------------- */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
-static char to_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 static plim_str trim_blanks(plim_str s)
 {
     while (s.n && (s.p[0] == ' ' || s.p[0] == '\t'))
@@ -366,7 +365,7 @@ static uint64_t parse_unit(plim_str s)
     if (s.n >= sizeof z)
         return 0;
     for (size_t i = 0; i < s.n; i++)
-        z[i] = to_lower(s.p[i]);
+        z[i] = plim_lower(s.p[i]);
     if (s.n == 0 || strcmp(z, "b") == 0)
         return 1;
     const char *prefix = strchr(prefixes, z[0]);

@@ -150,7 +150,7 @@ typedef struct plim_graph {
     int64_t contexts;       /* it is about one of so many parts of the tokens; 0: about all */
     bool cached;            /* keys and values of this pass are among the outputs */
     bool labels_are_inputs; /* an input serves as labels, too */
-    int64_t virtual_tokens; /* of those of a sequence: as bound */
+    int64_t virtual_tokens; /* in front of those of each sequence, as bound */
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph;
 

@@ -1,7 +1,7 @@
 /* changes.c -- see changes.h.
  *
- * A change is simulated as plim_estimate_run would with as many steps and the settings that the caller gave
- * and the change on top, so that its figures are those of that run. */
+ * A change is simulated as plim_estimate_run would with the settings that the caller gave, as
+ * many steps, and the change on top, so that its figures are those of that run. */
 #include "fit/changes.h"
 
 #include <stdlib.h>

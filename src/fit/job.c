@@ -499,7 +499,7 @@ static plim_status check_prompt(const plim_job *job, plim_err *err)
     const plim_strategy *strategy = share->strategy.strategy;
     const untried all[] = {
         {job->bind.padded || job->bind.packed, "sequences padded or packed"},
-        {strategy && strcmp(strategy->name, "ddp"), "a strategy other than ddp"},
+        {strategy && strcmp(strategy->name, "ddp") != 0, "a strategy other than ddp"},
         {share->size[PLIM_AXIS_tp] > 1, "tp"},
         {share->size[PLIM_AXIS_pp] > 1, "pp"},
         {share->size[PLIM_AXIS_cp] > 1, "cp"}};

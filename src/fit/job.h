@@ -18,8 +18,8 @@ typedef struct plim_job {
     const plim_model *model;
     plim_binding bind;
     plim_step_settings step;
-    plim_adapter adapter;
-    plim_quant quant; /* kind 0: none */
+    plim_adapter adapter; /* method NULL: none */
+    plim_quant quant;     /* kind 0: none */
     plim_fused_loss fused;
     bool find_seq;    /* the size that is searched for is the sequence length, not the batch */
     plim_bound bound; /* the size of estimated allocations, by the setting "workspace" */

@@ -79,9 +79,7 @@ static gpu_key key_without(plim_str name, uint64_t *gb, bool bare)
     gpu_key k = {{0}, 0};
     size_t word = 0, before = 0; /* where the word now read, and the last, start in k.s */
     for (size_t i = 0; i <= name.n; i++) {
-        char c = i < name.n ? name.p[i] : ' ';
-        if (c >= 'A' && c <= 'Z')
-            c = (char)(c - 'A' + 'a');
+        char c = i < name.n ? plim_lower(name.p[i]) : ' ';
         bool part = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
         if (part && k.n < sizeof k.s)
             k.s[k.n++] = c;

@@ -86,7 +86,7 @@ static plim_str reduce_text(plim_arena *a, plim_str s)
             i += 2; /* a line end in a string that was printed as source */
         } else {
             if (!is_space(c))
-                out[n++] = c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+                out[n++] = plim_lower(c);
             i++;
         }
     }

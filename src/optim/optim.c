@@ -130,8 +130,7 @@ static bool optim_called(const char *row, plim_str name)
             row++;
         if (!*row || i == name.n)
             return !*row && i == name.n;
-        char c = name.p[i++];
-        if (*row != (c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c))
+        if (*row != plim_lower(name.p[i++]))
             return false;
     }
 }

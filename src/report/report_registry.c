@@ -123,14 +123,12 @@ typedef struct registry_ask {
     const char *filter;
 } registry_ask;
 
-static char registry_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
-
 /* Does `text` contain `part`, ignoring case? */
 static bool registry_has(const char *text, const char *part)
 {
     for (; text && *text; text++) {
         size_t i = 0;
-        while (part[i] && registry_lower(text[i]) == registry_lower(part[i]))
+        while (part[i] && plim_lower(text[i]) == plim_lower(part[i]))
             i++;
         if (!part[i])
             return true;

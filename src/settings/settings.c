@@ -258,7 +258,7 @@ static int find_synonym(const char *words, plim_str word)
         return 0;
     for (size_t i = 0; i < word.n; i++) {
         char c = word.p[i];
-        room[i] = c == '-' ? '_' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+        room[i] = c == '-' ? '_' : plim_lower(c);
     }
     word.p = room;
     for (size_t i = 0; i < PLIM_COUNT(torch); i++)

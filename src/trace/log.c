@@ -27,16 +27,15 @@ static const struct {
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 static bool is_blank(char c) { return c == ' ' || c == '\t'; }
-static char to_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
 
-static bool is_letter(char c) { return to_lower(c) >= 'a' && to_lower(c) <= 'z'; }
+static bool is_letter(char c) { return plim_lower(c) >= 'a' && plim_lower(c) <= 'z'; }
 
 /* The end of the words that begin at `at`; 0: others stand there. */
 static size_t skip_words(plim_str line, size_t at, const char *words)
 {
     for (; *words; words++) {
         if (at == line.n ||
-            (*words == ' ' ? !is_blank(line.p[at]) : to_lower(line.p[at]) != *words))
+            (*words == ' ' ? !is_blank(line.p[at]) : plim_lower(line.p[at]) != *words))
             return 0;
         at++;
         while (*words == ' ' && at < line.n && is_blank(line.p[at]))

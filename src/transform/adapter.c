@@ -57,8 +57,10 @@ struct plim_adapting {
     uint32_t base_scope;
     plim_dtype made_as; /* what is trained, before it is cast */
     uint32_t x;         /* what the call was given */
-    int64_t widest_in, widest_out;
-    plim_map made; /* paths of adapted modules: index into weights */
+    plim_node *old;     /* of the graph as it was */
+    uint32_t n_old;
+    int64_t widest_in, widest_out; /* 0: not measured yet */
+    plim_map made;                 /* paths of adapted modules: index into weights */
     weights *weights;
     uint32_t n_weights, cap_weights;
     plim_map shared;  /* names of what all modules share: its value */
@@ -81,8 +83,26 @@ plim_nn *plim_adapter_nn(plim_adapting *ad) { return &ad->n; }
 const plim_adapter *plim_adapter_spec(const plim_adapting *ad) { return ad->spec; }
 const plim_adapted *plim_adapter_base(const plim_adapting *ad) { return &ad->base; }
 
+static void measure_targets(plim_adapting *ad)
+{
+    const plim_graph *g = ad->n.g;
+    const plim_node *old = ad->old;
+    for (uint32_t i = 0, end; i < ad->n_old; i = end) {
+        end = plim_call_end(old, ad->n_old, i);
+        if (is_target(g, old[i].scope, ad->targets) != LINEAR || old[end - 1].n_outs != 1)
+            continue;
+        uint32_t x = plim_call_input(g, &old[i], &old[end]);
+        int64_t in = x == PLIM_NONE ? 0 : plim_nn_dim(&ad->n, x, -1),
+                out = plim_nn_dim(&ad->n, old[end - 1].outs[0], -1);
+        ad->widest_in = PLIM_MAX(ad->widest_in, in);
+        ad->widest_out = PLIM_MAX(ad->widest_out, out);
+    }
+}
+
 void plim_adapter_widest(plim_adapting *ad, int64_t *in, int64_t *out)
 {
+    if (!ad->widest_out) /* few methods ask */
+        measure_targets(ad);
     *in = ad->widest_in;
     *out = ad->widest_out;
 }
@@ -217,18 +237,25 @@ static void rename_leaves(plim_adapting *ad, const plim_node *node, plim_str fro
         }
 }
 
-void plim_adapter_replace(plim_adapting *ad, plim_node *node, uint32_t was, uint32_t is)
+/* Gives the node arguments of its own, which may be changed. */
+static plim_arg *own_args(plim_adapting *ad, plim_node *node)
 {
     plim_arg *args = PLIM_NEW_N(ad->n.g->arena, plim_arg, (uint64_t)node->n_args + 1);
     if (!args) {
         ad->n.st = plim_oom(ad->n.err);
-        return;
+        return NULL;
     }
     memcpy(args, node->args, node->n_args * sizeof *args);
-    for (uint32_t i = 0; i < node->n_args; i++)
+    node->args = args;
+    return args;
+}
+
+void plim_adapter_replace(plim_adapting *ad, plim_node *node, uint32_t was, uint32_t is)
+{
+    plim_arg *args = own_args(ad, node);
+    for (uint32_t i = 0; args && i < node->n_args; i++)
         if (args[i].kind == PLIM_ARG_VALUE && args[i].id == was)
             args[i].id = is;
-    node->args = args;
 }
 
 uint32_t plim_adapter_call_base(plim_adapting *ad, uint32_t x)
@@ -377,17 +404,11 @@ static uint32_t copy_of(plim_adapting *ad, uint32_t id, plim_str path)
 static void use_copies(plim_adapting *ad, plim_node *node, plim_str path)
 {
     plim_graph *g = ad->n.g;
-    plim_arg *args = PLIM_NEW_N(g->arena, plim_arg, (uint64_t)node->n_args + 1);
-    if (!args) {
-        ad->n.st = plim_oom(ad->n.err);
-        return;
-    }
-    memcpy(args, node->args, node->n_args * sizeof *args);
-    for (uint32_t i = 0; i < node->n_args && !ad->n.st; i++)
+    plim_arg *args = own_args(ad, node);
+    for (uint32_t i = 0; args && i < node->n_args && !ad->n.st; i++)
         if (args[i].kind == PLIM_ARG_VALUE && args[i].id < ad->n_originals &&
             plim_is_leaf(&g->values[args[i].id]))
             args[i].id = copy_of(ad, args[i].id, path);
-    node->args = args;
 }
 
 static void copy_saved(plim_adapting *ad)
@@ -444,37 +465,18 @@ static void embed_in_place(plim_adapting *ad, const plim_node *first, const plim
         plim_call_gives(ad->n.g, result);
 }
 
-/* The widest input and output of the targets among the nodes. */
-static void measure_targets(plim_adapting *ad, const plim_node *old, uint32_t n)
-{
-    const plim_graph *g = ad->n.g;
-    for (uint32_t i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n && old[end].scope == old[i].scope;)
-            end++;
-        if (is_target(g, old[i].scope, ad->targets) != LINEAR || old[end - 1].n_outs != 1)
-            continue;
-        uint32_t x = plim_call_input(g, &old[i], &old[end]);
-        int64_t in = x == PLIM_NONE ? 0 : plim_nn_dim(&ad->n, x, -1),
-                out = plim_nn_dim(&ad->n, old[end - 1].outs[0], -1);
-        ad->widest_in = PLIM_MAX(ad->widest_in, in);
-        ad->widest_out = PLIM_MAX(ad->widest_out, out);
-    }
-}
-
 static void adapt_all(plim_adapting *ad)
 {
     plim_graph *g = ad->n.g;
-    uint32_t n, end;
-    uint32_t embedding = ad->run.checkpointed ? input_weight(g) : PLIM_NONE;
+    uint32_t embedding = ad->run.checkpointed ? input_weight(g) : PLIM_NONE, n, end;
     plim_node *old = plim_graph_take_nodes(g, &n);
-    measure_targets(ad, old, n);
+    ad->old = old;
+    ad->n_old = n;
     for (uint32_t i = 0; i < n && !ad->n.st; i = end) {
         adapted kind = is_target(g, old[i].scope, ad->targets);
         bool embeds = embedding != PLIM_NONE && plim_adapter_embeds(&old[i]) &&
                       old[i].args[0].id == embedding;
-        for (end = i + 1;
-             end < n && old[end].scope == old[i].scope && (embeds || kind != NOT);)
-            end++;
+        end = embeds || kind != NOT ? plim_call_end(old, n, i) : i + 1;
         if (kind != NOT && !can_adapt(ad, old[i].scope))
             refuse_target(ad, old[i].scope);
         else if (kind == LINEAR)

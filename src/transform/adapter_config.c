@@ -29,7 +29,7 @@ static plim_str lower_case(plim_str s, char out[NAME_BYTES])
 {
     size_t n = PLIM_MIN(s.n, (size_t)NAME_BYTES - 1);
     for (size_t i = 0; i < n; i++)
-        out[i] = (char)(s.p[i] >= 'A' && s.p[i] <= 'Z' ? s.p[i] - 'A' + 'a' : s.p[i]);
+        out[i] = plim_lower(s.p[i]);
     return (plim_str){out, n};
 }
 
@@ -101,18 +101,6 @@ static void read_names(config *c, plim_str key, const char *item)
     }
 }
 
-/* Whether the value is null, false, 0, "", "none" or empty. */
-static bool skip_nothing(plim_json *j)
-{
-    plim_str raw = plim_json_raw(j);
-    static const char *const nothing[] = {"null", "false", "0",  "0.0",
-                                          "\"\"", "{}",    "[]", "\"none\""};
-    for (size_t i = 0; i < PLIM_COUNT(nothing); i++)
-        if (plim_str_is(raw, nothing[i]))
-            return true;
-    return j->bad != PLIM_OK;
-}
-
 static const plim_adapter_item *find_item(const plim_adapter_method *m, plim_str key)
 {
     for (size_t i = 0; i < PLIM_ADAPTER_ITEMS && m->item[i].key; i++)
@@ -121,17 +109,38 @@ static const plim_adapter_item *find_item(const plim_adapter_method *m, plim_str
     return NULL;
 }
 
-/* A value of an item of the method: true is what a word has by default. */
-static void read_item(config *c, plim_str key, const plim_adapter_item *item)
+/* A string without its quotes, or any other value as written. */
+static plim_str read_value(plim_json *j)
 {
-    plim_json_kind kind = plim_json_peek(&c->j);
-    plim_str value = kind == PLIM_JSON_STRING ? plim_json_str(&c->j) : plim_json_raw(&c->j);
-    if (c->j.bad || kind == PLIM_JSON_NULL || (item->words && kind == PLIM_JSON_BOOL))
+    return plim_json_peek(j) == PLIM_JSON_STRING ? plim_json_str(j) : plim_json_raw(j);
+}
+
+/* Of an item of the setting, which is `key` in the file: a number, or a word ("MiSS_only"). */
+static void read_item(config *c, plim_str key, const char *item)
+{
+    char lower[NAME_BYTES];
+    bool word = plim_json_peek(&c->j) == PLIM_JSON_STRING;
+    plim_str value = read_value(&c->j);
+    if (c->j.bad)
         return;
     if (!is_plain(value))
         refuse_value(c, key);
     else
-        add_item(c, item->key, value);
+        add_item(c, item, word ? lower_case(value, lower) : value);
+}
+
+/* Of a member that is no item: one that asks for nothing, or for what is simulated anyway. */
+static void check_value(config *c, plim_str key)
+{
+    static const char nothing[] = "null false 0 0.0 {} [] none";
+    plim_json_kind kind = plim_json_peek(&c->j);
+    plim_str value = read_value(&c->j);
+    bool usual = kind == PLIM_JSON_BOOL || plim_str_is(value, "gaussian");
+    if (c->j.bad || !value.n || plim_item_has(nothing, value) ||
+        (usual && plim_item_has(initial, key)) ||
+        (plim_str_is(key, "encoder_reparameterization_type") && plim_str_is(value, "MLP")))
+        return;
+    refuse_value(c, key);
 }
 
 static void read_member(config *c, plim_str key)
@@ -139,30 +148,23 @@ static void read_member(config *c, plim_str key)
     const plim_adapter_method *m = c->method;
     const plim_adapter_item *item = find_item(m, key);
     plim_json_kind kind = plim_json_peek(&c->j);
+    bool null = kind == PLIM_JSON_NULL;
     const char *names = plim_str_is(key, "target_modules")                   ? "targets"
                         : plim_str_is(key, "modules_to_save")                ? "save"
                         : plim_str_is(key, "feedforward_modules") && m->text ? m->text
                                                                              : NULL;
-    plim_json before = c->j;
-    if (plim_item_has(without_effect, key)) {
+    /* true is what a word has by default */
+    if (null || plim_item_has(without_effect, key) ||
+        (item && item->words && kind == PLIM_JSON_BOOL))
         plim_json_skip(&c->j);
-    } else if (names && kind != PLIM_JSON_NULL) {
+    else if (names)
         read_names(c, key, names);
-    } else if (item) {
-        read_item(c, key, item);
-    } else if (!skip_nothing(&c->j)) {
-        plim_str raw = plim_json_raw(&before), word = raw;
-        if (kind == PLIM_JSON_STRING)
-            word = (plim_str){raw.p + 1, raw.n - 2};
-        bool usual = kind == PLIM_JSON_BOOL || plim_str_is(word, "gaussian");
-        char lower[NAME_BYTES]; /* "MiSS_only" */
-        if (plim_str_is(key, "bias") && m->bias && is_plain(word))
-            add_item(c, "bias", lower_case(word, lower));
-        else if (!(plim_item_has(initial, key) && usual) &&
-                 !(plim_str_is(key, "encoder_reparameterization_type") &&
-                   plim_str_is(word, "MLP")))
-            refuse_value(c, key);
-    }
+    else if (item)
+        read_item(c, key, item->key);
+    else if (m->bias && plim_str_is(key, "bias"))
+        read_item(c, key, "bias");
+    else
+        check_value(c, key);
 }
 
 plim_status plim_adapter_convert(plim_arena *a, plim_str bytes, plim_str *text, plim_err *err)
@@ -173,8 +175,8 @@ plim_status plim_adapter_convert(plim_arena *a, plim_str bytes, plim_str *text, 
     plim_buf_init(&c.text, a);
     plim_json_init(&c.j, bytes, &local);
     c.method = read_method(c.j, &local);
-    plim_status st = c.method ? PLIM_OK : local.code;
-    if (!st) {
+    plim_status st = local.code;
+    if (c.method) {
         plim_buf_puts(&c.text, c.method->name);
         plim_json_object(&c.j);
         while (plim_json_member(&c.j, &key))

@@ -21,9 +21,11 @@ static plim_status parse_word(const plim_adapter_method *m, const plim_adapter_i
                               plim_str value, double *out, plim_err *err)
 {
     plim_str words = plim_str_of(item->words), word;
-    for (*out = 0; plim_item_word(&words, ' ', &word); ++*out)
-        if (plim_str_eq(word, value))
+    for (int i = 0; plim_item_word(&words, ' ', &word); i++)
+        if (plim_str_eq(word, value)) {
+            *out = i;
             return PLIM_OK;
+        }
     return plim_fail(err, PLIM_EUSAGE, 0, "%s: '%s' is one of %s, not '" PLIM_STR_FMT "'",
                      m->name, item->key, item->words, PLIM_STR_CUT(value));
 }
@@ -57,6 +59,14 @@ static bool take_text(plim_adapter *out, plim_str key, plim_str value)
     return text && value.n;
 }
 
+static const plim_adapter_item *find_item(const plim_adapter_method *m, plim_str key)
+{
+    for (size_t i = 0; i < PLIM_ADAPTER_ITEMS && m->item[i].key; i++)
+        if (plim_str_is(key, m->item[i].key))
+            return &m->item[i];
+    return NULL;
+}
+
 static plim_status refuse_item(const plim_adapter_method *m, plim_str key, plim_err *err)
 {
     char names[PLIM_ADAPTER_NAMES] = "";
@@ -85,15 +95,13 @@ plim_status plim_adapter_parse_items(plim_str name, plim_str items, plim_adapter
         out->item[i] = m->item[i].preset;
     while (plim_item_next(&items, &key, &value)) {
         plim_status st = PLIM_OK;
-        size_t i = 0;
+        const plim_adapter_item *item = find_item(m, key);
         if (take_text(out, key, value))
             continue;
-        while (i < PLIM_ADAPTER_ITEMS && m->item[i].key && !plim_str_is(key, m->item[i].key))
-            i++;
         if (m->bias && plim_str_is(key, "bias"))
             st = parse_bias(value, out, err);
-        else if (i < PLIM_ADAPTER_ITEMS && m->item[i].key)
-            st = parse_item(m, &m->item[i], value, &out->item[i], err);
+        else if (item)
+            st = parse_item(m, item, value, &out->item[item - m->item], err);
         else
             st = refuse_item(m, key, err);
         if (st)

@@ -74,13 +74,11 @@ static uint32_t shorten_inputs(const prompt *p)
 static bool find_embedding(prompt *p, plim_node *old, uint32_t n)
 {
     const plim_graph *g = p->n->g;
-    uint32_t i = 0, end;
+    uint32_t i = 0;
     while (i < n && !plim_adapter_embeds(&old[i]))
         i++;
-    for (end = i; end < n && old[end].scope == old[i].scope;)
-        end++;
     p->first = &old[i];
-    p->last = &old[end];
+    p->last = &old[i < n ? plim_call_end(old, n, i) : n];
     p->ids = i < n ? plim_call_input(g, p->first, p->last) : PLIM_NONE;
     look_through_view(p, old);
     if (p->ids == PLIM_NONE || g->virtual_tokens != p->tokens || !is_token_input(p, p->ids) ||
@@ -175,8 +173,8 @@ static void add_prompt(plim_adapting *ad)
     uint32_t prompts = plim_nn_to_like(n, get_prompt(&p), x);
     uint32_t parts[] = {prompts, x};
     plim_nn_holds(n, prompts);
-    x = plim_nn_cat(n, parts, 2, 1);
-    plim_nn_holds(n, embedded); /* which x is from here on */
+    plim_nn_cat(n, parts, 2, 1);
+    plim_nn_holds(n, embedded); /* which the result is from here on */
     if (!n->st)
         plim_call_gives(n->g, embedded);
     for (uint32_t i = 0; i < count && !n->st; i++) {

@@ -9,6 +9,14 @@ static bool node_makes(const plim_node *n, uint32_t value)
     return false;
 }
 
+uint32_t plim_call_end(const plim_node *nodes, uint32_t n, uint32_t i)
+{
+    uint32_t end = i + 1;
+    while (end < n && nodes[end].scope == nodes[i].scope)
+        end++;
+    return end;
+}
+
 uint32_t plim_call_input(const plim_graph *g, const plim_node *first, const plim_node *last)
 {
     for (const plim_node *n = first; n < last; n++)

@@ -265,8 +265,7 @@ static void replace_all(packer *p)
     plim_node *old = plim_graph_take_nodes(g, &n);
     for (uint32_t i = 0; i < n && !p->n.st; i = end) {
         layer l;
-        for (end = i + 1; end < n && old[end].scope == old[i].scope;)
-            end++;
+        end = plim_call_end(old, n, i);
         if (is_packed(p, &old[i], &old[end], &l))
             replace_call(p, &old[i], &old[end], &l);
         else

@@ -58,13 +58,11 @@ const plim_zoo_model *plim_zoo_at(uint32_t i, const char **family)
     return NULL;
 }
 
-static char name_lower(char c) { return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c; }
-
 static bool name_equals(plim_str a, plim_str b)
 {
     bool same = a.n == b.n;
     for (size_t i = 0; same && i < a.n; i++)
-        same = name_lower(a.p[i]) == name_lower(b.p[i]);
+        same = plim_lower(a.p[i]) == plim_lower(b.p[i]);
     return same;
 }
 
@@ -103,7 +101,7 @@ static name_key key_of_name(plim_str name)
     name_key k = {{0}, 0};
     bool gap = false;
     for (size_t i = 0; i < name.n && k.n + 1 < sizeof k.s; i++) {
-        char c = name_lower(name.p[i]);
+        char c = plim_lower(name.p[i]);
         bool part = (c >= 'a' && c <= 'z') || is_digit(c);
         if (part && gap && k.n && is_digit(c) && is_digit(k.s[k.n - 1]))
             k.s[k.n++] = '.';

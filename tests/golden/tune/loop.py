@@ -7,28 +7,13 @@
 import re
 import sys
 
+import peft
 import torch
 import transformers
-import peft
-from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-
-KEYS = {"r": "r", "alpha": "lora_alpha", "dropout": "lora_dropout", "rslora": "use_rslora", "dora": "use_dora",
-        "bias": "bias"}
-
-
-def lora_config(text):
-    given = dict(item.split("=") if "=" in item else (item, True) for item in text.split(","))
-    targets, saved = given.pop("targets", None), given.pop("save", None)
-    options = {KEYS[k]: v if k == "bias" or v is True else float(v) if k == "dropout" else int(v) for k, v in given.items()}
-    if targets:
-        options["target_modules"] = targets if targets == "all-linear" else targets.split("+")
-    if saved:
-        options["modules_to_save"] = saved.split("+")
-    return LoraConfig(**{"lora_alpha": options.get("r", 8), **options})
-
+from peft import get_peft_model, prepare_model_for_kbit_training
 
 PEFT = {  # by method: peft's class, and its names of items that differ
-    "lora": ("LoraConfig", KEYS),
+    "lora": ("LoraConfig", {"alpha": "lora_alpha", "dropout": "lora_dropout", "rslora": "use_rslora", "dora": "use_dora"}),
     "ia3": ("IA3Config", {"feedforward": "feedforward_modules"}),
     "loha": ("LoHaConfig", {}),
     "lokr": ("LoKrConfig", {}),
@@ -101,7 +86,7 @@ def main(path, option, text, checkpoints, tokens):
     if option == "freeze":
         freeze(model, text)
     else:
-        model = get_peft_model(model, peft_config(text) if option == "peft" else lora_config("r=16" if option == "quant" else text))
+        model = get_peft_model(model, peft_config({"peft": text, "lora": f"lora,{text}", "quant": "lora,r=16"}[option]))
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
     for _ in range(2):
         x = torch.randint(0, config.vocab_size, (4, int(tokens)), device="cuda")
