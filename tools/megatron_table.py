@@ -3,20 +3,22 @@
 
     tools/megatron_table.py PROGRAM MEGATRON-LM [WORD]
 
-MEGATRON-LM is a checkout of that repository.  Each test of GPT's training, with and without experts, has its arguments (model_config.yaml, which plimsoll
-reads as it is) and, for each kind of machine, what the last rank logged (golden_values_*.json): compared is the last
-"mem-max-allocated-bytes" with the peak of allocated bytes.  Nothing is set per test: what the file does not say is the card, and
-how many there are of it (tests/test_utils/recipes: 8, of GB200 two machines of 4, or one).  Recipes name H100 and GB200: files of other
-machines are left from earlier versions of the tests.  A WORD chooses the tests whose name has it.
+MEGATRON-LM is a checkout of that repository.  Each test of the training of GPT, with and without experts, BERT and T5 has its arguments
+(model_config.yaml) and, for each kind of machine, what the last rank logged (golden_values_*.json): compared is the last
+"mem-max-allocated-bytes" with the peak of allocated bytes.  Nothing is set per test: what the file does not say is the script, which its
+folder is named after, the card, and how many there are of it (tests/test_utils/recipes: 8, of GB200 two machines of 4, or one).  Recipes
+name H100 and GB200: files of other machines are left from earlier versions of the tests.  A WORD chooses the tests whose name has it.
 """
 import json
 import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter, defaultdict
 
 CARDS = {"h100": "h100", "gb200": "gb200"}  # the others: A100
+SCRIPTS = {"gpt3": "pretrain_gpt.py", "bert": "pretrain_bert.py", "t5": "pretrain_t5.py"}  # by the first word of a test's name
 TORCH = "2.9"
 
 
@@ -31,12 +33,15 @@ def predict(program, config, environment):
     world = 4 if "1node" in config.parent.name and "gb200" in environment else 8
     parts = argument(text, "tensor-model-parallel-size") * argument(text, "pipeline-model-parallel-size") * argument(text, "context-parallel-size")
     card = next((card for word, card in CARDS.items() if word in environment), "a100-80gb")
-    command = [program, "estimate", str(config), "--gpu", card, "--torch", TORCH, "--advice", "none", "--rank", str(world - 1), "--json"]
+    words = ["--gpu", card, "--torch", TORCH, "--advice", "none", "--rank", str(world - 1), "--json"]
     if world > parts:
-        command += ["--dp", str(world // parts)]
-    run = subprocess.run(command, capture_output=True, text=True)
+        words += ["--dp", str(world // parts)]
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(f"# {SCRIPTS[config.parent.name.split('_')[0]]}\n{text}")
+        file.flush()
+        run = subprocess.run([program, "estimate", file.name, *words], capture_output=True, text=True)
     if run.returncode:
-        return None, run.stderr.strip().replace(str(config), "model_config.yaml")
+        return None, run.stderr.strip().replace(file.name, "model_config.yaml")
     return json.loads(run.stdout)["memory"]["peak_allocated"], ""
 
 
@@ -61,9 +66,11 @@ def summary(errors):
 
 
 def find_rows(checkout, word):
-    for path in sorted(pathlib.Path(checkout).glob("tests/functional_tests/test_cases/[gm][po][te]/gpt3_*/golden_values_*.json")):
+    tests = pathlib.Path(checkout) / "tests/functional_tests/test_cases"
+    paths = [path for folder in ("[gm][po][te]/gpt3_*", "bert/*", "t5/*") for path in sorted(tests.glob(f"{folder}/golden_values_*.json"))]
+    for path in paths:
         config, peak = path.parent / "model_config.yaml", measured(path)
-        if peak is not None and word in path.parent.name:
+        if peak is not None and config.exists() and word in path.parent.name:
             yield path.parent.name, path.stem.removeprefix("golden_values_"), config, peak
 
 

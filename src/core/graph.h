@@ -114,8 +114,9 @@ typedef struct plim_kv_layers {
 
 /* A part of the model that runs by itself, a stage of a pipeline. */
 typedef struct plim_chunk {
-    uint32_t scope;             /* its call of the model; 0: it has all nodes */
-    uint32_t received;          /* an input; PLIM_NONE: it has the model's */
+    uint32_t scope;          /* its call of the model; 0: it has all nodes */
+    uint32_t received;       /* an input; PLIM_NONE: it has the model's */
+    uint32_t loads, n_loads; /* of the graph's inputs, those of its batch, from the first on */
     uint32_t output, n_outputs; /* of the graph's outputs, from the first on */
     bool sends;                 /* them to another stage; else the first is the loss */
 } plim_chunk;

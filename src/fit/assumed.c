@@ -7,7 +7,7 @@
 static const char *say_call(const plim_graph *g, const plim_step_info *info)
 {
     if (info->loop->local_inputs)
-        return "that of Megatron-LM's pretrain_gpt.py";
+        return "that of Megatron-LM's training scripts";
     if (info->loss != PLIM_LOSS_MODEL)
         return "out = model(x), loss = criterion(out, y)";
     if (info->keeps & PLIM_KEEP_OUTPUTS)

@@ -314,8 +314,9 @@ static plim_status cut_stage(cutting *c, plim_chunk *chunk)
         st = add_calls(c);
     if (!st)
         st = add_nodes(c);
-    chunk->scope = c->root;
-    chunk->received = PLIM_NONE;
+    *chunk = (plim_chunk){.scope = c->root, .received = PLIM_NONE};
+    if (is_first(c) || is_last(c)) /* tokens, or labels */
+        chunk->n_loads = c->g->n_inputs;
     if (!st && !is_first(c)) {
         chunk->received = copy_of(c, c->entrance);
         st = add_received(c, chunk->received);

@@ -79,11 +79,9 @@ static void free_output(plim_run *r, const plim_stage *s, uint32_t k)
 
 /* ---- passes ------------------------------------------------------------------------------------------ */
 
-/* The first stage has the tokens of a batch, the last its labels. */
 static void take_inputs(plim_run *r, const plim_stage *s, plim_flight *f)
 {
     const plim_graph *g = r->g;
-    bool loads = !plim_stage_receives(s) || !s->chunk->sends;
     plim_run_mark(r, PLIM_PHASE_INPUTS, PLIM_STR(""));
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         const plim_value *v = &g->values[g->inputs[i]];
@@ -91,7 +89,7 @@ static void take_inputs(plim_run *r, const plim_stage *s, plim_flight *f)
         plim_m_place(r->m, PLIM_NONE, v->name, NULL, PLIM_CAT_INPUT);
         if (g->inputs[i] == s->chunk->received)
             f->x[i] = plim_m_ref(r->m, f->activation);
-        else if (loads && !v->received)
+        else if (i - s->chunk->loads < s->chunk->n_loads && !v->received)
             f->x[i] = plim_m_leaf(r->m, &meta, false);
     }
 }

@@ -21,6 +21,11 @@ static plim_status build(plim_arena *a, plim_graph *g, const char *text,
 #define SMALL                                                                                 \
     "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --vocab-size 100 "
 
+#define BERT "pretrain_bert.py " SMALL
+#define T5                                                                                    \
+    "--encoder-num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 100 "       \
+    "--encoder-seq-length 32 --decoder-seq-length 16 "
+
 static const struct {
     const char *why, *text;
     int64_t layers, hidden, batch;
@@ -90,6 +95,25 @@ static const struct {
      "longer than"},
     {"all-to-all among parts of the tokens", SMALL "--cp-comm-type a2a", PLIM_EUNSUPPORTED,
      "--cp-comm-type is not simulated"},
+    {"a spec of GPT", SMALL "--spec local", PLIM_EUNSUPPORTED, "--spec is not simulated"},
+    {"another spec of BERT", BERT "--spec mine", PLIM_EUNSUPPORTED, "but 'local'"},
+    {"experts of BERT", BERT "--num-experts 8 --disable-bias-linear", PLIM_EUNSUPPORTED,
+     "--num-experts is simulated for GPT only"},
+    {"experts of T5", T5 "--num-experts 8 --disable-bias-linear", PLIM_EUNSUPPORTED,
+     "--num-experts is not simulated for T5"},
+    {"groups of heads of T5", T5 "--group-query-attention --num-query-groups 2",
+     PLIM_EUNSUPPORTED, "--group-query-attention is not simulated for T5"},
+    {"rotary positions of T5", T5 "--position-embedding-type rope", PLIM_EUNSUPPORTED,
+     "--position-embedding-type is not simulated for T5"},
+    {"T5 with nothing to decode",
+     "pretrain_t5.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32",
+     PLIM_EUNSUPPORTED, "without --decoder-seq-length"},
+    {"more decoded tokens than positions", T5 "--decoder-seq-length 64", PLIM_EUSAGE,
+     "--decoder-seq-length 64 is more than"},
+    {"decoded scores beyond any memory",
+     T5 "--max-position-embeddings 2147483647 --micro-batch-size 2147483647 "
+        "--decoder-seq-length 2147483647",
+     PLIM_ERANGE, "too large"},
     {"scores beyond any memory",
      SMALL
      "--micro-batch-size 2147483647 --seq-length 2147483647 --position-embedding-type none",
@@ -161,6 +185,67 @@ static void test_formula(void **state)
     for (int64_t at = 0; at < 2; at++)
         sum += count_parameters(four, (plim_rank_part){.stages = 2, .stage = at, .chunks = 2});
     assert_int_equal(sum, formula(4, 64, 128, 32) + SHARED);
+}
+
+/* ---- BERT and T5 ---------------------------------------------------------------------------- */
+
+/* Of BERT, h features beside formula(): two types, the LM head's layer, norm and bias, the pooler, two classes. */
+static void test_bert(void **state)
+{
+    (void)state;
+    enum { H = 64, LM_HEAD = H * H + H + 2 * H + 128, PAIRS = 2 * H + H * H + H + 2 * H + 2 };
+    const uint64_t gpt = formula(2, H, 128, 32);
+    assert_int_equal(count_parameters(BERT, (plim_rank_part){0}), gpt + LM_HEAD + PAIRS);
+    assert_int_equal(count_parameters(BERT "--spec local", (plim_rank_part){0}),
+                     gpt + LM_HEAD + PAIRS);
+    assert_int_equal(count_parameters(BERT "--bert-no-binary-head", (plim_rank_part){0}),
+                     gpt + LM_HEAD);
+    uint64_t sum = count_parameters(BERT, (plim_rank_part){.stages = 2, .stage = 0}) +
+                   count_parameters(BERT, (plim_rank_part){.stages = 2, .stage = 1});
+    assert_int_equal(sum, gpt + LM_HEAD + PAIRS + 128 * H);
+}
+
+/* Of T5, beside an encoder and a decoder: cross attention with its norm, a second last norm, a bias of the head. */
+static void test_t5(void **state)
+{
+    (void)state;
+    enum { H = 64, CROSS = 4 * H * H + 4 * H + 2 * H };
+    assert_int_equal(count_parameters(T5, (plim_rank_part){0}),
+                     formula(4, H, 128, 32) + 2 * CROSS + 2 * H + 128);
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph g;
+    plim_err err = PLIM_ERR_INIT;
+    const plim_binding staged = {.part = {.stages = 2}}, divided = {.part = {.contexts = 2}};
+    assert_int_equal(build(&a, &g, T5, &staged, &err), PLIM_EUSAGE);
+    assert_non_null(strstr(err.msg, "T5Model of Megatron-LM has no pipelines"));
+    err = (plim_err)PLIM_ERR_INIT;
+    assert_int_equal(build(&a, &g, T5, &divided, &err), PLIM_EUNSUPPORTED);
+    assert_non_null(strstr(err.msg, "context parallelism of T5Model"));
+    plim_arena_free(&a);
+}
+
+/* Without --vocab-size, that of the tokenizer. */
+static void test_vocabularies(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint64_t padded;
+    } rows[] = {
+        {"", 50304},
+        {"--tokenizer-type BertWordPieceCase", 29056},
+        {"--tokenizer-type BertWordPieceCase --vocab-extra-ids 100", 29184},
+        {"--tokenizer-type BertWordPieceLowerCase", 30592},
+        {"--vocab-size 1000 --vocab-extra-ids 100", 1024},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 %s",
+                 rows[i].text);
+        assert_int_equal(count_parameters(text, (plim_rank_part){0}),
+                         formula(2, 64, rows[i].padded, 32));
+    }
 }
 
 /* ---- experts ---------------------------------------------------------------------------------- */
@@ -235,8 +320,9 @@ static void test_contexts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_texts),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_formula), cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_experts)};
+        cmocka_unit_test(test_experts), cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_t5),      cmocka_unit_test(test_vocabularies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

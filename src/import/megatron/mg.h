@@ -1,10 +1,12 @@
-/* mg.h -- Megatron-LM: builds, from the arguments of its training scripts, the GPT model that it builds.
+/* mg.h -- Megatron-LM: builds, from the arguments of its training scripts, the model that these build.
  *
  *     mg_args.def    the arguments
  *     mg_args.c      reads them from a shell script or a YAML file
- *     mg_gpt.c       the model
- *     mg_moe.c       its mixtures of experts
- *     mg_importer.c  what the arguments mean for it, and the importer
+ *     mg_gpt.c, mg_bert.c, mg_t5.c  the models
+ *     mg_parts.h     what they have in common
+ *     mg_moe.c       mixtures of experts
+ *     mg_stages.c    the models, listed, and the stages of a rank
+ *     mg_importer.c  what the arguments mean for a rank, and the importer
  *
  * A rank has a part of the weights, and with pipelines one stage or several: the model is built as
  * what this rank has of it. */
@@ -24,6 +26,7 @@ typedef struct plim_mg_args {
 #define MG_ARG(KIND, field, name, def) MG_TYPE_##KIND field;
 #include "import/megatron/mg_args.def"
 #undef MG_ARG
+    const struct plim_mg_model *model;
     plim_str cublas; /* CUBLAS_WORKSPACE_CONFIG; "": not set */
     bool no_atomics; /* NVTE_ALLOW_NONDETERMINISTIC_ALGO is 0 */
 } plim_mg_args;
@@ -46,6 +49,33 @@ typedef struct plim_mg_rank {
     bool infer;
     int64_t (*layers)(const struct plim_mg_rank *r, int64_t chunk); /* of one of its stages */
 } plim_mg_rank;
+
+/* What is built so far: mg_parts.h. */
+typedef struct plim_mg plim_mg;
+
+/* One of a rank's stages. */
+typedef struct plim_mg_place {
+    int64_t layers;
+    bool first, last; /* of all stages */
+} plim_mg_place;
+
+/* A model that one of Megatron-LM's scripts trains. */
+typedef struct plim_mg_model {
+    const char *script;    /* "pretrain_gpt.py" */
+    const char *type;      /* its class, "GPTModel" */
+    const char *name;      /* "megatron_gpt" */
+    const char *blocks[2]; /* the paths of its blocks of layers; the rest NULL */
+    const char *tokenizer; /* that the script takes unless told otherwise */
+    bool contexts, stages; /* ranks can share out the tokens of a sequence, and the layers */
+    /* Completes the arguments, and refuses what is not simulated for this model. */
+    plim_status (*complete)(plim_mg_args *c, plim_err *err);
+    /* Builds a stage and returns what it gives; received: its input from the stage before, left alone by the first. */
+    uint32_t (*add_stage)(plim_mg *b, plim_mg_place at, uint32_t *received);
+} plim_mg_model;
+
+extern const plim_mg_model plim_mg_gpt, plim_mg_bert, plim_mg_t5;
+/* The model whose script the file names, or NULL. */
+const plim_mg_model *plim_mg_named(plim_bytes b);
 
 /* A layer of experts, of x of [sequence, batch, features]; te: modules of Transformer Engine. */
 uint32_t plim_mg_moe(plim_nn *n, const plim_mg_rank *r, bool te, uint32_t x);

@@ -48,7 +48,6 @@ static const struct refusal {
     {"fp32-residual-connection", "false"},
     {"hybrid-layer-pattern", NULL},
     {"hybrid-override-pattern", NULL},
-    {"spec", NULL},
     {"window-size", NULL},
     {"optimizer-cpu-offload", "false"},
     {"cpu-offloading-num-layers", "0"},
@@ -59,7 +58,6 @@ static const struct refusal {
     {"experimental-attention-variant", NULL},
     {"export-kd-teacher-load", NULL},
     {"perform-rl-step", "false"},
-    {"encoder-num-layers", NULL},
     {"language-model-type", NULL},
     {"bert-load", NULL},
     {"no-overlap-p2p-communication", "false"},
@@ -252,6 +250,9 @@ plim_status plim_mg_read(plim_bytes b, plim_mg_args *out, plim_err *err)
     plim_status st = PLIM_OK;
     for (size_t at = 0; !st && next_argument(b, &at, &a);)
         st = take_argument(b, &a, out, err);
+    out->model = plim_mg_named(b);
+    if (!out->model) /* only T5's script takes the layers of an encoder */
+        out->model = out->encoder_layers ? &plim_mg_t5 : &plim_mg_gpt;
     out->cublas = find_variable(b, PLIM_STR("CUBLAS_WORKSPACE_CONFIG"));
     out->no_atomics =
         plim_str_is(find_variable(b, PLIM_STR("NVTE_ALLOW_NONDETERMINISTIC_ALGO")), "0");
@@ -267,7 +268,8 @@ bool plim_mg_names_model(plim_bytes b)
     if (b.n && memchr(b.p, 0, (size_t)b.n))
         return false;
     for (size_t at = 0; !(layers && hidden) && next_argument(b, &at, &a);) {
-        layers |= plim_str_is(a.name, "num-layers");
+        layers |=
+            plim_str_is(a.name, "num-layers") || plim_str_is(a.name, "encoder-num-layers");
         hidden |= plim_str_is(a.name, "hidden-size");
     }
     return layers && hidden;

@@ -2,13 +2,17 @@
 #include "base/fmt.h"
 #include "import/megatron/mg.h"
 
-enum { MOST_LAYERS = 1024, GPT2_BPE = 50257 };
+enum { MOST_LAYERS = 1024 };
 
 /* ---- arguments ---------------------------------------------------------------------------- */
 
 /* Megatron-LM's defaults that depend on other arguments.  src: arguments.py validate_args */
 static plim_status complete_args(plim_mg_args *c, plim_err *err)
 {
+    if (c->encoder_layers)
+        c->layers = c->encoder_layers;
+    if (c->encoder_seq)
+        c->seq = c->encoder_seq;
     const struct {
         int64_t value;
         const char *name;
@@ -46,7 +50,9 @@ static plim_status complete_args(plim_mg_args *c, plim_err *err)
         c->experts = 0;
     if (!c->moe_ffn)
         c->moe_ffn = c->ffn;
-    return PLIM_OK;
+    if (!c->tokenizer.n)
+        c->tokenizer = plim_str_of(c->model->tokenizer);
+    return c->model->complete(c, err);
 }
 
 static plim_status check_experts(const plim_mg_args *c, plim_err *err)
@@ -177,12 +183,31 @@ static plim_status divide_experts(plim_mg_rank *r, plim_err *err)
                : PLIM_OK;
 }
 
+/* What --vocab-file usually has for a tokenizer. */
+static const struct vocabulary {
+    const char *tokenizer, *of;
+    int64_t tokens;
+} vocabularies[] = {
+    {"BertWordPieceLowerCase", "bert-large-uncased", 30522},
+    {"BertWordPieceCase", "bert-large-cased", 28996},
+    {NULL, "GPT-2", 50257},
+};
+
+static const struct vocabulary *usual_vocabulary(const plim_mg_args *c)
+{
+    const struct vocabulary *v = vocabularies;
+    while (v->tokenizer && !plim_str_is(c->tokenizer, v->tokenizer))
+        v++;
+    return v;
+}
+
 /* A vocabulary is padded to a multiple for each card.  src: vocab_utils.py */
 static plim_status divide_sizes(plim_mg_rank *r, plim_err *err)
 {
     const plim_mg_args *c = &r->c;
     int64_t multiple = c->vocab_multiple * r->part.weights,
-            vocab = c->vocab ? c->vocab : GPT2_BPE, padded = c->padded_vocab, tokens;
+            vocab = c->vocab ? c->vocab : usual_vocabulary(c)->tokens + c->extra_ids,
+            padded = c->padded_vocab, tokens;
     if (!padded)
         padded = (vocab + multiple - 1) / multiple * multiple;
     plim_status st = divide_number(r, c->heads, "heads", &r->heads, err);
@@ -194,6 +219,8 @@ static plim_status divide_sizes(plim_mg_rank *r, plim_err *err)
         st = divide_number(r, padded, "tokens of the vocabulary", &r->vocab, err);
     if (!st && r->part.sequence)
         st = divide_number(r, r->seq, "tokens of a sequence", &tokens, err);
+    if (!st && r->part.sequence)
+        st = divide_number(r, c->decoder_seq, "tokens of a decoded sequence", &tokens, err);
     if (!st && c->experts)
         st = divide_experts(r, err);
     if (!st && r->heads % r->groups)
@@ -207,9 +234,10 @@ static plim_status divide_sizes(plim_mg_rank *r, plim_err *err)
 static plim_status check_scores(const plim_mg_rank *r, plim_err *err)
 {
     enum { MOST_BITS = 60 };
-    uint64_t pairs = plim_sat_mul((uint64_t)r->seq, (uint64_t)r->seq),
+    uint64_t seq = (uint64_t)PLIM_MAX(r->seq, r->c.decoder_seq),
+             pairs = plim_sat_mul(seq, seq),
              all = plim_sat_mul((uint64_t)r->batch, (uint64_t)r->c.heads),
-             width = plim_sat_mul((uint64_t)r->batch, (uint64_t)r->seq);
+             width = plim_sat_mul((uint64_t)r->batch, seq);
     all = PLIM_MAX(plim_sat_mul(pairs, all), plim_sat_mul(width, (uint64_t)r->c.hidden));
     return all >> MOST_BITS ? plim_fail(err, PLIM_ERANGE, 0,
                                         "a batch of %" PRId64 " sequences of %" PRId64
@@ -254,6 +282,18 @@ static plim_status divide_tokens(plim_mg_rank *r, plim_err *err)
     return PLIM_OK;
 }
 
+static plim_status check_ranks(const plim_mg_rank *r, plim_err *err)
+{
+    const plim_mg_model *m = r->c.model;
+    if (r->part.stages > 1 && !m->stages)
+        return plim_fail(err, PLIM_EUSAGE, 0, "pp: %s of Megatron-LM has no pipelines",
+                         m->type);
+    return r->contexts > 1 && !m->contexts
+               ? plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                           "cp: context parallelism of %s is not simulated", m->type)
+               : PLIM_OK;
+}
+
 static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg_rank *r,
                              plim_err *err)
 {
@@ -265,6 +305,8 @@ static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg
     r->part.chunks = PLIM_MAX(r->part.chunks, 1);
     r->contexts = PLIM_MAX(r->part.contexts, 1);
     plim_status st = plim_mg_read(bytes, &r->c, err);
+    if (!st)
+        st = check_ranks(r, err);
     if (!st)
         st = complete_args(&r->c, err);
     if (!st)
@@ -288,23 +330,32 @@ static int64_t count_chunks(const plim_mg_args *c, int64_t ranks)
     return c->chunks ? c->chunks : c->chunk_layers ? c->layers / ranks / c->chunk_layers : 1;
 }
 
-/* Of method block, the first layers of each stage.  Where a rank has several, their modules have a number. */
+/* The units that a block of layers has; `stage` precedes the names where a rank has several. */
+static void print_units(plim_buf *out, const plim_mg_args *c, const char *stage,
+                        const char *block)
+{
+    if (!plim_str_is(c->recompute, "full")) {
+        plim_buf_printf(out, "%s%s.layers.*.self_attention.core_attention,", stage, block);
+        if (c->model == &plim_mg_t5 && plim_str_is(plim_str_of(block), "decoder"))
+            plim_buf_printf(out, "%s.layers.*.cross_attention.core_attention,", block);
+    } else if (plim_str_is(c->recompute_method, "block"))
+        for (int64_t i = 0; i < c->recompute_layers; i++)
+            plim_buf_printf(out, "%s%s.layers.%" PRId64 ",", stage, block, i);
+}
+
+/* Of method block, the first layers of each stage. */
 static void print_recompute(plim_buf *out, const plim_mg_args *c, const plim_given *given)
 {
     int64_t ranks = given->pp ? given->pp : c->pp;
     const char *stage = ranks > 1 && count_chunks(c, ranks) > 1 ? "*." : "";
-    bool blocks = plim_str_is(c->recompute_method, "block");
-    if (plim_str_is(c->recompute, "selective") || c->recompute_activations)
-        plim_buf_printf(out,
-                        ";checkpoint=%sdecoder.layers.*.self_attention.core_attention,"
-                        "reentrant",
-                        stage);
-    else if (plim_str_is(c->recompute, "full")) {
-        plim_buf_puts(out, ";checkpoint=");
-        for (int64_t i = 0; blocks && i < c->recompute_layers; i++)
-            plim_buf_printf(out, "%sdecoder.layers.%" PRId64 ",", stage, i);
-        plim_buf_puts(out, blocks ? "reentrant" : "blocks,reentrant");
-    }
+    bool full = plim_str_is(c->recompute, "full");
+    if (!full && !plim_str_is(c->recompute, "selective") && !c->recompute_activations)
+        return;
+    plim_buf_puts(out, ";checkpoint=");
+    for (size_t i = 0; i < PLIM_COUNT(c->model->blocks) && c->model->blocks[i]; i++)
+        print_units(out, c, stage, c->model->blocks[i]);
+    plim_buf_puts(out, full && !plim_str_is(c->recompute_method, "block") ? "blocks,reentrant"
+                                                                          : "reentrant");
 }
 
 static plim_status check_recompute(const plim_mg_args *c, plim_err *err)
@@ -389,6 +440,18 @@ static plim_status megatron_settings(const plim_source *s, const plim_given *giv
 
 static int megatron_probe(plim_bytes b) { return plim_mg_names_model(b) ? 50 : 0; }
 
+static plim_status note_vocabulary(plim_graph *g, const plim_mg_args *c, plim_err *err)
+{
+    const struct vocabulary *v = usual_vocabulary(c);
+    plim_buf text;
+    plim_buf_init(&text, g->arena);
+    plim_buf_printf(&text,
+                    "The file does not give --vocab-size: that of %s, %" PRId64 ", is taken.",
+                    v->of, v->tokens);
+    g->note = plim_buf_str(&text);
+    return text.bad ? plim_oom(err) : PLIM_OK;
+}
+
 static plim_status megatron_read(plim_graph *g, const plim_source *s, const plim_binding *bind,
                                  plim_err *err)
 {
@@ -407,17 +470,15 @@ static plim_status megatron_read(plim_graph *g, const plim_source *s, const plim
     }
     g->format = PLIM_STR("Megatron-LM arguments");
     g->producer = PLIM_STR("Megatron-LM d98e8a64, megatron-core 0.16");
-    g->model_type = PLIM_STR("megatron_gpt");
-    if (!r.c.vocab && !r.c.padded_vocab)
-        g->note =
-            PLIM_STR("The file does not give --vocab-size: that of GPT-2, 50257, is taken.");
-    return plim_mg_build(g, &r, err);
+    g->model_type = plim_str_of(r.c.model->name);
+    st = r.c.vocab || r.c.padded_vocab ? PLIM_OK : note_vocabulary(g, &r.c, err);
+    return st ? st : plim_mg_build(g, &r, err);
 }
 
 const plim_importer plim_importer_megatron = {
     .name = "megatron",
     .doc =
-        "arguments of Megatron-LM's training scripts, in a shell script or YAML: its GPT model",
+        "arguments of Megatron-LM's training scripts, in a shell script or YAML: GPT, BERT, T5",
     .src = "megatron-core 0.16; docs/formats/megatron.md",
     .gives = "graph, parameters, training",
     .probe = megatron_probe,

@@ -41,12 +41,31 @@ MIXTURES = [(1, 0, SINKHORN), (1, 0, f"{EXPERTS} --moe-aux-loss-coeff 0.01"), (2
             (4, 2, f"{EXPERTS} --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --moe-token-dispatcher-type alltoall"),
             (4, 1, f"{EXPERTS} --expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall --moe-ffn-hidden-size 1024 --swiglu --no-bias-swiglu-fusion"),
             (2, 0, f"{EXPERTS} --expert-model-parallel-size 2 --moe-router-dtype fp32 --moe-aux-loss-coeff 0.01")]
+BERT = "pretrain_bert.py --spec local --num-layers 4 --seq-length 256 --micro-batch-size 4"
+T5 = "pretrain_t5.py --encoder-num-layers 3 --encoder-seq-length 256 --decoder-seq-length 64 --micro-batch-size 4"
+OTHERS = [(1, 0, f"{BERT} --bf16"), (1, 0, f"{BERT} --bf16 --bert-no-binary-head --attention-softmax-in-fp32"),
+          (1, 0, f"{BERT} --untie-embeddings-and-output-weights --recompute-granularity selective"),
+          (1, 0, f"{BERT} --fp16 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"),
+          (4, 3, f"{BERT} --bf16 --tensor-model-parallel-size 2 --use-distributed-optimizer"),
+          (4, 1, f"{BERT} --bf16 --tensor-model-parallel-size 4 --sequence-parallel"),
+          *((2, rank, f"{BERT} --bf16 --pipeline-model-parallel-size 2 --global-batch-size 32") for rank in (0, 1)),
+          *((4, rank, f"{BERT} --bf16 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 --global-batch-size 32 "
+                      "--use-distributed-optimizer") for rank in (0, 2, 3)),
+          (4, 1, f"{BERT} --bf16 --pipeline-model-parallel-size 4 --global-batch-size 16 --recompute-granularity full --recompute-method block "
+                 "--recompute-num-layers 1"),
+          (1, 0, f"{T5} --bf16"), (1, 0, f"{T5} --bf16 --attention-softmax-in-fp32 --untie-embeddings-and-output-weights"), (1, 0, T5),
+          (1, 0, f"{T5} --bf16 --recompute-granularity selective"),
+          (1, 0, f"{T5} --fp16 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"),
+          (1, 0, f"{T5} --bf16 --global-batch-size 16 --recompute-granularity full --recompute-method block --recompute-num-layers 1"),
+          (4, 3, f"{T5} --bf16 --tensor-model-parallel-size 2 --use-distributed-optimizer --deterministic-mode"),
+          (4, 1, f"{T5} --bf16 --tensor-model-parallel-size 4 --sequence-parallel --kv-channels 32")]
 STAGES = "--num-layers 8 --seq-length 256 --micro-batch-size 4"
 
 
 def cases():
     rows = [(1, 0, f"{SIZES} --bf16 {more}".strip()) for more in MODELS]
-    rows += [(1, 0, f"{SIZES} {more}") for more in ("--fp16", "--deterministic-mode")]
+    rows += [(1, 0, f"{SIZES} {more}") for more in ("--fp16", "--fp16 --recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+                                                  "--deterministic-mode")]
     rows += [(1, 0, "--num-layers 2 --seq-length 64 --micro-batch-size 1 --bf16")]
     rows += [(2, rank, f"{SIZES} {more}") for rank in (0, 1) for more in ("--bf16 --use-distributed-optimizer", "--use-distributed-optimizer")]
     rows += [(8, 5, f"{SIZES} --bf16 --tensor-model-parallel-size 4 {more}".strip()) for more in PARTS]
@@ -67,6 +86,7 @@ def cases():
     rows += [(4, rank, f"{groups} --microbatch-group-size-per-virtual-pipeline-stage 5{more}") for rank in (0, 2, 3)
              for more in ("", " --overlap-p2p-communication-warmup-flush")]
     rows += [(world, rank, f"{SIZES} --bf16 {more}") for world, rank, more in MIXTURES]
+    rows += OTHERS
     rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 {SINKHORN} --expert-model-parallel-size 2 --global-batch-size 32")
              for rank in (0, 7)]
     return rows

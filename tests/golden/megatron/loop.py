@@ -1,10 +1,13 @@
-"""Three iterations of Megatron-LM's pretrain_gpt.py with megatron-core's own code and layers ("local"): loop.py ARGUMENTS
+"""Three iterations of Megatron-LM's scripts with megatron-core's own code and layers ("local"): loop.py [SCRIPT] ARGUMENTS
+
+SCRIPT is pretrain_gpt.py, which is the default, pretrain_bert.py or pretrain_t5.py.
 
 The arguments have the names and defaults of Megatron-LM's.  In the place of what Transformer Engine or apex would give are
-PyTorch's fused AdamW, with sequence parallelism PyTorch's norms, which megatron-core's wrapper refuses, and for the router of experts a
-product of PyTorch beside a workspace.  On a pretend GPU no routes are computed: every expert is told that it has as many tokens.
+PyTorch's fused AdamW, copies that are scaled in place, with sequence parallelism PyTorch's norms, which megatron-core's wrapper
+refuses, and for the router of experts a product of PyTorch beside a workspace.  On a pretend GPU no routes are computed: every expert is told that it has as many tokens.
 """
 import argparse
+import copy
 import dataclasses
 import functools
 import math
@@ -17,27 +20,36 @@ import torch.nn.functional as F
 torch.optim.AdamW = type("AdamW", (torch.optim.AdamW,), {"__init__": functools.partialmethod(torch.optim.AdamW.__init__, fused=True)})
 
 from megatron.core import parallel_state as mpu, tensor_parallel  # noqa: E402
+from megatron.core.datasets.t5_dataset import T5MaskedWordPieceDataset  # noqa: E402
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads  # noqa: E402
+from megatron.core.models.bert.bert_layer_specs import bert_layer_local_spec  # noqa: E402
+from megatron.core.models.bert.bert_model import BertModel  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.models.T5 import T5Model, t5_spec  # noqa: E402
 from megatron.core.num_microbatches_calculator import get_num_microbatches, init_num_microbatches_calculator  # noqa: E402
-from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer  # noqa: E402
+from megatron.core.optimizer import OptimizerConfig, clip_grads, get_megatron_optimizer, optimizer as mixed_precision  # noqa: E402
 from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E402
 from megatron.core.rerun_state_machine import get_rerun_state_machine  # noqa: E402
+from megatron.core.tensor_parallel import data  # noqa: E402
 from megatron.core.utils import get_attr_wrapped_model  # noqa: E402
 from megatron.core.transformer import TransformerConfig, torch_norm  # noqa: E402
 from megatron.core.transformer.module import Float16Module  # noqa: E402
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules  # noqa: E402
 from megatron.core.transformer.moe import moe_utils, token_dispatcher  # noqa: E402
 
 ITERATIONS = 3
 
+for module in clip_grads, mixed_precision:
+    module.multi_tensor_scale_impl = lambda _, __, lists, scale: [y.copy_(x).mul_(scale) for x, y in zip(*lists)]
+
 
 def parse():
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    for name in ("num-layers", "hidden-size", "num-attention-heads", "seq-length", "max-position-embeddings", "micro-batch-size",
-                 "vocab-size"):
+    parser.add_argument("script", nargs="?", default="pretrain_gpt.py", choices=SCRIPTS)
+    for name in ("hidden-size", "num-attention-heads", "max-position-embeddings", "micro-batch-size", "vocab-size"):
         parser.add_argument("--" + name, type=int, required=True)
-    for name in ("ffn-hidden-size", "kv-channels", "global-batch-size", "num-layers-per-virtual-pipeline-stage", "num-experts",
+    for name in ("num-layers", "seq-length", "encoder-num-layers", "encoder-seq-length", "decoder-seq-length", "ffn-hidden-size", "kv-channels", "global-batch-size", "num-layers-per-virtual-pipeline-stage", "num-experts",
                  "moe-ffn-hidden-size", "expert-tensor-parallel-size", "microbatch-group-size-per-virtual-pipeline-stage"):
         parser.add_argument("--" + name, type=int)
     for name, default in (("num-query-groups", 1), ("make-vocab-size-divisible-by", 128), ("tensor-model-parallel-size", 1),
@@ -54,6 +66,8 @@ def parse():
         parser.add_argument("--no-" + name, action="store_false", dest={"rope-fusion": "apply_rope_fusion"}.get(name, name.replace("-", "_")))
     for name, kind in (("granularity", str), ("method", str), ("num-layers", int)):
         parser.add_argument("--recompute-" + name, type=kind)
+    parser.add_argument("--bert-no-binary-head", action="store_false", dest="bert_binary_head")
+    parser.add_argument("--spec", choices=["local"])
     parser.add_argument("--disable-bias-linear", action="store_false", dest="add_bias_linear")
     parser.add_argument("--position-embedding-type", choices=["learned_absolute", "rope", "none"], default="learned_absolute")
     parser.add_argument("--normalization", choices=["LayerNorm", "RMSNorm"], default="LayerNorm")
@@ -69,6 +83,7 @@ def derive(args):
     data_parallel_size = dist.get_world_size() // (args.tensor_model_parallel_size * args.pipeline_model_parallel_size)
     args.global_batch_size = args.global_batch_size or args.micro_batch_size * data_parallel_size
     init_num_microbatches_calculator(dist.get_rank(), None, args.global_batch_size, args.micro_batch_size, data_parallel_size)
+    args.num_layers, args.seq_length = args.num_layers or args.encoder_num_layers, args.seq_length or args.encoder_seq_length
     args.num_moe_experts = args.num_experts
     args.moe_ffn_hidden_size = args.moe_ffn_hidden_size or None
     args.kv_channels = args.kv_channels or args.hidden_size // args.num_attention_heads
@@ -153,15 +168,31 @@ def route_evenly(args):
     token_dispatcher.MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize = told
 
 
+def make_gpt(args, config, ends, vp_stage):
+    spec = get_gpt_layer_local_spec(num_experts=args.num_experts, qk_layernorm=args.qk_layernorm, normalization=args.normalization)
+    return GPTModel(config, spec, args.padded_vocab_size, args.max_position_embeddings, parallel_output=True,
+                    position_embedding_type=args.position_embedding_type, vp_stage=vp_stage, **ends)
+
+
+def make_bert(args, config, ends, vp_stage):
+    return BertModel(config, 2 if args.bert_binary_head else 0, bert_layer_local_spec, args.padded_vocab_size, args.max_position_embeddings,
+                     add_binary_head=args.bert_binary_head, parallel_output=True, vp_stage=vp_stage, **ends)
+
+
+def make_t5(args, config, ends, vp_stage):
+    """The norm behind a block is Transformer Engine's, of which this has the same tensors."""
+    blocks = [TransformerBlockSubmodules([layer] * args.num_layers, layer_norm=torch_norm.WrappedTorchNorm)
+              for layer in (t5_spec.encoder_model_with_local_spec(), t5_spec.decoder_model_with_local_spec())]
+    return T5Model(config, copy.deepcopy(config), *blocks, args.padded_vocab_size, args.max_position_embeddings, parallel_output=True,
+                   position_embedding_type=args.position_embedding_type, **ends)
+
+
 def make_stage(args, config, vp_stage):
     """One of the model's stages that this rank has, as model_provider() makes it."""
-    return GPTModel(
-        config, get_gpt_layer_local_spec(num_experts=args.num_experts, qk_layernorm=args.qk_layernorm, normalization=args.normalization),
-        args.padded_vocab_size, args.max_position_embeddings,
-        pre_process=mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp_stage),
-        post_process=mpu.is_pipeline_last_stage(ignore_virtual=False, vp_stage=vp_stage), parallel_output=True,
-        share_embeddings_and_output_weights=not args.untie_embeddings_and_output_weights,
-        position_embedding_type=args.position_embedding_type, vp_stage=vp_stage)
+    ends = {"pre_process": mpu.is_pipeline_first_stage(ignore_virtual=False, vp_stage=vp_stage),
+            "post_process": mpu.is_pipeline_last_stage(ignore_virtual=False, vp_stage=vp_stage),
+            "share_embeddings_and_output_weights": not args.untie_embeddings_and_output_weights}
+    return SCRIPTS[args.script][0](args, config, ends, vp_stage)
 
 
 def make_model(args):
@@ -183,10 +214,18 @@ def make_model(args):
 def batches(args):
     """What a data loader gives, on the host."""
     size = args.micro_batch_size, args.seq_length
-    while True:
+    if args.script == "pretrain_gpt.py":
         mask = torch.ones(args.micro_batch_size, 1, args.seq_length, args.seq_length).tril() < 0.5
-        yield {"tokens": torch.zeros(size, dtype=torch.int64), "labels": torch.zeros(size, dtype=torch.int64), "loss_mask": torch.ones(size),
-               "attention_mask": mask, "position_ids": torch.arange(args.seq_length).repeat(args.micro_batch_size, 1)}
+        batch = {"tokens": torch.zeros(size, dtype=torch.int64), "labels": torch.zeros(size, dtype=torch.int64), "loss_mask": torch.ones(size),
+                 "attention_mask": mask, "position_ids": torch.arange(args.seq_length).repeat(args.micro_batch_size, 1)}
+    elif args.script == "pretrain_bert.py":
+        batch = {key: torch.ones(size if key != "is_random" else size[:1], dtype=torch.int64)
+                 for key in ("text", "types", "labels", "is_random", "loss_mask", "padding_mask")}
+    else:
+        batch = {key: torch.ones(size if "enc" in key else (size[0], args.decoder_seq_length), dtype=torch.int64)
+                 for key in ("text_enc", "text_dec", "labels", "loss_mask", "enc_mask", "dec_mask")}
+    while True:
+        yield batch
 
 
 def get_batch(loader, vp_stage):
@@ -195,14 +234,22 @@ def get_batch(loader, vp_stage):
     if not first and not last:
         return {}
     if mpu.get_tensor_model_parallel_rank() == 0:
-        batch = {name: data.cuda(non_blocking=True) for name, data in next(loader).items()}
+        batch = {name: part.cuda(non_blocking=True) for name, part in next(loader).items()}
     else:
-        batch = {name: torch.empty(data.shape, dtype=data.dtype, device="cuda") for name, data in next(loader).items()}
+        batch = {name: torch.empty(part.shape, dtype=part.dtype, device="cuda") for name, part in next(loader).items()}
     for name in () if first and last else ("labels", "loss_mask") if first else ("tokens", "position_ids"):
         del batch[name]
-    for data in batch.values():
-        dist.broadcast(data, mpu.get_tensor_model_parallel_src_rank(), mpu.get_tensor_model_parallel_group())
+    for part in batch.values():
+        dist.broadcast(part, mpu.get_tensor_model_parallel_src_rank(), mpu.get_tensor_model_parallel_group())
     return batch
+
+
+def broadcast_batch(loader):
+    """All numbers are in one tensor.  Ranks are told their sizes first; on a pretend GPU there is nothing to read, so the host knows them."""
+    batch = next(loader)
+    sizes = {key: list(numbers.shape) for key, numbers in batch.items()}, {key: numbers.numel() for key, numbers in batch.items()}
+    data._build_key_size_numel_dictionaries = lambda *_: (*sizes, sum(sizes[1].values()))
+    return data.broadcast_data(list(batch), batch, torch.int64)
 
 
 def loss_func(loss_mask, output_tensor):
@@ -216,12 +263,58 @@ def loss_func(loss_mask, output_tensor):
     return loss, num_tokens, report
 
 
-def forward_step(loader, model):
+def step_gpt(loader, model):
     batch = get_batch(loader, get_attr_wrapped_model(model, "vp_stage"))
     tokens, labels, loss_mask, attention_mask, position_ids = map(batch.get, ("tokens", "labels", "loss_mask", "attention_mask", "position_ids"))
     del batch
     output_tensor = model(tokens, position_ids, attention_mask, labels=labels, loss_mask=loss_mask)
     return output_tensor, functools.partial(loss_func, loss_mask)
+
+
+def bert_loss_func(loss_mask, sentence_order, output_tensor):
+    lm_loss_, sop_logits = output_tensor
+    lm_loss_ = lm_loss_.float()
+    loss_mask = loss_mask.float()
+    loss = lm_loss = torch.sum(lm_loss_.view(-1) * loss_mask.reshape(-1)) / loss_mask.sum()
+    losses = {"lm loss": lm_loss}
+    if sop_logits is not None:
+        sop_loss = losses["sop loss"] = F.cross_entropy(sop_logits.view(-1, 2).float(), sentence_order.view(-1), ignore_index=-1)
+        loss = lm_loss + sop_loss
+    averaged_losses = torch.cat([each.clone().detach().view(1) for each in losses.values()])
+    dist.all_reduce(averaged_losses, group=mpu.get_data_parallel_group())
+    return loss, dict(zip(losses, averaged_losses / mpu.get_data_parallel_group().size()))
+
+
+def step_bert(loader, model):
+    batch = broadcast_batch(loader)
+    tokens, types, sentence_order = batch["text"].long(), batch["types"].long(), batch["is_random"].long()
+    loss_mask, lm_labels, padding_mask = batch["loss_mask"].float(), batch["labels"].long(), batch["padding_mask"].long()
+    del batch
+    stage = get_attr_wrapped_model(model, "add_binary_head", return_model_obj=True)
+    output_tensor = model(tokens, padding_mask, tokentype_ids=types if stage.add_binary_head else None, lm_labels=lm_labels)
+    return output_tensor, functools.partial(bert_loss_func, loss_mask, sentence_order)
+
+
+def step_t5(loader, model):
+    batch = broadcast_batch(loader)
+    tokens_enc, tokens_dec, labels = batch["text_enc"].long(), batch["text_dec"].long(), batch["labels"].long()
+    loss_mask = batch["loss_mask"].float()
+    masks = T5MaskedWordPieceDataset.config_attention_mask(tokens_enc, tokens_dec, batch["enc_mask"] < 0.5, batch["dec_mask"] < 0.5, True)
+    del batch
+    output_tensor = model(tokens_enc, tokens_dec, *masks, lm_labels=labels)
+    return output_tensor, functools.partial(loss_func, loss_mask)
+
+
+SCRIPTS = {"pretrain_gpt.py": (make_gpt, step_gpt), "pretrain_bert.py": (make_bert, step_bert), "pretrain_t5.py": (make_t5, step_t5)}
+
+
+def reduce_losses(reported):
+    """Each is a sum with a count of tokens, or a mean."""
+    if len(reported[0]) == 1:
+        return torch.cat(reported).mean()
+    total = torch.vstack(reported).sum(dim=0)
+    dist.all_reduce(total, group=mpu.get_data_parallel_group(with_context_parallel=True))
+    return total[0] / total[1]
 
 
 def train_step(args, forward_backward_func, model, optimizer, loader):
@@ -231,15 +324,13 @@ def train_step(args, forward_backward_func, model, optimizer, loader):
             stage.zero_grad_buffer()
         optimizer.zero_grad()
         losses_reduced = forward_backward_func(
-            forward_step_func=forward_step, data_iterator=loader, model=model, num_microbatches=get_num_microbatches(),
-            seq_length=args.seq_length, micro_batch_size=args.micro_batch_size, decoder_seq_length=None, forward_only=False)
+            forward_step_func=SCRIPTS[args.script][1], data_iterator=loader, model=model, num_microbatches=get_num_microbatches(),
+            seq_length=args.seq_length, micro_batch_size=args.micro_batch_size, decoder_seq_length=args.decoder_seq_length, forward_only=False)
     machine.should_checkpoint_and_exit()
     optimizer.step()
     if not mpu.is_pipeline_last_stage():
         return {}
-    total = torch.vstack([report["lm loss"].view(-1) for report in losses_reduced]).sum(dim=0)
-    dist.all_reduce(total, group=mpu.get_data_parallel_group(with_context_parallel=True))
-    return {"lm loss": total[0] / total[1]}
+    return {key: reduce_losses([report[key].view(-1) for report in losses_reduced]) for key in losses_reduced[0]}
 
 
 def train(args, model, optimizer):
