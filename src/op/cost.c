@@ -176,8 +176,9 @@ void plim_cost_cp_attention(const plim_cost_call *c, plim_cost *out)
 void plim_cost_megatron_attention(const plim_cost_call *c, plim_cost *out)
 {
     const plim_meta *q = plim_cost_in(c, 0), *k = plim_cost_in(c, 1);
-    if (q && k && k->rank)
-        set_macs(out, plim_sat_mul(plim_sat_mul(cost_numel(q), (uint64_t)k->dim[0]), 2));
+    if (q && k && k->rank) /* scores, and sums of values */
+        set_macs(out, plim_sat_mul(plim_sat_add(cost_numel(q), cost_numel(c->out)),
+                                   (uint64_t)k->dim[0]));
 }
 
 /* Each row is multiplied with the weight of one of the experts. */

@@ -381,6 +381,43 @@ void plim_run_megatron_rope(plim_call *c)
     plim_ret(c, y);
 }
 
+/* Keys and values come together, the positions of keys for all heads at once. */
+static void mla_rope_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
+{
+    plim_t dk = plim_contiguous_tmp(m, g[0]), dv = plim_contiguous_tmp(m, g[1]);
+    for (uint32_t i = 0; i < 2; i++) {
+        plim_meta out = n->in_meta[i];
+        plim_meta_contiguous(&out);
+        dx[i] = plim_m_empty(m, &out);
+    }
+    plim_m_drop(m, dv);
+    plim_m_drop(m, dk);
+}
+static const plim_grad_fn mla_rope_fn = {"ApplyMLARotaryEmbKVBackward", mla_rope_backward};
+
+/* fused_apply_mla_rope_for_kv */
+void plim_run_megatron_mla_rope(plim_call *c)
+{
+    plim_machine *m = c->m;
+    const plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
+    const plim_meta both = *plim_m_meta(m, in[0]), *position = plim_m_meta(m, in[1]);
+    int64_t size = plim_arg_int(c, 2, 0);
+    if (both.rank != 4 || position->rank != 4 || size < 0 || size > both.dim[3]) {
+        plim_m_fail(m, PLIM_ESHAPE, "keys and values of %" PRId64 " and positions", size);
+        return;
+    }
+    plim_gnode *n = plim_m_node(m, &mla_rope_fn, 2, in);
+    plim_meta key = both, value = both;
+    plim_set_dim(&key, 3, both.dim[3] - size + position->dim[3]);
+    plim_set_dim(&value, 3, size);
+    plim_meta_contiguous(&key);
+    plim_meta_contiguous(&value);
+    plim_t made[] = {plim_m_empty(m, &key), plim_m_empty(m, &value)};
+    for (uint32_t i = 0; i < 2; i++)
+        plim_m_output(m, n, i, made[i]);
+    plim_rets(c, made, 2);
+}
+
 /* ---- cross entropy of a part of the vocabulary -------------------------------------------------- */
 
 enum { FUSED }; /* in gnode.i */

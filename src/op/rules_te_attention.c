@@ -32,12 +32,13 @@ static plim_meta resize_tokens(const plim_meta *x, te_kernel kernel, int64_t ove
     return out;
 }
 
-/* q: the meta of the queries */
-static te_made run_kernel(plim_machine *m, te_kernel kernel, const plim_meta *q)
+/* q: the meta of the queries; size: of a value */
+static te_made run_kernel(plim_machine *m, te_kernel kernel, const plim_meta *q, int64_t size)
 {
     int32_t tokens = tokens_at(kernel);
     const int64_t two = 2, lse[] = {q->dim[1 - tokens], q->dim[2], q->dim[tokens]};
     plim_meta out = *q;
+    plim_set_dim(&out, 3, size);
     plim_meta_contiguous(&out);
     te_made made = {.out = plim_m_empty(m, &out)};
     made.lse = plim_m_empty_contig(m, PLIM_F32, 3, lse);
@@ -107,7 +108,7 @@ static plim_t finish_node(plim_machine *m, plim_gnode *n, te_made made)
 
 static plim_t attend_to_all(plim_machine *m, plim_gnode *n, te_kernel kernel, const plim_t *in)
 {
-    te_made made = run_kernel(m, kernel, plim_m_meta(m, in[0]));
+    te_made made = run_kernel(m, kernel, plim_m_meta(m, in[0]), plim_m_meta(m, in[2])->dim[3]);
     for (uint32_t i = 0; i < 3; i++)
         plim_m_save(m, n, A_Q + i, in[i]);
     plim_m_save(m, n, A_SEED, made.seed);
@@ -153,7 +154,7 @@ static plim_t attend_ring(plim_machine *m, plim_gnode *n, te_kernel kernel, cons
         if (i + 1 < parts)
             keys[i + 1] = receive_keys(m, keys[i]);
         plim_meta here = resize_tokens(&q, kernel, section_at(i, part).queries);
-        step[i] = run_kernel(m, kernel, &here);
+        step[i] = run_kernel(m, kernel, &here, here.dim[3]);
         if (i == 1)
             all.lse = plim_m_empty_like(m, step[0].lse);
     }
@@ -288,15 +289,17 @@ static plim_t cudnn_attention(plim_call *c, const plim_t *in)
     return out;
 }
 
-/* What Transformer Engine chooses on the card, unless it was told.
+/* What Transformer Engine chooses on the card, unless it was told.  FlashAttention 2 has queries and values of one size.
  * src: pytorch/attention/dot_product_attention/utils.py get_attention_backend */
 static te_kernel choose_kernel(const plim_call *c)
 {
     enum { AUTO, ONLY_FLASH, ONLY_CUDNN }; /* kernel */
     enum { HOPPER = 90, BLACKWELL = 100 };
     int cc = plim_m_world(c->m)->cc;
+    bool sizes_differ = plim_m_meta(c->m, plim_arg_tensor(c, 0))->dim[3] !=
+                        plim_m_meta(c->m, plim_arg_tensor(c, 2))->dim[3];
     bool deterministic_dropout = plim_arg_float(c, 3, 0) > 0 && plim_arg_int(c, 4, 0);
-    switch (plim_arg_int(c, 5, AUTO)) {
+    switch (sizes_differ ? ONLY_CUDNN : plim_arg_int(c, 5, AUTO)) {
     case ONLY_FLASH: return FLASH;
     case ONLY_CUDNN: return CUDNN;
     default: return cc < HOPPER || (cc >= BLACKWELL && deterministic_dropout) ? FLASH : CUDNN;
@@ -309,9 +312,10 @@ static bool check_attention(plim_call *c, const plim_t *in)
     int64_t parts = plim_arg_int(c, 6, 1), part = plim_arg_int(c, 7, 0);
     for (uint32_t i = 0; i < 3; i++) {
         const plim_meta *x = plim_m_meta(m, in[i]);
-        if (x->rank != 4 || (parts > 1 && x->dim[0] % 2)) {
+        if (x->rank != 4 || (parts > 1 && x->dim[0] % 2) ||
+            (parts > 1 && x->dim[3] != plim_m_meta(m, in[0])->dim[3])) {
             plim_m_fail(m, PLIM_ESHAPE, "attention needs tensors of rank 4%s",
-                        parts > 1 ? ", with an even number of tokens" : "");
+                        parts > 1 ? ", of one size, with an even number of tokens" : "");
             return false;
         }
     }

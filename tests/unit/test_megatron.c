@@ -26,6 +26,10 @@ static plim_status build(plim_arena *a, plim_graph *g, const char *text,
     "--encoder-num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 100 "       \
     "--encoder-seq-length 32 --decoder-seq-length 16 "
 
+#define LATENT                                                                                \
+    SMALL "--multi-latent-attention --kv-lora-rank 24 --qk-head-dim 16 "                      \
+          "--qk-pos-emb-head-dim 8 --v-head-dim 12 --disable-bias-linear "
+
 static const struct {
     const char *why, *text;
     int64_t layers, hidden, batch;
@@ -95,6 +99,20 @@ static const struct {
      "longer than"},
     {"all-to-all among parts of the tokens", SMALL "--cp-comm-type a2a", PLIM_EUNSUPPORTED,
      "--cp-comm-type is not simulated"},
+    {"an odd number of features with positions", LATENT "--qk-pos-emb-head-dim 7",
+     PLIM_EFORMAT, "--qk-pos-emb-head-dim 7 is odd"},
+    {"a vector of 0 features", LATENT "--kv-lora-rank 0", PLIM_ERANGE,
+     "--kv-lora-rank is 0, the limits are 1 and 65536"},
+    {"heads too wide", LATENT "--v-head-dim 65537", PLIM_ERANGE, "--v-head-dim is 65537"},
+    {"groups of latent heads", LATENT "--group-query-attention --num-query-groups 2",
+     PLIM_EFORMAT, "no groups of heads"},
+    {"positions that no kernel turns",
+     LATENT "--rope-type rope --position-embedding-type rope", PLIM_EFORMAT,
+     "needs --no-rope-fusion"},
+    {"another type of positions", LATENT "--rope-type alibi", PLIM_EUNSUPPORTED,
+     "--rope-type alibi"},
+    {"latent vectors of BERT", "pretrain_bert.py " LATENT, PLIM_EUNSUPPORTED,
+     "--multi-latent-attention is simulated for GPT only"},
     {"a spec of GPT", SMALL "--spec local", PLIM_EUNSUPPORTED, "--spec is not simulated"},
     {"another spec of BERT", BERT "--spec mine", PLIM_EUNSUPPORTED, "but 'local'"},
     {"experts of BERT", BERT "--num-experts 8 --disable-bias-linear", PLIM_EUNSUPPORTED,
@@ -185,6 +203,62 @@ static void test_formula(void **state)
     for (int64_t at = 0; at < 2; at++)
         sum += count_parameters(four, (plim_rank_part){.stages = 2, .stage = at, .chunks = 2});
     assert_int_equal(sum, formula(4, 64, 128, 32) + SHARED);
+}
+
+/* ---- multi-latent attention ------------------------------------------------------------------ */
+
+/* Of each of two layers: what makes the vectors, which every rank has whole, what makes heads of them, and
+ * the output; the MLP, two norms.  q: the rank of queries, 0: none. */
+static uint64_t latent_parameters(uint64_t q, uint64_t parts)
+{
+    enum { H = 64, HEADS = 4, KV = 24, QK = 16, ROPE = 8, V = 12 };
+    uint64_t query = q ? H * q + q * HEADS * (QK + ROPE) / parts
+                       : (uint64_t)H * HEADS * (QK + ROPE) / parts,
+             key = H * (KV + ROPE) + KV * HEADS * (QK + V) / parts,
+             rest = (HEADS * V * H + 8 * H * H) / parts + 4 * H;
+    return 2 * (query + key + rest) + 128 * H + 32 * H + 2 * H;
+}
+
+static void test_latent(void **state)
+{
+    (void)state;
+    static const char *const fused = LATENT "--position-embedding-type rope --bf16 ";
+    assert_int_equal(count_parameters(LATENT, (plim_rank_part){0}), latent_parameters(0, 1));
+    assert_int_equal(count_parameters(LATENT "--q-lora-rank 20", (plim_rank_part){0}),
+                     latent_parameters(20, 1));
+    assert_int_equal(
+        count_parameters(LATENT "--q-lora-rank 20", (plim_rank_part){.weights = 2}),
+        latent_parameters(20, 2));
+    assert_int_equal(count_parameters(LATENT "--q-lora-rank 20 --qk-layernorm", /* norms */
+                                      (plim_rank_part){0}),
+                     latent_parameters(20, 1) + 2 * 2 * (20 + 24));
+    assert_int_equal(count_parameters(fused, (plim_rank_part){0}),
+                     latent_parameters(0, 1) - 32 * 64);
+}
+
+/* The fused kernel makes keys with positions, and values, of what comes together. */
+static void test_fused_positions(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_graph g;
+    plim_err err = PLIM_ERR_INIT;
+    uint32_t found = 0;
+    assert_int_equal(build(&a, &g, LATENT "--position-embedding-type rope --bf16", NULL, &err),
+                     PLIM_OK);
+    for (uint32_t i = 0; i < g.n_nodes; i++) {
+        if (!plim_str_is(g.nodes[i].target, "plimsoll.megatron_mla_rope.default"))
+            continue;
+        const plim_meta *key = &g.values[g.nodes[i].outs[0]].meta,
+                        *value = &g.values[g.nodes[i].outs[1]].meta;
+        assert_int_equal(key->dim[0], 32);
+        assert_int_equal(key->dim[2], 4);
+        assert_int_equal(key->dim[3], 16 + 8);
+        assert_int_equal(value->dim[3], 12);
+        found++;
+    }
+    assert_int_equal(found, 2); /* in each layer */
+    plim_arena_free(&a);
 }
 
 /* ---- BERT and T5 ---------------------------------------------------------------------------- */
@@ -323,6 +397,7 @@ int main(void)
         cmocka_unit_test(test_texts),   cmocka_unit_test(test_refused),
         cmocka_unit_test(test_formula), cmocka_unit_test(test_contexts),
         cmocka_unit_test(test_experts), cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_latent),  cmocka_unit_test(test_fused_positions),
         cmocka_unit_test(test_t5),      cmocka_unit_test(test_vocabularies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

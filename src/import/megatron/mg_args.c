@@ -37,7 +37,7 @@ static const struct refusal {
     {"moe-apply-probs-on-input", "false"},
     {"moe-use-legacy-grouped-gemm", "false"},
     {"use-transformer-engine-op-fuser", "false"},
-    {"multi-latent-attention", "false"},
+    {"mla-down-proj-fusion", "false"},
     {"mtp-num-layers", "0"},
     {"fp8-format", NULL},
     {"fp4-format", NULL},

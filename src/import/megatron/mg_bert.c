@@ -115,9 +115,10 @@ static plim_status complete_args(plim_mg_args *c, plim_err *err)
     c->qk_norm = false; /* the specs have none */
     if (c->spec.n && !local)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0, "--spec is not simulated, but 'local'");
-    return c->experts ? plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                                  "--num-experts is simulated for GPT only")
-                      : PLIM_OK;
+    return c->experts || c->latent
+               ? plim_fail(err, PLIM_EUNSUPPORTED, 0, "--%s is simulated for GPT only",
+                           c->latent ? "multi-latent-attention" : "num-experts")
+               : PLIM_OK;
 }
 
 const plim_mg_model plim_mg_bert = {

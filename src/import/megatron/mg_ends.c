@@ -150,7 +150,7 @@ void plim_mg_frequencies(plim_mg *b)
     plim_nn *n = &b->n;
     int64_t size = PLIM_MAX((int64_t)((double)b->c.channels * b->c.rotary_percent), 2);
     b->freqs = PLIM_NONE;
-    if (!plim_str_is(b->c.position, "rope"))
+    if (!plim_str_is(b->c.position, "rope") || b->c.latent)
         return;
     plim_nn_temporary_buffer(n, "rotary_pos_emb.inv_freq", PLIM_F32, INTS(size / 2));
     b->freqs =

@@ -55,6 +55,37 @@ static plim_status complete_args(plim_mg_args *c, plim_err *err)
     return c->model->complete(c, err);
 }
 
+/* src: transformer_config.py MLATransformerConfig */
+static plim_status check_latent(const plim_mg_args *c, plim_err *err)
+{
+    enum { MOST = 1 << 16 };
+    const struct {
+        int64_t value, least;
+        const char *name;
+    } sizes[] = {{c->q_rank, 0, "q-lora-rank"},
+                 {c->kv_rank, 1, "kv-lora-rank"},
+                 {c->qk_size, 1, "qk-head-dim"},
+                 {c->rope_size, 2, "qk-pos-emb-head-dim"},
+                 {c->v_size, 1, "v-head-dim"}};
+    for (size_t i = 0; c->latent && i < PLIM_COUNT(sizes); i++)
+        if (sizes[i].value < sizes[i].least || sizes[i].value > MOST)
+            return plim_fail(err, PLIM_ERANGE, 0,
+                             "--%s is %" PRId64 ", the limits are %" PRId64 " and %d",
+                             sizes[i].name, sizes[i].value, sizes[i].least, (int)MOST);
+    if (c->latent && c->rope_size % 2)
+        return plim_fail(err, PLIM_EFORMAT, 0, "--qk-pos-emb-head-dim %" PRId64 " is odd",
+                         c->rope_size);
+    if (c->latent && c->groups != c->heads)
+        return plim_fail(err, PLIM_EFORMAT, 0,
+                         "--multi-latent-attention has no groups of heads");
+    return c->latent && plim_str_is(c->rope_type, "rope") &&
+                   plim_str_is(c->position, "rope") && !c->no_rope_fusion
+               ? plim_fail(err, PLIM_EFORMAT, 0,
+                           "--rope-type rope needs --no-rope-fusion: the fused kernel is "
+                           "for yarn")
+               : PLIM_OK;
+}
+
 static plim_status check_experts(const plim_mg_args *c, plim_err *err)
 {
     if (!c->experts)
@@ -85,6 +116,7 @@ static plim_status check_words(const plim_mg_args *c, plim_err *err)
         {"position-embedding-type", c->position, {"learned_absolute", "rope", "none"}},
         {"normalization", c->norm, {"LayerNorm", "RMSNorm"}},
         {"transformer-impl", c->impl, {"transformer_engine", "local"}},
+        {"rope-type", c->rope_type, {"yarn", "rope"}},
         {"optimizer", c->optimizer, {"adam", "sgd"}},
         {"moe-token-dispatcher-type", c->dispatcher, {"allgather", "alltoall"}},
         {"moe-router-load-balancing-type", c->balancing, {"sinkhorn", "aux_loss", "none"}},
@@ -288,9 +320,10 @@ static plim_status check_ranks(const plim_mg_rank *r, plim_err *err)
     if (r->part.stages > 1 && !m->stages)
         return plim_fail(err, PLIM_EUSAGE, 0, "pp: %s of Megatron-LM has no pipelines",
                          m->type);
-    return r->contexts > 1 && !m->contexts
+    return r->contexts > 1 && (!m->contexts || r->c.latent)
                ? plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                           "cp: context parallelism of %s is not simulated", m->type)
+                           "cp: context parallelism of %s is not simulated",
+                           r->c.latent ? "multi-latent attention" : m->type)
                : PLIM_OK;
 }
 
@@ -311,6 +344,8 @@ static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg
         st = complete_args(&r->c, err);
     if (!st)
         st = check_words(&r->c, err);
+    if (!st)
+        st = check_latent(&r->c, err);
     if (!st)
         st = check_experts(&r->c, err);
     if (!st)

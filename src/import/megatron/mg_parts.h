@@ -1,6 +1,8 @@
 /* mg_parts.h -- what Megatron-LM's models have in common: see mg.h.
  *
- *     mg_parts.c  linear layers of which a rank has a part, attention, MLP, layers
+ *     mg_parts.c  linear layers of which a rank has a part, norms, attention
+ *     mg_layer.c  layers and blocks of them
+ *     mg_mla.c    multi-latent attention
  *     mg_ends.c   what a model's first and last stage have: embedding, head, loss
  *
  * Tensors are [sequence, batch, features].  With tensor parallelism a rank has a part of the heads, of
@@ -49,6 +51,16 @@ struct plim_mg {
     }
 
 uint32_t plim_mg_norm(plim_mg *b, const char *name, uint32_t x);
+/* A linear layer whose rows are divided, with `out` on this rank.  *bias NULL: it is added; else it is left to the caller. */
+uint32_t plim_mg_column(plim_mg *b, const char *name, uint32_t x, int64_t out, bool biased,
+                        uint32_t *bias);
+/* One whose columns are; the caller adds the bias. */
+uint32_t plim_mg_row(plim_mg *b, const char *name, uint32_t x, uint32_t *bias);
+/* Attention of queries, keys and values of [sequence, batch, heads, size]. */
+uint32_t plim_mg_core(plim_mg *b, uint32_t q, uint32_t k, uint32_t v,
+                      const plim_mg_mask *mask);
+/* Multi-latent attention of x; the caller adds the bias. */
+uint32_t plim_mg_mla(plim_mg *b, uint32_t x, const plim_mg_mask *mask, uint32_t *bias);
 /* Layers, with cross attention unless `context` is NULL, and a norm behind the last if the block `ends`. */
 uint32_t plim_mg_block(plim_mg *b, const char *name, int64_t layers, bool ends, uint32_t x,
                        plim_mg_mask mask, const plim_mg_context *context);
@@ -67,7 +79,7 @@ uint32_t plim_mg_loss(plim_mg *b, uint32_t logits, uint32_t labels, uint32_t cou
 
 /* What the stage before this one sent. */
 uint32_t plim_mg_received(plim_mg *b);
-/* The frequencies of rotary positions, if the model has them. */
+/* The frequencies of rotary positions, if the model has them; modules of multi-latent attention have their own. */
 void plim_mg_frequencies(plim_mg *b);
 
 /* One tensor of [numbers] with all that a batch has, of which `plim_mg_unpack` views the next part. */

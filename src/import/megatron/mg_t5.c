@@ -74,6 +74,7 @@ static plim_status complete_args(plim_mg_args *c, plim_err *err)
         const char *what;
     } refused[] = {
         {c->experts > 0, "--num-experts is"},
+        {c->latent, "--multi-latent-attention is"},
         {c->groups != c->heads, "--group-query-attention is"},
         {!plim_str_is(c->position, "learned_absolute"), "--position-embedding-type is"},
         {c->spec.n > 0, "--spec is"},

@@ -59,6 +59,15 @@ OTHERS = [(1, 0, f"{BERT} --bf16"), (1, 0, f"{BERT} --bf16 --bert-no-binary-head
           (1, 0, f"{T5} --bf16 --global-batch-size 16 --recompute-granularity full --recompute-method block --recompute-num-layers 1"),
           (4, 3, f"{T5} --bf16 --tensor-model-parallel-size 2 --use-distributed-optimizer --deterministic-mode"),
           (4, 1, f"{T5} --bf16 --tensor-model-parallel-size 4 --sequence-parallel --kv-channels 32")]
+LATENT = f"{SIZES} --multi-latent-attention --kv-lora-rank 64 --qk-head-dim 32 --qk-pos-emb-head-dim 16 --v-head-dim 24"
+LATENTS = [(1, 0, f"{LATENT} --bf16 --q-lora-rank 96"), (1, 0, LATENT), (1, 0, f"{LATENT} --fp16 --q-lora-rank 96 --recompute-granularity selective"),
+           (1, 0, f"{LATENT} --bf16 --q-lora-rank 96 --qk-layernorm --rope-type rope --position-embedding-type rope --no-rope-fusion"),
+           (1, 0, f"{LATENT} --bf16 --q-lora-rank 96 --qk-layernorm --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"),
+           (2, 1, f"{LATENT} --bf16 --q-lora-rank 96 --tensor-model-parallel-size 2"),
+           (8, 5, f"{LATENT} --bf16 --q-lora-rank 96 --qk-layernorm --tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer"),
+           (4, 3, f"{LATENT} --bf16 --qk-layernorm --tensor-model-parallel-size 2 {EXPERTS} --expert-model-parallel-size 2 --normalization RMSNorm"),
+           *((4, rank, f"{LATENT.replace('layers 3', 'layers 4')} --bf16 --q-lora-rank 96 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 "
+                      "--sequence-parallel --global-batch-size 16") for rank in (1, 2))]
 STAGES = "--num-layers 8 --seq-length 256 --micro-batch-size 4"
 
 
@@ -86,7 +95,7 @@ def cases():
     rows += [(4, rank, f"{groups} --microbatch-group-size-per-virtual-pipeline-stage 5{more}") for rank in (0, 2, 3)
              for more in ("", " --overlap-p2p-communication-warmup-flush")]
     rows += [(world, rank, f"{SIZES} --bf16 {more}") for world, rank, more in MIXTURES]
-    rows += OTHERS
+    rows += OTHERS + LATENTS
     rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 {SINKHORN} --expert-model-parallel-size 2 --global-batch-size 32")
              for rank in (0, 7)]
     return rows

@@ -33,7 +33,8 @@ from megatron.core.pipeline_parallel import get_forward_backward_func  # noqa: E
 from megatron.core.rerun_state_machine import get_rerun_state_machine  # noqa: E402
 from megatron.core.tensor_parallel import data  # noqa: E402
 from megatron.core.utils import get_attr_wrapped_model  # noqa: E402
-from megatron.core.transformer import TransformerConfig, torch_norm  # noqa: E402
+from megatron.core.transformer import MLATransformerConfig, TransformerConfig, multi_latent_attention, torch_norm  # noqa: E402
+from megatron.core.transformer.dot_product_attention import DotProductAttention  # noqa: E402
 from megatron.core.transformer.module import Float16Module  # noqa: E402
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules  # noqa: E402
 from megatron.core.transformer.moe import moe_utils, token_dispatcher  # noqa: E402
@@ -49,6 +50,8 @@ def parse():
     parser.add_argument("script", nargs="?", default="pretrain_gpt.py", choices=SCRIPTS)
     for name in ("hidden-size", "num-attention-heads", "max-position-embeddings", "micro-batch-size", "vocab-size"):
         parser.add_argument("--" + name, type=int, required=True)
+    for name, default in (("q-lora-rank", None), ("kv-lora-rank", 32), ("qk-head-dim", 128), ("qk-pos-emb-head-dim", 64), ("v-head-dim", 128)):
+        parser.add_argument("--" + name, type=int, default=default)
     for name in ("num-layers", "seq-length", "encoder-num-layers", "encoder-seq-length", "decoder-seq-length", "ffn-hidden-size", "kv-channels", "global-batch-size", "num-layers-per-virtual-pipeline-stage", "num-experts",
                  "moe-ffn-hidden-size", "expert-tensor-parallel-size", "microbatch-group-size-per-virtual-pipeline-stage"):
         parser.add_argument("--" + name, type=int)
@@ -66,6 +69,8 @@ def parse():
         parser.add_argument("--no-" + name, action="store_false", dest={"rope-fusion": "apply_rope_fusion"}.get(name, name.replace("-", "_")))
     for name, kind in (("granularity", str), ("method", str), ("num-layers", int)):
         parser.add_argument("--recompute-" + name, type=kind)
+    parser.add_argument("--multi-latent-attention", action="store_true")
+    parser.add_argument("--rope-type", choices=["yarn", "rope"], default="yarn")
     parser.add_argument("--bert-no-binary-head", action="store_false", dest="bert_binary_head")
     parser.add_argument("--spec", choices=["local"])
     parser.add_argument("--disable-bias-linear", action="store_false", dest="add_bias_linear")
@@ -168,8 +173,35 @@ def route_evenly(args):
     token_dispatcher.MoEAlltoAllTokenDispatcher._maybe_dtoh_and_synchronize = told
 
 
+class SizedAttention(DotProductAttention):
+    """As Transformer Engine's, with sizes of its own for keys and values; megatron-core's own takes none."""
+
+    def __init__(self, config, k_channels=None, v_channels=None, **kwargs):
+        super().__init__(config, **kwargs)
+        if v_channels:
+            self.hidden_size_per_partition = v_channels * self.num_attention_heads_per_partition
+
+
+class WholeLinear(torch.nn.Linear):
+    """As Transformer Engine's, whose weight is whole on every rank."""
+
+    def __init__(self, size, out, config, init_method, **_):
+        super().__init__(size, out, bias=False)
+        self.weight.sequence_parallel = config.sequence_parallel
+
+    def forward(self, x):
+        return super().forward(x), None
+
+
+multi_latent_attention.Linear, multi_latent_attention.HAVE_TE = WholeLinear, False
+
+
 def make_gpt(args, config, ends, vp_stage):
-    spec = get_gpt_layer_local_spec(num_experts=args.num_experts, qk_layernorm=args.qk_layernorm, normalization=args.normalization)
+    spec = get_gpt_layer_local_spec(num_experts=args.num_experts, qk_layernorm=args.qk_layernorm, normalization=args.normalization,
+                                    multi_latent_attention=args.multi_latent_attention)
+    if args.multi_latent_attention:
+        parts = spec.submodules.self_attention.submodules
+        parts.core_attention, parts.linear_q_down_proj, parts.linear_kv_down_proj = SizedAttention, WholeLinear, WholeLinear
     return GPTModel(config, spec, args.padded_vocab_size, args.max_position_embeddings, parallel_output=True,
                     position_embedding_type=args.position_embedding_type, vp_stage=vp_stage, **ends)
 
@@ -197,7 +229,7 @@ def make_stage(args, config, vp_stage):
 
 def make_model(args):
     """As get_model() of megatron/training/training.py."""
-    config = configured(TransformerConfig, args)
+    config = configured(MLATransformerConfig if args.multi_latent_attention else TransformerConfig, args)
     size = args.virtual_pipeline_model_parallel_size
     model = [make_stage(args, config, stage) for stage in (range(size) if size else [None])]
     for stage in model:

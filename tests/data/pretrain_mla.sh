@@ -1,0 +1,9 @@
+#!/bin/bash
+# Multi-latent attention with the sizes of DeepSeek-V2-Lite, without its experts.
+torchrun --nproc_per_node 8 pretrain_gpt.py \
+    --num-layers 16 --hidden-size 2048 --ffn-hidden-size 10944 --num-attention-heads 16 \
+    --multi-latent-attention --kv-lora-rank 512 --qk-head-dim 128 --qk-pos-emb-head-dim 64 --v-head-dim 128 \
+    --position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear --qk-layernorm \
+    --seq-length 4096 --max-position-embeddings 4096 --vocab-size 102400 \
+    --micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer \
+    --attention-dropout 0 --hidden-dropout 0 --untie-embeddings-and-output-weights
