@@ -21,6 +21,7 @@ static plim_status build(plim_arena *a, plim_graph *g, const char *text,
 #define SMALL                                                                                 \
     "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --vocab-size 100 "
 
+#define MIXTURE SMALL "--num-experts 8 --disable-bias-linear --moe-ffn-hidden-size 96 "
 #define BERT "pretrain_bert.py " SMALL
 #define T5                                                                                    \
     "--encoder-num-layers 2 --hidden-size 64 --num-attention-heads 4 --vocab-size 100 "       \
@@ -86,8 +87,20 @@ static const struct {
     {"more routes than experts", SMALL "--num-experts 2 --moe-router-topk 3", PLIM_EFORMAT,
      "--moe-router-topk is 3 of 2 experts"},
     {"too many experts", SMALL "--num-experts 5000", PLIM_ERANGE, "the limit is 512"},
-    {"shared experts", SMALL "--num-experts 8 --moe-shared-expert-intermediate-size 64",
-     PLIM_EUNSUPPORTED, "--moe-shared-expert-intermediate-size is not simulated"},
+    {"shared experts at the same time as others",
+     MIXTURE "--moe-shared-expert-intermediate-size 64 --moe-shared-expert-overlap",
+     PLIM_EUNSUPPORTED, "--moe-shared-expert-overlap is not simulated"},
+    {"scores that are not known", MIXTURE "--moe-router-score-function tanh",
+     PLIM_EUNSUPPORTED, "--moe-router-score-function tanh"},
+    {"groups of 3 experts", MIXTURE "--moe-router-group-topk 1 --moe-router-num-groups 3",
+     PLIM_EFORMAT, "1 of 3 groups of experts do not give 2 of 8 experts"},
+    {"more groups than there are",
+     MIXTURE "--moe-router-group-topk 4 --moe-router-num-groups 2", PLIM_EFORMAT,
+     "4 of 2 groups"},
+    {"a bias of softmax", MIXTURE "--moe-router-enable-expert-bias", PLIM_EFORMAT,
+     "needs --moe-router-score-function sigmoid"},
+    {"a pattern of other layers", MIXTURE "--moe-layer-freq [0,1,1]", PLIM_EFORMAT,
+     "--moe-layer-freq needs a number, or a list of 2 layers"},
     {"a dispatcher that is not known",
      SMALL "--num-experts 8 --moe-token-dispatcher-type flex", PLIM_EUNSUPPORTED,
      "--moe-token-dispatcher-type flex"},
@@ -324,8 +337,6 @@ static void test_vocabularies(void **state)
 
 /* ---- experts ---------------------------------------------------------------------------------- */
 
-#define MIXTURE SMALL "--num-experts 8 --disable-bias-linear --moe-ffn-hidden-size 96 "
-
 /* Of l layers: attention, norms, the router, and e experts of two weights each. */
 static uint64_t mixture(uint64_t e, uint64_t ffn, uint64_t h)
 {
@@ -354,6 +365,96 @@ static void test_experts(void **state)
     assert_int_equal(build(&a, &g, MIXTURE, &bind, &err), PLIM_EUSAGE);
     assert_non_null(strstr(err.msg, "3 cards do not divide the 8 experts"));
     plim_arena_free(&a);
+}
+
+/* Beside the experts: an MLP that all tokens go through, and its gate; a bias of the router is no parameter. */
+static void test_shared(void **state)
+{
+    (void)state;
+    const uint64_t plain = mixture(8, 96, 64), shared = 2 * 2 * 64 * 48;
+    static const char *const given = MIXTURE "--moe-shared-expert-intermediate-size 48 ";
+    assert_int_equal(count_parameters(given, (plim_rank_part){0}), plain + shared);
+    assert_int_equal(count_parameters(MIXTURE "--moe-shared-expert-intermediate-size 48 "
+                                              "--moe-shared-expert-gate",
+                                      (plim_rank_part){0}),
+                     plain + shared + 2 * 64);
+    assert_int_equal(count_parameters(MIXTURE "--moe-router-score-function sigmoid "
+                                              "--moe-router-enable-expert-bias",
+                                      (plim_rank_part){0}),
+                     plain);
+}
+
+/* A dense layer has an MLP of --ffn-hidden-size in the place of the router and the experts. */
+static uint64_t one_dense(void)
+{
+    return mixture(8, 96, 64) - (8 * 64 + 8 * 2 * 64 * 96) + 8 * 64 * 64;
+}
+
+/* The published number of DeepSeek-V2-Lite. */
+static void test_deepseek(void **state)
+{
+    (void)state;
+    assert_int_equal(
+        count_parameters(
+            "--num-layers 27 --hidden-size 2048 --ffn-hidden-size 10944 "
+            "--num-attention-heads 16 --multi-latent-attention --kv-lora-rank 512 "
+            "--position-embedding-type rope --normalization RMSNorm --swiglu --bf16 "
+            "--disable-bias-linear --qk-layernorm --num-experts 64 --moe-router-topk 6 "
+            "--moe-ffn-hidden-size 1408 --moe-layer-freq ([0]*1+[1]*26) "
+            "--moe-shared-expert-intermediate-size 2816 --seq-length 128 --vocab-size 102400 "
+            "--untie-embeddings-and-output-weights",
+            (plim_rank_part){0}),
+        15706484224);
+}
+
+static const struct {
+    const char *text, *layers; /* NULL: refused */
+} patterns[] = {
+    {"1", "1111"},
+    {"2", "1010"},
+    {"9", "1000"},
+    {"[0,1,1,1]", "0111"},
+    {"[0]*1+[1]*3", "0111"},
+    {"([0]*1+[1]*3)", "0111"},
+    {"([1]*1+[0]*1)*2", "1010"},
+    {"[0]*0+[1]*4", "1111"},
+    {"(([1]+[0])*1)*2", "1010"},
+    {"0", NULL},
+    {"", NULL},
+    {"[1]*3", NULL},
+    {"[1]*5", NULL},
+    {"[2]*4", NULL},
+    {"[1]*4]", NULL},
+    {"[1", NULL},
+    {"([1]*4", NULL},
+    {"[1]*-4", NULL},
+    {"((((((((((((([1]*4", NULL},
+    {"[1]*99999999999999999999", NULL},
+    {"2x", NULL},
+};
+
+static void test_patterns(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(patterns); i++) {
+        bool at[4];
+        plim_err err = PLIM_ERR_INIT;
+        plim_status st = plim_mg_pattern(plim_str_of(patterns[i].text), 4, at, &err);
+        if ((st == PLIM_OK) != (patterns[i].layers != NULL))
+            fail_msg("'%s': %d", patterns[i].text, (int)st);
+        for (int k = 0; !st && k < 4; k++)
+            if (at[k] != (patterns[i].layers[k] == '1'))
+                fail_msg("'%s': layer %d", patterns[i].text, k);
+    }
+    /* brackets are a part of the word in every kind of file */
+    static const char *const files[] = {
+        "--moe-layer-freq ([0]*1+[1]*1)", "--moe-layer-freq: ([0]*1+[1]*1)",
+        "--moe-layer-freq='([0]*1+[1]*1)'", "ARGS=(--moe-layer-freq [0,1])"};
+    for (size_t i = 0; i < PLIM_COUNT(files); i++) {
+        char text[512];
+        snprintf(text, sizeof text, "%s\n" MIXTURE, files[i]);
+        assert_int_equal(count_parameters(text, (plim_rank_part){0}), one_dense());
+    }
 }
 
 /* ---- attention to the keys of all ---------------------------------------------------------- */
@@ -394,10 +495,12 @@ static void test_contexts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),   cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_formula), cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_experts), cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_latent),  cmocka_unit_test(test_fused_positions),
-        cmocka_unit_test(test_t5),      cmocka_unit_test(test_vocabularies)};
+        cmocka_unit_test(test_texts),       cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_formula),     cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_experts),     cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_latent),      cmocka_unit_test(test_fused_positions),
+        cmocka_unit_test(test_shared),      cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_patterns),    cmocka_unit_test(test_t5),
+        cmocka_unit_test(test_vocabularies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

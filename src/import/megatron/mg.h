@@ -4,7 +4,7 @@
  *     mg_args.c      reads them from a shell script or a YAML file
  *     mg_gpt.c, mg_bert.c, mg_t5.c  the models
  *     mg_parts.h     what they have in common
- *     mg_moe.c       mixtures of experts
+ *     mg_pattern.c   which layers have experts
  *     mg_stages.c    the models, listed, and the stages of a rank
  *     mg_importer.c  what the arguments mean for a rank, and the importer
  *
@@ -16,7 +16,7 @@
 #include "import/import.h"
 #include "nn/nn.h"
 
-enum { PLIM_MG_MOST_EXPERTS = 512 };
+enum { PLIM_MG_MOST_EXPERTS = 512, PLIM_MG_MOST_LAYERS = 1024 };
 
 typedef struct plim_mg_args {
 #define MG_TYPE_SIZE int64_t
@@ -45,6 +45,8 @@ typedef struct plim_mg_rank {
     int64_t expert_cards,
         expert_parts;   /* that share out the experts, and the features of each */
     int64_t expert_ffn; /* of an expert, on this rank */
+    int64_t shared_ffn; /* of the shared experts; 0: none */
+    bool has_experts[PLIM_MG_MOST_LAYERS]; /* instead of an MLP, of all layers */
     plim_rank_part part;
     bool infer;
     int64_t (*layers)(const struct plim_mg_rank *r, int64_t chunk); /* of one of its stages */
@@ -55,8 +57,8 @@ typedef struct plim_mg plim_mg;
 
 /* One of a rank's stages. */
 typedef struct plim_mg_place {
-    int64_t layers;
-    bool first, last; /* of all stages */
+    int64_t layers, before; /* before: those of earlier stages */
+    bool first, last;       /* of all stages */
 } plim_mg_place;
 
 /* A model that one of Megatron-LM's scripts trains. */
@@ -77,8 +79,8 @@ extern const plim_mg_model plim_mg_gpt, plim_mg_bert, plim_mg_t5;
 /* The model whose script the file names, or NULL. */
 const plim_mg_model *plim_mg_named(plim_bytes b);
 
-/* A layer of experts, of x of [sequence, batch, features]; te: modules of Transformer Engine. */
-uint32_t plim_mg_moe(plim_nn *n, const plim_mg_rank *r, bool te, uint32_t x);
+/* Reads --moe-layer-freq, "2" or "([0]*1+[1]*23)", of that many layers. */
+plim_status plim_mg_pattern(plim_str text, int64_t layers, bool *has_experts, plim_err *err);
 plim_status plim_mg_build(plim_graph *g, const plim_mg_rank *r, plim_err *err);
 
 #endif

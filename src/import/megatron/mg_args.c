@@ -23,13 +23,9 @@ static const struct row {
 static const struct refusal {
     const char *name, *unless;
 } refusals[] = {
-    {"moe-layer-freq", "1"},
-    {"moe-shared-expert-intermediate-size", NULL},
     {"moe-latent-size", NULL},
     {"moe-expert-capacity-factor", NULL},
-    {"moe-router-score-function", "softmax"},
-    {"moe-router-num-groups", NULL},
-    {"moe-router-enable-expert-bias", "false"},
+    {"moe-shared-expert-overlap", "false"},
     {"moe-router-fusion", "false"},
     {"moe-permute-fusion", "false"},
     {"moe-z-loss-coeff", "0"},
@@ -72,15 +68,35 @@ static bool ends_word(uint8_t c)
     return is_blank(c) || c == '\n' || c == '"' || c == '\'' || c == '(' || c == ')';
 }
 
+/* Of a word such as ([0]*1+[1]*23), brackets are a part. */
+static bool starts_pattern(plim_bytes b, size_t at)
+{
+    while (at < b.n && b.p[at] == '(')
+        at++;
+    return at < b.n && b.p[at] == '[';
+}
+
+static size_t end_pattern(plim_bytes b, size_t at)
+{
+    for (size_t open = 0; at < b.n; at++)
+        if (b.p[at] == '(')
+            open++;
+        else if (b.p[at] == ')' ? !open-- : ends_word(b.p[at]))
+            break;
+    return at;
+}
+
 /* The next word of a line, without quotes; "" at its end. */
 static plim_str next_word(plim_bytes b, size_t *at)
 {
-    while (*at < b.n && (is_blank(b.p[*at]) || b.p[*at] == '"' || b.p[*at] == '\'' ||
-                         b.p[*at] == '(' || b.p[*at] == ')'))
+    while (*at < b.n && b.p[*at] != '\n' && ends_word(b.p[*at]) && !starts_pattern(b, *at))
         ++*at;
     size_t from = *at;
-    while (*at < b.n && !ends_word(b.p[*at]))
-        ++*at;
+    if (starts_pattern(b, from))
+        *at = end_pattern(b, from);
+    else
+        while (*at < b.n && !ends_word(b.p[*at]))
+            ++*at;
     plim_str w = {(const char *)b.p + from, *at - from};
     if (w.n && w.p[0] == '#') { /* a comment */
         while (*at < b.n && b.p[*at] != '\n')
@@ -106,6 +122,8 @@ static argument read_argument(plim_bytes b, plim_str w, size_t *at)
         size_t n = (size_t)(equals - a.name.p);
         a.value = (plim_str){equals + 1, a.name.n - n - 1};
         a.name.n = n;
+        if (!a.value.n) /* a quote follows */
+            a.value = next_word(b, at);
         return a;
     }
     if (a.name.p[a.name.n - 1] == ':')

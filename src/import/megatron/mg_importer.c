@@ -2,7 +2,7 @@
 #include "base/fmt.h"
 #include "import/megatron/mg.h"
 
-enum { MOST_LAYERS = 1024 };
+enum { MOST_LAYERS = PLIM_MG_MOST_LAYERS };
 
 /* ---- arguments ---------------------------------------------------------------------------- */
 
@@ -97,6 +97,18 @@ static plim_status check_experts(const plim_mg_args *c, plim_err *err)
         return plim_fail(err, PLIM_EFORMAT, 0,
                          "--moe-router-topk is %" PRId64 " of %" PRId64 " experts", c->top_k,
                          c->experts);
+    if (c->router_group_top &&
+        (!c->router_groups || c->experts % c->router_groups ||
+         c->router_group_top > c->router_groups || c->top_k % c->router_group_top ||
+         c->top_k / c->router_group_top > c->experts / c->router_groups))
+        return plim_fail(err, PLIM_EFORMAT, 0,
+                         "%" PRId64 " of %" PRId64 " groups of experts do not give %" PRId64
+                         " of %" PRId64 " experts",
+                         c->router_group_top, c->router_groups, c->top_k, c->experts);
+    if (c->expert_bias && !plim_str_is(c->score, "sigmoid"))
+        return plim_fail(err, PLIM_EFORMAT, 0,
+                         "--moe-router-enable-expert-bias needs "
+                         "--moe-router-score-function sigmoid");
     if (!c->no_bias)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "experts with biases are not simulated: --disable-bias-linear");
@@ -120,6 +132,7 @@ static plim_status check_words(const plim_mg_args *c, plim_err *err)
         {"optimizer", c->optimizer, {"adam", "sgd"}},
         {"moe-token-dispatcher-type", c->dispatcher, {"allgather", "alltoall"}},
         {"moe-router-load-balancing-type", c->balancing, {"sinkhorn", "aux_loss", "none"}},
+        {"moe-router-score-function", c->score, {"softmax", "sigmoid"}},
         {"moe-router-dtype", c->router_type, {"fp32", "none"}},
     };
     for (size_t i = 0; i < PLIM_COUNT(words); i++) {
@@ -253,8 +266,13 @@ static plim_status divide_sizes(plim_mg_rank *r, plim_err *err)
         st = divide_number(r, r->seq, "tokens of a sequence", &tokens, err);
     if (!st && r->part.sequence)
         st = divide_number(r, c->decoder_seq, "tokens of a decoded sequence", &tokens, err);
+    if (!st && c->experts && c->shared_ffn)
+        st = divide_number(r, c->shared_ffn, "features of the shared experts", &r->shared_ffn,
+                           err);
     if (!st && c->experts)
         st = divide_experts(r, err);
+    if (!st && c->experts)
+        st = plim_mg_pattern(c->layer_freq, c->layers, r->has_experts, err);
     if (!st && r->heads % r->groups)
         st = plim_fail(err, PLIM_EFORMAT, 0,
                        "%" PRId64 " heads are no multiple of %" PRId64 " groups", c->heads,

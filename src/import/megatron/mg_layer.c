@@ -82,44 +82,6 @@ static uint32_t add_attention(plim_mg *b, uint32_t x, const plim_mg_mask *mask, 
     return x;
 }
 
-/* ---- MLP ---------------------------------------------------------------------------------------- */
-
-static uint32_t add_activation(plim_mg *b, uint32_t x, uint32_t bias)
-{
-    plim_nn *n = &b->n;
-    uint32_t half[2];
-    bool fused = b->c.swiglu ? !b->c.no_swiglu_fusion
-                             : !b->c.no_gelu_fusion && !b->c.no_bias && !b->c.squared_relu;
-    if (fused)
-        return NN_OP(n, "plimsoll.megatron_activation.default", ARG_T("self", x),
-                     ARG_MAYBE("bias", bias), ARG_I("gated", b->c.swiglu));
-    if (bias != PLIM_NONE)
-        x = plim_nn_binary(n, "aten.add.Tensor", x, bias);
-    if (b->c.squared_relu)
-        return NN_OP(n, "aten.pow.Tensor_Scalar",
-                     ARG_T("self", plim_nn_unary(n, "aten.relu.default", x)),
-                     ARG_I("exponent", 2));
-    if (!b->c.swiglu)
-        return plim_nn_unary(n, "aten.gelu.default", x);
-    plim_nn_chunk(n, x, 2, -1, half);
-    x = plim_nn_unary(n, "aten.silu.default", half[0]);
-    half[1] = plim_nn_scalar(n, "aten.add.Tensor", half[1], 0); /* + glu_linear_offset */
-    return plim_nn_binary(n, "aten.mul.Tensor", x, half[1]);
-}
-
-static uint32_t add_mlp(plim_mg *b, uint32_t x, uint32_t *bias)
-{
-    plim_nn *n = &b->n;
-    uint32_t first;
-    plim_nn_enter(n, "mlp", "MLP");
-    x = plim_mg_column(b, "linear_fc1", x, b->c.swiglu ? 2 * b->r->ffn : b->r->ffn,
-                       !b->c.no_bias, &first);
-    x = add_activation(b, x, first);
-    x = plim_mg_row(b, "linear_fc2", x, bias);
-    plim_nn_leave(n);
-    return x;
-}
-
 /* ---- layers ----------------------------------------------------------------------------------- */
 
 static uint32_t add_layer(plim_mg *b, int64_t i, uint32_t x, const plim_mg_mask *mask,
@@ -137,11 +99,11 @@ static uint32_t add_layer(plim_mg *b, int64_t i, uint32_t x, const plim_mg_mask 
         x = add_residual(b, y, bias, x);
     }
     y = plim_mg_norm(b, "pre_mlp_layernorm", x);
-    if (b->c.experts) {
-        y = plim_mg_moe(n, b->r, b->te, y);
+    if (b->c.experts && b->r->has_experts[b->first_layer + i]) {
+        y = plim_mg_moe(b, y);
         bias = PLIM_NONE;
     } else
-        y = add_mlp(b, y, &bias);
+        y = plim_mg_mlp(b, "mlp", "MLP", y, b->r->ffn, &bias);
     x = add_residual(b, y, bias, x);
     plim_nn_leave(n);
     return x;

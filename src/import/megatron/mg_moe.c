@@ -1,10 +1,11 @@
-/* mg_moe.c -- Megatron-LM's MoELayer, what one rank has of it: see mg.h.
+/* mg_moe.c -- Megatron-LM's MoELayer, what one rank has of it: see mg_parts.h.
  *
  * Of the experts a rank has one of `experts` parts, and of each of these one of `expert_parts` parts of its
  * features.  Tokens reach them by an all-gather among all these ranks, or by an exchange.  Routes are
  * assumed to be even: each expert gets as many rows.
- * src: megatron-core 0.16 transformer/moe moe_layer.py, router.py, token_dispatcher.py, experts.py */
-#include "import/megatron/mg.h"
+ * src: megatron-core 0.16 transformer/moe moe_layer.py, router.py, token_dispatcher.py, experts.py,
+ * shared_experts.py */
+#include "import/megatron/mg_parts.h"
 
 enum { MOST_CHUNKS = 16 };
 
@@ -23,13 +24,47 @@ typedef struct routes {
     uint32_t probs, map; /* [tokens, experts]; map: bool */
 } routes;
 
-static uint32_t choose_most(const moe *e, uint32_t x, uint32_t *values)
+/* The k largest along the last dimension. */
+static uint32_t take_most(const moe *e, uint32_t x, int64_t k, uint32_t *values)
 {
     uint32_t out[2];
-    const plim_named_arg a[] = {ARG_T("self", x), ARG_I("k", e->r->c.top_k), ARG_I("dim", 1)};
+    const plim_named_arg a[] = {ARG_T("self", x), ARG_I("k", k), ARG_I("dim", -1)};
     plim_nn_node(e->n, "aten.topk.default", a, PLIM_COUNT(a), out, 2);
     *values = out[0];
     return out[1];
+}
+
+static uint32_t sum_last(const moe *e, uint32_t x, bool keeps)
+{
+    return NN_OP(e->n, "aten.sum.dim_IntList", ARG_T("self", x), ARG_IS("dim", INTS(-1)),
+                 ARG_I("keepdim", keeps));
+}
+
+/* group_limited_topk: scores outside of the best groups do not count. */
+static uint32_t mask_groups(const moe *e, uint32_t x)
+{
+    plim_nn *n = e->n;
+    const plim_mg_args *c = &e->r->c;
+    int64_t groups = c->router_groups, size = c->experts / groups;
+    uint32_t best, grouped = plim_nn_view(n, x, INTS(e->tokens, groups, -1));
+    take_most(e, grouped, c->top_k / c->router_group_top, &best);
+    uint32_t sums = sum_last(e, best, false);
+    uint32_t index = take_most(e, sums, c->router_group_top, &best);
+    uint32_t mask = plim_nn_unary(n, "aten.zeros_like.default", sums);
+    mask = NN_OP(n, "aten.scatter_.value", ARG_T("self", mask), ARG_I("dim", 1),
+                 ARG_T("index", index), ARG_I("value", 1));
+    mask = plim_nn_expand(n, plim_nn_unsqueeze(n, mask, -1), INTS(e->tokens, groups, size));
+    mask = plim_nn_to(n, plim_nn_reshape(n, mask, INTS(e->tokens, -1)), PLIM_BOOL);
+    return NN_OP(n, "aten.masked_fill.Scalar", ARG_T("self", x),
+                 ARG_T("mask", plim_nn_unary(n, "aten.bitwise_not.default", mask)),
+                 ARG_F("value", -1e30));
+}
+
+static uint32_t choose_most(const moe *e, uint32_t x, uint32_t *values)
+{
+    if (e->r->c.router_group_top)
+        x = mask_groups(e, x);
+    return take_most(e, x, e->r->c.top_k, values);
 }
 
 /* zeros_like(logits).int().scatter(1, indices, 1).bool() */
@@ -68,12 +103,24 @@ static routes route_sinkhorn(const moe *e, uint32_t logits)
     return out;
 }
 
+/* x / (the sum of each row + 1e-20) */
+static uint32_t divide_by_sum(const moe *e, uint32_t x)
+{
+    plim_nn *n = e->n;
+    uint32_t sum = plim_nn_scalar(n, "aten.add.Tensor", sum_last(e, x, true), 1e-20);
+    return plim_nn_binary(n, "aten.div.Tensor", x, sum);
+}
+
+static bool scores_by_sigmoid(const moe *e) { return plim_str_is(e->r->c.score, "sigmoid"); }
+
 /* switch_load_balancing_loss_func */
 static uint32_t add_balance(const moe *e, uint32_t logits, uint32_t probs)
 {
     plim_nn *n = e->n;
-    uint32_t values, scores = softmax_wide(e, logits),
-                     map = add_map(e, logits, choose_most(e, scores, &values));
+    uint32_t scores = scores_by_sigmoid(e)
+                          ? divide_by_sum(e, plim_nn_unary(n, "aten.sigmoid.default", logits))
+                          : softmax_wide(e, logits);
+    uint32_t values, map = add_map(e, logits, take_most(e, scores, e->r->c.top_k, &values));
     uint32_t counts =
         NN_OP(n, "aten.sum.dim_IntList", ARG_T("self", map), ARG_IS("dim", INTS(0)));
     uint32_t sums =
@@ -97,13 +144,42 @@ static uint32_t spread_probs(const moe *e, uint32_t logits, uint32_t indices, ui
                  ARG_T("values", x));
 }
 
-static routes route_most(const moe *e, uint32_t logits)
+/* Weights of the chosen experts, and which they are. */
+static uint32_t weigh_softmax(const moe *e, uint32_t logits, uint32_t *indices)
+{
+    bool first = e->r->c.pre_softmax;
+    uint32_t values, x = logits;
+    if (first)
+        x = plim_nn_to_like(e->n, softmax_wide(e, x), logits);
+    *indices = choose_most(e, x, &values);
+    return first ? values : plim_nn_to_like(e->n, softmax_wide(e, values), logits);
+}
+
+/* bias: what is added for the choice only, or PLIM_NONE */
+static uint32_t weigh_sigmoid(const moe *e, uint32_t logits, uint32_t bias, uint32_t *indices)
 {
     plim_nn *n = e->n;
-    uint32_t x = e->r->c.pre_softmax ? softmax_wide(e, logits) : logits, values;
-    uint32_t indices = choose_most(e, x, &values);
-    x = e->r->c.pre_softmax ? values : softmax_wide(e, values);
+    uint32_t x = plim_nn_unary(n, "aten.sigmoid.default", plim_nn_to(n, logits, PLIM_F32)),
+             values;
     x = plim_nn_to_like(n, x, logits);
+    if (bias != PLIM_NONE) {
+        *indices = choose_most(e, plim_nn_binary(n, "aten.add.Tensor", x, bias), &values);
+        x = NN_OP(n, "aten.gather.default", ARG_T("self", x), ARG_I("dim", 1),
+                  ARG_T("index", *indices));
+    } else {
+        *indices = choose_most(e, x, &values);
+        x = values;
+    }
+    return e->r->c.top_k > 1 ? divide_by_sum(e, x) : x;
+}
+
+static routes route_most(const moe *e, uint32_t logits, uint32_t bias)
+{
+    plim_nn *n = e->n;
+    uint32_t indices, x = scores_by_sigmoid(e) ? weigh_sigmoid(e, logits, bias, &indices)
+                                               : weigh_softmax(e, logits, &indices);
+    if (e->r->c.router_scale.n)
+        x = plim_nn_scalar(n, "aten.mul.Tensor", x, 1);
     routes out = {.map = add_map(e, logits, indices)};
     out.probs = spread_probs(e, logits, indices, x);
     if (e->r->c.balance > 0 && !n->infer)
@@ -111,17 +187,28 @@ static routes route_most(const moe *e, uint32_t logits)
     return out;
 }
 
+/* It stays in fp32; beside it are counts of tokens. */
+static uint32_t add_bias(const moe *e)
+{
+    if (!e->r->c.expert_bias)
+        return PLIM_NONE;
+    plim_ints size = INTS(e->r->c.experts);
+    plim_nn_temporary_buffer(e->n, "local_tokens_per_expert", e->n->dtype, size);
+    return plim_nn_buffer(e->n, "expert_bias", PLIM_F32, size);
+}
+
 static routes add_router(const moe *e, uint32_t x)
 {
     plim_nn *n = e->n;
     plim_nn_enter(n, "router", "TopKRouter");
     uint32_t w = plim_nn_param(n, "weight", INTS(e->r->c.experts, e->r->c.hidden));
+    uint32_t bias = add_bias(e);
     uint32_t logits =
         NN_OP(n, "plimsoll.megatron_router.default", ARG_T("input", x), ARG_T("weight", w),
               ARG_I("wide", plim_str_is(e->r->c.router_type, "fp32")));
     logits = plim_nn_view(n, logits, INTS(-1, e->r->c.experts));
     routes out = plim_str_is(e->r->c.balancing, "sinkhorn") ? route_sinkhorn(e, logits)
-                                                            : route_most(e, logits);
+                                                            : route_most(e, logits, bias);
     plim_nn_leave(n);
     return out;
 }
@@ -311,6 +398,8 @@ static uint32_t add_all_gather(const moe *e, uint32_t x, routes r)
     const uint32_t map = own_experts(e, r.map);
     keep_attribute(e, "local_map", map);
     permuted p = permute_rows(e, x, own_experts(e, r.probs), map, rows);
+    keep_attribute(e, "reversed_local_input_permutation_mapping", p.indices);
+    keep_attribute(e, "local_probs", p.probs);
     x = unpermute_rows(e, add_experts(e, p.rows, p.probs), p.indices, all);
     if (cards > 1) {
         x = scatter_rows(e, plim_nn_to_like(n, x, r.probs), cards, false);
@@ -373,21 +462,47 @@ static uint32_t add_all_to_all(const moe *e, uint32_t x, routes r)
     return unpermute_rows(e, exchange_rows(e, x), p.indices, e->tokens);
 }
 
-uint32_t plim_mg_moe(plim_nn *n, const plim_mg_rank *r, bool te, uint32_t x)
+/* ---- the layer ---------------------------------------------------------------------------------------- */
+
+/* What every token goes through, with a weight of its own if it has a gate. */
+static uint32_t add_shared(plim_mg *b, uint32_t x)
 {
+    plim_nn *n = &b->n;
+    uint32_t gate = PLIM_NONE, bias;
+    if (b->c.shared_gate) {
+        plim_nn_enter(n, "shared_experts", "SharedExpertMLP");
+        gate = plim_nn_param(n, "gate_weight", INTS(1, b->c.hidden));
+        plim_nn_leave(n);
+    }
+    uint32_t y =
+        plim_mg_mlp(b, "shared_experts", "SharedExpertMLP", x, b->r->shared_ffn, &bias);
+    if (gate == PLIM_NONE)
+        return y;
+    x = plim_nn_unary(n, "aten.sigmoid.default", plim_nn_linear_op(n, x, gate, PLIM_NONE));
+    return plim_nn_binary(n, "aten.mul.Tensor", y, x);
+}
+
+uint32_t plim_mg_moe(plim_mg *b, uint32_t x)
+{
+    plim_nn *n = &b->n;
+    const plim_mg_rank *r = b->r;
     int64_t seq = plim_nn_dim(n, x, 0), batch = plim_nn_dim(n, x, 1);
     const moe e = {.n = n,
                    .r = r,
-                   .te = te,
+                   .te = b->te,
                    .tokens = plim_dim_mul(seq, batch),
                    .cards = r->expert_cards,
                    .local = r->c.experts / r->expert_cards};
     plim_nn_enter(n, "mlp", "MoELayer");
+    plim_nn_order(n, "router experts shared_experts");
+    const uint32_t shared = r->shared_ffn ? add_shared(b, x) : PLIM_NONE;
     routes to = add_router(&e, x);
     x = plim_nn_view(n, x, INTS(-1, r->c.hidden));
     x = plim_str_is(r->c.dispatcher, "alltoall") ? add_all_to_all(&e, x, to)
                                                  : add_all_gather(&e, x, to);
     x = plim_nn_view(n, x, INTS(seq, batch, r->c.hidden));
+    if (shared != PLIM_NONE)
+        x = plim_nn_binary(n, "aten.add.Tensor", x, shared);
     plim_nn_leave(n);
     return x;
 }

@@ -3,6 +3,8 @@
  *     mg_parts.c  linear layers of which a rank has a part, norms, attention
  *     mg_layer.c  layers and blocks of them
  *     mg_mla.c    multi-latent attention
+ *     mg_mlp.c    the MLP
+ *     mg_moe.c    mixtures of experts
  *     mg_ends.c   what a model's first and last stage have: embedding, head, loss
  *
  * Tensors are [sequence, batch, features].  With tensor parallelism a rank has a part of the heads, of
@@ -32,8 +34,9 @@ struct plim_mg {
     const plim_mg_rank *r;
     plim_mg_args c;
     int64_t batch, seq;
-    bool te;      /* modules of Transformer Engine */
-    bool divided; /* the sequence is, too */
+    int64_t first_layer; /* of the stage, of all */
+    bool te;             /* modules of Transformer Engine */
+    bool divided;        /* the sequence is, too */
     bool fused_attention;
     int64_t kernel; /* of it: 0 chosen by the card, 1 FlashAttention, 2 cuDNN */
     uint32_t freqs; /* PLIM_NONE: none */
@@ -61,6 +64,10 @@ uint32_t plim_mg_core(plim_mg *b, uint32_t q, uint32_t k, uint32_t v,
                       const plim_mg_mask *mask);
 /* Multi-latent attention of x; the caller adds the bias. */
 uint32_t plim_mg_mla(plim_mg *b, uint32_t x, const plim_mg_mask *mask, uint32_t *bias);
+/* ffn: its features on this rank, of a gated one half of what the first layer gives; the caller adds the bias. */
+uint32_t plim_mg_mlp(plim_mg *b, const char *name, const char *type, uint32_t x, int64_t ffn,
+                     uint32_t *bias);
+uint32_t plim_mg_moe(plim_mg *b, uint32_t x);
 /* Layers, with cross attention unless `context` is NULL, and a norm behind the last if the block `ends`. */
 uint32_t plim_mg_block(plim_mg *b, const char *name, int64_t layers, bool ends, uint32_t x,
                        plim_mg_mask mask, const plim_mg_context *context);

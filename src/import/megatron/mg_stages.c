@@ -35,14 +35,28 @@ static void add_buffer(plim_mg *b)
         size ? plim_nn_temporary_buffer(&b->n, "mpu", b->n.dtype, INTS(size)) : PLIM_NONE;
 }
 
+/* The first stages of all ranks come first, then their second ones. */
+static int64_t count_before(const plim_mg_rank *r, int64_t chunk)
+{
+    plim_mg_rank any = *r;
+    int64_t sum = 0, stage = r->part.stage;
+    for (int64_t k = 0; k <= chunk; k++)
+        for (any.part.stage = 0; any.part.stage < (k < chunk ? r->part.stages : stage);
+             any.part.stage++)
+            sum += r->layers(&any, k);
+    return sum;
+}
+
 /* A stage, which is all of the model if there is one. */
 static void add_stage(plim_mg *b, int64_t k, plim_chunk *out)
 {
     const plim_rank_part *part = &b->r->part;
     plim_nn *n = &b->n;
     plim_mg_place at = {.layers = b->r->layers(b->r, k),
+                        .before = count_before(b->r, k),
                         .first = !k && !part->stage,
                         .last = k + 1 == part->chunks && part->stage + 1 == part->stages};
+    b->first_layer = at.before;
     *out = (plim_chunk){.scope = n->scope,
                         .received = PLIM_NONE,
                         .loads = n->g->n_inputs,

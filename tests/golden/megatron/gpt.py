@@ -68,6 +68,18 @@ LATENTS = [(1, 0, f"{LATENT} --bf16 --q-lora-rank 96"), (1, 0, LATENT), (1, 0, f
            (4, 3, f"{LATENT} --bf16 --qk-layernorm --tensor-model-parallel-size 2 {EXPERTS} --expert-model-parallel-size 2 --normalization RMSNorm"),
            *((4, rank, f"{LATENT.replace('layers 3', 'layers 4')} --bf16 --q-lora-rank 96 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 "
                       "--sequence-parallel --global-batch-size 16") for rank in (1, 2))]
+DEEPSEEK = "--moe-shared-expert-intermediate-size 512 --moe-router-score-function sigmoid --moe-router-enable-expert-bias --moe-router-topk-scaling-factor 2.5"
+SHARED = [(1, 0, f"{SIZES} --bf16 {EXPERTS} --moe-shared-expert-intermediate-size 1024"),
+          (1, 0, f"{SIZES} --bf16 {EXPERTS} --moe-shared-expert-intermediate-size 512 --moe-shared-expert-gate --swiglu --no-bias-swiglu-fusion"),
+          (1, 0, f"{SIZES} --bf16 {EXPERTS} --moe-layer-freq ([0]*1+[1]*2)"),
+          (1, 0, f"{SIZES} --bf16 {EXPERTS} {DEEPSEEK} --moe-router-num-groups 2 --moe-router-group-topk 1 --moe-router-dtype fp32 --moe-aux-loss-coeff 0.01"),
+          (4, 2, f"{SIZES} --bf16 {EXPERTS} {DEEPSEEK} --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --moe-token-dispatcher-type alltoall"),
+          (4, 1, f"{LATENT} --bf16 --q-lora-rank 96 --qk-layernorm {EXPERTS} {DEEPSEEK} --moe-layer-freq ([0]+[1]*2) --expert-model-parallel-size 4 "
+                 "--moe-token-dispatcher-type alltoall --moe-ffn-hidden-size 512 --swiglu --no-bias-swiglu-fusion --moe-router-dtype fp32"),
+          *((4, rank, f"{SIZES.replace('layers 3', 'layers 8')} --bf16 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 {EXPERTS} "
+                      "--moe-layer-freq 3 --moe-shared-expert-intermediate-size 512 --expert-model-parallel-size 2 --global-batch-size 32") for rank in (0, 3)),
+          (8, 6, f"{SIZES.replace('layers 3', 'layers 8')} --bf16 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 {EXPERTS} {DEEPSEEK} "
+                 "--moe-layer-freq [1,0,0,1]*2 --expert-model-parallel-size 2 --global-batch-size 16")]
 STAGES = "--num-layers 8 --seq-length 256 --micro-batch-size 4"
 
 
@@ -95,7 +107,7 @@ def cases():
     rows += [(4, rank, f"{groups} --microbatch-group-size-per-virtual-pipeline-stage 5{more}") for rank in (0, 2, 3)
              for more in ("", " --overlap-p2p-communication-warmup-flush")]
     rows += [(world, rank, f"{SIZES} --bf16 {more}") for world, rank, more in MIXTURES]
-    rows += OTHERS + LATENTS
+    rows += OTHERS + LATENTS + SHARED
     rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 {SINKHORN} --expert-model-parallel-size 2 --global-batch-size 32")
              for rank in (0, 7)]
     return rows

@@ -25,7 +25,7 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.models.bert.bert_layer_specs import bert_layer_local_spec  # noqa: E402
 from megatron.core.models.bert.bert_model import BertModel  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
-from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec  # noqa: E402
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec  # noqa: E402
 from megatron.core.models.T5 import T5Model, t5_spec  # noqa: E402
 from megatron.core.num_microbatches_calculator import get_num_microbatches, init_num_microbatches_calculator  # noqa: E402
 from megatron.core.optimizer import OptimizerConfig, clip_grads, get_megatron_optimizer, optimizer as mixed_precision  # noqa: E402
@@ -53,7 +53,8 @@ def parse():
     for name, default in (("q-lora-rank", None), ("kv-lora-rank", 32), ("qk-head-dim", 128), ("qk-pos-emb-head-dim", 64), ("v-head-dim", 128)):
         parser.add_argument("--" + name, type=int, default=default)
     for name in ("num-layers", "seq-length", "encoder-num-layers", "encoder-seq-length", "decoder-seq-length", "ffn-hidden-size", "kv-channels", "global-batch-size", "num-layers-per-virtual-pipeline-stage", "num-experts",
-                 "moe-ffn-hidden-size", "expert-tensor-parallel-size", "microbatch-group-size-per-virtual-pipeline-stage"):
+                 "moe-ffn-hidden-size", "expert-tensor-parallel-size", "microbatch-group-size-per-virtual-pipeline-stage",
+                 "moe-shared-expert-intermediate-size", "moe-router-num-groups", "moe-router-group-topk"):
         parser.add_argument("--" + name, type=int)
     for name, default in (("num-query-groups", 1), ("make-vocab-size-divisible-by", 128), ("tensor-model-parallel-size", 1),
                           ("pipeline-model-parallel-size", 1), ("expert-model-parallel-size", 1), ("moe-router-topk", 2)):
@@ -61,7 +62,7 @@ def parse():
     for name, default in (("attention-dropout", 0.1), ("hidden-dropout", 0.1), ("clip-grad", 1.0), ("moe-aux-loss-coeff", 0.0)):
         parser.add_argument("--" + name, type=float, default=default)
     for name in ("group-query-attention", "untie-embeddings-and-output-weights", "swiglu", "qk-layernorm", "bf16", "fp16",
-                 "attention-softmax-in-fp32", "sequence-parallel", "use-distributed-optimizer", "overlap-grad-reduce",
+                 "moe-shared-expert-gate", "moe-router-enable-expert-bias", "attention-softmax-in-fp32", "sequence-parallel", "use-distributed-optimizer", "overlap-grad-reduce",
                  "overlap-param-gather", "deterministic-mode", "overlap-p2p-communication-warmup-flush"):
         parser.add_argument("--" + name, action="store_true")
     for name in ("bias-gelu-fusion", "bias-swiglu-fusion", "bias-dropout-fusion", "masked-softmax-fusion", "rope-fusion",
@@ -69,6 +70,9 @@ def parse():
         parser.add_argument("--no-" + name, action="store_false", dest={"rope-fusion": "apply_rope_fusion"}.get(name, name.replace("-", "_")))
     for name, kind in (("granularity", str), ("method", str), ("num-layers", int)):
         parser.add_argument("--recompute-" + name, type=kind)
+    parser.add_argument("--moe-layer-freq", type=eval, default=1)
+    parser.add_argument("--moe-router-score-function", choices=["softmax", "sigmoid"], default="softmax")
+    parser.add_argument("--moe-router-topk-scaling-factor", type=float)
     parser.add_argument("--multi-latent-attention", action="store_true")
     parser.add_argument("--rope-type", choices=["yarn", "rope"], default="yarn")
     parser.add_argument("--bert-no-binary-head", action="store_false", dest="bert_binary_head")
@@ -197,10 +201,13 @@ multi_latent_attention.Linear, multi_latent_attention.HAVE_TE = WholeLinear, Fal
 
 
 def make_gpt(args, config, ends, vp_stage):
-    spec = get_gpt_layer_local_spec(num_experts=args.num_experts, qk_layernorm=args.qk_layernorm, normalization=args.normalization,
-                                    multi_latent_attention=args.multi_latent_attention)
-    if args.multi_latent_attention:
-        parts = spec.submodules.self_attention.submodules
+    if args.moe_layer_freq != 1:
+        spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=args.normalization, vp_stage=vp_stage)
+    else:
+        spec = get_gpt_layer_local_spec(num_experts=args.num_experts, qk_layernorm=args.qk_layernorm, normalization=args.normalization,
+                                        multi_latent_attention=args.multi_latent_attention)
+    for layer in getattr(spec, "layer_specs", [spec]) if args.multi_latent_attention else []:
+        parts = layer.submodules.self_attention.submodules
         parts.core_attention, parts.linear_q_down_proj, parts.linear_kv_down_proj = SizedAttention, WholeLinear, WholeLinear
     return GPTModel(config, spec, args.padded_vocab_size, args.max_position_embeddings, parallel_output=True,
                     position_embedding_type=args.position_embedding_type, vp_stage=vp_stage, **ends)
