@@ -457,6 +457,55 @@ static void test_patterns(void **state)
     }
 }
 
+/* ---- recomputation ------------------------------------------------------------------------------ */
+
+#define PARTLY "--recompute-granularity selective --recompute-modules "
+
+static const struct {
+    const char *text;
+    plim_status st;
+    const char *says; /* the units, or the error */
+} recomputed[] = {
+    {SMALL "--recompute-granularity selective", PLIM_OK,
+     ";checkpoint=decoder.layers.*.self_attention.core_attention,reentrant"},
+    {SMALL "--disable-bias-linear " PARTLY "mlp", PLIM_OK,
+     ";checkpoint=decoder.layers.*.mlp,reentrant"},
+    {MIXTURE PARTLY "\"[moe, core_attn]\" # most", PLIM_OK,
+     ";checkpoint=decoder.layers.*.self_attention.core_attention,decoder.layers.*.mlp,"
+     "reentrant"},
+    {MIXTURE PARTLY "shared_experts --moe-shared-expert-intermediate-size 48", PLIM_OK,
+     ";checkpoint=decoder.layers.*.mlp.shared_experts,reentrant"},
+    {BERT "--recompute-activations", PLIM_OK,
+     ";checkpoint=encoder.layers.*.self_attention.core_attention,reentrant"},
+    {T5 "--recompute-activations", PLIM_OK,
+     "decoder.layers.*.cross_attention.core_attention,"},
+    {T5 "--recompute-granularity full --recompute-method block --recompute-num-layers 1",
+     PLIM_OK, ";checkpoint=encoder.layers.0,decoder.layers.0,reentrant"},
+    {SMALL PARTLY "mlp", PLIM_EUNSUPPORTED, "needs --disable-bias-linear"},
+    {SMALL PARTLY "core_attn layernorm", PLIM_EUNSUPPORTED,
+     "--recompute-modules layernorm is not simulated"},
+    {MIXTURE PARTLY "mlp", PLIM_OK, "overlap_grad_reduce=0"}, /* there is no such module */
+    {SMALL PARTLY, PLIM_EFORMAT, "--recompute-modules needs words"},
+    {MIXTURE PARTLY "moe --moe-layer-freq 2", PLIM_EUNSUPPORTED, "one of mlp and moe"},
+    {MIXTURE PARTLY "moe shared_experts", PLIM_EUNSUPPORTED, "moe with shared_experts"},
+};
+
+static void test_recomputed(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(recomputed); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_err err = PLIM_ERR_INIT;
+        const char *text = recomputed[i].text, *out = NULL;
+        const plim_given given = {0};
+        plim_source s = {.bytes = {.p = (const uint8_t *)text, .n = strlen(text)}};
+        plim_status st = plim_importer_megatron.settings(&s, &given, &a, &out, &err);
+        if (st != recomputed[i].st || !strstr(st ? err.msg : out, recomputed[i].says))
+            fail_msg("%s: %d, %s", text, (int)st, st ? err.msg : out);
+        plim_arena_free(&a);
+    }
+}
+
 /* ---- attention to the keys of all ---------------------------------------------------------- */
 
 static void test_contexts(void **state)
@@ -495,12 +544,12 @@ static void test_contexts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),       cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_formula),     cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_experts),     cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_latent),      cmocka_unit_test(test_fused_positions),
-        cmocka_unit_test(test_shared),      cmocka_unit_test(test_deepseek),
-        cmocka_unit_test(test_patterns),    cmocka_unit_test(test_t5),
-        cmocka_unit_test(test_vocabularies)};
+        cmocka_unit_test(test_texts),    cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_formula),  cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_experts),  cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_latent),   cmocka_unit_test(test_fused_positions),
+        cmocka_unit_test(test_shared),   cmocka_unit_test(test_recomputed),
+        cmocka_unit_test(test_deepseek), cmocka_unit_test(test_patterns),
+        cmocka_unit_test(test_t5),       cmocka_unit_test(test_vocabularies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,6 +23,7 @@ typedef struct plim_mg_args {
 #define MG_TYPE_REAL double
 #define MG_TYPE_SWITCH bool
 #define MG_TYPE_WORD plim_str
+#define MG_TYPE_LIST plim_str
 #define MG_ARG(KIND, field, name, def) MG_TYPE_##KIND field;
 #include "import/megatron/mg_args.def"
 #undef MG_ARG
@@ -35,6 +36,9 @@ typedef struct plim_mg_args {
 bool plim_mg_names_model(plim_bytes b);
 /* Words point into the text.  PLIM_EFORMAT and PLIM_EUNSUPPORTED name the argument. */
 plim_status plim_mg_read(plim_bytes b, plim_mg_args *out, plim_err *err);
+
+/* The next of "mlp moe" or "[mlp, moe]", which `list` is left without; false: there is none. */
+bool plim_mg_next_item(plim_str *list, plim_str *item);
 
 /* What a rank has of a model; all sizes are at least 1. */
 typedef struct plim_mg_rank {

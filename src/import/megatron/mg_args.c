@@ -7,7 +7,7 @@
 
 #include "base/fmt.h"
 
-typedef enum arg_kind { SIZE, REAL, SWITCH, WORD } arg_kind;
+typedef enum arg_kind { SIZE, REAL, SWITCH, WORD, LIST } arg_kind;
 
 static const struct row {
     arg_kind kind;
@@ -48,7 +48,6 @@ static const struct refusal {
     {"optimizer-cpu-offload", "false"},
     {"cpu-offloading-num-layers", "0"},
     {"distribute-saved-activations", "false"},
-    {"recompute-modules", "core_attn"},
     {"use-precision-aware-optimizer", "false"},
     {"main-grads-dtype", "fp32"},
     {"experimental-attention-variant", NULL},
@@ -110,13 +109,17 @@ static bool starts_argument(plim_str w) { return w.n > 2 && w.p[0] == '-' && w.p
 
 typedef struct argument {
     plim_str name, value; /* value "": a switch */
+    plim_str line;        /* what follows the name */
     size_t at;
 } argument;
 
 /* Splits "--name=value" and "--name:"; a value is the word that follows on the line. */
 static argument read_argument(plim_bytes b, plim_str w, size_t *at)
 {
-    argument a = {{w.p + 2, w.n - 2}, PLIM_STR(""), *at - w.n};
+    argument a = {.name = {w.p + 2, w.n - 2}, .value = PLIM_STR(""), .at = *at - w.n};
+    const uint8_t *end = *at < b.n ? memchr(b.p + *at, '\n', (size_t)(b.n - *at)) : NULL;
+    a.line = (plim_str){(const char *)b.p + *at,
+                        end ? (size_t)(end - b.p) - *at : (size_t)b.n - *at};
     const char *equals = memchr(a.name.p, '=', a.name.n);
     if (equals) {
         size_t n = (size_t)(equals - a.name.p);
@@ -182,6 +185,22 @@ static plim_str variable_of(plim_str value)
                   : (plim_str){value.p + 1, value.n - 1};
 }
 
+/* Up to the next argument, a comment or the end of the line. */
+bool plim_mg_next_item(plim_str *list, plim_str *item)
+{
+    static const char between[] = " \t\r\"'[],()";
+    while (list->n && memchr(between, *list->p, sizeof between - 1)) {
+        list->p++;
+        list->n--;
+    }
+    size_t n = 0;
+    while (n < list->n && !memchr(between, list->p[n], sizeof between - 1))
+        n++;
+    *item = (plim_str){list->p, n};
+    *list = (plim_str){list->p + n, list->n - n};
+    return n && !starts_argument(*item) && *item->p != '#' && !plim_str_is(*item, "\\");
+}
+
 static plim_status bad_value(const argument *a, const char *wants, plim_err *err)
 {
     return plim_fail(err, PLIM_EFORMAT, a->at,
@@ -213,6 +232,13 @@ static plim_status set_real(const argument *a, double *out, plim_err *err)
                                              : PLIM_OK;
 }
 
+static plim_status set_list(const argument *a, plim_str *out, plim_err *err)
+{
+    plim_str rest = a->line, item;
+    *out = a->line;
+    return plim_mg_next_item(&rest, &item) ? PLIM_OK : bad_value(a, "words", err);
+}
+
 static plim_status set_field(const struct row *r, const argument *a, plim_mg_args *out,
                              plim_err *err)
 {
@@ -221,6 +247,7 @@ static plim_status set_field(const struct row *r, const argument *a, plim_mg_arg
     case SIZE: return set_size(a, field, err);
     case REAL: return set_real(a, field, err);
     case SWITCH: *(bool *)field = !plim_str_is(a->value, "false"); return PLIM_OK;
+    case LIST: return set_list(a, field, err);
     case WORD:
         *(plim_str *)field = a->value;
         return a->value.n ? PLIM_OK : bad_value(a, "a word", err);

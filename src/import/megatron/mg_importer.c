@@ -383,17 +383,40 @@ static int64_t count_chunks(const plim_mg_args *c, int64_t ranks)
     return c->chunks ? c->chunks : c->chunk_layers ? c->layers / ranks / c->chunk_layers : 1;
 }
 
-/* The units that a block of layers has; `stage` precedes the names where a rank has several. */
-static void print_units(plim_buf *out, const plim_mg_args *c, const char *stage,
-                        const char *block)
+static bool has_module(const plim_mg_args *c, const char *module)
 {
-    if (!plim_str_is(c->recompute, "full")) {
-        plim_buf_printf(out, "%s%s.layers.*.self_attention.core_attention,", stage, block);
-        if (c->model == &plim_mg_t5 && plim_str_is(plim_str_of(block), "decoder"))
-            plim_buf_printf(out, "%s.layers.*.cross_attention.core_attention,", block);
-    } else if (plim_str_is(c->recompute_method, "block"))
-        for (int64_t i = 0; i < c->recompute_layers; i++)
-            plim_buf_printf(out, "%s%s.layers.%" PRId64 ",", stage, block, i);
+    plim_str list = c->recompute_modules, item;
+    while (plim_mg_next_item(&list, &item))
+        if (plim_str_is(item, module))
+            return true;
+    return false;
+}
+
+/* The modules of selective recomputation; `stage` precedes names where a rank has several stages. */
+static void print_modules(plim_buf *out, const plim_mg_args *c, const char *stage,
+                          const char *block)
+{
+    const bool cross = c->model == &plim_mg_t5 && plim_str_is(plim_str_of(block), "decoder");
+    const struct {
+        bool given;
+        const char *path;
+    } modules[] = {
+        {has_module(c, "core_attn"), "self_attention.core_attention"},
+        {has_module(c, "core_attn") && cross, "cross_attention.core_attention"},
+        {has_module(c, c->experts > 1 ? "moe" : "mlp"), "mlp"},
+        {has_module(c, "shared_experts") && c->experts > 1, "mlp.shared_experts"},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(modules); i++)
+        if (modules[i].given)
+            plim_buf_printf(out, "%s%s.layers.*.%s,", stage, block, modules[i].path);
+}
+
+/* The layers of method block. */
+static void print_layers(plim_buf *out, const plim_mg_args *c, const char *stage,
+                         const char *block)
+{
+    for (int64_t i = 0; i < c->recompute_layers; i++)
+        plim_buf_printf(out, "%s%s.layers.%" PRId64 ",", stage, block, i);
 }
 
 /* Of method block, the first layers of each stage. */
@@ -404,11 +427,45 @@ static void print_recompute(plim_buf *out, const plim_mg_args *c, const plim_giv
     bool full = plim_str_is(c->recompute, "full");
     if (!full && !plim_str_is(c->recompute, "selective") && !c->recompute_activations)
         return;
-    plim_buf_puts(out, ";checkpoint=");
+    plim_buf units;
+    plim_buf_init(&units, out->arena);
     for (size_t i = 0; i < PLIM_COUNT(c->model->blocks) && c->model->blocks[i]; i++)
-        print_units(out, c, stage, c->model->blocks[i]);
-    plim_buf_puts(out, full && !plim_str_is(c->recompute_method, "block") ? "blocks,reentrant"
-                                                                          : "reentrant");
+        if (!full)
+            print_modules(&units, c, stage, c->model->blocks[i]);
+        else if (plim_str_is(c->recompute_method, "block"))
+            print_layers(&units, c, stage, c->model->blocks[i]);
+    if (full && !plim_str_is(c->recompute_method, "block"))
+        plim_buf_puts(&units, "blocks,");
+    if (units.n) /* a model may have none of these modules */
+        plim_buf_printf(out, ";checkpoint=" PLIM_STR_FMT "reentrant",
+                        PLIM_STR_ARG(plim_buf_str(&units)));
+    out->bad |= units.bad;
+}
+
+/* Of these, a unit is a whole module whose result is kept; the others' results are made again, too. */
+static plim_status check_modules(const plim_mg_args *c, plim_err *err)
+{
+    plim_str list = c->recompute_modules, item;
+    while (plim_mg_next_item(&list, &item))
+        if (!plim_str_is(item, "core_attn") && !plim_str_is(item, "mlp") &&
+            !plim_str_is(item, "moe") && !plim_str_is(item, "shared_experts"))
+            return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "--recompute-modules " PLIM_STR_FMT " is not simulated",
+                             PLIM_STR_CUT(item));
+    if (has_module(c, "moe") && has_module(c, "shared_experts"))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "--recompute-modules moe with shared_experts is not simulated");
+    if (has_module(c, "mlp") &&
+        !c->no_bias) /* autograd comes back to the bias again and again */
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "--recompute-modules mlp needs --disable-bias-linear: of an MLP with "
+                         "biases, Megatron-LM's backward pass does not end");
+    return c->experts > 1 && !plim_str_is(c->layer_freq, "1") &&
+                   has_module(c, "moe") != has_module(c, "mlp")
+               ? plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                           "--recompute-modules with one of mlp and moe is not simulated "
+                           "where layers have both kinds")
+               : PLIM_OK;
 }
 
 static plim_status check_recompute(const plim_mg_args *c, plim_err *err)
@@ -421,11 +478,11 @@ static plim_status check_recompute(const plim_mg_args *c, plim_err *err)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "units of %" PRId64 " recomputed layers are not simulated, only of 1",
                          c->recompute_layers);
-    return full && blocks && c->recompute_layers > MOST_LAYERS
-               ? plim_fail(err, PLIM_ERANGE, 0,
-                           "--recompute-num-layers is %" PRId64 ", the limit is %d",
-                           c->recompute_layers, MOST_LAYERS)
-               : PLIM_OK;
+    if (full && blocks && c->recompute_layers > MOST_LAYERS)
+        return plim_fail(err, PLIM_ERANGE, 0,
+                         "--recompute-num-layers is %" PRId64 ", the limit is %d",
+                         c->recompute_layers, MOST_LAYERS);
+    return full ? PLIM_OK : check_modules(c, err);
 }
 
 /* Micro-batches of a step: of the global batch, each rank of dp has an equal part. */

@@ -440,6 +440,7 @@ static uint32_t add_all_to_all(const moe *e, uint32_t x, routes r)
     keep_attribute(e, "probs", r.probs);
     keep_attribute(e, "routing_map", r.map);
     permuted p = permute_rows(e, x, r.probs, r.map, e->tokens * e->r->c.top_k);
+    keep_attribute(e, "reversed_local_input_permutation_mapping", p.indices);
     const uint32_t sent = p.rows;
     p.rows = exchange_rows(e, p.rows);
     p.probs = exchange_rows(e, p.probs);

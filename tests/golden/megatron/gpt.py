@@ -80,6 +80,13 @@ SHARED = [(1, 0, f"{SIZES} --bf16 {EXPERTS} --moe-shared-expert-intermediate-siz
                       "--moe-layer-freq 3 --moe-shared-expert-intermediate-size 512 --expert-model-parallel-size 2 --global-batch-size 32") for rank in (0, 3)),
           (8, 6, f"{SIZES.replace('layers 3', 'layers 8')} --bf16 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 {EXPERTS} {DEEPSEEK} "
                  "--moe-layer-freq [1,0,0,1]*2 --expert-model-parallel-size 2 --global-batch-size 16")]
+PARTLY = "--recompute-granularity selective --recompute-modules"
+MODULES = [(1, 0, f"{SIZES} --bf16 --disable-bias-linear {PARTLY} mlp"),
+           (8, 5, f"{SIZES} --bf16 --disable-bias-linear {PARTLY} core_attn mlp --tensor-model-parallel-size 4 --sequence-parallel"),
+           (1, 0, f"{SIZES} --bf16 {EXPERTS} {PARTLY} moe"),
+           (4, 2, f"{SIZES} --bf16 {EXPERTS} {PARTLY} moe --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --moe-token-dispatcher-type alltoall"),
+           (1, 0, f"{SIZES} --bf16 {EXPERTS} {PARTLY} shared_experts core_attn --moe-shared-expert-intermediate-size 512"),
+           (1, 0, f"{SIZES} --bf16 {EXPERTS} {PARTLY} moe mlp --moe-layer-freq ([0]*1+[1]*2)")]
 STAGES = "--num-layers 8 --seq-length 256 --micro-batch-size 4"
 
 
@@ -107,7 +114,7 @@ def cases():
     rows += [(4, rank, f"{groups} --microbatch-group-size-per-virtual-pipeline-stage 5{more}") for rank in (0, 2, 3)
              for more in ("", " --overlap-p2p-communication-warmup-flush")]
     rows += [(world, rank, f"{SIZES} --bf16 {more}") for world, rank, more in MIXTURES]
-    rows += OTHERS + LATENTS + SHARED
+    rows += OTHERS + LATENTS + SHARED + MODULES
     rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 {SINKHORN} --expert-model-parallel-size 2 --global-batch-size 32")
              for rank in (0, 7)]
     return rows

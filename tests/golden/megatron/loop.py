@@ -70,6 +70,7 @@ def parse():
         parser.add_argument("--no-" + name, action="store_false", dest={"rope-fusion": "apply_rope_fusion"}.get(name, name.replace("-", "_")))
     for name, kind in (("granularity", str), ("method", str), ("num-layers", int)):
         parser.add_argument("--recompute-" + name, type=kind)
+    parser.add_argument("--recompute-modules", nargs="*")
     parser.add_argument("--moe-layer-freq", type=eval, default=1)
     parser.add_argument("--moe-router-score-function", choices=["softmax", "sigmoid"], default="softmax")
     parser.add_argument("--moe-router-topk-scaling-factor", type=float)
