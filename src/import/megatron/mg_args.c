@@ -70,7 +70,8 @@ static bool ends_word(uint8_t c)
 /* Of a word such as ([0]*1+[1]*23), brackets are a part. */
 static bool starts_pattern(plim_bytes b, size_t at)
 {
-    while (at < b.n && b.p[at] == '(')
+    enum { MOST_NESTED = 8 };
+    for (int i = 0; i < MOST_NESTED && at < b.n && b.p[at] == '('; i++)
         at++;
     return at < b.n && b.p[at] == '[';
 }
@@ -109,7 +110,7 @@ static bool starts_argument(plim_str w) { return w.n > 2 && w.p[0] == '-' && w.p
 
 typedef struct argument {
     plim_str name, value; /* value "": a switch */
-    plim_str line;        /* what follows the name */
+    plim_str rest;        /* of the file, behind the name */
     size_t at;
 } argument;
 
@@ -117,9 +118,7 @@ typedef struct argument {
 static argument read_argument(plim_bytes b, plim_str w, size_t *at)
 {
     argument a = {.name = {w.p + 2, w.n - 2}, .value = PLIM_STR(""), .at = *at - w.n};
-    const uint8_t *end = *at < b.n ? memchr(b.p + *at, '\n', (size_t)(b.n - *at)) : NULL;
-    a.line = (plim_str){(const char *)b.p + *at,
-                        end ? (size_t)(end - b.p) - *at : (size_t)b.n - *at};
+    a.rest = (plim_str){(const char *)b.p + *at, (size_t)b.n - *at};
     const char *equals = memchr(a.name.p, '=', a.name.n);
     if (equals) {
         size_t n = (size_t)(equals - a.name.p);
@@ -188,13 +187,13 @@ static plim_str variable_of(plim_str value)
 /* Up to the next argument, a comment or the end of the line. */
 bool plim_mg_next_item(plim_str *list, plim_str *item)
 {
-    static const char between[] = " \t\r\"'[],()";
+    static const char between[] = " \t\r\"'[],()", ends[] = " \t\r\"'[],()\n";
     while (list->n && memchr(between, *list->p, sizeof between - 1)) {
         list->p++;
         list->n--;
     }
     size_t n = 0;
-    while (n < list->n && !memchr(between, list->p[n], sizeof between - 1))
+    while (n < list->n && !memchr(ends, list->p[n], sizeof ends - 1))
         n++;
     *item = (plim_str){list->p, n};
     *list = (plim_str){list->p + n, list->n - n};
@@ -234,8 +233,8 @@ static plim_status set_real(const argument *a, double *out, plim_err *err)
 
 static plim_status set_list(const argument *a, plim_str *out, plim_err *err)
 {
-    plim_str rest = a->line, item;
-    *out = a->line;
+    plim_str rest = a->rest, item;
+    *out = rest;
     return plim_mg_next_item(&rest, &item) ? PLIM_OK : bad_value(a, "words", err);
 }
 
