@@ -400,15 +400,15 @@ void plim_run_megatron_mla_rope(plim_call *c)
 {
     plim_machine *m = c->m;
     const plim_t in[] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
-    const plim_meta both = *plim_m_meta(m, in[0]), *position = plim_m_meta(m, in[1]);
+    const plim_meta both = *plim_m_meta(m, in[0]), position = *plim_m_meta(m, in[1]);
     int64_t size = plim_arg_int(c, 2, 0);
-    if (both.rank != 4 || position->rank != 4 || size < 0 || size > both.dim[3]) {
+    if (both.rank != 4 || position.rank != 4 || size < 0 || size > both.dim[3]) {
         plim_m_fail(m, PLIM_ESHAPE, "keys and values of %" PRId64 " and positions", size);
         return;
     }
     plim_gnode *n = plim_m_node(m, &mla_rope_fn, 2, in);
     plim_meta key = both, value = both;
-    plim_set_dim(&key, 3, both.dim[3] - size + position->dim[3]);
+    plim_set_dim(&key, 3, both.dim[3] - size + position.dim[3]);
     plim_set_dim(&value, 3, size);
     plim_meta_contiguous(&key);
     plim_meta_contiguous(&value);
