@@ -16,7 +16,7 @@
 #include "import/import.h"
 #include "nn/nn.h"
 
-enum { PLIM_MG_MOST_EXPERTS = 512, PLIM_MG_MOST_LAYERS = 1024 };
+enum { PLIM_MG_MOST_EXPERTS = 512, PLIM_MG_MOST_LAYERS = 1024, PLIM_MG_MOST_NESTED = 8 };
 
 typedef struct plim_mg_args {
 #define MG_TYPE_SIZE int64_t
@@ -61,8 +61,8 @@ typedef struct plim_mg plim_mg;
 
 /* One of a rank's stages. */
 typedef struct plim_mg_place {
-    int64_t layers, before; /* before: those of earlier stages */
-    bool first, last;       /* of all stages */
+    int64_t layers;
+    bool first, last; /* of all stages */
 } plim_mg_place;
 
 /* A model that one of Megatron-LM's scripts trains. */

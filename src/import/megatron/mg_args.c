@@ -70,8 +70,7 @@ static bool ends_word(uint8_t c)
 /* Of a word such as ([0]*1+[1]*23), brackets are a part. */
 static bool starts_pattern(plim_bytes b, size_t at)
 {
-    enum { MOST_NESTED = 8 };
-    for (int i = 0; i < MOST_NESTED && at < b.n && b.p[at] == '('; i++)
+    for (int i = 0; i < PLIM_MG_MOST_NESTED && at < b.n && b.p[at] == '('; i++)
         at++;
     return at < b.n && b.p[at] == '[';
 }

@@ -38,11 +38,8 @@ static batch add_batch(plim_mg *b)
 
 static uint32_t add_embedding(plim_mg *b, const batch *in)
 {
-    plim_nn *n = &b->n;
-    uint32_t at = plim_nn_unsqueeze(n, plim_nn_arange(n, b->seq), 0);
-    at = plim_nn_expand(n, at, INTS(b->batch, b->seq));
-    plim_nn_holds(n, at);
-    return plim_mg_embedding(b, in->tokens, at, b->c.no_pairs ? PLIM_NONE : in->types);
+    return plim_mg_embedding(b, in->tokens, plim_mg_positions(b, b->seq),
+                             b->c.no_pairs ? PLIM_NONE : in->types);
 }
 
 /* The first token of each sequence. */

@@ -76,6 +76,15 @@ static uint32_t look_up_words(plim_mg *b, uint32_t ids, bool scatters)
     return x;
 }
 
+uint32_t plim_mg_positions(plim_mg *b, int64_t tokens)
+{
+    plim_nn *n = &b->n;
+    uint32_t at = plim_nn_unsqueeze(n, plim_nn_arange(n, tokens), 0);
+    at = plim_nn_expand(n, at, INTS(b->batch, tokens));
+    plim_nn_holds(n, at);
+    return at;
+}
+
 uint32_t plim_mg_embedding(plim_mg *b, uint32_t ids, uint32_t at, uint32_t types)
 {
     plim_nn *n = &b->n;

@@ -2,8 +2,6 @@
 #include "base/fmt.h"
 #include "import/megatron/mg.h"
 
-enum { MOST_LAYERS = PLIM_MG_MOST_LAYERS };
-
 /* ---- arguments ---------------------------------------------------------------------------- */
 
 /* Megatron-LM's defaults that depend on other arguments.  src: arguments.py validate_args */
@@ -24,9 +22,9 @@ static plim_status complete_args(plim_mg_args *c, plim_err *err)
     for (size_t i = 0; i < PLIM_COUNT(required); i++)
         if (required[i].value < 1)
             return plim_fail(err, PLIM_EFORMAT, 0, "--%s is missing, or 0", required[i].name);
-    if (c->layers > MOST_LAYERS)
+    if (c->layers > PLIM_MG_MOST_LAYERS)
         return plim_fail(err, PLIM_ERANGE, 0, "--num-layers is %" PRId64 ", the limit is %d",
-                         c->layers, MOST_LAYERS);
+                         c->layers, PLIM_MG_MOST_LAYERS);
     if (!c->channels)
         c->channels = c->hidden / c->heads;
     if (!c->channels)
@@ -424,7 +422,8 @@ static void print_recompute(plim_buf *out, const plim_mg_args *c, const plim_giv
 {
     int64_t ranks = given->pp ? given->pp : c->pp;
     const char *stage = ranks > 1 && count_chunks(c, ranks) > 1 ? "*." : "";
-    bool full = plim_str_is(c->recompute, "full");
+    bool full = plim_str_is(c->recompute, "full"),
+         blocks = plim_str_is(c->recompute_method, "block");
     if (!full && !plim_str_is(c->recompute, "selective") && !c->recompute_activations)
         return;
     plim_buf units;
@@ -432,9 +431,9 @@ static void print_recompute(plim_buf *out, const plim_mg_args *c, const plim_giv
     for (size_t i = 0; i < PLIM_COUNT(c->model->blocks) && c->model->blocks[i]; i++)
         if (!full)
             print_modules(&units, c, stage, c->model->blocks[i]);
-        else if (plim_str_is(c->recompute_method, "block"))
+        else if (blocks)
             print_layers(&units, c, stage, c->model->blocks[i]);
-    if (full && !plim_str_is(c->recompute_method, "block"))
+    if (full && !blocks)
         plim_buf_puts(&units, "blocks,");
     if (units.n) /* a model may have none of these modules */
         plim_buf_printf(out, ";checkpoint=" PLIM_STR_FMT "reentrant",
@@ -478,10 +477,10 @@ static plim_status check_recompute(const plim_mg_args *c, plim_err *err)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "units of %" PRId64 " recomputed layers are not simulated, only of 1",
                          c->recompute_layers);
-    if (full && blocks && c->recompute_layers > MOST_LAYERS)
+    if (full && blocks && c->recompute_layers > PLIM_MG_MOST_LAYERS)
         return plim_fail(err, PLIM_ERANGE, 0,
                          "--recompute-num-layers is %" PRId64 ", the limit is %d",
-                         c->recompute_layers, MOST_LAYERS);
+                         c->recompute_layers, PLIM_MG_MOST_LAYERS);
     return full ? PLIM_OK : check_modules(c, err);
 }
 

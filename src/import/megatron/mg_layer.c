@@ -27,14 +27,7 @@ static uint32_t add_rope(plim_mg *b, uint32_t x)
     x = plim_nn_slice(n, x, 3, 0, size, 1);
     uint32_t cos = plim_nn_to_like(n, plim_nn_unary(n, "aten.cos.default", b->freqs), x);
     uint32_t sin = plim_nn_to_like(n, plim_nn_unary(n, "aten.sin.default", b->freqs), x);
-    uint32_t half[2];
-    uint32_t straight = plim_nn_binary(n, "aten.mul.Tensor", x, cos);
-    plim_nn_chunk(n, x, 2, -1, half);
-    half[1] = plim_nn_unary(n, "aten.neg.default", half[1]);
-    uint32_t turned = plim_nn_cat(n, (uint32_t[]){half[1], half[0]}, 2, -1);
-    turned = plim_nn_binary(n, "aten.mul.Tensor", turned, sin);
-    x = plim_nn_binary(n, "aten.add.Tensor", straight, turned);
-    return plim_nn_cat(n, (uint32_t[]){x, rest}, 2, -1);
+    return plim_mg_turn(n, x, cos, sin, rest);
 }
 
 /* Queries of x, keys and values of another sequence. */

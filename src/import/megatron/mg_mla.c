@@ -60,20 +60,14 @@ static uint32_t add_rope(latent *a, uint32_t x)
 {
     plim_nn *n = &a->b->n;
     int64_t size = a->c->rope_size;
-    uint32_t rest = plim_nn_slice(n, x, 3, size, INT64_MAX, 1), half[2];
+    uint32_t rest = plim_nn_slice(n, x, 3, size, INT64_MAX, 1);
     x = plim_nn_slice(n, x, 3, 0, size, 1);
     uint32_t even = plim_nn_slice(n, x, 3, 0, INT64_MAX, 2);
     uint32_t odd = plim_nn_slice(n, x, 3, 1, INT64_MAX, 2);
     x = plim_nn_cat(n, (uint32_t[]){even, odd}, 2, -1);
     uint32_t cos = add_wave(a, "aten.cos.default", x),
              sin = add_wave(a, "aten.sin.default", x);
-    uint32_t straight = plim_nn_binary(n, "aten.mul.Tensor", x, cos);
-    plim_nn_chunk(n, x, 2, -1, half);
-    half[1] = plim_nn_unary(n, "aten.neg.default", half[1]);
-    uint32_t turned = plim_nn_cat(n, (uint32_t[]){half[1], half[0]}, 2, -1);
-    turned = plim_nn_binary(n, "aten.mul.Tensor", turned, sin);
-    x = plim_nn_binary(n, "aten.add.Tensor", straight, turned);
-    return plim_nn_cat(n, (uint32_t[]){x, rest}, 2, -1);
+    return plim_mg_turn(n, x, cos, sin, rest);
 }
 
 /* [sequence, batch, heads, first + second] in two of these sizes */

@@ -6,7 +6,6 @@
 static uint32_t add_activation(plim_mg *b, uint32_t x, uint32_t bias)
 {
     plim_nn *n = &b->n;
-    uint32_t half[2];
     bool fused = b->c.swiglu ? !b->c.no_swiglu_fusion
                              : !b->c.no_gelu_fusion && !b->c.no_bias && !b->c.squared_relu;
     if (fused)
@@ -18,12 +17,7 @@ static uint32_t add_activation(plim_mg *b, uint32_t x, uint32_t bias)
         return NN_OP(n, "aten.pow.Tensor_Scalar",
                      ARG_T("self", plim_nn_unary(n, "aten.relu.default", x)),
                      ARG_I("exponent", 2));
-    if (!b->c.swiglu)
-        return plim_nn_unary(n, "aten.gelu.default", x);
-    plim_nn_chunk(n, x, 2, -1, half);
-    x = plim_nn_unary(n, "aten.silu.default", half[0]);
-    half[1] = plim_nn_scalar(n, "aten.add.Tensor", half[1], 0); /* + glu_linear_offset */
-    return plim_nn_binary(n, "aten.mul.Tensor", x, half[1]);
+    return b->c.swiglu ? plim_mg_swiglu(n, x) : plim_nn_unary(n, "aten.gelu.default", x);
 }
 
 uint32_t plim_mg_mlp(plim_mg *b, const char *name, const char *type, uint32_t x, int64_t ffn,

@@ -10,9 +10,9 @@
 enum { MOST_CHUNKS = 16 };
 
 typedef struct moe {
+    plim_mg *b;
     plim_nn *n;
     const plim_mg_rank *r;
-    bool te;
     int64_t tokens; /* of this rank */
     int64_t local;  /* experts of this rank */
     int64_t cards;  /* that share them out */
@@ -220,17 +220,11 @@ static uint32_t add_activation(const moe *e, uint32_t x, uint32_t probs)
 {
     plim_nn *n = e->n;
     const plim_mg_args *c = &e->r->c;
-    uint32_t scale = plim_nn_unsqueeze(n, probs, -1), half[2], y;
+    uint32_t scale = plim_nn_unsqueeze(n, probs, -1), y;
     if (c->swiglu && !c->no_swiglu_fusion)
         return NN_OP(n, "plimsoll.megatron_weighted_swiglu.default", ARG_T("self", x),
                      ARG_T("scale", scale));
-    if (c->swiglu) {
-        plim_nn_chunk(n, x, 2, -1, half);
-        y = plim_nn_unary(n, "aten.silu.default", half[0]);
-        half[1] = plim_nn_scalar(n, "aten.add.Tensor", half[1], 0);
-        y = plim_nn_binary(n, "aten.mul.Tensor", y, half[1]);
-    } else
-        y = plim_nn_unary(n, "aten.gelu.default", x);
+    y = c->swiglu ? plim_mg_swiglu(n, x) : plim_nn_unary(n, "aten.gelu.default", x);
     y = plim_nn_binary(n, "aten.mul.Tensor", y, scale);
     return plim_nn_to(n, y, n->dtype);
 }
@@ -243,8 +237,7 @@ static uint32_t add_linear(const moe *e, const char *name, const char *type, uin
     plim_nn *n = e->n;
     plim_nn_enter(n, name, type);
     uint32_t w = plim_nn_param(n, "weight", INTS(out, plim_nn_dim(n, x, -1)));
-    x = NN_OP(n, "plimsoll.megatron_linear.default", ARG_T("input", x), ARG_T("weight", w),
-              ARG_I("te", e->te), ARG_I("accumulates", !e->r->c.no_accumulation_fusion));
+    x = plim_mg_linear(e->b, x, w, PLIM_NONE, false, e->b->te, 0);
     plim_nn_leave(n);
     return x;
 }
@@ -253,10 +246,11 @@ static uint32_t add_expert(const moe *e, int64_t i, uint32_t x, uint32_t probs)
 {
     plim_nn *n = e->n;
     plim_nn_enter(n, plim_nn_name(n, "", i), "MLP");
-    x = add_linear(e, "linear_fc1", e->te ? "TEColumnParallelLinear" : "ColumnParallelLinear",
-                   x, width_of(e));
+    x = add_linear(e, "linear_fc1",
+                   e->b->te ? "TEColumnParallelLinear" : "ColumnParallelLinear", x,
+                   width_of(e));
     x = add_activation(e, x, probs);
-    x = add_linear(e, "linear_fc2", e->te ? "TERowParallelLinear" : "RowParallelLinear", x,
+    x = add_linear(e, "linear_fc2", e->b->te ? "TERowParallelLinear" : "RowParallelLinear", x,
                    e->r->c.hidden);
     plim_nn_leave(n);
     return x;
@@ -488,9 +482,9 @@ uint32_t plim_mg_moe(plim_mg *b, uint32_t x)
     plim_nn *n = &b->n;
     const plim_mg_rank *r = b->r;
     int64_t seq = plim_nn_dim(n, x, 0), batch = plim_nn_dim(n, x, 1);
-    const moe e = {.n = n,
+    const moe e = {.b = b,
+                   .n = n,
                    .r = r,
-                   .te = b->te,
                    .tokens = plim_dim_mul(seq, batch),
                    .cards = r->expert_cards,
                    .local = r->c.experts / r->expert_cards};

@@ -66,6 +66,27 @@ uint32_t plim_mg_norm(plim_mg *b, const char *name, uint32_t x)
     return x;
 }
 
+uint32_t plim_mg_turn(plim_nn *n, uint32_t x, uint32_t cos, uint32_t sin, uint32_t rest)
+{
+    uint32_t half[2];
+    uint32_t straight = plim_nn_binary(n, "aten.mul.Tensor", x, cos);
+    plim_nn_chunk(n, x, 2, -1, half);
+    half[1] = plim_nn_unary(n, "aten.neg.default", half[1]);
+    uint32_t turned = plim_nn_cat(n, (uint32_t[]){half[1], half[0]}, 2, -1);
+    turned = plim_nn_binary(n, "aten.mul.Tensor", turned, sin);
+    x = plim_nn_binary(n, "aten.add.Tensor", straight, turned);
+    return plim_nn_cat(n, (uint32_t[]){x, rest}, 2, -1);
+}
+
+uint32_t plim_mg_swiglu(plim_nn *n, uint32_t x)
+{
+    uint32_t half[2];
+    plim_nn_chunk(n, x, 2, -1, half);
+    x = plim_nn_unary(n, "aten.silu.default", half[0]);
+    half[1] = plim_nn_scalar(n, "aten.add.Tensor", half[1], 0); /* + glu_linear_offset */
+    return plim_nn_binary(n, "aten.mul.Tensor", x, half[1]);
+}
+
 /* ---- attention -------------------------------------------------------------------------------- */
 
 /* One key and one value for each head.  src: torch.repeat_interleave of a dimension: a view, copied */

@@ -59,6 +59,10 @@ uint32_t plim_mg_column(plim_mg *b, const char *name, uint32_t x, int64_t out, b
                         uint32_t *bias);
 /* One whose columns are; the caller adds the bias. */
 uint32_t plim_mg_row(plim_mg *b, const char *name, uint32_t x, uint32_t *bias);
+/* x cos + rotate_half(x) sin, joined with the features that are not turned.  src: rope_utils.py */
+uint32_t plim_mg_turn(plim_nn *n, uint32_t x, uint32_t cos, uint32_t sin, uint32_t rest);
+/* silu of one half times the other, in several kernels */
+uint32_t plim_mg_swiglu(plim_nn *n, uint32_t x);
 /* Attention of queries, keys and values of [sequence, batch, heads, size]. */
 uint32_t plim_mg_core(plim_mg *b, uint32_t q, uint32_t k, uint32_t v,
                       const plim_mg_mask *mask);
@@ -77,6 +81,8 @@ uint32_t plim_mg_block(plim_mg *b, const char *name, int64_t layers, bool ends, 
 uint32_t plim_mg_linear(plim_mg *b, uint32_t x, uint32_t weight, uint32_t bias, bool gathers,
                         bool te, int64_t defers);
 
+/* 0, 1, ... of each sequence, for the embedding, while the module that is open runs. */
+uint32_t plim_mg_positions(plim_mg *b, int64_t tokens);
 /* Embeds ids; at, types: PLIM_NONE, or positions and types of tokens.  A second call takes the same tables. */
 uint32_t plim_mg_embedding(plim_mg *b, uint32_t ids, uint32_t at, uint32_t types);
 /* Logits; has_table: the embedding is on this stage. */

@@ -5,8 +5,6 @@
 #include "base/fmt.h"
 #include "import/megatron/mg.h"
 
-enum { MOST_NESTED = 8 };
-
 typedef struct pattern {
     plim_str rest; /* of the text */
     bool *out;
@@ -67,8 +65,8 @@ static void read_sum(pattern *p, int nested)
         bool listed = take_char(p, '[');
         if (listed)
             read_list(p);
-        else if (take_char(p, '(') && nested < MOST_NESTED) {
-            read_sum(p, nested + 1); /* NOLINT(misc-no-recursion): MOST_NESTED */
+        else if (take_char(p, '(') && nested < PLIM_MG_MOST_NESTED) {
+            read_sum(p, nested + 1); /* NOLINT(misc-no-recursion): PLIM_MG_MOST_NESTED */
             p->bad |= !take_char(p, ')');
         } else
             p->bad = true;

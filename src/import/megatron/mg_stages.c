@@ -53,10 +53,9 @@ static void add_stage(plim_mg *b, int64_t k, plim_chunk *out)
     const plim_rank_part *part = &b->r->part;
     plim_nn *n = &b->n;
     plim_mg_place at = {.layers = b->r->layers(b->r, k),
-                        .before = count_before(b->r, k),
                         .first = !k && !part->stage,
                         .last = k + 1 == part->chunks && part->stage + 1 == part->stages};
-    b->first_layer = at.before;
+    b->first_layer = count_before(b->r, k);
     *out = (plim_chunk){.scope = n->scope,
                         .received = PLIM_NONE,
                         .loads = n->g->n_inputs,

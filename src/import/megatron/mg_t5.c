@@ -39,14 +39,9 @@ static batch add_batch(plim_mg *b)
     return in;
 }
 
-/* t5_position_ids */
 static uint32_t add_tokens(plim_mg *b, uint32_t ids, int64_t tokens)
 {
-    plim_nn *n = &b->n;
-    uint32_t at = plim_nn_unsqueeze(n, plim_nn_arange(n, tokens), 0);
-    at = plim_nn_expand(n, at, INTS(b->batch, tokens));
-    plim_nn_holds(n, at);
-    return plim_mg_embedding(b, ids, at, PLIM_NONE);
+    return plim_mg_embedding(b, ids, plim_mg_positions(b, tokens), PLIM_NONE);
 }
 
 static uint32_t add_stage(plim_mg *b, plim_mg_place at, uint32_t *received)

@@ -21,6 +21,7 @@ BASE = """--hidden-size 512 --num-attention-heads 8 --max-position-embeddings 25
           --no-persist-layer-norm --no-masked-softmax-fusion --no-gradient-accumulation-fusion --no-bias-gelu-fusion
           --no-bias-dropout-fusion""".split()
 SIZES = "--num-layers 3 --seq-length 256 --micro-batch-size 4"
+STAGES = "--num-layers 8 --seq-length 256 --micro-batch-size 4"
 MODELS = ["", "--attention-softmax-in-fp32", "--swiglu --no-bias-swiglu-fusion", "--position-embedding-type rope --no-rope-fusion",
           "--position-embedding-type none", "--hidden-dropout 0 --attention-dropout 0", "--normalization RMSNorm --disable-bias-linear",
           "--group-query-attention --num-query-groups 4", "--kv-channels 128", "--qk-layernorm", "--deterministic-mode",
@@ -76,9 +77,9 @@ SHARED = [(1, 0, f"{SIZES} --bf16 {EXPERTS} --moe-shared-expert-intermediate-siz
           (4, 2, f"{SIZES} --bf16 {EXPERTS} {DEEPSEEK} --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --moe-token-dispatcher-type alltoall"),
           (4, 1, f"{LATENT} --bf16 --q-lora-rank 96 --qk-layernorm {EXPERTS} {DEEPSEEK} --moe-layer-freq ([0]+[1]*2) --expert-model-parallel-size 4 "
                  "--moe-token-dispatcher-type alltoall --moe-ffn-hidden-size 512 --swiglu --no-bias-swiglu-fusion --moe-router-dtype fp32"),
-          *((4, rank, f"{SIZES.replace('layers 3', 'layers 8')} --bf16 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 {EXPERTS} "
+          *((4, rank, f"{STAGES} --bf16 --pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2 {EXPERTS} "
                       "--moe-layer-freq 3 --moe-shared-expert-intermediate-size 512 --expert-model-parallel-size 2 --global-batch-size 32") for rank in (0, 3)),
-          (8, 6, f"{SIZES.replace('layers 3', 'layers 8')} --bf16 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 {EXPERTS} {DEEPSEEK} "
+          (8, 6, f"{STAGES} --bf16 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 {EXPERTS} {DEEPSEEK} "
                  "--moe-layer-freq [1,0,0,1]*2 --expert-model-parallel-size 2 --global-batch-size 16")]
 PARTLY = "--recompute-granularity selective --recompute-modules"
 MODULES = [(1, 0, f"{SIZES} --bf16 --disable-bias-linear {PARTLY} mlp"),
@@ -87,7 +88,6 @@ MODULES = [(1, 0, f"{SIZES} --bf16 --disable-bias-linear {PARTLY} mlp"),
            (4, 2, f"{SIZES} --bf16 {EXPERTS} {PARTLY} moe --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --moe-token-dispatcher-type alltoall"),
            (1, 0, f"{SIZES} --bf16 {EXPERTS} {PARTLY} shared_experts core_attn --moe-shared-expert-intermediate-size 512"),
            (1, 0, f"{SIZES} --bf16 {EXPERTS} {PARTLY} moe mlp --moe-layer-freq ([0]*1+[1]*2)")]
-STAGES = "--num-layers 8 --seq-length 256 --micro-batch-size 4"
 
 
 def cases():
