@@ -155,6 +155,12 @@ typedef struct plim_graph {
     bool uneven;            /* sequences are padded or packed, as bound: an input says how */
 } plim_graph;
 
+/* The value that has the tensor: of a tied parameter the one that it is tied to. */
+static inline uint32_t plim_graph_owner(const plim_graph *g, uint32_t id)
+{
+    return g->values[id].tied_to == PLIM_NONE ? id : g->values[id].tied_to;
+}
+
 /* Whether what is called so, "layer1.0.weight", belongs to the module "layer1". */
 static inline bool plim_name_within(plim_str name, plim_str module)
 {

@@ -34,6 +34,13 @@ static inline bool plim_node_calls(const plim_node *n, const char *op)
     return n->op && !strcmp(n->op->name, op);
 }
 
+/* Whether it only gives its first argument another shape or type, or, with `bounds`, bounds it
+ * (softcapping): what lies between a model's head and its loss. */
+bool plim_leads_to_loss(const plim_node *n, bool bounds);
+/* By value id, as plim_graph_owner() gives it: whether it is a table of an embedding or the weight of the
+ * head, which is the linear layer that the first output comes from.  NULL: our memory is full. */
+bool *plim_find_ends(plim_arena *a, const plim_graph *g);
+
 uint32_t plim_op_count(void);
 const plim_op *plim_op_at(uint32_t i);
 

@@ -1,5 +1,6 @@
 /* matrix.c -- optimizers that treat parameters as matrices: adafactor, muon.
- * src: torch/optim/_adafactor.py, torch/optim/_muon.py */
+ * src: torch/optim/_adafactor.py, torch/optim/_muon.py; NVIDIA's emerging_optimizers 0.4
+ * orthogonalized_optimizers/orthogonalized_optimizer.py, muon_utils.py */
 #include "op/rules.h"
 #include "optim/part.h"
 
@@ -184,7 +185,7 @@ void plim_optim_adafactor(plim_optim_run *r)
         adafactor_foreach(r);
 }
 
-/* ---- muon ------------------------------------------------------------------------------------ */
+/* ---- muon of torch.optim ------------------------------------------------------------------------------------ */
 
 static plim_t alloc_bf16(plim_optim_run *r, const plim_optim_param *p, const char *role,
                          int32_t rank, int64_t rows, int64_t cols)
@@ -233,7 +234,7 @@ void plim_optim_muon(plim_optim_run *r)
         if (plim_m_meta(r->m, r->params[i].leaf)->rank != 2)
             plim_m_fail(r->m, PLIM_EUNSUPPORTED,
                         "muon supports parameters of rank 2 only, '" PLIM_STR_FMT
-                        "' has rank %d",
+                        "' has rank %d: muon_adamw trains those with AdamW",
                         PLIM_STR_ARG(r->params[i].name),
                         (int)plim_m_meta(r->m, r->params[i].leaf)->rank);
     for (uint32_t i = 0; !r->starting && (p = plim_optim_next(r, &i));)
@@ -244,3 +245,69 @@ void plim_optim_muon(plim_optim_run *r)
     }
     plim_m_drop(r->m, update);
 }
+
+/* ---- muon of emerging_optimizers ------------------------------------------------------------- */
+
+/* Of the momentum divided by its norm, in bf16; the result is in fp32 and scaled twice. */
+static plim_t newton_schulz(plim_optim_run *r, const plim_optim_param *p)
+{
+    const plim_meta *m = plim_m_meta(r->m, p->leaf);
+    int64_t rows = PLIM_MIN(m->dim[0], m->dim[1]), cols = PLIM_MAX(m->dim[0], m->dim[1]);
+    plim_t norm = plim_optim_scalar(r, p, "norm");
+    plim_reduce_scratch(r->m, m, 3);
+    plim_t clamped = plim_optim_scalar(r, p, "norm");
+    plim_m_drop(r->m, norm);
+    plim_t wide = plim_optim_like(r, p, "ortho_grad");
+    plim_m_drop(r->m, clamped);
+    plim_t ortho = alloc_bf16(r, p, "ortho_grad", 2, rows, cols);
+    plim_m_drop(r->m, wide);
+    for (int k = 0; k < plim_optim_option(r->spec, "ns_steps"); k++) {
+        plim_t gram = alloc_bf16(r, p, "gram_matrix", 2, rows, rows);
+        plim_m_gemm(r->m, false);
+        plim_t update = alloc_bf16(r, p, "gram_update", 2, rows, rows);
+        plim_m_gemm(r->m, true);
+        plim_t next = alloc_bf16(r, p, "ortho_grad", 2, rows, cols);
+        plim_m_gemm(r->m, k > 0 || rows == m->dim[0]);
+        plim_m_drop(r->m, gram);
+        plim_m_drop(r->m, update);
+        plim_optim_set(r, &ortho, next);
+    }
+    wide = plim_optim_like(r, p, "ortho_grad");
+    plim_m_drop(r->m, ortho);
+    plim_t scaled = plim_optim_like(r, p, "ortho_grad"),
+           result = plim_optim_like(r, p, "ortho_grad");
+    plim_m_drop(r->m, scaled);
+    plim_m_drop(r->m, wide);
+    return result;
+}
+
+static void step_matrices(plim_optim_run *r)
+{
+    bool nesterov = plim_optim_on(r, "nesterov");
+    plim_optim_param *p;
+    plim_t grad = 0, ortho = 0;
+    for (uint32_t i = 0; (p = plim_optim_next(r, &i));)
+        plim_optim_state(r, p, 0, "momentum_buffer");
+    for (uint32_t i = 0; (p = plim_optim_next(r, &i));) {
+        plim_optim_set(r, &grad, 0);
+        if (nesterov)
+            grad = plim_optim_like(r, p, "grad");
+        plim_optim_set(r, &ortho, newton_schulz(r, p));
+    }
+    plim_m_drop(r->m, grad);
+    plim_m_drop(r->m, ortho);
+}
+
+/* ---- one of the two for matrices, and Adam for all else ---------------------------------------- */
+
+static void step_both(plim_optim_run *r, void (*matrices)(plim_optim_run *r))
+{
+    r->which = PLIM_OPTIM_MATRICES;
+    matrices(r);
+    r->which = PLIM_OPTIM_PLAIN;
+    plim_optim_adamw(r);
+    r->which = PLIM_OPTIM_ALL;
+}
+
+void plim_optim_muon_adamw(plim_optim_run *r) { step_both(r, plim_optim_muon); }
+void plim_optim_emerging_muon(plim_optim_run *r) { step_both(r, step_matrices); }

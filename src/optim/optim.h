@@ -18,11 +18,19 @@ typedef enum plim_optim_impl {
     PLIM_IMPL_FUSED
 } plim_optim_impl;
 
+/* Which of its parameters a step is about, of optimizers that treat matrices and all else apart. */
+typedef enum plim_optim_which {
+    PLIM_OPTIM_ALL,
+    PLIM_OPTIM_MATRICES,
+    PLIM_OPTIM_PLAIN
+} plim_optim_which;
+
 /* One parameter as an optimizer sees it; for an average, one tensor of the model. */
 typedef struct plim_optim_param {
     plim_t leaf;
     plim_str name;
     bool buffer, transient; /* transient: not in the state dict */
+    bool plain;             /* no matrix, or one of the model's ends (op.h plim_find_ends) */
     bool partial;           /* its gradient is a part of a sum over ranks (share/tensor.c) */
     plim_t state[PLIM_OPTIM_MAX_STATES]; /* owned; 0: not created yet */
     plim_t tmp[PLIM_OPTIM_MAX_LISTS];    /* within one step */
@@ -37,6 +45,7 @@ enum {
     PLIM_OPTIM_NO_DENSE = 8,   /* and only those */
     PLIM_OPTIM_8BIT = 16,      /* bitsandbytes: a byte per element of a state, */
     PLIM_OPTIM_PAGED = 32,     /* large states in managed memory, */
+    PLIM_OPTIM_MATRIX = 128,   /* multiplies whole matrices of parameters */
     PLIM_OPTIM_NO_BF16 = 64,   /* fp32 states do not take gradients in bfloat16 */
 };
 
@@ -89,7 +98,8 @@ typedef struct plim_optim_run {
     const plim_optim_spec *spec;
     plim_optim_param *params; /* every trainable one, in order; for an average all tensors */
     uint32_t n;
-    bool starting;    /* this is the constructor's call, not a step */
+    bool starting; /* this is the constructor's call, not a step */
+    plim_optim_which which;
     uint64_t taken;   /* number of steps, including this one */
     plim_t shared[2]; /* states that belong to no single parameter */
     /* for an optimizer that runs the model: zero_grad, forward, loss and backward; returns the

@@ -19,7 +19,8 @@ plim_optim_param *plim_optim_next(plim_optim_run *r, uint32_t *i)
 {
     while (*i < r->n) {
         plim_optim_param *p = &r->params[(*i)++];
-        if (plim_m_grad(r->m, p->leaf))
+        bool meant = r->which == PLIM_OPTIM_ALL || p->plain == (r->which == PLIM_OPTIM_PLAIN);
+        if (meant && plim_m_grad(r->m, p->leaf))
             return p;
     }
     return NULL;

@@ -18,6 +18,8 @@ void plim_optim_asgd(plim_optim_run *r);
 void plim_optim_rprop(plim_optim_run *r);
 void plim_optim_adafactor(plim_optim_run *r);
 void plim_optim_muon(plim_optim_run *r);
+void plim_optim_muon_adamw(plim_optim_run *r);
+void plim_optim_emerging_muon(plim_optim_run *r);
 void plim_optim_sparse_adam(plim_optim_run *r);
 void plim_optim_sparse_adagrad(plim_optim_run *r);
 void plim_optim_lbfgs(plim_optim_run *r);
@@ -37,7 +39,7 @@ void plim_ema_diffusers(plim_optim_run *r);
 
 bool plim_optim_on(const plim_optim_run *r, const char *option);
 plim_optim_impl plim_optim_impl_of(const plim_optim_run *r);
-/* The first parameter from *i on that has a gradient, or NULL. */
+/* The first parameter from *i on that has a gradient and that the step is about, or NULL. */
 plim_optim_param *plim_optim_next(plim_optim_run *r, uint32_t *i);
 
 /* Whether its gradient is sparse; that gradient coalesced, owned; its in-place .mul_(). */

@@ -179,6 +179,7 @@ typedef struct plim_shared {
     plim_t *leaf;         /* by value id: what is trained, a parameter or a shard of it */
     const plim_t *master; /* what the optimizer updates in the place of all leaves */
     uint32_t n_masters;   /* 0: the leaves */
+    const bool *plain;    /* by master: as in plim_optim_param.  NULL: they are no matrices */
     bool on_host;         /* the optimizer and its state are not on the card */
     plim_regions units;
     bool *ends; /* by unit: its inputs are marked, for backward_end; NULL: those of all are */

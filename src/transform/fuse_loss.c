@@ -18,20 +18,6 @@ static uint32_t value_at(const plim_node *n, uint32_t i)
     return i < n->n_args && n->args[i].kind == PLIM_ARG_VALUE ? n->args[i].id : PLIM_NONE;
 }
 
-/* What only gives the logits another shape or type, or bounds them (softcapping), which Liger's kernel does. */
-static bool leads_to_loss(const fusing *f, const plim_node *n)
-{
-    static const char *const shapes[] = {"view", "reshape",  "contiguous",
-                                         "to",   "to.dtype", "_to_copy"};
-    static const char *const bounds[] = {"div", "tanh", "mul"};
-    bool leads = false;
-    for (size_t i = 0; i < PLIM_COUNT(shapes); i++)
-        leads |= plim_node_calls(n, shapes[i]);
-    for (size_t i = 0; i < PLIM_COUNT(bounds) && f->how == PLIM_FUSED_LIGER; i++)
-        leads |= plim_node_calls(n, bounds[i]);
-    return leads && n->n_outs == 1;
-}
-
 static plim_status find_head(fusing *f)
 {
     plim_graph *g = f->n.g;
@@ -46,7 +32,7 @@ static plim_status find_head(fusing *f)
         f->gone[at] = true;
         uint32_t from = value_at(&g->nodes[at], 0);
         at = from == PLIM_NONE ? PLIM_NONE : g->values[from].node;
-    } while (at != PLIM_NONE && leads_to_loss(f, &g->nodes[at]));
+    } while (at != PLIM_NONE && plim_leads_to_loss(&g->nodes[at], f->how == PLIM_FUSED_LIGER));
     if (at == PLIM_NONE || !plim_node_calls(&g->nodes[at], "linear"))
         return plim_fail(
             f->n.err, PLIM_EUSAGE, 0,

@@ -1,6 +1,7 @@
 """A training loop as users of peft and transformers write it, two steps of 4 x TOKENS:
 
     loop.py CONFIG lora|peft|freeze TEXT CHECKPOINTS TOKENS     TEXT as that option of plimsoll has it
+    loop.py CONFIG optimizer muon_adamw CHECKPOINTS TOKENS   of the whole model
     loop.py CONFIG quant TEXT CHECKPOINTS TOKENS           adapters of rank 16 on a model that is quantized so
     loop.py CONFIG infer|token TEXT 0 TOKENS               two passes of a model that is quantized so, of a batch or of one token
 """
@@ -65,6 +66,14 @@ def quantized(model, text):
     return bnb.quantized(model, text)
 
 
+def both_optimizers(model):
+    """Muon for the matrices of layers, AdamW for the rest, as PyTorch's documentation of Muon has it."""
+    ends = {id(m.weight) for m in model.modules() if isinstance(m, torch.nn.Embedding)} | {id(model.get_output_embeddings().weight)}
+    matrices = [p for p in model.parameters() if p.ndim == 2 and id(p) not in ends]
+    inside = set(map(id, matrices))
+    return [torch.optim.Muon(matrices), torch.optim.AdamW([p for p in model.parameters() if id(p) not in inside])]
+
+
 def infer(model, size):
     with torch.no_grad():
         for _ in range(2):
@@ -75,7 +84,7 @@ def infer(model, size):
 def main(path, option, text, checkpoints, tokens):
     config = transformers.AutoConfig.from_pretrained(path)
     model = getattr(transformers, config.architectures[0])._from_config(config)
-    model = model.to("cuda") if option in ("lora", "peft", "freeze") else quantized(model, text)
+    model = model.to("cuda") if option in ("lora", "peft", "freeze", "optimizer") else quantized(model, text)
     if option in ("infer", "token"):
         return infer(model.eval(), (4, int(tokens)) if option == "infer" else (1, 1))
     model.train()
@@ -85,15 +94,18 @@ def main(path, option, text, checkpoints, tokens):
         model.gradient_checkpointing_enable()
     if option == "freeze":
         freeze(model, text)
-    else:
+    elif option != "optimizer":
         model = get_peft_model(model, peft_config({"peft": text, "lora": f"lora,{text}", "quant": "lora,r=16"}[option]))
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad])
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizers = both_optimizers(model) if option == "optimizer" else [torch.optim.AdamW(trained)]
     for _ in range(2):
         x = torch.randint(0, config.vocab_size, (4, int(tokens)), device="cuda")
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         loss = model(input_ids=x, labels=x).loss
         loss.backward()
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares `plimsoll estimate` with `--lora`, `--freeze` and `--quant` with runs of peft's, transformers' and bitsandbytes' own code
+"""Compares `plimsoll estimate` with `--lora`, `--freeze`, `--optimizer` and `--quant` with runs of peft's, transformers' and bitsandbytes' own code
 (loop.py), to the byte.
 
     tests/golden/runs.py says how to call it.
 
-A row of runs.txt is a model of tests/golden/idiom/idiom.py or of OWN, "lora", "freeze" or "quant", the text of that option, checkpoints as 0 or
-1, and the peak of requested bytes.  Batch 4 x 256, or of OWN 4 x 1024, two steps, bf16, AdamW.  With "quant", adapters of rank 16 are trained;
+A row of runs.txt is a model of tests/golden/idiom/idiom.py or of OWN, "lora", "peft", "freeze", "optimizer" or "quant", the text of that option, checkpoints as 0 or
+1, and the peak of requested bytes.  Batch 4 x 256, or of OWN 4 x 1024, two steps, bf16, AdamW unless the option says otherwise.  With "quant", adapters of rank 16 are trained;
 "infer" and "token" are passes without gradients, of that batch and of a single token.
 """
 import pathlib
@@ -59,6 +59,9 @@ FREEZE = {  # likewise, of --freeze
 }
 
 
+OPTIMIZER = {name: ["muon_adamw"] for name in ("llama", "gpt2", "qwen2", "opt", "mixtral", "tinyllama")}  # likewise
+
+
 QUANT = {  # likewise, of --quant
     "llama": ["nf4", "nf4,double", "fp4", "nf4,compute=fp32", "nf4,compute=fp16", "nf4,prepare", "nf4,double,prepare", "int8", "int8,prepare"],
     "mistral": ["nf4", "nf4,double", "int8"],
@@ -79,7 +82,7 @@ PASSES = ("infer", "token")
 
 
 def cases():
-    options = (("lora", LORA), ("peft", PEFT), ("freeze", FREEZE), ("quant", QUANT), ("infer", INFER), ("token", INFER))
+    options = (("lora", LORA), ("peft", PEFT), ("freeze", FREEZE), ("optimizer", OPTIMIZER), ("quant", QUANT), ("infer", INFER), ("token", INFER))
     return [(name, option, text, checkpoint) for option, models in options for name, texts in models.items() for text in texts
             for checkpoint in ((0,) if (name, text) in PLAIN or option in PASSES else (0, 1))]
 
@@ -91,6 +94,8 @@ def tokens(name):
 def setting(option, text):
     if option in PASSES:
         return ["--infer", "--cache", "off", "--quant", text]
+    if option == "optimizer":
+        return ["--optimizer", text]
     return ["--optimizer", "adamw", f"--{option}", text] + (["--lora", "r=16"] if option == "quant" else [])
 
 
