@@ -50,6 +50,8 @@ static const struct refusal {
     {"distribute-saved-activations", "false"},
     {"use-precision-aware-optimizer", "false"},
     {"main-grads-dtype", "fp32"},
+    {"muon-fp32-matmul-prec", "medium"},
+    {"muon-scalar-optimizer", "adam"},
     {"experimental-attention-variant", NULL},
     {"export-kd-teacher-load", NULL},
     {"perform-rl-step", "false"},

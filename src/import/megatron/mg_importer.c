@@ -121,13 +121,13 @@ static plim_status check_words(const plim_mg_args *c, plim_err *err)
     const struct {
         const char *name;
         plim_str word;
-        const char *known[3];
+        const char *known[4];
     } words[] = {
         {"position-embedding-type", c->position, {"learned_absolute", "rope", "none"}},
         {"normalization", c->norm, {"LayerNorm", "RMSNorm"}},
         {"transformer-impl", c->impl, {"transformer_engine", "local"}},
         {"rope-type", c->rope_type, {"yarn", "rope"}},
-        {"optimizer", c->optimizer, {"adam", "sgd"}},
+        {"optimizer", c->optimizer, {"adam", "sgd", "muon", "dist_muon"}},
         {"moe-token-dispatcher-type", c->dispatcher, {"allgather", "alltoall"}},
         {"moe-router-load-balancing-type", c->balancing, {"sinkhorn", "aux_loss", "none"}},
         {"moe-router-score-function", c->score, {"softmax", "sigmoid"}},
@@ -500,14 +500,29 @@ static void print_pipeline(plim_buf *out, const plim_mg_args *c, const plim_give
         plim_buf_printf(out, ";schedule=interleaved;stages_per_rank=%" PRId64, chunks);
 }
 
+/* Muon has a distributed optimizer of its own. */
+static void print_optimizer(plim_buf *out, const plim_mg_args *c)
+{
+    bool muon = plim_str_has(c->optimizer, "muon"),
+         layer_wise = muon && (c->distributed || plim_str_is(c->optimizer, "dist_muon"));
+    if (muon)
+        plim_buf_printf(out, ";optimizer=emerging_muon,ns_steps=%" PRId64 ",nesterov=%d",
+                        c->muon_steps, c->muon_nesterov);
+    else
+        plim_buf_printf(out, ";optimizer=%s",
+                        plim_str_is(c->optimizer, "sgd") ? "sgd" : "adamw");
+    plim_buf_printf(out, ";strategy=megatron,use_distributed_optimizer=%d",
+                    muon ? layer_wise && !c->no_layer_wise_layout : c->distributed);
+    if (layer_wise)
+        plim_buf_puts(out, ",layer_wise=1");
+}
+
 static void print_settings(plim_buf *out, const plim_mg_args *c, const plim_given *given)
 {
-    plim_buf_printf(
-        out,
-        "loop=megatron;optimizer=%s;strategy=megatron,use_distributed_optimizer=%d,"
-        "grad_reduce_in_fp32=%d,overlap_grad_reduce=%d",
-        plim_str_is(c->optimizer, "sgd") ? "sgd" : "adamw", c->distributed,
-        c->bf16 ? !c->narrow_gradients : c->wide_gradients, c->overlap);
+    plim_buf_puts(out, "loop=megatron");
+    print_optimizer(out, c);
+    plim_buf_printf(out, ",grad_reduce_in_fp32=%d,overlap_grad_reduce=%d",
+                    c->bf16 ? !c->narrow_gradients : c->wide_gradients, c->overlap);
     if (c->instances > 1)
         plim_buf_printf(out, ",num_distributed_optimizer_instances=%" PRId64, c->instances);
     if (c->group)
