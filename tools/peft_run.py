@@ -44,6 +44,7 @@ def main(folder, tokens):
         optimizer.step()
         if hasattr(model.base_model, "update_and_allocate"):
             model.base_model.update_and_allocate(step)
+    print("max_reserved", torch.cuda.max_memory_reserved(), file=sys.stderr)
 
 
 if __name__ == "__main__":

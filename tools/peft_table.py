@@ -1,29 +1,33 @@
 #!/usr/bin/env python3
 """Compares `plimsoll estimate` with the memory that peft's method comparison measured.
 
-    tools/peft_table.py PROGRAM TABLE EXPERIMENTS [run]
+    tools/peft_table.py PROGRAM TABLE PEFT [run]
 
-TABLE has a row for each result file of method_comparison/MetaMathQA of peft, with tabs and a line of names; EXPERIMENTS is the
-folder of that name beside the results, with the adapter_config.json of each.  They report the maximum of reserved bytes over a
-training on sequences of different lengths, four at a time and cut at 768 tokens: what is asked for is a batch in which the
-longest has as many.  Asked are the rows whose method plimsoll simulates; with "run", peft's own code of the others runs under
-`plimsoll run` (peft_run.py), a minute each: `python` needs a CPU build of torch, transformers and peft.
+TABLE has a row for each result file of method_comparison of peft, with tabs and a line of names; PEFT is a checkout of it, with
+the adapter_config.json of each.  They report the maximum of reserved bytes over a training: of a language model on sequences of
+different lengths, four at a time and cut at 768 tokens, for which a batch is asked in which the longest has as many; and of a model
+of images.  Asked are the rows whose method plimsoll simulates; with "run", peft's own code of the others runs under `plimsoll run`
+(peft_run.py, peft_image_run.py), half a minute to three each: `python` needs a CPU build of torch, transformers, diffusers and peft.
 """
 import csv
 import json
 import pathlib
+import re
 import subprocess
 import sys
 from collections import Counter
 
 HERE = pathlib.Path(__file__).resolve().parent
+IMAGES = "black-forest-labs/FLUX.2-klein-base-4B"
+LIMIT = 400  # seconds of a run
 MODEL, CARD, BATCH, TOKENS = "meta-llama/Llama-3.2-3B", "l40s", 4, 768
 
 
-def experiment(folder, row):
-    """That of "method_comparison/MetaMathQA/results/METHOD--NAME.json"."""
-    method, _, name = pathlib.PurePath(row["file"]).stem.partition("--")
-    return pathlib.Path(folder) / method / name
+def experiment(checkout, row):
+    """That of "method_comparison/TASK/results/METHOD--NAME.json"."""
+    path = pathlib.PurePath(row["file"])
+    method, _, name = path.stem.partition("--")
+    return pathlib.Path(checkout) / path.parent.parent / "experiments" / method / name
 
 
 def options_of(folder):
@@ -46,36 +50,35 @@ def reserved(program, options):
     sys.exit(run.stderr)
 
 
-def reserved_in_run(program, folder):
-    """Of two steps of peft's own code, or why they end early."""
-    run = subprocess.run([program, "run", "--gpu", CARD, "--json", "--", "python", "-W", "ignore", HERE / "peft_run.py", folder, str(TOKENS)],
-                         capture_output=True, text=True)
+def reserved_in_run(program, model, folder):
+    """Of a few steps of peft's own code, or why they end early."""
+    script = [HERE / "peft_image_run.py", folder] if model == IMAGES else [HERE / "peft_run.py", folder, str(TOKENS)]
     try:
-        return json.loads(run.stdout)["peak_reserved"] if not run.returncode else None, "a script that fails"
-    except json.JSONDecodeError:
-        return None, "a script that fails"
+        run = subprocess.run([program, "run", "--gpu", CARD, "--", "python", "-W", "ignore", *script], capture_output=True,
+                             text=True, timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        return None, f"a script that takes longer than {LIMIT} s"
+    found = re.search(r"^max_reserved (\d+)$", run.stderr, re.M)
+    return (int(found[1]), "") if found and not run.returncode else (None, "a script that fails")
 
 
-def main(program, table, experiments, *way):
+def main(program, table, checkout, *way):
     with open(table, newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
     left_out, errors = Counter(), []
     for row in rows:
-        if row["model"] != MODEL:
-            left_out["another model"] += 1
-            continue
-        folder = experiment(experiments, row)
-        options, why = options_of(folder)
+        folder = experiment(checkout, row)
+        options, why = options_of(folder) if row["model"] == MODEL else (None, "another model")
         predicted, why = reserved(program, options) if options is not None else (None, why)
         by_run = predicted is None and way == ("run",)
         if by_run:
-            predicted, why = reserved_in_run(program, folder)
+            predicted, why = reserved_in_run(program, row["model"], folder)
         if predicted is None:
             left_out[why] += 1
             continue
         measured = int(row["max_reserved_bytes"])
         errors.append(predicted / measured - 1)
-        print(f"| {folder.parent.name}, {folder.name.removeprefix('llama-3.2-3B-')} | {'run' if by_run else 'estimate'} | {measured / 1e9:.2f} | {predicted / 1e9:.2f} |"
+        print(f"| {folder.parent.name}, {folder.name.removeprefix('llama-3.2-3B-').removeprefix('flux2-klein-')} | {'run' if by_run else 'estimate'} | {measured / 1e9:.2f} | {predicted / 1e9:.2f} |"
               f" {100 * errors[-1]:+.1f} % |", flush=True)
     sizes = sorted(map(abs, errors))
     print(f"{len(errors)} of {len(rows)} rows: median {100 * sizes[len(sizes) // 2]:.1f} %,"
