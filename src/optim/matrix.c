@@ -185,7 +185,7 @@ void plim_optim_adafactor(plim_optim_run *r)
         adafactor_foreach(r);
 }
 
-/* ---- muon of torch.optim ------------------------------------------------------------------------------------ */
+/* ---- muon of torch.optim ---------------------------------------------------------------------- */
 
 static plim_t alloc_bf16(plim_optim_run *r, const plim_optim_param *p, const char *role,
                          int32_t rank, int64_t rows, int64_t cols)

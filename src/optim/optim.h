@@ -45,8 +45,8 @@ enum {
     PLIM_OPTIM_NO_DENSE = 8,   /* and only those */
     PLIM_OPTIM_8BIT = 16,      /* bitsandbytes: a byte per element of a state, */
     PLIM_OPTIM_PAGED = 32,     /* large states in managed memory, */
-    PLIM_OPTIM_MATRIX = 128,   /* multiplies whole matrices of parameters */
     PLIM_OPTIM_NO_BF16 = 64,   /* fp32 states do not take gradients in bfloat16 */
+    PLIM_OPTIM_MATRIX = 128,   /* multiplies whole matrices of parameters */
 };
 
 typedef struct plim_optim {

@@ -30,7 +30,7 @@ typedef struct buffers {
 
 typedef struct megatron {
     manner how;
-    bool wide;         /* wide: gradients in fp32 */
+    bool wide;         /* gradients in fp32 */
     plim_dtype dtype;  /* of parameters */
     plim_mg_placed *p; /* in the order of the model */
     uint32_t n;
