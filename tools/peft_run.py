@@ -5,6 +5,7 @@
 EXPERIMENT is a folder of method_comparison/MetaMathQA/experiments of peft with an adapter_config.json, and a
 training_params.json where it differs from the default one.  The loop is that of run.py there, on batches of 4 x TOKENS.
 """
+import contextlib
 import json
 import pathlib
 import sys
@@ -34,6 +35,8 @@ def main(folder, tokens):
         optimizer = create_lorafa_optimizer(model=model, **options)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=options["lr"])
+    with getattr(model, "disable_adapter", contextlib.nullcontext)():  # run.py evaluates the base model: then all of the adapter is trainable
+        pass
     model.train()
     for step in range(1, 3):
         x = torch.randint(0, config.vocab_size, (4, int(tokens)), device="cuda")

@@ -3,18 +3,24 @@
 
     tools/peft_table.py PROGRAM TABLE PEFT [run]
 
-TABLE has a row for each result file of method_comparison of peft, with tabs and a line of names; PEFT is a checkout of it, with
-the adapter_config.json of each.  They report the maximum of reserved bytes over a training: of a language model on sequences of
-different lengths, four at a time and cut at 768 tokens, for which a batch is asked in which the longest has as many; and of a model
-of images.  Asked are the rows whose method plimsoll simulates; with "run", peft's own code of the others runs under `plimsoll run`
-(peft_run.py, peft_image_run.py), half a minute to three each: `python` needs a CPU build of torch, transformers, diffusers and peft.
+TABLE has a row for each result file of method_comparison of peft, with tabs and a line of names; PEFT is a clone of it, with the
+history.  They report the maximum of reserved bytes over a training: of a language model on sequences of different lengths, four at
+a time and cut at 768 tokens, for which a batch is asked in which the longest has as many; and of a model of images.  Asked are the
+rows whose method plimsoll simulates; with "run", peft's own code of the others runs under `plimsoll run` (peft_run.py,
+peft_image_run.py), half a minute to three each: `python` needs a CPU build of torch, transformers, diffusers and what peft needs.
+Its code is that of the commit that the result file names, as methods change between releases.
 """
+import contextlib
 import csv
+import io
 import json
+import os
 import pathlib
 import re
 import subprocess
 import sys
+import tarfile
+import tempfile
 from collections import Counter
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -50,12 +56,23 @@ def reserved(program, options):
     sys.exit(run.stderr)
 
 
-def reserved_in_run(program, model, folder):
+@contextlib.contextmanager
+def code_that_ran(checkout, row):
+    """The folder of peft's package in the commit of a result file."""
+    result = json.loads((pathlib.Path(checkout) / row["file"]).read_text())
+    commit = result["meta_info"]["package_info"]["peft-commit-hash"]
+    archive = subprocess.run(["git", "-C", checkout, "archive", commit, "src/peft"], capture_output=True, check=True).stdout
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(folder, filter="data")
+        yield pathlib.Path(folder) / "src"
+
+
+def reserved_in_run(program, model, folder, package):
     """Of a few steps of peft's own code, or why they end early."""
     script = [HERE / "peft_image_run.py", folder] if model == IMAGES else [HERE / "peft_run.py", folder, str(TOKENS)]
     try:
         run = subprocess.run([program, "run", "--gpu", CARD, "--", "python", "-W", "ignore", *script], capture_output=True,
-                             text=True, timeout=LIMIT)
+                             text=True, timeout=LIMIT, env={**os.environ, "PYTHONPATH": str(package)})
     except subprocess.TimeoutExpired:
         return None, f"a script that takes longer than {LIMIT} s"
     found = re.search(r"^max_reserved (\d+)$", run.stderr, re.M)
@@ -72,7 +89,8 @@ def main(program, table, checkout, *way):
         predicted, why = reserved(program, options) if options is not None else (None, why)
         by_run = predicted is None and way == ("run",)
         if by_run:
-            predicted, why = reserved_in_run(program, row["model"], folder)
+            with code_that_ran(checkout, row) as package:
+                predicted, why = reserved_in_run(program, row["model"], folder, package)
         if predicted is None:
             left_out[why] += 1
             continue
