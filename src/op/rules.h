@@ -83,6 +83,8 @@ plim_t plim_at_square(plim_machine *m, plim_t x); /* pow(x, 2), which autocast w
 plim_t plim_at_rsqrt(plim_machine *m, plim_t x);
 
 /* ---- complex ------------------------------------------------------------ */
+plim_dtype plim_complex_part(plim_dtype t);  /* of a complex type's parts */
+plim_dtype plim_complex_of(plim_dtype part); /* with parts of that type */
 bool plim_is_complex(const plim_machine *m, plim_t t);
 /* conj(t) for an op that does not know the conjugate bit: a copy, or t if it is real. */
 plim_t plim_resolved_conj(plim_machine *m, plim_t t);

@@ -3,12 +3,12 @@
  * a bit, and an op that does not know the bit gets a copy (ConjugateFallback.cpp) */
 #include "op/rules.h"
 
-static plim_dtype complex_part(plim_dtype t)
+plim_dtype plim_complex_part(plim_dtype t)
 {
     return t == PLIM_C128 ? PLIM_F64 : t == PLIM_C32 ? PLIM_F16 : PLIM_F32;
 }
 
-static plim_dtype complex_of(plim_dtype part)
+plim_dtype plim_complex_of(plim_dtype part)
 {
     return part == PLIM_F64 ? PLIM_C128 : part == PLIM_F16 ? PLIM_C32 : PLIM_C64;
 }
@@ -27,7 +27,7 @@ plim_t plim_resolved_conj(plim_machine *m, plim_t t)
 static plim_meta complex_parts(const plim_meta *x)
 {
     plim_meta out = *x;
-    out.dtype = complex_part(x->dtype);
+    out.dtype = plim_complex_part(x->dtype);
     for (int32_t i = 0; i < x->rank; i++)
         out.stride[i] = (int64_t)(2 * (uint64_t)x->stride[i]);
     return out;
@@ -66,7 +66,7 @@ static bool complex_joined(plim_machine *m, const plim_meta *x, plim_meta *out)
                     "%s cannot be viewed as complex: its last dim must be 2, with stride 1",
                     plim_meta_str(x, buf, sizeof buf));
     else
-        out->dtype = complex_of(x->dtype);
+        out->dtype = plim_complex_of(x->dtype);
     return ok;
 }
 
@@ -146,7 +146,8 @@ void plim_run_polar(plim_call *c)
 {
     plim_machine *m = c->m;
     plim_t in[2] = {plim_arg_tensor(c, 0), plim_arg_tensor(c, 1)};
-    plim_meta out = plim_iter_meta(m, in[0], in[1], complex_of(plim_m_meta(m, in[0])->dtype));
+    plim_meta out =
+        plim_iter_meta(m, in[0], in[1], plim_complex_of(plim_m_meta(m, in[0])->dtype));
     plim_gnode *n = plim_m_node(m, &polar_fn, 2, in);
     plim_t y = plim_m_empty(m, &out);
     plim_m_output(m, n, 0, y);

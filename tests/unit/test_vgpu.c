@@ -354,6 +354,71 @@ static void test_workspace(void **state)
     }
 }
 
+/* What a Fourier transform takes beside its result: the copy of an input that does not lie as
+ * cuFFT reads it, the second buffer of more than one call, cuFFT's work area (as large as the
+ * complex numbers; not known: from nothing to twice, or eight times that).
+ * src: native/cuda/SpectralOps.cpp; docs/sources/workspaces.md 7 */
+static void test_fourier(void **state)
+{
+    enum { HALF = 1024 * 513 * 8, FULL = 1024 * 1024 * 8, CUBE = 8 * 512 * 64 * 8 };
+    static const char *const c2c = "_fft_c2c", *const r2c = "_fft_r2c",
+                             *const c2r = "_fft_c2r";
+    static const plim_vgpu_tensor square = {PLIM_C64, 2, {1024, 1024}, {1024, 1}},
+                                  real = {PLIM_F32, 2, {1024, 1024}, {1024, 1}},
+                                  half = {PLIM_C64, 2, {1024, 513}, {513, 1}},
+                                  prime = {PLIM_C64, 1, {1013}, {1}},
+                                  cube = {PLIM_C64, 3, {8, 512, 64}, {32768, 64, 1}},
+                                  rows = {PLIM_C64, 2, {4096, 64}, {0, 1}},
+                                  four = {PLIM_C64, 4, {8, 8, 64, 64}, {32768, 4096, 64, 1}};
+    static const struct {
+        const char *why, *kernel, *workspace;
+        const plim_vgpu_tensor *x;
+        int64_t dim[4];
+        uint32_t n_dims;
+        int64_t last; /* of r2c: onesided; of c2r: last_dim_size */
+        uint64_t peak;
+    } cases[] = {
+        {"two dims", c2c, "auto", &square, {0, 1}, 2, 0, FULL},
+        {"at least", c2c, "low", &square, {0, 1}, 2, 0, 0},
+        {"at most", c2c, "high", &square, {0, 1}, 2, 0, 2 * FULL},
+        {"a prime", c2c, "high", &prime, {0}, 1, 0, 127 * 512},
+        {"not counted", c2c, "off", &square, {0, 1}, 2, 0, 0},
+        {"the last", c2c, "off", &cube, {-1}, 1, 0, 0},
+        {"the first", c2c, "off", &cube, {0}, 1, 0, 0},
+        {"between", c2c, "off", &cube, {1}, 1, 0, CUBE},
+        {"expanded", c2c, "off", &rows, {1}, 1, 0, 4096 * 64 * 8},
+        {"four", c2c, "off", &four, {0, 1, 2, 3}, 4, 0, 8 * 8 * 64 * 64 * 8},
+        {"half of it", r2c, "auto", &real, {1}, 1, 1, HALF},
+        {"all of it", r2c, "auto", &real, {1}, 1, 0, FULL},
+        {"by turns", r2c, "auto", &real, {0, 1}, 2, 1, 2 * HALF},
+        {"back", c2r, "auto", &half, {1}, 1, 1024, 2 * HALF},
+        {"a copy", c2r, "off", &half, {1}, 1, 1024, HALF},
+        {"back by turns", c2r, "auto", &half, {0, 1}, 2, 1024, 2 * HALF},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        plim_vgpu *d = open_card("rtx4090", 0, "2.13", cases[i].workspace);
+        const plim_vgpu_arg args[] = {
+            {.name = "self", .kind = PLIM_VGPU_TENSOR, .n = 1, .tensors = cases[i].x},
+            {.name = "dim",
+             .kind = PLIM_VGPU_INTS,
+             .n = cases[i].n_dims,
+             .ints = cases[i].dim},
+            {.name = cases[i].kernel == r2c ? "onesided" : "last_dim_size",
+             .kind = PLIM_VGPU_INT,
+             .n = 1,
+             .ints = &cases[i].last}};
+        const plim_vgpu_kernel_call call = {.args = args, .n_args = 3};
+        uint32_t n;
+        bool oom = true;
+        CHECK(cases[i].why,
+              plim_vgpu_kernel(d, cases[i].kernel, &call, NULL, 0, &n, &oom, NULL) == PLIM_OK);
+        CHECK(cases[i].why, !oom && !stat_of(d, "allocated_bytes").current);
+        CHECK(cases[i].why, stat_of(d, "allocated_bytes").peak == cases[i].peak);
+        plim_vgpu_close(d);
+    }
+}
+
 static void test_full_workspace(void **state)
 {
     (void)state;
@@ -1068,19 +1133,33 @@ static void test_growth(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_three_lines), cmocka_unit_test(test_hold),
-        cmocka_unit_test(test_oom),         cmocka_unit_test(test_fraction),
-        cmocka_unit_test(test_pools),       cmocka_unit_test(test_history),
-        cmocka_unit_test(test_workspace),   cmocka_unit_test(test_full_workspace),
-        cmocka_unit_test(test_report),      cmocka_unit_test(test_cards),
-        cmocka_unit_test(test_print),       cmocka_unit_test(test_growth),
-        cmocka_unit_test(test_other_way),   cmocka_unit_test(test_other_vendors),
-        cmocka_unit_test(test_end),         cmocka_unit_test(test_attempts),
-        cmocka_unit_test(test_groups),      cmocka_unit_test(test_null),
-        cmocka_unit_test(test_threads),     cmocka_unit_test(test_tape),
-        cmocka_unit_test(test_blocks),      cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_machine),     cmocka_unit_test(test_machine_names),
-        cmocka_unit_test(test_place),       cmocka_unit_test(test_alone),
+        cmocka_unit_test(test_three_lines),
+        cmocka_unit_test(test_hold),
+        cmocka_unit_test(test_oom),
+        cmocka_unit_test(test_fraction),
+        cmocka_unit_test(test_pools),
+        cmocka_unit_test(test_history),
+        cmocka_unit_test(test_workspace),
+        cmocka_unit_test(test_fourier),
+        cmocka_unit_test(test_full_workspace),
+        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_cards),
+        cmocka_unit_test(test_print),
+        cmocka_unit_test(test_growth),
+        cmocka_unit_test(test_other_way),
+        cmocka_unit_test(test_other_vendors),
+        cmocka_unit_test(test_end),
+        cmocka_unit_test(test_attempts),
+        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_null),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_tape),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_machine_names),
+        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
