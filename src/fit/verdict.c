@@ -108,7 +108,8 @@ typedef struct size_run {
     plim_sim sim;             /* on the card if it fits surely, else without a limit */
     bool fits_high, fits_low; /* with the context at its upper, at its lower bound */
     uint64_t held;            /* reserved on the card, if it fits; else without a limit */
-    uint64_t needed;          /* the smallest room in which it does not fail */
+    uint64_t fails;           /* a room in which it fails */
+    uint64_t needed;          /* the smallest room in which it does not fail, once searched */
     plim_str oom_text;        /* of !fits_low */
     plim_status st;
     plim_err err;
@@ -122,27 +123,47 @@ static plim_status simulate_size(size_run *r, uint64_t room, unsigned what, plim
     return plim_fit_simulate(r->job, r->tape, room, what, a, sim, &r->err);
 }
 
-/* The smallest room in which the run does not fail, between `lo`, in which it does, and `hi`,
- * in which it does not. */
-static plim_status search_needed(size_run *r, uint64_t lo, uint64_t hi)
+static plim_status try_room(size_run *r, uint64_t room, plim_arena *scratch, bool *fits)
+{
+    plim_sim sim;
+    unsigned what = (r->what & (PLIM_SIM_LOW | PLIM_SIM_HIGH)) | PLIM_SIM_STOP_AT_OOM;
+    plim_arena_reset(scratch);
+    plim_status st = simulate_size(r, room, what, scratch, &sim);
+    *fits = !st && !sim.oom;
+    return st;
+}
+
+/* The smallest room in which the run does not fail, up to `hi`, in which it does not. */
+static plim_status search_needed(size_run *r, uint64_t hi)
 {
     plim_arena scratch = PLIM_ARENA_INIT;
     plim_status st = PLIM_OK;
-    unsigned what = (r->what & (PLIM_SIM_LOW | PLIM_SIM_HIGH)) | PLIM_SIM_STOP_AT_OOM;
-    uint64_t unit = choose_unit(hi), fails = lo / unit, fits = hi / unit + (hi % unit > 0);
+    uint64_t unit = choose_unit(hi), fails = r->fails / unit,
+             fits = hi / unit + (hi % unit > 0);
     while (!st && fails + 1 < fits) {
-        plim_sim sim;
         uint64_t at = fails + (fits - fails) / 2;
-        plim_arena_reset(&scratch);
-        st = simulate_size(r, at * unit, what, &scratch, &sim);
-        if (!st && sim.oom)
-            fails = at;
-        else
-            fits = at;
+        bool enough;
+        st = try_room(r, at * unit, &scratch, &enough);
+        *(enough ? &fits : &fails) = at;
     }
     r->needed = PLIM_MIN(hi, fits * unit);
     plim_arena_free(&scratch);
     return st;
+}
+
+/* The same where `known` is enough for another size: what is less than that, if it is enough;
+ * one simulation tells in most cases that it is not. */
+static plim_status search_below(size_run *r, uint64_t known)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_status st = PLIM_OK;
+    uint64_t less = known - PLIM_MIN(known, choose_unit(known));
+    bool enough = r->held <= less;
+    if (!enough && less > r->fails)
+        st = try_room(r, less, &scratch, &enough);
+    plim_arena_free(&scratch);
+    r->needed = known;
+    return enough ? search_needed(r, PLIM_MIN(less, r->held)) : st;
 }
 
 /* Runs the tape with the context at its upper bound; if that fails, without a limit, for the
@@ -151,13 +172,13 @@ static void run_size(void *run)
 {
     size_run *r = run;
     uint64_t tight = leave_margin(r->job, plim_fit_room(r->job->gpu, r->v->context.high)),
-             wide = plim_fit_room(r->job->gpu, r->v->context.low), fails;
+             wide = plim_fit_room(r->job->gpu, r->v->context.low);
     r->st = simulate_size(r, tight, r->what | PLIM_SIM_STOP_AT_OOM, r->a, &r->sim);
     if (r->st)
         return;
     r->fits_high = r->fits_low = !r->sim.oom;
     r->held = r->sim.peak_reserved;
-    fails = r->sim.peak_allocated - (r->sim.peak_allocated > 0);
+    r->fails = r->sim.peak_allocated - (r->sim.peak_allocated > 0);
     if (!r->fits_high) {
         plim_sim lean;
         r->st = simulate_size(r, 0, r->what, r->a, &r->sim);
@@ -170,12 +191,12 @@ static void run_size(void *run)
         r->fits_low = !lean.oom;
         r->held = r->fits_low ? lean.peak_reserved : r->sim.peak_reserved;
         r->oom_text = lean.oom_text;
-        fails = r->fits_low ? tight : wide;
+        r->fails = r->fits_low ? tight : wide;
         /* garbage collection, which depends on the limit, may have made it hold less */
-        r->held = PLIM_MAX(r->held, fails + 1);
+        r->held = PLIM_MAX(r->held, r->fails + 1);
     }
     if (r->search)
-        r->st = search_needed(r, fails, r->held);
+        r->st = search_needed(r, r->held);
 }
 
 /* ---- all sizes ------------------------------------------------------------------ */
@@ -255,15 +276,19 @@ plim_status plim_verdict_of(const plim_job *job, const plim_tape *t, unsigned wh
         &runs[n > 1 && !out->modelled ? LOW : USUAL]; /* whose words are shown */
     for (uint32_t i = n; i-- > 0;) {
         size_run *r = &runs[i];
-        *r = (size_run){.job = job, .tape = t, .v = out, .what = bounds[i], .search = needed};
+        *r = (size_run){.job = job, .tape = t, .v = out, .what = bounds[i]};
+        r->search = needed && (i != USUAL || n == 1 || out->modelled);
         r->what |= i == USUAL ? what : 0;
         r->a = i == USUAL ? a : &r->own;
         plim_task_start(&r->task, run_size, r, i != USUAL && t->n_events >= LONG_TAPE);
     }
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         plim_task_wait(&runs[i].task);
-        failed = failed ? failed : runs[i].st ? &runs[i] : NULL;
-    }
+    if (needed && !runs[USUAL].search && !runs[USUAL].st)
+        runs[USUAL].st =
+            search_below(&runs[USUAL], PLIM_MIN(runs[LOW].needed, runs[HIGH].needed));
+    for (uint32_t i = 0; i < n && !failed; i++)
+        failed = runs[i].st ? &runs[i] : NULL;
     plim_status st =
         failed ? plim_fail(err, failed->err.code, failed->err.at, "%s", failed->err.msg)
                : PLIM_OK;
