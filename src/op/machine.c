@@ -90,9 +90,8 @@ static bool meta_fits(plim_machine *m, const plim_meta *meta)
     bool fits = true;
     for (int32_t i = 0; i < meta->rank; i++) {
         uint64_t d = (uint64_t)meta->dim[i];
-        fits = fits && d <= most && (d < 2 || n <= most / d);
+        fits = fits && d <= most && plim_mul(n, PLIM_MAX(d, 1), &n) && n <= most;
         fits = fits && (uint64_t)meta->stride[i] <= most;
-        n *= d < 2 ? 1 : d;
     }
     if (!fits) {
         char buf[128];
@@ -102,11 +101,10 @@ static bool meta_fits(plim_machine *m, const plim_meta *meta)
     return fits;
 }
 
-plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage)
+/* Its meta fits. */
+static plim_t tensor_make(plim_machine *m, const plim_meta *meta, uint32_t storage)
 {
     plim_t t = m->free_tensor;
-    if (!meta_fits(m, meta))
-        return 0;
     if (t != PLIM_NONE) {
         m->free_tensor = m_tensor_at(m, t)->acc;
     } else {
@@ -130,6 +128,11 @@ plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage
     if (storage != PLIM_NONE)
         m_s(m, storage)->refs++;
     return m_handle(t, x->generation);
+}
+
+plim_t plim__tensor_new(plim_machine *m, const plim_meta *meta, uint32_t storage)
+{
+    return meta_fits(m, meta) ? tensor_make(m, meta, storage) : 0;
 }
 
 const plim_meta *plim__meta_kept(plim_machine *m, const plim_meta *meta)
@@ -288,7 +291,7 @@ plim_t plim__tensor_fresh(plim_machine *m, const plim_meta *meta, plim_storage r
         if (s == PLIM_NONE)
             return 0;
     }
-    return plim__tensor_new(m, meta, s);
+    return tensor_make(m, meta, s);
 }
 
 plim_t plim_m_empty(plim_machine *m, const plim_meta *meta)

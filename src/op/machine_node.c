@@ -14,6 +14,7 @@ static uint32_t gnode_new(plim_machine *m, uint32_t n_in)
                              sizeof(m_gnode) * GNODE_PAGE))
             return plim_m_oom(m), PLIM_NONE;
         id = m->n_gnodes++;
+        m_gnode_at(m, id)->index = id;
     }
     m_gnode *n = m_gnode_at(m, id);
     if (n->edge_cap < n_in) {
@@ -140,14 +141,10 @@ plim_gnode *plim_m_node(plim_machine *m, const plim_grad_fn *fn, uint32_t n,
     return &g->pub;
 }
 
-/* The id of a node: its index in the pages. */
-static uint32_t gnode_id(const plim_machine *m, const plim_gnode *n)
+static uint32_t gnode_id(const plim_gnode *n)
 {
     const m_gnode *g = (const m_gnode *)n; /* pub is the first member */
-    for (uint32_t p = m->npages; p-- > 0;)
-        if (g >= m->npage[p] && g < m->npage[p] + GNODE_PAGE)
-            return m_handle(p * GNODE_PAGE + (uint32_t)(g - m->npage[p]), g->generation);
-    return PLIM_NONE;
+    return m_handle(g->index, g->generation);
 }
 
 static void becomes_activation(plim_machine *m, plim_t t)
@@ -196,7 +193,7 @@ void plim_m_note(plim_machine *m, plim_gnode *n, const plim_meta *meta)
 static void set_grad_fn(plim_machine *m, plim_gnode *n, uint32_t slot, plim_t t)
 {
     m_tensor *x = m_t(m, t);
-    uint32_t old = x->gnode, id = gnode_id(m, n);
+    uint32_t old = x->gnode, id = gnode_id(n);
     x->gnode = id;
     x->gslot = slot;
     x->requires_grad = true;
@@ -252,7 +249,7 @@ static const plim_grad_fn as_strided_fn = {"AsStridedBackward0", as_strided_back
 static void rebase_view(plim_machine *m, plim_gnode *n, plim_t t)
 {
     plim_t base = m_t(m, t)->base;
-    uint32_t op = gnode_id(m, n), n_in = n->n_in, id = gnode_new(m, n_in);
+    uint32_t op = gnode_id(n), n_in = n->n_in, id = gnode_new(m, n_in);
     if (id == PLIM_NONE)
         return;
     m_gnode *slices = m_n(m, id);

@@ -35,6 +35,7 @@ typedef struct m_storage {
  * saved tensors go with it. */
 typedef struct m_gnode {
     plim_gnode pub;
+    uint32_t index; /* in the pages */
     uint32_t refs, next_free;
     uint32_t edge_cap;    /* capacity of the arrays behind pub, for reuse */
     uint32_t view_op;     /* CopySlices: the node of the op that wrote into the view */
