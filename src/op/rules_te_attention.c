@@ -3,16 +3,17 @@
  *
  * Of a sequence in 2 n parts, a rank has the part at its place from the front and the one at its place from the
  * back.  Keys and values travel around a ring of the ranks.  Of a rank before it, all queries attend to the
- * first half of the keys; of one after it, the second half of the queries to all of them.
+ * first half of the keys; of one after it, the second half of the queries to all of them.  Ranks may exchange
+ * heads for tokens first: `ways` of them, each of which then has the tokens of all for a part of the heads.
  * src: Transformer Engine 2.8 pytorch/attention/dot_product_attention backends.py, context_parallel.py
- * AttnFuncWithCPAndKVP2P; flash-attention 2.8 csrc/flash_attn/flash_api.cpp mha_fwd, mha_bwd */
+ * AttnFuncWithCPAndKVP2P, AttnFuncWithCPAndQKVOA2A; flash-attention 2.8 csrc/flash_attn/flash_api.cpp mha_fwd, mha_bwd */
 #include "op/rules.h"
 
 typedef enum te_kernel { FLASH, CUDNN } te_kernel;
 enum { MOST_PARTS = 256 };
 
 enum { A_Q, A_K, A_V, A_OUT, A_LSE, A_SEED, A_KV }; /* saved slots */
-enum { KERNEL, DETERMINISTIC, PARTS, PART };        /* in gnode.i */
+enum { KERNEL, DETERMINISTIC, PARTS, PART, WAYS };  /* in gnode.i */
 
 /* How a kernel wants its tensors: [batch, tokens, heads, size], or of cuDNN's tokens first. */
 static int32_t tokens_at(te_kernel kernel) { return kernel == FLASH ? 1 : 0; }
@@ -81,28 +82,94 @@ static void gradient_scratch(plim_machine *m, const plim_gnode *n, const plim_me
         plim_m_drop(m, plim_m_scratch_of(m, PLIM_F32, q->rank, q->dim));
 }
 
+/* ---- heads for tokens -------------------------------------------------------------------------- */
+
+/* x with `more` times the tokens and one of so many parts of the heads, or the other way round for `fewer`. */
+static plim_meta exchanged(const plim_meta *x, te_kernel kernel, int64_t more, int64_t fewer)
+{
+    plim_meta out = *x;
+    int32_t d = tokens_at(kernel);
+    plim_set_dim(&out, d, plim_dim_mul(x->dim[d], more) / fewer);
+    plim_set_dim(&out, 2, plim_dim_mul(x->dim[2], fewer) / more);
+    plim_meta_contiguous(&out);
+    return out;
+}
+
+/* Makes out[], which is owned, of in[], of which there are up to three: what is sent is put in order while the one
+ * before it is on its way, and what arrives while the next is.
+ * src: context_parallel.py flash_attn_a2a_communicate */
+static void exchange(plim_machine *m, te_kernel kernel, const plim_t *in, uint32_t n,
+                     int64_t more, int64_t fewer, plim_t *out)
+{
+    plim_t sent[3] = {0}, got[3] = {0};
+    for (uint32_t i = 0; i < n + 2; i++) {
+        bool gathers = more > 1; /* it orders what arrived first, else what is sent */
+        if (i > 0 && i <= n)
+            got[i - 1] = plim_m_empty_like(m, sent[i - 1]);
+        if (!gathers && i < n)
+            sent[i] = plim_m_empty_like(m, in[i]);
+        if (i > 1) {
+            plim_meta y = exchanged(plim_m_meta(m, in[i - 2]), kernel, more, fewer);
+            out[i - 2] = plim_m_empty(m, &y);
+            plim_m_drop(m, got[i - 2]);
+        }
+        if (gathers && i < n)
+            sent[i] = plim_m_empty_like(m, in[i]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        plim_m_drop(m, sent[i]);
+}
+
+/* To the tokens of all ranks, for a part of the heads. */
+static void gather_tokens(plim_machine *m, te_kernel kernel, const plim_t *in, uint32_t n,
+                          int64_t ways, plim_t *out)
+{
+    if (ways > 1)
+        exchange(m, kernel, in, n, ways, 1, out);
+    else
+        for (uint32_t i = 0; i < n; i++)
+            out[i] = plim_m_ref(m, in[i]);
+}
+
+/* Back; x[] is replaced. */
+static void scatter_tokens(plim_machine *m, te_kernel kernel, plim_t *x, uint32_t n,
+                           int64_t ways)
+{
+    plim_t out[3];
+    if (ways < 2)
+        return;
+    exchange(m, kernel, x, n, 1, ways, out);
+    for (uint32_t i = 0; i < n; i++) {
+        plim_m_drop(m, x[i]);
+        x[i] = out[i];
+    }
+}
+
 /* ---- all tokens ------------------------------------------------------------------------------ */
 
 static void attention_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    plim_t gc = n->i[KERNEL] == FLASH ? plim_m_ref(m, g[0]) : plim_contiguous_tmp(m, g[0]);
+    te_kernel kernel = (te_kernel)n->i[KERNEL];
+    plim_t gc = kernel == FLASH ? plim_m_ref(m, g[0]) : plim_contiguous_tmp(m, g[0]), all;
+    gather_tokens(m, kernel, &gc, 1, n->i[WAYS], &all);
     for (uint32_t i = 0; i < 3; i++) {
         plim_meta like = *plim_m_meta(m, plim_m_saved(m, n, i));
         plim_meta_contiguous(&like);
         dx[i] = plim_m_empty(m, &like);
     }
     gradient_scratch(m, n, plim_m_meta(m, dx[0]), plim_m_meta(m, dx[1]));
+    scatter_tokens(m, kernel, dx, 3, n->i[WAYS]);
+    plim_m_drop(m, all);
     plim_m_drop(m, gc);
 }
 static const plim_grad_fn attention_fn = {"FusedAttnFuncBackward", attention_backward};
 
-/* Takes nothing; makes what the node of `fn` makes. */
-static plim_t finish_node(plim_machine *m, plim_gnode *n, te_made made)
+/* The result, which is owned; the rest is saved. */
+static plim_t save_result(plim_machine *m, plim_gnode *n, te_made made)
 {
     plim_m_save(m, n, A_OUT, made.out);
     plim_m_save(m, n, A_LSE, made.lse);
     plim_m_drop(m, made.lse);
-    plim_m_output(m, n, 0, made.out);
     return made.out;
 }
 
@@ -113,7 +180,7 @@ static plim_t attend_to_all(plim_machine *m, plim_gnode *n, te_kernel kernel, co
         plim_m_save(m, n, A_Q + i, in[i]);
     plim_m_save(m, n, A_SEED, made.seed);
     plim_m_drop(m, made.seed);
-    return finish_node(m, n, made);
+    return save_result(m, n, made);
 }
 
 /* ---- a part of them ----------------------------------------------------------------------------- */
@@ -168,7 +235,7 @@ static plim_t attend_ring(plim_machine *m, plim_gnode *n, te_kernel kernel, cons
         plim_m_drop(m, step[i].out);
         plim_m_drop(m, keys[i]);
     }
-    return finish_node(m, n, all);
+    return save_result(m, n, all);
 }
 
 /* Keys and values, and below them the gradients of both. */
@@ -192,26 +259,28 @@ static void ring_gradients(plim_machine *m, const plim_gnode *n, const plim_meta
 
 static void ring_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t *dx)
 {
-    int64_t parts = n->i[PARTS], part = n->i[PART];
+    int64_t parts = n->i[PARTS], part = n->i[PART], ways = n->i[WAYS];
     te_kernel kernel = (te_kernel)n->i[KERNEL];
-    plim_t gc = kernel == FLASH ? plim_m_ref(m, g[0]) : plim_contiguous_tmp(m, g[0]), half = 0;
+    plim_t gc = kernel == FLASH ? plim_m_ref(m, g[0]) : plim_contiguous_tmp(m, g[0]), half = 0,
+           all;
     plim_t q = plim_m_saved(m, n, A_Q), kv = plim_m_saved(m, n, A_KV);
     const plim_meta *lse = plim_m_meta(m, plim_m_saved(m, n, A_LSE));
-    const plim_meta qm = n->in_meta[0], km = n->in_meta[1];
+    const plim_meta qm = exchanged(&n->in_meta[0], kernel, ways, 1),
+                    km = exchanged(&n->in_meta[1], kernel, ways, 1);
     if (part + 1 < parts)
         half = plim_m_empty_contig(m, lse->dtype, 3,
                                    (int64_t[]){lse->dim[0], lse->dim[1], lse->dim[2] / 2});
     dx[0] = plim_m_empty_like(m, q);
     plim_t ring[] = {ring_buffer(m, kv), ring_buffer(m, kv)};
+    gather_tokens(m, kernel, &gc, 1, ways, &all);
     for (int64_t i = 0; i < parts && !plim_m_bad(m); i++)
         ring_gradients(m, n, &qm, &km, section_at(parts - 1 - i, part));
-    for (uint32_t i = 1; i < 3; i++) {
-        plim_meta out = km;
-        plim_meta_contiguous(&out);
-        dx[i] = plim_m_alias(m, ring[parts % 2], &out);
-    }
+    for (uint32_t i = 1; i < 3; i++)
+        dx[i] = plim_m_alias(m, ring[parts % 2], &km);
+    scatter_tokens(m, kernel, dx, 3, ways);
     plim_m_drop(m, ring[0]);
     plim_m_drop(m, ring[1]);
+    plim_m_drop(m, all);
     plim_m_drop(m, half);
     plim_m_drop(m, gc);
 }
@@ -222,18 +291,26 @@ static const plim_grad_fn ring_fn = {"AttnFuncWithCPAndKVP2PBackward", ring_back
 static plim_t run_attention(plim_call *c, te_kernel kernel, const plim_t *in)
 {
     plim_machine *m = c->m;
-    int64_t parts = plim_arg_int(c, 6, 1), part = plim_arg_int(c, 7, 0);
+    int64_t parts = plim_arg_int(c, 6, 1), part = plim_arg_int(c, 7, 0),
+            ways = plim_arg_int(c, 8, 1);
     plim_gnode *n = plim_m_node(m, parts > 1 ? &ring_fn : &attention_fn, 3, in);
+    plim_t all[3];
     if (n) {
         n->i[KERNEL] = kernel;
         n->i[DETERMINISTIC] = plim_arg_int(c, 4, 0);
         n->i[PARTS] = parts;
         n->i[PART] = part;
+        n->i[WAYS] = ways;
     }
     bool mode = plim_m_grad_mode(m);
     plim_m_set_grad_mode(m, false);
-    plim_t y = parts > 1 ? attend_ring(m, n, kernel, in, parts, part)
-                         : attend_to_all(m, n, kernel, in);
+    gather_tokens(m, kernel, in, 3, ways, all);
+    plim_t y = parts > 1 ? attend_ring(m, n, kernel, all, parts, part)
+                         : attend_to_all(m, n, kernel, all);
+    scatter_tokens(m, kernel, &y, 1, ways);
+    plim_m_output(m, n, 0, y);
+    for (uint32_t i = 0; i < 3; i++)
+        plim_m_drop(m, all[i]);
     plim_m_set_grad_mode(m, mode);
     return y;
 }
@@ -278,7 +355,7 @@ static bool are_packed(plim_machine *m, const plim_t *in)
 static plim_t cudnn_attention(plim_call *c, const plim_t *in)
 {
     plim_machine *m = c->m;
-    bool packed = are_packed(m, in) && plim_arg_int(c, 6, 1) < 2;
+    bool packed = are_packed(m, in) && plim_arg_int(c, 6, 1) < 2 && plim_arg_int(c, 8, 1) < 2;
     plim_t read[3];
     for (uint32_t i = 0; i < 3; i++)
         read[i] = packed ? plim_m_ref(m, in[i]) : plim_at_contiguous(m, in[i]);
@@ -309,9 +386,14 @@ static te_kernel choose_kernel(const plim_call *c)
 static bool check_attention(plim_call *c, const plim_t *in)
 {
     plim_machine *m = c->m;
-    int64_t parts = plim_arg_int(c, 6, 1), part = plim_arg_int(c, 7, 0);
+    int64_t parts = plim_arg_int(c, 6, 1), part = plim_arg_int(c, 7, 0),
+            ways = plim_arg_int(c, 8, 1);
     for (uint32_t i = 0; i < 3; i++) {
         const plim_meta *x = plim_m_meta(m, in[i]);
+        if (ways < 1 || ways > MOST_PARTS || (x->rank == 4 && x->dim[2] % ways)) {
+            plim_m_fail(m, PLIM_ERANGE, "heads are not exchanged in %" PRId64 " parts", ways);
+            return false;
+        }
         if (x->rank != 4 || (parts > 1 && x->dim[0] % 2) ||
             (parts > 1 && x->dim[3] != plim_m_meta(m, in[0])->dim[3])) {
             plim_m_fail(m, PLIM_ESHAPE, "attention needs tensors of rank 4%s",

@@ -110,8 +110,6 @@ static const struct {
      PLIM_EFORMAT, "no multiple"},
     {"more tokens than positions", SMALL "--max-position-embeddings 16", PLIM_EUSAGE,
      "longer than"},
-    {"all-to-all among parts of the tokens", SMALL "--cp-comm-type a2a", PLIM_EUNSUPPORTED,
-     "--cp-comm-type is not simulated"},
     {"an odd number of features with positions", LATENT "--qk-pos-emb-head-dim 7",
      PLIM_EFORMAT, "--qk-pos-emb-head-dim 7 is odd"},
     {"a vector of 0 features", LATENT "--kv-lora-rank 0", PLIM_ERANGE,
@@ -524,6 +522,19 @@ static void test_contexts(void **state)
         {SMALL "--bf16 --transformer-impl local", 2, 0, PLIM_EUNSUPPORTED, "FlashAttention"},
         {SMALL "--bf16 --attention-backend unfused", 2, 0, PLIM_EUNSUPPORTED,
          "FlashAttention"},
+        {SMALL "--bf16 --cp-comm-type a2a", 2, 16, PLIM_OK, ""},
+        {SMALL "--bf16 --cp-comm-type a2a", 8, 0, PLIM_EUSAGE, "8 cards cannot exchange 4"},
+        {SMALL "--bf16 --cp-comm-type all_gather", 2, 0, PLIM_EUNSUPPORTED,
+         "p2p, a2a or a2a+p2p"},
+        {SMALL "--bf16 --cp-comm-type p2p p2p", 2, 16, PLIM_OK, ""},
+        {SMALL "--bf16 --cp-comm-type p2p a2a", 2, 0, PLIM_EUNSUPPORTED, "in all layers"},
+        {SMALL "--bf16 --cp-comm-type a2a+p2p", 4, 0, PLIM_EUSAGE, "whose product is 4"},
+        {SMALL "--bf16 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2 2", 8,
+         0, PLIM_EUSAGE, "needs two"},
+        {SMALL "--bf16 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", 4, 8,
+         PLIM_OK, ""},
+        {SMALL "--bf16 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 3 x", 6, 0,
+         PLIM_EUSAGE, "multiple"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         plim_arena a = PLIM_ARENA_INIT;
@@ -541,15 +552,63 @@ static void test_contexts(void **state)
     }
 }
 
+/* Of the ranks of a sequence, those that follow one another exchange heads; the groups of them are a ring. */
+static void test_exchange(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t place, parts, part, ways;
+    } rows[] = {
+        {SMALL "--bf16", 3, 4, 3, 1},
+        {SMALL "--bf16 --cp-comm-type a2a", 3, 1, 0, 4},
+        {SMALL "--bf16 --cp-comm-type a2a+p2p "
+               "--hierarchical-context-parallel-sizes 2 2",
+         1, 2, 0, 2},
+        {SMALL "--bf16 --hierarchical-context-parallel-sizes [2, 2] "
+               "--cp-comm-type=a2a+p2p",
+         2, 2, 1, 2},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_graph g;
+        plim_err err = PLIM_ERR_INIT;
+        const plim_binding bind = {.part = {.contexts = 4, .context = rows[i].place}};
+        if (build(&a, &g, rows[i].text, &bind, &err))
+            fail_msg("%s: %s", rows[i].text, err.msg);
+        uint32_t found = 0;
+        for (uint32_t k = 0; k < g.n_nodes; k++) {
+            const plim_node *n = &g.nodes[k];
+            if (!plim_str_is(n->target, "plimsoll.megatron_attention.default"))
+                continue;
+            enum { PARTS = 6, PART, WAYS, ARGS };
+            assert_int_equal(n->n_args, ARGS);
+            assert_int_equal(n->args[PARTS].i, rows[i].parts);
+            assert_int_equal(n->args[PART].i, rows[i].part);
+            assert_int_equal(n->args[WAYS].i, rows[i].ways);
+            found++;
+        }
+        assert_int_equal(found, 2); /* layers */
+        plim_arena_free(&a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts),    cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_formula),  cmocka_unit_test(test_contexts),
-        cmocka_unit_test(test_experts),  cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_latent),   cmocka_unit_test(test_fused_positions),
-        cmocka_unit_test(test_shared),   cmocka_unit_test(test_recomputed),
-        cmocka_unit_test(test_deepseek), cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_t5),       cmocka_unit_test(test_vocabularies)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_formula),
+                                       cmocka_unit_test(test_contexts),
+                                       cmocka_unit_test(test_exchange),
+                                       cmocka_unit_test(test_experts),
+                                       cmocka_unit_test(test_bert),
+                                       cmocka_unit_test(test_latent),
+                                       cmocka_unit_test(test_fused_positions),
+                                       cmocka_unit_test(test_shared),
+                                       cmocka_unit_test(test_recomputed),
+                                       cmocka_unit_test(test_deepseek),
+                                       cmocka_unit_test(test_patterns),
+                                       cmocka_unit_test(test_t5),
+                                       cmocka_unit_test(test_vocabularies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

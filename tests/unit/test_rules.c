@@ -384,6 +384,8 @@ static const sound sounds[] = {
     {"scaled_dot_product_attention", {"T4x16x63", "T4x16x63", "T4x16x63", "T4x16x16", "F0.5"}},
     {"cp_attention", {"T2x4x16x64", "T2x4x16x64", "T2x4x16x64", "I2", "I0"}},
     {"megatron_attention", {"T16x2x4x64", "T16x2x4x64", "T16x2x4x64"}},
+    {"megatron_attention",
+     {"T16x2x4x64", "T16x2x4x64", "T16x2x4x64", "F0", "I0", "I0", "I2", "I1", "I2"}},
     {"lstm.input",
      {"T7x2x8", "L1x2x4;1x2x4", "L16x8;16x4;16;16", "I1", "I1", "F0", "I1", "I0", "I0"}},
     {"gru.input",

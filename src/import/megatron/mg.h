@@ -45,6 +45,7 @@ typedef struct plim_mg_rank {
     plim_mg_args c;                    /* complete */
     int64_t batch, seq;                /* seq: of this rank's part of the tokens */
     int64_t contexts;                  /* parts of the tokens */
+    int64_t ways;                      /* ranks of them that exchange heads for tokens */
     int64_t heads, groups, ffn, vocab; /* of this rank */
     int64_t expert_cards,
         expert_parts;   /* that share out the experts, and the features of each */

@@ -39,8 +39,6 @@ static const struct refusal {
     {"fp4-format", NULL},
     {"use-torch-fsdp2", "false"},
     {"use-megatron-fsdp", "false"},
-    {"cp-comm-type", "p2p"},
-    {"hierarchical-context-parallel-sizes", NULL},
     {"fp32-residual-connection", "false"},
     {"hybrid-layer-pattern", NULL},
     {"hybrid-override-pattern", NULL},
@@ -111,7 +109,7 @@ static bool starts_argument(plim_str w) { return w.n > 2 && w.p[0] == '-' && w.p
 
 typedef struct argument {
     plim_str name, value; /* value "": a switch */
-    plim_str rest;        /* of the file, behind the name */
+    plim_str rest;        /* of the file, from the value on */
     size_t at;
 } argument;
 
@@ -127,6 +125,8 @@ static argument read_argument(plim_bytes b, plim_str w, size_t *at)
         a.name.n = n;
         if (!a.value.n) /* a quote follows */
             a.value = next_word(b, at);
+        if (a.value.n) /* which is in the text */
+            a.rest = (plim_str){a.value.p, a.rest.n + (size_t)(a.rest.p - a.value.p)};
         return a;
     }
     if (a.name.p[a.name.n - 1] == ':')

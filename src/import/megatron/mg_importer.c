@@ -330,6 +330,51 @@ static plim_status divide_tokens(plim_mg_rank *r, plim_err *err)
     return PLIM_OK;
 }
 
+/* The sizes of the groups that exchange heads for tokens, and of the rings of such groups. */
+static plim_status read_levels(plim_mg_rank *r, plim_err *err)
+{
+    plim_str list = r->c.cp_levels, item;
+    int64_t size[2] = {0}, product = 1;
+    int32_t n = 0, one;
+    while (plim_mg_next_item(&list, &item) && n < 3)
+        if (n++ < 2 && !plim_parse_shape(item, &size[n - 1], 1, &one, NULL))
+            product = plim_dim_mul(product, size[n - 1]);
+    r->ways = size[0];
+    return n == 2 && product == r->contexts
+               ? PLIM_OK
+               : plim_fail(err, PLIM_EUSAGE, 0,
+                           "cp: --cp-comm-type a2a+p2p needs two "
+                           "--hierarchical-context-parallel-sizes whose product is %" PRId64,
+                           r->contexts);
+}
+
+/* How ranks that share out tokens attend to those of the others. */
+static plim_status choose_exchange(plim_mg_rank *r, plim_err *err)
+{
+    plim_str list = r->c.cp_comm, kind, item;
+    plim_status st = PLIM_OK;
+    plim_mg_next_item(&list, &kind);
+    bool alike = true;
+    while (plim_mg_next_item(&list, &item)) /* of each layer */
+        alike = alike && plim_str_eq(item, kind);
+    r->ways = 1;
+    if (r->contexts < 2)
+        return PLIM_OK;
+    if (alike && plim_str_is(kind, "a2a"))
+        r->ways = r->contexts;
+    else if (alike && plim_str_is(kind, "a2a+p2p"))
+        st = read_levels(r, err);
+    else if (!alike || !plim_str_is(kind, "p2p"))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "--cp-comm-type is simulated as p2p, a2a or a2a+p2p in all layers");
+    if (!st && (r->heads % r->ways || r->groups % r->ways))
+        st = plim_fail(err, PLIM_EUSAGE, 0,
+                       "cp: %" PRId64 " cards cannot exchange %" PRId64 " heads, and %" PRId64
+                       " of keys, for tokens: they are no multiples",
+                       r->ways, r->heads, r->groups);
+    return st;
+}
+
 static plim_status check_ranks(const plim_mg_rank *r, plim_err *err)
 {
     const plim_mg_model *m = r->c.model;
@@ -370,7 +415,9 @@ static plim_status read_rank(plim_bytes bytes, const plim_binding *bind, plim_mg
         st = open_sizes(r, bind, err);
     if (!st)
         st = divide_tokens(r, err);
-    return st ? st : divide_sizes(r, err);
+    if (!st)
+        st = divide_sizes(r, err);
+    return st ? st : choose_exchange(r, err);
 }
 
 /* ---- settings ------------------------------------------------------------------------------------ */

@@ -168,8 +168,8 @@ static uint32_t add_fused(plim_mg *b, uint32_t q, uint32_t k, uint32_t v)
     return NN_OP(n, "plimsoll.megatron_attention.default", ARG_T("query", q), ARG_T("key", k),
                  ARG_T("value", v), ARG_F("p", n->infer ? 0 : b->c.attention_dropout),
                  ARG_I("deterministic", b->c.deterministic || b->c.no_atomics),
-                 ARG_I("kernel", b->kernel), ARG_I("parts", b->r->contexts),
-                 ARG_I("part", b->r->part.context));
+                 ARG_I("kernel", b->kernel), ARG_I("parts", b->r->contexts / b->r->ways),
+                 ARG_I("part", b->r->part.context / b->r->ways), ARG_I("ways", b->r->ways));
 }
 
 static uint32_t add_unfused(plim_mg *b, uint32_t q, uint32_t k, uint32_t v,
