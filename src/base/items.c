@@ -1,6 +1,8 @@
 /* items.c -- see items.h. */
 #include "base/items.h"
 
+#include <stdio.h>
+
 #include "base/fmt.h"
 
 static plim_str item_trim(plim_str s)
@@ -42,6 +44,16 @@ plim_str plim_item_find(plim_str items, plim_str name)
         if (plim_str_eq(key, name))
             return value.p ? value : PLIM_STR("");
     return (plim_str){NULL, 0};
+}
+
+void plim_item_names(const char *items, char *out, size_t room)
+{
+    plim_str rest = plim_str_of(items), key, value;
+    size_t used = 0;
+    *out = 0;
+    while (used < room && plim_item_next(&rest, &key, &value))
+        used += (size_t)snprintf(out + used, room - used, "%s" PLIM_STR_FMT, used ? ", " : "",
+                                 PLIM_STR_ARG(key));
 }
 
 bool plim_item_has(const char *words, plim_str word)

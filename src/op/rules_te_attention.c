@@ -85,7 +85,8 @@ static void gradient_scratch(plim_machine *m, const plim_gnode *n, const plim_me
 /* ---- heads for tokens -------------------------------------------------------------------------- */
 
 /* x with `more` times the tokens and one of so many parts of the heads, or the other way round for `fewer`. */
-static plim_meta exchanged(const plim_meta *x, te_kernel kernel, int64_t more, int64_t fewer)
+static plim_meta exchanged_meta(const plim_meta *x, te_kernel kernel, int64_t more,
+                                int64_t fewer)
 {
     plim_meta out = *x;
     int32_t d = tokens_at(kernel);
@@ -98,8 +99,8 @@ static plim_meta exchanged(const plim_meta *x, te_kernel kernel, int64_t more, i
 /* Makes out[], which is owned, of in[], of which there are up to three: what is sent is put in order while the one
  * before it is on its way, and what arrives while the next is.
  * src: context_parallel.py flash_attn_a2a_communicate */
-static void exchange(plim_machine *m, te_kernel kernel, const plim_t *in, uint32_t n,
-                     int64_t more, int64_t fewer, plim_t *out)
+static void exchange_parts(plim_machine *m, te_kernel kernel, const plim_t *in, uint32_t n,
+                           int64_t more, int64_t fewer, plim_t *out)
 {
     plim_t sent[3] = {0}, got[3] = {0};
     for (uint32_t i = 0; i < n + 2; i++) {
@@ -109,7 +110,7 @@ static void exchange(plim_machine *m, te_kernel kernel, const plim_t *in, uint32
         if (!gathers && i < n)
             sent[i] = plim_m_empty_like(m, in[i]);
         if (i > 1) {
-            plim_meta y = exchanged(plim_m_meta(m, in[i - 2]), kernel, more, fewer);
+            plim_meta y = exchanged_meta(plim_m_meta(m, in[i - 2]), kernel, more, fewer);
             out[i - 2] = plim_m_empty(m, &y);
             plim_m_drop(m, got[i - 2]);
         }
@@ -125,7 +126,7 @@ static void gather_tokens(plim_machine *m, te_kernel kernel, const plim_t *in, u
                           int64_t ways, plim_t *out)
 {
     if (ways > 1)
-        exchange(m, kernel, in, n, ways, 1, out);
+        exchange_parts(m, kernel, in, n, ways, 1, out);
     else
         for (uint32_t i = 0; i < n; i++)
             out[i] = plim_m_ref(m, in[i]);
@@ -138,7 +139,7 @@ static void scatter_tokens(plim_machine *m, te_kernel kernel, plim_t *x, uint32_
     plim_t out[3];
     if (ways < 2)
         return;
-    exchange(m, kernel, x, n, 1, ways, out);
+    exchange_parts(m, kernel, x, n, 1, ways, out);
     for (uint32_t i = 0; i < n; i++) {
         plim_m_drop(m, x[i]);
         x[i] = out[i];
@@ -265,8 +266,8 @@ static void ring_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_
            all;
     plim_t q = plim_m_saved(m, n, A_Q), kv = plim_m_saved(m, n, A_KV);
     const plim_meta *lse = plim_m_meta(m, plim_m_saved(m, n, A_LSE));
-    const plim_meta qm = exchanged(&n->in_meta[0], kernel, ways, 1),
-                    km = exchanged(&n->in_meta[1], kernel, ways, 1);
+    const plim_meta qm = exchanged_meta(&n->in_meta[0], kernel, ways, 1),
+                    km = exchanged_meta(&n->in_meta[1], kernel, ways, 1);
     if (part + 1 < parts)
         half = plim_m_empty_contig(m, lse->dtype, 3,
                                    (int64_t[]){lse->dim[0], lse->dim[1], lse->dim[2] / 2});

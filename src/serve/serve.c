@@ -70,10 +70,13 @@ static plim_status check_options(const plim_serving *s, plim_err *err)
 {
     plim_str rest = s->options, key, value;
     while (plim_item_next(&rest, &key, &value))
-        if (!plim_item_find(plim_str_of(s->engine->options), key).p)
+        if (!plim_item_find(plim_str_of(s->engine->options), key).p) {
+            char known[sizeof err->msg];
+            plim_item_names(s->engine->options, known, sizeof known);
             return plim_fail(err, PLIM_EUSAGE, 0,
                              "engine '%s' has no option '" PLIM_STR_FMT "': it has %s",
-                             s->engine->name, PLIM_STR_CUT(key), s->engine->options);
+                             s->engine->name, PLIM_STR_CUT(key), known);
+        }
     return PLIM_OK;
 }
 
