@@ -2,21 +2,26 @@
  * src: native/cuda/SpectralOps.cpp, native/cuda/CuFFTPlanCache.h; docs/sources/workspaces.md 7 */
 #include "op/rules.h"
 
-enum { AT_ONCE = 3 }; /* dimensions in one call of cuFFT */
+/* Dimensions in one call of cuFFT; numbers that a block of threads transforms in its shared memory. */
+enum { AT_ONCE = 3, IN_SHARED = 4096 };
 
 typedef struct fft_dims {
     int32_t at[PLIM_MAX_RANK];
     uint32_t n;
 } fft_dims;
 
+/* Each once. */
 static fft_dims read_dims(plim_call *c, int32_t rank)
 {
     int64_t given[PLIM_MAX_RANK];
-    fft_dims d = {.n = plim_arg_ints(c, 1, given, PLIM_MAX_RANK, 1)};
-    if (!rank)
-        d.n = 0;
-    for (uint32_t i = 0; i < d.n; i++)
-        d.at[i] = plim_wrap_dim(c->m, given[i], rank);
+    uint32_t n = plim_arg_ints(c, 1, given, PLIM_MAX_RANK, 1), seen = 0;
+    fft_dims d = {.n = 0};
+    for (uint32_t i = 0; rank && i < n; i++) {
+        int32_t at = plim_wrap_dim(c->m, given[i], rank);
+        if (!(seen >> at & 1))
+            d.at[d.n++] = at;
+        seen |= 1u << at;
+    }
     return d;
 }
 
@@ -86,18 +91,22 @@ static bool has_large_factor(int64_t n)
     return n > 1;
 }
 
-/* The work area of a plan: as large as the complex numbers, as a rule. */
+/* The work area of a plan: as large as the complex numbers as a rule, none where shared memory is enough. */
 static plim_t take_work_area(plim_machine *m, const plim_meta *in, const plim_meta *out,
                              const fft_dims *d)
 {
-    uint64_t bytes;
-    uint64_t most = 2;
+    uint64_t bytes, most = 2;
+    int64_t longest = 0;
     if (!plim_meta_bytes(plim_dtype_rows[out->dtype].is_complex ? out : in, &bytes))
         return 0;
-    for (uint32_t i = 0; i < d->n; i++)
-        if (has_large_factor(PLIM_MAX(in->dim[d->at[i]], out->dim[d->at[i]])))
+    for (uint32_t i = 0; i < d->n; i++) {
+        int64_t size = PLIM_MAX(in->dim[d->at[i]], out->dim[d->at[i]]);
+        longest = PLIM_MAX(longest, size);
+        if (has_large_factor(size))
             most = 8;
-    return plim_m_scratch_range(m, 0, bytes, plim_sat_mul(most, bytes));
+    }
+    uint64_t usual = d->n == 1 && longest <= IN_SHARED ? 0 : bytes;
+    return plim_m_scratch_range(m, 0, usual, plim_sat_mul(most, bytes));
 }
 
 /* One call of cuFFT.  Sets the strides of out. */
@@ -113,7 +122,7 @@ static void run_plan(plim_machine *m, const plim_meta *in, plim_meta *out, const
     plim_m_drop(m, copy);
     for (int32_t i = out->rank; i-- > 0;) {
         out->stride[order[i]] = stride;
-        stride *= PLIM_MAX(out->dim[order[i]], 1);
+        stride = plim_dim_mul(stride, PLIM_MAX(out->dim[order[i]], 1));
     }
 }
 

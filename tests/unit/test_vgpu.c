@@ -367,6 +367,7 @@ static void test_fourier(void **state)
                                   real = {PLIM_F32, 2, {1024, 1024}, {1024, 1}},
                                   half = {PLIM_C64, 2, {1024, 513}, {513, 1}},
                                   prime = {PLIM_C64, 1, {1013}, {1}},
+                                  line = {PLIM_C64, 1, {8192}, {1}},
                                   cube = {PLIM_C64, 3, {8, 512, 64}, {32768, 64, 1}},
                                   rows = {PLIM_C64, 2, {4096, 64}, {0, 1}},
                                   four = {PLIM_C64, 4, {8, 8, 64, 64}, {32768, 4096, 64, 1}};
@@ -387,13 +388,18 @@ static void test_fourier(void **state)
         {"the first", c2c, "off", &cube, {0}, 1, 0, 0},
         {"between", c2c, "off", &cube, {1}, 1, 0, CUBE},
         {"expanded", c2c, "off", &rows, {1}, 1, 0, 4096 * 64 * 8},
+        {"twice the same", c2c, "off", &cube, {2, -1, 2, 2}, 4, 0, 0},
+        {"a huge last", c2r, "low", &half, {1}, 1, INT64_MAX, HALF},
         {"four", c2c, "off", &four, {0, 1, 2, 3}, 4, 0, 8 * 8 * 64 * 64 * 8},
-        {"half of it", r2c, "auto", &real, {1}, 1, 1, HALF},
-        {"all of it", r2c, "auto", &real, {1}, 1, 0, FULL},
-        {"by turns", r2c, "auto", &real, {0, 1}, 2, 1, 2 * HALF},
-        {"back", c2r, "auto", &half, {1}, 1, 1024, 2 * HALF},
-        {"a copy", c2r, "off", &half, {1}, 1, 1024, HALF},
-        {"back by turns", c2r, "auto", &half, {0, 1}, 2, 1024, 2 * HALF},
+        {"short", c2c, "auto", &square, {1}, 1, 0, 0},
+        {"long", c2c, "auto", &line, {0}, 1, 0, 8192 * 8},
+        {"half of it", r2c, "high", &real, {1}, 1, 1, 2 * HALF},
+        {"all of it", r2c, "high", &real, {1}, 1, 0, 2 * FULL},
+        {"by turns", r2c, "high", &real, {0, 1}, 2, 1, 3 * HALF},
+        {"no area", r2c, "auto", &real, {0, 1}, 2, 1, HALF},
+        {"back", c2r, "high", &half, {1}, 1, 1024, 3 * HALF},
+        {"a copy", c2r, "auto", &half, {1}, 1, 1024, HALF},
+        {"back by turns", c2r, "high", &half, {0, 1}, 2, 1024, 3 * HALF},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
