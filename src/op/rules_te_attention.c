@@ -103,8 +103,8 @@ static void exchange_parts(plim_machine *m, te_kernel kernel, const plim_t *in, 
                            int64_t more, int64_t fewer, plim_t *out)
 {
     plim_t sent[3] = {0}, got[3] = {0};
+    bool gathers = more > 1; /* it orders what arrived first, else what is sent */
     for (uint32_t i = 0; i < n + 2; i++) {
-        bool gathers = more > 1; /* it orders what arrived first, else what is sent */
         if (i > 0 && i <= n)
             got[i - 1] = plim_m_empty_like(m, sent[i - 1]);
         if (!gathers && i < n)

@@ -533,8 +533,8 @@ static void test_contexts(void **state)
          0, PLIM_EUSAGE, "needs two"},
         {SMALL "--bf16 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", 4, 8,
          PLIM_OK, ""},
-        {SMALL "--bf16 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 3 x", 6, 0,
-         PLIM_EUSAGE, "multiple"},
+        {SMALL "--bf16 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 4 x", 4, 0,
+         PLIM_EUSAGE, "whose product is 4"},
     };
     for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
         plim_arena a = PLIM_ARENA_INIT;

@@ -336,9 +336,11 @@ static plim_status read_levels(plim_mg_rank *r, plim_err *err)
     plim_str list = r->c.cp_levels, item;
     int64_t size[2] = {0}, product = 1;
     int32_t n = 0, one;
-    while (plim_mg_next_item(&list, &item) && n < 3)
-        if (n++ < 2 && !plim_parse_shape(item, &size[n - 1], 1, &one, NULL))
-            product = plim_dim_mul(product, size[n - 1]);
+    for (; n < 3 && plim_mg_next_item(&list, &item); n++)
+        if (n < 2)
+            product = plim_parse_shape(item, &size[n], 1, &one, NULL)
+                          ? 0
+                          : plim_dim_mul(product, size[n]);
     r->ways = size[0];
     return n == 2 && product == r->contexts
                ? PLIM_OK
