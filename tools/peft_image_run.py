@@ -5,7 +5,8 @@
 EXPERIMENT is a folder of method_comparison/image-gen/experiments of peft, with an adapter_config.json unless every parameter is
 trained.  The loop is that of run.py there, on images of 512 x 512: the embeddings of the prompts and the latents of the images,
 made beforehand, stay on the device, and so does the model that judges images (DINOv2) between steps.  Printed on stderr is the
-maximum of reserved bytes since the loop began, which is what peft's script reports.
+maximum of reserved bytes since the loop began, which is what peft's script reports.  The results name diffusers 0.38; later ones
+free tensors in another order.
 """
 import pathlib
 import sys
