@@ -112,7 +112,7 @@ static plim_t take_work_area(plim_machine *m, const plim_meta *in, const plim_me
 /* One call of cuFFT.  Sets the strides of out. */
 static void run_plan(plim_machine *m, const plim_meta *in, plim_meta *out, const fft_dims *d)
 {
-    int32_t order[PLIM_MAX_RANK];
+    int32_t order[PLIM_MAX_RANK] = {0};
     int64_t stride = 1;
     uint32_t batch_dims = order_dims(in, d, order);
     plim_t copy = lies_well(in, order, batch_dims)
