@@ -84,6 +84,12 @@ typedef struct plim_node {
     const uint32_t *outs; /* value ids */
 } plim_node;
 
+/* The value that argument i is; PLIM_NONE: it is none, or not there. */
+static inline uint32_t plim_node_value(const plim_node *n, uint32_t i)
+{
+    return i < n->n_args && n->args[i].kind == PLIM_ARG_VALUE ? n->args[i].id : PLIM_NONE;
+}
+
 /* One call of one module.  The chain of parents is the call stack; calling a
  * shared module twice makes two scopes of the same path. */
 typedef struct plim_scope {

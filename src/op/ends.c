@@ -1,11 +1,6 @@
 /* ends.c -- the two ends of a model, which some optimizers treat apart: its embeddings and its head. */
 #include "op/op.h"
 
-static uint32_t value_at(const plim_node *n, uint32_t i)
-{
-    return i < n->n_args && n->args[i].kind == PLIM_ARG_VALUE ? n->args[i].id : PLIM_NONE;
-}
-
 bool plim_leads_to_loss(const plim_node *n, bool bounds)
 {
     static const char *const shapes[] = {"view", "reshape",  "contiguous",
@@ -37,7 +32,7 @@ static bool is_head(const plim_node *n)
 
 static void mark_weight(const plim_graph *g, const plim_node *n, uint32_t i, bool *ends)
 {
-    uint32_t id = value_at(n, i);
+    uint32_t id = plim_node_value(n, i);
     if (id != PLIM_NONE)
         ends[plim_graph_owner(g, id)] = true;
 }
@@ -52,7 +47,7 @@ bool *plim_find_ends(plim_arena *a, const plim_graph *g)
             mark_weight(g, &g->nodes[i], 0, ends);
     while (at != PLIM_NONE &&
            (is_loss(&g->nodes[at]) || plim_leads_to_loss(&g->nodes[at], true))) {
-        uint32_t from = value_at(&g->nodes[at], 0);
+        uint32_t from = plim_node_value(&g->nodes[at], 0);
         at = from == PLIM_NONE ? PLIM_NONE : g->values[from].node;
     }
     if (ends && at != PLIM_NONE && is_head(&g->nodes[at]))

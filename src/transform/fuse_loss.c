@@ -13,11 +13,6 @@ typedef struct fusing {
     uint32_t loss, head; /* nodes: the cross entropy and the linear layer */
 } fusing;
 
-static uint32_t value_at(const plim_node *n, uint32_t i)
-{
-    return i < n->n_args && n->args[i].kind == PLIM_ARG_VALUE ? n->args[i].id : PLIM_NONE;
-}
-
 static plim_status find_head(fusing *f)
 {
     plim_graph *g = f->n.g;
@@ -30,7 +25,7 @@ static plim_status find_head(fusing *f)
     f->loss = at;
     do {
         f->gone[at] = true;
-        uint32_t from = value_at(&g->nodes[at], 0);
+        uint32_t from = plim_node_value(&g->nodes[at], 0);
         at = from == PLIM_NONE ? PLIM_NONE : g->values[from].node;
     } while (at != PLIM_NONE && plim_leads_to_loss(&g->nodes[at], f->how == PLIM_FUSED_LIGER));
     if (at == PLIM_NONE || !plim_node_calls(&g->nodes[at], "linear"))
@@ -76,11 +71,12 @@ static void drop_outputs(fusing *f)
 static void add_loss(fusing *f, const plim_node *head, const plim_node *loss)
 {
     plim_nn *n = &f->n;
-    uint32_t x = value_at(head, 0), bias = value_at(head, 2);
+    uint32_t x = plim_node_value(head, 0), bias = plim_node_value(head, 2);
     n->scope = loss->scope;
     x = plim_nn_view(n, x, INTS(-1, plim_nn_dim(n, x, -1)));
-    const plim_named_arg in[] = {ARG_T("input", x), ARG_T("weight", value_at(head, 1)),
-                                 ARG_T("target", value_at(loss, 1)), ARG_T("bias", bias)};
+    const plim_named_arg in[] = {ARG_T("input", x), ARG_T("weight", plim_node_value(head, 1)),
+                                 ARG_T("target", plim_node_value(loss, 1)),
+                                 ARG_T("bias", bias)};
     n->g->outputs[0] =
         plim_nn_op(n,
                    f->how == PLIM_FUSED_LIGER ? "plimsoll.liger_cross_entropy.default"
