@@ -30,7 +30,7 @@ typedef struct plim_optim_param {
     plim_t leaf;
     plim_str name;
     bool buffer, transient; /* transient: not in the state dict */
-    bool plain;             /* no matrix, or one of the model's ends (op.h plim_find_ends) */
+    bool plain;             /* of PLIM_OPTIM_MATRIX: no matrix, or an end (plim_find_ends) */
     bool partial;           /* its gradient is a part of a sum over ranks (share/tensor.c) */
     plim_t state[PLIM_OPTIM_MAX_STATES]; /* owned; 0: not created yet */
     plim_t tmp[PLIM_OPTIM_MAX_LISTS];    /* within one step */

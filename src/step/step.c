@@ -69,8 +69,6 @@ static void check_matrices(plim_run *r, const uint32_t *ids)
     const plim_shared *x = &r->shared;
     const plim_optim *o = r->s->optim.optim;
     bool cut = r->s->share.size[PLIM_AXIS_tp] > 1 || (x->n_masters && !x->plain) || x->on_host;
-    if (!(o->flags & PLIM_OPTIM_MATRIX))
-        return;
     for (uint32_t k = 0; k < r->n_leaves && !cut; k++) {
         uint64_t here, whole;
         cut = plim_meta_numel(plim_m_meta(r->m, r->leaf[k]), &here) &&
@@ -95,12 +93,13 @@ static void make_optimizer(plim_run *r)
                           .ud = r,
                           .arena = r->a};
     o->params = PLIM_NEW_N(r->a, plim_optim_param, g->n_values);
-    const bool *ends = plim_find_ends(r->a, g);
+    const bool matrices = r->s->optim.optim->flags & PLIM_OPTIM_MATRIX;
+    const bool *ends = matrices ? plim_find_ends(r->a, g) : NULL;
     bool *shared = PLIM_NEW_N(r->a, bool, g->n_values); /* it has a second name */
     bool *own = PLIM_NEW_N(r->a, bool, (uint64_t)g->n_values + 1);
     uint32_t *ids = PLIM_NEW_N(r->a, uint32_t, g->n_values);
     r->leaf = PLIM_NEW_N(r->a, plim_t, g->n_values);
-    if (!o->params || !shared || !own || !ids || !r->leaf || !ends) {
+    if (!o->params || !shared || !own || !ids || !r->leaf || (matrices && !ends)) {
         plim_m_oom(r->m);
         return;
     }
@@ -120,7 +119,8 @@ static void make_optimizer(plim_run *r)
         ids[r->n_leaves] = i;
         r->leaf[r->n_leaves++] = r->shared.leaf[i];
     }
-    check_matrices(r, ids);
+    if (matrices)
+        check_matrices(r, ids);
     const plim_strategy *by = r->shared.strategy;
     if (by && by->choose)
         by->choose(&r->shared, ids, r->n_leaves, own);
@@ -132,12 +132,12 @@ static void make_optimizer(plim_run *r)
     bool elsewhere = r->shared.n_masters || r->shared.on_host;
     for (uint32_t k = 0; k < r->n_leaves && !elsewhere; k++)
         if (own[k])
-            o->params[o->n++] =
-                (plim_optim_param){.leaf = r->leaf[k],
-                                   .name = g->values[ids[k]].name,
-                                   .plain = ends[plim_graph_owner(g, ids[k])] ||
-                                            plim_m_meta(r->m, r->leaf[k])->rank != 2,
-                                   .partial = !by && g->values[ids[k]].partial};
+            o->params[o->n++] = (plim_optim_param){
+                .leaf = r->leaf[k],
+                .name = g->values[ids[k]].name,
+                .plain = matrices && (ends[plim_graph_owner(g, ids[k])] ||
+                                      plim_m_meta(r->m, r->leaf[k])->rank != 2),
+                .partial = !by && g->values[ids[k]].partial};
     if (o->spec->in_backward || plim_shared_in_parts(&r->shared))
         split_optimizer(r);
     else
