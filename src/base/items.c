@@ -46,14 +46,18 @@ plim_str plim_item_find(plim_str items, plim_str name)
     return (plim_str){NULL, 0};
 }
 
-void plim_item_names(const char *items, char *out, size_t room)
+plim_status plim_item_unknown(const char *what, const char *name, plim_str key,
+                              const char *items, plim_err *err)
 {
-    plim_str rest = plim_str_of(items), key, value;
+    plim_str rest = plim_str_of(items), one, value;
+    char known[sizeof err->msg] = "";
     size_t used = 0;
-    *out = 0;
-    while (used < room && plim_item_next(&rest, &key, &value))
-        used += (size_t)snprintf(out + used, room - used, "%s" PLIM_STR_FMT, used ? ", " : "",
-                                 PLIM_STR_ARG(key));
+    while (used < sizeof known && plim_item_next(&rest, &one, &value))
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s" PLIM_STR_FMT,
+                                 used ? ", " : "", PLIM_STR_ARG(one));
+    return plim_fail(err, PLIM_EUSAGE, 0,
+                     "%s '%s' has no option '" PLIM_STR_FMT "': it has %s", what, name,
+                     PLIM_STR_CUT(key), known);
 }
 
 bool plim_item_has(const char *words, plim_str word)

@@ -11,8 +11,9 @@ bool plim_item_next(plim_str *rest, plim_str *key, plim_str *value);
 /* The value of the item of this name; "" without a value; {NULL, 0}: there is none. */
 plim_str plim_item_find(plim_str items, plim_str name);
 
-/* Their names, with a comma and a space between: cut off if there is not enough room. */
-void plim_item_names(const char *items, char *out, size_t room);
+/* PLIM_EUSAGE: "strategy 'ddp' has no option 'x': it has ..." the names of `items`. */
+plim_status plim_item_unknown(const char *what, const char *name, plim_str key,
+                              const char *items, plim_err *err);
 
 /* The next of the words that `mark` separates, as in "q_proj+v_proj"; false: there is none. */
 bool plim_item_word(plim_str *rest, char mark, plim_str *word);

@@ -70,13 +70,8 @@ static plim_status check_options(const plim_serving *s, plim_err *err)
 {
     plim_str rest = s->options, key, value;
     while (plim_item_next(&rest, &key, &value))
-        if (!plim_item_find(plim_str_of(s->engine->options), key).p) {
-            char known[sizeof err->msg];
-            plim_item_names(s->engine->options, known, sizeof known);
-            return plim_fail(err, PLIM_EUSAGE, 0,
-                             "engine '%s' has no option '" PLIM_STR_FMT "': it has %s",
-                             s->engine->name, PLIM_STR_CUT(key), known);
-        }
+        if (!plim_item_find(plim_str_of(s->engine->options), key).p)
+            return plim_item_unknown("engine", s->engine->name, key, s->engine->options, err);
     return PLIM_OK;
 }
 

@@ -56,13 +56,8 @@ plim_status plim_strategy_parse(plim_str text, plim_strategy_spec *out, plim_err
     }
     while (plim_item_next(&rest, &key, &value)) {
         uint32_t i = plim_share_option(&s, key);
-        if (i == s.n_options) {
-            char known[sizeof err->msg];
-            plim_item_names(row->options, known, sizeof known);
-            return plim_fail(err, PLIM_EUSAGE, 0,
-                             "strategy '%s' has no option '" PLIM_STR_FMT "': it has %s",
-                             row->name, PLIM_STR_CUT(key), known);
-        }
+        if (i == s.n_options)
+            return plim_item_unknown("strategy", row->name, key, row->options, err);
         plim_str preset = preset_of(row, key);
         if (!read_option(&s, i, preset, value.n ? value : PLIM_STR("1")))
             return plim_fail(
