@@ -82,29 +82,21 @@ static void mix_unit(piece *p, uint32_t n, int64_t parts, uint64_t *kind)
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
                          uint64_t *kind)
 {
-    plim_shared x = {.a = a, .g = g};
-    plim_err err = PLIM_ERR_INIT;
-    uint32_t *order = PLIM_NEW_N(a, uint32_t, (uint64_t)g->n_values + 1);
+    plim_shared x;
+    uint32_t *of = plim_share_foresee(a, g, &x);
     piece *p = PLIM_NEW_N(a, piece, (uint64_t)g->n_values + 1);
-    if (!order || !p)
+    if (!of || !p)
         return false;
-    for (uint32_t i = 0; i < g->n_values; i++)
-        if (g->values[i].kind == PLIM_VALUE_PARAMETER && g->values[i].tied_to == PLIM_NONE)
-            order[x.n_order++] = i;
-    x.order = order;
-    if (plim_regions_find(a, g, PLIM_STR("blocks"), &x.units, &err))
-        x.units = (plim_regions){0};
-    uint32_t *of = plim_share_units(&x);
-    for (uint32_t k = 0; of && k <= x.units.n; k++) {
+    for (uint32_t k = 0; k <= x.units.n; k++) {
         uint32_t n = 0;
         for (uint32_t i = 0; i < x.n_order; i++) {
             uint64_t numel = 0;
-            if (of[i] == k && plim_meta_numel(&g->values[order[i]].meta, &numel))
-                p[n++] = (piece){.value = order[i], .numel = numel};
+            if (of[i] == k && plim_meta_numel(&g->values[x.order[i]].meta, &numel))
+                p[n++] = (piece){.value = x.order[i], .numel = numel};
         }
         mix_unit(p, n, plim_share_data_parts(s), kind);
     }
-    return of != NULL;
+    return true;
 }
 
 static uint64_t shard_numel(const plim_shared *x, const unit *u)

@@ -57,23 +57,6 @@ static double bucket_size(const plim_share *s, const buffers *b)
     return given >= 0 ? given : PLIM_MAX(least, each * (double)plim_share_data_parts(s));
 }
 
-/* That share out the experts and the features of each. */
-static int64_t count_expert_cards(const plim_graph *g)
-{
-    return PLIM_MAX(g->expert_ranks, 1) * PLIM_MAX(g->expert_parts, 1);
-}
-
-/* src: parallel_state.py: ranks of a stage that follow one another divide an expert, then share out experts */
-static plim_mg_place place_of(const plim_graph *g, const plim_share *s, int64_t data_part,
-                              bool expert)
-{
-    int64_t tp = s->size[PLIM_AXIS_tp], all = plim_share_data_parts(s),
-            cards = count_expert_cards(g);
-    return expert ? (plim_mg_place){(data_part * tp + s->at[PLIM_AXIS_tp]) / cards,
-                                    PLIM_MAX(all * tp / cards, 1)}
-                  : (plim_mg_place){data_part, all};
-}
-
 /* Those among which the optimizer's state is divided: of so many instances, each has all. */
 static plim_mg_place divide_place(const plim_share *s, plim_mg_place p)
 {
@@ -159,7 +142,8 @@ static bool lay_out(plim_arena *a, const plim_graph *g, const plim_share *s, pli
 {
     manner how = manner_of(&s->strategy);
     bool ok = true;
-    const int64_t ranks[2] = {place_of(g, s, 0, false).of, place_of(g, s, 0, true).of};
+    const int64_t ranks[2] = {plim_mg_place_of(g, s, 0, false).of,
+                              plim_mg_place_of(g, s, 0, true).of};
     for (uint32_t k = 0; k < n_buffers && ok; k++)
         if (b[k].matrices)
             ok = plim_mg_lay_matrices(a, p + b[k].first, b[k].end - b[k].first,
@@ -175,7 +159,7 @@ static void choose_updates(const plim_graph *g, const plim_share *s, plim_mg_pla
 {
     manner how = manner_of(&s->strategy);
     for (uint32_t k = 0; k < n_buffers; k++) {
-        plim_mg_place own = place_of(g, s, part, b[k].experts);
+        plim_mg_place own = plim_mg_place_of(g, s, part, b[k].experts);
         uint32_t n = b[k].end - b[k].first;
         if (b[k].matrices || (how.layer_wise && !how.distributed))
             plim_mg_claim(p + b[k].first, n, own.at);
@@ -298,8 +282,8 @@ static bool check_instances(plim_shared *x)
 {
     const plim_share *s = x->share;
     double n = plim_strategy_number(&s->strategy, "num_distributed_optimizer_instances");
-    plim_mg_place all = place_of(x->g, s, 0, false);
-    int64_t cards = count_expert_cards(x->g);
+    plim_mg_place all = plim_mg_place_of(x->g, s, 0, false);
+    int64_t cards = plim_mg_expert_cards(x->g);
     const megatron *z = x->own;
     if (z->how.layer_wise && n > 1) {
         plim_m_fail(x->m, PLIM_EUSAGE,
@@ -367,23 +351,6 @@ static void drop_gradients(plim_shared *x)
         plim_m_set_grad(x->m, z->master[k], 0);
 }
 
-/* A norm of each gradient, whether they are clipped or not. */
-static void compute_norms(plim_shared *x)
-{
-    megatron *z = x->own;
-    plim_t overflow = plim_share_flat(x, "overflow", PLIM_CAT_TEMPORARY, PLIM_I32, 1), all;
-    for (uint32_t k = 0; k < z->n_masters; k++) {
-        z->norms[k] = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F32, 1);
-        const plim_meta *meta = plim_m_meta(x->m, z->master[k]);
-        plim_reduce_scratch(x->m, meta, (1u << meta->rank) - 1);
-    }
-    all = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F32, 1);
-    for (uint32_t k = 0; k < z->n_masters; k++)
-        plim_m_drop(x->m, z->norms[k]);
-    plim_m_drop(x->m, all);
-    plim_m_drop(x->m, overflow);
-}
-
 static void begin_step(plim_shared *x)
 {
     megatron *z = x->own;
@@ -397,7 +364,7 @@ static void begin_step(plim_shared *x)
                         wide ? plim_m_alias(x->m, buffers_of(z, p)->grads, meta)
                              : plim_m_empty(x->m, meta));
     }
-    compute_norms(x);
+    plim_share_norms(x, z->norms);
 }
 
 const plim_strategy plim_strategy_megatron = {

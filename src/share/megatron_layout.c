@@ -18,6 +18,22 @@ static uint64_t common_multiple(uint64_t a, uint64_t b)
     return plim_sat_mul(a / x, b);
 }
 
+int64_t plim_mg_expert_cards(const plim_graph *g)
+{
+    return PLIM_MAX(g->expert_ranks, 1) * PLIM_MAX(g->expert_parts, 1);
+}
+
+/* Ranks of a stage that follow one another divide an expert, then share out experts. */
+plim_mg_place plim_mg_place_of(const plim_graph *g, const plim_share *s, int64_t data_part,
+                               bool expert)
+{
+    int64_t tp = s->size[PLIM_AXIS_tp], all = plim_share_data_parts(s),
+            cards = plim_mg_expert_cards(g);
+    return expert ? (plim_mg_place){(data_part * tp + s->at[PLIM_AXIS_tp]) / cards,
+                                    PLIM_MAX(all * tp / cards, 1)}
+                  : (plim_mg_place){data_part, all};
+}
+
 uint64_t plim_mg_lay_whole(plim_mg_placed *p, uint32_t n)
 {
     uint64_t at = 0;
@@ -69,9 +85,9 @@ uint64_t plim_mg_lay_parts(plim_mg_placed *p, uint32_t n, double bucket, plim_mg
     return at;
 }
 
-/* ---- the layer-wise optimizer: matrices as wholes ------------------------------------------------ */
+/* ---- Megatron-FSDP: parts of whole rows -------------------------------------------------------- */
 
-/* For sorting: a parameter by its size or by the work of its update. */
+/* For sorting: a parameter by its size, by the work of its update or by its columns. */
 typedef struct ranked {
     double by;
     uint32_t at;
@@ -82,6 +98,83 @@ static int compare_ranked(const void *a, const void *b)
     const ranked *x = a, *y = b;
     return x->by < y->by ? -1 : x->by > y->by ? 1 : (x->at > y->at) - (x->at < y->at);
 }
+
+/* A multiple of the columns of all, unless a parameter fits without. */
+static uint64_t fold_columns(const plim_mg_placed *p, uint32_t n)
+{
+    uint64_t unit = n ? (uint64_t)p[0].columns : 1;
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t columns = (uint64_t)p[i].columns;
+        if (columns != unit && (unit % columns || p[i].numel % unit) && p[i].numel >= unit)
+            unit = common_multiple(unit, columns);
+    }
+    return unit;
+}
+
+/* What lies in the gap behind a parameter that does not end with a unit: the end of another one, from its right, and
+ * those that are smaller than a unit, from its left. */
+static uint64_t fill_gap(plim_mg_placed *p, uint32_t n, uint32_t after, uint64_t unit,
+                         bool *done, uint64_t end)
+{
+    uint64_t rest = p[after].numel % unit, space = unit - rest, from = end - space;
+    for (uint32_t i = after + 1; i < n; i++) {
+        uint64_t other = p[i].numel % unit;
+        if (done[i] || p[i].numel < unit || !other || rest + other > unit)
+            continue;
+        p[i].at = end - other;
+        done[i] = true;
+        space -= other;
+        end += p[i].numel / unit * unit;
+        break;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (done[i] || p[i].numel >= unit || p[i].numel > space)
+            continue;
+        p[i].at = from;
+        done[i] = true;
+        space -= p[i].numel;
+        from += p[i].numel;
+    }
+    return end;
+}
+
+static uint64_t place_rows(plim_mg_placed *p, uint32_t n, uint64_t unit, bool *done)
+{
+    uint64_t at = 0;
+    for (int small = 0; small < 2; small++)
+        for (uint32_t i = 0; i < n; i++) {
+            if (done[i] || (p[i].numel < unit) != small)
+                continue;
+            p[i].at = at;
+            done[i] = true;
+            if (small || p[i].numel % unit == 0)
+                at = plim_sat_add(at, p[i].numel);
+            else
+                at = fill_gap(p, n, i, unit, done, at + (p[i].numel / unit + 1) * unit);
+        }
+    return at;
+}
+
+uint64_t plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, plim_mg_place own)
+{
+    ranked *order = PLIM_NEW_N(a, ranked, (uint64_t)n + 1);
+    plim_mg_placed *room = PLIM_NEW_N(a, plim_mg_placed, (uint64_t)n + 1);
+    bool *done = PLIM_NEW_N(a, bool, (uint64_t)n + 1);
+    if (!order || !room || !done)
+        return 0;
+    for (uint32_t i = 0; i < n; i++)
+        order[i] = (ranked){-(double)p[i].columns, i};
+    qsort(order, n, sizeof *order, compare_ranked);
+    memcpy(room, p, n * sizeof *p);
+    for (uint32_t i = 0; i < n; i++)
+        p[i] = room[order[i].at];
+    uint64_t unit = fold_columns(p, n), size = place_rows(p, n, unit, done);
+    size = plim_share_round_up(size, plim_sat_mul((uint64_t)own.of, unit));
+    divide_bucket(p, n, 0, size, own);
+    return size;
+}
+
+/* ---- the layer-wise optimizer: matrices as wholes ------------------------------------------------ */
 
 /* From the smallest to the largest, there and back through the ranks, each has the next one. */
 bool plim_mg_deal_out(plim_arena *a, plim_mg_placed *p, uint32_t n, const int64_t ranks[2])

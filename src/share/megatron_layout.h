@@ -1,9 +1,10 @@
 /* megatron_layout.h -- where Megatron-LM's buffers have each parameter, and what of it a rank's optimizer updates.
- * src: megatron-core 0.16 distributed/param_and_grad_buffer.py; of 2026-08 optimizer/layer_wise_optimizer.py */
+ * src: megatron-core 0.16 distributed/param_and_grad_buffer.py, parallel_state.py,
+ * distributed/fsdp/src/megatron_fsdp/param_and_grad_buffer.py; of 2026-08 optimizer/layer_wise_optimizer.py */
 #ifndef PLIM_SHARE_MEGATRON_LAYOUT_H
 #define PLIM_SHARE_MEGATRON_LAYOUT_H
 
-#include "base/base.h"
+#include "share/share.h"
 
 typedef struct plim_mg_placed {
     uint32_t value;
@@ -21,6 +22,12 @@ typedef struct plim_mg_place {
     int64_t at, of;
 } plim_mg_place;
 
+/* That share out the experts and the features of each. */
+int64_t plim_mg_expert_cards(const plim_graph *g);
+/* The place of a part of the data, of a rank's experts or of the rest of its model. */
+plim_mg_place plim_mg_place_of(const plim_graph *g, const plim_share *s, int64_t data_part,
+                               bool expert);
+
 /* The three give n parameters of one buffer their places, from the last to the first, and return or set the size of
  * that buffer, in elements.
  * Without the distributed optimizer there is no padding, and every rank updates all. */
@@ -30,6 +37,11 @@ uint64_t plim_mg_lay_parts(plim_mg_placed *p, uint32_t n, double bucket, plim_mg
 /* The same, but each matrix is in the part of one of so many ranks: its owner.  False: our memory is full. */
 bool plim_mg_lay_matrices(plim_arena *a, plim_mg_placed *p, uint32_t n, double bucket,
                           int64_t ranks, uint64_t *numel);
+
+/* Megatron-FSDP's layout: sorts the n parameters of one buffer, of which a rank updates an equal part that begins and
+ * ends with whole rows of matrices.  `columns`: the elements of a row, of tensors with more dimensions, too.  Returns
+ * the size of the buffer; 0: our memory is full. */
+uint64_t plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, plim_mg_place own);
 
 /* Gives the parameters of all buffers owners among so many ranks, ranks[1] of them for experts.  False: our memory
  * is full. */

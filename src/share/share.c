@@ -56,7 +56,8 @@ static plim_status check_divided(const plim_share *s, plim_err *err)
     const plim_strategy *by = s->strategy.strategy;
     if (by && !by->alone)
         return plim_fail(err, PLIM_EUSAGE, 0,
-                         "a model of Megatron-LM is trained with strategy megatron, not '%s'",
+                         "a model of Megatron-LM is trained with strategy megatron or "
+                         "megatron_fsdp, not '%s'",
                          by->name);
     return PLIM_OK;
 }

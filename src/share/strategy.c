@@ -137,7 +137,7 @@ static plim_status find_units(plim_shared *x, plim_err *err)
     plim_status st = x->strategy->modules
                          ? plim_regions_modules(x->a, x->g, &x->units, err)
                          : plim_regions_find(x->a, x->g, PLIM_STR("blocks"), &x->units, err);
-    if (!st && x->share->experts > 1)
+    if (!st && x->share->experts > 1 && !x->strategy->alone)
         st = add_experts(x, err);
     if (!st && !(x->open = PLIM_NEW_N(x->a, uint32_t, (uint64_t)x->units.n + 1)))
         return plim_oom(err);

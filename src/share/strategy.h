@@ -62,6 +62,9 @@ void plim_share_check_type(plim_shared *x, const char *what, uint32_t first,
                            plim_dtype of_first, uint32_t value, plim_dtype t);
 /* DeepSpeed's norm of so many elements, in double precision: a scalar, owned. */
 plim_t plim_share_norm(plim_shared *x, uint64_t numel);
+/* Megatron-LM's norm of each gradient that a step of the optimizer needs, whether it is clipped or not; norms[]: as
+ * much room as there are masters. */
+void plim_share_norms(plim_shared *x, plim_t *norms);
 
 /* DeepSpeed's loss / gradient_accumulation_steps * loss_scale, whatever those are: owned, as is *divided,
  * the first quotient. */
@@ -72,6 +75,9 @@ uint32_t *plim_share_units(const plim_shared *x);
 /* The values of a unit that are tensors of its own, in ids[]: their number. */
 uint32_t plim_share_list(const plim_shared *x, const uint32_t *of, uint32_t unit,
                          uint32_t *ids);
+/* For kinds(): puts the parameters into x->order, each once, and the repeated blocks into x->units; returns
+ * plim_share_units(x).  NULL: our memory is full. */
+uint32_t *plim_share_foresee(plim_arena *a, const plim_graph *g, plim_shared *x);
 /* Puts them on the card: parameters into whole[], owned, and to the front of ids[]; buffers into x->value.
  * Returns the number of parameters. */
 uint32_t plim_share_move(plim_shared *x, uint32_t *ids, uint32_t n, plim_t *whole);

@@ -61,7 +61,7 @@ void plim_share_map(plim_shared *x, uint32_t id, plim_t flat)
 {
     plim_t view = plim_m_alias(x->m, flat, plim_m_meta(x->m, x->value[id]));
     plim_m_drop(x->m, x->value[id]);
-    x->value[id] = plim_m_as_leaf(x->m, view, true);
+    x->value[id] = plim_m_as_leaf(x->m, view, x->g->values[id].requires_grad);
 }
 
 void plim_share_tie(plim_shared *x)
@@ -90,6 +90,21 @@ plim_t plim_share_norm(plim_shared *x, uint64_t numel)
     plim_reduce_scratch(x->m, plim_m_meta(x->m, wide), 1);
     plim_m_drop(x->m, wide);
     return norm;
+}
+
+void plim_share_norms(plim_shared *x, plim_t *norms)
+{
+    plim_t overflow = plim_share_flat(x, "overflow", PLIM_CAT_TEMPORARY, PLIM_I32, 1), all;
+    for (uint32_t k = 0; k < x->n_masters; k++) {
+        norms[k] = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F32, 1);
+        const plim_meta *meta = plim_m_meta(x->m, x->master[k]);
+        plim_reduce_scratch(x->m, meta, (1u << meta->rank) - 1);
+    }
+    all = plim_share_flat(x, "norm", PLIM_CAT_TEMPORARY, PLIM_F32, 1);
+    for (uint32_t k = 0; k < x->n_masters; k++)
+        plim_m_drop(x->m, norms[k]);
+    plim_m_drop(x->m, all);
+    plim_m_drop(x->m, overflow);
 }
 
 plim_t plim_share_scale_loss(plim_shared *x, plim_t loss, plim_t *divided)
@@ -138,6 +153,21 @@ uint32_t *plim_share_units(const plim_shared *x)
     for (uint32_t i = 0; of && i < x->n_order; i++)
         of[i] = last = unit_of(x, x->g->values[x->order[i]].name, last);
     return of;
+}
+
+uint32_t *plim_share_foresee(plim_arena *a, const plim_graph *g, plim_shared *x)
+{
+    plim_err err = PLIM_ERR_INIT;
+    uint32_t *order = PLIM_NEW_N(a, uint32_t, (uint64_t)g->n_values + 1);
+    *x = (plim_shared){.a = a, .g = g, .order = order};
+    if (!order)
+        return NULL;
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].kind == PLIM_VALUE_PARAMETER && g->values[i].tied_to == PLIM_NONE)
+            order[x->n_order++] = i;
+    if (plim_regions_find(a, g, PLIM_STR("blocks"), &x->units, &err))
+        x->units = (plim_regions){0};
+    return plim_share_units(x);
 }
 
 uint32_t plim_share_list(const plim_shared *x, const uint32_t *of, uint32_t unit,

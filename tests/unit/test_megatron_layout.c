@@ -86,10 +86,57 @@ static void test_dealt(void **state)
     plim_arena_free(&a);
 }
 
+/* Gaps behind matrices take what is smaller: what megatron-core 0.16.1 makes of these, its
+ * build_data_parallel_buffer_index of the group that _get_parameter_groups finds. */
+typedef struct placed {
+    int64_t columns;
+    uint64_t numel, at, own;
+} placed;
+static const struct {
+    plim_mg_place rank;
+    uint64_t size;
+    uint32_t n;
+    placed p[5];
+} rows[] = {
+    {{1, 4}, 120, 4, {{6, 60, 0, 30}, {6, 30, 60, 0}, {1, 6, 90, 0}, {1, 3, 96, 0}}},
+    {{2, 3},
+     180,
+     5,
+     {{10, 70, 0, 0}, {6, 18, 70, 0}, {4, 20, 90, 0}, {1, 9, 110, 0}, {1, 4, 119, 3}}},
+    {{0, 2}, 46, 3, {{1, 33, 0, 23}, {1, 8, 33, 0}, {1, 5, 41, 0}}},
+    {{3, 4}, 144, 4, {{12, 72, 0, 0}, {4, 20, 72, 0}, {1, 12, 96, 0}, {1, 2, 92, 0}}},
+    {{5, 8},
+     1120,
+     5,
+     {{7, 700, 0, 0}, {5, 250, 700, 140}, {1, 3, 950, 0}, {1, 11, 953, 0}, {1, 20, 980, 0}}},
+};
+
+static void test_rows(void **state)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    (void)state;
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_mg_placed p[5];
+        uint32_t n = rows[i].n;
+        uint32_t n_given = 0;
+        for (int matrices = 0; matrices < 2; matrices++) /* given after what has no rows */
+            for (uint32_t k = 0; k < n; k++)
+                if ((rows[i].p[k].columns > 1) == matrices)
+                    p[n_given++] = (plim_mg_placed){.columns = rows[i].p[k].columns,
+                                                    .numel = rows[i].p[k].numel};
+        assert_int_equal(plim_mg_lay_rows(&a, p, n, rows[i].rank), rows[i].size);
+        for (uint32_t k = 0; k < n; k++) {
+            assert_int_equal(p[k].at, rows[i].p[k].at);
+            assert_int_equal(p[k].last - p[k].first, rows[i].p[k].own);
+        }
+    }
+    plim_arena_free(&a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_parts),
-                                       cmocka_unit_test(test_matrices),
-                                       cmocka_unit_test(test_dealt)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_parts), cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_dealt), cmocka_unit_test(test_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -549,6 +549,44 @@ static void print_pipeline(plim_buf *out, const plim_mg_args *c, const plim_give
         plim_buf_printf(out, ";schedule=interleaved;stages_per_rank=%" PRId64, chunks);
 }
 
+/* What Megatron-FSDP does here: all is shared out, among all ranks that have other data. */
+static plim_status check_fsdp(const plim_mg_args *c, plim_err *err)
+{
+    const struct {
+        const char *name;
+        plim_str given;
+        const char *only;
+    } words[] = {{"data-parallel-sharding-strategy", c->sharding, "optim_grads_params"},
+                 {"outer-dp-sharding-strategy", c->outer_sharding, "no_shard"},
+                 {"megatron-fsdp-main-params-dtype", c->main_params, "fp32"}};
+    for (size_t i = 0; i < PLIM_COUNT(words) && c->fsdp; i++)
+        if (!plim_str_is(words[i].given, words[i].only))
+            return plim_fail(
+                err, PLIM_EUNSUPPORTED, 0,
+                "--use-megatron-fsdp is simulated with --%s %s, not " PLIM_STR_FMT,
+                words[i].name, words[i].only, PLIM_STR_CUT(words[i].given));
+    bool own = plim_str_is(c->grad_comm, "auto") || plim_str_eq(c->grad_comm, c->main_grads);
+    const char *with =
+        !c->fsdp                                     ? NULL
+        : c->recompute.n || c->recompute_activations ? "recomputation"
+        : c->instances > 1                           ? "--num-distributed-optimizer-instances"
+        : !own ? "gradients that are exchanged in another type than the main gradients"
+               : NULL;
+    return with ? plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                            "--use-megatron-fsdp with %s is not simulated", with)
+                : PLIM_OK;
+}
+
+static void print_fsdp(plim_buf *out, const plim_mg_args *c)
+{
+    bool own = plim_str_is(c->main_grads, "auto");
+    plim_buf_printf(out,
+                    ";optimizer=%s;strategy=megatron_fsdp,main_grads=" PLIM_STR_FMT
+                    ",overlap_grad_reduce=%d",
+                    plim_str_is(c->optimizer, "sgd") ? "sgd" : "adamw",
+                    PLIM_STR_CUT(own ? PLIM_STR("none") : c->main_grads), c->overlap);
+}
+
 /* Muon has a distributed optimizer of its own. */
 static void print_optimizer(plim_buf *out, const plim_mg_args *c)
 {
@@ -564,12 +602,6 @@ static void print_optimizer(plim_buf *out, const plim_mg_args *c)
                     muon ? layer_wise && !c->no_layer_wise_layout : c->distributed);
     if (layer_wise)
         plim_buf_puts(out, ",layer_wise=1");
-}
-
-static void print_settings(plim_buf *out, const plim_mg_args *c, const plim_given *given)
-{
-    plim_buf_puts(out, "loop=megatron");
-    print_optimizer(out, c);
     plim_buf_printf(out, ",grad_reduce_in_fp32=%d,overlap_grad_reduce=%d",
                     c->bf16 ? !c->narrow_gradients : c->wide_gradients, c->overlap);
     if (c->instances > 1)
@@ -578,6 +610,12 @@ static void print_settings(plim_buf *out, const plim_mg_args *c, const plim_give
         plim_buf_printf(out, ",microbatch_group_size_per_vp_stage=%" PRId64, c->group);
     if (c->flush)
         plim_buf_puts(out, ",overlap_p2p_comm_warmup_flush=1");
+}
+
+static void print_settings(plim_buf *out, const plim_mg_args *c, const plim_given *given)
+{
+    plim_buf_puts(out, "loop=megatron");
+    (c->fsdp ? print_fsdp : print_optimizer)(out, c);
     if (c->cublas.n)
         plim_buf_printf(out, ";cublas_workspace=" PLIM_STR_FMT, PLIM_STR_CUT(c->cublas));
     if (c->tp > 1)
@@ -600,6 +638,8 @@ static plim_status megatron_settings(const plim_source *s, const plim_given *giv
     plim_status st = plim_mg_read(s->bytes, &c, err);
     if (!st)
         st = check_recompute(&c, err);
+    if (!st)
+        st = check_fsdp(&c, err);
     if (st)
         return st;
     plim_buf_init(&text, a);

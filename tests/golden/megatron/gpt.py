@@ -89,6 +89,18 @@ MODULES = [(1, 0, f"{SIZES} --bf16 --disable-bias-linear {PARTLY} mlp"),
            (1, 0, f"{SIZES} --bf16 {EXPERTS} {PARTLY} shared_experts core_attn --moe-shared-expert-intermediate-size 512"),
            (1, 0, f"{SIZES} --bf16 {EXPERTS} {PARTLY} moe mlp --moe-layer-freq ([0]*1+[1]*2)")]
 
+FSDP = f"{SIZES} --bf16 --use-megatron-fsdp --use-distributed-optimizer"
+WIDE = f"{FSDP} --megatron-fsdp-main-grads-dtype fp32"
+SHARDED = [*((4, rank, each) for rank in (0, 3) for each in (FSDP, WIDE)),
+           (2, 1, f"{WIDE} --global-batch-size 24"), (3, 1, f"{WIDE} --untie-embeddings-and-output-weights"),
+           (8, 5, f"{WIDE} --tensor-model-parallel-size 2 --sequence-parallel --global-batch-size 32"),
+           (4, 2, f"{FSDP} --swiglu --no-bias-swiglu-fusion --normalization RMSNorm --disable-bias-linear --ffn-hidden-size 1536"),
+           *((4, 3, f"--num-layers 8 --seq-length 64 --micro-batch-size 1{each.removeprefix(SIZES)}") for each in (FSDP, WIDE)),
+           (4, 2, f"--num-layers 2 --seq-length 64 --micro-batch-size 1{WIDE.removeprefix(SIZES)} --vocab-size 90000 --overlap-grad-reduce "
+                  "--untie-embeddings-and-output-weights"),
+           (1, 0, WIDE), (4, 1, f"{WIDE} {EXPERTS} --expert-model-parallel-size 2"),
+           (8, 6, f"{FSDP} {EXPERTS} --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --moe-token-dispatcher-type alltoall")]
+
 
 def cases():
     rows = [(1, 0, f"{SIZES} --bf16 {more}".strip()) for more in MODELS]
@@ -114,7 +126,7 @@ def cases():
     rows += [(4, rank, f"{groups} --microbatch-group-size-per-virtual-pipeline-stage 5{more}") for rank in (0, 2, 3)
              for more in ("", " --overlap-p2p-communication-warmup-flush")]
     rows += [(world, rank, f"{SIZES} --bf16 {more}") for world, rank, more in MIXTURES]
-    rows += OTHERS + LATENTS + SHARED + MODULES
+    rows += OTHERS + LATENTS + SHARED + MODULES + SHARDED
     rows += [(8, rank, f"{STAGES} --bf16 {split} --tensor-model-parallel-size 2 {SINKHORN} --expert-model-parallel-size 2 --global-batch-size 32")
              for rank in (0, 7)]
     return rows

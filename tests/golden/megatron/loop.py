@@ -22,6 +22,8 @@ torch.optim.AdamW = type("AdamW", (torch.optim.AdamW,), {"__init__": functools.p
 from megatron.core import parallel_state as mpu, tensor_parallel  # noqa: E402
 from megatron.core.datasets.t5_dataset import T5MaskedWordPieceDataset  # noqa: E402
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads  # noqa: E402
+from megatron.core.distributed.fsdp import mcore_fsdp_adapter  # noqa: E402
+from megatron.core.distributed.fsdp.src.megatron_fsdp import param_and_grad_buffer  # noqa: E402
 from megatron.core.models.bert.bert_layer_specs import bert_layer_local_spec  # noqa: E402
 from megatron.core.models.bert.bert_model import BertModel  # noqa: E402
 from megatron.core.models.gpt import GPTModel  # noqa: E402
@@ -45,6 +47,10 @@ for module in clip_grads, mixed_precision:
     module.multi_tensor_scale_impl = lambda _, __, lists, scale: [y.copy_(x).mul_(scale) for x, y in zip(*lists)]
 
 
+# of what ranks tell one another there is nothing to read
+param_and_grad_buffer.validate_uneven_dtensor = mcore_fsdp_adapter.FullyShardedDataParallel.sync_rng_states_across_tp_group = lambda _: None
+
+
 def parse():
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("script", nargs="?", default="pretrain_gpt.py", choices=SCRIPTS)
@@ -63,7 +69,7 @@ def parse():
         parser.add_argument("--" + name, type=float, default=default)
     for name in ("group-query-attention", "untie-embeddings-and-output-weights", "swiglu", "qk-layernorm", "bf16", "fp16",
                  "moe-shared-expert-gate", "moe-router-enable-expert-bias", "attention-softmax-in-fp32", "sequence-parallel", "use-distributed-optimizer", "overlap-grad-reduce",
-                 "overlap-param-gather", "deterministic-mode", "overlap-p2p-communication-warmup-flush"):
+                 "overlap-param-gather", "deterministic-mode", "overlap-p2p-communication-warmup-flush", "use-megatron-fsdp"):
         parser.add_argument("--" + name, action="store_true")
     for name in ("bias-gelu-fusion", "bias-swiglu-fusion", "bias-dropout-fusion", "masked-softmax-fusion", "rope-fusion",
                  "gradient-accumulation-fusion", "persist-layer-norm"):
@@ -85,6 +91,7 @@ def parse():
     parser.add_argument("--moe-router-load-balancing-type", choices=["sinkhorn", "aux_loss", "none"], default="aux_loss")
     parser.add_argument("--moe-router-dtype", choices=["fp32"])
     parser.add_argument("--transformer-impl", choices=["local"], required=True)
+    parser.add_argument("--megatron-fsdp-main-grads-dtype", choices=["auto", "fp32"], default="auto")
     return derive(parser.parse_args())
 
 
@@ -114,6 +121,9 @@ def derive(args):
     args.microbatch_group_size_per_vp_stage = args.microbatch_group_size_per_virtual_pipeline_stage
     args.grad_reduce_in_fp32, args.check_for_nan_in_grad = args.bf16, True
     args.optimizer, args.lr, args.min_lr = "adam", 1e-4, 0.0
+    if args.use_megatron_fsdp:
+        args.data_parallel_sharding_strategy, args.grad_reduce_in_fp32 = "optim_grads_params", args.megatron_fsdp_main_grads_dtype == "fp32"
+        args.bucket_size = max(40000000, 1000000 * data_parallel_size) if args.overlap_grad_reduce else None  # as get_model()
     multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
     args.padded_vocab_size = math.ceil(args.vocab_size / multiple) * multiple
     return args
@@ -199,6 +209,7 @@ class WholeLinear(torch.nn.Linear):
 
 
 multi_latent_attention.Linear, multi_latent_attention.HAVE_TE = WholeLinear, False
+mcore_fsdp_adapter.TELinear = WholeLinear
 
 
 def make_gpt(args, config, ends, vp_stage):
@@ -246,8 +257,9 @@ def make_model(args):
         stage.cuda(torch.cuda.current_device())
     if args.bf16 or args.fp16:
         model = [Float16Module(config, stage) for stage in model]
+    wrapper = mcore_fsdp_adapter.FullyShardedDataParallel if args.use_megatron_fsdp else DistributedDataParallel
     with torch.cuda.stream(torch.cuda.Stream()):
-        return [DistributedDataParallel(config, configured(DistributedDataParallelConfig, args), stage, disable_bucketing=at > 0)
+        return [wrapper(config, configured(DistributedDataParallelConfig, args), stage, disable_bucketing=at > 0)
                 for at, stage in enumerate(model)]
 
 
@@ -402,12 +414,12 @@ def main():
     mpu.initialize_model_parallel(args.tensor_model_parallel_size, args.pipeline_model_parallel_size, args.virtual_pipeline_model_parallel_size,
                                   expert_model_parallel_size=args.expert_model_parallel_size,
                                   expert_tensor_parallel_size=args.expert_tensor_parallel_size)
-    if args.num_experts:
-        route_evenly(args)
     tensor_parallel.model_parallel_cuda_manual_seed(1234)
     if args.sequence_parallel:
         allow_sequence_parallel_norms()
     model = make_model(args)
+    if args.num_experts:
+        route_evenly(args)
     optimizer = get_megatron_optimizer(configured(OptimizerConfig, args), model)
     for stage in model:
         stage.train()
