@@ -471,6 +471,7 @@ static void wrap_model(plim_shared *x)
     z->grads = plim_share_flat(x, "main gradients", PLIM_CAT_GRADIENT, z->wide, trained);
     plim_share_tie(x);
     find_places(x);
+    x->dry_step = plim_strategy_number(&x->share->strategy, "load") > 0;
     z->one = plim_share_flat(x, "loss scale", PLIM_CAT_TEMPORARY, PLIM_F32, 1);
     make_masters(x);
 }

@@ -181,6 +181,7 @@ typedef struct plim_shared {
     uint32_t n_masters;   /* 0: the leaves */
     const bool *plain;    /* by master: as in plim_optim_param.  NULL: they are no matrices */
     bool on_host;         /* the optimizer and its state are not on the card */
+    bool dry_step; /* one without effect makes the optimizer's state before the first pass */
     plim_regions units;
     bool *ends; /* by unit: its inputs are marked, for backward_end; NULL: those of all are */
     bool again; /* what runs is recomputed */

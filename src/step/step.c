@@ -146,6 +146,17 @@ static void make_optimizer(plim_run *r)
         plim_m_on_grad(r->m, step_in_backward, r);
 }
 
+/* What a checkpoint is read into: zeros for gradients, and a step. */
+static void make_states(plim_run *r)
+{
+    const plim_optim_run *o = &r->optim;
+    for (uint32_t i = 0; i < o->n; i++)
+        plim_m_set_grad(r->m, o->params[i].leaf, plim_m_empty_like(r->m, o->params[i].leaf));
+    plim_optim_step(&r->optim);
+    for (uint32_t i = 0; i < o->n; i++)
+        plim_m_set_grad(r->m, o->params[i].leaf, 0);
+}
+
 /* All tensors of the model that are on the card, each once. */
 static void make_ema(plim_run *r)
 {
@@ -518,6 +529,8 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
         if (s->ema.optim)
             make_ema(&r);
         make_optimizer(&r);
+        if (r.shared.dry_step)
+            make_states(&r);
     }
     r.scaler = (plim_scaler){.on = s->grad_scaler, .m = r.m};
     r.ledger = (plim_ledger){.arena = a, .graph = g};

@@ -22,6 +22,7 @@ typedef struct plim_mg_args {
 #define MG_TYPE_SIZE int64_t
 #define MG_TYPE_REAL double
 #define MG_TYPE_SWITCH bool
+#define MG_TYPE_GIVEN bool
 #define MG_TYPE_WORD plim_str
 #define MG_TYPE_LIST plim_str
 #define MG_ARG(KIND, field, name, def) MG_TYPE_##KIND field;

@@ -7,7 +7,7 @@
 
 #include "base/fmt.h"
 
-typedef enum arg_kind { SIZE, REAL, SWITCH, WORD, LIST } arg_kind;
+typedef enum arg_kind { SIZE, REAL, SWITCH, GIVEN, WORD, LIST } arg_kind;
 
 static const struct row {
     arg_kind kind;
@@ -250,6 +250,7 @@ static plim_status set_field(const struct row *r, const argument *a, plim_mg_arg
     case SIZE: return set_size(a, field, err);
     case REAL: return set_real(a, field, err);
     case SWITCH: *(bool *)field = !plim_str_is(a->value, "false"); return PLIM_OK;
+    case GIVEN: *(bool *)field = true; return PLIM_OK;
     case LIST: return set_list(a, field, err);
     case WORD:
         *(plim_str *)field = a->value;
@@ -276,7 +277,7 @@ static plim_status take_argument(plim_bytes b, argument *a, plim_mg_args *out, p
     for (size_t i = 0; i < PLIM_COUNT(rows) && !st; i++) {
         if (!plim_str_is(a->name, rows[i].name))
             continue;
-        if (a->value.n > 1 && a->value.p[0] == '$') {
+        if (rows[i].kind != GIVEN && a->value.n > 1 && a->value.p[0] == '$') {
             plim_str found = find_variable(b, variable_of(a->value));
             if (!found.n || found.p[0] == '$')
                 return bad_value(a, "a value, or a variable that the file sets", err);

@@ -585,6 +585,8 @@ static void print_fsdp(plim_buf *out, const plim_mg_args *c)
                     ",overlap_grad_reduce=%d",
                     plim_str_is(c->optimizer, "sgd") ? "sgd" : "adamw",
                     PLIM_STR_CUT(own ? PLIM_STR("none") : c->main_grads), c->overlap);
+    if (c->loads)
+        plim_buf_puts(out, ",load=1");
 }
 
 /* Muon has a distributed optimizer of its own. */

@@ -91,6 +91,7 @@ def parse():
     parser.add_argument("--moe-router-load-balancing-type", choices=["sinkhorn", "aux_loss", "none"], default="aux_loss")
     parser.add_argument("--moe-router-dtype", choices=["fp32"])
     parser.add_argument("--transformer-impl", choices=["local"], required=True)
+    parser.add_argument("--load")
     parser.add_argument("--megatron-fsdp-main-grads-dtype", choices=["auto", "fp32"], default="auto")
     return derive(parser.parse_args())
 
@@ -421,6 +422,9 @@ def main():
     if args.num_experts:
         route_evenly(args)
     optimizer = get_megatron_optimizer(configured(OptimizerConfig, args), model)
+    if args.use_megatron_fsdp and args.load:  # whether there is a checkpoint or not
+        for each in getattr(optimizer, "chained_optimizers", [optimizer]):
+            each._init_optimizer_states_with_dummy_values()
     for stage in model:
         stage.train()
     train(args, model, optimizer)
