@@ -570,6 +570,7 @@ static plim_status check_fsdp(const plim_mg_args *c, plim_err *err)
         !c->fsdp                                     ? NULL
         : c->recompute.n || c->recompute_activations ? "recomputation"
         : c->instances > 1                           ? "--num-distributed-optimizer-instances"
+        : c->fp16                                    ? "--fp16"
         : !own ? "gradients that are exchanged in another type than the main gradients"
                : NULL;
     return with ? plim_fail(err, PLIM_EUNSUPPORTED, 0,

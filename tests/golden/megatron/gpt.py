@@ -92,6 +92,7 @@ MODULES = [(1, 0, f"{SIZES} --bf16 --disable-bias-linear {PARTLY} mlp"),
 FSDP = f"{SIZES} --bf16 --use-megatron-fsdp --use-distributed-optimizer"
 WIDE = f"{FSDP} --megatron-fsdp-main-grads-dtype fp32"
 SHARDED = [*((4, rank, each) for rank in (0, 3) for each in (FSDP, WIDE)), (4, 2, f"{WIDE} --load checkpoints"),
+           (4, 1, FSDP.replace(" --bf16", "")),
            (2, 1, f"{WIDE} --global-batch-size 24"), (3, 1, f"{WIDE} --untie-embeddings-and-output-weights"),
            (8, 5, f"{WIDE} --tensor-model-parallel-size 2 --sequence-parallel --global-batch-size 32"),
            (4, 2, f"{FSDP} --swiglu --no-bias-swiglu-fusion --normalization RMSNorm --disable-bias-linear --ffn-hidden-size 1536"),
@@ -154,4 +155,4 @@ def agrees(case, ours, run):
 
 if __name__ == "__main__":
     sys.exit(runs.Runs(HERE / "runs.txt", {}, cases(), predicted, measured, "ranks, rank, arguments, peak of requested bytes",
-                       packages=("megatron-core",), agrees=agrees).main(__doc__))
+                       packages=("megatron-core", "einops"), agrees=agrees).main(__doc__))
