@@ -99,7 +99,7 @@ SHARDED = [*((4, rank, each) for rank in (0, 3) for each in (FSDP, WIDE)), (4, 2
            *((4, 3, f"--num-layers 8 --seq-length 64 --micro-batch-size 1{each.removeprefix(SIZES)}") for each in (FSDP, WIDE)),
            (4, 2, f"--num-layers 2 --seq-length 64 --micro-batch-size 1{WIDE.removeprefix(SIZES)} --vocab-size 90000 --overlap-grad-reduce "
                   "--untie-embeddings-and-output-weights"),
-           (1, 0, WIDE), (4, 1, f"{WIDE} {EXPERTS} --expert-model-parallel-size 2"),
+           (1, 0, WIDE), *((2, 0, f"{each} {EXPERTS} --expert-model-parallel-size 2") for each in (FSDP, WIDE)), (4, 1, f"{WIDE} {EXPERTS} --expert-model-parallel-size 2"),
            (8, 6, f"{FSDP} {EXPERTS} --expert-model-parallel-size 2 --tensor-model-parallel-size 2 --moe-token-dispatcher-type alltoall")]
 
 
