@@ -424,6 +424,7 @@ static plim_status estimate_fill(plim_job *job, plim_arena *a, void *pub, plim_e
     plim_step_info info;
     w->e->size = sizeof *w->e;
     plim_status st = plim_job_card(job, err);
+    job->step.untimed = !job->gpu || plim_share_exchanges(&job->step.share);
     if (!st)
         st = plim_job_graph(job, 0, a, &w->g, err);
     if (!st)

@@ -537,7 +537,7 @@ plim_status plim_step_run(plim_arena *a, const plim_graph *g, const plim_step_se
     if (plim_share_exchanges(&s->share))
         r.ledger.untimed = "how long the cards exchange data is not known";
     for (r.step = 0; r.step < s->steps && !plim_m_bad(r.m); r.step++) {
-        if (r.step == s->steps - 1)
+        if (r.step == s->steps - 1 && !s->untimed)
             plim_m_record(r.m, &r.ledger);
         if (s->infer)
             infer_step(&r);

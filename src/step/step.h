@@ -32,6 +32,7 @@ typedef struct plim_step_settings {
     bool keeps_given;
     unsigned keeps; /* PLIM_KEEP_..., if given; else the loop's own */
     int steps;
+    bool untimed; /* nobody asks for the ledger: the work of the last step is not recorded */
     plim_dtype
         dtype; /* of parameters and floating-point inputs; PLIM_DTYPE_COUNT: as in the graph */
     plim_dtype autocast; /* dtype of torch.autocast; PLIM_F32: none */
