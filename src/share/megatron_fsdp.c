@@ -32,18 +32,20 @@ typedef struct fsdp {
     uint32_t n;
     plim_mg_placed *p; /* bucket by bucket */
     uint32_t n_p;
-    uint32_t *of;           /* by place in p: its bucket */
-    bool *shared;           /* likewise: another parameter is tied to it */
-    plim_id_map at;         /* of a tensor that the model reads: its place in p */
-    plim_dtype dtype, wide; /* of parameters, of gradients */
-    uint64_t ahead;         /* elements that are gathered in advance */
-    uint64_t most_queued;   /* elements of gradients that may wait to be freed */
-    uint32_t *queue, n_queue;
+    uint32_t *of;             /* by place in p: its bucket */
+    bool *shared;             /* likewise: another one is tied to it */
+    bool *taken;              /* likewise: its gradient is in its bucket */
+    plim_id_map at;           /* of a tensor that the model reads: its place in p */
+    plim_dtype dtype, wide;   /* of parameters, of gradients */
+    uint64_t ahead;           /* elements that are gathered in advance */
+    uint64_t most_queued;     /* elements of gradients that may wait to be freed */
+    uint32_t *queue, n_queue; /* buckets whose gradients are reduced */
+    uint32_t *late;
     plim_t grads, one; /* main gradients of all parts; a scalar */
     plim_t *master, *norms;
     uint32_t n_masters;
     bool
-        ran_back; /* a backward pass has begun: modules outside of layers gather nothing in advance from then on */
+        ran_back; /* from the first backward pass on, modules in no layer gather nothing ahead */
 } fsdp;
 
 /* ---- buckets ---------------------------------------------------------------------------------- */
@@ -75,10 +77,9 @@ static void sort_out(fsdp *z, const plim_graph *g, const uint32_t *order, uint32
         }
         z->b[k - 1].end++; /* counts, at first */
         z->of[z->n_p] = k - 1;
-        z->p[z->n_p++] = (plim_mg_placed){
-            .value = order[i],
-            .columns = v->meta.rank && v->meta.dim[0] ? (int64_t)numel / v->meta.dim[0] : 1,
-            .numel = numel};
+        int64_t columns = v->meta.rank && numel ? (int64_t)numel / v->meta.dim[0] : 1;
+        z->p[z->n_p++] =
+            (plim_mg_placed){.value = order[i], .columns = columns, .numel = numel};
     }
 }
 
@@ -154,8 +155,7 @@ static bool lay_out(plim_arena *a, const plim_graph *g, const plim_share *s, fsd
     for (uint32_t k = 0; k < z->n; k++) {
         bucket *b = &z->b[k];
         b->own = plim_mg_place_of(g, s, part, b->experts);
-        b->numel = plim_mg_lay_rows(a, z->p + b->first, b->end - b->first, b->own);
-        if (!b->numel)
+        if (!plim_mg_lay_rows(a, z->p + b->first, b->end - b->first, b->own, &b->numel))
             return false;
     }
     return true;
@@ -333,6 +333,7 @@ static void add_gradient(plim_shared *x, uint32_t i)
         b->unreduced =
             plim_share_flat(x, "unreduced gradients", PLIM_CAT_GRADIENT, z->wide, b->numel);
     plim_m_set_grad(x->m, x->value[z->p[i].value], 0);
+    z->taken[i] = true;
 }
 
 static void count_gradient(plim_shared *x, uint32_t i)
@@ -353,17 +354,20 @@ static void take_gradient(plim_shared *x, plim_t leaf)
     count_gradient(x, at->value);
 }
 
-/* Parameters whose gradients did not come, and those that others are tied to. */
+/* Parameters that others are tied to, and zeros for those whose gradients did not come. */
 static void finish_backward(plim_shared *x)
 {
     fsdp *z = x->own;
-    for (int reduces = 0; reduces < 2; reduces++)
-        for (uint32_t i = 0; i < z->n_p; i++) {
-            const bucket *b = &z->b[z->of[i]];
-            plim_t grad = plim_m_grad(x->m, x->value[z->p[i].value]);
-            if (b->trained && (z->shared[i] || grad))
-                (reduces ? count_gradient : add_gradient)(x, i);
-        }
+    uint32_t *late = z->late, n = 0;
+    for (uint32_t i = 0; i < z->n_p; i++)
+        if (z->b[z->of[i]].trained && !z->taken[i])
+            late[n++] = i;
+    for (uint32_t k = 0; k < n; k++)
+        add_gradient(x, late[k]);
+    for (uint32_t k = 0; k < n; k++)
+        count_gradient(x, late[k]);
+    for (uint32_t i = 0; i < z->n_p; i++)
+        z->taken[i] = false;
     for (uint32_t k = 0; k < z->n; k++)
         free_gradients(x, &z->b[k]);
     z->n_queue = 0;
@@ -442,7 +446,9 @@ static bool make_room(plim_shared *x)
              : NULL;
     uint64_t n = z ? (uint64_t)z->n_p + 1 : 0;
     return z && (z->shared = PLIM_NEW_N(x->a, bool, n)) &&
+           (z->taken = PLIM_NEW_N(x->a, bool, n)) &&
            (z->queue = PLIM_NEW_N(x->a, uint32_t, n)) &&
+           (z->late = PLIM_NEW_N(x->a, uint32_t, n)) &&
            (z->master = PLIM_NEW_N(x->a, plim_t, n)) &&
            (z->norms = PLIM_NEW_N(x->a, plim_t, n)) &&
            lay_out(x->a, x->g, x->share, z, plim_share_part(x));

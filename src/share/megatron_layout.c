@@ -155,23 +155,25 @@ static uint64_t place_rows(plim_mg_placed *p, uint32_t n, uint64_t unit, bool *d
     return at;
 }
 
-uint64_t plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, plim_mg_place own)
+bool plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, plim_mg_place own,
+                      uint64_t *size)
 {
     ranked *order = PLIM_NEW_N(a, ranked, (uint64_t)n + 1);
     plim_mg_placed *room = PLIM_NEW_N(a, plim_mg_placed, (uint64_t)n + 1);
     bool *done = PLIM_NEW_N(a, bool, (uint64_t)n + 1);
     if (!order || !room || !done)
-        return 0;
+        return false;
     for (uint32_t i = 0; i < n; i++)
         order[i] = (ranked){-(double)p[i].columns, i};
     qsort(order, n, sizeof *order, compare_ranked);
     memcpy(room, p, n * sizeof *p);
     for (uint32_t i = 0; i < n; i++)
         p[i] = room[order[i].at];
-    uint64_t unit = fold_columns(p, n), size = place_rows(p, n, unit, done);
-    size = plim_share_round_up(size, plim_sat_mul((uint64_t)own.of, unit));
-    divide_bucket(p, n, 0, size, own);
-    return size;
+    uint64_t unit = fold_columns(p, n);
+    *size = plim_share_round_up(place_rows(p, n, unit, done),
+                                plim_sat_mul((uint64_t)own.of, unit));
+    divide_bucket(p, n, 0, *size, own);
+    return true;
 }
 
 /* ---- the layer-wise optimizer: matrices as wholes ------------------------------------------------ */

@@ -39,9 +39,10 @@ bool plim_mg_lay_matrices(plim_arena *a, plim_mg_placed *p, uint32_t n, double b
                           int64_t ranks, uint64_t *numel);
 
 /* Megatron-FSDP's layout: sorts the n parameters of one buffer, of which a rank updates an equal part that begins and
- * ends with whole rows of matrices.  `columns`: the elements of a row, of tensors with more dimensions, too.  Returns
- * the size of the buffer; 0: our memory is full. */
-uint64_t plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, plim_mg_place own);
+ * ends with whole rows of matrices.  `columns`: the elements of a row, of tensors with more dimensions, too; at least
+ * 1.  *size: of the buffer.  False: our memory is full. */
+bool plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, plim_mg_place own,
+                      uint64_t *size);
 
 /* Gives the parameters of all buffers owners among so many ranks, ranks[1] of them for experts.  False: our memory
  * is full. */

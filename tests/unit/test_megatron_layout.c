@@ -103,6 +103,7 @@ static const struct {
      180,
      5,
      {{10, 70, 0, 0}, {6, 18, 70, 0}, {4, 20, 90, 0}, {1, 9, 110, 0}, {1, 4, 119, 3}}},
+    {{0, 2}, 0, 1, {{1, 0, 0, 0}}},
     {{0, 2}, 46, 3, {{1, 33, 0, 23}, {1, 8, 33, 0}, {1, 5, 41, 0}}},
     {{3, 4}, 144, 4, {{12, 72, 0, 0}, {4, 20, 72, 0}, {1, 12, 96, 0}, {1, 2, 92, 0}}},
     {{5, 8},
@@ -124,7 +125,9 @@ static void test_rows(void **state)
                 if ((rows[i].p[k].columns > 1) == matrices)
                     p[n_given++] = (plim_mg_placed){.columns = rows[i].p[k].columns,
                                                     .numel = rows[i].p[k].numel};
-        assert_int_equal(plim_mg_lay_rows(&a, p, n, rows[i].rank), rows[i].size);
+        uint64_t size;
+        assert_true(plim_mg_lay_rows(&a, p, n, rows[i].rank, &size));
+        assert_int_equal(size, rows[i].size);
         for (uint32_t k = 0; k < n; k++) {
             assert_int_equal(p[k].at, rows[i].p[k].at);
             assert_int_equal(p[k].last - p[k].first, rows[i].p[k].own);
