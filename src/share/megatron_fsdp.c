@@ -44,8 +44,7 @@ typedef struct fsdp {
     plim_t grads, one; /* main gradients of all parts; a scalar */
     plim_t *master, *norms;
     uint32_t n_masters;
-    bool
-        ran_back; /* from the first backward pass on, modules in no layer gather nothing ahead */
+    bool ran_back; /* a backward pass has begun: what is in no layer gathers nothing ahead */
 } fsdp;
 
 /* ---- buckets ---------------------------------------------------------------------------------- */
