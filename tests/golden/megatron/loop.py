@@ -124,6 +124,7 @@ def derive(args):
     args.optimizer, args.lr, args.min_lr = "adam", 1e-4, 0.0
     if args.use_megatron_fsdp:
         args.data_parallel_sharding_strategy, args.grad_reduce_in_fp32 = "optim_grads_params", args.megatron_fsdp_main_grads_dtype == "fp32"
+        args.megatron_fsdp_main_grads_dtype = torch.float32 if args.grad_reduce_in_fp32 else None  # of later versions
         args.bucket_size = max(40000000, 1000000 * data_parallel_size) if args.overlap_grad_reduce else None  # as get_model()
     multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
     args.padded_vocab_size = math.ceil(args.vocab_size / multiple) * multiple
