@@ -45,16 +45,10 @@ typedef struct megatron {
 
 /* ---- buffers ---------------------------------------------------------------------------------- */
 
-/* In elements, with the default of Megatron-LM.  Only on the first rank of a pipeline there are several
- * buckets, of its first stage, and there only with overlap. */
+/* Only on the first rank of a pipeline there are several buckets, of its first stage. */
 static double bucket_size(const plim_share *s, const buffers *b)
 {
-    const double least = 40e6, each = 1e6;
-    double given = plim_strategy_number(&s->strategy, "bucket_size");
-    if (b->stage || s->at[PLIM_AXIS_pp] ||
-        plim_strategy_number(&s->strategy, "overlap_grad_reduce") <= 0)
-        return (double)UINT64_MAX;
-    return given >= 0 ? given : PLIM_MAX(least, each * (double)plim_share_data_parts(s));
+    return b->stage || s->at[PLIM_AXIS_pp] ? (double)UINT64_MAX : plim_mg_bucket_size(s);
 }
 
 /* Those among which the optimizer's state is divided: of so many instances, each has all. */
@@ -283,7 +277,6 @@ static bool check_instances(plim_shared *x)
     const plim_share *s = x->share;
     double n = plim_strategy_number(&s->strategy, "num_distributed_optimizer_instances");
     plim_mg_place all = plim_mg_place_of(x->g, s, 0, false);
-    int64_t cards = plim_mg_expert_cards(x->g);
     const megatron *z = x->own;
     if (z->how.layer_wise && n > 1) {
         plim_m_fail(x->m, PLIM_EUSAGE,
@@ -291,13 +284,8 @@ static bool check_instances(plim_shared *x)
                     "'num_distributed_optimizer_instances'");
         return false;
     }
-    if (all.of * s->size[PLIM_AXIS_tp] % cards) {
-        plim_m_fail(x->m, PLIM_EUSAGE,
-                    "experts are shared out among %" PRId64
-                    " cards, which do not divide the %" PRId64 " cards of a stage",
-                    cards, all.of * s->size[PLIM_AXIS_tp]);
+    if (!plim_mg_check_experts(x))
         return false;
-    }
     if ((double)(divide_place(s, all).of * (int64_t)n) == (double)all.of)
         return true;
     plim_m_fail(x->m, PLIM_EUSAGE,
@@ -343,14 +331,6 @@ static void wrap_model(plim_shared *x)
 /* It is added to the buffer. */
 static void take_gradient(plim_shared *x, plim_t leaf) { plim_m_set_grad(x->m, leaf, 0); }
 
-/* The next iteration begins so, before it has a batch. */
-static void drop_gradients(plim_shared *x)
-{
-    megatron *z = x->own;
-    for (uint32_t k = 0; k < z->n_masters; k++)
-        plim_m_set_grad(x->m, z->master[k], 0);
-}
-
 static void begin_step(plim_shared *x)
 {
     megatron *z = x->own;
@@ -376,6 +356,6 @@ const plim_strategy plim_strategy_megatron = {
     .wrap = wrap_model,
     .gradient = take_gradient,
     .step = begin_step,
-    .step_end = drop_gradients,
+    .step_end = plim_share_drop_gradients,
     .kinds = number_parts,
 };

@@ -40,8 +40,7 @@ typedef struct fsdp {
     uint64_t ahead;           /* elements that are gathered in advance */
     uint64_t most_queued;     /* elements of gradients that may wait to be freed */
     uint32_t *queue, n_queue; /* buckets whose gradients are reduced */
-    uint32_t *late;
-    plim_t grads, one; /* main gradients of all parts; a scalar */
+    plim_t grads, one;        /* main gradients of all parts; a scalar */
     plim_t *master, *norms;
     uint32_t n_masters;
     bool ran_back; /* a backward pass has begun: what is in no layer gathers nothing ahead */
@@ -74,7 +73,6 @@ static void sort_out(fsdp *z, const plim_graph *g, const uint32_t *order, uint32
             z->b[z->n] = own;
             k = ++z->n;
         }
-        z->b[k - 1].end++; /* counts, at first */
         z->of[z->n_p] = k - 1;
         int64_t columns = v->meta.rank && numel ? (int64_t)numel / v->meta.dim[0] : 1;
         z->p[z->n_p++] =
@@ -118,25 +116,30 @@ static bool fill_buckets(plim_arena *a, fsdp *z, double most, uint32_t units)
     return true;
 }
 
+static bool lay_out(plim_arena *a, const plim_graph *g, const plim_share *s, fsdp *z)
+{
+    bool ok = true;
+    for (uint32_t k = 0; k < z->n && ok; k++) {
+        bucket *b = &z->b[k];
+        ok = plim_mg_lay_rows(a, z->p + b->first, b->end - b->first,
+                              plim_mg_place_of(g, s, 0, b->experts).of, &b->numel);
+    }
+    return ok;
+}
+
 /* All that does not depend on the rank.  NULL: our memory is full. */
 static fsdp *find_buckets(plim_arena *a, const plim_graph *g, const plim_share *s,
                           const uint32_t *order, uint32_t n_order, const uint32_t *unit,
                           uint32_t units)
 {
-    const double least = 40e6, each = 1e6; /* Megatron-LM's default */
     const uint64_t usual = 1000000000;
     fsdp *z = PLIM_NEW(a, fsdp);
-    double most = plim_strategy_number(&s->strategy, "bucket_size");
     if (!z || !(z->p = PLIM_NEW_N(a, plim_mg_placed, (uint64_t)n_order + 1)) ||
         !(z->of = PLIM_NEW_N(a, uint32_t, (uint64_t)n_order + 1)) ||
         !(z->b = PLIM_NEW_N(a, bucket, (uint64_t)n_order + 1)))
         return NULL;
-    if (plim_strategy_number(&s->strategy, "overlap_grad_reduce") <= 0)
-        most = (double)UINT64_MAX;
-    else if (most < 0)
-        most = PLIM_MAX(least, each * (double)plim_share_data_parts(s));
     sort_out(z, g, order, n_order, unit);
-    if (!fill_buckets(a, z, most, units))
+    if (!fill_buckets(a, z, plim_mg_bucket_size(s), units) || !lay_out(a, g, s, z))
         return NULL;
     uint64_t inside = 0;
     for (uint32_t i = 0; i < z->n_p; i++)
@@ -147,17 +150,14 @@ static fsdp *find_buckets(plim_arena *a, const plim_graph *g, const plim_share *
     return z;
 }
 
-/* Gives a part of the data its places.  False: our memory is full. */
-static bool lay_out(plim_arena *a, const plim_graph *g, const plim_share *s, fsdp *z,
-                    int64_t part)
+/* What a rank has of each bucket. */
+static void take_parts(const plim_graph *g, const plim_share *s, fsdp *z, int64_t part)
 {
     for (uint32_t k = 0; k < z->n; k++) {
         bucket *b = &z->b[k];
         b->own = plim_mg_place_of(g, s, part, b->experts);
-        if (!plim_mg_lay_rows(a, z->p + b->first, b->end - b->first, b->own, &b->numel))
-            return false;
+        plim_mg_take_part(z->p + b->first, b->end - b->first, b->numel, b->own);
     }
-    return true;
 }
 
 static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s,
@@ -166,13 +166,12 @@ static bool number_parts(plim_arena *a, const plim_graph *g, const plim_share *s
     plim_shared x;
     const uint32_t *unit = plim_share_foresee(a, g, &x);
     fsdp *z = unit ? find_buckets(a, g, s, x.order, x.n_order, unit, x.units.n) : NULL;
-    for (int64_t k = 0; k < plim_share_data_parts(s); k++) {
-        if (!z || !lay_out(a, g, s, z, k))
-            return false;
+    for (int64_t k = 0; k < plim_share_data_parts(s) && z; k++) {
+        take_parts(g, s, z, k);
         for (uint32_t i = 0; i < z->n_p; i++)
             kind[k] = plim_share_mix(kind[k], z->p[i].last - z->p[i].first);
     }
-    return true;
+    return z != NULL;
 }
 
 static uint64_t part_numel(const bucket *b) { return b->numel / (uint64_t)b->own.of; }
@@ -246,24 +245,22 @@ static void release_all(plim_shared *x)
         release_bucket(x, &z->b[k]);
 }
 
-/* What is in no layer: its first bucket, or all others. */
-static void gather_outside(plim_shared *x, bool first)
+/* The first buckets of what is in no layer. */
+static void gather_outside(plim_shared *x, uint32_t most)
 {
     fsdp *z = x->own;
-    bool seen = false;
-    for (uint32_t k = 0; k < z->n; k++) {
+    for (uint32_t k = 0; k < z->n && most; k++) {
         if (z->b[k].unit != x->units.n)
             continue;
-        if (seen != first)
-            gather_range(x, k, k + 1, z->ran_back ? NOTHING_AHEAD : NEXT_AHEAD);
-        seen = true;
+        gather_range(x, k, k + 1, z->ran_back ? NOTHING_AHEAD : NEXT_AHEAD);
+        most--;
     }
 }
 
 static void begin_forward(plim_shared *x, uint32_t unit)
 {
     if (unit == x->units.n)
-        gather_outside(x, true);
+        gather_outside(x, 1);
     else
         gather_unit(x, unit, NEXT_AHEAD);
 }
@@ -273,10 +270,8 @@ static void end_forward(plim_shared *x, uint32_t unit)
 {
     if (unit < x->units.n)
         release_unit(x, unit);
-    if (unit + 1 == x->units.n) {
-        gather_outside(x, true);
-        gather_outside(x, false);
-    }
+    if (unit + 1 == x->units.n)
+        gather_outside(x, UINT32_MAX);
 }
 
 static void begin_backward(plim_shared *x, uint32_t unit)
@@ -332,7 +327,6 @@ static void add_gradient(plim_shared *x, uint32_t i)
         b->unreduced =
             plim_share_flat(x, "unreduced gradients", PLIM_CAT_GRADIENT, z->wide, b->numel);
     plim_m_set_grad(x->m, x->value[z->p[i].value], 0);
-    z->taken[i] = true;
 }
 
 static void count_gradient(plim_shared *x, uint32_t i)
@@ -351,22 +345,18 @@ static void take_gradient(plim_shared *x, plim_t leaf)
         return;
     add_gradient(x, at->value);
     count_gradient(x, at->value);
+    z->taken[at->value] = true;
 }
 
 /* Parameters that others are tied to, and zeros for those whose gradients did not come. */
 static void finish_backward(plim_shared *x)
 {
     fsdp *z = x->own;
-    uint32_t *late = z->late, n = 0;
-    for (uint32_t i = 0; i < z->n_p; i++)
-        if (z->b[z->of[i]].trained && !z->taken[i])
-            late[n++] = i;
-    for (uint32_t k = 0; k < n; k++)
-        add_gradient(x, late[k]);
-    for (uint32_t k = 0; k < n; k++)
-        count_gradient(x, late[k]);
-    for (uint32_t i = 0; i < z->n_p; i++)
-        z->taken[i] = false;
+    for (int counts = 0; counts < 2; counts++)
+        for (uint32_t i = 0; i < z->n_p; i++)
+            if (z->b[z->of[i]].trained && !z->taken[i])
+                (counts ? count_gradient : add_gradient)(x, i);
+    memset(z->taken, 0, z->n_p * sizeof *z->taken);
     for (uint32_t k = 0; k < z->n; k++)
         free_gradients(x, &z->b[k]);
     z->n_queue = 0;
@@ -447,10 +437,8 @@ static bool make_room(plim_shared *x)
     return z && (z->shared = PLIM_NEW_N(x->a, bool, n)) &&
            (z->taken = PLIM_NEW_N(x->a, bool, n)) &&
            (z->queue = PLIM_NEW_N(x->a, uint32_t, n)) &&
-           (z->late = PLIM_NEW_N(x->a, uint32_t, n)) &&
            (z->master = PLIM_NEW_N(x->a, plim_t, n)) &&
-           (z->norms = PLIM_NEW_N(x->a, plim_t, n)) &&
-           lay_out(x->a, x->g, x->share, z, plim_share_part(x));
+           (z->norms = PLIM_NEW_N(x->a, plim_t, n));
 }
 
 static void wrap_model(plim_shared *x)
@@ -459,11 +447,14 @@ static void wrap_model(plim_shared *x)
         plim_m_fail(x->m, PLIM_EUSAGE, "strategy megatron_fsdp is not simulated with pp");
         return;
     }
+    if (!plim_mg_check_experts(x))
+        return;
     if (!make_room(x)) {
         plim_m_oom(x->m);
         return;
     }
     fsdp *z = x->own;
+    take_parts(x->g, x->share, z, plim_share_part(x));
     check_types(x);
     z->wide = plim_strategy_dtype(&x->share->strategy, "main_grads");
     if (z->wide == PLIM_DTYPE_COUNT)
@@ -501,8 +492,7 @@ static void end_step(plim_shared *x)
     fsdp *z = x->own;
     if (z->n)
         gather_range(x, 0, 1, NEXT_AHEAD);
-    for (uint32_t k = 0; k < z->n_masters; k++)
-        plim_m_set_grad(x->m, z->master[k], 0);
+    plim_share_drop_gradients(x);
 }
 
 const plim_strategy plim_strategy_megatron_fsdp = {

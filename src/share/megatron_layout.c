@@ -34,6 +34,27 @@ plim_mg_place plim_mg_place_of(const plim_graph *g, const plim_share *s, int64_t
                   : (plim_mg_place){data_part, all};
 }
 
+bool plim_mg_check_experts(plim_shared *x)
+{
+    int64_t cards = plim_mg_expert_cards(x->g),
+            all = plim_share_parts(x) * x->share->size[PLIM_AXIS_tp];
+    if (all % cards)
+        plim_m_fail(x->m, PLIM_EUSAGE,
+                    "experts are shared out among %" PRId64
+                    " cards, which do not divide the %" PRId64 " cards of a stage",
+                    cards, all);
+    return all % cards == 0;
+}
+
+double plim_mg_bucket_size(const plim_share *s)
+{
+    const double least = 40e6, each = 1e6;
+    double given = plim_strategy_number(&s->strategy, "bucket_size");
+    if (plim_strategy_number(&s->strategy, "overlap_grad_reduce") <= 0)
+        return (double)UINT64_MAX;
+    return given >= 0 ? given : PLIM_MAX(least, each * (double)plim_share_data_parts(s));
+}
+
 uint64_t plim_mg_lay_whole(plim_mg_placed *p, uint32_t n)
 {
     uint64_t at = 0;
@@ -155,7 +176,7 @@ static uint64_t place_rows(plim_mg_placed *p, uint32_t n, uint64_t unit, bool *d
     return at;
 }
 
-bool plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, plim_mg_place own,
+bool plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, int64_t ranks,
                       uint64_t *size)
 {
     ranked *order = PLIM_NEW_N(a, ranked, (uint64_t)n + 1);
@@ -170,10 +191,14 @@ bool plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, plim_mg_plac
     for (uint32_t i = 0; i < n; i++)
         p[i] = room[order[i].at];
     uint64_t unit = fold_columns(p, n);
-    *size = plim_share_round_up(place_rows(p, n, unit, done),
-                                plim_sat_mul((uint64_t)own.of, unit));
-    divide_bucket(p, n, 0, *size, own);
+    *size =
+        plim_share_round_up(place_rows(p, n, unit, done), plim_sat_mul((uint64_t)ranks, unit));
     return true;
+}
+
+void plim_mg_take_part(plim_mg_placed *p, uint32_t n, uint64_t size, plim_mg_place own)
+{
+    divide_bucket(p, n, 0, size, own);
 }
 
 /* ---- the layer-wise optimizer: matrices as wholes ------------------------------------------------ */

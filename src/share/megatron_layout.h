@@ -27,6 +27,11 @@ int64_t plim_mg_expert_cards(const plim_graph *g);
 /* The place of a part of the data, of a rank's experts or of the rest of its model. */
 plim_mg_place plim_mg_place_of(const plim_graph *g, const plim_share *s, int64_t data_part,
                                bool expert);
+/* False, and x->m has failed: experts cannot be shared out among the cards that there are. */
+bool plim_mg_check_experts(plim_shared *x);
+/* Of the options overlap_grad_reduce and bucket_size, with Megatron-LM's default: the elements with which a bucket
+ * ends. */
+double plim_mg_bucket_size(const plim_share *s);
 
 /* The three give n parameters of one buffer their places, from the last to the first, and return or set the size of
  * that buffer, in elements.
@@ -38,11 +43,13 @@ uint64_t plim_mg_lay_parts(plim_mg_placed *p, uint32_t n, double bucket, plim_mg
 bool plim_mg_lay_matrices(plim_arena *a, plim_mg_placed *p, uint32_t n, double bucket,
                           int64_t ranks, uint64_t *numel);
 
-/* Megatron-FSDP's layout: sorts the n parameters of one buffer, of which a rank updates an equal part that begins and
- * ends with whole rows of matrices.  `columns`: the elements of a row, of tensors with more dimensions, too; at least
- * 1.  *size: of the buffer.  False: our memory is full. */
-bool plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, plim_mg_place own,
+/* Megatron-FSDP's layout: sorts the n parameters of one buffer, of which each of so many ranks updates an equal part
+ * that begins and ends with whole rows of matrices.  `columns`: the elements of a row, of tensors with more
+ * dimensions, too; at least 1.  *size: of the buffer.  False: our memory is full. */
+bool plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, int64_t ranks,
                       uint64_t *size);
+/* Of such a buffer, a rank updates its part. */
+void plim_mg_take_part(plim_mg_placed *p, uint32_t n, uint64_t size, plim_mg_place own);
 
 /* Gives the parameters of all buffers owners among so many ranks, ranks[1] of them for experts.  False: our memory
  * is full. */

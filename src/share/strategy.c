@@ -131,7 +131,8 @@ static plim_status add_experts(plim_shared *x, plim_err *err)
     return PLIM_OK;
 }
 
-/* Without repeated blocks the model is one unit. */
+/* Without repeated blocks the model is one unit.  Experts are units where a strategy shares them out, and not the
+ * model itself. */
 static plim_status find_units(plim_shared *x, plim_err *err)
 {
     plim_status st = x->strategy->modules

@@ -65,6 +65,8 @@ plim_t plim_share_norm(plim_shared *x, uint64_t numel);
 /* Megatron-LM's norm of each gradient that a step of the optimizer needs, whether it is clipped or not; norms[]: as
  * much room as there are masters. */
 void plim_share_norms(plim_shared *x, plim_t *norms);
+/* The masters' gradients, before the next iteration has a batch. */
+void plim_share_drop_gradients(plim_shared *x);
 
 /* DeepSpeed's loss / gradient_accumulation_steps * loss_scale, whatever those are: owned, as is *divided,
  * the first quotient. */

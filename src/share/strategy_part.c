@@ -107,6 +107,12 @@ void plim_share_norms(plim_shared *x, plim_t *norms)
     plim_m_drop(x->m, overflow);
 }
 
+void plim_share_drop_gradients(plim_shared *x)
+{
+    for (uint32_t k = 0; k < x->n_masters; k++)
+        plim_m_set_grad(x->m, x->master[k], 0);
+}
+
 plim_t plim_share_scale_loss(plim_shared *x, plim_t loss, plim_t *divided)
 {
     plim_t factor = plim_m_wrapped(x->m, true);

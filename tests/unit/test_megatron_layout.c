@@ -126,8 +126,9 @@ static void test_rows(void **state)
                     p[n_given++] = (plim_mg_placed){.columns = rows[i].p[k].columns,
                                                     .numel = rows[i].p[k].numel};
         uint64_t size;
-        assert_true(plim_mg_lay_rows(&a, p, n, rows[i].rank, &size));
+        assert_true(plim_mg_lay_rows(&a, p, n, rows[i].rank.of, &size));
         assert_int_equal(size, rows[i].size);
+        plim_mg_take_part(p, n, size, rows[i].rank);
         for (uint32_t k = 0; k < n; k++) {
             assert_int_equal(p[k].at, rows[i].p[k].at);
             assert_int_equal(p[k].last - p[k].first, rows[i].p[k].own);
