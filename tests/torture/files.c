@@ -54,7 +54,7 @@ enum {
     MOST_SEEDS = 4096,
     MOST_LABELS = 48,
     MOST_JOBS = 16,
-    CALL_MS = 4000 * SLOWER, /* of processor time, for one call */
+    CALL_MS = 2000 * SLOWER, /* of processor time, for one call */
     OP_MS = SLOWER,          /* and for each op of a graph */
     LONGER = 10,             /* times as long */
     WAIT_S = 120 * SLOWER,   /* for anything: a call that waits for ever */
