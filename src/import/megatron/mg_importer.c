@@ -559,23 +559,39 @@ static plim_status check_fsdp(const plim_mg_args *c, plim_err *err)
     } words[] = {{"data-parallel-sharding-strategy", c->sharding, "optim_grads_params"},
                  {"outer-dp-sharding-strategy", c->outer_sharding, "no_shard"},
                  {"megatron-fsdp-main-params-dtype", c->main_params, "fp32"}};
-    for (size_t i = 0; i < PLIM_COUNT(words) && c->fsdp; i++)
+    const struct {
+        bool given;
+        const char *what;
+    } others[] = {
+        {c->recompute.n || c->recompute_activations, "recomputation"},
+        {c->instances > 1, "--num-distributed-optimizer-instances"},
+        {c->fp16, "--fp16"},
+        {plim_str_has(c->optimizer, "muon"), "muon"},
+        {!plim_str_is(c->grad_comm, "auto") && !plim_str_eq(c->grad_comm, c->main_grads),
+         "gradients that are exchanged in another type than the main gradients"},
+        {c->fsdp_version != 1, "--megatron-fsdp-version other than 1"},
+        {c->fsdp_unit > 0, "--suggested-communication-unit-size"},
+        {c->fsdp_double, "--fsdp-double-buffer"},
+        {c->user_buffers, "--use-nccl-ub"},
+    };
+    if (!c->fsdp)
+        return PLIM_OK;
+    for (size_t i = 0; i < PLIM_COUNT(words); i++)
         if (!plim_str_is(words[i].given, words[i].only))
             return plim_fail(
                 err, PLIM_EUNSUPPORTED, 0,
                 "--use-megatron-fsdp is simulated with --%s %s, not " PLIM_STR_FMT,
                 words[i].name, words[i].only, PLIM_STR_CUT(words[i].given));
-    bool own = plim_str_is(c->grad_comm, "auto") || plim_str_eq(c->grad_comm, c->main_grads);
-    const char *with =
-        !c->fsdp                                     ? NULL
-        : c->recompute.n || c->recompute_activations ? "recomputation"
-        : c->instances > 1                           ? "--num-distributed-optimizer-instances"
-        : c->fp16                                    ? "--fp16"
-        : !own ? "gradients that are exchanged in another type than the main gradients"
-               : NULL;
-    return with ? plim_fail(err, PLIM_EUNSUPPORTED, 0,
-                            "--use-megatron-fsdp with %s is not simulated", with)
-                : PLIM_OK;
+    for (size_t i = 0; i < PLIM_COUNT(others); i++)
+        if (others[i].given)
+            return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                             "--use-megatron-fsdp with %s is not simulated", others[i].what);
+    return PLIM_OK;
+}
+
+static const char *choose_optimizer(const plim_mg_args *c)
+{
+    return plim_str_is(c->optimizer, "sgd") ? "sgd" : "adamw";
 }
 
 static void print_fsdp(plim_buf *out, const plim_mg_args *c)
@@ -584,8 +600,8 @@ static void print_fsdp(plim_buf *out, const plim_mg_args *c)
     plim_buf_printf(out,
                     ";optimizer=%s;strategy=megatron_fsdp,main_grads=" PLIM_STR_FMT
                     ",overlap_grad_reduce=%d",
-                    plim_str_is(c->optimizer, "sgd") ? "sgd" : "adamw",
-                    PLIM_STR_CUT(own ? PLIM_STR("none") : c->main_grads), c->overlap);
+                    choose_optimizer(c), PLIM_STR_CUT(own ? PLIM_STR("none") : c->main_grads),
+                    c->overlap);
     if (c->loads)
         plim_buf_puts(out, ",load=1");
 }
@@ -599,8 +615,7 @@ static void print_optimizer(plim_buf *out, const plim_mg_args *c)
         plim_buf_printf(out, ";optimizer=emerging_muon,ns_steps=%" PRId64 ",nesterov=%d",
                         c->muon_steps, c->muon_nesterov);
     else
-        plim_buf_printf(out, ";optimizer=%s",
-                        plim_str_is(c->optimizer, "sgd") ? "sgd" : "adamw");
+        plim_buf_printf(out, ";optimizer=%s", choose_optimizer(c));
     plim_buf_printf(out, ";strategy=megatron,use_distributed_optimizer=%d",
                     muon ? layer_wise && !c->no_layer_wise_layout : c->distributed);
     if (layer_wise)
