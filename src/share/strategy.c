@@ -145,7 +145,8 @@ static plim_status find_units(plim_shared *x, plim_err *err)
     if (st != PLIM_EUSAGE)
         return st;
     x->units = (plim_regions){0};
-    *err = (plim_err){0};
+    if (err)
+        *err = (plim_err)PLIM_ERR_INIT;
     return PLIM_OK;
 }
 

@@ -197,20 +197,41 @@ static void print_tape(session *s, const plim_model *m, bool json)
     check_output(s, what, st, &err, &out, json ? contract_json_lines : contract_text);
 }
 
-enum { SMALL = 1000 }; /* ops of a graph of which many variants can be tried */
+enum { SMALL = 1000 }; /* ops that a step runs, of which many variants can be tried */
 
-/* A step of a graph takes a time in proportion to it, and what is tried for advice a multiple. */
+/* How many batches a step runs through the graph.  Settings as used have it: a file of arguments
+ * may say it. */
+static uint64_t count_passes(session *s, const plim_model *m)
+{
+    plim_settings *quick = NULL;
+    plim_estimate *e = NULL;
+    const char *parts = NULL;
+    if (plim_settings_copy(s->settings, &quick, NULL) ||
+        plim_settings_set(quick, "advice", "none", NULL))
+        abort();
+    s->watch->begin("estimate without advice");
+    if (!plim_estimate_run(m, quick, &e, NULL))
+        parts = plim_settings_get(e->settings, "microbatches");
+    s->watch->end("estimate without advice");
+    const uint64_t n = parts ? strtoull(parts, NULL, 10) : 1;
+    plim_estimate_free(e);
+    plim_settings_free(quick);
+    return n;
+}
+
+/* A step takes a time in proportion to the ops it runs, and what is tried for advice a multiple. */
 static void note_size(session *s, const plim_model *m)
 {
     plim_info *info = NULL;
+    uint32_t ops = 0;
     s->watch->begin("info");
-    if (plim_info_run(m, s->settings, &info, NULL) == PLIM_OK) {
-        s->watch->large(info->ops);
-        if (info->ops > SMALL)
-            (void)plim_settings_set(s->settings, "advice", "none", NULL);
-    }
+    if (!plim_info_run(m, s->settings, &info, NULL))
+        ops = info->ops;
     s->watch->end("info");
     plim_info_free(info);
+    s->watch->large(ops);
+    if (ops > SMALL || ops * count_passes(s, m) > SMALL)
+        (void)plim_settings_set(s->settings, "advice", "none", NULL);
 }
 
 static void use_model(session *s, const plim_model *m)

@@ -270,6 +270,20 @@ static void test_refusals(void **state)
     }
 }
 
+/* err may be NULL, too, where what fails within is no error: vgg16 has no repeated blocks. */
+static void test_no_err(void **state)
+{
+    (void)state;
+    static const char *const strategies[] = {"ddp", "fsdp1", "fsdp2", "zero1", "ds_zero3"};
+    for (size_t i = 0; i < PLIM_COUNT(strategies); i++) {
+        char words[64];
+        plim_estimate *e = NULL;
+        (void)snprintf(words, sizeof words, "dp=2 optimizer=adam strategy=%s", strategies[i]);
+        CHECK(strategies[i], asked_try("vgg16", words, &e, NULL) == PLIM_OK);
+        plim_estimate_free(e);
+    }
+}
+
 /* ---- activations in place: what `layers` says, and what PyTorch keeps ------------ */
 
 static plim_inplace_gain gain_of(const plim_layers *l, const char *op)
@@ -322,6 +336,7 @@ int main(void)
         cmocka_unit_test(test_workspaces),
         cmocka_unit_test(test_out_of_memory),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_no_err),
         cmocka_unit_test(test_inplace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
