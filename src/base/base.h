@@ -120,6 +120,10 @@ static inline uint64_t plim_sat_mul(uint64_t a, uint64_t b)
     uint64_t r;
     return plim_mul(a, b, &r) ? r : UINT64_MAX;
 }
+static inline uint64_t plim_ceil_div(uint64_t n, uint64_t of)
+{
+    return n / of + (n % of != 0);
+}
 
 /* ---- errors ------------------------------------------------------------ */
 

@@ -371,6 +371,13 @@ plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes)
     return plim_m_scratch_range(m, 0, bytes, bytes > UINT64_MAX / 2 ? bytes : 2 * bytes);
 }
 
+plim_t plim_m_scratch_by_sms(plim_machine *m, uint64_t bytes)
+{
+    return m->world.sms_are == PLIM_UNKNOWN_BYTES
+               ? plim_m_scratch_about(m, bytes)
+               : scratch_new(m, 0, bytes, 0, m->world.sms_are);
+}
+
 plim_t plim_m_kept(plim_machine *m, plim_str key, const plim_meta *meta)
 {
     for (uint32_t i = 0; i < m->n_kept; i++) {

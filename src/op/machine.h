@@ -47,6 +47,8 @@ typedef struct plim_world {
     int cc;    /* compute capability * 10: 80, 89, 90 */
     bool eval; /* dropout and batch norm as after model.eval() */
     int sms, threads_per_sm; /* 0: PLIM_USUAL_... */
+    /* exact: the card's; estimated: the usual ones, no card was chosen; unknown: neither are the card's */
+    plim_certainty sms_are;
     plim_libraries lib;
     uint64_t cublas_ws; /* persistent (or, if temporary, per call) bytes; 0: none */
     bool cublas_ws_temporary;
@@ -127,6 +129,8 @@ plim_t plim_m_scratch_of(plim_machine *m, plim_dtype t, int32_t rank, const int6
  * low and high; or about `bytes`, from a formula that was never measured. */
 plim_t plim_m_scratch_range(plim_machine *m, uint64_t low, uint64_t usual, uint64_t high);
 plim_t plim_m_scratch_about(plim_machine *m, uint64_t bytes);
+/* The same where the size follows from the number of multiprocessors, and is as certain. */
+plim_t plim_m_scratch_by_sms(plim_machine *m, uint64_t bytes);
 /* A tensor that a library makes at its first use, for this key and meta, and keeps for ever: borrowed. */
 plim_t plim_m_kept(plim_machine *m, plim_str key, const plim_meta *meta);
 /* Holds t, as an attribute of that name of some Python object does, until another one takes its place. */

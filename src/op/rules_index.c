@@ -376,7 +376,7 @@ void plim_nonzero_scratch(plim_machine *m, uint64_t n)
     } else {
         uint64_t sms = (uint64_t)plim_m_sms(m, &threads);
         uint64_t blocks = sms * ((uint64_t)threads / BLOCK) * ROUNDS;
-        plim_m_drop(m, plim_m_scratch(m, (blocks * 4 + 255) / 256 * 256 + 255));
+        plim_m_drop(m, plim_m_scratch_by_sms(m, (blocks * 4 + 255) / 256 * 256 + 255));
     }
     uint64_t state = ((n + tile - 1) / tile + LANES) * STATE;
     plim_m_drop(m, plim_m_scratch(m, (state + 255) / 256 * 256 + 511));

@@ -1,108 +1,12 @@
-/* rules_reduce.c -- sums, means, variances, and the buffer they use on a card.
- * src: aten/src/ATen/native/cuda/Reduce.cuh; docs/sources/operators.md 10,
- * docs/sources/workspaces.md 5. */
+/* rules_reduce.c -- sums, means, variances.  src: docs/sources/operators.md 10 */
 #include "op/rules.h"
 
 #include "base/fmt.h"
-
-/* ---- the global buffer of a reduction ------------------------------------------- */
-
-static uint64_t pow2_below(uint64_t v, uint64_t cap)
-{
-    uint64_t p = 1;
-    while (p * 2 <= v && p * 2 <= cap)
-        p *= 2;
-    return p;
-}
-static uint64_t ceil_div(uint64_t a, uint64_t b) { return b ? (a + b - 1) / b : 0; }
-
-/* Bytes of the buffer and the semaphores for O outputs of R inputs each. fast: the reduced dim
- * is the fastest-varying.  src: setReduceConfig in Reduce.cuh */
-static void reduce_buffer(plim_machine *m, uint64_t O, uint64_t R, bool fast, bool quarter,
-                          uint64_t acc, uint64_t *buffer, uint64_t *semaphores)
-{
-    uint64_t dim0 = fast ? R : O, dim1 = fast ? O : R, vec = 1;
-    *buffer = *semaphores = 0;
-    if (!O || !R)
-        return;
-    if (fast && quarter && R > 128)
-        dim0 /= 4;
-    if (!fast) {
-        vec = O % 4 == 0 ? 4 : O % 2 == 0 ? 2 : 1;
-        dim0 /= vec;
-    }
-    uint64_t max = 512 / vec;
-    uint64_t bw = PLIM_MIN(pow2_below(dim0, max), 32);
-    uint64_t bh = PLIM_MIN(pow2_below(dim1, max), max / bw);
-    bw = PLIM_MIN(pow2_below(dim0, max), max / bh);
-    uint64_t nt = bw * bh, step_in = 1, step_out = 1;
-    if (fast)
-        step_in *= bw;
-    else
-        step_out *= bw;
-    uint64_t v = ceil_div(R, step_in);
-    bool by_y = v >= 16 * bh || v >= 256;
-    if (by_y)
-        step_in *= bh;
-    else
-        step_out *= bh;
-    v = ceil_div(R, step_in);
-    if (!by_y || v < 256)
-        return;
-    int threads = 0;
-    uint64_t sms = (uint64_t)plim_m_sms(m, &threads);
-    uint64_t gx = ceil_div(O / vec, step_out),
-             target = sms * ((uint64_t)threads / PLIM_MAX(nt, 1));
-    if (gx > target)
-        return;
-    uint64_t c = PLIM_MAX(PLIM_MIN(ceil_div(target, gx), ceil_div(v, 16)), ceil_div(v, 256));
-    if (c <= 1)
-        return;
-    *buffer = fast ? acc * O * c : acc * O * c * bw * vec;
-    *semaphores = 4 * gx;
-}
-
-/* acc: bytes of a partial result. */
-static void reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask, uint64_t acc)
-{
-    uint64_t O = 1, R = 1, buffer, semaphores;
-    int reduced = 0;
-    if (!plim_m_world(m)->lib.workspace || plim_m_bad(m))
-        return;
-    int64_t min_in = INT64_MAX, min_out = INT64_MAX;
-    for (int32_t i = 0; i < x->rank; i++) {
-        if (x->dim[i] <= 1)
-            continue;
-        if (mask >> i & 1) {
-            R *= (uint64_t)x->dim[i];
-            min_in = PLIM_MIN(min_in, x->stride[i]);
-            /* contiguous neighbours that are both reduced coalesce */
-            bool joined = i + 1 < x->rank && (mask >> (i + 1) & 1) &&
-                          x->stride[i] == plim_dim_mul(x->stride[i + 1], x->dim[i + 1]);
-            reduced += !joined;
-        } else {
-            O *= (uint64_t)x->dim[i];
-            min_out = PLIM_MIN(min_out, x->stride[i]);
-        }
-    }
-    reduce_buffer(m, O, R, min_in <= min_out, reduced == 1 && min_in == 1, acc, &buffer,
-                  &semaphores);
-    plim_t b = plim_m_scratch_about(m, buffer), s = plim_m_scratch_about(m, semaphores);
-    plim_m_drop(m, s);
-    plim_m_drop(m, b);
-}
-
-/* The usual partial result: one number in the accumulator's dtype. */
-static uint64_t acc_plain(plim_dtype t) { return plim_dtype_bytes(t) == 8 ? 8 : 4; }
-enum {
-    ACC_FLAG = 1,    /* any, all */
-    ACC_PLACE = 16,  /* argmax, max over a dim: a value and its position */
-    ACC_MOMENTS = 16 /* var, std: mean, squares and counts */
-};
+#include "op/reduction.h"
 
 void plim_reduce_scratch(plim_machine *m, const plim_meta *x, uint32_t mask)
 {
-    reduce_scratch(m, x, mask, acc_plain(x->dtype));
+    plim_m_reduce(m, x, mask, PLIM_PARTIAL_SUM, x->dtype);
 }
 
 /* ---- sum_to ------------------------------------------------------------------------ */
@@ -160,23 +64,31 @@ static reduce_dims reduce_args(plim_call *c, uint32_t dim_slot, uint32_t keep_sl
     return r;
 }
 
-static void reduce_kernel(plim_call *c, uint64_t acc)
+static void reduce_kernel(plim_call *c, plim_partial partial, plim_dtype out)
 {
     const plim_meta *x = plim_m_meta(c->m, plim_arg_tensor(c, 0));
-    reduce_scratch(c->m, x, reduce_args(c, 1, 0).mask, acc ? acc : acc_plain(x->dtype));
+    plim_m_reduce(c->m, x, reduce_args(c, 1, 0).mask, partial,
+                  out == PLIM_DTYPE_COUNT ? x->dtype : out);
 }
-void plim_kernel_reduce(plim_call *c) { reduce_kernel(c, 0); }
-void plim_kernel_flag(plim_call *c) { reduce_kernel(c, ACC_FLAG); }
-void plim_kernel_place(plim_call *c) { reduce_kernel(c, ACC_PLACE); }
-void plim_kernel_moments(plim_call *c) { reduce_kernel(c, ACC_MOMENTS); }
+void plim_kernel_reduce(plim_call *c) { reduce_kernel(c, PLIM_PARTIAL_SUM, PLIM_DTYPE_COUNT); }
+void plim_kernel_extreme(plim_call *c)
+{
+    reduce_kernel(c, PLIM_PARTIAL_EXTREME, PLIM_DTYPE_COUNT);
+}
+void plim_kernel_flag(plim_call *c) { reduce_kernel(c, PLIM_PARTIAL_FLAG, PLIM_BOOL); }
+void plim_kernel_place(plim_call *c) { reduce_kernel(c, PLIM_PARTIAL_PLACE, PLIM_I64); }
+void plim_kernel_extreme_place(plim_call *c)
+{
+    reduce_kernel(c, PLIM_PARTIAL_PLACE, PLIM_DTYPE_COUNT);
+}
+void plim_kernel_moments(plim_call *c)
+{
+    reduce_kernel(c, PLIM_PARTIAL_MOMENTS, PLIM_DTYPE_COUNT);
+}
+void plim_kernel_pair(plim_call *c) { reduce_kernel(c, PLIM_PARTIAL_PAIR, PLIM_DTYPE_COUNT); }
 void plim_reduce_pair_scratch(plim_machine *m, const plim_meta *x)
 {
-    reduce_scratch(m, x, (1u << x->rank) - 1, 2 * acc_plain(x->dtype));
-}
-/* Minimum and maximum together. */
-void plim_kernel_pair(plim_call *c)
-{
-    reduce_kernel(c, 2 * acc_plain(plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype));
+    plim_m_reduce(m, x, (1u << x->rank) - 1, PLIM_PARTIAL_PAIR, x->dtype);
 }
 
 /* Small integers and bools are cast to the 64 bits that they are summed in. */
@@ -206,8 +118,8 @@ void plim_kernel_foreach_norm(plim_call *c)
     plim_dtype t = k ? plim_m_meta(c->m, x[0])->dtype : PLIM_F32;
     for (uint32_t i = 0; i < k; i++)
         if (plim_meta_numel(plim_m_meta(c->m, x[i]), &n)) {
-            chunks = PLIM_MAX(chunks, ceil_div(n, CHUNK));
-            sum += ceil_div(n, CHUNK);
+            chunks = PLIM_MAX(chunks, plim_ceil_div(n, CHUNK));
+            sum += plim_ceil_div(n, CHUNK);
         }
     t = plim_arg_dtype(c, 1, t);
     plim_dtype acc = plim_dtype_bytes(t) == 2 ? PLIM_F32 : t;
@@ -234,19 +146,13 @@ static plim_meta reduced_meta(const plim_meta *x, reduce_dims r, plim_dtype t)
     return out;
 }
 
-/* acc 0: the usual partial result. */
-static plim_t reduce_out_acc(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t,
-                             uint64_t acc)
+static plim_t reduce_out(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t,
+                         plim_partial partial)
 {
-    const plim_meta *xm = plim_m_meta(m, x);
-    plim_meta out = reduced_meta(xm, r, t);
+    plim_meta out = reduced_meta(plim_m_meta(m, x), r, t);
     plim_t y = plim_m_empty(m, &out);
-    reduce_scratch(m, xm, r.mask, acc ? acc : acc_plain(xm->dtype));
+    plim_m_reduce(m, plim_m_meta(m, x), r.mask, partial, t);
     return y;
-}
-static plim_t reduce_out(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t)
-{
-    return reduce_out_acc(m, x, r, t, 0);
 }
 static plim_t sum_out(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t)
 {
@@ -321,7 +227,7 @@ static plim_t mean_of(plim_machine *m, plim_t x, reduce_dims r, plim_dtype t, bo
     plim_gnode *n = plim_m_node(m, &mean_fn, 1, &x);
     if (by_dim && plim_m_world(m)->torch < PLIM_SINCE_MEAN_WITHOUT_INPUT)
         plim_m_save(m, n, 0, x);
-    plim_t y = reduce_out(m, x, r, t);
+    plim_t y = reduce_out(m, x, r, t, PLIM_PARTIAL_SUM);
     plim_m_output(m, n, 0, y);
     return y;
 }
@@ -374,7 +280,7 @@ static void run_var_like(plim_call *c, uint32_t dim_slot, uint32_t keep_slot)
     bool is_std = c->node->op->name[0] == 's';
     plim_gnode *n = plim_m_node(m, is_std ? &std_fn : &var_fn, 1, &x);
     plim_m_save(m, n, 0, x);
-    plim_t y = reduce_out_acc(m, x, r, plim_m_meta(m, x)->dtype, ACC_MOMENTS);
+    plim_t y = reduce_out(m, x, r, plim_m_meta(m, x)->dtype, PLIM_PARTIAL_MOMENTS);
     if (is_std)
         plim_m_save(m, n, 1, y);
     plim_m_output(m, n, 0, y);
@@ -392,9 +298,11 @@ void plim_run_max_dim(plim_call *c)
     plim_t x = plim_arg_tensor(c, 0);
     reduce_dims r = reduce_args(c, 1, 2);
     plim_gnode *n = plim_m_node(m, &max_dim_fn, 1, &x);
-    plim_t y = reduce_out(m, x, r, plim_m_meta(m, x)->dtype);
-    plim_meta index = reduced_meta(plim_m_meta(m, x), r, PLIM_I64);
-    plim_t i = plim_m_empty(m, &index);
+    plim_dtype t = plim_m_meta(m, x)->dtype;
+    plim_meta value = reduced_meta(plim_m_meta(m, x), r, t),
+              index = reduced_meta(plim_m_meta(m, x), r, PLIM_I64);
+    plim_t y = plim_m_empty(m, &value), i = plim_m_empty(m, &index);
+    plim_m_reduce(m, plim_m_meta(m, x), r.mask, PLIM_PARTIAL_PLACE, t);
     plim_m_save(m, n, 0, i);
     plim_m_output(m, n, 0, y);
     plim_rets(c, (plim_t[]){y, i}, 2);
@@ -427,7 +335,7 @@ void plim_run_amax(plim_call *c)
     reduce_dims r = reduce_args(c, 1, 2);
     plim_gnode *n = plim_m_node(m, &amax_fn, 1, &x);
     plim_m_save(m, n, 0, x);
-    plim_t y = reduce_out(m, x, r, plim_m_meta(m, x)->dtype);
+    plim_t y = reduce_out(m, x, r, plim_m_meta(m, x)->dtype, PLIM_PARTIAL_EXTREME);
     plim_m_save(m, n, 1, y);
     if (n)
         n->i[REDUCE_MASK] = r.mask;
@@ -438,14 +346,14 @@ void plim_run_amax(plim_call *c)
 void plim_run_argmax(plim_call *c)
 {
     reduce_dims r = reduce_args(c, 1, 2);
-    plim_ret(c, reduce_out_acc(c->m, plim_arg_tensor(c, 0), r, PLIM_I64, ACC_PLACE));
+    plim_ret(c, reduce_out(c->m, plim_arg_tensor(c, 0), r, PLIM_I64, PLIM_PARTIAL_PLACE));
 }
 
 /* any, all: no gradient */
 void plim_run_any(plim_call *c)
 {
     reduce_dims r = reduce_args(c, 1, 2);
-    plim_ret(c, reduce_out_acc(c->m, plim_arg_tensor(c, 0), r, PLIM_BOOL, ACC_FLAG));
+    plim_ret(c, reduce_out(c->m, plim_arg_tensor(c, 0), r, PLIM_BOOL, PLIM_PARTIAL_FLAG));
 }
 
 enum { KEPT_RESULT, KEPT_SELF }; /* saved, in the order of the names */
@@ -472,13 +380,14 @@ static void max_backward(plim_machine *m, plim_gnode *n, const plim_t *g, plim_t
 static const plim_grad_fn max_fn = {"MaxBackward1", max_backward};
 
 /* Saves x and the result, which backward compares or divides. */
-static void run_kept(plim_call *c, const plim_grad_fn *fn, reduce_dims r, plim_dtype t)
+static void run_kept(plim_call *c, const plim_grad_fn *fn, reduce_dims r, plim_dtype t,
+                     plim_partial partial)
 {
     plim_machine *m = c->m;
     plim_t x = plim_arg_tensor(c, 0);
     plim_gnode *n = plim_m_node(m, fn, 1, &x);
     plim_m_save(m, n, KEPT_SELF, x);
-    plim_t y = reduce_out(m, x, r, t);
+    plim_t y = reduce_out(m, x, r, t, partial);
     plim_m_save(m, n, KEPT_RESULT, y);
     if (n)
         n->i[REDUCE_MASK] = r.mask;
@@ -487,8 +396,8 @@ static void run_kept(plim_call *c, const plim_grad_fn *fn, reduce_dims r, plim_d
 }
 void plim_run_max(plim_call *c)
 {
-    run_kept(c, &max_fn, reduce_args(c, 0, 0),
-             plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype);
+    run_kept(c, &max_fn, reduce_args(c, 0, 0), plim_m_meta(c->m, plim_arg_tensor(c, 0))->dtype,
+             PLIM_PARTIAL_EXTREME);
 }
 
 /* prod: g * (y / x), after a search for zeros, assumed to find none.
@@ -512,7 +421,7 @@ static const plim_grad_fn prod_fn = {"ProdBackward0", prod_backward};
 void plim_run_prod(plim_call *c)
 {
     run_kept(c, &prod_fn, reduce_args(c, 0, 0),
-             plim_m_autocast_out(c->m, plim_arg_tensor(c, 0)));
+             plim_m_autocast_out(c->m, plim_arg_tensor(c, 0)), PLIM_PARTIAL_SUM);
 }
 
 /* ---- norms ------------------------------------------------------------------------------ */
@@ -545,7 +454,8 @@ static void run_norm(plim_call *c, double order, reduce_dims r)
     plim_t x = plim_arg_tensor(c, 0);
     bool first = order >= 1 && order <= 1, second = order >= 2 && order <= 2;
     if (first || second || !plim_m_would_record(c->m, 1, &x))
-        run_kept(c, first ? &norm1_fn : &norm2_fn, r, plim_m_autocast_out(c->m, x));
+        run_kept(c, first ? &norm1_fn : &norm2_fn, r, plim_m_autocast_out(c->m, x),
+                 PLIM_PARTIAL_SUM);
     else
         plim_m_fail(c->m, PLIM_EUNSUPPORTED, "the gradient of a norm of order %s has no rule",
                     plim_fmt_double(order).s);
@@ -579,12 +489,12 @@ static plim_t logsumexp_kernel(plim_machine *m, plim_t x, reduce_dims r)
 {
     reduce_dims keep = {r.mask, true};
     plim_dtype t = plim_m_meta(m, x)->dtype;
-    plim_t max = reduce_out(m, x, keep, t);
+    plim_t max = reduce_out(m, x, keep, t, PLIM_PARTIAL_EXTREME);
     plim_meta mask = plim_meta_like(plim_m_meta(m, max), PLIM_BOOL);
     plim_t magnitude = plim_m_empty_like(m, max), inf = plim_m_empty(m, &mask);
     plim_m_drop(m, inf);
     plim_m_drop(m, magnitude);
-    plim_t power = plim_m_empty_like(m, x), y = reduce_out(m, power, r, t);
+    plim_t power = plim_m_empty_like(m, x), y = reduce_out(m, power, r, t, PLIM_PARTIAL_SUM);
     plim_m_drop(m, power);
     plim_m_drop(m, max);
     return y;
@@ -607,12 +517,13 @@ void plim_run_logsumexp(plim_call *c)
     plim_ret(c, y);
 }
 
-/* (x != 0).sum() */
+/* (x != 0).sum(), of bools x.sum() */
 void plim_kernel_count_nonzero(plim_call *c)
 {
     plim_t x = plim_arg_tensor(c, 0);
-    plim_meta flags = plim_meta_like(plim_m_meta(c->m, x), PLIM_BOOL);
-    plim_t mask = plim_m_empty(c->m, &flags);
+    const plim_meta *xm = plim_m_meta(c->m, x);
+    plim_meta flags = plim_meta_like(xm, PLIM_BOOL);
+    plim_t mask = xm->dtype == PLIM_BOOL ? plim_m_ref(c->m, x) : plim_m_empty(c->m, &flags);
     c->out[0] = sum_out(c->m, mask, reduce_args(c, 1, 0), PLIM_I64);
     c->n_out = 1;
     plim_m_drop(c->m, mask);
@@ -646,7 +557,7 @@ void plim_run_var_mean(plim_call *c)
     plim_m_save(m, n, 0, x);
     plim_meta size = reduced_meta(plim_m_meta(m, x), r, t);
     plim_t y = plim_m_empty(m, &size), mean = plim_m_empty(m, &size);
-    reduce_scratch(m, plim_m_meta(m, x), r.mask, ACC_MOMENTS);
+    plim_m_reduce(m, plim_m_meta(m, x), r.mask, PLIM_PARTIAL_MOMENTS, t);
     if (is_std)
         plim_m_save(m, n, 1, y);
     plim_m_output(m, n, 0, y);

@@ -14,8 +14,7 @@ static uint64_t sort_numel(const plim_meta *x)
     uint64_t n = 0;
     return plim_meta_numel(x, &n) ? n : 0;
 }
-static uint64_t div_up(uint64_t a, uint64_t b) { return a / b + (a % b != 0); }
-static uint64_t align_up(uint64_t n) { return div_up(n, 256) * 256; }
+static uint64_t align_up(uint64_t n) { return plim_ceil_div(n, 256) * 256; }
 
 /* One radix sort of n keys with 64-bit values: the second halves of two double buffers, a
  * histogram per pass of 8 bits, a counter, a look-back state per tile.  A single pass goes from
@@ -30,7 +29,8 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
     uint64_t tile = hopper ? (wide ? 4608 : 5376) : (wide ? 3840 : 3072);
     if (hopper && !buffers) /* 32-bit values, by slice */
         tile = 5760;
-    uint64_t bytes = div_up(bits, 8) * PASS + COUNTER + SLACK + div_up(n, tile) * STATE;
+    uint64_t bytes =
+        plim_ceil_div(bits, 8) * PASS + COUNTER + SLACK + plim_ceil_div(n, tile) * STATE;
     if (buffers && bits > 8)
         bytes += align_up(plim_sat_mul(n, key_bytes)) + align_up(plim_sat_mul(n, 8));
     if (n <= ONE_BLOCK)
@@ -45,7 +45,7 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
 void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
 {
     enum { TILE = 1920, LANES = 32, SLACK = 511 };
-    uint64_t state = align_up((div_up(n, TILE) + LANES) * 2 * bytes) + SLACK;
+    uint64_t state = align_up((plim_ceil_div(n, TILE) + LANES) * 2 * bytes) + SLACK;
     plim_m_drop(m, plim_m_scratch(m, state));
 }
 
@@ -55,8 +55,9 @@ void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
 void plim_cub_merge_sort(plim_machine *m, uint64_t n)
 {
     enum { TILE = 4096, PLACE = 8, SLACK = 255 };
-    plim_m_drop(m, plim_m_scratch(m, 2 * align_up(8 * n) +
-                                         align_up((div_up(n, TILE) + 1) * PLACE) + SLACK));
+    plim_m_drop(m,
+                plim_m_scratch(m, 2 * align_up(8 * n) +
+                                      align_up((plim_ceil_div(n, TILE) + 1) * PLACE) + SLACK));
 }
 
 /* The first of each run of equal keys among n such pairs: a state per tile, and for the lanes
@@ -66,8 +67,8 @@ void plim_cub_unique(plim_machine *m, uint64_t n)
     enum { LANES = 32, STATE = 16, COUNTERS = 512, SLACK = 255 };
     int cc = plim_m_world(m)->cc;
     uint64_t tile = cc >= 90 ? 9856 : cc == 80 ? 2688 : 640;
-    plim_m_drop(
-        m, plim_m_scratch(m, align_up((div_up(n, tile) + LANES) * STATE) + COUNTERS + SLACK));
+    plim_m_drop(m, plim_m_scratch(m, align_up((plim_ceil_div(n, tile) + LANES) * STATE) +
+                                         COUNTERS + SLACK));
 }
 
 /* The positions 0 .. n-1. */
@@ -163,8 +164,8 @@ static void topk_inside(plim_machine *m, const plim_meta *x, int64_t slice)
         return;
     uint64_t running =
         (uint64_t)plim_m_sms(m, NULL) * (65536 / (REGISTERS * THREADS)) * THREADS;
-    uint64_t each = PLIM_MAX(PLIM_MIN(div_up(slices * length, running), 64), 4);
-    uint64_t blocks = div_up(length, each * THREADS) * slices;
+    uint64_t each = PLIM_MAX(PLIM_MIN(plim_ceil_div(slices * length, running), 64), 4);
+    uint64_t blocks = plim_ceil_div(length, each * THREADS) * slices;
     uint64_t bytes[] = {plim_dtype_bytes(x->dtype) * slices,
                         8 * slices,
                         8 * slices,

@@ -46,8 +46,6 @@ static plim_status read_options(const plim_serving *s, options *o, plim_err *err
     return st ? st : plim_serving_number(s, "kv_cache_memory_bytes", 0, 1e15, &o->pool, err);
 }
 
-static uint64_t ceil_div(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
-
 /* ---- the run of dummies ------------------------------------------------------------------------- */
 
 /* Logits of each sequence in fp32 and what sampling makes of them, in bytes for each sequence and
@@ -106,9 +104,9 @@ static uint64_t count_blocks(const plim_serving *s, const options *o, const plim
     if (!kv->heads)
         return 1;
     if (!kv->window)
-        return ceil_div(tokens, block);
+        return plim_ceil_div(tokens, block);
     tokens = PLIM_MIN(tokens, plim_sat_add((uint64_t)kv->window - 1, (uint64_t)o->tokens));
-    return ceil_div(tokens, block) + 1;
+    return plim_ceil_div(tokens, block) + 1;
 }
 
 /* src: v1/core/kv_cache_utils.py _get_kv_cache_groups_uniform_page_size */
@@ -133,7 +131,7 @@ static plim_status plan_pool(const plim_serving *s, const options *o, pool *p, p
     }
     p->layers = 2 * most < 3 * least ? most : least;
     for (uint32_t i = 0; i < g->n_kv; i++) {
-        uint64_t groups = ceil_div((uint64_t)g->kv[i].layers, p->layers);
+        uint64_t groups = plim_ceil_div((uint64_t)g->kv[i].layers, p->layers);
         p->groups += groups;
         p->blocks =
             plim_sat_add(p->blocks, plim_sat_mul(groups, count_blocks(s, o, &g->kv[i])));

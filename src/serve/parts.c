@@ -34,8 +34,6 @@ typedef struct dividing {
 
 static const plim_serve_part whole = {1, 1};
 
-static uint64_t ceil_div(uint64_t n, uint64_t of) { return n / of + (n % of != 0); }
-
 /* ---- modules -------------------------------------------------------------------------------- */
 
 static const module *find_module(plim_str path)
@@ -179,7 +177,7 @@ static plim_status divide_experts(const dividing *d, const plim_value *v, plim_s
 {
     uint64_t n = v->meta.rank ? (uint64_t)PLIM_MAX(v->meta.dim[0], 1) : 1;
     bool down_bias = plim_str_ends(v->name, PLIM_STR("down_proj_bias"));
-    *out = d->by_expert ? (plim_serve_part){ceil_div(n, d->cards), n}
+    *out = d->by_expert ? (plim_serve_part){plim_ceil_div(n, d->cards), n}
            : down_bias  ? whole
                         : (plim_serve_part){1, d->cards};
     if (d->by_expert || v->meta.rank < 3)
@@ -229,7 +227,7 @@ static plim_status divide_value(const dividing *d, const plim_value *v, plim_ser
 static plim_status divide_words(const dividing *d, const plim_value *v, uint64_t words,
                                 plim_serve_part *out)
 {
-    uint64_t all = ceil_div(words, VOCABULARY_UNIT) * VOCABULARY_UNIT;
+    uint64_t all = plim_ceil_div(words, VOCABULARY_UNIT) * VOCABULARY_UNIT;
     *out = (plim_serve_part){all / d->cards, words};
     return all % d->cards ? refuse_number(d, all, "words", v->name) : PLIM_OK;
 }
@@ -284,8 +282,8 @@ static void divide_cache(const dividing *d, plim_graph *g)
         plim_kv_layers *kv = &g->kv[i];
         if (kv->heads && kv->values)
             kv->heads = (int64_t)d->own_kv;
-        kv->channels = (int64_t)ceil_div((uint64_t)kv->channels, d->cards);
-        kv->state = (int64_t)ceil_div((uint64_t)kv->state, d->cards);
+        kv->channels = (int64_t)plim_ceil_div((uint64_t)kv->channels, d->cards);
+        kv->state = (int64_t)plim_ceil_div((uint64_t)kv->state, d->cards);
     }
 }
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Records what the CUDA host code of PyTorch asks its allocator for, op by op and net by net.
 
-    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/cuda/record.py                    ops.txt, nets.txt
-    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/cuda/record.py nets-2.4.txt CARD  the nets alone
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/cuda/record.py                    ops.txt, nets.txt, reductions.txt
+    PLIMSOLL=build/plimsoll CUDA_PYTHON=python3 tests/golden/cuda/record.py nets-2.4.txt CARD  the nets alone, or reductions-2.4.txt
 
 Needs a CUDA build of PyTorch and no GPU: each card is a pretend one, under the stub libraries of
 src/vgpu/cuda_stub. Everything above CUDA is PyTorch's own code, its allocator too; cuDNN's workspaces
-are 0 here. Written are ops.txt and nets.txt:
+are 0 here. Written are:
 
-    = CASE             of ops.txt: a name and its inputs, * marks one that requires grad; of nets.txt: a net
+    = CASE             of ops.txt and reductions.txt: a name and its inputs, * marks one that requires grad;
+                       of nets.txt: a net
     PHASE CARDS: EVENTS    CARDS: "all", or their names. "first forward": where the first call in a process
                            differs from the second. nets.txt: two iterations of the usual loop
 
@@ -20,6 +21,7 @@ import datetime
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -105,11 +107,9 @@ def run_case(torch, rec, case, f, specs):
         del kept
 
 
-def run_ops(torch):
-    import ops
-
+def run_ops(torch, cases):
     rec, failed = Recorder(torch), {}
-    for name, f, *specs in ops.cases(torch):
+    for name, f, *specs in cases(torch):
         key = " ".join([name, *specs])
         try:
             for _ in range(2):  # what only the first call asks for is told apart
@@ -220,19 +220,23 @@ def inside():
 
     torch.cuda.memory._record_memory_history(max_entries=sys.maxsize)
     sys.path.insert(0, str(HERE))
-    result = {"version": torch.__version__, "ops": run_ops(torch), "nets": run_nets(torch)}
-    pathlib.Path(os.environ["PLIMSOLL_RECORD"]).write_text(json.dumps(result))
+    import ops
+    import reductions
+
+    runs = {"ops": lambda: run_ops(torch, ops.cases), "nets": lambda: run_nets(torch), "reductions": lambda: run_ops(torch, reductions.cases)}
+    result = {what: runs[what]() for what in os.environ.get("PLIMSOLL_WHAT", "ops,nets,reductions").split(",")}
+    pathlib.Path(os.environ["PLIMSOLL_RECORD"]).write_text(json.dumps({"version": torch.__version__, **result}))
 
 
-def main(nets=None, *cards):
+def main(file=None, *cards):
     results, cards = {}, cards or CARDS
+    files = {file: re.match("[a-z]+", file)[0]} if file else {"ops.txt": "ops", "nets.txt": "nets", "reductions.txt": "reductions"}
     for card in cards:
         path = f"/tmp/plimsoll-record-{os.getpid()}-{card}.json"
         command = [os.environ.get("PLIMSOLL", "plimsoll"), "run", "--gpu", card, "--quiet", "--", os.environ.get("CUDA_PYTHON", "python3"), __file__]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": path})
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": path, "PLIMSOLL_WHAT": ",".join(files.values())})
         results[card] = json.loads(pathlib.Path(path).read_text())
         os.unlink(path)
-    files = {nets: "nets"} if nets else {"ops.txt": "ops", "nets.txt": "nets"}
     for file, what in files.items():
         write(HERE / file, {c: r[what] for c, r in results.items()}, results[cards[0]]["version"])
 
