@@ -271,7 +271,7 @@ static void layer_norm_partials(plim_machine *m, int64_t rows, int64_t cols, pli
     uint64_t bytes = (uint64_t)parts * (uint64_t)cols * plim_dtype_bytes(part.dtype);
     plim_t partial[3] = {0};
     for (int i = 1; i <= 2; i++)
-        partial[i] = dx[i] ? plim_m_scratch_about(m, bytes) : 0;
+        partial[i] = dx[i] ? plim_m_scratch_by_sms(m, bytes) : 0;
     for (int i = 1; i <= 2; i++) {
         plim_t sum = dx[i] ? plim_m_empty_like(m, dx[i]) : 0;
         if (sum)

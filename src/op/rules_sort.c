@@ -166,9 +166,10 @@ static void topk_inside(plim_machine *m, const plim_meta *x, int64_t slice)
         (uint64_t)plim_m_sms(m, NULL) * (65536 / (REGISTERS * THREADS)) * THREADS;
     uint64_t each = PLIM_MAX(PLIM_MIN(plim_ceil_div(slices * length, running), 64), 4);
     uint64_t blocks = plim_ceil_div(length, each * THREADS) * slices;
+    const uint64_t digits = PLIM_MAX(plim_dtype_bytes(x->dtype), 4); /* now, and before */
     uint64_t bytes[] = {plim_dtype_bytes(x->dtype) * slices,
                         8 * slices,
-                        8 * slices,
+                        2 * digits * slices,
                         2 * DIGITS * blocks,
                         4 * DIGITS * slices,
                         4 * blocks,
