@@ -15,7 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_RUNS = 1000, MAX_WORDS = 12 };
+enum { MAX_RUNS = 1000, LONG_RUNS = 15, MAX_WORDS = 24 };
 
 static double now_ms(void)
 {
@@ -94,6 +94,13 @@ int main(int argc, char **argv)
         "estimate mlp:1024,4096,4096,1000:relu --batch 256",
         "layers resnet50",
     };
+    static const char *const long_lines[] = {
+        "estimate llama-3-70b --dp 8 --strategy fsdp2 --dtype bf16 --seq 8192 --checkpoint blocks "
+        "--optimizer adamw",
+        "estimate llama-3.1-405b --pp 8 --tp 8 --dp 16 --strategy fsdp2 --rank all --dtype bf16 "
+        "--seq 8192 --checkpoint blocks --optimizer adamw",
+        "fit resnet50 --gpu all --optimizer sgd,momentum=0.9",
+    };
     char beside[4096];
     const char *slash = strrchr(argv[0], '/'), *program = argc > 2 ? argv[2] : beside;
     int runs = argc > 1 ? atoi(argv[1]) : 200, failed = 0;
@@ -107,6 +114,7 @@ int main(int argc, char **argv)
         return bench(argv[argc - 1], argv + 2, runs);
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
         failed |= bench_line(program, lines[i], runs);
-    failed |= bench_line(program, "fit resnet50 --gpu all --optimizer sgd,momentum=0.9", 5);
+    for (size_t i = 0; i < sizeof long_lines / sizeof long_lines[0]; i++)
+        failed |= bench_line(program, long_lines[i], LONG_RUNS);
     return failed;
 }
