@@ -112,8 +112,10 @@ void plim_nonzero_scratch(plim_machine *m, uint64_t n);
  * key; with buffers for the passes unless the caller has them.  Freed at once. */
 void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bits,
                    bool buffers);
-/* The temporaries of a prefix sum of n values. */
+/* The temporaries of a prefix sum of n values of that many bytes, and of a search for the first of
+ * each key among n sorted ones. */
 void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes);
+void plim_cub_unique_by_key(plim_machine *m, uint64_t n, uint64_t bytes);
 /* thrust's sort of n pairs of 64 bits, and its unique over the sorted pairs. */
 void plim_cub_merge_sort(plim_machine *m, uint64_t n);
 void plim_cub_unique(plim_machine *m, uint64_t n);

@@ -31,18 +31,21 @@ static void index_sort(plim_machine *m, uint64_t n, uint64_t most, uint64_t byte
     plim_m_drop(m, range);
 }
 
-/* Whether the partial sums of few rows with many indices each go without a buffer.
- * src: recorded with the CUDA build of 2.13 on stubs of a T4, an A100 and an H100 */
-static bool embedding_is_long(plim_machine *m, uint64_t segs, uint64_t parts)
+/* Whether the partial sums of few rows with many indices each are added to the result at once, not
+ * kept in a buffer.  src: EmbeddingBackwardKernel.cu use_fused_kernel; tests/golden/cuda */
+static bool embedding_is_long(plim_machine *m, uint64_t segs, uint64_t parts, uint64_t D)
 {
-    enum { LONG = 4, FEW = 4 }; /* parts to a segment; segments to a multiprocessor */
+    enum { WARP = 32, MOST_THREADS = 1024, LONG = 4, FEW = 4 };
+    const uint64_t threads = plim_ceil_div(D, WARP) * WARP,
+                   blocks = plim_ceil_div(plim_sat_mul(segs, threads),
+                                          PLIM_MAX(PLIM_MIN(threads, MOST_THREADS), 1));
     return plim_m_world(m)->torch >= PLIM_SINCE_EMBEDDING_LONG_SEGMENTS &&
-           parts > LONG * segs && segs < FEW * (uint64_t)plim_m_sms(m, NULL);
+           parts > plim_sat_mul(LONG, blocks) && blocks < FEW * (uint64_t)plim_m_sms(m, NULL);
 }
 
-/* The path with sorting, in order; everything but dW is freed at the end. */
+/* The path with sorting, in order; everything but dW is freed at the end.  bags: of embedding_bag. */
 static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, bool by_freq,
-                               uint64_t bytes)
+                               bool bags, uint64_t bytes)
 {
     uint64_t V = (uint64_t)w->dim[0], D = (uint64_t)w->dim[1];
     plim_t sorted = index_words(m, n, bytes), orig = index_words(m, n, bytes);
@@ -55,17 +58,18 @@ static plim_t embedding_sorted(plim_machine *m, uint64_t n, const plim_meta *w, 
     uint64_t acc = plim_dtype_bytes(w->dtype) == 2 ? 4 : plim_dtype_bytes(w->dtype);
     plim_t offsets = index_words(m, n, bytes), n_segs = index_ids(m, 1),
            keys = index_words(m, n, bytes);
-    plim_cub_scan(m, n, 8);
+    plim_cub_unique_by_key(m, n, bytes);
     plim_m_drop(m, keys);
     plim_t partials = index_words(m, segs, bytes), part_offsets = index_words(m, segs, bytes);
     plim_cub_scan(m, segs, bytes);
     plim_t n_parts = index_ids(m, 1), segment = index_words(m, parts, bytes);
-    plim_t per_segment = embedding_is_long(m, segs, parts)
-                             ? index_words(m, parts, bytes)
-                             : plim_m_scratch(m, parts * D * acc);
-    plim_m_drop(m, per_segment);
-    plim_t all[] = {segment, n_parts, part_offsets, partials, n_segs,
-                    offsets, count,   orig,         sorted};
+    const bool at_once = !bags && embedding_is_long(m, segs, parts, D);
+    plim_t part_segments = at_once ? index_words(m, parts, bytes) : 0,
+           sums = !at_once                           ? plim_m_scratch(m, parts * D * acc)
+                  : acc > plim_dtype_bytes(w->dtype) ? plim_m_scratch(m, V * D * acc)
+                                                     : 0;
+    plim_t all[] = {sums,   part_segments, segment, n_parts, part_offsets, partials,
+                    n_segs, offsets,       count,   orig,    sorted};
     for (size_t i = 0; i < PLIM_COUNT(all); i++)
         plim_m_drop(m, all[i]);
     return dw;
@@ -86,7 +90,7 @@ plim_t plim_at_embedding_gradient(plim_machine *m, plim_t g, plim_t idx, int64_t
     plim_t gc = plim_contiguous_tmp(m, g);
     plim_t dw = count <= EMBEDDING_SORT_ABOVE && !by_freq
                     ? plim_m_empty(m, &w)
-                    : embedding_sorted(m, count, &w, by_freq,
+                    : embedding_sorted(m, count, &w, by_freq, false,
                                        plim_dtype_bytes(plim_m_meta(m, idx)->dtype));
     plim_m_drop(m, gc);
     return dw;
@@ -227,7 +231,7 @@ static plim_t bag_dense(plim_machine *m, plim_t g, plim_t indices, int64_t rows,
     plim_meta_numel(i, &n);
     return mode == BAG_MAX || !n
                ? plim_m_empty(m, &w)
-               : embedding_sorted(m, n, &w, by_freq, plim_dtype_bytes(i->dtype));
+               : embedding_sorted(m, n, &w, by_freq, true, plim_dtype_bytes(i->dtype));
 }
 void plim_kernel_embedding_bag_backward(plim_call *c)
 {

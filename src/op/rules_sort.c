@@ -39,14 +39,34 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
                                                     : plim_m_scratch_about(m, bytes));
 }
 
-/* A prefix sum of n values of that many bytes by cub, which keeps a state per tile, and for
- * the lanes of a warp before them: measured (tests/golden/cuda).
- * src: cub/device/dispatch/dispatch_scan.cuh */
+/* cub keeps a state for each tile, and for the lanes of a warp before them.  Measured with PyTorch
+ * 2.14 (CUDA 13) on sm_75, 80, 86, 89, 90, 100, 120. */
+static uint64_t tile_states(uint64_t n, uint64_t tile)
+{
+    enum { LANES = 32 };
+    return plim_ceil_div(n, tile) + LANES;
+}
+
+/* Of 16 bits, a state is in three arrays.  src: cub/device/dispatch/dispatch_scan.cuh */
 void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
 {
-    enum { TILE = 1920, LANES = 32, SLACK = 511 };
-    uint64_t state = align_up((plim_ceil_div(n, TILE) + LANES) * 2 * bytes) + SLACK;
-    plim_m_drop(m, plim_m_scratch(m, state));
+    enum { TILE = 1920, TILE_OF_8_BYTES = 896, SLACK = 511 };
+    const uint64_t states = tile_states(n, bytes == 8 ? TILE_OF_8_BYTES : TILE);
+    plim_m_drop(
+        m, plim_m_scratch(m, SLACK + (bytes == 2 ? 2 * align_up(states) + align_up(2 * states)
+                                                 : align_up(2 * bytes * states))));
+}
+
+/* src: cub/device/dispatch/dispatch_unique_by_key.cuh */
+void plim_cub_unique_by_key(plim_machine *m, uint64_t n, uint64_t bytes)
+{
+    enum { STATE = 8, SLACK = 767 };
+    const int cc = plim_m_world(m)->cc;
+    const uint64_t tile = cc >= 90     ? bytes == 4 ? 3584 : 2464
+                          : cc == 80   ? bytes == 4 ? 1408 : 672
+                          : bytes == 4 ? 352
+                                       : 160;
+    plim_m_drop(m, plim_m_scratch(m, align_up(STATE * tile_states(n, tile)) + SLACK));
 }
 
 /* thrust's sort of n 64-bit keys with 64-bit values by a comparison function, which is a merge
