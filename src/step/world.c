@@ -52,9 +52,9 @@ plim_world plim_world_on(const plim_torch *torch, const plim_gpu *gpu, plim_libr
     plim_world w = {.torch = torch->version,
                     .cc = gpu && gpu->cc ? gpu->cc : PLIM_USUAL_CC,
                     .sms = gpu && gpu->sms ? gpu->sms : PLIM_USUAL_SMS,
-                    .sms_are = !gpu       ? PLIM_ESTIMATED
-                               : gpu->sms ? PLIM_EXACT
-                                          : PLIM_UNKNOWN_BYTES,
+                    .sms_are = !gpu                  ? PLIM_ESTIMATED
+                               : gpu->sms && gpu->cc ? PLIM_EXACT /* NVIDIA's */
+                                                     : PLIM_UNKNOWN_BYTES,
                     .lib = lib,
                     .cublas_ws_temporary = torch->blas == PLIM_WS_TEMP,
                     .lt_ws = torch->lt == PLIM_WS_NONE ? 0 : PLIM_LT_WORKSPACE_BYTES,
