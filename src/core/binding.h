@@ -26,8 +26,9 @@ typedef struct plim_rank_part {
 
 /* All optional. */
 typedef struct plim_binding {
-    int64_t batch; /* 0: the hint in the file */
-    int64_t seq;   /* 0: likewise */
+    int64_t batch;  /* 0: the hint in the file */
+    int64_t seq;    /* 0: likewise */
+    bool seq_tried; /* by a search: one that is too long is PLIM_ERANGE, else PLIM_EUSAGE */
     const struct plim_input_shape {
         plim_str name; /* "": the first input */
         int32_t rank;

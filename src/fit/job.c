@@ -725,7 +725,8 @@ plim_status plim_job_graph(const plim_job *job, int64_t size, plim_arena *a, pli
     }
     if (batch)
         bind.batch = batch;
-    if (size && job->find_seq)
+    bind.seq_tried = size && job->find_seq;
+    if (bind.seq_tried)
         bind.seq = divide_seq(&job->step.share, size);
     bind.virtual_tokens = plim_adapter_tokens(&job->adapter);
     plim_share share = job->step.share;

@@ -273,7 +273,7 @@ void plim_hf_tokens(plim_hf *h, const char *name, int64_t positions, bool hard)
                      " tokens",
                      h->batch, h->seq, MAX_TOKENS);
     if (hard && h->seq > positions)
-        plim_nn_fail(&h->n, PLIM_ERANGE,
+        plim_nn_fail(&h->n, b->seq_tried ? PLIM_ERANGE : PLIM_EUSAGE,
                      "a sequence of %" PRId64
                      " tokens is longer than the position table of %" PRId64,
                      h->seq, positions);
