@@ -148,8 +148,8 @@ static void reduce_part(reduction *r, const part *p)
     const uint64_t values = plim_ceil_div(inputs, step_in),
                    grid = plim_ceil_div(outputs / vector, step_out);
     int threads = 0;
-    const uint64_t target =
-        (uint64_t)plim_m_sms(r->m, &threads) * ((uint64_t)threads / (width * height));
+    const uint64_t sms = (uint64_t)plim_m_sms(r->m, &threads),
+                   target = sms * ((uint64_t)threads / (width * height));
     if (values < MOST || grid > target)
         return;
     const uint64_t blocks =
