@@ -3,6 +3,8 @@
  * tools/autograd/derivatives.yaml. */
 #include "op/rules.h"
 
+#include "op/reduction.h"
+
 /* ---- values and where they stood ------------------------------------------------------- */
 
 /* Both backwards scatter g by its indices into zeros of the input's size. */
@@ -346,7 +348,7 @@ static void cumprod_backward(plim_machine *m, plim_gnode *n, const plim_t *g, pl
     }
     plim_t w = plim_iter_out(m, g[0], 0), zero = plim_m_empty(m, &mask);
     plim_t any = plim_m_empty_contig(m, PLIM_BOOL, 0, NULL);
-    plim_reduce_scratch(m, &mask, (1u << mask.rank) - 1);
+    plim_m_reduce(m, &mask, (1u << mask.rank) - 1, PLIM_PARTIAL_FLAG, PLIM_BOOL);
     plim_m_drop(m, any);
     plim_t sum = reversed_scan(m, w, d);
     dx[0] = plim_m_empty_like(m, sum);
