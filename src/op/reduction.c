@@ -8,16 +8,14 @@
 
 /* ---- axes ------------------------------------------------------------------------ */
 
-/* Strides of the input in bytes, of the result in elements: 0 of a dim that is reduced. */
+/* Strides of the input and the result in bytes; of the result 0 if the dim is reduced. */
 typedef struct axis {
     int64_t size, in, out;
 } axis;
 
 typedef struct reduction {
     plim_machine *m;
-    plim_partial partial;
-    bool is_complex;
-    uint64_t element, bytes, result; /* of the input, a partial result, a result */
+    uint64_t element, bytes; /* of the input, a partial result */
     uint32_t parts_left;
 } reduction;
 
@@ -65,8 +63,9 @@ static void join_axes(part *p)
         axis *last = n ? &p->axis[n - 1] : NULL;
         if (last && last->size == 1)
             *last = next;
-        else if (!last || (next.size != 1 && (plim_dim_mul(last->size, last->in) != next.in ||
-                                              last->size * last->out != next.out)))
+        else if (!last ||
+                 (next.size != 1 && (plim_dim_mul(last->size, last->in) != next.in ||
+                                     plim_dim_mul(last->size, last->out) != next.out)))
             p->axis[n++] = next;
         else
             last->size *= next.size;
@@ -74,17 +73,18 @@ static void join_axes(part *p)
     p->n = n;
 }
 
-static part make_part(const reduction *r, const plim_meta *x, uint32_t mask)
+/* result: the bytes of one, of the widest if there are several */
+static part make_part(const plim_meta *x, uint32_t mask, int64_t element, int64_t result)
 {
     part p = {.n = x->rank};
-    int64_t out = 1;
+    int64_t out = result;
     for (int32_t i = 0; i < x->rank; i++) {
         const int32_t dim = x->rank - 1 - i;
         const bool kept = !(mask >> dim & 1);
         p.axis[i] = (axis){.size = x->dim[dim],
-                           .in = plim_dim_mul(x->stride[dim], (int64_t)r->element),
+                           .in = plim_dim_mul(x->stride[dim], element),
                            .out = kept ? out : 0};
-        out *= kept ? x->dim[dim] : 1;
+        out = kept ? plim_dim_mul(out, x->dim[dim]) : out;
     }
     sort_axes(&p);
     join_axes(&p);
@@ -126,9 +126,10 @@ static uint64_t output_vector(const reduction *r, const part *p)
 
 /* That a thread reads several inputs at once is left out: it matters to fewer inputs than need a
  * buffer.  src: setReduceConfig, ReduceConfig::set_block_dimension */
-static void reduce_part(reduction *r, const part *p)
+static void reduce_part(const reduction *r, const part *p)
 {
-    enum { WARP = 32, THREADS = 512, LEAST = 16, MOST = 256 }; /* values for each thread */
+    enum { LEAST = 16, MOST = 256 }; /* values for each thread */
+    enum { WARP = 32, THREADS = 512, COMPLEX_128 = 16 };
     const uint64_t inputs = count_elements(p, 0, p->reduced),
                    outputs = count_elements(p, p->reduced, p->n);
     const bool fast = p->reduced == p->n || p->axis[0].in < p->axis[p->reduced].in;
@@ -136,7 +137,7 @@ static void reduce_part(reduction *r, const part *p)
     const uint64_t vector = dense ? output_vector(r, p) : 1,
                    width_of = fast ? inputs : outputs / vector,
                    height_of = fast ? outputs : inputs;
-    const uint64_t most = (r->is_complex && r->element == 16 ? THREADS / 2 : THREADS) / vector;
+    const uint64_t most = (r->element == COMPLEX_128 ? THREADS / 2 : THREADS) / vector;
     uint64_t width = PLIM_MIN(pow2_below(width_of, most), WARP);
     const uint64_t height = PLIM_MIN(pow2_below(height_of, most), most / width);
     width = PLIM_MIN(pow2_below(width_of, most), most / height);
@@ -165,38 +166,46 @@ static void reduce_part(reduction *r, const part *p)
 
 /* ---- all parts ----------------------------------------------------------------------- */
 
-/* Bytes from the first to the last of the input, or of a result if that is more. */
-static uint64_t axis_extent(const reduction *r, const axis *a)
+/* Bytes from the first to the last. */
+static uint64_t measure_span(int64_t size, int64_t stride)
 {
-    const uint64_t result = r->partial == PLIM_PARTIAL_PLACE ? 8 : r->result;
-    return plim_sat_mul((uint64_t)(a->size - 1),
-                        PLIM_MAX((uint64_t)a->in, plim_sat_mul((uint64_t)a->out, result)));
+    return plim_sat_mul((uint64_t)(size - 1), (uint64_t)stride);
 }
 
 /* src: TensorIteratorBase::can_use_32bit_indexing */
-static bool fits_32bit(const reduction *r, const part *p)
+static bool fits_32bit(const part *p)
 {
     uint64_t in = 1, out = 1;
     for (int32_t i = 0; i < p->n; i++) {
-        const axis *a = &p->axis[i];
-        in = plim_sat_add(in, plim_sat_mul((uint64_t)(a->size - 1), (uint64_t)a->in));
-        out = plim_sat_add(out, axis_extent(r, &(axis){a->size, 0, a->out}));
+        in = plim_sat_add(in, measure_span(p->axis[i].size, p->axis[i].in));
+        out = plim_sat_add(out, measure_span(p->axis[i].size, p->axis[i].out));
     }
     return count_elements(p, 0, p->n) <= INT32_MAX && in <= INT32_MAX && out <= INT32_MAX;
 }
 
-/* Halves the largest dim until it fits.  src: SplitUntil32Bit, get_dim_to_split */
+/* src: TensorIteratorBase::get_dim_to_split */
+static int32_t find_longest(const part *p)
+{
+    int32_t longest = p->n - 1;
+    uint64_t most = 0;
+    for (int32_t i = p->n - 1; i >= 0; i--) {
+        const axis *a = &p->axis[i];
+        const uint64_t extent = measure_span(a->size, PLIM_MAX(a->in, a->out));
+        longest = extent > most ? i : longest;
+        most = PLIM_MAX(most, extent);
+    }
+    return longest;
+}
+
+/* Halves the longest dim until it fits.  src: SplitUntil32Bit */
 static void reduce_parts(reduction *r, part p)
 {
-    while (r->parts_left && !fits_32bit(r, &p)) {
-        int32_t split = p.n - 1;
-        for (int32_t i = p.n - 1; i >= 0; i--)
-            if (axis_extent(r, &p.axis[i]) > axis_extent(r, &p.axis[split]))
-                split = i;
-        if (p.axis[split].size <
-            2) /* of many elements that share their bytes; PyTorch fails */
-            return;
+    while (r->parts_left && !fits_32bit(&p)) {
         part first = p;
+        const int32_t split = find_longest(&p);
+        /* many elements that share their bytes: PyTorch fails */
+        if (p.axis[split].size < 2)
+            return;
         first.axis[split].size /= 2;
         p.axis[split].size -= first.axis[split].size;
         reduce_parts(r, first);
@@ -228,17 +237,16 @@ void plim_m_reduce(plim_machine *m, const plim_meta *x, uint32_t mask, plim_part
     if (!plim_m_world(m)->lib.workspace || plim_m_bad(m) || !plim_meta_numel(x, &n) || !n ||
         t->bits < 8)
         return;
+    const uint64_t element = t->bits / 8, result = plim_dtype_bytes(out),
+                   widest = partial == PLIM_PARTIAL_PLACE ? sizeof(int64_t) : result;
     reduction r = {.m = m,
-                   .partial = partial,
-                   .is_complex = t->is_complex,
-                   .element = t->bits / 8,
-                   .bytes = partial_bytes(partial, t->bits / 8),
-                   .result = plim_dtype_bytes(out),
+                   .element = element,
+                   .bytes = partial_bytes(partial, element),
                    .parts_left = 1 << 12 /* no card has memory for more */};
-    const part whole = make_part(&r, x, mask);
+    const part whole = make_part(x, mask, (int64_t)element, (int64_t)widest);
     const bool number = partial <= PLIM_PARTIAL_FLAG;
     plim_t kept = 0;
-    if (!fits_32bit(&r, &whole) && r.bytes > r.result &&
+    if (!fits_32bit(&whole) && r.bytes > result &&
         (!number || plim_m_world(m)->torch >= PLIM_SINCE_REDUCE_KEEPS_FP32))
         kept = plim_m_scratch(
             m, plim_sat_mul(r.bytes, count_elements(&whole, whole.reduced, whole.n)));
