@@ -41,15 +41,15 @@ void plim_cub_sort(plim_machine *m, uint64_t n, uint64_t key_bytes, uint64_t bit
                                                     : plim_m_scratch_about(m, bytes));
 }
 
-/* cub keeps a state for each tile, and for the lanes of a warp before them.  Measured with PyTorch
- * 2.14 (CUDA 13) on sm_75, 80, 86, 89, 90, 100, 120. */
+/* cub keeps a state for each tile, and for the lanes of a warp before them. */
 static uint64_t tile_states(uint64_t n, uint64_t tile)
 {
     enum { LANES = 32 };
     return plim_ceil_div(n, tile) + LANES;
 }
 
-/* Of 16 bits, a state is in three arrays.  src: cub/device/dispatch/dispatch_scan.cuh */
+/* Of 16 bits, a state is in three arrays.  Measured with PyTorch 2.14 (CUDA 13) on sm_75, 80, 86,
+ * 89, 90, 100, 120.  src: cub/device/dispatch/dispatch_scan.cuh */
 void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
 {
     enum { TILE = 1920, TILE_OF_8_BYTES = 896, SLACK = 511 };
@@ -59,16 +59,19 @@ void plim_cub_scan(plim_machine *m, uint64_t n, uint64_t bytes)
                                                  : align_up(2 * bytes * states))));
 }
 
-/* src: cub/device/dispatch/dispatch_unique_by_key.cuh */
+/* Measured likewise.  src: cub/device/dispatch/dispatch_unique_by_key.cuh */
 void plim_cub_unique_by_key(plim_machine *m, uint64_t n, uint64_t bytes)
 {
     enum { STATE = 8, SLACK = 767 };
     const int cc = plim_m_world(m)->cc;
-    const uint64_t tile = cc >= 90     ? bytes == 4 ? 3584 : 2464
-                          : cc == 80   ? bytes == 4 ? 1408 : 672
-                          : bytes == 4 ? 352
-                                       : 160;
-    plim_m_drop(m, plim_m_scratch(m, align_up(STATE * tile_states(n, tile)) + SLACK));
+    const uint64_t wide = cc >= 90   ? 2464
+                          : cc == 80 ? 672
+                                     : 160,
+                   narrow = cc >= 90   ? 3584
+                            : cc == 80 ? 1408
+                                       : 352;
+    const uint64_t states = tile_states(n, bytes == 4 ? narrow : wide);
+    plim_m_drop(m, plim_m_scratch(m, align_up(STATE * states) + SLACK));
 }
 
 /* thrust's sort of n 64-bit keys with 64-bit values by a comparison function, which is a merge
@@ -86,11 +89,11 @@ void plim_cub_merge_sort(plim_machine *m, uint64_t n)
  * of a warp before them.  src: cub/device/dispatch/dispatch_unique_by_key.cuh */
 void plim_cub_unique(plim_machine *m, uint64_t n)
 {
-    enum { LANES = 32, STATE = 16, COUNTERS = 512, SLACK = 255 };
+    enum { STATE = 16, COUNTERS = 512, SLACK = 255 };
     int cc = plim_m_world(m)->cc;
     uint64_t tile = cc >= 90 ? 9856 : cc == 80 ? 2688 : 640;
-    plim_m_drop(m, plim_m_scratch(m, align_up((plim_ceil_div(n, tile) + LANES) * STATE) +
-                                         COUNTERS + SLACK));
+    plim_m_drop(m,
+                plim_m_scratch(m, align_up(STATE * tile_states(n, tile)) + COUNTERS + SLACK));
 }
 
 /* The positions 0 .. n-1. */
