@@ -53,6 +53,12 @@ plim_status(plim_fail)(plim_err *err, plim_status code, uint64_t at, const char 
     return code;
 }
 
+void plim_err_clear(plim_err *err)
+{
+    if (err)
+        *err = (plim_err)PLIM_ERR_INIT;
+}
+
 void plim_err_prefix(plim_err *err, const char *fmt, ...)
 {
     if (!err || err->code == PLIM_OK)

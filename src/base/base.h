@@ -136,6 +136,8 @@ plim_status plim_fail(plim_err *err, plim_status code, uint64_t at, const char *
 #define plim_fail(err, code, ...) (plim_fail((err), (code), __VA_ARGS__), (code))
 #endif
 
+/* Forgets an error that turned out to be none, or not the one to report. */
+void plim_err_clear(plim_err *err);
 /* Puts context before an error already recorded: "cannot load 'm.pt2': ..." */
 void plim_err_prefix(plim_err *err, const char *fmt, ...) PLIM_PRINTF(2, 3);
 

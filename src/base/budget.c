@@ -83,8 +83,7 @@ plim_status plim_budget_end(plim_budget *b, plim_status st, plim_err *err)
         b->outer->failed = true;
     if (!b->over && !b->failed)
         return st;
-    if (err)
-        *err = (plim_err)PLIM_ERR_INIT;
+    plim_err_clear(err);
     if (b->over)
         return plim_fail(
             err, PLIM_ENOMEM, 0,

@@ -145,8 +145,7 @@ static plim_status find_units(plim_shared *x, plim_err *err)
     if (st != PLIM_EUSAGE)
         return st;
     x->units = (plim_regions){0};
-    if (err)
-        *err = (plim_err)PLIM_ERR_INIT;
+    plim_err_clear(err);
     return PLIM_OK;
 }
 
