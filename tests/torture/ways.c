@@ -223,6 +223,8 @@ static uint64_t count_passes(session *s, const plim_model *m)
 static void note_size(session *s, const plim_model *m)
 {
     plim_info *info = NULL;
+    const char *advice = plim_settings_get(s->settings, "advice");
+    const bool tries = !advice || strcmp(advice, "none") != 0;
     uint32_t ops = 0;
     s->watch->begin("info");
     if (!plim_info_run(m, s->settings, &info, NULL))
@@ -230,7 +232,7 @@ static void note_size(session *s, const plim_model *m)
     s->watch->end("info");
     plim_info_free(info);
     s->watch->large(ops);
-    if (ops > SMALL || ops * count_passes(s, m) > SMALL)
+    if (tries && (ops > SMALL || ops * count_passes(s, m) > SMALL))
         (void)plim_settings_set(s->settings, "advice", "none", NULL);
 }
 
