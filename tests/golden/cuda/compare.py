@@ -163,7 +163,7 @@ def compare_ops(cards):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "ops.json")
             command = [os.environ.get("PLIMSOLL", "plimsoll"), "run", "--gpu", card, "--quiet", "--", os.environ.get("CPU_PYTHON", "python3"), str(HERE / "record.py")]
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": path})
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "PLIMSOLL_RECORD": path, "PLIMSOLL_WHAT": "ops"})
             ours = json.loads(pathlib.Path(path).read_text())["ops"]
         for (case, where), phases in rows.items():
             if where == card:
