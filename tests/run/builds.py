@@ -90,9 +90,17 @@ def ended(pid):
     return not lives(pid)
 
 
+def again(group, number):
+    """One signal is sent, and more before what was begun is removed."""
+    for _ in range(100):
+        os.killpg(group, number)
+        time.sleep(0.0002)
+
+
 def interrupted(place):
     ways = [("SIGTERM to plimsoll", os.kill, signal.SIGTERM), ("SIGHUP to plimsoll", os.kill, signal.SIGHUP),
-            ("SIGTERM to the group", os.killpg, signal.SIGTERM), ("SIGINT to the group", os.killpg, signal.SIGINT)]
+            ("SIGTERM to the group", os.killpg, signal.SIGTERM), ("SIGINT to the group", os.killpg, signal.SIGINT),
+            ("SIGTERM again and again", again, signal.SIGTERM), ("SIGINT again and again", again, signal.SIGINT)]
     for what, send, number in ways:
         process = place.start("hang")
         compiler = place.compiles()

@@ -121,17 +121,49 @@ def make_library(run, root, version, what, path):
 BUILDING = "building-"  # folders of what is not whole yet
 
 
-class Ended(BaseException):
-    """A signal has come that ends this process."""
+class HeldSignals:
+    """Signals that end this process, held until what was begun is removed; the compiler ends at once.
+
+    They may come more than once: from a terminal or a job to the process group, and by `plimsoll run`.
+    """
+
+    def __enter__(self):
+        self.came, self.compiler, self.before = [], None, {}
+        if threading.current_thread() is threading.main_thread():
+            self.before = {number: signal.signal(number, self.hold)
+                           for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+                           if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)}
+        return self
+
+    def hold(self, number, frame):
+        self.came.append(number)
+        self.end_compiler()
+
+    def watch(self, compiler):
+        self.compiler = compiler
+        if self.came:
+            self.end_compiler()
+
+    def end_compiler(self):
+        if self.compiler and self.compiler.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.compiler.pid, signal.SIGKILL)  # with the processes that it has started
+
+    def __exit__(self, *error):
+        for number in reversed(self.before):  # SIGINT, which raises, is held the longest
+            signal.signal(number, self.before[number])
+        for number in reversed(self.before):
+            if number in self.came:
+                os.kill(os.getpid(), number)
 
 
 def build(run, root, version, what, path):
     sys.stderr.write(f"plimsoll: building {what[2]} for PyTorch {version} (once)\n")
-    with raising_signals():
+    with HeldSignals() as signals:
         folder = tempfile.mkdtemp(prefix=BUILDING, dir=os.path.dirname(path))
         made = os.path.join(folder, "made.so")
         try:
-            status, errors = compile_library(build_command(run, root, version, what, made))
+            status, errors = compile_library(build_command(run, root, version, what, made), signals)
             if not status:
                 with open(made, "rb+") as f:
                     f.write(hashlib.sha256(f.read()).digest())
@@ -144,36 +176,16 @@ def build(run, root, version, what, path):
              "\n".join(errors or [f"the compiler ended with status {status}"]), 4)
 
 
-@contextlib.contextmanager
-def raising_signals():
-    """Signals that end this process do so when what was begun is removed; SIGINT raises anyway."""
-    before, came = {}, []
-
-    def stop(number, frame):
-        came.append(number)
-        raise Ended
-    if threading.current_thread() is threading.main_thread():
-        before = {number: signal.signal(number, stop)
-                  for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-                  if signal.getsignal(number) == signal.SIG_DFL}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in came:
-            os.kill(os.getpid(), number)
-
-
-def compile_library(command):
+def compile_library(command, signals):
     """The compiler's status and the lines of its errors; it ends with this process."""
     environ = {k: v for k, v in os.environ.items() if k != "PLIMSOLL_RUN_LIB"}
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                errors="replace", env=environ, start_new_session=True)
     try:
+        signals.watch(process)
         errors = process.communicate()[1]
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)  # with the processes that it has started
+    except BaseException:  # a handler of the script's own has raised
+        signals.end_compiler()
         process.wait()
         raise
     return process.returncode, errors.splitlines()
