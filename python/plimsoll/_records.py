@@ -81,6 +81,8 @@ class ModelInfo(Record):
     buffer_bytes: int
     ops: int
     unknown_ops: int
+    packed_weights: int
+    """Elements of quantized weights, which are in none of the counts of parameters; only if there are any."""
     seq: Optional[int]
     """Only of a config.json and models from the hub, as is seq_max."""
     seq_max: Optional[int]

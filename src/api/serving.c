@@ -114,6 +114,8 @@ static plim_status serve_fill(plim_job *job, plim_arena *a, void *pub, plim_err 
         st = plim_job_card(job, err);
     if (!st)
         st = open_serving(&s, job, a, &out->model, &draft, err);
+    if (!st && s.weights.n && !job->settings->weights) /* as published */
+        st = plim_settings_put(job->settings, PLIM_SET_weights, s.weights.p, err);
     if (!st)
         st = fill_answer(&s, a, out, err);
     plim_model_free(draft);
@@ -171,7 +173,8 @@ static plim_status list_formats(const plim_serving *s, const char *given, plim_a
             continue;
         if (st)
             return plim_fail(err, st, why.at, "%s", why.msg);
-        if (!(out->name[out->n] = plim__cstr(a, one)))
+        bool packed = plim_str_is(one, "own") && s->weights.n;
+        if (!(out->name[out->n] = plim__cstr(a, packed ? s->weights : one)))
             return plim_oom(err);
         out->n++;
     }

@@ -308,7 +308,7 @@ plim_status plim_table_write(plim_table *t, plim_buf *out, plim_err *err)
 const void *plim_row_find(const char *what, const char *name, const void *rows, size_t n,
                           size_t size, plim_err *err)
 {
-    char list[128] = "";
+    char list[256] = "";
     for (size_t i = 0; i < n; i++) {
         const void *row = (const char *)rows + i * size;
         const char *of = *(const char *const *)row;

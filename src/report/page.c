@@ -318,7 +318,10 @@ void plim_report_model_line(plim_page *p, const plim_model_info *m)
     plim_page_paint(p, PLIM_PAINT_BOLD);
     plim_flow_add(&f, plim_page_clean(p, m->name));
     plim_page_paint(p, PLIM_PAINT_PLAIN);
-    plim_flow_printf(&f, "%s parameters", plim_fmt_metric(m->parameters).s);
+    plim_flow_printf(
+        &f, m->packed_weights ? "%s parameters, %s of them quantized" : "%s parameters",
+        plim_fmt_metric(plim_sat_add(m->parameters, m->packed_weights)).s,
+        plim_fmt_metric(m->packed_weights).s);
     if (m->format && *m->format)
         plim_flow_printf(&f, "%s", m->format);
     plim_flow_end(&f);
@@ -352,6 +355,10 @@ void plim_report_json_begin(plim_jw *w, const char *schema, const plim_model_inf
     for (size_t i = 0; i < PLIM_COUNT(counts); i++) {
         plim_jw_key(w, counts[i].key);
         plim_jw_u64(w, counts[i].n);
+    }
+    if (m->packed_weights) {
+        plim_jw_key(w, "packed_weights");
+        plim_jw_u64(w, m->packed_weights);
     }
     for (int max = 0; max < 2 && m->seq; max++) { /* only of models that have one */
         int64_t n = max ? m->seq_max : m->seq;

@@ -30,14 +30,15 @@ static void serve_head(plim_page *p, const plim_serve *s)
 {
     const char *engine = s->settings->text[PLIM_SET_engine].p;
     const char *kv = s->settings->text[PLIM_SET_kv].p;
+    const char *weights = s->settings->text[PLIM_SET_weights].p;
     plim_report_model_line(p, s->model);
     plim_flow f = plim_flow_open(p, plim_page_glyph(p, " \xc2\xb7 ", " | "), 0);
     plim_page_paint(p, PLIM_PAINT_DIM);
     plim_flow_printf(&f, "%s", engine);
     if (s->settings->text[PLIM_SET_dtype].p)
         plim_flow_printf(&f, "%s", s->settings->text[PLIM_SET_dtype].p);
-    if (s->settings->text[PLIM_SET_weights].p)
-        plim_flow_printf(&f, "%s", s->settings->text[PLIM_SET_weights].p);
+    if (weights && strcmp(weights, "none") != 0)
+        plim_flow_printf(&f, "%s", weights);
     plim_flow_printf(&f, "kv %s", kv);
     if (s->settings->draft)
         plim_flow_printf(&f, "draft %s", s->settings->draft);

@@ -38,7 +38,7 @@ static const struct mixture {
     where values_in;
     const char *values_else, *down;
     where down_in;
-    const char *output, *fused;
+    const char *output, *fused, *experts;
 } mixtures[] = {
 #define PLIM_GG_MIX(...) {__VA_ARGS__},
 #include "serve/gg_mixtures.def"
@@ -92,10 +92,13 @@ static const char *type_of(const struct mixture *x, const plim_gg_model *m,
 {
     plim_str n = t->name;
     bool small = t->n[1] * t->n[2] == 1 || plim_str_is(n, "position_embd.weight") ||
-                 plim_str_is(n, "ffn_gate_inp.weight");
+                 plim_str_is(n, "ffn_gate_inp.weight") ||
+                 !plim_str_ends(n, PLIM_STR(".weight"));
     bool eight = m->experts == 8 && is_quantized(x);
     if (small)
         return "fp32";
+    if (x->experts && t->n[2] > 1)
+        return x->experts;
     if (!is_quantized(x))
         return x->type;
     if (plim_str_is(n, "output.weight") || (tied && plim_str_is(n, "token_embd.weight")))
@@ -259,8 +262,10 @@ static plim_status read_parameter(const plim_serving *s, plim_gg_file *f, const 
     if (!t.name.p)
         return plim_oom(err);
     set_shape(&t, v->meta.rank, v->meta.dim);
-    if (plim_str_is(s->g->model_type, "gpt2") && v->meta.rank == 2 && t.layer >= 0) {
-        int64_t n = t.n[0]; /* Conv1D is transposed */
+    bool conv1d = plim_str_is(s->g->model_type, "gpt2") && v->meta.rank == 2 && t.layer >= 0;
+    bool experts = plim_str_is(s->g->model_type, "gpt_oss") && v->meta.rank == 3;
+    if (conv1d || experts) { /* x @ weight: transposed */
+        int64_t n = t.n[0];
         t.n[0] = t.n[1];
         t.n[1] = n;
     }

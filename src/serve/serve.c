@@ -7,6 +7,7 @@
 #include "base/items.h"
 #include "import/hf/hf_quant.h"
 #include "import/weights/gguf.h"
+#include "zoo/zoo.h"
 
 /* ---- the list of engines ------------------------------------------------------------------ */
 
@@ -211,6 +212,26 @@ static plim_status record_used(const plim_serving *s, plim_err *err)
                                            plim_dtype_name(plim_serving_dtype(s)), err);
 }
 
+/* The format in which the engine gets a built-in model that is published quantized, or NULL.  A
+ * file of llama.cpp has experts in MXFP4 as they are; other weights are dequantized for it. */
+static const char *published_weights(const plim_serving *s, bool files)
+{
+    const plim_model *m = s->job->model;
+    const char *packed = m->importer ? NULL : plim_zoo_weights(m->text);
+    return !packed || !files ? packed : strcmp(packed, "mxfp4") ? NULL : "BF16_MXFP4";
+}
+
+static plim_status choose_weights(plim_serving *s, plim_err *err)
+{
+    const char *given = s->job->settings->weights;
+    bool files = s->engine->flags & PLIM_ENGINE_FILES;
+    if (!given)
+        given = published_weights(s, files);
+    s->weights = plim_str_of(given && strcmp(given, "none") != 0 ? given : "");
+    return s->weights.n && !files ? plim_hf_quant_find(s->weights, &s->job->bind.packing, err)
+                                  : PLIM_OK;
+}
+
 plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, bool guesses,
                               plim_err *err)
 {
@@ -226,9 +247,8 @@ plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, b
     plim_status st = find_engine(out, plim_str_of(set->engine ? set->engine : usual), err);
     if (!st)
         st = check_draft(out, err);
-    out->weights = plim_str_of(set->weights ? set->weights : "");
-    if (!st && out->weights.n && !(out->engine->flags & PLIM_ENGINE_FILES))
-        st = plim_hf_quant_find(out->weights, &job->bind.packing, err);
+    if (!st)
+        st = choose_weights(out, err);
     if (!st)
         st = read_model(out, err);
     if (!st)
@@ -241,18 +261,19 @@ plim_status plim_serving_open(plim_serving *out, plim_job *job, plim_arena *a, b
 plim_status plim_serving_format(const plim_serving *s, plim_str format, plim_arena *a,
                                 plim_serving *out, plim_err *err)
 {
-    bool own = plim_str_is(format, "own");
     plim_job *job = s->job;
+    const plim_str packing = job->bind.packing;
     *out = *s;
     out->arena = a;
-    out->weights = own ? PLIM_STR("") : format;
-    if (own || s->engine->flags & PLIM_ENGINE_FILES)
-        return own || !s->held ? PLIM_OK
-                               : plim_fail(err, PLIM_EUSAGE, 0, "a file has its own types");
+    if (plim_str_is(format, "own"))
+        return PLIM_OK;
+    out->weights = format;
+    if (s->engine->flags & PLIM_ENGINE_FILES)
+        return s->held ? plim_fail(err, PLIM_EUSAGE, 0, "a file has its own types") : PLIM_OK;
     plim_status st = plim_hf_quant_find(format, &job->bind.packing, err);
     if (!st)
         st = read_model(out, err);
-    job->bind.packing = PLIM_STR("");
+    job->bind.packing = packing;
     return st;
 }
 

@@ -278,6 +278,7 @@ static void replace_all(packer *p)
 static void add_note(packer *p)
 {
     plim_graph *g = p->n.g;
+    g->packed_weights = p->weights;
     g->note = plim_arena_printf(
         g->arena,
         "%s weights of %s modules are quantized (%s): they are listed as buffers%s" PLIM_STR_FMT,

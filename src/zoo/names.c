@@ -2,17 +2,24 @@
 #include "zoo/zoo.h"
 
 static const plim_zoo_model names_models[] = {
-/* "#__VA_ARGS__" is the row's configuration as text. */
-#define MODEL(name_, type, count, hub, also, ...)                                             \
+#define ROW(name_, type, count, weights_, hub, also, members)                                 \
     {.name = name_,                                                                           \
      .alias = hub " " also,                                                                   \
      .doc = hub,                                                                              \
      .src = "huggingface.co/" hub,                                                            \
      .parameters = count,                                                                     \
+     .weights = weights_,                                                                     \
      .model_type = type,                                                                      \
-     .config = "{\"model_type\": \"" type "\", " #__VA_ARGS__ "}"},
+     .config = "{\"model_type\": \"" type "\", " members "}"},
+/* "#__VA_ARGS__" is the row's configuration as text. */
+#define MODEL(name, type, count, hub, also, ...)                                              \
+    ROW(name, type, count, NULL, hub, also, #__VA_ARGS__)
+#define PACKED(name, type, count, weights, hub, also, ...)                                    \
+    ROW(name, type, count, weights, hub, also, #__VA_ARGS__)
 #include "zoo/names.def"
+#undef PACKED
 #undef MODEL
+#undef ROW
 };
 
 PLIM_ZOO_FAMILY(names, "hub");

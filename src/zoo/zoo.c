@@ -176,6 +176,13 @@ bool plim_zoo_has(plim_str name, bool loosely)
     return zoo_find(name, loosely, &arg) != NULL;
 }
 
+const char *plim_zoo_weights(plim_str name)
+{
+    plim_str arg;
+    const plim_zoo_model *m = zoo_find(name, true, &arg);
+    return m ? m->weights : NULL;
+}
+
 /* ---- names that are nearly right ------------------------------------------------- */
 
 enum { NEAREST = 3, FAR = 1000 };

@@ -25,6 +25,7 @@ typedef struct plim_zoo_model {
     const void *(*parse)(plim_nn *n, plim_str arg, int64_t *features);
     /* of a model of the hub, whose `build` is NULL: what it is built from */
     const char *model_type, *config;
+    const char *weights; /* the format in which they are published; NULL: not quantized */
 } plim_zoo_model;
 
 typedef struct plim_zoo_family {
@@ -42,6 +43,8 @@ const plim_zoo_model *plim_zoo_at(uint32_t i, const char **family);
  * spaces, dashes, underscores and dots are ignored too, if that leaves one model: "Llama 3.1
  * 8B". */
 bool plim_zoo_has(plim_str name, bool loosely);
+/* The format in which the weights of a built-in model are published: "fp8"; NULL: not quantized. */
+const char *plim_zoo_weights(plim_str name);
 /* PLIM_EUSAGE, with the nearest names. */
 plim_status plim_zoo_unknown(plim_str name, plim_err *err);
 

@@ -254,6 +254,7 @@ static plim_status build_model(plim_graph *g, plim_bytes b, const head *hd,
         plim_nn_output(&h.n, h.cached[i]);
     check_inputs(&h);
     plim_nn_settle(&h.n);
+    g->packed_weights = plim_hf_quant_weights(&h);
     g->note = plim_hf_quant_note(&h);
     if (!g->note.p)
         return plim_oom(err);

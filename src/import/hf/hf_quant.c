@@ -575,6 +575,11 @@ plim_status plim_hf_quant_find(plim_str name, plim_str *out, plim_err *err)
     return row ? PLIM_OK : PLIM_EUSAGE;
 }
 
+uint64_t plim_hf_quant_weights(const plim_hf *h)
+{
+    return plim_hf_quant_used(h) ? h->quant->weights : 0;
+}
+
 plim_str plim_hf_quant_note(const plim_hf *h)
 {
     const plim_hf_quant *q = h->quant;

@@ -37,6 +37,9 @@ uint32_t plim_hf_packed_product(plim_hf *h, uint32_t x, const plim_hf_packed *p,
 /* Whether any weight is packed. */
 bool plim_hf_quant_used(const plim_hf *h);
 
+/* Number of elements of the packed weights. */
+uint64_t plim_hf_quant_weights(const plim_hf *h);
+
 /* "6476005376 weights of 224 modules are quantized (gptq)..."; "" if none is.  {NULL, 0}:
  * no memory. */
 plim_str plim_hf_quant_note(const plim_hf *h);
