@@ -157,21 +157,39 @@ static plim_status add_draft(const plim_serving *s, const options *o, pool *p, p
     return st;
 }
 
-static uint64_t weights_of(const plim_serving *s)
+static uint64_t weights_of(const plim_serving *s, plim_experts_in in)
 {
     uint64_t positions = PLIM_MAX((uint64_t)s->g->seq_max, s->context);
-    return plim_sat_add(s->sizes.weights, plim_sat_mul(s->sizes.position, positions));
+    return plim_sat_add(s->sizes.weights[in], plim_sat_mul(s->sizes.position, positions));
+}
+
+/* The kernel for experts in MXFP4 that the card usually gets, which may be another with other packages
+ * or another release.  src: model_executor/layers/quantization/mxfp4.py get_mxfp4_backend */
+static plim_experts_in usual_kernel(const plim_serving *s)
+{
+    const int cc = s->job->gpu ? s->job->gpu->cc : 0;
+    if (s->job->gpu && (!cc || (cc >= 100 && cc < 120)))
+        return PLIM_IN_FLASHINFER; /* AMD's kernels fill up as much */
+    return cc == 90 ? PLIM_IN_TRITON : PLIM_IN_MARLIN;
+}
+
+/* The one that takes the least: a card that has no others gets its usual one. */
+static plim_experts_in least_kernel(const plim_serving *s)
+{
+    plim_experts_in usual = usual_kernel(s);
+    return !s->job->gpu || usual == PLIM_IN_FLASHINFER ? PLIM_IN_FILE : usual;
 }
 
 static plim_status add_weights(const plim_serving *s, const char *part, const char *doc,
                                plim_served *out, plim_err *err)
 {
-    const uint64_t bytes = weights_of(s);
-    return plim_served_part(
-        out,
-        (plim_serve_row){
-            .part = part, .low = bytes, .usual = bytes, .high = bytes, .doc = doc},
-        err);
+    plim_serve_row row = {.part = part,
+                          .low = weights_of(s, least_kernel(s)),
+                          .usual = weights_of(s, usual_kernel(s)),
+                          .high = weights_of(s, PLIM_IN_FLASHINFER),
+                          .doc = doc};
+    row.certainty = row.low == row.high ? PLIM_EXACT : PLIM_ESTIMATED;
+    return plim_served_part(out, row, err);
 }
 
 /* ---- the answer ------------------------------------------------------------------------------------------- */

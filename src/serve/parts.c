@@ -287,9 +287,9 @@ static void divide_cache(const dividing *d, plim_graph *g)
     }
 }
 
-plim_status plim_serving_divide(plim_serving *s, plim_graph *g, bool by_expert, plim_err *err)
+plim_status plim_serving_divide(plim_serving *s, plim_graph *g, plim_err *err)
 {
-    dividing d = {.g = g, .cards = s->cards, .by_expert = by_expert, .err = err};
+    dividing d = {.g = g, .cards = s->cards, .by_expert = s->by_expert, .err = err};
     plim_serve_part *part = PLIM_NEW_N(s->arena, plim_serve_part, (uint64_t)g->n_values + 1);
     if (!part)
         return plim_oom(err);

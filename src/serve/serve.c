@@ -128,8 +128,10 @@ static plim_status divide_model(plim_serving *s, plim_graph *g, plim_err *err)
     if (!(s->engine->flags & PLIM_ENGINE_PARTS))
         return PLIM_OK;
     plim_status st = plim_serving_number(s, "enable_expert_parallel", 0, 1, &by_expert, err);
-    if (!st)
-        st = plim_serving_divide(s, g, by_expert > 0, err);
+    if (st)
+        return st;
+    s->by_expert = by_expert > 0;
+    st = plim_serving_divide(s, g, err);
     if (st || s->n_stages > 1)
         return st ? st : plim_serving_stages(s, g, err);
     return plim_serving_measure(s, &s->sizes, err);

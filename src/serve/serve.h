@@ -31,11 +31,20 @@ typedef struct plim_serve_part {
     uint64_t n, of;
 } plim_serve_part;
 
+/* How vLLM holds experts in MXFP4: as the file does, or filled up for a kernel. */
+typedef enum plim_experts_in {
+    PLIM_IN_FILE,
+    PLIM_IN_MARLIN,
+    PLIM_IN_TRITON,
+    PLIM_IN_FLASHINFER,
+    PLIM_IN_COUNT
+} plim_experts_in;
+
 /* What does not depend on the requests: bytes. */
 typedef struct plim_serve_sizes {
-    uint64_t weights;
-    uint64_t position; /* of tables of positions, for each */
-    uint64_t widest;   /* the most that an op of a layer works on for one token, and the hidden
+    uint64_t weights[PLIM_IN_COUNT]; /* all are the same without experts in MXFP4 */
+    uint64_t position;               /* of tables of positions, for each */
+    uint64_t widest; /* the most that an op of a layer works on for one token, and the hidden
                           states beside it */
 } plim_serve_sizes;
 
@@ -56,6 +65,7 @@ typedef struct plim_serving {
     const plim_graph *g;         /* of one token; NULL: the file holds weights only, */
     const plim_inventory *held;  /* which are these; NULL: it has a graph */
     uint64_t cards;              /* that divide the weights; 1: one has all */
+    bool by_expert;              /* each has whole experts */
     const plim_serve_part *part; /* by value of the graph; NULL: all is on one card */
     plim_serve_sizes sizes;      /* likewise known where `part` is */
     const plim_serve_stage *stages;
@@ -83,9 +93,9 @@ uint64_t plim_serving_token(const plim_serving *s);
 uint64_t plim_serving_bytes(const plim_serving *s, const plim_value *v);
 
 /* What each of s->cards cards has of the values of the graph, as vLLM divides them, and of what the
- * graph keeps of a token; the words of the vocabulary are filled up.  by_expert: a card has whole
- * experts.  PLIM_EUSAGE, PLIM_EUNSUPPORTED: the model cannot be divided so, or it is not known how. */
-plim_status plim_serving_divide(plim_serving *s, plim_graph *g, bool by_expert, plim_err *err);
+ * graph keeps of a token; the words of the vocabulary are filled up.  PLIM_EUSAGE, PLIM_EUNSUPPORTED:
+ * the model cannot be divided so, or it is not known how. */
+plim_status plim_serving_divide(plim_serving *s, plim_graph *g, plim_err *err);
 /* Then, the layers among s->n_stages stages.  Likewise. */
 plim_status plim_serving_stages(plim_serving *s, const plim_graph *g, plim_err *err);
 /* Of s->g and s->part. */

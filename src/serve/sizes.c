@@ -13,16 +13,89 @@ static uint64_t rotary_row(const plim_serving *s, const plim_value *v)
     return 2 * (uint64_t)v->meta.dim[0] * plim_dtype_bytes(plim_serving_dtype(s));
 }
 
+/* The multiples to which a kernel fills up the widths of experts in MXFP4, and whether only the 4-bit
+ * values along what a product sums.
+ * src: model_executor/layers/quantization/mxfp4.py create_weights; that Triton's Hopper layout fills up
+ * is from logs: gpt-oss-120b takes 64.38 GiB in it (vllm issue 33155), 65.9651 for Marlin (23278) */
+static const struct filling {
+    int64_t hidden, width;
+    bool inputs;
+} fillings[PLIM_IN_COUNT] = {[PLIM_IN_FILE] = {1, 1, false},
+                             [PLIM_IN_MARLIN] = {256, 128, false},
+                             [PLIM_IN_TRITON] = {256, 256, true},
+                             [PLIM_IN_FLASHINFER] = {256, 256, false}};
+
+static int64_t fill_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+/* Experts in MXFP4: [experts, 2 * width, hidden / 32, 16] and [experts, hidden, width / 32, 16], with
+ * scales likewise. */
+static uint64_t experts_bytes(const plim_serving *s, const plim_value *v, plim_experts_in in)
+{
+    enum { BLOCK = 32 };
+    const struct filling *f = &fillings[in];
+    const bool up = plim_str_ends(v->name, PLIM_STR("gate_up_proj_blocks")) ||
+                    plim_str_ends(v->name, PLIM_STR("gate_up_proj_scales"));
+    const bool values = v->meta.rank == 4;
+    const int64_t experts = s->by_expert ? (int64_t)s->cards : 1;
+    const int64_t parts = s->by_expert ? 1 : (int64_t)s->cards;
+    plim_meta m = v->meta;
+    int64_t hidden = up ? m.dim[2] * BLOCK : m.dim[1],
+            width = up ? m.dim[1] / 2 : m.dim[2] * BLOCK;
+    width = (width + parts - 1) / parts;
+    if (!f->inputs || (up && values))
+        hidden = fill_up(hidden, f->hidden);
+    if (!f->inputs || (!up && values))
+        width = fill_up(width, f->width);
+    m.dim[0] = (m.dim[0] + experts - 1) / experts;
+    m.dim[1] = up ? 2 * width : hidden;
+    m.dim[2] = ((up ? hidden : width) + BLOCK - 1) / BLOCK;
+    uint64_t bytes;
+    return plim_meta_bytes(&m, &bytes) ? bytes : UINT64_MAX;
+}
+
+static bool in_mxfp4(const plim_value *v)
+{
+    return v->packed && v->meta.rank >= 3 &&
+           (plim_str_ends(v->name, PLIM_STR("_proj_blocks")) ||
+            plim_str_ends(v->name, PLIM_STR("_proj_scales")));
+}
+
+/* What latent attention multiplies queries and results with: a copy of kv_b_proj in the type of the
+ * model, where that is packed.  src: model_executor/layers/attention/mla_attention.py
+ * process_weights_after_loading */
+static uint64_t absorbed_bytes(const plim_serving *s, const plim_value *v, uint64_t bytes)
+{
+    static const struct {
+        const char *name;
+        uint64_t in_byte;
+    } packed[] = {
+        {"kv_b_proj.weight", 1}, {"kv_b_proj.qweight", 2}, {"kv_b_proj.weight_packed", 2}};
+    for (size_t i = 0; i < PLIM_COUNT(packed) && v->packed; i++)
+        if (plim_str_ends(v->name, plim_str_of(packed[i].name)))
+            return plim_sat_mul(bytes,
+                                packed[i].in_byte * plim_dtype_bytes(plim_serving_dtype(s)));
+    return 0;
+}
+
+static void add_weight(const plim_serving *s, const plim_value *v, plim_serve_sizes *out)
+{
+    const bool here = s->part[v - s->g->values].n;
+    uint64_t bytes = plim_serving_bytes(s, v);
+    bytes = plim_sat_add(bytes, absorbed_bytes(s, v, bytes));
+    for (int in = 0; in < PLIM_IN_COUNT; in++)
+        out->weights[in] = plim_sat_add(
+            out->weights[in],
+            in && here && in_mxfp4(v) ? experts_bytes(s, v, (plim_experts_in)in) : bytes);
+}
+
 static void sum_weights(const plim_serving *s, plim_serve_sizes *out)
 {
     const plim_graph *g = s->g;
     for (uint32_t i = 0; i < g->n_values; i++) {
         const plim_value *v = &g->values[i];
-        uint64_t bytes = plim_serving_bytes(s, v);
-        if (v->kind == PLIM_VALUE_PARAMETER && v->tied_to == PLIM_NONE)
-            out->weights = plim_sat_add(out->weights, bytes);
-        else if (v->kind == PLIM_VALUE_BUFFER && v->packed)
-            out->weights = plim_sat_add(out->weights, bytes);
+        if ((v->kind == PLIM_VALUE_PARAMETER && v->tied_to == PLIM_NONE) ||
+            (v->kind == PLIM_VALUE_BUFFER && v->packed))
+            add_weight(s, v, out);
         else if (v->kind == PLIM_VALUE_BUFFER)
             out->position = plim_sat_add(out->position, rotary_row(s, v));
     }
