@@ -185,6 +185,22 @@ static plim_serve_row exact_row(const char *part, plim_serve_place place, uint64
         .part = part, .place = place, .low = bytes, .usual = bytes, .high = bytes, .doc = doc};
 }
 
+/* On the card the last row of a quantized matrix is filled up to a multiple of 512 elements, and a
+ * tensor to one of 128 bytes.
+ * src: ggml-cuda.cu ggml_backend_cuda_buffer_type_get_alloc_size, MATRIX_ROW_PADDING */
+static uint64_t bytes_on(plim_serve_place place, const plim_gg_tensor *t)
+{
+    enum { ROW = 512, ALIGNMENT = 128 };
+    if (place != PLIM_ON_CARD)
+        return t->bytes;
+    const uint64_t row = PLIM_MAX((uint64_t)t->n[0], t->block);
+    const uint64_t missing = t->block > 1 ? (ROW - row % ROW) % ROW : 0;
+    const uint64_t blocks = PLIM_MAX(t->elements / t->block, 1);
+    const uint64_t filling = plim_sat_mul(t->bytes / blocks, missing / t->block);
+    return plim_sat_add(plim_sat_add(t->bytes, filling), ALIGNMENT - 1) / ALIGNMENT *
+           ALIGNMENT;
+}
+
 static plim_status add_weights(const plim_serving *s, const options *o, const plim_gg_file *f,
                                plim_served *out, plim_err *err)
 {
@@ -194,14 +210,14 @@ static plim_status add_weights(const plim_serving *s, const options *o, const pl
     for (uint32_t i = 0; i < f->n_tensors; i++) {
         const plim_gg_tensor *t = &f->tensors[i];
         plim_serve_place place = place_tensor(o, f, t);
-        bytes[place] = plim_sat_add(bytes[place], t->bytes);
+        bytes[place] = plim_sat_add(bytes[place], bytes_on(place, t));
         elements = plim_sat_add(elements, t->elements);
         all = plim_sat_add(all, t->bytes);
         output |= plim_str_is(t->name, "output.weight");
         embed = plim_str_is(t->name, "token_embd.weight") ? t : embed;
     }
     if (!output && embed && is_offloaded(o, &f->model, f->model.layers)) /* a copy */
-        bytes[PLIM_ON_CARD] = plim_sat_add(bytes[PLIM_ON_CARD], embed->bytes);
+        bytes[PLIM_ON_CARD] = plim_sat_add(bytes[PLIM_ON_CARD], bytes_on(PLIM_ON_CARD, embed));
     const char *doc = plim_arena_printf(s->arena, "%.4f bits per weight",
                                         8.0 * (double)all / (double)elements)
                           .p;

@@ -126,6 +126,7 @@ static plim_status set_bytes(plim_gg_tensor *t, const char *type, plim_err *err)
     while (found && t->n[0] % block)
         found = plim_ggml_type_find(plim_str_of(type = type_instead(type)), &block, &bytes);
     plim_assert(found); /* rows of gg_mixtures.def */
+    t->block = block;
     if (!plim_mul(t->elements / block, bytes, &t->bytes))
         return plim_fail(err, PLIM_ERANGE, 0, "size of '" PLIM_STR_FMT "' overflows",
                          PLIM_STR_CUT(t->name));
@@ -180,7 +181,9 @@ static plim_status read_held(const plim_serving *s, plim_gg_file *f, plim_err *e
     plim_status st = PLIM_OK;
     for (uint32_t i = 0; i < s->held->n_items && !st; i++) {
         const plim_item *it = &s->held->items[i];
-        plim_gg_tensor t = {.name = it->name, .layer = -1};
+        plim_gg_tensor t = {.name = it->name, .layer = -1, .block = 1};
+        uint32_t bytes;
+        plim_ggml_type_find(it->type, &t.block, &bytes);
         set_shape(&t, PLIM_MIN(it->rank, 3), it->dim);
         t.elements = it->elements;
         t.bytes = it->bytes;

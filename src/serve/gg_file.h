@@ -11,6 +11,7 @@ typedef struct plim_gg_tensor {
     int64_t layer; /* -1: of none */
     int64_t n[3];  /* the fastest-varying first */
     uint64_t elements, bytes;
+    uint32_t block; /* elements that a quantized type packs together; 1: the type is not one */
 } plim_gg_tensor;
 
 typedef struct plim_gg_file {
