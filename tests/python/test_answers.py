@@ -220,7 +220,7 @@ class Import(unittest.TestCase):
 class Records(unittest.TestCase):
     """What the classes declare is what the JSON has."""
 
-    SOMETIMES = {"seq", "seq_max", "note", "group", "parameters", "also", "gives", "large", "small"}  # docs/json.md
+    SOMETIMES = {"seq", "seq_max", "note", "packed_weights", "group", "parameters", "also", "gives", "large", "small"}  # docs/json.md
 
     def compare(self, hint, value, where):
         args = typing.get_args(hint)
