@@ -327,9 +327,7 @@ typedef struct plim_model_info {
     int64_t seq;      /* the sequence length that was used; 0: not known */
     int64_t seq_max;  /* the longest that the model was made for; 0: no limit, or not known */
     double top1;      /* published top-1 accuracy on ImageNet-1K, in percent; 0: not known */
-    uint64_t
-        packed_weights; /* elements of quantized weights, which are no parameters; they lie
-                                in buffers */
+    uint64_t packed_weights; /* elements of quantized weights, which lie in buffers */
 } plim_model_info;
 
 /* A storage that is live at the peak. */

@@ -173,8 +173,8 @@ static plim_status list_formats(const plim_serving *s, const char *given, plim_a
             continue;
         if (st)
             return plim_fail(err, st, why.at, "%s", why.msg);
-        bool packed = plim_str_is(one, "own") && s->weights.n;
-        if (!(out->name[out->n] = plim__cstr(a, packed ? s->weights : one)))
+        plim_str format = out->serving[out->n].weights;
+        if (!(out->name[out->n] = plim__cstr(a, format.n ? format : one)))
             return plim_oom(err);
         out->n++;
     }

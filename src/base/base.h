@@ -124,6 +124,10 @@ static inline uint64_t plim_ceil_div(uint64_t n, uint64_t of)
 {
     return n / of + (n % of != 0);
 }
+static inline uint64_t plim_round_up(uint64_t n, uint64_t of)
+{
+    return plim_sat_add(n, (of - n % of) % of);
+}
 
 /* ---- errors ------------------------------------------------------------ */
 

@@ -16,7 +16,7 @@ static uint64_t sort_numel(const plim_meta *x)
     uint64_t n = 0;
     return plim_meta_numel(x, &n) ? n : 0;
 }
-static uint64_t align_up(uint64_t n) { return plim_ceil_div(n, 256) * 256; }
+static uint64_t align_up(uint64_t n) { return plim_round_up(n, 256); }
 
 /* One radix sort of n keys with 64-bit values: the second halves of two double buffers, a
  * histogram per pass of 8 bits, a counter, a look-back state per tile.  A single pass goes from

@@ -194,11 +194,10 @@ static uint64_t bytes_on(plim_serve_place place, const plim_gg_tensor *t)
     if (place != PLIM_ON_CARD)
         return t->bytes;
     const uint64_t row = PLIM_MAX((uint64_t)t->n[0], t->block);
-    const uint64_t missing = t->block > 1 ? (ROW - row % ROW) % ROW : 0;
+    const uint64_t missing = t->block > 1 ? plim_round_up(row, ROW) - row : 0;
     const uint64_t blocks = PLIM_MAX(t->elements / t->block, 1);
     const uint64_t filling = plim_sat_mul(t->bytes / blocks, missing / t->block);
-    return plim_sat_add(plim_sat_add(t->bytes, filling), ALIGNMENT - 1) / ALIGNMENT *
-           ALIGNMENT;
+    return plim_round_up(plim_sat_add(t->bytes, filling), ALIGNMENT);
 }
 
 static plim_status add_weights(const plim_serving *s, const options *o, const plim_gg_file *f,

@@ -227,7 +227,7 @@ static plim_status divide_value(const dividing *d, const plim_value *v, plim_ser
 static plim_status divide_words(const dividing *d, const plim_value *v, uint64_t words,
                                 plim_serve_part *out)
 {
-    uint64_t all = plim_ceil_div(words, VOCABULARY_UNIT) * VOCABULARY_UNIT;
+    uint64_t all = plim_round_up(words, VOCABULARY_UNIT);
     *out = (plim_serve_part){all / d->cards, words};
     return all % d->cards ? refuse_number(d, all, "words", v->name) : PLIM_OK;
 }

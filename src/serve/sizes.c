@@ -20,12 +20,14 @@ static uint64_t rotary_row(const plim_serving *s, const plim_value *v)
 static const struct filling {
     int64_t hidden, width;
     bool inputs;
-} fillings[PLIM_IN_COUNT] = {[PLIM_IN_FILE] = {1, 1, false},
-                             [PLIM_IN_MARLIN] = {256, 128, false},
+} fillings[PLIM_IN_COUNT] = {[PLIM_IN_MARLIN] = {256, 128, false},
                              [PLIM_IN_TRITON] = {256, 256, true},
                              [PLIM_IN_FLASHINFER] = {256, 256, false}};
 
-static int64_t fill_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+static int64_t divide_up(int64_t n, uint64_t by)
+{
+    return (int64_t)plim_ceil_div((uint64_t)n, by);
+}
 
 /* Experts in MXFP4: [experts, 2 * width, hidden / 32, 16] and [experts, hidden, width / 32, 16], with
  * scales likewise. */
@@ -33,22 +35,20 @@ static uint64_t experts_bytes(const plim_serving *s, const plim_value *v, plim_e
 {
     enum { BLOCK = 32 };
     const struct filling *f = &fillings[in];
-    const bool up = plim_str_ends(v->name, PLIM_STR("gate_up_proj_blocks")) ||
-                    plim_str_ends(v->name, PLIM_STR("gate_up_proj_scales"));
-    const bool values = v->meta.rank == 4;
-    const int64_t experts = s->by_expert ? (int64_t)s->cards : 1;
-    const int64_t parts = s->by_expert ? 1 : (int64_t)s->cards;
+    const bool up = plim_str_has(v->name, "gate_up_proj"), values = v->meta.rank == 4;
     plim_meta m = v->meta;
     int64_t hidden = up ? m.dim[2] * BLOCK : m.dim[1],
             width = up ? m.dim[1] / 2 : m.dim[2] * BLOCK;
-    width = (width + parts - 1) / parts;
+    if (s->by_expert)
+        m.dim[0] = divide_up(m.dim[0], s->cards);
+    else
+        width = divide_up(width, s->cards);
     if (!f->inputs || (up && values))
-        hidden = fill_up(hidden, f->hidden);
+        hidden = plim_dim_round_up(hidden, f->hidden);
     if (!f->inputs || (!up && values))
-        width = fill_up(width, f->width);
-    m.dim[0] = (m.dim[0] + experts - 1) / experts;
+        width = plim_dim_round_up(width, f->width);
     m.dim[1] = up ? 2 * width : hidden;
-    m.dim[2] = ((up ? hidden : width) + BLOCK - 1) / BLOCK;
+    m.dim[2] = divide_up(up ? hidden : width, BLOCK);
     uint64_t bytes;
     return plim_meta_bytes(&m, &bytes) ? bytes : UINT64_MAX;
 }
@@ -79,13 +79,13 @@ static uint64_t absorbed_bytes(const plim_serving *s, const plim_value *v, uint6
 
 static void add_weight(const plim_serving *s, const plim_value *v, plim_serve_sizes *out)
 {
-    const bool here = s->part[v - s->g->values].n;
-    uint64_t bytes = plim_serving_bytes(s, v);
+    uint64_t bytes = plim_serving_bytes(s, v); /* 0: of another stage */
+    const bool experts = bytes && in_mxfp4(v);
     bytes = plim_sat_add(bytes, absorbed_bytes(s, v, bytes));
-    for (int in = 0; in < PLIM_IN_COUNT; in++)
-        out->weights[in] = plim_sat_add(
-            out->weights[in],
-            in && here && in_mxfp4(v) ? experts_bytes(s, v, (plim_experts_in)in) : bytes);
+    out->weights[PLIM_IN_FILE] = plim_sat_add(out->weights[PLIM_IN_FILE], bytes);
+    for (plim_experts_in in = PLIM_IN_MARLIN; in < PLIM_IN_COUNT; in++)
+        out->weights[in] =
+            plim_sat_add(out->weights[in], experts ? experts_bytes(s, v, in) : bytes);
 }
 
 static void sum_weights(const plim_serving *s, plim_serve_sizes *out)

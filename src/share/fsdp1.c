@@ -52,10 +52,10 @@ static uint64_t lay_out(piece *p, uint32_t n, plim_dtype t, int64_t parts)
     const uint64_t bytes = 16;
     uint64_t at = 0, least = PLIM_MAX(1, bytes / plim_dtype_bytes(t));
     for (uint32_t i = 0; i < n; i++) {
-        p[i].at = plim_share_round_up(at, least);
+        p[i].at = plim_round_up(at, least);
         at = plim_sat_add(p[i].at, p[i].numel);
     }
-    return plim_share_round_up(at, (uint64_t)parts);
+    return plim_round_up(at, (uint64_t)parts);
 }
 
 /* As much of the parameter as the part has. */

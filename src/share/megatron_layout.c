@@ -87,9 +87,9 @@ uint64_t plim_mg_lay_parts(plim_mg_placed *p, uint32_t n, double bucket, plim_mg
     uint64_t at = 0, from = 0, divisor = common_multiple((uint64_t)own.of, BUCKET_ALIGNMENT);
     uint32_t top = n; /* of the open bucket */
     for (uint32_t i = n; i-- > 0;) {
-        at = plim_share_round_up(at, PARAM_ALIGNMENT);
+        at = plim_round_up(at, PARAM_ALIGNMENT);
         if (p[i].alone && i + 1 < top) {
-            at = plim_share_round_up(at, divisor);
+            at = plim_round_up(at, divisor);
             divide_bucket(&p[i + 1], top - i - 1, from, at, own);
             from = at;
             top = i + 1;
@@ -98,7 +98,7 @@ uint64_t plim_mg_lay_parts(plim_mg_placed *p, uint32_t n, double bucket, plim_mg
         at = plim_sat_add(at, p[i].numel);
         if (i && !p[i].alone && (double)(at - from) < bucket)
             continue;
-        at = plim_share_round_up(at, divisor);
+        at = plim_round_up(at, divisor);
         divide_bucket(&p[i], top - i, from, at, own);
         from = at;
         top = i;
@@ -191,8 +191,7 @@ bool plim_mg_lay_rows(plim_arena *a, plim_mg_placed *p, uint32_t n, int64_t rank
     for (uint32_t i = 0; i < n; i++)
         p[i] = room[order[i].at];
     uint64_t unit = fold_columns(p, n);
-    *size =
-        plim_share_round_up(place_rows(p, n, unit, done), plim_sat_mul((uint64_t)ranks, unit));
+    *size = plim_round_up(place_rows(p, n, unit, done), plim_sat_mul((uint64_t)ranks, unit));
     return true;
 }
 
@@ -269,7 +268,7 @@ static int64_t choose_rank(const packing *k, uint64_t numel, double most)
 {
     int64_t best = -1;
     for (int64_t r = 0; r < k->ranks; r++) {
-        uint64_t end = plim_share_round_up(k->end[r], PARAM_ALIGNMENT) + numel;
+        uint64_t end = plim_round_up(k->end[r], PARAM_ALIGNMENT) + numel;
         if ((double)end <= most && (best < 0 || k->load[r] < k->load[best]))
             best = r;
     }
@@ -290,12 +289,12 @@ static void pack_bucket(packing *k, uint32_t from, uint32_t to)
     for (uint32_t i = 0; i < to - from; i++) {
         plim_mg_placed *p = &k->p[to - 1 - k->order[i].at];
         int64_t r = choose_rank(k, p->numel, (double)sum / (double)k->ranks * slack);
-        p->at = plim_share_round_up(k->end[r], PARAM_ALIGNMENT);
+        p->at = plim_round_up(k->end[r], PARAM_ALIGNMENT);
         k->end[r] = p->at + p->numel;
         k->load[r] += count_work(p);
         p->owner = r;
     }
-    uint64_t each = plim_share_round_up(find_most(k->end, k->ranks), k->divisor);
+    uint64_t each = plim_round_up(find_most(k->end, k->ranks), k->divisor);
     for (uint32_t i = from; i < to; i++)
         k->p[i].at += k->at + each * (uint64_t)k->p[i].owner;
     k->at = plim_sat_add(k->at, plim_sat_mul(each, (uint64_t)k->ranks));
@@ -305,8 +304,8 @@ static void pack_bucket(packing *k, uint32_t from, uint32_t to)
 static bool has_room(const packing *k, uint64_t numel)
 {
     uint64_t least = k->filled[find_least(k->filled, k->ranks)];
-    return plim_share_round_up(least, PARAM_ALIGNMENT) + numel <=
-           plim_share_round_up(find_most(k->filled, k->ranks), k->divisor);
+    return plim_round_up(least, PARAM_ALIGNMENT) + numel <=
+           plim_round_up(find_most(k->filled, k->ranks), k->divisor);
 }
 
 static void pack_all(packing *k, uint32_t n, double bucket)
@@ -323,7 +322,7 @@ static void pack_all(packing *k, uint32_t n, double bucket)
             top = i + 1;
         }
         int64_t r = find_least(k->filled, k->ranks);
-        k->filled[r] = plim_share_round_up(k->filled[r], PARAM_ALIGNMENT) + k->p[i].numel;
+        k->filled[r] = plim_round_up(k->filled[r], PARAM_ALIGNMENT) + k->p[i].numel;
         sum = plim_sat_add(sum, k->p[i].numel);
         most = PLIM_MAX(most, k->p[i].numel);
     }

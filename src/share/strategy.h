@@ -28,11 +28,6 @@ static inline uint64_t plim_share_mix(uint64_t kind, uint64_t n)
     return kind ^ kind >> 32;
 }
 
-static inline uint64_t plim_share_round_up(uint64_t n, uint64_t of)
-{
-    return plim_sat_add(n, (of - n % of) % of);
-}
-
 /* Whether it is a parameter of its own that is trained. */
 static inline bool plim_share_trained(const plim_value *v)
 {
