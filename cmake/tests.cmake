@@ -95,6 +95,11 @@ add_test(NAME tree.headers
          COMMAND ${CMAKE_SOURCE_DIR}/tools/check_headers.sh ${CMAKE_C_COMPILER})
 add_test(NAME tree.ops
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_ops.py)
+if(NOT sanitize) # without what a sanitizer leaves out
+    add_test(NAME tree.promises
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_promises.py
+                     ${CMAKE_BINARY_DIR})
+endif()
 add_test(NAME tree.gpus
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/gpus_from_csv.py --check)
 if(TARGET plimsoll)
