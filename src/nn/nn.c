@@ -924,7 +924,8 @@ uint32_t plim_nn_stochastic_depth(plim_nn *n, uint32_t x, double p)
         return x;
     double survival = 1.0 - p;
     plim_nn_enter(n, "stochastic_depth", "StochasticDepth");
-    uint32_t noise = NN_OP(n, "aten.empty.memory_format",
+    /* torch.empty(size, dtype=x.dtype): of the type that x has when it runs */
+    uint32_t noise = NN_OP(n, "aten.new_empty.default", ARG_T("self", x),
                            ARG_IS("size", INTS(plim_nn_dim(n, x, 0), 1, 1, 1)));
     noise = NN_OP(n, "aten.bernoulli_.float", ARG_T("self", noise), ARG_F("p", survival));
     noise = NN_OP(n, "aten.div_.Tensor", ARG_T("self", noise), ARG_F("other", survival));

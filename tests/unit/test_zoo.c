@@ -136,14 +136,16 @@ static void put_types(plim_buf *b, const plim_graph *g, uint32_t scope)
 static void put_node(plim_buf *b, const plim_graph *g, const plim_node *n)
 {
     plim_str path = g->scopes[n->scope].path;
-    plim_buf_add(b, n->target);
+    /* torch.empty(size, dtype=x.dtype): an export has the type that x had as a constant */
+    bool like = plim_str_is(n->target, "aten.new_empty.default");
+    plim_buf_add(b, like ? PLIM_STR("aten.empty.memory_format") : n->target);
     plim_buf_puts(b, " ");
     plim_buf_add(b, path.n ? path : PLIM_STR("-"));
     plim_buf_puts(b, " ");
     put_types(b, g, n->scope);
     for (uint32_t i = 0; i < n->n_args; i++) {
         plim_str name = slot_name(n->op->schema, i);
-        if (n->args[i].kind == PLIM_ARG_NONE || ignored(name))
+        if (n->args[i].kind == PLIM_ARG_NONE || ignored(name) || (like && i == 0))
             continue;
         if (n->inplace && plim_str_is(name, "input")) /* of dropout; dropout_ calls it self */
             name = PLIM_STR("self");
