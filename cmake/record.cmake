@@ -60,3 +60,6 @@ foreach(framework torch llama)
                      $<TARGET_FILE:plimsoll> ${stub_out} ${framework})
     set_tests_properties(record.${framework} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
 endforeach()
+add_test(NAME record.card
+         COMMAND ${Python3_EXECUTABLE} ${record_tests}/card.py $<TARGET_FILE:plimsoll>)
+set_tests_properties(record.card PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)

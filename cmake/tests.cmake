@@ -211,6 +211,9 @@ if(TARGET plimsoll)
     add_test(NAME golden.blocks
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/blocks/check.py
                      $<TARGET_FILE:plimsoll>)
+    add_test(NAME golden.gpu
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/golden/gpu/compare.py
+                     --program $<TARGET_FILE:plimsoll> --check)
     # Recorded dry runs of whole models, and what is predicted for them.
     add_test(NAME golden.differential
              COMMAND ${CMAKE_COMMAND} -E env PLIMSOLL=$<TARGET_FILE:plimsoll>

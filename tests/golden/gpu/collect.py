@@ -3,8 +3,8 @@
 
     python3 tests/golden/gpu/collect.py [--out FILE] [--suite mlp,cnn,sweep,infer,workspace,time] [--minutes 8]
 
-Needs a GPU, torch and torchvision. Each run is a process of its own, so its allocator is clean; runs that FILE has are left out, so
-the script can be stopped and started again. Default FILE: tests/golden/gpu/CARD-torchVERSION.jsonl. A line has the settings in
+Needs a GPU, torch and torchvision. Each run is a process of its own, so its allocator is clean: a fork of this one, which has imported
+PyTorch but no context yet, and takes a second. Runs that FILE has are left out, so the script can be stopped and started again. Default FILE: tests/golden/gpu/CARD-torchVERSION.jsonl. A line has the settings in
 plimsoll's words, versions (of CUDA, cuDNN, the driver), card, the counters requested, allocated, reserved after each phase and their peaks within it, and
 cudaMemGetInfo before and after, from which the context follows. A line of the suite workspace has what cuDNN takes in the three passes
 of each of 200 convolutions, for one kind of numbers, layout and setting of benchmark. A line of the suite time has the milliseconds of
@@ -12,7 +12,9 @@ of each of 200 convolutions, for one kind of numbers, layout and setting of benc
 """
 import argparse
 import datetime
+import functools
 import json
+import os
 import pathlib
 import re
 import statistics
@@ -99,6 +101,7 @@ def optimizer(spec, params):
     return getattr(torch.optim, cls)(params, lr=1e-3, **{k: float(v) for k, v in options.items()}, **impl)
 
 
+@functools.cache
 def driver():
     """Of the first card; None where nvidia-smi does not say."""
     command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
@@ -281,10 +284,36 @@ def one(spec):
 # ---- all runs --------------------------------------------------------------------------------------------------------------
 
 
+def in_fork(run, *args):
+    """What run() prints, in a process that begins as this one is; and how the process ended."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.dup2(write, 1)
+        status = 1
+        try:
+            run(*args)
+            sys.stdout.flush()
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    with os.fdopen(read) as f:
+        text = f.read()
+    return text, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def in_process(spec):
+    """The same in a process from the beginning, which is for a parent that has a context already: the pretend GPU's."""
+    run = subprocess.run([sys.executable, __file__, "--one", json.dumps(spec)], stdout=subprocess.PIPE, check=False)
+    return run.stdout.decode(), run.returncode
+
+
 def default_out():
     import torch
 
-    card = re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name(0).lower()).strip("-")
+    name, _ = in_fork(lambda: print(torch.cuda.get_device_name(0)))  # which makes a context
+    card = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return HERE / f"{card}-torch{torch.__version__.split('+')[0]}.jsonl"
 
 
@@ -297,6 +326,11 @@ def main():
     args = ap.parse_args()
     if args.one:
         return one(json.loads(args.one))
+    import torch
+    import torchvision  # noqa: F401  here, not in each fork
+
+    start = in_process if torch.cuda.is_initialized() else functools.partial(in_fork, one)
+    driver()
     out = args.out or default_out()
     done = [json.loads(line)["spec"] for line in out.read_text().splitlines()] if out.exists() else []
     end = time.time() + 60 * args.minutes
@@ -304,9 +338,9 @@ def main():
         if time.time() > end:
             print("out of time: run it again for the rest")
             return 1
-        run = subprocess.run([sys.executable, __file__, "--one", json.dumps(spec)], stdout=subprocess.PIPE, check=False)
-        lines = [x for x in run.stdout.decode().splitlines() if x.startswith("{")]
-        line = lines[-1] if lines else json.dumps(dict(spec=spec, status="error", error=f"exit {run.returncode}"))
+        text, code = start(spec)
+        lines = [x for x in text.splitlines() if x.startswith("{")]
+        line = lines[-1] if lines else json.dumps(dict(spec=spec, status="error", error=f"exit {code}"))
         with open(out, "a") as f:
             f.write(line + "\n")
         r = json.loads(line)

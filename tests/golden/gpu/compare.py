@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Lays plimsoll's predictions beside what collect.py measured, as a table for docs/accuracy.md.
 
-    python3 tests/golden/gpu/compare.py [--program build/plimsoll] [--pretend PRETEND.jsonl] [FILE.jsonl...]
+    python3 tests/golden/gpu/compare.py [--program build/plimsoll] [--check] [--pretend PRETEND.jsonl] [FILE.jsonl...]
 
-Default: every FILE.jsonl beside it. The workspaces of cuDNN, the times of steps and the contexts have tables of their own. Those of a workspace need
+Default: every FILE.jsonl beside it. --check prints where a prediction is worse than EXACT and WITHIN say, and fails then. The workspaces of cuDNN, the times of steps and the contexts have tables of their own. Those of a workspace need
 PRETEND.jsonl, what `plimsoll run --gpu CARD -- python3 collect.py --suite workspace --out PRETEND.jsonl` wrote: the same convolutions
 with the workspaces of the rule.
 """
@@ -11,8 +11,11 @@ import argparse
 import json
 import pathlib
 import subprocess
+import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+EXACT = ("mlp:", "vit_b_16", "swin_t", "convnext_tiny")  # requested bytes are equal: cuDNN takes nothing in them
+WITHIN = {"requested": 5, "allocated": 5}  # per cent, nine in ten of the runs of any card
 
 
 def predict(program, m):
@@ -100,12 +103,32 @@ def read_lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def check(args):
+    """What is worse than was promised."""
+    runs = [m for path in args.files or sorted(HERE.glob("*.jsonl")) for m in read_lines(path)
+            if m["status"] == "ok" and not {"workspace", "steps"} & set(m["spec"])]
+    bad, errors = [], {k: [] for k in WITHIN}
+    for m in runs:
+        p, name = predict(args.program, m), f"{m['card']}, {json.dumps(m['spec'])}"
+        for k in WITHIN:
+            errors[k].append(abs(p["peak_" + k] - m["peak_" + k]) / m["peak_" + k] * 100)
+        if m["spec"]["model"].startswith(EXACT) and p["peak_requested"] != m["peak_requested"]:
+            bad.append(f"{name}: {p['peak_requested']} bytes are predicted, {m['peak_requested']} were requested")
+    bad += [f"{k}: an error of {sorted(e)[len(e) * 9 // 10]:.2f} %, the limit is {WITHIN[k]} %"
+            for k, e in errors.items() if not e or sorted(e)[len(e) * 9 // 10] > WITHIN[k]]
+    print("\n".join(bad or [f"{len(runs)} runs"]))
+    return bool(bad)
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     ap.add_argument("--program", default="build/plimsoll")
     ap.add_argument("--pretend", type=pathlib.Path)
     ap.add_argument("files", nargs="*", type=pathlib.Path)
+    ap.add_argument("--check", action="store_true")
     args = ap.parse_args()
+    if args.check:
+        return check(args)
     errors = {k: [] for k in ("requested", "allocated", "reserved")}
     print("| card, torch | model | batch | optimizer | " + " | ".join(f"{k}: predicted, measured, error" for k in errors) + " |")
     print("| --- | --- | ---: | --- | " + " | ".join("---:" for _ in errors) + " |")
@@ -129,6 +152,7 @@ def main():
     print_workspaces([m for m in ended if "workspace" in m["spec"]], read_lines(args.pretend) if args.pretend else [])
     print_times(args.program, [m for m in ended if "steps" in m["spec"]])
     print_contexts(args.program, ended)
+    return 0
 
 
-main()
+sys.exit(main())
