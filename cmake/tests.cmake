@@ -107,6 +107,12 @@ if(TARGET plimsoll)
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_sources.py
                      --program $<TARGET_FILE:plimsoll>)
 endif()
+if(PLIM_HARDENING AND NOT sanitize)
+    add_test(NAME tree.hardening
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_hardening.py
+                     ${CMAKE_BINARY_DIR})
+    set_tests_properties(tree.hardening PROPERTIES SKIP_RETURN_CODE 77)
+endif()
 # The binary interface: what was recorded, and what plimsoll_front says of it to ctypes.
 foreach(test check ctypes)
     string(REPLACE check abi name ${test})

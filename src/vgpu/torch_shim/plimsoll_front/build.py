@@ -54,6 +54,7 @@ def build_command(run, root, version, what, out):
     home = os.path.dirname(run["lib"])
     return [compiler(), "-std=c++20" if number >= (2, 9) else "-std=c++17", "-O1", "-fPIC",
             "-shared", "-w", "-fvisibility=hidden",
+            "-fstack-protector-strong", "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3", "-Wl,-z,relro,-z,now,-z,noexecstack",
             f"-D_GLIBCXX_USE_CXX11_ABI={int(has_new_abi(lib))}", f"-I{HERE}",
             f"-I{include}", f"-I{include}/torch/csrc/api/include",
             os.path.join(HERE, *what[:2]), "-o", out, run["lib"], f"-L{lib}", "-ltorch_cpu",
