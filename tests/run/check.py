@@ -52,9 +52,15 @@ def runs(text):
 def shim():
     """Builds the shim and the process group, so that no other part has to."""
     with tempfile.TemporaryDirectory() as folder:
-        text = "import torch\ntorch.distributed.init_process_group('nccl')\n"
+        text = "import re, torch\ntorch.distributed.init_process_group('nccl')\n" \
+               "print('loaded', *set(re.findall(r'/.*plimsoll.*[.]so.*', open('/proc/self/maps').read())))\n"
         done = run(script(folder, text), "--world", "2", "--rank", "0")
     check("both are there", done.returncode == 0, done.stderr)
+    loaded = re.search("^loaded (.*)", done.stdout, re.M)
+    files = loaded.group(1).split() if loaded else []
+    hardened = subprocess.run([sys.executable, HERE.parent.parent / "tools/check_hardening.py", *files],
+                              capture_output=True, text=True)
+    check("they are hardened", len(files) > 2 and hardened.returncode in (0, 77), (files, hardened.stdout))
 
 
 # ---- figures ----------------------------------------------------------------------
