@@ -21,7 +21,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PYTHON = os.environ.get("BENCH_PYTHON") or sys.executable
 RUNS = 21
-MOST_MIB = 10
+MOST_MIB = 12
 
 # As their documentation says to: every tensor's name, shape and type.
 PACKAGES = {

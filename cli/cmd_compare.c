@@ -43,6 +43,7 @@ const plim_cmd plim_cmd_compare = {
     .name = "compare",
     .usage = "MODEL...",
     .doc = "show size, cost, memory, accuracy of models side by side",
-    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_SVG | PLIM_USE_TEXT,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_SVG |
+               PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = compare_run,
 };

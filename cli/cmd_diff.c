@@ -27,7 +27,7 @@ const plim_cmd plim_cmd_diff = {
         "a memory snapshot of PyTorch, or the log of a program that printed its figures. "
         "The first event that differs is named, and the "
         "likely cause. Exit status 1 means that they differ.",
-    .options =
-        PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_DIFF,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT |
+               PLIM_USE_DIFF | PLIM_USE_SANDBOX,
     .run = diff_run,
 };

@@ -82,6 +82,6 @@ const plim_cmd plim_cmd_estimate = {
     .about = "With a card, exit status 1 means that the step does not fit, or may not; with "
              "--budget, that it exceeds the budget.",
     .options = PLIM_USE_SETTINGS | PLIM_USE_EXPLAIN | PLIM_USE_JSON | PLIM_USE_CSV |
-               PLIM_USE_SVG | PLIM_USE_TEXT | PLIM_USE_LIVE,
+               PLIM_USE_SVG | PLIM_USE_TEXT | PLIM_USE_LIVE | PLIM_USE_SANDBOX,
     .run = estimate_run,
 };

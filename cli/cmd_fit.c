@@ -84,6 +84,6 @@ const plim_cmd plim_cmd_fit = {
         "--serve, what an inference engine can serve. "
         "Exit status 1 means that no card fits a batch of 1.",
     .options = PLIM_USE_SETTINGS | PLIM_USE_FIT | PLIM_USE_CARDS | PLIM_USE_JSON |
-               PLIM_USE_CSV | PLIM_USE_TEXT,
+               PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = fit_run,
 };

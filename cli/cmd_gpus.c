@@ -56,6 +56,6 @@ const plim_cmd plim_cmd_gpus = {
     .usage = "[FILTER]",
     .doc = "list the known cards, or with --for those that fit a model",
     .options = PLIM_USE_SETTINGS | PLIM_USE_FOR | PLIM_USE_CARDS | PLIM_USE_JSON |
-               PLIM_USE_CSV | PLIM_USE_TEXT,
+               PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = gpus_run,
 };

@@ -26,7 +26,7 @@ const plim_cmd plim_cmd_info = {
     .doc = "show the contents of a file: tensors, types, modules",
     .about = "A FILE may also be safetensors, GGUF or a PyTorch checkpoint; what could not "
              "be determined is named.",
-    .options =
-        PLIM_USE_SETTINGS | PLIM_USE_DEPTH | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_DEPTH | PLIM_USE_JSON | PLIM_USE_CSV |
+               PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = info_run,
 };

@@ -39,7 +39,7 @@ const plim_cmd plim_cmd_layers = {
     .name = "layers",
     .usage = "MODEL...",
     .doc = "show shape, parameters, memory and MACs of each layer",
-    .options =
-        PLIM_USE_SETTINGS | PLIM_USE_LAYERS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_LAYERS | PLIM_USE_JSON | PLIM_USE_CSV |
+               PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = layers_run,
 };

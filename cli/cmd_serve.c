@@ -25,6 +25,7 @@ const plim_cmd plim_cmd_serve = {
     .name = "serve",
     .usage = "MODEL",
     .doc = "predict what an inference engine holds of a model",
-    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT,
+    .options =
+        PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_CSV | PLIM_USE_TEXT | PLIM_USE_SANDBOX,
     .run = serve_run,
 };

@@ -16,6 +16,6 @@ const plim_cmd plim_cmd_tape = {
     .usage = "MODEL",
     .doc = "print the allocations and frees of a run, in order",
     .about = "The output is text, which 'plimsoll replay' reads, or JSON lines.",
-    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON,
+    .options = PLIM_USE_SETTINGS | PLIM_USE_JSON | PLIM_USE_SANDBOX,
     .run = tape_run,
 };

@@ -1,8 +1,37 @@
 /* main.c -- plimsoll COMMAND ...: finds the command, reads its options, runs it. */
 #include "cmds.h"
+#include "sandbox.h"
 #include "terminal.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* '--sandbox always', where it cannot be. */
+static int main_refuse(const char *lacks)
+{
+    plim_err err = {.code = PLIM_EIO};
+    snprintf(err.msg, sizeof err.msg, "'--sandbox always': %s", lacks);
+    return plim_console_error(&err);
+}
+
+/* Gives up access to all but the files that the command reads. */
+static int main_enclose(const plim_args *a)
+{
+    static const char in[] = "/dev/stdin";
+    const char *how = a->sandbox ? a->sandbox : "auto";
+    plim_err err = PLIM_ERR_INIT;
+    plim_sandbox box;
+    if (!strcmp(how, "never"))
+        return PLIM_EXIT_DONE;
+    plim_sandbox_begin(&box);
+    plim_sandbox_allow(&box, in, sizeof in - 1);
+    for (int i = 0; i < a->n_operands + (a->for_model != NULL); i++)
+        if (plim_model_paths(i < a->n_operands ? a->operands[i] : a->for_model, a->settings,
+                             plim_sandbox_allow, &box, &err))
+            return plim_console_error(&err);
+    plim_sandbox_enter(&box);
+    return box.lacks && !strcmp(how, "always") ? main_refuse(box.lacks) : PLIM_EXIT_DONE;
+}
 
 static int main_command(plim_args *a, int argc, char **argv)
 {
@@ -12,10 +41,13 @@ static int main_command(plim_args *a, int argc, char **argv)
     int code = plim_opt_parse(a, cmd->name, cmd->usage, cmd->options, argc - 2, argv + 2);
     if (code)
         return code;
-    if (!a->help)
-        return cmd->run(a);
-    plim_cmd_print(&a->console, cmd);
-    return PLIM_EXIT_DONE;
+    if (a->help) {
+        plim_cmd_print(&a->console, cmd);
+        return PLIM_EXIT_DONE;
+    }
+    if (cmd->options & PLIM_USE_SANDBOX)
+        code = main_enclose(a);
+    return code ? code : cmd->run(a);
 }
 
 static int main_run(plim_args *a, int argc, char **argv)

@@ -31,6 +31,8 @@ enum {
     PLIM_USE_RECORD = 1 << 16,  /* record */
     PLIM_USE_DIFF = 1 << 17,    /* tables of what differs */
     PLIM_USE_FIT = 1 << 18,     /* fit */
+    PLIM_USE_SANDBOX =
+        1 << 19, /* reads files that it is given, and prints; all else is given up */
 };
 
 /* A parsed command line. */
@@ -43,6 +45,7 @@ typedef struct plim_args {
     const char *scalar, *report, *save, *rank, *lines, *by,
         *routing;                       /* of `run`, as are the next two lines */
     const char *for_model;              /* of `gpus` */
+    const char *sandbox;                /* "auto", "always", "never"; NULL: auto */
     const char *output;                 /* of `record` */
     const char *json_form, *prometheus; /* of `top`, as are the next six lines */
     const char *log, *history, *device, *user;

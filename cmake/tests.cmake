@@ -25,6 +25,10 @@ if(CMOCKA_INCLUDE AND CMOCKA_LIBRARY)
         string(REGEX REPLACE "^test_" "unit." test ${name})
         add_test(NAME ${test} COMMAND ${name})
     endforeach()
+    if(TARGET plimsoll) # whose sandbox it is
+        list(FILTER cli_sources INCLUDE REGEX "/sandbox_[a-z]+[.]c$")
+        target_sources(test_sandbox PRIVATE ${cli_sources})
+    endif()
     # What `make tsan` builds and runs.
     add_custom_target(thread_tests)
     foreach(name threads estimate vgpu zip)
@@ -155,6 +159,15 @@ if(TARGET manual AND NOT sanitize)
     add_test(NAME shell.completion
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/shell/check.py
                      ${CMAKE_BINARY_DIR})
+endif()
+
+# ---- the sandbox: the same answers, or a refusal ----------------------------------------------
+
+if(TARGET plimsoll)
+    add_test(NAME sandbox.answers
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/sandbox/check.py
+                     $<TARGET_FILE:plimsoll>)
+    set_tests_properties(sandbox.answers PROPERTIES SKIP_RETURN_CODE 77)
 endif()
 
 # ---- files with holes, as large as large models: opened, and hardly any of it is resident ----

@@ -276,6 +276,13 @@ PLIM_API plim_status plim_settings_set_json(plim_settings *s, const char *json, 
                                             plim_err *err);
 /* As plim_settings_set_json, from a file.  PLIM_EIO: it cannot be read. */
 PLIM_API plim_status plim_settings_load(plim_settings *s, const char *path, plim_err *err);
+/* Tells what an answer about `name` with these settings would open; a program that gives up
+ * access to all other files asks beforehand.  `name` is that of a model, as in plim_model_open,
+ * or of any file.  `put` receives each path in turn: that of a file, or that of a folder, of whose
+ * files any may be opened, but nothing in its folders.  A built-in model has none.  s may be
+ * NULL.  Nothing is read but refs/main in the cache of huggingface_hub.  PLIM_EIO: `put` failed. */
+PLIM_API plim_status plim_model_paths(const char *name, const plim_settings *s, plim_put put,
+                                      void *ud, plim_err *err);
 /* Makes long calls with these settings report to `progress`, with `ud` as its argument;
  * NULL: they do not report.  Does nothing if s is NULL. */
 PLIM_API void plim_settings_on_progress(plim_settings *s, plim_progress progress, void *ud);

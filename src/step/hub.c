@@ -86,9 +86,9 @@ static plim_str read_word(plim_arena *a, const char *path)
     return s;
 }
 
-plim_status plim_hub_snapshot(plim_arena *a, plim_str id, plim_str *out, plim_err *err)
+plim_status plim_hub_snapshot(plim_arena *a, plim_str id, plim_hub_place *out, plim_err *err)
 {
-    *out = (plim_str){NULL, 0};
+    *out = (plim_hub_place){.ref = {NULL, 0}};
     plim_str cache = cache_folder(a), owner = id_owner(id), model = id_model(id);
     if (!cache.p)
         return plim_oom(err);
@@ -104,7 +104,7 @@ plim_status plim_hub_snapshot(plim_arena *a, plim_str id, plim_str *out, plim_er
     if (!revision.p || !snapshot.p)
         return plim_oom(err);
     if (revision.n && plim_file_is_folder(snapshot.p))
-        *out = snapshot;
+        *out = (plim_hub_place){.ref = ref, .snapshot = snapshot};
     return PLIM_OK;
 }
 

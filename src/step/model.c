@@ -123,17 +123,18 @@ static plim_status check_missing(plim_str text, plim_err *err)
 
 plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim_err *err)
 {
-    plim_str path = plim_str_of(text), snapshot = {NULL, 0};
+    plim_str path = plim_str_of(text);
+    plim_hub_place hub = {.ref = {NULL, 0}};
     plim_status st = PLIM_OK;
     m->text = m->name = path;
     bool there = plim_file_exists(text), named = !memchr(text, '/', path.n) || !there;
     if (named && plim_zoo_has(path, !there))
         return PLIM_OK;
     if (!there && plim_hub_is_id(path))
-        st = plim_hub_snapshot(a, path, &snapshot, err);
-    if (!st && !there && !snapshot.p)
+        st = plim_hub_snapshot(a, path, &hub, err);
+    if (!st && !there && !hub.snapshot.p)
         st = check_missing(path, err);
-    path = snapshot.p ? snapshot : path;
+    path = hub.snapshot.p ? hub.snapshot : path;
     m->source.path = path.p;
     bool folder = !st && plim_file_is_folder(path.p);
     if (folder)
@@ -142,7 +143,7 @@ plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim
         st = plim_file_open(&m->source.bytes, m->source.path, folder, err);
     if (st)
         return st;
-    m->name = snapshot.p ? last_of(m->text) : name_of(plim_str_of(m->source.path));
+    m->name = hub.snapshot.p ? last_of(m->text) : name_of(plim_str_of(m->source.path));
     return probe_source(m, err);
 }
 

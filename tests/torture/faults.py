@@ -95,6 +95,8 @@ class Runner:
                        HOME=folder, LC_ALL="C.UTF-8")
             if fault:
                 env["FAULTS"] = fault
+            if fault and fault.startswith("shrink:"):  # somebody else cuts it short, who is not in the sandbox
+                words += ["--sandbox", "never"]
             if count:
                 env["FAULTS_COUNT"] = count
             try:

@@ -1,0 +1,60 @@
+/* paths.c -- plim_model_paths: the files of an answer, before they are opened. */
+#include "api/api.h"
+#include "step/hub.h"
+
+typedef struct telling {
+    plim_arena arena;
+    plim_put put;
+    void *ud;
+    plim_err *err;
+} telling;
+
+static plim_status tell_path(const telling *t, plim_str path)
+{
+    return plim_put_out(t->put, t->ud, path, t->err);
+}
+
+/* A file stands beside others that it may name: parts of a model, its config.json. */
+static plim_status tell_file(const telling *t, plim_str path)
+{
+    const char *slash = strrchr(path.p, '/');
+    plim_str folder = {path.p, slash ? (size_t)(slash - path.p) + 1 : 0};
+    plim_status st = tell_path(t, path);
+    if (st || plim_file_is_folder(path.p))
+        return st;
+    return tell_path(t, folder.n ? folder : PLIM_STR("."));
+}
+
+static plim_status tell_name(telling *t, const char *name)
+{
+    plim_hub_place hub;
+    plim_str path = plim_arena_str(&t->arena, plim_str_of(name));
+    if (!path.p)
+        return plim_oom(t->err);
+    plim_file_slashes((char *)(uintptr_t)path.p);
+    if (plim_file_exists(path.p))
+        return tell_file(t, path);
+    if (!plim_hub_is_id(path))
+        return PLIM_OK;
+    plim_status st = plim_hub_snapshot(&t->arena, path, &hub, t->err);
+    if (!st && hub.ref.p)
+        st = tell_path(t, hub.ref);
+    return !st && hub.snapshot.p ? tell_path(t, hub.snapshot) : st;
+}
+
+plim_status plim_model_paths(const char *name, const plim_settings *s, plim_put put, void *ud,
+                             plim_err *err)
+{
+    /* settings that may name a file */
+    static const char *const files[] = {"draft", "lora", "peft"};
+    PLIM_REQUIRE(name, err);
+    PLIM_REQUIRE(put, err);
+    telling t = {.arena = PLIM_ARENA_INIT, .put = put, .ud = ud, .err = err};
+    plim_status st = tell_name(&t, name);
+    for (size_t i = 0; s && !st && i < PLIM_COUNT(files); i++) {
+        const char *value = plim_settings_get(s, files[i]);
+        st = value ? tell_name(&t, value) : PLIM_OK;
+    }
+    plim_arena_free(&t.arena);
+    return st;
+}
