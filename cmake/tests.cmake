@@ -50,9 +50,11 @@ add_custom_target(fuzzers)
 foreach(source ${fuzz_sources})
     get_filename_component(name ${source} NAME_WE)
     string(REGEX REPLACE "^fuzz_" "" target ${name})
-    if(PLIM_FUZZ)
-        plim_test_program(${name} SOURCES ${source})
-        target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+    if(PLIM_FUZZ_ENGINE)
+        plim_test_program(${name} SOURCES ${source} LIBS ${PLIM_FUZZ_ENGINE})
+        if(CMAKE_CXX_COMPILER_LOADED)
+            set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX)
+        endif()
     else()
         plim_test_program(${name} SOURCES ${source} tests/fuzz/driver.c)
         add_test(NAME fuzz.${target}
@@ -159,6 +161,15 @@ if(TARGET manual AND NOT sanitize)
     add_test(NAME shell.completion
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/shell/check.py
                      ${CMAKE_BINARY_DIR})
+endif()
+
+# ---- the fuzzers as OSS-Fuzz builds them --------------------------------------------------------
+
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND SQLite3_FOUND AND NOT sanitize AND NOT PLIM_FUZZ_ENGINE)
+    add_test(NAME fuzz.oss_fuzz
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/fuzz/oss-fuzz/check.py
+                     ${CMAKE_BINARY_DIR}/oss-fuzz)
+    set_tests_properties(fuzz.oss_fuzz PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endif()
 
 # ---- the sandbox: the same answers, or a refusal ----------------------------------------------

@@ -23,8 +23,11 @@ printf '%s\n' "$@" | xargs -P "$(nproc)" -I '{}' sh -eu -c '
     target=$1 seeds=$source/tests/fuzz/corpus/$1
     mkdir -p "corpus/$target"
     [ -d "$seeds" ] || seeds=
-    # shellcheck disable=SC2086 # no seeds: no argument
-    if ! "./fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 \
+    "$source/tests/fuzz/words.py" "$target" >"fuzz_$target.dict"
+    words=-dict=fuzz_$target.dict
+    [ -s "fuzz_$target.dict" ] || words=
+    # shellcheck disable=SC2086 # no seeds, no words: no argument
+    if ! "./fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 $words \
         -artifact_prefix="crash-$target-" "corpus/$target" $seeds >"fuzz_$target.log" 2>&1; then
         tail -n 60 "fuzz_$target.log"
         exit 1
