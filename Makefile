@@ -3,6 +3,7 @@ BUILD ?= build
 CC ?= cc
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 CMAKE_FLAGS ?=
+DIST_FLAGS ?=
 DESTDIR ?=
 PREFIX ?= /usr/local
 T ?=
@@ -91,12 +92,12 @@ install: all ## install below PREFIX (and DESTDIR)
 
 dist: ## build what people download into dist/: programs, .deb, wheels, checksums
 	@tools/deps.sh dist
-	@tools/dist.py build-dist dist
+	@tools/dist.py build-dist dist $(DIST_FLAGS)
 
 dist-check: ## examine dist/, and make it again elsewhere: the same bytes
 	@tools/deps.sh dist dist-check
 	@tools/dist_check.py dist build-dist/tools
-	@tools/dist.py build-dist/again build-dist/again/dist --tools build-dist/tools >/dev/null
+	@tools/dist.py build-dist/again build-dist/again/dist --tools build-dist/tools $(DIST_FLAGS) >/dev/null
 	@cmp dist/SHA256SUMS build-dist/again/dist/SHA256SUMS && echo "ok    the same bytes twice"
 
 clean: ## remove what was built

@@ -113,6 +113,10 @@ if(TARGET plimsoll)
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_sources.py
                      --program $<TARGET_FILE:plimsoll>)
 endif()
+foreach(how "" --self-test)
+    add_test(NAME tree.contact${how}
+             COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_contact.py ${how})
+endforeach()
 if(PLIM_HARDENING AND NOT sanitize)
     add_test(NAME tree.hardening
              COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tools/check_hardening.py

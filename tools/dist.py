@@ -31,6 +31,8 @@ import uuid
 import zipfile
 from typing import NamedTuple
 
+import check_contact
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 # ---- what is used ---------------------------------------------------------------------------
@@ -461,7 +463,11 @@ def main():
     parser.add_argument("--zlib", type=pathlib.Path)
     parser.add_argument("--only", type=lambda x: x.split(","), metavar="TARGET,...", help="leave the other targets out; the first "
                         "of TARGETS writes the manual, and a static program goes into the archive of another")
+    parser.add_argument("--draft", action="store_true", help="build even if nothing names where to report: not for others")
     args = parser.parse_args()
+    bad = check_contact.problems({name: git("show", f"HEAD:{name}") for name in check_contact.FILES}, release=True)
+    if bad and not args.draft:
+        sys.exit("".join(f"dist.py: {x}\n" for x in bad) + "dist.py: (--draft builds all the same)")
     os.umask(0o022)
     build = args.build.resolve()
     tools = (args.tools or build / "tools").resolve()
