@@ -203,7 +203,7 @@ if(TARGET plimsoll AND NOT sanitize)
     set(run_cost 100)
     foreach(part shim clean leaks halving cases docs world alone ranks endings builds machine several
                  examples finders scripts figures places lines values kinds tapes snapshots in_backward fits refused
-                 accepted measures factories segments modules searches trainer)
+                 accepted measures factories segments modules searches trainer streams)
         set(command ${run_tests}/check.py $<TARGET_FILE:plimsoll> ${part})
         if(part MATCHES "^(endings|builds)$")
             set(command ${run_tests}/${part}.py $<TARGET_FILE:plimsoll>)

@@ -90,10 +90,10 @@ def _pass_on(stream: IO[str], echo: bool) -> str:
     held = ""
     for line in stream:
         if echo:
-            sys.stdout.write(held)
+            print(held, end="")  # nowhere, if there is no stdout
         held = line if line.startswith(SAYS) else ""
         if echo and not held:
-            sys.stdout.write(line)
+            print(line, end="")
     return held
 
 
@@ -131,7 +131,7 @@ def run(*command: Word, gpu: Union[str, Sequence[str], None] = None, echo: bool 
         if not found:
             raise _error(process.returncode, words[0], said)
         if echo:
-            sys.stdout.write(said)
+            print(said, end="")
         with open(text, encoding="utf-8") as f:
             return Run(process.returncode, found, f.read())
 

@@ -520,8 +520,8 @@ class Tracker:
             self._stack = []
 
     def _write(self, text: str) -> None:
-        stream: Any = self._stream or sys.stdout
-        stream.write(text + "\n")
+        stream: Any = self._stream
+        print(text, file=stream)  # None: to stdout, if there is one
 
     # -- what the trace function sees
 

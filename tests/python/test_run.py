@@ -8,9 +8,10 @@ import sys
 import tempfile
 import typing
 import unittest
+from unittest import mock
 
 import plimsoll
-from plimsoll import _records
+from plimsoll import _records, _run
 from program import program
 import test_answers
 
@@ -48,6 +49,10 @@ class Refused(unittest.TestCase):
         self.refused(plimsoll.FileError, "cannot run '/no/such'", "/no/such", gpu="t4")
         self.refused(plimsoll.UnsupportedError, "'true' used no PyTorch", "true", gpu="t4")
         self.refused(plimsoll.Error, "'false' ended with exit status 1", "false", gpu="t4")
+
+    def test_no_stdout(self):
+        with mock.patch("sys.stdout", None):
+            self.assertEqual(_run._pass_on(["a\n", "plimsoll: b\n", "c\n", "plimsoll: d\n"], True), "plimsoll: d\n")
 
 
 @unittest.skipUnless(HAS_TORCH, "no PyTorch")

@@ -9,6 +9,7 @@ import sys
 import threading
 import unittest
 import weakref
+from unittest import mock
 
 try:
     import torch
@@ -42,6 +43,11 @@ class Lines(unittest.TestCase):
         self.assertEqual([r.allocated - t.rows[0].allocated for r in t.rows], [0, 20])
         self.assertEqual(t.rows[0].file, "test_track.py")
         self.assertEqual(t.rows[1].rows, ((("+", 1, (10,), 20, "Tensor", "fp16")),))
+
+    def test_no_stdout(self):
+        with mock.patch("sys.stdout", None):
+            with plimsoll.track(device="cpu"):
+                torch.empty(10)
 
     def test_replaced(self):
         a = torch.empty(100)

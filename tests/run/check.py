@@ -908,6 +908,24 @@ def places():
               done.stderr)
 
 
+def streams():
+    """Those that are closed, of `run` and its script or of the script alone, and one that is full."""
+    with tempfile.TemporaryDirectory() as folder:
+        text = "import torch\nprint(torch.ones(8, device='cuda').shape)\n"
+        command = [PYTHON, script(folder, text)]
+        run = [PROGRAM, "run", "--gpu", "t4", "--"]
+        for closed in "2>&-", "<&-", "<&- 2>&-", "2>/dev/full":
+            for what, words in {"run": [*run, *command],
+                                "the script": [*run, "sh", "-c", f'exec "$@" {closed}', "sh", *command]}.items():
+                done = subprocess.run(words if what != "run" else ["sh", "-c", f'exec "$@" {closed}', "sh", *words],
+                                      capture_output=True, text=True)
+                check(f"{what} with {closed}", done.returncode == 0 and done.stdout.startswith("torch.Size([8])\n") and
+                      "It fits" in done.stdout, done)
+        for closed in ">&-", ">&- 2>&-", "<&- >&- 2>&-":
+            done = subprocess.run([*run, "sh", "-c", f'exec "$@" {closed}', "sh", *command], capture_output=True, text=True)
+            check(f"the script with {closed}", done.returncode == 0 and done.stdout.startswith("T4"), done)
+
+
 def several():
     """Several cards, several processes, a limit of one's own: what the tape keeps."""
     with tempfile.TemporaryDirectory() as folder:
@@ -1342,7 +1360,7 @@ if not torch_is_there():
     sys.exit(77)
 for part in sys.argv[2:] or ("shim", "figures", "searches", "examples", "fits", "finders", "tapes", "segments", "trainer", "lines", "modules",
                              "cases", "places", "several", "alone", "machine", "halving", "leaks", "scripts",
-                             "clean", "measures", "factories", "refused", "accepted", "values", "snapshots", "in_backward", "world", "kinds", "ranks"):
+                             "clean", "measures", "factories", "refused", "accepted", "values", "snapshots", "in_backward", "world", "kinds", "ranks", "streams"):
     globals()[part]()
 print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

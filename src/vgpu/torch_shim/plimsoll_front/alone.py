@@ -18,7 +18,7 @@ import tempfile
 import termios
 
 from .abi import Fits, Verdict
-from .device import text
+from .device import flush_output, say, text
 
 FITS = {"yes": Fits.YES, "no": Fits.NO, "maybe": Fits.MAYBE}
 
@@ -74,10 +74,8 @@ class Alone:
                     self.run_on(card.decode())
 
     def run_on(self, card):
-        sys.stdout.flush()
-        sys.stderr.write(f"plimsoll: attention takes another kernel on '{card}': running the "
-                         "script again on that card\n")
-        sys.stderr.flush()
+        flush_output()
+        say(f"attention takes another kernel on '{card}': running the script again on that card")
         try:
             with tempfile.TemporaryDirectory(dir=self.run["report"]) as folder:
                 self.process = self.command.start(card, folder)

@@ -1,5 +1,6 @@
 """The C functions of a pretend GPU, as methods."""
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -7,11 +8,36 @@ import sys
 from .abi import PUT, By, Card, Err, Options, Render, Stat, Style, c_ptr, c_u64
 
 
+def hold_streams():
+    """Opens 0, 1 and 2 where they are closed: the next file would get the number, and what C code prints to it.  For
+    Python, and for what it starts, they stay closed."""
+    with contextlib.suppress(OSError):
+        while True:
+            fd = os.open(os.devnull, os.O_RDWR)
+            if fd > 2:
+                os.close(fd)
+                return
+
+
+# A stream may be None, closed, or without a reader: the script goes on.
+NO_STREAM = AttributeError, OSError, ValueError
+
+
+def flush_output():
+    with contextlib.suppress(*NO_STREAM):
+        sys.stdout.flush()
+
+
+def say(text):
+    with contextlib.suppress(*NO_STREAM):
+        sys.stderr.write(f"plimsoll: {text}\n")
+        sys.stderr.flush()
+
+
 def fail(text, code=3):
     """Ends the script with one line; 3 and 4 as in cli/console.h."""
-    sys.stdout.flush()
-    sys.stderr.write(f"plimsoll: {text}\n")
-    sys.stderr.flush()
+    flush_output()
+    say(text)
     os._exit(code)
 
 

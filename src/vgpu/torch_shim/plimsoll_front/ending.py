@@ -13,6 +13,7 @@ import time
 
 from . import HERE
 from .abi import End
+from .device import flush_output
 from .packages import CUDA_BUILD, CUDA_LIBRARIES
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
@@ -176,7 +177,7 @@ class Ending:
     def leave(self, status):
         """Ends the script from another thread."""
         self.story.finish()  # first: the script's thread may be about to write, for ever
-        sys.stdout.flush()
+        flush_output()
         os._exit(status)
 
     def end_now(self, number):

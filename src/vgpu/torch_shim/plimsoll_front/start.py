@@ -15,7 +15,7 @@ from . import HERE, dynamo, patches
 from .abi import Storage, c_int, c_ptr, c_str, c_u64
 from .alone import Command
 from .build import load_library, torch_version
-from .device import Machine, fail
+from .device import Machine, fail, hold_streams
 from .ending import Ending
 from .lifeline import Lifeline
 from .nvidia import Nvtx, load_nvml
@@ -80,7 +80,7 @@ class Run:
         torch.compile = patches.no_compile(self.story)
         World(self.run, self.story, self.shim).follow(torch)
         if not faulthandler.is_enabled():
-            faulthandler.enable()  # says who read the card's memory, which is not there
+            faulthandler.enable(2)  # says who read the card's memory, which is not there
         storage = torch.UntypedStorage
         storage.to = patches.storage_to(torch, storage.to)
         storage.resize_ = patches.storage_resize(torch, self.shim._name, storage.resize_)
@@ -162,6 +162,7 @@ def settings():
 
 
 def start():
+    hold_streams()
     local_rank()
     run = settings()
     leave_mark(run, "python")

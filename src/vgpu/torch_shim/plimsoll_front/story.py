@@ -5,13 +5,12 @@ import functools
 import importlib
 import linecache
 import os
-import sys
 import threading
 import weakref
 
 from .abi import Category, End, Growing, Phase, Render, c_str, c_u32
 from .alone import Alone
-from .device import text
+from .device import say, text
 from .holders import FILLS_UP, PERIODS, Holders
 
 
@@ -335,7 +334,7 @@ class Story:
             for card in self.device.cards:
                 card.call("save", text(f"{path}.cuda{card.index}" if card.index else path))
         except RuntimeError as e:
-            sys.stderr.write(f"plimsoll: {e}\n")
+            say(e)
 
     def quote(self):
         """Puts what stands there beside each line."""
