@@ -217,6 +217,9 @@ if(TARGET plimsoll AND NOT sanitize)
         math(EXPR run_cost "${run_cost} - 1")
     endforeach()
     set_tests_properties(run.shim PROPERTIES FIXTURES_REQUIRED "" FIXTURES_SETUP torch_shim)
+    # What it keeps and loads, which needs no PyTorch.
+    add_test(NAME run.cache COMMAND ${Python3_EXECUTABLE} ${run_tests}/cache.py $<TARGET_FILE:plimsoll>)
+    set_tests_properties(run.cache PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
 endif()
 
 # ---- tests/python: the Python package; what needs PyTorch is skipped where there is none ----

@@ -63,7 +63,7 @@ class Place:
         return err
 
     def kept(self):
-        return sorted(path.name for path in self.cache.glob("*") if path.name != "lock")
+        return sorted(path.name for path in self.cache.glob("*") if path.name != "lock" and path.suffix != ".sha256")
 
     def compiles(self):
         """The process of a compiler, when it runs."""
@@ -128,14 +128,15 @@ def damaged(place):
     for name, text in ("shim", SCRIPT), ("process group", GROUP):
         options = ("--world", "2", "--rank", "0") if text == GROUP else ()
         place.run(f"the {name} is built", "well", 0, f"building the {name}", text, *options)
-        path, = place.cache.glob("dist-*" if text == GROUP else "shim-*")
-        whole = path.read_bytes()
+        path, = place.cache.glob("dist-*.so" if text == GROUP else "shim-*.so")
+        digest, whole = path.with_name(f"{path.name}.sha256"), path.read_bytes()
         garbage = b"no library" * 100
         for what, data in {"short": whole[:len(whole) // 2], "empty": b"", "of zeros": bytes(len(whole)),
                            "changed": whole[:5000] + b"x" * 9999 + whole[14999:],
-                           "garbage": garbage, "garbage of its own": garbage + hashlib.sha256(garbage).digest()
-                           }.items():
+                           "garbage": garbage, "garbage of its own": garbage}.items():
             path.write_bytes(data)
+            if what == "garbage of its own":
+                digest.write_text(f"{hashlib.sha256(garbage).hexdigest()}  {path.name}\n")
             place.run(f"the {name} is {what}", "well", 0, f"building the {name}", text, *options)
             check(f"the {name} was {what}: it is whole again", path.read_bytes() == whole, len(data))
         err = place.run(f"the {name} is there", "well", 0, "torch.Size([8])", text, *options)

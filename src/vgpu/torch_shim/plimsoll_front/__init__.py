@@ -4,7 +4,7 @@ Loaded by sitecustomize.py in a Python that `plimsoll run` started.  When the sc
 imports torch, this package
 
  1. builds the shim against that torch (once; the result is kept) and loads it before
-    torch looks for a GPU: build.py;
+    torch looks for a GPU: build.py, cache.py;
  2. gives torch._C the functions that a CUDA build has, so that torch.cuda itself
     stays PyTorch's own code: torch_c.py, comm.py, snapshot.py;
  3. replaces the few Python functions of torch that a CPU build refuses: patches.py;

@@ -1,12 +1,10 @@
 """The shim and its process group: C++ that is built once for a torch, then loaded.
 
-A library gets its name when it is whole, and ends with its digest: one that a full disk or a power
-cut has left short, which could end the process that loads it, is built anew.
+cache.py says where it is kept.  Nothing is looked for in the working directory, which may be somebody else's.
 """
 
 import contextlib
 import ctypes
-import fcntl
 import glob
 import hashlib
 import importlib.util
@@ -18,12 +16,16 @@ import sys
 import tempfile
 import threading
 
-from . import HERE
-from .device import fail
+from . import HERE, cache
+from .device import fail, say
 
 # What is built: its folder, the file that is compiled, what stderr calls it.
 SHIM = ("shim", "shim.cpp", "the shim")
 GROUP = ("dist", "group.cpp", "the process group")
+
+# As cmake/hardening.cmake has it for all else.
+HARDENED = ["-fstack-protector-strong", "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3",
+            "-Wl,-z,relro,-z,now,-z,noexecstack"] if sys.platform == "linux" else []
 
 
 def torch_version(root):
@@ -40,81 +42,90 @@ def has_new_abi(lib):
         return b"_ZN3c105ErrorC1ENS_14SourceLocationESs" not in f.read()
 
 
+def search_path():
+    """$PATH without relative folders; an empty one is the working directory."""
+    return os.pathsep.join(filter(os.path.isabs, os.get_exec_path()))
+
+
 def compiler():
     for name in (os.environ.get("CXX"), "c++", "g++", "clang++"):
-        if name and shutil.which(name):
-            return name
+        found = name and shutil.which(name, path=search_path())
+        if found:
+            return os.path.abspath(found)
     fail("no C++ compiler was found: 'plimsoll run' builds a small library for your PyTorch once; "
          "install g++ or clang++, or set CXX", 4)
 
 
-def build_command(run, root, version, what, out):
-    lib, include = os.path.join(root, "lib"), os.path.join(root, "include")
-    number = tuple(int(x) for x in version.split("+")[0].split(".")[:2])
-    home = os.path.dirname(run["lib"])
-    return [compiler(), "-std=c++20" if number >= (2, 9) else "-std=c++17", "-O1", "-fPIC",
-            "-shared", "-w", "-fvisibility=hidden",
-            "-fstack-protector-strong", "-fstack-clash-protection", "-U_FORTIFY_SOURCE", "-D_FORTIFY_SOURCE=3", "-Wl,-z,relro,-z,now,-z,noexecstack",
-            f"-D_GLIBCXX_USE_CXX11_ABI={int(has_new_abi(lib))}", f"-I{HERE}",
-            f"-I{include}", f"-I{include}/torch/csrc/api/include",
-            os.path.join(HERE, *what[:2]), "-o", out, run["lib"], f"-L{lib}", "-ltorch_cpu",
-            "-lc10", f"-Wl,-rpath,{lib}", f"-Wl,-rpath,{home}"]
+class Library:
+    """The shim, or its process group, for one torch."""
 
+    def __init__(self, run, root, version, what):
+        self.home, self.root = os.path.dirname(run["lib"]), os.path.abspath(root)
+        self.version, self.what, self.links = version, what, run["lib"]
+        self.title = f"{what[2]} for PyTorch {version}"
 
-def library_path(run, root, version, what):
-    """Where a library for this torch lies, or is to lie."""
-    folder = what[0]
-    key = hashlib.sha256(repr(build_command(run, root, version, what, "")).encode())
-    sources = os.path.join(HERE, folder)
-    files = [os.path.join(sources, name) for name in sorted(os.listdir(sources))]
-    for name in files + [os.path.join(HERE, "plimsoll.h"), os.path.join(HERE, "plimsoll_vgpu.h")]:
-        with open(name, "rb") as f:
-            key.update(f.read())
-    cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"),
-                         "plimsoll")
-    return os.path.join(cache, f"{folder}-{version}-{key.hexdigest()[:12]}.so")
+    def command(self, out):
+        lib, include = os.path.join(self.root, "lib"), os.path.join(self.root, "include")
+        if ":" in lib:
+            fail(f"cannot link with '{lib}': where libraries are looked for, ':' ends a path", 4)
+        number = tuple(int(x) for x in self.version.split("+")[0].split(".")[:2])
+        return [compiler(), "-std=c++20" if number >= (2, 9) else "-std=c++17", "-O1", "-fPIC",
+                "-shared", "-w", "-fvisibility=hidden", *HARDENED,
+                f"-D_GLIBCXX_USE_CXX11_ABI={int(has_new_abi(lib))}", f"-I{HERE}",
+                f"-I{include}", f"-I{include}/torch/csrc/api/include",
+                os.path.join(HERE, *self.what[:2]), "-o", out, self.links, f"-L{lib}", "-ltorch_cpu",
+                "-lc10", "-Xlinker", "-rpath", "-Xlinker", lib, "-Xlinker", "-rpath", "-Xlinker", self.home]
+
+    def name(self):
+        """What it is made of is in its name."""
+        key = hashlib.sha256(repr(self.command("")).encode())
+        sources = os.path.join(HERE, self.what[0])
+        files = [os.path.join(sources, name) for name in sorted(os.listdir(sources))]
+        for name in files + [os.path.join(HERE, "plimsoll.h"), os.path.join(HERE, "plimsoll_vgpu.h")]:
+            with open(name, "rb") as f:
+                key.update(f.read())
+        return f"{self.what[0]}-{self.version}-{key.hexdigest()[:12]}.so"
 
 
 def load_library(run, root, version, what=SHIM, mode=ctypes.DEFAULT_MODE):
-    """Loads it; it is built if it is not there, not whole, or does not load."""
-    path = library_path(run, root, version, what)
+    """Loads it from the user's cache or, where that will not do, from the folder of this run, which is removed."""
+    library, why = Library(run, root, version, what), []
+    name = library.name()
+    for folder in cache.user_folder, lambda: cache.own_folder(os.path.join(run["folder"], "cache")):
+        try:
+            path = os.path.join(folder(), name)
+            make_library(library, path, why)
+        except OSError as e:
+            why.append(cache.reason(e))
+        else:
+            return load_made(library, path, mode, why)
+    fail(f"cannot keep {library.title}: {'; '.join(why)}", 4)
+
+
+def load_made(library, path, mode, why):
+    """It is built anew if it does not load."""
+    with contextlib.suppress(OSError):
+        return ctypes.CDLL(path, mode=mode)
     try:
-        make_library(run, root, version, what, path)
-        with contextlib.suppress(OSError):
-            return ctypes.CDLL(path, mode=mode)
-        with contextlib.suppress(FileNotFoundError):  # another rank was here
-            os.unlink(path)
-        make_library(run, root, version, what, path)
-    except OSError as e:
-        fail(f"cannot write {what[2]} for PyTorch {version} to '{os.path.dirname(path)}': "
-             f"{e.strerror}", 4)
-    try:
+        cache.forget(path)
+        make_library(library, path, why)
         return ctypes.CDLL(path, mode=mode)
     except OSError as e:
-        fail(f"cannot load '{path}': {e}", 4)
+        fail(f"cannot load '{path}': {cache.reason(e)}", 4)
 
 
-def is_whole(path):
-    try:
-        with open(path, "rb") as f:
-            data = f.read()
-    except FileNotFoundError:
-        return False
-    size = hashlib.sha256().digest_size
-    return hashlib.sha256(data[:-size]).digest() == data[-size:]
-
-
-def make_library(run, root, version, what, path):
-    if is_whole(path):
+def make_library(library, path, why):
+    """Builds it if it is not there, or not whole.  `why`: the reasons against the cache; []: it is there."""
+    folder = os.path.dirname(path)
+    if cache.is_whole(path):
         return
-    cache = os.path.dirname(path)
-    os.makedirs(cache, exist_ok=True)
-    with open(os.path.join(cache, "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of the ranks of a run, one builds it
-        if not is_whole(path):
-            for folder in glob.glob(os.path.join(glob.escape(cache), BUILDING + "*")):
-                shutil.rmtree(folder, ignore_errors=True)  # of one that was killed: none builds now
-            build(run, root, version, what, path)
+    with cache.lock_folder(folder):  # of the ranks of a run, one builds it
+        if cache.is_whole(path):
+            return
+        for left in glob.glob(os.path.join(glob.escape(folder), BUILDING + "*")):
+            shutil.rmtree(left, ignore_errors=True)  # of one that was killed: none builds now
+        say(f"building {library.title} ({'for this run only: ' + why[0] if why else 'once'})")
+        build(library, path)
 
 
 # ---- building ------------------------------------------------------------------------
@@ -158,30 +169,28 @@ class HeldSignals:
                 os.kill(os.getpid(), number)
 
 
-def build(run, root, version, what, path):
-    sys.stderr.write(f"plimsoll: building {what[2]} for PyTorch {version} (once)\n")
+def build(library, path):
     with HeldSignals() as signals:
         folder = tempfile.mkdtemp(prefix=BUILDING, dir=os.path.dirname(path))
         made = os.path.join(folder, "made.so")
         try:
-            status, errors = compile_library(build_command(run, root, version, what, made), signals)
+            status, errors = compile_library(library.command(made), folder, signals)
             if not status:
-                with open(made, "rb+") as f:
-                    f.write(hashlib.sha256(f.read()).digest())
-                os.replace(made, path)
+                cache.keep(made, path)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     if status:
         errors = [line for line in errors if "error" in line][:5] or errors[-5:]
-        fail(f"cannot build {what[2]} for PyTorch {version}:\n" +
+        fail(f"cannot build {library.title}:\n" +
              "\n".join(errors or [f"the compiler ended with status {status}"]), 4)
 
 
-def compile_library(command, signals):
+def compile_library(command, folder, signals):
     """The compiler's status and the lines of its errors; it ends with this process."""
     environ = {k: v for k, v in os.environ.items() if k != "PLIMSOLL_RUN_LIB"}
+    environ.update(PATH=search_path(), TMPDIR=folder)  # what it leaves when it is killed goes with the folder
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                               errors="replace", env=environ, start_new_session=True)
+                               errors="replace", cwd=folder, env=environ, start_new_session=True)
     try:
         signals.watch(process)
         errors = process.communicate()[1]

@@ -12,13 +12,13 @@ leave = os._exit  # before ending.py replaces it
 
 class Lifeline:
     def __init__(self, path):
-        self.path = path
+        self.path = path or ""
         self.end = self.end_at_once  # what ends this process for a signal
 
     def hold(self):
         """From here on this process ends when `plimsoll run` says so, or when it is killed."""
         try:
-            self.file = os.open(self.path or "", os.O_RDONLY)
+            self.file = os.open(self.path, os.O_RDONLY)
             fcntl.lockf(self.file, fcntl.LOCK_SH, 1, AT_PROCESSES)
         except OSError:
             return  # the run is over, or its file system has no locks

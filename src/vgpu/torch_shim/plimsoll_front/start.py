@@ -158,6 +158,7 @@ def settings():
     run["cards"] = run["cards"] or 1
     run["command"] = Command()
     run["lifeline"] = Lifeline(os.environ.get("PLIMSOLL_RUN_LIFELINE"))
+    run["folder"] = os.path.dirname(run["lifeline"].path)  # "report" is one in it where the script runs again
     return run
 
 
