@@ -68,7 +68,9 @@ static int record_locate(const plim_args *a, record_files *f)
 #else
                            "recording needs Linux and its dynamic linker");
 #endif
-    return record_name_file(a->output, f);
+    int code =
+        plim_place_prepend("LD_PRELOAD", ": ", f->library); /* this program runs already */
+    return code ? code : record_name_file(a->output, f);
 }
 
 /* The words of the command, separated by spaces. */
@@ -79,16 +81,6 @@ static void record_join(char *const *command, char *out, size_t room)
         int n = snprintf(out + used, room - used, "%s%s", i ? " " : "", command[i]);
         used += n > 0 ? (size_t)n : 0;
     }
-}
-
-static void record_environment(const record_files *f)
-{
-    const char *before = getenv("LD_PRELOAD");
-    char both[2 * PATH_MAX];
-    snprintf(both, sizeof both, "%s%s%s", f->library, before && *before ? ":" : "",
-             before ? before : "");
-    setenv("LD_PRELOAD", both, 1);
-    setenv("PLIMSOLL_RECORD", f->file, 1);
 }
 
 /* ---- the command ------------------------------------------------------------ */
@@ -129,7 +121,7 @@ static int record_command(const plim_args *a, const record_files *f)
     if (!pid) {
         close(refused[0]);
         fcntl(refused[1], F_SETFD, FD_CLOEXEC);
-        record_environment(f);
+        setenv("PLIMSOLL_RECORD", f->file, 1);
         if (a->render == PLIM_JSON) /* stdout is reserved for the report */
             dup2(STDERR_FILENO, STDOUT_FILENO);
         execvp(a->command[0], a->command);

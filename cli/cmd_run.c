@@ -47,6 +47,9 @@ static int run_locate(run_places *p)
         return plim_console_error(&err);
     }
     *strrchr(p->data, '/') = '\0';
+    int code = plim_place_prepend("PYTHONPATH", ":", p->data);
+    if (code)
+        return code;
     snprintf(p->report, sizeof p->report, "%s/plimsoll-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(p->report)) {
         plim_err err = {.code = PLIM_EIO};
@@ -100,10 +103,6 @@ static uint32_t run_cards(const plim_args *a, const char **card)
 static void run_environment(const plim_args *a, const run_places *p)
 {
     const char *card;
-    const char *path = getenv("PYTHONPATH");
-    char both[2 * PATH_MAX];
-    snprintf(both, sizeof both, "%s%s%s", p->data, path && *path ? ":" : "", path ? path : "");
-    setenv("PYTHONPATH", both, 1);
     run_set_path("REPORT", p->report);
     setenv("PLIMSOLL_STUB_LEDGER", p->report, 0); /* for a monitor that the command starts */
     run_set_path("LIFELINE", p->lifeline);

@@ -10,7 +10,12 @@
 #endif
 
 /* Writes to `out` the first of the two paths, from the folder of this program, that is
- * readable; false if neither is. */
+ * readable and does not belong to another user than this program does; false if neither is. */
 bool plim_place_find(char *out, size_t n, const char *installed, const char *built);
+
+/* Puts `path` before those that an environment variable lists, which stay as they are.  Where
+ * one of the separators is in it, it would be several, some of them from the working directory.
+ * Returns the exit code, after printing what is wrong. */
+int plim_place_prepend(const char *variable, const char *separators, const char *path);
 
 #endif

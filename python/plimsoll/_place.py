@@ -41,10 +41,13 @@ def library() -> str:
 
 
 def program() -> str:
-    """The path of the program: in the package, or beside the library in a checkout's build folder."""
+    """The path of the program: beside the library in a checkout's build folder, or in the package.
+
+    Beside comes first: above a build folder, as in /tmp/bin, the program may be another user's.
+    """
     name = "plimsoll.exe" if sys.platform == "win32" else "plimsoll"
     beside = os.path.dirname(library())
-    for place in (os.path.join(os.path.dirname(beside), "bin", name), os.path.join(beside, name)):
-        if os.path.exists(place):
+    for place in (os.path.join(beside, name), os.path.join(os.path.dirname(beside), "bin", name)):
+        if os.path.isfile(place):
             return place
     raise FileNotFoundError(f"the program was not found beside {library()}: the installation is incomplete")

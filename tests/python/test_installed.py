@@ -56,5 +56,28 @@ class Installed(unittest.TestCase):
         self.assertIn("cannot run '/nowhere/python'", done.stderr)
 
 
+class Places(unittest.TestCase):
+    """Of the program, by that of the library."""
+
+    def found(self, library, *programs):
+        """By its name in a folder that has these."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (library, *programs):
+                path = pathlib.Path(folder, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.mkdir() if name.endswith("/") else path.touch()
+            done = subprocess.run([sys.executable, "-c", "from plimsoll._place import program; print(program())"],
+                                  env={**os.environ, "PLIMSOLL_LIBRARY": os.path.join(folder, library)},
+                                  encoding="utf-8", stdout=subprocess.PIPE, check=True)
+            return os.path.relpath(done.stdout.strip(), os.path.realpath(folder))
+
+    def test_beside(self):
+        """Above a build folder lies what is not its own, another user's in /tmp."""
+        self.assertEqual(self.found("build/libplimsoll.so", "build/plimsoll", "bin/plimsoll"), "build/plimsoll")
+
+    def test_installed(self):
+        self.assertEqual(self.found("lib/libplimsoll.so", "lib/plimsoll/", "bin/plimsoll"), "bin/plimsoll")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -293,6 +293,75 @@ def colons(caches):
     caches.not_run("a colon in PyTorch's path", done, 4, f"cannot link with '{here}/torch/lib'")
 
 
+def install(caches, folder, *names):
+    """The program in another folder."""
+    folder.mkdir(parents=True)
+    build = pathlib.Path(PROGRAM).parent
+    for name in (pathlib.Path(PROGRAM).name, *names):
+        source = build / name
+        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
+    return folder / pathlib.Path(PROGRAM).name
+
+
+def fake_installation(caches, folder, uid=-1):
+    """What a program takes for its own files, if it finds them there."""
+    for name in "share/plimsoll/sitecustomize.py", "libplimsoll.so", "libplimsoll_record.so":
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".py"):
+            path.write_text(f"open({str(caches.mark)!r}, 'w')\n")
+        else:
+            shutil.copy(caches.planted, path)
+        for made in path, *path.relative_to(folder).parents:
+            os.chown(folder / made, uid, -1)
+
+
+def installations(caches):
+    here = caches.make_folder("working directory")
+    fake_installation(caches, here)
+    fake_installation(caches, here / "b")
+    no_proc = compile_c(caches.folder, "no_proc", "#include <errno.h>\n#include <unistd.h>\nssize_t readlink(const char *path, "
+                        "char *out, size_t n) { (void)path, (void)out, (void)n; errno = ENOENT; return -1; }\n")
+    incomplete = "the installation is incomplete"
+    done = caches.run(cwd=here, env={"LD_PRELOAD": no_proc})
+    caches.not_run("run without /proc", done, 4, incomplete)
+    done = caches.run(cwd=here, env={"LD_PRELOAD": no_proc}, before=[PROGRAM, "record", "--"])
+    check("record without /proc", not caches.mark.exists() and done.returncode == 4, done)
+    caches.program = install(caches, caches.folder / "a:b", "share", "libplimsoll.so")
+    caches.not_run("a colon in the program's path", caches.run(cwd=here), 4, "a:b/share/plimsoll' in PYTHONPATH, where ':' ends a path")
+    caches.program = PROGRAM
+    if (pathlib.Path(PROGRAM).parent / "libplimsoll_record.so").exists():
+        for name in "a b", "a:b too":
+            program = install(caches, caches.folder / "record" / name, "libplimsoll_record.so")
+            done = subprocess.run([program, "record", "--", "true"], cwd=here, capture_output=True, text=True)
+            caches.not_run(f"'{name}' in the program's path", done, 4, "in LD_PRELOAD, where '")
+    if ROOT:
+        shared = caches.make_folder("shared", 0o1777)
+        shutil.copy(PROGRAM, shared / "plimsoll")
+        fake_installation(caches, shared, NOBODY)
+        shared.chmod(0o1777)
+        os.chown(shared, 0, 0)
+        caches.program = shared / "plimsoll"
+        caches.not_run("what another user has put beside the program", caches.run(cwd=here), 4, incomplete)
+        caches.program = PROGRAM
+
+
+def python_paths(caches):
+    """`run` adds no empty path, which Python takes for the working directory; one of the user's stays."""
+    here = caches.make_folder("with a sitecustomize")
+    (here / "sitecustomize.py").write_text(f"open({str(caches.mark)!r}, 'w')\n")
+    look = "import os, sys; print(os.getcwd() in sys.path); raise SystemExit(5)"
+    (caches.folder / "look.py").write_text(look)
+    for value, there in (None, "False\n"), ("", "False\n"), ("/none", "False\n"), (":", "True\n"), ("/none:", "True\n"):
+        done = caches.run(sys.executable, str(caches.folder / "look.py"), cwd=here, env={"PYTHONPATH": value})
+        check(f"PYTHONPATH={value}", done.returncode == 5 and done.stdout == there, done)
+        check(f"PYTHONPATH={value}: as without run", caches.mark.exists() == (there == "True\n"), done)
+        caches.mark.unlink(missing_ok=True)
+    long = os.pathsep.join(["/none" * 100] * 40)
+    done = caches.run(sys.executable, "-c", "import os; print(os.environ['PYTHONPATH'])", env={"PYTHONPATH": long})
+    check("a long PYTHONPATH is whole", done.stdout.strip().endswith(f"share/plimsoll:{long}"), len(done.stdout))
+
+
 # ---- streams that are closed ---------------------------------------------------------------------------
 
 
@@ -334,8 +403,8 @@ for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:  # a shell may have 
     signal.signal(number, signal.SIG_DFL)
 with tempfile.TemporaryDirectory() as folder:
     caches = Caches(folder)
-    for part in (distrusted, trusted, private_group, files, locks, homes, nowhere, compilers, colons,
-                 streams):
+    for part in (distrusted, trusted, private_group, files, locks, homes, nowhere, compilers, colons, installations,
+                 python_paths, streams):
         part(caches)
     print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)
