@@ -116,7 +116,7 @@ def interrupted(place):
     place.run("after SIGKILL", "well", 0, "torch.Size([8])")
     kept = place.kept()
     check("what was left is gone", len(kept) == 1 and kept[0].endswith(".so"), kept)
-    os.kill(compiler, signal.SIGKILL)
+    check("after SIGKILL the compiler has ended", ended(compiler), compiler)
     (place.cache / kept[0]).unlink()
     place.run("the compiler fails", "fail", 4, "cannot build the shim")
     check("it fails: nothing is left", not place.kept(), place.kept())

@@ -6,6 +6,7 @@ Needs no PyTorch (pretend.py).  Without a C compiler it exits with 77; what need
 line that says so, unless root runs it.
 """
 
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -15,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 from pretend import LOADED, VERSION, Place, compile_c, find_cc
 from problems import check, problems
@@ -362,6 +364,82 @@ def python_paths(caches):
     check("a long PYTHONPATH is whole", done.stdout.strip().endswith(f"share/plimsoll:{long}"), len(done.stdout))
 
 
+# ---- builds whose end nobody sees -------------------------------------------------------------------
+
+
+def lives(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until(true, seconds):
+    until = time.monotonic() + seconds
+    while not true() and time.monotonic() < until:
+        time.sleep(0.02)
+    return true()
+
+
+def group_of(pid):
+    """The processes that live in its group."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, group = path.read_text().rpartition(") ")[2].split()[:3]
+            if int(group) == pid and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+def killed(caches):
+    """SIGKILL: the compiler and what it has started end at once, and the next run builds."""
+    script = "import os, sys; print(os.getpid(), flush=True); import torch"
+    started = caches.compiler.parent / "started"
+    ways = {"plimsoll": ((sys.executable, "-c", script), lambda run, python: run),
+            "the script's Python": ((sys.executable, "-c", script), lambda run, python: python),
+            "plimsoll, whose command is a shell": (("sh", "-c", '"$0" -c "$1"; :', sys.executable, script),
+                                                   lambda run, python: run)}
+    for what, (command, whom) in ways.items():
+        for cache in caches.cache(), caches.cache(0o777):
+            started.write_text("")
+            caches.way.write_text("hang")
+            process = subprocess.Popen(caches.command(*command), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                       text=True, env=caches.environment(XDG_CACHE_HOME=cache), cwd=caches.folder)
+            python = int(process.stdout.readline())
+            wait_until(lambda: len(started.read_text().splitlines()) == 3, 20)
+            compilers = [int(line) for line in started.read_text().splitlines()]
+            check(f"{what}: three processes compile", len(compilers) == 3 and
+                  set(compilers) <= set(group_of(compilers[0])), compilers)
+            os.kill(whom(process.pid, python), signal.SIGKILL)
+            check(f"SIGKILL to {what}: the compiler has ended", wait_until(
+                lambda: not any(map(lives, compilers)) and not group_of(compilers[0]), 3), group_of(compilers[0]))
+            process.communicate(timeout=20)
+            for pid in group_of(compilers[0]):
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not lives(python), 5)
+            caches.way.write_text("well")
+            done = caches.run(env={"XDG_CACHE_HOME": cache})
+            check(f"after SIGKILL to {what} it is built", done.returncode == LOADED and "building" in done.stderr, done)
+            left = list((cache / "plimsoll").glob("building-*"))
+            check(f"after SIGKILL to {what} nothing of it is left", not left, left)
+            if whom(0, 1):
+                check(f"after SIGKILL to {what} its folder is gone", not caches.left(), caches.left())
+            for path in caches.tmp.glob("plimsoll-*"):  # of a `plimsoll` that was killed
+                shutil.rmtree(path)
+    done = caches.run(env={"XDG_CACHE_HOME": caches.cache()})
+    group = wait_until(lambda: not [p for p in pathlib.Path("/proc").glob("[0-9]*/cmdline")
+                                    if str(caches.compiler).encode() in read_bytes(p)], 3)
+    check("a build that ends leaves nobody who waits", done.returncode == LOADED and group, done)
+
+
+def read_bytes(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
 # ---- streams that are closed ---------------------------------------------------------------------------
 
 
@@ -404,7 +482,7 @@ for number in signal.SIGINT, signal.SIGTERM, signal.SIGHUP:  # a shell may have 
 with tempfile.TemporaryDirectory() as folder:
     caches = Caches(folder)
     for part in (distrusted, trusted, private_group, files, locks, homes, nowhere, compilers, colons, installations,
-                 python_paths, streams):
+                 python_paths, killed, streams):
         part(caches)
     print(f"{len(problems)} problems")
 sys.exit(len(problems) > 0)

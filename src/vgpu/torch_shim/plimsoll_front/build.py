@@ -185,17 +185,27 @@ def build(library, path):
              "\n".join(errors or [f"the compiler ended with status {status}"]), 4)
 
 
+# A shell that becomes the compiler.  Beside it, in the process group of all that the compiler starts, a second shell
+# waits for the end of its stdin, a pipe from this process, and kills the group: so they end with this process, even if
+# it is killed.  The second is not the compiler's child, as it might wait for all of its children.
+IN_GROUP = 'exec 3<&0 </dev/null; ({ read -r _ <&3; kill -KILL 0; } >/dev/null 2>&1 &); exec "$@" 3<&-'
+
+
 def compile_library(command, folder, signals):
-    """The compiler's status and the lines of its errors; it ends with this process."""
+    """The compiler's status and the lines of its errors; it ends with this process, however that ends."""
     environ = {k: v for k, v in os.environ.items() if k != "PLIMSOLL_RUN_LIB"}
     environ.update(PATH=search_path(), TMPDIR=folder)  # what it leaves when it is killed goes with the folder
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                               errors="replace", cwd=folder, env=environ, start_new_session=True)
-    try:
-        signals.watch(process)
-        errors = process.communicate()[1]
-    except BaseException:  # a handler of the script's own has raised
-        signals.end_compiler()
-        process.wait()
-        raise
+    theirs, ours = os.pipe()
+    with open(ours, "wb"):
+        with open(theirs, "rb") as stdin:
+            process = subprocess.Popen(["/bin/sh", "-c", IN_GROUP, "sh", *command], stdin=stdin,
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                       errors="replace", cwd=folder, env=environ, start_new_session=True)
+        try:
+            signals.watch(process)
+            errors = process.communicate()[1]
+        except BaseException:  # a handler of the script's own has raised
+            signals.end_compiler()
+            process.wait()
+            raise
     return process.returncode, errors.splitlines()
