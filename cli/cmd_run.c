@@ -409,6 +409,7 @@ static int run_check_save(const plim_args *a)
 /* Opens the file of --report, before anything runs. */
 static int run_open_copy(const plim_args *a, plim_console *copy)
 {
+    copy->plain = true;
     if (a->report && !(copy->file = fopen(a->report, "we")))
         return run_file_error(a->report, errno);
     return PLIM_EXIT_DONE;

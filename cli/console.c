@@ -99,16 +99,23 @@ int plim_console_error(const plim_err *err)
     return PLIM_EXIT_HOST;
 }
 
-/* ---- stdout --------------------------------------------------------------- */
+int plim_console_failed(const char *what, const char *file, int error)
+{
+    plim_err err = {.code = PLIM_EIO};
+    snprintf(err.msg, sizeof err.msg, "%s '%.200s': %s", what, file, strerror(error));
+    return plim_console_error(&err);
+}
+
+/* ---- output --------------------------------------------------------------- */
 
 /* Leaves out the colours: escape sequences that end in 'm'. */
-static bool put_plain(plim_console *c, const char *text, size_t n)
+static bool put_plain(plim_console *c, FILE *to, const char *text, size_t n)
 {
     bool good = true;
     for (size_t i = 0; i < n && good; i++) {
         bool inside = c->escape;
         c->escape = inside ? text[i] != 'm' : text[i] == '\x1b';
-        good = inside || c->escape || putc(text[i], c->file) != EOF;
+        good = inside || c->escape || putc(text[i], to) != EOF;
     }
     return good;
 }
@@ -116,8 +123,11 @@ static bool put_plain(plim_console *c, const char *text, size_t n)
 int plim_console_put(void *console, const char *text, size_t n)
 {
     plim_console *c = console;
+    FILE *to = c->file ? c->file : stdout;
     progress_clear();
-    if (!c->error && (c->file ? !put_plain(c, text, n) : fwrite(text, 1, n, stdout) < n))
+    if (!c->error && n && plim_terminal_closed(fileno(to)))
+        c->error = EBADF;
+    if (!c->error && !(c->plain ? put_plain(c, to, text, n) : fwrite(text, 1, n, to) == n))
         c->error = errno ? errno : EIO;
     return c->error;
 }
@@ -132,16 +142,21 @@ void plim_console_puts(plim_console *c, const char *text)
     plim_console_put(c, text, strlen(text));
 }
 
-int plim_console_close(plim_console *c, int code)
+int plim_console_code(const plim_console *c, int code)
 {
-    if (fclose(stdout) && !c->error)
-        c->error = errno;
     if (!c->error || plim_terminal_gone(c->error))
         return code;
     if (code > PLIM_EXIT_NO) /* it said why */
         return code;
     fprintf(stderr, "plimsoll: cannot write: %s\n", strerror(c->error));
     return PLIM_EXIT_HOST;
+}
+
+int plim_console_close(plim_console *c, int code)
+{
+    if (fclose(stdout) && !c->error)
+        c->error = errno;
+    return plim_console_code(c, code);
 }
 
 /* ---- the terminal --------------------------------------------------------- */

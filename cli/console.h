@@ -28,11 +28,15 @@ enum {
 int plim_console_usage(const char *fmt, ...) PLIM_CONSOLE_PRINTF;
 /* Prints an error of the library; returns its exit code. */
 int plim_console_error(const plim_err *err);
+/* Prints what failed, as in `cannot write`, with which file, and the reason, an errno; returns
+ * PLIM_EXIT_HOST. */
+int plim_console_failed(const char *what, const char *file, int error);
 
-/* stdout, or a file that gets the text without colours.  Starts as zero. */
+/* Where output goes.  Starts as zero: stdout. */
 typedef struct plim_console {
     FILE *file;  /* NULL: stdout */
-    bool escape; /* in a file: within a colour's escape sequence */
+    bool plain;  /* it gets the text without colours */
+    bool escape; /* if plain: within a colour's escape sequence */
     int error;   /* errno of the first failed write; later output is dropped */
 } plim_console;
 
@@ -45,8 +49,10 @@ int plim_console_result(const plim_console *c, plim_status st, const plim_err *e
  * first output removes; `console` is not used. */
 int plim_console_progress(void *console, uint32_t done, uint32_t total, const char *what);
 void plim_console_puts(plim_console *c, const char *text);
-/* Flushes and closes stdout.  Returns `code`, or PLIM_EXIT_HOST if a write failed; a reader
- * that closed the pipe (head, less) is not a failure. */
+/* Returns `code`, or PLIM_EXIT_HOST, after saying so, if a write failed; a reader that closed
+ * the pipe (head, less) is not a failure. */
+int plim_console_code(const plim_console *c, int code);
+/* The same, after stdout has been flushed and closed. */
 int plim_console_close(plim_console *c, int code);
 
 typedef enum plim_color { PLIM_COLOR_AUTO, PLIM_COLOR_ALWAYS, PLIM_COLOR_NEVER } plim_color;

@@ -73,7 +73,9 @@ int main(int argc, char **argv)
 {
     plim_args a = {.style = PLIM_STYLE_INIT};
     plim_err err = PLIM_ERR_INIT;
-    plim_terminal_start(&argc, &argv);
+    int error = plim_terminal_start(&argc, &argv);
+    if (error)
+        return plim_console_failed("cannot open", "/dev/null", error);
     if (plim_settings_new(&a.settings, &err))
         return plim_console_error(&err);
     plim_settings_on_progress(a.settings, plim_console_progress, NULL);

@@ -5,8 +5,12 @@
 
 #include <stdbool.h>
 
-/* Called first: afterwards arguments are UTF-8, and the streams take bytes as they are. */
-void plim_terminal_start(int *argc, char ***argv);
+/* Called first: afterwards arguments are UTF-8, and the streams take bytes as they are.  A
+ * standard stream that is closed becomes the null device: else the next file to be opened,
+ * here or in a command that is started, would be that stream.  Returns an errno, or 0. */
+int plim_terminal_start(int *argc, char ***argv);
+/* Is that file descriptor a standard stream that was closed when the program began? */
+bool plim_terminal_closed(int stream);
 /* Is that the errno of a write to a pipe whose reader has gone? */
 bool plim_terminal_gone(int error);
 /* Columns of the terminal that stdout is; 0: not known. */

@@ -42,7 +42,7 @@ static bool take_escapes(DWORD stream)
            SetConsoleMode(h, mode | ENABLE_VIRTUAL_TERMINAL_PROCESSING);
 }
 
-void plim_terminal_start(int *argc, char ***argv)
+int plim_terminal_start(int *argc, char ***argv)
 {
     read_arguments(argc, argv);
     _setmode(_fileno(stdout), _O_BINARY);
@@ -50,7 +50,11 @@ void plim_terminal_start(int *argc, char ***argv)
     take_escapes(STD_OUTPUT_HANDLE);
     take_escapes(STD_ERROR_HANDLE);
     SetConsoleOutputCP(CP_UTF8);
+    return 0;
 }
+
+/* The C library opens no file as a standard stream, and a write to one that is closed fails. */
+bool plim_terminal_closed(int stream) { return (void)stream, false; }
 
 /* The C library does not know ERROR_NO_DATA, "the pipe is being closed". */
 bool plim_terminal_gone(int error) { return error == EPIPE || error == EINVAL; }

@@ -63,3 +63,10 @@ endforeach()
 add_test(NAME record.card
          COMMAND ${Python3_EXECUTABLE} ${record_tests}/card.py $<TARGET_FILE:plimsoll>)
 set_tests_properties(record.card PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+
+# ---- what is true of `run`, too ------------------------------------------------
+
+# Standard streams that are closed or full.
+add_test(NAME shell.streams
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/shell/streams.py
+                 $<TARGET_FILE:plimsoll>)
