@@ -2,6 +2,7 @@
 #include "cmds.h"
 #include "top_log.h"
 #include "top_view.h"
+#include "whole.h"
 
 #include <errno.h>
 #include <plimsoll_live.h>
@@ -33,31 +34,19 @@ static int top_write_file(void *file, const char *text, size_t n)
     return fwrite(text, 1, n, file) < n ? errno ? errno : EIO : 0;
 }
 
-static plim_status top_io_error(plim_err *err, const char *path)
+static plim_status top_write_metrics(const char *path, const plim_live_view *v, plim_err *err)
 {
-    err->code = PLIM_EIO;
-    snprintf(err->msg, sizeof err->msg, "cannot write '%.120s': %s", path, strerror(errno));
-    return PLIM_EIO;
-}
-
-/* Whoever reads the file sees the old text or the new one, never a part: it is written beside
- * it and renamed. */
-static plim_status top_replace_file(const char *path, const plim_live_view *v, plim_err *err)
-{
-    char beside[4096];
-    int n = snprintf(beside, sizeof beside, "%s.%ld", path, (long)getpid());
-    errno = ENAMETOOLONG;
-    FILE *f = n > 0 && (size_t)n < sizeof beside ? fopen(beside, "w") : NULL;
-    if (!f)
-        return top_io_error(err, path);
-    plim_status st = plim_live_print(v, PLIM_LIVE_PROMETHEUS, NULL, top_write_file, f, err);
-    if (fclose(f) && !st)
-        st = top_io_error(err, path);
-    if (!st && rename(beside, path))
-        st = top_io_error(err, path);
-    if (st)
-        unlink(beside);
-    return st;
+    plim_whole w;
+    plim_status st = PLIM_EIO;
+    if (plim_whole_open(&w, path)) {
+        st = plim_live_print(v, PLIM_LIVE_PROMETHEUS, NULL, top_write_file, w.file, err);
+        if (!plim_whole_close(&w, !st) && !st)
+            st = PLIM_EIO;
+    }
+    if (st == PLIM_EIO) /* the library does not know the file */
+        snprintf(err->msg, sizeof err->msg, "cannot write '%.120s': %s", path,
+                 strerror(errno));
+    return err->code = st;
 }
 
 /* ---- readings that go to files ------------------------------------------------------------------ */
@@ -70,20 +59,30 @@ static void top_stop(int signal_number)
     top_stopped = 1;
 }
 
+/* From here on these signals end the readings, after the one that is being written. */
+static void top_catch_signals(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction act = {.sa_handler = top_stop}, old;
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (!sigaction(numbers[i], NULL, &old) && old.sa_handler != SIG_IGN) /* nohup */
+            sigaction(numbers[i], &act, NULL);
+}
+
 static plim_status top_export_tick(plim_args *a, plim_live_monitor *live, plim_top_log *log,
                                    bool *found, plim_err *err)
 {
     const plim_live_view *v = NULL;
     plim_status st = plim_live_tick(live, top_now_ms(), &v, err);
     if (!st && a->prometheus)
-        st = top_replace_file(a->prometheus, v, err);
+        st = top_write_metrics(a->prometheus, v, err);
     if (!st && log)
         st = plim_top_log_add(log, v, err);
     *found = !st && v->n_devices;
     return st;
 }
 
-/* Until --ticks, or a signal, after which the log is closed as it should be. */
+/* Until --ticks, or a signal. */
 static int top_export(plim_args *a, plim_live_monitor *live)
 {
     enum { METRICS_INTERVAL = 15 }; /* seconds: that of most who collect metrics */
@@ -93,13 +92,11 @@ static int top_export(plim_args *a, plim_live_monitor *live)
     bool found = false;
     int ticks = a->once ? 1 : a->ticks;
     double interval = a->interval > 0 ? a->interval : a->log ? 1 : METRICS_INTERVAL;
-    struct sigaction act = {.sa_handler = top_stop};
     if (a->log)
         st = plim_top_log_open(a->log, a->keep, &log, &err);
-    if (log) {
-        sigaction(SIGINT, &act, NULL);
-        sigaction(SIGTERM, &act, NULL);
-    }
+    if (a->prometheus)
+        plim_whole_sweep(a->prometheus);
+    top_catch_signals();
     for (int left = ticks; !st && !top_stopped;) {
         st = top_export_tick(a, live, log, &found, &err);
         if (st || (ticks && !--left))

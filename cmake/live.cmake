@@ -16,6 +16,9 @@ endforeach()
 add_test(NAME live.machines
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/check.py
                  $<TARGET_FILE:plimsoll> ${live_out})
+add_test(NAME live.outputs
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/live/outputs.py
+                 $<TARGET_FILE:plimsoll> ${live_out})
 
 # What a terminal shows: frames as text, and a day of them without growth of memory.
 add_executable(live_frame tests/live/frame.c)
