@@ -3,7 +3,7 @@
  * A process that uses a card has a small file in PLIMSOLL_STUB_LEDGER, a folder that
  * `plimsoll run` sets, and writes to a mapping of it.  Who reads it, in another process, sees
  * the present numbers without asking.  The file goes when the process ends; one of a process
- * that was killed is passed over. */
+ * that was killed is passed over.  Where there is no room for it, there is none. */
 #include "stub.h"
 
 #include <dirent.h>
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define MAGIC 0x31726567646c7070ull /* "ppldger1" */
@@ -53,6 +54,32 @@ static void remove_file(void)
         unlink(ledger.path);
 }
 
+/* Whether a file may have so many bytes; the signal for one that may not ends programs. */
+static bool may_grow(size_t bytes)
+{
+    struct rlimit most;
+    return !getrlimit(RLIMIT_FSIZE, &most) &&
+           (most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur);
+}
+
+/* A new file in place of what has its name: that of a killed process with the same number, or
+ * a link, through which nothing is written. */
+static int create_file(const char *path)
+{
+    unlink(path);
+    return open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+}
+
+/* The file has its blocks before it is mapped: on a full disk a write to the mapping would end
+ * the process by SIGBUS.  NULL: there is no room. */
+static ledger_file *map_file(int fd)
+{
+    void *at = MAP_FAILED;
+    if (may_grow(sizeof(ledger_file)) && !posix_fallocate(fd, 0, sizeof(ledger_file)))
+        at = mmap(NULL, sizeof(ledger_file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
 static void open_file(void)
 {
     const plim_stub_card *card = plim_stub_card_get();
@@ -60,20 +87,16 @@ static void open_file(void)
     if (!folder || !card)
         return;
     int n = snprintf(ledger.path, sizeof ledger.path, "%s/%ld.ledger", folder, (long)getpid());
-    int fd = n > 0 && (size_t)n < sizeof ledger.path
-                 ? open(ledger.path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)
-                 : -1;
+    int fd = n > 0 && (size_t)n < sizeof ledger.path ? create_file(ledger.path) : -1;
     if (fd < 0) {
         ledger.path[0] = '\0';
         return;
     }
-    if (!ftruncate(fd, sizeof *ledger.file)) {
-        void *at = mmap(NULL, sizeof *ledger.file, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        ledger.file = at == MAP_FAILED ? NULL : at;
-    }
+    ledger.file = map_file(fd);
     close(fd);
     if (!ledger.file) {
         remove_file();
+        ledger.path[0] = '\0';
         return;
     }
     ledger.file->user =
@@ -99,7 +122,9 @@ static bool read_file(const char *folder, const char *name, plim_stub_user *out)
     char path[4096];
     ledger_file file;
     int n = snprintf(path, sizeof path, "%s/%s", folder, name);
-    int fd = n > 0 && (size_t)n < sizeof path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = n > 0 && (size_t)n < sizeof path
+                 ? open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+                 : -1;
     if (fd < 0)
         return false;
     bool whole = read(fd, &file, sizeof file) == (ssize_t)sizeof file && file.magic == MAGIC;
