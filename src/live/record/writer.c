@@ -18,7 +18,8 @@ enum { CHUNK = PLIM_DRIVER_CHUNK, SLOT = PLIM_DRIVER_SLOT, SPARE = 256 };
 
 static struct {
     pthread_once_t once;
-    char path[4096]; /* "": nothing is recorded */
+    char path[4096];  /* "": nothing is recorded */
+    struct stat file; /* which one it is */
     plim_driver_head *head;
     pthread_key_t key; /* gives a thread's chunk back */
     unsigned forks;
@@ -70,11 +71,23 @@ static bool may_grow(uint64_t bytes)
            (most.rlim_cur == RLIM_INFINITY || bytes <= most.rlim_cur);
 }
 
-/* The file is opened each time: a program may close descriptors that it does not know. */
+/* Opens the file each time: a program may close descriptors that it does not know.  One that
+ * has replaced it is another recording. */
+static int open_file(void)
+{
+    struct stat file;
+    int fd = open(writer.path, O_RDWR | O_CLOEXEC);
+    if (fd < 0 || (!fstat(fd, &file) && file.st_dev == writer.file.st_dev &&
+                   file.st_ino == writer.file.st_ino))
+        return fd;
+    close(fd);
+    return -1;
+}
+
 static plim_driver_chunk *new_chunk(void)
 {
     uint64_t at = __atomic_fetch_add(&writer.head->end, CHUNK, __ATOMIC_RELAXED);
-    int fd = may_grow(at + CHUNK) ? open(writer.path, O_RDWR | O_CLOEXEC) : -1;
+    int fd = may_grow(at + CHUNK) ? open_file() : -1;
     if (fd < 0)
         return NULL;
     void *c = MAP_FAILED;
@@ -245,9 +258,8 @@ static void open_writer(void)
     int fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return;
-    struct stat file;
     void *head = MAP_FAILED;
-    if (!fstat(fd, &file) && file.st_size >= CHUNK)
+    if (!fstat(fd, &writer.file) && writer.file.st_size >= CHUNK)
         head = mmap(NULL, CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (head == MAP_FAILED)
