@@ -6,7 +6,7 @@
  * report into a temporary directory; this file prints the reports when the
  * command has ended.  With --world the command is started once for each rank. */
 #include "cmds.h"
-#include "lifeline.h"
+#include "folder.h"
 #include "places.h"
 #include "processes.h"
 #include "ranks.h"
@@ -27,15 +27,12 @@ enum { RUN_REPORTS_MOST = 1024 }; /* processes whose reports are printed */
 typedef struct run_places {
     char data[PATH_MAX]; /* sitecustomize.py, plimsoll_front, shim, the headers */
     char lib[PATH_MAX];
-    char report[PATH_MAX];
-    char lifeline[PATH_MAX + 16]; /* in it */
 } run_places;
 
 /* ---- finding the installed files -------------------------------------------- */
 
 static int run_locate(run_places *p)
 {
-    const char *tmp = getenv("TMPDIR");
     if (!plim_place_find(p->data, sizeof p->data, "../share/plimsoll/sitecustomize.py",
                          "share/plimsoll/sitecustomize.py") ||
         !plim_place_find(p->lib, sizeof p->lib, "../" PLIM_LIBDIR "/libplimsoll.so",
@@ -50,14 +47,6 @@ static int run_locate(run_places *p)
     int code = plim_place_prepend("PYTHONPATH", ":", p->data);
     if (code)
         return code;
-    snprintf(p->report, sizeof p->report, "%s/plimsoll-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(p->report)) {
-        plim_err err = {.code = PLIM_EIO};
-        snprintf(err.msg, sizeof err.msg, "cannot create a directory for the report: %s",
-                 strerror(errno));
-        return plim_console_error(&err);
-    }
-    snprintf(p->lifeline, sizeof p->lifeline, "%s/lifeline", p->report);
     return PLIM_EXIT_DONE;
 }
 
@@ -100,12 +89,12 @@ static uint32_t run_cards(const plim_args *a, const char **card)
     return n;
 }
 
-static void run_environment(const plim_args *a, const run_places *p)
+static void run_environment(const plim_args *a, const run_places *p, const plim_folder *folder)
 {
     const char *card;
-    run_set_path("REPORT", p->report);
-    setenv("PLIMSOLL_STUB_LEDGER", p->report, 0); /* for a monitor that the command starts */
-    run_set_path("LIFELINE", p->lifeline);
+    run_set_text("REPORT", folder->path);
+    setenv("PLIMSOLL_STUB_LEDGER", folder->path, 0); /* for monitors that the command starts */
+    run_set_text("LIFELINE", folder->lifeline_path);
     run_set_text("LIB", p->lib);
     run_set_number("PARENT", getpid()); /* tells the command itself from what it starts */
     run_set_number("CARDS", run_cards(a, &card));
@@ -261,22 +250,6 @@ static void run_print_all(plim_args *a, plim_console *copy, const char *folder, 
     }
 }
 
-/* With what a process left in it that was killed while its script ran again (alone.py). */
-static void run_remove_folder(const char *folder)
-{
-    DIR *d = opendir(folder);
-    for (struct dirent *e; d && (e = readdir(d));) {
-        char path[PATH_MAX + 256];
-        int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        bool own = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
-        if (own && n > 0 && (size_t)n < sizeof path && unlink(path))
-            run_remove_folder(path);
-    }
-    if (d)
-        closedir(d);
-    rmdir(folder);
-}
-
 /* The report of a process that imported PyTorch without using the GPU, such as a launcher,
  * is printed only if no process used it. */
 static int run_collect(plim_args *a, plim_console *copy, const char *folder)
@@ -358,13 +331,6 @@ static int run_explain(const plim_args *a, const char *folder, int code)
     return code ? code : own;
 }
 
-static int run_file_error(const char *path, int number)
-{
-    plim_err err = {.code = PLIM_EIO};
-    snprintf(err.msg, sizeof err.msg, "cannot write '%.200s': %s", path, strerror(number));
-    return plim_console_error(&err);
-}
-
 /* Reports an unknown card or an invalid setting before the script starts. */
 static int run_check(const plim_args *a)
 {
@@ -403,7 +369,7 @@ static int run_check_save(const plim_args *a)
         if (realpath(a->save, target))
             unlink(target);
     }
-    return error ? run_file_error(a->save, error) : PLIM_EXIT_DONE;
+    return error ? plim_console_failed("cannot write", a->save, error) : PLIM_EXIT_DONE;
 }
 
 /* Opens the file of --report, before anything runs. */
@@ -411,7 +377,7 @@ static int run_open_copy(const plim_args *a, plim_console *copy)
 {
     copy->plain = true;
     if (a->report && !(copy->file = fopen(a->report, "we")))
-        return run_file_error(a->report, errno);
+        return plim_console_failed("cannot write", a->report, errno);
     return PLIM_EXIT_DONE;
 }
 
@@ -419,17 +385,21 @@ static int run_close_copy(const plim_args *a, plim_console *copy)
 {
     if (copy->file && fclose(copy->file) && !copy->error)
         copy->error = errno;
-    return copy->error ? run_file_error(a->report, copy->error) : PLIM_EXIT_DONE;
+    return copy->error ? plim_console_failed("cannot write", a->report, copy->error)
+                       : PLIM_EXIT_DONE;
 }
 
 static int run_script(plim_args *a)
 {
     static run_places places;
+    static plim_folder folder;
     static plim_ranks ranks;
     plim_console copy = {0};
     int code = run_check(a);
     if (!code)
         code = plim_ranks_read(a, &ranks);
+    if (!code)
+        code = run_locate(&places);
     if (!code)
         code = run_check_save(a);
     if (!code)
@@ -437,20 +407,19 @@ static int run_script(plim_args *a)
     if (code)
         return code;
     plim_processes_keep_signals(); /* before there is a folder to remove */
-    if ((code = run_locate(&places)))
+    if ((code = plim_folder_make(&folder)))
         return code;
-    run_environment(a, &places);
-    int lifeline = plim_lifeline_open(places.lifeline);
-    code = run_command_status(a, &ranks, lifeline);
-    int reports = run_collect(a, &copy, places.report);
+    run_environment(a, &places, &folder);
+    code = run_command_status(a, &ranks, folder.lifeline);
+    int reports = run_collect(a, &copy, folder.path);
     int bad = run_close_copy(a, &copy);
     if (code < 0) {
         plim_err err = {.code = PLIM_ENOMEM};
         snprintf(err.msg, sizeof err.msg, "cannot start '%s'", a->command[0]);
         code = plim_console_error(&err);
     } else if (!reports)
-        code = run_explain(a, places.report, code);
-    run_remove_folder(places.report);
+        code = run_explain(a, folder.path, code);
+    plim_folder_remove(&folder);
     return code ? code : bad;
 }
 

@@ -2,6 +2,7 @@
 #include "lifeline.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -16,15 +17,30 @@ static struct flock lock_byte(int type, int at)
     return lock;
 }
 
+/* Without its lock the file would say that `run` was killed: it gets its name afterwards. */
 int plim_lifeline_open(const char *path)
 {
-    int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    char beside[PATH_MAX + 64];
     struct flock lock = lock_byte(F_WRLCK, AT_RUN);
-    if (fd < 0 || !fcntl(fd, F_SETLK, &lock))
+    snprintf(beside, sizeof beside, "%s.new", path);
+    int fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0 || (!fcntl(fd, F_SETLK, &lock) && !rename(beside, path)))
         return fd;
     close(fd);
-    unlink(path); /* a file without a lock says that `run` was killed */
+    unlink(beside);
     return -1;
+}
+
+bool plim_lifeline_lost(int folder, const char *name)
+{
+    struct stat st;
+    struct flock lock = lock_byte(F_WRLCK, AT_RUN);
+    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool lost = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) &&
+                !fcntl(fd, F_GETLK, &lock) && lock.l_type == F_UNLCK;
+    if (fd >= 0)
+        close(fd);
+    return lost;
 }
 
 void plim_lifeline_cut(int lifeline, int number)
@@ -42,5 +58,7 @@ void plim_lifeline_cut(int lifeline, int number)
 pid_t plim_lifeline_holder(int lifeline)
 {
     struct flock lock = lock_byte(F_WRLCK, AT_PROCESSES);
-    return fcntl(lifeline, F_GETLK, &lock) || lock.l_type == F_UNLCK ? 0 : lock.l_pid;
+    if (fcntl(lifeline, F_GETLK, &lock) || lock.l_type == F_UNLCK)
+        return 0;
+    return lock.l_pid > 0 ? lock.l_pid : -1;
 }

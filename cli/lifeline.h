@@ -9,17 +9,21 @@
 #ifndef PLIM_LIFELINE_H
 #define PLIM_LIFELINE_H
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Creates the file and locks it; -1, which the functions below take, too: there is none, as
  * where the file system has no locks. */
 int plim_lifeline_open(const char *path);
 
+/* Is there such a file, in the folder that is open, of a `run` that is no more? */
+bool plim_lifeline_lost(int folder, const char *name);
+
 /* Tells the processes that hold it to end for this signal; 0: to go on.  Nothing is said if
  * it was said before. */
 void plim_lifeline_cut(int lifeline, int number);
 
-/* A process that still holds it; 0: there is none. */
+/* A process that still holds it; 0: there is none; -1: it is another container's. */
 pid_t plim_lifeline_holder(int lifeline);
 
 #endif
