@@ -5,72 +5,121 @@
  * them write to one file, which PLIMSOLL_RECORD names.  Here it is created, and read when the
  * command has ended.  Nothing else of the command is changed, so the report goes to stderr. */
 #include "cmds.h"
+#include "folder.h"
 #include "places.h"
+#include "processes.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <plimsoll_live.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 typedef struct record_files {
-    char library[PATH_MAX];
     char file[PATH_MAX]; /* absolute: the command may change its folder */
-    bool temporary;      /* it is removed when the report is printed */
+    int lock;            /* of a file that was asked for, as long as it is written */
+    plim_folder folder;  /* of one that was not */
 } record_files;
 
-static int record_fail(plim_status code, const char *what, const char *subject,
-                       const char *why)
+/* Has the linker load the recorder into what is started from here on. */
+static int record_preload(void)
 {
-    plim_err err = {.code = code};
-    snprintf(err.msg, sizeof err.msg, "%s '%.120s'%s%s", what, subject, why ? ": " : "",
-             why ? why : "");
+    plim_err err = {.code = PLIM_EIO};
+    char library[PATH_MAX];
+    if (plim_place_find(library, sizeof library,
+                        "../" PLIM_LIBDIR "/plimsoll/libplimsoll_record.so",
+                        "libplimsoll_record.so"))
+        return plim_place_prepend("LD_PRELOAD", ": ", library);
+    snprintf(err.msg, sizeof err.msg, "cannot find 'libplimsoll_record.so': %s",
+#ifdef __linux__
+             "the installation is incomplete");
+#else
+             "recording needs Linux and its dynamic linker");
+#endif
     return plim_console_error(&err);
 }
 
-/* A file that is there is only replaced by a recording if it is one. */
-static int record_name_file(const char *asked, record_files *f)
+/* ---- the file ---------------------------------------------------------------- */
+
+static int record_refuse(const char *file, const char *why)
 {
-    char folder[PATH_MAX / 2] = "";
-    if (!asked) {
-        const char *tmp = getenv("TMPDIR");
-        snprintf(f->file, sizeof f->file, "%s/plimsoll-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-        int fd = mkstemp(f->file);
-        if (fd < 0)
-            return record_fail(PLIM_EIO, "cannot create", f->file, strerror(errno));
-        close(fd);
-        f->temporary = true;
-        return PLIM_EXIT_DONE;
-    }
-    if (!access(asked, F_OK) && !plim_driver_is(asked))
-        return record_fail(PLIM_EIO, "will not replace", asked, "it is not a recording");
-    if (*asked != '/' && !getcwd(folder, sizeof folder))
-        return record_fail(PLIM_EIO, "cannot find the folder of", asked, strerror(errno));
-    int n = snprintf(f->file, sizeof f->file, "%s%s%s", folder, *folder ? "/" : "", asked);
-    return n > 0 && (size_t)n < sizeof f->file
-               ? PLIM_EXIT_DONE
-               : record_fail(PLIM_EIO, "cannot create", asked, strerror(ENAMETOOLONG));
+    plim_err err = {.code = PLIM_EIO};
+    snprintf(err.msg, sizeof err.msg, "will not replace '%.120s': %s", file, why);
+    return plim_console_error(&err);
 }
 
-static int record_locate(const plim_args *a, record_files *f)
+/* A file that is there is only replaced by a recording if it is one, and nobody writes to it.
+ * It is removed, not emptied: what a `record` has left behind may still have it mapped, and a
+ * mapped file that is cut short ends a process. */
+static int record_replace(const char *asked, record_files *f)
 {
-    if (!plim_place_find(f->library, sizeof f->library,
-                         "../" PLIM_LIBDIR "/plimsoll/libplimsoll_record.so",
-                         "libplimsoll_record.so"))
-        return record_fail(PLIM_EIO, "cannot find", "libplimsoll_record.so",
-#ifdef __linux__
-                           "the installation is incomplete");
-#else
-                           "recording needs Linux and its dynamic linker");
-#endif
-    int code =
-        plim_place_prepend("LD_PRELOAD", ": ", f->library); /* this program runs already */
-    return code ? code : record_name_file(a->output, f);
+    if (!plim_driver_is(asked))
+        return record_refuse(asked, "it is not a recording");
+    int fd = realpath(asked, f->file) ? open(f->file, O_RDWR | O_CLOEXEC) : -1;
+    if (fd < 0)
+        return plim_console_failed("cannot write", asked, errno);
+    bool busy = flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
+    int error = busy || !unlink(f->file) ? 0 : errno;
+    close(fd);
+    if (busy)
+        return record_refuse(asked, "another 'plimsoll record' is writing it");
+    return error ? plim_console_failed("cannot write", asked, error) : PLIM_EXIT_DONE;
+}
+
+static int record_name_file(const char *asked, record_files *f)
+{
+    char here[PATH_MAX / 2] = "";
+    if (!access(asked, F_OK))
+        return record_replace(asked, f);
+    if (*asked != '/' && !getcwd(here, sizeof here))
+        return plim_console_failed("cannot find the folder of", asked, errno);
+    int n = snprintf(f->file, sizeof f->file, "%s%s%s", here, *here ? "/" : "", asked);
+    return n > 0 && (size_t)n < sizeof f->file
+               ? PLIM_EXIT_DONE
+               : plim_console_failed("cannot create", asked, ENAMETOOLONG);
+}
+
+static int record_name_temporary(record_files *f)
+{
+    int code = plim_folder_make(&f->folder);
+    int n = code ? 0 : snprintf(f->file, sizeof f->file, "%s/recording", f->folder.path);
+    if (n >= 0 && (size_t)n < sizeof f->file)
+        return code;
+    plim_folder_remove(&f->folder);
+    return plim_console_failed("cannot create a file in", f->folder.path, ENAMETOOLONG);
+}
+
+/* Creates the file, with its head. */
+static int record_begin(const plim_args *a, const char *command, record_files *f)
+{
+    plim_err err = PLIM_ERR_INIT;
+    f->lock = -1;
+    int code = a->output ? record_name_file(a->output, f) : record_name_temporary(f);
+    if (code)
+        return code;
+    if (plim_driver_create(f->file, command, &err))
+        code = plim_console_error(&err);
+    else if (a->output && ((f->lock = open(f->file, O_RDWR | O_CLOEXEC)) < 0 ||
+                           (flock(f->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK)))
+        code = record_refuse(a->output, "another 'plimsoll record' is writing it");
+    if (code && !a->output)
+        plim_folder_remove(&f->folder);
+    return code;
+}
+
+/* `kept`: if it was asked for, it is of use. */
+static void record_end(const plim_args *a, bool kept, record_files *f)
+{
+    if (!a->output)
+        plim_folder_remove(&f->folder);
+    else if (!kept)
+        unlink(f->file);
+    if (f->lock >= 0)
+        close(f->lock);
 }
 
 /* The words of the command, separated by spaces. */
@@ -85,102 +134,61 @@ static void record_join(char *const *command, char *out, size_t room)
 
 /* ---- the command ------------------------------------------------------------ */
 
-static volatile sig_atomic_t record_child;
+typedef struct record_job {
+    const plim_args *args;
+    const record_files *files;
+} record_job;
 
-static void record_pass_on(int number)
+/* In the process that becomes the command. */
+static bool record_prepare(const void *ud, int i)
 {
-    if (record_child > 0)
-        kill((pid_t)record_child, number);
+    const record_job *job = ud;
+    (void)i;
+    if (setenv("PLIMSOLL_RECORD", job->files->file, 1))
+        return false;
+    /* with --json stdout is reserved for the report */
+    return job->args->render != PLIM_JSON || dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
 }
 
-/* What a terminal sends goes to both; the report is printed all the same. */
-static void record_signals(void)
-{
-    static const struct {
-        int number;
-        void (*handler)(int);
-    } signals[] = {{SIGINT, SIG_IGN},
-                   {SIGQUIT, SIG_IGN},
-                   {SIGTERM, record_pass_on},
-                   {SIGHUP, record_pass_on}};
-    for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
-        struct sigaction action = {.sa_handler = signals[i].handler, .sa_flags = SA_RESTART};
-        sigemptyset(&action.sa_mask);
-        sigaction(signals[i].number, &action, NULL);
-    }
-}
-
-/* Runs the command; its exit status as a shell has it, or -1: it could not be started. */
+/* The command's exit status; -1: it could not be started, which was said. */
 static int record_command(const plim_args *a, const record_files *f)
 {
-    enum { SIGNAL_STATUS = 128 };
-    int status = 0, refused[2];
-    if (pipe(refused))
-        return record_fail(PLIM_EIO, "cannot start", a->command[0], strerror(errno)), -1;
-    pid_t pid = fork();
-    if (!pid) {
-        close(refused[0]);
-        fcntl(refused[1], F_SETFD, FD_CLOEXEC);
-        setenv("PLIMSOLL_RECORD", f->file, 1);
-        if (a->render == PLIM_JSON) /* stdout is reserved for the report */
-            dup2(STDERR_FILENO, STDOUT_FILENO);
-        execvp(a->command[0], a->command);
-        int why = errno;
-        _exit(write(refused[1], &why, sizeof why) > 0 ? PLIM_EXIT_HOST : PLIM_EXIT_NO);
-    }
-    int why = pid < 0 ? errno : 0;
-    close(refused[1]);
-    record_child = (sig_atomic_t)pid;
-    if (pid > 0) {
-        record_signals();
-        while (read(refused[0], &why, sizeof why) < 0 && errno == EINTR)
-            ;
-        while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-            ;
-        record_child = 0;
-    }
-    close(refused[0]);
-    if (why)
-        return record_fail(PLIM_EIO, "cannot run", a->command[0], strerror(why)), -1;
-    if (!WIFSIGNALED(status))
-        return WEXITSTATUS(status);
-    if (WTERMSIG(status) != SIGINT)
-        fprintf(stderr, "plimsoll: '%s' was ended by signal %d\n", a->command[0],
-                WTERMSIG(status));
-    return SIGNAL_STATUS + WTERMSIG(status);
+    const record_job job = {.args = a, .files = f};
+    return plim_processes_run(
+        &(plim_processes){.command = a->command,
+                          .n = 1,
+                          .lifeline = a->output ? -1 : f->folder.lifeline,
+                          .name = "record",
+                          .prepare = record_prepare,
+                          .ud = &job});
 }
 
 /* ---- the report ------------------------------------------------------------- */
 
-static int record_put_error(void *unused, const char *text, size_t n)
-{
-    (void)unused;
-    return fwrite(text, 1, n, stderr) < n ? errno ? errno : EIO : 0;
-}
-
+/* Beside the command's own output: on stderr, but with --json on stdout. */
 static int record_report(plim_args *a, const record_files *f)
 {
     plim_err err = PLIM_ERR_INIT;
     plim_driver_report *r = NULL;
     plim_style style = a->style;
     bool json = a->render == PLIM_JSON;
+    plim_console errors = {.file = stderr}, *to = json ? &a->console : &errors;
     if (plim_driver_open(f->file, &r, &err))
         return plim_console_error(&err);
     style.color =
         style.color && (json || a->color == PLIM_COLOR_ALWAYS || isatty(STDERR_FILENO));
     plim_status st = PLIM_OK;
     if (r->n_processes || json)
-        st = plim_driver_print(r, a->render, &style,
-                               json ? plim_console_put : record_put_error, &a->console, &err);
+        st = plim_driver_print(r, a->render, &style, plim_console_put, to, &err);
     else
         fprintf(stderr,
                 "plimsoll: '%s' asked nothing of CUDA's driver, or is linked statically: "
                 "nothing was recorded\n",
                 a->command[0]);
-    if (!f->temporary && !json && !st && !style.quiet)
+    if (a->output && !json && !st && !style.quiet)
         fprintf(stderr, "\nRecording: %s (plimsoll replay prints this again)\n", a->output);
     plim_driver_free(r);
-    return plim_console_result(&a->console, st, &err);
+    return plim_console_code(&errors, plim_console_result(to, st, &err));
 }
 
 static int record_run(plim_args *a)
@@ -188,19 +196,22 @@ static int record_run(plim_args *a)
     static record_files files;
     static char command[1 << 14];
     plim_err err = PLIM_ERR_INIT;
-    int code = record_locate(a, &files);
+    int code = record_preload();
     if (code)
         return code;
     record_join(a->command, command, sizeof command);
-    if (plim_driver_create(files.file, command, &err))
-        return plim_console_error(&err);
+    plim_processes_keep_signals(); /* before there is a file to remove */
+    if ((code = record_begin(a, command, &files)))
+        return code;
     int status = record_command(a, &files);
-    if (status >= 0)
-        code = plim_driver_end(files.file, status, &err) ? plim_console_error(&err)
-                                                         : record_report(a, &files);
-    if (files.temporary || status < 0)
-        unlink(files.file);
-    return status < 0 ? PLIM_EXIT_HOST : status ? status : code;
+    if (status < 0)
+        code = PLIM_EXIT_HOST;
+    else if (plim_driver_end(files.file, status, &err))
+        code = plim_console_error(&err);
+    else
+        code = record_report(a, &files);
+    record_end(a, status >= 0, &files);
+    return status > 0 ? status : code;
 }
 
 const plim_cmd plim_cmd_record = {

@@ -131,18 +131,18 @@ typedef struct run_command {
 } run_command;
 
 /* In process i, before the command begins. */
-static void run_prepare(const void *ud, int i)
+static bool run_prepare(const void *ud, int i)
 {
     const run_command *c = ud;
     const char *card;
     if (c->ranks->world)
         plim_ranks_environment(c->ranks, c->ranks->rank[i], (int)run_cards(c->args, &card));
-    if (c->args->render == PLIM_JSON) /* stdout is reserved for the report */
-        dup2(STDERR_FILENO, STDOUT_FILENO);
+    /* with --json stdout is reserved for the report */
+    return c->args->render != PLIM_JSON || dup2(STDERR_FILENO, STDOUT_FILENO) >= 0;
 }
 
 /* The command's exit status, of several ranks the first that is not 0; -1: it could not be
- * started. */
+ * started, which was said. */
 static int run_command_status(const plim_args *a, const plim_ranks *ranks, int lifeline)
 {
     const run_command c = {.args = a, .ranks = ranks};
@@ -150,6 +150,9 @@ static int run_command_status(const plim_args *a, const plim_ranks *ranks, int l
                                                 .n = ranks->world ? ranks->n : 1,
                                                 .together = ranks->all,
                                                 .lifeline = lifeline,
+                                                .name = "run",
+                                                .fault = "it may have accessed GPU memory, "
+                                                         "which is only simulated",
                                                 .prepare = run_prepare,
                                                 .ud = &c});
 }
@@ -413,14 +416,10 @@ static int run_script(plim_args *a)
     code = run_command_status(a, &ranks, folder.lifeline);
     int reports = run_collect(a, &copy, folder.path);
     int bad = run_close_copy(a, &copy);
-    if (code < 0) {
-        plim_err err = {.code = PLIM_ENOMEM};
-        snprintf(err.msg, sizeof err.msg, "cannot start '%s'", a->command[0]);
-        code = plim_console_error(&err);
-    } else if (!reports)
+    if (!reports && code >= 0)
         code = run_explain(a, folder.path, code);
     plim_folder_remove(&folder);
-    return code ? code : bad;
+    return code < 0 ? PLIM_EXIT_HOST : code ? code : bad;
 }
 
 const plim_cmd plim_cmd_run = {

@@ -4,6 +4,7 @@
 #include "lifeline.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,6 +78,7 @@ static const int end_seconds[] = {
 
 typedef struct process_set {
     const plim_processes *p;
+    int refused[2]; /* a pipe: it gets a byte of each process whose command cannot be run */
     pid_t pid[PLIM_PROCESSES_MOST]; /* 0: it has ended */
     int left;
     int code;
@@ -123,9 +125,23 @@ static void end_for_signal(process_set *s, int number)
 
 /* ---- their beginning and their end ------------------------------------------------- */
 
-/* Starts process i; -1: fork failed. */
-static pid_t start_process(const plim_processes *p, int i)
+/* In the process that was to become the command. */
+static void say_why_not(const process_set *s, const char *command)
 {
+    int error = errno;
+    const char *suffix = strrchr(command, '.');
+    fprintf(stderr, "plimsoll: cannot run '%s': %s", command, strerror(error));
+    if (suffix && !strcmp(suffix, ".py"))
+        fprintf(stderr, "; write 'plimsoll %s ... -- python %s'", s->p->name, command);
+    fputs("\n", stderr);
+    ssize_t wrote = write(s->refused[1], "", 1);
+    (void)wrote; /* it has room for all of them */
+}
+
+/* Starts process i; -1: fork failed. */
+static pid_t start_process(const process_set *s, int i)
+{
+    const plim_processes *p = s->p;
     pid_t parent = getpid(), pid = fork();
     if (pid)
         return pid;
@@ -136,14 +152,38 @@ static pid_t start_process(const plim_processes *p, int i)
 #endif
     if (getppid() != parent) /* it was killed before the line above */
         _exit(SIGNAL_STATUS + SIGKILL);
-    p->prepare(p->ud, i);
-    execvp(p->command[0], p->command);
-    const char *suffix = strrchr(p->command[0], '.');
-    fprintf(stderr, "plimsoll: cannot run '%s': %s", p->command[0], strerror(errno));
-    if (suffix && !strcmp(suffix, ".py"))
-        fprintf(stderr, "; write 'plimsoll run ... -- python %s'", p->command[0]);
-    fputs("\n", stderr);
+    if (p->prepare(p->ud, i))
+        execvp(p->command[0], p->command);
+    say_why_not(s, p->command[0]);
     _exit(PLIM_EXIT_HOST);
+}
+
+/* All of them, or those before one that cannot be started: false. */
+static bool start_all(process_set *s)
+{
+    bool good = !pipe(s->refused);
+    for (int i = 0; i < 2 && good; i++)
+        fcntl(s->refused[i], F_SETFD, FD_CLOEXEC);
+    fcntl(s->refused[0], F_SETFL, O_NONBLOCK); /* one may be stuck: it is not waited for */
+    fflush(NULL);
+    for (int i = 0; i < s->p->n && good; i++) {
+        s->pid[i] = start_process(s, i);
+        good = s->pid[i] > 0;
+        s->left += good;
+    }
+    if (!good)
+        plim_console_failed("cannot start", s->p->command[0], errno);
+    return good;
+}
+
+/* After they have ended: has one said that its command cannot be run? */
+static bool was_refused(process_set *s)
+{
+    char byte;
+    close(s->refused[1]);
+    bool refused = read(s->refused[0], &byte, 1) == 1;
+    close(s->refused[0]);
+    return refused;
 }
 
 /* A process's exit status as a shell reports it. */
@@ -153,15 +193,19 @@ static int read_status(const process_set *s, int status)
     if (!WIFSIGNALED(status))
         return WEXITSTATUS(status);
     int number = WTERMSIG(status);
-    bool address = number == SIGSEGV || number == SIGBUS;
+    const char *fault =
+        number == SIGSEGV ? s->p->fault
+        : number == SIGBUS
+            ? "a file that it has mapped was cut short, or has no room on its disk"
+            : NULL;
     if (number == SIGKILL && s->step == END_KILLED) {
         fprintf(stderr, "plimsoll: '%s' did not end within %d s of signal %d: it was killed\n",
                 command, end_seconds[END_ASKED] + end_seconds[END_CUT], s->number);
         return SIGNAL_STATUS + s->number;
     }
     if (number != SIGINT) /* Python ends itself with it after a KeyboardInterrupt */
-        fprintf(stderr, "plimsoll: '%s' was ended by signal %d%s\n", command, number,
-                address ? ": it may have accessed GPU memory, which is only simulated" : "");
+        fprintf(stderr, "plimsoll: '%s' was ended by signal %d%s%s\n", command, number,
+                fault ? ": " : "", fault ? fault : "");
     return SIGNAL_STATUS + number;
 }
 
@@ -219,15 +263,10 @@ static void wait_signal(const process_set *s)
 
 int plim_processes_run(const plim_processes *p)
 {
-    process_set s = {.p = p, .number = SIGTERM};
-    bool failed = false;
-    fflush(NULL);
-    for (int i = 0; i < p->n && !failed; i++) {
-        s.pid[i] = start_process(p, i);
-        failed = s.pid[i] < 0;
-        s.left += !failed;
-    }
-    if (failed)
+    process_set s = {.p = p, .refused = {-1, -1}, .number = SIGTERM};
+    bool good = start_all(&s);
+    signal(SIGXFSZ, SIG_IGN); /* a write that a limit forbids fails, as on a full disk */
+    if (!good)
         begin_step(&s, END_ASKED);
     for (;; wait_signal(&s)) {
         int number = (int)signal_got;
@@ -242,5 +281,5 @@ int plim_processes_run(const plim_processes *p)
     /* from here on a signal is only noted: the report is printed, as far as it has a reader */
     signal(SIGPIPE, SIG_IGN);
     sigprocmask(SIG_SETMASK, &signals_before, NULL);
-    return failed ? -1 : s.code;
+    return was_refused(&s) || !good ? -1 : s.code;
 }

@@ -53,7 +53,10 @@ set_target_properties(record_program record_linked PROPERTIES
 add_test(NAME record.driver
          COMMAND ${Python3_EXECUTABLE} ${record_tests}/check.py $<TARGET_FILE:plimsoll>
                  ${stub_out} ${record_out}/program)
-set_tests_properties(record.driver PROPERTIES TIMEOUT 600)
+add_test(NAME record.endings
+         COMMAND ${Python3_EXECUTABLE} ${record_tests}/endings.py $<TARGET_FILE:plimsoll>
+                 ${stub_out})
+set_tests_properties(record.driver record.endings PROPERTIES TIMEOUT 600)
 foreach(framework torch llama)
     add_test(NAME record.${framework}
              COMMAND ${Python3_EXECUTABLE} ${record_tests}/frameworks.py
@@ -66,7 +69,10 @@ set_tests_properties(record.card PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
 
 # ---- what is true of `run`, too ------------------------------------------------
 
-# Standard streams that are closed or full.
+# Standard streams that are closed or full, and the folders in TMPDIR.
 add_test(NAME shell.streams
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/shell/streams.py
+                 $<TARGET_FILE:plimsoll>)
+add_test(NAME run.folders
+         COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/tests/run/folders.py
                  $<TARGET_FILE:plimsoll>)
