@@ -416,7 +416,9 @@ static int run_script(plim_args *a)
     code = run_command_status(a, &ranks, folder.lifeline);
     int reports = run_collect(a, &copy, folder.path);
     int bad = run_close_copy(a, &copy);
-    if (!reports && code >= 0)
+    if (run_marked(folder.path, "unwritten")) /* a report, or a tape: which was said */
+        bad = PLIM_EXIT_HOST;
+    else if (!reports && code >= 0)
         code = run_explain(a, folder.path, code);
     plim_folder_remove(&folder);
     return code < 0 ? PLIM_EXIT_HOST : code ? code : bad;

@@ -201,11 +201,11 @@ if(TARGET plimsoll AND NOT sanitize)
     set(run_tests ${CMAKE_SOURCE_DIR}/tests/run)
     # The first builds the shim; the others then run beside one another, the longest first.
     set(run_cost 100)
-    foreach(part shim clean leaks halving cases docs world alone ranks endings builds machine several
+    foreach(part shim clean leaks halving cases docs world alone ranks endings builds files machine several
                  examples finders scripts figures places lines values kinds tapes snapshots in_backward fits refused
                  accepted measures factories segments modules searches trainer streams)
         set(command ${run_tests}/check.py $<TARGET_FILE:plimsoll> ${part})
-        if(part MATCHES "^(endings|builds)$")
+        if(part MATCHES "^(endings|builds|files)$")
             set(command ${run_tests}/${part}.py $<TARGET_FILE:plimsoll>)
         elseif(part STREQUAL docs) # the pages' transcripts of runs
             set(command ${CMAKE_SOURCE_DIR}/tools/check_docs.py

@@ -1,6 +1,5 @@
 """Puts the parts together when the script imports torch."""
 
-import contextlib
 import ctypes
 import faulthandler
 import importlib.util
@@ -17,6 +16,7 @@ from .alone import Command
 from .build import load_library, torch_version
 from .device import Machine, fail, hold_streams
 from .ending import Ending
+from .files import leave_mark
 from .lifeline import Lifeline
 from .nvidia import Nvtx, load_nvml
 from .packages import HOOKS
@@ -139,12 +139,6 @@ class Finder:
         elif name == "torch":
             leave_mark(self.run.run, "no-torch")  # the script may do without it
         return spec
-
-
-def leave_mark(run, name):
-    """An empty file beside the reports, by which cli/cmd_run.c knows why there is none."""
-    with contextlib.suppress(OSError):  # the run is over
-        os.close(os.open(os.path.join(run["report"], name), os.O_CREAT | os.O_WRONLY, 0o600))
 
 
 def settings():

@@ -11,6 +11,7 @@ import weakref
 from .abi import Category, End, Growing, Phase, Render, c_str, c_u32
 from .alone import Alone
 from .device import say, text
+from .files import create, leave_mark, write_whole
 from .holders import FILLS_UP, PERIODS, Holders
 
 
@@ -300,7 +301,14 @@ class Story:
                 self.sweep()
             except RuntimeError:
                 pass  # the script goes on in another thread: names are only a help
-            self.write_report()
+            try:
+                self.write_report()
+            except OSError as e:
+                self.say_unwritten(f"cannot write the report to '{self.run['report']}': {e.strerror}")
+
+    def say_unwritten(self, why):
+        say(why)
+        leave_mark(self.run, "unwritten")
 
     def run_alone(self):
         """On the cards that the tape says nothing about."""
@@ -317,9 +325,7 @@ class Story:
         used = any(card.used() for card in self.device.cards)
         path = os.path.join(self.run["report"], f"{os.getpid()}{'+' if used else '-'}")
         for name, render in ((path + ".json", Render.JSON), (path, Render.TEXT)):
-            with open(name + ".new", "wb") as f:
-                f.write(self.device.report(self.run, render))
-            os.replace(name + ".new", name)
+            write_whole(name, self.device.report(self.run, render))
 
     def save(self):
         """To the file, or, if another process of this run has it, beside it."""
@@ -330,11 +336,23 @@ class Story:
             os.close(os.open(os.path.join(self.run["report"], ".saved"), os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             path = f"{path}.{os.getpid()}"
+        for card in self.device.cards:
+            self.save_card(card, f"{path}.cuda{card.index}" if card.index else path)
+
+    def save_card(self, card, path):
+        """A file that the user names is written to as a shell would do it; others are new."""
+        name = path
         try:
-            for card in self.device.cards:
-                card.call("save", text(f"{path}.cuda{card.index}" if card.index else path))
+            if path == self.run["save"]:
+                card.call("save", text(name))
+                return
+            with create(path) as f:
+                name = f"/proc/self/fd/{f.fileno()}"
+                card.call("save", text(name))
+        except OSError as e:
+            self.say_unwritten(f"cannot write '{path}': {e.strerror}")
         except RuntimeError as e:
-            say(e)
+            self.say_unwritten(str(e).replace(name, path))
 
     def quote(self):
         """Puts what stands there beside each line."""

@@ -21,6 +21,7 @@ import types
 
 from .abi import Render, c_u64
 from .build import GROUP, load_library
+from .files import write_whole
 
 
 def local_rank():
@@ -161,8 +162,7 @@ class World:
             report = report["cards"][report["fullest"]]
         fits = {"yes": 1, "no": 0}.get(report["cards"][0]["fits"], -1)
         path = os.path.join(self.run["report"], f"{os.getpid()}.rank")
-        with open(path, "w") as f:
-            f.write(f"{self.rank} {report['peak_allocated']} {report['peak_reserved']} {fits}\n")
+        write_whole(path, f"{self.rank} {report['peak_allocated']} {report['peak_reserved']} {fits}\n".encode())
 
     # -- one rank of many, alone
 

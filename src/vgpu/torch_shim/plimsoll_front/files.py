@@ -1,0 +1,31 @@
+"""The files that a run makes beside those that its user names."""
+
+import contextlib
+import os
+
+
+def create(path):
+    """A new file in place of what has that name: nothing is written through a link, which somebody
+    else may have put into a shared folder."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return open(path, "xb")
+
+
+def write_whole(path, data):
+    """A file that is there as a whole, or not at all."""
+    beside = path + ".new"
+    try:
+        with create(beside) as f:
+            f.write(data)
+        os.replace(beside, path)
+    except OSError:
+        with contextlib.suppress(OSError):  # it has what is left of a full disk
+            os.unlink(beside)
+        raise
+
+
+def leave_mark(run, name):
+    """An empty file beside the reports, from which cli/cmd_run.c knows what became of them."""
+    with contextlib.suppress(OSError):  # the run is over
+        os.close(os.open(os.path.join(run["report"], name), os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
