@@ -114,12 +114,14 @@ def run(*command: Word, gpu: Union[str, Sequence[str], None] = None, echo: bool 
         raise UsageError("'run' needs a command")
     if words[0].endswith(".py"):
         words.insert(0, sys.executable)
-    with tempfile.TemporaryDirectory(prefix="plimsoll-") as folder, \
-            open(os.path.join(folder, "json"), "w+", encoding="utf-8") as reports:
-        text = os.path.join(folder, "text")
-        call = [program(), "run", "--json", "--report", text, *_options({"gpu": gpu, **options}), "--", *words]
+    # files without a name: nothing is left behind if this process is killed
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as reports, \
+            tempfile.TemporaryFile("w+", encoding="utf-8") as text:
+        call = [program(), "run", "--json", "--report", f"/dev/fd/{text.fileno()}",
+                *_options({"gpu": gpu, **options}), "--", *words]
         with subprocess.Popen(call, stdout=reports, stderr=subprocess.PIPE, encoding="utf-8", errors="replace",
-                              cwd=cwd, env={**os.environ, "PYTHONIOENCODING": "utf-8"}) as process:
+                              cwd=cwd, env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+                              pass_fds=[text.fileno()] if os.name == "posix" else []) as process:
             assert process.stderr is not None
             try:
                 said = _pass_on(process.stderr, echo)
@@ -132,8 +134,8 @@ def run(*command: Word, gpu: Union[str, Sequence[str], None] = None, echo: bool 
             raise _error(process.returncode, words[0], said)
         if echo:
             print(said, end="")
-        with open(text, encoding="utf-8") as f:
-            return Run(process.returncode, found, f.read())
+        text.seek(0)
+        return Run(process.returncode, found, text.read())
 
 
 def _error(status: int, name: str, said: str) -> Error:

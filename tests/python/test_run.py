@@ -3,9 +3,12 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
+import time
 import typing
 import unittest
 from unittest import mock
@@ -53,6 +56,22 @@ class Refused(unittest.TestCase):
     def test_no_stdout(self):
         with mock.patch("sys.stdout", None):
             self.assertEqual(_run._pass_on(["a\n", "plimsoll: b\n", "c\n", "plimsoll: d\n"], True), "plimsoll: d\n")
+
+
+class Killed(unittest.TestCase):
+    def test_nothing_is_left(self):
+        call = "import plimsoll; plimsoll.run('sh', '-c', 'sleep 1', gpu='t4')"
+        with tempfile.TemporaryDirectory() as folder, \
+                subprocess.Popen([sys.executable, "-c", call], env={**os.environ, "TMPDIR": folder},
+                                 stdout=subprocess.DEVNULL) as process:
+            until = time.monotonic() + 20
+            while not os.listdir(folder) and time.monotonic() < until:
+                time.sleep(0.05)
+            self.assertTrue(os.listdir(folder))  # the run's own
+            process.kill()
+            while os.listdir(folder) and time.monotonic() < until:
+                time.sleep(0.05)
+            self.assertEqual(os.listdir(folder), [])
 
 
 @unittest.skipUnless(HAS_TORCH, "no PyTorch")
