@@ -19,13 +19,49 @@ static plim_status no_memory(plim_err *err)
     return plim_oom(err);
 }
 
+/* ---- files, read in order ----------------------------------------------- */
+
+/* Files of /proc have a size of 0, whatever they hold. */
+plim_status plim_os_open(plim_os_file *f, const char *path, plim_err *err)
+{
+    struct stat sb;
+    plim_status st = PLIM_OK;
+    *f = (plim_os_file){open(path, O_RDONLY | O_CLOEXEC), UINT64_MAX, path};
+    if (f->fd < 0)
+        return plim_fail(err, PLIM_EIO, 0, "cannot open '%s': %s", path, strerror(errno));
+    if (fstat(f->fd, &sb) != 0)
+        st = plim_fail(err, PLIM_EIO, 0, "cannot stat '%s': %s", path, strerror(errno));
+    else if (S_ISDIR(sb.st_mode))
+        st = plim_fail(err, PLIM_EIO, 0, "cannot read '%s': is a directory", path);
+    else if (S_ISREG(sb.st_mode) && sb.st_size)
+        f->n = (uint64_t)sb.st_size;
+    if (st)
+        plim_os_close(f);
+    return st;
+}
+
+plim_status plim_os_read(const plim_os_file *f, void *to, size_t n, size_t *got, plim_err *err)
+{
+    ssize_t r;
+    do
+        r = read(f->fd, to, n);
+    while (r < 0 && errno == EINTR);
+    *got = r > 0 ? (size_t)r : 0;
+    return r >= 0
+               ? PLIM_OK
+               : plim_fail(err, PLIM_EIO, 0, "cannot read '%s': %s", f->path, strerror(errno));
+}
+
+void plim_os_close(const plim_os_file *f) { close(f->fd); }
+
+/* ---- files of which only what is asked for is read ----------------------- */
+
 /* A pipe has no size and cannot be mapped: its contents are read into memory. */
-static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_err *err)
+static plim_status read_to_end(plim_bytes *out, const plim_os_file *f, plim_err *err)
 {
     const size_t least = (size_t)1 << 20, most = (size_t)1 << 28;
-    size_t cap = 0, n = 0;
+    size_t cap = 0, n = 0, got = 1;
     uint8_t *p = NULL;
-    ssize_t got = 1;
     plim_status st = PLIM_OK;
     while (!st && got) {
         if (n == cap) {
@@ -36,7 +72,7 @@ static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_e
             if (!q)
                 st = plim_fail(err, PLIM_EIO, 0,
                                "'%s' is not a regular file and is over the limit of %zu bytes",
-                               path, most);
+                               f->path, most);
             else if (q == MAP_FAILED)
                 st = no_memory(err);
             if (st)
@@ -48,11 +84,8 @@ static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_e
             p = q;
             cap = more;
         }
-        got = read(fd, p + n, cap - n);
-        if (got > 0)
-            n += (size_t)got;
-        else if (got < 0 && errno != EINTR)
-            st = plim_fail(err, PLIM_EIO, 0, "cannot read '%s': %s", path, strerror(errno));
+        st = plim_os_read(f, p + n, cap - n, &got, err);
+        n += got;
     }
     /* plim_file_close knows only n: unmap the unused pages behind it */
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -249,24 +282,17 @@ static plim_status check_regular(const char *path, plim_err *err)
 
 plim_status plim_file_open(plim_bytes *out, const char *path, bool regular, plim_err *err)
 {
+    plim_os_file f;
     *out = (plim_bytes){.p = NULL};
     plim_status st = regular ? check_regular(path, err) : PLIM_OK;
-    int fd = st ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    if (!st)
+        st = plim_os_open(&f, path, err);
     if (st)
         return st;
-    if (fd < 0)
-        return plim_fail(err, PLIM_EIO, 0, "cannot open '%s': %s", path, strerror(errno));
-    struct stat sb;
-    if (fstat(fd, &sb) != 0)
-        st = plim_fail(err, PLIM_EIO, 0, "cannot stat '%s': %s", path, strerror(errno));
-    else if (S_ISDIR(sb.st_mode))
-        st = plim_fail(err, PLIM_EIO, 0, "cannot read '%s': is a directory", path);
-    else if (!S_ISREG(sb.st_mode) || !sb.st_size)
-        st = read_to_end(out, fd, path, err);
-    else
-        st = open_regular(out, &fd, (uint64_t)sb.st_size, path, err);
-    if (fd >= 0)
-        close(fd);
+    st = f.n == UINT64_MAX ? read_to_end(out, &f, err)
+                           : open_regular(out, &f.fd, f.n, path, err);
+    if (f.fd >= 0)
+        plim_os_close(&f);
     return st;
 }
 

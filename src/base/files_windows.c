@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <io.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -44,6 +45,40 @@ static int open_file(const char *path)
     return widen_path(wide, path) ? _wopen(wide, _O_RDONLY | _O_BINARY | _O_NOINHERIT) : -1;
 }
 
+/* ---- files, read in order ----------------------------------------------- */
+
+plim_status plim_os_open(plim_os_file *f, const char *path, plim_err *err)
+{
+    struct _stat64 sb;
+    *f = (plim_os_file){-1, UINT64_MAX, path};
+    if (plim_file_is_folder(path))
+        return plim_fail(err, PLIM_EIO, 0, "cannot read '%s': is a directory", path);
+    f->fd = open_file(path);
+    if (f->fd < 0)
+        return plim_fail(err, PLIM_EIO, 0, "cannot open '%s': %s", path, strerror(errno));
+    if (_fstat64(f->fd, &sb)) {
+        plim_fail(err, PLIM_EIO, 0, "cannot stat '%s': %s", path, strerror(errno));
+        plim_os_close(f);
+        return PLIM_EIO;
+    }
+    if ((sb.st_mode & _S_IFMT) == _S_IFREG && sb.st_size)
+        f->n = (uint64_t)sb.st_size;
+    return PLIM_OK;
+}
+
+plim_status plim_os_read(const plim_os_file *f, void *to, size_t n, size_t *got, plim_err *err)
+{
+    int r = _read(f->fd, to, (unsigned)PLIM_MIN(n, (size_t)INT_MAX));
+    *got = r > 0 ? (size_t)r : 0;
+    return r >= 0
+               ? PLIM_OK
+               : plim_fail(err, PLIM_EIO, 0, "cannot read '%s': %s", f->path, strerror(errno));
+}
+
+void plim_os_close(const plim_os_file *f) { _close(f->fd); }
+
+/* ---- files, all of which is there --------------------------------------- */
+
 /* Of a file, or with INVALID_HANDLE_VALUE of that much memory; it outlives the handle.  NULL:
  * GetLastError says why. */
 static void *map_view(HANDLE file, uint64_t bytes)
@@ -59,18 +94,18 @@ static void *map_view(HANDLE file, uint64_t bytes)
 }
 
 /* A pipe has no size and cannot be mapped: its contents are read into memory. */
-static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_err *err)
+static plim_status read_to_end(plim_bytes *out, const plim_os_file *f, plim_err *err)
 {
     const uint64_t least = 1u << 20, most = 1u << 28;
     uint64_t cap = 0;
-    int got = 1;
+    size_t got = 1;
     while (got) {
         if (out->n == cap) {
             uint64_t more = cap ? cap * 2 : least;
             if (more > most)
                 return plim_fail(
                     err, PLIM_EIO, 0,
-                    "'%s' is not a regular file and is over the limit of %llu bytes", path,
+                    "'%s' is not a regular file and is over the limit of %llu bytes", f->path,
                     (unsigned long long)most);
             plim_bytes grown = {.p = map_view(INVALID_HANDLE_VALUE, more), .n = out->n};
             if (!grown.p)
@@ -81,26 +116,23 @@ static plim_status read_to_end(plim_bytes *out, int fd, const char *path, plim_e
             *out = grown;
             cap = more;
         }
-        got = _read(fd, (void *)(uintptr_t)(out->p + out->n), (unsigned)(cap - out->n));
-        if (got < 0)
-            return plim_fail(err, PLIM_EIO, 0, "cannot read '%s': %s", path, strerror(errno));
-        out->n += (uint64_t)got;
+        plim_status st = plim_os_read(f, (void *)(uintptr_t)(out->p + out->n),
+                                      (size_t)(cap - out->n), &got, err);
+        if (st)
+            return st;
+        out->n += got;
     }
     return PLIM_OK;
 }
 
-static plim_status map_or_read(plim_bytes *out, int fd, const char *path, plim_err *err)
+static plim_status map_or_read(plim_bytes *out, const plim_os_file *f, plim_err *err)
 {
-    struct _stat64 sb;
-    if (_fstat64(fd, &sb))
-        return plim_fail(err, PLIM_EIO, 0, "cannot stat '%s': %s", path, strerror(errno));
-    if ((sb.st_mode & _S_IFMT) != _S_IFREG || !sb.st_size)
-        return read_to_end(out, fd, path, err);
-    *out =
-        (plim_bytes){.p = map_view((HANDLE)_get_osfhandle(fd), 0), .n = (uint64_t)sb.st_size};
+    if (f->n == UINT64_MAX)
+        return read_to_end(out, f, err);
+    *out = (plim_bytes){.p = map_view((HANDLE)_get_osfhandle(f->fd), 0), .n = f->n};
     if (out->p)
         return PLIM_OK;
-    return plim_fail(err, PLIM_EIO, 0, "cannot map '%s': error %lu of Windows", path,
+    return plim_fail(err, PLIM_EIO, 0, "cannot map '%s': error %lu of Windows", f->path,
                      GetLastError());
 }
 
@@ -118,17 +150,16 @@ plim_status plim_file_read(plim_bytes *out, const char *path, plim_err *err)
 
 plim_status plim_file_open(plim_bytes *out, const char *path, bool regular, plim_err *err)
 {
+    plim_os_file f;
     (void)regular; /* pipes have names of their own */
     *out = (plim_bytes){.p = NULL};
-    if (plim_file_is_folder(path))
-        return plim_fail(err, PLIM_EIO, 0, "cannot read '%s': is a directory", path);
-    int fd = open_file(path);
-    if (fd < 0)
-        return plim_fail(err, PLIM_EIO, 0, "cannot open '%s': %s", path, strerror(errno));
-    plim_status st = map_or_read(out, fd, path, err);
+    plim_status st = plim_os_open(&f, path, err);
+    if (st)
+        return st;
+    st = map_or_read(out, &f, err);
     if (st || !out->n)
         plim_file_close(out);
-    _close(fd);
+    plim_os_close(&f);
     return st;
 }
 
