@@ -1164,7 +1164,8 @@ typedef struct plim_oom_message {
  * is none. */
 PLIM_API plim_status plim_oom_read(const char *text, size_t n, plim_oom_message **out,
                                    plim_err *err);
-/* As plim_oom_read, from a file.  PLIM_EIO: it cannot be read. */
+/* As plim_oom_read, from a file or a pipe, in parts: the size makes no difference to the memory it
+ * takes.  PLIM_EIO: it cannot be read, or is a pipe of more than 16 GiB. */
 PLIM_API plim_status plim_oom_load(const char *path, plim_oom_message **out, plim_err *err);
 /* Releases the result.  Takes NULL. */
 PLIM_API void plim_oom_free(plim_oom_message *m);

@@ -8,21 +8,35 @@ typedef struct oom_result {
     plim_arena arena;
 } oom_result;
 
-static plim_status read_message(oom_result *r, plim_str text, plim_err *err)
+static plim_status read_parts(plim_oom_reader *reader, const char *path, plim_str text,
+                              plim_err *err)
 {
+    if (path)
+        return plim_file_each(path, plim_oom_take, reader, err);
+    plim_oom_take(reader, text, true);
+    return PLIM_OK;
+}
+
+/* Of a file, or without a path of the text. */
+static plim_status read_message(oom_result *r, const char *path, plim_str text, plim_err *err)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_oom_reader *reader = plim_oom_reader_new(&a);
+    plim_status st = reader ? read_parts(reader, path, text, err) : plim_oom(err);
     r->pub.size = sizeof r->pub;
-    plim_status st = plim_oom_parse(&r->arena, text, &r->view, &r->pub, err);
+    if (!st)
+        st = plim_oom_parse(&r->arena, reader, &r->view, &r->pub, err);
+    plim_arena_free(&a);
     return st ? st : plim_oom_explain(&r->arena, &r->view, &r->pub, err);
 }
 
-plim_status plim_oom_read(const char *text, size_t n, plim_oom_message **out, plim_err *err)
+static plim_status new_message(const char *path, plim_str text, plim_oom_message **out,
+                               plim_err *err)
 {
-    PLIM_REQUIRE(text, err);
-    PLIM_REQUIRE(out, err);
     plim_budget budget;
-    plim_budget_begin(&budget, n);
+    plim_budget_begin(&budget, text.n);
     oom_result *r = plim__result_new(sizeof *r, offsetof(oom_result, arena));
-    plim_status st = r ? read_message(r, (plim_str){text, n}, err) : plim_oom(err);
+    plim_status st = r ? read_message(r, path, text, err) : plim_oom(err);
     st = plim_budget_end(&budget, st, err);
     if (st)
         plim__result_free(r, offsetof(oom_result, arena));
@@ -31,16 +45,20 @@ plim_status plim_oom_read(const char *text, size_t n, plim_oom_message **out, pl
     return st;
 }
 
+plim_status plim_oom_read(const char *text, size_t n, plim_oom_message **out, plim_err *err)
+{
+    PLIM_REQUIRE(text, err);
+    PLIM_REQUIRE(out, err);
+    return new_message(NULL, (plim_str){text, n}, out, err);
+}
+
 plim_status plim_oom_load(const char *path, plim_oom_message **out, plim_err *err)
 {
-    plim_bytes file = {0};
     PLIM_REQUIRE(path, err);
     PLIM_REQUIRE(out, err);
-    plim_status st = plim_file_read(&file, path, err);
-    if (!st && (st = plim_oom_read(file.n ? (const char *)file.p : "", (size_t)file.n, out,
-                                   err)) == PLIM_EFORMAT)
+    plim_status st = new_message(path, PLIM_STR(""), out, err);
+    if (st == PLIM_EFORMAT)
         plim_err_prefix(err, "'%s': ", path);
-    plim_file_close(&file);
     return st;
 }
 

@@ -21,8 +21,13 @@ typedef struct plim_oom_view {
 
 static inline bool plim_oom_known(const plim_oom_number *n) { return n->bytes != UINT64_MAX; }
 
-/* Reads the last message with numbers; PLIM_EFORMAT: there is none.  Lists live in `a`. */
-plim_status plim_oom_parse(plim_arena *a, plim_str text, plim_oom_view *view,
+/* Reads a text in parts, of any size, and keeps the last message with numbers.  _new: in `a`; NULL: no
+ * memory.  _take is a plim_take. */
+typedef struct plim_oom_reader plim_oom_reader;
+plim_oom_reader *plim_oom_reader_new(plim_arena *a);
+size_t plim_oom_take(void *reader, plim_str text, bool last);
+/* What the message says; PLIM_EFORMAT: there is none.  Lists live in `a`. */
+plim_status plim_oom_parse(plim_arena *a, const plim_oom_reader *reader, plim_oom_view *view,
                            plim_oom_message *out, plim_err *err);
 
 /* Fills in the derived numbers, the cards, the causes and the remedies. */

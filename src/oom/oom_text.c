@@ -2,14 +2,39 @@
  *
  * The text is first reduced to what the words are recognised by: lower case, without
  * white space, terminal colours and the prefixes that loggers put before each line.
- * A message that was wrapped anywhere is then the same as one that was not. */
+ * A message that was wrapped anywhere is then the same as one that was not.  Of the
+ * reduced text no more is kept than a message may have. */
 #include "base/fmt.h"
+#include "base/needles.h"
 #include "oom/oom.h"
 
 enum {
-    PREFIX_MAX = 80,   /* longest [group] at the beginning of a line */
+    PREFIX_MAX = 80,   /* longest [group], date or colour at the beginning of a line */
     WINDOW = 4096,     /* longest message, with many processes */
+    ROOM = 64 << 10,   /* for reduced text: a message, and much that is not searched yet */
     MPS_HEAD_MAX = 200 /* "MPS backend out of memory (...)" before "Tried to allocate" */
+};
+
+/* One message: from its opening to the next, or to the end. */
+typedef struct oom_span {
+    plim_oom_source source;
+    bool tried; /* it begins with "Tried to allocate" */
+    size_t begin;
+} oom_span;
+
+struct plim_oom_reader {
+    plim_needles openings, labels;
+    uint8_t kind[256];  /* of bytes, by name_kinds */
+    bool in_prefix;     /* what comes may belong to the prefix of a line */
+    char text[ROOM];    /* reduced */
+    size_t n, searched; /* its bytes, and those of them at which no other opening begins */
+    bool is_open;       /* a message, */
+    oom_span open;      /* which is this */
+    uint32_t messages;
+    uint32_t rank; /* of the best message so far */
+    plim_oom_source source;
+    char best[WINDOW];
+    size_t n_best;
 };
 
 /* ---- the reduced text ---------------------------------------------------- */
@@ -20,14 +45,15 @@ static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || !c
 /* The end of the terminal sequence that begins at i, or i if none does. */
 static size_t skip_escape(plim_str s, size_t i)
 {
+    size_t most = PLIM_MIN(s.n, i + PREFIX_MAX);
     if (s.p[i] != '\x1b')
         return i;
     if (++i == s.n || s.p[i] != '[')
         return i;
-    for (i++; i < s.n && (s.p[i] < '@' || s.p[i] > '~'); i++)
+    for (i++; i < most && (s.p[i] < '@' || s.p[i] > '~'); i++)
         if (is_space(s.p[i]) && s.p[i] != ' ')
             return i; /* cut off */
-    return i < s.n ? i + 1 : i;
+    return i < most ? i + 1 : i;
 }
 
 /* The end of a group in brackets that begins at i and is part of a prefix; else i. */
@@ -43,54 +69,103 @@ static size_t skip_group(plim_str s, size_t i)
     return i;
 }
 
+static const char *const levels[] = {"ERROR", "WARNING", "INFO", "DEBUG", "CRITICAL"};
+
 /* The end of a word at i that is a date, a time or a level of a logger; else i. */
 static size_t skip_stamp(plim_str s, size_t i)
 {
-    static const char *const levels[] = {"ERROR", "WARNING", "INFO", "DEBUG", "CRITICAL"};
-    size_t end = i;
-    bool stamp = false;
-    for (; end < s.n && !is_space(s.p[end]); end++)
-        stamp |= is_digit(s.p[i]) && (s.p[end] == ':' || s.p[end] == '-');
+    bool stamp = false, dated = is_digit(s.p[i]);
+    size_t end = i, most = PLIM_MIN(s.n, i + PREFIX_MAX);
+    for (; end < most && !is_space(s.p[end]); end++)
+        stamp |= dated && (s.p[end] == ':' || s.p[end] == '-');
     for (size_t k = 0; k < PLIM_COUNT(levels); k++)
         stamp |= plim_str_is((plim_str){s.p + i, end - i}, levels[k]);
-    return stamp ? end : i;
+    return stamp && end < i + PREFIX_MAX ? end : i;
 }
 
-static size_t skip_prefix(plim_str s, size_t i)
+/* Kinds of bytes. */
+enum {
+    KEPT = 1,       /* in the reduced text */
+    LOOKED_AT = 2,  /* with what follows it */
+    MARK = 4,       /* before a line that is quoted, or in a table */
+    MAY_PREFIX = 8, /* a part of a prefix may begin so */
+};
+
+static bool is_any(const char *of, char c) { return c && strchr(of, c); }
+
+static void name_kinds(uint8_t kind[256])
 {
-    for (size_t before = i + 1; i < s.n && before != i;) {
-        before = i;
-        i = skip_escape(s, i);
-        while (i < s.n && strchr(" \t#>|*", s.p[i]) && s.p[i])
-            i++;
-        if (i < s.n)
-            i = skip_group(s, i);
-        if (i < s.n)
-            i = skip_stamp(s, i);
+    for (int i = 0; i < 256; i++) {
+        char c = (char)i;
+        bool looked_at = is_any("\n\x1b\\", c), mark = is_any(" \t#>|*", c),
+             prefix = mark || is_digit(c) || is_any("\x1b[(", c);
+        for (size_t k = 0; k < PLIM_COUNT(levels); k++)
+            prefix |= c == levels[k][0];
+        int kinds = looked_at ? LOOKED_AT : is_space(c) ? 0 : KEPT;
+        kind[i] = (uint8_t)(kinds | (mark ? MARK : 0) | (prefix ? MAY_PREFIX : 0));
     }
+}
+
+static int kind_of(const plim_oom_reader *r, char c) { return r->kind[(uint8_t)c]; }
+
+/* The end of the next part of a line's prefix, which begins at i; i: there is none. */
+static size_t skip_part(const plim_oom_reader *r, plim_str s, size_t i)
+{
+    size_t end = i;
+    while (end < s.n && kind_of(r, s.p[end]) & MARK)
+        end++;
+    if (end == i)
+        end = skip_escape(s, i);
+    if (end == i)
+        end = skip_group(s, i);
+    return end > i ? end : skip_stamp(s, i);
+}
+
+/* Up to a byte that is looked at, or the end of the room. */
+static size_t reduce_plain(plim_oom_reader *r, plim_str s, size_t i)
+{
+    size_t most = PLIM_MIN(s.n, i + (ROOM - r->n)), n = r->n;
+    for (; i < most; i++) {
+        int kind = kind_of(r, s.p[i]);
+        if (kind & LOOKED_AT)
+            break;
+        r->text[n] = plim_lower(s.p[i]);
+        n += kind & KEPT;
+    }
+    r->n = n;
     return i;
 }
 
-/* The reduced text in `a`; {NULL, 0}: no memory. */
-static plim_str reduce_text(plim_arena *a, plim_str s)
+static size_t reduce_looked_at(plim_oom_reader *r, plim_str s, size_t i)
 {
-    char *out = PLIM_NEW_N(a, char, (uint64_t)s.n + 1);
-    size_t n = 0;
-    for (size_t i = out ? skip_prefix(s, 0) : s.n; i < s.n;) {
-        char c = s.p[i];
-        if (c == '\n') {
-            i = skip_prefix(s, i + 1);
-        } else if (c == '\x1b') {
-            i = skip_escape(s, i);
-        } else if (c == '\\' && i + 1 < s.n && s.p[i + 1] == 'n') {
-            i += 2; /* a line end in a string that was printed as source */
-        } else {
-            if (!is_space(c))
-                out[n++] = plim_lower(c);
-            i++;
+    if (s.p[i] == '\x1b')
+        return skip_escape(s, i);
+    if (s.p[i] == '\n')
+        r->in_prefix = true;
+    else if (i + 1 < s.n && s.p[i + 1] == 'n')
+        return i + 2; /* a line end in a string that was printed as source */
+    else
+        r->text[r->n++] = s.p[i];
+    return i + 1;
+}
+
+/* As much as there is room for, and as does not depend on what follows the text, unless it is the last. */
+static size_t reduce_text(plim_oom_reader *r, plim_str s, bool last)
+{
+    size_t i = 0;
+    while (i < s.n && r->n < ROOM) {
+        int kind = kind_of(r, s.p[i]) & (r->in_prefix ? MAY_PREFIX : LOOKED_AT);
+        if (kind && !last && s.n - i < PREFIX_MAX + 2)
+            break;
+        if (kind == LOOKED_AT) {
+            i = reduce_looked_at(r, s, i);
+            continue;
         }
+        size_t end = kind ? skip_part(r, s, i) : i;
+        r->in_prefix = end > i;
+        i = r->in_prefix ? end : reduce_plain(r, s, i);
     }
-    return (plim_str){out, n};
+    return i;
 }
 
 /* ---- where messages begin ------------------------------------------------ */
@@ -129,31 +204,6 @@ static bool text_has(plim_str s, size_t at, const char *words)
 {
     size_t n = strlen(words);
     return at <= s.n && n <= s.n - at && !memcmp(s.p + at, words, n);
-}
-
-/* The opening at this place; NULL: none. */
-static const oom_opening *find_opening(plim_str s, size_t at)
-{
-    for (size_t k = 0; k < PLIM_COUNT(openings); k++)
-        if (s.p[at] == openings[k].words[0] && text_has(s, at, openings[k].words))
-            return &openings[k];
-    return NULL;
-}
-
-/* One message: from its opening to the next, or to the end. */
-typedef struct oom_span {
-    plim_oom_source source;
-    size_t begin, end;
-} oom_span;
-
-/* "Tried to allocate" may be the second half of a message that is open already. */
-static bool continues_span(plim_str s, const oom_span *open, const oom_opening *o, size_t at)
-{
-    if (o->words != tried_words ||
-        (open->source != PLIM_OOM_BY_TORCH && open->source != PLIM_OOM_BY_MPS &&
-         open->source != PLIM_OOM_BY_HOST))
-        return false;
-    return at - open->begin < MPS_HEAD_MAX && !text_has(s, open->begin, tried_words);
 }
 
 /* ---- numbers ------------------------------------------------------------- */
@@ -272,19 +322,17 @@ static const struct {
     {PLIM_OOM_ELSEWHERE, true, "otherallocations:"},
 };
 
-static void read_numbers(plim_str s, plim_oom_number number[PLIM_OOM_QUANTITY_COUNT])
+static void read_numbers(const plim_oom_reader *r, plim_str s,
+                         plim_oom_number number[PLIM_OOM_QUANTITY_COUNT])
 {
     for (size_t q = 0; q < PLIM_OOM_QUANTITY_COUNT; q++)
         number[q] = no_number();
-    for (size_t at = 0; at < s.n; at++)
-        for (size_t k = 0; k < PLIM_COUNT(labels); k++) {
-            plim_oom_number *n = &number[labels[k].quantity];
-            if (s.p[at] != labels[k].words[0] || plim_oom_known(n) ||
-                !text_has(s, at, labels[k].words))
-                continue;
-            *n = labels[k].after ? number_after(s, at + strlen(labels[k].words))
-                                 : number_before(s, at);
-        }
+    for (plim_needle m = PLIM_NEEDLE_FROM(0); plim_needles_next(&r->labels, s, &m);) {
+        plim_oom_number *n = &number[labels[m.word].quantity];
+        if (!plim_oom_known(n))
+            *n = labels[m.word].after ? number_after(s, m.at + strlen(labels[m.word].words))
+                                      : number_before(s, m.at);
+    }
 }
 
 /* The digits at `at` as a number, and where they end; false: there are none, or too many. */
@@ -391,46 +439,113 @@ static uint32_t count_known(const plim_oom_number *number)
 
 /* PyTorch's allocator tells more than the others; a message that was cut off tells less
  * than a whole one. */
-static uint32_t rank_span(plim_str s, const oom_span *span)
+static uint32_t rank_span(const plim_oom_reader *r, plim_str s)
 {
     plim_oom_number number[PLIM_OOM_QUANTITY_COUNT];
-    if (span->source > PLIM_OOM_BY_MPS)
+    if (r->open.source > PLIM_OOM_BY_MPS)
         return 0;
-    read_numbers((plim_str){s.p + span->begin, PLIM_MIN(span->end - span->begin, WINDOW)},
-                 number);
+    read_numbers(r, s, number);
     return count_known(number) > 1 ? 2 : 1;
 }
 
-plim_status plim_oom_parse(plim_arena *a, plim_str text, plim_oom_view *view,
+/* The open message ends here: of the best, the last counts. */
+static void close_span(plim_oom_reader *r, size_t end)
+{
+    if (!r->is_open)
+        return;
+    r->is_open = false;
+    plim_str s = {r->text + r->open.begin, PLIM_MIN(end - r->open.begin, (size_t)WINDOW)};
+    uint32_t rank = rank_span(r, s);
+    if (rank < r->rank)
+        return;
+    r->rank = rank;
+    r->source = r->open.source;
+    r->n_best = s.n;
+    memcpy(r->best, s.p, s.n);
+}
+
+/* "Tried to allocate" may be the second half of a message that is open already. */
+static bool continues_span(const plim_oom_reader *r, const oom_opening *o, size_t at)
+{
+    const oom_span *open = &r->open;
+    if (o->words != tried_words || !r->is_open ||
+        (open->source != PLIM_OOM_BY_TORCH && open->source != PLIM_OOM_BY_MPS &&
+         open->source != PLIM_OOM_BY_HOST))
+        return false;
+    return at - open->begin < MPS_HEAD_MAX && !open->tried;
+}
+
+static void open_span(plim_oom_reader *r, const oom_opening *o, size_t at)
+{
+    close_span(r, at);
+    r->is_open = true;
+    r->open = (oom_span){o->source, o->words == tried_words, at};
+    r->messages += r->messages < UINT32_MAX;
+}
+
+/* What was searched and belongs to no open message is needed no more. */
+static void drop_text(plim_oom_reader *r)
+{
+    size_t gone = r->is_open ? r->open.begin : r->searched;
+    memmove(r->text, r->text + gone, r->n - gone);
+    r->n -= gone;
+    r->searched -= gone;
+    r->open.begin = 0;
+}
+
+static void search_text(plim_oom_reader *r, bool last)
+{
+    plim_str s = {r->text, r->n};
+    for (plim_needle m = PLIM_NEEDLE_FROM(r->searched); plim_needles_next(&r->openings, s, &m);
+         m = PLIM_NEEDLE_FROM(r->searched)) {
+        const oom_opening *o = &openings[m.word];
+        bool continues = continues_span(r, o, m.at);
+        if (!continues)
+            open_span(r, o, m.at);
+        r->searched = m.at + (continues ? 1 : strlen(o->words));
+    }
+    /* the last bytes may begin another */
+    r->searched = PLIM_MAX(r->searched, r->n - PLIM_MIN(r->n, r->openings.longest - 1));
+    if (last || r->searched - r->open.begin >= WINDOW)
+        close_span(r, r->n);
+    drop_text(r);
+}
+
+plim_oom_reader *plim_oom_reader_new(plim_arena *a)
+{
+    plim_oom_reader *r = PLIM_NEW(a, plim_oom_reader);
+    if (!r)
+        return NULL;
+    plim_needles_init(&r->openings, &openings[0].words, sizeof openings[0],
+                      PLIM_COUNT(openings));
+    plim_needles_init(&r->labels, &labels[0].words, sizeof labels[0], PLIM_COUNT(labels));
+    name_kinds(r->kind);
+    r->in_prefix = true;
+    return r;
+}
+
+size_t plim_oom_take(void *reader, plim_str text, bool last)
+{
+    plim_oom_reader *r = reader;
+    size_t done = 0, more;
+    do {
+        more = reduce_text(r, (plim_str){text.p + done, text.n - done}, last);
+        done += more;
+        search_text(r, last && done == text.n);
+    } while (more && done < text.n);
+    return done;
+}
+
+plim_status plim_oom_parse(plim_arena *a, const plim_oom_reader *r, plim_oom_view *view,
                            plim_oom_message *out, plim_err *err)
 {
-    plim_str s = reduce_text(a, text);
-    oom_span open = {PLIM_OOM_SOURCE_COUNT, 0, 0}, best = open;
-    uint32_t best_rank = 0;
-    if (!s.p)
-        return plim_oom(err);
-    for (size_t at = 0; at <= s.n; at++) {
-        const oom_opening *o = at < s.n ? find_opening(s, at) : NULL;
-        if ((!o && at < s.n) || (o && out->messages && continues_span(s, &open, o, at)))
-            continue;
-        open.end = at;
-        uint32_t rank = out->messages ? rank_span(s, &open) : 0;
-        if (out->messages && rank >= best_rank) {
-            best = open;
-            best_rank = rank;
-        }
-        if (!o)
-            break;
-        open = (oom_span){o->source, at, at};
-        out->messages += out->messages < UINT32_MAX;
-        at += strlen(o->words) - 1;
-    }
-    if (!out->messages)
+    if (!r->messages)
         return plim_fail(err, PLIM_EFORMAT, 0, "no out-of-memory message in the text");
-    plim_str span = {s.p + best.begin, PLIM_MIN(best.end - best.begin, WINDOW)};
-    out->source = best.source;
+    plim_str span = {r->best, r->n_best};
+    out->messages = r->messages;
+    out->source = r->source;
     out->gpu = read_gpu(span);
-    read_numbers(span, view->number);
+    read_numbers(r, span, view->number);
     read_form(span, view, out);
     out->numbers = view->number;
     out->n_numbers = PLIM_OOM_QUANTITY_COUNT;

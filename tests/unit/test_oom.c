@@ -1,8 +1,10 @@
 /* test_oom.c -- out-of-memory messages read and explained: src/oom. */
 #include "alloc/alloc.h"
 #include "base/fmt.h"
+#include "oom/oom.h"
 #include "torch/torch.h"
 
+#include "texts.h"
 #include "unit.h"
 
 #include <stdio.h>
@@ -442,12 +444,142 @@ static void test_names(void **state)
         }
 }
 
+static void check_same(plim_str text, const plim_oom_message *got,
+                       const plim_oom_message *want)
+{
+    bool same = got->source == want->source && got->gpu == want->gpu &&
+                got->n_processes == want->n_processes;
+    for (uint32_t q = 0; q < want->n_numbers; q++)
+        same &=
+            want->numbers[q].derived || (got->numbers[q].bytes == want->numbers[q].bytes &&
+                                         got->numbers[q].within == want->numbers[q].within);
+    if (!same)
+        fail_msg("of %zu bytes: '" PLIM_STR_FMT "'", text.n, PLIM_STR_CUT(text));
+}
+
+/* A random text, in random parts: a message has what is in its reduced text, which was found by a comparison
+ * with each word at each byte. */
+static void check_random(plim_arena *a, plim_str text, uint64_t *seed, uint32_t most)
+{
+    texts_oom want = texts_slow_oom(a, text);
+    plim_oom_message *whole = NULL, *best = NULL, parts = {0};
+    plim_oom_view view = {0};
+    plim_oom_reader *r = plim_oom_reader_new(a);
+    texts_parts(plim_oom_take, r, text, seed, most);
+    plim_status st = plim_oom_parse(a, r, &view, &parts, NULL);
+    CHECK("as many", parts.messages == want.messages && !st == (want.messages != 0));
+    CHECK("the same", plim_oom_read(text.p, text.n, &whole, NULL) == st);
+    if (st)
+        return;
+    CHECK("as many", whole->messages == want.messages);
+    CHECK("the best", plim_oom_read(want.best.p, want.best.n, &best, NULL) == PLIM_OK);
+    check_same(text, &parts, best);
+    check_same(text, whole, best);
+    plim_oom_free(best);
+    plim_oom_free(whole);
+}
+
+/* Of these, messages become long. */
+#define FILL "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnop"
+
+static void test_random(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"CUDA out of memory",
+                                        "Tried to allocate ",
+                                        "MPS backend out of memory (",
+                                        "MPS allocated: ",
+                                        "max allowed: ",
+                                        "CUDA error: out of memory",
+                                        "DefaultCPUAllocator",
+                                        "out of memory allocating ",
+                                        "GPU 0 has a total capacity of ",
+                                        " (GPU 1; ",
+                                        " already allocated; ",
+                                        " free;",
+                                        " is free. ",
+                                        " total capacity;",
+                                        "1.50 GiB",
+                                        "20.00 MiB",
+                                        "512 bytes",
+                                        "7.",
+                                        "Process 12 has ",
+                                        " memory in use. ",
+                                        "this process has ",
+                                        "[rank0]: ",
+                                        "[a]",
+                                        "(x)",
+                                        "\x1b[31m",
+                                        "\x1b[0",
+                                        "\x1b",
+                                        "2024-01-02T",
+                                        "10:11:12",
+                                        "ERROR ",
+                                        "\\n",
+                                        "\n",
+                                        "\r\n",
+                                        " ",
+                                        "\t",
+                                        "#",
+                                        "|",
+                                        ">",
+                                        "*",
+                                        "cudaoutofmem",
+                                        "ory",
+                                        "triedtoalloc",
+                                        "ate",
+                                        "a",
+                                        "1",
+                                        "-",
+                                        ":",
+                                        "\n[",
+                                        "]",
+                                        "(",
+                                        ";",
+                                        ")",
+                                        "\v",
+                                        "01234567890123456789012345678901234567890",
+                                        FILL FILL,
+                                        "x" FILL FILL,
+                                        FILL "y" FILL,
+                                        FILL};
+    uint64_t seed = 5, messages = 0;
+    for (int round = 0; round < 400; round++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        size_t n = round % 20 ? texts_random(&seed, 4000) : 200000;
+        plim_str text = texts_make(&a, &seed, n, words, PLIM_COUNT(words));
+        check_random(&a, text, &seed, round % 2 ? 300 : 100000);
+        messages += texts_slow_oom(&a, text).messages;
+        plim_arena_free(&a);
+    }
+    CHECK("with messages", messages > 1000);
+}
+
+/* What may be a prefix is read in a time that is in proportion to it; 4 MB would else take an hour. */
+static void test_long_prefixes(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"[a]", "[",   "\x1b[", "\x1b[;", "1",
+                                         "1:",  "(;)", "\\",    "| "};
+    const size_t n = 4u << 20;
+    char *text = malloc(n);
+    assert_non_null(text);
+    for (size_t i = 0; i < PLIM_COUNT(pieces); i++) {
+        plim_oom_message *m = NULL;
+        for (size_t k = 0, length = strlen(pieces[i]); k < n; k++)
+            text[k] = pieces[i][k % length];
+        CHECK(pieces[i], plim_oom_read(text, n, &m, NULL) == PLIM_EFORMAT);
+    }
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reports),    cmocka_unit_test(test_wrapped),
         cmocka_unit_test(test_cut),        cmocka_unit_test(test_texts),
         cmocka_unit_test(test_round_trip), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_random),     cmocka_unit_test(test_long_prefixes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
