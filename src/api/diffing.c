@@ -118,6 +118,31 @@ static void take_log(side_run *r)
     r->pub->source = r->log.source;
 }
 
+/* A log of which not all is in memory is read again, in parts. */
+static plim_status read_log(side_run *r, const char *path, plim_err *err)
+{
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_status st = PLIM_OK;
+    plim_log_reader *reader = plim_log_reader_new(&a, &r->log);
+    if (!reader)
+        st = plim_oom(err);
+    else if (r->file.file)
+        st = plim_file_each(path, plim_log_take, reader, err);
+    else
+        plim_log_take(reader, (plim_str){(const char *)r->file.p, (size_t)r->file.n}, true);
+    plim_arena_free(&a);
+    return st;
+}
+
+/* Opens a file, and reads it if it is a log. */
+static plim_status open_file(side_run *r, const char *path, plim_err *err)
+{
+    plim_status st = plim_file_open(&r->file, path, false, err);
+    if (!st && plim_log_detect(r->file))
+        st = read_log(r, path, err);
+    return st || is_log(r) ? st : plim_bytes_need(r->file, 0, r->file.n, err);
+}
+
 /* Opens what the name of a side stands for: a recording or a log, if the file is one; else a
  * model. */
 static plim_status open_side(side_run *r, plim_err *err)
@@ -126,9 +151,7 @@ static plim_status open_side(side_run *r, plim_err *err)
     if (r->model)
         return PLIM_OK;
     if (from_pipe || (plim_file_exists(r->name) && !plim_file_is_folder(r->name))) {
-        plim_status st = plim_file_read(&r->file, from_pipe ? "/dev/stdin" : r->name, err);
-        if (!st && plim_log_detect(r->file))
-            plim_log_read(&r->log, r->file);
+        plim_status st = open_file(r, from_pipe ? "/dev/stdin" : r->name, err);
         if (st || is_log(r) || plim_recording_detect(r->file))
             return st;
         if (from_pipe)

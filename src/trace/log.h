@@ -31,7 +31,10 @@ typedef struct plim_log {
 
 /* Whether this is text, and neither JSON nor a tape. */
 bool plim_log_detect(plim_bytes file);
-/* Reads the whole text.  Without a figure, out->source is NULL. */
-void plim_log_read(plim_log *out, plim_bytes file);
+/* Reads a text in parts, of any size, into *out; without a figure, out->source is NULL.  _new: in `a`; NULL:
+ * no memory.  _take is a plim_take. */
+typedef struct plim_log_reader plim_log_reader;
+plim_log_reader *plim_log_reader_new(plim_arena *a, plim_log *out);
+size_t plim_log_take(void *reader, plim_str text, bool last);
 
 #endif

@@ -3,6 +3,7 @@
 #include "trace/log.h"
 #include <stdlib.h>
 
+#include "texts.h"
 #include "unit.h"
 
 #define KIB (1ull << 10)
@@ -73,13 +74,21 @@ static const log_case cases[] = {
     {"", NULL, {NONE, NONE, NONE, NONE}, 0},
 };
 
+static plim_log read_text(plim_str text)
+{
+    plim_log log;
+    plim_arena a = PLIM_ARENA_INIT;
+    plim_log_take(plim_log_reader_new(&a, &log), text, true);
+    plim_arena_free(&a);
+    return log;
+}
+
 static void test_lines(void **state)
 {
     (void)state;
     for (size_t i = 0; i < PLIM_COUNT(cases); i++) {
         const log_case *c = &cases[i];
-        plim_log log;
-        plim_log_read(&log, (plim_bytes){.p = (const uint8_t *)c->line, .n = strlen(c->line)});
+        plim_log log = read_text(plim_str_of(c->line));
         CHECK(c->line, (log.source == NULL) == (c->source == NULL));
         CHECK(c->line, !c->source || !strcmp(log.source, c->source));
         CHECK(c->line, log.lines == (c->source ? 1u : 0u));
@@ -100,8 +109,7 @@ static void test_largest(void **state)
     (void)state;
     static const char text[] = "max_memory_allocated: 100\r\nmax_memory_allocated: 300\n"
                                "max_memory_allocated: 200\nMax_CA 1 GB";
-    plim_log log;
-    plim_log_read(&log, (plim_bytes){.p = (const uint8_t *)text, .n = sizeof text - 1});
+    plim_log log = read_text(PLIM_STR(text));
     CHECK("largest", log.figure[PLIM_LOG_ALLOCATED].bytes == 300);
     CHECK("last line without an end", log.figure[PLIM_LOG_RESERVED].bytes == GIB);
     CHECK("the first source", !strcmp(log.source, "PyTorch"));
@@ -133,19 +141,99 @@ static void test_long_lines(void **state)
     const size_t n = 2u << 20;
     char *text = malloc(n);
     for (size_t i = 0; text && i < PLIM_COUNT(pieces); i++) {
-        plim_log log;
         for (size_t k = 0, m = strlen(pieces[i]); k < n; k++)
             text[k] = pieces[i][k % m];
-        plim_log_read(&log, (plim_bytes){.p = (const uint8_t *)text, .n = n});
-        CHECK(pieces[i], !log.source);
+        CHECK(pieces[i], !read_text((plim_str){text, n}).source);
     }
     free(text);
+}
+
+static void check_same(plim_str text, const plim_log *got, const plim_log *want)
+{
+    bool same = got->lines == want->lines && !got->source == !want->source &&
+                (!got->source || !strcmp(got->source, want->source));
+    for (int q = 0; q < PLIM_LOG_QUANTITIES; q++)
+        same &= got->figure[q].known == want->figure[q].known &&
+                got->figure[q].bytes == want->figure[q].bytes &&
+                got->figure[q].within == want->figure[q].within;
+    if (!same)
+        fail_msg("of %zu bytes: '" PLIM_STR_FMT "'", text.n, PLIM_STR_CUT(text));
+}
+
+/* Of random texts, in random parts, what a comparison with each word at each byte finds. */
+static void test_random(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"requested memory",
+                                        "allocated",
+                                        "memory",
+                                        " ",
+                                        "\t",
+                                        "  ",
+                                        "GPU reserved memory",
+                                        "| ",
+                                        "|",
+                                        "max_memory_allocated",
+                                        "max_memory_reserved",
+                                        "max allocated:",
+                                        "| max reserved:",
+                                        "Max_MA ",
+                                        "max_ca",
+                                        " memory:",
+                                        " Memory: ",
+                                        "GPU peak memory allocation:",
+                                        "peak_memory_alloc:",
+                                        "W |",
+                                        "w",
+                                        "N/A |",
+                                        "n/a",
+                                        "12",
+                                        "1,234",
+                                        "3.5",
+                                        ".",
+                                        " GiB",
+                                        "MiB",
+                                        "gb",
+                                        " B",
+                                        "b",
+                                        "x",
+                                        "/",
+                                        "(",
+                                        ")",
+                                        "'",
+                                        "\"",
+                                        "=",
+                                        ":",
+                                        "\n",
+                                        "\r",
+                                        "requested_bytes.all.peak",
+                                        "ax_memory_allocated",
+                                        "9999999999",
+                                        "0",
+                                        "_",
+                                        "K",
+                                        "TiB"};
+    uint64_t seed = 3, lines = 0;
+    for (int round = 0; round < 400; round++) {
+        plim_arena a = PLIM_ARENA_INIT;
+        size_t n = round % 20 ? texts_random(&seed, 4000) : 200000;
+        plim_str text = texts_make(&a, &seed, n, words, PLIM_COUNT(words));
+        plim_log want = texts_slow_log(text), whole = read_text(text), parts;
+        texts_parts(plim_log_take, plim_log_reader_new(&a, &parts), text, &seed,
+                    round % 2 ? 300 : 100000);
+        check_same(text, &whole, &want);
+        check_same(text, &parts, &want);
+        lines += want.lines;
+        plim_arena_free(&a);
+    }
+    CHECK("with figures", lines > 1000);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines), cmocka_unit_test(test_largest),
-        cmocka_unit_test(test_detect), cmocka_unit_test(test_long_lines)};
+        cmocka_unit_test(test_detect), cmocka_unit_test(test_long_lines),
+        cmocka_unit_test(test_random)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
