@@ -465,3 +465,13 @@ plim_status plim_parse_shape(plim_str s, int64_t *dim, int32_t max, int32_t *ran
     *rank = n;
     return PLIM_OK;
 }
+
+bool plim_parse_dim(plim_str s, int64_t *out)
+{
+    int64_t dim = 0;
+    int32_t rank = 0;
+    if (plim_parse_shape(s, &dim, 1, &rank, NULL) || rank != 1)
+        return false;
+    *out = dim;
+    return true;
+}

@@ -51,18 +51,17 @@ plim_status plim_binding_dims(plim_arena *a, const char *text, plim_binding *bin
     uint32_t n = 0, cap = 0;
     while (text && rest.n) {
         plim_str value = cut_before(&rest, ';'), name = {NULL, 0};
-        int64_t dim[1];
-        int32_t rank = 0;
+        int64_t dim;
         if (memchr(value.p, '=', value.n))
             name = cut_before(&value, '=');
-        if (!name.n || plim_parse_shape(value, dim, 1, &rank, NULL) || rank != 1 || dim[0] < 1)
+        if (!name.n || !plim_parse_dim(value, &dim) || dim < 1)
             return plim_fail(err, PLIM_EUSAGE, 0,
                              "'" PLIM_STR_FMT "%s" PLIM_STR_FMT
                              "' is not a size: write NAME=N with N above 0",
                              PLIM_STR_ARG(name), name.n ? "=" : "", PLIM_STR_ARG(value));
         if (!PLIM_PUSH_ROOM(a, list, n, cap))
             return plim_oom(err);
-        list[n] = (struct plim_dim_value){plim_arena_str(a, name), dim[0]};
+        list[n] = (struct plim_dim_value){plim_arena_str(a, name), dim};
         if (!list[n++].name.p)
             return plim_oom(err);
     }

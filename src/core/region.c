@@ -178,13 +178,12 @@ static plim_status add_segments(plim_arena *a, const plim_graph *g, const span *
                                 plim_str number, plim_regions *out, plim_err *err)
 {
     int64_t segments;
-    int32_t rank;
     uint32_t cap = 0;
     span *calls = PLIM_NEW_N(a, span, (uint64_t)g->n_nodes + 1);
     if (!calls)
         return plim_oom(err);
     uint32_t n = child_spans(g, spans, sequential_of(g, spans, calls), calls);
-    if (plim_parse_shape(number, &segments, 1, &rank, NULL) || segments < 1 || segments > n)
+    if (!plim_parse_dim(number, &segments) || segments < 1 || segments > n)
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "segments '" PLIM_STR_FMT "' is not in 1..%u, the number of calls",
                          PLIM_STR_ARG(number), (unsigned)n);

@@ -38,11 +38,9 @@ plim_status plim_share_divide(plim_graph *g, const plim_share *s, plim_err *err)
 static plim_status read_rank(const char *text, plim_share *s, plim_err *err)
 {
     int64_t rank = 0;
-    int32_t n;
     s->every_rank = text && !strcmp(text, "all");
     if (text && !s->every_rank &&
-        (*text == '-' || plim_parse_shape(plim_str_of(text), &rank, 1, &n, NULL) ||
-         rank >= s->world))
+        (*text == '-' || !plim_parse_dim(plim_str_of(text), &rank) || rank >= s->world))
         return plim_fail(err, PLIM_EUSAGE, 0,
                          "'rank' is a number from 0 to %" PRId64 ", or all, not '%s'",
                          s->world - 1, text);

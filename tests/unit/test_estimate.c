@@ -251,6 +251,7 @@ static void test_refusals(void **state)
         {"resnet18", "autocast=fp64", PLIM_EUSAGE, "autocast"},
         {"resnet18", "checkpoint=every=2", PLIM_EUSAGE, "checkpoint"},
         {"resnet18", "checkpoint=segments=999", PLIM_EUSAGE, "1..11"},
+        {"resnet18", "checkpoint=segments=[]", PLIM_EUSAGE, "segments '[]' is not in 1..11"},
         {"vgg16", "checkpoint=blocks", PLIM_EUSAGE, "blocks"},
         {"resnet18", "checkpoint=layer1.0,nowhere", PLIM_EUSAGE,
          "'nowhere' matches no module"},

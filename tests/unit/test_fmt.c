@@ -161,6 +161,22 @@ static void test_parse_shape(void **state)
     }
 }
 
+static void test_parse_dim(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        int64_t dim; /* -1: it is none */
+    } rows[] = {{"7", 7},   {"0", 0},    {"[3]", 3}, {"(3,)", 3}, {"()", -1},
+                {"[]", -1}, {"2x3", -1}, {"", -1},   {"x", -1},   {"9223372036854775808", -1}};
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        int64_t dim = -1;
+        CHECK(rows[i].text,
+              plim_parse_dim(plim_str_of(rows[i].text), &dim) == (rows[i].dim >= 0));
+        CHECK(rows[i].text, dim == rows[i].dim);
+    }
+}
+
 static void test_width(void **state)
 {
     (void)state;
@@ -267,8 +283,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edit_distance), cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_numbers),       cmocka_unit_test(test_parse_size),
-        cmocka_unit_test(test_parse_shape),   cmocka_unit_test(test_width),
-        cmocka_unit_test(test_table),         cmocka_unit_test(test_buf),
+        cmocka_unit_test(test_parse_dim),     cmocka_unit_test(test_parse_shape),
+        cmocka_unit_test(test_width),         cmocka_unit_test(test_table),
+        cmocka_unit_test(test_buf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
