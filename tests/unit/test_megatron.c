@@ -1,6 +1,7 @@
 /* test_megatron.c -- arguments of Megatron-LM: what is read of a file, and the parameters that ranks have,
  * against the published formula. */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "import/import.h"
 #include "import/megatron/mg.h"
@@ -65,12 +66,79 @@ static void test_texts(void **state)
     }
 }
 
+/* Brackets separate words, unless up to eight are before a list. */
+static void test_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *word;
+    } rows[] = {
+        {"([0]*1+[1]*23)", "([0]*1+[1]*23)"},
+        {"[0,1]", "[0,1]"},
+        {"((2", "2"},
+        {"( ([1])", "([1])"},
+        {"(((((((([1]))))))))", "(((((((([1]))))))))"},
+        {"((((((((([1])))))))))", "(((((((([1]))))))))"},
+        {"(()(([1]*2)", "(([1]*2)"},
+        {"\"2\"", "2"},
+        {"(\n[1]", ""},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        char text[100];
+        plim_mg_args c;
+        snprintf(text, sizeof text, "--moe-layer-freq %s", rows[i].text);
+        plim_bytes b = {.p = (const uint8_t *)text, .n = strlen(text)};
+        plim_status st = plim_mg_read(b, &c, NULL);
+        CHECK(rows[i].text, st == (*rows[i].word ? PLIM_OK : PLIM_EFORMAT));
+        CHECK(rows[i].text, st || plim_str_is(c.layer_freq, rows[i].word));
+    }
+}
+
+/* Files of 8 MB that are read in a time in proportion to that: else it would be days. */
+static void test_large(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *piece, *end;
+        plim_status st;
+    } rows[] = {
+        {"--hidden-size $A\n", "A=64\n", PLIM_OK},
+        {"--hidden-size ${A}\n", "\n export A=64\n", PLIM_OK},
+        {"B=${A}\n", "--hidden-size $B\nA=64", PLIM_EFORMAT},
+        {"--a ", "", PLIM_OK},
+        {"(", "", PLIM_OK},
+        {"[", "", PLIM_OK},
+        {"([", "", PLIM_OK},
+        {"\n", "", PLIM_OK},
+        {"#\n", "", PLIM_OK},
+        {"--cp-comm-type (((((((( p2p ", "", PLIM_OK},
+        {"pretrain_", "bert.py", PLIM_OK},
+    };
+    const size_t n = 8u << 20;
+    char *text = malloc(n + 100);
+    assert_non_null(text);
+    for (size_t i = 0; i < PLIM_COUNT(rows); i++) {
+        plim_mg_args c;
+        size_t at = (size_t)sprintf(text, "%s\n", SMALL);
+        for (size_t k = strlen(rows[i].piece); at + k < n; at += k)
+            memcpy(text + at, rows[i].piece, k);
+        at += (size_t)sprintf(text + at, "%s", rows[i].end);
+        plim_status st = plim_mg_read((plim_bytes){.p = (uint8_t *)text, .n = at}, &c, NULL);
+        CHECK(rows[i].piece, st == rows[i].st && (st || c.hidden == 64));
+        CHECK(rows[i].piece,
+              c.model == (*rows[i].piece == 'p' ? &plim_mg_bert : &plim_mg_gpt));
+    }
+    free(text);
+}
+
 static const struct {
     const char *why, *text;
     plim_status st;
     const char *says;
 } refused[] = {
     {"no number", SMALL "--num-layers x", PLIM_EFORMAT, "--num-layers needs a number"},
+    {"brackets of nothing", SMALL "--num-layers []", PLIM_EFORMAT,
+     "--num-layers needs a number"},
     {"too large a number", SMALL "--num-layers 99999999999", PLIM_EFORMAT, "2147483647"},
     {"a variable that nobody sets", SMALL "--num-layers $N", PLIM_EFORMAT, "$N"},
     {"a variable of a variable", "N=$M\n" SMALL "--num-layers $N", PLIM_EFORMAT, "$"},
@@ -596,6 +664,8 @@ static void test_exchange(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts),
+                                       cmocka_unit_test(test_words),
+                                       cmocka_unit_test(test_large),
                                        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_formula),
                                        cmocka_unit_test(test_contexts),

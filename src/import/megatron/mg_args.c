@@ -63,15 +63,30 @@ static const struct refusal {
 static bool is_blank(uint8_t c) { return c == ' ' || c == '\t' || c == '\r'; }
 static bool ends_word(uint8_t c)
 {
-    return is_blank(c) || c == '\n' || c == '"' || c == '\'' || c == '(' || c == ')';
+    static const bool ends[256] = {[' '] = true, ['\t'] = true, ['\r'] = true, ['\n'] = true,
+                                   ['"'] = true, ['\''] = true, ['('] = true,  [')'] = true};
+    return ends[c];
 }
 
-/* Of a word such as ([0]*1+[1]*23), brackets are a part. */
-static bool starts_pattern(plim_bytes b, size_t at)
+static size_t end_line(plim_bytes b, size_t at)
 {
-    for (int i = 0; i < PLIM_MG_MOST_NESTED && at < b.n && b.p[at] == '('; i++)
-        at++;
-    return at < b.n && b.p[at] == '[';
+    const uint8_t *end = at < b.n ? memchr(b.p + at, '\n', (size_t)b.n - at) : NULL;
+    return end ? (size_t)(end - b.p) : (size_t)b.n;
+}
+
+/* What separates words; of one such as ([0]*1+[1]*23), brackets are a part. */
+static size_t skip_between(plim_bytes b, size_t at)
+{
+    while (at < b.n && b.p[at] != '\n' && ends_word(b.p[at])) {
+        size_t from = at++;
+        if (b.p[from] != '(')
+            continue;
+        while (at < b.n && b.p[at] == '(')
+            at++;
+        if (at < b.n && b.p[at] == '[')
+            return at - PLIM_MIN(at - from, (size_t)PLIM_MG_MOST_NESTED);
+    }
+    return at;
 }
 
 static size_t end_pattern(plim_bytes b, size_t at)
@@ -87,21 +102,16 @@ static size_t end_pattern(plim_bytes b, size_t at)
 /* The next word of a line, without quotes; "" at its end. */
 static plim_str next_word(plim_bytes b, size_t *at)
 {
-    while (*at < b.n && b.p[*at] != '\n' && ends_word(b.p[*at]) && !starts_pattern(b, *at))
-        ++*at;
-    size_t from = *at;
-    if (starts_pattern(b, from))
-        *at = end_pattern(b, from);
+    size_t from = skip_between(b, *at), end = from;
+    if (from < b.n && (b.p[from] == '[' || b.p[from] == '('))
+        end = end_pattern(b, from);
     else
-        while (*at < b.n && !ends_word(b.p[*at]))
-            ++*at;
-    plim_str w = {(const char *)b.p + from, *at - from};
-    if (w.n && w.p[0] == '#') { /* a comment */
-        while (*at < b.n && b.p[*at] != '\n')
-            ++*at;
-        return PLIM_STR("");
-    }
-    return plim_str_is(w, "\\") ? PLIM_STR("") : w;
+        while (end < b.n && !ends_word(b.p[end]))
+            end++;
+    plim_str w = {(const char *)b.p + from, end - from};
+    bool comment = w.n && w.p[0] == '#';
+    *at = comment ? end_line(b, end) : end;
+    return comment || plim_str_is(w, "\\") ? PLIM_STR("") : w;
 }
 
 static bool starts_argument(plim_str w) { return w.n > 2 && w.p[0] == '-' && w.p[1] == '-'; }
@@ -155,33 +165,65 @@ static bool next_argument(plim_bytes b, size_t *at, argument *out)
 
 /* ---- values -------------------------------------------------------------------------------- */
 
-/* The value of NAME=value, or of "NAME: value", at the beginning of a line; "" if there is none. */
-static plim_str find_variable(plim_bytes b, plim_str name)
-{
-    for (size_t line = 0, at; line < b.n; line = at + 1) {
-        at = line;
-        while (at < b.n && is_blank(b.p[at]))
-            at++;
-        static const plim_str lead = {"export ", 7};
-        if (b.n - at > lead.n && !memcmp(b.p + at, lead.p, lead.n))
-            at += lead.n;
-        if (b.n - at > name.n && !memcmp(b.p + at, name.p, name.n) &&
-            (b.p[at + name.n] == '=' || b.p[at + name.n] == ':')) {
-            at += name.n + 1;
-            return next_word(b, &at);
-        }
-        while (at < b.n && b.p[at] != '\n')
-            at++;
-    }
-    return PLIM_STR("");
-}
+/* While a file is read. */
+typedef struct reading {
+    plim_arena arena;
+    plim_bytes b;
+    plim_map
+        names; /* of arguments, to their place in the rows and, behind these, in the refusals */
+    plim_map wanted;  /* names of variables, to the place of a value + 1 */
+    plim_str *values; /* {NULL, 0}: the file does not set it */
+    uint32_t n_values, cap;
+} reading;
 
 /* "$NAME", "${NAME}" */
+static bool is_variable(plim_str value) { return value.n > 1 && value.p[0] == '$'; }
 static plim_str variable_of(plim_str value)
 {
     bool braced = value.n > 3 && value.p[1] == '{' && value.p[value.n - 1] == '}';
     return braced ? (plim_str){value.p + 2, value.n - 3}
                   : (plim_str){value.p + 1, value.n - 1};
+}
+
+static bool want_variable(reading *r, plim_str name)
+{
+    uint32_t *at = plim_map_at(&r->arena, &r->wanted, name);
+    if (!at || (!*at && !PLIM_PUSH_ROOM(&r->arena, r->values, r->n_values, r->cap)))
+        return false;
+    if (!*at) {
+        r->values[r->n_values++] = (plim_str){NULL, 0};
+        *at = r->n_values;
+    }
+    return true;
+}
+
+/* The value of NAME=value, or of "NAME: value", at the beginning of a line, if it is wanted: the first counts. */
+static void read_variable(reading *r, size_t at)
+{
+    static const plim_str lead = {"export ", 7};
+    plim_bytes b = r->b;
+    uint32_t k;
+    while (at < b.n && is_blank(b.p[at]))
+        at++;
+    if (b.n - at > lead.n && !memcmp(b.p + at, lead.p, lead.n))
+        at += lead.n;
+    size_t end = at;
+    while (end < b.n && b.p[end] != '=' && b.p[end] != ':' && !ends_word(b.p[end]))
+        end++;
+    plim_str name = {(const char *)b.p + at, end - at};
+    if (end == b.n || ends_word(b.p[end]) || !plim_map_get(&r->wanted, name, &k) ||
+        r->values[k - 1].p)
+        return;
+    end++;
+    r->values[k - 1] = next_word(b, &end);
+}
+
+/* "": the file does not set it. */
+static plim_str value_of(const reading *r, plim_str name)
+{
+    uint32_t k;
+    return plim_map_get(&r->wanted, name, &k) && r->values[k - 1].p ? r->values[k - 1]
+                                                                    : PLIM_STR("");
 }
 
 /* Up to the next argument, a comment or the end of the line. */
@@ -209,14 +251,9 @@ static plim_status bad_value(const argument *a, const char *wants, plim_err *err
 
 static plim_status set_size(const argument *a, int64_t *out, plim_err *err)
 {
-    int32_t n;
-    int64_t value;
-    bool zero = plim_str_is(a->value, "0");
-    if (!zero &&
-        (!a->value.n || plim_parse_shape(a->value, &value, 1, &n, NULL) || value > INT32_MAX))
-        return bad_value(a, "a number up to 2147483647", err);
-    *out = zero ? 0 : value;
-    return PLIM_OK;
+    return plim_parse_dim(a->value, out) && *out <= INT32_MAX
+               ? PLIM_OK
+               : bad_value(a, "a number up to 2147483647", err);
 }
 
 static plim_status set_real(const argument *a, double *out, plim_err *err)
@@ -255,52 +292,93 @@ static plim_status set_field(const struct row *r, const argument *a, plim_mg_arg
     return PLIM_OK;
 }
 
-static plim_status check_refusals(const argument *a, plim_err *err)
+static plim_status check_refusal(const struct refusal *f, const argument *a, plim_err *err)
 {
-    for (size_t i = 0; i < PLIM_COUNT(refusals); i++)
-        if (plim_str_is(a->name, refusals[i].name) &&
-            !(refusals[i].unless && plim_str_is(a->value, refusals[i].unless)))
-            return plim_fail(err, PLIM_EUNSUPPORTED, a->at, "--%s is not simulated",
-                             refusals[i].name);
-    return PLIM_OK;
+    return f->unless && plim_str_is(a->value, f->unless)
+               ? PLIM_OK
+               : plim_fail(err, PLIM_EUNSUPPORTED, a->at, "--%s is not simulated", f->name);
 }
 
 /* ---- the file --------------------------------------------------------------------------------- */
 
-static plim_status take_argument(plim_bytes b, argument *a, plim_mg_args *out, plim_err *err)
+static bool list_names(reading *r)
 {
-    plim_status st = check_refusals(a, err);
-    for (size_t i = 0; i < PLIM_COUNT(rows) && !st; i++) {
-        if (!plim_str_is(a->name, rows[i].name))
-            continue;
-        if (rows[i].kind != GIVEN && a->value.n > 1 && a->value.p[0] == '$') {
-            plim_str found = find_variable(b, variable_of(a->value));
-            if (!found.n || found.p[0] == '$')
-                return bad_value(a, "a value, or a variable that the file sets", err);
-            a->value = found;
-        }
-        return set_field(&rows[i], a, out, err);
+    bool ok = true;
+    for (uint32_t i = 0; i < PLIM_COUNT(rows) && ok; i++)
+        ok = plim_map_put(&r->arena, &r->names, plim_str_of(rows[i].name), i);
+    for (uint32_t i = 0; i < PLIM_COUNT(refusals) && ok; i++)
+        ok = plim_map_put(&r->arena, &r->names, plim_str_of(refusals[i].name),
+                          PLIM_COUNT(rows) + i);
+    return ok;
+}
+
+/* The row of an argument whose value is a variable; NULL: of others. */
+static const struct row *row_of_variable(const reading *r, const argument *a)
+{
+    uint32_t k;
+    return is_variable(a->value) && plim_map_get(&r->names, a->name, &k) &&
+                   k < PLIM_COUNT(rows) && rows[k].kind != GIVEN
+               ? &rows[k]
+               : NULL;
+}
+
+/* Those of all arguments, at once, so that the lines are read once. */
+static bool read_variables(reading *r)
+{
+    bool ok = want_variable(r, PLIM_STR("CUBLAS_WORKSPACE_CONFIG")) &&
+              want_variable(r, PLIM_STR("NVTE_ALLOW_NONDETERMINISTIC_ALGO")),
+         any = r->b.n && memchr(r->b.p, '$', (size_t)r->b.n);
+    argument a;
+    for (size_t at = 0; ok && any && next_argument(r->b, &at, &a);)
+        if (row_of_variable(r, &a))
+            ok = want_variable(r, variable_of(a.value));
+    for (size_t line = 0; ok && line < r->b.n; line = end_line(r->b, line) + 1)
+        read_variable(r, line);
+    return ok;
+}
+
+static plim_status take_argument(const reading *r, argument *a, plim_mg_args *out,
+                                 plim_err *err)
+{
+    uint32_t k;
+    if (!plim_map_get(&r->names, a->name, &k))
+        return PLIM_OK;
+    if (k >= PLIM_COUNT(rows))
+        return check_refusal(&refusals[k - PLIM_COUNT(rows)], a, err);
+    if (row_of_variable(r, a)) {
+        plim_str found = value_of(r, variable_of(a->value));
+        if (!found.n || found.p[0] == '$')
+            return bad_value(a, "a value, or a variable that the file sets", err);
+        a->value = found;
     }
+    return set_field(&rows[k], a, out, err);
+}
+
+static plim_status read_arguments(reading *r, plim_mg_args *out, plim_err *err)
+{
+    argument a;
+    plim_status st = list_names(r) && read_variables(r) ? PLIM_OK : plim_oom(err);
+    for (size_t at = 0; !st && next_argument(r->b, &at, &a);)
+        st = take_argument(r, &a, out, err);
+    out->cublas = value_of(r, PLIM_STR("CUBLAS_WORKSPACE_CONFIG"));
+    out->no_atomics =
+        plim_str_is(value_of(r, PLIM_STR("NVTE_ALLOW_NONDETERMINISTIC_ALGO")), "0");
     return st;
 }
 
 plim_status plim_mg_read(plim_bytes b, plim_mg_args *out, plim_err *err)
 {
+    reading r = {.b = b};
     *out = (plim_mg_args){
 #define MG_ARG(KIND, field, name, def) .field = def,
 #include "import/megatron/mg_args.def"
 #undef MG_ARG
     };
-    argument a;
-    plim_status st = PLIM_OK;
-    for (size_t at = 0; !st && next_argument(b, &at, &a);)
-        st = take_argument(b, &a, out, err);
+    plim_status st = read_arguments(&r, out, err);
+    plim_arena_free(&r.arena);
     out->model = plim_mg_named(b);
     if (!out->model) /* only T5's script takes the layers of an encoder */
         out->model = out->encoder_layers ? &plim_mg_t5 : &plim_mg_gpt;
-    out->cublas = find_variable(b, PLIM_STR("CUBLAS_WORKSPACE_CONFIG"));
-    out->no_atomics =
-        plim_str_is(find_variable(b, PLIM_STR("NVTE_ALLOW_NONDETERMINISTIC_ALGO")), "0");
     return st;
 }
 

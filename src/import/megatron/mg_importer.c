@@ -335,12 +335,10 @@ static plim_status read_levels(plim_mg_rank *r, plim_err *err)
 {
     plim_str list = r->c.cp_levels, item;
     int64_t size[2] = {0}, product = 1;
-    int32_t n = 0, one;
+    int32_t n = 0;
     for (; n < 3 && plim_mg_next_item(&list, &item); n++)
         if (n < 2)
-            product = plim_parse_shape(item, &size[n], 1, &one, NULL)
-                          ? 0
-                          : plim_dim_mul(product, size[n]);
+            product = plim_parse_dim(item, &size[n]) ? plim_dim_mul(product, size[n]) : 0;
     r->ways = size[0];
     return n == 2 && product == r->contexts
                ? PLIM_OK

@@ -1,23 +1,22 @@
 /* mg_stages.c -- the models of Megatron-LM, and of one the stages that a rank has: see mg.h. */
+#include "base/needles.h"
 #include "import/megatron/mg_parts.h"
 
 static const plim_mg_model *const models[] = {&plim_mg_bert, &plim_mg_t5, &plim_mg_gpt};
 
-static bool has_word(plim_bytes b, const char *word)
-{
-    size_t n = strlen(word);
-    for (uint64_t at = 0; at + n <= b.n; at++)
-        if (!memcmp(b.p + at, word, n))
-            return true;
-    return false;
-}
-
+/* Of several scripts, the first of the list. */
 const plim_mg_model *plim_mg_named(plim_bytes b)
 {
+    const char *scripts[PLIM_COUNT(models)];
+    plim_needles words;
+    uint32_t first = PLIM_COUNT(models);
     for (size_t i = 0; i < PLIM_COUNT(models); i++)
-        if (has_word(b, models[i]->script))
-            return models[i];
-    return NULL;
+        scripts[i] = models[i]->script;
+    plim_needles_init(&words, scripts, sizeof scripts[0], PLIM_COUNT(models));
+    plim_str text = {(const char *)b.p, (size_t)b.n};
+    for (plim_needle m = PLIM_NEEDLE_FROM(0); first && plim_needles_next(&words, text, &m);)
+        first = PLIM_MIN(first, m.word);
+    return first < PLIM_COUNT(models) ? models[first] : NULL;
 }
 
 /* Scores, and sequences that are gathered, have a place that lives for ever. */
