@@ -34,7 +34,7 @@ def is_elf(path):
 
 def lacks_links(text):
     """What a program or a library lacks by its headers, as `readelf -hld` shows them."""
-    stack = re.search(r"GNU_STACK +(?:0x\w+ +){5}([RWE ]+?) +0x", text)
+    stack = re.search(r"GNU_STACK +(?:0x\w+ +){5}([RWE ]+?) +[0-9]", text)
     if not re.search(r"Type: +DYN", text):
         yield "it has a fixed address"
     if "GNU_RELRO" not in text:
@@ -46,8 +46,8 @@ def lacks_links(text):
 
 
 def lacks_calls(name, text):
-    """What it does not call, as `readelf --dyn-syms` shows it; a static program shows nothing."""
-    if " UND " not in text or NO_STACK.match(name):
+    """What it does not call, as `readelf -d --dyn-syms` shows it; a static program shows nothing."""
+    if "(NEEDED)" not in text or NO_STACK.match(name):
         return
     if "__stack_chk_" not in text:
         yield "no stack protector"
@@ -56,7 +56,8 @@ def lacks_calls(name, text):
 
 
 def check_file(path):
-    bad = [*lacks_links(readelf("-hld", path)), *lacks_calls(path.name, readelf("--dyn-syms", path))]
+    text = readelf("-hld", "--dyn-syms", path)
+    bad = [*lacks_links(text), *lacks_calls(path.name, text)]
     for text in bad:
         print(f"{path}: {text}")
     return len(bad)

@@ -4,9 +4,10 @@
     tools/dist_check.py OUT TOOLS
 
 The checksums; that every transcript of tests/cli passes with the programs for Linux, that for another machine under
-qemu-user, and with that for Windows under wine, but for what WINDOWS_DIFFERS names; that the .deb packages unpack to a program
-that runs, and what lintian says of them; what twine and auditwheel say of the wheels, that one works in a new virtual
-environment, and that a C program on musl can load the library of another; that a C program can be built against the archives.
+qemu-user, and with that for Windows under wine, but for what WINDOWS_DIFFERS names; that all for Linux is hardened; that the .deb
+packages unpack to a program that runs, and what lintian says of them; what twine and auditwheel say of the wheels, that one
+works in a new virtual environment, and that a C program on musl can load the library of another; that a C program can be
+built against the archives.
 TOOLS is a folder for a virtual environment. Exit 1: something is wrong; what is not installed is named, not examined.
 """
 import contextlib
@@ -23,6 +24,8 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+
+import check_hardening
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 AUDITWHEEL, TWINE = "auditwheel==6.8.2", "twine==6.2.0"
@@ -108,7 +111,14 @@ def check_archive(archive, version, folder):
     return tree
 
 
+def check_hardened(name, tree):
+    """What cmake/hardening.cmake gives programs and libraries."""
+    files = [x for x in sorted(tree.rglob("*")) if x.is_file() and not x.is_symlink() and check_hardening.is_elf(x)]
+    expect(f"{name}: {len(files)} hardened programs and libraries", sys.executable, ROOT / "tools/check_hardening.py", *files)
+
+
 def check_linux(tree, machine, folder):
+    check_hardened(tree.name, tree)
     text = run("readelf", "-ld", tree / "bin/plimsoll")[1]
     report(f"{tree.name}: the program is static", text if "NEEDED" in text or "INTERP" in text else "")
     program = emulated(tree / "bin/plimsoll", machine, folder)
@@ -172,6 +182,7 @@ def check_c(tree, folder):
 def check_deb(deb, folder):
     tree = folder / deb.stem
     expect(f"{deb.name}: {deb.stat().st_size:,} bytes", "dpkg-deb", "-x", deb, tree)
+    check_hardened(deb.name, tree)
     machine = {"amd64": "x86_64", "arm64": "aarch64"}[deb.stem.split("_")[-1]]
     if machine == platform.machine():
         expect(f"{deb.name}: its program", tree / "usr/bin/plimsoll", "estimate", "resnet18", "--quiet")
@@ -194,6 +205,9 @@ def check_wheels(wheels, tools, folder):
         size = wheel.stat().st_size
         report(f"{wheel.name}: {size:,} bytes", f"over {WHEEL_LIMIT:,}" if size > WHEEL_LIMIT else "")
     for wheel in linux:
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(folder / wheel.stem)
+        check_hardened(wheel.name, folder / wheel.stem)
         # Without this it finds the glibc of this machine under the name of musl.
         libraries = ["--ldpaths", folder / "no-libraries"] if "musllinux" in wheel.name else []
         text = expect(f"{wheel.name}: auditwheel", python, "-m", "auditwheel", "show", *libraries, wheel)
