@@ -56,15 +56,43 @@ static void *chunk_take(plim_arena_chunk *c, uint64_t bytes)
     return p;
 }
 
+static void chunks_free(plim_arena_chunk *c)
+{
+    for (plim_arena_chunk *next; c; c = next) {
+        next = c->next;
+        plim_memory_give(c->cap + CHUNK_HEAD);
+        if (c->mapped)
+            plim_os_pages_free(c, (size_t)c->mapped);
+        else
+            free(c);
+    }
+}
+
+/* Where the smallest spare chunk with room for that many bytes is linked in; NULL: none has it. */
+static plim_arena_chunk **find_spare(plim_arena *a, uint64_t bytes)
+{
+    plim_arena_chunk **best = NULL;
+    for (plim_arena_chunk **at = &a->spare; *at; at = &(*at)->next)
+        if ((*at)->cap >= bytes && (!best || (*at)->cap < (*best)->cap))
+            best = at;
+    return best;
+}
+
 /* Adds a chunk with room for that many bytes: a spare one, or a new one.  Chunks grow with
- * use, so a large result costs few mallocs and a small one little memory. */
+ * use, so a large result costs few mallocs and a small one little memory.  Spare ones that are
+ * too small are given back first: else an arena that is reset again and again would grow. */
 static bool chunk_push(plim_arena *a, uint64_t bytes)
 {
-    plim_arena_chunk *c = a->spare;
-    if (c && c->cap >= bytes)
-        a->spare = c->next;
-    else if (!(c = chunk_new(chunk_cap(a, bytes))))
-        return false;
+    plim_arena_chunk **spare = find_spare(a, bytes), *c;
+    if (spare) {
+        c = *spare;
+        *spare = c->next;
+    } else {
+        chunks_free(a->spare);
+        a->spare = NULL;
+        if (!(c = chunk_new(chunk_cap(a, bytes))))
+            return false;
+    }
     c->next = a->head;
     a->head = c;
     return true;
@@ -90,18 +118,6 @@ void *plim_arena_new(plim_arena *a, uint64_t n, uint64_t size)
         return no_memory();
     a->used += bytes;
     return chunk_take(a->head, bytes);
-}
-
-static void chunks_free(plim_arena_chunk *c)
-{
-    for (plim_arena_chunk *next; c; c = next) {
-        next = c->next;
-        plim_memory_give(c->cap + CHUNK_HEAD);
-        if (c->mapped)
-            plim_os_pages_free(c, (size_t)c->mapped);
-        else
-            free(c);
-    }
 }
 
 void plim_arena_free(plim_arena *a)

@@ -160,6 +160,31 @@ static void test_arena(void **state)
     plim_arena_free(&a);
 }
 
+/* An arena that is used again and again holds what one use needs, whatever the order of its requests. */
+static void test_arena_again(void **state)
+{
+    (void)state;
+    plim_arena a = PLIM_ARENA_INIT;
+    uint64_t held = plim_memory_held(), most = 0, seed = 1;
+    for (int use = 0; use < 200; use++) {
+        uint64_t used = 0, sum = 12u << 20;
+        plim_arena_reset(&a);
+        while (used < sum) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            uint64_t bytes = (seed >> 33) % ((seed >> 60) ? 40000 : 5u << 20) + 1;
+            uint8_t *p = plim_arena_new(&a, bytes, 1);
+            assert_non_null(p);
+            assert_true(!p[0] && !p[bytes - 1]); /* zeroed */
+            memset(p, 0xaa, bytes);
+            used += bytes;
+        }
+        most = PLIM_MAX(most, plim_memory_held() - held);
+    }
+    CHECK("what one use takes, twice at most", most < 2 * (20u << 20));
+    plim_arena_free(&a);
+    CHECK("all is given back", plim_memory_held() == held);
+}
+
 /* What work within a budget takes ends in its limit, and one failure makes all of it fail. */
 static void test_budget(void **state)
 {
@@ -376,13 +401,13 @@ static void test_task(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_task),    cmocka_unit_test(test_twice),
-        cmocka_unit_test(test_errors),  cmocka_unit_test(test_hostile_errors),
-        cmocka_unit_test(test_status),  cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_strings), cmocka_unit_test(test_arena),
-        cmocka_unit_test(test_budget),  cmocka_unit_test(test_shrinking),
-        cmocka_unit_test(test_push),    cmocka_unit_test(test_map),
-        cmocka_unit_test(test_files),
+        cmocka_unit_test(test_task),        cmocka_unit_test(test_twice),
+        cmocka_unit_test(test_errors),      cmocka_unit_test(test_hostile_errors),
+        cmocka_unit_test(test_status),      cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_strings),     cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_arena_again), cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_shrinking),   cmocka_unit_test(test_push),
+        cmocka_unit_test(test_map),         cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
