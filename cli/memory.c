@@ -13,9 +13,14 @@ typedef struct plim_memory_block {
 
 void *plim_memory_new(plim_memory *m, size_t bytes)
 {
-    plim_memory_block *b = bytes <= SIZE_MAX - sizeof *b ? calloc(1, sizeof *b + bytes) : NULL;
+    size_t most = m->most ? m->most : SIZE_MAX;
+    if (bytes > SIZE_MAX - sizeof(plim_memory_block) || m->held > most ||
+        sizeof(plim_memory_block) + bytes > most - m->held)
+        return NULL;
+    plim_memory_block *b = calloc(1, sizeof *b + bytes);
     if (!b)
         return NULL;
+    m->held += sizeof *b + bytes;
     b->next = m->blocks;
     m->blocks = b;
     return b->bytes;
@@ -51,4 +56,5 @@ void plim_memory_free(plim_memory *m)
         m->blocks = b->next;
         free(b);
     }
+    m->held = 0;
 }

@@ -8,6 +8,7 @@
 
 typedef struct plim_memory {
     struct plim_memory_block *blocks;
+    size_t held, most; /* bytes; most 0: no limit but what there is */
 } plim_memory;
 
 /* Zeros; NULL: there is no memory. */

@@ -326,7 +326,7 @@ OPT("width", "N", TEXT, take_int, STYLE(width), 40,
  "width of the output in columns (default: that of the terminal, else COLUMNS, else 80)")
 OPT("man", NULL, PLIM_USE_MAN, take_bool, offsetof(plim_args, manual), 1,
  "print the manual page, in the language of mdoc; without COMMAND, the list of commands in it")
-OPT("memory-limit", "SIZE", PLIM_USE_SETTINGS, take_memory, 0, 0,
+OPT("memory-limit", "SIZE", PLIM_USE_SETTINGS | PLIM_USE_TOP, take_memory, 0, 0,
  "memory that plimsoll may take for itself (default: 3/4 of the machine's; to read a file, 128 MiB and 64 times its size)")
 OPT("sandbox", "auto|always|never", PLIM_USE_SANDBOX, take_word, offsetof(plim_args, sandbox), 0,
  "give up access to all but the files that are read: as far as the system can (auto, default), always (or refuse) or never")

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* SQLite keeps the text of a table as it was created, from the name on: check_tables. */
@@ -66,14 +67,49 @@ static bool is_cut_off(sqlite3 *db, const char *path, long long *says, long long
     return *has < *says;
 }
 
+/* ---- what goes wrong ------------------------------------------------------------------------------ */
+
+/* SQLite and what is kept of its answers have a half each: of what goes on within SQLite nobody else
+ * knows. */
+static uint64_t halve_limit(uint64_t bytes)
+{
+    uint64_t half = plim_memory_limit(bytes) / 2;
+    return half < INT64_MAX ? half : INT64_MAX;
+}
+
+size_t plim_top_db_memory(void)
+{
+    uint64_t half = (uint64_t)sqlite3_hard_heap_limit64(-1);
+    return half < SIZE_MAX ? (size_t)half : SIZE_MAX;
+}
+
+static plim_status fail_memory(const char *path, plim_err *err)
+{
+    unsigned long long most = (unsigned long long)plim_top_db_memory() * 2;
+    if (most)
+        snprintf(err->msg, sizeof err->msg,
+                 "out of memory for '%.120s', which may take %llu MiB (--memory-limit)", path,
+                 most >> 20);
+    else
+        snprintf(err->msg, sizeof err->msg, "out of memory for '%.120s'", path);
+    return err->code = PLIM_ENOMEM;
+}
+
 plim_status plim_top_db_fail(sqlite3 *db, int code, const char *path, plim_err *err)
 {
     int what = (db ? sqlite3_errcode(db) : code) & 0xff;
     bool input = what == SQLITE_NOTADB || what == SQLITE_CORRUPT ||
                  what == SQLITE_CONSTRAINT || what == SQLITE_TOOBIG ||
-                 what == SQLITE_MISMATCH ||
+                 what == SQLITE_MISMATCH || what == SQLITE_INTERRUPT ||
                  what == SQLITE_ERROR; /* of statements that are right for a log */
-    err->code = what == SQLITE_NOMEM ? PLIM_ENOMEM : input ? PLIM_EFORMAT : PLIM_EIO;
+    if (what == SQLITE_NOMEM)
+        return fail_memory(path, err);
+    err->code = input ? PLIM_EFORMAT : PLIM_EIO;
+    if (what == SQLITE_INTERRUPT) {
+        snprintf(err->msg, sizeof err->msg,
+                 "'%.120s' is damaged: its tables have more rows than its size allows", path);
+        return err->code;
+    }
     int n = snprintf(err->msg, sizeof err->msg, "'%.120s': ", path);
     snprintf(err->msg + n, sizeof err->msg - (size_t)n, "%s",
              db ? sqlite3_errmsg(db) : sqlite3_errstr(code));
@@ -98,6 +134,55 @@ static int db_number(sqlite3 *db, const char *sql, int64_t *out)
     int rc = sqlite3_prepare_v2(db, sql, -1, &q, NULL);
     return rc ? rc : finish_number(q, out);
 }
+
+/* ---- bounds --------------------------------------------------------------------------------------- */
+
+/* In a damaged file a page may be in a table many times over, and a table have no end.  What
+ * the queries take is 4 steps of SQLite's machine at most for a byte of a log, whatever there are many of;
+ * who takes far more is walking in circles. */
+enum { STEPS_BETWEEN = 10000, STEPS_A_BYTE = 20, STEPS_LEAST = 1000000 };
+/* To read the names of all tables takes 10 for each, and the square of their number in time. */
+enum { STEPS_SCHEMA = 100000 };
+
+static int count_steps(void *ud)
+{
+    uint64_t *left = ud;
+    *left -= *left > STEPS_BETWEEN ? STEPS_BETWEEN : *left;
+    return !*left; /* SQLITE_INTERRUPT */
+}
+
+static void bound_steps(sqlite3 *db, uint64_t most, uint64_t *left)
+{
+    *left = most;
+    sqlite3_progress_handler(db, STEPS_BETWEEN, count_steps, left);
+}
+
+int plim_top_db_bound(sqlite3 *db, uint64_t *left)
+{
+    int64_t bytes = 0;
+    bound_steps(db, STEPS_LEAST, left);
+    int rc = db_number(
+        db, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", &bytes);
+    bound_steps(db, STEPS_LEAST + (uint64_t)bytes * STEPS_A_BYTE, left);
+    return rc;
+}
+
+/* A foreign file decides neither what runs here nor what it takes.  The longest value of a log, the command
+ * line of a process, has 4 KiB; and what SQLite sorts is not put on the disk. */
+static int confine_db(sqlite3 *db)
+{
+    enum { LONGEST = 64 << 10 };
+    static const int options[][2] = {{SQLITE_DBCONFIG_ENABLE_TRIGGER, 0},
+                                     {SQLITE_DBCONFIG_ENABLE_VIEW, 0},
+                                     {SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0},
+                                     {SQLITE_DBCONFIG_DEFENSIVE, 1}};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        sqlite3_db_config(db, options[i][0], options[i][1], (int *)NULL);
+    sqlite3_limit(db, SQLITE_LIMIT_LENGTH, LONGEST);
+    return sqlite3_exec(db, "PRAGMA temp_store=MEMORY", NULL, NULL, NULL);
+}
+
+/* ---- is it a log? --------------------------------------------------------------------------------- */
 
 static void print_table(int table, char *out, size_t n)
 {
@@ -205,9 +290,19 @@ static plim_status prepare_log(sqlite3 *db, const char *path, bool empty, plim_e
     return rc && rc != SQLITE_BUSY ? plim_top_db_fail(db, rc, path, err) : st;
 }
 
+/* ---- opening -------------------------------------------------------------------------------------- */
+
+static int open_db(const char *name, int flags, uint64_t *steps, sqlite3 **db)
+{
+    int rc = sqlite3_open_v2(name, db, flags, NULL);
+    if (!rc)
+        bound_steps(*db, STEPS_SCHEMA, steps);
+    return rc ? rc : confine_db(*db);
+}
+
 /* A log in a folder that may not be written to has no place for the lock files of SQLite; if
  * nobody has left any, nobody writes, and it can be read without them. */
-static int open_still(const char *path, sqlite3 **db)
+static int open_still(const char *path, uint64_t *steps, sqlite3 **db)
 {
     static const char hex[] = "0123456789abcdef";
     char uri[4096] = "file:";
@@ -225,7 +320,19 @@ static int open_still(const char *path, sqlite3 **db)
     snprintf(uri + n, sizeof uri - n, "?immutable=1");
     sqlite3_close(*db);
     *db = NULL;
-    return sqlite3_open_v2(uri, db, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, NULL);
+    return open_db(uri, SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, steps, db);
+}
+
+/* SQLite would wait for somebody to write into a pipe.  A log that is not there yet has no bytes. */
+static plim_status measure_file(const char *path, uint64_t *bytes, plim_err *err)
+{
+    struct stat s;
+    bool there = !stat(path, &s);
+    *bytes = there && s.st_size > 0 ? (uint64_t)s.st_size : 0;
+    if (!there || S_ISREG(s.st_mode))
+        return PLIM_OK;
+    snprintf(err->msg, sizeof err->msg, "'%.120s' is not a regular file", path);
+    return err->code = PLIM_EIO;
 }
 
 plim_status plim_top_db_open(const char *path, bool write, sqlite3 **out, plim_err *err)
@@ -233,20 +340,21 @@ plim_status plim_top_db_open(const char *path, bool write, sqlite3 **out, plim_e
     enum { WAIT_MS = 5000 };
     sqlite3 *db = NULL;
     int64_t version = 0;
+    uint64_t bytes = 0, steps = 0;
     bool empty = false;
     int flags = write ? SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE : SQLITE_OPEN_READONLY;
-    int rc = sqlite3_open_v2(path, &db, flags, NULL);
+    if (measure_file(path, &bytes, err))
+        return err->code;
+    sqlite3_hard_heap_limit64((sqlite3_int64)halve_limit(bytes));
+    int rc = open_db(path, flags, &steps, &db);
     if (!rc && !write && db_number(db, "PRAGMA user_version", &version) == SQLITE_CANTOPEN)
-        rc = open_still(path, &db);
+        rc = open_still(path, &steps, &db);
     if (rc) {
         plim_top_db_fail(db, rc, path, err);
         sqlite3_close(db);
         return err->code;
     }
     sqlite3_busy_timeout(db, WAIT_MS);
-    /* A foreign file does not decide what runs here. */
-    sqlite3_db_config(db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, (int *)NULL);
-    sqlite3_db_config(db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, (int *)NULL);
     /* One state of the file, which somebody else may be about to fill. */
     rc = sqlite3_exec(db, "BEGIN", NULL, NULL, NULL);
     plim_status st =
@@ -260,7 +368,11 @@ plim_status plim_top_db_open(const char *path, bool write, sqlite3 **out, plim_e
     }
     if (!st && write)
         st = prepare_log(db, path, empty, err);
+    sqlite3_progress_handler(db, 0, NULL, NULL);
     if (st) {
+        if (!steps)
+            snprintf(err->msg, sizeof err->msg,
+                     "'%.120s' is not a log of 'plimsoll top': it has too many tables", path);
         sqlite3_close(db);
         return st;
     }

@@ -258,29 +258,6 @@ static void read_log(reader *r)
     r->history.n_processes = r->n_processes;
 }
 
-/* In a damaged file a page may be in a table many times over, and a table have no end.  What
- * the queries take is 2 steps of SQLite's machine for a byte of a day's log; who takes far more
- * is walking in circles. */
-enum { STEPS_BETWEEN = 10000, STEPS_A_BYTE = 100, STEPS_LEAST = 10000000 };
-
-static int count_steps(void *ud)
-{
-    uint64_t *left = ud;
-    *left -= *left > STEPS_BETWEEN ? STEPS_BETWEEN : *left;
-    return !*left; /* SQLITE_INTERRUPT */
-}
-
-static void bound_steps(reader *r)
-{
-    sqlite3_stmt *q =
-        ask_log(r, "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size");
-    r->steps = STEPS_LEAST;
-    if (q && next_row(r, q))
-        r->steps += (uint64_t)sqlite3_column_int64(q, 0) * STEPS_A_BYTE;
-    sqlite3_finalize(q);
-    sqlite3_progress_handler(r->db, STEPS_BETWEEN, count_steps, &r->steps);
-}
-
 plim_status plim_top_history_read(const plim_args *a, plim_memory *m, plim_history *out,
                                   plim_err *err)
 {
@@ -289,15 +266,11 @@ plim_status plim_top_history_read(const plim_args *a, plim_memory *m, plim_histo
     if (st)
         return st;
     /* One state of the file, whatever a logger adds meanwhile. */
+    m->most = plim_top_db_memory();
     r.rc = sqlite3_exec(r.db, "BEGIN", NULL, NULL, NULL);
-    bound_steps(&r);
+    r.rc = r.rc ? r.rc : plim_top_db_bound(r.db, &r.steps);
     read_log(&r);
-    if (r.rc == SQLITE_INTERRUPT) {
-        snprintf(err->msg, sizeof err->msg,
-                 "'%.120s' is damaged: its tables have more rows than its size allows",
-                 a->history);
-        st = err->code = PLIM_EFORMAT;
-    } else if (r.rc)
+    if (r.rc)
         st = plim_top_db_fail(r.rc == SQLITE_NOMEM ? NULL : r.db, r.rc, a->history, err);
     sqlite3_close(r.db);
     *out = r.history;
@@ -307,7 +280,7 @@ plim_status plim_top_history_read(const plim_args *a, plim_memory *m, plim_histo
 int plim_top_history(plim_args *a)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_memory memory = {NULL};
+    plim_memory memory = {.blocks = NULL};
     plim_history history;
     plim_live_form form = a->render == PLIM_JSON  ? PLIM_LIVE_JSON
                           : a->render == PLIM_CSV ? PLIM_LIVE_CSV

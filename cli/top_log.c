@@ -92,6 +92,7 @@ struct plim_top_log {
     const char *path;
     int64_t keep_ms, pruned_ms; /* keep_ms 0: for ever */
     int64_t session;            /* 0: before the first reading */
+    uint64_t steps;             /* that what is done with this reading may still take */
     int64_t *seen, *before;     /* the processes of this reading and of the last one, by id */
     size_t n_seen, n_before, cap_seen, cap_before;
     sqlite3_stmt *sql[STATEMENT_COUNT];
@@ -349,7 +350,8 @@ plim_status plim_top_log_add(plim_top_log *l, const plim_live_view *v, plim_err 
                           sizeof *l->seen))
         return plim_top_db_fail(NULL, SQLITE_NOMEM, l->path, err);
     l->n_seen = 0;
-    int rc = finish_statement(reset_statement(l, BEGIN));
+    int rc = plim_top_db_bound(l->db, &l->steps);
+    rc = rc ? rc : finish_statement(reset_statement(l, BEGIN));
     rc = rc ? rc : add_view(l, v);
     rc = rc ? rc : finish_statement(reset_statement(l, COMMIT));
     if (rc) { /* the reading is in the file as a whole, or not at all */
@@ -371,7 +373,7 @@ plim_status plim_top_log_add(plim_top_log *l, const plim_live_view *v, plim_err 
 plim_status plim_top_log_open(const char *path, double keep_s, plim_top_log **out,
                               plim_err *err)
 {
-    plim_memory memory = {NULL};
+    plim_memory memory = {.blocks = NULL};
     plim_top_log *l = plim_memory_new(&memory, sizeof *l);
     const char *own = plim_memory_text(&memory, path);
     if (!l || !own) {

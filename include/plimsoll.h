@@ -125,6 +125,10 @@ PLIM_API const char *plim_status_name(plim_status st);
  * PLIM_ENOMEM. */
 PLIM_API void plim_limit_memory(uint64_t bytes);
 
+/* The memory that reading a file of so many bytes may take by that, for a program that reads one with
+ * another library.  Any thread. */
+PLIM_API uint64_t plim_memory_limit(uint64_t file_bytes);
+
 /* ======================================================================== */
 /* Enumerations and callbacks                                                */
 /* ======================================================================== */

@@ -27,6 +27,18 @@ uint64_t plim_memory_held(void) { return atomic_load(&held); }
 
 void plim_limit_memory(uint64_t bytes) { atomic_store(&given, bytes); }
 
+/* In proportion to the input, where no limit was given. */
+static uint64_t input_limit(uint64_t input)
+{
+    bool limited = input != PLIM_BUDGET_FREE && !atomic_load(&given);
+    return limited ? plim_sat_add(plim_sat_mul(input, TIMES_INPUT), INPUT_FLOOR) : UINT64_MAX;
+}
+
+uint64_t plim_memory_limit(uint64_t file_bytes)
+{
+    return PLIM_MIN(input_limit(file_bytes), memory_limit());
+}
+
 static bool process_has(uint64_t bytes)
 {
     uint64_t now = plim_sat_add(atomic_fetch_add(&held, bytes), bytes);
@@ -63,9 +75,7 @@ void plim_memory_give(uint64_t bytes)
 
 void plim_budget_begin(plim_budget *b, uint64_t input)
 {
-    uint64_t limit = plim_sat_add(plim_sat_mul(input, TIMES_INPUT), INPUT_FLOOR);
-    bool limited = input != PLIM_BUDGET_FREE && !atomic_load(&given);
-    *b = (plim_budget){.outer = budget, .input = input, .limit = limited ? limit : UINT64_MAX};
+    *b = (plim_budget){.outer = budget, .input = input, .limit = input_limit(input)};
     budget = b;
 }
 

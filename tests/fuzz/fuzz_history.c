@@ -66,7 +66,7 @@ static int count_text(void *ud, const char *text, size_t n)
 static int read_history(void)
 {
     plim_err err = PLIM_ERR_INIT;
-    plim_memory memory = {NULL};
+    plim_memory memory = {.blocks = NULL};
     plim_history h;
     plim_args a = {.history = path};
     plim_status st = plim_top_history_read(&a, &memory, &h, &err);

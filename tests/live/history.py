@@ -249,6 +249,127 @@ def check_circles(m):
            [("--history",)])
 
 
+def varint(n):
+    digits = [n & 127]
+    while n := n >> 7:
+        digits.append(n & 127 | 128)
+    return bytes(reversed(digits))
+
+
+def long_row(pid, size, chain, page):
+    """A row of `processes` whose command line, of so many bytes, goes on in pages that others share."""
+    types = b"\0\1\4\1\x0f\1\0\0\0" + varint(2 * size + 13) + b"\0\0"
+    record = bytes([len(types) + 1]) + types + b"\1" + pid.to_bytes(4, "big") + b"\0C\1"
+    whole, least = len(record) + size, (page - 12) * 32 // 255 - 23
+    local = least + (whole - least) % (page - 4)
+    local = local if local <= page - 35 else least
+    return varint(whole) + varint(pid) + (record + b"x" * local)[:local] + chain.to_bytes(4, "big")
+
+
+def tree_page(kind, head, cells, page, last=b""):
+    """A page of a table. src: "Database File Format" of SQLite's documentation, 1.6"""
+    at, pointers = page, b""
+    for cell in cells:
+        at -= len(cell)
+        pointers += at.to_bytes(2, "big")
+    front = bytes([kind, 0, 0]) + len(cells).to_bytes(2, "big") + at.to_bytes(2, "big") + b"\0" + last + pointers
+    assert head + len(front) <= at
+    return front + bytes(at - len(front)) + b"".join(reversed(cells))
+
+
+def write_long(m, name, processes, size, page=512):
+    """A log of many processes with one long command line, which the file has once."""
+    write_small(m, name)
+    path = pathlib.Path(m.folder, name)
+    db = sqlite3.connect(path)
+    db.execute("DELETE FROM processes")
+    db.executemany("INSERT INTO processes VALUES(?1, 1, ?1, 0, 'C', 1, NULL, NULL, NULL, '', NULL, NULL)",
+                   ((70000 + i,) for i in range(processes)))
+    db.executemany("INSERT INTO process_memory SELECT ?1, last_ms, 1 FROM sessions",
+                   ((70000 + i,) for i in range(processes)))
+    db.commit()
+    root, = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'processes'").fetchone()
+    db.close()
+    data = bytearray(path.read_bytes())
+
+    def add(contents):
+        data.extend(contents)
+        return len(data) // page
+
+    chain = 0
+    for _ in range(size // (page - 4) + 1):
+        chain = add(chain.to_bytes(4, "big") + b"x" * (page - 4))
+    level = []
+    for first in range(70000, 70000 + processes, 5):
+        pids = range(first, min(first + 5, 70000 + processes))
+        level.append((add(tree_page(13, 0, [long_row(pid, size, chain, page) for pid in pids], page)), pids[-1]))
+    while len(level) > 1:
+        groups = [level[i:i + 40] for i in range(0, len(level), 40)]
+        level = []
+        for group in groups:
+            cells = [number.to_bytes(4, "big") + varint(pid) for number, pid in group[:-1]]
+            inner = tree_page(5, 0, cells, page, group[-1][0].to_bytes(4, "big"))
+            if len(groups) == 1:
+                data[(root - 1) * page:root * page] = inner
+            else:
+                level.append((add(inner), group[-1][1]))
+    data[28:32] = (len(data) // page).to_bytes(4, "big")
+    path.write_bytes(data)
+    return len(data)
+
+
+def measure(m, *args):
+    """Exit status, what was said, and bytes of memory and seconds that it took."""
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([m.program, "top", *args], cwd=m.folder, env=m.env, stdout=subprocess.DEVNULL,
+                                   stderr=said)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        said.seek(0)
+        return process.returncode, said.read(), usage.ru_maxrss * 1024, usage.ru_utime + usage.ru_stime
+
+
+def check_memory(m):
+    """A log that is right and takes a thousand times its size."""
+    few = write_long(m, "few.db", 50, 60000)
+    assert [len(p["command"]) for p in m.history("few.db")["processes"]] == [60000] * 50, few
+    size = write_long(m, "many.db", 20000, 60000)
+    limit = (128 << 20) + 64 * size
+    assert 20000 * 60000 > 2 * limit, "it must be a bomb"
+    code, said, held, _ = measure(m, "--history", "many.db")
+    assert (code, said) == (4, f"plimsoll: out of memory for 'many.db', which may take {limit >> 20} MiB "
+                               "(--memory-limit)\n"), (code, said)
+    assert held < limit, (held, limit)
+    code, said, held, _ = measure(m, "--history", "many.db", "--memory-limit", "32MiB")
+    assert (code, said) == (4, "plimsoll: out of memory for 'many.db', which may take 32 MiB (--memory-limit)\n")
+    assert held < 64 << 20, held
+    write_long(m, "longer.db", 50, 1 << 20)
+    assert m.run("--history", "longer.db")[::2] == (3, "plimsoll: 'longer.db': string or blob too big\n")
+
+
+def check_tables(m):
+    """SQLite reads the names of all tables first, which took it minutes for these: 5 MB."""
+    write_small(m, "tables.db")
+    db = sqlite3.connect(pathlib.Path(m.folder, "tables.db"))
+    db.execute("PRAGMA writable_schema=ON")
+    db.executemany("INSERT INTO sqlite_master VALUES('view', ?1, ?1, 0, 'CREATE VIEW ' || ?1 || ' AS SELECT 1')",
+                   ((f"v{i}",) for i in range(100000)))
+    db.commit()
+    db.close()
+    said = "plimsoll: 'tables.db' is not a log of 'plimsoll top': it has too many tables\n"
+    for args in ("--history", "tables.db"), ("--log", "tables.db", "--once"):
+        code, err, held, seconds = measure(m, *args)
+        assert (code, err) == (3, said), (args, code, err)
+        assert held < 64 << 20 and seconds < 5, (held, seconds)
+
+
+def check_pipe(m):
+    """A pipe in the place of a log is refused, and not waited for."""
+    os.mkfifo(pathlib.Path(m.folder, "pipe.db"))
+    for args in ("--history", "pipe.db"), ("--log", "pipe.db", "--once"):
+        assert m.run(*args)[::2] == (4, "plimsoll: 'pipe.db' is not a regular file\n"), args
+
+
 def check_options(m):
     for args in (("--log", "x.db", "--json"), ("--keep", "1d"), ("--since", "1h"),
                  ("--history", "a.db", "--once"), ("--history", "a.db", "--since", "1"),
@@ -347,9 +468,8 @@ def main():
             write_corpus(m, sys.argv[3])
             return 0
         for check in (check_answer, check_filters, check_options, check_foreign, check_cut_off,
-                      check_damaged, check_circles, check_killed, check_started_at_once, check_read_only,
-                      check_keep,
-                      check_full):
+                      check_damaged, check_circles, check_memory, check_tables, check_pipe, check_killed,
+                      check_started_at_once, check_read_only, check_keep, check_full):
             check(m)
     print("the log says what was read")
     return 0
