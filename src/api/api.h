@@ -30,6 +30,10 @@ void *plim__result_of(size_t size, size_t arena_at, const plim_model *model,
                       const plim_settings *s, plim__fill *fill, plim_status *st,
                       plim_err *err);
 
+/* st, which says that the file is in no format of models; or an error that says what else it is, and which
+ * commands read it.  Looks at both ends of the file only. */
+plim_status plim__elsewhere(const plim_source *s, plim_status st, plim_err *err);
+
 /* A NUL-terminated copy; NULL: out of memory. */
 const char *plim__cstr(plim_arena *a, plim_str s);
 

@@ -140,7 +140,9 @@ static plim_status open_file(side_run *r, const char *path, plim_err *err)
     plim_status st = plim_file_open(&r->file, path, false, err);
     if (!st && plim_log_detect(r->file))
         st = read_log(r, path, err);
-    return st || is_log(r) ? st : plim_bytes_need(r->file, 0, r->file.n, err);
+    if (st || is_log(r) || !plim_recording_what(r->file))
+        return st;
+    return plim_bytes_need(r->file, 0, r->file.n, err);
 }
 
 /* Opens what the name of a side stands for: a recording or a log, if the file is one; else a
@@ -152,7 +154,7 @@ static plim_status open_side(side_run *r, plim_err *err)
         return PLIM_OK;
     if (from_pipe || (plim_file_exists(r->name) && !plim_file_is_folder(r->name))) {
         plim_status st = open_file(r, from_pipe ? "/dev/stdin" : r->name, err);
-        if (st || is_log(r) || plim_recording_detect(r->file))
+        if (st || is_log(r) || plim_recording_what(r->file))
             return st;
         if (from_pipe)
             return plim_fail(err, PLIM_EFORMAT, 0,

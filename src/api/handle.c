@@ -18,10 +18,20 @@ static plim_model *new_handle(const char *name, plim_err *err)
     return NULL;
 }
 
+/* Whether no importer knows what the file is. */
+static bool is_unknown(const plim_model *m, plim_status st)
+{
+    return st ? st == PLIM_EFORMAT || st == PLIM_EUNSUPPORTED
+              : m->importer &&
+                    plim_importer_score(m->importer, m->source.bytes) <= PLIM_UNSURE;
+}
+
 /* Passes the handle to the caller, or frees it if opening failed. */
 static plim_status give_handle(plim_model *m, plim_budget *budget, plim_status st,
                                plim_model **out, plim_err *err)
 {
+    if (is_unknown(m, st))
+        st = plim__elsewhere(&m->source, st, err);
     if (!st && !(m->shown = plim_arena_str(&m->arena, m->name)).p)
         st = plim_oom(err);
     st = plim_budget_end(budget, st, err);

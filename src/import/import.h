@@ -24,7 +24,8 @@ typedef struct plim_given {
     int64_t dp, tp, pp, batch;
 } plim_given;
 
-enum { PLIM_PROBED = 64 << 10 };
+/* Bytes of a file that a probe sees; its result if all that the importer has to offer is to say what is wrong. */
+enum { PLIM_PROBED = 64 << 10, PLIM_UNSURE = 10 };
 
 typedef struct plim_importer {
     const char *name;
@@ -53,7 +54,8 @@ typedef struct plim_importer {
 
 uint32_t plim_importer_count(void);
 const plim_importer *plim_importer_at(uint32_t i);
-const plim_importer *plim_importer_probe(plim_bytes b); /* NULL: not recognised */
+const plim_importer *plim_importer_probe(plim_bytes b);         /* NULL: not recognised */
+int plim_importer_score(const plim_importer *im, plim_bytes b); /* of its probe */
 /* The same for a file of which not all is there: brings what the importer does not ask for. */
 plim_status plim_importer_for(plim_bytes b, const plim_importer **out, plim_err *err);
 

@@ -27,13 +27,18 @@ const plim_importer *plim_importer_at(uint32_t i)
     return i < PLIM_COUNT(importers) ? importers[i] : NULL;
 }
 
+int plim_importer_score(const plim_importer *im, plim_bytes b)
+{
+    return im->probe(
+        im->asks ? b : (plim_bytes){.p = b.p, .n = PLIM_MIN(b.n, (uint64_t)PLIM_PROBED)});
+}
+
 const plim_importer *plim_importer_probe(plim_bytes b)
 {
     const plim_importer *best = NULL;
     int score = 0;
-    const plim_bytes first = {.p = b.p, .n = PLIM_MIN(b.n, (uint64_t)PLIM_PROBED)};
     for (size_t i = 0; i < PLIM_COUNT(importers); i++) {
-        int s = importers[i]->probe(importers[i]->asks ? b : first);
+        int s = plim_importer_score(importers[i], b);
         if (s > score) {
             score = s;
             best = importers[i];

@@ -95,11 +95,7 @@ static plim_status open_failed(const plim_model *m, plim_err *err)
 static plim_status probe_source(plim_model *m, plim_err *err)
 {
     plim_status st = plim_importer_for(m->source.bytes, &m->importer, err);
-    if (!st && !m->importer)
-        st = open_failed(m, err);
-    if (st)
-        plim_model_close(m);
-    return st;
+    return st || m->importer ? st : open_failed(m, err);
 }
 
 plim_status plim_model_of_bytes(plim_model *m, const char *name, plim_bytes bytes,

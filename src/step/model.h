@@ -20,7 +20,7 @@ struct plim_model {   /* plim_model of plimsoll.h */
 /* In this order: a path with a '/' that exists; a name that the zoo has, though a file may
  * be called the same; any other path; an id that the cache has (hub.h).  In a folder the
  * file is taken that says most (model.c has the list).  PLIM_EIO and PLIM_EFORMAT
- * name the file.  Paths are in `a`. */
+ * name the file, which is closed by plim_model_close then, too.  Paths are in `a`. */
 plim_status plim_model_find(plim_model *m, plim_arena *a, const char *text, plim_err *err);
 /* The bytes of a file, which is called `name`; both are borrowed. */
 plim_status plim_model_of_bytes(plim_model *m, const char *name, plim_bytes bytes,

@@ -112,9 +112,8 @@ typedef struct plim_recording {
 plim_status plim_recording_read(plim_recording *r, plim_arena *a, plim_bytes file,
                                 plim_err *err);
 
-/* Whether the file has one of these formats; if not, plim_recording_read says what is wrong with
- * it as a tape. */
-bool plim_recording_detect(plim_bytes file);
+/* What the file is by its first bytes, all that is looked at: "a tape"; NULL: no recording. */
+const char *plim_recording_what(plim_bytes file);
 
 /* Whether the simulated allocator, from the start, should do what the recorded one did. */
 bool plim_recording_from_start(const plim_recording *r);

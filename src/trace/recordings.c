@@ -1,6 +1,9 @@
 /* recordings.c -- the formats of recordings; see recording.h. */
-#include "trace/driver.h"
 #include "trace/recording.h"
+
+#include "base/gzip.h"
+#include "base/json.h"
+#include "trace/driver.h"
 
 /* ---- plimsoll's own tapes ------------------------------------------------------ */
 
@@ -39,24 +42,87 @@ static const plim_recording_format *const formats[] = {
     &format_tape,
 };
 
-/* Whether the first line that is not empty begins as that of a tape. */
-static bool begins_as_tape(plim_bytes file)
+/* ---- by their first bytes -------------------------------------------------------- */
+
+/* The first bytes of a file, which are there. */
+enum { LOOKED_AT = 64 << 10 };
+static plim_str head_of(plim_bytes file)
 {
-    plim_str text = {(const char *)file.p, (size_t)PLIM_MIN(file.n, (uint64_t)4096)};
-    while (text.n &&
-           (*text.p == ' ' || *text.p == '\t' || *text.p == '\r' || *text.p == '\n')) {
-        text.p++;
-        text.n--;
-    }
-    return plim_str_starts(text, "plimsoll-tape");
+    return (plim_str){(const char *)file.p, (size_t)PLIM_MIN(file.n, (uint64_t)LOOKED_AT)};
 }
 
-bool plim_recording_detect(plim_bytes file)
+/* Keys of torch.cuda.memory._snapshot(); nothing else has two of them.
+ * src: torch/csrc/cuda/Module.cpp THCPModule_memorySnapshot */
+static bool begins_as_snapshot(plim_str head)
 {
-    for (size_t i = 0; i < PLIM_COUNT(formats); i++)
-        if (formats[i] != &format_tape && formats[i]->detect(file))
+    static const char *const keys[] = {"segments",   "device_traces", "allocator_settings",
+                                       "total_size", "segment_type",  "allocated_size"};
+    enum { PROTO = 0x80, TEXT = ' ' };
+    int found = 0;
+    if (head.n < 2 || (uint8_t)head.p[0] != PROTO || (uint8_t)head.p[1] >= TEXT)
+        return false;
+    for (size_t i = 0; i < PLIM_COUNT(keys); i++)
+        found += plim_str_has(head, keys[i]);
+    return found > 1;
+}
+
+/* An object with the keys of a trace, or a list of events. */
+static bool begins_as_trace(plim_str head)
+{
+    plim_json j;
+    plim_str key;
+    int marks = 0; /* of Kineto, whose list of events may begin later */
+    plim_json_init(&j, head, NULL);
+    bool list = plim_json_peek(&j) == PLIM_JSON_ARRAY;
+    if (list && (plim_json_array(&j), !plim_json_item(&j)))
+        return false;
+    plim_json_object(&j);
+    while (plim_json_member(&j, &key)) {
+        if (plim_str_is(key, list ? "ph" : "traceEvents"))
             return true;
-    return begins_as_tape(file);
+        marks += !list &&
+                 (plim_str_is(key, "schemaVersion") || plim_str_is(key, "deviceProperties"));
+        plim_json_skip(&j);
+    }
+    return marks > 1;
+}
+
+static bool begins_as_packed_trace(plim_bytes file)
+{
+    const plim_str head = head_of(file);
+    plim_arena scratch = PLIM_ARENA_INIT;
+    plim_gzip g;
+    uint64_t got = 0;
+    char *text = PLIM_NEW_N(&scratch, char, LOOKED_AT);
+    bool trace = text && plim_gzip_is(file) &&
+                 !plim_gzip_open(&g, &scratch, (plim_bytes){.p = file.p, .n = head.n}, NULL) &&
+                 !plim_gzip_read(&g, text, LOOKED_AT, &got, NULL) &&
+                 begins_as_trace((plim_str){text, (size_t)got});
+    plim_arena_free(&scratch);
+    return trace;
+}
+
+/* Whether the first line that is not empty begins as that of a tape. */
+static bool begins_as_tape(plim_str head)
+{
+    while (head.n &&
+           (*head.p == ' ' || *head.p == '\t' || *head.p == '\r' || *head.p == '\n')) {
+        head.p++;
+        head.n--;
+    }
+    return plim_str_starts(head, "plimsoll-tape");
+}
+
+const char *plim_recording_what(plim_bytes file)
+{
+    const plim_str head = head_of(file);
+    if (plim_driver_detect(file))
+        return "a recording of the CUDA driver";
+    if (begins_as_snapshot(head))
+        return "a memory snapshot of PyTorch";
+    if (begins_as_trace(head) || begins_as_packed_trace(file))
+        return "a trace of torch.profiler";
+    return begins_as_tape(head) ? "a tape" : NULL;
 }
 
 /* ---- what was live before ------------------------------------------------------ */

@@ -612,7 +612,7 @@ static plim_status number_streams(snapshot *s, plim_err *err)
 
 static bool detect_snapshot(plim_bytes file)
 {
-    return file.n >= 2 && file.p[0] == 0x80 && file.p[1] <= 5; /* PROTO 2 to 5 */
+    return file.n >= 2 && file.p[0] == 0x80 && file.p[1] < 0x20; /* PROTO, of any version */
 }
 
 /* The settings in force, as text; older versions did not write them. */

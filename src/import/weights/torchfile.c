@@ -241,11 +241,11 @@ static plim_status torch_list(plim_inventory *v, const plim_source *s, plim_err 
  * of a module and of an object in it, one per line. */
 static bool is_pickle(plim_bytes b)
 {
-    enum { OP_PROTO = 0x80, NEWEST_PROTOCOL = 5, OP_GLOBAL = 'c' };
+    enum { OP_PROTO = 0x80, TEXT = ' ', OP_GLOBAL = 'c' }; /* whatever the protocol */
     uint64_t i = 1;
     int lines = 0;
     if (b.n < 3 || b.p[0] != OP_GLOBAL)
-        return b.n > 3 && b.p[0] == OP_PROTO && b.p[1] >= 1 && b.p[1] <= NEWEST_PROTOCOL;
+        return b.n > 3 && b.p[0] == OP_PROTO && b.p[1] >= 1 && b.p[1] < TEXT;
     for (; i < PLIM_MIN(b.n, 256) && lines < 2; i++) {
         uint8_t c = b.p[i];
         bool word = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.' ||
@@ -265,7 +265,7 @@ static int torch_probe(plim_bytes b)
         return open_archive(&z, b, NULL) ? 0 : 80;
     if (is_legacy(b))
         return 95;
-    return is_tar(b) ? 90 : is_pickle(b) ? 10 : 0;
+    return is_tar(b) ? 90 : is_pickle(b) ? PLIM_UNSURE : 0;
 }
 
 const plim_importer plim_importer_torch = {
