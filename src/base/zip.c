@@ -30,7 +30,11 @@ static bool has_mark(plim_bytes f, uint64_t at, uint64_t need, uint8_t a, uint8_
     return p[0] == 'P' && p[1] == 'K' && p[2] == a && p[3] == b;
 }
 
-bool plim_zip_is(plim_bytes file) { return has_mark(file, 0, 4, 3, 4); }
+/* With a member, or with its end. */
+bool plim_zip_is(plim_bytes file)
+{
+    return has_mark(file, 0, 4, 3, 4) || has_mark(file, 0, 4, 5, 6);
+}
 
 /* ---- the end of the archive ------------------------------------------------- */
 

@@ -24,7 +24,7 @@ typedef struct plim_zip {
     uint64_t at, end; /* the central directory; members come before it */
 } plim_zip;
 
-bool plim_zip_is(plim_bytes file); /* whether it begins like an archive with members */
+bool plim_zip_is(plim_bytes file); /* whether it begins like an archive */
 
 /* Finds the directory and checks all of it; allocates nothing. */
 plim_status plim_zip_open(plim_zip *z, plim_bytes file, plim_err *err);

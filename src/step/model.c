@@ -1,6 +1,7 @@
 /* model.c -- see model.h. */
 #include "step/model.h"
 
+#include "base/json.h"
 #include "base/zip.h"
 #include "import/foreign.h"
 #include "op/op.h"
@@ -76,12 +77,31 @@ static plim_str name_of(plim_str path)
     return stem_of(path);
 }
 
+/* Whether it begins as an object of JSON that is none, and is small enough to tell. */
+static bool is_broken_json(plim_bytes b, plim_err *why)
+{
+    plim_str text = {(const char *)b.p, (size_t)b.n};
+    plim_json j;
+    if (!b.n || b.n > PLIM_PROBED)
+        return false;
+    plim_json_init(&j, text, NULL);
+    j.lax = true;
+    plim_json_object(&j);
+    if (plim_json_peek(&j) != PLIM_JSON_STRING)
+        return false;
+    plim_json_init(&j, text, why);
+    j.lax = true;
+    plim_json_skip(&j);
+    return j.bad != PLIM_OK;
+}
+
 static plim_status open_failed(const plim_model *m, plim_err *err)
 {
     plim_err why = PLIM_ERR_INIT;
     plim_zip zip;
-    /* an archive that broke on its way, most often? then say what is wrong with it */
-    if (plim_zip_is(m->source.bytes) && plim_zip_open(&zip, m->source.bytes, &why))
+    /* one that broke on its way, most often? then say what is wrong with it */
+    if ((plim_zip_is(m->source.bytes) && plim_zip_open(&zip, m->source.bytes, &why)) ||
+        is_broken_json(m->source.bytes, &why))
         return plim_fail(err, why.code, why.at, "'%s': %s", m->source.path, why.msg);
     const plim_foreign *f = plim_foreign_probe(m->source.bytes);
     if (f)

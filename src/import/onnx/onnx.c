@@ -176,22 +176,29 @@ static plim_status onnx_read(plim_graph *g, const plim_source *s, const plim_bin
     return st ? plim_fail(err, st, own.at, "%s", own.msg) : PLIM_OK;
 }
 
-/* There is no magic: fields of a ModelProto in sequence, with a graph among them. */
+/* There is no magic: fields of a ModelProto in sequence, with a graph among them, at which a file may be
+ * cut off. */
 static int onnx_probe(plim_bytes b)
 {
     onnx_wire w = plim_onnx_wire(b, NULL);
-    onnx_field f;
-    bool version = false, graph = false, opset = false;
+    onnx_field f = {0};
+    bool numbered = false, known = false, graph = false, opset = false;
     /* wire types of the fields up to doc_string, which other protobufs do not have */
     static const uint8_t type[9] = {9, 0, 2, 2, 2, 0, 2, 2, 2};
     for (int i = 0; i < 4096 && plim_onnx_next(&w, &f); i++) {
         if (f.number < PLIM_COUNT(type) && f.type != type[f.number])
             return 0;
-        version |= f.number == MODEL_IR_VERSION && f.bits >= 1 && f.bits < 100;
+        numbered |= f.number == MODEL_IR_VERSION;
+        known |= f.number == MODEL_IR_VERSION && plim_onnx_ir_known((int64_t)f.bits);
         graph |= f.number == MODEL_GRAPH;
         opset |= f.number == MODEL_OPSET_IMPORT;
     }
-    return version && graph ? (opset && !w.bad ? 85 : 70) : version && opset ? 40 : 0;
+    bool cut = w.bad && f.number == MODEL_GRAPH && f.type == ONNX_BYTES;
+    return known && graph               ? (opset && !w.bad ? 85 : 70)
+           : numbered && graph && opset ? 60
+           : known && cut               ? 50
+           : known && opset             ? 40
+                                        : 0;
 }
 
 const plim_importer plim_importer_onnx = {

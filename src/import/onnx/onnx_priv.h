@@ -140,6 +140,9 @@ typedef struct onnx_model {
     plim_map function_of; /* by domain, name and overload */
 } onnx_model;
 
+enum { ONNX_NEWEST_IR = 14 };
+bool plim_onnx_ir_known(int64_t ir);
+/* PLIM_EUNSUPPORTED: another version of the IR. */
 plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_err *err);
 /* NULL: the node does not call a function.  PLIM_ENOMEM. */
 plim_status plim_onnx_function(onnx_model *m, const onnx_node *n, onnx_function **out);

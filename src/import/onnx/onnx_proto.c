@@ -607,6 +607,14 @@ static plim_status read_function(onnx_model *m, onnx_wire *w, const onnx_field *
     return PLIM_OK;
 }
 
+bool plim_onnx_ir_known(int64_t ir)
+{
+    enum {
+        IN_USE = 100
+    }; /* an exporter may be newer than this program, but not by that much */
+    return ir >= 1 && ir < IN_USE;
+}
+
 plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_err *err)
 {
     plim_str none = PLIM_STR("");
@@ -633,9 +641,13 @@ plim_status plim_onnx_parse(onnx_model *m, plim_arena *a, plim_bytes file, plim_
         default: break;
         }
     }
-    if (!st && !w.bad && !found)
-        plim_fail(err, PLIM_EFORMAT, 0, "an ONNX model without a graph");
-    return st ? st : w.bad ? w.bad : found ? PLIM_OK : PLIM_EFORMAT;
+    if (st || w.bad)
+        return st ? st : w.bad;
+    if (!plim_onnx_ir_known(m->ir))
+        return plim_fail(err, PLIM_EUNSUPPORTED, 0,
+                         "IR version %" PRId64 " is not supported, the newest known is %d",
+                         m->ir, ONNX_NEWEST_IR);
+    return found ? PLIM_OK : plim_fail(err, PLIM_EFORMAT, 0, "an ONNX model without a graph");
 }
 
 /* Batch norms folded into the convolutions before them: one exporter gives such weights new

@@ -6,7 +6,7 @@
 #define GGUF_HEADER_LIMIT (256ull << 20)
 #define GGUF_MAX_KVS 65536u
 #define GGUF_MAX_TENSORS (1u << 20)
-enum { GGUF_MAX_NESTING = 4 };
+enum { GGUF_NEWEST = 3, GGUF_MAX_NESTING = 4 };
 
 /* Bytes of a value; 0: variable, given by the value. */
 static const uint8_t widths[GGUF_TYPES] = {
@@ -180,21 +180,24 @@ bool plim_gguf_string(const gguf *f, const gguf_kv *kv, plim_str *out)
 
 static plim_status read_version(gguf *f)
 {
+    enum { SOON = 16 }; /* versions that there may be one day */
     plim_gguf_read_u32(f, "GGUF");
     f->version = plim_gguf_read_u32(f, "the version");
-    f->big = !f->bad && f->version && !(f->version & 0xffff);
-    if (f->big)
-        f->version = (uint32_t)uint_at(f, 4, 4);
     if (f->bad)
         return f->bad;
+    f->big = true;
+    const uint64_t swapped = uint_at(f, 4, 4);
+    f->big = swapped && swapped < SOON;
+    if (f->big)
+        f->version = (uint32_t)swapped;
     if (f->version == 1)
         return plim_fail(f->err, PLIM_EUNSUPPORTED, 4,
                          "GGUF version 1 is not supported: convert the model "
                          "again with a current llama.cpp");
-    if (f->version != 2 && f->version != 3)
+    if (!f->version || f->version > GGUF_NEWEST)
         return plim_fail(f->err, PLIM_EUNSUPPORTED, 4,
-                         "GGUF version %u is not supported, the newest known is 3",
-                         (unsigned)f->version);
+                         "GGUF version %" PRIu32 " is not supported, the newest known is %d",
+                         f->version, GGUF_NEWEST);
     return PLIM_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "base/json.h"
+#include "base/utf8.h"
 #include "import/weights/weights.h"
 
 enum { ST_HEADER_LIMIT = 100000000 };
@@ -295,12 +296,12 @@ static plim_status st_list(plim_inventory *v, const plim_source *s, plim_err *er
     plim_bytes b = s->bytes;
     st_file f = {.v = v, .err = err, .first = v->n_items};
     uint64_t n = b.n >= 8 ? header_size(b) : 0;
-    if (b.n < 8 || n > b.n - 8)
-        return plim_fail(err, PLIM_EFORMAT, 0,
-                         "a header of %" PRIu64 " bytes in a file of %" PRIu64, n, b.n);
     if (n > ST_HEADER_LIMIT)
         return plim_fail(err, PLIM_EUNSUPPORTED, 0,
                          "a header of %" PRIu64 " bytes, the limit is %d", n, ST_HEADER_LIMIT);
+    if (b.n < 8 || n > b.n - 8)
+        return plim_fail(err, PLIM_EFORMAT, 0,
+                         "a header of %" PRIu64 " bytes in a file of %" PRIu64, n, b.n);
     plim_status st = plim_bytes_need(b, 8, n, err);
     if (st)
         return st;
@@ -324,9 +325,28 @@ static plim_status st_list(plim_inventory *v, const plim_source *s, plim_err *er
     return st;
 }
 
+/* Whether the 8 bytes before the header are a number, and not text. */
+static bool is_binary(plim_bytes b)
+{
+    size_t len;
+    for (size_t i = 0; i < 8; i += len) {
+        uint32_t c =
+            plim_utf8_decode((plim_str){(const char *)b.p + i, (size_t)b.n - i}, &len);
+        if (c == PLIM_UTF8_BAD || (c < ' ' && c != '\t' && c != '\n' && c != '\r'))
+            return true;
+    }
+    return false;
+}
+
 static int st_probe(plim_bytes b)
 {
-    return b.n > 8 && b.p[8] == '{' && header_size(b) <= ST_HEADER_LIMIT ? 80 : 0;
+    plim_json j;
+    if (b.n <= 8 || !is_binary(b))
+        return 0;
+    plim_json_init(&j, (plim_str){(const char *)b.p + 8, PLIM_MIN((size_t)b.n - 8, 64)}, NULL);
+    return plim_json_peek(&j) != PLIM_JSON_OBJECT ? 0
+           : header_size(b) <= ST_HEADER_LIMIT    ? 80
+                                                  : 50;
 }
 
 const plim_importer plim_importer_safetensors = {
