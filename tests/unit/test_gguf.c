@@ -463,13 +463,13 @@ typedef struct meta {
     const uint8_t *list; /* of bytes */
 } meta;
 
-/* A file with this metadata and no tensors. */
-static void put_model(plim_buf *b, const meta *m, size_t n)
+/* The beginning of a file with this metadata, and so many tensors. */
+static void put_metadata(plim_buf *b, uint64_t tensors, const meta *m, size_t n)
 {
     size_t used = 0;
     while (used < n && m[used].key)
         used++;
-    put_head(b, 3, 0, used + 1);
+    put_head(b, 3, tensors, used + 1);
     put_str(b, "general.architecture");
     put(b, 8, 4);
     put_str(b, "m");
@@ -487,6 +487,8 @@ static void put_model(plim_buf *b, const meta *m, size_t n)
             put(b, m[i].list[k], 1);
     }
 }
+
+static void put_model(plim_buf *b, const meta *m, size_t n) { put_metadata(b, 0, m, n); }
 
 #define HEADS "attention.head_count"
 #define KV_HEADS "attention.head_count_kv"
@@ -675,6 +677,87 @@ static void test_cache(void **state)
     }
 }
 
+/* ---- layers --------------------------------------------------------------------------- */
+
+/* By the rules of llama.cpp's load_tensors: the layers of the tensors are those of block_count. */
+static void test_layers(void **state)
+{
+    (void)state;
+    static const uint8_t holes[] = {4, 0, 4};
+    static const struct {
+        const char *why, *says;
+        const char *tensors[5];
+        meta m[4];
+    } T[] = {
+        {"all are there", "", {"blk.0.x", "blk.1.x", "y"}, {{"block_count", 2, 0}}},
+        {"too few",
+         "'m.block_count' is 32, the number of layers with tensors is 2",
+         {"blk.0.x", "blk.1.x"},
+         {{"block_count", 32, 0}}},
+        {"too many",
+         "'m.block_count' is 1, the number of layers with tensors is 3",
+         {"blk.0.x", "blk.1.x", "blk.2.x"},
+         {{"block_count", 1, 0}}},
+        {"none is to be there",
+         "'m.block_count' is 0, the number of layers with tensors is 1",
+         {"blk.0.x"},
+         {{"block_count", 0, 0}}},
+        {"one of a billion",
+         "'m.block_count' is 2000000000, but 'blk.0' has no tensors",
+         {"blk.1000000000.x"},
+         {{"block_count", 2000000000, 0}}},
+        {"a number that is none",
+         "'m.block_count' is 4, the number of layers with tensors is 18446744073709551615",
+         {"blk.99999999999999999999.x"},
+         {{"block_count", 4, 0}}},
+        {"a hole",
+         "'m.block_count' is 3, but 'blk.1' has no tensors",
+         {"blk.0.x", "blk.2.x"},
+         {{"block_count", 3, 0}}},
+        {"a layer of nothing",
+         "",
+         {"blk.0.x", "blk.2.x"},
+         {{"block_count", 3, 0}, {HEADS, 3, holes}, {"feed_forward_length", 3, holes}}},
+        {"what predicts further is there",
+         "",
+         {"blk.0.x", "blk.1.x", "blk.2.x"},
+         {{"block_count", 3, 0}, {"nextn_predict_layers", 1, 0}}},
+        {"what predicts further is left out",
+         "",
+         {"blk.0.x", "blk.1.x"},
+         {{"block_count", 3, 0}, {"nextn_predict_layers", 1, 0}}},
+        {"one more is left out",
+         "'m.block_count' is 3, the number of layers with tensors is 1",
+         {"blk.0.x"},
+         {{"block_count", 3, 0}, {"nextn_predict_layers", 1, 0}}},
+        {"only what predicts further",
+         "",
+         {"blk.2.x"},
+         {{"block_count", 3, 0}, {"nextn_predict_layers", 1, 0}}},
+        {"only a vocabulary", "", {"y"}, {{"block_count", 3, 0}}},
+        {"a list",
+         "'m.block_count' is not a whole number",
+         {"blk.0.x"},
+         {{"block_count", 3, holes}}},
+        {"layers not counted", "", {"blk.0.x", "blk.7.x"}, {{HEADS, 4, 0}}},
+    };
+    for (size_t i = 0; i < PLIM_COUNT(T); i++) {
+        static const uint64_t dim = 8;
+        plim_arena a = PLIM_ARENA_INIT;
+        plim_buf b;
+        uint32_t n = 0;
+        while (n < PLIM_COUNT(T[i].tensors) && T[i].tensors[n])
+            n++;
+        plim_buf_init(&b, &a);
+        put_metadata(&b, n, T[i].m, PLIM_COUNT(T[i].m));
+        for (uint32_t k = 0; k < n; k++)
+            put_tensor(&b, T[i].tensors[k], 1, &dim, 0, 32 * k);
+        put_zeros(&b, 32 + 32 * n);
+        refused(T[i].why, &b, T[i].says[0] ? PLIM_EFORMAT : PLIM_OK, T[i].says);
+        plim_arena_free(&a);
+    }
+}
+
 /* Lists as facts: runs of equal values are merged, long lists are cut. */
 static void test_lists(void **state)
 {
@@ -763,11 +846,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_as_others_read), cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_versions),       cmocka_unit_test(test_tensors),
-        cmocka_unit_test(test_alignment),      cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_types),          cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_lists),          cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_layers),         cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_tensors),        cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_bounds),         cmocka_unit_test(test_types),
+        cmocka_unit_test(test_cache),          cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_parts),          cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

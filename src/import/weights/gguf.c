@@ -270,6 +270,8 @@ static plim_status gguf_list(plim_inventory *v, const plim_source *s, plim_err *
     if (!st)
         st = check_tensors(v, first, err);
     if (!st)
+        st = plim_gguf_check_layers(&f, v, first, err);
+    if (!st)
         st = plim_gguf_facts(&f, v, first, err);
     if (!st)
         st = name_format(v, &f, split.count, err);

@@ -103,6 +103,94 @@ static plim_status vocabulary_fact(const gguf *f, plim_inventory *v, plim_err *e
     return plim_inventory_fact(v, err, "vocab_size", "%" PRIu64, tokens->n);
 }
 
+/* ---- layers ------------------------------------------------------------------------------ */
+
+/* The layer of a tensor "blk.3.attn_q.weight"; false: it has none. */
+static bool layer_of(plim_str name, uint64_t *out)
+{
+    static const char prefix[] = "blk.";
+    size_t i = sizeof prefix - 1;
+    *out = 0;
+    if (!plim_str_starts(name, prefix))
+        return false;
+    for (; i < name.n && name.p[i] >= '0' && name.p[i] <= '9'; i++)
+        *out = plim_sat_add(plim_sat_mul(*out, 10), (uint64_t)(name.p[i] - '0'));
+    return i > sizeof prefix - 1 && i < name.n && name.p[i] == '.';
+}
+
+/* A layer may be of nothing but its input.  src: llama.cpp src/models/deci.cpp */
+static bool is_empty_layer(const gguf *f, uint64_t layer)
+{
+    uint64_t heads, width;
+    return plim_gguf_number(f, plim_gguf_of_model(f, "attention.head_count"), layer, &heads) &&
+           plim_gguf_number(f, plim_gguf_of_model(f, "feed_forward_length"), layer, &width) &&
+           !heads && !width;
+}
+
+/* The first of `n` layers without a tensor; n: all have one, or none has. */
+static plim_status find_gap(const gguf *f, const plim_inventory *v, uint32_t first, uint64_t n,
+                            uint64_t *out, plim_err *err)
+{
+    plim_arena scratch = PLIM_ARENA_INIT;
+    const uint64_t room = PLIM_MIN(n, v->n_items - first + UINT64_C(1));
+    bool *seen = PLIM_NEW_N(&scratch, bool, room + 1), any = false;
+    uint64_t layer;
+    if (!seen)
+        return plim_oom(err);
+    for (uint32_t i = first; i < v->n_items; i++)
+        if (layer_of(v->items[i].name, &layer) && layer < n) {
+            any = true;
+            seen[PLIM_MIN(layer, room)] = true;
+        }
+    for (*out = 0; *out < room && (seen[*out] || is_empty_layer(f, *out));)
+        ++*out;
+    if (!any || *out == room)
+        *out = n;
+    plim_arena_free(&scratch);
+    return PLIM_OK;
+}
+
+/* As llama.cpp requires it: block_count layers have tensors, of which those that predict further tokens,
+ * the last ones, may be left out, or be all that there is.
+ * src: llama.cpp src/llama-model.cpp load_tensors, src/models/glm4-moe.cpp trunk_only, mtp_only */
+plim_status plim_gguf_check_layers(const gguf *f, const plim_inventory *v, uint32_t first,
+                                   plim_err *err)
+{
+    const gguf_kv *count = plim_gguf_of_model(f, "block_count");
+    uint64_t layers = 0, layer, most = 0, further = 0, gap = 0;
+    plim_str type, arch = f->arch;
+    bool part = plim_gguf_string(f, plim_gguf_find(f, "general.type"), &type) &&
+                !plim_str_is(type, "model"); /* an adapter */
+    for (uint32_t i = first; i < v->n_items; i++)
+        if (layer_of(v->items[i].name, &layer))
+            most = PLIM_MAX(most, plim_sat_add(layer, 1));
+    if (!count || !most || part)
+        return PLIM_OK;
+    if (count->array || !plim_gguf_number(f, count, 0, &layers))
+        return plim_fail(err, PLIM_EFORMAT, count->at,
+                         "'" PLIM_STR_FMT ".block_count' is not a whole number",
+                         PLIM_STR_CUT(arch));
+    if (most > layers)
+        return plim_fail(err, PLIM_EFORMAT, count->at,
+                         "'" PLIM_STR_FMT ".block_count' is %" PRIu64
+                         ", the number of layers with tensors is %" PRIu64,
+                         PLIM_STR_CUT(arch), layers, most);
+    plim_gguf_number(f, plim_gguf_of_model(f, "nextn_predict_layers"), 0, &further);
+    layers = plim_sat_sub(layers, further);
+    plim_status st = find_gap(f, v, first, layers, &gap, err);
+    if (st || gap == layers)
+        return st;
+    if (gap < most)
+        return plim_fail(err, PLIM_EFORMAT, count->at,
+                         "'" PLIM_STR_FMT ".block_count' is %" PRIu64 ", but 'blk.%" PRIu64
+                         "' has no tensors",
+                         PLIM_STR_CUT(arch), layers + further, gap);
+    return plim_fail(err, PLIM_EFORMAT, count->at,
+                     "'" PLIM_STR_FMT ".block_count' is %" PRIu64
+                     ", the number of layers with tensors is %" PRIu64,
+                     PLIM_STR_CUT(arch), layers + further, most);
+}
+
 /* ---- keys and values ---------------------------------------------------------------------- */
 
 /* What determines the size of a layer's cache; the arrays have one value per layer.

@@ -73,7 +73,10 @@ bool plim_gguf_string(const gguf *f, const gguf_kv *kv, plim_str *out);
 
 /* ---- gguf_facts.c -------------------------------------------------------------------- */
 
-/* Called once all tensors, the items from `first` on, are known. */
+/* Called once all tensors, the items from `first` on, are known.  _check_layers: PLIM_EFORMAT if their
+ * layers are not those that the metadata give. */
+plim_status plim_gguf_check_layers(const gguf *f, const plim_inventory *v, uint32_t first,
+                                   plim_err *err);
 plim_status plim_gguf_facts(const gguf *f, plim_inventory *v, uint32_t first, plim_err *err);
 
 #endif
