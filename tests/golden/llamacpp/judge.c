@@ -3,7 +3,7 @@
  *     judge FILE CONTEXT FLASH SEQUENCES LAYERS [REGEX...]
  *
  * CONTEXT: of all sequences; FLASH: 0 or 1; LAYERS: on the card, -1: there is none; REGEX: of tensors that stay on the host.  OUTPUTS: the most
- * tokens of which logits are asked for at once, as of a draft.  GGML_BACKENDS
+ * tokens of which logits are asked for at once, as of a draft.  EMBED: it makes embeddings.  GGML_BACKENDS
  * names the folder of ggml's backends, where they are libraries of their own. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,6 +48,7 @@ int main(int argc, char **argv)
     cp.flash_attn_type =
         atoi(argv[3]) ? LLAMA_FLASH_ATTN_TYPE_ENABLED : LLAMA_FLASH_ATTN_TYPE_DISABLED;
     cp.swa_full = false; /* as llama-server has it */
+    cp.embeddings = getenv("EMBED") != NULL;
     const char *outputs = getenv("OUTPUTS");
     if (outputs)
         cp.n_outputs_max = (uint32_t)atoi(outputs);

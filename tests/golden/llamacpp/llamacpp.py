@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The buffers of llama.cpp, beside what plimsoll serve predicts.
 
-    llamacpp.py PROGRAM                                 compares runs.txt with PROGRAM
+    llamacpp.py PROGRAM                                 compares runs.txt and kept.txt with PROGRAM
     llamacpp.py PROGRAM record JUDGE CUDA_JUDGE [VERSION]   records what runs.txt lacks with judge.c, built against llama.cpp twice
+    llamacpp.py PROGRAM keep JUDGE [VERSION]                records kept.txt
 
 JUDGE has the CPU alone.  The source of llama.cpp is the folder vendor/llama.cpp of pip's llama-cpp-python (sdist):
 
@@ -20,6 +21,9 @@ The models are files of a header and a hole: shapes, and no weights.  A row of r
 sequences, flash attention as 0 or 1, the number of sequences, the layers that are offloaded (-1: there is no card), an option
 that keeps tensors on the host ("-": none; "draft": of a model that guesses, for which few logits are asked), and buffers as llama.cpp prints them, in MiB: of the model on the card (without one: on the host), of the cache on the card and
 on the host, of the computation on both, and of the output.
+
+kept.txt has the other architectures of tests/data/gguf_models.py without a card: what they keep of requests, to the byte, and the
+buffers of the computation, which are to lie between the bounds of an estimate.
 """
 import datetime
 import json
@@ -31,7 +35,10 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-RUNS = HERE / "runs.txt"
+sys.path.insert(0, str(HERE.parents[1] / "data"))
+import gguf_models  # noqa: E402
+
+RUNS, KEPT = HERE / "runs.txt", HERE / "kept.txt"
 F32, F16, U32, FLOAT, TEXT = 0, 1, 4, 6, 8
 BYTES = {F32: 4, F16: 2}
 HIDDEN, VOCAB, HEADS, KV, HEAD, FFN = 512, 2048, 8, 4, 64, 1408
@@ -225,6 +232,56 @@ def compare(program, folder):
     return 1 if wrong or len(rows) != len(MODELS) * len(CASES) else 0
 
 
+KEPT_CASES = [(context, flash, sequences) for context, sequences in ((2048, 1), (2048, 4), (8192, 4)) for flash in (0, 1)]
+KEPT_SCALES = (32, 64)
+KEPT_SIZES = ("model", "KV", "RS", "output", "compute")  # as llama.cpp calls them
+PARTS = {"KV cache": "KV", "state": "RS"}  # as plimsoll does
+
+
+def kept_files(folder):
+    """Of each model that llama.cpp knows: name, scale and file."""
+    for name in gguf_models.models(gguf_models.Sizes(1)):
+        for scale in KEPT_SCALES if name != "unknown" else ():
+            path = folder / f"{name}-{scale}.gguf"
+            gguf_models.write(path, name, scale)
+            yield name, scale, path
+
+
+def keep(judge, folder, version):
+    with open(KEPT, "w") as f:
+        print(f"# Recorded by llamacpp.py on {datetime.date.today()} with {version}.", file=f)
+        print("# model, scale, context of all sequences, flash attention, sequences; MiB:", ", ".join(KEPT_SIZES), file=f)
+        for name, scale, path in kept_files(folder):
+            for context, flash, sequences in KEPT_CASES:
+                done = subprocess.run([judge, path, str(context), str(flash), str(sequences), str(NO_CARD)], capture_output=True,
+                                      text=True, env={**os.environ, **({"EMBED": "1"} if "bert" in name else {})}, check=True)
+                sums = dict.fromkeys(KEPT_SIZES, 0.0)
+                for line in done.stdout.splitlines():
+                    sums[next(k for k in KEPT_SIZES if f"{k} buffer size" in line)] += float(line.split("=")[1].split()[0])
+                print(name, scale, context, flash, sequences, *(f"{size:.2f}" for size in sums.values()), file=f)
+    return 0
+
+
+def compare_kept(program, folder):
+    """What is exact, and at its lower bound what grows later, equals; what is estimated has bounds."""
+    rows = {tuple(words[:5]): words[5:] for words in map(str.split, KEPT.read_text().splitlines()) if words[0] != "#"}
+    wrong = 0
+    for name, scale, path in kept_files(folder):
+        for context, flash, sequences in KEPT_CASES:
+            engine = f"llama.cpp,n_gpu_layers=0,flash_attn={'on' if flash else 'off'}"
+            done = subprocess.run([program, "serve", path, "--engine", engine, "--context", str(context // sequences),
+                                   "--concurrency", str(sequences), "--json"], capture_output=True, text=True)
+            parts = {PARTS.get(p["part"], p["part"]): p for p in json.loads(done.stdout)["parts"]}
+            sizes = rows[(name, str(scale), str(context), str(flash), str(sequences))]
+            for kind, size in zip(KEPT_SIZES, sizes):
+                low, high = (parts[kind][bound] / 2**20 if kind in parts else 0.0 for bound in ("low", "high"))
+                if not (low <= float(size) <= high if kind == "compute" else f"{low:.2f}" == size):
+                    wrong += 1
+                    print(name, scale, context, flash, sequences, kind, f"predicted {low:.2f} to {high:.2f} of {size}")
+    print(f"{len(rows)} runs of what is kept, {wrong} sizes differ")
+    return 1 if wrong or len(rows) != 11 * len(KEPT_SCALES) * len(KEPT_CASES) else 0
+
+
 def main():
     program, *words = sys.argv[1:] or sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as folder:
@@ -234,7 +291,10 @@ def main():
         if words[:1] == ["record"]:
             judges = [pathlib.Path(word).resolve() for word in words[1:3]]
             return record(judges, folder, " ".join(words[3:]) or "llama.cpp")
-        return compare(pathlib.Path(program).resolve(), folder)
+        if words[:1] == ["keep"]:
+            return keep(pathlib.Path(words[1]).resolve(), folder, " ".join(words[2:]) or "llama.cpp")
+        program = pathlib.Path(program).resolve()
+        return compare(program, folder) or compare_kept(program, folder)
 
 
 if __name__ == "__main__":
